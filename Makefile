@@ -102,6 +102,7 @@ help:
 	@echo "make fuzz       random specs against the evaluator for a long time (SECONDS=600, SEED=…)"
 	@echo "make fuzz-emu   random specs at random launches on an emulated GPU, bit by bit against the CPU (likewise)"
 	@echo "make faults     every allocation, file call and driver call fails once, in everything that optc does"
+	@echo "make hashes     a hash of the results of every rule, type and wrapper, in $(BUILD)/hashes.txt"
 	@echo "make test-emu   the GPU's suite on an emulated GPU; make test-gpu, make bench-gpu on a real one"
 	@echo "make install    PREFIX=$(PREFIX)"
 	@echo "make python     what the Python package's wheel takes (pip install ./runtime/python runs it)"
@@ -257,6 +258,17 @@ fuzz: all $(BUILD)/run-tests
 .PHONY: faults
 faults: $(BUILD)/faults $(EMULATED)
 	@BUILD=$(BUILD) sh tests/faults.sh all
+
+# Hashes of every rule's results, for comparing two versions (tests/hashes). Compiled with -O1, which gives the same bits in a third of the time.
+$(BUILD)/hash-results: $(BUILD)/obj/tests/hashes/hash_results.o $(BUILD)/liboptc.a
+	$(CC) -o $@ $^ $(LDLIBS)
+
+.PHONY: hashes
+HASH_FLAGS ?=
+hashes: $(BUILD)/hash-results
+	@mkdir -p $(BUILD)/hashes && printf '#!/bin/sh\nexec %s "$$@" -O1\n' "$(CC)" > $(BUILD)/hashes/cc && chmod +x $(BUILD)/hashes/cc
+	@OPTC_CACHE="$(abspath $(BUILD))/hashes/cache" OPTC_CC="$(abspath $(BUILD))/hashes/cc" $(BUILD)/hash-results $(HASH_FLAGS) > $(BUILD)/hashes/unsorted
+	@LC_ALL=C sort $(BUILD)/hashes/unsorted > $(BUILD)/hashes.txt && echo "$(BUILD)/hashes.txt: $$(wc -l < $(BUILD)/hashes.txt) results"
 
 bench: all
 	$(BUILD)/optc bench --against torch

@@ -85,7 +85,8 @@ static bool run_passes(Gen *g, Source src, const GenOptions *o, bool is_ir, Aren
     PlanTypes types = {o->types.p, o->types.g, o->types.state, product, o->gpu};
     g->plan = plan_make(&g->arena, g->rule, phases, types, limits);
     if (g->plan->nstage > limits->stages) {
-        diag_set(&g->diag, src.path, 0, NULL, "the rule takes %d stages, over %d: too many values wait for reductions",
+        diag_set(&g->diag, src.path, 0, NULL, "the rule takes %d stages, over %d: too many values depend on "
+                                              "reductions; use fewer, or split the rule",
                  g->plan->nstage, limits->stages);
         return false;
     }

@@ -1,31 +1,32 @@
-/* What every generated CUDA program starts with: what a launch hands over, loads and stores of four values, and reductions in the one
- * order that templates/reductions_c.h keeps on the CPU. */
+/* Start of every generated CUDA program: the launch arguments, vector loads and stores, and reductions in the same
+ * order as templates/reductions_c.h on the CPU. */
 
-struct optc_unit { int tensor, unit; };         /* a unit of work: which tensor, which of its units */
+struct optc_unit { int tensor, unit; };         /* a unit of work: its tensor, its number in the tensor */
 
 struct optc_launch {
     const optc_view *views;
-    void *const *mem;                           /* as many pointers for each view as the rule has arrays */
+    void *const *mem;                           /* one pointer per view and array of the rule */
     const optc_unit *units;
-    long long count;                            /* units in all */
-    int guard;                                  /* 1: a stage of another phase than this step's returns at once */
-    int advance_t;                                   /* 1: a new step begins with this launch */
-    long long for_warps, for_blocks;            /* how many units, which come first, a warp (a vector a thread) and a block of a map have room for */
+    long long count;                            /* number of units */
+    int guard;                                  /* 1: stages of other phases than this step's return at once */
+    int advance_t;                                   /* 1: this launch starts a step and increments t */
+    /* The first for_warps units of a map fit one warp (one vector per thread), those up to for_blocks fit one block. */
+    long long for_warps, for_blocks;
 };
 
-/* Where several stages are one kernel: the numbers of the arrays of this one, and its phase. */
+/* For a kernel that several stages share: the array numbers and the phase of this stage. */
 struct optc_numbers { int at[OPTC_SHARED], phase; };
 
 OPTC_FN long long optc_up(long long a, long long b) { return (a + b - 1) / b; }
 
 OPTC_FN int optc_least(long long a, int b) { return a < b ? (a < 0 ? 0 : (int)a) : b; }
 
-OPTC_FN long long optc_div(long long a, long long b)           /* a, b >= 0; nearly always within 32 bits */
+OPTC_FN long long optc_div(long long a, long long b)           /* a, b >= 0; 32-bit division if both fit */
 {
     return (unsigned long long)(a | b) >> 32 ? a / b : (long long)((unsigned)a / (unsigned)b);
 }
 
-/* A copy, which no store can change. The arrays' addresses need not wait for the view. */
+/* A copy, so that stores cannot alias it. mem is computed and does not wait for the load of the view. */
 template <int MEMS> OPTC_FN optc_view optc_look(const optc_launch &a, long long which)
 {
     optc_view v = a.views[which];
@@ -33,7 +34,7 @@ template <int MEMS> OPTC_FN optc_view optc_look(const optc_launch &a, long long 
     return v;
 }
 
-/* What a thread of a map works on: a unit that a warp has to itself, one that a block has, or a piece of a larger one. */
+/* The work of a thread of a map: a unit of its warp, a unit of its block, or a piece of a larger unit. */
 struct optc_work { int tensor, id; long long start; };
 
 template <int THREADS, int PIECES> OPTC_FN long long optc_work_rounds(const optc_launch &a)
@@ -41,11 +42,11 @@ template <int THREADS, int PIECES> OPTC_FN long long optc_work_rounds(const optc
     return optc_up(a.for_warps, THREADS / 32) + a.for_blocks - a.for_warps + (a.count - a.for_blocks) * PIECES;
 }
 
-/* Numbers of blocks and units fit 32 bits: a grid has fewer than 2^31 blocks. Every load of a map waits for this. */
+/* Block and unit numbers fit 32 bits: a grid has fewer than 2^31 blocks. All loads of a map wait for this function. */
 template <int THREADS, int PIECES, bool BACK> OPTC_FN optc_work optc_take(const optc_launch &a, int block)
 {
     const int warps = (int)a.for_warps, blocks = (int)a.for_blocks, few = (warps + THREADS / 32 - 1) / (THREADS / 32);
-    const int pieces = few + blocks - warps;                                     /* blocks before those of the next sort */
+    const int pieces = few + blocks - warps;            /* the first block that takes a piece of a larger unit */
     const bool warp = block < few;
     int nth = warps + block - few, piece = 0;
     if (block >= pieces) {
@@ -57,12 +58,16 @@ template <int THREADS, int PIECES, bool BACK> OPTC_FN optc_work optc_take(const 
         nth = block * (THREADS / 32) + (int)threadIdx.x / 32;
     const bool none = warp && nth >= warps;
     const optc_unit u = a.units[none ? 0 : nth];
-    return optc_work{u.tensor, (int)threadIdx.x % (warp ? 32 : THREADS), none ? 1ll << 60 : (long long)u.unit * OPTC_SEG + piece * (OPTC_SEG / PIECES)};
+    return optc_work{u.tensor, (int)threadIdx.x % (warp ? 32 : THREADS),
+                     none ? 1ll << 60 : (long long)u.unit * OPTC_SEG + piece * (OPTC_SEG / PIECES)};
 }
 
-/* Several values at once where the address allows it (a pointer's own alignment decides; pieces start at multiples of V). H: 0 plain,
- * 1 streaming, 2 past the first-level cache. */
-template <int V, typename T> OPTC_FN bool optc_wide(const T *p) { return ((unsigned long long)p & (sizeof(T) * V > 16 ? 15 : sizeof(T) * V - 1)) == 0; }
+/* Whether V values can be loaded and stored at once. The alignment of the array decides: pieces start at multiples of
+ * V. The parameter H of loads and stores is 0: plain, 1: streaming, 2: not kept in the L1 cache. */
+template <int V, typename T> OPTC_FN bool optc_wide(const T *p)
+{
+    return ((unsigned long long)p & (sizeof(T) * V > 16 ? 15 : sizeof(T) * V - 1)) == 0;
+}
 
 struct alignas(16) optc_w16 { unsigned long long a, b; };
 struct alignas(8) optc_w8 { unsigned long long a; };
@@ -111,8 +116,8 @@ template <int H> OPTC_FN void optc_write(optc_w8 *p, optc_w8 x)
 }
 template <int H> OPTC_FN void optc_write(optc_w4 *p, optc_w4 x) { *p = x; }
 
-/* A walk over elements is compiled twice: for optc_even everything is aligned and comes in whole vectors, so that a vector is there or it is not; for a bool each
- * vector is looked at. */
+/* Loops over elements are compiled twice. With optc_even all arrays are aligned and all vectors are complete, so a
+ * vector is present or absent as a whole; with a bool the number of elements of each vector is checked. */
 struct optc_even { };
 template <typename W> struct optc_is_even { static const bool value = false; };
 template <> struct optc_is_even<optc_even> { static const bool value = true; };
@@ -125,7 +130,7 @@ template <int V> OPTC_FN int optc_left(bool, long long n) { return optc_least(n,
 //@ if optc_even
 template <int V> OPTC_FN int optc_left(optc_even, long long n) { return n > 0 ? V : 0; }
 
-/* Of a map whose block has elements for every thread: nothing is looked at. */
+/* For blocks of a map in which every thread has complete vectors: nothing is checked. */
 struct optc_full { };
 
 template <typename W> struct optc_is_full { static const bool value = false; };
@@ -159,7 +164,8 @@ template <int H, int V, typename T> OPTC_FN void optc_put(T *p, const T (&v)[V],
         optc_write<H>((word *)p + k, x.w[k]);
 }
 
-/* As if x were new here: what follows from it for each of eight rows is computed when it is wanted, not once for all strips of a tile, to wait in registers. */
+/* Hides where x comes from, so that the compiler computes values derived from it where they are used. Without it the
+ * values for all eight rows are computed before the loop over strips and occupy registers. */
 OPTC_FN int optc_fresh(int x)
 {
 #ifdef __CUDA_ARCH__
@@ -175,11 +181,15 @@ OPTC_FN long long optc_fresh(long long x)
     return x;
 }
 
-/* Of a tile an even walk reads every vector, one past the row's end from before it: loads that ask nothing can all be on their way at once. */
+/* In a tile the even loop loads every vector without a condition, so that all loads can be in flight. A vector past the
+ * end of the row loads the last complete one instead. */
 template <int V> OPTC_FN int optc_sure(bool, int left) { return left; }
 template <int V> OPTC_FN int optc_sure(optc_even, int) { return V; }
 template <int V> OPTC_FN long long optc_inside(bool, long long col, long long) { return col; }
-template <int V> OPTC_FN long long optc_inside(optc_even, long long col, long long cols) { return col < cols ? col : cols - V; }
+template <int V> OPTC_FN long long optc_inside(optc_even, long long col, long long cols)
+{
+    return col < cols ? col : cols - V;
+}
 
 //@ if optc_even
 template <int H, int V, typename T> OPTC_FN void optc_get(T (&v)[V], const T *p, int left, optc_even)
@@ -240,7 +250,7 @@ template <int H, int V, typename T> OPTC_FN void optc_put(T *p, const T (&v)[V],
     }
 }
 
-/* A vector's values, two at once. */
+/* Converts the values of a vector in pairs. */
 template <int V> OPTC_FN void optc_to_bf16_all(unsigned short (&to)[V], const float (&x)[V])
 {
 #if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 800
@@ -273,7 +283,8 @@ template <int V> OPTC_FN void optc_to_f16_all(unsigned short (&to)[V], const flo
 #endif
 }
 
-/* Row, column and slice values for the elements of a flat pass. Where rows are multiples of V (even), V elements lie in one row. */
+/* Loads the row, column and slice values of the elements of a flat pass. If row lengths are multiples of V (even), V
+ * elements belong to one row. */
 struct optc_place { long long row, col; };
 
 OPTC_FN optc_place optc_find(const optc_view *self, long long offset)
@@ -315,7 +326,7 @@ template <int V, typename T, typename W> OPTC_FN void optc_get_slices(T (&v)[V],
 
 template <int V, typename T, typename W> OPTC_FN void optc_get_cols(T (&v)[V], const T *p, const optc_view *self, optc_place at, int left, W wide)
 {
-    if (optc_is_even<W>::value) {               /* columns lie 64 bytes apart at the least, and come in whole vectors */
+    if (optc_is_even<W>::value) {               /* column arrays are aligned to 64 bytes and hold complete vectors */
         optc_get<0>(v, p + at.col, left, wide);
         return;
     }
@@ -326,7 +337,7 @@ template <int V, typename T, typename W> OPTC_FN void optc_get_cols(T (&v)[V], c
     }
 }
 
-/* The same inside a matrix with so many columns, of a list over two axes. */
+/* The same for a list over two axes: a position in a matrix with `across` columns. */
 OPTC_FN optc_place optc_spot(long long across, long long at)
 {
     long long row = optc_div(at, across);
@@ -343,13 +354,13 @@ OPTC_FN void optc_onward(optc_place &at, long long across, int by)
     at.row += rows;
 }
 
-/* Of a flat pass that looks up values of matrices alone: a matrix is the row. */
+/* For a flat pass that needs only values per matrix: each matrix counts as one row. */
 OPTC_FN optc_place optc_matrix(const optc_view *self, long long offset)
 {
     return self->slices == 1 ? optc_place{0, offset} : optc_spot(self->rows * self->cols, offset);
 }
 
-/* A place of a flat pass, counted in its matrix. */
+/* A position of a flat pass, relative to its matrix. */
 OPTC_FN optc_place optc_within(const optc_view *self, optc_place at)
 {
     if (self->slices > 1)
@@ -381,7 +392,7 @@ template <int V, typename T, typename W> OPTC_FN void optc_get_across(T (&v)[V],
     }
 }
 
-/* The entry at the exchanged place of a matrix that has `down` columns. */
+/* Loads the transposed entry: the matrix has `down` columns. */
 template <int V, typename T, typename W> OPTC_FN void optc_get_transposed(T (&v)[V], const T *p, long long across, long long down, optc_place at, int left, W)
 {
     const bool even = optc_is_even<W>::value;
@@ -410,7 +421,7 @@ template <int V, typename I, typename W> OPTC_FN void optc_index_across(I (&v)[V
     }
 }
 
-/* Arrays of 16 bits, whose entries are numbers when they are read. */
+/* Pointers to 16-bit arrays that convert on reading. */
 struct optc_bf16s {
     const unsigned short *p;
     OPTC_FN_MEMBER float operator[](long long i) const { return optc_from_bf16(p[i]); }
@@ -421,7 +432,7 @@ struct optc_f16s {
     OPTC_FN_MEMBER float operator[](long long i) const { return optc_from_f16(p[i]); }
 };
 
-/* The kinds of reduction: where a lane starts, and how two values become one. */
+/* Reduction operators: the identity, and how two values combine. */
 struct optc_sum {
     template <typename T> static OPTC_FN_MEMBER T first() { return T(0); }
     template <typename T> static OPTC_FN_MEMBER T with(T a, T b) { return a + b; }
@@ -439,7 +450,7 @@ struct optc_mini {
     static OPTC_FN_MEMBER double with(double a, double b) { return optc_min(a, b); }
 };
 
-/* A value's square into a lane of a norm. The square of a float is exact in f64, so fma rounds as a product and a sum do. */
+/* Adds a square to a lane of a norm. The square of a float is exact in f64, so fma rounds as product and sum do. */
 struct optc_squares {
     static OPTC_FN_MEMBER double with(double a, float x) { return fma((double)x, (double)x, a); }
     static OPTC_FN_MEMBER double with(double a, double x) { return a + x * x; }
@@ -452,7 +463,7 @@ template <typename X> struct optc_squared {
 
 template <typename X> OPTC_FN optc_squared<X> optc_squares_of(X p) { return optc_squared<X>{p}; }
 
-/* A warp holds 128 lanes, four a thread: lane 4 * thread + i. Thread 0 ends with the result. */
+/* A warp holds 128 lanes, four per thread: lane 4 * thread + i. Thread 0 gets the result. */
 template <typename K, typename T> OPTC_FN T optc_tree(T (&acc)[4])
 {
     for (int h = 16; h > 0; h /= 2)
@@ -463,7 +474,7 @@ template <typename K, typename T> OPTC_FN T optc_tree(T (&acc)[4])
     return K::with(acc[0], acc[1]);
 }
 
-/* The first 128 threads of a block hold a lane each. Every thread gets the result. */
+/* The first 128 threads of a block hold one lane each. Every thread gets the result. */
 template <typename K, typename T> OPTC_FN T optc_block_tree(T x, T *shared)
 {
     __syncthreads();
@@ -478,7 +489,7 @@ template <typename K, typename T> OPTC_FN T optc_block_tree(T x, T *shared)
     return shared[0];
 }
 
-/* Values that the threads of a block have made ready, into the lanes. */
+/* Adds values that the threads of a block left in shared memory to the lanes. */
 template <typename K, typename T> OPTC_FN T optc_lanes(T lane, const T *values, int n)
 {
     for (int l = threadIdx.x; threadIdx.x < OPTC_LANES && l < n; l += OPTC_LANES)
@@ -490,7 +501,7 @@ template <typename K, typename T> OPTC_FN double optc_finish(const T *x, long lo
 {
     double acc = K::template first<double>();
     for (long long i = threadIdx.x; i < n; i += 32 * OPTC_LANES) {
-        T part[32];                             /* on their way together: one after the other would be a trip to memory each */
+        T part[32];                             /* loaded together: one by one each would wait for memory */
 #pragma unroll
         for (int k = 0; k < 32; k++)
             part[k] = i + k * OPTC_LANES < n ? x[i + k * OPTC_LANES] : T(0);
@@ -501,7 +512,7 @@ template <typename K, typename T> OPTC_FN double optc_finish(const T *x, long lo
     return optc_block_tree<K, double>(acc, shared);
 }
 
-/* The same by one warp; its first thread gets the result. Thread t has lanes t, t + 32, t + 64 and t + 96. */
+/* The same by one warp. Its first thread gets the result. Thread t holds lanes t, t + 32, t + 64 and t + 96. */
 template <typename K, typename T> OPTC_FN double optc_finish_warp(const T *x, long long n)
 {
     double acc[4];
@@ -519,7 +530,7 @@ template <typename K, typename T> OPTC_FN double optc_finish_warp(const T *x, lo
     return a;
 }
 
-/* A row of an array by one warp, a lane a thread: its first thread gets the result. */
+/* Reduces a row of an array by one warp, one lane per thread. The first thread gets the result. */
 template <typename K, typename X> OPTC_FN double optc_across(X x, long long n)
 {
     double a = K::template first<double>();
@@ -539,9 +550,10 @@ template <typename K, typename T> OPTC_FN T optc_row(const T *x, long long segs)
     return (T)a;
 }
 
-/* The tiles of a column by eight threads: thread q has lanes q, q + 8, q + 16 and q + 24. The first warp gets the results of its block's 32
- * columns. */
-template <typename K, typename T, typename X> OPTC_FN T optc_columns(X x, long long tiles, long long cols, bool in, double (*shared)[32])
+/* Reduces the tiles of a column by eight threads: thread q holds lanes q, q + 8, q + 16 and q + 24. The first warp gets
+ * the results of the block's 32 columns. */
+template <typename K, typename T, typename X>
+OPTC_FN T optc_columns(X x, long long tiles, long long cols, bool in, double (*shared)[32])
 {
     const int q = threadIdx.x / 32, l = threadIdx.x % 32;
     double acc[4];
@@ -563,15 +575,15 @@ template <typename K, typename T, typename X> OPTC_FN T optc_columns(X x, long l
     return (T)K::with(K::with(acc[0], acc[2]), K::with(acc[1], acc[3]));
 }
 
-/* By one thread alone, where a stage folds what it finishes and every thread has values of its own: four lanes at a time, those that meet
- * first in the tree; `part` keeps what waits for its partner. */
+/* Reduces by one thread, for stages in which every thread finishes values of its own. It takes four lanes at a time,
+ * in the order in which the tree combines them; `part` holds the results that wait for their partner. */
 template <typename K, typename T, int LANES, typename X> OPTC_FN double optc_alone(X x, long long n, long long stride)
 {
     double part[8];
     const int groups = LANES / 4;
 #pragma unroll 1
     for (int g = 0; g < groups; g++) {
-        int first = 0;                              /* g with its bits reversed: neighbours in this order are partners in the tree */
+        int first = 0;                          /* g with its bits reversed: neighbours in this order are partners */
         for (int b = 1, r = groups / 2; r > 0; b *= 2, r /= 2)
             first += g & b ? r : 0;
         double acc[4];
@@ -593,7 +605,7 @@ template <typename K, typename T, int LANES, typename X> OPTC_FN double optc_alo
     return part[top];
 }
 
-/* Up to 64 values in shared memory, by one warp: the rows of a tile. */
+/* Reduces up to 64 values in shared memory by one warp: the rows of a tile. */
 template <typename K, typename T> OPTC_FN T optc_fold_rows(const T *x, int n)
 {
     int l = threadIdx.x % 32;

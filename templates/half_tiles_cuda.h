@@ -1,9 +1,10 @@
-/* Symmetric matrices on a GPU, of which one triangle is read and both are written: gen/plan/symmetric_half.c says where. */
+/* Symmetric matrices on a GPU: a stage reads one triangle and writes both (gen/plan/symmetric_half.c). */
 
-/* The nth of the tiles on and below the diagonal: tile (down, across), across <= down. */
+/* Row and column of the nth tile on and below the diagonal, across <= down. */
 OPTC_FN void optc_lower(long long nth, long long *down, long long *across)
 {
-    unsigned d = (unsigned)((sqrtf(8.0f * (float)nth + 1.0f) - 1.0f) * 0.5f);          /* nearly; less than 2^31 tiles */
+    /* off by one at most: there are fewer than 2^31 tiles */
+    unsigned d = (unsigned)((sqrtf(8.0f * (float)nth + 1.0f) - 1.0f) * 0.5f);
     while (d * (d + 1LL) / 2 > nth)
         d--;
     while ((d + 1LL) * (d + 2LL) / 2 <= nth)
@@ -12,8 +13,8 @@ OPTC_FN void optc_lower(long long nth, long long *down, long long *across)
     *across = nth - d * (d + 1LL) / 2;
 }
 
-/* The lower triangle of a symmetric matrix in parts of 32 x 64, two of every tile of 64 x 64 on and below the diagonal; crossed: the diagonal goes through it, and what
- * lies above is another part's. */
+/* The lower triangle of a symmetric matrix in parts of 32 x 64: every tile of 64 x 64 on and below the diagonal has
+ * two. crossed: the diagonal crosses the part, and the mirrored part writes the entries above it. */
 struct optc_part { long long top, left; bool crossed; };
 OPTC_FN optc_part optc_part_of(long long nth)
 {
@@ -24,7 +25,7 @@ OPTC_FN optc_part optc_part_of(long long nth)
 
 OPTC_FN bool optc_inside_of(const optc_part &x, long long n) { return x.top + 32 <= n && x.left + 64 <= n; }
 
-/* A line of 64 values in shared memory, by which columns are read without conflicts. */
+/* Row stride of a tile in shared memory for which reads of columns have no bank conflicts. */
 template <typename T> struct optc_stride { enum { value = 64 + (sizeof(T) < 4 ? 4 / sizeof(T) : 1) }; };
 
 template <int V, typename T> OPTC_FN void optc_keep(T *to, const T (&v)[V])
@@ -39,7 +40,7 @@ template <int V> OPTC_FN void optc_keep(unsigned short *to, const unsigned short
         *(unsigned *)(to + i) = v[i] | (unsigned)v[i + 1] << 16;
 }
 
-/* The first few values of a vector, and those from there on. */
+/* Stores the first values of a vector, or those from there on. */
 template <int V, typename T> OPTC_FN void optc_put_below(T *p, const T (&v)[V], int few, int left)
 {
     for (int i = 0; i < V; i++)

@@ -1,10 +1,10 @@
-#define OPTC_CHUNK 256          /* values of a row that are worked on before the next are asked for */
+#define OPTC_CHUNK 256          /* values of a row per prefetch */
 
-#define OPTC_AHEAD 512          /* how far in front, in values */
+#define OPTC_AHEAD 512          /* prefetch distance, in values */
 
 //@ = OPTC_EACH
-/* Ahead of a loop over elements: no turn reads what another writes, for the arrays of a stage lie apart (bind refuses others). Not told so, compilers
- * compare every pair of them before the loop, and give up vectorising where there are many. */
+/* Placed before a loop over elements. No iteration reads what another writes: optc_bind refuses overlapping arrays.
+ * Without this hint compilers check every pair of pointers for overlap, and do not vectorise loops with many arrays. */
 #ifdef __clang__
 #define OPTC_EACH _Pragma("clang loop vectorize(assume_safety)")
 #else
@@ -15,8 +15,8 @@ OPTC_FN long long optc_up(long long a, long long b) { return (a + b - 1) / b; }
 
 OPTC_FN int optc_least(long long a, int b) { return a < b ? (int)a : b; }
 
-/* Asks for values that are worked on soon: on x86 the hardware's own prefetcher stops at every page. An address past the end does no harm. Other
- * processors are left alone: a Neoverse N1 that is asked reads half as fast as one that is not. */
+/* Prefetches the values of the next iterations. On x86 the hardware prefetcher stops at page boundaries. An address
+ * past the end is harmless. Not used on other processors: a Neoverse N1 read at half its speed with it. */
 OPTC_FN void optc_fetch(const void *p, int size)
 {
 #ifdef __x86_64__

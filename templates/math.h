@@ -1,19 +1,19 @@
 /* math.h: what generated C and generated CUDA share, first part.
-
-   Pasted into both sides piece by piece, as called for (gen/emit/prelude.c), in the order math.h, math_f32.h, math_f64.h, random.h; a program without f64 work
-   may leave math_f64.h out, and with it random.h. The pasting side defines OPTC_FN before: in C
-   `static inline __attribute__((always_inline, unused))` (plain `static inline` is right as well, but gcc then leaves
-   the larger functions out of line, and a loop around a call is not vectorised); in CUDA
-   `static __device__ __forceinline__`.
-
-   Both sides must give the same bits, so everything here is + - * / sqrt, comparisons, selects and integer work, each
-   rounded once as IEEE 754 says. That needs -ffp-contract=off in C, and --fmad=false --ftz=false --prec-div=true
-   in CUDA (NVRTC's own default contracts; a flush to zero would lose denormals on the device only).
-   No fma: x86-64 without extensions has none. No tables, no branches: selects let the compiler vectorise plain loops.
-
-   NaN: functions that compute return the NaN 0x7fc00000 (0x7ff8000000000000) for a NaN result, whatever NaN came in,
-   because processors disagree on the payload of a NaN they make. Functions that only choose (min, max, sign, rint,
-   floor, ceil) return the operand itself, payload and all. */
+ *
+ * Pasted into both sides piece by piece, as called for (gen/emit/prelude.c), in the order math.h, math_f32.h, math_f64.h,
+ * random.h; a program without f64 work may leave math_f64.h out, and with it random.h. The pasting side defines OPTC_FN
+ * before: in C `static inline __attribute__((always_inline, unused))` (plain `static inline` is right as well, but gcc
+ * then leaves the larger functions out of line, and a loop around a call is not vectorised); in CUDA `static __device__
+ * __forceinline__`.
+ *
+ * Both sides must give the same bits, so everything here is + - * / sqrt, comparisons, selects and integer work, each
+ * rounded once as IEEE 754 says. That needs -ffp-contract=off in C, and --fmad=false --ftz=false --prec-div=true in
+ * CUDA (NVRTC's own default contracts; a flush to zero would lose denormals on the device only). No fma: x86-64 without
+ * extensions has none. No tables, no branches: selects let the compiler vectorise plain loops.
+ *
+ * NaN: functions that compute return the NaN 0x7fc00000 (0x7ff8000000000000) for a NaN result, whatever NaN came in,
+ * because processors disagree on the payload of a NaN they make. Functions that only choose (min, max, sign, rint,
+ * floor, ceil) return the operand itself, payload and all. */
 
 //@ none
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
@@ -109,7 +109,7 @@ OPTC_FN double optc_max(double a, double b) { const double r = a > b ? a : b; re
 OPTC_FN float optc_minf(float a, float b) { const float r = a < b ? a : b; return a != a ? a : r; }
 OPTC_FN double optc_min(double a, double b) { const double r = a < b ? a : b; return a != a ? a : r; }
 
-/* NaN and both zeros come back as they are. By masks: gcc makes seven instructions of a choice between three, and four of this. */
+/* NaN and both zeros are returned unchanged. Masks take four instructions with gcc; two selects take seven. */
 OPTC_FN float optc_signf(float x)
 {
     unsigned up = x > 0.0f ? 0xffffffffu : 0u, down = x < 0.0f ? 0xffffffffu : 0u;
@@ -178,9 +178,9 @@ OPTC_FN double optc_plain_nan(double x)
     return optc_frombits((optc_bits(x) & ~nan) | (0x7ff8000000000000ull & nan));
 }
 
-/* n is integer-valued with |n| <= 2^53 (held to that). Right to left over the bits of |n|; the order of the products is
-   part of the contract, since host and device scalars meet here. x^0 is 1 for every x; a negative n divides once at the
-   end, so a power beyond the largest number gives 0 where pow would still find a denormal.
+/* n is an integer, and |n| is clamped to 2^53. The loop takes the bits of |n| from the lowest up. The order of the
+   products is part of the contract: host and device must agree. x^0 is 1 for every x. A negative n divides once at the
+   end, so the result is 0 if the power overflows, where pow would still give a denormal.
    Error: below |n| ulps. */
 OPTC_FN unsigned long long optc_powi_count(double n)
 {

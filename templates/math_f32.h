@@ -254,9 +254,9 @@ OPTC_FN float optc_sin_quadf(float h, float l, unsigned quadrant)
     return optc_frombitsf(optc_bitsf(r) ^ ((quadrant & 2u) << 30));
 }
 
-/* sin(x + quadrant * pi/2) for |x| <= 2^18. Cody and Waite with pi/2 = four parts, 15 + 15 + 15 + 24 bits, off by 2^-76;
-   the reduced argument is kept in two numbers and is good to 24 bits even where x is closest to a multiple of pi/2.
-   Beyond 2^18 (and at infinity) the result is NaN: a wrong number would go unseen. */
+/* sin(x + quadrant * pi/2) for |x| <= 2^18. Cody and Waite with pi/2 = four parts, 15 + 15 + 15 + 24 bits, off by
+ * 2^-76; the reduced argument is kept in two numbers and is good to 24 bits even where x is closest to a multiple of
+ * pi/2. Beyond 2^18 (and at infinity) the result is NaN: a wrong number would go unseen. */
 OPTC_FN float optc_sincosf(float x, unsigned quadrant)
 {
     int fits = optc_absf(x) <= 0x1p18f;

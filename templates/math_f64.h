@@ -209,9 +209,9 @@ OPTC_FN double optc_pow(double x, double y)
     return ((x == 1.0) | (y == 0.0)) ? 1.0 : r;
 }
 
-/* Up to 0.6 the ninth convergent of tanh x = x/(1 + z/(3 + z/(5 + ...))), z = x^2, as x + x z A(z)/D(z), off by 2^-67.8;
-   its fractions are 8/17, 7/255, 4/9945, 1/765765 and 1/3, 2/85, 2/5355, 4/3132675. Above, 1 - 2/(e^2x + 1); from 20
-   on it is 1. Both end in one division, which is shared. */
+/* Up to 0.6 the ninth convergent of tanh x = x/(1 + z/(3 + z/(5 + ...))), z = x^2, as x + x z A(z)/D(z), off by
+ * 2^-67.8; its fractions are 8/17, 7/255, 4/9945, 1/765765 and 1/3, 2/85, 2/5355, 4/3132675. Above, 1 - 2/(e^2x + 1);
+ * from 20 on it is 1. Both end in one division, which is shared. */
 OPTC_FN double optc_tanh(double x)
 {
     double a = optc_abs(x), z = a * a, A, D, r;

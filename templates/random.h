@@ -1,8 +1,8 @@
-/* random.h: numbers that depend on nothing but seed, step, tensor, stream and element, so that runs repeat at any launch
-   configuration. Pasted after math.h, math_f32.h and math_f64.h.
-
-   Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC11): the constants are
-   that paper's, the known answers in the tests are those of its library Random123. */
+/* random.h: numbers that depend on nothing but seed, step, tensor, stream and element, so that runs repeat at any
+ * launch configuration. Pasted after math.h, math_f32.h and math_f64.h.
+ *
+ * Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC11): the constants are
+ * that paper's, the known answers in the tests are those of its library Random123. */
 
 typedef struct { unsigned a, b, c, d; } optc_u4;
 
@@ -37,17 +37,18 @@ OPTC_FN optc_u4 optc_philox(optc_u4 x, unsigned k0, unsigned k1)
 
 #undef OPTC_PHILOX_STEP
 
-/* An integer-valued f64, |v| <= 2^53, as a 64-bit integer in two's complement: seed and step reach a kernel as f64 group
-   scalars. Upper and lower half go through OPTC_MAGIC rather than through a conversion, which C leaves undefined out of
-   range; a range check instead would stay in the caller's loop and keep it from being vectorised. Any finite v is
-   safe; the runtime admits no other. */
+/* An integer-valued f64, |v| <= 2^53, as a 64-bit integer in two's complement: seed and step reach a kernel as f64
+ * group scalars. Upper and lower half go through OPTC_MAGIC rather than through a conversion, which C leaves undefined
+ * out of range; a range check instead would stay in the caller's loop and keep it from being vectorised. Any finite v
+ * is safe; the runtime admits no other. */
 OPTC_FN unsigned long long optc_to_bits64(double v)
 {
     double t = v * 0x1p-32 + OPTC_MAGIC, u = (v - (t - OPTC_MAGIC) * 0x1p32) + OPTC_MAGIC;
     return ((optc_bits(t) - optc_bits(OPTC_MAGIC)) << 32) + (optc_bits(u) - optc_bits(OPTC_MAGIC));
 }
 
-/* Distinct (t mod 2^32, tensor < 2^24, stream < 256, index) have distinct counters, and distinct seeds distinct keys. */
+/* Distinct (t mod 2^32, tensor < 2^24, stream < 256, index) have distinct counters, and distinct seeds distinct
+ * keys. */
 OPTC_FN optc_u4 optc_random_bits(double seed, double t, unsigned tensor, unsigned stream, long long index)
 {
     unsigned long long key = optc_to_bits64(seed), i = (unsigned long long)index;

@@ -1,9 +1,9 @@
-/* Reductions on the CPU, in the one order that every target keeps: a segment of OPTC_SEG values has OPTC_LANES lanes, lane l takes
- * values l, l + LANES, … in order, then halves fold together. A lane that takes no value holds the identity, which changes
- * nothing, so a segment shorter than the lanes may start its tree lower (optc_width).
+/* Reductions on the CPU, in the order that every target uses. A segment of OPTC_SEG values has OPTC_LANES lanes. Lane l
+ * adds values l, l + LANES, … in order; then the upper half of the lanes is added to the lower half, and so on. A lane
+ * without a value holds the identity, so a segment shorter than the lanes may start with fewer lanes (optc_width).
  *
- * OPTC_FOLDS, OPTC_COLS and OPTC_ENDS(T, s, k, first, with, dwith) make the functions for type T (suffix s) and kind k (sum, max, min),
- * OPTC_AXIS those over whole arrays. */
+ * OPTC_FOLDS, OPTC_COLS and OPTC_ENDS(T, s, k, first, with, dwith) define the functions for type T (suffix s) and kind
+ * k (sum, max, min), OPTC_AXIS those over whole arrays. */
 
 #define OPTC_ADD(a, b) ((a) + (b))
 
@@ -15,7 +15,7 @@
 
 #define OPTC_SQUARE_F16(x) OPTC_SQUARE(optc_from_f16(x))
 
-OPTC_FN int optc_width(int n)                       /* lanes in use when n values are folded, as a power of two */
+OPTC_FN int optc_width(int n)                       /* lanes in use for n values, as a power of two */
 {
     int w = 1;
     while (w < n && w < OPTC_LANES)
@@ -23,7 +23,7 @@ OPTC_FN int optc_width(int n)                       /* lanes in use when n value
     return w;
 }
 
-/* Called once a segment or a row, not once a value: real functions, so that a rule of many stages compiles quickly. */
+/* Called once per segment or row. They are not inlined, so that a rule with many stages compiles quickly. */
 #ifndef OPTC_CLONES
 #define OPTC_CLONES
 #endif
@@ -51,7 +51,7 @@ OPTC_FN int optc_width(int n)                       /* lanes in use when n value
                 acc[l] = with(acc[l], acc[l + h]);                                                                     \
         return acc[0];                                                                                                 \
     }                                                                                                                  \
-    OPTC_CALLED T optc_fold_##k##s(const T *x, int n)          /* one short list: lanes, then the tree */              \
+    OPTC_CALLED T optc_fold_##k##s(const T *x, int n)          /* a short list: lanes, then the tree */  \
     {                                                                                                                  \
         T acc[OPTC_LANES];                                                                                             \
         int w = optc_width(n);                                                                                         \
@@ -60,7 +60,7 @@ OPTC_FN int optc_width(int n)                       /* lanes in use when n value
         return optc_tree_##k##s(acc, w);                                                                               \
     }
 
-/* Columns of a tile, side by side. */
+/* The columns of a tile at once. */
 #define OPTC_COLS(T, s, k, first, with, dwith)                                                                         \
     OPTC_CALLED void optc_cols_##k##s(T *restrict acc, const T *restrict x, int n)                                     \
     {                                                                                                                  \
@@ -76,7 +76,7 @@ OPTC_FN int optc_width(int n)                       /* lanes in use when n value
             out[i] = acc[i];                                                                                           \
     }
 
-/* Partials to results, in f64: a list of them, the tiles of each row, the tiles of each column. */
+/* Combine partials in f64: a list, the tiles of each row, the tiles of each column. */
 #define OPTC_ENDS(T, s, k, first, with, dwith)                                                                         \
     OPTC_CALLED double optc_finish_##k##s(const T *x, long long n)      /* a list of partials, in f64 */               \
     {                                                                                                                  \
@@ -124,8 +124,8 @@ OPTC_FN int optc_width(int n)                       /* lanes in use when n value
         }                                                                                                              \
     }
 
-/* Rows and columns of a whole array (gen/plan/plan.h, axis): entry j in lane j mod OPTC_COL_LANES, in f64, then halves. load: from what it is
- * kept in. */
+/* Rows and columns of a whole array (gen/plan/plan.h, axis): entry j goes to lane j mod OPTC_COL_LANES, in f64, then the
+ * tree. load converts from the storage type. */
 #define OPTC_AXIS(T, s, k, first, load, dwith)                                                                         \
     OPTC_CALLED void optc_across_##k##_##s(double *out, const T *x, int n, long long entries)                          \
     {                                                                                                                  \
@@ -155,7 +155,8 @@ OPTC_FN int optc_width(int n)                       /* lanes in use when n value
                     acc[l][i] = first;                                                                                 \
             for (long long j = 0; j < entries; j++)                                                                    \
                 for (int i = 0; i < m; i++)                                                                            \
-                    acc[j % OPTC_COL_LANES][i] = dwith(acc[j % OPTC_COL_LANES][i], (double)load(x[j * stride + c + i])); \
+                    acc[j % OPTC_COL_LANES][i] = dwith(acc[j % OPTC_COL_LANES][i], \
+                                                       (double)load(x[j * stride + c + i])); \
             for (int h = OPTC_COL_LANES / 2; h > 0; h /= 2)                                                            \
                 for (int l = 0; l < h; l++)                                                                            \
                     for (int i = 0; i < m; i++)                                                                        \

@@ -1,5 +1,5 @@
-/* Storage types that are not computed in. Conversions to f32 are exact; from f32 they round to nearest, ties to even, and every
- * NaN becomes 0x7fff, as with the GPU's own instructions for it, which take the place of this arithmetic where there are any. */
+/* Types for storage only. Conversions to f32 are exact; conversions from f32 round to nearest, ties to even, and every
+ * NaN becomes 0x7fff. GPU instructions with the same results replace this code where they exist. */
 
 OPTC_FN float optc_from_bf16(unsigned short x) { return optc_frombitsf((unsigned)x << 16); }
 

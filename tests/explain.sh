@@ -10,7 +10,7 @@ trap 'rm -rf "$work"' EXIT
 export OPTC_CACHE="$work/cache" OPTC_NO_CUDA=1
 mkdir -m 700 "$OPTC_CACHE"
 check() { if eval "$2"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "$1"; fi; }
-explain() { "$OPTC" explain "$@" > "$work/said" 2>&1; }
+explain() { "$OPTC" explain --full "$@" > "$work/said" 2>&1; }
 
 # pages: lines of the spec, formulas, reasons
 page() {
@@ -25,6 +25,17 @@ page adafactor adafactor
 page adamw_clip adamw --with 'clip(1)'
 page sgd_lookahead sgd --with 'lookahead(5)'
 page muon muon --options form=plain,steps=2 --gpu --tera 750 --shape 2048x8192 --shape 768
+# the short form: two screens, and of a shape only what it takes
+explain() { "$OPTC" explain "$@" > "$work/said" 2>&1; }
+page short_adamw_clip adamw --with 'clip(1)'
+page short_muon muon --gpu --tera 750
+page short_muon_shape muon --gpu --tera 750 --shape 2048x8192
+page short_soap soap --tera 1
+for rule in $("$OPTC" list --names); do
+    explain "$rule" --bandwidth 100 --tera 1
+    check "explain $rule: more than 60 lines, or a line of more than 100 columns" '[ "$(wc -l < "$work/said")" -le 60 ] && ! awk "{ gsub(/[\200-\277]/, \"\") } length > 100" "$work/said" | grep .'
+done
+explain() { "$OPTC" explain --full "$@" > "$work/said" 2>&1; }
 check "with a bandwidth given something was measured" '[ ! -e "$OPTC_CACHE/bandwidth" ]'
 # every rule and wrapper: no name that only the compiler knows, no line too long to read
 for rule in $("$OPTC" list --names); do
@@ -82,7 +93,7 @@ check "no cache folder: $(rate)" 'rate | grep -q "measured now" && ! rate | grep
 explain sgd --device tpu
 check "an unknown device: $(cat "$work/said")" 'grep -q "there is no device .tpu." "$work/said"'
 explain sgd --bandwidth 3 --measure
-check "two ways to say it: $(cat "$work/said")" 'grep -q "bandwidth says it already" "$work/said"'
+check "two ways to say it: $(cat "$work/said")" 'grep -q "bandwidth and --measure exclude each other" "$work/said"'
 
 # on a machine with a GPU that optc would take, its memory is the floor
 # turns: whom a stage is for, and what a step takes with one and without

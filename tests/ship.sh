@@ -418,20 +418,20 @@ sed "s/^optc-package 2/optc-package 1/" two/rules/manifest > loose/manifest
 expect 1 "or of another version" "$optc" ship --check loose
 expect 1 "No such file" "$optc" ship --check "$top/specs"
 expect 1 "No such file" "$optc" ship --check nowhere
-expect 2 "--check stands alone" "$optc" ship --check rules adamw
+expect 2 "--check takes no other options" "$optc" ship --check rules adamw
 cp two/rules/manifest loose/manifest
 expect 0 "" cmp loose/rules.fatbin two/rules/rules.fatbin
 
 # ---- bad input: nothing is left behind
 mkdir clean && cd clean || exit 1
 ship1() { "$optc" ship "$@" --arch sm_90; }
-expect 2 "which specs" ship1 -o out
+expect 2 "no spec is given" ship1 -o out
 expect 2 "name one" "$optc" ship adamw --ptx -o out
-expect 2 "where to" ship1 adamw
+expect 2 "-o DIR is missing" ship1 adamw
 expect 2 "it knows: sm_" "$optc" ship adamw --arch sm_31 -o out
 expect 2 "expected sm_90" "$optc" ship adamw --arch hopper -o out
 expect 2 "names no architecture" "$optc" ship adamw --arch '' -o out
-expect 2 "--all-specs has its own" ship1 adamw --all-specs -o out
+expect 2 "--all-specs ships the whole library" ship1 adamw --all-specs -o out
 expect 2 "name the folder" ship1 adamw -o .
 expect 2 "name the folder" ship1 adamw -o /
 expect 2 "'my-rules' is not a name" ship1 adamw -o my-rules

@@ -39,7 +39,7 @@ expect 0 "for the CPU alone" "$optc" ship --check rules
 expect 0 "here: it has no GPU code, so it takes its CPU path" "$optc" ship --check rules
 expect 0 "rules: it has no GPU code" env OPTC_CACHE_BASE="$work/rules" LD_LIBRARY_PATH="$top/$BUILD/fake/versioned" FAKE_CUDA=works "$optc" doctor
 expect 0 "1 rule" "$optc" ship sgd -o rules2
-expect 2 "--ptx is of the lowest --arch: name one" "$optc" ship sgd --ptx -o none
+expect 2 "--ptx needs --arch: it is made for the lowest architecture" "$optc" ship sgd --ptx -o none
 check "a refused one left something" '[ ! -e none ]'
 
 # as C and as C++, without a warning (tests/ship.sh compiles packages at every level); its example, by its Makefile; the library's bits

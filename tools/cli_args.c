@@ -150,7 +150,7 @@ static int take_product(const Command *self, const Opt *o, const char *text)
             return CLI_GO;
         }
     }
-    int rc = cli_misuse(self, "--%s '%s' is nothing that products are computed in (known: %s)", o->name, text,
+    int rc = cli_misuse(self, "--%s '%s' is not a type for products (known: %s)", o->name, text,
                         cli_text(&b));
     buf_free(&b);
     return rc;

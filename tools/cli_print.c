@@ -67,6 +67,25 @@ void cli_print(const char *fmt, ...)
 }
 
 /* A long text goes on below itself, from a word on. */
+void cli_wrapped(const char *text, int indent)
+{
+    size_t room = CLI_WIDTH - (size_t)indent;
+    char part[CLI_WIDTH + 1];
+    for (const char *s = text;; printf("\n%*s", indent, "")) {
+        size_t k = strlen(s), n = k;
+        if (n > room)
+            for (k = room; k && s[k] != ' '; k--)
+                ;
+        k = k || !n ? k : room;
+        snprintf(part, sizeof part, "%.*s", (int)k, s);
+        cli_put_clean(stdout, part, false);
+        s += k + (s[k] == ' ');
+        if (!*s)
+            break;
+    }
+    puts(cli_paint(PAINT_NONE));
+}
+
 void cli_line(const char *key, const char *text)
 {
     enum { WIDE = 136 };

@@ -85,7 +85,7 @@ static bool shape_case(const Bench *b, Case *c)
     int kinds = b->shapes->n ? b->shapes->n : 1, tensors = b->tensors;
     int64_t size = b->size || b->shapes->n ? b->size : usual_size(b, c, &tensors);
     if (tensors > 1000000 / kinds || (!b->shapes->n && size < tensors)) {
-        cli_error("bench: %d tensors are too many here", tensors);
+        cli_error("bench: %d tensors do not fit; use fewer", tensors);
         return false;
     }
     c->ntensor = kinds * tensors;

@@ -61,7 +61,7 @@ int cmd_check(const Command *self, int argc, char **argv)
     if (rc != CLI_GO)
         return rc;
     if (!n)
-        return cli_misuse(self, "which spec?");
+        return cli_misuse(self, "no spec is given: name a rule or a file");
     for (int i = 0; i < n; i++)
         width = cli_width(argv[i]) > width ? cli_width(argv[i]) : width;
     rc = CLI_OK;

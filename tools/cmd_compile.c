@@ -43,7 +43,7 @@ int cli_archs(const Command *self, const char *text, const Nvrtc *nvrtc, Archs *
     Archs all = {{0}, 0};
     all.n = nvrtc_archs(nvrtc, all.v, 64);
     if (!all.n)
-        return cli_fail("NVRTC fails when it is asked for its architectures");
+        return cli_fail("NVRTC does not report its architectures");
     return read_archs(self, text, &all, out);
 }
 
@@ -80,7 +80,9 @@ int cmd_compile(const Command *self, int argc, char **argv)
     if (rc != CLI_GO)
         return rc;
     if (n != 1 || !arch)
-        return cli_misuse(self, n != 1 ? (n ? "one spec at a time" : "which spec?") : "for which --arch?");
+        return cli_misuse(self, n != 1 ? (n ? "several specs are given: it takes one" :
+                "no spec is given: name a rule or a file") : "--arch is missing: name an architecture, such as "
+                                                             "--arch sm_90");
     const Nvrtc *nvrtc = nvrtc_get(&why);
     if (!nvrtc)
         return cli_fail("compile: %s", why);

@@ -49,7 +49,8 @@ int cmd_dump(const Command *self, int argc, char **argv)
     if (rc != CLI_GO || (pass && (rc = check_pass(self, pass)) != CLI_GO))
         return rc;
     if (n != 1)
-        return cli_misuse(self, n ? "one spec at a time" : "which spec?");
+        return cli_misuse(self, n ? "several specs are given: it takes one" : "no spec is given: name a rule or a "
+                                                                              "file");
     Spec s;
     Buf text = {0};
     SpecDump dump = {pass || time ? pass : last_rule_pass(), &text, time};

@@ -33,7 +33,8 @@ int cmd_emit(const Command *self, int argc, char **argv)
     if (rc != CLI_GO || (rc = check_target(self, target)) != CLI_GO)
         return rc;
     if (n != 1)
-        return cli_misuse(self, n ? "one spec at a time" : "which spec?");
+        return cli_misuse(self, n ? "several specs are given: it takes one" : "no spec is given: name a rule or a "
+                                                                              "file");
     Spec s;
     char *text = NULL;
     c.gpu = !strcmp(target, "cuda");

@@ -38,14 +38,10 @@ const char *explain_phase(Arena *a, const Plan *p, int entry, int mask)
     Buf b = {.arena = a};
     buf_puts(&b, p->entry[entry].name);
     for (int i = 0; i < p->nperiod; i++)
-        plan_period(&b, &p->period[i], i ? " and" : ", t", mask >> i & 1);
+        plan_period(&b, &p->period[i], i ? " and" : ",", mask >> i & 1);
     return buf_text(&b);
 }
 
-/* What stages move and compute, and what that takes at the least. Stages follow one another, and each takes the longer
- * of moving and computing. seconds: of stages other than factors. Threads share the factors of several matrices, and one
- * thread does one matrix. factors: seconds of all of them on one thread; largest: of the largest one of each stage. */
-typedef struct Cost { double bytes, flops, moving, computing, seconds, factors, largest; } Cost;
 
 static Cost stage_cost(const Plan *p, const Phase *ph, const Stage *st, Shape shape, const Bandwidth *f)
 {
@@ -74,8 +70,7 @@ static void add_cost(Cost *to, Cost c)
     to->largest += c.largest;
 }
 
-/* Of another tensor, whose factors are done beside those of the first. */
-static void add_tensor(Cost *to, Cost c)
+void add_tensor(Cost *to, Cost c)
 {
     double largest = to->largest > c.largest ? to->largest : c.largest;
     add_cost(to, c);
@@ -88,10 +83,9 @@ static double factor_time(Cost c, const Bandwidth *f)
     return shared > c.largest ? shared : c.largest;
 }
 
-static double cost_time(Cost c, const Bandwidth *f) { return c.seconds + factor_time(c, f); }
+double cost_time(Cost c, const Bandwidth *f) { return c.seconds + factor_time(c, f); }
 
-/* turn: of a step at which it is the tensor's turn, and that of all its blocks */
-static Cost phase_cost(const Plan *p, const Phase *ph, int variant, Shape shape, const Bandwidth *f, bool staggered)
+Cost phase_cost(const Plan *p, const Phase *ph, int variant, Shape shape, const Bandwidth *f, bool staggered)
 {
     Cost all = {0};
     for (int i = 0; i < ph->nstage; i++)
@@ -100,8 +94,7 @@ static Cost phase_cost(const Plan *p, const Phase *ph, int variant, Shape shape,
     return all;
 }
 
-/* "memory 4.3 ms, products 62 ms: products limit it"; "": there is nothing to compare. */
-static const char *limit_text(Arena *a, Cost c, const Bandwidth *f)
+const char *limit_text(Arena *a, Cost c, const Bandwidth *f)
 {
     char x[32], y[32];
     double computing = c.computing + factor_time(c, f);
@@ -112,7 +105,7 @@ static const char *limit_text(Arena *a, Cost c, const Bandwidth *f)
                         computing > c.moving ? what : "memory", computing > c.moving ? "" : "s");
 }
 
-static bool has_stagger(const Phase *ph, int variant)
+bool has_stagger(const Phase *ph, int variant)
 {
     for (int i = 0; i < ph->nstage; i++)
         if (explain_runs(&ph->stage[i], variant) && ph->stage[i].stagger)
@@ -167,10 +160,13 @@ static void launches(Arena *a, const Plan *p)
         }
 }
 
-static void states(Arena *a, const Plan *p)
+static void states(Arena *a, const Plan *p, unsigned variants)
 {
     const Rule *r = p->rule;
+    const char *key = "state";
     for (int v = 0; v < r->nvariant; v++) {
+        if (!(variants >> v & 1))
+            continue;
         int bytes = 0;
         Buf each = {0}, rest = {0};
         for (int i = 0; i < r->nstate; i++) {
@@ -183,17 +179,17 @@ static void states(Arena *a, const Plan *p)
             } else
                 buf_printf(&rest, "; %s %d per %s", m->name, type_info[m->type].bytes, dom_info[m->dom].name);
         }
-        cli_line(v ? "" : "state",
+        cli_line(key,
                  arena_printf(a, "%d byte%s per parameter%s%s%s", bytes, bytes == 1 ? "" : "s", cli_text(&each),
                               cli_text(&rest),
                               r->nvariant == 1 ? "" : arena_printf(a, " (%s)", variant_tensors(&r->variant[v]))));
+        key = "";
         buf_free(&each);
         buf_free(&rest);
     }
 }
 
-/* With the directions and the blocks that the rule gives it. */
-static Shape rule_shape(const Rule *r, Shape s)
+Shape rule_shape(const Rule *r, Shape s)
 {
     int64_t side = s.rows < s.cols ? s.rows : s.cols;
     s.rank = r->rank < side ? r->rank : side;
@@ -201,15 +197,13 @@ static Shape rule_shape(const Rule *r, Shape s)
     return s;
 }
 
-/* A matrix of about n elements that is about square. */
-static Dims square(int64_t n)
+Dims square(int64_t n)
 {
     int64_t rows = (int64_t)sqrt((double)n);
     return (Dims){2, {rows, n / rows}};
 }
 
-/* "products at 98.7 GFLOP/s, eigh at 17.9 (256 rows)"; "": nothing is known of them. */
-static const char *flops_text(Arena *a, const Plan *p, const Bandwidth *f)
+const char *flops_text(Arena *a, const Plan *p, const Bandwidth *f)
 {
     char rate[32];
     bool any[NCALLEE] = {false};
@@ -252,6 +246,12 @@ static void floors(Arena *a, const Plan *p, int64_t n, const Bandwidth *f)
 }
 
 /* ---- exact bytes of given shapes ---- */
+int variant_taken(const Rule *r, const Dims *d)
+{
+    TensorFacts ask = {NULL, NULL, d->rank, d->dim, d->rank >= 2, false, 0};
+    return variant_of(r->variant, r->nvariant, &ask);
+}
+
 static void put_cost(Cost c, bool calls, const Bandwidth *f)
 {
     char t[32];
@@ -284,8 +284,7 @@ static void put_room(Arena *a, const Plan *p, const Phase *ph, int variant, Shap
 static Cost shape_table(Arena *a, const Plan *p, const Dims *d, int e, int m, const Bandwidth *f, double workspace)
 {
     char dims[160];
-    TensorFacts ask = {NULL, NULL, d->rank, d->dim, d->rank >= 2, false, 0};
-    int variant = variant_of(p->rule->variant, p->rule->nvariant, &ask);
+    int variant = variant_taken(p->rule, d);
     Shape s = rule_shape(p->rule, count_shape(p->rule->variant[variant].view, d->rank, d->dim, false));
     const Phase *ph = &p->entry[e].phase[m];
     bool calls = plan_calls(p);
@@ -338,7 +337,7 @@ typedef struct Asked {
     double bandwidth, tera;
     int64_t workspace;
     const char *device;
-    bool anew;
+    bool anew, full;
 } Asked;
 
 static int explain(Spec *s, const Asked *ask, const DimsList *shapes)
@@ -354,12 +353,19 @@ static int explain(Spec *s, const Asked *ask, const DimsList *shapes)
     if (measured && !flop_rates(a, p, ask->anew, &f))
         return CLI_FAILED;
     spec_warnings(s);
+    unsigned taken = shapes->n ? 0 : ~0u;
+    for (int i = 0; i < shapes->n; i++)
+        taken |= 1u << variant_taken(p->rule, &shapes->v[i]);
+    if (!ask->full) {
+        explain_summary(s, taken, shapes, ask->size ? ask->size : (int64_t)64 << 20, &f);
+        return CLI_OK;
+    }
     head(s);
     cli_heading("\nplan");
-    explain_plan(a, p);
+    explain_plan(a, p, taken);
     cli_heading("\nwhat it means");
     launches(a, p);
-    states(a, p);
+    states(a, p, taken);
     if (ask->size || !shapes->n)
         floors(a, p, ask->size ? ask->size : (int64_t)64 << 20, &f);
     if (shapes->n)
@@ -395,31 +401,33 @@ int cmd_explain(const Command *self, int argc, char **argv)
     static DimsList shapes;
     CompileOpts c = COMPILE_OPTS_INIT;
     const Opt opts[] = {
+        {"full", 0, OPT_FLAG, &ask.full, NULL, "every stage, with its lines of the spec and the reason for each pass"},
         {"size", 0, OPT_SIZE, &ask.size, "N",
-         "elements to work the floor (default: 64M) or the launches (default: many) out for"},
+         "elements of a tensor to predict the time for (default: 64M)"},
         {"shape", 0, OPT_SHAPES, &shapes, "RxC",
-         "exact bytes of each stage for a tensor of this shape; may be repeated"},
+         "exact figures for a tensor of this shape, and only the variants that it takes; may be repeated"},
         {"bandwidth", 0, OPT_REAL, &ask.bandwidth, "GB/s",
-         "of the machine in mind (default: measured here once, and kept)"},
+         "memory bandwidth to predict with (default: that of the device, measured once)"},
         {"tera", 0, OPT_REAL, &ask.tera, "TFLOP/s",
-         "what products reach on the machine in mind (default: what is known of the GPU; of the CPU measured and kept)"},
+         "rate of matrix products to predict with (default: known for the GPU, or measured once on the CPU)"},
         {"workspace", 0, OPT_SIZE, &ask.workspace, "BYTES",
-         "that a batch of tensors may take for products, for --shape (default: 1G; a large GPU's is more: doctor)"},
+         "memory for the products of a batch of tensors, for --full --shape (default: 1G)"},
         {"device", 0, OPT_TEXT, &ask.device, "DEVICE",
-         "whose bandwidth the floor is for: cpu, cuda, cuda:N (default: best)"},
-        {"gpu", 0, OPT_FLAG, &c.gpu, NULL, "the plan that a GPU would have, where products may keep 16 bits"},
-        {"measure", 0, OPT_FLAG, &ask.anew, NULL, "measure the bandwidth anew, and keep that"},
+         "the device to predict for: cpu, cuda, cuda:N (default: best)"},
+        {"gpu", 0, OPT_FLAG, &c.gpu, NULL, "show the plan for a GPU, whose products may use 16 bits"},
+        {"measure", 0, OPT_FLAG, &ask.anew, NULL, "measure the bandwidth again and store it in the cache folder"},
         {"hashes", 0, OPT_FLAG, &only_hashes, NULL,
-         "only the hashes by which tuning results know its stages on a GPU, and their launches without any"},
+         "print only the key and the default launch of each GPU stage, as tuning results have them"},
         COMPILE_OPTS(c),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);
     if (rc != CLI_GO)
         return rc;
     if (n != 1)
-        return cli_misuse(self, n ? "one spec at a time" : "which spec?");
+        return cli_misuse(self, n ? "several specs are given: it takes one" : "no spec is given: name a rule or a "
+                                                                              "file");
     if (ask.bandwidth > 0 && (ask.anew || ask.device))
-        return cli_misuse(self, "--bandwidth says it already: --%s does not go with it",
+        return cli_misuse(self, "--bandwidth and --%s exclude each other",
                           ask.anew ? "measure" : "device");
     c.gpu = c.gpu || only_hashes ||
             !strncmp(ask.device ? ask.device : ask.bandwidth > 0 ? "" : optc_best_device(), "cuda", 4);

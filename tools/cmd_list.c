@@ -3,6 +3,7 @@
 
 #include "optc.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,21 +11,42 @@ static const char folder[] = "wrappers/";
 
 static bool is_wrapper_name(const char *name) { return !strncmp(name, folder, strlen(folder)); }
 
-static const char *states_text(Arena *a, const Plan *p)
+static const char *range_text(Arena *a, int least, int most)
+{
+    return most > least ? arena_printf(a, "%d-%d", least, most) : arena_printf(a, "%d", least);
+}
+
+/* Bytes per element that a step moves, least and most over variants and phases. */
+static const char *moved_text(Arena *a, const Plan *p, int entry)
+{
+    int least = INT_MAX, most = 0;
+    for (int v = 0; v < p->rule->nvariant; v++) {
+        int lo, hi;
+        spec_bytes(p, entry, v, &lo, &hi);
+        least = lo < least ? lo : least;
+        most = hi > most ? hi : most;
+    }
+    return range_text(a, least, most);
+}
+
+/* Bytes per element of states, and a + where a state is a matrix or another list. */
+static const char *state_text(Arena *a, const Plan *p)
 {
     const Rule *r = p->rule;
-    Buf b = {0};
-    for (int i = 0; i < r->nstate; i++) {
-        const Mem *m = &p->mem[plan_mem_of_state(p, i)];
-        if (!plan_keeps(p, i) || r->state[i].report)
-            continue;
-        buf_printf(&b, "%s%s", b.len ? " " : "", m->name);
-        if (m->dom != ELEM)
-            buf_printf(&b, ":%s", dom_info[m->dom].name);
+    int least = INT_MAX, most = 0;
+    bool more = false;
+    for (int v = 0; v < r->nvariant; v++) {
+        int bytes = 0;
+        for (int i = 0; i < r->nstate; i++) {
+            const Mem *m = &p->mem[plan_mem_of_state(p, i)];
+            bool used = p->state_used[v * r->nstate + i] && !r->state[i].report;
+            bytes += used && m->dom == ELEM ? type_info[m->type].bytes : 0;
+            more = more || (used && m->dom != ELEM);
+        }
+        least = bytes < least ? bytes : least;
+        most = bytes > most ? bytes : most;
     }
-    const char *s = arena_strdup(a, b.len ? cli_text(&b) : "-");
-    buf_free(&b);
-    return s;
+    return arena_printf(a, "%s%s", range_text(a, least, most), more ? "+" : "");
 }
 
 typedef struct Row { const char *name, *bytes, *states, *doc; } Row;
@@ -34,11 +56,9 @@ static bool rule_row(Arena *a, const char *name, const CompileOpts *c, Row *row)
     Spec s;
     bool ok = spec_open(&s, name, c, false, NULL);
     if (ok) {
-        Buf b = {0};
         int step = spec_entry(s.gen.plan, "step");
-        spec_bytes_text(&b, s.gen.plan, step < 0 ? 0 : step);
-        *row = (Row){name, arena_strdup(a, cli_text(&b)), states_text(a, s.gen.plan), arena_strdup(a, s.gen.rule->doc)};
-        buf_free(&b);
+        *row = (Row){name, moved_text(a, s.gen.plan, step < 0 ? 0 : step), state_text(a, s.gen.plan),
+                     arena_strdup(a, s.gen.rule->doc)};
     } else {
         spec_fail(&s);
     }
@@ -58,22 +78,21 @@ static int longest(const Row *v, int n, size_t field)
 
 static void print_rows(const Row *v, int n)
 {
-    Row head = {"name", "B/elem", "states", "what it is"};
-    int name = longest(v, n, offsetof(Row, name)), bytes = longest(v, n, offsetof(Row, bytes)),
-        states = longest(v, n, offsetof(Row, states));
-    bytes = bytes < 6 ? 6 : bytes;
-    states = states < 6 ? 6 : states;
+    Row head = {"name", "moves", "state", "what it is (bytes per element that a step moves and that states take)"};
+    int name = longest(v, n, offsetof(Row, name)) + 2, bytes = longest(v, n, offsetof(Row, bytes)) + 2,
+        states = longest(v, n, offsetof(Row, states)) + 2;
+    bytes = bytes < 7 ? 7 : bytes;
+    states = states < 7 ? 7 : states;
     for (int i = -1; i < n; i++) {
         const Row *r = i < 0 ? &head : &v[i];
         fputs(cli_paint(i < 0 ? PAINT_DIM : PAINT_HEAD), stdout);
         fputs("  ", stdout);
-        cli_cell(r->name, name + 2);
+        cli_cell(r->name, name);
         fputs(cli_paint(PAINT_NONE), stdout);
         fputs(i < 0 ? cli_paint(PAINT_DIM) : "", stdout);
-        cli_cell(r->bytes, bytes + 2);
-        cli_cell(r->states, states + 2);
-        cli_put_clean(stdout, r->doc, false);
-        puts(cli_paint(PAINT_NONE));
+        cli_cell(r->bytes, bytes);
+        cli_cell(r->states, states);
+        cli_wrapped(r->doc, 2 + name + bytes + states);
     }
 }
 
@@ -126,7 +145,7 @@ static void list_wrappers(Arena *a)
         printf("  %s", cli_paint(PAINT_HEAD));
         cli_cell(v[i].name, name + 2);
         fputs(cli_paint(PAINT_NONE), stdout);
-        cli_print("%s\n", v[i].doc);
+        cli_wrapped(v[i].doc, name + 4);
     }
 }
 

@@ -336,15 +336,15 @@ int cmd_ship(const Command *self, int argc, char **argv)
     if (rc != CLI_GO)
         return rc;
     if (a.check)
-        return n || a.arch || a.out || a.all ? cli_misuse(self, "--check stands alone") : ship_check(a.check);
+        return n || a.arch || a.out || a.all ? cli_misuse(self, "--check takes no other options") : ship_check(a.check);
     if (!a.all && !n)
-        return cli_misuse(self, "which specs?");
+        return cli_misuse(self, "no spec is given: name rules or files");
     if (a.all && n)
-        return cli_misuse(self, "--all-specs has its own specs");
+        return cli_misuse(self, "--all-specs ships the whole library: name no specs with it");
     if (a.ptx && !a.arch)
-        return cli_misuse(self, "--ptx is of the lowest --arch: name one");
+        return cli_misuse(self, "--ptx needs --arch: it is made for the lowest architecture");
     if (!a.out)
-        return cli_misuse(self, "where to? (-o DIR)");
+        return cli_misuse(self, "-o DIR is missing: name the folder to make");
     if (n > MOST_RULES / 2)
         return cli_misuse(self, "at most %d specs", MOST_RULES / 2);
     Ship s = {.out = NULL};

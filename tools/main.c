@@ -21,15 +21,12 @@ const Command cli_commands[] = {
      "else: what an entry returns, solve(A, B) with a symmetric A, roots of singular matrices. A wrapper is checked\n"
      "around sgd.",
      "optc check mine.lua\noptc check adamw --with 'clip(1),ema(0.999)'\noptc check specs/*.lua", cmd_check},
-    {"explain", "SPEC", "the passes of a rule with the spec's own lines, bytes, floor time",
-     "Prints what the rule declares, its passes over memory with the lines of the spec that each does and why it could "
-     "not be part\n"
-     "of the one before, and what they mean: bytes, launches, state, and the least time a step can take at the "
-     "bandwidth of the\n"
-     "device that would run it, which is measured once and kept in the cache folder. So are the rates of a CPU's "
-     "products and\n"
-     "factors; the floor says which of memory and products limits it. It is a floor: a step takes longer.",
-     "optc explain adamw\noptc explain adafactor --shape 4096x4096 --shape 4096\noptc explain lamb --size 1G "
+    {"explain", "SPEC", "what a rule costs: passes over memory, bytes, launches, state, least time",
+     "Prints on two screens what the rule declares, which tensors take which variant, and for each variant the passes over\n"
+     "memory, bytes, launches, products, state memory and the least time of a step. The time is predicted from the bandwidth\n"
+     "of the device, and for products from its arithmetic rate; both are measured once and kept in the cache folder. It is a\n"
+     "lower bound: a step takes longer. --full prints every stage with its lines of the spec, and why each pass is needed.",
+     "optc explain adamw\noptc explain muon --full\noptc explain adafactor --shape 4096x4096 --shape 4096\noptc explain lamb --size 1G "
      "--bandwidth 3350\noptc explain lamb --device cpu --measure",
      cmd_explain},
     {"emit", "SPEC", "the source that is compiled for a rule",

@@ -87,6 +87,9 @@ void cli_put_clean(FILE *f, const char *s, bool lines);
 /* printf with words that are not ours: paths, labels */
 void cli_print(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void cli_line(const char *key, const char *text);            /* one of the lines of `list` and `explain` */
+enum { CLI_WIDTH = 100 };                                    /* columns of `list` and of the short `explain` */
+/* text from column `indent` on, where the cursor is; lines that follow are indented likewise; ends the line */
+void cli_wrapped(const char *text, int indent);
 const char *cli_bytes(char buf[32], double bytes);           /* "1.88 GB", powers of ten as bandwidths have */
 const char *cli_flops(char buf[32], double flops);
 const char *cli_time(char buf[32], double seconds);

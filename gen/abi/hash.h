@@ -1,4 +1,5 @@
-/* Contents to numbers: keys of compiled code, checksums of files. Not cryptographic. Pasted into packages and included by gen/base/util.c. */
+/* Contents to numbers: keys of compiled code, checksums of files. Not cryptographic. Pasted into packages and included
+ * by gen/base/util.c. */
 static inline uint64_t hash_mix(uint64_t x)
 {
     x ^= x >> 32;

@@ -1,5 +1,5 @@
-/* The fixed sizes that give every reduction its shape, on every target: gen/plan/plan.h explains them. The last two: numbers of arrays that a launch may bring
- * (gen/plan/merge_stages.c), and numbers in the device's memory that are read ahead of a run. */
+/* The fixed sizes that determine the order of every reduction on every target (gen/plan/plan.h). The last two: array numbers
+ * that a launch of a shared kernel passes (gen/plan/merge_stages.c), and scalars in device memory that are read before a run. */
 
 //@ lines
 #define OPTC_SEG 4096

@@ -5,16 +5,16 @@
 
 #define OPTC_ABI 5
 
-typedef struct optc_view {              /* what a stage sees of one tensor, or of one group */
-    void *const *mem;                   /* arrays by number: p, g, inputs, states, temporaries, partials */
-    const double *hyper;                /* its group's: [0] is the step t, then hyperparameters, then t's lag (step_cohorts.c) */
-    long long n, slices, rows, cols;    /* n = slices * rows * cols; n < 0: it takes no part in this step */
-    long long id, ntensors, present, total;     /* this tensor among all; tensors that take part, their elements */
-    /* The whole tensor that this is a piece of (or is): its sizes, and which of its elements, rows, columns and matrices
-     * come first here. Draws and means go by these. */
+typedef struct optc_view {              /* what a stage is given for one tensor or one group */
+    void *const *mem;                   /* pointers by array number: p, g, inputs, states, temporaries, partials */
+    const double *hyper;                /* of its group: [0] is t, then the hyperparameters, then the lag of t */
+    long long n, slices, rows, cols;    /* n = slices * rows * cols; n < 0: skipped in this step */
+    long long id, ntensors, present, total;     /* number of the tensor; tensors in all, in this step; its elements */
+    /* Sizes of the whole tensor, of which this may be a piece, and the piece's first element, row, column and matrix.
+     * Random numbers and means use these. */
     long long whole_n, whole_slices, whole_rows, whole_cols;
     long long first, first_row, first_col, first_slice;
-    long long rank;                     /* directions that its values over that axis have; 0: there are none */
+    long long rank;                     /* length of the rank axis; 0: the rule has none */
 } optc_view;
 
 //@ = optc_stage_fn

@@ -196,6 +196,18 @@ const char *emit_joined(Emit *e, const char *a, const char *b)
     return emit_name(e, arena_printf(e->arena, "%s_%s", a, b));
 }
 
+/* 1e-8 as the spec's author writes it, where printf has 1e-08 and 1e+08. */
+static void plain_exponent(char *s)
+{
+    char *e = strchr(s, 'e'), *from;
+    if (!e)
+        return;
+    e += e[1] == '-' ? 2 : 1;
+    for (from = e; *from == '+' || (*from == '0' && from[1]); from++)
+        ;
+    memmove(e, from, strlen(from) + 1);
+}
+
 const char *emit_number(const Emit *e, double x)
 {
     bool f32 = emit_suffix(e)[0] == 'f';
@@ -212,6 +224,7 @@ const char *emit_number(const Emit *e, double x)
         if (f32 ? strtof(s, NULL) == (float)x : strtod(s, NULL) == x)
             break;
     }
+    plain_exponent(s);
     const char *dot = strpbrk(s, ".e") ? "" : ".0";
     const char *t = arena_printf(e->arena, "%s%s%s", s, dot, f32 ? "f" : "");
     return x < 0 || (x == 0 && signbit(x)) ? arena_printf(e->arena, "(%s)", t) : t;

@@ -143,6 +143,7 @@ const char *emit_about(Arena *a, const Gen *g);
 const char *emit_title(Arena *a, const Rule *r);
 const char *emit_comment_text(Arena *a, const char *s);               /* text that may stand in a comment */
 const char *emit_file(Arena *a, const char *s);
+void emit_wrap(Buf *out, const char *text);                    /* line_wrap.c: lines of at most 120 columns */
 
 /* The stages of a rule, and what stands ahead of stages, where several rules share a file. Bufs and scratch are in an
  * arena, which jumps when memory ends; false: a broken template. table: the functions' names, by Stage.fn, with

@@ -457,5 +457,9 @@ bool emit_c(const Gen *g, const EmitOptions *o, Arena *a, Buf *out)
                       {"math", buf_text(&shared)},
                       {"stages", buf_text(&code)},
                       {"table", buf_text(&table)}};
-    return template_fill(out, target.templates, "file", h, sizeof h / sizeof *h);
+    Buf text = {.arena = a};
+    if (!template_fill(&text, target.templates, "file", h, sizeof h / sizeof *h))
+        return false;
+    emit_wrap(out, buf_text(&text));
+    return true;
 }

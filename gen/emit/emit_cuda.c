@@ -10,7 +10,7 @@ static const char *const reserved[] = {
     "first",  "block", "blocks",  "row",   "col",       "slice",    "segs",     "seg",     "rows",     "line",
     "lane",   "here",  "warp",    "wide",  "across",    "last",     "top",      "down",    "near",     "ends",
     "batch",  "i",     "k",       "l",     "made",      "pair",     "shared",   "place",   "nth",      "piece",
-    "pieces", "walk",  "aligned", "steps", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "turn",
+    "pieces", "walk",  "aligned", "steps", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "work",
     "strip",  "room",  "inside",  "end",
     "tiles",  "tile",  "at",      "both",  NULL};
 static const char *const prelude[] = {"gen/abi/stage_abi.h",   "math.h",  "math_f32.h", "math_f64.h", "random.h",
@@ -344,13 +344,20 @@ static Walking walking(CudaStage *c, int64_t pieces)
         w.stride = arena_printf(a, " * %d", warps);
     }
     if (c->form == FORM_MAP)
-        w.all = arena_printf(a, "optc_turns<%d, %d>(a)", c->knob[KNOB_THREADS], (int)pieces);
+        w.all = arena_printf(a, "optc_work_rounds<%d, %d>(a)", c->knob[KNOB_THREADS], (int)pieces);
     w.nth = w.round || fold ? "nth" : w.first;
     bool back = c->e.st->time % 2;
     w.back = back ? arena_printf(a, "%s - 1 - %s", w.all, w.nth) : w.nth;
     if (c->form == FORM_MAP)
         w.back = back ? "true" : "false";
     return w;
+}
+
+/* Shared memory of the reductions that the stage finishes. */
+static const char *scratch_text(CudaStage *c)
+{
+    const char *size = is_single(c->e.st->kind) ? "[OPTC_LANES]" : "[8][32]";
+    return c->e.st->nfin ? emit_filled(&c->e, "scratch", (Hole[]){{"size", size}}, 1) : "";
 }
 
 enum { MOST_HOLES = NEMITHOLE + 32 };
@@ -362,7 +369,7 @@ static int stage_holes(CudaStage *c, Hole *h, const Walking *w, int64_t pieces, 
          first = s->kind == S_GROUP && !e->t_ahead;
     Dom own = stage_info[s->kind].dom;
     const char *vector = number(c, c->vec), *by = fold ? "OPTC_LANES" : number(c, c->vec * c->knob[KNOB_THREADS]);
-    const Hole place[] = {{"vector", vector}, {"thread", fold ? "lane" : "turn.id"},
+    const Hole place[] = {{"vector", vector}, {"thread", fold ? "lane" : "work.id"},
                           {"across", c->by_matrix ? "self->rows * self->cols" : emit_axis(e, own, 1)}, {"by", by}};
     bool spot = list || c->by_matrix;
     const char *at = c->form == FORM_HALF ? "place_half" : list ? "place_list" : spot ? "place_matrix" : "place";
@@ -386,6 +393,7 @@ static int stage_holes(CudaStage *c, Hole *h, const Walking *w, int64_t pieces, 
                          {"choose", choose_walk(c, placed)},
                          {"place", placed ? emit_filled(e, at, place, 3) : ""},
                          {"ahead", placed ? emit_filled(e, spot ? "ahead_list" : "ahead", place + 2, 2) : ""},
+                         {"scratch", scratch_text(c)},
                          {"moves_t", first ? emit_filled(e, "moves_t", NULL, 0) : ""},
                          {"which", s->kind == S_GROUP ? "blockIdx.x" : "a.units[blockIdx.x].tensor"}};
     int n = emit_holes(e, h);

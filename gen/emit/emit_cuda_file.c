@@ -99,7 +99,11 @@ bool emit_cuda_file(Buf *out, Arena *a, const char *title, const char *about, co
                 {"name", name},
                 {"math", buf_text(&shared)},
                 {"stages", code}};
-    return template_fill(out, emit_cuda_target.templates, "file", h, sizeof h / sizeof *h);
+    Buf text = {.arena = a};
+    if (!template_fill(&text, emit_cuda_target.templates, "file", h, sizeof h / sizeof *h))
+        return false;
+    emit_wrap(out, buf_text(&text));
+    return true;
 }
 
 /* The product of our own that a rule's calls may need, by its row of products.def. */

@@ -30,8 +30,12 @@ const char *emit_about(Arena *a, const Gen *g)
     const Rule *r = g->rule;
     const Plan *p = g->plan;
     Buf b = {.arena = a};
+    if (*r->doc)
+        buf_printf(&b, " * %s\n", emit_comment_text(a, r->doc));
     if (*r->cite)
         buf_printf(&b, " * %s\n", emit_comment_text(a, r->cite));
+    for (int k = 0; k < r->nvariant && r->nvariant > 1; k++)
+        buf_printf(&b, "%s %s%s", k ? "" : " * variants:", r->variant[k].name, k < r->nvariant - 1 ? "," : "\n");
     if (r->noption)
         buf_puts(&b, " * options:");
     for (int i = 0; i < r->noption; i++)
@@ -67,6 +71,8 @@ static const char *own_command(Arena *a, const Gen *g, const char *target)
     }
     buf_printf(&b, " --type %s --grad-type %s --state-type %s", type_info[g->plan->p].name, type_info[g->plan->g].name,
                type_info[g->plan->state].name);
+    if (g->plan->precision != rule_product(r, g->plan->p))
+        buf_printf(&b, " --products %s", product_info[g->plan->precision].name);
     return buf_text(&b);
 }
 

@@ -403,7 +403,10 @@ static bool fill_stages(Pack *p, Buf *out, const Sources *sources, const Hole *c
                   {"stages", buf_text(&code)},
                   {"tables", buf_text(&tables)}};
     memcpy(h + 4, common, sizeof *h * (size_t)ncommon);
-    return ok && template_fill(out, "package_stages.txt", "stages", h, 4 + ncommon);
+    Buf text = {.arena = a};
+    ok = ok && template_fill(&text, "package_stages.txt", "stages", h, 4 + ncommon);
+    emit_wrap(out, buf_text(&text));
+    return ok;
 }
 
 static void put_words(Buf *b, const char *data, size_t n)

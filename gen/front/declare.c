@@ -190,7 +190,7 @@ static void declare_hyper(Trace *t, SpecFile *s, const char *key)
     else
         declare_fail(t, s, key, "hyperparameter '%s' must be a number or { default, min = …, max = … }", key);
     if (!hyper_allows(&h, h.def))
-        declare_fail(t, s, key, "the default %g of hyperparameter '%s' lies outside its range %s", h.def, key,
+        declare_fail(t, s, key, "the default %g of hyperparameter '%s' is outside its range %s", h.def, key,
                      hyper_range(&h, (char[64]){0}));
     s->hyper[s->nhyper++] = t->rule->nhyper;
     PUSH(t->arena, t->rule->hyper, t->rule->nhyper, t->rule->hyper_cap) = h;
@@ -207,7 +207,8 @@ static void declare_input(Trace *t, SpecFile *s, const char *key)
     if (dom < 0 || dom == SLICE)
         declare_fail(t, s, key, "input '%s' must name its domain: %s", key, dom_list(t->arena, given, "\"", " or "));
     if (trace_dom(t, (Dom)dom) != (Dom)dom || dom_of_block((Dom)dom))
-        declare_fail(t, s, key, "input '%s' would lie block by block: an input is by tensor, row, column or element",
+        declare_fail(t, s, key, "input '%s' has a domain of blocks: an input must be per tensor, row, column or "
+                                "element",
                      key);
     need_axes(t, s, key, (Dom)dom);
     s->input[s->ninput++] = t->rule->ninput;
@@ -279,7 +280,8 @@ static void declare_fallback(Trace *t, SpecFile *s)
         return;
     if (s->is_wrapper || s->is_fallback)
         declare_fail(t, s, "step",
-                     "step = rule \"%s\" is for a rule of its own, not for one inside or around another", name);
+                     "step = rule \"%s\" is allowed only in the outermost rule, not in a wrapper or in a rule that "
+                     "another one uses", name);
     if (!matrix)
         declare_fail(t, s, "step",
                      "step = rule \"%s\" steps what is no matrix: the matrices need 'matrix', a function", name);
@@ -300,7 +302,7 @@ static void check_fields(Trace *t, SpecFile *s)
         const char *name = wrapper ? text_field(t, s, "name") : s->name;
         declare_fail(t, s, "name",
              wrapper ? "this is a wrapper: put it around a rule with --with %s"
-                     : "%s is an optimizer, not a wrapper: it cannot stand in --with",
+                     : "%s is an optimizer, not a wrapper: --with takes wrappers",
              name);
     }
     lua_pushnil(L);
@@ -328,7 +330,7 @@ static void check_fields(Trace *t, SpecFile *s)
             declare_fail(t, s, NULL, "'%s' cannot name an entry", key[i]);
         if (s->is_fallback)
             declare_fail(t, s, key[i],
-                         "a rule that steps the rest of the tensors has 'step' and 'matrix' alone, and no entry '%s'",
+                         "a rule used as step = rule \"…\" may have only 'step' and 'matrix', not the entry '%s'",
                          key[i]);
     }
     if (lua_getfield(L, -1, "step") == LUA_TNIL)
@@ -363,7 +365,8 @@ static void declare_products(Trace *t, const SpecFile *s)
     if (product_by_name(word) < 0)
         declare_fail(t, s, "products", "'products' is %s, not \"%.40s\"", buf_text(&all), word);
     if (s->is_wrapper)
-        declare_fail(t, s, "products", "'products' belongs to a rule: what is around it computes as the rule does");
+        declare_fail(t, s, "products", "'products' belongs to a rule, not to a wrapper: a wrapper computes as its "
+                                       "rule does");
     if (t->rule->product < 0)
         t->rule->product = product_by_name(word);
 }
@@ -381,7 +384,8 @@ static void declare_length(Trace *t, const SpecFile *s, const char *field, int m
         ty = lua_getfield(L, -1, name);
         lua_remove(L, -2);
         if (ty != LUA_TNUMBER)
-            declare_fail(t, s, field, "'%s' is a whole number, or the name of an option that is one: '%.40s' is none",
+            declare_fail(t, s, field, "'%s' must be a whole number, or the name of an option that is one: '%.40s' is "
+                                      "not",
                          field, name);
     }
     double x = lua_tonumber(L, -1);
@@ -391,7 +395,8 @@ static void declare_length(Trace *t, const SpecFile *s, const char *field, int m
     if (ty != LUA_TNUMBER || !(x >= 1 && x <= most && x == floor(x)))
         declare_fail(t, s, field, "'%s' must be a whole number from 1 to %d, or the name of an option", field, most);
     if (*out && *out != (int)x)
-        declare_fail(t, s, field, "'%s' is %d here and %d in another spec around it: tensors have one", field, (int)x,
+        declare_fail(t, s, field, "'%s' is %d here and %d in another spec of the composition: both must be "
+                                  "equal", field, (int)x,
                      *out);
     *out = (int)x;
 }

@@ -58,8 +58,8 @@ static Ref slot_condition(lua_State *L, Trace *t, Stagger staggered, const char 
 {
     if (dom_info[dom].scope < SCOPE_TENSOR)
         spec_error(L,
-                   "'%s' has one value per %s and cannot be assigned in every(k, { stagger = true }, …), which comes "
-                   "at other steps for each %s",
+                   "'%s' has one value per %s and cannot be assigned in every(k, { stagger = true }, …), which runs "
+                   "at different steps for each %s",
                    name, dom_info[dom].per, t->rule->block ? "tensor or block" : "tensor");
     Dom owner = dom_of_block(dom) ? BLOCK : TENSOR;
     int s = slots_of(L, t, staggered, owner);
@@ -153,7 +153,7 @@ static EveryOptions read_every(lua_State *L, int i, double k)
     for (lua_pushnil(L); lua_next(L, i); lua_pop(L, 1))
         read_option(L, lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "", k, &o);
     if (o.stagger && o.says_offset)
-        spec_error(L, "every: with stagger = true each tensor has an offset of its own, and none is given");
+        spec_error(L, "every: stagger = true gives each tensor its own offset, so offset = … is not allowed with it");
     if (o.stagger && k > MAX_STAGGER)
         spec_error(L, "every: with stagger = true the period is at most %d", MAX_STAGGER);
     o.first = o.first && o.offset != 1;                    /* the first step is one of them anyway */
@@ -163,7 +163,7 @@ static EveryOptions read_every(lua_State *L, int i, double k)
 static Ref condition(lua_State *L, Trace *t, Steps at)
 {
     if (at.every > MAX_PERIOD)
-        spec_error(L, "every: with the period around the rule it comes to over %d steps", MAX_PERIOD);
+        spec_error(L, "every: this period times the period around the rule is over %d steps", MAX_PERIOD);
     Ref cond = node_leaf(&t->rule->g, OP_EVERY, GROUP, (int)at.offset, at.every);
     int i = 0;
     while (i < t->nevery && t->every[i] != cond)
@@ -259,8 +259,8 @@ static Clock inner_clock(lua_State *L, Trace *t)
     double k = t->block.at.every;
     Ref own = given_t(L, t);
     if (t->block.stagger)
-        spec_error(L, "inner() inside every(k, { stagger = true }, …): the rule inside would be at another step for "
-                      "each tensor");
+        spec_error(L, "inner() inside every(k, { stagger = true }, …): the inner rule would be at a different step "
+                      "for each tensor");
     if ((t->block.depth > 1 || t->block.first) && own == NONE)
         spec_error(L, "inner() inside %s: say what its t is: inner { t = … }",
                    t->block.first ? "every(k, { first = true }, …)" : "two blocks of every()");

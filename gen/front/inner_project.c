@@ -36,7 +36,7 @@ static void add_twin(lua_State *L, Trace *t, int i)
     s.dom = t->elem;
     for (int k = 0; k < r->nstate; k++)
         if (!strcmp(r->state[k].name, s.name))
-            spec_error(L, "the state '%s' is in the way of one of that name in a projection", s.name);
+            spec_error(L, "the state '%s' has the same name as a state of the projection: rename it", s.name);
     int k = r->nstate;
     PUSH(t->arena, r->state, r->nstate, r->state_cap) = s;
     t->twin_of[k] = i + 1;
@@ -62,7 +62,7 @@ void project_open(lua_State *L, Ref g)
     Dom d = (Dom)n->dom;
     const Axis *a = dom_info[d].axis;
     if (t->elem != ELEM)
-        spec_error(L, "inner { g = … } stands in a projection already");
+        spec_error(L, "inner { g = … } is inside of another projection: only one is possible");
     if (n->ty != NUM || !dom_square(d) || dom_of_block(d) || (a[0] == AXIS_RANK) == (a[1] == AXIS_RANK))
         spec_error(L, "inner { g = … } takes values over rank and rows or cols, such as mm(P.T, g), not %s",
                    describe(t, g));

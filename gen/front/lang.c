@@ -101,8 +101,8 @@ static int refuse_meeting(lua_State *L, Op op, Ref a, Ref b)
         return spec_error(L, "%s: %s and %s do not fit: they vary along different axes", name, describe(t, a),
                           describe(t, b));
     return spec_error(L,
-                      "%s: %s and %s do not meet: the first belongs to a block of the matrix (block = %d), the second "
-                      "to all of it; a block's value reaches elements by a product, mm(L, g)",
+                      "%s: %s and %s do not fit: the first belongs to a block of the matrix (block = %d), the second "
+                      "to the whole matrix; a block's value reaches elements by a product, mm(L, g)",
                       name, describe(t, dom_of_block(x) ? a : b), describe(t, dom_of_block(x) ? b : a),
                       t->rule->block);
 }
@@ -244,7 +244,7 @@ void lang_count(lua_State *L, const char *what, int lo, int hi)
 void inside_entry(lua_State *L, const char *what)
 {
     if (trace_of(L)->at < 0)
-        spec_error(L, "%s is for use inside an entry: there are no values before", what);
+        spec_error(L, "%s is for use inside an entry: outside of it there are no values", what);
 }
 
 static int give(lua_State *L, Ref r)

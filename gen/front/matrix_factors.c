@@ -105,7 +105,7 @@ static Ref place_of(lua_State *L, const char *what, Ref last, Dom d)
     if (last == NONE || (Dom)node_at(L, last)->dom == d)
         return last;
     if (!dom_spreads((Dom)node_at(L, last)->dom, d))
-        spec_error(L, "%s: last is the result where there is no other, a value per %s: %s is not", what,
+        spec_error(L, "%s: last is the result if there is no other, one value per %s: %s is not", what,
                    dom_info[d].per, describe(trace_of(L), last));
     return trace_copy(trace_of(L), last, d);
 }
@@ -139,7 +139,7 @@ static Ref floor_of(lua_State *L, Ref x)
     if (x == NONE || (Dom)node_at(L, x)->dom == d)
         return x;
     if (!dom_spreads((Dom)node_at(L, x)->dom, d))
-        spec_error(L, "power: floor is one number a block, not %s", describe(t, x));
+        spec_error(L, "power: floor must be one number per block, not %s", describe(t, x));
     return trace_copy(t, x, d);
 }
 
@@ -232,7 +232,7 @@ static Ref operand_arg(lua_State *L, int i, const char *what, int n)
     if (dom_wide(d))
         spec_error(L, "%s: argument %d is %s: it takes matrices, and values by row or column", what, i, describe(t, r));
     if (t->rule->block && !dom_of_block(d) && d != ELEM && d != ELEM_T)
-        spec_error(L, "%s: %s belongs to the whole matrix, and the rule goes block by block (block = %d)", what,
+        spec_error(L, "%s: %s belongs to the whole matrix, but the rule works block by block (block = %d)", what,
                    describe(t, r), t->rule->block);
     t->spec[t->at].uses_view = true;
     return r;
@@ -249,7 +249,7 @@ static Ref solved(lua_State *L, Plain t, Ref b, bool right, Ref last)
     if (m.down != side || (other && !dom_square(d)))
         spec_error(L, "solve: %s x %s and %s do not fit%s", axis_name(side), axis_name(side), describe(trace_of(L), b),
                    right ? ": in X T = B it is B's columns that count"
-                         : ": in T X = B it is B's rows that count; a.T turns a value");
+                         : ": in T X = B it is B's rows that count; a.T is the transpose");
     last = place_of(L, "solve", last, (Dom)node_at(L, b)->dom);
     if (last != NONE && x.transposed && dom_square(d))
         last = matrix_transpose(L, last);

@@ -124,8 +124,8 @@ static void check_blocks(lua_State *L, const char *what, Ref r)
     Dom d = (Dom)node_at(L, r)->dom;
     if (!dom_of_block(d) && !dom_square(d))
         spec_error(L,
-                   "%s: %s belongs to the whole matrix, and products go block by block (block = %d): they take "
-                   "elements, and what belongs to blocks",
+                   "%s: %s belongs to the whole matrix, but products work block by block (block = %d): they take "
+                   "elements and values of blocks",
                    what, describe(t, r), t->rule->block);
 }
 
@@ -138,7 +138,7 @@ Ref matrix_product(lua_State *L, const char *what, Ref a, Ref b, bool symmetric)
                    describe(t, a), describe(t, b),
                    is_vector((Dom)node_at(L, a)->dom) || is_vector((Dom)node_at(L, b)->dom)
                        ? "; values by row or column are one column, and one row with .T"
-                       : "; a.T turns a value");
+                       : "; a.T is the transpose");
     if (x.axes.across == AXIS_ONE)
         return outer(L, a, b);
     if (x.axes.down == AXIS_ONE && y.axes.across == AXIS_ONE)
@@ -197,7 +197,7 @@ int matrix_field(lua_State *L)
                           *hint || *key ? hint : ": single elements cannot be read; where(c, a, b) chooses among them");
     inside_entry(L, ".T");
     if (!narrow(node_at(L, *r)))
-        return spec_error(L, ".T: %s is one number: there is nothing to turn", describe(trace_of(L), *r));
+        return spec_error(L, ".T: %s is one number: it has no transpose", describe(trace_of(L), *r));
     push_value(L, matrix_transpose(L, *r));
     return 1;
 }
@@ -235,7 +235,7 @@ static Dom square_named(lua_State *L, int i)
             "\"cols\" and \"rank\", not %s",
             word ? word : is_value(L, i) ? "a value" : luaL_typename(L, i));
     if (t->elem != ELEM)
-        spec_error(L, "eye: a rule that steps a projection does not know how its values lie");
+        spec_error(L, "eye: not available in a rule that steps a projection: its values have no rows and columns");
     matrix_rank(L, (Dom)d);
     t->spec[t->at].uses_view = true;
     return trace_dom(t, (Dom)d);
@@ -250,7 +250,7 @@ int l_eye(lua_State *L)
     if (dom_of_block(d) && trace_sizes(trace_of(L), x) != NONE)
         x = trace_sizes(trace_of(L), x);
     if (!dom_spreads((Dom)node_at(L, x)->dom, d))
-        return spec_error(L, "eye: %s does not lie along %s x %s", describe(trace_of(L), x), lua_tostring(L, n),
+        return spec_error(L, "eye: %s does not vary along %s x %s", describe(trace_of(L), x), lua_tostring(L, n),
                           lua_tostring(L, n));
     push_value(L, matrix_eye(L, x, d));
     return 1;

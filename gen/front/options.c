@@ -158,7 +158,7 @@ void apply_args(Trace *t, SpecFile *s, const Arg *arg, int narg)
             if (end == arg[i].value || *end || isnan(h->def))
                 declare_fail(t, s, arg[i].key, "hyperparameter '%s' is a number, not '%s'", arg[i].key, arg[i].value);
             if (!hyper_allows(h, h->def))
-                declare_fail(t, s, arg[i].key, "%s = %s lies outside the range %s", h->name, arg[i].value,
+                declare_fail(t, s, arg[i].key, "%s = %s is outside the range %s", h->name, arg[i].value,
                      hyper_range(h, (char[64]){0}));
             found = true;
         }

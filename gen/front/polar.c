@@ -277,8 +277,8 @@ int l_polar(lua_State *L)
     bool wide = is_wide(L, dom_at(L, x));
     Ref square = NONE;
     if (o.set.scaled && t->rule->block && dom_at(L, x) == ELEM)
-        return spec_error(L, "polar: coefficients \"turbo\" scale rows by sums of X X^T, which belong to blocks (block = "
-                             "%d), and elements take no block's values: the other coefficients scale by the norm",
+        return spec_error(L, "polar: coefficients \"turbo\" scale rows by sums of X X^T, which is not possible with "
+                             "blocks (block = %d): use other coefficients",
                           t->rule->block);
     x = o.set.scaled ? by_sums(L, x, wide, &square) : by_norm(L, x, o.set.safety, o.eps);
     x = by_gram(L, &o, dom_at(L, x), wide) ? gram_form(L, &o, x, wide, square) : plain_form(L, &o, x, wide, square);

@@ -48,8 +48,8 @@ static const char *const no_sums[] = {"__add", "__sub", "__mul", "__div", "__pow
 
 static int l_no_sum(lua_State *L)
 {
-    return spec_error(L, "a state starts as a number, or as a hyperparameter is: compute with it where it is first "
-                         "read");
+    return spec_error(L, "a state starts as a number or as a hyperparameter: compute other values where the state is "
+                         "first read");
 }
 
 bool declare_named(lua_State *L, const SpecFile *s, const char *name, int line)
@@ -84,7 +84,7 @@ static int l_eye_state(lua_State *L)
     InitValue v = {name ? INIT_HYPER : INIT_FILL, lua_tonumber(L, 1), ELEM, -1, name ? *name : NULL, true};
     if (!name && lua_type(L, 1) != LUA_TNUMBER)
         return spec_error(
-            L, "eye needs what stands on the diagonal and its domain: eye(1, \"rows\") or eye(eps, \"cols\")");
+            L, "eye needs the diagonal value and its domain: eye(1, \"rows\") or eye(eps, \"cols\")");
     v = with_place(L, v, 2);
     const Axis *axis = dom_info[v.dom].axis;
     if (!dom_square((Dom)v.dom) || axis[0] != axis[1])

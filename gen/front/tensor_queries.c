@@ -51,8 +51,8 @@ int l_query_sizes(lua_State *L)
     Trace *t = trace_of(L);
     Test q = {.kind = TEST_SIZES, .relation = (Relation)lua_tointeger(L, lua_upvalueindex(2))};
     if (t->at >= 0 && t->elem != ELEM && (is_count(L, 1) || is_count(L, 2)))
-        return spec_error(L, "a rule that asks for sizes cannot step a projection, which inner { g = … } around it "
-                             "hands it: sizes there are those of no tensor");
+        return spec_error(L, "a rule that asks for sizes cannot step a projection (inner { g = … }): a projection "
+                             "does not have the sizes of a tensor");
     if (t->at < 0 || !size_side(L, 1, &q, 0) || !size_side(L, 2, &q, 1))
         return spec_error(L, "%s%s", lua_tostring(L, lua_upvalueindex(1)),
                           made_of_sizes(L, 1) || made_of_sizes(L, 2)
@@ -75,7 +75,7 @@ int l_query_word(lua_State *L)
     const char *word = lua_tostring(L, 1);
     for (const char *c = word; *c; c++)
         if (!isalnum((unsigned char)*c) && !strchr(kind == TEST_NAMED ? "_.-/*?:[]" : "_.-", *c))
-            return spec_error(L, "%s \"%.80s\": '%c' cannot stand in it", what, word,
+            return spec_error(L, "%s \"%.80s\": the character '%c' is not allowed in it", what, word,
                               isprint((unsigned char)*c) ? *c : '?');
     if (!*word || strlen(word) > 200)
         return spec_error(L, "%s: the text is %s", what, *word ? "over 200 bytes long" : "empty");

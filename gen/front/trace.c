@@ -72,8 +72,8 @@ static bool push_own(lua_State *L, Trace *t, SpecFile *s, const char *name)
         Dom d = t->rule->state[i].dom;
         if (t->rule->state[i].report && t->state[i] == leaf(t, OP_STATE, d, i))
             spec_error(L,
-                       "'%s' is a value for the reader and not kept between steps: assign it first, or make it a "
-                       "state",
+                       "'%s' is listed in 'values', which are not kept between steps: assign it before reading it, "
+                       "or make it a state",
                        name);
         s->uses_view = s->uses_view || (dom_inside(d) && d != ELEM);
         push_value(L, t->state[i]);

@@ -93,7 +93,8 @@ bool trace_query(Trace *t, Test q)
         return answer;
     if (t->asked == t->npath) {
         if (t->npath == MAX_TESTS)
-            spec_error(t->L, "over %d questions about a tensor on one way through the rule", MAX_TESTS);
+            spec_error(t->L, "the rule asks over %d questions about a tensor (sizes, names, tags) in one "
+                             "variant", MAX_TESTS);
         q.yes = q.kind != TEST_MATRIX;                     /* vectors come first */
         const char *path;
         sandbox_where(t->L, &path, &t->question.line);
@@ -105,7 +106,8 @@ bool trace_query(Trace *t, Test q)
     if (!test_same(&t->path[t->asked], &q))
         spec_error(
             t->L,
-            "another question stood here on another way through the rule: what is asked may depend on answers alone");
+            "the rule asks different questions about a tensor at the same place: only earlier answers may decide "
+            "what it asks next");
     return t->path[t->asked++].yes;
 }
 
@@ -135,7 +137,7 @@ void variants_trace(lua_State *L, Trace *t, bool has_matrix)
     Rule *r = t->rule;
     if (r->nvariant == MAX_VARIANTS)
         refuse_at(t, t->question.file, t->question.line,
-                  "over %s ways through the rule: its questions about tensors have too many answers%s",
+                  "the rule has over %s variants: it asks too many questions about tensors%s",
                   arena_printf(t->arena, "%d", MAX_VARIANTS), "");
     t->variant = r->nvariant;
     t->asked = t->stream = 0;                              /* the same draws in all variants */

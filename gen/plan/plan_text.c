@@ -96,22 +96,17 @@ static void put_stage(Buf *b, const Plan *p, const Graph *g, const Stage *s, int
 
 void plan_period(Buf *b, const Period *p, const char *before, bool yes)
 {
-    buf_printf(b, "%s %s", before, yes ? "" : "not ");
-    if (p->every == MAX_PERIOD) {
-        buf_printf(b, "%d", p->offset ? p->offset : p->every);
-        return;
-    }
-    if (p->offset)
-        buf_printf(b, "%d behind one ", p->offset);
-    buf_printf(b, "divisible by %d", p->every);
+    const char *is = yes ? "==" : "!=";
+    if (p->every == MAX_PERIOD)
+        buf_printf(b, "%s t %s %d", before, is, p->offset ? p->offset : p->every);
+    else
+        buf_printf(b, "%s t %% %d %s %d", before, p->every, is, p->offset);
 }
 
 static void put_phase_name(Buf *b, const Plan *p, int mask)
 {
-    if (p->nperiod)
-        buf_puts(b, ", steps");
     for (int i = 0; i < p->nperiod; i++)
-        plan_period(b, &p->period[i], i ? " and" : "", mask >> i & 1);
+        plan_period(b, &p->period[i], i ? " and" : ",", mask >> i & 1);
 }
 
 /* What tensors of a variant keep; or the values for the reader, where there are any. */

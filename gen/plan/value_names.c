@@ -140,16 +140,16 @@ static void say_value(Words *w, Ref v, int depth)
 {
     const Node *n = &w->g->n[v];
     const OpInfo *o = &op_info[n->op];
-    if (n->name) {
-        say(w, n->name);
+    if (!n->name && say_leaf(w, n))
         return;
-    }
-    if (say_leaf(w, n))
-        return;
-    int32_t state = becomes(w, v);
-    if (state >= TO_P) {
+    int32_t state = is_leaf(n) ? -2 : becomes(w, v);
+    if (state >= TO_P) {                                      /* also where the spec has it in a local */
         say(w, state == TO_P ? "p" : w->rule->state[state].name);
         say(w, "_new");
+        return;
+    }
+    if (n->name) {
+        say(w, n->name);
         return;
     }
     if (depth <= 0) {
@@ -179,7 +179,7 @@ static const char *plain(Arena *a, const char *name)
 const char *value_name(Arena *a, const Rule *r, const Phase *ph, Ref v)
 {
     Words w = {.rule = r, .phase = ph, .g = ph->g};
-    if (ph->g->n[v].name)
+    if (ph->g->n[v].name && (is_leaf(&ph->g->n[v]) || becomes(&w, v) < TO_P))
         return plain(a, ph->g->n[v].name);
     for (int depth = DEEPEST; depth >= 0; depth--) {
         w.n = 0;

@@ -50,7 +50,7 @@ static bool planned(const Case *k, const char *name)
 static bool beside(const Case *k, const char *name)
 {
     static const struct { const char *family, *with; } of[] = {
-        {"optc_over_", "optc_over_"}, {"optc_mirror_", "optc_mirror_"}, {"optc_mm_", "optc_mm_"}, {"optc_root_", "optc_root_"}, {"optc_short_", "optc_short_"},
+        {"optc_over_", "optc_over_"}, {"optc_mirror_", "optc_mirror_"}, {"optc_mm_", "optc_mm_"}, {"optc_root_", "optc_root_"}, {"optc_root32_", "optc_root32_"},
         {"optc_factor_", "optc_factor_"}, {"optc_eigen_", "optc_eigen_"}, {"optc_sort_", "optc_take_"}, {"optc_take_", "optc_sort_"}};
     for (int f = 0; f < COUNT(of); f++)
         for (int i = 0; !strncmp(name, of[f].family, strlen(of[f].family)) && i < k->nkernel; i++)

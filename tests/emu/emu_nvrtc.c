@@ -27,11 +27,17 @@ int nvrtcCreateProgram(nvrtcProgram *p, const char *source, const char *name, in
     return 0;
 }
 
-/* Ahead of a kernel that is told numbers of arrays: a mark by which the driver knows that it has a second parameter. */
+/* Before a kernel with a second parameter, the array numbers: a mark by which the driver knows. A long list of
+ * parameters continues on the next line. */
 static void put_mark(FILE *f, const char *line, const char *end)
 {
-    const char *params = strncmp(line, "extern \"C\" __global__", 21) ? NULL : strstr(line, "(const optc_launch a, const optc_numbers"), *name = params;
+    static const char first[] = "(const optc_launch a,", second[] = "const optc_numbers";
+    const char *params = strncmp(line, "extern \"C\" __global__", 21) ? NULL : strstr(line, first), *name = params;
     if (!params || params >= end)
+        return;
+    const char *next = params + strlen(first);
+    next += strspn(next, " \n");
+    if (strncmp(next, second, strlen(second)))
         return;
     while (name > line && name[-1] != ' ')
         name--;
@@ -105,7 +111,7 @@ int nvrtcCompileProgram(nvrtcProgram p, int n, const char *const *options)
     fprintf(f, "#define EMU_FIRST %d\n#include \"%s/emu_threads.h\"\n", wrong && strstr(p->source, wrong), here);
     put_source(f, p->source);
     fprintf(f, "%s%s#include \"%s/emu_tail.h\"\n", strstr(p->source, "struct optc_numbers") ? "#define EMU_NUMBERS\n" : "",
-            strstr(p->source, "struct optc_gate_args") ? "#define EMU_GATE\n" : "", here);
+            strstr(p->source, "struct optc_guard_args") ? "#define EMU_GUARD\n" : "", here);
     fclose(f);
     snprintf(command, sizeof command, "${CXX:-g++} -std=c++17 -nostdinc++ ${EMU_OPT:--O0} -fPIC -shared -ffp-contract=off -fno-strict-aliasing -U_FORTIFY_SOURCE -w -o %s/k.so %s > %s/log 2>&1", dir, path, dir);
     int rc = system(command);

@@ -51,7 +51,7 @@ bench() {
     cat "$build/log.bench"
     say "benchmark done"
     # the floor is this GPU's: measured, kept, and not measured again
-    "$build/optc" explain adamw --device cuda --measure > "$build/log.explain" 2>&1 && "$build/optc" explain adamw >> "$build/log.explain" 2>&1
+    "$build/optc" explain --full adamw --device cuda --measure > "$build/log.explain" 2>&1 && "$build/optc" explain --full adamw >> "$build/log.explain" 2>&1
     [ "$(grep -c 'floor .* (cuda:.*, measured' "$build/log.explain")" = 2 ] && grep -q 'does so anew' "$build/log.explain" || { failed=$((failed + 1)); echo "FAILED: explain's floor"; }
     grep -A1 '^  floor' "$build/log.explain"
     ! grep -q '^ *misses ' "$build/log.bench" || { failed=$((failed + 1)); echo "FAILED: a row of the benchmark misses its bar"; }

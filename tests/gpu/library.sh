@@ -10,7 +10,7 @@ export OPTC_TUNE_SITE= OPTC_TUNE= OPTC_TUNE_BUILTIN=
 # Rules with roots, bases and triangles spend their time in those, which no launch shape changes, and the first steps of some are long: they are left out.
 rules= left=
 for rule in $("$optc" list --names | grep -v /); do
-    if "$optc" explain "$rule" --gpu | grep -qE '^ +[0-9]+  (power|eigh|qr|chol|solve)\b'; then left="$left $rule"; else rules="$rules $rule"; fi
+    if "$optc" explain --full "$rule" --gpu | grep -qE '^ +[0-9]+  (power|eigh|qr|chol|solve)\b'; then left="$left $rule"; else rules="$rules $rule"; fi
 done
 echo "left out:$left"
 for rule in $rules; do

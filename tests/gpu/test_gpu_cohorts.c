@@ -138,7 +138,7 @@ START_TEST(captured_beside_another_entry)
     void *exec = record(st, &g, "step");
     replay(exec, st, &c, 2);
     leave_out(&g, 0x22);
-    FAILS(optc_run(g.b, "other"), OPTC_ERROR_ARGUMENT, "give all of them a gradient first");
+    FAILS(optc_run(g.b, "other"), OPTC_ERROR_ARGUMENT, "give every tensor a gradient first");
     replay(exec, st, &c, 1);                       /* all of them still */
     same_counts(&c, &g);
     compare("refused", &c, &g);
@@ -146,7 +146,7 @@ START_TEST(captured_beside_another_entry)
     for (int k = 0; k < 2; k++)
         OK(optc_step(side[k]->b));
     replay(exec, st, &c, 2);
-    FAILS(optc_run(g.b, "other"), OPTC_ERROR_ARGUMENT, "give all of them a gradient first");
+    FAILS(optc_run(g.b, "other"), OPTC_ERROR_ARGUMENT, "give every tensor a gradient first");
     replay(exec, st, &c, 1);
     same_counts(&c, &g);
     compare("left out", &c, &g);
@@ -180,7 +180,7 @@ START_TEST(groups_in_graphs)
     same_counts(&c, &g);
     compare("captured, with states of groups", &c, &g);
     leave_out(&g, 0);
-    FAILS(optc_step(g.b), OPTC_ERROR_ARGUMENT, "'grouped' has states of the group, and a tensor has come to a count of steps that none had");
+    FAILS(optc_step(g.b), OPTC_ERROR_ARGUMENT, "'grouped' has group states, and a tensor has a step count that no tensor had");
     replay(exec, st, &c, 2);
     same_counts(&c, &g);
     compare("refused", &c, &g);
@@ -252,7 +252,7 @@ START_TEST(refused_in_between)
     FAILS(optc_step(g.b), OPTC_ERROR_ARGUMENT, "run one step before capturing");
     for (int i = 0; i < NSHAPES; i++)
         OK(optc_set_t(g.b, i, i < 3 ? 3 * i + 2 : 1));
-    FAILS(optc_set_hyper(g.b, 0, "lr", 0.7), OPTC_ERROR_ARGUMENT, "not while the binding's stream is being captured");
+    FAILS(optc_set_hyper(g.b, 0, "lr", 0.7), OPTC_ERROR_ARGUMENT, "not allowed while the binding's stream is being captured");
     OK(optc_step(g.b));
     ck_assert(!d->cuStreamEndCapture(st, &graph));
     d->cuGraphDestroy(graph);
@@ -320,7 +320,7 @@ START_TEST(apart_in_graphs)
     compare("captured, then changed", &c, &g);
     for (int i = 0; i < NSHAPES; i++)
         OK(optc_set_t(g.b, i, 5 * i));
-    FAILS(optc_step(g.b), OPTC_ERROR_ARGUMENT, "too many different counts of steps for what was captured");
+    FAILS(optc_step(g.b), OPTC_ERROR_ARGUMENT, "more different step counts than the captured graph can hold");
     for (int k = 0; k < 2; k++) {
         OK(optc_set_t(side[k]->b, -1, 9));
         OK(optc_step(side[k]->b));

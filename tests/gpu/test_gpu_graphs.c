@@ -29,7 +29,7 @@ START_TEST(graphs)
     ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
     OK(optc_step(b.b));
     double x;
-    FAILS(optc_set_t(b.b, -1, 3), OPTC_ERROR_ARGUMENT, "not while the binding's stream is being captured");
+    FAILS(optc_set_t(b.b, -1, 3), OPTC_ERROR_ARGUMENT, "not allowed while the binding's stream is being captured");
     if (optc_rule_states(b.r))
         ck_assert(optc_state_read(b.b, 0, "m", &x, 1) != OPTC_OK);
     ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));

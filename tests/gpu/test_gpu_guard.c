@@ -77,7 +77,7 @@ START_TEST(gate)
         if (step == RUNS + 1) {
             ck_assert(!d->cuStreamBeginCapture_v2(st, 2));
             if (rules[_i].waits)
-                FAILS(optc_step(b.b), OPTC_ERROR_ARGUMENT, "the host reads the guard");
+                FAILS(optc_step(b.b), OPTC_ERROR_ARGUMENT, "the host must read the guard");
             else
                 OK(optc_step(b.b));
             ck_assert(!d->cuStreamEndCapture(st, &graph) && (rules[_i].waits || !d->cuGraphInstantiateWithFlags(&exec, graph, 0)));
@@ -149,7 +149,7 @@ START_TEST(many_numbers)
     }
     ck_assert(!memcmp(out[0], out[1], sizeof start) && memcmp(out[0], start, sizeof start) != 0);
     if (!getenv("OPTC_TEST_SMALL"))                /* an emulated one knows all memory */
-        FAILS(optc_set_guard(b[1], &here, OPTC_F32), OPTC_ERROR_ARGUMENT, "does not lie where");
+        FAILS(optc_set_guard(b[1], &here, OPTC_F32), OPTC_ERROR_ARGUMENT, "is not readable by");
     for (int side = 0; side < 2; side++) {
         OK(optc_unbind(b[side]));
         ck_assert(!d->cuMemFree_v2(p[side]));

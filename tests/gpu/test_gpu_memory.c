@@ -176,7 +176,7 @@ START_TEST(wrong_memory)
     ck_assert_msg(strstr(optc_device_name(e), "cuda:0"), "%s", optc_device_name(e));
     OK(optc_compile(e, &(optc_rule_options){.spec = "sgd"}, &r));
     optc_tensor t = {.name = "w", .param = p, .grad = g, .rank = 1, .shape = n};
-    FAILS(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b), OPTC_ERROR_ARGUMENT, "the parameter of tensor 'w' (number 0) does not lie in the memory of cuda:0");
+    FAILS(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b), OPTC_ERROR_ARGUMENT, "the parameter of tensor 'w' (number 0) is not in the memory of cuda:0");
     FAILS(optc_open(&(optc_engine_options){.device = "cuda:99"}, &e), OPTC_ERROR_UNAVAILABLE, "no cuda:99");
     OK(optc_release(r));
 }
@@ -223,7 +223,7 @@ START_TEST(given_states)
     memset(at, 0, sizeof at);
     for (int k = 0; k < optc_rule_states(g.r); k++)
         at[0][k] = here;                           /* of the host */
-    FAILS(optc_bind(g.r, &(optc_group){.tensors = t, .ntensors = NSHAPES}, 1, &none), OPTC_ERROR_ARGUMENT, "a state of tensor number 0 does not lie in the memory of");
+    FAILS(optc_bind(g.r, &(optc_group){.tensors = t, .ntensors = NSHAPES}, 1, &none), OPTC_ERROR_ARGUMENT, "a state of tensor number 0 is not in the memory of");
     OK(optc_unbind(was));
     close_side(&c, 0);
     close_side(&g, 0);

@@ -66,7 +66,7 @@ START_TEST(in_a_graph)
     put(at, a, sizeof a);
     put(bt, b, sizeof b);
     ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
-    FAILS(optc_multiply(e, &x), OPTC_ERROR_ARGUMENT, "make one before capturing");
+    FAILS(optc_multiply(e, &x), OPTC_ERROR_ARGUMENT, "make one product before capturing");
     ck_assert(!d->cuStreamEndCapture(st, &graph));
     OK(optc_multiply(e, &x));
     ck_assert(!d->cuStreamSynchronize(st) && !d->cuStreamBeginCapture_v2(st, 0));
@@ -97,10 +97,10 @@ START_TEST(not_multiplied)
     optc_engine *e = open_gpu();
     void *at = take(64), *ct = take(64);
     optc_product x = {.a = at, .b = host, .c = ct, .m = 2, .n = 2, .k = 2};
-    FAILS(optc_multiply(e, &x), OPTC_ERROR_ARGUMENT, "b does not lie in the memory of cuda:0");
+    FAILS(optc_multiply(e, &x), OPTC_ERROR_ARGUMENT, "b is not in the memory of cuda:0");
     x.b = NULL;
     x.workspace = 1000;
-    FAILS(optc_multiply(e, &x), OPTC_ERROR_ARGUMENT, "takes at least 65536");
+    FAILS(optc_multiply(e, &x), OPTC_ERROR_ARGUMENT, "needs at least 65536");
     OK(optc_close(e));
     use_cublas(false);
     x.workspace = 0;

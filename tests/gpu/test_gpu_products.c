@@ -354,7 +354,7 @@ START_TEST(captured)
         check_chain(&x, TENSORS, s, NULL, "replayed");
     }
     OK(optc_set_grad(x.b, 1, NULL, 0));
-    FAILS(optc_step(x.b), OPTC_ERROR_ARGUMENT, "what was captured");
+    FAILS(optc_step(x.b), OPTC_ERROR_ARGUMENT, "the captured graph has products");
     OK(optc_set_grad(x.b, 1, (void *)(uintptr_t)x.g[1], 40 * 30));
     give_grads(&x, TENSORS, 7);
     OK(optc_step(x.b));
@@ -501,7 +501,7 @@ START_TEST(conditional)
     ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
     int (*was)(CUstream, CUgraph, const CUgraphNode *, const CUgraphEdgeData *, size_t, CUstreamCaptureMode) = b.e->gpu->own.cuStreamBeginCaptureToGraph;
     b.e->gpu->own.cuStreamBeginCaptureToGraph = NULL;          /* an older driver */
-    FAILS(optc_step(b.b), OPTC_ERROR_UNAVAILABLE, "conditional nodes, which came with CUDA 12.4");
+    FAILS(optc_step(b.b), OPTC_ERROR_UNAVAILABLE, "conditional graph nodes (CUDA 12.4)");
     b.e->gpu->own.cuStreamBeginCaptureToGraph = was;
     OK(optc_step(b.b));
     ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));

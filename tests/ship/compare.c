@@ -277,7 +277,7 @@ static void steps(Both *b)
 /* While the package's stream is captured, what would copy is refused and changes nothing; a capture goes on. Values that were set in spite of that differ at the first replay. */
 static void refuses(const Both *b, const char *call, rules_status s)
 {
-    if (s != RULES_ERROR_ARGUMENT || !strstr(rules_message(), "not while the binding's stream is being captured") || !strstr(rules_message(), call))
+    if (s != RULES_ERROR_ARGUMENT || !strstr(rules_message(), "not allowed while the binding's stream is being captured") || !strstr(rules_message(), call))
         stop(call, s ? rules_message() : "it was done inside a capture");
     for (int i = 0; i < 2; i++) {
         double x, y;
@@ -407,7 +407,7 @@ static void one_rule(const char *device, const char *type, const char *id, const
 /* ---- memory of another GPU ---- */
 static void lies(const char *what, int s, const char *message, int here)
 {
-    if (here ? s != 0 : s != OPTC_ERROR_ARGUMENT || !strstr(message, "does not lie in the memory of cuda:"))
+    if (here ? s != 0 : s != OPTC_ERROR_ARGUMENT || !strstr(message, "is not in the memory of cuda:"))
         stop(what, s ? message : "memory of another GPU was taken");
 }
 

@@ -66,7 +66,7 @@ static void bad_tensors(void)
     t[0] = tensor();
     FAILS(bind(t, -1, NULL, 0), RULES_ERROR_ARGUMENT, "negative count");
     FAILS(bind(NULL, 1, NULL, 0), RULES_ERROR_ARGUMENT, "NULL list");
-    FAILS(bind(t, 1, s, 1), RULES_ERROR_RANGE, "lr = -1 lies outside its range");
+    FAILS(bind(t, 1, s, 1), RULES_ERROR_RANGE, "lr = -1 is outside its range");
     FAILS(bind(t, 1, s + 1, 1), RULES_ERROR_ARGUMENT, "no hyperparameter 'lrr'");
     FAILS(bind(t, 1, s + 2, 1), RULES_ERROR_RANGE, "[0, 1)");
     FAILS(bind(t, 1, s + 3, 1), RULES_ERROR_RANGE, "nan");

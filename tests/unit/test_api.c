@@ -116,7 +116,7 @@ START_TEST(tensors_that_do_not_fit)
     two[1].param = data[0] + 8;
     FAILS(optc_bind(adamw, &(optc_group){.tensors = two, .ntensors = 2}, 1, &b), OPTC_ERROR_ARGUMENT, "overlap");
     optc_setting far = {"beta1", 1.5}, odd = {"betta1", 0.5}, nan = {"lr", NAN};
-    FAILS(optc_bind(adamw, &(optc_group){.tensors = &ok, .ntensors = 1, .hyper = &far, .nhyper = 1}, 1, &b), OPTC_ERROR_RANGE, "beta1 = 1.5 lies outside its range [0, 1)");
+    FAILS(optc_bind(adamw, &(optc_group){.tensors = &ok, .ntensors = 1, .hyper = &far, .nhyper = 1}, 1, &b), OPTC_ERROR_RANGE, "beta1 = 1.5 is outside its range [0, 1)");
     FAILS(optc_bind(adamw, &(optc_group){.tensors = &ok, .ntensors = 1, .hyper = &odd, .nhyper = 1}, 1, &b), OPTC_ERROR_ARGUMENT, "did you mean 'beta1'");
     FAILS(optc_bind(adamw, &(optc_group){.tensors = &ok, .ntensors = 1, .hyper = &nan, .nhyper = 1}, 1, &b), OPTC_ERROR_RANGE, "lr");
     ck_assert_ptr_null(b);
@@ -173,7 +173,7 @@ START_TEST(failures_leave_no_trace)
     FAILS(optc_set_grad(b, 0, data[2], 0), OPTC_ERROR_ARGUMENT, "overlaps the parameter of tensor 'b'");
     optc_state_view inside;
     OK(optc_state(b, 0, "v", &inside));
-    FAILS(optc_set_grad(b, 0, inside.data, 0), OPTC_ERROR_ARGUMENT, "lies in memory that holds this binding's states");
+    FAILS(optc_set_grad(b, 0, inside.data, 0), OPTC_ERROR_ARGUMENT, "overlaps the memory of this binding's states; give it its own memory");
     FAILS(optc_set_grad(b, 9, data[1], 0), OPTC_ERROR_ARGUMENT, "no tensor 9");
     FAILS(optc_run(b, "perturb"), OPTC_ERROR_ARGUMENT, "no entry 'perturb'");
     FAILS(optc_state_read(b, 0, "mm", m1, 16), OPTC_ERROR_ARGUMENT, "no state 'mm'; did you mean 'm'");

@@ -157,7 +157,7 @@ START_TEST(all_gradients_or_none)
     FAILS(optc_set_grads(b, to, 3), OPTC_ERROR_ARGUMENT, "optc_set_grads: 'g' of tensor number 2 overlaps the parameter of tensor number 2");
     OK(optc_tensor_about(b, 0, &info));
     ck_assert_ptr_eq(info.grad, &g[0]);
-    FAILS(optc_set_grads(b, to, 2), OPTC_ERROR_ARGUMENT, "there are 3 tensors, and 2 gradients");
+    FAILS(optc_set_grads(b, to, 2), OPTC_ERROR_ARGUMENT, "the binding has 3 tensors, but n is 2");
     FAILS(optc_set_grads(b, NULL, 3), OPTC_ERROR_ARGUMENT, "the list is NULL");
     to[2] = &h[2];
     OK(optc_set_grads(b, to, 3));
@@ -345,7 +345,7 @@ START_TEST(parameters_move)
     memcpy(now, old, sizeof now);
     FAILS(optc_set_params(NULL, to, N), OPTC_ERROR_ARGUMENT, "the binding is NULL");
     FAILS(optc_set_params(b, NULL, N), OPTC_ERROR_ARGUMENT, "the list is NULL");
-    FAILS(optc_set_params(b, to, N - 1), OPTC_ERROR_ARGUMENT, "there are 3 tensors, and 2 parameters");
+    FAILS(optc_set_params(b, to, N - 1), OPTC_ERROR_ARGUMENT, "the binding has 3 tensors, but n is 2");
     void *const bad[][N] = {{now[0], NULL, now[2]},        {now[0], (char *)now[1] + 1, now[2]}, {now[0], free_room, free_room + LONG - 1},
                             {now[0], g[2], now[2]},        {now[0], now[1], g[1] + 60}};
     static const char *const says[] = {"tensor number 1: its parameter pointer is NULL", "not aligned to its element", "the parameters of tensor number 1 and tensor number 2 overlap",
@@ -354,7 +354,7 @@ START_TEST(parameters_move)
         FAILS(optc_set_params(b, bad[k], N), OPTC_ERROR_ARGUMENT, says[k]);
     optc_state_view state;
     OK(optc_state(b, 0, "m", &state));
-    FAILS(optc_set_params(b, (void *[]){state.data, now[1], now[2]}, N), OPTC_ERROR_ARGUMENT, "memory that holds this binding's states");
+    FAILS(optc_set_params(b, (void *[]){state.data, now[1], now[2]}, N), OPTC_ERROR_ARGUMENT, "the memory of this binding's states");
     OK(optc_step(b));                                      /* nothing has moved */
     OK(optc_step(c));
     ck_assert(!memcmp(old, twin, sizeof old) && memcmp(old, now, sizeof old));
@@ -427,13 +427,13 @@ START_TEST(given_states)
     FAILS(optc_bind(rule, &(optc_group){.tensors = t, .ntensors = KEPT}, 1, &b), OPTC_ERROR_ARGUMENT, "is not aligned to 64 bytes");
     at[1][k0] = was;
     t[2].grad = was;
-    FAILS(optc_bind(rule, &(optc_group){.tensors = t, .ntensors = KEPT}, 1, &b), OPTC_ERROR_ARGUMENT, "lies in memory that holds this binding's states");
+    FAILS(optc_bind(rule, &(optc_group){.tensors = t, .ntensors = KEPT}, 1, &b), OPTC_ERROR_ARGUMENT, "overlaps the memory of this binding's states; give it its own memory");
     t[2].grad = g;
     OK(optc_bind(rule, &(optc_group){.tensors = t, .ntensors = KEPT}, 1, &b));
     OK(optc_binding_held(b, &held));
     OK(optc_binding_held(c, &less));
     ck_assert(held.states > 0 && held.states <= less.states && held.temporaries >= 0);
-    FAILS(optc_set_grad(b, 2, was, 0), OPTC_ERROR_ARGUMENT, "lies in memory that holds this binding's states");
+    FAILS(optc_set_grad(b, 2, was, 0), OPTC_ERROR_ARGUMENT, "overlaps the memory of this binding's states; give it its own memory");
     OK(optc_set_t(b, -1, 2));
     OK(optc_set_t(b, 2, 0));
     OK(optc_set_grad(c, 2, g, 0));

@@ -265,7 +265,7 @@ START_TEST(refused)
     optc_group all = {.tensors = &t, .ntensors = 1};
     optc_rule *whole;
     OK(optc_compile(e, &(optc_rule_options){.spec = "lamb"}, &whole));
-    FAILS(optc_bind(whole, &all, 1, &b), OPTC_ERROR_ARGUMENT, "tensor 'w' (number 0) is a piece of a larger tensor (dimension 0: 2 of 4, from 2 on): rule 'lamb' has values of rows");
+    FAILS(optc_bind(whole, &all, 1, &b), OPTC_ERROR_ARGUMENT, "tensor 'w' (number 0) is a piece of a larger tensor (dimension 0: 2 of 4, from 2 on): rule 'lamb' uses values per row");
     OK(optc_release(whole));
     t.global_shape = shape;
     FAILS(optc_bind(r, &all, 1, &b), OPTC_ERROR_ARGUMENT, "from 2 on), which has no such");
@@ -286,7 +286,7 @@ START_TEST(refused)
     for (int i = 0; i < MANY; i++)
         many[i] = (optc_tensor){.param = (void *)((uintptr_t)(i + 1) << 48), .rank = 1, .shape = huge};
     all = (optc_group){.tensors = many, .ntensors = MANY};
-    FAILS(optc_bind(r, &all, 1, &b), OPTC_ERROR_MEMORY, "more than any memory holds");
+    FAILS(optc_bind(r, &all, 1, &b), OPTC_ERROR_MEMORY, "more bytes than 64 bits can count");
     free(many);
     OK(optc_release(r));
     OK(optc_close(e));

@@ -254,10 +254,10 @@ START_TEST(what_is_refused)
     FAILS(optc_set_hyper_from(x.b, -2, "lr", at, OPTC_F32), OPTC_ERROR_ARGUMENT, "no group -2");
     FAILS(optc_set_hyper_from(x.b, 0, "beta", at, OPTC_F32), OPTC_ERROR_ARGUMENT, "has no hyperparameter 'beta'");
     FAILS(optc_set_hyper_from(x.b, 0, NULL, at, OPTC_F32), OPTC_ERROR_ARGUMENT, "has no hyperparameter '(null)'");
-    FAILS(optc_set_hyper_from(x.b, 0, "lr", at, OPTC_BF16), OPTC_ERROR_ARGUMENT, "are f32 or f64");
-    FAILS(optc_set_hyper_from(x.b, 0, "lr", (char *)at + 1, OPTC_F32), OPTC_ERROR_ARGUMENT, "no place for a number of 4 bytes");
+    FAILS(optc_set_hyper_from(x.b, 0, "lr", at, OPTC_BF16), OPTC_ERROR_ARGUMENT, "must be OPTC_F32 or OPTC_F64");
+    FAILS(optc_set_hyper_from(x.b, 0, "lr", (char *)at + 1, OPTC_F32), OPTC_ERROR_ARGUMENT, "not aligned to a number of 4 bytes");
     FAILS(optc_set_scalar_from(x.b, 0, "scale", at, OPTC_F32), OPTC_ERROR_ARGUMENT, "has no input 'scale'");
-    FAILS(optc_set_guard(x.b, at, OPTC_F16), OPTC_ERROR_ARGUMENT, "are f32 or f64");
+    FAILS(optc_set_guard(x.b, at, OPTC_F16), OPTC_ERROR_ARGUMENT, "must be OPTC_F32 or OPTC_F64");
     OK(optc_get_hyper(x.b, 0, "lr", &lr));
     ck_assert(lr == 1e-3);                         /* nothing came of any of it */
     for (int k = 0; k < 100; k++)                  /* and again and again takes no more room than once */

@@ -214,6 +214,83 @@ START_TEST(only_what_is_called)
 }
 END_TEST
 
+/* Emitted files are read by people: lines of 120 columns at most, states under their own names, one spelling of
+ * exponents, no shared memory that nothing uses. */
+START_TEST(readable)
+{
+    for (int i = 0; i < optc_library_size(); i++) {
+        if (strchr(optc_library_name(i), '/'))
+            continue;
+        Gen g = {0};
+        open_rule(&g, optc_library_name(i), NULL);
+        char *text = gen_emit(&g, &(EmitOptions){.target = targets[_i]}, &g.diag);
+        ck_assert(text != NULL);
+        for (const char *s = text, *end; *s; s = *end ? end + 1 : end) {
+            size_t columns = 0;
+            end = s + strcspn(s, "\n");
+            for (const char *c = s; c < end; c++)
+                columns += ((unsigned char)*c & 0xc0) != 0x80;
+            ck_assert_msg(columns <= 120, "%s: %.*s", optc_library_name(i), (int)(end - s), s);
+        }
+        free(text);
+        gen_free(&g);
+    }
+}
+END_TEST
+
+START_TEST(names_and_numbers)
+{
+    static const char spec[] = "return optimizer { name = \"x\", state = { v = zeros }, step = function()\n"
+                               "local s = lerp(v, g, 1e-8)  v = s  p = p - 1e10 * s end }";
+    Gen g = {0};
+    GenOptions o = {.types = {T_F32, T_F32, T_F32}};
+    ck_assert_msg(gen_compile(&g, (Source){"x.lua", spec, sizeof spec - 1}, &o), "%s", g.diag.text);
+    char *text = gen_emit(&g, &(EmitOptions){.target = targets[_i]}, &g.diag);
+    ck_assert(text && strstr(text, "v_new = v_i + 1e-8f * (") && strstr(text, " 1e10f * v_new"));
+    free(text);
+    gen_free(&g);
+    open_rule(&g, "adamw", NULL);
+    text = gen_emit(&g, &(EmitOptions){.target = targets[_i]}, &g.diag);
+    ck_assert(text && !strstr(text, "__shared__"));
+    free(text);
+    gen_free(&g);
+}
+END_TEST
+
+/* Only blanks and ends of lines change; each part of a broken line below a #line directive cites the same line. */
+START_TEST(long_lines_break)
+{
+    static const char text[] =
+        "#line 7 \"a.lua\"\n"
+        "    const float aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa = bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb * ccccccccccccccccccc + "
+        "dddddddddddddd * (eeeeeeeeeeeeeeeeeee - 1.0f);\n"
+        "#line 0\n"
+        "/* Words words words words words words words words words words words words words words words words words words "
+        "words words words */\n"
+        "#define WORDS wwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwww + wwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwww + "
+        "wwwwwwwwwwwwwwwwwwwwwwwww\n";
+    static const char want[] =
+        "#line 7 \"a.lua\"\n"
+        "    const float aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa =\n"
+        "#line 7 \"a.lua\"\n"
+        "            bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb * ccccccccccccccccccc + dddddddddddddd * (eeeeeeeeeeeeeeeeeee - 1.0f);"
+        "\n"
+        "#line 0\n"
+        "/* Words words words words words words words words words words words words words words words words words words "
+        "words\n"
+        " * words words */\n"
+        "#define WORDS wwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwww + wwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwww + "
+        "wwwwwwwwwwwwwwwwwwwwwwwww\n";
+    jmp_buf end;
+    Arena a = {.out = &end};
+    ck_assert(!setjmp(end));
+    Buf b = {.arena = &a};
+    emit_wrap(&b, text);
+    ck_assert_str_eq(buf_text(&b), want);
+    arena_free(&a);
+}
+END_TEST
+
 Suite *emit_suite(void)
 {
     Suite *s = suite_create("emit");
@@ -225,6 +302,9 @@ Suite *emit_suite(void)
     tcase_add_test(t, sixteen_bits);
     tcase_add_loop_test(t, only_what_is_called, 0, 2);
     tcase_add_test(t, side_by_side);
+    tcase_add_loop_test(t, readable, 0, 2);
+    tcase_add_loop_test(t, names_and_numbers, 0, 2);
+    tcase_add_test(t, long_lines_break);
     suite_add_tcase(s, t);
     return s;
 }

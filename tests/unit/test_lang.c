@@ -29,7 +29,7 @@ START_TEST(infinity_is_out)
     optc_tensor t = {.name = "w", .param = &p, .grad = &g, .rank = 1, .shape = (int64_t[]){1}};
     OK(optc_compile(engine, &(optc_rule_options){.spec = "adamw", .with = "clip(inf)"}, &r));      /* clip says max = inf: it never clips */
     OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
-    FAILS(optc_set_hyper(b, 0, "lr", INFINITY), OPTC_ERROR_RANGE, "lr = inf lies outside its range [0, inf)");
+    FAILS(optc_set_hyper(b, 0, "lr", INFINITY), OPTC_ERROR_RANGE, "lr = inf is outside its range [0, inf)");
     OK(optc_set_hyper(b, 0, "lr", 1e300));
     OK(optc_set_hyper(b, 0, "clip.max_norm", INFINITY));
     FAILS(optc_set_hyper(b, 0, "clip.max_norm", -1), OPTC_ERROR_RANGE, "[0, inf]");

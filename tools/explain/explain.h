@@ -5,7 +5,7 @@
 
 #include "optc.h"
 
-void explain_plan(Arena *a, const Plan *p);
+void explain_plan(Arena *a, const Plan *p, unsigned variants);                 /* variants: bit v, those to print */
 const char *explain_phase(Arena *a, const Plan *p, int entry, int mask);       /* "step, t divisible by 5" */
 bool explain_runs(const Stage *st, int variant);                               /* a tensor of that variant meets it */
 
@@ -44,4 +44,24 @@ double rate_of(Arena *a, optc_engine *e, const char *what, bool anew, Measure me
 /* What this CPU reaches in the products and factors that the plan has. */
 bool flop_rates(Arena *a, const Plan *p, bool anew, Bandwidth *f);
 double flop_rate(const Bandwidth *f, Callee c, double side);                   /* of a matrix of so many rows; 0: unknown */
+
+/* ---- cmd_explain.c: what stages cost ---- */
+/* What stages move and compute, and what that takes at the least. Stages follow one another, and each takes the longer
+ * of moving and computing. seconds: of stages other than factors. Threads share the factors of several matrices, and one
+ * thread does one matrix. factors: seconds of all of them on one thread; largest: of the largest one of each stage. */
+typedef struct Cost { double bytes, flops, moving, computing, seconds, factors, largest; } Cost;
+Cost phase_cost(const Plan *p, const Phase *ph, int variant, Shape shape, const Bandwidth *f, bool turn);
+bool has_stagger(const Phase *ph, int variant); /* stages that run for some tensors of a step; cost with turn: for it */
+void add_tensor(Cost *to, Cost c);                      /* of another tensor, whose factors run beside those of the first */
+double cost_time(Cost c, const Bandwidth *f);
+/* "memory 4.3 ms, products 62 ms: products limit it"; "": there is nothing to compare */
+const char *limit_text(Arena *a, Cost c, const Bandwidth *f);
+/* "products at 98.7 GFLOP/s, eigh at 17.9 (256 rows)"; "": no rate is known */
+const char *flops_text(Arena *a, const Plan *p, const Bandwidth *f);
+Shape rule_shape(const Rule *r, Shape s);               /* with the rank and the blocks that the rule gives it */
+Dims square(int64_t n);                                 /* a matrix of about n elements that is about square */
+int variant_taken(const Rule *r, const Dims *d);        /* by a tensor of this shape, without name and tags */
+
+/* ---- explain_summary.c ---- */
+void explain_summary(const Spec *s, unsigned variants, const DimsList *shapes, int64_t size, const Bandwidth *f);
 #endif

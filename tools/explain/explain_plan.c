@@ -381,7 +381,7 @@ static void put_variant_plan(VariantPlan *w, const char *title)
     puts("");
 }
 
-void explain_plan(Arena *a, const Plan *p)
+void explain_plan(Arena *a, const Plan *p, unsigned variants)
 {
     bool again = false, handed = false;
     for (int e = 0; e < p->nentry; e++)
@@ -389,6 +389,8 @@ void explain_plan(Arena *a, const Plan *p)
             for (int v = 0; v < p->rule->nvariant; v++) {
                 VariantPlan w = {.plan = p, .phase = &p->entry[e].phase[m], .variant = v, .arena = a};
                 const char *title = explain_phase(a, p, e, m);
+                if (!(variants >> v & 1))
+                    continue;
                 if (p->rule->nvariant > 1)
                     title = arena_printf(a, "%s of %s", title, variant_tensors(&p->rule->variant[v]));
                 put_variant_plan(&w, title);

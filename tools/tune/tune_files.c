@@ -172,7 +172,7 @@ int tune_merge(const Command *self, int argc, char **argv)
     if (rc != CLI_GO)
         return rc;
     if (!n)
-        return cli_misuse(self, "which files?");
+        return cli_misuse(self, "no file is given: name the files to merge");
     if (into && (!*into || strlen(into) >= TUNE_PATH))
         return cli_misuse(self, "--into names no file");
     char path[TUNE_PATH], why[600];

@@ -524,7 +524,7 @@ int tune_show(const Command *self, int argc, char **argv)
     if (rc != CLI_GO)
         return rc;
     if (n > 1)
-        return cli_misuse(self, "one file at a time");
+        return cli_misuse(self, "several files are given: it takes one");
     if (s.stage && !*s.stage)
         return cli_misuse(self, "--stage names no stage");
     s.file = n ? argv[0] : NULL;

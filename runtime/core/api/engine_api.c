@@ -84,9 +84,11 @@ static optc_status workspace_text(const optc_engine_options *o, int64_t *stats)
     const char *s = getenv("OPTC_WORKSPACE");
     *stats = o->workspace;
     if (!*stats && s && *s && (!parse_size(s, stats) || !*stats || *stats > MOST_WORKSPACE))
-        return fail(OPTC_ERROR_ARGUMENT, "optc_open: OPTC_WORKSPACE is '%.40s', no size such as 512M or 4G", s);
+        return fail(OPTC_ERROR_ARGUMENT, "optc_open: OPTC_WORKSPACE is '%.40s'; it must be a size such as 512M or "
+                                         "4G", s);
     return *stats < 0 || *stats > MOST_WORKSPACE
-               ? fail(OPTC_ERROR_ARGUMENT, "optc_open: a workspace of %lld bytes", (long long)*stats)
+               ? fail(OPTC_ERROR_ARGUMENT, "optc_open: workspace is %lld bytes; it must be 0 or more",
+                      (long long)*stats)
                : OPTC_OK;
 }
 
@@ -143,7 +145,7 @@ static optc_status open_engine(const optc_engine_options *o, optc_engine **out)
         return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: there is no device '%s' (known: cpu, cuda, cuda:N, best)",
                     o->device);
     if (o->threads < 0 || o->threads > 4096)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_open: %d threads", o->threads);
+        return fail(OPTC_ERROR_ARGUMENT, "optc_open: threads is %d; it must be 0 (all cores) or more", o->threads);
     int64_t workspace;
     optc_status s = workspace_text(o, &workspace);
     if (s != OPTC_OK)

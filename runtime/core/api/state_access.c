@@ -299,7 +299,7 @@ optc_status optc_set_grads(optc_binding *b, const void *const *grads, int n)
     optc_status s = OPTC_OK;
     if (!b || !grads || n != b->ntensor)
         return !b || !grads ? fail(OPTC_ERROR_ARGUMENT, "optc_set_grads: %s is NULL", !b ? "the binding" : "the list")
-                            : fail(OPTC_ERROR_ARGUMENT, "optc_set_grads: there are %d tensors, and %d gradients",
+                            : fail(OPTC_ERROR_ARGUMENT, "optc_set_grads: the binding has %d tensors, but n is %d",
                                    b->ntensor, n);
     for (int i = 0; i < n && s == OPTC_OK; i++)
         s = grads[i] == b->tensor[i].mem[1] ? OPTC_OK : check_data(b, "optc_set_grads", i, 1, grads[i], 0);

@@ -83,7 +83,8 @@ static optc_status catch_up(optc_binding *b)
 {
     optc_status s = cohorts_catch_up(b);
     if (s == OPTC_ERROR_ARGUMENT)                  /* the device cannot be asked now */
-        return fail(s, "optc_run: a gradient came or went, or a count of steps was set: run one step before capturing");
+        return fail(s, "optc_run: a gradient was added or removed, or optc_set_t was called, since the last step; "
+                       "run one step before capturing");
     return s;
 }
 

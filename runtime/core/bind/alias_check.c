@@ -58,7 +58,8 @@ static optc_status check_moved(const optc_binding *b, int i, const void *param)
                     tensor_label(b, i, label));
     if (caller_state_at(b, s.lo, s.hi) >= 0 ||
         (s.hi > s.lo && block && s.lo < block + b->storage_bytes && block < s.hi))
-        return fail(OPTC_ERROR_ARGUMENT, "optc_set_params: the parameter of %s lies in memory that holds this binding's states",
+        return fail(OPTC_ERROR_ARGUMENT, "optc_set_params: the parameter of %s overlaps the memory of this binding's "
+                                         "states; give it its own memory",
                     tensor_label(b, i, label));
     return OPTC_OK;
 }
@@ -106,7 +107,7 @@ optc_status optc_set_params(optc_binding *b, void *const *params, int n)
     optc_status s = OPTC_OK;
     if (!b || !params || n != b->ntensor)
         return !b || !params ? fail(OPTC_ERROR_ARGUMENT, "optc_set_params: %s is NULL", !b ? "the binding" : "the list")
-                             : fail(OPTC_ERROR_ARGUMENT, "optc_set_params: there are %d tensors, and %d parameters",
+                             : fail(OPTC_ERROR_ARGUMENT, "optc_set_params: the binding has %d tensors, but n is %d",
                                     b->ntensor, n);
     for (int i = 0; i < n && s == OPTC_OK; i++)
         s = check_moved(b, i, params[i]);
@@ -134,7 +135,8 @@ CORE optc_status check_overlap(const optc_binding *b, int tensor, const void *da
     char x[96], y[96];
     uintptr_t block = (uintptr_t)b->block;
     if (data && bytes && ((block && lo < block + b->storage_bytes && block < hi) || caller_state_at(b, lo, hi) >= 0))
-        return fail(OPTC_ERROR_ARGUMENT, "%s of %s lies in memory that holds this binding's states, which are written",
+        return fail(OPTC_ERROR_ARGUMENT, "%s of %s overlaps the memory of this binding's states; give it its own "
+                                         "memory",
                     what, tensor_label(b, tensor, x));
     if (!data || !bytes || from == b->nspan || b->span[from].lo >= hi)
         return OPTC_OK;

@@ -165,7 +165,7 @@ static optc_status check_piece(const optc_binding *b, const optc_tensor *t, cons
                         "optc_bind: %s is a piece of a larger tensor (dimension %d: %lld of %lld, from %lld on)%s%.60s%s",
                         label, k, (long long)t->shape[k], (long long)all, (long long)at,
                         inside ? ": rule '" : ", which has no such", inside ? p->name : "",
-                        inside ? "' has values of rows or of whole tensors; pieces are for elementwise rules" : "");
+                        inside ? "' uses values per row or per tensor; only elementwise rules can step pieces" : "");
     }
     return OPTC_OK;
 }
@@ -248,9 +248,9 @@ static optc_status check_tensor(const optc_binding *b, const optc_tensor *t, int
                                               : "that does not divide its rows");
     if (view & VIEW_PLAIN && t->rank > 2 && !ask.flat && ask.dim[0] * ask.dim[1] != all.n)
         return fail(OPTC_ERROR_ARGUMENT,
-                    "optc_bind: %s has %d dimensions, and rule '%s' takes matrices of two alone (it cannot tell the size of "
-                    "a convolution's kernel, which its authors scale by); step it with another rule, or bind it with its "
-                    "shape as rows x cols",
+                    "optc_bind: %s has %d dimensions, and rule '%s' takes only matrices of rank 2 (its scale depends "
+                    "on a convolution's kernel size, which it cannot see); step it with another rule, or bind it "
+                    "with its shape as rows x cols",
                     label, t->rank, p->name);
     if ((view & (VIEW_FIRST | VIEW_LAST)) == (VIEW_FIRST | VIEW_LAST) && t->rank > 2 && !ask.flat)
         return fail(OPTC_ERROR_ARGUMENT,
@@ -302,7 +302,7 @@ CORE optc_status check_hyper(const Program *p, const char *call, const char *nam
     const ProgHyper *h = &p->hyper[*out];
     if ((h->lo_open ? value > h->lo : value >= h->lo) && (h->hi_open ? value < h->hi : value <= h->hi))
         return OPTC_OK;
-    return fail(OPTC_ERROR_RANGE, "%s: %s = %g lies outside its range %c%g, %g%c%s", call, name, value,
+    return fail(OPTC_ERROR_RANGE, "%s: %s = %g is outside its range %c%g, %g%c%s", call, name, value,
                 h->lo_open ? '(' : '[', h->lo, h->hi, h->hi_open ? ')' : ']',
                 h->lo == 0 && h->hi == 0 ? "; a wrapper decays the weights in place of the rule, which does not see "
                                            "them: set galore.decay or fira.decay to lr * weight decay"

@@ -22,7 +22,8 @@ static optc_status check_caller_states(const optc_binding *b, int i, const ProgA
 {
     char label[96];
     if (m->dom == GROUP)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: state '%s' is the group's, and not to be given by tensor",
+        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: state '%s' belongs to the group, so optc_tensor.states "
+                                         "cannot supply it; leave its entry NULL",
                     tensor_label(b, i, label), m->name);
     if ((uintptr_t)at % 64)
         return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: the memory for state '%s' is not aligned to 64 bytes",
@@ -82,7 +83,8 @@ CORE optc_status check_states_apart(optc_binding *b)
         qsort(s, (size_t)n, sizeof *s, span_order);
     for (int i = 0; i < n && rc == OPTC_OK; i++) {
         if (i && s[i].lo < s[i - 1].hi)
-            return fail(OPTC_ERROR_ARGUMENT, "optc_bind: given states of %s and %s overlap in memory",
+            return fail(OPTC_ERROR_ARGUMENT, "optc_bind: the states that the caller supplies for %s and %s overlap "
+                                             "in memory; give each its own memory",
                         tensor_label(b, s[i - 1].tensor, x), tensor_label(b, s[i].tensor, y));
         rc = check_overlap(b, s[i].tensor, (const void *)s[i].lo, (int64_t)(s[i].hi - s[i].lo), "optc_bind: a state");
     }

@@ -13,10 +13,11 @@ static optc_status check_from(const optc_binding *b, const char *call, const voi
     if (!b)
         return fail(OPTC_ERROR_ARGUMENT, "%s: the binding is NULL", call);
     if (type != OPTC_DEFAULT && type != OPTC_F32 && type != OPTC_F64)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: numbers that are read are f32 or f64", call);
+        return fail(OPTC_ERROR_ARGUMENT, "%s: the type of a number in memory must be OPTC_F32 or OPTC_F64", call);
     size_t size = type == OPTC_F64 ? 8 : 4;
     if ((uintptr_t)from % size)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: %p is no place for a number of %d bytes", call, from, (int)size);
+        return fail(OPTC_ERROR_ARGUMENT, "%s: the pointer %p is not aligned to a number of %d "
+                                         "bytes", call, from, (int)size);
     return OPTC_OK;
 }
 
@@ -191,8 +192,8 @@ CORE optc_status device_scalars_read(optc_binding *b, bool *skip)
     optc_status s = b->guard.from && host_guards(b) ? device_scalar_now(b, &b->guard, "optc_run", &x) : OPTC_OK;
     if (s == OPTC_ERROR_ARGUMENT)
         return fail(s,
-                    "optc_run: rule '%s' has products or copies that the device cannot leave out by itself, so the host "
-                    "reads the guard, and cannot while the stream is being captured",
+                    "optc_run: rule '%s' has products or copies that the device cannot skip by itself; the host must "
+                    "read the guard, which is not possible in a capture",
                     b->rule->program->name);
     *skip = !(x == 0);
     for (int i = 0; i < b->nsource && s == OPTC_OK && !*skip && b->rule->device->reaches; i++) {

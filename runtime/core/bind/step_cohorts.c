@@ -385,7 +385,7 @@ optc_status optc_set_t(optc_binding *b, int tensor, int64_t steps)
     if (tensor < -1 || tensor >= b->ntensor)
         return fail(OPTC_ERROR_ARGUMENT, "optc_set_t: there is no tensor %d", tensor);
     if (steps < 0 || steps > ((int64_t)1 << 52))
-        return fail(OPTC_ERROR_ARGUMENT, "optc_set_t: %lld steps", (long long)steps);
+        return fail(OPTC_ERROR_ARGUMENT, "optc_set_t: steps is %lld; it must be 0 or more", (long long)steps);
     if (tensor < 0)
         return set_all(b, steps);
     optc_status s = cohorts_catch_up(b);

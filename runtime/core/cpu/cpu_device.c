@@ -120,7 +120,7 @@ CORE optc_status cpu_bind(optc_binding *b)
     memory_account(e, (int64_t)b->storage_bytes);
     if ((uintptr_t)b->block % 64)
         return fail(OPTC_ERROR_ARGUMENT,
-                    "optc_bind: the caller's allocator gave memory that is not aligned to 64 bytes");
+                    "optc_bind: the caller's allocator returned memory that is not aligned to 64 bytes");
     s = layout_place(b);
     if (s == OPTC_OK)
         fill_states(b);

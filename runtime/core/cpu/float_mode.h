@@ -1,5 +1,6 @@
-/* The contract is on bits: a host program that flushes denormals or rounds otherwise must not change them. Round to nearest, denormals kept,
- * whatever the caller's program has set; then as it was. Pasted into packages and included by runtime/library/rule/cpu_isa.c. */
+/* The contract is on bits: a host program that flushes denormals or rounds otherwise must not change them. Round to
+ * nearest, denormals kept, whatever the caller's program has set; then as it was. Pasted into packages and included by
+ * runtime/library/rule/cpu_isa.c. */
 #if defined(__x86_64__)
 static inline unsigned long long float_mode_set(void)
 {

@@ -341,7 +341,7 @@ static optc_status check_pointer(optc_binding *b, int tensor, const void *p, con
     char label[96];
     optc_status s = p ? gpu_owns_pointer(b->rule->engine->gpu, p, what, &here) : OPTC_OK;
     if (s == OPTC_OK && !here)
-        return fail(OPTC_ERROR_ARGUMENT, "%s of %s does not lie in the memory of %s", what,
+        return fail(OPTC_ERROR_ARGUMENT, "%s of %s is not in the memory of %s", what,
                     tensor_label(b, tensor, label), b->rule->engine->name);
     return s;
 }
@@ -363,7 +363,7 @@ CORE optc_status workspace_fails(const optc_binding *b, optc_status s, int64_t b
     if (s != OPTC_ERROR_MEMORY || !bytes)
         return s;
     snprintf(why, sizeof why, "%.700s", optc_message());
-    return fail(s, "%s; %lld of them are workspace: one below %lld takes less, and longer "
+    return fail(s, "%s; %lld of them are workspace: a smaller one, below %lld, takes less memory and more time "
                    "(optc_engine_options.workspace, or OPTC_WORKSPACE)",
                 why, (long long)bytes, (long long)b->rule->engine->workspace);
 }

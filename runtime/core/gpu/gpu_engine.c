@@ -277,11 +277,11 @@ CORE optc_status gpu_alloc(optc_engine *e, size_t bytes, CUstream stream, const 
     if (e->memory.alloc) {
         *out = (CUdeviceptr)(uintptr_t)e->memory.alloc(e->memory.context, bytes, stream);
         if (!*out)
-            return fail(OPTC_ERROR_MEMORY, "the caller's allocator gave no %zu bytes for %s", bytes, what);
+            return fail(OPTC_ERROR_MEMORY, "the caller's allocator returned NULL for %zu bytes (%s)", bytes, what);
         if (*out % 256) {
             e->memory.release(e->memory.context, (void *)(uintptr_t)*out, bytes, stream);
             *out = 0;
-            return fail(OPTC_ERROR_ARGUMENT, "the caller's allocator gave memory that is not aligned to 256 bytes");
+            return fail(OPTC_ERROR_ARGUMENT, "the caller's allocator returned memory that is not aligned to 256 bytes");
         }
     } else {
         snprintf(text, sizeof text, "%zu bytes for %.100s", bytes, what);

@@ -23,7 +23,8 @@ static optc_status check_reached(const optc_binding *b, const void *from, const 
     int rc = gpu_enter(g)->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)from);
     gpu_leave(g, OPTC_OK);
     if (rc == CUDA_ERROR_INVALID_VALUE)            /* it knows no such memory */
-        return fail(OPTC_ERROR_ARGUMENT, "%s: the number does not lie where %s can read it", call,
+        return fail(OPTC_ERROR_ARGUMENT, "%s: the pointer to the number is not readable by %s; put it in device "
+                                         "memory", call,
                     b->rule->engine->name);
     return rc ? gpu_error(g, "cuPointerGetAttribute", rc, call) : OPTC_OK;
 }
@@ -32,7 +33,8 @@ CORE optc_status gpu_read_ahead(optc_binding *b, const void *from, bool guard, c
 {
     optc_status s = check_reached(b, from, call);
     if (s == OPTC_OK && !b->gpu->code->read_ahead)
-        return fail(OPTC_ERROR_UNAVAILABLE, "%s: the code of rule '%s' was made before numbers could be read on the device",
+        return fail(OPTC_ERROR_UNAVAILABLE, "%s: the package of rule '%s' was made by an older version that cannot "
+                                            "read numbers on the device; make the package again",
                     call, b->rule->program->name);
     if (s == OPTC_OK && guard && !host_guards(b))
         b->gpu->guarded = true;

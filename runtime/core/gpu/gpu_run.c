@@ -142,8 +142,8 @@ static optc_status too_many(const Program *p, const LaunchItem *x)
     char what[200];
     stage_label(p, x->stage, what, sizeof what);
     return fail(OPTC_ERROR_ARGUMENT,
-                "optc_bind: %s would take more than 2^31 - 1 blocks on these tensors (%lld units): bind fewer, or "
-                "matrices that are less small, at a time",
+                "optc_bind: %s would take more than 2^31 - 1 blocks on these tensors (%lld units); bind fewer "
+                "tensors at a time",
                 what, x->args.count);
 }
 
@@ -312,7 +312,8 @@ static optc_status capture(optc_binding *b, int entry, bool capturing)
     for (int m = 0; m < b->gpu->nphase; m++)
         if (p->nperiod && b->gpu->launch_list[entry * b->gpu->nphase + m].copies)
             return fail(OPTC_ERROR_ARGUMENT,
-                        "optc_run: rule '%s' copies arrays in some of its phases: it cannot be captured", p->name);
+                        "optc_run: rule '%s' copies arrays at some steps, so it cannot be captured in a graph; run "
+                        "it outside of the capture", p->name);
     for (int m = 0; m < b->gpu->nphase && s == OPTC_OK; m++) {
         const LaunchList *launch_list = &b->gpu->launch_list[entry * b->gpu->nphase + m];
         for (int i = 0; i < launch_list->n && s == OPTC_OK; i++)
@@ -354,25 +355,25 @@ static optc_status may_change_participation(const optc_binding *b, const Partici
     for (int i = 0; t->captured && i < b->ntensor; i++)
         differs = differs || tensor_out(&b->tensor[i], c->mask) != tensor_out(&b->tensor[i], t->captured_out);
     if (capturing && c->any)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_run: a gradient came or went, or a count of steps was set: run one step "
-                                         "before capturing");
+        return fail(OPTC_ERROR_ARGUMENT, "optc_run: a gradient was added or removed, or optc_set_t was called, since "
+                                         "the last step; run one step before capturing");
     for (int i = 0; t->captured && t->calls && i < b->ntensor && !differs; i++)
         if (tensor_out(&b->tensor[i], c->mask) != (b->tensor[i].view.n < 0))
             return fail(OPTC_ERROR_ARGUMENT,
-                        "optc_run: what was captured has products of the tensors that had a gradient then, and now "
-                        "others have: give these one and only these, or bind anew");
+                        "optc_run: the captured graph has products for the tensors that had a gradient then, and now "
+                        "other tensors have one; give gradients to the same tensors, or bind again");
     if (differs)
         return fail(OPTC_ERROR_ARGUMENT,
-                    "optc_run: what was captured leaves out other tensors without a gradient than this entry does: "
-                    "give all of them a gradient first");
+                    "optc_run: the captured graph skips other tensors without a gradient than this entry would; give "
+                    "every tensor a gradient first");
     if (t->captured && c->grows)
         return fail(OPTC_ERROR_ARGUMENT,
-                    "optc_run: the tensors have come to too many different counts of steps for what was captured: give "
-                    "them one (optc_set_t), or bind anew");
+                    "optc_run: the tensors have more different step counts than the captured graph can hold; set one "
+                    "count for all (optc_set_t), or bind again");
     if (t->captured && c->takes && b->group_states)
         return fail(OPTC_ERROR_ARGUMENT,
-                    "optc_run: rule '%s' has states of the group, and a tensor has come to a count of steps that none "
-                    "had when it was captured: give all of them one (optc_set_t), or bind anew",
+                    "optc_run: rule '%s' has group states, and a tensor has a step count that no tensor had at the "
+                    "capture; set one count for all (optc_set_t), or bind again",
                     b->rule->program->name);
     return OPTC_OK;
 }
@@ -395,8 +396,8 @@ static optc_status send_changes(optc_binding *b, bool capturing)
     t->table = 0;
     if ((t->calls_behind || t->dirty) && capturing)
         return fail(OPTC_ERROR_ARGUMENT,
-                    "optc_run: who takes part or a count of steps was set since the last step: run one step before "
-                    "capturing");
+                    "optc_run: the set of tensors with gradients or a step count changed since the last step; run "
+                    "one step before capturing");
     if (capturing) {
         optc_status kept = t->moved || b->grads_set ? table_keep(b) : OPTC_OK;
         return kept == OPTC_OK && t->calls ? calls_update(b) : kept;
@@ -419,8 +420,9 @@ static optc_status still_captures(const optc_binding *b)
     int status = 0;
     TRY(b->rule->engine->gpu, cuStreamIsCapturing(b->gpu->stream, &status), "");
     return status == CAPTURE_INVALIDATED
-               ? fail(OPTC_ERROR_DEVICE, "optc_run: something that rule '%s' called ended the capture (OPTC_CUSOLVER=none "
-                                         "and OPTC_CUBLAS=none do without libraries)", b->rule->program->name)
+               ? fail(OPTC_ERROR_DEVICE, "optc_run: a library call of rule '%s' ended the capture; "
+                                         "OPTC_CUSOLVER=none and OPTC_CUBLAS=none avoid the "
+                                         "libraries", b->rule->program->name)
                : OPTC_OK;
 }
 
@@ -488,7 +490,8 @@ static optc_status may_copy(const optc_binding *b, const char *call)
     int capturing = 0;
     optc_status s = gpu_alive(g);
     if (s == OPTC_OK && g->d->cuStreamIsCapturing(b->gpu->stream, &capturing) == 0 && capturing)
-        s = fail(OPTC_ERROR_ARGUMENT, "%s: not while the binding's stream is being captured", call);
+        s = fail(OPTC_ERROR_ARGUMENT, "%s: not allowed while the binding's stream is being captured; call it before "
+                                      "or after the capture", call);
     return s;
 }
 

@@ -530,7 +530,8 @@ CORE optc_status calls_bind(optc_binding *b)
     if (!program_calls(p))
         return OPTC_OK;
     if (!call_type(p))
-        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: products of rule '%s' are in a type that a GPU has none in",
+        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: rule '%s' has products in a type that no GPU supports; compile "
+                                         "it with products = \"f32\"",
                     p->name);
     GpuCalls *x = TAKE(b, GpuCalls, 1);
     if (!x)

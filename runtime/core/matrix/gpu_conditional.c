@@ -45,13 +45,13 @@ static optc_status may_condition(const optc_binding *b)
                  d->cuStreamBeginCaptureToGraph && d->cuGraphConditionalHandleCreate && d->cuGraphAddNode_v2;
     if (d->version < CONDITIONS_NEEDED || !there)
         return fail(OPTC_ERROR_UNAVAILABLE,
-                    "optc_run: rule '%s' has products at some steps only: capturing it takes conditional nodes, which "
-                    "came with CUDA 12.4, and the driver is for CUDA %d.%d",
+                    "optc_run: rule '%s' has products at some steps only; capturing it needs conditional graph nodes "
+                    "(CUDA 12.4), and the driver is for CUDA %d.%d",
                     name, d->version / 1000, d->version % 1000 / 10);
     if (!b->gpu->code->call[KERNEL_PHASE])
         return fail(OPTC_ERROR_UNAVAILABLE,
-                    "optc_run: rule '%s' has products at some steps only: capturing it takes conditional nodes, and "
-                    "its code was made without them",
+                    "optc_run: rule '%s' has products at some steps only; capturing it needs conditional graph "
+                    "nodes, and its code was compiled without them",
                     name);
     return OPTC_OK;
 }

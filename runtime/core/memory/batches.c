@@ -267,8 +267,8 @@ static optc_status too_large(const optc_binding *b, int tensor, int64_t bytes)
     const Shape s = b->tensor[tensor].shape;
     const char *where = first_product(p, b->tensor[tensor].variant);
     return fail(OPTC_ERROR_MEMORY,
-                "optc_bind: %s (%lld x %lld x %lld) needs a workspace of %s%lld bytes for what the products of "
-                "'%s'%s%s%s are made of and work in, and optc_engine_options.workspace is %lld",
+                "optc_bind: %s (%lld x %lld x %lld) needs a workspace of %s%lld bytes for the products of "
+                "'%s'%s%s%s, and optc_engine_options.workspace is %lld",
                 tensor_label(b, tensor, label), (long long)s.slices, (long long)s.rows, (long long)s.cols,
                 bytes >= MOST_WORKSPACE ? "over " : "", (long long)at_most_workspace(bytes + b->call_bytes), p->name,
                 *where ? " (" : "", where, *where ? ")" : "", (long long)b->rule->engine->workspace);

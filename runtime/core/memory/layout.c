@@ -102,7 +102,8 @@ static optc_status check_copies(const Program *p)
             const ProgArray *x = &p->array[a->to], *y = &p->array[a->from];
             bool alike = x->dom == y->dom && x->type == y->type && x->kind != MEM_PART && y->kind != MEM_PART;
             if (a->kind == ACT_COPY && !alike)
-                return fail(OPTC_ERROR_ARGUMENT, "optc_bind: rule '%s' copies '%s' over '%s', which lies otherwise",
+                return fail(OPTC_ERROR_ARGUMENT, "optc_bind: rule '%s' copies '%s' over '%s', which has another "
+                                                 "memory layout",
                             p->name, y->name, x->name);
         }
     }
@@ -120,7 +121,8 @@ static optc_status measure(optc_binding *b, const LiveRanges *l)
         int64_t bytes = ours(&p->array[k]) ? array_bytes(b, k, true) : 0;
         if (bytes < 0 || __builtin_add_overflow(all, bytes, &all) || all > (int64_t)1 << 60)
             return fail(OPTC_ERROR_MEMORY,
-                        "optc_bind: the states and temporaries of '%s' on %d tensors are more than any memory holds",
+                        "optc_bind: the states and temporaries of '%s' on %d tensors need more bytes than 64 bits "
+                        "can count; bind fewer tensors",
                         p->name, b->ntensor);
         b->at[k] = kept;
         kept += array_temporary(&p->array[k]) ? 0 : bytes;

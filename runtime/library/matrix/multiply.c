@@ -14,7 +14,7 @@ char *operand_at(const Operand *x, int64_t nth, int64_t row, int64_t col, int64_
 
 optc_status too_little(int64_t least, int64_t limit)
 {
-    return fail(OPTC_ERROR_ARGUMENT, "optc_multiply: a workspace of %lld bytes: this product takes at least %lld",
+    return fail(OPTC_ERROR_ARGUMENT, "optc_multiply: the workspace is %lld bytes, and this product needs at least %lld",
                 (long long)limit, (long long)least);
 }
 
@@ -76,10 +76,12 @@ static optc_status check_operand(const char *call, const char *name, Operand *x,
         return fail(OPTC_ERROR_ARGUMENT, "%s: %s is not aligned to its type", call, name);
     x->ld = x->ld ? x->ld : cols;
     if (x->ld < cols)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: rows of %s have %lld values and lie %lld apart", call, name,
+        return fail(OPTC_ERROR_ARGUMENT, "%s: rows of %s have %lld values, but its leading dimension is "
+                                         "%lld", call, name,
                     (long long)cols, (long long)x->ld);
     if (x->next < (one ? OPTC_ONE : 0))
-        return fail(OPTC_ERROR_ARGUMENT, "%s: matrices of %s lie %lld values apart", call, name, (long long)x->next);
+        return fail(OPTC_ERROR_ARGUMENT, "%s: the distance between matrices of %s is %lld values; it must be 0 or "
+                                         "more, or OPTC_ONE", call, name, (long long)x->next);
     if (!x->next && __builtin_mul_overflow(rows, x->ld, &x->next))
         return fail(OPTC_ERROR_ARGUMENT, "%s: %s is larger than memory can be", call, name);
     x->next = x->next == OPTC_ONE ? 0 : x->next;
@@ -109,12 +111,12 @@ static optc_status check_memory(optc_engine *e, const char *call, const Multiply
         if ((all[i].x == &m->b && m->gram) || (all[i].x == &m->d && !m->chain))
             continue;
         if (i < 3 && meet(all[i].x, &m->c, m))
-            return fail(OPTC_ERROR_ARGUMENT, "%s: c lies where %s does", call, all[i].name);
+            return fail(OPTC_ERROR_ARGUMENT, "%s: c overlaps %s in memory; give c its own memory", call, all[i].name);
         optc_status s = e->gpu && extent(all[i].x, m->batch, m->size)
             ? gpu_owns_pointer(e->gpu, all[i].x->at, call, &here)
                                                                       : OPTC_OK;
         if (s == OPTC_OK && !here)
-            s = fail(OPTC_ERROR_ARGUMENT, "%s: %s does not lie in the memory of %s", call, all[i].name, e->name);
+            s = fail(OPTC_ERROR_ARGUMENT, "%s: %s is not in the memory of %s", call, all[i].name, e->name);
         if (s != OPTC_OK)
             return s;
     }
@@ -130,16 +132,19 @@ static optc_status read_product(optc_engine *e, const optc_product *p, Multiply 
     if (type < 0)
         return fail(OPTC_ERROR_ARGUMENT, "%s: there is no type %d", call, (int)p->type);
     if (p->m < 0 || n < 0 || p->k < 1 || p->batch < 0 || (p->d && (p->p < 0 || n < 1)))
-        return fail(OPTC_ERROR_ARGUMENT, "%s: sizes of %lld x %lld over %lld, %lld of them", call, (long long)p->m,
+        return fail(OPTC_ERROR_ARGUMENT, "%s: the sizes m = %lld, n = %lld, k = %lld, batch = %lld are not "
+                                         "allowed", call, (long long)p->m,
                     (long long)n, (long long)p->k, (long long)p->batch);
     m->tf32 = p->products && !strcmp(p->products, "tf32");
     if ((p->products && !m->tf32) || (m->tf32 && type != T_F32))
-        return fail(OPTC_ERROR_ARGUMENT, "%s: products in '%.40s' of %s: \"tf32\" of f32 is all that may be said", call,
+        return fail(OPTC_ERROR_ARGUMENT, "%s: products = '%.40s' is not possible for %s; only \"tf32\" with f32 "
+                                         "is", call,
                     p->products, type_info[type].name);
     if (p->workspace < 0)
         return fail(OPTC_ERROR_ARGUMENT, "%s: a workspace of %lld bytes", call, (long long)p->workspace);
     if (p->d && !p->b)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: a third matrix behind a Gram matrix", call);
+        return fail(OPTC_ERROR_ARGUMENT, "%s: d is set and b is NULL; a Gram matrix cannot be multiplied by a third "
+                                         "matrix", call);
     m->type = (Type)type;
     m->size = type_info[type].bytes;
     m->batch = p->batch ? p->batch : 1;
@@ -166,7 +171,7 @@ static optc_status read_product(optc_engine *e, const optc_product *p, Multiply 
     if (s == OPTC_OK)
         s = check_operand(call, "c", &m->c, m, false);
     if (s == OPTC_OK && result_folds(&m->c, m))
-        s = fail(OPTC_ERROR_ARGUMENT, "%s: matrices of c lie in each other", call);
+        s = fail(OPTC_ERROR_ARGUMENT, "%s: the matrices of c overlap; next_c must be at least a whole matrix", call);
     return s == OPTC_OK ? check_memory(e, call, m) : s;
 }
 

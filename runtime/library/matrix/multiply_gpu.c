@@ -21,7 +21,7 @@ static optc_status open_blas(optc_engine *e, MatrixKit *k)
     static const char call[] = "optc_multiply";
     char why[400];
     if (!cublas_open(&k->cublas, e->gpu->d->version, NULL, why, sizeof why))
-        return fail(OPTC_ERROR_UNAVAILABLE, "%s: products with no rule are cuBLAS's on a GPU: %s", call, why);
+        return fail(OPTC_ERROR_UNAVAILABLE, "%s: products without a rule need cuBLAS on a GPU: %s", call, why);
     cublasHandle_t h;
     int rc = k->cublas.cublasCreate_v2(&h);
     if (rc)
@@ -44,7 +44,8 @@ static optc_status ready(optc_engine *e, MatrixKit *k, void *stream, const char 
     CUstreamCaptureStatus capturing = 0;
     TRY(g, cuStreamIsCapturing((CUstream)stream, &capturing), call);
     if (capturing)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: make one before capturing: the first of an engine opens what it needs",
+        return fail(OPTC_ERROR_ARGUMENT, "%s: the first product of an engine opens cuBLAS, which is not possible in "
+                                         "a capture; make one product before capturing",
                     call);
     return open(e, k);
 }

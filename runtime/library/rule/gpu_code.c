@@ -249,7 +249,8 @@ static optc_status load_package(optc_rule *r, BuiltKernels *c, const Package *p)
         if (plan_at(r->library->plan, i).stage &&
             (!package_launch(p, i, &c->code.launch[i]) ||
              !launch_valid(r->library->plan, plan_at(r->library->plan, i).stage, &c->code.launch[i])))
-            return fail(OPTC_ERROR_IO, "optc_compile: the package '%s' lacks a fit launch of rule '%s'", p->m.name,
+            return fail(OPTC_ERROR_IO, "optc_compile: the package '%s' has no usable launch for rule '%s'; make the "
+                                       "package again", p->m.name,
                         r->library->rule->name);
     TRY(g, cuModuleLoadData(&c->module[0], p->fatbin), p->m.name);
     c->nmodule = 1;

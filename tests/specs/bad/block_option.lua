@@ -1,4 +1,4 @@
--- expect: 4: 'block' is a whole number, or the name of an option that is one: 'side' is none
+-- expect: 4: 'block' must be a whole number, or the name of an option that is one: 'side' is not
 return optimizer {
   name = "x", hyper = { lr = 0.1 }, state = { L = zeros "rows" },
   block = "side",

@@ -1,5 +1,5 @@
 -- expect: 13: hyperparameter 'beta' must be a number
--- expect: 14: the default 2 of hyperparameter 'decay' lies outside its range [0, 1]
+-- expect: 14: the default 2 of hyperparameter 'decay' is outside its range [0, 1]
 -- expect: 16: state 'm' must be zeros
 -- expect: 18: 'graad' is not declared
 -- expect: 21: Lua's 'if' cannot test 't'

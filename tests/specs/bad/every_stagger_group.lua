@@ -1,4 +1,4 @@
--- expect: 6: 'n' has one value per group and cannot be assigned in every(k, { stagger = true }, …), which comes at other steps for each tensor
+-- expect: 6: 'n' has one value per group and cannot be assigned in every(k, { stagger = true }, …), which runs at different steps for each tensor
 return optimizer {
   name  = "bad",
   state = { n = zeros "group" },

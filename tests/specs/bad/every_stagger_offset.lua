@@ -1,4 +1,4 @@
--- expect: 7: every: with stagger = true each tensor has an offset of its own, and none is given
+-- expect: 7: every: stagger = true gives each tensor its own offset, so offset = … is not allowed with it
 return optimizer {
   name  = "bad",
   state = { m = zeros },

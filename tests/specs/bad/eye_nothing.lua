@@ -1,4 +1,4 @@
--- expect: 4: eye needs what stands on the diagonal and its domain: eye(1, "rows") or eye(eps, "cols")
+-- expect: 4: eye needs the diagonal value and its domain: eye(1, "rows") or eye(eps, "cols")
 return optimizer {
   name  = "bad",
   state = { L = eye "rows" },

@@ -1,4 +1,4 @@
--- expect: 5: a state starts as a number, or as a hyperparameter is
+-- expect: 5: a state starts as a number or as a hyperparameter
 return optimizer {
   name  = "bad",
   hyper = { d0 = 1e-6 },

@@ -1,4 +1,4 @@
--- expect: 4: the default inf of hyperparameter 'lr' lies outside its range [0, inf)
+-- expect: 4: the default inf of hyperparameter 'lr' is outside its range [0, inf)
 return optimizer {
   name  = "bad",
   hyper = { lr = { inf, min = 0 } },

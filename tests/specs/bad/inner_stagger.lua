@@ -1,4 +1,4 @@
--- expect: 5: inner() inside every(k, { stagger = true }, …): the rule inside would be at another step for each tensor
+-- expect: 5: inner() inside every(k, { stagger = true }, …): the inner rule would be at a different step for each tensor
 -- rule: sgd
 -- with: inner_stagger
 return wrapper {

@@ -1,4 +1,4 @@
--- expect: 4: 'rank' is a whole number, or the name of an option that is one: 'k' is none
+-- expect: 4: 'rank' must be a whole number, or the name of an option that is one: 'k' is not
 return optimizer {
   name  = "bad", options = { k = true },
   rank  = "k",

@@ -1,4 +1,4 @@
--- expect: 5: is an optimizer, not a wrapper: it cannot stand in --with
+-- expect: 5: is an optimizer, not a wrapper: --with takes wrappers
 -- rule: sgd
 -- with: rule_as_wrapper
 return optimizer {

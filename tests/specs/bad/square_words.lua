@@ -3,7 +3,7 @@
 -- expect: 12: triu takes a square value
 -- expect: 13: outer takes two values by row or column; argument 2 is 'g' (a value per elem)
 -- expect: 14: eye "rows" is the unit matrix of rows x rows, and eye(x, "rows") has x on its diagonal; the other axes are "cols" and "rank", not elem
--- expect: 15: eye: the result of sum on line 15 (a value per col) does not lie along rows x rows
+-- expect: 15: eye: the result of sum on line 15 (a value per col) does not vary along rows x rows
 return optimizer {
   name  = "bad",
   matrix = function()

@@ -1,4 +1,4 @@
--- expect: 6: .T: 'lr' (a value per group) is one number: there is nothing to turn
+-- expect: 6: .T: 'lr' (a value per group) is one number: it has no transpose
 -- expect: 7: a symbolic value has no fields but T, which is its transpose: a transpose is a.T
 return optimizer {
   name  = "bad", hyper = { lr = 1 },

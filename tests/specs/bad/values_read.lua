@@ -1,4 +1,4 @@
--- expect: 7: 'seen' is a value for the reader and not kept between steps: assign it first, or make it a state
+-- expect: 7: 'seen' is listed in 'values', which are not kept between steps: assign it before reading it, or make it a state
 return optimizer {
   name   = "bad",
   hyper  = { lr = 0.1 },

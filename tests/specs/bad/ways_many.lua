@@ -1,4 +1,4 @@
--- expect: 8: over 8 ways through the rule
+-- expect: 8: the rule has over 8 variants
 return optimizer {
   name = "bad",
   step = function()

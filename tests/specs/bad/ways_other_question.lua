@@ -1,4 +1,4 @@
--- expect: 7: another question stood here on another way
+-- expect: 7: the rule asks different questions about a tensor at the same place
 local n = 0
 return optimizer {
   name = "bad",

@@ -66,8 +66,10 @@ static void step_1_map(const optc_view *self, long long unit)
 static void step_2_tile_matrix(const optc_view *self, long long unit)
 {
     const long long segs = optc_up(self->cols, OPTC_TILE_COLS), blocks = optc_up(self->rows, OPTC_TILE_ROWS);
-    const long long seg = unit % segs, block = unit / segs % blocks, slice = unit / segs / blocks, start = seg * OPTC_TILE_COLS;
-    const int rows = optc_least(self->rows - block * OPTC_TILE_ROWS, OPTC_TILE_ROWS), count = optc_least(self->cols - start, OPTC_TILE_COLS);
+    const long long seg = unit % segs, block = unit / segs % blocks, slice = unit / segs / blocks;
+    const long long start = seg * OPTC_TILE_COLS;
+    const int rows = optc_least(self->rows - block * OPTC_TILE_ROWS, OPTC_TILE_ROWS);
+    const int count = optc_least(self->cols - start, OPTC_TILE_COLS);
     const int width = optc_width(count);
     const float eps1 = (float)self->hyper[4];
     float rowsum_sq_lanes[OPTC_LANES];
@@ -81,7 +83,8 @@ static void step_2_tile_matrix(const optc_view *self, long long unit)
             const long long col = start + from, offset = row * self->cols + col;
             const int len = optc_least(count - from, OPTC_LANES);
             const float *restrict g = (const float *)self->mem[at_g] + offset;
-            optc_fetch(g + (from + OPTC_AHEAD < count ? OPTC_AHEAD : self->cols - count + OPTC_AHEAD), OPTC_LANES * sizeof *g);
+            optc_fetch(g + (from + OPTC_AHEAD < count ? OPTC_AHEAD : self->cols - count + OPTC_AHEAD),
+                    OPTC_LANES * sizeof *g);
             float *colsum_sq_here = colsum_sq_cols + line % OPTC_ROW_LANES * OPTC_TILE_COLS + from;
             OPTC_EACH
             for (int i = 0; i < len; i++) {
@@ -91,9 +94,12 @@ static void step_2_tile_matrix(const optc_view *self, long long unit)
                 colsum_sq_here[i] += sq;
             }
         }
-        ((float *)self->mem[at_rowsum_sq])[row * optc_up(self->whole_cols, OPTC_TILE_COLS) + optc_cols_inside(self) / OPTC_TILE_COLS + seg] = optc_tree_sumf(rowsum_sq_lanes, width);
+        ((float *)self->mem[at_rowsum_sq])[row * optc_up(self->whole_cols, OPTC_TILE_COLS) +
+                optc_cols_inside(self) / OPTC_TILE_COLS + seg] = optc_tree_sumf(rowsum_sq_lanes, width);
     }
-    optc_cols_end_sumf(colsum_sq_cols, ((float *)self->mem[at_colsum_sq]) + (slice * optc_up(self->whole_rows, OPTC_TILE_ROWS) + optc_rows_inside(self) / OPTC_TILE_ROWS + block) * self->cols + start, count);
+    optc_cols_end_sumf(colsum_sq_cols, ((float *)self->mem[at_colsum_sq]) +
+            (slice * optc_up(self->whole_rows, OPTC_TILE_ROWS) + optc_rows_inside(self) / OPTC_TILE_ROWS + block) *
+            self->cols + start, count);
 }
 
 /* Once a tensor: writes out_of_range max_one_rms_u_over_clip_threshold. 0 + 16 bytes. */
@@ -117,7 +123,8 @@ static void step_4_row_matrix(const optc_view *self, long long unit)
     const float elems_per_row = (float)(self->whole_cols);
     const float w = (float)((const double *)self->mem[at_w])[0];
     float rowsum_sq[OPTC_SEG];
-    optc_rows_sumf(rowsum_sq, (const float *)self->mem[at_rowsum_sq] + offset * optc_up(self->whole_cols, OPTC_TILE_COLS), count, optc_up(self->whole_cols, OPTC_TILE_COLS));
+    optc_rows_sumf(rowsum_sq, (const float *)self->mem[at_rowsum_sq] +
+            offset * optc_up(self->whole_cols, OPTC_TILE_COLS), count, optc_up(self->whole_cols, OPTC_TILE_COLS));
     float r_new_buf[OPTC_SEG];
     float *restrict r = (float *)self->mem[at_r] + offset;
     OPTC_EACH
@@ -127,7 +134,8 @@ static void step_4_row_matrix(const optc_view *self, long long unit)
         r_new_buf[i] = r_new;
         r[i] = r_new;
     }
-    ((float *)self->mem[at_slice_sum_r_new])[optc_rows_inside(self) / OPTC_SEG + unit] = optc_fold_sumf(r_new_buf, count);
+    ((float *)self->mem[at_slice_sum_r_new])[optc_rows_inside(self) / OPTC_SEG + unit] =
+            optc_fold_sumf(r_new_buf, count);
 }
 
 /* Once a column: reads w c; writes c one_over_sqrt_c_new. 4 + 8 bytes. */
@@ -139,7 +147,8 @@ static void step_5_col_matrix(const optc_view *self, long long unit)
     const float elems_per_col = (float)(self->whole_rows);
     const float w = (float)((const double *)self->mem[at_w])[0];
     float colsum_sq[OPTC_SEG];
-    optc_columns_sumf(colsum_sq, (const float *)self->mem[at_colsum_sq] + slice * optc_up(self->whole_rows, OPTC_TILE_ROWS) * self->cols + start, count,
+    optc_columns_sumf(colsum_sq, (const float *)self->mem[at_colsum_sq] +
+            slice * optc_up(self->whole_rows, OPTC_TILE_ROWS) * self->cols + start, count,
         optc_up(self->whole_rows, OPTC_TILE_ROWS), self->cols);
     float *restrict c = (float *)self->mem[at_c] + offset;
     float *restrict one_over_sqrt_c_new = (float *)self->mem[at_one_over_sqrt_c_new] + offset;
@@ -161,7 +170,8 @@ static void step_6_slice_matrix(const optc_view *self, long long unit)
     const double nrows = (double)(self->whole_rows);
     double slice_sum_r_new[OPTC_SEG];
     for (int i = 0; i < count; i++)
-        slice_sum_r_new[i] = optc_finish_sumf((const float *)self->mem[at_slice_sum_r_new] + (start + i) * (optc_up(self->whole_rows, OPTC_SEG)), optc_up(self->whole_rows, OPTC_SEG));
+        slice_sum_r_new[i] = optc_finish_sumf((const float *)self->mem[at_slice_sum_r_new] +
+                (start + i) * (optc_up(self->whole_rows, OPTC_SEG)), optc_up(self->whole_rows, OPTC_SEG));
     double *restrict slice_mean_r_new = (double *)self->mem[at_slice_mean_r_new] + offset;
     OPTC_EACH
     for (int i = 0; i < count; i++) {
@@ -177,7 +187,8 @@ static void step_7_row_matrix(const optc_view *self, long long unit)
     const long long offset = slice * self->rows + start;
     const float slice_mean_r_new = (float)((const double *)self->mem[at_slice_mean_r_new])[slice];
     const float *restrict r = (const float *)self->mem[at_r] + offset;
-    float *restrict one_over_sqrt_r_new_over_slice_mean_r_new = (float *)self->mem[at_one_over_sqrt_r_new_over_slice_mean_r_new] + offset;
+    float *restrict one_over_sqrt_r_new_over_slice_mean_r_new =
+            (float *)self->mem[at_one_over_sqrt_r_new_over_slice_mean_r_new] + offset;
     OPTC_EACH
     for (int i = 0; i < count; i++) {
         one_over_sqrt_r_new_over_slice_mean_r_new[i] = 1.0f / sqrtf(r[i] / slice_mean_r_new);
@@ -195,7 +206,7 @@ static void step_8_map_matrix(const optc_view *self, long long unit)
     double rms_u_lanes[OPTC_LANES];
     optc_start_sum(rms_u_lanes, OPTC_LANES);
     long long row = start / self->cols, col = start - row * self->cols;
-    for (int from = 0, len; from < count; from += len) {               /* of one row, and each lane once */
+    for (int from = 0, len; from < count; from += len) {               /* values of one row, each lane at most once */
         const long long offset = start + from, slice = row / self->rows;
         const int lane = from % OPTC_LANES;
         len = optc_least(self->cols - col, optc_least(count - from, OPTC_LANES - lane));
@@ -203,8 +214,10 @@ static void step_8_map_matrix(const optc_view *self, long long unit)
         optc_fetch(p + OPTC_AHEAD, OPTC_LANES * sizeof *p);
         const float *restrict g = (const float *)self->mem[at_g] + offset;
         optc_fetch(g + OPTC_AHEAD, OPTC_LANES * sizeof *g);
-        const float one_over_sqrt_r_new_over_slice_mean_r_new = ((const float *)self->mem[at_one_over_sqrt_r_new_over_slice_mean_r_new])[row];
-        const float *restrict one_over_sqrt_c_new = (const float *)self->mem[at_one_over_sqrt_c_new] + slice * self->cols + col;
+        const float one_over_sqrt_r_new_over_slice_mean_r_new =
+                ((const float *)self->mem[at_one_over_sqrt_r_new_over_slice_mean_r_new])[row];
+        const float *restrict one_over_sqrt_c_new =
+                (const float *)self->mem[at_one_over_sqrt_c_new] + slice * self->cols + col;
         OPTC_EACH
         for (int i = 0; i < len; i++) {
             const float u = g[i] * one_over_sqrt_r_new_over_slice_mean_r_new * one_over_sqrt_c_new[i];
@@ -228,10 +241,12 @@ static void step_9_tensor(const optc_view *self, long long unit)
     const double rms_p_squares = optc_finish_sum((const double *)self->mem[at_rms_p], optc_up(self->whole_n, OPTC_SEG));
     const double rms_p = sqrt(rms_p_squares / (double)(self->whole_n));
     const double rate = ((const double *)self->mem[at_rate])[0];
-    const double max_one_rms_u_over_clip_threshold = ((const double *)self->mem[at_max_one_rms_u_over_clip_threshold])[0];
+    const double max_one_rms_u_over_clip_threshold =
+            ((const double *)self->mem[at_max_one_rms_u_over_clip_threshold])[0];
     const double rate_2 = rate * optc_max(eps2, rms_p);
     ((double *)self->mem[at_rate_times_weight_decay])[0] = rate_2 * weight_decay;
-    ((double *)self->mem[at_rate_over_max_one_rms_u_over_clip_threshold])[0] = rate_2 / max_one_rms_u_over_clip_threshold;
+    ((double *)self->mem[at_rate_over_max_one_rms_u_over_clip_threshold])[0] =
+            rate_2 / max_one_rms_u_over_clip_threshold;
 }
 
 /* Once a tensor: reads rate; writes out_of_range rate_times_weight_decay
@@ -242,15 +257,18 @@ static void step_10_tensor_matrix(const optc_view *self, long long unit)
     const double eps2 = self->hyper[5];
     const double weight_decay = self->hyper[7];
     const double clip_threshold = self->hyper[2];
-    const double rms_p_squares = optc_finish_sum((const double *)self->mem[at_rms_p_2], optc_up(self->whole_n, OPTC_SEG));
+    const double rms_p_squares = optc_finish_sum((const double *)self->mem[at_rms_p_2],
+            optc_up(self->whole_n, OPTC_SEG));
     const double rms_p = sqrt(rms_p_squares / (double)(self->whole_n));
-    const double rms_u_squares = optc_finish_sum((const double *)self->mem[at_rms_u_2], optc_up(self->whole_n, OPTC_SEG));
+    const double rms_u_squares = optc_finish_sum((const double *)self->mem[at_rms_u_2],
+            optc_up(self->whole_n, OPTC_SEG));
     const double rms_u = sqrt(rms_u_squares / (double)(self->whole_n));
     const double rate = ((const double *)self->mem[at_rate])[0];
     const double rate_2 = rate * optc_max(eps2, rms_p);
     ((double *)self->mem[at_out_of_range])[0] = (fabs(rms_u) < optc_frombits(0x7ff0000000000000ull)) ? 0.0 : 1.0;
     ((double *)self->mem[at_rate_times_weight_decay])[0] = rate_2 * weight_decay;
-    ((double *)self->mem[at_rate_over_max_one_rms_u_over_clip_threshold_2])[0] = rate_2 / optc_max(1.0, rms_u / clip_threshold);
+    ((double *)self->mem[at_rate_over_max_one_rms_u_over_clip_threshold_2])[0] =
+            rate_2 / optc_max(1.0, rms_u / clip_threshold);
 }
 
 /* One pass over the elements: reads p rate_times_weight_decay g v rate_over_max_one_rms_u_over_clip_threshold; writes
@@ -260,7 +278,8 @@ static void step_11_map(const optc_view *self, long long unit)
     const long long offset = unit * OPTC_SEG;
     const int count = optc_least(self->n - offset, OPTC_SEG);
     const float rate_times_weight_decay = (float)((const double *)self->mem[at_rate_times_weight_decay])[0];
-    const float rate_over_max_one_rms_u_over_clip_threshold = (float)((const double *)self->mem[at_rate_over_max_one_rms_u_over_clip_threshold])[0];
+    const float rate_over_max_one_rms_u_over_clip_threshold =
+            (float)((const double *)self->mem[at_rate_over_max_one_rms_u_over_clip_threshold])[0];
     float *restrict p = (float *)self->mem[at_p] + offset;
     const float *restrict g = (const float *)self->mem[at_g] + offset;
     const float *restrict v = (const float *)self->mem[at_v] + offset;
@@ -280,9 +299,10 @@ static void step_12_map_matrix(const optc_view *self, long long unit)
     const long long start = unit * OPTC_SEG;
     const int count = optc_least(self->n - start, OPTC_SEG);
     const float rate_times_weight_decay = (float)((const double *)self->mem[at_rate_times_weight_decay])[0];
-    const float rate_over_max_one_rms_u_over_clip_threshold_2 = (float)((const double *)self->mem[at_rate_over_max_one_rms_u_over_clip_threshold_2])[0];
+    const float rate_over_max_one_rms_u_over_clip_threshold_2 =
+            (float)((const double *)self->mem[at_rate_over_max_one_rms_u_over_clip_threshold_2])[0];
     long long row = start / self->cols, col = start - row * self->cols;
-    for (int from = 0, len; from < count; from += len) {               /* of one row, and each lane once */
+    for (int from = 0, len; from < count; from += len) {               /* values of one row, each lane at most once */
         const long long offset = start + from, slice = row / self->rows;
         const int lane = from % OPTC_CHUNK;
         len = optc_least(self->cols - col, optc_least(count - from, OPTC_CHUNK - lane));
@@ -290,8 +310,10 @@ static void step_12_map_matrix(const optc_view *self, long long unit)
         optc_fetch(p + OPTC_AHEAD, OPTC_CHUNK * sizeof *p);
         const float *restrict g = (const float *)self->mem[at_g] + offset;
         optc_fetch(g + OPTC_AHEAD, OPTC_CHUNK * sizeof *g);
-        const float one_over_sqrt_r_new_over_slice_mean_r_new = ((const float *)self->mem[at_one_over_sqrt_r_new_over_slice_mean_r_new])[row];
-        const float *restrict one_over_sqrt_c_new = (const float *)self->mem[at_one_over_sqrt_c_new] + slice * self->cols + col;
+        const float one_over_sqrt_r_new_over_slice_mean_r_new =
+                ((const float *)self->mem[at_one_over_sqrt_r_new_over_slice_mean_r_new])[row];
+        const float *restrict one_over_sqrt_c_new =
+                (const float *)self->mem[at_one_over_sqrt_c_new] + slice * self->cols + col;
         OPTC_EACH
         for (int i = 0; i < len; i++) {
             const float p_i = p[i];
@@ -309,5 +331,7 @@ static void step_12_map_matrix(const optc_view *self, long long unit)
 #define OPTC_MODULE optc_rule_module
 #endif
 extern const optc_module OPTC_MODULE;
-static const optc_stage_fn stages[] = { step_0_group, step_1_map, step_2_tile_matrix, step_3_tensor, step_4_row_matrix, step_5_col_matrix, step_6_slice_matrix, step_7_row_matrix, step_8_map_matrix, step_9_tensor, step_10_tensor_matrix, step_11_map, step_12_map_matrix };
+static const optc_stage_fn stages[] = { step_0_group, step_1_map, step_2_tile_matrix, step_3_tensor, step_4_row_matrix,
+        step_5_col_matrix, step_6_slice_matrix, step_7_row_matrix, step_8_map_matrix, step_9_tensor,
+        step_10_tensor_matrix, step_11_map, step_12_map_matrix };
 const optc_module OPTC_MODULE = { OPTC_ABI, sizeof stages / sizeof *stages, stages };

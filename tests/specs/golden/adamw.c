@@ -34,7 +34,8 @@ static void step_1_map(const optc_view *self, long long unit)
     const float lr_times_weight_decay = (float)((const double *)self->mem[at_lr_times_weight_decay])[0];
     const float lr_over_one_minus_beta1_pow_t = (float)((const double *)self->mem[at_lr_over_one_minus_beta1_pow_t])[0];
     const float one_minus_beta1 = (float)((const double *)self->mem[at_one_minus_beta1])[0];
-    const float one_over_sqrt_one_minus_beta2_pow_t = (float)((const double *)self->mem[at_one_over_sqrt_one_minus_beta2_pow_t])[0];
+    const float one_over_sqrt_one_minus_beta2_pow_t =
+            (float)((const double *)self->mem[at_one_over_sqrt_one_minus_beta2_pow_t])[0];
     const float one_minus_beta2 = (float)((const double *)self->mem[at_one_minus_beta2])[0];
     float *restrict p = (float *)self->mem[at_p] + offset;
     float *restrict m = (float *)self->mem[at_m] + offset;
@@ -51,7 +52,7 @@ static void step_1_map(const optc_view *self, long long unit)
         const float p_new = p_i - lr_times_weight_decay * p_i - lr_over_one_minus_beta1_pow_t * m_new / (one_over_sqrt_one_minus_beta2_pow_t * sqrtf(s) + eps);
         p[i] = p_new;
         m[i] = m_new;
-        v[i] = s;
+        v[i] = v_new;
     }
 }
 

@@ -53,7 +53,8 @@ static void step_2_tensor(const optc_view *self, long long unit)
         ((double *)self->mem[at_global_sum_norm_g_squared])[self->id] = 0.0;
         return;
     }
-    const double norm_g_squares = optc_finish_sum((const double *)self->mem[at_norm_g], optc_up(self->whole_n, OPTC_SEG));
+    const double norm_g_squares = optc_finish_sum((const double *)self->mem[at_norm_g],
+            optc_up(self->whole_n, OPTC_SEG));
     const double norm_g = sqrt(norm_g_squares);
     ((double *)self->mem[at_global_sum_norm_g_squared])[self->id] = norm_g * norm_g;
 }
@@ -64,10 +65,12 @@ static void step_3_group(const optc_view *self, long long unit)
     (void)unit;
     const double clip_max_norm = self->hyper[7];
     const double clip_eps = self->hyper[6];
-    const double global_sum_norm_g_squared = optc_finish_sum((const double *)self->mem[at_global_sum_norm_g_squared], self->ntensors);
+    const double global_sum_norm_g_squared =
+            optc_finish_sum((const double *)self->mem[at_global_sum_norm_g_squared], self->ntensors);
     const double clip_grad_norm_new = sqrt(global_sum_norm_g_squared);
     ((double *)self->mem[at_clip_grad_norm])[0] = clip_grad_norm_new;
-    ((double *)self->mem[at_min_one_clip_max_norm_over_add])[0] = optc_min(1.0, clip_max_norm / (clip_grad_norm_new + clip_eps));
+    ((double *)self->mem[at_min_one_clip_max_norm_over_add])[0] =
+            optc_min(1.0, clip_max_norm / (clip_grad_norm_new + clip_eps));
 }
 
 /* One pass over the elements: reads p lr_times_weight_decay lr_over_one_minus_beta1_pow_t m one_minus_beta1 g
@@ -82,8 +85,10 @@ static void step_4_map(const optc_view *self, long long unit)
     const float lr_times_weight_decay = (float)((const double *)self->mem[at_lr_times_weight_decay])[0];
     const float lr_over_one_minus_beta1_pow_t = (float)((const double *)self->mem[at_lr_over_one_minus_beta1_pow_t])[0];
     const float one_minus_beta1 = (float)((const double *)self->mem[at_one_minus_beta1])[0];
-    const float min_one_clip_max_norm_over_add = (float)((const double *)self->mem[at_min_one_clip_max_norm_over_add])[0];
-    const float one_over_sqrt_one_minus_beta2_pow_t = (float)((const double *)self->mem[at_one_over_sqrt_one_minus_beta2_pow_t])[0];
+    const float min_one_clip_max_norm_over_add =
+            (float)((const double *)self->mem[at_min_one_clip_max_norm_over_add])[0];
+    const float one_over_sqrt_one_minus_beta2_pow_t =
+            (float)((const double *)self->mem[at_one_over_sqrt_one_minus_beta2_pow_t])[0];
     const float one_minus_beta2 = (float)((const double *)self->mem[at_one_minus_beta2])[0];
     float sum_one_where_agrees_lanes[OPTC_LANES];
     optc_start_sumf(sum_one_where_agrees_lanes, OPTC_LANES);
@@ -108,10 +113,11 @@ static void step_4_map(const optc_view *self, long long unit)
             const int agrees = 0.0f < u * g_i;
             sum_one_where_agrees_lanes[i] += agrees ? 1.0f : 0.0f;
             m[i] = m_new;
-            v[i] = s;
+            v[i] = v_new;
         }
     }
-    ((float *)self->mem[at_sum_one_where_agrees])[self->first / OPTC_SEG + unit] = optc_tree_sumf(sum_one_where_agrees_lanes, OPTC_LANES);
+    ((float *)self->mem[at_sum_one_where_agrees])[self->first / OPTC_SEG + unit] =
+            optc_tree_sumf(sum_one_where_agrees_lanes, OPTC_LANES);
 }
 
 /* Once a tensor: writes one_over_max_share_cautious_min_share. 0 + 8 bytes. */
@@ -120,13 +126,15 @@ static void step_5_tensor(const optc_view *self, long long unit)
     (void)unit;
     const double numel = (double)(self->whole_n);
     const double cautious_min_share = self->hyper[8];
-    const double sum_one_where_agrees = optc_finish_sumf((const float *)self->mem[at_sum_one_where_agrees], optc_up(self->whole_n, OPTC_SEG));
+    const double sum_one_where_agrees = optc_finish_sumf((const float *)self->mem[at_sum_one_where_agrees],
+            optc_up(self->whole_n, OPTC_SEG));
     const double share = sum_one_where_agrees / numel;
     ((double *)self->mem[at_one_over_max_share_cautious_min_share])[0] = 1.0 / optc_max(share, cautious_min_share);
 }
 
 /* One pass over the elements: reads p lr_times_weight_decay lr_over_one_minus_beta1_pow_t g m
- * one_over_sqrt_one_minus_beta2_pow_t v one_over_max_share_cautious_min_share ema.avg; writes p ema.avg. 20 + 8 bytes. */
+ * one_over_sqrt_one_minus_beta2_pow_t v one_over_max_share_cautious_min_share ema.avg; writes p ema.avg. 20 + 8
+ * bytes. */
 static void step_6_map(const optc_view *self, long long unit)
 {
     const long long offset = unit * OPTC_SEG;
@@ -135,8 +143,10 @@ static void step_6_map(const optc_view *self, long long unit)
     const float ema_decay = (float)self->hyper[9];
     const float lr_times_weight_decay = (float)((const double *)self->mem[at_lr_times_weight_decay])[0];
     const float lr_over_one_minus_beta1_pow_t = (float)((const double *)self->mem[at_lr_over_one_minus_beta1_pow_t])[0];
-    const float one_over_sqrt_one_minus_beta2_pow_t = (float)((const double *)self->mem[at_one_over_sqrt_one_minus_beta2_pow_t])[0];
-    const float one_over_max_share_cautious_min_share = (float)((const double *)self->mem[at_one_over_max_share_cautious_min_share])[0];
+    const float one_over_sqrt_one_minus_beta2_pow_t =
+            (float)((const double *)self->mem[at_one_over_sqrt_one_minus_beta2_pow_t])[0];
+    const float one_over_max_share_cautious_min_share =
+            (float)((const double *)self->mem[at_one_over_max_share_cautious_min_share])[0];
     float *restrict p = (float *)self->mem[at_p] + offset;
     const float *restrict g = (const float *)self->mem[at_g] + offset;
     const float *restrict m = (const float *)self->mem[at_m] + offset;
@@ -146,7 +156,8 @@ static void step_6_map(const optc_view *self, long long unit)
     for (int i = 0; i < count; i++) {
         const float p_i = p[i];
         const float ema_avg_i = ema_avg[i];
-        const float p_minus_mul_minus_mul_over_add = p_i - lr_times_weight_decay * p_i - lr_over_one_minus_beta1_pow_t * m[i] / (one_over_sqrt_one_minus_beta2_pow_t * sqrtf(v[i]) + eps);
+        const float p_minus_mul_minus_mul_over_add = p_i - lr_times_weight_decay * p_i -
+                lr_over_one_minus_beta1_pow_t * m[i] / (one_over_sqrt_one_minus_beta2_pow_t * sqrtf(v[i]) + eps);
         const float u = p_i - p_minus_mul_minus_mul_over_add;
         const int agrees = 0.0f < u * g[i];
         const float p_new = p_i - (agrees ? (one_over_max_share_cautious_min_share * u) : 0.0f);
@@ -160,5 +171,6 @@ static void step_6_map(const optc_view *self, long long unit)
 #define OPTC_MODULE optc_rule_module
 #endif
 extern const optc_module OPTC_MODULE;
-static const optc_stage_fn stages[] = { step_0_group, step_1_map, step_2_tensor, step_3_group, step_4_map, step_5_tensor, step_6_map };
+static const optc_stage_fn stages[] = { step_0_group, step_1_map, step_2_tensor, step_3_group, step_4_map,
+        step_5_tensor, step_6_map };
 const optc_module OPTC_MODULE = { OPTC_ABI, sizeof stages / sizeof *stages, stages };

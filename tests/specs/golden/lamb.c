@@ -29,9 +29,11 @@ static void step_1_map(const optc_view *self, long long unit)
     const float beta2 = (float)self->hyper[2];
     const float eps = (float)self->hyper[3];
     const float weight_decay = (float)self->hyper[5];
-    const float one_over_one_minus_beta1_pow_t = (float)((const double *)self->mem[at_one_over_one_minus_beta1_pow_t])[0];
+    const float one_over_one_minus_beta1_pow_t =
+            (float)((const double *)self->mem[at_one_over_one_minus_beta1_pow_t])[0];
     const float one_minus_beta1 = (float)((const double *)self->mem[at_one_minus_beta1])[0];
-    const float one_over_sqrt_one_minus_beta2_pow_t = (float)((const double *)self->mem[at_one_over_sqrt_one_minus_beta2_pow_t])[0];
+    const float one_over_sqrt_one_minus_beta2_pow_t =
+            (float)((const double *)self->mem[at_one_over_sqrt_one_minus_beta2_pow_t])[0];
     const float one_minus_beta2 = (float)((const double *)self->mem[at_one_minus_beta2])[0];
     double pn_lanes[OPTC_LANES];
     optc_start_sum(pn_lanes, OPTC_LANES);
@@ -84,8 +86,10 @@ static void step_3_map(const optc_view *self, long long unit)
     const int count = optc_least(self->n - offset, OPTC_SEG);
     const float eps = (float)self->hyper[3];
     const float weight_decay = (float)self->hyper[5];
-    const float one_over_one_minus_beta1_pow_t = (float)((const double *)self->mem[at_one_over_one_minus_beta1_pow_t])[0];
-    const float one_over_sqrt_one_minus_beta2_pow_t = (float)((const double *)self->mem[at_one_over_sqrt_one_minus_beta2_pow_t])[0];
+    const float one_over_one_minus_beta1_pow_t =
+            (float)((const double *)self->mem[at_one_over_one_minus_beta1_pow_t])[0];
+    const float one_over_sqrt_one_minus_beta2_pow_t =
+            (float)((const double *)self->mem[at_one_over_sqrt_one_minus_beta2_pow_t])[0];
     const float lr_times_ratio = (float)((const double *)self->mem[at_lr_times_ratio])[0];
     float *restrict p = (float *)self->mem[at_p] + offset;
     const float *restrict m = (const float *)self->mem[at_m] + offset;
@@ -93,7 +97,8 @@ static void step_3_map(const optc_view *self, long long unit)
     OPTC_EACH
     for (int i = 0; i < count; i++) {
         const float p_i = p[i];
-        const float u = one_over_one_minus_beta1_pow_t * m[i] / (one_over_sqrt_one_minus_beta2_pow_t * sqrtf(v[i]) + eps) + weight_decay * p_i;
+        const float u = one_over_one_minus_beta1_pow_t * m[i] /
+                (one_over_sqrt_one_minus_beta2_pow_t * sqrtf(v[i]) + eps) + weight_decay * p_i;
         p[i] = p_i - lr_times_ratio * u;
     }
 }

@@ -23,9 +23,11 @@ static void step_0_group(const optc_view *self, long long unit)
     const double momentum = self->hyper[2];
     ((double *)self->mem[at_lr_times_weight_decay])[0] = lr * weight_decay;
     ((double *)self->mem[at_adamw_lr_times_adamw_weight_decay])[0] = adamw_lr * adamw_weight_decay;
-    ((double *)self->mem[at_adamw_lr_over_one_minus_adamw_beta1_pow_t])[0] = adamw_lr / (1.0 - optc_powi(adamw_beta1, t));
+    ((double *)self->mem[at_adamw_lr_over_one_minus_adamw_beta1_pow_t])[0] =
+            adamw_lr / (1.0 - optc_powi(adamw_beta1, t));
     ((double *)self->mem[at_one_minus_adamw_beta1])[0] = 1.0 - adamw_beta1;
-    ((double *)self->mem[at_one_over_sqrt_one_minus_adamw_beta2_pow_t])[0] = 1.0 / sqrt(1.0 - optc_powi(adamw_beta2, t));
+    ((double *)self->mem[at_one_over_sqrt_one_minus_adamw_beta2_pow_t])[0] =
+            1.0 / sqrt(1.0 - optc_powi(adamw_beta2, t));
     ((double *)self->mem[at_one_minus_adamw_beta2])[0] = 1.0 - adamw_beta2;
     ((double *)self->mem[at_one_minus_momentum])[0] = 1.0 - momentum;
 }
@@ -48,12 +50,15 @@ static void step_1_slice_matrix(const optc_view *self, long long unit, const int
     }
 }
 
-/* One pass over bands of each matrix: reads g m one_minus_momentum; writes m; folds into slice_norm_u. 8 + 4 bytes. Of several stages, each with arrays of its own. */
+/* One pass over bands of each matrix: reads g m one_minus_momentum; writes m; folds into slice_norm_u. 8 + 4 bytes. Of
+ * several stages, each with arrays of its own. */
 static void step_2_band_matrix(const optc_view *self, long long unit, const int *arrays)
 {
     const long long segs = optc_up(self->cols, OPTC_BAND_COLS), blocks = optc_up(self->rows, OPTC_BAND_ROWS);
-    const long long seg = unit % segs, block = unit / segs % blocks, slice = unit / segs / blocks, start = seg * OPTC_BAND_COLS;
-    const int rows = optc_least(self->rows - block * OPTC_BAND_ROWS, OPTC_BAND_ROWS), count = optc_least(self->cols - start, OPTC_BAND_COLS);
+    const long long seg = unit % segs, block = unit / segs % blocks, slice = unit / segs / blocks;
+    const long long start = seg * OPTC_BAND_COLS;
+    const int rows = optc_least(self->rows - block * OPTC_BAND_ROWS, OPTC_BAND_ROWS);
+    const int count = optc_least(self->cols - start, OPTC_BAND_COLS);
     const int width = optc_width(count);
     const float momentum = (float)self->hyper[2];
     const float one_minus_momentum = (float)((const double *)self->mem[arrays[2]])[0];
@@ -66,25 +71,29 @@ static void step_2_band_matrix(const optc_view *self, long long unit, const int 
             const long long col = start + from, offset = row * self->cols + col;
             const int len = optc_least(count - from, OPTC_LANES);
             const float *restrict g = (const float *)self->mem[arrays[0]] + offset;
-            optc_fetch(g + (from + OPTC_AHEAD < count ? OPTC_AHEAD : self->cols - count + OPTC_AHEAD), OPTC_LANES * sizeof *g);
+            optc_fetch(g + (from + OPTC_AHEAD < count ? OPTC_AHEAD : self->cols - count + OPTC_AHEAD),
+                    OPTC_LANES * sizeof *g);
             float *restrict m = (float *)self->mem[arrays[1]] + offset;
-            optc_fetch(m + (from + OPTC_AHEAD < count ? OPTC_AHEAD : self->cols - count + OPTC_AHEAD), OPTC_LANES * sizeof *m);
+            optc_fetch(m + (from + OPTC_AHEAD < count ? OPTC_AHEAD : self->cols - count + OPTC_AHEAD),
+                    OPTC_LANES * sizeof *m);
             OPTC_EACH
             for (int i = 0; i < len; i++) {
                 const float g_i = g[i];
                 const float m_i = m[i];
-                const float u = m_i + one_minus_momentum * (g_i - m_i);
-                const float u_2 = g_i + momentum * (u - g_i);
-                slice_norm_u_lanes[i] += (double)u_2 * (double)u_2;
-                m[i] = u;
+                const float m_new = m_i + one_minus_momentum * (g_i - m_i);
+                const float u = g_i + momentum * (m_new - g_i);
+                slice_norm_u_lanes[i] += (double)u * (double)u;
+                m[i] = m_new;
             }
         }
         slice_norm_u_rows[line] = optc_tree_sum(slice_norm_u_lanes, width);
     }
-    ((double *)self->mem[arrays[4]])[optc_tiles_inside(self, OPTC_BAND_ROWS, OPTC_BAND_COLS) + unit] = optc_fold_sum(slice_norm_u_rows, rows);
+    ((double *)self->mem[arrays[4]])[optc_tiles_inside(self, OPTC_BAND_ROWS, OPTC_BAND_COLS) + unit] =
+            optc_fold_sum(slice_norm_u_rows, rows);
 }
 
-/* Once a matrix: writes slice_norm_u_where_zero_ne_slice_norm_u. 0 + 8 bytes. Of several stages, each with arrays of its own. */
+/* Once a matrix: writes slice_norm_u_where_zero_ne_slice_norm_u. 0 + 8 bytes. Of several stages, each with arrays of
+ * its own. */
 static void step_3_slice_matrix(const optc_view *self, long long unit, const int *arrays)
 {
     const long long segs = optc_up(self->slices, OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
@@ -92,7 +101,9 @@ static void step_3_slice_matrix(const optc_view *self, long long unit, const int
     const long long offset = slice * self->slices + start;
     double slice_norm_u_squares[OPTC_SEG];
     for (int i = 0; i < count; i++)
-        slice_norm_u_squares[i] = optc_finish_sum((const double *)self->mem[arrays[0]] + (start + i) * (optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS)), optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS));
+        slice_norm_u_squares[i] = optc_finish_sum((const double *)self->mem[arrays[0]] +
+                (start + i) * (optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS)),
+                optc_up(self->whole_rows, OPTC_BAND_ROWS) * optc_up(self->whole_cols, OPTC_BAND_COLS));
     double *restrict slice_norm_u_where_zero_ne_slice_norm_u = (double *)self->mem[arrays[1]] + offset;
     OPTC_EACH
     for (int i = 0; i < count; i++) {
@@ -110,10 +121,13 @@ static void step_4_map(const optc_view *self, long long unit)
     const int count = optc_least(self->n - offset, OPTC_SEG);
     const float adamw_beta2 = (float)self->hyper[5];
     const float adamw_eps = (float)self->hyper[6];
-    const float adamw_lr_times_adamw_weight_decay = (float)((const double *)self->mem[at_adamw_lr_times_adamw_weight_decay])[0];
-    const float adamw_lr_over_one_minus_adamw_beta1_pow_t = (float)((const double *)self->mem[at_adamw_lr_over_one_minus_adamw_beta1_pow_t])[0];
+    const float adamw_lr_times_adamw_weight_decay =
+            (float)((const double *)self->mem[at_adamw_lr_times_adamw_weight_decay])[0];
+    const float adamw_lr_over_one_minus_adamw_beta1_pow_t =
+            (float)((const double *)self->mem[at_adamw_lr_over_one_minus_adamw_beta1_pow_t])[0];
     const float one_minus_adamw_beta1 = (float)((const double *)self->mem[at_one_minus_adamw_beta1])[0];
-    const float one_over_sqrt_one_minus_adamw_beta2_pow_t = (float)((const double *)self->mem[at_one_over_sqrt_one_minus_adamw_beta2_pow_t])[0];
+    const float one_over_sqrt_one_minus_adamw_beta2_pow_t =
+            (float)((const double *)self->mem[at_one_over_sqrt_one_minus_adamw_beta2_pow_t])[0];
     const float one_minus_adamw_beta2 = (float)((const double *)self->mem[at_one_minus_adamw_beta2])[0];
     float *restrict p = (float *)self->mem[at_p] + offset;
     float *restrict adamw_m = (float *)self->mem[at_adamw_m] + offset;
@@ -130,7 +144,7 @@ static void step_4_map(const optc_view *self, long long unit)
         const float p_new = p_i - adamw_lr_times_adamw_weight_decay * p_i - adamw_lr_over_one_minus_adamw_beta1_pow_t * adamw_m_new / (one_over_sqrt_one_minus_adamw_beta2_pow_t * sqrtf(s) + adamw_eps);
         p[i] = p_new;
         adamw_m[i] = adamw_m_new;
-        adamw_v[i] = s;
+        adamw_v[i] = adamw_v_new;
     }
 }
 
@@ -142,7 +156,7 @@ static void step_5_map_matrix(const optc_view *self, long long unit, const int *
     const int count = optc_least(self->n - start, OPTC_SEG);
     const float momentum = (float)self->hyper[2];
     long long row = start / self->cols, col = start - row * self->cols;
-    for (int from = 0, len; from < count; from += len) {               /* of one row, and each lane once */
+    for (int from = 0, len; from < count; from += len) {               /* values of one row, each lane at most once */
         const long long offset = start + from, slice = row / self->rows;
         const int lane = from % OPTC_CHUNK;
         len = optc_least(self->cols - col, optc_least(count - from, OPTC_CHUNK - lane));
@@ -167,20 +181,23 @@ static void step_5_map_matrix(const optc_view *self, long long unit, const int *
  * mul_plus_mul_plus_3p4445_where_eq. 8 + 4 bytes. Of several stages, each with arrays of its own. */
 static void step_6_rows_matrix(const optc_view *self, long long unit, const int *arrays)
 {
-    const long long segs = optc_up((self->rows * self->rows), OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
+    const long long segs = optc_up((self->rows * self->rows), OPTC_SEG), slice = unit / segs,
+            start = unit % segs * OPTC_SEG;
     const int count = optc_least((self->rows * self->rows) - start, OPTC_SEG);
     long long row = start / self->rows, col = start - row * self->rows;
-    for (int from = 0, len; from < count; from += len) {               /* of one row */
+    for (int from = 0, len; from < count; from += len) {               /* values of one row */
         const long long offset = slice * (self->rows * self->rows) + start + from;
         len = optc_least(self->rows - col, count - from);
-        const float *restrict u_over_norm_where_ne_mm_u_over_norm_where_ne = (const float *)self->mem[arrays[0]] + offset;
+        const float *restrict u_over_norm_where_ne_mm_u_over_norm_where_ne =
+                (const float *)self->mem[arrays[0]] + offset;
         const float *restrict div_mm_div_mm_div_mm_div = (const float *)self->mem[arrays[1]] + offset;
         float *restrict mul_plus_mul_plus_3p4445_where_eq = (float *)self->mem[arrays[2]] + offset;
         OPTC_EACH
         for (int i = 0; i < len; i++) {
             const float down = (float)((int)(optc_rows_inside(self) + row));
             const float across = (float)((int)(optc_rows_inside(self) + col) + i);
-            mul_plus_mul_plus_3p4445_where_eq[i] = 2.0315f * div_mm_div_mm_div_mm_div[i] + (-4.775f) * u_over_norm_where_ne_mm_u_over_norm_where_ne[i] + ((down == across) ? 3.4445f : 0.0f);
+            mul_plus_mul_plus_3p4445_where_eq[i] = 2.0315f * div_mm_div_mm_div_mm_div[i] +
+                    (-4.775f) * u_over_norm_where_ne_mm_u_over_norm_where_ne[i] + ((down == across) ? 3.4445f : 0.0f);
         }
         col = 0;
         row++;
@@ -191,34 +208,38 @@ static void step_6_rows_matrix(const optc_view *self, long long unit, const int 
  * mul_plus_mul_plus_3p4445_where_eq_2. 8 + 4 bytes. Of several stages, each with arrays of its own. */
 static void step_7_cols_matrix_2(const optc_view *self, long long unit, const int *arrays)
 {
-    const long long segs = optc_up((self->cols * self->cols), OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
+    const long long segs = optc_up((self->cols * self->cols), OPTC_SEG), slice = unit / segs,
+            start = unit % segs * OPTC_SEG;
     const int count = optc_least((self->cols * self->cols) - start, OPTC_SEG);
     long long row = start / self->cols, col = start - row * self->cols;
-    for (int from = 0, len; from < count; from += len) {               /* of one row */
+    for (int from = 0, len; from < count; from += len) {               /* values of one row */
         const long long offset = slice * (self->cols * self->cols) + start + from;
         len = optc_least(self->cols - col, count - from);
-        const float *restrict u_over_norm_where_ne_mm_u_over_norm_where_ne_2 = (const float *)self->mem[arrays[0]] + offset;
+        const float *restrict u_over_norm_where_ne_mm_u_over_norm_where_ne_2 =
+                (const float *)self->mem[arrays[0]] + offset;
         const float *restrict div_mm_div_mm_div_mm_div_2 = (const float *)self->mem[arrays[1]] + offset;
         float *restrict mul_plus_mul_plus_3p4445_where_eq_2 = (float *)self->mem[arrays[2]] + offset;
         OPTC_EACH
         for (int i = 0; i < len; i++) {
             const float down = (float)((int)(optc_cols_inside(self) + row));
             const float across = (float)((int)(optc_cols_inside(self) + col) + i);
-            mul_plus_mul_plus_3p4445_where_eq_2[i] = 2.0315f * div_mm_div_mm_div_mm_div_2[i] + (-4.775f) * u_over_norm_where_ne_mm_u_over_norm_where_ne_2[i] + ((down == across) ? 3.4445f : 0.0f);
+            mul_plus_mul_plus_3p4445_where_eq_2[i] = 2.0315f * div_mm_div_mm_div_mm_div_2[i] +
+                    (-4.775f) * u_over_norm_where_ne_mm_u_over_norm_where_ne_2[i] + ((down == across) ? 3.4445f : 0.0f);
         }
         col = 0;
         row++;
     }
 }
 
-/* One pass over the elements: reads p lr_times_weight_decay lr_times_size add_plus_where_mm_add_mm_div; writes p. 8 + 4 bytes. Of several stages, each with arrays of its own. */
+/* One pass over the elements: reads p lr_times_weight_decay lr_times_size add_plus_where_mm_add_mm_div; writes p. 8 + 4
+ * bytes. Of several stages, each with arrays of its own. */
 static void step_8_map_matrix(const optc_view *self, long long unit, const int *arrays)
 {
     const long long start = unit * OPTC_SEG;
     const int count = optc_least(self->n - start, OPTC_SEG);
     const float lr_times_weight_decay = (float)((const double *)self->mem[arrays[1]])[0];
     long long row = start / self->cols, col = start - row * self->cols;
-    for (int from = 0, len; from < count; from += len) {               /* of one row, and each lane once */
+    for (int from = 0, len; from < count; from += len) {               /* values of one row, each lane at most once */
         const long long offset = start + from, slice = row / self->rows;
         const int lane = from % OPTC_CHUNK;
         len = optc_least(self->cols - col, optc_least(count - from, OPTC_CHUNK - lane));
@@ -242,5 +263,9 @@ static void step_8_map_matrix(const optc_view *self, long long unit, const int *
 #define OPTC_MODULE optc_rule_module
 #endif
 extern const optc_module OPTC_MODULE;
-static const optc_stage_fn stages[] = { step_0_group, (optc_stage_fn)(void (*)(void))step_1_slice_matrix, (optc_stage_fn)(void (*)(void))step_2_band_matrix, (optc_stage_fn)(void (*)(void))step_3_slice_matrix, step_4_map, (optc_stage_fn)(void (*)(void))step_5_map_matrix, (optc_stage_fn)(void (*)(void))step_6_rows_matrix, (optc_stage_fn)(void (*)(void))step_7_cols_matrix_2, (optc_stage_fn)(void (*)(void))step_8_map_matrix };
+static const optc_stage_fn stages[] = { step_0_group, (optc_stage_fn)(void (*)(void))step_1_slice_matrix,
+        (optc_stage_fn)(void (*)(void))step_2_band_matrix, (optc_stage_fn)(void (*)(void))step_3_slice_matrix,
+        step_4_map, (optc_stage_fn)(void (*)(void))step_5_map_matrix,
+        (optc_stage_fn)(void (*)(void))step_6_rows_matrix, (optc_stage_fn)(void (*)(void))step_7_cols_matrix_2,
+        (optc_stage_fn)(void (*)(void))step_8_map_matrix };
 const optc_module OPTC_MODULE = { OPTC_ABI, sizeof stages / sizeof *stages, stages };

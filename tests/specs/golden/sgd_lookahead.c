@@ -31,9 +31,9 @@ static void step_phase0_1_map(const optc_view *self, long long unit)
         const float p_i = p[i];
         const float b_i = b[i];
         const float d = g[i] + weight_decay * p_i;
-        const float d_2 = momentum * b_i + share * d;
-        p[i] = p_i - lr * d_2;
-        b[i] = d_2;
+        const float b_new = momentum * b_i + share * d;
+        p[i] = p_i - lr * b_new;
+        b[i] = b_new;
     }
 }
 
@@ -67,10 +67,10 @@ static void step_phase1_3_map(const optc_view *self, long long unit)
         const float p_i = p[i];
         const float b_i = b[i];
         const float d = g[i] + weight_decay * p_i;
-        const float d_2 = momentum * b_i + share * d;
-        const float p_new = lookahead_slow_i + lookahead_alpha * (p_i - lr * d_2 - lookahead_slow_i);
+        const float b_new = momentum * b_i + share * d;
+        const float p_new = lookahead_slow_i + lookahead_alpha * (p_i - lr * b_new - lookahead_slow_i);
         p[i] = p_new;
-        b[i] = d_2;
+        b[i] = b_new;
         lookahead_slow[i] = p_new;
     }
 }
@@ -80,5 +80,6 @@ static void step_phase1_3_map(const optc_view *self, long long unit)
 #define OPTC_MODULE optc_rule_module
 #endif
 extern const optc_module OPTC_MODULE;
-static const optc_stage_fn stages[] = { step_phase0_0_group, step_phase0_1_map, step_phase1_2_group, step_phase1_3_map };
+static const optc_stage_fn stages[] = { step_phase0_0_group, step_phase0_1_map, step_phase1_2_group,
+        step_phase1_3_map };
 const optc_module OPTC_MODULE = { OPTC_ABI, sizeof stages / sizeof *stages, stages };

@@ -1,0 +1,346 @@
+/* Prints a hash of the results of every rule of the library, for each storage type and wrapper. Two builds whose
+ * outputs are equal compute the same bits. It needs optc.h only, so it compiles against older versions too.
+ *
+ *   hash-results [--device cpu|cuda] [--isa NAME] [PREFIX…]     only rules whose names start with a PREFIX
+ *
+ * One line per case: rule+wrapper parameter/state shapes device hash. The device is "any" for rules without matrix
+ * products: their hashes are the same on every device. Rules with products depend on the device and its libraries.
+ * A composition that the compiler refuses has the hash "refused". */
+#include "optc.h"
+
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STEPS = 4 };
+
+typedef struct { int rank; int64_t dim[4]; const char *tags; } Shape;
+static const Shape shapes[] = {
+    {0, {0}, NULL}, {1, {129}, NULL}, {2, {1, 70}, NULL}, {2, {37, 65}, NULL}, {2, {33, 33}, "head"},
+    {4, {6, 5, 3, 3}, NULL},
+};
+enum { NSHAPES = sizeof shapes / sizeof *shapes };
+static const char shape_set[] = "scalar,129,1x70,37x65,33x33,6x5x3x3";
+
+typedef struct { const char *name; optc_type param, state; } Types;
+static const Types all_types[] = {
+    {"f32/f32", OPTC_F32, OPTC_F32}, {"f64/f64", OPTC_F64, OPTC_F64}, {"bf16/f32", OPTC_BF16, OPTC_F32},
+    {"bf16/bf16", OPTC_BF16, OPTC_BF16}, {"f16/f32", OPTC_F16, OPTC_F32}, {"f16/f16", OPTC_F16, OPTC_F16},
+};
+static const char *const wrappers[] = {
+    "cautious", "centralize", "clip(1)", "clip_norm(1)", "clip_value(0.5)", "ema(0.9)", "fira(3,2,1)",
+    "galore(3,2,0.25)", "lookahead(2,0.5)", "sam(0.05)", "skip",
+};
+static const char *const wrapped[] = {"adamw", "adafactor", "muon"};
+
+static int failures;
+
+static void die(const char *what, const char *why)
+{
+    fprintf(stderr, "hash-results: %s: %s\n", what, why);
+    exit(1);
+}
+
+static void must(optc_status s, const char *what)
+{
+    if (s != OPTC_OK)
+        die(what, optc_message());
+}
+
+/* ---- memory of the GPU, through the driver ---- */
+static bool gpu;
+static int (*gpu_alloc)(unsigned long long *, size_t), (*gpu_free)(unsigned long long);
+static int (*gpu_put)(unsigned long long, const void *, size_t), (*gpu_get)(void *, unsigned long long, size_t);
+
+static void *driver_function(void *driver, const char *name)
+{
+    void *f = driver ? dlsym(driver, name) : NULL;
+    if (!f)
+        die(name, "not in libcuda.so.1");
+    return f;
+}
+
+static void gpu_open(void)
+{
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW), *context;
+    int (*init)(unsigned), (*retain)(void **, int), (*set)(void *);
+    *(void **)&init = driver_function(driver, "cuInit");
+    *(void **)&retain = driver_function(driver, "cuDevicePrimaryCtxRetain");
+    *(void **)&set = driver_function(driver, "cuCtxSetCurrent");
+    *(void **)&gpu_alloc = driver_function(driver, "cuMemAlloc_v2");
+    *(void **)&gpu_free = driver_function(driver, "cuMemFree_v2");
+    *(void **)&gpu_put = driver_function(driver, "cuMemcpyHtoD_v2");
+    *(void **)&gpu_get = driver_function(driver, "cuMemcpyDtoH_v2");
+    if (init(0) || retain(&context, 0) || set(context))
+        die("cuda", "no context");
+}
+
+static void *memory_alloc(size_t bytes)
+{
+    unsigned long long at = 0;
+    void *p = gpu ? (gpu_alloc(&at, bytes) ? NULL : (void *)(uintptr_t)at) : aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (!p)
+        die("memory", "none left");
+    return p;
+}
+
+static void memory_free(void *p)
+{
+    if (gpu)
+        gpu_free((uintptr_t)p);
+    else
+        free(p);
+}
+
+static void memory_put(void *to, const void *from, size_t bytes)
+{
+    if (!gpu)
+        memcpy(to, from, bytes);
+    else if (gpu_put((uintptr_t)to, from, bytes))
+        die("cuMemcpyHtoD", "failed");
+}
+
+static void memory_get(void *to, const void *from, size_t bytes)
+{
+    if (!gpu)
+        memcpy(to, from, bytes);
+    else if (gpu_get(to, (uintptr_t)from, bytes))
+        die("cuMemcpyDtoH", "failed");
+}
+
+/* ---- data ---- */
+static size_t width(optc_type t) { return t == OPTC_F64 ? 8 : t == OPTC_F32 ? 4 : 2; }
+
+static uint64_t mix(uint64_t x)
+{
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+/* f32 bits to f16, for 0 and values that f16 stores exactly and normalised. */
+static uint16_t half_bits(uint32_t f)
+{
+    return (uint16_t)(f << 1 ? (f >> 16 & 0x8000) | (((f >> 23 & 255) - 112) << 10) | (f >> 13 & 1023) : 0);
+}
+
+/* Multiples of 1/64 below 2, which every type stores exactly; f32 and f64 get more bits below that. */
+static void store_value(void *at, int64_t i, optc_type type, uint64_t seed)
+{
+    uint64_t bits = mix(seed * 1000003u + (uint64_t)i);
+    int k = (int)(bits % 255) - 127;
+    double fine = (double)(bits >> 40) * 0x1p-32;
+    float coarse = (float)k / 64;
+    uint32_t word;
+    memcpy(&word, &coarse, 4);
+    if (type == OPTC_F64)
+        ((double *)at)[i] = coarse + fine;
+    else if (type == OPTC_F32)
+        ((float *)at)[i] = (float)(coarse + fine);
+    else if (type == OPTC_BF16)
+        ((uint16_t *)at)[i] = (uint16_t)(word >> 16);
+    else
+        ((uint16_t *)at)[i] = half_bits(word);
+}
+
+static uint64_t infinity_bits(optc_type t)
+{
+    return t == OPTC_F64 ? 0x7ff0000000000000u : t == OPTC_F32 ? 0x7f800000u : t == OPTC_BF16 ? 0x7f80u : 0x7c00u;
+}
+
+static uint64_t hash_bytes(uint64_t h, const unsigned char *data, size_t bytes, optc_type type)
+{
+    size_t w = width(type);
+    uint64_t inf = infinity_bits(type), magnitude = ((uint64_t)1 << (8 * w - 1)) - 1;
+    for (size_t i = 0; i + w <= bytes; i += w) {
+        uint64_t v = 0;
+        memcpy(&v, data + i, w);
+        if ((v & magnitude) > inf)
+            v = inf + 1;                                   /* all NaNs are alike */
+        h = mix(h ^ v) * 0x100000001b3u;
+    }
+    return h;
+}
+
+/* ---- one case ---- */
+typedef struct {
+    optc_binding *binding;
+    optc_rule *rule;
+    const Types *types;
+    int64_t count[NSHAPES];
+    void *p[NSHAPES], *g[NSHAPES];
+    unsigned char *host;
+} Case;
+
+static void fill(Case *c, void *at, int k, uint64_t seed)
+{
+    for (int64_t i = 0; i < c->count[k]; i++)
+        store_value(c->host, i, c->types->param, seed + (uint64_t)k);
+    memory_put(at, c->host, (size_t)c->count[k] * width(c->types->param));
+}
+
+static optc_status bind_all(Case *c, unsigned flags_of_kernels)
+{
+    optc_tensor t[NSHAPES] = {{0}};
+    for (int k = 0; k < NSHAPES; k++) {
+        const Shape *s = &shapes[k];
+        t[k] = (optc_tensor){.param = c->p[k], .grad = c->g[k], .rank = s->rank, .shape = s->dim, .tags = s->tags};
+        t[k].flags = s->rank > 2 ? flags_of_kernels : 0;
+    }
+    optc_group g = {.tensors = t, .ntensors = NSHAPES};
+    return optc_bind(c->rule, &g, 1, &c->binding);
+}
+
+static uint64_t hash_state(Case *c, uint64_t h, int tensor, const optc_state_info *s)
+{
+    optc_state_view view;
+    optc_status status = optc_state(c->binding, tensor, s->name, &view);
+    if (status == OPTC_ERROR_ABSENT)
+        return h;
+    must(status, s->name);
+    size_t bytes = (size_t)view.count * width(view.type);
+    unsigned char *copy = malloc(bytes + 1);
+    if (!copy)
+        die("memory", "none left");
+    must(optc_state_get(c->binding, tensor, s->name, copy, bytes), s->name);
+    h = hash_bytes(h, copy, bytes, view.type);
+    free(copy);
+    return h;
+}
+
+static uint64_t hash_case(Case *c, uint64_t h)
+{
+    for (int k = 0; k < NSHAPES; k++) {
+        size_t bytes = (size_t)c->count[k] * width(c->types->param);
+        memory_get(c->host, c->p[k], bytes);
+        h = hash_bytes(h, c->host, bytes, c->types->param);
+    }
+    for (int i = 0; i < optc_rule_states(c->rule); i++) {
+        optc_state_info s;
+        must(optc_rule_state(c->rule, i, &s), "state");
+        int n = strcmp(s.domain, "group") ? NSHAPES : 1;
+        for (int k = 0; k < n; k++)
+            h = hash_state(c, h, k, &s);
+    }
+    return h;
+}
+
+/* Four steps, each after `perturb` where the rule has it; then every other entry once. */
+static uint64_t run_case(Case *c)
+{
+    for (int step = 1; step <= STEPS; step++) {
+        for (int k = 0; k < NSHAPES; k++)
+            fill(c, c->g[k], k, 100 * (uint64_t)step);
+        for (int i = 0; i < optc_rule_entries(c->rule); i++)
+            if (!strcmp(optc_rule_entry(c->rule, i), "perturb"))
+                must(optc_run(c->binding, "perturb"), "perturb");
+        must(optc_step(c->binding), optc_rule_name(c->rule));
+    }
+    must(optc_sync(c->binding), "sync");
+    uint64_t h = hash_case(c, 1);
+    for (int i = 0; i < optc_rule_entries(c->rule); i++) {
+        const char *entry = optc_rule_entry(c->rule, i);
+        if (!strcmp(entry, "perturb") || !strcmp(entry, "step"))
+            continue;
+        must(optc_run(c->binding, entry), entry);
+        must(optc_sync(c->binding), "sync");
+        h = hash_case(c, h);
+    }
+    return h;
+}
+
+static void bind_case(Case *c)
+{
+    int64_t most = 1;
+    for (int k = 0; k < NSHAPES; k++) {
+        c->count[k] = 1;
+        for (int d = 0; d < shapes[k].rank; d++)
+            c->count[k] *= shapes[k].dim[d];
+        most = c->count[k] > most ? c->count[k] : most;
+    }
+    size_t bytes = (size_t)most * 8;
+    if (!(c->host = malloc(bytes)))
+        die("memory", "none left");
+    for (int k = 0; k < NSHAPES; k++) {
+        c->p[k] = memory_alloc(bytes);
+        c->g[k] = memory_alloc(bytes);
+        fill(c, c->p[k], k, 7);
+    }
+    if (bind_all(c, 0) != OPTC_OK)                         /* some rules refuse matrices of rank 4 */
+        must(bind_all(c, OPTC_USE_STEP), optc_rule_name(c->rule));
+}
+
+static void print_case(optc_engine *e, const char *rule, const char *with, const Types *types)
+{
+    Case c = {.types = types};
+    char name[128];
+    snprintf(name, sizeof name, "%s%s%s", rule, with ? "+" : "", with ? with : "");
+    optc_rule_options o = {.spec = rule, .with = with, .param = types->param, .state = types->state};
+    optc_status s = optc_compile(e, &o, &c.rule);
+    if (s == OPTC_ERROR_SPEC) {
+        printf("%s %s %s any refused\n", name, types->name, shape_set);
+        return;
+    }
+    must(s, name);
+    if (!optc_rule_native(c.rule)) {
+        fprintf(stderr, "hash-results: %s %s: %s\n", name, types->name, optc_rule_path(c.rule));
+        failures++;
+    }
+    bind_case(&c);
+    optc_held held;
+    must(optc_binding_held(c.binding, &held), name);
+    const char *device = !held.batches ? "any" : gpu ? "cuda" : "cpu";
+    printf("%s %s %s %s %016llx\n", name, types->name, shape_set, device, (unsigned long long)run_case(&c));
+    fflush(stdout);
+    must(optc_unbind(c.binding), name);
+    must(optc_release(c.rule), name);
+    for (int k = 0; k < NSHAPES; k++) {
+        memory_free(c.p[k]);
+        memory_free(c.g[k]);
+    }
+    free(c.host);
+}
+
+static bool chosen(const char *rule, int n, char **prefix)
+{
+    for (int i = 0; i < n; i++)
+        if (!strncmp(rule, prefix[i], strlen(prefix[i])))
+            return true;
+    return n == 0;
+}
+
+int main(int argc, char **argv)
+{
+    optc_engine_options o = {.threads = 1, .device = "cpu", .untuned = 1};
+    int first = 1;
+    for (; first + 1 < argc && !strncmp(argv[first], "--", 2); first += 2) {
+        if (!strcmp(argv[first], "--device"))
+            o.device = argv[first + 1];
+        else if (!strcmp(argv[first], "--isa"))
+            o.isa = argv[first + 1];
+        else
+            die(argv[first], "not an option; --device and --isa are");
+    }
+    if ((gpu = strncmp(o.device, "cuda", 4) == 0))
+        gpu_open();
+    setenv("OPTC_BLAS", "none", 0);                        /* products by optc's own loops: every machine has those */
+    optc_engine *e;
+    must(optc_open(&o, &e), "open");
+    for (int i = 0; i < optc_library_size(); i++) {
+        const char *rule = optc_library_name(i);
+        if (strchr(rule, '/') || !chosen(rule, argc - first, argv + first))
+            continue;
+        for (size_t k = 0; k < sizeof all_types / sizeof *all_types; k++)
+            print_case(e, rule, NULL, &all_types[k]);
+    }
+    for (size_t r = 0; r < sizeof wrapped / sizeof *wrapped; r++)
+        if (chosen(wrapped[r], argc - first, argv + first))
+            for (size_t w = 0; w < sizeof wrappers / sizeof *wrappers; w++)
+                for (size_t k = 0; k < 3; k++)             /* f32, f64 and bf16 with states in f32 */
+                    print_case(e, wrapped[r], wrappers[w], &all_types[k]);
+    must(optc_close(e), "close");
+    return failures != 0;
+}
