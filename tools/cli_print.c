@@ -51,7 +51,8 @@ void cli_put_clean(FILE *f, const char *s, bool lines)
     }
 }
 
-/* Without taking memory, for anything of usual length: what was done is told after it was done, when nothing may fail. */
+/* Without taking memory, for anything of usual length: what was done is told after it was done, when nothing may
+ * fail. */
 void cli_print(const char *fmt, ...)
 {
     char text[8192];

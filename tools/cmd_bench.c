@@ -99,7 +99,8 @@ static bool shape_case(const Bench *b, Case *c)
     return c->shape ? place_case(c) : (cli_error("out of memory"), false);
 }
 
-/* What the timing needs to know of the plan; also the place where a bad spec is found, before anything large is made. */
+/* What the timing needs to know of the plan; also the place where a bad spec is found, before anything large is
+ * made. */
 static bool inspect_case(Bench *b, Case *c)
 {
     Spec s;
@@ -240,17 +241,19 @@ int cmd_bench(const Command *self, int argc, char **argv)
         {"work", 0, OPT_TEXT, &work, "NAME", "the tensors of a workload, such as gpt2-124m; 'list' shows them"},
         {"suite", 0, OPT_FLAG, &b.suite, NULL, "every workload and rule that has a bar, one after another"},
         {"size", 0, OPT_SIZE, &b.size, "N",
-         "elements of all tensors (default: 64M, on a GPU 256M; of rules with products 4 matrices of 512 x 512, on a GPU 64 of "
-         "2048 x 2048); makes a workload smaller"},
+         "elements of all tensors (default: 64M, on a GPU 256M; of rules with products 4 matrices of 512 x 512, "
+         "on a GPU 64 of 2048 x 2048); makes a workload smaller"},
         {"shape", 0, OPT_SHAPES, &shapes, "RxC", "a tensor of this shape in place of --size; may be repeated"},
         {"tensors", 0, OPT_COUNT, &b.tensors, "N", "split --size into N equal tensors, or have N of each --shape"},
         {"queued", 0, OPT_FLAG, &b.queued, NULL,
          "on a GPU: time several steps behind one another, not each from an idle device"},
-        {"rounds", 0, OPT_COUNT, &b.rounds, "N", "how often everything is timed in turn (default: 11; 3 where a rule's steps are not alike)"},
+        {"rounds", 0, OPT_COUNT, &b.rounds, "N",
+         "how often everything is timed in turn (default: 11; 3 where a rule's steps are not alike)"},
         {"steps", 0, OPT_COUNT, &b.steps, "N",
          "of a period, where a rule's steps are not alike and a whole one takes too long"},
         {"threads", 0, OPT_COUNT, &b.threads, "N", "threads of the CPU (default: as OpenMP would)"},
-        {"workspace", 0, OPT_SIZE, &b.workspace, "BYTES", "that a batch of tensors may take for products (default: 1G, on a GPU more: doctor says)"},
+        {"workspace", 0, OPT_SIZE, &b.workspace, "BYTES",
+         "that a batch of tensors may take for products (default: 1G, on a GPU more: doctor says)"},
         {"against", 0, OPT_TEXT, &b.against, "WHAT",
          "torch, numpy: time PyTorch or NumPy beside it ($OPTC_PYTHON names the interpreter); untuned: itself without "
          "tuning results"},

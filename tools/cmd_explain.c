@@ -47,8 +47,9 @@ const char *explain_phase(Arena *a, const Plan *p, int entry, int mask)
 }
 
 /* What stages move and compute, and what that takes at the least. Stages follow one another, and each takes the longer
- * of moving and computing. seconds: of stages other than factors. Threads share the factors of several matrices, and one
- * thread does one matrix. factors: seconds of all of them on one thread; largest: of the largest one of each stage. */
+ * of moving and computing. seconds: of stages other than factors. Threads share the factors of several matrices, and
+ * one thread does one matrix. factors: seconds of all of them on one thread; largest: of the largest one of each
+ * stage. */
 typedef struct Cost { double bytes, flops, moving, computing, seconds, factors, largest; } Cost;
 
 static Cost stage_cost(const Plan *p, const Phase *ph, const Stage *st, Shape shape, const Bandwidth *f)
@@ -161,12 +162,14 @@ static void launches(Arena *a, const Plan *p)
                 for (int v = 0; v < nvariant; v++)
                     n[v] += explain_runs(&ph->stage[i], v) && !is_called(ph->stage[i].kind);
             for (int v = 0; v < nvariant && nvariant > 1; v++)
-                more = arena_printf(a, "%s%s%d%s%s%s", more, v ? ", " : " (", n[v], v && nvariant > 3 ? " " : " where all are ",
+                more = arena_printf(a, "%s%s%d%s%s%s", more, v ? ", " : " (", n[v],
+                                    v && nvariant > 3 ? " " : " where all are ",
                                     variant_tensors(&p->rule->variant[v]), v == nvariant - 1 ? ")" : "");
             cli_line(e || m ? "" : "launches", arena_printf(a, "%d for %s, whatever the number of tensors%s",
                                                             ph->nstage - calls, explain_phase(a, p, e, m), more));
             if (calls)
-                cli_line("", arena_printf(a, "and %d product%s, each a call for all matrices of a shape in a batch", calls,
+                cli_line("",
+                         arena_printf(a, "and %d product%s, each a call for all matrices of a shape in a batch", calls,
                                           calls == 1 ? "" : "s"));
         }
 }
@@ -406,7 +409,8 @@ int cmd_explain(const Command *self, int argc, char **argv)
         {"bandwidth", 0, OPT_REAL, &ask.bandwidth, "GB/s",
          "of the machine in mind (default: measured here once, and kept)"},
         {"tera", 0, OPT_REAL, &ask.tera, "TFLOP/s",
-         "what products reach on the machine in mind (default: what is known of the GPU; of the CPU measured and kept)"},
+         "what products reach on the machine in mind (default: what is known of the GPU; of the CPU measured "
+         "and kept)"},
         {"workspace", 0, OPT_SIZE, &ask.workspace, "BYTES",
          "that a batch of tensors may take for products, for --shape (default: 1G; a large GPU's is more: doctor)"},
         {"device", 0, OPT_TEXT, &ask.device, "DEVICE",

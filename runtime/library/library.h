@@ -1,6 +1,6 @@
 /* The library around the core (runtime/core/api/core.h): compiling rules, keeping them, tuning them.
  *
- *   library_engine.c rule_compile.c evaluator_device.c  what stands behind the core: engines, rules from specs, the evaluator as a device
+ *   library_engine.c rule_compile.c evaluator_device.c  engines, rules from specs, the evaluator as a device
  *   spec_find.c files.c timing.c       specs by name; files; time
  *   cpu_isa.c host_compiler.c                vector levels; the host compiler
  *   cache*.c cache_note.c              compiled code on disk, and what is said of it there

@@ -72,10 +72,11 @@ static void put_case(const Bench *b, const Case *c)
         return;
     }
     Medians m = bench_medians(b, c);
-    printf(",\n     \"ms\": %.6g, \"spread\": %.6g, \"bytes_read\": %.17g, \"bytes_written\": %.17g, \"gb_per_s\": %.6g, "
-           "\"share_of_best\": %.6g, \"share_of_mix\": %.6g, \"elements_per_s\": %.6g, \"native\": %s, \"runs\": ",
-           m.seconds * 1e3, m.spread, c->bytes.read, c->bytes.written, m.rate * 1e-9, m.share, m.mix, (double)c->n / m.seconds,
-           c->native ? "true" : "false");
+    printf(",\n     \"ms\": %.6g, \"spread\": %.6g, \"bytes_read\": %.17g, \"bytes_written\": %.17g, "
+           "\"gb_per_s\": %.6g, \"share_of_best\": %.6g, \"share_of_mix\": %.6g, "
+           "\"elements_per_s\": %.6g, \"native\": %s, \"runs\": ",
+           m.seconds * 1e3, m.spread, c->bytes.read, c->bytes.written, m.rate * 1e-9, m.share, m.mix,
+           (double)c->n / m.seconds, c->native ? "true" : "false");
     put_string(c->runs);
     if (c->period > 1)
         printf(",\n     \"period\": %d, \"steps\": %d, \"slowest_over_mean\": %.6g, \"slowest_over_mean_first\": %.6g",

@@ -130,8 +130,8 @@ Peer *peer_start(const char *name, const Bench *b, char **version)
     if (ok)
         *version = strdup(first + 6);
     else if (!path)
-        cli_warning("bench: tests/bench/%s_peer.py was not found: run optc from its source tree to compare with %s", name,
-                    name);
+        cli_warning("bench: tests/bench/%s_peer.py was not found: run optc from its source tree to compare with %s",
+                    name, name);
     else
         cli_warning("bench: no comparison with %s: %s did not start it%s%s (OPTC_PYTHON names the interpreter)", name,
                     python ? python : "", first ? ": " : "", first ? first + (strncmp(first, "none ", 5) ? 0 : 5) : "");

@@ -19,8 +19,8 @@ static int matrix(Dims *out, int64_t rows, int64_t cols)
     return 1;
 }
 
-/* The parameters of GPT-2's layers in their order: in each a norm, attention, a norm, two linear maps. What Muon takes: the
- * embeddings go to another rule by name. */
+/* The parameters of GPT-2's layers in their order: in each a norm, attention, a norm, two linear maps. What Muon takes:
+ * the embeddings go to another rule by name. */
 static int gpt2_layers(Dims *out, int64_t layers, int64_t w)
 {
     const Dims layer[] = {{1, {w}}, {1, {w}}, {2, {w, 3 * w}}, {1, {3 * w}}, {2, {w, w}}, {1, {w}},
@@ -43,8 +43,8 @@ static int gpt2(Dims *out, int64_t layers, int64_t w)
     return n;
 }
 
-/* The matrices of Llama's layers: queries, keys, values and the way out of attention; gate, up and down. A quarter as many heads
- * for keys and values. */
+/* The matrices of Llama's layers: queries, keys, values and the way out of attention; gate, up and down. A quarter as
+ * many heads for keys and values. */
 static int llama(Dims *out, int64_t layers, int64_t w)
 {
     const Dims layer[] = {{2, {w, w}},     {2, {w / 4, w}}, {2, {w / 4, w}}, {2, {w, w}},
@@ -66,9 +66,9 @@ static const Work works[] = {
 };
 enum { NWORK = sizeof works / sizeof *works };
 
-/* What a GPU's row must reach. Torch is asked for a graph where a bar is held against one. Rules of matrices spend their time
- * in products, so copying is no measure of theirs, and their steps are many calls; those with roots and bases do nearly
- * all of these at the first step, and what is timed of theirs is a whole period. */
+/* What a GPU's row must reach. Torch is asked for a graph where a bar is held against one. Rules of matrices spend
+ * their time in products, so copying is no measure of theirs, and their steps are many calls; those with roots and
+ * bases do nearly all of these at the first step, and what is timed of theirs is a whole period. */
 const Bar bench_bars[] = {
     {"2^28", "adamw", 1.00, 1.25, 0, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
     {"gpt2-124m", "adamw", 0.95, 1.5, 1.15, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
@@ -163,8 +163,8 @@ void work_list(void)
             printf("  no step beyond %.1f times the mean", b->slowest);
         putchar('\n');
     }
-    printf("  and every row of --suite: host time of a step under %d us (rules of matrices %d), first step under %.1f s with an empty cache and %d ms "
-           "with a full one\n",
+    printf("  and every row of --suite: host time of a step under %d us (rules of matrices %d), first step under "
+           "%.1f s with an empty cache and %d ms with a full one\n",
            SUITE_HOST_US, MATRIX_HOST_US, SUITE_COLD_MS * 1e-3, SUITE_WARM_MS);
 }
 

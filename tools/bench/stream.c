@@ -139,8 +139,8 @@ void stream_scale(float *x, int64_t n, int threads)
     }
 }
 
-/* Eight sums of vectors, in registers: an array of them would be stored at every turn, and the stores held up the loads.
- * Whether asking ahead helps is the machine's: an x86 gains by it, a Neoverse N1 loses half. */
+/* Eight sums of vectors, in registers: an array of them would be stored at every turn, and the stores held up the
+ * loads. Whether asking ahead helps is the machine's: an x86 gains by it, a Neoverse N1 loses half. */
 #define SUM(NAME, BYTES, ATTRIBUTE, FETCH)                                                                 \
     typedef float NAME##_v __attribute__((vector_size(BYTES), aligned(4), may_alias));                     \
     ATTRIBUTE static float NAME(const float *x, int64_t n)                                                 \

@@ -20,7 +20,7 @@ typedef struct Bandwidth {
     double flops[NCALLEE], growth[NCALLEE];    /* operations per second, by callee, 0: unknown; see flop_rate */
     double gram;                               /* those of symmetric products; 0: as of others */
     bool busy;                                 /* some of them were measured on a busy machine */
-    int threads;                               /* that share the factors of several matrices: one is done by one of them */
+    int threads;                               /* share the factors of several matrices, one each */
 } Bandwidth;
 
 /* ---- explain_calls.c ---- */
@@ -47,5 +47,5 @@ double rate_of(Arena *a, optc_engine *e, const char *what, bool anew, Measure me
 /* ---- flop_rates.c ---- */
 /* What this CPU reaches in the products and factors that the plan has. */
 bool flop_rates(Arena *a, const Plan *p, bool anew, Bandwidth *f);
-double flop_rate(const Bandwidth *f, Callee c, double side);                   /* of a matrix of so many rows; 0: unknown */
+double flop_rate(const Bandwidth *f, Callee c, double side);        /* of a matrix of so many rows; 0: unknown */
 #endif

@@ -36,7 +36,8 @@ struct Job {
 
 struct Workers { pthread_mutex_t lock; pthread_cond_t change; Job *first; bool ending; int n; Worker worker[]; };
 
-/* A job on its way: this, the name, the source. Answer: this, the code or (arch 0) the log. Both ends are one program. */
+/* A job on its way: this, the name, the source. Answer: this, the code or (arch 0) the log. Both ends are one
+ * program. */
 typedef struct Head { uint64_t size, name; int32_t arch, ptx; } Head;
 
 static bool put(int fd, const void *data, size_t n)

@@ -205,7 +205,8 @@ bool tuned_write(const TunedList *l, const char *path, char *why, size_t nwhy)
 }
 
 /* ---- locks ---- */
-/* false: another holds it all that time. Where there are no locks everyone has it: rare, and the loss is a measurement. */
+/* false: another holds it all that time. Where there are no locks everyone has it: rare, and the loss is a
+ * measurement. */
 static bool lock_within(int fd, int wait_ms)
 {
     for (int waited = 0, nap = 1; file_lock(fd, F_WRLCK, 0) != 0; waited += nap, nap = nap < 50 ? nap * 2 : nap) {
