@@ -1,5 +1,6 @@
 #include "runtime/library/package/package.h"
 
+#include "runtime/library/line_reader.h"
 #include "runtime/library/rule/gpu_code.h"
 
 #include <errno.h>
@@ -128,11 +129,11 @@ static bool read_launch(Manifest *m, PackageRule *r, const char *rest)
 static bool read_line(Manifest *m, char *line)
 {
     bool inner = !strncmp(line, "  ", 2);
-    char *word = line + (inner ? 2 : 0), *rest = word + strcspn(word, " ");
+    char *rest = line, *word = line_word(&rest);
     int major, minor;
-    if (*rest)
-        *rest++ = 0;
     PackageRule *r = m->nrule ? &m->rule[m->nrule - 1] : NULL;
+    if (!word)
+        return true;
     if (inner && r) {
         if (!strcmp(word, "key"))
             r->key = rest;
@@ -184,16 +185,12 @@ static bool read_text(Manifest *m, const char *text, size_t size, const char *di
         snprintf(why, nwhy, "the manifest of %.300s is damaged: it holds control characters", dir);
         return false;
     }
-    int number = 2;
-    for (char *line = all + strlen(PACKAGE_MARK), *next; *line; line = next, number++) {
-        next = line + strcspn(line, "\n");
-        if (*next)
-            *next++ = 0;
+    LineReader in = {.at = all + strlen(PACKAGE_MARK), .end = last, .line = 1};
+    for (char *line; line_next(&in, &line);)
         if (!read_line(m, line)) {
-            snprintf(why, nwhy, "line %d of the manifest of %.300s cannot be read", number, dir);
+            snprintf(why, nwhy, "line %d of the manifest of %.300s cannot be read", in.line, dir);
             return false;
         }
-    }
     if (m->name && is_ident(m->name) && !m->cuda == !m->nimage && m->nrule)
         return true;
     snprintf(why, nwhy, "the manifest of %.300s lacks a name, a version, a rule or an architecture", dir);
