@@ -129,8 +129,7 @@ char *cache_read(const char *dir, const char *name, CacheUse use, size_t *size, 
     const char *reason;
     char *buf = NULL;
     int fd = open_entry(dir, name, &st, &reason);
-    if (fd >= 0 && use != CACHE_LOOK &&
-        ((st.st_uid != geteuid() && st.st_uid != 0) || (st.st_mode & (S_IWGRP | S_IWOTH))))
+    if (fd >= 0 && use != CACHE_LOOK && file_others_write(&st))
         reason = "it is another user's, or others can write it";
     else if (fd >= 0 && (buf = read_checked(fd, name, &st, size, &reason)) && use == CACHE_LOAD_MARK)
         touch(fd, &st);

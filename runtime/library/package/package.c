@@ -1,58 +1,24 @@
 #include "runtime/library/package/package.h"
 
+#include "runtime/library/cache/files.h"
 #include "runtime/library/line_reader.h"
 #include "runtime/library/rule/gpu_code.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { MOST_MANIFEST = 64 << 20, MOST_FILE = 1 << 30 };
 
 /* ---- files ---- */
-static bool others_write(const struct stat *st)
-{
-    return (st->st_uid != geteuid() && st->st_uid != 0) || (st->st_mode & (S_IWGRP | S_IWOTH));
-}
-
 static char *read_all(const char *dir, const char *name, int64_t most, bool trusted, size_t *size, char *why,
                       size_t nwhy)
 {
-    char path[CACHE_PATH];
-    struct stat st;
+    char path[CACHE_PATH], *data;
     snprintf(path, sizeof path, "%s/%s", dir, name);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    char *data = NULL;
-    if (fd < 0 || fstat(fd, &st) != 0)
-        snprintf(why, nwhy, "%.300s: %s", path, strerror(errno));
-    else if (!S_ISREG(st.st_mode) || st.st_size > most)
-        snprintf(why, nwhy, "%.300s is %s", path, S_ISREG(st.st_mode) ? "too large" : "not a file");
-    else if (trusted && others_write(&st))
-        snprintf(why, nwhy, "%.300s is another user's, or others can write it", path);
-    else if (!(data = malloc((size_t)st.st_size + 64)))
-        snprintf(why, nwhy, "out of memory");
-    size_t at = 0;
-    while (data && at < (size_t)st.st_size) {
-        ssize_t k = read(fd, data + at, (size_t)st.st_size - at);
-        if (k <= 0 && !(k < 0 && errno == EINTR))
-            break;
-        at += k > 0 ? (size_t)k : 0;
-    }
-    if (data && at != (size_t)st.st_size) {
-        snprintf(why, nwhy, "%.300s cannot be read", path);
-        free(data);
-        data = NULL;
-    }
-    if (fd >= 0)
-        close(fd);
-    if (data)
-        data[at] = 0;
-    *size = at;
-    return data;
+    return file_load(path, most, trusted ? FILE_TRUSTED : 0, &data, size, why, nwhy) ? data : NULL;
 }
 
 bool manifest_is(const char *dir)
