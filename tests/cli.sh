@@ -109,6 +109,22 @@ expect 0 "gpt2-124m at 65" bench adamw adafactor --device cpu --work gpt2-124m -
 expect 0 "the mean of a period of 10 steps; its slowest step" bench soap --device cpu --shape 12x8 --rounds 1
 expect 0 "the mean of 2 steps of a period of 50" bench shampoo --device cpu --shape 12x8 --rounds 1 --steps 2
 expect 0 '"period": 4, "steps": 2,' bench soap --device cpu --shape 12x8 --rounds 1 --options interval=4 --steps 2 --json
+# bars are a table of the source tree, or one that is named
+bars() { printf "$1" > "$work/bars"; }
+bars 'optc-bars 1\n# note\n\nsmall5000 sgd share=0.5 host_us=10\n2^28 lion torch=2 suite=0\n'
+expect 0 "2^28        lion            torch=2   (not in --suite)" bench --work list --bars "$work/bars"
+expect 0 "small5000 at 65000" bench --device cpu --suite --size 64K --rounds 1 --bars "$work/bars"
+bars 'optc-bars 2\n'
+expect 1 "bars:1: a table of bars begins with 'optc-bars 1'" bench --suite --bars "$work/bars"
+bars 'optc-bars 1\nnosuch sgd share=1\n'
+expect 1 "bars:2: a row is WORK RULE NAME=VALUE…, and WORK one of '--work list', not 'nosuch'" bench --suite --bars "$work/bars"
+bars 'optc-bars 1\n2^28 sgd share=fast\n'
+expect 1 "bars:2: share=fast must be a number from 0" bench --suite --bars "$work/bars"
+bars 'optc-bars 1\n2^28 sgd speed=1\n'
+expect 1 "bars:2: 'speed' is no bar" bench --suite --bars "$work/bars"
+bars 'optc-bars 1\n'
+expect 1 "--suite runs the rows of a table of bars" bench --device cpu --suite --bars "$work/bars"
+expect 1 "No such file" bench --suite --bars "$work/nosuch"
 expect 0 "gpt2-1.5b at 58" bench --device cpu --suite --size 64K --rounds 1
 OPTC_NO_CUDA=1
 export OPTC_NO_CUDA

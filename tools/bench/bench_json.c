@@ -47,8 +47,8 @@ static void put_bar(const Case *c, const Medians *m)
     Buf missed = {0};
     bench_missed(c, m, &missed);
     printf(",\n     \"bar\": {\"slowest_over_mean\": %g, \"share_of_copy\": %g, \"ratio\": %g, \"graph_ratio\": %g, "
-           "\"host_us\": %d, "
-           "\"first_ms_cold\": %d, \"first_ms_warm\": %d, \"missed\": ",
+           "\"host_us\": %g, "
+           "\"first_ms_cold\": %g, \"first_ms_warm\": %g, \"missed\": ",
            c->bar->slowest, c->bar->share, c->bar->eager, c->bar->graph, c->bar->host,
            c->bar->cold, c->bar->warm);
     put_string(cli_text(&missed));
