@@ -86,6 +86,7 @@ void cli_cell(const char *s, int width);                     /* s, padded to the
 void cli_put_clean(FILE *f, const char *s, bool lines);
 /* printf with words that are not ours: paths, labels */
 void cli_print(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void cli_json(const char *s);                                /* a string of JSON */
 void cli_line(const char *key, const char *text);            /* one of the lines of `list` and `explain` */
 const char *cli_bytes(char buf[32], double bytes);           /* "1.88 GB", powers of ten as bandwidths have */
 const char *cli_flops(char buf[32], double flops);

@@ -1,7 +1,7 @@
 /* Shared by the files of `optc tune`.
  *
  *   cmd_tune.c   which action            tune_run.c    what is searched    tune_search.c   one search
- *   tune_files.c export, merge           tune_show.c   results as a table, trials as charts
+ *   tune_files.c export, merge           tune_show.c   results as a table, trials by parameter
  *   tune_live.c  a program's own steps
  */
 #ifndef OPTC_TUNE_H

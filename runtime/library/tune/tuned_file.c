@@ -279,7 +279,7 @@ static bool append(int fd, const char *line, const char *path, char *why, size_t
     if (end < 0)
         return say(why, nwhy, path, "not a file of trials: it should begin with '" TRIALS_HEAD "'");
     if (end + (off_t)strlen(line) + (off_t)sizeof TRIALS_HEAD > MOST_TRIALS)
-        return say(why, nwhy, path, "would be larger than 64 MiB: remove it, only charts need it");
+        return say(why, nwhy, path, "would be larger than 64 MiB: remove it, only 'optc tune show --stage' needs it");
     if ((end != st.st_size && ftruncate(fd, end) != 0) ||
         (!end && !file_put(fd, TRIALS_HEAD "\n", sizeof TRIALS_HEAD)) || !file_put(fd, line, strlen(line))) {
         snprintf(why, nwhy, "cannot write %.300s: %s", path, strerror(errno));
