@@ -159,7 +159,4 @@ void stream_copy(float *to, const float *from, int64_t n, int threads);
 void stream_scale(float *x, int64_t n, int threads);
 /* a sum: reads and writes nothing; ahead: asks for what comes next */
 float stream_read(const float *x, int64_t n, int threads, bool ahead);
-/* copy bandwidth in bytes per second, in about a second; 0: no memory */
-double stream_measure(int threads);
-int stream_threads(void);                                    /* what OpenMP would use */
 #endif
