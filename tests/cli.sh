@@ -117,7 +117,8 @@ expect 0 "small5000 at 65000" bench --device cpu --suite --size 64K --rounds 1 -
 bars 'optc-bars 2\n'
 expect 1 "bars:1: a table of bars begins with 'optc-bars 1'" bench --suite --bars "$work/bars"
 bars 'optc-bars 1\nnosuch sgd share=1\n'
-expect 1 "bars:2: a row is WORK RULE NAME=VALUE…, and WORK one of '--work list', not 'nosuch'" bench --suite --bars "$work/bars"
+expect 1 "bars:2: a row is WORK RULE NAME=VALUE…, and WORK one of '--work list', not 'nosuch'" \
+    bench --suite --bars "$work/bars"
 bars 'optc-bars 1\n2^28 sgd share=fast\n'
 expect 1 "bars:2: share=fast must be a number from 0" bench --suite --bars "$work/bars"
 bars 'optc-bars 1\n2^28 sgd speed=1\n'
