@@ -64,7 +64,7 @@ int main(void)
     ways_engine *e;
     if (ways_open(&o, &e) != WAYS_OK)
         return puts(ways_message()), 1;
-    printf("a package's ways: %d %d %d %d\n", way_known(e, false, false, 9, 2), way_known(e, false, false, 9, 300), way_known(e, false, false, 64, 2), way_known(e, false, true, 9, 2));
+    printf("a package's ways: %d %d %d %d\n", method_known(e, false, false, 9, 2), method_known(e, false, false, 9, 300), method_known(e, false, false, 64, 2), method_known(e, false, true, 9, 2));
     return ways_close(e) != WAYS_OK;
 }
 X
