@@ -19,7 +19,8 @@
         ck_assert_msg(strstr(optc_message(), (part)), "%s: message '%s' lacks '%s'", #call, optc_message(), (part)); \
     } while (0)
 
-/* Under the sanitizers and another compiler two of three are left out (OPTC_THIN), where each costs much and tells little more. */
+/* Under the sanitizers and another compiler two of three are left out (OPTC_THIN), where each costs much and tells
+ * little more. */
 bool thinned(int i);
 char *format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));       /* to be freed */
 uint64_t splitmix(uint64_t x);
@@ -40,16 +41,18 @@ typedef struct { int rank; int64_t dim[4]; } TestShape;
 extern const TestShape odd_shapes[];                     /* scalar, 1, 7, 33x65, 3x5x7 */
 enum { NODD = 5 };
 
-void fix_open(Fixture *f, const optc_engine_options *eo, const optc_rule_options *ro, const TestShape *shape, int n, const optc_setting *set, int nset);
+void fix_open(Fixture *f, const optc_engine_options *eo, const optc_rule_options *ro, const TestShape *shape, int n,
+              const optc_setting *set, int nset);
 void fix_close(Fixture *f);
 void without_kernels(const optc_rule *r, optc_tensor *t, int n);      /* for rules that refuse them: they take `step` */
 bool rule_has_calls(const optc_rule *r);                 /* it has products */
 bool rule_has_callee(const optc_rule *r, Callee c);
 
-/* Runs an entry on the binding and on the evaluator from the same state; every p and state must lie in the evaluator's bounds.
- * Returns a message (to be freed) about the first that does not, or NULL. */
+/* Runs an entry on the binding and on the evaluator from the same state; every p and state must lie in the evaluator's
+ * bounds. Returns a message (to be freed) about the first that does not, or NULL. */
 char *step_in_bounds(Fixture *f, const char *entry);
-/* This thread's allocation of that number fails (0: none does); how many it has asked for since, and holds (test_emit.c). */
+/* This thread's allocation of that number fails (0: none does); how many it has asked for since, and holds
+ * (test_emit.c). */
 void memory_fails(int n);
 int memory_asked(void);
 int memory_held(void);
