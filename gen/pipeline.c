@@ -77,8 +77,8 @@ static bool run_passes(Gen *g, Source src, const GenOptions *o, bool is_ir, Aren
     for (int i = 0; i < g->rule->nentry * phases->nphase; i++)
         calls += graph_calls(phases->phase[i].g);
     if (calls > limits->calls) {
-        diag_set(&g->diag, src.path, 0, NULL, "the rule takes %d products over all its entries and phases, over %d", calls,
-                 limits->calls);
+        diag_set(&g->diag, src.path, 0, NULL, "the rule takes %d products over all its entries and phases, over %d",
+                 calls, limits->calls);
         return false;
     }
     Product product = o->product ? (Product)(o->product - 1) : rule_product(g->rule, o->types.p);

@@ -44,7 +44,7 @@ searched=$(grep -c ' tried in ' "$work/log" || true)
 # A launch that is not tried any more (two f32 at once) is no result: it is not used, and its stage is tuned.
 sed 's/ vector=[0-9]*/ vector=2/; s/ (unfinished)//' "$work/tiny" > "$work/old"
 "$BUILD/optc" tune sgd --device cuda --sizes 1 --trials 2 --into "$work/old" > "$work/log" && grep -q ' tried in ' "$work/log" || { cat "$work/log" "$work/old"; echo "a launch that is not tried any more passes for a result"; exit 1; }
-# Ways of eigenvectors, which have no launch: kept, known the next time, and drawn.
+# Ways of eigenvectors, which have no launch: kept, known the next time, and shown.
 cat > "$work/basis.lua" <<'X'
 return optimizer { name = "basis", state = { V = eye(1, "rows") }, step = function() p = p - g end,
   matrix = function() local w, U = eigh(gram(g))  V = U + 0 * w.T  p = p - mm(V, g) end }

@@ -79,6 +79,7 @@ go() {
     vectors) echo "every loop over elements is vectorised"; sh tests/vectors.sh ;;
     domains) echo "domains are rows, in any order"; sh tests/domains.sh ;;
     install) echo "header in C++, install, a program linked both ways; the README's snippets"; sh tests/install.sh; sh tests/readme.sh ;;
+    columns) echo "no source line over 120 columns"; sh tests/columns.sh ;;
     faults) echo "calls that fail once: a sample"; sh tests/faults.sh quick ;;
     python) echo "the Python package: over the library, as a wheel, in torch's loops"; sh tests/python.sh ;;
     sanitizers) sanitizers ;;

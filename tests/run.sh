@@ -22,8 +22,8 @@ export have_nvrtc cuda_includes
 
 # The longest first, so that no lane is left with one at the end.
 parts="sanitizers:1:4 packages emulated-library sanitizers:2:4 emulated-rest:1:4 emulated-rest:2:4 sanitizers:3:4 suites:1:4 clang sanitizers:4:4 architectures suites:2:4 packages-all
-       emulated-rest:3:4 suites:3:4 emulated-tools suites:4:4 packages-cpu emulated-rest:4:4 random python faults domains vectors command-line cuda install layout"
-[ -z "${OPTC_QUICK:-}" ] || parts="packages packages-cpu suites:1:4 suites:2:4 suites:3:4 suites:4:4 emulated-rest:1:4 emulated-rest:2:4 emulated-rest:3:4 emulated-rest:4:4 emulated-tools architectures python faults domains vectors command-line cuda install layout"
+       emulated-rest:3:4 suites:3:4 emulated-tools suites:4:4 packages-cpu emulated-rest:4:4 random python faults domains vectors command-line cuda install layout columns"
+[ -z "${OPTC_QUICK:-}" ] || parts="packages packages-cpu suites:1:4 suites:2:4 suites:3:4 suites:4:4 emulated-rest:1:4 emulated-rest:2:4 emulated-rest:3:4 emulated-rest:4:4 emulated-tools architectures python faults domains vectors command-line cuda install layout columns"
 [ $# = 0 ] || parts=$*
 lanes=${LANES:-$(nproc 2>/dev/null || echo 2)}
 began=$(date +%s)

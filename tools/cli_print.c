@@ -49,7 +49,19 @@ void cli_put_clean(FILE *f, const char *s, bool lines)
     }
 }
 
-/* Without taking memory, for anything of usual length: what was done is told after it was done, when nothing may fail. */
+void cli_json(const char *s)
+{
+    putchar('"');
+    for (; *s; s++)
+        if ((unsigned char)*s < 32 || *s == 127)
+            printf("\\u%04x", (unsigned char)*s);
+        else
+            printf("%s%c", *s == '"' || *s == '\\' ? "\\" : "", *s);
+    putchar('"');
+}
+
+/* Without taking memory, for anything of usual length: what was done is told after it was done, when nothing may
+ * fail. */
 void cli_print(const char *fmt, ...)
 {
     char text[8192];

@@ -97,7 +97,8 @@ static bool shape_case(const Bench *b, Case *c)
     return c->shape ? place_case(c) : (cli_error("out of memory"), false);
 }
 
-/* What the timing needs to know of the plan; also the place where a bad spec is found, before anything large is made. */
+/* What the timing needs to know of the plan; also the place where a bad spec is found, before anything large is
+ * made. */
 static bool inspect_case(Bench *b, Case *c)
 {
     Spec s;
@@ -131,7 +132,7 @@ static bool inspect_case(Bench *b, Case *c)
 static bool add_case(Bench *b, const char *arg, const Bar *bar)
 {
     Case *c = &b->cases[b->ncase++];
-    c->bar = bar ? bar : b->work ? work_bar(b->work, arg) : NULL;
+    c->bar = bar ? bar : b->work ? bars_find(b->bars, work_name(b->work), arg) : NULL;
     c->graph = b->device.ops->async && (!c->bar || c->bar->graph > 0);
     if (!strcmp(arg, "-"))
         return cli_error("bench: give the spec as a file: it is read more than once"), false;
@@ -148,14 +149,15 @@ static bool add_cases(Bench *b, char **arg, int n)
         arg = usual;
         n = 4;
     }
-    int rows = 0;
-    for (const Bar *x = bench_bars; x->work; x++)
-        rows += x->suite;
-    b->cases = calloc((size_t)(b->suite ? rows : n), sizeof *b->cases);
+    const Bar *bars = b->bars->v, *end = b->suite ? bars + b->bars->n : bars;
+    if (b->suite && bars == end)
+        return cli_error("bench: --suite runs the rows of a table of bars, and tests/bench/bars.txt was not found: run "
+                         "optc from its source tree, or name a table with --bars"), false;
+    b->cases = calloc((size_t)(b->suite ? end - bars : n), sizeof *b->cases);
     if (!b->cases)
         return cli_error("out of memory"), false;
-    for (const Bar *x = bench_bars; ok && b->suite && x->work; x++)
-        ok = !x->suite || add_case(b, x->rule, x);
+    for (const Bar *x = bars; ok && x < end; x++)
+        ok = !(x->suite > 0) || add_case(b, x->rule, x);
     for (int i = 0; ok && !b->suite && i < n; i++)
         ok = add_case(b, arg[i], NULL);
     bool periods = false;
@@ -173,7 +175,7 @@ static void drop_bars(Bench *b)
     bool plain = b->device.ops->async && !bench_rivals(b) && !b->size && o->p < 0 && o->g < 0 && o->state < 0 &&
                  !o->product && !o->with && !o->path, usual = !b->workspace && !o->options;
     for (int i = 0; i < b->ncase; i++)
-        if (b->cases[i].bar && (!plain || (!usual && b->cases[i].bar->suite)))
+        if (b->cases[i].bar && (!plain || (!usual && b->cases[i].bar->suite > 0)))
             b->cases[i].bar = NULL;
 }
 
@@ -230,25 +232,30 @@ static int check_args(const Command *self, Bench *b, const char *work, int n)
 int cmd_bench(const Command *self, int argc, char **argv)
 {
     static DimsList shapes;
-    const char *work = NULL;
-    Bench b = {.compile = COMPILE_OPTS_INIT, .shapes = &shapes, .tensors = 1, .device_name = "best"};
+    static Bars bars;
+    const char *work = NULL, *bars_path = NULL;
+    Bench b = {.compile = COMPILE_OPTS_INIT, .shapes = &shapes, .bars = &bars, .tensors = 1, .device_name = "best"};
     const Opt opts[] = {
         {"device", 0, OPT_TEXT, &b.device_name, "DEVICE",
          "cpu, cuda, cuda:N, or best (default): a GPU where there is one"},
         {"work", 0, OPT_TEXT, &work, "NAME", "the tensors of a workload, such as gpt2-124m; 'list' shows them"},
         {"suite", 0, OPT_FLAG, &b.suite, NULL, "every workload and rule that has a bar, one after another"},
+        {"bars", 0, OPT_TEXT, &bars_path, "FILE",
+         "the table of bars (default: tests/bench/bars.txt of the source tree)"},
         {"size", 0, OPT_SIZE, &b.size, "N",
-         "elements of all tensors (default: 64M, on a GPU 256M; of rules with products 4 matrices of 512 x 512, on a GPU 64 of "
-         "2048 x 2048); makes a workload smaller"},
+         "elements of all tensors (default: 64M, on a GPU 256M; of rules with products 4 matrices of 512 x 512, "
+         "on a GPU 64 of 2048 x 2048); makes a workload smaller"},
         {"shape", 0, OPT_SHAPES, &shapes, "RxC", "a tensor of this shape in place of --size; may be repeated"},
         {"tensors", 0, OPT_COUNT, &b.tensors, "N", "split --size into N equal tensors, or have N of each --shape"},
         {"queued", 0, OPT_FLAG, &b.queued, NULL,
          "on a GPU: time several steps behind one another, not each from an idle device"},
-        {"rounds", 0, OPT_COUNT, &b.rounds, "N", "how often everything is timed in turn (default: 11; 3 where a rule's steps are not alike)"},
+        {"rounds", 0, OPT_COUNT, &b.rounds, "N",
+         "how often everything is timed in turn (default: 11; 3 where a rule's steps are not alike)"},
         {"steps", 0, OPT_COUNT, &b.steps, "N",
          "of a period, where a rule's steps are not alike and a whole one takes too long"},
         {"threads", 0, OPT_COUNT, &b.threads, "N", "threads of the CPU (default: as OpenMP would)"},
-        {"workspace", 0, OPT_SIZE, &b.workspace, "BYTES", "that a batch of tensors may take for products (default: 1G, on a GPU more: doctor says)"},
+        {"workspace", 0, OPT_SIZE, &b.workspace, "BYTES",
+         "that a batch of tensors may take for products (default: 1G, on a GPU more: doctor says)"},
         {"against", 0, OPT_TEXT, &b.against, "WHAT",
          "torch, numpy: time PyTorch or NumPy beside it ($OPTC_PYTHON names the interpreter); untuned: itself without "
          "tuning results"},
@@ -256,18 +263,25 @@ int cmd_bench(const Command *self, int argc, char **argv)
         COMPILE_OPTS(b.compile),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);
-    if (rc == CLI_GO && work && !strcmp(work, "list"))
-        return work_list(), CLI_OK;
-    if (rc == CLI_GO)
+    bool list = rc == CLI_GO && work && !strcmp(work, "list"), ok;
+    if (rc == CLI_GO && !list)
         rc = check_args(self, &b, work, n);
     if (rc != CLI_GO)
         return rc;
+    ok = bars_read(&bars, bars_path);
+    if (list && ok) {
+        work_list();
+        bars_list(&bars);
+        free(bars.text);
+        return CLI_OK;
+    }
     b.progress = isatty(STDERR_FILENO);
-    bool ok = bench_open(&b) && add_cases(&b, argv, n);
+    ok = ok && bench_open(&b) && add_cases(&b, argv, n);
     if (ok) {
         drop_bars(&b);
         ok = run_all(&b);
     }
     bench_free(&b);
+    free(bars.text);
     return ok ? CLI_OK : CLI_FAILED;
 }

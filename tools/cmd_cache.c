@@ -51,17 +51,6 @@ static double parse_age(const char *s)
     return -1;
 }
 
-static void put_string(const char *s)
-{
-    putchar('"');
-    for (; *s; s++)
-        if ((unsigned char)*s < 32 || *s == 127)
-            printf("\\u%04x", (unsigned char)*s);
-        else
-            printf("%s%c", *s == '"' || *s == '\\' ? "\\" : "", *s);
-    putchar('"');
-}
-
 /* ---- ls ---- */
 static void holds(Buf *b, const CacheNote *n)
 {
@@ -114,7 +103,7 @@ static void ls_text(const Job *j, const CacheList *l, int64_t now)
 static void ls_json(const Job *j, const CacheList *l, int64_t now)
 {
     printf("{\n  \"dir\": ");
-    put_string(j->place);
+    cli_json(j->place);
     printf(",\n  \"count\": %d, \"bytes\": %lld, \"max\": ", l->entries, (long long)l->bytes);
     j->cap >= 0 ? printf("%lld", (long long)j->cap) : printf("null");
     printf(", \"unfinished\": %d,\n  \"entries\": [", l->n - l->entries);
@@ -134,7 +123,7 @@ static void ls_json(const Job *j, const CacheList *l, int64_t now)
                      {"types", n.types}, {"target", n.target}, {"compiler", n.compiler}};
         for (size_t k = 0; ok && k < sizeof field / sizeof *field; k++) {
             printf(", \"%s\": ", field[k].name);
-            put_string(field[k].text);
+            cli_json(field[k].text);
         }
         putchar('}');
         comma = ",";

@@ -9,7 +9,8 @@ static void options_text(Buf *b, const Rule *r)
         buf_printf(b, "%s%s=%s", i ? ", " : " with ", r->option[i].name, r->option[i].value);
 }
 
-/* After the passes the graph holds only what some entry needs, so a hyperparameter without a node is one nobody reads. */
+/* After the passes the graph holds only what some entry needs, so a hyperparameter without a node is one nobody
+ * reads. */
 static void warn_unread(const char *label, const Rule *r)
 {
     for (int h = 0; h < r->nhyper; h++) {

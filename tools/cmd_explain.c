@@ -150,12 +150,14 @@ static void launches(Arena *a, const Plan *p)
                 for (int v = 0; v < nvariant; v++)
                     n[v] += explain_runs(&ph->stage[i], v) && !is_called(ph->stage[i].kind);
             for (int v = 0; v < nvariant && nvariant > 1; v++)
-                more = arena_printf(a, "%s%s%d%s%s%s", more, v ? ", " : " (", n[v], v && nvariant > 3 ? " " : " where all are ",
+                more = arena_printf(a, "%s%s%d%s%s%s", more, v ? ", " : " (", n[v],
+                                    v && nvariant > 3 ? " " : " where all are ",
                                     variant_tensors(&p->rule->variant[v]), v == nvariant - 1 ? ")" : "");
             cli_line(e || m ? "" : "launches", arena_printf(a, "%d for %s, whatever the number of tensors%s",
                                                             ph->nstage - calls, explain_phase(a, p, e, m), more));
             if (calls)
-                cli_line("", arena_printf(a, "and %d product%s, each a call for all matrices of a shape in a batch", calls,
+                cli_line("",
+                         arena_printf(a, "and %d product%s, each a call for all matrices of a shape in a batch", calls,
                                           calls == 1 ? "" : "s"));
         }
 }

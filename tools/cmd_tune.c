@@ -14,7 +14,7 @@ static const Command actions[] = {
      "is wrong changes nothing.",
      "optc tune merge results.txt\noptc tune merge --dry-run a.txt b.txt\noptc tune merge --into /etc/optc/tune a.txt",
      tune_merge},
-    {"tune show", "[FILE]", "results as a table, trials as charts",
+    {"tune show", "[FILE]", "results as a table, trials by parameter",
      "Without --stage: the results that are used here, or those of FILE. With it: for every parameter the best time of "
      "any trial by value.\n"
      "Trials are kept beside the results (FILE.trials) by the machine that made them.",

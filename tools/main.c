@@ -17,9 +17,9 @@ const Command cli_commands[] = {
      "optc list\noptc list adamw\noptc list ema\noptc list --names | wc -l", cmd_list},
     {"check", "SPEC…", "compile specs and say whether they are well formed",
      "Says 'ok' and what a step costs, or the error with its line. All are checked, even after one failed. Warns of\n"
-     "hyperparameters that nothing reads under the chosen options, and of lines that compute and surely mean something\n"
-     "else: what an entry returns, solve(A, B) with a symmetric A, roots of singular matrices. A wrapper is checked\n"
-     "around sgd.",
+     "hyperparameters that nothing reads under the chosen options, and of lines that compute and surely mean\n"
+     "something else: what an entry returns, solve(A, B) with a symmetric A, roots of singular matrices. A wrapper is\n"
+     "checked around sgd.",
      "optc check mine.lua\noptc check adamw --with 'clip(1),ema(0.999)'\noptc check specs/*.lua", cmd_check},
     {"explain", "SPEC", "what a rule costs: passes over memory, bytes, launches, state, least time",
      "Prints on two screens what the rule declares, which tensors take which variant, and for each variant the passes over\n"
@@ -85,8 +85,8 @@ const Command cli_commands[] = {
      "cache clear --dir /tmp/mine",
      cmd_cache},
     {"doctor", "", "what this machine has and what optc will use",
-     "Looks for compilers, vector levels, GPUs, what makes products (a BLAS, cuBLAS) and eigenvectors (cuSOLVER), and the "
-     "cache, and says what works.",
+     "Looks for compilers, vector levels, GPUs, what makes products (a BLAS, cuBLAS) and eigenvectors (cuSOLVER), and "
+     "the cache, and says what works.",
      "optc doctor", cmd_doctor},
     {"new", "NAME", "write a commented starter spec", "Writes NAME.lua, a working rule with comments, to begin from.",
      "optc new mine\noptc new mine --wrapper -o wrappers/mine.lua", cmd_new},

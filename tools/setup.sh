@@ -8,14 +8,17 @@ flags() { "${PKG:-pkg-config}" "$1" "$2" 2>/dev/null || true; }
 want=
 command -v "${CC:-cc}" >/dev/null 2>&1 || want="$want gcc libc6-dev"
 command -v "${PKG:-pkg-config}" >/dev/null 2>&1 || want="$want pkg-config"
-[ -n "${LUA:-}" ] || try lua.h "$(flags --cflags lua5.4) -I/usr/include/lua5.4" "-llua5.4 -lm" || want="$want liblua5.4-dev"
+[ -n "${LUA:-}" ] || try lua.h "$(flags --cflags lua5.4) -I/usr/include/lua5.4" "-llua5.4 -lm" ||
+    want="$want liblua5.4-dev"
 [ -n "${CHECK:-}" ] || try check.h "$(flags --cflags check)" "$(flags --libs check)" || want="$want check"
-[ -n "${BLAS:-}" ] || try cblas.h "$(flags --cflags openblas)" "$(flags --libs openblas) -lopenblas" || want="$want libopenblas-dev"
+[ -n "${BLAS:-}" ] || try cblas.h "$(flags --cflags openblas)" "$(flags --libs openblas) -lopenblas" ||
+    want="$want libopenblas-dev"
 [ -n "${BLAS:-}" ] || try lapacke.h "" "-llapacke" || want="$want liblapacke-dev"
 [ -n "$want" ] || exit 0
 
 if ! command -v apt-get >/dev/null 2>&1; then
-    echo "optc needs$want (Debian's names), and this machine has no apt-get: install them, or give make LUA_CFLAGS, LUA_LIBS, CHECK_CFLAGS, CHECK_LIBS, BLAS_CFLAGS and BLAS_LIBS" >&2
+    echo "optc needs$want (Debian's names), and this machine has no apt-get: install them, or give make" \
+         "LUA_CFLAGS, LUA_LIBS, CHECK_CFLAGS, CHECK_LIBS, BLAS_CFLAGS and BLAS_LIBS" >&2
     exit 1
 fi
 sudo=

@@ -86,6 +86,7 @@ void cli_cell(const char *s, int width);                     /* s, padded to the
 void cli_put_clean(FILE *f, const char *s, bool lines);
 /* printf with words that are not ours: paths, labels */
 void cli_print(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void cli_json(const char *s);                                /* a string of JSON */
 void cli_line(const char *key, const char *text);            /* one of the lines of `list` and `explain` */
 enum { CLI_WIDTH = 100 };                                    /* columns of `list` and of the short `explain` */
 /* text from column `indent` on, where the cursor is; lines that follow are indented likewise; ends the line */
@@ -161,7 +162,4 @@ void stream_copy(float *to, const float *from, int64_t n, int threads);
 void stream_scale(float *x, int64_t n, int threads);
 /* a sum: reads and writes nothing; ahead: asks for what comes next */
 float stream_read(const float *x, int64_t n, int threads, bool ahead);
-/* copy bandwidth in bytes per second, in about a second; 0: no memory */
-double stream_measure(int threads);
-int stream_threads(void);                                    /* what OpenMP would use */
 #endif

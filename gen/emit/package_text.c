@@ -117,7 +117,7 @@ static void put_methods(const PackArch *x, Buf *b)
     if (!x->nmethod)
         return;
     buf_printf(b, "/* Ways of eigenvectors and of roots as measured: roots, f64, power of rows, bucket of matrices, way. */\n"
-                  "static const KnownWay way_sm_%d[] = {\n", x->arch);
+                  "static const KnownMethod way_sm_%d[] = {\n", x->arch);
     for (int i = 0; i < x->nmethod; i++)
         buf_printf(b, "    {%d, %d, %d, %d, %d},\n", x->method[i].roots, x->method[i].f64, x->method[i].power,
                    x->method[i].bucket,

@@ -7,7 +7,8 @@
 #include "templates/random.h"
 
 /* ---- bounds ---- */
-/* The hull of f over the corners; right for operations monotone in each operand on the interval. A NaN corner gives up. */
+/* The hull of f over the corners; right for operations monotone in each operand on the interval. A NaN corner gives
+ * up. */
 static Iv corners(Op op, const Iv *a, int arity, double v)
 {
     Iv r = {INFINITY, v, -INFINITY};
@@ -129,7 +130,8 @@ static void eval_op_part(Ev *e, Ref r, int i, Part p, const int64_t *from)
         if (!out->lo)
             continue;
         Iv b = any_nan(a, arity) && n->op != OP_WHERE ? anything(out->v[x]) : op_bounds(n->op, a, out->v[x]);
-        bool exact = n->ty == BOOL || n->op == OP_STORED || (n->whole && dom_wide((Dom)n->dom) && fabs(out->v[x]) < 0x1p53);
+        bool exact = n->ty == BOOL || n->op == OP_STORED ||
+                     (n->whole && dom_wide((Dom)n->dom) && fabs(out->v[x]) < 0x1p53);
         b = exact ? b : widen(e, b, (Dom)n->dom, op_info[n->op].ulp);
         out->lo[x] = b.lo;
         out->hi[x] = b.hi;

@@ -28,8 +28,8 @@ void eval_transpose(Ev *e, Ref r, int i, Shape s)
     }
 }
 
-/* What is kept of an operand where a product reads it: rounded to its type, or to the ten bits of tf32. Other calls take
- * no less than elements are computed in. */
+/* What is kept of an operand where a product reads it: rounded to its type, or to the ten bits of tf32. Other calls
+ * take no less than elements are computed in. */
 static const TypeInfo *kept_in(const Ev *e, bool product)
 {
     const ProductInfo *p = &product_info[e->j->product];

@@ -73,8 +73,9 @@ static void say_blas(Buf *b)
     (void)blas_open(&x, "optc_doctor");            /* what it says is in x too */
     buf_printf(b, "blas       %s%s\n", x.about,
                x.gemm[0] ? ": products of rules on the CPU, one thread a call, shared out by optc's own" : "");
-    buf_printf(b, "lapack     %s\n", x.lapack[0] ? "that BLAS has one: power, chol, qr, eigh and solve on the CPU, a matrix a thread"
-                                               : "none: power, chol, qr, eigh and solve by our own, slower");
+    buf_printf(b, "lapack     %s\n",
+               x.lapack[0] ? "that BLAS has one: power, chol, qr, eigh and solve on the CPU, a matrix a thread"
+                           : "none: power, chol, qr, eigh and solve by our own, slower");
 }
 
 static void say_gpu(Buf *b, int ordinal, const Nvrtc *n)
@@ -160,8 +161,8 @@ static void say_cusolver(Buf *b, const Driver *d)
         buf_printf(b, "cusolver   %s (%d.%d)\n", c.path, c.version / 1000, c.version % 1000 / 10);
     else
         buf_printf(b, "cusolver   %s\n"
-                      "           Without it a kernel of our own finds eigenvectors on the GPU, slowly beyond some hundred "
-                      "rows\n", why);
+                      "           Without it a kernel of our own finds eigenvectors on the GPU, slowly beyond some "
+                      "hundred rows\n", why);
 }
 
 static void say_packer(Buf *b)

@@ -1,5 +1,5 @@
-/* Steps scratch.lua compiled and on the evaluator, and L and R by plain loops: states made of maxima, products and sums of two are the same
- * bits in f64, the rest is near.
+/* Steps scratch.lua compiled and on the evaluator, and L and R by plain loops: states made of maxima, products and sums
+ * of two are the same bits in f64, the rest is near.
  *   run SPEC [DEVICE]: what the compiled one runs on, the CPU or the emulated GPU, whose memory is the program's */
 #include "optc.h"
 
@@ -108,7 +108,8 @@ static int compare(Run *x, Run *y, int wide, double *const l[], double *const r[
     int bad = 0;
     for (int t = 0; t < NTENSOR; t++) {
         const Case *c = &cases[t];
-        const int64_t n[] = {c->slices * c->rows * c->rows, c->slices * c->cols * c->cols, c->slices * c->rows * c->rows, c->slices};
+        const int64_t n[] = {c->slices * c->rows * c->rows, c->slices * c->cols * c->cols,
+                             c->slices * c->rows * c->rows, c->slices};
         for (int k = 0; k < 4; k++) {
             double near = wide ? (k < 2 ? 0 : 1e-12) : 1e-5;
             must(optc_state_read(x->b, t, name[k], a, n[k]), name[k]);

@@ -1,8 +1,10 @@
-/* A libcusolver.so.12 for the emulated driver: eigenvectors of a batch by rotations of one pair after another, in the order of their stream, into its graph while that is captured.
- * It refuses what the real one would or might: sizes that do not fit, memory that is not the device's, a workspace that is too small, a stream that was not set, more than 65535
- * matrices, a value that is not finite; and it cannot be captured beyond 512 rows.
- * EMU_FAIL: which call fails (emu_fail.h). EMU_SOLVER, of one call: "create 2", "params 2", "stream 6", "size 2", "call 7": that is its status; "info 3": so says the fourth matrix of
- * every batch, and has NaN for vectors. emu_solved: how many batches were asked for, of how many matrices, how many were refused. */
+/* A libcusolver.so.12 for the emulated driver: eigenvectors of a batch by rotations of one pair after another, in the
+ * order of their stream, into its graph while that is captured. It refuses what the real one would or might: sizes that
+ * do not fit, memory that is not the device's, a workspace that is too small, a stream that was not set, more than
+ * 65535 matrices, a value that is not finite; and it cannot be captured beyond 512 rows. EMU_FAIL: which call fails
+ * (emu_fail.h). EMU_SOLVER, of one call: "create 2", "params 2", "stream 6", "size 2", "call 7": that is its status;
+ * "info 3": so says the fourth matrix of every batch, and has NaN for vectors. emu_solved: how many batches were asked
+ * for, of how many matrices, how many were refused. */
 #define _GNU_SOURCE
 #include "runtime/library/rule/nvrtc.h"
 #include <stdint.h>
@@ -22,7 +24,10 @@ typedef struct Batch { int64_t n, count; bool f64; void *a, *w, *work; size_t by
 static long long batches, matrices, broken;
 void emu_solved(long long out[3]);
 void emu_solved(long long out[3]) { out[0] = batches, out[1] = matrices, out[2] = broken; }
-static int refuse(const char *why) { return broken++, fprintf(stderr, "emulated cuSOLVER: %s\n", why), CUSOLVER_STATUS_INVALID_VALUE; }
+static int refuse(const char *why)
+{
+    return broken++, fprintf(stderr, "emulated cuSOLVER: %s\n", why), CUSOLVER_STATUS_INVALID_VALUE;
+}
 
 static bool asked(const char *name, int *number)
 {
@@ -44,7 +49,8 @@ static int (*waits)(CUstream s), (*captures)(CUstream s, int *yes);
 /* ---- one matrix, by columns; its upper triangle says all ---- */
 static void rotate(double *a, double *v, int64_t n, int64_t p, int64_t q)
 {
-    double between = (a[q * n + q] - a[p * n + p]) / (2 * a[q * n + p]), t = (between < 0 ? -1 : 1) / (fabs(between) + hypot(between, 1)), c = 1 / hypot(t, 1), s = t * c;
+    double between = (a[q * n + q] - a[p * n + p]) / (2 * a[q * n + p]),
+        t = (between < 0 ? -1 : 1) / (fabs(between) + hypot(between, 1)), c = 1 / hypot(t, 1), s = t * c;
     for (int64_t i = 0; i < n; i++) {
         double x = a[i * n + p], y = a[i * n + q];
         a[i * n + p] = c * x - s * y, a[i * n + q] = s * x + c * y;
@@ -75,7 +81,10 @@ static void diagonalise(double *a, double *v, int64_t n)
     }
 }
 
-static double load(const Batch *b, const void *p, int64_t i) { return b->f64 ? ((const double *)p)[i] : (double)((const float *)p)[i]; }
+static double load(const Batch *b, const void *p, int64_t i)
+{
+    return b->f64 ? ((const double *)p)[i] : (double)((const float *)p)[i];
+}
 static void store(const Batch *b, void *p, int64_t i, double x)
 {
     if (b->f64)
@@ -112,7 +121,8 @@ static void run(const void *data)
 {
     const Batch *b = data;
     size_t size = b->f64 ? 8 : 4, n = (size_t)b->n, count = (size_t)b->count;
-    if (!reaches(b->a, n * n * count * size) || !reaches(b->w, n * count * size) || !reaches(b->work, b->bytes) || !reaches(b->info, count * sizeof(int))) {
+    if (!reaches(b->a, n * n * count * size) || !reaches(b->w, n * count * size) || !reaches(b->work, b->bytes) ||
+        !reaches(b->info, count * sizeof(int))) {
         refuse("matrices, values, information or the workspace do not lie in the device's memory");
         return;
     }
@@ -134,22 +144,34 @@ int cusolverDnDestroy(cusolverDnHandle_t h)
 }
 int cusolverDnCreateParams(cusolverDnParams_t *p) { CALL("params"); return *p = malloc(1), 0; }
 int cusolverDnDestroyParams(cusolverDnParams_t p) { return free(p), 0; }
-int cusolverGetProperty(libraryPropertyType what, int *out) { CALL("property"); return *out = what == MAJOR_VERSION ? 12 : 0, 0; }
-int cusolverDnSetStream(cusolverDnHandle_t h, cudaStream_t s) { CALL("stream"); return *(Handle *)h = (Handle){s, true}, 0; }
-
-static size_t workspace(int64_t n, int64_t count, bool f64) { return (size_t)((2 * n * n + 64) * count) * (f64 ? 8 : 4); }
-
-static int known(cusolverEigMode_t job, cublasFillMode_t fill, int64_t n, cudaDataType a, int64_t lda, cudaDataType w, cudaDataType c, int64_t count)
+int cusolverGetProperty(libraryPropertyType what, int *out)
 {
-    if (job != CUSOLVER_EIG_MODE_VECTOR || fill != CUBLAS_FILL_MODE_UPPER || a != w || a != c || (a != CUDA_R_32F && a != CUDA_R_64F))
-        return refuse("a job, a triangle or types that it does not know");
+    CALL("property"); return *out = what == MAJOR_VERSION ? 12 : 0, 0;
+}
+int cusolverDnSetStream(cusolverDnHandle_t h, cudaStream_t s)
+{
+    CALL("stream"); return *(Handle *)h = (Handle){s, true}, 0;
+}
+
+static size_t workspace(int64_t n, int64_t count, bool f64)
+{
+    return (size_t)((2 * n * n + 64) * count) * (f64 ? 8 : 4);
+}
+
+static int known(cusolverEigMode_t job, cublasFillMode_t fill, int64_t n, cudaDataType a, int64_t lda, cudaDataType w,
+                 cudaDataType c, int64_t count)
+{
+    if (job != CUSOLVER_EIG_MODE_VECTOR || fill != CUBLAS_FILL_MODE_UPPER || a != w || a != c ||
+        (a != CUDA_R_32F && a != CUDA_R_64F)) return refuse("a job, a triangle or types that it does not know");
     if (n < 1 || lda != n || count < 1 || count > 65535 || n * n * count > INT32_MAX)
         return refuse("sizes that it does not take, or matrices with gaps");
     return 0;
 }
 
-int cusolverDnXsyevBatched_bufferSize(cusolverDnHandle_t h, cusolverDnParams_t p, cusolverEigMode_t job, cublasFillMode_t fill, int64_t n, cudaDataType ta, const void *a, int64_t lda,
-                                      cudaDataType tw, const void *w, cudaDataType tc, size_t *device, size_t *host, int64_t count)
+int cusolverDnXsyevBatched_bufferSize(cusolverDnHandle_t h, cusolverDnParams_t p, cusolverEigMode_t job,
+                                      cublasFillMode_t fill, int64_t n, cudaDataType ta, const void *a, int64_t lda,
+                                      cudaDataType tw, const void *w, cudaDataType tc, size_t *device, size_t *host,
+                                      int64_t count)
 {
     CALL("size");
     (void)a, (void)w;
@@ -158,8 +180,10 @@ int cusolverDnXsyevBatched_bufferSize(cusolverDnHandle_t h, cusolverDnParams_t p
     return h && p ? known(job, fill, n, ta, lda, tw, tc, count) : CUSOLVER_STATUS_NOT_INITIALIZED;
 }
 
-int cusolverDnXsyevBatched(cusolverDnHandle_t h, cusolverDnParams_t p, cusolverEigMode_t job, cublasFillMode_t fill, int64_t n, cudaDataType ta, void *a, int64_t lda, cudaDataType tw,
-                           void *w, cudaDataType tc, void *device, size_t bytes, void *host, size_t host_bytes, int *info, int64_t count)
+int cusolverDnXsyevBatched(cusolverDnHandle_t h, cusolverDnParams_t p, cusolverEigMode_t job, cublasFillMode_t fill,
+                           int64_t n, cudaDataType ta, void *a, int64_t lda, cudaDataType tw,
+                           void *w, cudaDataType tc, void *device, size_t bytes, void *host, size_t host_bytes,
+                           int *info, int64_t count)
 {
     CALL("call");
     Handle *x = h;
@@ -177,7 +201,8 @@ int cusolverDnXsyevBatched(cusolverDnHandle_t h, cusolverDnParams_t p, cusolverE
     bool captured = captures(x->stream, &yes) == 0 && yes;
     if (n > 512 && captured)
         return waits(x->stream), CUSOLVER_STATUS_INTERNAL_ERROR;       /* which ends the capture */
-    if (captured && waits(NULL))                                       /* nothing says that it does no such thing elsewhere meanwhile: only a relaxed thread may */
+    /* nothing says that it does no such thing elsewhere meanwhile: only a relaxed thread may */
+    if (captured && waits(NULL))
         return CUSOLVER_STATUS_INTERNAL_ERROR;
     memset(host, 0x7f, host_bytes);
     asked("info", &fails);

@@ -1,5 +1,6 @@
-/* A libcuda.so.1 for the code of emu_nvrtc.c: memory is the host's, everything happens at once, graphs are lists of launches and copies. One GPU, 8 multiprocessors.
- * EMU_FAIL: which call fails (emu_fail.h). EMU_MEMORY: how many bytes it has, if not 64 GiB. EMU_GPUS: how many there are, up to 8; only whose memory is whose tells them apart. */
+/* A libcuda.so.1 for the code of emu_nvrtc.c: memory is the host's, everything happens at once, graphs are lists of
+ * launches and copies. One GPU, 8 multiprocessors. EMU_FAIL: which call fails (emu_fail.h). EMU_MEMORY: how many bytes
+ * it has, if not 64 GiB. EMU_GPUS: how many there are, up to 8; only whose memory is whose tells them apart. */
 #define _GNU_SOURCE
 #include "runtime/library/rule/nvrtc.h"
 
@@ -16,7 +17,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { INVALID = 1, INVALID_HANDLE = 400, CUDA_ERROR_EMULATED = 999, ARGS = 56, MOST_ARGS = 1024, NUMBERS = 25 * sizeof(int), MOST = 8 };
+enum { INVALID = 1, INVALID_HANDLE = 400, CUDA_ERROR_EMULATED = 999, ARGS = 56, MOST_ARGS = 1024,
+    NUMBERS = 25 * sizeof(int), MOST = 8 };
 static size_t total = (size_t)64 << 30;
 static int gpus = 1;
 __attribute__((constructor)) static void begin(void)
@@ -30,7 +32,8 @@ __attribute__((constructor)) static void begin(void)
 /* ---- memory: what was handed out is the device's, everything else the host's ---- */
 typedef struct Span { char *at; size_t n; struct Span *next; int gpu; bool managed; } Span;
 static Span *spans;
-static _Thread_local int current[64], depth;   /* whose context is: those that were pushed, and below them the one that was set */
+/* whose context is: those that were pushed, and below them the one that was set */
+static _Thread_local int current[64], depth;
 static size_t used;
 
 static Span **span_of(CUdeviceptr p)
@@ -41,12 +44,14 @@ static Span **span_of(CUdeviceptr p)
     return s;
 }
 
-/* As seen on an H200: allocating, freeing (also in the order of a stream) or waiting ends captures under way in any stream, unless these or the thread are relaxed. */
+/* As seen on an H200: allocating, freeing (also in the order of a stream) or waiting ends captures under way in any
+ * stream, unless these or the thread are relaxed. */
 static int strict, ended;                      /* captures of a mode that is not relaxed; how often they were ended */
 static _Thread_local CUstreamCaptureMode thread_mode;
 static int end_captures(void) { return ended++, 900; }
 int emu_all_wait(void);
-int emu_all_wait(void) { return strict ? end_captures() : 0; }      /* for all of the device: not even who is relaxed may */
+/* for all of the device: not even who is relaxed may */
+int emu_all_wait(void) { return strict ? end_captures() : 0; }
 static int unsafe(void) { return strict && thread_mode != CU_STREAM_CAPTURE_MODE_RELAXED ? end_captures() : 0; }
 
 int cuMemAlloc_v2(CUdeviceptr *p, size_t n)
@@ -93,18 +98,31 @@ int cuMemAllocAsync(CUdeviceptr *p, size_t n, CUstream s) { CALL; return (void)s
 int cuMemFreeAsync(CUdeviceptr p, CUstream s) { return (void)s, cuMemFree_v2(p); }
 int cuMemGetInfo_v2(size_t *have, size_t *all) { CALL; return *all = total, *have = total - used, 0; }
 static int copy(void *to, const void *from, size_t n, CUstream s);
-int cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t n, CUstream s) { CALL; return copy((void *)(uintptr_t)to, from, n, s); }
-int cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t n, CUstream s) { CALL; return copy(to, (void *)(uintptr_t)from, n, s); }
-int cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream s) { CALL; return copy((void *)(uintptr_t)to, (void *)(uintptr_t)from, n, s); }
+int cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t n, CUstream s)
+{
+    CALL; return copy((void *)(uintptr_t)to, from, n, s);
+}
+int cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t n, CUstream s)
+{
+    CALL; return copy(to, (void *)(uintptr_t)from, n, s);
+}
+int cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream s)
+{
+    CALL; return copy((void *)(uintptr_t)to, (void *)(uintptr_t)from, n, s);
+}
 int cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *c, CUstream s)                     /* from the host */
 {
     CALL;
     int rc = c->srcMemoryType == CU_MEMORYTYPE_HOST && c->dstMemoryType == CU_MEMORYTYPE_DEVICE ? 0 : INVALID;
     for (size_t i = 0; !rc && i < c->Height; i++)
-        rc = copy((char *)(uintptr_t)c->dstDevice + i * c->dstPitch, (const char *)c->srcHost + i * c->srcPitch, c->WidthInBytes, s);
+        rc = copy((char *)(uintptr_t)c->dstDevice + i * c->dstPitch, (const char *)c->srcHost + i * c->srcPitch,
+                  c->WidthInBytes, s);
     return rc;
 }
-int cuMemsetD8Async(CUdeviceptr to, unsigned char x, size_t n, CUstream s) { CALL; return (void)s, memset((void *)(uintptr_t)to, x, n), 0; }
+int cuMemsetD8Async(CUdeviceptr to, unsigned char x, size_t n, CUstream s)
+{
+    CALL; return (void)s, memset((void *)(uintptr_t)to, x, n), 0;
+}
 int cuMemsetD32Async(CUdeviceptr to, unsigned x, size_t n, CUstream s)
 {
     CALL;
@@ -119,14 +137,18 @@ int cuPointerGetAttribute(void *out, CUpointer_attribute a, CUdeviceptr p)
     const Span *s = *span_of(p);
     if (!s)
         return INVALID;
-    *(int *)out = a == CU_POINTER_ATTRIBUTE_MEMORY_TYPE ? 2 : a == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ? s->gpu : a == CU_POINTER_ATTRIBUTE_IS_MANAGED && s->managed;
+    *(int *)out = a == CU_POINTER_ATTRIBUTE_MEMORY_TYPE ? 2 : a == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ? s->gpu
+        : a == CU_POINTER_ATTRIBUTE_IS_MANAGED && s->managed;
     return 0;
 }
 
 /* ---- the device ---- */
 int cuInit(unsigned f) { CALL; return f != 0; }
 int cuDriverGetVersion(int *v) { CALL; return *v = 13000, 0; }
-int cuGetErrorName(CUresult rc, const char **s) { return *s = rc == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_EMULATED", 0; }
+int cuGetErrorName(CUresult rc, const char **s)
+{
+    return *s = rc == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_EMULATED", 0;
+}
 int cuGetErrorString(CUresult rc, const char **s) { return *s = "by the emulated driver", rc < 0; }
 int cuDeviceGetCount(int *n) { CALL; return *n = gpus, 0; }
 int cuDeviceGet(CUdevice *d, int n) { CALL; return *d = n, n < 0 || n >= gpus; }
@@ -135,15 +157,25 @@ int cuDeviceTotalMem_v2(size_t *n, CUdevice d) { CALL; return *n = total, d >= g
 int cuDeviceGetAttribute(int *v, CUdevice_attribute a, CUdevice d)
 {
     CALL;
-    *v = a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? 9 : a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR ? 0 : a == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? 8 : a == CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE ? 20000 : 1;
+    *v = a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? 9 : a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR ? 0
+        : a == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? 8 : a == CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE ? 20000 : 1;
     return d >= gpus;
 }
 static char context[MOST];
-static int gpu_of(CUcontext c) { return (char *)c >= context && (char *)c < context + gpus ? (int)((char *)c - context) : -1; }
+static int gpu_of(CUcontext c)
+{
+    return (char *)c >= context && (char *)c < context + gpus ? (int)((char *)c - context) : -1;
+}
 int cuDevicePrimaryCtxRetain(CUcontext *c, CUdevice d) { CALL; return *c = &context[d], d >= gpus; }
 int cuDevicePrimaryCtxRelease_v2(CUdevice d) { CALL; return d >= gpus; }
-int cuCtxPushCurrent_v2(CUcontext c) { CALL; return gpu_of(c) < 0 || depth == 63 ? INVALID : (current[++depth] = gpu_of(c), 0); }
-int cuCtxPopCurrent_v2(CUcontext *c) { int told = TOLD; return depth ? *c = &context[current[depth--]], told : INVALID; }
+int cuCtxPushCurrent_v2(CUcontext c)
+{
+    CALL; return gpu_of(c) < 0 || depth == 63 ? INVALID : (current[++depth] = gpu_of(c), 0);
+}
+int cuCtxPopCurrent_v2(CUcontext *c)
+{
+    int told = TOLD; return depth ? *c = &context[current[depth--]], told : INVALID;
+}
 
 /* What programs of the tests call beside. */
 int cuCtxSetCurrent(CUcontext c);
@@ -151,7 +183,10 @@ int cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t n);
 int cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t n);
 int cuMemAllocManaged(CUdeviceptr *p, size_t n, unsigned flags);
 int cuCtxSetCurrent(CUcontext c) { CALL; return gpu_of(c) < 0 ? INVALID : (current[depth] = gpu_of(c), 0); }
-int cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t n) { CALL; return cuMemcpyHtoDAsync_v2(to, from, n, NULL); }
+int cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t n)
+{
+    CALL; return cuMemcpyHtoDAsync_v2(to, from, n, NULL);
+}
 int cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t n) { CALL; return cuMemcpyDtoHAsync_v2(to, from, n, NULL); }
 int cuMemAllocManaged(CUdeviceptr *p, size_t n, unsigned flags)
 {
@@ -184,7 +219,8 @@ int cuModuleLoadData(CUmodule *m, const void *image)
 int cuModuleUnload(CUmodule m) { int told = TOLD, ends = unsafe(); return dlclose(m) ? INVALID : ends ? ends : told; }
 
 /* numbers: it has a second parameter, numbers of arrays; bytes: of the first */
-typedef struct Kernel { void *fn; void (*launch)(void *, const void *, const void *, unsigned, unsigned); bool numbers; unsigned bytes; } Kernel;
+typedef struct Kernel { void *fn; void (*launch)(void *, const void *, const void *, unsigned, unsigned); bool numbers;
+    unsigned bytes; } Kernel;
 int cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
 {
     CALL;
@@ -204,10 +240,13 @@ int cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
 }
 
 /* ---- launches, streams, graphs ---- */
-/* k NULL: a copy, from where it was told to; call: what a library does here, with a copy of what it gave along, which is never freed */
-typedef struct Node { Kernel *k; unsigned grid, threads; char args[MOST_ARGS], numbers[NUMBERS]; void *to; const void *from; size_t n; void (*call)(const void *); struct Graph *body; unsigned *wanted; } Node;
+/* k NULL: a copy, from where it was told to; call: what a library does here, with a copy of what it gave along, which
+ * is never freed */
+typedef struct Node { Kernel *k; unsigned grid, threads; char args[MOST_ARGS], numbers[NUMBERS]; void *to;
+    const void *from; size_t n; void (*call)(const void *); struct Graph *body; unsigned *wanted; } Node;
 typedef struct Graph { Node *v; int n; } Graph;
-typedef struct Stream { Graph *capturing; bool strict, into; int ended; } Stream;      /* into: a graph that is another's body */
+/* into: a graph that is another's body */
+typedef struct Stream { Graph *capturing; bool strict, into; int ended; } Stream;
 
 static void add(Graph *g, Node x)
 {
@@ -215,8 +254,8 @@ static void add(Graph *g, Node x)
     g->v[g->n++] = x;
 }
 
-/* Time stands still but in kernels, so that what is timed comes out the same on every machine: blocks of 512 threads take half a millisecond, others more
- * the further off they are. */
+/* Time stands still but in kernels, so that what is timed comes out the same on every machine: blocks of 512 threads
+ * take half a millisecond, others more the further off they are. */
 static double clock_ms;
 static int run(const Node *x)
 {
@@ -241,8 +280,14 @@ static void take(Node *x, void *const *params)
         memcpy(x->numbers, params[1], NUMBERS);
 }
 
-static int run_in(CUstream s, Node x) { return s && ((Stream *)s)->capturing ? add(((Stream *)s)->capturing, x), 0 : run(&x); }
-static int copy(void *to, const void *from, size_t n, CUstream s) { return run_in(s, (Node){.to = to, .from = from, .n = n}); }
+static int run_in(CUstream s, Node x)
+{
+    return s && ((Stream *)s)->capturing ? add(((Stream *)s)->capturing, x), 0 : run(&x);
+}
+static int copy(void *to, const void *from, size_t n, CUstream s)
+{
+    return run_in(s, (Node){.to = to, .from = from, .n = n});
+}
 
 /* What other emulated libraries do in a stream, and what they may touch. */
 int emu_in_stream(CUstream s, void (*call)(const void *), const void *data, size_t n);
@@ -261,7 +306,8 @@ int emu_reaches(const void *p, size_t n)
     return !n || (s && (size_t)((const char *)p - s->at) + n <= s->n);
 }
 
-int cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream s, void **args, void **more)
+int cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared, CUstream s, void **args, void **more)
 {
     CALL;
     Node n = {.k = f, .grid = x * y * z, .threads = bx * by * bz};
@@ -275,7 +321,10 @@ int cuStreamCreate(CUstream *s, unsigned flags) { CALL; return *s = calloc(1, si
 int cuStreamDestroy_v2(CUstream s) { return free(s), TOLD; }
 int cuStreamSynchronize(CUstream s) { CALL; return s && ((Stream *)s)->capturing ? end_captures() : unsafe(); }
 int cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *x) { CALL; return *x = s && ((Stream *)s)->capturing, 0; }
-int cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *m) { CALL; CUstreamCaptureMode was = thread_mode; return thread_mode = *m, *m = was, 0; }
+int cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *m)
+{
+    CALL; CUstreamCaptureMode was = thread_mode; return thread_mode = *m, *m = was, 0;
+}
 int cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode m)
 {
     CALL;
@@ -300,22 +349,27 @@ int cuStreamEndCapture(CUstream s, CUgraph *g)
     *g = NULL;
     return told ? told : 901;
 }
-/* Conditional nodes: a handle is the address of what a kernel sets. Graphs are in order, so what a stream waits for is always its last node. */
+/* Conditional nodes: a handle is the address of what a kernel sets. Graphs are in order, so what a stream waits for is
+ * always its last node. */
 void cudaGraphSetConditional(unsigned long long handle, unsigned value);
 void cudaGraphSetConditional(unsigned long long handle, unsigned value) { *(unsigned *)(uintptr_t)handle = value; }
-int cuStreamGetCaptureInfo_v3(CUstream s, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *g, const CUgraphNode **after, const CUgraphEdgeData **edge, size_t *n)
+int cuStreamGetCaptureInfo_v3(CUstream s, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *g,
+                              const CUgraphNode **after, const CUgraphEdgeData **edge, size_t *n)
 {
     CALL;
     *status = s && ((Stream *)s)->capturing;
     *id = 1, *g = *status ? ((Stream *)s)->capturing : NULL, *after = NULL, *edge = NULL, *n = 0;
     return 0;
 }
-int cuStreamUpdateCaptureDependencies_v2(CUstream s, CUgraphNode *after, const CUgraphEdgeData *edge, size_t n, unsigned flags)
+int cuStreamUpdateCaptureDependencies_v2(CUstream s, CUgraphNode *after, const CUgraphEdgeData *edge, size_t n,
+                                         unsigned flags)
 {
     CALL;
-    return !((Stream *)s)->capturing || *after != ((Stream *)s)->capturing || edge || n != 1 || flags != CU_STREAM_SET_CAPTURE_DEPENDENCIES;
+    return !((Stream *)s)->capturing || *after != ((Stream *)s)->capturing || edge || n != 1 ||
+        flags != CU_STREAM_SET_CAPTURE_DEPENDENCIES;
 }
-int cuStreamBeginCaptureToGraph(CUstream s, CUgraph g, const CUgraphNode *after, const CUgraphEdgeData *edge, size_t n, CUstreamCaptureMode m)
+int cuStreamBeginCaptureToGraph(CUstream s, CUgraph g, const CUgraphNode *after, const CUgraphEdgeData *edge, size_t n,
+                                CUstreamCaptureMode m)
 {
     CALL;
     *(Stream *)s = (Stream){.capturing = g, .into = true, .ended = ended};
@@ -327,11 +381,12 @@ int cuGraphConditionalHandleCreate(CUgraphConditionalHandle *h, CUgraph g, CUcon
     *h = (uintptr_t)calloc(1, sizeof(unsigned));
     return !g || gpu_of(c) < 0 || value || flags != CONDITION_ASSIGN_DEFAULT;
 }
-int cuGraphAddNode_v2(CUgraphNode *out, CUgraph g, const CUgraphNode *after, const CUgraphEdgeData *edge, size_t n, CUgraphNodeParams *p)
+int cuGraphAddNode_v2(CUgraphNode *out, CUgraph g, const CUgraphNode *after, const CUgraphEdgeData *edge, size_t n,
+                      CUgraphNodeParams *p)
 {
     CALL;
-    if (p->type != CU_GRAPH_NODE_TYPE_CONDITIONAL || p->of.conditional.type != CU_GRAPH_COND_TYPE_IF || p->of.conditional.size != 1 || after || edge || n)
-        return INVALID;
+    if (p->type != CU_GRAPH_NODE_TYPE_CONDITIONAL || p->of.conditional.type != CU_GRAPH_COND_TYPE_IF ||
+        p->of.conditional.size != 1 || after || edge || n) return INVALID;
     CUgraph *body = malloc(sizeof *body);
     *body = calloc(1, sizeof(Graph));
     add(g, (Node){.body = *body, .wanted = (unsigned *)(uintptr_t)p->of.conditional.handle});
@@ -340,10 +395,12 @@ int cuGraphAddNode_v2(CUgraphNode *out, CUgraph g, const CUgraphNode *after, con
     return 0;
 }
 int cuGraphCreate(CUgraph *g, unsigned flags) { CALL; return *g = calloc(1, sizeof(Graph)), flags != 0; }
-int cuGraphAddKernelNode_v2(CUgraphNode *out, CUgraph g, const CUgraphNode *after, size_t n, const CUDA_KERNEL_NODE_PARAMS *p)
+int cuGraphAddKernelNode_v2(CUgraphNode *out, CUgraph g, const CUgraphNode *after, size_t n,
+                            const CUDA_KERNEL_NODE_PARAMS *p)
 {
     CALL;
-    Node x = {.k = p->func, .grid = p->gridDimX * p->gridDimY * p->gridDimZ, .threads = p->blockDimX * p->blockDimY * p->blockDimZ};
+    Node x = {.k = p->func, .grid = p->gridDimX * p->gridDimY * p->gridDimZ,
+              .threads = p->blockDimX * p->blockDimY * p->blockDimZ};
     take(&x, p->kernelParams);
     add(g, x);
     *out = g;

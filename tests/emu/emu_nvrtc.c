@@ -1,6 +1,7 @@
-/* A libnvrtc.so.13 whose machine code is the CPU's: emitted CUDA goes through the host's C++ compiler, between emu_threads.h and emu_tail.h. EMU_DIR names their folder.
- * They are compiled more often than they run long, so not optimized (EMU_OPT), and C's own headers do (C++'s take longer to read than a kernel).
- * EMU_WRONG: programs with this text in them leave out their first block, as a miscompiled one might. */
+/* A libnvrtc.so.13 whose machine code is the CPU's: emitted CUDA goes through the host's C++ compiler, between
+ * emu_threads.h and emu_tail.h. EMU_DIR names their folder. They are compiled more often than they run long, so not
+ * optimized (EMU_OPT), and C's own headers do (C++'s take longer to read than a kernel). EMU_WRONG: programs with this
+ * text in them leave out their first block, as a miscompiled one might. */
 #include "runtime/library/rule/nvrtc.h"
 
 #include "tests/emu/emu_fail.h"
@@ -18,7 +19,8 @@ int nvrtcVersion(int *major, int *minor) { CALL; return *major = 13, *minor = 0,
 int nvrtcGetNumSupportedArchs(int *n) { CALL; return *n = 1, 0; }
 int nvrtcGetSupportedArchs(int *out) { CALL; return *out = 90, 0; }
 
-int nvrtcCreateProgram(nvrtcProgram *p, const char *source, const char *name, int n, const char *const *headers, const char *const *names)
+int nvrtcCreateProgram(nvrtcProgram *p, const char *source, const char *name, int n, const char *const *headers,
+                       const char *const *names)
 {
     CALL;
     (void)name, (void)n, (void)headers, (void)names;
@@ -113,7 +115,9 @@ int nvrtcCompileProgram(nvrtcProgram p, int n, const char *const *options)
     fprintf(f, "%s%s#include \"%s/emu_tail.h\"\n", strstr(p->source, "struct optc_numbers") ? "#define EMU_NUMBERS\n" : "",
             strstr(p->source, "struct optc_guard_args") ? "#define EMU_GUARD\n" : "", here);
     fclose(f);
-    snprintf(command, sizeof command, "${CXX:-g++} -std=c++17 -nostdinc++ ${EMU_OPT:--O0} -fPIC -shared -ffp-contract=off -fno-strict-aliasing -U_FORTIFY_SOURCE -w -o %s/k.so %s > %s/log 2>&1", dir, path, dir);
+    snprintf(command, sizeof command,
+             "${CXX:-g++} -std=c++17 -nostdinc++ ${EMU_OPT:--O0} -fPIC -shared -ffp-contract=off -fno-strict-aliasing "
+             "-U_FORTIFY_SOURCE -w -o %s/k.so %s > %s/log 2>&1", dir, path, dir);
     int rc = system(command);
     snprintf(path, sizeof path, "%s/%s", dir, rc ? "log" : "k.so");
     f = rc ? fopen(path, "r") : NULL;

@@ -5,7 +5,10 @@ static const optc_launch *emu_args;
 static void emu_call(void) { emu_kernel(*emu_args); }
 #ifdef EMU_NUMBERS
 static const optc_numbers *emu_numbers;
-static void emu_call_numbers(void) { ((void (*)(const optc_launch, const optc_numbers))(void (*)(void))emu_kernel)(*emu_args, *emu_numbers); }
+static void emu_call_numbers(void)
+{
+    ((void (*)(const optc_launch, const optc_numbers))(void (*)(void))emu_kernel)(*emu_args, *emu_numbers);
+}
 #endif
 
 static void emu_blocks(unsigned grid, unsigned threads)
@@ -24,7 +27,8 @@ static void emu_blocks(unsigned grid, unsigned threads)
 static const optc_guard_args *emu_guard_args;
 static void emu_call_guard(void) { optc_guard(*emu_guard_args); }
 extern "C" __attribute__((visibility("default"))) const unsigned emu_guard_bytes = sizeof(optc_guard_args);
-extern "C" __attribute__((visibility("default"))) void emu_launch_guard(void *, const void *args, const void *, unsigned grid, unsigned threads)
+extern "C" __attribute__((visibility("default"))) void emu_launch_guard(void *, const void *args, const void *,
+                                                                        unsigned grid, unsigned threads)
 {
     emu_guard_args = (const optc_guard_args *)args;
     emu_body = emu_call_guard;
@@ -33,7 +37,8 @@ extern "C" __attribute__((visibility("default"))) void emu_launch_guard(void *, 
 #endif
 
 // numbers: the second parameter; NULL: the kernel has but one
-extern "C" __attribute__((visibility("default"))) void emu_launch(void *kernel, const void *args, const void *numbers, unsigned grid, unsigned threads)
+extern "C" __attribute__((visibility("default"))) void emu_launch(void *kernel, const void *args, const void *numbers,
+                                                                  unsigned grid, unsigned threads)
 {
     memcpy(&emu_kernel, &kernel, sizeof kernel);
     emu_args = (const optc_launch *)args;

@@ -1,5 +1,6 @@
-// A GPU's threads on one CPU thread, for emitted CUDA that is compiled as C++ (emu_nvrtc.c puts this in front). Blocks run one after another; a thread runs until it waits
-// for others, at a barrier or in a shuffle, and only then gets a stack of its own.
+// A GPU's threads on one CPU thread, for emitted CUDA that is compiled as C++ (emu_nvrtc.c puts this in front).
+// Blocks run one after another; a thread runs until it waits for others, at a barrier or in a shuffle, and only then
+// gets a stack of its own.
 #include <math.h>
 #include <setjmp.h>
 #include <stdint.h>
@@ -71,7 +72,8 @@ template <typename T> static T __shfl_down_sync(unsigned, T x, int by)
     return y;
 }
 
-// One stack runs thread after thread until one of them waits: that one keeps it to its end. Then it is idle until the next block.
+// One stack runs thread after thread until one of them waits: that one keeps it to its end. Then it is idle
+// until the next block.
 static void emu_run_threads(void)
 {
     emu_stack *mine = &emu_stack_of[emu_starting];

@@ -1,4 +1,5 @@
-/* Scenes through optc.h: an engine is opened, a rule compiled, tensors bound and stepped, states read; then all is given back. */
+/* Scenes through optc.h: an engine is opened, a rule compiled, tensors bound and stepped, states read; then all is
+ * given back. */
 #include "tests/faults/faults.h"
 
 #include <dlfcn.h>
@@ -11,7 +12,8 @@
 enum { ROWS = 12, COLS = 9, COUNT = ROWS * COLS };
 
 /* Where tensors lie: on the CPU here, on the emulated GPU in its memory, which is the host's too. */
-typedef struct Gpu { int (*alloc)(unsigned long long *p, size_t n), (*release)(unsigned long long p); void *library; } Gpu;
+typedef struct Gpu { int (*alloc)(unsigned long long *p, size_t n), (*release)(unsigned long long p); void *library;
+    } Gpu;
 
 static Gpu gpu_open(void)
 {
@@ -59,7 +61,8 @@ static optc_status step(const Scene *scene, optc_rule *r, float *p, float *g, Ou
     optc_binding *b = NULL;
     int64_t shape[2] = {scene->wide ? 2 : ROWS / 2, scene->wide ? 27 : COLS}, t = 0;
     float *half = g + COUNT / 2;
-    optc_tensor w[2] = {{.name = "w", .param = p, .grad = g, .rank = 2, .shape = shape}, {.name = "u", .param = p + COUNT / 2, .grad = half, .rank = 2, .shape = shape}};
+    optc_tensor w[2] = {{.name = "w", .param = p, .grad = g, .rank = 2, .shape = shape},
+                        {.name = "u", .param = p + COUNT / 2, .grad = half, .rank = 2, .shape = shape}};
     optc_group all = {.tensors = w, .ntensors = 2};
     fill(p, g);
     optc_status s = optc_bind(r, &all, 1, &b);
@@ -115,7 +118,10 @@ static void whole(const Scene *s, const optc_engine_options *eo, Outcome *out)
     (void)optc_close(e);
 }
 
-static void built_in(const Scene *s, Outcome *out) { whole(s, &(optc_engine_options){.threads = 1, .cache_dir = ""}, out); }
+static void built_in(const Scene *s, Outcome *out)
+{
+    whole(s, &(optc_engine_options){.threads = 1, .cache_dir = ""}, out);
+}
 static void from_file(const Scene *s, Outcome *out)
 {
     Scene by_path = *s;
@@ -129,7 +135,10 @@ static void from_file(const Scene *s, Outcome *out)
     inject_rest(false);
     built_in(&by_path, out);
 }
-static void evaluated(const Scene *s, Outcome *out) { whole(s, &(optc_engine_options){.threads = 1, .cache_dir = "", .compiler = "", .no_builtin = 1}, out); }
+static void evaluated(const Scene *s, Outcome *out)
+{
+    whole(s, &(optc_engine_options){.threads = 1, .cache_dir = "", .compiler = "", .no_builtin = 1}, out);
+}
 
 /* A compiler that compiles once and then hands out what it made: the faults are ours, not its. */
 static const char *stub(void)
@@ -139,7 +148,8 @@ static const char *stub(void)
     FILE *f = access(path, X_OK) == 0 ? NULL : fopen(path, "w");
     if (f) {
         fprintf(f, "#!/bin/sh\nfor x; do [ \"$last\" = -o ] && out=$x; last=$x; done\n"
-                   "[ -f '%s/stub.so' ] || { cc \"$@\" && cp \"$out\" '%s/stub.new' && mv '%s/stub.new' '%s/stub.so'; exit; }\ncp '%s/stub.so' \"$out\"\n",
+                   "[ -f '%s/stub.so' ] || { cc \"$@\" && cp \"$out\" '%s/stub.new' && mv '%s/stub.new' '%s/stub.so'; "
+                   "exit; }\ncp '%s/stub.so' \"$out\"\n",
                 scratch, scratch, scratch, scratch, scratch);
         fclose(f);
         chmod(path, 0700);
@@ -163,7 +173,10 @@ static void from_cache(const Scene *s, Outcome *out)
     whole(s, &(optc_engine_options){.threads = 1, .cache_dir = below("cache"), .compiler = cc, .no_builtin = 1}, out);
 }
 
-static void on_gpu(const Scene *s, Outcome *out) { whole(s, &(optc_engine_options){.device = "cuda", .threads = 1, .cache_dir = below("cache")}, out); }
+static void on_gpu(const Scene *s, Outcome *out)
+{
+    whole(s, &(optc_engine_options){.device = "cuda", .threads = 1, .cache_dir = below("cache")}, out);
+}
 static void by_spec(const Scene *s, const char *text, optc_engine_options o, Outcome *out)
 {
     Scene by_path = *s;
@@ -184,16 +197,21 @@ static void by_spec(const Scene *s, const char *text, optc_engine_options o, Out
 /* Products of what a state holds and of the gradients themselves, in one batch. */
 static void products(const Scene *s, Outcome *out)
 {
-    by_spec(s, "return optimizer { name = 'products', products = 'f32', hyper = { lr = 0.1 }, state = { m = zeros, l = eye(1, 'rows') },\n"
+    by_spec(s,
+            "return optimizer { name = 'products', products = 'f32', hyper = { lr = 0.1 }, state = { m = zeros, l = "
+            "eye(1, 'rows') },\n"
                "  matrix = function() m = 0.5 * m + g l = 0.5 * l + gram(m) p = p - lr * mm(l, mm(gram(g), m)) end,\n"
-               "  step = function() m = 0.5 * m + g p = p - lr * m end }\n", (optc_engine_options){.workspace = 1 << 16}, out);
+               "  step = function() m = 0.5 * m + g p = p - lr * m end }\n",
+               (optc_engine_options){.workspace = 1 << 16}, out);
 }
 
 /* Eigenvectors by a library and a power by them, of more matrices than it takes at a time. */
 static void eigenvectors(const Scene *s, Outcome *out)
 {
-    by_spec(s, "return optimizer { name = 'eigenvectors', products = 'f32', hyper = { lr = 0.1 }, state = { m = zeros },\n"
-               "  matrix = function() local l, w, V = gram(g.T) + eye(1, 'cols') w, V = eigh(l) m = mm(mm(g, V), V.T) p = p - lr * mm(m, power(l, -0.3)) end,\n"
+    by_spec(s,
+            "return optimizer { name = 'eigenvectors', products = 'f32', hyper = { lr = 0.1 }, state = { m = zeros },\n"
+               "  matrix = function() local l, w, V = gram(g.T) + eye(1, 'cols') w, V = eigh(l) m = mm(mm(g, V), V.T) "
+               "p = p - lr * mm(m, power(l, -0.3)) end,\n"
                "  step = function() p = p - lr * g end }\n", (optc_engine_options){.workspace = 1 << 17}, out);
 }
 
@@ -220,9 +238,13 @@ const Scene api_scenes[] = {
     {.name = "compiled", .run = compiled, .kinds = HOST, .spec = "lion", .with = "clip(1)"},
     {.name = "from the cache", .run = from_cache, .kinds = HOST, .spec = "lion", .with = "clip(1)"},
     {.name = "on a GPU", .run = on_gpu, .kinds = ALL, .spec = "adamw", .with = "clip(1)", .samples = 20, .gpu = true},
-    {.name = "on a GPU, compiled", .run = on_gpu_cold, .kinds = HOST | 1 << NVRTC, .spec = "adamw", .with = "clip(1)", .samples = 10, .gpu = true},
-    {.name = "products on a GPU", .run = products, .kinds = ALL | 1 << CUBLAS, .spec = "products.lua", .samples = 10, .gpu = true},
-    {.name = "eigenvectors on a GPU", .run = eigenvectors, .kinds = 1 << ALLOCATIONS | 1 << DRIVER | 1 << CUBLAS | 1 << CUSOLVER, .spec = "eigenvectors.lua", .samples = 5, .gpu = true, .wide = true},
-    {.name = "from a package", .run = from_package, .kinds = ALL, .spec = "adamw", .with = "clip(1)", .samples = 10, .gpu = true},
+    {.name = "on a GPU, compiled", .run = on_gpu_cold, .kinds = HOST | 1 << NVRTC, .spec = "adamw", .with = "clip(1)",
+     .samples = 10, .gpu = true},
+    {.name = "products on a GPU", .run = products, .kinds = ALL | 1 << CUBLAS, .spec = "products.lua", .samples = 10,
+     .gpu = true},
+    {.name = "eigenvectors on a GPU", .run = eigenvectors, .kinds = 1 << ALLOCATIONS | 1 << DRIVER | 1 << CUBLAS | 1 <<
+     CUSOLVER, .spec = "eigenvectors.lua", .samples = 5, .gpu = true, .wide = true},
+    {.name = "from a package", .run = from_package, .kinds = ALL, .spec = "adamw", .with = "clip(1)", .samples = 10,
+     .gpu = true},
     {.name = NULL},
 };

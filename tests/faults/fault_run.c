@@ -118,7 +118,10 @@ static bool empty(const char *dir)
     return n <= 2;
 }
 
-static bool honest(optc_status s) { return s == OPTC_ERROR_MEMORY || s == OPTC_ERROR_IO || s == OPTC_ERROR_UNAVAILABLE || s == OPTC_ERROR_DEVICE; }
+static bool honest(optc_status s)
+{
+    return s == OPTC_ERROR_MEMORY || s == OPTC_ERROR_IO || s == OPTC_ERROR_UNAVAILABLE || s == OPTC_ERROR_DEVICE;
+}
 
 static void judge(const Outcome *o, const Outcome *right, Kind k, const char *when)
 {
@@ -128,8 +131,10 @@ static void judge(const Outcome *o, const Outcome *right, Kind k, const char *wh
         snprintf(w + at, sizeof trial->wrong - at, "%s: success, and another result; ", when);
     else if (o->left)
         snprintf(w + at, sizeof trial->wrong - at, "%s: it failed and left something behind; ", when);
-    else if (o->status != OPTC_OK && (!honest(o->status) || !*o->message || (k <= MEMORY_ENDS && o->status != OPTC_ERROR_MEMORY)))
-        snprintf(w + at, sizeof trial->wrong - at, "%s: it says '%s': %.700s; ", when, optc_status_name(o->status), o->message);
+    else if (o->status != OPTC_OK &&
+             (!honest(o->status) || !*o->message || (k <= MEMORY_ENDS && o->status != OPTC_ERROR_MEMORY)))
+        snprintf(w + at, sizeof trial->wrong - at, "%s: it says '%s': %.700s; ", when, optc_status_name(o->status),
+                 o->message);
 }
 
 static void run_trial(const Scene *s, Kind k, int at, const Trial *right)
@@ -146,13 +151,15 @@ static void run_trial(const Scene *s, Kind k, int at, const Trial *right)
     if (right)
         judge(&trial->out, &right->out, k, "with the fault");
     if (!empty(below("tmp")))
-        snprintf(trial->wrong + strlen(trial->wrong), sizeof trial->wrong - strlen(trial->wrong), "something is left in TMPDIR; ");
+        snprintf(trial->wrong + strlen(trial->wrong), sizeof trial->wrong - strlen(trial->wrong),
+                 "something is left in TMPDIR; ");
     if (s->argv)
         return;
     for (int i = 0; i < 2; i++)                /* what is made once and kept is there now */
         s->run(s, &again);
     if (again.status != OPTC_OK || again.result != (right ? right->out.result : trial->out.result))
-        snprintf(trial->wrong + strlen(trial->wrong), sizeof trial->wrong - strlen(trial->wrong), "afterwards: %s %.600s; ", optc_status_name(again.status), again.message);
+        snprintf(trial->wrong + strlen(trial->wrong), sizeof trial->wrong - strlen(trial->wrong),
+                 "afterwards: %s %.600s; ", optc_status_name(again.status), again.message);
     files = open_files();
     long held = inject_held();
     inject_begin(k, at);                       /* once more, now that nothing is made for the first time */
@@ -161,9 +168,11 @@ static void run_trial(const Scene *s, Kind k, int at, const Trial *right)
     held = inject_held() - held;
     files = open_files() - files;
     if (held > 0)
-        snprintf(trial->wrong + strlen(trial->wrong), sizeof trial->wrong - strlen(trial->wrong), "%ld pieces of memory are left; ", held);
+        snprintf(trial->wrong + strlen(trial->wrong), sizeof trial->wrong - strlen(trial->wrong),
+                 "%ld pieces of memory are left; ", held);
     if (files > 0)
-        snprintf(trial->wrong + strlen(trial->wrong), sizeof trial->wrong - strlen(trial->wrong), "%d files are left open; ", files);
+        snprintf(trial->wrong + strlen(trial->wrong), sizeof trial->wrong - strlen(trial->wrong),
+                 "%d files are left open; ", files);
 }
 
 static void in_a_process(const Scene *s, Kind k, int at, const Trial *right)
@@ -180,7 +189,8 @@ static void in_a_process(const Scene *s, Kind k, int at, const Trial *right)
     int status = 0;
     waitpid(pid, &status, 0);
     if (WIFSIGNALED(status))
-        snprintf(trial->wrong, sizeof trial->wrong, WTERMSIG(status) == SIGALRM ? "it hangs" : "it dies: %s", strsignal(WTERMSIG(status)));
+        snprintf(trial->wrong, sizeof trial->wrong, WTERMSIG(status) == SIGALRM ? "it hangs" : "it dies: %s",
+                 strsignal(WTERMSIG(status)));
     else if (WEXITSTATUS(status))
         snprintf(trial->wrong, sizeof trial->wrong, "it ends the program with %d", WEXITSTATUS(status));
     fresh_folder("tmp");
@@ -193,7 +203,8 @@ static int run_scene(const Scene *s, Kind k, bool quick, int only)
     in_a_process(s, k, 0, NULL);               /* caches are as a scene wants them by now */
     Trial right = *trial;
     if (right.out.status != OPTC_OK || *right.wrong) {
-        printf("%s, undisturbed: %s %s %s\n", s->name, optc_status_name(right.out.status), right.out.message, right.wrong);
+        printf("%s, undisturbed: %s %s %s\n", s->name, optc_status_name(right.out.status), right.out.message,
+               right.wrong);
         return 1;
     }
     int bad = 0, failed = 0, tried = 0, most = s->samples ? s->samples : SAMPLES;
@@ -208,8 +219,8 @@ static int run_scene(const Scene *s, Kind k, bool quick, int only)
         if (*trial->wrong && ++bad <= 20)
             printf("%s, %s %d of %d: %s\n", s->name, kind_names[k], at, last, trial->wrong);
     }
-    printf("%s: %d of %d %s failed once: %d times success and the right result, %d times an error, %d wrong\n", s->name, tried, last, kind_names[k],
-           tried - failed - bad, failed, bad);
+    printf("%s: %d of %d %s failed once: %d times success and the right result, %d times an error, %d wrong\n", s->name,
+           tried, last, kind_names[k], tried - failed - bad, failed, bad);
     return bad;
 }
 
@@ -231,7 +242,8 @@ static int run_all(const Scene *s, bool quick, const char *scene, const char *ki
 
 static void settings(void)
 {
-    static const char *const unset[] = {"OPTC_CACHE_BASE", "OPTC_CACHE_MAX", "OPTC_PATH", "OPTC_CC", "OPTC_CFLAGS", "OPTC_FATBIN", "OPTC_TUNE_LIVE", "XDG_CACHE_HOME"};
+    static const char *const unset[] = {"OPTC_CACHE_BASE", "OPTC_CACHE_MAX", "OPTC_PATH", "OPTC_CC", "OPTC_CFLAGS",
+                                        "OPTC_FATBIN", "OPTC_TUNE_LIVE", "XDG_CACHE_HOME"};
     for (size_t i = 0; i < sizeof unset / sizeof *unset; i++)
         unsetenv(unset[i]);
     setenv("OPTC_TUNE", "", 1);
@@ -244,7 +256,8 @@ static void settings(void)
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
         fresh_folder(folders[i]);
     /* The emulated GPU's own memory is not ours to mend: its code is known as such from the start. */
-    static const char *const libraries[] = {"libcuda.so.1", "libnvrtc.so.13", "libnvfatbin.so.13", "libcublas.so.13", "libcusolver.so.12"};
+    static const char *const libraries[] =
+        {"libcuda.so.1", "libnvrtc.so.13", "libnvfatbin.so.13", "libcublas.so.13", "libcusolver.so.12"};
     for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++)
         (void)dlopen(libraries[i], RTLD_NOW | RTLD_GLOBAL);
 }

@@ -11,7 +11,8 @@
 #include <unistd.h>
 
 /* ---- one run of the command ---- */
-static int *calls;                             /* shared: how many there were, told by the command's process when it ends */
+/* shared: how many there were, told by the command's process when it ends */
+static int *calls;
 static void tell_calls(void) { *calls = inject_end(); }
 
 static void redirect(const char *name, int to)
@@ -116,7 +117,8 @@ static void undisturbed(const char *const *argv)
 
 void make_package(void)
 {
-    static const char *const ship[] = {"ship", "adamw", "--with", "clip(1)", "--arch", "sm_90", "-o", "@/shipped", NULL};
+    static const char *const ship[] =
+        {"ship", "adamw", "--with", "clip(1)", "--arch", "sm_90", "-o", "@/shipped", NULL};
     if (!calls)
         calls = mmap(NULL, sizeof *calls, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (mix_files(1, below("shipped/manifest")) == 0)
@@ -130,7 +132,8 @@ static void with_package(const Scene *s, Outcome *out)
 }
 
 static const char results[] =
-    "optc-tune 1\ndevice Emulated GPU | units 8 | driver 0\nmap f32,f32,f32 0123456789abcdef0123456789abcdef 2^28 threads=512 vector=4 items=1 blocks=0 "
+    "optc-tune 1\ndevice Emulated GPU | units 8 | driver 0\nmap f32,f32,f32 0123456789abcdef0123456789abcdef 2^28 "
+    "threads=512 vector=4 items=1 blocks=0 "
     "load=0 store=1 grid=4 ms=1 model=2 n=9 # sgd step_1_map\n";
 
 static void with_results(const Scene *s, Outcome *out)
@@ -146,7 +149,8 @@ static void with_results(const Scene *s, Outcome *out)
 /* A cache with an entry, one that is damaged, and what a build left. */
 static void with_cache(const Scene *s, Outcome *out)
 {
-    static const char *const names[] = {"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef.so", ".0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef.abcdef"};
+    static const char *const names[] = {"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef.so",
+                                        ".0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef.abcdef"};
     fresh_folder("entries");
     inject_rest(true);
     for (int i = 0; i < 2; i++) {
@@ -164,22 +168,33 @@ static void with_cache(const Scene *s, Outcome *out)
 enum { HOST = 1 << ALLOCATIONS | 1 << MEMORY_ENDS | 1 << FILES, SHIP = HOST | 1 << NVRTC | 1 << FATBIN };
 const Scene tool_scenes[] = {
     {.name = "emit c", .run = tool, .kinds = HOST, .argv = ARGS("emit", "adafactor", "--target", "c"), .samples = 25},
-    {.name = "emit cuda", .run = tool, .kinds = HOST, .argv = ARGS("emit", "adafactor", "--target", "cuda", "-o", "@/made/out.cu"), .samples = 25},
-    {.name = "dump", .run = tool, .kinds = HOST, .argv = ARGS("dump", "adamw", "--with", "clip(1)", "--pass", "all"), .samples = 25},
+    {.name = "emit cuda", .run = tool, .kinds = HOST,
+     .argv = ARGS("emit", "adafactor", "--target", "cuda", "-o", "@/made/out.cu"), .samples = 25},
+    {.name = "dump", .run = tool, .kinds = HOST, .argv = ARGS("dump", "adamw", "--with", "clip(1)", "--pass", "all"),
+     .samples = 25},
     {.name = "check", .run = tool, .kinds = HOST, .argv = ARGS("check", "adamw", "lamb", "ema"), .samples = 25},
-    {.name = "explain", .run = tool, .kinds = HOST, .argv = ARGS("explain", "lamb", "--bandwidth", "100"), .samples = 25},
+    {.name = "explain", .run = tool, .kinds = HOST, .argv = ARGS("explain", "lamb", "--bandwidth", "100"),
+     .samples = 25},
     {.name = "list", .run = tool, .kinds = HOST, .argv = ARGS("list", "adamw"), .samples = 25},
-    {.name = "ship", .run = tool, .kinds = SHIP, .argv = ARGS("ship", "adamw+clip(1)", "--arch", "sm_90", "-o", "@/made/mine"), .samples = 12, .gpu = true, .more = 8},
-    {.name = "ship for the CPU", .run = tool, .kinds = HOST, .argv = ARGS("ship", "adamw+clip(1)", "-o", "@/made/mine"), .samples = 25},
-    {.name = "check a package", .run = with_package, .kinds = HOST, .argv = ARGS("ship", "--check", "@/shipped"), .samples = 12, .gpu = true, .loose = true},
-    {.name = "tune", .run = tool, .kinds = HOST, .argv = ARGS("tune", "sgd", "--device", "cuda", "--sizes", "2^10", "--trials", "2", "--into", "@/made/tune"), .samples = -1,
+    {.name = "ship", .run = tool, .kinds = SHIP, .argv =
+     ARGS("ship", "adamw+clip(1)", "--arch", "sm_90", "-o", "@/made/mine"), .samples = 12, .gpu = true, .more = 8},
+    {.name = "ship for the CPU", .run = tool, .kinds = HOST, .argv = ARGS("ship", "adamw+clip(1)", "-o", "@/made/mine"),
+     .samples = 25},
+    {.name = "check a package", .run = with_package, .kinds = HOST, .argv = ARGS("ship", "--check", "@/shipped"),
+     .samples = 12, .gpu = true, .loose = true},
+    {.name = "tune", .run = tool, .kinds = HOST, .argv = ARGS("tune", "sgd", "--device", "cuda", "--sizes", "2^10",
+                                                              "--trials", "2", "--into", "@/made/tune"), .samples = -1,
      .gpu = true, .loose = true},
-    {.name = "tune the CPU", .run = tool, .kinds = HOST, .argv = ARGS("tune", "sgd", "--device", "cpu", "--sizes", "2^6", "--trials", "2", "--busy", "--into", "@/made/tune"), .samples = 2,
+    {.name = "tune the CPU", .run = tool, .kinds = HOST, .argv = ARGS("tune", "sgd", "--device", "cpu", "--sizes",
+            "2^6", "--trials", "2", "--busy", "--into", "@/made/tune"), .samples = 2,
      .loose = true},
     {.name = "tune show", .run = with_results, .kinds = HOST, .argv = ARGS("tune", "show", "@/results"), .samples = 12},
-    {.name = "tune merge", .run = with_results, .kinds = HOST, .argv = ARGS("tune", "merge", "@/results", "--into", "@/made/tune"), .samples = 12},
-    {.name = "cache ls", .run = with_cache, .kinds = HOST, .argv = ARGS("cache", "ls", "--dir", "@/entries"), .samples = 12},
-    {.name = "cache clear", .run = with_cache, .kinds = HOST, .argv = ARGS("cache", "clear", "--dir", "@/entries"), .samples = 12},
+    {.name = "tune merge", .run = with_results, .kinds = HOST,
+     .argv = ARGS("tune", "merge", "@/results", "--into", "@/made/tune"), .samples = 12},
+    {.name = "cache ls", .run = with_cache, .kinds = HOST, .argv = ARGS("cache", "ls", "--dir", "@/entries"),
+     .samples = 12},
+    {.name = "cache clear", .run = with_cache, .kinds = HOST, .argv = ARGS("cache", "clear", "--dir", "@/entries"),
+     .samples = 12},
     {.name = "new", .run = tool, .kinds = HOST, .argv = ARGS("new", "mine", "-o", "@/made/mine.lua"), .samples = 12},
     {.name = NULL},
 };

@@ -1,4 +1,5 @@
-/* Every allocation of the process comes by here (the C library's own too), and every call about files or processes that optc makes: the linker hands those over (--wrap). */
+/* Every allocation of the process comes by here (the C library's own too), and every call about files or processes that
+ * optc makes: the linker hands those over (--wrap). */
 #include "tests/faults/inject.h"
 
 #include <dirent.h>
@@ -16,8 +17,10 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-const char *const kind_names[NKIND] = {"none", "allocations", "allocations from one on", "files", "driver", "nvrtc", "fatbin", "cublas", "cusolver"};
-static const char *const libraries[NKIND] = {[DRIVER] = "libcuda.so.1", [NVRTC] = "libnvrtc.so.13", [FATBIN] = "libnvfatbin.so.13", [CUBLAS] = "libcublas.so.13", [CUSOLVER] = "libcusolver.so.12"};
+const char *const kind_names[NKIND] =
+    {"none", "allocations", "allocations from one on", "files", "driver", "nvrtc", "fatbin", "cublas", "cusolver"};
+static const char *const libraries[NKIND] = {[DRIVER] = "libcuda.so.1", [NVRTC] = "libnvrtc.so.13",
+        [FATBIN] = "libnvfatbin.so.13", [CUBLAS] = "libcublas.so.13", [CUSOLVER] = "libcusolver.so.12"};
 
 static Kind kind;
 static int at, seen;
@@ -125,7 +128,10 @@ static bool none(void *caller) { return kind && !is_exempt(caller) && fails(ALLO
 
 void *malloc(size_t n) { return none(CALLER) ? NULL : kept(__libc_malloc(n), CALLER); }
 void *calloc(size_t n, size_t size) { return none(CALLER) ? NULL : kept(__libc_calloc(n, size), CALLER); }
-void *realloc(void *p, size_t n) { return none(CALLER) ? NULL : p ? __libc_realloc(p, n) : kept(__libc_realloc(p, n), CALLER); }
+void *realloc(void *p, size_t n)
+{
+    return none(CALLER) ? NULL : p ? __libc_realloc(p, n) : kept(__libc_realloc(p, n), CALLER);
+}
 void *aligned_alloc(size_t align, size_t n) { return none(CALLER) ? NULL : kept(__libc_memalign(align, n), CALLER); }
 void free(void *p)
 {
@@ -177,7 +183,8 @@ WRAP(void *, dlopen, (const char *p, int f), (p, f), NULL)
 WRAP(int, memfd_create, (const char *p, unsigned f), (p, f), -1)
 WRAP(int, pipe2, (int fd[2], int f), (fd, f), -1)
 WRAP(pid_t, fork, (void), (), -1)
-WRAP(int, posix_spawn, (pid_t *pid, const char *p, const posix_spawn_file_actions_t *fa, const posix_spawnattr_t *a, char *const argv[], char *const env[]),
+WRAP(int, posix_spawn, (pid_t *pid, const char *p, const posix_spawn_file_actions_t *fa, const posix_spawnattr_t *a,
+                        char *const argv[], char *const env[]),
      (pid, p, fa, a, argv, env), EIO)
 WRAP_LAST(int, close, (int fd), (fd), -1)
 WRAP_LAST(int, fclose, (FILE *f), (f), EOF)

@@ -75,7 +75,7 @@ static void add_kernels(Bound *x)
     if (!cubin) {
         static const char *const sections[] = {"calls", "mm", "mm_f64", "mm_f32", "mm_tf32", "mm_bf16", "mm_f16"};
         for (int i = 0; i < 7; i++)
-            ck_assert(template_fill(&code, "calls_cuda.txt", sections[i], NULL, 0));
+            ck_assert(template_fill(&code, "products_cuda.txt", sections[i], NULL, 0));
         ck_assert(emit_cuda_file(&all, &a, "calls", "", "", "calls", buf_text(&code)));
         cubin = nvrtc_build(nvrtc_get(NULL), buf_text(&all), "calls", x->e->gpu->arch, false, &size, &log);
     }

@@ -10,7 +10,8 @@ Basis make_basis(int n, double low, uint64_t seed)
     double *v = malloc(8 * (size_t)n);
     for (int i = 0; i < n * n; i++)
         m.q[i] = i % (n + 1) == 0;
-    for (int h = 0; h < 3; h++) {                          /* reflections: an orthogonal matrix, however they come out */
+    /* reflections: an orthogonal matrix, however they come out */
+    for (int h = 0; h < 3; h++) {
         double norm = 0;
         for (int i = 0; i < n; i++) {
             seed = seed * 6364136223846793005u + 1442695040888963407u;

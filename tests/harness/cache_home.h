@@ -1,4 +1,5 @@
-/* What the suites of the cache share: a folder of their own, objects that are known beforehand, and a builder whose runs stand in a file, a byte a run. */
+/* What the suites of the cache share: a folder of their own, objects that are known beforehand, and a builder whose
+ * runs stand in a file, a byte a run. */
 #ifndef OPTC_CACHE_HOME_H
 #define OPTC_CACHE_HOME_H
 #include "tests/harness/help.h"
@@ -100,7 +101,10 @@ static inline int obtain(const Cache *c, const char *k, int build_ms)
     return counted ? 0 : -1;
 }
 
-static inline void entry_path(char out[200], const char *d, const char *k) { snprintf(out, 200, "%.80s/%.32s.so", d, k); }
+static inline void entry_path(char out[200], const char *d, const char *k)
+{
+    snprintf(out, 200, "%.80s/%.32s.so", d, k);
+}
 
 static inline char *slurp(const char *path, size_t *n)
 {

@@ -1,4 +1,5 @@
-/* Factors, solutions and orders held against what they are defined by, whatever the evaluator thinks; LAPACK's own ways. */
+/* Factors, solutions and orders held against what they are defined by, whatever the evaluator thinks; LAPACK's own
+ * ways. */
 #include "runtime/core/matrix/cpu_calls.h"
 #include "tests/harness/factor_checks.h"
 #include "tests/harness/help.h"
@@ -13,7 +14,8 @@ static double g_at(int i, int j) { return ref_value(0, 1, i * COLS + j); }
 static void step_once(Fixture *f, const char *rule, const double *g)
 {
     static const TestShape one[] = {{2, {ROWS, COLS}}};
-    fix_open(f, &(optc_engine_options){.threads = 1}, &(optc_rule_options){.text = rule, .param = OPTC_F64}, one, 1, NULL, 0);
+    fix_open(f, &(optc_engine_options){.threads = 1}, &(optc_rule_options){.text = rule, .param = OPTC_F64}, one, 1,
+             NULL, 0);
     for (int64_t i = 0; i < ROWS * COLS; i++)
         type_store(f->type, f->g[0], i, g ? g[i] : g_at((int)i / COLS, (int)i % COLS));
     OK(optc_step(f->binding));
@@ -86,9 +88,13 @@ START_TEST(solutions)
     Fixture f;
     double c[ROWS * ROWS], d[COLS * COLS], x[ROWS * COLS], r[ROWS], back[ROWS * COLS], g[ROWS * COLS], sums[ROWS] = {0};
     double s[ROWS * COLS], dt[COLS * COLS], y[ROWS * COLS];
-    const char *rule = "return optimizer { name = 'x', state = { C = zeros 'rows', D = zeros 'cols', X = zeros 'elem', r = zeros 'row', R = zeros 'elem', T = zeros 'elem', S = zeros 'elem', U = zeros 'elem' }, products = 'f64',\n"
-        "  matrix = function() local A, B = gram(g) + eye(1, 'rows'), gram(g.T) + eye(1, 'cols')  C = chol(A)  D = chol(B)  X = solve(C, g)  r = solve(C.T, rowsum(g))\n"
-        "    R = solve(D, g, { right = true })  T = solve(D, g.T).T  S = solve(A, g, { spd = true })  U = solve(B, g, { spd = true, right = true }) p = p - g end,\n"
+    const char *rule =
+        "return optimizer { name = 'x', state = { C = zeros 'rows', D = zeros 'cols', X = zeros 'elem', r = zeros "
+        "'row', R = zeros 'elem', T = zeros 'elem', S = zeros 'elem', U = zeros 'elem' }, products = 'f64',\n"
+        "  matrix = function() local A, B = gram(g) + eye(1, 'rows'), gram(g.T) + eye(1, 'cols')  C = chol(A)  D = "
+        "chol(B)  X = solve(C, g)  r = solve(C.T, rowsum(g))\n"
+        "    R = solve(D, g, { right = true })  T = solve(D, g.T).T  S = solve(A, g, { spd = true })  U = solve(B, g, "
+        "{ spd = true, right = true }) p = p - g end,\n"
         "  step = function() p = p - g end }";
     use_blas(_i);
     step_once(&f, rule, NULL);
@@ -128,8 +134,11 @@ START_TEST(orders)
     static const double first[ROWS] = {3, NAN, -1, 3, 0, INFINITY, -0.0}, place[ROWS] = {5, 0, 3, 4, 6, 2, 1};
     Fixture f;
     double g[ROWS * COLS], o[ROWS], x[ROWS * COLS], y[ROWS * COLS], q[COLS];
-    const char *rule = "return optimizer { name = 'x', state = { o = zeros 'row', q = zeros 'col', X = zeros 'elem', Y = zeros 'elem', Z = zeros 'row' }, products = 'f64',\n"
-        "  matrix = function() o = sort(rowmax(g))  q = sort(colmin(g))  X = take(g, o)  Y = take(g, q, 'cols')  Z = take(o, o + 0.5 * o)  p = p - take(g.T, o, 'cols').T end,\n"
+    const char *rule =
+        "return optimizer { name = 'x', state = { o = zeros 'row', q = zeros 'col', X = zeros 'elem', Y = zeros "
+        "'elem', Z = zeros 'row' }, products = 'f64',\n"
+        "  matrix = function() o = sort(rowmax(g))  q = sort(colmin(g))  X = take(g, o)  Y = take(g, q, 'cols')  Z = "
+        "take(o, o + 0.5 * o)  p = p - take(g.T, o, 'cols').T end,\n"
         "  step = function() p = p - g end }";
     use_blas(_i);
     for (int i = 0; i < ROWS; i++)
@@ -159,17 +168,22 @@ END_TEST
 /* Zero, without rank, of condition 1e12, tiny, huge: what can be had is, and the rest is what was there. */
 START_TEST(bad_input)
 {
-    const char *rule = "return optimizer { name = 'x', state = { w = zeros 'row', V = eye(1, 'rows'), X = eye(7, 'rows'), Q = zeros 'rows', C = eye(7, 'rows'), S = fill(7, 'elem') }, products = 'f64',\n"
-        "  matrix = function() local A = gram(g)  w, V = eigh(A)  X = power(A, -0.5, { relative = 1e-13, last = X })  Q = qr(A)  C = chol(A, { last = C })\n"
+    const char *rule =
+        "return optimizer { name = 'x', state = { w = zeros 'row', V = eye(1, 'rows'), X = eye(7, 'rows'), Q = zeros "
+        "'rows', C = eye(7, 'rows'), S = fill(7, 'elem') }, products = 'f64',\n"
+        "  matrix = function() local A = gram(g)  w, V = eigh(A)  X = power(A, -0.5, { relative = 1e-13, last = X })  "
+        "Q = qr(A)  C = chol(A, { last = C })\n"
         "    S = solve(A, g, { last = S }) p = p - g end, step = function() p = p - g end }";
     use_blas(_i);
     for (int kind = 0; kind < 5; kind++) {
         Fixture f;
-        double g[ROWS * COLS], a[ROWS * ROWS], v[ROWS * ROWS], w[ROWS], x[ROWS * ROWS], q[ROWS * ROWS], c[ROWS * ROWS], one[ROWS * ROWS], qq[ROWS * ROWS], s[ROWS * COLS];
+        double g[ROWS * COLS], a[ROWS * ROWS], v[ROWS * ROWS], w[ROWS], x[ROWS * ROWS], q[ROWS * ROWS], c[ROWS * ROWS],
+            one[ROWS * ROWS], qq[ROWS * ROWS], s[ROWS * COLS];
         double scale = kind == 3 ? 1e-150 : kind == 4 ? 1e150 : 1;
         for (int i = 0; i < ROWS; i++)
             for (int j = 0; j < COLS; j++)
-                g[i * COLS + j] = !kind ? 0 : scale * (kind == 2 ? pow(10, -1.5 * j) * (j == i) : ref_value(2, kind, i * COLS + j));
+                g[i * COLS + j] = !kind ? 0
+                : scale * (kind == 2 ? pow(10, -1.5 * j) * (j == i) : ref_value(2, kind, i * COLS + j));
         step_once(&f, rule, g);
         for (int i = 0; i < ROWS * ROWS; i++) {
             a[i] = 0, one[i] = i / ROWS == i % ROWS;
@@ -197,14 +211,18 @@ END_TEST
 START_TEST(threads_alike)
 {
     static const TestShape many[] = {{2, {150, 3}}, {2, {150, 3}}, {2, {97, 3}}, {2, {150, 3}}, {2, {64, 3}}};
-    const char *rule = "return optimizer { name = 'x', state = { X = zeros 'rows', V = zeros 'rows', Q = zeros 'rows', S = zeros 'elem' }, products = 'f64',\n"
-        "  matrix = function() local A = gram(normal 'rows rank') + eye(1, 'rows') X = power(A, -0.25)  local w w, V = eigh(A)  Q = qr(A)  S = solve(A, g, { spd = true }) p = p - g end,\n"
+    const char *rule =
+        "return optimizer { name = 'x', state = { X = zeros 'rows', V = zeros 'rows', Q = zeros 'rows', S = zeros "
+        "'elem' }, products = 'f64',\n"
+        "  matrix = function() local A = gram(normal 'rows rank') + eye(1, 'rows') X = power(A, -0.25)  local w w, V = "
+        "eigh(A)  Q = qr(A)  S = solve(A, g, { spd = true }) p = p - g end,\n"
         "  rank = 3, step = function() p = p - g end }";
     uint64_t hash[2];
     for (int k = 0; k < 2; k++) {
         Fixture f;
         use_blas(true);
-        fix_open(&f, &(optc_engine_options){.threads = k ? 4 : 1}, &(optc_rule_options){.text = rule, .param = OPTC_F64}, many, 5, NULL, 0);
+        fix_open(&f, &(optc_engine_options){.threads = k ? 4 : 1},
+                 &(optc_rule_options){.text = rule, .param = OPTC_F64}, many, 5, NULL, 0);
         for (int i = 0; i < f.n; i++)
             for (int64_t x = 0; x < f.count[i]; x++)
                 type_store(f.type, f.g[i], x, ref_value(i, 1, x));
@@ -217,14 +235,19 @@ START_TEST(threads_alike)
 END_TEST
 
 /* A LAPACK that spoils what it is given and reports failure: our own takes over, and nothing else is seen of it. */
-static void syevd_fails(const char *job, const char *uplo, const int *n, double *a, const int *lda, double *w, double *work, const int *lwork, int *iwork, const int *liwork, int *info)
+static void syevd_fails(const char *job, const char *uplo, const int *n, double *a, const int *lda, double *w,
+                        double *work, const int *lwork, int *iwork, const int *liwork, int *info)
 {
     (void)job, (void)uplo, (void)lda, (void)work, (void)lwork, (void)iwork, (void)liwork;
     a[0] = w[0] = NAN;
     *info = *n;
 }
-static void potrf_fails(const char *uplo, const int *n, double *a, const int *lda, int *info) { (void)uplo, (void)lda, a[0] = NAN, *info = *n; }
-static void geqrf_fails(const int *m, const int *n, double *a, const int *lda, double *tau, double *work, const int *lwork, int *info)
+static void potrf_fails(const char *uplo, const int *n, double *a, const int *lda, int *info)
+{
+    (void)uplo, (void)lda, a[0] = NAN, *info = *n;
+}
+static void geqrf_fails(const int *m, const int *n, double *a, const int *lda, double *tau, double *work,
+                        const int *lwork, int *info)
 {
     (void)n, (void)lda, (void)work, (void)lwork;
     a[0] = tau[0] = NAN;
@@ -233,19 +256,25 @@ static void geqrf_fails(const int *m, const int *n, double *a, const int *lda, d
 
 START_TEST(lapack_fails)
 {
-    const char *rule = "return optimizer { name = 'x', state = { X = zeros 'rows', C = zeros 'rows', Q = zeros 'rows' }, products = 'f64',\n"
-        "  matrix = function() local A = gram(g) + eye(1, 'rows') X = power(A, -0.5)  C = chol(A)  Q = qr(A)  p = p - mm(X, g) end, step = function() p = p - g end }";
+    const char *rule =
+        "return optimizer { name = 'x', state = { X = zeros 'rows', C = zeros 'rows', Q = zeros 'rows' }, products = "
+        "'f64',\n"
+        "  matrix = function() local A = gram(g) + eye(1, 'rows') X = power(A, -0.5)  C = chol(A)  Q = qr(A)  p = p - "
+        "mm(X, g) end, step = function() p = p - g end }";
     static const TestShape one[] = {{2, {ROWS, COLS}}};
     double x[2][3][ROWS * ROWS];
     for (int fails = 0; fails < 2; fails++) {
         Fixture f;
         use_blas(true);
-        fix_open(&f, &(optc_engine_options){.threads = 1}, &(optc_rule_options){.text = rule, .param = OPTC_F64}, one, 1, NULL, 0);
+        fix_open(&f, &(optc_engine_options){.threads = 1}, &(optc_rule_options){.text = rule, .param = OPTC_F64}, one,
+                 1, NULL, 0);
         Blas *blas = f.binding->blas;
         bool has = blas->lapack[0] != NULL;
-        ck_assert_msg(strstr(optc_rule_path(f.rule), has ? "; factors: its LAPACK" : "; factors: our own"), "%s", optc_rule_path(f.rule));
+        ck_assert_msg(strstr(optc_rule_path(f.rule), has ? "; factors: its LAPACK" : "; factors: our own"), "%s",
+                      optc_rule_path(f.rule));
         if (fails && has) {
-            void (*call[])(void) = {(void (*)(void))syevd_fails, (void (*)(void))potrf_fails, (void (*)(void))geqrf_fails};
+            void (*call[])(void) =
+                {(void (*)(void))syevd_fails, (void (*)(void))potrf_fails, (void (*)(void))geqrf_fails};
             blas->wide = false;
             blas->gemm[0] = NULL;                              /* its integers were perhaps wide */
             for (int k = 0; k < 3; k++)

@@ -38,7 +38,8 @@ double ref_value(int tensor, int step, int64_t i)
     return (double)((int64_t)(z >> 40) - 8388608) / 8388608.0;
 }
 
-void fix_open(Fixture *f, const optc_engine_options *eo, const optc_rule_options *ro, const TestShape *shape, int n, const optc_setting *set, int nset)
+void fix_open(Fixture *f, const optc_engine_options *eo, const optc_rule_options *ro, const TestShape *shape, int n,
+              const optc_setting *set, int nset)
 {
     memset(f, 0, sizeof *f);
     OK(optc_open(eo, &f->engine));
@@ -119,23 +120,29 @@ static EvalJob job_of(const optc_binding *b, int entry)
 {
     const Plan *p = b->rule->library->plan;
     const Rule *r = p->rule;
-    EvalJob j = {.rule = r, .entry = entry, .t = (double)(b->steps + 1), .ntensor = b->ntensor, .ngroup = b->ngroup, .bounds = true, .real = p->real, .p = p->p, .state = p->state, .product = p->precision};
+    EvalJob j = {.rule = r, .entry = entry, .t = (double)(b->steps + 1), .ntensor = b->ntensor, .ngroup = b->ngroup,
+                 .bounds = true, .real = p->real, .p = p->p, .state = p->state, .product = p->precision};
     j.tensor = calloc((size_t)b->ntensor + 1, sizeof *j.tensor);
     j.group = calloc((size_t)b->ngroup + 1, sizeof *j.group);
     for (int i = 0; i < b->ntensor; i++) {
         const Tensor *t = &b->tensor[i];
         EvalTensor *x = &j.tensor[i];
-        *x = (EvalTensor){.shape = t->shape, .whole = t->whole, .variant = t->variant, .group = t->group, .p = vals(p->p, t->mem[0], t->shape.n), .g = vals(p->g, t->mem[1], t->shape.n),
-                          .input = calloc((size_t)r->ninput + 1, sizeof(Vals)), .state = calloc((size_t)r->nstate + 1, sizeof(Vals))};
+        *x = (EvalTensor){.shape = t->shape, .whole = t->whole, .variant = t->variant, .group = t->group,
+                          .p = vals(p->p, t->mem[0], t->shape.n), .g = vals(p->g, t->mem[1], t->shape.n),
+                          .input = calloc((size_t)r->ninput + 1, sizeof(Vals)),
+                          .state = calloc((size_t)r->nstate + 1, sizeof(Vals))};
         for (int k = 0; k < p->nmem; k++)
             if ((p->mem[k].kind == MEM_STATE || p->mem[k].kind == MEM_INPUT) && p->mem[k].dom != GROUP && t->mem[k])
-                (p->mem[k].kind == MEM_STATE ? x->state : x->input)[p->mem[k].sym] = vals(p->mem[k].type, t->mem[k], dom_len(p->mem[k].dom, t->shape));
+                (p->mem[k].kind == MEM_STATE ? x->state : x->input)[p->mem[k].sym] =
+                vals(p->mem[k].type, t->mem[k], dom_len(p->mem[k].dom, t->shape));
     }
     for (int i = 0; i < b->ngroup; i++) {
-        j.group[i] = (EvalGroup){b->group[i].hyper + 1, calloc((size_t)r->ninput + 1, sizeof(Vals)), calloc((size_t)r->nstate + 1, sizeof(Vals)), 0};
+        j.group[i] = (EvalGroup){b->group[i].hyper + 1, calloc((size_t)r->ninput + 1, sizeof(Vals)),
+                                 calloc((size_t)r->nstate + 1, sizeof(Vals)), 0};
         for (int k = 0; k < p->nmem; k++)
             if ((p->mem[k].kind == MEM_STATE || p->mem[k].kind == MEM_INPUT) && p->mem[k].dom == GROUP)
-                (p->mem[k].kind == MEM_STATE ? j.group[i].state : j.group[i].input)[p->mem[k].sym] = vals(p->mem[k].type, b->group[i].mem[k], 1);
+                (p->mem[k].kind == MEM_STATE ? j.group[i].state : j.group[i].input)[p->mem[k].sym] =
+                vals(p->mem[k].type, b->group[i].mem[k], 1);
     }
     return j;
 }
@@ -164,7 +171,8 @@ static void job_drop(EvalJob *j)
     free(j->group);
 }
 
-/* Is what the target stored inside the interval, rounded to its storage type? A NaN where the evaluator has one or gave up. */
+/* Is what the target stored inside the interval, rounded to its storage type? A NaN where the evaluator has one or gave
+ * up. */
 static bool inside(Type t, double got, double lo, double v, double hi)
 {
     if (isnan(v) || isnan(lo) || isnan(hi))
@@ -183,7 +191,8 @@ static char *compare(const char *what, int tensor, Type t, const void *data, con
         double got = type_load(t, data, i);
         if (!inside(t, got, v->lo[i], v->v[i], v->hi[i])) {
             char *m = malloc(300);
-            snprintf(m, 300, "%s of tensor %d, element %lld: got %.17g, evaluator %.17g in [%.17g, %.17g]", what, tensor, (long long)i, got, v->v[i], v->lo[i], v->hi[i]);
+            snprintf(m, 300, "%s of tensor %d, element %lld: got %.17g, evaluator %.17g in [%.17g, %.17g]", what,
+                     tensor, (long long)i, got, v->v[i], v->lo[i], v->hi[i]);
             return m;
         }
     }
@@ -252,7 +261,8 @@ static void read_damaged(const char *text, const Damage *x)
     const char *at = strstr(text, x->was);
     ck_assert_msg(at != NULL, "%s", x->was);
     buf_printf(&other, "%.*s%s%s", (int)(at - text), text, x->now, at + strlen(x->was));
-    ck_assert_msg(!gen_read_ir(&g, source_of("x.ir", buf_text(&other)), &(GenOptions){.rule_only = true}), "'%s' was taken", x->now);
+    ck_assert_msg(!gen_read_ir(&g, source_of("x.ir", buf_text(&other)), &(GenOptions){.rule_only = true}),
+                  "'%s' was taken", x->now);
     ck_assert_msg(strstr(g.diag.text, x->says), "'%s' for '%s': %s", x->now, x->was, g.diag.text);
     gen_free(&g);
     buf_free(&other);
@@ -264,7 +274,8 @@ void reads_back(const char *spec, const Damage *bad, int n)
     Buf b = {0}, again = {0};
     ck_assert_msg(gen_compile(&g, source_of("x.lua", spec), &(GenOptions){.rule_only = true}), "%s", g.diag.text);
     rule_print(&b, g.rule);
-    ck_assert_msg(gen_read_ir(&back, source_of("x.ir", buf_text(&b)), &(GenOptions){.rule_only = true}), "%s", back.diag.text);
+    ck_assert_msg(gen_read_ir(&back, source_of("x.ir", buf_text(&b)), &(GenOptions){.rule_only = true}), "%s",
+                  back.diag.text);
     rule_print(&again, back.rule);
     ck_assert_str_eq(buf_text(&b), buf_text(&again));
     for (int i = 0; i < n; i++)

@@ -40,16 +40,18 @@ typedef struct { int rank; int64_t dim[4]; } TestShape;
 extern const TestShape odd_shapes[];                     /* scalar, 1, 7, 33x65, 3x5x7 */
 enum { NODD = 5 };
 
-void fix_open(Fixture *f, const optc_engine_options *eo, const optc_rule_options *ro, const TestShape *shape, int n, const optc_setting *set, int nset);
+void fix_open(Fixture *f, const optc_engine_options *eo, const optc_rule_options *ro, const TestShape *shape, int n,
+              const optc_setting *set, int nset);
 void fix_close(Fixture *f);
 void without_kernels(const optc_rule *r, optc_tensor *t, int n);      /* for rules that refuse them: they take `step` */
 bool rule_has_calls(const optc_rule *r);                 /* it has products */
 bool rule_has_callee(const optc_rule *r, Callee c);
 
-/* Runs an entry on the binding and on the evaluator from the same state; every p and state must lie in the evaluator's bounds.
- * Returns a message (to be freed) about the first that does not, or NULL. */
+/* Runs an entry on the binding and on the evaluator from the same state; every p and state must lie in the evaluator's
+ * bounds. Returns a message (to be freed) about the first that does not, or NULL. */
 char *step_in_bounds(Fixture *f, const char *entry);
-/* This thread's allocation of that number fails (0: none does); how many it has asked for since, and holds (test_emit.c). */
+/* This thread's allocation of that number fails (0: none does); how many it has asked for since, and holds
+ * (test_emit.c). */
 void memory_fails(int n);
 int memory_asked(void);
 int memory_held(void);

@@ -5,5 +5,6 @@
 
 enum { NET_IN = 6, NET_MID = 8, NET_OUT = 3, NET_TENSORS = 3 };
 extern const TestShape net[NET_TENSORS];                 /* weights, biases, weights */
-double network(void *const *p, void *const *g);          /* the loss of parameters p, in f32, and its gradients, worked out by hand */
+/* the loss of parameters p, in f32, and its gradients, worked out by hand */
+double network(void *const *p, void *const *g);
 #endif

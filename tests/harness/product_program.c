@@ -36,7 +36,8 @@ void hand_call(Hand *h, ProgCall c)
     h->call[n] = c;
     h->reads[n][0] = c.a, h->reads[n][1] = c.b, h->reads[n][2] = c.c;
     h->writes[n] = c.out;
-    h->stage[n] = (ProgStage){.kind = S_CALL, .fn = -1, .reads = h->reads[n], .nreads = c.c < 0 ? 2 : 3, .writes = &h->writes[n], .nwrites = 1, .kernel = "", .name = "call",
+    h->stage[n] = (ProgStage){.kind = S_CALL, .fn = -1, .reads = h->reads[n], .nreads = c.c < 0 ? 2 : 3,
+                              .writes = &h->writes[n], .nwrites = 1, .kernel = "", .name = "call",
                               .where = "x.lua:7", .call = &h->call[n]};
     h->action[n] = (ProgAction){ACT_LAUNCH, n, 0, 0};
     h->program.nstage = h->phase.naction = n + 1;
@@ -82,7 +83,10 @@ void hand_close(Hand *h)
     OK(optc_close(h->engine));
 }
 
-int64_t hand_length(const Hand *h, int tensor, int k) { return dom_len(h->array[k].dom, h->binding->tensor[tensor].shape); }
+int64_t hand_length(const Hand *h, int tensor, int k)
+{
+    return dom_len(h->array[k].dom, h->binding->tensor[tensor].shape);
+}
 
 void hand_fill(Hand *h, int tensor, int k, int seed)
 {
@@ -104,7 +108,8 @@ static Matrix operand(const Hand *h, int tensor, int k, bool turned)
 {
     Shape s = h->binding->tensor[tensor].shape;
     MatrixAxes m = dom_matrix(h->array[k].dom, turned);
-    Matrix x = {calloc((size_t)hand_length(h, tensor, k) + 1, sizeof(double)), axis_len(m.down, s), axis_len(m.across, s)};
+    Matrix x =
+        {calloc((size_t)hand_length(h, tensor, k) + 1, sizeof(double)), axis_len(m.down, s), axis_len(m.across, s)};
     for (int64_t at = 0, each = x.down * x.across; at < s.slices * each; at++) {
         int64_t i = at % each, from = turned ? at - i + i % x.across * x.down + i / x.across : at;
         x.v[at] = type_load(h->array[k].type, h->binding->tensor[tensor].mem[k], from);
@@ -116,7 +121,8 @@ static Matrix operand(const Hand *h, int tensor, int k, bool turned)
 void check_product(const Hand *h, int tensor, const ProgCall *c, const double *was)
 {
     Shape s = h->binding->tensor[tensor].shape;
-    Matrix a = operand(h, tensor, c->a, (c->flags & TRANS_A) != 0), b = operand(h, tensor, c->b, (c->flags & TRANS_B) != 0);
+    Matrix a = operand(h, tensor, c->a, (c->flags & TRANS_A) != 0),
+        b = operand(h, tensor, c->b, (c->flags & TRANS_B) != 0);
     int64_t m = a.down, n = b.across;
     double unit = h->array[c->out].type == T_F64 ? 0x1p-53 : 0x1p-24;
     ck_assert_int_eq(hand_length(h, tensor, c->out), s.slices * m * n);
@@ -128,9 +134,11 @@ void check_product(const Hand *h, int tensor, const ProgCall *c, const double *w
             sum += x[k] * y[k * n];
             size += fabs(x[k] * y[k * n]);
         }
-        double add = c->c >= 0 ? c->beta * was[at] : 0, bound = unit * 1.01 * (double)(a.across + 3) * (fabs(c->alpha) * size + fabs(add));
+        double add = c->c >= 0 ? c->beta * was[at] : 0,
+            bound = unit * 1.01 * (double)(a.across + 3) * (fabs(c->alpha) * size + fabs(add));
         if (!(fabs(got - (c->alpha * sum + add)) <= bound))
-            ck_abort_msg("%s %s, flags %u: slice %lld (%lld, %lld): %.17g, wanted %.17g within %g", dom_info[h->array[c->a].dom].name, dom_info[h->array[c->b].dom].name, c->flags,
+            ck_abort_msg("%s %s, flags %u: slice %lld (%lld, %lld): %.17g, wanted %.17g within %g",
+                         dom_info[h->array[c->a].dom].name, dom_info[h->array[c->b].dom].name, c->flags,
                          (long long)slice, (long long)i, (long long)j, got, c->alpha * sum + add, bound);
     }
     free(a.v);

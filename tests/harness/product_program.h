@@ -1,5 +1,6 @@
-/* Programs made by hand, of products alone: no compiler of rules has a part in them. The reference is a plain loop in f64; a result of the storage type may be off it by
- * the bound of any order of summation, (k + 3) roundings of the sum of magnitudes. */
+/* Programs made by hand, of products alone: no compiler of rules has a part in them. The reference is a plain loop in
+ * f64; a result of the storage type may be off it by the bound of any order of summation, (k + 3) roundings of the sum
+ * of magnitudes. */
 #ifndef OPTC_TEST_HAND_H
 #define OPTC_TEST_HAND_H
 #include "tests/harness/help.h"

@@ -16,15 +16,22 @@ const Alone alone_cases[] = {{1, 1, 1, 0, 1, 0, false, 0, 1, 0},       {5, 7, 3,
                              {3, 0, 1, 0, 1, 0, false, 0, 1, 0},       {1, 600, 3, 1, 2, 0, false, 0, 1, 0}};
 
 static Type type_of(optc_type t) { return (Type)(t - 1); }
-static double ulp_of(optc_type t) { return t == OPTC_F64 ? DBL_EPSILON : t == OPTC_F32 ? FLT_EPSILON : t == OPTC_BF16 ? 0x1p-7 : 0x1p-10; }
+static double ulp_of(optc_type t)
+{
+    return t == OPTC_F64 ? DBL_EPSILON : t == OPTC_F32 ? FLT_EPSILON : t == OPTC_BF16 ? 0x1p-7 : 0x1p-10;
+}
 
 /* A batch of matrices, on the host as doubles and on the device in its type. */
 typedef struct Many { int64_t rows, cols, ld, next, count; bool turned; double *value; void *at; size_t bytes; } Many;
 
-static int64_t place(const Many *x, int64_t nth, int64_t row, int64_t col) { return nth * x->next + (x->turned ? col * x->ld + row : row * x->ld + col); }
+static int64_t place(const Many *x, int64_t nth, int64_t row, int64_t col)
+{
+    return nth * x->next + (x->turned ? col * x->ld + row : row * x->ld + col);
+}
 static double value(const Many *x, int64_t nth, int64_t row, int64_t col) { return x->value[place(x, nth, row, col)]; }
 
-static void many_open(Many *x, const Where *w, int64_t rows, int64_t cols, int64_t n, bool turned, int gap, bool one, optc_type type, int seed)
+static void many_open(Many *x, const Where *w, int64_t rows, int64_t cols, int64_t n, bool turned, int gap, bool one,
+                      optc_type type, int seed)
 {
     int64_t wide = turned ? rows : cols, high = turned ? cols : rows;
     *x = (Many){rows, cols, wide + gap, one ? 0 : high * (wide + gap) + gap, 0, turned, NULL, NULL, 0};
@@ -33,7 +40,8 @@ static void many_open(Many *x, const Where *w, int64_t rows, int64_t cols, int64
     x->value = calloc((size_t)x->count, sizeof *x->value);
     char *host = calloc(1, x->bytes);
     for (int64_t i = 0; i < x->count; i++) {
-        type_store(type_of(type), host, i, 2.0 * (double)(splitmix((uint64_t)(seed * 100003 + i)) >> 40) / (1 << 24) - 1.0);
+        type_store(type_of(type), host, i,
+                   2.0 * (double)(splitmix((uint64_t)(seed * 100003 + i)) >> 40) / (1 << 24) - 1.0);
         x->value[i] = type_load(type_of(type), host, i);
     }
     x->at = w->take(x->bytes);
@@ -73,7 +81,8 @@ static Many between(const Many *a, const Many *b, int64_t n, Many *size)
     return t;
 }
 
-static void hold(const Alone *x, const Many *a, const Many *b, const Many *d, const Many *c, const void *got, optc_type type)
+static void hold(const Alone *x, const Many *a, const Many *b, const Many *d, const Many *c, const void *got,
+                 optc_type type)
 {
     Many large = {0}, t = {0};
     if (x->p)
@@ -83,19 +92,24 @@ static void hold(const Alone *x, const Many *a, const Many *b, const Many *d, co
     for (int64_t nth = 0; nth < x->batch; nth++)
         for (int64_t i = 0; i < c->rows; i++)
             for (int64_t j = 0; j < c->cols; j++) {
-                double size, deep = 0, want = x->scale * sum_of(left, right, nth, i, j, &size) + x->add * value(c, nth, i, j);
+                double size, deep = 0,
+                    want = x->scale * sum_of(left, right, nth, i, j, &size) + x->add * value(c, nth, i, j);
                 for (int64_t k = 0; x->p && k < left->cols; k++)       /* what the first product is off by goes on */
                     deep += (ulp + (double)(x->k + 2) * sums) * value(&large, nth, i, k) * fabs(value(d, nth, k, j));
                 double y = type_load(type_of(type), got, place(c, nth, i, j));
-                double bound = fabs(x->scale) * (deep + (double)(left->cols + 4) * sums * size) + ulp * (fabs(want) + fabs(x->add)) + 1e-30;
+                double bound = fabs(x->scale) * (deep + (double)(left->cols + 4) * sums * size) +
+                    ulp * (fabs(want) + fabs(x->add)) + 1e-30;
                 if (!(fabs(y - want) <= bound))
-                    ck_abort_msg("%lld x %lld over %lld, type %d: (%lld, %lld) of %lld is %g, wanted %g within %g", (long long)x->m, (long long)x->n,
-                                 (long long)x->k, (int)type, (long long)i, (long long)j, (long long)nth, y, want, bound);
+                    ck_abort_msg("%lld x %lld over %lld, type %d: (%lld, %lld) of %lld is %g, wanted %g within %g",
+                                 (long long)x->m, (long long)x->n,
+                                 (long long)x->k, (int)type, (long long)i, (long long)j, (long long)nth, y, want,
+                                 bound);
             }
     free(t.value), free(large.value);
 }
 
-void *reference_product(optc_engine *e, const Where *w, const Alone *x, optc_type type, int64_t workspace, size_t *bytes)
+void *reference_product(optc_engine *e, const Where *w, const Alone *x, optc_type type, int64_t workspace,
+                        size_t *bytes)
 {
     Many a, b, d = {0}, c;
     bool gram = !x->n;
@@ -105,7 +119,8 @@ void *reference_product(optc_engine *e, const Where *w, const Alone *x, optc_typ
     if (x->p)
         many_open(&d, w, n, x->p, x->batch, x->turned & 4, x->gap, x->one, type, 3);
     many_open(&c, w, x->m, x->p ? x->p : n, x->batch, false, x->gap, false, type, 4);
-    optc_product q = {.a = a.at, .b = gram ? NULL : b.at, .d = d.at, .c = c.at, .type = type, .m = x->m, .n = gram ? 0 : n, .k = x->k, .p = x->p, .batch = x->batch};
+    optc_product q = {.a = a.at, .b = gram ? NULL : b.at, .d = d.at, .c = c.at, .type = type, .m = x->m,
+                      .n = gram ? 0 : n, .k = x->k, .p = x->p, .batch = x->batch};
     q.turn_a = a.turned, q.turn_b = b.turned, q.turn_d = d.turned;
     q.lda = a.ld, q.ldb = b.ld, q.ldd = d.ld, q.ldc = c.ld;
     q.next_a = a.next, q.next_b = x->one ? OPTC_ONE : b.next, q.next_d = x->one ? OPTC_ONE : d.next, q.next_c = c.next;
@@ -136,7 +151,8 @@ void reference_kron(optc_engine *e, const Where *w, const int64_t size[5], optc_
     many_open(&a, w, m, n, batch, false, 0, false, type, 1);
     many_open(&b, w, p, q, batch, false, 0, one, type, 2);
     many_open(&c, w, m * p, n * q, batch, false, 0, false, type, 3);
-    optc_kronecker x = {.a = a.at, .b = b.at, .c = c.at, .type = type, .m = m, .n = n, .p = p, .q = q, .batch = batch, .next_b = one ? OPTC_ONE : 0};
+    optc_kronecker x = {.a = a.at, .b = b.at, .c = c.at, .type = type, .m = m, .n = n, .p = p, .q = q, .batch = batch,
+                        .next_b = one ? OPTC_ONE : 0};
     OK(optc_kron(e, &x));
     char *got = malloc(c.bytes + 1), one_of[8] = {0};
     w->get(got, c.at, c.bytes);

@@ -22,6 +22,7 @@ extern const Alone alone_cases[];
 enum { ALONES = 18 };
 
 /* The result, as the device has it (to be freed), of so many bytes; held against the reference */
-void *reference_product(optc_engine *e, const Where *w, const Alone *x, optc_type type, int64_t workspace, size_t *bytes);
+void *reference_product(optc_engine *e, const Where *w, const Alone *x, optc_type type, int64_t workspace,
+                        size_t *bytes);
 void reference_kron(optc_engine *e, const Where *w, const int64_t size[5], optc_type type, bool one);
 #endif

@@ -6,7 +6,8 @@
 
 int main(void)
 {
-    setenv("CK_DEFAULT_TIMEOUT", "120", 0);        /* timeouts are for what hangs: no test may fail because the machine is busy */
+    /* timeouts are for what hangs: no test may fail because the machine is busy */
+    setenv("CK_DEFAULT_TIMEOUT", "120", 0);
     setenv("CK_TIMEOUT_MULTIPLIER", "5", 0);
     SRunner *r = NULL;
 #define ADD(name) \
@@ -16,7 +17,8 @@ int main(void)
         r = srunner_create(name##_suite());
     SUITES(ADD)
     srunner_run_all(r, CK_ENV);
-    bool ok = srunner_ntests_failed(r) == 0 && srunner_ntests_run(r) > 0;         /* none: CK_RUN_SUITE or CK_RUN_CASE names nothing */
+    /* none: CK_RUN_SUITE or CK_RUN_CASE names nothing */
+    bool ok = srunner_ntests_failed(r) == 0 && srunner_ntests_run(r) > 0;
     srunner_free(r);
     return ok ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,4 +1,5 @@
-/* Rules over two axes other than the elements', and tensors for them: the CPU's are held against the evaluator, the GPU's against the CPU's. */
+/* Rules over two axes other than the elements', and tensors for them: the CPU's are held against the evaluator, the
+ * GPU's against the CPU's. */
 #ifndef OPTC_TESTS_SQUARES_H
 #define OPTC_TESTS_SQUARES_H
 #include "tests/harness/help.h"
@@ -15,7 +16,8 @@ static const char *const square_rules[] = {
     "  end }",
     /* the exchanged place, indices along both axes, folds of rows and columns of arrays */
     "return optimizer { name = 'turned', view = 'last', hyper = { lr = 0.125 },\n"
-    "  state = { L = zeros 'rows', R = zeros 'cols', a = zeros 'row', b = zeros 'col', c = zeros 'col', s = zeros 'slice' },\n"
+    "  state = { L = zeros 'rows', R = zeros 'cols', a = zeros 'row', b = zeros 'col', c = zeros 'col', s = zeros "
+    "'slice' },\n"
     "  step = function() p = p - lr * g end,\n"
     "  matrix = function()\n"
     "    L = 0.75 * L.T + rowmax(g) + triu(L)\n"
@@ -36,6 +38,8 @@ static const char *const square_rules[] = {
 enum { NSQUARE_RULES = sizeof square_rules / sizeof *square_rules };
 
 enum { NSQUARES = 12 };
-/* Neither side is long: what has rows x rows values would not fit. Odd ones, several matrices, one row, one column, none. */
-static const TestShape square_shapes[NSQUARES] = {{2, {33, 65}}, {1, {7}}, {3, {3, 5, 7}}, {2, {70, 131}}, {2, {1, 130}}, {2, {129, 1}}, {3, {4, 64, 32}}, {2, {96, 128}}, {2, {0, 5}}, {4, {2, 3, 17, 9}}, {2, {1, 1}}, {0, {0}}};
+/* Neither side is long: what has rows x rows values would not fit. Odd ones, several matrices, one row, one column,
+ * none. */
+static const TestShape square_shapes[NSQUARES] = {{2, {33, 65}}, {1, {7}}, {3, {3, 5, 7}}, {2, {70, 131}}, {2, {1,
+        130}}, {2, {129, 1}}, {3, {4, 64, 32}}, {2, {96, 128}}, {2, {0, 5}}, {4, {2, 3, 17, 9}}, {2, {1, 1}}, {0, {0}}};
 #endif

@@ -1,4 +1,5 @@
-/* What the suites of tuning results share: texts written by hand, so that reader and printer are not each other's only witness, and a folder of their own. */
+/* What the suites of tuning results share: texts written by hand, so that reader and printer are not each other's only
+ * witness, and a folder of their own. */
 #ifndef OPTC_TUNED_HOME_H
 #define OPTC_TUNED_HOME_H
 #include "tests/harness/help.h"
@@ -70,7 +71,10 @@ static inline char *slurp(const char *path)
     return buf;
 }
 
-static inline bool parse(TunedList *l, const char *text) { return tuned_parse(l, "f", text, strlen(text), why, sizeof why); }
+static inline bool parse(TunedList *l, const char *text)
+{
+    return tuned_parse(l, "f", text, strlen(text), why, sizeof why);
+}
 
 static inline TunedList list_of(const char *text)
 {
@@ -79,9 +83,11 @@ static inline TunedList list_of(const char *text)
     return l;
 }
 
-static inline Tuned entry(const char *device, LaunchForm form, const char *stage, int bucket, double ms, double model, int samples)
+static inline Tuned entry(const char *device, LaunchForm form, const char *stage, int bucket, double ms, double model,
+                          int samples)
 {
-    static const Launch usual[NFORM] = {[FORM_MAP] = {{256, 4, 2, 0, 0, 0, 0}}, [FORM_FOLD] = {{128, 4, 4, 0, 0, 0, 0}}, [FORM_CPU] = {{3, 1, 77, 0, 0, 0, 0}}};
+    static const Launch usual[NFORM] = {[FORM_MAP] = {{256, 4, 2, 0, 0, 0, 0}}, [FORM_FOLD] = {{128, 4, 4, 0, 0, 0, 0}},
+                                        [FORM_CPU] = {{3, 1, 77, 0, 0, 0, 0}}};
     Tuned t = {.launch = usual[form], .ms = ms, .model_ms = model, .samples = samples, .label = "rule kernel"};
     tuned_set_device(&t.key, device, 132, 580);
     t.key.form = form;

@@ -1,4 +1,5 @@
-/* Loaded before libc (LD_PRELOAD): every thread waits for a core all the time, as far as /proc tells, however idle or busy the machine is. CROWD=0: none ever waits. */
+/* Loaded before libc (LD_PRELOAD): every thread waits for a core all the time, as far as /proc tells, however idle or
+ * busy the machine is. CROWD=0: none ever waits. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
@@ -15,7 +16,8 @@ static FILE *told(void)
     const char *crowd = getenv("CROWD");
     FILE *f = tmpfile();
     clock_gettime(CLOCK_MONOTONIC, &t);
-    if (f && (fprintf(f, "0 %lld 1\n", crowd && !strcmp(crowd, "0") ? 0 : t.tv_sec * 1000000000LL + t.tv_nsec) < 0 || fseek(f, 0, SEEK_SET))) {
+    if (f && (fprintf(f, "0 %lld 1\n", crowd && !strcmp(crowd, "0") ? 0 : t.tv_sec * 1000000000LL + t.tv_nsec) < 0 ||
+              fseek(f, 0, SEEK_SET))) {
         fclose(f);
         return NULL;
     }

@@ -11,11 +11,18 @@ static void fails(int line, rules_status got, rules_status want, const char *par
 {
     if (got == want && strstr(rules_message(), part))
         return;
-    printf("line %d: %s: %s; wanted %s: %s\n", line, rules_status_name(got), rules_message(), rules_status_name(want), part);
+    printf("line %d: %s: %s; wanted %s: %s\n", line, rules_status_name(got), rules_message(), rules_status_name(want),
+           part);
     wrong = 1;
 }
 #define FAILS(call, status, part) fails(__LINE__, (call), (status), (part))
-#define OK(call) do { if ((call) != RULES_OK) { printf("line %d: %s\n", __LINE__, rules_message()); exit(1); } } while (0)
+#define OK(call)                                                \
+    do {                                                        \
+        if ((call) != RULES_OK) {                               \
+            printf("line %d: %s\n", __LINE__, rules_message()); \
+            exit(1);                                            \
+        }                                                       \
+    } while (0)
 
 static rules_engine *e;
 static rules_rule *r;
@@ -90,7 +97,8 @@ static void bad_rules(void)
     memset(&o, 0, sizeof o);
     FAILS(rules_compile(e, &o, &x), RULES_ERROR_ARGUMENT, "the spec is NULL");
     o.spec = "adam";
-    FAILS(rules_compile(e, &o, &x), RULES_ERROR_ARGUMENT, "no rule 'adam' in this package (there are: adamw_clip, adafactor, sgd_lookahead)");
+    FAILS(rules_compile(e, &o, &x), RULES_ERROR_ARGUMENT,
+          "no rule 'adam' in this package (there are: adamw_clip, adafactor, sgd_lookahead)");
     FAILS(rules_compile(NULL, &o, &x), RULES_ERROR_ARGUMENT, "the engine is NULL");
     o.spec = "adamw_clip", o.with = "ema(0.9)";
     FAILS(rules_compile(e, &o, &x), RULES_ERROR_ARGUMENT, "with cannot be given");

@@ -55,25 +55,7 @@ enum { ALONE = 5, CACHE = 1 << 29 };
 bool bench_device_cuda_open(BenchDevice *d, int ordinal);
 
 /* ---- bench_work.c ---- */
-/* Bars of every row on a GPU: the host's time of a step, the first step with an empty and with a full cache. Rules with
- * products call cuBLAS some hundred times a step, load it for the first step, and compile a kernel for each shape of
- * theirs. An H200 and its host took 128 to 181 us, 1.9 to 2.9 s and 66 ms for Muon. */
-enum { SUITE_HOST_US = 10, SUITE_COLD_MS = 1500, SUITE_WARM_MS = 50 };
-enum { MATRIX_HOST_US = 200, MATRIX_COLD_MS = 3000, MATRIX_WARM_MS = 80 };
 typedef struct Work Work;
-/* of copying; times torch's best and its CUDA graph; microseconds of the host, below; its slowest step over the mean of
- * a period; milliseconds from optc_compile to the end of the first step, with an empty and with a full cache; 0: none
- * asked. suite: a row of --suite */
-typedef struct Bar {
-    const char *work, *rule;
-    double share, eager, graph;
-    int host;
-    double slowest;
-    int cold, warm;
-    bool suite;
-} Bar;
-extern const Bar bench_bars[];                                              /* work NULL ends it */
-const Bar *work_bar(const Work *w, const char *rule);                       /* NULL: none */
 const Work *work_find(const char *name);                                    /* NULL: none */
 void work_unknown(const char *name, Buf *b);
 void work_list(void);
@@ -81,6 +63,18 @@ const char *work_name(const Work *w);
 int work_shapes(const Work *w, Dims *out);                                  /* how many; out NULL: only counts */
 /* all dimensions by one factor, to at most that many elements */
 bool work_scale(Dims *shape, int n, int64_t elements);
+
+/* ---- bench_bars.c ---- */
+/* 0: none asked. share: of copying; eager, graph: times torch's best and its CUDA graph; host: microseconds; slowest: a
+ * period's slowest step over its mean; cold, warm: milliseconds to the end of the first step; suite: a row of it */
+typedef struct Bar { const char *work, *rule; double share, eager, graph, host, slowest, cold, warm, suite; } Bar;
+enum { MOST_BARS = 100 };
+typedef struct Bars { char *text; Bar v[MOST_BARS]; int n; } Bars;
+/* path NULL: that of the source tree, and none where there is no tree. false: it has said why */
+bool bars_read(Bars *t, const char *path);
+const Bar *bars_find(const Bars *t, const char *work, const char *rule);    /* NULL: none */
+void bars_list(Bars *t);
+char *bench_tree_file(const char *path);       /* a file of the source tree; malloc'ed; NULL: none */
 
 typedef struct Peer Peer;
 /* seconds a step; graph 0: there is none */
@@ -131,6 +125,7 @@ typedef struct Bench {
     int64_t size;                  /* 0: the usual */
     DimsList *shapes;              /* n = 0: by size */
     const Work *work;
+    Bars *bars;
     int tensors, rounds, threads;
     int steps;                     /* of a period, in place of all; 0: all */
     int64_t workspace;             /* 0: the usual */

@@ -17,7 +17,8 @@ static int drop(const char *path, const struct stat *st, int type, struct FTW *a
     return 0;
 }
 
-/* Compile, bind, step, wait. The engine is new, so that nothing but the folder carries over, and is left in the case. */
+/* Compile, bind, step, wait. The engine is new, so that nothing but the folder carries over, and is left in the
+ * case. */
 static bool once(Bench *b, Case *c, const char *cache, double *seconds)
 {
     optc_engine_options o = {

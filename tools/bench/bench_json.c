@@ -1,20 +1,6 @@
 /* What was measured, for programs: one JSON object. */
 #include "tools/bench/bench.h"
 
-static void put_string(const char *s)
-{
-    putchar('"');
-    for (; *s; s++) {
-        if (*s == '"' || *s == '\\')
-            printf("\\%c", *s);
-        else if ((unsigned char)*s < 32)
-            printf("\\u%04x", (unsigned)*s);
-        else
-            putchar(*s);
-    }
-    putchar('"');
-}
-
 static void put_gpu(const Case *c, const Medians *m)
 {
     printf(",\n     \"copy_gb_per_s\": %.6g, \"share_of_copy\": %.6g, \"host_us\": %.6g, \"host_us_least\": %.6g, "
@@ -25,7 +11,7 @@ static void put_gpu(const Case *c, const Medians *m)
 static void put_peer(const Bench *b, const Case *c, const Medians *m)
 {
     printf(",\n     \"%s\": {\"runs\": ", b->against);
-    put_string(c->peer);
+    cli_json(c->peer);
     printf(", \"ms\": %.6g, \"ratio\": %.6g", m->peer * 1e3, m->ahead);
     if (bench_rivals(b) && b->device.ops->async)
         printf(", \"same_kernels\": %s", c->same ? "true" : "false");
@@ -33,7 +19,7 @@ static void put_peer(const Bench *b, const Case *c, const Medians *m)
         printf(", \"host_us\": %.6g", m->peer_host * 1e6);
     if (c->peer_graph) {
         printf(",\n       \"graph\": {\"runs\": ");
-        put_string(c->peer_graph);
+        cli_json(c->peer_graph);
         printf(", \"ms\": %.6g, \"ratio\": %.6g, \"host_us\": %.6g}", m->graph * 1e3, m->graph_ahead,
                m->graph_host * 1e6);
     }
@@ -45,11 +31,11 @@ static void put_bar(const Case *c, const Medians *m)
     Buf missed = {0};
     bench_missed(c, m, &missed);
     printf(",\n     \"bar\": {\"slowest_over_mean\": %g, \"share_of_copy\": %g, \"ratio\": %g, \"graph_ratio\": %g, "
-           "\"host_us\": %d, "
-           "\"first_ms_cold\": %d, \"first_ms_warm\": %d, \"missed\": ",
+           "\"host_us\": %g, "
+           "\"first_ms_cold\": %g, \"first_ms_warm\": %g, \"missed\": ",
            c->bar->slowest, c->bar->share, c->bar->eager, c->bar->graph, c->bar->host,
            c->bar->cold, c->bar->warm);
-    put_string(cli_text(&missed));
+    cli_json(cli_text(&missed));
     putchar('}');
     buf_free(&missed);
 }
@@ -58,23 +44,24 @@ static void put_case(const Bench *b, const Case *c)
 {
     char text[200];
     printf("    {\"rule\": ");
-    put_string(c->label);
+    cli_json(c->label);
     if (c->work) {
         printf(", \"work\": ");
-        put_string(c->work);
+        cli_json(c->work);
     }
     printf(", \"elements\": %lld, \"tensors\": %d, \"shape\": ", (long long)c->n, c->ntensor);
-    put_string(bench_shape(text, c));
+    cli_json(bench_shape(text, c));
     if (c->failed) {
         printf(", \"failed\": true}");
         return;
     }
     Medians m = bench_medians(b, c);
-    printf(",\n     \"ms\": %.6g, \"spread\": %.6g, \"bytes_read\": %.17g, \"bytes_written\": %.17g, \"gb_per_s\": %.6g, "
-           "\"share_of_best\": %.6g, \"share_of_mix\": %.6g, \"elements_per_s\": %.6g, \"native\": %s, \"runs\": ",
-           m.seconds * 1e3, m.spread, c->bytes.read, c->bytes.written, m.rate * 1e-9, m.share, m.mix, (double)c->n / m.seconds,
-           c->native ? "true" : "false");
-    put_string(c->runs);
+    printf(",\n     \"ms\": %.6g, \"spread\": %.6g, \"bytes_read\": %.17g, \"bytes_written\": %.17g, "
+           "\"gb_per_s\": %.6g, \"share_of_best\": %.6g, \"share_of_mix\": %.6g, "
+           "\"elements_per_s\": %.6g, \"native\": %s, \"runs\": ",
+           m.seconds * 1e3, m.spread, c->bytes.read, c->bytes.written, m.rate * 1e-9, m.share, m.mix,
+           (double)c->n / m.seconds, c->native ? "true" : "false");
+    cli_json(c->runs);
     if (c->period > 1)
         printf(",\n     \"period\": %d, \"steps\": %d, \"slowest_over_mean\": %.6g, \"slowest_over_mean_first\": %.6g",
                c->period, c->reps, m.slowest, c->first_slowest);
@@ -90,10 +77,10 @@ static void put_case(const Bench *b, const Case *c)
 void bench_json(const Bench *b)
 {
     printf("{\n  \"optc\": \"%s\",\n  \"device\": ", optc_version());
-    put_string(optc_device_name(b->engine));
+    cli_json(optc_device_name(b->engine));
     if (b->device.state) {
         printf(", \"device_state\": ");
-        put_string(b->device.state);
+        cli_json(b->device.state);
     }
     printf(",\n  \"threads\": %d, \"rounds\": %d, \"type\": \"%s\",\n  \"copy_gb_per_s\": %.6g, \"best_gb_per_s\": "
            "%.6g,\n",
@@ -105,7 +92,7 @@ void bench_json(const Bench *b)
                bench_busy(b) > TOO_BUSY ? "true" : "false", bench_busy(b));
     if (b->peer_name) {
         printf("  \"against\": ");
-        put_string(b->peer_name);
+        cli_json(b->peer_name);
         printf(",\n");
     }
     printf("  \"rules\": [\n");

@@ -29,31 +29,6 @@ struct Peer { pid_t pid; FILE *to, *from; bool hung; int patience_ms; };
 /* the first step of a big case allocates and may compile; what takes a GPU a second takes a CPU minutes */
 enum { PATIENCE_MS = 180000, PATIENCE_CPU_MS = 1200000 };
 
-/* Beside where we stand, or in the tree that this program was built in. */
-static char *find_script(const char *name)
-{
-    char exe[4096], script[64];
-    snprintf(script, sizeof script, "tests/bench/%s_peer.py", name);
-    if (access(script, R_OK) == 0)
-        return strdup(script);
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    if (n <= 0)
-        return NULL;
-    exe[n] = 0;
-    for (int up = 0; up < 2; up++) {           /* the program, its folder */
-        char *slash = strrchr(exe, '/');
-        if (!slash)
-            return NULL;
-        *slash = 0;
-    }
-    Buf b = {0};
-    buf_printf(&b, "%s/%s", exe, script);
-    if (access(cli_text(&b), R_OK) == 0)
-        return buf_take(&b);
-    buf_free(&b);
-    return NULL;
-}
-
 static Peer *spawn(char *const argv[])
 {
     Peer *p = calloc(1, sizeof *p);
@@ -112,8 +87,10 @@ static char *ask(Peer *p, const char *line)
 Peer *peer_start(const char *name, const Bench *b, char **version)
 {
     const char *given = getenv("OPTC_PYTHON");
-    char *python = strdup(given && *given ? given : "python3"), *path = find_script(name);
-    char device[32], threads[32];
+    char *python = strdup(given && *given ? given : "python3"), *path;
+    char device[32], threads[32], script[64];
+    snprintf(script, sizeof script, "tests/bench/%s_peer.py", name);
+    path = bench_tree_file(script);
     snprintf(threads, sizeof threads, "%d", b->threads);
     /* "cuda:0:" */
     snprintf(device, sizeof device, "%.*s", (int)strcspn(optc_device_name(b->engine), " "),
@@ -130,8 +107,8 @@ Peer *peer_start(const char *name, const Bench *b, char **version)
     if (ok)
         *version = strdup(first + 6);
     else if (!path)
-        cli_warning("bench: tests/bench/%s_peer.py was not found: run optc from its source tree to compare with %s", name,
-                    name);
+        cli_warning("bench: tests/bench/%s_peer.py was not found: run optc from its source tree to compare with %s",
+                    name, name);
     else
         cli_warning("bench: no comparison with %s: %s did not start it%s%s (OPTC_PYTHON names the interpreter)", name,
                     python ? python : "", first ? ": " : "", first ? first + (strncmp(first, "none ", 5) ? 0 : 5) : "");

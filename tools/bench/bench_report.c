@@ -61,10 +61,10 @@ void bench_missed(const Case *c, const Medians *m, Buf *names)
         {"share", round(m->share * 1000) < round(bar->share * 1000)},
         {"torch", c->peer && round(m->ahead * 100) < round(bar->eager * 100)},
         {"graph", c->peer_graph && bar->graph > 0 && round(m->graph_ahead * 100) < round(bar->graph * 100)},
-        {"host", bar->host && m->host * 1e6 >= bar->host},
+        {"host", bar->host > 0 && m->host * 1e6 >= bar->host},
         {"slowest", bar->slowest > 0 && round(m->slowest * 100) > round(bar->slowest * 100)},
-        {"cold", bar->cold && c->cold * 1e3 >= bar->cold},
-        {"warm", bar->warm && c->warm * 1e3 >= bar->warm},
+        {"cold", bar->cold > 0 && c->cold * 1e3 >= bar->cold},
+        {"warm", bar->warm > 0 && c->warm * 1e3 >= bar->warm},
     };
     for (size_t i = 0; i < sizeof each / sizeof *each; i++)
         if (each[i].missed)
@@ -192,8 +192,8 @@ static void gpu_bar(const Bench *b, const Case *c, const Medians *m, const Width
     printf("  %*s%s", w->shape + 1, "", cli_paint(missed.len ? PAINT_BAD : PAINT_GOOD));
     cli_cell(cli_text(&verdict), w->label + 31);       /* as far as the share's column */
     fputs(cli_paint(PAINT_DIM), stdout);
-    if (c->bar->cold)
-        printf("%6.1f%% %4dus %5dms %4dms", c->bar->share * 100, c->bar->host, c->bar->cold, c->bar->warm);
+    if (c->bar->cold > 0)
+        printf("%6.1f%% %4.0fus %5.0fms %4.0fms", c->bar->share * 100, c->bar->host, c->bar->cold, c->bar->warm);
     else
         printf("%27s", "");
     if (b->peer_name && c->peer)

@@ -9,7 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* in one look at the host's time: far fewer launches than a queue holds (about 1024). A step with products has hundreds */
+/* in one look at the host's time: far fewer launches than a queue holds (about 1024). A step with products has
+ * hundreds */
 enum { HOST_STEPS = 20, HOST_STEPS_CALLS = 3 };
 static const double LONG_STEP = 0.5;           /* seconds: such a one need not be done thrice to be warm */
 

@@ -1,4 +1,4 @@
-/* Workloads by name, and what is asked of them on a GPU. */
+/* Workloads by name. */
 #include "tools/bench/bench.h"
 
 #include <string.h>
@@ -19,8 +19,8 @@ static int matrix(Dims *out, int64_t rows, int64_t cols)
     return 1;
 }
 
-/* The parameters of GPT-2's layers in their order: in each a norm, attention, a norm, two linear maps. What Muon takes: the
- * embeddings go to another rule by name. */
+/* The parameters of GPT-2's layers in their order: in each a norm, attention, a norm, two linear maps. What Muon takes:
+ * the embeddings go to another rule by name. */
 static int gpt2_layers(Dims *out, int64_t layers, int64_t w)
 {
     const Dims layer[] = {{1, {w}}, {1, {w}}, {2, {w, 3 * w}}, {1, {3 * w}}, {2, {w, w}}, {1, {w}},
@@ -43,8 +43,8 @@ static int gpt2(Dims *out, int64_t layers, int64_t w)
     return n;
 }
 
-/* The matrices of Llama's layers: queries, keys, values and the way out of attention; gate, up and down. A quarter as many heads
- * for keys and values. */
+/* The matrices of Llama's layers: queries, keys, values and the way out of attention; gate, up and down. A quarter as
+ * many heads for keys and values. */
 static int llama(Dims *out, int64_t layers, int64_t w)
 {
     const Dims layer[] = {{2, {w, w}},     {2, {w / 4, w}}, {2, {w / 4, w}}, {2, {w, w}},
@@ -65,36 +65,6 @@ static const Work works[] = {
     {"small5000", equal, 5000, 4096, "many small tensors"},
 };
 enum { NWORK = sizeof works / sizeof *works };
-
-/* What a GPU's row must reach. Torch is asked for a graph where a bar is held against one. Rules of matrices spend their time
- * in products, so copying is no measure of theirs, and their steps are many calls; those with roots and bases do nearly
- * all of these at the first step, and what is timed of theirs is a whole period. */
-const Bar bench_bars[] = {
-    {"2^28", "adamw", 1.00, 1.25, 0, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
-    {"gpt2-124m", "adamw", 0.95, 1.5, 1.15, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
-    {"gpt2-1.5b", "adamw", 0.98, 1.3, 0, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
-    {"small5000", "adamw", 0.75, 50, 4, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
-    {"gpt2-1.5b", "adamw+clip(1)", 0.95, 1.6, 0, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
-    {"gpt2-1.5b", "lamb", 0.95, 3, 0, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
-    {"gpt2-1.5b", "nadam", 0.95, 3, 0, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
-    {"gpt2-1.5b", "radam", 0.95, 3, 0, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
-    {"gpt2-1.5b", "adan", 0.95, 3, 0, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
-    {"gpt2-1.5b", "lion", 0.95, 3, 0, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
-    {"gpt2-1.5b", "adafactor", 0.85, 8, 0, SUITE_HOST_US, 0, SUITE_COLD_MS, SUITE_WARM_MS, true},
-    {"llama-1b", "muon", 0, 2.0, 0, MATRIX_HOST_US, 0, MATRIX_COLD_MS, MATRIX_WARM_MS, true},
-    {"gpt2-layers", "muon", 0, 1.0, 0, MATRIX_HOST_US, 0, MATRIX_COLD_MS, MATRIX_WARM_MS, true},
-    {"gpt2-124m", "shampoo", 0, 3.0, 0, 0, 2.0, 0, 0, false},
-    {"gpt2-124m", "soap", 0, 2.0, 0, 0, 0, 0, 0, false},
-    {NULL, NULL, 0, 0, 0, 0, 0, 0, 0, false},
-};
-
-const Bar *work_bar(const Work *w, const char *rule)
-{
-    for (const Bar *b = bench_bars; b->work; b++)
-        if (!strcmp(b->work, w->name) && !strcmp(b->rule, rule))
-            return b;
-    return NULL;
-}
 
 const char *work_name(const Work *w) { return w->name; }
 int work_shapes(const Work *w, Dims *out) { return w->shapes(out, w->a, w->b); }
@@ -148,24 +118,6 @@ void work_list(void)
         printf("%s%5d tensor%s %11.0f elements   %s\n", cli_paint(PAINT_NONE), n, n == 1 ? ", " : "s,",
                elements(shape, n, 1, NULL), works[i].about);
     }
-    printf("\nrows that have bars, with what a GPU must reach of its copy rate and against torch's best (and its CUDA "
-           "graph); --suite has all but the last ones:\n");
-    for (const Bar *b = bench_bars; b->work; b++) {
-        printf("  ");
-        cli_cell(b->work, 12);
-        cli_cell(b->rule, 15);
-        if (b->share > 0)
-            printf("%5.0f %%", b->share * 100);
-        printf("%*s%5.2fx", b->share > 0 ? 2 : 9, "", b->eager);
-        if (b->graph > 0)
-            printf("  (%.2fx)", b->graph);
-        if (b->slowest > 0)
-            printf("  no step beyond %.1f times the mean", b->slowest);
-        putchar('\n');
-    }
-    printf("  and every row of --suite: host time of a step under %d us (rules of matrices %d), first step under %.1f s with an empty cache and %d ms "
-           "with a full one\n",
-           SUITE_HOST_US, MATRIX_HOST_US, SUITE_COLD_MS * 1e-3, SUITE_WARM_MS);
 }
 
 bool work_scale(Dims *shape, int n, int64_t want)

@@ -29,26 +29,29 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-double cli_median(const double *v, int n)
+/* malloc'ed; NULL: there are none, or no memory */
+static double *sorted(const double *v, int n)
 {
     double *s = n > 0 ? malloc(sizeof *s * (size_t)n) : NULL;
-    if (!s)
-        return 0;
-    memcpy(s, v, sizeof *s * (size_t)n);
-    qsort(s, (size_t)n, sizeof *s, by_value);
-    double m = n % 2 ? s[n / 2] : (s[n / 2 - 1] + s[n / 2]) / 2;
+    if (s) {
+        memcpy(s, v, sizeof *s * (size_t)n);
+        qsort(s, (size_t)n, sizeof *s, by_value);
+    }
+    return s;
+}
+
+double cli_median(const double *v, int n)
+{
+    double *s = sorted(v, n), m = 0;
+    if (s)
+        m = n % 2 ? s[n / 2] : (s[n / 2 - 1] + s[n / 2]) / 2;
     free(s);
     return m;
 }
 
 double cli_spread(const double *v, int n)
 {
-    double *s = n > 0 ? malloc(sizeof *s * (size_t)n) : NULL;
-    if (!s)
-        return 0;
-    memcpy(s, v, sizeof *s * (size_t)n);
-    qsort(s, (size_t)n, sizeof *s, by_value);
-    double half = (s[n - 1 - n / 4] - s[n / 4]) / 2, m = cli_median(v, n);
+    double *s = sorted(v, n), half = s ? (s[n - 1 - n / 4] - s[n / 4]) / 2 : 0, m = cli_median(v, n);
     free(s);
     return m > 0 ? half / m : 0;
 }
@@ -64,8 +67,6 @@ void *stream_alloc(size_t bytes)
         (void)madvise(p, bytes, MADV_HUGEPAGE);
     return p;
 }
-
-int stream_threads(void) { return omp_get_max_threads(); }
 
 /* The part of n values that thread k of `threads` owns, cut at cache lines. */
 static void part_of(int64_t n, int k, int threads, int64_t *from, int64_t *to)
@@ -139,8 +140,8 @@ void stream_scale(float *x, int64_t n, int threads)
     }
 }
 
-/* Eight sums of vectors, in registers: an array of them would be stored at every turn, and the stores held up the loads.
- * Whether asking ahead helps is the machine's: an x86 gains by it, a Neoverse N1 loses half. */
+/* Eight sums of vectors, in registers: an array of them would be stored at every turn, and the stores held up the
+ * loads. Whether asking ahead helps is the machine's: an x86 gains by it, a Neoverse N1 loses half. */
 #define SUM(NAME, BYTES, ATTRIBUTE, FETCH)                                                                 \
     typedef float NAME##_v __attribute__((vector_size(BYTES), aligned(4), may_alias));                     \
     ATTRIBUTE static float NAME(const float *x, int64_t n)                                                 \
@@ -189,25 +190,4 @@ float stream_read(const float *x, int64_t n, int threads, bool ahead)
         all += sum(x + a, z - a);
     }
     return all;
-}
-
-double stream_measure(int threads)
-{
-    int64_t n = (int64_t)64 << 20;             /* 2 x 256 MiB: beyond most caches */
-    enum { ROUNDS = 7 };
-    double rate[ROUNDS];
-    float *a = stream_alloc((size_t)n * sizeof *a), *b = stream_alloc((size_t)n * sizeof *b);
-    if (a && b) {
-        stream_touch(a, n, threads);
-        stream_touch(b, n, threads);
-        for (int r = 0; r < ROUNDS; r++) {
-            double t0 = cli_now();
-            stream_copy(b, a, n, threads);
-            rate[r] = 2.0 * (double)n * sizeof *a / (cli_now() - t0);
-        }
-    }
-    double best = a && b ? cli_median(rate, ROUNDS) : 0;
-    free(a);
-    free(b);
-    return best;
 }

@@ -16,7 +16,7 @@ typedef struct Bandwidth {
     double flops[NCALLEE], growth[NCALLEE];    /* operations per second, by callee, 0: unknown; see flop_rate */
     double gram;                               /* those of symmetric products; 0: as of others */
     bool busy;                                 /* some of them were measured on a busy machine */
-    int threads;                               /* that share the factors of several matrices: one is done by one of them */
+    int threads;                               /* share the factors of several matrices, one each */
 } Bandwidth;
 
 /* ---- explain_calls.c ---- */

@@ -83,8 +83,9 @@ const char *explain_call(Arena *a, const Phase *ph, const Stage *st)
     if (c.of->op != OP_MM)
         return arena_printf(a, "%s of %s x %s%s", op_info[c.of->op].name, axis_name(c.axis[0]), axis_name(c.axis[1]),
                             c.blocked ? ", each block" : "");
-    return arena_printf(a, "product, %s x %s over %s%s%s", axis_name(c.axis[0]), axis_name(c.axis[1]), axis_name(c.axis[2]),
-                        c.blocked ? " of each block" : "", c.symmetric ? ", half of it for it is symmetric" : "");
+    return arena_printf(a, "product, %s x %s over %s%s%s", axis_name(c.axis[0]), axis_name(c.axis[1]),
+                        axis_name(c.axis[2]), c.blocked ? " of each block" : "",
+                        c.symmetric ? ", half of it for it is symmetric" : "");
 }
 
 /* ---- temporaries ---- */

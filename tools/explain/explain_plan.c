@@ -364,8 +364,8 @@ static void put_variant_plan(VariantPlan *w, const char *title)
         passes += is_elem(st->kind);
         bytes += is_elem(st->kind) ? st->bytes_read + st->bytes_written : 0;
     }
-    printf("%s: %d pass%s over the elements, %d bytes per element, %d launch%s", title, passes, passes == 1 ? "" : "es", bytes,
-           launches, launches == 1 ? "" : "es");
+    printf("%s: %d pass%s over the elements, %d bytes per element, %d launch%s", title, passes, passes == 1 ? "" : "es",
+           bytes, launches, launches == 1 ? "" : "es");
     puts(calls ? arena_printf(w->arena, ", %d product%s", calls, calls == 1 ? "" : "s") : "");
     if (w->phase->cheaper)
         printf("  planned with a cheaper search: over %lld steps of work\n", (long long)w->plan->limits.work);

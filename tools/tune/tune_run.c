@@ -194,7 +194,8 @@ static void no_stage(const TuneRun *r, optc_rule *rule)
                                    kernel_name(rule, plan_at(rule->library->plan, f)));
     for (int roots = 0; roots < 2 && at < sizeof names - 80; roots++)
         if (method_for(rule->program, roots))
-            at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", at ? ", " : "", roots ? "roots" : "eigenvectors");
+            at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", at ? ", " : "",
+                                   roots ? "roots" : "eigenvectors");
     if (r->of == 1)
         cli_error("tune: %s has no stage '%s' with something to tune (there are: %s)", optc_rule_name(rule), r->stage,
                   names);

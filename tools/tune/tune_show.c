@@ -1,5 +1,4 @@
-/* optc tune show: results as a table, and for a stage its landscape: the best time of any trial by the value of each
- * parameter. */
+/* optc tune show: results as a table, and for a stage the best time of any trial by the value of each parameter. */
 #include "tools/tune/tune.h"
 
 #include <limits.h>
@@ -7,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHART_BAR = 56, MOST_SHOWN = 64 };
+enum { MOST_SHOWN = 64 };
 
 typedef struct Row { const Tuned *t; const char *from; } Row;
 typedef struct Show {
@@ -213,7 +212,7 @@ static void show_table(const Show *s)
         puts("no results yet: 'optc tune' measures, 'optc tune merge' takes in what others measured");
 }
 
-/* ---- the landscape ---- */
+/* ---- trials of a stage ---- */
 typedef struct Value { int v, ok, failed; double ms; } Value;
 
 static int by_value(const void *a, const void *b)
@@ -243,48 +242,21 @@ static int values_of(const Trial *t, int trials, int knob, Value out[MOST_SHOWN]
     return n;
 }
 
-typedef struct Scale { double lo, best, hi; } Scale;
-
-/* One for all parameters of a stage. Differences are a few percent: the bars begin near the best time unless some take
- * twice as long. */
-static Scale scale_of(const Trial *t, int trials)
+static void put_value(const Value *v, double best, bool winner, bool model)
 {
-    Scale c = {0, INFINITY, 0};
-    for (int k = 0; k < NKNOB; k++) {
-        Value v[MOST_SHOWN];
-        int n = values_of(t, trials, k, v);
-        for (int i = 0; i < n; i++)
-            if (isfinite(v[i].ms)) {
-                c.best = v[i].ms < c.best ? v[i].ms : c.best;
-                c.hi = v[i].ms > c.hi ? v[i].ms : c.hi;
-            }
-    }
-    if (isfinite(c.best) && c.hi < 2 * c.best && c.hi > c.best)
-        c.lo = c.best - 0.15 * (c.hi - c.best);
-    return c;
-}
-
-static void put_value(const Value *v, const Scale *c, bool winner, bool model)
-{
-    char text[32], bar[CHART_BAR + 1];
+    char more[32];
     printf("  %c%c %-8d ", winner ? '>' : ' ', model ? 'm' : ' ', v->v);
-    if (!isfinite(v->ms)) {
+    snprintf(more, sizeof more, "+%.1f %%", 100 * (v->ms / best - 1));
+    if (isfinite(v->ms))
+        printf("%9.4g ms %9s %4d\n", v->ms, more, v->ok + v->failed);
+    else
         printf("%12s %9s %4d  none of them worked\n", "-", "", v->failed);
-        return;
-    }
-    double share = c->hi > c->lo ? (v->ms - c->lo) / (c->hi - c->lo) : 1;
-    int len = (int)lround(share * CHART_BAR);
-    len = len < 1 ? 1 : len > CHART_BAR ? CHART_BAR : len;
-    memset(bar, '#', (size_t)len);
-    bar[len] = 0;
-    snprintf(text, sizeof text, "+%.1f %%", 100 * (v->ms / c->best - 1));
-    printf("%9.4g ms %9s %4d  %s%s%s\n", v->ms, text, v->ok + v->failed, winner ? cli_paint(PAINT_GOOD) : "", bar,
-           winner ? cli_paint(PAINT_NONE) : "");
 }
 
-static void put_charts(const Trial *t, int trials, const Launch *winner, const char *wins, const Trial *model)
+/* best: the fastest trial's milliseconds; wins: whose launch the winner is */
+static void put_values(const Trial *t, int trials, double best, const Launch *winner, const char *wins,
+                       const Trial *model)
 {
-    Scale c = scale_of(t, trials);
     Buf fixed = {0};
     for (int k = 0; k < NKNOB; k++) {
         Value v[MOST_SHOWN];
@@ -296,15 +268,11 @@ static void put_charts(const Trial *t, int trials, const Launch *winner, const c
             continue;
         printf("\n  %s%s%s\n", cli_paint(PAINT_HEAD), name, cli_paint(PAINT_NONE));
         for (int i = 0; i < n; i++)
-            put_value(&v[i], &c, winner && winner->v[k] == v[i].v, model && model->launch.v[k] == v[i].v);
+            put_value(&v[i], best, winner && winner->v[k] == v[i].v, model && model->launch.v[k] == v[i].v);
     }
     if (fixed.len)
         printf("\n  the same in every trial: %s\n", cli_text(&fixed));
-    if (c.lo > 0)
-        printf("  bars from %.4g to %.4g ms", c.lo, c.hi);
-    else if (isfinite(c.best))
-        printf("  bars from 0 to %.4g ms", c.hi);
-    printf("%s> the %s%s\n", isfinite(c.best) ? "; " : "  ", wins, model ? ", m the model's" : "");
+    printf("  > the %s%s\n", wins, model ? ", m the model's" : "");
     buf_free(&fixed);
 }
 
@@ -331,10 +299,7 @@ static void put_stage(const Show *s, const TunedKey *key, const char *label)
                gain(result), result->samples);
     puts("");
     if (n)
-        put_charts(t, n,
-                   result ? &result->launch
-                   : best ? &best->launch
-                          : NULL,
+        put_values(t, n, best ? best->ms : INFINITY, result ? &result->launch : best ? &best->launch : NULL,
                    result ? "result" : "best", model_of(s, key));
 }
 
@@ -403,17 +368,6 @@ static int show_stages(const Show *s)
 }
 
 /* ---- JSON ---- */
-static void put_string(const char *s)
-{
-    putchar('"');
-    for (; *s; s++)
-        printf((unsigned char)*s < 32 || *s == 127 ? "\\u%04x"
-               : *s == '"' || *s == '\\'           ? "\\%c"
-                                                   : "%c",
-               (unsigned char)*s);
-    putchar('"');
-}
-
 static void put_number(const char *name, double x)
 {
     Buf b = {0};
@@ -426,11 +380,11 @@ static void put_number(const char *name, double x)
 static void json_key(const TunedKey *k, const Launch *l, const char *label, const char *comma)
 {
     printf("%s\n    {\"device\": ", comma);
-    put_string(k->device);
+    cli_json(k->device);
     printf(", \"units\": %d, \"driver\": %d, \"form\": \"%s\", \"types\": \"%s\", \"stage\": \"%s\", \"bucket\": %d, "
            "\"label\": ",
            k->units, k->driver, form_name[k->form], k->types, k->stage, k->bucket);
-    put_string(label);
+    cli_json(label);
     printf(", \"launch\": {");
     for (int i = 0; i < NKNOB; i++)
         if (knob_text(k->form, (Knob)i))
@@ -516,7 +470,7 @@ int tune_show(const Command *self, int argc, char **argv)
 {
     Show s = {0};
     const Opt opts[] = {{"stage", 0, OPT_TEXT, &s.stage, "STAGE",
-                         "draw its landscape: the beginning of its rule and kernel, or of its hash"},
+                         "its trials by parameter: the beginning of its rule and kernel, or of its hash"},
                         {"device", 0, OPT_TEXT, &s.device, "NAME", "only of devices with this in their name"},
                         {"json", 0, OPT_FLAG, &s.json, NULL, "print one JSON object: results and trials"},
                         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};

@@ -201,7 +201,8 @@ static bool folds_tensors(const optc_binding *b, const ProgStage *s)
 static int64_t next_piece(Counter *c, int64_t piece) { return __atomic_fetch_add(&c->next, piece, __ATOMIC_RELAXED); }
 
 /* Every thread takes the next piece until none is left. Which thread did what changes no bit. Passes over the elements
- * go forth and back in turn: what the last one touched at its end is still in the cache when the next one begins there. */
+ * go forth and back in turn: what the last one touched at its end is still in the cache when the next one begins
+ * there. */
 static void run_stage(const optc_binding *b, const Task *t, Counter *c, int threads)
 {
     const ProgStage *s = &b->rule->program->stage[t->action->stage];

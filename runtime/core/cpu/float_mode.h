@@ -5,7 +5,7 @@
 static inline unsigned long long float_mode_set(void)
 {
     unsigned was = __builtin_ia32_stmxcsr();
-    __builtin_ia32_ldmxcsr(0x1f80);        /* the mode a process starts in: all exceptions masked, nearest, no flushing */
+    __builtin_ia32_ldmxcsr(0x1f80);      /* the mode a process starts in: all exceptions masked, nearest, no flushing */
     return was;
 }
 static inline void float_mode_reset(unsigned long long was) { __builtin_ia32_ldmxcsr((unsigned)was); }

@@ -1,5 +1,5 @@
-/* How long temporaries are needed, where they lie meanwhile, and whose they are: shared by layout.c, lifetime_alloc.c and
- * batches.c. */
+/* How long temporaries are needed, where they lie meanwhile, and whose they are: shared by layout.c, lifetime_alloc.c
+ * and batches.c. */
 #ifndef OPTC_CORE_LAYOUT_H
 #define OPTC_CORE_LAYOUT_H
 #include "runtime/core/api/core.h"

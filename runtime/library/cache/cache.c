@@ -2,6 +2,7 @@
 #include "runtime/library/cache/cache.h"
 
 #include "runtime/library/cache/files.h"
+#include "runtime/library/tune/timing.h"
 #include "runtime/core/api/core.h"
 
 #include <errno.h>
@@ -17,26 +18,6 @@
 enum { WAIT_MS = 60000, LEFTOVER_S = 3600, ROOM = 1 << 20 };
 
 /* ---- folders ---- */
-static bool make_dirs(char *path)
-{
-    for (char *s = path + 1; ; s++)
-        if (*s == '/' || !*s) {
-            char c = *s;
-            struct stat st;
-            *s = 0;
-            bool ok = mkdir(path, 0700) == 0 || errno == EEXIST;
-            int err = errno;
-            /* some parents cannot be made but are there */
-            ok = ok || (stat(path, &st) == 0 && S_ISDIR(st.st_mode));
-            *s = c;
-            errno = err;
-            if (!ok)
-                return false;
-            if (!c)
-                return true;
-        }
-}
-
 /* Code is loaded from here, so a folder must be the user's own (a base: or root's) and closed to others' writing. */
 bool cache_trusted(const char *dir, bool base, char *why, size_t nwhy)
 {
@@ -100,7 +81,7 @@ void cache_open(Cache *c, const char *dir, const char *base, int64_t max)
         c->base = strdup(base);
     if (!cache_location(dir, place, c->why, sizeof c->why) || !*place)
         return;
-    if (!make_dirs(place))
+    if (!folders_make(place, 0700))
         snprintf(c->why, sizeof c->why, "%.300s cannot be made: %s", place, strerror(errno));
     else if (cache_trusted(place, false, c->why, sizeof c->why))
         c->dir = realpath(place, NULL);          /* the program may change its folder later */
@@ -163,13 +144,6 @@ static bool can_keep(const char *dir)
     struct statvfs v;
     return access(dir, W_OK | X_OK) == 0 &&
            (statvfs(dir, &v) != 0 || v.f_blocks == 0 || (double)v.f_bavail * (double)v.f_frsize > ROOM);
-}
-
-static double now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
 static void sleep_ms(double ms)

@@ -78,7 +78,8 @@ bool cache_list(const char *dir, CacheList *out);
 /* unread: why the folder could not be (errno); 0: it was */
 typedef struct CacheSwept { int entries, leftovers, failed; int64_t bytes; int unread; } CacheSwept;
 /* Removes what was not used for `older` seconds (negative: no such limit), then the longest unused until `max` bytes
- * are left (negative: no cap); never the entry named `keep`. Leftovers go when they are older than `leftover` seconds. */
+ * are left (negative: no cap); never the entry named `keep`. Leftovers go when they are older than `leftover`
+ * seconds. */
 CacheSwept cache_sweep(const char *dir, int64_t max, double older, double leftover, const char *keep);
 int64_t cache_now_ns(void);
 #endif

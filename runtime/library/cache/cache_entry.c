@@ -2,6 +2,7 @@
 #include "runtime/library/cache/cache.h"
 
 #include "runtime/library/cache/files.h"
+#include "runtime/library/line_reader.h"
 
 #include "gen/gen.h"
 
@@ -48,18 +49,15 @@ static size_t print_note(char out[MOST_TEXT], const CacheNote *n)
     return len;
 }
 
-static void parse_note(const char *text, size_t len, CacheNote *out)
+static void parse_note(char *text, size_t len, CacheNote *out)
 {
+    LineReader r = {.at = text, .end = text + len};
     memset(out, 0, sizeof *out);
-    for (const char *end = text + len; text < end;) {
-        const char *stop = memchr(text, '\n', (size_t)(end - text));
-        size_t n = (size_t)((stop ? stop : end) - text);
-        for (int i = 0; i < NFIELD; i++) {
-            size_t k = strlen(fields[i].name);
-            if (n > k && !memcmp(text, fields[i].name, k) && text[k] == ' ')
-                snprintf((char *)out + fields[i].at, fields[i].size, "%.*s", (int)(n - k - 1), text + k + 1);
-        }
-        text += n + 1;
+    for (char *line; line_next(&r, &line);) {
+        const char *word = line_word(&line);
+        for (int i = 0; word && i < NFIELD; i++)
+            if (!strcmp(word, fields[i].name))
+                snprintf((char *)out + fields[i].at, fields[i].size, "%s", line);
     }
 }
 
@@ -131,8 +129,7 @@ char *cache_read(const char *dir, const char *name, CacheUse use, size_t *size, 
     const char *reason;
     char *buf = NULL;
     int fd = open_entry(dir, name, &st, &reason);
-    if (fd >= 0 && use != CACHE_LOOK &&
-        ((st.st_uid != geteuid() && st.st_uid != 0) || (st.st_mode & (S_IWGRP | S_IWOTH))))
+    if (fd >= 0 && use != CACHE_LOOK && file_others_write(&st))
         reason = "it is another user's, or others can write it";
     else if (fd >= 0 && (buf = read_checked(fd, name, &st, size, &reason)) && use == CACHE_LOAD_MARK)
         touch(fd, &st);
@@ -148,7 +145,7 @@ bool cache_read_note(const char *dir, const char *name, CacheNote *out)
     struct stat st;
     Trailer t;
     const char *why;
-    char text[MOST_TEXT];
+    char text[MOST_TEXT + 1];
     int fd = open_entry(dir, name, &st, &why);
     bool ok = fd >= 0 && read_trailer(fd, st.st_size, &t) && read_at(fd, text, (size_t)t.text, (off_t)t.object);
     if (fd >= 0)

@@ -31,21 +31,82 @@ bool temp_folder(Path p, const char *name)
     return false;
 }
 
+bool folders_make(char *path, mode_t mode)
+{
+    for (char *s = path + 1; ; s++)
+        if (*s == '/' || !*s) {
+            char c = *s;
+            struct stat st;
+            *s = 0;
+            bool ok = mkdir(path, mode) == 0 || errno == EEXIST;
+            int err = errno;
+            /* some parents cannot be made but are there */
+            ok = ok || (stat(path, &st) == 0 && S_ISDIR(st.st_mode));
+            *s = c;
+            errno = err;
+            if (!ok)
+                return false;
+            if (!c)
+                return true;
+        }
+}
+
+bool file_others_write(const struct stat *st)
+{
+    return (st->st_uid != geteuid() && st->st_uid != 0) || (st->st_mode & (S_IWGRP | S_IWOTH));
+}
+
+/* One byte more than the size is asked for, to see whether the file grew. */
+static const char *read_whole(int fd, int64_t size, unsigned how, char **data, size_t *n)
+{
+    size_t cap = (size_t)size + 1;
+    char *buf = *data = malloc(cap + 64);
+    if (!buf)
+        return "out of memory";
+    while (*n < cap) {
+        ssize_t k = read(fd, buf + *n, cap - *n);
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0)
+            return strerror(errno);
+        if (k == 0)
+            break;
+        *n += (size_t)k;
+    }
+    buf[*n] = 0;
+    return *n == cap && !(how & FILE_MAY_GROW) ? "it grew while it was read" : NULL;
+}
+
+bool file_load(const char *path, int64_t most, unsigned how, char **data, size_t *n, char *why, size_t nwhy)
+{
+    struct stat st;
+    char large[40];
+    *data = NULL;
+    *n = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);           /* not to wait for ever on a pipe of that name */
+    if (fd < 0 && (how & FILE_OPTIONAL) && (errno == ENOENT || errno == ENOTDIR))
+        return true;
+    snprintf(large, sizeof large, "larger than %lld MiB", (long long)most >> 20);
+    const char *wrong = fd < 0 || fstat(fd, &st) != 0                       ? strerror(errno)
+                        : S_ISDIR(st.st_mode)                               ? strerror(EISDIR)
+                        : !S_ISREG(st.st_mode)                              ? "not a file"
+                        : st.st_size > most                                 ? large
+                        : (how & FILE_TRUSTED) && file_others_write(&st)    ? "another user's, or others can write it"
+                                                                            : read_whole(fd, st.st_size, how, data, n);
+    if (fd >= 0)
+        close(fd);
+    if (!wrong)
+        return true;
+    snprintf(why, nwhy, "%.300s: %s", path, wrong);
+    free(*data);
+    *data = NULL;
+    return false;
+}
+
 char *file_read(const char *path, size_t *n)
 {
-    FILE *f = fopen(path, "rb");
-    struct stat st;
-    char *data = f && fstat(fileno(f), &st) == 0 ? malloc((size_t)st.st_size + 1) : NULL;
-    *n = data ? fread(data, 1, (size_t)st.st_size, f) : 0;
-    if (data && *n != (size_t)st.st_size) {
-        free(data);
-        data = NULL;
-    }
-    if (data)
-        data[*n] = 0;
-    if (f)
-        fclose(f);
-    return data;
+    char *data, why[8];
+    return file_load(path, INT64_MAX - 1, 0, &data, n, why, sizeof why) ? data : NULL;
 }
 
 /* A write beyond the process's limit of file sizes (ulimit -f) would raise SIGXFSZ, which ends the process: it is not

@@ -1,57 +1,24 @@
 #include "runtime/library/package/package.h"
 
+#include "runtime/library/cache/files.h"
+#include "runtime/library/line_reader.h"
 #include "runtime/library/rule/gpu_code.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { MOST_MANIFEST = 64 << 20, MOST_FILE = 1 << 30 };
 
 /* ---- files ---- */
-static bool others_write(const struct stat *st)
-{
-    return (st->st_uid != geteuid() && st->st_uid != 0) || (st->st_mode & (S_IWGRP | S_IWOTH));
-}
-
 static char *read_all(const char *dir, const char *name, int64_t most, bool trusted, size_t *size, char *why,
                       size_t nwhy)
 {
-    char path[CACHE_PATH];
-    struct stat st;
+    char path[CACHE_PATH], *data;
     snprintf(path, sizeof path, "%s/%s", dir, name);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    char *data = NULL;
-    if (fd < 0 || fstat(fd, &st) != 0)
-        snprintf(why, nwhy, "%.300s: %s", path, strerror(errno));
-    else if (!S_ISREG(st.st_mode) || st.st_size > most)
-        snprintf(why, nwhy, "%.300s is %s", path, S_ISREG(st.st_mode) ? "too large" : "not a file");
-    else if (trusted && others_write(&st))
-        snprintf(why, nwhy, "%.300s is another user's, or others can write it", path);
-    else if (!(data = malloc((size_t)st.st_size + 64)))
-        snprintf(why, nwhy, "out of memory");
-    size_t at = 0;
-    while (data && at < (size_t)st.st_size) {
-        ssize_t k = read(fd, data + at, (size_t)st.st_size - at);
-        if (k <= 0 && !(k < 0 && errno == EINTR))
-            break;
-        at += k > 0 ? (size_t)k : 0;
-    }
-    if (data && at != (size_t)st.st_size) {
-        snprintf(why, nwhy, "%.300s cannot be read", path);
-        free(data);
-        data = NULL;
-    }
-    if (fd >= 0)
-        close(fd);
-    if (data)
-        data[at] = 0;
-    *size = at;
-    return data;
+    return file_load(path, most, trusted ? FILE_TRUSTED : 0, &data, size, why, nwhy) ? data : NULL;
 }
 
 bool manifest_is(const char *dir)
@@ -128,11 +95,11 @@ static bool read_launch(Manifest *m, PackageRule *r, const char *rest)
 static bool read_line(Manifest *m, char *line)
 {
     bool inner = !strncmp(line, "  ", 2);
-    char *word = line + (inner ? 2 : 0), *rest = word + strcspn(word, " ");
+    char *rest = line, *word = line_word(&rest);
     int major, minor;
-    if (*rest)
-        *rest++ = 0;
     PackageRule *r = m->nrule ? &m->rule[m->nrule - 1] : NULL;
+    if (!word)
+        return true;
     if (inner && r) {
         if (!strcmp(word, "key"))
             r->key = rest;
@@ -184,16 +151,12 @@ static bool read_text(Manifest *m, const char *text, size_t size, const char *di
         snprintf(why, nwhy, "the manifest of %.300s is damaged: it holds control characters", dir);
         return false;
     }
-    int number = 2;
-    for (char *line = all + strlen(PACKAGE_MARK), *next; *line; line = next, number++) {
-        next = line + strcspn(line, "\n");
-        if (*next)
-            *next++ = 0;
+    LineReader in = {.at = all + strlen(PACKAGE_MARK), .end = last, .line = 1};
+    for (char *line; line_next(&in, &line);)
         if (!read_line(m, line)) {
-            snprintf(why, nwhy, "line %d of the manifest of %.300s cannot be read", number, dir);
+            snprintf(why, nwhy, "line %d of the manifest of %.300s cannot be read", in.line, dir);
             return false;
         }
-    }
     if (m->name && is_ident(m->name) && !m->cuda == !m->nimage && m->nrule)
         return true;
     snprintf(why, nwhy, "the manifest of %.300s lacks a name, a version, a rule or an architecture", dir);

@@ -15,8 +15,8 @@ bool read_text(const char *path, Arena *arena, Source *out, Diag *d);
 /* Compositions that are so common that they should need no compiler either. */
 typedef struct Composition { const char *rule, *with, *id; } Composition;
 extern const Composition library_compositions[];       /* ends with a NULL rule */
-/* Options that optc.torch compiles rules with by default, where torch's rule differs from the spec's default: a wheel on a
- * machine without a compiler has them built in too. */
+/* Options that optc.torch compiles rules with by default, where torch's rule differs from the spec's default: a wheel
+ * on a machine without a compiler has them built in too. */
 typedef struct Configuration { const char *rule, *options, *id; } Configuration;
 extern const Configuration library_variants[];         /* ends with a NULL rule */
 #endif

@@ -36,13 +36,15 @@ struct Job {
 
 struct Workers { pthread_mutex_t lock; pthread_cond_t change; Job *first; bool ending; int n; Worker worker[]; };
 
-/* A job on its way: this, the name, the source. Answer: this, the code or (arch 0) the log. Both ends are one program. */
+/* A job on its way: this, the name, the source. Answer: this, the code or (arch 0) the log. Both ends are one
+ * program. */
 typedef struct Head { uint64_t size, name; int32_t arch, ptx; } Head;
 
-static bool put(int fd, const void *data, size_t n)
+/* n bytes to the other end, or from it */
+static bool move(int fd, void *data, size_t n, bool out)
 {
-    for (const char *at = data; n;) {
-        ssize_t k = send(fd, at, n, MSG_NOSIGNAL);
+    for (char *at = data; n;) {
+        ssize_t k = out ? send(fd, at, n, MSG_NOSIGNAL) : recv(fd, at, n, 0);
         if (k < 0 && errno == EINTR)
             continue;
         if (k <= 0)
@@ -53,19 +55,8 @@ static bool put(int fd, const void *data, size_t n)
     return true;
 }
 
-static bool get(int fd, void *data, size_t n)
-{
-    for (char *at = data; n;) {
-        ssize_t k = recv(fd, at, n, 0);
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k <= 0)
-            return false;
-        at += k;
-        n -= (size_t)k;
-    }
-    return true;
-}
+static bool put(int fd, const void *data, size_t n) { return move(fd, (void *)(uintptr_t)data, n, true); }
+static bool get(int fd, void *data, size_t n) { return move(fd, data, n, false); }
 
 static char *get_text(int fd, uint64_t n)
 {

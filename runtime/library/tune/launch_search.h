@@ -1,8 +1,8 @@
 /* Looking for better launches of a stage.
  *
- * The search (launch_search.c) knows no device: it proposes launches, a Meter makes them ready and races them against the best
- * so far. What it goes by is the ratio of two medians taken in turn, so that a device that slows down meanwhile slows
- * down both.
+ * The search (launch_search.c) knows no device: it proposes launches, a Meter makes them ready and races them against
+ * the best so far. What it goes by is the ratio of two medians taken in turn, so that a device that slows
+ * down meanwhile slows down both.
  *
  *   seeds      the model's launch, what is known from before, its rival's (the model's for sizes beyond its border,
  *              which lies where it lies by a guess), of both each knob turned alone, and the launches that keep most

@@ -179,7 +179,8 @@ static void take(optc_binding *b, Live *v, const LaunchList *p)
         list_graph(b, &v->launch_list);
 }
 
-/* From now on every step has it. The old shots of the stage are replaced; the new module lives as long as the binding. */
+/* From now on every step has it. The old shots of the stage are replaced; the new module lives as long as the
+ * binding. */
 static void adopt(optc_binding *b, Live *v, LaunchList *p, double gain)
 {
     LaunchList old = *p;

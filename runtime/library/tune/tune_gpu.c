@@ -1,6 +1,6 @@
-/* Measuring launches of a stage on a GPU, on sets of our own (tune_tensors.h): kernels are compiled ahead, compared bit by
- * bit, and raced. What wins must hold for the sizes beside, which take its result where they have none: one that gained
- * 1 % at 2^20 elements lost 3 at 2^22. */
+/* Measuring launches of a stage on a GPU, on sets of our own (tune_tensors.h): kernels are compiled ahead, compared bit
+ * by bit, and raced. What wins must hold for the sizes beside, which take its result where they have none: one that
+ * gained 1 % at 2^20 elements lost 3 at 2^22. */
 #include "runtime/library/tune/launch_search.h"
 #include "runtime/library/tune/tune_tensors.h"
 
@@ -119,7 +119,8 @@ void gpu_tuner_close(GpuTuner *u)
 /* On the device, where the bits are: a pair is 36 MB, to be copied out for every candidate otherwise. Its argument has
  * the layout of optc_launch. */
 static const char same_source[] =
-    "struct optc_launch { const unsigned *a, *b; unsigned *differs; long long n; int guard, tick; long long brief[2]; };\n"
+    "struct optc_launch { const unsigned *a, *b; unsigned *differs; long long n; int guard, tick; "
+    "long long brief[2]; };\n"
     "extern \"C\" __global__ void optc_same(const optc_launch x)\n"
     "{\n"
     "    for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < x.n; i += (long long)gridDim.x * "

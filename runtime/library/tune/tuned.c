@@ -1,5 +1,6 @@
 /* Lists of measured launches: sorted by key, searched, merged. */
 #include "runtime/library/tune/tuned_text.h"
+#include "runtime/library/line_reader.h"
 
 #include <limits.h>
 #include <math.h>
@@ -25,33 +26,13 @@ int tuned_compare(const TunedKey *a, const TunedKey *b)
     return c ? c : a->bucket - b->bucket;
 }
 
-/* How many bytes the character at s has, of n that are there; 0: it is none, or a control character. */
-size_t tuned_char(const char *s, size_t n)
-{
-    const unsigned char *u = (const unsigned char *)s;
-    size_t len = u[0] < 0x80                   ? 1
-                 : u[0] >= 0xc2 && u[0] < 0xe0 ? 2
-                 : u[0] >= 0xe0 && u[0] < 0xf0 ? 3
-                 : u[0] >= 0xf0 && u[0] < 0xf5 ? 4
-                                               : 0;
-    if (len > n || u[0] < 32 || u[0] == 127)
-        return 0;
-    for (size_t i = 1; i < len; i++)
-        if ((u[i] & 0xc0) != 0x80)
-            return 0;
-    /* spelt longer than needed */
-    bool wide = (u[0] == 0xe0 && u[1] < 0xa0) || (u[0] == 0xf0 && u[1] < 0x90);
-    bool none = (u[0] == 0xed && u[1] > 0x9f) || (u[0] == 0xf4 && u[1] > 0x8f) || (u[0] == 0xc2 && u[1] < 0xa0);
-    return wide || none ? 0 : len;
-}
-
 /* Text that may stand in a line: what is no character and `not` become spaces, runs of spaces one, none at the ends;
  * cut between characters. */
 static void clean_text(char *out, size_t size, const char *s, char not)
 {
     size_t n = 0, left = strlen(s);
     while (left) {
-        size_t len = *s == not ? 0 : tuned_char(s, left);
+        size_t len = *s == not ? 0 : line_char(s, left);
         if (n + (len ? len : 1) >= size)
             break;
         if (len && *s != ' ') {

@@ -84,7 +84,7 @@ void tuned_reach(const TunedKey *k, int *lo, int *hi);
  * knows one. from: "user", "site", "built-in". */
 const Tuned *tuned_look(const TunedSet *s, const TunedKey *k, int lo, int hi, const char **from);
 
-/* ---- trials: everything that was timed, beside the results in FILE.trials, for charts and to go on where a run was
+/* ---- trials: everything that was timed, beside the results in FILE.trials, to look at and to go on where a run was
  * stopped ----
  *
  *     optc-trials 1

@@ -55,50 +55,11 @@ bool tuned_site_path(char *out, size_t n)
 bool trials_path(const char *results, char *out, size_t n) { return join(out, n, results, ".trials"); }
 
 /* ---- reading ---- */
-/* The whole file; *text NULL: there is none. */
-static bool slurp(const char *path, size_t most, char **text, size_t *len, char *why, size_t nwhy)
-{
-    struct stat st;
-    *text = NULL;
-    *len = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);           /* not to wait for ever on a pipe of that name */
-    if (fd < 0)
-        return errno == ENOENT || errno == ENOTDIR || say(why, nwhy, path, strerror(errno));
-    const char *wrong = fstat(fd, &st) != 0    ? strerror(errno)
-                        : S_ISDIR(st.st_mode)  ? strerror(EISDIR)
-                        : !S_ISREG(st.st_mode) ? "not a file"
-                                               : NULL;
-    size_t cap = !wrong && st.st_size >= 0 && (uint64_t)st.st_size <= most ? (size_t)st.st_size + 1 : 0;
-    if (!wrong && !cap)
-        wrong = most == MOST_RESULTS ? "larger than 16 MiB" : "larger than 64 MiB";
-    char *buf = wrong ? NULL : malloc(cap);
-    if (!wrong && !buf)
-        wrong = "out of memory";
-    while (!wrong && *len < cap) {
-        ssize_t k = read(fd, buf + *len, cap - *len);
-        if (k > 0)
-            *len += (size_t)k;
-        else if (k == 0)
-            break;
-        else if (errno != EINTR)
-            wrong = strerror(errno);
-    }
-    close(fd);
-    if (!wrong && *len == cap && most == MOST_RESULTS)      /* trials may: what came since is as good as torn */
-        wrong = "it grew while it was read";
-    if (wrong) {
-        free(buf);
-        return say(why, nwhy, path, wrong);
-    }
-    *text = buf;
-    return true;
-}
-
 bool tuned_read(TunedList *l, const char *path, char *why, size_t nwhy)
 {
     char *text;
     size_t len;
-    if (!slurp(path, MOST_RESULTS, &text, &len, why, nwhy))
+    if (!file_load(path, MOST_RESULTS, FILE_OPTIONAL, &text, &len, why, nwhy))
         return false;
     bool ok = !text || tuned_parse(l, path, text, len, why, nwhy);
     free(text);
@@ -109,7 +70,8 @@ bool trials_read(TrialList *l, const char *path, char *why, size_t nwhy)
 {
     char *text;
     size_t len;
-    if (!slurp(path, MOST_TRIALS, &text, &len, why, nwhy))
+    /* what is appended meanwhile is as good as torn */
+    if (!file_load(path, MOST_TRIALS, FILE_OPTIONAL | FILE_MAY_GROW, &text, &len, why, nwhy))
         return false;
     bool ok = !text || trials_parse(l, path, text, len, why, nwhy);
     free(text);
@@ -120,21 +82,13 @@ bool trials_read(TrialList *l, const char *path, char *why, size_t nwhy)
 /* The folders above a file. */
 static bool make_folders(const char *path)
 {
-    char dir[PATH_ROOM];
+    char dir[PATH_ROOM], *last;
     snprintf(dir, sizeof dir, "%s", path);
-    for (char *s = strchr(dir + 1, '/'); s; s = strchr(s + 1, '/')) {
-        struct stat st;
-        *s = 0;
-        if (mkdir(dir, 0777) != 0 && errno != EEXIST) {
-            int err = errno;
-            if (stat(dir, &st) != 0 || !S_ISDIR(st.st_mode)) {          /* some parents cannot be made but are there */
-                errno = err;
-                return false;
-            }
-        }
-        *s = '/';
-    }
-    return true;
+    last = strrchr(dir, '/');
+    if (!last || last == dir)
+        return true;
+    *last = 0;
+    return folders_make(dir, 0777);
 }
 
 /* What is replaced is the file that a link leads to, not the link: people keep such files elsewhere. A link to nothing
@@ -205,7 +159,8 @@ bool tuned_write(const TunedList *l, const char *path, char *why, size_t nwhy)
 }
 
 /* ---- locks ---- */
-/* false: another holds it all that time. Where there are no locks everyone has it: rare, and the loss is a measurement. */
+/* false: another holds it all that time. Where there are no locks everyone has it: rare, and the loss is a
+ * measurement. */
 static bool lock_within(int fd, int wait_ms)
 {
     for (int waited = 0, nap = 1; file_lock(fd, F_WRLCK, 0) != 0; waited += nap, nap = nap < 50 ? nap * 2 : nap) {
@@ -324,7 +279,7 @@ static bool append(int fd, const char *line, const char *path, char *why, size_t
     if (end < 0)
         return say(why, nwhy, path, "not a file of trials: it should begin with '" TRIALS_HEAD "'");
     if (end + (off_t)strlen(line) + (off_t)sizeof TRIALS_HEAD > MOST_TRIALS)
-        return say(why, nwhy, path, "would be larger than 64 MiB: remove it, only charts need it");
+        return say(why, nwhy, path, "would be larger than 64 MiB: remove it, only 'optc tune show --stage' needs it");
     if ((end != st.st_size && ftruncate(fd, end) != 0) ||
         (!end && !file_put(fd, TRIALS_HEAD "\n", sizeof TRIALS_HEAD)) || !file_put(fd, line, strlen(line))) {
         snprintf(why, nwhy, "cannot write %.300s: %s", path, strerror(errno));

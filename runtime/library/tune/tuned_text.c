@@ -2,16 +2,16 @@
  * people edit these files. */
 #include "runtime/library/tune/tuned_text.h"
 
+#include "runtime/library/line_reader.h"
 #include "gen/gen.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_LINE = 1024, MOST_UNITS = 1 << 20, MOST_THREADS = 4096, MOST_ITEMS = 1 << 20, MOST_BUCKET = 40 };
+enum { MOST_UNITS = 1 << 20, MOST_THREADS = 4096, MOST_ITEMS = 1 << 20, MOST_BUCKET = 40 };
 
 /* One line of either kind. */
 typedef struct Line {
@@ -24,28 +24,14 @@ typedef struct Line {
 } Line;
 
 typedef struct Reader {
-    const char *name;
-    int line;
+    LineReader in;
     bool trials;
-    char *why;
-    size_t nwhy;
     TunedKey device;           /* of the section; units 0: none yet */
     Line *v;
     int n, cap;
 } Reader;
 
 static const char *head_of(bool trials) { return trials ? TRIALS_HEAD : TUNED_HEAD; }
-
-__attribute__((format(printf, 2, 3))) static bool bad(const Reader *r, const char *fmt, ...)
-{
-    va_list ap;
-    va_start(ap, fmt);
-    int n = snprintf(r->why, r->nwhy, "%.200s:%d: ", r->name, r->line);
-    if (n >= 0 && (size_t)n < r->nwhy)
-        vsnprintf(r->why + n, r->nwhy - (size_t)n, fmt, ap);
-    va_end(ap);
-    return false;
-}
 
 static bool unknown(const Reader *r, const char *what, const Near *near)
 {
@@ -57,30 +43,11 @@ static bool unknown(const Reader *r, const char *what, const Near *near)
                                 : i < near->n - 1 ? ", "
                                                   : " or ",
                                 near->best[i], i == near->n - 1 ? "?" : "");
-    return bad(r, "unknown %s '%.40s'%s", what, near->want, text);
+    return line_bad(&r->in, "unknown %s '%.40s'%s", what, near->want, text);
 }
 
 /* ---- values ---- */
-static bool parse_int(const char *s, int lo, int hi, int *out)
-{
-    long x = 0;
-    size_t n = strspn(s, "0123456789");
-    if (!n || n > 9 || s[n] || (n > 1 && *s == '0'))
-        return false;
-    x = strtol(s, NULL, 10);
-    *out = (int)x;
-    return x >= lo && x <= hi;
-}
-
-static bool parse_ms(const char *s, double *out)
-{
-    char *end;
-    /* strtod would take hexadecimal, inf and nan */
-    if (*s < '0' || *s > '9' || s[strspn(s, "0123456789.eE+-")])
-        return false;
-    *out = strtod(s, &end);
-    return !*end && isfinite(*out) && *out > 0;
-}
+static bool take_time(const char *s, double *out) { return line_real(s, out) && *out > 0; }
 
 static bool take_ms(const Reader *r, Line *e, const char *s)
 {
@@ -88,19 +55,19 @@ static bool take_ms(const Reader *r, Line *e, const char *s)
         e->ms = INFINITY;
         return true;
     }
-    return parse_ms(s, &e->ms);
+    return take_time(s, &e->ms);
 }
 
 static bool take_model(const Reader *r, Line *e, const char *s)
 {
     (void)r;
-    return parse_ms(s, &e->model_ms);
+    return take_time(s, &e->model_ms);
 }
 
 static bool take_n(const Reader *r, Line *e, const char *s)
 {
     (void)r;
-    return parse_int(s, 1, INT_MAX, &e->samples);
+    return line_int(s, 1, INT_MAX, &e->samples);
 }
 
 static bool take_from(const Reader *r, Line *e, const char *s)
@@ -126,13 +93,13 @@ static bool has_field(const Reader *r, int i) { return r->trials ? fields[i].tri
 static bool take_knob(const Reader *r, Line *e, int k, const char *s)
 {
     int allowed[MOST_VALUES], n = knob_values(e->key.form, (Knob)k, allowed), x, i = 0;
-    if (!parse_int(s, 0, INT_MAX, &x))
-        return bad(r, "%s=%.40s is not a whole number", knob_text(e->key.form, (Knob)k), s);
+    if (!line_int(s, 0, INT_MAX, &x))
+        return line_bad(&r->in, "%s=%.40s is not a whole number", knob_text(e->key.form, (Knob)k), s);
     e->launch.v[k] = x;
     /* what a machine has: the table's are only worth trying */
     if (e->key.form == FORM_CPU && (k == KNOB_THREADS || k == KNOB_ITEMS)) {
         int most = k == KNOB_THREADS ? MOST_THREADS : MOST_ITEMS;
-        return x <= most || bad(r, "%s=%d: at most %d", knob_name[k], x, most);
+        return x <= most || line_bad(&r->in, "%s=%d: at most %d", knob_name[k], x, most);
     }
     while (i < n && allowed[i] != x)
         i++;
@@ -142,17 +109,16 @@ static bool take_knob(const Reader *r, Line *e, int k, const char *s)
     size_t len = 0;
     for (i = 0; i < n; i++)
         len += (size_t)snprintf(text + len, sizeof text - len, "%s%d", i ? i == n - 1 ? " or " : ", " : "", allowed[i]);
-    return bad(r, "%s=%d: for %s it is %s", knob_text(e->key.form, (Knob)k), x, form_name[e->key.form], text);
+    return line_bad(&r->in, "%s=%d: for %s it is %s", knob_text(e->key.form, (Knob)k), x, form_name[e->key.form], text);
 }
 
 /* name=value */
 static bool take_field(const Reader *r, Line *e, char *word, unsigned *seen)
 {
-    char *value = strchr(word, '=');
+    char *value = line_value(word);
     Near near = {.want = word};
-    if (!value || value == word)
-        return bad(r, "'%.40s' is not name=value", word);
-    *value++ = 0;
+    if (!value)
+        return line_bad(&r->in, "'%.40s' is not name=value", word);
     if (!strncmp(word, "x-", 2))               /* for versions to come, which this one can do without */
         return true;
     for (int i = 0; i < NKNOB + NFIELD; i++) {
@@ -165,26 +131,17 @@ static bool take_field(const Reader *r, Line *e, char *word, unsigned *seen)
         if (strcmp(word, name))
             continue;
         if (*seen & 1u << i)
-            return bad(r, "%s= stands here twice", name);
+            return line_bad(&r->in, "%s= stands here twice", name);
         *seen |= 1u << i;
         if (i < NKNOB)
             return take_knob(r, e, i, value);
         return fields[i - NKNOB].take(r, e, value) ||
-               bad(r, "%s=%.40s must be %s", name, value, fields[i - NKNOB].want);
+               line_bad(&r->in, "%s=%.40s must be %s", name, value, fields[i - NKNOB].want);
     }
     return unknown(r, "knob", &near);
 }
 
 /* ---- the key ---- */
-static char *next_word(char **s)
-{
-    char *w = *s + strspn(*s, " \t");
-    char *end = w + strcspn(w, " \t");
-    *s = end + (*end != 0);
-    *end = 0;
-    return *w ? w : NULL;
-}
-
 static bool take_form(const Reader *r, Line *e, const char *word)
 {
     Near near = {.want = word};
@@ -217,7 +174,7 @@ static bool take_types(const Reader *r, Line *e, const char *word)
         s += len + 1;
     }
     if (n != 2)
-        return bad(r, "'%.40s' must be three storage types: of parameters, gradients and states", word);
+        return line_bad(&r->in, "'%.40s' must be three storage types: of parameters, gradients and states", word);
     snprintf(e->key.types, sizeof e->key.types, "%s", word);
     return true;
 }
@@ -227,54 +184,44 @@ static bool take_key(const Reader *r, Line *e, char **s)
     static const char *const names[] = {"the kind of stage", "the storage types", "the stage's hash", "the size"};
     char *word[4];
     for (int i = 0; i < 4; i++)
-        if (!(word[i] = next_word(s)))
-            return bad(r, "it ends before %s", names[i]);
+        if (!(word[i] = line_word(s)))
+            return line_bad(&r->in, "it ends before %s", names[i]);
     if (!take_form(r, e, word[0]) || !take_types(r, e, word[1]))
         return false;
     if (strspn(word[2], "0123456789abcdef") != 32 || word[2][32])
-        return bad(r, "'%.40s' is no stage's hash: 32 digits of 0-9 and a-f", word[2]);
+        return line_bad(&r->in, "'%.40s' is no stage's hash: 32 digits of 0-9 and a-f", word[2]);
     memcpy(e->key.stage, word[2], 33);
-    if (strncmp(word[3], "2^", 2) || !parse_int(word[3] + 2, 0, MOST_BUCKET, &e->key.bucket) || e->key.bucket % 2)
-        return bad(r, "'%.40s' is no size: 2^0, 2^2, … 2^%d", word[3], MOST_BUCKET);
+    if (strncmp(word[3], "2^", 2) || !line_int(word[3] + 2, 0, MOST_BUCKET, &e->key.bucket) || e->key.bucket % 2)
+        return line_bad(&r->in, "'%.40s' is no size: 2^0, 2^2, … 2^%d", word[3], MOST_BUCKET);
     return true;
 }
 
 /* ---- lines ---- */
-static char *trim(char *s)
-{
-    s += strspn(s, " \t");
-    size_t n = strlen(s);
-    while (n && (s[n - 1] == ' ' || s[n - 1] == '\t'))
-        n--;
-    s[n] = 0;
-    return s;
-}
-
 /* "name NUMBER" */
 static bool named_int(const char *s, const char *name, int lo, int *out)
 {
     size_t n = strlen(name);
-    return !strncmp(s, name, n) && s[n] == ' ' && parse_int(s + n + strspn(s + n, " \t"), lo, MOST_UNITS, out);
+    return !strncmp(s, name, n) && s[n] == ' ' && line_int(s + n + strspn(s + n, " \t"), lo, MOST_UNITS, out);
 }
 
 /* What stands behind "device": NAME | units N | driver N, and in trials | the rest, which *rest then is. */
 static bool take_device(Reader *r, char *s, char **rest)
 {
-    char *part[4] = {trim(s)};
+    char *part[4] = {line_trim(s)};
     int n = 1;
     for (char *at; n < (rest ? 4 : 3) && (at = strchr(part[n - 1], '|')); n++) {
         *at = 0;
-        part[n - 1] = trim(part[n - 1]);
-        part[n] = trim(at + 1);
+        part[n - 1] = line_trim(part[n - 1]);
+        part[n] = line_trim(at + 1);
     }
     if (n < (rest ? 4 : 3) || !named_int(part[1], "units", 1, &r->device.units) ||
         !named_int(part[2], "driver", 0, &r->device.driver)) {
         r->device.units = 0;
-        return bad(r, "a device is 'device NAME | units N | driver N'%s",
-                   rest ? " and, behind another '|', what was tried" : "");
+        return line_bad(&r->in, "a device is 'device NAME | units N | driver N'%s",
+                        rest ? " and, behind another '|', what was tried" : "");
     }
     if (!*part[0] || strlen(part[0]) >= sizeof r->device.device)
-        return bad(r, "a device's name has 1 to %d bytes", (int)sizeof r->device.device - 1);
+        return line_bad(&r->in, "a device's name has 1 to %d bytes", (int)sizeof r->device.device - 1);
     strcpy(r->device.device, part[0]);
     if (rest)
         *rest = part[3];
@@ -283,27 +230,29 @@ static bool take_device(Reader *r, char *s, char **rest)
 
 static bool take_entry(Reader *r, char *s)
 {
-    Line e = {.key = r->device, .line = r->line};
+    Line e = {.key = r->device, .line = r->in.line};
     unsigned seen = 0;
     if (!take_key(r, &e, &s))
         return false;
-    for (char *word; s += strspn(s, " \t"), *s && *s != '#' && (word = next_word(&s));)
+    for (char *word; s += strspn(s, " \t"), *s && *s != '#' && (word = line_word(&s));)
         if (!take_field(r, &e, word, &seen))
             return false;
     for (int i = 0; i < NKNOB + NFIELD; i++)
         if (!(seen & 1u << i) && (i < NKNOB ? knob_text(e.key.form, (Knob)i) != NULL : has_field(r, i - NKNOB)))
-            return bad(r, "%s= is missing", i < NKNOB ? knob_text(e.key.form, (Knob)i) : fields[i - NKNOB].name);
+            return line_bad(&r->in, "%s= is missing",
+                            i < NKNOB ? knob_text(e.key.form, (Knob)i) : fields[i - NKNOB].name);
     if (*s == '#') {
-        s = trim(s + 1);
+        s = line_trim(s + 1);
         if (strlen(s) >= sizeof e.label)
-            return bad(r, "what stands behind '#' has %d bytes; at most %d", (int)strlen(s), (int)sizeof e.label - 1);
+            return line_bad(&r->in, "what stands behind '#' has %d bytes; at most %d", (int)strlen(s),
+                            (int)sizeof e.label - 1);
         strcpy(e.label, s);
     }
     if (r->n == r->cap) {
         int cap = r->cap ? 2 * r->cap : 64;
         Line *v = realloc(r->v, (size_t)cap * sizeof *v);
         if (!v)
-            return bad(r, "out of memory");
+            return line_bad(&r->in, "out of memory");
         r->v = v;
         r->cap = cap;
     }
@@ -313,20 +262,20 @@ static bool take_entry(Reader *r, char *s)
 
 static bool take_line(Reader *r, char *s)
 {
-    s = trim(s);
+    s = line_trim(s);
     if (!*s || *s == '#')
         return true;
     bool device = !strncmp(s, "device", 6) && (s[6] == ' ' || s[6] == '\t');
     if (r->trials) {
         char *rest;
         if (!device)
-            return bad(r, "a trial begins with 'device'");
+            return line_bad(&r->in, "a trial begins with 'device'");
         return take_device(r, s + 6, &rest) && take_entry(r, rest);
     }
     if (device)
         return take_device(r, s + 6, NULL);
     if (!r->device.units)
-        return bad(r, "a result before the first line 'device NAME | units N | driver N'");
+        return line_bad(&r->in, "a result before the first line 'device NAME | units N | driver N'");
     return take_entry(r, s);
 }
 
@@ -337,45 +286,39 @@ static bool take_head(const Reader *r, const char *s)
     if (!strcmp(s, head))
         return true;
     if (!strncmp(s, head, n))
-        return bad(r, "of another version: '%.40s'; this optc reads '%s'", s, head);
+        return line_bad(&r->in, "of another version: '%.40s'; this optc reads '%s'", s, head);
     if (!strncmp(s, other, m))
-        return bad(r, r->trials ? "these are results, not trials" : "these are trials, not results");
-    return bad(r, "not a file of %s: it should begin with '%s'", r->trials ? "trials" : "tuning results", head);
+        return line_bad(&r->in, r->trials ? "these are results, not trials" : "these are trials, not results");
+    return line_bad(&r->in, "not a file of %s: it should begin with '%s'", r->trials ? "trials" : "tuning results",
+                    head);
 }
 
-/* Checks what holds for every line and hands it on as a string of its own. */
-static bool read_lines(Reader *r, const char *text, size_t len)
+static bool read_lines(Reader *r)
 {
-    if (!len)
-        r->line = 1;
-    for (const char *end = text + len; text < end;) {
-        char line[MOST_LINE + 1];
-        const char *stop = memchr(text, '\n', (size_t)(end - text));
-        size_t n = (size_t)((stop ? stop : end) - text);
-        r->line++;
-        if (!stop)
-            return bad(r, "cut short: the line has no end");
-        size_t k = n && text[n - 1] == '\r' ? n - 1 : n;
-        if (k > MOST_LINE)
-            return bad(r, "longer than %d bytes", MOST_LINE);
-        for (size_t i = 0, step; i < k; i += step)
-            if (!(step = text[i] == '\t' ? 1 : tuned_char(text + i, k - i)))
-                return bad(r, "byte %d of the line (0x%02x) is a control character or no UTF-8", (int)i + 1,
-                           (unsigned char)text[i]);
-        memcpy(line, text, k);
-        line[k] = 0;
-        if (!(r->line == 1 ? take_head(r, line) : take_line(r, line)))
-            return false;
-        text += n + 1;
-    }
-    return len || bad(r, "empty: it should begin with '%s'", head_of(r->trials));
+    char *line;
+    int got;
+    bool ok = true;
+    while (ok && (got = line_next(&r->in, &line)))
+        ok = got > 0 && (r->in.line == 1 ? take_head(r, line) : take_line(r, line));
+    if (r->in.line)
+        return ok;
+    r->in.line = 1;
+    return line_bad(&r->in, "empty: it should begin with '%s'", head_of(r->trials));
 }
 
+/* The text stays as it is: lines are cut in a copy. */
 static bool parse(Reader *r, const char *text, size_t len)
 {
+    char *copy = malloc(len + 1);
+    if (!copy)
+        return line_bad(&r->in, "out of memory");
+    memcpy(copy, text, len);
+    r->in.at = copy;
+    r->in.end = copy + len;
     LocaleMark mark = locale_plain();
-    bool ok = read_lines(r, text, len);
+    bool ok = read_lines(r);
     locale_back(mark);
+    free(copy);
     return ok;
 }
 
@@ -395,8 +338,8 @@ static bool no_key_twice(Reader *r)
             again = r->v[i].line;
             first = r->v[i - 1].line;
         }
-    r->line = again;
-    return again == INT_MAX || bad(r, "the same stage and size as line %d", first);
+    r->in.line = again;
+    return again == INT_MAX || line_bad(&r->in, "the same stage and size as line %d", first);
 }
 
 /* Over the old ones, entries of the same key replaced. */
@@ -416,11 +359,11 @@ static bool move_results(TunedList *l, const Reader *r)
 
 bool tuned_parse(TunedList *l, const char *name, const char *text, size_t len, char *why, size_t nwhy)
 {
-    Reader r = {.name = name, .why = why, .nwhy = nwhy};
+    Reader r = {.in = {.name = name, .strict = true, .why = why, .nwhy = nwhy}};
     bool ok = parse(&r, text, len);
     if (ok && r.n) {
         qsort(r.v, (size_t)r.n, sizeof *r.v, by_key);
-        ok = no_key_twice(&r) && (move_results(l, &r) || bad(&r, "out of memory"));
+        ok = no_key_twice(&r) && (move_results(l, &r) || line_bad(&r.in, "out of memory"));
     }
     free(r.v);
     return ok;
@@ -444,13 +387,13 @@ static bool move_trials(TrialList *l, const Reader *r)
 
 bool trials_parse(TrialList *l, const char *name, const char *text, size_t len, char *why, size_t nwhy)
 {
-    Reader r = {.name = name, .trials = true, .why = why, .nwhy = nwhy};
+    Reader r = {.in = {.name = name, .strict = true, .why = why, .nwhy = nwhy}, .trials = true};
     size_t whole = len, head = sizeof TRIALS_HEAD - 1;
     while (whole && text[whole - 1] != '\n')
         whole--;
     if (!whole && len <= head && !memcmp(text, TRIALS_HEAD, len))         /* killed in the first line, or before it */
         return true;
-    bool ok = parse(&r, text, whole ? whole : len) && (move_trials(l, &r) || bad(&r, "out of memory"));
+    bool ok = parse(&r, text, whole ? whole : len) && (move_trials(l, &r) || line_bad(&r.in, "out of memory"));
     free(r.v);
     return ok;
 }

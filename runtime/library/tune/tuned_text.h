@@ -6,6 +6,5 @@
 #define TUNED_HEAD "optc-tune 1"
 #define TRIALS_HEAD "optc-trials 1"
 char *trial_text(const Trial *t);                  /* its line; malloc'ed; NULL: out of memory */
-size_t tuned_char(const char *s, size_t n);
 void tuned_clean_label(char label[80]);
 #endif

@@ -22,7 +22,8 @@ SPEC = """return optimizer { name = "%s", view = "last", %s
 
 
 # Why else there may be no result.
-ALSO = {"matrix_power": ", or eigenvalues that are not positive where they have to be: a ridge, or relative, lifts them",
+ALSO = {"matrix_power": ", or eigenvalues that are not positive where they have to be: a ridge, or relative, "
+                        "lifts them",
         "cholesky": ", or it is not positive: add something to its diagonal",
         "solve_positive": " or in B, or it is not positive: add something to its diagonal",
         "solve_triangular": " or in B, or a 0 on its diagonal"}
@@ -139,9 +140,9 @@ def matrix_power(A: torch.Tensor, exponent: float, *, ridge: float = 0.0, relati
                  check: bool = False, out: Optional[torch.Tensor] = None) -> torch.Tensor:
     """A ** exponent of symmetric matrices, of which the lower triangles are read. exponent: any real number; -1/4 is
     the inverse fourth root. Eigenvalues are lifted by `ridge`, by `relative` times the largest row sum of magnitudes,
-    and to at least `floor`; for a negative exponent or a broken one they must be positive then. A matrix for which there
-    is no power gives NaN in its place and nowhere else; check=True raises an error that names it instead (and waits
-    for the device). 16 bits are computed in float32, and everything inside in float64."""
+    and to at least `floor`; for a negative exponent or a broken one they must be positive then. A matrix for which
+    there is no power gives NaN in its place and nowhere else; check=True raises an error that names it instead (and
+    waits for the device). 16 bits are computed in float32, and everything inside in float64."""
     who = "matrix_power"
     dtype, device = plain(who, A=A)
     matrices(who, "A", A, square=True)

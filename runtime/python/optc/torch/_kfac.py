@@ -157,7 +157,8 @@ class KFAC(Capture):
         inverse    a function of a positive definite matrix, or of a batch (groups, n, n) of them; None: by Cholesky"""
         inverse = inverse or _inverse
         if self.layers and not self._factors:
-            raise RuntimeError("kfac_inputs has no factors yet: call update() after a backward, ahead of precondition()")
+            raise RuntimeError("kfac_inputs has no factors yet: call update() after a backward, ahead of "
+                               "precondition()")
         for name, layer in self.layers.items():
             m, keys = layer.module, KEYS & set(layer.trained())
             if name not in self._factors or "weight" not in keys or m.weight.grad is None:

@@ -188,7 +188,8 @@ class Optimizer(torch.optim.Optimizer):
                 if p.dtype not in TYPES:
                     raise ValueError("optc does not step tensors of %s: %s" % (p.dtype, name or tuple(p.shape)))
                 grad = p.dtype if p.grad is None else p.grad.dtype
-                key = p.device, p.dtype, grad, is_sharded(p), spec, option_text(options), up, id(p) if self._release else 0
+                own = id(p) if self._release else 0
+                key = p.device, p.dtype, grad, is_sharded(p), spec, option_text(options), up, own
                 members = wanted.setdefault(key, ({}, rule))[0]
                 if k not in members:
                     members[k] = Member(k, group["params"])

@@ -1,8 +1,8 @@
 """Which parameters a rule for matrices (Muon and its kin) steps as matrices, and which go to the rest's rule.
 
 Muon's authors: hidden matrices go to Muon; embeddings, the first convolution, heads and vectors go to AdamW. Structure
-decides which those are: kinds of modules, order, shapes, ties and repeated blocks. Names decide where there is no module
-to look at, for parameters that belong to no layer of torch's, and for heads outside of blocks."""
+decides which those are: kinds of modules, order, shapes, ties and repeated blocks. Names decide where there is no
+module to look at, for parameters that belong to no layer of torch's, and for heads outside of blocks."""
 import re
 import warnings
 

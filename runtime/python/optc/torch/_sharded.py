@@ -1,6 +1,6 @@
-"""Parameters that are pieces of larger ones (DTensor, as FSDP2 and tensor parallelism make them): each process steps the
-piece it has, and states are DTensors placed as their parameters. Nothing is sent: rules with values of rows or of whole
-tensors are refused by the library where a tensor is cut, and take those that every process has whole."""
+"""Parameters that are pieces of larger ones (DTensor, as FSDP2 and tensor parallelism make them): each process steps
+the piece it has, and states are DTensors placed as their parameters. Nothing is sent: rules with values of rows or of
+whole tensors are refused by the library where a tensor is cut, and take those that every process has whole."""
 import sys
 
 import torch

@@ -270,7 +270,7 @@ class TensorBinding:
             return
         if self.capturing:
             self.let_go()
-            self.ptrs = None                           # handed over in any case: what is captured keeps what it is given
+            self.ptrs = None                          # handed over in any case: what is captured keeps what it is given
         grads = self._read()
         self._params_stay()
         if self.held is not None and all(map(is_, grads, self.held)) and \

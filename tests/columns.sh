@@ -1,0 +1,27 @@
+#!/bin/sh
+# No source line has more than 120 columns (characters, not bytes). Folders named in `later` still have longer lines;
+# take a folder off the list when its last long line is gone. `columns.sh count` prints how many each folder has.
+set -eu
+export LC_ALL=C
+later="Makefile gen/abi gen/emit gen/front gen/ir gen/plan runtime runtime/core/api runtime/core/bind runtime/core/gpu
+       runtime/core/matrix specs specs/wrappers templates tests tests/bench tests/cuda tests/emu tests/gpu
+       tests/harness tests/python tests/ship tests/specs tests/specs/bad tests/specs/golden tests/unit"
+sources() {
+    find Makefile gen runtime specs templates tests tools -type f \( -name '*.[ch]' -o -name '*.py' -o -name '*.sh' \
+        -o -name '*.lua' -o -name '*.def' -o -name Makefile \) | grep -v /__pycache__/ | sort
+}
+# FOLDER FILE:LINE COLUMNS; bytes 0x80 to 0xbf continue a character
+long() {
+    sources | xargs awk '{ gsub(/[\200-\277]/, "") }
+        length($0) > 120 { dir = FILENAME; sub("/[^/]*$", "", dir); print dir, FILENAME ":" FNR, length($0) }'
+}
+if [ "${1:-}" = count ]; then
+    long | awk '{ n[$1]++ } END { for (dir in n) print n[dir], dir }' | sort -rn
+    exit
+fi
+long | later=$later awk 'BEGIN { n = split(ENVIRON["later"], dir); for (i = 1; i <= n; i++) skip[dir[i]] = 1 }
+    !($1 in skip) { print $2 " has " $3 " columns: wrap it at 120"; bad = 1 }
+    { seen[$1] = 1 }
+    END { for (d in skip) if (!(d in seen)) print "note: no long line is left in " d ", it can leave the list"
+          exit bad }'
+echo "every other source line has at most 120 columns"

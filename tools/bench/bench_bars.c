@@ -1,0 +1,118 @@
+/* Bars: what rows must reach on a GPU. They are a text file, tests/bench/bars.txt of the source tree or --bars FILE. */
+#include "tools/bench/bench.h"
+
+#include "runtime/library/cache/files.h"
+#include "runtime/library/line_reader.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BARS_HEAD "optc-bars 1"
+#define FIELD(name, f) {name, offsetof(Bar, f)}
+static const struct { const char *name; size_t at; } fields[] = {
+    FIELD("share", share), FIELD("torch", eager), FIELD("graph", graph), FIELD("host_us", host),
+    FIELD("slowest", slowest), FIELD("cold_ms", cold), FIELD("warm_ms", warm), FIELD("suite", suite)};
+enum { NFIELD = sizeof fields / sizeof *fields };
+
+static double *field(Bar *x, int i) { return (double *)(void *)((char *)x + fields[i].at); }
+
+/* Beside where we stand, or in the tree that this program was built in. */
+char *bench_tree_file(const char *path)
+{
+    char exe[4096];
+    if (access(path, R_OK) == 0)
+        return strdup(path);
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    if (n <= 0)
+        return NULL;
+    exe[n] = 0;
+    for (int up = 0; up < 2; up++) {           /* the program, its folder */
+        char *slash = strrchr(exe, '/');
+        if (!slash)
+            return NULL;
+        *slash = 0;
+    }
+    Buf b = {0};
+    buf_printf(&b, "%s/%s", exe, path);
+    if (access(cli_text(&b), R_OK) == 0)
+        return buf_take(&b);
+    buf_free(&b);
+    return NULL;
+}
+
+static bool take_field(const LineReader *r, Bar *x, char *word)
+{
+    const char *value = line_value(word);
+    for (int i = 0; value && i < NFIELD; i++)
+        if (!strcmp(word, fields[i].name))
+            return line_real(value, field(x, i)) || line_bad(r, "%s=%.40s must be a number from 0", word, value);
+    return line_bad(r, "'%.40s' is no bar: share, torch, graph, host_us, slowest, cold_ms, warm_ms or suite, then '=' "
+                    "and a number", word);
+}
+
+/* WORK RULE NAME=VALUE…; blank lines and lines that begin with '#' are skipped. */
+static bool take_line(Bars *t, const LineReader *r, char *s)
+{
+    Bar x = {.suite = 1};
+    if (r->line == 1)
+        return !strcmp(s, BARS_HEAD) || line_bad(r, "a table of bars begins with '%s'", BARS_HEAD);
+    if (!*(s = line_trim(s)) || *s == '#')
+        return true;
+    x.work = line_word(&s);
+    x.rule = line_word(&s);
+    if (!x.rule || !work_find(x.work))
+        return line_bad(r, "a row is WORK RULE NAME=VALUE…, and WORK one of '--work list', not '%.40s'", x.work);
+    for (char *word; (word = line_word(&s));)
+        if (!take_field(r, &x, word))
+            return false;
+    if (t->n == MOST_BARS)
+        return line_bad(r, "more than %d rows", MOST_BARS);
+    t->v[t->n++] = x;
+    return true;
+}
+
+bool bars_read(Bars *t, const char *path)
+{
+    char why[600], *own = path ? NULL : bench_tree_file("tests/bench/bars.txt"), *line;
+    size_t len;
+    int got = 1;
+    if (!path && !own)
+        return true;
+    LineReader r = {.name = path ? path : own, .strict = true, .why = why, .nwhy = sizeof why};
+    bool ok = file_load(r.name, 1 << 20, 0, &t->text, &len, why, sizeof why);
+    LocaleMark mark = locale_plain();
+    r.at = t->text;
+    r.end = ok ? t->text + len : NULL;
+    while (ok && (got = line_next(&r, &line)))
+        ok = got > 0 && take_line(t, &r, line);
+    locale_back(mark);
+    if (!ok)
+        cli_error("bench: %s", why);
+    free(own);
+    return ok;
+}
+
+const Bar *bars_find(const Bars *t, const char *work, const char *rule)
+{
+    for (int i = 0; i < t->n; i++)
+        if (!strcmp(t->v[i].work, work) && !strcmp(t->v[i].rule, rule))
+            return &t->v[i];
+    return NULL;
+}
+
+void bars_list(Bars *t)
+{
+    if (t->n)
+        printf("\nrows that have bars: what a GPU must reach of its copy rate, against torch's best and its CUDA "
+               "graph, and at most\n");
+    for (int i = 0; i < t->n; i++) {
+        printf("  ");
+        cli_cell(t->v[i].work, 12);
+        cli_cell(t->v[i].rule, 15);
+        for (int k = 0; k < NFIELD; k++)
+            if (*field(&t->v[i], k) > 0 && strcmp(fields[k].name, "suite"))
+                printf(" %s=%g", fields[k].name, *field(&t->v[i], k));
+        puts(t->v[i].suite > 0 ? "" : "   (not in --suite)");
+    }
+}
