@@ -48,8 +48,9 @@ static void step_1_map(const optc_view *self, long long unit)
         const float g_i = g[i];
         const float v_i = v[i];
         const float m_new = m_i + one_minus_beta1 * (g_i - m_i);
-        const float s = beta2 * v_i + one_minus_beta2 * g_i * g_i;
-        const float p_new = p_i - lr_times_weight_decay * p_i - lr_over_one_minus_beta1_pow_t * m_new / (one_over_sqrt_one_minus_beta2_pow_t * sqrtf(s) + eps);
+        const float v_new = beta2 * v_i + one_minus_beta2 * g_i * g_i;
+        const float p_new = p_i - lr_times_weight_decay * p_i -
+                lr_over_one_minus_beta1_pow_t * m_new / (one_over_sqrt_one_minus_beta2_pow_t * sqrtf(v_new) + eps);
         p[i] = p_new;
         m[i] = m_new;
         v[i] = v_new;

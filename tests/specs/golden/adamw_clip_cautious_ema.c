@@ -107,8 +107,10 @@ static void step_4_map(const optc_view *self, long long unit)
             const float v_i = v[i];
             const float min_one_clip_max_norm_over_add_times_g = min_one_clip_max_norm_over_add * g_i;
             const float m_new = m_i + one_minus_beta1 * (min_one_clip_max_norm_over_add_times_g - m_i);
-            const float s = beta2 * v_i + one_minus_beta2 * min_one_clip_max_norm_over_add_times_g * min_one_clip_max_norm_over_add_times_g;
-            const float p_minus_mul_minus_mul_over_add = p_i - lr_times_weight_decay * p_i - lr_over_one_minus_beta1_pow_t * m_new / (one_over_sqrt_one_minus_beta2_pow_t * sqrtf(s) + eps);
+            const float v_new = beta2 * v_i + one_minus_beta2 * min_one_clip_max_norm_over_add_times_g *
+                    min_one_clip_max_norm_over_add_times_g;
+            const float p_minus_mul_minus_mul_over_add = p_i - lr_times_weight_decay * p_i -
+                    lr_over_one_minus_beta1_pow_t * m_new / (one_over_sqrt_one_minus_beta2_pow_t * sqrtf(v_new) + eps);
             const float u = p_i - p_minus_mul_minus_mul_over_add;
             const int agrees = 0.0f < u * g_i;
             sum_one_where_agrees_lanes[i] += agrees ? 1.0f : 0.0f;

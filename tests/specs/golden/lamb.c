@@ -54,7 +54,8 @@ static void step_1_map(const optc_view *self, long long unit)
             const float v_i = v[i];
             const float m_new = m_i + one_minus_beta1 * (g_i - m_i);
             const float v_new = beta2 * v_i + one_minus_beta2 * g_i * g_i;
-            const float u = one_over_one_minus_beta1_pow_t * m_new / (one_over_sqrt_one_minus_beta2_pow_t * sqrtf(v_new) + eps) + weight_decay * p_i;
+            const float u = one_over_one_minus_beta1_pow_t * m_new /
+                    (one_over_sqrt_one_minus_beta2_pow_t * sqrtf(v_new) + eps) + weight_decay * p_i;
             pn_lanes[i] += (double)p_i * (double)p_i;
             un_lanes[i] += (double)u * (double)u;
             m[i] = m_new;

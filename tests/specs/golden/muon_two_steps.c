@@ -140,8 +140,10 @@ static void step_4_map(const optc_view *self, long long unit)
         const float g_i = g[i];
         const float adamw_v_i = adamw_v[i];
         const float adamw_m_new = adamw_m_i + one_minus_adamw_beta1 * (g_i - adamw_m_i);
-        const float s = adamw_beta2 * adamw_v_i + one_minus_adamw_beta2 * g_i * g_i;
-        const float p_new = p_i - adamw_lr_times_adamw_weight_decay * p_i - adamw_lr_over_one_minus_adamw_beta1_pow_t * adamw_m_new / (one_over_sqrt_one_minus_adamw_beta2_pow_t * sqrtf(s) + adamw_eps);
+        const float adamw_v_new = adamw_beta2 * adamw_v_i + one_minus_adamw_beta2 * g_i * g_i;
+        const float p_new = p_i - adamw_lr_times_adamw_weight_decay * p_i -
+                adamw_lr_over_one_minus_adamw_beta1_pow_t * adamw_m_new /
+                (one_over_sqrt_one_minus_adamw_beta2_pow_t * sqrtf(adamw_v_new) + adamw_eps);
         p[i] = p_new;
         adamw_m[i] = adamw_m_new;
         adamw_v[i] = adamw_v_new;
