@@ -181,7 +181,7 @@ static void put_product(Writer *w, const Node *n, int depth, int binds)
 static void put_options(Writer *w, const Node *n, int depth)
 {
     const char *before = ", { ";
-    if (n->op == OP_POWER) {
+    if (facts_of(n)->traits & EXPONENT) {
         buf_puts(w->b, ", ");
         buf_double(w->b, n->imm);
     }

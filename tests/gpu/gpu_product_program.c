@@ -75,15 +75,17 @@ static void add_kernels(Bound *x)
     if (!cubin) {
         static const char *const sections[] = {"calls", "mm", "mm_f64", "mm_f32", "mm_tf32", "mm_bf16", "mm_f16"};
         for (int i = 0; i < 7; i++)
-            ck_assert(template_fill(&code, "calls_cuda.txt", sections[i], NULL, 0));
+            ck_assert(template_fill(&code, "products_cuda.txt", sections[i], NULL, 0));
         ck_assert(emit_cuda_file(&all, &a, "calls", "", "", "calls", buf_text(&code)));
         cubin = nvrtc_build(nvrtc_get(NULL), buf_text(&all), "calls", x->e->gpu->arch, false, &size, &log);
     }
     ck_assert_msg(cubin != NULL, "%s", log);
     ck_assert(!d->cuModuleLoadData(&x->module, cubin));
     for (BuiltKernels *c = x->r->library->gpu->codes; c; c = c->next)
-        for (int k = 0; k < KERNEL_ROOT_MIRROR; k++)
-            ck_assert(!d->cuModuleGetFunction(&c->code.call[k], x->module, call_kernel(&x->m.p, k)));
+        for (int k = 0; k < NCALLKERNEL; k++) {
+            const char *name = k == KERNEL_PHASE ? NULL : call_kernel(&x->m.p, k);
+            ck_assert(!name || !d->cuModuleGetFunction(&c->code.call[k], x->module, name));
+        }
 }
 
 void bind_program(Bound *x, const int64_t (*shape)[3], int n, size_t gbytes)
