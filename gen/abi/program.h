@@ -142,7 +142,7 @@ typedef enum {
     NCALLEE
 } Callee;
 typedef enum { CALLEE_PRODUCT, CALLEE_FACTOR, CALLEE_ORDER } CalleeKind;
-typedef enum { EXPONENT = 1, SYMMETRIC_RESULT = 2 } CalleeTrait;
+typedef enum { EXPONENT = 1, SPECTRAL = 2 } CalleeTrait;
 typedef enum { FITS_PRODUCT, FITS_SQUARE, FITS_TALL, FITS_VECTORS, FITS_SOLUTION, FITS_LINE, FITS_TAKEN } CalleeFits;
 typedef struct CalleeFacts {
     const char *name;

@@ -82,19 +82,21 @@ CORE EigenMethod method_packed(const KnownMethod *w, int n, bool roots, bool f64
     return (EigenMethod)method;
 }
 
+static bool call_spectral(const ProgCall *c) { return (callee_facts[c->callee].traits & SPECTRAL) != 0; }
+
 /* Never one that is less exact than the model's. */
 static EigenMethod eigen_method(const optc_binding *b, const ProgCall *c, int64_t n, int64_t matrices)
 {
     const optc_engine *e = b->rule->engine;
     const GpuEngine *g = e->gpu;
-    bool f64 = b->rule->program->array[c->a].type == (int)T_F64, exact = f64 || c->callee == CALL_POWER;
+    bool f64 = b->rule->program->array[c->a].type == (int)T_F64, exact = f64 || call_spectral(c);
     EigenMethod method = g->eigen;
     if (method == EIGEN_BY_SIZE)
         method = method_known(e, false, f64, n, matrices);
     if (method == EIGEN_BY_SIZE ||
         (method == EIGEN_F32 && g->eigen != EIGEN_F32 && eigen_model(g, exact, n) != EIGEN_F32))
         method = eigen_model(g, exact, n);
-    return method == EIGEN_F32 && c->callee == CALL_POWER ? EIGEN_F64 : method;
+    return method == EIGEN_F32 && call_spectral(c) ? EIGEN_F64 : method;
 }
 
 CORE void eigen_path(const optc_rule *r, char *buf, size_t n)
@@ -151,7 +153,7 @@ typedef struct EigenRound {
 } EigenRound;
 
 static bool eigen_by_library(const EigenRound *r) { return r->method == EIGEN_F32 || r->method == EIGEN_F64; }
-static bool eigen_of_power(const EigenRound *r) { return r->stage->call->callee == CALL_POWER; }
+static bool eigen_of_power(const EigenRound *r) { return call_spectral(r->stage->call); }
 static cudaDataType eigen_type(const EigenRound *r) { return r->method == EIGEN_F32 ? CUDA_R_32F : CUDA_R_64F; }
 
 static int64_t eigen_past(int64_t at, int64_t bytes)             /* more than there can be stays so */
