@@ -343,7 +343,7 @@ static Walking walking(CudaStage *c, int64_t pieces)
         w.stride = arena_printf(a, " * %d", warps);
     }
     if (c->form == FORM_MAP)
-        w.all = arena_printf(a, "optc_turns<%d, %d>(a)", c->knob[KNOB_THREADS], (int)pieces);
+        w.all = arena_printf(a, "optc_work_rounds<%d, %d>(a)", c->knob[KNOB_THREADS], (int)pieces);
     w.nth = w.round || fold ? "nth" : w.first;
     bool back = c->e.st->time % 2;
     w.back = back ? arena_printf(a, "%s - 1 - %s", w.all, w.nth) : w.nth;
