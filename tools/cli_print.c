@@ -12,7 +12,8 @@
 
 const char *cli_paint(Paint p)
 {
-    static const char *const code[] = {"\033[0m", "\033[1m", "\033[32m", "\033[31m", "\033[33m", "\033[2m"};
+    static const char *const code[] = {[PAINT_NONE] = "\033[0m",  [PAINT_HEAD] = "\033[1m",  [PAINT_GOOD] = "\033[32m",
+                                       [PAINT_BAD] = "\033[31m", [PAINT_WARN] = "\033[33m", [PAINT_DIM] = "\033[2m"};
     const char *no = getenv("NO_COLOR");
     return isatty(STDOUT_FILENO) && !(no && *no) ? code[p] : "";
 }

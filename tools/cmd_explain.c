@@ -214,7 +214,7 @@ const char *flops_text(Arena *a, const Plan *p, const Bandwidth *f)
     for (int c = 0; c < NCALLEE; c++)
         if (any[c] && f->flops[c] > 0 && (c == CALL_MM || f->growth[c] > 0))
             text = arena_printf(a, "%s%s%s at %s/s%s", text, *text ? ", " : "",
-                                c == CALL_MM ? "products" : op_info[OP_MM + c].name, cli_flops(rate, f->flops[c]),
+                                c == CALL_MM ? "products" : callee_facts[c].name, cli_flops(rate, f->flops[c]),
                                 c == CALL_MM ? "" : " (256 rows, one thread)");
     return *text && f->busy ? arena_printf(a, "%s, measured on a busy machine", text) : text;
 }

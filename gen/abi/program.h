@@ -26,6 +26,10 @@ typedef enum {                     /* storage types; optc_type counts from 1 */
 #include "gen/abi/types.def"
     NTYPES
 } Type;
+enum {                             /* T_F32_BYTES … */
+#define TYPE(ID, name, bits, ...) T_##ID##_BYTES = bits / 8,
+#include "gen/abi/types.def"
+};
 typedef struct ProgType { const char *name; int bytes; } ProgType;
 /* every(k, { offset = o }): steps that leave `offset` when divided by `every` */
 typedef struct Period { int every, offset; } Period;
@@ -48,17 +52,80 @@ typedef struct ProgArray {
     Stagger slots;                 /* no state of the rule's but the slot of each tensor or block, set when binding */
 } ProgArray;
 
-/* What products are computed in and operands of calls are kept in, on a GPU and on a CPU: gen/abi/products.def. */
+/* ---- kernels of matrix calls: gen/abi/kernels.def ---- */
+typedef enum {
+#define SECTION(ID, ...) SECTION_##ID,
+#include "gen/abi/kernels.def"
+    NSECTION
+} KernelSection;
+typedef enum {
+#define KERNEL(ID, ...) KERNEL_##ID,
+#include "gen/abi/kernels.def"
+    NCALLKERNEL
+} CallKernel;
+typedef enum {                     /* bits: what a rule with such a call needs */
+    FOR_PRODUCTS = 0, FOR_ANY = 1, FOR_ROOT = 2, FOR_PANEL = 4, FOR_QR = 8, FOR_EIGEN = 16, FOR_SORT = 32, FOR_TAKE = 64
+} KernelSet;
+typedef enum { GRID_ONE, GRID_VALUES, GRID_ROWS, GRID_COLS, GRID_TILES, GRID_TRIANGLE, GRID_PAIRS } KernelGrid;
+typedef enum { FAILED_SKIP, FAILED_RUN, FAILED_FLAG, FAILED_LIMIT } KernelFailed;
+/* name, section: [0] of calls whose operands are f32, [1] f64 */
+typedef struct KernelInfo {
+    unsigned sets;
+    KernelGrid grid;
+    int tile;
+    KernelFailed failed;
+    const char *name[2];
+    KernelSection section[2];
+} KernelInfo;
+static const KernelInfo kernel_info[NCALLKERNEL] __attribute__((unused)) = {
+#define KERNEL(ID, sets, grid, tile, failed, f32, f32_in, f64, f64_in) \
+    {sets, GRID_##grid, tile, FAILED_##failed, {f32, f64}, {SECTION_##f32_in, SECTION_##f64_in}},
+#include "gen/abi/kernels.def"
+};
+
+/* ---- products: gen/abi/products.def ---- */
 typedef enum {
 #define PRODUCT(ID, ...) PRODUCT_##ID,
 #include "gen/abi/products.def"
     NPRODUCT
 } Product;
-typedef struct ProductInfo { const char *name; Type gpu, cpu; const char *what; } ProductInfo;
+typedef struct ProductInfo {
+    const char *name;
+    Type gpu, cpu;
+    CallKernel mm, over, mirror;
+    const char *what;
+} ProductInfo;
 static const ProductInfo product_info[NPRODUCT] __attribute__((unused)) = {
-#define PRODUCT(ID, name, gpu, cpu, what) {name, gpu, cpu, what},
+#define PRODUCT(ID, name, gpu, cpu, cuda, compute, mm, over, mirror, what) \
+    {name, gpu, cpu, KERNEL_##mm, KERNEL_##over, KERNEL_##mirror, what},
 #include "gen/abi/products.def"
 };
+
+/* The precision of products in `p` whose operands are kept in t on a GPU; NPRODUCT: no product has such operands. */
+OPTC_COUNT Product product_of_type(Product p, int t)
+{
+    int i = 0;
+    if ((int)product_info[p].gpu == t)
+        return p;
+    while (i < NPRODUCT && (int)product_info[i].gpu != t)
+        i++;
+    return (Product)i;
+}
+
+/* What a rule's calls take on a GPU. sets: of KernelSet, 0 where there are no calls; f64: factors have f64 operands. */
+typedef struct CallNeeds { unsigned sets; Product product; bool f64; } CallNeeds;
+
+OPTC_COUNT bool kernel_of_products(CallKernel k, CallNeeds n)      /* it is for the rule's own products */
+{
+    const ProductInfo *p = &product_info[n.product];
+    return n.sets && (k == p->mm || k == p->over || k == p->mirror);
+}
+
+OPTC_COUNT const char *call_kernel_name(CallKernel k, CallNeeds n)      /* NULL: the rule does not need it */
+{
+    const KernelInfo *x = &kernel_info[k];
+    return kernel_of_products(k, n) ? x->name[0] : x->sets & n.sets ? x->name[n.f64] : NULL;
+}
 
 /* first and second operand turned; the result is symmetric, and its lower triangle says all; nothing reads the upper;
  * block by block: of elements what lies in the block, of other values the block's own. Of factors: b is what powers lift
@@ -68,13 +135,52 @@ typedef enum {
     TRANS_A = 1, TRANS_B = 2, SYMMETRIC = 4, LOWER = 8, BLOCKED = 16, FLOORED = 32, KEEP_LAST = 64, FROM_RIGHT = 128,
     OF_COLS = 256, EXACT = 512
 } ProductFlag;
-/* One for each operation of that name, in their order (ops.def). */
+/* ---- callees: gen/abi/callees.def ---- */
 typedef enum {
-    CALL_MM, CALL_POWER, CALL_CHOL, CALL_QR, CALL_EIGH, CALL_SOLVE, CALL_SORT, CALL_TAKE, NCALLEE
+#define CALLEE(ID, ...) CALL_##ID,
+#include "gen/abi/callees.def"
+    NCALLEE
 } Callee;
-/* Operations of a factor of m x n, roughly: so many m n^2, by the algorithms of runtime/core/matrix/lapack_fallback.c. Of SOLVE m x m is
- * the triangle's side, n what it is solved for. */
-static const double factor_cost[NCALLEE] __attribute__((unused)) = {0, 12, 1.0 / 3, 4, 11, 1, 0, 0};
+typedef enum { CALLEE_PRODUCT, CALLEE_FACTOR, CALLEE_ORDER } CalleeKind;
+typedef enum { EXPONENT = 1, SPECTRAL = 2 } CalleeTrait;
+typedef enum { FITS_PRODUCT, FITS_SQUARE, FITS_TALL, FITS_VECTORS, FITS_SOLUTION, FITS_LINE, FITS_TAKEN } CalleeFits;
+typedef struct CalleeFacts {
+    const char *name;
+    CalleeKind kind;
+    unsigned flags, traits;
+    CalleeFits fits;
+    unsigned kernels;
+    const char *what, *measured;
+} CalleeFacts;
+static const CalleeFacts callee_facts[NCALLEE] __attribute__((unused)) = {
+#define CALLEE(ID, name, arity, form, bound, kind, flags, traits, fits, flops, kernels, cpu, what, measured) \
+    {name, CALLEE_##kind, flags, traits, FITS_##fits, kernels, what, measured},
+#include "gen/abi/callees.def"
+};
+
+OPTC_COUNT double callee_flops(Callee c, double m, double n)      /* of one matrix */
+{
+    switch (c) {
+#define CALLEE(ID, name, arity, form, bound, kind, flags, traits, fits, flops, ...) case CALL_##ID: return flops;
+#include "gen/abi/callees.def"
+    default: return 0;
+    }
+}
+
+/* The matrix of a factor, and the result: a square, and mostly of the same shape. */
+OPTC_COUNT bool factor_fits(Callee c, unsigned flags, Dom a, Dom out)
+{
+    const Axis *of = dom_info[a].axis, *to = dom_info[out].axis;
+    bool square = dom_square(a) && of[0] == of[1];
+    switch (callee_facts[c].fits) {
+    case FITS_TALL: return a == out && dom_square(a) && (square || of[1] == AXIS_RANK);
+    case FITS_VECTORS:
+        return square && dom_info[out].scope == dom_info[a].scope && to[0] == of[0] && (a == out || to[1] == AXIS_RANK);
+    case FITS_SOLUTION: return square && !dom_wide(out) && dom_matrix(out, (flags & FROM_RIGHT) != 0).down == of[0];
+    default: return a == out && square;
+    }
+}
+
 /* alpha * a b + beta * c, over each matrix of the stage's tensors. Of factors a, to alpha if it is a power, or c where
  * that cannot be had; without c it is NaN then. What depends on a hyperparameter is a pass, or an array.
  *   EIGH   columns of out are eigenvectors of a, as many as out has, largest values first; of each the first of its
@@ -153,6 +259,23 @@ OPTC_COUNT int root_by_products(double exponent, double low, unsigned flags)
     return 0;
 }
 OPTC_COUNT int call_root(const ProgCall *c) { return root_by_products(c->alpha, call_low(c), c->flags); }
+
+/* The sets of kernels that a call takes on a GPU; root: root_by_products. */
+OPTC_COUNT unsigned callee_kernels(Callee c, int root)
+{
+    unsigned sets = callee_facts[c].kernels;
+    return !(sets & FOR_ROOT) ? sets : root ? (unsigned)FOR_ROOT : sets & ~(unsigned)FOR_ROOT;
+}
+OPTC_COUNT unsigned call_kernels(const ProgCall *c) { return callee_kernels(c->callee, call_root(c)); }
+
+OPTC_COUNT bool stage_of_kind(const ProgStage *s, CalleeKind k)
+{
+    return s->kind == S_CALL && callee_facts[s->call->callee].kind == k;
+}
+OPTC_COUNT bool stage_takes(const ProgStage *s, unsigned kernels)
+{
+    return s->kind == S_CALL && (call_kernels(s->call) & kernels) != 0;
+}
 
 /* A stage over the blocks of matrices, not over the matrices. */
 OPTC_COUNT bool stage_of_blocks(const ProgStage *s)

@@ -156,7 +156,7 @@ extern const Target emit_cuda_target;
 typedef struct CudaKernel { const Launch *launch; const char *prefix, *fn; bool cites; } CudaKernel;
 bool emit_cuda_kernel(Buf *out, Arena *a, const Plan *p, StageAt at, CudaKernel k);
 bool emit_cuda_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code);
-/* Beside stages: what the calls of these rules need of a GPU's own, once. */
+/* The kernels that the calls of these rules need, once each; PHASE is left out. */
 bool emit_cuda_calls(Buf *b, const Plan *const *p, int n);
 bool emit_cuda_file(Buf *out, Arena *a, const char *title, const char *about, const char *command, const char *name,
                     const char *code);

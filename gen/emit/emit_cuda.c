@@ -17,15 +17,17 @@ static const char *const prelude[] = {"gen/abi/stage_abi.h",   "math.h",  "math_
                                       "types.h", "gen/abi/reduction_sizes.h", "cuda_helpers.h",     "half_tiles_cuda.h",   "partials.h", NULL};
 const Target emit_cuda_target = {"cuda", "stage_cuda.txt", "__restrict__", "arrays.at", prelude, reserved};
 
-enum { NCLASS = 4 };
+enum { CLASS_SUM, CLASS_MAX, CLASS_MIN, CLASS_NORM, NCLASS };
 static int class_of(const Node *n)
 {
     const char *k = emit_red_kind(n);
-    return is_norm(n) ? 3 : !strcmp(k, "max") ? 1 : !strcmp(k, "min") ? 2 : 0;
+    return is_norm(n) ? CLASS_NORM : !strcmp(k, "max") ? CLASS_MAX : !strcmp(k, "min") ? CLASS_MIN : CLASS_SUM;
 }
 static const char *fold_class(const Node *n)
 {
-    return ((const char *const[NCLASS]){"optc_sum", "optc_maxi", "optc_mini", "optc_sum"})[class_of(n)];
+    static const char *const name[NCLASS] = {[CLASS_SUM] = "optc_sum", [CLASS_MAX] = "optc_maxi",
+                                             [CLASS_MIN] = "optc_mini", [CLASS_NORM] = "optc_sum"};
+    return name[class_of(n)];
 }
 /* The class that adds a value to a lane. Lanes of norms add the square. */
 static const char *add_class(const Node *n) { return is_norm(n) ? "optc_squares" : fold_class(n); }

@@ -106,75 +106,30 @@ bool emit_cuda_file(Buf *out, Arena *a, const char *title, const char *about, co
     return true;
 }
 
-/* The product of our own that a rule's calls may need, by its row of products.def. */
-static const char *product_of(const Plan *p)
-{
-    return p->precision == PRODUCT_TF32 && p->product == T_F32 ? "tf32" : type_info[p->product].name;
-}
+static const struct { const char *file, *name; KernelSection after; } sections[NSECTION] = {
+#define SECTION(ID, file, name, after) {file, name, SECTION_##after},
+#include "gen/abi/kernels.def"
+};
+/* One pass from the last section to the first finds all that are needed. */
+#define SECTION(ID, file, name, after) \
+    _Static_assert(SECTION_##after <= SECTION_##ID, "a section stands ahead of the one it uses");
+#include "gen/abi/kernels.def"
 
-/* Sections of products_cuda.txt, roots_, eigen_ and factors_cuda.txt that a plan's calls need, beside what all do. */
-static int needed(const Plan *p, Arena *a, const char **out)
-{
-    int n = 0;
-    if (!plan_calls(p))
-        return 0;
-    out[n++] = arena_printf(a, "mm_%s", product_of(p));
-    bool root = plan_powers(p) & BY_PRODUCTS, eigen = plan_powers(p) & BY_EIGENVECTORS || plan_has(p, OP_EIGH);
-    bool factor = plan_has(p, OP_CHOL) || plan_has(p, OP_QR) || plan_has(p, OP_SOLVE);
-    Type in = type_info[p->product].bytes > type_info[p->real].bytes ? p->product : p->real;
-    const char *kept = type_info[in].name;                     /* what their matrices are kept in */
-    if (root || factor || eigen) {
-        out[n++] = "mm_f64";
-        out[n++] = "of_all";
-    }
-    if (root) {
-        out[n++] = "roots";
-        out[n++] = arena_printf(a, "roots_%s", kept);
-        if (in == T_F32)                                  /* roots by products in f32 */
-            out[n++] = "mm_f32";
-    }
-    if (factor) {
-        out[n++] = "factors";
-        out[n++] = arena_printf(a, "factors_%s", kept);
-    }
-    if (eigen) {
-        out[n++] = "eigen";
-        out[n++] = arena_printf(a, "eigen_%s", kept);
-    }
-    if (plan_has(p, OP_SORT) || plan_has(p, OP_TAKE)) {
-        out[n++] = "moves";
-        out[n++] = arena_printf(a, "moves_%s", kept);
-    }
-    return n;
-}
-
-static bool put_section(Buf *b, const char *name)
-{
-    bool root = !strncmp(name, "roots", 5) || !strcmp(name, "of_all");
-    bool factor = !strncmp(name, "factors", 7) || !strncmp(name, "moves", 5);
-    bool eigen = !strncmp(name, "eigen", 5);
-    return template_fill(b, root ? "roots_cuda.txt" : eigen ? "eigen_cuda.txt" : factor ? "factors_cuda.txt" : "products_cuda.txt", name, NULL, 0);
-}
+static bool put_section(Buf *b, KernelSection s) { return template_fill(b, sections[s].file, sections[s].name, NULL, 0); }
 
 bool emit_cuda_calls(Buf *b, const Plan *const *p, int n)
 {
-    enum { MOST = 12 };
-    const char **done = NEWS(b->arena, const char *, n * MOST + 2), *all[] = {"calls", "mm"};
-    int ndone = 0;
-    bool ok = true;
+    bool need[NSECTION] = {false}, ok = true;
     for (int i = 0; i < n; i++) {
-        const char *want[MOST + 2];
-        int nwant = needed(p[i], b->arena, want);
-        for (int k = ndone || !nwant ? 0 : -2; k < nwant; k++) {
-            const char *name = k < 0 ? all[k + 2] : want[k];
-            bool there = false;
-            for (int j = 0; j < ndone; j++)
-                there = there || !strcmp(done[j], name);
-            ok = there ? ok : put_section(b, name) && ok;
-            if (!there)
-                done[ndone++] = name;
-        }
+        CallNeeds x = plan_needs(p[i]);
+        for (int k = 0; k < NCALLKERNEL; k++)
+            if (k != KERNEL_PHASE && call_kernel_name((CallKernel)k, x))
+                need[kernel_info[k].section[!kernel_of_products((CallKernel)k, x) && x.f64]] = true;
     }
+    for (int s = NSECTION - 1; s >= 0; s--)
+        need[sections[s].after] = need[sections[s].after] || need[s];
+    for (int s = 0; s < NSECTION && ok; s++)
+        ok = !need[s] || put_section(b, (KernelSection)s);
     return ok;
 }
 
@@ -185,7 +140,7 @@ bool emit_cuda(const Gen *g, const EmitOptions *o, Arena *a, Buf *out)
     bool ok =
         (!first || template_fill(&code, emit_cuda_target.templates, "advance_t", NULL, 0)) &&
         (!first || emit_cuda_calls(&code, (const Plan *const[]){g->plan}, 1)) &&
-        (!first || !o->conditions || template_fill(&code, "products_cuda.txt", "phase", NULL, 0)) &&
+        (!first || !o->conditions || put_section(&code, kernel_info[KERNEL_PHASE].section[0])) &&
         emit_cuda_stages(g, o, a, &code) &&
         emit_cuda_file(whole, a, emit_title(a, g->rule), emit_about(a, g), o->command, g->rule->name, buf_text(&code));
     if (o->cite)

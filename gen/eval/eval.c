@@ -379,6 +379,9 @@ static void mark_all(const Graph *g, bool *const *need, int nvariant)
     }
 }
 
+static bool (*const eval_call[])(Ev *, Ref, int, Shape) = {
+    [CALLEE_PRODUCT] = eval_mm, [CALLEE_FACTOR] = eval_factor, [CALLEE_ORDER] = eval_sort_take};
+
 static bool eval_node(Ev *e, Ref r, bool *const *need)
 {
     const Node *n = &e->g->n[r];
@@ -394,9 +397,7 @@ static bool eval_node(Ev *e, Ref r, bool *const *need)
             eval_leaf(e, r, i, s);
         else if (n->op == OP_TRANSPOSE)
             eval_transpose(e, r, i, s);
-        else if (is_call(n) && !(n->op == OP_MM                          ? eval_mm
-                                 : n->op == OP_SORT || n->op == OP_TAKE ? eval_sort_take
-                                                                        : eval_factor)(e, r, i, s))
+        else if (is_call(n) && !eval_call[facts_of(n)->kind](e, r, i, s))
             return false;
         else if (!is_red(n) && !is_call(n))
             eval_op(e, r, i, s);

@@ -67,7 +67,7 @@ static const Hint hints[] = {
     {BY_NAME, "log2 log10", "write log(x) / math.log(2), or math.log(10)"},
     {BY_NAME, "exp2", "write 2 ^ x"},
     {BY_NAME, "tan", "write sin(x) / cos(x)"},
-    {BY_NAME, "erf", "erf is not in the language; tanh and sigmoid are"},
+    {BY_NAME, "erfc", "write 1 - erf(x)"},
     {BY_NAME, "isinf", "write isnt(isfinite(x)), which holds for NaN too"},
     {BY_NAME, "logical_and", "write both(a, b)"},
     {BY_NAME, "logical_or", "write either(a, b)"},

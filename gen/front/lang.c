@@ -282,8 +282,8 @@ static int l_op(lua_State *L)
 static int l_binary(lua_State *L)
 {
     Op op = (Op)lua_tointeger(L, lua_upvalueindex(1));
-    static const char *const sym[] = {"+", "-", "*", "/"};
-    const char *what = sym[op - OP_ADD];
+    static const char *const sign[NOPS] = {[OP_ADD] = "+", [OP_SUB] = "-", [OP_MUL] = "*", [OP_DIV] = "/"};
+    const char *what = sign[op];
     Ref a = lang_num(L, 1, what, 2), b = lang_num(L, 2, what, 2);
     return give(L, trace_op3(L, op, a, b, NONE));
 }
@@ -462,10 +462,10 @@ static void value_metatable(lua_State *L)
         lua_pushcclosure(L, l_query_sizes, 2);
         lua_setfield(L, -2, compare[k].event);
     }
-    for (Op op = OP_ADD; op <= OP_DIV; op++) {
-        static const char *const ev[] = {"__add", "__sub", "__mul", "__div"};
-        set_closure(L, ev[op - OP_ADD], l_binary, op);
-    }
+    static const struct { const char *event; Op op; } binary[] = {
+        {"__add", OP_ADD}, {"__sub", OP_SUB}, {"__mul", OP_MUL}, {"__div", OP_DIV}};
+    for (size_t k = 0; k < sizeof binary / sizeof *binary; k++)
+        set_closure(L, binary[k].event, l_binary, binary[k].op);
     set_closure(L, "__unm", l_neg, 0);
     lua_pushboolean(L, 1);
     lua_pushcclosure(L, l_pow, 1);

@@ -11,7 +11,7 @@ static Ref factor(lua_State *L, Factor f)
 {
     Trace *t = trace_of(L);
     f.flags |= t->rule->block > 0 ? BLOCKED : 0;
-    f.imm = f.op == OP_POWER ? f.imm : 1;
+    f.imm = callee_facts[f.op - OP_MM].traits & EXPONENT ? f.imm : 1;
     return node_factor(trace_here(t), f);
 }
 

@@ -50,7 +50,8 @@ static const Set sets[] = {
 enum { NSETS = sizeof sets / sizeof *sets };
 
 typedef enum { FORM_PLAIN, FORM_GRAM, FORM_AUTO, NFORMS } Form;
-static const char *const form_names[NFORMS] = {"plain", "gram", "auto"};
+static const char *const form_names[] = {[FORM_PLAIN] = "plain", [FORM_GRAM] = "gram", [FORM_AUTO] = "auto"};
+_Static_assert(sizeof form_names / sizeof *form_names == NFORMS, "every form has a name");
 typedef struct {
     Set set;
     int steps;

@@ -3,8 +3,11 @@
 
 #include <stdio.h>
 
-enum { R_SUM, R_MEAN, R_NORM, R_RMS, R_MAX, R_MIN, R_DOT, NRED };
-static const char *const red_name[NRED] = {"sum", "mean", "norm", "rms", "max", "min", "dot"};
+#define REDUCTIONS(X) X(SUM, "sum") X(MEAN, "mean") X(NORM, "norm") X(RMS, "rms") X(MAX, "max") X(MIN, "min") X(DOT, "dot")
+#define REDUCTION_ID(ID, name) R_##ID,
+#define REDUCTION_NAME(ID, name) name,
+enum { REDUCTIONS(REDUCTION_ID) NRED };
+static const char *const red_name[NRED] = {REDUCTIONS(REDUCTION_NAME)};
 
 static Ref red_global(lua_State *L, Op op, Ref x)
 {
@@ -50,14 +53,13 @@ static Ref fold(lua_State *L, Op op, Ref x, Dom to)
 
 Ref trace_fold(lua_State *L, Op op, Ref x, Dom to)
 {
-    static const Op global_of[] = {
-        [OP_SUM - OP_SUM] = OP_GSUM, [OP_RMAX - OP_SUM] = OP_GMAX, [OP_RMIN - OP_SUM] = OP_GMIN};
+    static const Op global_of[NOPS] = {[OP_SUM] = OP_GSUM, [OP_RMAX] = OP_GMAX, [OP_RMIN] = OP_GMIN};
     if (dom_of_block((Dom)trace_of(L)->rule->g.n[x].dom) && dom_inside(to))
         to = dom_blocked(to);
     if (to != GROUP)
         return fold(L, op, x, to);
     bool inside = dom_inside((Dom)trace_of(L)->rule->g.n[x].dom);
-    return red_global(L, global_of[op - OP_SUM], inside ? fold(L, op, x, TENSOR) : x);
+    return red_global(L, global_of[op], inside ? fold(L, op, x, TENSOR) : x);
 }
 
 /* rowsum and its like keep the axis down, colsum the one across. */

@@ -268,7 +268,7 @@ Ref node_factor(Graph *g, Factor f)
     Ref arg[3];
     Node n = blank(f.op, f.dom, NUM);
     n.from = g->n[f.a].dom;
-    n.sym = (int32_t)(f.flags | (f.op == OP_POWER && f.b != NONE ? FLOORED : 0) | (f.c != NONE ? KEEP_LAST : 0));
+    n.sym = (int32_t)(f.flags | (callee_facts[f.op - OP_MM].flags & FLOORED && f.b != NONE ? FLOORED : 0) | (f.c != NONE ? KEEP_LAST : 0));
     n.imm = f.imm;
     n.beta = f.low;
     for (int i = 0; i < 3; i++)
@@ -303,7 +303,7 @@ Dom call_operand_dom(const Node *n, int k)
         return mm_operand(n, k);
     if (k == 0)
         return (Dom)n->from;
-    if (n->op == OP_TAKE && k == 1) {
+    if (facts_of(n)->fits == FITS_TAKEN && k == 1) {
         MatrixAxes x = dom_matrix((Dom)n->dom, n->sym & OF_COLS);
         Dom d = dom_product(x.down, AXIS_ONE);
         return n->sym & BLOCKED ? dom_blocked(d) : d;
@@ -327,7 +327,7 @@ bool graph_symmetric(const Graph *g, const bool *known, Ref r)
         return true;
     if (n->op == OP_MM)
         return n->sym & SYMMETRIC;
-    if (n->op == OP_POWER)
+    if (k == K_CALL && facts_of(n)->traits & SPECTRAL)
         return !(n->sym & KEEP_LAST) || known[n->arg[n->nargs - 1]];
     if (k == K_LEAF || k == K_RED || k == K_TRANSPOSE || k == K_CALL || !dom_square((Dom)n->dom) ||
         dom_transposed((Dom)n->dom) != (Dom)n->dom)

@@ -158,6 +158,14 @@ void graph_name(Graph *g, Ref r, const char *name);        /* the spec's name of
 int graph_calls(const Graph *g);                           /* how many products it has */
 static inline bool is_red(const Node *n) { return op_info[n->op].kind == K_RED; }
 static inline bool is_call(const Node *n) { return op_info[n->op].kind == K_CALL; }
+static inline Callee callee_of(const Node *n) { return (Callee)(n->op - OP_MM); }      /* of a call */
+static inline Op op_of_callee(Callee c) { return (Op)(OP_MM + (int)c); }
+
+/* ops.def has the rows of callees.def, from MM on. */
+#define CALLEE(ID, ...) _Static_assert((int)OP_##ID - (int)OP_MM == (int)CALL_##ID, "callees are operations in a row");
+#include "gen/abi/callees.def"
+
+static inline const CalleeFacts *facts_of(const Node *n) { return &callee_facts[callee_of(n)]; }
 static inline bool is_leaf(const Node *n) { return op_info[n->op].kind == K_LEAF; }
 static inline bool is_norm(const Node *n) { return n->op == OP_NORM || n->op == OP_RMS; }
 static inline bool is_global(const Node *n) { return n->op >= OP_GSUM && n->op <= OP_GMIN; }

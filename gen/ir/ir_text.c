@@ -45,7 +45,7 @@ static void print_product(Buf *b, const Node *n)
         buf_puts(b, " alpha ");
         buf_double(b, n->imm);
     }
-    if (n->op == OP_MM ? n->nargs > 2 : n->op == OP_POWER && n->beta != USUAL_LOW) {
+    if (n->op == OP_MM ? n->nargs > 2 : facts_of(n)->traits & EXPONENT && n->beta != USUAL_LOW) {
         buf_puts(b, n->op == OP_MM ? " beta " : " low ");
         buf_double(b, n->beta);
     }
@@ -391,7 +391,7 @@ static bool read_product_word(Reader *p, Node *n)
 static void read_product(Reader *p, const Rule *r, Node *n)
 {
     n->imm = 1;
-    n->beta = n->op == OP_POWER ? USUAL_LOW : 0;
+    n->beta = facts_of(n)->traits & EXPONENT ? USUAL_LOW : 0;
     n->from = n->nargs && !p->bad ? r->g.n[n->arg[0]].dom : 0;
     while (!p->bad && read_product_word(p, n))
         word(p);

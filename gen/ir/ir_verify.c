@@ -52,7 +52,7 @@ static const char *bad_leaf(const Rule *r, const Node *n)
 static const char *bad_product(const Graph *g, const Node *n)
 {
     Dom a = (Dom)g->n[n->arg[0]].dom, b = (Dom)g->n[n->arg[1]].dom;
-    if (n->sym < 0 || n->sym > (TRANS_A | TRANS_B | SYMMETRIC | BLOCKED))
+    if (n->sym & ~(int)callee_facts[CALL_MM].flags)
         return "flags that no product has";
     MatrixAxes x = dom_matrix(a, n->sym & TRANS_A), y = dom_matrix(b, n->sym & TRANS_B);
     if (dom_wide(a) || dom_wide(b) || x.across != y.down || x.across == AXIS_ONE || n->from != a)
@@ -72,9 +72,9 @@ static const char *bad_product(const Graph *g, const Node *n)
 /* Flags and numbers of a factor. */
 static const char *bad_words(const Node *n)
 {
-    bool power = n->op == OP_POWER, moves = n->op == OP_SORT || n->op == OP_TAKE;
-    int own = power ? FLOORED : n->op == OP_SOLVE ? TRANS_A | FROM_RIGHT : n->op == OP_TAKE ? OF_COLS : 0;
-    if (n->sym & ~(BLOCKED | (moves ? 0 : KEEP_LAST) | own))
+    const CalleeFacts *x = facts_of(n);
+    bool power = x->traits & EXPONENT;
+    if (n->sym & ~(int)x->flags)
         return "flags that no such factor has";
     if (!isfinite(n->imm) || (power ? n->imm == 0 : n->imm != 1))
         return "an exponent that no factor has";
@@ -83,21 +83,13 @@ static const char *bad_words(const Node *n)
     return NULL;
 }
 
-/* What a factor's matrix and result are over: a square, and mostly the same. */
-static bool factor_fits(const Node *n)
+static bool call_fits(const Node *n)
 {
-    const Axis *of = dom_info[n->from].axis, *to = dom_info[n->dom].axis;
-    bool same = n->dom == n->from, square = dom_square((Dom)n->from) && of[0] == of[1];
-    MatrixAxes b = dom_matrix((Dom)n->dom, n->sym & FROM_RIGHT);
-    switch (n->op) {
-    case OP_QR: return same && (square || (dom_square((Dom)n->from) && of[1] == AXIS_RANK));
-    case OP_EIGH:
-        return square && dom_info[n->dom].scope == dom_info[n->from].scope && to[0] == of[0] &&
-               (same || to[1] == AXIS_RANK);
-    case OP_SOLVE: return square && !dom_wide((Dom)n->dom) && b.down == of[0];
-    case OP_SORT: return same && !dom_wide((Dom)n->dom) && !dom_square((Dom)n->dom);
-    case OP_TAKE: return same && !dom_wide((Dom)n->dom) && call_operand_dom(n, 1) != NDOM;
-    default: return same && square;
+    bool same = n->dom == n->from, wide = dom_wide((Dom)n->dom);
+    switch (facts_of(n)->fits) {
+    case FITS_LINE: return same && !wide && !dom_square((Dom)n->dom);
+    case FITS_TAKEN: return same && !wide && call_operand_dom(n, 1) != NDOM;
+    default: return factor_fits(callee_of(n), (unsigned)n->sym, (Dom)n->from, (Dom)n->dom);
     }
 }
 
@@ -108,7 +100,7 @@ static const char *bad_factor(const Graph *g, const Node *n)
 {
     if (g->n[n->arg[0]].dom != n->from)
         return "a factor of another shape than its matrix";
-    if (!factor_fits(n) || !blocks_fit(n, (Dom)n->dom) || !blocks_fit(n, (Dom)n->from))
+    if (!call_fits(n) || !blocks_fit(n, (Dom)n->dom) || !blocks_fit(n, (Dom)n->from))
         return "a factor of what has none";
     for (int k = 1; k < n->nargs; k++) {
         Dom want = call_operand_dom(n, k), d = (Dom)g->n[n->arg[k]].dom;

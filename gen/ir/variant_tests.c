@@ -5,8 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const size_name[NSIZE] = {"", "numel", "nrows", "ncols"};
-static const char *const relation_name[NRELATION] = {"<", "<=", "=="};
+static const char *const size_name[] = {
+    [SIZE_ONE] = "", [SIZE_NUMEL] = "numel", [SIZE_ROWS] = "nrows", [SIZE_COLS] = "ncols"};
+static const char *const relation_name[] = {[IS_LESS] = "<", [IS_AT_MOST] = "<=", [IS_EQUAL] = "=="};
+_Static_assert(sizeof size_name / sizeof *size_name == NSIZE, "every size has a name");
+_Static_assert(sizeof relation_name / sizeof *relation_name == NRELATION, "every relation has a sign");
 
 bool test_same(const Test *a, const Test *b)
 {

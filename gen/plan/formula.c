@@ -112,9 +112,9 @@ static bool put_known(Writer *w, const Node *n, int depth)
     } else if (is_mean(w->g, n)) {
         put_reduction(w, a, "", "mean", depth);
     } else if (is_global(n)) {
-        static const char *const word[] = {"sum", "max", "min"};
+        static const char *const word[NOPS] = {[OP_GSUM] = "sum", [OP_GMAX] = "max", [OP_GMIN] = "min"};
         bool through = is_red(a) && a->op - OP_SUM == n->op - OP_GSUM;        /* a tensor's own, then of all */
-        put_reduction(w, through ? a : n, "global.", word[n->op - OP_GSUM], depth);
+        put_reduction(w, through ? a : n, "global.", word[n->op], depth);
     } else if (is_red(n)) {
         put_reduction(w, n, "", n->op == OP_RMAX ? "max" : n->op == OP_RMIN ? "min" : op_info[n->op].name, depth);
     } else {
@@ -181,7 +181,7 @@ static void put_product(Writer *w, const Node *n, int depth, int binds)
 static void put_options(Writer *w, const Node *n, int depth)
 {
     const char *before = ", { ";
-    if (n->op == OP_POWER) {
+    if (facts_of(n)->traits & EXPONENT) {
         buf_puts(w->b, ", ");
         buf_double(w->b, n->imm);
     }

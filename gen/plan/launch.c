@@ -3,10 +3,16 @@
 #include <limits.h>
 #include <string.h>
 
-const char *const form_name[NFORM] = {"map",   "fold", "tile",   "rows",  "list",   "lanes",
-                                      "cols",  "slices", "single", "cpu", "warps", "half",
-                                      "eigen", "root"};
-const char *const knob_name[NKNOB] = {"threads", "vector", "items", "blocks", "load", "store", "grid"};
+const char *const form_name[NFORM] = {
+    [FORM_MAP] = "map",       [FORM_FOLD] = "fold",   [FORM_TILE] = "tile",     [FORM_ROWS] = "rows",
+    [FORM_LIST] = "list",     [FORM_LANES] = "lanes", [FORM_COLS] = "cols",     [FORM_SLICES] = "slices",
+    [FORM_SINGLE] = "single", [FORM_CPU] = "cpu",     [FORM_WARPS] = "warps",   [FORM_HALF] = "half",
+    [FORM_EIGEN] = "eigen",   [FORM_ROOT] = "root"};
+_Static_assert(FORM_ROOT == NFORM - 1, "every form has a name");
+const char *const knob_name[NKNOB] = {
+    [KNOB_THREADS] = "threads", [KNOB_VECTOR] = "vector", [KNOB_ITEMS] = "items", [KNOB_BLOCKS] = "blocks",
+    [KNOB_LOAD] = "load",       [KNOB_STORE] = "store",   [KNOB_GRID] = "grid"};
+_Static_assert(KNOB_GRID == NKNOB - 1, "every knob has a name");
 
 /* What a tuner may try; a row of one value is fixed. Rows end with -1. A value that is tried no more stays, since files
  * of results may have it: launch_valid refuses it. */

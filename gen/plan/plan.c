@@ -366,37 +366,32 @@ bool plan_calls(const Plan *p)
 unsigned plan_call_flags(const Plan *p, const Graph *g, const Stage *s)
 {
     const Node *n = &g->n[s->body[0]];
-    bool exact = n->op == OP_POWER && p->mem[s->store[0].mem].type == T_F64;
+    bool exact = facts_of(n)->traits & EXPONENT && p->mem[s->store[0].mem].type == T_F64;
     return (unsigned)n->sym | (s->half ? LOWER : 0) | (exact ? EXACT : 0);
 }
 
-unsigned plan_powers(const Plan *p)
+static unsigned stage_kernels(const Plan *p, const Graph *g, const Stage *s)
 {
-    unsigned ways = 0;
-    for (int e = 0; e < p->nentry; e++)
-        for (int m = 0; m < p->entry[e].nphase; m++) {
-            const Phase *ph = &p->entry[e].phase[m];
-            for (int i = 0; i < ph->nstage; i++) {
-                const Node *n = &ph->g->n[ph->stage[i].body[0]];
-                if (!is_called(ph->stage[i].kind) || n->op != OP_POWER)
-                    continue;
-                unsigned flags = plan_call_flags(p, ph->g, &ph->stage[i]);
-                ways |= root_by_products(n->imm, n->beta, flags) ? BY_PRODUCTS : BY_EIGENVECTORS;
-            }
-        }
-    return ways;
+    const Node *n = &g->n[s->body[0]];
+    return callee_kernels(callee_of(n), root_by_products(n->imm, n->beta, plan_call_flags(p, g, s)));
 }
 
-bool plan_has(const Plan *p, Op call)
+CallNeeds plan_needs(const Plan *p)
 {
+    Type factors = type_info[p->product].bytes > type_info[p->real].bytes ? p->product : p->real;
+    CallNeeds needs = {.f64 = factors == T_F64};
+    bool products = false;
     for (int e = 0; e < p->nentry; e++)
         for (int m = 0; m < p->entry[e].nphase; m++) {
             const Phase *ph = &p->entry[e].phase[m];
             for (int i = 0; i < ph->nstage; i++)
-                if (is_called(ph->stage[i].kind) && ph->g->n[ph->stage[i].body[0]].op == call)
-                    return true;
+                if (is_called(ph->stage[i].kind)) {
+                    needs.sets |= FOR_ANY | stage_kernels(p, ph->g, &ph->stage[i]);
+                    products = products || ph->g->n[ph->stage[i].body[0]].op == OP_MM;
+                }
         }
-    return false;
+    needs.product = product_of_type(p->precision, (int)(products ? p->product : factors));
+    return needs;
 }
 
 bool plan_uses_t(const Plan *p)

@@ -84,13 +84,6 @@ typedef struct Stage {
     bool shared;                           /* others have it too: it is told the numbers of its arrays */
 } Stage;
 
-static inline Callee callee_of(const Node *n)             /* of a call */
-{
-    return (Callee)(n->op - OP_MM);
-}
-
-_Static_assert((int)OP_TAKE - (int)OP_MM == (int)CALL_TAKE, "calls in another order than their operations");
-
 /* Between such stages there is no order. */
 static inline bool stages_abreast(const Stage *a, const Stage *b) { return a->time == b->time && a->level == b->level; }
 
@@ -152,11 +145,8 @@ void plan_period(Buf *b, const Period *p, const char *before, bool yes);
 /* ", of one in 50 tensors a step": whom a stage is for; of everybody nothing */
 void plan_stagger_text(Buf *b, const Rule *r, unsigned stagger);
 bool plan_calls(const Plan *p);                              /* it has products, or factors */
-/* of its powers on a GPU: BY_PRODUCTS, BY_EIGENVECTORS (root_by_products) */
-enum { BY_PRODUCTS = 1, BY_EIGENVECTORS = 2 };
-unsigned plan_powers(const Plan *p);
+CallNeeds plan_needs(const Plan *p);                         /* the kernels that its calls take on a GPU */
 unsigned plan_call_flags(const Plan *p, const Graph *g, const Stage *s);   /* of ProgCall */
-bool plan_has(const Plan *p, Op call);                       /* one of its calls is such */
 bool plan_uses_t(const Plan *p);                             /* the number of the step counts */
 
 /* How much there is for a tensor of a shape: gen/abi/counts.h. */

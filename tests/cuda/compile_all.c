@@ -69,8 +69,8 @@ static bool list_kernels(Case *c)
         return false;
     c->kernel[c->nkernel++] = "optc_advance_t";
     c->kernel[c->nkernel++] = "optc_guard";
-    for (int k = 0; k < KERNEL_PHASE && program_calls(program); k++) {
-        const char *name = call_kernel(program, k);
+    for (int k = 0; k < NCALLKERNEL; k++) {
+        const char *name = k == KERNEL_PHASE ? NULL : call_kernel(program, k);
         if (name && !planned(c, name))
             c->kernel[c->nkernel++] = name;
     }

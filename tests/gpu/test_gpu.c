@@ -21,8 +21,8 @@ static void all_finite(const char *label, Side *g)
 
 static bool has_factors(const optc_rule *r)
 {
-    for (Callee c = CALL_POWER; c < CALL_SORT; c++)
-        if (rule_has_callee(r, c))
+    for (int c = 0; c < NCALLEE; c++)
+        if (callee_facts[c].kind == CALLEE_FACTOR && rule_has_callee(r, (Callee)c))
             return true;
     return false;
 }

@@ -19,8 +19,8 @@ static int found(const One *o)
     for (int i = 0; i < x->nstep; i++) {
         const CallStep *s = &x->step[i];
         is &= s->solver >= 0 ? ~BY_ROTATIONS : ~0;
-        is |= s->kind == STEP_EIGEN_LOAD && s->flags & 256 ? IN_F32 : 0;
-        is |= s->kind == STEP_ROOT_POLY && s->type == call_type_f32() ? IN_F32 : 0;
+        is |= s->kernel == KERNEL_EIGEN_LOAD && s->flags & 256 ? IN_F32 : 0;
+        is |= s->kernel == KERNEL_ROOT32_POLY ? IN_F32 : 0;
     }
     return is;
 }

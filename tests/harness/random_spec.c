@@ -37,7 +37,7 @@ static Expr expr(Fuzz *f, int depth);
 
 static Expr unary(Fuzz *f, int depth)
 {
-    static const char *const form[] = {"abs(%s)", "-(%s)", "sqrt(abs(%s))", "tanh(%s)", "exp(-abs(%s))", "log1p(abs(%s))", "sign(%s)", "floor(%s)", "round(%s)", "ceil(%s)",
+    static const char *const form[] = {"abs(%s)", "-(%s)", "sqrt(abs(%s))", "tanh(%s)", "erf(%s)", "exp(-abs(%s))", "log1p(abs(%s))", "sign(%s)", "floor(%s)", "round(%s)", "ceil(%s)",
         "cbrt(%s)", "sin(%s)", "cos(%s)", "sigmoid(%s)", "rsqrt(abs(%s) + 0.5)", "(%s) ^ 2", "(%s) ^ 3", "(abs(%s) + 0.5) ^ -0.7", "log(abs(%s) + 0.1)", "expm1(min(%s, 2))",
         "atan2(%s, 1.5)", "(abs(%s) + 0.1) ^ 0.5", "clamp(%s, -2, 2)"};
     Expr a = expr(f, depth - 1);

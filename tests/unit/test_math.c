@@ -35,6 +35,7 @@ static const Unary unary[] = {
     UNARY(log, 1.0, 1.0, 0, 4, INFINITY, INFINITY),
     UNARY(log1p, 1.0, 1.0, -1, 4, INFINITY, INFINITY),
     UNARY(tanh, 1.5, 1.5, -3, 3, INFINITY, INFINITY),
+    UNARY(erf, 1.75, 1.75, -4, 4, INFINITY, INFINITY),
     UNARY(sin, 1.0, 1.0, -1e5, 1e5, 0x1p18, 0x1p30),
     UNARY(cos, 1.0, 1.0, -1e5, 1e5, 0x1p18, 0x1p30),
     UNARY(cbrt, 0.75, 0.75, -10, 10, INFINITY, INFINITY),

@@ -18,7 +18,7 @@ double explain_rate(const char *device, Product product)
     return 0;
 }
 
-/* The three axes of a product: down, across, and the one summed over. */
+/* The three axes of a product: down, across, and the one summed over; of a factor the first two. */
 typedef struct CallAxes { Axis axis[3]; bool symmetric, blocked; const Node *of; } CallAxes;
 
 static CallAxes call_axes(const Phase *ph, const Stage *st)
@@ -26,7 +26,7 @@ static CallAxes call_axes(const Phase *ph, const Stage *st)
     const Node *n = &ph->g->n[st->body[0]];
     MatrixAxes m = dom_matrix((Dom)(n->op == OP_EIGH ? n->from : n->dom), n->sym & FROM_RIGHT);
     if (n->op != OP_MM)
-        return (CallAxes){{m.down, m.across, n->op == OP_QR ? m.across : m.down}, false, (n->sym & BLOCKED) != 0, n};
+        return (CallAxes){{m.down, m.across, AXIS_ONE}, false, (n->sym & BLOCKED) != 0, n};
     MatrixAxes a = dom_matrix((Dom)ph->g->n[n->arg[0]].dom, n->sym & TRANS_A),
                b = dom_matrix((Dom)ph->g->n[n->arg[1]].dom, n->sym & TRANS_B);
     return (CallAxes){{a.down, b.across, a.across}, (n->sym & SYMMETRIC) != 0, (n->sym & BLOCKED) != 0, n};
@@ -37,7 +37,7 @@ static double matrix_flops(CallAxes c, Shape s)            /* of one matrix */
     double down = (double)axis_len(c.axis[0], s), across = (double)axis_len(c.axis[1], s),
            over = (double)axis_len(c.axis[2], s);
     if (c.of->op != OP_MM)
-        return factor_cost[callee_of(c.of)] * down * across * over;
+        return facts_of(c.of)->kind == CALLEE_FACTOR ? callee_flops(callee_of(c.of), down, across) : 0;
     return over * down * (c.symmetric ? across + 1 : 2 * across);
 }
 

@@ -86,10 +86,6 @@ static double measure_product(optc_engine *e, const void *ctx, bool *alone)
 }
 
 /* ---- factors ---- */
-static const char *const call_text[NCALLEE] = {
-    [CALL_POWER] = "power(A, -1/4)", [CALL_CHOL] = "chol(A)", [CALL_QR] = "qr(A)",
-    [CALL_EIGH] = "select(2, eigh(A))", [CALL_SOLVE] = "solve(A, A)"};
-
 typedef struct FactorAsked { Callee callee; int64_t side; } FactorAsked;
 
 static bool bind_factor(optc_engine *e, const FactorAsked *f, float *p, float *g, optc_rule **rule, optc_binding **out)
@@ -103,7 +99,7 @@ static bool bind_factor(optc_engine *e, const FactorAsked *f, float *p, float *g
              "    every(1e9, { offset = 1 }, function() A = gram(g) + eye(1, 'rows') end)\n"
              "    X = %s\n"
              "  end,\n"
-             "  step = function() p = p - g end }\n", call_text[f->callee]);
+             "  step = function() p = p - g end }\n", callee_facts[f->callee].measured);
     return optc_compile(e, &(optc_rule_options){.spec = "factor", .text = text}, rule) == OPTC_OK &&
            optc_bind(*rule, &(optc_group){.tensors = &tensor, .ntensors = 1}, 1, out) == OPTC_OK;
 }
@@ -115,7 +111,7 @@ static double measure_factor(optc_engine *e, const void *ctx, bool *alone)
     size_t count = (size_t)(f->side * f->side);
     float *p = calloc(2 * count, sizeof *p);
     optc_rule *rule = NULL;
-    Work w = {.engine = e, .once = step_once, .threads = 1, .flops = factor_cost[f->callee] * n * n * n};
+    Work w = {.engine = e, .once = step_once, .threads = 1, .flops = callee_flops(f->callee, n, n)};
     for (size_t i = 0; p && i < count; i++)
         p[count + i] = (float)((i * 2654435761u >> 8) % 1000) * 1e-3f - 0.5f;
     if (p && bind_factor(e, f, p, p + count, &rule, &w.binding))
@@ -129,7 +125,7 @@ static double measure_factor(optc_engine *e, const void *ctx, bool *alone)
 static double factor_rate(Arena *a, optc_engine *e, Callee c, int64_t side, bool anew, bool *busy)
 {
     FactorAsked ask = {c, side};
-    const char *what = arena_printf(a, "%s of %d rows", op_info[OP_MM + (int)c].name, (int)side);
+    const char *what = arena_printf(a, "%s of %d rows", callee_facts[c].name, (int)side);
     return rate_of(a, e, what, anew, measure_factor, &ask, busy);
 }
 
@@ -153,9 +149,9 @@ bool flop_rates(Arena *a, const Plan *p, bool anew, Bandwidth *f)
         f->gram = product_rate(a, e, p, true, anew, &f->busy);
     }
     for (int c = 0; c < NCALLEE; c++)
-        if (any[c] && call_text[c]) {
+        if (any[c] && callee_facts[c].measured) {
             double n = SMALL_SIDE, small = factor_rate(a, e, (Callee)c, SMALL_SIDE, anew, &f->busy);
-            bool slow = small <= 0 || factor_cost[c] * n * n * n / small > MOST_SMALL;
+            bool slow = small <= 0 || callee_flops((Callee)c, n, n) / small > MOST_SMALL;
             double large = slow ? small : factor_rate(a, e, (Callee)c, LARGE_SIDE, anew, &f->busy);
             f->flops[c] = small;
             f->growth[c] = small > 0 && large > small ? log(large / small) / log((double)LARGE_SIDE / SMALL_SIDE) : 0;

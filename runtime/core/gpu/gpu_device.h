@@ -56,25 +56,8 @@ typedef struct KnownMethod { int roots, f64, power, bucket, method; } KnownMetho
 /* powers of rows; buckets to either side */
 enum { METHOD_LEAST = 3, METHOD_MOST = 12, METHOD_ROOTS = 256, METHOD_REACH = 2 };
 
-/* What calls launch beside a library, or without one: templates/products_cuda.txt. */
-typedef enum {
-    KERNEL_GATHER, KERNEL_OVER, KERNEL_MIRROR, KERNEL_PRODUCT,
-    /* of rules with roots, which take products in f64 */
-    KERNEL_ROOT_MIRROR, KERNEL_ROOT_PRODUCT, KERNEL_ROOT_SUMS, KERNEL_ROOT_NORM, KERNEL_ROOT_BEGIN, KERNEL_ROOT_POLY,
-    KERNEL_ROOT_OFF, KERNEL_ROOT_JUDGE, KERNEL_ROOT_END,
-    KERNEL_FACTOR_START, KERNEL_FACTOR_CHECK, KERNEL_FACTOR_LOAD, KERNEL_FACTOR_STORE, KERNEL_FACTOR_TILE,
-    KERNEL_FACTOR_LIFT, KERNEL_FACTOR_ONE, KERNEL_FACTOR_JUDGE, KERNEL_FACTOR_HOUSE, KERNEL_FACTOR_FILL,
-    KERNEL_FACTOR_STATS,
-    KERNEL_SORT, KERNEL_TAKE,
-    KERNEL_EIGEN_START, KERNEL_EIGEN_MEASURE, KERNEL_EIGEN_LOAD, KERNEL_EIGEN_ROTATE, KERNEL_EIGEN_SIGNS,
-    KERNEL_EIGEN_VALUES, KERNEL_EIGEN_SCALE, KERNEL_EIGEN_CHECK, KERNEL_EIGEN_JUDGE, KERNEL_EIGEN_STORE,
-    KERNEL_EIGEN_BEGIN, KERNEL_EIGEN_ANGLES, KERNEL_EIGEN_APPLY, KERNEL_EIGEN_RANKS, KERNEL_EIGEN_ORDER,
-    /* roots by products in f32 */
-    KERNEL_ROOT32_MIRROR, KERNEL_ROOT32_PRODUCT, KERNEL_ROOT32_BEGIN, KERNEL_ROOT32_POLY, KERNEL_ROOT32_OFF,
-    KERNEL_ROOT32_END,
-    KERNEL_PHASE, NCALLKERNEL
-} CallKernel;
-/* by ProgStage.fn; call: of rules that have any; KERNEL_PHASE may be NULL, where conditional nodes are not to be had */
+/* fn: by ProgStage.fn. call: by CallKernel, of rules with calls; KERNEL_PHASE is NULL where conditional nodes are not
+ * available. */
 /* gate: NULL in packages of before it */
 typedef struct GpuCode { Launch *launch; CUfunction *fn, advance_t, read_ahead, call[NCALLKERNEL]; } GpuCode;
 #define GUARD_KERNEL "optc_guard"

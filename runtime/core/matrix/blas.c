@@ -55,7 +55,8 @@ static void *blas_symbol(void *library, const Affix *a, const char *name)
 /* All of LAPACK that we call, or none. */
 static void lapack_functions(void *library, const Affix *a, Blas *x)
 {
-    static const char *const names[LAPACK_COUNT] = {"dsyevd_", "dpotrf_", "dgeqrf_", "dorgqr_", "cblas_dtrsm"};
+#define LAPACK_NAME(ID, name) name,
+    static const char *const names[LAPACK_COUNT] = {LAPACK_FUNCTIONS(LAPACK_NAME)};
     bool all = true;
     for (int i = 0; i < LAPACK_COUNT; i++) {
         x->lapack[i] = blas_symbol(library, a, names[i]);

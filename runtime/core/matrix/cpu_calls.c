@@ -177,15 +177,17 @@ static void mm_run(const optc_binding *b, const ProgCall *c, const Tensor *t, in
 }
 
 /* ---- the table ---- */
+/* mm, factor, sort and take: the columns `cpu` of callees.def. */
+#define mm_scratch NULL
+#define take_scratch NULL
+#define sort_flops order_flops
+#define take_flops order_flops
+#define sort_check order_check
+#define take_check order_check
 static const CalleeInfo callees[NCALLEE] = {
-    {"a product", mm_flops, mm_check, mm_jobs, mm_run, NULL},
-    {"a power", factor_flops, factor_check, factor_jobs, factor_run, factor_scratch},
-    {"a triangle", factor_flops, factor_check, factor_jobs, factor_run, factor_scratch},
-    {"orthonormal columns", factor_flops, factor_check, factor_jobs, factor_run, factor_scratch},
-    {"eigenvectors", factor_flops, factor_check, factor_jobs, factor_run, factor_scratch},
-    {"a solution", factor_flops, factor_check, factor_jobs, factor_run, factor_scratch},
-    {"an order", order_flops, order_check, sort_jobs, sort_run, sort_scratch},
-    {"values in an order", order_flops, order_check, take_jobs, take_run, NULL},
+#define CALLEE(ID, name, arity, form, bound, kind, flags, traits, fits, flops, kernels, cpu, what, measured) \
+    {what, cpu##_flops, cpu##_check, cpu##_jobs, cpu##_run, cpu##_scratch},
+#include "gen/abi/callees.def"
 };
 
 CORE const CalleeInfo *callee_info(const ProgCall *c) { return &callees[c->callee]; }
@@ -253,10 +255,8 @@ static int64_t call_effort(const optc_binding *b, const ProgStage *s)
 static bool has_factors(const Program *p)
 {
     bool any = false;
-    for (int i = 0; i < p->nstage; i++) {
-        const ProgCall *c = p->stage[i].call;
-        any = any || (c && c->callee >= CALL_POWER && c->callee <= CALL_SOLVE);
-    }
+    for (int i = 0; i < p->nstage; i++)
+        any = any || stage_of_kind(&p->stage[i], CALLEE_FACTOR);
     return any;
 }
 

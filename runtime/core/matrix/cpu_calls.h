@@ -47,8 +47,11 @@ CORE int64_t take_jobs(const Program *p, const ProgCall *c, Shape s);
 CORE void take_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, int thread);
 
 /* ---- blas.c, gemm_fallback.c ---- */
-/* What factors take of it; LAPACK_COUNT: how many. */
-typedef enum { LAPACK_SYEVD, LAPACK_POTRF, LAPACK_GEQRF, LAPACK_ORGQR, LAPACK_TRSM, LAPACK_COUNT } LapackCall;
+/* The functions that factors call, and their names without affixes. */
+#define LAPACK_FUNCTIONS(X) \
+    X(SYEVD, "dsyevd_") X(POTRF, "dpotrf_") X(GEQRF, "dgeqrf_") X(ORGQR, "dorgqr_") X(TRSM, "cblas_dtrsm")
+#define LAPACK_ID(ID, name) LAPACK_##ID,
+typedef enum { LAPACK_FUNCTIONS(LAPACK_ID) LAPACK_COUNT } LapackCall;
 /* gemm, syrk: for f32 and f64; NULL: our own product. lapack: f64, by LapackCall; all of them NULL: our own factors.
  * wide: integers of 64 bits. How a call is held to one thread: local sets it for the calling thread and gives what was,
  * or get and set do; all NULL: it has one */

@@ -27,23 +27,7 @@ CORE void factor_sides(const Program *p, const ProgCall *c, Shape s, int64_t *m,
 CORE double factor_flops(const Program *p, const ProgCall *c, Shape s)
 {
     FactorShape x = factor_shape(p, c, s);
-    double m = (double)x.m, n = (double)x.n, one = c->callee == CALL_QR ? n : m;
-    return (double)s.slices * factor_cost[c->callee] * m * one * (c->callee == CALL_SOLVE ? n : one);
-}
-
-static bool square_dom(Dom d) { return dom_square(d) && dom_info[d].axis[0] == dom_info[d].axis[1]; }
-
-/* What a factor is of, and what it is: a square, and mostly the same. */
-static bool factor_fits(const ProgCall *c, Dom a, Dom out)
-{
-    const Axis *of = dom_info[a].axis, *to = dom_info[out].axis;
-    MatrixAxes b = dom_matrix(out, c->flags & FROM_RIGHT);
-    switch (c->callee) {
-    case CALL_QR: return a == out && (square_dom(a) || (dom_square(a) && of[1] == AXIS_RANK));
-    case CALL_EIGH: return square_dom(a) && (a == out || (to[0] == of[0] && to[1] == AXIS_RANK));
-    case CALL_SOLVE: return square_dom(a) && !dom_wide(out) && b.down == of[0];
-    default: return a == out && square_dom(a);
-    }
+    return (double)s.slices * callee_flops(c->callee, (double)x.m, (double)x.n);
 }
 
 CORE optc_status factor_check(const Program *p, const ProgStage *s)
@@ -54,7 +38,7 @@ CORE optc_status factor_check(const Program *p, const ProgStage *s)
     const ProgArray *a = &p->array[c->a], *out = &p->array[c->out];
     const ProgArray *b = c->b < 0 ? NULL : &p->array[c->b], *last = c->c < 0 ? NULL : &p->array[c->c];
     bool solve = c->callee == CALL_SOLVE, blocked = (c->flags & BLOCKED) != 0;
-    if (a->type != out->type || !factor_fits(c, a->dom, out->dom) ||
+    if (a->type != out->type || !factor_fits(c->callee, c->flags, a->dom, out->dom) ||
         (solve && (b->dom != out->dom || b->type != out->type)))
         return bad_call(p, s, "a factor is not of its matrix' shape and type");
     if (dom_of_block(a->dom) != blocked || (out->dom != ELEM && dom_of_block(out->dom) != blocked))

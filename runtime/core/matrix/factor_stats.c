@@ -2,10 +2,7 @@
  * far off the last was. On the CPU it is written by the thread that has the matrix, on a GPU by kernels. */
 #include "runtime/core/matrix/cpu_calls.h"
 
-CORE bool stage_factor(const ProgStage *s)
-{
-    return s->kind == S_CALL && s->call->callee >= CALL_POWER && s->call->callee <= CALL_SOLVE;
-}
+CORE bool stage_factor(const ProgStage *s) { return stage_of_kind(s, CALLEE_FACTOR); }
 
 static int64_t matrices_of(const optc_binding *b, const ProgStage *s, int tensor)
 {

@@ -123,11 +123,25 @@ static int64_t block_rows(const CallType *t, ProductShape z, int64_t matrices)
 
 static int64_t at_least_1(int64_t n) { return n > 0 ? n : 1; }
 
-CORE CallStep *add_step(GpuCalls *x, StepKind kind, const CallType *t, int group)
+CORE int64_t kernel_blocks(CallKernel k, int64_t m, int64_t n, bool lower)
+{
+    int64_t tile = kernel_info[k].tile, down = count_up(m, tile), across = count_up(n, tile), half = (n + 1) / 2;
+    switch (kernel_info[k].grid) {
+    case GRID_VALUES: return count_up(dom_times(m, n), tile);
+    case GRID_ROWS: return down;
+    case GRID_COLS: return across;
+    case GRID_TILES: return lower ? dom_times(down, down + 1) / 2 : dom_times(down, across);
+    case GRID_TRIANGLE: return dom_times(across, across + 1) / 2;
+    case GRID_PAIRS: return count_up(dom_times(half, half + n), tile);
+    default: return 1;
+    }
+}
+
+CORE CallStep *add_step(GpuCalls *x, CallKernel kernel, const CallType *t, int group)
 {
     CallStep *s = &x->step[x->nstep++];
     memset(s, 0, sizeof *s);
-    s->kind = kind;
+    s->kernel = kernel;
     s->type = t;
     s->group = group;
     s->solver = -1;
@@ -136,8 +150,8 @@ CORE CallStep *add_step(GpuCalls *x, StepKind kind, const CallType *t, int group
 
 static CallStep *product_step(GpuCalls *x, const CallType *t, const ProgCall *c, int group)
 {
-    CallStep *s = add_step(x, STEP_PRODUCT, t, group);
-    s->flags = c->flags;
+    CallStep *s = add_step(x, t->mm, t, group);
+    s->flags = c->flags & (TRANS_A | TRANS_B | SYMMETRIC);
     s->alpha = c->alpha;
     s->beta = c->c >= 0 ? c->beta : 0;
     return s;
@@ -147,12 +161,7 @@ static CallStep *product_step(GpuCalls *x, const CallType *t, const ProgCall *c,
 static unsigned own_blocks(const GpuCalls *x, const CallStep *s, bool lower)
 {
     const CallGroup *g = &x->group[s->group];
-    int tile = s->type->tile;
-    int64_t down = count_up(s->m, tile), across = count_up(s->n, tile), t = count_up(s->n, s->type->mirror);
-    int64_t n = s->kind == STEP_MIRROR ? dom_times(t, t + 1) / 2
-                : s->kind == STEP_OVER ? count_up(dom_times(s->m, s->n), 4096)
-                : lower                ? dom_times(down, down + 1) / 2
-                                       : dom_times(down, across);
+    int64_t n = kernel_blocks(s->kernel, s->m, s->n, lower);
     return dom_times(dom_times(n, g->shape.slices), g->n) > MOST_BLOCKS ? 0 : (unsigned)n;
 }
 
@@ -205,12 +214,12 @@ static bool add_whole(GpuCalls *x, const CallType *t, const ProgCall *c, int gro
     return !own || add_own(x, s, c->flags & SYMMETRIC);
 }
 
-static bool add_ours(GpuCalls *x, StepKind kind, const CallType *t, const ProgCall *c, int group, ProductShape z)
+static bool add_ours(GpuCalls *x, CallKernel kernel, const CallType *t, const ProgCall *c, int group, ProductShape z)
 {
-    CallStep *s = add_step(x, kind, t, group);
+    CallStep *s = add_step(x, kernel, t, group);
     sizes_into(s, z);
     s->c = whole_set(x, c->out, group, 0);
-    s->a = s->b = kind == STEP_OVER ? whole_set(x, c->c, group, 0) : s->c;
+    s->a = s->b = kernel == t->over ? whole_set(x, c->c, group, 0) : s->c;
     return add_own(x, s, false);
 }
 
@@ -252,13 +261,13 @@ CORE bool product_steps(const optc_binding *b, GpuCalls *x, const CallType *t, c
     int block = b->rule->engine->gpu->block;
     int64_t rows = !symmetric ? z.n : block && block < z.n ? block : block_rows(t, z, all_matrices(x, group));
     if (c->c >= 0 && c->c != c->out)
-        ok = add_ours(x, STEP_OVER, t, c, group, z);
+        ok = add_ours(x, t->over, t, c, group, z);
     if (symmetric && !own && rows < z.n)
         add_triangle(x, t, c, group, z, rows);
     else
         ok = add_whole(x, t, c, group, z, own) && ok;
     if (symmetric && !(c->flags & LOWER))
-        ok = add_ours(x, STEP_MIRROR, t, c, group, z) && ok;
+        ok = add_ours(x, t->mirror, t, c, group, z) && ok;
     return ok;
 }
 

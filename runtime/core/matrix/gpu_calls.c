@@ -20,105 +20,40 @@ static const ProgStage *first_call(const Program *p)
     return any;
 }
 
-static const CallType call_types[] = {{T_F64, CUDA_R_64F, CUBLAS_COMPUTE_64F, 8, 64, 32, "f64"},
-                                      {T_F32, CUDA_R_32F, CUBLAS_COMPUTE_32F, 4, 128, 64, "f32"},
-                                      {T_F32, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32, 4, 128, 64, "tf32"},
-                                      {T_BF16, CUDA_R_16BF, CUBLAS_COMPUTE_32F, 2, 128, 64, "bf16"},
-                                      {T_F16, CUDA_R_16F, CUBLAS_COMPUTE_32F, 2, 128, 64, "f16"}};
+static const CallType call_types[NPRODUCT] = {
+#define PRODUCT(ID, name, gpu, cpu, cuda, compute, mm, over, mirror, what) \
+    {PRODUCT_##ID, gpu, CUDA_R_##cuda, CUBLAS_COMPUTE_##compute, gpu##_BYTES, KERNEL_##mm, KERNEL_##over, \
+     KERNEL_##mirror, name},
+#include "gen/abi/products.def"
+};
 
 /* All operands of a rule's products are of one type; f32 may be rounded to tf32 on the way in. */
 CORE const CallType *call_type(const Program *p)
 {
-    int type = p->array[first_call(p)->call->out].type;
-    bool tf32 = type == (int)T_F32 && p->product == PRODUCT_TF32;
-    for (size_t i = 0; i < sizeof call_types / sizeof *call_types; i++)
-        if ((int)call_types[i].type == type && (call_types[i].compute == CUBLAS_COMPUTE_32F_FAST_TF32) == tf32)
-            return &call_types[i];
-    return NULL;
+    Product in = product_of_type(p->product, p->array[first_call(p)->call->out].type);
+    return in < NPRODUCT ? &call_types[in] : NULL;
 }
 
-CORE const CallType *call_type_f64(void) { return &call_types[0]; }
-CORE const CallType *call_type_f32(void) { return &call_types[1]; }
+CORE const CallType *call_type_f64(void) { return &call_types[PRODUCT_F64]; }
+CORE const CallType *call_type_f32(void) { return &call_types[PRODUCT_F32]; }
 
 CORE bool call_conditions(const Program *p) { return program_calls(p); }
 
-/* Of calls that are no products: for which callees (bits), and the kernel's name by what their matrices are kept in. */
-#define FOR(c) (1u << CALL_##c)
-#define FACTORS (FOR(CHOL) | FOR(QR) | FOR(SOLVE))
-#define EIGEN_POWER (1u << NCALLEE)                        /* a power that is no root by products */
-#define EIGEN (FOR(EIGH) | EIGEN_POWER)
-static const struct { unsigned callees; const char *f32, *f64; } factor_kernels[] = {
-    {FOR(POWER) | FOR(QR), "optc_mirror_8", "optc_mirror_8"},
-    {FOR(POWER) | FACTORS | EIGEN_POWER, "optc_mm_f64", "optc_mm_f64"},
-    {FOR(POWER), "optc_root_sums_f32", "optc_root_sums_f64"},
-    {FOR(POWER), "optc_root_norm", "optc_root_norm"},
-    {FOR(POWER), "optc_root_begin_f32", "optc_root_begin_f64"},
-    {FOR(POWER), "optc_root_poly", "optc_root_poly"},
-    {FOR(POWER), "optc_root_off", "optc_root_off"},
-    {FOR(POWER), "optc_root_judge", "optc_root_judge"},
-    {FOR(POWER), "optc_root_end_f32", "optc_root_end_f64"},
-    {FACTORS, "optc_factor_start", "optc_factor_start"},
-    {FACTORS, "optc_factor_check", "optc_factor_check"},
-    {FACTORS, "optc_factor_load_f32", "optc_factor_load_f64"},
-    {FACTORS, "optc_factor_store_f32", "optc_factor_store_f64"},
-    {FACTORS, "optc_factor_tile", "optc_factor_tile"},
-    {FOR(QR), "optc_factor_lift", "optc_factor_lift"},
-    {FOR(QR), "optc_factor_one", "optc_factor_one"},
-    {FOR(QR), "optc_factor_judge", "optc_factor_judge"},
-    {FOR(QR), "optc_factor_house_f32", "optc_factor_house_f64"},
-    {FOR(QR), "optc_factor_fill", "optc_factor_fill"},
-    {FACTORS, "optc_factor_stats", "optc_factor_stats"},
-    {FOR(SORT), "optc_sort_f32", "optc_sort_f64"},
-    {FOR(TAKE), "optc_take_f32", "optc_take_f64"},
-    {EIGEN, "optc_eigen_start", "optc_eigen_start"},
-    {EIGEN, "optc_eigen_measure_f32", "optc_eigen_measure_f64"},
-    {EIGEN, "optc_eigen_load_f32", "optc_eigen_load_f64"},
-    {EIGEN, "optc_eigen_rotate", "optc_eigen_rotate"},
-    {EIGEN, "optc_eigen_signs", "optc_eigen_signs"},
-    {EIGEN, "optc_eigen_values", "optc_eigen_values"},
-    {EIGEN, "optc_eigen_scale", "optc_eigen_scale"},
-    {EIGEN, "optc_eigen_check", "optc_eigen_check"},
-    {EIGEN, "optc_eigen_judge", "optc_eigen_judge"},
-    {EIGEN, "optc_eigen_store_f32", "optc_eigen_store_f64"},
-    {EIGEN, "optc_eigen_begin", "optc_eigen_begin"},
-    {EIGEN, "optc_eigen_angles", "optc_eigen_angles"},
-    {EIGEN, "optc_eigen_apply", "optc_eigen_apply"},
-    {EIGEN, "optc_eigen_ranks", "optc_eigen_ranks"},
-    {EIGEN, "optc_eigen_order", "optc_eigen_order"},
-    {FOR(POWER), "optc_mirror_4", NULL},
-    {FOR(POWER), "optc_mm_f32", NULL},
-    {FOR(POWER), "optc_root32_begin", NULL},
-    {FOR(POWER), "optc_root32_poly", NULL},
-    {FOR(POWER), "optc_root32_off", NULL},
-    {FOR(POWER), "optc_root32_end", NULL}};
-
-static unsigned factor_bit(const ProgStage *s)
+static CallNeeds call_needs(const Program *p)
 {
-    Callee c = s->kind == S_CALL ? s->call->callee : CALL_MM;
-    return c == CALL_POWER && !call_root(s->call) ? EIGEN_POWER : 1u << c;
-}
-
-static const char *factor_kernel(const Program *p, int k)
-{
+    CallNeeds n = {FOR_ANY, PRODUCT_F64, false};
     for (int i = 0; i < p->nstage; i++)
-        if (factor_kernels[k].callees & factor_bit(&p->stage[i]))
-            return p->array[p->stage[i].call->a].type == (int)T_F64 ? factor_kernels[k].f64 : factor_kernels[k].f32;
-    return NULL;
+        if (p->stage[i].kind == S_CALL && !stage_of_kind(&p->stage[i], CALLEE_PRODUCT)) {
+            n.sets |= call_kernels(p->stage[i].call);
+            n.f64 = p->array[p->stage[i].call->a].type == (int)T_F64;
+        }
+    n.product = call_type(p) ? call_type(p)->product : PRODUCT_F64;
+    return n;
 }
 
 CORE const char *call_kernel(const Program *p, int k)
 {
-    static const char *const names[KERNEL_ROOT_MIRROR][5] = {
-        {"optc_gather", "optc_gather", "optc_gather", "optc_gather", "optc_gather"},
-        {"optc_over_8", "optc_over_4", "optc_over_4", "optc_over_2", "optc_over_2"},
-        {"optc_mirror_8", "optc_mirror_4", "optc_mirror_4", "optc_mirror_2", "optc_mirror_2"},
-        {"optc_mm_f64", "optc_mm_f32", "optc_mm_tf32", "optc_mm_bf16", "optc_mm_f16"}};
-    if (k == KERNEL_PHASE)
-        return call_conditions(p) ? "optc_phase" : NULL;
-    if (k >= KERNEL_ROOT_MIRROR)
-        return factor_kernel(p, k - KERNEL_ROOT_MIRROR);
-    const CallType *t = call_type(p);
-    return names[k][t ? t - call_types : 0];
+    return program_calls(p) ? call_kernel_name((CallKernel)k, call_needs(p)) : NULL;
 }
 
 CORE void gpu_call_path(const optc_rule *r, char *buf, size_t n)

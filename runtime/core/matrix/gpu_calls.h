@@ -53,28 +53,19 @@ typedef struct PointerSet {
     long long stride;
 } PointerSet;
 
-/* How a type of operands is known to cuBLAS and to our kernels. */
+/* A precision of products as cuBLAS and our kernels have it (products.def). */
 typedef struct CallType {
+    Product product;
     Type type;
     cudaDataType cuda;
     cublasComputeType_t compute;
     int bytes;
-    int tile, mirror;      /* rows and columns that a block has: of our own product, of the kernel that mirrors */
+    CallKernel mm, over, mirror;
     const char *name;
 } CallType;
 
-typedef enum {
-    STEP_OVER, STEP_PRODUCT, STEP_MIRROR,
-    /* of roots, as KERNEL_ROOT_SUMS and what follows */
-    STEP_ROOT_SUMS, STEP_ROOT_NORM, STEP_ROOT_BEGIN, STEP_ROOT_POLY, STEP_ROOT_OFF, STEP_ROOT_JUDGE, STEP_ROOT_END,
-    STEP_FACTOR_START, STEP_FACTOR_CHECK, STEP_FACTOR_LOAD, STEP_FACTOR_STORE, STEP_FACTOR_TILE, STEP_FACTOR_LIFT,
-    STEP_FACTOR_ONE, STEP_FACTOR_JUDGE, STEP_FACTOR_HOUSE, STEP_FACTOR_FILL, STEP_FACTOR_STATS, STEP_SORT, STEP_TAKE,
-    STEP_EIGEN_START, STEP_EIGEN_MEASURE, STEP_EIGEN_LOAD, STEP_EIGEN_SOLVE, STEP_EIGEN_SIGNS, STEP_EIGEN_VALUES,
-    STEP_EIGEN_SCALE, STEP_EIGEN_CHECK, STEP_EIGEN_JUDGE, STEP_EIGEN_STORE,
-    STEP_EIGEN_BEGIN, STEP_EIGEN_ANGLES, STEP_EIGEN_APPLY, STEP_EIGEN_RANKS, STEP_EIGEN_ORDER
-} StepKind;
 typedef struct CallStep {
-    StepKind kind;
+    CallKernel kernel;                     /* of a product, and EIGEN_ROTATE, a library may be asked instead (own) */
     const CallType *type;
     int group, a, b, c;                    /* sets */
     int64_t m, n, k, lda, ldb, ldc;
@@ -149,7 +140,9 @@ CORE optc_status count_alike(optc_binding *b, GpuCalls *x);
 CORE int64_t all_matrices(const GpuCalls *x, int group);
 CORE int add_set(GpuCalls *x, const PointerSet *want);     /* or one that is equal */
 CORE int whole_set(GpuCalls *x, int array, int group, int64_t offset);
-CORE CallStep *add_step(GpuCalls *x, StepKind kind, const CallType *t, int group);
+/* blocks of a launch over one matrix of m x n (KernelGrid); lower: of a symmetric product */
+CORE int64_t kernel_blocks(CallKernel k, int64_t m, int64_t n, bool lower);
+CORE CallStep *add_step(GpuCalls *x, CallKernel kernel, const CallType *t, int group);
 CORE bool product_steps(const optc_binding *b, GpuCalls *x, const CallType *t, const ProgCall *c, int group,
                         ProductShape z, bool own);
 CORE optc_status add_product(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);

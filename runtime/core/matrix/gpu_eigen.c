@@ -26,9 +26,7 @@ static const unsigned eigen_vectors = 128, eigen_in_f32 = 256, eigen_lifted = 51
 
 CORE bool is_eigen(const ProgStage *s)
 {
-    if (s->kind != S_CALL)
-        return false;
-    return s->call->callee == CALL_EIGH || (s->call->callee == CALL_POWER && !call_root(s->call));
+    return stage_takes(s, FOR_EIGEN);
 }
 
 /* ---- which solver ---- */
@@ -84,19 +82,21 @@ CORE EigenMethod method_packed(const KnownMethod *w, int n, bool roots, bool f64
     return (EigenMethod)method;
 }
 
+static bool call_spectral(const ProgCall *c) { return (callee_facts[c->callee].traits & SPECTRAL) != 0; }
+
 /* Never one that is less exact than the model's. */
 static EigenMethod eigen_method(const optc_binding *b, const ProgCall *c, int64_t n, int64_t matrices)
 {
     const optc_engine *e = b->rule->engine;
     const GpuEngine *g = e->gpu;
-    bool f64 = b->rule->program->array[c->a].type == (int)T_F64, exact = f64 || c->callee == CALL_POWER;
+    bool f64 = b->rule->program->array[c->a].type == (int)T_F64, exact = f64 || call_spectral(c);
     EigenMethod method = g->eigen;
     if (method == EIGEN_BY_SIZE)
         method = method_known(e, false, f64, n, matrices);
     if (method == EIGEN_BY_SIZE ||
         (method == EIGEN_F32 && g->eigen != EIGEN_F32 && eigen_model(g, exact, n) != EIGEN_F32))
         method = eigen_model(g, exact, n);
-    return method == EIGEN_F32 && c->callee == CALL_POWER ? EIGEN_F64 : method;
+    return method == EIGEN_F32 && call_spectral(c) ? EIGEN_F64 : method;
 }
 
 CORE void eigen_path(const optc_rule *r, char *buf, size_t n)
@@ -153,7 +153,7 @@ typedef struct EigenRound {
 } EigenRound;
 
 static bool eigen_by_library(const EigenRound *r) { return r->method == EIGEN_F32 || r->method == EIGEN_F64; }
-static bool eigen_of_power(const EigenRound *r) { return r->stage->call->callee == CALL_POWER; }
+static bool eigen_of_power(const EigenRound *r) { return call_spectral(r->stage->call); }
 static cudaDataType eigen_type(const EigenRound *r) { return r->method == EIGEN_F32 ? CUDA_R_32F : CUDA_R_64F; }
 
 static int64_t eigen_past(int64_t at, int64_t bytes)             /* more than there can be stays so */
@@ -231,9 +231,10 @@ static int eigen_array(const EigenRound *r, int array)
 static int eigen_rule_set(const EigenRound *r, int array) { return whole_set(r->x, array, r->group, 0); }
 
 /* alpha: bytes from the first of `from` to the numbers */
-static CallStep *eigen_step(EigenRound *r, StepKind kind, int from, int64_t m, int64_t n, int64_t blocks)
+static CallStep *eigen_step(EigenRound *r, CallKernel kernel, int from, int64_t m, int64_t n)
 {
-    CallStep *s = add_step(r->x, kind, call_type_f64(), r->group);
+    int64_t blocks = kernel_blocks(kernel, m, n, false);
+    CallStep *s = add_step(r->x, kernel, call_type_f64(), r->group);
     s->a = s->b = s->c = eigen_array(r, from);
     s->m = m;
     s->n = n;
@@ -245,42 +246,31 @@ static CallStep *eigen_step(EigenRound *r, StepKind kind, int from, int64_t m, i
     return s;
 }
 
-static CallStep *eigen_over(EigenRound *r, StepKind kind, int from, int64_t m, int64_t n)
-{
-    return eigen_step(r, kind, from, m, n, count_up(dom_times(m, n), 4096));
-}
-
 static void eigen_begin(EigenRound *r)
 {
     const ProgCall *c = r->stage->call;
-    eigen_step(r, STEP_EIGEN_START, EIGEN_NUMBERS, 1, 1, 1);
-    CallStep *s = eigen_over(r, STEP_EIGEN_MEASURE, EIGEN_NUMBERS, r->n, r->n);
+    eigen_step(r, KERNEL_EIGEN_START, EIGEN_NUMBERS, 1, 1);
+    CallStep *s = eigen_step(r, KERNEL_EIGEN_MEASURE, EIGEN_NUMBERS, r->n, r->n);
     s->a = s->b = eigen_rule_set(r, c->a);
-    s = eigen_over(r, STEP_EIGEN_LOAD, EIGEN_SQUARES, r->n, r->n);
+    s = eigen_step(r, KERNEL_EIGEN_LOAD, EIGEN_SQUARES, r->n, r->n);
     s->b = eigen_rule_set(r, c->a);
 }
 
 /* Sweeps: 8 to 12 are needed as a rule. */
-enum { EIGEN_SWEEPS = 20, EIGEN_TRANSPOSED = 1024 };
-
-static int64_t eigen_apply_blocks(int64_t n)
-{
-    int64_t half = (n + 1) / 2;
-    return count_up(dom_times(half, half + n), EIGEN_TRANSPOSED);
-}
+enum { EIGEN_SWEEPS = 20 };
 
 /* Angles stand for all rounds of all sweeps (eigen_rounds). */
 static void eigen_spread(EigenRound *r)
 {
-    CallStep *s[] = {eigen_over(r, STEP_EIGEN_BEGIN, EIGEN_SQUARES, r->n, r->n),
-                     eigen_step(r, STEP_EIGEN_ANGLES, EIGEN_SQUARES, 0, r->n, 1),
-                     eigen_step(r, STEP_EIGEN_RANKS, EIGEN_SQUARES, 0, r->n, 1),
-                     eigen_over(r, STEP_EIGEN_ORDER, EIGEN_SQUARES, r->n, r->n)};
+    CallStep *s[] = {eigen_step(r, KERNEL_EIGEN_BEGIN, EIGEN_SQUARES, r->n, r->n),
+                     eigen_step(r, KERNEL_EIGEN_ANGLES, EIGEN_SQUARES, 0, r->n),
+                     eigen_step(r, KERNEL_EIGEN_RANKS, EIGEN_SQUARES, 0, r->n),
+                     eigen_step(r, KERNEL_EIGEN_ORDER, EIGEN_SQUARES, r->n, r->n)};
     for (size_t i = 0; i < sizeof s / sizeof *s; i++) {
         s[i]->b = eigen_array(r, EIGEN_MORE);
         s[i]->c = eigen_array(r, EIGEN_VALUES);
     }
-    r->fits = r->fits && dom_times(eigen_apply_blocks(r->n), r->count) <= MOST_BLOCKS;
+    r->fits = r->fits && dom_times(kernel_blocks(KERNEL_EIGEN_APPLY, r->n, r->n, false), r->count) <= MOST_BLOCKS;
 }
 
 static void eigen_solver(EigenRound *r)
@@ -289,7 +279,7 @@ static void eigen_solver(EigenRound *r)
         eigen_spread(r);
         return;
     }
-    CallStep *s = eigen_step(r, STEP_EIGEN_SOLVE, EIGEN_SQUARES, r->n, r->n, 1);
+    CallStep *s = eigen_step(r, KERNEL_EIGEN_ROTATE, EIGEN_SQUARES, r->n, r->n);
     s->own = !eigen_by_library(r);
     s->b = eigen_array(r, eigen_by_library(r) ? EIGEN_INFO : EIGEN_MORE);
     s->c = eigen_array(r, EIGEN_VALUES);
@@ -303,16 +293,16 @@ static void eigen_solver(EigenRound *r)
 static void eigen_power(EigenRound *r)
 {
     const ProgCall *c = r->stage->call;
-    CallStep *s = eigen_step(r, STEP_EIGEN_VALUES, EIGEN_SQUARES, 1, r->n, 1);
+    CallStep *s = eigen_step(r, KERNEL_EIGEN_VALUES, EIGEN_SQUARES, 1, r->n);
     s->b = c->b >= 0 ? eigen_rule_set(r, c->b) : s->a;
     s->c = eigen_array(r, EIGEN_VALUES);
     s->beta = c->alpha;
     s->flags |= c->b >= 0 ? eigen_lifted : 0;
-    s = eigen_over(r, STEP_EIGEN_SCALE, EIGEN_SQUARES, r->n, r->n);
+    s = eigen_step(r, KERNEL_EIGEN_SCALE, EIGEN_SQUARES, r->n, r->n);
     s->b = eigen_array(r, EIGEN_VALUES);
     s->c = eigen_array(r, EIGEN_MORE);
-    s = add_step(r->x, STEP_PRODUCT, call_type_f64(), r->group);
-    int64_t tiles = count_up(r->n, s->type->tile);
+    s = add_step(r->x, KERNEL_MM_F64, call_type_f64(), r->group);
+    int64_t blocks = kernel_blocks(s->kernel, r->n, r->n, false);
     s->a = eigen_array(r, EIGEN_SQUARES);
     s->b = eigen_array(r, EIGEN_MORE);
     s->c = eigen_array(r, EIGEN_PRODUCT);
@@ -320,8 +310,8 @@ static void eigen_power(EigenRound *r)
     s->flags = TRANS_A;
     s->alpha = 1;
     s->own = !r->x->library;
-    s->blocks = (unsigned)dom_times(tiles, tiles);
-    r->fits = r->fits && dom_times(dom_times(tiles, tiles), r->count) <= MOST_BLOCKS;
+    s->blocks = (unsigned)blocks;
+    r->fits = r->fits && dom_times(blocks, r->count) <= MOST_BLOCKS;
 }
 
 static void eigen_end(EigenRound *r)
@@ -331,15 +321,15 @@ static void eigen_end(EigenRound *r)
     int from = eigen_of_power(r) ? EIGEN_PRODUCT : EIGEN_SQUARES;
     unsigned method = eigen_of_power(r) ? 0 : eigen_vectors;
     if (!eigen_of_power(r))
-        eigen_step(r, STEP_EIGEN_SIGNS, EIGEN_SQUARES, r->wanted, r->n, count_up(r->wanted, 8));
-    CallStep *s = eigen_over(r, STEP_EIGEN_CHECK, from, r->wanted, r->n);
+        eigen_step(r, KERNEL_EIGEN_SIGNS, EIGEN_SQUARES, r->wanted, r->n);
+    CallStep *s = eigen_step(r, KERNEL_EIGEN_CHECK, from, r->wanted, r->n);
     s->flags |= method;
     s->beta = f64 ? DBL_MAX : FLT_MAX;
-    s = eigen_step(r, STEP_EIGEN_JUDGE, EIGEN_NUMBERS, 1, 1, 1);
+    s = eigen_step(r, KERNEL_EIGEN_JUDGE, EIGEN_NUMBERS, 1, 1);
     s->b = factor_stats_set(r->x, r->b, r->stage, r->group);
     s->c = eigen_by_library(r) ? eigen_array(r, EIGEN_INFO) : s->a;
     s->flags = eigen_by_library(r) ? 1 : 0;
-    s = eigen_over(r, STEP_EIGEN_STORE, from, r->n, r->wanted);
+    s = eigen_step(r, KERNEL_EIGEN_STORE, from, r->n, r->wanted);
     s->c = eigen_rule_set(r, c->out);
     s->b = c->c >= 0 ? eigen_rule_set(r, c->c) : s->c;
     s->flags |= method | (c->c < 0 ? 0u : c->c == c->out ? 3u : 1u);
@@ -440,8 +430,8 @@ static int eigen_rounds(const optc_binding *b, const CallStep *angles, Matrices 
 {
     CallStep find = *angles, turn = *angles;
     int rc = 0;
-    turn.kind = STEP_EIGEN_APPLY;
-    turn.blocks = (unsigned)eigen_apply_blocks(angles->n);
+    turn.kernel = KERNEL_EIGEN_APPLY;
+    turn.blocks = (unsigned)kernel_blocks(KERNEL_EIGEN_APPLY, angles->n, angles->n, false);
     for (find.m = 0; find.m < EIGEN_SWEEPS && !rc; find.m++)
         for (find.k = 0; find.k < (angles->n + 1) / 2 * 2 - 1 && !rc; find.k++) {
             turn.k = find.k;
@@ -453,7 +443,7 @@ static int eigen_rounds(const optc_binding *b, const CallStep *angles, Matrices 
 
 CORE bool eigen_launches(const CallStep *s)
 {
-    return (s->kind == STEP_EIGEN_SOLVE && !s->own) || s->kind == STEP_EIGEN_ANGLES;
+    return (s->kernel == KERNEL_EIGEN_ROTATE && !s->own) || s->kernel == KERNEL_EIGEN_ANGLES;
 }
 
 CORE optc_status eigen_launch(optc_binding *b, const GpuCall *c, const CallStep *s, Matrices of)
@@ -476,7 +466,7 @@ CORE optc_status eigen_launch(optc_binding *b, const GpuCall *c, const CallStep 
 }
 
 /* ---- captures ---- */
-static bool eigen_asks(const CallStep *s) { return s->kind == STEP_EIGEN_SOLVE && !s->own; }
+static bool eigen_asks(const CallStep *s) { return s->kernel == KERNEL_EIGEN_ROTATE && !s->own; }
 
 /* Tried once, in a stream that nobody else knows of; before that as it is, of zeros: what the library loads when it is
  * first asked might not be loaded in a capture. */

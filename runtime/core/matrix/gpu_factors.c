@@ -40,8 +40,7 @@ typedef struct Part { int area; int64_t row, col; } Part;          /* where some
 
 CORE bool is_factor(const ProgStage *s)
 {
-    Callee c = s->kind == S_CALL ? s->call->callee : CALL_MM;
-    return c == CALL_CHOL || c == CALL_QR || c == CALL_SOLVE;
+    return stage_takes(s, FOR_PANEL);
 }
 
 static Factor factor_in(const optc_binding *b, GpuCalls *x, const ProgStage *s, int group, Shape shape)
@@ -102,15 +101,11 @@ static int part_set(const Factor *f, Part p)
     return whole_set(f->x, AREA(p.area), f->group, p.row * f->ld[p.area] + p.col);
 }
 
-static CallStep *own_of(Factor *f, StepKind kind, int a, int c, int64_t m, int64_t n)
+static CallStep *own_of(Factor *f, CallKernel kernel, int a, int c, int64_t m, int64_t n)
 {
-    CallStep *s = add_step(f->x, kind, call_type_f64(), f->group);
+    CallStep *s = add_step(f->x, kernel, call_type_f64(), f->group);
     const CallGroup *g = &f->x->group[f->group];
-    bool one = kind == STEP_FACTOR_TILE || kind == STEP_FACTOR_LIFT || kind == STEP_FACTOR_START ||
-               kind == STEP_FACTOR_JUDGE || kind == STEP_FACTOR_HOUSE || kind == STEP_FACTOR_STATS;
-    int64_t blocks = one                        ? 1
-                     : kind == STEP_FACTOR_FILL ? count_up(n, 8)
-                                                : count_up(dom_times(m, n), kind == STEP_SORT ? 256 : 4096);
+    int64_t blocks = kernel_blocks(kernel, m, n, false);
     s->a = s->b = a;
     s->c = c;
     s->m = m;
@@ -129,10 +124,10 @@ static int64_t to_numbers(Factor *f, Part p)                       /* from there
     return k;
 }
 
-static CallStep *on_area(Factor *f, StepKind kind, Part p, int64_t m, int64_t n)
+static CallStep *on_area(Factor *f, CallKernel kernel, Part p, int64_t m, int64_t n)
 {
     int set = part_set(f, p);
-    CallStep *s = own_of(f, kind, set, set, m, n);
+    CallStep *s = own_of(f, kernel, set, set, m, n);
     s->k = to_numbers(f, p);
     return s;
 }
@@ -142,10 +137,9 @@ typedef struct Shaped { int64_t m, n, k; } Shaped;
 /* c = alpha a b + beta c; turn: of b */
 static void part_product(Factor *f, Part a, Part b, Part c, Shaped z, unsigned stagger, double alpha, double beta)
 {
-    CallStep *s = add_step(f->x, STEP_PRODUCT, call_type_f64(), f->group);
+    CallStep *s = add_step(f->x, KERNEL_MM_F64, call_type_f64(), f->group);
     const CallGroup *g = &f->x->group[f->group];
-    int tile = s->type->tile;
-    int64_t blocks = dom_times(count_up(z.m, tile), count_up(z.n, tile));
+    int64_t blocks = kernel_blocks(s->kernel, z.m, z.n, false);
     s->a = part_set(f, a);
     s->b = part_set(f, b);
     s->c = part_set(f, c);
@@ -183,7 +177,7 @@ static void add_chol(Factor *f, int64_t n, unsigned flags)
             part_product(f, at(3, k, 0), at(3, k, 0), at(2, k, k), before, TRANS_B, -1, 1);
         if (k > first)
             part_product(f, at(3, k, first), at(3, k, first), at(2, k, k), update, TRANS_B, -1, 1);
-        CallStep *s = on_area(f, STEP_FACTOR_TILE, at(3, k, k), n, w);
+        CallStep *s = on_area(f, KERNEL_FACTOR_TILE, at(3, k, k), n, w);
         s->a = part_set(f, at(2, k, k));
         s->b = part_set(f, at(4, k, 0));
         s->flags = flags;
@@ -231,7 +225,7 @@ static void add_solve(Factor *f, Solved z)
 
 static void add_load(Factor *f, int array, int area, int64_t m, int64_t n, unsigned flags)
 {
-    CallStep *s = own_of(f, STEP_FACTOR_LOAD, whole_set(f->x, array, f->group, 0), part_set(f, at(area, 0, 0)), m, n);
+    CallStep *s = own_of(f, KERNEL_FACTOR_LOAD, whole_set(f->x, array, f->group, 0), part_set(f, at(area, 0, 0)), m, n);
     s->flags = flags;
 }
 
@@ -239,12 +233,12 @@ static void add_store(Factor *f, int area, int64_t m, int64_t n, unsigned flags)
 {
     const ProgCall *c = f->call;
     double most = f->b->rule->program->array[c->out].type == (int)T_F64 ? DBL_MAX : FLT_MAX;
-    CallStep *s = on_area(f, STEP_FACTOR_CHECK, at(area, 0, 0), m, n);
+    CallStep *s = on_area(f, KERNEL_FACTOR_CHECK, at(area, 0, 0), m, n);
     s->alpha = most;
     s->flags = flags;
-    s = on_area(f, STEP_FACTOR_STATS, at(area, 0, 0), m, n);
+    s = on_area(f, KERNEL_FACTOR_STATS, at(area, 0, 0), m, n);
     s->b = factor_stats_set(f->x, f->b, f->stage, f->group);
-    s = on_area(f, STEP_FACTOR_STORE, at(area, 0, 0), m, n);
+    s = on_area(f, KERNEL_FACTOR_STORE, at(area, 0, 0), m, n);
     s->c = whole_set(f->x, c->out, f->group, 0);
     s->b = c->c >= 0 ? whole_set(f->x, c->c, f->group, 0) : s->c;
     s->flags = flags | (c->c < 0 ? 0u : c->c == c->out ? 3u : 1u);
@@ -264,13 +258,13 @@ static void solve_steps(Factor *f)
     Solved z = {0, 1, 2, right, (f->call->flags & TRANS_A) != 0, f->m, f->n};
     CallStep *s;
     add_load(f, f->call->a, 0, f->m, f->m, 64);
-    s = on_area(f, STEP_FACTOR_CHECK, at(0, 0, 0), f->m, f->m);
+    s = on_area(f, KERNEL_FACTOR_CHECK, at(0, 0, 0), f->m, f->m);
     s->alpha = DBL_MAX;
     add_load(f, f->call->b, 1, down, across, 0);
-    s = on_area(f, STEP_FACTOR_CHECK, at(1, 0, 0), down, across);
+    s = on_area(f, KERNEL_FACTOR_CHECK, at(1, 0, 0), down, across);
     s->alpha = DBL_MAX;
     for (int64_t k = 0; k < f->m; k += FACTOR_PANEL) {
-        s = on_area(f, STEP_FACTOR_TILE, at(0, k, k), f->m, panel_at(f->m, k));
+        s = on_area(f, KERNEL_FACTOR_TILE, at(0, k, k), f->m, panel_at(f->m, k));
         s->b = part_set(f, at(4, k, 0));
         s->flags = 1;
     }
@@ -306,24 +300,24 @@ static void qr_steps(Factor *f)
     for (int i = 0; i < ROUNDS; i++, x = 1 - x) {
         Solved z = {3, x, 1 - x, true, true, f->n, f->m};
         add_gram(f, x, false);
-        s = on_area(f, STEP_FACTOR_LIFT, at(2, 0, 0), f->n, f->n);
+        s = on_area(f, KERNEL_FACTOR_LIFT, at(2, 0, 0), f->n, f->n);
         s->b = part_set(f, at(4, 0, 0));
         s->alpha = i ? 0 : hair;
         add_chol(f, f->n, i == 1 ? 2 : 0);
         add_solve(f, z);
         if (i == 1) {
-            s = on_area(f, STEP_FACTOR_FILL, at(1 - x, 0, 0), f->m, f->n);
+            s = on_area(f, KERNEL_FACTOR_FILL, at(1 - x, 0, 0), f->m, f->n);
             s->a = part_set(f, at(3, 0, 0));
         }
     }
     add_gram(f, x, true);
-    s = on_area(f, STEP_FACTOR_ONE, at(2, 0, 0), f->n, f->n);
+    s = on_area(f, KERNEL_FACTOR_ONE, at(2, 0, 0), f->n, f->n);
     s->c = part_set(f, at(3, 0, 0));
-    s = on_area(f, STEP_FACTOR_JUDGE, at(3, 0, 0), f->n, f->n);
+    s = on_area(f, KERNEL_FACTOR_JUDGE, at(3, 0, 0), f->n, f->n);
     s->alpha = columns_off;
     bool alone = f->b->rule->engine->gpu->eigen != EIGEN_SPREAD;           /* one block has all of it */
     if (f->call->c < 0 || (alone && (double)f->m * (double)f->n * (double)f->n <= reflected_most)) {
-        s = on_area(f, STEP_FACTOR_HOUSE, at(1 - x, 0, 0), f->m, f->n);
+        s = on_area(f, KERNEL_FACTOR_HOUSE, at(1 - x, 0, 0), f->m, f->n);
         s->a = whole_set(f->x, f->call->a, f->group, 0);
         s->b = part_set(f, at(x, 0, 0));
         s->alpha = columns_off;
@@ -348,7 +342,7 @@ CORE optc_status add_factor(const optc_binding *b, GpuCalls *x, const ProgStage 
     }
     x->record = factor_record(b, stage, g->shape);
     x->value_bytes = (int)sizeof(double);
-    on_area(&f, STEP_FACTOR_START, at(4, 0, 0), 1, 1);
+    on_area(&f, KERNEL_FACTOR_START, at(4, 0, 0), 1, 1);
     if (stage->call->callee == CALL_CHOL)
         chol_steps(&f);
     else if (stage->call->callee == CALL_SOLVE)
@@ -364,7 +358,7 @@ CORE optc_status add_factor(const optc_binding *b, GpuCalls *x, const ProgStage 
 /* ---- orders ---- */
 CORE bool is_order(const ProgStage *s)
 {
-    return s->kind == S_CALL && (s->call->callee == CALL_SORT || s->call->callee == CALL_TAKE);
+    return stage_takes(s, FOR_SORT | FOR_TAKE);
 }
 
 CORE optc_status add_order(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group)
@@ -388,9 +382,9 @@ CORE optc_status add_order(const optc_binding *b, GpuCalls *x, const ProgStage *
         return OPTC_OK;
     int a = whole_set(x, c->a, group, 0), to = whole_set(x, c->out, group, 0);
     if (c->callee == CALL_SORT) {
-        own_of(&f, STEP_SORT, a, to, 1, f.m);
+        own_of(&f, KERNEL_SORT, a, to, 1, f.m);
     } else {
-        CallStep *s = own_of(&f, STEP_TAKE, a, to, f.m, f.n);
+        CallStep *s = own_of(&f, KERNEL_TAKE, a, to, f.m, f.n);
         s->b = whole_set(x, c->b, group, 0);
         s->flags = c->flags & OF_COLS && !vector ? 1 : 0;
     }

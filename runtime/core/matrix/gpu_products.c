@@ -34,25 +34,8 @@ CORE optc_status calls_gather(optc_binding *b, int64_t from)
 /* 8, 16, 32: rows of a, b and c lie apart. */
 static int own_flags(const GpuCalls *x, const CallStep *s)
 {
-    unsigned own = s->kind >= STEP_ROOT_SUMS ? ~0u : (unsigned)(TRANS_A | TRANS_B | SYMMETRIC);
-    return (int)(s->flags & own) | (x->set[s->a].row_stride ? 8 : 0) |
+    return (int)s->flags | (x->set[s->a].row_stride ? 8 : 0) |
            (x->set[s->b].row_stride ? 16 : 0) | (x->set[s->c].row_stride ? 32 : 0);
-}
-
-static CallKernel kernel_of(const optc_binding *b, const CallStep *s)
-{
-    bool products = s->type == call_type(b->rule->program);        /* of the rule's own products */
-    bool in_f32 = s->type == call_type_f32();
-    switch (s->kind) {
-    case STEP_OVER: return KERNEL_OVER;
-    case STEP_PRODUCT: return products ? KERNEL_PRODUCT : in_f32 ? KERNEL_ROOT32_PRODUCT : KERNEL_ROOT_PRODUCT;
-    case STEP_MIRROR: return products ? KERNEL_MIRROR : in_f32 ? KERNEL_ROOT32_MIRROR : KERNEL_ROOT_MIRROR;
-    case STEP_ROOT_BEGIN: return in_f32 ? KERNEL_ROOT32_BEGIN : KERNEL_ROOT_BEGIN;
-    case STEP_ROOT_POLY: return in_f32 ? KERNEL_ROOT32_POLY : KERNEL_ROOT_POLY;
-    case STEP_ROOT_OFF: return in_f32 ? KERNEL_ROOT32_OFF : KERNEL_ROOT_OFF;
-    case STEP_ROOT_END: return in_f32 ? KERNEL_ROOT32_END : KERNEL_ROOT_END;
-    default: return (CallKernel)(KERNEL_ROOT_SUMS + (s->kind - STEP_ROOT_SUMS));
-    }
 }
 
 CORE int launch_own_kernel(const optc_binding *b, const CallStep *s, Matrices of)
@@ -67,7 +50,7 @@ CORE int launch_own_kernel(const optc_binding *b, const CallStep *s, Matrices of
                   own_flags(x, s),
                   s->alpha,
                   s->beta};
-    return launch(b, kernel_of(b, s), (int64_t)s->blocks * of.n, &a);
+    return launch(b, s->kernel, (int64_t)s->blocks * of.n, &a);
 }
 
 /* ---- cuBLAS ---- */
@@ -186,7 +169,7 @@ static optc_status launch_step(optc_binding *b, const GpuCall *c, const CallStep
 static bool may_go_without(const optc_binding *b, const GpuCall *c)
 {
     int capturing = 0;
-    return (is_root(c->stage) || is_factor(c->stage) || is_eigen(c->stage)) && c->stage->call->c >= 0 &&
+    return stage_of_kind(c->stage, CALLEE_FACTOR) && c->stage->call->c >= 0 &&
            !b->rule->engine->gpu->d->cuStreamIsCapturing(b->gpu->stream, &capturing) && !capturing;
 }
 
@@ -196,11 +179,10 @@ static optc_status go_without(optc_binding *b, const GpuCall *c, int from, int t
     optc_status s = OPTC_OK;
     for (int i = from; i < to && s == OPTC_OK; i++) {
         CallStep x = b->gpu->calls->step[i];
-        x.flags |= x.kind == STEP_FACTOR_START || x.kind == STEP_EIGEN_START ? 1 : 0;
-        x.beta = x.kind == STEP_ROOT_JUDGE ? -1 : x.beta;
-        if (x.kind == STEP_FACTOR_START || x.kind == STEP_ROOT_JUDGE || x.kind == STEP_FACTOR_STATS ||
-            x.kind == STEP_ROOT_END || x.kind == STEP_FACTOR_STORE || x.kind == STEP_EIGEN_START ||
-            x.kind == STEP_EIGEN_JUDGE || x.kind == STEP_EIGEN_STORE)
+        KernelFailed failed = kernel_info[x.kernel].failed;
+        x.flags |= failed == FAILED_FLAG ? 1 : 0;
+        x.beta = failed == FAILED_LIMIT ? -1 : x.beta;
+        if (failed != FAILED_SKIP)
             s = launch_step(b, c, &x, of);
     }
     return s;
@@ -278,7 +260,7 @@ static optc_status try_all(optc_binding *b, const LaunchList *p)
     for (int i = 0; i < p->n && s == OPTC_OK; i++) {
         const ProgStage *stage = p->item[i].stage;
         s = gpu_launch(b, &p->item[i], 0);
-        if (s == OPTC_ERROR_MEMORY && p->item[i].call && stage->call->callee != CALL_MM && stage->call->c >= 0) {
+        if (s == OPTC_ERROR_MEMORY && p->item[i].call && stage_of_kind(stage, CALLEE_FACTOR) && stage->call->c >= 0) {
             message_clear();
             s = OPTC_OK;
         }

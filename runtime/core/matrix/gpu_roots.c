@@ -33,7 +33,7 @@ CORE int64_t root_side(const Program *p, const ProgCall *c, Shape s)
 
 CORE bool is_root(const ProgStage *s)
 {
-    return s->kind == S_CALL && s->call->callee == CALL_POWER && call_root(s->call);
+    return stage_takes(s, FOR_ROOT);
 }
 
 /* What all records would take, within half the workspace; the largest in any case. */
@@ -128,18 +128,18 @@ typedef struct Root {
     bool fits;                                             /* no launch has too many blocks */
 } Root;
 
-static CallStep *root_step(Root *r, StepKind kind, int a, int c)
+static bool root_of_f32(const Root *r) { return r->type == call_type_f32(); }
+
+static CallStep *root_step(Root *r, CallKernel kernel, int a, int c)
 {
-    CallStep *s = add_step(r->x, kind, r->type, r->group);
-    int64_t t = count_up(r->n, 32), all = dom_times(r->x->group[r->group].n, r->x->group[r->group].shape.slices);
-    bool tiles = kind != STEP_ROOT_NORM && kind != STEP_ROOT_JUDGE;
-    int64_t blocks = tiles ? dom_times(t, t + 1) / 2 : 1;
+    CallStep *s = add_step(r->x, kernel, r->type, r->group);
+    int64_t blocks = kernel_blocks(kernel, r->n, r->n, true), all = dom_times(r->x->group[r->group].n, r->x->group[r->group].shape.slices);
     s->a = s->b = whole_set(r->x, a, r->group, 0);
     s->c = whole_set(r->x, c, r->group, 0);
     s->n = r->n;
     s->own = true;
     s->blocks = (unsigned)blocks;
-    s->flags = r->type == call_type_f32() ? 64 : 0;
+    s->flags = root_of_f32(r) ? 64 : 0;
     r->fits = r->fits && dom_times(blocks, all) <= MOST_BLOCKS && r->n <= INT_MAX;
     return s;
 }
@@ -180,7 +180,7 @@ static void root_iterate(Root *r, int p, const RootStep *q, int n, int *m, int *
         bool last = i == n - 1;
         int spare = 7 - *x, at = i ? 2 : *x;
         root_product(r, *m, *m, 1 - *m, q[i].c, true);
-        CallStep *s = root_step(r, STEP_ROOT_POLY, AREA(*m), AREA(at));
+        CallStep *s = root_step(r, root_of_f32(r) ? KERNEL_ROOT32_POLY : KERNEL_ROOT_POLY, AREA(*m), AREA(at));
         s->b = whole_set(r->x, AREA(1 - *m), r->group, 0);
         s->alpha = q[i].a;
         s->beta = q[i].b;
@@ -196,22 +196,22 @@ static void root_all(Root *r, int p, const RootStep *q, int n, double off)
 {
     int m = 0, x = 3;
     const ProgCall *c = r->stage->call;
-    CallStep *s = root_step(r, STEP_ROOT_SUMS, c->a, AREA(2));
-    s = root_step(r, STEP_ROOT_NORM, AREA(2), AREA(2));
+    CallStep *s = root_step(r, KERNEL_ROOT_SUMS, c->a, AREA(2));
+    s = root_step(r, KERNEL_ROOT_NORM, AREA(2), AREA(2));
     s->k = 2;
     s->alpha = c->alpha;
-    root_step(r, STEP_ROOT_BEGIN, c->a, AREA(0));
+    root_step(r, root_of_f32(r) ? KERNEL_ROOT32_BEGIN : KERNEL_ROOT_BEGIN, c->a, AREA(0));
     root_iterate(r, p, q, n, &m, &x);
-    s = root_step(r, STEP_ROOT_OFF, AREA(m), AREA(2));
+    s = root_step(r, root_of_f32(r) ? KERNEL_ROOT32_OFF : KERNEL_ROOT_OFF, AREA(m), AREA(2));
     s->b = whole_set(r->x, AREA(x), r->group, 0);
     s->k = 2;
     s->alpha = r->b->rule->program->array[c->out].type == (int)T_F64 ? DBL_MAX : FLT_MAX;
-    s = root_step(r, STEP_ROOT_JUDGE, AREA(2), AREA(2));
+    s = root_step(r, KERNEL_ROOT_JUDGE, AREA(2), AREA(2));
     s->k = 2;
     s->beta = off;
     s->b = factor_stats_set(r->x, r->b, r->stage, r->group);
     s->flags |= r->x->group[r->group].again ? 128 : 0;
-    s = root_step(r, STEP_ROOT_END, AREA(x), c->out);
+    s = root_step(r, root_of_f32(r) ? KERNEL_ROOT32_END : KERNEL_ROOT_END, AREA(x), c->out);
     s->k = x;
     s->b = c->c >= 0 ? whole_set(r->x, c->c, r->group, 0) : s->c;
     s->flags |= c->c < 0 ? 0 : c->c == c->out ? 3 : 1;

@@ -4,10 +4,9 @@
 #include <math.h>
 #include <string.h>
 
-CORE double order_flops(const Program *p, const ProgCall *c, Shape s)   /* as long as so many operations take */
+CORE double order_flops(const Program *p, const ProgCall *c, Shape s)
 {
-    double n = (double)s.slices * (double)dom_len_inside(p->array[c->a].dom, s);
-    return c->callee == CALL_SORT ? 200 * n : 16 * n;
+    return (double)s.slices * callee_flops(c->callee, (double)dom_len_inside(p->array[c->a].dom, s), 1);
 }
 
 static bool along_one(Dom d) { return !dom_wide(d) && !dom_square(d); }

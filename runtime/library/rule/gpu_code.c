@@ -177,8 +177,8 @@ static optc_status find_kernels(optc_rule *r, BuiltKernels *c, const char *prefi
     const Program *p = r->program;
     GpuEngine *g = r->engine->gpu;
     TRY(g, cuModuleGetFunction(&c->code.advance_t, c->module[0], p->advance_t), p->advance_t);
-    for (int k = 0; k < KERNEL_PHASE && program_calls(p); k++)
-        if (call_kernel(p, k))
+    for (int k = 0; k < NCALLKERNEL; k++)
+        if (k != KERNEL_PHASE && call_kernel(p, k))
             TRY(g, cuModuleGetFunction(&c->code.call[k], c->module[0], call_kernel(p, k)), call_kernel(p, k));
     CUfunction phase = NULL, read_ahead = NULL;
     if (!g->d->cuModuleGetFunction(&read_ahead, c->module[0], GUARD_KERNEL))
