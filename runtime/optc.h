@@ -31,11 +31,11 @@
  * loaded when a rule with products is compiled, not during training. OPTC_BLAS=none does without one.
  *
  * Structs that callers fill grow in later versions, at their ends: 0 in every member means the default. Calls that take
- * one hand over how long it is for the caller (that is all that optc_open, optc_compile, optc_bind, optc_tensor_about
- * and optc_doctor do below), so a program goes on with a newer library without being compiled anew; one compiled with a
- * newer header runs with an older library as long as it sets nothing that this does not know. From another language
- * call the `_sized` functions, with the size of the struct as it is laid out there. optc_setting, optc_text,
- * optc_allocator and what calls fill in (but optc_tensor_info) stay as they are. */
+ * one hand over how long it is for the caller (that is all that optc_open, optc_compile, optc_bind, optc_type_about,
+ * optc_tensor_about and optc_doctor do below), so a program goes on with a newer library without being compiled anew;
+ * one compiled with a newer header runs with an older library as long as it sets nothing that this does not know. From
+ * another language call the `_sized` functions, with the size of the struct as it is laid out there. optc_setting,
+ * optc_text, optc_allocator and what calls fill in (but optc_tensor_info and optc_type_info) stay as they are. */
 /* :library */
 #ifndef OPTC_H
 #define OPTC_H
@@ -66,7 +66,8 @@ typedef enum optc_status {
     OPTC_ERROR_ABSENT          /* a state of the rule that this tensor does not keep (an option, another variant's) */
 } optc_status;
 
-typedef enum optc_type { OPTC_DEFAULT = 0, OPTC_F32, OPTC_F64, OPTC_BF16, OPTC_F16 } optc_type;
+/* Storage types. The numbers are part of the binary interface: they never change, and new types come last. */
+typedef enum optc_type { OPTC_DEFAULT = 0, OPTC_F32 = 1, OPTC_F64 = 2, OPTC_BF16 = 3, OPTC_F16 = 4 } optc_type;
 
 typedef struct optc_engine optc_engine;
 typedef struct optc_rule optc_rule;
@@ -75,6 +76,21 @@ typedef struct optc_binding optc_binding;
 const char *optc_message(void);                        /* of this thread's last failed call; "" if none */
 const char *optc_status_name(optc_status s);
 const char *optc_version(void);
+
+/* What this version knows about a storage type. The strings are constants. */
+typedef struct optc_type_info {
+    const char *name;          /* as specs, messages and `optc` have it: "bf16" */
+    const char *dtype;         /* as NumPy and PyTorch have it: "bfloat16" */
+    int bits;                  /* of one value */
+    int dlpack;                /* DLPack's type code: with bits it names the type there */
+} optc_type_info;
+int optc_types(void);          /* types are numbered 1 … optc_types() */
+/* Fails with OPTC_ERROR_ARGUMENT if there is no such type. */
+optc_status optc_type_about_sized(optc_type t, optc_type_info *out, size_t size);
+static inline optc_status optc_type_about(optc_type t, optc_type_info *out)
+{
+    return optc_type_about_sized(t, out, sizeof *out);
+}
 
 /* ---- engines: a device, its threads, its cache ---- */
 /* Where bindings take their memory (states, temporaries, tables); on a GPU it must be the device's, aligned to 256

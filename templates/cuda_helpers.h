@@ -67,9 +67,14 @@ template <int V, typename T> OPTC_FN bool optc_wide(const T *p) { return ((unsig
 struct alignas(16) optc_w16 { unsigned long long a, b; };
 struct alignas(8) optc_w8 { unsigned long long a; };
 struct alignas(4) optc_w4 { unsigned a; };
-template <int BYTES> struct optc_word { typedef optc_w16 type; };
+struct alignas(2) optc_w2 { unsigned short a; };
+template <int BYTES> struct optc_word {
+    static_assert(BYTES % 16 == 0, "a vector is of 2, 4 or 8 bytes, or of a multiple of 16");
+    typedef optc_w16 type;
+};
 template <> struct optc_word<8> { typedef optc_w8 type; };
 template <> struct optc_word<4> { typedef optc_w4 type; };
+template <> struct optc_word<2> { typedef optc_w2 type; };
 
 template <int H> OPTC_FN optc_w16 optc_read(const optc_w16 *p)
 {
@@ -94,6 +99,7 @@ template <int H> OPTC_FN optc_w8 optc_read(const optc_w8 *p)
     return x;
 }
 template <int H> OPTC_FN optc_w4 optc_read(const optc_w4 *p) { return *p; }
+template <int H> OPTC_FN optc_w2 optc_read(const optc_w2 *p) { return *p; }
 
 template <int H> OPTC_FN void optc_write(optc_w16 *p, optc_w16 x)
 {
@@ -110,6 +116,7 @@ template <int H> OPTC_FN void optc_write(optc_w8 *p, optc_w8 x)
         asm volatile("st.global.cs.u64 [%0], %1;" :: "l"(p), "l"(x.a) : "memory");
 }
 template <int H> OPTC_FN void optc_write(optc_w4 *p, optc_w4 x) { *p = x; }
+template <int H> OPTC_FN void optc_write(optc_w2 *p, optc_w2 x) { *p = x; }
 
 /* A walk over elements is compiled twice: for optc_even everything is aligned and comes in whole vectors, so that a vector is there or it is not; for a bool each
  * vector is looked at. */
@@ -273,6 +280,13 @@ template <int V> OPTC_FN void optc_to_f16_all(unsigned short (&to)[V], const flo
 #endif
 }
 
+//@ types = {{store}}_all
+template <int V> OPTC_FN void {{store}}_all({{c}} (&to)[V], const {{real}} (&x)[V])
+{
+    for (int i = 0; i < V; i++)
+        to[i] = {{store}}(x[i]);
+}
+
 /* Row, column and slice values for the elements of a flat pass. Where rows are multiples of V (even), V elements lie in one row. */
 struct optc_place { long long row, col; };
 
@@ -413,15 +427,11 @@ template <int V, typename I, typename W> OPTC_FN void optc_index_across(I (&v)[V
     }
 }
 
-/* Arrays of 16 bits, whose entries are numbers when they are read. */
-struct optc_bf16s {
-    const unsigned short *p;
-    OPTC_FN_MEMBER float operator[](long long i) const { return optc_from_bf16(p[i]); }
-};
-
-struct optc_f16s {
-    const unsigned short *p;
-    OPTC_FN_MEMBER float operator[](long long i) const { return optc_from_f16(p[i]); }
+//@ types
+/* An array of {{name}}, whose entries are numbers when they are read. */
+struct optc_{{name}}s {
+    const {{c}} *p;
+    OPTC_FN_MEMBER {{real}} operator[](long long i) const { return {{load}}(p[i]); }
 };
 
 /* The kinds of reduction: where a lane starts, and how two values become one. */

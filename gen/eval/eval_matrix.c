@@ -1,7 +1,6 @@
 /* Products and transposes of the evaluator, in f64 by plain loops. */
 #include "gen/eval/eval_internal.h"
 
-#include <float.h>
 
 static MatrixLayout layout_of(Dom d, bool transposed, Shape s)
 {
@@ -39,7 +38,7 @@ static const TypeInfo *kept_in(const Ev *e, bool product)
 
 bool eval_fits(const Ev *e, const double *x, int64_t n)
 {
-    double most = kept_in(e, false) == &type_info[T_F64] ? DBL_MAX : kept_in(e, false)->most;
+    double most = kept_in(e, false)->most;
     for (int64_t i = 0; i < n; i++)
         if (!(fabs(x[i]) <= most))
             return false;
@@ -82,8 +81,8 @@ static Dot dot_of(const Vals *a, int64_t at, int64_t astep, const Vals *b, int64
 
 static Iv dot_bounds(const Ev *e, const Node *n, Dot d, const Iv *c, int64_t k)
 {
-    double u = e->j->product == PRODUCT_F64 ? 0x1p-53 : 0x1p-24,
-           most = e->j->product == PRODUCT_F64 ? DBL_MAX : FLT_MAX;
+    const TypeInfo *sums = &type_info[type_info[product_info[e->j->product].gpu].compute];
+    double u = ldexp(1, -sums->digits), most = sums->most;
     double v = n->imm * d.v + (c ? n->beta * c->v : 0), own = (double)(k + 2) * (u + 0x1p-53);
     double lo = n->imm * (n->imm < 0 ? d.hi : d.lo), hi = n->imm * (n->imm < 0 ? d.lo : d.hi),
            mag = fabs(n->imm) * d.mag;
