@@ -29,7 +29,7 @@ typedef struct GenOptions {
     FindSpec find;
     void *find_ctx;
     int product;                /* 1 + what products are computed in (a Product); 0: as the rule says */
-    bool gpu;                   /* planned for a GPU, which keeps operands of products in fewer bits */
+    const Target *target;       /* what is planned for; NULL: target_c */
     const PlanLimits *limits;   /* of planning; NULL: the usual ones */
     const char *dump;           /* name of a pass: its result goes to dump_to; "all": every one */
     Buf *dump_to;
@@ -45,7 +45,7 @@ typedef struct Gen {
 } Gen;
 
 typedef struct EmitOptions {
-    const char *target;         /* one of gen_targets */
+    const Target *target;       /* NULL: the one that was planned for */
     const char *command;        /* that makes the file again, for its head; NULL: `optc emit` of this rule */
     const char *prefix;         /* ahead of the names of stages, where several rules share a file; NULL: none */
     const Launch *launch;       /* by Stage.fn, for targets that have launches; NULL: as the model says */
@@ -64,7 +64,6 @@ void gen_free(Gen *g);
 bool emit_key(const char *source, char hex[DIGEST_HEX]);
 
 const char *const *gen_passes(void);                              /* names, NULL-terminated */
-extern const char *const gen_targets[];
 
 /* ir_text.c */
 void rule_print(Buf *b, const Rule *r);

@@ -68,10 +68,7 @@ struct alignas(16) optc_w16 { unsigned long long a, b; };
 struct alignas(8) optc_w8 { unsigned long long a; };
 struct alignas(4) optc_w4 { unsigned a; };
 struct alignas(2) optc_w2 { unsigned short a; };
-template <int BYTES> struct optc_word {
-    static_assert(BYTES % 16 == 0, "a vector is of 2, 4 or 8 bytes, or of a multiple of 16");
-    typedef optc_w16 type;
-};
+template <int BYTES> struct optc_word { static_assert(BYTES % 16 == 0, "vectors have 2, 4, 8 or k * 16 bytes"); typedef optc_w16 type; };
 template <> struct optc_word<8> { typedef optc_w8 type; };
 template <> struct optc_word<4> { typedef optc_w4 type; };
 template <> struct optc_word<2> { typedef optc_w2 type; };

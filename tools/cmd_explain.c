@@ -352,7 +352,7 @@ static int explain(Spec *s, const Asked *ask, const DimsList *shapes)
     Bandwidth f = {.rate = ask->bandwidth * 1e9, .whence = "as given", .threads = 1};
     if (ask->bandwidth <= 0 && !bandwidth_of(a, ask->device, ask->anew, &f))
         return CLI_FAILED;
-    bool measured = ask->tera <= 0 && f.device && !strncmp(f.device, "cpu", 3) && plan_calls(p);
+    bool measured = ask->tera <= 0 && f.target == &target_c && plan_calls(p);
     for (int c = 0; c < NCALLEE && !measured; c++)
         f.flops[c] = ask->tera > 0 ? ask->tera * 1e12 : explain_rate(f.device, p->precision);
     if (measured && !flop_rates(a, p, ask->anew, &f))
@@ -394,7 +394,7 @@ static int hashes(Spec *s, int64_t size)
 
 int cmd_explain(const Command *self, int argc, char **argv)
 {
-    bool only_hashes = false;
+    bool only_hashes = false, gpu = false;
     Asked ask = {0};
     static DimsList shapes;
     CompileOpts c = COMPILE_OPTS_INIT;
@@ -411,7 +411,7 @@ int cmd_explain(const Command *self, int argc, char **argv)
          "that a batch of tensors may take for products, for --shape (default: 1G; a large GPU's is more: doctor)"},
         {"device", 0, OPT_TEXT, &ask.device, "DEVICE",
          "whose bandwidth the floor is for: cpu, cuda, cuda:N (default: best)"},
-        {"gpu", 0, OPT_FLAG, &c.gpu, NULL, "the plan that a GPU would have, where products may keep 16 bits"},
+        {"gpu", 0, OPT_FLAG, &gpu, NULL, "the plan that a GPU would have, where products may keep 16 bits"},
         {"measure", 0, OPT_FLAG, &ask.anew, NULL, "measure the bandwidth anew, and keep that"},
         {"hashes", 0, OPT_FLAG, &only_hashes, NULL,
          "only the hashes by which tuning results know its stages on a GPU, and their launches without any"},
@@ -425,8 +425,9 @@ int cmd_explain(const Command *self, int argc, char **argv)
     if (ask.bandwidth > 0 && (ask.anew || ask.device))
         return cli_misuse(self, "--bandwidth says it already: --%s does not go with it",
                           ask.anew ? "measure" : "device");
-    c.gpu = c.gpu || only_hashes ||
-            !strncmp(ask.device ? ask.device : ask.bandwidth > 0 ? "" : optc_best_device(), "cuda", 4);
+    c.target = gpu || only_hashes ? &target_cuda
+               : ask.device       ? device_target(ask.device)
+                                  : device_target(ask.bandwidth > 0 ? "cpu" : "best");
     Spec s;
     jmp_buf out;
     rc = CLI_OK;

@@ -111,7 +111,7 @@ bool emit_cuda_file(Buf *out, Arena *a, const char *title, const char *about, co
 {
     Buf shared = {.arena = a};
     char hex[33];
-    prelude_put(&shared, a, emit_cuda_target.prelude, emit_cuda_target.name, code);
+    prelude_put(&shared, a, target_cuda.prelude, target_cuda.name, code);
     hash_hex(hash128(code, strlen(code)), hex);
     Hole h[] = {{"title", emit_comment_text(a, title)},
                 {"about", about},
@@ -120,7 +120,7 @@ bool emit_cuda_file(Buf *out, Arena *a, const char *title, const char *about, co
                 {"name", name},
                 {"math", buf_text(&shared)},
                 {"stages", code}};
-    return template_fill(out, emit_cuda_target.templates, "file", h, sizeof h / sizeof *h);
+    return template_fill(out, target_cuda.templates, "file", h, sizeof h / sizeof *h);
 }
 
 /* The product of our own that a rule's calls may need, by its row of products.def. */
@@ -200,7 +200,7 @@ bool emit_cuda(const Gen *g, const EmitOptions *o, Arena *a, Buf *out)
     Buf code = {.arena = a}, text = {.arena = a}, *whole = o->cite ? &text : out;
     bool first = o->part == 0 && !o->only;
     bool ok =
-        (!first || template_fill(&code, emit_cuda_target.templates, "advance_t", NULL, 0)) &&
+        (!first || template_fill(&code, target_cuda.templates, "advance_t", NULL, 0)) &&
         (!first || emit_cuda_calls(&code, (const Plan *const[]){g->plan}, 1)) &&
         (!first || !o->conditions || template_fill(&code, "products_cuda.txt", "phase", NULL, 0)) &&
         emit_cuda_stages(g, o, a, &code) &&

@@ -29,10 +29,10 @@ void eval_transpose(Ev *e, Ref r, int i, Shape s)
 
 /* What is kept of an operand where a product reads it: rounded to its type, or to the ten bits of tf32. Other calls take
  * no less than elements are computed in. */
+static const Target *eval_target(const Ev *e) { return e->j->target ? e->j->target : &target_c; }
 static const TypeInfo *kept_in(const Ev *e, bool product)
 {
-    const ProductInfo *p = &product_info[e->j->product];
-    const TypeInfo *t = &type_info[e->j->gpu ? p->gpu : p->cpu];
+    const TypeInfo *t = &type_info[target_product(eval_target(e), e->j->product)];
     return !product && t->bytes < type_info[e->j->real].bytes ? &type_info[e->j->real] : t;
 }
 
@@ -48,7 +48,7 @@ bool eval_fits(const Ev *e, const double *x, int64_t n)
 Iv eval_rounded(const Ev *e, Iv x, bool product)
 {
     const TypeInfo *t = kept_in(e, product);
-    double rel = product && e->j->gpu && e->j->product == PRODUCT_TF32 ? 0x1p-10 : ldexp(1, -t->digits);
+    double rel = product && eval_target(e)->gpu && e->j->product == PRODUCT_TF32 ? 0x1p-10 : ldexp(1, -t->digits);
     if (t == &type_info[T_F64])
         return x;
     x.lo -= fabs(x.lo) * rel + t->least;

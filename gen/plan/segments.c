@@ -199,7 +199,7 @@ static bool lies_well(const Plan *p, const Node *n)
 {
     bool ours = n->op == OP_STATE || n->op == OP_CARRIED, cores = type_info[p->product].compute != p->product ||
         p->precision == PRODUCT_TF32;
-    return ours || !p->gpu || !cores;
+    return ours || !p->target->gpu || !cores;
 }
 
 /* Calls read arrays as they are: operands in memory, of the right type, and still there behind their segment. */

@@ -95,6 +95,23 @@ START_TEST(storage_types)
 }
 END_TEST
 
+START_TEST(device_names)
+{
+    static const struct { const char *text; DeviceKind kind; int ordinal; } good[] = {
+        {NULL, DEVICE_CPU, 0}, {"cpu", DEVICE_CPU, 0}, {"best", DEVICE_BEST, 0}, {"cuda", DEVICE_GPU, 0},
+        {"cuda:0", DEVICE_GPU, 0}, {"cuda:12", DEVICE_GPU, 12}};
+    static const char *const bad[] = {"", "cpu:0", "CPU", "cudax", "cuda:", "cuda:x", "cuda:1x", "cuda:-1", "cuda:9999999"};
+    DeviceName name;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        ck_assert(device_parse(good[i].text, &name) && name.kind == good[i].kind && name.ordinal == good[i].ordinal);
+        ck_assert(name.kind == DEVICE_BEST || device_target(good[i].text) == (name.kind == DEVICE_GPU ? &target_cuda : &target_c));
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        ck_assert_msg(!device_parse(bad[i], &name) && !device_target(bad[i]), "%s", bad[i]);
+    ck_assert(target_by_name("c") == &target_c && target_by_name("cuda") == &target_cuda && !target_by_name("hip"));
+}
+END_TEST
+
 START_TEST(specs_that_fail)
 {
     optc_rule *r;
@@ -582,6 +599,7 @@ Suite *api_suite(void)
     tcase_add_checked_fixture(t, open_adamw, close_adamw);
     tcase_add_test(t, nulls);
     tcase_add_test(t, storage_types);
+    tcase_add_test(t, device_names);
     tcase_add_test(t, specs_that_fail);
     tcase_add_test(t, tensors_that_do_not_fit);
     tcase_add_test(t, stacks_that_are_one_matrix);

@@ -1,7 +1,7 @@
 /* What a benchmark asks of a device, and the numbers it steps. */
 #include "tools/bench/bench.h"
 
-#include "runtime/library/library.h"
+#include "runtime/library/rule/gpu_code.h"       /* type_store, and the GPU that the engine has */
 
 #include <math.h>
 #include <stdlib.h>
@@ -20,12 +20,10 @@ int bench_device_reps(const BenchDevice *d, double seconds)
     return r < d->ops->least_steps ? d->ops->least_steps : r > 100000 ? 100000 : (int)r;
 }
 
-/* The engine has chosen; its name says what ("cuda:0: …"). */
 bool bench_device_open(BenchDevice *d, const optc_engine *e)
 {
-    int ordinal;
     *d = (BenchDevice){.ops = &bench_device_cpu, .threads = optc_threads(e)};
-    return sscanf(optc_device_name(e), "cuda:%d:", &ordinal) != 1 || bench_device_cuda_open(d, ordinal);
+    return !e->gpu || bench_device_cuda_open(d, e->gpu->ordinal);
 }
 
 void bench_device_close(BenchDevice *d)

@@ -10,8 +10,8 @@
 #include "tools/bench/bench.h"
 #include "tools/explain/explain.h"
 
-#include "runtime/library/cache/cache.h"
 #include "runtime/library/cache/files.h"
+#include "runtime/library/library.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -195,7 +195,7 @@ bool bandwidth_of(Arena *a, const char *device, bool anew, Bandwidth *out)
     *out = (Bandwidth){.rate = now.rate,
                        .whence = now.rate > 0 ? whence(a, name, &now, known, kept)
                                               : arena_printf(a, "%s, whose memory could not be timed", name),
-                       .device = arena_strdup(a, name),
+                       .device = arena_strdup(a, name), .target = engine_target(e),
                        .threads = 1};
     optc_close(e);
     return true;
