@@ -10,7 +10,7 @@ static const char *const reserved[] = {
     "first",  "block", "blocks",  "row",   "col",       "slice",    "segs",     "seg",     "rows",     "line",
     "lane",   "here",  "warp",    "wide",  "across",    "last",     "top",      "down",    "near",     "ends",
     "batch",  "i",     "k",       "l",     "made",      "pair",     "shared",   "place",   "nth",      "piece",
-    "pieces", "walk",  "aligned", "steps", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "turn",
+    "pieces", "walk",  "aligned", "steps", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "work",
     "strip",  "room",  "inside",  "end",
     "tiles",  "tile",  "at",      "both",  NULL};
 static const char *const prelude[] = {"gen/abi/stage_abi.h",   "math.h",  "math_f32.h", "math_f64.h", "random.h",
@@ -360,7 +360,7 @@ static int stage_holes(CudaStage *c, Hole *h, const Walking *w, int64_t pieces, 
          first = s->kind == S_GROUP && !e->t_ahead;
     Dom own = stage_info[s->kind].dom;
     const char *vector = number(c, c->vec), *by = fold ? "OPTC_LANES" : number(c, c->vec * c->knob[KNOB_THREADS]);
-    const Hole place[] = {{"vector", vector}, {"thread", fold ? "lane" : "turn.id"},
+    const Hole place[] = {{"vector", vector}, {"thread", fold ? "lane" : "work.id"},
                           {"across", c->by_matrix ? "self->rows * self->cols" : emit_axis(e, own, 1)}, {"by", by}};
     bool spot = list || c->by_matrix;
     const char *at = c->form == FORM_HALF ? "place_half" : list ? "place_list" : spot ? "place_matrix" : "place";

@@ -62,7 +62,7 @@ static void load_along(CudaStage *c, Access a, DomIndex at)
     bool transposed = emit_transposed(e, a);
     const char *value, *vector = vector_in(c, a.name, m->type, &value);
     const char *x = arena_printf(e->arena, "%s + slice * %s", emit_array(e, a, false), emit_length(e, d));
-    const Hole h[] = {{"how", transposed ? "turned" : at == INDEX_DOWN ? "down" : "across"},
+    const Hole h[] = {{"how", transposed ? "transposed" : at == INDEX_DOWN ? "down" : "across"},
                       {"to", vector},
                       {"x", x},
                       {"across", emit_axis(e, own, 1)},
