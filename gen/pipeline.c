@@ -82,7 +82,7 @@ static bool run_passes(Gen *g, Source src, const GenOptions *o, bool is_ir, Aren
         return false;
     }
     Product product = o->product ? (Product)(o->product - 1) : rule_product(g->rule, o->types.p);
-    PlanTypes types = {o->types.p, o->types.g, o->types.state, product, o->gpu};
+    PlanTypes types = {o->types.p, o->types.g, o->types.state, product, o->target ? o->target : &target_c};
     g->plan = plan_make(&g->arena, g->rule, phases, types, limits);
     if (g->plan->nstage > limits->stages) {
         diag_set(&g->diag, src.path, 0, NULL, "the rule takes %d stages, over %d: too many values depend on "

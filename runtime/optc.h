@@ -54,7 +54,8 @@ typedef enum optc_status {
     OPTC_ERROR_ABSENT          /* the rule has this state, but this tensor does not (an option, another variant) */
 } optc_status;
 
-typedef enum optc_type { OPTC_DEFAULT = 0, OPTC_F32, OPTC_F64, OPTC_BF16, OPTC_F16 } optc_type;
+/* Storage types. The numbers are part of the binary interface: they never change, and new types come last. */
+typedef enum optc_type { OPTC_DEFAULT = 0, OPTC_F32 = 1, OPTC_F64 = 2, OPTC_BF16 = 3, OPTC_F16 = 4 } optc_type;
 
 typedef struct optc_engine optc_engine;
 typedef struct optc_rule optc_rule;
@@ -63,6 +64,21 @@ typedef struct optc_binding optc_binding;
 const char *optc_message(void);                        /* message of this thread's last failed call; "" if none */
 const char *optc_status_name(optc_status s);
 const char *optc_version(void);
+
+/* What this version knows about a storage type. The strings are constants. */
+typedef struct optc_type_info {
+    const char *name;          /* as specs, messages and `optc` have it: "bf16" */
+    const char *dtype;         /* as NumPy and PyTorch have it: "bfloat16" */
+    int bits;                  /* of one value */
+    int dlpack;                /* DLPack's type code: with bits it names the type there */
+} optc_type_info;
+int optc_types(void);          /* types are numbered 1 … optc_types() */
+/* Fails with OPTC_ERROR_ARGUMENT if there is no such type. */
+optc_status optc_type_about_sized(optc_type t, optc_type_info *out, size_t size);
+static inline optc_status optc_type_about(optc_type t, optc_type_info *out)
+{
+    return optc_type_about_sized(t, out, sizeof *out);
+}
 
 /* ---- engines: a device, its threads, its cache ---- */
 /* Provides the memory of bindings: states, temporaries and tables. The struct is copied. The threads that bind call

@@ -72,9 +72,11 @@ template <int V, typename T> OPTC_FN bool optc_wide(const T *p)
 struct alignas(16) optc_w16 { unsigned long long a, b; };
 struct alignas(8) optc_w8 { unsigned long long a; };
 struct alignas(4) optc_w4 { unsigned a; };
-template <int BYTES> struct optc_word { typedef optc_w16 type; };
+struct alignas(2) optc_w2 { unsigned short a; };
+template <int BYTES> struct optc_word { static_assert(BYTES % 16 == 0, "vectors have 2, 4, 8 or k * 16 bytes"); typedef optc_w16 type; };
 template <> struct optc_word<8> { typedef optc_w8 type; };
 template <> struct optc_word<4> { typedef optc_w4 type; };
+template <> struct optc_word<2> { typedef optc_w2 type; };
 
 template <int H> OPTC_FN optc_w16 optc_read(const optc_w16 *p)
 {
@@ -99,6 +101,7 @@ template <int H> OPTC_FN optc_w8 optc_read(const optc_w8 *p)
     return x;
 }
 template <int H> OPTC_FN optc_w4 optc_read(const optc_w4 *p) { return *p; }
+template <int H> OPTC_FN optc_w2 optc_read(const optc_w2 *p) { return *p; }
 
 template <int H> OPTC_FN void optc_write(optc_w16 *p, optc_w16 x)
 {
@@ -115,6 +118,7 @@ template <int H> OPTC_FN void optc_write(optc_w8 *p, optc_w8 x)
         asm volatile("st.global.cs.u64 [%0], %1;" :: "l"(p), "l"(x.a) : "memory");
 }
 template <int H> OPTC_FN void optc_write(optc_w4 *p, optc_w4 x) { *p = x; }
+template <int H> OPTC_FN void optc_write(optc_w2 *p, optc_w2 x) { *p = x; }
 
 /* Loops over elements are compiled twice. With optc_even all arrays are aligned and all vectors are complete, so a
  * vector is present or absent as a whole; with a bool the number of elements of each vector is checked. */
@@ -283,6 +287,13 @@ template <int V> OPTC_FN void optc_to_f16_all(unsigned short (&to)[V], const flo
 #endif
 }
 
+//@ types = {{store}}_all
+template <int V> OPTC_FN void {{store}}_all({{c}} (&to)[V], const {{real}} (&x)[V])
+{
+    for (int i = 0; i < V; i++)
+        to[i] = {{store}}(x[i]);
+}
+
 /* Loads the row, column and slice values of the elements of a flat pass. If row lengths are multiples of V (even), V
  * elements belong to one row. */
 struct optc_place { long long row, col; };
@@ -421,15 +432,11 @@ template <int V, typename I, typename W> OPTC_FN void optc_index_across(I (&v)[V
     }
 }
 
-/* Pointers to 16-bit arrays that convert on reading. */
-struct optc_bf16s {
-    const unsigned short *p;
-    OPTC_FN_MEMBER float operator[](long long i) const { return optc_from_bf16(p[i]); }
-};
-
-struct optc_f16s {
-    const unsigned short *p;
-    OPTC_FN_MEMBER float operator[](long long i) const { return optc_from_f16(p[i]); }
+//@ types
+/* Pointers to arrays of {{name}} that convert on reading. */
+struct optc_{{name}}s {
+    const {{c}} *p;
+    OPTC_FN_MEMBER {{real}} operator[](long long i) const { return {{load}}(p[i]); }
 };
 
 /* Reduction operators: the identity, and how two values combine. */

@@ -7,13 +7,10 @@
 
 #define OPTC_ADD(a, b) ((a) + (b))
 
-#define OPTC_AS_IT_IS(x) (x)
-
 #define OPTC_SQUARE(x) ((double)(x) * (double)(x))
 
-#define OPTC_SQUARE_BF16(x) OPTC_SQUARE(optc_from_bf16(x))
-
-#define OPTC_SQUARE_F16(x) OPTC_SQUARE(optc_from_f16(x))
+//@ types
+#define OPTC_SQUARE_{{name}}(x) OPTC_SQUARE({{load}}(x))
 
 OPTC_FN int optc_width(int n)                       /* lanes in use for n values, as a power of two */
 {
@@ -220,50 +217,14 @@ OPTC_COLS(double, , min, OPTC_INF, optc_min, optc_min)
 //@ = optc_finish_min optc_rows_min optc_columns_min
 OPTC_ENDS(double, , min, OPTC_INF, optc_min, optc_min)
 
-//@ = optc_across_sum_f32 optc_down_sum_f32
-OPTC_AXIS(float, f32, sum, 0.0, OPTC_AS_IT_IS, OPTC_ADD)
+//@ types = optc_across_sum_{{name}} optc_down_sum_{{name}}
+OPTC_AXIS({{c}}, {{name}}, sum, 0.0, {{load}}, OPTC_ADD)
 
-//@ = optc_across_max_f32 optc_down_max_f32
-OPTC_AXIS(float, f32, max, -OPTC_INF, OPTC_AS_IT_IS, optc_max)
+//@ types = optc_across_max_{{name}} optc_down_max_{{name}}
+OPTC_AXIS({{c}}, {{name}}, max, -OPTC_INF, {{load}}, optc_max)
 
-//@ = optc_across_min_f32 optc_down_min_f32
-OPTC_AXIS(float, f32, min, OPTC_INF, OPTC_AS_IT_IS, optc_min)
+//@ types = optc_across_min_{{name}} optc_down_min_{{name}}
+OPTC_AXIS({{c}}, {{name}}, min, OPTC_INF, {{load}}, optc_min)
 
-//@ = optc_across_sum_f64 optc_down_sum_f64
-OPTC_AXIS(double, f64, sum, 0.0, OPTC_AS_IT_IS, OPTC_ADD)
-
-//@ = optc_across_max_f64 optc_down_max_f64
-OPTC_AXIS(double, f64, max, -OPTC_INF, OPTC_AS_IT_IS, optc_max)
-
-//@ = optc_across_min_f64 optc_down_min_f64
-OPTC_AXIS(double, f64, min, OPTC_INF, OPTC_AS_IT_IS, optc_min)
-
-//@ = optc_across_sum_bf16 optc_down_sum_bf16
-OPTC_AXIS(unsigned short, bf16, sum, 0.0, optc_from_bf16, OPTC_ADD)
-
-//@ = optc_across_max_bf16 optc_down_max_bf16
-OPTC_AXIS(unsigned short, bf16, max, -OPTC_INF, optc_from_bf16, optc_max)
-
-//@ = optc_across_min_bf16 optc_down_min_bf16
-OPTC_AXIS(unsigned short, bf16, min, OPTC_INF, optc_from_bf16, optc_min)
-
-//@ = optc_across_sum_f16 optc_down_sum_f16
-OPTC_AXIS(unsigned short, f16, sum, 0.0, optc_from_f16, OPTC_ADD)
-
-//@ = optc_across_max_f16 optc_down_max_f16
-OPTC_AXIS(unsigned short, f16, max, -OPTC_INF, optc_from_f16, optc_max)
-
-//@ = optc_across_min_f16 optc_down_min_f16
-OPTC_AXIS(unsigned short, f16, min, OPTC_INF, optc_from_f16, optc_min)
-
-//@ = optc_across_squares_f32 optc_down_squares_f32
-OPTC_AXIS(float, f32, squares, 0.0, OPTC_SQUARE, OPTC_ADD)
-
-//@ = optc_across_squares_f64 optc_down_squares_f64
-OPTC_AXIS(double, f64, squares, 0.0, OPTC_SQUARE, OPTC_ADD)
-
-//@ = optc_across_squares_bf16 optc_down_squares_bf16
-OPTC_AXIS(unsigned short, bf16, squares, 0.0, OPTC_SQUARE_BF16, OPTC_ADD)
-
-//@ = optc_across_squares_f16 optc_down_squares_f16
-OPTC_AXIS(unsigned short, f16, squares, 0.0, OPTC_SQUARE_F16, OPTC_ADD)
+//@ types = optc_across_squares_{{name}} optc_down_squares_{{name}}
+OPTC_AXIS({{c}}, {{name}}, squares, 0.0, OPTC_SQUARE_{{name}}, OPTC_ADD)

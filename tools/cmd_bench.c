@@ -104,7 +104,7 @@ static bool inspect_case(Bench *b, Case *c)
     Spec s;
     CompileOpts o = b->compile;
     o.with = c->with;
-    o.gpu = b->device.cuda != NULL;
+    o.target = engine_target(b->engine);
     bool ok = spec_open(&s, c->spec, &o, false, NULL);
     if (!ok) {
         spec_fail(&s);
@@ -198,13 +198,6 @@ static bool run_all(Bench *b)
     return ok;
 }
 
-static bool device_known(const char *name)
-{
-    int n, end = 0;
-    return !strcmp(name, "cpu") || !strcmp(name, "cuda") || !strcmp(name, "best") ||
-           (sscanf(name, "cuda:%6d%n", &n, &end) == 1 && !name[end] && n >= 0);
-}
-
 static int check_args(const Command *self, Bench *b, const char *work, int n)
 {
     if (b->size && b->shapes->n)
@@ -217,7 +210,7 @@ static int check_args(const Command *self, Bench *b, const char *work, int n)
         return cli_misuse(self, "--suite has its own workloads and rules ('--work list' shows them)");
     if (b->against && strcmp(b->against, "torch") && strcmp(b->against, "numpy") && !bench_rivals(b))
         return cli_misuse(self, "--against knows torch, numpy and untuned, not '%s'", b->against);
-    if (!device_known(b->device_name))
+    if (!device_target(b->device_name))
         return cli_misuse(self, "--device knows cpu, cuda, cuda:N and best, not '%s'", b->device_name);
     if (work && !(b->work = work_find(work))) {
         Buf t = {0};

@@ -93,9 +93,9 @@ int cmd_compile(const Command *self, int argc, char **argv)
         return cli_misuse(self, "-o takes one architecture");
     Spec s;
     char *text = NULL;
-    c.gpu = true;
+    c.target = &target_cuda;
     if (spec_open(&s, argv[0], &c, false, NULL))
-        text = gen_emit(&s.gen, &(EmitOptions){.target = "cuda", .cite = true}, &s.gen.diag);
+        text = gen_emit(&s.gen, &(EmitOptions){.cite = true}, &s.gen.diag);
     rc = text ? CLI_OK : spec_fail(&s);
     for (int i = 0; text && i < want.n; i++)
         if (!compile_one(nvrtc, text, s.gen.rule->name, want.v[i], ptx, out))

@@ -2,18 +2,20 @@
 #include "tools/tools.h"
 
 #include <stdlib.h>
-#include <string.h>
 
-static int check_target(const Command *self, const char *target)
+static int pick_target(const Command *self, const char *name, const Target **out)
 {
-    for (const char *const *t = gen_targets; *t; t++)
-        if (!strcmp(*t, target))
-            return CLI_GO;
+    enum { MOST = 8 };
+    const char *names[MOST + 1] = {NULL};
     Buf b = {0};
-    cli_near("target", target, gen_targets, &b);
+    if ((*out = target_by_name(name)))
+        return CLI_GO;
+    for (int i = 0; gen_targets[i] && i < MOST; i++)
+        names[i] = gen_targets[i]->name;
+    cli_near("target", name, names, &b);
     buf_puts(&b, " (known:");
-    for (const char *const *t = gen_targets; *t; t++)
-        buf_printf(&b, " %s", *t);
+    for (int i = 0; names[i]; i++)
+        buf_printf(&b, " %s", names[i]);
     buf_puts(&b, ")");
     int rc = cli_misuse(self, "%s", cli_text(&b));
     buf_free(&b);
@@ -22,7 +24,7 @@ static int check_target(const Command *self, const char *target)
 
 int cmd_emit(const Command *self, int argc, char **argv)
 {
-    const char *target = "c", *out = "-";
+    const char *target = target_c.name, *out = "-";
     CompileOpts c = COMPILE_OPTS_INIT;
     const Opt opts[] = {
         {"target", 't', OPT_TEXT, &target, "NAME", "c (default) or cuda"},
@@ -30,16 +32,15 @@ int cmd_emit(const Command *self, int argc, char **argv)
         COMPILE_OPTS(c),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);
-    if (rc != CLI_GO || (rc = check_target(self, target)) != CLI_GO)
+    if (rc != CLI_GO || (rc = pick_target(self, target, &c.target)) != CLI_GO)
         return rc;
     if (n != 1)
         return cli_misuse(self, n ? "several specs are given: it takes one" : "no spec is given: name a rule or a "
                                                                               "file");
     Spec s;
     char *text = NULL;
-    c.gpu = !strcmp(target, "cuda");
     if (spec_open(&s, argv[0], &c, false, NULL))
-        text = gen_emit(&s.gen, &(EmitOptions){.target = target}, &s.gen.diag);
+        text = gen_emit(&s.gen, &(EmitOptions){0}, &s.gen.diag);
     if (!text)
         rc = spec_fail(&s);
     else

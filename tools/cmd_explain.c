@@ -349,7 +349,7 @@ static int explain(Spec *s, const Asked *ask, const DimsList *shapes)
     Bandwidth f = {.rate = ask->bandwidth * 1e9, .whence = "as given", .threads = 1};
     if (ask->bandwidth <= 0 && !bandwidth_of(a, ask->device, ask->anew, &f))
         return CLI_FAILED;
-    bool measured = ask->tera <= 0 && f.device && !strncmp(f.device, "cpu", 3) && plan_calls(p);
+    bool measured = ask->tera <= 0 && f.target == &target_c && plan_calls(p);
     for (int c = 0; c < NCALLEE && !measured; c++)
         f.flops[c] = ask->tera > 0 ? ask->tera * 1e12 : explain_rate(f.device, p->precision);
     if (measured && !flop_rates(a, p, ask->anew, &f))
@@ -398,7 +398,7 @@ static int hashes(Spec *s, int64_t size)
 
 int cmd_explain(const Command *self, int argc, char **argv)
 {
-    bool only_hashes = false;
+    bool only_hashes = false, gpu = false;
     Asked ask = {0};
     static DimsList shapes;
     CompileOpts c = COMPILE_OPTS_INIT;
@@ -416,7 +416,7 @@ int cmd_explain(const Command *self, int argc, char **argv)
          "memory for the products of a batch of tensors, for --full --shape (default: 1G)"},
         {"device", 0, OPT_TEXT, &ask.device, "DEVICE",
          "the device to predict for: cpu, cuda, cuda:N (default: best)"},
-        {"gpu", 0, OPT_FLAG, &c.gpu, NULL, "show the plan for a GPU, whose products may use 16 bits"},
+        {"gpu", 0, OPT_FLAG, &gpu, NULL, "show the plan for a GPU, whose products may use 16 bits"},
         {"measure", 0, OPT_FLAG, &ask.anew, NULL, "measure the bandwidth again and store it in the cache folder"},
         {"hashes", 0, OPT_FLAG, &only_hashes, NULL,
          "print only the key and the default launch of each GPU stage, as tuning results have them"},
@@ -431,8 +431,9 @@ int cmd_explain(const Command *self, int argc, char **argv)
     if (ask.bandwidth > 0 && (ask.anew || ask.device))
         return cli_misuse(self, "--bandwidth and --%s exclude each other",
                           ask.anew ? "measure" : "device");
-    c.gpu = c.gpu || only_hashes ||
-            !strncmp(ask.device ? ask.device : ask.bandwidth > 0 ? "" : optc_best_device(), "cuda", 4);
+    c.target = gpu || only_hashes ? &target_cuda
+               : ask.device       ? device_target(ask.device)
+                                  : device_target(ask.bandwidth > 0 ? "cpu" : "best");
     Spec s;
     jmp_buf out;
     rc = CLI_OK;

@@ -119,7 +119,7 @@ static int name_rules(Ship *s)
         digest_hex(s->spec[i].src.text, s->spec[i].src.len, p->rule[i].spec);
         if (!plan_for_gpu(s, i))
             return CLI_FAILED;
-        char *source = gen_emit(p->rule[i].gpu, &(EmitOptions){.target = "cuda", .command = ""}, &g->diag);
+        char *source = gen_emit(p->rule[i].gpu, &(EmitOptions){.target = &target_cuda, .command = ""}, &g->diag);
         bool known = source && emit_key(source, p->rule[i].key);
         free(source);
         if (!known)

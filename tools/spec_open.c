@@ -61,7 +61,8 @@ static bool compile(Spec *s, const CompileOpts *c, bool wrappers, const SpecDump
 {
     Arena *a = &s->gen.arena;
     Finder f = {.path = c->path};
-    GenOptions o = {.with = c->with, .options = c->options, .types = s->types, .product = c->product, .gpu = c->gpu,
+    GenOptions o = {.with = c->with, .options = c->options, .types = s->types, .product = c->product,
+                    .target = c->target,
                     .find = find, .find_ctx = &f};
     if (dump) {
         o.dump = dump->pass;
@@ -115,7 +116,7 @@ bool spec_open(Spec *s, const char *arg, const CompileOpts *c, bool wrappers, co
 bool spec_for_gpu(Spec *s, const Spec *of)
 {
     *s = (Spec){.src = of->src, .types = of->types, .asked = of->asked};
-    s->asked.gpu = true;
+    s->asked.target = &target_cuda;
     jmp_buf out;
     s->gen.arena.out = &out;
     bool ok = false;

@@ -7,16 +7,6 @@
 
 typedef struct Used { const char *name; int count; } Used;
 
-/* What differs between targets as data; what they do differently is in emit_c.c and emit_cuda.c. */
-typedef struct Target {
-    const char *name;
-    const char *templates;                     /* the file of its sections */
-    const char *restricted;                    /* of a pointer: nothing else points there */
-    const char *array_slot;                          /* the numbers of arrays, where they are told */
-    const char *const *prelude;                /* shared sources that its code may call, in order */
-    const char *const *reserved;               /* names that its templates use themselves */
-} Target;
-
 /* Where in a stage's template a piece of text goes: the template's holes. */
 #define EMIT_HOLES(X) \
     X(HOISTED, "hoisted")      /* before any loop */ \
@@ -151,7 +141,6 @@ void emit_wrap(Buf *out, const char *text);                    /* line_wrap.c: l
 bool emit_c_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code, Buf *table);
 const char *emit_c_abi(Arena *a);
 void emit_c_shared(Buf *b, const char *code);                  /* what the code stands on */
-extern const Target emit_cuda_target;
 /* how a stage becomes one */
 typedef struct CudaKernel { const Launch *launch; const char *prefix, *fn; bool cites; } CudaKernel;
 bool emit_cuda_kernel(Buf *out, Arena *a, const Plan *p, StageAt at, CudaKernel k);

@@ -15,7 +15,7 @@ typedef struct Gen {
 } Gen;
 
 typedef struct EmitOptions {
-    const char *target;         /* one of gen_targets */
+    const Target *target;       /* NULL: the one that was planned for */
     const char *command;        /* that makes the file again, for its head; NULL: `optc emit` of this rule */
     const char *prefix;         /* ahead of the names of stages, where several rules share a file; NULL: none */
     const Launch *launch;       /* by Stage.fn, for targets that have launches; NULL: as the model says */
@@ -25,7 +25,6 @@ typedef struct EmitOptions {
     bool cite;                  /* CUDA: #line directives, so that messages of the compiler name the spec's lines */
 } EmitOptions;
 
-extern const char *const gen_targets[];
 /* Owned by the caller; NULL: d says why (no text: out of memory). */
 char *gen_emit(const Gen *g, const EmitOptions *o, Diag *d);
 /* Hash of the code alone: a comment at its head and #line do not count; false: out of memory. */

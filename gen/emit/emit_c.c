@@ -12,7 +12,8 @@ static const char *const reserved[] = {"self", "unit", "start", "count", "from",
                                        "rows", "cols", "width", "line",  "i",    "l",   "stages", NULL};
 static const char *const prelude[] = {"math.h",  "math_f32.h", "math_f64.h", "random.h", "types.h",
                                       "gen/abi/reduction_sizes.h", "loops_c.h",    "reductions_c.h",    "partials.h", NULL};
-static const Target target = {"c", "stage_c.txt", "restrict", "arrays", prelude, reserved};
+const Target target_c = {.name = "c", .templates = "stage_c.txt", .restricted = "restrict", .array_slot = "arrays",
+                         .prelude = prelude, .reserved = reserved, .emit = emit_c};
 
 typedef struct CStage {
     Emit e;
@@ -375,7 +376,7 @@ static void emit_stage(void *ctx, Arena *a)
     OneStage *x = ctx;
     CStage c = {0};
     const Stage *s = x->at.stage;
-    emit_begin(&c.e, &target, x->plan, x->at, a, x->prefix);
+    emit_begin(&c.e, &target_c, x->plan, x->at, a, x->prefix);
     c.waiting = NEWS(a, const char *, c.e.g->len + 1);
     c.fetch = (s->nfold || s->uses_rows) && few_streams(&c.e);
     plan_parts(&c);
@@ -401,7 +402,7 @@ static void emit_stage(void *ctx, Arena *a)
     h[n++] = (Hole){"lanes", c.few ? round_of(&c) : "OPTC_LANES"};
     const char *none = emit_absent(&c.e);
     h[n++] = (Hole){"absent", *none ? emit_filled(&c.e, "absent", (Hole[]){{"leaves", none}}, 1) : ""};
-    x->ok = template_fill(x->out, target.templates, template_of(s, c.parts), h, n) && !c.e.broken;
+    x->ok = template_fill(x->out, target_c.templates, template_of(s, c.parts), h, n) && !c.e.broken;
 }
 
 bool emit_c_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code, Buf *table)
@@ -427,13 +428,13 @@ bool emit_c_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code, Buf 
     return ok;
 }
 
-void emit_c_shared(Buf *b, const char *code) { prelude_put(b, b->arena, target.prelude, target.name, code); }
+void emit_c_shared(Buf *b, const char *code) { prelude_put(b, b->arena, target_c.prelude, target_c.name, code); }
 
 const char *emit_c_abi(Arena *a)
 {
     static const char *const files[] = {"gen/abi/stage_abi.h", NULL};
     Buf b = {.arena = a};
-    prelude_put(&b, a, files, target.name, "OPTC_ABI optc_view optc_stage_fn optc_module");
+    prelude_put(&b, a, files, target_c.name, "OPTC_ABI optc_view optc_stage_fn optc_module");
     return buf_text(&b);
 }
 
@@ -458,7 +459,7 @@ bool emit_c(const Gen *g, const EmitOptions *o, Arena *a, Buf *out)
                       {"stages", buf_text(&code)},
                       {"table", buf_text(&table)}};
     Buf text = {.arena = a};
-    if (!template_fill(&text, target.templates, "file", h, sizeof h / sizeof *h))
+    if (!template_fill(&text, target_c.templates, "file", h, sizeof h / sizeof *h))
         return false;
     emit_wrap(out, buf_text(&text));
     return true;

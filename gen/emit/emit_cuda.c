@@ -15,7 +15,8 @@ static const char *const reserved[] = {
     "tiles",  "tile",  "at",      "both",  NULL};
 static const char *const prelude[] = {"gen/abi/stage_abi.h",   "math.h",  "math_f32.h", "math_f64.h", "random.h",
                                       "types.h", "gen/abi/reduction_sizes.h", "cuda_helpers.h",     "half_tiles_cuda.h",   "partials.h", NULL};
-const Target emit_cuda_target = {"cuda", "stage_cuda.txt", "__restrict__", "arrays.at", prelude, reserved};
+const Target target_cuda = {.name = "cuda", .gpu = true, .templates = "stage_cuda.txt", .restricted = "__restrict__",
+                            .array_slot = "arrays.at", .prelude = prelude, .reserved = reserved, .emit = emit_cuda};
 
 enum { CLASS_SUM, CLASS_MAX, CLASS_MIN, CLASS_NORM, NCLASS };
 static int class_of(const Node *n)
@@ -425,7 +426,7 @@ static const char *inside_text(CudaStage *c, int mask)
 bool emit_cuda_kernel(Buf *out, Arena *a, const Plan *p, StageAt at, CudaKernel k)
 {
     CudaStage c = {.form = stage_form(at.stage), .knob = k.launch->v, .vec = k.launch->v[KNOB_VECTOR], .wide.arena = a};
-    emit_begin(&c.e, &emit_cuda_target, p, at, a, k.prefix);
+    emit_begin(&c.e, &target_cuda, p, at, a, k.prefix);
     c.e.cites = k.cites;
     c.e.t_ahead = strcmp(at.entry->name, "step") != 0;          /* t on the device moves when a step begins */
     c.rowfold = NEWS(a, const char *, (c.e.g->len + 1) * NCLASS);
@@ -440,5 +441,5 @@ bool emit_cuda_kernel(Buf *out, Arena *a, const Plan *p, StageAt at, CudaKernel 
                       {"fn", k.fn},
                       {"arrays", emit_array_param(&c.e, ", const optc_numbers arrays")},
                       {"inside", inside_text(&c, at.phase)}};
-    return template_fill(out, emit_cuda_target.templates, "kernel", h, 5) && !c.e.broken;
+    return template_fill(out, target_cuda.templates, "kernel", h, 5) && !c.e.broken;
 }

@@ -90,7 +90,7 @@ bool emit_cuda_file(Buf *out, Arena *a, const char *title, const char *about, co
 {
     Buf shared = {.arena = a};
     char hex[33];
-    prelude_put(&shared, a, emit_cuda_target.prelude, emit_cuda_target.name, code);
+    prelude_put(&shared, a, target_cuda.prelude, target_cuda.name, code);
     hash_hex(hash128(code, strlen(code)), hex);
     Hole h[] = {{"title", emit_comment_text(a, title)},
                 {"about", about},
@@ -100,7 +100,7 @@ bool emit_cuda_file(Buf *out, Arena *a, const char *title, const char *about, co
                 {"math", buf_text(&shared)},
                 {"stages", code}};
     Buf text = {.arena = a};
-    if (!template_fill(&text, emit_cuda_target.templates, "file", h, sizeof h / sizeof *h))
+    if (!template_fill(&text, target_cuda.templates, "file", h, sizeof h / sizeof *h))
         return false;
     emit_wrap(out, buf_text(&text));
     return true;
@@ -138,7 +138,7 @@ bool emit_cuda(const Gen *g, const EmitOptions *o, Arena *a, Buf *out)
     Buf code = {.arena = a}, text = {.arena = a}, *whole = o->cite ? &text : out;
     bool first = o->part == 0 && !o->only;
     bool ok =
-        (!first || template_fill(&code, emit_cuda_target.templates, "advance_t", NULL, 0)) &&
+        (!first || template_fill(&code, target_cuda.templates, "advance_t", NULL, 0)) &&
         (!first || emit_cuda_calls(&code, (const Plan *const[]){g->plan}, 1)) &&
         (!first || !o->conditions || put_section(&code, kernel_info[KERNEL_PHASE].section[0])) &&
         emit_cuda_stages(g, o, a, &code) &&
@@ -155,7 +155,13 @@ char *emit_cuda_alone(const char *section)
     char *volatile text = NULL;
     if (!setjmp(out)) {
         Buf code = {.arena = &scratch}, b = {.arena = &scratch};
-        if (template_fill(&code, "kron_cuda.txt", section, NULL, 0) &&
+        bool ok = template_fill(&code, "kron_cuda.txt", section, NULL, 0);
+        for (int t = 0; t < NTYPES && ok; t++) {
+            Hole h[NTYPEHOLE];
+            type_holes((Type)t, h);
+            ok = template_fill(&code, "kron_cuda.txt", arena_printf(&scratch, "%s_type", section), h, NTYPEHOLE);
+        }
+        if (ok &&
             emit_cuda_file(&b, &scratch, "Matrices with no rule.", " * runtime/library/matrix/multiply_gpu.c launches this.", "liboptc",
                            "no rule", buf_text(&code)))
             text = buf_take(&b);

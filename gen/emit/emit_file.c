@@ -114,13 +114,15 @@ bool emit_key(const char *source, char hex[DIGEST_HEX])
     return kept != NULL;
 }
 
-typedef struct {
-    const char *name;
-    bool (*emit)(const Gen *g, const EmitOptions *o, Arena *a, Buf *out);
-} TargetEmitter;
-static const TargetEmitter targets[] = {{"c", emit_c}, {"cuda", emit_cuda}};
-enum { NTARGETS = sizeof targets / sizeof *targets };
-const char *const gen_targets[] = {"c", "cuda", NULL};
+const Target *const gen_targets[] = {&target_c, &target_cuda, NULL};
+
+const Target *target_by_name(const char *name)
+{
+    const Target *const *t = gen_targets;
+    while (*t && strcmp((*t)->name, name))
+        t++;
+    return *t;
+}
 
 /* Everything but the result lives in an arena of the call; memory that ends anywhere ends here. */
 char *gen_emit(const Gen *g, const EmitOptions *o, Diag *d)
@@ -129,18 +131,14 @@ char *gen_emit(const Gen *g, const EmitOptions *o, Diag *d)
     Arena scratch = {.out = &out};
     char *volatile text = NULL;
     LocaleMark was = locale_plain();
-    int t = 0;
-    while (t < NTARGETS && strcmp(o->target, targets[t].name))
-        t++;
-    if (t == NTARGETS) {
-        diag_set(d, NULL, 0, NULL, "unknown target '%s' (known: c, cuda)", o->target);
-    } else if (setjmp(out)) {
+    const Target *t = o->target ? o->target : g->plan->target;
+    if (setjmp(out)) {
         diag_memory(d);
     } else {
         Buf b = {.arena = &scratch};
         EmitOptions with = *o;
-        with.command = o->command ? o->command : own_command(&scratch, g, o->target);
-        if (!targets[t].emit(g, &with, &scratch, &b))
+        with.command = o->command ? o->command : own_command(&scratch, g, t->name);
+        if (!t->emit(g, &with, &scratch, &b))
             diag_set(d, NULL, 0, NULL, "a template misses a section or names an unknown hole");
         else if (!(text = buf_take(&b)))
             diag_memory(d);

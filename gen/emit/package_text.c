@@ -385,7 +385,7 @@ static bool fill_stages(Pack *p, Buf *out, const Sources *sources, const Hole *c
     Buf code = {.arena = a}, tables = {.arena = a}, shared = {.arena = a};
     bool ok = true;
     for (int i = 0; i < p->nrule && ok; i++) {
-        EmitOptions o = {.target = "c", .prefix = arena_printf(a, "%s_", p->rule[i].id)};
+        EmitOptions o = {.target = &target_c, .prefix = arena_printf(a, "%s_", p->rule[i].id)};
         buf_printf(&code, "/* ---- the stages of %s ---- */\n", p->rule[i].id);
         buf_printf(&tables, "static const optc_stage_fn table_cpu_%s[] = { ", p->rule[i].id);
         ok = emit_c_stages(p->rule[i].gen, &o, a, &code, &tables);
@@ -527,7 +527,7 @@ static bool fill_cuda(Pack *p, int arch, Buf *out)
         plan[i] = p->rule[i].gpu->plan;
     bool ok = template_fill(&code, "stage_cuda.txt", "advance_t", NULL, 0) && emit_cuda_calls(&code, plan, p->nrule);
     for (int i = 0; i < p->nrule && ok; i++) {
-        EmitOptions o = {.target = "cuda",
+        EmitOptions o = {.target = &target_cuda,
                          .prefix = arena_printf(&p->arena, "%s_", p->rule[i].id),
                          .launch = p->arch[arch].launch[i]};
         ok = emit_cuda_stages(p->rule[i].gpu, &o, &p->arena, &code);

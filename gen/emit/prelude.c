@@ -6,6 +6,8 @@
  *   //@ if NAME          only where NAME is wanted too
  *   //@ lines            every line is a piece
  *   //@ = NAME…          known by these names
+ *   //@ types            once per storage type, with the holes of type_holes (`//@ types = NAME…` too); a piece before
+ *                        it that defines the same name takes its place
  * says what cannot be seen, and is left out. */
 #include "gen/emit/prelude.h"
 
@@ -124,6 +126,41 @@ static void add_snippet(Prelude *p, Part mark, const char *from, const char *to)
     }
 }
 
+void type_holes(Type t, Hole h[NTYPEHOLE])
+{
+    const TypeInfo *x = &type_info[t];
+    memcpy(h, (Hole[]){{"name", x->name}, {"c", x->c}, {"load", x->load}, {"store", x->store},
+                       {"real", type_info[x->compute].c}}, sizeof(Hole) * NTYPEHOLE);
+}
+
+static bool defined_before(const Prelude *p, const Snippet *x)
+{
+    for (int i = 0; i < p->nsnippet; i++)
+        for (int k = 0; k < p->snippet[i].nname; k++)
+            for (int j = 0; j < x->nname; j++)
+                if (p->snippet[i].name[k].n == x->name[j].n &&
+                    !memcmp(p->snippet[i].name[k].s, x->name[j].s, x->name[j].n))
+                    return true;
+    return false;
+}
+
+/* A piece with an unknown hole is left out: code that wants it does not compile. */
+static void add_per_type(Prelude *p, Part mark, const char *from, const char *to)
+{
+    for (int t = 0; t < NTYPES; t++) {
+        Hole h[NTYPEHOLE];
+        Buf names = {.arena = p->arena}, text = {.arena = p->arena};
+        type_holes((Type)t, h);
+        bool ok = template_fill_text(&names, mark.s, mark.s + mark.n, h, NTYPEHOLE) &&
+                  template_fill_text(&text, from, to, h, NTYPEHOLE);
+        const char *named = strchr(buf_text(&names), '=');
+        Snippet x = {.text = {buf_text(&text), text.len}, .mark = {named, named ? strlen(named) : 0}};
+        name_snippet(p, &x);
+        if (ok && !defined_before(p, &x))
+            PUSH(p->arena, p->snippet, p->nsnippet, p->cap) = x;
+    }
+}
+
 static void add_file(Prelude *p, const char *text)
 {
     for (const char *s = text, *end; *s; s = end) {
@@ -136,7 +173,8 @@ static void add_file(Prelude *p, const char *text)
         for (end = from; *end && !(*end == '\n' && !isspace((unsigned char)end[1])); end = line_end(end))
             ;
         end += *end == '\n';
-        add_snippet(p, mark, from, end);
+        bool per_type = mark.n >= 5 && !memcmp(mark.s, "types", 5);
+        (per_type ? add_per_type : add_snippet)(p, mark, from, end);
     }
 }
 

@@ -75,11 +75,16 @@ static bool fill_line(Buf *b, const char *s, const char *end, const Hole *holes,
     return true;
 }
 
+bool template_fill_text(Buf *b, const char *s, const char *end, const Hole *holes, int n)
+{
+    bool ok = true;
+    for (; ok && s < end; s = line_end(s))
+        ok = fill_line(b, s, line_end(s) < end ? line_end(s) : end, holes, n);
+    return ok;
+}
+
 bool template_fill(Buf *b, const char *file, const char *section, const Hole *holes, int n)
 {
     const char *end, *s = find_section(file, section, &end);
-    bool ok = s != NULL;
-    for (; ok && s < end; s = line_end(s))
-        ok = fill_line(b, s, line_end(s), holes, n);
-    return ok;
+    return s && template_fill_text(b, s, end, holes, n);
 }

@@ -30,7 +30,8 @@ typedef struct EvalJob {
     bool bounds;
     Type real;                     /* what elements are computed in, for the bounds */
     Type p, state;                 /* storage types, for what the rule calls stored */
-    Product product; bool gpu;     /* what products are computed in, and where, for the bounds */
+    Product product;               /* what products are computed in, for the bounds … */
+    const Target *target;          /* … and where; NULL: target_c */
 } EvalJob;
 
 bool eval_entry(EvalJob *j);       /* false: out of memory, nothing changed */

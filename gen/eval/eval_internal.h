@@ -33,12 +33,10 @@ static inline void vals_free(Vals *x)
 
 typedef struct { double lo, v, hi; } Iv;
 
-static inline double unit(const Ev *e, Dom d) { return dom_wide(d) || e->j->real == T_F64 ? 0x1p-53 : 0x1p-24; }
-static inline double least(const Ev *e, Dom d) { return dom_wide(d) || e->j->real == T_F64 ? 0x1p-1074 : 0x1p-149; }
-static inline double most(const Ev *e, Dom d)
-{
-    return dom_wide(d) || e->j->real == T_F64 ? 0x1.fffffffffffffp1023 : 0x1.fffffep127;
-}
+static inline const TypeInfo *computed_in(const Ev *e, Dom d) { return &type_info[dom_wide(d) ? T_F64 : e->j->real]; }
+static inline double unit(const Ev *e, Dom d) { return 1.0 / (double)((uint64_t)1 << computed_in(e, d)->digits); }
+static inline double least(const Ev *e, Dom d) { return computed_in(e, d)->least; }
+static inline double most(const Ev *e, Dom d) { return computed_in(e, d)->most; }
 
 /* Widens by `ulp` units in the last place, and to infinity where the precision overflows. */
 static inline Iv widen(const Ev *e, Iv x, Dom d, double ulp)

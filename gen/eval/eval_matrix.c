@@ -1,7 +1,6 @@
 /* Products and transposes of the evaluator, in f64 by plain loops. */
 #include "gen/eval/eval_internal.h"
 
-#include <float.h>
 
 static MatrixLayout layout_of(Dom d, bool transposed, Shape s)
 {
@@ -28,18 +27,19 @@ void eval_transpose(Ev *e, Ref r, int i, Shape s)
     }
 }
 
+static const Target *eval_target(const Ev *e) { return e->j->target ? e->j->target : &target_c; }
+
 /* What is kept of an operand where a product reads it: rounded to its type, or to the ten bits of tf32. Other calls
  * take no less than elements are computed in. */
 static const TypeInfo *kept_in(const Ev *e, bool product)
 {
-    const ProductInfo *p = &product_info[e->j->product];
-    const TypeInfo *t = &type_info[e->j->gpu ? p->gpu : p->cpu];
+    const TypeInfo *t = &type_info[target_product(eval_target(e), e->j->product)];
     return !product && t->bytes < type_info[e->j->real].bytes ? &type_info[e->j->real] : t;
 }
 
 bool eval_fits(const Ev *e, const double *x, int64_t n)
 {
-    double most = kept_in(e, false) == &type_info[T_F64] ? DBL_MAX : kept_in(e, false)->most;
+    double most = kept_in(e, false)->most;
     for (int64_t i = 0; i < n; i++)
         if (!(fabs(x[i]) <= most))
             return false;
@@ -49,7 +49,7 @@ bool eval_fits(const Ev *e, const double *x, int64_t n)
 Iv eval_rounded(const Ev *e, Iv x, bool product)
 {
     const TypeInfo *t = kept_in(e, product);
-    double rel = product && e->j->gpu && e->j->product == PRODUCT_TF32 ? 0x1p-10 : ldexp(1, -t->digits);
+    double rel = product && eval_target(e)->gpu && e->j->product == PRODUCT_TF32 ? 0x1p-10 : ldexp(1, -t->digits);
     if (t == &type_info[T_F64])
         return x;
     x.lo -= fabs(x.lo) * rel + t->least;
@@ -82,8 +82,8 @@ static Dot dot_of(const Vals *a, int64_t at, int64_t astep, const Vals *b, int64
 
 static Iv dot_bounds(const Ev *e, const Node *n, Dot d, const Iv *c, int64_t k)
 {
-    double u = e->j->product == PRODUCT_F64 ? 0x1p-53 : 0x1p-24,
-           most = e->j->product == PRODUCT_F64 ? DBL_MAX : FLT_MAX;
+    const TypeInfo *sums = &type_info[type_info[product_info[e->j->product].gpu].compute];
+    double u = ldexp(1, -sums->digits), most = sums->most;
     double v = n->imm * d.v + (c ? n->beta * c->v : 0), own = (double)(k + 2) * (u + 0x1p-53);
     double lo = n->imm * (n->imm < 0 ? d.hi : d.lo), hi = n->imm * (n->imm < 0 ? d.lo : d.hi),
            mag = fabs(n->imm) * d.mag;

@@ -2,6 +2,7 @@
 #ifndef OPTC_FRONT_H
 #define OPTC_FRONT_H
 #include "gen/ir/rule_passes.h"
+#include "gen/plan/target.h"
 
 struct PlanLimits;
 
@@ -18,7 +19,7 @@ typedef struct GenOptions {
     FindSpec find;
     void *find_ctx;
     int product;                /* 1 + what products are computed in (a Product); 0: as the rule says */
-    bool gpu;                   /* planned for a GPU, which keeps operands of products in fewer bits */
+    const Target *target;       /* what is planned for; NULL: target_c */
     const struct PlanLimits *limits;   /* of planning; NULL: the usual ones */
     const char *dump;           /* name of a pass: its result goes to dump_to; "all": every one */
     Buf *dump_to;

@@ -15,7 +15,7 @@ const OpInfo op_info[NOPS] = {
                    name ": values stand alone, in whole bytes");
 #include "gen/abi/types.def"
 const TypeInfo type_info[NTYPES] = {
-#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, digits, least, most) \
+#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, digits, least, most, ...) \
     {name, bits / 8, bits, block, planes, draws, #c, #load, #store, T_##compute, digits, least, most},
 #include "gen/abi/types.def"
 };

@@ -103,11 +103,17 @@ enum Trait {
     LIGHT = 4,              /* writes one of them at most */
     THREE = 8,              /* reads three of them or more */
     HEAVY = 16,             /* holds four values or more of each element: arrays and columns that it reads */
-    HALF = 32, DOUBLE = 64, /* an array of 16 or 64 bits */
-    SINGLE = 128,           /* one of 32 */
-    HALVES = 256,           /* all of 16 */
+    WIDTH_16 = 32, WIDTH_64 = 64, WIDTH_32 = 128,      /* an array that the model treats as one of so many bits */
+    ALL_16 = 256,           /* all are treated as 16 bits */
     CROWD = 512,            /* reads five of them or more */
-    FLOAT16 = 1024          /* one of f16, which takes more registers to unpack than bf16 */
+    COSTLY_LOAD = 1024      /* one that takes many registers to unpack: f16, compared with bf16 */
+};
+
+static const int type_traits[NTYPES] = {
+#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, digits, least, most, dtype, dlpack, \
+             launch, ...) \
+    [T_##ID] = launch,
+#include "gen/abi/types.def"
 };
 
 static int traits_of(const Plan *p, const Stage *s)
@@ -120,13 +126,11 @@ static int traits_of(const Plan *p, const Stage *s)
         const Mem *m = &p->mem[a->mem];
         bool walked = is_walked(p, s, a);
         held += i < s->nload && (walked || m->dom == COL);
-        if (walked)
-            traits |= type_info[m->type].bytes == 2 ? HALF : type_info[m->type].bytes == 8 ? DOUBLE : SINGLE;
-        traits |= walked && m->type == T_F16 ? FLOAT16 : 0;
+        traits |= walked ? type_traits[m->type] : 0;
     }
     traits |= elements_of(p, s, s->load, s->nload) > 4 ? CROWD : 0;
-    if ((traits & (HALF | SINGLE | DOUBLE)) == HALF)
-        traits |= HALVES;
+    if ((traits & (WIDTH_16 | WIDTH_32 | WIDTH_64)) == WIDTH_16)
+        traits |= ALL_16;
     return traits | (held > 3 ? HEAVY : 0);
 }
 
@@ -199,7 +203,7 @@ bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
         return false;
     /* When everything was tried for two of Adafactor's maps on an H200, long threads and half-filled loads came no
      * nearer than 0.7 % to the best. */
-    if (f == FORM_MAP && (values > 16 || (v[KNOB_VECTOR] == 2 && !(traits_of(p, s) & DOUBLE))))
+    if (f == FORM_MAP && (values > 16 || (v[KNOB_VECTOR] == 2 && !(traits_of(p, s) & WIDTH_64))))
         return false;
     if (f == FORM_HALF && v[KNOB_THREADS] * values != 32 * 64)
         return false;
@@ -229,41 +233,41 @@ Launch launch_plain(const Stage *s)
 typedef struct Model { LaunchForm form; int traits; int64_t below; Launch small, large; } Model;
 
 static const Model models[] = {
-    {FORM_MAP, BY_ROWS | DOUBLE, 0, {{0}}, {{128, 4, 1, 0, 1, 1, 0}}},
+    {FORM_MAP, BY_ROWS | WIDTH_64, 0, {{0}}, {{128, 4, 1, 0, 1, 1, 0}}},
     {FORM_MAP, BY_ROWS | HEAVY, 1 << 23, {{128, 4, 1, 10, 1, 1, 0}}, {{128, 8, 1, 10, 1, 1, 0}}},
-    {FORM_MAP, BY_ROWS | HALF, 0, {{0}}, {{128, 8, 1, 10, 1, 1, 0}}},
+    {FORM_MAP, BY_ROWS | WIDTH_16, 0, {{0}}, {{128, 8, 1, 10, 1, 1, 0}}},
     {FORM_MAP, BY_ROWS | THREE, 1 << 23, {{128, 4, 1, 10, 1, 1, 0}}, {{128, 8, 2, 6, 1, 1, 0}}},
     {FORM_MAP, BY_ROWS, 1 << 25, {{128, 8, 1, 10, 1, 1, 0}}, {{128, 8, 2, 8, 0, 0, 0}}},
-    {FORM_MAP, DOUBLE, 1 << 23, {{128, 2, 1, 0, 2, 1, 0}}, {{128, 2, 2, 0, 0, 0, 0}}},
+    {FORM_MAP, WIDTH_64, 1 << 23, {{128, 2, 1, 0, 2, 1, 0}}, {{128, 2, 2, 0, 0, 0, 0}}},
     {FORM_MAP, LIGHT, 1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 8, 1, 6, 0, 0, 0}}},
-    {FORM_MAP, HALVES | CROWD, 1 << 23, {{128, 8, 1, 10, 2, 1, 0}}, {{128, 8, 1, 8, 0, 0, 0}}},
-    {FORM_MAP, HALVES | FLOAT16 | HEAVY, 1 << 23, {{128, 8, 1, 10, 2, 1, 0}}, {{128, 8, 1, 10, 0, 0, 0}}},
-    {FORM_MAP, HALVES, 1 << 23, {{128, 8, 1, 10, 2, 1, 0}}, {{128, 8, 2, 8, 0, 0, 0}}},
-    {FORM_MAP, HALF, 1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 8, 1, 6, 0, 0, 0}}},
+    {FORM_MAP, ALL_16 | CROWD, 1 << 23, {{128, 8, 1, 10, 2, 1, 0}}, {{128, 8, 1, 8, 0, 0, 0}}},
+    {FORM_MAP, ALL_16 | COSTLY_LOAD | HEAVY, 1 << 23, {{128, 8, 1, 10, 2, 1, 0}}, {{128, 8, 1, 10, 0, 0, 0}}},
+    {FORM_MAP, ALL_16, 1 << 23, {{128, 8, 1, 10, 2, 1, 0}}, {{128, 8, 2, 8, 0, 0, 0}}},
+    {FORM_MAP, WIDTH_16, 1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 8, 1, 6, 0, 0, 0}}},
     {FORM_MAP, 0, 1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 4, 2, 0, 0, 0, 0}}},
     {FORM_FOLD, BY_ROWS | WRITES, 0, {{0}}, {{64, 4, 2, 0, 0, 0, 0}}},
-    {FORM_FOLD, BY_ROWS | DOUBLE, 0, {{0}}, {{64, 4, 2, 0, 1, 0, 0}}},
-    {FORM_FOLD, BY_ROWS | HALF, 1 << 23, {{64, 4, 2, 0, 1, 0, 0}}, {{256, 4, 1, 4, 1, 0, 0}}},
+    {FORM_FOLD, BY_ROWS | WIDTH_64, 0, {{0}}, {{64, 4, 2, 0, 1, 0, 0}}},
+    {FORM_FOLD, BY_ROWS | WIDTH_16, 1 << 23, {{64, 4, 2, 0, 1, 0, 0}}, {{256, 4, 1, 4, 1, 0, 0}}},
     {FORM_FOLD, BY_ROWS, 1 << 25, {{128, 4, 4, 8, 0, 0, 0}}, {{128, 4, 4, 8, 1, 0, 0}}},
-    {FORM_FOLD, DOUBLE, 1 << 23, {{64, 4, 2, 0, 0, 0, 0}}, {{128, 4, 1, 0, 0, 0, 0}}},
-    {FORM_FOLD, WRITES | HALF, 0, {{0}}, {{128, 4, 2, 8, 0, 0, 0}}},
+    {FORM_FOLD, WIDTH_64, 1 << 23, {{64, 4, 2, 0, 0, 0, 0}}, {{128, 4, 1, 0, 0, 0, 0}}},
+    {FORM_FOLD, WRITES | WIDTH_16, 0, {{0}}, {{128, 4, 2, 8, 0, 0, 0}}},
     {FORM_FOLD, WRITES, 1 << 23, {{64, 4, 2, 8, 1, 1, 0}}, {{128, 4, 4, 0, 0, 0, 0}}},
     {FORM_FOLD, 0, 1 << 25, {{64, 4, 2, 8, 1, 0, 0}}, {{128, 4, 4, 0, 0, 0, 0}}},
-    {FORM_TILE, WRITES | DOUBLE, 1 << 23, {{256, 4, 4, 0, 2, 1, 0}}, {{256, 4, 4, 0, 0, 0, 0}}},
-    {FORM_TILE, WRITES | HALF, 1 << 23, {{256, 4, 8, 0, 2, 1, 0}}, {{256, 4, 8, 2, 0, 1, 0}}},
+    {FORM_TILE, WRITES | WIDTH_64, 1 << 23, {{256, 4, 4, 0, 2, 1, 0}}, {{256, 4, 4, 0, 0, 0, 0}}},
+    {FORM_TILE, WRITES | WIDTH_16, 1 << 23, {{256, 4, 8, 0, 2, 1, 0}}, {{256, 4, 8, 2, 0, 1, 0}}},
     {FORM_TILE, WRITES, 1 << 23, {{256, 4, 8, 0, 2, 1, 0}}, {{256, 4, 8, 0, 0, 0, 0}}},
-    {FORM_TILE, DOUBLE, 1 << 25, {{256, 4, 8, 2, 1, 0, 0}}, {{256, 4, 8, 2, 0, 0, 0}}},
-    {FORM_TILE, HALF, 0, {{0}}, {{256, 4, 1, 2, 2, 0, 0}}},
+    {FORM_TILE, WIDTH_64, 1 << 25, {{256, 4, 8, 2, 1, 0, 0}}, {{256, 4, 8, 2, 0, 0, 0}}},
+    {FORM_TILE, WIDTH_16, 0, {{0}}, {{256, 4, 1, 2, 2, 0, 0}}},
     {FORM_TILE, 0, 1 << 25, {{256, 4, 8, 2, 2, 0, 0}}, {{256, 4, 8, 3, 0, 0, 0}}},
-    {FORM_ROWS, DOUBLE, 1 << 27, {{512, 4, 1, 0, 1, 1, 0}}, {{128, 4, 1, 0, 0, 0, 0}}},
+    {FORM_ROWS, WIDTH_64, 1 << 27, {{512, 4, 1, 0, 1, 1, 0}}, {{128, 4, 1, 0, 0, 0, 0}}},
     {FORM_ROWS, 0, 1 << 27, {{512, 4, 1, 0, 1, 1, 0}}, {{256, 4, 2, 3, 0, 0, 0}}},
     {FORM_LIST, 0, 0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}},
     {FORM_LANES, 0, 0, {{0}}, {{1024, 1, 1, 0, 0, 0, 0}}},
     {FORM_COLS, 0, 0, {{0}}, {{256, 1, 1, 0, 0, 0, 0}}},
     {FORM_SLICES, 0, 0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}},
     {FORM_WARPS, 0, 0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}},
-    {FORM_HALF, DOUBLE, 0, {{0}}, {{128, 2, 8, 0, 0, 0, 0}}},
-    {FORM_HALF, HALVES, 0, {{0}}, {{128, 8, 2, 8, 0, 0, 0}}},
+    {FORM_HALF, WIDTH_64, 0, {{0}}, {{128, 2, 8, 0, 0, 0, 0}}},
+    {FORM_HALF, ALL_16, 0, {{0}}, {{128, 8, 2, 8, 0, 0, 0}}},
     {FORM_HALF, 0, 0, {{0}}, {{128, 4, 4, 0, 0, 0, 0}}},
     {FORM_SINGLE, 0, 0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}}};
 

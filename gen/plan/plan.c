@@ -291,7 +291,7 @@ static void plan_all(void *ctx, Arena *scratch)
             Making make = {pl, &pl->entry[e].phase[m], &pools, left};
             arena_scratch(pl->arena, plan_one, &make);
             plan_stagger(pl, make.ph, scratch);
-            if (pl->gpu)
+            if (pl->target->gpu)
                 plan_symmetric_half(pl, make.ph, scratch);
             note_stages(pl, make.ph);
         }
@@ -321,10 +321,10 @@ Type type_of_call(const Plan *p, const Graph *g, const Node *n, int k)
 Plan *plan_make(Arena *a, Rule *r, const Phases *phases, PlanTypes t, const PlanLimits *limits)
 {
     Plan *pl = NEW(a, Plan);
-    *pl = (Plan){.arena = a, .rule = r, .p = t.p, .g = t.g, .state = t.state, .precision = t.precision, .gpu = t.gpu,
+    *pl = (Plan){.arena = a, .rule = r, .p = t.p, .g = t.g, .state = t.state, .precision = t.precision, .target = t.target,
                  .limits = *limits};
     pl->real = type_info[t.p].compute;
-    pl->product = t.gpu ? product_info[t.precision].gpu : product_info[t.precision].cpu;
+    pl->product = target_product(t.target, t.precision);
     pl->nperiod = phases->nperiod;
     memcpy(pl->period, phases->period, sizeof pl->period);
     pl->entry = NEWS(a, PlanEntry, r->nentry);

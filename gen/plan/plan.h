@@ -37,6 +37,7 @@
 #ifndef OPTC_PLAN_H
 #define OPTC_PLAN_H
 #include "gen/plan/phases.h"
+#include "gen/plan/target.h"
 
 enum { SEG = OPTC_SEG, LANES = OPTC_LANES, ROW_LANES = OPTC_ROW_LANES, COL_LANES = OPTC_COL_LANES };
 
@@ -111,7 +112,7 @@ typedef struct Plan {
     Arena *arena;
     Rule *rule;
     Type p, g, state, real;        /* storage types, and what elements are computed in */
-    bool gpu;                      /* it is made for one */
+    const Target *target;          /* that it is made for */
     Product precision;             /* of products … */
     Type product;                  /* … and what their operands and results are kept in (type_of_call) */
     Mem *mem; int nmem, mem_cap;
@@ -128,7 +129,7 @@ typedef struct Plan {
 
 extern const PlanLimits plan_limits;                         /* the usual ones */
 
-typedef struct PlanTypes { Type p, g, state; Product precision; bool gpu; } PlanTypes;
+typedef struct PlanTypes { Type p, g, state; Product precision; const Target *target; } PlanTypes;
 Plan *plan_make(Arena *a, Rule *r, const Phases *phases, PlanTypes t, const PlanLimits *limits);
 void plan_print(Buf *b, const Plan *p, bool terse);                        /* plan_text.c */
 bool plan_verify(const Plan *p, Diag *d);                    /* plan_verify.c; false: the Diag is set */

@@ -197,9 +197,9 @@ static bool leaf_of(const Node *n, int state)
 /* Tensor cores take matrices from where they lie without looking: a caller's may begin anywhere. */
 static bool lies_well(const Plan *p, const Node *n)
 {
-    bool ours = n->op == OP_STATE || n->op == OP_CARRIED, cores = type_info[p->product].bytes == 2 ||
+    bool ours = n->op == OP_STATE || n->op == OP_CARRIED, cores = type_info[p->product].compute != p->product ||
         p->precision == PRODUCT_TF32;
-    return ours || !p->gpu || !cores;
+    return ours || !p->target->gpu || !cores;
 }
 
 /* Calls read arrays as they are: operands in memory, of the right type, and still there behind their segment. */

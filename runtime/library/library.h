@@ -13,6 +13,8 @@
 
 /* ---- timing.c ---- */
 int inner_type(optc_type t);           /* -1: default; -2: unknown */
+const Target *engine_target(const optc_engine *e);           /* what rules of this engine are planned and emitted for */
+const Target *device_target(const char *device);             /* of a device as users name it; NULL: it names none */
 double median(double *t, int n);            /* sorts them */
 
 /* ---- cpu_isa.c ---- */

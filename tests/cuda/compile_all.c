@@ -83,12 +83,12 @@ static bool list_kernels(Case *c)
 
 static bool make_case(Case *c, const char *spec, const char *with, const char *options, Types t)
 {
-    GenOptions o = {.with = with, .options = options, .types = t, .find = find_wrapper, .gpu = true};
+    GenOptions o = {.with = with, .options = options, .types = t, .find = find_wrapper, .target = &target_cuda};
     Source s;
     snprintf(c->label, sizeof c->label, "%s%s%s%s%s%s%s", spec == every_call ? "every_call" : spec, *with ? " --with " : "", with, *options ? " --options " : "", options, t.p == T_F32 ? "" : " in ", t.p == T_F32 ? "" : type_info[t.p].name);
     bool found = spec == every_call ? (s = (Source){"every_call", every_call, strlen(every_call)}, true) : find_spec(NULL, spec, &c->gen.arena, &s, &c->gen.diag);
     if (found && gen_compile(&c->gen, s, &o))
-        c->source = gen_emit(&c->gen, &(EmitOptions){.target = "cuda", .command = "compile-all"}, &c->gen.diag);
+        c->source = gen_emit(&c->gen, &(EmitOptions){.target = &target_cuda, .command = "compile-all"}, &c->gen.diag);
     if (!c->source)
         fprintf(stderr, "%s: %s\n", c->label, c->gen.diag.text ? c->gen.diag.text : "out of memory");
     return c->source && list_kernels(c);

@@ -34,7 +34,15 @@ void emu_products(long long out[3]) { out[0] = products, out[1] = matrices, out[
 static int refuse(const char *why) { return broken++, fprintf(stderr, "emulated cuBLAS: %s\n", why), CUBLAS_STATUS_INVALID_VALUE; }
 
 /* ---- numbers ---- */
-static int width(cudaDataType t) { return t == CUDA_R_64F ? 8 : t == CUDA_R_32F ? 4 : 2; }
+static int width(cudaDataType t)
+{
+    switch (t) {
+    case CUDA_R_64F: return 8;
+    case CUDA_R_32F: return 4;
+    case CUDA_R_16BF: case CUDA_R_16F: return 2;
+    default: fprintf(stderr, "emulated cuBLAS: no data type %d\n", (int)t), abort();
+    }
+}
 
 static double from_bits(unsigned u) { float x; return memcpy(&x, &u, 4), x; }
 static unsigned bits_of(float x) { unsigned u; return memcpy(&u, &x, 4), u; }

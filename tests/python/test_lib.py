@@ -57,6 +57,9 @@ class Header(unittest.TestCase):
             self.assertTrue(found, name)
             given = [a for a in found.group(1).split(",") if a.strip() != "void"]
             self.assertEqual(len(given), len(kinds.split()) - 1, name)
+        enum = re.search(r"enum optc_type \{(.*?)\}", header, re.S).group(1)
+        self.assertEqual([("OPTC_" + t.name.upper(), str(t.number)) for t in optc._lib.TYPES],
+                         re.findall(r"(OPTC_\w+) = (\d+)", enum)[1:])
         statuses = re.findall(r"OPTC_ERROR_\w+", header.split("optc_status;")[0])
         self.assertEqual(len(statuses) + 1, len(_lib.STATUSES))
 

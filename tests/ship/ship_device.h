@@ -101,8 +101,16 @@ static void get(void *host, const void *device, size_t bytes)
 }
 
 /* ---- values ---- */
-static int bytes_of(const char *type) { return !strcmp(type, "f64") ? 8 : !strcmp(type, "f32") ? 4 : 2; }
-static optc_type lib_type(const char *type) { return !strcmp(type, "f64") ? OPTC_F64 : !strcmp(type, "f32") ? OPTC_F32 : !strcmp(type, "bf16") ? OPTC_BF16 : OPTC_F16; }
+static optc_type type_named(const char *name, optc_type_info *info)
+{
+    for (int t = 1; t <= optc_types(); t++)
+        if (optc_type_about((optc_type)t, info) == OPTC_OK && !strcmp(info->name, name))
+            return (optc_type)t;
+    stop("no storage type", name);
+    return OPTC_DEFAULT;
+}
+static optc_type lib_type(const char *name) { optc_type_info x; return type_named(name, &x); }
+static int bytes_of(const char *name) { optc_type_info x; type_named(name, &x); return x.bits / 8; }
 
 static uint64_t hash(uint64_t x)
 {
@@ -124,8 +132,12 @@ static void fill(void *to, const char *type, int64_t n, uint64_t seed)
             ((double *)to)[i] = x;
         else if (!strcmp(type, "f32"))
             ((float *)to)[i] = f;
+        else if (!strcmp(type, "bf16"))
+            ((unsigned short *)to)[i] = (unsigned short)(u >> 16);
+        else if (!strcmp(type, "f16"))
+            ((unsigned short *)to)[i] = (unsigned short)((h & 0x8000u) | (h >> 20) % 0x4000u);
         else
-            ((unsigned short *)to)[i] = (unsigned short)(!strcmp(type, "bf16") ? u >> 16 : (h & 0x8000u) | (h >> 20) % 0x4000u);
+            stop("no numbers of the type", type);
     }
 }
 #endif

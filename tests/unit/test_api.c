@@ -70,6 +70,48 @@ START_TEST(nulls)
 }
 END_TEST
 
+/* The public list of types is types.def's, in the order of the enum; a caller with an older header gets what fits. */
+START_TEST(storage_types)
+{
+    struct { optc_type_info x; char behind; } out = {.behind = 7};
+    ck_assert_int_eq(optc_types(), NTYPES);
+    for (int t = 0; t < NTYPES; t++) {
+        OK(optc_type_about((optc_type)(t + 1), &out.x));
+        ck_assert_str_eq(out.x.name, type_info[t].name);
+        ck_assert_int_eq(out.x.bits, 8 * type_info[t].bytes);
+    }
+    OK(optc_type_about(OPTC_BF16, &out.x));
+    ck_assert_str_eq(out.x.name, "bf16");
+    ck_assert_str_eq(out.x.dtype, "bfloat16");
+    ck_assert_int_eq(out.x.dlpack, 4);
+    memset(&out.x, 1, sizeof out.x);
+    OK(optc_type_about_sized(OPTC_F16, &out.x, sizeof out.x.name));
+    ck_assert_str_eq(out.x.name, "f16");
+    ck_assert_int_eq(out.x.bits, 0x01010101);
+    ck_assert_int_eq(out.behind, 7);
+    FAILS(optc_type_about(OPTC_DEFAULT, &out.x), OPTC_ERROR_ARGUMENT, "there is no type 0");
+    FAILS(optc_type_about((optc_type)(NTYPES + 1), &out.x), OPTC_ERROR_ARGUMENT, "there is no type");
+    FAILS(optc_type_about(OPTC_F32, NULL), OPTC_ERROR_ARGUMENT, "NULL");
+}
+END_TEST
+
+START_TEST(device_names)
+{
+    static const struct { const char *text; DeviceKind kind; int ordinal; } good[] = {
+        {NULL, DEVICE_CPU, 0}, {"cpu", DEVICE_CPU, 0}, {"best", DEVICE_BEST, 0}, {"cuda", DEVICE_GPU, 0},
+        {"cuda:0", DEVICE_GPU, 0}, {"cuda:12", DEVICE_GPU, 12}};
+    static const char *const bad[] = {"", "cpu:0", "CPU", "cudax", "cuda:", "cuda:x", "cuda:1x", "cuda:-1", "cuda:9999999"};
+    DeviceName name;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        ck_assert(device_parse(good[i].text, &name) && name.kind == good[i].kind && name.ordinal == good[i].ordinal);
+        ck_assert(name.kind == DEVICE_BEST || device_target(good[i].text) == (name.kind == DEVICE_GPU ? &target_cuda : &target_c));
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        ck_assert_msg(!device_parse(bad[i], &name) && !device_target(bad[i]), "%s", bad[i]);
+    ck_assert(target_by_name("c") == &target_c && target_by_name("cuda") == &target_cuda && !target_by_name("hip"));
+}
+END_TEST
+
 START_TEST(specs_that_fail)
 {
     optc_rule *r;
@@ -556,6 +598,8 @@ Suite *api_suite(void)
     tcase_set_timeout(t, 60);
     tcase_add_checked_fixture(t, open_adamw, close_adamw);
     tcase_add_test(t, nulls);
+    tcase_add_test(t, storage_types);
+    tcase_add_test(t, device_names);
     tcase_add_test(t, specs_that_fail);
     tcase_add_test(t, tensors_that_do_not_fit);
     tcase_add_test(t, stacks_that_are_one_matrix);

@@ -342,7 +342,7 @@ static char *cuda_source(Gen *g, const char *spec)
     Source s;
     GenOptions o = {.find = find_wrapper};
     ck_assert(find_spec(NULL, spec, &g->arena, &s, &g->diag) && gen_compile(g, s, &o));
-    char *text = gen_emit(g, &(EmitOptions){.target = "cuda", .command = "test"}, &g->diag);
+    char *text = gen_emit(g, &(EmitOptions){.target = &target_cuda, .command = "test"}, &g->diag);
     ck_assert(text != NULL);
     return text;
 }
@@ -373,7 +373,7 @@ START_TEST(crowds_have_room)
     }
     ck_assert_int_eq(tiles, 1);
     size_t size;
-    char *source = gen_emit(&g, &(EmitOptions){.target = "cuda", .command = "test"}, &g.diag), *code = nvrtc_build(n, source, "crowd", arch[0], false, &size, &log);
+    char *source = gen_emit(&g, &(EmitOptions){.target = &target_cuda, .command = "test"}, &g.diag), *code = nvrtc_build(n, source, "crowd", arch[0], false, &size, &log);
     ck_assert_msg(code != NULL, "%s", log);
     free(code);
     free(source);
@@ -535,8 +535,8 @@ START_TEST(cites_the_spec)
     Gen g = {0};
     GenOptions o = {.types = {T_F32, T_F32, T_F32}};
     ck_assert(gen_compile(&g, (Source){"specs/my \"own\".lua", text, sizeof text - 1}, &o));
-    char *plain = gen_emit(&g, &(EmitOptions){.target = "cuda", .command = "test"}, &g.diag), *log = NULL;
-    char *cited = gen_emit(&g, &(EmitOptions){.target = "cuda", .command = "test", .cite = true}, &g.diag);
+    char *plain = gen_emit(&g, &(EmitOptions){.target = &target_cuda, .command = "test"}, &g.diag), *log = NULL;
+    char *cited = gen_emit(&g, &(EmitOptions){.target = &target_cuda, .command = "test", .cite = true}, &g.diag);
     ck_assert(plain && cited && !strstr(plain, "#line"));
     char key[2][DIGEST_HEX];
     ck_assert(emit_key(plain, key[0]) && emit_key(cited, key[1]));

@@ -38,7 +38,7 @@ static void open_rule(Gen *g, const char *spec, const char *with)
     ck_assert_msg(find_spec(NULL, spec, &g->arena, &s, &g->diag) && gen_compile(g, s, &o), "%s", g->diag.text);
 }
 
-static const char *const targets[] = {"c", "cuda"};
+static const Target *const targets[] = {&target_c, &target_cuda};
 static const struct { const char *spec, *with; } rules[] = {{"adamw", "clip(1)"}, {"came", NULL}, {"sgd", "lookahead(5)"}};
 
 START_TEST(leaves_nothing)
@@ -102,7 +102,7 @@ START_TEST(keys_fail)
 {
     Gen g = {0};
     open_rule(&g, "lamb", NULL);
-    char *source = gen_emit(&g, &(EmitOptions){.target = "cuda"}, &g.diag), right[2][DIGEST_HEX], got[DIGEST_HEX];
+    char *source = gen_emit(&g, &(EmitOptions){.target = &target_cuda}, &g.diag), right[2][DIGEST_HEX], got[DIGEST_HEX];
     ck_assert(source && emit_key(source, right[0]) && emit_cuda_stage_hash(&g, 0, right[1]));
     for (int which = 0; which < 2; which++)
         for (int n = 1, done = 0; !done; n++) {
@@ -124,7 +124,7 @@ static void *emit_often(void *arg)
     Emitting *e = arg;
     e->same = true;
     for (int i = 0; i < (thinned(1) ? 6 : 20); i++) {
-        char *text = gen_emit(e->g, &(EmitOptions){.target = "cuda"}, NULL);
+        char *text = gen_emit(e->g, &(EmitOptions){.target = &target_cuda}, NULL);
         e->same = e->same && text && !strcmp(text, e->right);
         free(text);
     }
@@ -135,7 +135,7 @@ START_TEST(side_by_side)
 {
     Gen g = {0};
     open_rule(&g, "adafactor", NULL);
-    char *right = gen_emit(&g, &(EmitOptions){.target = "cuda"}, &g.diag);
+    char *right = gen_emit(&g, &(EmitOptions){.target = &target_cuda}, &g.diag);
     Emitting e[4];
     pthread_t t[4];
     for (int i = 0; i < 4; i++) {
@@ -186,7 +186,7 @@ START_TEST(sixteen_bits)
     Source spec;
     GenOptions o = {.types = {T_BF16, T_BF16, T_BF16}, .find = find_wrapper};
     ck_assert_msg(find_spec(NULL, "adamw", &g.arena, &spec, &g.diag) && gen_compile(&g, spec, &o), "%s", g.diag.text);
-    char *text = gen_emit(&g, &(EmitOptions){.target = "cuda"}, &g.diag);
+    char *text = gen_emit(&g, &(EmitOptions){.target = &target_cuda}, &g.diag);
     ck_assert(text != NULL);
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
         ck_assert_msg(strstr(text, needs[i]) != NULL, "%s is missing", needs[i]);

@@ -39,7 +39,7 @@ static char *made(Arena *a, int i, const char *kind)
     ck_assert_msg(find_spec(NULL, cases[i].spec, a, &s, &d), "%s", d.text);
     ck_assert_msg(gen_compile(&g, s, &o), "%s", g.diag.text);
     if (c) {
-        char *source = gen_emit(&g, &(EmitOptions){.target = "c", .command = "test"}, &g.diag);
+        char *source = gen_emit(&g, &(EmitOptions){.target = &target_c, .command = "test"}, &g.diag);
         ck_assert_msg(source != NULL, "%s", g.diag.text);
         const char *from = strstr(source, stages_from);
         ck_assert_msg(from != NULL, "%s: no line '%s …' in the emitted source", cases[i].file, stages_from);

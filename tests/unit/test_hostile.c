@@ -89,7 +89,7 @@ START_TEST(commands_quoted)
 {
     Gen g;
     ck_assert_msg(compile_text(&g, SPEC("options = { mode = \"a\" }"), NULL, "mode=$(reboot)'; reboot #"), "%s", g.diag.text);
-    char *text = gen_emit(&g, &(EmitOptions){.target = "c"}, &g.diag);
+    char *text = gen_emit(&g, &(EmitOptions){.target = &target_c}, &g.diag);
     ck_assert(text != NULL);
     ck_assert_msg(strstr(text, "--options 'mode=$(reboot)'") != NULL, "%.600s", text);
     free(text);

@@ -49,7 +49,7 @@ static Source of(const char *text) { return (Source){"made", text, strlen(text)}
 /* ---- text that reads back ---- */
 static char *source_of(Run *r, const char *what)
 {
-    char *c = gen_emit(&r->g, &(EmitOptions){.target = "c", .command = "test"}, &r->g.diag);
+    char *c = gen_emit(&r->g, &(EmitOptions){.target = &target_c, .command = "test"}, &r->g.diag);
     ck_assert_msg(c != NULL, "%s: %s", what, r->g.diag.text);
     return c;
 }
@@ -312,7 +312,7 @@ START_TEST(bent)
         char *text = bend(a.text, (uint64_t)(_i * EACH + k));
         Run r = run(of(text), true, NULL, NULL, "plan");
         if (r.ok) {
-            char *c = gen_emit(&r.g, &(EmitOptions){.target = "c", .command = "test"}, &r.g.diag);
+            char *c = gen_emit(&r.g, &(EmitOptions){.target = &target_c, .command = "test"}, &r.g.diag);
             ck_assert_msg(c != NULL, "seed %d: %s", _i * EACH + k, r.g.diag.text);
             free(c);
             fine++;

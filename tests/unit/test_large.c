@@ -38,7 +38,7 @@ START_TEST(short_loops)
     snprintf(text, sizeof text, spec, 5 * LINKS, _i ? "x = x / (1 + sum(x * x))\n" : "");
     GenOptions o = {.types = {T_F32, T_F32, T_F32}};
     ck_assert_msg(gen_compile(&g, (Source){"large.lua", text, strlen(text)}, &o), "%s", g.diag.text);
-    char *c = gen_emit(&g, &(EmitOptions){.target = "c"}, &g.diag);
+    char *c = gen_emit(&g, &(EmitOptions){.target = &target_c}, &g.diag);
     ck_assert(c != NULL);
     int most = longest_body(c);
     ck_assert_msg(most > 50 && most < 600, "a loop of %d lines", most);
@@ -104,7 +104,7 @@ START_TEST(chained_sums)
     Gen g = {0};
     GenOptions o = {.types = {T_F32, T_F32, T_F32}};
     ck_assert_msg(gen_compile(&g, (Source){"chain.lua", chain, strlen(chain)}, &o), "%s", g.diag.text);
-    char *c = gen_emit(&g, &(EmitOptions){.target = "c"}, &g.diag);
+    char *c = gen_emit(&g, &(EmitOptions){.target = &target_c}, &g.diag);
     ck_assert(c != NULL);
     int lines = 0;
     for (const char *s = c; *s; s++)

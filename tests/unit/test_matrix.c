@@ -301,7 +301,7 @@ static void eval_bounded(Bounded *b, int n, int k, Product product, bool gpu)
         b->g.v[i] = b->g.lo[i] = b->g.hi[i] = (double)(float)grad_at(0, i);
     b->tensor = (EvalTensor){.shape = {n * k, 1, n, k, 0, 0}, .whole = {n * k, 1, n, k, 0, 0}, .p = b->p, .g = b->g, .state = b->state};
     b->group = (EvalGroup){.hyper = hyper};
-    b->job = (EvalJob){.rule = b->gen.rule, .t = 1, .tensor = &b->tensor, .ntensor = 1, .group = &b->group, .ngroup = 1, .bounds = true, .real = T_F32, .product = product, .gpu = gpu};
+    b->job = (EvalJob){.rule = b->gen.rule, .t = 1, .tensor = &b->tensor, .ntensor = 1, .group = &b->group, .ngroup = 1, .bounds = true, .real = T_F32, .product = product, .target = gpu ? &target_cuda : &target_c};
     ck_assert(eval_entry(&b->job));
 }
 

@@ -108,7 +108,7 @@ START_TEST(library_shares)
         Arena arena = {0};
         Source s;
         Gen g = {0};
-        GenOptions o = {.find = find_wrapper, .gpu = gpu};
+        GenOptions o = {.find = find_wrapper, .target = gpu ? &target_cuda : &target_c};
         ck_assert_msg(find_spec(NULL, name, &arena, &s, &g.diag) && gen_compile(&g, s, &o), "%s", g.diag.text);
         if (plan_calls(g.plan))
             look_at_plan(g.plan);
@@ -147,7 +147,7 @@ START_TEST(made_share)
                         x->head, x->body);
     for (int gpu = 0; gpu < 2; gpu++) {
         Gen g = {0};
-        ck_assert_msg(gen_compile(&g, (Source){"made", text, strlen(text)}, &(GenOptions){.find = find_wrapper, .gpu = gpu}), "%s: %s", x->what, g.diag.text);
+        ck_assert_msg(gen_compile(&g, (Source){"made", text, strlen(text)}, &(GenOptions){.find = find_wrapper, .target = gpu ? &target_cuda : &target_c}), "%s: %s", x->what, g.diag.text);
         int others = look_at_plan(g.plan);
         Buf b = {0};
         plan_print(&b, g.plan, false);

@@ -324,7 +324,7 @@ START_TEST(callers_memory_is_copied)
     for (int i = 0; i < COUNT(c); i++) {
         char *text = format("return optimizer { name = 'x', products = '%s', matrix = function() p = p - mm(gram(g), g) end, step = function() p = p - g end }", c[i].products);
         Gen g = {0};
-        GenOptions o = {.find = find_wrapper, .gpu = c[i].gpu, .types = {c[i].p, c[i].p, T_F32}};
+        GenOptions o = {.find = find_wrapper, .target = c[i].gpu ? &target_cuda : &target_c, .types = {c[i].p, c[i].p, T_F32}};
         ck_assert_msg(gen_compile(&g, (Source){"made", text, strlen(text)}, &o), "%s", g.diag.text);
         const Phase *ph = &g.plan->entry[0].phase[0];
         bool direct = false;

@@ -269,7 +269,7 @@ START_TEST(halves_are_found)
     char *text = format("return optimizer { name = 'x', %s matrix = function() %s end, step = function() p = p - g end }", strstr(halves[_i].body, "L = ") ? "state = { L = zeros 'rows' }," : "", halves[_i].body);
     for (int gpu = 0; gpu < 2; gpu++) {
         Gen g = {0};
-        GenOptions o = {.find = find_wrapper, .gpu = gpu};
+        GenOptions o = {.find = find_wrapper, .target = gpu ? &target_cuda : &target_c};
         ck_assert_msg(gen_compile(&g, (Source){"made", text, strlen(text)}, &o), "%s: %s", halves[_i].what, g.diag.text);
         Phase *ph = &g.plan->entry[0].phase[0];
         int passes = count_halves(ph, false), calls = count_halves(ph, true);
@@ -311,7 +311,7 @@ START_TEST(staggered_stages_are_found)
                         strstr(turns[_i].body, "global") ? " / global.sum(mean(g))" : "");
     for (int gpu = 0; gpu < 2; gpu++) {
         Gen g = {0};
-        GenOptions o = {.find = find_wrapper, .gpu = gpu};
+        GenOptions o = {.find = find_wrapper, .target = gpu ? &target_cuda : &target_c};
         ck_assert_msg(gen_compile(&g, (Source){"made", text, strlen(text)}, &o), "%s: %s", turns[_i].what, g.diag.text);
         Phase *ph = &g.plan->entry[0].phase[0];
         int n = 0, more = 0;

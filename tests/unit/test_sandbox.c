@@ -173,7 +173,7 @@ START_TEST(odd_texts)
     for (int k = 0; k < 2; k++) {
         Run r = compile_with(text, k ? "clip(1),cautious" : NULL);
         ck_assert_msg(r.took < slowest, "%.1f s for:\n%s", r.took, text);
-        char *c = r.ok ? gen_emit(&r.g, &(EmitOptions){.target = "c", .command = "test"}, &r.g.diag) : NULL;
+        char *c = r.ok ? gen_emit(&r.g, &(EmitOptions){.target = &target_c, .command = "test"}, &r.g.diag) : NULL;
         ck_assert_msg(!r.ok || c, "not emitted: %s", r.g.diag.text);
         free(c);
         gen_free(&r.g);
@@ -421,7 +421,7 @@ START_TEST(large_rules)
     ck_assert_msg(r.took < slowest, "%.1f s to plan: %s", r.took, large[_i]);
     struct timespec a, b;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &a);
-    char *c = r.ok ? gen_emit(&r.g, &(EmitOptions){.target = "c", .command = "test"}, &r.g.diag) : NULL;
+    char *c = r.ok ? gen_emit(&r.g, &(EmitOptions){.target = &target_c, .command = "test"}, &r.g.diag) : NULL;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &b);
     ck_assert_msg(!r.ok || c, "%s: %s", large[_i], r.g.diag.text);
     ck_assert_msg((double)(b.tv_sec - a.tv_sec) < slowest, "%ld s to emit: %s", (long)(b.tv_sec - a.tv_sec), large[_i]);
@@ -461,7 +461,7 @@ static char *outputs(const char *text, const char *with)
     if (r.ok) {
         rule_print(&b, r.g.rule);
         plan_print(&b, r.g.plan, false);
-        char *c = gen_emit(&r.g, &(EmitOptions){.target = "c"}, &r.g.diag);
+        char *c = gen_emit(&r.g, &(EmitOptions){.target = &target_c}, &r.g.diag);
         ck_assert_msg(c != NULL, "%s", r.g.diag.text);
         buf_puts(&b, c);
         free(c);

@@ -37,7 +37,7 @@ static char *through_cc(const char *source, const char *flags, int *rc)
     return buf_take(&out);
 }
 
-static char *emit(const char *text, const char *target)
+static char *emit(const char *text, const Target *target)
 {
     Gen g = {0};
     bool ok = gen_compile(&g, (Source){"try.lua", text, strlen(text)}, &(GenOptions){.find = find_wrapper});
@@ -84,7 +84,7 @@ START_TEST(names_in_source)
             buf_puts(&text, n);
         }
         buf_puts(&text, parts);
-        char *source = emit(text.s, "c");
+        char *source = emit(text.s, &target_c);
         int rc = 0;
         char *said = source ? through_cc(source, headers, &rc) : NULL;
         ck_assert_msg(rc == 0, "'%s', role %d, does not compile: %.300s", n, k, said);
@@ -112,12 +112,12 @@ START_TEST(text_in_source)
         Buf text = {0};
         buf_printf(&text, "return optimizer { name = \"x\", %.*s%s%s, step = function() p = p - g end }",
                    (int)(at - form), form, breakouts[_i], at + 2);
-        for (const char *const *target = gen_targets; *target; target++) {
+        for (const Target *const *target = gen_targets; *target; target++) {
             int rc = 0;
             char *source = emit(text.s, *target);
             char *said = source ? through_cc(source, flags[k % COUNT(flags)], &rc) : strdup("");
             ck_assert_msg(rc == 0, "it does not even preprocess: %.300s", said);
-            ck_assert_msg(!strstr(said, "evil"), "free text became code (%s): %s", *target, text.s);
+            ck_assert_msg(!strstr(said, "evil"), "free text became code (%s): %s", (*target)->name, text.s);
             free(said);
             free(source);
         }

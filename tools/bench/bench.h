@@ -45,7 +45,7 @@ struct BenchDevice {
 };
 bool bench_device_open(BenchDevice *d, const optc_engine *e);
 void bench_device_close(BenchDevice *d);
-uint64_t bench_device_number(Type t, int64_t i, float scale);                     /* bits of the i-th number to step */
+void bench_device_number(Type t, void *p, int64_t i, float scale);                /* stores the i-th number to step */
 /* steps in a sample, of one that takes this long */
 int bench_device_reps(const BenchDevice *d, double seconds);
 extern const BenchDeviceOps bench_device_cpu, bench_device_cuda;

@@ -24,14 +24,8 @@ static void cpu_free(BenchDevice *d, void *p)
 static bool cpu_fill(BenchDevice *d, void *p, Type t, int64_t n, float scale)
 {
 #pragma omp parallel for num_threads(d->threads) schedule(static)
-    for (int64_t i = 0; i < n; i++) {
-        uint64_t w = bench_device_number(t, i, scale);
-        switch (type_info[t].bytes) {
-        case 2: ((uint16_t *)p)[i] = (uint16_t)w; break;
-        case 4: ((uint32_t *)p)[i] = (uint32_t)w; break;
-        default: ((uint64_t *)p)[i] = w;
-        }
-    }
+    for (int64_t i = 0; i < n; i++)
+        bench_device_number(t, p, i, scale);
     return true;
 }
 

@@ -192,7 +192,7 @@ bool bandwidth_of(Arena *a, const char *device, bool anew, Bandwidth *out)
     *out = (Bandwidth){.rate = now.rate,
                        .whence = now.rate > 0 ? whence(a, name, &now, known, kept)
                                               : arena_printf(a, "%s, whose memory could not be timed", name),
-                       .device = arena_strdup(a, name),
+                       .device = arena_strdup(a, name), .target = engine_target(e),
                        .threads = 1};
     optc_close(e);
     return true;

@@ -12,7 +12,7 @@ bool explain_runs(const Stage *st, int variant);                               /
 /* What the floor is worked out from. */
 typedef struct Bandwidth {
     double rate; const char *whence;           /* bytes per second, 0: unknown; where that is known from */
-    const char *device;                        /* NULL: as given */
+    const char *device; const Target *target;  /* NULL: as given */
     double flops[NCALLEE], growth[NCALLEE];    /* operations per second, by callee, 0: unknown; see flop_rate */
     double gram;                               /* those of symmetric products; 0: as of others */
     bool busy;                                 /* some of them were measured on a busy machine */

@@ -306,7 +306,7 @@ static bool start(TuneRun *r)
     if (*r->path &&
         (!tuned_read(&r->known, r->path, why, sizeof why) || !trials_read(&r->tried, r->trials, why, sizeof why)))
         return cli_error("tune: %s", why), false;
-    if (!strncmp(r->device, "cuda", 4))
+    if (device_target(r->device) == &target_cuda)
         r->workers = workers_start(cores() > 2 ? cores() - 1 : cores());
     if (!lib(optc_open(&(optc_engine_options){.device = r->device, .spec_path = r->compile.path}, &r->engine)))
         return false;
@@ -434,7 +434,9 @@ int tune_run(const Command *self, int argc, char **argv)
         return cli_misuse(self, "--budget must be a time such as 60s or 5m, not '%s'", budget);
     if (!parse_sizes(&r, sizes ? sizes : "2^20,2^24,2^28"))
         return cli_misuse(self, "--sizes must be element counts such as 2^20,2^28 or 64M, not '%s'", sizes);
-    r.device = r.device && strcmp(r.device, "best") ? r.device : optc_best_device();
+    DeviceName name;
+    if (!r.device || (device_parse(r.device, &name) && name.kind == DEVICE_BEST))
+        r.device = optc_best_device();
     if (!r.into && r.dry && !tuned_path(r.path, TUNE_PATH))
         r.path[0] = 0;                         /* nothing is known, nothing kept */
     else if (!r.into && (rc = tune_user_path(r.path)) != CLI_GO)

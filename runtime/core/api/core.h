@@ -306,6 +306,12 @@ CORE optc_status cohorts_catch_up(optc_binding *b);
 CORE optc_status cohorts_copy_states(optc_binding *b,
                              optc_status (*copy)(optc_binding *b, void *to, const void *from, size_t n));
 
+/* ---- engine_api.c ---- */
+/* A device as users name it: NULL or "cpu", "cuda", "cuda:1", "best". The only function that reads such names. */
+typedef enum DeviceKind { DEVICE_CPU, DEVICE_GPU, DEVICE_BEST } DeviceKind;
+typedef struct DeviceName { DeviceKind kind; int ordinal; } DeviceName;          /* ordinal: of GPUs */
+CORE bool device_parse(const char *text, DeviceName *out);                      /* false: it names no device */
+
 /* ---- device_scalars.c ---- */
 /* ahead of a run, by the host: where it does not reach them it waits. skip: the guard says that nothing is to be done */
 CORE optc_status device_scalars_read(optc_binding *b, bool *skip);

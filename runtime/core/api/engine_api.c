@@ -34,25 +34,20 @@ optc_status optc_memory_info(optc_engine *e, optc_memory *out)
     return e->device->memory(e, out);
 }
 
-/* "cuda:1" is GPU 1; -1 stands for the CPU. */
-static bool pick_device(const optc_engine_options *o, int *ordinal)
+CORE bool device_parse(const char *text, DeviceName *out)
 {
-    *ordinal = -1;
-    if (!o->device || !strcmp(o->device, "cpu"))
+    bool gpu = text && !strncmp(text, "cuda", 4);
+    out->kind = gpu ? DEVICE_GPU : text && !strcmp(text, "best") ? DEVICE_BEST : DEVICE_CPU;
+    out->ordinal = 0;
+    if (!gpu)
+        return !text || !strcmp(text, "cpu") || out->kind == DEVICE_BEST;
+    if (!text[4])
         return true;
-    if (!strcmp(o->device, "best")) {
-        *ordinal = HOST()->best(o);
-        return true;
-    }
-    if (!strcmp(o->device, "cuda")) {
-        *ordinal = 0;
-        return true;
-    }
     /* digits, and as many as a number has: 9999999999999 is no GPU, and not another one either */
-    const char *s = o->device + 5;
-    if (strncmp(o->device, "cuda:", 5) || !*s || strlen(s) > 6 || s[strspn(s, "0123456789")])
+    const char *digits = text + 5;
+    if (text[4] != ':' || !*digits || strlen(digits) > 6 || digits[strspn(digits, "0123456789")])
         return false;
-    *ordinal = atoi(s);
+    out->ordinal = atoi(digits);
     return true;
 }
 
@@ -116,8 +111,9 @@ static void name_cpu(optc_engine *e, const char *why)
 }
 
 /* A GPU that is only the best guess and cannot be used leaves the CPU, whose name then says why. */
-static optc_status open_on(optc_engine *e, const optc_engine_options *o, int ordinal)
+static optc_status open_on(optc_engine *e, const optc_engine_options *o, DeviceName name)
 {
+    int ordinal = name.kind == DEVICE_BEST ? HOST()->best(o) : name.kind == DEVICE_GPU ? name.ordinal : -1;
     optc_status s = OPTC_OK;
     name_cpu(e, "");
     if (ordinal >= 0)
@@ -125,7 +121,7 @@ static optc_status open_on(optc_engine *e, const optc_engine_options *o, int ord
     e->device = ordinal >= 0 ? gpu_device() : cpu_device();
     if (s == OPTC_OK)
         s = HOST()->open(e, o);
-    if (s == OPTC_OK || ordinal < 0 || strcmp(o->device, "best"))
+    if (s == OPTC_OK || ordinal < 0 || name.kind != DEVICE_BEST)
         return s;
     HOST()->close(e);
     gpu_close(e);
@@ -140,8 +136,8 @@ static optc_status open_on(optc_engine *e, const optc_engine_options *o, int ord
 
 static optc_status open_engine(const optc_engine_options *o, optc_engine **out)
 {
-    int ordinal;
-    if (!pick_device(o, &ordinal))
+    DeviceName name;
+    if (!device_parse(o->device, &name))
         return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: there is no device '%s' (known: cpu, cuda, cuda:N, best)",
                     o->device);
     if (o->threads < 0 || o->threads > 4096)
@@ -159,7 +155,7 @@ static optc_status open_engine(const optc_engine_options *o, optc_engine **out)
     if (o->allocator)
         e->memory = *o->allocator;
     e->threads = threads_of(o);
-    s = open_on(e, o, ordinal);
+    s = open_on(e, o, name);
     e->workspace = workspace_of(e, workspace);
     if (s != OPTC_OK) {
         engine_free(e);

@@ -1,4 +1,4 @@
-/* What a binding holds: its groups and tensors, as they were handed in. */
+/* What the caller may ask: storage types; what a binding holds, its groups and tensors as they were handed in. */
 #include "runtime/core/api/core.h"
 
 #include <math.h>
@@ -6,6 +6,27 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- storage types ---- */
+static const optc_type_info public_types[] = {
+#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, digits, least, most, dtype, dlpack, ...) \
+    {name, dtype, bits, dlpack},
+#include "gen/abi/types.def"
+};
+
+int optc_types(void) { return NTYPES; }
+
+optc_status optc_type_about_sized(optc_type t, optc_type_info *out, size_t size)
+{
+    if (!out)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_type_about: NULL");
+    if ((int)t < 1 || (int)t > NTYPES)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_type_about: there is no type %d (1 to %d)", (int)t, (int)NTYPES);
+    memset(out, 0, size);                          /* as long as the caller's header has it */
+    memcpy(out, &public_types[(int)t - 1], size < sizeof *out ? size : sizeof *out);
+    return OPTC_OK;
+}
+
+/* ---- groups and tensors ---- */
 int optc_tensors(const optc_binding *b) { return b ? b->ntensor : 0; }
 int optc_groups(const optc_binding *b) { return b ? b->ngroup : 0; }
 

@@ -13,9 +13,10 @@
 CORE double type_load(int t, const void *p, int64_t i)
 {
     switch (t) {
-#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, ...) case T_##ID: return (double)load(((const c *)p)[i]);
+#define TYPE(ID, name, bits, block, planes, draws, c, load, store, ...) \
+    case T_##ID: return (double)load(((const c *)p)[i]);
 #include "gen/abi/types.def"
-    default: return NAN;
+    default: abort();                                  /* types are checked when a rule is compiled */
     }
 }
 
@@ -24,11 +25,12 @@ CORE void type_store(int t, void *p, int64_t i, double x)
     switch (t) {
 #define AS_F32(x) ((float)(x))
 #define AS_F64(x) (x)
-#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, ...) case T_##ID: ((c *)p)[i] = store(AS_##compute(x)); break;
+#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, ...) \
+    case T_##ID: ((c *)p)[i] = store(AS_##compute(x)); break;
 #include "gen/abi/types.def"
 #undef AS_F32
 #undef AS_F64
-    default: break;
+    default: abort();
     }
 }
 

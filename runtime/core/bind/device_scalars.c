@@ -8,13 +8,15 @@
 
 #include <string.h>
 
+static Type scalar_type(optc_type t) { return t == OPTC_DEFAULT ? T_F32 : (Type)((int)t - 1); }
+
 static optc_status check_from(const optc_binding *b, const char *call, const void *from, optc_type type)
 {
     if (!b)
         return fail(OPTC_ERROR_ARGUMENT, "%s: the binding is NULL", call);
     if (type != OPTC_DEFAULT && type != OPTC_F32 && type != OPTC_F64)
         return fail(OPTC_ERROR_ARGUMENT, "%s: the type of a number in memory must be OPTC_F32 or OPTC_F64", call);
-    size_t size = type == OPTC_F64 ? 8 : 4;
+    size_t size = (size_t)b->rule->program->type[scalar_type(type)].bytes;
     if ((uintptr_t)from % size)
         return fail(OPTC_ERROR_ARGUMENT, "%s: the pointer %p is not aligned to a number of %d "
                                          "bytes", call, from, (int)size);
@@ -25,7 +27,7 @@ static DeviceScalar source_from(const void *from, optc_type type, int group, int
 {
     DeviceScalar s;
     s.from = from;
-    s.type = type == OPTC_F64 ? T_F64 : T_F32;
+    s.type = scalar_type(type);
     s.group = group, s.at = at, s.input = input;
     s.set = 0;
     return s;
@@ -164,7 +166,8 @@ optc_status optc_set_guard(optc_binding *b, const void *at, optc_type type)
 CORE optc_status device_scalar_now(const optc_binding *b, const DeviceScalar *s, const char *call, double *out)
 {
     double room = 0;                              /* of either type */
-    optc_status rc = b->rule->device->read(b, &room, s->from, s->type == T_F64 ? 8 : 4, call);
+    optc_status rc = b->rule->device->read(b, &room, s->from, (size_t)b->rule->program->type[s->type].bytes,
+                                                 call);
     if (rc == OPTC_OK)
         *out = type_load(s->type, &room, 0);
     return rc;

@@ -270,7 +270,8 @@ static optc_status fill_one(optc_binding *b, const ProgArray *m, int group, void
     return s;
 }
 
-/* A constant of four bytes: the state's arrays lie behind one another, so one call fills them all, gaps included. */
+/* A constant of four bytes, whatever its type: the state's arrays lie behind one another, so one call fills them all,
+ * gaps included. */
 static optc_status fill_range(optc_binding *b, int array, const ProgArray *m)
 {
     GpuEngine *g = b->rule->engine->gpu;

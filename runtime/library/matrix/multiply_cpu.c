@@ -8,26 +8,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* TILE: rows and columns of a result that one call makes. HALF_: of 16 bits, which are made f32 in pieces; deep of
- * their sums. CHAIN: rows of a b that stand between two products. */
-enum { TILE = 256, HALF_ROWS = 128, HALF_COLS = 256, HALF_DEEP = 512, CHAIN = 64 };
+/* TILE: rows and columns of a result that one call makes. PACKED_: of types that are made f32 in pieces; deep
+ * of their sums. CHAIN: rows of a b that stand between two products. */
+enum { TILE = 256, PACKED_ROWS = 128, PACKED_COLS = 256, PACKED_DEEP = 512, CHAIN = 64 };
 enum { FEW_FLOPS = 1 << 20, FEW_VALUES = 1 << 16 };        /* not worth a second thread */
 
 static int64_t less(int64_t a, int64_t b) { return a < b ? a : b; }
-static bool halves(const Multiply *x) { return x->type == T_BF16 || x->type == T_F16; }
+static bool packed(const Multiply *x) { return type_info[x->type].compute != x->type; }
 
-/* ---- 16 bits ---- */
-static float half_load(Type t, const void *p)
+/* ---- types that are made f32 to be computed in ---- */
+static float packed_load(Type t, const void *p)
 {
-    unsigned short v;
-    memcpy(&v, p, sizeof v);
-    return t == T_BF16 ? optc_from_bf16(v) : optc_from_f16(v);
+    switch (t) {
+#define TYPE(ID, name, bits, block, planes, draws, c, load, store, ...) \
+    case T_##ID: { c v; memcpy(&v, p, sizeof v); return (float)load(v); }
+#include "gen/abi/types.def"
+    default: abort();
+    }
 }
 
-static void half_store(Type t, void *p, float x)
+static void packed_store(Type t, void *p, float x)
 {
-    unsigned short v = t == T_BF16 ? optc_to_bf16(x) : optc_to_f16(x);
-    memcpy(p, &v, sizeof v);
+    switch (t) {
+#define TYPE(ID, name, bits, block, planes, draws, c, load, store, ...) \
+    case T_##ID: { c v = store(x); memcpy(p, &v, sizeof v); return; }
+#include "gen/abi/types.def"
+    default: abort();
+    }
 }
 
 /* rows x cols of an operand from (row, col) on, as f32 row behind row */
@@ -39,22 +46,22 @@ static void widen(const Multiply *x, const Operand *o, int64_t nth, int64_t row,
     if (o->transposed)
         for (int64_t j = 0; j < cols; j++)                  /* as it lies */
             for (int64_t i = 0; i < rows; i++)
-                to[i * cols + j] = half_load(x->type, from + i * down + j * across);
+                to[i * cols + j] = packed_load(x->type, from + i * down + j * across);
     else
         for (int64_t i = 0; i < rows; i++)
             for (int64_t j = 0; j < cols; j++)
-                to[i * cols + j] = half_load(x->type, from + i * down + j * across);
+                to[i * cols + j] = packed_load(x->type, from + i * down + j * across);
 }
 
-enum { HALF_FLOATS = HALF_ROWS * HALF_DEEP + HALF_DEEP * HALF_COLS + HALF_ROWS * HALF_COLS };
+enum { PACKED_FLOATS = PACKED_ROWS * PACKED_DEEP + PACKED_DEEP * PACKED_COLS + PACKED_ROWS * PACKED_COLS };
 
-/* A tile of at most HALF_ROWS x HALF_COLS. */
-static void half_tile(const Blas *blas, const Multiply *x, int64_t nth, int64_t row, int64_t col, int64_t rows,
+/* A tile of at most PACKED_ROWS x PACKED_COLS. */
+static void packed_tile(const Blas *blas, const Multiply *x, int64_t nth, int64_t row, int64_t col, int64_t rows,
                       int64_t cols, float *room)
 {
-    float *a = room, *b = a + HALF_ROWS * HALF_DEEP, *c = b + HALF_DEEP * HALF_COLS;
-    for (int64_t at = 0; at < x->a.cols; at += HALF_DEEP) {
-        int64_t deep = less(x->a.cols - at, HALF_DEEP);
+    float *a = room, *b = a + PACKED_ROWS * PACKED_DEEP, *c = b + PACKED_DEEP * PACKED_COLS;
+    for (int64_t at = 0; at < x->a.cols; at += PACKED_DEEP) {
+        int64_t deep = less(x->a.cols - at, PACKED_DEEP);
         widen(x, &x->a, nth, row, at, rows, deep, a);
         widen(x, &x->b, nth, at, col, deep, cols, b);
         Gemm g = {.m = rows, .n = cols, .k = deep, .lda = deep, .ldb = cols, .ldc = cols, .alpha = 1,
@@ -65,7 +72,7 @@ static void half_tile(const Blas *blas, const Multiply *x, int64_t nth, int64_t 
         for (int64_t j = 0; j < cols; j++) {
             char *to = operand_at(&x->c, nth, row + i, col + j, x->size);
             float y = (float)x->scale * c[i * cols + j];
-            half_store(x->type, to, x->add == 0 ? y : y + (float)x->add * half_load(x->type, to));
+            packed_store(x->type, to, x->add == 0 ? y : y + (float)x->add * packed_load(x->type, to));
         }
 }
 
@@ -91,12 +98,12 @@ static void full_tile(const Blas *blas, const Multiply *x, int64_t nth, int64_t 
 static void rectangle(const Blas *blas, const Multiply *x, int64_t nth, int64_t row, int64_t rows, int64_t col,
                       int64_t cols, float *room)
 {
-    int64_t down = halves(x) ? HALF_ROWS : TILE, across = halves(x) ? HALF_COLS : TILE;
+    int64_t down = packed(x) ? PACKED_ROWS : TILE, across = packed(x) ? PACKED_COLS : TILE;
     for (int64_t i = 0; i < rows; i += down)
         for (int64_t j = 0; j < cols; j += across) {
             int64_t r = less(rows - i, down), c = less(cols - j, across);
-            if (halves(x))
-                half_tile(blas, x, nth, row + i, col + j, r, c, room);
+            if (packed(x))
+                packed_tile(blas, x, nth, row + i, col + j, r, c, room);
             else
                 full_tile(blas, x, nth, row + i, col + j, r, c);
         }
@@ -124,12 +131,12 @@ static Cut cut_of(const Multiply *x)
 static int64_t room_of(const Multiply *x)
 {
     int64_t between = x->chain ? dom_times(CHAIN * x->size, x->b.cols) : 0;
-    return (halves(x) ? (int64_t)sizeof(float) * HALF_FLOATS : 0) + count_up(between, 64) * 64;
+    return (packed(x) ? (int64_t)sizeof(float) * PACKED_FLOATS : 0) + count_up(between, 64) * 64;
 }
 
 static void chain_piece(const Blas *blas, const Multiply *x, int64_t nth, int64_t row, char *room)
 {
-    char *between = room + (halves(x) ? sizeof(float) * HALF_FLOATS : 0);
+    char *between = room + (packed(x) ? sizeof(float) * PACKED_FLOATS : 0);
     int64_t rows = less(x->c.rows - row, CHAIN);
     Multiply first = *x, second = *x;
     first.a.at = operand_at(&x->a, nth, row, 0, x->size);
@@ -219,7 +226,7 @@ static void kron_row(const optc_kronecker *x, Type t, const char *a, const char 
     else
         for (int64_t k = 0; k < x->n; k++)
             for (int64_t l = 0; l < x->q; l++, c += size)
-                half_store(t, c, half_load(t, a + k * size) * half_load(t, b + l * size));
+                packed_store(t, c, packed_load(t, a + k * size) * packed_load(t, b + l * size));
 }
 
 typedef struct Kron { const optc_kronecker *x; Type t; } Kron;

@@ -51,10 +51,12 @@ static optc_status ready(optc_engine *e, MatrixKit *k, void *stream, const char 
 }
 
 /* ---- one call ---- */
-static cudaDataType cuda_type(Type t)
-{
-    return t == T_F64 ? CUDA_R_64F : t == T_F32 ? CUDA_R_32F : t == T_BF16 ? CUDA_R_16BF : CUDA_R_16F;
-}
+enum { NO_CUBLAS = -1 };
+static const int cublas_type[NTYPES] = {
+#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, digits, least, most, dtype, dlpack, \
+             launch, cublas) [T_##ID] = cublas,
+#include "gen/abi/types.def"
+};
 
 /* n matrices of x, from number `from` on; inside gpu_enter, and the handle is the stream's */
 static optc_status ask(const MatrixKit *k, const Multiply *x, const char *call, int64_t from, int64_t n)
@@ -65,7 +67,7 @@ static optc_status ask(const MatrixKit *k, const Multiply *x, const char *call, 
     const void *beta = x->type == T_F64 ? (const void *)&x->add : &small[1];
     const void *a = operand_at(&x->a, from, 0, 0, x->size), *b = operand_at(&x->b, from, 0, 0, x->size);
     void *c = operand_at(&x->c, from, 0, 0, x->size);
-    cudaDataType t = cuda_type(x->type);
+    cudaDataType t = (cudaDataType)cublas_type[x->type];
     cublasComputeType_t in = x->type == T_F64 ? CUBLAS_COMPUTE_64F
                              : x->tf32        ? CUBLAS_COMPUTE_32F_FAST_TF32
                                               : CUBLAS_COMPUTE_32F;
@@ -182,6 +184,8 @@ static optc_status multiply_inside(optc_engine *e, MatrixKit *k, const Multiply 
 optc_status multiply_gpu(optc_engine *e, MatrixKit *k, const Multiply *x)
 {
     optc_status s = gpu_alive(e->gpu);
+    if (s == OPTC_OK && cublas_type[x->type] == NO_CUBLAS)
+        s = fail(OPTC_ERROR_UNAVAILABLE, "optc_multiply: cuBLAS has no products of %s", type_info[x->type].name);
     if (s != OPTC_OK)
         return s;
     gpu_enter_aside(e->gpu);

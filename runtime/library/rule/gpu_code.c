@@ -70,7 +70,7 @@ char *gpu_stage_source(const optc_rule *r, const Stage *s, const Launch *l)
     if (!all)
         return NULL;
     all[s->fn] = *l;
-    char *source = gen_emit(&r->library->gen, &(EmitOptions){.target = "cuda", .command = "", .launch = all, .only = s},
+    char *source = gen_emit(&r->library->gen, &(EmitOptions){.command = "", .launch = all, .only = s},
                             NULL);
     free(all);
     return source;
@@ -126,7 +126,7 @@ static char *compile_parts(const optc_rule *r, const BuiltKernels *c, const Nvrt
     bool ok = true;
     for (int i = 0; i < count && ok; i++) {
         EmitOptions o = {
-            .target = "cuda", .command = "", .launch = c->code.launch, .part = i, .nparts = count, .cite = true,
+            .command = "", .launch = c->code.launch, .part = i, .nparts = count, .cite = true,
             .conditions = conditions(r)};
         part[i] = (Part){.n = n,
                          .source = gen_emit(&r->library->gen, &o, NULL),
@@ -233,7 +233,7 @@ static bool in_package(optc_rule *r, Package *out, char *why, size_t nwhy)
 {
     char key[DIGEST_HEX];
     char *source = r->engine->library->cache.base
-                       ? gen_emit(&r->library->gen, &(EmitOptions){.target = "cuda", .command = ""}, NULL)
+                       ? gen_emit(&r->library->gen, &(EmitOptions){.command = ""}, NULL)
                        : NULL;
     bool known = source && emit_key(source, key);
     free(source);
@@ -289,7 +289,7 @@ static optc_status out_of_memory(void) { return fail(OPTC_ERROR_MEMORY, "optc_co
 static bool code_key(const optc_rule *r, const BuiltKernels *c, const Nvrtc *n, char key[DIGEST_HEX])
 {
     char all[1024], code[DIGEST_HEX];
-    EmitOptions o = {.target = "cuda", .command = "", .launch = c->code.launch, .conditions = conditions(r)};
+    EmitOptions o = {.command = "", .launch = c->code.launch, .conditions = conditions(r)};
     char *source = gen_emit(&r->library->gen, &o, NULL);
     bool known = source && emit_key(source, code);
     free(source);

@@ -119,6 +119,18 @@ const Host *library_host(void)
     return &host;
 }
 
+const Target *engine_target(const optc_engine *e) { return e->gpu ? &target_cuda : &target_c; }
+
+const Target *device_target(const char *device)
+{
+    DeviceName name;
+    if (!device_parse(device, &name))
+        return NULL;
+    if (name.kind == DEVICE_BEST)
+        return device_target(optc_best_device());
+    return name.kind == DEVICE_GPU ? &target_cuda : &target_c;
+}
+
 const char *optc_library_text(const char *name)
 {
     for (const Embedded *e = embedded_specs; name && e->name; e++)

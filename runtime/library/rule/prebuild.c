@@ -43,7 +43,7 @@ static void put_rule(const char *dir, const char *rule, const char *with, const 
                     .find_ctx = ""};
     char *text = NULL;
     if (find_spec("", rule, &g.arena, &src, &g.diag) && gen_compile(&g, src, &o))
-        text = gen_emit(&g, &(EmitOptions){.target = "c"}, &g.diag);
+        text = gen_emit(&g, &(EmitOptions){.target = &target_c}, &g.diag);
     char name[128], key[DIGEST_HEX];
     if (!text || !emit_key(text, key)) {
         fprintf(stderr, "prebuild: %s: %s\n", id, g.diag.text ? g.diag.text : "failed");

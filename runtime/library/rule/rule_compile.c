@@ -228,7 +228,8 @@ static optc_status compile(optc_rule *r, const optc_rule_options *o)
 {
     Source src;
     Finder f = {o, r->engine->library->spec_path};
-    GenOptions g = {.options = o->options, .find = find_text, .find_ctx = &f, .gpu = r->engine->gpu != NULL};
+    GenOptions g = {.options = o->options, .find = find_text, .find_ctx = &f,
+                    .target = engine_target(r->engine)};
     optc_status s = pick_types(o, &g.types);
     if (s == OPTC_OK)
         s = pick_product(o, &g.product);
@@ -248,7 +249,7 @@ static optc_status compile(optc_rule *r, const optc_rule_options *o)
     if (r->engine->gpu && r->library->plan_text)
         return gpu_compile(r);
     char *source = r->library->plan_text
-        ? gen_emit(&r->library->gen, &(EmitOptions){.target = "c"}, &r->library->gen.diag)
+        ? gen_emit(&r->library->gen, &(EmitOptions){0}, &r->library->gen.diag)
                                       : NULL;
     bool ok = source && make_native(r, source);
     if (ok && !r->fn) {

@@ -8,9 +8,10 @@ from . import _lib
 # device: "cpu", "cuda:0"; "cuda": a GPU, it is not said which; None: all reach it, or nothing is known.
 # strides: in elements; None: row-major.
 Array = namedtuple("Array", "address shape strides type device readonly")
-TORCH = {"torch.float32": _lib.F32, "torch.float64": _lib.F64, "torch.bfloat16": _lib.BF16, "torch.float16": _lib.F16}
-TYPESTR = {"f4": _lib.F32, "f8": _lib.F64, "f2": _lib.F16}
-DLPACK = {(2, 32): _lib.F32, (2, 64): _lib.F64, (2, 16): _lib.F16, (4, 16): _lib.BF16}
+DTYPES = {t.dtype: t.number for t in _lib.TYPES}
+DLPACK = {(t.dlpack, t.bits): t.number for t in _lib.TYPES}
+FLOAT = 2                                              # DLPack's code of IEEE's types, which NumPy's typestr calls f
+TYPESTR = {"f%d" % (t.bits // 8): t.number for t in _lib.TYPES if t.dlpack == FLOAT}
 CTYPES = {ctypes.c_float: _lib.F32, ctypes.c_double: _lib.F64}
 DL_DEVICES = {1: "cpu", 2: "cuda:%d", 3: "cpu", 13: None}       # 3: of the host, pinned; 13: managed, which all reach
 
@@ -60,14 +61,14 @@ def _torch(x):
     device = x.device.type
     if device == "cuda":
         device = "cuda:%d" % x.device.index
-    return _made(x.data_ptr(), x.shape, x.stride(), _known(TORCH.get(str(x.dtype)), x.dtype), device, False)
+    return _made(x.data_ptr(), x.shape, x.stride(), _known(DTYPES.get(str(x.dtype).rpartition(".")[2]), x.dtype), device, False)
 
 
 def _interface(x, told, cuda):
     if "shape" not in told:                            # a place and no more
         return Array(told["data"][0], None, None, None, "cuda" if cuda else "cpu", False)
     text, name = told["typestr"], getattr(getattr(x, "dtype", None), "name", "")
-    kind = _lib.BF16 if name == "bfloat16" else TYPESTR.get(text[1:])
+    kind = DTYPES.get(name, TYPESTR.get(text[1:]))
     if text[0] == ">":
         raise TypeError("an array of %s: its bytes are in another order than this machine's" % text)
     size, strides = int(text[2:]), told.get("strides")
@@ -80,9 +81,14 @@ def _interface(x, told, cuda):
     return _made(at, told["shape"], strides, _known(kind, name or text), device, readonly)
 
 
+def listed(names):
+    *most, last = names
+    return "%s and %s" % (", ".join(most), last)
+
+
 def _known(kind, name):
     if kind is None:
-        raise TypeError("an array of %s: optc steps f32, f64, bf16 and f16" % name)
+        raise TypeError("an array of %s: optc steps %s" % (name, listed(_lib.TYPE_NAMES)))
     return kind
 
 

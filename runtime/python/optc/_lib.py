@@ -6,6 +6,7 @@ arguments. tests/python/test_lib.py holds both against the header.
 import ctypes
 import os
 import sys
+from collections import namedtuple
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint, c_void_p
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -57,9 +58,7 @@ class Absent(Error, LookupError):
 STATUSES = (None, ArgumentError, SpecError, RangeError, FileError, OutOfMemory, Unavailable, Busy, DeviceError, Absent)
 
 # ---- types ----
-DEFAULT, F32, F64, BF16, F16 = range(5)
-TYPE_NAMES = {"f32": F32, "f64": F64, "bf16": BF16, "f16": F16}
-TYPE_BYTES = {F32: 4, F64: 8, BF16: 2, F16: 2}
+DEFAULT, F32, F64 = range(3)                           # the rest is in TYPES, below
 AS_VECTOR, USE_STEP = 1, 2                             # optc_tensor.flags
 
 ALLOC = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_size_t, c_void_p)
@@ -87,6 +86,7 @@ Allocator = _struct("optc_allocator", "alloc alloc, release release, ptr context
 EngineOptions = _struct("optc_engine_options", "str device, int threads, str cache_dir compiler spec_path isa,"
                         "int no_builtin, str cache_base, i64 cache_max, int untuned, optc_allocator* allocator,"
                         "str fatbin_path, i64 workspace")
+TypeInfo = _struct("optc_type_info", "str name dtype, int bits dlpack")
 Memory = _struct("optc_memory", "i64 total free ours peak")
 Text = _struct("optc_text", "str name text")
 RuleOptions = _struct("optc_rule_options", "str spec text with options, type param grad state, optc_text* wrappers,"
@@ -114,6 +114,8 @@ ONE = -1                                               # next_a, next_b, next_d:
 CALLS = """
 optc_message: str
 optc_version: str
+optc_types: int
+optc_type_about_sized: status type optc_type_info* size
 optc_open_sized: status optc_engine_options* size ptr*
 optc_device_count: int
 optc_best_device: str
@@ -259,6 +261,22 @@ def _declare(library):
 
 _blas()
 lib = _declare(_load())
+
+# Storage types as the library has them. number: an optc_type; name: "bf16"; dtype: NumPy's and torch's name, "bfloat16";
+# dlpack: DLPack's type code.
+Type = namedtuple("Type", "number name dtype bits dlpack")
+
+
+def _types():
+    about = TypeInfo()
+    for n in range(1, lib.optc_types() + 1):
+        lib.optc_type_about_sized(n, about, ctypes.sizeof(about))
+        yield Type(n, about.name.decode(), about.dtype.decode(), about.bits, about.dlpack)
+
+
+TYPES = tuple(_types())
+TYPE_NAMES = {t.name: t.number for t in TYPES}
+TYPE_BYTES = {t.number: t.bits // 8 for t in TYPES}
 
 
 def encoded(text):

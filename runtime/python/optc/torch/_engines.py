@@ -9,8 +9,8 @@ import torch
 from .. import _lib
 from .._api import Engine
 
-TYPES = {torch.float32: "f32", torch.float64: "f64", torch.bfloat16: "bf16", torch.float16: "f16"}
-DTYPES = {_lib.TYPE_NAMES[name]: dtype for dtype, name in TYPES.items()}
+DTYPES = {t.number: getattr(torch, t.dtype) for t in _lib.TYPES if hasattr(torch, t.dtype)}
+TYPES = {DTYPES[t.number]: t.name for t in _lib.TYPES if t.number in DTYPES}
 _open = {}                                             # (pid, device, threads, workspace): Device, shared by all
 
 

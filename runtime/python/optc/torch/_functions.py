@@ -11,6 +11,7 @@ from typing import Optional, Sequence, Tuple, Union
 import torch
 from torch._C._functorch import is_functorch_wrapped_tensor
 
+from .._arrays import listed
 from ._function_cache import Form, call, uncompiled
 from ._engines import TYPES, capturing
 
@@ -42,8 +43,8 @@ def plain(who, **tensors):
             raise RuntimeError("optc.torch.%s does not run under torch.func's transforms: leading dimensions are a "
                                "batch without vmap, and it is not differentiable" % who)
         if x.dtype not in TYPES:
-            raise TypeError("optc.torch.%s: %s is of %s; it takes float32, float64, bfloat16 and float16"
-                            % (who, name, x.dtype))
+            raise TypeError("optc.torch.%s: %s is of %s; it takes %s"
+                            % (who, name, x.dtype, listed(str(t).partition(".")[2] for t in TYPES)))
         if x.layout != torch.strided:
             raise TypeError("optc.torch.%s: %s is sparse; give it %s.to_dense()" % (who, name, name))
         if x.device.type not in ("cpu", "cuda"):
