@@ -1,9 +1,6 @@
 /* Bars: what rows must reach on a GPU. They are a text file, tests/bench/bars.txt of the source tree or --bars FILE. */
 #include "tools/bench/bench.h"
 
-#include "runtime/library/cache/files.h"
-#include "runtime/library/line_reader.h"
-
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
