@@ -2,7 +2,7 @@
 #ifndef OPTC_FRONT_H
 #define OPTC_FRONT_H
 #include "gen/ir/rule_passes.h"
-#include "gen/plan/target.h"
+#include "gen/ir/target.h"
 
 struct PlanLimits;
 

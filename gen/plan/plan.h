@@ -37,7 +37,7 @@
 #ifndef OPTC_PLAN_H
 #define OPTC_PLAN_H
 #include "gen/plan/phases.h"
-#include "gen/plan/target.h"
+#include "gen/ir/target.h"
 
 enum { SEG = OPTC_SEG, LANES = OPTC_LANES, ROW_LANES = OPTC_ROW_LANES, COL_LANES = OPTC_COL_LANES };
 

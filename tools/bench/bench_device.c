@@ -1,7 +1,6 @@
 /* What a benchmark asks of a device, and the numbers it steps. */
 #include "tools/bench/bench.h"
 
-#include "runtime/library/rule/gpu_code.h"       /* type_store, and the GPU that the engine has */
 
 #include <math.h>
 #include <stdlib.h>
