@@ -22,12 +22,13 @@ const Command cli_commands[] = {
      "checked around sgd.",
      "optc check mine.lua\noptc check adamw --with 'clip(1),ema(0.999)'\noptc check specs/*.lua", cmd_check},
     {"explain", "SPEC", "what a rule costs: passes over memory, bytes, launches, state, least time",
-     "Prints on two screens what the rule declares, which tensors take which variant, and for each variant the passes over\n"
-     "memory, bytes, launches, products, state memory and the least time of a step. The time is predicted from the bandwidth\n"
-     "of the device, and for products from its arithmetic rate; both are measured once and kept in the cache folder. It is a\n"
-     "lower bound: a step takes longer. --full prints every stage with its lines of the spec, and why each pass is needed.",
-     "optc explain adamw\noptc explain muon --full\noptc explain adafactor --shape 4096x4096 --shape 4096\noptc explain lamb --size 1G "
-     "--bandwidth 3350\noptc explain lamb --device cpu --measure",
+     "Prints on two screens what the rule declares, which tensors take which variant, and for each variant\n"
+     "the passes over memory, bytes, launches, products, state memory and the least time of a step. The time\n"
+     "is predicted from the bandwidth of the device, and for products from its arithmetic rate; both are\n"
+     "measured once and kept in the cache folder. It is a lower bound: a step takes longer.\n"
+     "--full prints every stage with its lines of the spec, and why each pass is needed.",
+     "optc explain adamw\noptc explain muon --full\noptc explain adafactor --shape 4096x4096 --shape 4096\n"
+     "optc explain lamb --size 1G --bandwidth 3350\noptc explain lamb --device cpu --measure",
      cmd_explain},
     {"emit", "SPEC", "the source that is compiled for a rule",
      "Writes the generated source for a target. Its head says how to make it again.",

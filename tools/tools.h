@@ -102,7 +102,8 @@ bool cli_write_file(const char *path, const char *text);     /* "-": stdout; say
 
 /* ---- spec_open.c ---- */
 /* product: 1 + what products are computed in, 0: as the rule says; gpu: planned for one */
-typedef struct CompileOpts { const char *with, *options, *path; int p, g, state, product; const Target *target; } CompileOpts;
+typedef struct CompileOpts { const char *with, *options, *path; int p, g, state, product; const Target *target;
+    } CompileOpts;
 const char *spec_products(const CompileOpts *c);             /* as optc_rule_options has it */
 #define COMPILE_OPTS_INIT {.p = -1, .g = -1, .state = -1}
 #define COMPILE_OPTS(c) \

@@ -43,16 +43,19 @@ double rate_of(Arena *a, optc_engine *e, const char *what, bool anew, Measure me
 /* ---- flop_rates.c ---- */
 /* What this CPU reaches in the products and factors that the plan has. */
 bool flop_rates(Arena *a, const Plan *p, bool anew, Bandwidth *f);
-double flop_rate(const Bandwidth *f, Callee c, double side);                   /* of a matrix of so many rows; 0: unknown */
+/* of a matrix of so many rows; 0: unknown */
+double flop_rate(const Bandwidth *f, Callee c, double side);
 
 /* ---- cmd_explain.c: what stages cost ---- */
 /* What stages move and compute, and what that takes at the least. Stages follow one another, and each takes the longer
- * of moving and computing. seconds: of stages other than factors. Threads share the factors of several matrices, and one
- * thread does one matrix. factors: seconds of all of them on one thread; largest: of the largest one of each stage. */
+ * of moving and computing. seconds: of stages other than factors. Threads share the factors of several matrices, and
+ * one thread does one matrix. factors: seconds of all of them on one thread; largest: of the largest one of each stage.
+ * */
 typedef struct Cost { double bytes, flops, moving, computing, seconds, factors, largest; } Cost;
 Cost phase_cost(const Plan *p, const Phase *ph, int variant, Shape shape, const Bandwidth *f, bool turn);
 bool has_stagger(const Phase *ph, int variant); /* stages that run for some tensors of a step; cost with turn: for it */
-void add_tensor(Cost *to, Cost c);                      /* of another tensor, whose factors run beside those of the first */
+/* of another tensor, whose factors run beside those of the first */
+void add_tensor(Cost *to, Cost c);
 double cost_time(Cost c, const Bandwidth *f);
 /* "memory 4.3 ms, products 62 ms: products limit it"; "": there is nothing to compare */
 const char *limit_text(Arena *a, Cost c, const Bandwidth *f);

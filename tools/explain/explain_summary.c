@@ -153,7 +153,8 @@ static void put_table(const Plan *p, Arena *a, const DimsList *shapes, int64_t s
     char n[32], rate[32];
     const char *of = shapes->n ? "each shape" : arena_printf(a, "a tensor of %s elements", cli_size(n, size));
     cli_heading(arena_printf(a, "\none step of %s", of));
-    printf("%s  %-*s %6s %8s %9s %9s %10s %12s %10s%s\n", cli_paint(PAINT_DIM), t.width, "", "passes", "B/elem", "launches",
+    printf("%s  %-*s %6s %8s %9s %9s %10s %12s %10s%s\n", cli_paint(PAINT_DIM), t.width, "", "passes", "B/elem",
+           "launches",
            "products", "bytes", "flops", "least time", cli_paint(PAINT_NONE));
     for (int e = 0; e < p->nentry; e++)
         for (int m = 0; m < p->entry[e].nphase; m++) {
@@ -166,7 +167,8 @@ static void put_table(const Plan *p, Arena *a, const DimsList *shapes, int64_t s
     if (t.left_out)
         printf("  … and %d more rows: --full has them\n", t.left_out);
     const char *flops = flops_text(a, p, f);
-    const char *at = f->rate > 0 ? arena_printf(a, "%s/s of memory (%s)", cli_bytes(rate, f->rate), f->whence) : f->whence;
+    const char *at = f->rate > 0 ? arena_printf(a, "%s/s of memory (%s)", cli_bytes(rate, f->rate), f->whence)
+        : f->whence;
     put_text("predicted with", *flops ? arena_printf(a, "%s, %s", at, flops) : at);
     put_text("launches", plan_calls(p) ? "for all tensors together, whatever their number; products: one call per shape"
                                        : "for all tensors together, whatever their number");
@@ -270,7 +272,8 @@ void explain_summary(const Spec *s, unsigned variants, const DimsList *shapes, i
     put_shared(a, p, NULL, variants, state_text, MOST_ROWS);
     int step = spec_entry(p, "step");
     step = step < 0 ? 0 : step;
-    cli_heading(arena_printf(a, "\npasses over memory: arrays, and bytes per element read + written (%s)", explain_phase(a, p, step, 0)));
+    cli_heading(arena_printf(a, "\npasses over memory: arrays, and bytes per element read + written (%s)",
+                             explain_phase(a, p, step, 0)));
     if (put_shared(a, p, &p->entry[step].phase[0], variants, passes_text, MOST_PASSES) == MOST_PASSES)
         puts("  …");
     puts("\n--full shows every stage, with its lines of the spec and the reason for each pass");

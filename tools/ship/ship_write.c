@@ -123,7 +123,8 @@ static void put_manifest(Ship *s, const File *file, int n, Buf *b)
 
 static bool write_files(Ship *s)
 {
-    static const char *const form[] = {[PACK_HEADER] = "%s.h",      [PACK_SOURCE] = "%s.c", [PACK_EXAMPLE] = "example.c",
+    static const char *const form[] =
+        {[PACK_HEADER] = "%s.h",      [PACK_SOURCE] = "%s.c", [PACK_EXAMPLE] = "example.c",
                                        [PACK_MAKEFILE] = "Makefile", [PACK_CMAKE] = "CMakeLists.txt"};
     _Static_assert(sizeof form / sizeof *form == NPACKFILE, "every file of a package has a name");
     File file[MOST_FILES];

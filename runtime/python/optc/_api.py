@@ -260,7 +260,8 @@ class Rule:
                 for s in self._list(lib.optc_rule_inputs, lib.optc_rule_input_info, _lib.StateInfo)}
 
     def field(self, name):
-        """Text of the spec's head: "doc", "cite", or "fallback", the rule that steps what is no matrix; "": it has none."""
+        """A text field of the spec's head: "doc", "cite" or "fallback" (the rule for tensors that are not matrices).
+        "" if the spec has none."""
         return decoded(lib.optc_rule_field(self.handle, encoded(name)))
 
     def options(self):

@@ -61,7 +61,8 @@ def _torch(x):
     device = x.device.type
     if device == "cuda":
         device = "cuda:%d" % x.device.index
-    return _made(x.data_ptr(), x.shape, x.stride(), _known(DTYPES.get(str(x.dtype).rpartition(".")[2]), x.dtype), device, False)
+    dtype = _known(DTYPES.get(str(x.dtype).rpartition(".")[2]), x.dtype)
+    return _made(x.data_ptr(), x.shape, x.stride(), dtype, device, False)
 
 
 def _interface(x, told, cuda):

@@ -262,7 +262,7 @@ def _declare(library):
 _blas()
 lib = _declare(_load())
 
-# Storage types as the library has them. number: an optc_type; name: "bf16"; dtype: NumPy's and torch's name, "bfloat16";
+# Storage types of the library. number: an optc_type; name: "bf16"; dtype: NumPy's and torch's name, "bfloat16";
 # dlpack: DLPack's type code.
 Type = namedtuple("Type", "number name dtype bits dlpack")
 
