@@ -65,7 +65,8 @@ START_TEST(apart)
         OK(optc_rule_value(c.r, i, &info));
         OK(optc_read_value(c.b, 0, info.name, &x, 1));
         OK(optc_read_value(g.b, 0, info.name, &y, 1));
-        ck_assert_msg(x == y && x != 0, "%s: %g on the CPU, %g on the GPU", info.name, x, y);
+        bool may_be_0 = !strcmp(info.name, "out_of_range");
+        ck_assert_msg(x == y && (x != 0 || may_be_0), "%s: %g on the CPU, %g on the GPU", info.name, x, y);
     }
     double mean = 0;                               /* nobody took part in step 3 */
     ck_assert(!r->text || (optc_state_read(g.b, 0, "avg", &mean, 1) == OPTC_OK && mean - mean == 0));
