@@ -188,7 +188,7 @@ done
 # ---- against the library, bit for bit: vector levels chosen when it runs, contraction within reach, no OpenMP, sanitizers
 omp() { echo 'int main(void) { return 0; }' | $1 -fopenmp -x c -o /dev/null - 2>/dev/null && echo -fopenmp; }
 native() { for f in -march=native -mcpu=native; do ! $1 $f -x c -S -o /dev/null /dev/null 2>/dev/null || { echo $f; return; }; done; }       # clang 14 knows the second alone on aarch64
-set -- gcc "-O0 $(omp gcc)" gcc "-O3 -DRULES_NO_CLONES $(native gcc)" clang "-O3 $(native clang) $(omp clang)"
+set -- gcc "-O0 $(omp gcc)" gcc "-O2 -DRULES_NO_CLONES $(native gcc)" clang "-O3 $(native clang) $(omp clang)"
 n=0
 while [ $# -gt 1 ]; do
     n=$((n + 1))
@@ -196,7 +196,7 @@ while [ $# -gt 1 ]; do
     [ $((n % 2)) = 1 ] || wait
     shift 2
 done
-checked="-O1 -DRULES_NO_CLONES -fsanitize=address,undefined -fno-sanitize-recover=undefined -Wall -Wextra -Werror -Irules"
+checked="-O0 -DRULES_NO_CLONES -fsanitize=address,undefined -fno-sanitize-recover=undefined -Wall -Wextra -Werror -Irules"
 job checked ${CC:-cc} $checked -c rules/rules.c -o checked.o
 # This sanitizer knows nothing of the library's OpenMP: the example alone, in one thread. Kernels that spread addresses too far for it are told not to.
 tsan=
@@ -218,7 +218,7 @@ for cc in $have; do
     $cc -O1 -Iflags -I"$top/runtime" -c "$top/tests/ship/compare.c" -o compare-$cc.o
     alone=$parts                    # of what is in clang's -funsafe-math-optimizations one is tried (OPTC_ALL: each, and it too)
     [ $cc = gcc ] || [ -n "${OPTC_ALL:-}" ] || alone=$(printf '%s\n' $parts | grep -vx -e -funsafe-math-optimizations -e -freciprocal-math -e -fno-signed-zeros)
-    for flag in $alone -Ofast "-fassociative-math -fno-signed-zeros -fno-trapping-math" -mfpmath=387 -fsingle-precision-constant "-fno-honor-nans -fapprox-func" "-ffp-contract=fast $(native $cc)" "-std=c11 -ffp-contract=fast"; do
+    for flag in $alone -Ofast "-fassociative-math -fno-signed-zeros -fno-trapping-math" -mfpmath=387 -fsingle-precision-constant "-fno-honor-nans -fapprox-func" "-std=c11 -ffp-contract=fast $(native $cc)"; do
         $cc $flag -Werror -x c -S -o /dev/null /dev/null 2>/dev/null || continue
         if $cc -O1 $flag -w -DRULES_NO_CLONES -c flags/rules.c -o flagged.o 2>flagged.said; then
             $cc compare-$cc.o flagged.o -Wl,-rpath,"$work" "$lib" -lm -ldl -o flagged
