@@ -345,7 +345,7 @@ START_TEST(as_many_counts_as_tensors)
     OK(optc_get_t(b, 299, &steps));
     ck_assert_int_eq(steps, 101);
     FAILS(optc_set_t(b, MANY, 1), OPTC_ERROR_ARGUMENT, "no tensor 300");
-    FAILS(optc_set_t(b, 0, -1), OPTC_ERROR_ARGUMENT, "-1 steps");
+    FAILS(optc_set_t(b, 0, -1), OPTC_ERROR_ARGUMENT, "steps is -1");
     OK(optc_unbind(b));
     OK(optc_release(r));
     OK(optc_close(e));
