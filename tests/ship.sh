@@ -426,7 +426,7 @@ expect 0 "" cmp loose/rules.fatbin two/rules/rules.fatbin
 mkdir clean && cd clean || exit 1
 ship1() { "$optc" ship "$@" --arch sm_90; }
 expect 2 "no spec is given" ship1 -o out
-expect 2 "name one" "$optc" ship adamw --ptx -o out
+expect 2 "--ptx needs --arch" "$optc" ship adamw --ptx -o out
 expect 2 "-o DIR is missing" ship1 adamw
 expect 2 "it knows: sm_" "$optc" ship adamw --arch sm_31 -o out
 expect 2 "expected sm_90" "$optc" ship adamw --arch hopper -o out

@@ -224,7 +224,7 @@ int main(void)
     memset(&o, 0, sizeof o);
     o.device = "cpu", o.threads = -1;
     FAILS(rules_open(&o, NULL), RULES_ERROR_ARGUMENT, "is NULL");
-    FAILS(rules_open(&o, &e), RULES_ERROR_ARGUMENT, "-1 threads");
+    FAILS(rules_open(&o, &e), RULES_ERROR_ARGUMENT, "threads is -1");
     OK(rules_open(NULL, &e));
     rules_rule_options ro;
     memset(&ro, 0, sizeof ro);
