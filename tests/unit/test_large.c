@@ -106,10 +106,10 @@ START_TEST(chained_sums)
     ck_assert_msg(gen_compile(&g, (Source){"chain.lua", chain, strlen(chain)}, &o), "%s", g.diag.text);
     char *c = gen_emit(&g, &(EmitOptions){.target = &target_c}, &g.diag);
     ck_assert(c != NULL);
-    int lines = 0;
+    int statements = 0;
     for (const char *s = c; *s; s++)
-        lines += *s == '\n';
-    ck_assert_msg(lines < 60 * 1000, "%d lines", lines);
+        statements += *s == ';';
+    ck_assert_msg(statements < 60 * 1000, "%d statements", statements);
     free(c);
     gen_free(&g);
 }
