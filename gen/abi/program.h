@@ -112,7 +112,8 @@ OPTC_COUNT Product product_of_type(Product p, int t)
     return (Product)i;
 }
 
-/* What a rule's calls take on a GPU. sets: of KernelSet, 0 where there are no calls; f64: factors have f64 operands. */
+/* The GPU kernels that a rule's calls need. sets: bits of KernelSet, 0 for a rule without calls; f64: the operands of
+ * its factors are f64. */
 typedef struct CallNeeds { unsigned sets; Product product; bool f64; } CallNeeds;
 
 OPTC_COUNT bool kernel_of_products(CallKernel k, CallNeeds n)      /* it is for the rule's own products */

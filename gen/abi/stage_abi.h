@@ -1,4 +1,4 @@
-/* What the runtime and generated C agree on. Pasted into generated files and included by the runtime. */
+/* The binary interface between the runtime and generated C. Generated files contain a copy; the runtime includes it. */
 
 //@ none
 #ifndef OPTC_ABI

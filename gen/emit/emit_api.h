@@ -1,4 +1,4 @@
-/* What the emitters offer: source text for a target, and by what it is known again. */
+/* The emitters' interface: source text for a target, and hashes that identify it. */
 #ifndef OPTC_EMIT_API_H
 #define OPTC_EMIT_API_H
 #include "gen/base/diag.h"
@@ -29,7 +29,7 @@ typedef struct EmitOptions {
 char *gen_emit(const Gen *g, const EmitOptions *o, Diag *d);
 /* Hash of the code alone: a comment at its head and #line do not count; false: out of memory. */
 bool emit_key(const char *source, char hex[DIGEST_HEX]);
-/* What tuning results know a stage by; false: out of memory. */
+/* The hash by which tuning results identify a stage; false: out of memory. */
 bool emit_cuda_stage_hash(const Gen *g, int fn, char hex[33]);
 /* Kernels that belong to no rule, a section of templates/kron_cuda.txt; malloc'ed, NULL: out of memory. */
 char *emit_cuda_alone(const char *section);

@@ -225,7 +225,8 @@ static const char *quoted_include(const char *line, size_t *len)
     return path;
 }
 
-/* What is pasted: the first ntypes are headers, each behind those that it includes; then code, in any order. */
+/* The files that a package contains: ntypes headers first, each after the headers that it includes; then code, in any
+ * order. */
 typedef struct Sources { const char **path; int n, cap, ntypes; } Sources;
 
 /* Headers that a package has already: in its own header, or ahead of its stages. */

@@ -14,8 +14,8 @@ typedef struct PackRule {
     char key[DIGEST_HEX];
 } PackRule;
 
-/* how eigenvectors and roots of a size of matrices are found, where somebody measured: a KnownMethod of
- * runtime/core/gpu/gpu_device.h */
+/* The measured method for eigenvectors or roots of one size of matrices; a package stores it as a KnownMethod
+ * (runtime/core/gpu/gpu_device.h). */
 typedef struct PackMethod { int roots, f64, power, bucket, method; } PackMethod;
 
 typedef struct PackArch {

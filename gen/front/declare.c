@@ -401,7 +401,7 @@ static void declare_length(Trace *t, const SpecFile *s, const char *field, int m
     *out = (int)x;
 }
 
-/* What the user gave: a wrapper's arguments, or options. Those of a rule for the rest lie ready (fallback_rule.c). */
+/* Reads the user's arguments of a wrapper, or options. fallback_rule.c has already set those of a fallback rule. */
 static void read_args(Trace *t, SpecFile *s, const char *options)
 {
     if (s->is_fallback)

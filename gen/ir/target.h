@@ -24,7 +24,7 @@ extern const Target target_c, target_cuda;
 extern const Target *const gen_targets[];      /* all, NULL-terminated */
 const Target *target_by_name(const char *name);                    /* NULL: none */
 
-/* What operands of products are kept in. */
+/* The storage type of a product's operands on a target. */
 static inline Type target_product(const Target *t, Product p)
 {
     return t->gpu ? product_info[p].gpu : product_info[p].cpu;

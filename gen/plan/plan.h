@@ -135,7 +135,7 @@ void plan_print(Buf *b, const Plan *p, bool terse);                        /* pl
 bool plan_verify(const Plan *p, Diag *d);                    /* plan_verify.c; false: the Diag is set */
 /* merge_stages.c: the first stage whose number is that of one it does not equal; -1: there is none */
 int merged_unequal(const Plan *p, const Phase *ph, Arena *scratch);
-/* stagger_verify.c: the first stage that leaves out somebody who must be in it; -1: none does */
+/* stagger_verify.c: the first stage that omits a tensor or block which needs its results; -1: none */
 int stagger_wrong(const Plan *p, const Phase *ph, Arena *scratch);
 int plan_phase(const Plan *p, double t);                     /* the phase of step t */
 typedef struct StageAt { const PlanEntry *entry; int phase; const Stage *stage; } StageAt;

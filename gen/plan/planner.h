@@ -146,8 +146,8 @@ int stage_at(Planner *p, int time, int level, StageKind kind, int variant);     
 void make_drafts(Planner *p);                /* of what place_reductions decided, in order */
 void finish_stages(Planner *p);              /* fills the phase's stages from the drafts */
 
-/* stagger_plan.c: by variant and value, who wants it: 0 nobody, ALL_OWNERS, or bits by number among the states of slots
- * */
+/* stagger_plan.c: which tensors and blocks need each value of each variant. 0: none; ALL_OWNERS: all; otherwise those
+ * whose slot is due, one bit per array of slots. */
 #define ALL_OWNERS (~0u)
 unsigned **stagger_wanted(Arena *a, const Plan *p, const Phase *ph);
 void plan_stagger(const Plan *p, Phase *ph, Arena *scratch);

@@ -72,12 +72,12 @@ static unsigned changes(const Rule *r, const Graph *g, Ref val, int state)
 /* A reduction that is no block's own. */
 static bool joins_blocks(const Node *n) { return is_red(n) && !dom_of_block((Dom)n->dom); }
 
-/* What operand k of a value that `want` want is wanted by. */
+/* The tensors and blocks that need operand k of a value, if those in `want` need the value. */
 static unsigned operand_wanted(const Rule *r, const Graph *g, const Node *n, int k, unsigned want)
 {
     unsigned owners = n->op == OP_WHERE ? stagger_of(r, g, n->arg[0]) : 0;
     if (owners && k == 0)
-        return ALL_OWNERS;                          /* who has no turn must be able to tell */
+        return ALL_OWNERS;                          /* the condition is evaluated for all: it decides whose slot is due */
     if (owners && k == 1)
         return owners;
     if (owners && k == 2 && want == owners)

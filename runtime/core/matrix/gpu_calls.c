@@ -1,4 +1,4 @@
-/* What a rule's calls take on a GPU: groups of matrices, where these lie, and the steps of each call. */
+/* Prepares a rule's calls on a GPU: groups of equal matrices, their addresses, and the kernel steps of each call. */
 #include "runtime/core/matrix/gpu_calls.h"
 
 #include <limits.h>
