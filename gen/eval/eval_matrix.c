@@ -29,8 +29,8 @@ void eval_transpose(Ev *e, Ref r, int i, Shape s)
 
 static const Target *eval_target(const Ev *e) { return e->j->target ? e->j->target : &target_c; }
 
-/* The type that an operand of a call is rounded to. A product rounds to its own type, tf32 to ten bits. Other calls keep
- * at least the precision in which elements are computed. */
+/* The type that an operand of a call is rounded to. A product rounds to its own type, tf32 to ten bits. Other calls
+ * keep at least the precision in which elements are computed. */
 static const TypeInfo *kept_in(const Ev *e, bool product)
 {
     const TypeInfo *t = &type_info[target_product(eval_target(e), e->j->product)];
