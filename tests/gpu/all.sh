@@ -19,7 +19,7 @@ wait_all() {
 suite() {
     jobs=
     # cases and their shares: most of their time is compilers', one of each at a time
-    for job in sticky:1 library:4 compositions:2 graphs:2 launches:3 live:1 memory:1 products:2 squares:1 blocks:2 factors:4 eigen:2; do
+    for job in sticky:1 library:4 compositions:2 graphs:6 launches:3 live:1 memory:1 products:2 squares:1 blocks:2 factors:4 eigen:2; do
         case=${job%:*} n=${job#*:}
         for k in $(seq "$n"); do
             OPTC_TEST_SHARE=$k/$n CK_RUN_CASE=$case "$build/gpu-test" > "$build/log.$case-$k" 2>&1 &
