@@ -205,18 +205,26 @@ def ways(rule, gpu):
     return [w for w in there if gpu or not w.startswith("compiled")] or ["plain"]
 
 
+class Late(BaseException):
+    """A peer took too long to compile. Not an Exception: torch's autotuner catches those and goes on compiling."""
+
+
 @contextlib.contextmanager
-def bounded(way):
-    """So much time and no more for what compiles."""
+def bounded(way, seconds=COMPILING):
+    """Raises TimeoutError when a compiled peer is not ready after `seconds`. The timer repeats, since code that catches
+    everything may swallow the first signal."""
     def late(*_):
-        raise TimeoutError(f"{way} took more than {COMPILING} s to get ready")
+        raise Late
+
     if not way.startswith("compiled"):
         yield
         return
     before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(COMPILING)
+    signal.setitimer(signal.ITIMER_REAL, seconds, min(seconds, 2))
     try:
         yield
+    except Late:
+        raise TimeoutError(f"{way} took more than {seconds} s to get ready") from None
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
