@@ -30,7 +30,21 @@ enum {                             /* T_F32_BYTES … */
 #define TYPE(ID, name, bits, ...) T_##ID##_BYTES = bits / 8,
 #include "gen/abi/types.def"
 };
-typedef struct ProgType { const char *name; int bytes; } ProgType;
+typedef struct ProgType { const char *name; int bytes, block; } ProgType;
+
+/* What values of a tensor are stored in: small tensors keep f32 in place of block codes. */
+OPTC_COUNT int stored_type(const ProgType *types, int t, int64_t whole)
+{
+    return types[t].block > 1 && whole < OPTC_LEAST_CODED ? (int)T_F32 : t;
+}
+
+/* Bytes of n values of a tensor with `whole` elements; block codes are padded to whole blocks, and scales follow. */
+OPTC_COUNT int64_t stored_bytes(const ProgType *types, int t, int64_t n, int64_t whole)
+{
+    ProgType x = types[stored_type(types, t, whole)];
+    return x.block == 1 ? n * x.bytes : (n + x.block - 1) / x.block * (x.block * x.bytes + (int64_t)sizeof(float));
+}
+
 /* every(k, { offset = o }): steps that leave `offset` when divided by `every` */
 typedef struct Period { int every, offset; } Period;
 /* every(k, { stagger = true }): each owner has a slot below `every`, and its turn where the count of steps leaves that

@@ -1,5 +1,6 @@
-/* The fixed sizes that determine the order of every reduction on every target (gen/plan/plan.h). The last two: array numbers
- * that a launch of a shared kernel passes (gen/plan/merge_stages.c), and scalars in device memory that are read before a run. */
+/* The fixed sizes that determine the order of every reduction on every target (gen/plan/plan.h). The last four: array
+ * numbers that a launch of a shared kernel passes (gen/plan/merge_stages.c), scalars in device memory that are read
+ * before a run, values of a block of codes, and elements of the smallest tensor that stores codes (templates/codes.h). */
 
 //@ lines
 #define OPTC_SEG 4096
@@ -12,3 +13,5 @@
 #define OPTC_COL_LANES 32
 #define OPTC_SHARED 24
 #define OPTC_SOURCES 24
+#define OPTC_CODED 128
+#define OPTC_LEAST_CODED 4096

@@ -10,8 +10,8 @@
 static const char *const reserved[] = {"self", "unit", "start", "count", "from", "len", "offset", "done",
                                        "lane", "row",  "col",   "slice", "segs", "seg", "block",  "blocks",
                                        "rows", "cols", "width", "line",  "i",    "l",   "stages", NULL};
-static const char *const prelude[] = {"math.h",  "math_f32.h", "math_f64.h", "random.h", "types.h",
-                                      "gen/abi/reduction_sizes.h", "loops_c.h",    "reductions_c.h",    "partials.h", NULL};
+static const char *const prelude[] = {"math.h",  "math_f32.h", "math_f64.h", "random.h", "types.h", "codes.h",
+                                      "gen/abi/reduction_sizes.h", "loops_c.h",    "reductions_c.h",    "partials.h", "codes_c.h", NULL};
 const Target target_c = {.name = "c", .templates = "stage_c.txt", .restricted = "restrict", .array_slot = "arrays",
                          .prelude = prelude, .reserved = reserved, .emit = emit_c};
 

@@ -70,7 +70,8 @@ static void put_rules(Pack *pk, Buf *b)
     int first = 0;
     buf_puts(b, "static const ProgType program_types[] = {");
     for (int t = 0; t < NTYPES; t++)
-        buf_printf(b, "%s{\"%s\", %d}", t ? ", " : "", program_types[t].name, program_types[t].bytes);
+        buf_printf(b, "%s{\"%s\", %d, %d}", t ? ", " : "", program_types[t].name, program_types[t].bytes,
+                   program_types[t].block);
     buf_puts(b, "};\n\n");
     for (int i = 0; i < pk->nrule; i++) {
         const char *id = pk->rule[i].id, *on_gpu = id;

@@ -10,10 +10,6 @@
 
 _Static_assert((int)MOST_VARIANTS == (int)MAX_VARIANTS, "a binding has room for every variant");
 
-const ProgType program_types[] = {
-#define TYPE(ID, name, bits, ...) {name, bits / 8},
-#include "gen/abi/types.def"
-};
 
 /* ---- from a plan ---- */
 static void make_hypers(Arena *a, const Rule *r, Program *out)

@@ -8,5 +8,4 @@
 const Program *program_make(Arena *a, const Plan *p, const char *prefix);
 /* tables whose names end with id, and `static const Program program_<id>` behind them */
 void program_print(Buf *b, const Program *p, const char *id);
-extern const ProgType program_types[];
 #endif

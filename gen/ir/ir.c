@@ -9,14 +9,20 @@ const OpInfo op_info[NOPS] = {
     {name, arity, K_##kind, form, binds, name_form, ulp, cost},
 #include "gen/ir/ops.def"
 };
-/* Blocks, planes and draws have their columns and nobody who reads them yet. */
+/* Blocks are those of templates/codes.h. No store draws random bits yet. */
 #define TYPE(ID, name, bits, block, planes, draws, ...) \
-    _Static_assert(bits % 8 == 0 && block == 1 && planes == 1 && draws == 0, \
-                   name ": values stand alone, in whole bytes");
+    _Static_assert(bits % 8 == 0 && block == 1 && planes == 1 && draws == 0, name ": whole bytes, one per value");
+#define CODED(ID, name, bits, block, planes, draws, ...) \
+    _Static_assert(bits == 8 && block == OPTC_CODED && planes == 2 && draws == 0, name ": a byte per value, a scale");
 #include "gen/abi/types.def"
 const TypeInfo type_info[NTYPES] = {
 #define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, digits, least, most, ...) \
     {name, bits / 8, bits, block, planes, draws, #c, #load, #store, T_##compute, digits, least, most},
+#include "gen/abi/types.def"
+};
+
+const ProgType program_types[NTYPES] = {
+#define TYPE(ID, name, bits, block, ...) {name, bits / 8, block},
 #include "gen/abi/types.def"
 };
 

@@ -38,6 +38,8 @@ typedef struct {
 } TypeInfo;
 extern const OpInfo op_info[NOPS];
 extern const TypeInfo type_info[NTYPES];
+extern const ProgType program_types[NTYPES];            /* what the runtime needs of them */
+static inline bool type_coded(Type t) { return type_info[t].block > 1; }      /* a block code: only for states */
 int op_by_name(const char *name);      /* -1: none */
 int type_by_name(const char *name);
 int dom_by_name(const char *name);

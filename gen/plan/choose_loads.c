@@ -230,7 +230,7 @@ static bool solve_pass(Planner *p, Route *t, int k, ElemPass *q)
     for (int i = 0; i < t->body->n; i++)
         if (t->put[i] == k) {
             int m = target_mem(p, t->body->w[i].state);
-            if (p->time[t->body->w[i].val] > k)
+            if (p->time[t->body->w[i].val] > k || (q->tile && type_coded(mem_at(p, m)->type)))
                 return false;
             list_add(p->arena, &q->store, t->body->w[i].val, m);
             q->bytes += 16 * bytes_of(p, m);

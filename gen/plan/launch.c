@@ -106,7 +106,8 @@ enum Trait {
     WIDTH_16 = 32, WIDTH_64 = 64, WIDTH_32 = 128,      /* an array that the model treats as one of so many bits */
     ALL_16 = 256,           /* all are treated as 16 bits */
     CROWD = 512,            /* reads five of them or more */
-    COSTLY_LOAD = 1024      /* one that takes many registers to unpack: f16, compared with bf16 */
+    COSTLY_LOAD = 1024,     /* one that takes many registers to unpack: f16, compared with bf16 */
+    BLOCK_CODE = 2048       /* one of block codes (templates/codes.h) */
 };
 
 static const int type_traits[NTYPES] = {
@@ -205,6 +206,8 @@ bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
      * nearer than 0.7 % to the best. */
     if (f == FORM_MAP && (values > 16 || (v[KNOB_VECTOR] == 2 && !(traits_of(p, s) & WIDTH_64))))
         return false;
+    if (traits_of(p, s) & BLOCK_CODE && v[KNOB_VECTOR] < 4)                  /* a warp has a whole block */
+        return false;
     if (f == FORM_HALF && v[KNOB_THREADS] * values != 32 * 64)
         return false;
     if (f == FORM_ROWS && v[KNOB_THREADS] > 512)                             /* of units of 64 rows; they have 16 */
@@ -238,6 +241,7 @@ static const Model models[] = {
     {FORM_MAP, BY_ROWS | WIDTH_16, 0, {{0}}, {{128, 8, 1, 10, 1, 1, 0}}},
     {FORM_MAP, BY_ROWS | THREE, 1 << 23, {{128, 4, 1, 10, 1, 1, 0}}, {{128, 8, 2, 6, 1, 1, 0}}},
     {FORM_MAP, BY_ROWS, 1 << 25, {{128, 8, 1, 10, 1, 1, 0}}, {{128, 8, 2, 8, 0, 0, 0}}},
+    {FORM_MAP, BLOCK_CODE, 1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 8, 1, 0, 0, 0, 0}}},
     {FORM_MAP, WIDTH_64, 1 << 23, {{128, 2, 1, 0, 2, 1, 0}}, {{128, 2, 2, 0, 0, 0, 0}}},
     {FORM_MAP, LIGHT, 1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 8, 1, 6, 0, 0, 0}}},
     {FORM_MAP, ALL_16 | CROWD, 1 << 23, {{128, 8, 1, 10, 2, 1, 0}}, {{128, 8, 1, 8, 0, 0, 0}}},

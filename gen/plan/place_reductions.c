@@ -7,6 +7,19 @@
 #include <string.h>
 
 /* ---- times ---- */
+/* Only flat passes own whole blocks of codes (templates/codes.h). A phase that stores codes and folds rows or columns
+ * has one pass more at its end, which folds nothing; if no store stays there, it vanishes. */
+static bool needs_flat_pass(const Planner *p)
+{
+    bool codes = false, tiles = false;
+    for (int v = 0; v < p->nvariant; v++)
+        for (int i = 0; i < p->ph->body[v].n; i++)
+            codes = codes || type_coded(mem_at(p, target_mem(p, p->ph->body[v].w[i].state))->type);
+    for (Ref r = 0; codes && r < p->g->len; r++)
+        tiles = tiles || (elem_fold(p, r) && dom_inside((Dom)p->g->n[r].dom));
+    return tiles;
+}
+
 static void find_times(Planner *p)
 {
     p->npass = 0;
@@ -37,6 +50,7 @@ static void find_times(Planner *p)
             if (target_dom(p, w.state) == ELEM && p->time[w.val] + 1 > p->npass)
                 p->npass = p->time[w.val] + 1;
         }
+    p->npass += needs_flat_pass(p);
     p->plan->work += p->g->len;
 }
 

@@ -15,7 +15,7 @@ static double mem_traffic(const Plan *p, int mem, Shape s)
 {
     const Mem *m = &p->mem[mem];
     if (m->kind != MEM_PART)
-        return (double)dom_len(m->dom, s) * type_info[m->type].bytes;
+        return (double)stored_bytes(program_types, (int)m->type, dom_len(m->dom, s), s.n);
     return m->from == TENSOR ? 8 : (double)part_len(m, s, 1) * type_info[m->type].bytes;
 }
 

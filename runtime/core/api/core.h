@@ -329,6 +329,9 @@ CORE optc_status put_hyper(optc_binding *b, int group, int at, double value, con
 /* ---- state_access.c ---- */
 CORE double type_load(int t, const void *p, int64_t i);
 CORE void type_store(int t, void *p, int64_t i, double x);
+/* All n values of an array; t may be a block code. */
+CORE void values_load(int t, const void *p, int64_t n, double *out);
+CORE void values_store(int t, void *p, int64_t n, const double *in);
 CORE optc_status find_input(const optc_binding *b, const char *call, const char *name, bool group, int *out);
 CORE double state_start(const optc_binding *b, const ProgArray *m, int group);
 /* n values of a state from number `at` on, in squares of so many rows (a diagonal counts them) */

@@ -15,6 +15,7 @@ CORE double type_load(int t, const void *p, int64_t i)
     switch (t) {
 #define TYPE(ID, name, bits, block, planes, draws, c, load, store, ...) \
     case T_##ID: return (double)load(((const c *)p)[i]);
+#define CODED(...)
 #include "gen/abi/types.def"
     default: abort();                                  /* types are checked when a rule is compiled */
     }
@@ -27,11 +28,81 @@ CORE void type_store(int t, void *p, int64_t i, double x)
 #define AS_F64(x) (x)
 #define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, ...) \
     case T_##ID: ((c *)p)[i] = store(AS_##compute(x)); break;
+#define CODED(...)
 #include "gen/abi/types.def"
 #undef AS_F32
 #undef AS_F64
     default: abort();
     }
+}
+
+static double code_load(int t, unsigned char code)              /* relative to the scale */
+{
+    switch (t) {
+#define TYPE(...)
+#define CODED(ID, name, bits, block, planes, draws, c, load, ...) case T_##ID: return (double)load(code);
+#include "gen/abi/types.def"
+    default: abort();
+    }
+}
+
+static unsigned char code_store(int t, float x, float inverse)
+{
+    switch (t) {
+#define TYPE(...)
+#define CODED(ID, name, bits, block, planes, draws, c, load, store, ...) case T_##ID: return store(x, inverse);
+#include "gen/abi/types.def"
+    default: abort();
+    }
+}
+
+static unsigned code_least(int t)
+{
+    switch (t) {
+#define TYPE(...)
+#define CODED(ID, name, bits, block, planes, draws, c, load, store, ...) case T_##ID: return store##_least;
+#include "gen/abi/types.def"
+    default: abort();
+    }
+}
+
+static bool is_coded(int t)
+{
+    switch (t) {
+#define TYPE(...)
+#define CODED(ID, ...) case T_##ID:
+#include "gen/abi/types.def"
+        return true;
+    default: return false;
+    }
+}
+
+CORE void values_load(int t, const void *p, int64_t n, double *out)
+{
+    const float *scale = is_coded(t) ? optc_scales(p, n) : NULL;
+    for (int64_t i = 0; i < n; i++)
+        out[i] = scale ? (float)code_load(t, ((const unsigned char *)p)[i]) * scale[i / OPTC_CODED] : type_load(t, p, i);
+}
+
+static void store_block(int t, unsigned char *code, float *scale, const double *in, int64_t n)
+{
+    unsigned most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        unsigned u = optc_bitsf((float)in[i]) & 0x7fffffffu;
+        most = u > most ? u : most;
+    }
+    *scale = optc_code_scale(most, code_least(t));
+    for (int64_t i = 0; i < n; i++)
+        code[i] = code_store(t, (float)in[i], optc_code_inverse(*scale)) & optc_code_mask(*scale);
+}
+
+CORE void values_store(int t, void *p, int64_t n, const double *in)
+{
+    for (int64_t i = 0; !is_coded(t) && i < n; i++)
+        type_store(t, p, i, in[i]);
+    for (int64_t i = 0; is_coded(t) && i < n; i += OPTC_CODED)
+        store_block(t, (unsigned char *)p + i, optc_scales(p, n) + i / OPTC_CODED, in + i,
+                    n - i < OPTC_CODED ? n - i : OPTC_CODED);
 }
 
 /* The number that a state of this group starts as; copies of p do not. */
@@ -104,7 +175,7 @@ static optc_status look_up(const optc_binding *b, const StateAsk *w, optc_state_
                     w->owner, limit);
     out->data = group ? b->group[w->owner].mem[k] : b->tensor[w->owner].mem[k];
     out->count = group ? 1 : dom_len(m->dom, b->tensor[w->owner].shape);
-    out->type = (optc_type)(m->type + 1);
+    out->type = (optc_type)(stored_type(p->type, m->type, group ? 1 : b->tensor[w->owner].whole.n) + 1);
     *has = out->data || (!out->count && (m->held_by >> b->tensor[w->owner].variant & 1));
     return OPTC_OK;
 }
@@ -141,7 +212,7 @@ optc_status optc_has_state(const optc_binding *b, int tensor, const char *name, 
 
 static size_t state_bytes(const optc_binding *b, const optc_state_view *v)
 {
-    return (size_t)v->count * (size_t)b->rule->program->type[v->type - 1].bytes;
+    return (size_t)stored_bytes(b->rule->program->type, (int)v->type - 1, v->count, OPTC_LEAST_CODED);
 }
 
 /* The state where the host can reach it: itself, or room for a copy of it. */
@@ -168,8 +239,8 @@ static optc_status read_doubles(const optc_binding *b, const StateAsk *w, double
     optc_status s = state_room(b, w, out, count, &v, &host, &room);
     if (s == OPTC_OK && room)
         s = b->rule->device->read(b, room, v.data, state_bytes(b, &v), w->call);
-    for (int64_t i = 0; s == OPTC_OK && i < count; i++)
-        out[i] = type_load((int)v.type - 1, host, i);
+    if (s == OPTC_OK)
+        values_load((int)v.type - 1, host, count, out);
     free(room);
     return s;
 }
@@ -192,8 +263,8 @@ optc_status optc_state_write(optc_binding *b, int tensor, const char *name, cons
     optc_state_view v;
     void *host, *room;
     optc_status s = state_room(b, &w, in, count, &v, &host, &room);
-    for (int64_t i = 0; s == OPTC_OK && i < count; i++)
-        type_store((int)v.type - 1, host, i, in[i]);
+    if (s == OPTC_OK)
+        values_store((int)v.type - 1, host, count, in);
     if (s == OPTC_OK && room)
         s = b->rule->device->write(b, v.data, room, state_bytes(b, &v), true, w.call);
     free(room);

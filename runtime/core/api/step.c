@@ -131,7 +131,7 @@ static double traffic(const optc_binding *b, const int *array, int n, Shape s)
         const ProgArray *m = &b->rule->program->array[array[i]];
         bytes += m->kind == MEM_PART && m->from == TENSOR
                      ? 8
-                     : (double)array_length(m, s, s, 1) * b->rule->program->type[m->type].bytes;
+                     : (double)stored_bytes(b->rule->program->type, m->type, array_length(m, s, s, 1), s.n);
     }
     return bytes;
 }

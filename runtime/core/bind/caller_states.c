@@ -15,7 +15,7 @@ CORE bool state_caller_owned(const optc_binding *b, int tensor, int array)
 static int64_t caller_bytes(const optc_binding *b, const Tensor *t, int k)
 {
     const ProgArray *m = &b->rule->program->array[k];
-    return dom_len(m->dom, t->shape) * b->rule->program->type[m->type].bytes;
+    return stored_bytes(b->rule->program->type, m->type, dom_len(m->dom, t->shape), t->whole.n);
 }
 
 static optc_status check_caller_states(const optc_binding *b, int i, const ProgArray *m, const void *at)

@@ -3,4 +3,5 @@
 #define OPTC_FN static inline __attribute__((unused))
 #include "templates/math.h"
 #include "templates/types.h"
+#include "templates/codes.h"
 #endif

@@ -97,6 +97,8 @@ static void fill_states(optc_binding *b)
         for (int i = from; i < to; i++) {
             bool ours = b->tensor[i].mem[k] && !state_caller_owned(b, i, k);
             Filled x = {b, i, k, ours ? dom_len(m->dom, b->tensor[i].shape) : 0};
+            if (p->type[m->type].block > 1)                                /* zeros, byte by byte */
+                x.n = stored_bytes(p->type, m->type, x.n, b->tensor[i].whole.n);
             parallel_for(x.n > 4 * FILL_SEGMENT ? threads_allowed(b->rule->engine->threads) : 1,
                       (x.n + FILL_SEGMENT - 1) / FILL_SEGMENT, fill_segment, &x);
         }

@@ -32,7 +32,7 @@ static int64_t bytes_of(const optc_binding *b, const ProgArray *m, int owner)
     const Tensor *t = &b->tensor[owner];
     if (!(m->held_by >> t->variant & 1) || (t->caller_owned && t->caller_owned[m - p->array]))
         return 0;
-    return array_length(m, t->shape, t->whole, b->ntensor) * p->type[m->type].bytes;
+    return stored_bytes(p->type, m->type, array_length(m, t->shape, t->whole, b->ntensor), t->whole.n);
 }
 
 CORE int64_t array_owned(const optc_binding *b, const ProgArray *m, int owner) { return up64(bytes_of(b, m, owner)); }

@@ -22,6 +22,7 @@ static float packed_load(Type t, const void *p)
     switch (t) {
 #define TYPE(ID, name, bits, block, planes, draws, c, load, store, ...) \
     case T_##ID: { c v; memcpy(&v, p, sizeof v); return (float)load(v); }
+#define CODED(...)
 #include "gen/abi/types.def"
     default: abort();
     }
@@ -32,6 +33,7 @@ static void packed_store(Type t, void *p, float x)
     switch (t) {
 #define TYPE(ID, name, bits, block, planes, draws, c, load, store, ...) \
     case T_##ID: { c v = store(x); memcpy(p, &v, sizeof v); return; }
+#define CODED(...)
 #include "gen/abi/types.def"
     default: abort();
     }
