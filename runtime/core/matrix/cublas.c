@@ -1,4 +1,4 @@
-/* cuBLAS by dlopen. $OPTC_CUBLAS names its folder, or says "none". */
+/* Opens cuBLAS by dlopen. $OPTC_CUBLAS names its folder, or is "none". */
 #include "runtime/core/gpu/gpu_device.h"
 #include "runtime/core/matrix/cuda_library.h"
 
@@ -53,5 +53,5 @@ CORE bool cublas_open(Cublas *c, int driver, bool *again, char *why, size_t n)
     bool nobody;
     again = again ? again : &nobody;
     void *library = cuda_library(&blas, driver, again, why, n);
-    return library && cublas_use(c, library, again, why, n);      /* never unloaded, as the driver */
+    return library && cublas_use(c, library, again, why, n);      /* never unloaded, like the driver */
 }

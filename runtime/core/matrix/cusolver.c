@@ -1,4 +1,4 @@
-/* cuSOLVER by dlopen. $OPTC_CUSOLVER names its folder, or says "none". */
+/* Opens cuSOLVER by dlopen. $OPTC_CUSOLVER names its folder, or is "none". */
 #include "runtime/core/gpu/gpu_device.h"
 #include "runtime/core/matrix/cuda_library.h"
 
@@ -53,5 +53,5 @@ CORE bool cusolver_open(Cusolver *c, int driver, bool *again, char *why, size_t 
     bool nobody;
     again = again ? again : &nobody;
     void *library = cuda_library(&solver, driver, again, why, n);
-    return library && cusolver_use(c, library, again, why, n);    /* never unloaded, as the driver */
+    return library && cusolver_use(c, library, again, why, n);    /* never unloaded, like the driver */
 }

@@ -1,4 +1,5 @@
-/* Places by value, and rows and columns taken from places, on the CPU. Nothing is rounded: all targets have its bits. */
+/* Sorting (indices by value) and gathering of rows and columns by index, on the CPU. Nothing is rounded: all targets
+ * give the same bits. */
 #include "runtime/core/matrix/cpu_calls.h"
 
 #include <math.h>
@@ -33,20 +34,19 @@ CORE int64_t sort_jobs(const Program *p, const ProgCall *c, Shape s)
     return dom_len_inside(p->array[c->a].dom, s) ? s.slices : 0;
 }
 
-CORE int64_t sort_scratch(const Program *p, const ProgCall *c, Shape s)    /* values, and places twice */
+CORE int64_t sort_scratch(const Program *p, const ProgCall *c, Shape s)    /* values, and indices twice */
 {
     int64_t n = dom_times(3, dom_len_inside(p->array[c->a].dom, s));
     return dom_times((n + 7) / 8 * 8, (int64_t)sizeof(double));
 }
 
-/* The second goes before the first: it is larger, or the first is NaN and it is not. */
+/* Whether the second value sorts before the first: it is larger, or the first is NaN and it is not. */
 static bool goes_before(double first, double second)
 {
     return second > first || (first != first && second == second);
 }
 
-/* By runs of twice the length each time, equal ones as they stand. to, other: room for n places each; returns the one
- * that has the result. */
+/* Stable merge sort with runs of doubling length. to, other: n indices each; returns the one that holds the result. */
 static int64_t *sort_places(const double *x, int64_t n, int64_t *to, int64_t *other)
 {
     for (int64_t i = 0; i < n; i++)
@@ -85,7 +85,7 @@ CORE int64_t take_jobs(const Program *p, const ProgCall *c, Shape s)
     return axis_len(m.across, s) ? s.slices * count_up(axis_len(m.down, s), TAKE_ROWS) : 0;
 }
 
-static int64_t place_at(const MatrixView *order, int64_t i, int64_t n)       /* -1: there is none */
+static int64_t place_at(const MatrixView *order, int64_t i, int64_t n)       /* -1: not an index */
 {
     double x = order->f64 ? ((const double *)order->at)[i] : (double)((const float *)order->at)[i];
     return x >= 0 && x < (double)n && x == floor(x) ? (int64_t)x : -1;
