@@ -1,9 +1,9 @@
 /* Matrix calls on a GPU: what a binding prepares for the products and factors of its rule.
  *
  *   CallGroup    tensors of a batch that have one shape: one library call computes all of their matrices
- *   PointerSet   addresses of the matrices of one array, or of blocks of them, for a group, in the order of its tensors.
- *                The kernel optc_gather fills the device array from the binding's table of pointers, again when a pointer
- *                has changed. Equal sets are shared.
+ *   PointerSet   addresses of the matrices of one array, or of blocks of them, for a group, in the order of its
+ *                tensors. The kernel optc_gather fills the device array from the binding's table of pointers, again
+ *                when a pointer has changed. Equal sets are shared.
  *   CallStep     one library call, or one launch of our kernels, over a group
  *   GpuCall      the steps of a stage over a batch
  *
@@ -38,8 +38,8 @@ typedef struct CallGroup {
 } CallGroup;
 
 typedef struct PointerSet {
-    /* blocks 0: one pointer per matrix, `offset` values into it. Else one pointer per block (i, j), j <= i < blocks, i
-     * * down + j * across values into it. */
+    /* blocks 0: one pointer per matrix, `offset` values into it. Else one pointer per block (i, j), j <= i < blocks, at
+     * i * down + j * across values. */
     int array, group, blocks;
     int64_t offset, down, across;
     int next;                              /* next set of the group; -1: none */
@@ -126,7 +126,7 @@ typedef struct GpuCalls {
     int64_t record, area[AREAS], area_ld[AREAS], numbers;
     int value_bytes;                       /* bytes of a value in the areas */
     bool *wide;                            /* by index of the statistics: computed in f64, since f32 was refused */
-    struct RootsF32 *roots_f32;                 /* NULL: no root is computed in f32 */
+    struct RootsF32 *roots_f32;            /* NULL: no root is computed in f32 */
     /* from stagger_from on: pointers of staggered groups, filled again at every step */
     int64_t npointer, stagger_from;
     CUdeviceptr memory, places, pointers, periods; size_t bytes;

@@ -1,4 +1,5 @@
-/* Products on a GPU: by cuBLAS, or by kernels of ours. */
+/* Launches the steps of calls on a GPU: products by cuBLAS or by our kernels, and rounds of steps over as many matrices
+ * as fit. */
 #include "runtime/core/matrix/gpu_calls.h"
 
 #include <assert.h>
@@ -7,7 +8,7 @@
 
 static_assert(sizeof(CallArgs) == sizeof(Args), "all launches are of one size");
 
-/* ---- kernels of ours ---- */
+/* ---- our kernels ---- */
 static int launch(const optc_binding *b, CallKernel k, int64_t blocks, const CallArgs *a)
 {
     CallArgs copy = *a;
@@ -16,7 +17,7 @@ static int launch(const optc_binding *b, CallKernel k, int64_t blocks, const Cal
                                                    b->gpu->stream, args, NULL);
 }
 
-/* From the table of pointers, once more. */
+/* Refills the pointer arrays from the binding's table of pointers. */
 CORE optc_status calls_gather(optc_binding *b, int64_t from)
 {
     const GpuCalls *x = b->gpu->calls;
@@ -31,7 +32,7 @@ CORE optc_status calls_gather(optc_binding *b, int64_t from)
     return rc ? gpu_error(b->rule->engine->gpu, "cuLaunchKernel", rc, "where matrices lie") : OPTC_OK;
 }
 
-/* 8, 16, 32: rows of a, b and c lie apart. */
+/* Flags 8, 16, 32: a, b, c have a row stride. */
 static int own_flags(const GpuCalls *x, const CallStep *s)
 {
     return (int)s->flags | (x->set[s->a].row_stride ? 8 : 0) |
@@ -54,7 +55,7 @@ CORE int launch_own_kernel(const optc_binding *b, const CallStep *s, Matrices of
 }
 
 /* ---- cuBLAS ---- */
-/* Setting the stream takes the workspace away. */
+/* cublasSetStream resets the workspace, so both are set. */
 static int use_stream(const optc_binding *b, GpuCalls *x)
 {
     char *space = (char *)call_space(b), *at = (char *)(((uintptr_t)space + 255) / 256 * 256);
@@ -69,7 +70,7 @@ static int use_stream(const optc_binding *b, GpuCalls *x)
     return rc;
 }
 
-/* As its functions take them: operands have changed places. */
+/* Arguments of cuBLAS's functions. It is column-major, so a and b are passed in exchanged order. */
 typedef struct Asked {
     const CallType *t;
     cublasOperation_t ta, tb;
@@ -95,7 +96,7 @@ static int ask_batched(const GpuCalls *x, const CallStep *s, const Asked *q)
                                      CUBLAS_GEMM_DEFAULT);
 }
 
-/* of sets without blocks: those lie at no equal distances */
+/* Address of the round's first matrix; for sets without blocks, since blocks have no equal distances. */
 static void *nth_of(const PointerSet *s, const Asked *q)
 {
     return device_pointer(s->first + (CUdeviceptr)((s->record ? 0 : q->of.from) * s->stride * q->t->bytes));
@@ -164,8 +165,9 @@ static optc_status launch_step(optc_binding *b, const GpuCall *c, const CallStep
 }
 
 /* ---- memory that runs out ---- */
-/* A factor that names what takes its place goes without memory as it goes without a good result: that takes its place,
- * and it is counted. What was captured would do so for ever: there it is an error, as without such a place. */
+/* A factor that names a previous result can do without memory as it can do without a good result: it keeps the previous
+ * one and counts a refusal. A captured step would do so forever, so there a lack of memory is an error, as for factors
+ * without a previous result. */
 static bool may_go_without(const optc_binding *b, const GpuCall *c)
 {
     int capturing = 0;
@@ -173,7 +175,7 @@ static bool may_go_without(const optc_binding *b, const GpuCall *c)
            !b->rule->engine->gpu->d->cuStreamIsCapturing(b->gpu->stream, &capturing) && !capturing;
 }
 
-/* Of the steps those alone that judge, say and store, of something that is no good. */
+/* Runs only the steps that judge, count and store, with the result marked as failed. */
 static optc_status go_without(optc_binding *b, const GpuCall *c, int from, int to, Matrices of)
 {
     optc_status s = OPTC_OK;
@@ -199,7 +201,7 @@ static optc_status launch_round(optc_binding *b, const GpuCall *c, int from, int
     return go_without(b, c, from, to, of);
 }
 
-/* Steps that go round together: as many matrices at a time as there is room for. */
+/* The end of a round: consecutive steps that work on as many matrices at a time as fit. */
 static int end_of_round(const GpuCalls *x, const GpuCall *c, int from)
 {
     const CallStep *s = &x->step[from];
@@ -219,7 +221,7 @@ CORE optc_status calls_launch(optc_binding *b, const GpuCall *call)
     if (b->gpu->stagger_on && call->stage->stagger)
         own.first = call->stagger_first, own.n = call->stagger_n;
     for (int i = c->first, to; i < c->first + c->n; i = to) {
-        int64_t all = x->group[x->step[i].group].now, most = x->step[i].at_once;      /* 0: no tensor takes part */
+        int64_t all = x->group[x->step[i].group].now, most = x->step[i].at_once;      /* all 0: no tensor takes part */
         bool skips = false;
         to = end_of_round(x, c, i);
         if (s == OPTC_OK)
@@ -236,10 +238,11 @@ CORE optc_status calls_launch(optc_binding *b, const GpuCall *call)
 }
 
 /* ---- ahead of a run ---- */
-/* A library finds out what a call takes when it is made: kernels are loaded at their first use, into memory that may not
- * be there, in the middle of a step whose first stages have run. So a play is captured once before it is run, into a
- * graph that nobody launches: what finds no memory there fails with all states as they were. With other numbers of
- * matrices a library may take other kernels, and it is tried anew. */
+/* A library loads kernels at their first use. If memory runs out then, the first stages of the step have already run.
+ * So a launch list is captured once before it runs, into a graph that is never launched: if memory runs out there, all
+ * states are unchanged. The library may select other kernels for other numbers of matrices, so these are tried again.
+ *
+ * This is the hash of a launch list and its numbers of matrices. */
 static unsigned long long numbers_of(const optc_binding *b, const LaunchList *p)
 {
     const GpuCalls *x = b->gpu->calls;
@@ -253,7 +256,7 @@ static unsigned long long numbers_of(const optc_binding *b, const LaunchList *p)
     return (h ^ (unsigned long long)(uintptr_t)p) | 1;
 }
 
-/* Of factors that name what takes their place, memory is asked for when they run. */
+/* Factors that name a previous result may fail for lack of memory here: they handle it when they run. */
 static optc_status try_all(optc_binding *b, const LaunchList *p)
 {
     optc_status s = OPTC_OK;
@@ -281,7 +284,7 @@ CORE optc_status calls_probe(optc_binding *b, const LaunchList *p)
         if (x->tried[i] == numbers)
             return OPTC_OK;
     if (d->cuStreamBeginCapture_v2(x->own, CU_STREAM_CAPTURE_MODE_RELAXED))
-        return OPTC_OK;                                    /* then not */
+        return OPTC_OK;                                    /* no probe is possible */
     b->gpu->stream = x->own;
     optc_status s = try_all(b, p);
     b->gpu->stream = was;
@@ -290,7 +293,7 @@ CORE optc_status calls_probe(optc_binding *b, const LaunchList *p)
         d->cuGraphDestroy(graph);
     if (s == OPTC_ERROR_MEMORY)
         return s;
-    if (s != OPTC_OK)                                      /* a capture may not take what a run takes */
+    if (s != OPTC_OK)                                      /* a call that works in a run may fail in a capture */
         message_clear();
     x->tried[x->ntried++ % TRIED_MOST] = numbers;
     return OPTC_OK;
