@@ -1,4 +1,4 @@
-/* Products with no rule: what the caller says is read and checked here, then handed to the device. */
+/* Products without a rule: reads and checks the caller's struct, then calls the CPU's or the GPU's implementation. */
 #include "runtime/library/matrix/multiply.h"
 
 #include <stdlib.h>
@@ -18,7 +18,7 @@ optc_status too_little(int64_t least, int64_t limit)
                 (long long)limit, (long long)least);
 }
 
-/* ---- what an engine keeps ---- */
+/* ---- the engine's kit ---- */
 static optc_status kit_of(optc_engine *e, const char *call, MatrixKit **out)
 {
     LibraryEngine *m = e->library;
@@ -54,7 +54,7 @@ void matrices_close(optc_engine *e)
 }
 
 /* ---- checks ---- */
-/* Bytes from the first value of all matrices to behind the last; -1: more than there can be. */
+/* Bytes from the first value of all matrices to the end of the last; -1: overflow. */
 static int64_t extent(const Operand *x, int64_t batch, int64_t size)
 {
     int64_t rows = x->transposed ? x->cols : x->rows, cols = x->transposed ? x->rows : x->cols, all, more;
@@ -96,7 +96,7 @@ static bool meet(const Operand *x, const Operand *c, const Multiply *m)
     return a < b + (uintptr_t)extent(c, m->batch, m->size) && b < a + (uintptr_t)extent(x, m->batch, m->size);
 }
 
-/* Each matrix of the result has its own place. */
+/* Whether matrices of the result overlap. */
 static bool result_folds(const Operand *c, const Multiply *m)
 {
     return m->batch > 1 && c->rows && c->cols && c->next < (c->rows - 1) * c->ld + c->cols;
@@ -175,7 +175,7 @@ static optc_status read_product(optc_engine *e, const optc_product *p, Multiply 
     return s == OPTC_OK ? check_memory(e, call, m) : s;
 }
 
-/* Matrices below each other that all meet the same b (and d) are one. */
+/* Consecutive matrices that are multiplied by the same b (and d) become one tall matrix. */
 static void fold_batch(Multiply *m)
 {
     if (m->batch < 2 || m->gram || m->a.transposed || m->b.next || (m->chain && m->d.next) ||

@@ -1,13 +1,13 @@
-/* Products with no rule on a GPU: cuBLAS's, by strides alone, so that nothing of ours lies on the device but what it
- * works in. Row by row our c = a b is, column by column as cuBLAS has matrices, its c' = b' a': operands change
- * places. */
+/* Products without a rule on a GPU, by cuBLAS with strides: the only device memory of ours is the workspace. Our
+ * matrices are row-major and cuBLAS expects column-major ones. Our c = a b is its c' = b' a', so the operands are
+ * passed in exchanged order. */
 #include "runtime/library/matrix/multiply.h"
 
 #include <limits.h>
 #include <string.h>
 
-/* LEAST_SPACE: what cuBLAS is given at the least (its manual: 16 KiB keep its calls from failing). MOST_BATCH: matrices
- * of one call, which some of its kernels count in 16 bits. */
+/* LEAST_SPACE: the smallest workspace for cuBLAS (its manual: with 16 KiB its calls do not fail). MOST_BATCH: matrices
+ * per call; some of its kernels count them in 16 bits. */
 enum { LEAST_SPACE = 1 << 16, MOST_BATCH = 65535 };
 
 static optc_status refused(const MatrixKit *k, const char *call, const char *function, int rc)
@@ -36,7 +36,7 @@ static optc_status open_blas(optc_engine *e, MatrixKit *k)
     return rc ? refused(k, call, "cublasSetMathMode", rc) : OPTC_OK;
 }
 
-/* Opens what a call needs, the first time: not while its stream is captured, for that takes memory. */
+/* Opens the library or kernels on first use. That allocates memory, so it must not happen in a capture. */
 static optc_status ready(optc_engine *e, MatrixKit *k, void *stream, const char *call,
                          optc_status (*open)(optc_engine *e, MatrixKit *k))
 {
@@ -58,7 +58,7 @@ static const int cublas_type[NTYPES] = {
 #include "gen/abi/types.def"
 };
 
-/* n matrices of x, from number `from` on; inside gpu_enter, and the handle is the stream's */
+/* Multiplies n matrices of x, from number `from` on. Inside gpu_enter; the handle's stream is set. */
 static optc_status ask(const MatrixKit *k, const Multiply *x, const char *call, int64_t from, int64_t n)
 {
     const Cublas *f = &k->cublas;
@@ -95,8 +95,8 @@ static optc_status ask_all(const MatrixKit *k, const Multiply *x, const char *ca
     return s;
 }
 
-/* ---- what lies between two products ---- */
-typedef struct Between { CUdeviceptr at; int64_t rows, matrices; } Between;      /* of rows, of matrices at a time */
+/* ---- chains: a b is stored between the two products ---- */
+typedef struct Between { CUdeviceptr at; int64_t rows, matrices; } Between;      /* rows, and matrices, per round */
 
 static Multiply part_of(const Multiply *x, int64_t nth, int64_t matrices, int64_t row, int64_t rows)
 {
@@ -127,7 +127,7 @@ static optc_status ask_chain(const MatrixKit *k, const Multiply *x, const Betwee
     return s;
 }
 
-/* How much of a b at a time keeps within so many bytes. */
+/* Selects how much of a b is computed at a time within so many bytes. */
 static optc_status fit_between(const Multiply *x, int64_t bytes, Between *t)
 {
     int64_t line = dom_times(x->b.cols, x->size), rows = bytes / line;
@@ -150,7 +150,7 @@ static int64_t blas_space(const optc_engine *e, int64_t limit)
 static optc_status set_stream(const MatrixKit *k, void *stream, CUdeviceptr space, int64_t bytes, const char *call)
 {
     int rc = k->cublas.cublasSetStream_v2(k->handle, stream);
-    if (!rc)                                               /* which took the workspace away */
+    if (!rc)                                               /* cublasSetStream resets the workspace */
         rc = k->cublas.cublasSetWorkspace_v2(k->handle, (void *)(uintptr_t)space, (size_t)bytes);
     return rc ? refused(k, call, "cublasSetStream", rc) : OPTC_OK;
 }
@@ -193,7 +193,7 @@ optc_status multiply_gpu(optc_engine *e, MatrixKit *k, const Multiply *x)
 }
 
 /* ---- Kronecker products ---- */
-/* optc_kron_of of the kernels */
+/* Must match optc_kron_of of templates/kron_cuda.txt. */
 typedef struct KronArgs {
     const void *a, *b;
     void *c;
