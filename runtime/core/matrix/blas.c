@@ -359,7 +359,8 @@ static optc_status bad_library(const char *call, const char *name)
     void *library = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
     const char *why = library ? NULL : dlerror();
     return fail(OPTC_ERROR_UNAVAILABLE, "%s: OPTC_BLAS is '%.200s', which %s%.300s", call, name,
-                library ? "has no cblas_sgemm, or cannot be held to one thread" : "cannot be opened: ", why ? why : "");
+                library ? "has no cblas_sgemm, or cannot be limited to one thread" : "cannot be opened: ",
+                why ? why : "");
 }
 
 CORE optc_status blas_open(Blas *x, const char *call)
@@ -372,19 +373,19 @@ CORE optc_status blas_open(Blas *x, const char *call)
     bool files = none || blas_has_files();
     snprintf(x->about, sizeof x->about, "our own, slower than a BLAS (%s)",
              none     ? "OPTC_BLAS is none"
-             : !scratch  ? "the limit of address space leaves no room for one"
+             : !scratch  ? "the address space limit leaves no room for one"
              : !files ? "too few file descriptors are left to open one"
-             : named  ? "OPTC_BLAS names none that can be opened"
-                      : "none was found: install OpenBLAS, or name one by OPTC_BLAS");
+             : named  ? "the library that OPTC_BLAS names cannot be used"
+                      : "none was found; install OpenBLAS, or name one in OPTC_BLAS");
     if (!scratch)
         return fail(OPTC_ERROR_MEMORY,
-                    "%s: a BLAS maps buffers for each of its threads, for which the limit of address space (ulimit -v) "
-                    "leaves no room: raise it, or take products of our own (OPTC_BLAS=none)",
+                    "%s: a BLAS maps buffers for each of its threads, and the address space limit (ulimit -v) leaves no "
+                    "room for them; raise it, or set OPTC_BLAS=none for slower products of our own",
                     call);
     if (!files)
         return fail(OPTC_ERROR_IO,
-                    "%s: no BLAS can be opened, since too few file descriptors are left (ulimit -n): raise the limit, "
-                    "close some, or take products of our own (OPTC_BLAS=none)",
+                    "%s: no BLAS can be opened: too few file descriptors are left (ulimit -n); raise the limit, close "
+                    "some, or set OPTC_BLAS=none for slower products of our own",
                     call);
     return named ? bad_library(call, name) : OPTC_OK;
 }

@@ -60,17 +60,17 @@ static optc_status mm_check(const Program *p, const ProgStage *s)
         dom_matrix(m[c->out].dom, false).across != dom_matrix(out, false).across)
         return bad_call(p, s, "the operands of a product do not fit");
     if (c->c >= 0 && m[c->c].dom != m[c->out].dom)
-        return bad_call(p, s, "what is added to a product is not of its shape");
+        return bad_call(p, s, "the matrix that is added to a product does not have its shape");
     if ((c->flags & SYMMETRIC) && a.down != b.across)
         return bad_call(p, s, "a product that is not square cannot be symmetric");
     bool blocks = dom_of_block(m[c->a].dom) || dom_of_block(m[c->b].dom) || dom_of_block(m[c->out].dom);
     for (int i = 0; i < 3; i++) {
         Dom d = m[i == 0 ? c->a : i == 1 ? c->b : c->out].dom;
         if (blocks != ((c->flags & BLOCKED) != 0) || (blocks && d != ELEM && !dom_of_block(d)))
-            return bad_call(p, s, "a product by blocks and one of whole matrices do not mix");
+            return bad_call(p, s, "a product mixes blocks and whole matrices");
     }
     if (m[c->a].type != m[c->b].type || m[c->a].type != m[c->out].type || (c->c >= 0 && m[c->c].type != m[c->out].type))
-        return bad_call(p, s, "the operands of a product are not of one type");
+        return bad_call(p, s, "the operands of a product have different types");
     if (c->out == c->a || c->out == c->b)
         return bad_call(p, s, "a product would be written over its own operand");
     return OPTC_OK;
@@ -201,7 +201,7 @@ CORE optc_status calls_check(const Program *p)
     for (int i = 0; i < p->nstage && s == OPTC_OK; i++)
         if (p->stage[i].kind == S_CALL)
             s = !p->stage[i].call || p->stage[i].call->callee < 0 || p->stage[i].call->callee >= NCALLEE
-                    ? bad_call(p, &p->stage[i], "there is no such callee")
+                    ? bad_call(p, &p->stage[i], "the call has no such callee")
                     : callee_info(p->stage[i].call)->check(p, &p->stage[i]);
     return s;
 }
@@ -220,7 +220,7 @@ static optc_status check_sizes(const optc_binding *b, const ProgStage *s, int te
     stage_label(b->rule->program, s, stage, sizeof stage);
     return fail(OPTC_ERROR_ARGUMENT,
                 "optc_bind: %s: %s is too large for %s, whose integers have 32 bits: a product of %lld x %lld and "
-                "%lld x %lld. Use a BLAS with integers of 64 bits (OPTC_BLAS), or none (OPTC_BLAS=none)",
+                "%lld x %lld; name a BLAS with 64-bit integers in OPTC_BLAS, or set OPTC_BLAS=none",
                 stage, tensor_label(b, t->of, label), b->blas->about, (long long)x.m, (long long)x.k, (long long)x.k,
                 (long long)x.n);
 }
@@ -234,8 +234,9 @@ static optc_status check_places(const optc_binding *b, const ProgStage *s, int t
     if (s->call->callee != CALL_SORT || p->array[s->call->a].type == T_F64 || n <= 1 << 24)
         return OPTC_OK;
     stage_label(p, s, stage, sizeof stage);
-    return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: the order of %lld values of %s: f32 counts to 16777216 places",
-                stage, (long long)n, tensor_label(b, b->tensor[tensor].of, label));
+    return fail(OPTC_ERROR_ARGUMENT,
+                "optc_bind: %s: cannot sort %lld values of %s: indices in f32 are exact up to 16777216", stage,
+                (long long)n, tensor_label(b, b->tensor[tensor].of, label));
 }
 
 CORE Range call_range(const optc_binding *b, const ProgStage *s)

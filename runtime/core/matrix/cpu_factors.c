@@ -41,14 +41,14 @@ CORE optc_status factor_check(const Program *p, const ProgStage *s)
     bool solve = c->callee == CALL_SOLVE, blocked = (c->flags & BLOCKED) != 0;
     if (a->type != out->type || !factor_fits(c->callee, c->flags, a->dom, out->dom) ||
         (solve && (b->dom != out->dom || b->type != out->type)))
-        return bad_call(p, s, "a factor is not of its matrix' shape and type");
+        return bad_call(p, s, "a factor does not have the shape and type of its matrix");
     if (dom_of_block(a->dom) != blocked || (out->dom != ELEM && dom_of_block(out->dom) != blocked))
-        return bad_call(p, s, "a factor by blocks and one of whole matrices do not mix");
+        return bad_call(p, s, "a factor mixes blocks and whole matrices");
     if (b && !solve && (c->callee != CALL_POWER || !dom_inside(b->dom) || !dom_wide(b->dom) || b->type != T_F64))
-        return bad_call(p, s, "what eigenvalues are lifted to is not one number a matrix");
+        return bad_call(p, s, "the lower bound of eigenvalues is not one number per matrix");
     if (last && (dom_matrix(last->dom, false).down != dom_matrix(out->dom, false).down ||
                  dom_matrix(last->dom, false).across != dom_matrix(out->dom, false).across || last->type != out->type))
-        return bad_call(p, s, "what takes a factor's place is not of its shape and type");
+        return bad_call(p, s, "the previous value of a factor does not have its shape and type");
     return OPTC_OK;
 }
 

@@ -33,7 +33,7 @@ static bool cublas_use(Cublas *c, void *library, bool *again, char *why, size_t 
     for (size_t i = 0; i < sizeof cublas_long / sizeof *cublas_long; i++)
         (void)cublas_take(c, library, &cublas_long[i]);
     if (c->cublasGetProperty(MAJOR_VERSION, &major) || c->cublasGetProperty(MINOR_VERSION, &minor)) {
-        snprintf(why, n, "cuBLAS was found, and fails when it is asked for its version");
+        snprintf(why, n, "cuBLAS was found, but its version cannot be read");
         *again = true;
         return false;
     }

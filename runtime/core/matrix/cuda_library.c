@@ -174,18 +174,18 @@ CORE void *cuda_library(const CudaLibrary *x, int driver, bool *again, char *why
     *why = 0;
     *again = false;
     if (named && !strcmp(own, "none")) {
-        snprintf(why, n, "%s says none", x->variable);
+        snprintf(why, n, "%s is none", x->variable);
         return NULL;
     }
     if (library_find(&s))
         return s.library;
     *again = s.again;
     if (s.again)
-        snprintf(why, n, "%s could not be looked for or loaded: out of memory", x->name);
+        snprintf(why, n, "%s could not be searched for or loaded: out of memory", x->name);
     else if (*s.refused)
         snprintf(why, n, "%s does not load: %.300s", x->name, s.refused);
     else if (named)
-        snprintf(why, n, "%s was not found: %s names %.300s, which does not hold %s", x->name, x->variable, own,
+        snprintf(why, n, "%s was not found: %s names %.300s, which does not contain %s", x->name, x->variable, own,
                  s.names[0]);
     else
         snprintf(why, n,

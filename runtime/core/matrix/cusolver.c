@@ -16,7 +16,7 @@ CORE const char *cusolver_status(int rc)
 #define CUSOLVER_SAID(name, value) case value: return #name;
     switch (rc) {
     CUSOLVER_STATUSES(CUSOLVER_SAID)
-    default: return "a status that it does not name";
+    default: return "an unknown status";
     }
 #undef CUSOLVER_SAID
 }
@@ -36,7 +36,7 @@ static bool cusolver_use(Cusolver *c, void *library, bool *again, char *why, siz
         }
     }
     if (c->cusolverGetProperty(MAJOR_VERSION, &major) || c->cusolverGetProperty(MINOR_VERSION, &minor)) {
-        snprintf(why, n, "cuSOLVER was found, and fails when it is asked for its version");
+        snprintf(why, n, "cuSOLVER was found, but its version cannot be read");
         *again = true;
         return false;
     }

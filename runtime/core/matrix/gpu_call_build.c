@@ -286,5 +286,5 @@ CORE optc_status add_product(const optc_binding *b, GpuCalls *x, const ProgStage
     for (int i = first; i < x->nstep && x->library; i++)
         if (step_long(&x->step[i]) && !(x->blas.cublasGemmBatchedEx_64 && x->blas.cublasGemmStridedBatchedEx_64))
             return too_long(b, stage, g, "lengths beyond 32 bits need cuBLAS 12.1 or newer");
-    return ok ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows: bind fewer tensors at a time");
+    return ok ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
 }

@@ -75,7 +75,7 @@ CORE void call_label(const optc_binding *b, const ProgStage *s, const CallGroup 
 {
     const Program *p = b->rule->program;
     const CallType *t = call_type(p);
-    const char *others = g->n > 1 ? " and those of its shape" : "";
+    const char *others = g->n > 1 ? " and others of its shape" : "";
     char label[96];
     if (s->call->callee != CALL_MM) {                      /* not a product */
         MatrixAxes m = dom_matrix(p->array[s->call->out].dom, false);
@@ -228,7 +228,7 @@ static optc_status count_pointers(const optc_binding *b, GpuCalls *x, bool stagg
         s->at = x->npointer;
         x->npointer += s->array < 0 ? root_pointers(x, s) : dom_times(dom_times(s->each, g->shape.slices), g->n);
         if (x->npointer > INT_MAX)
-            return fail(OPTC_ERROR_ARGUMENT, "optc_bind: more than 2^31 - 1 matrices: bind fewer tensors at a time");
+            return fail(OPTC_ERROR_ARGUMENT, "optc_bind: more than 2^31 - 1 matrices; bind fewer tensors at a time");
     }
     return OPTC_OK;
 }
@@ -392,7 +392,7 @@ static optc_status send_addresses(optc_binding *b, GpuCalls *x, int64_t from)
     CUdeviceptr to = x->places + sizeof(MatrixAddress) * (size_t)from;
     int rc = bytes ? g->d->cuMemcpyHtoDAsync_v2(to, all, bytes, b->gpu->stream) : 0;
     free(all);
-    optc_status s = rc ? gpu_error(g, "cuMemcpyHtoDAsync", rc, "where matrices lie") : calls_gather(b, from);
+    optc_status s = rc ? gpu_error(g, "cuMemcpyHtoDAsync", rc, "addresses of matrices") : calls_gather(b, from);
     x->sent = s == OPTC_OK;
     return s;
 }
@@ -454,7 +454,7 @@ static optc_status open_library(optc_binding *b, GpuCalls *x)
     if (!rc)            /* sums that several blocks share stay in f32 */
         rc = x->blas.cublasSetMathMode(x->handle, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
     return rc ? fail(rc == CUBLAS_STATUS_ALLOC_FAILED ? OPTC_ERROR_MEMORY : OPTC_ERROR_DEVICE,
-                     "optc_bind: cublasCreate of %.300s: %s (OPTC_CUBLAS=none does without)", x->blas.path,
+                     "optc_bind: cublasCreate of %.300s: %s (OPTC_CUBLAS=none uses our own kernels)", x->blas.path,
                      x->blas.cublasGetStatusString(rc))
               : OPTC_OK;
 }
@@ -492,14 +492,14 @@ CORE optc_status calls_bind(optc_binding *b)
     size_t n = (size_t)x->npointer, periods = sizeof *p->period * (size_t)p->nperiod;
     size_t stats = sizeof(FactorStats) * (size_t)factor_stats_count(b);
     x->bytes = n * (sizeof(MatrixAddress) + sizeof(void *)) + stats + periods;
-    s = gpu_alloc(b->rule->engine, x->bytes, b->gpu->stream, "where matrices lie", &x->memory);
+    s = gpu_alloc(b->rule->engine, x->bytes, b->gpu->stream, "addresses of matrices", &x->memory);
     x->places = x->memory;
     x->pointers = x->memory + n * sizeof(MatrixAddress);
     CUdeviceptr stats_at = x->pointers + n * sizeof(void *);
     b->stats = (void *)(uintptr_t)stats_at;
     x->periods = stats_at + stats;
     if (s == OPTC_OK && stats)
-        TRY(g, cuMemsetD8Async(stats_at, 0, stats, b->gpu->stream), "what is said of factors");
+        TRY(g, cuMemsetD8Async(stats_at, 0, stats, b->gpu->stream), "factor statistics");
     if (s == OPTC_OK && periods)
         s = gpu_write(b, (void *)(uintptr_t)x->periods, p->period, periods, true, "optc_bind");
     if (s == OPTC_OK)

@@ -133,7 +133,7 @@ static optc_status eigen_open(const optc_binding *b, Eigen *e)
     if (!rc && (rc = e->f.cusolverDnCreateParams(&e->params)))
         e->params = NULL;
     return rc ? fail(rc == CUSOLVER_STATUS_ALLOC_FAILED ? OPTC_ERROR_MEMORY : OPTC_ERROR_DEVICE,
-                     "optc_bind: cusolverDnCreate of %.300s: %s (OPTC_CUSOLVER=none does without)", e->f.path,
+                     "optc_bind: cusolverDnCreate of %.300s: %s (OPTC_CUSOLVER=none uses our own kernels)", e->f.path,
                      cusolver_status(rc))
               : OPTC_OK;
 }
@@ -389,7 +389,7 @@ CORE optc_status add_eigen(const optc_binding *b, GpuCalls *x, const ProgStage *
     }
     if (s != OPTC_OK)
         return s;
-    return r.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows: bind fewer tensors at a time");
+    return r.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
 }
 
 CORE void eigen_addresses(const GpuCalls *x, PointerSet *s, MatrixAddress *to)

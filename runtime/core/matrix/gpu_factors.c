@@ -354,7 +354,7 @@ CORE optc_status add_factor(const optc_binding *b, GpuCalls *x, const ProgStage 
     for (int i = first; i < x->nstep; i++)
         x->step[i].at_once = x->room_bytes / x->record;
     x->record = 0;
-    return f.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows: bind fewer tensors at a time");
+    return f.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
 }
 
 /* ---- sort and take ---- */
@@ -390,5 +390,5 @@ CORE optc_status add_order(const optc_binding *b, GpuCalls *x, const ProgStage *
         s->b = whole_set(x, c->b, group, 0);
         s->flags = c->flags & OF_COLS && !vector ? 1 : 0;
     }
-    return f.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows: bind fewer tensors at a time");
+    return f.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
 }

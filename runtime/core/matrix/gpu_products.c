@@ -29,7 +29,7 @@ CORE optc_status calls_gather(optc_binding *b, int64_t from)
     a.c = x->pointers + sizeof(void *) * (size_t)from;
     a.m = (int)n;
     int rc = n ? launch(b, KERNEL_GATHER, count_up(n, 256), &a) : 0;
-    return rc ? gpu_error(b->rule->engine->gpu, "cuLaunchKernel", rc, "where matrices lie") : OPTC_OK;
+    return rc ? gpu_error(b->rule->engine->gpu, "cuLaunchKernel", rc, "addresses of matrices") : OPTC_OK;
 }
 
 /* Flags 8, 16, 32: a, b, c have a row stride. */

@@ -236,7 +236,7 @@ CORE optc_status add_root(const optc_binding *b, GpuCalls *x, const ProgStage *s
     int root = call_root(stage->call), first = x->nstep;
     int n = root_steps(root, call_low(stage->call), p->array[stage->call->out].type == (int)T_F64, q);
     if (!n)                                                /* cannot happen: call_root checks it */
-        return bad_call(p, stage, "its eigenvalues may be too far apart for a root by products");
+        return bad_call(p, stage, "the bounds of its eigenvalues are too far apart for a root by products");
     if (!r.n || !g->shape.slices)
         return OPTC_OK;
     x->value_bytes = r.type->bytes;
@@ -249,5 +249,5 @@ CORE optc_status add_root(const optc_binding *b, GpuCalls *x, const ProgStage *s
     for (int i = first; i < x->nstep; i++)
         x->step[i].at_once = x->room_bytes / x->record;
     x->record = 0;
-    return r.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows: bind fewer tensors at a time");
+    return r.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
 }

@@ -87,10 +87,10 @@ CORE optc_status roots_f32_bind(optc_binding *b)
     if (!(x->event = TAKE(b, CUevent, x->nevent)))
         return no_memory("optc_bind");
     void *host = NULL;
-    TRY(g, cuMemHostAlloc(&host, sizeof(FactorStats) * (size_t)factor_stats_count(b), 0), "what is said of factors");
+    TRY(g, cuMemHostAlloc(&host, sizeof(FactorStats) * (size_t)factor_stats_count(b), 0), "factor statistics");
     x->seen = (FactorStats *)memset(host, 0, sizeof(FactorStats) * (size_t)factor_stats_count(b));
     for (int i = 0; i < x->nevent; i++)
-        TRY(g, cuEventCreate(&x->event[i], 2), "what is said of factors");     /* no timing */
+        TRY(g, cuEventCreate(&x->event[i], 2), "factor statistics");     /* no timing */
     return OPTC_OK;
 }
 
@@ -120,7 +120,7 @@ static optc_status wait_for(const optc_binding *b, int from, int n)
     const RootsF32 *x = b->gpu->calls->roots_f32;
     for (int i = from; i < from + n; i++)
         /* an event that was never recorded counts as done */
-        TRY(g, cuEventSynchronize(x->event[i]), "what is said of factors");
+        TRY(g, cuEventSynchronize(x->event[i]), "factor statistics");
     return OPTC_OK;
 }
 
@@ -146,11 +146,11 @@ static optc_status note_slot(const optc_binding *b, const ProgStage *s)
     GpuEngine *g = b->rule->engine->gpu;
     const RootsF32 *x = b->gpu->calls->roots_f32;
     if (!s->stagger)
-        TRY(g, cuEventRecord(x->event[0], b->gpu->stream), "what is said of factors");
+        TRY(g, cuEventRecord(x->event[0], b->gpu->stream), "factor statistics");
     for (int i = 0; i < b->nslots; i++)
         if (s->stagger >> i & 1)
             TRY(g, cuEventRecord(x->event[x->first[i] + 1 + (int)b->stagger.now[i]], b->gpu->stream),
-                "what is said of factors");
+                "factor statistics");
     return OPTC_OK;
 }
 
@@ -205,7 +205,7 @@ CORE optc_status roots_f32_save(optc_binding *b, const LaunchList *p)
             if (!any)
                 TRY(g, cuMemcpyDtoHAsync_v2(c->roots_f32->seen, (CUdeviceptr)(uintptr_t)b->stats,
                                             sizeof(FactorStats) * (size_t)factor_stats_count(b), b->gpu->stream),
-                    "what is said of factors");
+                    "factor statistics");
             any = true;
             s = note_slot(b, p->item[i].stage);
         }

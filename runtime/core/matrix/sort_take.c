@@ -17,14 +17,14 @@ CORE optc_status order_check(const Program *p, const ProgStage *s)
     const ProgCall *c = s->call;
     bool take = c->callee == CALL_TAKE, blocked = (c->flags & BLOCKED) != 0;
     if (c->a < 0 || c->out < 0 || c->a == c->out || (c->b >= 0) != take || (take && c->b == c->out) || c->c >= 0)
-        return bad_call(p, s, "it lacks an operand, has one too many, or would be written over one");
+        return bad_call(p, s, "the call lacks an operand, has one too many, or would overwrite one");
     Dom a = p->array[c->a].dom, out = p->array[c->out].dom, by = take ? p->array[c->b].dom : a;
     if (a != out || dom_wide(a) || p->array[c->a].type != p->array[c->out].type || !along_one(by) ||
         (take && (dom_matrix(by, false).down != dom_matrix(a, along_one(a) ? false : (c->flags & OF_COLS) != 0).down ||
                   p->array[c->b].type != p->array[c->a].type)))
         return bad_call(p, s, "the operands do not fit");
     if ((a != ELEM && dom_of_block(a) != blocked) || dom_of_block(by) != blocked)
-        return bad_call(p, s, "what belongs to blocks and what to whole matrices do not mix");
+        return bad_call(p, s, "the call mixes blocks and whole matrices");
     return OPTC_OK;
 }
 

@@ -14,7 +14,7 @@ char *operand_at(const Operand *x, int64_t nth, int64_t row, int64_t col, int64_
 
 optc_status too_little(int64_t least, int64_t limit)
 {
-    return fail(OPTC_ERROR_ARGUMENT, "optc_multiply: the workspace is %lld bytes, and this product needs at least %lld",
+    return fail(OPTC_ERROR_ARGUMENT, "optc_multiply: the workspace is %lld bytes; this product needs at least %lld",
                 (long long)limit, (long long)least);
 }
 
@@ -141,7 +141,8 @@ static optc_status read_product(optc_engine *e, const optc_product *p, Multiply 
                                          "is", call,
                     p->products, type_info[type].name);
     if (p->workspace < 0)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: a workspace of %lld bytes", call, (long long)p->workspace);
+        return fail(OPTC_ERROR_ARGUMENT, "%s: workspace is %lld bytes; it must be 0 or more", call,
+                    (long long)p->workspace);
     if (p->d && !p->b)
         return fail(OPTC_ERROR_ARGUMENT, "%s: d is set and b is NULL; a Gram matrix cannot be multiplied by a third "
                                          "matrix", call);
@@ -215,7 +216,8 @@ static optc_status read_kron(optc_engine *e, optc_kronecker *x, Multiply *m)
         return fail(OPTC_ERROR_ARGUMENT, "%s: there is no type %d", kron_call, (int)x->type);
     if (x->m < 0 || x->n < 0 || x->p < 0 || x->q < 0 || x->batch < 0 || __builtin_mul_overflow(x->m, x->p, &rows) ||
         __builtin_mul_overflow(x->n, x->q, &cols))
-        return fail(OPTC_ERROR_ARGUMENT, "%s: sizes of %lld x %lld and %lld x %lld, %lld of them", kron_call,
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "%s: the sizes %lld x %lld and %lld x %lld, batch = %lld are not allowed", kron_call,
                     (long long)x->m, (long long)x->n, (long long)x->p, (long long)x->q, (long long)x->batch);
     x->batch = x->batch ? x->batch : 1;
     m->type = (Type)type;

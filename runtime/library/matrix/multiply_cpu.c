@@ -192,7 +192,7 @@ optc_status multiply_cpu(optc_engine *e, const Blas *blas, const Multiply *x)
                 : e->memory.alloc ? e->memory.alloc(e->memory.context, bytes, NULL)
                                   : aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (bytes && !all)
-        return fail(OPTC_ERROR_MEMORY, "optc_multiply: out of memory: %zu bytes to work in", bytes);
+        return fail(OPTC_ERROR_MEMORY, "optc_multiply: out of memory: %zu bytes of workspace", bytes);
     memory_account(e, (int64_t)bytes);
     Pieces p = {.blas = blas, .x = x, .cut = cut, .n = pieces, .room = room, .all = all};
     parallel_for((int)team, team, run_pieces, &p);

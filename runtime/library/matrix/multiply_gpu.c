@@ -77,7 +77,7 @@ static optc_status ask(const MatrixKit *k, const Multiply *x, const char *call, 
     bool far = rows > INT_MAX || cols > INT_MAX || deep > INT_MAX || x->a.ld > INT_MAX || x->b.ld > INT_MAX ||
                x->c.ld > INT_MAX;
     if (far && !f->cublasGemmStridedBatchedEx_64)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: lengths beyond 32 bits, which %.300s does not take", call, f->path);
+        return fail(OPTC_ERROR_ARGUMENT, "%s: a length exceeds 32 bits, which %.300s does not support", call, f->path);
     int rc = far ? f->cublasGemmStridedBatchedEx_64(k->handle, tb, ta, cols, rows, deep, alpha, b, t, x->b.ld,
                                                     x->b.next, a, t, x->a.ld, x->a.next, beta, c, t, x->c.ld,
                                                     x->c.next, n, in, CUBLAS_GEMM_DEFAULT)
@@ -166,7 +166,7 @@ static optc_status multiply_inside(optc_engine *e, MatrixKit *k, const Multiply 
     if (s == OPTC_OK && x->chain)
         bytes += t.rows * t.matrices * line;
     if (s == OPTC_OK)
-        s = gpu_alloc(e, (size_t)bytes, (CUstream)x->stream, "what a product works in", &at);
+        s = gpu_alloc(e, (size_t)bytes, (CUstream)x->stream, "the workspace of a product", &at);
     t.at = at + (CUdeviceptr)space;
     if (s == OPTC_OK) {
         pthread_mutex_lock(&e->library->lock);
@@ -208,7 +208,7 @@ static optc_status kron_inside(optc_engine *e, MatrixKit *k, const optc_kronecke
     int64_t high = x->m * x->p, wide = x->n * x->q, all;
     if (high > INT_MAX || wide > INT_MAX || __builtin_mul_overflow(high * x->batch, wide, &all) ||
         count_up(all, OF_A_BLOCK) > INT_MAX)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_kron: %lld x %lld, %lld of them, is more than a launch can have",
+        return fail(OPTC_ERROR_ARGUMENT, "optc_kron: a result of %lld x %lld, batch = %lld is too large for one launch",
                     (long long)high, (long long)wide, (long long)x->batch);
     pthread_mutex_lock(&e->library->lock);
     optc_status s = k->module ? OPTC_OK : ready(e, k, x->stream, "optc_kron", kron_code);
