@@ -217,7 +217,7 @@ static const char *path_of(void *library, const char *name)
     return dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map && map->l_name && *map->l_name ? map->l_name : name;
 }
 
-static void tell(Blas *x, const char *path, const char *how)
+static void append_file(Blas *x, const char *path, const char *how)
 {
     const char *file = strrchr(path, '/');
     size_t at = strlen(x->about);
@@ -260,7 +260,7 @@ static bool blas_ours(void *library, void *of, const Loaded *before, const char 
         return false;
     __atomic_store_n(&optc_blas_copied, of, __ATOMIC_SEQ_CST);
     __atomic_store_n(&optc_blas_loaded, library, __ATOMIC_SEQ_CST);
-    tell(x, name, of ? ", a copy of the process's" : "");
+    append_file(x, name, of ? ", a copy of the process's" : "");
     return true;
 }
 
@@ -275,7 +275,7 @@ static bool blas_named(const char *name, bool named, Blas *x)
         return blas_ours(dlopen(name, RTLD_LAZY | RTLD_LOCAL), NULL, &before, name, named, x);
     void *loaded = __atomic_load_n(&optc_blas_loaded, __ATOMIC_SEQ_CST);
     if (blas_take(library, library == loaded, named, x)) {
-        tell(x, name, library == loaded ? "" : ", the process's");
+        append_file(x, name, library == loaded ? "" : ", the process's");
         return true;
     }
     if (!x->gemm[0])
@@ -296,7 +296,7 @@ static bool blas_in_process(Blas *x, bool copies)
             continue;
         if (copies ? blas_named(l.name[i], false, x) : blas_take(library, false, false, x)) {
             if (!copies)
-                tell(x, l.name[i], ", the process's");
+                append_file(x, l.name[i], ", the process's");
             return true;
         }
     }
@@ -310,7 +310,7 @@ static bool blas_find(Blas *x)
     void *loaded = __atomic_load_n(&optc_blas_loaded, __ATOMIC_SEQ_CST),
          *copied = __atomic_load_n(&optc_blas_copied, __ATOMIC_SEQ_CST);
     if (loaded && blas_take(loaded, true, false, x)) {
-        tell(x, path_of(copied ? copied : loaded, "?"), copied ? ", a copy of the process's" : "");
+        append_file(x, path_of(copied ? copied : loaded, "?"), copied ? ", a copy of the process's" : "");
         return true;
     }
     bool found = blas_in_process(x, false);

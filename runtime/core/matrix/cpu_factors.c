@@ -289,7 +289,7 @@ static double factor_off(const ProgCall *c, const MatrixView *of, FactorShape x,
     return (double)n * sqrt(off);
 }
 
-static void say(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, bool good, double off)
+static void record_stats(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, bool good, double off)
 {
     const ProgStage *s = b->rule->program->stage;
     while (s->call != c)
@@ -315,7 +315,7 @@ CORE void factor_run(const optc_binding *b, const ProgCall *c, const Tensor *t, 
     const double *r = factor_of(b->blas, c, &of, a, x, least);
     bool good = r && matrix_view_fits(&out, r);
     double *scratch = a + factor_doubles(c, x) - 2 * x.m;
-    say(b, c, t, job, good, good ? factor_off(c, &of, x, r, scratch, scratch + x.m) : (double)NAN);
+    record_stats(b, c, t, job, good, good ? factor_off(c, &of, x, r, scratch, scratch + x.m) : (double)NAN);
     if (good) {
         matrix_view_store(&out, r);
     } else if (c->c < 0) {

@@ -50,8 +50,8 @@ CORE bool cublas_open(Cublas *c, int driver, bool *again, char *why, size_t n)
     static const char *const names[] = {"libcublas.so.13", "libcublas.so.12", NULL};
     static const char *const folders[] = {"nvidia/cu13/lib", "nvidia/cublas/lib", NULL};
     static const CudaLibrary blas = {"cuBLAS", "OPTC_CUBLAS", names, folders, "nvidia-cublas"};
-    bool nobody;
-    again = again ? again : &nobody;
+    bool ignored;
+    again = again ? again : &ignored;
     void *library = cuda_library(&blas, driver, again, why, n);
     return library && cublas_use(c, library, again, why, n);      /* never unloaded, like the driver */
 }

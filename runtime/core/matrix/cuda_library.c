@@ -32,11 +32,11 @@ static const char *const toolkit_folders[] = {"lib64", "lib", "targets/x86_64-li
 
 CORE const char *cuda_toolkit(size_t i)
 {
-    static const char *const given[] = {"CUDA_HOME", "CUDA_PATH"}, *const usual[] = {"/usr/local/cuda", "/opt/cuda",
-                                                                                     "/usr/lib/cuda"};
-    if (i >= LIBRARY_COUNT(given))
-        return i - LIBRARY_COUNT(given) < LIBRARY_COUNT(usual) ? usual[i - LIBRARY_COUNT(given)] : NULL;
-    const char *s = getenv(given[i]);
+    static const char *const variables[] = {"CUDA_HOME", "CUDA_PATH"},
+                      *const usual[] = {"/usr/local/cuda", "/opt/cuda", "/usr/lib/cuda"};
+    if (i >= LIBRARY_COUNT(variables))
+        return i - LIBRARY_COUNT(variables) < LIBRARY_COUNT(usual) ? usual[i - LIBRARY_COUNT(variables)] : NULL;
+    const char *s = getenv(variables[i]);
     return s ? s : "";
 }
 
@@ -138,11 +138,11 @@ static bool try_toolkits(LibrarySearch *s)
 
 static bool try_packages(LibrarySearch *s)
 {
-    static const char *const given[] = {"VIRTUAL_ENV", "CONDA_PREFIX"};
+    static const char *const variables[] = {"VIRTUAL_ENV", "CONDA_PREFIX"};
     LibraryPath p;
-    for (size_t i = 0; i < LIBRARY_COUNT(given) && !s->library; i++)
-        if (getenv(given[i]) && *getenv(given[i]))
-            try_prefix(s, getenv(given[i]));
+    for (size_t i = 0; i < LIBRARY_COUNT(variables) && !s->library; i++)
+        if (getenv(variables[i]) && *getenv(variables[i]))
+            try_prefix(s, getenv(variables[i]));
     if (!s->library && getenv("HOME") && library_path(p, "%s/.local", getenv("HOME")))
         try_prefix(s, p);
     return s->library || try_path(s);

@@ -389,7 +389,7 @@ static optc_status send_addresses(optc_binding *b, GpuCalls *x, int64_t from)
             count_now(b, &x->group[i]);
     fill_addresses(b, x, all, from);
     /* pageable memory: the driver has copied it when the call returns */
-    CUdeviceptr to = x->places + sizeof(MatrixAddress) * (size_t)from;
+    CUdeviceptr to = x->addresses + sizeof(MatrixAddress) * (size_t)from;
     int rc = bytes ? g->d->cuMemcpyHtoDAsync_v2(to, all, bytes, b->gpu->stream) : 0;
     free(all);
     optc_status s = rc ? gpu_error(g, "cuMemcpyHtoDAsync", rc, "addresses of matrices") : calls_gather(b, from);
@@ -493,7 +493,7 @@ CORE optc_status calls_bind(optc_binding *b)
     size_t stats = sizeof(FactorStats) * (size_t)factor_stats_count(b);
     x->bytes = n * (sizeof(MatrixAddress) + sizeof(void *)) + stats + periods;
     s = gpu_alloc(b->rule->engine, x->bytes, b->gpu->stream, "addresses of matrices", &x->memory);
-    x->places = x->memory;
+    x->addresses = x->memory;
     x->pointers = x->memory + n * sizeof(MatrixAddress);
     CUdeviceptr stats_at = x->pointers + n * sizeof(void *);
     b->stats = (void *)(uintptr_t)stats_at;

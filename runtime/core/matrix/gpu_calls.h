@@ -129,7 +129,7 @@ typedef struct GpuCalls {
     struct RootsF32 *roots_f32;            /* NULL: no root is computed in f32 */
     /* from stagger_from on: pointers of staggered groups, filled again at every step */
     int64_t npointer, stagger_from;
-    CUdeviceptr memory, places, pointers, periods; size_t bytes;
+    CUdeviceptr memory, addresses, pointers, periods; size_t bytes;
     Eigen eigen;
     /* calls_probe: hashes of launch lists and their numbers of matrices */
     unsigned long long tried[TRIED_MOST]; unsigned ntried;

@@ -71,7 +71,7 @@ CORE void phases_bind(optc_binding *b)
 /* ---- a phase as the body of a node ---- */
 typedef struct Capture { CUgraph graph; const CUgraphNode *after; const CUgraphEdgeData *edge; size_t n; } Capture;
 
-static optc_status look(const optc_binding *b, CUstream stream, Capture *c)
+static optc_status capture_info(const optc_binding *b, CUstream stream, Capture *c)
 {
     CUstreamCaptureStatus status;
     cuuint64_t id;
@@ -82,12 +82,12 @@ static optc_status look(const optc_binding *b, CUstream stream, Capture *c)
 }
 
 /* Adds a kernel to the captured stream that evaluates whether the step belongs to this phase. */
-static optc_status ask_phase(optc_binding *b, int phase, CUgraphConditionalHandle *handle)
+static optc_status add_phase_kernel(optc_binding *b, int phase, CUgraphConditionalHandle *handle)
 {
     GpuEngine *g = b->rule->engine->gpu;
     const Program *p = b->rule->program;
     Capture c;
-    optc_status s = look(b, b->gpu->stream, &c);
+    optc_status s = capture_info(b, b->gpu->stream, &c);
     if (s != OPTC_OK)
         return s;
     TRY(g, cuGraphConditionalHandleCreate(handle, c.graph, g->ctx, 0, CONDITION_ASSIGN_DEFAULT), p->name);
@@ -112,7 +112,7 @@ static optc_status add_condition(optc_binding *b, CUgraphConditionalHandle handl
     CUgraphNodeParams x;
     CUgraphNode node = NULL;
     Capture c;
-    optc_status s = look(b, b->gpu->stream, &c);
+    optc_status s = capture_info(b, b->gpu->stream, &c);
     if (s != OPTC_OK)
         return s;
     memset(&x, 0, sizeof x);
@@ -157,7 +157,7 @@ CORE optc_status phases_capture(optc_binding *b, int entry)
         CUgraph body = NULL;
         if (!first[m].n)
             continue;
-        s = ask_phase(b, m, &handle);
+        s = add_phase_kernel(b, m, &handle);
         if (s == OPTC_OK)
             s = add_condition(b, handle, &body);
         if (s == OPTC_OK)

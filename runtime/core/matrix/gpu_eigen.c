@@ -404,8 +404,8 @@ CORE void eigen_addresses(const GpuCalls *x, PointerSet *s, MatrixAddress *to)
 }
 
 /* ---- the library's call ---- */
-static int eigen_ask(GpuCalls *x, const CallStep *s, int64_t n, CUstream stream,
-                      const char **call)
+static int eigen_call_library(GpuCalls *x, const CallStep *s, int64_t n, CUstream stream,
+                              const char **call)
 {
     Eigen *e = &x->eigen;
     cudaDataType t = s->flags & eigen_in_f32 ? CUDA_R_32F : CUDA_R_64F;
@@ -454,7 +454,7 @@ CORE optc_status eigen_launch(optc_binding *b, const GpuCall *c, const CallStep 
     GpuCalls *x = b->gpu->calls;
     const char *call = "";
     char what[400];
-    int rc = s->own ? eigen_rounds(b, s, of) : eigen_ask(x, s, of.n, b->gpu->stream, &call);
+    int rc = s->own ? eigen_rounds(b, s, of) : eigen_call_library(x, s, of.n, b->gpu->stream, &call);
     if (rc && s->own) {
         call_label(b, c->stage, &x->group[s->group], what, sizeof what);
         return gpu_error(b->rule->engine->gpu, "cuLaunchKernel", rc, what);
@@ -469,7 +469,7 @@ CORE optc_status eigen_launch(optc_binding *b, const GpuCall *c, const CallStep 
 }
 
 /* ---- captures ---- */
-static bool eigen_asks(const CallStep *s) { return s->kernel == KERNEL_EIGEN_ROTATE && !s->own; }
+static bool eigen_uses_library(const CallStep *s) { return s->kernel == KERNEL_EIGEN_ROTATE && !s->own; }
 
 /* Whether a capture can contain the library's call: tried once, in a private stream. A call on zeros comes first: the
  * library loads code at its first call, which may fail in a capture. */
@@ -480,10 +480,10 @@ static bool eigen_captures(optc_binding *b, GpuCalls *x, const CallStep *s)
     CUgraph graph = NULL;
     if (s->n > EIGEN_CAPTURED_MOST ||
         d->cuMemsetD8Async(x->set[s->a].first, 0, (size_t)(s->at_once * x->set[s->a].record), b->gpu->stream) ||
-        eigen_ask(x, s, s->at_once, b->gpu->stream, &call) ||
+        eigen_call_library(x, s, s->at_once, b->gpu->stream, &call) ||
         d->cuStreamBeginCapture_v2(x->own, CU_STREAM_CAPTURE_MODE_RELAXED))
         return false;
-    bool ok = eigen_ask(x, s, s->at_once, x->own, &call) == 0;
+    bool ok = eigen_call_library(x, s, s->at_once, x->own, &call) == 0;
     ok = d->cuStreamEndCapture(x->own, &graph) == 0 && ok;
     if (graph)
         d->cuGraphDestroy(graph);
@@ -494,7 +494,7 @@ CORE bool calls_capture(const optc_binding *b, const GpuCall *c)
 {
     const GpuCalls *x = b->gpu->calls;
     for (int i = c->first; i < c->first + c->n; i++)
-        if (eigen_asks(&x->step[i]) && !x->step[i].captured)
+        if (eigen_uses_library(&x->step[i]) && !x->step[i].captured)
             return false;
     return true;
 }
@@ -533,7 +533,7 @@ CORE void eigen_probe(optc_binding *b, GpuCalls *x)
     const CallStep *like = NULL;               /* most steps equal the previous one */
     for (int i = 0; i < x->nstep; i++) {
         CallStep *s = &x->step[i];
-        if (!eigen_asks(s))
+        if (!eigen_uses_library(s))
             continue;
         bool same = like && like->n == s->n && like->flags == s->flags && like->at_once == s->at_once;
         s->captured = same ? like->captured : eigen_captures(b, x, s);

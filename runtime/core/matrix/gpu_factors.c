@@ -136,8 +136,8 @@ static CallStep *on_area(Factor *f, CallKernel kernel, Part p, int64_t m, int64_
 
 typedef struct Shaped { int64_t m, n, k; } Shaped;
 
-/* c = alpha a b + beta c; stagger: ProductFlag that transposes an operand */
-static void part_product(Factor *f, Part a, Part b, Part c, Shaped z, unsigned stagger, double alpha, double beta)
+/* c = alpha a b + beta c; transpose: ProductFlag that transposes an operand */
+static void part_product(Factor *f, Part a, Part b, Part c, Shaped z, unsigned transpose, double alpha, double beta)
 {
     CallStep *s = add_step(f->x, KERNEL_MM_F64, call_type_f64(), f->group);
     const CallGroup *g = &f->x->group[f->group];
@@ -151,7 +151,7 @@ static void part_product(Factor *f, Part a, Part b, Part c, Shaped z, unsigned s
     s->lda = f->ld[a.area];
     s->ldb = f->ld[b.area];
     s->ldc = f->ld[c.area];
-    s->flags = stagger;
+    s->flags = transpose;
     s->alpha = alpha;
     s->beta = beta;
     s->own = !f->x->library;

@@ -25,7 +25,7 @@ CORE optc_status calls_gather(optc_binding *b, int64_t from)
     CallArgs a;
     memset(&a, 0, sizeof a);
     a.a = b->gpu->table ? b->gpu->table : b->gpu->mem;
-    a.b = x->places + sizeof(MatrixAddress) * (size_t)from;
+    a.b = x->addresses + sizeof(MatrixAddress) * (size_t)from;
     a.c = x->pointers + sizeof(void *) * (size_t)from;
     a.m = (int)n;
     int rc = n ? launch(b, KERNEL_GATHER, count_up(n, 256), &a) : 0;
@@ -71,7 +71,7 @@ static int use_stream(const optc_binding *b, GpuCalls *x)
 }
 
 /* Arguments of cuBLAS's functions. It is column-major, so a and b are passed in exchanged order. */
-typedef struct Asked {
+typedef struct GemmArgs {
     const CallType *t;
     cublasOperation_t ta, tb;
     const void *alpha, *beta;
@@ -79,11 +79,11 @@ typedef struct Asked {
     const void *const *pa, *const *pb;
     void *const *pc;
     Matrices of;
-} Asked;
+} GemmArgs;
 
 static void *device_pointer(CUdeviceptr p) { return (void *)(uintptr_t)p; }
 
-static int ask_batched(const GpuCalls *x, const CallStep *s, const Asked *q)
+static int gemm_batched(const GpuCalls *x, const CallStep *s, const GemmArgs *q)
 {
     const Cublas *f = &x->blas;
     int64_t n = q->of.n * q->c->each;
@@ -97,12 +97,12 @@ static int ask_batched(const GpuCalls *x, const CallStep *s, const Asked *q)
 }
 
 /* Address of the round's first matrix; for sets without blocks, since blocks have no equal distances. */
-static void *nth_of(const PointerSet *s, const Asked *q)
+static void *nth_of(const PointerSet *s, const GemmArgs *q)
 {
     return device_pointer(s->first + (CUdeviceptr)((s->record ? 0 : q->of.from) * s->stride * q->t->bytes));
 }
 
-static int ask_strided(const GpuCalls *x, const CallStep *s, const Asked *q)
+static int gemm_strided(const GpuCalls *x, const CallStep *s, const GemmArgs *q)
 {
     const Cublas *f = &x->blas;
     const void *a = nth_of(q->a, q), *b = nth_of(q->b, q);
@@ -122,25 +122,25 @@ static int library_step(const optc_binding *b, GpuCalls *x, const CallStep *s, M
 {
     float small[2] = {(float)s->alpha, (float)s->beta};
     bool wide = s->type->bytes == 8;
-    Asked q = {s->type,
-               s->flags & TRANS_B ? CUBLAS_OP_T : CUBLAS_OP_N,
-               s->flags & TRANS_A ? CUBLAS_OP_T : CUBLAS_OP_N,
-               wide ? (const void *)&s->alpha : (const void *)&small[0],
-               wide ? (const void *)&s->beta : (const void *)&small[1],
-               &x->set[s->a],
-               &x->set[s->b],
-               &x->set[s->c],
-               (const void *const *)device_pointer(set_pointers(x, s->a, of.from)),
-               (const void *const *)device_pointer(set_pointers(x, s->b, of.from)),
-               (void *const *)device_pointer(set_pointers(x, s->c, of.from)),
-               of};
+    GemmArgs q = {s->type,
+                  s->flags & TRANS_B ? CUBLAS_OP_T : CUBLAS_OP_N,
+                  s->flags & TRANS_A ? CUBLAS_OP_T : CUBLAS_OP_N,
+                  wide ? (const void *)&s->alpha : (const void *)&small[0],
+                  wide ? (const void *)&s->beta : (const void *)&small[1],
+                  &x->set[s->a],
+                  &x->set[s->b],
+                  &x->set[s->c],
+                  (const void *const *)device_pointer(set_pointers(x, s->a, of.from)),
+                  (const void *const *)device_pointer(set_pointers(x, s->b, of.from)),
+                  (void *const *)device_pointer(set_pointers(x, s->c, of.from)),
+                  of};
     bool even = q.a->even && q.b->even && q.c->even;
     *call = "cublasSetStream";
     int rc = use_stream(b, x);
     if (rc)
         return rc;
     *call = even ? "cublasGemmStridedBatchedEx" : "cublasGemmBatchedEx";
-    return even ? ask_strided(x, s, &q) : ask_batched(x, s, &q);
+    return even ? gemm_strided(x, s, &q) : gemm_batched(x, s, &q);
 }
 
 /* ---- a call ---- */
@@ -168,7 +168,7 @@ static optc_status launch_step(optc_binding *b, const GpuCall *c, const CallStep
 /* A factor that names a previous result can do without memory as it can do without a good result: it keeps the previous
  * one and counts a refusal. A captured step would do so forever, so there a lack of memory is an error, as for factors
  * without a previous result. */
-static bool may_go_without(const optc_binding *b, const GpuCall *c)
+static bool may_keep_previous(const optc_binding *b, const GpuCall *c)
 {
     int capturing = 0;
     return stage_of_kind(c->stage, CALLEE_FACTOR) && c->stage->call->c >= 0 &&
@@ -176,7 +176,7 @@ static bool may_go_without(const optc_binding *b, const GpuCall *c)
 }
 
 /* Runs only the steps that judge, count and store, with the result marked as failed. */
-static optc_status go_without(optc_binding *b, const GpuCall *c, int from, int to, Matrices of)
+static optc_status keep_previous(optc_binding *b, const GpuCall *c, int from, int to, Matrices of)
 {
     optc_status s = OPTC_OK;
     for (int i = from; i < to && s == OPTC_OK; i++) {
@@ -195,10 +195,10 @@ static optc_status launch_round(optc_binding *b, const GpuCall *c, int from, int
     optc_status s = OPTC_OK;
     for (int i = from; i < to && s == OPTC_OK; i++)
         s = launch_step(b, c, &b->gpu->calls->step[i], of);
-    if (s != OPTC_ERROR_MEMORY || !may_go_without(b, c))
+    if (s != OPTC_ERROR_MEMORY || !may_keep_previous(b, c))
         return s;
     message_clear();
-    return go_without(b, c, from, to, of);
+    return keep_previous(b, c, from, to, of);
 }
 
 /* The end of a round: consecutive steps that work on as many matrices at a time as fit. */
@@ -243,7 +243,7 @@ CORE optc_status calls_launch(optc_binding *b, const GpuCall *call)
  * states are unchanged. The library may select other kernels for other numbers of matrices, so these are tried again.
  *
  * This is the hash of a launch list and its numbers of matrices. */
-static unsigned long long numbers_of(const optc_binding *b, const LaunchList *p)
+static unsigned long long counts_hash(const optc_binding *b, const LaunchList *p)
 {
     const GpuCalls *x = b->gpu->calls;
     unsigned long long h = 14695981039346656037u;
@@ -279,7 +279,7 @@ CORE optc_status calls_probe(optc_binding *b, const LaunchList *p)
     CUgraph graph = NULL;
     if (p->exec || (p->runs && !p->stagger))
         return OPTC_OK;
-    unsigned long long numbers = numbers_of(b, p);
+    unsigned long long numbers = counts_hash(b, p);
     for (int i = 0; i < TRIED_MOST; i++)
         if (x->tried[i] == numbers)
             return OPTC_OK;

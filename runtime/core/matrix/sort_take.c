@@ -41,13 +41,13 @@ CORE int64_t sort_scratch(const Program *p, const ProgCall *c, Shape s)    /* va
 }
 
 /* Whether the second value sorts before the first: it is larger, or the first is NaN and it is not. */
-static bool goes_before(double first, double second)
+static bool sorts_before(double first, double second)
 {
     return second > first || (first != first && second == second);
 }
 
 /* Stable merge sort with runs of doubling length. to, other: n indices each; returns the one that holds the result. */
-static int64_t *sort_places(const double *x, int64_t n, int64_t *to, int64_t *other)
+static int64_t *sort_indices(const double *x, int64_t n, int64_t *to, int64_t *other)
 {
     for (int64_t i = 0; i < n; i++)
         to[i] = i;
@@ -55,7 +55,7 @@ static int64_t *sort_places(const double *x, int64_t n, int64_t *to, int64_t *ot
         for (int64_t from = 0; from < n; from += 2 * run) {
             int64_t mid = from + run < n ? from + run : n, end = mid + run < n ? mid + run : n, i = from, j = mid;
             for (int64_t k = from; k < end; k++)
-                other[k] = j == end || (i < mid && !goes_before(x[to[i]], x[to[j]])) ? to[i++] : to[j++];
+                other[k] = j == end || (i < mid && !sorts_before(x[to[i]], x[to[j]])) ? to[i++] : to[j++];
         }
         int64_t *was = to;
         to = other;
@@ -68,9 +68,9 @@ CORE void sort_run(const optc_binding *b, const ProgCall *c, const Tensor *t, in
 {
     MatrixView a = matrix_view(b, t, c->a, job), out = matrix_view(b, t, c->out, job);
     double *x = call_scratch(b, thread);
-    int64_t *places = (int64_t *)(x + a.rows), *sorted;
+    int64_t *indices = (int64_t *)(x + a.rows), *sorted;
     matrix_view_load(x, &a);
-    sorted = sort_places(x, a.rows, places, places + a.rows);
+    sorted = sort_indices(x, a.rows, indices, indices + a.rows);
     for (int64_t i = 0; i < a.rows; i++)
         x[i] = (double)sorted[i];
     matrix_view_store(&out, x);
@@ -85,7 +85,7 @@ CORE int64_t take_jobs(const Program *p, const ProgCall *c, Shape s)
     return axis_len(m.across, s) ? s.slices * count_up(axis_len(m.down, s), TAKE_ROWS) : 0;
 }
 
-static int64_t place_at(const MatrixView *order, int64_t i, int64_t n)       /* -1: not an index */
+static int64_t index_at(const MatrixView *order, int64_t i, int64_t n)       /* -1: not an index */
 {
     double x = order->f64 ? ((const double *)order->at)[i] : (double)((const float *)order->at)[i];
     return x >= 0 && x < (double)n && x == floor(x) ? (int64_t)x : -1;
@@ -112,11 +112,11 @@ CORE void take_run(const optc_binding *b, const ProgCall *c, const Tensor *t, in
     size_t size = a.f64 ? sizeof(double) : sizeof(float);
     (void)thread;
     for (int64_t i = from; i < end; i++) {
-        int64_t k = cols ? i : place_at(&order, i, a.rows);
+        int64_t k = cols ? i : index_at(&order, i, a.rows);
         if (!cols && k >= 0)
             memcpy(out.at + (size_t)(i * out.row_stride) * size, a.at + (size_t)(k * a.row_stride) * size,
                    (size_t)a.cols * size);
         for (int64_t j = 0; j < a.cols && (cols || k < 0); j++)
-            take_one(&out, i, j, &a, k, cols ? place_at(&order, j, a.cols) : j);
+            take_one(&out, i, j, &a, k, cols ? index_at(&order, j, a.cols) : j);
     }
 }

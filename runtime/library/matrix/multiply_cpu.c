@@ -135,7 +135,7 @@ static int64_t room_of(const Multiply *x)
     return (packed(x) ? (int64_t)sizeof(float) * PACKED_FLOATS : 0) + count_up(between, 64) * 64;
 }
 
-static void chain_piece(const Blas *blas, const Multiply *x, int64_t nth, int64_t row, char *room)
+static void chain_job(const Blas *blas, const Multiply *x, int64_t nth, int64_t row, char *room)
 {
     char *between = room + (packed(x) ? sizeof(float) * PACKED_FLOATS : 0);
     int64_t rows = less(x->c.rows - row, CHAIN);
@@ -151,11 +151,11 @@ static void chain_piece(const Blas *blas, const Multiply *x, int64_t nth, int64_
     rectangle(blas, &second, 0, 0, rows, 0, x->c.cols, (float *)(void *)room);
 }
 
-static void run_piece(const Blas *blas, const Multiply *x, Cut cut, int64_t piece, char *room)
+static void run_job(const Blas *blas, const Multiply *x, Cut cut, int64_t job, char *room)
 {
-    int64_t nth = piece / cut.count, at = piece % cut.count, i = 0, j = at;
+    int64_t nth = job / cut.count, at = job % cut.count, i = 0, j = at;
     if (x->chain) {
-        chain_piece(blas, x, nth, at * CHAIN, room);
+        chain_job(blas, x, nth, at * CHAIN, room);
         return;
     }
     for (; x->gram && j > i; i++)
@@ -169,23 +169,23 @@ static void run_piece(const Blas *blas, const Multiply *x, Cut cut, int64_t piec
 }
 
 /* A thread takes the next job until none is left. */
-typedef struct Pieces { const Blas *blas; const Multiply *x; Cut cut; int64_t n, next, room; char *all; } Pieces;
+typedef struct Jobs { const Blas *blas; const Multiply *x; Cut cut; int64_t n, next, room; char *all; } Jobs;
 
-static void run_pieces(void *with, int64_t who)
+static void run_jobs(void *with, int64_t thread)
 {
-    Pieces *p = with;
+    Jobs *p = with;
     for (int64_t i; (i = __atomic_fetch_add(&p->next, 1, __ATOMIC_RELAXED)) < p->n;)
-        run_piece(p->blas, p->x, p->cut, i, p->all + who * p->room);
+        run_job(p->blas, p->x, p->cut, i, p->all + thread * p->room);
 }
 
 optc_status multiply_cpu(optc_engine *e, const Blas *blas, const Multiply *x)
 {
     Cut cut = cut_of(x);
-    int64_t pieces = dom_times(cut.count, x->batch), room = room_of(x);
+    int64_t jobs = dom_times(cut.count, x->batch), room = room_of(x);
     double flops = 2.0 * (double)x->batch * (double)x->c.rows * (double)x->b.cols * (double)x->a.cols;
     if (room > x->limit)
         return too_little(room, x->limit);
-    int64_t team = flops < FEW_FLOPS ? 1 : less(e->threads, pieces);
+    int64_t team = flops < FEW_FLOPS ? 1 : less(e->threads, jobs);
     team = threads_allowed((int)(room ? less(team, x->limit / room) : team));
     size_t bytes = (size_t)(room * team);
     char *all = !bytes             ? NULL
@@ -194,8 +194,8 @@ optc_status multiply_cpu(optc_engine *e, const Blas *blas, const Multiply *x)
     if (bytes && !all)
         return fail(OPTC_ERROR_MEMORY, "optc_multiply: out of memory: %zu bytes of workspace", bytes);
     memory_account(e, (int64_t)bytes);
-    Pieces p = {.blas = blas, .x = x, .cut = cut, .n = pieces, .room = room, .all = all};
-    parallel_for((int)team, team, run_pieces, &p);
+    Jobs p = {.blas = blas, .x = x, .cut = cut, .n = jobs, .room = room, .all = all};
+    parallel_for((int)team, team, run_jobs, &p);
     if (bytes && e->memory.alloc)
         e->memory.release(e->memory.context, all, bytes, NULL);
     else

@@ -59,7 +59,7 @@ static const int cublas_type[NTYPES] = {
 };
 
 /* Multiplies n matrices of x, from number `from` on. Inside gpu_enter; the handle's stream is set. */
-static optc_status ask(const MatrixKit *k, const Multiply *x, const char *call, int64_t from, int64_t n)
+static optc_status multiply_matrices(const MatrixKit *k, const Multiply *x, const char *call, int64_t from, int64_t n)
 {
     const Cublas *f = &k->cublas;
     float small[2] = {(float)x->scale, (float)x->add};
@@ -87,11 +87,11 @@ static optc_status ask(const MatrixKit *k, const Multiply *x, const char *call, 
     return rc ? refused(k, call, "cublasGemmStridedBatchedEx", rc) : OPTC_OK;
 }
 
-static optc_status ask_all(const MatrixKit *k, const Multiply *x, const char *call)
+static optc_status multiply_batch(const MatrixKit *k, const Multiply *x, const char *call)
 {
     optc_status s = OPTC_OK;
     for (int64_t at = 0; at < x->batch && s == OPTC_OK; at += MOST_BATCH)
-        s = ask(k, x, call, at, x->batch - at < MOST_BATCH ? x->batch - at : MOST_BATCH);
+        s = multiply_matrices(k, x, call, at, x->batch - at < MOST_BATCH ? x->batch - at : MOST_BATCH);
     return s;
 }
 
@@ -110,7 +110,7 @@ static Multiply part_of(const Multiply *x, int64_t nth, int64_t matrices, int64_
     return y;
 }
 
-static optc_status ask_chain(const MatrixKit *k, const Multiply *x, const Between *t, const char *call)
+static optc_status multiply_chain(const MatrixKit *k, const Multiply *x, const Between *t, const char *call)
 {
     optc_status s = OPTC_OK;
     for (int64_t nth = 0; nth < x->batch; nth += t->matrices)
@@ -121,8 +121,8 @@ static optc_status ask_chain(const MatrixKit *k, const Multiply *x, const Betwee
             first.c = second.a = (Operand){(char *)(uintptr_t)t->at, rows, wide, wide, rows * wide, false};
             first.scale = 1, first.add = 0;
             second.b = first.d;
-            s = ask_all(k, &first, call);
-            s = s == OPTC_OK ? ask_all(k, &second, call) : s;
+            s = multiply_batch(k, &first, call);
+            s = s == OPTC_OK ? multiply_batch(k, &second, call) : s;
         }
     return s;
 }
@@ -174,7 +174,7 @@ static optc_status multiply_inside(optc_engine *e, MatrixKit *k, const Multiply 
         if (s == OPTC_OK)
             s = set_stream(k, x->stream, at, space, call);
         if (s == OPTC_OK)
-            s = x->chain ? ask_chain(k, x, &t, call) : ask_all(k, x, call);
+            s = x->chain ? multiply_chain(k, x, &t, call) : multiply_batch(k, x, call);
         pthread_mutex_unlock(&e->library->lock);
     }
     gpu_give(e, at, (size_t)bytes, (CUstream)x->stream);
@@ -217,9 +217,9 @@ static optc_status kron_inside(optc_engine *e, MatrixKit *k, const optc_kronecke
         return s;
     KronArgs args = {x->a, x->b, x->c, all, (int)x->m, (int)x->n, (int)x->p, (int)x->q, 0, 0};
     args.flags = (x->next_a ? 0 : 1) | (x->next_b ? 0 : 2);
-    void *given[] = {&args};
+    void *params[] = {&args};
     TRY(e->gpu, cuLaunchKernel(k->kron[type], (unsigned)count_up(all, OF_A_BLOCK), 1, 1, THREADS, 1, 1, 0,
-                               (CUstream)x->stream, given, NULL), "optc_kron");
+                               (CUstream)x->stream, params, NULL), "optc_kron");
     return OPTC_OK;
 }
 
