@@ -379,8 +379,8 @@ CORE optc_status blas_open(Blas *x, const char *call)
                       : "none was found; install OpenBLAS, or name one in OPTC_BLAS");
     if (!scratch)
         return fail(OPTC_ERROR_MEMORY,
-                    "%s: a BLAS maps buffers for each of its threads, and the address space limit (ulimit -v) leaves no "
-                    "room for them; raise it, or set OPTC_BLAS=none for slower products of our own",
+                    "%s: a BLAS maps buffers for each of its threads, and the address space limit (ulimit -v) leaves "
+                    "no room for them; raise it, or set OPTC_BLAS=none for slower products of our own",
                     call);
     if (!files)
         return fail(OPTC_ERROR_IO,

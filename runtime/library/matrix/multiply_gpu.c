@@ -127,7 +127,7 @@ static optc_status multiply_chain(const MatrixKit *k, const Multiply *x, const B
     return s;
 }
 
-/* Selects how much of a b is computed at a time within so many bytes. */
+/* Selects how much of a b is computed at a time, within `bytes` of workspace. */
 static optc_status fit_between(const Multiply *x, int64_t bytes, Between *t)
 {
     int64_t line = dom_times(x->b.cols, x->size), rows = bytes / line;
