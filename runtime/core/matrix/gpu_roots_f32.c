@@ -24,9 +24,10 @@ CORE bool f64_fast(int arch)
 }
 
 /* When a root in f32 is exact enough, with an error of at most 1e-6 of its norm: the smallest eigenvalue is at least
- * `least_share` of the norm, and the matrix has at most f32_rows rows, by p. Measured in NumPy with products in f32, the
- * worst of shares from 1/2 to 1/60 and of bases near and far from unit vectors: 64 rows 8e-7 for p = 1, 4e-7 for more;
- * 128 rows 1e-6 and 7e-7; 256 rows 1.5e-6 and 1.8e-6; 1024 rows 2e-6. At a share of 1e-4 none is below 1e-5. */
+ * `least_share` of the norm, and the matrix has at most the rows that f32_rows has for p. Measured in NumPy with
+ * products in f32, the worst of shares from 1/2 to 1/60 and of bases near and far from unit vectors: 64 rows 8e-7 for
+ * p = 1, 4e-7 for more; 128 rows 1e-6 and 7e-7; 256 rows 1.5e-6 and 1.8e-6; 1024 rows 2e-6. At a share of 1e-4 none is
+ * below 1e-5. */
 static const double least_share = 1.0 / 64;
 static const struct { int p; int64_t rows; } f32_rows[] = {{2, 128}, {1, 64}};
 
