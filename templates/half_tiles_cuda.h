@@ -40,7 +40,7 @@ template <int V> OPTC_FN void optc_keep(unsigned short *to, const unsigned short
         *(unsigned *)(to + i) = v[i] | (unsigned)v[i + 1] << 16;
 }
 
-/* Stores the first values of a vector, or those from there on. */
+/* Stores the first `few` values of a vector, or those from `from` on; at most `left`. */
 template <int V, typename T> OPTC_FN void optc_put_below(T *p, const T (&v)[V], int few, int left)
 {
     for (int i = 0; i < V; i++)

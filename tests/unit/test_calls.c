@@ -161,12 +161,12 @@ START_TEST(refused)
     static const struct { Dom a, b, c, out; unsigned flags; ProgCall call; const char *says; } bad[] = {
         {ELEM, ELEM, ELEM, ROWS2, 0, {CALL_MM, 0, A, B, -1, OUT, 1, 0}, "operands of a product do not fit"},
         {ELEM, ELEM, ELEM, COLS2, 0, {CALL_MM, TRANS_B, A, B, -1, OUT, 1, 0}, "operands of a product do not fit"},
-        {ELEM, ELEM, ELEM, ROWS2, 0, {CALL_MM, TRANS_B, A, B, C, OUT, 1, 1}, "what is added to a product is not of its shape"},
+        {ELEM, ELEM, ELEM, ROWS2, 0, {CALL_MM, TRANS_B, A, B, C, OUT, 1, 1}, "the matrix that is added to a product does not have its shape"},
         {ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, SYMMETRIC, A, B, -1, OUT, 1, 0}, "cannot be symmetric"},
         {ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, 0, A, B, -1, B, 1, 0}, "over its own operand"},
-        {BLOCK_ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, 0, A, B, -1, OUT, 1, 0}, "do not mix"},
-        {ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, BLOCKED, A, B, -1, OUT, 1, 0}, "do not mix"},
-        {BLOCK_ROWS2, ROW, ROW, BLOCK_ROW, 0, {CALL_MM, BLOCKED, A, B, -1, OUT, 1, 0}, "do not mix"},
+        {BLOCK_ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, 0, A, B, -1, OUT, 1, 0}, "mixes blocks and whole matrices"},
+        {ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, BLOCKED, A, B, -1, OUT, 1, 0}, "mixes blocks and whole matrices"},
+        {BLOCK_ROWS2, ROW, ROW, BLOCK_ROW, 0, {CALL_MM, BLOCKED, A, B, -1, OUT, 1, 0}, "mixes blocks and whole matrices"},
         {ROWS2, ELEM, ELEM, ELEM, 0, {(Callee)NCALLEE, 0, A, B, -1, OUT, 1, 0}, "no such callee"},
         {ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, 0, A, B, -1, -1, 1, 0}, "lacks an operand"},
     };

@@ -98,13 +98,13 @@ START_TEST(refused)
     BAD("larger than memory", x.m = (int64_t)1 << 62);
     BAD("larger than memory", x.batch = (int64_t)1 << 61);
     BAD("not aligned", x.a = (char *)a + 1);
-    BAD("a workspace of -1", x.workspace = -1);
+    BAD("workspace is -1 bytes", x.workspace = -1);
     BAD("products = 'bf16' is not possible for f32", x.products = "bf16");
     BAD("a Gram matrix cannot be multiplied by a third matrix", x.b = NULL; x.d = b);
     BAD("needs at least 1024", x.d = b + 8; x.p = 1; x.k = 1; x.workspace = 1023);
     FAILS(optc_multiply(NULL, &good), OPTC_ERROR_ARGUMENT, "the engine is NULL");
     FAILS(optc_multiply_sized(e, &good, 1), OPTC_ERROR_ARGUMENT, "pass sizeof(optc_product)");
-    FAILS(optc_kron(e, &(optc_kronecker){.a = a, .b = b, .c = c, .m = -1}), OPTC_ERROR_ARGUMENT, "sizes of -1 x 0");
+    FAILS(optc_kron(e, &(optc_kronecker){.a = a, .b = b, .c = c, .m = -1}), OPTC_ERROR_ARGUMENT, "the sizes -1 x 0");
     FAILS(optc_kron(e, &(optc_kronecker){.a = a, .b = b, .c = a, .m = 1, .n = 2, .p = 2, .q = 1}), OPTC_ERROR_ARGUMENT, "c overlaps a in memory");
     setenv("OPTC_BLAS", "/nowhere/libnone.so", 1);
     optc_engine *other = open_with(1);

@@ -1,12 +1,12 @@
-/* A BLAS by dlopen, and how it is kept to one thread a call: our own threads share out a product's panels, so that how
- * many there are changes no bit.
+/* Opens a BLAS by dlopen and limits its calls to one thread each: our own threads share the panels of a product, so the
+ * number of threads changes no bit.
  *
- * One that the process uses itself must not be changed under it. It is used as it is where a call can be held to one
- * thread for the calling thread alone: a sequential OpenBLAS, one that counts by OpenMP, MKL. An OpenBLAS with threads
- * of its own has one number for the process (its local setter too): of such a one there is a copy of our own, from the
- * same file. One that we loaded is set to one thread when it is loaded, and never unloaded.
+ * A library that the process uses itself must not be reconfigured. It is used as it is if calls can be limited to one
+ * thread for the calling thread alone: a sequential OpenBLAS, an OpenBLAS with OpenMP, MKL. An OpenBLAS with its own
+ * threads has one setting for the whole process (also its local setter): we load a private copy from the same file. A
+ * library that we loaded is set to one thread at once, and never unloaded.
  *
- * $OPTC_BLAS names a library; "none": our own product (gemm_fallback.c), as where there is none. */
+ * $OPTC_BLAS names a library; "none" selects gemm_fallback.c, which is also used if no library is found. */
 #include "runtime/core/matrix/cpu_calls.h"
 
 #include <dlfcn.h>
@@ -21,8 +21,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What was loaded for us, and of which library of the process's it is a copy (NULL: of none): one place for all copies
- * of this file in a program, since they share the library. */
+/* The library that we loaded, and the process's library that it is a copy of (NULL: no copy). Weak symbols: all copies
+ * of this file in a program share them, since they share the library. */
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -32,7 +32,7 @@ __attribute__((weak, visibility("default"))) void *optc_blas_copied = NULL;
 }
 #endif
 
-/* CBLAS' numbers for row-major, no, transposed, lower */
+/* constants of CBLAS: row-major, not transposed, transposed, lower */
 enum { CBLAS_ROWS = 101, CBLAS_PLAIN = 111, CBLAS_TRANS = 112, CBLAS_LOWER = 122 };
 
 /* ---- symbols ---- */
@@ -52,7 +52,7 @@ static void *blas_symbol(void *library, const Affix *a, const char *name)
         memcpy(&(to), &f_, sizeof f_);                                                                               \
     } while (0)
 
-/* All of LAPACK that we call, or none. */
+/* All LAPACK functions that we call, or none. */
 static void lapack_functions(void *library, const Affix *a, Blas *x)
 {
 #define LAPACK_NAME(ID, name) name,
@@ -95,7 +95,7 @@ static void hold_openmp(void *library, Blas *x)
     BLAS_FIND(x->set, library, &none, "omp_set_num_threads");
 }
 
-/* Whether calls of it can be held to one thread. ours: it may be set to one for good. */
+/* Whether its calls can be limited to one thread. ours: it may be set to one thread permanently. */
 static bool hold_openblas(void *library, const Affix *a, bool ours, Blas *x)
 {
     int (*parallel)(void) = NULL;
@@ -143,7 +143,7 @@ static bool hold_blis(void *library, bool ours, Blas *x)
     return true;
 }
 
-/* named: somebody asked for just this library, whatever it is. */
+/* named: the user named this library; it is accepted even if its kind is unknown. */
 static bool blas_take(void *library, bool ours, bool named, Blas *x)
 {
     memset(x, 0, sizeof *x);
@@ -158,7 +158,7 @@ static bool blas_take(void *library, bool ours, bool named, Blas *x)
     return true;
 }
 
-/* ---- a copy of our own ---- */
+/* ---- a private copy ---- */
 #ifndef RTLD_DEEPBIND
 #define RTLD_DEEPBIND 0
 #endif
@@ -170,7 +170,7 @@ static bool blas_take(void *library, bool ours, bool named, Blas *x)
 #endif
 #endif
 
-#ifdef NO_COPIES                               /* the sanitizer allows no library its own symbols */
+#ifdef NO_COPIES                               /* the sanitizer does not support RTLD_DEEPBIND */
 static void *blas_copy(const char *path)
 {
     (void)path;
@@ -182,7 +182,7 @@ static bool copy_file(int from, int to)
     char buf[1 << 14];
     ssize_t n;
     struct stat st;
-    struct rlimit most;                        /* writing beyond it would raise SIGXFSZ, which ends the process */
+    struct rlimit most;                        /* writing beyond this limit raises SIGXFSZ, which ends the process */
     if (fstat(from, &st) || getrlimit(RLIMIT_FSIZE, &most) || (rlim_t)st.st_size > most.rlim_cur)
         return false;
     while ((n = read(from, buf, sizeof buf)) > 0)
@@ -191,7 +191,8 @@ static bool copy_file(int from, int to)
     return n == 0;
 }
 
-/* Its file stays open: another library under the name that this one was opened by would be taken for it. */
+/* The file stays open: otherwise a later library could be opened under the same /proc path, and be taken for this
+ * one. */
 static void *blas_copy(const char *path)
 {
     char name[40];
@@ -209,21 +210,21 @@ static void *blas_copy(const char *path)
 }
 #endif
 
-/* ---- which ---- */
+/* ---- selection ---- */
 static const char *path_of(void *library, const char *name)
 {
     struct link_map *map = NULL;
     return dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map && map->l_name && *map->l_name ? map->l_name : name;
 }
 
-static void tell(Blas *x, const char *path, const char *how)
+static void append_file(Blas *x, const char *path, const char *how)
 {
     const char *file = strrchr(path, '/');
     size_t at = strlen(x->about);
     snprintf(x->about + at, sizeof x->about - at, " (%.80s%s)", file ? file + 1 : path, how);
 }
 
-/* Libraries that the process has loaded, by the names of their files. */
+/* BLAS libraries that the process has loaded, by file name. */
 enum { MOST_LOADED = 8 };
 typedef struct Loaded { char name[MOST_LOADED][512]; int n; } Loaded;
 
@@ -238,8 +239,8 @@ static int note_loaded(struct dl_phdr_info *info, size_t size, void *to)
     return 0;
 }
 
-/* One may bring another along that the process had, such as libblas.so.3 the libopenblas.so.0 behind it: whose number of
- * threads it is counts. */
+/* A library may depend on one that the process uses, such as libblas.so.3 on libopenblas.so.0. Its number of threads is
+ * then the process's setting. */
 static bool sets_another(void *library, const Loaded *before)
 {
     Dl_info info;
@@ -252,18 +253,18 @@ static bool sets_another(void *library, const Loaded *before)
     return false;
 }
 
-/* of: the process's, if it is a copy; before: what the process had until now */
+/* of: the process's library, if this is a copy of it. before: libraries that the process had loaded before. */
 static bool blas_ours(void *library, void *of, const Loaded *before, const char *name, bool named, Blas *x)
 {
     if (!library || sets_another(library, before) || !blas_take(library, true, named, x))
         return false;
     __atomic_store_n(&optc_blas_copied, of, __ATOMIC_SEQ_CST);
     __atomic_store_n(&optc_blas_loaded, library, __ATOMIC_SEQ_CST);
-    tell(x, name, of ? ", a copy of the process's" : "");
+    append_file(x, name, of ? ", a copy of the process's" : "");
     return true;
 }
 
-/* A library by its name: as the process has it, else a copy of that, else loaded. */
+/* Opens a library by name: the process's own if possible, else a copy of it, else a new one. */
 static bool blas_named(const char *name, bool named, Blas *x)
 {
     Loaded before;
@@ -274,7 +275,7 @@ static bool blas_named(const char *name, bool named, Blas *x)
         return blas_ours(dlopen(name, RTLD_LAZY | RTLD_LOCAL), NULL, &before, name, named, x);
     void *loaded = __atomic_load_n(&optc_blas_loaded, __ATOMIC_SEQ_CST);
     if (blas_take(library, library == loaded, named, x)) {
-        tell(x, name, library == loaded ? "" : ", the process's");
+        append_file(x, name, library == loaded ? "" : ", the process's");
         return true;
     }
     if (!x->gemm[0])
@@ -295,7 +296,7 @@ static bool blas_in_process(Blas *x, bool copies)
             continue;
         if (copies ? blas_named(l.name[i], false, x) : blas_take(library, false, false, x)) {
             if (!copies)
-                tell(x, l.name[i], ", the process's");
+                append_file(x, l.name[i], ", the process's");
             return true;
         }
     }
@@ -309,7 +310,7 @@ static bool blas_find(Blas *x)
     void *loaded = __atomic_load_n(&optc_blas_loaded, __ATOMIC_SEQ_CST),
          *copied = __atomic_load_n(&optc_blas_copied, __ATOMIC_SEQ_CST);
     if (loaded && blas_take(loaded, true, false, x)) {
-        tell(x, path_of(copied ? copied : loaded, "?"), copied ? ", a copy of the process's" : "");
+        append_file(x, path_of(copied ? copied : loaded, "?"), copied ? ", a copy of the process's" : "");
         return true;
     }
     bool found = blas_in_process(x, false);
@@ -324,8 +325,8 @@ enum { BLAS_BUFFER = 27 };                     /* 128 MB */
 enum { BLAS_BUFFER = 25 };
 #endif
 
-/* OpenBLAS maps a buffer for each of its threads when it is loaded and for each caller, and where there is no address
- * space left it tries again without end: what a limit leaves must do for all of them. */
+/* OpenBLAS maps a buffer for each of its threads when it is loaded, and one per caller. Without address space it
+ * retries forever, so an address space limit must leave room for all buffers. */
 static bool blas_has_room(void)
 {
     const char *own = getenv("OPENBLAS_NUM_THREADS");
@@ -339,7 +340,8 @@ static bool blas_has_room(void)
     return space != MAP_FAILED && munmap(space, bytes) == 0;
 }
 
-/* As many descriptors as opening a BLAS takes at a time (a copy: its file, the copy and a library that it needs). */
+/* Whether there are as many descriptors as opening a BLAS needs at once (a copy: its file, the copy and a library that
+ * it depends on). */
 static bool blas_has_files(void)
 {
     int fd[3], n = 0;
@@ -351,13 +353,14 @@ static bool blas_has_files(void)
     return !lack;
 }
 
-/* OPTC_BLAS names a library that is of no use. */
+/* The error for an OPTC_BLAS that cannot be used. */
 static optc_status bad_library(const char *call, const char *name)
 {
     void *library = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
     const char *why = library ? NULL : dlerror();
     return fail(OPTC_ERROR_UNAVAILABLE, "%s: OPTC_BLAS is '%.200s', which %s%.300s", call, name,
-                library ? "has no cblas_sgemm, or cannot be held to one thread" : "cannot be opened: ", why ? why : "");
+                library ? "has no cblas_sgemm, or cannot be limited to one thread" : "cannot be opened: ",
+                why ? why : "");
 }
 
 CORE optc_status blas_open(Blas *x, const char *call)
@@ -370,19 +373,19 @@ CORE optc_status blas_open(Blas *x, const char *call)
     bool files = none || blas_has_files();
     snprintf(x->about, sizeof x->about, "our own, slower than a BLAS (%s)",
              none     ? "OPTC_BLAS is none"
-             : !scratch  ? "the limit of address space leaves no room for one"
+             : !scratch  ? "the address space limit leaves no room for one"
              : !files ? "too few file descriptors are left to open one"
-             : named  ? "OPTC_BLAS names none that can be opened"
-                      : "none was found: install OpenBLAS, or name one by OPTC_BLAS");
+             : named  ? "the library that OPTC_BLAS names cannot be used"
+                      : "none was found; install OpenBLAS, or name one in OPTC_BLAS");
     if (!scratch)
         return fail(OPTC_ERROR_MEMORY,
-                    "%s: a BLAS maps buffers for each of its threads, for which the limit of address space (ulimit -v) "
-                    "leaves no room: raise it, or take products of our own (OPTC_BLAS=none)",
+                    "%s: a BLAS maps buffers for each of its threads, and the address space limit (ulimit -v) leaves "
+                    "no room for them; raise it, or set OPTC_BLAS=none for slower products of our own",
                     call);
     if (!files)
         return fail(OPTC_ERROR_IO,
-                    "%s: no BLAS can be opened, since too few file descriptors are left (ulimit -n): raise the limit, "
-                    "close some, or take products of our own (OPTC_BLAS=none)",
+                    "%s: no BLAS can be opened: too few file descriptors are left (ulimit -n); raise the limit, close "
+                    "some, or set OPTC_BLAS=none for slower products of our own",
                     call);
     return named ? bad_library(call, name) : OPTC_OK;
 }
@@ -401,7 +404,7 @@ typedef void (*Dsyrk32)(int, int, int, int, int, double, const double *, int, do
 typedef void (*Ssyrk64)(int, int, int, int64_t, int64_t, float, const float *, int64_t, float, float *, int64_t);
 typedef void (*Dsyrk64)(int, int, int, int64_t, int64_t, double, const double *, int64_t, double, double *, int64_t);
 
-/* f: the function's address, in a pointer to data as dlsym has it */
+/* f: the function's address in a data pointer, as dlsym returns it */
 #define GEMM(F, T, I)                                                                                                \
     do {                                                                                                             \
         F f_;                                                                                                        \
@@ -451,8 +454,7 @@ CORE void blas_release(const Blas *x, int was)
 
 CORE void blas_gemm(const Blas *x, const Gemm *g)
 {
-    /* a BLAS does not look at operands that count for nothing, where NaN would be lost, and wants rows of some
-     * length */
+    /* with alpha 0 or k 0 a BLAS does not read the operands, so NaN would be lost, and it rejects a row stride of 0 */
     if (!x->gemm[0] || g->alpha == 0 || g->k == 0) {
         gemm_fallback(g);
         return;

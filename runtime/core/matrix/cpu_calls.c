@@ -1,7 +1,8 @@
-/* Calls: stages that are no loop of ours. One row a callee: what it takes, what it costs, how it runs on the CPU.
+/* The table of callees: what each checks, costs and runs on the CPU. Also products on the CPU, and the preparation of
+ * calls when tensors are bound.
  *
- * On the CPU a call is cut into pieces of which every thread takes the next. How a matrix is cut depends on its shape
- * and nothing else. */
+ * On the CPU a call is cut into jobs that the threads take one after another. How a matrix is cut must depend on its
+ * shape alone, so that results do not depend on the number of threads. */
 #include "runtime/core/matrix/cpu_calls.h"
 
 #include <limits.h>
@@ -9,7 +10,7 @@
 #include <string.h>
 
 /* ---- products ---- */
-/* Of an array as it lies: how far its rows are from each other. */
+/* Row stride of an array. */
 static int64_t leading(const Program *p, int array, Shape s, int64_t row_stride)
 {
     Dom d = p->array[array].dom;
@@ -26,7 +27,7 @@ CORE ProductShape product_shape(const Program *p, const ProgCall *c, Shape s, in
     x.m = axis_len(a.down, s), x.n = axis_len(b.across, s), x.k = axis_len(a.across, s);
     x.ld[0] = leading(p, c->a, s, row_stride);
     x.ld[1] = leading(p, c->b, s, row_stride);
-    /* one column or one row lies as its values do */
+    /* a result of one column or one row is contiguous */
     x.ld[2] = x.ld[3] = p->array[c->out].dom == ELEM ? row_stride : x.n;
     return x;
 }
@@ -38,7 +39,7 @@ static double mm_flops(const Program *p, const ProgCall *c, Shape s)
     return c->flags & SYMMETRIC ? all * (double)(x.m + 1) / (2.0 * (double)(x.m ? x.m : 1)) : all;
 }
 
-/* ---- checks: what a plan cannot have, and what a tensor may ---- */
+/* ---- checks of the program ---- */
 CORE optc_status bad_call(const Program *p, const ProgStage *s, const char *what)
 {
     char label[200];
@@ -59,28 +60,28 @@ static optc_status mm_check(const Program *p, const ProgStage *s)
         dom_matrix(m[c->out].dom, false).across != dom_matrix(out, false).across)
         return bad_call(p, s, "the operands of a product do not fit");
     if (c->c >= 0 && m[c->c].dom != m[c->out].dom)
-        return bad_call(p, s, "what is added to a product is not of its shape");
+        return bad_call(p, s, "the matrix that is added to a product does not have its shape");
     if ((c->flags & SYMMETRIC) && a.down != b.across)
         return bad_call(p, s, "a product that is not square cannot be symmetric");
     bool blocks = dom_of_block(m[c->a].dom) || dom_of_block(m[c->b].dom) || dom_of_block(m[c->out].dom);
     for (int i = 0; i < 3; i++) {
         Dom d = m[i == 0 ? c->a : i == 1 ? c->b : c->out].dom;
         if (blocks != ((c->flags & BLOCKED) != 0) || (blocks && d != ELEM && !dom_of_block(d)))
-            return bad_call(p, s, "a product by blocks and one of whole matrices do not mix");
+            return bad_call(p, s, "a product mixes blocks and whole matrices");
     }
     if (m[c->a].type != m[c->b].type || m[c->a].type != m[c->out].type || (c->c >= 0 && m[c->c].type != m[c->out].type))
-        return bad_call(p, s, "the operands of a product are not of one type");
+        return bad_call(p, s, "the operands of a product have different types");
     if (c->out == c->a || c->out == c->b)
         return bad_call(p, s, "a product would be written over its own operand");
     return OPTC_OK;
 }
 
 /* ---- panels ---- */
-/* Rows and columns of a result that one call makes: large enough that packing operands anew for each does not count,
- * small enough that one large matrix has work for many threads. Of symmetric ones smaller where the matrix is, so that
- * less is computed in vain. */
+/* Rows and columns of the result per job: large enough that packing the operands for each job is cheap, small enough
+ * that one large matrix keeps many threads busy. Panels of small symmetric products are smaller, since half of each
+ * panel on the diagonal is computed in vain. */
 enum { PANEL = 512, PANEL_SYMMETRIC = 256, PANEL_LARGE = 2048, PANEL_STEP = 16 };
-typedef struct Panels { int64_t rows, cols, down, across, count; } Panels;       /* of each; how many */
+typedef struct Panels { int64_t rows, cols, down, across, count; } Panels;  /* size of a panel; panels per axis; all */
 
 static int64_t panel_length(int64_t n, int64_t most)
 {
@@ -105,7 +106,7 @@ static int64_t mm_jobs(const Program *p, const ProgCall *c, Shape s)
     return x.slices * cut_product(c, &x).count;
 }
 
-/* What is added comes first into the result. */
+/* Copies the summand c into the result, which the product is then added to. */
 static void copy_panel(const Gemm *g, const char *from, int64_t ld, size_t size)
 {
     for (int64_t i = 0; i < g->m; i++)
@@ -119,7 +120,8 @@ static void copy_panel(const Gemm *g, const char *from, int64_t ld, size_t size)
                 if (!inside || i > j)                                  \
                     ((T *)to)[j * g->ldc + i] = ((const T *)g->c)[i * g->ldc + j]
 
-/* A panel below the diagonal to its place above; inside: of one on the diagonal its own lower half. */
+/* Mirrors a panel from below the diagonal to above it. inside: the panel is on the diagonal, and its lower half is
+ * mirrored. */
 static void mirror_panel(const Gemm *g, void *to, bool inside)
 {
     if (g->f64) {
@@ -129,7 +131,8 @@ static void mirror_panel(const Gemm *g, void *to, bool inside)
     }
 }
 
-/* On the diagonal of x x.T half is computed. A BLAS may scale what stands there even by zero: NaN would stay. */
+/* A panel on the diagonal of x x.T: only its lower half is computed. With beta 0 a BLAS may multiply the old values by
+ * zero, which keeps NaN, so the panel is cleared first. */
 static void diagonal_panel(const Blas *blas, const ProgCall *c, Gemm *g, size_t size)
 {
     bool gram = c->a == c->b && (c->flags & (TRANS_A | TRANS_B)) &&
@@ -177,7 +180,7 @@ static void mm_run(const optc_binding *b, const ProgCall *c, const Tensor *t, in
 }
 
 /* ---- the table ---- */
-/* mm, factor, sort and take: the columns `cpu` of callees.def. */
+/* Rows come from callees.def; its column `cpu` is mm, factor, sort or take. */
 #define mm_scratch NULL
 #define take_scratch NULL
 #define sort_flops order_flops
@@ -198,7 +201,7 @@ CORE optc_status calls_check(const Program *p)
     for (int i = 0; i < p->nstage && s == OPTC_OK; i++)
         if (p->stage[i].kind == S_CALL)
             s = !p->stage[i].call || p->stage[i].call->callee < 0 || p->stage[i].call->callee >= NCALLEE
-                    ? bad_call(p, &p->stage[i], "there is no such callee")
+                    ? bad_call(p, &p->stage[i], "the call has no such callee")
                     : callee_info(p->stage[i].call)->check(p, &p->stage[i]);
     return s;
 }
@@ -217,12 +220,12 @@ static optc_status check_sizes(const optc_binding *b, const ProgStage *s, int te
     stage_label(b->rule->program, s, stage, sizeof stage);
     return fail(OPTC_ERROR_ARGUMENT,
                 "optc_bind: %s: %s is too large for %s, whose integers have 32 bits: a product of %lld x %lld and "
-                "%lld x %lld. Use a BLAS with integers of 64 bits (OPTC_BLAS), or none (OPTC_BLAS=none)",
+                "%lld x %lld; name a BLAS with 64-bit integers in OPTC_BLAS, or set OPTC_BLAS=none",
                 stage, tensor_label(b, t->of, label), b->blas->about, (long long)x.m, (long long)x.k, (long long)x.k,
                 (long long)x.n);
 }
 
-/* Places are kept as numbers of the values' type. */
+/* Indices are stored as numbers of the values' type. */
 static optc_status check_places(const optc_binding *b, const ProgStage *s, int tensor)
 {
     const Program *p = b->rule->program;
@@ -231,8 +234,9 @@ static optc_status check_places(const optc_binding *b, const ProgStage *s, int t
     if (s->call->callee != CALL_SORT || p->array[s->call->a].type == T_F64 || n <= 1 << 24)
         return OPTC_OK;
     stage_label(p, s, stage, sizeof stage);
-    return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: the order of %lld values of %s: f32 counts to 16777216 places",
-                stage, (long long)n, tensor_label(b, b->tensor[tensor].of, label));
+    return fail(OPTC_ERROR_ARGUMENT,
+                "optc_bind: %s: cannot sort %lld values of %s: indices in f32 are exact up to 16777216", stage,
+                (long long)n, tensor_label(b, b->tensor[tensor].of, label));
 }
 
 CORE Range call_range(const optc_binding *b, const ProgStage *s)
@@ -241,7 +245,7 @@ CORE Range call_range(const optc_binding *b, const ProgStage *s)
     return stage_of_blocks(s) ? views : all;
 }
 
-/* Some 32 operations of a product take as long as an element of a pass. */
+/* In units of an element pass: one element takes about as long as 32 operations of a product. */
 static int64_t call_effort(const optc_binding *b, const ProgStage *s)
 {
     double flops = 0;
@@ -278,12 +282,12 @@ CORE void cpu_call_path(const optc_rule *r, char *text, size_t n)
     snprintf(text + at, n - at, "; products: %s%s", x.about, has_factors(r->program) ? factors : "");
 }
 
-/* What the threads work in: each as much as the largest matrix of any call takes. */
+/* Bytes of scratch: each thread gets as much as the largest matrix of any call needs. */
 CORE int64_t cpu_call_bytes(const optc_binding *b)
 {
     const Program *p = b->rule->program;
     int64_t most = 0;
-    bool right = b->rule->fn && calls_check(p) == OPTC_OK;     /* what is wrong is told when calls are bound */
+    bool right = b->rule->fn && calls_check(p) == OPTC_OK;     /* cpu_calls reports the error */
     for (int i = 0; i < p->nstage && right; i++) {
         const ProgStage *s = &p->stage[i];
         const CalleeInfo *x = s->kind == S_CALL ? callee_info(s->call) : NULL;
@@ -297,12 +301,12 @@ CORE int64_t cpu_call_bytes(const optc_binding *b)
     return dom_times(most, b->rule->engine->threads);
 }
 
-/* Products, what makes them, and whether it can make all of these. */
+/* Prepares the calls of a binding: checks the program, opens a BLAS, and checks that it can take all sizes. */
 CORE optc_status cpu_calls(optc_binding *b)
 {
     const Program *p = b->rule->program;
     bool any = false;
-    if (!b->rule->fn)                              /* the evaluator's products are its own */
+    if (!b->rule->fn)                              /* the reference evaluator computes its own products */
         return OPTC_OK;
     optc_status s = calls_check(p);
     for (int i = 0; i < p->nstage && s == OPTC_OK; i++) {

@@ -1,33 +1,36 @@
-/* Products on the CPU: shapes of calls, and who computes them. */
+/* Matrix calls on the CPU: shapes of products, views of matrices, factors, and the BLAS or the kernels of our own that
+ * compute them. */
 #ifndef OPTC_CORE_CALL_H
 #define OPTC_CORE_CALL_H
 #include "runtime/core/api/core.h"
 
 /* ---- cpu_calls.c ---- */
-/* One matrix's product: m x k by k x n. Of a, b, c and the result: the distance of rows as they lie */
+/* One product per slice, m x k by k x n. ld: row strides of a, b, c and the result, in values. */
 typedef struct ProductShape { int64_t slices, m, n, k, ld[4]; } ProductShape;
-CORE ProductShape product_shape(const Program *p, const ProgCall *c, Shape s, int64_t row_stride);      /* row_stride */
+/* row_stride: of arrays over all elements */
+CORE ProductShape product_shape(const Program *p, const ProgCall *c, Shape s, int64_t row_stride);
 CORE optc_status calls_check(const Program *p);
 
-/* The tensors, or views of their blocks, that a call goes over are some of these. */
+/* Indices of the tensors, or of the views of their blocks, that a call works on: from <= i < to. */
 typedef struct Range { int from, to; } Range;
 CORE Range call_range(const optc_binding *b, const ProgStage *s);
 CORE optc_status bad_call(const Program *p, const ProgStage *s, const char *what);
 
 /* ---- factor_stats.c ---- */
 CORE bool stage_factor(const ProgStage *s);
-CORE optc_status factor_stats_make(optc_binding *b);               /* stats_at */
-CORE int64_t factor_stats_first(const optc_binding *b, const ProgStage *s, int tensor);    /* of its matrices */
+CORE optc_status factor_stats_make(optc_binding *b);               /* sets stats_factor, nfactor, stats_at */
+/* index of the statistics of its first matrix */
+CORE int64_t factor_stats_first(const optc_binding *b, const ProgStage *s, int tensor);
 
 /* ---- matrix_view.c ---- */
-/* A matrix of an array as it lies, rows so many values apart. Values along one axis are one column. */
+/* One matrix of an array. row_stride: in values. An array along one axis is a matrix of one column. */
 typedef struct MatrixView { char *at; int64_t rows, cols, row_stride; bool f64; } MatrixView;
 CORE MatrixView matrix_view(const optc_binding *b, const Tensor *t, int array, int64_t nth);
-CORE void matrix_view_load(double *to, const MatrixView *x);                       /* row by row */
-CORE void matrix_view_store(const MatrixView *x, const double *from);              /* NULL: NaN throughout */
-CORE void matrix_view_copy(const MatrixView *x, const MatrixView *from);                /* of one shape and type */
-CORE bool matrix_view_fits(const MatrixView *x, const double *from);              /* all of it is finite in its type */
-CORE double *call_scratch(const optc_binding *b, int thread);                 /* what a thread works in */
+CORE void matrix_view_load(double *to, const MatrixView *x);                       /* to: without gaps */
+CORE void matrix_view_store(const MatrixView *x, const double *from);              /* from NULL: fills it with NaN */
+CORE void matrix_view_copy(const MatrixView *x, const MatrixView *from);  /* both have one shape and type */
+CORE bool matrix_view_fits(const MatrixView *x, const double *from);  /* every value is finite in the view's type */
+CORE double *call_scratch(const optc_binding *b, int thread);                 /* the thread's share of call_space */
 
 /* ---- cpu_factors.c: powers, triangles, orthonormal columns, eigenvectors, solutions ---- */
 CORE void factor_sides(const Program *p, const ProgCall *c, Shape s, int64_t *m, int64_t *n);
@@ -37,7 +40,7 @@ CORE int64_t factor_jobs(const Program *p, const ProgCall *c, Shape s);
 CORE int64_t factor_scratch(const Program *p, const ProgCall *c, Shape s);
 CORE void factor_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, int thread);
 
-/* ---- sort_take.c: places by value, and what stands there ---- */
+/* ---- sort_take.c: order of values, and rows or columns by index ---- */
 CORE double order_flops(const Program *p, const ProgCall *c, Shape s);
 CORE optc_status order_check(const Program *p, const ProgStage *s);
 CORE int64_t sort_jobs(const Program *p, const ProgCall *c, Shape s);
@@ -47,14 +50,18 @@ CORE int64_t take_jobs(const Program *p, const ProgCall *c, Shape s);
 CORE void take_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, int thread);
 
 /* ---- blas.c, gemm_fallback.c ---- */
-/* The functions that factors call, and their names without affixes. */
+/* The LAPACK functions that factors call; names without prefix and suffix. */
 #define LAPACK_FUNCTIONS(X) \
     X(SYEVD, "dsyevd_") X(POTRF, "dpotrf_") X(GEQRF, "dgeqrf_") X(ORGQR, "dorgqr_") X(TRSM, "cblas_dtrsm")
 #define LAPACK_ID(ID, name) LAPACK_##ID,
 typedef enum { LAPACK_FUNCTIONS(LAPACK_ID) LAPACK_COUNT } LapackCall;
-/* gemm, syrk: for f32 and f64; NULL: our own product. lapack: f64, by LapackCall; all of them NULL: our own factors.
- * wide: integers of 64 bits. How a call is held to one thread: local sets it for the calling thread and gives what was,
- * or get and set do; all NULL: it has one */
+/* An opened BLAS:
+ *   gemm, syrk  functions for f32 and f64; NULL: gemm_fallback computes products
+ *   lapack      functions for f64, by LapackCall; all NULL: lapack_fallback.c computes factors
+ *   wide        its integers have 64 bits
+ *   local       sets the number of threads for the calling thread and returns the previous number
+ *   get, set    the same where there is no `local`; all three NULL: the library runs on one thread
+ *   about       its name and file, for messages */
 typedef struct Blas {
     void *gemm[2], *syrk[2], *lapack[LAPACK_COUNT];
     bool wide;
@@ -62,7 +69,8 @@ typedef struct Blas {
     void (*set)(int);
     char about[240];
 } Blas;
-/* c = alpha a b + beta c, by rows; beta 0: c is not read. lower: b is a turned, and the lower half is enough */
+/* c = alpha a b + beta c, row-major. With beta 0, c is not read. lower: b is a transposed, and only the lower triangle
+ * of c is needed. */
 typedef struct Gemm {
     bool f64, trans_a, trans_b, lower;
     int64_t m, n, k, lda, ldb, ldc;
@@ -73,14 +81,14 @@ typedef struct Gemm {
 CORE optc_status blas_open(Blas *out, const char *call);
 CORE void blas_gemm(const Blas *x, const Gemm *g);
 CORE void gemm_fallback(const Gemm *g);
-CORE int blas_hold(const Blas *x);                                      /* to one thread; what blas_release takes */
+CORE int blas_hold(const Blas *x);  /* limits calls to one thread; returns what blas_release takes */
 CORE void blas_release(const Blas *x, int was);
 
-/* ---- lapack.c: as lapack_fallback.h, where the library has it; false: it has not, or could not ---- */
+/* ---- lapack.c: functions of lapack_fallback.h by LAPACK; false: there is no LAPACK, or it failed ---- */
 CORE bool lapack_eigh(const Blas *x, double *a, int64_t n, double *value, double *work);
 CORE bool lapack_qr(const Blas *x, double *a, int64_t m, int64_t n, double *work);
 CORE bool lapack_chol(const Blas *x, double *a, int64_t n);
-/* b of rows x cols, as it lies; right: the triangle stands behind it */
+/* b: rows x cols, row-major. right: solves X L = b instead of L X = b, likewise with L transposed. */
 CORE bool lapack_solve(const Blas *x, const double *l, int64_t n, bool transposed, bool right, double *b, int64_t rows,
                        int64_t cols);
 CORE int64_t lapack_eigh_work(int64_t n);                               /* doubles */

@@ -1,11 +1,12 @@
-/* Factors of one matrix on the CPU: a piece is a matrix, done by one thread in f64, whatever type it is kept in. */
+/* Factors on the CPU. A job is one matrix, computed by one thread in f64 whatever type it is stored in. */
 #include "runtime/core/matrix/cpu_calls.h"
 #include "runtime/core/matrix/lapack_fallback.h"
 
 #include <math.h>
 #include <string.h>
 
-/* m x n: the matrix; of SOLVE the triangle's side and how many it is solved for, of EIGH n of out */
+/* m x n: size of the matrix. SOLVE: side of the triangle, number of right-hand sides. EIGH: n is the result's
+ * columns. */
 typedef struct FactorShape { int64_t m, n; } FactorShape;
 
 static FactorShape factor_shape(const Program *p, const ProgCall *c, Shape s)
@@ -40,14 +41,14 @@ CORE optc_status factor_check(const Program *p, const ProgStage *s)
     bool solve = c->callee == CALL_SOLVE, blocked = (c->flags & BLOCKED) != 0;
     if (a->type != out->type || !factor_fits(c->callee, c->flags, a->dom, out->dom) ||
         (solve && (b->dom != out->dom || b->type != out->type)))
-        return bad_call(p, s, "a factor is not of its matrix' shape and type");
+        return bad_call(p, s, "a factor does not have the shape and type of its matrix");
     if (dom_of_block(a->dom) != blocked || (out->dom != ELEM && dom_of_block(out->dom) != blocked))
-        return bad_call(p, s, "a factor by blocks and one of whole matrices do not mix");
+        return bad_call(p, s, "a factor mixes blocks and whole matrices");
     if (b && !solve && (c->callee != CALL_POWER || !dom_inside(b->dom) || !dom_wide(b->dom) || b->type != T_F64))
-        return bad_call(p, s, "what eigenvalues are lifted to is not one number a matrix");
+        return bad_call(p, s, "the lower bound of eigenvalues is not one number per matrix");
     if (last && (dom_matrix(last->dom, false).down != dom_matrix(out->dom, false).down ||
                  dom_matrix(last->dom, false).across != dom_matrix(out->dom, false).across || last->type != out->type))
-        return bad_call(p, s, "what takes a factor's place is not of its shape and type");
+        return bad_call(p, s, "the previous value of a factor does not have its shape and type");
     return OPTC_OK;
 }
 
@@ -57,11 +58,12 @@ CORE int64_t factor_jobs(const Program *p, const ProgCall *c, Shape s)
     return x.m && x.n ? s.slices : 0;
 }
 
-/* The matrix, its eigenvalues, what the algorithm takes beside it, and two columns in the end. */
+/* Doubles of scratch: the matrix, its eigenvalues, the algorithm's workspace, and at the end two columns for
+ * factor_off. */
 static int64_t factor_doubles(const ProgCall *c, FactorShape x)
 {
     int64_t more = x.m < INT64_MAX / 4 ? 2 * x.m : 0, side = dom_times(x.m, x.m), all = dom_times(x.m, x.n);
-    switch (c->callee) {                       /* LAPACK takes no less than our own */
+    switch (c->callee) {                       /* LAPACK needs at least as much as the fallback */
     case CALL_POWER: case CALL_EIGH: return side + x.m + lapack_eigh_work(x.m) + more;
     case CALL_QR: return 2 * all + lapack_qr_work(x.m, x.n) + more;
     case CALL_SOLVE: return side + 2 * all + more;
@@ -75,7 +77,7 @@ CORE int64_t factor_scratch(const Program *p, const ProgCall *c, Shape s)
     return dom_times((n + 7) / 8 * 8, (int64_t)sizeof(double));
 }
 
-/* Eigenvalues, largest first, to the exponent; false: not all of them have one that is finite. */
+/* Raises eigenvalues, after lifting them to `least`, to the exponent; false: a result is undefined or not finite. */
 static bool raise_values(double *value, int64_t n, double exponent, double least)
 {
     bool any = exponent > 0 && exponent == floor(exponent), right = true;
@@ -88,7 +90,7 @@ static bool raise_values(double *value, int64_t n, double exponent, double least
     return right;
 }
 
-/* out = a.T b, which is symmetric; half of it is enough where both are one and a library knows how. */
+/* out = a.T b, which is symmetric. If a == b and there is a BLAS, it computes only half of it. */
 static const double *transposed_by(const Blas *blas, const double *a, const double *b, int64_t n, double *out)
 {
     Gemm g;
@@ -105,7 +107,7 @@ static const double *transposed_by(const Blas *blas, const double *a, const doub
     return out;
 }
 
-/* v: rows are eigenvectors, which are lost. more: room for as many. Returns V.T diag(value) V, both triangles. */
+/* Returns V.T diag(value) V, both triangles. v: eigenvectors as rows, overwritten. more: scratch for two matrices. */
 static const double *put_power(const Blas *blas, double *v, const double *value, int64_t n, double *more)
 {
     bool positive = true;
@@ -129,7 +131,7 @@ static bool all_finite(const double *x, int64_t n)
     return outside == 0;
 }
 
-/* a: the triangle, and behind it what it is solved for, as it lies: from the right rows are what columns are else. */
+/* a: the triangle, followed by the right-hand sides as they are stored: rows instead of columns if FROM_RIGHT. */
 static const double *solve_of(const Blas *blas, const ProgCall *c, double *a, FactorShape x)
 {
     bool right = (c->flags & FROM_RIGHT) != 0, transposed = (c->flags & TRANS_A) != 0;
@@ -151,7 +153,7 @@ static const double *solve_of(const Blas *blas, const ProgCall *c, double *a, Fa
     return b;
 }
 
-/* By LAPACK; where there is none, or it reports failure, by our own from the matrix as it was. */
+/* These try LAPACK. If there is none, or it fails, they load the matrix again and use the fallback. */
 static bool eigh_of(const Blas *blas, const MatrixView *of, double *a, int64_t n, double *value, double *work)
 {
     if (lapack_eigh(blas, a, n, value, work))
@@ -176,8 +178,8 @@ static bool chol_of(const Blas *blas, const MatrixView *of, double *a, int64_t n
     return dense_chol(a, n);
 }
 
-/* Of a positive matrix, by its triangle: a fifth of the work of eigenvectors. more: room for two matrices. NULL: by
- * eigenvectors then, which say what it is. */
+/* Inverse of a positive definite matrix by Cholesky: a fifth of the work of eigenvectors. more: scratch for two
+ * matrices. NULL: not positive definite; the caller then uses eigenvectors. */
 static const double *inverse_of(const Blas *blas, const MatrixView *of, double *a, int64_t n, double *more)
 {
     if (!chol_of(blas, of, a, n))
@@ -205,8 +207,8 @@ static const double *power_of(const Blas *blas, const ProgCall *c, const MatrixV
     return put_power(blas, a, value, n, more);
 }
 
-/* The result lies at a or behind it; NULL: it cannot be done. a: as loaded from `of`; least: what eigenvalues are
- * lifted to. */
+/* Returns the result, in the scratch from a on; NULL: the factor cannot be computed. a: as loaded from `of`. least:
+ * lower bound that eigenvalues are lifted to. */
 static const double *factor_of(const Blas *blas, const ProgCall *c, const MatrixView *of, double *a, FactorShape x,
                                double least)
 {
@@ -225,8 +227,8 @@ static const double *factor_of(const Blas *blas, const ProgCall *c, const Matrix
     }
 }
 
-/* ---- what is said of them ---- */
-/* Signs that no matrix is made of, over how many there are. */
+/* ---- statistics ---- */
+/* The probe vector: pseudo-random signs, which no matrix is correlated with, divided by n. */
 static void probe_start(double *v, int64_t n)
 {
     uint64_t s = 0x9e3779b97f4a7c15u;
@@ -236,7 +238,7 @@ static void probe_start(double *v, int64_t n)
     }
 }
 
-/* to = m v, or m turned; m of rows x cols */
+/* to = m v, or m.T v; m: rows x cols */
 static void probe_by(const double *m, int64_t rows, int64_t cols, bool transposed, const double *v, double *to)
 {
     memset(to, 0, sizeof *to * (size_t)(transposed ? cols : rows));
@@ -251,8 +253,9 @@ static double matrix_view_at(const MatrixView *x, int64_t i, int64_t j)
         : (double)((const float *)x->at)[i * x->row_stride + j];
 }
 
-/* How far an inverse root, or orthonormal columns, are from what defines them, as one vector sees it: its square is on
- * average that of the Frobenius norm. v, w: room for as many numbers as the matrix has rows. */
+/* Error of an inverse root or of orthonormal columns, estimated with one random vector: the mean of its square is the
+ * square of the residual's Frobenius norm. v, w: scratch for as many values as the matrix has rows. Other factors:
+ * 0. */
 static double factor_off(const ProgCall *c, const MatrixView *of, FactorShape x, const double *made, double *v,
                          double *w)
 {
@@ -265,7 +268,7 @@ static double factor_off(const ProgCall *c, const MatrixView *of, FactorShape x,
     if (c->callee == CALL_QR) {
         probe_by(made, x.m, x.n, false, v, w);
         probe_by(made, x.m, x.n, true, w, v);
-    } else {                                               /* the lower triangle says all */
+    } else {                                               /* only the lower triangle is valid */
         memset(w, 0, sizeof *w * (size_t)n);
         for (int64_t i = 0; i < n; i++)
             for (int64_t j = 0; j <= i; j++) {
@@ -286,7 +289,7 @@ static double factor_off(const ProgCall *c, const MatrixView *of, FactorShape x,
     return (double)n * sqrt(off);
 }
 
-static void say(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, bool good, double off)
+static void record_stats(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, bool good, double off)
 {
     const ProgStage *s = b->rule->program->stage;
     while (s->call != c)
@@ -312,7 +315,7 @@ CORE void factor_run(const optc_binding *b, const ProgCall *c, const Tensor *t, 
     const double *r = factor_of(b->blas, c, &of, a, x, least);
     bool good = r && matrix_view_fits(&out, r);
     double *scratch = a + factor_doubles(c, x) - 2 * x.m;
-    say(b, c, t, job, good, good ? factor_off(c, &of, x, r, scratch, scratch + x.m) : (double)NAN);
+    record_stats(b, c, t, job, good, good ? factor_off(c, &of, x, r, scratch, scratch + x.m) : (double)NAN);
     if (good) {
         matrix_view_store(&out, r);
     } else if (c->c < 0) {

@@ -1,4 +1,4 @@
-/* cuBLAS by dlopen. $OPTC_CUBLAS names its folder, or says "none". */
+/* Opens cuBLAS by dlopen. $OPTC_CUBLAS names its folder, or is "none". */
 #include "runtime/core/gpu/gpu_device.h"
 #include "runtime/core/matrix/cuda_library.h"
 
@@ -33,7 +33,7 @@ static bool cublas_use(Cublas *c, void *library, bool *again, char *why, size_t 
     for (size_t i = 0; i < sizeof cublas_long / sizeof *cublas_long; i++)
         (void)cublas_take(c, library, &cublas_long[i]);
     if (c->cublasGetProperty(MAJOR_VERSION, &major) || c->cublasGetProperty(MINOR_VERSION, &minor)) {
-        snprintf(why, n, "cuBLAS was found, and fails when it is asked for its version");
+        snprintf(why, n, "cuBLAS was found, but its version cannot be read");
         *again = true;
         return false;
     }
@@ -50,8 +50,8 @@ CORE bool cublas_open(Cublas *c, int driver, bool *again, char *why, size_t n)
     static const char *const names[] = {"libcublas.so.13", "libcublas.so.12", NULL};
     static const char *const folders[] = {"nvidia/cu13/lib", "nvidia/cublas/lib", NULL};
     static const CudaLibrary blas = {"cuBLAS", "OPTC_CUBLAS", names, folders, "nvidia-cublas"};
-    bool nobody;
-    again = again ? again : &nobody;
+    bool ignored;
+    again = again ? again : &ignored;
     void *library = cuda_library(&blas, driver, again, why, n);
-    return library && cublas_use(c, library, again, why, n);      /* never unloaded, as the driver */
+    return library && cublas_use(c, library, again, why, n);      /* never unloaded, like the driver */
 }

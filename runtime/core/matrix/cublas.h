@@ -1,8 +1,11 @@
-/* cuBLAS as functions that are found at run time. Pasted into packages; tests/cuda/headers.cc holds every row against cuBLAS's own header. */
+/* cuBLAS as a table of functions that is filled at run time. Pasted into packages. tests/cuda/headers.cc compares every
+ * row with cuBLAS's own header. */
 #ifndef OPTC_CUBLAS_H
 #define OPTC_CUBLAS_H
 /* Types as the library's own header names them: enumerations are ints, the handle is an opaque pointer. */
-#define CUBLAS_INTS(F) F(cublasStatus_t) F(cublasOperation_t) F(cublasPointerMode_t) F(cublasMath_t) F(cublasComputeType_t) F(cublasGemmAlgo_t) F(cudaDataType) F(libraryPropertyType)
+#define CUBLAS_INTS(F)                                                                        \
+    F(cublasStatus_t) F(cublasOperation_t) F(cublasPointerMode_t) F(cublasMath_t)             \
+    F(cublasComputeType_t) F(cublasGemmAlgo_t) F(cudaDataType) F(libraryPropertyType)
 #define CUBLAS_INT(name) typedef int name;
 CUBLAS_INTS(CUBLAS_INT)
 #undef CUBLAS_INT
@@ -34,7 +37,7 @@ typedef void *cudaStream_t;                            /* CUstream */
 enum { CUBLAS_CONSTANTS(CUBLAS_CONSTANT) };
 #undef CUBLAS_CONSTANT
 
-/* Name, suffix of the exported symbol, arguments. All of it is in cuBLAS 12.0, the oldest we open. */
+/* Name, suffix of the exported symbol, arguments. cuBLAS 12.0, the oldest version we open, has all of them. */
 #define CUBLAS_FUNCTIONS(F)                                                                                            \
     F(cublasCreate, _v2, (cublasHandle_t *))                                                                           \
     F(cublasDestroy, _v2, (cublasHandle_t))                                                                            \
@@ -43,12 +46,21 @@ enum { CUBLAS_CONSTANTS(CUBLAS_CONSTANT) };
     F(cublasSetWorkspace, _v2, (cublasHandle_t, void *, size_t))                                                       \
     F(cublasSetMathMode, , (cublasHandle_t, cublasMath_t))                                                             \
     F(cublasSetPointerMode, _v2, (cublasHandle_t, cublasPointerMode_t))                                                \
-    F(cublasGemmBatchedEx, , (cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void *, const void *const *, cudaDataType, int, const void *const *, cudaDataType, int, const void *, void *const *, cudaDataType, int, int, cublasComputeType_t, cublasGemmAlgo_t)) \
-    F(cublasGemmStridedBatchedEx, , (cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void *, const void *, cudaDataType, int, long long, const void *, cudaDataType, int, long long, const void *, void *, cudaDataType, int, long long, int, cublasComputeType_t, cublasGemmAlgo_t))
-/* What only lengths beyond 32 bits need, and older libraries lack. */
+    F(cublasGemmBatchedEx, , (cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const void *,       \
+      const void *const *, cudaDataType, int, const void *const *, cudaDataType, int, const void *, void *const *,     \
+      cudaDataType, int, int, cublasComputeType_t, cublasGemmAlgo_t))                                                  \
+    F(cublasGemmStridedBatchedEx, , (cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int, const        \
+      void *, const void *, cudaDataType, int, long long, const void *, cudaDataType, int, long long, const void *,    \
+      void *, cudaDataType, int, long long, int, cublasComputeType_t, cublasGemmAlgo_t))
+/* Only lengths beyond 32 bits need these; older libraries lack them. */
 #define CUBLAS_LONG_FUNCTIONS(F)                                                                                       \
-    F(cublasGemmBatchedEx, _64, (cublasHandle_t, cublasOperation_t, cublasOperation_t, int64_t, int64_t, int64_t, const void *, const void *const *, cudaDataType, int64_t, const void *const *, cudaDataType, int64_t, const void *, void *const *, cudaDataType, int64_t, int64_t, cublasComputeType_t, cublasGemmAlgo_t)) \
-    F(cublasGemmStridedBatchedEx, _64, (cublasHandle_t, cublasOperation_t, cublasOperation_t, int64_t, int64_t, int64_t, const void *, const void *, cudaDataType, int64_t, long long, const void *, cudaDataType, int64_t, long long, const void *, void *, cudaDataType, int64_t, long long, int64_t, cublasComputeType_t, cublasGemmAlgo_t))
+    F(cublasGemmBatchedEx, _64, (cublasHandle_t, cublasOperation_t, cublasOperation_t, int64_t, int64_t, int64_t,      \
+      const void *, const void *const *, cudaDataType, int64_t, const void *const *, cudaDataType, int64_t, const      \
+      void *, void *const *, cudaDataType, int64_t, int64_t, cublasComputeType_t, cublasGemmAlgo_t))                   \
+    F(cublasGemmStridedBatchedEx, _64, (cublasHandle_t, cublasOperation_t, cublasOperation_t, int64_t, int64_t,        \
+      int64_t, const void *, const void *, cudaDataType, int64_t, long long, const void *, cudaDataType, int64_t,      \
+      long long, const void *, void *, cudaDataType, int64_t, long long, int64_t, cublasComputeType_t,                 \
+      cublasGemmAlgo_t))
 
 #define CUBLAS_MEMBER(name, suffix, args) int (*name##suffix) args;
 /* version: 13010 is cuBLAS 13.1 */

@@ -1,7 +1,7 @@
-/* CUDA's libraries beside the driver, which may lie in many places. The first of these that has one of the names: what
- * the process has mapped already (a framework's own), the folder that the user names, $CUDA_HOME and $CUDA_PATH, the
+/* Searches for CUDA's libraries other than the driver. The first folder that has one of the names wins: what the
+ * process has mapped already (such as a framework's), the folder that the user names, $CUDA_HOME and $CUDA_PATH, the
  * toolkit's usual folders, Python's packages ($VIRTUAL_ENV, $CONDA_PREFIX, the user's, those of the python3 on the
- * PATH), the loader's own search. No program is run. */
+ * PATH), the loader's own search. Must not run a program. */
 #include "runtime/core/matrix/cuda_library.h"
 
 #include <dirent.h>
@@ -32,11 +32,11 @@ static const char *const toolkit_folders[] = {"lib64", "lib", "targets/x86_64-li
 
 CORE const char *cuda_toolkit(size_t i)
 {
-    static const char *const given[] = {"CUDA_HOME", "CUDA_PATH"}, *const usual[] = {"/usr/local/cuda", "/opt/cuda",
-                                                                                     "/usr/lib/cuda"};
-    if (i >= LIBRARY_COUNT(given))
-        return i - LIBRARY_COUNT(given) < LIBRARY_COUNT(usual) ? usual[i - LIBRARY_COUNT(given)] : NULL;
-    const char *s = getenv(given[i]);
+    static const char *const variables[] = {"CUDA_HOME", "CUDA_PATH"},
+                      *const usual[] = {"/usr/local/cuda", "/opt/cuda", "/usr/lib/cuda"};
+    if (i >= LIBRARY_COUNT(variables))
+        return i - LIBRARY_COUNT(variables) < LIBRARY_COUNT(usual) ? usual[i - LIBRARY_COUNT(variables)] : NULL;
+    const char *s = getenv(variables[i]);
     return s ? s : "";
 }
 
@@ -70,7 +70,8 @@ static bool try_below(LibrarySearch *s, const char *root, const char *const *fol
 
 static int is_python(const struct dirent *e) { return !strncmp(e->d_name, "python3", 7); }
 
-/* A Python's packages: site-packages, and dist-packages where Debian's own lie. The newest of several Pythons first. */
+/* A Python's packages are in site-packages, and on Debian in dist-packages. The newest of several Pythons comes
+ * first. */
 static bool try_prefix(LibrarySearch *s, const char *prefix)
 {
     static const char *const libs[] = {"lib", "lib64", "local/lib"}, *const packages[] = {"site-packages",
@@ -91,7 +92,7 @@ static bool try_prefix(LibrarySearch *s, const char *prefix)
     return s->library != NULL;
 }
 
-/* /opt/x/bin/python3 has its packages under /opt/x; where that is a link, also under what it leads to. */
+/* The packages of /opt/x/bin/python3 are below /opt/x. If that path is a link, its target's prefix is tried too. */
 static bool try_python(LibrarySearch *s, const char *program)
 {
     LibraryPath p, real;
@@ -106,7 +107,7 @@ static bool try_python(LibrarySearch *s, const char *program)
     return s->library != NULL;
 }
 
-/* The first python3 only: another one further down the PATH is not the one that 'pip install' meant. */
+/* Only the first python3: 'pip install' does not mean another one further down the PATH. */
 static bool try_path(LibrarySearch *s)
 {
     for (const char *at = getenv("PATH"); at && *at; at += strspn(at, ":")) {
@@ -137,11 +138,11 @@ static bool try_toolkits(LibrarySearch *s)
 
 static bool try_packages(LibrarySearch *s)
 {
-    static const char *const given[] = {"VIRTUAL_ENV", "CONDA_PREFIX"};
+    static const char *const variables[] = {"VIRTUAL_ENV", "CONDA_PREFIX"};
     LibraryPath p;
-    for (size_t i = 0; i < LIBRARY_COUNT(given) && !s->library; i++)
-        if (getenv(given[i]) && *getenv(given[i]))
-            try_prefix(s, getenv(given[i]));
+    for (size_t i = 0; i < LIBRARY_COUNT(variables) && !s->library; i++)
+        if (getenv(variables[i]) && *getenv(variables[i]))
+            try_prefix(s, getenv(variables[i]));
     if (!s->library && getenv("HOME") && library_path(p, "%s/.local", getenv("HOME")))
         try_prefix(s, p);
     return s->library || try_path(s);
@@ -154,13 +155,13 @@ static bool try_loader(LibrarySearch *s)
     return s->library != NULL;
 }
 
-/* A folder that was named is meant: another one is not taken in its place. */
+/* If the user named a folder, no other one is searched. */
 CORE bool library_find(LibrarySearch *s)
 {
     return try_mapped(s) || (s->own ? try_folder(s, s->own) : try_toolkits(s) || try_packages(s) || try_loader(s));
 }
 
-/* One that is newer than the driver is not promised to run with it. */
+/* A library that is newer than the driver is not guaranteed to run with it. */
 CORE void *cuda_library(const CudaLibrary *x, int driver, bool *again, char *why, size_t n)
 {
     const char *own = getenv(x->variable);
@@ -173,18 +174,18 @@ CORE void *cuda_library(const CudaLibrary *x, int driver, bool *again, char *why
     *why = 0;
     *again = false;
     if (named && !strcmp(own, "none")) {
-        snprintf(why, n, "%s says none", x->variable);
+        snprintf(why, n, "%s is none", x->variable);
         return NULL;
     }
     if (library_find(&s))
         return s.library;
     *again = s.again;
     if (s.again)
-        snprintf(why, n, "%s could not be looked for or loaded: out of memory", x->name);
+        snprintf(why, n, "%s could not be searched for or loaded: out of memory", x->name);
     else if (*s.refused)
         snprintf(why, n, "%s does not load: %.300s", x->name, s.refused);
     else if (named)
-        snprintf(why, n, "%s was not found: %s names %.300s, which does not hold %s", x->name, x->variable, own,
+        snprintf(why, n, "%s was not found: %s names %.300s, which does not contain %s", x->name, x->variable, own,
                  s.names[0]);
     else
         snprintf(why, n,

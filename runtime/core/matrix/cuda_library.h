@@ -1,4 +1,4 @@
-/* Libraries of CUDA by dlopen, wherever they were installed. */
+/* Finds and opens CUDA's libraries by dlopen, wherever they are installed. */
 #ifndef OPTC_CORE_LIBRARY_H
 #define OPTC_CORE_LIBRARY_H
 #include "runtime/core/api/core.h"
@@ -7,8 +7,9 @@
 #include "runtime/core/matrix/cusolver.h"
 
 /* ---- cuda_library.c ---- */
-/* names, and folders below a Python's packages, end with NULL; own: the folder that must have it, NULL: none is named.
- * refused: the first file that is there and does not load; again: for a reason that may have gone when asked again */
+/* names, folders (below a Python's packages): end with NULL. own: the only folder to search besides what the process
+ * has mapped; NULL: none was named. refused: dlerror's text for the first file that exists and does not load. again:
+ * the reason may be temporary, such as a lack of memory. */
 typedef struct LibrarySearch {
     const char *const *names, *const *folders, *own;
     void *library;
@@ -16,23 +17,23 @@ typedef struct LibrarySearch {
     bool again;
 } LibrarySearch;
 CORE bool library_find(LibrarySearch *s);
-/* the i-th folder a toolkit may lie in; "": a variable that is not set; NULL: no more */
+/* The i-th folder that a toolkit may be installed in; "": an environment variable that is not set; NULL: no more. */
 CORE const char *cuda_toolkit(size_t i);
 
-/* names: CUDA 13's, 12's, NULL. package: what Python's pip calls it, -cu12 behind it for CUDA 12 */
+/* names: of CUDA 13, of CUDA 12, NULL. package: its pip package; for CUDA 12 with the suffix -cu12. */
 typedef struct CudaLibrary {
     const char *name, *variable;
     const char *const *names, *const *folders;
     const char *package;
 } CudaLibrary;
-/* one that runs with this version of the driver; NULL: why says why not, and again whether that may have gone when asked
- * again. The variable names its folder, or says "none" */
+/* Opens a version that runs with this driver. NULL: `why` has the reason, and `again` is set if it may be temporary.
+ * The environment variable names the folder, or is "none". */
 CORE void *cuda_library(const CudaLibrary *x, int driver, bool *again, char *why, size_t n);
 
 /* ---- cublas.c, cusolver.c ---- */
-/* one that runs with this version of the driver; false: why says why not, and again (NULL: nobody asks) whether that
- * may have gone when asked again. It is never unloaded */
+/* Open a version that runs with this driver; it is never unloaded. false: `why` has the reason, and `again` (may be
+ * NULL) is set if it may be temporary. */
 CORE bool cublas_open(Cublas *c, int driver, bool *again, char *why, size_t n);
 CORE bool cusolver_open(Cusolver *c, int driver, bool *again, char *why, size_t n);
-CORE const char *cusolver_status(int rc);                  /* it has no function that says so */
+CORE const char *cusolver_status(int rc);                  /* the name of a status; the library has no such function */
 #endif

@@ -1,4 +1,4 @@
-/* cuSOLVER by dlopen. $OPTC_CUSOLVER names its folder, or says "none". */
+/* Opens cuSOLVER by dlopen. $OPTC_CUSOLVER names its folder, or is "none". */
 #include "runtime/core/gpu/gpu_device.h"
 #include "runtime/core/matrix/cuda_library.h"
 
@@ -13,12 +13,12 @@ static const CusolverWanted cusolver_wants[] = {CUSOLVER_FUNCTIONS(CUSOLVER_WANT
 
 CORE const char *cusolver_status(int rc)
 {
-#define CUSOLVER_SAID(name, value) case value: return #name;
+#define CUSOLVER_CASE(name, value) case value: return #name;
     switch (rc) {
-    CUSOLVER_STATUSES(CUSOLVER_SAID)
-    default: return "a status that it does not name";
+    CUSOLVER_STATUSES(CUSOLVER_CASE)
+    default: return "an unknown status";
     }
-#undef CUSOLVER_SAID
+#undef CUSOLVER_CASE
 }
 
 static bool cusolver_use(Cusolver *c, void *library, bool *again, char *why, size_t n)
@@ -36,7 +36,7 @@ static bool cusolver_use(Cusolver *c, void *library, bool *again, char *why, siz
         }
     }
     if (c->cusolverGetProperty(MAJOR_VERSION, &major) || c->cusolverGetProperty(MINOR_VERSION, &minor)) {
-        snprintf(why, n, "cuSOLVER was found, and fails when it is asked for its version");
+        snprintf(why, n, "cuSOLVER was found, but its version cannot be read");
         *again = true;
         return false;
     }
@@ -50,8 +50,8 @@ CORE bool cusolver_open(Cusolver *c, int driver, bool *again, char *why, size_t 
     static const char *const names[] = {"libcusolver.so.12", "libcusolver.so.11", NULL};
     static const char *const folders[] = {"nvidia/cu13/lib", "nvidia/cusolver/lib", NULL};
     static const CudaLibrary solver = {"cuSOLVER", "OPTC_CUSOLVER", names, folders, "nvidia-cusolver"};
-    bool nobody;
-    again = again ? again : &nobody;
+    bool ignored;
+    again = again ? again : &ignored;
     void *library = cuda_library(&solver, driver, again, why, n);
-    return library && cusolver_use(c, library, again, why, n);    /* never unloaded, as the driver */
+    return library && cusolver_use(c, library, again, why, n);    /* never unloaded, like the driver */
 }

@@ -1,5 +1,5 @@
-/* What is said of factors: for each matrix of each stage that makes one, how many were computed and refused, and how
- * far off the last was. On the CPU it is written by the thread that has the matrix, on a GPU by kernels. */
+/* Factor statistics: for each matrix of each factor, how often it was computed and refused, and the error of the last
+ * result. On the CPU the thread that computes the matrix writes them, on a GPU kernels do. */
 #include "runtime/core/matrix/cpu_calls.h"
 
 CORE bool stage_factor(const ProgStage *s) { return stage_of_kind(s, CALLEE_FACTOR); }
@@ -28,7 +28,7 @@ static bool side_by_side(const Program *p, int i, int j)
     return false;
 }
 
-/* A rule with periods has a stage for every phase that makes a factor: what is said of them is said of one. */
+/* A rule with periods has one stage per phase that computes a factor. Such stages share their statistics. */
 static bool same_factor(const Program *p, int i, int j)
 {
     const ProgStage *s = &p->stage[i], *t = &p->stage[j];

@@ -1,15 +1,15 @@
-/* A product of our own, where there is no BLAS: blocks of both operands are packed so that the innermost loop reads
- * them one after another, and six rows by two vectors of the result stay in registers.
+/* Matrix product for machines without a BLAS. Blocks of both operands are packed, so that the innermost loop reads them
+ * sequentially, and six rows by two vectors of the result stay in registers.
  *
- * Every element is a sum over k in order, in pieces of DEPTH; who computes which panel changes no bit. The blocks lie
- * on the stack, which threads may have little of: some 100 KB. */
+ * Every element is a sum over k in order, in sections of DEPTH: results do not depend on which thread computes a panel.
+ * The packed blocks are on the stack, some 100 KB, since threads may have small stacks. */
 #include "runtime/core/matrix/cpu_calls.h"
 
 #include <string.h>
 
 enum { STRIP = 6, DOWN_MOST = 8 * STRIP, DEPTH = 128, ACROSS_MOST = 64 };
 
-/* A multiplication and an addition in one where the machine has it: rounded once, and twice as fast. */
+/* Fused multiply-add where the machine has it: rounded once, and twice as fast. */
 #if defined(__clang__)
 #define PRODUCT_FAST
 #define PRODUCT_FUSED _Pragma("clang fp contract(fast)")
@@ -18,10 +18,9 @@ enum { STRIP = 6, DOWN_MOST = 8 * STRIP, DEPTH = 128, ACROSS_MOST = 64 };
 #define PRODUCT_FUSED
 #endif
 
-/* kernel: STRIP x 2 vectors of the result, c += alpha * (a b), of packed strips; rows, cols: as many of them are there.
- * Its sums are named one by one, or a compiler that does not take loops apart would keep them in memory.
- * pack: n rows (or columns) x depth in strips, zeros where there is nothing, read as they lie. run: c = beta c +
- * alpha a b. */
+/* kernel: c += alpha * (a b) for STRIP x 2 vectors of the result, from packed strips; only `rows` x `cols` of them are
+ * stored. Its sums are separate variables: a compiler that does not split arrays would keep an array in memory. pack:
+ * copies n rows (or columns) x depth into strips, padded with zeros. run: c = beta c + alpha a b. */
 #define PRODUCT_ROW(i)                                                                                               \
     s##i##0 += a[i] * v[0];                                                                                          \
     s##i##1 += a[i] * v[1];

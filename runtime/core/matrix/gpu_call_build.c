@@ -1,4 +1,4 @@
-/* The steps of a product on a GPU, and the sets of pointers they take. */
+/* Builds the steps of a product on a GPU, and the sets of pointers that they use. */
 #include "runtime/core/matrix/gpu_calls.h"
 
 #include <limits.h>
@@ -53,8 +53,8 @@ static int block_set(GpuCalls *x, int array, int group, int blocks, int64_t down
     return add_set(x, &s);
 }
 
-/* ---- how many there are ---- */
-typedef struct AlikeKey { int64_t of[6]; int tensor; } AlikeKey;     /* all but the last is equal of those that are alike */
+/* ---- tensors of one shape ---- */
+typedef struct AlikeKey { int64_t of[6]; int tensor; } AlikeKey;     /* equal `of`: same kind, variant and shape */
 
 static int by_alike(const void *a, const void *b)
 {
@@ -95,9 +95,9 @@ CORE int64_t all_matrices(const GpuCalls *x, int group)
 }
 
 /* ---- steps ---- */
-/* Blocks that a symmetric product's lower triangle is computed in: they change bits, so what they follow from is known
- * when tensors are bound. Measured on an H200 as shares of the full product's time, mirrored (tests/gpu/products.sh),
- * in blocks of 64 / 128 / 256:
+/* Block size for the lower triangle of a symmetric product. It changes bits, so it must follow from what is known when
+ * tensors are bound. Measured on an H200 as shares of the full product's time, mirroring included
+ * (tests/gpu/products.sh), for blocks of 64 / 128 / 256:
  *   16 bits   48 x 2048 x 2048   1.01 / 0.63 / 0.65      12 x 2048 x 2048   1.05 / 0.78 / 0.71
  *             16 x 2048 x 8192   1.12 / 0.63 / 0.57       1 x 4096 x 4096   1.15 / 0.64 / 0.69
  *              8 x 1600 x 1600   1.06 / 0.86 / 0.91       8 x 1024 x 4096   1.44 / 0.93 / 0.84
@@ -106,7 +106,8 @@ CORE int64_t all_matrices(const GpuCalls *x, int group)
  *   tf32       8 x 2048 x 2048   1.33 / 1.33 / 0.71       8 x 1024 x 1024   1.25 / 1.02 / 0.98
  *   f64        8 x 1024 x 1024   0.72 / 0.73 / 0.80      24 x  768 x  768   0.78 / 0.83 / 0.91
  *   f32        8 x 1024 x 1024   0.77 / 0.77 / 0.88      64 x  256 x  256   1.01 / 1.15 / 1.16
- * cuBLAS takes smaller tiles for two thousand blocks of 128 than for three; long sums want large ones. */
+ * For two thousand blocks of 128 cuBLAS uses smaller tiles than for three thousand. Long sums are faster with large
+ * blocks. */
 static int64_t block_rows(const CallType *t, ProductShape z, int64_t matrices)
 {
     int64_t down = z.n / 128, many = dom_times(matrices, down * (down + 1) / 2);
@@ -157,7 +158,7 @@ static CallStep *product_step(GpuCalls *x, const CallType *t, const ProgCall *c,
     return s;
 }
 
-/* Blocks of a launch of ours over one matrix; 0: more than a launch of all of the group's may have. */
+/* Thread blocks per matrix; 0: a launch over the whole group would exceed MOST_BLOCKS. */
 static unsigned own_blocks(const GpuCalls *x, const CallStep *s, bool lower)
 {
     const CallGroup *g = &x->group[s->group];
@@ -236,9 +237,9 @@ CORE optc_status too_long(const optc_binding *b, const ProgStage *s, const CallG
     return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: %s", what, why);
 }
 
-/* By an array of pointers the library takes matrices to tensor cores without looking where they begin: its manual asks
- * for 16 bytes, and for 4 where 8 does not divide k. Blocks of odd sizes, and several matrices of a tensor that begin
- * anywhere, are for our own product. Arrays of ours begin well; callers' are not read by such products (segments.c). */
+/* With an array of pointers cuBLAS uses tensor cores without checking the alignment of matrices. Its manual requires 16
+ * bytes, and 4 if k is not a multiple of 8. So blocks of odd sizes, and tensors whose slices are not aligned, use our
+ * own product. Arrays of ours are aligned; such products do not read callers' arrays (segments.c). */
 static bool misaligned(const optc_binding *b, const CallGroup *g, const ProgCall *c, int64_t k)
 {
     const Program *p = b->rule->program;
@@ -253,7 +254,8 @@ static bool misaligned(const optc_binding *b, const CallGroup *g, const ProgCall
     return !even && (t->bytes == 2 || t->compute == CUBLAS_COMPUTE_32F_FAST_TF32);
 }
 
-/* over, product, mirror. own: by our kernels. false: more blocks than a launch has */
+/* Adds the steps: copy the summand, multiply, mirror. own: by our kernels. false: a launch would have too many
+ * blocks. */
 CORE bool product_steps(const optc_binding *b, GpuCalls *x, const CallType *t, const ProgCall *c, int group,
                         ProductShape z, bool own)
 {
@@ -284,5 +286,5 @@ CORE optc_status add_product(const optc_binding *b, GpuCalls *x, const ProgStage
     for (int i = first; i < x->nstep && x->library; i++)
         if (step_long(&x->step[i]) && !(x->blas.cublasGemmBatchedEx_64 && x->blas.cublasGemmStridedBatchedEx_64))
             return too_long(b, stage, g, "lengths beyond 32 bits need cuBLAS 12.1 or newer");
-    return ok ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows: bind fewer tensors at a time");
+    return ok ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
 }

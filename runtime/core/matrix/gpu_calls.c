@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- of a program ---- */
-/* A product; of rules that have none, a factor. */
+/* ---- facts about a program ---- */
+/* The first product; in rules without products the first factor. */
 static const ProgStage *first_call(const Program *p)
 {
     const ProgStage *any = NULL;
@@ -27,7 +27,7 @@ static const CallType call_types[NPRODUCT] = {
 #include "gen/abi/products.def"
 };
 
-/* All operands of a rule's products are of one type; f32 may be rounded to tf32 on the way in. */
+/* All operands of a rule's products have one type; tf32 rounds f32 operands when they are read. */
 CORE const CallType *call_type(const Program *p)
 {
     Product in = product_of_type(p->product, p->array[first_call(p)->call->out].type);
@@ -75,9 +75,9 @@ CORE void call_label(const optc_binding *b, const ProgStage *s, const CallGroup 
 {
     const Program *p = b->rule->program;
     const CallType *t = call_type(p);
-    const char *others = g->n > 1 ? " and those of its shape" : "";
+    const char *others = g->n > 1 ? " and others of its shape" : "";
     char label[96];
-    if (s->call->callee != CALL_MM) {                      /* of one operand */
+    if (s->call->callee != CALL_MM) {                      /* not a product */
         MatrixAxes m = dom_matrix(p->array[s->call->out].dom, false);
         char what[200];
         stage_label(p, s, what, sizeof what);
@@ -92,7 +92,7 @@ CORE void call_label(const optc_binding *b, const ProgStage *s, const CallGroup 
              others, p->name);
 }
 
-/* 32 MB is what cuBLAS asks for on Hopper, 4 before; of a small workspace an eighth, so that matrices find room. */
+/* cuBLAS recommends 32 MB on Hopper and 4 MB before. At most an eighth of the workspace, so that matrices fit too. */
 CORE int64_t blas_bytes(const optc_binding *b)
 {
     int64_t full = b->rule->engine->gpu->arch >= 90 ? 32 << 20 : 4 << 20, share = b->rule->engine->workspace / 8;
@@ -111,7 +111,7 @@ static int group_of(GpuCalls *x, const optc_binding *b, const int *tensor, int n
                     const ProgStage *again)
 {
     for (int k = 0; k < x->ngroup; k++) {
-        int i = (x->near + k) % x->ngroup;                 /* they come in the same order again and again */
+        int i = (x->near + k) % x->ngroup;                 /* callers repeat the same order */
         if (x->group[i].tensor == tensor && x->group[i].n == n && x->group[i].stagger == stagger &&
             x->group[i].again == again) {
             x->near = i + 1;
@@ -129,7 +129,7 @@ static int group_of(GpuCalls *x, const optc_binding *b, const int *tensor, int n
     return x->ngroup++;
 }
 
-/* Tensors of one shape stand next to each other: how many from there. */
+/* Units are sorted by shape: the number of tensors from `from` on that have the same shape. */
 static int alike(const optc_binding *b, const Units *u, int from)
 {
     const Tensor *first = &b->tensor[u->tensor[from]];
@@ -160,7 +160,7 @@ static optc_status add_steps(const optc_binding *b, GpuCalls *x, const ProgStage
 {
     optc_status s = OPTC_OK;
     for (int i = 0; i < u->n && s == OPTC_OK; i += alike(b, u, i)) {
-        if (stage_in_f32(b, stage, u->tensor[i]))           /* those that want f64 first: the others leave them alone */
+        if (stage_in_f32(b, stage, u->tensor[i]))  /* matrices that need f64 first: the steps in f32 skip them */
             s = add_root(b, x, stage, group_of(x, b, u->tensor + i, alike(b, u, i), stagger, stage));
         if (s == OPTC_OK)
             s = (is_root(stage)     ? add_root
@@ -200,8 +200,9 @@ CORE const GpuCall *calls_of(const optc_binding *b, const ProgStage *s, int batc
     return NULL;
 }
 
-/* ---- all of them ---- */
-/* of a group, at most: over, blocks, the rest, mirror, and their sets; those of five squares, and four arrays more */
+/* ---- sizes of the tables ---- */
+/* Per group, upper bounds: copy, blocks, remaining rows, mirror, and their sets; sets of a root's five squares, and
+ * four more arrays. */
 enum { STEPS_A_PRODUCT = 4, SETS_A_PRODUCT = 8, SETS_A_ROOT = 30 };
 
 static bool is_call_task(const optc_binding *b, const Task *t)
@@ -227,7 +228,7 @@ static optc_status count_pointers(const optc_binding *b, GpuCalls *x, bool stagg
         s->at = x->npointer;
         x->npointer += s->array < 0 ? root_pointers(x, s) : dom_times(dom_times(s->each, g->shape.slices), g->n);
         if (x->npointer > INT_MAX)
-            return fail(OPTC_ERROR_ARGUMENT, "optc_bind: more than 2^31 - 1 matrices: bind fewer tensors at a time");
+            return fail(OPTC_ERROR_ARGUMENT, "optc_bind: more than 2^31 - 1 matrices; bind fewer tensors at a time");
     }
     return OPTC_OK;
 }
@@ -314,7 +315,7 @@ static CUdeviceptr nth_pointer(const optc_binding *b, const PointerList *l, int6
     return (CUdeviceptr)(uintptr_t)base + (CUdeviceptr)l->to[i].offset;
 }
 
-/* Whether they lie at equal distances, and will. */
+/* Whether the addresses have equal distances and do not change. */
 static void find_stride(const optc_binding *b, PointerSet *s, const PointerList *l)
 {
     MemKind kind = b->rule->program->array[s->array].kind;
@@ -330,7 +331,7 @@ static void find_stride(const optc_binding *b, PointerSet *s, const PointerList 
         s->even = (int64_t)(nth_pointer(b, l, i) - nth_pointer(b, l, i - 1)) == step;
 }
 
-/* Of the sets from pointer `from` on. */
+/* Fills the addresses of all sets whose pointers start at `from` or later. */
 static void fill_addresses(const optc_binding *b, GpuCalls *x, MatrixAddress *all, int64_t from)
 {
     for (int i = 0; i < x->nset; i++) {
@@ -373,7 +374,7 @@ static void count_now(const optc_binding *b, CallGroup *g)
             g->now += calls_participate(b, g, g->tensor[k], q);
 }
 
-/* From that pointer on: 0, or those of groups with turns. */
+/* Sends addresses from pointer `from` on: 0 (all), or the first one of staggered groups. */
 static optc_status send_addresses(optc_binding *b, GpuCalls *x, int64_t from)
 {
     GpuEngine *g = b->rule->engine->gpu;
@@ -387,11 +388,11 @@ static optc_status send_addresses(optc_binding *b, GpuCalls *x, int64_t from)
         if (!from || x->group[i].stagger)
             count_now(b, &x->group[i]);
     fill_addresses(b, x, all, from);
-    /* pageable: copied before it returns */
-    CUdeviceptr to = x->places + sizeof(MatrixAddress) * (size_t)from;
+    /* pageable memory: the driver has copied it when the call returns */
+    CUdeviceptr to = x->addresses + sizeof(MatrixAddress) * (size_t)from;
     int rc = bytes ? g->d->cuMemcpyHtoDAsync_v2(to, all, bytes, b->gpu->stream) : 0;
     free(all);
-    optc_status s = rc ? gpu_error(g, "cuMemcpyHtoDAsync", rc, "where matrices lie") : calls_gather(b, from);
+    optc_status s = rc ? gpu_error(g, "cuMemcpyHtoDAsync", rc, "addresses of matrices") : calls_gather(b, from);
     x->sent = s == OPTC_OK;
     return s;
 }
@@ -410,7 +411,7 @@ static bool arranged_otherwise(const optc_binding *b, const GpuCalls *x)
     return !x->sent;
 }
 
-/* Graphs have the numbers of matrices of their time. Those of the library's tuning go with it. */
+/* Captured graphs contain the old numbers of matrices, and so does the library's tuning of launches. */
 static void forget_graphs(optc_binding *b)
 {
     GpuTables *t = b->gpu;
@@ -443,7 +444,7 @@ static optc_status open_library(optc_binding *b, GpuCalls *x)
     GpuEngine *g = b->rule->engine->gpu;
     bool again;
     x->library = cublas_open(&x->blas, g->d->version, &again, x->why, sizeof x->why);
-    if (!x->library)                               /* other bits for want of memory would be a surprise */
+    if (!x->library)                               /* a lack of memory must not change results */
         return again ? fail(OPTC_ERROR_MEMORY, "optc_bind: %s", x->why) : OPTC_OK;
     x->handle = (cublasHandle_t)spare_take(g, x->blas.cublasDestroy_v2);
     int rc = x->handle ? 0 : x->blas.cublasCreate_v2(&x->handle);
@@ -453,7 +454,7 @@ static optc_status open_library(optc_binding *b, GpuCalls *x)
     if (!rc)            /* sums that several blocks share stay in f32 */
         rc = x->blas.cublasSetMathMode(x->handle, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
     return rc ? fail(rc == CUBLAS_STATUS_ALLOC_FAILED ? OPTC_ERROR_MEMORY : OPTC_ERROR_DEVICE,
-                     "optc_bind: cublasCreate of %.300s: %s (OPTC_CUBLAS=none does without)", x->blas.path,
+                     "optc_bind: cublasCreate of %.300s: %s (OPTC_CUBLAS=none uses our own kernels)", x->blas.path,
                      x->blas.cublasGetStatusString(rc))
               : OPTC_OK;
 }
@@ -491,14 +492,14 @@ CORE optc_status calls_bind(optc_binding *b)
     size_t n = (size_t)x->npointer, periods = sizeof *p->period * (size_t)p->nperiod;
     size_t stats = sizeof(FactorStats) * (size_t)factor_stats_count(b);
     x->bytes = n * (sizeof(MatrixAddress) + sizeof(void *)) + stats + periods;
-    s = gpu_alloc(b->rule->engine, x->bytes, b->gpu->stream, "where matrices lie", &x->memory);
-    x->places = x->memory;
+    s = gpu_alloc(b->rule->engine, x->bytes, b->gpu->stream, "addresses of matrices", &x->memory);
+    x->addresses = x->memory;
     x->pointers = x->memory + n * sizeof(MatrixAddress);
     CUdeviceptr stats_at = x->pointers + n * sizeof(void *);
     b->stats = (void *)(uintptr_t)stats_at;
     x->periods = stats_at + stats;
     if (s == OPTC_OK && stats)
-        TRY(g, cuMemsetD8Async(stats_at, 0, stats, b->gpu->stream), "what is said of factors");
+        TRY(g, cuMemsetD8Async(stats_at, 0, stats, b->gpu->stream), "factor statistics");
     if (s == OPTC_OK && periods)
         s = gpu_write(b, (void *)(uintptr_t)x->periods, p->period, periods, true, "optc_bind");
     if (s == OPTC_OK)

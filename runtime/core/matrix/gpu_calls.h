@@ -1,31 +1,34 @@
-/* Calls on a GPU: what a rule's products take, made ready when binding.
+/* Matrix calls on a GPU: what a binding prepares for the products and factors of its rule.
  *
- *   CallGroup    tensors of a batch that have one shape: their matrices are one call
- *   PointerSet   where the matrices of an array, or blocks of them, lie: one for each of a group's, in the order of its
- *                tensors. Arrays on the device that a kernel of ours fills from the binding's table of pointers, anew
- *                when one has moved; equal sets are one
- *   CallStep     one call of the library or launch of ours over a group
+ *   CallGroup    tensors of a batch that have one shape: one library call computes all of their matrices
+ *   PointerSet   addresses of the matrices of one array, or of blocks of them, for a group, in the order of its
+ *                tensors. The kernel optc_gather fills the device array from the binding's table of pointers, again
+ *                when a pointer has changed. Equal sets are shared.
+ *   CallStep     one library call, or one launch of our kernels, over a group
  *   GpuCall      the steps of a stage over a batch
  *
- * Row by row our C = A B is, column by column as cuBLAS has matrices, its C^T = B^T A^T: operands change places. */
+ * Our matrices are row-major and cuBLAS expects column-major ones. Our C = A B is its C^T = B^T A^T, so the operands
+ * are passed in exchanged order. */
 #ifndef OPTC_CORE_GPU_CALLS_H
 #define OPTC_CORE_GPU_CALLS_H
 #include "runtime/core/matrix/cpu_calls.h"
 #include "runtime/core/gpu/gpu_device.h"
 #include "runtime/core/matrix/cuda_library.h"
 
-/* Arrays that are no rule's: areas of a matrix' record, and what is said of a factor (FactorStats). */
+/* Array numbers below 0 are no arrays of the rule: AREA(k) is area k of a matrix' record, OWN_STATS the factor
+ * statistics, OWN_EIGEN the memory that eigenvectors are computed in. */
 enum { AREAS = 5, RECORD_NUMBERS = 32 };
 #define AREA(k) (-1 - (k))
 enum { OWN_STATS = -6, OWN_EIGEN = -7 };
 OPTC_COUNT bool is_area(int array) { return array < 0 && array > OWN_STATS; }
 
-/* optc_call and optc_matrix_address of the kernels */
+/* Must match optc_call and optc_matrix_address of templates/products_cuda.txt. */
 typedef struct CallArgs { CUdeviceptr a, b, c; int m, n, k, flags; double alpha, beta; } CallArgs;
 typedef struct MatrixAddress { long long slot, offset; } MatrixAddress;
 
-/* sets: the first, or -1; apart: of elements, from row to row; now: matrices of the tensors that take part; turns: of
- * those alone that have their turn (ProgStage.turns); again: of those alone whose roots by that stage want f64 */
+/* sets: the first set, or -1. row_stride: of arrays over all elements. now: matrices of the tensors that take part.
+ * stagger: unless 0, only matrices that are scheduled for this step (ProgStage.stagger). again: unless NULL, only
+ * matrices whose roots by that stage were refused in f32 and need f64. */
 typedef struct CallGroup {
     const int *tensor; int n, sets;
     Shape shape;
@@ -35,25 +38,26 @@ typedef struct CallGroup {
 } CallGroup;
 
 typedef struct PointerSet {
-    /* blocks 0: one pointer a matrix, `offset` values into it; else one for each block (i, j), j <= i < blocks,
-     * i * down + j * across values into it */
+    /* blocks 0: one pointer per matrix, `offset` values into it. Else one pointer per block (i, j), j <= i < blocks, at
+     * i * down + j * across values. */
     int array, group, blocks;
     int64_t offset, down, across;
-    int next;                              /* of its group; -1: none */
-    int bytes;                             /* of a value */
-    int64_t each, at;                      /* pointers of a matrix; where they begin among all */
-    /* rows lie so far apart; 0: as many values as one has. For kernels of ours it stands ahead of the pointers */
+    int next;                              /* next set of the group; -1: none */
+    int bytes;                             /* bytes of a value */
+    int64_t each, at;                      /* pointers per matrix; index of the first pointer among those of all sets */
+    /* Distance of rows in values; 0: rows have no gaps. For our kernels it is stored ahead of the first pointer. */
     int64_t row_stride;
-    /* of areas: bytes of the matrix' record, and values ahead of it there. They are there for as many matrices as fit */
+    /* Areas: bytes of a matrix' record, and the area's offset in it, in values. There are pointers for as many matrices
+     * as the workspace holds. */
     int64_t record, base;
-    int64_t most;                          /* of eigenvectors', which lie in memory of their own, base bytes into it */
-    /* they never move and lie `stride` values apart: no array of pointers is needed */
+    int64_t most;                          /* OWN_EIGEN: matrices of a round; base is an offset in bytes */
+    /* The addresses never change and are `stride` values apart: strided calls need no array of pointers. */
     bool even;
     CUdeviceptr first;
     long long stride;
 } PointerSet;
 
-/* A precision of products as cuBLAS and our kernels have it (products.def). */
+/* A precision of products in cuBLAS and in our kernels (products.def). */
 typedef struct CallType {
     Product product;
     Type type;
@@ -65,28 +69,30 @@ typedef struct CallType {
 } CallType;
 
 typedef struct CallStep {
-    CallKernel kernel;                     /* of a product, and EIGEN_ROTATE, a library may be asked instead (own) */
+    CallKernel kernel;                     /* for products and EIGEN_ROTATE a library may be called instead (own) */
     const CallType *type;
-    int group, a, b, c;                    /* sets */
+    int group, a, b, c;                    /* indices of sets */
     int64_t m, n, k, lda, ldb, ldc;
     unsigned flags;                        /* ProductFlag */
     double alpha, beta;
-    bool own;                              /* a kernel of ours though there is a library */
-    unsigned blocks;                       /* ours: of one matrix */
-    int64_t at_once;                       /* matrices; such steps of a group go round together. 0: all of them */
-    /* of eigenvectors: the library's workspace; the step that asks the library, -1: none; whether a capture takes that;
-     * in whose place this one is while it does not */
+    bool own;                              /* our kernel, though there is a library */
+    unsigned blocks;                       /* our kernels: thread blocks per matrix */
+    int64_t at_once;  /* matrices per round; steps of a group that have it form a round. 0: all matrices at once */
+    /* Eigenvectors. work_at, work, host: the library's workspace: offset and bytes on the device, bytes on the host.
+     * solver: the step that calls the library, -1: none. captured: that call works in a capture. instead: this step
+     * replaces the library's steps in captures where it does not. */
     int64_t work_at;
     size_t work, host;
     int solver;
     bool captured, instead;
 } CallStep;
-/* The matrices of a group that a step goes over. */
+/* The matrices of a group that a step works on. */
 typedef struct Matrices { int64_t from, n; } Matrices;
-/* stagger_first, stagger_n: the steps of a stage with turns, over those alone that have theirs */
+/* stagger_first, stagger_n: the steps over only those matrices that are scheduled for this step */
 typedef struct GpuCall { const ProgStage *stage; int batch, first, n, stagger_first, stagger_n; } GpuCall;
 
-/* cuSOLVER, and what eigenvectors are found in; largest: the call that needs most of it */
+/* cuSOLVER and the memory that eigenvectors are computed in. asked: cusolver_open was called. why: its reason, if there
+ * is no library. largest: description of the call that needs the most memory. */
 typedef struct Eigen {
     bool asked, library;
     Cusolver f;
@@ -102,67 +108,71 @@ enum { TRIED_MOST = 128 };
 typedef struct GpuCalls {
     bool library;
     Cublas blas;
-    char why[400];                         /* there is no library */
+    char why[400];                         /* why there is no library */
     cublasHandle_t handle;
-    CUstream own, inner, on; bool is_on;   /* to capture in; on: the handle's stream, and its workspace is set */
+    /* own, inner: for captures. on: the handle's stream, with its workspace set, if is_on */
+    CUstream own, inner, on; bool is_on;
     GpuCall *call; int ncall;
-    CallGroup *group; int ngroup, near;    /* near: where the next one asked for is looked for first */
+    CallGroup *group; int ngroup, near;    /* near: where the next search starts */
     PointerSet *set; int nset;
     CallStep *step; int nstep;
-    int *alike;                            /* by tensor: those of its shape, in all batches */
-    bool *present;                         /* by tensor: it takes part in what the arrays hold now */
-    bool sent;                             /* the device knows of them */
-    bool moves;                            /* a gradient or input is an operand */
-    CUdeviceptr scratch; int64_t room_bytes;  /* for records of roots */
-    /* of the root or factor whose steps are being made: bytes of its record, values ahead of the areas and of the numbers;
-     * of areas that are no squares, of a row */
+    int *alike;                            /* by tensor: number of tensors of its shape, in all batches */
+    bool *present;                         /* by tensor: takes part according to the pointers on the device */
+    bool sent;                             /* the pointers on the device are current */
+    bool moves;                            /* a gradient or input is an operand: its address may change */
+    CUdeviceptr scratch; int64_t room_bytes;  /* for records of roots and factors */
+    /* Of the root or factor whose steps are being added: bytes of a record; offsets of its areas and of its numbers, in
+     * values; row strides of areas that are not square. */
     int64_t record, area[AREAS], area_ld[AREAS], numbers;
-    int value_bytes;                       /* of the areas' */
-    bool *wide;                            /* by number of what is said: in f64, since f32 did not do */
-    struct RootsF32 *roots_f32;                 /* NULL: there are no roots in f32 */
-    int64_t npointer, stagger_from;           /* from there on of groups with turns, anew at every step */
-    CUdeviceptr memory, places, pointers, periods; size_t bytes;
+    int value_bytes;                       /* bytes of a value in the areas */
+    bool *wide;                            /* by index of the statistics: computed in f64, since f32 was refused */
+    struct RootsF32 *roots_f32;            /* NULL: no root is computed in f32 */
+    /* from stagger_from on: pointers of staggered groups, filled again at every step */
+    int64_t npointer, stagger_from;
+    CUdeviceptr memory, addresses, pointers, periods; size_t bytes;
     Eigen eigen;
-    unsigned long long tried[TRIED_MOST]; unsigned ntried;     /* calls_probe: plays, with numbers of matrices */
-    CUgraphExec *whole;                    /* by entry: all phases, each where the device says so */
+    /* calls_probe: hashes of launch lists and their numbers of matrices */
+    unsigned long long tried[TRIED_MOST]; unsigned ntried;
+    CUgraphExec *whole;                    /* by entry: a graph of all phases, each the body of a conditional node */
 } GpuCalls;
 
 CORE const CallType *call_type_f64(void);
 CORE const CallType *call_type_f32(void);
-CORE const CallType *call_type(const Program *p);          /* NULL: its products are in a type that is none of these */
-/* "the product of 3 x 4 by 4 x 3 in bf16 (…)" */
+CORE const CallType *call_type(const Program *p);          /* NULL: the type of its products is not in products.def */
+/* Describes a call for messages: "the product of 3 x 4 by 4 x 3 in bf16 (…)". */
 CORE void call_label(const optc_binding *b, const ProgStage *s, const CallGroup *g, char *buf, size_t n);
 
 /* ---- gpu_call_build.c ---- */
 CORE optc_status count_alike(optc_binding *b, GpuCalls *x);
-/* Matrices of a group's shape, in all batches: what is chosen by their number is not to follow from how many of them a
- * workspace holds at a time */
+/* Matrices of a group's shape, in all batches. Choices by the number of matrices use this count, so that results do not
+ * depend on how many matrices a workspace holds at a time. */
 CORE int64_t all_matrices(const GpuCalls *x, int group);
-CORE int add_set(GpuCalls *x, const PointerSet *want);     /* or one that is equal */
+CORE int add_set(GpuCalls *x, const PointerSet *want);     /* or returns an equal one */
 CORE int whole_set(GpuCalls *x, int array, int group, int64_t offset);
-/* blocks of a launch over one matrix of m x n (KernelGrid); lower: of a symmetric product */
+/* Thread blocks of a launch over one m x n matrix (KernelGrid). lower: of a symmetric product. */
 CORE int64_t kernel_blocks(CallKernel k, int64_t m, int64_t n, bool lower);
 CORE CallStep *add_step(GpuCalls *x, CallKernel kernel, const CallType *t, int group);
 CORE bool product_steps(const optc_binding *b, GpuCalls *x, const CallType *t, const ProgCall *c, int group,
                         ProductShape z, bool own);
 CORE optc_status add_product(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
 CORE optc_status too_long(const optc_binding *b, const ProgStage *s, const CallGroup *g, const char *why);
-CORE bool step_long(const CallStep *s);                    /* lengths beyond 32 bits */
+CORE bool step_long(const CallStep *s);                    /* a length exceeds 32 bits */
 /* ---- gpu_roots.c ---- */
 CORE bool is_root(const ProgStage *s);
 CORE int64_t root_side(const Program *p, const ProgCall *c, Shape s);
 CORE int64_t roots_bytes(const optc_binding *b);
-CORE int root_step_count(const ProgStage *stage);          /* at most */
+CORE int root_step_count(const ProgStage *stage);          /* upper bound */
 CORE optc_status add_root(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
 CORE int factor_stats_set(GpuCalls *x, const optc_binding *b, const ProgStage *stage, int group);
 CORE int64_t root_pointers(const GpuCalls *x, const PointerSet *s);
 CORE void root_addresses(const optc_binding *b, const GpuCalls *x, PointerSet *s, MatrixAddress *to);
 
 /* ---- gpu_roots_f32.c ---- */
-CORE bool f64_fast(int arch);                              /* its f64 products run at half the rate of f32 or more */
-CORE bool f32_suffices(int p, double share, int64_t rows);   /* it is exact enough */
-CORE bool root_in_f32(const optc_binding *b, const ProgStage *stage, int64_t rows);     /* in f32, where that does */
-CORE optc_status roots_f32_bind(optc_binding *b);             /* what is said of factors has its place */
+CORE bool f64_fast(int arch);                              /* f64 products run at half the rate of f32 or more */
+CORE bool f32_suffices(int p, double share, int64_t rows);   /* f32 is exact enough */
+/* Whether roots of matrices with `rows` rows are first computed in f32; rows 0: of any matrices. */
+CORE bool root_in_f32(const optc_binding *b, const ProgStage *stage, int64_t rows);
+CORE optc_status roots_f32_bind(optc_binding *b);             /* after the factor statistics are allocated */
 CORE void roots_f32_unbind(optc_binding *b);
 
 /* ---- gpu_factors.c ---- */
@@ -174,31 +184,31 @@ CORE bool is_order(const ProgStage *s);                    /* sort, take */
 CORE optc_status add_order(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
 
 /* ---- gpu_eigen.c ---- */
-enum { STEPS_EIGEN = 2 * 14, SETS_EIGEN = 2 * 11 };        /* of a group, at most */
-CORE bool is_eigen(const ProgStage *s);                    /* eigh, and powers that are no roots by products */
-CORE void eigen_path(const optc_rule *r, char *buf, size_t n);     /* of rules that have such */
-/* what was measured; rows 0: whether any such matrices are in f32 */
+enum { STEPS_EIGEN = 2 * 14, SETS_EIGEN = 2 * 11 };        /* per group, upper bounds */
+CORE bool is_eigen(const ProgStage *s);                    /* eigh, and powers that call_root does not take */
+CORE void eigen_path(const optc_rule *r, char *buf, size_t n);     /* appends to buf if the rule has such calls */
+/* The measured method, or EIGEN_BY_SIZE. rows 0: EIGEN_F32 if it was the best for any size. */
 CORE EigenMethod method_known(const optc_engine *e, bool roots, bool f64, int64_t rows, int64_t matrices);
-/* of a package's results */
+/* The same from a package's tuned results. */
 CORE EigenMethod method_packed(const KnownMethod *w, int n, bool roots, bool f64, int power, int bucket);
-/* where nobody measured, and there is a library */
+/* The default where nothing was measured, with a library. */
 CORE EigenMethod eigen_model(const GpuEngine *g, bool f64, int64_t n);
-CORE EigenMethod eigen_rotation_method(const GpuEngine *g, int64_t n, int64_t matrices);       /* without one */
+CORE EigenMethod eigen_rotation_method(const GpuEngine *g, int64_t n, int64_t matrices);       /* without a library */
 CORE optc_status add_eigen(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
-CORE optc_status eigen_bind(optc_binding *b, GpuCalls *x);         /* all steps are there */
-CORE void eigen_probe(optc_binding *b, GpuCalls *x);                 /* and all places are known */
+CORE optc_status eigen_bind(optc_binding *b, GpuCalls *x);         /* after all steps are added */
+CORE void eigen_probe(optc_binding *b, GpuCalls *x);                 /* after all addresses are known */
 CORE void eigen_unbind(optc_binding *b, GpuCalls *x);
 CORE void eigen_addresses(const GpuCalls *x, PointerSet *s, MatrixAddress *to);
-CORE bool eigen_launches(const CallStep *s);                          /* by eigen_launch */
+CORE bool eigen_launches(const CallStep *s);                          /* eigen_launch launches it */
 CORE optc_status eigen_launch(optc_binding *b, const GpuCall *c, const CallStep *s, Matrices of);
 CORE optc_status eigen_skips(const optc_binding *b, const CallStep *s, bool *skips);
 
 /* ---- gpu_calls.c, gpu_products.c ---- */
-/* the tensor takes part, and the matrix has its turn */
+/* The tensor takes part, and the matrix is scheduled for this step. */
 CORE bool calls_participate(const optc_binding *b, const CallGroup *g, int tensor, int64_t matrix);
-CORE int launch_own_kernel(const optc_binding *b, const CallStep *s, Matrices of);      /* a launch of ours */
-CORE int64_t blas_bytes(const optc_binding *b);            /* of call_space, for the library */
-CORE optc_status calls_rebuild(optc_binding *b);             /* others take part: where matrices lie, and no graphs */
-CORE optc_status calls_gather(optc_binding *b, int64_t from);      /* pointers from that number on */
-CORE CUdeviceptr set_pointers(const GpuCalls *x, int set, int64_t from);      /* from that matrix on */
+CORE int launch_own_kernel(const optc_binding *b, const CallStep *s, Matrices of);  /* returns the driver's status */
+CORE int64_t blas_bytes(const optc_binding *b);            /* the library's part of call_space */
+CORE optc_status calls_rebuild(optc_binding *b);  /* participation has changed: sends addresses, drops graphs */
+CORE optc_status calls_gather(optc_binding *b, int64_t from);      /* refills pointers from that index on */
+CORE CUdeviceptr set_pointers(const GpuCalls *x, int set, int64_t from);  /* the set's pointers, from that matrix on */
 #endif

@@ -1,14 +1,15 @@
-/* Steps of rules with calls of which the device decides: captured ones of rules with periods, and guarded ones.
+/* Steps of rules with calls where the device decides what runs: captured steps of rules with periods, and guarded
+ * steps.
  *
- * A kernel of ours returns at once where it is of another phase than the step's, or where a guard leaves the step out; a
- * library's does not, nor does a copy. So each phase is the body of a conditional node: a kernel asks on the device
- * whether this step is of that phase, and to be done. Steps that are run one by one after a capture, or under a guard,
- * are such a graph too, of our own: the host does not know. */
+ * Our kernels return at once if the step belongs to another phase, or if a guard skips it. A library's kernels and
+ * copies do not. So each phase is the body of a conditional graph node, and a kernel (optc_phase) evaluates on the
+ * device whether the step belongs to the phase and has to run. Steps that run one by one after a capture, or under a
+ * guard, also launch such a graph of ours, since the host does not know the phase. */
 #include "runtime/core/matrix/gpu_calls.h"
 
 #include <string.h>
 
-/* ---- may it be? ---- */
+/* ---- conditions ---- */
 static bool entry_calls(const optc_binding *b, int entry)
 {
     for (int m = 0; m < b->gpu->nphase; m++)
@@ -56,8 +57,8 @@ static optc_status may_condition(const optc_binding *b)
     return OPTC_OK;
 }
 
-/* Not where that would take longer than a host that waits for the guard: calls that cannot be captured as they are,
- * those that only some have their turn in, and roots whose types the host looks after. */
+/* Decides whether guarded steps use conditional nodes. They do not where waiting for the guard on the host is faster:
+ * calls that cannot be captured as they are, staggered stages, and roots whose type the host selects. */
 CORE void phases_bind(optc_binding *b)
 {
     const GpuCalls *x = b->gpu->calls;
@@ -70,7 +71,7 @@ CORE void phases_bind(optc_binding *b)
 /* ---- a phase as the body of a node ---- */
 typedef struct Capture { CUgraph graph; const CUgraphNode *after; const CUgraphEdgeData *edge; size_t n; } Capture;
 
-static optc_status look(const optc_binding *b, CUstream stream, Capture *c)
+static optc_status capture_info(const optc_binding *b, CUstream stream, Capture *c)
 {
     CUstreamCaptureStatus status;
     cuuint64_t id;
@@ -80,13 +81,13 @@ static optc_status look(const optc_binding *b, CUstream stream, Capture *c)
     return OPTC_OK;
 }
 
-/* Behind what the stream has by then: whether the step is of this phase. */
-static optc_status ask_phase(optc_binding *b, int phase, CUgraphConditionalHandle *handle)
+/* Adds a kernel to the captured stream that evaluates whether the step belongs to this phase. */
+static optc_status add_phase_kernel(optc_binding *b, int phase, CUgraphConditionalHandle *handle)
 {
     GpuEngine *g = b->rule->engine->gpu;
     const Program *p = b->rule->program;
     Capture c;
-    optc_status s = look(b, b->gpu->stream, &c);
+    optc_status s = capture_info(b, b->gpu->stream, &c);
     if (s != OPTC_OK)
         return s;
     TRY(g, cuGraphConditionalHandleCreate(handle, c.graph, g->ctx, 0, CONDITION_ASSIGN_DEFAULT), p->name);
@@ -104,14 +105,14 @@ static optc_status ask_phase(optc_binding *b, int phase, CUgraphConditionalHandl
     return OPTC_OK;
 }
 
-/* The node, and the stream goes on behind it. */
+/* Adds the conditional node; the captured stream continues behind it. */
 static optc_status add_condition(optc_binding *b, CUgraphConditionalHandle handle, CUgraph *body)
 {
     GpuEngine *g = b->rule->engine->gpu;
     CUgraphNodeParams x;
     CUgraphNode node = NULL;
     Capture c;
-    optc_status s = look(b, b->gpu->stream, &c);
+    optc_status s = capture_info(b, b->gpu->stream, &c);
     if (s != OPTC_OK)
         return s;
     memset(&x, 0, sizeof x);
@@ -143,7 +144,7 @@ static optc_status fill_body(optc_binding *b, const LaunchList *p, CUgraph body)
     return s == OPTC_OK && rc ? gpu_error(g, "cuStreamEndCapture", rc, b->rule->program->name) : s;
 }
 
-/* t moves on, then every phase's node. */
+/* Captures the launches that advance t, then one node per phase. */
 CORE optc_status phases_capture(optc_binding *b, int entry)
 {
     const LaunchList *first = &b->gpu->launch_list[entry * b->gpu->nphase];
@@ -156,7 +157,7 @@ CORE optc_status phases_capture(optc_binding *b, int entry)
         CUgraph body = NULL;
         if (!first[m].n)
             continue;
-        s = ask_phase(b, m, &handle);
+        s = add_phase_kernel(b, m, &handle);
         if (s == OPTC_OK)
             s = add_condition(b, handle, &body);
         if (s == OPTC_OK)

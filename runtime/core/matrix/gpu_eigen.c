@@ -1,16 +1,16 @@
-/* Eigenvectors on a GPU, and the powers that products do not give (call_root): V f(values) V.T.
+/* Eigenvectors on a GPU, and powers that products cannot compute (call_root): V f(values) V.T.
  *
- *   the matrix, by a power of two that brings its largest value to about 1 -> a solver -> its vectors, by sign and order,
- *   or a product of them in f64 -> the result, or the last one where something went wrong (templates/eigen_cuda.txt)
+ *   the matrix, scaled by a power of two that brings its largest value to about 1 -> a solver -> eigenvectors with
+ *   fixed signs and order, or their product in f64 -> the result, or the previous one after a failure
+ *   (templates/eigen_cuda.txt)
  *
- * The solver is cuSOLVER's for all matrices of a round at once, else rotations of ours in f64, a matrix a block or many
- * blocks; which, and in which type, eigen_method says. It wants matrices without gaps, so a round's squares, values and
- * numbers are arrays
- * of their own, with its workspace behind them: memory that a binding takes at once. A round is as many matrices as half
- * the engine's workspace holds, one in any case.
+ * The solver is cuSOLVER's for all matrices of a round at once, or our Jacobi rotations in f64, with one thread block
+ * or many per matrix; eigen_method selects it and its type. It needs matrices without gaps, so the squares, values and
+ * numbers of a round are separate arrays, followed by the solver's workspace. The binding allocates this memory once. A
+ * round has as many matrices as half of the engine's workspace holds, at least one.
  *
- * In a graph that somebody captures, what the library cannot do there is done by rotations: their steps stand behind its
- * own and take their turn only then. */
+ * If cuSOLVER's call cannot be captured, a captured step uses rotations: their steps follow the library's, and run only
+ * in a capture. */
 #include "runtime/core/matrix/gpu_calls.h"
 
 #include <float.h>
@@ -20,7 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EIGEN_SQUARES, EIGEN_MORE, EIGEN_PRODUCT, EIGEN_VALUES, EIGEN_NUMBERS, EIGEN_INFO, EIGEN_ARRAYS, EIGEN_NUMBERS_BYTES = 64 };
+enum { EIGEN_SQUARES, EIGEN_MORE, EIGEN_PRODUCT, EIGEN_VALUES, EIGEN_NUMBERS, EIGEN_INFO, EIGEN_ARRAYS,
+       EIGEN_NUMBERS_BYTES = 64 };
 /* flags of the kernels */
 static const unsigned eigen_vectors = 128, eigen_in_f32 = 256, eigen_lifted = 512;
 
@@ -30,17 +31,18 @@ CORE bool is_eigen(const ProgStage *s)
 }
 
 /* ---- which solver ---- */
-/* Borders where nobody measured (`optc tune`), from an H200, in milliseconds (tests/gpu/roots.sh):
+/* Limits of the methods where nothing was measured (`optc tune`), from an H200, in milliseconds (tests/gpu/roots.sh):
  *             5000 x 8^2  5000 x 16^2  8 x 16^2  2000 x 64^2  8 x 64^2  500 x 128^2  8 x 128^2  64 x 256^2  8 x 256^2
  *   a block         0.96         2.54      0.29           40       6.3          146         51         619        456
  *   many blocks                                           97       7.9          175         17         188         42
  *   library, f64    0.44         1.44      0.13          6.3      0.37          5.9        0.8         7.1        4.3
  *   library, f32    0.39         0.96      0.11          4.1      0.30          3.5        0.7         3.5        2.7
- * A block waits hundreds of times a sweep, many blocks take two launches a round and move all matrices through memory in
- * each. The library refuses batches over 65535, and more values than 2^31 - 1. At 512 rows it can be captured, at 1024
- * it cannot (H200, CUDA 13.0). */
+ * One block synchronises hundreds of times per sweep. Many blocks need two launches per round, each of which moves all
+ * matrices through memory. The library refuses batches over 65535, and more values than 2^31 - 1. Its call can be
+ * captured at 512 rows and not at 1024 (H200, CUDA 13.0). */
 enum { EIGEN_ROTATED_MOST = 4, EIGEN_BATCH_MOST = 32768, EIGEN_CAPTURED_MOST = 512 };
-enum { EIGEN_ALONE_MOST = 96, EIGEN_MANY_MOST = 160 };     /* rows: of a block; of one where all have a matrix */
+/* rows: for one block per matrix; the same if every SM has a matrix */
+enum { EIGEN_ALONE_MOST = 96, EIGEN_MANY_MOST = 160 };
 
 CORE EigenMethod eigen_rotation_method(const GpuEngine *g, int64_t n, int64_t matrices)
 {
@@ -67,7 +69,7 @@ CORE EigenMethod method_known(const optc_engine *e, bool roots, bool f64, int64_
     return rows || method == EIGEN_F32 ? method : EIGEN_BY_SIZE;
 }
 
-/* The nearest bucket; of two the upper one, as among all results (runtime/library/tune/tuned.c). */
+/* Takes the nearest bucket, and the upper one of two, like all tuned results (runtime/library/tune/tuned.c). */
 CORE EigenMethod method_packed(const KnownMethod *w, int n, bool roots, bool f64, int power, int bucket)
 {
     int method = EIGEN_BY_SIZE, near = METHOD_REACH + 1;
@@ -84,7 +86,7 @@ CORE EigenMethod method_packed(const KnownMethod *w, int n, bool roots, bool f64
 
 static bool call_spectral(const ProgCall *c) { return (callee_facts[c->callee].traits & SPECTRAL) != 0; }
 
-/* Never one that is less exact than the model's. */
+/* Must not select a method that is less exact than the model's. */
 static EigenMethod eigen_method(const optc_binding *b, const ProgCall *c, int64_t n, int64_t matrices)
 {
     const optc_engine *e = b->rule->engine;
@@ -115,7 +117,7 @@ CORE void eigen_path(const optc_rule *r, char *buf, size_t n)
         snprintf(buf, n, "; eigenvectors by rotations, slow beyond some hundred rows (%.200s)", why);
 }
 
-/* Asked for once; there may be none, and rotations do without. */
+/* Opens cuSOLVER once. Without it rotations are used. */
 static optc_status eigen_open(const optc_binding *b, Eigen *e)
 {
     bool again;
@@ -123,7 +125,7 @@ static optc_status eigen_open(const optc_binding *b, Eigen *e)
         return OPTC_OK;
     e->asked = true;
     e->library = cusolver_open(&e->f, b->rule->engine->gpu->d->version, &again, e->why, sizeof e->why);
-    if (!e->library)                               /* other bits for want of memory would be a surprise */
+    if (!e->library)                               /* a lack of memory must not change results */
         return again ? fail(OPTC_ERROR_MEMORY, "optc_bind: %s", e->why) : OPTC_OK;
     e->handle = (cusolverDnHandle_t)spare_take(b->rule->engine->gpu, e->f.cusolverDnDestroy);
     int rc = e->handle ? 0 : e->f.cusolverDnCreate(&e->handle);
@@ -131,7 +133,7 @@ static optc_status eigen_open(const optc_binding *b, Eigen *e)
     if (!rc && (rc = e->f.cusolverDnCreateParams(&e->params)))
         e->params = NULL;
     return rc ? fail(rc == CUSOLVER_STATUS_ALLOC_FAILED ? OPTC_ERROR_MEMORY : OPTC_ERROR_DEVICE,
-                     "optc_bind: cusolverDnCreate of %.300s: %s (OPTC_CUSOLVER=none does without)", e->f.path,
+                     "optc_bind: cusolverDnCreate of %.300s: %s (OPTC_CUSOLVER=none uses our own kernels)", e->f.path,
                      cusolver_status(rc))
               : OPTC_OK;
 }
@@ -144,11 +146,11 @@ typedef struct EigenRound {
     int group;
     int64_t n, wanted;
     EigenMethod method;
-    int64_t count;                                         /* matrices */
-    int64_t each[EIGEN_ARRAYS], at[EIGEN_ARRAYS], bytes;   /* of a matrix; where the arrays begin; of all */
+    int64_t count;                                         /* matrices of a round */
+    int64_t each[EIGEN_ARRAYS], at[EIGEN_ARRAYS], bytes;   /* bytes per matrix; offsets of the arrays; bytes of all */
     int64_t work_at;
-    size_t work, host;                                     /* of the library */
-    int solver;                                            /* the step that asks it; -1: none does */
+    size_t work, host;                                     /* the library's workspace */
+    int solver;                                            /* the step that calls it; -1: none */
     bool fits;
 } EigenRound;
 
@@ -156,7 +158,7 @@ static bool eigen_by_library(const EigenRound *r) { return r->method == EIGEN_F3
 static bool eigen_of_power(const EigenRound *r) { return call_spectral(r->stage->call); }
 static cudaDataType eigen_type(const EigenRound *r) { return r->method == EIGEN_F32 ? CUDA_R_32F : CUDA_R_64F; }
 
-static int64_t eigen_past(int64_t at, int64_t bytes)             /* more than there can be stays so */
+static int64_t eigen_past(int64_t at, int64_t bytes)             /* saturates */
 {
     return at >= INT64_MAX / 4 || bytes >= INT64_MAX / 4 ? INT64_MAX / 4 : (at + bytes + 255) / 256 * 256;
 }
@@ -169,11 +171,11 @@ static optc_status eigen_failed(const EigenRound *r, const char *call, int rc)
                 cusolver_status(rc), what);
 }
 
-/* Of `count` matrices. */
+/* Assigns offsets for a round of `count` matrices. */
 static optc_status eigen_lay_out(EigenRound *r, int64_t count)
 {
     const Eigen *e = &r->x->eigen;
-    const void *any = call_space(r->b);                    /* of the device, and not looked at */
+    const void *any = call_space(r->b);                    /* any device address: it is not read */
     const int64_t square = dom_times(r->n, r->n), wide = dom_times(square, 8), size = r->method == EIGEN_F32 ? 4 : 8;
     const int64_t each[EIGEN_ARRAYS] = {dom_times(square, size),
                                         eigen_of_power(r) || !eigen_by_library(r) ? wide : 0,
@@ -199,7 +201,7 @@ static optc_status eigen_lay_out(EigenRound *r, int64_t count)
     return rc ? eigen_failed(r, "cusolverDnXsyevBatched_bufferSize", rc) : OPTC_OK;
 }
 
-/* As many matrices at a time as there is room for; the library's workspace grows with them. */
+/* Selects as many matrices per round as fit; the library's workspace grows with their number. */
 static optc_status eigen_cut(EigenRound *r)
 {
     const CallGroup *g = &r->x->group[r->group];
@@ -230,7 +232,7 @@ static int eigen_array(const EigenRound *r, int array)
 
 static int eigen_rule_set(const EigenRound *r, int array) { return whole_set(r->x, array, r->group, 0); }
 
-/* alpha: bytes from the first of `from` to the numbers */
+/* alpha: bytes from the start of array `from` to the numbers */
 static CallStep *eigen_step(EigenRound *r, CallKernel kernel, int from, int64_t m, int64_t n)
 {
     int64_t blocks = kernel_blocks(kernel, m, n, false);
@@ -256,10 +258,10 @@ static void eigen_begin(EigenRound *r)
     s->b = eigen_rule_set(r, c->a);
 }
 
-/* Sweeps: 8 to 12 are needed as a rule. */
+/* Rotations usually need 8 to 12 sweeps. */
 enum { EIGEN_SWEEPS = 20 };
 
-/* Angles stand for all rounds of all sweeps (eigen_rounds). */
+/* The step ANGLES stands for all rounds of all sweeps (eigen_rounds). */
 static void eigen_spread(EigenRound *r)
 {
     CallStep *s[] = {eigen_step(r, KERNEL_EIGEN_BEGIN, EIGEN_SQUARES, r->n, r->n),
@@ -289,7 +291,7 @@ static void eigen_solver(EigenRound *r)
     r->solver = eigen_by_library(r) ? r->x->nstep - 1 : r->solver;
 }
 
-/* The product = V.T (f(values) V), V's rows being vectors */
+/* The product V.T (f(values) V); V's rows are the eigenvectors. */
 static void eigen_power(EigenRound *r)
 {
     const ProgCall *c = r->stage->call;
@@ -381,13 +383,13 @@ CORE optc_status add_eigen(const optc_binding *b, GpuCalls *x, const ProgStage *
         r.method = eigen_by_library(&r) ? eigen_rotation_method(b->rule->engine->gpu, r.n, all) : r.method;
     if (s == OPTC_OK)
         s = eigen_round(&r, false);
-    if (s == OPTC_OK && r.solver >= 0) {                   /* while captured */
+    if (s == OPTC_OK && r.solver >= 0) {                   /* for captures */
         r.method = eigen_rotation_method(b->rule->engine->gpu, r.n, all);
         s = eigen_round(&r, true);
     }
     if (s != OPTC_OK)
         return s;
-    return r.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows: bind fewer tensors at a time");
+    return r.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
 }
 
 CORE void eigen_addresses(const GpuCalls *x, PointerSet *s, MatrixAddress *to)
@@ -402,8 +404,8 @@ CORE void eigen_addresses(const GpuCalls *x, PointerSet *s, MatrixAddress *to)
 }
 
 /* ---- the library's call ---- */
-static int eigen_ask(GpuCalls *x, const CallStep *s, int64_t n, CUstream stream,
-                      const char **call)
+static int eigen_call_library(GpuCalls *x, const CallStep *s, int64_t n, CUstream stream,
+                              const char **call)
 {
     Eigen *e = &x->eigen;
     cudaDataType t = s->flags & eigen_in_f32 ? CUDA_R_32F : CUDA_R_64F;
@@ -418,14 +420,15 @@ static int eigen_ask(GpuCalls *x, const CallStep *s, int64_t n, CUstream stream,
         e->on = stream;
         e->is_on = true;
     }
-    /* by rows the lower triangle is what by columns is the upper */
+    /* a row-major lower triangle is a column-major upper one */
     *call = "cusolverDnXsyevBatched";
     return e->f.cusolverDnXsyevBatched(e->handle, e->params, CUSOLVER_EIG_MODE_VECTOR, CUBLAS_FILL_MODE_UPPER, s->n, t,
                                        squares, s->n, t, values, t, work, s->work, e->host, s->host,
                                        (int *)(uintptr_t)x->set[s->b].first, n);
 }
 
-/* Of a round angles, then what they turn. Nobody asks when they are done: those that are have nothing to do. */
+/* Each round computes angles, then applies them. The host does not check for convergence: kernels return at once for
+ * matrices that have converged. */
 static int eigen_rounds(const optc_binding *b, const CallStep *angles, Matrices of)
 {
     CallStep find = *angles, turn = *angles;
@@ -451,7 +454,7 @@ CORE optc_status eigen_launch(optc_binding *b, const GpuCall *c, const CallStep 
     GpuCalls *x = b->gpu->calls;
     const char *call = "";
     char what[400];
-    int rc = s->own ? eigen_rounds(b, s, of) : eigen_ask(x, s, of.n, b->gpu->stream, &call);
+    int rc = s->own ? eigen_rounds(b, s, of) : eigen_call_library(x, s, of.n, b->gpu->stream, &call);
     if (rc && s->own) {
         call_label(b, c->stage, &x->group[s->group], what, sizeof what);
         return gpu_error(b->rule->engine->gpu, "cuLaunchKernel", rc, what);
@@ -466,10 +469,10 @@ CORE optc_status eigen_launch(optc_binding *b, const GpuCall *c, const CallStep 
 }
 
 /* ---- captures ---- */
-static bool eigen_asks(const CallStep *s) { return s->kernel == KERNEL_EIGEN_ROTATE && !s->own; }
+static bool eigen_uses_library(const CallStep *s) { return s->kernel == KERNEL_EIGEN_ROTATE && !s->own; }
 
-/* Tried once, in a stream that nobody else knows of; before that as it is, of zeros: what the library loads when it is
- * first asked might not be loaded in a capture. */
+/* Whether a capture can contain the library's call: tried once, in a private stream. A call on zeros comes first: the
+ * library loads code at its first call, which may fail in a capture. */
 static bool eigen_captures(optc_binding *b, GpuCalls *x, const CallStep *s)
 {
     const Driver *d = b->rule->engine->gpu->d;
@@ -477,10 +480,10 @@ static bool eigen_captures(optc_binding *b, GpuCalls *x, const CallStep *s)
     CUgraph graph = NULL;
     if (s->n > EIGEN_CAPTURED_MOST ||
         d->cuMemsetD8Async(x->set[s->a].first, 0, (size_t)(s->at_once * x->set[s->a].record), b->gpu->stream) ||
-        eigen_ask(x, s, s->at_once, b->gpu->stream, &call) ||
+        eigen_call_library(x, s, s->at_once, b->gpu->stream, &call) ||
         d->cuStreamBeginCapture_v2(x->own, CU_STREAM_CAPTURE_MODE_RELAXED))
         return false;
-    bool ok = eigen_ask(x, s, s->at_once, x->own, &call) == 0;
+    bool ok = eigen_call_library(x, s, s->at_once, x->own, &call) == 0;
     ok = d->cuStreamEndCapture(x->own, &graph) == 0 && ok;
     if (graph)
         d->cuGraphDestroy(graph);
@@ -491,12 +494,13 @@ CORE bool calls_capture(const optc_binding *b, const GpuCall *c)
 {
     const GpuCalls *x = b->gpu->calls;
     for (int i = c->first; i < c->first + c->n; i++)
-        if (eigen_asks(&x->step[i]) && !x->step[i].captured)
+        if (eigen_uses_library(&x->step[i]) && !x->step[i].captured)
             return false;
     return true;
 }
 
-/* Steps of the other way. */
+/* Whether a step must be skipped: library steps in a capture that cannot contain them, and their replacements
+ * elsewhere. */
 CORE optc_status eigen_skips(const optc_binding *b, const CallStep *s, bool *skips)
 {
     const GpuCalls *x = b->gpu->calls;
@@ -510,7 +514,7 @@ CORE optc_status eigen_skips(const optc_binding *b, const CallStep *s, bool *ski
 }
 
 /* ---- binding ---- */
-/* Places are known once there is memory; the rest then. */
+/* Allocates the memory of all rounds; addresses are known from here on. */
 CORE optc_status eigen_bind(optc_binding *b, GpuCalls *x)
 {
     Eigen *e = &x->eigen;
@@ -526,10 +530,10 @@ CORE optc_status eigen_bind(optc_binding *b, GpuCalls *x)
 
 CORE void eigen_probe(optc_binding *b, GpuCalls *x)
 {
-    const CallStep *like = NULL;               /* most are */
+    const CallStep *like = NULL;               /* most steps equal the previous one */
     for (int i = 0; i < x->nstep; i++) {
         CallStep *s = &x->step[i];
-        if (!eigen_asks(s))
+        if (!eigen_uses_library(s))
             continue;
         bool same = like && like->n == s->n && like->flags == s->flags && like->at_once == s->at_once;
         s->captured = same ? like->captured : eigen_captures(b, x, s);

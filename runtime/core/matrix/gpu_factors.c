@@ -1,21 +1,22 @@
-/* Triangles, orthonormal columns, what a triangle is solved for, orders and what is taken by them, on a GPU.
+/* Cholesky, QR, triangular solves, sort and take on a GPU.
  *
- * In f64, whatever matrices are kept in, by panels of 64: a kernel of ours makes a panel's tile and its inverse, and
- * everything else is products. Eight panels have those before them taken off at once: 64 columns are too few to keep a
- * GPU busy with one large matrix. Records of the matrices lie where those of roots do. Of one are
+ * Factors are computed in f64 whatever type the matrices are stored in, by panels of 64 columns: a kernel factors a
+ * panel's tile and inverts it, and everything else is products. Products with all earlier panels are subtracted for
+ * eight panels at a time, since 64 columns of one large matrix do not keep a GPU busy. Each matrix has a record, in the
+ * same memory as the records of roots:
  *   area 0   SOLVE: the triangle, QR: x
- *   area 1   QR: q, SOLVE: what is solved for
- *   area 2   what is made a triangle: CHOL's copy of a, QR's Gram matrix; SOLVE: the result
+ *   area 1   QR: q, SOLVE: the right-hand sides
+ *   area 2   the matrix to factor: CHOL's copy of a, QR's Gram matrix; SOLVE: the result
  *   area 3   the triangle
  *   area 4   inverses of its tiles, 64 columns of them
- * Columns are made orthonormal by the triangle of their Gram matrix: once with its diagonal lifted by a hair, then
- * twice as they are, and judged by their Gram matrix in the end. A column that depends on those before it, or is zero,
- * shows in the second round: what is left of it there is rounding. Its row of the triangle is zero, so any column may
- * stand in its place, and one of random numbers does, which the third round makes orthogonal to the others. Where that
- * went wrong (huge and tiny values, nothing but zeros) a block makes them by reflections from the matrix as it was;
- * blocks of the others return at once. One block reads such a matrix as often as it has columns, by its bytes a tenth
- * of a second at 1024 and minutes at 3000, so that larger ones keep the last, where a call names it. What went wrong
- * even so is NaN, or likewise the last one. */
+ * QR is Cholesky QR in three rounds, each by the triangle of the columns' Gram matrix: the first with its diagonal
+ * slightly raised, the others as it is. The Gram matrix of the result decides whether it is accepted. A column that
+ * depends on earlier ones, or is zero, shows in the second round: only rounding errors are left of it. Its row of the
+ * triangle is zero, so any column may replace it; one of random numbers does, which the third round makes orthogonal to
+ * the others. If that fails (huge and tiny values, nothing but zeros), one thread block computes Householder
+ * reflections from the original matrix; blocks of other matrices return at once. That block reads the matrix as often
+ * as it has columns, by its bytes a tenth of a second at 1024 and minutes at 3000, so larger matrices keep the previous
+ * result if the call names one. If reflections fail too, the result is NaN, or the previous one. */
 #include "runtime/core/matrix/gpu_calls.h"
 
 #include <float.h>
@@ -32,11 +33,11 @@ typedef struct Factor {
     const ProgStage *stage;
     const ProgCall *call;
     int group;
-    int64_t m, n;                          /* of QR; else the triangle's side, and how many it is solved for */
+    int64_t m, n;  /* QR: the matrix; else the triangle's side, and the number of right-hand sides */
     int64_t ld[AREAS];
     bool fits;
 } Factor;
-typedef struct Part { int area; int64_t row, col; } Part;          /* where something begins */
+typedef struct Part { int area; int64_t row, col; } Part;          /* position in an area */
 
 CORE bool is_factor(const ProgStage *s)
 {
@@ -57,13 +58,13 @@ static Factor factor_in(const optc_binding *b, GpuCalls *x, const ProgStage *s, 
     return f;
 }
 
-/* Values of the areas, and of a row of each. */
+/* Values of each area, and its row stride. */
 static void areas_of(const Factor *f, int64_t *values, int64_t *ld)
 {
     Callee c = f->call->callee;
     int64_t side = c == CALL_QR ? f->n : f->m, down = f->m, across = c == CALL_QR ? f->n : c == CALL_SOLVE ? f->n : 0;
     bool right = (f->call->flags & FROM_RIGHT) != 0;
-    int64_t wide = right ? f->m : across;                      /* of what is solved for */
+    int64_t wide = right ? f->m : across;                      /* row stride of the right-hand sides */
     const int64_t square = dom_times(side, side), all = dom_times(down, across);
     bool qr = c == CALL_QR, solve = c == CALL_SOLVE;
     const int64_t length[AREAS] = {qr ? all : solve ? square : 0, all, solve ? all : square, solve ? 0 : square,
@@ -85,7 +86,8 @@ CORE int64_t factor_record(const optc_binding *b, const ProgStage *s, Shape shap
     return f.m && f.n ? dom_times(all, (int64_t)sizeof(double)) : 0;
 }
 
-/* At most; of a panel: of a triangle three, of what it is solved for two, a tile of its own; of eight, two more. */
+/* Upper bounds. Steps of a panel: three for a triangle, two for its right-hand sides, one for a tile of its own; two
+ * more for every eight panels. */
 CORE void factor_most(const optc_binding *b, const ProgStage *s, Shape shape, int *steps, int *sets)
 {
     Factor f = factor_in(b, NULL, s, 0, shape);
@@ -117,7 +119,7 @@ static CallStep *own_of(Factor *f, CallKernel kernel, int a, int c, int64_t m, i
     return s;
 }
 
-static int64_t to_numbers(Factor *f, Part p)                       /* from there */
+static int64_t to_numbers(Factor *f, Part p)                       /* offset from p to the record's numbers */
 {
     int64_t k = f->x->numbers - f->x->area[p.area] - p.row * f->ld[p.area] - p.col;
     f->fits = f->fits && k <= INT_MAX;
@@ -134,8 +136,8 @@ static CallStep *on_area(Factor *f, CallKernel kernel, Part p, int64_t m, int64_
 
 typedef struct Shaped { int64_t m, n, k; } Shaped;
 
-/* c = alpha a b + beta c; turn: of b */
-static void part_product(Factor *f, Part a, Part b, Part c, Shaped z, unsigned stagger, double alpha, double beta)
+/* c = alpha a b + beta c; transpose: ProductFlag that transposes an operand */
+static void part_product(Factor *f, Part a, Part b, Part c, Shaped z, unsigned transpose, double alpha, double beta)
 {
     CallStep *s = add_step(f->x, KERNEL_MM_F64, call_type_f64(), f->group);
     const CallGroup *g = &f->x->group[f->group];
@@ -149,7 +151,7 @@ static void part_product(Factor *f, Part a, Part b, Part c, Shaped z, unsigned s
     s->lda = f->ld[a.area];
     s->ldb = f->ld[b.area];
     s->ldc = f->ld[c.area];
-    s->flags = stagger;
+    s->flags = transpose;
     s->alpha = alpha;
     s->beta = beta;
     s->own = !f->x->library;
@@ -165,8 +167,8 @@ static Part at(int area, int64_t row, int64_t col)
 
 static int64_t panel_at(int64_t n, int64_t k) { return n - k < FACTOR_PANEL ? n - k : (int64_t)FACTOR_PANEL; }
 
-/* area 3 = the triangle of area 2, whose lower half is lost; its tiles' inverses in area 4. flags 2: columns may depend on
- * each other; their diagonal is -1 then */
+/* Area 3 = the triangle of area 2, whose lower half is overwritten; the inverses of its tiles go to area 4. flags 2:
+ * columns may depend on each other; the diagonal is then -1. */
 static void add_chol(Factor *f, int64_t n, unsigned flags)
 {
     for (int64_t k = 0, w; k < n; k += w) {
@@ -187,14 +189,14 @@ static void add_chol(Factor *f, int64_t n, unsigned flags)
     }
 }
 
-/* `to` = what the triangle of area t is solved for in `from`, which is lost. Of a panel: what those before it make of
- * it goes off, and its tile's inverse comes on. */
+/* Solves for the right-hand sides in area `from`, which are overwritten, by the triangle in area t; the result goes to
+ * area `to`. For each panel: subtract the products with solved panels, multiply by its tile's inverse. */
 typedef struct Solved { int t, from, to; bool right, transposed; int64_t n, other; } Solved;
 
-/* Of w at k, what `done` others that are solved, from `before` on, make of them goes off. */
+/* Subtracts from the w columns (or rows) at k their products with the `done` solved ones from `before` on. */
 static void add_off(Factor *f, Solved z, int64_t k, int64_t w, int64_t before, int64_t done)
 {
-    /* the triangle's part between them, as it lies */
+    /* the part of the triangle that connects them, as stored */
     Part tri = z.right == z.transposed ? at(z.t, k, before) : at(z.t, before, k);
     Shaped right = {z.other, w, done}, left = {w, z.other, done};
     if (!done)
@@ -272,7 +274,7 @@ static void solve_steps(Factor *f)
     add_store(f, 2, down, across, 0);
 }
 
-/* area 2 = x.T x; its lower triangle, or all of it */
+/* area 2 = x.T x: the lower triangle, or the whole matrix */
 static void add_gram(Factor *f, int x, bool whole)
 {
     ProgCall c;
@@ -315,7 +317,7 @@ static void qr_steps(Factor *f)
     s->c = part_set(f, at(3, 0, 0));
     s = on_area(f, KERNEL_FACTOR_JUDGE, at(3, 0, 0), f->n, f->n);
     s->alpha = columns_off;
-    bool alone = f->b->rule->engine->gpu->eigen != EIGEN_SPREAD;           /* one block has all of it */
+    bool alone = f->b->rule->engine->gpu->eigen != EIGEN_SPREAD;           /* one block computes a whole matrix */
     if (f->call->c < 0 || (alone && (double)f->m * (double)f->n * (double)f->n <= reflected_most)) {
         s = on_area(f, KERNEL_FACTOR_HOUSE, at(1 - x, 0, 0), f->m, f->n);
         s->a = whole_set(f->x, f->call->a, f->group, 0);
@@ -352,10 +354,10 @@ CORE optc_status add_factor(const optc_binding *b, GpuCalls *x, const ProgStage 
     for (int i = first; i < x->nstep; i++)
         x->step[i].at_once = x->room_bytes / x->record;
     x->record = 0;
-    return f.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows: bind fewer tensors at a time");
+    return f.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
 }
 
-/* ---- orders ---- */
+/* ---- sort and take ---- */
 CORE bool is_order(const ProgStage *s)
 {
     return stage_takes(s, FOR_SORT | FOR_TAKE);
@@ -388,5 +390,5 @@ CORE optc_status add_order(const optc_binding *b, GpuCalls *x, const ProgStage *
         s->b = whole_set(x, c->b, group, 0);
         s->flags = c->flags & OF_COLS && !vector ? 1 : 0;
     }
-    return f.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows: bind fewer tensors at a time");
+    return f.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
 }

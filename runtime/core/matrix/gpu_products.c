@@ -1,4 +1,5 @@
-/* Products on a GPU: by cuBLAS, or by kernels of ours. */
+/* Launches the steps of calls on a GPU: products by cuBLAS or by our kernels, and rounds of steps over as many matrices
+ * as fit. */
 #include "runtime/core/matrix/gpu_calls.h"
 
 #include <assert.h>
@@ -7,7 +8,7 @@
 
 static_assert(sizeof(CallArgs) == sizeof(Args), "all launches are of one size");
 
-/* ---- kernels of ours ---- */
+/* ---- our kernels ---- */
 static int launch(const optc_binding *b, CallKernel k, int64_t blocks, const CallArgs *a)
 {
     CallArgs copy = *a;
@@ -16,7 +17,7 @@ static int launch(const optc_binding *b, CallKernel k, int64_t blocks, const Cal
                                                    b->gpu->stream, args, NULL);
 }
 
-/* From the table of pointers, once more. */
+/* Refills the pointer arrays from the binding's table of pointers. */
 CORE optc_status calls_gather(optc_binding *b, int64_t from)
 {
     const GpuCalls *x = b->gpu->calls;
@@ -24,14 +25,14 @@ CORE optc_status calls_gather(optc_binding *b, int64_t from)
     CallArgs a;
     memset(&a, 0, sizeof a);
     a.a = b->gpu->table ? b->gpu->table : b->gpu->mem;
-    a.b = x->places + sizeof(MatrixAddress) * (size_t)from;
+    a.b = x->addresses + sizeof(MatrixAddress) * (size_t)from;
     a.c = x->pointers + sizeof(void *) * (size_t)from;
     a.m = (int)n;
     int rc = n ? launch(b, KERNEL_GATHER, count_up(n, 256), &a) : 0;
-    return rc ? gpu_error(b->rule->engine->gpu, "cuLaunchKernel", rc, "where matrices lie") : OPTC_OK;
+    return rc ? gpu_error(b->rule->engine->gpu, "cuLaunchKernel", rc, "addresses of matrices") : OPTC_OK;
 }
 
-/* 8, 16, 32: rows of a, b and c lie apart. */
+/* Flags 8, 16, 32: a, b, c have a row stride. */
 static int own_flags(const GpuCalls *x, const CallStep *s)
 {
     return (int)s->flags | (x->set[s->a].row_stride ? 8 : 0) |
@@ -54,7 +55,7 @@ CORE int launch_own_kernel(const optc_binding *b, const CallStep *s, Matrices of
 }
 
 /* ---- cuBLAS ---- */
-/* Setting the stream takes the workspace away. */
+/* cublasSetStream resets the workspace, so both are set. */
 static int use_stream(const optc_binding *b, GpuCalls *x)
 {
     char *space = (char *)call_space(b), *at = (char *)(((uintptr_t)space + 255) / 256 * 256);
@@ -69,8 +70,8 @@ static int use_stream(const optc_binding *b, GpuCalls *x)
     return rc;
 }
 
-/* As its functions take them: operands have changed places. */
-typedef struct Asked {
+/* Arguments of cuBLAS's functions. It is column-major, so a and b are passed in exchanged order. */
+typedef struct GemmArgs {
     const CallType *t;
     cublasOperation_t ta, tb;
     const void *alpha, *beta;
@@ -78,11 +79,11 @@ typedef struct Asked {
     const void *const *pa, *const *pb;
     void *const *pc;
     Matrices of;
-} Asked;
+} GemmArgs;
 
 static void *device_pointer(CUdeviceptr p) { return (void *)(uintptr_t)p; }
 
-static int ask_batched(const GpuCalls *x, const CallStep *s, const Asked *q)
+static int gemm_batched(const GpuCalls *x, const CallStep *s, const GemmArgs *q)
 {
     const Cublas *f = &x->blas;
     int64_t n = q->of.n * q->c->each;
@@ -95,13 +96,13 @@ static int ask_batched(const GpuCalls *x, const CallStep *s, const Asked *q)
                                      CUBLAS_GEMM_DEFAULT);
 }
 
-/* of sets without blocks: those lie at no equal distances */
-static void *nth_of(const PointerSet *s, const Asked *q)
+/* Address of the round's first matrix; for sets without blocks, since blocks have no equal distances. */
+static void *nth_of(const PointerSet *s, const GemmArgs *q)
 {
     return device_pointer(s->first + (CUdeviceptr)((s->record ? 0 : q->of.from) * s->stride * q->t->bytes));
 }
 
-static int ask_strided(const GpuCalls *x, const CallStep *s, const Asked *q)
+static int gemm_strided(const GpuCalls *x, const CallStep *s, const GemmArgs *q)
 {
     const Cublas *f = &x->blas;
     const void *a = nth_of(q->a, q), *b = nth_of(q->b, q);
@@ -121,25 +122,25 @@ static int library_step(const optc_binding *b, GpuCalls *x, const CallStep *s, M
 {
     float small[2] = {(float)s->alpha, (float)s->beta};
     bool wide = s->type->bytes == 8;
-    Asked q = {s->type,
-               s->flags & TRANS_B ? CUBLAS_OP_T : CUBLAS_OP_N,
-               s->flags & TRANS_A ? CUBLAS_OP_T : CUBLAS_OP_N,
-               wide ? (const void *)&s->alpha : (const void *)&small[0],
-               wide ? (const void *)&s->beta : (const void *)&small[1],
-               &x->set[s->a],
-               &x->set[s->b],
-               &x->set[s->c],
-               (const void *const *)device_pointer(set_pointers(x, s->a, of.from)),
-               (const void *const *)device_pointer(set_pointers(x, s->b, of.from)),
-               (void *const *)device_pointer(set_pointers(x, s->c, of.from)),
-               of};
+    GemmArgs q = {s->type,
+                  s->flags & TRANS_B ? CUBLAS_OP_T : CUBLAS_OP_N,
+                  s->flags & TRANS_A ? CUBLAS_OP_T : CUBLAS_OP_N,
+                  wide ? (const void *)&s->alpha : (const void *)&small[0],
+                  wide ? (const void *)&s->beta : (const void *)&small[1],
+                  &x->set[s->a],
+                  &x->set[s->b],
+                  &x->set[s->c],
+                  (const void *const *)device_pointer(set_pointers(x, s->a, of.from)),
+                  (const void *const *)device_pointer(set_pointers(x, s->b, of.from)),
+                  (void *const *)device_pointer(set_pointers(x, s->c, of.from)),
+                  of};
     bool even = q.a->even && q.b->even && q.c->even;
     *call = "cublasSetStream";
     int rc = use_stream(b, x);
     if (rc)
         return rc;
     *call = even ? "cublasGemmStridedBatchedEx" : "cublasGemmBatchedEx";
-    return even ? ask_strided(x, s, &q) : ask_batched(x, s, &q);
+    return even ? gemm_strided(x, s, &q) : gemm_batched(x, s, &q);
 }
 
 /* ---- a call ---- */
@@ -164,17 +165,18 @@ static optc_status launch_step(optc_binding *b, const GpuCall *c, const CallStep
 }
 
 /* ---- memory that runs out ---- */
-/* A factor that names what takes its place goes without memory as it goes without a good result: that takes its place,
- * and it is counted. What was captured would do so for ever: there it is an error, as without such a place. */
-static bool may_go_without(const optc_binding *b, const GpuCall *c)
+/* A factor that names a previous result can do without memory as it can do without a good result: it keeps the previous
+ * one and counts a refusal. A captured step would do so forever, so there a lack of memory is an error, as for factors
+ * without a previous result. */
+static bool may_keep_previous(const optc_binding *b, const GpuCall *c)
 {
     int capturing = 0;
     return stage_of_kind(c->stage, CALLEE_FACTOR) && c->stage->call->c >= 0 &&
            !b->rule->engine->gpu->d->cuStreamIsCapturing(b->gpu->stream, &capturing) && !capturing;
 }
 
-/* Of the steps those alone that judge, say and store, of something that is no good. */
-static optc_status go_without(optc_binding *b, const GpuCall *c, int from, int to, Matrices of)
+/* Runs only the steps that judge, count and store, with the result marked as failed. */
+static optc_status keep_previous(optc_binding *b, const GpuCall *c, int from, int to, Matrices of)
 {
     optc_status s = OPTC_OK;
     for (int i = from; i < to && s == OPTC_OK; i++) {
@@ -193,13 +195,13 @@ static optc_status launch_round(optc_binding *b, const GpuCall *c, int from, int
     optc_status s = OPTC_OK;
     for (int i = from; i < to && s == OPTC_OK; i++)
         s = launch_step(b, c, &b->gpu->calls->step[i], of);
-    if (s != OPTC_ERROR_MEMORY || !may_go_without(b, c))
+    if (s != OPTC_ERROR_MEMORY || !may_keep_previous(b, c))
         return s;
     message_clear();
-    return go_without(b, c, from, to, of);
+    return keep_previous(b, c, from, to, of);
 }
 
-/* Steps that go round together: as many matrices at a time as there is room for. */
+/* The end of a round: consecutive steps that work on as many matrices at a time as fit. */
 static int end_of_round(const GpuCalls *x, const GpuCall *c, int from)
 {
     const CallStep *s = &x->step[from];
@@ -219,7 +221,7 @@ CORE optc_status calls_launch(optc_binding *b, const GpuCall *call)
     if (b->gpu->stagger_on && call->stage->stagger)
         own.first = call->stagger_first, own.n = call->stagger_n;
     for (int i = c->first, to; i < c->first + c->n; i = to) {
-        int64_t all = x->group[x->step[i].group].now, most = x->step[i].at_once;      /* 0: no tensor takes part */
+        int64_t all = x->group[x->step[i].group].now, most = x->step[i].at_once;      /* all 0: no tensor takes part */
         bool skips = false;
         to = end_of_round(x, c, i);
         if (s == OPTC_OK)
@@ -236,11 +238,12 @@ CORE optc_status calls_launch(optc_binding *b, const GpuCall *call)
 }
 
 /* ---- ahead of a run ---- */
-/* A library finds out what a call takes when it is made: kernels are loaded at their first use, into memory that may not
- * be there, in the middle of a step whose first stages have run. So a play is captured once before it is run, into a
- * graph that nobody launches: what finds no memory there fails with all states as they were. With other numbers of
- * matrices a library may take other kernels, and it is tried anew. */
-static unsigned long long numbers_of(const optc_binding *b, const LaunchList *p)
+/* A library loads kernels at their first use. If memory runs out then, the first stages of the step have already run.
+ * So a launch list is captured once before it runs, into a graph that is never launched: if memory runs out there, all
+ * states are unchanged. The library may select other kernels for other numbers of matrices, so these are tried again.
+ *
+ * This is the hash of a launch list and its numbers of matrices. */
+static unsigned long long counts_hash(const optc_binding *b, const LaunchList *p)
 {
     const GpuCalls *x = b->gpu->calls;
     unsigned long long h = 14695981039346656037u;
@@ -253,7 +256,7 @@ static unsigned long long numbers_of(const optc_binding *b, const LaunchList *p)
     return (h ^ (unsigned long long)(uintptr_t)p) | 1;
 }
 
-/* Of factors that name what takes their place, memory is asked for when they run. */
+/* Factors that name a previous result may fail for lack of memory here: they handle it when they run. */
 static optc_status try_all(optc_binding *b, const LaunchList *p)
 {
     optc_status s = OPTC_OK;
@@ -276,12 +279,12 @@ CORE optc_status calls_probe(optc_binding *b, const LaunchList *p)
     CUgraph graph = NULL;
     if (p->exec || (p->runs && !p->stagger))
         return OPTC_OK;
-    unsigned long long numbers = numbers_of(b, p);
+    unsigned long long numbers = counts_hash(b, p);
     for (int i = 0; i < TRIED_MOST; i++)
         if (x->tried[i] == numbers)
             return OPTC_OK;
     if (d->cuStreamBeginCapture_v2(x->own, CU_STREAM_CAPTURE_MODE_RELAXED))
-        return OPTC_OK;                                    /* then not */
+        return OPTC_OK;                                    /* no probe is possible */
     b->gpu->stream = x->own;
     optc_status s = try_all(b, p);
     b->gpu->stream = was;
@@ -290,7 +293,7 @@ CORE optc_status calls_probe(optc_binding *b, const LaunchList *p)
         d->cuGraphDestroy(graph);
     if (s == OPTC_ERROR_MEMORY)
         return s;
-    if (s != OPTC_OK)                                      /* a capture may not take what a run takes */
+    if (s != OPTC_OK)                                      /* a call that works in a run may fail in a capture */
         message_clear();
     x->tried[x->ntried++ % TRIED_MOST] = numbers;
     return OPTC_OK;

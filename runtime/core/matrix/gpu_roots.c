@@ -1,14 +1,14 @@
-/* Inverse roots on a GPU: A^(-1/p) by products of n x n in f64, whatever A is kept in, since small eigenvalues do not
- * outlive less; in f32 where f64 is slow and eigenvalues are near enough to each other (gpu_roots_f32.c).
+/* Inverse roots on a GPU: A^(-1/p) by n x n products in f64, whatever type A is stored in, since small eigenvalues are
+ * lost in less. In f32 where f64 is slow and the ratio of the eigenvalues is small enough (gpu_roots_f32.c).
  *
  *   M = A / norm, X = 1; then some times  Q = q(M), X = X Q, M = Q^p M  (inverse_root.h)
  *
- * How often follows from the smallest share of the norm that an eigenvalue can have, which the rule says: nothing is
- * waited for. M is near 1 in the end, or the root is not taken: the last one stays where the call names it.
+ * The number of steps follows from the rule's lower bound for eigenvalues, as a share of the norm: the host does not
+ * wait for anything. If M is not near 1 in the end, the root is refused: the previous one stays if the call names it.
  *
- * Records of the matrices, five squares and some numbers each, lie behind the library's workspace, for as many matrices
- * at a time as half the engine's workspace holds. In squares 0 and 1 are M and its next, or its square; in 2 Q, before
- * and after sums of tiles; in 3 and 4 X, its next, and powers of Q. */
+ * Each matrix has a record of five squares and some numbers. Records are behind the library's workspace, for as many
+ * matrices at a time as half of the engine's workspace holds. Squares 0 and 1: M and its next value, or its square.
+ * Square 2: Q, and sums of tiles before and after it. Squares 3 and 4: X, its next value, and powers of Q. */
 #include "runtime/core/matrix/gpu_calls.h"
 #include "runtime/core/matrix/inverse_root.h"
 
@@ -36,7 +36,7 @@ CORE bool is_root(const ProgStage *s)
     return stage_takes(s, FOR_ROOT);
 }
 
-/* What all records would take, within half the workspace; the largest in any case. */
+/* Bytes of all records, at most half of the workspace, at least the largest record. */
 CORE int64_t roots_bytes(const optc_binding *b)
 {
     const Program *p = b->rule->program;
@@ -76,7 +76,8 @@ CORE int factor_stats_set(GpuCalls *x, const optc_binding *b, const ProgStage *s
     return whole_set(x, OWN_STATS, group, stage - b->rule->program->stage);
 }
 
-/* What is said of each matrix of a stage, the offset's, has its own place, whoever is there beside it. */
+/* The statistics of a matrix have a fixed address, whichever other matrices take part. The set's offset is the
+ * stage. */
 static void factor_stats_addresses(const optc_binding *b, const GpuCalls *x, const PointerSet *s, MatrixAddress *to)
 {
     const CallGroup *g = &x->group[s->group];
@@ -122,10 +123,10 @@ typedef struct Root {
     const optc_binding *b;
     GpuCalls *x;
     const ProgStage *stage;
-    const CallType *type;                                  /* what products are in */
+    const CallType *type;                                  /* precision of the products */
     int group;
     int64_t n;
-    bool fits;                                             /* no launch has too many blocks */
+    bool fits;                                             /* no launch exceeds MOST_BLOCKS */
 } Root;
 
 static bool root_of_f32(const Root *r) { return r->type == call_type_f32(); }
@@ -133,7 +134,8 @@ static bool root_of_f32(const Root *r) { return r->type == call_type_f32(); }
 static CallStep *root_step(Root *r, CallKernel kernel, int a, int c)
 {
     CallStep *s = add_step(r->x, kernel, r->type, r->group);
-    int64_t blocks = kernel_blocks(kernel, r->n, r->n, true), all = dom_times(r->x->group[r->group].n, r->x->group[r->group].shape.slices);
+    int64_t blocks = kernel_blocks(kernel, r->n, r->n, true),
+            all = dom_times(r->x->group[r->group].n, r->x->group[r->group].shape.slices);
     s->a = s->b = whole_set(r->x, a, r->group, 0);
     s->c = whole_set(r->x, c, r->group, 0);
     s->n = r->n;
@@ -144,7 +146,7 @@ static CallStep *root_step(Root *r, CallKernel kernel, int a, int c)
     return s;
 }
 
-/* square `out` = alpha a b, all of them symmetric and functions of one matrix */
+/* Square `out` = alpha a b. All three are symmetric functions of one matrix, so a and b commute. */
 static void root_product(Root *r, int a, int b, int out, double alpha, bool lower)
 {
     ProgCall c;
@@ -162,7 +164,7 @@ static void root_product(Root *r, int a, int b, int out, double alpha, bool lowe
     r->fits = product_steps(r->b, r->x, r->type, &c, r->group, z, !r->x->library) && r->fits;
 }
 
-/* M = Q^p M: p / 2 times the square of Q, and Q itself where p is odd. The place of M after it. */
+/* M = Q^p M: p / 2 times the square of Q, and Q itself if p is odd. Returns the square that holds M. */
 static int root_onward(Root *r, int p, int q, int m, int spare, bool last)
 {
     int times = p > 2 ? p / 2 + p % 2 : p;
@@ -173,7 +175,7 @@ static int root_onward(Root *r, int p, int q, int m, int spare, bool last)
     return m;
 }
 
-/* The first Q is X. Gives the places of M and X. */
+/* The first Q is X. m, x: the squares that hold M and X, updated. */
 static void root_iterate(Root *r, int p, const RootStep *q, int n, int *m, int *x)
 {
     for (int i = 0; i < n; i++) {
@@ -233,8 +235,8 @@ CORE optc_status add_root(const optc_binding *b, GpuCalls *x, const ProgStage *s
     RootStep q[MOST_ROOT_STEPS];
     int root = call_root(stage->call), first = x->nstep;
     int n = root_steps(root, call_low(stage->call), p->array[stage->call->out].type == (int)T_F64, q);
-    if (!n)                                                /* call_root knows better */
-        return bad_call(p, stage, "its eigenvalues may be too far apart for a root by products");
+    if (!n)                                                /* cannot happen: call_root checks it */
+        return bad_call(p, stage, "the bounds of its eigenvalues are too far apart for a root by products");
     if (!r.n || !g->shape.slices)
         return OPTC_OK;
     x->value_bytes = r.type->bytes;
@@ -247,5 +249,5 @@ CORE optc_status add_root(const optc_binding *b, GpuCalls *x, const ProgStage *s
     for (int i = first; i < x->nstep; i++)
         x->step[i].at_once = x->room_bytes / x->record;
     x->record = 0;
-    return r.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows: bind fewer tensors at a time");
+    return r.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
 }

@@ -1,19 +1,19 @@
-/* Roots in f32: where a GPU does f64 at a small share of its rate of f32, and what the rule says of its eigenvalues
- * makes f32 good enough.
+/* Roots in f32, for GPUs that compute f64 at a small share of their f32 rate, if the rule's bounds for its eigenvalues
+ * make f32 exact enough.
  *
- * A matrix whose root was refused in f32 gets f64 from its next turn on. The device notes who was refused; behind a run
- * that makes roots what is said of factors is copied to the host, and nobody waits for it. When a matrix has its turn
- * again the host looks at what its last turn left there, no earlier and no later, so that runs repeat. That turn is as
- * a rule long past; only a rule with roots at every step has to wait, for the step before.
+ * A matrix whose root was refused in f32 uses f64 from its next root on. The device records refusals in the factor
+ * statistics. After a run with roots they are copied to the host asynchronously. Before the next root of a matrix the
+ * host reads what the copy after its last root contains, no earlier and no later one, so that runs are reproducible.
+ * That copy is usually long finished; only a rule with roots at every step has to wait, for the step before.
  *
- * In a graph of the caller's matrices have f32 or f64 as they had it when it was captured, and keep that. A binding
- * begins with f32 for all: who goes on from saved states may have to find out again who wants f64. */
+ * A captured graph keeps f32 or f64 for each matrix as at the time of its capture. A binding starts with f32 for all
+ * matrices: after loading saved states, refusals may have to be found again. */
 #include "runtime/core/matrix/gpu_calls.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- who ---- */
+/* ---- which roots ---- */
 CORE bool f64_fast(int arch)
 {
     static const int fast[] = {60, 70, 80, 90, 100};
@@ -23,10 +23,11 @@ CORE bool f64_fast(int arch)
     return false;
 }
 
-/* Where a root in f32 is as good as one should be, off by no more than 1e-6 of its norm: the smallest eigenvalue at
- * least such a share of the norm, and for p-th roots so many rows at most. Measured in NumPy with products in f32, the
- * worst of shares from 1/2 to 1/60 and of bases near and far from unit vectors: 64 rows 8e-7 for p = 1, 4e-7 for more;
- * 128 rows 1e-6 and 7e-7; 256 rows 1.5e-6 and 1.8e-6; 1024 rows 2e-6. At a share of 1e-4 none is below 1e-5. */
+/* When a root in f32 is exact enough, with an error of at most 1e-6 of its norm: the smallest eigenvalue is at least
+ * `least_share` of the norm, and the matrix has at most the rows that f32_rows has for p. Measured in NumPy with
+ * products in f32, the worst of shares from 1/2 to 1/60 and of bases near and far from unit vectors: 64 rows 8e-7 for
+ * p = 1, 4e-7 for more; 128 rows 1e-6 and 7e-7; 256 rows 1.5e-6 and 1.8e-6; 1024 rows 2e-6. At a share of 1e-4 none is
+ * below 1e-5. */
 static const double least_share = 1.0 / 64;
 static const struct { int p; int64_t rows; } f32_rows[] = {{2, 128}, {1, 64}};
 
@@ -51,9 +52,10 @@ CORE bool root_in_f32(const optc_binding *b, const ProgStage *stage, int64_t row
     return method == EIGEN_BY_SIZE ? !f64_fast(g->arch) : method == EIGEN_F32;
 }
 
-/* ---- what the host knows of it ---- */
-/* seen: of all that is said, as some copy left it. Events: behind the copies after the last run that had roots without
- * turns; and for each array of slots, from first[i] on, with everybody's turn, with slot 0's and so on */
+/* ---- statistics on the host ---- */
+/* seen: the factor statistics as the last finished copy left them. Events, recorded behind the copies: event 0 after
+ * the last run with roots that are not staggered; for each array i of slots, from first[i] on, one for a run of all
+ * slots, one for slot 0 and so on. */
 typedef struct RootsF32 {
     FactorStats *seen;
     CUevent *event;
@@ -86,10 +88,10 @@ CORE optc_status roots_f32_bind(optc_binding *b)
     if (!(x->event = TAKE(b, CUevent, x->nevent)))
         return no_memory("optc_bind");
     void *host = NULL;
-    TRY(g, cuMemHostAlloc(&host, sizeof(FactorStats) * (size_t)factor_stats_count(b), 0), "what is said of factors");
+    TRY(g, cuMemHostAlloc(&host, sizeof(FactorStats) * (size_t)factor_stats_count(b), 0), "factor statistics");
     x->seen = (FactorStats *)memset(host, 0, sizeof(FactorStats) * (size_t)factor_stats_count(b));
     for (int i = 0; i < x->nevent; i++)
-        TRY(g, cuEventCreate(&x->event[i], 2), "what is said of factors");     /* no times are taken */
+        TRY(g, cuEventCreate(&x->event[i], 2), "factor statistics");     /* no timing */
     return OPTC_OK;
 }
 
@@ -101,14 +103,14 @@ CORE void roots_f32_unbind(optc_binding *b)
         return;
     for (int i = 0; x->event && i < x->nevent; i++)
         if (x->event[i]) {
-            d->cuEventSynchronize(x->event[i]);            /* a copy may still be on its way */
+            d->cuEventSynchronize(x->event[i]);            /* a copy may still be running */
             d->cuEventDestroy_v2(x->event[i]);
         }
     if (x->seen)
         d->cuMemFreeHost(x->seen);
 }
 
-/* ---- turns ---- */
+/* ---- slots ---- */
 static int slots_every(const optc_binding *b, int i) { return b->rule->program->array[b->slots[i].array].slots.every; }
 
 static bool item_in_f32(const optc_binding *b, const LaunchItem *x) { return x->call && root_in_f32(b, x->stage, 0); }
@@ -118,18 +120,19 @@ static optc_status wait_for(const optc_binding *b, int from, int n)
     GpuEngine *g = b->rule->engine->gpu;
     const RootsF32 *x = b->gpu->calls->roots_f32;
     for (int i = from; i < from + n; i++)
-        TRY(g, cuEventSynchronize(x->event[i]), "what is said of factors");    /* one that was never recorded is past */
+        /* an event that was never recorded counts as done */
+        TRY(g, cuEventSynchronize(x->event[i]), "factor statistics");
     return OPTC_OK;
 }
 
-/* The copy behind the last turn of everybody who has it now is there. */
+/* Waits for the copies after the last roots of all matrices that are scheduled for this step. */
 static optc_status wait_slot(const optc_binding *b, const ProgStage *s)
 {
     const RootsF32 *x = b->gpu->calls->roots_f32;
     optc_status r = s->stagger ? OPTC_OK : wait_for(b, 0, 1);
     for (int i = 0; i < b->nslots && r == OPTC_OK; i++) {
         int64_t now = b->stagger.now[i];
-        bool all = now < 0 || s->stagger != 1u << i;        /* with several arrays, a turn by another may be the last */
+        bool all = now < 0 || s->stagger != 1u << i;  /* with several arrays, the last root may be due to another one */
         if (!(s->stagger >> i & 1))
             continue;
         r = wait_for(b, x->first[i], all ? 1 + slots_every(b, i) : 1);
@@ -144,16 +147,16 @@ static optc_status note_slot(const optc_binding *b, const ProgStage *s)
     GpuEngine *g = b->rule->engine->gpu;
     const RootsF32 *x = b->gpu->calls->roots_f32;
     if (!s->stagger)
-        TRY(g, cuEventRecord(x->event[0], b->gpu->stream), "what is said of factors");
+        TRY(g, cuEventRecord(x->event[0], b->gpu->stream), "factor statistics");
     for (int i = 0; i < b->nslots; i++)
         if (s->stagger >> i & 1)
             TRY(g, cuEventRecord(x->event[x->first[i] + 1 + (int)b->stagger.now[i]], b->gpu->stream),
-                "what is said of factors");
+                "factor statistics");
     return OPTC_OK;
 }
 
-/* ---- looking ---- */
-/* Of a call's matrices that have their turn: those that were refused at their last. */
+/* ---- reading and copying the statistics ---- */
+/* Switches to f64 those matrices of a call that are scheduled for this step and were refused the last time. */
 static bool take_wide(const optc_binding *b, const LaunchItem *x)
 {
     GpuCalls *c = b->gpu->calls;
@@ -182,7 +185,7 @@ static optc_status look_back(optc_binding *b, const LaunchList *p)
     return s == OPTC_OK && any ? calls_rebuild(b) : s;
 }
 
-/* Once a step was captured nobody changes: what was captured would not know of it. */
+/* After a capture no matrix changes its type: the captured graph would not see it. */
 CORE optc_status roots_f32_check(optc_binding *b, const LaunchList *p)
 {
     const GpuCalls *c = b->gpu->calls;
@@ -203,7 +206,7 @@ CORE optc_status roots_f32_save(optc_binding *b, const LaunchList *p)
             if (!any)
                 TRY(g, cuMemcpyDtoHAsync_v2(c->roots_f32->seen, (CUdeviceptr)(uintptr_t)b->stats,
                                             sizeof(FactorStats) * (size_t)factor_stats_count(b), b->gpu->stream),
-                    "what is said of factors");
+                    "factor statistics");
             any = true;
             s = note_slot(b, p->item[i].stage);
         }

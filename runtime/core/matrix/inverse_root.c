@@ -1,14 +1,15 @@
+/* Best quadratics for the steps of inverse_root.h, by Remez exchange in f64. */
 #include "runtime/core/matrix/inverse_root.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Over [low, 1]: x^(1/p) q(x) - 1 swings between off and -off at low, at the two places where its derivative, a
- * quadratic, is zero, and at 1. From a guess of those two the coefficients follow by four linear equations, and from
- * the coefficients the places: five rounds are enough. */
+/* The best q over [low, 1]: x^(1/p) q(x) - 1 alternates between off and -off at low, at the two points where its
+ * derivative, a quadratic, is zero, and at 1. Given those two points, four linear equations yield the coefficients, and
+ * the coefficients yield the points. Five rounds are enough. */
 typedef struct Swing { double a, b, c, off; } Swing;
 
-/* Solves in place, by the largest pivot; false: it cannot be told. */
+/* Solves in place with pivoting; false: singular. */
 static bool solve4(double m[4][5])
 {
     for (int k = 0; k < 4; k++) {
@@ -53,7 +54,7 @@ static bool fit(const double at[4], double root, Swing *s)
     return true;
 }
 
-/* Where the derivative is zero: a / p + b (1 / p + 1) x + c (1 / p + 2) x^2. */
+/* Points where the derivative is zero: a / p + b (1 / p + 1) x + c (1 / p + 2) x^2. */
 static bool turning(const Swing *s, double root, double at[4])
 {
     double x = s->c * (root + 2), y = s->b * (root + 1) / 2, z = s->a * root, d = y * y - x * z;
@@ -65,7 +66,7 @@ static bool turning(const Swing *s, double root, double at[4])
     return at[0] < at[1] && at[1] < at[2] && at[2] < at[3];
 }
 
-/* Near 1 the equations know nothing any more, and the first terms of the series at the middle are as good. */
+/* Near 1 the equations are too ill-conditioned, and the first terms of the Taylor series at the middle are as good. */
 static void series(double low, double root, Swing *s)
 {
     double mid = (1 + low) / 2, f = pow(mid, -root), g = -root * f / mid, h = root * (root + 1) * f / (mid * mid) / 2,
@@ -93,13 +94,14 @@ static bool nearest(double low, double root, Swing *s)
     }
     for (int i = 0; i < 4; i++)
         s->off = fmax(s->off, fabs(pow(at[i], root) * (s->a + at[i] * (s->b + at[i] * s->c)) - 1));
-    s->off *= 1 + 1e-5;                                    /* over 1e-12 … 1 coefficients are good to some 1e-7 */
+    s->off *= 1 + 1e-5;                                    /* over 1e-12 … 1 the coefficients are exact to some 1e-7 */
     return true;
 }
 
-/* Below `least` of the largest a quadratic is asked for nothing, and raises what is there by nearly its largest factor
- * all the same. One that is nearest over all of a long interval swings far: eigenvalues in the middle become as small as
- * the smallest do, and lose as many digits to the largest. */
+/* least: eigenvalues below this share of the largest do not influence the fit; the quadratic still raises them by
+ * nearly its largest factor. A fit over the whole of a long interval has a large error: eigenvalues in the middle
+ * become as small as the smallest, and lose as many digits to the largest. within: the error at which the iteration
+ * ends. */
 typedef struct RootAim { double least, within; } RootAim;
 
 static int root_steps_to(int p, double low, RootAim to, RootStep *out)

@@ -1,5 +1,5 @@
-/* Factors by the LAPACK that a BLAS brings along, in f64, one thread a call. It counts by columns: a matrix row by row
- * is its transpose there, and a lower triangle an upper one. Values that are not finite never reach it. */
+/* Factors by the LAPACK that comes with a BLAS, in f64, one thread per call. LAPACK is column-major: a row-major matrix
+ * is its transpose there, and a lower triangle an upper one. Values that are not finite must not reach it. */
 #include "runtime/core/matrix/cpu_calls.h"
 #include "runtime/core/matrix/lapack_fallback.h"
 
@@ -7,12 +7,12 @@
 #include <math.h>
 #include <string.h>
 
-/* CBLAS' numbers */
+/* constants of CBLAS */
 enum { TRSM_ROWS = 101, TRSM_PLAIN = 111, TRSM_TRANS, TRSM_LOWER = 122, TRSM_DIAGONAL = 131 };
 enum { TRSM_LEFT = 141, TRSM_RIGHT };
-enum { QR_COLUMNS = 64 };                      /* at a time */
+enum { QR_COLUMNS = 64 };                      /* columns per block */
 
-/* The functions with integers of type I; a Fortran compiler adds every string's length at the end. */
+/* The functions with integers of type I. A Fortran compiler appends the length of every string argument. */
 #define LAPACK_OF(I, S)                                                                                               \
 typedef void (*Syevd##S)(const char *, const char *, const I *, double *, const I *, double *, double *, const I *,   \
                          I *, const I *, I *, size_t, size_t);                                                        \
@@ -64,7 +64,7 @@ static void trsm##S(void *f, int side, int transposed, int64_t m, int64_t n, con
 LAPACK_OF(int, 32)
 LAPACK_OF(int64_t, 64)
 
-/* It has what we call, and integers that count so many. */
+/* The library has the functions, and its integers can count to n. */
 static bool counts(const Blas *x, int64_t n) { return x->lapack[0] && (x->wide || n <= INT_MAX); }
 
 /* ---- eigenvectors ---- */
@@ -94,7 +94,7 @@ CORE bool lapack_eigh(const Blas *x, double *a, int64_t n, double *value, double
     bool done = x->wide ? syevd64(f, a, n, value, work, doubles, work + doubles)
                         : syevd32(f, a, n, value, work, doubles, work + doubles);
     blas_release(x, was);
-    for (int64_t i = 0, j = n - 1; done && i < j; i++, j--) {          /* the smallest came first */
+    for (int64_t i = 0, j = n - 1; done && i < j; i++, j--) {          /* LAPACK returns the smallest first */
         swap_rows(a + i * n, a + j * n, n);
         swap_rows(value + i, value + j, 1);
     }

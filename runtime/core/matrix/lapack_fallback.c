@@ -1,3 +1,4 @@
+/* Factors for machines without a LAPACK (lapack_fallback.h): Householder reflections, QL iteration, Cholesky. */
 #include "runtime/core/matrix/lapack_fallback.h"
 
 #include <math.h>
@@ -6,7 +7,7 @@
 /* ---- rows ---- */
 enum { DENSE_LANES = 8 };
 
-/* Eight sums side by side, so that compilers take them as vectors; then the rest in order. */
+/* Eight partial sums, so that compilers vectorise the loop; then the rest in order. */
 static double dot(const double *x, const double *y, int64_t n)
 {
     double s[DENSE_LANES] = {0}, all = 0;
@@ -34,7 +35,7 @@ static void times(double *x, double k, int64_t n)
         x[i] *= k;
 }
 
-/* The largest magnitude; -1: something is not finite. */
+/* The largest magnitude; -1: a value is not finite. */
 static double largest(const double *x, int64_t n)
 {
     double most = 0;
@@ -46,7 +47,8 @@ static double largest(const double *x, int64_t n)
     return most;
 }
 
-/* A power of two by which the largest is about 1: nothing is rounded, and squares neither overflow nor vanish. */
+/* A power of two that brings the largest magnitude to about 1: scaling rounds nothing, and squares neither overflow nor
+ * underflow. */
 static double scale_of(double most)
 {
     int e = 0;
@@ -57,8 +59,8 @@ static double scale_of(double most)
 }
 
 /* ---- reflections ---- */
-/* v of n becomes the vector, its first entry 1, of the reflection I - tau v v.T that takes it to (r, 0 …); returns tau,
- * 0 where there is nothing to do. */
+/* v, n values, becomes the vector (its first entry 1) of the reflection I - tau v v.T that maps it to (r, 0 …). Returns
+ * tau; 0: nothing to reflect. */
 static double reflector(double *v, int64_t n, double *r)
 {
     double first = v[0], rest = n > 1 ? dot(v + 1, v + 1, n - 1) : 0;
@@ -68,7 +70,7 @@ static double reflector(double *v, int64_t n, double *r)
         return 0;
     double norm = sqrt(first * first + rest);
     *r = first > 0 ? -norm : norm;
-    double pivot = first - *r;                             /* of two numbers of different sign: nothing is lost */
+    double pivot = first - *r;                             /* the signs differ: no cancellation */
     times(v + 1, 1 / pivot, n - 1);
     return -pivot / *r;
 }
@@ -89,13 +91,13 @@ CORE void dense_mirror(double *a, int64_t n)
             a[i * n + j] = a[j * n + i];
 }
 
-/* a becomes d on and e above the diagonal; row k of v is the reflection that cleared row k of a, tau[k] its factor.
- * Both triangles are kept, so that every loop runs along a row. */
+/* Reduces a to a tridiagonal matrix: d on and e above the diagonal. Row k of v is the reflection that cleared row k of
+ * a, tau[k] its factor. Both triangles are updated, so that every loop runs along a row. */
 static void tridiagonal(double *a, double *v, int64_t n, double *d, double *e, double *tau)
 {
     for (int64_t k = 0; k + 1 < n; k++) {
         int64_t m = n - k - 1;
-        double *x = v + k * n + k + 1, *p = e + k + 1;     /* e has room from there on, which is not its own yet */
+        double *x = v + k * n + k + 1, *p = e + k + 1;     /* e[k + 1 …] is not set yet: scratch */
         memcpy(x, a + k * n + k + 1, sizeof *x * (size_t)m);
         d[k] = a[k * n + k];
         tau[k] = reflector(x, m, &e[k]);
@@ -114,14 +116,15 @@ static void tridiagonal(double *a, double *v, int64_t n, double *d, double *e, d
         d[n - 1] = a[n * n - 1];
 }
 
-/* Row j of z: what the reflections make of unit vector j, the last first. So z turned is their product in order. */
+/* Row j of z: the reflections applied to unit vector j, the last reflection first. So z transposed is their product in
+ * order. */
 static void gather_reflections(double *z, const double *v, const double *tau, int64_t n)
 {
     memset(z, 0, sizeof *z * (size_t)(n * n));
     for (int64_t j = 0; j < n; j++)
         z[j * n + j] = 1;
     for (int64_t k = n - 2; k >= 0; k--)
-        for (int64_t j = k + 1; j < n && tau[k] != 0; j++)         /* those before are zero where it acts */
+        for (int64_t j = k + 1; j < n && tau[k] != 0; j++)         /* earlier rows are zero there */
             reflect(z + j * n + k + 1, v + k * n + k + 1, tau[k], n - k - 1);
 }
 
@@ -134,8 +137,8 @@ static void rotate(double *x, double *y, double c, double s, int64_t n)
     }
 }
 
-/* Where the matrix falls apart at or behind l: `noise` is below what rounding did before. Without it what is left of
- * eigenvalues that are zero would be told apart, slowly. */
+/* The first index from l on where the matrix decouples. `noise` is below the rounding errors so far. Without it the
+ * iteration would slowly separate eigenvalues that are 0 up to rounding. */
 static int64_t next_gap(const double *d, const double *e, int64_t l, int64_t n, double noise)
 {
     int64_t m = l;
@@ -144,7 +147,7 @@ static int64_t next_gap(const double *d, const double *e, int64_t l, int64_t n, 
     return m;
 }
 
-/* A step of the implicit QL iteration on rows l to m, with the shift of the two by two block at l. */
+/* A step of the implicit QL iteration on rows l to m, with the shift from the 2 x 2 block at l. */
 static void ql_step(double *d, double *e, double *z, int64_t n, int64_t l, int64_t m)
 {
     double half = (d[l + 1] - d[l]) / (2 * e[l]), root = hypot(half, 1);
@@ -152,7 +155,7 @@ static void ql_step(double *d, double *e, double *z, int64_t n, int64_t l, int64
     for (int64_t i = m - 1; i >= l; i--) {
         double f = s * e[i], b = c * e[i], r = hypot(f, g);
         e[i + 1] = r;
-        if (r == 0) {                                      /* it fell apart on the way */
+        if (r == 0) {                                      /* the matrix decoupled */
             d[i + 1] -= moved;
             e[m] = 0;
             return;
@@ -186,7 +189,7 @@ static bool diagonal(double *d, double *e, double *z, int64_t n)
     return true;
 }
 
-/* Largest first; among equals the order they were found in. */
+/* Sorts by value, largest first; equal values keep their order. */
 static void sort_rows(double *value, double *z, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -261,7 +264,7 @@ CORE void dense_transpose(double *to, const double *from, int64_t rows, int64_t 
 CORE bool dense_qr(double *a, int64_t m, int64_t n, double *work)
 {
     double *col = work, *q = col + m * n, *tau = q + m * n, *r = tau + n;
-    if (m < n || dense_even(a, m * n) == 0)                /* of Q nothing depends on the scale */
+    if (m < n || dense_even(a, m * n) == 0)                /* Q does not depend on the scale */
         return false;
     dense_transpose(col, a, m, n);
     for (int64_t k = 0; k < n; k++) {

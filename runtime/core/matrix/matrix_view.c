@@ -1,4 +1,5 @@
-/* Matrices in arrays, as calls on the CPU read and leave them: f32 or f64, a block's elements among those of others. */
+/* Views of matrices in arrays, for calls on the CPU: f32 or f64. A block's rows are part of longer rows, so a view has
+ * a row stride. */
 #include "runtime/core/matrix/cpu_calls.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-/* Places by value, and rows and columns taken from places, on the CPU. Nothing is rounded: all targets have its bits. */
+/* Sorting (indices by value) and gathering of rows and columns by index, on the CPU. Nothing is rounded: all targets
+ * give the same bits. */
 #include "runtime/core/matrix/cpu_calls.h"
 
 #include <math.h>
@@ -16,14 +17,14 @@ CORE optc_status order_check(const Program *p, const ProgStage *s)
     const ProgCall *c = s->call;
     bool take = c->callee == CALL_TAKE, blocked = (c->flags & BLOCKED) != 0;
     if (c->a < 0 || c->out < 0 || c->a == c->out || (c->b >= 0) != take || (take && c->b == c->out) || c->c >= 0)
-        return bad_call(p, s, "it lacks an operand, has one too many, or would be written over one");
+        return bad_call(p, s, "the call lacks an operand, has one too many, or would overwrite one");
     Dom a = p->array[c->a].dom, out = p->array[c->out].dom, by = take ? p->array[c->b].dom : a;
     if (a != out || dom_wide(a) || p->array[c->a].type != p->array[c->out].type || !along_one(by) ||
         (take && (dom_matrix(by, false).down != dom_matrix(a, along_one(a) ? false : (c->flags & OF_COLS) != 0).down ||
                   p->array[c->b].type != p->array[c->a].type)))
         return bad_call(p, s, "the operands do not fit");
     if ((a != ELEM && dom_of_block(a) != blocked) || dom_of_block(by) != blocked)
-        return bad_call(p, s, "what belongs to blocks and what to whole matrices do not mix");
+        return bad_call(p, s, "the call mixes blocks and whole matrices");
     return OPTC_OK;
 }
 
@@ -33,21 +34,20 @@ CORE int64_t sort_jobs(const Program *p, const ProgCall *c, Shape s)
     return dom_len_inside(p->array[c->a].dom, s) ? s.slices : 0;
 }
 
-CORE int64_t sort_scratch(const Program *p, const ProgCall *c, Shape s)    /* values, and places twice */
+CORE int64_t sort_scratch(const Program *p, const ProgCall *c, Shape s)    /* values, and indices twice */
 {
     int64_t n = dom_times(3, dom_len_inside(p->array[c->a].dom, s));
     return dom_times((n + 7) / 8 * 8, (int64_t)sizeof(double));
 }
 
-/* The second goes before the first: it is larger, or the first is NaN and it is not. */
-static bool goes_before(double first, double second)
+/* Whether the second value sorts before the first: it is larger, or the first is NaN and it is not. */
+static bool sorts_before(double first, double second)
 {
     return second > first || (first != first && second == second);
 }
 
-/* By runs of twice the length each time, equal ones as they stand. to, other: room for n places each; returns the one
- * that has the result. */
-static int64_t *sort_places(const double *x, int64_t n, int64_t *to, int64_t *other)
+/* Stable merge sort with runs of doubling length. to, other: n indices each; returns the one that holds the result. */
+static int64_t *sort_indices(const double *x, int64_t n, int64_t *to, int64_t *other)
 {
     for (int64_t i = 0; i < n; i++)
         to[i] = i;
@@ -55,7 +55,7 @@ static int64_t *sort_places(const double *x, int64_t n, int64_t *to, int64_t *ot
         for (int64_t from = 0; from < n; from += 2 * run) {
             int64_t mid = from + run < n ? from + run : n, end = mid + run < n ? mid + run : n, i = from, j = mid;
             for (int64_t k = from; k < end; k++)
-                other[k] = j == end || (i < mid && !goes_before(x[to[i]], x[to[j]])) ? to[i++] : to[j++];
+                other[k] = j == end || (i < mid && !sorts_before(x[to[i]], x[to[j]])) ? to[i++] : to[j++];
         }
         int64_t *was = to;
         to = other;
@@ -68,9 +68,9 @@ CORE void sort_run(const optc_binding *b, const ProgCall *c, const Tensor *t, in
 {
     MatrixView a = matrix_view(b, t, c->a, job), out = matrix_view(b, t, c->out, job);
     double *x = call_scratch(b, thread);
-    int64_t *places = (int64_t *)(x + a.rows), *sorted;
+    int64_t *indices = (int64_t *)(x + a.rows), *sorted;
     matrix_view_load(x, &a);
-    sorted = sort_places(x, a.rows, places, places + a.rows);
+    sorted = sort_indices(x, a.rows, indices, indices + a.rows);
     for (int64_t i = 0; i < a.rows; i++)
         x[i] = (double)sorted[i];
     matrix_view_store(&out, x);
@@ -85,7 +85,7 @@ CORE int64_t take_jobs(const Program *p, const ProgCall *c, Shape s)
     return axis_len(m.across, s) ? s.slices * count_up(axis_len(m.down, s), TAKE_ROWS) : 0;
 }
 
-static int64_t place_at(const MatrixView *order, int64_t i, int64_t n)       /* -1: there is none */
+static int64_t index_at(const MatrixView *order, int64_t i, int64_t n)       /* -1: not an index */
 {
     double x = order->f64 ? ((const double *)order->at)[i] : (double)((const float *)order->at)[i];
     return x >= 0 && x < (double)n && x == floor(x) ? (int64_t)x : -1;
@@ -112,11 +112,11 @@ CORE void take_run(const optc_binding *b, const ProgCall *c, const Tensor *t, in
     size_t size = a.f64 ? sizeof(double) : sizeof(float);
     (void)thread;
     for (int64_t i = from; i < end; i++) {
-        int64_t k = cols ? i : place_at(&order, i, a.rows);
+        int64_t k = cols ? i : index_at(&order, i, a.rows);
         if (!cols && k >= 0)
             memcpy(out.at + (size_t)(i * out.row_stride) * size, a.at + (size_t)(k * a.row_stride) * size,
                    (size_t)a.cols * size);
         for (int64_t j = 0; j < a.cols && (cols || k < 0); j++)
-            take_one(&out, i, j, &a, k, cols ? place_at(&order, j, a.cols) : j);
+            take_one(&out, i, j, &a, k, cols ? index_at(&order, j, a.cols) : j);
     }
 }

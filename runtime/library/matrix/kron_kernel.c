@@ -1,4 +1,4 @@
-/* Kernels that belong to no rule: found in the cache, or compiled by NVRTC, and loaded. */
+/* Loads the kernels for Kronecker products without a rule: from the cache, or compiled by NVRTC. */
 #include "runtime/library/matrix/multiply.h"
 
 #include "runtime/library/rule/nvrtc.h"

@@ -1,4 +1,4 @@
-/* Products with no rule: what the caller says is read and checked here, then handed to the device. */
+/* Products without a rule: reads and checks the caller's struct, then calls the CPU's or the GPU's implementation. */
 #include "runtime/library/matrix/multiply.h"
 
 #include <stdlib.h>
@@ -14,11 +14,11 @@ char *operand_at(const Operand *x, int64_t nth, int64_t row, int64_t col, int64_
 
 optc_status too_little(int64_t least, int64_t limit)
 {
-    return fail(OPTC_ERROR_ARGUMENT, "optc_multiply: the workspace is %lld bytes, and this product needs at least %lld",
+    return fail(OPTC_ERROR_ARGUMENT, "optc_multiply: the workspace is %lld bytes; this product needs at least %lld",
                 (long long)limit, (long long)least);
 }
 
-/* ---- what an engine keeps ---- */
+/* ---- the engine's kit ---- */
 static optc_status kit_of(optc_engine *e, const char *call, MatrixKit **out)
 {
     LibraryEngine *m = e->library;
@@ -54,7 +54,7 @@ void matrices_close(optc_engine *e)
 }
 
 /* ---- checks ---- */
-/* Bytes from the first value of all matrices to behind the last; -1: more than there can be. */
+/* Bytes from the first value of all matrices to the end of the last; -1: overflow. */
 static int64_t extent(const Operand *x, int64_t batch, int64_t size)
 {
     int64_t rows = x->transposed ? x->cols : x->rows, cols = x->transposed ? x->rows : x->cols, all, more;
@@ -96,7 +96,7 @@ static bool meet(const Operand *x, const Operand *c, const Multiply *m)
     return a < b + (uintptr_t)extent(c, m->batch, m->size) && b < a + (uintptr_t)extent(x, m->batch, m->size);
 }
 
-/* Each matrix of the result has its own place. */
+/* Whether matrices of the result overlap. */
 static bool result_folds(const Operand *c, const Multiply *m)
 {
     return m->batch > 1 && c->rows && c->cols && c->next < (c->rows - 1) * c->ld + c->cols;
@@ -141,7 +141,8 @@ static optc_status read_product(optc_engine *e, const optc_product *p, Multiply 
                                          "is", call,
                     p->products, type_info[type].name);
     if (p->workspace < 0)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: a workspace of %lld bytes", call, (long long)p->workspace);
+        return fail(OPTC_ERROR_ARGUMENT, "%s: workspace is %lld bytes; it must be 0 or more", call,
+                    (long long)p->workspace);
     if (p->d && !p->b)
         return fail(OPTC_ERROR_ARGUMENT, "%s: d is set and b is NULL; a Gram matrix cannot be multiplied by a third "
                                          "matrix", call);
@@ -175,7 +176,7 @@ static optc_status read_product(optc_engine *e, const optc_product *p, Multiply 
     return s == OPTC_OK ? check_memory(e, call, m) : s;
 }
 
-/* Matrices below each other that all meet the same b (and d) are one. */
+/* Consecutive matrices that are multiplied by the same b (and d) become one tall matrix. */
 static void fold_batch(Multiply *m)
 {
     if (m->batch < 2 || m->gram || m->a.transposed || m->b.next || (m->chain && m->d.next) ||
@@ -215,7 +216,8 @@ static optc_status read_kron(optc_engine *e, optc_kronecker *x, Multiply *m)
         return fail(OPTC_ERROR_ARGUMENT, "%s: there is no type %d", kron_call, (int)x->type);
     if (x->m < 0 || x->n < 0 || x->p < 0 || x->q < 0 || x->batch < 0 || __builtin_mul_overflow(x->m, x->p, &rows) ||
         __builtin_mul_overflow(x->n, x->q, &cols))
-        return fail(OPTC_ERROR_ARGUMENT, "%s: sizes of %lld x %lld and %lld x %lld, %lld of them", kron_call,
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "%s: the sizes %lld x %lld and %lld x %lld, batch = %lld are not allowed", kron_call,
                     (long long)x->m, (long long)x->n, (long long)x->p, (long long)x->q, (long long)x->batch);
     x->batch = x->batch ? x->batch : 1;
     m->type = (Type)type;

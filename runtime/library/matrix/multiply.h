@@ -1,4 +1,4 @@
-/* Products with no rule, once the caller's struct was read: optc_multiply, optc_kron. */
+/* Products without a rule (optc_multiply, optc_kron), after the caller's struct was read. */
 #ifndef OPTC_MATRICES_H
 #define OPTC_MATRICES_H
 #include "runtime/library/library.h"
@@ -7,20 +7,21 @@
 #include "runtime/core/gpu/gpu_device.h"
 #include "runtime/core/matrix/cuda_library.h"
 
-/* rows x cols as it is multiplied; ld, next: of values, as it lies; next 0: one for all */
+/* rows x cols after a transpose. ld: row stride in memory; next: distance of matrices; both in values. next 0: one
+ * matrix for the whole batch. */
 typedef struct Operand { char *at; int64_t rows, cols, ld, next; bool transposed; } Operand;
-/* gram: b is a turned. limit: of bytes beside the operands */
+/* gram: b is a transposed. chain: a third operand d. limit: bytes of workspace. size: bytes of a value. */
 typedef struct Multiply {
     Type type;
-    int64_t size, batch, limit;                /* size: bytes of a value */
+    int64_t size, batch, limit;
     Operand a, b, d, c;
     bool gram, chain, tf32;
     double scale, add;
     void *stream;
 } Multiply;
 
-/* What an engine keeps for them. Of a GPU, under the engine's lock: cuBLAS's handle, and kernels of ours by type; NULL:
- * nobody asked */
+/* What an engine holds for products without a rule. On a GPU, under the engine's lock: cuBLAS's handle, and our kernels
+ * by storage type; NULL until first used. */
 typedef struct MatrixKit {
     Blas blas;
     Cublas cublas;
@@ -29,7 +30,7 @@ typedef struct MatrixKit {
     CUfunction kron[NTYPES];
 } MatrixKit;
 void matrices_close(optc_engine *e);
-/* where value (row, col) of the nth matrix lies */
+/* Address of value (row, col) of the nth matrix. */
 char *operand_at(const Operand *x, int64_t nth, int64_t row, int64_t col, int64_t size);
 optc_status too_little(int64_t least, int64_t limit);
 

@@ -1,5 +1,6 @@
-/* Products with no rule on the CPU. A result is cut into tiles, by its shape alone; threads take them in any order, and
- * a BLAS (one thread a call) or our own product makes each. So bits depend neither on threads nor on the workspace. */
+/* Products without a rule on the CPU. The result is cut into tiles by its shape alone. Threads take tiles in any order,
+ * and a BLAS (one thread per call) or gemm_fallback computes each. So bits depend neither on threads nor on the
+ * workspace. */
 #include "runtime/library/matrix/multiply.h"
 
 #include "runtime/core/cpu/conversions.h"
@@ -8,15 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* TILE: rows and columns of a result that one call makes. PACKED_: of types that are made f32 in pieces; deep
- * of their sums. CHAIN: rows of a b that stand between two products. */
+/* TILE: rows and columns of the result per call. PACKED_: tile sizes for types that are converted to f32; DEEP: along
+ * the sum. CHAIN: rows of a b between the two products of a chain. */
 enum { TILE = 256, PACKED_ROWS = 128, PACKED_COLS = 256, PACKED_DEEP = 512, CHAIN = 64 };
-enum { FEW_FLOPS = 1 << 20, FEW_VALUES = 1 << 16 };        /* not worth a second thread */
+enum { FEW_FLOPS = 1 << 20, FEW_VALUES = 1 << 16 };        /* less is not worth a second thread */
 
 static int64_t less(int64_t a, int64_t b) { return a < b ? a : b; }
 static bool packed(const Multiply *x) { return type_info[x->type].compute != x->type; }
 
-/* ---- types that are made f32 to be computed in ---- */
+/* ---- types that are computed in f32 ---- */
 static float packed_load(Type t, const void *p)
 {
     switch (t) {
@@ -39,14 +40,14 @@ static void packed_store(Type t, void *p, float x)
     }
 }
 
-/* rows x cols of an operand from (row, col) on, as f32 row behind row */
+/* Converts rows x cols of an operand from (row, col) on to f32, row-major without gaps. */
 static void widen(const Multiply *x, const Operand *o, int64_t nth, int64_t row, int64_t col, int64_t rows,
                   int64_t cols, float *to)
 {
     const char *from = operand_at(o, nth, row, col, x->size);
     int64_t down = (o->transposed ? 1 : o->ld) * x->size, across = (o->transposed ? o->ld : 1) * x->size;
     if (o->transposed)
-        for (int64_t j = 0; j < cols; j++)                  /* as it lies */
+        for (int64_t j = 0; j < cols; j++)                  /* in memory order */
             for (int64_t i = 0; i < rows; i++)
                 to[i * cols + j] = packed_load(x->type, from + i * down + j * across);
     else
@@ -57,7 +58,7 @@ static void widen(const Multiply *x, const Operand *o, int64_t nth, int64_t row,
 
 enum { PACKED_FLOATS = PACKED_ROWS * PACKED_DEEP + PACKED_DEEP * PACKED_COLS + PACKED_ROWS * PACKED_COLS };
 
-/* A tile of at most PACKED_ROWS x PACKED_COLS. */
+/* Computes a tile of at most PACKED_ROWS x PACKED_COLS. */
 static void packed_tile(const Blas *blas, const Multiply *x, int64_t nth, int64_t row, int64_t col, int64_t rows,
                       int64_t cols, float *room)
 {
@@ -96,7 +97,7 @@ static void full_tile(const Blas *blas, const Multiply *x, int64_t nth, int64_t 
         blas_gemm(blas, &g);
 }
 
-/* Any rectangle of a result, in tiles one after another. */
+/* Computes any rectangle of the result, tile by tile. */
 static void rectangle(const Blas *blas, const Multiply *x, int64_t nth, int64_t row, int64_t rows, int64_t col,
                       int64_t cols, float *room)
 {
@@ -111,7 +112,7 @@ static void rectangle(const Blas *blas, const Multiply *x, int64_t nth, int64_t 
         }
 }
 
-/* Of a Gram matrix: what was made below the diagonal to its place above. */
+/* Gram matrices: copies what was computed below the diagonal to above it. */
 static void mirror(const Multiply *x, int64_t nth, int64_t row, int64_t rows, int64_t col, int64_t cols)
 {
     for (int64_t i = row; i < row + rows; i++)
@@ -119,8 +120,8 @@ static void mirror(const Multiply *x, int64_t nth, int64_t row, int64_t rows, in
             memcpy(operand_at(&x->c, nth, j, i, x->size), operand_at(&x->c, nth, i, j, x->size), (size_t)x->size);
 }
 
-/* ---- pieces: each thread takes the next ---- */
-typedef struct Cut { int64_t down, across, count; } Cut;   /* of one matrix */
+/* ---- jobs: each thread takes the next one ---- */
+typedef struct Cut { int64_t down, across, count; } Cut;   /* jobs of one matrix */
 
 static Cut cut_of(const Multiply *x)
 {
@@ -129,14 +130,14 @@ static Cut cut_of(const Multiply *x)
     return c;
 }
 
-/* Bytes that a thread works in. */
+/* Bytes of scratch per thread. */
 static int64_t room_of(const Multiply *x)
 {
     int64_t between = x->chain ? dom_times(CHAIN * x->size, x->b.cols) : 0;
     return (packed(x) ? (int64_t)sizeof(float) * PACKED_FLOATS : 0) + count_up(between, 64) * 64;
 }
 
-static void chain_piece(const Blas *blas, const Multiply *x, int64_t nth, int64_t row, char *room)
+static void chain_job(const Blas *blas, const Multiply *x, int64_t nth, int64_t row, char *room)
 {
     char *between = room + (packed(x) ? sizeof(float) * PACKED_FLOATS : 0);
     int64_t rows = less(x->c.rows - row, CHAIN);
@@ -152,11 +153,11 @@ static void chain_piece(const Blas *blas, const Multiply *x, int64_t nth, int64_
     rectangle(blas, &second, 0, 0, rows, 0, x->c.cols, (float *)(void *)room);
 }
 
-static void run_piece(const Blas *blas, const Multiply *x, Cut cut, int64_t piece, char *room)
+static void run_job(const Blas *blas, const Multiply *x, Cut cut, int64_t job, char *room)
 {
-    int64_t nth = piece / cut.count, at = piece % cut.count, i = 0, j = at;
+    int64_t nth = job / cut.count, at = job % cut.count, i = 0, j = at;
     if (x->chain) {
-        chain_piece(blas, x, nth, at * CHAIN, room);
+        chain_job(blas, x, nth, at * CHAIN, room);
         return;
     }
     for (; x->gram && j > i; i++)
@@ -169,34 +170,34 @@ static void run_piece(const Blas *blas, const Multiply *x, Cut cut, int64_t piec
         mirror(x, nth, row, rows, col, cols);
 }
 
-/* A thread takes the next piece until none is left. */
-typedef struct Pieces { const Blas *blas; const Multiply *x; Cut cut; int64_t n, next, room; char *all; } Pieces;
+/* A thread takes the next job until none is left. */
+typedef struct Jobs { const Blas *blas; const Multiply *x; Cut cut; int64_t n, next, room; char *all; } Jobs;
 
-static void run_pieces(void *with, int64_t who)
+static void run_jobs(void *with, int64_t thread)
 {
-    Pieces *p = with;
+    Jobs *p = with;
     for (int64_t i; (i = __atomic_fetch_add(&p->next, 1, __ATOMIC_RELAXED)) < p->n;)
-        run_piece(p->blas, p->x, p->cut, i, p->all + who * p->room);
+        run_job(p->blas, p->x, p->cut, i, p->all + thread * p->room);
 }
 
 optc_status multiply_cpu(optc_engine *e, const Blas *blas, const Multiply *x)
 {
     Cut cut = cut_of(x);
-    int64_t pieces = dom_times(cut.count, x->batch), room = room_of(x);
+    int64_t jobs = dom_times(cut.count, x->batch), room = room_of(x);
     double flops = 2.0 * (double)x->batch * (double)x->c.rows * (double)x->b.cols * (double)x->a.cols;
     if (room > x->limit)
         return too_little(room, x->limit);
-    int64_t team = flops < FEW_FLOPS ? 1 : less(e->threads, pieces);
+    int64_t team = flops < FEW_FLOPS ? 1 : less(e->threads, jobs);
     team = threads_allowed((int)(room ? less(team, x->limit / room) : team));
     size_t bytes = (size_t)(room * team);
     char *all = !bytes             ? NULL
                 : e->memory.alloc ? e->memory.alloc(e->memory.context, bytes, NULL)
                                   : aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (bytes && !all)
-        return fail(OPTC_ERROR_MEMORY, "optc_multiply: out of memory: %zu bytes to work in", bytes);
+        return fail(OPTC_ERROR_MEMORY, "optc_multiply: out of memory: %zu bytes of workspace", bytes);
     memory_account(e, (int64_t)bytes);
-    Pieces p = {.blas = blas, .x = x, .cut = cut, .n = pieces, .room = room, .all = all};
-    parallel_for((int)team, team, run_pieces, &p);
+    Jobs p = {.blas = blas, .x = x, .cut = cut, .n = jobs, .room = room, .all = all};
+    parallel_for((int)team, team, run_jobs, &p);
     if (bytes && e->memory.alloc)
         e->memory.release(e->memory.context, all, bytes, NULL);
     else
@@ -205,7 +206,7 @@ optc_status multiply_cpu(optc_engine *e, const Blas *blas, const Multiply *x)
     return OPTC_OK;
 }
 
-/* ---- Kronecker products: every row of c is of a row of a and one of b ---- */
+/* ---- Kronecker products: every row of c comes from a row of a and a row of b ---- */
 #define KRON_ROW(NAME, T)                                                                                 \
     static void NAME(const optc_kronecker *x, const T *restrict a, const T *restrict b, T *restrict c)    \
     {                                                                                                     \

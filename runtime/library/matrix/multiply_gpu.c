@@ -1,13 +1,13 @@
-/* Products with no rule on a GPU: cuBLAS's, by strides alone, so that nothing of ours lies on the device but what it
- * works in. Row by row our c = a b is, column by column as cuBLAS has matrices, its c' = b' a': operands change
- * places. */
+/* Products without a rule on a GPU, by cuBLAS with strides: the only device memory of ours is the workspace. Our
+ * matrices are row-major and cuBLAS expects column-major ones. Our c = a b is its c' = b' a', so the operands are
+ * passed in exchanged order. */
 #include "runtime/library/matrix/multiply.h"
 
 #include <limits.h>
 #include <string.h>
 
-/* LEAST_SPACE: what cuBLAS is given at the least (its manual: 16 KiB keep its calls from failing). MOST_BATCH: matrices
- * of one call, which some of its kernels count in 16 bits. */
+/* LEAST_SPACE: the smallest workspace for cuBLAS (its manual: with 16 KiB its calls do not fail). MOST_BATCH: matrices
+ * per call; some of its kernels count them in 16 bits. */
 enum { LEAST_SPACE = 1 << 16, MOST_BATCH = 65535 };
 
 static optc_status refused(const MatrixKit *k, const char *call, const char *function, int rc)
@@ -36,7 +36,7 @@ static optc_status open_blas(optc_engine *e, MatrixKit *k)
     return rc ? refused(k, call, "cublasSetMathMode", rc) : OPTC_OK;
 }
 
-/* Opens what a call needs, the first time: not while its stream is captured, for that takes memory. */
+/* Opens the library or kernels on first use. That allocates memory, so it must not happen in a capture. */
 static optc_status ready(optc_engine *e, MatrixKit *k, void *stream, const char *call,
                          optc_status (*open)(optc_engine *e, MatrixKit *k))
 {
@@ -58,8 +58,8 @@ static const int cublas_type[NTYPES] = {
 #include "gen/abi/types.def"
 };
 
-/* n matrices of x, from number `from` on; inside gpu_enter, and the handle is the stream's */
-static optc_status ask(const MatrixKit *k, const Multiply *x, const char *call, int64_t from, int64_t n)
+/* Multiplies n matrices of x, from number `from` on. Inside gpu_enter; the handle's stream is set. */
+static optc_status multiply_matrices(const MatrixKit *k, const Multiply *x, const char *call, int64_t from, int64_t n)
 {
     const Cublas *f = &k->cublas;
     float small[2] = {(float)x->scale, (float)x->add};
@@ -77,7 +77,7 @@ static optc_status ask(const MatrixKit *k, const Multiply *x, const char *call, 
     bool far = rows > INT_MAX || cols > INT_MAX || deep > INT_MAX || x->a.ld > INT_MAX || x->b.ld > INT_MAX ||
                x->c.ld > INT_MAX;
     if (far && !f->cublasGemmStridedBatchedEx_64)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: lengths beyond 32 bits, which %.300s does not take", call, f->path);
+        return fail(OPTC_ERROR_ARGUMENT, "%s: a length exceeds 32 bits, which %.300s does not support", call, f->path);
     int rc = far ? f->cublasGemmStridedBatchedEx_64(k->handle, tb, ta, cols, rows, deep, alpha, b, t, x->b.ld,
                                                     x->b.next, a, t, x->a.ld, x->a.next, beta, c, t, x->c.ld,
                                                     x->c.next, n, in, CUBLAS_GEMM_DEFAULT)
@@ -87,16 +87,16 @@ static optc_status ask(const MatrixKit *k, const Multiply *x, const char *call, 
     return rc ? refused(k, call, "cublasGemmStridedBatchedEx", rc) : OPTC_OK;
 }
 
-static optc_status ask_all(const MatrixKit *k, const Multiply *x, const char *call)
+static optc_status multiply_batch(const MatrixKit *k, const Multiply *x, const char *call)
 {
     optc_status s = OPTC_OK;
     for (int64_t at = 0; at < x->batch && s == OPTC_OK; at += MOST_BATCH)
-        s = ask(k, x, call, at, x->batch - at < MOST_BATCH ? x->batch - at : MOST_BATCH);
+        s = multiply_matrices(k, x, call, at, x->batch - at < MOST_BATCH ? x->batch - at : MOST_BATCH);
     return s;
 }
 
-/* ---- what lies between two products ---- */
-typedef struct Between { CUdeviceptr at; int64_t rows, matrices; } Between;      /* of rows, of matrices at a time */
+/* ---- chains: a b is stored between the two products ---- */
+typedef struct Between { CUdeviceptr at; int64_t rows, matrices; } Between;      /* rows, and matrices, per round */
 
 static Multiply part_of(const Multiply *x, int64_t nth, int64_t matrices, int64_t row, int64_t rows)
 {
@@ -110,7 +110,7 @@ static Multiply part_of(const Multiply *x, int64_t nth, int64_t matrices, int64_
     return y;
 }
 
-static optc_status ask_chain(const MatrixKit *k, const Multiply *x, const Between *t, const char *call)
+static optc_status multiply_chain(const MatrixKit *k, const Multiply *x, const Between *t, const char *call)
 {
     optc_status s = OPTC_OK;
     for (int64_t nth = 0; nth < x->batch; nth += t->matrices)
@@ -121,13 +121,13 @@ static optc_status ask_chain(const MatrixKit *k, const Multiply *x, const Betwee
             first.c = second.a = (Operand){(char *)(uintptr_t)t->at, rows, wide, wide, rows * wide, false};
             first.scale = 1, first.add = 0;
             second.b = first.d;
-            s = ask_all(k, &first, call);
-            s = s == OPTC_OK ? ask_all(k, &second, call) : s;
+            s = multiply_batch(k, &first, call);
+            s = s == OPTC_OK ? multiply_batch(k, &second, call) : s;
         }
     return s;
 }
 
-/* How much of a b at a time keeps within so many bytes. */
+/* Selects how much of a b is computed at a time, within `bytes` of workspace. */
 static optc_status fit_between(const Multiply *x, int64_t bytes, Between *t)
 {
     int64_t line = dom_times(x->b.cols, x->size), rows = bytes / line;
@@ -150,7 +150,7 @@ static int64_t blas_space(const optc_engine *e, int64_t limit)
 static optc_status set_stream(const MatrixKit *k, void *stream, CUdeviceptr space, int64_t bytes, const char *call)
 {
     int rc = k->cublas.cublasSetStream_v2(k->handle, stream);
-    if (!rc)                                               /* which took the workspace away */
+    if (!rc)                                               /* cublasSetStream resets the workspace */
         rc = k->cublas.cublasSetWorkspace_v2(k->handle, (void *)(uintptr_t)space, (size_t)bytes);
     return rc ? refused(k, call, "cublasSetStream", rc) : OPTC_OK;
 }
@@ -166,7 +166,7 @@ static optc_status multiply_inside(optc_engine *e, MatrixKit *k, const Multiply 
     if (s == OPTC_OK && x->chain)
         bytes += t.rows * t.matrices * line;
     if (s == OPTC_OK)
-        s = gpu_alloc(e, (size_t)bytes, (CUstream)x->stream, "what a product works in", &at);
+        s = gpu_alloc(e, (size_t)bytes, (CUstream)x->stream, "the workspace of a product", &at);
     t.at = at + (CUdeviceptr)space;
     if (s == OPTC_OK) {
         pthread_mutex_lock(&e->library->lock);
@@ -174,7 +174,7 @@ static optc_status multiply_inside(optc_engine *e, MatrixKit *k, const Multiply 
         if (s == OPTC_OK)
             s = set_stream(k, x->stream, at, space, call);
         if (s == OPTC_OK)
-            s = x->chain ? ask_chain(k, x, &t, call) : ask_all(k, x, call);
+            s = x->chain ? multiply_chain(k, x, &t, call) : multiply_batch(k, x, call);
         pthread_mutex_unlock(&e->library->lock);
     }
     gpu_give(e, at, (size_t)bytes, (CUstream)x->stream);
@@ -193,7 +193,7 @@ optc_status multiply_gpu(optc_engine *e, MatrixKit *k, const Multiply *x)
 }
 
 /* ---- Kronecker products ---- */
-/* optc_kron_of of the kernels */
+/* Must match optc_kron_of of templates/kron_cuda.txt. */
 typedef struct KronArgs {
     const void *a, *b;
     void *c;
@@ -208,7 +208,7 @@ static optc_status kron_inside(optc_engine *e, MatrixKit *k, const optc_kronecke
     int64_t high = x->m * x->p, wide = x->n * x->q, all;
     if (high > INT_MAX || wide > INT_MAX || __builtin_mul_overflow(high * x->batch, wide, &all) ||
         count_up(all, OF_A_BLOCK) > INT_MAX)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_kron: %lld x %lld, %lld of them, is more than a launch can have",
+        return fail(OPTC_ERROR_ARGUMENT, "optc_kron: a result of %lld x %lld, batch = %lld is too large for one launch",
                     (long long)high, (long long)wide, (long long)x->batch);
     pthread_mutex_lock(&e->library->lock);
     optc_status s = k->module ? OPTC_OK : ready(e, k, x->stream, "optc_kron", kron_code);
@@ -217,9 +217,9 @@ static optc_status kron_inside(optc_engine *e, MatrixKit *k, const optc_kronecke
         return s;
     KronArgs args = {x->a, x->b, x->c, all, (int)x->m, (int)x->n, (int)x->p, (int)x->q, 0, 0};
     args.flags = (x->next_a ? 0 : 1) | (x->next_b ? 0 : 2);
-    void *given[] = {&args};
+    void *params[] = {&args};
     TRY(e->gpu, cuLaunchKernel(k->kron[type], (unsigned)count_up(all, OF_A_BLOCK), 1, 1, THREADS, 1, 1, 0,
-                               (CUstream)x->stream, given, NULL), "optc_kron");
+                               (CUstream)x->stream, params, NULL), "optc_kron");
     return OPTC_OK;
 }
 
