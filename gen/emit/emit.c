@@ -1,5 +1,5 @@
-/* Names and expressions. Values keep the spec's names; what is used once and has no name is written where it is used.
- */
+/* Names and expressions of emitted code. Values keep the spec's names. A value that is used once and has no name
+ * becomes part of its user's expression. */
 #include "gen/emit/emit.h"
 #include "gen/emit/template.h"
 
@@ -13,8 +13,7 @@ const char *emit_real(const Emit *e) { return e->wide ? "double" : type_info[e->
 const char *emit_suffix(const Emit *e) { return e->wide || e->plan->real == T_F64 ? "" : "f"; }
 const char *emit_type_suffix(Type t) { return t == T_F64 ? "" : "f"; }
 
-/* The entry of an identifier, made if it is new (count 0). Names of one loop local come by the thousand: a hash table.
- */
+/* The entry of an identifier, made if it is new (count 0). A hash table: a spec's loop can make thousands of locals. */
 static Used *used_entry(Emit *e, const char *s)
 {
     if (e->nused * 2 >= e->used_cap) {
@@ -38,7 +37,7 @@ static Used *used_entry(Emit *e, const char *s)
     return u;
 }
 
-/* NULL, EOF, INT_MAX, M_PI …: names in capitals are macros' own, but for single letters, as papers have them. */
+/* Names in capitals may be macros: NULL, EOF, INT_MAX, M_PI … Single letters are allowed, as papers use them. */
 static bool is_loud(const char *s)
 {
     for (const char *c = s; *c; c++)
@@ -50,8 +49,8 @@ static bool is_loud(const char *s)
 const char *emit_name(Emit *e, const char *want)
 {
     char base[80];
-    bool ours = !strncasecmp(want, "optc", 4) || want[0] == '_' ||
-                is_loud(want); /* the runtime's, the compiler's own names, macros of headers */
+    /* names of the runtime, of the compiler, macros of headers */
+    bool ours = !strncasecmp(want, "optc", 4) || want[0] == '_' || is_loud(want);
     snprintf(base, sizeof base, "%s%.60s", ours ? "x_" : "", want);
     for (char *c = base; *c; c++)
         if (*c == '.')
@@ -77,7 +76,7 @@ const char *emit_array_name(Emit *e, Access a)
     return e->own[a.mem];
 }
 
-enum { LONGEST = 7 };                       /* operations in one expression: more get a name of their own */
+enum { LONGEST = 7 };                       /* operations in one expression: a longer one gets a name */
 
 static void weigh(Emit *e)
 {
@@ -110,7 +109,7 @@ static void count_uses(Emit *e)
     }
 }
 
-/* What C and C++ use themselves: a package compiles as either. */
+/* Words that C and C++ reserve: a package must compile as either. */
 static const char *const language[] = {
     "alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "bool", "break", "case", "catch",
     "char", "class", "compl", "const", "const_cast", "constexpr", "continue", "decltype", "default", "delete", "do",
@@ -142,8 +141,8 @@ static void accesses_of(const Stage *s, Accesses out[NACCESSES])
     out[3] = (Accesses){s->fold, s->nfold};
 }
 
-/* Names that no value of the stage may take: those of numbers of arrays, and those that the spec's reader knows as
- * something else. */
+/* Reserves names that no value of the stage may take: the enumerators of arrays, and the names of arrays and
+ * hyperparameters of the rule. */
 static void claim(Emit *e)
 {
     const Plan *p = e->plan;
@@ -196,7 +195,7 @@ const char *emit_joined(Emit *e, const char *a, const char *b)
     return emit_name(e, arena_printf(e->arena, "%s_%s", a, b));
 }
 
-/* 1e-8 as the spec's author writes it, where printf has 1e-08 and 1e+08. */
+/* Changes printf's 1e-08 and 1e+08 to 1e-8 and 1e8. */
 static void plain_exponent(char *s)
 {
     char *e = strchr(s, 'e'), *from;
@@ -236,7 +235,7 @@ bool emit_inlined(const Emit *e, Ref r)
     return e->uses[r] == 1 && !n->name && !is_leaf(n) && !is_red(n) && e->weight[r] && e->weight[r] <= LONGEST;
 }
 
-/* How tightly an expression binds, by ops.def; names bind tightest. */
+/* Binding strength of an expression, from ops.def; names bind tightest. */
 static int binding(const Emit *e, Ref r)
 {
     int binds = e->text[r] ? 9 : op_info[e->g->n[r].op].binds;
@@ -254,7 +253,7 @@ static const char *operand(Emit *e, Ref r, int least)
     return binding(e, r) < least ? arena_printf(e->arena, "(%s)", x) : x;
 }
 
-/* Draws: which generator call, by the value's place in its domain. */
+/* A random draw: the generator's call with the value's index in its domain. */
 static const char *draw(Emit *e, const Node *n)
 {
     static const char *const first[NDOM] = {[SLICE] = "self->first_slice + ",
@@ -270,7 +269,7 @@ static const char *draw(Emit *e, const Node *n)
                         e->t_ahead ? " + 1.0" : "", (int)n->imm, size, at);
 }
 
-/* A value as an array would hold it. */
+/* A value after a store to the state's type and a load from it. */
 static const char *stored(Emit *e, const Node *n)
 {
     const char *x = operand(e, n->arg[0], 0);
@@ -297,7 +296,7 @@ const char *emit_expr(Emit *e, Ref r)
     const char *form = op_info[n->op].form;
     int mine = binding(e, r), tight = mine == 1 || mine == 5 ? 9 : mine;
     for (const char *f = form; *f; f++) {
-        /* The right operand of an infix form must bind tighter than the form: a - (b - c). An argument needs nothing.
+        /* The right operand of an infix form must bind tighter than the form: a - (b - c). An argument may be anything.
          */
         if (*f == '~')
             buf_puts(&b, emit_suffix(e));
@@ -314,7 +313,7 @@ const char *emit_call_text(Arena *a, const char *fn, const char *x)
     return *fn ? arena_printf(a, "%s(%s)", fn, x) : x;
 }
 
-/* ---- what every target says of a stage ---- */
+/* ---- arrays, partials and names of stages ---- */
 const char *emit_array(Emit *e, Access a, bool writable)
 {
     const char *number = e->array_slot
@@ -361,11 +360,10 @@ void emit_array_numbers(Buf *b, const Plan *p, const EmitOptions *o)
         }
         buf_puts(b, item);
     }
-    b->s[b->len - 1] = '\n';                   /* the last comma: C++ as old as NVRTC's default frowns on it */
+    b->s[b->len - 1] = '\n';                   /* without the last comma, which NVRTC's default C++ warns about */
     buf_puts(b, "};\n\n");
 }
 
-/* Of a file with these options: the stage is in it. */
 bool emit_selects(const Plan *p, const EmitOptions *o, int fn)
 {
     const Stage *s = plan_at(p, fn).stage;
@@ -408,7 +406,7 @@ void emit_finished(Emit *e, EmitHole to, Ref r, const char *raw)
     emit_define(e, to, r, emit_name(e, emit_value_name(e, r)), arena_printf(e->arena, "%ssqrt(%s)", cast, raw));
 }
 
-/* Partials: templates/partials.h says how they lie. */
+/* templates/partials.h describes the layout of partials. */
 const char *emit_parts_per_row(Arena *a, const Mem *m)
 {
     return arena_printf(a, "optc_up(self->whole_cols, OPTC_%s_COLS)", stage_info[m->by].id);
@@ -423,7 +421,8 @@ const char *emit_parts_per_slice(Emit *e, const Mem *m)
 {
     const char *tile = stage_info[m->by].id;
     if (m->from == ELEM)
-        return arena_printf(e->arena, "optc_up(self->whole_rows, OPTC_%s_ROWS) * optc_up(self->whole_cols, OPTC_%s_COLS)", tile,
+        return arena_printf(e->arena,
+                            "optc_up(self->whole_rows, OPTC_%s_ROWS) * optc_up(self->whole_cols, OPTC_%s_COLS)", tile,
                             tile);
     return arena_printf(e->arena, "optc_up(%s, OPTC_SEG)", emit_whole_length(e, m->from));
 }
@@ -511,6 +510,6 @@ const char *emit_stage_comment(Arena *a, const Stage *s)
     name_list(&b, s->store, s->nstore, s->nload ? "; writes" : " writes");
     name_list(&b, s->fold, s->nfold, s->nload || s->nstore ? "; folds into" : " folds into");
     buf_printf(&b, ". %d + %d bytes.%s */", s->bytes_read, s->bytes_written,
-               s->shared ? " Of several stages, each with arrays of its own." : "");
+               s->shared ? " Several stages share this function, each with its own arrays." : "");
     return buf_text(&b);
 }

@@ -1,4 +1,4 @@
-/* The C target: stages as plain loops that a compiler vectorises, over the templates of stage_c.txt. */
+/* The C target: emits stages as plain loops that a compiler vectorises, from the templates of stage_c.txt. */
 #include "gen/emit/emit.h"
 #include "gen/emit/prelude.h"
 
@@ -10,19 +10,20 @@
 static const char *const reserved[] = {"self", "unit", "start", "count", "from", "len", "offset", "done",
                                        "lane", "row",  "col",   "slice", "segs", "seg", "block",  "blocks",
                                        "rows", "cols", "width", "line",  "i",    "l",   "stages", NULL};
-static const char *const prelude[] = {"math.h",  "math_f32.h", "math_f64.h", "random.h", "types.h", "codes.h",
-                                      "gen/abi/reduction_sizes.h", "loops_c.h",    "reductions_c.h",    "partials.h", "codes_c.h", NULL};
+static const char *const prelude[] = {"math.h", "math_f32.h", "math_f64.h", "random.h", "types.h", "codes.h",
+                                      "gen/abi/reduction_sizes.h", "loops_c.h", "reductions_c.h", "partials.h",
+                                      "codes_c.h", NULL};
 const Target target_c = {.name = "c", .templates = "stage_c.txt", .restricted = "restrict", .array_slot = "arrays",
                          .prelude = prelude, .reserved = reserved, .emit = emit_c};
 
 typedef struct CStage {
     Emit e;
-    bool fetch;                                /* it asks for its next chunk ahead of time */
-    const char **waiting;                      /* by node that a list folds or another loop needs: its array */
-    bool parts;                                /* its body is several loops: */
-    int *part;                                 /* by node, which of them computes it */
-    bool *waits;                               /* and whether another needs it */
-    int few;                                   /* not 0: so few values at a time, for much waits */
+    bool fetch;                                /* it prefetches its next chunk */
+    const char **waiting;                      /* by node that a list folds or another loop needs: its local array */
+    bool parts;                                /* its body is divided into several loops */
+    int *part;                                 /* by node: the loop that computes it */
+    bool *waits;                               /* by node: another loop needs it */
+    int few;                                   /* values per round if local arrays must be short; 0: the usual number */
 } CStage;
 
 static const char *pointer(CStage *c, Access a)
@@ -35,7 +36,7 @@ static const char *pointer(CStage *c, Access a)
     return emit_pointer(e, a, across ? arena_printf(e->arena, " + slice * %s + col", emit_length(e, d)) : " + offset");
 }
 
-/* How many values an inner loop takes: where it folds, each lane once. */
+/* The number of values of an inner loop. With folds each lane gets one value. */
 static bool takes_lanes(const Stage *s) { return s->nfold || !s->uses_rows; }
 static const char *round_of(const CStage *c)
 {
@@ -53,7 +54,7 @@ static void define_array(CStage *c, Access a, const char *index)
         emit_define(e, AT_BODY, a.val, emit_joined(e, ptr, "i"), v);
 }
 
-/* A value that varies along the loop: a pointer before it, a load inside it. */
+/* A value that varies along the loop: a pointer before the loop, a load inside. */
 static void load_array(CStage *c, Access a, const char *index)
 {
     Emit *e = &c->e;
@@ -68,7 +69,8 @@ static void load_array(CStage *c, Access a, const char *index)
     define_array(c, a, index);
 }
 
-/* Measured: prefetching pays for up to three arrays; with four and more its bursts take the places that loads need. */
+/* Measured: prefetching helps with up to three arrays. With four and more, bursts of prefetches occupy the slots that
+ * loads need. */
 static bool few_streams(const Emit *e)
 {
     int n = 0;
@@ -101,7 +103,7 @@ static void loads(CStage *c)
     }
 }
 
-/* Where the stage has its value along its axes. A pass over the elements counts rows over all matrices. */
+/* The indices of a value along the axes of the stage. An element pass counts rows over all matrices. */
 static void indices(CStage *c)
 {
     const Stage *s = c->e.st;
@@ -111,18 +113,19 @@ static void indices(CStage *c)
 }
 
 /* ---- large bodies ---- */
-/* Compilers take a loop in a time that grows faster than its length: a body of many operations becomes several loops
- * over a few values, one behind the other, and what a later one needs waits in an array. No operation changes, so no
- * bit. The arrays lie on the stack, of which a thread may have little: where they are many, they are short. */
-enum { PART = 400, CALL = 40, MOST_WAITING = 1000 };       /* operations in a loop; one that is a function's; arrays */
-enum { MOST_BYTES = 1 << 16, LEAST_ROUND = 8 };            /* of all arrays together; values at a time */
+/* Compile time grows faster than the length of a loop. So a body of many operations becomes several loops over a few
+ * values, one after the other, and values that a later loop needs are stored in local arrays. No operation changes, so
+ * no bit of the result does. The arrays are on the stack, which may be small in a thread: many arrays are short. */
+enum { PART = 400, CALL = 40, MOST_WAITING = 1000 };       /* operations per loop; cost of a function call; arrays */
+enum { MOST_BYTES = 1 << 16, LEAST_ROUND = 8 };            /* of all arrays together; values per round */
 
 static int work_of(const Node *n)
 {
     return n->op == OP_RANDOM || n->op == OP_NORMAL || !strncmp(op_info[n->op].form, "optc_", 5) ? CALL : 1;
 }
 
-/* By node: which loop computes it, and whether another needs it. How many wait; -1: one loop does, or too many. */
+/* Sets for each node the loop that computes it and whether another loop needs it. Returns the number of values that
+ * other loops need; -1: one loop is enough, or there are too many such values. */
 static int cut_body(const Emit *e, int *part, bool *waits)
 {
     const Stage *s = e->st;
@@ -163,7 +166,7 @@ static void plan_parts(CStage *c)
     c->few = round < all ? round : 0;
 }
 
-/* Ends a loop and begins the next, which loads again what the stage loads. */
+/* Ends a loop and begins the next, which repeats the stage's loads. */
 static void next_part(CStage *c)
 {
     Emit *e = &c->e;
@@ -247,7 +250,7 @@ static void finish_one(Emit *e, Access f)
     emit_finished(e, single ? AT_HOISTED : AT_BODY, f.val, single ? name : arena_printf(e->arena, "%s[i]", name));
 }
 
-/* One value into its lane or column, where it is made: a loop of its own would come between the loads. */
+/* Adds one value to its lane or column in the loop that computes it: a separate loop would come between the loads. */
 static void fold_add(Emit *e, const Node *n, const char *into, const char *x)
 {
     const char *section = arena_printf(e->arena, "add_%s", emit_red_kind(n));
@@ -304,7 +307,7 @@ static int times_folded(const Emit *e, Ref x)
     return n;
 }
 
-/* An array of a list's values for a fold at the list's end. */
+/* A local array of a list's values, for a fold after the list. */
 static const char *list_buffer(CStage *c, const char *type, const char *name, const char *v)
 {
     Emit *e = &c->e;
@@ -444,7 +447,7 @@ bool emit_c(const Gen *g, const EmitOptions *o, Arena *a, Buf *out)
     char hex[33];
     if (!emit_c_stages(g, o, a, &code, &table))
         return false;
-    /* Declared here, not included: a header's macros could clash with a spec's names. */
+    /* Declared instead of included: macros of a header could clash with names of the spec. */
     buf_puts(&shared, "float sqrtf(float), fabsf(float), fmaf(float, float, float);\n"
                       "double sqrt(double), fabs(double), fma(double, double, double);\n\n");
     emit_c_shared(&shared, buf_text(&code));

@@ -1,5 +1,5 @@
-/* The CUDA target: one kernel a stage, over the templates of stage_cuda.txt. A thread takes a few elements in a row;
- * the order of every reduction is the CPU's, however launch.h cuts the work. */
+/* The CUDA target: emits one kernel per stage, from the templates of stage_cuda.txt. A thread computes a few
+ * consecutive elements. The order of every reduction is the same as on the CPU, for every launch (launch.h). */
 #include "gen/emit/emit_cuda.h"
 #include "gen/emit/prelude.h"
 
@@ -13,8 +13,9 @@ static const char *const reserved[] = {
     "pieces", "walk",  "aligned", "steps", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "work",
     "strip",  "room",  "inside",  "end",
     "tiles",  "tile",  "at",      "both",  NULL};
-static const char *const prelude[] = {"gen/abi/stage_abi.h",   "math.h",  "math_f32.h", "math_f64.h", "random.h",
-                                      "types.h", "codes.h", "gen/abi/reduction_sizes.h", "cuda_helpers.h", "codes_cuda.h",     "half_tiles_cuda.h",   "partials.h", NULL};
+static const char *const prelude[] = {"gen/abi/stage_abi.h", "math.h", "math_f32.h", "math_f64.h", "random.h",
+                                      "types.h", "codes.h", "gen/abi/reduction_sizes.h", "cuda_helpers.h",
+                                      "codes_cuda.h", "half_tiles_cuda.h", "partials.h", NULL};
 const Target target_cuda = {.name = "cuda", .gpu = true, .templates = "stage_cuda.txt", .restricted = "__restrict__",
                             .array_slot = "arrays.at", .prelude = prelude, .reserved = reserved, .emit = emit_cuda};
 
@@ -34,8 +35,9 @@ static const char *fold_class(const Node *n)
 static const char *add_class(const Node *n) { return is_norm(n) ? "optc_squares" : fold_class(n); }
 
 /* ---- finishing reductions ---- */
-/* A row or column of a whole array: by a warp, by eight threads for each of 32 columns. Where the stage folds what
- * follows from it, rows are done by warps ahead of a chunk, columns by a thread each, whose neighbours read the next. */
+/* Folds a row of a whole array by a warp, or a column by eight threads (32 columns per thread block). If the stage
+ * itself folds values that depend on the result, warps fold the rows before each chunk, and one thread folds each
+ * column; neighbouring threads then read neighbouring columns. */
 static void finish_array(CudaStage *c, Access f)
 {
     Emit *e = &c->e;
@@ -91,7 +93,7 @@ static void finish_one(CudaStage *c, Access f)
 }
 
 /* ---- folds ---- */
-/* A row's lanes: where columns are folded too, a warp has eight rows under way at once; else it walks one to its
+/* The lanes of a row. If columns are folded too, a warp processes eight rows at once; otherwise it walks one row to its
  * end. */
 static void row_lanes(CudaStage *c, Access f, const char *x)
 {
@@ -107,7 +109,7 @@ static void row_lanes(CudaStage *c, Access f, const char *x)
     c->rowfold[n->arg[0] * NCLASS + class_of(n)] = one ? all : arena_printf(e->arena, "%s[k]", all);
 }
 
-/* Of a tile's rows: each into its place, or all into one value of the tile. */
+/* Stores the results of a tile's rows as partials of the rows, or folds them to one value of the tile. */
 static void fold_rows(CudaStage *c, Access f, const char *x)
 {
     Emit *e = &c->e;
@@ -129,11 +131,11 @@ static void fold_rows(CudaStage *c, Access f, const char *x)
         emit_section(e, AT_LAST, "rows_end", h, nh);
     }
     emit_section(e, c->form == FORM_ROWS ? AT_ROWEND : AT_FINISH, c->form == FORM_ROWS ? "row_of_one" : "row_of_eight",
-                 h,
-              nh);
+                 h, nh);
 }
 
-/* What eight warps found of the columns, once so many strips of them are there: kept side by side, then folded. */
+/* Column folds of eight warps: stores their lanes in shared memory, and folds them each time `strips` strips are
+ * complete. */
 static const char *column_strips(CudaStage *c, int strips, const char *keep, const char *end)
 {
     const char *when =
@@ -196,7 +198,7 @@ static void fold_one(CudaStage *c, Access f)
     Ref r = emit_folded(e, f);
     if (emit_fold_single(e, f))
         return;
-    if (!e->text[r]) {                              /* several folds may take it */
+    if (!e->text[r]) {                              /* several folds may use it: it needs a name */
         const char *x = emit_expr(e, r), *name = emit_name(e, emit_value_name(e, r));
         emit_put(e, AT_BODY, "const %s %s = %s;\n", emit_real(e), name, x);
         e->text[r] = name;
@@ -241,7 +243,7 @@ static void store_one(CudaStage *c, Access a)
         emit_put(e, AT_BODY, "%s[i] = %s;\n", ptr, v);
         return;
     }
-    bool packs = *t->store;                    /* a vector's values at once, when all are there */
+    bool packs = *t->store;                    /* the whole vector is converted at once */
     const char *out = emit_joined(e, ptr, "out"), *stored = packs ? emit_joined(e, ptr, "stored") : out;
     emit_put(e, AT_OUTS, "%s %s[%d];\n", type_info[packs ? t->compute : m->type].c, out, c->vec);
     emit_put(e, AT_BODY, "%s[i] = %s;\n", out, x);
@@ -283,8 +285,8 @@ static void work(CudaStage *c)
 }
 
 /* ---- the kernel around it ---- */
-/* A stage of a rule with periods runs only in its own phase: a captured graph launches the stages of all of them. Which
- * phase it is a kernel of several stages is told. */
+/* A stage of a rule with periods checks its phase and returns in others, because a captured graph launches the stages
+ * of all phases. A kernel that several stages share gets its phase as an argument. */
 static const char *guard_text(CudaStage *c, int mask)
 {
     const Plan *p = c->e.plan;
@@ -297,7 +299,7 @@ static const char *guard_text(CudaStage *c, int mask)
     return p->nperiod ? emit_filled(&c->e, "guard", (Hole[]){{"elsewhere", buf_text(&b)}}, 1) : "";
 }
 
-/* A tensor that takes no part has less than no elements: passes over the elements in order find none by themselves. */
+/* A tensor that takes no part has n < 0, so maps and flat folds do nothing without a test. Other forms need one. */
 static const char *absent_text(CudaStage *c)
 {
     const char *leaves = emit_absent(&c->e);
@@ -307,8 +309,8 @@ static const char *absent_text(CudaStage *c)
                    : emit_filled(&c->e, "absent", NULL, 0);
 }
 
-/* Plain maps reach the memory's limit either way: only what folds, looks up rows and columns or has to unpack what it
- * loads (between two loads, where each is looked at) is compiled twice. */
+/* Chooses between loops with and without bounds checks. Plain maps reach the memory bandwidth either way. Only stages
+ * that fold, that read row or column values, or that convert what they load are compiled twice. */
 static const char *choose_walk(CudaStage *c, bool placed)
 {
     Arena *a = c->e.arena;
@@ -324,7 +326,7 @@ static const char *choose_walk(CudaStage *c, bool placed)
     if (c->form == FORM_MAP && !placed)
         return emit_filled(&c->e, "walk_any", NULL, 0);
     if (placed) {
-        /* the even walk divides nothing: a tensor of several matrices takes the other one */
+        /* the loop without checks does no division: a tensor of several matrices takes the other one */
         const char *alone = squares(c) || c->by_matrix ? "" : " && self->slices == 1";
         sizes = arena_printf(a, "%s && %s %% %d == 0%s", sizes,
                              c->by_matrix ? "self->rows * self->cols" : emit_axis(&c->e, own, 1), c->vec, alone);
@@ -332,8 +334,8 @@ static const char *choose_walk(CudaStage *c, bool placed)
     return emit_filled(&c->e, "walk_even", (Hole[]){{"sizes", sizes}}, 1);
 }
 
-/* The block's number, or the loop of a grid that goes round; the index counts from the end in every second pass, which
- * finds in the cache what the one before touched last. */
+/* The index of the unit of work: the block's number, or the counter of a grid-stride loop (round). Every second pass
+ * counts from the end, because the cache then holds what the previous pass used last. */
 typedef struct { const char *first, *all, *stride, *nth, *back; bool round; } Walking;
 
 static Walking walking(CudaStage *c, int64_t pieces)
@@ -405,7 +407,7 @@ static int stage_holes(CudaStage *c, Hole *h, const Walking *w, int64_t pieces, 
     return n + (int)(sizeof more / sizeof *more);
 }
 
-/* What is between the braces: of maps and folds what a unit takes, once or in a loop. */
+/* The body of a kernel. Maps and folds process a unit of work, once or in a grid-stride loop. */
 static const char *inside_text(CudaStage *c, int mask)
 {
     Emit *e = &c->e;
@@ -428,10 +430,10 @@ bool emit_cuda_kernel(Buf *out, Arena *a, const Plan *p, StageAt at, CudaKernel 
     CudaStage c = {.form = stage_form(at.stage), .knob = k.launch->v, .vec = k.launch->v[KNOB_VECTOR], .wide.arena = a};
     emit_begin(&c.e, &target_cuda, p, at, a, k.prefix);
     c.e.cites = k.cites;
-    c.e.t_ahead = strcmp(at.entry->name, "step") != 0;          /* t on the device moves when a step begins */
+    c.e.t_ahead = strcmp(at.entry->name, "step") != 0;          /* only a step advances t on the device */
     c.rowfold = NEWS(a, const char *, (c.e.g->len + 1) * NCLASS);
     c.by_matrix = cuda_by_matrix(&c);
-    if (squares(&c))                                            /* where a matrix begins */
+    if (squares(&c))                                            /* the first value of a matrix must be aligned */
         buf_printf(&c.wide, "slice * %s %% %d == 0", emit_length(&c.e, stage_info[at.stage->kind].dom), c.vec);
     work(&c);
     const char *threads = number(&c, c.knob[KNOB_THREADS]);

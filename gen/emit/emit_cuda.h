@@ -1,4 +1,4 @@
-/* The CUDA target's stages: what emit_cuda.c and emit_cuda_loads.c share. */
+/* Internal interface of the CUDA target: what emit_cuda.c and emit_cuda_loads.c share. */
 #ifndef OPTC_EMIT_CUDA_H
 #define OPTC_EMIT_CUDA_H
 #include "gen/emit/emit.h"
@@ -7,16 +7,16 @@ typedef struct CudaStage {
     Emit e;
     LaunchForm form;
     const int *knob;               /* of its launch */
-    int vec;
-    Buf wide;                      /* what must be aligned for whole vectors, as a condition */
-    const char **rowfold; /* by node folded and class: the name of its rows' results, where a fold before made them */
-    bool by_matrix;       /* of a flat pass: nothing but values of matrices is looked up */
-    const char *strip;     /* the strip that column folds take in turn, where there is not room for one of each */
+    int vec;                       /* values per vector: KNOB_VECTOR */
+    Buf wide;                      /* the condition under which all vectors are aligned */
+    const char **rowfold;          /* by folded node and class: the name of its rows' results; NULL: not folded yet */
+    bool by_matrix;                /* a flat pass that reads values of slices, but none of rows or columns */
+    const char *strip;             /* the strip that all column folds share, if shared memory is short; else NULL */
 } CudaStage;
 
 static inline const char *number(CudaStage *c, int64_t x) { return arena_printf(c->e.arena, "%d", (int)x); }
 
-/* A list over two axes is walked as the elements are. */
+/* Element passes and lists over two axes are walked in vectors. squares: such a list. */
 static inline bool in_vectors(const CudaStage *c) { return c->form <= FORM_ROWS || c->form == FORM_HALF; }
 static inline bool squares(const CudaStage *c) { return is_list(c->e.st->kind) && in_vectors(c); }
 

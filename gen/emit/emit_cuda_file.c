@@ -1,24 +1,24 @@
-/* CUDA as text: files of kernels, in parts that compilers take side by side, and what a stage is known by. */
+/* Files of CUDA kernels: the stages of rules, the kernels of calls, and the hash that identifies a stage. */
 #include "gen/emit/emit.h"
 #include "gen/emit/prelude.h"
 
 #include <string.h>
 
-/* The stage's code in its plainest form, under no name: equal stages of different rules share what was measured, and a
- * better model does not forget it. */
+/* Hashes the stage's code with launch_plain and a fixed name. Equal stages of different rules share tuned results, and
+ * results stay valid when the launch model changes. */
 static void hash_stage(const Plan *p, int fn, Arena *a, char hex[33])
 {
     StageAt at = plan_at(p, fn);
     Launch l = launch_plain(at.stage);
     Buf b = {.arena = a};
-    Stage alone = *at.stage;                    /* whoever else is it */
+    Stage alone = *at.stage;                    /* the hash must not depend on other stages of the plan */
     alone.shared = false;
     at.stage = &alone;
     emit_cuda_kernel(&b, a, p, at, (CudaKernel){&l, NULL, "stage", false});
     if (is_tiled(at.stage->kind))
         buf_printf(&b, "%d x %d", at.stage->kind == S_TILE ? OPTC_TILE_ROWS : OPTC_BAND_ROWS,
                    at.stage->kind == S_TILE ? OPTC_TILE_COLS : OPTC_BAND_COLS);
-    char *code = arena_strdup(a, buf_text(&b)), *to = code;          /* comments and blanks are no code */
+    char *code = arena_strdup(a, buf_text(&b)), *to = code;          /* without comments, spaces and newlines */
     for (const char *s = buf_text(&b); *s; s++) {
         const char *end = !strncmp(s, "/*", 2) ? strstr(s, "*/") : NULL;
         if (end)
@@ -33,7 +33,7 @@ bool emit_cuda_stage_hash(const Gen *g, int fn, char hex[33])
 {
     jmp_buf out;
     Arena scratch = {.out = &out};
-    LocaleMark was = locale_plain();            /* numbers are printed as C has them, whatever the program's language */
+    LocaleMark was = locale_plain();            /* numbers are printed in the C locale */
     volatile bool ok = false;
     hex[0] = 0;
     if (!setjmp(out)) {
@@ -45,7 +45,7 @@ bool emit_cuda_stage_hash(const Gen *g, int fn, char hex[33])
     return ok;
 }
 
-/* After a body the compiler is told where it is again. */
+/* Replaces each emit_line_mark by a #line directive for the emitted file. */
 static void number_lines(Buf *out, const char *text, const char *name)
 {
     int line = 1;
@@ -110,12 +110,15 @@ static const struct { const char *file, *name; KernelSection after; } sections[N
 #define SECTION(ID, file, name, after) {file, name, SECTION_##after},
 #include "gen/abi/kernels.def"
 };
-/* One pass from the last section to the first finds all that are needed. */
+/* One walk from the last section to the first finds all needed sections, because a section uses only earlier ones. */
 #define SECTION(ID, file, name, after) \
-    _Static_assert(SECTION_##after <= SECTION_##ID, "a section stands ahead of the one it uses");
+    _Static_assert(SECTION_##after <= SECTION_##ID, "a section comes before the section that it uses");
 #include "gen/abi/kernels.def"
 
-static bool put_section(Buf *b, KernelSection s) { return template_fill(b, sections[s].file, sections[s].name, NULL, 0); }
+static bool put_section(Buf *b, KernelSection s)
+{
+    return template_fill(b, sections[s].file, sections[s].name, NULL, 0);
+}
 
 bool emit_cuda_calls(Buf *b, const Plan *const *p, int n)
 {
@@ -161,9 +164,9 @@ char *emit_cuda_alone(const char *section)
             type_holes((Type)t, h);
             ok = template_fill(&code, "kron_cuda.txt", arena_printf(&scratch, "%s_type", section), h, NTYPEHOLE);
         }
-        if (ok &&
-            emit_cuda_file(&b, &scratch, "Matrices with no rule.", " * runtime/library/matrix/multiply_gpu.c launches this.", "liboptc",
-                           "no rule", buf_text(&code)))
+        if (ok && emit_cuda_file(&b, &scratch, "Matrices with no rule.",
+                                 " * runtime/library/matrix/multiply_gpu.c launches this.", "liboptc", "no rule",
+                                 buf_text(&code)))
             text = buf_take(&b);
     }
     arena_free(&scratch);

@@ -1,4 +1,4 @@
-/* What a stage reads on a GPU, and where it stands along its axes. */
+/* Loads and indices of a CUDA stage. */
 #include "gen/emit/emit_cuda.h"
 
 static void must_align(CudaStage *c, const char *x)
@@ -15,8 +15,9 @@ const char *cuda_pointer(CudaStage *c, Access a)
     return ptr;
 }
 
-/* Where vectors are loaded to: a small array in the loop, or one for all vectors of a thread (of a tile: for its eight
- * rows) where those are loaded ahead. *value: inside the loop over a vector, its i-th value. */
+/* Declares the local array that vectors are loaded to, and returns the vector's name: one vector in the loop, or all
+ * vectors of a thread (in a tile: of its eight rows) if they are loaded before the loop. *value: the i-th value of the
+ * vector. */
 static const char *vector_in(CudaStage *c, const char *label, Type t, const char **value)
 {
     Emit *e = &c->e;
@@ -53,7 +54,7 @@ static void load_listed(CudaStage *c, Access a)
     emit_define(e, AT_BODY, a.val, emit_joined(e, ptr, "i"), emit_entry(e, a, arena_printf(e->arena, "%s[i]", ptr)));
 }
 
-/* Of a list over two axes: the value of the row or column, or the entry at the exchanged place. */
+/* In a list over two axes: loads the value of the row or column, or the entry with exchanged indices. */
 static void load_along(CudaStage *c, Access a, DomIndex at)
 {
     Emit *e = &c->e;
@@ -68,12 +69,12 @@ static void load_along(CudaStage *c, Access a, DomIndex at)
                       {"across", emit_axis(e, own, 1)},
                       {"down", transposed ? arena_printf(e->arena, "%s, ", emit_axis(e, own, 0)) : ""}};
     emit_section(e, AT_LOADS, "get_along", h, sizeof h / sizeof *h);
-    if (at == INDEX_ACROSS && (m->kind == MEM_INPUT || dom_of_block(d)))       /* blocks of other sizes lie ahead */
+    if (at == INDEX_ACROSS && (m->kind == MEM_INPUT || dom_of_block(d)))       /* blocks of other sizes come first */
         must_align(c, x);
     emit_define(e, AT_BODY, a.val, emit_array_name(e, a), emit_entry(e, a, value));
 }
 
-/* Row, column and slice values of a flat pass: a vector at a time as well. */
+/* Row, column and slice values of a flat pass, a vector at a time. */
 static void load_placed(CudaStage *c, Access a, DomIndex at)
 {
     Emit *e = &c->e;
@@ -83,12 +84,12 @@ static void load_placed(CudaStage *c, Access a, DomIndex at)
     const char *vector = vector_in(c, a.name, m->type, &value);
     emit_section(e, AT_LOADS, c->by_matrix ? "get_matrix" : "get_placed",
               (Hole[]){{"how", how}, {"to", vector}, {"x", array}}, 3);
-    if (at == INDEX_ACROSS && m->kind == MEM_INPUT)            /* the caller's, aligned as it may be; ours always are */
+    if (at == INDEX_ACROSS && m->kind == MEM_INPUT)            /* the caller's array may have any alignment */
         must_align(c, array);
     emit_define(e, AT_BODY, a.val, emit_array_name(e, a), emit_loaded(e, a, value));
 }
 
-/* The values of a tile's four columns: where a warp has several rows under way, once for all of them. */
+/* The values of four columns of a tile; in FORM_TILE they are loaded once for all rows of a warp. */
 static void load_columns(CudaStage *c, Access a)
 {
     Emit *e = &c->e;
@@ -97,12 +98,12 @@ static void load_columns(CudaStage *c, Access a)
     const char *ptr = cuda_pointer(c, a), *four = emit_joined(e, ptr, "in");
     const Hole h[] = {{"type", type_info[m->type].c}, {"to", four}, {"x", ptr}, {"left", tile ? "across" : "left"}};
     emit_section(e, tile ? AT_COLSTART : AT_LOADS, "get_columns", h, 4);
-    if (m->kind == MEM_INPUT)                          /* the caller's, aligned as it may be; ours always are */
+    if (m->kind == MEM_INPUT)                          /* the caller's array may have any alignment */
         must_align(c, ptr);
     emit_define(e, AT_BODY, a.val, emit_joined(e, ptr, "i"), emit_loaded(e, a, arena_printf(e->arena, "%s[i]", four)));
 }
 
-/* A value of each of the eight rows of a tile that a warp has under way. */
+/* A value for each of the eight rows of a tile that a warp processes at once. */
 static void load_row(CudaStage *c, Access a)
 {
     Emit *e = &c->e;
@@ -138,7 +139,7 @@ void cuda_load(CudaStage *c, Access a)
         load_placed(c, a, at);
 }
 
-/* Of a pass in vectors places are found as row and column values are. */
+/* A vector of row or column numbers, loaded like row and column values. */
 static const char *index_vector(CudaStage *c, const char *how)
 {
     Emit *e = &c->e;

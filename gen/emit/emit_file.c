@@ -1,11 +1,11 @@
-/* What stands around the stages of an emitted file: whose they are, the line that makes it again, what it is known by;
- * and the targets. */
+/* The head of an emitted file: the rule, its options and the command that generates it again. Also the list of targets,
+ * the division into parts, and the hash of a file. */
 #include "gen/emit/emit.h"
 
 #include <string.h>
 
-/* Free text inside a comment must not end it, whatever the compiler makes of trigraphs and spliced lines: only bytes
- * that can do nothing are kept. */
+/* Free text inside a comment must not end it, even through trigraphs and spliced lines: control characters, non-ASCII
+ * bytes and * \ ? become spaces. */
 const char *emit_comment_text(Arena *a, const char *s)
 {
     char *t = arena_strdup(a, s);
@@ -15,7 +15,7 @@ const char *emit_comment_text(Arena *a, const char *s)
     return t;
 }
 
-/* A file's name inside the quotes of a directive. */
+/* A file name for the quotes of a #line directive. */
 const char *emit_file(Arena *a, const char *s)
 {
     char *t = arena_strdup(a, s);
@@ -50,7 +50,7 @@ const char *emit_title(Arena *a, const Rule *r)
     return emit_comment_text(a, *r->with ? arena_printf(a, "%s with %s", r->name, r->with) : r->name);
 }
 
-/* The command that makes it again, free of paths. */
+/* The command that generates the file again, without paths. */
 static const char *own_command(Arena *a, const Gen *g, const char *target)
 {
     Buf b = {.arena = a};
@@ -89,7 +89,7 @@ int emit_parts(const Plan *p)
 int emit_part_of(const Plan *p, int fn, int nparts)
 {
     bool pass = is_elem(plan_at(p, fn).stage->kind);
-    int before = 0; /* passes over the elements take longest to compile: they and the others are dealt out in turn */
+    int before = 0;     /* element passes take longest to compile: they and the other stages are distributed evenly */
     for (int f = 0; f < fn; f++) {
         StageAt at = plan_at(p, f);
         before += at.stage && is_elem(at.stage->kind) == pass;
@@ -124,7 +124,7 @@ const Target *target_by_name(const char *name)
     return *t;
 }
 
-/* Everything but the result lives in an arena of the call; memory that ends anywhere ends here. */
+/* Everything but the result is in a scratch arena, whose out-of-memory jump ends here. */
 char *gen_emit(const Gen *g, const EmitOptions *o, Diag *d)
 {
     jmp_buf out;
@@ -139,7 +139,7 @@ char *gen_emit(const Gen *g, const EmitOptions *o, Diag *d)
         EmitOptions with = *o;
         with.command = o->command ? o->command : own_command(&scratch, g, t->name);
         if (!t->emit(g, &with, &scratch, &b))
-            diag_set(d, NULL, 0, NULL, "a template misses a section or names an unknown hole");
+            diag_set(d, NULL, 0, NULL, "internal error: %s misses a section or names an unknown hole", t->templates);
         else if (!(text = buf_take(&b)))
             diag_memory(d);
     }

@@ -1,5 +1,5 @@
-/* What a stage does, on every target: pointers, loads, its operations, stores. Text goes to places, which are the holes
- * of the stage's template; the template indents it. */
+/* Parts of a stage that all targets share: pointers, loads, operations, stores. Text is appended to the holes of the
+ * stage's template, which indents it. */
 #include "gen/emit/emit.h"
 
 #include <math.h>
@@ -29,7 +29,7 @@ const char *emit_filled(Emit *e, const char *section, const Hole *h, int n)
     return buf_text(&b);
 }
 
-/* As stagger_slot has it (program.h), of the binding's step: the row's and its lag. */
+/* The same as stagger_slot (program.h), for the step of the binding: the cohort's t plus its lag. */
 static const char *slot_text(Emit *e, const Node *n)
 {
     const Rule *r = e->plan->rule;
@@ -44,7 +44,7 @@ static const char *slot_text(Emit *e, const Node *n)
     return s.first ? arena_printf(e->arena, "(%s == 1 ? -1.0 : %s)", t, slot) : slot;
 }
 
-/* Hyperparameters, the step and sizes: read once, before the loop, rounded once to the stage's precision. */
+/* Hyperparameters, the step and sizes are read before the loop and rounded once to the stage's precision. */
 void emit_scalars(Emit *e)
 {
     const char *real = emit_real(e), *cast = e->wide ? "" : arena_printf(e->arena, "(%s)", real);
@@ -85,7 +85,7 @@ bool emit_stores(const Stage *s, int mem)
     return false;
 }
 
-/* Lengths and places of lists, from the domains' axes. */
+/* ---- lengths, from the axes of domains ---- */
 static const char *axis_field(Axis a)
 {
     static const char *const field[NAXIS] = {NULL,
@@ -96,7 +96,7 @@ static const char *axis_field(Axis a)
     return field[a];
 }
 
-/* of: "whole_", or ""; a piece has as many directions as the whole. */
+/* of: "whole_", or "" for the shard. The rank is the same for both. */
 static const char *axis_text(Emit *e, Axis a, const char *of)
 {
     return a == AXIS_ONE ? "1" : arena_printf(e->arena, "self->%s%s", a == AXIS_RANK ? "" : of, axis_field(a));
@@ -113,12 +113,12 @@ static const char *length(Emit *e, Dom d, const char *of)
 }
 
 const char *emit_length(Emit *e, Dom d) { return length(e, d, ""); }
-/* A block is no piece of anything: what it says of the whole is the tensor's. */
+/* The view of a block has no whole_ fields of its own: they are the tensor's. */
 const char *emit_whole_length(Emit *e, Dom d) { return length(e, d, dom_of_block(d) ? "" : "whole_"); }
 
 const char *emit_axis(Emit *e, Dom d, int axis) { return axis_text(e, dom_info[d].axis[axis], ""); }
 
-/* ---- places ---- */
+/* ---- indices ---- */
 Dom emit_dom(const Emit *e, Access a)
 {
     return a.transposed ? (Dom)e->g->n[a.val].dom : e->plan->mem[a.mem].dom;
@@ -129,7 +129,7 @@ bool emit_transposed(const Emit *e, Access a)
     return a.transposed && dom_square((Dom)e->g->n[a.val].dom);
 }
 
-/* Of a piece, how many come before it along an axis. */
+/* The rows or columns of the whole matrix before a shard. */
 static const char *axis_before(Axis a)
 {
     return a == AXIS_ROWS ? "optc_rows_inside(self) + " : a == AXIS_COLS ? "optc_cols_inside(self) + " : "";
@@ -178,7 +178,8 @@ const char *emit_block_values(Emit *e, Dom d, bool parts)
                         (int)axis[1], (int)parts);
 }
 
-/* How many of one there are in one of the other, of the whole tensor: the axes that it has and the other has not. */
+/* The number of values of n->from per value of n->dom, in the whole tensor: the product of the axes that n->from has
+ * and n->dom does not have. */
 const char *emit_count(Emit *e, const Node *n)
 {
     const DomInfo *from = &dom_info[n->from], *to = &dom_info[n->dom];
@@ -213,7 +214,7 @@ const char *emit_loaded(Emit *e, Access a, const char *from)
     return narrow ? arena_printf(e->arena, "(float)%s", x) : x;
 }
 
-/* Operands and results of products may be kept in another type than the rule computes in, wider or narrower. */
+/* Operands and results of products may be stored in another type than the rule computes in, wider or narrower. */
 const char *emit_entry(Emit *e, Access a, const char *from)
 {
     const Mem *m = &e->plan->mem[a.mem];
@@ -242,7 +243,7 @@ void emit_load_scalar(Emit *e, EmitHole to, Access a, const char *index)
 }
 
 /* ---- operations ---- */
-/* Which line of the spec a value comes from, so that the compiler's messages cite it. */
+/* A #line directive for the value's line in the spec, so that compiler messages name it. */
 void emit_line_directive(Emit *e, Ref r)
 {
     const Node *n = &e->g->n[r];
@@ -270,7 +271,8 @@ Ref emit_folded(const Emit *e, Access f)
     return n->arg[is_global(n) ? e->st->variant : 0];
 }
 
-/* What a tensor that takes no part leaves of a fold over all tensors: what changes nothing. "": the stage has no such fold. */
+/* The stores of a tensor that takes no part: the identity of each fold over all tensors. "": the stage has no such
+ * fold. */
 const char *emit_absent(Emit *e)
 {
     Buf b = {.arena = e->arena};

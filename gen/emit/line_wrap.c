@@ -20,14 +20,14 @@ static size_t columns(const char *s, size_t n)
     return c;
 }
 
-/* How badly a line breaks behind c, least first. */
+/* How bad a break after c is; 0 is best. */
 static int looseness(char c, bool rest_fits)
 {
     return strchr(",;{", c) ? 0 : c == '=' && rest_fits ? 1 : strchr("?:&|", c) ? 2 : strchr("+-=", c) ? 3 : 4;
 }
 
-/* Where a line of code breaks: behind an operator or comma that is as far outside of brackets and binds as loosely as
- * possible, the last of those. least: the first column that will do. 0: nowhere. */
+/* The index at which a line of code breaks: after an operator or comma with the fewest open brackets, then the loosest
+ * binding, then the last one. least: the smallest index allowed. 0: none. */
 static size_t code_break(const char *s, size_t n, size_t indent, size_t least)
 {
     size_t best = 0, limit = n;
@@ -70,8 +70,8 @@ static size_t indentation(const char *s, size_t n)
     return k;
 }
 
-/* A line without its end, over as many lines as it takes. Below a directive that cites the spec each of them cites the
- * same line. */
+/* Prints a line, without its newline, as several lines if needed. If a #line directive for the spec is in force, it is
+ * repeated before each of them, so that all have the same line number. */
 static void put_line(Wrap *w, const char *s, size_t n, bool comment)
 {
     size_t indent = indentation(s, n), lead = indent, least = indent < WIDTH ? indent + (WIDTH - indent) / 3 : indent;
@@ -99,7 +99,7 @@ static void put_line(Wrap *w, const char *s, size_t n, bool comment)
     }
 }
 
-/* A comment behind code that would make its line too long comes before it. */
+/* A comment after code is moved to the line before if the line would be too long. */
 static void put_code(Wrap *w, const char *s, size_t n)
 {
     size_t indent = indentation(s, n), code = 0;

@@ -1,4 +1,5 @@
-/* The text of a package: templates/package_*.txt around the stages of its rules and the tables that describe them. */
+/* Makes the files of a package from templates/package_*.txt: the stages of its rules, tables that describe them, and
+ * the sources of the runtime with renamed public names. */
 #include "gen/emit/package_text.h"
 
 #include "gen/emit/emit.h"
@@ -17,7 +18,7 @@ static const char *function_name(Pack *p, int rule, const Plan *pl, const char *
     return arena_printf(&p->arena, "%s_%s", p->rule[rule].id, emit_stage_name(name, pl, entry, mask, s));
 }
 
-/* Calls f for every function of a plan, with the stage that has it first, in the order of their numbers. */
+/* Calls f for every function of a plan in order of its number, with the first stage that has it. */
 typedef void (*EachStage)(Pack *p, int rule, const PlanEntry *en, int mask, const Stage *s, void *ctx);
 static void each_stage(Pack *p, int rule, const Plan *pl, EachStage f, void *ctx)
 {
@@ -78,7 +79,7 @@ static void put_rules(Pack *pk, Buf *b)
         const Plan *cpu = pk->rule[i].gen->plan, *gpu = pk->rule[i].gpu->plan;
         put_program(pk, b, cpu, id, id);
         if (gpu != cpu)
-            put_program(pk, b, gpu, id, on_gpu = arena_printf(&pk->arena, "2%s", id));     /* a name that no rule has */
+            put_program(pk, b, gpu, id, on_gpu = arena_printf(&pk->arena, "2%s", id));     /* no rule has such a name */
         buf_printf(&rows, "    {&program_%s, &program_%s, table_cpu_%s, %d},\n", id, on_gpu, id, first);
         first += gpu->nfn;
     }
@@ -99,7 +100,7 @@ static void put_launch(Pack *p, int rule, const PlanEntry *en, int mask, const S
     buf_printf(row->b, "}},    /* %s */\n", function_name(p, rule, p->rule[rule].gpu->plan, en->name, mask, s));
 }
 
-/* The first architecture with these launches: tables that are alike are printed once. */
+/* The first architecture with the same launches: equal tables are printed once. */
 static const PackArch *same_launches(const Pack *p, int arch)
 {
     for (int a = 0; a < arch; a++) {
@@ -117,12 +118,12 @@ static void put_methods(const PackArch *x, Buf *b)
 {
     if (!x->nmethod)
         return;
-    buf_printf(b, "/* Ways of eigenvectors and of roots as measured: roots, f64, power of rows, bucket of matrices, way. */\n"
-                  "static const KnownMethod way_sm_%d[] = {\n", x->arch);
+    buf_printf(b, "/* Measured methods for eigenvectors and roots: roots, f64, power of two of rows, bucket of\n"
+                  " * matrices, method. */\n"
+                  "static const KnownMethod method_sm_%d[] = {\n", x->arch);
     for (int i = 0; i < x->nmethod; i++)
         buf_printf(b, "    {%d, %d, %d, %d, %d},\n", x->method[i].roots, x->method[i].f64, x->method[i].power,
-                   x->method[i].bucket,
-                   x->method[i].method);
+                   x->method[i].bucket, x->method[i].method);
     buf_puts(b, "};\n");
 }
 
@@ -130,13 +131,13 @@ static void put_launches(Pack *pk, Buf *b)
 {
     if (!pk->narch) {                          /* C has no empty tables */
         buf_puts(b, "static const Arch archs[] = {{0, false, NULL, NULL, 0}};\n"
-                    "enum { narch = 0 };     /* for the CPU alone */\n");
+                    "enum { narch = 0 };     /* CPU only */\n");
         return;
     }
     buf_puts(b, "/* Launch parameters by architecture and stage:");
     for (int k = 0; k < NKNOB; k++)
         buf_printf(b, " %s", knob_name[k]);
-    buf_puts(b, ". The code has them built in. */\n");
+    buf_puts(b, ". They are built into the code. */\n");
     for (int a = 0; a < pk->narch; a++) {
         const PackArch *x = &pk->arch[a];
         if (same_launches(pk, a) != x)
@@ -152,7 +153,7 @@ static void put_launches(Pack *pk, Buf *b)
     for (int a = 0; a < pk->narch; a++) {
         const PackArch *x = same_launches(pk, a), *own = &pk->arch[a];
         buf_printf(b, "    {%d, %s, launch_%s_%d, ", own->arch, flag[own->ptx], x->ptx ? "compute" : "sm", x->arch);
-        buf_printf(b, own->nmethod ? "way_sm_%d, %d},\n" : "NULL, 0},\n", own->arch, own->nmethod);
+        buf_printf(b, own->nmethod ? "method_sm_%d, %d},\n" : "NULL, 0},\n", own->arch, own->nmethod);
     }
     buf_puts(b, "};\nenum { narch = sizeof archs / sizeof *archs };\n");
 }
@@ -218,7 +219,7 @@ static bool ends_with(const char *s, size_t n, const char *with)
     return n > strlen(with) && !memcmp(s + n - strlen(with), with, strlen(with));
 }
 
-/* The path of the include that a line begins with, of *len characters; NULL: it is none of ours. */
+/* The path of a line's #include "…", of *len characters; NULL: it is no such line. */
 static const char *quoted_include(const char *line, size_t *len)
 {
     const char *path = begins_with(line, "#include \"") ? line + 10 : NULL;
@@ -230,7 +231,7 @@ static const char *quoted_include(const char *line, size_t *len)
  * order. */
 typedef struct Sources { const char **path; int n, cap, ntypes; } Sources;
 
-/* Headers that a package has already: in its own header, or ahead of its stages. */
+/* Headers that are already in a package's header or before its stages. */
 static bool emitted_elsewhere(const char *path)
 {
     static const char *const headers[] = {"runtime/optc.h", "gen/abi/stage_abi.h", "gen/abi/reduction_sizes.h",
@@ -266,8 +267,9 @@ static bool add_headers_of(Pack *p, Sources *s, const char *text)
     return true;
 }
 
-/* runtime/core's sources, from the list that the build embedded. What only products need is in runtime/core/matrix: it is
- * left out where no rule has any, and stubs take its place. false: an include names what is not embedded. */
+/* Lists the sources of runtime/core, from the list that the build embedded. runtime/core/matrix contains what only
+ * calls need: without calls it is left out, and stubs replace it. false: an include names a file that is not
+ * embedded. */
 static bool list_sources(Pack *p, Sources *s)
 {
     static const char stubs[] = "runtime/core/api/no_matrix_calls.h";
@@ -301,7 +303,7 @@ static size_t word_length(const char *s)
     return n;
 }
 
-/* A public name: one that stands in the header, in its code or in what it says of the environment. */
+/* A public name: it occurs in the header, in code or in a comment (environment variables). */
 static bool is_public(const char *header, const char *word, size_t n)
 {
     if (n < 6 || (memcmp(word, "optc_", 5) && memcmp(word, "OPTC_", 5)))
@@ -313,7 +315,7 @@ static bool is_public(const char *header, const char *word, size_t n)
     return false;
 }
 
-/* Text with the public names of optc.h as this package has them, in code, strings and comments. */
+/* Prints text with the public names of optc.h renamed to this package's prefix, in code, strings and comments. */
 static void put_renamed(const Pack *p, Buf *b, const char *header, const char *s, size_t len)
 {
     const char *const P = upper((Arena *)&p->arena, p->name), *end = s + len;
@@ -329,7 +331,7 @@ static void put_renamed(const Pack *p, Buf *b, const char *header, const char *s
     }
 }
 
-/* The header without what only the library has: from a line "library:" to a line ":library". */
+/* The header without the parts that only the library has, which are between lines "library:" and ":library". */
 static const char *public_header(Pack *p)
 {
     Buf b = {.arena = &p->arena};
@@ -345,8 +347,8 @@ static const char *public_header(Pack *p)
     return buf_text(&b);
 }
 
-/* One of the runtime's sources. Includes of the others are left out, since those are here too; a table (.def) takes its
- * include's place. */
+/* Pastes one source of the runtime. Includes of other sources are left out, because the package contains them; an
+ * include of a table (.def) is replaced by the table. */
 static bool paste(Pack *p, Buf *b, const char *header, const char *path)
 {
     const char *s = source_text(path);
@@ -380,7 +382,7 @@ static bool paste_all(Pack *p, Buf *b, const char *header, const Sources *s, int
     return ok;
 }
 
-/* The stages of all rules as C, and for each rule the table of its functions. */
+/* The stages of all rules as C, and a table of functions for each rule. */
 static bool fill_stages(Pack *p, Buf *out, const Sources *sources, const Hole *common, int ncommon)
 {
     Arena *a = &p->arena;
@@ -393,7 +395,7 @@ static bool fill_stages(Pack *p, Buf *out, const Sources *sources, const Hole *c
         ok = emit_c_stages(p->rule[i].gen, &o, a, &code, &tables);
         buf_puts(&tables, " };\n");
     }
-    Buf all = {.arena = a};                    /* the runtime stands on the same pieces as the stages */
+    Buf all = {.arena = a};                    /* the runtime uses the same prelude as the stages */
     buf_puts(&all, buf_text(&code));
     for (int i = 0; i < sources->n; i++)
         buf_puts(&all, source_text(sources->path[i]));
@@ -442,7 +444,7 @@ static bool fill_tables(Pack *p, Buf *out)
 
 static bool fill_source(Pack *p, Buf *out, const Hole *common, int n)
 {
-    /* and what the environment has */
+    /* environment variables are renamed too */
     const char *header = arena_printf(&p->arena, "%s OPTC_NO_CUDA OPTC_NO_GRAPHS ", public_header(p));
     Buf words = {.arena = &p->arena}, host = {.arena = &p->arena};
     if (p->fatbin)
@@ -472,7 +474,7 @@ static bool fill_header(Pack *p, Buf *out, const Hole *common, int n)
     return true;
 }
 
-/* The example steps the first rule; 16-bit values go through the package's own conversions, which it has a copy of. */
+/* The example steps the first rule. It contains a copy of the package's conversions if values are 16 bits wide. */
 static bool fill_example(Pack *p, Buf *out, const Hole *common, int n)
 {
     const Plan *pl = p->rule[0].gen->plan;
@@ -537,7 +539,7 @@ static bool fill_cuda(Pack *p, int arch, Buf *out)
     return ok && emit_cuda_file(out, &p->arena, p->name, " * a package of optc", p->command, p->name, buf_text(&code));
 }
 
-/* Memory that runs out ends here. */
+/* Catches the arena's out-of-memory jump. file < 0: the CUDA program. */
 static char *guarded(Pack *p, int file, int arch)
 {
     jmp_buf out, *before = p->arena.out;

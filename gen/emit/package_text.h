@@ -1,17 +1,15 @@
-/* A package: several rules as text that a C compiler and nothing else turns into a program. Text in, text out, as
- * everything here; who compiles the GPU code and writes the files hands the machine code back in. */
+/* The text of a package: several rules as source files that need only a C compiler. These functions only make text. The
+ * caller compiles the GPU code, stores the result in Pack, and writes the files. */
 #ifndef OPTC_PACK_H
 #define OPTC_PACK_H
 #include "gen/emit/emit_api.h"
 
 typedef struct PackRule {
     const Gen *gen;
-    /* planned for a GPU, whose products are in fewer bits; `gen` itself: one plan is both */
-    const Gen *gpu;
+    const Gen *gpu;                /* planned for a GPU, where products have fewer bits; may be the same as gen */
     const char *id;                /* the rule's name in the package, a C identifier */
-    char spec[DIGEST_HEX];                 /* hash of the spec's text */
-    /* emit_key of its CUDA source alone, with the model's launches: how a library finds it */
-    char key[DIGEST_HEX];
+    char spec[DIGEST_HEX];         /* hash of the spec's text */
+    char key[DIGEST_HEX];          /* emit_key of its CUDA source with the model's launches: the library's cache key */
 } PackRule;
 
 /* The measured method for eigenvectors or roots of one size of matrices; a package stores it as a KnownMethod
@@ -23,24 +21,25 @@ typedef struct PackArch {
     bool ptx;
     Launch **launch;               /* by rule, by Stage.fn */
     PackMethod *method; int nmethod;
-    char *code; size_t size;       /* what was compiled: malloc'ed */
+    char *code; size_t size;       /* the compiled program, malloc'ed */
 } PackArch;
 
 typedef struct Pack {
     const char *name, *version;    /* version: optc's */
-    const char *command;           /* that makes it again, free of paths */
+    const char *command;           /* to generate it again, without paths */
     PackRule *rule; int nrule;
-    PackArch *arch; int narch;     /* machine code by architecture, then PTX if there is any; none: for the CPU alone */
+    PackArch *arch; int narch;     /* machine code by architecture, then PTX if there is any; 0: CPU only */
     int cuda;                      /* NVRTC's version, 13000; 0: no GPU code */
-    char *fatbin; size_t fatbin_size;              /* NULL: likewise */
+    char *fatbin; size_t fatbin_size;              /* NULL: no GPU code */
     Arena arena;
 } Pack;
 
 typedef enum { PACK_HEADER, PACK_SOURCE, PACK_EXAMPLE, PACK_MAKEFILE, PACK_CMAKE, NPACKFILE } PackFile;
 
-/* the CUDA program for p->arch[arch]; NULL: out of memory, or a broken template */
+/* The CUDA program for p->arch[arch], and a file of the package. The caller frees them. NULL: out of memory, or a
+ * broken template. */
 char *pack_cuda(Pack *p, int arch);
-char *pack_file(Pack *p, PackFile f);                          /* likewise */
-bool pack_clash(Pack *p, const char **name);                   /* two rules would have a stage of the same name */
+char *pack_file(Pack *p, PackFile f);
+bool pack_clash(Pack *p, const char **name);                   /* two rules have a stage of the same name: *name */
 void pack_manifest_rules(Pack *p, Buf *b);                     /* the lines that describe rules and launches */
 #endif

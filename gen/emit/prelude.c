@@ -1,14 +1,15 @@
-/* A piece is a paragraph: from a line at the margin after an empty one to the next. It is known by the names beginning
- * with optc_ or OPTC_ that it defines at the margin, and wanted where one of them is used; what it rests on is found by
- * reading it. A first line of
- *   //@ none             never taken (guards of the file itself)
- *   //@ cuda, //@ c      for this target alone
- *   //@ if NAME          only where NAME is wanted too
- *   //@ lines            every line is a piece
- *   //@ = NAME…          known by these names
- *   //@ types            once per storage type, with the holes of type_holes (`//@ types = NAME…` too); a piece before
- *                        it that defines the same name takes its place
- * says what cannot be seen, and is left out. */
+/* Selects the snippets of the prelude that emitted code needs.
+ *
+ * A snippet is a paragraph of a file: from an unindented line after an empty line to the next one. Its names are those
+ * that it defines at the left margin and that begin with optc_ or OPTC_. It is needed if the code or another needed
+ * snippet uses one of its names. A mark in its first line, which is not printed, changes that:
+ *   //@ none             never used (include guards of the file)
+ *   //@ cuda, //@ c      for this target only
+ *   //@ if NAME          only if NAME is needed too
+ *   //@ lines            every line is a snippet
+ *   //@ = NAME…          the names of the snippet
+ *   //@ types            repeated for each storage type, with the holes of type_holes (also `//@ types = NAME…`); an
+ *                        earlier snippet that defines the same name replaces it */
 #include "gen/emit/prelude.h"
 
 #include "gen/emit/template.h"
@@ -29,7 +30,7 @@ typedef struct Prelude {
 static bool is_word(char c) { return isalnum((unsigned char)c) || c == '_'; }
 static bool same(Part a, const char *s) { return strlen(s) == a.n && !memcmp(a.s, s, a.n); }
 
-/* The next name of ours in [s, end), comments left out; n 0: none. */
+/* The next name that begins with optc_ or OPTC_ in [s, end), outside of comments; n 0: none. */
 static Part next_name(const char *s, const char *end)
 {
     while (s < end) {
@@ -83,11 +84,11 @@ static void want_all(Prelude *p, Part text)
 
 static bool is_wanted(Prelude *p, Part name) { return p->name_cap && find_name(p, name)->n; }
 
-/* ---- pieces ---- */
+/* ---- snippets ---- */
 static const char *line_end(const char *s) { return s + strcspn(s, "\n") + (s[strcspn(s, "\n")] == '\n'); }
 
-/* The name that a line at the margin defines: of a macro or a struct the word behind that, else what stands before the
- * first bracket or semicolon. */
+/* The name that an unindented line defines: the word after #define or struct, else the first name that is followed by a
+ * parenthesis or semicolon. */
 static Part defined(const char *s, const char *end)
 {
     const char *word = !strncmp(s, "#define ", 8) ? s
@@ -144,7 +145,7 @@ static bool defined_before(const Prelude *p, const Snippet *x)
     return false;
 }
 
-/* A piece with an unknown hole is left out: code that wants it does not compile. */
+/* A snippet with an unknown hole is left out: code that needs it does not compile. */
 static void add_per_type(Prelude *p, Part mark, const char *from, const char *to)
 {
     for (int t = 0; t < NTYPES; t++) {
@@ -203,7 +204,7 @@ void prelude_put(Buf *out, Arena *a, const char *const *files, const char *targe
     want_all(&p, (Part){code, strlen(code)});
     for (bool more = true; more;) {
         more = false;
-        for (int i = p.nsnippet - 1; i >= 0; i--) /* pieces rest on those before them: one round does nearly all */
+        for (int i = p.nsnippet - 1; i >= 0; i--)     /* snippets mostly use earlier ones: one round finds nearly all */
             if (!p.snippet[i].taken && fits(&p, &p.snippet[i]) && knows(&p, &p.snippet[i])) {
                 p.snippet[i].taken = more = true;
                 want_all(&p, p.snippet[i].text);

@@ -1,15 +1,14 @@
-/* What generated code stands on: of the shared sources in templates/ the pieces that it calls, and those that these
- * call. */
+/* The prelude of generated code: those functions and macros of templates/ that it uses, directly or indirectly. */
 #ifndef OPTC_PRELUDE_H
 #define OPTC_PRELUDE_H
 #include "gen/emit/template.h"
 #include "gen/ir/ir.h"
 
-/* The holes of templates that are filled once per storage type: {{name}}, its C type {{c}}, the functions {{load}} and
- * {{store}} (empty where values are stored as they are computed), and the C type that is computed in, {{real}}. */
+/* Fills the holes of templates that are repeated for each storage type: {{name}}, its C type {{c}}, the functions
+ * {{load}} and {{store}} (empty if no conversion is needed), and the C type {{real}} that it is computed in. */
 enum { NTYPEHOLE = 5 };
 void type_holes(Type t, Hole h[NTYPEHOLE]);
 
-/* files: NULL-terminated, in the order in which they may rest on each other. */
+/* Appends the snippets that `code` needs. files: NULL-terminated; a file may use the files before it. */
 void prelude_put(Buf *out, Arena *a, const char *const *files, const char *target, const char *code);
 #endif

@@ -1,4 +1,4 @@
-/* A plan becomes a Program (program.h): what the runtime needs of it and nothing that points into the compiler. */
+/* Makes a Program (program.h) from a plan: what the runtime needs, without pointers into the compiler. */
 #include "gen/emit/program_make.h"
 
 #include "gen/emit/emit.h"
@@ -22,21 +22,21 @@ static void make_hypers(Arena *a, const Rule *r, Program *out)
     out->nhyper = r->nhyper;
 }
 
-/* The variants whose stages touch it; what groups have is everyone's. */
+/* Sets held_by of temporaries and partials: the variants whose stages use them. Group stages serve all variants. */
 static void keep_touched(ProgArray *m, const Program *p)
 {
     for (int i = 0; i < p->nstage; i++) {
         const ProgStage *s = &p->stage[i];
-        unsigned who = s->kind == S_GROUP ? (1u << p->nvariant) - 1 : 1u << s->variant;
+        unsigned variants = s->kind == S_GROUP ? (1u << p->nvariant) - 1 : 1u << s->variant;
         for (int k = 0; k < s->nreads + s->nwrites; k++) {
             ProgArray *x = &m[k < s->nreads ? s->reads[k] : s->writes[k - s->nreads]];
             if (x->kind == MEM_TEMP || x->kind == MEM_PART)
-                x->held_by |= who;
+                x->held_by |= variants;
         }
     }
 }
 
-/* Behind the entries, whose stages say who has what. */
+/* Call it after make_entries: held_by comes from the stages. */
 static void make_arrays(Arena *a, const Plan *p, Program *out)
 {
     const Rule *r = p->rule;
@@ -74,7 +74,8 @@ static const int *numbers(Arena *a, const Access *x, int nx, const Access *y, in
     return out;
 }
 
-static const int *told(Arena *a, const ProgStage *s, int phase)
+/* ProgStage.at of a shared stage: its arrays and its phase. */
+static const int *shared_arrays(Arena *a, const ProgStage *s, int phase)
 {
     int *at = NEWS(a, int, MOST_SHARED + 1);
     at[MOST_SHARED] = phase;
@@ -83,7 +84,7 @@ static const int *told(Arena *a, const ProgStage *s, int phase)
     return at;
 }
 
-/* The line of the first value it makes, else finishes or folds. Phases have graphs of their own. */
+/* The spec's line of the first value that the stage computes, or else finishes or folds. g: the graph of its phase. */
 static const char *where(Arena *a, const Plan *p, const Graph *g, const Stage *s)
 {
     for (int i = 0; i < s->nbody + s->nfin + s->nfold; i++) {
@@ -127,14 +128,14 @@ static ProgStage make_stage(Arena *a, const Plan *p, const PlanEntry *en, int ph
     x.writes = numbers(a, s->store, s->nstore, s->fold, s->nfold, &x.nwrites);
     StageAt own = plan_at(p, s->fn);
     x.kernel = is_called(s->kind) ? "" : emit_prefixed(a, prefix, p, own.entry->name, own.phase, own.stage);
-    x.at = s->shared ? told(a, &x, phase) : NULL;
+    x.at = s->shared ? shared_arrays(a, &x, phase) : NULL;
     return x;
 }
 
-/* ---- the order of a phase's actions ----
- * Between two stages of groups, which all tensors wait for, the stages of a variant stand together: what has calls runs
- * batch by batch there (runtime/core/memory/batches.c). Stages of groups that wait for nothing come first, so that there are
- * few such places. Variants have no array in common but the groups'. */
+/* ---- the order of a phase's actions ---- */
+/* All tensors wait for a group stage. Between two group stages, the stages of a variant are adjacent, because a phase
+ * with calls runs batch by batch there (runtime/core/memory/batches.c). Group stages that wait for nothing come first,
+ * so that there are few such intervals. Variants have only the groups' arrays in common. */
 static bool touches(const int *x, int nx, const int *y, int ny)
 {
     for (int i = 0; i < nx; i++)
@@ -174,7 +175,7 @@ static bool calls_any(const Phase *ph)
     return false;
 }
 
-/* Stages are numbered through all entries and phases in the order in which they stand. */
+/* Stages are numbered through all entries and phases, in order. */
 static void make_entries(Arena *a, const Plan *p, const char *prefix, Program *out)
 {
     int n = 0;
@@ -268,7 +269,7 @@ static void put_hypers(Buf *b, const Program *p, const char *id)
     buf_puts(b, p->nhyper ? "};\n" : "    {\"\", 0, 0, 0, false, false},\n};\n");
 }
 
-/* Enumerators are printed as casts of their numbers: their names need not be kept in step with another table. */
+/* Enumerators are printed as casts of their numbers, so that no table of their names is needed. */
 static void put_arrays(Buf *b, const Program *p, const char *id)
 {
     buf_printf(b, "static const ProgArray array_%s[] = {\n", id);
@@ -316,20 +317,20 @@ static void put_stages(Buf *b, const Program *p, const char *id)
     for (int i = 0; i < p->nstage; i++) {
         put_ints(b, "reads", id, i, p->stage[i].reads, p->stage[i].nreads);
         put_ints(b, "writes", id, i, p->stage[i].writes, p->stage[i].nwrites);
-        put_ints(b, "told", id, i, p->stage[i].at, p->stage[i].at ? MOST_SHARED + 1 : 0);
+        put_ints(b, "arrays", id, i, p->stage[i].at, p->stage[i].at ? MOST_SHARED + 1 : 0);
         if (p->stage[i].call)
             put_call(b, p->stage[i].call, id, i);
     }
     buf_printf(b, "static const ProgStage stage_%s[] = {\n", id);
     for (int i = 0; i < p->nstage; i++) {
         const ProgStage *s = &p->stage[i];
-        const char *slash = strrchr(s->where, '/');              /* no path of the machine it was made on */
+        const char *slash = strrchr(s->where, '/');              /* no directories of the build machine */
         buf_printf(b, "    {(StageKind)%d, %d, %d, %d, (LaunchForm)%d, ", s->kind, s->variant, s->time, s->fn, s->form);
         put_list(b, "reads", id, i, s->nreads);
         put_list(b, "writes", id, i, s->nwrites);
         buf_printf(b, "\"%s\", \"%s\", ", s->kernel, s->name);
         put_text(b, slash ? slash + 1 : s->where);
-        buf_printf(b, s->call ? ", &call_%s_%d, NULL, " : s->at ? ", NULL, told_%s_%d, " : ", NULL, NULL, ", id, i);
+        buf_printf(b, s->call ? ", &call_%s_%d, NULL, " : s->at ? ", NULL, arrays_%s_%d, " : ", NULL, NULL, ", id, i);
         buf_printf(b, "%uu},\n", s->stagger);
     }
     buf_puts(b, p->nstage

@@ -1,3 +1,4 @@
+/* Finds sections of embedded templates and fills their holes. */
 #include "gen/emit/template.h"
 
 #include <string.h>
@@ -29,7 +30,7 @@ static const char *find_section(const char *file, const char *section, const cha
     return NULL;
 }
 
-/* The text of the hole that opens at s; *after is behind its end. NULL: no such hole. */
+/* The text of the hole that begins at s; *after: the character after its end. NULL: no such hole. */
 static const char *hole_at(const char *s, const char *end, const Hole *holes, int n, const char **after)
 {
     const char *close = strstr(s, "}}");
@@ -43,7 +44,7 @@ static const char *hole_at(const char *s, const char *end, const Hole *holes, in
     return NULL;
 }
 
-/* Lines as deep as the hole was; directives stay at the margin. */
+/* Prints lines with the hole's indentation; directives stay at the left margin. */
 static void put_lines(Buf *b, const char *text, const char *indent, size_t depth)
 {
     for (const char *s = text, *end; *s; s = end) {

@@ -1,3 +1,5 @@
+/* Runs an entry of a rule node by node: leaves, operations, reductions and writes, with interval bounds if asked for.
+ * Must not use the planner or the emitters: it is the oracle of their tests. */
 #include "gen/eval/eval_internal.h"
 
 #define OPTC_FN static inline __attribute__((unused))
@@ -7,8 +9,8 @@
 #include "templates/random.h"
 
 /* ---- bounds ---- */
-/* The hull of f over the corners; right for operations monotone in each operand on the interval. A NaN corner gives
- * up. */
+/* The hull of f over the corners of the intervals. Correct for operations that are monotone in each operand there. A
+ * NaN at a corner gives the interval of all numbers. */
 static Iv corners(Op op, const Iv *a, int arity, double v)
 {
     Iv r = {INFINITY, v, -INFINITY};
@@ -85,7 +87,7 @@ static bool any_nan(const Iv *a, int n)
 }
 
 /* ---- nodes ---- */
-/* What a storage type makes of a value: rounded to nearest, ties to even. */
+/* Rounds to a storage type: to nearest, ties to even. */
 static double in_type(Type t, double x)
 {
     int e;
@@ -120,7 +122,7 @@ static void eval_op_part(Ev *e, Ref r, int i, Part p, const int64_t *from)
             const Vals *in = slot(e, n->arg[k], per_group(m) ? group : i);
             int64_t at = from[k] + dom_index((Dom)n->dom, (Dom)m->dom, own, p.s);
             a[k] = val_at(in, at);
-            /* rounded to the elements' precision */
+            /* the target rounds wide values to the precision of elements */
             if (in->lo && dom_wide((Dom)m->dom) && !dom_wide((Dom)n->dom) && m->ty == NUM)
                 a[k] = widen(e, a[k], ELEM, 0.5);
         }
@@ -141,7 +143,7 @@ static void eval_op_part(Ev *e, Ref r, int i, Part p, const int64_t *from)
 static void eval_op(Ev *e, Ref r, int i, Shape s)
 {
     const Node *n = &e->g->n[r];
-    int64_t parts = eval_parts(e, (Dom)n->dom, s), from[4] = {0};      /* of operands, and of the value */
+    int64_t parts = eval_parts(e, (Dom)n->dom, s), from[4] = {0};      /* offsets of operands, and of the value */
     for (int64_t q = 0; q < parts; q++) {
         Part p = eval_part(e, (Dom)n->dom, s, q);
         eval_op_part(e, r, i, p, from);
@@ -151,11 +153,11 @@ static void eval_op(Ev *e, Ref r, int i, Shape s)
     }
 }
 
-/* The depth of additions that plan.h fixes: at most 32 in a lane, 7 in the tree, 7 more over the rows of a tile, and
- * rounding. */
+/* The depth of additions of a reduction (plan.h): at most 32 in a lane, 7 in the tree, 7 more over the rows of a tile,
+ * and rounding. */
 enum { FOLD_DEPTH = 48 };
 
-/* Sums are carried in long double: the oracle's own rounding must lie well inside its bounds, in f64 too. */
+/* Sums are computed in long double: the rounding of the oracle must be far smaller than its bounds, in f64 too. */
 typedef struct { long double v, lo, hi, mag; int64_t count; } Acc;
 
 static long double with(Op op, long double a, double b)
@@ -165,7 +167,7 @@ static long double with(Op op, long double a, double b)
     return op_eval(op == OP_RMAX || op == OP_GMAX ? OP_MAX : OP_MIN, (double)a, b, 0);
 }
 
-/* Squares, of what lies between two bounds too. */
+/* Adds the square of a value and of its interval. */
 static void add_square(Acc *acc, const Vals *in, int64_t x)
 {
     long double v = in->v[x];
@@ -193,7 +195,7 @@ static void fold_into(Op op, Acc *acc, const Vals *in, int64_t x)
     acc->mag += fmax(fabs(in->lo[x]), fabs(in->hi[x]));
 }
 
-/* Sums of squares are f64's, their roots are rounded to the domain. */
+/* Targets compute sums of squares in f64 and round the root to the precision of the domain. */
 static void finish_norm(const Ev *e, const Node *n, const Acc *acc, Vals *out, int64_t o)
 {
     long double count = n->op == OP_RMS ? (long double)acc->count : 1;
@@ -285,7 +287,7 @@ static double count_of(const Ev *e, const Node *n, Shape s)
                                          : (double)dom_len((Dom)n->from, e->j->tensor[i].whole);
         return total;
     }
-    Dom per = n->dom == BLOCK && !dom_of_block((Dom)n->from) ? SLICE : (Dom)n->dom;       /* nrows is the matrix's */
+    Dom per = n->dom == BLOCK && !dom_of_block((Dom)n->from) ? SLICE : (Dom)n->dom;       /* nrows: of the matrix */
     double up = (double)dom_len((Dom)n->from, s), down = (double)dom_len(per, s);
     return down > 0 ? up / down : 0;
 }
@@ -296,7 +298,8 @@ static double slot_now(const Stagger *s, double t)
     return s->first && count == 1 ? -1 : fmod(count, s->every);
 }
 
-/* Values [from, to) of a leaf, those of one part; size: where those of its size begin, from which draws count. */
+/* Values [from, to) of a leaf are those of one part. size: the first value of blocks of this size; draws count from
+ * it. */
 typedef struct { int64_t from, to, size; } Span;
 static void eval_leaf_part(Ev *e, Ref r, int i, Part p, Span at)
 {
@@ -365,8 +368,8 @@ static void eval_leaf(Ev *e, Ref r, int i, Shape s)
     }
 }
 
-/* Which values each variant needs: users come after operands, so one walk backwards sees every user first. A global
- * reduction is fed by both variants. */
+/* Which values each variant needs. Users come after operands, so one walk backwards sees every user first. All variants
+ * contribute to a global reduction. */
 static void mark_all(const Graph *g, bool *const *need, int nvariant)
 {
     for (Ref r = g->len - 1; r >= 0; r--) {
@@ -411,7 +414,7 @@ static void store(Ev *e, Write w, int i, Vals *target)
     Dom to = w.state == TO_P ? ELEM : e->j->rule->state[w.state].dom;
     Shape s = to == GROUP ? group_shape() : e->j->tensor[i].shape;
     const Vals *in = slot(e, w.val, per_group(n) && to != GROUP ? e->j->tensor[i].group : i);
-    bool same = (Dom)n->dom == to;                         /* it lies as it will */
+    bool same = (Dom)n->dom == to;                         /* same layout: no index computation */
     for (int64_t x = 0; x < target->n; x++) {
         int64_t at = same ? x : dom_of_block(to) ? 0 : dom_index(to, (Dom)n->dom, x, s);
         target->v[x] = in->v[at];
@@ -439,7 +442,7 @@ static void write_back(Ev *e, const Entry *en)
         }
 }
 
-/* What each variant's writes need, and in need[nvariant] what any of them does; last: the last user of a value. */
+/* Sets need[v] to the values that variant v's writes need, need[nvariant] to their union, and e->last. */
 static void find_need(Ev *e, const Entry *en, bool *const *need)
 {
     const Graph *g = e->g;
@@ -465,7 +468,7 @@ static bool eval_nodes(Ev *e, bool *const *need)
             continue;
         if (!eval_node(e, r, need))
             return false;
-        for (int k = 0; k < g->n[r].nargs; k++)            /* what nothing later reads is let go */
+        for (int k = 0; k < g->n[r].nargs; k++)            /* frees values after their last use */
             for (int i = 0; e->last[g->n[r].arg[k]] == r && i < e->width; i++)
                 vals_free(slot(e, g->n[r].arg[k], i));
     }

@@ -1,6 +1,6 @@
-/* Blocks of the evaluator: which there are and where they stand. Whole blocks come first, then those
- * at the right edge, at the bottom edge and in the corner; of one size in the order of matrices, and in a matrix row by
- * row. A side not longer than the block is one piece at the edge. */
+/* Blocks of a tensor for the evaluator: their number, positions and sizes. Whole blocks come first, then those at the
+ * right edge, at the bottom edge and in the corner. Blocks of one size are in the order of matrices, and row by row
+ * within a matrix. A side that is not longer than the block size is one edge block. */
 #include "gen/eval/eval_internal.h"
 
 typedef struct { int64_t whole, rest; bool edge; } Side;

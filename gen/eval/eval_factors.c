@@ -1,11 +1,12 @@
-/* Factors of the evaluator, in f64 by other ways than the library's: eigenvectors by rotations, triangles entry by
- * entry, orthonormal columns one after another. Bounds are of first order in how far the matrix may be off. */
+/* Factors of the evaluator, in f64 and by other algorithms than the runtime's: eigenvectors by Jacobi rotations,
+ * Cholesky factors entry by entry, orthonormal columns by Gram-Schmidt. Bounds are of first order in the error of the
+ * matrix. */
 #include "gen/eval/eval_internal.h"
 
 #include <float.h>
 
-/* a of n x n, both triangles, becomes diagonal by rotations of all pairs again and again; row k of v: the vector of a's
- * k-th entry there. */
+/* Makes a (n x n, both triangles) diagonal by sweeps of Jacobi rotations over all pairs. Row k of v: the eigenvector of
+ * the k-th diagonal entry. */
 static void jacobi(double *a, double *v, int64_t n)
 {
     enum { SWEEPS = 60 };
@@ -42,7 +43,7 @@ static void jacobi(double *a, double *v, int64_t n)
 
 static double ev_least(double x, double least) { return x < least ? least : x; }
 
-typedef struct { double least, most; } Extent;          /* of eigenvalues */
+typedef struct { double least, most; } Extent;          /* smallest and largest eigenvalue */
 
 static Extent extent_of(const double *a, int64_t n)
 {
@@ -54,14 +55,15 @@ static Extent extent_of(const double *a, int64_t n)
     return x;
 }
 
-/* a of m x n; b, v: room for two more of n x n. off: how far the matrix may be off; least: what its eigenvalues are
- * lifted to; err: by column of the result, how far off it may be. */
+/* a: m x n; b, v: scratch, n x n each. off: error of the matrix (Frobenius norm); least: the floor of its eigenvalues;
+ * err: by column of the result, its error. */
 typedef struct { double *a, *b, *v, *err; int64_t m, n; double off; Iv least; } Work;
-/* How far off a result may be; INFINITY: there may be none, or any. Below 0: there surely is none; its matrix is not
- * finite. */
+/* The functions below return the error of a result. INFINITY: it may be anything, or not exist. Negative: NONE_THERE:
+ * it does not exist; NO_MATRIX: the matrix is not finite. */
 enum { NONE_THERE = -1, NO_MATRIX = -2 };
 
-/* out = A^r. A function of eigenvalues moves a symmetric matrix by its slope times what moved it, at most. */
+/* out = A^r. A change of a symmetric matrix changes a function of its eigenvalues by at most the function's slope times
+ * the change. */
 static double power_of(Work f, double r, double *out)
 {
     int64_t n = f.n;
@@ -106,7 +108,7 @@ static double chol_of(Work f, double *out)
     return x.least > 4 * all ? 2 * sqrt(x.most * (double)n) * all / x.least : INFINITY;
 }
 
-/* Column j less what it has of those before, twice; its length then, 0: nothing is left of it. */
+/* Subtracts from column j its components along the columns before it, twice. Returns its length; 0: nothing is left. */
 static double apart(const Work *f, double *out, int64_t j)
 {
     int64_t m = f->m, n = f->n;
@@ -126,14 +128,14 @@ static double apart(const Work *f, double *out, int64_t j)
     return norm > was * 1e-28 ? sqrt(norm) : 0;
 }
 
-/* Each column by what it has beside those before. */
+/* Gram-Schmidt. */
 static void orthonormalise(const Work *f, double *out)
 {
     int64_t m = f->m, n = f->n;
     memcpy(out, f->a, sizeof *out * (size_t)(m * n));
     for (int64_t j = 0; j < n; j++) {
         double norm = apart(f, out, j);
-        for (int64_t e = 0; e < m && !(norm > 0); e++) {   /* any other direction will do: a unit vector's, from j on */
+        for (int64_t e = 0; e < m && !(norm > 0); e++) {   /* any other direction: unit vectors, beginning with j */
             for (int64_t i = 0; i < m; i++)
                 out[i * n + j] = i == (j + e) % m;
             norm = apart(f, out, j);
@@ -160,8 +162,8 @@ static double qr_of(Work f, double *out)
 }
 
 /* ---- eigenvectors ---- */
-/* How far off one may be: by what moved the matrix, over how far its value is from the others. Where the largest entry
- * could be another one of the other sign, its sign is not known. */
+/* The error of an eigenvector: the error of the matrix over the gap to the other eigenvalues. If within this error
+ * another entry of the other sign may be the largest, the sign of the vector is not known: INFINITY. */
 static double vector_off(Work f, const double *value, const double *x, int64_t k, double all)
 {
     double gap = INFINITY, most = 0;
@@ -178,7 +180,7 @@ static double vector_off(Work f, const double *value, const double *x, int64_t k
     return gap > 8 * all ? err : INFINITY;
 }
 
-/* Columns of out, `some` of them, are the vectors, largest value first. */
+/* The first `some` eigenvectors become columns of out, largest eigenvalue first. Errors are in f.err. */
 static double eigh_of(Work f, int64_t some, double *out)
 {
     int64_t n = f.n;
@@ -191,7 +193,7 @@ static double eigh_of(Work f, int64_t some, double *out)
         value[i] = f.b[i * n + i];
     for (int64_t k = 0; k < some; k++) {
         int64_t best = 0, at = 0;
-        for (int64_t i = 0; i < n; i++)                    /* those that were taken are NaN */
+        for (int64_t i = 0; i < n; i++)                    /* NaN in f.b marks vectors that were taken */
             best = !isnan(f.b[i]) && (isnan(f.b[best]) || value[i] > value[best]) ? i : best;
         const double *x = f.v + best * n;
         for (int64_t i = 0; i < n; i++)
@@ -205,9 +207,10 @@ static double eigh_of(Work f, int64_t some, double *out)
 }
 
 /* ---- solutions ---- */
-/* b: of n x m, and how far off each may be; x: n x m. By T's inverse, column by column. */
+/* T X = B by the inverse of T. t: n x n, lower triangle; b, x: n x m; dt, db, err: errors of t, b and x by entry. */
 typedef struct { double *t, *dt, *inverse, *b, *db, *x, *err; int64_t n, m; } Solve;
 
+/* Computes the inverse. Returns a bound of the relative change of it that dt causes. */
 static double invert(const Solve *s)
 {
     double most = 0;
@@ -229,7 +232,7 @@ static double invert(const Solve *s)
     return most;
 }
 
-/* What T, or T turned, takes to b: every entry, and how far off it may be, to first order. */
+/* Solves with T, or with T transposed, and bounds the error of every entry to first order. */
 static double solution(Solve *s, bool transposed)
 {
     int64_t n = s->n, m = s->m;
@@ -263,14 +266,14 @@ static double solution(Solve *s, bool transposed)
 }
 
 /* ---- operands and results ---- */
-typedef struct { MatrixLayout a, b, out; int64_t nth; } Site;      /* where one matrix lies in its arrays */
+typedef struct { MatrixLayout a, b, out; int64_t nth; } Site;      /* layouts of one matrix; nth: its number */
 static int64_t layout_at(const MatrixLayout *x, int64_t i, int64_t j)
 {
     return x->first + i * x->step[0] + j * x->step[1];
 }
 
-/* The lower triangle says all of what is symmetric; false: something is not finite. f->off: the length of all that
- * each entry may be off by. */
+/* Reads a matrix; of a symmetric one only the lower triangle. f->off: the Frobenius norm of the entries' errors. false:
+ * an entry is not finite. */
 static bool read_matrix(const Vals *in, const MatrixLayout *at, Work *f, bool symmetric)
 {
     double off = 0;
@@ -288,20 +291,21 @@ static bool read_matrix(const Vals *in, const MatrixLayout *at, Work *f, bool sy
     return finite;
 }
 
-/* Where there is no factor, what is there in its place; where that is not sure, anything. */
+/* Stores an entry of a result. If the factor does not exist: the entry of `last`, or NaN. If that is not certain: the
+ * interval of all numbers. */
 static void put_factor(const Ev *e, const Node *n, const Vals *last, Vals *out, int64_t at, double v, double err)
 {
     Iv y = {v - err, v, v + err};
     if (err == NONE_THERE)
         y = last ? val_at(last, at) : anything(NAN);
-    else if (err == NO_MATRIX)                             /* here: a bound of it may be finite elsewhere */
+    else if (err == NO_MATRIX)                             /* the target's matrix may be finite */
         y = anything(last ? last->v[at] : NAN);
     else if (out->lo)
         y = isfinite(err) && !isnan(v) ? widen(e, eval_rounded(e, y, false), (Dom)n->dom, 0.5) : anything(v);
     val_put(out, at, y);
 }
 
-/* in: the matrix, what eigenvalues are lifted to, what there is where there is no result; the latter two or NULL. */
+/* in: the matrix; the floor of eigenvalues or NULL; the result if the factor does not exist, or NULL. */
 static bool factor_one(const Ev *e, const Node *n, const Vals *const *in, Vals *out, const Site *s)
 {
     int64_t m = s->a.down, k = s->a.across, some = s->out.across, all = m * k, square = k * k;
@@ -342,7 +346,7 @@ static bool read_near(const Vals *in, const MatrixLayout *at, bool lower, double
     return finite;
 }
 
-/* From the right all of it is turned. */
+/* A solution from the right is computed transposed. */
 static bool solve_one(const Ev *e, const Node *n, const Vals *const *in, Vals *out, const Site *s)
 {
     bool right = n->sym & FROM_RIGHT, transposed = (n->sym & TRANS_A) != 0;
@@ -368,7 +372,7 @@ static bool solve_one(const Ev *e, const Node *n, const Vals *const *in, Vals *o
     return true;
 }
 
-/* Operands by what they are to the call; false: out of memory. */
+/* Copies the operands of a call, in[k] by role; NULL: the call has none of this role. false: out of memory. */
 static bool read_operands(Ev *e, const Node *n, int i, Vals *own, const Vals **in)
 {
     bool ok = true;
@@ -377,7 +381,7 @@ static bool read_operands(Ev *e, const Node *n, int i, Vals *own, const Vals **i
         in[k] = at < 0 ? NULL : &own[k];
         if (at < 0 || !ok)
             continue;
-        bool plain = dom_wide((Dom)e->g->n[n->arg[at]].dom);       /* f64, whatever products are */
+        bool plain = dom_wide((Dom)e->g->n[n->arg[at]].dom);       /* f64, whatever the precision of products */
         ok = plain ? vals_new(&own[k], slot(e, n->arg[at], i)->n, e->j->bounds)
                    : eval_read(e, n->arg[at], i, &own[k], false);
         if (ok && plain)

@@ -1,4 +1,4 @@
-/* Inside of the evaluator: eval.c runs a rule node by node, eval_matrix.c does products and transposes. */
+/* Internal interface of the evaluator: values, intervals, blocks and matrix layouts. */
 #ifndef OPTC_EVAL_IN_H
 #define OPTC_EVAL_IN_H
 #include "gen/eval/eval.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* val[node * width + tensor or group] */
+/* val: [node * width + tensor or group]; last: by node, its last user */
 typedef struct { EvalJob *j; const Graph *g; Vals *val; int *last; int width; } Ev;
 
 static inline Vals *slot(Ev *e, Ref r, int i) { return &e->val[(int64_t)r * e->width + i]; }
@@ -31,14 +31,15 @@ static inline void vals_free(Vals *x)
     memset(x, 0, sizeof *x);
 }
 
-typedef struct { double lo, v, hi; } Iv;
+typedef struct { double lo, v, hi; } Iv;                   /* a value and its interval */
 
+/* The precision of a domain: storage type, half a unit in the last place of 1, smallest and largest numbers. */
 static inline const TypeInfo *computed_in(const Ev *e, Dom d) { return &type_info[dom_wide(d) ? T_F64 : e->j->real]; }
 static inline double unit(const Ev *e, Dom d) { return 1.0 / (double)((uint64_t)1 << computed_in(e, d)->digits); }
 static inline double least(const Ev *e, Dom d) { return computed_in(e, d)->least; }
 static inline double most(const Ev *e, Dom d) { return computed_in(e, d)->most; }
 
-/* Widens by `ulp` units in the last place, and to infinity where the precision overflows. */
+/* Widens by `ulp` units in the last place, and to infinity if the precision overflows. */
 static inline Iv widen(const Ev *e, Iv x, Dom d, double ulp)
 {
     double rel = ulp * 2 * unit(e, d);
@@ -71,7 +72,7 @@ static inline void val_put(Vals *out, int64_t at, Iv x)
 
 static inline void copy_vals(Vals *out, const Vals *in)
 {
-    if (!in->n)                                    /* of a tensor without elements there may be no array */
+    if (!in->n)                                    /* a tensor without elements may have no array */
         return;
     memcpy(out->v, in->v, sizeof(double) * (size_t)in->n);
     if (out->lo) {
@@ -80,26 +81,29 @@ static inline void copy_vals(Vals *out, const Vals *in)
     }
 }
 
-/* Values of blocks go block by block. A part is one, or where a value does not belong to blocks all of the tensor: its
- * shape, and of a block where it stands: matrix, first row and column, and which size of the tensor's blocks it has. */
+/* Values of a block domain are stored block by block. A part is one block, or the whole tensor for other domains. s:
+ * its shape. Of a block also its matrix, first row and column, and the index of its size among the sizes of the
+ * tensor's blocks. */
 typedef struct { Shape s; int64_t slice, row, col; int size; } Part;
-int64_t eval_parts(const Ev *e, Dom d, Shape s);           /* how many there are */
+int64_t eval_parts(const Ev *e, Dom d, Shape s);           /* the number of parts */
 Part eval_part(const Ev *e, Dom d, Shape s, int64_t nth);
 int64_t eval_length(const Ev *e, Dom d, Shape s);          /* values of a tensor */
-/* Values ahead of those of a part, by domain: of one that is not the blocks' none. */
+/* By how much the offset of a domain's values grows after a part: 0 if it is not a block domain. */
 static inline int64_t part_length(Dom d, Part p) { return dom_of_block(d) ? dom_len(d, p.s) : 0; }
 
-/* eval_matrix.c: value r of tensor i, for which there is room */
+/* Compute value r of tensor i, whose memory is already allocated. false: out of memory. */
 void eval_transpose(Ev *e, Ref r, int i, Shape s);
-bool eval_mm(Ev *e, Ref r, int i, Shape s);                /* false: out of memory */
-Iv eval_rounded(const Ev *e, Iv x, bool product);             /* as it is where a call reads it, or leaves it */
-bool eval_fits(const Ev *e, const double *x, int64_t n);  /* what a factor leaves there can hold all of it */
-bool eval_read(Ev *e, Ref r, int i, Vals *out, bool product);          /* a copy so kept; false: out of memory */
+bool eval_mm(Ev *e, Ref r, int i, Shape s);
 bool eval_factor(Ev *e, Ref r, int i, Shape s);            /* eval_factors.c */
-bool eval_sort_take(Ev *e, Ref r, int i, Shape s);             /* eval_sort.c: SORT, TAKE */
+bool eval_sort_take(Ev *e, Ref r, int i, Shape s);         /* eval_sort.c: SORT, TAKE */
+/* product: rounding to the type of products; false: of other calls. */
+Iv eval_rounded(const Ev *e, Iv x, bool product);          /* the interval after rounding to the call's storage type */
+bool eval_fits(const Ev *e, const double *x, int64_t n);   /* no value overflows the storage type of a factor */
+bool eval_read(Ev *e, Ref r, int i, Vals *out, bool product);          /* a rounded copy; false: out of memory */
 
-/* A matrix of a value as a call sees it: element (i, j) is first + i*step[0] + j*step[1]. */
+/* One matrix of a value, as a call sees it: element (i, j) is at first + i*step[0] + j*step[1]. */
 typedef struct { int64_t down, across, step[2], first; } MatrixLayout;
-/* Matrix m of a part, of whose domain `before` values come first. A block's elements stay in the matrix. */
+/* Matrix m of a part. before: values of the domain before the part. Elements of a block are part of the whole
+ * matrix. */
 MatrixLayout layout_of_part(Dom d, bool transposed, const Part *p, Shape all, int64_t before, int64_t m);
 #endif

@@ -1,7 +1,6 @@
 /* Products and transposes of the evaluator, in f64 by plain loops. */
 #include "gen/eval/eval_internal.h"
 
-
 static MatrixLayout layout_of(Dom d, bool transposed, Shape s)
 {
     MatrixAxes m = dom_matrix(d, false);
@@ -57,7 +56,8 @@ Iv eval_rounded(const Ev *e, Iv x, bool product)
     return (Iv){x.lo < -t->most ? -INFINITY : x.lo, x.v, x.hi > t->most ? INFINITY : x.hi};
 }
 
-/* Sums of k products in any order: k roundings of what the magnitudes add up to, and as many here. */
+/* A sum of k products in any order. Its error is at most k roundings of the sum of magnitudes, on the target and
+ * here. */
 typedef struct { double v, lo, hi, mag; } Dot;
 
 static Dot dot_of(const Vals *a, int64_t at, int64_t astep, const Vals *b, int64_t bt, int64_t bstep, int64_t k)
@@ -109,7 +109,7 @@ bool eval_read(Ev *e, Ref r, int i, Vals *out, bool product)
     return true;
 }
 
-/* The product of one matrix, or of one block: the lays say where operands and result begin. */
+/* The product of one matrix or one block. a, b, c: layouts of the operands and the result. */
 static void eval_one(const Ev *e, const Node *n, const Vals *in, Vals *out, MatrixLayout a, MatrixLayout b,
                      MatrixLayout c)
 {

@@ -1,15 +1,15 @@
-/* Places by value and what stands there, of the evaluator: by insertion. With bounds, where the order of some values is
- * not sure, each of their places may be any of theirs. */
+/* SORT and TAKE of the evaluator, by insertion sort. With bounds: if the order of some values is not certain, each of
+ * their indices may be any of these indices. */
 #include "gen/eval/eval_internal.h"
 
-static bool goes_before(double first, double second)       /* the second before the first */
+static bool goes_before(double first, double second)       /* the second must come before the first */
 {
     return second > first || (isnan(first) && !isnan(second));
 }
 
 static Iv at_lay(const Vals *in, const MatrixLayout *x, int64_t i) { return val_at(in, x->first + i * x->step[0]); }
 
-/* Those up to slot k come before the others whatever the values are within their bounds. */
+/* For all values within their bounds, the first k + 1 in the order come before the others. */
 static bool sure_behind(const Vals *in, const MatrixLayout *x, const int64_t *place, int64_t k)
 {
     double low = INFINITY, high = -INFINITY;
@@ -48,7 +48,7 @@ static void sort_one(const Vals *in, Vals *out, const MatrixLayout *x, int64_t *
     }
 }
 
-/* Row i of a matrix; a place that is not there gives NaN. */
+/* Entry (i, j) of a matrix; NaN if i is not the number of a row. */
 static Iv row_at(const Vals *in, const MatrixLayout *x, double i, int64_t j)
 {
     bool there = i >= 0 && i < (double)x->down && i == floor(i);

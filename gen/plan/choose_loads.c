@@ -1,22 +1,22 @@
-/* What the passes over the elements load: an input, a state already stored, a temporary, or the makings to compute
- * a value again. The loads of one pass are a minimum cut by bytes. A later pass may want a temporary of an earlier
- * one, so passes are solved last to first.
+/* Chooses what each element pass loads: an input, a state already stored, a temporary, or operands from which it
+ * computes a value again. The loads of one pass are a minimum cut by bytes. A later pass may load a temporary of an
+ * earlier one, so passes are solved from last to first.
  *
- * A pass is solved again only when it is dirty: a store or fold went or came, a state it may load is overwritten or
- * stored at another time, or a later pass wants other temporaries of it. What was there before is kept until the
- * search has decided.
+ * A pass is solved again only when it is dirty: a store or fold was moved into or out of it, a state that it may load
+ * is overwritten or stored at another time, or later passes load other temporaries of it. The previous solution is
+ * stored until the search accepts or rejects the new one.
  *
- * Price. Values not known before a pass begins must be computed in it; only what lies behind them is a question. A
- * cut looks at `reach` values and at a bounded number of arcs; beyond that (the pass is coarse) what it has not
- * looked at is loaded. */
+ * Cost. A pass must compute the values that are not known before it begins; the cut only decides about their operands.
+ * A cut considers `reach` values and a bounded number of arcs. Beyond that the pass is coarse: it loads the values that
+ * the cut did not consider. */
 #include "gen/plan/planner.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { NEAR = 1, VERTEX, LISTED };           /* marks, on top of p->now: computed for sure; in the cut; in a list */
-/* the least a pass may look at; arcs of a cut for each value within its reach */
-enum { LEAST_REACH = 8, ARCS_A_VALUE = 64 };
+/* Values of p->mark - p->now: the pass must compute it; it is a vertex of the cut; it is in a list. */
+enum { NEAR = 1, VERTEX, LISTED };
+enum { LEAST_REACH = 8, ARCS_A_VALUE = 64 };     /* the smallest reach of a pass; arcs per value within the reach */
 
 static int by_value(const void *a, const void *b)
 {
@@ -33,15 +33,15 @@ void list_sort(List *l)
         qsort(l->v, (size_t)l->n, sizeof *l->v, by_value);
 }
 
-/* ---- where values lie ---- */
-/* the pass that overwrites an input, or npass */
+/* ---- arrays of values ---- */
+/* The pass that overwrites p or a state; npass: none. */
 static int store_pass(const Planner *p, const Route *t, const Node *leaf)
 {
     int i = leaf->op == OP_P ? t->target[0] : leaf->op == OP_STATE ? t->target[leaf->sym + 1] : -1;
     return i < 0 ? p->npass : t->put[i];
 }
 
-/* The Mem in which an elem value already lies, unrounded, when pass k begins; UNPLACED: none. */
+/* The Mem that holds an elem value, unrounded, when pass k begins; UNPLACED: none. */
 static int stored_before(const Planner *p, const Route *t, Ref r, int k)
 {
     for (int i = t->first[r]; i >= 0; i = t->next[i]) {
@@ -52,8 +52,8 @@ static int stored_before(const Planner *p, const Route *t, Ref r, int k)
     return UNPLACED;
 }
 
-/* Bytes * 16 to have a value, with one more for a temporary so that computing again wins a tie. Truth values are
- * computed again, unless the cut must not look that far. */
+/* Bytes * 16 to load a value. A temporary costs one more, so that computing again wins a tie. Truth values are computed
+ * again, unless the cut is coarse. CUT_INF: it cannot be loaded. */
 static int weight_of(const Planner *p, const Route *t, int k, Ref r, bool coarse)
 {
     const Node *n = &p->g->n[r];
@@ -85,7 +85,7 @@ static void add_vertex(Solve *s, Ref r)
     touch(s->t, s->q, &s->p->g->n[r], r);
 }
 
-/* A value the pass must have: with no way to load it, it is computed there. */
+/* The pass needs the value: it becomes a vertex of the cut, or is computed in the pass if it cannot be loaded. */
 static void come_near(Solve *s, Ref r)
 {
     Planner *p = s->p;
@@ -102,8 +102,8 @@ static void come_near(Solve *s, Ref r)
     touch(s->t, s->q, &p->g->n[r], r);
 }
 
-/* Near values, then the vertices behind them until `reach` were seen. Returns how many vertices at the front have
- * their operands among the vertices, too. */
+/* Collects the values that the pass must compute, then vertices of the cut, walking to operands until `reach` values
+ * were seen. Returns the number of leading vertices whose operands are vertices too. */
 static int look_around(Solve *s, const List *roots, int reach, int *nsink)
 {
     Planner *p = s->p;
@@ -128,9 +128,9 @@ static int look_around(Solve *s, const List *roots, int reach, int *nsink)
     return seen;
 }
 
-/* Leaves come from memory; so does, in a coarse cut, what was not looked at. Where such a vertex must be had there
- * is no choice: it is chosen and, with weight 0, no part of the network. Returns the bytes of all that is loaded,
- * or -1: too much work. */
+/* Sources of the cut are leaves and, in a coarse cut, vertices whose operands were not considered. A source that is
+ * also a sink must be loaded: it is chosen and, with weight 0, not part of the network. Returns the bytes * 16 of all
+ * loads; -1: too much work. */
 static int choose(Solve *s, int seen, int nsink, int64_t most)
 {
     Planner *p = s->p;
@@ -200,8 +200,8 @@ static int solve_loads(Solve *s, const List *roots, int reach)
 }
 
 /* ---- one pass ---- */
-/* What later passes want of pass k. The list was only ever added to: what is no longer wanted, or known at another
- * time, leaves it. */
+/* Removes values from the list of temporaries of pass k that no later pass loads any more, that are known at another
+ * time now, or that are listed twice. Other functions only append to the list. */
 static void tidy_wants(Planner *p, Route *t, int k)
 {
     List *l = &t->want[k];
@@ -235,10 +235,10 @@ static bool solve_pass(Planner *p, Route *t, int k, ElemPass *q)
             list_add(p->arena, &q->store, t->body->w[i].val, m);
             q->bytes += 16 * bytes_of(p, m);
         }
-    /* Between equal bytes, a fold to the tensor goes to a pass without tiles: there it costs no sums of rows. */
+    /* For equal bytes, a fold to the tensor belongs in a pass without tiles, where it needs no sums of rows. */
     for (int i = 0; i < q->fold.n; i++)
         q->bytes += q->tile && !dom_inside((Dom)p->g->n[q->fold.v[i].val].dom);
-    q->bytes += q->fold.n || q->store.n;                   /* and fewer passes before more */
+    q->bytes += q->fold.n || q->store.n;                   /* for equal bytes, fewer passes are better */
     tidy_wants(p, t, k);
     for (int i = 0; i < t->want[k].n; i++)
         list_add(p->arena, &q->store, t->want[k].v[i].val, -1);
@@ -292,7 +292,7 @@ void loads_moved(Planner *p, Ref r, int from)
     }
 }
 
-/* The keeps of a pass change; passes that gain or lose a temporary by that are dirty. */
+/* Replaces the temporaries that a pass loads. With `spread`, earlier passes that gain or lose a store become dirty. */
 static void swap_keeps(Planner *p, Route *t, const List *was, const List *is, bool spread)
 {
     for (int i = 0; i < is->n; i++)
@@ -311,7 +311,7 @@ static void swap_keeps(Planner *p, Route *t, const List *was, const List *is, bo
     }
 }
 
-/* ---- all of them ---- */
+/* ---- all passes ---- */
 static bool settle_route(Planner *p, Route *t)
 {
     static const List none;

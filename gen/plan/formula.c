@@ -1,4 +1,4 @@
-/* Values as formulas. ops.def has their form: signs between operands stay as they are, everything else is a call. */
+/* Prints values as formulas, from the forms of ops.def: infix operators stay infix, all other forms become calls. */
 #include "gen/plan/formula.h"
 
 #include <string.h>
@@ -19,7 +19,7 @@ static const Node *squares_under(const Graph *g, const Node *n)
     return a && a->op == OP_SUM && is_square(arg_of(g, a, 0)) ? a : NULL;
 }
 
-/* The tensors' norm of which a global norm is made, or NULL. */
+/* The norm of one tensor from which a global norm is computed, or NULL. */
 static const Node *norms_under(const Graph *g, const Node *n)
 {
     const Node *a = n->op == OP_SQRT ? arg_of(g, n, 0) : NULL, *b = a && a->op == OP_GSUM ? arg_of(g, a, 0) : NULL;
@@ -70,7 +70,7 @@ static bool put_leaf(Writer *w, const Node *n)
     }
 }
 
-/* What the value is called where it is written: p or a state. NULL: nowhere. */
+/* The name of the target that the value is written to: p or a state. NULL: none. */
 static const char *written_to(const Writer *w, Ref v)
 {
     for (int k = 0; k < w->rule->nvariant; k++)
@@ -99,7 +99,7 @@ static void put_reduction(Writer *w, const Node *n, const char *global, const ch
     buf_puts(w->b, ")");
 }
 
-/* sum, mean, norm, max and min, of rows, columns, matrices, tensors or all tensors. */
+/* Prints sum, mean, norm, max and min over rows, columns, matrices, tensors or all tensors; false: n is none. */
 static bool put_known(Writer *w, const Node *n, int depth)
 {
     const Node *a = n->nargs ? arg_of(w->g, n, 0) : NULL, *squares = squares_under(w->g, n);
@@ -113,7 +113,7 @@ static bool put_known(Writer *w, const Node *n, int depth)
         put_reduction(w, a, "", "mean", depth);
     } else if (is_global(n)) {
         static const char *const word[NOPS] = {[OP_GSUM] = "sum", [OP_GMAX] = "max", [OP_GMIN] = "min"};
-        bool through = is_red(a) && a->op - OP_SUM == n->op - OP_GSUM;        /* a tensor's own, then of all */
+        bool through = is_red(a) && a->op - OP_SUM == n->op - OP_GSUM;        /* per tensor, then over all tensors */
         put_reduction(w, through ? a : n, "global.", word[n->op], depth);
     } else if (is_red(n)) {
         put_reduction(w, n, "", n->op == OP_RMAX ? "max" : n->op == OP_RMIN ? "min" : op_info[n->op].name, depth);
@@ -128,7 +128,7 @@ static bool is_infix(const OpInfo *o)
     return (o->kind == K_NUM || o->kind == K_CMP) && o->binds < CALL && (o->form[0] == '%' || o->form[0] == '-');
 }
 
-/* The form itself, its operands in brackets where it binds more tightly than they do. */
+/* Prints an infix form. Operands that bind less tightly than the form get parentheses. */
 static void put_infix(Writer *w, const Node *n, const char *form, int own, int depth, int binds)
 {
     if (own && own < binds)
@@ -150,7 +150,7 @@ static void put_transposed(Writer *w, Ref v, bool transposed, int depth)
     buf_puts(w->b, transposed ? ".T" : "");
 }
 
-/* factor * mm(a, b) + factor * c: what is one, or not there, is left out. */
+/* factor * mm(a, b) + factor * c. Factors of 1 and a missing c are left out. */
 static void put_product(Writer *w, const Node *n, int depth, int binds)
 {
     bool sum = n->nargs > 2 && n->arg[2] != NONE;
@@ -177,7 +177,7 @@ static void put_product(Writer *w, const Node *n, int depth, int binds)
         buf_puts(w->b, ")");
 }
 
-/* ", -0.25, { floor = x, last = X }": what a factor has beside its matrix */
+/* ", -0.25, { floor = x, last = X }": the arguments of a factor after its matrix */
 static void put_options(Writer *w, const Node *n, int depth)
 {
     const char *before = ", { ";

@@ -1,13 +1,13 @@
-/* Values as a person would write them: `lr / (1 - beta1 ^ t)`, `norm(u)`, with the spec's own names. */
+/* Prints values as formulas, for `optc explain`: `lr / (1 - beta1 ^ t)`, `norm(u)`, with the names of the spec. */
 #ifndef OPTC_FORMULA_H
 #define OPTC_FORMULA_H
 #include "gen/plan/plan.h"
 
-/* At most `most` characters: what would be longer is said less deeply, with … for what is left out. */
+/* The formula of v. A value that the spec named is printed as that name. Above `most` characters, inner operands are
+ * replaced by …; a formula of depth 1 may still be longer. */
 const char *formula(Arena *a, const Rule *r, const Phase *ph, Ref v, int most);
-/* Likewise, but written out at the top, whatever the spec calls it. */
+/* The same, but the outermost operation is printed even if the value has a name. */
 const char *formula_of(Arena *a, const Rule *r, const Phase *ph, Ref v, int most);
-/* The reductions a value is made of are said in the spec's words: sum, mean and norm. True where `n`, whose operand is
- * or leads to a reduction, is part of such a word. */
+/* True if n is printed together with the reduction below it, as one word of the spec: mean, norm, global.sum. */
 bool formula_part(const Graph *g, const Node *n);
 #endif

@@ -1,3 +1,4 @@
+/* Forms, knobs and the launch model: which launches a stage may have, and which one it gets without tuning. */
 #include "gen/plan/launch.h"
 
 #include <limits.h>
@@ -14,8 +15,8 @@ const char *const knob_name[NKNOB] = {
     [KNOB_LOAD] = "load",       [KNOB_STORE] = "store",   [KNOB_GRID] = "grid"};
 _Static_assert(KNOB_GRID == NKNOB - 1, "every knob has a name");
 
-/* What a tuner may try; a row of one value is fixed. Rows end with -1. A value that is tried no more stays, since files
- * of results may have it: launch_valid refuses it. */
+/* The values that a tuner may try; a list of one value is fixed. Lists end with -1. Values that are no longer tried
+ * stay here because files of results may contain them; launch_valid refuses them. */
 static const short choices[NFORM][NKNOB][MOST_VALUES + 1] = {
     [FORM_MAP] = {{128, 256, 512, -1},
                   {2, 4, 8, -1},
@@ -53,24 +54,23 @@ LaunchForm stage_form(const Stage *s)
     if (s->kind == S_FLAT)
         return s->nfold ? FORM_FOLD : FORM_MAP;
     if (is_tiled(s->kind))
-        return s->kind == S_TILE ? FORM_TILE
-                                 : FORM_ROWS; /* where no columns are folded a warp may walk a row to its end */
+        return s->kind == S_TILE ? FORM_TILE : FORM_ROWS;  /* without column folds a warp may walk a row to its end */
     if (!is_list(s->kind))
         return FORM_SINGLE;
-    if (dom_square(stage_info[s->kind].dom))               /* many values: they are walked as elements are */
+    if (dom_square(stage_info[s->kind].dom))               /* many values: the forms of element passes */
         return s->half ? FORM_HALF : s->nfold ? FORM_FOLD : FORM_MAP;
     if (s->nfold)
         return FORM_LANES;
     if (s->folds_arrays)
         return dom_info[stage_info[s->kind].dom].axis[0] == AXIS_ONE ? FORM_COLS : FORM_WARPS;
-    /* What is finished here was spread over many tiles: several threads share a value. */
+    /* Partials of columns and slices come from many tiles: several threads finish one value. */
     return !s->nfin                             ? FORM_LIST
            : s->kind == S_COL                   ? FORM_COLS
            : dom_wide(stage_info[s->kind].dom) ? FORM_SLICES
                                                : FORM_LIST;
 }
 
-/* Lists over two axes take the model's launches: they come with rules whose time goes elsewhere. */
+/* Lists over two axes always take the model's launch: rules that have them spend their time in calls. */
 bool stage_tunes(const Stage *s) { return is_elem(s->kind); }
 
 int knob_values(LaunchForm f, Knob k, int out[MOST_VALUES])
@@ -81,7 +81,7 @@ int knob_values(LaunchForm f, Knob k, int out[MOST_VALUES])
     return n;
 }
 
-/* An array that the stage walks along: of elements, or of a list over two axes. */
+/* True if the stage walks along the array: an array of elements, or of the values of a list over two axes. */
 static bool is_walked(const Plan *p, const Stage *s, const Access *a)
 {
     Dom own = stage_info[s->kind].dom;
@@ -96,18 +96,18 @@ static int elements_of(const Plan *p, const Stage *s, const Access *a, int n)
     return count;
 }
 
-/* What stages are told apart by. */
+/* Properties of a stage that the model distinguishes. "Arrays" are those that the stage walks along. */
 enum Trait {
-    BY_ROWS = 1,            /* looks up rows, columns or slices */
-    WRITES = 2,             /* arrays of elements */
-    LIGHT = 4,              /* writes one of them at most */
-    THREE = 8,              /* reads three of them or more */
-    HEAVY = 16,             /* holds four values or more of each element: arrays and columns that it reads */
-    WIDTH_16 = 32, WIDTH_64 = 64, WIDTH_32 = 128,      /* an array that the model treats as one of so many bits */
-    ALL_16 = 256,           /* all are treated as 16 bits */
-    CROWD = 512,            /* reads five of them or more */
-    COSTLY_LOAD = 1024,     /* one that takes many registers to unpack: f16, compared with bf16 */
-    BLOCK_CODE = 2048       /* one of block codes (templates/codes.h) */
+    BY_ROWS = 1,            /* reads values of rows, columns or slices */
+    WRITES = 2,             /* writes arrays */
+    LIGHT = 4,              /* writes at most one array */
+    THREE = 8,              /* reads three arrays or more */
+    HEAVY = 16,             /* holds four values or more per element: arrays and columns that it reads */
+    WIDTH_16 = 32, WIDTH_64 = 64, WIDTH_32 = 128,      /* has an array that the model treats as one of so many bits */
+    ALL_16 = 256,           /* the model treats all arrays as 16 bits wide */
+    CROWD = 512,            /* reads five arrays or more */
+    COSTLY_LOAD = 1024,     /* has an array that takes many registers to unpack: f16, compared with bf16 */
+    BLOCK_CODE = 2048       /* has an array of block codes (templates/codes.h) */
 };
 
 static const int type_traits[NTYPES] = {
@@ -145,8 +145,9 @@ int rows_ahead(const Plan *p, const Stage *s)
     return n <= MOST ? n : 0;
 }
 
-/* Of a column fold strips for each of the eight row lanes (0: one that all take in turn), of a tile's fold to a slice
- * or tensor a value for each row, of a list's fold a chunk of its values, and one of what it folds rows of arrays to. */
+/* Shared memory of a thread block. A column fold needs its strips for each of the eight row lanes (strips 0: one strip
+ * that all column folds use in turn). A tile's fold to a slice or tensor needs a value for each row. A list's fold
+ * needs a chunk of its values, and a chunk of f64 for each array whose rows are folded ahead. */
 static int64_t shared_bytes(const Plan *p, const Stage *s, int strips, int chunk)
 {
     LaunchForm f = stage_form(s);
@@ -164,13 +165,12 @@ static int64_t shared_bytes(const Plan *p, const Stage *s, int strips, int chunk
     return bytes + strip + rows_ahead(p, s) * chunk * (int64_t)sizeof(double);
 }
 
-enum { SHARED = 48 * 1024 };                   /* bytes a block may have without asking */
+enum { SHARED = 48 * 1024 };                   /* bytes that a thread block may have without opting in to more */
 
 int tile_strips(const Plan *p, const Stage *s)
 {
     int strips = OPTC_TILE_COLS / LANES;
-    while (strips > 1 &&
-           shared_bytes(p, s, strips, 0) > SHARED / 2) /* half: a multiprocessor has room for several blocks */
+    while (strips > 1 && shared_bytes(p, s, strips, 0) > SHARED / 2)     /* half: room for several blocks */
         strips /= 2;
     return shared_bytes(p, s, strips, 0) > SHARED ? 0 : strips;
 }
@@ -194,11 +194,12 @@ bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
             return false;
     }
     const int *v = l->v, resident = v[KNOB_THREADS] * v[KNOB_BLOCKS], values = v[KNOB_VECTOR] * v[KNOB_ITEMS];
-    if (v[KNOB_BLOCKS] &&
-        (resident < 512 || resident > 2048)) /* a cap of more than 128 registers; more than a multiprocessor holds */
+    /* Below 512: a cap of more than 128 registers. Above 2048: more threads than a multiprocessor holds. */
+    if (v[KNOB_BLOCKS] && (resident < 512 || resident > 2048))
         return false;
+    /* Hints without such accesses give the same kernel as no hints. */
     if ((v[KNOB_STORE] && !elements_of(p, s, s->store, s->nstore)) ||
-        (v[KNOB_LOAD] && !elements_of(p, s, s->load, s->nload))) /* the same kernel as without */
+        (v[KNOB_LOAD] && !elements_of(p, s, s->load, s->nload)))
         return false;
     if (f == FORM_MAP && v[KNOB_THREADS] * values > SEG)
         return false;
@@ -210,7 +211,7 @@ bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
         return false;
     if (f == FORM_HALF && v[KNOB_THREADS] * values != 32 * 64)
         return false;
-    if (f == FORM_ROWS && v[KNOB_THREADS] > 512)                             /* of units of 64 rows; they have 16 */
+    if (f == FORM_ROWS && v[KNOB_THREADS] > 512)           /* a band has 16 rows: more warps would be idle */
         return false;
     return shared_bytes(p, s, 0, LANES) <= SHARED;
 }
@@ -224,15 +225,18 @@ Launch launch_plain(const Stage *s)
     return l;
 }
 
-/* What did best on an H200 at 2^20, 2^24 and 2^28 elements, on one tensor and on a model's many: over the library in
- * f32, over some of it in f64 and bf16 and under wrappers (tests/gpu/tune.sh tries everything, tests/gpu/model.sh
- * judges this table by what was tried). Of a form the first row counts whose traits a stage has; the last has none.
- * Below the border, where there is one, `small` is taken, else `large`; borders are odd powers, where size buckets
- * meet. They were seen, not derived. Mostly: streaming hints pay where tensors are small and cost where they are large,
- * earlier where elements are written. A thread loads 16 bytes of an array at a time, or 32 where one array is written.
- * A cap on registers lets more warps in and pays until they spill: f64 wants none, or a wide one. Of rows and tiles:
- * where a tensor has few blocks, each wants many warps, or many loads under way. Lists that fold: 1024 threads are as
- * fast as 512 in whole steps or up to 2.5 % faster, 128 were 17 % slower. */
+/* The fastest launches on an H200 at 2^20, 2^24 and 2^28 elements, on one tensor and on the many tensors of a model:
+ * for the whole library in f32, for part of it in f64 and bf16 and with wrappers (tests/gpu/tune.sh tries everything,
+ * tests/gpu/model.sh compares this table with what was tried).
+ *
+ * The first row of the form whose traits the stage has applies; the last row of each form has none. `small` applies to
+ * fewer than `below` elements, `large` otherwise; below 0: always large. Limits are odd powers of two, where size
+ * buckets meet. They were measured, not derived. In most cases:
+ * - Streaming hints help small tensors and cost time on large ones; with writes of elements the limit is smaller.
+ * - A thread loads 16 bytes of an array at a time, or 32 if the stage writes one array.
+ * - A cap on registers allows more warps and helps until they spill. f64 needs no cap, or a wide one.
+ * - Rows and tiles of a tensor with few blocks need many warps per block, or many loads in flight.
+ * - Lists that fold: 1024 threads are as fast as 512 in whole steps or up to 2.5 % faster, 128 were 17 % slower. */
 typedef struct Model { LaunchForm form; int traits; int64_t below; Launch small, large; } Model;
 
 static const Model models[] = {
@@ -285,7 +289,8 @@ static const Model *model_of(const Plan *p, const Stage *s)
     return m;
 }
 
-static Launch fitted(const Plan *p, const Stage *s, Launch l)          /* hints only where there is what they are for */
+/* Removes the hints for loads or stores that the stage does not have. */
+static Launch fitted(const Plan *p, const Stage *s, Launch l)
 {
     l.v[KNOB_LOAD] *= elements_of(p, s, s->load, s->nload) > 0;
     l.v[KNOB_STORE] *= elements_of(p, s, s->store, s->nstore) > 0;

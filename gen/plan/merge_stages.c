@@ -1,22 +1,25 @@
-/* Stages that are one function.
+/* Merges equal stages: one emitted function for several stages.
  *
- * The iterations of a polar factor, the variants that take it from one side or the other and the phases of a rule with
- * periods make passes that differ in the arrays they touch and in nothing else. Of such stages one function is emitted,
- * which is told the numbers of its arrays at each launch (Stage.shared, ProgStage.at); every stage keeps its line, its
- * arrays and its place.
+ * The iterations of a polar factor, variants that compute it from one side or the other, and the phases of a rule with
+ * periods produce passes that differ only in their arrays. Such stages share one function, which gets the numbers of
+ * its arrays at each launch (Stage.shared, ProgStage.at). Every stage keeps its line, its arrays and its position.
  *
- * Two stages are equal if what is emitted of them would be the same but for names and numbers of arrays: of one entry,
- * kind and form; arrays at every place of one kind, type and layout, and the same where the other's are the same; every
- * result made by the same operations from what was loaded there, from the same constants, hyperparameters and draws.
- * That is asked here and nowhere else: planning ends with it, stages that are equal have one number (Stage.fn), and
- * what goes by that number (functions, launches, what was measured) is of all of them.
+ * Two stages are equal if their emitted code would differ only in names and numbers of arrays:
+ * - the same entry, kind and form;
+ * - corresponding arrays have the same kind, type and layout, and are the same array in one stage exactly if they are
+ *   in the other;
+ * - every result comes from the same operations on corresponding loads, and on the same constants, hyperparameters and
+ *   draws.
+ * Only this file decides that. It is the last step of planning; equal stages get the same Stage.fn, and everything that
+ * is indexed by it (functions, launches, tuned results) applies to all of them.
  *
- * Only plans with calls are looked at: others hardly have such stages, and their text stays what it was. */
+ * Only plans with calls are searched. Other plans have hardly any equal stages, and their emitted text stays stable. */
 #include "gen/plan/planner.h"
 
 #include <string.h>
 
-/* What stands for what between two stages, both ways; a number of their own marks what this pair has set. */
+/* The correspondence of values and arrays between two stages, in both directions. An entry is valid if its `pair` is
+ * the number of the pair being compared. */
 typedef struct Other { int pair, is; } Other;
 typedef struct Sharing {
     const Plan *plan;
@@ -43,14 +46,14 @@ static bool same_array(Sharing *s, Access x, Access y)
            x.transposed == y.transposed && matched(s, s->mem, x.mem, y.mem);
 }
 
-/* But for its operands. */
+/* Compares everything but the operands. */
 static bool same_node(const Node *x, const Node *y)
 {
     return x->op == y->op && x->dom == y->dom && x->ty == y->ty && x->from == y->from && x->nargs == y->nargs &&
            x->sym == y->sym && !memcmp(&x->imm, &y->imm, sizeof x->imm) && !memcmp(&x->beta, &y->beta, sizeof x->beta);
 }
 
-/* Leaves that no array holds are the same or are not; of what the stages make themselves same_body sees to it. */
+/* Leaves that are in no array must be the same node. Values that the stages compute are compared by same_body. */
 static bool same_operand(Sharing *s, Ref x, Ref y)
 {
     bool known = s->val[0][x].pair == s->pair || s->val[1][y].pair == s->pair;
@@ -99,13 +102,13 @@ static bool same_results(Sharing *s)
     return true;
 }
 
-/* From the results back: whoever uses a value comes behind it and has said what stands for it. */
+/* Walks from the results to the operands: users come after their operands, so a user has already matched each value. */
 static bool same_body(Sharing *s)
 {
     for (int i = s->a->nbody - 1; i >= 0; i--) {
         const Node *m = &s->g[0]->n[s->a->body[i]];
         const Other *there = &s->val[0][s->a->body[i]];
-        if (is_leaf(m))                        /* where it stands along an axis */
+        if (is_leaf(m))                        /* DOWN or ACROSS: an index along an axis */
             continue;
         const Node *n = there->pair == s->pair ? &s->g[1]->n[there->is] : NULL;
         if (!n || !same_node(m, n))
@@ -117,7 +120,7 @@ static bool same_body(Sharing *s)
     return true;
 }
 
-/* time: passes go forth and back in turn. */
+/* time: every second pass walks backwards, so its code differs. */
 static bool same_form(const Stage *a, const Stage *b)
 {
     return a->kind == b->kind && a->time % 2 == b->time % 2 && a->nbody == b->nbody && a->nload == b->nload &&
@@ -163,7 +166,7 @@ int merged_unequal(const Plan *p, const Phase *ph, Arena *scratch)
     return -1;
 }
 
-/* What equal stages have in common, whatever their order of operations: so that few are looked at closely. */
+/* A hash that equal stages share, independent of the order of operations: only stages of one hash are compared. */
 static uint64_t looks(const Graph *g, const Stage *s)
 {
     int form[] = {(int)s->kind, s->time % 2, s->nbody, s->nload, s->nstore, s->nfold, s->nfin, s->half};
@@ -179,7 +182,7 @@ static uint64_t looks(const Graph *g, const Stage *s)
     return h;
 }
 
-/* One of each sort, of an entry. */
+/* One stage of each set of equal stages of an entry. */
 typedef struct Sort { const Phase *ph; Stage *stage; uint64_t looks; } Sort;
 
 static Stage *first_equal(Sharing *s, const Sort *v, int n, const Sort *x)
@@ -208,7 +211,7 @@ static void share_entry(Plan *pl, const PlanEntry *en, Sharing *s, Sort *v)
         }
 }
 
-/* Stages get their numbers anew. Of more than the plan may have nobody makes anything. */
+/* Renumbers the stages. A plan with too many stages is refused later and is left as it is. */
 void merge_equal_stages(Plan *pl, Arena *scratch)
 {
     if (!plan_calls(pl) || pl->nstage > pl->limits.stages)

@@ -1,9 +1,10 @@
+/* Minimum vertex cut by maximum flow. Each vertex v becomes two, 2v (in) and 2v + 1 (out), joined by an arc of its
+ * weight; edges are unbounded. Augmenting paths are found by breadth-first search: flows are small, and the caller
+ * bounds the work. */
 #include "gen/plan/min_cut.h"
 
 #include <string.h>
 
-/* Each vertex v becomes two, 2v (in) and 2v + 1 (out), joined by an arc of its weight; edges are unbounded.
- * Augmenting paths by breadth-first search: flows are small, and the caller bounds the work. */
 static void arc(Cut *c, int a, int b, int room)
 {
     PUSH(c->arena, c->arc, c->narc, c->arc_cap) = (CutArc){b, room, c->head[a]};
@@ -47,7 +48,7 @@ static bool augment(Cut *c, int s, int e)
     return c->via[e] != -1;
 }
 
-static int push(Cut *c, int s, int e)                      /* along the path just found */
+static int push(Cut *c, int s, int e)                      /* along the path that augment found */
 {
     int least = CUT_INF;
     for (int v = e; v != s; v = c->arc[c->via[v] ^ 1].to)
@@ -76,7 +77,7 @@ int cut_solve(Cut *c, int64_t most)
             return -1;
         flow += push(c, s, e);
     }
-    /* The cut nearest the source: vertices reached on their way in but not out. */
+    /* The cut nearest the source: vertices whose "in" is reached and whose "out" is not. */
     for (int v = 0; v < c->n; v++)
         c->vertex[v].chosen = c->via[2 * v] != -1 && c->via[2 * v + 1] == -1;
     return flow;

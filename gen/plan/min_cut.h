@@ -1,5 +1,5 @@
-/* Minimum vertex cut of a directed graph: which values to load so that everything wanted can be computed. One Cut
- * serves many graphs, one after the other; its arrays grow in the arena. */
+/* Minimum vertex cut of a directed graph. choose_loads.c uses it to decide which values a pass loads. One Cut is reused
+ * for many graphs, one after the other; its arrays grow in the arena. */
 #ifndef OPTC_CUT_H
 #define OPTC_CUT_H
 #include "gen/base/util.h"
@@ -13,12 +13,12 @@ typedef struct Cut {
     CutVertex *vertex; int n, cap;
     CutArc *arc; int narc, arc_cap;
     int *head, *via, *queue, net_cap;
-    int64_t work;                /* arcs looked at, in all */
+    int64_t work;                /* arcs visited, over all graphs */
 } Cut;
 
 void cut_begin(Cut *c, int n);           /* n vertices of weight 0, no edges */
 void cut_edge(Cut *c, int from, int to); /* after cut_begin and before cut_solve */
-/* The total weight; chosen: the vertices in the cut, the one nearest the source. CUT_INF or more: there is none.
- * -1: it would look at more than `most` arcs. */
+/* Returns the weight of the minimum cut and sets `chosen` for its vertices. Of several minimum cuts it takes the one
+ * nearest the sources. CUT_INF or more: no cut exists. -1: it would visit more than `most` arcs. */
 int cut_solve(Cut *c, int64_t most);
 #endif

@@ -1,5 +1,5 @@
-/* Makes the phases of a rule. Needs: a verified, folded rule, which stays as it is. Each phase gets a graph of its
- * own, folded again now that its conditions are known. */
+/* Makes the phases of a rule. Needs a verified rule after constant folding, which it does not change. Each phase gets
+ * its own graph, in which the periods are constants and constants are folded again. */
 #include "gen/ir/rule_passes.h"
 #include "gen/plan/plan.h"
 
@@ -32,8 +32,8 @@ static bool is_memory(const Node *n)
     return n->op == OP_P || n->op == OP_G || n->op == OP_STATE || n->op == OP_INPUT;
 }
 
-/* True: the body is another one now. Writes that change nothing go. A small state that takes another's value as it
- * stands gets a copy of it, so that stores can be ordered. */
+/* Removes writes that change nothing. A small state that takes another state's value unchanged gets a COPY node, so
+ * that stores can be ordered. Returns true if the body changed. */
 static bool tidy_body(Rule *r, Body *b)
 {
     int n = 0, was = b->n;
@@ -56,7 +56,7 @@ static bool tidy_body(Rule *r, Body *b)
     return copies || n < was;
 }
 
-/* The graph without its table, which only building needs. */
+/* A copy of the graph without its hash table, which only construction needs. */
 static Graph *graph_kept(Arena *a, const Graph *from)
 {
     Graph *g = NEW(a, Graph);
@@ -99,7 +99,7 @@ static void make_phase(void *ctx, Arena *scratch)
     for (int v = 0; v < r.nvariant; v++)
         other = tidy_body(&r, &body[v]) || other;
     if (other)
-        rule_rewrite(&r, NULL, NULL);                      /* what only those needed */
+        rule_rewrite(&r, NULL, NULL);                      /* drops values that only the removed writes needed */
     *m->out = (PhaseRule){graph_kept(m->keep, &r.g), body};
 }
 
@@ -130,7 +130,8 @@ Phases *phases_make(Arena *a, const Rule *r, Diag *d)
             values += out->g->len;
             if (values > MAX_PHASE_NODES) {
                 diag_set(d, NULL, 0, NULL, "rule %s: its entries have over %d values together, with a copy for "
-                         "each of the %d combinations of periods in 'every'", r->name, MAX_PHASE_NODES, ph->nphase);
+                         "each of the %d combinations of periods in 'every'; use fewer different periods", r->name,
+                         MAX_PHASE_NODES, ph->nphase);
                 return NULL;
             }
         }

@@ -1,18 +1,18 @@
-/* The phases of a rule: every(k) makes each combination of its periods, divides t or not, a rule of its own in
- * which those conditions are constants. */
+/* The phases of a rule. A period every(k) is due at step t or not; each combination of the rule's periods is a phase:
+ * a copy of the rule in which these conditions are constants. */
 #ifndef OPTC_PHASES_H
 #define OPTC_PHASES_H
 #include "gen/base/diag.h"
 #include "gen/ir/ir.h"
 
-enum { MAX_PHASE_NODES = 20 * MAX_NODES };       /* values of all phases of all entries */
+enum { MAX_PHASE_NODES = 20 * MAX_NODES };       /* limit on the values of all phases of all entries together */
 
-typedef struct PhaseRule { Graph *g; Body *body; } PhaseRule;          /* body: by variant, what it changes */
+typedef struct PhaseRule { Graph *g; Body *body; } PhaseRule;          /* body: by variant, the writes */
 typedef struct Phases {
     Period period[MAX_PERIODS]; int nperiod;
-    int nphase;                          /* of an entry: 1 << nperiod */
-    PhaseRule *phase;                    /* [entry * nphase + bits by period] */
+    int nphase;                          /* per entry: 1 << nperiod */
+    PhaseRule *phase;                    /* [entry * nphase + mask]; bit i of the mask: period i is due */
 } Phases;
 
-Phases *phases_make(Arena *a, const Rule *r, Diag *d);                /* NULL: the Diag is set */
+Phases *phases_make(Arena *a, const Rule *r, Diag *d);                /* NULL: too many values, d is set */
 #endif

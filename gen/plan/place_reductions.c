@@ -1,7 +1,7 @@
-/* Which pass over the elements does what: in which one each reduction is folded and each state is stored. Decided
- * by the bytes moved: a local search over what choose_loads.c makes of each choice. It ends when no single move helps, or
- * when its share of the work is done; then the best so far stays. Work is counted in steps, not in time, so that a
- * plan never depends on the machine. */
+/* Decides in which element pass each reduction is folded and each state is stored. A local search minimises the bytes
+ * moved, as choose_loads.c computes them for each choice. It ends when no single move helps, or when it has used its
+ * share of the work; then the best result so far is used. Work is counted in steps, not in time, so that a plan never
+ * depends on the machine. */
 #include "gen/plan/planner.h"
 
 #include <string.h>
@@ -54,7 +54,8 @@ static void find_times(Planner *p)
     p->plan->work += p->g->len;
 }
 
-static int first_fold(const Planner *p, Ref r)         /* the first pass that folds r, in any variant that needs it */
+/* The first pass that folds r, over all variants that need it. */
+static int first_fold(const Planner *p, Ref r)
 {
     int first = p->npass;
     for (int v = 0; v < p->nvariant; v++)
@@ -85,9 +86,9 @@ static void find_late(Planner *p)
     p->plan->work += p->g->len;
 }
 
-/* ---- what is needed, and where writes go ---- */
-/* Which values each variant needs. A global reduction needed by one is fed by all. Users come after operands, so
- * one walk backwards sees every user first. */
+/* ---- needed values and writes ---- */
+/* Which values each variant needs. If one variant needs a global reduction, all variants contribute to it. Users come
+ * after operands, so one walk backwards sees every user first. */
 static void find_needed(Planner *p)
 {
     for (int v = 0; v < p->nvariant; v++)
@@ -129,7 +130,7 @@ static void find_writes(Planner *p, Route *t)
     }
 }
 
-/* The reductions of each pass, side by side. */
+/* Sorts the reductions by their pass. */
 static void sort_folds(Planner *p, Route *t)
 {
     memset(t->fold_from, 0, sizeof(int) * (size_t)(p->npass + 2));
@@ -169,8 +170,8 @@ static void begin(Planner *p)
 }
 
 /* ---- moves ---- */
-/* Stores write i of a variant in pass k, if that is better. Passes between where it was and where it goes see the
- * state, or the value in it, differently. */
+/* Stores write i of a variant in pass k, if that is better. Between the old and the new pass, the state holds another
+ * value than before: passes there that may load or compute it become dirty. */
 static bool move_put(Planner *p, Route *t, int i, int k)
 {
     int was = t->put[i], lo = was < k ? was : k, hi = was < k ? k : was;
@@ -191,7 +192,8 @@ static bool move_put(Planner *p, Route *t, int i, int k)
     return false;
 }
 
-static void retime(Planner *p, const int *was)             /* the times are not what they were: what follows from it */
+/* Marks the passes that are affected by changed times. */
+static void retime(Planner *p, const int *was)
 {
     for (Ref r = 0; r < p->g->len; r++) {
         if (p->time[r] == was[r])
@@ -204,7 +206,7 @@ static void retime(Planner *p, const int *was)             /* the times are not 
     }
 }
 
-/* Folds r in pass k of a variant, if that is better and no pass more. */
+/* Folds r in pass k of a variant, if that is better and adds no pass. */
 static bool move_fold(Planner *p, Route *t, Ref r, int k, int *was)
 {
     int at = t->at[r], passes = p->npass;
@@ -274,9 +276,9 @@ static bool move_folds(Planner *p, int *scratch)
     return better;
 }
 
-/* Start with every store in the last pass, which is always possible, and every fold as early as it can be; move one
- * at a time while that saves bytes, or costs none and stores earlier (two stores may only pay once both have
- * moved). */
+/* Starts with every store in the last pass, which is always possible, and every fold as early as possible. Moves one at
+ * a time while that saves bytes, or costs none and stores earlier: sometimes two stores save bytes only after both have
+ * moved. */
 void place_reductions(Planner *p)
 {
     begin(p);

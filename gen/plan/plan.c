@@ -1,5 +1,5 @@
-/* Cuts a rule's phases into stages. Needs: a verified, folded rule and its phases. plan.h describes the result;
- * this file owns the memory numbers and plans one phase after the other, place_reductions.c and its neighbours do it. */
+/* Divides the phases of a rule into stages. Needs a verified rule after constant folding, and its phases. plan.h
+ * describes the result. This file assigns the numbers of arrays and plans one phase after the other. */
 #include "gen/plan/planner.h"
 
 #include "gen/plan/value_names.h"
@@ -8,17 +8,17 @@
 #include <string.h>
 
 /* ---- memory ---- */
-/* Temporaries and partials that look alike. A Mem is free again once the last stage that reads it has run, for
- * whatever comes after. */
-typedef struct { unsigned now, before; } Holders;     /* bits: variants that have it, that had it in this phase */
+/* Temporaries and partials of the same kind, domains and type. A Mem is free again after the last stage that reads
+ * it. */
+typedef struct { unsigned now, before; } Holders;     /* bits: variants that use it now; that used it in this phase */
 typedef struct {
     Mem like;
     int *all, n, cap, *free, nfree, free_cap;
-    Holders *by; int nby, by_cap;              /* as all */
+    Holders *by; int nby, by_cap;              /* by index in all */
 } Pool;
-/* apart: the phase has calls. Its batches place what a tensor of a variant has by when each array is needed
- * (runtime/core/memory/lifetime_alloc.c), and one that serves twice is in the way of all that comes between: arrays are not used
- * again, up to so many of a kind. Variants have them in common. */
+/* apart: the phase has calls. The runtime then assigns the memory of a batch by live ranges
+ * (runtime/core/memory/lifetime_alloc.c), and an array that is used twice blocks its memory in between. So a variant
+ * does not reuse an array in the phase, until a pool has APART arrays. Different variants share arrays. */
 typedef struct Pools { Arena *arena; Pool *v; int n, cap; bool apart; } Pools;
 enum { APART = 64 };
 
@@ -33,12 +33,12 @@ static Pool *pool_of(Pools *ps, const Mem *m)
     return &ps->v[ps->n - 1];
 }
 
-static bool lies_apart(const Pools *ps, const Mem *m) { return ps->apart && m->kind == MEM_TEMP && dom_inside(m->dom); }
+static bool is_apart(const Pools *ps, const Mem *m) { return ps->apart && m->kind == MEM_TEMP && dom_inside(m->dom); }
 
 static void pool_give(Pools *ps, const Mem *like, int mem, unsigned variants)
 {
     Pool *q = pool_of(ps, like);
-    if (!lies_apart(ps, like)) {
+    if (!is_apart(ps, like)) {
         PUSH(ps->arena, q->free, q->nfree, q->free_cap) = mem;
         return;
     }
@@ -47,7 +47,8 @@ static void pool_give(Pools *ps, const Mem *like, int mem, unsigned variants)
             q->by[i].now &= ~variants;
 }
 
-/* The first that none of the variants has, nor had before if there are few; -1: none. */
+/* The first array that none of the variants uses now, nor used before in this phase unless the pool is large; -1:
+ * none. */
 static int first_apart(const Pool *q, unsigned variants)
 {
     for (int again = 0; again < 1 + (q->n >= APART); again++)
@@ -60,13 +61,13 @@ static int first_apart(const Pool *q, unsigned variants)
 static int pool_take(Pools *ps, Plan *pl, Mem m, unsigned variants)
 {
     Pool *q = pool_of(ps, &m);
-    bool apart = lies_apart(ps, &m);
+    bool apart = is_apart(ps, &m);
     int i = apart ? first_apart(q, variants) : -1;
     if (!apart && q->nfree)
         return q->free[--q->nfree];
     if (i < 0) {
         m.sym = pl->nmem;
-        m.name = "";                           /* what it is called follows from what it holds: value_names.c */
+        m.name = "";                           /* value_names.c names it by the values that it holds */
         PUSH(pl->arena, pl->mem, pl->nmem, pl->mem_cap) = m;
         PUSH(ps->arena, q->all, q->n, q->cap) = pl->nmem - 1;
         PUSH(ps->arena, q->by, q->nby, q->by_cap) = (Holders){0, 0};
@@ -79,7 +80,8 @@ static int pool_take(Pools *ps, Plan *pl, Mem m, unsigned variants)
     return q->all[i];
 }
 
-static void pools_begin(Pools *ps, bool apart)             /* a phase begins: all are free, the first ones on top */
+/* At the start of a phase all arrays are free; the first ones are taken first. */
+static void pools_begin(Pools *ps, bool apart)
 {
     ps->apart = apart;
     for (int i = 0; i < ps->n; i++) {
@@ -99,7 +101,7 @@ int new_array(Planner *p, Mem m)
 
 static int array_of(int code) { return UNPLACED - 1 - code; }
 
-/* Of an array: the last draft that uses it, and the variants that have it, as bits. */
+/* Of an array: the last draft that uses it, and the variants that use it, as bits. */
 typedef struct { int last; unsigned variants; } ArrayUse;
 
 static void note_use(List *l, ArrayUse *use, int draft, int variant)
@@ -123,13 +125,13 @@ static void put_mems(Planner *p, List *l, const ArrayUse *use, int *mem)
         }
 }
 
-/* Stages of one time and level have no order among them: what one reads for the last time is free after all of
- * them. */
+/* Stages of the same time and level have no order among them: an array that one of them reads last is free only after
+ * all of them. */
 void place_arrays(Planner *p)
 {
     ArrayUse *use = NEWS(p->arena, ArrayUse, p->narray);
     int *mem = NEWS(p->arena, int, p->narray), *next = NEWS(p->arena, int, p->narray);
-    /* by draft: the arrays whose last use it is, one leading to the next; + 1 */
+    /* linked lists, by draft: the arrays that it uses last, + 1; 0: end */
     int *ending = NEWS(p->arena, int, p->ndraft);
     for (int i = 0; i < p->ndraft; i++) {
         Draft *d = &p->draft[i];
@@ -223,10 +225,10 @@ int temp_of(Planner *p, Ref r)
 }
 
 /* ---- phases ---- */
-/* two or three passes may each compute everything again */
+/* again 3: two or three passes may each compute everything again */
 const PlanLimits plan_limits = {.work = 24 * 1000 * 1000, .reach = 8 * 1000, .again = 3, .stages = 4000, .calls = 1000};
 
-/* left: phases still to plan, this one too */
+/* left: phases still to plan, including this one */
 typedef struct { Plan *plan; Phase *ph; Pools *pools; int left; } Making;
 
 static void plan_one(void *ctx, Arena *scratch)
@@ -241,7 +243,7 @@ static void plan_one(void *ctx, Arena *scratch)
     p.temp = NEWS(scratch, int, n + 1);
     memset(p.temp, -1, sizeof(int) * (size_t)(n + 1));
     jmp_buf *out = m->pools->arena->out;
-    m->pools->arena->out = scratch->out;       /* memory that ends in either leaves through here */
+    m->pools->arena->out = scratch->out;       /* out of memory in either arena leaves through the same jump */
     pools_begin(m->pools, graph_calls(p.g) > 0);
     if (graph_calls(p.g)) {
         plan_segments(&p);
@@ -273,7 +275,7 @@ static void note_stages(Plan *pl, const Phase *ph)
                 continue;
             for (int j = 0; j < s->nload; j++)
                 note_state(pl, v, s->load[j].mem);
-            for (int j = 0; j < s->nfin; j++)              /* a fold of a state's own array */
+            for (int j = 0; j < s->nfin; j++)              /* a fold of the array of a state */
                 note_state(pl, v, s->fin[j].mem);
             for (int j = 0; j < s->nstore; j++)
                 note_state(pl, v, s->store[j].mem);
@@ -321,8 +323,8 @@ Type type_of_call(const Plan *p, const Graph *g, const Node *n, int k)
 Plan *plan_make(Arena *a, Rule *r, const Phases *phases, PlanTypes t, const PlanLimits *limits)
 {
     Plan *pl = NEW(a, Plan);
-    *pl = (Plan){.arena = a, .rule = r, .p = t.p, .g = t.g, .state = t.state, .precision = t.precision, .target = t.target,
-                 .limits = *limits};
+    *pl = (Plan){.arena = a, .rule = r, .p = t.p, .g = t.g, .state = t.state, .precision = t.precision,
+                 .target = t.target, .limits = *limits};
     pl->real = type_info[t.p].compute;
     pl->product = target_product(t.target, t.precision);
     pl->nperiod = phases->nperiod;

@@ -1,4 +1,4 @@
-/* The plan as text: what `optc explain` and `optc dump` show. */
+/* Prints a plan as text, for `optc explain` and `optc dump`. */
 #include "gen/ir/rule_passes.h"
 #include "gen/plan/plan.h"
 
@@ -10,7 +10,7 @@ static void put_names(Buf *b, const Access *v, int n, const char *what)
         buf_printf(b, "%s%s", i ? " " : what, v[i].name);
 }
 
-/* "mm(a, b.T), rows x cols x rows in bf16, symmetric": what a product takes for each matrix */
+/* A factor: "power(a, -0.25), eigenvalues at least x, rows x rows". */
 static void put_factor(Buf *b, const Node *n, const Stage *s)
 {
     buf_printf(b, " %s(%s%s", op_info[n->op].name, s->load[0].name, n->sym & TRANS_A ? ".T" : "");
@@ -29,6 +29,7 @@ static void put_factor(Buf *b, const Node *n, const Stage *s)
     buf_printf(b, ", %s x %s%s", axis_name(m.down), axis_name(m.across), n->sym & BLOCKED ? ", block by block" : "");
 }
 
+/* A factor, or a product: "mm(a, b.T), rows x cols x rows in bf16, symmetric". */
 static void put_call(Buf *b, const Plan *p, const Graph *g, const Stage *s)
 {
     const Node *n = &g->n[s->body[0]];
@@ -109,7 +110,7 @@ static void put_phase_name(Buf *b, const Plan *p, int mask)
         plan_period(b, &p->period[i], i ? " and" : ",", mask >> i & 1);
 }
 
-/* What tensors of a variant keep; or the values for the reader, where there are any. */
+/* The states of a variant's tensors, or with `report` its reports, if it has any. */
 static void put_states(Buf *b, const Plan *p, int v, bool report)
 {
     const Rule *r = p->rule;

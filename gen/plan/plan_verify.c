@@ -1,16 +1,16 @@
-/* Checks a plan, however it was come by: plays the stages of each phase on a memory in which every array holds the
- * name of a value, and sees that each is what the stage takes it for. Needs: the rule's phases are well formed
- * (ir_verify.c). What it refuses is a bug of the planner.
+/* Verifies a plan independently of the planner. It simulates the stages of each phase on a memory in which every array
+ * holds the number of a value, and checks that each stage finds the values it expects. Needs well-formed phases
+ * (ir_verify.c). A plan that it refuses is a bug of the planner.
  *
- * Arrays of tensors lie apart for each variant, since a tensor takes one; the group's are everyone's. A stage reads
- * before it writes. Stages of one time and level have no order among them. */
+ * Each variant has its own copy of the arrays of tensors, since a tensor has one variant; arrays of groups are common
+ * to all variants. A stage reads before it writes. Stages of the same time and level have no order among them. */
 #include "gen/ir/rule_passes.h"
 #include "gen/plan/plan.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* what an array holds, beside values: nothing; what the step began with */
+/* Contents of an array other than values: nothing; what it held before the step. */
 enum { EMPTY = -1, AT_ENTRY = -2 };
 
 typedef struct Check {
@@ -18,14 +18,15 @@ typedef struct Check {
     const PlanEntry *entry;
     const Phase *ph;
     int mask, nvariant;
-    const Stage *s; int at;                                /* the stage being looked at, and its place */
-    Ref *holds;                                            /* [variant * nmem + mem] */
-    /* likewise: the last stage that wrote it; the run of stages in which */
+    const Stage *s; int at;                                /* the stage being checked, and its index */
+    /* by variant * nmem + mem: the value; the last stage that wrote it and its run; torn: only the lower triangle is
+     * stored */
+    Ref *holds;
     int *writer, *level_of;
-    int run;
-    bool *torn;                                            /* likewise: only the lower triangle is there */
+    int run;                                               /* counts runs: stages of the same time and level */
+    bool *torn;
     const bool *symmetric;                                 /* by value */
-    int *have, now;                                        /* by value: the stage that has it at hand, + 1 */
+    int *have, now;                                        /* have[value] == now: the stage has it in a register */
     int **done;                                            /* by variant and write: how often it was stored */
     Diag *diag;
     bool ok;
@@ -52,14 +53,14 @@ static void wrong(Check *c, Ref r, int mem, const char *what)
     c->ok = false;
 }
 
-/* ---- what is where ---- */
+/* ---- contents of arrays ---- */
 static Dom own_dom(const Node *n) { return dom_fixed((Dom)n->dom) ? GROUP : (Dom)n->dom; }
 static bool written_out(const Node *n)
 {
     return n->op == OP_CONST || n->op == OP_HYPER || n->op == OP_STEP || n->op == OP_SLOT || n->op == OP_COUNT;
 }
 
-/* perhaps an operand or a result of calls, kept as they are */
+/* The array may be an operand or a result of calls, in their storage type. */
 static bool of_calls(const Check *c, const Mem *m)
 {
     return m->kind == MEM_TEMP && (m->type == c->plan->product || m->type == c->plan->real);
@@ -69,8 +70,8 @@ static bool below(Dom a, Dom b) { return dom_join(a, b) == b; }
 
 static Dom stage_domain(StageKind k) { return stage_info[k].dom; }
 
-/* The place of an array as a variant sees it. Partials of a reduction over all tensors are the group's, but each
- * variant fills its own. */
+/* The index of a variant's copy of an array. Partials of a reduction over all tensors belong to the group, but each
+ * variant writes its own. */
 static int slot(const Check *c, int variant, int mem)
 {
     const Mem *m = &c->plan->mem[mem];
@@ -91,9 +92,9 @@ static bool is_leaf_of(const Check *c, const Node *n, const Mem *m)
 static bool known(Check *c, Access a)
 {
     if (a.val < 0 || a.val >= c->ph->g->len)
-        wrong(c, NONE, a.mem, "a value that is none");
+        wrong(c, NONE, a.mem, "there is no value of this number");
     else if (a.mem < 0 || a.mem >= c->plan->nmem)
-        wrong(c, a.val, NONE, "an array that is none");
+        wrong(c, a.val, NONE, "there is no array of this number");
     return c->ok;
 }
 
@@ -105,7 +106,7 @@ static bool operand_of_call(const Check *c, Access a, int k)
 {
     Ref r = c->s->body[0];
     if (r < 0 || r >= c->ph->g->len || !is_call(&c->ph->g->n[r]))
-        return true;                                       /* said where operations are looked at */
+        return true;                                       /* check_operation reports it */
     const Node *n = &c->ph->g->n[r];
     return k < n->nargs && n->arg[k] == a.val && c->plan->mem[a.mem].type == type_of_call(c->plan, c->ph->g, n, k);
 }
@@ -125,20 +126,20 @@ static void check_load(Check *c, Access a, int k)
             wrong(c, a.val, a.mem, "it is loaded after it was overwritten");
     } else if (holds != of) {
         wrong(c, a.val, a.mem, holds == EMPTY ? "it is loaded before anything was stored there"
-                                              : "what is loaded there is another value");
+                                              : "the array holds another value");
     } else if (m->kind != MEM_TEMP && !called && !is_call(n) && m->type != mem_type_of(c->plan, own_dom(n))) {
-        wrong(c, a.val, a.mem, "it is loaded from where it was rounded");
+        wrong(c, a.val, a.mem, "it is loaded from an array that rounded it");
     }
     if (c->torn[slot(c, c->s->variant, a.mem)] && (called || transposed || !c->s->half))
-        wrong(c, a.val, a.mem, "its upper triangle is not there");
+        wrong(c, a.val, a.mem, "its upper triangle was not stored");
     if (m->kind == MEM_PART || m->dom != own_dom(n))
-        wrong(c, a.val, a.mem, "the array is not of its domain");
+        wrong(c, a.val, a.mem, "the array has another domain than the value");
     if (m->kind == MEM_TEMP && m->type != mem_type_of(c->plan, m->dom) && !(of_calls(c, m) && (called || is_call(n))))
-        wrong(c, a.val, a.mem, "a temporary of another type than it is computed in");
+        wrong(c, a.val, a.mem, "the temporary has another type than the value is computed in");
     if (called && !operand_of_call(c, a, k))
-        wrong(c, a.val, a.mem, "an operand of a call in another type than it takes, or another operand");
+        wrong(c, a.val, a.mem, "the call takes this operand in another type, or takes another operand");
     if (!called && dom_find(stage_domain(c->s->kind), transposed ? dom_transposed(m->dom) : m->dom) == INDEX_NONE)
-        wrong(c, a.val, a.mem, "the stage has no single one of it: no index follows from their axes");
+        wrong(c, a.val, a.mem, "the axes of the stage give no index into the array");
     if (c->have[a.val] == c->now && !called)
         wrong(c, a.val, a.mem, "it is loaded twice");
     if (c->s->kind == S_FLAT && m->dom != ELEM && dom_inside(m->dom) && !c->s->uses_rows)
@@ -153,7 +154,7 @@ static void check_part(Check *c, const Node *n, Access a)
         wrong(c, a.val, a.mem, "it is no reduction");
     else if (m->kind != MEM_PART || m->dom != n->dom || m->from != n->from
              || m->type != part_type_of(c->plan, n))
-        wrong(c, a.val, a.mem, "the partials are not laid out for it");
+        wrong(c, a.val, a.mem, "the partials have the layout of another reduction");
 }
 
 static void check_finish(Check *c, Access a)
@@ -162,15 +163,15 @@ static void check_finish(Check *c, Access a)
         return;
     const Node *n = &c->ph->g->n[a.val];
     const Mem *m = &c->plan->mem[a.mem];
-    if (is_red(n) && m->kind != MEM_PART) {                /* it folds the operand's array itself */
+    if (is_red(n) && m->kind != MEM_PART) {                /* it folds the operand's array */
         Ref of = n->arg[0], holds = c->holds[slot(c, c->s->variant, a.mem)];
         bool there = is_leaf_of(c, &c->ph->g->n[of], m) ? holds == AT_ENTRY : holds == of;
         if (!there || m->dom != n->from || !dom_square(m->dom) || dom_wide((Dom)n->dom) || n->from == ELEM)
-            wrong(c, a.val, a.mem, "what it folds does not lie there");
+            wrong(c, a.val, a.mem, "the array does not hold the operand of the fold");
         if (c->ok && c->torn[slot(c, c->s->variant, a.mem)])
-            wrong(c, a.val, a.mem, "the upper triangle of what it folds is not there");
+            wrong(c, a.val, a.mem, "the upper triangle of the folded array was not stored");
         if (c->ok && n->dom != stage_domain(c->s->kind))
-            wrong(c, a.val, a.mem, "it is folded where its values are not made");
+            wrong(c, a.val, a.mem, "it is folded in a stage of another domain");
         if (c->ok && c->have[a.val] == c->now)
             wrong(c, a.val, a.mem, "it is folded twice");
         c->have[a.val] = c->now;
@@ -178,10 +179,10 @@ static void check_finish(Check *c, Access a)
     }
     check_part(c, n, a);
     if (c->ok && n->dom != stage_domain(c->s->kind))
-        wrong(c, a.val, a.mem, "it is finished where its values are not made");
+        wrong(c, a.val, a.mem, "it is finished in a stage of another domain");
     for (int v = 0; c->ok && v < c->nvariant; v++)
         if ((is_global(n) || v == c->s->variant) && c->holds[slot(c, v, a.mem)] != a.val)
-            wrong(c, a.val, a.mem, "it is finished from partials that nobody folded for it");
+            wrong(c, a.val, a.mem, "it is finished from partials that no stage folded for it");
     if (c->ok && c->have[a.val] == c->now)
         wrong(c, a.val, a.mem, "it is finished twice");
     if (c->ok)
@@ -191,19 +192,19 @@ static void check_finish(Check *c, Access a)
 static void check_operation(Check *c, Ref r)
 {
     if (r < 0 || r >= c->ph->g->len) {
-        wrong(c, NONE, NONE, "an operation that is none");
+        wrong(c, NONE, NONE, "there is no operation of this number");
         return;
     }
     const Node *n = &c->ph->g->n[r];
     bool draw = n->op == OP_RANDOM || n->op == OP_NORMAL || n->op == OP_DOWN || n->op == OP_ACROSS,
          called = is_called(c->s->kind);
     if (is_red(n) || (is_leaf(n) && !draw) || is_call(n) != called || n->op == OP_TRANSPOSE)
-        wrong(c, r, NONE, "it is no operation on values of this kind of stage");
+        wrong(c, r, NONE, "this kind of stage cannot compute it");
     if (!called && own_dom(n) != stage_domain(c->s->kind))
         wrong(c, r, NONE, "the stage computes in another domain");
     for (int k = 0; c->ok && k < n->nargs; k++)
         if (!at_hand(c, n->arg[k]))
-            wrong(c, r, NONE, "an operand is not at hand");
+            wrong(c, r, NONE, "an operand was neither loaded nor computed");
     if (c->have[r] == c->now)
         wrong(c, r, NONE, "it is computed twice, or loaded and computed");
     c->have[r] = c->now;
@@ -227,14 +228,14 @@ static void check_fold(Check *c, Access a)
     if (n->from != stage_domain(c->s->kind) || !can_fold(c->s->kind, (Dom)n->dom))
         wrong(c, a.val, a.mem, "this kind of stage cannot fold it");
     else if (c->plan->mem[a.mem].by != c->s->kind)
-        wrong(c, a.val, a.mem, "the partials are laid out for another kind of stage");
+        wrong(c, a.val, a.mem, "the partials have the layout of another kind of stage");
     else if (is_global(n) && c->s->variant >= n->nargs)
-        wrong(c, a.val, a.mem, "it has no operand of this variant");
+        wrong(c, a.val, a.mem, "the reduction has no operand for this variant");
     else if (!at_hand(c, operand(n, c->s->variant)) || c->ph->g->n[operand(n, c->s->variant)].dom != n->from)
-        wrong(c, a.val, a.mem, "what it folds is not at hand");
+        wrong(c, a.val, a.mem, "the operand of the fold was neither loaded nor computed");
 }
 
-/* The write of a body that a store does; the group's states are written once for all variants. */
+/* Counts the write of the body that a store does; false: none. States of groups are written once for all variants. */
 static bool check_write(Check *c, int state, Ref val)
 {
     bool any = false;
@@ -255,22 +256,22 @@ static void check_store(Check *c, Access a)
     const Mem *m = &c->plan->mem[a.mem];
     bool ours = m->kind == MEM_P || m->kind == MEM_STATE;
     if (!at_hand(c, a.val))
-        wrong(c, a.val, a.mem, "what it stores is not at hand");
+        wrong(c, a.val, a.mem, "the stored value was neither loaded nor computed");
     else if (!ours && m->kind != MEM_TEMP)
-        wrong(c, a.val, a.mem, "that array is not to be stored to");
+        wrong(c, a.val, a.mem, "a stage must not store to this array");
     else if (is_called(c->s->kind) ? m->dom != own_dom(n) ||
                                          (is_call(n) && m->type != type_of_call(c->plan, c->ph->g, n, -1))
                                    : m->dom != stage_domain(c->s->kind) || !below(own_dom(n), m->dom))
-        wrong(c, a.val, a.mem, "the array is not of the stage's domain, or of the type of its call");
+        wrong(c, a.val, a.mem, "the array has another domain than the stage, or another type than its call");
     else if (m->kind == MEM_TEMP &&
              (m->dom != own_dom(n) || (m->type != mem_type_of(c->plan, m->dom) && !of_calls(c, m))))
-        wrong(c, a.val, a.mem, "the temporary does not fit the value");
+        wrong(c, a.val, a.mem, "the temporary has another domain or type than the value");
     else if (ours && !check_write(c, m->kind == MEM_P ? TO_P : m->sym, a.val))
-        wrong(c, a.val, a.mem, "the entry does not write that");
+        wrong(c, a.val, a.mem, "the entry does not write this value there");
 }
 
-/* ---- stages side by side ---- */
-/* Notes what a stage writes; another of the same time and level may not write it. */
+/* ---- stages without an order ---- */
+/* Records what a stage writes. No other stage of the same time and level may write it. */
 static void note_writes(Check *c, const Access *v, int n)
 {
     for (int i = 0; i < n && c->ok; i++) {
@@ -302,7 +303,8 @@ static void look_at(Check *c, int i)
     c->s = &c->ph->stage[i];
 }
 
-/* It stores nothing but symmetric values, by tiles of a matrix; a call, for passes that know it. */
+/* Stage.half is correct: all stored values are symmetric, and the stage is a list over two equal axes without folds, or
+ * a call whose result is a temporary. */
 static bool may_halve(const Check *c, const Stage *s)
 {
     Dom own = stage_domain(s->kind);
@@ -314,7 +316,8 @@ static bool may_halve(const Check *c, const Stage *s)
     return is_list(s->kind) && dom_square(own) && dom_transposed(own) == own && !s->nfold && !s->nfin;
 }
 
-/* Stages of one number say so; whether they are equal is asked when they are known to be whole. */
+/* Stages of one fn must be marked as shared. merged_unequal compares them later, when their lists are known to be
+ * valid. */
 static bool is_its_own(const Check *c, const Stage *s)
 {
     StageAt at = plan_at(c->plan, s->fn);
@@ -325,18 +328,18 @@ static void check_shape(Check *c)
 {
     const Stage *s = c->s;
     if (s->kind >= NSTAGEKIND || s->variant < 0 || s->variant >= c->nvariant || (s->kind == S_GROUP && s->variant))
-        wrong(c, NONE, NONE, "no such kind of stage or variant");
+        wrong(c, NONE, NONE, "there is no such kind of stage or variant");
     else if (is_called(s->kind) ? s->fn != -1 || s->nbody != 1 || s->nstore != 1 || s->nfold || s->nfin
                                 : s->fn < 0 || s->fn >= c->plan->nfn || !is_its_own(c, s))
-        wrong(c, NONE, NONE, "its number is not its own");
+        wrong(c, NONE, NONE, "its function number is not valid for it");
     else if (!s->nstore && !s->nfold)
-        wrong(c, NONE, NONE, "it does nothing");
+        wrong(c, NONE, NONE, "it stores and folds nothing");
     else if (s->half && !may_halve(c, s))
-        wrong(c, NONE, NONE, "it does a half of what is not symmetric");
+        wrong(c, NONE, NONE, "it computes one triangle of a result that is not symmetric");
     else if (c->at > 0) {
         const Stage *was = s - 1;
         if (was->time > s->time || (was->time == s->time && was->level > s->level))
-            wrong(c, NONE, NONE, "it stands before one of an earlier time or level");
+            wrong(c, NONE, NONE, "it comes after a stage of a later time or level");
     }
 }
 
@@ -425,7 +428,7 @@ static void check_phase(Check *c, Arena *scratch)
     i = c->ok ? stagger_wrong(c->plan, c->ph, scratch) : -1;
     if (i >= 0) {
         look_at(c, i);
-        wrong(c, NONE, NONE, "somebody is left out who must be in it, or finds what somebody left out");
+        wrong(c, NONE, NONE, "a tensor or block that needs it is left out, or it reads a value that was left out");
     }
     if (c->ok)
         check_done(c);

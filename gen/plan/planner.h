@@ -1,7 +1,5 @@
-/* Internals of the planner: one phase being planned.
- *
- * What the plan keeps is in the plan's own arena. Everything else is in a scratch arena that is freed with the
- * phase. */
+/* Internals of the planner, which plans one phase at a time. Everything that becomes part of the plan is allocated in
+ * the plan's arena. Everything else is in a scratch arena that is freed after the phase. */
 #ifndef OPTC_PLANNER_H
 #define OPTC_PLANNER_H
 #include "gen/plan/min_cut.h"
@@ -9,37 +7,36 @@
 
 typedef struct { Access *v; int n, cap; } List;
 
-typedef struct ElemPass {            /* one elem pass of one variant */
+typedef struct ElemPass {        /* one element pass of one variant */
     List load, store, fold;
     List keep;                   /* the loads that are temporaries of earlier passes */
-    bool tile, cols;             /* folds to more than the tensor; to columns */
-    bool coarse;                 /* its cut did not look at everything */
+    bool tile, cols;             /* it folds to rows, columns or slices; to columns */
+    bool coarse;                 /* its cut did not consider all values */
     int64_t bytes;               /* per element, times 16 */
-    uint64_t touches[2];         /* by write: its target or its value is among what the pass may load or compute */
+    uint64_t touches[2];         /* bit i: the pass may load or compute the target or the value of write i */
 } ElemPass;
 
-typedef struct Route {           /* one variant's way through the passes */
+typedef struct Route {           /* the element passes of one variant */
     const Body *body;
-    bool *in;                    /* which nodes it needs */
-    int *at;                     /* elem reductions: the pass that folds them */
-    int *put;                    /* by write: the pass that stores it; -1: not of elements */
+    bool *in;                    /* by value: the variant needs it */
+    int *at;                     /* by value, for reductions over elements: the pass that folds it */
+    int *put;                    /* by write: the pass that stores it; -1: not a write of elements */
     int *target;                 /* by state + 1: the write to it, or -1 */
-    /* by value: the first write of it, by write: the next one of the same value; -1: none */
-    int *first, *next;
-    Ref *fold; int *fold_from;   /* elem reductions in order of their pass; where those of a pass begin */
+    int *first, *next;           /* by value: its first write; by write: the next one of the same value; -1: none */
+    Ref *fold; int *fold_from;   /* reductions over elements by pass; the index of the first one of each pass */
     ElemPass **pass;
-    int *reach;                  /* by pass: how many values its cut may look at */
+    int *reach;                  /* by pass: how many values its cut may consider */
     List *want;                  /* by pass: values that later passes load as temporaries (see choose_loads.c) */
-    int *nloaders;                   /* by value: how many passes load it as a temporary */
-    bool *dirty; int ndirty, top;        /* passes to solve again; none above `top` is */
+    int *nloaders;               /* by value: how many passes load it as a temporary */
+    bool *dirty; int ndirty, top;        /* passes that must be solved again; all of them are <= top */
 } Route;
 
 typedef struct { Route *route; int k; ElemPass *was; } Undo;
 
-/* What one segment leaves in memory for others and for calls: written as a state is, with a number behind the states'. */
+/* A value that a segment stores for later segments or for calls. In bodies it is the target nstate + its index. */
 typedef struct Carry { Ref val; Dom dom; Type type; int mem; } Carry;
 
-typedef struct Draft {           /* a stage in the making */
+typedef struct Draft {           /* a stage whose lists still grow */
     Stage s;
     List load, store, fold, fin;
     Ref *body; int nbody, cap;
@@ -52,20 +49,20 @@ typedef struct Planner {         /* planning one phase */
     Arena *arena;                /* scratch */
     int nvariant;
     Route *route;                /* by variant */
-    int *time, *late;            /* passes before a value is known; the last time it may become known */
-    int *lev;                    /* of small values: the order within a time */
+    int *time, *late;            /* by value: element passes before it is known; the latest time that delays nothing */
+    int *lev;                    /* by small value: its level, the order within a time */
     int npass;
-    Ref *fold; int nfold;        /* elem reductions */
+    Ref *fold; int nfold;        /* reductions over elements */
     int *temp;                   /* by value: the array of its temporary, or UNPLACED */
 
     /* the search */
     int64_t total;               /* bytes per element of all passes, times 16 */
-    int64_t limit;               /* of plan->work, for the search */
-    int reach;                   /* values that the cuts of all passes may look at */
+    int64_t limit;               /* the search ends when plan->work exceeds it */
+    int reach;                   /* values that the cuts of all passes together may consider */
     List roots;                  /* of the pass being solved */
-    bool spent;                  /* the limit was met */
+    bool spent;                  /* the limit was reached */
     Cut cut;
-    int *mark, now;              /* by value: what it is to the pass being solved, see choose_loads.c */
+    int *mark, now;              /* by value: its role in the pass being solved, see choose_loads.c */
     int *local;                  /* by value: its vertex in the cut */
     Ref *near, *vertex;          /* stacks of choose_loads.c */
     ElemPass **spare; int nspare, spare_cap;
@@ -73,14 +70,14 @@ typedef struct Planner {         /* planning one phase */
 
     /* the stages */
     Draft *draft; int ndraft, draft_cap;
-    int *table, table_cap;       /* drafts by what stage_at is asked for */
-    Mem *array; int narray, array_cap;   /* temporaries and partials, before they have a Mem */
-    struct Pools *pools;         /* Mems of other phases, and of this one, to use again */
+    int *table, table_cap;       /* drafts by (time, level, kind, variant): hash table of stage_at */
+    Mem *array; int narray, array_cap;   /* temporaries and partials that have no Mem yet */
+    struct Pools *pools;         /* Mems of this and other phases that can be reused */
     Carry *carry; int ncarry, carry_cap;
-    int *carried, ncarried, carried_cap;       /* by number of a GIVEN leaf: where it lies */
+    int *carried, ncarried, carried_cap;       /* by sym of a CARRIED leaf: its array */
 } Planner;
 
-/* constants that need computing are computed with the group's values */
+/* The domain that a value is computed in. Constants that need computing are computed with the group's values. */
 static inline Dom pdom(const Planner *p, Ref r)
 {
     Dom d = (Dom)p->g->n[r].dom;
@@ -101,7 +98,7 @@ static inline bool elem_fold(const Planner *p, Ref r)
     const Node *n = &p->g->n[r];
     return is_red(n) && n->from == ELEM && !is_global(n);
 }
-/* A reduction along one axis of a small value over two: whoever makes it folds the operand's array itself. */
+/* A reduction along one axis of a small value over two axes: the stage of the result folds the operand's array. */
 static inline bool array_fold(const Node *n)
 {
     return is_red(n) && n->from != ELEM && dom_square((Dom)n->from) && !dom_wide((Dom)n->dom);
@@ -114,9 +111,9 @@ void list_sort(List *l);                     /* by value */
 
 /* plan.c */
 enum { UNPLACED = -1 };                      /* no Mem and no array yet */
-int new_array(Planner *p, Mem m);            /* below UNPLACED: stands for a Mem until place_arrays */
-const Mem *mem_at(const Planner *p, int mem);            /* of a Mem, or of an array that is none yet */
-/* of a write: p, a state, or what is carried over */
+int new_array(Planner *p, Mem m);            /* a code below UNPLACED that place_arrays replaces by a Mem's number */
+const Mem *mem_at(const Planner *p, int mem);            /* by the number of a Mem or the code of an array */
+/* The domain of a write's target: p, a state, or a carried value. */
 static inline Dom target_dom(const Planner *p, int state)
 {
     int k = state - p->plan->rule->nstate;
@@ -124,7 +121,7 @@ static inline Dom target_dom(const Planner *p, int state)
 }
 int target_mem(const Planner *p, int state);
 static inline int bytes_of(const Planner *p, int mem) { return type_info[mem_at(p, mem)->type].bytes; }
-/* gives each array of the drafts, in their order, a Mem for as long as it is needed */
+/* Assigns a Mem to each array of the drafts. Arrays that are not needed at the same time may share one. */
 void place_arrays(Planner *p);
 int leaf_mem(const Planner *p, const Node *n);
 int temp_of(Planner *p, Ref r);
@@ -133,29 +130,29 @@ int temp_of(Planner *p, Ref r);
 void place_reductions(Planner *p);                 /* fills the routes and npass */
 
 /* choose_loads.c */
-void loads_begin(Planner *p);                /* every pass solved once: total */
-void loads_dirty(Route *t, int k);
-bool loads_settle(Planner *p);               /* solves what is dirty; false: impossible, or over the limit */
-void loads_keep(Planner *p);                 /* what was settled stays … */
-void loads_undo(Planner *p, int64_t total);  /* … or is as it was */
-void loads_moved(Planner *p, Ref r, int from);            /* r is known at another time than `from` */
+void loads_begin(Planner *p);                /* solves every pass once and sets total */
+void loads_dirty(Route *t, int k);           /* pass k must be solved again */
+bool loads_settle(Planner *p);               /* solves the dirty passes; false: impossible, or over the limit */
+void loads_keep(Planner *p);                 /* accepts what loads_settle solved */
+void loads_undo(Planner *p, int64_t total);  /* restores the passes before loads_settle, and this total */
+void loads_moved(Planner *p, Ref r, int from);            /* the time of r was `from` and is another one now */
 
 /* stages.c */
-enum { ELEM_LEVEL = 1 << 20 };               /* elem passes come after the list stages of their time */
-int stage_at(Planner *p, int time, int level, StageKind kind, int variant);      /* number of a draft */
-void make_drafts(Planner *p);                /* of what place_reductions decided, in order */
+enum { ELEM_LEVEL = 1 << 20 };               /* element passes come after the list stages of their time */
+int stage_at(Planner *p, int time, int level, StageKind kind, int variant);      /* index of its draft, made if new */
+void make_drafts(Planner *p);                /* from the decisions of place_reductions, sorted by time and level */
 void finish_stages(Planner *p);              /* fills the phase's stages from the drafts */
 
-/* stagger_plan.c: which tensors and blocks need each value of each variant. 0: none; ALL_OWNERS: all; otherwise those
- * whose slot is due, one bit per array of slots. */
+/* stagger_plan.c. An owner is a tensor or block that has a slot. stagger_wanted returns, by variant and value, which
+ * owners need it. 0: none; ALL_OWNERS: all; otherwise those whose slot is due, one bit per array of slots. */
 #define ALL_OWNERS (~0u)
 unsigned **stagger_wanted(Arena *a, const Plan *p, const Phase *ph);
 void plan_stagger(const Plan *p, Phase *ph, Arena *scratch);
-unsigned stagger_of(const Rule *r, const Graph *g, Ref cond); /* whose turn a truth value is; 0: it is something else */
+unsigned stagger_of(const Rule *r, const Graph *g, Ref cond); /* the bit of the slots that cond tests; 0: none */
 /* symmetric_half.c */
 void plan_symmetric_half(const Plan *p, Phase *ph, Arena *scratch);
 /* merge_stages.c */
-void merge_equal_stages(Plan *p, Arena *scratch);  /* gives equal ones one number */
+void merge_equal_stages(Plan *p, Arena *scratch);  /* gives equal stages the same fn */
 
 /* segments.c */
 void plan_segments(Planner *p);              /* the drafts of a phase with calls */

@@ -1,15 +1,15 @@
-/* A phase with calls, cut into segments.
+/* Divides a phase with calls into segments.
  *
- *   segment 0   what can be known before any call
- *   calls 0     those whose operands are known by then, or are results of such calls, in order of level
- *   segment 1   what needs their results, and so on
+ *   segment 0   values that are known before any call
+ *   calls 0     calls whose operands are known by then, or are results of such calls, in order of level
+ *   segment 1   values that need their results, and so on
  *
- * Each segment is a phase of its own for the rest of the planner: a graph of the values made in it, in which values of
- * earlier segments are GIVEN leaves, and what it writes: states and, behind their numbers, what it carries over. Which
- * segment makes a value may differ between variants. A value is made in the first segment that can, unless only later
- * ones want it and it takes no more to make it there than to keep it.
+ * The rest of the planner treats each segment as a phase: a graph of the values computed in it, in which values of
+ * earlier segments are CARRIED leaves, and its writes: states and carried values. The segment of a value may differ
+ * between variants. It is the first possible one, unless only later segments need the value and computing it there
+ * costs no more than storing it.
  *
- * A state is written once nothing later reads what it held. A value that lies unrounded in its state is given from
+ * A state is written when no later stage reads its old value. A value that a state holds unrounded is loaded from
  * there. */
 #include "gen/plan/planner.h"
 
@@ -18,9 +18,9 @@
 typedef struct Seg {
     Graph g;
     Body *body;                  /* by variant */
-    Ref *back;                   /* by value of g: the phase's */
+    Ref *back;                   /* by value of g: the phase's value */
     int nback, back_cap;
-    struct Own { int variant; Ref of, own; } *own;       /* by variant and the phase's value: its own; a hash table */
+    struct Own { int variant; Ref of, own; } *own;       /* by variant and the phase's value: g's value; a hash table */
     int nown, own_cap;
 } Seg;
 
@@ -29,29 +29,29 @@ typedef struct Cutter {
     const Graph *g;
     int nv, nseg;
     bool **in;                   /* by variant and value: it is needed */
-    unsigned **want;             /* likewise: by whom (stagger_plan.c) */
-    int **seg;                   /* likewise: the segment that makes it; of calls, the one they follow */
-    int **level;                 /* of calls: their order behind a segment */
-    int **when;                  /* by variant and write: the segment that does it; -1: the call itself */
-    int *result;                 /* by value, of calls: where the result lies, or UNPLACED */
-    bool *kept;                  /* by value: an operand of a call, in memory as it is anyway */
-    bool *free;                  /* by value: over two axes, of nothing in memory, as eye is: made wherever it is wanted */
+    unsigned **want;             /* by variant and value: the owners that need it (stagger_plan.c) */
+    int **seg;                   /* by variant and value: the segment that computes it; of calls: the one they follow */
+    int **level;                 /* by variant and call: its order among the calls after a segment */
+    int **when;                  /* by variant and write: the segment that stores it; -1: the call does */
+    int *result;                 /* by call: the array of its result, or UNPLACED */
+    bool *kept;                  /* by value: an operand of a call, which is in memory unrounded anyway */
+    bool *free;                  /* by value: over two axes, from nothing in memory, such as eye: made where needed */
     Seg *s;
 } Cutter;
 
-/* ---- which segment makes what ---- */
-static bool everywhere(const Node *n) { return is_leaf(n); }         /* to be had in every segment */
+/* ---- the segment of each value ---- */
+static bool everywhere(const Node *n) { return is_leaf(n); }         /* available in every segment */
 static bool for_all(const Node *n) { return dom_fixed((Dom)n->dom) || n->dom == GROUP; }
 static bool large(const Node *n) { return n->dom == ELEM || dom_square((Dom)n->dom); }
 
-static int ready(const Cutter *c, int v, Ref r) /* the first segment that may use it */
+static int ready(const Cutter *c, int v, Ref r)                      /* the first segment that may use it */
 {
     return c->seg[v][r] + is_call(&c->g->n[r]);
 }
 
 static Type operand_type(const Cutter *c, Ref call, int k) { return type_of_call(c->p->plan, c->g, &c->g->n[call], k); }
 
-/* Operand k of a call is a call's result, and is taken as that left it: no pass lies between. */
+/* Operand k of a call is the result of another call in the type that it needs: no pass between them. */
 static bool follows(const Cutter *c, Ref call, int k)
 {
     Ref r = c->g->n[call].arg[k];
@@ -76,8 +76,8 @@ static void find_needs(Cutter *c)
     }
 }
 
-/* What only those want who have their turn is made behind the segment that everybody's operand is made in: in passes of
- * its own, which others are left out of. */
+/* A value that only due owners need (staggered) and whose operand all owners need is computed in a later segment than
+ * the operand: in separate passes, which skip the other owners. */
 static bool apart(const Cutter *c, int v, Ref r, Ref a)
 {
     const Node *n = &c->g->n[r], *x = &c->g->n[a];
@@ -85,7 +85,7 @@ static bool apart(const Cutter *c, int v, Ref r, Ref a)
     return both && c->want[v][r] != ALL_OWNERS && c->want[v][a] == ALL_OWNERS;
 }
 
-/* As early as can be. What groups have is made once for all variants. */
+/* The first possible segment of each value. Values of groups are computed once for all variants. */
 static void find_first(Cutter *c)
 {
     for (Ref r = 0; r < c->g->len; r++) {
@@ -124,8 +124,8 @@ static void find_free(Cutter *c)
     }
 }
 
-/* ---- what is better made later ---- */
-/* The values that one is made of and that would have to be made with it, down to what lies in memory. */
+/* ---- values that are better computed later ---- */
+/* The operands, direct and indirect, that must be computed together with a value, down to leaves in memory. */
 typedef struct Cone { Ref v[64]; int n, leaves; } Cone;
 
 static bool in_cone(const Cone *x, Ref r)
@@ -150,11 +150,11 @@ static bool add_cone(const Cutter *c, int v, Ref r, int to, Cone *x)
     const Node *n = &c->g->n[r];
     if (!large(n) || in_cone(x, r))
         return true;
-    bool lies = in_memory(n) || is_call(n) || (c->kept[r] && x->n);
+    bool stored = in_memory(n) || is_call(n) || (c->kept[r] && x->n);
     if (x->n == 64 || is_red(n) || n->op == OP_TRANSPOSE)
         return false;
     x->v[x->n++] = r;
-    if (lies) {
+    if (stored) {
         x->leaves++;
         return x->leaves <= 2 && !overwritten(c, v, n, to);
     }
@@ -164,7 +164,8 @@ static bool add_cone(const Cutter *c, int v, Ref r, int to, Cone *x)
     return true;
 }
 
-/* first: by value, the first segment that wants it. All of a cone but its leaves must be wanted only there or later. */
+/* Moves values to the first segment that needs them (first[], by value), if their cone has at most two leaves in memory
+ * that are still there. */
 static void make_later(Cutter *c, int v, int *first)
 {
     const Body *b = &c->p->ph->body[v];
@@ -194,23 +195,24 @@ static bool leaf_of(const Node *n, int state)
     return state == TO_P ? n->op == OP_P : n->op == OP_STATE && n->sym == state;
 }
 
-/* Tensor cores take matrices from where they lie without looking: a caller's may begin anywhere. */
-static bool lies_well(const Plan *p, const Node *n)
+/* Tensor cores need aligned matrices. Arrays of the caller (p, g, inputs) may have any alignment. */
+static bool is_aligned(const Plan *p, const Node *n)
 {
     bool ours = n->op == OP_STATE || n->op == OP_CARRIED, cores = type_info[p->product].compute != p->product ||
         p->precision == PRODUCT_TF32;
     return ours || !p->target->gpu || !cores;
 }
 
-/* Calls read arrays as they are: operands in memory, of the right type, and still there behind their segment. */
-static bool lies_ready(const Cutter *c, Ref call, int k)
+/* The call can read operand k directly: it is in memory, aligned, and of the type that the call needs. */
+static bool is_readable(const Cutter *c, Ref call, int k)
 {
     const Node *n = &c->g->n[c->g->n[call].arg[k]];
-    return in_memory(n) && lies_well(c->p->plan, n) && n->dom != GROUP &&
+    return in_memory(n) && is_aligned(c->p->plan, n) && n->dom != GROUP &&
            mem_at(c->p, leaf_mem(c->p, n))->type == operand_type(c, call, k);
 }
 
-/* The last segment in which what a state held is read, but for a call that adds to it or leaves it; -1: none. */
+/* The last segment that reads the old value of a state; -1: none. Does not count operand 2 of the call `adds`, which
+ * the call adds to or leaves in place. */
 static int last_read(const Cutter *c, int v, int state, Ref adds)
 {
     int last = -1;
@@ -220,16 +222,16 @@ static int last_read(const Cutter *c, int v, int state, Ref adds)
             Ref a = n->arg[k];
             if ((is_global(n) && k != v) || !leaf_of(&c->g->n[a], state) || (r == adds && k == call_operand(n, 2)))
                 continue;
-            int s = !is_call(n) ? c->seg[v][r] : lies_ready(c, r, k) ? c->seg[v][r] + 1 : 0;
+            int s = !is_call(n) ? c->seg[v][r] : is_readable(c, r, k) ? c->seg[v][r] + 1 : 0;
             last = s > last ? s : last;
         }
-    for (int i = 0; i < c->p->ph->body[v].n; i++)                  /* one state becomes what another was */
+    for (int i = 0; i < c->p->ph->body[v].n; i++)                  /* one state takes the old value of another */
         if (leaf_of(&c->g->n[c->p->ph->body[v].w[i].val], state))
             last = last > 0 ? last : 0;
     return last;
 }
 
-/* A call's result goes straight to its state where that is of the type and nobody else reads the old one then. */
+/* A call stores its result directly in a state if the types match and no later stage reads the state's old value. */
 static bool straight(const Cutter *c, int v, Write w)
 {
     const Plan *pl = c->p->plan;
@@ -237,9 +239,10 @@ static bool straight(const Cutter *c, int v, Write w)
     if (!is_call(&c->g->n[r]) || c->result[r] != UNPLACED || w.state == TO_P)
         return false;
     const Mem *m = &pl->mem[plan_mem_of_state(pl, w.state)];
-    if (m->dom != (Dom)c->g->n[r].dom || m->type != operand_type(c, r, -1) || last_read(c, v, w.state, r) > c->seg[v][r])
+    if (m->dom != (Dom)c->g->n[r].dom || m->type != operand_type(c, r, -1) ||
+        last_read(c, v, w.state, r) > c->seg[v][r])
         return false;
-    for (int u = 0; u < c->nv; u++) {                              /* all variants that make it first keep it there */
+    for (int u = 0; u < c->nv; u++) {                              /* in all variants this state is its first target */
         const Body *b = &c->p->ph->body[u];
         int i = 0;
         while (i < b->n && b->w[i].val != r)
@@ -264,13 +267,13 @@ static void time_writes(Cutter *c)
                 c->nseg = c->when[v][i] + 1;
         }
     }
-    for (int v = 0; v < c->nv; v++) /* where every variant that needs the result agrees */
+    for (int v = 0; v < c->nv; v++)                                /* after all decisions: straight() reads result */
         for (int i = 0; i < c->p->ph->body[v].n; i++)
             if (c->when[v][i] == -1)
                 c->result[c->p->ph->body[v].w[i].val] = plan_mem_of_state(c->p->plan, c->p->ph->body[v].w[i].state);
 }
 
-/* ---- what is kept between segments ---- */
+/* ---- values that are carried between segments ---- */
 static int carry_of(Cutter *c, Ref r, Type type)
 {
     Planner *p = c->p;
@@ -283,7 +286,7 @@ static int carry_of(Cutter *c, Ref r, Type type)
     return p->ncarry - 1;
 }
 
-/* val: the phase's, until the segment is filled */
+/* val: the phase's value; fill_segment replaces it by the segment's */
 static void add_write(Cutter *c, int k, int v, int state, Ref val)
 {
     Body *b = &c->s[k].body[v];
@@ -302,7 +305,7 @@ static int result_of(Cutter *c, Ref r)
     return c->result[r];
 }
 
-/* The place of a value in a segment's table, free where it has none yet. */
+/* The entry of a value in a segment's hash table; an empty one if it has none. */
 static struct Own *own_at(Seg *s, int v, Ref r)
 {
     int32_t key[2] = {v, r};
@@ -327,8 +330,9 @@ static void own_put(Arena *a, Seg *s, int v, Ref r, Ref own)
     s->nown++;
 }
 
-/* Where a value that an earlier segment or call made lies, in the given type; it is carried if it lies nowhere. */
-static int lies(Cutter *c, int v, Ref r, Type type, int before)
+/* The array that holds a value of an earlier segment or call in the given type when segment `before` begins. If there
+ * is none, the value becomes a carried value. */
+static int value_array(Cutter *c, int v, Ref r, Type type, int before)
 {
     const Body *b = &c->p->ph->body[v];
     if (is_call(&c->g->n[r]) && operand_type(c, r, -1) == type)
@@ -345,7 +349,7 @@ static int lies(Cutter *c, int v, Ref r, Type type, int before)
     return c->p->carry[k].mem;
 }
 
-/* what p or a state held is there no longer when a segment begins */
+/* p or the state was overwritten before segment k begins. */
 static bool gone(const Cutter *c, int v, const Node *n, int k)
 {
     const Body *b = &c->p->ph->body[v];
@@ -355,14 +359,14 @@ static bool gone(const Cutter *c, int v, const Node *n, int k)
     return false;
 }
 
-/* Truth values are made again: no array holds them. */
+/* Segment k computes the value or has it as a leaf. Truth values are computed again: no array holds them. */
 static bool made_in(const Cutter *c, int k, int v, Ref r)
 {
     const Node *n = &c->g->n[r];
     return everywhere(n) ? !gone(c, v, n, k) : !is_call(n) && (n->ty == BOOL || c->free[r] || c->seg[v][r] == k);
 }
 
-/* What groups have is one for all variants: given once, as the stage that reads it is one. NONE: not given yet. */
+/* A value of a group is common to all variants: it has one CARRIED leaf, as one stage reads it. NONE: no leaf yet. */
 static Ref carried_already(const Cutter *c, Seg *s, int v, Ref r)
 {
     for (int u = 0; u < v && for_all(&c->g->n[r]) && s->own_cap; u++) {
@@ -373,7 +377,7 @@ static Ref carried_already(const Cutter *c, Seg *s, int v, Ref r)
     return NONE;
 }
 
-/* A value of the phase in a segment's own graph, made there or given; its operands came before. */
+/* Adds a value of the phase to a segment's graph, computed or as a CARRIED leaf. Its operands were added before. */
 static void bring(Cutter *c, int k, int v, Ref r)
 {
     Planner *p = c->p;
@@ -386,7 +390,7 @@ static void bring(Cutter *c, int k, int v, Ref r)
         n.arg = arg;
     } else {
         Dom d = dom_fixed((Dom)n.dom) ? GROUP : (Dom)n.dom;
-        int mem = is_call(&n) ? result_of(c, r) : lies(c, v, r, mem_type_of(p->plan, d), k);
+        int mem = is_call(&n) ? result_of(c, r) : value_array(c, v, r, mem_type_of(p->plan, d), k);
         Ref known = carried_already(c, s, v, r);
         if (known != NONE) {
             own_put(p->arena, s, v, r, known);
@@ -408,9 +412,9 @@ static void bring(Cutter *c, int k, int v, Ref r)
 static int operand(Cutter *c, int v, Ref call, int k)
 {
     Ref r = c->g->n[call].arg[k];
-    if (lies_ready(c, call, k))
+    if (is_readable(c, call, k))
         return leaf_mem(c->p, &c->g->n[r]);
-    return lies(c, v, r, operand_type(c, call, k), c->seg[v][call] + 1);
+    return value_array(c, v, r, operand_type(c, call, k), c->seg[v][call] + 1);
 }
 
 static Draft make_call(Cutter *c, int v, Ref r)
@@ -439,8 +443,8 @@ static void make_calls(Cutter *c, int k, Drafts *out)
 }
 
 /* ---- segments ---- */
-/* want: by variant and value, left as it was found. Users come after operands: one walk back finds all that is needed,
- * one forth makes it. */
+/* Extends want (by variant and value) to the operands that segment k needs. Users come after operands, so one walk
+ * backwards finds all; fill_segment adds them in a walk forwards and clears want. */
 static void find_wanted(const Cutter *c, int k, bool *const *want)
 {
     for (Ref r = c->g->len - 1; r >= 0; r--) {
@@ -494,7 +498,7 @@ static void name_in_phase(List *l, const Ref *back)
         l->v[i].val = back[l->v[i].val];
 }
 
-/* Plans a segment by itself, and takes its drafts over: values by the phase's names, times behind what is there. */
+/* Plans a segment like a phase and appends its drafts: with the numbers of the phase's values, and `time` added. */
 static void plan_segment(Cutter *c, int k, int time, Drafts *all, int *passes)
 {
     Planner *p = c->p, own = *p;
@@ -563,7 +567,7 @@ void plan_segments(Planner *p)
     bool **want = NEWS(p->arena, bool *, c->nv);
     for (int v = 0; v < c->nv; v++)
         want[v] = NEWS(p->arena, bool, p->g->len + 1);
-    for (int k = c->nseg - 1; k >= 0; k--) {             /* what later ones want of earlier ones must be known first */
+    for (int k = c->nseg - 1; k >= 0; k--) {             /* later segments add writes to earlier ones */
         make_calls(c, k, &call[k]);
         fill_segment(c, k, want);
     }

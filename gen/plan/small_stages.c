@@ -1,7 +1,6 @@
-/* The list stages of a phase: what makes values smaller than the elements, between the passes over them. A value is
- * made in one stage, its home: at the time it is known, at its level, where values of its domain are made. Whoever
- * else needs it loads it. Users come after operands, so one walk backwards over the values learns of every need
- * before it comes to the value needed. */
+/* Makes the list stages of a phase, which compute row, column, slice, tensor and group values between the element
+ * passes. A value is computed in one stage, its home: the stage of its domain at its time and level. Other stages load
+ * it. Users come after operands, so one walk backwards over the values sees every user before the value it needs. */
 #include "gen/plan/planner.h"
 
 #include <string.h>
@@ -10,17 +9,17 @@ typedef struct { int variant, draft; Write w; bool late; } SmallWrite;
 
 typedef struct Lists {
     Planner *p;
-    bool **here, **asked;        /* by variant and value: made in its home; loaded by another stage */
-    int **lies;                  /* by variant and value: the array from which others load it, or UNPLACED */
+    bool **here, **asked;        /* by variant and value: computed in its home; loaded by another stage */
+    int **array;                  /* by variant and value: the array from which other stages load it, or UNPLACED */
     SmallWrite *write; int nwrite, write_cap;
 } Lists;
 
-/* A value over two axes may be as large as the tensor: where only values of its own domain use it, it is made with the
- * first of them. A state that is read later for it is stored later, too (delay_writes). */
+/* A value over two axes may be as large as the tensor. If only values of its own domain use it, it is computed in the
+ * stage of the first of them. A state that it reads is then stored later, too (delay_writes). */
 static void make_with_users(Planner *p)
 {
     bool *stays = NEWS(p->arena, bool, p->g->len + 1);
-    Ref *first = NEWS(p->arena, Ref, p->g->len + 1);         /* of its users, + 1 */
+    Ref *first = NEWS(p->arena, Ref, p->g->len + 1);         /* by value: its first user, + 1 */
     for (int v = 0; v < p->nvariant; v++)
         for (int i = 0; i < p->ph->body[v].n; i++)
             stays[p->ph->body[v].w[i].val] = true;
@@ -61,10 +60,10 @@ void find_levels(Planner *p)
     make_with_users(p);
 }
 
-/* The group's values belong to all variants and are made with the first's. */
+/* Values of groups are common to all variants and are listed under variant 0. */
 static int owner(const Planner *p, Ref r, int v) { return pdom(p, r) == GROUP ? 0 : v; }
 
-/* Memory leaves are there from the start. */
+/* The draft that computes r. Leaves in memory are known from the start. */
 static int home(Planner *p, Ref r, int v)
 {
     bool made = computed(&p->g->n[r]);
@@ -84,8 +83,8 @@ static void ask(Lists *l, Ref r, int v)
 
 static Ref fold_operand(const Node *n, int v) { return is_global(n) ? n->arg[v] : n->arg[0]; }
 
-/* ---- what must be made ---- */
-/* Folds of small values run where their operand lives. */
+/* ---- values that must be computed ---- */
+/* Folds of small values run in the home of their operand. */
 static void seed_folds(Lists *l)
 {
     Planner *p = l->p;
@@ -104,7 +103,7 @@ static void seed_folds(Lists *l)
     }
 }
 
-/* by another variant: the group's states are everyone's */
+/* A variant before v writes the same value to the state: states of groups are common to all variants. */
 static bool written_before(const Planner *p, int v, Write w)
 {
     for (int u = 0; u < v; u++)
@@ -114,7 +113,7 @@ static bool written_before(const Planner *p, int v, Write w)
     return false;
 }
 
-/* A state of a small domain is stored where its new value is made, or just after where that is in another domain. */
+/* A state of a small domain is stored in the home of its new value, or one level later if that has another domain. */
 static void seed_writes(Lists *l)
 {
     Planner *p = l->p;
@@ -173,7 +172,7 @@ static void load(Planner *p, Draft *d, Ref r)
     list_add(p->arena, &d->load, r, in_memory(n) ? leaf_mem(p, n) : UNPLACED);
 }
 
-/* The array of what TURN and folds along an axis read, where it is there from the start. */
+/* The array that TRANSPOSE or a fold along an axis reads, if its operand is a leaf in memory; otherwise UNPLACED. */
 static int leaf_of_operand(Planner *p, Ref r)
 {
     const Node *n = &p->g->n[p->g->n[r].arg[0]];
@@ -214,15 +213,15 @@ static bool reads_after(const Planner *p, int mem, int draft, int by)
     const Stage *h = &p->draft[draft].s, *s = &p->draft[by].s;
     if (by == draft || s->time < h->time || (s->time == h->time && s->level < h->level))
         return false;
-    return s->variant == h->variant || p->plan->mem[mem].dom == GROUP;         /* the group's values are everyone's */
+    return s->variant == h->variant || p->plan->mem[mem].dom == GROUP;
 }
 
-/* A state that something later still reads is stored in a last stage, which reads nothing but temporaries. */
+/* A state whose old value a later stage still reads is stored in a last stage, which reads only temporaries. */
 static void delay_writes(Lists *l)
 {
     Planner *p = l->p;
     int *write = NEWS(p->arena, int, (p->plan->rule->nstate + p->ncarry) * p->nvariant + 1), n = p->nvariant;
-    /* by state and variant; the group's stand with the first's */
+    /* write: by state and variant, index + 1; for states of groups under variant 0 */
     for (int i = 0; i < l->nwrite; i++)
         write[l->write[i].w.state * n + l->write[i].variant] = i + 1;
     for (int i = 0; i < p->ndraft; i++)
@@ -267,9 +266,8 @@ static void store_writes(Lists *l)
     }
 }
 
-/* ---- where others find a value ---- */
-/* A state that takes the value where it is made, as it is, and whose old one nobody wants any more, is where to
- * find it. */
+/* ---- arrays from which values are loaded ---- */
+/* Other stages load a value from its state, if the state is stored in the value's home, unrounded, and not delayed. */
 static void find_in_states(Lists *l)
 {
     Planner *p = l->p;
@@ -278,16 +276,16 @@ static void find_in_states(Lists *l)
         int mem = target_mem(p, w->w.state);
         const Mem *m = mem_at(p, mem);
         if (!w->late && at_home(p, &p->draft[w->draft].s, w->w.val) && m->type == mem_type_of(p->plan, m->dom))
-            l->lies[w->variant][w->w.val] = mem;
+            l->array[w->variant][w->w.val] = mem;
     }
 }
 
-/* what TURN and folds along an axis read: where their operand lies */
+/* The array that TRANSPOSE or a fold along an axis reads. */
 static int array_of_operand(const Lists *l, Ref r, int v)
 {
     Ref a = l->p->g->n[r].arg[0];
     int leaf = leaf_of_operand(l->p, r);
-    return leaf != UNPLACED ? leaf : l->lies[owner(l->p, a, v)][a];
+    return leaf != UNPLACED ? leaf : l->array[owner(l->p, a, v)][a];
 }
 
 static void place_values(Lists *l)
@@ -296,10 +294,10 @@ static void place_values(Lists *l)
     find_in_states(l);
     for (Ref r = 0; r < p->g->len; r++)
         for (int v = 0; v < p->nvariant; v++)
-            if (l->asked[v][r] && l->lies[v][r] == UNPLACED) {
+            if (l->asked[v][r] && l->array[v][r] == UNPLACED) {
                 int at = home(p, r, v);
-                l->lies[v][r] = temp_of(p, r);
-                list_add(p->arena, &p->draft[at].store, r, l->lies[v][r]);
+                l->array[v][r] = temp_of(p, r);
+                list_add(p->arena, &p->draft[at].store, r, l->array[v][r]);
             }
     for (int i = 0; i < p->ndraft; i++) {
         Draft *d = &p->draft[i];
@@ -309,7 +307,7 @@ static void place_values(Lists *l)
             a->transposed = transposed;
             if (a->mem == UNPLACED)
                 a->mem = transposed ? array_of_operand(l, a->val, d->s.variant)
-                                : l->lies[owner(p, a->val, d->s.variant)][a->val];
+                                : l->array[owner(p, a->val, d->s.variant)][a->val];
         }
         for (int j = 0; j < d->fin.n; j++)
             if (array_fold(&p->g->n[d->fin.v[j].val]))
@@ -323,12 +321,12 @@ void make_small_stages(Planner *p)
     Lists l = {.p = p};
     l.here = NEWS(p->arena, bool *, p->nvariant);
     l.asked = NEWS(p->arena, bool *, p->nvariant);
-    l.lies = NEWS(p->arena, int *, p->nvariant);
+    l.array = NEWS(p->arena, int *, p->nvariant);
     for (int v = 0; v < p->nvariant; v++) {
         l.here[v] = NEWS(p->arena, bool, p->g->len + 1);
         l.asked[v] = NEWS(p->arena, bool, p->g->len + 1);
-        l.lies[v] = NEWS(p->arena, int, p->g->len + 1);
-        memset(l.lies[v], -1, sizeof(int) * (size_t)(p->g->len + 1));
+        l.array[v] = NEWS(p->arena, int, p->g->len + 1);
+        memset(l.array[v], -1, sizeof(int) * (size_t)(p->g->len + 1));
     }
     seed_passes(&l);
     seed_folds(&l);

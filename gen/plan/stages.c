@@ -1,12 +1,11 @@
-/* The stages of a phase, from what place_reductions.c decided: elem passes here, and between them the list stages that small_stages.c
- * makes. */
+/* Makes the stages of a phase from the decisions of place_reductions.c: element passes here, the list stages between
+ * them in small_stages.c. */
 #include "gen/plan/planner.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-
-/* ---- drafts, found by where they stand ---- */
+/* ---- drafts, in a hash table by time, level, kind and variant ---- */
 static uint64_t place_of(const Stage *s)
 {
     int32_t k[4] = {s->time, s->level, (int32_t)s->kind, s->variant};
@@ -49,8 +48,8 @@ static int by_ref(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* What a value that the pass needs takes: nothing where it is written out or was seen, else a load or, later, its
- * operands. */
+/* Adds a value that the pass needs, unless it is inlined or already there: as a load, or as an operation whose operands
+ * fill_pass adds later. */
 static void need(Planner *p, Draft *d, Ref r)
 {
     const Node *n = &p->g->n[r];
@@ -60,12 +59,13 @@ static void need(Planner *p, Draft *d, Ref r)
     if (in_memory(n))
         list_add(p->arena, &d->load, r, leaf_mem(p, n));
     else if (n->dom != ELEM)
-        list_add(p->arena, &d->load, r, UNPLACED);               /* small_stages.c says where */
+        list_add(p->arena, &d->load, r, UNPLACED);               /* small_stages.c sets the array */
     else
         PUSH(p->arena, d->body, d->nbody, d->cap) = r;
 }
 
-/* Operations in order, back from what is folded and stored to what was decided to load. */
+/* Collects the operations, from the folded and stored values back to the loads that choose_loads.c chose; then sorts
+ * them. */
 static void fill_pass(Planner *p, Draft *d, const ElemPass *q)
 {
     p->now += 4;
@@ -109,8 +109,8 @@ static void make_elem_stages(Planner *p)
 }
 
 /* ---- finishing ---- */
-/* Partials get their array once the kind of the folding stage is known; variants may fold differently, a global
- * reduction has one array for all. */
+/* Makes the arrays of partials, now that the kinds of the folding stages are known. Variants may fold in different
+ * kinds of stages; a global reduction has one array for all variants. */
 static void place_parts(Planner *p)
 {
     int **part = NEWS(p->arena, int *, p->nvariant);
@@ -147,7 +147,7 @@ static Access *kept_list(Arena *a, const List *l, int *n)
     return v;
 }
 
-/* Where a value stands along an axis counts for the stage: which row and column it is in is to be known. */
+/* The stage needs the row or column number of its values. */
 static bool reads_places(const Planner *p, const Stage *s)
 {
     Dom dom = stage_info[s->kind].dom;
@@ -217,7 +217,7 @@ void make_drafts(Planner *p)
             p->draft[n++] = p->draft[i];
     p->ndraft = n;
     if (n)
-        qsort(p->draft, (size_t)n, sizeof *p->draft, in_order);       /* no two stand in the same place */
+        qsort(p->draft, (size_t)n, sizeof *p->draft, in_order);       /* no two compare equal */
     place_parts(p);
 }
 

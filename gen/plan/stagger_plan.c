@@ -1,15 +1,16 @@
-/* Who a stage is for, where every(k, { stagger = true }) gives tensors or blocks turns of their own.
+/* Finds the stages that may skip tensors or blocks (owners) whose slot is not due: every(k, { stagger = true }).
  *
- * What such a block assigns is where(its turn, new, old). A value that only `new` needs counts where the turn is, and a
- * state that takes `old` keeps what it holds: a stage that makes such values alone, and fills such states alone, may
- * leave out whoever has no turn. A stage that runs for more than it must does no harm, as the choice is made on the
- * device anyway. What lies in a temporary of who was left out is read by nobody who looks at it.
+ * An assignment in such a guarded block becomes where(slot is due, new, old). A value that only `new` needs is needed
+ * only by due owners, and a state that takes `old` does not change. A stage that computes only such values and stores
+ * only such states may skip owners that are not due. Running it for more owners is harmless, because the device
+ * evaluates the condition anyway. Temporaries of skipped owners hold garbage. No result depends on them: the same
+ * condition masks every reader.
  *
- * Blocks have turns of their own, so a reduction to more than a block needs all of them; and a reduction over tensors
- * needs every tensor. */
+ * Each block has its own slot, so a reduction over several blocks needs all of them; a reduction over tensors needs
+ * every tensor. */
 #include "gen/plan/planner.h"
 
-/* Bits by number among the states of slots. */
+/* The bit of a state of slots: its index among the states of slots. */
 static unsigned bit_of(const Rule *r, int state)
 {
     int n = 0;
@@ -26,11 +27,11 @@ static unsigned block_bits(const Rule *r)
     return bits;
 }
 
-/* As guarded_blocks.c writes it. */
+/* Recognises the conditions that guarded_blocks.c makes. */
 unsigned stagger_of(const Rule *r, const Graph *g, Ref cond)
 {
     const Node *n = &g->n[cond];
-    if (n->op == OP_EITHER) {                      /* its turn, or everybody's */
+    if (n->op == OP_EITHER) {                      /* the own slot is due, or all slots are (slot < 0) */
         for (int k = 0; k < 2; k++) {
             const Node *x = &g->n[n->arg[1 - k]];
             unsigned bit = stagger_of(r, g, n->arg[k]);
@@ -56,7 +57,7 @@ static bool holds(const Node *n, int state)
     return state == TO_P ? n->op == OP_P : n->op == OP_STATE && n->sym == state;
 }
 
-/* Who a state that becomes this value changes for. */
+/* The owners for which a state changes that takes this value. */
 static unsigned changes(const Rule *r, const Graph *g, Ref val, int state)
 {
     unsigned bits = 0;
@@ -69,7 +70,7 @@ static unsigned changes(const Rule *r, const Graph *g, Ref val, int state)
     return bits;
 }
 
-/* A reduction that is no block's own. */
+/* A reduction over more than one block. */
 static bool joins_blocks(const Node *n) { return is_red(n) && !dom_of_block((Dom)n->dom); }
 
 /* The tensors and blocks that need operand k of a value, if those in `want` need the value. */
@@ -77,7 +78,7 @@ static unsigned operand_wanted(const Rule *r, const Graph *g, const Node *n, int
 {
     unsigned owners = n->op == OP_WHERE ? stagger_of(r, g, n->arg[0]) : 0;
     if (owners && k == 0)
-        return ALL_OWNERS;                          /* the condition is evaluated for all: it decides whose slot is due */
+        return ALL_OWNERS;                          /* the condition itself is evaluated for all owners */
     if (owners && k == 1)
         return owners;
     if (owners && k == 2 && want == owners)
@@ -97,7 +98,7 @@ static void want_operands(const Plan *p, const Graph *g, Ref r, unsigned **want)
                 want[v][n->arg[k]] |= is_global(n) ? ALL_OWNERS : operand_wanted(p->rule, g, n, k, want[v][r]);
 }
 
-/* want: what is known so far; more is found */
+/* Adds to want what follows from the writes and from what want already contains. */
 static void find_wanted(const Plan *p, const Phase *ph, unsigned **want)
 {
     for (int v = 0; v < p->rule->nvariant; v++)
@@ -142,8 +143,8 @@ static bool makes(const Stage *s, Ref r)
     return false;
 }
 
-/* A state that a stage fills with what it found in a temporary gets that for all whom the stage runs for: no choice is
- * made any more. False: all of them had it anyway. */
+/* If a stage copies a temporary to a state, it does so for every owner it runs for, without a condition: all of them
+ * need the temporary's value. Returns true if that added owners to want. */
 static bool want_copies(const Plan *p, const Stage *s, unsigned *want)
 {
     unsigned whose = s->stagger ? s->stagger : ALL_OWNERS;

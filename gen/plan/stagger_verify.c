@@ -1,14 +1,15 @@
-/* Checks who stages say they are for (stagger_plan.c), however that was come by: plays a phase for an owner that has some turns
- * and beside it for another block of the same tensor that has none by blocks, and sees that both find what they look at.
+/* Verifies Stage.stagger independently of stagger_plan.c. It simulates a phase for an owner with some slots due, and
+ * beside it for another block of the same tensor whose block slots are not due, and checks that both read valid values.
  *
- * A temporary is stale where the stage that fills it left the owner out; what is computed of stale values is so too,
- * unless a turn chooses the other one. No state takes a stale value, and a stage that leaves an owner out leaves its
- * states as they would be. */
+ * A temporary is stale if the stage that writes it skipped the owner. A value computed from stale values is stale too,
+ * unless a condition on the slot selects the other operand. No state may take a stale value, and a stage may skip an
+ * owner only if the owner's states would not change. */
 #include "gen/plan/planner.h"
 
 #include <string.h>
 
-typedef struct Side { unsigned have; bool run, *stale, *dirty; } Side;          /* stale: by array; dirty: by value */
+/* have: bits of the slots that are due; run: the stage runs for it; stale: by array; dirty: by value, in this stage */
+typedef struct Side { unsigned have; bool run, *stale, *dirty; } Side;
 typedef struct Look { const Plan *p; const Phase *ph; const Stage *s; Side side[2]; unsigned blocks; } Look;
 
 static const Node *node_at(const Look *l, Ref r) { return &l->ph->g->n[r]; }
@@ -25,7 +26,7 @@ static bool is_dirty(const Look *l, const Side *x, Ref r)
     return false;
 }
 
-/* For an owner with these turns the state becomes what it is. */
+/* The state keeps its value for an owner with these slots due. */
 static bool stays(const Look *l, unsigned have, Ref r, const Mem *m)
 {
     for (;;) {
@@ -65,7 +66,7 @@ static bool store_side(const Look *l, Side *x)
     return true;
 }
 
-/* What is folded to more than a block is one for all of its blocks. */
+/* A fold over more than one block is common to all blocks. */
 static bool fold_sides(Look *l)
 {
     Side *own = &l->side[0], *other = &l->side[1];
@@ -87,7 +88,7 @@ static bool stage_by_blocks(const Look *l)
     return is_called(l->s->kind) ? node_at(l, l->s->body[0])->sym & BLOCKED : dom_of_block(stage_info[l->s->kind].dom);
 }
 
-/* The first stage that is wrong for an owner with these turns; -1: none. */
+/* The first stage that is wrong for an owner with these slots due; -1: none. */
 static int play(Look *l, int variant, unsigned have)
 {
     for (int k = 0; k < 2; k++) {
@@ -98,7 +99,7 @@ static int play(Look *l, int variant, unsigned have)
         l->s = &l->ph->stage[i];
         if (l->s->kind == S_GROUP || l->s->variant != variant)
             continue;
-        for (int k = 0; k < 2; k++) {                      /* by tensors: both, if one of them has its turn */
+        for (int k = 0; k < 2; k++) {                      /* stages not by blocks run for both if the owner is due */
             unsigned stagger = l->s->stagger;
             l->side[k].run = !stagger || stagger & l->side[stage_by_blocks(l) ? k : 0].have;
             run_side(l, &l->side[k]);

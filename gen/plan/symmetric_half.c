@@ -1,7 +1,7 @@
-/* Symmetric values on a GPU. A pass over two equal axes that stores nothing but symmetric values computes their lower
- * triangle and writes both: it reads no more than lower triangles. A symmetric product that only such passes read need
- * not be mirrored. Both are marked by Stage.half; on a CPU a product's panels are mirrored while they are in the cache,
- * and nothing is marked. */
+/* Marks symmetric halves (Stage.half) in plans for a GPU. A pass over two equal axes that stores only symmetric values
+ * computes their lower triangle and writes both; it reads only lower triangles. A symmetric product that only such
+ * passes read need not be mirrored. CPU plans have no marks: there the panels of a product are mirrored while they are
+ * in the cache. */
 #include "gen/plan/planner.h"
 
 static bool *symmetric_values(Arena *a, const Graph *g)
@@ -12,7 +12,7 @@ static bool *symmetric_values(Arena *a, const Graph *g)
     return known;
 }
 
-/* What it writes lies in shared memory for a while, a tile of each array. */
+/* The stage may compute a half. It holds a tile of each array that it writes in shared memory: HALF_BYTES. */
 static bool is_half(const Plan *p, const Stage *s, const bool *symmetric)
 {
     Dom own = stage_info[s->kind].dom;
@@ -27,7 +27,7 @@ static bool is_half(const Plan *p, const Stage *s, const bool *symmetric)
     return bytes <= HALF_BYTES;
 }
 
-/* Every stage that reads the value, from its array or by a fold of it, is such a pass. */
+/* Every stage that reads the value computes a half; none reads it transposed or folds it. */
 static bool read_by_halves(const Graph *g, const Phase *ph, Ref r)
 {
     for (int i = 0; i < ph->nstage; i++) {

@@ -1,4 +1,4 @@
-/* Partials and traffic of a plan's stages, for a tensor of a given shape. */
+/* Counts partials and bytes moved by the stages of a plan, for a tensor of a given shape. */
 #include "gen/plan/plan.h"
 
 int64_t part_len(const Mem *m, Shape s, int64_t ntensors)
@@ -24,7 +24,7 @@ static bool reads_half(const Plan *p, const Stage *st, Access a)
     return st->half && !is_called(st->kind) && !a.transposed && p->mem[a.mem].dom == stage_info[st->kind].dom;
 }
 
-/* Bytes a stage moves for this tensor: what it loads and stores, and its partials. */
+/* Loads, stores and partials. */
 Traffic stage_traffic(const Plan *p, const Stage *st, Shape s)
 {
     Traffic t = {0, 0};

@@ -18,7 +18,7 @@ typedef struct Words {
     bool cut;
 } Words;
 
-static void say(Words *w, const char *s)
+static void put(Words *w, const char *s)
 {
     for (; *s && w->n < LONGEST_NAME; s++)
         w->s[w->n++] = *s == '.' ? '_' : *s;
@@ -26,61 +26,61 @@ static void say(Words *w, const char *s)
     w->s[w->n] = 0;
 }
 
-static void say_number(Words *w, double x)
+static void put_number(Words *w, double x)
 {
     static const char *const small[] = {"zero", "one",   "two",   "three", "four", "five",
                                         "six",  "seven", "eight", "nine",  "ten"};
     char text[40];
     if (signbit(x))
-        say(w, "minus_");
+        put(w, "minus_");
     x = fabs(x);
     if (x == 0.5 || !isfinite(x))
-        say(w, x == 0.5 ? "half" : isnan(x) ? "nan" : "inf");
+        put(w, x == 0.5 ? "half" : isnan(x) ? "nan" : "inf");
     else if (x <= 10 && x == floor(x))
-        say(w, small[(int)x]);
+        put(w, small[(int)x]);
     else {
         snprintf(text, sizeof text, "%.6g", x);
         for (char *c = text; *c; c++)
             *c = (char)(*c == '.' ? 'p' : *c == '-' ? 'm' : *c == '+' ? '_' : *c);
-        say(w, w->n ? "" : "n");                              /* no name begins with a digit */
-        say(w, text);
+        put(w, w->n ? "" : "n");                              /* no name begins with a digit */
+        put(w, text);
     }
 }
 
-/* How many of what, per what: the spec has words of its own for three of them. */
-static void say_count(Words *w, const Node *n)
+/* A count: numel, nrows and ncols as in specs; others as "rows_per_tensor". */
+static void put_count(Words *w, const Node *n)
 {
     const char *own = n->from == ELEM && n->dom == TENSOR ? "numel"
                       : n->from == ROW && (n->dom == SLICE || n->dom == BLOCK) ? "nrows"
                       : n->from == COL && (n->dom == SLICE || n->dom == BLOCK) ? "ncols"
                                                           : NULL;
     if (!own)
-        say(w, dom_info[n->from].name);
-    say(w, own ? own : "s_per_");
+        put(w, dom_info[n->from].name);
+    put(w, own ? own : "s_per_");
     if (!own)
-        say(w, dom_info[n->dom].name);
+        put(w, dom_info[n->dom].name);
 }
 
-static bool say_leaf(Words *w, const Node *n)
+static bool put_leaf(Words *w, const Node *n)
 {
     switch (n->op) {
-    case OP_P: say(w, "p"); return true;
-    case OP_G: say(w, "g"); return true;
-    case OP_STEP: say(w, "t"); return true;
-    case OP_SLOT: say(w, "slot"); return true;
-    case OP_HYPER: say(w, w->rule->hyper[n->sym].name); return true;
-    case OP_STATE: say(w, w->rule->state[n->sym].name); return true;
-    case OP_INPUT: say(w, w->rule->input[n->sym].name); return true;
-    case OP_COUNT: say_count(w, n); return true;
-    case OP_CONST: say_number(w, n->imm); return true;
+    case OP_P: put(w, "p"); return true;
+    case OP_G: put(w, "g"); return true;
+    case OP_STEP: put(w, "t"); return true;
+    case OP_SLOT: put(w, "slot"); return true;
+    case OP_HYPER: put(w, w->rule->hyper[n->sym].name); return true;
+    case OP_STATE: put(w, w->rule->state[n->sym].name); return true;
+    case OP_INPUT: put(w, w->rule->input[n->sym].name); return true;
+    case OP_COUNT: put_count(w, n); return true;
+    case OP_CONST: put_number(w, n->imm); return true;
     default: return false;
     }
 }
 
-/* Ahead of a reduction, as the spec writes it: sum, rowsum, colmax … */
-static void say_where(Words *w, const Node *n)
+/* The prefix of a reduction, as in specs: sum, rowsum, colmax … */
+static void put_where(Words *w, const Node *n)
 {
-    say(w, n->dom == ROW || n->dom == COL ? dom_info[n->dom].name : n->dom == SLICE || n->dom == BLOCK ? "slice_" : "");
+    put(w, n->dom == ROW || n->dom == COL ? dom_info[n->dom].name : n->dom == SLICE || n->dom == BLOCK ? "slice_" : "");
 }
 
 static const Node *arg_of(const Words *w, const Node *n, int k) { return &w->g->n[n->arg[k]]; }
@@ -92,41 +92,41 @@ static bool is_mean(const Words *w, const Node *n)
            arg_of(w, n, 1)->op == OP_COUNT;
 }
 
-static void say_value(Words *w, Ref v, int depth);
+static void put_value(Words *w, Ref v, int depth);
 
-/* What people have shorter words for. */
-static bool say_known(Words *w, const Node *n, int depth)
+/* Names patterns that have a common shorter name: global sums, squares, means, norms; false: n is none. */
+static bool put_known(Words *w, const Node *n, int depth)
 {
     const Node *a = n->nargs ? arg_of(w, n, 0) : NULL;
-    if (is_global(n) && is_red(a) && !a->name) {              /* a tensor's own, then of all */
-        say(w, n->op == OP_GSUM && a->op == OP_SUM    ? "global_sum_"
+    if (is_global(n) && is_red(a) && !a->name) {              /* per tensor, then over all tensors */
+        put(w, n->op == OP_GSUM && a->op == OP_SUM    ? "global_sum_"
                : n->op == OP_GMAX && a->op == OP_RMAX ? "global_max_"
                : n->op == OP_GMIN && a->op == OP_RMIN ? "global_min_"
                                                       : "global_");
-        say_value(w, a->arg[0], depth - 1);
+        put_value(w, a->arg[0], depth - 1);
         return true;
     }
     if (is_square(n)) {
-        say_value(w, n->arg[0], depth - 1);
-        say(w, "_squared");
+        put_value(w, n->arg[0], depth - 1);
+        put(w, "_squared");
         return true;
     }
     if (is_mean(w, n)) {
-        say_where(w, a);
-        say(w, "mean_");
-        say_value(w, a->arg[0], depth - 1);
+        put_where(w, a);
+        put(w, "mean_");
+        put_value(w, a->arg[0], depth - 1);
         return true;
     }
     if (n->op == OP_SQRT && a->op == OP_SUM && !a->name && is_square(arg_of(w, a, 0))) {
-        say_where(w, a);
-        say(w, "norm_");
-        say_value(w, arg_of(w, a, 0)->arg[0], depth - 1);
+        put_where(w, a);
+        put(w, "norm_");
+        put_value(w, arg_of(w, a, 0)->arg[0], depth - 1);
         return true;
     }
     return false;
 }
 
-/* The state that becomes this value, TO_P for p; -2: none. */
+/* The state that takes this value, TO_P for p; -2: none. */
 static int32_t becomes(const Words *w, Ref v)
 {
     for (int k = 0; k < w->rule->nvariant; k++)
@@ -136,35 +136,35 @@ static int32_t becomes(const Words *w, Ref v)
     return -2;
 }
 
-static void say_value(Words *w, Ref v, int depth)
+static void put_value(Words *w, Ref v, int depth)
 {
     const Node *n = &w->g->n[v];
     const OpInfo *o = &op_info[n->op];
-    if (!n->name && say_leaf(w, n))
+    if (!n->name && put_leaf(w, n))
         return;
     int32_t state = is_leaf(n) ? -2 : becomes(w, v);
-    if (state >= TO_P) {                                      /* also where the spec has it in a local */
-        say(w, state == TO_P ? "p" : w->rule->state[state].name);
-        say(w, "_new");
+    if (state >= TO_P) {                                      /* even if the spec has a local of it */
+        put(w, state == TO_P ? "p" : w->rule->state[state].name);
+        put(w, "_new");
         return;
     }
     if (n->name) {
-        say(w, n->name);
+        put(w, n->name);
         return;
     }
     if (depth <= 0) {
-        say(w, is_mean(w, n) ? "mean" : is_square(n) ? "square" : o->name);
+        put(w, is_mean(w, n) ? "mean" : is_square(n) ? "square" : o->name);
         return;
     }
-    if (say_known(w, n, depth))
+    if (put_known(w, n, depth))
         return;
     if (is_red(n))
-        say_where(w, n);
+        put_where(w, n);
     for (const char *s = o->name_form; *s; s++) {
         if (*s == '%' && s[1] >= 'a' && s[1] <= 'c' && s[1] - 'a' < n->nargs)
-            say_value(w, n->arg[*++s - 'a'], depth - 1);
+            put_value(w, n->arg[*++s - 'a'], depth - 1);
         else
-            say(w, (char[2]){*s, 0});
+            put(w, (char[2]){*s, 0});
     }
 }
 
@@ -184,7 +184,7 @@ const char *value_name(Arena *a, const Rule *r, const Phase *ph, Ref v)
     for (int depth = DEEPEST; depth >= 0; depth--) {
         w.n = 0;
         w.cut = false;
-        say_value(&w, v, depth);
+        put_value(&w, v, depth);
         if (!w.cut)
             break;
     }
@@ -192,7 +192,7 @@ const char *value_name(Arena *a, const Rule *r, const Phase *ph, Ref v)
 }
 
 /* ---- arrays ---- */
-/* Text to text, for a plan's thousands of them. */
+/* A hash table from text to text: a plan may have thousands of arrays. */
 typedef struct { const char *key, *value; int next; } Pair;
 typedef struct { Arena *arena; Pair *v; int n, cap; } Map;
 
@@ -218,12 +218,13 @@ static Pair *map_at(Map *m, const char *key)
     return p;
 }
 
+/* of: by "3 w", the name of array 3 while it holds w; taken: names in use, with the next suffix to try */
 typedef struct {
     Plan *plan;
     Map of, taken;
-} Naming; /* of: "3 w", the name of array 3 where it holds w; taken: with the next number to try */
+} Naming;
 
-/* An array that holds values of different names in different phases has a name for each; no two arrays share one. */
+/* An array that holds values of different names in different phases has a name for each. No two arrays share a name. */
 static const char *array_name(Naming *x, int mem, const char *want)
 {
     Pair *known = map_at(&x->of, arena_printf(x->of.arena, "%d %s", mem, want));
@@ -255,7 +256,7 @@ static void name_all(void *ctx, Arena *scratch)
 {
     Plan *p = ctx;
     Naming x = {.plan = p, .of.arena = scratch, .taken.arena = scratch};
-    for (int k = 0; k < p->nmem; k++)                          /* what the caller knows keeps its name */
+    for (int k = 0; k < p->nmem; k++)                          /* p, g, inputs and states keep their names */
         if (p->mem[k].kind != MEM_TEMP && p->mem[k].kind != MEM_PART)
             array_name(&x, k, p->mem[k].name);
     for (int e = 0; e < p->nentry; e++)

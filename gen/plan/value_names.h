@@ -1,11 +1,11 @@
-/* What values and arrays are called, in emitted code and wherever the plan is shown: by the spec's own names where it
- * gave any, else by what they are made of. */
+/* Names of values and arrays, in emitted code and in printed plans: the spec's names, or names built from the
+ * operations. */
 #ifndef OPTC_NAMES_H
 #define OPTC_NAMES_H
 #include "gen/plan/plan.h"
 
-enum { LONGEST_NAME = 48 };                                    /* of a value that the spec gave none */
-/* An identifier; two values may share one. */
+enum { LONGEST_NAME = 48 };                                    /* of a built name, in characters */
+/* A C identifier for the value. Two values may have the same one. */
 const char *value_name(Arena *a, const Rule *r, const Phase *ph, Ref v);
-void plan_name_arrays(Plan *p);        /* gives every Access of the plan its array's name */
+void plan_name_arrays(Plan *p);        /* fills Access.name of every stage */
 #endif

@@ -32,7 +32,7 @@ static void step_0_group(const optc_view *self, long long unit)
     ((double *)self->mem[at_one_minus_momentum])[0] = 1.0 - momentum;
 }
 
-/* Once a matrix: writes lr_times_size. 0 + 8 bytes. Of several stages, each with arrays of its own. */
+/* Once a matrix: writes lr_times_size. 0 + 8 bytes. Several stages share this function, each with its own arrays. */
 static void step_1_slice_matrix(const optc_view *self, long long unit, const int *arrays)
 {
     const long long segs = optc_up(self->slices, OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
@@ -50,8 +50,8 @@ static void step_1_slice_matrix(const optc_view *self, long long unit, const int
     }
 }
 
-/* One pass over bands of each matrix: reads g m one_minus_momentum; writes m; folds into slice_norm_u. 8 + 4 bytes. Of
- * several stages, each with arrays of its own. */
+/* One pass over bands of each matrix: reads g m one_minus_momentum; writes m; folds into slice_norm_u. 8 + 4 bytes.
+ * Several stages share this function, each with its own arrays. */
 static void step_2_band_matrix(const optc_view *self, long long unit, const int *arrays)
 {
     const long long segs = optc_up(self->cols, OPTC_BAND_COLS), blocks = optc_up(self->rows, OPTC_BAND_ROWS);
@@ -92,8 +92,8 @@ static void step_2_band_matrix(const optc_view *self, long long unit, const int 
             optc_fold_sum(slice_norm_u_rows, rows);
 }
 
-/* Once a matrix: writes slice_norm_u_where_zero_ne_slice_norm_u. 0 + 8 bytes. Of several stages, each with arrays of
- * its own. */
+/* Once a matrix: writes slice_norm_u_where_zero_ne_slice_norm_u. 0 + 8 bytes. Several stages share this function, each
+ * with its own arrays. */
 static void step_3_slice_matrix(const optc_view *self, long long unit, const int *arrays)
 {
     const long long segs = optc_up(self->slices, OPTC_SEG), slice = unit / segs, start = unit % segs * OPTC_SEG;
@@ -151,7 +151,8 @@ static void step_4_map(const optc_view *self, long long unit)
 }
 
 /* One pass over the elements: reads g m slice_norm_u_where_zero_ne_slice_norm_u; writes
- * u_over_slice_norm_u_where_zero_ne_slice_norm_u. 8 + 4 bytes. Of several stages, each with arrays of its own. */
+ * u_over_slice_norm_u_where_zero_ne_slice_norm_u. 8 + 4 bytes. Several stages share this function, each with its own
+ * arrays. */
 static void step_5_map_matrix(const optc_view *self, long long unit, const int *arrays)
 {
     const long long start = unit * OPTC_SEG;
@@ -180,7 +181,7 @@ static void step_5_map_matrix(const optc_view *self, long long unit, const int *
 }
 
 /* Once a pair of rows: reads u_over_norm_where_ne_mm_u_over_norm_where_ne div_mm_div_mm_div_mm_div; writes
- * mul_plus_mul_plus_3p4445_where_eq. 8 + 4 bytes. Of several stages, each with arrays of its own. */
+ * mul_plus_mul_plus_3p4445_where_eq. 8 + 4 bytes. Several stages share this function, each with its own arrays. */
 static void step_6_rows_matrix(const optc_view *self, long long unit, const int *arrays)
 {
     const long long segs = optc_up((self->rows * self->rows), OPTC_SEG), slice = unit / segs,
@@ -207,7 +208,7 @@ static void step_6_rows_matrix(const optc_view *self, long long unit, const int 
 }
 
 /* Once a pair of columns: reads u_over_norm_where_ne_mm_u_over_norm_where_ne_2 div_mm_div_mm_div_mm_div_2; writes
- * mul_plus_mul_plus_3p4445_where_eq_2. 8 + 4 bytes. Of several stages, each with arrays of its own. */
+ * mul_plus_mul_plus_3p4445_where_eq_2. 8 + 4 bytes. Several stages share this function, each with its own arrays. */
 static void step_7_cols_matrix_2(const optc_view *self, long long unit, const int *arrays)
 {
     const long long segs = optc_up((self->cols * self->cols), OPTC_SEG), slice = unit / segs,
@@ -234,7 +235,7 @@ static void step_7_cols_matrix_2(const optc_view *self, long long unit, const in
 }
 
 /* One pass over the elements: reads p lr_times_weight_decay lr_times_size add_plus_where_mm_add_mm_div; writes p. 8 + 4
- * bytes. Of several stages, each with arrays of its own. */
+ * bytes. Several stages share this function, each with its own arrays. */
 static void step_8_map_matrix(const optc_view *self, long long unit, const int *arrays)
 {
     const long long start = unit * OPTC_SEG;
