@@ -23,7 +23,7 @@ OPTC_FN void optc_decode_{{name}}(float *restrict to, const void *restrict state
 //@ types
 /* Stores a block, or the rest of the tensor; `at` is a multiple of OPTC_CODED. */
 OPTC_FN void optc_encode_{{name}}(void *restrict state, const float *restrict from, const optc_view *self,
-                                  long long at, int len)
+                                  long long at, int len, unsigned dither)
 {
     {{c}} *restrict code = ({{c}} *)state + at;
     unsigned most = 0;
@@ -36,9 +36,11 @@ OPTC_FN void optc_encode_{{name}}(void *restrict state, const float *restrict fr
         const unsigned u = optc_bitsf(from[i]) & 0x7fffffffu;
         most = u > most ? u : most;
     }
-    const float scale = optc_code_scale(most, {{store}}_least), inverse = optc_code_inverse(scale);
+    const float scale = optc_code_scale(most, {{store}}_least, {{store}}_floor);
+    const float inverse = optc_code_inverse(scale, {{store}}_top);
     const {{c}} mask = optc_code_mask(scale);
+    const unsigned first = dither + (unsigned)(self->first + at) * OPTC_DITHER;
     for (int i = 0; i < len; i++)
-        code[i] = {{store}}(from[i], inverse) & mask;
+        code[i] = {{store}}(from[i], inverse, first + (unsigned)i * OPTC_DITHER) & mask;
     optc_scales(state, self->n)[at / OPTC_CODED] = scale;
 }

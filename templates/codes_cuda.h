@@ -7,9 +7,13 @@ struct optc_no { static const bool value = false; };
 
 //@ types
 struct optc_code_{{name}} {
-    static const unsigned least = {{store}}_least;
     static OPTC_FN_MEMBER float from({{c}} code) { return {{load}}(code); }
-    static OPTC_FN_MEMBER {{c}} to(float x, float inverse) { return {{store}}(x, inverse); }
+    static OPTC_FN_MEMBER {{c}} to(float x, float inverse, unsigned dither) { return {{store}}(x, inverse, dither); }
+    static OPTC_FN_MEMBER float scale(unsigned most)
+    {
+        return optc_code_scale(most, {{store}}_least, {{store}}_floor);
+    }
+    static OPTC_FN_MEMBER float inverse(float scale) { return optc_code_inverse(scale, {{store}}_top); }
 };
 
 /* V values of a state as loaded. Decoding waits until they are used. CODED is false for tensors that store f32. */
@@ -57,7 +61,7 @@ OPTC_FN void optc_get_decoded(float (&to)[V], const void *state, const optc_view
 /* All lanes of a warp call this together. */
 template <int H, typename CODE, int V, typename W>
 OPTC_FN void optc_put_coded(void *state, const float (&x)[V], const optc_view *self, long long offset, int left, W wide,
-                            optc_yes)
+                            unsigned dither, optc_yes)
 {
     unsigned most = 0;
     unsigned char code[V];
@@ -71,11 +75,12 @@ OPTC_FN void optc_put_coded(void *state, const float (&x)[V], const optc_view *s
         const unsigned u = __shfl_xor_sync(0xffffffffu, most, lanes);
         most = u > most ? u : most;
     }
-    const float scale = optc_code_scale(most, CODE::least), inverse = optc_code_inverse(scale);
+    const float scale = CODE::scale(most), inverse = CODE::inverse(scale);
     const unsigned char mask = optc_code_mask(scale);
+    const unsigned first = dither + (unsigned)(self->first + offset) * OPTC_DITHER;
 #pragma unroll
     for (int i = 0; i < V; i++)
-        code[i] = CODE::to(x[i], inverse) & mask;
+        code[i] = CODE::to(x[i], inverse, first + (unsigned)i * OPTC_DITHER) & mask;
     optc_put<H>((unsigned char *)state + offset, code, left, wide);
     if (offset % OPTC_CODED == 0 && left > 0)
         optc_scales(state, self->n)[offset / OPTC_CODED] = scale;
@@ -84,7 +89,7 @@ OPTC_FN void optc_put_coded(void *state, const float (&x)[V], const optc_view *s
 //@ if optc_put_coded
 template <int H, typename CODE, int V, typename W>
 OPTC_FN void optc_put_coded(void *state, const float (&x)[V], const optc_view *, long long offset, int left, W wide,
-                            optc_no)
+                            unsigned, optc_no)
 {
     optc_put<H>((float *)state + offset, x, left, wide);
 }

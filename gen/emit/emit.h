@@ -73,6 +73,9 @@ const char *emit_value_name(Emit *e, Ref r);                   /* value_name; em
 /* A new identifier for an array or a value loaded from it: the reserved one if it is free. */
 const char *emit_array_name(Emit *e, Access a);
 const char *emit_array(Emit *e, Access a, bool writable);      /* "(const float *)self->mem[at_m]" */
+bool emit_coded(const Emit *e, Access a);                       /* an array of block codes */
+bool emit_codes(const Emit *e);                                /* the stage has one */
+void emit_dither(Emit *e);                                     /* the dither of its stores, before any loop */
 const char *emit_array_param(const Emit *e, const char *param); /* param if array numbers are an argument; else "" */
 const char *emit_red_kind(const Node *n);                      /* "sum", "max", "min" */
 const char *emit_fold_real(const Emit *e, const Node *n);      /* the type of a fold's lanes and partials */

@@ -9,9 +9,9 @@
 
 static const char *const reserved[] = {"self", "unit", "start", "count", "from", "len", "offset", "done",
                                        "lane", "row",  "col",   "slice", "segs", "seg", "block",  "blocks",
-                                       "rows", "cols", "width", "line",  "i",    "l",   "stages", NULL};
-static const char *const prelude[] = {"math.h", "math_f32.h", "math_f64.h", "random.h", "types.h", "codes.h",
-                                      "gen/abi/reduction_sizes.h", "loops_c.h", "reductions_c.h", "partials.h",
+                                       "rows", "cols", "width", "line",  "i",    "l",   "stages", "dither", NULL};
+static const char *const prelude[] = {"math.h", "math_f32.h", "math_f64.h", "random.h", "types.h",
+                                      "gen/abi/reduction_sizes.h", "codes.h", "loops_c.h", "reductions_c.h", "partials.h",
                                       "codes_c.h", NULL};
 const Target target_c = {.name = "c", .templates = "stage_c.txt", .restricted = "restrict", .array_slot = "arrays",
                          .prelude = prelude, .reserved = reserved, .emit = emit_c};
@@ -23,12 +23,37 @@ typedef struct CStage {
     bool parts;                                /* its body is divided into several loops */
     int *part;                                 /* by node: the loop that computes it */
     bool *waits;                               /* by node: another loop needs it */
+    const char **label;                        /* by Mem of block codes: its name; values are label_in, label_out */
     int few;                                   /* values per round if local arrays must be short; 0: the usual number */
 } CStage;
+
+static const char *round_of(const CStage *c);
+
+static const char *coded_label(CStage *c, Access a)
+{
+    if (!c->label[a.mem])
+        c->label[a.mem] = emit_array_name(&c->e, a);
+    return c->label[a.mem];
+}
+
+/* The decoded values of a chunk, in a local array. */
+static const char *decoded(CStage *c, Access a)
+{
+    Emit *e = &c->e;
+    if (!e->ptr[a.mem]) {
+        e->ptr[a.mem] = emit_joined(e, coded_label(c, a), "in");
+        const Hole h[] = {{"type", type_info[e->plan->mem[a.mem].type].name}, {"to", e->ptr[a.mem]},
+                          {"from", emit_array(e, a, false)}, {"round", round_of(c)}};
+        emit_section(e, AT_POINTERS, "decode", h, 4);
+    }
+    return e->ptr[a.mem];
+}
 
 static const char *pointer(CStage *c, Access a)
 {
     Emit *e = &c->e;
+    if (emit_coded(e, a))
+        return decoded(c, a);
     Dom d = emit_dom(e, a);
     bool across = dom_find(stage_info[e->st->kind].dom, d) == INDEX_ACROSS;
     if (emit_transposed(e, a))
@@ -37,10 +62,10 @@ static const char *pointer(CStage *c, Access a)
 }
 
 /* The number of values of an inner loop. With folds each lane gets one value. */
-static bool takes_lanes(const Stage *s) { return s->nfold || !s->uses_rows; }
+static bool takes_lanes(const Emit *e) { return e->st->nfold || !e->st->uses_rows || emit_codes(e); }
 static const char *round_of(const CStage *c)
 {
-    return c->few ? arena_printf(c->e.arena, "%d", c->few) : takes_lanes(c->e.st) ? "OPTC_LANES" : "OPTC_CHUNK";
+    return c->few ? arena_printf(c->e.arena, "%d", c->few) : takes_lanes(&c->e) ? "OPTC_LANES" : "OPTC_CHUNK";
 }
 
 static void define_array(CStage *c, Access a, const char *index)
@@ -51,7 +76,7 @@ static void define_array(CStage *c, Access a, const char *index)
     if (!emit_stores(e->st, a.mem) && e->uses[a.val] == 1 && e->g->n[a.val].ty == NUM)
         e->text[a.val] = v;
     else
-        emit_define(e, AT_BODY, a.val, emit_joined(e, ptr, "i"), v);
+        emit_define(e, AT_BODY, a.val, emit_joined(e, emit_coded(e, a) ? coded_label(c, a) : ptr, "i"), v);
 }
 
 /* A value that varies along the loop: a pointer before the loop, a load inside. */
@@ -60,7 +85,7 @@ static void load_array(CStage *c, Access a, const char *index)
     Emit *e = &c->e;
     const Stage *s = e->st;
     const char *ptr = pointer(c, a);
-    if (e->plan->mem[a.mem].dom == ELEM && c->fetch) {
+    if (e->plan->mem[a.mem].dom == ELEM && c->fetch && !emit_coded(e, a)) {
         const char *ahead = is_tiled(s->kind)
                                 ? "(from + OPTC_AHEAD < count ? OPTC_AHEAD : self->cols - count + OPTC_AHEAD)"
                                 : "OPTC_AHEAD";
@@ -159,7 +184,7 @@ static void plan_parts(CStage *c)
         return;
     c->part = NEWS(e->arena, int, e->g->len + 1);
     c->waits = NEWS(e->arena, bool, e->g->len + 1);
-    int n = cut_body(e, c->part, c->waits), round = takes_lanes(e->st) ? OPTC_LANES : OPTC_CHUNK, all = round;
+    int n = cut_body(e, c->part, c->waits), round = takes_lanes(e) ? OPTC_LANES : OPTC_CHUNK, all = round;
     while (n * round * type_info[e->plan->real].bytes > MOST_BYTES && round > LEAST_ROUND)
         round /= 2;
     c->parts = n >= 0;
@@ -353,20 +378,36 @@ static void fold_one(CStage *c, Access f)
     emit_section(e, AT_FINISH, "list_end", h, sizeof h / sizeof *h);
 }
 
+/* Values wait in a local array until a block of codes is complete. */
+static void store_coded(CStage *c, Access a)
+{
+    Emit *e = &c->e;
+    const char *out = emit_joined(e, coded_label(c, a), "out");
+    const Hole h[] = {{"type", type_info[e->plan->mem[a.mem].type].name}, {"to", emit_array(e, a, true)}, {"from", out}};
+    emit_put(e, AT_BUFFERS, "float %s[OPTC_LANES];\n", out);
+    emit_put(e, AT_BODY, "%s[from %% OPTC_LANES + i] = %s%s;\n", out, e->plan->real == T_F32 ? "" : "(float)",
+             emit_expr(e, a.val));
+    emit_section(e, AT_STORES, "encode", h, 3);
+}
+
 static void store_one(CStage *c, Access a)
 {
     Emit *e = &c->e;
+    if (emit_coded(e, a)) {
+        store_coded(c, a);
+        return;
+    }
     const char *v = emit_call_text(e->arena, type_info[e->plan->mem[a.mem].type].store, emit_expr(e, a.val));
     if (!emit_store_single(e, a, v))
         emit_put(e, AT_BODY, "%s[i] = %s;\n", pointer(c, a), v);
 }
 
 /* ---- stages and the file ---- */
-static const char *template_of(const Stage *s, bool parts)
+static const char *template_of(const Stage *s, bool chunks)
 {
     switch (stage_info[s->kind].walk) {
     case WALK_TILED: return "tile";
-    case WALK_FLAT: return s->uses_rows ? "runs" : s->nfold || parts ? "flat_fold" : "flat";
+    case WALK_FLAT: return s->uses_rows ? "runs" : s->nfold || chunks ? "flat_fold" : "flat";
     case WALK_LIST: return s->uses_rows ? "list_runs" : "list";
     default: return "single";
     }
@@ -381,9 +422,11 @@ static void emit_stage(void *ctx, Arena *a)
     const Stage *s = x->at.stage;
     emit_begin(&c.e, &target_c, x->plan, x->at, a, x->prefix);
     c.waiting = NEWS(a, const char *, c.e.g->len + 1);
+    c.label = NEWS(a, const char *, x->plan->nmem + 1);
     c.fetch = (s->nfold || s->uses_rows) && few_streams(&c.e);
     plan_parts(&c);
     emit_scalars(&c.e);
+    emit_dither(&c.e);
     for (int i = 0; i < s->nfin; i++)
         finish_one(&c.e, s->fin[i]);
     loads(&c);
@@ -405,7 +448,7 @@ static void emit_stage(void *ctx, Arena *a)
     h[n++] = (Hole){"lanes", c.few ? round_of(&c) : "OPTC_LANES"};
     const char *none = emit_absent(&c.e);
     h[n++] = (Hole){"absent", *none ? emit_filled(&c.e, "absent", (Hole[]){{"leaves", none}}, 1) : ""};
-    x->ok = template_fill(x->out, target_c.templates, template_of(s, c.parts), h, n) && !c.e.broken;
+    x->ok = template_fill(x->out, target_c.templates, template_of(s, c.parts || emit_codes(&c.e)), h, n) && !c.e.broken;
 }
 
 bool emit_c_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code, Buf *table)

@@ -11,10 +11,10 @@ static const char *const reserved[] = {
     "lane",   "here",  "warp",    "wide",  "across",    "last",     "top",      "down",    "near",     "ends",
     "batch",  "i",     "k",       "l",     "made",      "pair",     "shared",   "place",   "nth",      "piece",
     "pieces", "walk",  "aligned", "steps", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "work",
-    "strip",  "room",  "inside",  "end",
+    "strip",  "room",  "inside",  "end",   "coded",     "dither",
     "tiles",  "tile",  "at",      "both",  NULL};
 static const char *const prelude[] = {"gen/abi/stage_abi.h", "math.h", "math_f32.h", "math_f64.h", "random.h",
-                                      "types.h", "codes.h", "gen/abi/reduction_sizes.h", "cuda_helpers.h",
+                                      "types.h", "gen/abi/reduction_sizes.h", "codes.h", "cuda_helpers.h",
                                       "codes_cuda.h", "half_tiles_cuda.h", "partials.h", NULL};
 const Target target_cuda = {.name = "cuda", .gpu = true, .templates = "stage_cuda.txt", .restricted = "__restrict__",
                             .array_slot = "arrays.at", .prelude = prelude, .reserved = reserved, .emit = emit_cuda};
@@ -239,6 +239,14 @@ static void store_one(CudaStage *c, Access a)
     if (emit_store_single(e, a, v))
         return;
     const char *ptr = cuda_pointer(c, a);
+    if (emit_coded(e, a)) {
+        const char *out = emit_joined(e, ptr, "out");
+        const Hole h[] = {{"hint", number(c, c->knob[KNOB_STORE])}, {"type", t->name}, {"x", ptr}, {"from", out}};
+        emit_put(e, AT_OUTS, "float %s[%d];\n", out, c->vec);
+        emit_put(e, AT_BODY, "%s[i] = %s;\n", out, x);
+        emit_section(e, AT_STORES, "put_coded", h, 4);
+        return;
+    }
     if (!in_vectors(c)) {
         emit_put(e, AT_BODY, "%s[i] = %s;\n", ptr, v);
         return;
@@ -268,6 +276,7 @@ static void work(CudaStage *c)
 {
     const Stage *s = c->e.st;
     emit_scalars(&c->e);
+    emit_dither(&c->e);
     for (int i = 0; i < s->nfin; i++)
         finish_one(c, s->fin[i]);
     for (int i = 0; i < s->nload; i++)
@@ -311,7 +320,7 @@ static const char *absent_text(CudaStage *c)
 
 /* Chooses between loops with and without bounds checks. Plain maps reach the memory bandwidth either way. Only stages
  * that fold, that read row or column values, or that convert what they load are compiled twice. */
-static const char *choose_walk(CudaStage *c, bool placed)
+static const char *choose_even(CudaStage *c, bool placed, Hole coded)
 {
     Arena *a = c->e.arena;
     Dom own = stage_info[c->e.st->kind].dom;
@@ -321,17 +330,25 @@ static const char *choose_walk(CudaStage *c, bool placed)
     for (int i = 0; i < c->e.st->nload; i++)
         packed = packed || *type_info[c->e.plan->mem[c->e.st->load[i].mem].type].load;
     if (c->form == FORM_MAP && !placed && packed)
-        return emit_filled(&c->e, "walk_full",
-                           (Hole[]){{"full", number(c, c->knob[KNOB_THREADS] * c->vec * c->knob[KNOB_ITEMS])}}, 1);
+        return emit_filled(
+            &c->e, "walk_full",
+            (Hole[]){{"full", number(c, c->knob[KNOB_THREADS] * c->vec * c->knob[KNOB_ITEMS])}, coded}, 2);
     if (c->form == FORM_MAP && !placed)
-        return emit_filled(&c->e, "walk_any", NULL, 0);
+        return emit_filled(&c->e, "walk_any", &coded, 1);
     if (placed) {
         /* the loop without checks does no division: a tensor of several matrices takes the other one */
         const char *alone = squares(c) || c->by_matrix ? "" : " && self->slices == 1";
         sizes = arena_printf(a, "%s && %s %% %d == 0%s", sizes,
                              c->by_matrix ? "self->rows * self->cols" : emit_axis(&c->e, own, 1), c->vec, alone);
     }
-    return emit_filled(&c->e, "walk_even", (Hole[]){{"sizes", sizes}}, 1);
+    return emit_filled(&c->e, "walk_even", (Hole[]){{"sizes", sizes}, coded}, 2);
+}
+
+/* Stages with block codes are compiled for tensors that store codes and for small ones, which store f32. */
+static const char *choose_walk(CudaStage *c, bool placed)
+{
+    const char *walk = choose_even(c, placed, (Hole){"coded", cuda_walks_coded(c) ? ", optc_yes()" : ""});
+    return cuda_walks_coded(c) ? emit_filled(&c->e, "walk_coded", (Hole[]){{"walk", walk}}, 1) : walk;
 }
 
 /* The index of the unit of work: the block's number, or the counter of a grid-stride loop (round). Every second pass
@@ -396,6 +413,7 @@ static int stage_holes(CudaStage *c, Hole *h, const Walking *w, int64_t pieces, 
                          {"wide", c->wide.len ? buf_text(&c->wide) : "true"},
                          {"guard", arena_printf(e->arena, "%s%s", guard_text(c, mask), absent_text(c))},
                          {"choose", choose_walk(c, placed)},
+                         {"coded", cuda_walks_coded(c) ? ", const auto coded" : ""},
                          {"place", placed ? emit_filled(e, at, place, 3) : ""},
                          {"ahead", placed ? emit_filled(e, spot ? "ahead_list" : "ahead", place + 2, 2) : ""},
                          {"scratch", scratch_text(c)},

@@ -22,6 +22,7 @@ static inline bool squares(const CudaStage *c) { return is_list(c->e.st->kind) &
 
 /* ---- emit_cuda_loads.c ---- */
 const char *cuda_pointer(CudaStage *c, Access a);
+bool cuda_walks_coded(const CudaStage *c);      /* its walk is compiled for codes and for f32 */
 void cuda_load(CudaStage *c, Access a);
 void cuda_indices(CudaStage *c);                               /* DOWN and ACROSS */
 bool cuda_by_matrix(const CudaStage *c);

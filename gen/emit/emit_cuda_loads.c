@@ -21,7 +21,7 @@ const char *cuda_pointer(CudaStage *c, Access a)
 static const char *vector_in(CudaStage *c, const char *label, Type t, const char **value)
 {
     Emit *e = &c->e;
-    const char *name = emit_joined(e, label, "in"), *type = type_info[t].c;
+    const char *name = emit_joined(e, label, "in"), *type = type_coded(t) ? "float" : type_info[t].c;
     bool items = c->form == FORM_MAP || c->form == FORM_HALF, ahead = items || c->form == FORM_TILE;
     if (items)
         emit_put(e, AT_BUFFERS, "%s %s[%d][%d];\n", type, name, c->knob[KNOB_ITEMS], c->vec);
@@ -34,12 +34,33 @@ static const char *vector_in(CudaStage *c, const char *label, Type t, const char
     return vector;
 }
 
+bool cuda_walks_coded(const CudaStage *c)
+{
+    return (c->form == FORM_MAP || c->form == FORM_FOLD) && emit_codes(&c->e);
+}
+
+/* Codes and their scale, decoded where they are used. */
+static const char *coded_in(CudaStage *c, const char *label, Type t, const char **value)
+{
+    Emit *e = &c->e;
+    const char *name = emit_joined(e, label, "in");
+    bool map = c->form == FORM_MAP;
+    emit_put(e, map ? AT_BUFFERS : AT_LOADS, "optc_coded<optc_code_%s, %d, decltype(coded)::value> %s%s;\n",
+             type_info[t].name, c->vec, name, map ? arena_printf(e->arena, "[%d]", c->knob[KNOB_ITEMS]) : "");
+    const char *vector = map ? arena_printf(e->arena, "%s[k]", name) : name;
+    *value = arena_printf(e->arena, "%s[i]", vector);
+    return vector;
+}
+
 static void load_vector(CudaStage *c, Access a)
 {
     Emit *e = &c->e;
     Type t = e->plan->mem[a.mem].type;
-    const char *ptr = cuda_pointer(c, a), *value, *vector = vector_in(c, ptr, t, &value);
-    emit_section(e, AT_LOADS, "get", (Hole[]){{"hint", number(c, c->knob[KNOB_LOAD])}, {"to", vector}, {"x", ptr}}, 3);
+    bool late = type_coded(t) && cuda_walks_coded(c);
+    const char *ptr = cuda_pointer(c, a), *value, *vector = (late ? coded_in : vector_in)(c, ptr, t, &value);
+    const char *section = late ? "get_coded" : type_coded(t) ? "get_decoded" : "get";
+    const Hole h[] = {{"hint", number(c, c->knob[KNOB_LOAD])}, {"to", vector}, {"x", ptr}, {"type", type_info[t].name}};
+    emit_section(e, AT_LOADS, section, h, 4);
     value = emit_entry(e, a, value);
     if (e->uses[a.val] == 1 && e->g->n[a.val].ty == NUM)
         e->text[a.val] = value;

@@ -210,7 +210,7 @@ const char *emit_loaded(Emit *e, Access a, const char *from)
 {
     Type t = e->plan->mem[a.mem].type;
     bool narrow = !e->wide && t == T_F64 && e->plan->real == T_F32 && e->g->n[a.val].ty == NUM;
-    const char *x = emit_call_text(e->arena, type_info[t].load, from);
+    const char *x = type_coded(t) ? from : emit_call_text(e->arena, type_info[t].load, from);
     return narrow ? arena_printf(e->arena, "(float)%s", x) : x;
 }
 
@@ -218,7 +218,7 @@ const char *emit_loaded(Emit *e, Access a, const char *from)
 const char *emit_entry(Emit *e, Access a, const char *from)
 {
     const Mem *m = &e->plan->mem[a.mem];
-    const char *x = emit_call_text(e->arena, type_info[m->type].load, from);
+    const char *x = type_coded(m->type) ? from : emit_call_text(e->arena, type_info[m->type].load, from);
     bool other = type_info[m->type].compute != e->plan->real && e->g->n[a.val].ty == NUM;
     return m->kind == MEM_TEMP && other ? arena_printf(e->arena, "(%s)%s", emit_real(e), x) : x;
 }
@@ -297,4 +297,24 @@ bool emit_store_single(Emit *e, Access a, const char *value)
     if (is_single(e->st->kind))
         emit_put(e, AT_FINISH, "(%s)[0] = %s;\n", emit_array(e, a, true), value);
     return is_single(e->st->kind);
+}
+
+/* ---- block codes (templates/codes.h) ---- */
+bool emit_coded(const Emit *e, Access a) { return type_coded(e->plan->mem[a.mem].type); }
+
+bool emit_codes(const Emit *e)
+{
+    bool any = false;
+    for (int i = 0; i < e->st->nload + e->st->nstore; i++)
+        any = any || emit_coded(e, i < e->st->nload ? e->st->load[i] : e->st->store[i - e->st->nload]);
+    return any;
+}
+
+void emit_dither(Emit *e)
+{
+    bool stores = false;
+    for (int i = 0; i < e->st->nstore; i++)
+        stores = stores || emit_coded(e, e->st->store[i]);
+    if (stores)
+        emit_put(e, AT_HOISTED, "const unsigned dither = optc_dither(self->hyper[0]%s);\n", e->t_ahead ? " + 1.0" : "");
 }

@@ -403,6 +403,9 @@ bool plan_uses_t(const Plan *p)
         if (op == OP_STEP || op == OP_SLOT || op == OP_RANDOM || op == OP_NORMAL || op == OP_EVERY)
             return true;
     }
+    for (int k = 0; k < p->nmem; k++)
+        if (type_coded(p->mem[k].type))                    /* codes are dithered by the step */
+            return true;
     return false;
 }
 

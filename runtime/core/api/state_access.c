@@ -46,21 +46,23 @@ static double code_load(int t, unsigned char code)              /* relative to t
     }
 }
 
-static unsigned char code_store(int t, float x, float inverse)
+static float code_scale(int t, unsigned most)
 {
     switch (t) {
 #define TYPE(...)
-#define CODED(ID, name, bits, block, planes, draws, c, load, store, ...) case T_##ID: return store(x, inverse);
+#define CODED(ID, name, bits, block, planes, draws, c, load, store, ...) \
+    case T_##ID: return optc_code_scale(most, store##_least, store##_floor);
 #include "gen/abi/types.def"
     default: abort();
     }
 }
 
-static unsigned code_least(int t)
+static unsigned char code_store(int t, float x, float scale)
 {
     switch (t) {
 #define TYPE(...)
-#define CODED(ID, name, bits, block, planes, draws, c, load, store, ...) case T_##ID: return store##_least;
+#define CODED(ID, name, bits, block, planes, draws, c, load, store, ...) \
+    case T_##ID: return store(x, optc_code_inverse(scale, store##_top), OPTC_NEAREST);
 #include "gen/abi/types.def"
     default: abort();
     }
@@ -91,9 +93,9 @@ static void store_block(int t, unsigned char *code, float *scale, const double *
         unsigned u = optc_bitsf((float)in[i]) & 0x7fffffffu;
         most = u > most ? u : most;
     }
-    *scale = optc_code_scale(most, code_least(t));
+    *scale = code_scale(t, most);
     for (int64_t i = 0; i < n; i++)
-        code[i] = code_store(t, (float)in[i], optc_code_inverse(*scale)) & optc_code_mask(*scale);
+        code[i] = code_store(t, (float)in[i], *scale) & optc_code_mask(*scale);
 }
 
 CORE void values_store(int t, void *p, int64_t n, const double *in)

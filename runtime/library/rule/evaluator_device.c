@@ -5,40 +5,42 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool load_vals(Vals *v, Type t, const void *p, int64_t n)
+static bool load_vals(Vals *v, int t, const void *p, int64_t n)
 {
     v->n = n;
     v->v = malloc(sizeof(double) * (size_t)(n + 1));
-    for (int64_t i = 0; v->v && p && i < n; i++)
-        v->v[i] = type_load(t, p, i);
+    if (v->v && p)
+        values_load(t, p, n, v->v);
     return v->v != NULL;
 }
 
-static void save_vals(const Vals *v, Type t, void *p)
+static void save_vals(const Vals *v, int t, void *p)
 {
-    for (int64_t i = 0; p && i < v->n; i++)
-        type_store(t, p, i, v->v[i]);
+    if (p)
+        values_store(t, p, v->n, v->v);
 }
 
 typedef struct { EvalJob j; bool ok; } EvalRun;
 
 /* Arrays of one tensor or group as doubles; inputs and states it does not have stay empty. */
-static void load_named(EvalRun *e, const Plan *p, void *const *mem, Shape s, bool group, Vals *input, Vals *state)
+static void load_named(EvalRun *e, const Plan *p, void *const *mem, Shape s, int64_t whole, bool group,
+                       Vals *input, Vals *state)
 {
     for (int k = 0; k < p->nmem; k++) {
         const Mem *m = &p->mem[k];
         if ((m->kind != MEM_INPUT && m->kind != MEM_STATE) || (m->dom == GROUP) != group || !mem[k])
             continue;
         Vals *v = m->kind == MEM_INPUT ? &input[m->sym] : &state[m->sym];
-        e->ok = load_vals(v, m->type, mem[k], group ? 1 : dom_len(m->dom, s)) && e->ok;
+        e->ok = load_vals(v, stored_type(program_types, (int)m->type, whole), mem[k],
+                          group ? 1 : dom_len(m->dom, s)) && e->ok;
     }
 }
 
-static void save_named(const Plan *p, void *const *mem, bool group, const Vals *state)
+static void save_named(const Plan *p, void *const *mem, int64_t whole, bool group, const Vals *state)
 {
     for (int k = 0; k < p->nmem; k++)
         if (p->mem[k].kind == MEM_STATE && (p->mem[k].dom == GROUP) == group && mem[k])
-            save_vals(&state[p->mem[k].sym], p->mem[k].type, mem[k]);
+            save_vals(&state[p->mem[k].sym], stored_type(program_types, (int)p->mem[k].type, whole), mem[k]);
 }
 
 static void free_named(Vals *v, int n)
@@ -72,7 +74,7 @@ static optc_status run_eval(optc_binding *b, int entry, int phase)
         e.ok = x->input && x->state && load_vals(&x->p, p->p, y->mem[0], y->shape.n) &&
                load_vals(&x->g, p->g, y->mem[1], y->shape.n);
         if (e.ok)
-            load_named(&e, p, y->mem, y->shape, false, x->input, x->state);
+            load_named(&e, p, y->mem, y->shape, y->whole.n, false, x->input, x->state);
     }
     for (int i = 0; e.ok && i < b->ncohort; i++) {
         EvalGroup *x = &e.j.group[i];
@@ -80,14 +82,14 @@ static optc_status run_eval(optc_binding *b, int entry, int phase)
                          calloc((size_t)r->nstate + 1, sizeof(Vals)), (double)b->group[i].lag};
         e.ok = x->input && x->state;
         if (e.ok)
-            load_named(&e, p, b->group[i].mem, (Shape){1, 1, 1, 1, 0, 0}, true, x->input, x->state);
+            load_named(&e, p, b->group[i].mem, (Shape){1, 1, 1, 1, 0, 0}, 1, true, x->input, x->state);
     }
     e.ok = e.ok && eval_entry(&e.j);
     for (int i = 0; e.j.tensor && i < b->ntensor; i++) {
         EvalTensor *x = &e.j.tensor[i];
         if (e.ok && !x->absent) {
             save_vals(&x->p, p->p, b->tensor[i].mem[0]);
-            save_named(p, b->tensor[i].mem, false, x->state);
+            save_named(p, b->tensor[i].mem, b->tensor[i].whole.n, false, x->state);
         }
         free(x->p.v);
         free(x->g.v);
@@ -96,7 +98,7 @@ static optc_status run_eval(optc_binding *b, int entry, int phase)
     }
     for (int i = 0; e.j.group && i < b->ncohort; i++) {
         if (e.ok && b->group[i].view.n >= 0)
-            save_named(p, b->group[i].mem, true, e.j.group[i].state);
+            save_named(p, b->group[i].mem, 1, true, e.j.group[i].state);
         free_named(e.j.group[i].input, r->ninput);
         free_named(e.j.group[i].state, r->nstate);
     }
