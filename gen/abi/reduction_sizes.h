@@ -1,5 +1,6 @@
-/* The fixed sizes that determine the order of every reduction on every target (gen/plan/plan.h). The last two: array numbers
- * that a launch of a shared kernel passes (gen/plan/merge_stages.c), and scalars in device memory that are read before a run. */
+/* The fixed sizes that determine the order of every reduction on every target (gen/plan/plan.h). The last two:
+ * OPTC_SHARED, the array numbers that a launch of a shared kernel passes (gen/plan/merge_stages.c), and OPTC_SOURCES,
+ * the device scalars that are read before a run. */
 
 //@ lines
 #define OPTC_SEG 4096
