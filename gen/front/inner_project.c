@@ -19,7 +19,7 @@ int project_state(lua_State *L, int i)
     for (int k = 0; k < t->rule->nstate; k++)
         if (t->twin_of[k] == i + 1 && t->rule->state[k].dom == t->elem)
             return k;
-    return spec_error(L, "'%s' has one value per %s: a rule that steps a projection may keep values by element, tensor "
+    return spec_error(L, "'%s' has one value per %s: a rule that steps a projection keeps values by element, tensor "
                          "and group, and none that start as p",
                       s->name, dom_info[s->dom].name);
 }
