@@ -6,8 +6,8 @@
  *   gen_emit      Gen -> source text for a target (gen/emit/emit_api.h)
  *   program_make  Plan -> the tables that the runtime steps (gen/emit/program_make.h)
  *
- * A Gen owns its Rule and Plan. One thread compiles into it; two Gens share nothing. After that it is only read: any
- * number of threads may emit from it, and emitting does not change it. */
+ * A Gen owns its Rule and Plan. One thread compiles into it; two Gens share nothing. A compiled Gen is read-only: any
+ * number of threads may emit from it. */
 #ifndef OPTC_GEN_H
 #define OPTC_GEN_H
 #include "gen/base/util.h"

@@ -1,4 +1,5 @@
-/* The list of passes, from text to plan. Every pass is verified, timed and dumped here, never inside itself. */
+/* The list of compiler passes, from text to plan. This file verifies, times and dumps the result of every pass; passes
+ * do not. */
 #include "gen/gen.h"
 
 #include <setjmp.h>
@@ -8,9 +9,9 @@
 typedef struct { const char *name; bool (*run)(Rule *, Diag *); } RulePass;
 
 static const RulePass rule_passes[] = {
-    {"trace",  NULL},            /* the spec, or IR text, becomes a rule */
-    {"fold",   pass_constant_fold},       /* exact simplification; equal and dead values vanish */
-    {"calls",  pass_product_fuse},      /* products take in constant factors and what is added to them */
+    {"trace",  NULL},                   /* a spec or IR text becomes a rule */
+    {"fold",   pass_constant_fold},     /* exact simplification; merges equal values, drops dead ones */
+    {"calls",  pass_product_fuse},      /* fuses products with constant factors and sums */
 };
 enum { NRULE_PASSES = sizeof rule_passes / sizeof *rule_passes };
 
@@ -77,7 +78,8 @@ static bool run_passes(Gen *g, Source src, const GenOptions *o, bool is_ir, Aren
     for (int i = 0; i < g->rule->nentry * phases->nphase; i++)
         calls += graph_calls(phases->phase[i].g);
     if (calls > limits->calls) {
-        diag_set(&g->diag, src.path, 0, NULL, "the rule takes %d products over all its entries and phases, over %d",
+        diag_set(&g->diag, src.path, 0, NULL, "the rule takes %d products over all its entries and phases; at most %d "
+                                              "are possible: use fewer periods or fewer products",
                  calls, limits->calls);
         return false;
     }

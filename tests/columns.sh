@@ -3,7 +3,7 @@
 # take a folder off the list when its last long line is gone. `columns.sh count` prints how many each folder has.
 set -eu
 export LC_ALL=C
-later="Makefile gen/abi gen/front gen/ir runtime/core/api runtime/core/bind runtime/core/gpu
+later="Makefile runtime/core/api runtime/core/bind runtime/core/gpu
        specs specs/wrappers templates tests tests/bench tests/cuda tests/emu tests/gpu
        tests/harness tests/python tests/ship tests/specs tests/specs/bad tests/unit"
 sources() {

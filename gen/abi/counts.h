@@ -1,10 +1,11 @@
-/* How much there is of everything for a tensor of a given shape, and how a stage is cut into blocks of a GPU: what the compiler, the library
- * and a shipped package must agree on. Pasted into packages and included by the rest, behind reduction_sizes.h and domains.h; gen/plan/plan.h and gen/plan/launch.h explain it. */
+/* Stage kinds, launch numbers, and the counts that follow from a tensor's shape: units of work, partials, GPU thread
+ * blocks. The compiler, the library and shipped packages must agree on all of them. Pasted into packages and included
+ * by the other sources, after reduction_sizes.h and domains.h; gen/plan/plan.h and gen/plan/launch.h explain it. */
 #ifndef OPTC_COUNTS_H
 #define OPTC_COUNTS_H
 
 typedef enum { MEM_P, MEM_G, MEM_INPUT, MEM_STATE, MEM_TEMP, MEM_PART } MemKind;
-/* A kind of stage for each domain but the elements', from its row; then those of stages.def. */
+/* One stage kind per domain other than ELEM, from the domain's row; then the kinds of stages.def. */
 typedef enum {
 #define STAGE_ID(ID, name, scope, down, across, per) S_##ID,
     SMALL_DOMAINS(STAGE_ID)
@@ -16,29 +17,35 @@ typedef enum {
 typedef enum { WALK_SINGLE, WALK_LIST, WALK_FLAT, WALK_TILED, WALK_CALL } Walk;
 typedef struct StageInfo { const char *id, *name; Dom dom; Walk walk; int rows, cols; const char *what; } StageInfo;
 static const StageInfo stage_info[NSTAGEKIND] = {
-#define STAGE_ROW(ID, name, scope, down, across, per) {#ID, name, ID, (scope) >= SCOPE_MATRIX ? WALK_LIST : WALK_SINGLE, 0, 0, "Once a " per},
+#define STAGE_ROW(ID, name, scope, down, across, per) \
+    {#ID, name, ID, (scope) >= SCOPE_MATRIX ? WALK_LIST : WALK_SINGLE, 0, 0, "Once a " per},
     SMALL_DOMAINS(STAGE_ROW)
 #undef STAGE_ROW
 #define STAGE(ID, name, dom, walk, rows, cols, what) {#ID, name, dom, WALK_##walk, rows, cols, what},
 #include "gen/abi/stages.def"
 };
-typedef enum { FORM_MAP, FORM_FOLD, FORM_TILE, FORM_ROWS, FORM_LIST, FORM_LANES, FORM_COLS, FORM_SLICES, FORM_SINGLE, FORM_CPU, FORM_WARPS, FORM_HALF, FORM_EIGEN, FORM_ROOT, NFORM } LaunchForm;
-/* cpu: a whole step there; threads (0: all) and, as items, the units a thread takes at once (0: by size) */
+typedef enum {
+    FORM_MAP, FORM_FOLD, FORM_TILE, FORM_ROWS, FORM_LIST, FORM_LANES, FORM_COLS, FORM_SLICES, FORM_SINGLE, FORM_CPU,
+    FORM_WARPS, FORM_HALF, FORM_EIGEN, FORM_ROOT, NFORM
+} LaunchForm;
+/* FORM_CPU is a whole step on a CPU: KNOB_THREADS is the number of threads (0: all), KNOB_ITEMS the units of work that
+ * a thread takes at once (0: chosen by size). */
 typedef enum {
     KNOB_THREADS,      /* threads of a block */
     KNOB_VECTOR,       /* values a thread loads at once */
-    KNOB_ITEMS,        /* map: vectors a thread; fold, rows, tile: vectors on their way at once */
+    KNOB_ITEMS,        /* map: vectors per thread; fold, rows, tile: vectors in flight at once */
     KNOB_BLOCKS,       /* blocks that must fit a multiprocessor: caps the registers; 0: no cap */
-    KNOB_LOAD,         /* 0 plain, 1 streaming (evict first), 2 past the first-level cache */
+    KNOB_LOAD,         /* 0 plain, 1 streaming (evict first), 2 bypasses the first-level cache */
     KNOB_STORE,        /* 0 plain, 1 streaming */
-    KNOB_GRID,         /* 0: a block for every piece; k: k blocks a multiprocessor, which go round */
+    KNOB_GRID,         /* 0: one block per task; k: k blocks per multiprocessor, which loop over the tasks */
     NKNOB
 } Knob;
 typedef struct Launch { int v[NKNOB]; } Launch;
-/* bits: which views a rule's row, col and slice values rest on; VIEW_PLAIN: the rule takes no kernels of convolutions */
+/* Bits: the views that a rule's row, col and slice values use. VIEW_PLAIN: the rule refuses tensors with more than two
+ * dimensions (kernels of convolutions). */
 enum { VIEW_FIRST = 1, VIEW_LAST = 2, VIEW_PLAIN = 4 };
 
-/* What is measured for one size is known for others about as large: two powers of two, by the upper one. */
+/* The key of a tuned result for n elements: two neighbouring powers of two share a bucket, named by the upper one. */
 OPTC_COUNT int size_bucket(int64_t n)
 {
     int log = 0;
@@ -49,7 +56,7 @@ OPTC_COUNT int size_bucket(int64_t n)
 
 OPTC_COUNT int64_t count_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/* The tensor by the rule's view. */
+/* The tensor as slices x rows x cols in the rule's view. */
 OPTC_COUNT Shape count_shape(int view, int rank, const int64_t *dim, bool vector)
 {
     Shape s = {1, 1, 1, 1, 0, 0};
@@ -68,7 +75,7 @@ OPTC_COUNT Shape count_shape(int view, int rank, const int64_t *dim, bool vector
     return s;
 }
 
-/* The kind of stage that makes values of a domain; of the elements, the plainest. NSTAGEKIND: none does. */
+/* The stage kind that computes values of a domain (of ELEM the first, FLAT); NSTAGEKIND if none does. */
 OPTC_COUNT StageKind stage_of(Dom d)
 {
     for (int k = 0; k < NSTAGEKIND; k++)
@@ -77,14 +84,14 @@ OPTC_COUNT StageKind stage_of(Dom d)
     return NSTAGEKIND;
 }
 
-/* Values in a list of this kind of stage: of a matrix the product of its axes, else the matrices of a tensor. */
+/* Values in one list of a LIST stage: the values of one matrix, or the matrices of a tensor if each has one value. */
 OPTC_COUNT int64_t list_length(StageKind k, Shape s)
 {
     const StageInfo *x = &stage_info[k];
     return x->walk != WALK_LIST ? 0 : dom_wide(x->dom) ? s.slices : dom_len_inside(x->dom, s);
 }
 
-OPTC_COUNT int64_t stage_units(StageKind k, Shape s)          /* how many units of work */
+OPTC_COUNT int64_t stage_units(StageKind k, Shape s)          /* number of units of work */
 {
     const StageInfo *x = &stage_info[k];
     switch (x->walk) {
@@ -95,7 +102,8 @@ OPTC_COUNT int64_t stage_units(StageKind k, Shape s)          /* how many units 
     }
 }
 
-/* The shape that partials lie by, of a piece and the tensor it is of (templates/partials.h): along what is folded the whole's, else the piece's. */
+/* The shape that the layout of partials follows, for a piece of a tensor (templates/partials.h): the whole tensor's
+ * lengths along folded axes, the piece's lengths along the others. */
 OPTC_COUNT Shape parts_shape(Dom to, Shape piece, Shape whole)
 {
     const DomInfo *x = &dom_info[to];
@@ -107,7 +115,8 @@ OPTC_COUNT Shape parts_shape(Dom to, Shape piece, Shape whole)
     return s;
 }
 
-/* Partials of a reduction from one domain to another; by: of elements, the kind of pass that leaves them, by whose units they lie. */
+/* Number of partials of a reduction from one domain to another. by: if `from` is ELEM, the kind of element pass that
+ * leaves them; the partials are laid out by its units. */
 OPTC_COUNT int64_t count_parts(Dom from, Dom to, StageKind by, Shape s, int64_t ntensors)
 {
     const DomInfo *x = &dom_info[to];
@@ -121,15 +130,20 @@ OPTC_COUNT int64_t count_parts(Dom from, Dom to, StageKind by, Shape s, int64_t 
     return stage_units(from == ELEM ? by : stage_of(from), s);
 }
 
-/* Units of a flat pass with so few elements or fewer are brief; only a tensor's last may be. On a GPU they come first, the briefest before the others: a map
- * gives them a warp or a block each, as their elements need. */
+/* Units of a flat pass with at most BRIEF elements are brief; only the last unit of a tensor can be. On a GPU they come
+ * first, sorted by length: a map gives each a warp or a block, depending on its number of elements. */
 enum { BRIEF = OPTC_SEG / 4 };
-OPTC_COUNT int brief_length(Shape s) { return s.n > 0 && (s.n - 1) % OPTC_SEG < BRIEF ? (int)((s.n - 1) % OPTC_SEG) + 1 : 0; }       /* 0: it is not */
+OPTC_COUNT int brief_length(Shape s)                          /* elements of the tensor's last unit; 0: not brief */
+{
+    return s.n > 0 && (s.n - 1) % OPTC_SEG < BRIEF ? (int)((s.n - 1) % OPTC_SEG) + 1 : 0;
+}
 
-/* Blocks a unit of work is split into (1 where a block takes several). Of lists, as many as the longest one at hand has work for. */
+/* Blocks that one unit of work is split into (1 if a block takes several units). For lists: as many as the longest
+ * list of this launch has work for. */
 OPTC_COUNT int64_t count_unit_blocks(LaunchForm f, const Launch *l, int64_t longest)
 {
-    int64_t n = longest < OPTC_SEG ? longest : OPTC_SEG, each = f == FORM_LIST ? OPTC_LANES : f == FORM_COLS ? 32 : 4, pieces = count_up(n, each);
+    int64_t n = longest < OPTC_SEG ? longest : OPTC_SEG;
+    int64_t each = f == FORM_LIST ? OPTC_LANES : f == FORM_COLS ? 32 : 4, pieces = count_up(n, each);
     switch (f) {
     case FORM_MAP: return OPTC_SEG / (l->v[KNOB_THREADS] * l->v[KNOB_VECTOR] * l->v[KNOB_ITEMS]);
     case FORM_LIST: case FORM_COLS: case FORM_WARPS: return pieces < 1 ? 1 : pieces;
@@ -138,14 +152,16 @@ OPTC_COUNT int64_t count_unit_blocks(LaunchForm f, const Launch *l, int64_t long
     }
 }
 
-/* Threads of a block: of a list that folds, no more than it has values. */
+/* Threads of a block. A list that is folded (FORM_LANES) takes no more threads than it has values, rounded up to
+ * OPTC_LANES. */
 OPTC_COUNT int count_threads(LaunchForm f, const Launch *l, int64_t longest)
 {
     int64_t most = count_up(longest > 0 ? longest : 1, OPTC_LANES) * OPTC_LANES;
     return f == FORM_LANES && most < l->v[KNOB_THREADS] ? (int)most : l->v[KNOB_THREADS];
 }
 
-/* Of a map: units that a warp (with a vector a thread), that a block has room for. shorter: by length up to BRIEF, how many are no longer; NULL: none is */
+/* For a map: the number of brief units that fit one warp (one vector per thread) and one block. shorter[n]: how many
+ * brief units have at most n elements, n up to BRIEF; NULL: there are no brief units. */
 typedef struct Brief { int64_t warp, block; } Brief;
 OPTC_COUNT Brief count_brief(LaunchForm f, const Launch *l, const int64_t *shorter)
 {
@@ -158,10 +174,12 @@ OPTC_COUNT Brief count_brief(LaunchForm f, const Launch *l, const int64_t *short
     return x;
 }
 
-OPTC_COUNT int64_t count_blocks(LaunchForm f, const Launch *l, int64_t units, Brief brief, int64_t longest, int multiprocessors)
+OPTC_COUNT int64_t count_blocks(LaunchForm f, const Launch *l, int64_t units, Brief brief, int64_t longest,
+                                int multiprocessors)
 {
     int warps = l->v[KNOB_THREADS] / 32;
-    int64_t apart = f == FORM_FOLD ? units : brief.warp, single = f == FORM_FOLD ? 0 : brief.block - apart;        /* a warp, a block each */
+    /* apart: units that take one warp each; single: units that take one block each */
+    int64_t apart = f == FORM_FOLD ? units : brief.warp, single = f == FORM_FOLD ? 0 : brief.block - apart;
     int64_t blocks = count_up(apart, warps) + single + (units - apart - single) * count_unit_blocks(f, l, longest);
     int64_t round = (int64_t)l->v[KNOB_GRID] * multiprocessors;
     return round && round < blocks ? round : blocks;

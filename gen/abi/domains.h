@@ -1,16 +1,16 @@
-/* Where a value varies: one row a domain.
+/* Domains: where a value varies. One row per domain:
  *
  *   X(ID, name, scope, down, across, one value per)
  *
- * scope   what has a value of its own: the compilation, a hyperparameter group, a tensor, a matrix of a tensor, a block of such a matrix
- *         (a rule that says `block`: values over two axes other than the elements, and what they are folded to; no value of a block meets one of
- *         a matrix)
- * axes    how the values of one matrix lie: down its rows, across its columns, or one. Two domains join axis by axis. An axis is a row of
- *         AXES: its id, and the field of a Shape and of a view (stage_abi.h) that is its length
+ * scope   what has one set of values: the compilation, a hyperparameter group, a tensor, a matrix of a tensor, or a
+ *         block of such a matrix. SCOPE_BLOCK occurs in rules that declare `block`: values over two axes other than the
+ *         elements, and their reductions. A block domain never joins a matrix domain
+ * axes    the axes of the values of one matrix, down and across; AXIS_ONE: length 1. Two domains join axis by axis. An
+ *         axis is a row of AXES: its id, and the field of Shape and of a view (stage_abi.h) that holds its length
  *
- * Lengths, joins, what broadcasts to what, at which index one is read inside another, what a reduction may come down to, the precision and
- * a kind of stage that makes its values (S_ID, counts.h) follow from the row: a new domain is a row of SMALL_DOMAINS and nothing else.
- * Pasted into packages and included by the rest, ahead of counts.h. */
+ * Lengths, joins, broadcasts, the index at which a value is read inside another domain, possible reductions, the
+ * precision and the stage kind (S_ID, counts.h) follow from the row: a new domain is a row of SMALL_DOMAINS and
+ * nothing else. Pasted into packages and included by the other sources, ahead of counts.h. */
 #ifndef OPTC_DOMAINS_H
 #define OPTC_DOMAINS_H
 #define OPTC_COUNT static inline __attribute__((unused))
@@ -31,10 +31,10 @@ typedef enum {
     X(SLICE,  "slice",  SCOPE_MATRIX, AXIS_ONE,  AXIS_ONE,  "matrix") \
     X(ROW,    "row",    SCOPE_MATRIX, AXIS_ROWS, AXIS_ONE,  "row") \
     X(COL,    "col",    SCOPE_MATRIX, AXIS_ONE,  AXIS_COLS, "column") \
-    X(ROW_T,  "row_t",  SCOPE_MATRIX, AXIS_ONE,  AXIS_ROWS, "row, lying") \
-    X(COL_T,  "col_t",  SCOPE_MATRIX, AXIS_COLS, AXIS_ONE,  "column, standing") \
+    X(ROW_T,  "row_t",  SCOPE_MATRIX, AXIS_ONE,  AXIS_ROWS, "row, transposed") \
+    X(COL_T,  "col_t",  SCOPE_MATRIX, AXIS_COLS, AXIS_ONE,  "column, transposed") \
     X(RANK,   "rank1",  SCOPE_MATRIX, AXIS_RANK, AXIS_ONE,  "direction") \
-    X(RANK_T, "rank1_t", SCOPE_MATRIX, AXIS_ONE, AXIS_RANK, "direction, lying") \
+    X(RANK_T, "rank1_t", SCOPE_MATRIX, AXIS_ONE, AXIS_RANK, "direction, transposed") \
     X(ROWS2,  "rows",   SCOPE_MATRIX, AXIS_ROWS, AXIS_ROWS, "pair of rows") \
     X(COLS2,  "cols",   SCOPE_MATRIX, AXIS_COLS, AXIS_COLS, "pair of columns") \
     X(RANK2,  "rank",   SCOPE_MATRIX, AXIS_RANK, AXIS_RANK, "pair of directions") \
@@ -46,10 +46,10 @@ typedef enum {
     X(BLOCK,  "block",  SCOPE_BLOCK,  AXIS_ONE,  AXIS_ONE,  "block") \
     X(BLOCK_ROW, "block_row", SCOPE_BLOCK, AXIS_ROWS, AXIS_ONE, "row of a block") \
     X(BLOCK_COL, "block_col", SCOPE_BLOCK, AXIS_ONE, AXIS_COLS, "column of a block") \
-    X(BLOCK_ROW_T, "block_row_t", SCOPE_BLOCK, AXIS_ONE, AXIS_ROWS, "row of a block, lying") \
-    X(BLOCK_COL_T, "block_col_t", SCOPE_BLOCK, AXIS_COLS, AXIS_ONE, "column of a block, standing") \
+    X(BLOCK_ROW_T, "block_row_t", SCOPE_BLOCK, AXIS_ONE, AXIS_ROWS, "row of a block, transposed") \
+    X(BLOCK_COL_T, "block_col_t", SCOPE_BLOCK, AXIS_COLS, AXIS_ONE, "column of a block, transposed") \
     X(BLOCK_RANK, "block_rank1", SCOPE_BLOCK, AXIS_RANK, AXIS_ONE, "direction of a block") \
-    X(BLOCK_RANK_T, "block_rank1_t", SCOPE_BLOCK, AXIS_ONE, AXIS_RANK, "direction of a block, lying") \
+    X(BLOCK_RANK_T, "block_rank1_t", SCOPE_BLOCK, AXIS_ONE, AXIS_RANK, "direction of a block, transposed") \
     X(BLOCK_ROWS2, "block_rows", SCOPE_BLOCK, AXIS_ROWS, AXIS_ROWS, "pair of rows of a block") \
     X(BLOCK_COLS2, "block_cols", SCOPE_BLOCK, AXIS_COLS, AXIS_COLS, "pair of columns of a block") \
     X(BLOCK_RANK2, "block_rank", SCOPE_BLOCK, AXIS_RANK, AXIS_RANK, "pair of directions of a block") \
@@ -77,9 +77,10 @@ static const DomInfo dom_info[NDOM] = {
 #undef DOM_ROW
 };
 
-/* A tensor seen as slices x rows x cols (a vector: 1 x 1 x n). */
-/* rank: how many directions its values over the axis of that name have (Program.rank, at most rows and cols); 0: the rule has none.
- * block: its matrices are cut into blocks of at most so many rows and columns, of which each has its own values in domains of SCOPE_BLOCK; 0: they are not. */
+/* A tensor as slices x rows x cols (a vector: 1 x 1 x n).
+ * rank: length of the rank axis (Program.rank, at most rows and cols); 0: the rule has no such axis.
+ * block: matrices are cut into blocks of at most this many rows and columns, and each block has its own values in
+ * domains of SCOPE_BLOCK; 0: they are not cut. */
 typedef struct Shape { int64_t n, slices, rows, cols, rank, block; } Shape;
 
 OPTC_COUNT int64_t axis_len(Axis a, Shape s)
@@ -92,7 +93,8 @@ OPTC_COUNT int64_t axis_len(Axis a, Shape s)
     }
 }
 
-/* A product of lengths; where it is more than any memory holds, so many that every allocation of them fails, and no more. */
+/* A product of lengths, saturated at 2^58: no memory holds as many values, so every allocation of them fails, and later
+ * arithmetic does not overflow. */
 OPTC_COUNT int64_t dom_times(int64_t a, int64_t b)
 {
     const int64_t most = (int64_t)1 << 58;
@@ -104,14 +106,17 @@ OPTC_COUNT int64_t dom_len_inside(Dom d, Shape s)         /* values of one matri
     return dom_times(axis_len(dom_info[d].axis[0], s), axis_len(dom_info[d].axis[1], s));
 }
 
-OPTC_COUNT bool dom_inside(Dom d) { return dom_info[d].scope >= SCOPE_MATRIX; }           /* varies inside a tensor, or may */
+/* Varies inside a tensor, or may. */
+OPTC_COUNT bool dom_inside(Dom d) { return dom_info[d].scope >= SCOPE_MATRIX; }
 OPTC_COUNT bool dom_of_block(Dom d) { return dom_info[d].scope == SCOPE_BLOCK; }
 
-/* Blocks of one size: whole ones, those at the right edge, at the bottom edge, in the corner. */
+/* Blocks of one size: whole blocks, the right edge, the bottom edge, the corner.
+ * down, across: how many blocks of this size a matrix has along each axis; row, col: where the first one begins. */
 enum { BLOCK_SIZES = 4 };
-typedef struct BlockSize { Shape shape; int64_t down, across, row, col; } BlockSize;   /* of a matrix: how many, and where the first begins */
+typedef struct BlockSize { Shape shape; int64_t down, across, row, col; } BlockSize;
 
-/* A length up to the block's is one piece, at the edge, whatever it is; a longer one whole pieces, and an edge if they leave one. */
+/* Cuts a length n: if n is at most `block`, there is one edge piece and no whole one; else n / block whole pieces, and
+ * an edge piece if there is a remainder. Returns the number of pieces of the requested kind. */
 OPTC_COUNT int64_t block_pieces(int64_t n, int64_t block, bool edge, int64_t *each, int64_t *from)
 {
     int64_t whole = n <= block ? 0 : n / block;
@@ -120,7 +125,8 @@ OPTC_COUNT int64_t block_pieces(int64_t n, int64_t block, bool edge, int64_t *ea
     return edge ? !whole || *each : whole;
 }
 
-/* All blocks of one size as a tensor of as many matrices: matrix by matrix of the tensor, and in it row by row. k: 0 .. BLOCK_SIZES - 1; no slices: there are none. */
+/* All blocks of size k (0 to BLOCK_SIZES - 1) as a tensor with one matrix per block, ordered by matrix of the tensor,
+ * then by row of blocks. slices 0: there are no blocks of this size. */
 OPTC_COUNT BlockSize block_size(Shape s, int k)
 {
     BlockSize b;
@@ -147,7 +153,7 @@ OPTC_COUNT int64_t dom_len(Dom d, Shape s)                /* values of a tensor 
     return n;
 }
 
-/* The least row of a table that both broadcast to: axis by axis, where one gives way to the other. n: there is none. */
+/* The smallest domain that both broadcast to, axis by axis (an axis of length one broadcasts); n if there is none. */
 OPTC_COUNT int dom_join_in(const DomInfo *table, int n, int a, int b)
 {
     const DomInfo *x = &table[a], *y = &table[b];
@@ -166,11 +172,14 @@ OPTC_COUNT int dom_join_in(const DomInfo *table, int n, int a, int b)
     return n;
 }
 
-OPTC_COUNT Dom dom_join(Dom a, Dom b) { return (Dom)dom_join_in(dom_info, NDOM, (int)a, (int)b); }      /* NDOM: there is none */
-OPTC_COUNT bool dom_spreads(Dom from, Dom to) { return dom_join(from, to) == to; }                       /* broadcasts to it, or is it */
-OPTC_COUNT bool dom_fixed(Dom d) { return dom_info[d].scope == SCOPE_CONST; }                            /* known when the rule is compiled */
+/* NDOM: there is none */
+OPTC_COUNT Dom dom_join(Dom a, Dom b) { return (Dom)dom_join_in(dom_info, NDOM, (int)a, (int)b); }
+/* `from` broadcasts to `to`, or equals it */
+OPTC_COUNT bool dom_spreads(Dom from, Dom to) { return dom_join(from, to) == to; }
+/* known when the rule is compiled */
+OPTC_COUNT bool dom_fixed(Dom d) { return dom_info[d].scope == SCOPE_CONST; }
 
-/* Along its two axes more than one value. */
+/* Varies along both axes. */
 OPTC_COUNT bool dom_square(Dom d) { return dom_info[d].axis[0] != AXIS_ONE && dom_info[d].axis[1] != AXIS_ONE; }
 
 OPTC_COUNT Dom dom_scoped(Scope scope, Axis down, Axis across)       /* NDOM: there is none */
@@ -180,20 +189,21 @@ OPTC_COUNT Dom dom_scoped(Scope scope, Axis down, Axis across)       /* NDOM: th
             return (Dom)i;
     return NDOM;
 }
-OPTC_COUNT Dom dom_of_axes(Axis down, Axis across) { return dom_scoped(SCOPE_MATRIX, down, across); }     /* of a matrix */
+OPTC_COUNT Dom dom_of_axes(Axis down, Axis across) { return dom_scoped(SCOPE_MATRIX, down, across); }
 OPTC_COUNT Dom dom_transposed(Dom d)
 {
     return dom_inside(d) ? dom_scoped(dom_info[d].scope, dom_info[d].axis[1], dom_info[d].axis[0]) : d;
 }
 
-/* Of a matrix's domain the one of its blocks. Elements belong to the matrix, whichever block they lie in. */
+/* The block domain with the axes of a matrix domain. ELEM has none and stays: elements belong to the matrix. */
 OPTC_COUNT Dom dom_blocked(Dom d)
 {
-    Dom own = dom_info[d].scope == SCOPE_MATRIX ? dom_scoped(SCOPE_BLOCK, dom_info[d].axis[0], dom_info[d].axis[1]) : NDOM;
+    const DomInfo *x = &dom_info[d];
+    Dom own = x->scope == SCOPE_MATRIX ? dom_scoped(SCOPE_BLOCK, x->axis[0], x->axis[1]) : NDOM;
     return own == NDOM ? d : own;
 }
 
-/* As an operand of a product: lengths down and across. Values along one axis are a matrix of one column. */
+/* The axes of an operand of a product. Values along one axis are a matrix with one column. */
 typedef struct MatrixAxes { Axis down, across; } MatrixAxes;
 OPTC_COUNT MatrixAxes dom_matrix(Dom d, bool transposed)
 {
@@ -206,7 +216,7 @@ OPTC_COUNT MatrixAxes dom_matrix(Dom d, bool transposed)
     }
     return m;
 }
-/* What a product of so many rows and columns is: values along one axis are row or col values, whichever way they lie. */
+/* The domain of a product with these axes. A result along one axis has domain row or col, also if it is transposed. */
 OPTC_COUNT Dom dom_product(Axis down, Axis across)
 {
     if ((down == AXIS_ONE) == (across == AXIS_ONE))
@@ -215,17 +225,17 @@ OPTC_COUNT Dom dom_product(Axis down, Axis across)
     return a == AXIS_COLS ? COL : dom_of_axes(a, AXIS_ONE);
 }
 
-/* One value a matrix or fewer: computed in f64, whatever the elements are. */
+/* At most one value per matrix. Such values are computed in f64, whatever the type of the elements. */
 OPTC_COUNT bool dom_wide(Dom d) { return dom_info[d].axis[0] == AXIS_ONE && dom_info[d].axis[1] == AXIS_ONE; }
 
-/* Where a stage over `in`, which has its values one after another, finds the one of `d` that belongs to it. */
+/* The index at which a stage over `in` reads the value of domain `d` that belongs to its current value. */
 typedef enum {
-    INDEX_NONE,            /* it has no single one */
-    INDEX_ONE,             /* the tensor's or group's only one */
-    INDEX_MATRIX,          /* the matrix's, or the block's */
-    INDEX_DOWN,            /* by the first axis: the position in the matrix / the second axis' length */
-    INDEX_ACROSS,          /* by the second: the position % that length */
-    INDEX_SAME             /* its own place */
+    INDEX_NONE,            /* no single value belongs to it */
+    INDEX_ONE,             /* the tensor's or group's only value */
+    INDEX_MATRIX,          /* the index of the matrix or block */
+    INDEX_DOWN,            /* along the first axis: position in the matrix / length of the second axis */
+    INDEX_ACROSS,          /* along the second axis: position % length of the second axis */
+    INDEX_SAME             /* the same index */
 } DomIndex;
 
 OPTC_COUNT DomIndex dom_find(Dom in, Dom d)
@@ -241,13 +251,15 @@ OPTC_COUNT DomIndex dom_find(Dom in, Dom d)
         : INDEX_NONE;
 }
 
-/* A reduction from one to the other can be had. Elements that lie turned are folded before they are turned. */
+/* A reduction from `from` to `to` exists. Transposed elements are never folded: the front end folds them before it
+ * transposes. */
 OPTC_COUNT bool dom_folds(Dom from, Dom to)
 {
     return from != to && from != ELEM_T && dom_info[to].scope != SCOPE_CONST && dom_spreads(to, from);
 }
 
-/* Where a value of domain `to` stands that belongs to value i of domain `from`, which it spreads to; of blocks, among those of one size. */
+/* The index of the value of domain `to` that belongs to value i of domain `from`; `to` must broadcast to `from`. For
+ * blocks: the index among blocks of one size. */
 OPTC_COUNT int64_t dom_index(Dom from, Dom to, int64_t i, Shape s)
 {
     const DomInfo *x = &dom_info[from], *y = &dom_info[to];

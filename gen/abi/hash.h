@@ -1,5 +1,5 @@
-/* Contents to numbers: keys of compiled code, checksums of files. Not cryptographic. Pasted into packages and included
- * by gen/base/util.c. */
+/* A 64-bit hash of bytes, for keys of compiled code and checksums of files. Not cryptographic. Pasted into packages and
+ * included by gen/base/util.c. */
 static inline uint64_t hash_mix(uint64_t x)
 {
     x ^= x >> 32;

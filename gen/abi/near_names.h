@@ -1,4 +1,5 @@
-/* The nearest of names, for "did you mean". Pasted into packages and included by gen/base/diag.h. */
+/* Finds the up to three known names nearest to a misspelt one, for "did you mean". Pasted into packages and included by
+ * gen/base/diag.h. */
 #ifndef OPTC_NEAR_H
 #define OPTC_NEAR_H
 #include <ctype.h>
@@ -48,7 +49,7 @@ OPTC_NEAR void near_try(Near *n, const char *name)
             return;
     int at = n->n;
     while (at > 0 && (n->dist[at - 1] > d || (n->dist[at - 1] == d && strcmp(n->best[at - 1], name) > 0)))
-        at--;                            /* equally near: by name, so that the order they come in does not show */
+        at--;                            /* equal distances: by name, so the result does not depend on input order */
     if (at >= 3)
         return;
     for (int i = n->n < 3 ? n->n : 2; i > at; i--) {

@@ -1,13 +1,14 @@
-/* A Program: what the runtime knows of a rule. Plain constant data, made from a plan (program_make.c) and kept in memory by
- * the library, or printed as C tables into a package; the same sources (runtime/core) run either. C11 and C++17.
+/* A Program: the tables that describe a compiled rule to the runtime. Constant data, made from a plan (program_make.c).
+ * The library holds it in memory; a package contains it as C tables. The same sources (runtime/core) run both. C11 and
+ * C++17.
  *
- *   arrays    by number, as a plan's Mems: everything a stage reads or writes. A tensor (or group) brings a table of
- *             pointers by that number
- *   stages    by the number of their function, which equal ones have in common; what each reads and writes says which gradients must be set, what moves,
- *             and how long a temporary is needed
- *   entries   of an entry every phase (a combination of the periods that divide t) is a list of actions: t moves on, a
- *             stage is launched over all its tensors, an array is copied over another
- *   variants  the ways through the rule: a tensor takes the one whose tests it passes */
+ *   arrays    everything that stages read or write, numbered like the plan's Mems. Each tensor (or group) has a table
+ *             of pointers by array number
+ *   stages    sorted by the number of their function; equal stages share one. Their reads and writes determine which
+ *             gradients must be set, what is transferred, and the live ranges of temporaries
+ *   entries   for each phase (a combination of the periods that divide t) a list of actions: advance t, launch a stage
+ *             over all its tensors, copy an array over another
+ *   variants  a tensor takes the variant whose tests it passes */
 #ifndef OPTC_PROGRAM_H
 #define OPTC_PROGRAM_H
 #include <stdbool.h>
@@ -45,25 +46,25 @@ OPTC_COUNT int64_t stored_bytes(const ProgType *types, int t, int64_t n, int64_t
     return x.block == 1 ? n * x.bytes : (n + x.block - 1) / x.block * (x.block * x.bytes + (int64_t)sizeof(float));
 }
 
-/* every(k, { offset = o }): steps that leave `offset` when divided by `every` */
+/* every(k, { offset = o }): steps t with t % every == offset */
 typedef struct Period { int every, offset; } Period;
-/* every(k, { stagger = true }): each owner has a slot below `every`, and its turn where the count of steps leaves that
- * when divided. The count is a clock's own, (t + ahead) / of; first: at 1 it is everybody's turn. every 0: none */
+/* every(k, { stagger = true }): each tensor or block has a slot below `every` and runs at steps with count % every ==
+ * slot, where count = (t + ahead) / of. first: all of them run at count 1. every 0: not staggered. */
 typedef struct Stagger { int every, of, ahead, first; } Stagger;
 typedef struct ProgHyper { const char *name; double def, lo, hi; bool lo_open, hi_open; } ProgHyper;
 
 typedef struct ProgArray {
     MemKind kind;
-    Dom dom, from;                 /* partials: folded to, folded from */
-    StageKind by;                  /* partials: the kind of stage that folds, by whose units they lie */
+    Dom dom, from;                 /* dom: of the values; partials: folded to dom, from `from` */
+    StageKind by;                  /* partials: the stage kind that folds them; its units determine their layout */
     int type;                      /* number of a storage type */
     const char *name;
-    bool copies_p; double value;   /* states: what they start as */
-    int hyper;                     /* states: 0, or 1 + the number of the hyperparameter they start as */
-    bool report;                   /* states: a value for the reader, nothing a run goes on from */
-    unsigned held_by;                 /* states, temporaries, partials: bits, the variants whose tensors have it */
-    bool eye; /* states over two equal axes: `value` or the hyperparameter on the diagonal, 0 elsewhere */
-    Stagger slots;                 /* no state of the rule's but the slot of each tensor or block, set when binding */
+    bool copies_p; double value;   /* states: the initial value */
+    int hyper;                     /* states: 0, or 1 + the number of the hyperparameter that is the initial value */
+    bool report;                   /* states: written for the caller and never read; not needed to resume a run */
+    unsigned held_by;              /* states, temporaries, partials: bits, the variants whose tensors have it */
+    bool eye;                      /* states over two equal axes: the initial value on the diagonal, 0 elsewhere */
+    Stagger slots;                 /* every != 0: holds the slots of tensors or blocks, set at bind; not in the spec */
 } ProgArray;
 
 /* ---- kernels of matrix calls: gen/abi/kernels.def ---- */
@@ -77,12 +78,12 @@ typedef enum {
 #include "gen/abi/kernels.def"
     NCALLKERNEL
 } CallKernel;
-typedef enum {                     /* bits: what a rule with such a call needs */
+typedef enum {                     /* bits: kernels that a rule with such a call needs */
     FOR_PRODUCTS = 0, FOR_ANY = 1, FOR_ROOT = 2, FOR_PANEL = 4, FOR_QR = 8, FOR_EIGEN = 16, FOR_SORT = 32, FOR_TAKE = 64
 } KernelSet;
 typedef enum { GRID_ONE, GRID_VALUES, GRID_ROWS, GRID_COLS, GRID_TILES, GRID_TRIANGLE, GRID_PAIRS } KernelGrid;
 typedef enum { FAILED_SKIP, FAILED_RUN, FAILED_FLAG, FAILED_LIMIT } KernelFailed;
-/* name, section: [0] of calls whose operands are f32, [1] f64 */
+/* name, section: [0] for calls with f32 operands, [1] for f64 */
 typedef struct KernelInfo {
     unsigned sets;
     KernelGrid grid;
@@ -115,7 +116,8 @@ static const ProductInfo product_info[NPRODUCT] __attribute__((unused)) = {
 #include "gen/abi/products.def"
 };
 
-/* The precision of products in `p` whose operands are kept in t on a GPU; NPRODUCT: no product has such operands. */
+/* The product precision for operands stored as type t on a GPU: p if it has that type, else the first that has it;
+ * NPRODUCT: none. */
 OPTC_COUNT Product product_of_type(Product p, int t)
 {
     int i = 0;
@@ -130,7 +132,7 @@ OPTC_COUNT Product product_of_type(Product p, int t)
  * its factors are f64. */
 typedef struct CallNeeds { unsigned sets; Product product; bool f64; } CallNeeds;
 
-OPTC_COUNT bool kernel_of_products(CallKernel k, CallNeeds n)      /* it is for the rule's own products */
+OPTC_COUNT bool kernel_of_products(CallKernel k, CallNeeds n)      /* products.def names it for the rule's products */
 {
     const ProductInfo *p = &product_info[n.product];
     return n.sets && (k == p->mm || k == p->over || k == p->mirror);
@@ -142,13 +144,17 @@ OPTC_COUNT const char *call_kernel_name(CallKernel k, CallNeeds n)      /* NULL:
     return kernel_of_products(k, n) ? x->name[0] : x->sets & n.sets ? x->name[n.f64] : NULL;
 }
 
-/* first and second operand turned; the result is symmetric, and its lower triangle says all; nothing reads the upper;
- * block by block: of elements what lies in the block, of other values the block's own. Of factors: b is what powers lift
- * eigenvalues to at least, one value a matrix; c is the result where there is none of its own. SOLVE: the triangle stands
- * behind what is solved for. TAKE: columns, not rows. EXACT: what comes of it is kept in f64 */
 typedef enum {
-    TRANS_A = 1, TRANS_B = 2, SYMMETRIC = 4, LOWER = 8, BLOCKED = 16, FLOORED = 32, KEEP_LAST = 64, FROM_RIGHT = 128,
-    OF_COLS = 256, EXACT = 512
+    TRANS_A = 1,           /* the first operand is transposed */
+    TRANS_B = 2,           /* the second operand is transposed */
+    SYMMETRIC = 4,         /* the result is symmetric: its lower triangle determines it */
+    LOWER = 8,             /* no stage reads the upper triangle of the result */
+    BLOCKED = 16,          /* computed block by block: elements inside the block, and the block's own other values */
+    FLOORED = 32,          /* POWER: b holds the floor of the eigenvalues, one value per matrix */
+    KEEP_LAST = 64,        /* factors: c is the result if the factor fails */
+    FROM_RIGHT = 128,      /* SOLVE: X T = B instead of T X = B */
+    OF_COLS = 256,         /* TAKE: columns instead of rows */
+    EXACT = 512            /* the result is stored in f64 */
 } ProductFlag;
 /* ---- callees: gen/abi/callees.def ---- */
 typedef enum {
@@ -173,7 +179,7 @@ static const CalleeFacts callee_facts[NCALLEE] __attribute__((unused)) = {
 #include "gen/abi/callees.def"
 };
 
-OPTC_COUNT double callee_flops(Callee c, double m, double n)      /* of one matrix */
+OPTC_COUNT double callee_flops(Callee c, double m, double n)      /* for one matrix of m x n */
 {
     switch (c) {
 #define CALLEE(ID, name, arity, form, bound, kind, flags, traits, fits, flops, ...) case CALL_##ID: return flops;
@@ -182,7 +188,7 @@ OPTC_COUNT double callee_flops(Callee c, double m, double n)      /* of one matr
     }
 }
 
-/* The matrix of a factor, and the result: a square, and mostly of the same shape. */
+/* The domains of a factor's operand and result fit its callee. Most take a square matrix and return the same shape. */
 OPTC_COUNT bool factor_fits(Callee c, unsigned flags, Dom a, Dom out)
 {
     const Axis *of = dom_info[a].axis, *to = dom_info[out].axis;
@@ -196,35 +202,38 @@ OPTC_COUNT bool factor_fits(Callee c, unsigned flags, Dom a, Dom out)
     }
 }
 
-/* alpha * a b + beta * c, over each matrix of the stage's tensors. Of factors a, to alpha if it is a power, or c where
- * that cannot be had; without c it is NaN then. What depends on a hyperparameter is a pass, or an array.
- *   EIGH   columns of out are eigenvectors of a, as many as out has, largest values first; of each the first of its
- *          largest entries is positive
- *   SOLVE  out is what a's lower triangle, or that turned (TRANS_A), takes to b; FROM_RIGHT: what it is behind
- *   SORT   out are places in a, from 0, of its largest value first; equal ones as they stand, NaN last
- *   TAKE   row i of out is row b[i] of a; OF_COLS: column; a place that is not there gives NaN */
+/* One call, computed for each matrix of the stage's tensors. alpha and beta are constants: what depends on a
+ * hyperparameter is computed in an element pass or read from an array.
+ *   MM     out = alpha * a b + beta * c
+ *   factors  out = f(a). If the factor fails: out = c, or NaN if there is no c
+ *   POWER  out = a^alpha
+ *   EIGH   the columns of out are eigenvectors of a, as many as out has columns, largest eigenvalue first. The first of
+ *          each column's largest entries is positive
+ *   SOLVE  T out = b, T being the lower triangle of a, transposed with TRANS_A. FROM_RIGHT: out T = b
+ *   SORT   out holds indices into a, from 0, largest value first; equal values keep their order, NaN comes last
+ *   TAKE   row i of out is row b[i] of a; OF_COLS: columns. An index out of range gives NaN */
 typedef struct ProgCall {
     Callee callee;
     unsigned flags;
     int a, b, c, out;              /* arrays; b, c: -1, none; c: may be `out` itself */
-    double alpha, beta;            /* of powers: the exponent, call_low */
+    double alpha, beta;            /* POWER: the exponent, call_low */
 } ProgCall;
 
 typedef struct ProgStage {
     StageKind kind;
-    int variant;                   /* group stages belong to all and say 0 */
-    int time;                      /* passes over the elements before it: they go forth and back in turn */
-    int fn;                        /* number of its function; equal stages have one */
+    int variant;                   /* 0 for group stages, which belong to all variants */
+    int time;                      /* number of element passes before it: successive passes alternate in direction */
+    int fn;                        /* number of its function; equal stages share one */
     LaunchForm form;
     const int *reads; int nreads;          /* arrays */
     const int *writes; int nwrites;
-    const char *kernel;            /* what its function is called on a GPU */
+    const char *kernel;            /* the name of its function on a GPU */
     const char *name, *where;      /* for messages: "map", "adamw.lua:12" or "" */
     const ProgCall *call;          /* kind CALL, whose fn is -1; else NULL */
-    /* not NULL: its function is other stages' too, and is told this: MOST_SHARED numbers of arrays, of what it reads and
-     * then of what it writes, and the phase it is of */
+    /* not NULL: other stages share its function, which takes these numbers as an argument: MOST_SHARED array numbers
+     * (reads, then writes), and the stage's phase */
     const int *at;
-    /* 0, or bits by number among the arrays of slots: it changes nothing for who has its turn by none of them */
+    /* 0, or a bit per array of slots: the stage changes nothing for tensors that none of these slots schedules */
     unsigned stagger;
 } ProgStage;
 
@@ -249,21 +258,20 @@ typedef struct Program {
     const Period *period; int nperiod;        /* bits of a phase's number, by period */
     const Variant *variant; int nvariant;
     int p, g;                              /* storage types */
-    bool needs_t;                          /* the step's number must be known where it runs */
-    const char *advance_t;                      /* the kernel that moves t on */
-    Product product;                       /* what its calls compute in */
-    int rank;                              /* the most directions of a tensor; 0: the rule has no such axis */
-    int block;                             /* rows and columns of a block, at most; 0: the rule has none */
+    bool needs_t;                          /* stages read the step number, so the device needs it */
+    const char *advance_t;                 /* the kernel that increments t */
+    Product product;                       /* the precision of its products */
+    int rank;                              /* the largest rank (directions of a tensor); 0: the rule has no such axis */
+    int block;                             /* the most rows and columns of a block; 0: the rule has no blocks */
 } Program;
 
-/* Of a power: the smallest share of its matrix' norm that an eigenvalue has, as far as the spec says. Iterations take
- * their number of steps from it. */
+/* POWER: a lower bound of eigenvalue / norm of the matrix, from the spec. It determines the number of iterations. */
 #define USUAL_LOW 1e-10
 OPTC_COUNT double call_low(const ProgCall *c) { return c->beta; }
 
-/* Powers that a GPU makes by products: A^(-1/p), no eigenvalue being lifted to a floor or too small for the iteration
- * (inverse_root.h). p, or 0: by eigenvectors. Steps of an inverse (p = 1) leave some thousand roundings behind, which f32 does
- * not show. */
+/* Whether a GPU computes a power by products (inverse_root.h): A^(-1/p) without a floor and with eigenvalues that are
+ * large enough for the iteration. Returns p, or 0: by eigenvectors. The steps of an inverse (p = 1) leave an error of
+ * some thousand roundings, which is below the precision of f32. */
 OPTC_COUNT int root_by_products(double exponent, double low, unsigned flags)
 {
     for (int p = 1; p <= 16 && !(flags & FLOORED); p++) {
@@ -275,7 +283,7 @@ OPTC_COUNT int root_by_products(double exponent, double low, unsigned flags)
 }
 OPTC_COUNT int call_root(const ProgCall *c) { return root_by_products(c->alpha, call_low(c), c->flags); }
 
-/* The sets of kernels that a call takes on a GPU; root: root_by_products. */
+/* The kernel sets that a call needs on a GPU; root: the result of root_by_products. */
 OPTC_COUNT unsigned callee_kernels(Callee c, int root)
 {
     unsigned sets = callee_facts[c].kernels;
@@ -310,14 +318,15 @@ OPTC_COUNT int program_phase(const Program *p, int64_t t)         /* of step t *
 
 enum { MOST_SLOTS = 8 };                                         /* arrays of slots in a program */
 
-/* whose turn it is at step t; -1: everybody's */
+/* the slot that runs at step t; -1: all of them */
 OPTC_COUNT int64_t stagger_slot(Stagger s, int64_t t)
 {
     int64_t count = (t + s.ahead) / s.of;
     return s.first && count == 1 ? -1 : count % s.every;
 }
 
-OPTC_COUNT const ProgStage *program_stage(const Program *p, int fn)       /* of equal ones the first; NULL: there is none */
+/* The first stage with this function, or NULL. */
+OPTC_COUNT const ProgStage *program_stage(const Program *p, int fn)
 {
     for (int i = 0; i < p->nstage; i++)
         if (p->stage[i].fn == fn)

@@ -1,9 +1,9 @@
-/* The ways through a rule, and which tensors take which.
+/* The variants of a rule, and which tensors take which.
  *
- * A spec may ask about a tensor in a plain `if`: is it a matrix (`matrix` beside `step`), how its sizes compare, what
- * it is called, what it is tagged. Each combination of answers is traced as a variant of its own; when tensors are
- * bound each takes the one variant all of whose answers are its own. Constant data, read by the compiler and by whoever
- * binds; pasted into packages behind counts.h. */
+ * A spec may query a tensor in a plain `if`: whether it is a matrix (`matrix` beside `step`), how its sizes compare,
+ * its name, its tags. Each combination of answers is traced as one variant; when a tensor is bound, it takes the one
+ * variant whose tests it passes. Constant data, read by the compiler and by binding; pasted into packages after
+ * counts.h. */
 #ifndef OPTC_VARIANTS_H
 #define OPTC_VARIANTS_H
 
@@ -13,8 +13,8 @@ typedef enum { IS_LESS, IS_AT_MOST, IS_EQUAL, NRELATION } Relation;
 
 typedef struct Test {
     TestKind kind;
-    bool yes;                              /* the answer of the tensors that pass */
-    /* SIZES: factor[0] * size[0] against factor[1] * size[1], in the view of who asked */
+    bool yes;                              /* the answer that passes */
+    /* SIZES: compares factor[0] * size[0] with factor[1] * size[1], sizes taken in `view` */
     Relation relation;
     Size size[2];
     double factor[2];
@@ -24,18 +24,18 @@ typedef struct Test {
 
 typedef struct Variant {
     const char *name;
-    int view;                              /* bits: the views its row, col and slice values rest on */
-    const Test *test; int ntest;           /* all must pass; of the variants of a rule just one does */
+    int view;                              /* bits: the views that its row, col and slice values use */
+    const Test *test; int ntest;           /* all must pass; every tensor passes exactly one variant of a rule */
 } Variant;
 
-typedef struct TensorFacts {                     /* what tests look at */
+typedef struct TensorFacts {               /* the input of the tests */
     const char *name, *tags;               /* either may be NULL; tags: words separated by blanks or commas */
     int rank; const int64_t *dim;
-    bool matrix, flat;                     /* matrix: may be stepped as one; flat: seen as a vector */
-    int64_t split;                         /* the rows of each of its matrices are those of so many; 0: of one */
+    bool matrix, flat;                     /* matrix: may be stepped as a matrix; flat: treated as a vector */
+    int64_t split;                         /* each matrix is this many matrices, stacked by rows; 0 or 1: not split */
 } TensorFacts;
 
-/* The tensor by a view, its matrices split. */
+/* The tensor's shape in a view, after splitting its matrices. */
 OPTC_COUNT Shape facts_shape(const TensorFacts *a, int view)
 {
     Shape s = count_shape(view, a->rank, a->dim, a->flat);

@@ -1,3 +1,4 @@
+/* Formats diagnostics and quotes the spec's line (diag.h). */
 #include "gen/base/diag.h"
 
 #include <stdio.h>
@@ -35,7 +36,7 @@ void diag_set(Diag *d, const char *file, int line, const char *source, const cha
     buf_vprintf(&b, fmt, ap);
     va_end(ap);
     if (b.len > 2000 && !b.oom)
-        b.len = 2000, b.s[2000] = 0;     /* a spec may put anything into its own error */
+        b.len = 2000, b.s[2000] = 0;     /* a spec's error() may pass a text of any length */
     if (line)
         quote_line(&b, source, line);
     d->line = line;

@@ -1,3 +1,4 @@
+/* BLAKE2s-256 as in RFC 7693; names follow the RFC where they are not plain words. */
 #include "gen/base/digest.h"
 
 #include <stdbool.h>

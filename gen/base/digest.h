@@ -1,5 +1,5 @@
-/* BLAKE2s-256 (RFC 7693): a hash that nobody can make collide, for keys under which others' content is found. The other
- * hashes (util.h) are for tables, names and damage. */
+/* BLAKE2s-256 (RFC 7693): a cryptographic hash, for keys of content that may come from other users. The other hashes
+ * (util.h) are for tables, names and checksums. */
 #ifndef OPTC_DIGEST_H
 #define OPTC_DIGEST_H
 #include <stddef.h>

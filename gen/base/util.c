@@ -1,3 +1,4 @@
+/* Arenas, growing texts, locale, hashes and checks of characters (util.h). */
 #include "gen/base/util.h"
 
 #include <ctype.h>
@@ -16,7 +17,7 @@ struct ArenaBlock { struct ArenaBlock *next; size_t cap; max_align_t data[]; };
 void arena_out(Arena *a)
 {
     if (!a->out)
-        abort();   /* an arena without an owner that can fail: a bug of ours */
+        abort();   /* an arena that can run out of memory has no owner: a bug in optc */
     longjmp(*a->out, 1);
 }
 
@@ -86,7 +87,7 @@ void arena_free(Arena *a)
 void arena_scratch(Arena *a, void (*f)(void *ctx, Arena *scratch), void *ctx)
 {
     jmp_buf out, *outer = a->out;
-    Arena *scratch = NEW(a, Arena);                        /* not on the stack, which a jump may leave undefined */
+    Arena *scratch = NEW(a, Arena);                        /* not a local: its value would be undefined after longjmp */
     if (outer && setjmp(out)) {
         a->out = outer;
         arena_free(scratch);
@@ -110,7 +111,7 @@ void *arena_grow(Arena *a, void *old, int *cap, int n, size_t item)
     return p;
 }
 
-/* The last thing an arena handed out grows where it is. */
+/* Grows a buffer in place if it is the arena's last allocation, else copies it. */
 static char *grown_in(Arena *a, const Buf *b, size_t cap)
 {
     size_t more = whole(cap) - whole(b->cap);
@@ -244,7 +245,7 @@ void locale_back(LocaleMark m)
         uselocale((locale_t)m.was);
 }
 
-/* Entries are checked by content length and checksum, and the cache folder is the user's own. */
+/* Not cryptographic: cache entries are checked by length and checksum, and only the user writes the cache folder. */
 uint64_t hash64(uint64_t seed, const void *data, size_t n) { return hash_bytes(seed, data, n); }
 
 Hash128 hash128(const void *data, size_t n)
@@ -267,7 +268,7 @@ bool is_ident(const char *s)
     return true;
 }
 
-/* Bytes of the UTF-8 character at s; 1 of what is none, as one in more bytes than it takes. */
+/* Bytes of the UTF-8 character at s; 1 if it is not valid UTF-8 (overlong forms included). */
 static int char_bytes(const unsigned char *s)
 {
     int n = *s < 0xc2 || *s > 0xf4 ? 1 : *s < 0xe0 ? 2 : *s < 0xf0 ? 3 : 4;
@@ -281,7 +282,7 @@ int text_char(const char *text, const char *but, bool *control)
 {
     const unsigned char *s = (const unsigned char *)text;
     int n = char_bytes(s);
-    unsigned char c = n == 2 && *s == 0xc2 ? s[1] : *s;       /* U+0080 to U+009f, or a byte that stands alone */
+    unsigned char c = n == 2 && *s == 0xc2 ? s[1] : *s;       /* U+0080 to U+009f, or a single byte */
     *control = *s < 128 ? (c < 32 || c == 127) && !strchr(but, c) : c < 0xa0;
     return n;
 }

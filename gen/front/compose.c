@@ -1,4 +1,4 @@
-/* "clip(1),ema(decay=0.999)" -> wrappers and their arguments, and back. A + does as well as a comma. */
+/* Parses "clip(1),ema(decay=0.999)" into wrappers and their arguments, and prints them. A + may stand for a comma. */
 #include "gen/front/trace.h"
 
 #include <ctype.h>

@@ -1,4 +1,4 @@
-/* The fields of a spec become hyperparameters, options, states and inputs of the rule. */
+/* Reads the fields of a spec and declares the rule's hyperparameters, options, states and inputs. */
 #include "gen/front/declare.h"
 
 #include <ctype.h>
@@ -12,7 +12,7 @@ const char *const spec_fields[] = {"name",   "cite", "doc",  "hyper",  "options"
 const char *const spec_names[] = {"p", "g", "t", "numel", "nrows", "ncols", "inner", "every", "when",
                                   "stored", "seed", "step", NULL};
 
-/* The line on which `key =` stands in the spec, so that a message about a field points at it; 1: it is not found. */
+/* The line of `key =` in the spec, for messages about a field; 1: not found. */
 int field_line(const char *text, const char *key)
 {
     size_t n = strlen(key);
@@ -56,7 +56,7 @@ static int l_spec(lua_State *L)          /* optimizer { … } and wrapper { … 
     if (lua_type(L, 1) != LUA_TTABLE || lua_gettop(L) != 1)
         return spec_error(L, "%s takes one table: return %s { name = …, step = function() … end }", kind, kind);
     lua_pushstring(L, kind);
-    lua_rawsetp(L, 1, &spec_fields);    /* a key no spec can write */
+    lua_rawsetp(L, 1, &spec_fields);    /* a key that no spec can write */
     return 1;
 }
 
@@ -74,7 +74,7 @@ void declare_open(lua_State *L)
 
 static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
-/* String keys of the table on top, sorted: nothing downstream depends on the order of a Lua table. */
+/* The string keys of the table on top, sorted, so that no result depends on the order of a Lua table. */
 static const char **sorted_keys(Trace *t, const SpecFile *s, const char *field, int *n)
 {
     lua_State *L = t->L;
@@ -171,7 +171,7 @@ static void hyper_table(Trace *t, const SpecFile *s, const char *key, Hyper *h)
     double least = number_field(t, s, key, "min", NAN), most = number_field(t, s, key, "max", NAN);
     if ((!isnan(above) && !isnan(least)) || (!isnan(below) && !isnan(most)))
         declare_fail(t, s, key, "hyperparameter '%s' has two ends on one side: min or above, max or below", key);
-    /* an end left out is an infinity that does not belong to the range; max = inf is one that does */
+    /* a missing end is an open infinity; max = inf is a closed one */
     h->lo_open = isnan(least);
     h->hi_open = isnan(most);
     h->lo = !isnan(above) ? above : h->lo_open ? -INFINITY : least;
@@ -201,11 +201,11 @@ static void declare_input(Trace *t, SpecFile *s, const char *key)
     lua_State *L = t->L;
     check_name(t, s, key, "input");
     int dom = lua_type(L, -1) == LUA_TSTRING ? dom_by_words(lua_tostring(L, -1)) : -1;
-    uint64_t given = 0;
+    uint64_t allowed = 0;
     for (int d = 0; d < NDOM; d++)
-        given |= (uint64_t)(dom_named((Dom)d, false, false) && d != SLICE) << d;
+        allowed |= (uint64_t)(dom_named((Dom)d, false, false) && d != SLICE) << d;
     if (dom < 0 || dom == SLICE)
-        declare_fail(t, s, key, "input '%s' must name its domain: %s", key, dom_list(t->arena, given, "\"", " or "));
+        declare_fail(t, s, key, "input '%s' must name its domain: %s", key, dom_list(t->arena, allowed, "\"", " or "));
     if (trace_dom(t, (Dom)dom) != (Dom)dom || dom_of_block((Dom)dom))
         declare_fail(t, s, key, "input '%s' has a domain of blocks: an input must be per tensor, row, column or "
                                 "element",
@@ -216,7 +216,7 @@ static void declare_input(Trace *t, SpecFile *s, const char *key)
         (Input){arena_printf(t->arena, "%s%s", s->prefix, key), (Dom)dom};
 }
 
-/* ---- the fields that hold names, one by one ---- */
+/* ---- fields that declare names, one by one ---- */
 typedef struct Item { Trace *t; SpecFile *s; const char *key; Declare one; } Item;
 
 static int l_item(lua_State *L)
@@ -246,7 +246,7 @@ static int l_field(lua_State *L)                           /* the spec's table i
     return 0;
 }
 
-/* What is wrong with one does not keep the others from being looked at. */
+/* Declares every name of a field. An error in one declaration is recorded and the others are still checked. */
 static void each_name(Trace *t, SpecFile *s, const char *field, Declare one)
 {
     Field f = {t, s, field, one};
@@ -268,7 +268,7 @@ static const char *text_field(Trace *t, const SpecFile *s, const char *key)
     return x;
 }
 
-/* step = rule "adamw": for the tensors that are no matrices. */
+/* step = rule "adamw": the fallback rule for tensors that are no matrices. */
 static void declare_fallback(Trace *t, SpecFile *s)
 {
     lua_State *L = t->L;
@@ -313,8 +313,8 @@ static void check_fields(Trace *t, SpecFile *s)
     for (int i = 0; i < n; i++) {
         bool fn = lua_getfield(L, -1, key[i]) == LUA_TFUNCTION;
         if (fn && has_arguments(L, -1))
-            declare_fail(t, s, key[i], "'%s' takes no arguments: p, g, t, the states and the hyperparameters are known by "
-                                       "name; write %s = function() … end", key[i], key[i]);
+            declare_fail(t, s, key[i], "'%s' takes no arguments: p, g, t, the states and the hyperparameters are known "
+                                       "by name; write %s = function() … end", key[i], key[i]);
         lua_pop(L, 1);
         bool entry = !strcmp(key[i], "step") || !strcmp(key[i], "matrix");
         if (entry && !fn && !(!strcmp(key[i], "step") && s->fallback_name))
@@ -338,8 +338,8 @@ static void check_fields(Trace *t, SpecFile *s)
     lua_pop(L, 1);
 }
 
-/* ema. for the first wrapper of that name, ema2. for the second: inner ones are declared first. A name of the library
- * is what its file is called, a file by its path is known by the name it says. */
+/* The prefix of a wrapper's names: "ema." for the first wrapper of that name, "ema2." for the second; inner wrappers
+ * are declared first. A wrapper of the library is named after its file; one given by path, by its field `name`. */
 static void make_prefix(Trace *t, SpecFile *s)
 {
     int same = 1;
@@ -353,7 +353,7 @@ static void make_prefix(Trace *t, SpecFile *s)
                           : arena_printf(t->arena, "%s%d.", s->wrap->name, same);
 }
 
-/* products = "bf16": what the rule's products are computed in where nobody says otherwise. */
+/* products = "bf16": the default precision of the rule's products. */
 static void declare_products(Trace *t, const SpecFile *s)
 {
     const char *word = text_field(t, s, "products");
@@ -371,8 +371,8 @@ static void declare_products(Trace *t, const SpecFile *s)
         t->rule->product = product_by_name(word);
 }
 
-/* rank = 8 and block = 1024, or the name of an option that is a number: how many directions a tensor has at most, how
- * many rows and columns a block. */
+/* rank = 8 and block = 1024, or the name of a numeric option: the largest rank, the most rows and columns of a
+ * block. */
 static void declare_length(Trace *t, const SpecFile *s, const char *field, int most, int *out)
 {
     lua_State *L = t->L;
@@ -407,7 +407,7 @@ static void read_args(Trace *t, SpecFile *s, const char *options)
     if (s->is_fallback)
         return;
     int narg = s->wrap ? s->wrap->narg : 0;
-    Arg *arg = NEWS(t->arena, Arg, narg + 1);              /* they get names; what was asked for stays as it was said */
+    Arg *arg = NEWS(t->arena, Arg, narg + 1);              /* a copy: name_args adds keys, Wrap.arg must not change */
     if (narg)
         memcpy(arg, s->wrap->arg, sizeof *arg * (size_t)narg);
     if (options && !args_parse(t->arena, options, &arg, &narg, t->diag, "options"))

@@ -1,22 +1,23 @@
-/* Between the files that read the fields of a spec: declare.c the fields, state_init.c states, options.c options and
- * arguments. */
+/* Shared by the files that read the fields of a spec: declare.c (fields), state_init.c (states), options.c (options and
+ * arguments). */
 #ifndef OPTC_DECLARE_H
 #define OPTC_DECLARE_H
 #include "gen/front/trace.h"
 
-extern const char *const spec_fields[], *const spec_names[];    /* NULL-terminated: fields; names that no spec may declare */
+/* NULL-terminated: all fields; names that no spec may declare. */
+extern const char *const spec_fields[], *const spec_names[];
 
-typedef void (*Declare)(Trace *t, SpecFile *s, const char *key);       /* one name of a field; its value is on top */
+typedef void (*Declare)(Trace *t, SpecFile *s, const char *key);       /* declares one name; its value is on top */
 
-/* At the line on which `key =` stands (NULL: the first); does not return. */
+/* Raises an error at the line of `key =` (NULL: line 1); does not return. */
 void declare_fail(Trace *t, const SpecFile *s, const char *key, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 int field_line(const char *text, const char *key);
-/* free to be declared, or an error */
+/* Raises an error unless the name may be declared: an identifier, not a builtin, not declared yet. */
 void check_name(Trace *t, const SpecFile *s, const char *name, const char *what);
 bool open_field(Trace *t, const SpecFile *s, const char *field);       /* pushes a table field; false: it is absent */
 
-void need_axes(Trace *t, const SpecFile *s, const char *key, Dom d);   /* that axis has a length, or an error */
+void need_axes(Trace *t, const SpecFile *s, const char *key, Dom d);   /* error unless the rule has these axes */
 
 void state_init_open(lua_State *L);
 void declare_state(Trace *t, SpecFile *s, const char *key);

@@ -1,7 +1,7 @@
-/* The errors of a spec: not only the first. What goes wrong in one field, one line or one entry is written down, and
- * the rest is looked at as if it were right: a value that could not be made is unknown, and whatever is made from it is
- * too, without another word. Of one line only the first error is told, and errors of Lua itself only where none came
- * before in the entry: they may follow from it. */
+/* Collects all errors of a spec, not only the first. An error in a field, a line or an entry is recorded, and tracing
+ * continues: a value that could not be computed is UNKNOWN, and so is every value computed from it, without another
+ * error. Each line reports one error. Errors of Lua itself are reported only if the entry had none before: they may
+ * follow from it. */
 #include "gen/front/matrix_values.h"
 
 #include <stdio.h>
@@ -21,7 +21,7 @@ void errors_keep(Trace *t)
     Diag *d = t->diag;
     bool known = !d->text;
     t->tries++;
-    if (d->kind == DIAG_MEMORY) {              /* any message is doubtful then */
+    if (d->kind == DIAG_MEMORY) {              /* its message may be incomplete */
         t->no_memory = true;
         return;
     }
@@ -33,8 +33,8 @@ void errors_keep(Trace *t)
     diag_free(d);
 }
 
-/* A Lua error that is not ours: "path:line: message" from the parser or the virtual machine. Functions of Lua's own
- * libraries name no line: it is that of the innermost Lua function, while that still runs. */
+/* An error raised by Lua: "path:line: message" from the parser or the virtual machine. Functions of Lua's libraries
+ * give no line; the line is then that of the innermost running Lua function. */
 static void foreign_error(Trace *t, int rc)
 {
     const char *m = lua_tostring(t->L, -1), *path;
@@ -102,8 +102,8 @@ int push_nothing(lua_State *L)
 
 static int l_nothing(lua_State *L)
 {
-    return spec_error(L, "inner(), step(), every() and when() give no value: they change p and the states. What the rule "
-                         "inside did is a difference: local before = p  inner()  local d = p - before");
+    return spec_error(L, "inner(), step(), every() and when() give no value: they change p and the states. For the "
+                         "change that the inner rule made, write local before = p  inner()  local d = p - before");
 }
 
 static void refuse_values(lua_State *L, int n, const char *name)
@@ -119,7 +119,7 @@ static void refuse_values(lua_State *L, int n, const char *name)
         }
 }
 
-/* As many as the function gives. */
+/* Pushes as many UNKNOWN values as the function has results. */
 static int push_unknown(lua_State *L)
 {
     int n = lua_tocfunction(L, lua_upvalueindex(1)) == l_eigh ? 2 : 1;
@@ -128,7 +128,8 @@ static int push_unknown(lua_State *L)
     return n;
 }
 
-/* Upvalues: the function; of `math` its name there; whether it takes what is unknown. */
+/* Calls a function and records its error. Upvalues: the function; its name if it is from `math`; whether it accepts
+ * UNKNOWN arguments. */
 static int l_guard(lua_State *L)
 {
     Trace *t = trace_of(L);
@@ -152,7 +153,7 @@ static int l_guard(lua_State *L)
     t->inner_calls = calls;
     t->clock = clock;
     t->block = block;
-    if (t->at < 0 || errors_over(t))           /* before the entries there is nothing to go on with */
+    if (t->at < 0 || errors_over(t))           /* outside of entries tracing cannot continue */
         return errors_raise(L);
     return push_unknown(L);
 }
@@ -176,14 +177,14 @@ void errors_guard_all(lua_State *L, bool math)
             errors_guard(L, math ? name : NULL, false);
             lua_pushvalue(L, -2);
             lua_insert(L, -2);
-            lua_rawset(L, table);              /* a field that is there already: the walk goes on */
+            lua_rawset(L, table);              /* replaces an existing field, which lua_next allows */
         } else {
             lua_pop(L, 1);
         }
     }
 }
 
-/* ---- telling ---- */
+/* ---- reporting ---- */
 static int by_place(const void *a, const void *b)
 {
     const SpecError *x = a, *y = b;

@@ -1,6 +1,6 @@
-/* step = rule "adamw": another rule of the library steps the tensors that are no matrices. It is a spec of its own
- * beside the chain of wrappers: its hyperparameters, states and options are known under its name, its questions are
- * asked in its own view, and where it has a `matrix` itself, that steps what `matrix` hands over with step(). */
+/* Fallback rules: with step = rule "adamw", another rule of the library steps the tensors that are no matrices. It is a
+ * separate spec beside the chain of wrappers: its hyperparameters, states and options have its name as prefix, and its
+ * queries use its own view. If it has a `matrix` itself, that function steps the matrices passed on with step(). */
 #include "gen/front/declare.h"
 
 #include <string.h>
@@ -71,7 +71,7 @@ void fallback_find(Trace *t, SpecFile *s)
     x->narg = s->nfallback_arg;
 }
 
-/* The tensor is one of the rest after all: by its name, its tags, its shape. */
+/* step() inside `matrix`: this matrix is stepped like the other tensors, for example because of its name or shape. */
 int l_step(lua_State *L)
 {
     Trace *t = trace_of(L);
@@ -80,7 +80,7 @@ int l_step(lua_State *L)
     if (!t->matrix || !step || s->is_wrapper || s->is_fallback || t->in_step)
         return spec_error(L, "step() is for use inside 'matrix': it steps a matrix as other tensors are stepped");
     if (lua_gettop(L))
-        return spec_error(L, "step() takes nothing");
+        return spec_error(L, "step() takes no arguments");
     t->in_step = true;
     if (s->fallback) {
         found = push_body(L, t, s->fallback, "step");

@@ -1,4 +1,4 @@
-/* From the text of a spec and its wrappers to a Rule. */
+/* The front end: the text of a spec and its wrappers becomes a Rule. */
 #ifndef OPTC_FRONT_H
 #define OPTC_FRONT_H
 #include "gen/ir/rule_passes.h"
@@ -6,7 +6,8 @@
 
 struct PlanLimits;
 
-/* How names in `with` become text, and those of rules, which begin with RULE_NAMED. Returns false with the Diag set. */
+/* Finds the text of a wrapper named in `with`, or of a rule: then the name begins with RULE_NAMED. Returns false with
+ * the Diag set. */
 #define RULE_NAMED "rule:"
 typedef bool (*FindSpec)(void *ctx, const char *name, Arena *arena, Source *out, Diag *d);
 
@@ -18,16 +19,17 @@ typedef struct GenOptions {
     Types types;
     FindSpec find;
     void *find_ctx;
-    int product;                /* 1 + what products are computed in (a Product); 0: as the rule says */
-    const Target *target;       /* what is planned for; NULL: target_c */
-    const struct PlanLimits *limits;   /* of planning; NULL: the usual ones */
-    const char *dump;           /* name of a pass: its result goes to dump_to; "all": every one */
+    int product;                /* 1 + the Product that products are computed in; 0: as in the rule */
+    const Target *target;       /* target of the plan; NULL: target_c */
+    const struct PlanLimits *limits;   /* of planning; NULL: the defaults */
+    const char *dump;           /* name of a pass whose result is appended to dump_to; "all": of every pass */
     Buf *dump_to;
-    bool time_passes;           /* adds a line a pass to dump_to */
-    bool rule_only;             /* no plan is asked for: Gen.plan stays NULL */
+    bool time_passes;           /* appends one line per pass to dump_to */
+    bool rule_only;             /* makes no plan: Gen.plan stays NULL */
 } GenOptions;
 
-/* At which of its names a spec's text declares this one (`name = …`), from 0; -1: nowhere, or out of memory. */
+/* The index, among the names that a spec's text declares (`name = …`), of this one, from 0; -1: not declared, or out of
+ * memory. */
 int spec_position(const char *text, const char *name);
 Rule *pass_trace(Arena *a, Source spec, const GenOptions *o, Diag *d);         /* NULL: the Diag is set */
 #endif

@@ -1,17 +1,18 @@
-/* Blocks of an entry that are done at some steps only, and the rule inside a wrapper: every(), when(), inner(). A
- * block is run once; what it assigned is then chosen between the new value and the old one. */
+/* Guarded blocks and inner rules: every(), when(), inner(). A block is traced once; each of its assignments then
+ * becomes a selection between the new value and the old one. */
 #include "gen/front/trace.h"
 
 #include <math.h>
 #include <string.h>
 
-/* ---- what a block assigned ---- */
+/* ---- assignments of a block ---- */
 static Ref *value_slot(Trace *t, int i)                    /* p, g, then the states */
 {
     return i == 0 ? &t->p : i == 1 ? &t->g : &t->state[i - 2];
 }
 
-/* Where what a block assigned holds: a truth value, NONE: everywhere, or when it is the owner's turn. */
+/* When the assignments of a block take effect: if `cond` holds (NONE: always), or in the slot of the tensor or
+ * block. */
 typedef struct Guard { Ref cond; Stagger staggered; } Guard;
 
 static bool same_stagger(Stagger a, Stagger b)
@@ -27,7 +28,7 @@ static bool name_taken(const Rule *r, int nstate, const char *name)
     return false;
 }
 
-/* The state that holds slots in that domain. */
+/* The state that holds these slots in that domain; added if there is none. */
 static int slots_of(lua_State *L, Trace *t, Stagger staggered, Dom dom)
 {
     Rule *r = t->rule;
@@ -53,7 +54,7 @@ static int slots_of(lua_State *L, Trace *t, Stagger staggered, Dom dom)
     return n;
 }
 
-/* It is the turn of whoever the state `name` of that domain belongs to. */
+/* A truth value: the tensor or block that the state `name` belongs to runs in this step. */
 static Ref slot_condition(lua_State *L, Trace *t, Stagger staggered, const char *name, Dom dom)
 {
     if (dom_info[dom].scope < SCOPE_TENSOR)
@@ -66,7 +67,7 @@ static Ref slot_condition(lua_State *L, Trace *t, Stagger staggered, const char 
     Graph *g = trace_here(t);
     Ref now = node_leaf(g, OP_SLOT, GROUP, s, 0), own = node_leaf(g, OP_STATE, owner, s, 0);
     Ref in_slot = node_op(g, OP_EQ, own, now, NONE);
-    /* asked of each owner, so that one stage does all of it */
+    /* in the owner's domain, although it varies by group, so that one stage computes the whole condition */
     Node all = {.op = OP_LT, .dom = (uint8_t)owner, .ty = BOOL, .nargs = 2, .arg = (Ref[]){now, node_const(g, 0)}};
     return staggered.first ? node_op(g, OP_EITHER, in_slot, graph_add(g, all), NONE) : in_slot;
 }
@@ -89,22 +90,22 @@ static void choose(lua_State *L, Trace *t, int i, const Guard *h, Ref was)
     *now = trace_node(t, w);
 }
 
-/* Runs the function at `f` on the stack. Values for the reader tell what was computed, whatever became of it: `keep`
- * leaves them. */
+/* Runs the function at index f. keep: assignments to reports always take effect, so that they show what was
+ * computed. */
 static void run_block(lua_State *L, int f, const Guard *h, bool keep)
 {
     Trace *t = trace_of(L);
     int before = t->rule->nstate + 2;
     if (has_arguments(L, f))
-        spec_error(L, "the function of every() and when() takes no arguments: names are known inside; write function() … "
-                      "end");
+        spec_error(L, "the function of every() and when() takes no arguments: names are known inside; write "
+                      "function() … end");
     Ref *was = lua_newuserdatauv(L, sizeof(Ref) * (MAX_STATES + 2), 0);
     for (int i = 0; i < before; i++)
         was[i] = *value_slot(t, i);
     lua_pushvalue(L, f);
     lua_call(L, 0, 0);
     int n = t->rule->nstate + 2;
-    for (int i = before; i < n; i++)                       /* those of a projection, which came into being inside */
+    for (int i = before; i < n; i++)                       /* states of a projection that the block added */
         was[i] = node_leaf(&t->rule->g, OP_STATE, t->rule->state[i - 2].dom, i - 2, 0);
     for (int i = 0; (h->cond != NONE || h->staggered.every) && i < n; i++)
         if (*value_slot(t, i) != was[i] && !(keep && i > 1 && t->rule->state[i - 2].report))
@@ -112,7 +113,8 @@ static void run_block(lua_State *L, int f, const Guard *h, bool keep)
 }
 
 /* ---- every(k, { offset = o, first = true, stagger = true }, f) ---- */
-/* Steps `in` of a clock whose own steps are `of` the binding's: the first of those is the clock's 1. */
+/* The binding's steps that correspond to the steps `in` of a clock that runs at the binding's steps `of`. The first
+ * step of `of` is the clock's step 1. */
 static Steps steps_of(Steps of, Steps in)
 {
     Steps s = {of.every * in.every, of.offset + of.every * (in.offset - (of.offset > 0))};
@@ -138,9 +140,10 @@ static void read_option(lua_State *L, const char *key, double k, EveryOptions *o
     } else if (!strcmp(key, "offset")) {
         o->says_offset = true;
         o->offset = lua_tonumber(L, -1);
-        if (lua_type(L, -1) != LUA_TNUMBER || !(o->offset >= 0 && o->offset < MAX_PERIOD && o->offset == floor(o->offset)))
+        bool fits = o->offset >= 0 && o->offset < MAX_PERIOD && o->offset == floor(o->offset);
+        if (lua_type(L, -1) != LUA_TNUMBER || !fits)
             spec_error(L, "every: the offset is a whole number from 0 to %d", MAX_PERIOD - 1);
-        o->offset = fmod(o->offset, k);                    /* the period may be an option, and as small as 1 */
+        o->offset = fmod(o->offset, k);                    /* the period may be an option that is set to 1 */
     } else {
         spec_error(L, "every(k, { … }, f) knows 'offset', 'first' and 'stagger': every(10, { offset = 1 }, function() "
                       "… end)");
@@ -156,7 +159,7 @@ static EveryOptions read_every(lua_State *L, int i, double k)
         spec_error(L, "every: stagger = true gives each tensor its own offset, so offset = … is not allowed with it");
     if (o.stagger && k > MAX_STAGGER)
         spec_error(L, "every: with stagger = true the period is at most %d", MAX_STAGGER);
-    o.first = o.first && o.offset != 1;                    /* the first step is one of them anyway */
+    o.first = o.first && o.offset != 1;                    /* offset 1 includes the first step */
     return o;
 }
 
@@ -175,14 +178,14 @@ static Ref condition(lua_State *L, Trace *t, Steps at)
     return cond;
 }
 
-/* A clock's first step, as a period that nobody sees the second step of. */
+/* The first step of the clock, as a period so long that no run reaches it twice. */
 static Ref first_step(lua_State *L, Trace *t)
 {
     Steps of = t->clock.at;
     return condition(L, t, (Steps){MAX_PERIOD, of.offset > 0 ? of.offset : of.every});
 }
 
-/* The steps at which a block of every() holds. */
+/* The guard of a block of every(). */
 static Guard holds_at(lua_State *L, Trace *t, double k, const EveryOptions *o)
 {
     Steps of = t->clock.at;
@@ -194,7 +197,7 @@ static Guard holds_at(lua_State *L, Trace *t, double k, const EveryOptions *o)
     return (Guard){.cond = o->first ? trace_op(L, OP_EITHER, cond, first_step(L, t)) : cond};
 }
 
-/* f's assignments hold at steps that leave the offset when divided by k; elsewhere values stay what they were. */
+/* The assignments of f take effect at steps with t % k == offset; at other steps values are unchanged. */
 int l_every(lua_State *L)
 {
     Trace *t = trace_of(L);
@@ -216,7 +219,7 @@ int l_every(lua_State *L)
 }
 
 /* ---- when(c, f) ---- */
-/* f's assignments hold where c is true, which is known when the rule runs. */
+/* The assignments of f take effect where c is true; c is computed when the rule runs. */
 int l_when(lua_State *L)
 {
     if (lua_gettop(L) != 2 || lua_type(L, 2) != LUA_TFUNCTION)
@@ -227,8 +230,8 @@ int l_when(lua_State *L)
 }
 
 /* ---- inner() ---- */
-/* What inner's table says of a key; NONE: nothing. */
-static Ref given(lua_State *L, const char *key)
+/* The value of a key in inner's table; NONE: it is absent. */
+static Ref inner_option(lua_State *L, const char *key)
 {
     Ref r = NONE;
     if (lua_type(L, 1) != LUA_TTABLE)
@@ -243,10 +246,10 @@ static Ref given(lua_State *L, const char *key)
     return r;
 }
 
-/* What the rule inside calls t: whole, so that powers of it stay products. */
-static Ref given_t(lua_State *L, Trace *t)
+/* The t of the inner rule. It is rounded to a whole number, so that powers of it become products. */
+static Ref inner_t(lua_State *L, Trace *t)
 {
-    Ref r = given(L, "t");
+    Ref r = inner_option(L, "t");
     const Node *n = r == NONE ? NULL : &t->rule->g.n[r];
     if (n && (n->ty != NUM || !dom_spreads((Dom)n->dom, TENSOR)))
         spec_error(L, "inner { t = … } takes one number per group or tensor, not %s", describe(t, r));
@@ -257,7 +260,7 @@ static Clock inner_clock(lua_State *L, Trace *t)
 {
     Clock c = t->clock;
     double k = t->block.at.every;
-    Ref own = given_t(L, t);
+    Ref own = inner_t(L, t);
     if (t->block.stagger)
         spec_error(L, "inner() inside every(k, { stagger = true }, …): the inner rule would be at a different step "
                       "for each tensor");
@@ -265,7 +268,7 @@ static Clock inner_clock(lua_State *L, Trace *t)
         spec_error(L, "inner() inside %s: say what its t is: inner { t = … }",
                    t->block.first ? "every(k, { first = true }, …)" : "two blocks of every()");
     c.at = steps_of(c.at, t->block.at);
-    /* the first step of a block is the rule's 1, whatever the offset */
+    /* the first step of the block is the inner rule's step 1, for any offset */
     if (own != NONE)
         c.t = own;
     else if (k > 1)
@@ -280,7 +283,7 @@ int l_inner(lua_State *L)
     if (!t->spec[t->at].is_wrapper)
         return spec_error(L, "inner() is for wrappers: there is no rule inside this one");
     if (lua_gettop(L) > 1 || (lua_gettop(L) == 1 && lua_type(L, 1) != LUA_TTABLE))
-        return spec_error(L, "inner takes nothing, or a table of what the rule inside calls t and g: inner { t = t - "
+        return spec_error(L, "inner takes no argument, or a table with t and g for the inner rule: inner { t = t - "
                              "skipped }");
     if (++t->inner_calls > 1)
         return spec_error(L, "inner() is called twice in one entry");
@@ -289,7 +292,7 @@ int l_inner(lua_State *L)
     GuardedBlock block = t->block;
     t->clock = inner_clock(L, t);
     t->block = (GuardedBlock){{1, 0}, 0, false, false};
-    Ref p = t->p, g = t->g, low = given(L, "g");
+    Ref p = t->p, g = t->g, low = inner_option(L, "g");
     if (low != NONE) {
         project_open(L, low);
         t->rule->changes_grad = true;
@@ -301,7 +304,7 @@ int l_inner(lua_State *L)
     t->block = block;
     if (low == NONE)
         return push_nothing(L);
-    push_value(L, t->p);                                   /* what the rule inside would have p change by */
+    push_value(L, t->p);                                   /* the change of p that the inner rule computed */
     t->elem = ELEM;
     t->p = p;
     t->g = g;

@@ -1,10 +1,10 @@
-/* One table of hints: what users of other languages and libraries write first, and the spelling in a spec. */
+/* One table of hints: spellings from other languages and libraries, and what to write in a spec. */
 #include "gen/front/trace.h"
 
 #include <string.h>
 
-/* Where a hint applies. A name that is not declared, or a field of a value (g.shape); a word or a symbol that Lua's
- * parser stumbles over; a part of Lua's own message; a function that got the wrong number of arguments. */
+/* Where a hint applies: a name that is not declared, or a field of a value (g.shape); a word or symbol that Lua's
+ * parser refuses; a part of Lua's message; a function with a wrong number of arguments. */
 typedef enum { BY_NAME, BY_WORD, BY_SYMBOL, BY_MESSAGE, BY_COUNT } HintMatch;
 typedef struct { HintMatch place; const char *words, *say; } Hint;      /* words: separated by blanks, or one message */
 
@@ -188,7 +188,7 @@ static const Hint hints[] = {
     {BY_COUNT, "random", "random() is uniform in [0, 1): write lo + (hi - lo) * random()"},
 };
 
-/* One of the words, which are separated by blanks; n characters of `text`. */
+/* The n characters of `text` are one of the words, which are separated by blanks. */
 static bool one_of(const char *words, const char *text, size_t n)
 {
     for (const char *w = words; n && *w;) {
@@ -236,7 +236,7 @@ const char *hint_count(Trace *t, const char *function, int n)
     return say;
 }
 
-/* "attempt to call a nil value (field 'pow')" of math, which has fewer functions than the language. */
+/* For "attempt to call a nil value (field 'pow')": `math` has fewer functions than the language. */
 static const char *hint_message(Trace *t, const char *message)
 {
     const char *at = strstr(message, "a nil value (field '");
@@ -250,7 +250,7 @@ static const char *hint_message(Trace *t, const char *message)
     return "";
 }
 
-/* The symbol that begins at a token, of which Lua knows none: two tokens that touch, or one character of UTF-8. */
+/* The symbol at a token that Lua does not know: two adjacent tokens, or one UTF-8 character. */
 static const char *hint_symbol(const Tok *k)
 {
     bool wide = k->kind == SYMBOL && (unsigned char)*k->s >= 0x80;
@@ -263,7 +263,7 @@ static const char *hint_symbol(const Tok *k)
     return wide && !*say ? "names and operators are ASCII: letters, digits and _" : say;
 }
 
-/* A block that is opened and never closed; NULL: all are, or more are closed than were opened. */
+/* The last block that is opened and never closed; NULL: none, or there are too many ends. */
 static const Tok *unclosed(const Tok *k)
 {
     static const char *const opens[] = {"function", "if", "do", "repeat"};
@@ -287,13 +287,13 @@ const char *hint_syntax(Trace *t, const SpecFile *s, int line, const char *messa
     if (!strstr(message, " near ") || *hint_message(t, message))
         return hint_message(t, message);
     for (const Tok *k = s->tok; k && k->kind != END && k->line <= line; k++) {
-        if (k->line < line - 1)                            /* Lua may notice it on the next */
+        if (k->line < line - 1)                            /* Lua may report it on the next line */
             continue;
         const char *say = k->kind == NAME ? hint_for(BY_WORD, k->s, (size_t)k->n) : hint_symbol(k);
         if (*say)
             return say;
     }
     const Tok *open = strstr(message, "to close") ? NULL : unclosed(s->tok);
-    return open ? arena_printf(t->arena, "is an 'end' missing? '%.*s' on line %d has none", open->n, open->s, open->line)
-                : "";
+    return !open ? "" : arena_printf(t->arena, "is an 'end' missing? '%.*s' on line %d has none", open->n, open->s,
+                                     open->line);
 }

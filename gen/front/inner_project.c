@@ -1,6 +1,7 @@
-/* inner { g = x }: the rule inside steps x in place of the gradient, values over the axis rank and one more, of which
- * there are fewer than elements (GaLore). Its p is 0, so what it makes of it is a change; its states have a value for
- * each of x, under names of their own beside those for tensors that are stepped whole. */
+/* Projections, inner { g = x }: the inner rule steps x in place of the gradient. x varies over the axis rank and one
+ * more, so it has fewer values than the tensor has elements (GaLore). The inner rule's p is 0, so its result is a
+ * change of p. Its states have one value per value of x and their own names (twins), beside the states for whole
+ * tensors. */
 #include "gen/front/declare.h"
 #include "gen/front/matrix_values.h"
 
@@ -8,7 +9,7 @@
 
 Dom project_dom(const Trace *t, Dom d) { return d == ELEM ? t->elem : d; }
 
-/* The state that stands for state i in a projection. */
+/* The twin of state i in the projection. */
 int project_state(lua_State *L, int i)
 {
     Trace *t = trace_of(L);
@@ -18,8 +19,8 @@ int project_state(lua_State *L, int i)
     for (int k = 0; k < t->rule->nstate; k++)
         if (t->twin_of[k] == i + 1 && t->rule->state[k].dom == t->elem)
             return k;
-    return spec_error(L, "'%s' has one value per %s: a rule that steps a projection keeps values by element, tensor and "
-                         "group, and none that start as p",
+    return spec_error(L, "'%s' has one value per %s: a rule that steps a projection keeps values by element, tensor "
+                         "and group, and none that start as p",
                       s->name, dom_info[s->dom].name);
 }
 
@@ -43,7 +44,7 @@ static void add_twin(lua_State *L, Trace *t, int i)
     t->state[k] = node_leaf(&r->g, OP_STATE, s.dom, k, 0);
 }
 
-/* p is 0 for the rule inside, so its weight decay would do nothing, silently: it is 0 there and takes no other value. */
+/* p is 0 for the inner rule, so its weight decay would silently have no effect: weight_decay is fixed to 0. */
 static void forbid_decay(Trace *t)
 {
     const SpecFile *s = &t->spec[t->nspec - 1];
@@ -54,7 +55,7 @@ static void forbid_decay(Trace *t)
     }
 }
 
-/* All that the rule inside has, before it runs: blocks around it look at states by their numbers. */
+/* Adds all twins before the inner rule runs: the blocks around it identify states by number. */
 void project_open(lua_State *L, Ref g)
 {
     Trace *t = trace_of(L);

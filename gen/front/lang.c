@@ -1,4 +1,4 @@
-/* The functions and operators of the language. Each checks its arguments, records nodes, and returns a value. */
+/* The functions and operators of the spec language. Each checks its arguments, records nodes, and returns a value. */
 #include "gen/front/matrix_values.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@ void push_value(lua_State *L, Ref r)
     luaL_setmetatable(L, VALUE);
 }
 
-/* The graph, with the spec's place for the nodes made next. An equal node that exists keeps its own. */
+/* The graph, set so that new nodes get the spec's current line. An existing equal node keeps its position. */
 Graph *trace_here(Trace *t)
 {
     Graph *g = &t->rule->g;
@@ -33,8 +33,8 @@ Graph *trace_here(Trace *t)
 Ref trace_node(Trace *t, Node n) { return graph_add(trace_here(t), n); }
 Ref trace_copy(Trace *t, Ref r, Dom dom) { return node_copy(trace_here(t), r, dom); }
 
-/* A spec rests on its view once it computes with what varies by row, column or matrix. A size times a number may still
- * be a question, which has a view of its own. */
+/* A spec uses its view as soon as it computes with values by row, column or matrix. A size times a number does not
+ * count: it may be part of a query, which has its own view. */
 static void note_view(Trace *t, Op op, const Ref *arg, int n)
 {
     const Graph *g = &t->rule->g;
@@ -49,7 +49,8 @@ static void note_view(Trace *t, Op op, const Ref *arg, int n)
 /* ---- blocks ---- */
 Dom trace_dom(const Trace *t, Dom d) { return t->rule->block && dom_square(d) ? dom_blocked(d) : d; }
 
-/* What is computed of sizes is the same for every block, and made again for them: node r, whose operands are known. */
+/* The block's version of node r, if it is computed only from sizes of the matrix (which are the same for every block);
+ * else NONE. Its operands' versions must be known. */
 static Ref sizes_of(Trace *t, Ref r)
 {
     Graph *g = trace_here(t);
@@ -65,7 +66,7 @@ static Ref sizes_of(Trace *t, Ref r)
     return plain ? node_op(g, (Op)n.op, arg[0], arg[1], arg[2]) : NONE;
 }
 
-/* Each value is looked at once in a trace. Without recursion: it may be a chain of thousands. */
+/* Computes each value's version once per trace, without recursion: it may be a chain of thousands. */
 Ref trace_sizes(Trace *t, Ref r)
 {
     const Graph *g = &t->rule->g;
@@ -91,7 +92,7 @@ Ref trace_sizes(Trace *t, Ref r)
 
 static bool of_matrix(const Node *n) { return dom_info[n->dom].scope == SCOPE_MATRIX; }
 
-/* Values of blocks meet no values of their matrix: which of them would it be? */
+/* Error: the operands vary along different axes, or one belongs to a block and the other to the whole matrix. */
 static int refuse_meeting(lua_State *L, Op op, Ref a, Ref b)
 {
     Trace *t = trace_of(L);
@@ -107,7 +108,7 @@ static int refuse_meeting(lua_State *L, Op op, Ref a, Ref b)
                       t->rule->block);
 }
 
-/* In a rule with blocks: sizes of the matrix become the blocks' where they meet one. */
+/* In a rule with blocks: if an operand belongs to a block, sizes of the matrix are replaced by the block's version. */
 static void fit_blocks(Trace *t, Ref *arg, int n)
 {
     const Graph *g = &t->rule->g;
@@ -120,7 +121,7 @@ static void fit_blocks(Trace *t, Ref *arg, int n)
     }
 }
 
-/* Operands that have no domain in common are refused where they meet. */
+/* Records an operation; error if the operands have no common domain. */
 Ref trace_op3(lua_State *L, Op op, Ref a, Ref b, Ref c)
 {
     Trace *t = trace_of(L);
@@ -133,13 +134,13 @@ Ref trace_op3(lua_State *L, Op op, Ref a, Ref b, Ref c)
     Dom d = (Dom)g->n[arg[0]].dom;
     for (int i = 1; i < n; i++) {
         Dom join = dom_join(d, (Dom)g->n[arg[i]].dom);
-        for (int k = 0; k < i && join == NDOM; k++)            /* the one it does not fit */
+        for (int k = 0; k < i && join == NDOM; k++)            /* finds the operand that it does not fit */
             if (k == i - 1 || dom_join((Dom)g->n[arg[k]].dom, (Dom)g->n[arg[i]].dom) == NDOM)
                 refuse_meeting(L, op, arg[k], arg[i]);
         if (trace_dom(t, join) != join)
             spec_error(L,
-                       "%s: %s and %s lie over %s x %s, whose values belong to blocks (block = %d), and these to the "
-                       "whole matrix",
+                       "%s: %s and %s would vary over %s x %s, whose values belong to blocks (block = %d), but both "
+                       "belong to the whole matrix",
                        op_info[op].name, describe(t, arg[0]), describe(t, arg[i]), axis_name(dom_info[join].axis[0]),
                        axis_name(dom_info[join].axis[1]), t->rule->block);
         d = join;
@@ -154,11 +155,11 @@ static Ref konst(lua_State *L, double x) { return node_const(&trace_of(L)->rule-
 
 static const char *per_what(Trace *t, Dom d)
 {
-    return dom_named(d, true, dom_of_block(d)) || dom_fixed(d) ? dom_info[d].name
-                                              : arena_printf(t->arena, "%s, turned", dom_info[dom_transposed(d)].name);
+    return dom_named(d, true, dom_of_block(d)) || dom_fixed(d)
+               ? dom_info[d].name : arena_printf(t->arena, "%s, transposed", dom_info[dom_transposed(d)].name);
 }
 
-/* "'u' (one per tensor, line 9)": how messages speak of a value. */
+/* A value in messages: "'u' (a value per tensor, made by add on line 9)". */
 const char *describe(Trace *t, Ref r)
 {
     const Node *n = &t->rule->g.n[r];
@@ -204,11 +205,12 @@ Ref lang_arg(lua_State *L, int i, const char *what, int n)
     case LUA_TNIL: case LUA_TNONE:
         return (Ref)spec_error(L, "%s: argument %d of %d is nil: it was never given a value", what, i, n);
     case LUA_TFUNCTION:
-        return (Ref)spec_error(L, "%s: argument %d is a function, not a value or a number: call it, as in f(x)", what, i);
+        return (Ref)spec_error(L, "%s: argument %d is a function, not a value or a number: call it, as in f(x)", what,
+                               i);
     case LUA_TUSERDATA:
         return (Ref)spec_error(L,
-                               "%s: argument %d is not a value: zeros, fill and copy declare states, state = { m = zeros "
-                               "}, and inner(), step(), every() and when() give none",
+                               "%s: argument %d is not a value: zeros, fill and copy declare states, state = { m = "
+                               "zeros }, and inner(), step(), every() and when() give none",
                                what, i);
     default:
         return (Ref)spec_error(L, "%s: argument %d is a %s, not a value or a number", what, i, luaL_typename(L, i));
@@ -253,7 +255,7 @@ static int give(lua_State *L, Ref r)
     return 1;
 }
 
-/* One function for every row of the op table that is a function of its own. Plain numbers give a plain number. */
+/* The Lua function of every row of ops.def that is a function. Plain numbers give a plain number. */
 static int l_op(lua_State *L)
 {
     Op op = (Op)lua_tointeger(L, lua_upvalueindex(1));
@@ -290,7 +292,7 @@ static int l_binary(lua_State *L)
 
 static int l_neg(lua_State *L) { return give(L, trace_op3(L, OP_NEG, lang_num(L, 1, "-", 1), NONE, NONE)); }
 
-/* x^n for a whole number n by squaring: the order of multiplications is fixed here, for both targets. */
+/* x^n for a whole number n by squaring. The order of multiplications is fixed here for all targets. */
 static Ref int_power(lua_State *L, Ref x, double n)
 {
     Ref r = NONE;
@@ -331,7 +333,7 @@ static int l_pow(lua_State *L)
     return give(L, trace_op3(L, e->whole ? OP_POWI : OP_POW, x, y, NONE));
 }
 
-static int l_refuse(lua_State *L)       /* metamethods that must not be used on values */
+static int l_refuse(lua_State *L)       /* metamethods that values do not support */
 {
     return spec_error(L, "%s", lua_tostring(L, lua_upvalueindex(1)));
 }
@@ -364,7 +366,7 @@ static int l_clamp(lua_State *L)
     return give(L, trace_op3(L, OP_MIN, trace_op3(L, OP_MAX, x, lo, NONE), hi, NONE));
 }
 
-static int l_swapped(lua_State *L)      /* gt and ge are lt and le with the operands changed over */
+static int l_swapped(lua_State *L)      /* gt and ge are lt and le with swapped operands */
 {
     Op op = (Op)lua_tointeger(L, lua_upvalueindex(1));
     const char *name = op == OP_LT ? "gt" : "ge";
@@ -400,7 +402,8 @@ static int l_random(lua_State *L)
     lang_count(L, what, 0, 1);
     inside_entry(L, what);
     if (!lua_isnoneornil(L, 1) && lua_type(L, 1) != LUA_TSTRING)
-        return spec_error(L, "%s takes the name of a domain, %s \"tensor\", or nothing: %s() draws one value an element",
+        return spec_error(L, "%s takes the name of a domain, %s \"tensor\", or nothing: %s() draws one value per "
+                             "element",
                           what, what, what);
     const char *dn = luaL_optstring(L, 1, "elem");
     int dom = dom_by_words(dn);

@@ -1,5 +1,5 @@
-/* Lua's tokens, as its own lexer cuts them: strings with all their ways to go on over lines, long brackets, comments.
- * Needs no valid text; of an unfinished string or comment the rest of the text is part. */
+/* Splits a Lua text into the tokens that Lua's lexer would find: strings that continue over lines, long brackets,
+ * comments. The text need not be valid; an unfinished string or comment extends to its end. */
 #include "gen/front/lex.h"
 #include "gen/front/front.h"
 
@@ -11,7 +11,7 @@ bool tok_is(const Tok *k, const char *s)
     return k->kind != STRING && k->n == (int)strlen(s) && !memcmp(k->s, s, (size_t)k->n);
 }
 
-/* At a '[': behind the long bracket that opens here, or s itself if none does. */
+/* At a '[': the end of the long bracket that opens here, or s if none does. */
 static const char *long_bracket(const char *s)
 {
     const char *b = s + 1;
@@ -31,7 +31,7 @@ static const char *long_bracket(const char *s)
     return s + strlen(s);
 }
 
-/* At a quote: behind the string. A backslash takes the next character with it, a newline too; \\z all blanks that
+/* At a quote: the end of the string. A backslash escapes the next character, also a newline; \\z skips all blanks that
  * follow. */
 static const char *quoted(const char *s)
 {
@@ -49,7 +49,7 @@ static const char *quoted(const char *s)
     return s + (*s == q);
 }
 
-static const char *comment(const char *s)                  /* at "--": behind it */
+static const char *comment(const char *s)                  /* at "--": the end of the comment */
 {
     const char *e = s[2] == '[' ? long_bracket(s + 2) : s + 2;
     return e > s + 2 ? e : s + strcspn(s, "\n");
@@ -71,7 +71,7 @@ static const char *symbol(const char *s)
     return s + 1;
 }
 
-static const char *token(const char *s, TokKind *kind)     /* behind the token that begins at s */
+static const char *token(const char *s, TokKind *kind)     /* the end of the token that begins at s */
 {
     if (isalpha((unsigned char)*s) || *s == '_') {
         *kind = NAME;
@@ -114,8 +114,8 @@ Tok *lex(Arena *a, const char *text, int *n)
     return v;
 }
 
-/* ---- the parser's price ---- */
-/* Words whose jumps Lua keeps in one list, and labels: it walks what it has for each further one. */
+/* ---- the cost of parsing ---- */
+/* Words whose jumps Lua keeps in one list, and labels: Lua walks the list at each further one. */
 static bool walks(const Tok *k)
 {
     static const char *const words[] = {"and", "or", "elseif", "goto", "break", "::", NULL};

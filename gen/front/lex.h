@@ -1,4 +1,4 @@
-/* The tokens of a Lua text, and what parsing it will cost. */
+/* The tokens of a Lua text, and an estimate of the cost of parsing it. */
 #ifndef OPTC_LEX_H
 #define OPTC_LEX_H
 #include "gen/base/util.h"
@@ -6,15 +6,15 @@
 typedef enum { NAME, NUMBER, STRING, SYMBOL, END } TokKind;
 typedef struct Tok { TokKind kind; const char *s; int n, line; } Tok;
 
-Tok *lex(Arena *a, const char *text, int *n);              /* the last one is END, not counted */
-bool tok_is(const Tok *k, const char *s);                  /* this name or symbol; a string is none */
+Tok *lex(Arena *a, const char *text, int *n);              /* ends with END, which *n does not count */
+bool tok_is(const Tok *k, const char *s);                  /* is this name or symbol; false for strings */
 
-/* Steps of Lua's own parser, roughly: it looks a name up among the locals of every function around it, and walks
- * the jumps of a chain of and, or, elseif for each further one. Linear in the tokens. */
+/* An estimate of the steps of Lua's parser, computed in time linear in the tokens. The parser searches for a name among
+ * the locals of every enclosing function, and walks the jump list of a chain of and, or, elseif at each further one. */
 double parse_price(Arena *a, const Tok *v, int n);
 
 /* A growing set of names. */
 typedef struct NameSet { struct NameEntry { const char *s; size_t n; } *v; int n, cap; } NameSet;
-void names_add(NameSet *set, Arena *a, const char *s, size_t n);       /* the text must stay */
+void names_add(NameSet *set, Arena *a, const char *s, size_t n);       /* does not copy the text */
 bool names_has(const NameSet *set, const char *s, size_t n);
 #endif

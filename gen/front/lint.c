@@ -1,8 +1,7 @@
-/* Lua cannot trap `if x`, `x and y` or `x == 0` on a symbolic value: they would silently mean true. This reads the
- * spec's tokens, follows which locals hold symbolic values, and refuses such a test with its line. It is a reading of
- * tokens, not a proof: a value passed through a table or a helper function's result is not followed. The text has been
- * parsed by Lua before: blocks and brackets are balanced, and how deep they nest is bounded, so every walk here is
- * linear in the text. */
+/* Refuses Lua tests of symbolic values. Lua cannot trap `if x`, `x and y` or `x == 0` on a symbolic value: they would
+ * silently be true. This check reads the spec's tokens, tracks which locals hold symbolic values, and reports such
+ * tests. It is a heuristic: it does not track values through tables and results of helper functions. Lua has parsed the
+ * text before: blocks and brackets are balanced and their nesting is bounded, so every walk here is linear. */
 #include "gen/front/trace.h"
 
 #include <string.h>
@@ -50,17 +49,17 @@ static bool is_size(const Tok *k) { return is(k, "numel") || is(k, "nrows") || i
 
 static bool relates(const Tok *k) { return is(k, "<") || is(k, "<=") || is(k, ">") || is(k, ">="); }
 
-/* outside: the end */
+/* out of range: the END token */
 static const Tok *at(const Lint *l, int i) { return &l->v[i < 0 || i > l->n ? l->n : i]; }
 
-/* The operand that begins (dir > 0) or ends at i is a size, perhaps times one factor. */
+/* The operand that begins (dir > 0) or ends (dir < 0) at i is a size, perhaps times one factor. */
 static bool sized(const Lint *l, int i, int dir)
 {
     return is_size(at(l, i)) || (is(at(l, i + dir), "*") && is_size(at(l, i + 2 * dir)));
 }
 
-/* A size, perhaps times a number, that stands right beside < <= > >=, or == with another size: a question about the
- * tensor, which has an answer when it is traced. */
+/* A size, perhaps times a number, next to < <= > >=, or compared with another size by ==: a query about the tensor,
+ * which tracing answers. */
 static bool is_question(const Lint *l, int i)
 {
     if (!is_size(at(l, i)))
@@ -70,7 +69,7 @@ static bool is_question(const Lint *l, int i)
     return equal || relates(at(l, a)) || relates(at(l, b));
 }
 
-/* The end of the expression list that starts at i; *hit tells whether a symbolic name stands in it. */
+/* The end of the expression list that starts at i; sets *hit if it contains a symbolic name. */
 static int expression(const Lint *l, int i, bool *hit)
 {
     int depth = 0;
@@ -95,8 +94,8 @@ static void refuse(Lint *l, const SpecFile *s, int at, const char *test)
         what = "a question about a tensor compares nrows, ncols or numel, perhaps times a number, by < <= > >= with a "
                "number or another size (ncols >= 9 and ncols <= 9 for ncols == 9)";
     if (is(k, "t"))
-        what = "it is known only when the rule runs; use every(10, function() … end) for some steps, when(c, function() "
-               "… end) or where(c, a, b) with lt gt le ge eq ne for a condition";
+        what = "it is known only when the rule runs; use every(10, function() … end) for some steps, when(c, "
+               "function() … end) or where(c, a, b) with lt gt le ge eq ne for a condition";
     diag_set(l->t->diag, s->path, k->line, s->text, "Lua's '%s' cannot test '%.*s', a symbolic value: %s", test, k->n,
              k->s, what);
     errors_keep(l->t);
@@ -124,7 +123,7 @@ static int operand_hit(const Lint *l, int i, int dir)
     return -1;
 }
 
-/* local a, b = … : if a symbolic name stands on the right, those on the left may hold symbolic values. */
+/* local a, b = … : if the right side contains a symbolic name, the locals may hold symbolic values. */
 static void follow_locals(Lint *l, int equals)
 {
     int first = equals - 1;

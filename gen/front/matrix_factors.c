@@ -1,5 +1,5 @@
-/* Factors of matrices: power, chol, qr, eigh, solve; and sort and take. Each is a call (CALL in ops.def): its matrix
- * lies in memory, and so does the result. Of a symmetric matrix the lower triangle says all. */
+/* The Lua functions power, chol, qr, eigh, solve, sort and take. Each is a call (CALL in ops.def): its operands and
+ * result are arrays in memory. Of a symmetric matrix only the lower triangle is read. */
 #include "gen/front/matrix_values.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@ static Ref factor(lua_State *L, Factor f)
     return node_factor(trace_here(t), f);
 }
 
-/* A matrix that is neither elements nor turned: what is turned lies in memory turned. */
+/* The first argument: a square matrix other than the elements, or (square false) one with a rank axis across. */
 static Ref factor_arg(lua_State *L, const char *what, bool square)
 {
     Trace *t = trace_of(L);
@@ -26,19 +26,20 @@ static Ref factor_arg(lua_State *L, const char *what, bool square)
     bool right = dom_square(d) && (axis[0] == axis[1] || (!square && axis[1] == AXIS_RANK));
     if (!right)
         spec_error(L, "%s takes a square value, one over rows and rows, cols and cols or rank and rank%s; it got %s",
-                   what, square ? "" : ", or one over rows and rank or cols and rank, which has no more columns than rows",
+                   what,
+                   square ? "" : ", or one over rows and rank or cols and rank, which has no more columns than rows",
                    describe(t, r));
     t->spec[t->at].uses_view = true;
     return r;
 }
 
-/* x on the diagonal, beside what is there. */
+/* a + x I */
 static Ref lifted(lua_State *L, Ref a, Ref x)
 {
     return trace_op(L, OP_ADD, a, matrix_eye(L, x, (Dom)node_at(L, a)->dom));
 }
 
-/* The largest sum of magnitudes in a row: no eigenvalue is larger. */
+/* The largest row sum of magnitudes: an upper bound of the eigenvalues. */
 static Ref row_bound(lua_State *L, Ref a)
 {
     Dom d = (Dom)node_at(L, a)->dom, row = dom_product(dom_info[d].axis[0], AXIS_ONE);
@@ -49,7 +50,7 @@ static Ref row_bound(lua_State *L, Ref a)
 /* ---- options ---- */
 typedef struct Options { Ref ridge, relative, floor, last; bool right, spd; } Options;
 
-/* The value of a key of the table at `i`; NONE: it has none. */
+/* The value of a key of the table at index i; NONE: it is absent. */
 static Ref option(lua_State *L, int i, const char *key)
 {
     Ref r = NONE;
@@ -59,7 +60,7 @@ static Ref option(lua_State *L, int i, const char *key)
     return r;
 }
 
-/* One number a matrix, or fewer: it may be a hyperparameter, which is read where the rule runs. */
+/* An option with at most one number per matrix. It may be a hyperparameter, which is read when the rule runs. */
 static Ref one_number(lua_State *L, int i, const char *what, const char *key)
 {
     Ref r = option(L, i, key);
@@ -78,7 +79,7 @@ static bool choice(lua_State *L, int i, const char *what, const char *key)
     return yes;
 }
 
-/* known: the keys that this factor has, of which it says so. */
+/* Reads the options table at index i. known: the keys of this factor; says: an example for messages. */
 static Options options(lua_State *L, int i, const char *what, const char *const *known, const char *says)
 {
     Options o = {.ridge = NONE, .relative = NONE, .floor = NONE, .last = NONE};
@@ -99,19 +100,19 @@ static Options options(lua_State *L, int i, const char *what, const char *const 
     return o;
 }
 
-/* What takes a factor's place where there is none, in the factor's domain. */
-static Ref place_of(lua_State *L, const char *what, Ref last, Dom d)
+/* The fallback value `last` of a factor, broadcast to the factor's domain. */
+static Ref last_value(lua_State *L, const char *what, Ref last, Dom d)
 {
     if (last == NONE || (Dom)node_at(L, last)->dom == d)
         return last;
     if (!dom_spreads((Dom)node_at(L, last)->dom, d))
-        spec_error(L, "%s: last is the result if there is no other, one value per %s: %s is not", what,
+        spec_error(L, "%s: last is the result if the factor fails, one value per %s: %s is not", what,
                    dom_info[d].per, describe(trace_of(L), last));
     return trace_copy(trace_of(L), last, d);
 }
 
 /* ---- power ---- */
-/* ridge is added to every eigenvalue, and relative of the largest row's sum. */
+/* Adds to every eigenvalue: ridge, and relative times the largest row sum. */
 static Ref with_ridge(lua_State *L, Ref a, const Options *o)
 {
     Ref out = a;
@@ -120,8 +121,8 @@ static Ref with_ridge(lua_State *L, Ref a, const Options *o)
     return o->ridge != NONE ? lifted(L, out, o->ridge) : out;
 }
 
-/* With relative = x no eigenvalue is below x of a bound, and none above 1 + x of it. Who says x may change it: a
- * hyperparameter does to a sixteenth. */
+/* A lower bound of eigenvalue / norm (call_low). With relative = x every eigenvalue is between x and 1 + x times the
+ * row bound. A hyperparameter x may change later: the bound holds down to a sixteenth of its default. */
 static double share(lua_State *L, Ref relative)
 {
     const Node *n = relative == NONE ? NULL : node_at(L, relative);
@@ -129,7 +130,7 @@ static double share(lua_State *L, Ref relative)
     return x > 0 && x < 1e300 ? x / (1 + x) : USUAL_LOW;
 }
 
-/* One value a matrix, in memory where the callee finds it. */
+/* The floor of eigenvalues as one value per matrix or block, which the callee reads from memory. */
 static Ref floor_of(lua_State *L, Ref x)
 {
     Trace *t = trace_of(L);
@@ -155,7 +156,7 @@ static int l_power(lua_State *L)
                              "elements it is x ^ r");
     Options o = options(L, 3, "power", known, "power(A, -1/4, { ridge = 1e-6 })");
     push_value(L, factor(L, (Factor){.op = OP_POWER, .a = with_ridge(L, a, &o), .b = floor_of(L, o.floor),
-                                     .c = place_of(L, "power", o.last, d), .imm = r, .low = share(L, o.relative),
+                                     .c = last_value(L, "power", o.last, d), .imm = r, .low = share(L, o.relative),
                                      .dom = d}));
     return 1;
 }
@@ -169,7 +170,7 @@ static int one_factor(lua_State *L, Op op, bool square, const char *says)
     Ref a = factor_arg(L, what, square);
     Dom d = (Dom)node_at(L, a)->dom;
     Options o = options(L, 2, what, known, says);
-    push_value(L, factor(L, (Factor){.op = op, .a = a, .b = NONE, .c = place_of(L, what, o.last, d), .dom = d}));
+    push_value(L, factor(L, (Factor){.op = op, .a = a, .b = NONE, .c = last_value(L, what, o.last, d), .dom = d}));
     return 1;
 }
 
@@ -177,7 +178,7 @@ static int l_chol(lua_State *L) { return one_factor(L, OP_CHOL, true, "chol(A, {
 static int l_qr(lua_State *L) { return one_factor(L, OP_QR, false, "qr(X, { last = Q })"); }
 
 /* ---- eigh ---- */
-/* The domain of the vectors: as A, or of the first `rank` of them. */
+/* The domain of the eigenvectors: A's, or with a rank axis across for the first `rank` of them. */
 static Dom vectors_over(lua_State *L, Ref a, bool first)
 {
     Dom d = (Dom)node_at(L, a)->dom;
@@ -187,7 +188,7 @@ static Dom vectors_over(lua_State *L, Ref a, bool first)
     return some;
 }
 
-/* w, V: the values cost a product and a sum where somebody wants them, and nothing elsewhere. */
+/* Returns w, V. The eigenvalues w cost a product and a sum if they are used, and nothing otherwise (dead code). */
 int l_eigh(lua_State *L)
 {
     static const char *const known[] = {"last", NULL};
@@ -199,30 +200,31 @@ int l_eigh(lua_State *L)
     Ref a = factor_arg(L, "eigh", true);
     Dom d = vectors_over(L, a, first);
     Options o = options(L, first ? 3 : 2, "eigh", known, "eigh(A, { last = V })");
-    Ref last = place_of(L, "eigh", o.last, d);
+    Ref last = last_value(L, "eigh", o.last, d);
     Ref v = factor(L, (Factor){.op = OP_EIGH, .a = a, .b = NONE, .c = last, .dom = d});
-    Dom lie = dom_scoped(dom_info[d].scope, AXIS_ONE, dom_info[d].axis[1]);
-    Ref w = trace_fold(L, OP_SUM, trace_op(L, OP_MUL, v, matrix_product(L, "eigh", a, v, false)), lie);
+    Dom across = dom_scoped(dom_info[d].scope, AXIS_ONE, dom_info[d].axis[1]);
+    Ref w = trace_fold(L, OP_SUM, trace_op(L, OP_MUL, v, matrix_product(L, "eigh", a, v, false)), across);
     push_value(L, dom_info[d].axis[1] == AXIS_COLS ? w : matrix_transpose(L, w));
     push_value(L, v);
     return 2;
 }
 
 /* ---- solve ---- */
-/* A value without its turn, which is noted. Values along one axis are turned where they lie the other way. */
+/* A value without its transpose, and whether it was transposed. Values along one axis are transposed if their domain is
+ * (row_t, col_t …). */
 typedef struct Plain { Ref x; bool transposed; } Plain;
 
 static Plain plain(lua_State *L, Ref r)
 {
     const Node *n = node_at(L, r);
     Plain p = {n->op == OP_TRANSPOSE ? n->arg[0] : r, n->op == OP_TRANSPOSE};
-    Dom d = (Dom)n->dom, stands = dom_square(d) ? d : dom_product(dom_info[d].axis[0], dom_info[d].axis[1]);
+    Dom d = (Dom)n->dom, upright = dom_square(d) ? d : dom_product(dom_info[d].axis[0], dom_info[d].axis[1]);
     if (!dom_square(d))
-        p.transposed = d != (dom_of_block(d) ? dom_blocked(stands) : stands);
+        p.transposed = d != (dom_of_block(d) ? dom_blocked(upright) : upright);
     return p;
 }
 
-/* A matrix or values along one axis; in a rule with blocks, of blocks, or elements. */
+/* An argument that is a matrix or values along one axis; in a rule with blocks: a block's values, or elements. */
 static Ref operand_arg(lua_State *L, int i, const char *what, int n)
 {
     Trace *t = trace_of(L);
@@ -238,7 +240,7 @@ static Ref operand_arg(lua_State *L, int i, const char *what, int n)
     return r;
 }
 
-/* One triangle: T X = B, or X T = B. What is solved for turned is solved for from the other side. */
+/* Solves with one triangle: T X = B, or X T = B (right). A transposed B is solved from the other side. */
 static Ref solved(lua_State *L, Plain t, Ref b, bool right, Ref last)
 {
     Plain x = plain(L, b);
@@ -250,7 +252,7 @@ static Ref solved(lua_State *L, Plain t, Ref b, bool right, Ref last)
         spec_error(L, "solve: %s x %s and %s do not fit%s", axis_name(side), axis_name(side), describe(trace_of(L), b),
                    right ? ": in X T = B it is B's columns that count"
                          : ": in T X = B it is B's rows that count; a.T is the transpose");
-    last = place_of(L, "solve", last, (Dom)node_at(L, b)->dom);
+    last = last_value(L, "solve", last, (Dom)node_at(L, b)->dom);
     if (last != NONE && x.transposed && dom_square(d))
         last = matrix_transpose(L, last);
     unsigned flags = (t.transposed != x.transposed ? TRANS_A : 0) | (other ? FROM_RIGHT : 0);
@@ -269,7 +271,7 @@ static int l_solve(lua_State *L)
         push_value(L, solved(L, t, b, o.right, o.last));
         return 1;
     }
-    /* A = C C.T */
+    /* A = C C.T: two triangular solves */
     Dom d = (Dom)node_at(L, t.x)->dom;
     Ref c = factor(L, (Factor){.op = OP_CHOL, .a = t.x, .b = NONE, .c = NONE, .dom = d});
     Plain first = {c, o.right}, second = {c, !o.right};
@@ -294,7 +296,7 @@ static int l_sort(lua_State *L)
     return 1;
 }
 
-/* Rows of X, or columns; of X turned the others. */
+/* Takes rows of X, or columns; of a transposed X the other ones. */
 static int l_take(lua_State *L)
 {
     const char *word = lua_type(L, 3) == LUA_TSTRING ? lua_tostring(L, 3) : NULL;
@@ -307,7 +309,7 @@ static int l_take(lua_State *L)
     Dom d = (Dom)node_at(L, x.x)->dom, o = (Dom)node_at(L, order.x)->dom;
     bool one = along_one(d), across = !one && cols != x.transposed;
     if (!along_one(o) || dom_matrix(o, false).down != dom_matrix(d, across).down || (one && cols))
-        return spec_error(L, "take: %s is not one place for each of the %s of %s", describe(trace_of(L), by),
+        return spec_error(L, "take: %s is not one index for each of the %s of %s", describe(trace_of(L), by),
                           cols ? "columns" : "rows", describe(trace_of(L), v));
     unsigned flags = across ? OF_COLS : 0;
     Ref r = factor(L, (Factor){.op = OP_TAKE, .a = x.x, .b = order.x, .c = NONE, .flags = flags, .dom = d});

@@ -1,7 +1,7 @@
-/* Products, transposes and what is made of them: mm, a.T, gram, outer, diag, trace, eye, triu, tril.
+/* Products, transposes and functions built from them: mm, a.T, gram, outer, diag, trace, eye, triu, tril.
  *
- * Values along one axis are matrices of one column in a product; turned, they are one row. Only mm makes calls: the
- * rest is elementwise work and reductions over down and across, a value's place in its matrix. */
+ * In a product, values along one axis are a matrix of one column, transposed one row. Only mm makes calls: the other
+ * functions are elementwise operations and reductions that use DOWN and ACROSS, a value's indices in its matrix. */
 #include "gen/front/matrix_values.h"
 
 #include <string.h>
@@ -11,11 +11,11 @@ static Ref konst(lua_State *L, double x) { return node_const(&trace_of(L)->rule-
 static bool narrow(const Node *n) { return !dom_wide((Dom)n->dom); }
 static bool is_vector(Dom d) { return !dom_wide(d) && !dom_square(d); }
 static bool equal_axes(Dom d) { return dom_square(d) && dom_info[d].axis[0] == dom_info[d].axis[1]; }
-/* A row or col value that lies the other way. */
+/* The domain of transposed values along one axis (row_t, col_t …). */
 static bool is_transposed(Dom d)
 {
-    Dom stands = is_vector(d) ? dom_product(dom_info[d].axis[0], dom_info[d].axis[1]) : d;
-    return (dom_of_block(d) ? dom_blocked(stands) : stands) != d;
+    Dom upright = is_vector(d) ? dom_product(dom_info[d].axis[0], dom_info[d].axis[1]) : d;
+    return (dom_of_block(d) ? dom_blocked(upright) : upright) != d;
 }
 
 static bool is_symmetric(Trace *t, Ref r)
@@ -28,7 +28,7 @@ static bool is_symmetric(Trace *t, Ref r)
     return t->symmetric[r];
 }
 
-/* Truth values are never kept in memory, so they are not read turned either: what they are made of is. */
+/* Truth values are never stored, so they cannot be loaded transposed: transposes their operands instead. */
 static Ref transpose_truth(lua_State *L, Ref r)
 {
     const Node *n = node_at(L, r);
@@ -63,7 +63,7 @@ Ref matrix_lift(lua_State *L, Op op, const Ref *arg, Dom d)
         any = any || n->op == OP_TRANSPOSE;
     }
     if (d != ELEM_T && (d == ELEM || !all || !any || kind == K_CMP || kind == K_LOGIC))
-        return NONE;                                       /* elements stay: only products take them turned */
+        return NONE;                                       /* only products take transposed elements */
     Ref to[3] = {NONE, NONE, NONE};
     for (int i = 0; i < op_info[op].arity; i++)
         to[i] = matrix_transpose(L, arg[i]);
@@ -71,7 +71,7 @@ Ref matrix_lift(lua_State *L, Op op, const Ref *arg, Dom d)
 }
 
 /* ---- products ---- */
-/* x: never turned, the flag says it */
+/* x: not transposed; the flag says whether the operand is */
 typedef struct { Ref x; bool transposed; MatrixAxes axes; } Operand;
 
 static Operand operand(lua_State *L, Ref r)
@@ -100,7 +100,7 @@ static Ref matrix_arg(lua_State *L, int i, const char *what, int n)
     return r;
 }
 
-/* a down, b across: outer products need no call. */
+/* An outer product is a broadcast multiplication and needs no call: a varies down, b across. */
 static Ref outer(lua_State *L, Ref a, Ref b)
 {
     Dom da = (Dom)node_at(L, a)->dom, db = (Dom)node_at(L, b)->dom;
@@ -108,7 +108,7 @@ static Ref outer(lua_State *L, Ref a, Ref b)
                     dom_info[db].axis[1] == AXIS_ONE ? matrix_transpose(L, b) : b);
 }
 
-/* Both along one axis: one value a matrix, which is a sum. */
+/* The inner product of two vectors: a sum, one value per matrix. */
 static Ref inner(lua_State *L, Ref a, Ref b)
 {
     if (node_at(L, a)->dom != node_at(L, b)->dom)
@@ -116,8 +116,8 @@ static Ref inner(lua_State *L, Ref a, Ref b)
     return trace_fold(L, OP_SUM, trace_op(L, OP_MUL, a, b), SLICE);
 }
 
-/* Of a matrix that is cut into blocks only elements take part in products: a block knows its own of them by where they
- * lie. */
+/* In a rule with blocks, products take block values and elements only: for elements the position determines the block,
+ * for other values of the whole matrix nothing does. */
 static void check_blocks(lua_State *L, const char *what, Ref r)
 {
     Trace *t = trace_of(L);
@@ -202,10 +202,10 @@ int matrix_field(lua_State *L)
     return 1;
 }
 
-/* ---- what stands where in a matrix ---- */
+/* ---- values by their position in a matrix ---- */
 static Ref place(lua_State *L, Op op, Dom d) { return node_leaf(trace_here(trace_of(L)), op, d, 0, 0); }
 
-/* x where `op` holds of the places down and across, 0 elsewhere */
+/* x where the comparison `op` of the two indices holds, 0 elsewhere */
 static Ref where_places(lua_State *L, Op op, Op first, Op second, Ref x, Dom d)
 {
     Ref holds = trace_op(L, op, place(L, first, d), place(L, second, d));
@@ -222,7 +222,7 @@ void matrix_rank(lua_State *L, Dom d)
             "the axis 'rank' has no length: say rank = 8, or rank = the name of an option, at the head of the spec");
 }
 
-/* The domain that argument i names, of two equal axes; eye's and eye alone. */
+/* The domain with two equal axes that argument i of eye() names. */
 static Dom square_named(lua_State *L, int i)
 {
     Trace *t = trace_of(L);
@@ -231,8 +231,8 @@ static Dom square_named(lua_State *L, int i)
     if (d < 0 || !equal_axes((Dom)d))
         spec_error(
             L,
-            "eye \"rows\" is the unit matrix of rows x rows, and eye(x, \"rows\") has x on its diagonal; the other axes are "
-            "\"cols\" and \"rank\", not %s",
+            "eye \"rows\" is the unit matrix of rows x rows, and eye(x, \"rows\") has x on its diagonal; the other "
+            "axes are \"cols\" and \"rank\", not %s",
             word ? word : is_value(L, i) ? "a value" : luaL_typename(L, i));
     if (t->elem != ELEM)
         spec_error(L, "eye: not available in a rule that steps a projection: its values have no rows and columns");
@@ -274,7 +274,7 @@ static int l_trace(lua_State *L)
     return 1;
 }
 
-/* Of values along an axis a square, of a square the values along its axis. */
+/* Values along an axis become a diagonal matrix; of a square matrix it returns the diagonal. */
 static int l_diag(lua_State *L)
 {
     lang_count(L, "diag", 1, 1);
@@ -305,7 +305,7 @@ static int l_outer(lua_State *L)
     return 1;
 }
 
-static int l_triangle(lua_State *L)      /* upvalue: the upper one */
+static int l_triangle(lua_State *L)      /* upvalue: true for triu */
 {
     bool upper = lua_toboolean(L, lua_upvalueindex(1));
     Ref x = square_arg(L, upper ? "triu" : "tril");

@@ -1,29 +1,31 @@
-/* Between the files that make matrix values: matrix_values.c, polar.c and those they serve. */
+/* Shared by the files that build matrix values: matrix_values.c, matrix_factors.c, polar.c and reduce.c. */
 #ifndef OPTC_MATRIX_H
 #define OPTC_MATRIX_H
 #include "gen/front/trace.h"
 
-/* The value with its axes exchanged. Values of one, a symmetric one and what is turned already need no node. */
+/* The transpose. Scalars, symmetric values and transposes need no new node. */
 Ref matrix_transpose(lua_State *L, Ref r);
-/* An operation on turned values is the operation, turned (gen/IR.md): d is its domain. NONE: it stays as it is. */
+/* Moves transposes out of an operation: op(a.T, b.T) becomes op(a, b).T (gen/IR.md). d: the operation's domain. NONE:
+ * the operation stays as it is. */
 Ref matrix_lift(lua_State *L, Op op, const Ref *arg, Dom d);
-/* a b; symmetric: whoever asks knows it is, whether or not it can be seen. An error where shapes do not fit. */
+/* The product a b. symmetric: the caller knows that the result is, even if it cannot be derived. Error if the shapes do
+ * not fit. */
 Ref matrix_product(lua_State *L, const char *what, Ref a, Ref b, bool symmetric);
-Ref matrix_eye(lua_State *L, Ref x, Dom d);        /* x on the diagonal */
-void matrix_rank(lua_State *L, Dom d);             /* an error where the domain has it and the rule does not */
+Ref matrix_eye(lua_State *L, Ref x, Dom d);        /* x on the diagonal, 0 elsewhere */
+void matrix_rank(lua_State *L, Dom d);             /* error if the domain has a rank axis and the rule has no rank */
 int matrix_field(lua_State *L);                    /* a.T, or an error */
 int l_eye(lua_State *L);
 void matrix_open(lua_State *L);
 
-/* An error where the table on the stack has another key than these, which `says` tells of. */
+/* Error, with the hint `says`, if the table at this index has a key that is not in `known`. */
 void matrix_keys(lua_State *L, int table, const char *says, const char *const *known);
 
 int l_polar(lua_State *L);                         /* polar.c */
 void factors_open(lua_State *L);                   /* matrix_factors.c */
-int l_eigh(lua_State *L);                          /* gives two values */
+int l_eigh(lua_State *L);                          /* returns two values */
 
 /* reduce.c */
 Ref trace_fold(lua_State *L, Op op, Ref x, Dom to);
-Ref trace_norm(lua_State *L, Op op, Ref x, Dom to);        /* OP_NORM or OP_RMS, of every value that the type holds */
+Ref trace_norm(lua_State *L, Op op, Ref x, Dom to);        /* OP_NORM or OP_RMS without overflow or underflow */
 void reduce_open(lua_State *L);
 #endif

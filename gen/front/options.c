@@ -1,11 +1,11 @@
-/* Options of a spec, what the user gave for them, and the arguments of a wrapper. */
+/* Options of a spec, their values from the user, and the arguments of a wrapper. */
 #include "gen/front/declare.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Pushes the default of the option on top (a list of strings stands for its first). */
+/* Pushes the default of the option on top; the default of a list of strings is its first. */
 static void option_default(Trace *t, const SpecFile *s, const char *key)
 {
     lua_State *L = t->L;
@@ -21,7 +21,7 @@ static void option_default(Trace *t, const SpecFile *s, const char *key)
     lua_pushvalue(L, -1);
 }
 
-/* Replaces the default on top by what the user gave. The declared value lies below it. */
+/* Replaces the default on top by the user's value. The declared value is below it on the stack. */
 static void option_given(Trace *t, const SpecFile *s, const char *key, const char *text)
 {
     lua_State *L = t->L;
@@ -80,7 +80,7 @@ static const char *option_text(Trace *t)
     return strlen(text) > MAX_TEXT ? NULL : text;
 }
 
-/* The strings of a list, a line each; NULL: the declared value, below the default, is no list. */
+/* The strings of a list, one per line; NULL: the declared value, below the default, is no list. */
 static const char *option_choices(Trace *t)
 {
     lua_State *L = t->L;
@@ -135,7 +135,7 @@ void name_args(Trace *t, const SpecFile *s, Arg *arg, int narg)
         lua_pop(L, 1);
 }
 
-/* Every argument must have found a hyperparameter or an option; hyperparameters take it as their default. */
+/* Every argument must name a hyperparameter or an option. For a hyperparameter it becomes the default. */
 void apply_args(Trace *t, SpecFile *s, const Arg *arg, int narg)
 {
     size_t skip = strlen(s->prefix);

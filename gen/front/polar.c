@@ -1,14 +1,14 @@
-/* polar(x, { steps =, coefficients =, form =, safety =, eps = }): the orthogonal factor of a matrix by an odd polynomial of
- * its singular values, applied a few times. Nothing here is an operation of its own: products, and passes over what
- * lies between them.
+/* polar(x, { steps =, coefficients =, form =, safety =, eps = }): the orthogonal factor of a matrix, by an odd
+ * polynomial of its singular values that is applied a few times. It adds no operation: it builds products and element
+ * passes.
  *
- *   X <- (a I + b A + c A A) X,   A = X X^T          for wide X; for tall X the products stand on the other side
+ *   X <- (a I + b A + c A A) X,   A = X X^T          for wide X; for tall X the products are on the other side
  *
- * The Gram form keeps to the small squares: with R = X X^T and Q = I, Z = a I + b R + c R R, Q <- Q Z, R <- Z (R Z);
- * all are polynomials of R, so symmetric. X <- Q X ends it, and begins it anew after the second step: without that
- * low precision diverges. a stands on the diagonal, where the pass that makes the polynomial puts it for nothing: a X
- * beside the product would be another trip of X through memory. What that rounds is a 2^-11 th of a in f16, as X
- * itself is. */
+ * The Gram form works on the small square matrices: with R = X X^T and Q = I, Z = a I + b R + c R R, Q <- Q Z,
+ * R <- Z (R Z); all are polynomials of R, so symmetric. X <- Q X ends it. It also restarts the iteration after the
+ * second step: without the restart low precision diverges. a is added on the diagonal, where the element pass that
+ * computes the polynomial adds it for free; a X beside the product would load X once more. This rounds by 2^-11 of a in
+ * f16, as much as X itself is rounded. */
 #include "gen/front/matrix_values.h"
 
 #include <math.h>
@@ -18,10 +18,10 @@ enum { MOST_STEPS = 30, MOST_TRIPLES = 8 };
 typedef struct { double a, b, c; } Triple;
 typedef struct {
     const char *name;
-    Triple step[MOST_TRIPLES]; int n;      /* the last one is that of all later steps */
-    int steps;                             /* as published */
-    double safety;                         /* all but the last: p(x / safety) for p(x) */
-    bool scaled;                           /* rows by rsqrt of their sums of |X X^T| in place of the norm */
+    Triple step[MOST_TRIPLES]; int n;      /* later steps use the last triple */
+    int steps;                             /* the published number of steps */
+    double safety;                         /* all triples but the last: p(x / safety) in place of p(x) */
+    bool scaled;                           /* scales rows by rsqrt of the row sums of |X X^T| in place of the norm */
 } Set;
 
 static const Set sets[] = {
@@ -56,7 +56,7 @@ typedef struct {
     Set set;
     int steps;
     Form form;
-    double eps;                            /* least norm to divide by, as torch.optim.Muon has it; 0: none */
+    double eps;                            /* smallest norm to divide by, as in torch.optim.Muon; 0: none */
 } Polar;
 
 /* ---- options ---- */
@@ -100,7 +100,7 @@ static void read_coefficients(lua_State *L, Polar *o)
                *name ? "\"" : "a ", *name ? name : luaL_typename(L, -1), *name ? "\"" : "");
 }
 
-/* Pushes an option; an option of the spec that was an error already is none. */
+/* Pushes an option; false if it is absent, or UNKNOWN after an error. */
 static bool option_given(lua_State *L, const char *key)
 {
     int ty = lua_getfield(L, 2, key);
@@ -123,8 +123,8 @@ static Polar read_options(lua_State *L)
     if (option_given(L, "steps")) {
         double n = lua_type(L, -1) == LUA_TNUMBER ? lua_tonumber(L, -1) : -1;
         if (!(n >= 0 && n <= MOST_STEPS && n == floor(n)))
-            spec_error(L, "polar: steps is a whole number from 0 to %d (0: as many as the coefficients were published for), "
-                          "known when the rule is compiled",
+            spec_error(L, "polar: steps is a whole number from 0 to %d (0: as many as the coefficients were published "
+                          "for), known when the rule is compiled",
                        MOST_STEPS);
         o.steps = n > 0 ? (int)n : o.set.steps;
     }
@@ -153,8 +153,8 @@ static Polar read_options(lua_State *L)
 static Ref konst(lua_State *L, double x) { return node_const(&trace_of(L)->rule->g, x); }
 static Ref times(lua_State *L, double k, Ref x) { return trace_op(L, OP_MUL, konst(L, k), x); }
 static Ref plus(lua_State *L, Ref a, Ref b) { return trace_op(L, OP_ADD, a, b); }
-/* Where everything is 0 there is nothing to scale. A norm that is not a number stays so: blocks that have none of it would
- * else go unscaled, and far off. */
+/* Replaces a norm of 0 by 1: a zero matrix needs no scaling. A NaN norm stays NaN: otherwise blocks without a NaN would
+ * stay unscaled and diverge. */
 static Ref or_one(lua_State *L, Ref x)
 {
     return trace_op3(L, OP_WHERE, trace_op(L, OP_NE, konst(L, 0), x), x, konst(L, 1));
@@ -169,7 +169,7 @@ static Triple triple_of(const Polar *o, int step)
     return (Triple){x.a / k, x.b / cube, x.c / (cube * k * k)};
 }
 
-/* The square of the smaller side: left of a wide matrix, right of a tall one. */
+/* The smaller Gram matrix: X X^T of a wide matrix, X^T X of a tall one. */
 static Ref small_square(lua_State *L, Ref x, bool wide)
 {
     Ref t = matrix_transpose(L, x);
@@ -181,7 +181,7 @@ static Ref beside(lua_State *L, Ref square, Ref x, bool wide)
 }
 static Ref symmetric(lua_State *L, Ref a, Ref b) { return matrix_product(L, "polar", a, b, true); }
 
-static Ref by_norm(lua_State *L, Ref x, double safety, double eps)         /* of each matrix */
+static Ref by_norm(lua_State *L, Ref x, double safety, double eps)         /* scales each matrix by its norm */
 {
     Ref norm = or_one(L, trace_norm(L, OP_NORM, x, SLICE));
     if (eps > 0)
@@ -189,8 +189,8 @@ static Ref by_norm(lua_State *L, Ref x, double safety, double eps)         /* of
     return trace_op(L, OP_DIV, x, safety == 1 ? norm : times(L, safety, norm));
 }
 
-/* By the largest magnitude, so that no square is 0 or infinite; then rows (of tall matrices: columns) by rsqrt of the
- * sums of |A|; A, which is wanted next, is scaled with them. */
+/* Scales by the largest magnitude, so that no square is 0 or infinite; then scales rows (of tall matrices: columns) by
+ * rsqrt of the row sums of |A|. *a receives A, scaled in the same way, which the first step needs. */
 static Ref by_sums(lua_State *L, Ref x, bool wide, Ref *a)
 {
     x = trace_op(L, OP_DIV, x, or_one(L, trace_fold(L, OP_RMAX, trace_op(L, OP_ABS, x, NONE), SLICE)));
@@ -222,7 +222,7 @@ static Ref plain_form(lua_State *L, const Polar *o, Ref x, bool wide, Ref a)
 
 static Ref gram_form(lua_State *L, const Polar *o, Ref x, bool wide, Ref r)
 {
-    Ref q = NONE;                                          /* the unit matrix */
+    Ref q = NONE;                                          /* NONE: the unit matrix */
     for (int i = 0; i < o->steps; i++) {
         Triple k = triple_of(o, i);
         if (i == 2) {
@@ -233,13 +233,13 @@ static Ref gram_form(lua_State *L, const Polar *o, Ref x, bool wide, Ref r)
             r = small_square(L, x, wide);
         Ref z = polynomial(L, k, r);
         q = q == NONE ? z : symmetric(L, q, z);
-        if (i != 1 && i != o->steps - 1)                   /* what comes next begins anew */
+        if (i != 1 && i != o->steps - 1)                   /* before the restart and at the end r is not needed */
             r = symmetric(L, z, symmetric(L, r, z));
     }
     return q == NONE ? x : beside(L, q, x, wide);
 }
 
-/* `times` rows (or, wide false, columns) are not more than the other: of elements a question about the tensor. */
+/* times * rows <= cols (wide), or times * cols <= rows: a query about the tensor. */
 static bool at_most(lua_State *L, bool wide, int times)
 {
     Trace *t = trace_of(L);
@@ -251,8 +251,9 @@ static bool at_most(lua_State *L, bool wide, int times)
 
 static bool is_wide(lua_State *L, Dom d) { return d == ELEM ? at_most(L, true, 1) : dom_info[d].axis[1] != AXIS_RANK; }
 
-/* In units of n^3, k = alpha n: plain 15 alpha + 5, Gram with its restart 9 alpha + 14, symmetric ones halved: from
- * alpha 2 on the Gram form has fewer flops for sure. It squares the condition, which the 8 bits of bf16 do not bear. */
+/* Whether to use the Gram form. Flops in units of n^3, with k = alpha n: plain 15 alpha + 5, Gram with its restart
+ * 9 alpha + 14; symmetric products count half. From alpha = 2 on the Gram form always has fewer flops. It squares the
+ * condition number, which is too much for the 8 bits of bf16. */
 static bool by_gram(lua_State *L, const Polar *o, Dom d, bool wide)
 {
     const Trace *t = trace_of(L);

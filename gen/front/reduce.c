@@ -3,7 +3,8 @@
 
 #include <stdio.h>
 
-#define REDUCTIONS(X) X(SUM, "sum") X(MEAN, "mean") X(NORM, "norm") X(RMS, "rms") X(MAX, "max") X(MIN, "min") X(DOT, "dot")
+#define REDUCTIONS(X) \
+    X(SUM, "sum") X(MEAN, "mean") X(NORM, "norm") X(RMS, "rms") X(MAX, "max") X(MIN, "min") X(DOT, "dot")
 #define REDUCTION_ID(ID, name) R_##ID,
 #define REDUCTION_NAME(ID, name) name,
 enum { REDUCTIONS(REDUCTION_ID) NRED };
@@ -24,9 +25,9 @@ static Ref red_global(lua_State *L, Op op, Ref x)
             next = x0;
     }
     if (t->variant > 0) {
-        /* Every variant must ask for the same reductions in the same order: each is over all tensors, whichever they
-         * take. */
-        if (t->nerror)                         /* it may have lost its partner to one */
+        /* Every variant must make the same global reductions in the same order: each is over the tensors of all
+         * variants. */
+        if (t->nerror)                         /* an error may have removed its partner */
             return (Ref)errors_raise(L);
         if (!next || next->op != op)
             return (Ref)spec_error(L, "%s", variants_no_partner(t, 0));
@@ -41,7 +42,8 @@ static Ref red_global(lua_State *L, Op op, Ref x)
     return made.node;
 }
 
-/* A fold of a turned value is the other one of the value itself, so that nobody reads it turned. */
+/* A reduction of a transposed value is computed on the value itself, over the other axis, so no stage loads it
+ * transposed. */
 static Ref fold(lua_State *L, Op op, Ref x, Dom to)
 {
     Trace *t = trace_of(L);
@@ -62,7 +64,7 @@ Ref trace_fold(lua_State *L, Op op, Ref x, Dom to)
     return red_global(L, global_of[op], inside ? fold(L, op, x, TENSOR) : x);
 }
 
-/* rowsum and its like keep the axis down, colsum the one across. */
+/* The result's domain: rowsum and the like keep the axis down, colsum the axis across. */
 static Dom fold_to(Dom asked, Dom from)
 {
     const Axis *a = dom_info[from].axis;
@@ -89,7 +91,8 @@ static void check_fold(lua_State *L, const char *what, Ref x, Dom to)
     spec_error(L, "%s needs a value that %s; %s does not", what, needs, describe(t, x));
 }
 
-/* How many values of a domain one of the other is made of; how many there are in a group differs between tensors. */
+/* The number of values of domain `from` that one value of domain `to` is reduced from. For a group it is a sum over
+ * tensors, whose counts differ. */
 static Ref fold_count(lua_State *L, Dom from, Dom to)
 {
     Graph *g = &trace_of(L)->rule->g;
@@ -145,7 +148,7 @@ static int l_reduce(lua_State *L)
     Ref x = lang_num(L, 1, what, operands);
     if (kind == R_DOT)
         x = trace_op(L, OP_MUL, x, lang_num(L, 2, what, operands));
-    if (to == GROUP && g->n[x].dom == GROUP)               /* it counts for each tensor of its group */
+    if (to == GROUP && g->n[x].dom == GROUP)               /* a group value counts once per tensor */
         x = trace_copy(t, x, TENSOR);
     Dom from = (Dom)g->n[x].dom;
     to = fold_to(to, from);
@@ -202,7 +205,7 @@ static void add_to(lua_State *L, const char *prefix, Dom to)
 {
     for (int k = 0; k < NRED; k++) {
         if (!*prefix && to == TENSOR && (k == R_MAX || k == R_MIN))
-            continue;                                   /* l_minmax serves these */
+            continue;                                   /* l_minmax handles these */
         const char *dot = to == GROUP ? "global." : to == SLICE ? "slice." : prefix;
         lua_pushinteger(L, k);
         lua_pushinteger(L, to);

@@ -1,9 +1,9 @@
-/* Checks on the whole rule, once all entries are traced: errors (nothing moves, a state that is never written) and
- * warnings (well formed, and surely not what the author meant). Warnings are found on the traced rule, so helpers and
- * locals are followed. They never change the rule; `optc check` and `optc explain` print them.
+/* Checks of the whole rule after all entries are traced: errors (p never changes, a state is never written) and
+ * warnings (valid, but certainly not intended). Warnings look at the traced rule, so they see through helpers and
+ * locals. They never change the rule; `optc check` and `optc explain` print them.
  *
- * What a state holds is found by induction: every state that starts right is taken to be symmetric (diagonal, a Gram
- * matrix) until one of its assignments is not. */
+ * Properties of states are found by induction: a state whose initial value is symmetric (diagonal, a Gram matrix) is
+ * assumed to stay so until one of its assignments is not. */
 #include "gen/front/trace.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* ---- errors ---- */
-/* The line of `local m = … m …` in the spec that has state i; 0: there is none. */
+/* The line of `local m = … m …` in the spec that declares state i; 0: there is none. */
 static int hidden_by_local(Trace *t, int i)
 {
     for (const SpecFile *s = t->spec; s < t->spec + t->nall; s++)
@@ -38,7 +38,7 @@ static void check_states(Trace *t)
     }
 }
 
-/* A step that leaves everything as it is, or a rule under which no parameter ever moves, is a mistake. */
+/* A step that changes nothing, or a rule that never changes a parameter, is an error. */
 static void check_writes(Trace *t)
 {
     const Rule *r = t->rule;
@@ -83,11 +83,11 @@ void warn_at(Trace *t, const SpecFile *s, int line, const char *fmt, ...)
     diag_set(&d, s->path, line, s->text, "%s", buf_text(&b));
     Warning now = {s->file, line, d.text ? arena_strdup(t->arena, d.text) : ""};
     diag_free(&d);
-    for (int i = 0; i < r->nwarning; i++)                  /* other variants say it again */
+    for (int i = 0; i < r->nwarning; i++)                  /* other variants repeat the warning */
         if (!strcmp(r->warning[i].text, now.text))
             return;
     PUSH(t->arena, r->warning, r->nwarning, r->warning_cap) = now;
-    for (Warning *w = &r->warning[r->nwarning - 1]; w > r->warning; w--) {     /* by file and line */
+    for (Warning *w = &r->warning[r->nwarning - 1]; w > r->warning; w--) {     /* sorted by file and line */
         if (w[-1].file < now.file || (w[-1].file == now.file && w[-1].line <= now.line))
             break;
         w[0] = w[-1];
@@ -104,11 +104,11 @@ static void warn_node(Trace *t, const Node *n, const char *fmt, const char *a, c
         }
 }
 
-/* ---- what a value is ---- */
+/* ---- properties of values ---- */
 enum { SYMMETRIC_VALUE = 1, DIAGONAL = 2, GRAM = 4 };
 
-/* Facts by node. is: a set of the flags above. vectors: the eigh() call whose eigenvectors the node holds; turned: they
- * are transposed. values: the eigh() call whose eigenvalues the node is computed from. */
+/* Facts by node. is: a set of the flags above. vectors: the eigh() call whose eigenvectors the node holds; transposed:
+ * they are transposed. values: the eigh() call whose eigenvalues the node is computed from. */
 typedef struct Facts { uint8_t *is; bool *symmetric; Ref *vectors, *values; bool *transposed; uint8_t *state; } Facts;
 
 static bool is_eye(const Graph *g, const Node *n)
@@ -118,7 +118,8 @@ static bool is_eye(const Graph *g, const Node *n)
            other->op == OP_CONST && other->imm == 0;
 }
 
-/* Diagonal, or sums of Gram matrices with nothing added to the diagonal: both survive sums and numbers as factors. */
+/* DIAGONAL, and GRAM: sums of Gram matrices with nothing added to the diagonal. Sums and multiplication by numbers
+ * preserve both. */
 static uint8_t linear_facts(const Graph *g, const Facts *f, Ref r)
 {
     const Node *n = &g->n[r];
@@ -147,7 +148,7 @@ static void node_facts(const Graph *g, Facts *f, Ref r)
     f->is[r] = (uint8_t)(set | (f->symmetric[r] ? SYMMETRIC_VALUE : 0));
 }
 
-/* One round over the graph, operands first; true: a state lost something that was assumed of it. */
+/* One round over the graph, operands first; true: a state lost an assumed property. */
 static bool look_once(const Rule *r, Facts *f)
 {
     bool lost = false;
@@ -183,8 +184,8 @@ static void look(const Rule *r, Facts *f)
         ;
 }
 
-/* ---- eigenvectors scaled by their values ---- */
-/* The values are sums over columns of V * mm(A, V) (matrix_factors.c). */
+/* ---- eigenvectors scaled by their eigenvalues ---- */
+/* The eigenvalues are sums over columns of V * mm(A, V) (matrix_factors.c). */
 static Ref values_of(const Graph *g, const Node *n)
 {
     const Node *x = n->op == OP_SUM ? &g->n[n->arg[0]] : NULL;
@@ -214,11 +215,12 @@ static void eigen_facts(const Graph *g, Facts *f, Ref r)
     }
 }
 
-/* V * w where w runs down: that scales rows of V, and eigenvectors are its columns. */
+/* V * w with w along the rows: this scales the rows of V, but the eigenvectors are its columns. */
 static void check_scaling(Trace *t, const Facts *f, const Node *n)
 {
     static const char *const write[2][2] = {{"V * w.T (NumPy has V * w)", "w * V.T"},
-                                            {"V * w: the eigenvalues of a cols x cols value vary by column", "w.T * V.T"}};
+                                            {"V * w: the eigenvalues of a cols x cols value vary by column",
+                                             "w.T * V.T"}};
     const Graph *g = &t->rule->g;
     for (int k = 0; (n->op == OP_MUL || n->op == OP_DIV) && k < 2; k++) {
         Ref v = n->arg[k], w = n->arg[!k];
@@ -266,7 +268,7 @@ static bool moves(const Rule *r, bool matrix)
     return false;
 }
 
-/* Where one of `step` and `matrix` moves p and the other never does. Where neither does, another entry moves it. */
+/* Warns if one of `step` and `matrix` changes p and the other never does. If neither does, another entry changes it. */
 static void check_bodies(Trace *t)
 {
     const Rule *r = t->rule;

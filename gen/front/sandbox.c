@@ -1,4 +1,4 @@
-/* The Lua state a spec runs in: a hand-picked set of functions, bounded instructions, bounded memory, text only. */
+/* The Lua state that a spec runs in: a fixed set of functions, bounded instructions, bounded memory, no bytecode. */
 #include "gen/front/trace.h"
 
 #include <lualib.h>
@@ -10,7 +10,7 @@
 
 enum { MEM_CAP = 16 << 20, TICK = 100 };
 static const long long TICKS_CAP = 5 * 1000 * 1000;    /* a spec needs thousands */
-/* bytes asked for over the whole run: copying long strings is not free */
+/* bytes allocated over the whole run: copying long strings is not free */
 static const size_t CHURN_CAP = (size_t)512 << 20;
 /* steps of Lua's parser: a tenth of a second; a spec needs thousands */
 static const double PARSE_CAP = 2e7;
@@ -24,7 +24,7 @@ static const double CPU_CAP = 30;
 static void *bounded_alloc(void *ud, void *p, size_t old, size_t size)
 {
     Trace *t = ud;
-    bool string = !p && old == LUA_TSTRING;     /* of a new block Lua gives the type in place of its size */
+    bool string = !p && old == LUA_TSTRING;     /* for a new block, Lua passes the type as the old size */
     if (!p)
         old = 0;
     if (size == 0) {
@@ -46,7 +46,7 @@ static void *bounded_alloc(void *ud, void *p, size_t old, size_t size)
     return q;
 }
 
-/* Gives the spec's own names to the values they hold: the newest local of a name wins, a value keeps its first name. */
+/* Names values after the spec's locals: the newest local of a name wins, a value keeps its first name. */
 void name_locals(lua_State *L, lua_Debug *ar)
 {
     Trace *t = trace_of(L);
@@ -102,7 +102,7 @@ static void hook(lua_State *L, lua_Debug *ar)
     }
 }
 
-/* The innermost Lua function's place. */
+/* The position of the innermost Lua function. */
 void sandbox_where(lua_State *L, const char **path, int *line)
 {
     lua_Debug ar;
@@ -165,7 +165,7 @@ static int l_assert(lua_State *L)
     return spec_error(L, "%s", s ? s : "assertion failed");
 }
 
-/* Of plain values only: the address of a table would differ from run to run. */
+/* Accepts plain values only: the address of a table would differ from run to run. */
 static int l_tostring(lua_State *L)
 {
     int ty = lua_type(L, 1);
@@ -182,12 +182,12 @@ static int l_fixed(lua_State *L)
     return spec_error(L, "'%s' cannot be changed: it belongs to every spec", lua_tostring(L, lua_upvalueindex(1)));
 }
 
-/* The table on top, behind a face that can only be read: one spec must not change the language of another. */
+/* Replaces the table on top by a read-only proxy: one spec must not change the language of another. */
 void sandbox_protect(lua_State *L, const char *name)
 {
     lua_newtable(L);
     lua_newtable(L);
-    lua_rotate(L, -3, -1);                      /* face, meta, table */
+    lua_rotate(L, -3, -1);                      /* proxy, metatable, table */
     lua_setfield(L, -2, "__index");
     lua_pushstring(L, name);
     lua_pushcclosure(L, l_fixed, 1);
@@ -208,7 +208,7 @@ static const char *const math_allowed[] = {"abs",       "ceil", "floor", "sqrt",
                                            "sin",       "cos",  "max",   "min",        "pi",         "huge",
                                            "tointeger", "fmod", "modf",  "maxinteger", "mininteger", NULL};
 
-/* Builtins that come from Lua itself, picked by name from the libraries, which are then dropped with the global table. */
+/* Copies the allowed functions of Lua's libraries by name; the libraries are then dropped with the global table. */
 static void open_picked(lua_State *L)
 {
     luaL_requiref(L, "_G", luaopen_base, 0);
@@ -237,12 +237,12 @@ static int open_all(lua_State *L)
     open_picked(L);
     declare_open(L);
     errors_guard_all(L, false);
-    lua_pushcfunction(L, l_error);             /* these two end what runs */
+    lua_pushcfunction(L, l_error);             /* error and assert are not guarded: they end the entry */
     lua_setfield(L, -2, "error");
     lua_pushcfunction(L, l_assert);
     lua_setfield(L, -2, "assert");
     lua_setfield(L, LUA_REGISTRYINDEX, "optc.builtins");
-    /* Nothing of the loaded libraries stays within reach of a spec. */
+    /* A spec must not reach the loaded libraries. */
     lua_pushnil(L);
     lua_setfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
     return 0;
@@ -268,7 +268,7 @@ bool sandbox_open(Trace *t)
 
 bool sandbox_load(Trace *t, SpecFile *s)
 {
-    /* Lua's parser counts nothing: what it would take is reckoned first. */
+    /* Lua's parser has no limits: its cost is estimated first. */
     s->tok = lex(t->arena, s->text, &s->ntok);
     if (parse_price(t->arena, s->tok, s->ntok) > PARSE_CAP) {
         diag_set(t->diag, s->path, 0, NULL,
@@ -277,7 +277,7 @@ bool sandbox_load(Trace *t, SpecFile *s)
         lua_pushliteral(t->L, "spec error");
         return false;
     }
-    /* A name of our own: Lua cuts long paths short in its messages. */
+    /* A short chunk name: Lua truncates long paths in its messages. */
     const char *name = lua_pushfstring(t->L, "@spec%d", (int)(s - t->spec));
     int rc = luaL_loadbufferx(t->L, s->text, strlen(s->text), name, "t");
     lua_remove(t->L, -2);

@@ -1,4 +1,5 @@
-/* States and what they start as: zeros, fill(c), copy(p); and values for the reader, which lie as states do. */
+/* States and their initial values: zeros, fill(c), copy(p), eye(c); and reports (`values`), which are stored like
+ * states. */
 #include "gen/front/declare.h"
 #include "gen/front/matrix_values.h"
 
@@ -7,7 +8,7 @@
 #define INIT "optc.init"
 #define NAMED "optc.named"
 
-/* name: of the hyperparameter or option it starts from */
+/* name: of the hyperparameter or option that is the initial value */
 typedef struct { int init; double value; int dom, type; const char *name; bool eye; } InitValue;
 
 static int push_init(lua_State *L, InitValue v)
@@ -43,7 +44,8 @@ static int l_init_call(lua_State *L)     /* zeros "row" */
     return push_init(L, with_place(L, *(InitValue *)luaL_checkudata(L, 1, INIT), 2));
 }
 
-/* What fill(d0) is handed: the fields are read before anybody knows that d0 is a hyperparameter. */
+/* fill(d0) gets a placeholder for d0: Lua evaluates the fields before d0 is known as a hyperparameter. Arithmetic on
+ * the placeholder is an error. */
 static const char *const no_sums[] = {"__add", "__sub", "__mul", "__div", "__pow", "__unm", "__idiv", "__mod", NULL};
 
 static int l_no_sum(lua_State *L)
@@ -135,12 +137,12 @@ void need_axes(Trace *t, const SpecFile *s, const char *key, Dom d)
                      key, dom_info[d].per);
     if (!dom_named(d, t->rule->rank > 0, t->rule->block > 0))
         declare_fail(t, s, key,
-                     "'%s' lies along the axis 'rank', which has no length: say rank = 8, or rank = the name of an "
+                     "'%s' varies along the axis 'rank', which has no length: say rank = 8, or rank = the name of an "
                      "option, at the head of the spec",
                      key);
 }
 
-/* A state that starts as a hyperparameter of its spec is when tensors are bound, or as an option. */
+/* The initial value is a hyperparameter of the spec, read when tensors are bound, or an option. */
 static void start_from(Trace *t, const SpecFile *s, State *st, const char *key, const char *name)
 {
     lua_State *L = t->L;
@@ -197,7 +199,7 @@ void declare_state(Trace *t, SpecFile *s, const char *key)
     add_state(t, s, key, st);
 }
 
-/* A value for the reader: a state that nobody reads inside. */
+/* A report: a state that the rule writes and never reads. */
 void declare_value(Trace *t, SpecFile *s, const char *key)
 {
     lua_State *L = t->L;

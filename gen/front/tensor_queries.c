@@ -1,11 +1,12 @@
-/* Questions a spec asks about a tensor, where Lua wants a plain answer: each answer is traced apart (variants_trace.c). */
+/* Queries about a tensor in a plain Lua `if`: sizes, names, tags. Each answer is traced as a separate variant
+ * (variants_trace.c). */
 #include "gen/front/trace.h"
 
 #include <ctype.h>
 #include <math.h>
 #include <string.h>
 
-/* One side of a question about sizes: a number, or numel, nrows, ncols, perhaps times a number. */
+/* One side of a comparison of sizes: a number, or numel, nrows, ncols, perhaps times a number. */
 static bool size_side(lua_State *L, int i, Test *q, int side)
 {
     const Graph *g = &trace_of(L)->rule->g;
@@ -44,8 +45,8 @@ static bool made_of_sizes(lua_State *L, int i)
     return n && n->nargs == 2 && g->n[n->arg[0]].op == OP_COUNT && g->n[n->arg[1]].op == OP_COUNT;
 }
 
-/* Lua's own comparisons: of sizes they are questions about the tensor, each answer traced apart; of anything else there
- * is no answer yet. */
+/* Lua's comparison operators. A comparison of sizes is a query; any other is an error, because values are not known
+ * yet. */
 int l_query_sizes(lua_State *L)
 {
     Trace *t = trace_of(L);
@@ -56,15 +57,15 @@ int l_query_sizes(lua_State *L)
     if (t->at < 0 || !size_side(L, 1, &q, 0) || !size_side(L, 2, &q, 1))
         return spec_error(L, "%s%s", lua_tostring(L, lua_upvalueindex(1)),
                           made_of_sizes(L, 1) || made_of_sizes(L, 2)
-                              ? ". A question about a tensor compares one size, perhaps times a number, with a number or "
-                                "another size: nrows * ncols of a matrix is numel"
+                              ? ". A question about a tensor compares one size, perhaps times a number, with a number "
+                                "or another size: nrows * ncols of a matrix is numel"
                               : "");
     q.view = t->spec[t->at].view;
     lua_pushboolean(L, trace_query(t, q));
     return 1;
 }
 
-/* named "*.bias", tagged "head": what the caller says of a tensor. */
+/* named "*.bias", tagged "head": the name and tags that the caller gives a tensor. */
 int l_query_word(lua_State *L)
 {
     TestKind kind = (TestKind)lua_tointeger(L, lua_upvalueindex(1));

@@ -1,5 +1,5 @@
-/* Runs a spec once on symbolic values and writes down what it assigns.
- * Needs: the spec's text and a way to find wrappers by name. Gives: a Rule whose graph may hold dead nodes. */
+/* Runs a spec on symbolic values and records its assignments.
+ * Needs: the spec's text and a function that finds wrappers by name. Result: a Rule whose graph may hold dead nodes. */
 #include "gen/front/trace.h"
 
 #include <ctype.h>
@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static char mark_p;                      /* what `p` is while a file declares: only copy(p) takes it */
+static char mark_p;                      /* the value of `p` in declarations: only copy(p) accepts it */
 
-/* find_hyper, find_state, find_input: the number in the rule of one of this spec's own names, or -1. */
+/* find_hyper, find_state, find_input: the index in the rule of one of this spec's names, or -1. */
 #define FIND(kind)                                                                                 \
     static int find_##kind(const Trace *t, const SpecFile *s, const char *name)                    \
     {                                                                                              \
@@ -25,7 +25,7 @@ FIND(input)
 
 static Ref leaf(Trace *t, Op op, Dom dom, int sym) { return node_leaf(&t->rule->g, op, dom, sym, 0); }
 
-/* A name that another spec of the composition has: each sees its own alone. */
+/* A hint for a name that another spec of the composition declares: each spec sees only its own names. */
 static const char *hint_other(Trace *t, const SpecFile *s, const char *name)
 {
     for (const SpecFile *o = t->spec; o < t->spec + t->nall; o++)
@@ -56,7 +56,8 @@ static int undeclared(lua_State *L, Trace *t, const SpecFile *s, const char *nam
         return spec_error(L, "'%s' is not declared: %s", name, hint);
     const char *nearest = near_text(&near, t->arena);
     return spec_error(L,
-                      write ? "'%s' is not declared: write 'local %s = …' for an intermediate, or declare it in 'state'%s"
+                      write ? "'%s' is not declared: write 'local %s = …' for an intermediate, or declare it in "
+                              "'state'%s"
                       : *nearest ? "'%s' is not declared%.0s%s"
                                  : "'%s' is not declared: make it a hyperparameter, an option, a state, an input or a "
                                    "local%.0s%s",
@@ -106,7 +107,7 @@ static int no_stored(lua_State *L, Trace *t, const SpecFile *s, const char *name
     return spec_error(L, "stored \"%s\": there is no state of that name%s", name, near_text(&near, t->arena));
 }
 
-/* stored "m": what memory will hold of the value that it has now. */
+/* stored "m": the current value of m, rounded to its storage type. */
 static int l_stored(lua_State *L)
 {
     Trace *t = trace_of(L);
@@ -126,7 +127,7 @@ static int l_stored(lua_State *L)
     if (i != TO_P)
         t->read[i] = true;
     Node n = {.op = OP_STORED, .dom = (uint8_t)d, .ty = NUM, .sym = i, .nargs = 1, .arg = &now};
-    push_value(L, is_leaf(&t->rule->g.n[now]) ? now : trace_node(t, n));       /* unchanged, it comes from there */
+    push_value(L, is_leaf(&t->rule->g.n[now]) ? now : trace_node(t, n));       /* an unchanged value was just loaded */
     return 1;
 }
 
@@ -202,7 +203,7 @@ static void assign(lua_State *L, Trace *t, const char *name, Ref *slot, Dom dom)
         n = &r->g.n[v = trace_sizes(t, v)];
     if (!dom_spreads((Dom)n->dom, dom))
         spec_error(L, "'%s' has one value per %s and cannot take %s: %s", name, dom_info[dom].name, describe(t, v),
-                   dom_spreads(dom_transposed((Dom)n->dom), dom) ? "turn it with .T"
+                   dom_spreads(dom_transposed((Dom)n->dom), dom) ? "transpose it with .T"
                    : dom_of_block((Dom)n->dom)               ? "that belongs to a block of the matrix"
                                                              : "reduce it first");
     t->spec[t->at].uses_view |= dom_inside((Dom)n->dom) && n->dom != ELEM;
@@ -244,7 +245,7 @@ static int l_env_write(lua_State *L)
     return 0;
 }
 
-static bool push_field(lua_State *L, const SpecFile *s, const char *name)      /* a function; false: nothing is pushed */
+static bool push_field(lua_State *L, const SpecFile *s, const char *name)      /* a function; false: pushes nothing */
 {
     lua_rawgeti(L, LUA_REGISTRYINDEX, s->table);
     bool yes = lua_getfield(L, -1, name) == LUA_TFUNCTION;
@@ -260,7 +261,7 @@ bool push_body(lua_State *L, Trace *t, int i, const char *name)
     return (t->matrix && !strcmp(name, "step") && push_field(L, s, "matrix")) || push_field(L, s, name);
 }
 
-static int function_line(lua_State *L)                     /* where the function on top begins; popped */
+static int function_line(lua_State *L)                     /* first line of the function on top; pops it */
 {
     lua_Debug ar;
     lua_getinfo(L, ">S", &ar);
@@ -280,7 +281,7 @@ int entry_line(Trace *t, const SpecFile *s, const char *name)
     return push_field(t->L, s, name) ? function_line(t->L) : 0;
 }
 
-/* The first result of an entry is on top of the stack: nothing uses it. */
+/* Warns if the entry returned a value, which is on top of the stack: nothing uses it. */
 static void note_returned(Trace *t, const SpecFile *s, int line)
 {
     const Ref *r = value_at(t->L, -1);
@@ -312,7 +313,7 @@ void call_body(lua_State *L, Trace *t, int i, const char *name)
     t->inner_calls = calls;
 }
 
-/* Calls entry `name` of spec i, or of the first one inside it that has it. */
+/* Calls entry `name` of spec i, or of the first inner spec that has it. */
 bool call_entry(lua_State *L, Trace *t, int i, const char *name)
 {
     for (; i < t->nspec; i++) {
@@ -325,7 +326,7 @@ bool call_entry(lua_State *L, Trace *t, int i, const char *name)
     return false;
 }
 
-/* ---- the order of it all ---- */
+/* ---- loading and tracing ---- */
 static void make_env(lua_State *L, SpecFile *s)
 {
     lua_newtable(L);
@@ -442,7 +443,7 @@ static int run_all(lua_State *L)
     Job *j = lua_touserdata(L, 1);
     Trace *t = j->t;
     Rule *r = t->rule;
-    /* Inner before outer, so that the rule's own names are numbered first and need no prefix. */
+    /* Inner specs first: the rule's names get the first numbers and need no prefix. */
     bool loaded = true;
     for (j->i = t->nspec - 1; j->i >= 0; j->i--) {
         t->before = t->nerror;
@@ -452,7 +453,7 @@ static int run_all(lua_State *L)
     }
     if (!loaded)
         return 0;
-    for (int i = 0; i < r->nstate; i++)                    /* one around it may have said `block` */
+    for (int i = 0; i < r->nstate; i++)                    /* an outer spec may have declared `block` */
         r->state[i].dom = trace_dom(t, r->state[i].dom);
     t->state = NEWS(t->arena, Ref, MAX_STATES + 1);        /* projections add some */
     t->read = NEWS(t->arena, bool, MAX_STATES + 1);
@@ -475,7 +476,7 @@ static int run_all(lua_State *L)
     return 0;
 }
 
-/* "mine.lua", "rules/mine", "adamw+clip(1)": what names a rule is no Lua. */
+/* "mine.lua", "rules/mine", "adamw+clip(1)": a rule's name or path where its text is expected. */
 static bool is_name_or_path(const char *text, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -511,7 +512,7 @@ void add_spec(Trace *t, int i, Source s, Wrap *w)
                             .text = arena_strndup(t->arena, s.text, s.len),
                             .file = t->rule->nfile,
                             .is_wrapper = w != NULL};
-    /* The rule remembers the bare name: what is hashed and emitted does not depend on where the file lies. */
+    /* The rule stores only the file's base name: hashes and emitted code must not depend on its folder. */
     const char *slash = strrchr(t->spec[i].path, '/');
     char *bare = arena_strdup(t->arena, slash ? slash + 1 : t->spec[i].path);
     text_clean(bare, "");
@@ -519,7 +520,7 @@ void add_spec(Trace *t, int i, Source s, Wrap *w)
     PUSH(t->arena, t->rule->text, t->rule->ntext, t->rule->text_cap) = t->spec[i].text;
 }
 
-/* Lua's memory is its own: it goes also where the arena's ends and jumps over Lua to its owner. */
+/* Lua has its own memory. It is freed also if the arena runs out of memory and jumps over Lua's frames. */
 static bool trace_in_lua(Trace *t, Job *job)
 {
     Arena *a = t->arena;
@@ -564,7 +565,7 @@ Rule *pass_trace(Arena *a, Source spec, const GenOptions *o, Diag *d)
         diag_set(d, NULL, 0, NULL, "--with names over %d wrappers", MAX_SPECS - 1);
         return NULL;
     }
-    /* spec[0] is the outermost: the last one named. */
+    /* spec[0] is the outermost wrapper: the last one in `with`. */
     t->nspec = t->nall = nwrap + 1;
     t->find = o->find;
     t->find_ctx = o->find_ctx;
@@ -572,7 +573,7 @@ Rule *pass_trace(Arena *a, Source spec, const GenOptions *o, Diag *d)
     for (int i = 0; i < nwrap; i++) {
         Source s;
         if (!o->find) {
-            diag_set(d, NULL, 0, NULL, "no way to find the wrapper '%s'", wrap[i].name);
+            diag_set(d, NULL, 0, NULL, "the wrapper '%s' cannot be found: no search function is set", wrap[i].name);
             return NULL;
         }
         if (!o->find(o->find_ctx, wrap[i].name, a, &s, d) || !check_text(s, d))

@@ -1,5 +1,5 @@
-/* The ways through a spec: which answers a run is for, the next combination of them, and what all runs have in common
- * once they are done. One run traces every entry; trace.c runs them. */
+/* Variants of a rule: the answers to queries in the traced variant, the next combination of answers, and the checks and
+ * joins after all variants are traced. Each run traces every entry; trace.c starts the runs. */
 #include "gen/front/trace.h"
 
 #include <math.h>
@@ -35,7 +35,7 @@ static Ref written_value(const Body *b, int state)
     return NONE;
 }
 
-/* What variants write for the whole group must be one and the same. */
+/* All variants must write the same value to a group state. */
 static void check_group_writes(Trace *t, const Entry *e)
 {
     const Rule *r = t->rule;
@@ -47,8 +47,8 @@ static void check_group_writes(Trace *t, const Entry *e)
                           r->state[s].name, r->variant[v].name);
 }
 
-/* ---- questions and answers ---- */
-/* A question about one size and a number, as "is it at most k?" or its opposite: sizes are whole. */
+/* ---- queries ---- */
+/* Converts a comparison of one size with a number to "size <= k" (*yes) or its negation: sizes are whole numbers. */
 static bool as_bound(const Test *q, double *k, bool *yes)
 {
     bool right = q->size[0] == SIZE_ONE;                   /* 4 < nrows: not at most 4 */
@@ -56,16 +56,16 @@ static bool as_bound(const Test *q, double *k, bool *yes)
         !(q->factor[right] > 0))
         return false;
     double b = q->factor[!right] / q->factor[right];
-    bool closed = (q->relation == IS_AT_MOST) != right;    /* the bound itself is at most k */
+    bool closed = (q->relation == IS_AT_MOST) != right;    /* the bound itself is included */
     *k = closed ? floor(b) : ceil(b) - 1;
     *yes = !right;
     return true;
 }
 
-/* Whether earlier answers about the same size leave only one: nrows <= 4 is also <= 8. */
+/* Earlier answers about the same size determine this one: nrows <= 4 implies nrows <= 8. */
 static bool implied(const Trace *t, const Test *q, bool *answer)
 {
-    double k, at, least = -INFINITY, most = INFINITY;      /* the size is above least, at most most */
+    double k, at, least = -INFINITY, most = INFINITY;      /* least < size <= most */
     bool yes, same;
     if (!as_bound(q, &k, &yes))
         return false;
@@ -111,7 +111,7 @@ bool trace_query(Trace *t, Test q)
     return t->path[t->asked++].yes;
 }
 
-/* The next way: the last question that has an answer left is answered the other way. */
+/* The next variant: flips the answer of the last query whose other answer is not traced yet. */
 bool variants_next(Trace *t)
 {
     while (t->npath && t->path[t->npath - 1].yes == (t->path[t->npath - 1].kind == TEST_MATRIX))
@@ -121,7 +121,7 @@ bool variants_next(Trace *t)
     return t->npath > 0;
 }
 
-/* "step" and "matrix", and for further ways through the same one step_2, step_3 … */
+/* The variant's name: "step" or "matrix", and for further variants of the same function step_2, step_3 … */
 static const char *variant_title(Trace *t)
 {
     const char *base = t->matrix ? "matrix" : "step";
@@ -148,7 +148,7 @@ void variants_trace(lua_State *L, Trace *t, bool has_matrix)
     for (int e = 0; e < r->nentry; e++)
         trace_entry(L, t, e, t->variant);
     if (t->nerror && t->npath > t->asked)
-        t->npath = t->asked;                               /* what was not asked again has no answer here */
+        t->npath = t->asked;                               /* after an error: drops queries that were not reached */
     Variant *v = &r->variant[t->variant];
     Test *test = NEWS(t->arena, Test, t->npath + 1);
     memcpy(test, t->path, sizeof *test * (size_t)t->npath);
@@ -164,15 +164,16 @@ const char *variants_no_partner(Trace *t, int variant)
     const char *name = t->rule->variant[variant].name;
     bool other = t->spec[t->nspec - 1].fallback && !strncmp(name, "step", 4);
     return arena_printf(t->arena,
-                        "all ways through a rule must make the same global reductions in the same order: this one has no "
-                        "partner in '%s'%s",
+                        "all variants of a rule must make the same global reductions in the same order: this one has "
+                        "no partner in '%s'%s",
                         name,
-                        other ? ", which is another rule: write 'step' out as a function that makes it too, or make it in a "
-                                "wrapper around this rule, as the wrapper clip does"
+                        other ? ", which is another rule: write 'step' out as a function that makes it too, or make it "
+                                "in a wrapper around this rule, as the wrapper clip does"
                               : "; make it there too, even where its result is not used");
 }
 
-/* Reductions over all tensors get their operands: a new graph from a copy of the nodes in which they stand. */
+/* Sets the operands of reductions over all tensors. Nodes are immutable, so it changes a copy and builds a new
+ * graph. */
 void variants_join(Trace *t)
 {
     Rule *r = t->rule;

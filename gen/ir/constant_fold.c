@@ -1,7 +1,7 @@
-/* Constant folding and simplification. Every rule here is exact: for any operands, in f32 and in f64, the result has
- * the same bits (a NaN stays a NaN; which one is not promised). Each shrinks the graph or replaces an operation by a
- * cheaper one, so rewriting ends. Common subexpressions vanish because graph_add finds equal nodes; dead nodes because
- * only what is written is copied. */
+/* Constant folding and simplification. Every rewrite here is exact: for any operands, in f32 and in f64, the result has
+ * the same bits (a NaN stays a NaN; its payload may change). Each shrinks the graph or replaces an operation by a
+ * cheaper one, so rewriting ends. Common subexpressions are merged because graph_add finds equal nodes; dead nodes are
+ * dropped because rule_rewrite copies only values that are written. */
 #include "gen/ir/rule_passes.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@ static bool exact_reciprocal(const Graph *g, Ref r)
     return is_const(g, r) && isfinite(g->n[r].imm) && fabs(frexp(g->n[r].imm, &e)) == 0.5 && e > -120 && e < 120;
 }
 
-static Ref again(Graph *g, Node n, Op op, Ref a, Ref b)     /* the same place and domain, another operation */
+static Ref again(Graph *g, Node n, Op op, Ref a, Ref b)     /* another operation with n's domain and source position */
 {
     const Ref arg[] = {a, b};
     n.op = op;
@@ -31,25 +31,25 @@ static Ref as_const(Graph *g, Node n, double x)
 {
     n.op = OP_CONST;
     n.dom = CONST_;
-    n.imm = isnan(x) ? (double)NAN : x;                    /* one NaN, whichever the operation made */
+    n.imm = isnan(x) ? (double)NAN : x;                    /* one payload for all NaNs */
     n.nargs = 0;
     n.sym = 0;
     n.name = NULL;
     return graph_add(g, n);
 }
 
-/* A folded operand may vary less than the node it replaces. Elementwise users broadcast it; a reduction counts its
- * operand's values, and products and transposes read them from memory, so they get them back: a copy in the domain it
- * was written for. */
+/* A folded operand may vary less than the node it replaces. Elementwise users broadcast it. A reduction counts its
+ * operand's values, and products and transposes read them from memory, so these users get a copy in the original
+ * domain. */
 static Ref spread(Graph *g, Node user, Ref x, Dom dom)
 {
     Node n = {.op = OP_COPY, .dom = (uint8_t)dom, .ty = NUM, .nargs = 1, .arg = &x};
     n.file = user.file;
     n.line = user.line;
     n.entry = user.entry;
-    /* values along an axis: how they lie is all one */
-    bool lies = !dom_square(dom) && (Dom)g->n[x].dom == dom_transposed(dom);
-    return g->n[x].dom == dom || lies ? x : graph_add(g, n);
+    /* values along one axis have the same layout as their transpose */
+    bool transposed = !dom_square(dom) && (Dom)g->n[x].dom == dom_transposed(dom);
+    return g->n[x].dom == dom || transposed ? x : graph_add(g, n);
 }
 
 static Dom operand_dom(Node user, int k)
@@ -79,7 +79,7 @@ static Ref fold_node(Graph *g, Node n, void *ctx)
     bool all = true;
     for (int k = 0; k < n.nargs; k++)
         all = all && is_const(g, n.arg[k]);
-    /* Powers and other functions of constants are left to run time where libm and our own source could differ. */
+    /* Functions that are not correctly rounded are left to run time: libm and our source could differ. */
     if (all && (o->ulp <= 0.5))
         return as_const(g, n,
                         op_eval(n.op, g->n[a].imm, o->arity > 1 ? g->n[b].imm : 0, o->arity > 2 ? g->n[c].imm : 0));
@@ -134,7 +134,7 @@ static Ref fold_node(Graph *g, Node n, void *ctx)
     return graph_add(g, n);
 }
 
-/* What a graph computes, as one number: two rounds that end alike have nothing left to do. */
+/* A hash of the graph: folding ends when a round leaves it unchanged. */
 static uint64_t graph_sum(const Rule *r)
 {
     uint64_t h = (uint64_t)r->g.len;
@@ -153,10 +153,10 @@ bool pass_constant_fold(Rule *r, Diag *d)
 {
     (void)d;
     uint64_t before, now = graph_sum(r);
-    do {                                                   /* a fold may open another one above it */
+    do {                                                   /* a fold may enable another one in its users */
         before = now;
         rule_rewrite(r, fold_node, NULL);
-        rule_rewrite(r, NULL, NULL);               /* what was orphaned, and the order of what was spread again */
+        rule_rewrite(r, NULL, NULL);               /* drops orphaned nodes and restores the order after spread() */
         now = graph_sum(r);
     } while (now != before);
     return true;

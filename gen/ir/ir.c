@@ -1,3 +1,5 @@
+/* Nodes of a rule: tables of operations, types and domains by name, constructors, the hash table that finds equal
+ * nodes, and rewriting of whole graphs. The only file that writes nodes. */
 #include "gen/ir/ir.h"
 
 #include <math.h>
@@ -53,9 +55,9 @@ int dom_by_name(const char *name)
 bool dom_named(Dom d, bool rank, bool block)
 {
     const Axis *a = dom_info[d].axis;
-    Dom stands = dom_product(a[0], a[1]);
-    bool lies = !dom_wide(d) && !dom_square(d) && (dom_of_block(d) ? dom_blocked(stands) : stands) != d;
-    return d != CONST_ && d != ELEM_T && !lies && (rank || (a[0] != AXIS_RANK && a[1] != AXIS_RANK)) &&
+    Dom upright = dom_product(a[0], a[1]);
+    bool transposed = !dom_wide(d) && !dom_square(d) && (dom_of_block(d) ? dom_blocked(upright) : upright) != d;
+    return d != CONST_ && d != ELEM_T && !transposed && (rank || (a[0] != AXIS_RANK && a[1] != AXIS_RANK)) &&
            (block ? dom_blocked(d) == d || !dom_square(d) : !dom_of_block(d));
 }
 
@@ -111,7 +113,8 @@ static uint64_t node_hash(const Node *n)
     return hash64(hash64(1, &k, sizeof k), n->arg, sizeof *n->arg * n->nargs);
 }
 
-/* The same value, and of one entry or one line: equal ones of two entries keep a place each. */
+/* The same value, and from the same entry or the same line: equal nodes of two entries on different lines stay two
+ * nodes, so that each keeps its source position. */
 static bool node_same(const Node *x, const Node *y)
 {
     if (x->entry != y->entry && (x->file != y->file || x->line != y->line))
@@ -132,7 +135,7 @@ static void table_put(Graph *g, Ref r)
 
 static bool whole(const Graph *g, const Node *n)
 {
-    for (int k = 0; k < n->nargs; k++)                     /* text may be malformed: the verifier comes later */
+    for (int k = 0; k < n->nargs; k++)                     /* IR text may be malformed: the verifier runs later */
         if (n->arg[k] < 0 || n->arg[k] >= g->len)
             return false;
     bool all = n->nargs == op_info[n->op].arity;
@@ -146,7 +149,7 @@ static bool whole(const Graph *g, const Node *n)
     }
 }
 
-/* A table for that many nodes. */
+/* Allocates a hash table for n nodes and fills it. */
 static void graph_room(Graph *g, int n)
 {
     int cap = 256;
@@ -183,7 +186,7 @@ Ref graph_add(Graph *g, Node n)
     }
     PUSH(g->arena, g->own, g->len, g->cap) = n;
     g->n = g->own;
-    g->table[h & (uint64_t)(g->table_cap - 1)] = g->len - 1;          /* where it was looked for */
+    g->table[h & (uint64_t)(g->table_cap - 1)] = g->len - 1;          /* the free slot where the search ended */
     return g->len - 1;
 }
 
@@ -270,16 +273,17 @@ Ref node_mm(Graph *g, Ref a, Ref b, unsigned flags)
 
 Ref node_factor(Graph *g, Factor f)
 {
-    const Ref given[] = {f.a, f.b, f.c};
+    const Ref operand[] = {f.a, f.b, f.c};
     Ref arg[3];
+    bool floored = callee_facts[f.op - OP_MM].flags & FLOORED && f.b != NONE;
     Node n = blank(f.op, f.dom, NUM);
     n.from = g->n[f.a].dom;
-    n.sym = (int32_t)(f.flags | (callee_facts[f.op - OP_MM].flags & FLOORED && f.b != NONE ? FLOORED : 0) | (f.c != NONE ? KEEP_LAST : 0));
+    n.sym = (int32_t)(f.flags | (floored ? FLOORED : 0) | (f.c != NONE ? KEEP_LAST : 0));
     n.imm = f.imm;
     n.beta = f.low;
     for (int i = 0; i < 3; i++)
-        if (given[i] != NONE)
-            arg[n.nargs++] = given[i];
+        if (operand[i] != NONE)
+            arg[n.nargs++] = operand[i];
     n.arg = arg;
     return graph_add(g, n);
 }
@@ -377,7 +381,7 @@ const char *hyper_range(const Hyper *h, char buf[64])
 
 typedef struct { const Graph *from; Graph *to; Ref *map, *stack; NodeMap f; void *ctx; } Rewrite;
 
-/* Operands before users, without recursion: a rule may be a chain of thousands of values. */
+/* Rewrites operands before users, without recursion: a rule may be a chain of thousands of values. */
 static Ref rewrite(Rewrite *w, Ref root)
 {
     int n = 0;

@@ -1,9 +1,9 @@
-/* The rule: a typed, hash-consed graph of values and, for every entry, what is written at its end.
+/* The rule: a typed, hash-consed graph of values and, for every entry, the writes at its end.
  *
- * Nodes are numbered; operands come before their users (graph_order restores this after tracing). A node's domain says
- * where its value varies and decides its precision: group, tensor and slice values are f64, the others the precision
- * of the parameters. Truth values are a type of their own and are never stored in a state.
- * IR.md beside this file describes the text form. */
+ * Nodes are numbered; operands come before their users (rule_rewrite restores this order after tracing). A node's
+ * domain determines where its value varies and its precision: group, tensor and slice values are f64, the others have
+ * the precision of the parameters. Truth values have their own type and are never stored in a state. gen/IR.md
+ * describes the text form. */
 #ifndef OPTC_IR_H
 #define OPTC_IR_H
 #include "gen/base/util.h"
@@ -43,24 +43,24 @@ static inline bool type_coded(Type t) { return type_info[t].block > 1; }      /*
 int op_by_name(const char *name);      /* -1: none */
 int type_by_name(const char *name);
 int dom_by_name(const char *name);
-/* As specs say it: "rows rank" is rows_rank. -1: there is none, or no spec may name it (what lies turned). */
+/* A domain as specs spell it: "rows rank" is rows_rank. -1: unknown, or no spec may name it (transposed domains). */
 int dom_by_words(const char *words);
-/* a spec may name it; rank: the rule has such an axis; block: it has blocks */
+/* A spec may name this domain; rank, block: the rule has a rank axis, has blocks. */
 bool dom_named(Dom d, bool rank, bool block);
-const char *axis_name(Axis a);         /* "rows"; of none "1" */
+const char *axis_name(Axis a);         /* "rows"; AXIS_ONE: "1" */
 int product_by_name(const char *name); /* -1: none */
-/* Names of a set of domains (bit d: domain d): "a, b" and `last` ahead of the last one. */
+/* Names of a set of domains (bit d: domain d), separated by ", ", with `last` before the last name. */
 const char *dom_list(Arena *a, uint64_t set, const char *quote, const char *last);
 
 enum { MAX_NODES = 20000 };             /* values of one rule, from a spec or from text */
 enum { MAX_ENTRIES = 64 };
 enum { MAX_ARGS = 8 };                  /* operands of one node */
-enum { MAX_VARIANTS = MAX_ARGS };       /* a reduction over all tensors has one for each */
-enum { MAX_DIRECTIONS = 1 << 20 };      /* directions of a tensor */
+enum { MAX_VARIANTS = MAX_ARGS };       /* a reduction over all tensors has one operand per variant */
+enum { MAX_DIRECTIONS = 1 << 20 };      /* length of the rank axis */
 enum { MAX_BLOCK = 1 << 20 };           /* rows of a block */
 enum { MAX_STAGGER = 1 << 20 };         /* slots of every(k, { stagger = true }) */
 enum { MAX_PERIODS = 8 };               /* different every() of a rule */
-enum { MAX_PERIOD = 1000000000 };       /* steps: no run reaches the second one */
+enum { MAX_PERIOD = 1000000000 };       /* steps: no run is longer */
 enum { MAX_TESTS = 16 };                /* of one variant */
 
 typedef int32_t Ref;
@@ -68,12 +68,13 @@ typedef int32_t Ref;
 
 typedef struct Node {
     uint8_t op, dom, ty;
-    bool whole;            /* integer-valued whatever the inputs; follows from the rest */
+    bool whole;            /* integer-valued for all inputs; derived from the other fields */
     uint8_t from;          /* COUNT: the domain counted; reductions: the operand's; calls: the first operand's */
     uint8_t nargs;
-    uint8_t entry;         /* operations: who made it first; equal ones of two entries stay apart if their lines differ */
-    const Ref *arg;        /* operands; of a reduction over all tensors one a variant */
-    /* HYPER, STATE, INPUT, SLOT: which one; EVERY: the offset; STORED: the state, or TO_P; calls: ProductFlag */
+    uint8_t entry;         /* operations: the entry that made it first. Equal nodes of two entries are shared only if
+                            * they come from the same line */
+    const Ref *arg;        /* operands; a reduction over all tensors has one per variant */
+    /* HYPER, STATE, INPUT, SLOT: its number; EVERY: the offset; STORED: the state, or TO_P; calls: ProductFlag */
     int32_t sym;
     /* CONST: the value; EVERY: k; RANDOM, NORMAL: the stream; MM: the product's factor; POWER: r; other calls: 1 */
     double imm;
@@ -82,13 +83,13 @@ typedef struct Node {
     const char *name;      /* the spec's local name for it, or NULL; not part of its identity */
 } Node;
 
-/* Nodes are found again by what they are, so nobody changes one: the array is written in ir.c alone. */
+/* Nodes are immutable, because the hash table finds them by content: only ir.c writes the array. */
 typedef struct Graph {
     const Node *n;
     int len, cap;
     Node *own;                     /* the same array */
     int32_t *table; int table_cap;
-    /* what nodes made now say of where they come from, if they do not say it themselves */
+    /* source position and entry of new nodes that have none */
     int32_t file, line;
     uint8_t entry;
     Arena *arena;
@@ -96,16 +97,16 @@ typedef struct Graph {
 
 typedef struct { const char *name; double def, lo, hi; bool lo_open, hi_open; } Hyper;
 typedef enum { INIT_FILL, INIT_COPY_P, INIT_HYPER } Init;
-/* type -1: as the parameters' states. report: a value for whoever steps the rule, written and never read: no part of what
- * a run goes on from */
+/* type -1: the type chosen for states at compile time. report: written for the caller and never read by the rule, so it
+ * is not needed to resume a run. */
 typedef struct {
     const char *name; Dom dom; int type; Init init; double value; int file, line; bool report;
-    int hyper;             /* INIT_HYPER: the one it starts as, when tensors are bound */
-    bool eye;              /* that on the diagonal, 0 elsewhere */
-    Stagger slots;         /* not the spec's: slots of tensors or blocks, which the runtime sets and nothing writes */
+    int hyper;             /* INIT_HYPER: the hyperparameter whose value at bind is the initial value */
+    bool eye;              /* the initial value on the diagonal, 0 elsewhere */
+    Stagger slots;         /* every != 0: holds slots of tensors or blocks; set by the runtime, never by an entry */
 } State;
 typedef struct { const char *name; Dom dom; } Input;
-/* value: as resolved; def: the spec's default; choices: a line each, or NULL. All of it is text; IR text has names and values */
+/* value: as resolved; def: the spec's default; choices: one per line, or NULL. IR text has only names and values. */
 typedef enum { OPTION_TEXT, OPTION_NUMBER, OPTION_FLAG } OptionKind;
 typedef struct { const char *name, *value, *def, *choices; OptionKind kind; } Option;
 typedef struct { int32_t state; Ref val; } Write;          /* state -1: p */
@@ -113,12 +114,12 @@ typedef struct { int32_t state; Ref val; } Write;          /* state -1: p */
 typedef struct { Write *w; int n, cap; } Body;
 typedef struct { const char *name; Body *body; } Entry;    /* body: by variant */
 
-/* text: "path:line: what and what to do", and the line itself */
+/* text: "path:line: what was found; what to do", and the spec's line */
 typedef struct Warning { int file, line; const char *text; } Warning;
 
 typedef struct Rule {
     Arena *arena;
-    const char *name, *cite, *doc, *with;                  /* with: "" or the wrappers as composed */
+    const char *name, *cite, *doc, *with;                  /* with: "", or the wrappers as composed */
     Graph g;
     Hyper *hyper;   int nhyper, hyper_cap;
     State *state;   int nstate, state_cap;
@@ -126,44 +127,44 @@ typedef struct Rule {
     Option *option; int noption, option_cap;
     Entry *entry;   int nentry, entry_cap;
     const char **file; int nfile, file_cap;
-    const char **text; int ntext, text_cap;                /* of the files; none where IR was read */
+    const char **text; int ntext, text_cap;                /* of the files; none if the rule was read from IR text */
     Variant *variant; int nvariant, variant_cap;
-    Warning *warning; int nwarning, warning_cap;           /* in the order of their lines (rule_check.c) */
-    const char *fallback;                                  /* the rule for tensors that are no matrices, by name, or NULL */
-    bool changes_grad;                                     /* a wrapper hands another gradient to the rule inside it */
-    int product;                                           /* what its head says of products; -1: nothing */
-    int rank;                                              /* the most directions of a tensor; 0: none */
-    int block;                                             /* rows and columns of a block at most; 0: none */
+    Warning *warning; int nwarning, warning_cap;           /* sorted by line (rule_check.c) */
+    const char *fallback;                                  /* name of the fallback rule, or NULL */
+    bool changes_grad;                                     /* a wrapper passes a different gradient to the inner rule */
+    int product;                                           /* the Product that the spec's head names; -1: none */
+    int rank;                                              /* the largest rank; 0: the rule has no rank axis */
+    int block;                                             /* the most rows and columns of a block; 0: no blocks */
 } Rule;
 
-/* Building: one place makes nodes, finds the equal one, and works out domain and type. */
+/* Node constructors. Each returns the equal node if there is one, and derives domain and type. */
 Ref node_const(Graph *g, double x);
 Ref node_leaf(Graph *g, Op op, Dom dom, int sym, double imm);
 Ref node_count(Graph *g, Dom from, Dom to);
 Ref node_op(Graph *g, Op op, Ref a, Ref b, Ref c);         /* NUM, CMP, LOGIC, SEL */
-Ref node_copy(Graph *g, Ref a, Dom dom);                   /* its value in a domain at or above its own */
+Ref node_copy(Graph *g, Ref a, Dom dom);                   /* broadcasts to dom, or keeps the domain */
 Ref node_red(Graph *g, Op op, Ref a, Dom to);
 Ref node_transpose(Graph *g, Ref a);
-Ref node_mm(Graph *g, Ref a, Ref b, unsigned flags);       /* operands that fit, not turned but by the flags */
-/* A call of another kind: operands as ProgCall has them, NONE for those it has not; imm: 1 but of powers; `dom`: the
- * result's. FLOORED and KEEP_LAST follow. */
+Ref node_mm(Graph *g, Ref a, Ref b, unsigned flags);       /* operands must fit; transposes only as flags */
+/* A call other than MM: operands as in ProgCall, NONE if absent; imm: the exponent of POWER, else 1; dom: of the
+ * result. node_factor derives FLOORED and KEEP_LAST. */
 typedef struct Factor { Op op; Ref a, b, c; unsigned flags; double imm, low; Dom dom; } Factor;
 Ref node_factor(Graph *g, Factor f);
-/* Which of a call's operands is ProgCall.a (0), b (1), c (2); -1: it has none. */
+/* The index among n's operands of ProgCall.a (k = 0), b (1), c (2); -1: it has none. */
 int call_operand(const Node *n, int k);
-/* What operand k of this call is the domain of, though the node that was there varies less. */
+/* The domain that operand k of this call must have. Constant folding may leave a node that varies less. */
 Dom call_operand_dom(const Node *n, int k);
-/* Node r equals its transpose, as far as can be seen from what its operands are (`known`, by node). */
+/* Node r provably equals its transpose. known: the answers for the nodes before it. */
 bool graph_symmetric(const Graph *g, const bool *known, Ref r);
 Ref graph_add(Graph *g, Node n);                           /* finds an equal node or appends; operands are copied */
-void graph_name(Graph *g, Ref r, const char *name);        /* the spec's name of a value that has none yet */
-int graph_calls(const Graph *g);                           /* how many products it has */
+void graph_name(Graph *g, Ref r, const char *name);        /* sets the spec's name unless the node has one */
+int graph_calls(const Graph *g);                           /* number of calls */
 static inline bool is_red(const Node *n) { return op_info[n->op].kind == K_RED; }
 static inline bool is_call(const Node *n) { return op_info[n->op].kind == K_CALL; }
 static inline Callee callee_of(const Node *n) { return (Callee)(n->op - OP_MM); }      /* of a call */
 static inline Op op_of_callee(Callee c) { return (Op)(OP_MM + (int)c); }
 
-/* ops.def has the rows of callees.def, from MM on. */
+/* The last rows of ops.def, from MM on, are those of callees.def. */
 #define CALLEE(ID, ...) _Static_assert((int)OP_##ID - (int)OP_MM == (int)CALL_##ID, "callees are operations in a row");
 #include "gen/abi/callees.def"
 
@@ -172,23 +173,23 @@ static inline bool is_leaf(const Node *n) { return op_info[n->op].kind == K_LEAF
 static inline bool is_norm(const Node *n) { return n->op == OP_NORM || n->op == OP_RMS; }
 static inline bool is_global(const Node *n) { return n->op >= OP_GSUM && n->op <= OP_GMIN; }
 
-/* Copies what `r` writes into a new graph, each node handed to `f` once with its operands already mapped; f returns the
- * node to use. With f = NULL this drops dead nodes and restores the order. */
+/* Copies the nodes that `r` writes, and their operands, into a new graph. Each node is passed to `f` once, with its
+ * operands already mapped; f returns the node to use. With f = NULL this drops dead nodes and restores the order. */
 typedef Ref (*NodeMap)(Graph *to, Node n, void *ctx);
 void rule_rewrite(Rule *r, NodeMap f, void *ctx);
 
-bool test_same(const Test *a, const Test *b);              /* the same question, whatever the answer */
-/* one word: "!matrix", "2*nrows<=ncols@last", "named=*.bias" */
+bool test_same(const Test *a, const Test *b);              /* the same query; the answers may differ */
+/* One word: "!matrix", "2*nrows<=ncols@last", "named=*.bias". */
 void test_print(Buf *b, const Test *t);
 bool test_parse(Arena *a, const char *word, Test *out);
-int rule_view(const Rule *r);                              /* of all its variants */
-/* "vectors", "matrices", or the variant's name: how messages speak of its tensors */
+int rule_view(const Rule *r);                              /* the view bits of all variants */
+/* "vectors", "matrices", or the variant's name: the word for its tensors in messages. */
 const char *variant_tensors(const Variant *v);
 
-/* The spec's line without its indentation, *n characters; NULL: its text is not known. */
+/* The spec's line without its indentation, *n characters; NULL: its text is not available. */
 const char *rule_line(const Rule *r, int file, int line, int *n);
 
-/* What products are computed in: f64 for f64 parameters, else what the head says, or f32. */
+/* The precision of products: f64 for f64 parameters, else the one that the spec's head names, or f32. */
 Product rule_product(const Rule *r, Type p);
 
 bool hyper_allows(const Hyper *h, double x);

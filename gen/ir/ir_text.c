@@ -30,7 +30,7 @@ static void put_range(Buf *b, const Hyper *h)
     buf_puts(b, h->hi_open ? ")" : "]");
 }
 
-/* "trans_b symmetric alpha 2 beta 0.5": what is not as usual. */
+/* "trans_b symmetric alpha 2 beta 0.5": flags and numbers that differ from the defaults. */
 static const struct { const char *word; int flag; } product_words[] = {
     {"trans_a", TRANS_A}, {"trans_b", TRANS_B}, {"symmetric", SYMMETRIC}, {"blocked", BLOCKED},
     {"floor", FLOORED}, {"last", KEEP_LAST}, {"right", FROM_RIGHT}, {"cols", OF_COLS}};
@@ -181,7 +181,7 @@ static void complain(Reader *p, const char *what)
     p->bad = true;
 }
 
-/* The next word of the line into p->tok; "" at its end. Quoted text loses its quotes. */
+/* Reads the next word of the line into p->tok; "" at its end. Quoted text loses its quotes. */
 static const char *word(Reader *p)
 {
     size_t n = 0;
@@ -363,7 +363,7 @@ static void read_slots(Reader *p, Rule *r)
     PUSH(p->a, r->state, r->nstate, r->state_cap) = s;
 }
 
-/* A word of the text as it is spelled today. Text that was written before the words changed is still read. */
+/* The current spelling of a word. Text with the old words is still read. */
 static const char *current_word(const char *word)
 {
     static const char *const renamed[][2] = {
@@ -397,7 +397,7 @@ static void read_product(Reader *p, const Rule *r, Node *n)
         word(p);
 }
 
-/* What stands behind the operands: each operation's own. */
+/* Reads the fields after the operands, which depend on the operation. */
 static void read_extra(Reader *p, const Rule *r, Node *n)
 {
     char *e;
@@ -580,7 +580,7 @@ Rule *rule_parse(Arena *a, Source text, Diag *d)
     while (!ended && next_line(&p)) {
         word(&p);
         ended = !strcmp(p.tok, "end");
-        while (!p.bad && !strcmp(p.tok, "entry") && *p.s) {       /* an entry reads up to the line after it */
+        while (!p.bad && !strcmp(p.tok, "entry") && *p.s) {       /* an entry also reads the next line's first word */
             read_entry(&p, r);
             word(&p);
             ended = !strcmp(p.tok, "end");

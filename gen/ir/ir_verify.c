@@ -1,20 +1,21 @@
-/* Checks that a rule is well formed. Runs after every pass; what it refuses is a bug of the pass before it (or IR text
- * written by hand), so messages speak of nodes. */
+/* Checks that a rule is well formed. Runs after every pass; a failure is a bug of the pass before it (or IR text
+ * written by hand), so messages name nodes. */
 #include "gen/ir/rule_passes.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Leaves have a domain of their own; what they stand for must exist. */
+/* Each leaf has a fixed domain, and its hyperparameter, state or input must exist. */
 static const char *bad_leaf(const Rule *r, const Node *n)
 {
     int limit = n->op == OP_HYPER || n->op == OP_RANDOM || n->op == OP_NORMAL ? r->nhyper
-              : n->op == OP_STATE || n->op == OP_SLOT ? r->nstate : n->op == OP_INPUT ? r->ninput : n->op == OP_EVERY ? INT32_MAX : 1;
+              : n->op == OP_STATE || n->op == OP_SLOT ? r->nstate : n->op == OP_INPUT ? r->ninput
+              : n->op == OP_EVERY ? INT32_MAX : 1;
     if (n->sym < 0 || n->sym >= limit)
         return "it names a hyperparameter, state or input that does not exist";
     bool right = true;
     switch (n->op) {
-    case OP_CARRIED: return "it belongs to the planner and stands in no rule";
+    case OP_CARRIED: return "this operation exists only inside the planner";
     case OP_CONST: right = n->dom == CONST_; break;
     case OP_P: case OP_G: right = n->dom == ELEM; break;
     case OP_STEP: case OP_HYPER: right = n->dom == GROUP; break;
@@ -48,7 +49,7 @@ static const char *bad_leaf(const Rule *r, const Node *n)
     return right ? NULL : "a leaf outside its own domain";
 }
 
-/* Shapes of a product: what an operand ends in the next begins with, and the result is of what is left. */
+/* Shapes of a product: the inner axes are equal, and the result has the outer axes. */
 static const char *bad_product(const Graph *g, const Node *n)
 {
     Dom a = (Dom)g->n[n->arg[0]].dom, b = (Dom)g->n[n->arg[1]].dom;
@@ -56,16 +57,16 @@ static const char *bad_product(const Graph *g, const Node *n)
         return "flags that no product has";
     MatrixAxes x = dom_matrix(a, n->sym & TRANS_A), y = dom_matrix(b, n->sym & TRANS_B);
     if (dom_wide(a) || dom_wide(b) || x.across != y.down || x.across == AXIS_ONE || n->from != a)
-        return "operands whose axes do not meet";
+        return "the inner axes of the operands differ";
     Dom out = dom_product(x.down, y.across);
     if (dom_wide((Dom)n->dom) || n->dom == ELEM_T || n->dom != (n->sym & BLOCKED ? dom_blocked(out) : out))
-        return "a product of another shape than its operands have";
+        return "the product's domain does not follow from its operands";
     if (n->sym & SYMMETRIC && x.down != y.across)
         return "a symmetric product over two different axes";
     if (n->nargs == 3 && g->n[n->arg[2]].dom != n->dom)
         return "a third operand that is not of the product's domain";
     if (!isfinite(n->imm) || !isfinite(n->beta) || (n->nargs == 2 && n->beta != 0))
-        return "a factor that is not finite, or of nothing";
+        return "alpha or beta is not finite, or beta has no third operand";
     return NULL;
 }
 
@@ -93,13 +94,13 @@ static bool call_fits(const Node *n)
     }
 }
 
-/* A block's own, or elements, which lie in blocks. */
+/* The domain is of blocks exactly if the call is BLOCKED; elements fit both. */
 static bool blocks_fit(const Node *n, Dom d) { return d == ELEM || ((n->sym & BLOCKED) != 0) == dom_of_block(d); }
 
 static const char *bad_factor(const Graph *g, const Node *n)
 {
     if (g->n[n->arg[0]].dom != n->from)
-        return "a factor of another shape than its matrix";
+        return "the factor's operand domain is not its matrix's";
     if (!call_fits(n) || !blocks_fit(n, (Dom)n->dom) || !blocks_fit(n, (Dom)n->from))
         return "a factor of what has none";
     for (int k = 1; k < n->nargs; k++) {
@@ -110,7 +111,8 @@ static const char *bad_factor(const Graph *g, const Node *n)
     return bad_words(n);
 }
 
-/* Where values vary: what the operands' domains have in common, and more for some. */
+/* The node's domain follows from the join of its operands' domains; reductions, transposes and calls have more
+ * conditions. */
 static const char *bad_domain(const Rule *r, const Node *n, Dom join)
 {
     const Graph *g = &r->g;
@@ -120,7 +122,7 @@ static const char *bad_domain(const Rule *r, const Node *n, Dom join)
     case K_TRANSPOSE: {
         const Node *x = &g->n[n->arg[0]];
         return x->op == OP_TRANSPOSE || x->ty == BOOL || dom_wide((Dom)x->dom) || n->dom != dom_transposed((Dom)x->dom)
-                   ? "it turns what cannot be turned, or into another shape" : NULL;
+                   ? "a transpose of a value that has none, or with a wrong domain" : NULL;
     }
     case K_RED:
         if ((is_global(n) ? n->dom != GROUP
@@ -129,11 +131,11 @@ static const char *bad_domain(const Rule *r, const Node *n, Dom join)
             n->from != join || !dom_folds(join, (Dom)n->dom))
             return "a reduction to a domain that is not below its operand's";
         return NULL;
-    default: return dom_spreads(join, (Dom)n->dom) ? NULL : "the domain lies below an operand's";
+    default: return dom_spreads(join, (Dom)n->dom) ? NULL : "its domain is below an operand's";
     }
 }
 
-/* Of calls, beside those that all such have. */
+/* Optional operands of a call. */
 static int more_operands(const Node *n)
 {
     if (n->op == OP_MM)
@@ -151,7 +153,7 @@ static const char *bad_node(const Rule *r, Ref i)
     Dom join = CONST_;
     int args = is_global(n) ? r->nvariant : o->arity + more_operands(n);
     if (n->dom == ELEM_T)
-        return "elements lie turned only as an operand's flag";
+        return "transposed elements may occur only as a flag of a product's operand";
     if (r->block ? dom_square((Dom)n->dom) && dom_blocked((Dom)n->dom) != (Dom)n->dom : dom_of_block((Dom)n->dom))
         return r->block ? "a value over two axes that is no block's" : "a value of blocks that there are not";
     if (is_call(n) && (r->block > 0) != ((n->sym & BLOCKED) != 0))
@@ -167,7 +169,7 @@ static const char *bad_node(const Rule *r, Ref i)
             return "an operand has the wrong type";
         join = is_call(n) ? (Dom)n->dom : dom_join(join, (Dom)x->dom);
         if (join == NDOM)
-            return "operands that vary along different axes";
+            return "the operands vary along different axes";
         if (is_global(n) && dom_inside((Dom)x->dom))
             return "a global reduction takes values per tensor";
     }
@@ -196,7 +198,7 @@ static bool bad_slots(const State *s, bool blocks)
                      (s->dom != TENSOR && !(blocks && s->dom == BLOCK)));
 }
 
-/* Declarations: names once, domains that can be declared. */
+/* Declarations: names are unique, domains can be declared. */
 static const char *bad_declaration(const Rule *r)
 {
     for (int i = 0; i < r->nhyper; i++)
@@ -208,7 +210,7 @@ static const char *bad_declaration(const Rule *r)
             return "a state in domain const";
         const Axis *axis = dom_info[r->state[i].dom].axis;
         if (r->state[i].eye && (axis[0] == AXIS_ONE || axis[0] != axis[1] || r->state[i].init == INIT_COPY_P))
-            return "a diagonal of what has none";
+            return "'eye' needs a state over two equal axes";
         if (!dom_named(r->state[i].dom, r->rank > 0, r->block > 0))
             return "a state that lies turned, along a rank that has no length, or by blocks that there are not";
         if (r->state[i].init == INIT_COPY_P && r->state[i].dom != ELEM)
@@ -230,7 +232,7 @@ static const char *bad_declaration(const Rule *r)
         if (dom_fixed(r->input[i].dom) || r->input[i].dom == SLICE)
             return "an input in domain const or slice";
         if (!dom_named(r->input[i].dom, r->rank > 0, false))
-            return "an input that lies turned, along a rank that has no length, or by blocks";
+            return "an input with a transposed domain, a rank axis without 'rank', or blocks";
         for (int j = 0; j < i; j++)
             if (twice(r->input[i].name, r->input[j].name))
                 return "two inputs of one name";
@@ -250,8 +252,8 @@ static const char *bad_declaration(const Rule *r)
     return NULL;
 }
 
-/* Strings go into manifests, comments, messages and terminals: this is the one door for all of them, whether a spec,
- * its options, `with` or IR text brought them. Prose may have lines. */
+/* Strings are written to manifests, comments, messages and terminals. This one check covers those from specs, options,
+ * `with` and IR text. `cite` and `doc` may have several lines. */
 static const char *bad_text(const Rule *r)
 {
     if (!text_plain(r->name, "") || !text_plain(r->with, ""))
@@ -267,11 +269,11 @@ static const char *bad_text(const Rule *r)
     for (int v = 0; v < r->nvariant; v++)
         for (int k = 0; k < r->variant[v].ntest; k++)
             if (r->variant[v].test[k].word && !text_plain(r->variant[v].test[k].word, ""))
-                return "a name or tag that it asks for holds a control character";
+                return "a name or tag in a query holds a control character";
     return NULL;
 }
 
-/* The variants from lo to hi, which share their first `depth` answers, are the leaves of one tree of questions. */
+/* The n variants of[], which share their first `depth` answers, are the leaves of one binary tree of queries. */
 static bool is_tree(const Rule *r, const int *of, int n, int depth)
 {
     int part[2][MAX_VARIANTS], len[2] = {0};
@@ -294,20 +296,21 @@ static Ref write_of(const Body *b, int state)
     return NONE;
 }
 
-/* Tensors take one variant and no two; what belongs to the group is alike in all; rows and columns are seen by a view. */
+/* Every tensor takes exactly one variant; all variants write the same value to a group state; a variant with states of
+ * rows, columns or matrices has a view. */
 static const char *bad_variants(const Rule *r)
 {
     int all[MAX_VARIANTS];
     for (int v = 0; v < r->nvariant; v++)
         all[v] = v;
     if (!r->nvariant || r->nvariant > MAX_VARIANTS || !is_tree(r, all, r->nvariant, 0))
-        return "its variants do not cover every tensor just once";
+        return "its variants do not cover every tensor exactly once";
     for (int e = 0; e < r->nentry; e++)
         for (int v = 0; v < r->nvariant; v++) {
             const Body *b = &r->entry[e].body[v];
             for (int s = 0; s < r->nstate; s++)
                 if (r->state[s].dom == GROUP && write_of(b, s) != write_of(&r->entry[e].body[0], s))
-                    return "a state of the group is given different values by variants";
+                    return "variants write different values to a state of the group";
             for (int i = 0; i < b->n && !r->variant[v].view; i++)
                 if (b->w[i].state != TO_P && r->state[b->w[i].state].dom != ELEM &&
                     dom_inside(r->state[b->w[i].state].dom))
@@ -316,7 +319,7 @@ static const char *bad_variants(const Rule *r)
     return NULL;
 }
 
-/* Periods are bits of a phase's number. */
+/* Each different period is a bit of the phase number, so their number is limited. */
 static const char *bad_periods(const Rule *r)
 {
     struct { double every; int offset; } seen[MAX_PERIODS];
@@ -339,7 +342,7 @@ bool pass_verify(Rule *r, Diag *d)
 {
     const char *bad = r->product < -1 || r->product >= NPRODUCT || r->rank < 0 || r->rank > MAX_DIRECTIONS ||
                               r->block < 0 || r->block > MAX_BLOCK
-                          ? "a precision of products, a rank or a block that there is not" : bad_declaration(r);
+                          ? "'product', 'rank' or 'block' is out of range" : bad_declaration(r);
     if (!bad)
         bad = bad_variants(r);
     if (!bad)

@@ -1,20 +1,22 @@
-/* Products take in what is done to their results: alpha a b + beta c is one call where alpha and beta are constants.
+/* Fuses products with the operations on their results: alpha a b + beta c becomes one call if alpha and beta are
+ * constants.
  *
- * Needs: a folded rule. Keeps: what is computed, but for rounding: the sum is rounded once, where it was twice. Done
- * only where nobody else wants the bare product and nobody but products the sum, and only for c that lies beside
- * products anyway (a result, or a computed operand): a state that a low precision would round is added by the pass
- * that it takes. A product that is symmetric stays so: its c must be. To elements that are made block by block nothing
- * is added: they do not lie behind one another. */
+ * Needs: a folded rule. Keeps: the values, except that the sum is rounded once instead of twice. Conditions:
+ *   - the sum is the only user of the bare product, and all users of the sum are calls
+ *   - c is in memory for calls anyway (a call's result, or a computed operand). A state that a low precision would
+ *     round is added by the element pass instead
+ *   - c of a symmetric product is symmetric
+ *   - the product is not of elements block by block: these are not contiguous */
 #include "gen/ir/rule_passes.h"
 
 #include <math.h>
 
 typedef struct {
     const Graph *g;
-    int *users;                    /* of values: nodes and writes */
+    int *users;                    /* number of users: nodes and writes */
     bool *symmetric;
-    bool *beside;                  /* it lies where products find it */
-    bool *only_calls;              /* all who want it are products */
+    bool *beside;                  /* in memory for calls: a call's result, or a computed operand of a call */
+    bool *only_calls;              /* all users are calls */
     bool *call;                    /* it becomes a product */
 } Calls;
 
@@ -25,7 +27,7 @@ static bool is_const(const Graph *g, Ref r)
     return g->n[r].op == OP_CONST && g->n[r].ty == NUM && isfinite(g->n[r].imm);
 }
 
-/* One sign or constant factor off; false: there is none. */
+/* Moves one sign or constant factor from t->of into t->k; false: there is none. */
 static bool peel(const Graph *g, Term *t)
 {
     const Node *n = &g->n[t->of];
@@ -40,7 +42,7 @@ static bool peel(const Graph *g, Term *t)
     return true;
 }
 
-/* k times a value, seen through signs and constant factors; alone: through those that nobody else wants. */
+/* Moves all signs and constant factors into k; alone: only while the value has no other user. */
 static Term term(const Calls *c, Term t, bool alone)
 {
     while ((!alone || c->users[t.of] == 1) && peel(c->g, &t)) {
@@ -50,7 +52,8 @@ static Term term(const Calls *c, Term t, bool alone)
 
 static bool bare(const Calls *c, Ref r) { return c->g->n[r].op == OP_MM && c->g->n[r].nargs == 2 && c->users[r] == 1; }
 
-/* product: k1 times a bare product; other: k2 times what is beside it. */
+/* n is product + other and can become one call: product is k times a bare product, other is k times the third
+ * operand. */
 static bool fits(const Calls *c, const Node *n, Term product, Term other)
 {
     const Node *m = &c->g->n[product.of], *x = &c->g->n[other.of];
@@ -59,10 +62,10 @@ static bool fits(const Calls *c, const Node *n, Term product, Term other)
            isfinite(product.k * m->imm) && isfinite(other.k) && (!(m->sym & SYMMETRIC) || c->symmetric[other.of]);
 }
 
-/* What a node becomes: the product with its new factors, in the old graph's numbers; nargs 0: it stays what it is. */
+/* The product that replaces a node, with operands numbered as in the old graph; nargs 0: the node stays. */
 typedef struct { Node n; Ref arg[3]; } Fused;
 
-/* A product times a constant, where nobody but products wants it: elsewhere a pass does that on its way. */
+/* A product times a constant, if all users are calls. Otherwise an element pass reads it and scales it for free. */
 static Fused scaled(const Calls *c, Ref r)
 {
     Fused f = {.n = {0}};
@@ -88,7 +91,7 @@ static Fused fused(const Calls *c, Ref r)
     Fused f = {.n = {0}};
     if (n->op != OP_ADD && n->op != OP_SUB)
         return scaled(c, r);
-    if (!c->only_calls[r])                                 /* a pass that takes the product adds to it on its way */
+    if (!c->only_calls[r])                                 /* an element pass reads the product and adds for free */
         return f;
     Term at[2] = {{1, n->arg[0]}, {n->op == OP_SUB ? -1 : 1, n->arg[1]}};
     Term p[2] = {term(c, at[0], true), term(c, at[1], true)}, x[2] = {term(c, at[0], false), term(c, at[1], false)};
@@ -155,7 +158,7 @@ static void rewrite(Rule *r, Arena *a)
             for (int k = 0; k < r->entry[e].body[v].n; k++)
                 r->entry[e].body[v].w[k].val = map[r->entry[e].body[v].w[k].val];
     r->g = to;
-    rule_rewrite(r, NULL, NULL);                           /* what was taken in */
+    rule_rewrite(r, NULL, NULL);                           /* drops the fused nodes */
 }
 
 bool pass_product_fuse(Rule *r, Diag *d)

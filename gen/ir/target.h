@@ -1,4 +1,4 @@
-/* Targets: what code is planned and emitted for. One constant per target holds every fact; emit_c.c and emit_cuda.c
+/* Targets that code is planned and emitted for. One constant per target holds every fact; emit_c.c and emit_cuda.c
  * define them. */
 #ifndef OPTC_TARGET_H
 #define OPTC_TARGET_H
@@ -8,16 +8,16 @@ struct Gen;
 struct EmitOptions;
 
 typedef struct Target {
-    const char *name;                          /* as `optc emit --target` takes it */
+    const char *name;                          /* as in `optc emit --target` */
     /* planning */
-    bool gpu;                                  /* its products are the GPU's (product_info), on tensor cores where they
-                                                * can be, and stages may compute half of a symmetric result */
+    bool gpu;                                  /* products use the GPU's types (product_info) and tensor cores where
+                                                * possible; stages may compute half of a symmetric result */
     /* emission */
-    const char *templates;                     /* the file of its sections */
-    const char *restricted;                    /* of a pointer: nothing else points there */
-    const char *array_slot;                    /* the numbers of arrays, where they are told */
+    const char *templates;                     /* the file with its template sections */
+    const char *restricted;                    /* the restrict qualifier of pointers */
+    const char *array_slot;                    /* the table of array numbers that a shared kernel takes */
     const char *const *prelude;                /* shared sources that its code may call, in order */
-    const char *const *reserved;               /* names that its templates use themselves */
+    const char *const *reserved;               /* names that its templates use */
     bool (*emit)(const struct Gen *g, const struct EmitOptions *o, Arena *a, Buf *out);
 } Target;
 extern const Target target_c, target_cuda;

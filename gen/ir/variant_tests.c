@@ -1,4 +1,4 @@
-/* Tests of variants as words of the rule's text. */
+/* Tests of variants in IR text, printed and parsed as one word each. */
 #include "gen/ir/ir.h"
 
 #include <math.h>
@@ -47,7 +47,7 @@ void test_print(Buf *b, const Test *t)
     }
 }
 
-/* "nrows", "2*ncols" or "64": how far it reaches, or NULL. */
+/* Parses "nrows", "2*ncols" or "64"; returns its end, or NULL. */
 static const char *parse_side(const char *s, Test *t, int i)
 {
     char *end;

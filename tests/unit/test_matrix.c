@@ -428,20 +428,20 @@ END_TEST
 
 /* Text that says a product wrongly. */
 static const struct { const char *from, *to, *says; } broken[] = {
-    {"trans_b symmetric", "symmetric", "operands whose axes do not meet"},
-    {"trans_b", "trans_a", "a product of another shape"},
-    {"mm rows", "mm cols", "a product of another shape"},
+    {"trans_b symmetric", "symmetric", "the inner axes of the operands differ"},
+    {"trans_b", "trans_a", "the product's domain does not follow from its operands"},
+    {"mm rows", "mm cols", "the product's domain does not follow from its operands"},
     {"symmetric", "symmetrical", "expected"},
-    {"symmetric", "alpha inf", "a factor that is not finite"},
-    {"symmetric", "beta 2", "a factor that is not finite, or of nothing"},
-    {"transpose row_t", "transpose row", "it turns what cannot be turned"},
-    {"transpose row_t", "transpose elem_t", "elements lie turned"},
+    {"symmetric", "alpha inf", "alpha or beta is not finite"},
+    {"symmetric", "beta 2", "beta has no third operand"},
+    {"transpose row_t", "transpose row", "a transpose of a value that has none, or with a wrong domain"},
+    {"transpose row_t", "transpose elem_t", "transposed elements may occur only as a flag"},
     {"down rows", "down row", "a leaf outside its own domain"},
     {"products tf32", "products tf33", "a precision of products"},
     {"rank 3", "rank 0", "a rank"},
     {"rank 3\n", "", "along a rank that has no length"},
     {"eye @", "eye eye @", "a place"},
-    {"state Q rank", "state Q rank1", "a diagonal of what has none"},
+    {"state Q rank", "state Q rank1", "'eye' needs a state over two equal axes"},
     {"row_t %", "row_t %9", "an earlier node"},
 };
 

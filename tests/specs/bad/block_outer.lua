@@ -1,4 +1,4 @@
--- expect: 4: lie over rows x rows, whose values belong to blocks (block = 64), and these to the whole matrix
+-- expect: 4: would vary over rows x rows, whose values belong to blocks (block = 64), but both belong to the whole matrix
 return optimizer {
   name = "x", hyper = { lr = 0.1 }, state = { L = zeros "rows" }, block = 64, step = function()
     local r = rowsum(g) L = outer(r, r)

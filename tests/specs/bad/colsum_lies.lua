@@ -1,4 +1,4 @@
--- expect: 6: 'r' has one value per row and cannot take the result of sum on line 6 (a value per row, turned): turn it with .T
+-- expect: 6: 'r' has one value per row and cannot take the result of sum on line 6 (a value per row, transposed): transpose it with .T
 return optimizer {
   name  = "bad",
   state = { L = zeros "rows", r = zeros "row" },

@@ -1,5 +1,5 @@
 -- expect: 7: power: floor is one number, not 'g' (a value per elem)
--- expect: 8: chol: last is the result if there is no other, one value per pair of rows: 'g' (a value per elem) is not
+-- expect: 8: chol: last is the result if the factor fails, one value per pair of rows: 'g' (a value per elem) is not
 return optimizer {
   name  = "bad", hyper = { n = 5 },
   step = function() p = p - g end,

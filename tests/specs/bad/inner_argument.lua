@@ -1,4 +1,4 @@
--- expect: 5: inner takes nothing, or a table of what the rule inside calls t and g
+-- expect: 5: inner takes no argument, or a table with t and g for the inner rule
 -- rule: sgd
 -- with: inner_argument
 return wrapper {

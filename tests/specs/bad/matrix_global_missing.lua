@@ -1,4 +1,4 @@
--- expect: 7: all ways through a rule must make the same global reductions in the same order: this one has no partner in 'matrix'
+-- expect: 7: all variants of a rule must make the same global reductions in the same order: this one has no partner in 'matrix'
 -- expect: 7: has no partner in 'matrix'
 return optimizer {
   name  = "bad",

@@ -1,4 +1,4 @@
--- expect: 5: 'Q' lies along the axis 'rank', which has no length: say rank = 8, or rank = the name of an option, at the head of the spec
+-- expect: 5: 'Q' varies along the axis 'rank', which has no length: say rank = 8, or rank = the name of an option, at the head of the spec
 -- expect: 7: the axis 'rank' has no length
 return optimizer {
   name  = "bad",

@@ -1,4 +1,4 @@
--- expect: 6: 'p' has one value per elem and cannot take 'x' (a value per elem, turned, made by transpose on line 5): turn it with .T
+-- expect: 6: 'p' has one value per elem and cannot take 'x' (a value per elem, transposed, made by transpose on line 5): transpose it with .T
 return optimizer {
   name  = "bad",
   matrix = function()

@@ -1,4 +1,4 @@
--- expect: 5: all ways through a rule must make the same global reductions in the same order
+-- expect: 5: all variants of a rule must make the same global reductions in the same order
 return optimizer {
   name = "bad",
   step = function()
