@@ -1,4 +1,5 @@
-/* A libnvrtc for tests: it refuses every program, and its log is the options it was given. FAKE_NVRTC: its version ("12.9"; 13.0 unless told). */
+/* A libnvrtc for tests: it refuses every program, and its log is the options it was given. FAKE_NVRTC: its version
+ * ("12.9"; 13.0 unless told). */
 #include "runtime/library/rule/nvrtc.h"
 
 #include <stdio.h>
@@ -18,7 +19,8 @@ EXPORTED int nvrtcVersion(int *major, int *minor)
 EXPORTED int nvrtcGetNumSupportedArchs(int *n) { return *n = 2, 0; }
 EXPORTED int nvrtcGetSupportedArchs(int *a) { return a[0] = 80, a[1] = 90, 0; }
 
-EXPORTED int nvrtcCreateProgram(nvrtcProgram *p, const char *source, const char *name, int n, const char *const *headers, const char *const *names)
+EXPORTED int nvrtcCreateProgram(nvrtcProgram *p, const char *source, const char *name, int n,
+                                const char *const *headers, const char *const *names)
 {
     (void)name, (void)headers, (void)names;
     return !(*p = calloc(1, sizeof **p)) || n || !*source;

@@ -200,8 +200,8 @@ static void products(const Scene *s, Outcome *out)
     by_spec(s,
             "return optimizer { name = 'products', products = 'f32', hyper = { lr = 0.1 }, state = { m = zeros, l = "
             "eye(1, 'rows') },\n"
-               "  matrix = function() m = 0.5 * m + g l = 0.5 * l + gram(m) p = p - lr * mm(l, mm(gram(g), m)) end,\n"
-               "  step = function() m = 0.5 * m + g p = p - lr * m end }\n",
+            "  matrix = function() m = 0.5 * m + g l = 0.5 * l + gram(m) p = p - lr * mm(l, mm(gram(g), m)) end,\n"
+            "  step = function() m = 0.5 * m + g p = p - lr * m end }\n",
                (optc_engine_options){.workspace = 1 << 16}, out);
 }
 
@@ -210,9 +210,9 @@ static void eigenvectors(const Scene *s, Outcome *out)
 {
     by_spec(s,
             "return optimizer { name = 'eigenvectors', products = 'f32', hyper = { lr = 0.1 }, state = { m = zeros },\n"
-               "  matrix = function() local l, w, V = gram(g.T) + eye(1, 'cols') w, V = eigh(l) m = mm(mm(g, V), V.T) "
-               "p = p - lr * mm(m, power(l, -0.3)) end,\n"
-               "  step = function() p = p - lr * g end }\n", (optc_engine_options){.workspace = 1 << 17}, out);
+            "  matrix = function() local l, w, V = gram(g.T) + eye(1, 'cols') w, V = eigh(l) m = mm(mm(g, V), V.T) "
+            "p = p - lr * mm(m, power(l, -0.3)) end,\n"
+            "  step = function() p = p - lr * g end }\n", (optc_engine_options){.workspace = 1 << 17}, out);
 }
 
 static void on_gpu_cold(const Scene *s, Outcome *out)

@@ -23,19 +23,23 @@ extern int64_t side_workspace;                 /* likewise */
 extern EigenMethod side_method;                      /* likewise: whatever the model and results say */
 
 void gpu_setup(void);
-void use_tiny_shapes(void);                           /* from then on, in this test: shapes of a few values, for rules that square them */
+/* from then on, in this test: shapes of a few values, for rules that square them */
+void use_tiny_shapes(void);
 void use_shapes(const TestShape *s);           /* NSHAPES of them, for the sides that this test opens */
 void use_cublas(bool library);                 /* from then on: the one that is found, or none */
-void open_side(Side *s, const char *device, optc_rule_options rule, int off);      /* off: elements that pointers are misaligned by */
+/* off: elements that pointers are misaligned by */
+void open_side(Side *s, const char *device, optc_rule_options rule, int off);
 void close_side(Side *s, int off);
 void free_arrays(Side *s, int off);            /* of one that is closed */
 void set_grads(Side *s, int step);
 void fetch_params(Side *s);                    /* from the GPU into hp */
-void compare(const char *rule, Side *c, Side *g);      /* hp of c and all its states against those of g, which is on the GPU */
+/* hp of c and all its states against those of g, which is on the GPU */
+void compare(const char *rule, Side *c, Side *g);
 /* … of rules with products, whose sums have no order that both share: within so much of 1 + the value */
 void compare_within(const char *rule, Side *c, Side *g, double bound);
 void same_params(Side *a, Side *b, const char *what);     /* two sides on the GPU, bit for bit */
-void use_random_launches(Side *g, uint64_t *dice, bool all);           /* from now on: for every stage any that is valid, or (not all) one near the model's */
+/* from now on: for every stage any that is valid, or (not all) one near the model's */
+void use_random_launches(Side *g, uint64_t *dice, bool all);
 
 /* OPTC_TEST_SHARE=K/N: of tests that take long, this process's share: all.sh runs the shares side by side. */
 bool others(int i, int line);

@@ -30,7 +30,8 @@ typedef struct Bound {
 
 int add_array(ProductProgram *m, MemKind kind, Dom dom, Type type, const char *name);
 void add_mm(ProductProgram *m, int a, int b, int out, unsigned flags, double alpha, double beta);
-void add_mm_to(ProductProgram *m, int a, int b, int c, int out, unsigned flags, double alpha, double beta);      /* c: what is added, or -1 */
+/* c: what is added, or -1 */
+void add_mm_to(ProductProgram *m, int a, int b, int c, int out, unsigned flags, double alpha, double beta);
 void end_program(ProductProgram *m, Product product);
 void open_rule(Bound *x, Type g, int64_t workspace);           /* then arrays and products, end_program, bind_program */
 void bind_program(Bound *x, const int64_t (*shape)[3], int n, size_t gbytes);

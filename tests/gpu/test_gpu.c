@@ -1,5 +1,6 @@
-/* Contract C1 between CPU and GPU: for every rule of the library and several compositions, the same bits in parameters and states after some
- * steps, over odd shapes and misaligned pointers. Needs an NVIDIA GPU and NVRTC. Graphs, launches and memory have files of their own. */
+/* Contract C1 between CPU and GPU: for every rule of the library and several compositions, the same bits in parameters
+ * and states after some steps, over odd shapes and misaligned pointers. Needs an NVIDIA GPU and NVRTC. Graphs, launches
+ * and memory have files of their own. */
 #include "tests/harness/random_spec.h"
 #include "tests/gpu/device_side.h"
 
@@ -13,9 +14,11 @@ static void all_finite(const char *label, Side *g)
 {
     OK(optc_sync(g->b));
     for (int k = 0; k < NSHAPES; k++) {
-        ck_assert(!d->cuMemcpyDtoHAsync_v2(g->hp[k], g->p[k], (size_t)g->n[k] * g->wp, NULL) && !d->cuStreamSynchronize(NULL));
+        ck_assert(!d->cuMemcpyDtoHAsync_v2(g->hp[k], g->p[k], (size_t)g->n[k] * g->wp, NULL) &&
+                  !d->cuStreamSynchronize(NULL));
         for (int64_t i = 0; i < g->n[k]; i++)
-            ck_assert_msg(isfinite(type_load(g->tp, g->hp[k], i)), "%s: p of tensor %d, element %lld", label, k, (long long)i);
+            ck_assert_msg(isfinite(type_load(g->tp, g->hp[k], i)), "%s: p of tensor %d, element %lld", label, k,
+                          (long long)i);
     }
 }
 
@@ -27,9 +30,9 @@ static bool has_factors(const optc_rule *r)
     return false;
 }
 
-/* Rules with products are held together in f64, where what the order of sums leaves is small even behind five steps of an iteration that
- * multiplies it by 3.4 each, about 500 times a few hundred roundings. Factors multiply it by the condition of what they are of, which roots
- * bound by 1e6. */
+/* Rules with products are held together in f64, where what the order of sums leaves is small even behind five steps of
+ * an iteration that multiplies it by 3.4 each, about 500 times a few hundred roundings. Factors multiply it by the
+ * condition of what they are of, which roots bound by 1e6. */
 static void both(optc_rule_options rule, int off)
 {
     Side c, g;
@@ -44,12 +47,14 @@ static void both(optc_rule_options rule, int off)
         rule.param = OPTC_F64;
         open_side(&c, "cpu", rule, 0);
     }
-    snprintf(label, sizeof label, "%s --with '%s' --options '%s', %s parameters, %s gradients, offset %d", rule.spec, rule.with, rule.options, type_info[c.tp].name, type_info[c.tg].name, off);
+    snprintf(label, sizeof label, "%s --with '%s' --options '%s', %s parameters, %s gradients, offset %d", rule.spec,
+             rule.with, rule.options, type_info[c.tp].name, type_info[c.tg].name, off);
     open_side(&g, "cuda", rule, off);
     for (int s = 1; s <= STEPS; s++) {
         set_grads(&c, s);
         set_grads(&g, s);
-        for (int e = optc_rule_entries(c.r) - 1; e >= 0; e--) {        /* other entries first: SAM perturbs before it steps */
+        /* other entries first: SAM perturbs before it steps */
+        for (int e = optc_rule_entries(c.r) - 1; e >= 0; e--) {
             OK(optc_run(c.b, optc_rule_entry(c.r, e)));
             OK(optc_run(g.b, optc_rule_entry(c.r, e)));
         }
@@ -82,21 +87,25 @@ START_TEST(library)
 END_TEST
 
 static const struct { const char *spec, *with, *options; } composed[] = {
-    {"adamw", "clip(1)", ""}, {"adamw", "clip(1),cautious,ema(0.999)", ""}, {"lamb", "lookahead(2,0.5)", ""}, {"sgd", "centralize", ""}, {"adamw", "sam(0.05)", ""},
-    {"adafactor", "clip(1)", ""}, {"adamw", "clip_norm(0.1)", "amsgrad=true"}, {"sgd", "clip_value(0.1)", ""}, {"rmsprop", "", "centered=true"},
-    {"adamw", "clip(1),skip", ""}};
+    {"adamw", "clip(1)", ""}, {"adamw", "clip(1),cautious,ema(0.999)", ""}, {"lamb", "lookahead(2,0.5)", ""},
+    {"sgd", "centralize", ""}, {"adamw", "sam(0.05)", ""},
+    {"adafactor", "clip(1)", ""}, {"adamw", "clip_norm(0.1)", "amsgrad=true"}, {"sgd", "clip_value(0.1)", ""},
+    {"rmsprop", "", "centered=true"}, {"adamw", "clip(1),skip", ""}};
 
 START_TEST(compositions)
 {
     SHARED();
     if (!thinned(_i))
-        both((optc_rule_options){.spec = composed[_i].spec, .with = composed[_i].with, .options = composed[_i].options}, _i % 4);
+        both((optc_rule_options){.spec = composed[_i].spec, .with = composed[_i].with, .options = composed[_i].options},
+             _i % 4);
 }
 END_TEST
 
 static const optc_rule_options stored[] = {
-    {.spec = "adamw", .with = "clip(1)", .options = "", .param = OPTC_F64}, {.spec = "adafactor", .with = "", .options = "", .param = OPTC_F64}, {.spec = "adamw", .with = "", .options = "", .param = OPTC_BF16},
-    {.spec = "lamb", .with = "clip(1)", .options = "", .param = OPTC_F16}, {.spec = "came", .with = "", .options = "", .param = OPTC_BF16}, {.spec = "adamp", .with = "", .options = "", .param = OPTC_F32, .grad = OPTC_BF16}};
+    {.spec = "adamw", .with = "clip(1)", .options = "", .param = OPTC_F64}, {.spec = "adafactor", .with = "",
+            .options = "", .param = OPTC_F64}, {.spec = "adamw", .with = "", .options = "", .param = OPTC_BF16},
+    {.spec = "lamb", .with = "clip(1)", .options = "", .param = OPTC_F16}, {.spec = "came", .with = "", .options = "",
+            .param = OPTC_BF16}, {.spec = "adamp", .with = "", .options = "", .param = OPTC_F32, .grad = OPTC_BF16}};
 
 START_TEST(types)
 {
@@ -115,9 +124,11 @@ START_TEST(many_folds)
         return;
     static const char text[] = "return optimizer {\n"
                                "  name = \"folds\", hyper = { lr = 0.1 },\n"
-                               "  state = { m = zeros, c = zeros \"col\", d = zeros \"col\", q = zeros \"row\", r = zeros \"row\", s = zeros \"slice\", x = zeros \"tensor\" },\n"
+                               "  state = { m = zeros, c = zeros \"col\", d = zeros \"col\", q = zeros \"row\", r = "
+                               "zeros \"row\", s = zeros \"slice\", x = zeros \"tensor\" },\n"
                                "  matrix = function()\n"
-                               "    c = colmean(g * g); d = colmax(abs(g)); q = rowmean(g * g); r = rowmin(g); s = slice.max(g); x = norm(g)\n"
+                               "    c = colmean(g * g); d = colmax(abs(g)); q = rowmean(g * g); r = rowmin(g); s = "
+                               "slice.max(g); x = norm(g)\n"
                                "    m = 0.9 * m + g / (sqrt(c) + d + sqrt(q) + abs(r) + s + x + 1)\n"
                                "    p = p - lr * m\n"
                                "  end,\n"
@@ -131,11 +142,16 @@ END_TEST
 START_TEST(blocks)
 {
     SHARED();
-    static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { m = fill(lr), n = fill(lr, 'group') }, step = function()\n"
-                               "every(2, { offset = 1 }, function() m = m + g n = n + global.max(lr) * t end)\n"
-                               "when(gt(sum(g), 0), function() p = p - lr * m * (1 + n) m = m + stored 'p' end) end }";
-    static const char outer[] = "return wrapper { name = 'w', step = function() every(2, { offset = 1 }, function() inner() end) p = p * 0.5 end }";
-    both((optc_rule_options){.spec = "blocks.lua", .text = text, .with = "w", .options = "", .param = _i ? OPTC_BF16 : OPTC_F32, .wrappers = &(optc_text){"w", outer}, .nwrappers = 1}, _i);
+    static const char text[] =
+        "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { m = fill(lr), n = fill(lr, 'group') }, step = "
+        "function()\n"
+        "every(2, { offset = 1 }, function() m = m + g n = n + global.max(lr) * t end)\n"
+        "when(gt(sum(g), 0), function() p = p - lr * m * (1 + n) m = m + stored 'p' end) end }";
+    static const char outer[] =
+        "return wrapper { name = 'w', step = function() every(2, { offset = 1 }, function() inner() end) p = p * 0.5 "
+        "end }";
+    both((optc_rule_options){.spec = "blocks.lua", .text = text, .with = "w", .options = "",
+            .param = _i ? OPTC_BF16 : OPTC_F32, .wrappers = &(optc_text){"w", outer}, .nwrappers = 1}, _i);
 }
 END_TEST
 
@@ -144,7 +160,8 @@ START_TEST(crowded)
 {
     SHARED();
     char *text = crowded_spec(_i ? 7 : 13, _i ? 3 : 1);
-    both((optc_rule_options){.spec = "crowd.lua", .text = text, .with = "", .options = "", .param = _i ? OPTC_F64 : OPTC_F32}, _i);
+    both((optc_rule_options){.spec = "crowd.lua", .text = text, .with = "", .options = "",
+                             .param = _i ? OPTC_F64 : OPTC_F32}, _i);
     free(text);
 }
 END_TEST
@@ -153,7 +170,8 @@ END_TEST
 START_TEST(sanitized)
 {
     SHARED();
-    static const struct { const char *spec, *with; } r[] = {{"adamw", "clip(1)"}, {"adafactor", ""}, {"came", ""}, {"adamp", ""}, {"sgd", "lookahead(2,0.5)"}, {"muon", ""}};
+    static const struct { const char *spec, *with; } r[] = {{"adamw", "clip(1)"}, {"adafactor", ""}, {"came", ""},
+                                                            {"adamp", ""}, {"sgd", "lookahead(2,0.5)"}, {"muon", ""}};
     both((optc_rule_options){.spec = r[_i].spec, .with = r[_i].with, .options = ""}, _i % 4);
 }
 END_TEST
@@ -166,7 +184,12 @@ int main(void)
     while (rule_name(n, buf))
         n++;
     Suite *s = suite_create("gpu");
-    TCase *t[] = {tcase_create("library"), tcase_create("compositions"), tcase_create("graphs"), tcase_create("launches"), tcase_create("memory"), tcase_create("sanitized"), tcase_create("random"), tcase_create("live"), tcase_create("squares"), tcase_create("products"), tcase_create("product-times"), tcase_create("blocks"), tcase_create("factors"), tcase_create("root-times"), tcase_create("eigen"), tcase_create("sticky")};     /* CK_RUN_CASE runs one */
+    /* CK_RUN_CASE runs one */
+    TCase *t[] =
+        {tcase_create("library"), tcase_create("compositions"), tcase_create("graphs"), tcase_create("launches"),
+         tcase_create("memory"), tcase_create("sanitized"), tcase_create("random"), tcase_create("live"),
+         tcase_create("squares"), tcase_create("products"), tcase_create("product-times"), tcase_create("blocks"),
+         tcase_create("factors"), tcase_create("root-times"), tcase_create("eigen"), tcase_create("sticky")};
     enum { STICKY = sizeof t / sizeof *t - 1 };
     for (int i = 0; i <= STICKY; i++) {
         tcase_add_checked_fixture(t[i], gpu_setup, NULL);
@@ -207,8 +230,8 @@ int main(void)
     add_sticky(t[STICKY]);
     Suite *last = suite_create("gpu, the end of a context");
     suite_add_tcase(last, t[STICKY]);
-    /* One process for all, so that the device is opened once; only what kills its context has one of its own, and goes first: a process
-     * that has used CUDA cannot fork a child that does. */
+    /* One process for all, so that the device is opened once; only what kills its context has one of its own, and goes
+     * first: a process that has used CUDA cannot fork a child that does. */
     SRunner *r[] = {srunner_create(last), srunner_create(s)};
     int failed = 0, ran = 0;
     srunner_set_fork_status(r[1], CK_NOFORK);

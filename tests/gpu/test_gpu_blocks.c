@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Everything that belongs to blocks, draws and folds among it, and products of elements, squares, directions and one column. */
+/* Everything that belongs to blocks, draws and folds among it, and products of elements, squares, directions and one
+ * column. */
 static const char rule[] =
     "return optimizer { name = 'cut', view = 'last', rank = 2, block = 8, hyper = { lr = 0.125 },\n"
-    " state = { m = zeros, L = eye(0.5, 'rows'), R = fill(0.25, 'cols'), P = zeros 'rows rank', d = zeros 'block row', e = zeros 'block col', s = zeros 'block' },\n"
+    " state = { m = zeros, L = eye(0.5, 'rows'), R = fill(0.25, 'cols'), P = zeros 'rows rank', d = zeros 'block row', "
+    "e = zeros 'block col', s = zeros 'block' },\n"
     " step = function() p = p - lr * g end,\n"
     " matrix = function()\n"
     "  m = 0.5 * m + g\n"
@@ -21,16 +23,20 @@ static const char rule[] =
     "  p = p - lr * (mm((L + diag(d) + s) / (1 + slice.norm(L)), m) + mm(g, R + outer(e.T, e))) / (1 + slice.norm(m))\n"
     " end }";
 
-static const TestShape cut[NSHAPES] = {{2, {19, 21}}, {1, {7}}, {3, {3, 9, 7}}, {2, {8, 8}}, {2, {1, 40}}, {2, {30, 1}}, {2, {24, 16}}, {4, {2, 2, 16, 9}}, {2, {0, 5}}, {2, {5, 3}}, {2, {1, 1}}, {2, {21, 19}}};
+static const TestShape cut[NSHAPES] = {{2, {19, 21}}, {1, {7}}, {3, {3, 9, 7}}, {2, {8, 8}}, {2, {1, 40}}, {2, {30, 1}},
+        {2, {24, 16}}, {4, {2, 2, 16, 9}}, {2, {0, 5}}, {2, {5, 3}}, {2, {1, 1}}, {2, {21, 19}}};
 
-/* How far the CPU, whose products are f32 or f64, may be: a few roundings of operands in each of three products behind one another. */
+/* How far the CPU, whose products are f32 or f64, may be: a few roundings of operands in each of three products behind
+ * one another. */
 static const struct { const char *products; optc_type param; double bound; } kinds[] = {
-    {"f64", OPTC_F64, 1e-9}, {"f32", OPTC_F32, 1e-3}, {"tf32", OPTC_F32, 0.05}, {"f16", OPTC_F32, 0.05}, {"bf16", OPTC_F32, 0.3}};
+    {"f64", OPTC_F64, 1e-9}, {"f32", OPTC_F32, 1e-3}, {"tf32", OPTC_F32, 0.05}, {"f16", OPTC_F32, 0.05},
+    {"bf16", OPTC_F32, 0.3}};
 
 static void both(const char *text, int kind, bool library, double bound)
 {
     Side c, g;
-    optc_rule_options o = {.text = text, .param = kinds[kind].param, .grad = OPTC_F32, .products = kinds[kind].products};
+    optc_rule_options o =
+        {.text = text, .param = kinds[kind].param, .grad = OPTC_F32, .products = kinds[kind].products};
     use_shapes(cut);
     use_cublas(library);
     open_side(&c, "cpu", o, 0);
@@ -59,14 +65,19 @@ START_TEST(cut_rule)
 }
 END_TEST
 
-/* Blocks large enough for whole tiles behind those of an odd edge: squares that do not begin at 16 bytes are mirrored. */
+/* Blocks large enough for whole tiles behind those of an odd edge: squares that do not begin at 16 bytes are
+ * mirrored. */
 START_TEST(behind_an_edge)
 {
     SHARED();
-    static const char text[] = "return optimizer { name = 'edge', block = 64, hyper = { lr = 0.125 }, state = { L = zeros 'rows', R = zeros 'cols' },\n"
-                               " step = function() p = p - lr * g end,\n"
-                               " matrix = function() L = gram(g) R = gram(g.T) p = p - lr * mm(mm(L, g), R) / (nrows * ncols) end }";
-    static const TestShape edge[NSHAPES] = {{2, {131, 67}}, {2, {67, 131}}, {2, {64, 64}}, {1, {3}}, {1, {3}}, {1, {3}}, {1, {3}}, {1, {3}}, {1, {3}}, {1, {3}}, {1, {3}}, {1, {3}}};
+    static const char text[] =
+        "return optimizer { name = 'edge', block = 64, hyper = { lr = 0.125 }, state = { L = zeros 'rows', R = zeros "
+        "'cols' },\n"
+        " step = function() p = p - lr * g end,\n"
+        " matrix = function() L = gram(g) R = gram(g.T) p = p - lr * mm(mm(L, g), R) / (nrows * "
+        "ncols) end }";
+    static const TestShape edge[NSHAPES] = {{2, {131, 67}}, {2, {67, 131}}, {2, {64, 64}}, {1, {3}}, {1, {3}}, {1, {3}},
+                                            {1, {3}}, {1, {3}}, {1, {3}}, {1, {3}}, {1, {3}}, {1, {3}}};
     Side c, g;
     optc_rule_options o = {.text = text, .param = kinds[_i].param, .products = kinds[_i].products};
     use_shapes(edge);
@@ -95,9 +106,11 @@ START_TEST(random_rules)
 }
 END_TEST
 
-/* Where matrices do not begin at what tensor cores read at once: slices of odd lengths, gradients and parameters that lie anywhere. */
+/* Where matrices do not begin at what tensor cores read at once: slices of odd lengths, gradients and parameters that
+ * lie anywhere. */
 static const char uneven[] =
-    "return optimizer { name = 'uneven', view = 'last', hyper = { lr = 0.125 }, state = { L = zeros 'rows', R = zeros 'cols' },\n"
+    "return optimizer { name = 'uneven', view = 'last', hyper = { lr = 0.125 }, state = { L = zeros 'rows', R = zeros "
+    "'cols' },\n"
     " step = function() p = p - lr * g end,\n"
     " matrix = function()\n"
     "  L = 0.5 * L + gram(g) / ncols\n"
@@ -108,10 +121,12 @@ static const char uneven[] =
 START_TEST(uneven_places)
 {
     SHARED();
-    static const TestShape slices[NSHAPES] = {{3, {3, 5, 16}}, {3, {3, 5, 16}}, {3, {3, 8, 7}}, {2, {8, 8}}, {2, {8, 8}}, {3, {2, 9, 9}}, {2, {1, 8}}, {2, {8, 1}}, {2, {16, 5}}, {2, {5, 16}}, {1, {3}}, {3, {5, 7, 6}}};
+    static const TestShape slices[NSHAPES] = {{3, {3, 5, 16}}, {3, {3, 5, 16}}, {3, {3, 8, 7}}, {2, {8, 8}}, {2,
+            {8, 8}}, {3, {2, 9, 9}}, {2, {1, 8}}, {2, {8, 1}}, {2, {16, 5}}, {2, {5, 16}}, {1, {3}}, {3, {5, 7, 6}}};
     Side c, g;
     int kind = 2 + _i, off = 1;
-    optc_rule_options o = {.text = uneven, .param = kind == 2 ? OPTC_F32 : kind == 3 ? OPTC_F16 : OPTC_BF16, .products = kinds[kind].products};
+    optc_rule_options o = {.text = uneven, .param = kind == 2 ? OPTC_F32 : kind == 3 ? OPTC_F16 : OPTC_BF16,
+                           .products = kinds[kind].products};
     use_shapes(slices);
     open_side(&c, "cpu", o, off);
     open_side(&g, "cuda", o, off);

@@ -1,4 +1,5 @@
-/* Tensors without a gradient, and tensors of different counts of steps: the GPU does what the CPU does, eagerly and in graphs. */
+/* Tensors without a gradient, and tensors of different counts of steps: the GPU does what the CPU does, eagerly and in
+ * graphs. */
 #include "tests/gpu/device_side.h"
 
 #include <stdio.h>
@@ -19,12 +20,14 @@ static void same_counts(Side *c, Side *g)
         int64_t x, y;
         OK(optc_get_t(c->b, k, &x));
         OK(optc_get_t(g->b, k, &y));
-        ck_assert_msg(x == y, "tensor %d has done %lld steps on the CPU, %lld on the GPU", k, (long long)x, (long long)y);
+        ck_assert_msg(x == y, "tensor %d has done %lld steps on the CPU, %lld on the GPU", k, (long long)x,
+                      (long long)y);
     }
 }
 
 static const char group_text[] =
-    "return optimizer { name = 'grouped', hyper = { lr = 0.1 }, state = { d = fill(1, 'group'), avg = zeros 'group', s = zeros 'tensor', r = zeros 'row', k = zeros }, values = { most = 'group', middle = 'group' },\n"
+    "return optimizer { name = 'grouped', hyper = { lr = 0.1 }, state = { d = fill(1, 'group'), avg = zeros 'group', s "
+    "= zeros 'tensor', r = zeros 'row', k = zeros }, values = { most = 'group', middle = 'group' },\n"
     "  step = function()\n"
     "    most = global.max(max(g)); middle = global.mean(g)\n"
     "    avg = lerp(avg, middle, 0.5); d = d + t / (1 + d); s = s + t; r = r + rowmean(g)\n"
@@ -32,9 +35,11 @@ static const char group_text[] =
     "    p = p - lr * d * g / s + 0.01 * r + 0.01 * k + avg\n"
     "  end }";
 
-static const optc_rule_options rules[] = {{.spec = "adamw", .with = "clip(1)"}, {.spec = "adafactor"}, {.spec = "lamb"}, {.spec = "nadam", .with = "cautious"}, {.spec = "grouped.lua", .text = group_text}};
+static const optc_rule_options rules[] = {{.spec = "adamw", .with = "clip(1)"}, {.spec = "adafactor"}, {.spec = "lamb"},
+        {.spec = "nadam", .with = "cautious"}, {.spec = "grouped.lua", .text = group_text}};
 
-/* Who is left out changes every step, a hyperparameter changes, and at last every tensor has another count: more than there is room for. */
+/* Who is left out changes every step, a hyperparameter changes, and at last every tensor has another count: more than
+ * there is room for. */
 START_TEST(apart)
 {
     SHARED();
@@ -46,7 +51,8 @@ START_TEST(apart)
     open_side(&g, "cuda", *r, 0);
     Side *side[2] = {&c, &g};
     for (int step = 0; step < 8; step++) {
-        uint32_t out = step == 3 ? 0xfff : (uint32_t)splitmix((uint64_t)step + 7) & 0xa5f & (uint32_t)splitmix((uint64_t)step);
+        uint32_t out = step == 3 ? 0xfff
+            : (uint32_t)splitmix((uint64_t)step + 7) & 0xa5f & (uint32_t)splitmix((uint64_t)step);
         for (int k = 0; k < 2; k++) {
             set_grads(side[k], step);
             leave_out(side[k], step == 6 ? 0 : out);
@@ -119,13 +125,15 @@ static void close_both(Side *c, Side *g, CUstream st)
     d->cuStreamDestroy_v2(st);
 }
 
-/* An entry that takes everybody in, run before: what was captured goes by its own entry. A call that is refused changes nothing. */
+/* An entry that takes everybody in, run before: what was captured goes by its own entry. A call that is refused changes
+ * nothing. */
 START_TEST(captured_beside_another_entry)
 {
     SHARED();
     static const optc_rule_options r = {.spec = "two.lua", .text =
         "return optimizer { name = 'two', hyper = { lr = 0.1 }, state = { m = zeros },\n"
-        "  step = function() m = lerp(m, g, 0.1); p = p - lr * m / t end, other = function() p = 0.5 * p + 0 * t end }"};
+        "  step = function() m = lerp(m, g, 0.1); p = p - lr * m / t end, "
+        "other = function() p = 0.5 * p + 0 * t end }"};
     Side c, g;
     CUstream st;
     open_both(&c, &g, &r, &st);
@@ -156,7 +164,8 @@ START_TEST(captured_beside_another_entry)
 }
 END_TEST
 
-/* A rule with states of the group: rows that were there when it was captured go on; others are refused, and nothing has changed. */
+/* A rule with states of the group: rows that were there when it was captured go on; others are refused, and nothing has
+ * changed. */
 START_TEST(groups_in_graphs)
 {
     SHARED();
@@ -181,7 +190,8 @@ START_TEST(groups_in_graphs)
     same_counts(&c, &g);
     compare("captured, with states of groups", &c, &g);
     leave_out(&g, 0);
-    FAILS(optc_step(g.b), OPTC_ERROR_ARGUMENT, "'grouped' has group states, and a tensor has a step count that no tensor had");
+    FAILS(optc_step(g.b), OPTC_ERROR_ARGUMENT,
+          "'grouped' has group states, and a tensor has a step count that no tensor had");
     replay(exec, st, &c, 2);
     same_counts(&c, &g);
     compare("refused", &c, &g);
@@ -225,9 +235,13 @@ START_TEST(counts_without_t)
 END_TEST
 
 static int allowed;
-static int some_copies(CUdeviceptr to, const void *from, size_t bytes, CUstream st) { return allowed-- > 0 ? d->cuMemcpyHtoDAsync_v2(to, from, bytes, st) : CUDA_ERROR_INVALID_VALUE; }
+static int some_copies(CUdeviceptr to, const void *from, size_t bytes, CUstream st)
+{
+    return allowed-- > 0 ? d->cuMemcpyHtoDAsync_v2(to, from, bytes, st) : CUDA_ERROR_INVALID_VALUE;
+}
 
-/* In a capture nothing is allocated, and what is refused there leaves it as it was; a copy that fails half way is made good. */
+/* In a capture nothing is allocated, and what is refused there leaves it as it was; a copy that fails half way is made
+ * good. */
 START_TEST(refused_in_between)
 {
     SHARED();
@@ -253,7 +267,8 @@ START_TEST(refused_in_between)
     FAILS(optc_step(g.b), OPTC_ERROR_ARGUMENT, "run one step before capturing");
     for (int i = 0; i < NSHAPES; i++)
         OK(optc_set_t(g.b, i, i < 3 ? 3 * i + 2 : 1));
-    FAILS(optc_set_hyper(g.b, 0, "lr", 0.7), OPTC_ERROR_ARGUMENT, "not allowed while the binding's stream is being captured");
+    FAILS(optc_set_hyper(g.b, 0, "lr", 0.7), OPTC_ERROR_ARGUMENT,
+          "not allowed while the binding's stream is being captured");
     OK(optc_step(g.b));
     ck_assert(!d->cuStreamEndCapture(st, &graph));
     d->cuGraphDestroy(graph);
@@ -261,7 +276,8 @@ START_TEST(refused_in_between)
     ck_assert_msg(now.ours == was.ours, "memory was taken for a step that was refused");
     void *exec = record(st, &g, "step");
     replay(exec, st, &c, 2);
-    g.e->gpu->d = &some;                           /* the second row fails: the first goes back to what it was, with the device's t */
+    /* the second row fails: the first goes back to what it was, with the device's t */
+    g.e->gpu->d = &some;
     allowed = 1;
     FAILS(optc_set_hyper(g.b, 0, "lr", 0.7), OPTC_ERROR_DEVICE, "optc_set_hyper");
     g.e->gpu->d = real;
@@ -312,7 +328,8 @@ START_TEST(apart_in_graphs)
     replay(exec, st, &c, 3);
     same_counts(&c, &g);
     compare("captured", &c, &g);
-    for (int k = 0; k < 2; k++) {                  /* two come back, with counts of their own, and another is left out */
+    /* two come back, with counts of their own, and another is left out */
+    for (int k = 0; k < 2; k++) {
         leave_out(side[k], 0x40);
         OK(optc_step(side[k]->b));
     }

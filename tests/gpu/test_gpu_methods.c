@@ -44,8 +44,10 @@ static void give(optc_engine *e)
 START_TEST(which_method)
 {
     SHARED();
-    static const char root[] = "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', X = zeros 'rows' },\n"
-                               "  matrix = function() X = power(A, -1/4, { relative = %s, last = X })  A = A + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
+    static const char root[] =
+        "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', X = zeros 'rows' },\n"
+        "  matrix = function() X = power(A, -1/4, { relative = %s, last = X })  A = A + 0 * "
+        "sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
     static const struct { bool roots; const char *relative; int64_t n, side; bool f64; int want, plain; } c[] = {
         {false, "", 1, 16, false, BY_ROTATIONS, 0},
         {false, "", 2, 12, false, BY_ROTATIONS, 0},         /* the nearest rows, the number beside */
@@ -69,7 +71,8 @@ START_TEST(which_method)
             close_one(&plain);
             return;
         }
-        Tuned t[] = {measured(&g, (MethodWork){false, 16, 1}, false, EIGEN_ROTATED), measured(&g, (MethodWork){false, 64, 1}, false, EIGEN_F32),
+        Tuned t[] = {measured(&g, (MethodWork){false, 16, 1}, false, EIGEN_ROTATED),
+                     measured(&g, (MethodWork){false, 64, 1}, false, EIGEN_F32),
                      measured(&g, (MethodWork){true, 16, 256}, false, EIGEN_F32)};
         for (int k = 0; k < 3; k++)
             results[k] = &t[k];
@@ -106,7 +109,8 @@ START_TEST(sizes)
 }
 END_TEST
 
-/* A clock that loading stops: whatever an engine's first binding waits for takes a hundred seconds, and nothing else any time. */
+/* A clock that loading stops: whatever an engine's first binding waits for takes a hundred seconds, and nothing else
+ * any time. */
 static optc_engine *loading;
 static double loading_clock(void *ctx)
 {
@@ -144,19 +148,22 @@ END_TEST
 /* A package's results are looked up as the library's are, whatever there are of them. */
 START_TEST(as_in_packages)
 {
-    optc_engine e = {.gpu = &(GpuEngine){.name = "X", .measured = method_measured}, .library = &(LibraryEngine){.untuned = 0}};
+    optc_engine e =
+        {.gpu = &(GpuEngine){.name = "X", .measured = method_measured}, .library = &(LibraryEngine){.untuned = 0}};
     KnownMethod packed[200];
     unsigned seed = 7;
     int n = 0, asked = 0, found = 0;
     for (int kind = 0; kind < 3; kind++)
         for (MethodWork w = {kind == 2, 0, 0}; method_next(&w);) {
             seed = seed * 1664525u + 1013904223u;
-            EigenMethod method = (EigenMethod)(kind == 2 ? EIGEN_F32 + seed / 65536 % 2 : EIGEN_ROTATED + seed / 65536 % 4);
+            EigenMethod method =
+                (EigenMethod)(kind == 2 ? EIGEN_F32 + seed / 65536 % 2 : EIGEN_ROTATED + seed / 65536 % 4);
             Tuned t = measured(e.gpu, w, kind == 1, method);
             if (seed >> 30 == 0)                           /* nobody measured that */
                 continue;
             ck_assert(n < 200 && tuned_put(&e.library->tuned.user, &t));
-            packed[n++] = (KnownMethod){kind == 2, kind == 1, (int)lround(log2((double)w.rows)), t.key.bucket, (int)method};
+            packed[n++] =
+                (KnownMethod){kind == 2, kind == 1, (int)lround(log2((double)w.rows)), t.key.bucket, (int)method};
         }
     for (int kind = 0; kind < 3; kind++)
         for (int power = METHOD_LEAST; power <= METHOD_MOST; power++)

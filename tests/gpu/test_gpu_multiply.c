@@ -14,8 +14,14 @@ static void *take(size_t bytes)
 }
 
 static void give(void *p) { ck_assert(!d->cuMemFree_v2((CUdeviceptr)(uintptr_t)p)); }
-static void put(void *to, const void *from, size_t bytes) { ck_assert(!d->cuMemcpyHtoDAsync_v2((CUdeviceptr)(uintptr_t)to, from, bytes, NULL) && !d->cuStreamSynchronize(NULL)); }
-static void get(void *to, const void *from, size_t bytes) { ck_assert(!d->cuMemcpyDtoHAsync_v2(to, (CUdeviceptr)(uintptr_t)from, bytes, NULL) && !d->cuStreamSynchronize(NULL)); }
+static void put(void *to, const void *from, size_t bytes)
+{
+    ck_assert(!d->cuMemcpyHtoDAsync_v2((CUdeviceptr)(uintptr_t)to, from, bytes, NULL) && !d->cuStreamSynchronize(NULL));
+}
+static void get(void *to, const void *from, size_t bytes)
+{
+    ck_assert(!d->cuMemcpyDtoHAsync_v2(to, (CUdeviceptr)(uintptr_t)from, bytes, NULL) && !d->cuStreamSynchronize(NULL));
+}
 static const Where device = {take, give, put, get};
 
 static optc_engine *open_gpu(void)
@@ -31,7 +37,8 @@ START_TEST(multiplied)
     optc_engine *e = open_gpu();
     for (int i = 0; i < 4 * ALONES; i++) {
         size_t bytes;
-        free(reference_product(e, &device, &alone_cases[i / 4], (optc_type)(OPTC_F32 + i % 4), i % 3 ? 0 : 140000, &bytes));
+        free(reference_product(e, &device, &alone_cases[i / 4], (optc_type)(OPTC_F32 + i % 4), i % 3 ? 0 : 140000,
+                               &bytes));
     }
     OK(optc_close(e));
 }
@@ -40,7 +47,8 @@ END_TEST
 START_TEST(kronecker)
 {
     SHARED();
-    static const int64_t sizes[][5] = {{1, 1, 1, 1, 1}, {2, 3, 4, 5, 1}, {3, 1, 2, 7, 4}, {5, 4, 1, 1, 2}, {0, 2, 3, 1, 1}, {9, 6, 5, 11, 2}, {2, 300, 3, 3, 1}, {3, 2, 2, 700, 2}};
+    static const int64_t sizes[][5] = {{1, 1, 1, 1, 1}, {2, 3, 4, 5, 1}, {3, 1, 2, 7, 4}, {5, 4, 1, 1, 2},
+                                       {0, 2, 3, 1, 1}, {9, 6, 5, 11, 2}, {2, 300, 3, 3, 1}, {3, 2, 2, 700, 2}};
     optc_engine *e = open_gpu();
     for (int i = 0; i < 4 * 2 * 8; i++)
         reference_kron(e, &device, sizes[i / 8], (optc_type)(OPTC_F32 + i % 4), i / 4 % 2);
@@ -106,7 +114,8 @@ START_TEST(not_multiplied)
     x.workspace = 0;
     e = open_gpu();
     FAILS(optc_multiply(e, &x), OPTC_ERROR_UNAVAILABLE, "OPTC_CUBLAS");
-    OK(optc_kron(e, &(optc_kronecker){.a = at, .b = at, .c = ct, .m = 1, .n = 1, .p = 1, .q = 1}));     /* does without */
+    /* does without */
+    OK(optc_kron(e, &(optc_kronecker){.a = at, .b = at, .c = ct, .m = 1, .n = 1, .p = 1, .q = 1}));
     OK(optc_close(e));
     use_cublas(true);
     give(at), give(ct);

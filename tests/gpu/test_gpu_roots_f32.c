@@ -12,15 +12,22 @@
 enum { N = 24, HARD = 1, LOST = 2, LAST = 7 };
 static const TestShape few[NSHAPES] = {{2, {N, 3}}, {2, {N, 3}}, {2, {N, 3}}, {2, {N, 3}}, {2, {5, 3}}, {1, {4}}};
 static const struct { const char *text; int every; } rules[] = {
-    {"return optimizer { name = 'short', hyper = { lr = 0.125 }, state = { A = zeros 'rows', X = eye(3, 'rows') }, step = function() p = p + 0 * g end,\n"
+    {"return optimizer { name = 'short', hyper = { lr = 0.125 }, state = { A = zeros 'rows', X = eye(3, 'rows') }, "
+     "step = function() p = p + 0 * g end,\n"
      " matrix = function() " POWER "  A = A + 0 * sum(abs(p))  p = p - lr * mm(X, g) end }", 1},
-    {"return optimizer { name = 'short', hyper = { lr = 0.125 }, state = { A = zeros 'rows', X = eye(3, 'rows') }, step = function() p = p + 0 * g end,\n"
-     " matrix = function() every(2, { first = true }, function() " POWER " end)  A = A + 0 * sum(abs(p))  p = p - lr * mm(X, g) end }", 2},
-    {"return optimizer { name = 'short', hyper = { lr = 0.125 }, state = { A = zeros 'rows', X = eye(3, 'rows') }, step = function() p = p + 0 * g end,\n"
-     " matrix = function() every(3, { stagger = true, first = true }, function() " POWER " end)  A = A + 0 * sum(abs(p))  p = p - lr * mm(X, g) end }", 3}};
+    {"return optimizer { name = 'short', hyper = { lr = 0.125 }, state = { A = zeros 'rows', X = eye(3, 'rows') }, "
+     "step = function() p = p + 0 * g end,\n"
+     " matrix = function() every(2, { first = true }, function() " POWER " end)  A = A + 0 * sum(abs(p))  p = p - lr * "
+     "mm(X, g) end }", 2},
+    {"return optimizer { name = 'short', hyper = { lr = 0.125 }, state = { A = zeros 'rows', X = eye(3, 'rows') }, "
+     "step = function() p = p + 0 * g end,\n"
+     " matrix = function() every(3, { stagger = true, first = true }, function() " POWER " end)  A = A + 0 * "
+     "sum(abs(p))  p = p - lr * "
+     "mm(X, g) end }", 3}};
 enum { NRULES = sizeof rules / sizeof *rules };
 
-/* Along the diagonal 97, 107 … times three Fibonacci numbers as a matrix of 2 x 2 whose determinant is 1. Exactly in f32; over its norm, in f32, it has negative eigenvalues. */
+/* Along the diagonal 97, 107 … times three Fibonacci numbers as a matrix of 2 x 2 whose determinant is 1. Exactly in
+ * f32; over its norm, in f32, it has negative eigenvalues. */
 static const double fib[] = {10946, 6765, 4181};
 
 static double hard(int i, bool root)
@@ -36,7 +43,8 @@ static void open_short(Side *g, int rule)
 {
     side_method = EIGEN_F32;
     use_shapes(few);
-    open_side(g, "cuda", (optc_rule_options){.text = rules[rule].text, .param = OPTC_F32, .products = rule == 1 ? "tf32" : "f32"}, 0);
+    open_side(g, "cuda", (optc_rule_options){.text = rules[rule].text, .param = OPTC_F32,
+                                             .products = rule == 1 ? "tf32" : "f32"}, 0);
     for (int k = 0; k < 5; k++) {
         double a[N * N] = {0};
         int n = k == 4 ? 5 : N;
@@ -61,11 +69,13 @@ static void check(Side *g, int k, int turns, bool captured_first)
     OK(optc_factors_about(g->b, k, &said));
     bool stays = k == LOST || (k == HARD && (turns < 2 || captured_first));
     int refused = k == LOST || (k == HARD && captured_first) ? turns : k == HARD;
-    ck_assert_msg(said.computed == turns && said.refused == refused, "tensor %d: of %d roots %d refused, not %d of %d", k, (int)said.computed, (int)said.refused, refused, turns);
+    ck_assert_msg(said.computed == turns && said.refused == refused, "tensor %d: of %d roots %d refused, not %d of %d",
+                  k, (int)said.computed, (int)said.refused, refused, turns);
     for (int i = 0; i < (int)(n * n); i++) {
         bool diagonal = i % ((int)n + 1) == 0;
         double want = stays ? (diagonal ? 3 : 0) : k == HARD ? hard(i, true) : diagonal ? 1 / sqrt(4.0 + k) : 0;
-        ck_assert_msg(fabs(x[i] - want) <= 1e-6 * (k == HARD ? 10 : 1), "tensor %d, %d after %d turns: %.9g, not %.9g", k, i, turns, x[i], want);
+        ck_assert_msg(fabs(x[i] - want) <= 1e-6 * (k == HARD ? 10 : 1), "tensor %d, %d after %d turns: %.9g, not %.9g",
+                      k, i, turns, x[i], want);
     }
 }
 
@@ -97,7 +107,8 @@ static uint64_t side_bits(Side *g)
     return h;
 }
 
-/* f32 at first; of those that were refused f64 from their next turn on, and the others do not notice. Twice, with the same bits. */
+/* f32 at first; of those that were refused f64 from their next turn on, and the others do not notice. Twice, with the
+ * same bits. */
 START_TEST(next_time_f64)
 {
     SHARED();
@@ -124,7 +135,8 @@ START_TEST(next_time_f64)
 }
 END_TEST
 
-/* Captured after its second turn it has f64 in every replay, before it f32: it is refused at each and its last root stays, also in steps behind the replays. */
+/* Captured after its second turn it has f64 in every replay, before it f32: it is refused at each and its last root
+ * stays, also in steps behind the replays. */
 START_TEST(captured)
 {
     SHARED();
@@ -164,10 +176,16 @@ END_TEST
 START_TEST(chosen)
 {
     SHARED();
-    static const char text[] = "return optimizer { name = 'ways', state = { A = eye(1, 'rows') }, step = function() p = p - g end, matrix = function() A = A + 0 * sum(g)\n"
-                               "  p = p - mm(power(A, -1/4, { relative = 0.05 }), g) - mm(power(A, -1/2, { relative = 0.05 }), g) - mm(power(A, -1, { relative = 0.05 }), g) - mm(power(A, -1/8, { relative = 0.001 }), g) end }";
-    static const struct { int p, arch; int64_t rows; bool in_f32; } c[] = {{4, 89, 128, true}, {4, 75, 128, true}, {4, 120, 128, true}, {4, 103, 128, true}, {4, 86, 128, true}, {4, 90, 128, false},
-        {4, 80, 128, false}, {4, 100, 128, false}, {4, 89, 129, false}, {2, 89, 128, true}, {2, 89, 129, false}, {1, 89, 64, true}, {1, 89, 65, false}, {8, 89, 16, false}};
+    static const char text[] =
+        "return optimizer { name = 'ways', state = { A = eye(1, 'rows') }, step = function() p = p - g end, matrix = "
+        "function() A = A + 0 * sum(g)\n"
+        "  p = p - mm(power(A, -1/4, { relative = 0.05 }), g) - mm(power(A, -1/2, { relative = "
+        "0.05 }), g) - mm(power(A, -1, { relative = 0.05 }), g) - mm(power(A, -1/8, { relative "
+        "= 0.001 }), g) end }";
+    static const struct { int p, arch; int64_t rows; bool in_f32; } c[] = {{4, 89, 128, true}, {4, 75, 128, true},
+            {4, 120, 128, true}, {4, 103, 128, true}, {4, 86, 128, true}, {4, 90, 128, false},
+        {4, 80, 128, false}, {4, 100, 128, false}, {4, 89, 129, false}, {2, 89, 128, true}, {2, 89, 129, false},
+        {1, 89, 64, true}, {1, 89, 65, false}, {8, 89, 16, false}};
     Side g;
     use_shapes(few);
     open_side(&g, "cuda", (optc_rule_options){.text = text, .param = OPTC_F32, .products = "f32"}, 0);
@@ -180,7 +198,8 @@ START_TEST(chosen)
             if (!is_root(s) || call_root(s->call) != c[i].p)
                 continue;
             found++;
-            ck_assert_msg(root_in_f32(g.b, s, c[i].rows) == c[i].in_f32, "sm_%d, -1/%d of %d rows", c[i].arch, c[i].p, (int)c[i].rows);
+            ck_assert_msg(root_in_f32(g.b, s, c[i].rows) == c[i].in_f32, "sm_%d, -1/%d of %d rows", c[i].arch, c[i].p,
+                          (int)c[i].rows);
         }
         ck_assert_int_eq(found, 1);
     }
@@ -189,14 +208,17 @@ START_TEST(chosen)
 }
 END_TEST
 
-/* Where f32 would be chosen it is off by no more than 1e-6 of the root's norm. The ridge lifts all eigenvalues by a share of the largest row's sum. */
+/* Where f32 would be chosen it is off by no more than 1e-6 of the root's norm. The ridge lifts all eigenvalues by a
+ * share of the largest row's sum. */
 START_TEST(as_good)
 {
     SHARED();
     static const struct { int root, small, rows; } c[] = {{4, 40, 128}, {2, 40, 128}, {1, 40, 64}};
     int n = getenv("OPTC_TEST_SMALL") ? c[_i].small : c[_i].rows;
-    char *text = format("return optimizer { name = 'good', state = { A = zeros 'rows', X = zeros 'rows' }, matrix = function() X = power(A, -1/%d, { relative = 0.05 })  A = A + 0 * sum(g)  p = p + 0 * g end,"
-                        " step = function() p = p + 0 * g end }", c[_i].root);
+    char *text =
+        format("return optimizer { name = 'good', state = { A = zeros 'rows', X = zeros 'rows' }, matrix = function() "
+               "X = power(A, -1/%d, { relative = 0.05 })  A = A + 0 * sum(g)  p = p + 0 * g end,"
+               " step = function() p = p + 0 * g end }", c[_i].root);
     TestShape one[NSHAPES] = {{2, {n, 1}}};
     size_t all = (size_t)n * (size_t)n;
     double *a = malloc(8 * all), *x = malloc(8 * all), off = 0, size = 0, norm = 0;
@@ -223,7 +245,8 @@ START_TEST(as_good)
         off += (x[i] - a[i]) * (x[i] - a[i]);
         size += a[i] * a[i];
     }
-    ck_assert_msg(sqrt(off / size) <= 1e-6, "a root (%d) of %d x %d in f32: off by %.2g", c[_i].root, n, n, sqrt(off / size));
+    ck_assert_msg(sqrt(off / size) <= 1e-6, "a root (%d) of %d x %d in f32: off by %.2g", c[_i].root, n, n,
+                  sqrt(off / size));
     close_short(&g);
     free(a), free(x), free(m.q), free(m.value), free(text);
 }

@@ -19,7 +19,8 @@
         ck_assert_msg(strstr(optc_message(), (part)), "%s: message '%s' lacks '%s'", #call, optc_message(), (part)); \
     } while (0)
 
-/* OPTC_THIN=N leaves out all but every N-th case, where the plain build has run each: under the sanitizers, by clang, on the emulated GPU. */
+/* OPTC_THIN=N leaves out all but every N-th case, where the plain build has run each: under the sanitizers, by clang,
+ * on the emulated GPU. */
 bool thinned(int i);
 char *format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));       /* to be freed */
 uint64_t splitmix(uint64_t x);

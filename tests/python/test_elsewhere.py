@@ -242,7 +242,8 @@ class OnGpu(unittest.TestCase):
         def bind(b, hypers):
             seen.append("bound")
             attempt(b, hypers)
-        with mock.patch.object(_tensor_binding.TensorBinding, "_order_before", lambda b: seen.append("in order" if b.staged else "")), \
+        with mock.patch.object(_tensor_binding.TensorBinding, "_order_before",
+                               lambda b: seen.append("in order" if b.staged else "")), \
                 mock.patch.object(_tensor_binding.TensorBinding, "_attempt", bind):
             ot.Optimizer([p], "sgd+ema(0.9)", lr=0.1).step()
         self.assertEqual(seen[:3], ["", "in order", "bound"])

@@ -11,8 +11,8 @@ import optc.torch
 from case import Case
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# Parameters of two and more dimensions that go to AdamW: embeddings, the first convolution, heads. All others of two and
-# more dimensions are hidden matrices. A tied head has the name of its embedding.
+# Parameters of two and more dimensions that go to AdamW: embeddings, the first convolution, heads. All others of two
+# and more dimensions are hidden matrices. A tied head has the name of its embedding.
 REST = {
     "gpt2": ["transformer.wte.weight", "transformer.wpe.weight"],
     "gpt2-medium": ["transformer.wte.weight", "transformer.wpe.weight"],

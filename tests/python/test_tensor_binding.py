@@ -13,7 +13,8 @@ def copies(params):
     return [p.detach().clone() for p in params]
 
 
-SCALED = """return optimizer { name = "scaled", inputs = { scale = 'group' }, step = function() p = p - scale * g end }"""
+SCALED = """return optimizer { name = "scaled", inputs = { scale = 'group' },
+                               step = function() p = p - scale * g end }"""
 
 
 class Aliases(Case):

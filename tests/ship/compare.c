@@ -1,15 +1,20 @@
-/* A package against the library: the same tensors, the same steps, every bit of parameters and states. Links both; the library is the reference.
+/* A package against the library: the same tensors, the same steps, every bit of parameters and states. Links both; the
+ * library is the reference.
  *
- *   compare DEVICE TYPE ID SPEC WITH …      each rule of the package by its name there, and what the library compiles for it. DEVICE: cpu, cuda, or launches:
- *                                           on a GPU that does nothing (tests/cuda/fake_driver.c), which only tells what is launched
+ *   compare DEVICE TYPE ID SPEC WITH …      each rule of the package by its name there, and what the library compiles
+ * for it. DEVICE: cpu, cuda, or launches:
+ *                                           on a GPU that does nothing (tests/cuda/fake_driver.c), which only tells
+ * what is launched
  *   compare best                            the device that the library takes for "best"
- *   compare elsewhere ID SPEC WITH          memory of another GPU is refused by both, managed memory is not; wants two GPUs
+ *   compare elsewhere ID SPEC WITH          memory of another GPU is refused by both, managed memory is not; wants two
+ * GPUs
  *   compare time DEVICE ID SPEC WITH [BITS] how long a step of 2^BITS elements (2^26; 2^22 on a CPU) takes, by each
  *   compare first DEVICE ID                 how long it takes from opening the package to the end of the first step */
 #include "ship_device.h"
 
 enum { NSHAPE = 9, STEPS = 13 };
-static const int64_t shapes[NSHAPE][3] = {{7}, {4101}, {33, 65}, {3, 17, 29}, {130, 300}, {0, 5}, {1}, {70000}, {64, 4100}};
+static const int64_t shapes[NSHAPE][3] =
+    {{7}, {4101}, {33, 65}, {3, 17, 29}, {130, 300}, {0, 5}, {1}, {70000}, {64, 4100}};
 static const int ranks[NSHAPE] = {1, 1, 2, 3, 2, 2, 0, 1, 2};
 
 /* ---- both sides ---- */
@@ -61,7 +66,8 @@ static void bind_both(Both *b)
     rules_setting ps[] = {{"lr", 0.02}};
     optc_group lg[] = {{lt, 4, NULL, 0}, {lt + 4, NSHAPE - 4, ls, 1}};
     rules_group pg[] = {{pt, 4, NULL, 0}, {pt + 4, NSHAPE - 4, ps, 1}};
-    if (optc_bind(b->lr, lg, 2, &b->lb) != OPTC_OK && strstr(optc_message(), "3 dimensions")) {       /* scion: both refuse */
+    /* scion: both refuse */
+    if (optc_bind(b->lr, lg, 2, &b->lb) != OPTC_OK && strstr(optc_message(), "3 dimensions")) {
         if (rules_bind(b->pr, pg, 2, &b->pb) == RULES_OK || !strstr(rules_message(), "3 dimensions"))
             stop("rules_bind", "the package binds a tensor of three dimensions, and the library does not");
         lt[3].flags = OPTC_USE_STEP, pt[3].flags = RULES_USE_STEP;
@@ -174,7 +180,8 @@ static void compare_hypers(const Both *b)
         double x, y;
         LIB(optc_rule_hyper(b->lr, i, &h));
         PKG(rules_rule_hyper(b->pr, i, &mine));
-        if (strcmp(h.name, mine.name) || memcmp(&h.value, &mine.value, 8) || h.lo != mine.lo || h.hi != mine.hi || h.lo_open != mine.lo_open || h.hi_open != mine.hi_open)
+        if (strcmp(h.name, mine.name) || memcmp(&h.value, &mine.value, 8) || h.lo != mine.lo || h.hi != mine.hi ||
+            h.lo_open != mine.lo_open || h.hi_open != mine.hi_open)
             stop(b->id, "a hyperparameter is described otherwise");
         LIB(optc_get_hyper(b->lb, 1, h.name, &x));
         PKG(rules_get_hyper(b->pb, 1, h.name, &y));
@@ -190,7 +197,8 @@ static void compare_hypers(const Both *b)
 
 static void run_both(Both *b, int step)
 {
-    for (int e = optc_rule_entries(b->lr) - 1; e >= 0; e--) {          /* other entries first: SAM perturbs before it steps */
+    /* other entries first: SAM perturbs before it steps */
+    for (int e = optc_rule_entries(b->lr) - 1; e >= 0; e--) {
         LIB(optc_run(b->lb, optc_rule_entry(b->lr, e)));
         PKG(rules_run(b->pb, rules_rule_entry(b->pr, e)));
     }
@@ -277,10 +285,12 @@ static void steps(Both *b)
     compare_hypers(b);
 }
 
-/* While the package's stream is captured, what would copy is refused and changes nothing; a capture goes on. Values that were set in spite of that differ at the first replay. */
+/* While the package's stream is captured, what would copy is refused and changes nothing; a capture goes on. Values
+ * that were set in spite of that differ at the first replay. */
 static void refuses(const Both *b, const char *call, rules_status s)
 {
-    if (s != RULES_ERROR_ARGUMENT || !strstr(rules_message(), "not allowed while the binding's stream is being captured") || !strstr(rules_message(), call))
+    if (s != RULES_ERROR_ARGUMENT || !strstr(rules_message(),
+            "not allowed while the binding's stream is being captured") || !strstr(rules_message(), call))
         stop(call, s ? rules_message() : "it was done inside a capture");
     for (int i = 0; i < 2; i++) {
         double x, y;
@@ -315,11 +325,13 @@ static void refused(Both *b)
     }
 }
 
-/* The package's step in a graph of the caller's, replayed, and on from there; the library does the same steps one by one. */
+/* The package's step in a graph of the caller's, replayed, and on from there; the library does the same steps one by
+ * one. */
 static void captured(Both *b)
 {
     enum { REPLAYS = 5 };
-    int (*create)(void **, unsigned), (*begin)(void *, int), (*end)(void *, void **), (*make)(void **, void *, unsigned long long), (*launch)(void *, void *), (*sync)(void *);
+    int (*create)(void **, unsigned), (*begin)(void *, int), (*end)(void *, void **),
+        (*make)(void **, void *, unsigned long long), (*launch)(void *, void *), (*sync)(void *);
     void *stream, *graph, *exec;
     int64_t x = 0, y = 0;
     rules_binding *other;
@@ -348,7 +360,9 @@ static void captured(Both *b)
     refuses(b, "rules_get_t", rules_get_t(b->pb, -1, &y));
     if (x != y)
         stop(b->id, "rules_get_t was refused, and yet said something");
-    PKG(rules_bind(b->pr, &one, 1, &other));           /* a binding that comes and goes meanwhile has nothing to do with it, nor has setting its scalars, which waits for nothing */
+    /* a binding that comes and goes meanwhile has nothing to do with it, nor has setting its scalars, which waits for
+     * nothing */
+    PKG(rules_bind(b->pr, &one, 1, &other));
     for (int i = 0; i < rules_rule_inputs(b->pr); i++)
         if (optc_set_scalar(b->lb, -1, rules_rule_input(b->pr, i), 0.25) == OPTC_OK)
             PKG(rules_set_scalar(other, -1, rules_rule_input(b->pr, i), 0.25));
@@ -459,8 +473,10 @@ static void elsewhere(const char *id, const char *spec, const char *with)
             lies("optc_bind", (int)optc_bind(lr, &lg, 1, &lb), optc_message(), here);
             lies("rules_bind", (int)rules_bind(pr, &pg, 1, &pb), rules_message(), here);
             for (int j = 0; here && j < 3; j++) {
-                lies("optc_set_grad", (int)optc_set_grad(lb, 0, (char *)at[j] + 128 * 4, 0), optc_message(), j == i || j == 2);
-                lies("rules_set_grad", (int)rules_set_grad(pb, 0, (char *)at[j] + 128 * 4, 0), rules_message(), j == i || j == 2);
+                lies("optc_set_grad", (int)optc_set_grad(lb, 0, (char *)at[j] + 128 * 4, 0), optc_message(),
+                     j == i || j == 2);
+                lies("rules_set_grad", (int)rules_set_grad(pb, 0, (char *)at[j] + 128 * 4, 0), rules_message(),
+                     j == i || j == 2);
             }
             LIB(optc_unbind(lb));
             PKG(rules_unbind(pb));
@@ -549,7 +565,8 @@ static void times(const char *device, const char *id, const char *spec, const ch
     double x = best_of(&b, 0), y = best_of(&b, 1), x2 = best_of(&b, 0), y2 = best_of(&b, 1);
     x = x2 < x ? x2 : x;
     y = y2 < y ? y2 : y;
-    printf("%s: a step of %lld elements takes %.4f ms by the library, %.4f ms by the package (%.3f times)\n", id, (long long)n, x, y, y / x);
+    printf("%s: a step of %lld elements takes %.4f ms by the library, %.4f ms by the package (%.3f times)\n", id,
+           (long long)n, x, y, y / x);
     if (y > x * (!gpu ? 2 : n < 1 << 25 ? 1.2 : 1.03))
         stop(id, "the package is slower");
 }
@@ -572,7 +589,8 @@ static void first(const char *device, const char *id)
     PKG(rules_step(b));
     PKG(rules_sync(b));
     double t2 = now();
-    printf("%s on %s: opened in %.1f ms, bound and stepped in %.1f ms, %.1f ms in all\n", id, rules_device_name(e), t1 - t0, t2 - t1, t2 - t0);
+    printf("%s on %s: opened in %.1f ms, bound and stepped in %.1f ms, %.1f ms in all\n", id, rules_device_name(e),
+           t1 - t0, t2 - t1, t2 - t0);
     if (t2 - t0 > 100)
         stop(id, "over 100 ms");
 }

@@ -1,4 +1,5 @@
-/* What compare.c stands on: errors, the clock, memory of the device (or of the host, where there is none), and the values that both sides get. */
+/* What compare.c stands on: errors, the clock, memory of the device (or of the host, where there is none), and the
+ * values that both sides get. */
 #ifndef SHIP_DEVICE_H
 #define SHIP_DEVICE_H
 #include "optc.h"

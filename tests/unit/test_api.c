@@ -31,7 +31,8 @@ static float data[4][64];
 static optc_binding *bind_two(void)
 {
     static const int64_t d[1] = {16};
-    optc_tensor a = {.name = "w", .param = data[0], .grad = data[1], .rank = 1, .shape = d}, b = {.name = "b", .param = data[2], .grad = data[3], .rank = 1, .shape = d};
+    optc_tensor a = {.name = "w", .param = data[0], .grad = data[1], .rank = 1, .shape = d},
+        b = {.name = "b", .param = data[2], .grad = data[3], .rank = 1, .shape = d};
     optc_setting fast = {"lr", 0.5};
     optc_group g[2] = {{.tensors = &a, .ntensors = 1}, {.tensors = &b, .ntensors = 1, .hyper = &fast, .nhyper = 1}};
     for (int k = 0; k < 4; k++)
@@ -100,11 +101,13 @@ START_TEST(device_names)
     static const struct { const char *text; DeviceKind kind; int ordinal; } good[] = {
         {NULL, DEVICE_CPU, 0}, {"cpu", DEVICE_CPU, 0}, {"best", DEVICE_BEST, 0}, {"cuda", DEVICE_GPU, 0},
         {"cuda:0", DEVICE_GPU, 0}, {"cuda:12", DEVICE_GPU, 12}};
-    static const char *const bad[] = {"", "cpu:0", "CPU", "cudax", "cuda:", "cuda:x", "cuda:1x", "cuda:-1", "cuda:9999999"};
+    static const char *const bad[] =
+        {"", "cpu:0", "CPU", "cudax", "cuda:", "cuda:x", "cuda:1x", "cuda:-1", "cuda:9999999"};
     DeviceName name;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         ck_assert(device_parse(good[i].text, &name) && name.kind == good[i].kind && name.ordinal == good[i].ordinal);
-        ck_assert(name.kind == DEVICE_BEST || device_target(good[i].text) == (name.kind == DEVICE_GPU ? &target_cuda : &target_c));
+        ck_assert(name.kind == DEVICE_BEST ||
+                  device_target(good[i].text) == (name.kind == DEVICE_GPU ? &target_cuda : &target_c));
     }
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         ck_assert_msg(!device_parse(bad[i], &name) && !device_target(bad[i]), "%s", bad[i]);
@@ -115,11 +118,16 @@ END_TEST
 START_TEST(specs_that_fail)
 {
     optc_rule *r;
-    const optc_rule_options bad[] = {{.spec = "adamv"}, {.spec = "./no/such.lua"}, {.spec = "tests"}, {.spec = "./tests"}, {.spec = "adamw", .with = "clop(1)"},
-        {.spec = "adamw", .options = "amsgrad=perhaps"}, {.spec = "adamw", .options = "amsgard=true"}, {.spec = "mine.lua", .text = "return optimizer { name = \"x\",\n step = function() q = 1 end }"},
+    const optc_rule_options bad[] = {{.spec = "adamv"}, {.spec = "./no/such.lua"}, {.spec = "tests"},
+                                     {.spec = "./tests"}, {.spec = "adamw", .with = "clop(1)"},
+        {.spec = "adamw", .options = "amsgrad=perhaps"}, {.spec = "adamw", .options = "amsgard=true"},
+        {.spec = "mine.lua", .text = "return optimizer { name = \"x\",\n step = function() q = 1 end }"},
         {.spec = "adamw", .with = "ema(2)"}, {.spec = "adamw", .param = (optc_type)77}};
-    static const char *const says[] = {"'adamp' or 'adamw'?", "cannot read the spec: No such file", "no optimizer 'tests'", "cannot read the spec: Is a directory", "no wrapper 'clop' in the library; did you mean 'clip'",
-        "true or false, not 'perhaps'", "no option 'amsgard'; did you mean 'amsgrad'", "mine.lua:2: 'q' is not declared", "outside the range", "storage type"};
+    static const char *const says[] =
+        {"'adamp' or 'adamw'?", "cannot read the spec: No such file", "no optimizer 'tests'",
+         "cannot read the spec: Is a directory", "no wrapper 'clop' in the library; did you mean 'clip'",
+        "true or false, not 'perhaps'", "no option 'amsgard'; did you mean 'amsgrad'",
+        "mine.lua:2: 'q' is not declared", "outside the range", "storage type"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         FAILS(optc_compile(engine, &bad[i], &r), i == 9 ? OPTC_ERROR_ARGUMENT : OPTC_ERROR_SPEC, says[i]);
         ck_assert_ptr_null(r);
@@ -142,35 +150,49 @@ START_TEST(tensors_that_do_not_fit)
     int64_t d[1] = {16}, neg[1] = {-4}, huge[3] = {1 << 30, 1 << 30, 1 << 30};
     optc_tensor ok = {.name = "w", .param = data[0], .grad = data[1], .rank = 1, .shape = d};
     const struct { optc_tensor t; const char *says; } bad[] = {
-        {{.name = "w", .param = NULL, .grad = data[1], .rank = 1, .shape = d}, "'w' (number 0): its parameter pointer is NULL"},
+        {{.name = "w", .param = NULL, .grad = data[1], .rank = 1, .shape = d},
+         "'w' (number 0): its parameter pointer is NULL"},
         {{.name = "w", .param = data[0], .grad = data[1], .rank = 1, .shape = NULL}, "its shape is NULL"},
         {{.name = "w", .param = data[0], .grad = data[1], .rank = 1, .shape = neg}, "negative"},
         {{.name = "w", .param = data[0], .grad = data[1], .rank = 3, .shape = huge}, "too large"},
         {{.name = "w", .param = data[0], .grad = data[1], .rank = -1, .shape = d}, "rank"},
-        {{.name = "w", .param = data[0], .grad = data[1], .grad_count = 15, .rank = 1, .shape = d}, "has 16 elements but its gradient has 15"},
-        {{.name = "w", .param = data[0], .grad = data[1], .rank = 1, .shape = d, .param_type = OPTC_F64}, "not of the type"},
+        {{.name = "w", .param = data[0], .grad = data[1], .grad_count = 15, .rank = 1, .shape = d},
+         "has 16 elements but its gradient has 15"},
+        {{.name = "w", .param = data[0], .grad = data[1], .rank = 1, .shape = d, .param_type = OPTC_F64},
+         "not of the type"},
         {{.name = "w", .param = (char *)data[0] + 1, .grad = data[1], .rank = 1, .shape = d}, "not aligned"},
-        {{.name = "w", .param = data[0], .grad = data[0] + 4, .rank = 1, .shape = d}, "gradient of tensor 'w' (number 0) overlaps the parameter"},
+        {{.name = "w", .param = data[0], .grad = data[0] + 4, .rank = 1, .shape = d},
+         "gradient of tensor 'w' (number 0) overlaps the parameter"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        FAILS(optc_bind(adamw, &(optc_group){.tensors = &bad[i].t, .ntensors = 1}, 1, &b), OPTC_ERROR_ARGUMENT, bad[i].says);
+        FAILS(optc_bind(adamw, &(optc_group){.tensors = &bad[i].t, .ntensors = 1}, 1, &b), OPTC_ERROR_ARGUMENT,
+              bad[i].says);
     optc_tensor two[2] = {ok, ok};
     two[1].param = data[0] + 8;
     FAILS(optc_bind(adamw, &(optc_group){.tensors = two, .ntensors = 2}, 1, &b), OPTC_ERROR_ARGUMENT, "overlap");
     optc_setting far = {"beta1", 1.5}, odd = {"betta1", 0.5}, nan = {"lr", NAN};
-    FAILS(optc_bind(adamw, &(optc_group){.tensors = &ok, .ntensors = 1, .hyper = &far, .nhyper = 1}, 1, &b), OPTC_ERROR_RANGE, "beta1 = 1.5 is outside its range [0, 1)");
-    FAILS(optc_bind(adamw, &(optc_group){.tensors = &ok, .ntensors = 1, .hyper = &odd, .nhyper = 1}, 1, &b), OPTC_ERROR_ARGUMENT, "did you mean 'beta1'");
-    FAILS(optc_bind(adamw, &(optc_group){.tensors = &ok, .ntensors = 1, .hyper = &nan, .nhyper = 1}, 1, &b), OPTC_ERROR_RANGE, "lr");
+    FAILS(optc_bind(adamw, &(optc_group){.tensors = &ok, .ntensors = 1, .hyper = &far, .nhyper = 1}, 1, &b),
+          OPTC_ERROR_RANGE, "beta1 = 1.5 is outside its range [0, 1)");
+    FAILS(optc_bind(adamw, &(optc_group){.tensors = &ok, .ntensors = 1, .hyper = &odd, .nhyper = 1}, 1, &b),
+          OPTC_ERROR_ARGUMENT, "did you mean 'beta1'");
+    FAILS(optc_bind(adamw, &(optc_group){.tensors = &ok, .ntensors = 1, .hyper = &nan, .nhyper = 1}, 1, &b),
+          OPTC_ERROR_RANGE, "lr");
     ck_assert_ptr_null(b);
 }
 END_TEST
 
-/* A stack of matrices that a rule with products steps as one is told of, once; kernels of convolutions, matrices, and what is stepped elementwise are not. */
+/* A stack of matrices that a rule with products steps as one is told of, once; kernels of convolutions, matrices, and
+ * what is stepped elementwise are not. */
 START_TEST(stacks_that_are_one_matrix)
 {
-    static const struct { const char *spec, *text; int rank; int64_t dim[4], split; unsigned flags; const char *says; } of[] = {
-        {"muon", NULL, 3, {3, 16, 20}, 0, 0, "tensor 'w' (number 0) of 3 dimensions and 1 more like it: rule 'muon' steps it as one matrix of 3 x 320. If it is a stack of matrices, bind it as a matrix of 48 x 20 with split = 3, or use a spec with view = \"last\""},
-        {"muon", NULL, 4, {2, 3, 16, 20}, 0, 0, "as one matrix of 2 x 960. If it is a stack of matrices, bind it as a matrix of 96 x 20 with split = 6"},
+    static const struct { const char *spec, *text; int rank; int64_t dim[4], split; unsigned flags; const char *says;
+        } of[] = {
+        {"muon", NULL, 3, {3, 16, 20}, 0, 0,
+         "tensor 'w' (number 0) of 3 dimensions and 1 more like it: rule 'muon' steps it as one matrix of 3 x 320. If "
+         "it is a stack of matrices, bind it as a matrix of 48 x 20 with split = 3, "
+         "or use a spec with view = \"last\""},
+        {"muon", NULL, 4, {2, 3, 16, 20}, 0, 0,
+         "as one matrix of 2 x 960. If it is a stack of matrices, bind it as a matrix of 96 x 20 with split = 6"},
         {"muon", NULL, 3, {1, 16, 20}, 0, 0, "with split = 1"},
         {"muon", NULL, 3, {32, 4, 5}, 0, 0, ""},                   /* a kernel of 5 */
         {"muon", NULL, 4, {32, 3, 16, 16}, 0, 0, ""},              /* patches of an image */
@@ -179,14 +201,16 @@ START_TEST(stacks_that_are_one_matrix)
         {"muon", NULL, 3, {3, 16, 20}, 0, OPTC_AS_VECTOR, ""},
         {"adamw", NULL, 3, {3, 16, 20}, 0, 0, ""},
         {"adafactor", NULL, 3, {3, 16, 20}, 0, 0, ""},
-        {NULL, "return optimizer { name = 'x', view = 'last', step = function() p = p - g end, matrix = function() p = p - mm(gram(g), g) end }", 3, {3, 16, 20}, 0, 0, ""}};
+        {NULL, "return optimizer { name = 'x', view = 'last', step = function() p = p - g end, matrix = function() p = "
+               "p - mm(gram(g), g) end }", 3, {3, 16, 20}, 0, 0, ""}};
     static float p[2][1 << 15], g[1 << 15];
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         optc_rule *r;
         optc_binding *b;
         optc_tensor t[2];
         int64_t rows[3] = {3, 17, 18};
-        t[0] = (optc_tensor){.name = "w", .param = p[0], .grad = g, .rank = of[i].rank, .shape = of[i].dim, .split = of[i].split, .flags = of[i].flags};
+        t[0] = (optc_tensor){.name = "w", .param = p[0], .grad = g, .rank = of[i].rank, .shape = of[i].dim,
+                             .split = of[i].split, .flags = of[i].flags};
         t[1] = (optc_tensor){.param = p[1], .grad = g, .rank = 3, .shape = rows};
         OK(optc_compile(engine, &(optc_rule_options){.spec = of[i].spec, .text = of[i].text}, &r));
         OK(optc_bind(r, &(optc_group){.tensors = t, .ntensors = i ? 1 : 2}, 1, &b));
@@ -215,7 +239,8 @@ START_TEST(failures_leave_no_trace)
     FAILS(optc_set_grad(b, 0, data[2], 0), OPTC_ERROR_ARGUMENT, "overlaps the parameter of tensor 'b'");
     optc_state_view inside;
     OK(optc_state(b, 0, "v", &inside));
-    FAILS(optc_set_grad(b, 0, inside.data, 0), OPTC_ERROR_ARGUMENT, "overlaps the memory of this binding's states; give it its own memory");
+    FAILS(optc_set_grad(b, 0, inside.data, 0), OPTC_ERROR_ARGUMENT,
+          "overlaps the memory of this binding's states; give it its own memory");
     FAILS(optc_set_grad(b, 9, data[1], 0), OPTC_ERROR_ARGUMENT, "no tensor 9");
     FAILS(optc_run(b, "perturb"), OPTC_ERROR_ARGUMENT, "no entry 'perturb'");
     FAILS(optc_state_read(b, 0, "mm", m1, 16), OPTC_ERROR_ARGUMENT, "no state 'mm'; did you mean 'm'");
@@ -307,7 +332,8 @@ START_TEST(empty_and_scalar_tensors)
         OK(optc_compile(engine, &(optc_rule_options){.spec = rules[i], .with = i == 0 ? "clip(1)" : ""}, &r));
         int64_t none[2] = {0, 5}, d[2] = {2, 2};
         float p[4] = {1, 2, 3, 4}, g[4] = {1, 1, 1, 1}, s = 1, h = 1;
-        optc_tensor t[3] = {{.rank = 2, .shape = none}, {.param = p, .grad = g, .rank = 2, .shape = d}, {.param = &s, .grad = &h}};
+        optc_tensor t[3] =
+            {{.rank = 2, .shape = none}, {.param = p, .grad = g, .rank = 2, .shape = d}, {.param = &s, .grad = &h}};
         OK(optc_bind(r, &(optc_group){.tensors = t, .ntensors = 3}, 1, &b));
         OK(optc_step(b));
         OK(optc_step(b));
@@ -324,7 +350,8 @@ START_TEST(empty_and_scalar_tensors)
 END_TEST
 
 static const char inputs_spec[] =
-    "return optimizer { name = \"with_inputs\", hyper = { lr = 1 }, inputs = { hess = \"elem\", loss = \"group\", scale = \"tensor\" },\n"
+    "return optimizer { name = \"with_inputs\", hyper = { lr = 1 }, inputs = { hess = \"elem\", loss = \"group\", "
+    "scale = \"tensor\" },\n"
     "  step = function() p = p - lr * loss * scale * g / hess end }\n";
 
 START_TEST(inputs)
@@ -364,7 +391,8 @@ static void check_values(optc_engine *e)
     float p[2][3] = {{0}}, g[2][3] = {{1, -5, 2}, {3, 0, -4}};
     double x, all[3];
     optc_state_info info;
-    optc_tensor t[2] = {{.param = p[0], .grad = g[0], .rank = 1, .shape = d}, {.param = p[1], .grad = g[1], .rank = 1, .shape = d}};
+    optc_tensor t[2] =
+        {{.param = p[0], .grad = g[0], .rank = 1, .shape = d}, {.param = p[1], .grad = g[1], .rank = 1, .shape = d}};
     OK(optc_compile(e, &(optc_rule_options){.spec = "telling.lua", .text = values_spec}, &r));
     ck_assert(optc_rule_states(r) == 1 && optc_rule_values(r) == 3);
     OK(optc_rule_value(r, 0, &info));
@@ -416,7 +444,8 @@ START_TEST(values_for_the_reader)
 }
 END_TEST
 
-/* The rule and a wrapper that see a tensor as different matrices: fine for two dimensions, refused with its name for three. */
+/* The rule and a wrapper that see a tensor as different matrices: fine for two dimensions, refused with its name for
+ * three. */
 START_TEST(clashing_views)
 {
     optc_rule *r;
@@ -458,17 +487,22 @@ static double step_once(optc_engine_options eo, const char *spec, char *path, si
     return (double)p[3];
 }
 
-static const char own_spec[] = "return optimizer { name = \"own\", hyper = { lr = 0.1 }, state = { m = zeros }, step = function() m = m + g * g; p = p - lr * g / (sqrt(m) + 1) end }";
+static const char own_spec[] =
+    "return optimizer { name = \"own\", hyper = { lr = 0.1 }, state = { m = zeros }, step = function() m = m + g * g; "
+    "p = p - lr * g / (sqrt(m) + 1) end }";
 
 START_TEST(no_compiler)
 {
     char path[256];
     double want = 4 - 0.1 * 2 / 3.0;
-    ck_assert_double_eq_tol(step_once((optc_engine_options){.cache_dir = "", .compiler = ""}, own_spec, path, sizeof path), want, 1e-6);
+    ck_assert_double_eq_tol(step_once((optc_engine_options){.cache_dir = "", .compiler = ""}, own_spec, path,
+                                      sizeof path), want, 1e-6);
     ck_assert_msg(strstr(path, "reference evaluator (the compiler is turned off)"), "%s", path);
-    ck_assert_double_eq_tol(step_once((optc_engine_options){.cache_dir = "", .compiler = "/no/such/cc"}, own_spec, path, sizeof path), want, 1e-6);
+    ck_assert_double_eq_tol(step_once((optc_engine_options){.cache_dir = "", .compiler = "/no/such/cc"}, own_spec, path,
+                                      sizeof path), want, 1e-6);
     ck_assert_msg(strstr(path, "reference evaluator (no C compiler"), "%s", path);
-    ck_assert_double_eq_tol(step_once((optc_engine_options){.cache_dir = "", .compiler = "false"}, own_spec, path, sizeof path), want, 1e-6);
+    ck_assert_double_eq_tol(step_once((optc_engine_options){.cache_dir = "", .compiler = "false"}, own_spec, path,
+                                      sizeof path), want, 1e-6);
     ck_assert_msg(strstr(path, "reference evaluator (") && strstr(path, "false failed"), "%s", path);
     ck_assert_double_eq_tol(step_once((optc_engine_options){.cache_dir = ""}, own_spec, path, sizeof path), want, 1e-6);
     ck_assert_msg(strstr(path, "compiled by"), "%s", path);

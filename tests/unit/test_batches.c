@@ -29,7 +29,8 @@ static uint64_t hash_array(const Hand *h, int tensor, int k)
 }
 
 /* Mixed shapes, out of order. */
-static const int64_t mixed[][3] = {{1, 40, 30}, {1, 300, 70}, {2, 20, 30}, {1, 40, 30}, {1, 530, 140}, {1, 7, 2}, {1, 300, 70}, {1, 40, 30}, {1, 0, 4}, {1, 300, 70}};
+static const int64_t mixed[][3] = {{1, 40, 30}, {1, 300, 70}, {2, 20, 30}, {1, 40, 30}, {1, 530, 140}, {1, 7, 2},
+                                   {1, 300, 70}, {1, 40, 30}, {1, 0, 4}, {1, 300, 70}};
 enum { NMIXED = 10 };
 
 static void run_chain(const optc_engine_options *o, uint64_t *out, optc_held *held)
@@ -58,7 +59,8 @@ START_TEST(same_bits)
         optc_held held;
         run_chain(&(optc_engine_options){.threads = threads[k], .workspace = workspace[k]}, k ? x : first, &held);
         if (k)
-            ck_assert_msg(!memcmp(first, x, sizeof x), "%d threads, a workspace of %lld bytes", threads[k], (long long)workspace[k]);
+            ck_assert_msg(!memcmp(first, x, sizeof x), "%d threads, a workspace of %lld bytes", threads[k],
+                          (long long)workspace[k]);
         ck_assert_int_le(held.workspace, workspace[k] ? workspace[k] : 1 << 30);
         ck_assert(workspace[k] || held.batches == 1);
         most = held.batches > most ? held.batches : most;
@@ -90,7 +92,8 @@ START_TEST(batches_lie)
             int64_t n = hand_length(&h, u->tensor[i], B) * 4;
             ck_assert_int_eq(t->batch, k);
             if (i)
-                ck_assert(t->shape.rows >= b->tensor[u->tensor[i - 1]].shape.rows || t->shape.slices > b->tensor[u->tensor[i - 1]].shape.slices);
+                ck_assert(t->shape.rows >= b->tensor[u->tensor[i - 1]].shape.rows ||
+                          t->shape.slices > b->tensor[u->tensor[i - 1]].shape.slices);
             ck_assert(!n == !t->mem[B] && !n == !t->mem[C]);
             if (!n)
                 continue;
@@ -147,7 +150,10 @@ static void *no_alloc(void *context, size_t bytes, void *stream)
     (void)context, (void)bytes, (void)stream;
     return NULL;
 }
-static void no_release(void *context, void *memory, size_t bytes, void *stream) { (void)context, (void)memory, (void)bytes, (void)stream; }
+static void no_release(void *context, void *memory, size_t bytes, void *stream)
+{
+    (void)context, (void)memory, (void)bytes, (void)stream;
+}
 
 START_TEST(too_little)
 {
@@ -156,7 +162,8 @@ START_TEST(too_little)
     optc_engine *e;
     hand_open(&h, &(optc_engine_options){.workspace = 2247295});
     chain(&h, A);
-    FAILS(hand_bind(&h, mixed, NMIXED), OPTC_ERROR_MEMORY, "tensor number 4 (1 x 530 x 140) needs a workspace of 2247296 bytes");
+    FAILS(hand_bind(&h, mixed, NMIXED), OPTC_ERROR_MEMORY,
+          "tensor number 4 (1 x 530 x 140) needs a workspace of 2247296 bytes");
     ck_assert(strstr(optc_message(), "optc_engine_options.workspace is 2247295"));
     hand_close(&h);
     optc_rule *r;
@@ -171,11 +178,16 @@ START_TEST(too_little)
     OK(optc_close(e));
     /* what threads work in is too much by itself: that is the largest side's doing, wherever it stands */
     static float values[400];
-    optc_tensor of[3] = {t, {.name = "wide", .param = values, .rank = 2, .shape = (int64_t[]){1, 400}}, {.name = "last", .param = (float[8]){0}, .rank = 2, .shape = (int64_t[]){2, 4}}};
+    optc_tensor of[3] = {t, {.name = "wide", .param = values, .rank = 2, .shape = (int64_t[]){1, 400}},
+                         {.name = "last", .param = (float[8]){0}, .rank = 2, .shape = (int64_t[]){2, 4}}};
     OK(optc_open(&(optc_engine_options){.workspace = 1 << 20, .threads = 2}, &e));
-    OK(optc_compile(e, &(optc_rule_options){.spec = "basis.lua", .text = "return optimizer { name = 'basis', state = { V = zeros 'cols' }, matrix = function() local v, U = eigh(gram(g.T))  V = U  p = p - g end,\n"
-                                                                         "  step = function() p = p - g end }"}, &r));
-    FAILS(optc_bind(r, &(optc_group){.tensors = of, .ntensors = 3}, 1, &b), OPTC_ERROR_MEMORY, "tensor 'wide' (number 1) (1 x 1 x 400) needs a workspace of");
+    OK(optc_compile(e,
+            &(optc_rule_options){.spec = "basis.lua",
+                    .text = "return optimizer { name = 'basis', state = { V = zeros 'cols' }, matrix = function() "
+                            "local v, U = eigh(gram(g.T))  V = U  p = p - g end,\n"
+                            "  step = function() p = p - g end }"}, &r));
+    FAILS(optc_bind(r, &(optc_group){.tensors = of, .ntensors = 3}, 1, &b), OPTC_ERROR_MEMORY,
+          "tensor 'wide' (number 1) (1 x 1 x 400) needs a workspace of");
     OK(optc_release(r));
     OK(optc_close(e));
     hand_open(&h, &(optc_engine_options){.allocator = &none});
@@ -189,13 +201,16 @@ END_TEST
 /* An option comes before the environment, which comes before the usual. */
 START_TEST(said_outside)
 {
-    static const struct { const char *said; int64_t option, is; } c[] = {{"", 0, 1 << 30}, {"3M", 0, 3 << 20}, {"3M", 4096, 4096}, {"2g", 0, (int64_t)2 << 30}, {"77", 0, 77},
-        {"lots", 0, 0}, {"-1", 0, 0}, {"0", 0, 0}, {"5Mb", 0, 0}, {"99999T", 0, 0}, {"99999999999999999999", 0, 0}, {"lots", 4096, 4096}};
+    static const struct { const char *said; int64_t option, is; } c[] =
+        {{"", 0, 1 << 30}, {"3M", 0, 3 << 20}, {"3M", 4096, 4096}, {"2g", 0, (int64_t)2 << 30}, {"77", 0, 77},
+        {"lots", 0, 0}, {"-1", 0, 0}, {"0", 0, 0}, {"5Mb", 0, 0}, {"99999T", 0, 0}, {"99999999999999999999", 0, 0},
+        {"lots", 4096, 4096}};
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
         optc_engine *e = NULL;
         setenv("OPTC_WORKSPACE", c[i].said, 1);
         optc_status s = optc_open(&(optc_engine_options){.workspace = c[i].option}, &e);
-        ck_assert_msg(c[i].is ? s == OPTC_OK && e->workspace == c[i].is : s == OPTC_ERROR_ARGUMENT && strstr(optc_message(), c[i].said) && strstr(optc_message(), "must be a size such as 512M"),
+        ck_assert_msg(c[i].is ? s == OPTC_OK && e->workspace == c[i].is : s == OPTC_ERROR_ARGUMENT &&
+                      strstr(optc_message(), c[i].said) && strstr(optc_message(), "must be a size such as 512M"),
                       "%s, %lld: %s", c[i].said, (long long)c[i].option, optc_message());
         OK(optc_close(e));
     }
@@ -265,13 +280,15 @@ START_TEST(absent_and_nan)
 }
 END_TEST
 
-/* ---- whole rules against the evaluator: steps of the iteration that Muon has, written out and as the word for it, which steps wide and tall matrices each their way ---- */
+/* ---- whole rules against the evaluator: steps of the iteration that Muon has, written out and as the word for it,
+ * which steps wide and tall matrices each their way ---- */
 START_TEST(whole_rule)
 {
     if (thinned(_i))
         return;
     static const char *const text[] = {
-        "return optimizer { name = 'x', hyper = { lr = 0.02, momentum = 0.95 }, state = { m = zeros }, products = 'f32',\n"
+        "return optimizer { name = 'x', hyper = { lr = 0.02, momentum = 0.95 }, state = { m = zeros }, products = "
+        "'f32',\n"
         "  step = function() m = momentum * m + g p = p - lr * m end,\n"
         "  matrix = function()\n"
         "    m = momentum * m + g\n"
@@ -282,10 +299,12 @@ START_TEST(whole_rule)
         "    end\n"
         "    p = p - lr * x\n"
         "  end }",
-        "return optimizer { name = 'x', hyper = { lr = 0.02, momentum = 0.95 }, state = { m = zeros }, products = 'f32',\n"
+        "return optimizer { name = 'x', hyper = { lr = 0.02, momentum = 0.95 }, state = { m = zeros }, products = "
+        "'f32',\n"
         "  step = function() m = momentum * m + g p = p - lr * m / (1 + norm(m)) end,\n"
         "  matrix = function() m = momentum * m + g p = p - lr * polar(m, { steps = 3 }) end }"};
-    static const TestShape tensor[] = {{2, {60, 33}}, {1, {50}}, {2, {33, 65}}, {2, {60, 33}}, {2, {1, 9}}, {2, {9, 1}}, {2, {0, 5}}, {2, {60, 33}}, {2, {33, 65}}, {2, {33, 65}}};
+    static const TestShape tensor[] = {{2, {60, 33}}, {1, {50}}, {2, {33, 65}}, {2, {60, 33}}, {2, {1, 9}}, {2, {9, 1}},
+                                       {2, {0, 5}}, {2, {60, 33}}, {2, {33, 65}}, {2, {33, 65}}};
     optc_engine_options engine[] = {{.threads = 1}, {.threads = 3}, {.threads = 2, .workspace = 8 << 20}};
     optc_held held = {0};
     uint64_t hash[3];
@@ -306,18 +325,22 @@ START_TEST(whole_rule)
         hash[k] = fix_hash(&f);
         OK(optc_binding_held(f.binding, &held));
         ck_assert_int_eq(held.batches > 1 + _i / 2, k == 1);
-        ck_assert_int_le(held.temporaries, 256);               /* of matrices all lie in the pool, though vectors have some of the same number */
+        /* of matrices all lie in the pool, though vectors have some of the same number */
+        ck_assert_int_le(held.temporaries, 256);
         fix_close(&f);
     }
     ck_assert(hash[0] == hash[1] && hash[0] == hash[2]);
 }
 END_TEST
 
-/* What the Gram form holds at once: two matrices and a square while one is made from the other, or one and five squares. Tensors of one shape are shared out evenly. */
+/* What the Gram form holds at once: two matrices and a square while one is made from the other, or one and five
+ * squares. Tensors of one shape are shared out evenly. */
 START_TEST(no_more_than_needed)
 {
-    static const char text[] = "return optimizer { name = 'x', state = { m = zeros }, products = 'f32', step = function() p = p - g end,\n"
-                               "  matrix = function() m = 0.9 * m + g p = p - polar(m, { steps = 5, form = 'gram' }) end }";
+    static const char text[] =
+        "return optimizer { name = 'x', state = { m = zeros }, products = 'f32', step = function() p = p - g end,\n"
+        "  matrix = function() m = 0.9 * m + g p = p - polar(m, { steps = 5, form = 'gram' }) "
+        "end }";
     enum { N = 7, ROWS = 16, COLS = 512 };
     const int64_t most = 4 * (2 * ROWS * COLS + 2 * ROWS * ROWS) + 4096;
     TestShape tensor[N];
@@ -328,15 +351,19 @@ START_TEST(no_more_than_needed)
     fix_open(&f, &(optc_engine_options){.threads = 1}, &(optc_rule_options){.text = text}, tensor, 1, NULL, 0);
     OK(optc_binding_held(f.binding, &alone));
     int64_t each = f.binding->pool_bytes - f.binding->call_bytes, room = 3 * each + f.binding->call_bytes;
-    ck_assert_msg(each <= most, "%lld bytes for a matrix, and at most %lld are needed at once", (long long)each, (long long)most);
+    ck_assert_msg(each <= most, "%lld bytes for a matrix, and at most %lld are needed at once", (long long)each,
+                  (long long)most);
     fix_close(&f);
-    fix_open(&f, &(optc_engine_options){.threads = 1, .workspace = room}, &(optc_rule_options){.text = text}, tensor, N, NULL, 0);
+    fix_open(&f, &(optc_engine_options){.threads = 1, .workspace = room}, &(optc_rule_options){.text = text}, tensor, N,
+             NULL, 0);
     OK(optc_binding_held(f.binding, &held));
     ck_assert_int_eq(held.batches, 3);
     ck_assert(f.binding->batch[0].units.n == 3 && f.binding->batch[1].units.n == 3 && f.binding->batch[2].units.n == 1);
     fix_close(&f);
-    fix_open(&f, &(optc_engine_options){.threads = 1, .workspace = room + each}, &(optc_rule_options){.text = text}, tensor, 6, NULL, 0);
-    ck_assert(f.binding->nbatch == 2 && f.binding->batch[0].units.n == 3 && f.binding->batch[1].units.n == 3);      /* four would fit */
+    fix_open(&f, &(optc_engine_options){.threads = 1, .workspace = room + each}, &(optc_rule_options){.text = text},
+             tensor, 6, NULL, 0);
+    /* four would fit */
+    ck_assert(f.binding->nbatch == 2 && f.binding->batch[0].units.n == 3 && f.binding->batch[1].units.n == 3);
     fix_close(&f);
 }
 END_TEST

@@ -212,11 +212,14 @@ END_TEST
 
 START_TEST(sizes)
 {
-    static const struct { const char *text; int64_t want; } good[] = {{"1", 1}, {"65536", 65536}, {"64K", 65536}, {"3m", 3 << 20}, {"2G", (int64_t)2 << 30}, {"1t", (int64_t)1 << 40}, {"0", -1}};
-    static const char *const bad[] = {"", "G", "-1", "1.5G", "1GB", "1 G", "1 ", " 1", "12Q", "99999999999999999999", "9999999999G"};
+    static const struct { const char *text; int64_t want; } good[] = {{"1", 1}, {"65536", 65536}, {"64K", 65536},
+            {"3m", 3 << 20}, {"2G", (int64_t)2 << 30}, {"1t", (int64_t)1 << 40}, {"0", -1}};
+    static const char *const bad[] =
+        {"", "G", "-1", "1.5G", "1GB", "1 G", "1 ", " 1", "12Q", "99999999999999999999", "9999999999G"};
     int64_t x;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
-        ck_assert_msg(cache_parse_size(good[i].text, &x) && x == good[i].want, "%s gave %lld", good[i].text, (long long)x);
+        ck_assert_msg(cache_parse_size(good[i].text, &x) && x == good[i].want, "%s gave %lld", good[i].text,
+                      (long long)x);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         ck_assert_msg(!cache_parse_size(bad[i], &x), "'%s' was taken for a size", bad[i]);
     Cache c;
@@ -283,7 +286,8 @@ static int as_nobody(int (*work)(void))
 {
     pid_t pid = fork();
     if (pid == 0) {
-        if (geteuid() == 0 && (chown(home, 65534, 65534) != 0 || chown(dir, 65534, 65534) != 0 || setgid(65534) != 0 || setuid(65534) != 0))
+        if (geteuid() == 0 && (chown(home, 65534, 65534) != 0 || chown(dir, 65534, 65534) != 0 || setgid(65534) != 0 ||
+                               setuid(65534) != 0))
             _exit(99);
         _exit(work());
     }
@@ -311,7 +315,8 @@ END_TEST
 
 START_TEST(refused_folders)
 {
-    static const struct { mode_t mode; const char *says; } bad[] = {{0770, "by its group"}, {0720, "by its group"}, {0707, "by everyone"}, {01777, "by everyone"}};
+    static const struct { mode_t mode; const char *says; } bad[] =
+        {{0770, "by its group"}, {0720, "by its group"}, {0707, "by everyone"}, {01777, "by everyone"}};
     for (int i = 0; i < 4; i++) {
         chmod(dir, bad[i].mode);
         Cache c = open_in(dir, NULL, 0);
@@ -393,14 +398,18 @@ START_TEST(disk_full)
 END_TEST
 
 /* ---- real code ---- */
-static const char spec_a[] = "return optimizer { name = \"own\", hyper = { lr = 0.1 }, state = { m = zeros }, step = function() m = m + g * g; p = p - lr * g / (sqrt(m) + 1) end }";
-static const char spec_b[] = "return optimizer { name = \"two\", hyper = { lr = 0.1 }, step = function() p = p - lr * g end }";
+static const char spec_a[] =
+    "return optimizer { name = \"own\", hyper = { lr = 0.1 }, state = { m = zeros }, step = function() m = m + g * g; "
+    "p = p - lr * g / (sqrt(m) + 1) end }";
+static const char spec_b[] =
+    "return optimizer { name = \"two\", hyper = { lr = 0.1 }, step = function() p = p - lr * g end }";
 
 static uint64_t hash_of_steps(const char *text, char *path, size_t npath)
 {
     static const TestShape shape[] = {{2, {33, 65}}, {1, {7}}};
     Fixture f;
-    fix_open(&f, &(optc_engine_options){.threads = 1, .cache_dir = dir, .no_builtin = 1}, &(optc_rule_options){.spec = "mine.lua", .text = text}, shape, 2, NULL, 0);
+    fix_open(&f, &(optc_engine_options){.threads = 1, .cache_dir = dir, .no_builtin = 1},
+             &(optc_rule_options){.spec = "mine.lua", .text = text}, shape, 2, NULL, 0);
     snprintf(path, npath, "%s", optc_rule_path(f.rule));
     for (int i = 0; i < 3; i++)
         OK(optc_step(f.binding));
@@ -453,7 +462,8 @@ START_TEST(eight_compile_one_rule)
 }
 END_TEST
 
-/* Two objects loaded from memory are two, also when the second gets the first one's descriptor; and each loads with its text and trailer behind it. */
+/* Two objects loaded from memory are two, also when the second gets the first one's descriptor; and each loads with its
+ * text and trailer behind it. */
 START_TEST(from_memory)
 {
     char path[256];

@@ -1,4 +1,5 @@
-/* The cache with many at once: processes and threads that want the same, locks of every kind, builders that are killed, fail or take too long. */
+/* The cache with many at once: processes and threads that want the same, locks of every kind, builders that are killed,
+ * fail or take too long. */
 #include "tests/harness/cache_home.h"
 
 /* Whoever would wait for a lock to time out waits for ever with this, and the test's own timeout tells. */
@@ -97,7 +98,8 @@ static bool can_filter(void)
         no_locks();
         int fd = open("/dev/null", O_RDWR);
         struct flock l = {.l_type = F_WRLCK, .l_len = 1};
-        _exit(fcntl(fd, F_OFD_SETLK, &l) == -1 && errno == EINVAL && fcntl(fd, F_SETLK, &l) == -1 && errno == ENOLCK ? 0 : 77);
+        _exit(fcntl(fd, F_OFD_SETLK, &l) == -1 && errno == EINVAL && fcntl(fd, F_SETLK, &l) == -1 &&
+              errno == ENOLCK ? 0 : 77);
     }
     int st = -1;
     waitpid(pid, &st, 0);

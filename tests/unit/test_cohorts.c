@@ -1,5 +1,5 @@
-/* Who takes part in a step: tensors without a gradient are left out, and each counts its own steps. The reference is the same tensor
- * bound alone and stepped only when it takes part. */
+/* Who takes part in a step: tensors without a gradient are left out, and each counts its own steps. The reference is
+ * the same tensor bound alone and stepped only when it takes part. */
 #include "tests/harness/help.h"
 
 #include <math.h>
@@ -57,7 +57,8 @@ static optc_binding *bind_all(optc_rule *r)
         OK(optc_bind(r, &(optc_group){.tensors = &own, .ntensors = 1, .hyper = &slow, .nhyper = group_of[i]}, 1, &one));
         alone[i].b = one;
     }
-    OK(optc_bind(r, (optc_group[]){{.tensors = t, .ntensors = 3}, {.tensors = t + 3, .ntensors = 3, .hyper = &slow, .nhyper = 1}}, 2, &b));
+    OK(optc_bind(r, (optc_group[]){{.tensors = t, .ntensors = 3},
+                                   {.tensors = t + 3, .ntensors = 3, .hyper = &slow, .nhyper = 1}}, 2, &b));
     return b;
 }
 
@@ -83,7 +84,8 @@ static void same_states(optc_rule *r, optc_binding *b, int i, const char *what)
         OK(optc_state(b, i, info.name, &x));
         OK(optc_state(alone[i].b, 0, info.name, &y));
         size_t bytes = (size_t)x.count * (info.type == OPTC_F64 ? 8 : 4);
-        ck_assert_msg(!bytes || !memcmp(x.data, y.data, bytes), "%s: state '%s' of tensor %d is not what it is alone", what, info.name, i);
+        ck_assert_msg(!bytes || !memcmp(x.data, y.data, bytes), "%s: state '%s' of tensor %d is not what it is alone",
+                      what, info.name, i);
     }
 }
 
@@ -93,7 +95,8 @@ static void same_all(optc_rule *r, optc_binding *b, int step)
     snprintf(what, sizeof what, "%s, step %d", optc_rule_name(r), step);
     for (int i = 0; i < N; i++) {
         int64_t x, y;
-        ck_assert_msg(!memcmp(together[i], alone[i].p, sizeof(float) * (size_t)elements(i)), "%s: tensor %d is not what it is alone", what, i);
+        ck_assert_msg(!memcmp(together[i], alone[i].p, sizeof(float) * (size_t)elements(i)),
+                      "%s: tensor %d is not what it is alone", what, i);
         same_states(r, b, i, what);
         OK(optc_get_t(b, i, &x));
         OK(optc_get_t(alone[i].b, -1, &y));
@@ -127,8 +130,10 @@ static void run_apart(optc_rule *r)
     unbind_all(b);
 }
 
-static const optc_rule_options rules[] = {{.spec = "adamw"}, {.spec = "adafactor"}, {.spec = "lamb"}, {.spec = "came"}, {.spec = "radam"}, {.spec = "nadam"},
-    {.spec = "novograd"}, {.spec = "lion", .with = "ema(0.9)"}, {.spec = "adamw", .with = "clip_norm(1),cautious"}, {.spec = "adamw", .with = "centralize"}, {.spec = "adamw", .with = "skip"}};
+static const optc_rule_options rules[] =
+    {{.spec = "adamw"}, {.spec = "adafactor"}, {.spec = "lamb"}, {.spec = "came"}, {.spec = "radam"}, {.spec = "nadam"},
+    {.spec = "novograd"}, {.spec = "lion", .with = "ema(0.9)"}, {.spec = "adamw", .with = "clip_norm(1),cautious"},
+    {.spec = "adamw", .with = "centralize"}, {.spec = "adamw", .with = "skip"}};
 
 START_TEST(each_counts_its_own)
 {
@@ -184,8 +189,11 @@ START_TEST(folds_do_not_see_it)
 {
     Small s;
     double x;
-    small_open(&s, "return optimizer { name = \"folds\", hyper = { lr = 1 }, values = { total = \"group\", most = \"group\", least = \"group\", middle = \"group\" },\n"
-                   "  step = function() local s = sum(g); total = global.sum(s); most = global.max(s); least = global.min(s); middle = global.mean(g); p = p - lr * total * g end }", _i, 3);
+    small_open(&s,
+               "return optimizer { name = \"folds\", hyper = { lr = 1 }, values = { total = \"group\", most = "
+               "\"group\", least = \"group\", middle = \"group\" },\n"
+               "  step = function() local s = sum(g); total = global.sum(s); most = global.max(s); least = "
+               "global.min(s); middle = global.mean(g); p = p - lr * total * g end }", _i, 3);
     s.g[0] = -3, s.g[1] = -8, s.g[2] = -4;
     for (int step = 0; step < 3; step++) {
         if (step)
@@ -217,11 +225,15 @@ START_TEST(nobody_takes_part)
     Small s;
     double x;
     int64_t t;
-    small_open(&s, "return optimizer { name = \"nobody\", hyper = { lr = 1 }, state = { m = zeros \"group\", most = fill(-9, \"group\") },\n"
-                   "  step = function() m = lerp(m, global.mean(g), 0.5); most = lerp(most, global.max(max(g)), 0.5); p = p - lr * m * g + 0 * t end,\n"
-                   "  other = function() p = p + m end }", _i, 2);
+    small_open(&s,
+               "return optimizer { name = \"nobody\", hyper = { lr = 1 }, state = { m = zeros \"group\", most = "
+               "fill(-9, \"group\") },\n"
+               "  step = function() m = lerp(m, global.mean(g), 0.5); most = lerp(most, global.max(max(g)), 0.5); "
+               "p = p - lr * m * g + 0 * t end,\n"
+               "  other = function() p = p + m end }", _i, 2);
     for (int step = 1; step <= 4; step++) {
-        OK(optc_set_grads(s.b, (const void *const[]){step > 1 && step < 4 ? NULL : &s.g[0], step == 2 ? NULL : &s.g[1]}, 2));
+        OK(optc_set_grads(s.b, (const void *const[]){step > 1 && step < 4 ? NULL : &s.g[0], step == 2 ? NULL : &s.g[1]},
+                          2));
         if (step == 3)
             OK(optc_set_grad(s.b, 1, NULL, 0));
         OK(optc_step(s.b));
@@ -245,8 +257,10 @@ START_TEST(states_of_groups)
 {
     Small s;
     double d;
-    small_open(&s, "return optimizer { name = \"grouped\", hyper = { lr = 1 }, state = { d = fill(1, \"group\"), seen = zeros \"tensor\" },\n"
-                   "  step = function() d = d + t; seen = t; p = p - lr * d * g end }", _i, 2);
+    small_open(&s,
+               "return optimizer { name = \"grouped\", hyper = { lr = 1 }, state = { d = fill(1, \"group\"), seen = "
+               "zeros \"tensor\" },\n"
+               "  step = function() d = d + t; seen = t; p = p - lr * d * g end }", _i, 2);
     for (int step = 1; step <= 4; step++) {
         OK(optc_set_grad(s.b, 1, step == 2 ? NULL : &s.g[1], 0));
         OK(optc_step(s.b));
@@ -364,7 +378,8 @@ START_TEST(no_memory_for_a_count)
 {
     Small s;
     int64_t t;
-    small_open(&s, "return optimizer { name = \"late\", hyper = { lr = 1 }, step = function() p = p - lr * t * g end }", _i, 2);
+    small_open(&s, "return optimizer { name = \"late\", hyper = { lr = 1 }, step = function() p = p - lr * t * g end }",
+               _i, 2);
     const Device *was = s.r->device;
     Device poor = *was;
     poor.alloc_cohorts = no_more;
@@ -397,7 +412,8 @@ static void run_from(optc_rule *r, int from, Saved *s)
                 OK(from ? optc_set_t(b, -1, s->all) : optc_get_t(b, -1, &s->all));
             OK(from ? optc_set_t(b, i, s->t[i]) : optc_get_t(b, i, &s->t[i]));
             for (int k = 0; k < 2; k++)
-                OK(from ? optc_state_write(b, i, name[k], s->m[i][k], elements(i)) : optc_state_read(b, i, name[k], s->m[i][k], elements(i)));
+                OK(from ? optc_state_write(b, i, name[k], s->m[i][k], elements(i))
+                   : optc_state_read(b, i, name[k], s->m[i][k], elements(i)));
         }
         fill_all(step);
         for (int i = 0; i < N; i++)

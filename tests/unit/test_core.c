@@ -48,7 +48,8 @@ static int parts_of(const optc_binding *b, int k, Part *out)
         return 0;
     for (int i = 0; i < (one ? 1 : group ? b->ngroup : b->ntensor); i++) {
         const char *at = group ? b->group[i].mem[k] : b->tensor[i].mem[k];
-        int64_t len = one ? b->ntensor : group ? 1 : array_length(m, b->tensor[i].shape, b->tensor[i].whole, b->ntensor);
+        int64_t len = one ? b->ntensor : group ? 1
+            : array_length(m, b->tensor[i].shape, b->tensor[i].whole, b->ntensor);
         if (at && len)
             out[n++] = (Part){at, at + len * p->type[m->type].bytes, k};
     }
@@ -66,14 +67,16 @@ static void check_apart(const optc_binding *b, const ProgPhase *ph, int at)
     for (int i = 0; i < n; i++) {
         ck_assert(part[i].lo >= (char *)b->block && part[i].hi <= (char *)b->block + b->storage_bytes);
         for (int j = 0; j < i; j++)
-            ck_assert_msg(part[i].hi <= part[j].lo || part[j].hi <= part[i].lo, "%s: arrays %s and %s overlap at action %d", p->name, p->array[part[i].array].name,
+            ck_assert_msg(part[i].hi <= part[j].lo || part[j].hi <= part[i].lo,
+                          "%s: arrays %s and %s overlap at action %d", p->name, p->array[part[i].array].name,
                           p->array[part[j].array].name, at);
     }
 }
 
 START_TEST(shared_memory)
 {
-    static const struct { const char *spec, *with; } rules[] = {{"adafactor", NULL}, {"came", NULL}, {"lamb", "clip(1)"}, {"sgd", "lookahead(2,0.5)"}, {"adamp", NULL}};
+    static const struct { const char *spec, *with; } rules[] =
+        {{"adafactor", NULL}, {"came", NULL}, {"lamb", "clip(1)"}, {"sgd", "lookahead(2,0.5)"}, {"adamp", NULL}};
     Fixture f;
     fix_open(&f, NULL, &(optc_rule_options){.spec = rules[_i].spec, .with = rules[_i].with}, shapes, NSHAPE, NULL, 0);
     const optc_binding *b = f.binding;
@@ -87,11 +90,13 @@ START_TEST(shared_memory)
 }
 END_TEST
 
-/* Three temporaries of a rule of its own: the first two are never needed at once, the third is all the time; a fourth finds what an earlier run left in it. */
+/* Three temporaries of a rule of its own: the first two are never needed at once, the third is all the time; a fourth
+ * finds what an earlier run left in it. */
 START_TEST(placed)
 {
     enum { A, B, C, D, NTEMP };
-    static const int writes[][3] = {{A, C}, {C}, {B, C}, {C}}, nwrites[] = {2, 1, 2, 1}, reads[][3] = {{D}, {A, C}, {C}, {B, C}}, nreads[] = {1, 2, 1, 2};
+    static const int writes[][3] = {{A, C}, {C}, {B, C}, {C}}, nwrites[] = {2, 1, 2, 1},
+        reads[][3] = {{D}, {A, C}, {C}, {B, C}}, nreads[] = {1, 2, 1, 2};
     optc_engine *e;
     optc_rule *r;
     optc_binding *b;
@@ -108,20 +113,23 @@ START_TEST(placed)
     ck_assert_int_lt(was->narray, 60);
     memcpy(array, was->array, sizeof *array * (size_t)was->narray);
     for (int k = 0; k < NTEMP; k++)
-        array[x.narray + k] = (ProgArray){.kind = MEM_TEMP, .dom = ELEM, .from = ELEM, .type = T_F32, .name = "t", .held_by = 1};
+        array[x.narray + k] =
+        (ProgArray){.kind = MEM_TEMP, .dom = ELEM, .from = ELEM, .type = T_F32, .name = "t", .held_by = 1};
     for (int i = 0; i < 4; i++) {
         for (int k = 0; k < 3; k++) {
             list[0][i][k] = was->narray + reads[i][k];
             list[1][i][k] = was->narray + writes[i][k];
         }
-        stage[i] = (ProgStage){.kind = S_FLAT, .reads = list[0][i], .nreads = nreads[i], .writes = list[1][i], .nwrites = nwrites[i], .kernel = "", .name = "", .where = ""};
+        stage[i] = (ProgStage){.kind = S_FLAT, .reads = list[0][i], .nreads = nreads[i], .writes = list[1][i],
+                               .nwrites = nwrites[i], .kernel = "", .name = "", .where = ""};
         act[i] = (ProgAction){ACT_LAUNCH, i, 0, 0};
     }
     ProgPhase ph = {act, 4};
     ProgEntry entry = {"step", &ph};
     x.array = array, x.narray += NTEMP, x.stage = stage, x.nstage = 4, x.entry = &entry, x.nentry = 1;
     r->program = &x;
-    OK(optc_bind(r, &(optc_group){.tensors = &(optc_tensor){.param = p, .grad = g, .rank = 1, .shape = &n}, .ntensors = 1}, 1, &b));
+    OK(optc_bind(r, &(optc_group){.tensors = &(optc_tensor){.param = p, .grad = g, .rank = 1, .shape = &n},
+                                  .ntensors = 1}, 1, &b));
     void **mem = b->tensor[0].mem + was->narray;
     ck_assert(mem[A] == mem[B] && mem[A] != mem[C] && mem[D] != mem[A] && mem[D] != mem[C]);
     ck_assert_uint_ge(b->unshared_bytes + 64 - b->storage_bytes, 4000);
@@ -132,7 +140,8 @@ START_TEST(placed)
 }
 END_TEST
 
-/* Thousands of temporaries are placed in milliseconds, in the processor's time: each needed by two actions, so that all go round in the room of three; or all at once. */
+/* Thousands of temporaries are placed in milliseconds, in the processor's time: each needed by two actions, so that all
+ * go round in the room of three; or all at once. */
 START_TEST(many_placed)
 {
     enum { MANY = 6000 };
@@ -152,8 +161,10 @@ START_TEST(many_placed)
     memcpy(array, was->array, sizeof *array * (size_t)was->narray);
     for (int i = 0; i < MANY; i++) {
         number[i] = was->narray + i;
-        array[number[i]] = (ProgArray){.kind = MEM_TEMP, .dom = ELEM, .from = ELEM, .type = T_F32, .name = "t", .held_by = 1};
-        stage[i] = (ProgStage){.kind = S_FLAT, .reads = &number[i ? i - 1 : 0], .nreads = i > 0, .writes = &number[i], .nwrites = 1, .kernel = "", .name = "", .where = ""};
+        array[number[i]] =
+            (ProgArray){.kind = MEM_TEMP, .dom = ELEM, .from = ELEM, .type = T_F32, .name = "t", .held_by = 1};
+        stage[i] = (ProgStage){.kind = S_FLAT, .reads = &number[i ? i - 1 : 0], .nreads = i > 0, .writes = &number[i],
+                               .nwrites = 1, .kernel = "", .name = "", .where = ""};
         act[i] = (ProgAction){ACT_LAUNCH, i, 0, 0};
     }
     if (_i) {
@@ -166,7 +177,8 @@ START_TEST(many_placed)
     x.array = array, x.narray += MANY, x.stage = stage, x.nstage = ph.naction, x.entry = &entry, x.nentry = 1;
     r->program = &x;
     clock_t from = clock();
-    OK(optc_bind(r, &(optc_group){.tensors = &(optc_tensor){.param = p, .grad = g, .rank = 1, .shape = &n}, .ntensors = 1}, 1, &b));
+    OK(optc_bind(r, &(optc_group){.tensors = &(optc_tensor){.param = p, .grad = g, .rank = 1, .shape = &n},
+                                  .ntensors = 1}, 1, &b));
     double seconds = (double)(clock() - from) / CLOCKS_PER_SEC;
     ck_assert_msg(seconds < 30, "binding took %.2f s", seconds);
     size_t states = 2 * 64, room = b->storage_bytes - states;
@@ -185,12 +197,15 @@ START_TEST(only_touched)
 {
     static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.1 },\n"
                                "  step = function() p = p - lr * g end,\n"
-                               "  matrix = function() local u = g / (1 + mean(g * g)) p = p - lr * u / (1 + mean(exp(u) * u)) end }";
-    static const TestShape flat[] = {{1, {100000}}}, both[] = {{1, {100000}}, {2, {30, 20}}}, matrix[] = {{2, {30, 20}}};
+                               "  matrix = function() local u = g / (1 + mean(g * g)) p = p - lr * u / (1 + "
+                               "mean(exp(u) * u)) end }";
+    static const TestShape flat[] = {{1, {100000}}}, both[] = {{1, {100000}}, {2, {30, 20}}},
+        matrix[] = {{2, {30, 20}}};
     size_t bytes[3];
     for (int k = 0; k < 3; k++) {
         Fixture f;
-        fix_open(&f, NULL, &(optc_rule_options){.text = text}, k == 0 ? flat : k == 1 ? both : matrix, k == 1 ? 2 : 1, NULL, 0);
+        fix_open(&f, NULL, &(optc_rule_options){.text = text}, k == 0 ? flat : k == 1 ? both : matrix, k == 1 ? 2 : 1,
+                 NULL, 0);
         bytes[k] = f.binding->storage_bytes;
         for (int i = 0; k == 1 && i < f.rule->program->narray; i++)
             if (f.rule->program->array[i].kind >= MEM_TEMP && f.rule->program->array[i].dom != GROUP)
@@ -209,7 +224,8 @@ END_TEST
 START_TEST(copies)
 {
     Fixture f;
-    fix_open(&f, &(optc_engine_options){.threads = _i ? 3 : 1}, &(optc_rule_options){.spec = "adamw"}, shapes, NSHAPE, NULL, 0);
+    fix_open(&f, &(optc_engine_options){.threads = _i ? 3 : 1}, &(optc_rule_options){.spec = "adamw"}, shapes, NSHAPE,
+             NULL, 0);
     Program p = *f.rule->program;
     const ProgPhase *was = &p.entry[0].phase[0];
     ProgAction *act = calloc((size_t)was->naction + 1, sizeof *act);
@@ -261,11 +277,14 @@ START_TEST(refused)
     enum { MANY = 4096 };
     OK(optc_open(NULL, &e));
     OK(optc_compile(e, &(optc_rule_options){.spec = "adamw"}, &r));
-    optc_tensor t = {.name = "w", .param = p, .grad = g, .rank = 2, .shape = shape, .global_shape = larger, .offset = at};
+    optc_tensor t =
+        {.name = "w", .param = p, .grad = g, .rank = 2, .shape = shape, .global_shape = larger, .offset = at};
     optc_group all = {.tensors = &t, .ntensors = 1};
     optc_rule *whole;
     OK(optc_compile(e, &(optc_rule_options){.spec = "lamb"}, &whole));
-    FAILS(optc_bind(whole, &all, 1, &b), OPTC_ERROR_ARGUMENT, "tensor 'w' (number 0) is a piece of a larger tensor (dimension 0: 2 of 4, from 2 on): rule 'lamb' uses values per row");
+    FAILS(optc_bind(whole, &all, 1, &b), OPTC_ERROR_ARGUMENT,
+          "tensor 'w' (number 0) is a piece of a larger tensor (dimension 0: 2 of 4, from 2 on): rule 'lamb' uses "
+          "values per row");
     OK(optc_release(whole));
     t.global_shape = shape;
     FAILS(optc_bind(r, &all, 1, &b), OPTC_ERROR_ARGUMENT, "from 2 on), which has no such");
@@ -276,11 +295,15 @@ START_TEST(refused)
     /* products of lengths that no integer holds: also behind a length of 0 */
     const int64_t far = (int64_t)1 << 40, wholes[][3] = {{far, far, 1}, {0, far, far}, {2, -4, 1}};
     for (int i = 0; i < 3; i++) {
-        optc_tensor x = {.name = "w", .param = p, .grad = g, .rank = 3, .shape = (int64_t[]){0, 1, 1}, .global_shape = wholes[i]};
+        optc_tensor x =
+            {.name = "w", .param = p, .grad = g, .rank = 3, .shape = (int64_t[]){0, 1, 1}, .global_shape = wholes[i]};
         optc_group one = {.tensors = &x, .ntensors = 1};
-        FAILS(optc_bind(r, &one, 1, &b), OPTC_ERROR_ARGUMENT, i == 2 ? "dimension 1 of its global shape is negative or too large (-4; " : "of its global shape is negative or too large (1099511627776; a tensor has at most 2^46 elements)");
+        FAILS(optc_bind(r, &one, 1, &b), OPTC_ERROR_ARGUMENT,
+              i == 2 ? "dimension 1 of its global shape is negative or too large (-4; "
+              : "of its global shape is negative or too large (1099511627776; a tensor has at most 2^46 elements)");
         x.shape = wholes[i], x.global_shape = NULL;
-        FAILS(optc_bind(r, &one, 1, &b), OPTC_ERROR_ARGUMENT, i == 2 ? "dimension 1 of its shape is negative" : "of its shape is negative or too large (1099511627776");
+        FAILS(optc_bind(r, &one, 1, &b), OPTC_ERROR_ARGUMENT,
+              i == 2 ? "dimension 1 of its shape is negative" : "of its shape is negative or too large (1099511627776");
     }
     optc_tensor *many = calloc(MANY, sizeof *many);
     for (int i = 0; i < MANY; i++)
@@ -293,12 +316,14 @@ START_TEST(refused)
 }
 END_TEST
 
-/* A piece steps as the whole does there: draws of elements, rows and matrices, and sizes, are the whole's. The lower half of two matrices of 8 x 6, native and by the evaluator.
- * (Of rules that are not elementwise only whole tensors are bound: the piece is made by hand.) */
+/* A piece steps as the whole does there: draws of elements, rows and matrices, and sizes, are the whole's. The lower
+ * half of two matrices of 8 x 6, native and by the evaluator. (Of rules that are not elementwise only whole tensors are
+ * bound: the piece is made by hand.) */
 START_TEST(piece_of_whole)
 {
     static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.5 }, view = 'last',\n"
-                               "  step = function() p = p + random() + lr * normal 'row' + random 'slice' + normal 'col' + numel + nrows * ncols end }";
+                               "  step = function() p = p + random() + lr * normal 'row' + random 'slice' + normal "
+                               "'col' + numel + nrows * ncols end }";
     enum { ROWS = 8, COLS = 6, HALF = ROWS / 2 * COLS };
     static const TestShape whole[] = {{2, {ROWS, COLS}}}, half[] = {{2, {ROWS / 2, COLS}}};
     Fixture a, b;
@@ -307,7 +332,8 @@ START_TEST(piece_of_whole)
     fix_open(&b, &o, &(optc_rule_options){.text = text}, half, 1, NULL, 0);
     ck_assert(optc_rule_native(a.rule) == !_i);
     Tensor *t = b.binding->tensor;
-    ck_assert(t->whole.n == HALF && t->view.whole_n == HALF && !t->before[ELEM] && !t->view.first && !t->view.first_row);
+    ck_assert(t->whole.n == HALF && t->view.whole_n == HALF && !t->before[ELEM] && !t->view.first &&
+              !t->view.first_row);
     t->whole = a.binding->tensor[0].shape;
     t->before[ELEM] = t->view.first = HALF;
     t->before[ROW] = t->view.first_row = ROWS / 2;
@@ -317,13 +343,15 @@ START_TEST(piece_of_whole)
     OK(optc_step(a.binding));
     OK(optc_step(b.binding));
     for (int i = 0; i < HALF; i++)
-        ck_assert_msg(((float *)b.p[0])[i] == ((float *)a.p[0])[HALF + i], "element %d: %.9g, of the whole %.9g", i, (double)((float *)b.p[0])[i], (double)((float *)a.p[0])[HALF + i]);
+        ck_assert_msg(((float *)b.p[0])[i] == ((float *)a.p[0])[HALF + i], "element %d: %.9g, of the whole %.9g", i,
+                      (double)((float *)b.p[0])[i], (double)((float *)a.p[0])[HALF + i]);
     fix_close(&a);
     fix_close(&b);
 }
 END_TEST
 
-/* Pieces that are bound: of elementwise rules, with draws of elements and sizes of the whole. Cut along the first dimension; one is empty. */
+/* Pieces that are bound: of elementwise rules, with draws of elements and sizes of the whole. Cut along the first
+ * dimension; one is empty. */
 START_TEST(pieces)
 {
     static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.5 }, state = { m = zeros },\n"
@@ -341,7 +369,8 @@ START_TEST(pieces)
     OK(optc_compile(e, &(optc_rule_options){.text = text}, &r));
     for (int k = 0; k < 4; k++) {              /* the last is the whole */
         rows[0] = k < 3 ? cut[k + 1] - cut[k] : ROWS, at[0] = k < 3 ? cut[k] : 0;
-        optc_tensor t = {.param = p[k == 3] + at[0] * COLS, .grad = g + at[0] * COLS, .rank = 2, .shape = rows, .global_shape = k < 3 ? whole : NULL, .offset = k < 3 ? at : NULL};
+        optc_tensor t = {.param = p[k == 3] + at[0] * COLS, .grad = g + at[0] * COLS, .rank = 2, .shape = rows,
+                         .global_shape = k < 3 ? whole : NULL, .offset = k < 3 ? at : NULL};
         OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b[k]));
         for (int s = 0; s < 3; s++)
             OK(optc_step(b[k]));
@@ -353,10 +382,12 @@ START_TEST(pieces)
 }
 END_TEST
 
-/* Reductions of a piece: their partials lie where the whole's do, so that the pieces of a tensor, stage by stage and each handing the other what it left, step as the whole
- * does. Cut by rows, by matrices, and as a vector; the lower part begins in the middle. (Made by hand, out of bindings of the whole: such rules take no pieces.)
- * A place that both fill, or none, is one too many or one too few. */
-typedef struct Cut { const char *step; int rank; int64_t shape[3], upper; } Cut;       /* upper: of the first dimension, the upper piece's */
+/* Reductions of a piece: their partials lie where the whole's do, so that the pieces of a tensor, stage by stage and
+ * each handing the other what it left, step as the whole does. Cut by rows, by matrices, and as a vector; the lower
+ * part begins in the middle. (Made by hand, out of bindings of the whole: such rules take no pieces.) A place that both
+ * fill, or none, is one too many or one too few. */
+/* upper: of the first dimension, the upper piece's */
+typedef struct Cut { const char *step; int rank; int64_t shape[3], upper; } Cut;
 static const Cut cuts[] = {
     {"p = p + sum(g) * lr", 1, {3 * OPTC_SEG + 77}, 2 * OPTC_SEG},
     {"p = p + max(g) - min(abs(g))", 2, {192, 128}, 64},
@@ -366,7 +397,8 @@ static const Cut cuts[] = {
     {"p = p + sum(slice.sum(g) * slice.sum(abs(g)))", 3, {OPTC_SEG + 3, 3, 5}, OPTC_SEG},
 };
 
-/* Binding `of` of the whole becomes the piece of rows (of its first dimension) first..first + n of it, which it then lies in front of. */
+/* Binding `of` of the whole becomes the piece of rows (of its first dimension) first..first + n of it, which it then
+ * lies in front of. */
 static void make_piece(Fixture *of, const Cut *c, int64_t first, int64_t n)
 {
     Tensor *t = of->binding->tensor;
@@ -374,8 +406,10 @@ static void make_piece(Fixture *of, const Cut *c, int64_t first, int64_t n)
     int64_t dim[3] = {n, c->shape[1], c->shape[2]}, each = t->whole.n / c->shape[0];
     t->shape = count_shape(c->rank > 2 ? VIEW_LAST : VIEW_FIRST, c->rank, dim, false);
     for (int d = 0; d < NDOM; d++)
-        t->before[d] = dom_len((Dom)d, count_shape(c->rank > 2 ? VIEW_LAST : VIEW_FIRST, c->rank, (int64_t[]){first, c->shape[1], c->shape[2]}, false));
-    t->view.n = t->shape.n, t->view.slices = t->shape.slices, t->view.rows = t->shape.rows, t->view.cols = t->shape.cols;
+        t->before[d] = dom_len((Dom)d, count_shape(c->rank > 2 ? VIEW_LAST : VIEW_FIRST, c->rank,
+                                                   (int64_t[]){first, c->shape[1], c->shape[2]}, false));
+    t->view.n = t->shape.n, t->view.slices = t->shape.slices, t->view.rows = t->shape.rows,
+        t->view.cols = t->shape.cols;
     t->view.first = first * each, t->view.first_slice = c->rank == 3 ? first : 0;
     t->view.first_row = c->rank == 3 ? first * c->shape[1] : c->rank == 2 ? first : 0;
     t->view.first_col = c->rank == 3 ? first * c->shape[2] : c->rank == 1 ? first : 0;
@@ -385,7 +419,10 @@ static void make_piece(Fixture *of, const Cut *c, int64_t first, int64_t n)
         u->prefix[k][1] = stage_units((StageKind)k, t->shape);
 }
 
-static int64_t part_bytes(const Tensor *t, const ProgArray *m, const Program *p) { return array_length(m, t->shape, t->whole, 1) * p->type[m->type].bytes; }
+static int64_t part_bytes(const Tensor *t, const ProgArray *m, const Program *p)
+{
+    return array_length(m, t->shape, t->whole, 1) * p->type[m->type].bytes;
+}
 
 /* One stage of both, and what each left for the other. Marked before: what no stage writes. */
 static void piece_stage(Fixture *f[2], const ProgStage *s)
@@ -415,7 +452,8 @@ static void piece_stage(Fixture *f[2], const ProgStage *s)
             bool left[2];
             for (int j = 0; j < 2; j++)
                 left[j] = i < n[j] && (unsigned char)at[j][size - 1] != mark;
-            if (!shared) {                         /* each has its own rows, columns or matrices, or both have the same */
+            /* each has its own rows, columns or matrices, or both have the same */
+            if (!shared) {
                 ck_assert_msg(left[0] == (i < n[0]) && left[1] == (i < n[1]), "place %lld", (long long)i);
                 ck_assert(cut || !memcmp(at[0], at[1], (size_t)size));
                 continue;
@@ -434,7 +472,9 @@ START_TEST(pieces_reduce)
     TestShape whole = {.rank = c->rank};
     for (int i = 0; i < c->rank; i++)
         whole.dim[i] = c->shape[i];
-    snprintf(text, sizeof text, "return optimizer { name = 'x', hyper = { lr = 0.5 }, view = '%s', step = function() %s end }", c->rank > 2 ? "last" : "first", c->step);
+    snprintf(text, sizeof text,
+             "return optimizer { name = 'x', hyper = { lr = 0.5 }, view = '%s', step = function() %s end }",
+             c->rank > 2 ? "last" : "first", c->step);
     fix_open(&a, NULL, &(optc_rule_options){.text = text}, &whole, 1, NULL, 0);
     for (int i = 0; i < 2; i++) {
         fix_open(f[i], NULL, &(optc_rule_options){.text = text}, &whole, 1, NULL, 0);
@@ -442,19 +482,22 @@ START_TEST(pieces_reduce)
     }
     const ProgPhase *ph = &a.rule->program->entry[0].phase[0];
     for (int i = 0; i < ph->naction; i++)
-        if (ph->action[i].kind == ACT_LAUNCH && a.rule->program->stage[ph->action[i].stage].variant == a.binding->tensor->variant)
+        if (ph->action[i].kind == ACT_LAUNCH &&
+            a.rule->program->stage[ph->action[i].stage].variant == a.binding->tensor->variant)
             piece_stage(f, &upper.rule->program->stage[ph->action[i].stage]);
     OK(optc_step(a.binding));
     int64_t n = upper.binding->tensor->shape.n;
     ck_assert_int_eq(memcmp(upper.p[0], a.p[0], (size_t)n * sizeof(float)), 0);
-    ck_assert_int_eq(memcmp(lower.p[0], (float *)a.p[0] + n, (size_t)(a.binding->tensor->shape.n - n) * sizeof(float)), 0);
+    ck_assert_int_eq(memcmp(lower.p[0], (float *)a.p[0] + n, (size_t)(a.binding->tensor->shape.n - n) * sizeof(float)),
+                     0);
     fix_close(&a);
     fix_close(&upper);
     fix_close(&lower);
 }
 END_TEST
 
-/* A tensor is seen by the variant it takes: where the ways of a rule see matrices differently, only one that needs both views at once is refused. */
+/* A tensor is seen by the variant it takes: where the ways of a rule see matrices differently, only one that needs both
+ * views at once is refused. */
 START_TEST(seen_by_variant)
 {
     optc_engine *e;
@@ -523,7 +566,8 @@ START_TEST(labels_of_entries)
         ck_assert_int_gt(perturb->naction, 2);
         for (int k = 0; k < perturb->naction; k++) {
             const ProgStage *s = &p->stage[perturb->action[k].stage];
-            ck_assert_msg(!strncmp(s->where, "sam.lua:", 8), "%s: stage %d (%s) of perturb cites %s", with[i], k, s->name, s->where);
+            ck_assert_msg(!strncmp(s->where, "sam.lua:", 8), "%s: stage %d (%s) of perturb cites %s", with[i], k,
+                          s->name, s->where);
         }
         fix_close(&f);
     }
@@ -534,7 +578,8 @@ END_TEST
 START_TEST(images)
 {
     static const Image list[] = {{100, false}, {80, false}, {70, true}, {86, false}, {90, false}, {75, true}};
-    static const struct { int arch; bool compiles; int want; } ask[] = {{80, true, 1}, {86, true, 3}, {89, true, 3}, {90, false, 4}, {103, true, 0}, {120, true, 2}, {120, false, -1}, {75, true, 2}, {61, true, -1}};
+    static const struct { int arch; bool compiles; int want; } ask[] = {{80, true, 1}, {86, true, 3}, {89, true, 3},
+            {90, false, 4}, {103, true, 0}, {120, true, 2}, {120, false, -1}, {75, true, 2}, {61, true, -1}};
     for (int i = 0; i < 9; i++) {
         int best = -1;
         for (int k = 0; k < 6; k++)

@@ -1,5 +1,6 @@
-/* CUDA without a GPU: drivers in every state (tests/cuda/fake_driver.c), NVRTC in every place (fake_nvrtc.c), and what the real NVRTC, where
- * one is found, makes of a rule. A library is loaded once a process, so each case needs a process of its own (Check forks them). */
+/* CUDA without a GPU: drivers in every state (tests/cuda/fake_driver.c), NVRTC in every place (fake_nvrtc.c), and what
+ * the real NVRTC, where one is found, makes of a rule. A library is loaded once a process, so each case needs a process
+ * of its own (Check forks them). */
 #include "tests/harness/help.h"
 #include "tests/harness/random_spec.h"
 
@@ -71,19 +72,33 @@ static void use_nvrtc(const char *version)
 
 /* ---- the driver ---- */
 static const struct { const char *kind, *mode; int version, arch; const char *nvrtc, *says[3], *never; } doctors[] = {
-    {"versioned", "one", 13000, 90, "13.0", {"driver     libcuda.so.1 (CUDA 13.0)\n", "gpu        cuda:0: Fake GPU, 7 multiprocessors, sm_90\n", "libnvrtc.so.13 (13.0), compiles for sm_80 sm_90\n"}, "newer than"},
-    {"versioned11", "one", 13000, 90, "13.0", {"driver     libcuda.so.1 (CUDA 13.0)\n", "Fake GPU", NULL}, "newer than"},
-    {"symbols", "one", 13000, 90, "13.0", {"driver     libcuda.so.1 (CUDA 13.0)\n", "Fake GPU", "a workspace of 1.074 GB at most for what a rule's products work in (OPTC_WORKSPACE"}, "newer than"},
+    {"versioned", "one", 13000, 90, "13.0",
+     {"driver     libcuda.so.1 (CUDA 13.0)\n", "gpu        cuda:0: Fake GPU, 7 multiprocessors, sm_90\n",
+      "libnvrtc.so.13 (13.0), compiles for sm_80 sm_90\n"}, "newer than"},
+    {"versioned11", "one", 13000, 90, "13.0", {"driver     libcuda.so.1 (CUDA 13.0)\n", "Fake GPU", NULL},
+     "newer than"},
+    {"symbols", "one", 13000, 90, "13.0", {"driver     libcuda.so.1 (CUDA 13.0)\n", "Fake GPU",
+            "a workspace of 1.074 GB at most for what a rule's products work in (OPTC_WORKSPACE"}, "newer than"},
     {"versioned", "one", 13000, 35, "13.0", {"sm_35 (NVRTC does not compile for it)\n", NULL, NULL}, "newer than"},
-    {"versioned", "one", 12040, 90, "13.0", {"CUDA 12.4", "newer than the driver, which may refuse", "pip install nvidia-cuda-nvrtc-cu12'"}, "its machine code loads"},
+    {"versioned", "one", 12040, 90, "13.0", {"CUDA 12.4", "newer than the driver, which may refuse",
+                                             "pip install nvidia-cuda-nvrtc-cu12'"}, "its machine code loads"},
     {"versioned", "one", 12040, 90, "12.9", {"CUDA 12.4", "its machine code loads", NULL}, "may refuse"},
     {"versioned", "one", 13000, 90, "12.9", {"CUDA 13.0", "(12.9)", NULL}, "newer than"},
-    {"versioned", "one", 13000, 90, NULL, {"NVRTC was not found", "only where the cache or a package holds them", NULL}, "compiles for"},
-    {"versioned", "none", 13000, 90, "13.0", {"driver     libcuda.so.1 (CUDA 13.0)\n", "gpu        none", NULL}, "Fake GPU"},
-    {"versioned", "nodevice", 13000, 90, "13.0", {"driver     the CUDA driver sees no GPU: cuInit: CUDA_ERROR_NO_DEVICE: rules run on the CPU\n", NULL, NULL}, "gpu   "},
-    {"versioned", "broken", 13000, 90, "13.0", {"driver     the CUDA driver does not start: cuInit: CUDA_ERROR_UNKNOWN: rules run on the CPU\n", NULL, NULL}, "gpu   "},
-    {"versioned", "one", 11040, 90, "13.0", {"driver     the CUDA driver is too old: it is for CUDA 11.4, and 12.0 or newer is needed: rules run on the CPU\n", NULL, NULL}, "gpu   "},
-    {"versioned", "lacks", 12000, 90, "13.0", {"the CUDA driver (for CUDA 12.0) lacks cuGraphInstantiateWithFlags, which CUDA 11.4 has", NULL, NULL}, "gpu   "},
+    {"versioned", "one", 13000, 90, NULL, {"NVRTC was not found", "only where the cache or a package holds them", NULL},
+     "compiles for"},
+    {"versioned", "none", 13000, 90, "13.0", {"driver     libcuda.so.1 (CUDA 13.0)\n", "gpu        none", NULL},
+     "Fake GPU"},
+    {"versioned", "nodevice", 13000, 90, "13.0",
+     {"driver     the CUDA driver sees no GPU: cuInit: CUDA_ERROR_NO_DEVICE: rules run on the CPU\n", NULL, NULL},
+     "gpu   "},
+    {"versioned", "broken", 13000, 90, "13.0",
+     {"driver     the CUDA driver does not start: cuInit: CUDA_ERROR_UNKNOWN: rules run on the CPU\n", NULL, NULL},
+     "gpu   "},
+    {"versioned", "one", 11040, 90, "13.0",
+     {"driver     the CUDA driver is too old: it is for CUDA 11.4, and 12.0 or newer is needed: rules run on the CPU\n",
+      NULL, NULL}, "gpu   "},
+    {"versioned", "lacks", 12000, 90, "13.0",
+     {"the CUDA driver (for CUDA 12.0) lacks cuGraphInstantiateWithFlags, which CUDA 11.4 has", NULL, NULL}, "gpu   "},
 };
 
 START_TEST(doctor_says)
@@ -101,7 +116,8 @@ START_TEST(doctor_says)
 }
 END_TEST
 
-static const struct { const char *kind, *mode; int version; const char *nvrtc, *device; optc_status status; const char *part; } opens[] = {
+static const struct { const char *kind, *mode; int version; const char *nvrtc, *device; optc_status status;
+    const char *part; } opens[] = {
     {"versioned", "one", 13000, "13.0", "cuda", OPTC_OK, "cuda:0: Fake GPU"},
     {"symbols", "one", 12000, "13.0", "cuda:0", OPTC_OK, "cuda:0: Fake GPU"},
     {"versioned", "one", 13000, NULL, "cuda", OPTC_OK, "cuda:0: Fake GPU"},
@@ -133,7 +149,8 @@ START_TEST(open_says)
         return;
     }
     OK(optc_open(&o, &e));
-    ck_assert_msg(strstr(optc_device_name(e), opens[_i].part) != NULL, "'%s' was opened, not '%s'", optc_device_name(e), opens[_i].part);
+    ck_assert_msg(strstr(optc_device_name(e), opens[_i].part) != NULL, "'%s' was opened, not '%s'", optc_device_name(e),
+                  opens[_i].part);
     OK(optc_close(e));
 }
 END_TEST
@@ -212,7 +229,8 @@ static const struct { const char *file, *var, *value; bool after_toolkit; } plac
 
 static bool toolkit_has_nvrtc(void)
 {
-    static const char *const at[] = {"/usr/local/cuda/lib64/libnvrtc.so.13", "/usr/local/cuda/lib64/libnvrtc.so.12", "/opt/cuda/lib64/libnvrtc.so.13", "/opt/cuda/lib64/libnvrtc.so.12"};
+    static const char *const at[] = {"/usr/local/cuda/lib64/libnvrtc.so.13", "/usr/local/cuda/lib64/libnvrtc.so.12",
+                                     "/opt/cuda/lib64/libnvrtc.so.13", "/opt/cuda/lib64/libnvrtc.so.12"};
     for (int i = 0; i < COUNT(at); i++)
         if (access(at[i], F_OK) == 0)
             return true;
@@ -221,7 +239,8 @@ static bool toolkit_has_nvrtc(void)
 
 static void forget_places(void)
 {
-    static const char *const vars[] = {"OPTC_NVRTC", "OPTC_NO_NVRTC", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PATH", "HOME"};
+    static const char *const vars[] =
+        {"OPTC_NVRTC", "OPTC_NO_NVRTC", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PATH", "HOME"};
     for (int i = 0; i < COUNT(vars); i++)
         unsetenv(vars[i]);
     setenv("OPTC_NO_CUDA", "1", 1);
@@ -306,14 +325,16 @@ START_TEST(refused_nvrtc)
     ck_assert(nvrtc_get(&why) == NULL);
     ck_assert_msg(strstr(why, refusals[_i].part) != NULL, "'%s' is not in '%s'", refusals[_i].part, why);
     ck_assert_ptr_null(dlopen(to, RTLD_NOW | RTLD_NOLOAD));    /* nothing of it is held */
-    setenv("OPTC_NVRTC", "/no/such/folder", 1);                /* nor looked for again: others may be reading the text */
+    /* nor looked for again: others may be reading the text */
+    setenv("OPTC_NVRTC", "/no/such/folder", 1);
     ck_assert(nvrtc_get(NULL) == NULL && strstr(why, refusals[_i].part));
     remove_folder(folder);
 }
 END_TEST
 
 /* ---- options ---- */
-static const struct { const char *version; bool cache_off; } givens[] = {{"12.0", false}, {"12.8", false}, {"12.9", true}, {"13.0", true}, {"13.1", true}};
+static const struct { const char *version; bool cache_off; } givens[] =
+    {{"12.0", false}, {"12.8", false}, {"12.9", true}, {"13.0", true}, {"13.1", true}};
 
 START_TEST(options_by_version)
 {
@@ -325,7 +346,8 @@ START_TEST(options_by_version)
     const Nvrtc *n = nvrtc_get(NULL);
     ck_assert(n && !nvrtc_build(n, "int x;", "x", 90, false, &size, &log) && log);
     ck_assert_int_eq(strstr(log, "[-no-cache]") != NULL, givens[_i].cache_off);
-    ck_assert(strstr(log, "[--gpu-architecture=sm_90]") && strstr(log, "[--fmad=false]") && strstr(log, "[-modify-stack-limit=false]"));
+    ck_assert(strstr(log, "[--gpu-architecture=sm_90]") && strstr(log, "[--fmad=false]") &&
+              strstr(log, "[-modify-stack-limit=false]"));
     /* each option given, apart from the target, is in the text that keys are made of */
     for (char *s = strstr(log, "][") + 1, *end; s && (end = strchr(s, ']')); s = strchr(end, '[')) {
         *end = 0;
@@ -347,12 +369,14 @@ static char *cuda_source(Gen *g, const char *spec)
     return text;
 }
 
-/* A block has 48 KB of shared memory: 13 columns' sums of f32, or 7 of f64, would want more, did they not take turns. */
+/* A block has 48 KB of shared memory: 13 columns' sums of f32, or 7 of f64, would want more, did they not take
+ * turns. */
 START_TEST(crowds_have_room)
 {
     if (getenv("OPTC_THIN"))               /* it is NVRTC that works there */
         return;
-    static const struct { Type type; int cols, sums; bool turns; } crowd[] = {{T_F32, 2, 2, false}, {T_F32, 13, 1, true}, {T_F64, 7, 3, true}};
+    static const struct { Type type; int cols, sums; bool turns; } crowd[] =
+        {{T_F32, 2, 2, false}, {T_F32, 13, 1, true}, {T_F64, 7, 3, true}};
     const Nvrtc *n = real_nvrtc("a crowd of folds in one pass");
     int arch[64];
     if (!n)
@@ -373,7 +397,8 @@ START_TEST(crowds_have_room)
     }
     ck_assert_int_eq(tiles, 1);
     size_t size;
-    char *source = gen_emit(&g, &(EmitOptions){.target = &target_cuda, .command = "test"}, &g.diag), *code = nvrtc_build(n, source, "crowd", arch[0], false, &size, &log);
+    char *source = gen_emit(&g, &(EmitOptions){.target = &target_cuda, .command = "test"}, &g.diag),
+        *code = nvrtc_build(n, source, "crowd", arch[0], false, &size, &log);
     ck_assert_msg(code != NULL, "%s", log);
     free(code);
     free(source);
@@ -415,7 +440,8 @@ static void check_jobs(Workers *w, const Nvrtc *n, int arch)
     Job *job[JOBS], *vain[JOBS];
     char source[JOBS][200];
     for (int i = 0; i < JOBS; i++) {
-        snprintf(source[i], sizeof source[i], i ? program : "extern \"C\" __global__ void k%d() { no_such_name = %d; }", i, i);
+        snprintf(source[i], sizeof source[i], i ? program : "extern \"C\" __global__ void k%d() { no_such_name = %d; }",
+                 i, i);
         job[i] = workers_begin(w, source[i], "job", arch, false);
         vain[i] = workers_begin(w, source[i], "vain", arch, false);
         ck_assert(job[i] && vain[i]);
@@ -426,8 +452,10 @@ static void check_jobs(Workers *w, const Nvrtc *n, int arch)
     for (int i = 0; i < JOBS; i++) {
         char *log, *as_here = NULL;
         size_t size, want = 0;
-        char *code = workers_result(job[i], &size, &log), *here = nvrtc_build(n, source[i], "job", arch, false, &want, &as_here);
-        ck_assert_msg(i ? code && here && size == want && !memcmp(code, here, size) : !code && log && !strcmp(log, as_here), "job %d: %s", i, log ? log : "other code");
+        char *code = workers_result(job[i], &size, &log),
+            *here = nvrtc_build(n, source[i], "job", arch, false, &want, &as_here);
+        ck_assert_msg(i ? code && here && size == want && !memcmp(code, here, size) : !code && log &&
+                      !strcmp(log, as_here), "job %d: %s", i, log ? log : "other code");
         free(code);
         free(here);
         free(log);
@@ -438,7 +466,9 @@ static void check_jobs(Workers *w, const Nvrtc *n, int arch)
 /* What waits and is dropped is never begun: it would read a pipe that nobody writes to. */
 static void check_dropped(Workers *w, int arch)
 {
-    static const char slow[] = "extern \"C\" __global__ void k(float *p)\n{\n#pragma unroll\n    for (int i = 0; i < 4000; i++)\n        p[i] = sqrtf(p[i + 1]) + i;\n}\n";
+    static const char slow[] =
+        "extern \"C\" __global__ void k(float *p)\n{\n#pragma unroll\n    for (int i = 0; i < 4000; i++)\n        p[i] "
+        "= sqrtf(p[i + 1]) + i;\n}\n";
     char dir[] = "/tmp/optc-test-XXXXXX", pipe[64], text[100], *log;
     ck_assert(mkdtemp(dir) != NULL);
     snprintf(pipe, sizeof pipe, "%s/pipe", dir);
@@ -464,7 +494,8 @@ static void check_dropped(Workers *w, int arch)
     ck_assert(!unlink(pipe) && !rmdir(dir));
 }
 
-/* More jobs than processes: the bytes of this process. Killed, they are done without; ended, nothing of them is left. */
+/* More jobs than processes: the bytes of this process. Killed, they are done without; ended, nothing of them is
+ * left. */
 START_TEST(workers)
 {
     int arch[64];
@@ -527,11 +558,13 @@ START_TEST(broken_source)
 }
 END_TEST
 
-/* An error inside a stage is reported at the line of the spec that the value comes from, and behind it the emitted file's own lines count again;
- * the directives do not change the key. */
+/* An error inside a stage is reported at the line of the spec that the value comes from, and behind it the emitted
+ * file's own lines count again; the directives do not change the key. */
 START_TEST(cites_the_spec)
 {
-    static const char text[] = "return optimizer {\n  name = \"mine\",\n  hyper = { lr = 0.1 },\n  step = function()\n\n    local twice = g * g\n    p = p - lr * twice / (abs(p) + twice)\n  end,\n}\n";
+    static const char text[] =
+        "return optimizer {\n  name = \"mine\",\n  hyper = { lr = 0.1 },\n  step = function()\n\n    local twice = g * "
+        "g\n    p = p - lr * twice / (abs(p) + twice)\n  end,\n}\n";
     Gen g = {0};
     GenOptions o = {.types = {T_F32, T_F32, T_F32}};
     ck_assert(gen_compile(&g, (Source){"specs/my \"own\".lua", text, sizeof text - 1}, &o));
@@ -542,7 +575,8 @@ START_TEST(cites_the_spec)
     ck_assert(emit_key(plain, key[0]) && emit_key(cited, key[1]));
     ck_assert_str_eq(key[0], key[1]);
     char *at = strstr(cited, "#line 6 \"my _own_.lua\"\n");
-    ck_assert_msg(at && strstr(strchr(at, '\n'), "const float twice = ") < strchr(strchr(at, '\n') + 1, '\n'), "%.2000s", at ? at : strstr(cited, "---- the stages"));
+    ck_assert_msg(at && strstr(strchr(at, '\n'), "const float twice = ") < strchr(strchr(at, '\n') + 1, '\n'),
+                  "%.2000s", at ? at : strstr(cited, "---- the stages"));
     const Nvrtc *n = real_nvrtc("NVRTC citing the spec");
     if (n) {
         int arch[64], line = 1;
@@ -556,7 +590,8 @@ START_TEST(cites_the_spec)
         ck_assert(nvrtc_build(n, cited, "mine", arch[0], false, &size, &log) == NULL);
         char want[40];
         snprintf(want, sizeof want, "mine.cu(%d)", line);
-        ck_assert_msg(log && strstr(log, "my _own_.lua(6)") && strstr(log, want), "%s\nlacks %s", log ? log : "no log", want);
+        ck_assert_msg(log && strstr(log, "my _own_.lua(6)") && strstr(log, want), "%s\nlacks %s", log ? log : "no log",
+                      want);
         free(log);
     }
     free(plain);

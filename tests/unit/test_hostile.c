@@ -24,7 +24,9 @@ static bool compile_text(Gen *g, const char *text, const char *with, const char 
 
 /* ---- words of a spec ---- */
 #define SPEC(fields) "return optimizer { name = \"x\", " fields ", step = function() p = p - g end }"
-#define IR(line) "optc-ir 2\nrule x\nvariant any\n" line "nodes\n  %0 = p elem\n  %1 = g elem\n  %2 = sub elem %0 %1\nentry step\n  any p = %2\n"
+#define IR(line) \
+    "optc-ir 2\nrule x\nvariant any\n" line "nodes\n  %0 = p elem\n  %1 = g elem\n  %2 = sub elem %0 %1\n" \
+    "entry step\n  any p = %2\n"
 static const struct { const char *text, *with, *options; } refused[] = {
     {SPEC("options = { mode = \"a\\nrule adamw\" }"), NULL, NULL},
     {SPEC("options = { mode = \"a\\27[2J\" }"), NULL, NULL},
@@ -88,7 +90,8 @@ END_TEST
 START_TEST(commands_quoted)
 {
     Gen g;
-    ck_assert_msg(compile_text(&g, SPEC("options = { mode = \"a\" }"), NULL, "mode=$(reboot)'; reboot #"), "%s", g.diag.text);
+    ck_assert_msg(compile_text(&g, SPEC("options = { mode = \"a\" }"), NULL, "mode=$(reboot)'; reboot #"), "%s",
+                  g.diag.text);
     char *text = gen_emit(&g, &(EmitOptions){.target = &target_c}, &g.diag);
     ck_assert(text != NULL);
     ck_assert_msg(strstr(text, "--options 'mode=$(reboot)'") != NULL, "%.600s", text);
@@ -101,7 +104,8 @@ END_TEST
 START_TEST(manifest_ends)
 {
     char dir[] = "/tmp/optc-manifest-XXXXXX", path[64], why[700];
-    static const struct { const char *text; size_t n; bool whole; } behind[] = {{"", 0, true}, {"\0", 1, false}, {"\0\nrule adamw\n", 13, false}, {"\n", 1, false}, {"x", 1, false}};
+    static const struct { const char *text; size_t n; bool whole; } behind[] =
+        {{"", 0, true}, {"\0", 1, false}, {"\0\nrule adamw\n", 13, false}, {"\n", 1, false}, {"x", 1, false}};
     static const char *const inside[] = {"rule x\033[2J\n", "rule x\r\n", "rule x\xc2\x9b\n", "rule x\x9b\n"};
     ck_assert(mkdtemp(dir) != NULL);
     snprintf(path, sizeof path, "%s/manifest", dir);
@@ -192,7 +196,9 @@ START_TEST(keys_are_digests)
 END_TEST
 
 /* ---- compilers ---- */
-static const char own[] = "return optimizer { name = \"own\", hyper = { lr = 0.25 }, state = { m = zeros }, step = function() m = lerp(m, g, 0.3) p = p - lr * m / (1 + t) end }";
+static const char own[] =
+    "return optimizer { name = \"own\", hyper = { lr = 0.25 }, state = { m = zeros }, step = function() m = lerp(m, g, "
+    "0.3) p = p - lr * m / (1 + t) end }";
 
 /* Steps a rule of our own; the bits that come out. */
 static uint64_t step_own(const char *cc, char *path, size_t n, int *native)
@@ -216,7 +222,8 @@ static uint64_t step_own(const char *cc, char *path, size_t n, int *native)
 /* A compiler and what it is always given; arguments cannot change bits, and nothing of it is a shell's. */
 START_TEST(compiler_words)
 {
-    static const char *const commands[] = {"cc -O0", "  cc   -g\t-O1 ", "env cc", "cc -ffast-math", "cc -funsafe-math-optimizations -fsingle-precision-constant",
+    static const char *const commands[] = {"cc -O0", "  cc   -g\t-O1 ", "env cc", "cc -ffast-math",
+                                           "cc -funsafe-math-optimizations -fsingle-precision-constant",
                                            "cc -Dx=$(exit)'\""};
     char path[700];
     int native;
@@ -228,7 +235,8 @@ START_TEST(compiler_words)
         ck_assert_msg(got == want, "%s gives other bits", commands[i]);
     }
     setenv("OPTC_CFLAGS", "-Ofast -fsingle-precision-constant", 1);
-    ck_assert_msg(step_own("cc", path, sizeof path, &native) == want && native, "OPTC_CFLAGS gives other bits: %s", path);
+    ck_assert_msg(step_own("cc", path, sizeof path, &native) == want && native, "OPTC_CFLAGS gives other bits: %s",
+                  path);
 }
 END_TEST
 
@@ -253,7 +261,8 @@ END_TEST
 START_TEST(words_in_key)
 {
     static const struct { const char *cc, *says; } tries[] = {
-        {"cc", "compiled by"}, {"cc -DOTHER", "compiled by"}, {"cc", "from the cache"}, {"cc -DOTHER", "from the cache"}};
+        {"cc", "compiled by"}, {"cc -DOTHER", "compiled by"}, {"cc", "from the cache"},
+        {"cc -DOTHER", "from the cache"}};
     char dir[] = "/tmp/optc-words-XXXXXX", command[64];
     ck_assert(mkdtemp(dir) != NULL);
     for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
@@ -274,12 +283,14 @@ END_TEST
 START_TEST(evaluator_said)
 {
     static const char *const commands[] = {"", "/no/such/cc -O0", "no-such-cc -O2", "false --never"};
-    static const char *const says[] = {"turned off", "no C compiler '/no/such/cc -O0' was found", "'no-such-cc -O2'", "false --never failed"};
+    static const char *const says[] =
+        {"turned off", "no C compiler '/no/such/cc -O0' was found", "'no-such-cc -O2'", "false --never failed"};
     char path[700];
     int native;
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         step_own(commands[i], path, sizeof path, &native);
-        ck_assert_msg(!native && strstr(path, says[i]) && strstr(path, "its bits are not those of a compiled rule"), "%s: %s", commands[i], path);
+        ck_assert_msg(!native && strstr(path, says[i]) && strstr(path, "its bits are not those of a compiled rule"),
+                      "%s: %s", commands[i], path);
     }
 }
 END_TEST
@@ -306,7 +317,8 @@ START_TEST(compiler_ends)
         for (int tries = 0; tries < 1000 && kill(pid[1], 0) == 0; tries++)
             usleep(10000);
     for (int i = 0; i < 2; i++)
-        ck_assert_msg(!pid[i] || (kill(pid[i], 0) != 0 && errno == ESRCH), "process %d of the compiler is still there", pid[i]);
+        ck_assert_msg(!pid[i] || (kill(pid[i], 0) != 0 && errno == ESRCH), "process %d of the compiler is still there",
+                      pid[i]);
     if (f)
         fclose(f);
     ck_assert_msg(rmdir(tmp) == 0, "something is left in TMPDIR");
@@ -346,7 +358,8 @@ START_TEST(children_of_others)
         signal(SIGCHLD, SIG_IGN);
     ck_assert_msg(step_own("cc", path, sizeof path, &native) == want && native, "%s", path);
     step_own("false", path, sizeof path, &native);
-    ck_assert_msg(!native && (strstr(path, "false failed: its exit status is not known, since SIGCHLD is ignored or taken") ||
+    ck_assert_msg(!native &&
+                  (strstr(path, "false failed: its exit status is not known, since SIGCHLD is ignored or taken") ||
                               (_i && strstr(path, "false failed: exit status 1"))), "%s", path);
     __atomic_store_n(&stop, 1, __ATOMIC_SEQ_CST);
     if (_i)
@@ -402,7 +415,8 @@ START_TEST(files_limited)
         int native = r && optc_rule_native(r);
         setrlimit(RLIMIT_FSIZE, &was);
         OK(s);
-        ck_assert_msg(!native && !strstr(path, "()") && !strstr(path, "failed: )") && (i == 2 || strstr(path, "cannot be written: File too large")), "%s", path);
+        ck_assert_msg(!native && !strstr(path, "()") && !strstr(path, "failed: )") &&
+                      (i == 2 || strstr(path, "cannot be written: File too large")), "%s", path);
         OK(optc_release(r));
         OK(optc_close(e));
     }
@@ -430,8 +444,10 @@ START_TEST(no_descriptors_for_a_blas)
     now = (struct rlimit){(rlim_t)fd, was.rlim_max};
     setrlimit(RLIMIT_NOFILE, &now);
     OK(optc_compile(e, &(optc_rule_options){.spec = "muon"}, &r));
-    FAILS(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b), OPTC_ERROR_IO, "too few file descriptors are left (ulimit -n)");
-    ck_assert_msg(strstr(optc_rule_path(r), "too few file descriptors") && !strstr(optc_rule_path(r), "install"), "%s", optc_rule_path(r));
+    FAILS(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b), OPTC_ERROR_IO,
+          "too few file descriptors are left (ulimit -n)");
+    ck_assert_msg(strstr(optc_rule_path(r), "too few file descriptors") && !strstr(optc_rule_path(r), "install"), "%s",
+                  optc_rule_path(r));
     setrlimit(RLIMIT_NOFILE, &was);
     OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));      /* once there are some all is well */
     OK(optc_unbind(b));
@@ -443,10 +459,12 @@ END_TEST
 /* ---- numbers ---- */
 START_TEST(devices_by_number)
 {
-    static const char *const names[] = {"cuda:9999999999999", "cuda:4294967296", "cuda:", "cuda:-1", "cuda:+0", "cuda: 0", "cuda:0x0", "cuda:0 ", "cuda0"};
+    static const char *const names[] = {"cuda:9999999999999", "cuda:4294967296", "cuda:", "cuda:-1", "cuda:+0",
+                                        "cuda: 0", "cuda:0x0", "cuda:0 ", "cuda0"};
     optc_engine *e;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        FAILS(optc_open(&(optc_engine_options){.device = names[i]}, &e), OPTC_ERROR_UNAVAILABLE, "there is no device '");
+        FAILS(optc_open(&(optc_engine_options){.device = names[i]}, &e), OPTC_ERROR_UNAVAILABLE,
+              "there is no device '");
         ck_assert_msg(strstr(optc_message(), names[i]) != NULL, "%s", optc_message());
     }
 }
@@ -469,7 +487,8 @@ START_TEST(sums_of_bytes)
             t[i] = (optc_tensor){.param = at + i * 64, .rank = 1, .shape = shape};
         optc_group all = {.tensors = t, .ntensors = MANY};
         optc_status s = optc_bind(r, &all, 1, &b);
-        ck_assert_msg(s == OPTC_ERROR_MEMORY || s == OPTC_ERROR_ARGUMENT, "2^%d elements, %d times: %s", bits, MANY, optc_status_name(s));
+        ck_assert_msg(s == OPTC_ERROR_MEMORY || s == OPTC_ERROR_ARGUMENT, "2^%d elements, %d times: %s", bits, MANY,
+                      optc_status_name(s));
         ck_assert_ptr_null(b);
     }
     OK(optc_release(r));
@@ -498,7 +517,8 @@ START_TEST(fork_after_step)
     }
     int status = -1;
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child %s", WIFSIGNALED(status) ? "never came back from its step" : "has other bits");
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child %s",
+                  WIFSIGNALED(status) ? "never came back from its step" : "has other bits");
     OK(optc_step(f.binding));                  /* and here all goes on */
     fix_close(&f);
 }

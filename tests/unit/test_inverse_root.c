@@ -1,5 +1,5 @@
-/* Steps of inverse roots by products (runtime/core/matrix/inverse_root.h), done here in f64 on matrices whose roots are known: no more
- * of them than the manual says, and what rounding leaves. */
+/* Steps of inverse roots by products (runtime/core/matrix/inverse_root.h), done here in f64 on matrices whose roots are
+ * known: no more of them than the manual says, and what rounding leaves. */
 #include "tests/harness/basis.h"
 #include "tests/harness/help.h"
 #include "runtime/core/matrix/inverse_root.h"
@@ -67,7 +67,8 @@ static double off_by(int p, double low, double value, bool f64, int *n)
 static const int roots[] = {2, 3, 4, 8};
 static const double lows[] = {1e-2, 1e-4, 1e-6, 1e-8, 1e-10, 1e-12};
 
-/* Of eigenvalues near each other, whatever the steps are made for; an inverse in f64 is by products down to 1e-6 alone. */
+/* Of eigenvalues near each other, whatever the steps are made for; an inverse in f64 is by products down to 1e-6
+ * alone. */
 START_TEST(near_each_other)
 {
     for (size_t i = 0; i < sizeof roots / sizeof *roots; i++)
@@ -103,7 +104,8 @@ END_TEST
 /* Steps for a fourth root, as specs/FACTORS.md lists them. */
 START_TEST(how_many)
 {
-    static const struct { double low; int f32, f64; } want[] = {{1e-2, 4, 4}, {1e-6, 6, 8}, {1e-10, 9, 11}, {1e-12, 10, 12}};
+    static const struct { double low; int f32, f64; } want[] =
+        {{1e-2, 4, 4}, {1e-6, 6, 8}, {1e-10, 9, 11}, {1e-12, 10, 12}};
     RootStep s[MOST_ROOT_STEPS];
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         ck_assert_int_eq(root_steps(4, want[i].low, false, s), want[i].f32);

@@ -95,7 +95,8 @@ START_TEST(same_bits)
 }
 END_TEST
 
-/* A chain of sums: each pass may compute what went before again, but all of them together not much more than there is. */
+/* A chain of sums: each pass may compute what went before again, but all of them together not much more than there
+ * is. */
 START_TEST(chained_sums)
 {
     static const char chain[] =
@@ -118,7 +119,8 @@ END_TEST
 /* ---- much that waits from one loop for another ---- */
 enum { ROWS = 3, COLS = 1391 };
 static const char much[] =
-    "return optimizer { name = 'much', hyper = { lr = 0.001 }, state = { m = zeros }, view = 'last', step = function()\n"
+    "return optimizer { name = 'much', hyper = { lr = 0.001 }, state = { m = zeros }, view = 'last', step = "
+    "function()\n"
     "  local v, x, y = {}, g, m\n"
     "  for i = 1, %d do v[i] = g * i + m  x = x * 0.5 + v[i] * v[i] end\n"
     "  for i = 1, %d do y = y * 0.25 - v[i] * x end\n"

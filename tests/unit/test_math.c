@@ -67,19 +67,26 @@ static float any32(void) { return optc_frombitsf((unsigned)(bits64() >> 32)); }
 static double any64(void) { return optc_frombits(bits64()); }
 
 static const double edges[] = {
-    0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, -1.5, 2.0, -2.0, 2.5, -2.5, 3.0, -3.0, 0.6, 0.7071067811865476, 1.4142135623730951,
-    1.5707963267948966, 3.141592653589793, 10.0, 20.0, -20.0, 87.0, 88.7228, 88.7229, -87.3, -102.9, -103.9, -104.1, 127.5, -149.0, -150.0,
-    709.78, 709.79, -708.4, -744.2, -745.1, -745.2, 1024.0, -1074.0, 8388607.5, -8388607.5, 8388608.0, 8388609.0, 16777215.0, 16777216.0,
+    0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, -1.5, 2.0, -2.0, 2.5, -2.5, 3.0, -3.0, 0.6, 0.7071067811865476,
+        1.4142135623730951,
+    1.5707963267948966, 3.141592653589793, 10.0, 20.0, -20.0, 87.0, 88.7228, 88.7229, -87.3, -102.9, -103.9, -104.1,
+    127.5, -149.0, -150.0,
+    709.78, 709.79, -708.4, -744.2, -745.1, -745.2, 1024.0, -1074.0, 8388607.5, -8388607.5, 8388608.0, 8388609.0,
+    16777215.0, 16777216.0,
     -16777215.0, -33554433.0, 4503599627370495.5, 4503599627370497.0, 9007199254740991.0, -9007199254740991.0,
-    9007199254740992.0, 262144.0, 1073741824.0, 1e10, -1e10, 1e-5, -1e-5, 1e-10, -1e-10, 1e-20, 0x1p-24, 0x1p-53, -0x1p-54,
+    9007199254740992.0, 262144.0, 1073741824.0, 1e10, -1e10, 1e-5, -1e-5, 1e-10, -1e-10, 1e-20, 0x1p-24, 0x1p-53,
+    -0x1p-54,
     0x1p-126, -0x1p-126, 0x1p-149, -0x1p-149, 0x1.8p-140, 0x1.fffffep127, -0x1.fffffep127, 0x1p-1022, -0x1p-1022,
-    0x1p-1074, -0x1p-1074, 0x1p-1050, 0x1.fffffffffffffp1023, -0x1.fffffffffffffp1023, 0x1p64, -0x1p64, 0x1p100, -0x1p100,
+    0x1p-1074, -0x1p-1074, 0x1p-1050, 0x1.fffffffffffffp1023, -0x1.fffffffffffffp1023, 0x1p64, -0x1p64, 0x1p100,
+    -0x1p100,
     0.99999994, 0.9999999999999999, -0.99999994, 1.0000001192092896, 1.0000000000000002, INFINITY, -INFINITY, NAN, -NAN,
 };
 enum { EDGES = sizeof edges / sizeof edges[0] };
 
-/* Distance in ulps of the narrow type at the reference; a wrong NaN, infinity or sign counts as infinitely far. A result
-   of infinity stands for the first number beyond the range, so that rounding at the very end is measured, not refused. */
+/* Distance in ulps of the narrow type at the reference; a wrong NaN, infinity or sign counts as infinitely far. A
+ * result
+   of infinity stands for the first number beyond the range, so that rounding at the very end is measured, not refused.
+   * */
 static double ulps32(float got, double ref)
 {
     int e = ref != 0 && !isinf(ref) && !isnan(ref) ? ilogb(ref) : -126;
@@ -349,7 +356,8 @@ START_TEST(min_max_sign)
         }
     ck_assert(optc_sign(3e-310) == 1 && optc_sign(-INFINITY) == -1 && isnan(optc_sign(NAN)));
     ck_assert(optc_signf(3e-41f) == 1 && optc_signf(-INFINITY) == -1 && isnan(optc_signf(NAN)));
-    ck_assert(optc_sign(0.0) == 0 && !signbit(optc_sign(0.0)) && signbit(optc_sign(-0.0)) && signbit(optc_signf(-0.0f)));
+    ck_assert(optc_sign(0.0) == 0 && !signbit(optc_sign(0.0)) && signbit(optc_sign(-0.0)) &&
+              signbit(optc_signf(-0.0f)));
 }
 END_TEST
 
@@ -374,8 +382,10 @@ END_TEST
 /* Seed and step are 64-bit integers in disguise. */
 START_TEST(random_key)
 {
-    static const double v[] = { 0, 1, -1, 42, -42, 2147483647, 2147483648, 4294967295, 4294967296, -2147483648, -2147483649,
-        6442450944, -6442450944, 4503599627370497, 9007199254740991, 9007199254740992, -9007199254740991, -9007199254740992 };
+    static const double v[] =
+        { 0, 1, -1, 42, -42, 2147483647, 2147483648, 4294967295, 4294967296, -2147483648, -2147483649,
+        6442450944, -6442450944, 4503599627370497, 9007199254740991, 9007199254740992, -9007199254740991,
+        -9007199254740992 };
     optc_u4 x = { 7, 1, 5, 9 ^ (3u << 24) }, y;
     for (unsigned i = 0; i < sizeof v / sizeof v[0]; i++)
         ck_assert(optc_to_bits64(v[i]) == (unsigned long long)(long long)v[i]);
@@ -463,7 +473,8 @@ static long double cos_turns(double u)
 /* Box-Muller from given words: the extremes that no test would draw, and the formula itself in ulps */
 START_TEST(normal_formula)
 {
-    static const unsigned ends[] = { 0, 1, 255, 0x3fffffff, 0x40000000, 0x7fffffff, 0x80000000, 0xbfffffff, 0xc0000000, 0xffffffff };
+    static const unsigned ends[] =
+        { 0, 1, 255, 0x3fffffff, 0x40000000, 0x7fffffff, 0x80000000, 0xbfffffff, 0xc0000000, 0xffffffff };
     double w32 = 0, w64 = 0;
     state = 8;
     for (int i = 0; i < 10000 + SWEEP; i++) {

@@ -30,8 +30,10 @@ START_TEST(products)
         const Alone *x = &alone_cases[i / 4];
         if (thinned(i))
             continue;
-        void *a = reference_product(one, &host, x, type, 0, &bytes), *b = reference_product(two, &host, x, type, 2 << 20, &again);
-        ck_assert_msg(bytes == again && !memcmp(a, b, bytes), "case %d, type %d: bits by threads or workspace", i / 4, (int)type);
+        void *a = reference_product(one, &host, x, type, 0, &bytes),
+            *b = reference_product(two, &host, x, type, 2 << 20, &again);
+        ck_assert_msg(bytes == again && !memcmp(a, b, bytes), "case %d, type %d: bits by threads or workspace", i / 4,
+                      (int)type);
         free(a), free(b);
     }
     optc_memory m;
@@ -46,7 +48,8 @@ END_TEST
 
 START_TEST(kronecker)
 {
-    static const int64_t sizes[][5] = {{1, 1, 1, 1, 1}, {2, 3, 4, 5, 1}, {3, 1, 2, 7, 3}, {5, 4, 1, 1, 2}, {0, 2, 3, 1, 1}, {30, 20, 19, 21, 1}};
+    static const int64_t sizes[][5] =
+        {{1, 1, 1, 1, 1}, {2, 3, 4, 5, 1}, {3, 1, 2, 7, 3}, {5, 4, 1, 1, 2}, {0, 2, 3, 1, 1}, {30, 20, 19, 21, 1}};
     optc_engine *e = open_with(2);
     for (int i = 0; i < 4 * 2 * 6; i++)
         reference_kron(e, &host, sizes[i / 8], (optc_type)(OPTC_F32 + i % 4), i / 4 % 2);
@@ -105,7 +108,8 @@ START_TEST(refused)
     FAILS(optc_multiply(NULL, &good), OPTC_ERROR_ARGUMENT, "the engine is NULL");
     FAILS(optc_multiply_sized(e, &good, 1), OPTC_ERROR_ARGUMENT, "pass sizeof(optc_product)");
     FAILS(optc_kron(e, &(optc_kronecker){.a = a, .b = b, .c = c, .m = -1}), OPTC_ERROR_ARGUMENT, "sizes of -1 x 0");
-    FAILS(optc_kron(e, &(optc_kronecker){.a = a, .b = b, .c = a, .m = 1, .n = 2, .p = 2, .q = 1}), OPTC_ERROR_ARGUMENT, "c overlaps a in memory");
+    FAILS(optc_kron(e, &(optc_kronecker){.a = a, .b = b, .c = a, .m = 1, .n = 2, .p = 2, .q = 1}), OPTC_ERROR_ARGUMENT,
+          "c overlaps a in memory");
     setenv("OPTC_BLAS", "/nowhere/libnone.so", 1);
     optc_engine *other = open_with(1);
     FAILS(optc_multiply(other, &good), OPTC_ERROR_UNAVAILABLE, "OPTC_BLAS");

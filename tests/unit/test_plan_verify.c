@@ -242,7 +242,8 @@ END_TEST
 /* On a GPU passes over symmetric values do a half, and products that only they read are not mirrored. */
 typedef struct { const char *body; int passes, calls; const char *what; } Halves;
 static const Halves halves[] = {
-    {"local A = gram(g) p = p - mm(max(A, mm(A, A)), g)", 1, 1, "the square of A is read by a pass alone, A by a product too"},
+    {"local A = gram(g) p = p - mm(max(A, mm(A, A)), g)", 1, 1,
+     "the square of A is read by a pass alone, A by a product too"},
     {"local A = gram(g) p = p - mm(2 * A + eye(1, 'rows'), g)", 1, 1, "a diagonal is symmetric"},
     {"local A = gram(g) p = p - mm(A, g)", 0, 0, "a product reads it"},
     {"L = lerp(L, gram(g), 0.1) p = p - mm(L, g)", 0, 0, "a state may be anything"},
@@ -251,9 +252,11 @@ static const Halves halves[] = {
     {"p = p - mm(2 * triu(gram(g)), g)", 0, 0, "a triangle is not symmetric"},
     {"local A = gram(g) p = p - mm(2 * A, g) * rowsum(A)", 1, 0, "a fold along an axis reads all of it"},
     {"local A = gram(g) p = p - mm(2 * A, g) / trace(A)", 0, 0, "so does one to a scalar"},
-    {"local A = gram(g) p = p - mm(2 * A + outer(rowsum(g), rowsum(g)), g)", 1, 1, "a row value by itself turned is symmetric"},
+    {"local A = gram(g) p = p - mm(2 * A + outer(rowsum(g), rowsum(g)), g)", 1, 1,
+     "a row value by itself turned is symmetric"},
     {"local A = gram(g) p = p - mm(2 * A + rowsum(g), g)", 0, 0, "a row value alone is not"},
-    {"L = triu(mm(L, L)) p = p - mm(L + L.T + gram(g), g)", 1, 1, "nor what is added to itself turned, of which all is read"},
+    {"L = triu(mm(L, L)) p = p - mm(L + L.T + gram(g), g)", 1, 1,
+     "nor what is added to itself turned, of which all is read"},
 };
 
 static int count_halves(const Phase *ph, bool calls)
@@ -266,18 +269,23 @@ static int count_halves(const Phase *ph, bool calls)
 
 START_TEST(halves_are_found)
 {
-    char *text = format("return optimizer { name = 'x', %s matrix = function() %s end, step = function() p = p - g end }", strstr(halves[_i].body, "L = ") ? "state = { L = zeros 'rows' }," : "", halves[_i].body);
+    char *text =
+        format("return optimizer { name = 'x', %s matrix = function() %s end, step = function() p = p - g end }",
+               strstr(halves[_i].body, "L = ") ? "state = { L = zeros 'rows' }," : "", halves[_i].body);
     for (int gpu = 0; gpu < 2; gpu++) {
         Gen g = {0};
         GenOptions o = {.find = find_wrapper, .target = gpu ? &target_cuda : &target_c};
-        ck_assert_msg(gen_compile(&g, (Source){"made", text, strlen(text)}, &o), "%s: %s", halves[_i].what, g.diag.text);
+        ck_assert_msg(gen_compile(&g, (Source){"made", text, strlen(text)}, &o), "%s: %s", halves[_i].what,
+                      g.diag.text);
         Phase *ph = &g.plan->entry[0].phase[0];
         int passes = count_halves(ph, false), calls = count_halves(ph, true);
         Buf b = {0};
         plan_print(&b, g.plan, false);
-        ck_assert_msg(passes == gpu * halves[_i].passes && calls == gpu * halves[_i].calls, "%s, gpu %d: %d passes, %d products:\n%s", halves[_i].what, gpu, passes, calls, b.s);
+        ck_assert_msg(passes == gpu * halves[_i].passes && calls == gpu * halves[_i].calls,
+                      "%s, gpu %d: %d passes, %d products:\n%s", halves[_i].what, gpu, passes, calls, b.s);
         buf_free(&b);
-        for (int i = 0; gpu && i < ph->nstage; i++) {          /* marked where it may not be, or no longer where it must */
+        /* marked where it may not be, or no longer where it must */
+        for (int i = 0; gpu && i < ph->nstage; i++) {
             Stage *s = &ph->stage[i];
             bool pass = s->half && !is_called(s->kind);
             if ((pass && !calls) || (s->half && is_called(s->kind)))
@@ -295,19 +303,31 @@ END_TEST
 /* ---- turns ---- */
 /* How many stages leave out whoever has no turn; and none more may. */
 static const struct { const char *head, *body; int stages; const char *what; } turns[] = {
-    {"", "L = lerp(L, gram(g), 0.1) every(3, { stagger = true }, function() X = power(L, -1, { ridge = 0.1 }) end) p = p - mm(X, g)", 3, "what power reads, power, and what takes it"},
-    {"", "every(3, { stagger = true }, function() X = mm(X, L) end) L = gram(g) p = p - mm(X, g) / trace(L)", 2, "operands that lie there"},
-    {"", "L = gram(g) every(3, { stagger = true }, function() X = mm(L, L) p = p - g end) p = p - mm(X, g)", 2, "p is everybody's"},
-    {"", "every(3, { stagger = true }, function() X = mm(X, L) end) L = gram(g) / global.sum(trace(X)) p = p - mm(L, g)", 1, "a fold over all tensors reads what each of them keeps"},
-    {"", "every(3, { stagger = true }, function() X = mm(X, L) s = global.sum(trace(X)) * numel end) L = gram(g) p = p - s * mm(L, g)", 2, "in the block it reads what each of them would have"},
-    {"block = 4,", "L = gram(g) every(3, { stagger = true }, function() X = mm(L, L) / trace(L) end) p = p - mm(X, g)", 4, "a trace is the block's"},
-    {"block = 4,", "L = gram(g) every(3, { stagger = true }, function() X = mm(L, L) / sum(mm(L, X)) end) p = p - mm(X, g)", 3, "a sum is of all blocks"},
-    {"block = 4,", "L = gram(g) every(3, { stagger = true }, function() s = sum(mm(L, L)) X = L end) p = p - s * mm(X, g)", 4, "and the tensor has a turn of its own"},
+    {"", "L = lerp(L, gram(g), 0.1) every(3, { stagger = true }, function() X = power(L, -1, { ridge = 0.1 }) end) p = "
+         "p - mm(X, g)", 3, "what power reads, power, and what takes it"},
+    {"", "every(3, { stagger = true }, function() X = mm(X, L) end) L = gram(g) p = p - mm(X, g) / trace(L)", 2,
+     "operands that lie there"},
+    {"", "L = gram(g) every(3, { stagger = true }, function() X = mm(L, L) p = p - g end) p = p - mm(X, g)", 2,
+     "p is everybody's"},
+    {"", "every(3, { stagger = true }, function() X = mm(X, L) end) L = gram(g) / global.sum(trace(X)) p = p - mm(L, "
+         "g)", 1, "a fold over all tensors reads what each of them keeps"},
+    {"", "every(3, { stagger = true }, function() X = mm(X, L) s = global.sum(trace(X)) * numel end) L = gram(g) p = p "
+         "- s * mm(L, g)", 2, "in the block it reads what each of them would have"},
+    {"block = 4,", "L = gram(g) every(3, { stagger = true }, function() X = mm(L, L) / trace(L) end) p = p - mm(X, g)",
+     4, "a trace is the block's"},
+    {"block = 4,",
+     "L = gram(g) every(3, { stagger = true }, function() X = mm(L, L) / sum(mm(L, X)) end) p = p - mm(X, g)", 3,
+     "a sum is of all blocks"},
+    {"block = 4,",
+     "L = gram(g) every(3, { stagger = true }, function() s = sum(mm(L, L)) X = L end) p = p - s * mm(X, g)", 4,
+     "and the tensor has a turn of its own"},
 };
 
 START_TEST(staggered_stages_are_found)
 {
-    char *text = format("return optimizer { name = 'x', %s state = { L = zeros 'rows', X = zeros 'rows', s = zeros 'tensor' }, matrix = function() s = s %s end, step = function() p = p - g%s end }", turns[_i].head, turns[_i].body,
+    char *text =
+        format("return optimizer { name = 'x', %s state = { L = zeros 'rows', X = zeros 'rows', s = zeros 'tensor' }, "
+               "matrix = function() s = s %s end, step = function() p = p - g%s end }", turns[_i].head, turns[_i].body,
                         strstr(turns[_i].body, "global") ? " / global.sum(mean(g))" : "");
     for (int gpu = 0; gpu < 2; gpu++) {
         Gen g = {0};

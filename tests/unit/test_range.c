@@ -70,7 +70,8 @@ static double gradient(int i, double size) { return size * (i % 7 == 3 ? 1e-9 : 
 START_TEST(norms)
 {
     static const double sizes[2][12] = {{1, 1e-45, 1e-40, 1e-37, 1e-28, 1e-20, 1e15, 1e19, 1e20, 1e30, 1e37, 1e38},
-                                        {1, 1e-320, 1e-300, 1e-200, 1e-160, 1e-100, 1e100, 1e150, 1e155, 1e200, 1e300, 1e307}};
+                                        {1, 1e-320, 1e-300, 1e-200, 1e-160, 1e-100, 1e100, 1e150, 1e155, 1e200, 1e300,
+                                         1e307}};
     static union { float f[N]; double d[N]; } p, g;
     static double wide_g[N];
     bool wide = _i;
@@ -105,9 +106,11 @@ START_TEST(norms_of_arrays)
     /* the second never changes its states: a fold is the only one to read them */
     static const char *const texts[] = {
         "return optimizer { name = 'arrays', hyper = { x = 1 }, state = { L = eye(x, 'rows'), R = eye(x, 'rows') },\n"
-        "  step = function() p = g end, matrix = function() L, R = 0.5 * L, 0.5 * R  p = rownorm(L) + colnorm(R).T + 0 * g end }",
+        "  step = function() p = g end, matrix = function() L, R = 0.5 * L, 0.5 * R  p = rownorm(L) + colnorm(R).T + 0 "
+        "* g end }",
         "return optimizer { name = 'arrays', hyper = { x = 1 }, state = { L = eye(x, 'rows'), R = eye(x, 'rows') },\n"
-        "  step = function() p = g end, matrix = function() L, R = 1 * L, 1 * R  p = 0.5 * (rownorm(L) + colnorm(R).T) + 0 * g end }"};
+        "  step = function() p = g end, matrix = function() L, R = 1 * L, 1 * R  p = 0.5 * (rownorm(L) + colnorm(R).T) "
+        "+ 0 * g end }"};
     optc_engine *e;
     optc_rule *r;
     float p[ROWS * ROWS], g[ROWS * ROWS] = {0};
@@ -128,8 +131,8 @@ START_TEST(norms_of_arrays)
 }
 END_TEST
 
-/* Rules whose step does not depend on the size of the gradient, on gradients of sizes 1 and `size`: the steps are the same
- * but for rounding. Powers of two keep every direction exact. */
+/* Rules whose step does not depend on the size of the gradient, on gradients of sizes 1 and `size`: the steps are the
+ * same but for rounding. Powers of two keep every direction exact. */
 static const struct { const char *rule; double size; } rules[] = {
     {"dion", 0x1p70},     {"lars", 0x1p70},
     {"sgd+clip(1)", 0x1p70},     {"sgd+clip(1)", 0x1p100},       {"muon", 0x1p100},
@@ -180,12 +183,13 @@ START_TEST(lengths)
         far[0] = fmax(far[0], fabs(p[i] - ref_value(0, 0, i)));
         far[1] = fmax(far[1], fabs(q[i] - ref_value(0, 0, i)));
     }
-    ck_assert_msg(far[1] > far[0] / 3 && far[1] < 3 * far[0], "a step of %g on gradients like 1e-28, of %g on large ones",
-                  far[1], far[0]);
+    ck_assert_msg(far[1] > far[0] / 3 && far[1] < 3 * far[0],
+                  "a step of %g on gradients like 1e-28, of %g on large ones", far[1], far[0]);
 }
 END_TEST
 
-/* Rules that divide second moments by themselves: beyond the range of their squares a step may be 0, and is a number. */
+/* Rules that divide second moments by themselves: beyond the range of their squares a step may be 0, and is a
+ * number. */
 START_TEST(stays_finite)
 {
     static const char *const names[] = {"lamb", "adamp"};
@@ -196,8 +200,9 @@ START_TEST(stays_finite)
 }
 END_TEST
 
-/* Element 3 has one gradient whose square f32 cannot hold, all others are ordinary. Its second moment stays infinite and
- * the weights stay numbers; "lerp" of two infinities was NaN. RAdam, AdaBelief and AdaBound move by the momentum alone. */
+/* Element 3 has one gradient whose square f32 cannot hold, all others are ordinary. Its second moment stays infinite
+ * and the weights stay numbers; "lerp" of two infinities was NaN. RAdam, AdaBelief and AdaBound move by the momentum
+ * alone. */
 static const struct { const char *rule, *moment; bool moves; } adams[] = {
     {"adam", "v", false},    {"adamw", "v", false},   {"nadam", "v", false},   {"radam", "v", true},
     {"rmsprop", "v", false}, {"adagrad", "v", false}, {"adadelta", "v", false}, {"adan", "n", false},
@@ -223,8 +228,8 @@ START_TEST(infinite_moments)
     }
     OK(optc_state_read(b, 0, adams[_i].moment, v, 40));
     for (int i = 0; i < 40; i++)
-        ck_assert_msg(isfinite(p[i]) && isinf(v[i]) == (i == 3), "%s: p is %g, %s is %g at %d", adams[_i].rule, (double)p[i],
-                      adams[_i].moment, v[i], i);
+        ck_assert_msg(isfinite(p[i]) && isinf(v[i]) == (i == 3), "%s: p is %g, %s is %g at %d", adams[_i].rule,
+                      (double)p[i], adams[_i].moment, v[i], i);
     ck_assert_msg(adams[_i].moves || fabs(p[3] - ref_value(0, 0, 3)) < 1e-2, "%s moves by %g", adams[_i].rule,
                   p[3] - ref_value(0, 0, 3));
     OK(optc_unbind(b));

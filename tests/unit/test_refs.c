@@ -1,9 +1,13 @@
-/* Every spec against trajectories made by other people's implementations (tests/specs/make_refs.py), 20 steps over odd shapes.
+/* Every spec against trajectories made by other people's implementations (tests/specs/make_refs.py), 20 steps over odd
+ * shapes.
  *
- *   evaluator  the spec's meaning: within 1e-11 of the reference, which is computed in f64 too. Only the order of additions and
+ *   evaluator  the spec's meaning: within 1e-11 of the reference, which is computed in f64 too. Only the order of
+ * additions and
  *              the association of products may differ, a few units in the last place a step.
- *   native     f32 steps 1 to 6, 10, 15 and 20 (OPTC_ALL: each) lie in the evaluator's bounds from the same state, which
- *              follow from the op table; and after 20 steps it is as near to the reference as the operations made allow. */
+ *   native     f32 steps 1 to 6, 10, 15 and 20 (OPTC_ALL: each) lie in the evaluator's bounds from the same state,
+ * which
+ *              follow from the op table; and after 20 steps it is as near to the reference as the operations made
+ * allow. */
 #include "tests/harness/help.h"
 
 #include <dirent.h>
@@ -94,8 +98,8 @@ static void parse_line(RefFile *r, char *line)
             r->saved[r->nsaved++] = atoi(w);
 }
 
-/* A file has all elements of a small tensor. Of a larger one it has every STRIDE-th, then STRIDE sums, the r-th over the
- * elements r, r + STRIDE, …: an error of any one element shows in its sum. tests/make_refs.py writes them. */
+/* A file has all elements of a small tensor. Of a larger one it has every STRIDE-th, then STRIDE sums, the r-th over
+ * the elements r, r + STRIDE, …: an error of any one element shows in its sum. tests/make_refs.py writes them. */
 enum { WHOLE = 128, STRIDE = 31 };
 static int64_t values(int64_t n) { return n <= WHOLE ? n : (n + STRIDE - 1) / STRIDE + STRIDE; }
 
@@ -130,11 +134,15 @@ static void read_ref(const char *path, const char *name)
     nrefs++;
 }
 
-static int by_name(const void *a, const void *b) { return strcmp(((const RefFile *)a)->name, ((const RefFile *)b)->name); }
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const RefFile *)a)->name, ((const RefFile *)b)->name);
+}
 
 static void read_refs(void)
 {
-    const char *folder = getenv("OPTC_REFS") ? getenv("OPTC_REFS") : "tests/specs/refs";      /* make_refs.py --long makes others */
+    /* make_refs.py --long makes others */
+    const char *folder = getenv("OPTC_REFS") ? getenv("OPTC_REFS") : "tests/specs/refs";
     DIR *d = opendir(folder);
     need(d != NULL, folder, "not found: run from the repository's root");
     for (struct dirent *e; (e = readdir(d));) {
@@ -246,14 +254,16 @@ static double rounding(const optc_rule *r)
 
 static void run(const RefFile *r, optc_type type, bool bounds)
 {
-    optc_engine_options eo = {.threads = 2, .cache_dir = getenv("OPTC_TEST_CACHE"), .compiler = type == OPTC_F64 ? "" : NULL, .no_builtin = type == OPTC_F64};
+    optc_engine_options eo = {.threads = 2, .cache_dir = getenv("OPTC_TEST_CACHE"),
+                              .compiler = type == OPTC_F64 ? "" : NULL, .no_builtin = type == OPTC_F64};
     optc_rule_options ro = {.spec = r->spec, .with = r->with, .options = r->options, .param = type};
     Fixture f;
     fix_open(&f, &eo, &ro, r->shape, r->nshape, r->hyper, r->nhyper);
     if (type == OPTC_F32)
         ck_assert_msg(optc_rule_native(f.rule), "%s runs as: %s", r->name, optc_rule_path(f.rule));
     bool sam = strstr(r->with, "sam") != NULL;
-    double ulp = type == OPTC_F64 ? 0 : 0x1p-23, allowed = type == OPTC_F64 ? (r->exact32 ? 1e-6 : 1e-11) : rounding(f.rule) * r->steps * ulp + (r->exact32 ? 1e-6 : 0);
+    double ulp = type == OPTC_F64 ? 0 : 0x1p-23, allowed = type == OPTC_F64 ? (r->exact32 ? 1e-6 : 1e-11)
+        : rounding(f.rule) * r->steps * ulp + (r->exact32 ? 1e-6 : 0);
     bool all = getenv("OPTC_ALL") != NULL;
     for (int s = 1; s <= r->steps; s++) {
         bool look = bounds && (all || s <= 6 || s % 5 == 0);
@@ -273,7 +283,8 @@ static void run(const RefFile *r, optc_type type, bool bounds)
         for (int k = 0; k < r->nsaved; k++)
             if (r->saved[k] == s) {
                 double d = distance(&f, r, k);
-                ck_assert_msg(d <= allowed, "%s, %s, step %d: %.3g from the reference, allowed %.3g", r->name, type == OPTC_F64 ? "evaluator" : "native", s, d, allowed);
+                ck_assert_msg(d <= allowed, "%s, %s, step %d: %.3g from the reference, allowed %.3g", r->name,
+                              type == OPTC_F64 ? "evaluator" : "native", s, d, allowed);
             }
     }
     fix_close(&f);

@@ -1,4 +1,5 @@
-/* Measuring on the CPU: what may be tried, that a sample is long enough, and what becomes of the pair that bits are compared on. */
+/* Measuring on the CPU: what may be tried, that a sample is long enough, and what becomes of the pair that bits are
+ * compared on. */
 #include "tests/harness/help.h"
 
 #include "runtime/library/tune/launch_search.h"
@@ -13,12 +14,14 @@ static optc_rule *rule;
 static CpuTuner *tuner;
 static Meter meter;
 
-/* The rule's last stage, watched: how often it ran, whether it went to infinity, and one run (none: 0) that spoils what it has written there. */
+/* The rule's last stage, watched: how often it ran, whether it went to infinity, and one run (none: 0) that spoils what
+ * it has written there. */
 static const optc_stage_fn *real;
 static optc_stage_fn watched_fn[64];
 static int at, runs, infinite, spoil_at, spoil_mem;
 
-/* The runtime's clock, as tests are linked: where it is not below 0 only the watched stage moves it, a hundred nanoseconds a run. */
+/* The runtime's clock, as tests are linked: where it is not below 0 only the watched stage moves it, a hundred
+ * nanoseconds a run. */
 static double fake_ms = -1;
 double __real_now_ms(void);
 double __wrap_now_ms(void);
@@ -96,7 +99,8 @@ START_TEST(tries_what_differs)
     ck_assert(search_run(&space, &meter, &s) && s.finished);
     for (int i = 0; i < s.n; i++) {
         const Launch *l = &s.trial[i].launch;
-        ck_assert_msg(!s.trial[i].failed && s.trial[i].samples && l->v[KNOB_THREADS] <= 2 && l->v[KNOB_ITEMS] <= 4, "threads %d, items %d", l->v[KNOB_THREADS], l->v[KNOB_ITEMS]);
+        ck_assert_msg(!s.trial[i].failed && s.trial[i].samples && l->v[KNOB_THREADS] <= 2 && l->v[KNOB_ITEMS] <= 4,
+                      "threads %d, items %d", l->v[KNOB_THREADS], l->v[KNOB_ITEMS]);
     }
     ck_assert_int_eq(s.n, 3 * 4);
     search_free(&s);
@@ -104,7 +108,8 @@ START_TEST(tries_what_differs)
 }
 END_TEST
 
-/* A step of a hundred nanoseconds is timed many times over; what it grows to meanwhile (LARS' exponentially) is given up in time. */
+/* A step of a hundred nanoseconds is timed many times over; what it grows to meanwhile (LARS' exponentially) is given
+ * up in time. */
 START_TEST(samples_are_long)
 {
     static const char *const specs[] = {"sgd", "lars"};
@@ -178,11 +183,13 @@ START_TEST(other_bits_once)
 }
 END_TEST
 
-/* A binding that uses a result says so, by the words of GPUs, and one that uses none takes them back; the evaluator has no launches. */
+/* A binding that uses a result says so, by the words of GPUs, and one that uses none takes them back; the evaluator has
+ * no launches. */
 START_TEST(results_are_named)
 {
     static const struct { int elements, threads; const char *said; } cases[] = {
-        {1 << 12, 1, "; launches tuned (user)"}, {1 << 10, 1, "; launches tuned (user, nearest size 2^12)"}, {1 << 12, 0, "; launches tuned (user), all as the model has them"}, {1 << 6, 1, ""}};
+        {1 << 12, 1, "; launches tuned (user)"}, {1 << 10, 1, "; launches tuned (user, nearest size 2^12)"},
+        {1 << 12, 0, "; launches tuned (user), all as the model has them"}, {1 << 6, 1, ""}};
     static float p[1 << 12], g[1 << 12];
     OK(optc_open(&(optc_engine_options){.device = "cpu", .threads = 2}, &engine));
     OK(optc_compile(engine, &(optc_rule_options){.spec = "sgd"}, &rule));
@@ -199,7 +206,8 @@ START_TEST(results_are_named)
         rule->fn = evaluated ? NULL : real;
         optc_binding *b;
         int64_t n = cases[k].elements;
-        OK(optc_bind(rule, &(optc_group){.tensors = &(optc_tensor){.param = p, .grad = g, .rank = 1, .shape = &n}, .ntensors = 1}, 1, &b));
+        OK(optc_bind(rule, &(optc_group){.tensors = &(optc_tensor){.param = p, .grad = g, .rank = 1, .shape = &n},
+                                         .ntensors = 1}, 1, &b));
         rule->fn = real;
         snprintf(want, sizeof want, "%s%s", path, evaluated ? "" : cases[k].said);
         ck_assert_str_eq(optc_rule_path(rule), want);
@@ -215,8 +223,10 @@ END_TEST
 START_TEST(cpus_have_names)
 {
     static const struct { const char *info, *name; } cases[] = {
-        {"processor\t: 0\nmodel name\t: Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz\n", "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz"},
-        {"processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x3\nCPU part\t: 0xd0c\n", "Neoverse-N1"},
+        {"processor\t: 0\nmodel name\t: Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz\n",
+         "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz"},
+        {"processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x3\nCPU part\t: 0xd0c\n",
+         "Neoverse-N1"},
         {"CPU implementer\t: 0xc0\nCPU part\t: 0xac3\n", "Ampere-1"},
         {"CPU implementer\t: 0x61\nCPU part\t: 0x022\n", "ARM core 0x61:0x022"},
         {"model name\t:\n", ""},

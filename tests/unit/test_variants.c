@@ -46,15 +46,16 @@ START_TEST(tensors_take_their_own)
     OK(optc_compile(engine, &(optc_rule_options){.spec = "ways.lua", .text = ways}, &r));
     ck_assert_int_eq(r->library->rule->nvariant, 7);             /* step: bias, head, neither; matrix: four */
     for (int i = 0; i < NTENSOR; i++) {
-        t[i] = (optc_tensor){.name = tensor[i].name, .tags = tensor[i].tags, .param = p[i], .grad = g[i], .rank = tensor[i].rank,
-                             .shape = tensor[i].dim, .flags = tensor[i].flags};
+        t[i] = (optc_tensor){.name = tensor[i].name, .tags = tensor[i].tags, .param = p[i], .grad = g[i],
+                             .rank = tensor[i].rank, .shape = tensor[i].dim, .flags = tensor[i].flags};
         for (int k = 0; k < 16; k++)
             p[i][k] = 10, g[i][k] = 1;
     }
     OK(optc_bind(r, &(optc_group){.tensors = t, .ntensors = NTENSOR}, 1, &b));
     OK(optc_step(b));
     for (int i = 0; i < NTENSOR; i++)
-        ck_assert_msg(p[i][0] == 10 - (float)tensor[i].fall, "tensor %d (%s): p is %g, not %g", i, tensor[i].name, p[i][0], 10 - tensor[i].fall);
+        ck_assert_msg(p[i][0] == 10 - (float)tensor[i].fall, "tensor %d (%s): p is %g, not %g", i, tensor[i].name,
+                      p[i][0], 10 - tensor[i].fall);
     OK(optc_unbind(b));
     OK(optc_release(r));
 }
@@ -63,12 +64,15 @@ END_TEST
 /* Chosen by a flag, `step` sees the rows and columns as they are, or one long row. */
 START_TEST(step_keeps_the_shape)
 {
-    static const char spec[] = "return optimizer { name = 'shape', matrix = function() p = p - 100 end, step = function() p = p - nrows - rowsum(g) end }";
+    static const char spec[] =
+        "return optimizer { name = 'shape', matrix = function() p = p - 100 end, step = function() p = p - nrows - "
+        "rowsum(g) end }";
     for (int flat = 0; flat < 2; flat++) {
         optc_rule *r;
         optc_binding *b;
         float p[6] = {0}, g[6] = {1, 1, 1, 1, 1, 1};
-        optc_tensor t = {.name = "w", .param = p, .grad = g, .rank = 2, .shape = (int64_t[]){2, 3}, .flags = flat ? OPTC_AS_VECTOR : OPTC_USE_STEP};
+        optc_tensor t = {.name = "w", .param = p, .grad = g, .rank = 2, .shape = (int64_t[]){2, 3},
+                         .flags = flat ? OPTC_AS_VECTOR : OPTC_USE_STEP};
         OK(optc_compile(engine, &(optc_rule_options){.spec = "shape.lua", .text = spec}, &r));
         OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
         OK(optc_step(b));
@@ -91,7 +95,8 @@ START_TEST(all_ways_feed_what_is_global)
     const int64_t two = 2, three = 3;
     optc_tensor t[4];
     for (int i = 0; i < 4; i++)
-        t[i] = (optc_tensor){.name = i < 2 ? "a" : "z", .param = p[i], .grad = g[i], .rank = 1, .shape = i % 2 ? &two : &three};
+        t[i] = (optc_tensor){.name = i < 2 ? "a" : "z", .param = p[i], .grad = g[i], .rank = 1,
+                             .shape = i % 2 ? &two : &three};
     OK(optc_compile(engine, &(optc_rule_options){.spec = "all.lua", .text = spec}, &r));
     OK(optc_bind(r, &(optc_group){.tensors = t, .ntensors = 4}, 1, &b));
     OK(optc_step(b));
@@ -128,8 +133,10 @@ START_TEST(implied_answers)
 {
     static const char spec[] = "return optimizer { name = 'implied', step = function() local n = 0\n"
                                "  if numel <= 4 then n = n + 1 end if 8 >= numel then n = n + 1 end\n"
-                               "  if numel < 16.5 then n = n + 1 end if 2 * numel < 66 then n = n + 1 end p = p - n end }";
-    static const struct { int64_t n; float fall; } c[] = {{1, 4}, {4, 4}, {5, 3}, {8, 3}, {9, 2}, {16, 2}, {17, 1}, {32, 1}, {33, 0}};
+                               "  if numel < 16.5 then n = n + 1 end if 2 * numel < 66 then n = n + 1 end p = p - n "
+                               "end }";
+    static const struct { int64_t n; float fall; } c[] =
+        {{1, 4}, {4, 4}, {5, 3}, {8, 3}, {9, 2}, {16, 2}, {17, 1}, {32, 1}, {33, 0}};
     optc_rule *r;
     OK(optc_compile(engine, &(optc_rule_options){.spec = "implied.lua", .text = spec}, &r));
     ck_assert_int_eq(r->program->nvariant, 5);
@@ -146,15 +153,19 @@ START_TEST(implied_answers)
 }
 END_TEST
 
-/* A question about sizes does not make an elementwise rule one of rows and columns: channels-last is still stepped in place. */
+/* A question about sizes does not make an elementwise rule one of rows and columns: channels-last is still stepped in
+ * place. */
 START_TEST(questions_leave_layouts_alone)
 {
-    static const char spec[] = "return optimizer { name = 'ask', step = function() if nrows <= 4 and 2 * nrows < ncols then p = p - 2 * g else p = p - g end end }";
+    static const char spec[] =
+        "return optimizer { name = 'ask', step = function() if nrows <= 4 and 2 * nrows < ncols then p = p - 2 * g "
+        "else p = p - g end end }";
     optc_rule *r;
     optc_binding *b;
     float p[24] = {0}, g[24] = {1};
     const int64_t shape[] = {2, 3, 4}, strides[] = {12, 1, 3};
-    optc_tensor t = {.param = p, .grad = g, .rank = 3, .shape = shape, .param_strides = strides, .grad_strides = strides};
+    optc_tensor t =
+        {.param = p, .grad = g, .rank = 3, .shape = shape, .param_strides = strides, .grad_strides = strides};
     OK(optc_compile(engine, &(optc_rule_options){.spec = "ask.lua", .text = spec}, &r));
     OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
     OK(optc_step(b));
@@ -168,11 +179,14 @@ END_TEST
 START_TEST(lies_refused)
 {
     static const char *const lies[] = {
-        "variant a matrix\nvariant b matrix\n", "variant a\nvariant b matrix\n", "variant a matrix !matrix\nvariant b !matrix\n", "variant a matrix\n",
+        "variant a matrix\nvariant b matrix\n", "variant a\nvariant b matrix\n",
+        "variant a matrix !matrix\nvariant b !matrix\n", "variant a matrix\n",
         "variant a !matrix\nvariant b matrix numel<4\n"};
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
         char text[400];
-        snprintf(text, sizeof text, "optc-ir 2\nrule x\n%snodes\n  %%0 = p elem\n  %%1 = g elem\n  %%2 = sub elem %%0 %%1\nentry step\n  a p = %%2\nend\n", lies[i]);
+        snprintf(text, sizeof text,
+                 "optc-ir 2\nrule x\n%snodes\n  %%0 = p elem\n  %%1 = g elem\n  %%2 = sub elem %%0 %%1\nentry step\n  "
+                 "a p = %%2\nend\n", lies[i]);
         Gen g = {0};
         GenOptions o = {.types = {T_F32, T_F32, T_F32}};
         ck_assert_msg(!gen_read_ir(&g, (Source){"lie", text, strlen(text)}, &o), "taken: %s", lies[i]);
@@ -189,12 +203,14 @@ START_TEST(periods_counted)
         Buf b = {0};
         buf_puts(&b, "optc-ir 2\nrule x\nvariant step\nnodes\n  %0 = p elem\n  %1 = g elem\n  %2 = sub elem %0 %1\n");
         for (int i = 0; i < n; i++)
-            buf_printf(&b, "  %%%d = every group:bool %d\n  %%%d = where elem %%%d %%%d %%%d\n", 3 + 2 * i, i + 2, 4 + 2 * i, 3 + 2 * i, i ? 2 + 2 * i : 2, i % 2);
+            buf_printf(&b, "  %%%d = every group:bool %d\n  %%%d = where elem %%%d %%%d %%%d\n", 3 + 2 * i, i + 2,
+                       4 + 2 * i, 3 + 2 * i, i ? 2 + 2 * i : 2, i % 2);
         buf_printf(&b, "entry step\n  step p = %%%d\nend\n", 2 + 2 * n);
         Gen g = {0};
         GenOptions o = {.types = {T_F32, T_F32, T_F32}};
         bool ok = gen_read_ir(&g, (Source){"periods", b.s, b.len}, &o);
-        ck_assert_msg(ok == (n == 8) && (ok || strstr(g.diag.text, "too many different periods")), "%d: %s", n, ok ? "taken" : g.diag.text);
+        ck_assert_msg(ok == (n == 8) && (ok || strstr(g.diag.text, "too many different periods")), "%d: %s", n,
+                      ok ? "taken" : g.diag.text);
         gen_free(&g);
         buf_free(&b);
     }
@@ -204,11 +220,14 @@ END_TEST
 START_TEST(patterns)
 {
     static const struct { const char *pattern, *s; bool yes; } c[] = {
-        {"*", "", true}, {"", "", true}, {"", "a", false}, {"a*", "a", true}, {"a*", "b", false}, {"*.bias", "h.0.bias", true}, {"*.bias", "h.bias.0", false},
-        {"h.*.w*t", "h.12.weight", true}, {"?", "", false}, {"a?c", "abc", true}, {"*a*b*c", "xaybzc", true}, {"*a*b*c", "xaybz", false}, {"**", "x", true}};
+        {"*", "", true}, {"", "", true}, {"", "a", false}, {"a*", "a", true}, {"a*", "b", false},
+        {"*.bias", "h.0.bias", true}, {"*.bias", "h.bias.0", false},
+        {"h.*.w*t", "h.12.weight", true}, {"?", "", false}, {"a?c", "abc", true}, {"*a*b*c", "xaybzc", true},
+        {"*a*b*c", "xaybz", false}, {"**", "x", true}};
     for (size_t i = 0; i < sizeof c / sizeof *c; i++)
         ck_assert_msg(word_matches(c[i].pattern, c[i].s) == c[i].yes, "%s on %s", c[i].pattern, c[i].s);
-    ck_assert(has_word("a,b c", "b") && has_word("a,b c", "c") && !has_word("a,b c", "bc") && !has_word("", "a") && !has_word(NULL, "a"));
+    ck_assert(has_word("a,b c", "b") && has_word("a,b c", "c") && !has_word("a,b c", "bc") && !has_word("", "a") &&
+              !has_word(NULL, "a"));
 }
 END_TEST
 
