@@ -1,5 +1,6 @@
 #!/bin/sh
-# CUDA without a GPU: our declarations against CUDA's headers, tuning on a fake, and every rule through NVRTC. What cannot be tried here is named; under CI that fails.
+# CUDA without a GPU: our declarations against CUDA's headers, tuning on a fake, and every rule through NVRTC. What
+# cannot be tried here is named; under CI that fails.
 #   BUILD  the build folder        have_nvrtc, cuda_includes  as tests/nvrtc.sh left them
 #   OPTC_QUICK=1  one architecture only        OPTC_ALL=1  every rule for every architecture
 # cuda.sh architectures: only the last of these; cuda.sh declared: all but that.
@@ -24,33 +25,43 @@ else
     while ! check -DWRONG=$wrong 2>/dev/null; do
         wrong=$((wrong + 1))
     done
-    [ "$wrong" -gt "$(grep -c 'WRONG == ' tests/cuda/headers.cc)" ] || { echo "wrong row $wrong of tests/cuda/headers.cc passed"; exit 1; }
+    [ "$wrong" -gt "$(grep -c 'WRONG == ' tests/cuda/headers.cc)" ] ||
+        { echo "wrong row $wrong of tests/cuda/headers.cc passed"; exit 1; }
     echo "declarations as in CUDA's headers, $((wrong - 1)) wrong ones refused"
 fi
 
 # The command finds a driver where the loader does.
-LD_LIBRARY_PATH="$BUILD/fake/versioned" FAKE_CUDA=one "$BUILD/optc" doctor | grep -q 'cuda:0: Fake GPU' || { echo "a driver on LD_LIBRARY_PATH was not found"; exit 1; }
+LD_LIBRARY_PATH="$BUILD/fake/versioned" FAKE_CUDA=one "$BUILD/optc" doctor | grep -q 'cuda:0: Fake GPU' ||
+    { echo "a driver on LD_LIBRARY_PATH was not found"; exit 1; }
 
-# The whole of tuning but the device: real kernels are compiled, a fake times them, and likes blocks of 256 threads best (which is not what the model takes).
+# The whole of tuning but the device: real kernels are compiled, a fake times them, and likes blocks of 256 threads best
+# (which is not what the model takes).
 if [ -n "$have_nvrtc" ]; then
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
-    tune() { LD_LIBRARY_PATH="$BUILD/fake/versioned" FAKE_CUDA=works OPTC_NO_GRAPHS=1 OPTC_CACHE="$work/cache" OPTC_TUNE="$work/tune" "$BUILD/optc" tune sgd --device cuda --sizes 2^12,2^14 "$@"; }
+    tune() { LD_LIBRARY_PATH="$BUILD/fake/versioned" FAKE_CUDA=works OPTC_NO_GRAPHS=1 OPTC_CACHE="$work/cache" \
+        OPTC_TUNE="$work/tune" "$BUILD/optc" tune sgd --device cuda --sizes 2^12,2^14 "$@"; }
     tune --trials 40 > "$work/said" 2>&1 || { cat "$work/said"; exit 1; }
-    [ "$(grep -c '^map .* threads=256 ' "$work/tune")" = 2 ] || { cat "$work/said" "$work/tune"; echo "the search did not find what is fastest"; exit 1; }
-    LD_LIBRARY_PATH="$BUILD/fake/versioned" FAKE_CUDA=works OPTC_TUNE="$work/tune" "$BUILD/optc" tune show --stage sgd | grep -q 'threads' || { echo "nothing of what was tried"; exit 1; }
-    sed -i 's/ms=[^ ]* model=[^ ]*/ms=0.1 model=9/' "$work/tune"               # what once boasted of a gain gives way to what is measured now
-    tune --trials 4 --again > "$work/said" 2>&1 && ! grep -q 'model=9 ' "$work/tune" || { cat "$work/said" "$work/tune"; echo "an older result was not replaced"; exit 1; }
+    [ "$(grep -c '^map .* threads=256 ' "$work/tune")" = 2 ] ||
+        { cat "$work/said" "$work/tune"; echo "the search did not find what is fastest"; exit 1; }
+    LD_LIBRARY_PATH="$BUILD/fake/versioned" FAKE_CUDA=works OPTC_TUNE="$work/tune" "$BUILD/optc" tune show \
+        --stage sgd | grep -q 'threads' || { echo "nothing of what was tried"; exit 1; }
+    # what once boasted of a gain gives way to what is measured now
+    sed -i 's/ms=[^ ]* model=[^ ]*/ms=0.1 model=9/' "$work/tune"
+    tune --trials 4 --again > "$work/said" 2>&1 && ! grep -q 'model=9 ' "$work/tune" ||
+        { cat "$work/said" "$work/tune"; echo "an older result was not replaced"; exit 1; }
     echo "tuning on a fake GPU: $(grep -c . "$work/tune.trials") trials"
 
     # Many folds of one list, in f64 where it is of matrices: as many threads as shared memory has room for.
     for n in 4 14 40; do
-        { echo "return optimizer { name = 'many', doc = 'many folds', view = 'last', hyper = {lr = 0.1}, step = function() p = p - lr * g end, matrix = function()"
+        { echo "return optimizer { name = 'many', doc = 'many folds', view = 'last', hyper = {lr = 0.1},"
+          echo "step = function() p = p - lr * g end, matrix = function()"
           echo "  local s = slice.mean(g * g)"
           echo "  p = p - lr * g / (1"
           for k in $(seq $n); do echo "    + sum(sqrt(s + $k))"; done
           echo ") end }"; } > "$work/many.lua"
-        OPTC_CACHE= "$BUILD/optc" compile "$work/many.lua" --arch sm_90 -o "$work/many.cubin" > "$work/said" 2>&1 || { cat "$work/said"; echo "a list of matrices with $n folds does not build"; exit 1; }
+        OPTC_CACHE= "$BUILD/optc" compile "$work/many.lua" --arch sm_90 -o "$work/many.cubin" > "$work/said" 2>&1 ||
+            { cat "$work/said"; echo "a list of matrices with $n folds does not build"; exit 1; }
     done
     rm -rf "$work"
     trap - EXIT
@@ -58,13 +69,19 @@ fi
 
 }
 
-# Each rule for three of them (the oldest, the newest, and the next of the others in turn), so that each of them has several rules, beside sm_90, which the package of the
-# whole library is for; OPTC_ALL: each for each.
+# Each rule for three of them (the oldest, the newest, and the next of the others in turn), so that each of them has
+# several rules, beside sm_90, which the package of the whole library is for; OPTC_ALL: each for each.
 architectures() {
 if [ -n "$have_nvrtc" ]; then
-    if [ -n "${OPTC_QUICK:-}" ]; then "$BUILD/compile-all" 1 1; elif [ -n "${OPTC_ALL:-}" ]; then "$BUILD/compile-all" 1; else "$BUILD/compile-all" 1 thin; fi
+    if [ -n "${OPTC_QUICK:-}" ]; then
+        "$BUILD/compile-all" 1 1
+    elif [ -n "${OPTC_ALL:-}" ]; then
+        "$BUILD/compile-all" 1
+    else
+        "$BUILD/compile-all" 1 thin
+    fi
 else
-    skip "every rule for every architecture; equal source gives equal machine code; NVRTC's words for broken source (no NVRTC)"
+    skip "every rule for every architecture; equal source gives equal machine code; messages of NVRTC (no NVRTC)"
 fi
 }
 

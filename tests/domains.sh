@@ -1,6 +1,7 @@
 #!/bin/sh
-# A domain is one row of one table, and nothing leans on the order of the rows: in a copy of the sources those of rows x rows and cols x cols go ahead of all
-# others, and a rule that has states of them is stepped against plain loops and the evaluator; its CUDA is compiled where NVRTC is.
+# A domain is one row of one table, and nothing leans on the order of the rows: in a copy of the sources those of rows x
+# rows and cols x cols go ahead of all others, and a rule that has states of them is stepped against plain loops and the
+# evaluator; its CUDA is compiled where NVRTC is.
 #   BUILD  the build folder, whose compiled rules are used        CC, MAKE  as make has them
 set -eu
 here=$PWD
@@ -9,16 +10,22 @@ trap 'rm -rf "$tree"' EXIT
 cp -R gen runtime templates tools specs Makefile "$tree"
 moved='X\((ROWS2|COLS2),'
 rows=$(grep -E "$moved" gen/abi/domains.h)
-grep -Ev "$moved" gen/abi/domains.h | rows=$rows awk '{ print } /^#define SMALL_DOMAINS/ { print ENVIRON["rows"] }' > "$tree/gen/abi/domains.h"
-[ "$(sed -n '/^#define SMALL_DOMAINS/{n;p;n;p;}' "$tree/gen/abi/domains.h" | grep -Ec "$moved")" = 2 ] || { echo "the rows did not move"; exit 1; }
+grep -Ev "$moved" gen/abi/domains.h | rows=$rows awk '{ print } /^#define SMALL_DOMAINS/ { print ENVIRON["rows"] }' \
+    > "$tree/gen/abi/domains.h"
+[ "$(sed -n '/^#define SMALL_DOMAINS/{n;p;n;p;}' "$tree/gen/abi/domains.h" | grep -Ec "$moved")" = 2 ] ||
+    { echo "the rows did not move"; exit 1; }
 touched=$(for part in gen runtime templates tools specs Makefile; do diff -rq $part "$tree/$part" || :; done)
-[ -n "$touched" ] && [ "$(printf '%s\n' "$touched" | wc -l)" = 1 ] || { echo "not one file was touched: $touched"; exit 1; }
-${MAKE:-make} -C "$tree" --no-print-directory -s ${CC:+CC="$CC"} BUILD=out OPT=-O0 CFLAGS= RULES_FROM="$here/$BUILD/rules" out/optc out/liboptc.a
+[ -n "$touched" ] && [ "$(printf '%s\n' "$touched" | wc -l)" = 1 ] ||
+    { echo "not one file was touched: $touched"; exit 1; }
+${MAKE:-make} -C "$tree" --no-print-directory -s ${CC:+CC="$CC"} BUILD=out OPT=-O0 CFLAGS= \
+    RULES_FROM="$here/$BUILD/rules" out/optc out/liboptc.a
 cd "$tree"
-${CC:-cc} -std=c11 -Wall -Wextra -Iruntime "$here/tests/domains/domains_run.c" out/liboptc.a $(pkg-config --libs lua5.4 2>/dev/null || echo -llua5.4) -ldl -lm -fopenmp -lpthread -o out/run
+${CC:-cc} -std=c11 -Wall -Wextra -Iruntime "$here/tests/domains/domains_run.c" out/liboptc.a \
+    $(pkg-config --libs lua5.4 2>/dev/null || echo -llua5.4) -ldl -lm -fopenmp -lpthread -o out/run
 # nothing that large is kept beside the states
 out/optc dump "$here/tests/domains/scratch.lua" --pass plan > out/plan
-[ "$(grep -Ec ' (rows|cols) +matrix' out/plan)" = 2 ] || { cat out/plan; echo "one stage for each of the two domains would do"; exit 1; }
+[ "$(grep -Ec ' (rows|cols) +matrix' out/plan)" = 2 ] ||
+    { cat out/plan; echo "one stage for each of the two domains would do"; exit 1; }
 out/run "$here/tests/domains/scratch.lua"
 if [ -d "$here/$BUILD/emu" ] && command -v "${CXX:-g++}" >/dev/null 2>&1; then
     (. "$here/tests/emulated.sh" && out/run "$here/tests/domains/scratch.lua" cuda)

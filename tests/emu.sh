@@ -1,6 +1,6 @@
 #!/bin/sh
-# The suite of tests/gpu without a GPU: emitted CUDA is compiled as C++ and its threads are run one by one (tests/emu). What it cannot show: speed, races, what a real
-# compiler makes of it, and the end of a context.
+# The suite of tests/gpu without a GPU: emitted CUDA is compiled as C++ and its threads are run one by one (tests/emu).
+# What it cannot show: speed, races, what a real compiler makes of it, and the end of a context.
 #   BUILD  the build folder        OPTC_FUZZ_SECONDS  only random specs, for so long (OPTC_FUZZ_SEED)
 # emu.sh CASE…: cases of the suite; tools: tuning and packages; none: all of it.
 set -eu
@@ -20,42 +20,60 @@ if [ -n "${OPTC_FUZZ_SECONDS:-}" ]; then
     exit
 fi
 tools=
-[ $# -gt 0 ] || set -- library compositions graphs launches live memory products squares blocks factors eigen random tools
+[ $# -gt 0 ] ||
+    set -- library compositions graphs launches live memory products squares blocks factors eigen random tools
 for case; do
     if [ "$case" = tools ]; then tools=yes; else CK_RUN_CASE=$case "$BUILD/gpu-test"; fi
 done
 [ -n "$tools" ] || exit 0
 
 export OPTC_CACHE="$work/cache" EMU_OPT=-O1          # these run longer than they compile
-# A tuner's candidates must give the same bits: those that do not are no candidates. (Their first block is left out; the rest are right.)
-EMU_WRONG='__launch_bounds__(256' OPTC_TUNE="$work/tune" "$BUILD/optc" tune sgd --device cuda --sizes 2^12 --trials 12 > "$work/log" || { cat "$work/log"; exit 1; }
-[ "$(grep -c 'threads=256 .* ms=failed' "$work/tune.trials")" -gt 0 ] && ! grep 'threads=256 .* ms=[0-9]' "$work/tune.trials" && ! grep 'threads=\(128\|512\) .* ms=failed' "$work/tune.trials" \
-    || { cat "$work/log" "$work/tune.trials"; echo "other bits were not noticed"; exit 1; }
-echo "tuning: $(grep -c 'ms=[0-9]' "$work/tune.trials") launches with equal bits timed, $(grep -c 'ms=failed' "$work/tune.trials") with other bits refused"
+# A tuner's candidates must give the same bits: those that do not are no candidates. (Their first block is left out; the
+# rest are right.)
+EMU_WRONG='__launch_bounds__(256' OPTC_TUNE="$work/tune" "$BUILD/optc" tune sgd --device cuda --sizes 2^12 --trials 12 \
+    > "$work/log" || { cat "$work/log"; exit 1; }
+[ "$(grep -c 'threads=256 .* ms=failed' "$work/tune.trials")" -gt 0 ] &&
+    ! grep 'threads=256 .* ms=[0-9]' "$work/tune.trials" &&
+    ! grep 'threads=\(128\|512\) .* ms=failed' "$work/tune.trials" ||
+    { cat "$work/log" "$work/tune.trials"; echo "other bits were not noticed"; exit 1; }
+timed=$(grep -c 'ms=[0-9]' "$work/tune.trials") refused=$(grep -c 'ms=failed' "$work/tune.trials")
+echo "tuning: $timed launches with equal bits timed, $refused with other bits refused"
 
 # One element, odd numbers of them, and a GPU with room for one set of tensors but not for two.
-"$BUILD/optc" tune sgd --device cuda --sizes 1,100 --trials 2 --into "$work/tiny" > "$work/log" && EMU_MEMORY=81000000 "$BUILD/optc" tune sgd --device cuda --sizes 2^20 --trials 2 --into "$work/tiny" >> "$work/log" \
-    || { cat "$work/log"; echo "tiny tensors, or a tiny GPU, could not be tuned for"; exit 1; }
-"$BUILD/optc" tune adafactor --device cuda --stage step_9 --into "$work/none" > "$work/said" 2>&1 && { echo "a stage that is not there was tuned"; exit 1; }
-grep -q "no stage 'step_9' with something to tune (there are: step_1_map, step_2_tile_matrix, step_8_map_matrix, step_11_map, step_12_map_matrix)" "$work/said" || { cat "$work/said"; exit 1; }
+"$BUILD/optc" tune sgd --device cuda --sizes 1,100 --trials 2 --into "$work/tiny" > "$work/log" &&
+    EMU_MEMORY=81000000 "$BUILD/optc" tune sgd --device cuda --sizes 2^20 --trials 2 --into "$work/tiny" \
+        >> "$work/log" ||
+    { cat "$work/log"; echo "tiny tensors, or a tiny GPU, could not be tuned for"; exit 1; }
+"$BUILD/optc" tune adafactor --device cuda --stage step_9 --into "$work/none" > "$work/said" 2>&1 &&
+    { echo "a stage that is not there was tuned"; exit 1; }
+stages="step_1_map, step_2_tile_matrix, step_8_map_matrix, step_11_map, step_12_map_matrix"
+grep -q "no stage 'step_9' with something to tune (there are: $stages)" "$work/said" || { cat "$work/said"; exit 1; }
 # Every size that was searched has a result, if only the model's launch: or another size's would be used there.
 searched=$(grep -c ' tried in ' "$work/log" || true)
-[ "$searched" -gt 0 ] && [ "$(grep -c '^map f32' "$work/tiny")" = "$searched" ] || { cat "$work/log" "$work/tiny"; echo "a size that was searched has no result"; exit 1; }
+[ "$searched" -gt 0 ] && [ "$(grep -c '^map f32' "$work/tiny")" = "$searched" ] ||
+    { cat "$work/log" "$work/tiny"; echo "a size that was searched has no result"; exit 1; }
 # A launch that is not tried any more (two f32 at once) is no result: it is not used, and its stage is tuned.
 sed 's/ vector=[0-9]*/ vector=2/; s/ (unfinished)//' "$work/tiny" > "$work/old"
-"$BUILD/optc" tune sgd --device cuda --sizes 1 --trials 2 --into "$work/old" > "$work/log" && grep -q ' tried in ' "$work/log" || { cat "$work/log" "$work/old"; echo "a launch that is not tried any more passes for a result"; exit 1; }
+"$BUILD/optc" tune sgd --device cuda --sizes 1 --trials 2 --into "$work/old" > "$work/log" &&
+    grep -q ' tried in ' "$work/log" ||
+    { cat "$work/log" "$work/old"; echo "a launch that is not tried any more passes for a result"; exit 1; }
 # Ways of eigenvectors, which have no launch: kept, known the next time, and shown.
 cat > "$work/basis.lua" <<'X'
 return optimizer { name = "basis", state = { V = eye(1, "rows") }, step = function() p = p - g end,
   matrix = function() local w, U = eigh(gram(g))  V = U + 0 * w.T  p = p - mm(V, g) end }
 X
-"$BUILD/optc" tune "$work/basis.lua" --device cuda --stage eigenvectors_8x1 --budget 600s --into "$work/ways" > "$work/log" && grep -q '^eigen f32,f32,f32 [0-9a-f]* 2^0 way=[14] ms=.* n=[0-9]* # eigenvectors_8x1$' "$work/ways" \
-    && "$BUILD/optc" tune "$work/basis.lua" --device cuda --stage eigenvectors_8x1 --into "$work/ways" | grep -q '^1 done before' && OPTC_TUNE="$work/ways" "$BUILD/optc" tune show --stage eigenvectors | grep -q '^  way' \
-    || { cat "$work/log" "$work/ways"; echo "ways of eigenvectors are not tuned, or not known afterwards"; exit 1; }
+"$BUILD/optc" tune "$work/basis.lua" --device cuda --stage eigenvectors_8x1 --budget 600s --into "$work/ways" \
+    > "$work/log" &&
+    grep -q '^eigen f32,f32,f32 [0-9a-f]* 2^0 way=[14] ms=.* n=[0-9]* # eigenvectors_8x1$' "$work/ways" &&
+    "$BUILD/optc" tune "$work/basis.lua" --device cuda --stage eigenvectors_8x1 --into "$work/ways" |
+        grep -q '^1 done before' &&
+    OPTC_TUNE="$work/ways" "$BUILD/optc" tune show --stage eigenvectors | grep -q '^  way' ||
+    { cat "$work/log" "$work/ways"; echo "methods of eigenvectors are not tuned, or not known afterwards"; exit 1; }
 # They go into packages for GPUs like the one they were measured on, whose engines look them up.
 sed 's/^device .*/device NVIDIA H200 | units 132 | driver 580/; s/ way=[0-9] / way=2 /' "$work/ways" > "$work/h200"
-OPTC_TUNE="$work/h200" EMU_OPT=-O0 "$BUILD/optc" ship "$work/basis.lua" --arch sm_90 --name ways -o "$work/packed" > "$work/log" && grep -q 'sm_90: 1 size of eigenvectors and roots by ways as measured' "$work/log" \
-    || { cat "$work/log" "$work/h200"; echo "ways are not in a package"; exit 1; }
+OPTC_TUNE="$work/h200" EMU_OPT=-O0 "$BUILD/optc" ship "$work/basis.lua" --arch sm_90 --name ways -o "$work/packed" \
+    > "$work/log" && grep -q 'sm_90: 1 size of eigenvectors and roots by ways as measured' "$work/log" ||
+    { cat "$work/log" "$work/h200"; echo "methods are not in a package"; exit 1; }
 cat > "$work/ways.c" <<'X'
 #include "packed/ways.c"
 int main(void)
@@ -64,14 +82,18 @@ int main(void)
     ways_engine *e;
     if (ways_open(&o, &e) != WAYS_OK)
         return puts(ways_message()), 1;
-    printf("a package's ways: %d %d %d %d\n", method_known(e, false, false, 9, 2), method_known(e, false, false, 9, 300), method_known(e, false, false, 64, 2), method_known(e, false, true, 9, 2));
+    printf("a package's methods: %d %d %d %d\n", method_known(e, false, false, 9, 2),
+           method_known(e, false, false, 9, 300), method_known(e, false, false, 64, 2),
+           method_known(e, false, true, 9, 2));
     return ways_close(e) != WAYS_OK;
 }
 X
-${CC:-cc} -O0 -Wall -Wextra -Werror -DWAYS_NO_CLONES "$work/ways.c" -lm -ldl -o "$work/ways_of" && "$work/ways_of" | grep -qx "a package's ways: 2 0 0 0" || { "$work/ways_of"; echo "a package does not find its ways"; exit 1; }
+${CC:-cc} -O0 -Wall -Wextra -Werror -DWAYS_NO_CLONES "$work/ways.c" -lm -ldl -o "$work/ways_of" &&
+    "$work/ways_of" | grep -qx "a package's methods: 2 0 0 0" ||
+    { "$work/ways_of"; echo "a package does not find its methods"; exit 1; }
 
-# A package's own steps on this GPU, the first alone, the rest in graphs, then captured and replayed, against the library's, bit for bit; then the library with the package's code alone;
-# and memory of a second GPU.
+# A package's own steps on this GPU, the first alone, the rest in graphs, then captured and replayed, against the
+# library's, bit for bit; then the library with the package's code alone; and memory of a second GPU.
 cat > "$work/mine.lua" <<'X'
 return optimizer {
   name = "mine", hyper = { lr = 0.1 }, inputs = { loss = "group" }, state = { s = copy(p) },
@@ -91,10 +113,13 @@ return optimizer {
     p = p - lr * m / t
   end }
 X
-set -- adamw_clip adamw 'clip(1)' adafactor adafactor '' sgd_lookahead sgd 'lookahead(2,0.5)' lamb lamb '' mine "$work/mine.lua" '' mixed "$work/mixed.lua" ''
-"$BUILD/optc" ship 'adamw+clip(1)' adafactor 'sgd+lookahead(2,0.5)' lamb "$work/mine.lua" "$work/mixed.lua" --arch sm_90 -o "$work/rules" > "$work/log" || { cat "$work/log"; exit 1; }
+set -- adamw_clip adamw 'clip(1)' adafactor adafactor '' sgd_lookahead sgd 'lookahead(2,0.5)' lamb lamb '' mine \
+    "$work/mine.lua" '' mixed "$work/mixed.lua" ''
+"$BUILD/optc" ship 'adamw+clip(1)' adafactor 'sgd+lookahead(2,0.5)' lamb "$work/mine.lua" "$work/mixed.lua" \
+    --arch sm_90 -o "$work/rules" > "$work/log" || { cat "$work/log"; exit 1; }
 ln -s "$PWD/$BUILD/liboptc.so" "$work/liboptc.so.0"
-${CC:-cc} -O1 -DRULES_NO_CLONES -I"$work/rules" -Iruntime tests/ship/compare.c "$work/rules/rules.c" "$BUILD/liboptc.so" -Wl,-rpath,"$work" -lm -ldl -o "$work/compare"
+${CC:-cc} -O1 -DRULES_NO_CLONES -I"$work/rules" -Iruntime tests/ship/compare.c "$work/rules/rules.c" \
+    "$BUILD/liboptc.so" -Wl,-rpath,"$work" -lm -ldl -o "$work/compare"
 "$work/compare" cuda f32 "$@"
 OPTC_NO_CUDA=1 "$work/compare" cpu f32 mixed "$work/mixed.lua" ""
 grep -q 'program_2mixed = {"mixed"' "$work/rules/rules.c" && ! grep -q 'program_2mine' "$work/rules/rules.c"

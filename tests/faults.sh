@@ -1,7 +1,8 @@
 #!/bin/sh
 # Calls that fail once: tests/faults says what is tried and what must hold.
 #   BUILD  the build folder
-# faults.sh quick: a sample; all: every call; then perhaps SCENE, KIND and NUMBER for one of them, which also says who made the call
+# faults.sh quick: a sample; all: every call; then perhaps SCENE, KIND and NUMBER for one of them, which also says who
+# made the call
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

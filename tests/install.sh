@@ -57,7 +57,8 @@ ${MAKE:-make} --no-print-directory -s BUILD="$BUILD" "$BUILD/demo/optc"
 "$BUILD/demo/optc" check lamb >/dev/null
 # into a folder with a space in its name, and nowhere beside it
 ${MAKE:-make} --no-print-directory -s install BUILD="$BUILD" PREFIX="$to/a place" >/dev/null
-eval "${CC:-cc} '$to/use.c' -o '$to/spaced' $(PKG_CONFIG_PATH="$to/a place/lib/pkgconfig" pkg-config --cflags --libs optc)"
+flags=$(PKG_CONFIG_PATH="$to/a place/lib/pkgconfig" pkg-config --cflags --libs optc)
+eval "${CC:-cc} '$to/use.c' -o '$to/spaced' $flags"
 LD_LIBRARY_PATH="$to/a place/lib" "$to/spaced"
 [ ! -e "$to/a" ]
 cd "$to"

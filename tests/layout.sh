@@ -8,15 +8,18 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 wrong=0
 found() { [ ! -s "$1" ] || { wrong=1; echo "$2:"; sed 's/^/    /' "$1"; }; }
-sources() { find gen runtime templates tools tests -type f "$@" ! -path '*/__pycache__/*' ! -path 'tests/specs/*' ! -path '*/_bundled/*' | sort; }
+sources() { find gen runtime templates tools tests -type f "$@" ! -path '*/__pycache__/*' ! -path 'tests/specs/*' \
+    ! -path '*/_bundled/*' | sort; }
 
-sources \( -name '*.c' -o -name '*.h' -o -name '*.cc' -o -name '*.def' -o -name '*.py' \) ! -name __init__.py ! -name __main__.py > "$work/files"
+sources \( -name '*.c' -o -name '*.h' -o -name '*.cc' -o -name '*.def' -o -name '*.py' \) ! -name __init__.py \
+    ! -name __main__.py > "$work/files"
 sed 's|.*/||' "$work/files" | sort | uniq -d > "$work/twice"
 found "$work/twice" "file names that occur twice"
 
 # ---- includes: FILE INCLUDED
 sources \( -name '*.c' -o -name '*.h' -o -name '*.cc' -o -name '*.def' \) | xargs awk '
-    /^[ \t]*#[ \t]*include[ \t]+"/ { s = $0; sub(/^[^"]*"/, "", s); sub(/".*/, "", s); print FILENAME, s }' > "$work/includes"
+    /^[ \t]*#[ \t]*include[ \t]+"/ { s = $0; sub(/^[^"]*"/, "", s); sub(/".*/, "", s); print FILENAME, s }' \
+        > "$work/includes"
 awk '
     function module(f) { return match(f, /^gen\/[a-z]+\//) ? substr(f, 5, RLENGTH - 5) : f ~ /^gen\// ? "gen" : "" }
     function may(from, to) { return from == to || index(" " allowed[from] " ", " " to " ") > 0 }
@@ -30,10 +33,15 @@ awk '
         allowed["gen"] = "front ir plan emit eval base abi"
     }
     $1 ~ /^tests\// { next }
-    $1 ~ /^gen\// { ok = $2 ~ /^templates\// && module($1) ~ /^(emit|eval)$/ || module($2) != "" && may(module($1), module($2)) }
+    $1 ~ /^gen\// {
+        ok = $2 ~ /^templates\// && module($1) ~ /^(emit|eval)$/ ||
+             module($2) != "" && may(module($1), module($2))
+    }
     $1 ~ /^templates\// { ok = 0 }
     $1 ~ /^runtime\/core\// { ok = $2 ~ /^(runtime\/core|gen\/abi|templates)\// || $2 == "runtime/optc.h" }
-    $1 ~ /^runtime\/library\// { ok = $2 ~ /^(runtime|gen\/abi)\// && $2 != "runtime/library/internal.h" || $2 == "gen/gen.h" }
+    $1 ~ /^runtime\/library\// {
+        ok = $2 ~ /^(runtime|gen\/abi)\// && $2 != "runtime/library/internal.h" || $2 == "gen/gen.h"
+    }
     $1 == "runtime/library/internal.h" { ok = $2 ~ /^runtime\// || $2 ~ /^gen\/(gen|emit\/package_text)\.h$/ }
     $1 ~ /^tools\// { ok = $2 ~ /^tools\// || $2 == "optc.h" || $2 == "runtime/library/internal.h" }
     !ok { print $1 " includes " $2 }' "$work/includes" > "$work/directions"
@@ -64,5 +72,7 @@ for page in README.md gen/*.md runtime/*.md runtime/python/README.md tools/*.md 
     done
 done > "$work/pages"
 found "$work/pages" "files that pages name and that are not there"
-[ $wrong = 0 ] && echo "$(wc -l < "$work/files") source files, $(wc -l < "$work/includes") includes, $(wc -l < "$work/folders") folders"
+[ $wrong = 0 ] &&
+    echo "$(wc -l < "$work/files") source files, $(wc -l < "$work/includes") includes," \
+        "$(wc -l < "$work/folders") folders"
 exit $wrong

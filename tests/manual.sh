@@ -46,10 +46,13 @@ done
 
 # The options of functions, as their messages list them, are in the pages too.
 options() {
-    printf 'return optimizer { name = "x", rank = 2, step = rule "adamw", matrix = function()\n%s\np = p - g end }\n' "$1" > "$work/option.lua"
-    "$OPTC" check "$work/option.lua" 2>&1 | sed -n "s/.* knows \(.*\)/\1/p" | sed "s/, not .*//; s/: .*//" | grep -o "[a-z]\{1,\}" | grep -vx 'and\|not'
+    printf 'return optimizer { name = "x", rank = 2, step = rule "adamw", matrix = function()\n%s\np = p - g end }\n' \
+        "$1" > "$work/option.lua"
+    "$OPTC" check "$work/option.lua" 2>&1 | sed -n "s/.* knows \(.*\)/\1/p" | sed "s/, not .*//; s/: .*//" |
+        grep -o "[a-z]\{1,\}" | grep -vx 'and\|not'
 }
-for call in 'polar(g, { x = 1 })' 'power(gram(g), 2, { x = 1 })' 'chol(gram(g), { x = 1 })' 'solve(gram(g), g, { x = 1 })' \
+for call in 'polar(g, { x = 1 })' 'power(gram(g), 2, { x = 1 })' 'chol(gram(g), { x = 1 })' \
+    'solve(gram(g), g, { x = 1 })' \
             'eigh(gram(g), { x = 1 })' 'qr(gram(g), { x = 1 })' 'every(2, { x = 1 }, function() end)'; do
     words=$(options "$call")
     [ -n "$words" ] && ok || bad "no options of $call"

@@ -53,7 +53,8 @@ table > "$work/rows"
 [ -s "$work/rows" ] && ok || bad "no figures in tests/bench/h200.txt"
 grep '^| .* %' README.md > "$work/said"
 diff "$work/rows" "$work/said" > "$work/diff" && ok ||
-    bad "README.md's table differs from tests/bench/h200.txt ('sh tests/readme.sh table' prints it): $(cat "$work/diff")"
+    bad \
+    "README.md's table differs from tests/bench/h200.txt ('sh tests/readme.sh table' prints it): $(cat "$work/diff")"
 
 count="$("$build/optc" list --names | grep -c .) rules"
 count="$count and $("$build/optc" list --names --wrappers | grep -c .) wrappers"

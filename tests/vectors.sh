@@ -1,6 +1,7 @@
 #!/bin/sh
-# Every pass over the elements of every rule of the library is vectorised, by every compiler at hand and for both architectures: the compiler says of each
-# loop marked OPTC_EACH that it did. Rules that no library has (many arrays, other types) and a package are tried beside them.
+# Every pass over the elements of every rule of the library is vectorised, by every compiler at hand and for both
+# architectures: the compiler says of each loop marked OPTC_EACH that it did. Rules that no library has (many arrays,
+# other types) and a package are tried beside them.
 #   BUILD  the build folder        CC  the compiler
 set -eu
 at=$(mktemp -d)
@@ -58,7 +59,8 @@ for cc in "${CC:-cc}" x86_64-linux-gnu-gcc aarch64-linux-gnu-gcc; do
     case " ${seen:-} " in *" $target "*) continue ;; esac
     seen="${seen:-} $target"
     files=$every
-    case $target in x86_64*) gcc_like $cc -march=x86-64; files=$some; gcc_like $cc -march=x86-64-v3 ;; *) gcc_like $cc ;; esac
+    case $target in x86_64*) gcc_like $cc -march=x86-64; files=$some; gcc_like $cc \
+        -march=x86-64-v3 ;; *) gcc_like $cc ;; esac
 done
 files=$some
 if works clang; then
@@ -78,7 +80,8 @@ files="$at/package/rules/rules.c" flags="-O2 -w"
 case $(${CC:-cc} --version) in *clang*) clang_like ${CC:-cc} ;; *) gcc_like ${CC:-cc} ;; esac
 ! works clang || clang_like clang
 
-# What `optc bench` reads with keeps its sums in registers: between the loads nothing is stored (an array of sums was, and read at half the rate).
+# What `optc bench` reads with keeps its sums in registers: between the loads nothing is stored (an array of sums was,
+# and read at half the rate).
 cat > "$at/reads.awk" <<'A'
 /^sum_any:/ { in_it = 1 }
 /\.cfi_endproc/ { in_it = 0 }

@@ -1,5 +1,6 @@
 #!/bin/sh
-# What products cost on the GPU at hand: symmetric ones against full ones with bars, blocks of other sizes beside those in use, and every form in every precision checked before.
+# What products cost on the GPU at hand: symmetric ones against full ones with bars, blocks of other sizes beside those
+# in use, and every form in every precision checked before.
 #   sh tests/gpu/products.sh [BUILD]        after `make BUILD/gpu-test`; about a minute
 set -eu
 build=${1:-build}
