@@ -281,7 +281,7 @@ fuzz: all $(BUILD)/run-tests
 
 .PHONY: faults
 faults: $(BUILD)/faults $(EMULATED)
-	@BUILD=$(BUILD) sh tests/faults.sh all
+	@BUILD=$(BUILD) sh tests/parts/faults.sh all
 
 # Hashes of every rule's results, for comparing two versions (tests/hashes). -O1 gives the same bits in a third of the
 # time.
@@ -345,10 +345,10 @@ $(BUILD)/emu/%:
 
 .PHONY: test-emu fuzz-emu
 test-emu: $(BUILD)/gpu-test $(EMULATED)
-	@BUILD=$(BUILD) sh tests/emu.sh
+	@BUILD=$(BUILD) sh tests/parts/emu.sh
 
 fuzz-emu: $(BUILD)/gpu-test $(EMULATED)
-	@BUILD=$(BUILD) OPTC_FUZZ_SECONDS=$(SECONDS) OPTC_FUZZ_SEED=$(SEED) sh tests/emu.sh
+	@BUILD=$(BUILD) OPTC_FUZZ_SECONDS=$(SECONDS) OPTC_FUZZ_SEED=$(SEED) sh tests/parts/emu.sh
 
 .PHONY: test-gpu bench-gpu
 test-gpu: $(BUILD)/gpu-test

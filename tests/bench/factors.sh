@@ -1,10 +1,10 @@
 #!/bin/sh
-# Factors of batches on the CPU beside NumPy's LAPACK in f64, and a Shampoo step over GPT-2 124M beside the same in
-# NumPy. Times within a round, medians of their ratios.
-#   sh tests/bench/factors.sh [BUILD [THREADS [PART…]]]        after `make`; OPTC_PYTHON names an interpreter with
-#       NumPy. Parts: batches (two minutes), shampoo (some minutes)
-# Of Shampoo's period of 50 steps two are timed in each of three rounds: blocks have turns on both sides, so that two
-# steps have two fiftieths of the roots.
+# Benchmarks factors of batches on the CPU against NumPy's LAPACK in f64, and a Shampoo step on GPT-2 124M against the
+# same in NumPy. Rounds alternate; figures are medians of the ratios.
+#   sh tests/bench/factors.sh [BUILD [THREADS [PART…]]]        after `make`; OPTC_PYTHON: an interpreter with NumPy
+#   PART: batches (two minutes), shampoo (some minutes)
+# Shampoo's period has 50 steps; each of three rounds times two of them. Both sides stagger their blocks, so two steps
+# contain two fiftieths of the roots.
 build=${1:-build}
 threads=${2:-2}
 [ $# -lt 2 ] && shift $# || shift 2

@@ -1,6 +1,6 @@
 // Holds every row of runtime/library/rule/nvrtc.h and runtime/library/package/fatbin.h against CUDA's own headers: it compiles, or it names the row that is wrong. The functions' arguments are read
 // with CUDA's own types and must be exactly those of the interface of that version (PFN_name_vVERSION); the types as we declare them, inside
-// `ours`, must be of the same size and kind. WRONG=1… puts in a row that is wrong on purpose: it must not compile (tests/cuda.sh tries each).
+// `ours`, must be of the same size and kind. WRONG=1… puts in a row that is wrong on purpose: it must not compile (tests/parts/cuda.sh tries each).
 #include <cuda.h>
 #include <cudaTypedefs.h>
 #include <nvrtc.h>

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds on a machine where nothing can be installed, from Lua and Check unpacked under DEPS, and runs make with the
-# rest of the arguments.
+# Builds on a machine where nothing can be installed: Lua and Check are unpacked in the folder DEPS. The arguments go to
+# make.
 #   DEPS=/path/to/deps sh tests/gpu/build.sh test-gpu bench-gpu
 set -eu
 l=$DEPS/usr/lib/x86_64-linux-gnu

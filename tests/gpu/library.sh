@@ -1,17 +1,16 @@
 #!/bin/sh
-# The rules of the library tuned on the GPU at hand, and whole steps with the results against steps without any, in turn
-# in one process.
-#   sh tests/gpu/library.sh [BUILD [SECONDS]]        after `make`; SECONDS for each stage of a rule at its three sizes,
-#       4 unless told: about four minutes
-# What it leaves in $OUT (or a folder of its own) is what runtime/tuned/ wants after a change to the kernels: library,
-# library.trials.
+# Tunes the rules of the library on this GPU, then compares whole steps with and without the results, alternating in one
+# process. Takes about four minutes.
+#   sh tests/gpu/library.sh [BUILD [SECONDS]]        after `make`; SECONDS: per stage of a rule (default 4)
+# The files `library` and `library.trials` in $OUT (default: a new folder) are the input of runtime/tuned/ after a
+# change of the kernels.
 set -eu
 build=${1:-build}
 optc=$build/optc
 work=${OUT:-$(mktemp -d)}
 export OPTC_TUNE_SITE= OPTC_TUNE= OPTC_TUNE_BUILTIN=
-# Rules with roots, bases and triangles spend their time in those, which no launch shape changes, and the first steps of
-# some are long: they are left out.
+# Rules with factors are left out: they spend their time in calls, which have no launch shape, and the first steps of
+# some are long.
 rules= left=
 for rule in $("$optc" list --names | grep -v /); do
     if "$optc" explain --full "$rule" --gpu |

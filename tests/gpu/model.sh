@@ -1,8 +1,8 @@
 #!/bin/sh
-# How the model's launches stand to the best that was tried, from what `optc tune` wrote down on a GPU: no GPU needed,
-# so a change to the model can be judged anywhere.
-#   sh tests/gpu/model.sh BUILD FILE.trials…        the best: the second best time of a stage and size, since the very
-#       best of many is luck
+# Compares the launches that the model chooses with the best that `optc tune` tried on a GPU. Needs no GPU, so that
+# changes of the model can be judged anywhere. "Best" is the second best time per stage and size, since the very best of
+# many is luck.
+#   sh tests/gpu/model.sh BUILD FILE.trials…
 set -eu
 build=$1
 shift
@@ -31,7 +31,7 @@ awk -v model="$work/model" '
         sub(/ \| [a-z]* [a-z0-9]*,[^|]*$/, "", device)
         sub(/^.*\| /, "")
         stage = $2 " " $3 " " $4
-        if (!(stage in of)) { unknown++; next }      # of kernels that are no more
+        if (!(stage in of)) { unknown++; next }      # trials of kernels that no longer exist
         key = device " " stage
         launch = ""
         for (i = 5; i <= 11; i++) launch = launch " " $i

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What limits the kernels of some rules: time, registers, occupancy, share of the memory's rate. Needs ncu.
+# Prints what limits the kernels of rules: time, registers, occupancy, share of the memory bandwidth. Needs ncu.
 #   sh tests/gpu/profile.sh build/optc nadam adafactor
 set -eu
 optc=$1

@@ -1,6 +1,6 @@
 #!/bin/sh
-# optc.torch on an NVIDIA GPU: its tests, then a step through Python beside torch's fused one, against the bars.
-#   sh tests/gpu/python.sh [BUILD [test|bench]…]      after `make`; python3 (or $OPTC_PYTHON) has a torch with CUDA
+# Runs the tests of optc.torch on an NVIDIA GPU, then times a step through Python against torch's fused step, with bars.
+#   sh tests/gpu/python.sh [BUILD [test|bench]…]      after `make`; needs a python3 (or $OPTC_PYTHON) with a CUDA torch
 build=${1:-build}
 [ $# = 0 ] || shift
 python=${OPTC_PYTHON:-python3}

@@ -1,8 +1,7 @@
 #!/bin/sh
-# A package on an NVIDIA GPU: its steps against the library's, bit for bit, and their times; then with every compiler
-# and NVRTC hidden: the first step of the package, and the library's with the package as a base of its cache.
-#   sh tests/gpu/ship.sh [BUILD]        after `make`; needs NVRTC, a packer of fatbins and a C compiler for the first
-#       half
+# Tests a package on an NVIDIA GPU: its steps against the library's, bit for bit, and their times. Then, with every
+# compiler and NVRTC hidden, the first step of the package, and the library with the package as OPTC_CACHE_BASE.
+#   sh tests/gpu/ship.sh [BUILD]        after `make`; needs NVRTC, nvfatbin or fatbinary, and a C compiler
 set -eu
 build=${1:-build}
 optc=$PWD/$build/optc lib=$PWD/$build/liboptc.so

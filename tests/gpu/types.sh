@@ -1,7 +1,7 @@
 #!/bin/sh
-# Rules whose tensors are stored in 16 bits, and very many very small tensors: their share of the copy's bandwidth, and
-# the least it may be.
-#   sh tests/gpu/types.sh [BUILD]        after `make`; about a minute
+# Measures rules with 16-bit storage types, and very many small tensors: their share of the copy bandwidth, with lower
+# bounds. Takes about a minute.
+#   sh tests/gpu/types.sh [BUILD]        after `make`
 set -eu
 optc=${1:-build}/optc
 failed=0

@@ -1,8 +1,9 @@
 #!/bin/sh
-# What `optc explain` says to a person: whole pages held against tests/specs/explain, the bandwidth that is kept, the
-# device that would run it.
-#   OPTC  the program        FAKES  drivers of tests/cuda
-# UPDATE=1 writes the pages anew.
+# Tests the output of `optc explain`: whole pages against tests/specs/explain, the stored bandwidth, and the device that
+# it reports.
+#   OPTC      the command
+#   FAKES     the folder of the fake drivers (tests/cuda)
+#   UPDATE=1  writes the pages again
 set -u
 passed=0 failed=0
 here=$PWD
@@ -19,7 +20,7 @@ page() {
     shift
     explain "$@" --bandwidth 100 || echo "exit code $?" >> "$work/said"
     [ -z "${UPDATE:-}" ] || cp "$work/said" "tests/specs/explain/$name.txt"
-    check "explain $*: not as in tests/specs/explain/$name.txt (UPDATE=1 sh tests/explain.sh writes it anew)" \
+    check "explain $*: not as in tests/specs/explain/$name.txt (UPDATE=1 sh tests/parts/explain.sh writes it anew)" \
         'diff "tests/specs/explain/$name.txt" "$work/said"'
 }
 page lamb lamb
@@ -27,7 +28,7 @@ page adafactor adafactor
 page adamw_clip adamw --with 'clip(1)'
 page sgd_lookahead sgd --with 'lookahead(5)'
 page muon muon --options form=plain,steps=2 --gpu --tera 750 --shape 2048x8192 --shape 768
-# the short form: two screens, and of a shape only what it takes
+# the short form: at most two screens; with --shape only the variants of that shape
 explain() { "$OPTC" explain "$@" > "$work/said" 2>&1; }
 page short_adamw_clip adamw --with 'clip(1)'
 page short_muon muon --gpu --tera 750
@@ -41,7 +42,7 @@ for rule in $("$OPTC" list --names); do
 done
 explain() { "$OPTC" explain --full "$@" > "$work/said" 2>&1; }
 check "with a bandwidth given something was measured" '[ ! -e "$OPTC_CACHE/bandwidth" ]'
-# every rule and wrapper: no name that only the compiler knows, no line too long to read
+# every rule and wrapper: no internal names of the compiler, no overlong lines
 for rule in $("$OPTC" list --names); do
     explain "$rule" --bandwidth 100
     check "explain $rule: $(cat "$work/said")" '[ -s "$work/said" ] &&
@@ -57,17 +58,17 @@ for wrapper in $("$OPTC" list --names --wrappers); do
         'grep -q "passes\? over the elements\|pass over" "$work/said" &&
         ! grep -nE "tmp[0-9]|part[0-9]|_over_|_times_|_squared" "$work/said"'
 done
-# the reason is what had to wait, not what might as well have been folded earlier
+# the reason names the value that forced the new pass, not one that could have been folded earlier
 explain adafactor --bandwidth 1
 check "the reason of adafactor's third pass" \
     'grep -A1 "a new pass, for rate / max" "$work/said" | grep -q "^ *rms(u) is known only when pass 2 has"'
-# a rule of 801 stages is explained in memory that does not grow with their square
+# explaining a rule of 801 stages takes memory that does not grow quadratically
 { echo 'return optimizer { name = "chain", hyper = { lr = 1 }, step = function() local x = g'
   for k in $(seq 400); do echo "x = x + 0.5 * g * sum(x * $k)"; done
   echo 'p = p - lr * x end }'; } > "$work/chain.lua"
 ( ulimit -v 400000; explain "$work/chain.lua" --bandwidth 1 )
 check "400 sums in a chain: $(tail -1 "$work/said")" '[ "$(grep -c "a new pass, for" "$work/said")" = 400 ]'
-# a spec's own words do not reach the terminal as commands
+# control characters of a spec do not reach the terminal
 printf 'return optimizer { name = "x", hyper = { lr = 1 }, step = function() p = p - lr * g end } -- \033[31m\n' \
     > "$work/red.lua"
 explain "$work/red.lua" --bandwidth 1
@@ -76,8 +77,8 @@ check "an escape sequence of the spec" 'grep -q "red.lua:1" "$work/said" && ! gr
 explain "$work/lamb.ir" --bandwidth 1
 check "from IR text" 'grep -q "a new pass, for lr \* ratio (lamb.lua:" "$work/said"'
 
-# the bandwidth: measured once, kept, measured anew; a damaged file costs a measurement
-# (a processor with a long name takes two lines)
+# the bandwidth: measured once, stored, measured again on request; a damaged file is measured again (the name of the
+# processor may take two lines)
 rate() {
     awk '/^  floor/ { on = 1 }
         on { sub(/^ +/, ""); line = line (line == "" ? "" : " ") $0 }
@@ -134,7 +135,7 @@ check "stagger: $(cat "$work/said")" \
     grep -q "and when it has its turn: .* of products" "$work/said"'
 explain "$work/staggered.lua" --bandwidth 100 --shape 64x64
 check "stagger of a shape: $(cat "$work/said")" 'grep -q "^ *no turn .* bytes" "$work/said"'
-# products and factors on the CPU: rates that were kept. 12 n^3 of a root and 3 n^3 of products, at 1 GFLOP/s
+# products and factors on the CPU with stored rates: 12 n^3 for a root and 3 n^3 for products, at 1 GFLOP/s
 cat > "$OPTC_CACHE/bandwidth" <<X
 optc-bandwidth 1
 1e+12 2020-02-03 steady $key
@@ -168,7 +169,7 @@ optc-bandwidth 1
 X
     explain sgd
     check "the GPU's floor: $(rate)" 'rate | grep -q "^4.25 cuda:0: Fake GPU, .*measured 2020-02-04"'
-    explain sgd --measure                        # its clock stands still
+    explain sgd --measure                        # the fake GPU's clock never advances
     check "a rate that cannot be: $(cat "$work/said")" \
         'grep -q "floor .*(cuda:0: Fake GPU, .*whose memory could not be timed)" "$work/said" &&
         ! grep -q "at least" "$work/said"'

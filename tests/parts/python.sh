@@ -1,7 +1,7 @@
 #!/bin/sh
-# The Python package: over the library alone, as a wheel, and in torch's loops. Run by tests/part.sh with BUILD set.
-# torch: $OPTC_PYTHON's or python3's where there is one; else one from the index, in a virtual environment that stays in
-# the user's cache. OPTC_OFFLINE=1 fetches nothing. What cannot be tried is named, and with CI set that fails.
+# Tests the Python package: on the library alone, as a wheel, and with torch. Run by tests/part.sh with BUILD set. Uses
+# the torch of $OPTC_PYTHON or python3; if there is none, downloads it into a virtual environment in the user's cache
+# and keeps it. OPTC_OFFLINE=1 downloads nothing. Tests that cannot run here are named; with CI set that fails.
 set -eu
 torch=2.13.0
 python=${OPTC_PYTHON:-python3}

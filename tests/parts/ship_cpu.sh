@@ -1,6 +1,6 @@
 #!/bin/sh
-# Packages for the CPU alone: made without NVRTC, built by every compiler here, equal to the library; flags that are
-# refused say what to do.
+# Tests packages without GPU code: made without NVRTC, built by every compiler here, equal to the library. Refused
+# compiler flags give a message that says what to do.
 #   BUILD  the build folder
 set -u
 passed=0 failed=0
@@ -25,7 +25,7 @@ expect() {
 check() { if eval "$2"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "$1"; fi; }
 cd "$work" || exit 1
 
-# … one of them with matrices in blocks
+# one of the rules has matrices in blocks
 cat > cut.lua <<'X'
 return optimizer {
   name = "cut", block = 24, hyper = { lr = 0.02, least = 0.1 },
@@ -54,8 +54,8 @@ expect 0 "1 rule" "$optc" ship sgd -o rules2
 expect 2 "--ptx needs --arch: it is made for the lowest architecture" "$optc" ship sgd --ptx -o none
 check "a refused one left something" '[ ! -e none ]'
 
-# as C and as C++, without a warning (tests/ship.sh compiles packages at every level); its example, by its Makefile; the
-# library's bits
+# compiles as C and as C++ without a warning (tests/parts/ship.sh compiles packages at every level); the example is
+# built by its Makefile; results equal the library's
 for cc in gcc clang; do
     command -v $cc >/dev/null 2>&1 && echo 'int main(void) { return 0; }' |
         $cc -fopenmp -x c -o /dev/null - 2>/dev/null || continue
@@ -77,24 +77,24 @@ export LD_LIBRARY_PATH="$top/$BUILD/fake/versioned" FAKE_CUDA=works
 expect 0 "cpu: " rules/example best 3
 expect 1 "has no GPU code: it was made without --arch" rules/example cuda 3
 unset LD_LIBRARY_PATH FAKE_CUDA
-expect 1 "rules_open: " rules/example cuda 3           # here: no driver, or no code for its GPU
+expect 1 "rules_open: " rules/example cuda 3           # no driver here, or no code for its GPU
 
-# the kernel's headers are not everywhere, and without OpenMP nothing of the kernel's is needed
+# packages need no kernel headers, and without OpenMP no system calls
 check "a package wants linux/futex.h" '! ${CC:-cc} -fopenmp -DRULES_NO_CLONES -M rules/rules.c | grep futex'
 check "a package wants syscall.h" '! ${CC:-cc} -DRULES_NO_CLONES -M rules/rules.c | grep syscall'
 
-# in one program: they share OpenMP's threads, and what is known of them
+# two packages and the library in one program share OpenMP's threads and the state of its team
 expect 0 "" ${CC:-cc} -O1 -fopenmp -DRULES2_NO_CLONES -Irules -Irules2 -I"$top/runtime" "$top/tests/ship/forked.c" \
     rules/rules.o rules2/rules2.c \
     -Wl,-rpath,"$work" "$lib" -lm -ldl -o forked
 expect 0 "all step in a child" ./forked
 
-# -Ofast: the compiler says what to do, and who does it is let through (at -O3 packages are compiled by tests/ship.sh)
+# -Ofast is refused with a hint, and the hint works (tests/parts/ship.sh compiles packages at -O3)
 expect 1 "Compile this file with -O3, or add -fno-fast-math" ${CC:-cc} -Ofast -c rules2/rules2.c -o fast.o
 expect 0 "" ${CC:-cc} -Ofast -fno-fast-math -DRULES2_NO_CLONES -fsyntax-only rules2/rules2.c
 expect 0 "" ${CC:-cc} -O3 -DRULES2_NO_CLONES -fsyntax-only rules2/rules2.c
 
-# the line that makes it again is one that does: folders of specs, quotes
+# the command in the manifest makes the package again, also with folders of specs and quotes in names
 mkdir "it's"
 printf 'return optimizer { name = "mine", hyper = { lr = 0.1 }, step = function() p = p - lr * g * 3 end }\n' \
     > "it's/mine.lua"

@@ -1,8 +1,9 @@
 #!/bin/sh
-# A domain is one row of one table, and nothing leans on the order of the rows: in a copy of the sources those of rows x
-# rows and cols x cols go ahead of all others, and a rule that has states of them is stepped against plain loops and the
-# evaluator; its CUDA is compiled where NVRTC is.
-#   BUILD  the build folder, whose compiled rules are used        CC, MAKE  as make has them
+# A domain is one row of one table, and no code depends on the order of the rows. In a copy of the sources the rows of
+# rows x rows and cols x cols move to the front. A rule with such states is stepped and compared with plain loops and
+# the evaluator; its CUDA is compiled if NVRTC is available.
+#   BUILD     the build folder, whose compiled rules are used
+#   CC, MAKE  as make passes them
 set -eu
 here=$PWD
 tree=$(mktemp -d)
@@ -28,7 +29,7 @@ out/optc dump "$here/tests/domains/scratch.lua" --pass plan > out/plan
     { cat out/plan; echo "one stage for each of the two domains would do"; exit 1; }
 out/run "$here/tests/domains/scratch.lua"
 if [ -d "$here/$BUILD/emu" ] && command -v "${CXX:-g++}" >/dev/null 2>&1; then
-    (. "$here/tests/emulated.sh" && out/run "$here/tests/domains/scratch.lua" cuda)
+    (. "$here/tests/parts/emulated.sh" && out/run "$here/tests/domains/scratch.lua" cuda)
 else
     echo "skipped: the rule on the emulated GPU (it is not built, or there is no C++ compiler)"
 fi

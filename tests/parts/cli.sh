@@ -1,14 +1,15 @@
 #!/bin/sh
-# The command line as scripts use it: exit codes, messages, files; the same on every machine, whatever GPU, cores and
-# load it has.
-#   OPTC  the program        FAKES  where crowd.so of tests/preload is
+# Tests the command line as scripts use it: exit codes, messages and files. Results do not depend on the machine's GPU,
+# cores or load.
+#   OPTC   the command
+#   FAKES  the folder with crowd.so (tests/preload)
 set -u
 passed=0 failed=0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export OPTC_CACHE="$work/cache"
 
-# expect CODE PART ARGS…: the exit code, and PART somewhere in what was printed
+# expect CODE PART ARGS…: the command exits with CODE and its output contains PART
 expect() {
     code=$1 part=$2
     shift 2
@@ -63,7 +64,7 @@ expect 0 "trap.lua:2: solve(A, B) uses only the lower triangle" explain "$work/t
 expect 1 "no wrapper 'clop'" check adamw --with 'clop(1)'
 expect 1 "outside the range" check adamw --with 'ema(2)'
 expect 1 "expected wrapper" check adamw --with 'ema(0.9'
-# a rule and its wrappers in one word, everywhere; wrappers by their path
+# every subcommand accepts a rule and its wrappers in one word, and wrappers by path
 cat > "$work/halve.lua" <<'END'
 return wrapper { name = 'halve', args = { 'by' }, hyper = { by = 0.5 }, step = function() g = g * by inner() end }
 END
@@ -125,7 +126,7 @@ expect 0 "the mean of a period of 10 steps; its slowest step" bench soap --devic
 expect 0 "the mean of 2 steps of a period of 50" bench shampoo --device cpu --shape 12x8 --rounds 1 --steps 2
 expect 0 '"period": 4, "steps": 2,' bench soap --device cpu --shape 12x8 --rounds 1 --options interval=4 --steps 2 \
     --json
-# bars are a table of the source tree, or one that is named
+# bars come from the table of the source tree or from a file that --bars names
 bars() { printf "$1" > "$work/bars"; }
 bars 'optc-bars 1\n# note\n\nsmall5000 sgd share=0.5 host_us=10\n2^28 lion torch=2 suite=0\n'
 expect 0 "2^28        lion            torch=2   (not in --suite)" bench --work list --bars "$work/bars"
@@ -149,7 +150,7 @@ expect 1 "no CUDA driver" bench adamw --device cuda
 expect 1 "'--device cpu' runs on the CPU" bench adamw --device cuda:0
 expect 0 "cpu: " bench adamw --device best --size 64K --rounds 1
 unset OPTC_NO_CUDA
-# a peer that does not start, refuses, answers nonsense or goes away costs only its column
+# if a peer does not start, refuses, answers nonsense or exits, only its column is missing
 peer() { printf '#!/bin/sh\n%s\n' "$1" > "$work/peer" && chmod +x "$work/peer"; }
 OPTC_PYTHON="$work/peer"
 export OPTC_PYTHON
@@ -175,7 +176,7 @@ if command -v python3 >/dev/null 2>&1; then
 fi
 builtin=$(cat runtime/tuned/*.txt | grep -c '^[a-z]* [a-z0-9]*,')          # results that are compiled in
 cd "$work" || exit 1
-# the cache: empty, one entry, damaged, mended, pruned, cleared; strangers' files stay
+# the cache: empty, with one entry, damaged, repaired, pruned, cleared; other files in its folder stay
 check() { if eval "$2"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "$1"; fi; }
 OPTC_CACHE="$work/own-cache"
 export OPTC_CACHE
@@ -200,7 +201,7 @@ expect 0 '"rule": "mine"' cache ls --json
 expect 0 "2 entries, 0 damaged" cache verify
 expect 0 "2 entries, " doctor
 entry=$(ls "$OPTC_CACHE"/*.so | head -1)
-nobody=$(basename "$entry" .so | tr 0-9a-f 0)             # a name like an entry's
+nobody=$(basename "$entry" .so | tr 0-9a-f 0)             # a valid name for an entry that does not exist
 echo mine > "$OPTC_CACHE/notes.so"
 ln -s "$work/three.lua" "$OPTC_CACHE/$nobody.so"
 printf 'X' | dd of="$entry" bs=1 seek=5000 conv=notrunc 2>/dev/null
@@ -227,7 +228,7 @@ chmod g+w "$OPTC_CACHE"
 expect 0 "can be written by its group" doctor
 expect 0 "this folder is not used" cache ls
 OPTC_CACHE="$work/cache"
-# tuning results: nothing yet, merged, refused whole, exported as they were, drawn
+# tuning results: none yet, merged, a bad file refused completely, exported unchanged, shown
 OPTC_TUNE="$work/tuned/mine" OPTC_TUNE_SITE=
 export OPTC_TUNE OPTC_TUNE_SITE
 a=0123456789abcdef0123456789abcdef b=fedcba9876543210fedcba9876543210
@@ -291,7 +292,7 @@ trial() { echo "$gpu | map f32,f32,f32 $a 2^28 $(knobs $1 $2) ms=$3 n=5 from=$4 
     model; trial 512 2 failed search; printf 'device NVID'; } > "$OPTC_TUNE.trials"
 expect 0 "5 trials, 1 failed; the result takes 1.25 ms, the model's launch 2 ms (+60.0 %), n=1" tune show --stage adamw
 "$OPTC" tune show --stage 01234567 > stage.txt
-# the best of 128 is 1.45, not 1.5; 256 won and is the model's too
+# the best time of 128 threads is 1.45, not 1.5; 256 is the fastest and also the model's choice
 check "the best times of a parameter" 'grep -q "^     128 *1.45 ms  *+16.0 %  *2$" stage.txt &&
     grep -q "^  >m 256 *1.25 ms  *+0.0 %  *2$" stage.txt && grep -q "^     512  *-  *1  none of them worked$" stage.txt'
 check "the trials' items" 'grep -q "^     1 *1.45 ms" stage.txt && grep -q "^  >  2 *1.25 ms" stage.txt &&
@@ -313,7 +314,7 @@ OPTC_TUNE="$work"
 expect 1 "Is a directory" tune merge one.txt
 OPTC_TUNE="$work/one.txt/tune"
 expect 1 "Not a directory" tune merge two.txt
-# a search on the CPU: kept, used, not done again, resumed after an interrupt
+# a search on the CPU: stored, used, not repeated, resumed after an interrupt
 OPTC_TUNE="$work/searched/tune"
 expect 2 "--budget must be a time" tune sgd --device cpu --budget soon
 expect 2 "must be a whole number from 1" tune sgd --device cpu --trials none
@@ -344,8 +345,7 @@ expect 2 "--slowdown must be a share" tune --live --slowdown lots -- true
 expect 1 "cannot be started" tune --live -- ./no-such-program
 check "--live does not tell the program" \
     '[ "$("$OPTC" tune --live --slowdown 3% -- sh -c "echo \$OPTC_TUNE_LIVE")" = 0.03 ]'
-# how long threads wait for a core is told, not brought about: one thread, which does nothing else, and one that never
-# does
+# crowd.so simulates how long threads wait for a core: one thread that only waits, and one that never waits
 crowd() { export LD_PRELOAD="$FAKES/crowd.so" OMP_NUM_THREADS=1 CROWD=$1; }
 crowd 1
 expect 0 "1 not kept: the machine was busy" tune sgd --device cpu --sizes 2^16 --trials 2
@@ -365,10 +365,10 @@ expect 1 "has your own results" tune export -o "$OPTC_TUNE"
 check "a search without a file of results" '[ -s "$OPTC_TUNE" ] && [ -s "$OPTC_TUNE.trials" ]'
 cp "$OPTC_TUNE" before
 expect 0 "1 stage searched" tune sgd --device cpu --sizes 2^16 --trials 1000 --again --dry-run
-# however short, no error and every rule has its turn
+# however short the budget is, there is no error and every rule is tried
 expect 0 "had no time left" tune sgd adamw --device cpu --budget 0.05s --dry-run --again
 check "a dry run changed the results" 'cmp -s "$OPTC_TUNE" before'
-# interrupted as soon as one more result is kept: the other rules would take minutes
+# interrupted as soon as one more result is stored: the other rules would take minutes
 before=$(grep -c "^cpu" "$OPTC_TUNE")
 "$OPTC" tune --device cpu --busy --sizes 2^16,2^22 --trials 1000 > interrupted.txt 2>&1 & pid=$!
 while kill -0 $pid 2>/dev/null && [ "$(grep -c "^cpu" "$OPTC_TUNE")" = "$before" ]; do sleep 0.02; done
@@ -405,7 +405,7 @@ expect 0 "mine.lua" new mine
 expect 0 "ok" check mine.lua
 expect 1 "exists" new mine
 expect 0 "" new mine --force
-expect 0 "--with './half.lua(0.1)'" new half --wrapper -o -             # as it is found where it was written
+expect 0 "--with './half.lua(0.1)'" new half --wrapper -o -             # the path as it was given
 expect 0 "half.lua" new half --wrapper
 expect 0 "ok" check adamw --with './half.lua(0.1)'
 "$OPTC" dump adamw --pass fold > a.ir && expect 0 "optc-ir 2" dump a.ir --pass fold
@@ -419,7 +419,7 @@ expect 1 "   2 | p = p - lrr * g" check bad.lua
 "$OPTC" emit adamw > /dev/full 2>/dev/null && { failed=$((failed + 1)); echo "a full disk went unnoticed"; } ||
     passed=$((passed + 1))
 "$OPTC" list | head -1 > /dev/null; passed=$((passed + 1))
-# a check takes under 20 ms of the processor (a busy neighbour makes it later, not longer)
+# a check takes less than 20 ms of CPU time (CPU time, so that a busy machine does not matter)
 spent() { awk 'NR == 2 { gsub("[ms]", " "); print int(($1 * 60 + $2 + $3 * 60 + $4) * 1000) }' times.txt; }
 times > times.txt
 t0=$(spent)
@@ -427,7 +427,7 @@ for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do "$OPTC" check ca
 times > times.txt
 ms=$((($(spent) - t0) / 20))
 [ "$ms" -lt 20 ] && passed=$((passed + 1)) || { failed=$((failed + 1)); echo "a check took $ms ms"; }
-# a terminal obeys what stands in the name of a file
+# control characters in a file name must not reach the terminal
 hostile=$(printf 'a\033[2Jb\233c.lua')
 expect 0 "wrote a [2Jb c.lua; next: optc check ./a [2Jb c.lua" new mine -o "$hostile"
 expect 0 "ok  ./a [2Jb c.lua  step" check "./$hostile"

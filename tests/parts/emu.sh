@@ -1,8 +1,9 @@
 #!/bin/sh
-# The suite of tests/gpu without a GPU: emitted CUDA is compiled as C++ and its threads are run one by one (tests/emu).
-# What it cannot show: speed, races, what a real compiler makes of it, and the end of a context.
-#   BUILD  the build folder        OPTC_FUZZ_SECONDS  only random specs, for so long (OPTC_FUZZ_SEED)
-# emu.sh CASE…: cases of the suite; tools: tuning and packages; none: all of it.
+# Runs the GPU suite without a GPU: emitted CUDA is compiled as C++, and its threads run one after another (tests/emu).
+# This shows neither speed, races, nvcc's code generation nor the loss of a context.
+#   BUILD              the build folder
+#   OPTC_FUZZ_SECONDS  runs only random specs, for this long (first seed: OPTC_FUZZ_SEED)
+# `emu.sh CASE…` runs cases of the suite; the case `tools` is tuning and packages. Without arguments everything runs.
 set -eu
 if ! command -v "${CXX:-g++}" >/dev/null 2>&1; then
     echo "skipped: the GPU's suite on an emulated GPU (no C++ compiler)"
@@ -12,7 +13,7 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 here=$PWD
-. tests/emulated.sh
+. tests/parts/emulated.sh
 export OPTC_TEST_SMALL=1 OPTC_TEST_CACHE="$work"
 unset OPTC_NO_CUDA OPTC_NO_NVRTC OPTC_CACHE_BASE 2>/dev/null || true
 if [ -n "${OPTC_FUZZ_SECONDS:-}" ]; then
@@ -27,9 +28,8 @@ for case; do
 done
 [ -n "$tools" ] || exit 0
 
-export OPTC_CACHE="$work/cache" EMU_OPT=-O1          # these run longer than they compile
-# A tuner's candidates must give the same bits: those that do not are no candidates. (Their first block is left out; the
-# rest are right.)
+export OPTC_CACHE="$work/cache" EMU_OPT=-O1          # these programs run longer than they take to compile
+# Tuning rejects candidates that give other bits. EMU_WRONG makes the kernels with 256 threads skip their first block.
 EMU_WRONG='__launch_bounds__(256' OPTC_TUNE="$work/tune" "$BUILD/optc" tune sgd --device cuda --sizes 2^12 --trials 12 \
     > "$work/log" || { cat "$work/log"; exit 1; }
 [ "$(grep -c 'threads=256 .* ms=failed' "$work/tune.trials")" -gt 0 ] &&
@@ -39,7 +39,7 @@ EMU_WRONG='__launch_bounds__(256' OPTC_TUNE="$work/tune" "$BUILD/optc" tune sgd 
 timed=$(grep -c 'ms=[0-9]' "$work/tune.trials") refused=$(grep -c 'ms=failed' "$work/tune.trials")
 echo "tuning: $timed launches with equal bits timed, $refused with other bits refused"
 
-# One element, odd numbers of them, and a GPU with room for one set of tensors but not for two.
+# One element, odd counts, and a GPU whose memory holds one set of tensors but not two.
 "$BUILD/optc" tune sgd --device cuda --sizes 1,100 --trials 2 --into "$work/tiny" > "$work/log" &&
     EMU_MEMORY=81000000 "$BUILD/optc" tune sgd --device cuda --sizes 2^20 --trials 2 --into "$work/tiny" \
         >> "$work/log" ||
@@ -48,16 +48,18 @@ echo "tuning: $timed launches with equal bits timed, $refused with other bits re
     { echo "a stage that is not there was tuned"; exit 1; }
 stages="step_1_map, step_2_tile_matrix, step_8_map_matrix, step_11_map, step_12_map_matrix"
 grep -q "no stage 'step_9' with something to tune (there are: $stages)" "$work/said" || { cat "$work/said"; exit 1; }
-# Every size that was searched has a result, if only the model's launch: or another size's would be used there.
+# Every size that was searched has a result, if only the model's launch. Without one the result of another size would be
+# used.
 searched=$(grep -c ' tried in ' "$work/log" || true)
 [ "$searched" -gt 0 ] && [ "$(grep -c '^map f32' "$work/tiny")" = "$searched" ] ||
     { cat "$work/log" "$work/tiny"; echo "a size that was searched has no result"; exit 1; }
-# A launch that is not tried any more (two f32 at once) is no result: it is not used, and its stage is tuned.
+# A stored launch that the search no longer tries (vectors of two f32) is ignored: it is not used, and its stage is
+# tuned again.
 sed 's/ vector=[0-9]*/ vector=2/; s/ (unfinished)//' "$work/tiny" > "$work/old"
 "$BUILD/optc" tune sgd --device cuda --sizes 1 --trials 2 --into "$work/old" > "$work/log" &&
     grep -q ' tried in ' "$work/log" ||
     { cat "$work/log" "$work/old"; echo "a launch that is not tried any more passes for a result"; exit 1; }
-# Ways of eigenvectors, which have no launch: kept, known the next time, and shown.
+# Methods for eigenvectors have no launch. They are stored, found the next time, and shown.
 cat > "$work/basis.lua" <<'X'
 return optimizer { name = "basis", state = { V = eye(1, "rows") }, step = function() p = p - g end,
   matrix = function() local w, U = eigh(gram(g))  V = U + 0 * w.T  p = p - mm(V, g) end }
@@ -69,7 +71,7 @@ X
         grep -q '^1 done before' &&
     OPTC_TUNE="$work/ways" "$BUILD/optc" tune show --stage eigenvectors | grep -q '^  way' ||
     { cat "$work/log" "$work/ways"; echo "methods of eigenvectors are not tuned, or not known afterwards"; exit 1; }
-# They go into packages for GPUs like the one they were measured on, whose engines look them up.
+# Packages contain the methods for the GPU that they were measured on, and their engines look them up.
 sed 's/^device .*/device NVIDIA H200 | units 132 | driver 580/; s/ way=[0-9] / way=2 /' "$work/ways" > "$work/h200"
 OPTC_TUNE="$work/h200" EMU_OPT=-O0 "$BUILD/optc" ship "$work/basis.lua" --arch sm_90 --name ways -o "$work/packed" \
     > "$work/log" && grep -q 'sm_90: 1 size of eigenvectors and roots by ways as measured' "$work/log" ||
@@ -92,8 +94,8 @@ ${CC:-cc} -O0 -Wall -Wextra -Werror -DWAYS_NO_CLONES "$work/ways.c" -lm -ldl -o 
     "$work/ways_of" | grep -qx "a package's methods: 2 0 0 0" ||
     { "$work/ways_of"; echo "a package does not find its methods"; exit 1; }
 
-# A package's own steps on this GPU, the first alone, the rest in graphs, then captured and replayed, against the
-# library's, bit for bit; then the library with the package's code alone; and memory of a second GPU.
+# A package's steps on the emulated GPU against the library's, bit for bit: the first one alone, the next in graphs,
+# then captured and replayed. Then the library with only the package's code, and memory of a second GPU.
 cat > "$work/mine.lua" <<'X'
 return optimizer {
   name = "mine", hyper = { lr = 0.1 }, inputs = { loss = "group" }, state = { s = copy(p) },
@@ -102,7 +104,7 @@ return optimizer {
     p = p - lr * g / (1 + loss * loss) - lr * (p - s) / t
   end }
 X
-# products in bf16 here, in f32 on the CPU: two plans of one rule
+# products in bf16 on the GPU and in f32 on the CPU: two plans of one rule
 cat > "$work/mixed.lua" <<'X'
 return optimizer {
   name = "mixed", hyper = { lr = 0.1 }, products = "bf16", state = { m = zeros, l = eye(0.5, "rows") },

@@ -1,7 +1,7 @@
 #!/bin/sh
-# The shape of the source tree: no file name twice, includes in their directions and without cycles, static functions of
-# runtime/core with names of their own (a package pastes them into one file), and pages that name what is there.
-# Run in the root of the tree. Prints what is wrong; exit code 1 if anything is.
+# Checks the source tree: no file name occurs twice, includes follow the allowed directions and have no cycles, static
+# functions of runtime/core have unique names (a package pastes them into one file), and pages name existing files. Run
+# in the root of the tree. Prints what is wrong and then exits with 1.
 set -u
 export LC_ALL=C
 work=$(mktemp -d)
@@ -50,7 +50,7 @@ grep -v '^tests/' "$work/includes" | tsort > /dev/null 2> "$work/cycles" || :
 found "$work/cycles" "include cycles"
 
 # ---- one file of a package
-for f in runtime/core/*/*.c; do sh tests/functions.sh "$f"; done | sort | uniq -d > "$work/static"
+for f in runtime/core/*/*.c; do sh tests/parts/functions.sh "$f"; done | sort | uniq -d > "$work/static"
 found "$work/static" "functions of runtime/core that two of its files define"
 
 # ---- pages: the folders of the code map, and files that pages name

@@ -1,9 +1,11 @@
 #!/bin/sh
-# CUDA without a GPU: our declarations against CUDA's headers, tuning on a fake, and every rule through NVRTC. What
-# cannot be tried here is named; under CI that fails.
-#   BUILD  the build folder        have_nvrtc, cuda_includes  as tests/nvrtc.sh left them
-#   OPTC_QUICK=1  one architecture only        OPTC_ALL=1  every rule for every architecture
-# cuda.sh architectures: only the last of these; cuda.sh declared: all but that.
+# Tests CUDA without a GPU: optc's declarations against CUDA's headers, tuning on a fake GPU, and every rule through
+# NVRTC. Tests that cannot run here are named; with CI set that fails.
+#   BUILD                      the build folder
+#   have_nvrtc, cuda_includes  as tests/parts/nvrtc.sh sets them
+#   OPTC_QUICK=1               one architecture only
+#   OPTC_ALL=1                 every rule for every architecture
+# `cuda.sh architectures` runs only the compilation of the rules; `cuda.sh declared` runs everything else.
 set -eu
 what=${1:-declared architectures}
 skip() {
@@ -30,12 +32,12 @@ else
     echo "declarations as in CUDA's headers, $((wrong - 1)) wrong ones refused"
 fi
 
-# The command finds a driver where the loader does.
+# The command finds the driver on the loader's path.
 LD_LIBRARY_PATH="$BUILD/fake/versioned" FAKE_CUDA=one "$BUILD/optc" doctor | grep -q 'cuda:0: Fake GPU' ||
     { echo "a driver on LD_LIBRARY_PATH was not found"; exit 1; }
 
-# The whole of tuning but the device: real kernels are compiled, a fake times them, and likes blocks of 256 threads best
-# (which is not what the model takes).
+# All of tuning except the device: real kernels are compiled, and a fake GPU times them. It is fastest with 256 threads,
+# which the model does not choose.
 if [ -n "$have_nvrtc" ]; then
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
@@ -46,13 +48,13 @@ if [ -n "$have_nvrtc" ]; then
         { cat "$work/said" "$work/tune"; echo "the search did not find what is fastest"; exit 1; }
     LD_LIBRARY_PATH="$BUILD/fake/versioned" FAKE_CUDA=works OPTC_TUNE="$work/tune" "$BUILD/optc" tune show \
         --stage sgd | grep -q 'threads' || { echo "nothing of what was tried"; exit 1; }
-    # what once boasted of a gain gives way to what is measured now
+    # an older result that claims a larger gain is replaced by a new measurement
     sed -i 's/ms=[^ ]* model=[^ ]*/ms=0.1 model=9/' "$work/tune"
     tune --trials 4 --again > "$work/said" 2>&1 && ! grep -q 'model=9 ' "$work/tune" ||
         { cat "$work/said" "$work/tune"; echo "an older result was not replaced"; exit 1; }
     echo "tuning on a fake GPU: $(grep -c . "$work/tune.trials") trials"
 
-    # Many folds of one list, in f64 where it is of matrices: as many threads as shared memory has room for.
+    # Many folds in one stage, in f64 where the stage is over matrices: it uses as many threads as shared memory allows.
     for n in 4 14 40; do
         { echo "return optimizer { name = 'many', doc = 'many folds', view = 'last', hyper = {lr = 0.1},"
           echo "step = function() p = p - lr * g end, matrix = function()"
@@ -69,8 +71,9 @@ fi
 
 }
 
-# Each rule for three of them (the oldest, the newest, and the next of the others in turn), so that each of them has
-# several rules, beside sm_90, which the package of the whole library is for; OPTC_ALL: each for each.
+# Each rule is compiled for three architectures: the oldest, the newest and one of the others in rotation, so that each
+# architecture gets several rules. The package of the whole library covers sm_90. OPTC_ALL: each rule for each
+# architecture.
 architectures() {
 if [ -n "$have_nvrtc" ]; then
     if [ -n "${OPTC_QUICK:-}" ]; then

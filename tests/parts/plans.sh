@@ -1,8 +1,7 @@
-# Are plans as good as those of another optc? For each rule, bare and wrapped: the same passes and no more bytes per
-# element.
-#   sh tests/plans.sh OTHER/optc [SPEC…]
-# Random specs to compare: OPTC_FUZZ_WRITE=FOLDER CK_RUN_SUITE=fuzz build/run-tests writes them (OPTC_FUZZ_SPECS of
-# them).
+# Compares plans with those of another optc: for each rule, with and without wrappers, as many passes and no more bytes
+# per element. Not part of `make test`.
+#   sh tests/parts/plans.sh OTHER/optc [SPEC…]
+# Random specs for this: OPTC_FUZZ_WRITE=FOLDER CK_RUN_SUITE=fuzz build/run-tests writes OPTC_FUZZ_SPECS of them.
 set -u
 other=$1
 shift
@@ -20,7 +19,7 @@ for spec; do
         heads "$other" "$spec" "$with" | grep 'bytes per element' > "$tmp/was"
         heads "$mine" "$spec" "$with" | grep 'bytes per element' > "$tmp/is"
         plans=$((plans + 1))
-        # an entry a line: stages, passes, then bytes of each variant
+        # one line per entry: stages, passes, then the bytes of each variant
         if ! paste -d '\n' "$tmp/was" "$tmp/is" | awk '
             {
                 name = $0

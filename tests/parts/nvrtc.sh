@@ -1,9 +1,9 @@
-# For tests that need NVRTC or CUDA's headers: finds them, or fetches them as Python packages into the build folder,
-# where they stay. Read by tests/run.sh with BUILD set. Leaves OPTC_NVRTC (exported where optc does not find NVRTC by
-# itself), have_nvrtc and cuda_includes: empty where there is none. OPTC_OFFLINE=1 fetches nothing.
+# Sourced by tests/run.sh with BUILD set. Finds NVRTC and CUDA's headers, or downloads them as Python packages into the
+# build folder and keeps them. Sets have_nvrtc and cuda_includes (empty if not available), and exports OPTC_NVRTC if
+# optc does not find NVRTC itself. OPTC_OFFLINE=1 downloads nothing.
 cuda_release=13.0
 
-# install_packages FOLDER PACKAGE…: with whatever pip there is, all or nothing
+# install_packages FOLDER PACKAGE…: installs with any pip that is available, all or nothing
 install_packages() {
     to=$1
     shift
@@ -29,7 +29,7 @@ install_packages() {
     fi
 }
 
-# fetch FOLDER WHAT PACKAGE…: unless it is there already
+# fetch FOLDER WHAT PACKAGE…: does nothing if FOLDER exists
 fetch() {
     folder=$1 what=$2
     shift 2
@@ -54,7 +54,7 @@ elif fetch "$BUILD/nvrtc" "NVRTC $cuda_release (90 MB)" "nvidia-cuda-nvrtc==$cud
     finds_nvrtc && have_nvrtc=yes || "$BUILD/optc" doctor | grep '^nvrtc'
 fi
 
-# folder_with FILE FOLDER…: the first that has it
+# folder_with FILE FOLDER…: prints the first folder that has FILE
 folder_with() {
     file=$1
     shift
