@@ -11,7 +11,8 @@ static const TestShape small[NSHAPES] = {{0, {0}}, {1, {1}}, {1, {7}}, {2, {33, 
         {2, {70, 131}}, {2, {3, 4100}}, {3, {5, 66, 8}}, {2, {300, 3}}, {2, {66, 128}}, {4, {4, 3, 3, 3}}};
 static const TestShape tiny[NSHAPES] = {{0, {0}}, {1, {1}}, {1, {7}}, {2, {33, 20}}, {3, {3, 5, 7}}, {1, {40}},
         {2, {20, 33}}, {2, {1, 40}}, {3, {2, 16, 8}}, {2, {30, 3}}, {2, {24, 24}}, {4, {4, 3, 3, 3}}};
-static const TestShape *shapes = large;                /* OPTC_TEST_SMALL: those an emulated GPU gets through */
+/* OPTC_TEST_SMALL: shapes that are small enough for the emulated GPU */
+static const TestShape *shapes = large;
 const Driver *d;
 static CUcontext ctx;
 
@@ -38,7 +39,7 @@ void use_tiny_shapes(void) { shapes = tiny; }
 
 void use_cublas(bool library)
 {
-    static const char *given = NULL;                   /* what the caller of the suite named, if any */
+    static const char *given = NULL;                   /* cuBLAS as the environment names it, or NULL */
     static bool asked = false;
     given = asked ? given : getenv("OPTC_CUBLAS") ? strdup(getenv("OPTC_CUBLAS")) : "";
     asked = true;

@@ -67,11 +67,11 @@ void open_rule(Bound *x, Type g, int64_t workspace)
     begin_made(&x->m, x->r->program, g);
 }
 
-/* Its code has no kernels for calls: they are put there. */
+/* The rule's code has no kernels for calls; this adds them. */
 static void add_kernels(Bound *x)
 {
     static Arena a;
-    static char *cubin;                            /* once for all tests */
+    static char *cubin;                            /* compiled once for all tests */
     Buf code = {.arena = &a}, all = {.arena = &a};
     size_t size;
     char *log = NULL;
@@ -99,7 +99,8 @@ void bind_program(Bound *x, const int64_t (*shape)[3], int n, size_t gbytes)
     const GpuCode *code;
     for (int k = 0; k < n; k++)
         elements += shape[k][0] * shape[k][1] * shape[k][2];
-    OK(gpu_code_for(x->r, elements, &code));       /* what binding asks for, while the rule is still its own */
+    /* requested here, before the rule's program is replaced: binding asks for it too */
+    OK(gpu_code_for(x->r, elements, &code));
     x->r->program = &x->m.p;
     add_kernels(x);
     for (int k = 0; k < n; k++) {

@@ -1,6 +1,6 @@
-/* Contract C1 between CPU and GPU: for every rule of the library and several compositions, the same bits in parameters
- * and states after some steps, over odd shapes and misaligned pointers. Needs an NVIDIA GPU and NVRTC. Graphs, launches
- * and memory have files of their own. */
+/* Contract C1 between CPU and GPU: every rule of the library and several compositions give the same bits in parameters
+ * and states after some steps, on odd shapes and misaligned pointers. Needs an NVIDIA GPU and NVRTC. This file also has
+ * main(), which collects the tests of the other files. */
 #include "tests/harness/random_spec.h"
 #include "tests/gpu/device_side.h"
 
@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A basis of what has an eigenvalue twice is anybody's, and the larger Gram matrix of one gradient has 0 many times. */
+/* If an eigenvalue occurs twice, any basis of its space is valid. The larger Gram matrix of one gradient has the
+ * eigenvalue 0 many times. So only finiteness is checked. */
 static void all_finite(const char *label, Side *g)
 {
     OK(optc_sync(g->b));
@@ -30,9 +31,9 @@ static bool has_factors(const optc_rule *r)
     return false;
 }
 
-/* Rules with products are held together in f64, where what the order of sums leaves is small even behind five steps of
- * an iteration that multiplies it by 3.4 each, about 500 times a few hundred roundings. Factors multiply it by the
- * condition of what they are of, which roots bound by 1e6. */
+/* Rules with products are compared in f64, where differences from the order of sums stay small: an iteration of five
+ * steps multiplies them by 3.4 each, about 500 in total, times a few hundred roundings. Factors multiply them by the
+ * condition of their matrix, which roots bound by 1e6. */
 static void both(optc_rule_options rule, int off)
 {
     Side c, g;
@@ -41,7 +42,7 @@ static void both(optc_rule_options rule, int off)
     bool products = rule_has_calls(c.r);
     if (products) {
         close_side(&c, 0);
-        /* an emulated GPU takes its time: one that is all iteration, and one with squares for states */
+        /* the emulated GPU is slow: one rule that is mostly an iteration, and one with square states */
         if (getenv("OPTC_TEST_SMALL") && !getenv("OPTC_ALL") && strcmp(rule.spec, "muon") && strcmp(rule.spec, "psgd"))
             return;
         rule.param = OPTC_F64;
@@ -110,7 +111,7 @@ static const optc_rule_options stored[] = {
 START_TEST(types)
 {
     SHARED();
-    if (thinned(_i) && _i != 2)                /* one of each type */
+    if (thinned(_i) && _i != 2)                /* one case per type */
         return;
     both(stored[_i], _i % 4);
 }
@@ -138,7 +139,7 @@ START_TEST(many_folds)
 }
 END_TEST
 
-/* Blocks at some steps, one inside the other's rule. */
+/* Guarded blocks that run at some steps, one inside the rule of the other. */
 START_TEST(blocks)
 {
     SHARED();
@@ -155,7 +156,7 @@ START_TEST(blocks)
 }
 END_TEST
 
-/* So many that their strips of columns take turns in shared memory. */
+/* So many folds that their strips of columns share the same shared memory in rotation. */
 START_TEST(crowded)
 {
     SHARED();
@@ -166,7 +167,8 @@ START_TEST(crowded)
 }
 END_TEST
 
-/* One of each kind of stage, and steps as graphs, few enough for tools that slow everything down a hundred times. */
+/* One stage of each kind, and steps as graphs: few enough for compute-sanitizer, which slows everything down a hundred
+ * times. */
 START_TEST(sanitized)
 {
     SHARED();
@@ -178,13 +180,13 @@ END_TEST
 
 int main(void)
 {
-    setenv("CK_TIMEOUT_MULTIPLIER", "5", 0);       /* timeouts are for what hangs */
+    setenv("CK_TIMEOUT_MULTIPLIER", "5", 0);       /* timeouts only end tests that hang */
     char buf[64];
     int n = 0;
     while (rule_name(n, buf))
         n++;
     Suite *s = suite_create("gpu");
-    /* CK_RUN_CASE runs one */
+    /* CK_RUN_CASE runs one of these */
     TCase *t[] =
         {tcase_create("library"), tcase_create("compositions"), tcase_create("graphs"), tcase_create("launches"),
          tcase_create("memory"), tcase_create("sanitized"), tcase_create("random"), tcase_create("live"),
@@ -230,8 +232,8 @@ int main(void)
     add_sticky(t[STICKY]);
     Suite *last = suite_create("gpu, the end of a context");
     suite_add_tcase(last, t[STICKY]);
-    /* One process for all, so that the device is opened once; only what kills its context has one of its own, and goes
-     * first: a process that has used CUDA cannot fork a child that does. */
+    /* All tests run in one process, so that the device is opened once. Only the test that destroys its context has its
+     * own process, and it runs first: a process that has used CUDA cannot fork a child that uses it. */
     SRunner *r[] = {srunner_create(last), srunner_create(s)};
     int failed = 0, ran = 0;
     srunner_set_fork_status(r[1], CK_NOFORK);
@@ -241,5 +243,5 @@ int main(void)
         ran += srunner_ntests_run(r[i]);
         srunner_free(r[i]);
     }
-    return failed || !ran ? EXIT_FAILURE : EXIT_SUCCESS;             /* none ran: CK_RUN_CASE names nothing */
+    return failed || !ran ? EXIT_FAILURE : EXIT_SUCCESS;             /* no test ran: CK_RUN_CASE names no case */
 }

@@ -1,12 +1,12 @@
-/* Matrices cut into blocks: on the GPU as on the CPU, by cuBLAS and by products of our own, whole and at all edges. */
+/* Matrices in blocks (`block = …`): the GPU against the CPU, with cuBLAS and with optc's products, for whole blocks and
+ * all kinds of edges. */
 #include "tests/harness/random_spec.h"
 #include "tests/gpu/device_side.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Everything that belongs to blocks, draws and folds among it, and products of elements, squares, directions and one
- * column. */
+/* Everything that a block can have: draws, folds, and products of elements, squares, directions and single columns. */
 static const char rule[] =
     "return optimizer { name = 'cut', view = 'last', rank = 2, block = 8, hyper = { lr = 0.125 },\n"
     " state = { m = zeros, L = eye(0.5, 'rows'), R = fill(0.25, 'cols'), P = zeros 'rows rank', d = zeros 'block row', "
@@ -26,8 +26,8 @@ static const char rule[] =
 static const TestShape cut[NSHAPES] = {{2, {19, 21}}, {1, {7}}, {3, {3, 9, 7}}, {2, {8, 8}}, {2, {1, 40}}, {2, {30, 1}},
         {2, {24, 16}}, {4, {2, 2, 16, 9}}, {2, {0, 5}}, {2, {5, 3}}, {2, {1, 1}}, {2, {21, 19}}};
 
-/* How far the CPU, whose products are f32 or f64, may be: a few roundings of operands in each of three products behind
- * one another. */
+/* Bounds for the difference to the CPU, whose products are f32 or f64: a few roundings of operands in each of three
+ * consecutive products. */
 static const struct { const char *products; optc_type param; double bound; } kinds[] = {
     {"f64", OPTC_F64, 1e-9}, {"f32", OPTC_F32, 1e-3}, {"tf32", OPTC_F32, 0.05}, {"f16", OPTC_F32, 0.05},
     {"bf16", OPTC_F32, 0.3}};
@@ -44,7 +44,8 @@ static void both(const char *text, int kind, bool library, double bound)
     for (int step = 1; step <= 3; step++) {
         set_grads(&c, step);
         set_grads(&g, step);
-        if (step == 3) {                                       /* one leaves, which changes what calls go over */
+        /* one tensor is left out, which changes the matrices of the calls */
+        if (step == 3) {
             OK(optc_set_grad(c.b, 0, NULL, 0));
             OK(optc_set_grad(g.b, 0, NULL, 0));
         }
@@ -65,8 +66,8 @@ START_TEST(cut_rule)
 }
 END_TEST
 
-/* Blocks large enough for whole tiles behind those of an odd edge: squares that do not begin at 16 bytes are
- * mirrored. */
+/* Blocks that are large enough for whole tiles, after blocks with an odd edge: mirroring squares that are not 16-byte
+ * aligned. */
 START_TEST(behind_an_edge)
 {
     SHARED();
@@ -94,7 +95,8 @@ START_TEST(behind_an_edge)
 }
 END_TEST
 
-/* Passes over blocks alone have the CPU's bits; not on an emulated GPU, which compiles for seconds. */
+/* Passes over blocks without products have the CPU's bits. Not on the emulated GPU, which takes seconds to compile
+ * each. */
 START_TEST(random_rules)
 {
     SHARED();
@@ -106,8 +108,7 @@ START_TEST(random_rules)
 }
 END_TEST
 
-/* Where matrices do not begin at what tensor cores read at once: slices of odd lengths, gradients and parameters that
- * lie anywhere. */
+/* Matrices that are not aligned for tensor cores: slices of odd lengths, gradients and parameters at odd addresses. */
 static const char uneven[] =
     "return optimizer { name = 'uneven', view = 'last', hyper = { lr = 0.125 }, state = { L = zeros 'rows', R = zeros "
     "'cols' },\n"

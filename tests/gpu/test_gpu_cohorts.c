@@ -1,4 +1,4 @@
-/* Tensors without a gradient, and tensors of different counts of steps: the GPU does what the CPU does, eagerly and in
+/* Tensors without a gradient, and tensors with different step counts: the GPU does what the CPU does, eagerly and in
  * graphs. */
 #include "tests/gpu/device_side.h"
 
@@ -38,8 +38,8 @@ static const char group_text[] =
 static const optc_rule_options rules[] = {{.spec = "adamw", .with = "clip(1)"}, {.spec = "adafactor"}, {.spec = "lamb"},
         {.spec = "nadam", .with = "cautious"}, {.spec = "grouped.lua", .text = group_text}};
 
-/* Who is left out changes every step, a hyperparameter changes, and at last every tensor has another count: more than
- * there is room for. */
+/* The set of excluded tensors changes every step, a hyperparameter changes, and at the end every tensor has a different
+ * count: more cohorts than there is room for. */
 START_TEST(apart)
 {
     SHARED();
@@ -74,9 +74,9 @@ START_TEST(apart)
         bool may_be_0 = !strcmp(info.name, "out_of_range");
         ck_assert_msg(x == y && (x != 0 || may_be_0), "%s: %g on the CPU, %g on the GPU", info.name, x, y);
     }
-    double mean = 0;                               /* nobody took part in step 3 */
+    double mean = 0;                               /* no tensor took part in step 3 */
     ck_assert(!r->text || (optc_state_read(g.b, 0, "avg", &mean, 1) == OPTC_OK && mean - mean == 0));
-    for (int k = 0; k < 2; k++) {                  /* and all at one again */
+    for (int k = 0; k < 2; k++) {                  /* and all tensors take part again */
         OK(optc_set_t(side[k]->b, -1, 50));
         OK(optc_step(side[k]->b));
     }
@@ -125,8 +125,8 @@ static void close_both(Side *c, Side *g, CUstream st)
     d->cuStreamDestroy_v2(st);
 }
 
-/* An entry that takes everybody in, run before: what was captured goes by its own entry. A call that is refused changes
- * nothing. */
+/* Another entry that includes all tensors ran before: a captured step still uses the participation of its own entry. A
+ * refused call changes nothing. */
 START_TEST(captured_beside_another_entry)
 {
     SHARED();
@@ -148,7 +148,7 @@ START_TEST(captured_beside_another_entry)
     replay(exec, st, &c, 2);
     leave_out(&g, 0x22);
     FAILS(optc_run(g.b, "other"), OPTC_ERROR_ARGUMENT, "give every tensor a gradient first");
-    replay(exec, st, &c, 1);                       /* all of them still */
+    replay(exec, st, &c, 1);                       /* still all tensors */
     same_counts(&c, &g);
     compare("refused", &c, &g);
     leave_out(&c, 0x22);
@@ -164,8 +164,8 @@ START_TEST(captured_beside_another_entry)
 }
 END_TEST
 
-/* A rule with states of the group: rows that were there when it was captured go on; others are refused, and nothing has
- * changed. */
+/* A rule with group states: cohorts that existed at the capture continue; new cohorts are refused, and nothing
+ * changes. */
 START_TEST(groups_in_graphs)
 {
     SHARED();
@@ -182,7 +182,7 @@ START_TEST(groups_in_graphs)
         }
     void *exec = record(st, &g, "step");
     replay(exec, st, &c, 2);
-    for (int k = 0; k < 2; k++) {                  /* leaving is no matter, coming back is */
+    for (int k = 0; k < 2; k++) {                  /* leaving is allowed, coming back is not */
         leave_out(side[k], 0x40);
         OK(optc_step(side[k]->b));
     }
@@ -209,7 +209,7 @@ START_TEST(groups_in_graphs)
 }
 END_TEST
 
-/* Who uses no t needs no rows, however many counts there are. */
+/* A rule that does not use t needs no cohorts, however many counts there are. */
 START_TEST(counts_without_t)
 {
     SHARED();
@@ -240,8 +240,8 @@ static int some_copies(CUdeviceptr to, const void *from, size_t bytes, CUstream 
     return allowed-- > 0 ? d->cuMemcpyHtoDAsync_v2(to, from, bytes, st) : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* In a capture nothing is allocated, and what is refused there leaves it as it was; a copy that fails half way is made
- * good. */
+/* During a capture nothing is allocated, and a refused call leaves the capture valid. A copy that fails half way is
+ * undone. */
 START_TEST(refused_in_between)
 {
     SHARED();
@@ -276,7 +276,7 @@ START_TEST(refused_in_between)
     ck_assert_msg(now.ours == was.ours, "memory was taken for a step that was refused");
     void *exec = record(st, &g, "step");
     replay(exec, st, &c, 2);
-    /* the second row fails: the first goes back to what it was, with the device's t */
+    /* the second cohort fails: the first gets its old values back, with the device's t */
     g.e->gpu->d = &some;
     allowed = 1;
     FAILS(optc_set_hyper(g.b, 0, "lr", 0.7), OPTC_ERROR_DEVICE, "optc_set_hyper");
@@ -285,7 +285,7 @@ START_TEST(refused_in_between)
     OK(optc_step(g.b));
     same_counts(&c, &g);
     compare("a copy that failed", &c, &g);
-    g.e->gpu->d = &some;                           /* one copy, all of it */
+    g.e->gpu->d = &some;                           /* one copy that contains everything */
     allowed = 1;
     OK(optc_set_t(g.b, -1, 6));
     g.e->gpu->d = real;
@@ -300,7 +300,7 @@ START_TEST(refused_in_between)
 }
 END_TEST
 
-/* A captured step leaves out whom it finds left out, also after that has changed; counts follow. */
+/* A captured step excludes the tensors that are excluded at replay, also after that set changes; counts follow. */
 START_TEST(apart_in_graphs)
 {
     SHARED();
@@ -328,7 +328,7 @@ START_TEST(apart_in_graphs)
     replay(exec, st, &c, 3);
     same_counts(&c, &g);
     compare("captured", &c, &g);
-    /* two come back, with counts of their own, and another is left out */
+    /* two tensors come back, with their own counts, and another one is excluded */
     for (int k = 0; k < 2; k++) {
         leave_out(side[k], 0x40);
         OK(optc_step(side[k]->b));

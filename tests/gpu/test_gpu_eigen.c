@@ -1,4 +1,4 @@
-/* Eigenvectors and powers by them on the GPU, by every solver, against what defines them. */
+/* Eigenvectors on the GPU, and powers computed from them, by every solver, against their definitions. */
 #include "tests/gpu/eigen_rule.h"
 
 #include <math.h>
@@ -30,7 +30,7 @@ static void vectors_of(int64_t n, int64_t side)
         open_one(&o, vectors_rule, n, side, (How){method, f64, 0, 0});
         OK(optc_state_write(o.b, 0, "A", a, n * all));
         OK(optc_step(o.b));
-        OK(optc_step(o.b));                            /* the second is a graph of ours, where it can be */
+        OK(optc_step(o.b));                            /* the second step is a graph if graphs are available */
         OK(optc_state_read(o.b, 0, "A", a, n * all));
         OK(optc_state_read(o.b, 0, "V", v, n * all));
         for (int64_t k = 0; k < n; k++)
@@ -51,7 +51,7 @@ START_TEST(vectors)
 }
 END_TEST
 
-/* The first three. */
+/* Only the first three eigenvectors. */
 START_TEST(some_vectors)
 {
     SHARED();
@@ -85,7 +85,7 @@ START_TEST(some_vectors)
 END_TEST
 
 /* ---- powers: all of them in one rule, which is compiled once a type ---- */
-/* lifted: eigenvalues below 0.05 are that */
+/* lifted: eigenvalues below 0.05 are raised to 0.05 */
 static const struct { const char *call; double exponent; bool lifted; } powers_of[] = {
     {"power(A, 0.5)", 0.5, false}, {"power(A, -0.75)", -0.75, false}, {"power(A, 1)", 1, false},
     {"power(A, -1/17)", -1.0 / 17, false}, {"power(A, -1)", -1, false},
@@ -93,7 +93,7 @@ static const struct { const char *call; double exponent; bool lifted; } powers_o
     {"power(A, -0.4)", -0.4, false}};
 enum { NPOWERS = sizeof powers_of / sizeof *powers_of };
 
-/* How far off each is, of the worst matrix, in the Frobenius norm. */
+/* The largest relative error over all matrices, in the Frobenius norm, for each power. */
 static void powers_off(const double *value, int64_t n, int64_t side, How how, double off[NPOWERS])
 {
     char text[2000];
@@ -152,7 +152,8 @@ START_TEST(powers)
         double low = f64 ? 1e-6 : 1e-3;
         spread(value, side, low);
         powers_off(value, n, side, (How){method, f64, 0, 0}, off);
-        for (int i = 0; i < NPOWERS; i++)          /* what A's rounding does to its small eigenvalues, to their power */
+        /* the effect of A's rounding on its small eigenvalues, raised to the power */
+        for (int i = 0; i < NPOWERS; i++)
             ck_assert_msg(off[i] <= (f64 ? 1e-9 : 3e-7 * (powers_of[i].exponent < -0.5 ? 1 / low : 10)),
                           "%s of %lld x %lld^2 in %s, %s: off by %g", powers_of[i].call, (long long)n,
                           (long long)side, f64 ? "f64" : "f32", method_names[method], off[i]);
@@ -161,7 +162,7 @@ START_TEST(powers)
 }
 END_TEST
 
-/* Condition 1e12, rank-deficient ones that a floor lifts, tiny and huge ones; in f64. */
+/* Condition 1e12, rank-deficient matrices with a floor, tiny and huge ones; in f64. */
 START_TEST(ill_conditioned)
 {
     SHARED();
@@ -189,7 +190,7 @@ START_TEST(ill_conditioned)
 }
 END_TEST
 
-/* As on the CPU, over tensors of odd shapes, one of which leaves. */
+/* The same as on the CPU, on tensors of odd shapes, one of which is excluded later. */
 START_TEST(as_on_the_cpu)
 {
     SHARED();

@@ -1,5 +1,5 @@
-/* What happens to eigenvectors where a matrix, a solver or memory is no good, where there is no room for all at once,
- * and in captures. */
+/* Eigenvectors when a matrix, a solver or memory fails, when the workspace holds only some matrices, and in
+ * captures. */
 #include "tests/gpu/eigen_rule.h"
 
 #include <math.h>
@@ -8,8 +8,8 @@
 #include <string.h>
 
 /* ---- bad input ---- */
-/* Of nine matrices the good ones are as if alone; a NaN, an infinity and what has no such power are refused by
- * themselves and counted; zeros have any basis. */
+/* Of nine matrices the valid ones give the same result as alone. A NaN, an infinity and a matrix without such a power
+ * are refused individually and counted. A zero matrix may have any basis. */
 START_TEST(refused)
 {
     SHARED();
@@ -28,8 +28,8 @@ START_TEST(refused)
     memset(a + 1 * ALL, 0, 8 * ALL);
     a[3 * ALL + 7 * N + 2] = a[3 * ALL + 2 * N + 7] = NAN;
     a[5 * ALL + 4 * N + 4] = -INFINITY;
-    a[6 * ALL + 2 * N + 9] = NAN;                          /* above the diagonal: nobody looks there */
-    a[7 * ALL + 8 * N + 8] -= 9;                           /* a negative eigenvalue has vectors, and no such power */
+    a[6 * ALL + 2 * N + 9] = NAN;                          /* above the diagonal: never read */
+    a[7 * ALL + 8 * N + 8] -= 9;                           /* a negative eigenvalue has vectors, but not this power */
     One o;
     open_one(&o, text, COUNT, N, (How){_i ? EIGEN_F64 : EIGEN_ROTATED, true, 0, 0});
     OK(optc_state_write(o.b, 0, "A", a, COUNT * ALL));
@@ -73,7 +73,7 @@ static int fails_call(cusolverDnHandle_t h, cusolverDnParams_t p, cusolverEigMod
     return status;
 }
 
-/* all goes well but for one matrix, it says */
+/* succeeds, but reports a failure for one matrix */
 static int says_info(cusolverDnHandle_t h, cusolverDnParams_t p, cusolverEigMode_t j, cublasFillMode_t u, int64_t n,
                      cudaDataType ta, void *a, int64_t lda, cudaDataType tw, void *w, cudaDataType tc,
                      void *work, size_t bytes, void *host, size_t host_bytes, int *info, int64_t count)
@@ -117,7 +117,7 @@ START_TEST(a_solver_fails)
     optc_factors counted;
     if (_i == 2)
         FAILS(optc_step(o.b), OPTC_ERROR_MEMORY, says[_i]);
-    else                                       /* it goes without, and is counted */
+    else                                       /* works without, and is counted */
         OK(optc_step(o.b));
     OK(optc_factors_about(o.b, 0, &counted));
     ck_assert(counted.refused == (_i == 2 ? 0 : COUNT));
@@ -140,8 +140,8 @@ START_TEST(a_solver_fails)
 }
 END_TEST
 
-/* The emulated one is told to fail when it is opened and asked: binding says so and leaves nothing behind; none at all
- * is no error. */
+/* The emulated cuSOLVER fails when it is opened and when it is queried: binding reports that and leaves nothing behind.
+ * No cuSOLVER at all is no error. */
 START_TEST(no_solver)
 {
     SHARED();
@@ -202,7 +202,7 @@ START_TEST(memory_runs_out)
 }
 END_TEST
 
-/* A workspace that holds some matrices at a time: more calls of fewer, and the same vectors. */
+/* A workspace that holds some matrices at a time: more calls on fewer matrices, and the same vectors. */
 START_TEST(in_rounds)
 {
     SHARED();
@@ -236,8 +236,8 @@ START_TEST(in_rounds)
 END_TEST
 
 /* ---- captures ---- */
-/* Captured and replayed a step is the step, also where the library cannot be captured: rotations take its place then,
- * and the library its own again. */
+/* A captured and replayed step equals the step, also if the library cannot be captured: then rotations replace it
+ * during the capture only. */
 START_TEST(captured)
 {
     SHARED();
@@ -281,7 +281,8 @@ START_TEST(captured)
 }
 END_TEST
 
-/* So are powers of several matrices, by products and by eigenvectors, in a capture that allows nothing but work. */
+/* The same for powers of several matrices, by products and by eigenvectors, in a capture that allows nothing but
+ * launches. */
 START_TEST(captured_power)
 {
     SHARED();

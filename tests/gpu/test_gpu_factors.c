@@ -1,4 +1,5 @@
-/* Roots on the GPU, by products, as on the CPU, by eigenvectors; and against what defines them. */
+/* Factors on the GPU against the CPU: roots by products against roots by eigenvectors; also against their
+ * definitions. */
 #include "tests/harness/basis.h"
 #include "tests/gpu/device_side.h"
 
@@ -10,13 +11,13 @@
 #include <string.h>
 
 static const char *const rules[] = {
-    /* two-sided, a fourth root of each */
+    /* two-sided, a fourth root of each side */
     "return optimizer { name = 'both', hyper = { lr = 0.1, eps = 1e-2 }, state = { L = eye(0.1, 'rows'), R = eye(0.1, "
     "'cols') },\n"
     "  matrix = function() L = L + gram(g)  R = R + gram(g.T)\n"
     "    p = p - lr * mm(mm(power(L, -1/4, { ridge = eps }), g), power(R, -1/4, { relative = eps })) end,\n"
     "  step = function() p = p - lr * g end }",
-    /* kept at some steps, the last one for what there is none of; odd roots */
+    /* computed at some steps, with `last` as the fallback for matrices that have no root; odd roots */
     "return optimizer { name = 'kept', hyper = { lr = 0.1 }, state = { L = zeros 'rows', X = eye(1, 'rows'), Y = "
     "eye(1, 'cols') },\n"
     "  matrix = function() L = 0.5 * L + gram(g)\n"
@@ -24,19 +25,19 @@ static const char *const rules[] = {
     "-1, { relative = 1e-1, last = Y }) end)\n"
     "    p = p - lr * mm(mm(X, g), Y) end,\n"
     "  step = function() p = p - lr * g end }",
-    /* block by block, and of what no product makes */
+    /* block by block, and of matrices that are not the result of a product */
     "return optimizer { name = 'blocks', block = 24, hyper = { lr = 0.1 }, state = { L = zeros 'rows' },\n"
     "  matrix = function() L = 0.5 * L + gram(g)  p = p - lr * mm(mm(power(L, -0.5, { ridge = 0.5 }), g), power(eye(2, "
     "'cols') + 0.1, -1/5)) end,\n"
     "  step = function() p = p - lr * g end }",
-    /* triangles, and what they are solved for, from both sides */
+    /* triangular factors and solutions, from both sides */
     "return optimizer { name = 'triangles', hyper = { lr = 0.1 }, state = { C = zeros 'cols', X = zeros 'rows' },\n"
     "  matrix = function() local L = chol(gram(g) + eye(2, 'rows'))  C = chol(gram(g.T) + eye(1, 'cols'))  X = "
     "solve(L, eye(1, 'rows'))\n"
     "    p = p - lr * (solve(L.T, solve(L, g)) + solve(C, g, { right = true }) + solve(C.T, solve(C, g.T)).T + "
     "mm(solve(L.T, eye(1, 'rows')), g)) end,\n"
     "  step = function() p = p - lr * g end }",
-    /* columns, tall and square; what is taken by an order */
+    /* orthonormal columns of tall and square matrices; rows taken in sorted order */
     "return optimizer { name = 'columns', rank = 3, hyper = { lr = 0.1 }, state = { Q = zeros 'cols rank', S = zeros "
     "'rows', m = zeros },\n"
     "  matrix = function() Q = qr(normal 'cols rank' + 0.1 * mm(g.T, mm(g, normal 'cols rank')))  S = qr(gram(g) + "
@@ -45,7 +46,7 @@ static const char *const rules[] = {
     "    m = take(take(m + g, a), b, 'cols')\n"
     "    p = p - lr * (mm(mm(g, Q), Q.T) + mm(S, m) + take(rowmax(g), a)) end,\n"
     "  step = function() p = p - lr * g end }",
-    /* a basis, all of it and some; what does not depend on the sign of vectors of nearly equal values */
+    /* all eigenvectors and some of them; only values that do not depend on the sign of a vector */
     "return optimizer { name = 'basis', rank = 2, hyper = { lr = 0.1 }, state = { L = zeros 'rows', w = zeros 'row', P "
     "= zeros 'cols' },\n"
     "  matrix = function() local v, V = eigh(gram(g))  w = v  L = mm(V * v.T, V.T)\n"
@@ -67,7 +68,7 @@ static void step_both(Side *c, Side *g, int step)
     OK(optc_step(g->b));
 }
 
-/* What is said of factors means the same on both sides. */
+/* Factor statistics mean the same on both devices. */
 static void compare_stats(const Side *c, const Side *g)
 {
     for (int i = -1; i < NSHAPES; i++) {
@@ -90,14 +91,14 @@ START_TEST(as_on_the_cpu)
     Side c, g;
     if (getenv("OPTC_TEST_SMALL") && !getenv("OPTC_ALL") &&
         (!rule || (rule == 2 && getenv("OPTC_THIN")) || f64 != rule % 2 || library != (rule == 4)))
-        return;                                            /* an emulated GPU takes seconds for each */
+        return;                                            /* the emulated GPU takes seconds for each */
     optc_rule_options o = {.text = rules[rule], .param = f64 ? OPTC_F64 : OPTC_F32, .products = f64 ? "f64" : "f32"};
     use_shapes(getenv("OPTC_TEST_SMALL") ? small : large);
     use_cublas(library);
     open_side(&c, "cpu", o, 0);
     open_side(&g, "cuda", o, 0);
     for (int step = 1; step <= 4; step++) {
-        if (step == 4) {                                   /* one leaves, and the rest are fewer */
+        if (step == 4) {                                   /* one tensor is excluded, so calls have fewer matrices */
             OK(optc_set_grad(c.b, 0, NULL, 0));
             OK(optc_set_grad(g.b, 0, NULL, 0));
         }
@@ -111,8 +112,8 @@ START_TEST(as_on_the_cpu)
 }
 END_TEST
 
-/* Whatever fits at a time, in batches and rounds, one matrix or all: the same bits, where no library chooses by that.
- * And of a large workspace no more is taken than is needed. */
+/* Any workspace gives the same bits: in batches and rounds, one matrix or all. This holds where no library chooses an
+ * algorithm by the count. Of a large workspace only the needed part is allocated. */
 START_TEST(any_workspace)
 {
     SHARED();
@@ -141,7 +142,7 @@ START_TEST(any_workspace)
     same_params(&x[0], &x[1], rules[rule]);
     ck_assert_msg(held[0].batches < held[1].batches, "%d batches and %d", held[0].batches, held[1].batches);
     ck_assert_int_eq(held[0].workspace, held[2].workspace);
-    /* what is chosen by how many there are goes by all of them */
+    /* the method is chosen by the total count, not by the batch */
     for (int i = 0; i < 9; i++)
         ck_assert_int_eq(x[i / 3].b->gpu->calls->alike[i % 3], i % 3 == 2 ? 1 : 2);
     size_t memory;
@@ -155,8 +156,8 @@ START_TEST(any_workspace)
 }
 END_TEST
 
-/* A state is set to A, and X = power(A, -1/p): how far from A's own, in the Frobenius norm. kept in f32, A is
- * rounded. */
+/* Sets the state A and computes X = power(A, -1/p). Returns the error relative to the exact root in the Frobenius norm.
+ * In f32, A is rounded. */
 static double root_error(int p, int n, double low, bool f64)
 {
     char text[300];
@@ -201,8 +202,8 @@ START_TEST(errors)
 }
 END_TEST
 
-/* A root that cannot be had: the last one stays, or there is NaN, and no other matrix notices. */
-/* Beyond what it is kept in: none, on both sides. */
+/* Beyond the range of the storage type there is no root on either device: X keeps its last value or becomes NaN, and
+ * other matrices are unaffected. */
 START_TEST(beyond)
 {
     SHARED();
@@ -272,8 +273,8 @@ START_TEST(refused)
 }
 END_TEST
 
-/* Columns that depend on each other, are zero, or nearly depend on each other; huge and tiny ones: orthonormal even so,
- * and the triangle that was divided off has no negative diagonal. Of NaN there are none, and the last stay. */
+/* Columns that are linearly dependent, zero, or nearly dependent; huge and tiny ones. The result is orthonormal even
+ * so, and the triangular factor has no negative diagonal entry. A NaN has no result, and the last columns stay. */
 enum { NCOLUMNS = 11 };
 
 static void make_columns(int k, int m, int n, double *a)
@@ -319,7 +320,8 @@ START_TEST(columns)
         "  matrix = function() Q = qr(A, { last = Q })  P = qr(B, { last = P })  A = A + 0 * "
         "sum(g)  B = B + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
     int m = getenv("OPTC_TEST_SMALL") ? 20 : 200, c = getenv("OPTC_TEST_SMALL") ? 33 : 300;
-    bool alone = _i < 2;                                   /* where all else fails, a block reflects */
+    /* if everything else fails, one block computes reflections */
+    bool alone = _i < 2;
     double *a = malloc(8 * (size_t)(m * m + c * 7)), *q = malloc(8 * (size_t)(m * m + c * 7));
     TestShape some[NSHAPES] = {{0, {0}}};
     Side g;
@@ -361,8 +363,8 @@ START_TEST(columns)
 }
 END_TEST
 
-/* A library's call that fails names the operation, its line, the shape and the tensor; states are as they were, and the
- * next step is right. */
+/* A failing library call names the operation, its line, the shape and the tensor. States do not change, and the next
+ * step is right. */
 static int fails_strided(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
                          const void *alpha, const void *a, cudaDataType at, int lda, long long sa,
                          const void *b, cudaDataType bt, int ldb, long long sb, const void *beta, void *c,

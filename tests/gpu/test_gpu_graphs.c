@@ -1,11 +1,11 @@
-/* Contract C4: a captured step, replayed, is the step. */
+/* Contract C4: a captured and replayed step equals the step. */
 #include "tests/gpu/device_side.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A captured step, replayed, equals steps taken one by one, also where `every` makes steps differ. */
+/* Replays of a captured step equal single steps, also where `every` makes steps differ. */
 START_TEST(graphs)
 {
     SHARED();
@@ -44,7 +44,7 @@ START_TEST(graphs)
     OK(optc_get_t(b.b, -1, &t));
     ck_assert_msg(t == 6, "after five replays t is %lld", (long long)t);
     OK(optc_step(a.b));
-    OK(optc_step(b.b));                            /* and steps one by one go on from there, in the right phase */
+    OK(optc_step(b.b));                            /* single steps continue from there, in the right phase */
     OK(optc_sync(b.b));
     OK(optc_sync(a.b));
     for (int k = 0; k < NSHAPES; k++) {
@@ -62,8 +62,7 @@ START_TEST(graphs)
 }
 END_TEST
 
-/* A captured step takes the hyperparameters of the moment it is replayed; tensors of groups with other values share its
- * launches. */
+/* A replay uses the hyperparameters of the moment of the replay. Groups with different values share the launches. */
 START_TEST(hyper_in_graphs)
 {
     SHARED();
@@ -99,7 +98,7 @@ START_TEST(hyper_in_graphs)
     ck_assert_int_eq(b[0]->gpu->launch_list[0].n, 2);
     OK(optc_sync(b[1]));
     OK(optc_set_stream(b[1], st));
-    /* A large binding that goes meanwhile does not disturb the capture, nor does one that comes and goes. */
+    /* A large binding that is freed meanwhile does not disturb the capture, nor does one that is created and freed. */
     CUdeviceptr room;
     optc_binding *large, *other;
     int64_t many[1] = {1 << 26};
@@ -145,7 +144,8 @@ static void still_captured(CUstream st, const char *what)
     ck_assert_msg(!d->cuStreamIsCapturing(st, &status) && status == 1, "%s ended a capture: %d", what, status);
 }
 
-/* A garbage collector knows nothing of captures. An engine is closed where nobody captures (optc.h). */
+/* A garbage collector may free objects during a capture, so all of them can be freed then. Only an engine must not be
+ * closed during a capture (optc.h). */
 START_TEST(all_goes)
 {
     SHARED();
@@ -203,7 +203,7 @@ START_TEST(all_goes)
 END_TEST
 
 /* ---- gradients that are allocated in the capture ---- */
-/* a graph, and gradients of its own */
+/* a graph and its own gradients */
 typedef struct Apart { CUdeviceptr g[NSHAPES]; CUgraph graph; CUgraphExec exec; } Apart;
 
 static void put_grads(const Side *s, const CUdeviceptr *g)
@@ -214,7 +214,7 @@ static void put_grads(const Side *s, const CUdeviceptr *g)
     OK(optc_set_grads(s->b, at, NSHAPES));
 }
 
-/* what `values` has in its own gradients */
+/* copies the gradients of `values` */
 static void fill_apart(const Side *values, const Apart *x)
 {
     for (int k = 0; k < NSHAPES; k++)
@@ -232,7 +232,7 @@ static void capture_apart(Side *s, Apart *x, CUstream st)
     ck_assert(!d->cuStreamEndCapture(st, &x->graph) && !d->cuGraphInstantiateWithFlags(&x->exec, x->graph, 0));
 }
 
-/* Two graphs whose gradients lie elsewhere, and steps between: each has its own, also where products read them. */
+/* Two graphs with different gradient addresses, and single steps in between: each uses its own, also in products. */
 START_TEST(own_pointers)
 {
     SHARED();
@@ -242,7 +242,7 @@ START_TEST(own_pointers)
                                "  step = function() p = p - lr * g end }";
     const optc_rule_options o = _i ? (optc_rule_options){.text = text}
         : (optc_rule_options){.spec = "adamw", .with = "clip(1)"};
-    /* whose gradients: a graph's, or (0) the side's own, by a step */
+    /* gradients of graph 1 or 2, or (0) of the side in a single step */
     static const int who[] = {1, 2, 0, 1, 1, 0, 2, 0};
     Side a, b;
     Apart x[2];
@@ -264,7 +264,7 @@ START_TEST(own_pointers)
         if (who[i]) {
             fill_apart(&a, &x[who[i] - 1]);
             ck_assert(!d->cuGraphLaunch(x[who[i] - 1].exec, st));
-        } else {                               /* once a graph's gradients are stepped outside of it */
+        } else {                               /* a graph's gradients in a step outside of it, once */
             set_grads(&b, 2 + i);
             fill_apart(&a, &x[0]);
             put_grads(&b, i == 5 ? x[0].g : b.g);
@@ -279,7 +279,7 @@ START_TEST(own_pointers)
     OK(optc_memory_info(b.e, &was));
     ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
     put_grads(&b, x[0].g);
-    OK(optc_step(b.b));                        /* the addresses of before: there is a table of them */
+    OK(optc_step(b.b));                        /* the previous addresses: there is a table for them */
     ck_assert(!d->cuStreamEndCapture(st, &graph));
     OK(optc_memory_info(b.e, &now));
     ck_assert(now.ours == was.ours);
@@ -308,7 +308,7 @@ static int array_of(const Program *p, const char *name)
     return k;
 }
 
-/* Its program with a copy at the end of every phase of its step. */
+/* Adds a copy to the end of every phase of the step. */
 static void add_copy(Side *s, WithCopy *x, const char *to, const char *from)
 {
     x->p = *s->r->program;
@@ -330,8 +330,8 @@ static void add_copy(Side *s, WithCopy *x, const char *to, const char *from)
     }
 }
 
-/* An array that all tensors keep over one that only matrices keep, as on the CPU. A capture that is refused leaves the
- * binding as it was. */
+/* Copies an array of all tensors over one that only matrices have, as on the CPU. A refused capture leaves the binding
+ * unchanged. */
 START_TEST(copies)
 {
     SHARED();
@@ -373,7 +373,7 @@ START_TEST(copies)
 END_TEST
 
 /* ---- calls that fail change nothing ---- */
-static int allowed;                            /* copies from the host that go well */
+static int allowed;                            /* number of copies from the host that succeed */
 static const Driver *real;
 static int some_copies(CUdeviceptr to, const void *from, size_t n, CUstream s)
 {

@@ -1,5 +1,5 @@
-/* Numbers that lie on the device, and steps that a guard there leaves out: as if they had been set, and not been taken.
- * Parameters that move. */
+/* Device scalars and guards: a scalar on the device has the effect of setting it, a guarded step that of not running
+ * it. Also parameters that move. */
 #include "tests/gpu/device_side.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum { RUNS = 10 };
-/* products into states, at some steps; and such that take turns, of which the host reads the guard */
+/* products into states at some steps; staggered ones need the guard on the host */
 #define PRODUCTS(how)                                                                                                  \
     "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { l = eye(0.5, 'rows'), s = zeros 'rows' },\n"       \
     "  matrix = function() l = 0.9 * l + 0.1 * gram(g) every(2, " how "function() s = mm(l, l) end) "                  \
@@ -44,7 +44,7 @@ static void same_states(Side *a, Side *b, const char *what)
         for (int i = 0; i < NSHAPES; i++) {
             optc_state_view v;
             OK(optc_rule_state(a->r, k, &info));
-            /* another variant's, or the group's, of which there is one */
+            /* a state of another variant, or a group state, of which there is one */
             if (optc_state(a->b, i, info.name, &v) != OPTC_OK)
                 continue;
             double *x = malloc(8 * (size_t)v.count + 8), *y = malloc(8 * (size_t)v.count + 8);
@@ -55,7 +55,8 @@ static void same_states(Side *a, Side *b, const char *what)
         }
 }
 
-/* b: its numbers are read on the device; what is captured reads them too. a: set by hand, and left out by hand. */
+/* b reads its scalars and guard on the device, also in captures. a gets the values by optc_set_*, and skips steps by
+ * hand. */
 START_TEST(gate)
 {
     SHARED();
@@ -92,7 +93,7 @@ START_TEST(gate)
             ck_assert(!d->cuStreamEndCapture(st, &graph) &&
                       (rules[_i].waits || !d->cuGraphInstantiateWithFlags(&exec, graph, 0)));
         }
-        if (replay && step % 3)                    /* replays, and steps one by one between them */
+        if (replay && step % 3)                    /* replays, with single steps in between */
             ck_assert(!d->cuGraphLaunch(exec, st));
         else
             OK(optc_step(b.b));
@@ -109,7 +110,7 @@ START_TEST(gate)
         d->cuGraphExecDestroy(exec);
     if (graph)
         d->cuGraphDestroy(graph);
-    /* without a guard all are there again */
+    /* without a guard all tensors take part again */
     OK(optc_set_guard(b.b, NULL, OPTC_F32));
     OK(optc_step(a.b));
     OK(optc_set_hyper(b.b, -1, "lr", numbers_at(2 * RUNS).rate));
@@ -122,7 +123,7 @@ START_TEST(gate)
 }
 END_TEST
 
-/* More of them than a launch takes; memory that the device does not know. */
+/* More scalars than one launch takes; memory that the device cannot access. */
 START_TEST(many_numbers)
 {
     SHARED();
@@ -162,7 +163,7 @@ START_TEST(many_numbers)
         ck_assert(!d->cuMemcpyDtoHAsync_v2(out[side], p[side], sizeof start, NULL) && !d->cuStreamSynchronize(NULL));
     }
     ck_assert(!memcmp(out[0], out[1], sizeof start) && memcmp(out[0], start, sizeof start) != 0);
-    if (!getenv("OPTC_TEST_SMALL"))                /* an emulated one knows all memory */
+    if (!getenv("OPTC_TEST_SMALL"))                /* the emulated GPU can access all memory */
         FAILS(optc_set_guard(b[1], &here, OPTC_F32), OPTC_ERROR_ARGUMENT, "is not readable by");
     for (int side = 0; side < 2; side++) {
         OK(optc_unbind(b[side]));
@@ -181,8 +182,8 @@ static double device_number(const optc_binding *b, int row, int k)
     return x;
 }
 
-/* What was set last is on the device again once nothing is read any more, also for tensors with a t of their own; an
- * input without a value is refused. */
+/* When scalars are no longer read from the device, the values that were set last are on the device again, also for
+ * tensors with their own t. An input without a value is refused. */
 START_TEST(set_values_return)
 {
     SHARED();
@@ -233,7 +234,7 @@ START_TEST(set_values_return)
 }
 END_TEST
 
-/* Parameters that lie elsewhere from now on: also to what was captured, and to products of blocks. */
+/* Parameters at new addresses: captured steps and products of blocks use them too. */
 START_TEST(params_move)
 {
     SHARED();
@@ -267,7 +268,7 @@ START_TEST(params_move)
         to[k] = at(b.p[k], 0);
     }
     OK(optc_set_params(b.b, to, NSHAPES));
-    OK(optc_step(b.b));                            /* the new addresses go to the device */
+    OK(optc_step(b.b));                            /* uploads the new addresses */
     OK(optc_step(a.b));
     for (int s = 0; s < 2; s++) {
         ck_assert(!d->cuGraphLaunch(exec, st));

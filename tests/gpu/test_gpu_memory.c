@@ -1,4 +1,4 @@
-/* Memory of the GPU, the caller's and ours, and what happens where something is wrong with it. */
+/* GPU memory: caller-owned inputs, states and allocators, and failures of memory. */
 #include "tests/gpu/device_side.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@ static int64_t device_room(optc_engine *e)
     return m.free;
 }
 
-/* Inputs of the caller's, aligned to their element and no better, beside even shapes that would take whole vectors. */
+/* Inputs of the caller that are aligned only to their element, next to even shapes that would use whole vectors. */
 START_TEST(inputs_anywhere)
 {
     static const char text[] =
@@ -40,7 +40,7 @@ START_TEST(inputs_anywhere)
         for (int k = 0; side && k < 5; k++) {
             CUdeviceptr x;
             ck_assert(!d->cuMemAlloc_v2(&x, bytes[k] + 64));
-            x += k >= 3 ? 4 : 0;                       /* the column's and the row's one element off */
+            x += k >= 3 ? 4 : 0;                       /* the column and row inputs are one element off */
             ck_assert(!d->cuMemcpyHtoDAsync_v2(x, at[k], bytes[k], NULL));
             at[k] = (void *)(uintptr_t)x;
         }
@@ -66,8 +66,7 @@ START_TEST(inputs_anywhere)
 }
 END_TEST
 
-/* More than the device has: refused, everything given back, and what was bound before goes on as if nothing had
- * been. */
+/* More than the device has: refused, everything is freed, and an earlier binding continues unchanged. */
 START_TEST(out_of_memory)
 {
     Side a, b;
@@ -102,8 +101,8 @@ START_TEST(out_of_memory)
 }
 END_TEST
 
-/* A kernel that reads unmapped memory kills the context: said once in full, then refused; taking everything down still
- * works. */
+/* A kernel that reads unmapped memory destroys the context: the first call reports that in full, later calls are
+ * refused, and closing everything still works. */
 START_TEST(sticky_error)
 {
     Side a;
@@ -114,7 +113,7 @@ START_TEST(sticky_error)
     set_grads(&a, 1);
     OK(optc_step(a.b));
     OK(optc_sync(a.b));
-    a.b->tensor[5].mem[1] = (void *)(uintptr_t)0x10000;      /* an address nothing is mapped at */
+    a.b->tensor[5].mem[1] = (void *)(uintptr_t)0x10000;      /* an unmapped address */
     a.b->gpu->moved = true;
     OK(optc_step(a.b));
     FAILS(optc_sync(a.b), OPTC_ERROR_DEVICE, "cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS");
@@ -133,7 +132,7 @@ START_TEST(sticky_error)
     OK(optc_unbind(a.b));
     OK(optc_release(a.r));
     OK(optc_close(a.e));
-    OK(optc_open(&(optc_engine_options){.device = "cpu"}, &e));        /* the CPU is still there */
+    OK(optc_open(&(optc_engine_options){.device = "cpu"}, &e));        /* the CPU still works */
     OK(optc_close(e));
 }
 END_TEST
@@ -196,7 +195,7 @@ START_TEST(wrong_memory)
 }
 END_TEST
 
-/* Bound anew, with its states where they lie: none of them is begun again. */
+/* Binding again with the states of an earlier binding: none of them is initialised. */
 START_TEST(given_states)
 {
     SHARED();
@@ -237,7 +236,7 @@ START_TEST(given_states)
     optc_binding *none;
     memset(at, 0, sizeof at);
     for (int k = 0; k < optc_rule_states(g.r); k++)
-        at[0][k] = here;                           /* of the host */
+        at[0][k] = here;                           /* host memory */
     FAILS(optc_bind(g.r, &(optc_group){.tensors = t, .ntensors = NSHAPES}, 1, &none), OPTC_ERROR_ARGUMENT,
           "a state of tensor number 0 is not in the memory of");
     OK(optc_unbind(was));

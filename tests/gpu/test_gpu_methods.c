@@ -1,4 +1,4 @@
-/* Ways that were measured: which matrices take them, and that none does at the cost of accuracy. */
+/* Measured methods for eigenvectors and roots: which matrices use them, and that none costs accuracy. */
 #include "tests/gpu/eigen_rule.h"
 
 #include "runtime/library/rule/gpu_code.h"
@@ -11,7 +11,7 @@
 
 enum { BY_ROTATIONS = 1, IN_F32 = 2 };
 
-/* What the steps of the bound calls are. */
+/* The method of the bound call. */
 static int found(const One *o)
 {
     const GpuCalls *x = o->b->gpu->calls;
@@ -50,10 +50,10 @@ START_TEST(which_method)
         "sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
     static const struct { bool roots; const char *relative; int64_t n, side; bool f64; int want, plain; } c[] = {
         {false, "", 1, 16, false, BY_ROTATIONS, 0},
-        {false, "", 2, 12, false, BY_ROTATIONS, 0},         /* the nearest rows, the number beside */
-        {false, "", 1, 40, false, 0, 0},                    /* nobody measured */
+        {false, "", 2, 12, false, BY_ROTATIONS, 0},         /* the nearest row count, the count itself next to it */
+        {false, "", 1, 40, false, 0, 0},                    /* not measured */
         {false, "", 300, 16, false, 0, 0},
-        {false, "", 1, 64, false, 0, 0},                    /* f32 is less than this GPU's model has */
+        {false, "", 1, 64, false, 0, 0},                    /* f32 is less than this GPU's model allows */
         {false, "", 1, 16, true, 0, 0},                     /* another type */
         {true, "1/32", 1, 16, false, BY_ROTATIONS | IN_F32, BY_ROTATIONS},
         {true, "1e-6", 1, 16, false, BY_ROTATIONS, BY_ROTATIONS},
@@ -67,7 +67,7 @@ START_TEST(which_method)
         GpuEngine g;
         open_one(&plain, c[i].roots ? text : vectors_rule, c[i].n, c[i].side, (How){.f64 = c[i].f64});
         g = *plain.e->gpu;
-        if (found(&plain) != c[i].plain && !f64_fast(g.arch)) {        /* written for those fast in f64 */
+        if (found(&plain) != c[i].plain && !f64_fast(g.arch)) {        /* the expectations are for GPUs with fast f64 */
             close_one(&plain);
             return;
         }
@@ -87,7 +87,7 @@ START_TEST(which_method)
 }
 END_TEST
 
-/* Every size once, each with a name and a key of its own. */
+/* Every size occurs once, each with its own name and key. */
 START_TEST(sizes)
 {
     static char names[200][64], keys[200][80];
@@ -109,8 +109,8 @@ START_TEST(sizes)
 }
 END_TEST
 
-/* A clock that loading stops: whatever an engine's first binding waits for takes a hundred seconds, and nothing else
- * any time. */
+/* A fake clock that advances only while libraries load: whatever an engine's first binding loads takes a hundred
+ * seconds, and nothing else takes any time. */
 static optc_engine *loading;
 static double loading_clock(void *ctx)
 {
@@ -121,7 +121,8 @@ static double loading_clock(void *ctx)
     return (m.peak > 0 ? 100 : 0) + 1e-6 * calls++;
 }
 
-/* What libraries take to load is not the first search's: it has tried all there is within its share. */
+/* The time that libraries take to load does not count for the first search: it tries all candidates within its
+ * share. */
 START_TEST(loaded_ahead)
 {
     SHARED();
@@ -145,7 +146,7 @@ START_TEST(loaded_ahead)
 }
 END_TEST
 
-/* A package's results are looked up as the library's are, whatever there are of them. */
+/* A package looks up its results like the library does, however many there are. */
 START_TEST(as_in_packages)
 {
     optc_engine e =
@@ -159,7 +160,7 @@ START_TEST(as_in_packages)
             EigenMethod method =
                 (EigenMethod)(kind == 2 ? EIGEN_F32 + seed / 65536 % 2 : EIGEN_ROTATED + seed / 65536 % 4);
             Tuned t = measured(e.gpu, w, kind == 1, method);
-            if (seed >> 30 == 0)                           /* nobody measured that */
+            if (seed >> 30 == 0)                           /* a size that was not measured */
                 continue;
             ck_assert(n < 200 && tuned_put(&e.library->tuned.user, &t));
             packed[n++] =

@@ -1,4 +1,4 @@
-/* Products with no rule on a GPU. */
+/* Products without a rule (optc_multiply, optc_kron) on a GPU. */
 #include "tests/gpu/device_side.h"
 
 #include "tests/harness/reference_product.h"
@@ -56,7 +56,7 @@ START_TEST(kronecker)
 }
 END_TEST
 
-/* In a captured stream; the first of an engine is not. */
+/* In a captured stream. An engine's first product must not be captured. */
 START_TEST(in_a_graph)
 {
     SHARED();
@@ -114,7 +114,7 @@ START_TEST(not_multiplied)
     x.workspace = 0;
     e = open_gpu();
     FAILS(optc_multiply(e, &x), OPTC_ERROR_UNAVAILABLE, "OPTC_CUBLAS");
-    /* does without */
+    /* works without cuBLAS */
     OK(optc_kron(e, &(optc_kronecker){.a = at, .b = at, .c = ct, .m = 1, .n = 1, .p = 1, .q = 1}));
     OK(optc_close(e));
     use_cublas(true);

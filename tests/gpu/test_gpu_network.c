@@ -1,5 +1,5 @@
-/* Shampoo and SOAP on a small network: a thousand steps, gone on with from their states bit for bit; and memory that
- * runs out while they make roots and bases. */
+/* Shampoo and SOAP on a small network: a thousand steps, resumed from their states bit for bit. Also running out of
+ * memory while roots and bases are computed. */
 #include "tests/harness/network.h"
 #include "tests/gpu/device_side.h"
 
@@ -23,7 +23,7 @@ static void open_network(Side *g, int rule, bool soon)
     OK(optc_set_hyper(g->b, -1, "beta2", rules[rule].beta2));
 }
 
-/* The loss where it is; then a step by its gradients. Scalars beside the network stay without any. */
+/* Returns the loss, then steps with its gradients. Scalars that are not part of the network have no gradient. */
 static double step_network(Side *g)
 {
     OK(optc_sync(g->b));
@@ -51,7 +51,7 @@ static Kept keep(Side *g)
             ck_assert(i < 16);
             OK(optc_rule_state(g->r, i, &info));
             if (optc_state(g->b, k, info.name, &at) != OPTC_OK)
-                continue;                                  /* it is other tensors' */
+                continue;                                  /* a state of other tensors */
             x.bytes[k][i] = (size_t)at.count * (at.type == OPTC_F64 ? 8 : 4);
             x.data[k][i] = malloc(x.bytes[k][i] + 1);
             OK(optc_state_get(g->b, k, info.name, x.data[k][i], x.bytes[k][i]));
@@ -76,7 +76,7 @@ static void go_on_from(Side *g, const Kept *x)
     OK(optc_set_t(g->b, -1, x->t));
 }
 
-/* "": all of it is the same; else what is not */
+/* returns "" if everything is the same, otherwise what differs */
 static const char *differs(const Side *g, const Kept *x, const Kept *y)
 {
     static char what[80];
@@ -108,7 +108,7 @@ START_TEST(a_thousand_steps)
     SHARED();
     if (thinned(_i))
         return;
-    /* on an emulated GPU some, with a refresh before and after */
+    /* on the emulated GPU few steps, with a refresh before and after */
     bool small = getenv("OPTC_TEST_SMALL") != NULL;
     int last = small ? 13 : 1000, middle = small ? 9 : 503;
     Side f, g;
@@ -147,7 +147,7 @@ END_TEST
 
 /* ---- memory ---- */
 static Cublas real;
-/* calls that found no memory; of f64, or (all_of_them) of any type */
+/* calls that found no memory: those in f64, or (all_of_them) of any type */
 static int64_t without;
 static bool all_of_them;
 
@@ -197,9 +197,9 @@ static bool root_moved(const Side *g, const Kept *x, const Kept *y)
     return false;
 }
 
-/* The roots' products, which are in f64, find no memory at a refresh: the step goes on with the last ones, which is
- * counted, and the next refresh makes new ones. Then no product finds any, and the step says which, of what, for whom
- * and where. */
+/* The products of the roots, which are in f64, find no memory at a refresh: the step uses the last roots, which is
+ * counted, and the next refresh computes new ones. Then no product finds memory, and the message names the product, its
+ * matrices, the tensor and the line. */
 START_TEST(no_memory_for_roots)
 {
     SHARED();
@@ -208,7 +208,7 @@ START_TEST(no_memory_for_roots)
     optc_factors said;
     int refresh = 0;
     open_network(&g, _i, true);
-    g.e->gpu->no_graphs = true;                            /* what is launched again asks for nothing */
+    g.e->gpu->no_graphs = true;                            /* replayed graphs would not ask for memory */
     for (int step = 1; step <= 24 && refresh < 2; step++) {
         step_network(&g);
         x = keep(&g);
@@ -239,8 +239,8 @@ START_TEST(no_memory_for_roots)
 }
 END_TEST
 
-/* From the first step on no product finds any: the step says so, and parameters, states and t are as they were. Then it
- * does, and steps are those of who never failed. */
+/* From the first step on no product finds memory: the step fails, and parameters, states and t do not change. Later
+ * steps succeed and equal those of a run without failures. */
 START_TEST(no_memory_at_once)
 {
     SHARED();

@@ -1,6 +1,6 @@
-/* How far orthogonal factors in 16 bits lie from the same iteration in f64, on matrices as gradients are: of condition
- * 1e4, and of rank 16 plus noise. Held against plain bf16, emulated here on the same matrices, and against what was
- * asked for (0.10 and 0.03 in the spectral norm); the Gram form without its restart is off by hundreds. */
+/* Error of orthogonal factors in 16 bits against the same iteration in f64, on matrices like gradients: condition 1e4,
+ * and rank 16 plus noise. Bounds: plain bf16, emulated here on the same matrices, and the required 0.10 and 0.03 in the
+ * spectral norm. The Gram form without its restart would be off by hundreds. */
 #include "tests/gpu/device_side.h"
 
 #include <math.h>
@@ -22,11 +22,11 @@ static Matrix noise(int rows, int cols, int stream)
     Matrix m = matrix(rows, cols);
     for (int64_t i = 0; i < (int64_t)rows * cols; i++)
         for (int k = 0; k < 4; k++)
-            m.v[i] += ref_value(stream, k, i) * 0.866;     /* about normal, of variance 1 */
+            m.v[i] += ref_value(stream, k, i) * 0.866;     /* about normal, variance 1 */
     return m;
 }
 
-/* alpha a b, or alpha a b.T where `turned`; frees nothing */
+/* alpha a b, or alpha a b.T if `turned`; frees nothing */
 static Matrix times(double alpha, Matrix a, Matrix b, bool turned)
 {
     Matrix c = matrix(a.rows, turned ? b.rows : b.cols);
@@ -44,7 +44,7 @@ static Matrix times(double alpha, Matrix a, Matrix b, bool turned)
     return c;
 }
 
-/* Rows made orthonormal, twice over so that they are. */
+/* Orthonormalises rows, twice for accuracy. */
 static void orthonormal(Matrix m)
 {
     for (int again = 0; again < 2; again++)
@@ -64,7 +64,7 @@ static void orthonormal(Matrix m)
         }
 }
 
-/* Singular values from 1 down to 1e-4, evenly in their logarithms. */
+/* Singular values in geometric progression from 1 to 1e-4. */
 static Matrix of_condition(int rows, int cols)
 {
     Matrix u = noise(rows, rows, 1), v = noise(rows, cols, 2);
@@ -90,7 +90,7 @@ static Matrix of_low_rank(int rows, int cols)
     return x;
 }
 
-static Matrix kept(Matrix m, Type t)           /* each number rounded to it, in place */
+static Matrix kept(Matrix m, Type t)           /* rounds each entry to t, in place */
 {
     for (int64_t i = 0; i < (int64_t)m.rows * m.cols; i++) {
         double room;
@@ -100,7 +100,7 @@ static Matrix kept(Matrix m, Type t)           /* each number rounded to it, in 
     return m;
 }
 
-/* Jordan's five steps, of a wide matrix; t: what every result is kept in. */
+/* Jordan's five steps on a wide matrix; every result is rounded to t. */
 static Matrix iterated(Matrix g, Type t)
 {
     const double a = 3.4445, b = -4.7750, c = 2.0315;
@@ -154,7 +154,7 @@ static double spectral_norm(Matrix d)
     return sqrt(sqrt(size));
 }
 
-/* What the GPU makes of it, in place. */
+/* The GPU's result, in place. */
 static void orthogonalised(const char *products, const char *form, Matrix g)
 {
     char text[400];
@@ -202,8 +202,8 @@ START_TEST(as_near_as_bf16)
             bf16.v[i] -= want.v[i];
         }
         double off = spectral_norm(g), emulated = spectral_norm(bf16), asked = k ? 0.03 : 0.10;
-        /* Sums are carried in f32 there, in f64 here, and rounded to bf16 at other places: as far off, and not to the
-         * digit. */
+        /* The GPU sums in f32, this code in f64, and they round to bf16 at different places: errors are of the same
+         * size, not equal. */
         double bound = _i == 0 ? 1.25 * emulated : emulated < asked ? emulated : asked;
         printf("%s, %s, %s: off by %.4f, bf16 emulated by %.4f\n", k ? "rank 16 plus noise" : "condition 1e4",
                how[_i].products, how[_i].form, off, emulated);
@@ -216,8 +216,8 @@ START_TEST(as_near_as_bf16)
 END_TEST
 
 /* ---- far scales ---- */
-/* A step of Muon on gradients times 2^scale, the first tensor's times `first` beside: an orthogonal factor knows no
- * scale, so all weights get the same bits. */
+/* A step of Muon on gradients times 2^scale, the first tensor's also times `first`. An orthogonal factor does not
+ * depend on the scale, so all weights get the same bits. */
 static void far_step(Side *s, const char *products, int scale, double first)
 {
     open_side(s, "cuda", (optc_rule_options){.spec = "muon", .products = products, .options = "steps=2"}, 0);
@@ -252,7 +252,7 @@ START_TEST(far_scales)
         close_side(&far, 0);
     }
     close_side(&one, 0);
-    far_step(&far, _i ? "bf16" : "f16", -2000, 1);             /* all are 0 */
+    far_step(&far, _i ? "bf16" : "f16", -2000, 1);             /* all gradients are 0 */
     for (int k = 0; k < NSHAPES; k++)
         for (int64_t i = 0; i < far.n[k]; i++)
             ck_assert(((const float *)far.hp[k])[i] == (float)(0.5 * ref_value(k, 0, i)));

@@ -1,6 +1,6 @@
-/* What products cost on the GPU at hand: symmetric ones against full ones, in one run (tests/gpu/products.sh). Only
- * where OPTC_PRODUCT_TIMES is set. The bars are for the product that a pass reads, which needs no mirror; one that
- * another product reads is mirrored, and timed beside. */
+/* Times of symmetric products against full ones on this GPU (tests/gpu/products.sh). Runs only if OPTC_PRODUCT_TIMES is
+ * set. The bars are for a product that a pass reads, which needs no mirror; a product that another product reads is
+ * mirrored and timed too. */
 #include "tests/gpu/gpu_product_program.h"
 
 #include <stdio.h>
@@ -37,7 +37,7 @@ static void open_way(Bound *x, int work, Way way, int block)
     end_program(&x->m, works[work].product);
     bind_program(x, works[work].shape, 1, 4);
     if (way == SYMMETRIC_ALONE)
-        x->b->gpu->calls->call[0].n--;                 /* the mirror comes last */
+        x->b->gpu->calls->call[0].n--;                 /* the mirror is last */
     size_t each = (size_t)(works[work].shape[0][1] * works[work].shape[0][2]),
         bytes = (size_t)type_info[works[work].type].bytes;
     char *v = malloc(each * bytes);
@@ -66,7 +66,7 @@ static int ascending(const void *a, const void *b)
     return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
 }
 
-/* Medians of turns that change: the clock is the same for all. */
+/* Medians over alternating rounds, so that clock changes affect all alike. */
 static void time_all(Bound *x, int n, double *ms)
 {
     double t[16][ROUNDS];
@@ -82,7 +82,7 @@ static void time_all(Bound *x, int n, double *ms)
 START_TEST(product_times)
 {
     enum { NBLOCK = 6 };
-    static const int blocks[NBLOCK] = {0, 64, 128, 256, 384, 512};    /* 0: as the table has it */
+    static const int blocks[NBLOCK] = {0, 64, 128, 256, 384, 512};    /* 0: the block size of the table */
     static Bound x[2 + NBLOCK];
     double ms[2 + NBLOCK];
     int n = 0;

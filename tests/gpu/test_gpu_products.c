@@ -1,5 +1,5 @@
-/* Products on a GPU: every way operands may lie, in every precision, by cuBLAS and without it, against plain loops in
- * f64. The programs are made by hand: nothing but calls. */
+/* Products on a GPU: every layout of operands, in every precision, with and without cuBLAS, against plain loops in f64.
+ * The programs are made by hand and contain only calls. */
 #include "tests/gpu/gpu_product_program.h"
 
 #include <float.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* of the last, matrices begin where tensor cores do not like it */
+/* in the last shape matrices are not aligned for tensor cores */
 static const int64_t shapes[TENSORS][3] = {{1, 7, 5}, {1, 1, 9}, {1, 6, 1}, {2, 7, 5}, {1, 7, 5}, {3, 5, 8}, {3, 5, 8}};
 static const struct { const char *name; Type type; double unit; Product product; } kinds[] = {
     {"f64", T_F64, DBL_EPSILON, PRODUCT_F64}, {"f32", T_F32, FLT_EPSILON, PRODUCT_F32},
@@ -39,8 +39,8 @@ static void put(Bound *x, int tensor, int array, int seed)
     free(v);
 }
 
-/* One product of one tensor by plain loops. A sum of k values is off by at most k units of what it is carried in, the
- * result by half a unit of what it is kept in, operands of tf32 by half a unit each. */
+/* Checks one product of one tensor against plain loops. Bounds: k units of the accumulator's type for a sum of k
+ * values, half a unit of the storage type for the result, half a unit for each tf32 operand. */
 static void check_product(const Bound *x, int kind, int tensor, const ProgCall *c, const double *a, const double *b,
                           const double *was, const double *got, const char *what)
 {
@@ -56,7 +56,7 @@ static void check_product(const Bound *x, int kind, int tensor, const ProgCall *
         const double *pg = got + l * dom_len_inside(m[c->out].dom, s);
         for (int64_t i = 0; i < z.m; i++)
             for (int64_t j = 0; j < z.n; j++) {
-                /* the lower triangle says all */
+                /* only the lower triangle is computed */
                 int64_t r = c->flags & SYMMETRIC && j > i ? j : i, q = c->flags & SYMMETRIC && j > i ? i : j;
                 double sum = 0, size = 0;
                 for (int64_t k = 0; k < z.k; k++) {
@@ -79,7 +79,7 @@ static void check_product(const Bound *x, int kind, int tensor, const ProgCall *
 
 /* ---- every form ---- */
 static const struct { Dom a, b, out; unsigned flags; double alpha, beta; } forms[] = {
-    /* the out of this one is made elem_t below */
+    /* the output of this one becomes elem_t below */
     {ELEM, COLS2, ELEM, 0, 1, 0},             {ROWS2, ELEM, ELEM, TRANS_A, -0.5, 2},
     {COLS2, ELEM, RANK, TRANS_B, 1, 0},
     {ELEM, ELEM, ROWS2, TRANS_B, 1, 0},        {ELEM, ELEM, COLS2, TRANS_A, 0.25, -1},
@@ -162,7 +162,7 @@ static void open_forms(Bound *x, int kind, bool library)
     fill_forms(x, TENSORS);
 }
 
-/* Steps one by one, then as a graph of our own; and the same bits without graphs. */
+/* Single steps, then steps as graphs; without graphs the bits are the same. */
 START_TEST(every_form)
 {
     SHARED();
@@ -170,7 +170,7 @@ START_TEST(every_form)
     bool library = _i % 2 == 0;
     Bound x, y;
     open_forms(&x, kind, library);
-    /* an emulated GPU's threads take long for tiles of tensor cores */
+    /* tensor-core tiles take long on the emulated GPU */
     if (!library && kind && getenv("OPTC_TEST_SMALL")) {
         step_forms(&x, kind, TENSORS, "ours");
         close_program(&x);
@@ -191,13 +191,13 @@ START_TEST(every_form)
 }
 END_TEST
 
-/* Symmetric products large enough to be cut into blocks, with rows left over. */
+/* Symmetric products that are large enough for several blocks, with rows left over. */
 START_TEST(triangles)
 {
     SHARED();
     static const int64_t all[3][3] = {{1, 600, 5}, {1, 600, 5}, {1, 256, 3}}, few[1][3] = {{1, 300, 2}},
         two[1][3] = {{1, 520, 2}};
-    bool small = getenv("OPTC_TEST_SMALL") != NULL;            /* an emulated GPU's threads take long to mirror much */
+    bool small = getenv("OPTC_TEST_SMALL") != NULL;            /* mirroring takes long on the emulated GPU */
     const int64_t (*large)[3] = !small ? all : _i ? two : few;
     int n = small ? 1 : 3;
     Bound x;
@@ -211,7 +211,7 @@ START_TEST(triangles)
     end_program(&x.m, kinds[_i].product);
     bind_program(&x, large, n, 4);
     fill_forms(&x, n);
-    for (int k = 0; k < n; k++) {                  /* what is added to must be symmetric */
+    for (int k = 0; k < n; k++) {                  /* the addend must be symmetric */
         int64_t rows = large[k][1];
         double *v = malloc(sizeof *v * (size_t)(rows * rows));
         for (int64_t i = 0; i < rows; i++)
@@ -227,7 +227,7 @@ START_TEST(triangles)
 END_TEST
 
 /* ---- gradients that move, tensors without one, small workspaces ---- */
-/* t = g g^T, u = t t, w = u g: t and u lie in the workspace. */
+/* t = g g^T, u = t t, w = u g, with t and u in the workspace. */
 static void open_chain(Bound *x, int64_t workspace, int n)
 {
     static const int64_t equal[TENSORS][3] =
@@ -277,7 +277,7 @@ static void check_chain(Bound *x, int n, int seed, const bool *out, const char *
                 for (int64_t j = 0; j < r; j++)
                     want += u[i / c * r + j] * (float)ref_value(k, seed, (l * r + j) * c + i % c);
                 want = out && out[k] ? 0 : want;
-                /* three products, entries below 1 in magnitude: 30, then 40 * 30^2, then 40 times that at most */
+                /* three products of entries below 1: at most 30, then 40 * 30^2, then 40 times that */
                 double off = fabs(got[l * r * c + i] - want),
                     most = out && out[k] ? 0 : 120 * FLT_EPSILON * 40.0 * 40 * 900;
                 ck_assert_msg(off <= most, "%s: tensor %d, element %lld: %g, not %g", what, k, (long long)i,
@@ -343,7 +343,7 @@ START_TEST(absent)
 }
 END_TEST
 
-/* A workspace with room for one or two tensors: the same bits, in more batches; and one that is too small. */
+/* A workspace for one or two tensors: the same bits in more batches; and one that is too small. */
 START_TEST(batches)
 {
     SHARED();
@@ -441,7 +441,7 @@ END_TEST
 
 /* ---- whole rules ---- */
 static const char *const rules[] = {
-    /* a polar factor by two steps, of what lies in a state */
+    /* a polar factor by two steps, of a state */
     "return optimizer { name = 'polar', hyper = { lr = 0.1 }, state = { m = zeros },\n"
     "  matrix = function() m = 0.9 * m + g p = p - lr * polar(m, { steps = 2 }) end,\n"
     "  step = function() m = 0.9 * m + g p = p - lr * m end }",
@@ -454,7 +454,7 @@ static const char *const rules[] = {
     "  step = function() p = p - lr * g end }",
 };
 
-/* Close to the CPU, which sums in another order; and bits that do not depend on how a step is run. */
+/* Close to the CPU, which sums in another order. The bits do not depend on how a step is launched. */
 static void near(const Side *c, Side *g, double most, const char *what)
 {
     OK(optc_sync(g->b));
@@ -467,8 +467,8 @@ static void near(const Side *c, Side *g, double most, const char *what)
         }
 }
 
-/* Passes over symmetric values by tiles of 64 x 64: sides around those, some odd, several matrices of a tensor;
- * products that nobody mirrors, values of rows, arrays read turned, two results at once. */
+/* Passes over symmetric values by tiles of 64 x 64: sides around 64, odd ones, several matrices per tensor; products
+ * that are not mirrored, row values, transposed loads, two results at once. */
 static const TestShape tiles[NSHAPES] = {{2, {1, 3}}, {2, {2, 2}}, {2, {63, 3}}, {2, {64, 2}}, {2, {65, 4}},
         {3, {3, 67, 3}}, {3, {2, 64, 5}}, {2, {127, 2}}, {2, {128, 3}}, {2, {131, 2}}, {2, {3, 130}}, {1, {5}}};
 static const char halves[] =
@@ -506,7 +506,8 @@ START_TEST(half_passes)
 }
 END_TEST
 
-/* In f64 rounding is far below what is asked; each step's products amplify what came before by less than 1000 here. */
+/* In f64 rounding errors are far below the bound; each step's products amplify earlier errors by less than 1000
+ * here. */
 START_TEST(whole_rules)
 {
     SHARED();
@@ -527,8 +528,8 @@ START_TEST(whole_rules)
 }
 END_TEST
 
-/* Captured steps of a rule with products at some steps only, replayed, are those steps; and steps one by one go on from
- * there. */
+/* Captured and replayed steps of a rule with products at some steps only equal single steps, and single steps continue
+ * from there. */
 START_TEST(conditional)
 {
     SHARED();

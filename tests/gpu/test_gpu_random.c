@@ -1,5 +1,5 @@
-/* Random specs at random launches: the same bits on both sides. OPTC_FUZZ_SPECS of them (or as many as
- * OPTC_FUZZ_SECONDS allow), from OPTC_FUZZ_SEED on. */
+/* Random specs with random launches: the same bits on CPU and GPU. Runs OPTC_FUZZ_SPECS specs (or as many as
+ * OPTC_FUZZ_SECONDS allow), starting at OPTC_FUZZ_SEED. */
 #include "tests/gpu/device_side.h"
 
 #include "tests/harness/random_spec.h"
@@ -11,7 +11,8 @@
 
 enum { ROUNDS = 3 };
 
-/* The spec's input, of all tensors the same numbers; the GPU's copy to be freed, 0 on the CPU. */
+/* Sets the spec's input to the same numbers for all tensors. Returns the GPU's copy, which the caller frees; 0 on the
+ * CPU. */
 static CUdeviceptr set_input(Side *s, const void *h, size_t bytes)
 {
     CUdeviceptr at = 0;
@@ -45,7 +46,7 @@ static int one_spec(uint64_t seed)
     CUdeviceptr at = set_input(&g, h, (size_t)most * 8);
     entries = optc_rule_entries(c.r);
     for (int round = 1; round <= ROUNDS; round++) {
-        if (round > 1)                             /* the first as the model has them */
+        if (round > 1)                             /* the first round uses the model's launches */
             use_random_launches(&g, &dice, round % 2);
         set_grads(&c, round);
         set_grads(&g, round);
@@ -68,7 +69,8 @@ static int one_spec(uint64_t seed)
 
 START_TEST(random_specs)
 {
-    setenv("OPTC_CFLAGS", "-O1", 0);      /* the CPU's side is compiled once for each: the bits do not depend on it */
+    /* each CPU rule is compiled for few steps; the bits do not depend on the level */
+    setenv("OPTC_CFLAGS", "-O1", 0);
     const char *specs = getenv("OPTC_FUZZ_SPECS"), *seconds = getenv("OPTC_FUZZ_SECONDS"),
         *seed = getenv("OPTC_FUZZ_SEED");
     uint64_t s0 = seed && *seed ? strtoull(seed, NULL, 10) : 1;

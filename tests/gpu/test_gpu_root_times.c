@@ -1,6 +1,6 @@
-/* What an inverse fourth root, or an inverse, costs on the GPU at hand, beside cuSOLVER's batched eigenvectors in f32
- * alone, in one run (tests/gpu/roots.sh). Only where OPTC_ROOT_TIMES is set. Matrices have a condition of 1e6; the rule
- * says so, and its number of steps follows from that. */
+/* Times of an inverse fourth root, or an inverse, on this GPU against cuSOLVER's batched eigenvectors in f32
+ * (tests/gpu/roots.sh). Runs only if OPTC_ROOT_TIMES is set. Matrices have condition 1e6; the rule states that, and the
+ * number of iterations follows from it. */
 #include "tests/gpu/device_side.h"
 
 #include "runtime/core/matrix/cuda_library.h"
@@ -17,7 +17,7 @@ static const struct { int64_t n, side; double bar; int reps, p; } works[] = {{64
     {64, 256, 1, 5, 1}, {8, 1024, 4, 2, 1}, {1, 4096, 1, 2, 1}};             /* p: A^(-1/p) */
 static CUevent from, to;
 
-/* cuSOLVER, as its header has it */
+/* cuSOLVER's functions, as declared in its header */
 typedef struct Solver {
     int (*create)(void **), (*params)(void **), (*stream)(void *, CUstream);
     int (*size)(void *, void *, int, int, int64_t, int, const void *, int64_t, int, const void *, int, size_t *,
@@ -73,10 +73,10 @@ static void close_solver(Solver *s)
     CUdeviceptr all[] = {s->a, s->kept, s->w, s->space, s->info};
     for (int i = 0; i < 5; i++)
         d->cuMemFree_v2(all[i]);
-    free(s->host);                                         /* the handle goes with the process */
+    free(s->host);                                         /* the process frees the handle */
 }
 
-/* H D H with a reflection H: eigenvalues are D's. */
+/* H D H with a reflection H: D's entries are the eigenvalues. */
 static void make_matrix(int64_t n, double low, float *out)
 {
     double *v = malloc(8 * (size_t)n), *dv = malloc(8 * (size_t)n), norm = 0, vdv = 0;

@@ -1,4 +1,5 @@
-/* Roots by products in f32: as good as they must be, who is refused gets f64 at its next turn, and runs repeat. */
+/* Roots by products in f32: accurate enough; a matrix that f32 refuses gets f64 at its next refresh; runs are
+ * repeatable. */
 #include "tests/harness/basis.h"
 #include "tests/gpu/device_side.h"
 
@@ -26,8 +27,8 @@ static const struct { const char *text; int every; } rules[] = {
      "mm(X, g) end }", 3}};
 enum { NRULES = sizeof rules / sizeof *rules };
 
-/* Along the diagonal 97, 107 … times three Fibonacci numbers as a matrix of 2 x 2 whose determinant is 1. Exactly in
- * f32; over its norm, in f32, it has negative eigenvalues. */
+/* Diagonal blocks of 2 x 2: 97, 107, … times three Fibonacci numbers whose determinant is 1. Exact in f32; divided by
+ * the norm in f32, it has negative eigenvalues. */
 static const double fib[] = {10946, 6765, 4181};
 
 static double hard(int i, bool root)
@@ -60,7 +61,7 @@ static void close_short(Side *g)
     side_method = EIGEN_BY_SIZE;
 }
 
-/* What X is after so many turns of its own. */
+/* Checks X after `turns` refreshes of the tensor. */
 static void check(Side *g, int k, int turns, bool captured_first)
 {
     double x[N * N], n = k == 4 ? 5 : N;
@@ -107,7 +108,7 @@ static uint64_t side_bits(Side *g)
     return h;
 }
 
-/* f32 at first; of those that were refused f64 from their next turn on, and the others do not notice. Twice, with the
+/* f32 at first. Refused matrices get f64 from their next refresh on, and the others are unaffected. Two runs give the
  * same bits. */
 START_TEST(next_time_f64)
 {
@@ -115,7 +116,7 @@ START_TEST(next_time_f64)
     if (thinned(_i))
         return;
     uint64_t bits[2] = {0};
-    int small = getenv("OPTC_TEST_SMALL") != NULL;         /* an emulated GPU takes a second for each */
+    int small = getenv("OPTC_TEST_SMALL") != NULL;         /* the emulated GPU takes a second for each */
     for (int twice = small && _i < 2; twice < 2; twice++) {
         Side g;
         use_cublas(_i != 1);
@@ -135,8 +136,8 @@ START_TEST(next_time_f64)
 }
 END_TEST
 
-/* Captured after its second turn it has f64 in every replay, before it f32: it is refused at each and its last root
- * stays, also in steps behind the replays. */
+/* A step captured after the second refresh uses f64 in every replay. One captured before uses f32: it is refused at
+ * each replay, and its last root stays, also in steps after the replays. */
 START_TEST(captured)
 {
     SHARED();
@@ -172,7 +173,7 @@ START_TEST(captured)
 }
 END_TEST
 
-/* Which way is taken: by architecture, what the rule says of its eigenvalues, exponent and rows. */
+/* The choice of the method: by architecture, the rule's bound on eigenvalues, exponent and rows. */
 START_TEST(chosen)
 {
     SHARED();
@@ -208,8 +209,8 @@ START_TEST(chosen)
 }
 END_TEST
 
-/* Where f32 would be chosen it is off by no more than 1e-6 of the root's norm. The ridge lifts all eigenvalues by a
- * share of the largest row's sum. */
+/* Where f32 is chosen, its error is at most 1e-6 of the root's norm. The ridge raises all eigenvalues by a share of the
+ * largest row sum. */
 START_TEST(as_good)
 {
     SHARED();

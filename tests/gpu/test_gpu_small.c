@@ -1,4 +1,4 @@
-/* Tensors of few elements, which share blocks of a map, and what is stored in 16 bits. */
+/* Tensors of few elements, which share thread blocks of a map, and 16-bit storage types. */
 #include "tests/gpu/device_side.h"
 
 #include <math.h>
@@ -9,9 +9,9 @@ static const int lengths[] = {1, 3, 31, 64, 100, 127, 128, 129, 255, 256, 257, 5
                               2000, 4095, 4096, 4097, 4196, 5120, 5121, 8192, 0, 100, 1};
 enum { NLENGTHS = sizeof lengths / sizeof *lengths };
 
-/* The same tensors on one device, end to end in one allocation of parameters and one of gradients. */
+/* The same tensors on one device, consecutive in one allocation of parameters and one of gradients. */
 typedef struct Row {
-    Side s;                                    /* its engine, rule and binding; code that takes launches wants one */
+    Side s;                                    /* engine, rule and binding: functions that set launches need a Side */
     char *p, *g;
     CUdeviceptr dp, dg;
     size_t bytes[2];
@@ -71,7 +71,7 @@ static void close_row(Row *r)
     free(r->g);
 }
 
-/* Every length around a warp's, a block's and a unit's, in the model's launches and in others. */
+/* Every length around those of a warp, a block and a unit, with the model's launches and random ones. */
 START_TEST(few_elements)
 {
     static const optc_rule_options rules[] = {{.spec = "adamw"}, {.spec = "adamw", .with = "clip(1)"},
@@ -96,8 +96,8 @@ START_TEST(few_elements)
 }
 END_TEST
 
-/* Tensors that a warp has room for are four to a block, those that a block has room for one; it was four blocks a
- * tensor. */
+/* Tensors that fit into a warp are stepped four to a block, those that fit into a block one to a block. (Earlier
+ * versions used four blocks per tensor.) */
 START_TEST(few_blocks)
 {
     const Launch l = {{128, 4, 2, 0, 0, 0, 0}};
@@ -111,8 +111,8 @@ START_TEST(few_blocks)
 }
 END_TEST
 
-/* Every pattern of 16 bits is stored as it was loaded, and numbers of f32 around every one of them, and between two,
- * are rounded alike on both devices; every NaN becomes 0x7fff. */
+/* Every 16-bit pattern is stored as it was loaded. f32 values around each of them, and between two, are rounded alike
+ * on both devices. Every NaN becomes 0x7fff. */
 START_TEST(narrow)
 {
     static const char *const types[] = {"bf16", "f16"};

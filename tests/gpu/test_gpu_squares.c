@@ -1,5 +1,5 @@
-/* Values over two axes other than the elements': lists that are walked as the elements are, what they read by row and
- * column, and folds of whole arrays. */
+/* Values over rows x rows, cols x cols and the like: small stages over them, what they read by row and column, and
+ * folds of whole arrays. */
 #include "tests/harness/random_spec.h"
 #include "tests/harness/square_rules.h"
 #include "tests/gpu/device_side.h"
@@ -8,7 +8,7 @@
 
 _Static_assert((int)NSQUARES == NSHAPES, "a side has as many tensors");
 
-/* The same bits on both devices, at the model's launches and, where there are dice, at others. */
+/* The same bits on both devices, with the model's launches or (dice not 0) random ones. */
 static void both(optc_rule_options o, uint64_t dice)
 {
     use_shapes(square_shapes);
@@ -40,8 +40,8 @@ START_TEST(squares)
 }
 END_TEST
 
-/* OPTC_FUZZ_SQUARES of them; none on an emulated GPU, which compiles for seconds. Products sum in an order of their own
- * on each device: without. */
+/* OPTC_FUZZ_SQUARES rules; none on the emulated GPU, which takes seconds to compile each. Without products, whose
+ * summation order differs between devices. */
 START_TEST(random_rules)
 {
     SHARED();

@@ -1,5 +1,5 @@
-/* every(k, { stagger = true }, …) on the GPU as on the CPU, by cuBLAS and by products of our own: steps one by one,
- * with tensors that come and go, and in a captured graph. */
+/* every(k, { stagger = true }, …) on the GPU against the CPU, with cuBLAS and with optc's products: single steps,
+ * tensors that are excluded and come back, and a captured graph. */
 #include "tests/gpu/device_side.h"
 
 #include "runtime/core/matrix/gpu_calls.h"
@@ -34,7 +34,7 @@ static const char *const rules[] = {
     " matrix = function() L = 0.5 * L + gram(g)  every(3, { stagger = true, first = true }, function() X = power(L, "
     "-1/2, { relative = 0.01 })  Y = chol(L + eye(1, 'rows')) end)\n"
     "  p = p - lr * mm(X, g) - lr * mm(Y, p) / (1 + slice.norm(Y)) end }",
-    /* no products: a captured step launches all stages, each finds whose turn it is */
+    /* no products: a captured step launches all stages, and each kernel finds the slots of its tensors */
     "return optimizer { name = 'plain', hyper = { lr = 0.125 }, state = { m = zeros, v = zeros 'row', n = zeros "
     "'tensor' },\n"
     " step = function() every(3, { stagger = true, first = true }, function() v = v + rowmax(abs(g))  n = n + 1  m = m "
@@ -66,7 +66,7 @@ START_TEST(in_turn)
     Side c, g;
     int rule = _i / 2, small = getenv("OPTC_TEST_SMALL") != NULL;
     if ((small && _i % 2 != rule % 2) || thinned(rule))
-        return;                                            /* an emulated GPU takes seconds for each */
+        return;                                            /* the emulated GPU takes seconds for each */
     use_cublas(_i % 2 == 0);
     open_both(&c, &g, rule);
     for (int step = 1; step <= (small ? 6 : LONG); step++) {
@@ -85,8 +85,8 @@ START_TEST(in_turn)
 }
 END_TEST
 
-/* Matrices of the second rule's first block of every() that have their turn, by their slots; and those that calls went
- * over. */
+/* Counts the matrices that the second rule's first staggered block steps at t, by their slots and by the calls'
+ * lists. */
 static int64_t having(const Side *g, int t)
 {
     int64_t n = 0;
