@@ -1,11 +1,11 @@
-/* Compiles every rule of the library, every wrapper and some compositions for every architecture that the NVRTC at hand
- * knows, and looks into what comes out: a cubin must hold what the runtime will ask it for, and nothing of other kinds.
- * Kernels that keep values in local memory are listed. No GPU needed. Several processes share the work: NVRTC lets
- * threads compile one at a time.
- *
- *   compile-all [PROCESSES [ARCHITECTURES]]   at most that many, the newest ones; thin: each rule for one of them in
- * turn, rules with products for none, and every kind of call for one exit 0: all good, 1: something is wrong, 77: there
- * is no NVRTC */
+/* Compiles every rule of the library, every wrapper and some compositions for every architecture that NVRTC supports,
+ * and checks the result: a cubin must contain the kernels that the runtime requests, and no others. Kernels that use
+ * local memory are listed. Needs no GPU. Several processes share the work, since NVRTC compiles one program at a time
+ * per process.
+ *    compile-all [PROCESSES [ARCHITECTURES]]   at most ARCHITECTURES, the newest ones. ARCHITECTURES "thin": each rule
+ *                                              for one architecture in rotation, no rules with products, and every
+ *                                              kind of call for one architecture
+ * exit 0: all good, 1: something is wrong, 77: there is no NVRTC */
 #include "runtime/library/rule/nvrtc.h"
 #include "gen/emit/emit.h"
 #include "runtime/library/rule/spec_find.h"
@@ -26,15 +26,14 @@
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 
-/* Besides each rule as it is and each wrapper around sgd: wrappers on each other, other storage types, other
- * options. */
+/* In addition to each rule alone and each wrapper on sgd: nested wrappers, other storage types, other options. */
 static const struct { const char *spec, *with, *options; Type p, state; } extra[] = {
     {"adamw", "clip(1),cautious,ema(0.999)", "", T_F32, T_F32}, {"sgd", "centralize,lookahead(2,0.5)", "", T_F32,
             T_F32}, {"adamw", "clip_norm(0.1)", "amsgrad=true", T_F32, T_F32},
     {"adamw", "clip(1)", "", T_BF16, T_F32}, {"lamb", "", "", T_F16, T_F16}, {"adamw", "sam(0.05)", "", T_F64, T_F64},
     {"rmsprop", "", "centered=true", T_F32, T_F32}};
 
-/* Every kind of call in few stages, for where rules with calls are thinned out. */
+/* Every kind of call in few stages, for runs that skip rules with calls. */
 static const char every_call[] =
     "return optimizer { name = 'every_call', products = 'bf16', state = { A = zeros 'rows', X = zeros 'rows', V = "
     "zeros 'rows', Q = zeros 'rows' },\n"
@@ -54,8 +53,8 @@ static bool planned(const Case *k, const char *name)
     return false;
 }
 
-/* Sections of templates are taken whole: beside a kernel that is asked for lie others of its family, optc_FAMILY_…, for
- * other types or other calls of its kind. */
+/* Template sections are included whole: a requested kernel comes with others of its family, optc_FAMILY_…, for other
+ * types or other calls of its kind. */
 static bool beside(const Case *k, const char *name)
 {
     static const struct { const char *family, *with; } of[] = {
@@ -70,7 +69,7 @@ static bool beside(const Case *k, const char *name)
     return false;
 }
 
-/* What the runtime asks for: by its own table of what a program's calls take, and a kernel a stage. */
+/* The kernels that the runtime requests: from its table of what calls need, and one per stage. */
 static bool list_kernels(Case *c)
 {
     const Plan *p = c->gen.plan;
@@ -108,7 +107,7 @@ static bool make_case(Case *c, const char *spec, const char *with, const char *o
     return c->source && list_kernels(c);
 }
 
-/* Kernels of no rule. */
+/* Kernels that belong to no rule. */
 static bool make_alone(Case *c)
 {
     static const char *const kernels[] =
@@ -121,7 +120,7 @@ static bool make_alone(Case *c)
     return c->source && c->kernel;
 }
 
-/* Long sources take longest: they go first, so that no thread is left with one at the end. */
+/* Long sources take longest: they come first, so that no process has one left at the end. */
 static int longest_first(const void *a, const void *b)
 {
     size_t x = strlen(((const Case *)a)->source), y = strlen(((const Case *)b)->source);
@@ -148,7 +147,7 @@ static int make_cases(Case *c)
 }
 
 /* ---- looking into a cubin ---- */
-/* st_other of an entry; .nv.info: an item with bytes behind it; (symbol, bytes of local memory) */
+/* st_other of an entry; .nv.info: an item followed by bytes; (symbol, bytes of local memory) */
 enum { KERNEL = 0x10, SIZED = 4, FRAME_SIZE = 0x11 };
 
 typedef struct { const char *data; size_t size; const Elf64_Ehdr *head; const Elf64_Shdr *sec; const Elf64_Sym *sym;
@@ -227,7 +226,7 @@ static void note_spill(Spills *s, const Case *c, const char *kernel, unsigned by
     pthread_mutex_unlock(&s->lock);
 }
 
-/* .nv.info is a row of items: a form, what it tells, a size, and for SIZED that many bytes. */
+/* .nv.info is a sequence of items: form, attribute, size, and for SIZED that many bytes. */
 static int check_frames(const Cubin *c, const Case *k, Spills *s)
 {
     int seen = 0;
@@ -270,7 +269,7 @@ static void print_spills(Spills *s, int narch)
 }
 
 /* ---- all of it ---- */
-/* Lies in memory that all processes share; c points to what each has a copy of. */
+/* In memory that all processes share; c points to data of which each process has a copy. */
 typedef struct { Case *c; int ncase, arch[64], narch; bool thin; atomic_int next, good; Spills spills; } Work;
 
 static bool compile_one(Work *w, const Nvrtc *n, const Case *c, int arch)
@@ -295,9 +294,9 @@ static bool compile_one(Work *w, const Nvrtc *n, const Case *c, int arch)
     return ok;
 }
 
-/* Pair i of all: thinned out, each rule takes one, the next in turn. Rules with products have hundreds of kernels,
- * alike in all of them: thinned out, one that has every kind of call, for the oldest. For sm_90 a package of the whole
- * library is compiled (ship.sh). */
+/* Whether pair i is compiled. Thinned, each rule takes one architecture in rotation. Rules with products have hundreds
+ * of kernels that are alike: thinned, one spec with every kind of call replaces them, for the oldest architecture. A
+ * package of the whole library covers sm_90 (tests/parts/ship.sh). */
 static bool chosen(const Work *w, int i)
 {
     int rule = i / w->narch, a = i % w->narch;
@@ -323,7 +322,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* A process that dies leaves its pair uncounted: good falls short of all. */
+/* A process that dies does not count its pair: `good` is then less than the total. */
 static void run_processes(Work *w, int n)
 {
     fflush(NULL);

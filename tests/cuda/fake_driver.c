@@ -1,16 +1,12 @@
-/* A libcuda.so.1 for tests: a driver in whatever state the environment says, without a GPU.
- *
- *   FAKE_CUDA     one: a GPU, sm_90 (or $FAKE_ARCH); none: no GPU; nodevice, broken: cuInit fails; lacks: a function is
- * not there;
- *                 works: like one, and fatbins load, its memory is the host's, and launches are written to $FAKE_LOG, a
- * line each, and do nothing
- *   FAKE_VERSION  what cuDriverGetVersion says (13000 unless told)
- *
- * How functions are asked for is decided when it is built: FAKE_versioned has cuGetProcAddress of CUDA 12,
- * FAKE_versioned11 that of CUDA 11.3, FAKE_symbols neither. The first two keep what they can do from being found by
- * symbol, apart from cuDriverGetVersion, and hand it out only when it is asked for as it should be: by the name without
- * suffix and the version of the row in cuda.h. Built twice: with REST it is every function that the first part does not
- * have. */
+/* A libcuda.so.1 for tests: a driver in the state that the environment names, without a GPU.
+ *    FAKE_CUDA     one: a GPU, sm_90 (or $FAKE_ARCH); none: no GPU; nodevice, broken: cuInit fails; lacks: a function
+ *                  is missing; works: like one; fatbins load, memory is the host's, launches are logged to $FAKE_LOG,
+ *                  one per line, and compute nothing
+ *    FAKE_VERSION  the result of cuDriverGetVersion (default 13000)
+ * A compile-time choice decides how functions are found: FAKE_versioned has cuGetProcAddress of CUDA 12,
+ * FAKE_versioned11 that of CUDA 11.3, FAKE_symbols neither. The first two hide their functions from symbol lookup,
+ * except cuDriverGetVersion, and return them only for the right request: the name without suffix and the version of the
+ * row in cuda.h. Built twice: with REST it has every function that the first part does not have. */
 #include "runtime/library/rule/nvrtc.h"
 
 #include <stdio.h>
@@ -133,8 +129,8 @@ MAYBE int cuMemAlloc_v2(CUdeviceptr *p, size_t n)
 }
 MAYBE int cuMemFree_v2(CUdeviceptr p) { return free((void *)(size_t)p), 0; }
 
-/* Time stands still but in kernels: blocks of 256 threads take one millisecond, others more the further off they
- * are. */
+/* Time advances only in kernels: blocks of 256 threads take one millisecond, others take more, the further they are
+ * from that. */
 static float clock_ms;
 MAYBE int cuEventCreate(CUevent *e, unsigned flags) { return *e = calloc(1, sizeof(float)), flags != 0; }
 MAYBE int cuEventDestroy_v2(CUevent e) { return free(e), 0; }
@@ -166,7 +162,7 @@ MAYBE int cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsig
     return shared || more || s == (void *)-1;
 }
 
-/* A graph is a chain of kernels; one that was made into an exec goes on as that. FAKE_GRAPHS=no: there are none. */
+/* A graph is a chain of kernels; instantiating it turns it into the exec. FAKE_GRAPHS=no: there are no graphs. */
 typedef struct Chain { int n; struct { const char *kernel; unsigned blocks, threads; FakeArgs args; } v[64]; } Chain;
 
 MAYBE int cuGraphCreate(CUgraph *g, unsigned flags)

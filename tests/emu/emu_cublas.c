@@ -1,8 +1,7 @@
-/* A libcublas.so.13 for the emulated driver: plain loops, one after another in the order of their stream, into its
- * graph while that is captured. It refuses what the real one would or might: sizes and leading dimensions that do not
- * fit, memory that is not the device's or that another matrix of the batch has, a stream or a workspace that was not
- * set anew. EMU_FAIL: which call fails (emu_fail.h). emu_products: how many products were asked for, and of how many
- * matrices. */
+/* A libcublas.so.13 for the emulated driver: plain loops, run in the order of their stream, or recorded into its graph
+ * during a capture. It refuses what the real library refuses or might refuse: sizes and leading dimensions that do not
+ * fit, memory outside of the device, overlapping results of a batch, a stream or workspace that was not set again.
+ * EMU_FAIL: the call that fails (emu_fail.h). emu_products: number of products, and of matrices, so far. */
 #define _GNU_SOURCE
 #include "runtime/library/rule/nvrtc.h"
 #include <stdint.h>
@@ -20,7 +19,7 @@ typedef struct Handle { CUstream stream; bool has_stream; void *workspace; size_
 typedef struct Product {
     cublasOperation_t ta, tb;
     int64_t m, n, k, lda, ldb, ldc, count;
-    long long sa, sb, sc;                              /* strides; else arrays of pointers */
+    long long sa, sb, sc;                              /* strides; otherwise arrays of pointers */
     const void *a, *b;
     void *c;
     bool strided;
@@ -105,7 +104,8 @@ static double operand(const Product *p, const void *x, int64_t i)
     return from_bits((u + 0xfff + (u >> 13 & 1)) & ~0x1fffu);
 }
 
-/* n vectors of length k that are summed over, one behind the other. along: as they lie; else each is a row. */
+/* Copies n vectors of length k, over which the product sums, one after another. along: the vectors are contiguous;
+ * otherwise each is a row. */
 static double *unpack(const Product *p, const void *x, int64_t n, int64_t ld, bool along)
 {
     double *out = malloc(sizeof *out * (size_t)(n * p->k) + 1);
@@ -115,7 +115,7 @@ static double *unpack(const Product *p, const void *x, int64_t n, int64_t ld, bo
     return out;
 }
 
-/* Column by column, as cuBLAS has matrices. */
+/* Column-major, as in cuBLAS. */
 static void multiply(const Product *p, const void *a, const void *b, void *c)
 {
     bool f64 = p->compute == CUBLAS_COMPUTE_64F;
@@ -153,7 +153,7 @@ static size_t extent(const Product *p, int64_t rows, int64_t cols, int64_t ld)
     return rows && cols ? (size_t)((cols - 1) * ld + rows) * (size_t)width(p->type) : 0;
 }
 
-/* Tensor cores by arrays of pointers: what the library's manual asks for, and does not check. */
+/* Alignment for tensor cores with arrays of pointers: cuBLAS requires it and does not check it. */
 static bool lies_ill(const Product *p, const void *x)
 {
     bool cores = p->type == CUDA_R_16F || p->type == CUDA_R_16BF || p->compute == CUBLAS_COMPUTE_32F_FAST_TF32;
@@ -278,7 +278,7 @@ int cublasSetStream_v2(cublasHandle_t h, cudaStream_t s)
 {
     CALL;
     Handle *x = h;
-    *x = (Handle){s, true, NULL, 0};                   /* which takes the workspace away */
+    *x = (Handle){s, true, NULL, 0};                   /* setting the stream resets the workspace */
     return 0;
 }
 int cublasSetWorkspace_v2(cublasHandle_t h, void *p, size_t n)

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* shared: step and matrix must agree on the group's state, so neither writes it; turns: in every() with stagger,
- * neither may */
+/* shared: step and matrix must agree on the group's state, so neither writes it. turns: inside every() with stagger,
+ * where no group state may be written. */
 typedef struct { uint64_t s; Buf *out; bool rows, global, draws, shared, matrix, turns; } Fuzz;
 
 static unsigned pick(Fuzz *f, unsigned n) { return (unsigned)((f->s = splitmix(f->s)) >> 33) % n; }
@@ -98,7 +98,7 @@ static Expr reduction(Fuzz *f, int depth)
 }
 
 /* ---- matrix values: rows x rows, since columns may be many ---- */
-/* An expression spread to the elements, or brought down to the rows. */
+/* An expression broadcast to elements, or reduced to rows. */
 static Expr over(Fuzz *f, Dom d, int depth)
 {
     Expr a = expr(f, depth - 1), r = made(d, d == ELEM ? "(%s + 0*p)" : "rowmean(%s + 0*p)", a.text);
@@ -132,7 +132,7 @@ static Expr square(Fuzz *f, int depth)
     return r;
 }
 
-/* What is made of matrices, and is none itself. */
+/* A value that is computed from matrices but is not a matrix. */
 static Expr from_square(Fuzz *f, int depth)
 {
     unsigned i = pick(f, 9);
@@ -166,8 +166,7 @@ static Expr expr(Fuzz *f, int depth)
     return i < 7 ? unary(f, depth) : i < 15 ? binary(f, depth) : i < 18 ? reduction(f, depth) : leaf(f);
 }
 
-/* One assignment; the value is brought down to the target's domain and kept within reach, so that bounds stay
- * narrow. */
+/* One assignment. The value is reduced to the target's domain and bounded, so that error bounds stay narrow. */
 static void statement(Fuzz *f, const char *indent)
 {
     if (f->matrix && pick(f, 4) == 0) {
@@ -204,7 +203,7 @@ static void entry(Fuzz *f, const char *name)
     buf_printf(f->out, "  %s = function()\n", name);
     for (unsigned n = 1 + pick(f, 4); n > 0; n--) {
         if (pick(f, 6) == 0) {
-            /* half of them in turns, and of those half at once at first */
+            /* half of them staggered; of those, half with first = true */
             unsigned how = (unsigned)(splitmix(f->s ^ 0x51) % 4);
             f->turns = how < 2;
             buf_printf(f->out, "    every(%u, %sfunction()\n", 2 + pick(f, 2),
@@ -226,7 +225,7 @@ char *random_spec(uint64_t seed, bool products)
     f.rows = pick(&f, 3) > 0;
     f.global = pick(&f, 2);
     f.draws = pick(&f, 3) == 0;
-    /* the others are what they were before there were matrices */
+    /* the other seeds give the same specs as before products were added */
     f.matrix = products && f.rows && splitmix(seed ^ 0x3a) % 2;
     buf_printf(&b,
                "-- seed %llu\nreturn optimizer {\n  name = \"fuzz\", view = \"%s\",\n  hyper = { a = 0.3, b = { 1.7, "
@@ -244,7 +243,7 @@ char *random_spec(uint64_t seed, bool products)
         snprintf(name, sizeof name, "e%d", i);
         entry(&f, name);
     }
-    /* every state is written somewhere */
+    /* every state is written by some entry */
     buf_printf(&b, "  last = function() m = m * 0.5; x = x * 0.5; k = k * 0.5%s%s end,\n}\n",
                f.rows ? "; r = r * 0.5; c = c * 0.5; s = s * 0.5" : "", f.matrix ? "; L = L * 0.5; p = p * 0.5" : "");
     return buf_take(&b);

@@ -1,4 +1,4 @@
-/* One row a suite: tests/harness/run_tests.c runs them in this order. */
+/* One line per suite. tests/harness/run_tests.c runs them in this order. */
 #ifndef OPTC_SUITES_H
 #define OPTC_SUITES_H
 #include <check.h>

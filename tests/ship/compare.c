@@ -1,15 +1,12 @@
-/* A package against the library: the same tensors, the same steps, every bit of parameters and states. Links both; the
- * library is the reference.
- *
- *   compare DEVICE TYPE ID SPEC WITH …      each rule of the package by its name there, and what the library compiles
- * for it. DEVICE: cpu, cuda, or launches:
- *                                           on a GPU that does nothing (tests/cuda/fake_driver.c), which only tells
- * what is launched
- *   compare best                            the device that the library takes for "best"
- *   compare elsewhere ID SPEC WITH          memory of another GPU is refused by both, managed memory is not; wants two
- * GPUs
- *   compare time DEVICE ID SPEC WITH [BITS] how long a step of 2^BITS elements (2^26; 2^22 on a CPU) takes, by each
- *   compare first DEVICE ID                 how long it takes from opening the package to the end of the first step */
+/* Compares a package with the library: the same tensors, the same steps, every bit of parameters and states. Links
+ * both; the library is the reference.
+ *    compare DEVICE TYPE ID SPEC WITH …      each rule ID of the package with SPEC and WITH, compiled by the library.
+ *                                            DEVICE: cpu, cuda, or launches: compares the launches that
+ *                                            tests/cuda/fake_driver.c logs
+ *    compare best                            prints the device that the library chooses for "best"
+ *    compare elsewhere ID SPEC WITH          both refuse memory of another GPU and accept managed memory; needs 2 GPUs
+ *    compare time DEVICE ID SPEC WITH [BITS] times a step of 2^BITS elements (2^26; 2^22 on a CPU) with each
+ *    compare first DEVICE ID                 times from opening the package to the end of the first step */
 #include "ship_device.h"
 
 enum { NSHAPE = 9, STEPS = 13 };
@@ -22,7 +19,7 @@ typedef struct { void *p[NSHAPE], *g[NSHAPE], *g2[NSHAPE]; } Arrays;
 typedef struct {
     const char *id, *type;
     int64_t n[NSHAPE];
-    Arrays a[2];               /* the library's, the package's */
+    Arrays a[2];               /* the library's and the package's */
     optc_engine *le;
     optc_rule *lr;
     optc_binding *lb;
@@ -78,7 +75,7 @@ static void bind_both(Both *b)
     PKG(rules_bind(b->pr, pg, 2, &b->pb));
 }
 
-/* What a rule takes beside the gradient: scalars, and arrays that stay as they are. */
+/* A rule's inputs: scalars, and arrays that do not change. */
 static void set_inputs(Both *b)
 {
     for (int i = 0; i < optc_rule_inputs(b->lr); i++) {
@@ -137,7 +134,7 @@ static void compare_params(const Both *b, int step)
     }
 }
 
-/* Reads states of both; scale not 1: writes them back changed. */
+/* Compares the states of both; if scale is not 1, writes them back multiplied by it. */
 static void compare_states(const Both *b, double scale)
 {
     for (int i = 0; i < optc_rule_states(b->lr); i++) {
@@ -207,7 +204,7 @@ static void run_both(Both *b, int step)
     compare_params(b, step);
 }
 
-/* Every second tensor, of the moved gradients. */
+/* Excludes every second tensor, with the moved gradients. */
 static void leave_out(Both *b, int out)
 {
     const void *x[NSHAPE], *y[NSHAPE];
@@ -227,7 +224,8 @@ static void compare_values(const Both *b)
         LIB(optc_rule_value(b->lr, i, &info));
         if (strcmp(info.domain, "group") && strcmp(info.domain, "tensor"))
             continue;
-        optc_status status = optc_read_value(b->lb, 1, info.name, &x, 1);    /* ABSENT: tensor 1's variant has none */
+        /* ABSENT: tensor 1's variant has no such state */
+        optc_status status = optc_read_value(b->lb, 1, info.name, &x, 1);
         if ((int)status != (int)rules_read_value(b->pb, 1, info.name, &y, 1))
             stop(b->id, "a value for the reader is there on one side only");
         if (status != OPTC_ERROR_ABSENT)
@@ -264,7 +262,8 @@ static void steps(Both *b)
             LIB(optc_set_grad(b->lb, k, b->a[0].g2[k], b->n[k]));
             PKG(rules_set_grad(b->pb, k, b->a[1].g2[k], b->n[k]));
         }
-        if (s == 7 || s == 12)                        /* without a gradient for a step, and behind from then on */
+        /* without a gradient for one step, and one step behind from then on */
+        if (s == 7 || s == 12)
             leave_out(b, 1);
         if (s == 8 || s == 13)
             leave_out(b, 0);
@@ -285,8 +284,8 @@ static void steps(Both *b)
     compare_hypers(b);
 }
 
-/* While the package's stream is captured, what would copy is refused and changes nothing; a capture goes on. Values
- * that were set in spite of that differ at the first replay. */
+/* During a capture of the package's stream, calls that would copy are refused and change nothing; the capture
+ * continues. A value that was set in spite of that would differ at the first replay. */
 static void refuses(const Both *b, const char *call, rules_status s)
 {
     if (s != RULES_ERROR_ARGUMENT || !strstr(rules_message(),
@@ -325,8 +324,8 @@ static void refused(Both *b)
     }
 }
 
-/* The package's step in a graph of the caller's, replayed, and on from there; the library does the same steps one by
- * one. */
+/* Captures the package's step in a graph of the caller, replays it, and continues with single steps; the library runs
+ * the same steps one by one. */
 static void captured(Both *b)
 {
     enum { REPLAYS = 5 };
@@ -352,7 +351,7 @@ static void captured(Both *b)
         stop(b->id, "no capture");
     refused(b);
     LIB(optc_get_t(b->lb, -1, &x));
-    PKG(rules_get_t(b->pb, -1, &y));                              /* no step was captured yet: the host knows */
+    PKG(rules_get_t(b->pb, -1, &y));                              /* no step was captured yet: the host knows t */
     if (x != y)
         stop(b->id, "rules_set_t was refused, and t has changed");
     PKG(rules_step(b->pb));
@@ -360,8 +359,8 @@ static void captured(Both *b)
     refuses(b, "rules_get_t", rules_get_t(b->pb, -1, &y));
     if (x != y)
         stop(b->id, "rules_get_t was refused, and yet said something");
-    /* a binding that comes and goes meanwhile has nothing to do with it, nor has setting its scalars, which waits for
-     * nothing */
+    /* a binding that is created and freed meanwhile does not matter, nor does setting its scalars, which does not
+     * wait */
     PKG(rules_bind(b->pr, &one, 1, &other));
     for (int i = 0; i < rules_rule_inputs(b->pr); i++)
         if (optc_set_scalar(b->lb, -1, rules_rule_input(b->pr, i), 0.25) == OPTC_OK)
@@ -443,7 +442,7 @@ static void elsewhere(const char *id, const char *spec, const char *with)
     }
     if (managed(&p, 4096 * 4, 1))
         stop("memory", "none that is managed");
-    at[2] = (void *)(uintptr_t)p;                             /* made on GPU 1, and everybody's */
+    at[2] = (void *)(uintptr_t)p;                             /* allocated on GPU 1, accessible by all */
     for (int i = 0; i < 2; i++) {
         char device[] = "cuda:0";
         device[5] = (char)('0' + i);
@@ -541,7 +540,7 @@ static double best_of(Both *b, int side)
     return best;
 }
 
-/* A package has launches for large tensors only, so for small ones more is allowed. */
+/* A package has launches for large tensors only, so small ones may be slower. */
 static void times(const char *device, const char *id, const char *spec, const char *with, int bits)
 {
     Both b;

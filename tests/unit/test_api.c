@@ -1,4 +1,4 @@
-/* The public interface: what it promises, and what it says when it is used wrongly. */
+/* The public interface: its promises, and its messages for wrong use. */
 #include "tests/harness/help.h"
 
 #include <errno.h>
@@ -71,7 +71,8 @@ START_TEST(nulls)
 }
 END_TEST
 
-/* The public list of types is types.def's, in the order of the enum; a caller with an older header gets what fits. */
+/* The public list of types has the rows of types.def in the order of the enum; a caller with an older header gets the
+ * fields that fit. */
 START_TEST(storage_types)
 {
     struct { optc_type_info x; char behind; } out = {.behind = 7};
@@ -132,7 +133,7 @@ START_TEST(specs_that_fail)
         FAILS(optc_compile(engine, &bad[i], &r), i == 9 ? OPTC_ERROR_ARGUMENT : OPTC_ERROR_SPEC, says[i]);
         ck_assert_ptr_null(r);
     }
-    if (geteuid() != 0) {                 /* root reads everything */
+    if (geteuid() != 0) {                 /* root can read everything */
         char path[] = "/tmp/optc-unreadable-XXXXXX.lua";
         int fd = mkstemps(path, 4);
         ck_assert_int_ge(fd, 0);
@@ -181,8 +182,8 @@ START_TEST(tensors_that_do_not_fit)
 }
 END_TEST
 
-/* A stack of matrices that a rule with products steps as one is told of, once; kernels of convolutions, matrices, and
- * what is stepped elementwise are not. */
+/* If a rule with products steps a stack of matrices as one matrix, a warning reports it, once. Convolution kernels,
+ * matrices and elementwise rules get none. */
 START_TEST(stacks_that_are_one_matrix)
 {
     static const struct { const char *spec, *text; int rank; int64_t dim[4], split; unsigned flags; const char *says;
@@ -194,7 +195,7 @@ START_TEST(stacks_that_are_one_matrix)
         {"muon", NULL, 4, {2, 3, 16, 20}, 0, 0,
          "as one matrix of 2 x 960. If it is a stack of matrices, bind it as a matrix of 96 x 20 with split = 6"},
         {"muon", NULL, 3, {1, 16, 20}, 0, 0, "with split = 1"},
-        {"muon", NULL, 3, {32, 4, 5}, 0, 0, ""},                   /* a kernel of 5 */
+        {"muon", NULL, 3, {32, 4, 5}, 0, 0, ""},                   /* a convolution kernel of 5 */
         {"muon", NULL, 4, {32, 3, 16, 16}, 0, 0, ""},              /* patches of an image */
         {"muon", NULL, 2, {48, 20}, 3, 0, ""},
         {"muon", NULL, 3, {3, 16, 20}, 0, OPTC_USE_STEP, ""},
@@ -223,7 +224,7 @@ START_TEST(stacks_that_are_one_matrix)
 }
 END_TEST
 
-/* A failed call changes nothing: the binding steps on as if it had not been made. */
+/* A failed call changes nothing: the binding steps as if it had not been made. */
 START_TEST(failures_leave_no_trace)
 {
     optc_binding *b = bind_two();
@@ -263,7 +264,7 @@ START_TEST(failures_leave_no_trace)
 }
 END_TEST
 
-/* Groups with other hyperparameters share a step; each equals the same tensor bound alone. */
+/* Groups with different hyperparameters share a step; each equals the same tensor bound alone. */
 START_TEST(groups)
 {
     optc_binding *b = bind_two(), *c;
@@ -293,7 +294,7 @@ START_TEST(groups)
 }
 END_TEST
 
-/* Saved and put back, a run goes on with the same bits. */
+/* A run that is saved and restored continues with the same bits. */
 START_TEST(state_round_trip)
 {
     optc_binding *b = bind_two();
@@ -377,7 +378,8 @@ START_TEST(inputs)
 }
 END_TEST
 
-/* What a step leaves for the reader: clip's norm, of all tensors and of each; nothing that a run goes on from. */
+/* Values that a step leaves for the caller: clip's norm over all tensors and per tensor. Steps do not depend on
+ * them. */
 static const char values_spec[] =
     "return optimizer { name = \"telling\", hyper = { lr = 1 }, state = { s = zeros },\n"
     "  values = { most = \"tensor\", twice = \"group\", seen = \"elem\" },\n"
@@ -444,8 +446,8 @@ START_TEST(values_for_the_reader)
 }
 END_TEST
 
-/* The rule and a wrapper that see a tensor as different matrices: fine for two dimensions, refused with its name for
- * three. */
+/* A rule and a wrapper that view a tensor as different matrices: allowed for two dimensions, refused with the tensor's
+ * name for three. */
 START_TEST(clashing_views)
 {
     optc_rule *r;
@@ -519,7 +521,7 @@ static void entry_file(const char *dir, char *out, size_t n)
     pclose(f);
 }
 
-/* A damaged entry costs a compilation, never an error; a folder others can write is not used. */
+/* A damaged cache entry costs a compilation, never an error; a folder that others can write is not used. */
 START_TEST(cache)
 {
     char dir[] = "/tmp/optc-cache-XXXXXX", path[256], file[512];
@@ -556,7 +558,7 @@ START_TEST(cache)
 }
 END_TEST
 
-/* Engines and rules are shared between threads; bindings run side by side. */
+/* Threads share engines and rules; bindings run in parallel. */
 static void *worker(void *arg)
 {
     intptr_t seed = (intptr_t)arg;

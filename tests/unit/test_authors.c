@@ -1,12 +1,12 @@
-/* Where the library keeps to its authors' code beyond trajectories (test_refs.c): defaults, the number of steps that
- * goes with a set of coefficients, and tensors and hyperparameters that a rule refuses because it would silently do
- * something else than its authors. */
+/* Agreement with the authors' code beyond trajectories (test_refs.c): defaults, the number of steps of a set of
+ * coefficients, and tensors and hyperparameters that a rule refuses because its result would silently differ from the
+ * authors'. */
 #include "tests/harness/help.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* As they stand in the authors' classes, of the commits that matrix_refs.py and factor_refs.py name. */
+/* The values in the authors' classes, at the commits that matrix_refs.py and factor_refs.py name. */
 static const struct { const char *rule, *name; double value; } hypers[] = {
     {"polargrad", "lr", 0.02}, {"klshampoo", "lr", 1e-4}, {"klshampoo", "beta2", 0.98}, {"asgo", "lr", 0.01},
     {"asgo", "weight_decay", 0.1},
@@ -92,7 +92,7 @@ START_TEST(steps_of_coefficients)
 }
 END_TEST
 
-/* Scion's authors scale a kernel of k x k by 1 / k^2, which a spec cannot see. Kernels of one element are matrices. */
+/* Scion's authors scale a k x k kernel by 1 / k^2, which a spec cannot express. Kernels of one element are matrices. */
 START_TEST(kernels_are_refused)
 {
     static const struct { int rank; int64_t dim[4]; int flags; bool ok; } t[] = {
@@ -121,7 +121,7 @@ START_TEST(kernels_are_refused)
 }
 END_TEST
 
-/* The rule inside steps a projection and sees no weights: its own decay would do nothing to matrices. */
+/* The rule inside a projection sees no weights: its own weight decay would have no effect on matrices. */
 START_TEST(decay_under_a_projection)
 {
     static const char *const rules[] = {"adamw", "adam", "sgd", "lion"},

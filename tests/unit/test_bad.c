@@ -1,14 +1,11 @@
-/* Every tests/specs/bad/NAME.lua must be refused, and well: the right line, the right words, quickly, and nothing left
- * behind.
- *
- * What is expected stands at the head of the file itself:
- *   -- expect: LINE: part of the message     LINE 0: the whole file, "-": no place at all; several: all are told, the
- * first one first
- *   -- nothing: text                         stands nowhere in what is told
- *   -- with: wrappers                        as --with; a wrapper whose name starts with the file's own is this file
- *   -- options: name=value, …
- *   -- rule: NAME                            the file is a wrapper: compile this rule of the library with it
- *   -- in: PATH                              the place is in that file, not in this one */
+/* Every tests/specs/bad/NAME.lua must be refused with the right line and message, quickly, and without leaks. The head
+ * of the file states what is expected:
+ *    -- expect: LINE: part of the message     LINE 0: the whole file, "-": no position. Several: all, in this order
+ *    -- nothing: text                         the messages do not contain this text
+ *    -- with: wrappers                        as --with; a wrapper whose name starts with the file's name is this file
+ *    -- options: name=value, …
+ *    -- rule: NAME                            the file is a wrapper: compile this rule of the library with it
+ *    -- in: PATH                              the position is in that file, not in this one */
 #include "runtime/library/rule/spec_find.h"
 #include "gen/gen.h"
 #include "tests/harness/help.h"
@@ -25,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* seconds of the processor: a last resort, what bounds a spec is counted in work */
+/* CPU seconds, as a last resort: the limits of a spec count work */
 static const double slowest = 30;
 
 enum { MAX_FILES = 512, MAX_EXPECT = 8 };
@@ -48,7 +45,7 @@ static const char *tests_folder(void)
     return f && *f ? f : "tests/specs";
 }
 
-/* Of the processor: beside a busy neighbour it does not go faster. */
+/* CPU time, which does not depend on other processes. */
 static double now(void)
 {
     struct timespec t;
@@ -56,8 +53,8 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Bytes in use by the allocator's own count. That count holds freed pieces that it keeps at hand, by size and up to
- * some number of each, so all those shelves are filled up first: then two counts differ only by what is really held. */
+/* Bytes in use, as the allocator counts them. Its count includes freed chunks in its size bins, up to a limit per size.
+ * All bins are filled first, so that two counts differ only by memory that is really held. */
 static size_t held(void)
 {
     enum { EACH = 32, LARGEST = 1040 };
@@ -187,10 +184,10 @@ static void open_case(Case *c, const char *path, Arena *arena)
     ck_assert_msg(read_text(path, arena, &c->text, &d), "%s", d.text);
 }
 
-/* The same mistake gives the same words, and nothing is left behind. */
+/* The same mistake gives the same message every time, and no memory is leaked. */
 static void check_repeats(const Case *c, Source spec, const char *text)
 {
-    /* noise: pieces that could not be cut to size; a leak of 36 bytes is found, by SAN=1 any */
+    /* noise: chunks that could not be split; a leak of 36 bytes is found, any leak with SAN=1 */
     enum { NOISE = 2048, TIMES = 60 };
     double start = now();
     size_t before = 0;
@@ -329,7 +326,7 @@ START_TEST(unreadable)
 }
 END_TEST
 
-/* Lua shortens long paths in its own messages; ours must still find the line. */
+/* Lua shortens long paths in its messages; optc must still find the line. */
 START_TEST(long_path)
 {
     char path[240];

@@ -1,4 +1,4 @@
-/* The batches that tensors are stepped in where a rule has products. */
+/* Batches of tensors in rules with products. */
 #include "tests/harness/product_program.h"
 #include "tests/harness/suites.h"
 
@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* ---- threads and batches change no bit ---- */
-/* out = ((a a.T) (a a.T)) a: two temporaries of rows, and a result. */
+/* out = ((a a.T) (a a.T)) a: two temporaries over rows x rows, and a result. */
 static void chain(Hand *h, int from)
 {
     hand_array(h, A, MEM_STATE, ELEM, T_F32, "a");
@@ -28,7 +28,7 @@ static uint64_t hash_array(const Hand *h, int tensor, int k)
     return x;
 }
 
-/* Mixed shapes, out of order. */
+/* Mixed shapes, unsorted. */
 static const int64_t mixed[][3] = {{1, 40, 30}, {1, 300, 70}, {2, 20, 30}, {1, 40, 30}, {1, 530, 140}, {1, 7, 2},
                                    {1, 300, 70}, {1, 40, 30}, {1, 0, 4}, {1, 300, 70}};
 enum { NMIXED = 10 };
@@ -70,7 +70,8 @@ START_TEST(same_bits)
 END_TEST
 
 /* ---- batches ---- */
-/* Tensors of one shape are neighbours; a batch's temporaries lie apart, and every batch's begin at one place. */
+/* Tensors of one shape are adjacent. The temporaries of a batch do not overlap, and those of all batches start at the
+ * same offset. */
 START_TEST(batches_lie)
 {
     Hand h;
@@ -115,7 +116,7 @@ START_TEST(batches_lie)
 }
 END_TEST
 
-/* What is needed from one stretch to another (here a copy stands between) lies for all tensors. */
+/* A temporary that is needed in two segments (with a copy between them) is allocated for all tensors. */
 START_TEST(across_stretches)
 {
     Hand h;
@@ -176,7 +177,7 @@ START_TEST(too_little)
     ck_assert(strstr(optc_message(), "for the products of 'muon' (muon.lua:27)"));
     OK(optc_release(r));
     OK(optc_close(e));
-    /* what threads work in is too much by itself: that is the largest side's doing, wherever it stands */
+    /* the threads' own memory is too much by itself: the largest side decides that, wherever it is */
     static float values[400];
     optc_tensor of[3] = {t, {.name = "wide", .param = values, .rank = 2, .shape = (int64_t[]){1, 400}},
                          {.name = "last", .param = (float[8]){0}, .rank = 2, .shape = (int64_t[]){2, 4}}};
@@ -198,7 +199,7 @@ START_TEST(too_little)
 }
 END_TEST
 
-/* An option comes before the environment, which comes before the usual. */
+/* An option overrides the environment, which overrides the default. */
 START_TEST(said_outside)
 {
     static const struct { const char *said; int64_t option, is; } c[] =
@@ -225,12 +226,12 @@ static void *one_alloc(void *context, size_t bytes, void *stream)
     return bytes <= sizeof room ? room : NULL;
 }
 
-/* Memory that ends at any allocation: an error, and nothing is left behind. */
+/* Every allocation fails once: an error, and no memory is leaked. */
 START_TEST(memory_ends)
 {
     static const optc_allocator one = {one_alloc, no_release, NULL};
     Hand h;
-    use_blas(false);                                   /* a BLAS, once loaded, stays */
+    use_blas(false);                                   /* a loaded BLAS stays loaded */
     hand_open(&h, &(optc_engine_options){.workspace = 2247296, .allocator = &one});
     chain(&h, A);
     for (bool done = false; !done;) {
@@ -242,7 +243,7 @@ START_TEST(memory_ends)
         h.binding = NULL;
         free(h.memory);
         h.memory = NULL;
-        held = memory_held() - held;                   /* before Check allocates for itself */
+        held = memory_held() - held;                   /* before Check allocates */
         ck_assert_msg(right && !held, "allocation %d of %d: %s, %d left", h.fails, h.asked, optc_status_name(s), held);
     }
     ck_assert_int_gt(h.fails, 50);
@@ -250,7 +251,7 @@ START_TEST(memory_ends)
 }
 END_TEST
 
-/* A tensor without a gradient is left as it is; NaN in one leaves the others as they are. */
+/* A tensor without a gradient does not change; a NaN in one tensor does not affect the others. */
 START_TEST(absent_and_nan)
 {
     Hand h;
@@ -274,7 +275,7 @@ START_TEST(absent_and_nan)
     }
     for (int i = 0; i < 40 * 30; i++)
         ck_assert(((float *)h.binding->tensor[3].mem[OUT])[i] == 7);
-    for (int i = 0; i < 300 * 70; i++)             /* a row of the gradient has part in every value */
+    for (int i = 0; i < 300 * 70; i++)             /* each row of the gradient contributes to every value */
         ck_assert(isnan(((float *)h.binding->tensor[6].mem[OUT])[i]));
     hand_close(&h);
 }
@@ -325,7 +326,7 @@ START_TEST(whole_rule)
         hash[k] = fix_hash(&f);
         OK(optc_binding_held(f.binding, &held));
         ck_assert_int_eq(held.batches > 1 + _i / 2, k == 1);
-        /* of matrices all lie in the pool, though vectors have some of the same number */
+        /* temporaries of matrices are all in the pool, although vectors have some with the same number */
         ck_assert_int_le(held.temporaries, 256);
         fix_close(&f);
     }
@@ -333,8 +334,8 @@ START_TEST(whole_rule)
 }
 END_TEST
 
-/* What the Gram form holds at once: two matrices and a square while one is made from the other, or one and five
- * squares. Tensors of one shape are shared out evenly. */
+/* The Gram form holds at the same time two matrices and one square, or one matrix and five squares. Tensors of one
+ * shape are distributed evenly. */
 START_TEST(no_more_than_needed)
 {
     static const char text[] =

@@ -1,5 +1,4 @@
-/* What callers ask of a binding and hand to it: structs of other versions, all gradients at once, questions, raw
- * copies. */
+/* Calls on bindings: structs of other versions, all gradients at once, queries, raw copies of states. */
 #include "tests/harness/help.h"
 
 #include <math.h>
@@ -24,8 +23,7 @@ static void close_rule(void)
 }
 
 /* ---- structs of other versions ---- */
-/* Options as an older header had them, ending after `threads`, with rubbish where this version goes on; and as a later
- * one has them. */
+/* Options of an older header, which end after `threads`, followed by garbage; and options of a newer header. */
 START_TEST(options_of_other_versions)
 {
     optc_engine *e;
@@ -61,7 +59,7 @@ START_TEST(options_of_other_versions)
     ck_assert(!optc_doctor_sized(&o.now, sizeof o) && strstr(optc_message(), "leave them 0"));
     ck_assert(!optc_doctor_sized(&o.now, 0) &&
               strstr(optc_message(), "pass sizeof(optc_engine_options), as optc_doctor"));
-    /* rubbish where an older header ends */
+    /* garbage where an older header ends */
     memset(&o.now.threads, 0x5a, sizeof o - offsetof(optc_engine_options, threads));
     char *page = optc_doctor_sized(&o.now, offsetof(optc_engine_options, threads));
     ck_assert(page && strstr(page, OPTC_VERSION));
@@ -71,7 +69,7 @@ START_TEST(options_of_other_versions)
 }
 END_TEST
 
-/* Lists of groups and tensors of another length each: the same step. */
+/* Groups and tensors with the struct sizes of other versions: the same step. */
 START_TEST(tensors_of_other_versions)
 {
     enum { N = 3, SHORT = offsetof(optc_tensor, grad_count) };
@@ -122,8 +120,8 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Of 100 000 tensors every gradient moves, at once and one by one: looking at every parameter for each took minutes of
- * the processor. */
+/* Moves the gradients of 100 000 tensors, at once and one by one. Searching all parameters for each took minutes of CPU
+ * time. */
 START_TEST(many_gradients_move)
 {
     enum { N = 100000 };
@@ -190,7 +188,7 @@ START_TEST(what_is_bound)
     optc_binding *b;
     int first, count, has;
     OK(optc_bind(rule, group, 2, &b));
-    d[0] = 9;                                     /* what was handed in has been read */
+    d[0] = 9;                                     /* the arrays of the caller have been read */
     ck_assert(optc_groups(b) == 2 && optc_tensors(b) == 3 && optc_groups(NULL) == 0);
     OK(optc_group_tensors(b, 1, &first, &count));
     ck_assert(first == 1 && count == 2);
@@ -204,11 +202,11 @@ START_TEST(what_is_bound)
     ck_assert_str_eq(x.variant, "step");
     FAILS(optc_tensor_about(b, 3, &x), OPTC_ERROR_ARGUMENT, "no tensor 3");
     ck_assert(optc_find_tensor(b, "s") == 2 && optc_find_tensor(b, "t") == -1 && optc_find_tensor(b, NULL) == -1);
-    struct { void *name; char end[8]; } old;      /* of an older header: what lies behind is the caller's */
+    struct { void *name; char end[8]; } old;      /* an older header: memory after the struct belongs to the caller */
     memset(&old, 0x5a, sizeof old);
     OK(optc_tensor_about_sized(b, 0, (optc_tensor_info *)(void *)&old, sizeof old.name));
     ck_assert(!strcmp(old.name, "w") && old.end[0] == 0x5a);
-    /* adafactor keeps rows and columns of matrices, and elements of the rest */
+    /* adafactor has row and column states for matrices, and element states for other tensors */
     OK(optc_has_state(b, 0, "r", &has));
     ck_assert(has == 1);
     OK(optc_has_state(b, 1, "r", &has));
@@ -220,7 +218,7 @@ START_TEST(what_is_bound)
     FAILS(optc_state_read(b, 1, "r", &v, 1), OPTC_ERROR_ABSENT, "tensor number 1 keeps no state 'r'");
     ck_assert_str_eq(optc_status_name(OPTC_ERROR_ABSENT), "not there");
     OK(optc_unbind(b));
-    /* and so where there are no elements */
+    /* the same without elements */
     const int64_t none[] = {0, 3};
     optc_tensor empty[2] =
         {{.param = p, .grad = g, .rank = 2, .shape = none}, {.param = p, .grad = g, .rank = 1, .shape = none}};
@@ -257,7 +255,7 @@ START_TEST(hyperparameters_if_there)
 END_TEST
 
 /* ---- raw copies ---- */
-/* Of a bf16 state every bit, there and back. */
+/* Every bit of a bf16 state is read and written unchanged. */
 START_TEST(states_as_they_lie)
 {
     optc_rule *r;
@@ -293,8 +291,8 @@ START_TEST(states_as_they_lie)
 }
 END_TEST
 
-/* One tensor whose rows are those of three matrices is stepped as three tensors are, bit for bit; its orientation is
- * the matrices'. */
+/* One tensor whose rows are those of three matrices is stepped like three tensors, bit for bit, with the orientation of
+ * the matrices. */
 START_TEST(split_into_matrices)
 {
     static const char *spec = "return optimizer { name = 'parts', hyper = { lr = 0.1 }, matrix = function()\n"
@@ -340,7 +338,7 @@ START_TEST(split_into_matrices)
 END_TEST
 
 /* ---- parameters that move ---- */
-/* Steps go on where they lie now, from the states there were; what does not fit moves nothing. */
+/* Parameters at new addresses: steps continue with the existing states. A call that is refused moves nothing. */
 START_TEST(parameters_move)
 {
     enum { N = 3, LONG = 70 };
@@ -394,7 +392,7 @@ START_TEST(parameters_move)
     }
     ck_assert(!memcmp(now, twin, sizeof now) && memcmp(now, old, sizeof now));
     FAILS(optc_set_grad(b, 0, now[2], 0), OPTC_ERROR_ARGUMENT, "overlaps the parameter of tensor number 2");
-    OK(optc_set_grad(b, 0, old[2], 0));                    /* where nobody is any more */
+    OK(optc_set_grad(b, 0, old[2], 0));                    /* an address that is no longer used */
     OK(optc_unbind(b));
     OK(optc_unbind(c));
     OK(optc_release(r));
@@ -402,7 +400,7 @@ START_TEST(parameters_move)
 END_TEST
 
 /* ---- states in the caller's memory ---- */
-enum { KEPT = 3, SIDE = 8 };                   /* a matrix, a vector, and a matrix that comes later */
+enum { KEPT = 3, SIDE = 8 };                   /* a matrix, a vector, and a matrix that is added later */
 
 static void tensors_of(optc_tensor *t, float p[KEPT][SIDE * SIDE], float g[SIDE * SIDE], int64_t shape[KEPT][2])
 {
@@ -411,7 +409,7 @@ static void tensors_of(optc_tensor *t, float p[KEPT][SIDE * SIDE], float g[SIDE 
         t[i] = (optc_tensor){.param = p[i], .grad = g, .rank = i == 1 ? 1 : 2, .shape = shape[i]};
 }
 
-/* Bound anew with one more: states go on where they lie, and none of them is begun again. */
+/* Binds again with one more tensor: the existing states are used where they are, and none is initialised. */
 START_TEST(given_states)
 {
     static _Alignas(64) float p[2][KEPT][SIDE * SIDE], g[SIDE * SIDE];

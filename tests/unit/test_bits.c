@@ -1,5 +1,5 @@
-/* Contract C1 on the CPU: the same bits whatever the number of threads, the vector level, the compiler, the alignment,
- * and the company a tensor is in. Shapes cross the ends of segments, tiles and lanes. */
+/* Contract C1 on the CPU: the bits do not depend on the number of threads, the vector level, the compiler, the
+ * alignment or the other tensors. Shapes cross the ends of segments, tiles and lanes. */
 #include "tests/harness/help.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 static const TestShape shapes[] =
     {{0, {0}}, {1, {129}}, {1, {70001}}, {2, {300, 701}}, {2, {67, 4100}}, {3, {5, 130, 66}}, {2, {5000, 3}}};
 enum { NSHAPES = sizeof shapes / sizeof *shapes };
-/* … of rules with products: how those are cut is the suite calls' */
+/* for rules with products, whose blocking the suite calls tests */
 static const TestShape fewer[NSHAPES] =
     {{0, {0}}, {1, {129}}, {1, {70001}}, {2, {70, 131}}, {2, {67, 300}}, {3, {5, 33, 9}}, {2, {300, 3}}};
 
@@ -83,7 +83,7 @@ START_TEST(threads_and_levels)
 }
 END_TEST
 
-/* The rules in the library, compiled again here by each compiler there is: the same bits as at build time. */
+/* Compiles the library's rules with each compiler that is available: the same bits as at build time. */
 START_TEST(compilers)
 {
     static const char *const rules[] = {"adamw", "lamb", "adafactor", "came", "adopt", "radam"};
@@ -107,7 +107,7 @@ START_TEST(compilers)
 }
 END_TEST
 
-/* A program that flushes denormals must not change ours. */
+/* A program that flushes denormals does not change the results. */
 START_TEST(float_mode)
 {
 #if defined(__x86_64__)
@@ -124,7 +124,7 @@ START_TEST(float_mode)
         __builtin_ia32_ldmxcsr(was);
     }
     ck_assert(fix_hash(&f) == want);
-    /* and one whose result lives among the denormals */
+    /* a rule whose result is denormal */
     ((float *)f.g[1])[5] = 0x1p-140f;
     ((float *)f.p[1])[5] = 0x1p-140f;
     __builtin_ia32_ldmxcsr(was | 0x8040);
@@ -136,8 +136,7 @@ START_TEST(float_mode)
 }
 END_TEST
 
-/* A tensor's bits do not depend on where it lies in memory, or on what else is bound (unless a rule reduces over
- * all). */
+/* A tensor's bits do not depend on its address or on other tensors (unless a rule reduces over all). */
 START_TEST(alignment_and_company)
 {
     static const char *const rules[] = {"adamw", "lamb", "adafactor"};
@@ -174,7 +173,7 @@ START_TEST(alignment_and_company)
 }
 END_TEST
 
-/* Storage types beside f32: what is stored lies in the evaluator's bounds, rounded to the type. */
+/* Storage types other than f32: stored values lie in the evaluator's bounds, rounded to the type. */
 START_TEST(storage_types)
 {
     static const struct { optc_type p, g, state; } ty[] = {{OPTC_BF16, OPTC_BF16, OPTC_BF16}, {OPTC_F16, OPTC_F32,

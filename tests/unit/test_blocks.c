@@ -1,5 +1,5 @@
-/* Blocks: a matrix that is cut into blocks is stepped as its blocks would be, each a tensor of its own. The reference
- * cuts by hand, binds every block to the rule without `block`, and has no part in how the runtime does it. */
+/* Blocks: a matrix in blocks is stepped as if each block were a tensor. The reference cuts the matrix by hand and binds
+ * every block to the rule without `block`, independently of the runtime. */
 #include "tests/harness/product_program.h"
 #include "tests/harness/random_spec.h"
 
@@ -8,8 +8,8 @@
 #include <string.h>
 
 /* ---- against blocks as tensors ---- */
-/* %s: the head's block, and how states along one axis of a block are called. What is elementwise and what sees the
- * whole matrix is the same for both. */
+/* %s: the spec's `block`, and the domain of states along one axis of a block. Elementwise code and code on the whole
+ * matrix is the same for both. */
 static const char *const rules[] = {
     "return optimizer { name = 'one', view = 'last', %s hyper = { lr = 0.125, b = 0.75 }, state = { L = zeros 'rows' "
     "},\n"
@@ -36,7 +36,7 @@ static const int64_t shape[NTENSOR][3] =
 
 typedef struct { int tensor; int64_t slice, row, col, rows, cols; } Cut;
 
-/* In the order in which a tensor's states have them: whole ones, right edge, bottom edge, corner. */
+/* In the order of a tensor's states: whole blocks, right edge, bottom edge, corner. */
 static int cut_all(Cut *out)
 {
     int n = 0;
@@ -89,7 +89,7 @@ static int64_t place(const Cut *c, int64_t i, int64_t j)
     return (c->slice * s[1] + c->row + i) * s[2] + c->col + j;
 }
 
-/* Elements of the blocks from those of the matrices, or (back) held against them: 0 or the largest difference over the
+/* Copies elements of the matrices to the blocks, or (back) compares them: returns 0 or the largest difference over the
  * largest value. */
 static double blocks_with(const Bound *all, const Bound *each, const Cut *cut, bool grads, bool hold)
 {
@@ -107,7 +107,7 @@ static double blocks_with(const Bound *all, const Bound *each, const Cut *cut, b
     return off / (most + 1);
 }
 
-/* A state of a matrix is those of its blocks, one behind the other. */
+/* A state of a matrix consists of its blocks' states, one after another. */
 static double states_with(const Bound *all, const Bound *each, const Cut *cut, const char *name)
 {
     double off = 0, most = 0;
@@ -165,7 +165,7 @@ static void as_tensors(int rule, const optc_engine_options *eo, double bound)
     unbind_all(&each);
 }
 
-/* By our own product every element is a sum in order, wherever it lies: not a bit differs. */
+/* With optc's own product every element is a sum in order, wherever it is: no bit differs. */
 START_TEST(as_own_tensors)
 {
     use_blas(false);
@@ -174,7 +174,7 @@ START_TEST(as_own_tensors)
 }
 END_TEST
 
-/* By a BLAS products of one shape may differ by how rows lie: a few roundings of what is summed up. */
+/* With a BLAS, products of one shape may depend on the row stride: a few roundings of the sum. */
 START_TEST(as_own_tensors_blas)
 {
     use_blas(true);
@@ -183,7 +183,7 @@ START_TEST(as_own_tensors_blas)
 }
 END_TEST
 
-/* The evaluator's blocks are its own. */
+/* The evaluator has its own code for blocks. */
 START_TEST(as_own_tensors_evaluated)
 {
     as_tensors(_i, &(optc_engine_options){.threads = 1, .compiler = "", .cache_dir = ""}, 0);
@@ -191,7 +191,7 @@ START_TEST(as_own_tensors_evaluated)
 END_TEST
 
 /* ---- against the evaluator ---- */
-/* Sizes are the matrix's, draws are each block's own, polar's norm is the matrix's and its products the blocks'; turned
+/* Sizes are the matrix's, draws are the block's; polar's norm is the matrix's and its products the blocks'; transposed
  * squares. */
 static const char bounds_rule[] =
     "return optimizer { name = 'bounds', view = 'last', rank = 2, block = 4, options = { b = 3 }, hyper = { lr = 0.125 "
@@ -227,7 +227,7 @@ START_TEST(in_bounds)
     int batches[3];
     setenv("OPTC_CFLAGS", "-O1", 0);
     const optc_rule_options ro = {.text = bounds_rule, .param = _i ? OPTC_F64 : OPTC_F32, .grad = OPTC_F32};
-    /* threads, and a workspace with room for one tensor, change no bit */
+    /* threads, and a workspace for one tensor, change no bit */
     for (int k = 0; k < 3; k++) {
         Fixture f;
         fix_open(&f, &(optc_engine_options){.threads = k ? 3 : 1, .workspace = k == 2 ? (_i ? 12000 : 6000) : 0,
@@ -316,7 +316,7 @@ START_TEST(without_gradient)
         x.g[i] = (float)ref_value(1, 1, i);
     OK(optc_step(x.b));
     OK(optc_set_grad(x.b, 1, NULL, 0));
-    /* its first block is lost, the others of the tensor are not */
+    /* its first block becomes NaN, the tensor's other blocks do not */
     x.g[x.at[3]] = NAN;
     for (int k = 0; k < 3; k++)
         OK(optc_state_read(x.b, 1, (const char *const[]){"L", "R", "d"}[k], before[k],
@@ -335,7 +335,7 @@ START_TEST(without_gradient)
                       (double)x.p[x.at[3] + i]);
     OK(optc_set_grad(x.b, 1, x.g + x.at[1], 0));
     OK(optc_step(x.b));
-    OK(optc_state_write(x.b, 1, "L", before[0], 34));      /* as it lay: back where it was */
+    OK(optc_state_write(x.b, 1, "L", before[0], 34));      /* writes the raw state back */
     OK(optc_state_read(x.b, 1, "L", after, 34));
     ck_assert(!memcmp(before[0], after, sizeof *after * 34));
     FAILS(optc_state_read(x.b, 1, "L", after, 25), OPTC_ERROR_ARGUMENT, "has 34 values");
@@ -399,7 +399,7 @@ START_TEST(memory_ends)
         asked = memory_asked();
         memory_fails(0);
         bool right = asked < n ? s == OPTC_OK && optc_unbind(b) == OPTC_OK : s == OPTC_ERROR_MEMORY;
-        held = memory_held() - held;                           /* before Check allocates for itself */
+        held = memory_held() - held;                           /* before Check allocates */
         ck_assert_msg(right && !held, "allocation %d of %d: %s, %d left", n, asked, optc_status_name(s), held);
     } while (asked >= n);
     ck_assert_int_gt(n, 50);
@@ -427,7 +427,7 @@ START_TEST(as_text)
 }
 END_TEST
 
-/* A plan that takes a block's array for the matrix's, or the other way round, is seen. */
+/* The verifier detects a plan that takes a block's array for the matrix's, or the reverse. */
 START_TEST(plan_seen)
 {
     char text[1200];
@@ -457,7 +457,7 @@ START_TEST(plan_seen)
 END_TEST
 
 /* ---- random rules ---- */
-/* OPTC_FUZZ_SQUARES of them. */
+/* OPTC_FUZZ_SQUARES rules. */
 START_TEST(random_rules)
 {
     static const TestShape odd[] = {{2, {33, 18}}, {1, {7}}, {3, {3, 5, 7}}, {2, {1, 13}}, {2, {12, 1}}, {2, {20, 40}}};

@@ -1,4 +1,4 @@
-/* Products as calls: all operands and sizes, by a BLAS and by our own. */
+/* Products as calls: all operands and sizes, with a BLAS and with optc's own code. */
 #include "tests/harness/product_program.h"
 #include "tests/harness/suites.h"
 
@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #if defined(OPTC_SANITIZED)
-#define SANITIZED 1                            /* its shadow needs address space too */
+#define SANITIZED 1                            /* its shadow memory needs address space too */
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define SANITIZED 1
@@ -33,7 +33,7 @@ static void one_product(Hand *h, const int64_t (*shape)[3], Dom a, Dom b, unsign
     hand_array(h, B, MEM_STATE, b, t, "b");
     hand_array(h, C, MEM_STATE, out, t, "c");
     hand_array(h, OUT, MEM_STATE, out, t, "out");
-    /* alone; added to another; added to what stands there */
+    /* alone; added to another array; added to the output's old contents */
     hand_call(h, (ProgCall){CALL_MM, flags, A, B, how == 0 ? -1 : how == 1 ? C : OUT, OUT, how ? -0.75 : 1,
                             how ? 2.5 : 0});
     OK(hand_bind(h, shape, 2));
@@ -41,7 +41,7 @@ static void one_product(Hand *h, const int64_t (*shape)[3], Dom a, Dom b, unsign
         hand_fill(h, i, A, 1);
         hand_fill(h, i, B, 2);
         hand_fill(h, i, C, 3);
-        /* where nothing is added, what stood there is not read */
+        /* without an addend the old contents are not read */
         hand_fill_with(h, i, OUT, how == 2 ? 0.5 : NAN);
     }
     for (int i = 0; i < 2; i++) {
@@ -70,7 +70,7 @@ START_TEST(all_domains)
     for (int a = 0; a < NDOM; a++)
         for (int b = 0; b < NDOM; b++)
             for (unsigned flags = 0; flags < 4; flags++) {
-                /* of blocks: suite blocks */
+                /* the suite blocks tests those of blocks */
                 bool matrices = dom_info[a].scope == SCOPE_MATRIX && dom_info[b].scope == SCOPE_MATRIX && a != SLICE &&
                     b != SLICE;
                 MatrixAxes x = dom_matrix((Dom)a, flags & TRANS_A), y = dom_matrix((Dom)b, flags & TRANS_B);
@@ -120,8 +120,8 @@ END_TEST
 
 static int64_t mirrored(int64_t x, int64_t n) { return x / n / n * n * n + x % n * n + x / n % n; }
 
-/* Symmetric products: both halves, bit by bit the same; of x x.T, of two matrices that commute, added to one that is
- * symmetric. */
+/* Symmetric products: both triangles have the same bits; x x.T, products of two commuting matrices, and sums with a
+ * symmetric matrix. */
 START_TEST(symmetric)
 {
     static const int64_t shape[][3] = {{2, 130, 20}, {1, 7, 9}, {1, 1, 4}, {1, 270, 3}};
@@ -199,7 +199,7 @@ START_TEST(refused)
 }
 END_TEST
 
-/* More than a BLAS with integers of 32 bits can be told; a library that is none. */
+/* Sizes beyond a BLAS with 32-bit integers; a library that is no BLAS. */
 START_TEST(sizes_and_libraries)
 {
     Hand h;
@@ -236,8 +236,8 @@ START_TEST(sizes_and_libraries)
 }
 END_TEST
 
-/* An OpenBLAS with threads of its own that the process has loaded and uses: it goes on as it was, and we have a copy
- * (under the sanitizer, which allows none, our own product). Other kinds are used as they are. */
+/* An OpenBLAS with its own threads that the process has loaded: it does not change, and optc loads a copy (under the
+ * sanitizer, which does not allow that, optc's own product). Other libraries are used as they are. */
 START_TEST(of_the_process)
 {
     void *library = dlopen("libopenblas.so.0", RTLD_LAZY | RTLD_LOCAL);
@@ -253,7 +253,7 @@ START_TEST(of_the_process)
     OK(blas_open(&x, "test"));
     OK(blas_open(&again, "test"));
     ck_assert(x.gemm[0] == again.gemm[0] && x.syrk[1] == again.syrk[1]);
-    if (library && strstr(x.about, "libopenblas")) {      /* by its name: the same once more */
+    if (library && strstr(x.about, "libopenblas")) {      /* by its name: the same again */
         setenv("OPTC_BLAS", "libopenblas.so.0", 1);
         OK(blas_open(&again, "test"));
         ck_assert_msg(x.gemm[0] == again.gemm[0], "%s, then %s", x.about, again.about);
@@ -281,8 +281,7 @@ static const ProgArray *nth_state(const Program *p, int i)
     return NULL;
 }
 
-/* Whatever products are computed in, states are the same on both: a checkpoint goes from one to the other, and a
- * package has both plans. */
+/* States do not depend on the precision of products: a checkpoint fits both, and a package has both plans. */
 START_TEST(one_layout)
 {
     int differ = 0;
@@ -315,8 +314,8 @@ START_TEST(one_layout)
 END_TEST
 
 #ifndef SANITIZED
-/* OpenBLAS tries without end to map its buffers where a limit leaves no address space: it is not loaded there. A
- * process of its own, since a limit stays. */
+/* OpenBLAS retries forever to map its buffers if a limit leaves no address space, so it is not loaded then. In its own
+ * process, since the limit stays. */
 static int bound_within(int64_t more)
 {
     optc_engine *e;

@@ -1,5 +1,5 @@
-/* Who takes part in a step: tensors without a gradient are left out, and each counts its own steps. The reference is
- * the same tensor bound alone and stepped only when it takes part. */
+/* Participation: tensors without a gradient are excluded, and each tensor counts its own steps. The reference is the
+ * same tensor bound alone and stepped only when it takes part. */
 #include "tests/harness/help.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@ enum { N = 6, ROOM = 2400, STEPS = 14 };
 static const TestShape shape[N] = {{1, {700}}, {2, {33, 65}}, {1, {0}}, {2, {40, 60}}, {0, {0}}, {3, {2, 5, 7}}};
 static const int group_of[N] = {0, 0, 0, 1, 1, 1};
 
-typedef struct Side { optc_binding *b; float p[ROOM]; } Side;      /* a tensor alone */
+typedef struct Side { optc_binding *b; float p[ROOM]; } Side;      /* one tensor alone */
 static float together[N][ROOM], grad[N][ROOM];
 static Side alone[N];
 
@@ -30,7 +30,7 @@ static optc_tensor tensor_of(int i, float *p)
 
 static bool takes_part(int i, int step)
 {
-    if (step == 5)                                /* nobody */
+    if (step == 5)                                /* none */
         return false;
     return step % 7 == 6 || splitmix((uint64_t)(i * 1000 + step)) % 3 != 0;
 }
@@ -113,7 +113,7 @@ static void run_apart(optc_rule *r)
         for (int i = 0; i < N; i++)
             g[i] = takes_part(i, step) || !elements(i) ? grad[i] : NULL;
         OK(optc_set_grads(b, g, N));
-        if (step == 8) {                          /* reaches those who are behind, too */
+        if (step == 8) {                          /* also affects tensors that are behind */
             OK(optc_set_hyper(b, 1, "lr", 0.01));
             for (int i = 3; i < N; i++)
                 OK(optc_set_hyper(alone[i].b, 0, "lr", 0.01));
@@ -184,7 +184,7 @@ static void small_close(Small *s)
     OK(optc_close(s->e));
 }
 
-/* To folds over all tensors one that takes no part is not there: sums, extremes and means. */
+/* Reductions over all tensors ignore excluded ones: sums, extremes and means. */
 START_TEST(folds_do_not_see_it)
 {
     Small s;
@@ -214,12 +214,12 @@ START_TEST(folds_do_not_see_it)
     float was = s.p[0];
     OK(optc_step(s.b));
     OK(optc_read_value(s.b, 0, "most", &x, 1));
-    ck_assert(x == -3 && s.p[0] == was);          /* nobody took part: as the step before left it */
+    ck_assert(x == -3 && s.p[0] == was);          /* no tensor took part: the value of the step before */
     small_close(&s);
 }
 END_TEST
 
-/* Nobody takes part: nothing changes but the binding's count; a mean over nothing is not for a group's states. */
+/* No tensor takes part: only the binding's count changes. A mean over nothing does not enter a group's states. */
 START_TEST(nobody_takes_part)
 {
     Small s;
@@ -244,7 +244,7 @@ START_TEST(nobody_takes_part)
         OK(optc_state_read(s.b, 0, "most", &x, 1));
         ck_assert(x == (step < 4 ? -4 : -1.5));
         if (step == 3)
-            OK(optc_run(s.b, "other"));           /* reads no gradient: everybody takes part */
+            OK(optc_run(s.b, "other"));           /* reads no gradient: all tensors take part */
     }
     OK(optc_get_t(s.b, 1, &t));
     ck_assert(t == 2 && s.p[1] == -0.5f + 0.5f - 0.75f);
@@ -252,7 +252,8 @@ START_TEST(nobody_takes_part)
 }
 END_TEST
 
-/* A group's state is the group's and goes by the binding's count; whoever is behind sees it with a t of its own. */
+/* A group's state belongs to the group and follows the binding's count; tensors that are behind see it with their own
+ * t. */
 START_TEST(states_of_groups)
 {
     Small s;
@@ -273,7 +274,7 @@ START_TEST(states_of_groups)
 }
 END_TEST
 
-/* Periods are the binding's. */
+/* Periods follow the binding's count. */
 START_TEST(periods)
 {
     Small s;
@@ -294,7 +295,7 @@ START_TEST(periods)
 }
 END_TEST
 
-/* Entries that read no gradient take everybody in; inputs are wanted only of those who take part. */
+/* Entries that read no gradient include all tensors; inputs are needed only for tensors that take part. */
 START_TEST(entries_and_inputs)
 {
     Small s;
@@ -307,7 +308,7 @@ START_TEST(entries_and_inputs)
     OK(optc_step(s.b));
     OK(optc_step(s.b));
     ck_assert(s.p[0] == -4 && s.p[1] == 0);
-    OK(optc_run(s.b, "double"));                  /* t: the step that would be next, each its own */
+    OK(optc_run(s.b, "double"));                  /* t: each tensor's next step */
     ck_assert(s.p[0] == -8 + 3 && s.p[1] == 1);
     OK(optc_step(s.b));
     ck_assert(s.p[0] == -7 && s.p[1] == 1);
@@ -316,7 +317,7 @@ START_TEST(entries_and_inputs)
 END_TEST
 
 /* ---- counts that are set ---- */
-/* 300 tensors, every one at another step: each as it is alone; then all at one again. */
+/* 300 tensors, each at another step: each equals the tensor alone; then all at the same step again. */
 START_TEST(as_many_counts_as_tensors)
 {
     enum { MANY = 300 };
@@ -366,7 +367,7 @@ START_TEST(as_many_counts_as_tensors)
 }
 END_TEST
 
-/* There is no memory for another count: the step is refused, nothing has changed, and it works once there is. */
+/* No memory for another cohort: the step is refused, nothing changes, and it works when there is memory again. */
 static optc_status no_more(optc_binding *b, size_t bytes, void **out)
 {
     (void)b, (void)bytes;
@@ -397,10 +398,10 @@ START_TEST(no_memory_for_a_count)
 }
 END_TEST
 
-/* States and counts saved tensor by tensor, and a run that goes on from them. */
+/* States and counts, saved per tensor, from which a run continues. */
 typedef struct Saved { float p[N][ROOM]; double m[N][2][ROOM]; int64_t t[N], all; } Saved;
 
-/* Steps `from` to 9 on from what was saved, and at step 5 saves. */
+/* Runs steps `from` to 9 from the saved values, and saves at step 5. */
 static void run_from(optc_rule *r, int from, Saved *s)
 {
     static const char *const name[] = {"m", "v"};

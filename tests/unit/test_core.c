@@ -1,4 +1,4 @@
-/* The core: where arrays lie, what a run's actions do, which tensors are refused. */
+/* The core: addresses of arrays, the actions of a run, and refused tensors. */
 #include "tests/harness/help.h"
 #include "runtime/library/rule/gpu_code.h"
 #include "tests/harness/suites.h"
@@ -24,7 +24,7 @@ static bool touches(const Program *p, const ProgAction *a, int array)
     return false;
 }
 
-/* Needed at this action: touched at it, or before it and behind it. */
+/* Whether an array is needed at this action: accessed at it, or before and after it. */
 static bool needed(const Program *p, const ProgPhase *ph, int at, int array)
 {
     bool before = false, behind = false;
@@ -37,7 +37,7 @@ static bool needed(const Program *p, const ProgPhase *ph, int at, int array)
 
 typedef struct { const char *lo, *hi; int array; } Part;
 
-/* What the binding keeps for an array, tensor by tensor (or group by group). */
+/* The memory of an array, per tensor (or per group). */
 static int parts_of(const optc_binding *b, int k, Part *out)
 {
     const Program *p = b->rule->program;
@@ -90,8 +90,8 @@ START_TEST(shared_memory)
 }
 END_TEST
 
-/* Three temporaries of a rule of its own: the first two are never needed at once, the third is all the time; a fourth
- * finds what an earlier run left in it. */
+/* Three temporaries of a rule: the first two are never needed at the same time, the third always is; a fourth contains
+ * data of an earlier run. */
 START_TEST(placed)
 {
     enum { A, B, C, D, NTEMP };
@@ -140,8 +140,8 @@ START_TEST(placed)
 }
 END_TEST
 
-/* Thousands of temporaries are placed in milliseconds, in the processor's time: each needed by two actions, so that all
- * go round in the room of three; or all at once. */
+/* Thousands of temporaries are placed in milliseconds of CPU time: each needed by two actions, so that all share the
+ * memory of three; or all at once. */
 START_TEST(many_placed)
 {
     enum { MANY = 6000 };
@@ -192,7 +192,7 @@ START_TEST(many_placed)
 }
 END_TEST
 
-/* A tensor has memory for what its variant touches: `matrix` needs a temporary of elements, `step` none. */
+/* A tensor has memory only for what its variant accesses: `matrix` needs an element temporary, `step` none. */
 START_TEST(only_touched)
 {
     static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.1 },\n"
@@ -243,7 +243,7 @@ START_TEST(copies)
     for (int k = 0; k < f.n; k++)
         for (int64_t i = 0; i < f.count[k]; i++)
             type_store(f.type, f.g[k], i, ref_value(k, 1, i));
-    f.rule->program = &p;                      /* the binding asks its rule */
+    f.rule->program = &p;                      /* the binding reads its rule's program */
     OK(tasks_make(f.binding));
     OK(optc_step(f.binding));
     for (int k = 0; k < f.n; k++) {
@@ -292,7 +292,7 @@ START_TEST(refused)
     OK(optc_bind(r, &all, 1, &b));
     ck_assert(b->tensor[0].view.first == 0);
     OK(optc_unbind(b));
-    /* products of lengths that no integer holds: also behind a length of 0 */
+    /* products of lengths that overflow, also after a length of 0 */
     const int64_t far = (int64_t)1 << 40, wholes[][3] = {{far, far, 1}, {0, far, far}, {2, -4, 1}};
     for (int i = 0; i < 3; i++) {
         optc_tensor x =
@@ -316,9 +316,9 @@ START_TEST(refused)
 }
 END_TEST
 
-/* A piece steps as the whole does there: draws of elements, rows and matrices, and sizes, are the whole's. The lower
- * half of two matrices of 8 x 6, native and by the evaluator. (Of rules that are not elementwise only whole tensors are
- * bound: the piece is made by hand.) */
+/* A piece is stepped like that part of the whole: draws of elements, rows and matrices, and sizes, are the whole's. The
+ * lower half of two 8 x 6 matrices, native and on the evaluator. The piece is made by hand, since rules that are not
+ * elementwise bind only whole tensors. */
 START_TEST(piece_of_whole)
 {
     static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.5 }, view = 'last',\n"
@@ -350,8 +350,8 @@ START_TEST(piece_of_whole)
 }
 END_TEST
 
-/* Pieces that are bound: of elementwise rules, with draws of elements and sizes of the whole. Cut along the first
- * dimension; one is empty. */
+/* Bound pieces of elementwise rules, with draws of elements and sizes of the whole. Cut along the first dimension; one
+ * is empty. */
 START_TEST(pieces)
 {
     static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.5 }, state = { m = zeros },\n"
@@ -382,11 +382,11 @@ START_TEST(pieces)
 }
 END_TEST
 
-/* Reductions of a piece: their partials lie where the whole's do, so that the pieces of a tensor, stage by stage and
- * each handing the other what it left, step as the whole does. Cut by rows, by matrices, and as a vector; the lower
- * part begins in the middle. (Made by hand, out of bindings of the whole: such rules take no pieces.) A place that both
- * fill, or none, is one too many or one too few. */
-/* upper: of the first dimension, the upper piece's */
+/* Reductions of a piece: its partials have the same places as in the whole. So the pieces of a tensor, stepped stage by
+ * stage with partials exchanged, give the result of the whole. Cut by rows, by matrices, and as a vector; the lower
+ * part begins in the middle of a segment. Made by hand from bindings of the whole, since such rules take no pieces. A
+ * place that both pieces write, or none, is an error. */
+/* upper: length of the upper piece in the first dimension */
 typedef struct Cut { const char *step; int rank; int64_t shape[3], upper; } Cut;
 static const Cut cuts[] = {
     {"p = p + sum(g) * lr", 1, {3 * OPTC_SEG + 77}, 2 * OPTC_SEG},
@@ -397,8 +397,7 @@ static const Cut cuts[] = {
     {"p = p + sum(slice.sum(g) * slice.sum(abs(g)))", 3, {OPTC_SEG + 3, 3, 5}, OPTC_SEG},
 };
 
-/* Binding `of` of the whole becomes the piece of rows (of its first dimension) first..first + n of it, which it then
- * lies in front of. */
+/* Turns binding `of` of the whole into the piece first..first + n of its first dimension. */
 static void make_piece(Fixture *of, const Cut *c, int64_t first, int64_t n)
 {
     Tensor *t = of->binding->tensor;
@@ -424,7 +423,8 @@ static int64_t part_bytes(const Tensor *t, const ProgArray *m, const Program *p)
     return array_length(m, t->shape, t->whole, 1) * p->type[m->type].bytes;
 }
 
-/* One stage of both, and what each left for the other. Marked before: what no stage writes. */
+/* Runs one stage of both pieces and exchanges their partials. Arrays are marked before, to find places that no stage
+ * writes. */
 static void piece_stage(Fixture *f[2], const ProgStage *s)
 {
     const Program *p = f[0]->rule->program;
@@ -445,14 +445,14 @@ static void piece_stage(Fixture *f[2], const ProgStage *s)
         const Tensor *t[2] = {f[0]->binding->tensor, f[1]->binding->tensor};
         Shape lie[2] = {parts_shape(m->dom, t[0]->shape, t[0]->whole), parts_shape(m->dom, t[1]->shape, t[1]->whole)};
         bool cut = dom_len(m->from, t[0]->shape) != dom_len(m->from, t[1]->shape);     /* (never in halves) */
-        bool shared = cut && !memcmp(&lie[0], &lie[1], sizeof *lie);           /* along what is folded */
+        bool shared = cut && !memcmp(&lie[0], &lie[1], sizeof *lie);           /* along the folded axis */
         int64_t size = p->type[m->type].bytes, n[2] = {part_bytes(t[0], m, p) / size, part_bytes(t[1], m, p) / size};
         for (int64_t i = 0; i < n[0] || i < n[1]; i++) {
             char *at[2] = {(char *)t[0]->mem[s->writes[k]] + i * size, (char *)t[1]->mem[s->writes[k]] + i * size};
             bool left[2];
             for (int j = 0; j < 2; j++)
                 left[j] = i < n[j] && (unsigned char)at[j][size - 1] != mark;
-            /* each has its own rows, columns or matrices, or both have the same */
+            /* each piece has its own rows, columns or matrices, or both have the same */
             if (!shared) {
                 ck_assert_msg(left[0] == (i < n[0]) && left[1] == (i < n[1]), "place %lld", (long long)i);
                 ck_assert(cut || !memcmp(at[0], at[1], (size_t)size));
@@ -496,8 +496,8 @@ START_TEST(pieces_reduce)
 }
 END_TEST
 
-/* A tensor is seen by the variant it takes: where the ways of a rule see matrices differently, only one that needs both
- * views at once is refused. */
+/* A tensor is viewed by its variant: if the variants of a rule view matrices differently, only a tensor that needs both
+ * views is refused. */
 START_TEST(seen_by_variant)
 {
     optc_engine *e;
@@ -535,7 +535,7 @@ START_TEST(seen_by_variant)
 }
 END_TEST
 
-/* Messages name the spec's line, also of rules with periods. */
+/* Messages name the spec's line, also for rules with periods. */
 START_TEST(labels)
 {
     Fixture f;
@@ -553,10 +553,10 @@ START_TEST(labels)
 }
 END_TEST
 
-/* sam's perturb and the rule inside both square the gradient: each stage names the file of the entry it belongs to. */
+/* sam's perturb and the rule inside both square the gradient: each stage names the file of its entry. */
 START_TEST(labels_of_entries)
 {
-    static const char *const with[] = {"sam", "clip(1),sam"};      /* clip has the very same norm */
+    static const char *const with[] = {"sam", "clip(1),sam"};      /* clip computes the same norm */
     for (int i = 0; i < 2; i++) {
         Fixture f;
         fix_open(&f, NULL, &(optc_rule_options){.spec = "adamw", .with = with[i]}, shapes, 1, NULL, 0);
@@ -574,7 +574,7 @@ START_TEST(labels_of_entries)
 }
 END_TEST
 
-/* Which image of code a GPU takes. */
+/* Which image of code a GPU uses. */
 START_TEST(images)
 {
     static const Image list[] = {{100, false}, {80, false}, {70, true}, {86, false}, {90, false}, {75, true}};

@@ -1,6 +1,6 @@
-/* CUDA without a GPU: drivers in every state (tests/cuda/fake_driver.c), NVRTC in every place (fake_nvrtc.c), and what
- * the real NVRTC, where one is found, makes of a rule. A library is loaded once a process, so each case needs a process
- * of its own (Check forks them). */
+/* CUDA without a GPU: drivers in every state (tests/cuda/fake_driver.c), NVRTC in every folder (fake_nvrtc.c), and
+ * rules compiled by the real NVRTC if there is one. A library loads once per process, so each case needs its own
+ * process (Check forks them). */
 #include "tests/harness/help.h"
 #include "tests/harness/random_spec.h"
 
@@ -23,7 +23,7 @@
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 typedef char Path[PATH_MAX];
 
-/* The fakes lie beside the program: build/fake/… */
+/* The fakes are in build/fake/…, next to the program. */
 static const char *fake_path(Path p, const char *file)
 {
     Path self;
@@ -36,14 +36,14 @@ static const char *fake_path(Path p, const char *file)
     return p;
 }
 
-/* Libraries load once a process: without fork the second case would see the first one's. */
+/* Libraries load once per process: without fork the second case would see those of the first. */
 static bool forked(void)
 {
     const char *f = getenv("CK_FORK");
     return !f || strcmp(f, "no");
 }
 
-/* Once a library of that name is mapped, opening libcuda.so.1 finds it. */
+/* Once a library with this soname is mapped, opening libcuda.so.1 finds it. */
 static void use_driver(const char *kind, const char *mode, int version, int arch)
 {
     Path p;
@@ -155,7 +155,7 @@ START_TEST(open_says)
 }
 END_TEST
 
-/* A rule on the fake GPU: what NVRTC or the driver refuses comes back with their own words. */
+/* A rule on the fake GPU: errors of NVRTC and the driver are reported with their own messages. */
 static const struct { int arch; const char *nvrtc; optc_status status; const char *part; } compiles[] = {
     {90, "12.8", OPTC_ERROR_SPEC, "[--gpu-architecture=sm_90]"},        /* the fake NVRTC's log */
     {90, NULL, OPTC_ERROR_UNAVAILABLE, "NVRTC was not found"},
@@ -213,7 +213,7 @@ static void copy_file(const char *from, char *to)
     ck_assert(fclose(out) == 0 && chmod(to, 0700) == 0);
 }
 
-/* Where the library is put under a folder of the test's own, and the variable that leads there: %s is that folder. */
+/* The library's place below a folder of the test, and the variable that names it: %s is that folder. */
 static const struct { const char *file, *var, *value; bool after_toolkit; } places[] = {
     {"x/libnvrtc.so.13", "OPTC_NVRTC", "%s/x", false},
     {"x/libnvrtc.so.12", "OPTC_NVRTC", "%s/x", false},
@@ -273,7 +273,7 @@ START_TEST(finds_nvrtc)
     }
     snprintf(value, sizeof value, "%s/linked/bin/python3", folder);
     make_folders(value);
-    ck_assert(symlink(python, value) == 0);          /* python is u's */
+    ck_assert(symlink(python, value) == 0);          /* python points to u's */
     forget_places();
     snprintf(value, sizeof value, places[_i].value, folder);
     setenv(places[_i].var, value, 1);
@@ -284,7 +284,7 @@ START_TEST(finds_nvrtc)
 }
 END_TEST
 
-/* What the process has already comes first, also before a folder that is named. */
+/* A library that the process has loaded comes first, also before a named folder. */
 START_TEST(mapped_comes_first)
 {
     if (!forked())
@@ -324,8 +324,8 @@ START_TEST(refused_nvrtc)
     setenv("OPTC_NVRTC", folder, 1);
     ck_assert(nvrtc_get(&why) == NULL);
     ck_assert_msg(strstr(why, refusals[_i].part) != NULL, "'%s' is not in '%s'", refusals[_i].part, why);
-    ck_assert_ptr_null(dlopen(to, RTLD_NOW | RTLD_NOLOAD));    /* nothing of it is held */
-    /* nor looked for again: others may be reading the text */
+    ck_assert_ptr_null(dlopen(to, RTLD_NOW | RTLD_NOLOAD));    /* no handle to it is held */
+    /* nor is it searched again: other threads may be reading the text */
     setenv("OPTC_NVRTC", "/no/such/folder", 1);
     ck_assert(nvrtc_get(NULL) == NULL && strstr(why, refusals[_i].part));
     remove_folder(folder);
@@ -348,7 +348,7 @@ START_TEST(options_by_version)
     ck_assert_int_eq(strstr(log, "[-no-cache]") != NULL, givens[_i].cache_off);
     ck_assert(strstr(log, "[--gpu-architecture=sm_90]") && strstr(log, "[--fmad=false]") &&
               strstr(log, "[-modify-stack-limit=false]"));
-    /* each option given, apart from the target, is in the text that keys are made of */
+    /* each option except the target is part of the text that keys are made of */
     for (char *s = strstr(log, "][") + 1, *end; s && (end = strchr(s, ']')); s = strchr(end, '[')) {
         *end = 0;
         ck_assert_msg(strstr(nvrtc_options(), s + 1) != NULL, "'%s' is not in '%s'", s + 1, nvrtc_options());
@@ -369,11 +369,11 @@ static char *cuda_source(Gen *g, const char *spec)
     return text;
 }
 
-/* A block has 48 KB of shared memory: 13 columns' sums of f32, or 7 of f64, would want more, did they not take
- * turns. */
+/* A block has 48 KB of shared memory: 13 column sums of f32, or 7 of f64, would need more if they did not share it in
+ * rotation. */
 START_TEST(crowds_have_room)
 {
-    if (getenv("OPTC_THIN"))               /* it is NVRTC that works there */
+    if (getenv("OPTC_THIN"))               /* the work is NVRTC's */
         return;
     static const struct { Type type; int cols, sums; bool turns; } crowd[] =
         {{T_F32, 2, 2, false}, {T_F32, 13, 1, true}, {T_F64, 7, 3, true}};
@@ -409,7 +409,7 @@ END_TEST
 
 START_TEST(equal_bytes)
 {
-    if (getenv("OPTC_THIN"))               /* and there */
+    if (getenv("OPTC_THIN"))               /* likewise */
         return;
     Gen g = {0};
     int arch[64];
@@ -446,7 +446,7 @@ static void check_jobs(Workers *w, const Nvrtc *n, int arch)
         vain[i] = workers_begin(w, source[i], "vain", arch, false);
         ck_assert(job[i] && vain[i]);
     }
-    for (int i = 0; i < JOBS; i++)                 /* some are under way, some wait */
+    for (int i = 0; i < JOBS; i++)                 /* some are running, some wait */
         workers_drop(vain[i]);
     workers_hurry(job[JOBS - 1]);
     for (int i = 0; i < JOBS; i++) {
@@ -463,7 +463,7 @@ static void check_jobs(Workers *w, const Nvrtc *n, int arch)
     }
 }
 
-/* What waits and is dropped is never begun: it would read a pipe that nobody writes to. */
+/* A dropped job that waits is never started: it would read a pipe without a writer. */
 static void check_dropped(Workers *w, int arch)
 {
     static const char slow[] =
@@ -490,12 +490,12 @@ static void check_dropped(Workers *w, int arch)
     }
     check_jobs(w, nvrtc_get(NULL), arch);
     ck_assert_int_eq(open(pipe, O_WRONLY | O_NONBLOCK), -1);
-    ck_assert_int_eq(errno, ENXIO);                /* nobody has it open */
+    ck_assert_int_eq(errno, ENXIO);                /* no process has it open */
     ck_assert(!unlink(pipe) && !rmdir(dir));
 }
 
-/* More jobs than processes: the bytes of this process. Killed, they are done without; ended, nothing of them is
- * left. */
+/* More jobs than processes: the same bytes as in this process. If the workers are killed, this process compiles; when
+ * they end, no trace is left. */
 START_TEST(workers)
 {
     int arch[64];
@@ -513,9 +513,10 @@ START_TEST(workers)
     check_jobs(w, n, arch[0]);
     ck_assert_int_eq(workers_alive(w), 0);
     workers_end(w);
-    /* What kills NVRTC (or is too much for it) does not kill us, nor all of them. */
+    /* A program that kills NVRTC kills neither this process nor all workers. */
     int err = dup(STDERR_FILENO), nowhere = open("/dev/null", O_WRONLY);
-    ck_assert(err >= 0 && nowhere >= 0 && dup2(nowhere, STDERR_FILENO) >= 0);      /* a sanitizer in them says a lot */
+    /* a sanitizer in the workers prints much */
+    ck_assert(err >= 0 && nowhere >= 0 && dup2(nowhere, STDERR_FILENO) >= 0);
     w = workers_start(4);
     ck_assert(dup2(err, STDERR_FILENO) >= 0 && !close(err) && !close(nowhere));
     ck_assert(w && workers_alive(w) == 4);
@@ -536,7 +537,7 @@ START_TEST(workers)
 }
 END_TEST
 
-/* The rule's source with a name in it that nothing declares: NVRTC's log says which, and where. */
+/* A rule's source with an undeclared name: the message has NVRTC's log with the name and position. */
 START_TEST(broken_source)
 {
     Gen g = {0};
@@ -558,8 +559,8 @@ START_TEST(broken_source)
 }
 END_TEST
 
-/* An error inside a stage is reported at the line of the spec that the value comes from, and behind it the emitted
- * file's own lines count again; the directives do not change the key. */
+/* An error inside a stage is reported at the spec's line of the value, and after it the emitted file's own lines count
+ * again. The #line directives do not change the key. */
 START_TEST(cites_the_spec)
 {
     static const char text[] =

@@ -1,5 +1,5 @@
-/* Numbers that are read ahead of every run, and the guard: what comes of them is what comes of values that are set, and
- * of steps that are not taken. */
+/* Device scalars and the guard: scalars that are read before every run have the effect of values that are set, and a
+ * guarded run that of no run. */
 #include "tests/harness/help.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@ static const char scaled[] =
     "zeros 'group' },\n"
     "  step = function() k = k + 1  m = m + scale * g  every(3, function() p = 0.5 * p end)  p = p - lr * m / (t + k) "
     "end }";
-/* copies: of arrays over others, which no stage does */
+/* copies: arrays copied over others, without a stage */
 static const char *const specs[] = {"adamw", "lamb+clip(1)", "sgd+lookahead(3,0.5)", "adafactor", "muon", scaled};
 enum { NSPECS = sizeof specs / sizeof *specs };
 
@@ -62,8 +62,8 @@ static void same(optc_rule *r, const Part *x, const Part *y, int step)
     }
 }
 
-/* One has its numbers read, of two types, and steps that are left out by the guard; a tensor is without a gradient for
- * a while. The other has them set. */
+/* One binding reads its scalars, of two types, and skips steps by the guard; a tensor has no gradient for a while. The
+ * other binding gets the values by calls. */
 static void run_pair(optc_rule *r)
 {
     static Part x, y;
@@ -89,14 +89,14 @@ static void run_pair(optc_rule *r)
         ck_assert(now == wide);
         OK(optc_set_hyper(y.b, -1, "lr", rate));
         OK(optc_set_hyper(y.b, 1, "lr", wide));
-        if (input && found == 0)                   /* else nobody reads it */
+        if (input && found == 0)                   /* otherwise it is not read */
             OK(optc_set_scalar(y.b, -1, "scale", scale));
         OK(optc_set_grad(y.b, 2, step > 3 && step < 8 ? NULL : y.g[2], 0));
         if (found == 0)
             OK(optc_step(y.b));
         same(r, &x, &y, step);
     }
-    /* and an end to each: what was set last is there again */
+    /* after reading stops, the value that was set last is used again */
     double was = 0;
     found = 1;
     OK(optc_set_guard(x.b, NULL, OPTC_F32));
@@ -140,8 +140,8 @@ static optc_engine *open_engine(bool native)
     return e;
 }
 
-/* A binding whose rates were read, even as NaN, and that no longer reads them steps as one that never did. Tensor 2 has
- * another t: a row of its own. */
+/* A binding that no longer reads its rates, even if they were NaN, steps like one that never did. Tensor 2 has another
+ * t: its own cohort. */
 START_TEST(set_values_return)
 {
     static Part x, y;
@@ -162,7 +162,8 @@ START_TEST(set_values_return)
     OK(optc_step(x.b));
     OK(optc_get_hyper(x.b, 1, "lr", &lr));
     ck_assert(lr == 0.5);
-    OK(optc_set_hyper_from(x.b, 1, "lr", &nan, OPTC_F32));         /* from elsewhere: what was set stays known */
+    /* while it is read from memory, the value that was set is kept */
+    OK(optc_set_hyper_from(x.b, 1, "lr", &nan, OPTC_F32));
     OK(optc_step(x.b));
     ck_assert(isnan(x.p[1][0]));
     OK(optc_set_hyper_from(x.b, -1, "lr", NULL, OPTC_DEFAULT));
@@ -183,7 +184,7 @@ START_TEST(set_values_return)
 }
 END_TEST
 
-/* An input of the group has no value of its own: the step names what is missing and changes nothing. */
+/* A group input has no default: the step names the missing input and changes nothing. */
 START_TEST(scalars_not_set)
 {
     static Part x;
@@ -208,13 +209,13 @@ START_TEST(scalars_not_set)
     OK(optc_state_read(x.b, 0, "k", &k, 1));
     ck_assert(!memcmp(before, x.p, sizeof before) && t == 0 && k == 0);
     OK(optc_set_scalar_from(x.b, 1, "scale", &scale, OPTC_F32));
-    OK(optc_set_grad(x.b, 2, NULL, 0));                            /* nobody in group 2 takes part */
+    OK(optc_set_grad(x.b, 2, NULL, 0));                            /* no tensor of group 2 takes part */
     OK(optc_step(x.b));
-    OK(optc_set_scalar_from(x.b, 1, "scale", NULL, OPTC_F32));     /* what was read last stays */
+    OK(optc_set_scalar_from(x.b, 1, "scale", NULL, OPTC_F32));     /* the value that was read last stays */
     OK(optc_step(x.b));
     OK(optc_set_grad(x.b, 2, x.g[2], 0));
     FAILS(optc_step(x.b), OPTC_ERROR_ARGUMENT, "'scale', which is not set for group 2");
-    OK(optc_set_scalar(x.b, 2, "scale", 0));                       /* 0 is a value like others */
+    OK(optc_set_scalar(x.b, 2, "scale", 0));                       /* 0 is a valid value */
     OK(optc_step(x.b));
     ck_assert(memcmp(before[0], x.p[0], sizeof *before) != 0);
     OK(optc_unbind(x.b));
@@ -272,8 +273,8 @@ START_TEST(what_is_refused)
     FAILS(optc_set_scalar_from(x.b, 0, "scale", at, OPTC_F32), OPTC_ERROR_ARGUMENT, "has no input 'scale'");
     FAILS(optc_set_guard(x.b, at, OPTC_F16), OPTC_ERROR_ARGUMENT, "must be OPTC_F32 or OPTC_F64");
     OK(optc_get_hyper(x.b, 0, "lr", &lr));
-    ck_assert(lr == 1e-3);                         /* nothing came of any of it */
-    for (int k = 0; k < 100; k++)                  /* and again and again takes no more room than once */
+    ck_assert(lr == 1e-3);                         /* none of these calls had an effect */
+    for (int k = 0; k < 100; k++)                  /* repeating it takes no more memory than once */
         OK(optc_set_hyper_from(x.b, -1, "lr", &at[k % 2], OPTC_F32));
     ck_assert_int_eq(x.b->nsource, GROUPS);
     OK(optc_unbind(x.b));
