@@ -1,4 +1,4 @@
-/* Domains as rows of gen/abi/domains.h: what two make together, where their values lie and how stages find them. */
+/* Domains as rows of gen/abi/domains.h: joins of two domains, offsets of their values, and indices in stages. */
 #include "gen/gen.h"
 #include "tests/harness/help.h"
 #include "tests/harness/suites.h"
@@ -7,7 +7,7 @@
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 
-/* What was written down by hand before domains were rows: which of two values is spread, or what both are. */
+/* The joins as they were written by hand before domains became table rows. */
 START_TEST(domains_join)
 {
     static const Dom old[] = {CONST_, GROUP, TENSOR, SLICE, ROW, COL, ELEM};
@@ -35,7 +35,7 @@ START_TEST(domains_join)
 }
 END_TEST
 
-/* Where an element's share of a row, column or matrix stands, against three loops. */
+/* The offset of an element's row, column or slice value, against three loops. */
 START_TEST(domains_place)
 {
     Shape s = {2 * 3 * 5, 2, 3, 5, 0, 0};
@@ -57,8 +57,7 @@ START_TEST(domains_place)
 }
 END_TEST
 
-/* The index that stages are emitted with, against where the evaluator finds the same value; and what makes values of a
- * domain. */
+/* The index in emitted stages against the evaluator's; and the operations that produce a domain. */
 START_TEST(domains_find)
 {
     Shape s = {2 * 3 * 5, 2, 3, 5, 0, 0};
@@ -86,8 +85,8 @@ START_TEST(domains_find)
 }
 END_TEST
 
-/* Squares join with what lies along their axes, the way it lies; nonsense has no join. Products have the axes that are
- * left over. */
+/* Squares join with values along their axes, in the right orientation; invalid pairs have no join. A product has the
+ * axes that remain. */
 START_TEST(domains_square)
 {
     static const struct { Dom a, b; int join; } want[] = {

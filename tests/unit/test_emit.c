@@ -1,4 +1,4 @@
-/* Emission: the same text every time, nothing left behind, and memory that ends is an error. */
+/* Emission: deterministic text, no leaks, and an error when memory runs out. */
 #include "gen/emit/emit.h"
 #include "runtime/library/rule/spec_find.h"
 #include "tests/harness/help.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The linker hands every allocation of the library to these. */
+/* The linker redirects every allocation of the library to these. */
 void *__real_malloc(size_t n);
 void *__real_calloc(size_t n, size_t size);
 void *__real_realloc(void *p, size_t n);
@@ -17,9 +17,9 @@ void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *p, size_t n);
 void __wrap_free(void *p);
 
-/* which allocation fails (0: none), how many were asked for, how many are held */
+/* number of the allocation that fails (0: none), allocations so far, allocations held */
 static _Thread_local int nth, asked, held;
-static _Thread_local bool for_ever;            /* and all after it */
+static _Thread_local bool for_ever;            /* and all later ones */
 static bool refused(void) { return ++asked == nth || (for_ever && nth && asked > nth); }
 static void *kept(void *p) { held += p != NULL; return p; }
 void *__wrap_malloc(size_t n) { return refused() ? NULL : kept(__real_malloc(n)); }
@@ -62,7 +62,7 @@ START_TEST(leaves_nothing)
             !strcmp(hex[0], hex[1]);
         free(text);
     }
-    int left = held - before;                  /* before Check allocates for itself */
+    int left = held - before;                  /* before Check allocates */
     ck_assert(same);
     ck_assert_int_eq(left, 0);
     ck_assert(arena_bytes(&g.arena) == bytes && g.arena.used == used);
@@ -71,7 +71,7 @@ START_TEST(leaves_nothing)
 }
 END_TEST
 
-/* With the n-th allocation failing, alone or with all after it: an error, or the right text. */
+/* The n-th allocation fails, alone or with all later ones: an error, or the right text. */
 START_TEST(memory_ends)
 {
     Gen g = {0};
@@ -88,7 +88,7 @@ START_TEST(memory_ends)
             text = gen_emit(&g, &o, &d);
             done = asked < n;
             fail_at(0, false);
-            /* before Check allocates for itself */
+            /* before Check allocates */
             int left = held - before - (text != NULL) - (d.text != NULL);
             ck_assert_msg(n < 10000, "it never came through");
             ck_assert_msg(left == 0, "%d pieces are left where allocation %d fails", left, n);
@@ -159,7 +159,7 @@ START_TEST(side_by_side)
 }
 END_TEST
 
-/* No value or array has a number for a name, and the plan's text has the same names. */
+/* No value or array is named by a number, and the plan's text uses the same names. */
 START_TEST(names_a_person_gives)
 {
     Gen g = {0};
@@ -188,8 +188,8 @@ START_TEST(names_a_person_gives)
 }
 END_TEST
 
-/* Of 16 bits a vector is rounded two values at once when all are there, and its loads are not looked at one by one:
- * unpacking between two of them, each waited for the one before. */
+/* With 16-bit types, full vectors are rounded two values at a time, and all loads come before the unpacking: unpacking
+ * between loads made each load wait for the one before. */
 START_TEST(sixteen_bits)
 {
     static const char *const needs[] =
@@ -207,7 +207,7 @@ START_TEST(sixteen_bits)
 }
 END_TEST
 
-/* What a rule does not call is not in its file: adamw's took 594 lines of CUDA before its first stage. */
+/* A file contains only functions that the rule calls: adamw's CUDA once had 594 lines before its first stage. */
 START_TEST(only_what_is_called)
 {
     static const char *const foreign[] = {"optc_expf", "optc_uniform", "optc_from_bf16", "optc_tree", "OPTC_FOLDS",
@@ -227,8 +227,8 @@ START_TEST(only_what_is_called)
 }
 END_TEST
 
-/* Emitted files are read by people: lines of 120 columns at most, states under their own names, one spelling of
- * exponents, no shared memory that nothing uses. */
+/* Emitted files are for readers: at most 120 columns, states under their own names, one spelling of exponents, no
+ * unused shared memory. */
 START_TEST(readable)
 {
     for (int i = 0; i < optc_library_size(); i++) {
@@ -270,7 +270,7 @@ START_TEST(names_and_numbers)
 }
 END_TEST
 
-/* Only blanks and ends of lines change; each part of a broken line below a #line directive cites the same line. */
+/* Wrapping changes only white space; each part of a wrapped line after a #line directive cites the same line. */
 START_TEST(long_lines_break)
 {
     static const char text[] =

@@ -1,5 +1,5 @@
-/* Rules with roots, bases and triangles where there is nothing, or too much, to make them of; and over a thousand
- * steps. What they are on other gradients the suite refs says. */
+/* Rules with roots, bases and triangles on degenerate gradients, and over a thousand steps. The suite refs compares
+ * them on other gradients. */
 #include "tests/harness/help.h"
 #include "tests/harness/network.h"
 #include "tests/harness/suites.h"
@@ -24,7 +24,7 @@ static void open_rule(Fixture *f, int i)
              0);
 }
 
-/* Of one rank, of nothing, tiny, huge, one after the other; sparse: all but one row 0. */
+/* Gradients of rank one, zero, tiny, huge, or alternating; sparse: all rows but one are 0. */
 enum { ZERO, RANK_ONE, TINY, HUGE_, MIXED, SPARSE, NKIND };
 static double gradient(int kind, int k, int step, int64_t i, int64_t cols)
 {
@@ -47,7 +47,7 @@ static void set_grads(Fixture *f, int kind, int step)
                        gradient(kind, k, step, i, tensor[k].rank > 1 ? f->count[k] / tensor[k].dim[0] : f->count[k]));
 }
 
-/* Weights stay finite; without a gradient they stay where they are, but for decay. */
+/* Weights stay finite; with zero gradients they do not change, except by decay. */
 START_TEST(nothing_to_go_by)
 {
     for (int kind = 0; kind < NKIND; kind++) {
@@ -69,7 +69,7 @@ START_TEST(nothing_to_go_by)
 }
 END_TEST
 
-/* A NaN in one tensor's gradient, at a step with new roots and at one without: the others do not see it. */
+/* A NaN in one tensor's gradient, at a step with new roots and at one without, does not affect the other tensors. */
 START_TEST(nan_stays)
 {
     Fixture f, g;
@@ -90,7 +90,7 @@ START_TEST(nan_stays)
 }
 END_TEST
 
-/* Everything that is kept, into another binding. */
+/* Copies all states into another binding. */
 static void resume(const Fixture *from, Fixture *to)
 {
     for (int k = 0; k < from->n; k++) {
@@ -100,7 +100,7 @@ static void resume(const Fixture *from, Fixture *to)
             optc_state_view at;
             OK(optc_rule_state(from->rule, i, &info));
             if (optc_state(from->binding, k, info.name, &at) != OPTC_OK)
-                continue;                                  /* it is other tensors' */
+                continue;                                  /* a state of other tensors */
             size_t bytes = (size_t)at.count * (at.type == OPTC_F64 ? 8 : 4);
             void *data = malloc(bytes);
             OK(optc_state_get(from->binding, k, info.name, data, bytes));
@@ -141,8 +141,8 @@ START_TEST(a_thousand_steps)
 END_TEST
 
 /* ---- SPlus' averaged weights ---- */
-/* kvfrans/splus: after a step of a size that follows from the shape the weights go into an average that begins at 0,
- * and then decay. */
+/* kvfrans/splus: after a step whose size follows from the shape, the weights enter an average that begins at 0, and
+ * then decay. */
 enum { EVALS = 3 };
 static const int eval_after[EVALS] = {1, 4, 12};
 static const double splus_ema = 0.8, splus_decay = 0.1, splus_lr = 0.1, splus_other = 0.02;
@@ -161,7 +161,7 @@ static void follow(const Fixture *f, double *const *avg)
         }
 }
 
-/* Weights of about 1 in f32, of which an average has no more error than each: 4 roundings. */
+/* Weights of about 1 in f32; the average has no more error than each: 4 roundings. */
 static void see_average(Fixture *f, double *const *avg, int t)
 {
     static const char *const way[] = {"to_eval", "to_train"};
@@ -177,7 +177,7 @@ static void see_average(Fixture *f, double *const *avg, int t)
             ck_assert_msg(fabs(got - want) <= 4 * 0x1p-23, "after %d steps, tensor %d, %lld: %.9g, not %.9g", t, k,
                           (long long)i, got, want);
         }
-    /* of one step nothing is an average but the decay */
+    /* after one step the average differs only by the decay */
     ck_assert(t < 2 ? apart < 0.01 : apart > 0.01);
     OK(optc_run(f->binding, way[1]));
     for (int k = 0; k < f->n; k++)
@@ -203,7 +203,7 @@ START_TEST(averaged_weights)
         if (step == eval_after[at])
             see_average(&f, avg, eval_after[at++]);
     }
-    for (int k = 0; k < f.n; k++)                          /* whoever never looked is as far */
+    for (int k = 0; k < f.n; k++)                          /* a binding that never evaluated has the same weights */
         ck_assert(!memcmp(f.p[k], g.p[k], (size_t)f.count[k] * 4));
     fix_close(&f);
     fix_close(&g);

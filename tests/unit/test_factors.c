@@ -1,4 +1,4 @@
-/* Factors of matrices in rules: power, chol, qr, on the CPU against the evaluator, which goes other ways. */
+/* Factors in rules (power, chol, qr, eigh, solve) on the CPU against the evaluator, which uses other algorithms. */
 #include "gen/emit/emit.h"
 #include "tests/harness/factor_checks.h"
 #include "tests/harness/help.h"
@@ -12,19 +12,19 @@
 #include <string.h>
 
 const char *const factor_rules[] = {
-    /* two-sided, an inverse fourth root of each: Shampoo without its trimmings */
+    /* two-sided, an inverse fourth root of each side: Shampoo without grafting */
     "return optimizer { name = 'x', hyper = { lr = 0.1, eps = 1e-2 }, state = { L = eye(0.1, 'rows'), R = eye(0.1, "
     "'cols') }, products = 'f64',\n"
     "  matrix = function() L = L + gram(g)  R = R + gram(g.T)\n"
     "    p = p - lr * mm(mm(power(L, -1/4, { ridge = eps }), g), power(R, -1/4, { relative = 1e-2 })) end,\n"
     "  step = function() p = p - lr * g end }",
-    /* roots of both signs, kept in states */
+    /* roots of both signs, in states */
     "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { H = zeros 'rows', X = zeros 'rows' }, products = "
     "'f64',\n"
     "  matrix = function() local A = gram(g) + eye(2, 'rows')  H = power(A, 0.5)  X = power(A, -1) p = p - lr * "
     "mm(mm(X, H), g) end,\n"
     "  step = function() p = p - lr * g end }",
-    /* a triangle */
+    /* a triangular factor */
     "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { C = zeros 'cols' }, products = 'f64',\n"
     "  matrix = function() C = chol(gram(g.T) + eye(1, 'cols'))  p = p - lr * mm(g, C) end,\n"
     "  step = function() p = p - lr * g end }",
@@ -33,35 +33,36 @@ const char *const factor_rules[] = {
     "  matrix = function() L = 0.5 * L + gram(g)  p = p - lr * mm(mm(power(L, -0.5, { ridge = 0.5 }), g), "
     "chol(gram(g.T) + eye(1, 'cols'))) end,\n"
     "  step = function() p = p - lr * g end }",
-    /* columns */
+    /* orthonormal columns */
     "return optimizer { name = 'x', rank = 3, hyper = { lr = 0.1 }, state = { Q = zeros 'cols rank' }, products = "
     "'f64',\n"
     "  matrix = function() Q = qr(normal 'cols rank' + 0.1 * mm(g.T, mm(g, normal 'cols rank')))  p = p - lr * "
     "mm(mm(g, Q), Q.T) end,\n"
     "  step = function() p = p - lr * g end }",
-    /* eigenvalues lifted to at least a hyperparameter's, a number, a value of each matrix; what was there stays where
-     * there is no root */
+    /* eigenvalues raised to a hyperparameter, a number, a value per matrix; the previous value stays where there is no
+     * root */
     "return optimizer { name = 'x', hyper = { lr = 0.1, least = 0.05, rel = 1e-3 }, state = { X = eye(1, 'rows'), Y = "
     "eye(1, 'cols'), Z = eye(1, 'cols') }, products = 'f64',\n"
     "  matrix = function() X = power(gram(g), -1/4, { floor = least, last = X, relative = rel })  Y = power(gram(g.T), "
     "-1/2, { floor = 0.5, last = Y })\n"
     "    Z = power(gram(g.T), 2, { floor = 0.1 * slice.norm(g), last = Z })  p = p - lr * mm(mm(mm(X, g), Y), Z) end,\n"
     "  step = function() p = p - lr * g end }",
-    /* block by block; triangles and columns of squares, with what was there */
+    /* block by block; triangles and columns of squares, with `last` */
     "return optimizer { name = 'x', block = 4, hyper = { lr = 0.1, least = 0.5 }, state = { X = eye(1, 'rows'), C = "
     "eye(1, 'cols'), Q = eye(1, 'cols') }, products = 'f64',\n"
     "  matrix = function() X = power(gram(g), -1/2, { floor = least, last = X })  C = chol(gram(g.T) + eye(1, 'cols'), "
     "{ last = C })\n"
     "    Q = qr(gram(g.T) + eye(1, 'cols'), { last = Q })  p = p - lr * mm(mm(X, g), mm(C, Q)) end,\n"
     "  step = function() p = p - lr * g end }",
-    /* eigenvectors, as many as there are and as many as the rule has directions */
+    /* all eigenvectors, and as many as the rule's rank */
     "return optimizer { name = 'x', rank = 3, hyper = { lr = 0.1 }, state = { w = zeros 'row', V = eye(1, 'rows'), e = "
     "zeros 'rank1', P = zeros 'cols rank' }, products = 'f64',\n"
     "  matrix = function() local A = gram(g) + diag(rowsum(g * g))\n"
     "    w, V = eigh(A, { last = V })  e, P = eigh(gram(g.T), 'rank')  p = p - lr * (mm(V, mm(V.T, g)) + mm(mm(g, P), "
     "P.T)) end,\n"
     "  step = function() p = p - lr * g end }",
-    /* triangles: both sides, turned, of elements, of their transpose, of values along one axis; of a positive matrix */
+    /* triangular solutions: both sides, transposed, of elements, of their transpose, of values along one axis; of a
+     * positive matrix */
     "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { C = zeros 'rows', D = zeros 'cols', X = zeros "
     "'elem', r = zeros 'row', S = zeros 'elem' }, products = 'f64',\n"
     "  matrix = function() C = chol(gram(g) + eye(1, 'rows'))  D = chol(gram(g.T) + eye(2, 'cols'))\n"
@@ -71,7 +72,7 @@ const char *const factor_rules[] = {
     "right = true })\n"
     "    p = p - lr * (X + Y + S + r) end,\n"
     "  step = function() p = p - lr * g end }",
-    /* places by value, and rows and columns in their order; block by block */
+    /* orders by value, and rows and columns in their order; block by block */
     "return optimizer { name = 'x', block = 4, hyper = { lr = 0.1 }, state = { L = zeros 'rows', v = zeros 'elem' }, "
     "products = 'f64',\n"
     "  matrix = function() L = L + gram(g)  local a, b = sort(diag(L)), sort(diag(gram(g.T)))\n"
@@ -83,7 +84,7 @@ const char *const factor_rules[] = {
     "  matrix = function() C = chol(gram(g) + eye(1, 'rows'))  D = chol(gram(g.T) + eye(2, 'cols'))\n"
     "    p = p - lr * solve(C, solve(D, g, { right = true })) - lr * solve(D.T, g.T).T end,\n"
     "  step = function() p = p - lr * g end }",
-    /* a block's directions */
+    /* rank values of a block */
     "return optimizer { name = 'x', block = 4, rank = 2, hyper = { lr = 0.1 }, state = { P = zeros 'rows rank', e = "
     "zeros 'block rank1', Q = zeros 'cols rank' }, products = 'f64',\n"
     "  matrix = function() e, P = eigh(gram(g), 'rank')  local o = sort(0 - e)  Q = qr(mm(g.T, take(P, o, 'cols')) + "
@@ -155,7 +156,7 @@ START_TEST(random_rules)
 }
 END_TEST
 
-/* By what they are defined by: H H = A and X A = 1, whatever the evaluator thinks. */
+/* Against their definitions H H = A and X A = 1, independently of the evaluator. */
 START_TEST(defined)
 {
     enum { N = 6, M = 5 };
@@ -188,7 +189,7 @@ START_TEST(defined)
 }
 END_TEST
 
-/* NaN in one tensor's gradient: its own values alone. */
+/* A NaN in one tensor's gradient affects only its own values. */
 START_TEST(nan_stays)
 {
     static const int which[] = {0, 7, 8};
@@ -206,7 +207,7 @@ START_TEST(nan_stays)
 }
 END_TEST
 
-/* How many were computed and refused, tensor by tensor, at the steps that compute them. */
+/* Counts of computed and refused factors, per tensor, at the steps that compute them. */
 START_TEST(said)
 {
     static const char text[] =
@@ -222,13 +223,13 @@ START_TEST(said)
     use_blas(_i);
     fix_open(&f, &(optc_engine_options){.threads = 2}, &(optc_rule_options){.text = text, .param = OPTC_F64}, some, 4,
              NULL, 0);
-    /* of the last tensor, without rows, there are columns, of zeros */
+    /* the last tensor has no rows, but columns, of zeros */
     FAILS(optc_factors_about(f.binding, 4, &x), OPTC_ERROR_ARGUMENT, "there is no tensor 4");
     FAILS(optc_factors_about(f.binding, -2, &x), OPTC_ERROR_ARGUMENT, "there is no tensor -2");
     FAILS(optc_factors_about(f.binding, 0, NULL), OPTC_ERROR_ARGUMENT, "NULL");
     OK(optc_factors_about(f.binding, -1, &x));
     ck_assert(x.computed == 0 && x.refused == 0 && x.residual == 0);
-    for (int step = 1; step <= 4; step++) {                /* at 1, 2 and 4; at 4 a matrix of one tensor is NaN */
+    for (int step = 1; step <= 4; step++) {                /* at steps 1, 2 and 4; at 4 a matrix of one tensor is NaN */
         for (int i = 0; i < f.n; i++)
             for (int64_t k = 0; k < f.count[i]; k++)
                 type_store(f.type, f.g[i], k, step == 4 && i == 2 && k == 12 ? NAN : ref_value(i, step, k));
@@ -246,7 +247,7 @@ START_TEST(said)
     OK(optc_factors_about_sized(f.binding, -1, &longer.x, sizeof longer));
     ck_assert(longer.x.computed == 21 && longer.x.refused == 2 && longer.x.residual == INFINITY && longer.behind == 0);
     longer.x.refused = 7;
-    /* a caller of an older header */
+    /* a caller with an older header */
     OK(optc_factors_about_sized(f.binding, -1, &longer.x, sizeof longer.x.computed));
     ck_assert(longer.x.computed == 21 && longer.x.refused == 7);
     fix_close(&f);
@@ -260,8 +261,8 @@ static void read_square(const Fixture *f, int i, const char *name, double x[4])
     OK(optc_state_read(f->binding, i, name, x, 4));
 }
 
-/* The last good one stays: of the matrix alone that has a NaN, is infinite or has no root. By a LAPACK, by our own, on
- * the evaluator. */
+/* The last valid factor stays, only for the matrix that has a NaN or an infinity or no root. With a LAPACK, with optc's
+ * own code, on the evaluator. */
 START_TEST(last_stays)
 {
     static const TestShape two[] = {{2, {2, 2}}, {2, {2, 2}}};
@@ -296,10 +297,10 @@ START_TEST(last_stays)
             read_square(&f, 1, names[n], before[n]), read_square(&f, 0, names[n], other[n]);
         OK(optc_step(f.binding));
         for (int n = 0; n < 3; n++) {
-            /* a matrix without an inverse has orthonormal columns still */
+            /* a singular matrix still has orthonormal columns */
             bool finite = k == 2 || k == 3;
             read_square(&f, 1, names[n], now);
-            for (int i = 0; i < 4 && n == 2 && k == 2; i++)        /* of nothing: unit vectors */
+            for (int i = 0; i < 4 && n == 2 && k == 2; i++)        /* of a zero matrix: unit vectors */
                 ck_assert_msg(now[i] == (i % 3 == 0), "%g at %d", now[i], i);
             ck_assert_msg(!memcmp(now, before[n], sizeof now) == !(n == 2 && finite), "%s, matrix %d: %g %g", names[n],
                           k, now[0], before[n][0]);
@@ -311,7 +312,7 @@ START_TEST(last_stays)
 }
 END_TEST
 
-/* What eigenvalues are lifted to is read where the rule runs. */
+/* The floor of the eigenvalues is read at run time. */
 START_TEST(floor_is_read)
 {
     static const TestShape one[] = {{2, {2, 2}}};
@@ -339,7 +340,7 @@ START_TEST(floor_is_read)
 }
 END_TEST
 
-/* The result goes straight to the state that is there in its place, also where another type of products lies beside. */
+/* The result is written directly to the state, also next to products of another type. */
 START_TEST(straight)
 {
     static const Product product[] = {PRODUCT_F32, PRODUCT_BF16, PRODUCT_F64};
@@ -366,7 +367,7 @@ START_TEST(straight)
 }
 END_TEST
 
-/* Plans for a GPU, whose products may be kept in 16 bits where factors are not: each is verified as it is made. */
+/* Plans for a GPU, whose products may be in 16 bits while factors are not: each plan is verified. */
 START_TEST(random_plans)
 {
     for (uint64_t seed = 1; seed <= 30; seed++) {
@@ -381,8 +382,7 @@ START_TEST(random_plans)
 }
 END_TEST
 
-/* What the runtime asks a rule's code for lies in it, whatever its parameters, its products and so its matrices are
- * kept in. */
+/* A rule's code contains the kernels that the runtime requests, for all parameter types and product precisions. */
 START_TEST(kernels_there)
 {
     if (thinned(_i))
@@ -400,7 +400,7 @@ START_TEST(kernels_there)
         buf_printf(&b,
                    "return optimizer { name = 'x', matrix = function() %s p = p - mm(gram(g), %s) end, step = "
                    "function() p = p - g end }", k == 3 ? "local w, V = eigh(gram(g))" : "", made[k]);
-    else                                                   /* factors alone: they name what our own product is in */
+    else                                                   /* factors alone name the type of optc's own product */
         buf_printf(&b,
                    "return optimizer { name = 'x', state = { A = eye(1, 'rows') }, matrix = function() %s p = p - g "
                    "end, step = function() p = p - g end }", no_product[k]);
@@ -425,7 +425,7 @@ START_TEST(kernels_there)
 }
 END_TEST
 
-/* What the spec says of eigenvalues: relative, of a hyperparameter less, else the usual. */
+/* The spec's bound on eigenvalues: `relative`, lower for a hyperparameter, otherwise the default. */
 START_TEST(least_share)
 {
     static const struct { const char *options; double low; } c[] =
@@ -453,7 +453,7 @@ START_TEST(least_share)
 }
 END_TEST
 
-/* Rules as text, whole and damaged. */
+/* The rules' text, whole and damaged. */
 START_TEST(as_text)
 {
     static const Damage bad[] = {{"alpha -0.25", "alpha 0", "an exponent that no factor has"},

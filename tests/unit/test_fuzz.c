@@ -1,6 +1,6 @@
-/* Random specs: what the native path stores must lie in the evaluator's bounds, and printing and reading the IR must
- * lose nothing. A run makes OPTC_FUZZ_SPECS specs of several entries each (or as many as OPTC_FUZZ_SECONDS allow);
- * OPTC_FUZZ_SEED repeats one; OPTC_FUZZ_WRITE=FOLDER only writes them there. */
+/* Random specs: stored values lie in the evaluator's bounds, and printing and reading the IR loses nothing. A run
+ * generates OPTC_FUZZ_SPECS specs of several entries each (or as many as OPTC_FUZZ_SECONDS allow). OPTC_FUZZ_SEED
+ * repeats one; OPTC_FUZZ_WRITE=FOLDER only writes them there. */
 #include "tests/harness/help.h"
 #include "tests/harness/random_spec.h"
 
@@ -85,7 +85,7 @@ static int one_spec(uint64_t seed)
 
 START_TEST(random_specs)
 {
-    setenv("OPTC_CFLAGS", "-O1", 0);      /* hundreds of compilations: the bits do not depend on it */
+    setenv("OPTC_CFLAGS", "-O1", 0);      /* hundreds of compilations: the bits do not depend on the level */
     const char *specs = getenv("OPTC_FUZZ_SPECS"), *seconds = getenv("OPTC_FUZZ_SECONDS"),
         *seed = getenv("OPTC_FUZZ_SEED");
     uint64_t s0 = seed && *seed ? strtoull(seed, NULL, 10) : 1;

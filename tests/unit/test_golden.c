@@ -1,6 +1,6 @@
-/* What the compiler makes of a few rules, held against files: the rule after folding (.ir), the plan (.plan) and the
- * stages in C (.c, without the shared source above them). A change of output is shown as a difference to look at;
- * OPTC_GOLDEN=update accepts it. */
+/* The compiler's output for a few rules against files: the rule after constant folding (.ir), the plan (.plan) and the
+ * stages in C (.c, without the shared code). A changed output appears as a difference; OPTC_GOLDEN=update accepts
+ * it. */
 #include "runtime/library/rule/spec_find.h"
 #include "gen/gen.h"
 
@@ -88,7 +88,7 @@ static void put_lines(Buf *b, const char *mark, const char *from, const char *to
         buf_printf(b, "%s…\n", mark);
 }
 
-/* The first place where two texts part and, if there is one within a few lines, where they meet again. */
+/* The first place where two texts differ and, if it is within a few lines, where they agree again. */
 static char *short_diff(const char *want, const char *got)
 {
     enum { AHEAD = 12, SHOWN = 8 };
@@ -140,7 +140,7 @@ START_TEST(golden)
 }
 END_TEST
 
-/* Every file in the folder belongs to a case: one left over from a case that went would never be looked at. */
+/* Every file in the folder belongs to a case: a leftover file would never be read. */
 START_TEST(no_strays)
 {
     Arena arena = {0};
@@ -160,7 +160,7 @@ START_TEST(no_strays)
 }
 END_TEST
 
-/* The difference shown is the one there is. */
+/* short_diff shows the right difference. */
 START_TEST(diff_is_short)
 {
     static const char *const pair[][3] = {

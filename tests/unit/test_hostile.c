@@ -1,4 +1,4 @@
-/* What others hand us: words of a spec that leave it, compilers that never end, numbers that no machine has. */
+/* Hostile input: strings of a spec in other files, compilers that never end, numbers beyond any machine. */
 #include "runtime/library/rule/spec_find.h"
 #include "tests/harness/help.h"
 #include "runtime/library/package/package.h"
@@ -43,7 +43,8 @@ static const struct { const char *text, *with, *options; } refused[] = {
 };
 enum { NREFUSED = sizeof refused / sizeof *refused };
 
-/* A newline in an option's value added lines to the manifest of a package; escape sequences went to the terminal. */
+/* A newline in an option's value once added lines to a package's manifest, and escape sequences reached the
+ * terminal. */
 START_TEST(words_refused)
 {
     Gen g;
@@ -54,7 +55,7 @@ START_TEST(words_refused)
 }
 END_TEST
 
-/* Lines of prose are lines of prose; what a spec says in its own errors cannot rule a terminal. */
+/* Prose may have several lines; a spec's own error texts cannot control a terminal. */
 START_TEST(words_cleaned)
 {
     Gen g;
@@ -66,13 +67,13 @@ START_TEST(words_cleaned)
 }
 END_TEST
 
-/* To a terminal of 8 bits the bytes 0x80 to 0x9f rule as well; inside a character they are part of it. */
+/* An 8-bit terminal also interprets the bytes 0x80 to 0x9f; inside a UTF-8 character they are harmless. */
 START_TEST(bytes_cleaned)
 {
     static const struct { const char *text, *clean; } texts[] = {
         {"a\x9b" "2Jb", "a 2Jb"}, {"\x80\x9f\xa0\xff", "  \xa0\xff"}, {"\xc2\x9b\xc2\xa0", "  \xc2\xa0"},
-        {"\xe2\x80\x9b\xc3\x9b\xf0\x9f\x9b\x90", NULL},                               /* whole characters */
-        {"\xe2\x80", "\xe2 "}, {"\xe2\x80z\x9b", "\xe2 z "}, {"\xc3\xc2\x9b", "\xc3  "}, /* cut short */
+        {"\xe2\x80\x9b\xc3\x9b\xf0\x9f\x9b\x90", NULL},                               /* complete characters */
+        {"\xe2\x80", "\xe2 "}, {"\xe2\x80z\x9b", "\xe2 z "}, {"\xc3\xc2\x9b", "\xc3  "}, /* truncated ones */
         {"\xe0\x82\x9b", "\xe0  "}, {"\xf0\x80\x82\x9b", "\xf0   "},
         {"\xc0\x9b", "\xc0 "}, {"\xf8\x9b\x80\x80\x80", "\xf8    "}};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
@@ -86,7 +87,7 @@ START_TEST(bytes_cleaned)
 }
 END_TEST
 
-/* The head of emitted code has the command that makes it again: who pastes it runs that and nothing else. */
+/* The head of emitted code has the command that makes it again: pasting it runs that command and nothing else. */
 START_TEST(commands_quoted)
 {
     Gen g;
@@ -140,7 +141,7 @@ START_TEST(manifest_ends)
 END_TEST
 
 /* ---- keys ---- */
-/* RFC 7693's own, and others by Python's hashlib over bytes (7 i + i / 256) mod 256. */
+/* RFC 7693's digests, and others by Python's hashlib for the bytes (7 i + i / 256) mod 256. */
 static const struct { int n; const char *hex; } digests[] = {
     {0, "69217a3079908094e11121d042354a7c1f55b6482ca1a51e1b250dfd1ed0eef9"},
     {1, "e34d74dbaf4ff4c6abd871cc220451d2ea2648846c7757fbaac82fe51ad64bea"},
@@ -169,7 +170,8 @@ START_TEST(digest_vectors)
 }
 END_TEST
 
-/* Two contents of one key took 76 seconds to find: keys of code and of packages' files are digests. */
+/* With an earlier hash, two contents of one key were found in 76 seconds: keys of code and of package files are
+ * digests. */
 START_TEST(keys_are_digests)
 {
     static const char code[] = "int f(void);\n", cited[] = "/* head */\n#line 7 \"x.lua\"\nint f(void);\n";
@@ -187,7 +189,7 @@ START_TEST(keys_are_digests)
     char *data = package_read(dir, &file, false, &n, why, sizeof why);
     ck_assert_msg(data != NULL, "%s", why);
     free(data);
-    file.hash[63] ^= 1;                        /* all of it counts */
+    file.hash[63] ^= 1;                        /* all bytes count */
     data = package_read(dir, &file, false, &n, why, sizeof why);
     ck_assert(!data && strstr(why, "checksum"));
     unlink(path);
@@ -200,7 +202,7 @@ static const char own[] =
     "return optimizer { name = \"own\", hyper = { lr = 0.25 }, state = { m = zeros }, step = function() m = lerp(m, g, "
     "0.3) p = p - lr * m / (1 + t) end }";
 
-/* Steps a rule of our own; the bits that come out. */
+/* Steps a user's rule and returns a hash of the bits. */
 static uint64_t step_own(const char *cc, char *path, size_t n, int *native)
 {
     Fixture f;
@@ -219,7 +221,7 @@ static uint64_t step_own(const char *cc, char *path, size_t n, int *native)
     return h;
 }
 
-/* A compiler and what it is always given; arguments cannot change bits, and nothing of it is a shell's. */
+/* OPTC_CC and its fixed arguments: arguments cannot change bits, and no shell interprets them. */
 START_TEST(compiler_words)
 {
     static const char *const commands[] = {"cc -O0", "  cc   -g\t-O1 ", "env cc", "cc -ffast-math",
@@ -240,7 +242,7 @@ START_TEST(compiler_words)
 }
 END_TEST
 
-/* What a compiler is given is given whole, or the rule is not compiled: what came last would be lost. */
+/* A compiler gets all of its arguments, or the rule is not compiled: truncated arguments would lose the last ones. */
 START_TEST(long_words)
 {
     char cc[5000], path[700];
@@ -257,7 +259,7 @@ START_TEST(long_words)
 }
 END_TEST
 
-/* What one command made is not another's, where the arguments are others. */
+/* The cache does not mix results of commands with different arguments. */
 START_TEST(words_in_key)
 {
     static const struct { const char *cc, *says; } tries[] = {
@@ -279,7 +281,7 @@ START_TEST(words_in_key)
 }
 END_TEST
 
-/* Where the evaluator is taken instead, the path says why and that its bits are others. */
+/* If the evaluator is used instead, the path says why, and that its bits differ. */
 START_TEST(evaluator_said)
 {
     static const char *const commands[] = {"", "/no/such/cc -O0", "no-such-cc -O2", "false --never"};
@@ -295,7 +297,7 @@ START_TEST(evaluator_said)
 }
 END_TEST
 
-/* A compiler that never ends, and what it starts: both are ended, and nothing of them is left. */
+/* A compiler that never ends and its children are killed, and no files are left. */
 START_TEST(compiler_ends)
 {
     char dir[] = "/tmp/optc-slow-XXXXXX", cc[64], pids[64], tmp[64], path[700], text[400];
@@ -313,7 +315,7 @@ START_TEST(compiler_ends)
     step_own(cc, path, sizeof path, &native);
     ck_assert_msg(!native && strstr(path, "was ended after 0.5 s") && strstr(path, "OPTC_CC_SECONDS"), "%s", path);
     f = fopen(pids, "r");
-    if (f && fscanf(f, "%d %d", &pid[0], &pid[1]) == 2)        /* on a very busy machine it had not even begun */
+    if (f && fscanf(f, "%d %d", &pid[0], &pid[1]) == 2)        /* on a very busy machine it may not have started yet */
         for (int tries = 0; tries < 1000 && kill(pid[1], 0) == 0; tries++)
             usleep(10000);
     for (int i = 0; i < 2; i++)
@@ -344,7 +346,7 @@ static void *reap(void *stop)
     return NULL;
 }
 
-/* Where this process is told nothing of how its children end the object tells: the same rule, the same bits. */
+/* If this process cannot wait for its children (SIGCHLD ignored), the object decides: the same rule, the same bits. */
 START_TEST(children_of_others)
 {
     char path[700];
@@ -367,7 +369,7 @@ START_TEST(children_of_others)
 }
 END_TEST
 
-/* The reason says how a compiler ended that says nothing itself, and what its limits are. */
+/* If a compiler prints nothing, the reason says how it ended and its limits. */
 START_TEST(compilers_that_say_nothing)
 {
     static const struct { const char *body, *memory, *says; } tries[] = {
@@ -397,7 +399,7 @@ START_TEST(compilers_that_say_nothing)
 }
 END_TEST
 
-/* A limit of file sizes costs native code, or the cache, and never the process: SIGXFSZ would end it. */
+/* A limit on file sizes costs native code, or the cache, but never the process: SIGXFSZ would end it. */
 START_TEST(files_limited)
 {
     static const rlim_t sizes[] = {0, 3000, 12000};
@@ -408,7 +410,7 @@ START_TEST(files_limited)
         optc_engine *e;
         optc_rule *r = NULL;
         now = (struct rlimit){sizes[i], was.rlim_max};
-        setrlimit(RLIMIT_FSIZE, &now);                 /* Check writes files too: not in here */
+        setrlimit(RLIMIT_FSIZE, &now);                 /* Check writes files too, so the limit is lifted */
         optc_status s = optc_open(&(optc_engine_options){.device = "cpu", .cache_dir = dir}, &e);
         s = s == OPTC_OK ? optc_compile(e, &(optc_rule_options){.spec = "own.lua", .text = own}, &r) : s;
         snprintf(path, sizeof path, "%s", optc_rule_path(r));
@@ -425,7 +427,7 @@ START_TEST(files_limited)
 }
 END_TEST
 
-/* With no file descriptor left nothing is to be installed. */
+/* Without free file descriptors the message does not suggest to install a BLAS. */
 START_TEST(no_descriptors_for_a_blas)
 {
     float p[4] = {0}, g[4] = {0};
@@ -449,7 +451,8 @@ START_TEST(no_descriptors_for_a_blas)
     ck_assert_msg(strstr(optc_rule_path(r), "too few file descriptors") && !strstr(optc_rule_path(r), "install"), "%s",
                   optc_rule_path(r));
     setrlimit(RLIMIT_NOFILE, &was);
-    OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));      /* once there are some all is well */
+    /* with free descriptors everything works */
+    OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
     OK(optc_unbind(b));
     OK(optc_release(r));
     OK(optc_close(e));
@@ -470,7 +473,7 @@ START_TEST(devices_by_number)
 }
 END_TEST
 
-/* States of many tensors, each of which a machine might just hold: their sum must not come round to a small one. */
+/* Many states that a machine might just hold: their sum must not overflow to a small number. */
 START_TEST(sums_of_bytes)
 {
     enum { MANY = 64 };
@@ -497,7 +500,7 @@ START_TEST(sums_of_bytes)
 END_TEST
 
 /* ---- processes ---- */
-/* The child of a process that has stepped with two threads: its step never returned. */
+/* The child of a process that has stepped with two threads: its step once never returned. */
 START_TEST(fork_after_step)
 {
     TestShape large = {1, {300000}};
@@ -519,7 +522,7 @@ START_TEST(fork_after_step)
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child %s",
                   WIFSIGNALED(status) ? "never came back from its step" : "has other bits");
-    OK(optc_step(f.binding));                  /* and here all goes on */
+    OK(optc_step(f.binding));                  /* this process continues */
     fix_close(&f);
 }
 END_TEST

@@ -1,13 +1,12 @@
-/* inner { g = x }: a rule that steps fewer values than there are elements, against the same rule written out over
- * them. */
+/* inner { g = x }: a rule that steps fewer values than elements, against the same rule written out. */
 #include "tests/harness/help.h"
 #include "tests/harness/suites.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* what a rule may do there: states by element, tensor and group, blocks at some steps only, sizes, reductions, no decay
- * of what is 0 */
+/* everything that is allowed there: states by element, tensor and group, guarded blocks, sizes, reductions, no decay of
+ * zeros */
 #define BODY(m, k) \
     m " = lerp(" m ", x, 0.5)\n" \
     "every(2, function() " k " = " k " + x * x end)\n" \
@@ -86,7 +85,7 @@ START_TEST(as_written_out)
 }
 END_TEST
 
-/* What it keeps of a matrix is its rank by its longer side, and nothing by element. */
+/* A matrix's states have rank x its longer side values, and none per element. */
 START_TEST(takes_no_more)
 {
     Fixture f;

@@ -1,7 +1,6 @@
-/* The rule's text form, its verifier, the folder and the planner's facts.
- *
- * Text: printed after a pass, it reads back to the same rule, plan and source. Hostile text is refused and never
- * crashes. Folding: a table of expressions with what must become of them; what is not exact must stay. */
+/* The text form of a rule, its verifier, constant folding and the planner's figures.
+ * Text: after each pass it reads back to the same rule, plan and source. Hostile text is refused and never crashes.
+ * Folding: a table of expressions and results; inexact folds must not happen. */
 #include "runtime/library/rule/spec_find.h"
 #include "gen/gen.h"
 #include "tests/harness/help.h"
@@ -75,7 +74,7 @@ static void round_trip(const char *what, Source s, const char *with, const char 
         Run b = run(of(a.text), true, NULL, NULL, "trace");
         ck_assert_msg(b.ok, "%s, after %s: %s", what, passes[k], b.g.diag.text);
         same(what, passes[k], a.text, b.text);
-        Run c = run(of(a.text), true, NULL, NULL, "fold");      /* folding what is folded changes nothing */
+        Run c = run(of(a.text), true, NULL, NULL, "fold");      /* folding twice changes nothing */
         same(what, k ? "folding twice" : "folding", last.text, c.text);
         Run d = run(of(a.text), true, NULL, NULL, "plan");
         same(what, "planning", plan.text, d.text);
@@ -156,7 +155,7 @@ static const char *const strange[] = {
 START_TEST(strange_reads_back) { round_trip(strange[_i], of(strange[_i]), NULL, NULL); }
 END_TEST
 
-/* A program that speaks German writes 0,5; what is compiled in it must not. Runs where such a locale is installed. */
+/* In a German locale printf writes 0,5; compiled code must not. Runs if such a locale is installed. */
 START_TEST(decimal_comma)
 {
     static const char *const names[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "de_DE", "fr_FR", "ru_RU.UTF-8", "pt_BR.UTF-8"};
@@ -278,7 +277,7 @@ START_TEST(hostile_refused)
 }
 END_TEST
 
-/* A rule with a bit of everything, to be cut and bent. */
+/* A rule with some of everything, for damaging. */
 static const char *const rich =
     RULE("hyper = { lr = { 0.1, min = 0 } }, options = { k = 5 }, inputs = { h = \"elem\" }, view = \"last\", cite = "
          "\"a b\", "
@@ -304,7 +303,7 @@ START_TEST(cut_short)
 }
 END_TEST
 
-/* Another word of the same kind, so that much of what comes out is still well formed. */
+/* Another word of the same kind, so that the result is often well formed. */
 static void other_word(Buf *b, const char *w, size_t n, uint64_t y)
 {
     static const char *const number[] =
@@ -333,7 +332,7 @@ static char *bend(const char *text, uint64_t seed)
     Buf b = {0};
     uint64_t x = splitmix(seed), kind = x % 8 < 2 ? x % 8 : WORDS, much = 1 + x / 8 % 3, unit = 0;
     const char *stop = kind == LINES ? "\n" : " \n";
-    for (int count = 1; count >= 0; count--) {                       /* first how many there are, then which */
+    for (int count = 1; count >= 0; count--) {                       /* counts first, then chooses */
         uint64_t total = unit, at = 0;
         for (const char *s = text; *s; at++) {
             size_t n = kind == BYTES ? 1 : strcspn(s, stop), rest = kind == BYTES ? 0 : strspn(s + n, stop);
@@ -346,7 +345,7 @@ static char *bend(const char *text, uint64_t seed)
             else if (hit && kind == WORDS)
                 other_word(&b, s, n, y);
             else if (!count)
-                for (uint64_t k = hit ? y % 3 : 1; k > 0; k--)       /* a line hit is dropped or doubled */
+                for (uint64_t k = hit ? y % 3 : 1; k > 0; k--)       /* a chosen line is dropped or doubled */
                     buf_add(&b, s, n), buf_puts(&b, k > 1 ? "\n" : "");
             if (!count)
                 buf_add(&b, s + n, rest);
@@ -381,7 +380,7 @@ START_TEST(bent)
 }
 END_TEST
 
-START_TEST(long_chain)           /* more values than a spec may make: refused, not followed into the ground */
+START_TEST(long_chain)           /* more values than a spec may have: refused, without deep recursion */
 {
     Buf b = {0};
     enum { N = 300000 };
@@ -414,7 +413,7 @@ static void show(Buf *b, const Rule *r, Ref i)
 }
 
 static const char *const folds[][2] = {
-    /* exact, so done */
+    /* exact, so they are folded */
     {"g * 1", "g"}, {"1 * g", "g"}, {"g / 1", "g"}, {"g * -1", "neg(g)"}, {"-1 * g", "neg(g)"}, {"g / -1", "neg(g)"},
     {"g / 4", "mul(g, 0.25)"}, {"g / 0.5", "mul(g, 2)"}, {"g / -8", "mul(g, -0.125)"},
     {"p + -g", "sub(p, g)"}, {"-g + p", "sub(p, g)"}, {"p - (-g)", "add(p, g)"}, {"-(-g)", "g"}, {"-(-(-g))", "neg(g)"},
@@ -429,7 +428,7 @@ static const char *const folds[][2] = {
     {"g * 1 / 1 - 0", "g"}, {"(g * 1) * (p / 1)", "mul(g, p)"}, {"(-g) * -1", "g"}, {"-(g * -1)", "g"},
     {"p + g * -1", "sub(p, g)"}, {"p - g / -1", "add(p, g)"}, {"abs(g * -1)", "abs(g)"},
     {"(g / 4) / 2", "mul(mul(g, 0.25), 0.5)"},
-    /* not exact for every operand, so left alone: signs of zero, infinities, NaN, rounding */
+    /* not exact for every operand (signs of zero, infinities, NaN, rounding), so not folded */
     {"g * 0", "mul(g, 0)"}, {"0 * g", "mul(0, g)"}, {"g / 3", "div(g, 3)"}, {"g - g", "sub(g, g)"},
     {"g + 0", "add(g, 0)"}, {"0 + g", "add(0, g)"}, {"0 - g", "sub(0, g)"}, {"g - (-0.0)", "sub(g, -0)"},
     {"(p + g) - g", "sub(add(p, g), g)"}, {"2 * (g / 2)", "mul(2, mul(g, 0.5))"}, {"2 * (3 * g)", "mul(2, mul(3, g))"},
@@ -440,7 +439,7 @@ static const char *const folds[][2] = {
     {"min(g, max(g, p))", "min(g, max(g, p))"}, {"where(lt(g, g), p, g)", "where(lt(g, g), p, g)"},
     {"where(eq(g, g), p, g)", "where(eq(g, g), p, g)"}, {"g / 0", "div(g, 0)"}, {"fma(g, 1, p)", "fma(g, 1, p)"},
     {"g / 0.1", "div(g, 0.1)"}, {"(g * 3) / 3", "div(mul(g, 3), 3)"}, {"sign(-g)", "sign(neg(g))"},
-    /* reductions keep the number of values they ran over */
+    /* reductions keep the number of values they run over */
     {"g * sum(where(true, lr, g))", "mul(g, sum(copy(lr)))"}, {"g * sum(where(true, 3, g))", "mul(g, sum(copy(3)))"},
     {"g * rowsum(where(false, g, lr))", "mul(g, sum(copy(lr)))"},
     {"g * max(where(true, 2, g))", "mul(g, rmax(copy(2)))"},
@@ -476,7 +475,7 @@ START_TEST(folding)
 }
 END_TEST
 
-START_TEST(one_of_each)           /* equal values are one node, whatever is not written is none */
+START_TEST(one_of_each)           /* equal values are one node; unused values are removed */
 {
     static const struct { const char *expr; int nodes; } made[] = {
         {"(g * g) + (g * g)", 3}, {"sqrt(g * g) + sqrt(g * g) * sqrt(g * g)", 5}, {"sum(g) * g + sum(g)", 4},
@@ -495,9 +494,9 @@ END_TEST
 /* ---- the planner ---- */
 typedef struct { const char *spec, *with, *options; int phases, phase, vec, mat, passes; } Fact;
 static const Fact facts[] = {
-    {"adamw", NULL, NULL, 1, 0, 28, 0, 1},              /* p g m v read, p m v written: the least there is */
+    {"adamw", NULL, NULL, 1, 0, 28, 0, 1},              /* p g m v read, p m v written: the minimum */
     {"adamw", NULL, "amsgrad=true", 1, 0, 36, 0, 1},
-    {"adamw", "clip(1)", NULL, 1, 0, 32, 0, 2},         /* g once more, for its norm */
+    {"adamw", "clip(1)", NULL, 1, 0, 32, 0, 2},         /* g again, for its norm */
     {"adamw", "clip_value(1)", NULL, 1, 0, 28, 0, 1},
     {"adamw", "ema(0.999)", NULL, 1, 0, 36, 0, 1},
     {"adamw", "clip(1),ema(0.999)", NULL, 1, 0, 40, 0, 2},
@@ -509,8 +508,8 @@ static const Fact facts[] = {
     {"signum", NULL, NULL, 1, 0, 20, 0, 1},
     /* 24 for m, v and both norms, then p m v read and p written: u is computed again */
     {"lamb", NULL, NULL, 1, 0, 40, 0, 2},
-    {"sgd", "lookahead(5,0.5)", NULL, 2, 0, 20, 0, 1},  /* slow weights are left alone … */
-    {"sgd", "lookahead(5,0.5)", NULL, 2, 1, 28, 0, 1},  /* … but each fifth step */
+    {"sgd", "lookahead(5,0.5)", NULL, 2, 0, 20, 0, 1},  /* slow weights are not touched … */
+    {"sgd", "lookahead(5,0.5)", NULL, 2, 1, 28, 0, 1},  /* … except every fifth step */
     /* matrices: p and g folded, g for the update's size, then g, p and p */
     {"adafactor", NULL, NULL, 1, 0, 32, 24, 5},
     {"sgd", "centralize", NULL, 1, 0, 20, 24, 3},

@@ -1,4 +1,4 @@
-/* What the language says, held against plain C that does the same by hand. */
+/* The language against plain C that does the same by hand. */
 #include "gen/gen.h"
 #include "tests/harness/help.h"
 #include "gen/emit/program_make.h"
@@ -27,7 +27,7 @@ START_TEST(infinity_is_out)
     optc_binding *b;
     float p = 1, g = 1;
     optc_tensor t = {.name = "w", .param = &p, .grad = &g, .rank = 1, .shape = (int64_t[]){1}};
-    /* clip says max = inf: it never clips */
+    /* clip's maximum is inf: it never clips */
     OK(optc_compile(engine, &(optc_rule_options){.spec = "adamw", .with = "clip(inf)"}, &r));
     OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
     FAILS(optc_set_hyper(b, 0, "lr", INFINITY), OPTC_ERROR_RANGE, "lr = inf is outside its range [0, inf)");
@@ -39,7 +39,7 @@ START_TEST(infinity_is_out)
 }
 END_TEST
 
-/* Tables of a package are C: a NaN has no literal. */
+/* Tables of a package are C, where NaN has no literal. */
 START_TEST(tables_of_nan)
 {
     optc_rule *r =
@@ -81,7 +81,7 @@ static void composed(const optc_rule_options *o, const char *name, float moved)
     OK(optc_release(r));
 }
 
-/* By path and from memory, in `with` and behind a +, mixed with the library's, under the name that the file says. */
+/* Wrappers by path and from memory, in `with` and after a +, mixed with the library's, under the name in the file. */
 START_TEST(wrappers_of_ones_own)
 {
     char folder[] = "/tmp/optc-wrap+XXXXXX", path[64], asked[200];
@@ -98,11 +98,11 @@ START_TEST(wrappers_of_ones_own)
     composed(&(optc_rule_options){.spec = asked, .with = " clip_value( 4 )"},
              "sgd+halve(by=0.25),clip_value(8),clip_value(4)", -1);
     composed(&(optc_rule_options){.spec = "sgd+halve", .wrappers = text, .nwrappers = 2}, "sgd+halve", -32);
-    /* ahead of the library's */
+    /* before the library's wrapper of that name */
     composed(&(optc_rule_options){.spec = "sgd", .with = "clip(0.5)", .wrappers = text, .nwrappers = 2},
              "sgd+clip(0.5)", -32);
     composed(&(optc_rule_options){.spec = "sgd", .with = "clip(64)"}, "sgd+clip(64)", -64 * (64 / (64 + 1e-6f)));
-    /* two of one name */
+    /* two wrappers of one name */
     snprintf(asked, sizeof asked, "halve,%s(0.125)", path);
     optc_rule *r;
     OK(optc_compile(engine, &(optc_rule_options){.spec = "sgd", .with = asked, .wrappers = text, .nwrappers = 1}, &r));
@@ -145,7 +145,7 @@ static double read_one(One *o, const char *name)
     return x;
 }
 
-/* Compiled, and on the evaluator. */
+/* The compiled rule, or the evaluator. */
 static optc_engine *engine_of(int evaluator)
 {
     optc_engine *e;
@@ -178,7 +178,7 @@ START_TEST(every_with_an_offset)
 }
 END_TEST
 
-/* Step 1 as well, alone and beside other periods, and of a rule whose own first step comes later. */
+/* `first`: step 1 as well, alone and with other periods, and in a rule whose own first step comes later. */
 START_TEST(every_first)
 {
     static const char *const rule[] = {
@@ -207,7 +207,7 @@ START_TEST(every_first)
 }
 END_TEST
 
-/* A rule inside a block of every() counts the steps it makes: its t, and its own periods. */
+/* A rule inside every() counts its own steps: its t and its periods. */
 START_TEST(inner_counts_its_own)
 {
     static const char rule[] =
@@ -240,8 +240,8 @@ START_TEST(inner_counts_its_own)
 }
 END_TEST
 
-/* Periods are the binding's, and t is each tensor's: what a block of every() makes of t is right for those who never
- * miss a step. A wrapper that counts says it for all. */
+/* Periods follow the binding and t each tensor: t inside every() is right only for tensors that never miss a step. A
+ * wrapper that counts gives the right t to all. */
 START_TEST(inner_of_a_tensor_left_out)
 {
     static const char rule[] = "return optimizer { name = 'x', state = { n = zeros 'tensor' },\n"
@@ -272,7 +272,7 @@ START_TEST(inner_of_a_tensor_left_out)
 }
 END_TEST
 
-/* Gradients gathered over four steps, then one of Adam: the bits of Adam alone on their means. */
+/* Gradients accumulated over four steps, then one step of Adam: the bits of Adam on their means. */
 START_TEST(accumulation)
 {
     static const char gather[] =
@@ -298,8 +298,7 @@ START_TEST(accumulation)
 }
 END_TEST
 
-/* One NaN or infinity anywhere: nothing moves, and the steps that are made are those of a run that never saw the
- * others. */
+/* One NaN or infinity anywhere: nothing changes, and the other steps equal a run without the skipped ones. */
 START_TEST(nonfinite_steps_are_skipped)
 {
     static const struct { int step; float value; } spoilt[] = {{1, NAN}, {4, INFINITY}, {5, -INFINITY}, {9, -NAN}};
@@ -311,7 +310,7 @@ START_TEST(nonfinite_steps_are_skipped)
     for (int t = 1; t <= 12; t++) {
         bool bad = false;
         for (int i = 0; i < N; i++)
-            a.g[i] = b.g[i] = (float)ref_value(0, t, i) * (t == 7 ? 1e30f : 1);     /* large is not infinite */
+            a.g[i] = b.g[i] = (float)ref_value(0, t, i) * (t == 7 ? 1e30f : 1);     /* large, but not infinite */
         for (int k = 0; k < nspoilt; k++)
             if (spoilt[k].step == t)
                 a.g[t * 3] = spoilt[k].value, bad = true;
@@ -324,7 +323,7 @@ START_TEST(nonfinite_steps_are_skipped)
         OK(optc_state_read(a.b, 0, "m", m[0], N));
         OK(optc_state_read(b.b, 0, "m", m[1], N));
         int64_t steps, taken;
-        OK(optc_get_t(a.b, 0, &steps));                /* less what was left out: t of the rule */
+        OK(optc_get_t(a.b, 0, &steps));                /* the rule's t: without the skipped steps */
         OK(optc_get_t(b.b, 0, &taken));
         ck_assert(steps == t && steps - left == taken);
         ck_assert_msg(flag == bad && read_one(&a, "skip.skipped") == left, "step %d: %g, %g left out", t, flag,
@@ -338,7 +337,7 @@ START_TEST(nonfinite_steps_are_skipped)
 }
 END_TEST
 
-/* The same by a flag of the caller's, as a loss scaler has it. */
+/* The same with a flag of the caller, like a loss scaler's. */
 START_TEST(skipped_by_a_flag)
 {
     static const char guard[] =
@@ -365,10 +364,10 @@ START_TEST(skipped_by_a_flag)
 END_TEST
 
 /* ---- sam ---- */
-typedef struct { double at, p; } Climber;          /* where its next step starts, and where it is */
+typedef struct { double at, p; } Climber;          /* where its next step starts, and its current value */
 enum { IN_NONE, IN_PERTURB, IN_STEP };
 
-/* One entry of sam(60) around sgd with lr = 1, by hand; `there` says who has a gradient. */
+/* One entry of sam(60) around sgd with lr = 1, by hand; `there` says which tensors have a gradient. */
 static void sam_by_hand(Climber c[2], const float g[2], int there, bool step, bool skips_inside, bool skips_outside)
 {
     double square = 0;
@@ -385,8 +384,8 @@ static void sam_by_hand(Climber c[2], const float g[2], int there, bool step, bo
     }
 }
 
-/* Tensors left out of either entry or of both, and gradients that are not finite: whoever steps starts where its last
- * step ended. Norms are 3, 4 and 5, so that all is exact. */
+/* Tensors excluded from either entry or both, and gradients that are not finite: each step starts where the tensor's
+ * last step ended. Norms are 3, 4 and 5, so everything is exact. */
 START_TEST(sam_with_some_left_out)
 {
     static const char *const with[] = {"sam(60)", "skip,sam(60)", "sam(60),skip"};
@@ -421,7 +420,7 @@ START_TEST(sam_with_some_left_out)
 }
 END_TEST
 
-/* With all gradients there it is the bits of the rule as it is written in the paper. */
+/* With all gradients present: the bits of the rule as written in the paper. */
 START_TEST(sam_with_all_there)
 {
     static const char plain[] = "return wrapper { name = 'plain', hyper = { rho = 0.05, eps = 1e-12 },\n"
@@ -445,7 +444,7 @@ START_TEST(sam_with_all_there)
 END_TEST
 
 /* ---- what states start as ---- */
-/* Each group's own value of the hyperparameter when it is bound; what is set later does not reach back. */
+/* A state starts with its group's value of the hyperparameter at binding; later changes have no effect on it. */
 START_TEST(starts_as_a_hyperparameter)
 {
     static const char text[] = "return optimizer { name = 'x', hyper = { d0 = 0.25 }, options = { k = 3 },\n"
@@ -481,7 +480,7 @@ START_TEST(starts_as_a_hyperparameter)
 END_TEST
 
 /* ---- 16 bits ---- */
-/* What was assigned reads as it was computed; stored "p" reads as memory will hold it. */
+/* An assigned value reads as it was computed; `stored` reads it as memory will hold it. */
 START_TEST(stored_values)
 {
     static const char text[] =
@@ -512,7 +511,7 @@ START_TEST(stored_values)
         OK(optc_state_read(f.binding, 0, "d", &d, 1));
         for (int i = 0; i < N; i++) {
             double p = type_load(f.type, f.p[0], i);
-            if (as[_i].param != OPTC_F64)             /* f32 states hold no f64 */
+            if (as[_i].param != OPTC_F64)             /* f32 states cannot hold f64 */
                 ck_assert_msg(b[i] == p, "element %d: stored is %.9g, p is %.9g", i, b[i], p);
             ck_assert_msg(c[i] == m[i], "what is not assigned yet is what memory holds");
             other += a[i] != p;
@@ -548,7 +547,7 @@ START_TEST(group_values_reduced)
         OK(optc_state_read(b, i, "most", &most, 1));
         OK(optc_state_read(b, i, "least", &least, 1));
         OK(optc_state_read(b, i, "all", &all, 1));
-        /* once for each tensor */
+        /* once per tensor */
         ck_assert_msg(most == 5 && least == 1 && all == 2 + 2 + 10, "group %d: %g %g %g", i, most, least, all);
     }
     OK(optc_unbind(b));
@@ -556,7 +555,7 @@ START_TEST(group_values_reduced)
 }
 END_TEST
 
-/* The names of wrappers have prefixes; without one the message says so. */
+/* A hyperparameter of a wrapper needs its prefix; without it the message says so. */
 START_TEST(without_the_prefix)
 {
     optc_rule *r;

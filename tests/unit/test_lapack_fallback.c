@@ -1,6 +1,6 @@
-/* Dense matrices of our own (runtime/core/matrix/lapack_fallback.c) and by a LAPACK (runtime/core/matrix/lapack.c),
- * against what they are defined by: matrices are made from rotations and values chosen here, and results are multiplied
- * out by plain loops. */
+/* optc's own dense factors (runtime/core/matrix/lapack_fallback.c) and those by a LAPACK
+ * (runtime/core/matrix/lapack.c), against their definitions: matrices are made from rotations and chosen values, and
+ * results are multiplied out by plain loops. */
 #include "runtime/core/matrix/cpu_calls.h"
 #include "tests/harness/help.h"
 #include "tests/harness/suites.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The LAPACK that is tried; without one, and in every first half of a loop, our own. */
+/* The LAPACK under test. Without one, and in the first half of every loop, optc's own code. */
 static Blas library;
 static void use_lapack(bool yes)
 {
@@ -57,8 +57,7 @@ static double farthest(const double *a, const double *b, int64_t n)
     return most;
 }
 
-/* The matrix with these values, turned by rotations of neighbours: eigenvalues are known to a few ulp of the
- * largest. */
+/* A matrix with these eigenvalues, made by rotations of neighbours: they are exact to a few ulp of the largest. */
 static void with_values(double *a, const double *value, int64_t n, uint64_t seed)
 {
     memset(a, 0, sizeof *a * (size_t)(n * n));
@@ -117,7 +116,7 @@ static void check_eigh(int64_t n, Kind kind, double scale)
             was[i * n + j] = a[i >= j ? i * n + j : j * n + i];
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = i + 1; j < n; j++)
-            a[i * n + j] = NAN;                                /* not looked at */
+            a[i * n + j] = NAN;                                /* never read */
     qsort(want, (size_t)n, sizeof *want, descending);
     ck_assert(eigh(a, n, value, work));
     double bound = 8 * DBL_EPSILON * (double)(n + 3) * most;
@@ -149,7 +148,7 @@ START_TEST(eigenvectors)
 {
     if (thinned(_i))
         return;
-    use_lapack(_i >= NSIDES && sides[_i % NSIDES]);          /* of none it is never asked */
+    use_lapack(_i >= NSIDES && sides[_i % NSIDES]);          /* LAPACK is never called for empty matrices */
     for (int k = 0; k < NKIND; k++)
         for (int s = 0; s < 3; s++)
             if (sides[_i % NSIDES] < 100 || !s)
@@ -157,7 +156,7 @@ START_TEST(eigenvectors)
 }
 END_TEST
 
-/* Columns made from numbers, or some of them from others. */
+/* Random columns, or some that depend on others. */
 static void columns(double *a, int64_t m, int64_t n, bool dependent, double scale)
 {
     for (int64_t i = 0; i < m * n; i++)
@@ -195,7 +194,7 @@ START_TEST(orthonormal)
 {
     if (thinned(_i))
         return;
-    use_lapack(_i >= NSIDES && sides[_i % NSIDES]);          /* of none it is never asked */
+    use_lapack(_i >= NSIDES && sides[_i % NSIDES]);          /* LAPACK is never called for empty matrices */
     static const int64_t more[] = {0, 1, 5, 40};
     for (int k = 0; k < 4; k++)
         for (int s = 0; s < 3; s++)
@@ -208,7 +207,7 @@ END_TEST
 
 START_TEST(triangles)
 {
-    use_lapack(_i >= NSIDES && sides[_i % NSIDES]);          /* of none it is never asked */
+    use_lapack(_i >= NSIDES && sides[_i % NSIDES]);          /* LAPACK is never called for empty matrices */
     int64_t n = sides[_i % NSIDES], m = 3;
     double *a = room(n * n), *l = room(n * n), *lt = room(n * n), *back = room(n * n), *value = room(n),
         *x = room(n * m), *b = room(n * m);
@@ -238,7 +237,7 @@ START_TEST(triangles)
 }
 END_TEST
 
-/* Told, not guessed. */
+/* Impossible factors are reported. */
 START_TEST(cannot_be_done)
 {
     use_lapack(_i);
