@@ -1,6 +1,6 @@
-/* Matrix values: what mm, .T, gram, outer, diag, trace, eye, triu, tril and folds along an axis mean, held against
- * plain loops over each matrix; what becomes of transposes, and of factors and sums around a product. Orthogonal
- * factors, and rules of two rules: test_polar.c. */
+/* Matrix values: mm, .T, gram, outer, diag, trace, eye, triu, tril and folds along an axis against plain loops over
+ * each matrix; and the fusion of transposes, factors and sums with products. test_polar.c has orthogonal factors and
+ * fallback rules. */
 #include "gen/eval/eval.h"
 #include "runtime/library/rule/spec_find.h"
 #include "gen/gen.h"
@@ -16,13 +16,12 @@
 enum { MOST = 9, DIRS = 3 };
 
 /* ---- the table of words ---- */
-/* What the words are of: g, its rows u and columns v summed, A = g (g*g)^T, B = g g^T, C = g^T g, D of cols x rank, E =
- * g D. */
+/* The operands: g, its row sums u and column sums v, A = g (g*g)^T, B = g g^T, C = g^T g, D of cols x rank, E = g D. */
 typedef struct {
     int n, k, r;
     double g[MOST][MOST], u[MOST], v[MOST], A[MOST][MOST], B[MOST][MOST], C[MOST][MOST], AB[MOST][MOST], D[MOST][DIRS],
         E[MOST][DIRS];
-    double bsum[MOST], one[MOST], most;    /* of B by row; ones; the largest of A */
+    double bsum[MOST], one[MOST], most;    /* row sums of B; ones; the maximum of A */
 } X;
 
 static double sum_row(const X *x, double (*f)(const X *, int, int), int i)
@@ -60,7 +59,7 @@ static double over(int n, const double *a, int da, const double *b, int db)
 #define ROW_OF(m) &x->m[i][0], 1
 #define COL_OF(m, stride) &x->m[0][j], stride
 
-/* V(state, domain, what the spec says, what stands at row i and column j) */
+/* V(state, domain, expression in the spec, value at row i and column j) */
 #define WORDS(V) \
     V(mm1, "rows", "mm(g, g.T)", x->B[i][j]) \
     V(mm2, "cols", "mm(g.T, g)", x->C[i][j]) \
@@ -128,7 +127,7 @@ static const struct { const char *name, *dom, *lua; double (*at)(const X *, int,
 static const char locals[] =
     "  local A, B, C = mm(g, (g * g).T), gram(g), gram(g.T)\n  local u, v = rowsum(g), colsum(g)\n";
 
-/* One spec that says them all, each into a state of its name. */
+/* One spec with all expressions, each assigned to a state of its name. */
 static char *spec_of_words(void)
 {
     Buf b = {0};
@@ -200,7 +199,7 @@ static int side(const char *word, const X *x)
     return !strcmp(word, "rows") ? x->n : !strcmp(word, "cols") ? x->k : !strcmp(word, "rank") ? x->r : 1;
 }
 
-/* How many values down and across a domain has, by its words. */
+/* The number of rows and columns of a domain. */
 static void sides(const char *dom, const X *x, int *down, int *across)
 {
     char two[2][16] = {"", ""};
@@ -252,7 +251,7 @@ static void hold_words(Fixture *f)
 
 enum { NWORDS = COUNT(words) };
 
-/* Every word on the evaluator. */
+/* Every expression on the evaluator. */
 START_TEST(words_evaluated)
 {
     char *text = spec_of_words();
@@ -320,8 +319,8 @@ static void eval_bounded(Bounded *b, int n, int k, Product product, bool gpu)
     ck_assert(eval_entry(&b->job));
 }
 
-/* Operands rounded as they are kept, sums in f32 forth and back, the result rounded: inside. Bounds are no wider than
- * that takes. */
+/* Operands rounded to their type, sums in f32 in both directions, the result rounded: all inside the bounds, which are
+ * no wider than that needs. */
 START_TEST(products_in_bounds)
 {
     static const struct { Product product; bool gpu; double wide; } kinds[] =
@@ -386,7 +385,7 @@ START_TEST(text_reads_back)
 }
 END_TEST
 
-/* How many products, symmetric ones, turns and sums are left of what a line says of L (rows), M (rows) and g. */
+/* How many products, symmetric products, transposes and sums remain of an expression of L (rows), M (rows) and g. */
 static const struct { const char *y, *lua; int mm, symmetric, turn, beta; } forms[] = {
     {"L", "mm(g, g.T)", 1, 1, 0, 0},
     {"L", "gram(g).T", 1, 1, 0, 0},
@@ -408,8 +407,8 @@ static const struct { const char *y, *lua; int mm, symmetric, turn, beta; } form
     {"r", "colsum(L.T).T", 0, 0, 0, 0},
     {"r", "r + sum(g.T) + slice.max(L.T)", 0, 0, 0, 0},
     {"L", "mm(2 * mm(M, gram(g)) - 3 * gram(g), M)", 3, 1, 0, 1},
-    {"L", "2 * mm(M, gram(g)) - 3 * gram(g)", 2, 1, 0, 0},   /* a pass takes it: it adds on its way */
-    /* a state that low precision would round is added by a pass */
+    {"L", "2 * mm(M, gram(g)) - 3 * gram(g)", 2, 1, 0, 0},   /* a pass reads it: the pass does the addition */
+    /* a pass adds a state that a lower precision would round */
     {"L", "mm(0.9 * L + gram(g), M)", 2, 1, 0, 0},
     {"L", "mm(M, gram(g) - mm(L, M))", 3, 1, 0, 1},
     {"L", "mm(gram(g) + lr * mm(L, M), M)", 3, 1, 0, 0},     /* only constants */
@@ -438,7 +437,7 @@ START_TEST(normal_forms)
 }
 END_TEST
 
-/* What folds to a number is spread again for a product to read, and folding ends. */
+/* An operand that folds to a constant is broadcast again for the product, and folding ends. */
 START_TEST(constant_operands)
 {
     char *ir =
@@ -450,7 +449,7 @@ START_TEST(constant_operands)
 }
 END_TEST
 
-/* Text that says a product wrongly. */
+/* Text with invalid products. */
 static const struct { const char *from, *to, *says; } broken[] = {
     {"trans_b symmetric", "symmetric", "operands whose axes do not meet"},
     {"trans_b", "trans_a", "a product of another shape"},
@@ -478,7 +477,7 @@ static char *replaced(const char *text, const char *from, const char *to)
     return buf_take(&b);
 }
 
-/* Words that the text had before they were renamed are read as what they are called now. */
+/* Old words of the text form are read as their new names. */
 START_TEST(old_words_are_read)
 {
     static const char *const words[][2] =

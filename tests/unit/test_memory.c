@@ -1,4 +1,4 @@
-/* How tensors lie in memory, and whose memory a binding takes. */
+/* Layouts of tensors in memory, and allocators. */
 #include "tests/harness/help.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@ static const int64_t shape[4] = {2, 3, 4, 5};                                   
 static const int64_t channels_last[4] = {60, 1, 15, 3}, row_major[4] = {60, 20, 5, 1};
 enum { COUNT = 120 };
 
-static int64_t place(const int64_t *stride, int64_t i)        /* of the i-th element in row-major counting */
+static int64_t place(const int64_t *stride, int64_t i)        /* the offset of the i-th element in row-major order */
 {
     int64_t at = 0;
     for (int k = 3; k >= 0; i /= shape[k--])
@@ -30,8 +30,7 @@ static optc_status try_bind(const char *spec, float *p, float *g, const int64_t 
     return optc_bind(*r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, b);
 }
 
-/* Channels-last tensors step to the same values as row-major ones, element by element, wherever those lie; so do their
- * states. */
+/* Channels-last tensors step to the same values as row-major ones, element by element; so do their states. */
 START_TEST(channels_last_equals)
 {
     static const char *const specs[] = {"adamw", "lamb", "sgd"};
@@ -49,7 +48,7 @@ START_TEST(channels_last_equals)
         for (int s = 0; s < 3; s++)
             OK(optc_step(b[side]));
     }
-    /* A tensor-wide norm adds in the order of memory, so there the last bits may differ. */
+    /* A norm over the tensor sums in memory order, so the last bits may differ. */
     float most = !strcmp(specs[_i], "lamb") ? 1e-6f : 0;
     for (int64_t i = 0; i < COUNT; i++) {
         float x = p[0][place(row_major, i)], y = p[1][place(channels_last, i)];
@@ -86,7 +85,7 @@ START_TEST(strides_refused)
 END_TEST
 
 /* ---- memory ---- */
-/* mode 1: gives none; 2: misaligned */
+/* mode 1: returns NULL; 2: returns misaligned memory */
 typedef struct { int calls, live; size_t bytes; int mode; char *block; } Counting;
 
 static void *count_alloc(void *ctx, size_t bytes, void *stream)
@@ -181,7 +180,7 @@ START_TEST(memory_counted)
 }
 END_TEST
 
-/* What "best" opens is what optc_best_device names. */
+/* "best" opens the device that optc_best_device names. */
 START_TEST(best_device)
 {
     optc_engine *e;

@@ -1,6 +1,6 @@
-/* Stages that are one function. What a stage does is told here by a number, from what it loads up to what it stores:
- * stages of one function must have the same, and stages with the same must be one function. (gen/plan/merge_stages.c
- * goes the other way, from the results back, two stages at a time.) */
+/* Stages that share one function. This test computes a hash of a stage's work from its loads to its stores: stages of
+ * one function must have equal hashes, and stages with equal hashes must share a function. (gen/plan/merge_stages.c
+ * compares two stages at a time, from the results back.) */
 #include "runtime/library/rule/spec_find.h"
 #include "gen/gen.h"
 #include "tests/harness/help.h"
@@ -14,7 +14,7 @@
 
 static uint64_t mixed(uint64_t h, uint64_t x) { return hash64(h, &x, sizeof x); }
 
-/* An array: its look, and which of the stage's arrays it is. */
+/* An array: its properties, and its number among the stage's arrays. */
 static uint64_t of_array(const Plan *p, const int *met, int n, Access a)
 {
     const Mem *m = &p->mem[a.mem];
@@ -73,7 +73,7 @@ static uint64_t of_stage(const Plan *p, const Graph *g, const Stage *s)
     return h;
 }
 
-/* All pairs of an entry, whatever their phases. Returns how many stages have no function of their own. */
+/* Compares all pairs of stages of an entry, across phases. Returns the number of stages without their own function. */
 static int look_through(const Plan *p, const PlanEntry *en)
 {
     typedef struct { const Stage *s; uint64_t h; } One;
@@ -107,7 +107,7 @@ static int look_at_plan(const Plan *p)
     return others;
 }
 
-/* Rules without products keep a function for each stage. */
+/* Rules without products have one function per stage. */
 START_TEST(library_shares)
 {
     const char *name = optc_library_name(_i);
@@ -132,7 +132,7 @@ START_TEST(library_shares)
 }
 END_TEST
 
-/* others: stages that have another's function */
+/* others: number of stages that use another stage's function */
 typedef struct { const char *head, *body; int others; const char *what; } ProductProgram;
 static const ProductProgram made[] = {
     {"", "for i = 1, 4 do A = max(mm(A, A), B) end", 3, "the same four times"},
@@ -176,7 +176,7 @@ START_TEST(made_share)
 }
 END_TEST
 
-/* A function of another stage, or an array of another sort for one of several, is no plan. */
+/* The verifier refuses a plan with another stage's function, or with an array of a different kind. */
 START_TEST(damage_is_seen)
 {
     static const char text[] =

@@ -1,4 +1,4 @@
-/* Products with no rule on the CPU: all ways round, types and sizes, whatever the workspace and the threads. */
+/* Products without a rule on the CPU: all transposes, types and sizes, for any workspace and number of threads. */
 #include "tests/harness/reference_product.h"
 #include "tests/harness/suites.h"
 
@@ -18,7 +18,7 @@ static optc_engine *open_with(int threads)
     return e;
 }
 
-/* _i: whether there is a BLAS */
+/* _i: with or without a BLAS */
 START_TEST(products)
 {
     if (_i)
@@ -57,7 +57,7 @@ START_TEST(kronecker)
 }
 END_TEST
 
-/* Both triangles of a Gram matrix are the same bits. */
+/* Both triangles of a Gram matrix have the same bits. */
 START_TEST(gram)
 {
     enum { M = 300, K = 41 };
@@ -114,13 +114,13 @@ START_TEST(refused)
     optc_engine *other = open_with(1);
     FAILS(optc_multiply(other, &good), OPTC_ERROR_UNAVAILABLE, "OPTC_BLAS");
     unsetenv("OPTC_BLAS");
-    OK(optc_multiply(other, &good));                       /* asked anew */
+    OK(optc_multiply(other, &good));                       /* queried again */
     OK(optc_close(other));
     OK(optc_close(e));
 }
 END_TEST
 
-/* A child of fork goes on with one thread, to the same bits. */
+/* A child of fork continues with one thread and the same bits. */
 START_TEST(forked)
 {
     size_t bytes, again;

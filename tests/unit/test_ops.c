@@ -1,4 +1,4 @@
-/* Every operation of the table on edge values: the native path against op_eval, within the row's own bound. */
+/* Every operation of ops.def on edge values: compiled code against op_eval, within the row's bound. */
 #include "tests/harness/help.h"
 
 #include <math.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One entry an operation: one compilation serves the whole table. */
+/* One entry per operation: one compilation covers the whole table. */
 static const char *expression(const OpInfo *o, int op)
 {
     static char s[128];
@@ -27,7 +27,7 @@ static const char *expression(const OpInfo *o, int op)
     return s;
 }
 
-/* copies are not written in specs; what is stored has a test of its own */
+/* copies are not written in specs; `stored` has its own test */
 static bool tested(int op)
 {
     return op_info[op].kind != K_LEAF && op_info[op].kind < K_RED && op != OP_COPY && op != OP_STORED;
@@ -80,7 +80,7 @@ static bool close_enough(Type t, int op, double got, double want, double bound)
 
 typedef struct { optc_engine *e; optc_rule *r; optc_binding *b; char *p0, *p, *g, *z; int64_t n; Type t; } Ops;
 
-/* All triples of edge values that the precision holds. */
+/* All triples of edge values that the type can represent. */
 static void open_ops(Ops *o, optc_type type)
 {
     char *text = spec_text();
@@ -125,7 +125,7 @@ static double want_of(const Ops *o, int op, int64_t i, double t)
     }
 }
 
-/* Beyond these the functions say NaN rather than a wrong number: templates/math_f32.h. */
+/* Beyond these ranges the functions return NaN rather than a wrong number: templates/math_f32.h. */
 static bool outside(Type t, int op, double x)
 {
     return (op == OP_SIN || op == OP_COS) && fabs(x) > (t == T_F64 ? 0x1p30 : 0x1p18);
@@ -169,8 +169,8 @@ static double as_stored(Type t, double x)
     return type_load(t, &room, 0);
 }
 
-/* Storage types: what is stored and loaded again is the nearest value of the type, ties to even. Beyond the largest it
- * is what the type makes of infinity. Rows and conversions are held against each other, for every row. */
+/* Storage types: a value that is stored and loaded is the nearest value of the type, ties to even. Beyond the largest
+ * it is the type's infinity, or its largest value. Checks table and conversions against each other, for every row. */
 START_TEST(storage)
 {
     for (int t = 0; t < NTYPES; t++)

@@ -1,7 +1,6 @@
-/* What planning costs, and what it makes of some rules.
- *
- * Price: the largest rules the language allows, each with a cap on the steps of work and the bytes of the arenas:
- * counted, so that the verdict does not depend on how busy the machine is. */
+/* The cost of planning, and the plans of some rules.
+ * Cost: the largest rules that the language allows, each with a limit on the steps of work and the bytes of the arenas.
+ * These are counted, so the result does not depend on the load of the machine. */
 #include "runtime/library/rule/spec_find.h"
 #include "gen/gen.h"
 #include "tests/harness/help.h"
@@ -16,7 +15,7 @@
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 
-/* Pieces with %1$d for a running number, side by side. */
+/* Repeats a text with %1$d as the running number. */
 static void each(Buf *b, int from, int to, const char *fmt, const char *between)
 {
     for (int i = from; i < to; i++) {
@@ -32,7 +31,7 @@ static void each(Buf *b, int from, int to, const char *fmt, const char *between)
 
 #define EVERY "every(2, function() p = p * 2 end) every(3, function() p = p + 1 end) every(5, function() p = p * g end)"
 
-/* stages: at least; the rest: at most */
+/* stages: lower bound; the rest: upper bounds */
 typedef struct { const char *name, *body; int states, stages, cheaper; double mwork, mbytes; } Worst;
 static const Worst worst[] = {
     {"chained sums", "local s = 1 for i = 1, 400 do s = sum(g * s) end p = p - s", 0, 801, 0, 0.1, 8},
@@ -94,7 +93,7 @@ static char *worst_spec(const Worst *w)
     return text;
 }
 
-/* Rules that are refused for their many stages are planned all the same. */
+/* Also plans rules that are refused for their number of stages. */
 static bool compile(Gen *g, const char *text)
 {
     PlanLimits any = plan_limits;
@@ -149,7 +148,7 @@ START_TEST(price)
 }
 END_TEST
 
-/* The library needs no cheaper search, and far less than it may take. */
+/* The library's rules need no cheaper search, and far less than the limit. */
 START_TEST(library_price)
 {
     const char *name = optc_library_name(_i);
@@ -175,7 +174,7 @@ START_TEST(library_price)
 }
 END_TEST
 
-/* Each entry has each combination of periods: what that comes to has a limit of its own. */
+/* Each entry has each combination of periods; their number has its own limit. */
 START_TEST(too_many_phases)
 {
     if (thinned(1))
@@ -195,7 +194,7 @@ START_TEST(too_many_phases)
 END_TEST
 
 /* ---- small states ---- */
-/* A small state is kept once: whoever needs the new value reads it there, unless the old one is wanted later or it
+/* A small state has one array: later stages read the new value there, unless the old value is needed later or the state
  * is rounded. */
 #define SMALL(state, step) "return optimizer { name = \"x\", state = { " state " }, step = function() " step " end }"
 /* last: stages after the last pass, which only copy */
@@ -206,9 +205,9 @@ static const struct { const char *text; int temps, last; } small[] = {
     {SMALL("k = zeros \"group\"", "k = k + 1 p = p - g * k"), 0, 0},
     /* rounded in r */
     {SMALL("r = zeros(\"row\", \"bf16\")", "r = lerp(r, rowmean(g * g), 0.1) p = p - g * r"), 1, 0},
-    /* the old one is wanted */
+    /* the old value is needed */
     {SMALL("r = zeros \"row\"", "local old = r r = rowmean(g) p = p - g * r - p * old"), 1, 1},
-    /* p reads y as it was */
+    /* p reads the old y */
     {SMALL("x = zeros \"tensor\", y = zeros \"tensor\"", "x, y = y, x p = p - g * x"), 1, 1},
     /* x and k are the same */
     {SMALL("x = zeros \"tensor\", k = zeros \"group\"", "k = k + 1 x = k p = p - g * x"), 0, 0},
@@ -230,7 +229,7 @@ START_TEST(small_states)
 }
 END_TEST
 
-/* An array is free again once it was read for the last time: a chain of sums needs a handful, however long it is. */
+/* An array is reused after its last read: a chain of sums needs a few arrays, however long it is. */
 START_TEST(arrays_again)
 {
     int few = 0;
@@ -248,8 +247,8 @@ START_TEST(arrays_again)
 END_TEST
 
 /* ---- with and without a search ---- */
-/* Every plan is verified when it is made: random specs, wrapped, with all the search they like and with next to
- * none. Whoever searches less moves no fewer bytes. */
+/* Every plan is verified: random specs, with wrappers, with the full search and with almost none. A smaller search
+ * never gives fewer bytes. */
 static double bytes_of_plan(const Plan *p)
 {
     double bytes = 0;
@@ -330,7 +329,7 @@ START_TEST(products_are_placed)
 }
 END_TEST
 
-/* A caller's memory may begin anywhere: where tensor cores read operands, those come to lie in memory of ours. */
+/* The caller's memory may be misaligned: operands for tensor cores are copied to aligned memory. */
 START_TEST(callers_memory_is_copied)
 {
     static const struct { const char *products; Type p; bool gpu, copied; } c[] =

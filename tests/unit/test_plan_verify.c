@@ -1,5 +1,5 @@
-/* What the verifier of plans sees: good plans are damaged in one place after the other; each damage must be seen.
- * So must passes that are marked as doing a half and do not, or do and are not marked. */
+/* The plan verifier: valid plans are damaged in one place after another, and the verifier must detect each damage. Also
+ * passes that are marked as computing a symmetric half and do not, or do and are not marked. */
 #include "runtime/library/rule/spec_find.h"
 #include "gen/gen.h"
 #include "tests/harness/help.h"
@@ -28,7 +28,7 @@ static void seen(const Plan *p, const char *what, int stage, int k, const char *
     damages++;
 }
 
-/* Without each of a list's items in turn. The last takes the place of the one that went. */
+/* Drops each item of a list in turn. The last item takes its place. */
 #define DROP(v, n, what) \
     for (int k_ = (n) - 1; k_ >= 0; k_--) { \
         __typeof__(*(v)) was_ = (v)[k_]; \
@@ -62,14 +62,14 @@ static bool stored_in(const Phase *ph, Ref val, int mem)
     return false;
 }
 
-/* Another array for each access in turn: all there are, those of the same look among them. */
+/* Replaces the array of each access in turn by every other array, including those with the same properties. */
 static void mislead(const Plan *p, const Phase *ph, Access *v, int n, int i, const char *what, bool load)
 {
     for (int k = 0; k < n; k++) {
         int was = v[k].mem;
         for (int m = 0; m < p->nmem; m++) {
             if (m == was || (load && stored_in(ph, v[k].val, m)))
-                continue;                                  /* the same value lies there, too */
+                continue;                                  /* that array holds the same value */
             v[k].mem = m;
             seen(p, what, i, k, "");
         }
@@ -100,7 +100,7 @@ static bool touches(const Plan *p, const Stage *a, const Stage *b)         /* a 
     return false;
 }
 
-static void trade(Plan *p, Stage *a, Stage *b)             /* their places, and the times that go with them */
+static void trade(Plan *p, Stage *a, Stage *b)             /* exchanges two stages and their times */
 {
     Stage x = *a, y = *b;
     *a = y, *b = x;
@@ -127,7 +127,8 @@ static void reorder(Plan *p, Phase *ph, int i)
             }
         }
     int variant = s->variant, fn = s->fn;
-    s->variant = variant + 1;                              /* of a rule with one variant: of none */
+    /* of a rule with one variant: a variant that does not exist */
+    s->variant = variant + 1;
     seen(p, "another variant", i, variant, "");
     s->variant = variant;
     s->fn = fn ? 0 : p->nfn;
@@ -143,7 +144,7 @@ static Ref leaf_of(const Graph *g, const Mem *m)
     return NONE;
 }
 
-/* The last stage of all reads what this one has overwritten; this one stores twice. */
+/* The last stage reads an array that this stage has overwritten; this stage stores twice. */
 static void read_late(const Plan *p, Phase *ph, Stage *s, int i)
 {
     Stage *last = &ph->stage[ph->nstage - 1];
@@ -239,7 +240,7 @@ START_TEST(damage_is_seen)
 END_TEST
 
 /* ---- halves ---- */
-/* On a GPU passes over symmetric values do a half, and products that only they read are not mirrored. */
+/* On a GPU, passes over symmetric values compute a half, and products that only such passes read are not mirrored. */
 typedef struct { const char *body; int passes, calls; const char *what; } Halves;
 static const Halves halves[] = {
     {"local A = gram(g) p = p - mm(max(A, mm(A, A)), g)", 1, 1,
@@ -284,7 +285,7 @@ START_TEST(halves_are_found)
         ck_assert_msg(passes == gpu * halves[_i].passes && calls == gpu * halves[_i].calls,
                       "%s, gpu %d: %d passes, %d products:\n%s", halves[_i].what, gpu, passes, calls, b.s);
         buf_free(&b);
-        /* marked where it may not be, or no longer where it must */
+        /* marked where it must not be, or unmarked where it must be */
         for (int i = 0; gpu && i < ph->nstage; i++) {
             Stage *s = &ph->stage[i];
             bool pass = s->half && !is_called(s->kind);
@@ -301,7 +302,7 @@ START_TEST(halves_are_found)
 END_TEST
 
 /* ---- turns ---- */
-/* How many stages leave out whoever has no turn; and none more may. */
+/* How many stages skip tensors outside of their slot; no other stage may. */
 static const struct { const char *head, *body; int stages; const char *what; } turns[] = {
     {"", "L = lerp(L, gram(g), 0.1) every(3, { stagger = true }, function() X = power(L, -1, { ridge = 0.1 }) end) p = "
          "p - mm(X, g)", 3, "what power reads, power, and what takes it"},
@@ -341,7 +342,7 @@ START_TEST(staggered_stages_are_found)
         plan_print(&b, g.plan, false);
         ck_assert_msg(n == turns[_i].stages, "%s, gpu %d: %d stages:\n%s", turns[_i].what, gpu, n, b.s);
         buf_free(&b);
-        for (int i = 0; i < ph->nstage; i++) {                 /* whose turn it is need not be known to all */
+        for (int i = 0; i < ph->nstage; i++) {                 /* a stage may run for all tensors */
             Stage *s = &ph->stage[i];
             if (s->stagger || is_single(s->kind) || s->kind == S_BLOCK)
                 continue;

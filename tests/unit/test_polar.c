@@ -1,5 +1,5 @@
-/* Orthogonal factors, held against their iteration by plain loops and at all scales; states that start with a diagonal;
- * a rule whose vectors another rule steps. */
+/* Orthogonal factors against their iteration by plain loops, at all scales; states that start as a diagonal; fallback
+ * rules. */
 #include "tests/harness/help.h"
 
 #include <math.h>
@@ -31,7 +31,7 @@ static const Triple express[] = {{8.28721201814563, -23.595886519098837, 17.3003
                                  {3.9486908534822946, -2.908902115962949, 0.5518191394370137},
                                  {3.3184196573706015, -2.488488024314874, 0.51004894012372},
                                  {2.300652019954817, -1.6689039845747493, 0.4188073119525673}, {1.875, -1.25, 0.375}};
-/* safety: of all steps but those of the last triple, where there are several */
+/* safety: for all steps except those of the last triple, if there are several triples */
 static const struct { const char *name, *options; const Triple *t; int n, steps; double safety; } polars[] = {
     {"j5", "", jordan, 1, 5, 1},
     {"j0", ", { steps = 0 }", jordan, 1, 5, 1},
@@ -69,7 +69,7 @@ static Mat times(const Mat *x, const Mat *y)
     return z;
 }
 
-/* By its norm, or by the sums of what its rows have in common. */
+/* By the Frobenius norm, or by the row sums of the Gram matrix. */
 static void normalise(Mat *x, bool by_sums, double safety)
 {
     double all = 0, sum[MOST];
@@ -157,7 +157,7 @@ START_TEST(polar_is_its_iteration)
 }
 END_TEST
 
-/* Compiled, in f32: what is tiny, huge, zero or no number. */
+/* Compiled, in f32: tiny, huge, zero and NaN matrices. */
 START_TEST(polar_at_all_scales)
 {
     static const char text[] =
@@ -191,7 +191,7 @@ START_TEST(polar_at_all_scales)
 }
 END_TEST
 
-/* Blocks are scaled by the matrix's norm: where that is no number none of them goes on without. */
+/* Blocks are scaled by the matrix's norm: if that is NaN, all blocks become NaN. */
 START_TEST(polar_of_blocks_with_nan)
 {
     static const char text[] =
@@ -212,7 +212,7 @@ START_TEST(polar_of_blocks_with_nan)
 }
 END_TEST
 
-/* An option that is wrong is told once, where it is an option. */
+/* A wrong option is reported once, at the option. */
 START_TEST(polar_of_wrong_options)
 {
     static const char *const wrong[] = {"coefficients=jordon", "form=q", "steps=x"};
@@ -264,8 +264,8 @@ static const char with_rest[] =
     "return optimizer { name = 'x', hyper = { lr = 0.5 }, state = { m = zeros }, step = rule 'adafactor',\n"
     "matrix = function()\n if nrows > 6 then return step() end\n m = m + g p = p - lr * m end }";
 
-/* Vectors, and matrices that are handed over, are stepped as by that rule alone, in both its bodies; its options and
- * states are known by its name. */
+/* Vectors, and matrices passed on by step(), are stepped as by the fallback rule alone, in both of its bodies; its
+ * options and states have its prefix. */
 START_TEST(rest_is_the_other_rule)
 {
     static const TestShape shape[] = {{1, {9}}, {2, {7, 5}}, {3, {7, 2, 3}}, {2, {4, 3}}};

@@ -10,7 +10,7 @@
 enum { ROWS = 5, COLS = 131, N = ROWS * COLS };
 typedef enum { OF_TENSOR, OF_ROW, OF_COL } Of;
 
-/* State sK holds, at every element, the value of its tensor, row or column. */
+/* State sK holds at every element the value of its tensor, row or column. */
 static const struct { const char *value; Of of; bool mean; } cases[] = {
     {"norm(g)", OF_TENSOR, false},       {"rms(g)", OF_TENSOR, true},       {"slice.norm(g)", OF_TENSOR, false},
     {"slice.rms(g)", OF_TENSOR, true},   {"rownorm(g)", OF_ROW, false},     {"rowrms(g)", OF_ROW, true},
@@ -47,7 +47,7 @@ static long double expected(Of of, bool mean, const double *g, int at)
 
 static double number(const void *x, bool wide, int i) { return wide ? ((const double *)x)[i] : ((const float *)x)[i]; }
 
-/* Within the rounding of a result in the type, and of the sum in f64 (plan.h: at most 48 additions deep). Below the
+/* Within the rounding of a result in the type and of the sum in f64 (plan.h: at most 48 additions deep). Below the
  * normal numbers, within their spacing; beyond the largest, infinite. */
 static void check_state(optc_binding *b, int k, const double *g, bool wide)
 {
@@ -64,7 +64,7 @@ static void check_state(optc_binding *b, int k, const double *g, bool wide)
     }
 }
 
-/* Some are far smaller than the others: they must not be lost, and must not decide. */
+/* Some values are far smaller than others: they must not be lost and must not dominate. */
 static double gradient(int i, double size) { return size * (i % 7 == 3 ? 1e-9 : 1) * (1 + i % 3); }
 
 START_TEST(norms)
@@ -99,11 +99,11 @@ START_TEST(norms)
 }
 END_TEST
 
-/* Folds of an array over two axes, kept in several types. */
+/* Folds of an array over two axes, in several storage types. */
 START_TEST(norms_of_arrays)
 {
     static const double size[] = {1e25, 1e-30};
-    /* the second never changes its states: a fold is the only one to read them */
+    /* the second never changes its states: only a fold reads them */
     static const char *const texts[] = {
         "return optimizer { name = 'arrays', hyper = { x = 1 }, state = { L = eye(x, 'rows'), R = eye(x, 'rows') },\n"
         "  step = function() p = g end, matrix = function() L, R = 0.5 * L, 0.5 * R  p = rownorm(L) + colnorm(R).T + 0 "
@@ -131,8 +131,8 @@ START_TEST(norms_of_arrays)
 }
 END_TEST
 
-/* Rules whose step does not depend on the size of the gradient, on gradients of sizes 1 and `size`: the steps are the
- * same but for rounding. Powers of two keep every direction exact. */
+/* Rules whose step does not depend on the size of the gradient, on gradients of sizes 1 and `size`: the steps are equal
+ * except for rounding. Powers of two keep every direction exact. */
 static const struct { const char *rule; double size; } rules[] = {
     {"dion", 0x1p70},     {"lars", 0x1p70},
     {"sgd+clip(1)", 0x1p70},     {"sgd+clip(1)", 0x1p100},       {"muon", 0x1p100},
@@ -172,7 +172,7 @@ START_TEST(steps)
 }
 END_TEST
 
-/* ASGO's ridge decides the direction of tiny gradients, and must not decide how far they go. */
+/* ASGO's ridge decides the direction for tiny gradients, but must not decide the length of the step. */
 START_TEST(lengths)
 {
     float p[16 * 24], q[16 * 24];
@@ -188,8 +188,7 @@ START_TEST(lengths)
 }
 END_TEST
 
-/* Rules that divide second moments by themselves: beyond the range of their squares a step may be 0, and is a
- * number. */
+/* Rules that divide second moments by themselves: beyond the range of their squares a step may be 0, but is finite. */
 START_TEST(stays_finite)
 {
     static const char *const names[] = {"lamb", "adamp"};
@@ -200,8 +199,8 @@ START_TEST(stays_finite)
 }
 END_TEST
 
-/* Element 3 has one gradient whose square f32 cannot hold, all others are ordinary. Its second moment stays infinite
- * and the weights stay numbers; "lerp" of two infinities was NaN. RAdam, AdaBelief and AdaBound move by the momentum
+/* Element 3 has one gradient whose square overflows f32; all others are ordinary. Its second moment stays infinite and
+ * the weights stay finite; a "lerp" of two infinities was NaN once. RAdam, AdaBelief and AdaBound move by the momentum
  * alone. */
 static const struct { const char *rule, *moment; bool moves; } adams[] = {
     {"adam", "v", false},    {"adamw", "v", false},   {"nadam", "v", false},   {"radam", "v", true},
@@ -238,8 +237,8 @@ START_TEST(infinite_moments)
 }
 END_TEST
 
-/* Rules that tell when second moments leave the range. A matrix of 1e17 has squares in range, and so have the sums of
- * its rows; those of its columns are not, which the step after tells. */
+/* Rules that report when second moments leave the range. A matrix of 1e17 has squares in range, and so have its row
+ * sums; its column sums overflow, which the next step reports. */
 static const struct { const char *rule, *options; int rows, cols; double size; int expected[2]; } ranges[] = {
     {"adafactor", "", 16, 24, 1, {0, 0}},     {"adafactor", "", 16, 24, 1e18, {0, 0}},
     {"adafactor", "", 16, 24, 1e20, {1, 1}},  {"adafactor", "", 70000, 2, 1e17, {0, 1}},

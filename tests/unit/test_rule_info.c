@@ -1,8 +1,8 @@
-/* What a rule tells of its spec: text fields, options, order, wrappers that change the gradient. */
+/* The library's information about a spec: text fields, options, order, wrappers that change the gradient. */
 #include "tests/harness/help.h"
 #include "tests/harness/suites.h"
 
-/* What a spec declares is told by the library: nobody has to read Lua for it. */
+/* The library reports everything that a spec declares, so that no caller has to parse Lua. */
 START_TEST(rule_tells_its_spec)
 {
     static const char text[] =

@@ -1,6 +1,5 @@
-/* A spec cannot hurt: every way out that a Lua text could try is tried here. None may succeed, crash, hang or fill the
- * memory, and nothing that differs from run to run (addresses, hash seeds, the order of tables) may show in what is
- * compiled. */
+/* The sandbox: every escape that a Lua text could try. None may succeed, crash, hang or exhaust memory, and nothing
+ * that differs between runs (addresses, hash seeds, the order of tables) may affect the compiled code. */
 #include "runtime/library/rule/spec_find.h"
 #include "gen/gen.h"
 #include "tests/harness/help.h"
@@ -13,7 +12,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-/* Seconds of the processor after which a test counts as hanging. What bounds a spec is counted in work. */
+/* CPU seconds after which a test counts as hanging. The limits of a spec count work. */
 static const double slowest = 30;
 #if defined(OPTC_SANITIZED)
 static const bool bound_memory = false;            /* the sanitizer reserves terabytes */
@@ -24,7 +23,7 @@ static const bool bound_memory = true;
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 
 /* ---- compiling texts ---- */
-/* took: seconds of the processor, which do not grow beside a busy neighbour */
+/* took: CPU seconds, which do not depend on other processes */
 typedef struct { Gen g; bool ok; double took; } Run;
 
 static Run compile_with(const char *text, const char *with)
@@ -42,7 +41,7 @@ static Run compile_with(const char *text, const char *with)
 
 static Run compile(const char *text) { return compile_with(text, NULL); }
 
-/* A spec that does `file` when it is read and `step` when it is traced. */
+/* A spec that runs `file` when it is read and `step` when it is traced. */
 static char *spec(const char *file, const char *step)
 {
     return format("%s\nreturn optimizer { name = \"try\", step = function()\n%s\np = p - g end }\n", file, step);
@@ -82,7 +81,7 @@ START_TEST(names)
 }
 END_TEST
 
-/* What a spec is handed from Lua works; anything else of `math` is nil. */
+/* The parts of Lua that specs may use work; everything else of `math` is nil. */
 START_TEST(what_there_is)
 {
     Run r = compile("assert(math.random == nil and math.randomseed == nil and math.ult == nil and math.type == nil)\n"
@@ -153,7 +152,7 @@ static const Try tries[] = {
 START_TEST(ways_out) { refused(spec(tries[_i].file, tries[_i].step), tries[_i].part); }
 END_TEST
 
-/* Odd, but allowed or refused as it may be: it only must come back, soon. */
+/* Unusual, but allowed or refused: it only has to return soon. */
 static const char *const odd[] = {
     "local r = random()",  "local r = random \"row\"", "local r = normal \"slice\"", "local r = rowsum(random())",
     "local r = slice.sum(random())",
@@ -198,7 +197,7 @@ START_TEST(odd_texts)
 }
 END_TEST
 
-/* Values that vary by row rest on a view, wherever in the file they were made. */
+/* Row values depend on a view, wherever in the file they were made. */
 START_TEST(draws_outside_entries)
 {
     static const char *const made[] = {"random \"row\"", "rowsum(random())", "slice.sum(normal())"};
@@ -213,7 +212,7 @@ START_TEST(draws_outside_entries)
 }
 END_TEST
 
-/* A rule must not change what a wrapper's words mean: each file has its own world. */
+/* A rule cannot change the words of a wrapper: each file has its own environment. */
 START_TEST(worlds_apart)
 {
     static const char *const twist[] = {"", "global.norm = function() return 1 end", "global.norm = nil",
@@ -248,7 +247,7 @@ static const Bomb bombs[] = {
     {"local s = \"x\" while true do s = s .. s end", ""},
     {"local s = \"x\" for i = 1, 1e9 do s = s .. \"y\" end", ""},
     {"local t = {} for i = 1, 1e9 do t[\"k\" .. i] = 1 end", ""},
-    /* one instruction each, but a long one */
+    /* one instruction each, but an expensive one */
     {"local s = \"x\" for i = 1, 22 do s = s .. s end for i = 1, 1e9 do local y = s .. i end", ""},
     {"local s = \"x\" for i = 1, 22 do s = s .. s end local a, b, n = s .. 1, s .. 2, 0 for i = 1, 1e9 do if a < b "
      "then n = n + 1 end end", ""},
@@ -259,10 +258,10 @@ static const Bomb bombs[] = {
     {"local function h(...) return select(\"#\", ...) end local function f(n, ...) if n > 0 then return f(n - 1, 1, 1, "
      "1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, "
      "1, 1, 1, 1, 1, ...) end for i = 1, 1e9 do h(...) end end f(5000)", ""},
-    /* inside what an entry can call */
+    /* inside functions that an entry can call */
     {"", "while true do end"},
     {"", "every(2, function() while true do end end)"},
-    /* every line looks at all locals */
+    /* every line searches all locals */
     {"", "local x" TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN " = g for i = 1, 1e9 do\n\nx = "
                                                                                    "i\n\nend"},
     {"local function f() every(2, f) end", "f()"},
@@ -325,7 +324,7 @@ static void repeat(Buf *b, const char *s, int n)
         buf_puts(b, s);
 }
 
-/* Shapes of text that are costly to read, up to the megabyte a spec may have. */
+/* Texts that are expensive to read, up to the limit of one megabyte. */
 typedef struct { const char *before, *piece, *middle, *close; int n; const char *after; } Form;
 static const Form forms[] = {
     {"local x = ", "(", "1", ")", 100000, ""},
@@ -344,7 +343,7 @@ static const Form forms[] = {
     {"", "do local a=1 end ", "", "", 30000, ""},
     /* names that hold values, and others */
     {"local function f() ", "do local a=g end ", "end local function h() ", "do local q=zz end ", 25000, "end"},
-    /* what is done at every line */
+    /* work on every line */
     {"", "local a = 1\n", "while true do\nlocal z = 1\nz = z + 1\nend", "", 190, ""},
     {"", "function() ", "", " end", 50000, ""},
     {"local x = ", "function() return ", "1", " end", 50000, ""},
@@ -393,7 +392,8 @@ START_TEST(bombs_in_text)
 }
 END_TEST
 
-/* Lua's parser looks for a name among the locals of every function around it, and nothing of Lua's counts that. */
+/* Lua's parser searches a name among the locals of every enclosing function, and Lua's instruction count does not
+ * include that. */
 START_TEST(parsing_has_a_price)
 {
     Buf b = {0};
@@ -413,7 +413,7 @@ START_TEST(parsing_has_a_price)
 }
 END_TEST
 
-/* For each further link of a chain it walks the chain: 43000 took 3.4 seconds. A few hundred are nothing. */
+/* For each further link of a chain Lua walks the chain: 43000 links took 3.4 seconds. A few hundred cost nothing. */
 START_TEST(chains_have_a_price)
 {
     static const char *const piece[] = {"g and ", "g or "};
@@ -432,7 +432,7 @@ START_TEST(chains_have_a_price)
 }
 END_TEST
 
-/* A large rule, within the bound on values: planned and emitted in bounded time and memory. */
+/* A large rule within the limit on values: planned and emitted in bounded time and memory. */
 static const char *const large[] = {
     "local x = g for i = 1, 9000 do x = x * g + 0.5 end p = x",
     "local x = g for i = 1, 9000 do x = x * g + 0.5 end p = x + sum(x)",
@@ -465,8 +465,7 @@ START_TEST(large_rules)
 }
 END_TEST
 
-/* Threads other than the first have small stacks: a long chain of values must not be followed by recursion into the
- * ground. */
+/* Threads other than the first have small stacks: a long chain of values must not cause deep recursion. */
 static void *on_small_stack(void *text)
 {
     Run r = compile(text);
@@ -534,7 +533,7 @@ START_TEST(same_again)
     const char *text = repeatable[_i];
     char *first = outputs(text, NULL);
     void *volatile noise[24];
-    for (int k = 0; k < COUNT(noise); k++) {       /* other addresses, hence another hash seed, each time */
+    for (int k = 0; k < COUNT(noise); k++) {       /* different addresses, hence another hash seed, each time */
         noise[k] = malloc((size_t)(1000 + 777 * k));
         char *next = outputs(text, NULL);
         ck_assert_msg(!strcmp(first, next), "compiled twice, two results:\n%.400s\n%.400s", first, next);

@@ -1,4 +1,4 @@
-/* The search for launches, on landscapes whose lowest place is known: no device, a clock of its own. */
+/* The search for launches on landscapes with a known minimum: no device, and a fake clock. */
 #include "tests/harness/help.h"
 
 #include "runtime/library/rule/spec_find.h"
@@ -10,8 +10,8 @@
 
 typedef struct Land {
     double (*height)(const Launch *l);
-    double (*other)(const Launch *l);          /* on a second layout of the work; NULL: as on the first */
-    double (*beside)(const Launch *l);         /* at a size beside; NULL: there is none */
+    double (*other)(const Launch *l);          /* times on a second layout of the work; NULL: as on the first */
+    double (*beside)(const Launch *l);         /* times at a neighbouring size; NULL: there is none */
     int widened;
     bool unsteady;
     double noise;
@@ -20,8 +20,8 @@ typedef struct Land {
     double clock;
     int builds, races, samples, die_at;        /* die_at: the race at which the device fails; 0: never */
     int stop_at, late; volatile int stop;      /* late: samples after the stop */
-    Launch ahead[SEARCH_AHEAD]; int nahead;    /* what was said to come next … */
-    int vain;                                  /* … and did not */
+    Launch ahead[SEARCH_AHEAD]; int nahead;    /* launches announced as next … */
+    int vain;                                  /* … that were not tried */
 } Land;
 
 static double uniform(Land *a) { return (double)((a->seed = splitmix(a->seed)) >> 11) * 0x1p-53; }
@@ -65,7 +65,7 @@ static int by_value(const void *a, const void *b)
 static bool race(void *ctx, int layout, const Launch *x, const Launch *y, int samples, double *ms_x, double *ms_y)
 {
     Land *a = ctx;
-    double t[2][128], drift = 1 + 0.1 * sin(a->clock);          /* the device's clock wanders: both sides alike */
+    double t[2][128], drift = 1 + 0.1 * sin(a->clock);          /* the device's clock drifts, for both sides alike */
     a->samples += samples;
     a->late += a->stop ? samples : 0;
     for (int i = 0; i < samples; i++) {
@@ -115,7 +115,7 @@ static double smooth(const Launch *l)
            * (1 + 0.01 * fabs(l->v[KNOB_BLOCKS] - 4.0));
 }
 
-/* What is best for one knob depends on the others: bytes under way and registers. */
+/* The best value of one knob depends on the others: bytes in flight and registers. */
 static double coupled(const Launch *l)
 {
     double regs = 20 + 6.0 * l->v[KNOB_VECTOR] * l->v[KNOB_ITEMS],
@@ -163,7 +163,7 @@ static int apart(const Launch *a, const Launch *b)
     return n;
 }
 
-/* A hollow about the launch of the model's other side, and no way there from this side. */
+/* A minimum near the launch on the other side of the model's, which cannot be reached from this side. */
 static double beyond(const Launch *l)
 {
     int far = apart(l, &space.rival);
@@ -202,7 +202,7 @@ static const struct { const char *name; double (*height)(const Launch *); double
     {"rugged", rugged, 0.005, 0.02, NULL}, {"coupled, some fail", coupled, 0.005, 0.02, wide_fails},
     {"flat, noisy", flat, 0.01, 0.001, NULL}};
 
-/* Near the lowest place, after a fraction of what there is. */
+/* Finds a launch near the minimum after a fraction of all trials. */
 START_TEST(finds)
 {
     for (uint64_t seed = 1; seed <= 10; seed++) {
@@ -258,8 +258,8 @@ START_TEST(flat_keeps_the_model)
 }
 END_TEST
 
-/* What gains on one layout and loses on the other is not taken, however much it gains in all; what gains a little on
- * both is. */
+/* A launch that gains on one layout and loses on the other is rejected, however large the total gain; a small gain on
+ * both is accepted. */
 static double wide(const Launch *l) { return l->v[KNOB_VECTOR] == 8 ? 0.98 : 1; }
 static double grids_gain(const Launch *l) { return wide(l) * (l->v[KNOB_GRID] ? 0.8 : 1); }
 static double grids_lose(const Launch *l) { return wide(l) * (l->v[KNOB_GRID] ? 1.06 : 1); }
@@ -282,7 +282,8 @@ static void wide_wins(Land a)
 START_TEST(no_layout_loses) { wide_wins((Land){.height = grids_gain, .other = grids_lose}); }
 END_TEST
 
-/* Nor what loses at a size that would take the result. Where nothing gains, no other size is made ready. */
+/* A launch that loses at a size that would use the result is rejected too. If nothing gains, no other size is
+ * prepared. */
 START_TEST(no_size_beside_loses)
 {
     wide_wins((Land){.height = grids_gain, .beside = grids_lose});
@@ -300,7 +301,7 @@ START_TEST(no_size_beside_loses)
 }
 END_TEST
 
-/* However many gain the same, and whichever of them is left when the first falls: none that loses beside. */
+/* Many launches gain the same: whichever remains, none loses at the neighbouring size. */
 static double hints_gain(const Launch *l) { return l->v[KNOB_LOAD] || l->v[KNOB_STORE] ? 0.9965 : 1; }
 static double streams_lose(const Launch *l) { return l->v[KNOB_LOAD] == 1 ? 1.2 : hints_gain(l); }
 
@@ -319,7 +320,7 @@ START_TEST(no_second_loses_beside)
 }
 END_TEST
 
-/* What each loses against the one before it adds up against the model: the search ends with one that may stay, not with
+/* Small losses against each predecessor add up against the model: the search ends with a valid launch, not with
  * none. */
 static int gains(const Launch *l)
 {
@@ -374,8 +375,8 @@ START_TEST(budget_and_stop)
 }
 END_TEST
 
-/* Where a step takes long there are few samples: a short budget still tries some launches and keeps the best, and stop
- * is heeded. Nothing is made ready that is not timed. */
+/* Long steps give few samples: a short budget still tries some launches and keeps the best, and stop works. Nothing is
+ * compiled that is not timed. */
 static double slow(const Launch *l)
 {
     return 200 * (l->v[KNOB_THREADS] == 512 ? 0.8 : l->v[KNOB_THREADS] < 256 ? 1.1 : 1);
@@ -411,14 +412,14 @@ START_TEST(long_steps)
         search_free(&s);
         Land c = {.height = flat, .seed = seed};
         s = run(&c, 0.02, false);
-        ck_assert_int_eq(c.samples, 9 + 25);                       /* short ones are what they were */
+        ck_assert_int_eq(c.samples, 9 + 25);                       /* short steps are sampled as before */
         search_free(&s);
     }
 }
 END_TEST
 
-/* A number of launches in place of a time: so many are built and tried, none ahead in vain, and the clock decides
- * nothing. */
+/* A number of trials instead of a time: exactly that many are compiled and tried, none in vain, and the clock has no
+ * effect. */
 START_TEST(trials_bound_a_search)
 {
     static const int most[] = {1, 2, 16, 17, 40, 100};
@@ -439,8 +440,7 @@ START_TEST(trials_bound_a_search)
 }
 END_TEST
 
-/* What is not worth it is not of the space: neither proposed nor counted, known from before or not; all of the rest
- * is. */
+/* Launches that are ruled out are neither proposed nor counted, known from before or not; all others are. */
 static bool only_the_model(void *ctx, const Launch *l) { return ctx && !memcmp(l, &space.model, sizeof *l); }
 static bool narrow(void *ctx, const Launch *l) { return only_the_model(ctx, l) || l->v[KNOB_VECTOR] < 8; }
 
@@ -469,7 +469,7 @@ START_TEST(only_what_is_worth_it)
 }
 END_TEST
 
-/* What a run before found is tried first, so a short budget does not lose it. */
+/* The result of an earlier run is tried first, so a short budget does not lose it. */
 START_TEST(goes_on_from_before)
 {
     Land a = {.height = smooth, .seed = 1};
@@ -483,7 +483,7 @@ START_TEST(goes_on_from_before)
 }
 END_TEST
 
-/* How what steps use now stands to the best of all is measured once more, side by side. */
+/* The launch in use is compared with the best one once more, side by side. */
 START_TEST(stands_to_what_is_used)
 {
     Land a = {.height = coupled, .noise = 0.01, .seed = 1};
@@ -499,16 +499,16 @@ START_TEST(stands_to_what_is_used)
         search_free(&s);
     }
     Search s = run(&a, 60, false);
-    ck_assert(fabs(s.used_ms / s.model_ms - 1) < 0.02);            /* nothing is known: what is used is the model's */
+    ck_assert(fabs(s.used_ms / s.model_ms - 1) < 0.02);            /* no results: the launch in use is the model's */
     search_free(&s);
-    /* no time at all: the model's time is still there to say */
+    /* no time at all: the model's time is still reported */
     Search late = run(&a, 0, false);
     ck_assert(!late.finished && late.best == late.model && late.model_ms > 0);
     search_free(&late);
 }
 END_TEST
 
-/* Whatever the rule, its types and the size, the model's launch is one that may be tried. */
+/* For every rule, type and size the model's launch is valid. */
 START_TEST(model_is_valid)
 {
     static const Type types[][3] =

@@ -1,5 +1,5 @@
-/* Values over two axes other than the elements', on the CPU: inside the evaluator's bounds, and the same bits from any
- * number of threads. */
+/* Values over rows x rows, cols x cols and the like on the CPU: inside the evaluator's bounds, and the same bits for
+ * any number of threads. */
 #include "tests/harness/random_spec.h"
 #include "tests/harness/square_rules.h"
 

@@ -1,6 +1,6 @@
-/* every(k, { stagger = true }, …): each tensor has its own of k steps. The reference is the same rule with every(k, {
- * offset = slot }, …) and one tensor alone, which knows nothing of slots; which slot a tensor has is held against a
- * dealing of its own here. Blocks, folds over tensors and wrappers are held against the evaluator. */
+/* every(k, { stagger = true }, …): each tensor runs at its own slot of k steps. The reference is the same rule with
+ * every(k, { offset = slot }, …) on one tensor alone, without slots. The assignment of slots is checked against an
+ * independent one. Blocks, folds over tensors and wrappers are compared with the evaluator. */
 #include "tests/harness/product_program.h"
 #include "tests/harness/suites.h"
 
@@ -10,14 +10,14 @@
 
 /* ---- rules: %1$s and %2$s stand for the options of two blocks of every() ---- */
 static const char *const rules[] = {
-    /* roots of one side, kept */
+    /* roots of one side, in states */
     "return optimizer { name = 'x', hyper = { lr = 0.1, b = 0.9 }, state = { L = eye(0.1, 'rows'), X = eye(1, 'rows') "
     "}, products = 'f64',\n"
     "  matrix = function() L = b * L + (1 - b) * gram(g)  every(%1$s, function() X = power(L, -1/4, { ridge = 1e-2 }) "
     "end)\n"
     "    p = p - lr * mm(X, g) end,\n"
     "  step = function() p = p - lr * g end }",
-    /* two sides, one of them of products alone; a state of each kind, and p itself */
+    /* two sides, one with products only; a state of each kind, and p itself */
     "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { L = zeros 'rows', X = zeros 'rows', Y = zeros "
     "'cols', m = zeros, r = zeros 'row', s = zeros 'tensor' }, products = 'f64',\n"
     "  matrix = function() L = 0.5 * L + gram(g)\n"
@@ -26,7 +26,7 @@ static const char *const rules[] = {
     "    every(%2$s, function() Y = 0.5 * Y + gram(g.T)  m = mm(g, Y) end)\n"
     "    p = p - lr * mm(X.T, g) / (1 + s) - lr * m end,\n"
     "  step = function() every(%2$s, function() m = m + g end) p = p - lr * (g + m) end }",
-    /* no products: what a turn is for is in the elements */
+    /* no products: the staggered work is elementwise */
     ("return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { m = zeros, v = zeros 'row', n = zeros 'tensor' "
      "},\n"
      "  step = function() every(%1$s, function() v = v + rowsum(g * g)  n = n + 1  m = m + v * g end) every(%2$s, "
@@ -86,7 +86,7 @@ static int slot_of(const optc_binding *b, int i, int every)
     return slot;
 }
 
-/* periods: 1, fewer and more than there are tensors, one that divides the other */
+/* periods: 1, fewer and more than tensors, one that divides the other */
 static const struct { int k[2]; bool first; } periods[] =
     {{{3, 4}, true}, {{1, 2}, false}, {{12, 3}, true}, {{2, 30}, false}};
 enum { NPERIODS = 4 };
@@ -95,7 +95,7 @@ START_TEST(as_alone)
 {
     int k0 = periods[_i % NPERIODS].k[0], k1 = periods[_i % NPERIODS].k[1];
     if (_i / NPERIODS != 1 && _i % NPERIODS)
-        return;                                            /* the rule that has everything has all periods */
+        return;                                            /* the rule with everything runs with all periods */
     const char *text = rules[_i / NPERIODS], *first = periods[_i % NPERIODS].first ? ", first = true" : "";
     char *turns[2] = {format("%d, { stagger = true%s }", k0, first), format("%d, { stagger = true }", k1)},
         *all_text = format(text, turns[0], turns[1]);
@@ -173,7 +173,7 @@ START_TEST(in_bounds)
 }
 END_TEST
 
-/* What a turn costs is not done out of turn: so many roots at each step, and all of them at the first. */
+/* Staggered work is done only in a tensor's slot: that many roots at each step, and all at the first. */
 START_TEST(only_in_slot)
 {
     Fixture f;
@@ -194,7 +194,8 @@ START_TEST(only_in_slot)
 END_TEST
 
 /* ---- dealt ---- */
-/* Of rule 0: a root of 12 n^3 and the elements, the dearest first to whom has the least. */
+/* Slots for rule 0: cost is 12 n^3 for a root plus the elements; the most expensive tensor first, to the slot with the
+ * least work. */
 static void deal(const TestShape *s, int n, int k, int *slot, double *load)
 {
     double cost[64];
@@ -268,7 +269,7 @@ START_TEST(of_nothing)
 END_TEST
 
 /* ---- gone on with ---- */
-/* A binding of the same tensors that takes over parameters, states and counts goes on bit for bit. */
+/* A binding of the same tensors that takes over parameters, states and counts continues bit for bit. */
 START_TEST(resumed)
 {
     Fixture a, b;
@@ -305,7 +306,7 @@ START_TEST(resumed)
 }
 END_TEST
 
-/* A tensor without a gradient misses its turn; the others have theirs. */
+/* A tensor without a gradient misses its slot; the others do not. */
 START_TEST(slot_missed)
 {
     char *text = format(rules[0], "3, { stagger = true }", "");
@@ -328,7 +329,7 @@ START_TEST(slot_missed)
 }
 END_TEST
 
-/* NaN in one of them stays there, also while others have their turn. */
+/* A NaN in one tensor stays there, also while others run in their slots. */
 START_TEST(nan_stays)
 {
     char *text = format(rules[0], "3, { stagger = true, first = true }", "");
@@ -347,7 +348,7 @@ START_TEST(nan_stays)
 }
 END_TEST
 
-/* Memory that ends anywhere in binding: an error, and nothing is left. */
+/* Every allocation of binding fails once: an error, and no memory is leaked. */
 static double room[1 << 14];
 static void *one_alloc(void *context, size_t bytes, void *stream)
 {
@@ -381,7 +382,7 @@ START_TEST(memory_ends)
         asked = memory_asked();
         memory_fails(0);
         bool right = asked < n ? s == OPTC_OK && optc_unbind(b) == OPTC_OK : s == OPTC_ERROR_MEMORY;
-        held = memory_held() - held;                           /* before Check allocates for itself */
+        held = memory_held() - held;                           /* before Check allocates */
         ck_assert_msg(right && !held, "allocation %d of %d: %s, %d left", n, asked, optc_status_name(s), held);
     } while (asked >= n);
     ck_assert_int_gt(n, 50);

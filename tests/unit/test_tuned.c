@@ -1,5 +1,5 @@
-/* Tuning results as text and as lists: what is written reads back, what is wrong is refused by line, merges keep the
- * better one; and those compiled in belong to stages. */
+/* Tuning results as text and as lists: written text reads back, errors are reported by line, merges keep the better
+ * result; built-in results belong to existing stages. */
 #include "tests/harness/tuned_home.h"
 
 #include <limits.h>
@@ -64,7 +64,7 @@ START_TEST(text_reads_back)
 }
 END_TEST
 
-/* Whatever order they come in. */
+/* The output does not depend on the input's order. */
 START_TEST(order_is_fixed)
 {
     Tuned t[] = {entry("b", FORM_MAP, HASH, 4, 1, 2, 3), entry("a", FORM_FOLD, HASH, 4, 1, 2, 3),
@@ -105,7 +105,7 @@ START_TEST(lenient_where_harmless)
 }
 END_TEST
 
-/* A program's own decimal comma is not the file's. */
+/* A decimal comma in the program's locale does not affect the file. */
 START_TEST(locale_does_not_matter)
 {
     static const char *const names[] = {"de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8", "fr_FR.utf8"};
@@ -239,7 +239,7 @@ START_TEST(bad_text_is_refused)
     ck_assert_msg(!strncmp(why, at, strlen(at)), "wanted line %d: %s", b->line, why);
     ck_assert_msg(strstr(why, b->part), "wanted '%s': %s", b->part, why);
     char *text = tuned_text(&l);
-    ck_assert_str_eq(text, HEAD H200 LINE);        /* as it was */
+    ck_assert_str_eq(text, HEAD H200 LINE);        /* unchanged */
     free(text);
     tuned_free(&l);
 }
@@ -279,8 +279,8 @@ START_TEST(bad_bytes_and_sizes)
 }
 END_TEST
 
-/* Whatever is done to a good file: no crash, and either a message with a line or a list that prints and reads back as
- * itself. */
+/* Any damage to a good file: no crash, and either a message with a line or a list that prints and reads back
+ * identically. */
 START_TEST(damage_never_hurts)
 {
     static const char good[] =
@@ -305,7 +305,8 @@ START_TEST(damage_never_hurts)
             default: text[at] = text[from]; break;
             }
         }
-        char *copy = malloc(n);                    /* of just this size: a read past its end is seen by the sanitizer */
+        /* of exactly this size, so that the sanitizer sees a read past the end */
+        char *copy = malloc(n);
         memcpy(copy, text, n);
         TunedList l = {0}, again = {0};
         TrialList none = {0};
@@ -350,8 +351,8 @@ START_TEST(buckets)
 }
 END_TEST
 
-/* A result serves the buckets beside its own and none further off, unless all of them are large; and never past the
- * border of what the model treats alike. */
+/* A result is used in its own bucket and the neighbouring ones, further only if all are large; never across a border of
+ * the model. */
 START_TEST(reach)
 {
     static const struct { int ask, lo, hi, least, most; } cases[] = {{20, 0, 22, 18, 22}, {20, 0, 40, 18, 22},
@@ -383,7 +384,7 @@ START_TEST(nearest_bucket)
         ck_assert(t && !strcmp(t->key.stage, HASH));
         ck_assert_msg(t->key.bucket == cases[i].get, "asked %d, got %d", cases[i].ask, t->key.bucket);
     }
-    /* every other part of the key must be the same */
+    /* every other part of the key must be equal */
     Tuned k[6];
     for (int i = 0; i < 6; i++)
         k[i] = entry("X", FORM_MAP, HASH, 10, 0, 0, 0);
@@ -408,7 +409,7 @@ START_TEST(merge_keeps_the_better)
     for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
         TunedList a = {0}, b = {0};
         TunedMerge m;
-        bool replaced = i % 2 || cases[i / 2].replaced;            /* what is newest replaces in any case */
+        bool replaced = i % 2 || cases[i / 2].replaced;            /* the newest always replaces */
         TunedHow how = i % 2 ? TUNED_NEWEST : TUNED_BY_GAIN;
         Tuned t = entry("X", FORM_MAP, HASH, 10, cases[i / 2].ms, cases[i / 2].model, cases[i / 2].n),
             u = entry("X", FORM_MAP, HASH, 10, cases[i / 2].ms2, cases[i / 2].model2, cases[i / 2].n2);
@@ -429,8 +430,8 @@ START_TEST(merge_keeps_the_better)
 }
 END_TEST
 
-/* Results that are compiled in belong to stages that the library's rules have, and could be launched: after a change to
- * the kernels they are of no use, and must be made anew. */
+/* Built-in results belong to stages of the library's rules and are valid launches. After a change of the kernels they
+ * must be measured again. */
 START_TEST(built_in_belongs)
 {
     TunedSet set;

@@ -1,4 +1,4 @@
-/* Tuning results and trials as files: where they lie, who comes first, writers at once, torn lines, the killed. */
+/* Tuning results and trials as files: folders, precedence, concurrent writers, torn lines, killed writers. */
 #include "tests/harness/tuned_home.h"
 
 static void env(const char *name, const char *value)
@@ -48,7 +48,7 @@ START_TEST(user_then_site_then_built_in)
     env("OPTC_TUNE", in_home("user"));
     env("OPTC_TUNE_SITE", in_home("site"));
     tuned_open(&s);
-    ck_assert_str_eq(s.why, "");                       /* the built-in ones read too */
+    ck_assert_str_eq(s.why, "");                       /* the built-in ones are valid too */
     Tuned k = entry("NVIDIA H200", FORM_MAP, HASH, 28, 0, 0, 0), o = entry("NVIDIA H200", FORM_MAP, OTHER, 28, 0, 0, 0),
         built = entry("made", FORM_MAP, HASH, 2, 7, 8, 9);
     const Tuned *t = tuned_look(&s, &k.key, 0, 40, &from);
@@ -70,7 +70,7 @@ START_TEST(user_then_site_then_built_in)
     ck_assert_ptr_null(tuned_look(&s, &k.key, 0, 40, &from));
     tuned_close(&s);
     spill(in_home("user"), "nonsense\n", 9);
-    tuned_open(&s);                                    /* one bad file does not take the others along */
+    tuned_open(&s);                                    /* one bad file does not affect the others */
     ck_assert_msg(strstr(s.why, "/user:1: not a file of tuning results"), "%s", s.why);
     ck_assert(s.user.n == 0 && s.site.n == 2);
     tuned_close(&s);
@@ -91,7 +91,7 @@ START_TEST(writing)
     const char *deep = in_home("a/b/c/tune");
     ck_assert_msg(tuned_write(&l, deep, why, sizeof why), "%s", why);
     ck_assert_str_eq(slurp(deep), HEAD H200 LINE);
-    /* a link stays a link; the mode stays */
+    /* a link stays a link; the mode does not change */
     const char *link = in_home("link");
     ck_assert_int_eq(symlink("a/b/c/tune", link), 0);
     chmod(deep, 0640);
@@ -110,7 +110,7 @@ START_TEST(writing)
     spill(in_home("file"), "x", 1);
     ck_assert(!tuned_write(&l, in_home("file/tune"), why, sizeof why));
     ck_assert_msg(strstr(why, "Not a directory"), "%s", why);
-    /* what would not read back is not written */
+    /* a value that would not read back is not written */
     l.v[0].ms = NAN;
     ck_assert(!tuned_write(&l, deep, why, sizeof why));
     ck_assert_msg(strstr(why, "ms="), "%s", why);
@@ -137,13 +137,13 @@ START_TEST(update)
     stat(path, &a);
     ck_assert(tuned_update(path, &l, TUNED_BY_GAIN, false, 100, &m, why, sizeof why) && m.added == 0 && m.kept == 1);
     stat(path, &b);
-    ck_assert_int_eq(a.st_ino, b.st_ino);              /* nothing changed, nothing written */
-    /* a damaged file is not written over */
+    ck_assert_int_eq(a.st_ino, b.st_ino);              /* nothing changed, so nothing was written */
+    /* a damaged file is not overwritten */
     spill(path, HEAD "junk\n", strlen(HEAD "junk\n"));
     ck_assert(!tuned_update(path, &l, TUNED_BY_GAIN, false, 100, &m, why, sizeof why));
     ck_assert_msg(strstr(why, "/x/tune:2: "), "%s", why);
     ck_assert_str_eq(slurp(path), HEAD "junk\n");
-    /* another has the lock and keeps it */
+    /* another process holds the lock */
     int ready[2];
     ck_assert_int_eq(pipe(ready), 0);
     pid_t pid = fork();
@@ -247,7 +247,7 @@ START_TEST(trials_read_back)
 }
 END_TEST
 
-/* Wherever a kill tore the file, the whole lines before it are there, and the next one appended is whole. */
+/* Wherever a kill tore the file, the complete lines before it are read, and the next appended line is complete. */
 START_TEST(torn_trials)
 {
     static const char whole[] = TRIALS TRY " ms=1.5 n=3 from=search # adamw step_1_map\n" TRY " ms=2 n=3 from=model\n";
@@ -290,7 +290,7 @@ START_TEST(bad_trials)
         ck_assert_msg(strstr(why, cases[i].part), "wanted '%s': %s", cases[i].part, why);
         ck_assert_int_eq(l.n, 0);
     }
-    /* nothing is done to a file of another kind */
+    /* files of another kind are not changed */
     static const char *const strangers[] = {"my notes", "my notes\n", HEAD, "optc-trials 2\n"};
     Trial a = trial(128, 7, 1);
     for (int i = 0; i < 4; i++) {
@@ -332,7 +332,7 @@ START_TEST(many_append_at_once)
 }
 END_TEST
 
-/* Killed at any moment, however often: what is there reads. */
+/* Killed at any moment, however often: the file is readable. */
 START_TEST(killed_while_writing)
 {
     make_home();

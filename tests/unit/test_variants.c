@@ -1,4 +1,5 @@
-/* Ways through a rule: what a spec asks about a tensor, that each answer is traced, and that tensors take their own. */
+/* Variants of a rule: a spec's questions about a tensor, tracing of each answer, and the choice of each tensor's
+ * variant. */
 #include "tests/harness/help.h"
 
 #include <stdio.h>
@@ -9,7 +10,7 @@ static optc_engine *engine;
 static void open_engine(void) { OK(optc_open(&(optc_engine_options){.threads = 1}, &engine)); }
 static void close_engine(void) { OK(optc_close(engine)); }
 
-/* p falls by a number that says which way was taken. */
+/* p decreases by a number that identifies the variant. */
 static const char ways[] =
     "return optimizer { name = 'ways', options = { limit = 4 },\n"
     "  step = function() if named '*.bias' or tagged 'head' then p = p - 1 else p = p - 2 end end,\n"
@@ -26,7 +27,7 @@ static const struct { const char *name, *tags; int rank; int64_t dim[3]; unsigne
     {"a.weight", "embedding,head", 1, {3}, 0, 1},
     {"a.weight2", "heads ahead", 1, {3}, 0, 2},
     {NULL, NULL, 0, {0}, 0, 2},
-    {"m.bias", NULL, 2, {3, 3}, 0, 5},                  /* a matrix is not asked for its name */
+    {"m.bias", NULL, 2, {3, 3}, 0, 5},                  /* the rule does not ask a matrix for its name */
     {"m.bias", NULL, 2, {3, 3}, OPTC_USE_STEP, 1},
     {"m", NULL, 2, {3, 3}, OPTC_AS_VECTOR, 2},
     {"m2", NULL, 2, {2, 2}, 0, 3},
@@ -83,7 +84,7 @@ START_TEST(step_keeps_the_shape)
 }
 END_TEST
 
-/* Global reductions span tensors whichever way they take, and their operands follow the variants. */
+/* Global reductions span all tensors, whatever their variants, and their operands depend on the variant. */
 START_TEST(all_ways_feed_what_is_global)
 {
     static const char spec[] = "return optimizer { name = 'all', state = { n = zeros 'group' }, step = function()\n"
@@ -108,7 +109,7 @@ START_TEST(all_ways_feed_what_is_global)
 }
 END_TEST
 
-/* Rules with questions read back from their text as what they were. */
+/* Rules with questions read back from their text identically. */
 START_TEST(text_reads_back)
 {
     Gen a = {0}, b = {0};
@@ -128,7 +129,7 @@ START_TEST(text_reads_back)
 }
 END_TEST
 
-/* Four bounds on one size leave five ways, not sixteen: what earlier answers imply is not asked again. */
+/* Four bounds on one size give five variants, not sixteen: answers that are implied are not asked. */
 START_TEST(implied_answers)
 {
     static const char spec[] = "return optimizer { name = 'implied', step = function() local n = 0\n"
@@ -153,8 +154,8 @@ START_TEST(implied_answers)
 }
 END_TEST
 
-/* A question about sizes does not make an elementwise rule one of rows and columns: channels-last is still stepped in
- * place. */
+/* A question about sizes does not make an elementwise rule row- and column-based: channels-last tensors are still
+ * stepped in place. */
 START_TEST(questions_leave_layouts_alone)
 {
     static const char spec[] =
@@ -175,7 +176,7 @@ START_TEST(questions_leave_layouts_alone)
 }
 END_TEST
 
-/* Text that lies about its variants is refused. */
+/* Text with contradictory variants is refused. */
 START_TEST(lies_refused)
 {
     static const char *const lies[] = {
@@ -196,7 +197,7 @@ START_TEST(lies_refused)
 }
 END_TEST
 
-/* Text may name up to eight periods; the ninth was taken for one that never comes. */
+/* Text may name up to eight periods; a ninth was once taken for one that never occurs. */
 START_TEST(periods_counted)
 {
     for (int n = 8; n <= 9; n++) {
