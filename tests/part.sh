@@ -38,7 +38,7 @@ sanitizers() {
     # suites whose tests do not kill their process.
     export OPTC_FUZZ_SPECS=2
     thin 5
-    leaks="ir golden api tune_cpu cache cache_many tuned tuned_files"
+    leaks="ir golden api engines tune_cpu cache cache_many tuned tuned_files"
     CK_FORK=no ASAN_OPTIONS=detect_stack_use_after_return=0:detect_leaks=1 suites $(share $leaks)
     # bits, refs and ops mostly run the rules' code, which is not instrumented here; api, core and others step rules
     # too. math allocates no memory.
@@ -91,8 +91,8 @@ go() {
         echo "the GPU's suite on an emulated GPU: the rest$(of_them)"
         thin 5
         few 1
-        sh tests/parts/emu.sh $(share products blocks factors compositions eigen launches squares memory random \
-            live graphs) ;;
+        sh tests/parts/emu.sh $(share products blocks factors compositions eigen launches square-matrices memory \
+            random live-tuning graphs) ;;
     emulated-tools) echo "tuning and packages on an emulated GPU"; sh tests/parts/emu.sh tools ;;
     layout) echo "the shape of the source tree"; sh tests/parts/layout.sh ;;
     vectors) echo "every loop over elements is vectorised"; sh tests/parts/vectors.sh ;;

@@ -20,8 +20,8 @@ wait_all() {
 suite() {
     jobs=
     # CASE:SHARES. Most of the time goes to compilers, and a process compiles one kernel at a time.
-    for job in sticky:1 library:4 compositions:2 graphs:6 launches:3 live:1 memory:1 products:2 squares:1 blocks:2 \
-        factors:4 eigen:2; do
+    for job in sticky-error:1 library:4 compositions:2 graphs:6 launches:3 live-tuning:1 memory:1 products:2 \
+        square-matrices:1 blocks:2 factors:4 eigen:2; do
         case=${job%:*} n=${job#*:}
         for k in $(seq "$n"); do
             OPTC_TEST_SHARE=$k/$n CK_RUN_CASE=$case "$build/gpu-test" > "$build/log.$case-$k" 2>&1 &
@@ -36,7 +36,7 @@ suite() {
     done
     if command -v compute-sanitizer >/dev/null 2>&1; then
         for tool in memcheck racecheck initcheck synccheck; do
-            CK_FORK=no CK_DEFAULT_TIMEOUT=0 CK_RUN_CASE=sanitized timeout 300 compute-sanitizer --tool $tool \
+            CK_FORK=no CK_DEFAULT_TIMEOUT=0 CK_RUN_CASE=sanitizer timeout 300 compute-sanitizer --tool $tool \
                 --error-exitcode 9 "$build/gpu-test" > "$build/log.$tool" 2>&1 &
             jobs="$jobs $!:$tool"
         done

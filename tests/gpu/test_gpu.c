@@ -189,9 +189,9 @@ int main(void)
     /* CK_RUN_CASE runs one of these */
     TCase *t[] =
         {tcase_create("library"), tcase_create("compositions"), tcase_create("graphs"), tcase_create("launches"),
-         tcase_create("memory"), tcase_create("sanitized"), tcase_create("random"), tcase_create("live"),
-         tcase_create("squares"), tcase_create("products"), tcase_create("product-times"), tcase_create("blocks"),
-         tcase_create("factors"), tcase_create("root-times"), tcase_create("eigen"), tcase_create("sticky")};
+         tcase_create("memory"), tcase_create("sanitizer"), tcase_create("random"), tcase_create("live-tuning"),
+         tcase_create("square-matrices"), tcase_create("products"), tcase_create("product-times"),
+         tcase_create("blocks"), tcase_create("factors"), tcase_create("root-times"), tcase_create("eigen"), tcase_create("sticky-error")};
     enum { STICKY = sizeof t / sizeof *t - 1 };
     for (int i = 0; i <= STICKY; i++) {
         tcase_add_checked_fixture(t[i], gpu_setup, NULL);
@@ -207,7 +207,7 @@ int main(void)
     tcase_add_loop_test(t[1], crowded, 0, 2);
     add_graphs(t[2]);
     add_guard(t[2]);
-    add_apart(t[2]);
+    add_cohorts(t[2]);
     add_launches(t[3]);
     add_memory(t[4]);
     add_small(t[4]);

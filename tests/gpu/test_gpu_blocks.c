@@ -59,7 +59,7 @@ static void both(const char *text, int kind, bool library, double bound)
     use_cublas(true);
 }
 
-START_TEST(cut_rule)
+START_TEST(rule_in_blocks)
 {
     if (!thinned(_i / 2))
         both(rule, _i / 2, _i % 2 == 0, kinds[_i / 2].bound);
@@ -68,7 +68,7 @@ END_TEST
 
 /* Blocks that are large enough for whole tiles, after blocks with an odd edge: mirroring squares that are not 16-byte
  * aligned. */
-START_TEST(behind_an_edge)
+START_TEST(after_odd_edge)
 {
     SHARED();
     static const char text[] =
@@ -119,7 +119,7 @@ static const char uneven[] =
     "  p = p - lr * (mm(L, g) + mm(g, R))\n"
     " end }";
 
-START_TEST(uneven_places)
+START_TEST(misaligned_matrices)
 {
     SHARED();
     static const TestShape slices[NSHAPES] = {{3, {3, 5, 16}}, {3, {3, 5, 16}}, {3, {3, 8, 7}}, {2, {8, 8}}, {2,
@@ -146,8 +146,8 @@ END_TEST
 
 void add_blocks(TCase *t)
 {
-    tcase_add_loop_test(t, uneven_places, 0, 3);
-    tcase_add_loop_test(t, behind_an_edge, 0, getenv("OPTC_TEST_SMALL") ? 1 : (int)(sizeof kinds / sizeof *kinds));
-    tcase_add_loop_test(t, cut_rule, 0, getenv("OPTC_TEST_SMALL") ? 2 : 2 * (int)(sizeof kinds / sizeof *kinds));
+    tcase_add_loop_test(t, misaligned_matrices, 0, 3);
+    tcase_add_loop_test(t, after_odd_edge, 0, getenv("OPTC_TEST_SMALL") ? 1 : (int)(sizeof kinds / sizeof *kinds));
+    tcase_add_loop_test(t, rule_in_blocks, 0, getenv("OPTC_TEST_SMALL") ? 2 : 2 * (int)(sizeof kinds / sizeof *kinds));
     tcase_add_test(t, random_rules);
 }

@@ -40,7 +40,7 @@ static const optc_rule_options rules[] = {{.spec = "adamw", .with = "clip(1)"}, 
 
 /* The set of excluded tensors changes every step, a hyperparameter changes, and at the end every tensor has a different
  * count: more cohorts than there is room for. */
-START_TEST(apart)
+START_TEST(different_counts)
 {
     SHARED();
     if (thinned(_i))
@@ -242,7 +242,7 @@ static int some_copies(CUdeviceptr to, const void *from, size_t bytes, CUstream 
 
 /* During a capture nothing is allocated, and a refused call leaves the capture valid. A copy that fails half way is
  * undone. */
-START_TEST(refused_in_between)
+START_TEST(refused_during_capture)
 {
     SHARED();
     static const optc_rule_options r = {.spec = "grouped.lua", .text = group_text};
@@ -301,7 +301,7 @@ START_TEST(refused_in_between)
 END_TEST
 
 /* A captured step excludes the tensors that are excluded at replay, also after that set changes; counts follow. */
-START_TEST(apart_in_graphs)
+START_TEST(different_counts_in_graphs)
 {
     SHARED();
     static const optc_rule_options r = {.spec = "adamw", .with = "clip(1)"};
@@ -355,12 +355,12 @@ START_TEST(apart_in_graphs)
 }
 END_TEST
 
-void add_apart(TCase *t)
+void add_cohorts(TCase *t)
 {
-    tcase_add_loop_test(t, apart, 0, sizeof rules / sizeof *rules);
-    tcase_add_test(t, apart_in_graphs);
+    tcase_add_loop_test(t, different_counts, 0, sizeof rules / sizeof *rules);
+    tcase_add_test(t, different_counts_in_graphs);
     tcase_add_test(t, captured_beside_another_entry);
     tcase_add_test(t, groups_in_graphs);
     tcase_add_test(t, counts_without_t);
-    tcase_add_test(t, refused_in_between);
+    tcase_add_test(t, refused_during_capture);
 }

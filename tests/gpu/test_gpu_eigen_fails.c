@@ -203,7 +203,7 @@ START_TEST(memory_runs_out)
 END_TEST
 
 /* A workspace that holds some matrices at a time: more calls on fewer matrices, and the same vectors. */
-START_TEST(in_rounds)
+START_TEST(small_workspace)
 {
     SHARED();
     enum { COUNT = 11, N = 21, ALL = N * N };
@@ -336,6 +336,6 @@ void add_eigen_fails(TCase *t)
     tcase_add_loop_test(t, a_solver_fails, 0, 3);
     tcase_add_test(t, no_solver);
     tcase_add_test(t, memory_runs_out);
-    tcase_add_loop_test(t, in_rounds, 0, 2);
+    tcase_add_loop_test(t, small_workspace, 0, 2);
     tcase_add_loop_test(t, captured, 0, 2);
 }

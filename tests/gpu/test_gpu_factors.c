@@ -187,7 +187,7 @@ static double root_error(int p, int n, double low, bool f64)
     return sqrt(off / size);
 }
 
-START_TEST(errors)
+START_TEST(root_errors)
 {
     SHARED();
     static const struct { double low; bool f64; double bound; int p; } c[] = {{1e-2, false, 1e-6, 4}, {1e-4, false,
@@ -204,7 +204,7 @@ END_TEST
 
 /* Beyond the range of the storage type there is no root on either device: X keeps its last value or becomes NaN, and
  * other matrices are unaffected. */
-START_TEST(beyond)
+START_TEST(beyond_range)
 {
     SHARED();
     static const char text[] =
@@ -311,7 +311,7 @@ static void check_columns(int k, int m, int n, const double *a, const double *q)
         }
 }
 
-START_TEST(columns)
+START_TEST(orthonormal_columns)
 {
     SHARED();
     static const char text[] =
@@ -412,8 +412,8 @@ void add_factors(TCase *t)
     tcase_add_loop_test(t, a_call_fails, 0, 2);
     tcase_add_loop_test(t, as_on_the_cpu, 0, NRULES * 4);
     tcase_add_loop_test(t, any_workspace, 0, 4);
-    tcase_add_loop_test(t, errors, 0, 6);
-    tcase_add_loop_test(t, columns, 0, 3);
+    tcase_add_loop_test(t, root_errors, 0, 6);
+    tcase_add_loop_test(t, orthonormal_columns, 0, 3);
     tcase_add_test(t, refused);
-    tcase_add_test(t, beyond);
+    tcase_add_test(t, beyond_range);
 }

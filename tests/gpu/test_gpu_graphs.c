@@ -146,7 +146,7 @@ static void still_captured(CUstream st, const char *what)
 
 /* A garbage collector may free objects during a capture, so all of them can be freed then. Only an engine must not be
  * closed during a capture (optc.h). */
-START_TEST(all_goes)
+START_TEST(freed_during_capture)
 {
     SHARED();
     static const char text[] =
@@ -384,7 +384,7 @@ static int some_spreads(const CUDA_MEMCPY2D *c, CUstream s)
     return allowed-- > 0 ? real->cuMemcpy2DAsync_v2(c, s) : 1;
 }
 
-START_TEST(all_or_none)
+START_TEST(failed_calls_change_nothing)
 {
     SHARED();
     static const char text[] =
@@ -442,8 +442,8 @@ END_TEST
 void add_graphs(TCase *t)
 {
     tcase_add_loop_test(t, copies, 0, 2);
-    tcase_add_test(t, all_or_none);
-    tcase_add_test(t, all_goes);
+    tcase_add_test(t, failed_calls_change_nothing);
+    tcase_add_test(t, freed_during_capture);
     tcase_add_loop_test(t, graphs, 0, 4);
     tcase_add_test(t, hyper_in_graphs);
     tcase_add_loop_test(t, own_pointers, 0, 2);

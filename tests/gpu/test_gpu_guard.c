@@ -57,7 +57,7 @@ static void same_states(Side *a, Side *b, const char *what)
 
 /* b reads its scalars and guard on the device, also in captures. a gets the values by optc_set_*, and skips steps by
  * hand. */
-START_TEST(gate)
+START_TEST(guarded_steps)
 {
     SHARED();
     const char *spec = rules[_i].spec;
@@ -124,7 +124,7 @@ START_TEST(gate)
 END_TEST
 
 /* More scalars than one launch takes; memory that the device cannot access. */
-START_TEST(many_numbers)
+START_TEST(many_scalars)
 {
     SHARED();
     enum { GROUPS = 70, N = 33 };
@@ -289,7 +289,7 @@ END_TEST
 void add_guard(TCase *t)
 {
     tcase_add_loop_test(t, params_move, 0, 2);
-    tcase_add_loop_test(t, gate, 0, NRULES);
-    tcase_add_test(t, many_numbers);
+    tcase_add_loop_test(t, guarded_steps, 0, NRULES);
+    tcase_add_test(t, many_scalars);
     tcase_add_test(t, set_values_return);
 }

@@ -13,7 +13,7 @@ static int64_t device_room(optc_engine *e)
 }
 
 /* Inputs of the caller that are aligned only to their element, next to even shapes that would use whole vectors. */
-START_TEST(inputs_anywhere)
+START_TEST(misaligned_inputs)
 {
     static const char text[] =
         "return optimizer { name = \"anywhere\", hyper = { lr = 0.1 }, inputs = { c = \"col\", r = \"row\", h = "
@@ -196,7 +196,7 @@ START_TEST(wrong_memory)
 END_TEST
 
 /* Binding again with the states of an earlier binding: none of them is initialised. */
-START_TEST(given_states)
+START_TEST(caller_owned_states)
 {
     SHARED();
     Side c, g;
@@ -247,8 +247,8 @@ END_TEST
 
 void add_memory(TCase *t)
 {
-    tcase_add_test(t, given_states);
-    tcase_add_test(t, inputs_anywhere);
+    tcase_add_test(t, caller_owned_states);
+    tcase_add_test(t, misaligned_inputs);
     tcase_add_test(t, wrong_memory);
     tcase_add_test(t, out_of_memory);
     tcase_add_test(t, callers_allocator);

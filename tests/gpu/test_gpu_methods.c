@@ -123,7 +123,7 @@ static double loading_clock(void *ctx)
 
 /* The time that libraries take to load does not count for the first search: it tries all candidates within its
  * share. */
-START_TEST(loaded_ahead)
+START_TEST(loading_is_not_timed)
 {
     SHARED();
     MethodTuner *u;
@@ -181,7 +181,7 @@ END_TEST
 void add_methods(TCase *t)
 {
     tcase_add_test(t, as_in_packages);
-    tcase_add_test(t, loaded_ahead);
+    tcase_add_test(t, loading_is_not_timed);
     tcase_add_test(t, which_method);
     tcase_add_test(t, sizes);
 }

@@ -31,7 +31,7 @@ static optc_engine *open_gpu(void)
     return e;
 }
 
-START_TEST(multiplied)
+START_TEST(multiply)
 {
     SHARED();
     optc_engine *e = open_gpu();
@@ -98,7 +98,7 @@ START_TEST(in_a_graph)
 }
 END_TEST
 
-START_TEST(not_multiplied)
+START_TEST(refused)
 {
     SHARED();
     float host[16] = {0};
@@ -124,8 +124,8 @@ END_TEST
 
 void add_matrices(TCase *t)
 {
-    tcase_add_test(t, multiplied);
+    tcase_add_test(t, multiply);
     tcase_add_test(t, kronecker);
     tcase_add_test(t, in_a_graph);
-    tcase_add_test(t, not_multiplied);
+    tcase_add_test(t, refused);
 }

@@ -188,7 +188,7 @@ static void orthogonalised(const char *products, const char *form, Matrix g)
     free(h);
 }
 
-START_TEST(as_near_as_bf16)
+START_TEST(error_within_bf16)
 {
     static const struct { const char *products, *form; } how[] = {{"bf16", "plain"}, {"f16", "plain"}, {"f16", "gram"}};
     bool few = getenv("OPTC_TEST_SMALL") != NULL;
@@ -262,6 +262,6 @@ END_TEST
 
 void add_polar(TCase *t)
 {
-    tcase_add_loop_test(t, as_near_as_bf16, 0, 3);
+    tcase_add_loop_test(t, error_within_bf16, 0, 3);
     tcase_add_loop_test(t, far_scales, 0, getenv("OPTC_TEST_SMALL") ? 1 : 2);
 }

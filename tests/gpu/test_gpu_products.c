@@ -288,7 +288,7 @@ static void check_chain(Bound *x, int n, int seed, const bool *out, const char *
     }
 }
 
-START_TEST(moved)
+START_TEST(gradients_move)
 {
     SHARED();
     Bound x;
@@ -482,7 +482,7 @@ static const char halves[] =
     "    p = p - lr * mm(mm(c, x), r) end,\n"
     "  step = function() p = p - lr * g end }";
 
-START_TEST(half_passes)
+START_TEST(symmetric_passes)
 {
     SHARED();
     static const struct { optc_type type; const char *products; double most; } ways[] =
@@ -584,12 +584,12 @@ void add_products(TCase *t)
     tcase_add_loop_test(t, every_form, 0, 10);
     for (int i = 0; i < 5; i += getenv("OPTC_TEST_SMALL") ? 3 : 1)
         tcase_add_loop_test(t, triangles, i, i + 1);
-    tcase_add_test(t, moved);
+    tcase_add_test(t, gradients_move);
     tcase_add_test(t, absent);
     tcase_add_test(t, batches);
     tcase_add_test(t, captured);
     tcase_add_test(t, failing);
     tcase_add_loop_test(t, conditional, 0, getenv("OPTC_TEST_SMALL") ? 1 : 2);
     tcase_add_loop_test(t, whole_rules, 0, sizeof rules / sizeof *rules);
-    tcase_add_loop_test(t, half_passes, 0, 2);
+    tcase_add_loop_test(t, symmetric_passes, 0, 2);
 }

@@ -110,7 +110,7 @@ static uint64_t side_bits(Side *g)
 
 /* f32 at first. Refused matrices get f64 from their next refresh on, and the others are unaffected. Two runs give the
  * same bits. */
-START_TEST(next_time_f64)
+START_TEST(refused_then_f64)
 {
     SHARED();
     if (thinned(_i))
@@ -174,7 +174,7 @@ START_TEST(captured)
 END_TEST
 
 /* The choice of the method: by architecture, the rule's bound on eigenvalues, exponent and rows. */
-START_TEST(chosen)
+START_TEST(choice_of_method)
 {
     SHARED();
     static const char text[] =
@@ -211,7 +211,7 @@ END_TEST
 
 /* Where f32 is chosen, its error is at most 1e-6 of the root's norm. The ridge raises all eigenvalues by a share of the
  * largest row sum. */
-START_TEST(as_good)
+START_TEST(f32_accuracy)
 {
     SHARED();
     static const struct { int root, small, rows; } c[] = {{4, 40, 128}, {2, 40, 128}, {1, 40, 64}};
@@ -255,8 +255,8 @@ END_TEST
 
 void add_roots_f32(TCase *t)
 {
-    tcase_add_loop_test(t, next_time_f64, 0, NRULES);
+    tcase_add_loop_test(t, refused_then_f64, 0, NRULES);
     tcase_add_loop_test(t, captured, 0, 2);
-    tcase_add_test(t, chosen);
-    tcase_add_loop_test(t, as_good, 0, 3);
+    tcase_add_test(t, choice_of_method);
+    tcase_add_loop_test(t, f32_accuracy, 0, 3);
 }

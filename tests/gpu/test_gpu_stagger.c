@@ -60,7 +60,7 @@ static void close_both(Side *c, Side *g)
     use_cublas(true);
 }
 
-START_TEST(in_turn)
+START_TEST(staggered_steps)
 {
     SHARED();
     Side c, g;
@@ -106,7 +106,7 @@ static int64_t gone_over(const Side *g, unsigned turns)
     return n;
 }
 
-START_TEST(no_others)
+START_TEST(only_scheduled_tensors)
 {
     SHARED();
     Side g;
@@ -164,7 +164,7 @@ END_TEST
 
 void add_stagger(TCase *t)
 {
-    tcase_add_loop_test(t, in_turn, 0, 2 * NRULES - 1);
-    tcase_add_test(t, no_others);
+    tcase_add_loop_test(t, staggered_steps, 0, 2 * NRULES - 1);
+    tcase_add_test(t, only_scheduled_tensors);
     tcase_add_loop_test(t, captured, 0, NRULES);
 }

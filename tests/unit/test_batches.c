@@ -72,7 +72,7 @@ END_TEST
 /* ---- batches ---- */
 /* Tensors of one shape are adjacent. The temporaries of a batch do not overlap, and those of all batches start at the
  * same offset. */
-START_TEST(batches_lie)
+START_TEST(batch_layout)
 {
     Hand h;
     optc_held held;
@@ -200,7 +200,7 @@ START_TEST(too_little)
 END_TEST
 
 /* An option overrides the environment, which overrides the default. */
-START_TEST(said_outside)
+START_TEST(option_and_environment)
 {
     static const struct { const char *said; int64_t option, is; } c[] =
         {{"", 0, 1 << 30}, {"3M", 0, 3 << 20}, {"3M", 4096, 4096}, {"2g", 0, (int64_t)2 << 30}, {"77", 0, 77},
@@ -376,10 +376,10 @@ Suite *batches_suite(void)
     Suite *s = suite_create("batches");
     TCase *t = tcase_create("batches");
     tcase_set_timeout(t, 60);
-    tcase_add_test(t, said_outside);
+    tcase_add_test(t, option_and_environment);
     tcase_add_checked_fixture(t, NULL, as_it_was);
     tcase_add_loop_test(t, same_bits, 0, 2);
-    tcase_add_test(t, batches_lie);
+    tcase_add_test(t, batch_layout);
     tcase_add_test(t, across_stretches);
     tcase_add_test(t, too_little);
     tcase_add_test(t, memory_ends);

@@ -256,7 +256,7 @@ END_TEST
 
 /* ---- raw copies ---- */
 /* Every bit of a bf16 state is read and written unchanged. */
-START_TEST(states_as_they_lie)
+START_TEST(raw_states)
 {
     optc_rule *r;
     optc_binding *b;
@@ -410,7 +410,7 @@ static void tensors_of(optc_tensor *t, float p[KEPT][SIDE * SIDE], float g[SIDE 
 }
 
 /* Binds again with one more tensor: the existing states are used where they are, and none is initialised. */
-START_TEST(given_states)
+START_TEST(caller_owned_states)
 {
     static _Alignas(64) float p[2][KEPT][SIDE * SIDE], g[SIDE * SIDE];
     int64_t shape[KEPT][2] = {{SIDE, SIDE}, {SIDE, 0}, {4, SIDE}};
@@ -487,9 +487,9 @@ Suite *binding_suite(void)
     tcase_add_loop_test(t, parameters_move, 0, 3);
     tcase_add_test(t, what_is_bound);
     tcase_add_test(t, hyperparameters_if_there);
-    tcase_add_test(t, states_as_they_lie);
+    tcase_add_test(t, raw_states);
     tcase_add_test(t, split_into_matrices);
-    tcase_add_test(t, given_states);
+    tcase_add_test(t, caller_owned_states);
     suite_add_tcase(s, t);
     return s;
 }

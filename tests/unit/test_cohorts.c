@@ -220,7 +220,7 @@ START_TEST(folds_do_not_see_it)
 END_TEST
 
 /* No tensor takes part: only the binding's count changes. A mean over nothing does not enter a group's states. */
-START_TEST(nobody_takes_part)
+START_TEST(no_tensor_takes_part)
 {
     Small s;
     double x;
@@ -450,7 +450,7 @@ Suite *cohorts_suite(void)
     tcase_add_loop_test(t, each_counts_its_own, 0, sizeof rules / sizeof *rules);
     tcase_add_loop_test(t, each_counts_its_own_evaluated, 0, sizeof rules / sizeof *rules);
     tcase_add_loop_test(t, folds_do_not_see_it, 0, 2);
-    tcase_add_loop_test(t, nobody_takes_part, 0, 2);
+    tcase_add_loop_test(t, no_tensor_takes_part, 0, 2);
     tcase_add_loop_test(t, states_of_groups, 0, 2);
     tcase_add_loop_test(t, periods, 0, 2);
     tcase_add_loop_test(t, entries_and_inputs, 0, 2);

@@ -160,7 +160,7 @@ START_TEST(side_by_side)
 END_TEST
 
 /* No value or array is named by a number, and the plan's text uses the same names. */
-START_TEST(names_a_person_gives)
+START_TEST(readable_names)
 {
     Gen g = {0};
     open_rule(&g, rules[_i / 2].spec, rules[_i / 2].with);
@@ -312,7 +312,7 @@ Suite *emit_suite(void)
     tcase_add_loop_test(t, leaves_nothing, 0, 6);
     tcase_add_loop_test(t, memory_ends, 0, 6);
     tcase_add_test(t, keys_fail);
-    tcase_add_loop_test(t, names_a_person_gives, 0, 6);
+    tcase_add_loop_test(t, readable_names, 0, 6);
     tcase_add_test(t, sixteen_bits);
     tcase_add_loop_test(t, only_what_is_called, 0, 2);
     tcase_add_test(t, side_by_side);

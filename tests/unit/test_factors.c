@@ -208,7 +208,7 @@ START_TEST(nan_stays)
 END_TEST
 
 /* Counts of computed and refused factors, per tensor, at the steps that compute them. */
-START_TEST(said)
+START_TEST(factor_counts)
 {
     static const char text[] =
         "return optimizer { name = 'x', view = 'last', hyper = { lr = 0.1 }, state = { X = eye(1, 'rows'), Q = eye(1, "
@@ -341,7 +341,7 @@ START_TEST(floor_is_read)
 END_TEST
 
 /* The result is written directly to the state, also next to products of another type. */
-START_TEST(straight)
+START_TEST(written_in_place)
 {
     static const Product product[] = {PRODUCT_F32, PRODUCT_BF16, PRODUCT_F64};
     for (int k = 0; k < 3; k++) {
@@ -490,10 +490,10 @@ Suite *factors_suite(void)
     tcase_add_test(t, random_rules);
     tcase_add_loop_test(t, defined, 0, 2);
     tcase_add_loop_test(t, nan_stays, 0, 3);
-    tcase_add_loop_test(t, said, 0, 2);
+    tcase_add_loop_test(t, factor_counts, 0, 2);
     tcase_add_loop_test(t, last_stays, 0, 3);
     tcase_add_loop_test(t, floor_is_read, 0, 2);
-    tcase_add_test(t, straight);
+    tcase_add_test(t, written_in_place);
     tcase_add_test(t, random_plans);
     tcase_add_loop_test(t, kernels_there, 0, 10 * 7);
     tcase_add_test(t, least_share);

@@ -282,7 +282,7 @@ START_TEST(words_in_key)
 END_TEST
 
 /* If the evaluator is used instead, the path says why, and that its bits differ. */
-START_TEST(evaluator_said)
+START_TEST(evaluator_reported)
 {
     static const char *const commands[] = {"", "/no/such/cc -O0", "no-such-cc -O2", "false --never"};
     static const char *const says[] =
@@ -541,7 +541,7 @@ Suite *hostile_suite(void)
     tcase_add_test(t, compiler_words);
     tcase_add_test(t, long_words);
     tcase_add_test(t, words_in_key);
-    tcase_add_test(t, evaluator_said);
+    tcase_add_test(t, evaluator_reported);
     tcase_add_test(t, compiler_ends);
     tcase_add_loop_test(t, children_of_others, 0, 2);
     tcase_add_test(t, compilers_that_say_nothing);

@@ -1,8 +1,8 @@
 /* Every spec against trajectories of other implementations (tests/specs/make_refs.py): 20 steps on odd shapes.
  *    evaluator  within 1e-11 of the reference, which is computed in f64 too. Only the order of additions and the
  *               association of products may differ: a few units in the last place per step.
- *    native     f32 steps 1 to 6, 10, 15 and 20 (OPTC_ALL: each) lie in the evaluator's bounds from the same state, which
- *               follow from the op table. After 20 steps the distance to the reference is within the sum of the
+ *    native     f32 steps 1 to 6, 10, 15 and 20 (OPTC_ALL: each) lie in the evaluator's bounds from the same state,
+ *               which follow from the op table. After 20 steps the distance to the reference is within the sum of the
  *               operations' bounds. */
 #include "tests/harness/help.h"
 

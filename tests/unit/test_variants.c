@@ -177,7 +177,7 @@ START_TEST(questions_leave_layouts_alone)
 END_TEST
 
 /* Text with contradictory variants is refused. */
-START_TEST(lies_refused)
+START_TEST(contradictions_refused)
 {
     static const char *const lies[] = {
         "variant a matrix\nvariant b matrix\n", "variant a\nvariant b matrix\n",
@@ -243,7 +243,7 @@ Suite *variants_suite(void)
     tcase_add_test(t, text_reads_back);
     tcase_add_test(t, implied_answers);
     tcase_add_test(t, questions_leave_layouts_alone);
-    tcase_add_test(t, lies_refused);
+    tcase_add_test(t, contradictions_refused);
     tcase_add_test(t, periods_counted);
     tcase_add_test(t, patterns);
     suite_add_tcase(s, t);
