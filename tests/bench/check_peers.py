@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Are the rules of torch_factors.py those of specs/? Held against tests/specs/refs, in f64.
+"""Checks the rules of torch_factors.py against tests/specs/refs in f64.
 
-    python3 tests/bench/check_peers.py        needs torch; says how far weights are apart, and fails beyond 1e-12
+    python3 tests/bench/check_peers.py        needs torch; prints the difference of weights, and fails beyond 1e-12
 """
 import os
 import sys

@@ -1,13 +1,11 @@
 #!/usr/bin/env python3
-"""Rules with factors in NumPy, stepped on demand, so that `optc bench --device cpu --against numpy` can alternate
-rounds with them.
+"""Rules with factors in NumPy, for `optc bench --device cpu --against numpy`, which alternates rounds with them.
 
     numpy_peer.py cpu THREADS TYPE HOW        TYPE: f32 or f64
 
-Lines go both ways as tests/bench/lines.py says. NumPy's BLAS and LAPACK have THREADS threads. Factors are done in f64,
-as optc's are.
-    shampoo          specs/shampoo.lua with its defaults; blocks have turns as they have there: of equal shapes one
-    after another
+tests/bench/lines.py describes the protocol. NumPy's BLAS and LAPACK use THREADS threads. Factors are computed in f64,
+like optc's.
+    shampoo          specs/shampoo.lua with its defaults; blocks are staggered like there, equal shapes in sequence
     factor           tests/bench/factor.lua
 """
 import concurrent.futures

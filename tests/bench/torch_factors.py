@@ -1,8 +1,8 @@
-"""Shampoo and SOAP for torch_peer.py: as somebody writes them in plain torch, and SOAP as others' packages have it.
+"""Shampoo and SOAP for torch_peer.py: written in plain torch, and SOAP from other packages.
 
-Each class has step(); what it takes are parameters whose .grad stays where it is, and the options of the rule of that
-name in specs/. The packages are taken from where they are installed or from build/peers (tests/bench/peers.sh), pure
-Python that needs torch alone.
+Each class has step(). It takes parameters whose .grad does not move, and the options of the rule of that name in
+specs/. The packages are installed ones or those in build/peers (tests/bench/peers.sh): pure Python that needs only
+torch.
 """
 import contextlib
 import os

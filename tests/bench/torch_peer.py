@@ -1,15 +1,13 @@
 #!/usr/bin/env python3
-"""PyTorch's optimizers, stepped on demand, so that `optc bench --against torch` can alternate rounds with them.
+"""PyTorch's optimizers, for `optc bench --against torch`, which alternates rounds with them.
 
-    torch_peer.py DEVICE THREADS TYPE HOW        DEVICE: cpu, cuda or cuda:N; TYPE: f32, f64, bf16, f16; HOW: alone or
-    queued (steps on a GPU)
+    torch_peer.py DEVICE THREADS TYPE HOW
+    DEVICE: cpu, cuda or cuda:N    TYPE: f32, f64, bf16, f16    HOW: alone or queued (steps on a GPU)
 
-Lines go both ways as tests/bench/lines.py says.
-
-Rules that are open at the same time step the same parameters and gradients, as optc does; states are each rule's own.
-On the CPU fused implementations are used where torch has them and foreach ones elsewhere; on a GPU both are tried and
-the faster one is kept. `graph` asks for that one captured in a CUDA graph, too. Everything that was opened is freed by
-`close`, so that the other side can have the memory.
+tests/bench/lines.py describes the protocol. Rules that are open at the same time step the same parameters and
+gradients, as in optc; each rule has its own states. On the CPU torch's fused implementation is used if there is one,
+otherwise foreach. On a GPU both are tried and the faster one is used; `graph` also captures it in a CUDA graph. `close`
+frees everything, so that optc can use the memory.
 """
 import gc
 import math

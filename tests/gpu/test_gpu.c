@@ -191,7 +191,8 @@ int main(void)
         {tcase_create("library"), tcase_create("compositions"), tcase_create("graphs"), tcase_create("launches"),
          tcase_create("memory"), tcase_create("sanitizer"), tcase_create("random"), tcase_create("live-tuning"),
          tcase_create("square-matrices"), tcase_create("products"), tcase_create("product-times"),
-         tcase_create("blocks"), tcase_create("factors"), tcase_create("root-times"), tcase_create("eigen"), tcase_create("sticky-error")};
+         tcase_create("blocks"), tcase_create("factors"), tcase_create("root-times"),
+         tcase_create("eigen"), tcase_create("sticky-error")};
     enum { STICKY = sizeof t / sizeof *t - 1 };
     for (int i = 0; i <= STICKY; i++) {
         tcase_add_checked_fixture(t[i], gpu_setup, NULL);

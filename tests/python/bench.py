@@ -1,8 +1,8 @@
-"""A step through Python beside torch's fused optimizer, in turns in one run: on one GPU, or with `cpu` behind it on the
-CPU. Prints a row each; exits with the number of rows that miss their bars.
+"""Times a step through Python against torch's fused optimizer, alternating in one run, on one GPU, or on the CPU with
+the argument `cpu`. Prints one row per case; the exit code is the number of rows that miss their bars.
 
-queued: many steps in a row, the device's time of one. alone: a step and a wait, the clock's time of one.
-beside C: the same binding stepped by optc_step alone, with nothing of Python's but the call.
+queued: many steps in a row, the device's time per step. alone: a step and a wait, the wall time of one.
+beside C: the same binding stepped by optc_step, without Python code around the call.
 """
 import ctypes
 import sys

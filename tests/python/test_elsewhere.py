@@ -1,5 +1,5 @@
-"""What goes otherwise than usual around a step: torch's defaults, modes, threads and forks; and what only a GPU has,
-its streams and captures, by stand-ins."""
+"""Unusual conditions around a step: torch's defaults, modes, threads and forks. Stand-ins replace the streams and
+captures of a GPU."""
 import threading
 import unittest
 import weakref

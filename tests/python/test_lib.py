@@ -1,4 +1,4 @@
-"""The library by ctypes: layouts and calls as the header has them, errors, owners, processes. Needs no torch."""
+"""The library through ctypes: structs and calls as in the header, errors, ownership, processes. Needs no torch."""
 import ctypes
 import gc
 import os

@@ -1,4 +1,4 @@
-"""An optimizer that was pickled before modules were renamed: it loads, and steps on as if it had never been saved."""
+"""An optimizer that was pickled before modules were renamed loads, and its steps continue."""
 import base64
 import pickle
 import unittest

@@ -1,4 +1,4 @@
-"""What a training loop does with an optimizer."""
+"""The use of an optimizer in a training loop."""
 import copy
 import gc
 import pickle

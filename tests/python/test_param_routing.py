@@ -1,4 +1,4 @@
-"""Which parameters Muon steps as matrices: models as people train them; what is no hidden matrix is written by hand."""
+"""Which parameters Muon steps as matrices, for common models. Those that are no hidden matrices are listed by hand."""
 import json
 import os
 import unittest

@@ -1,4 +1,4 @@
-"""Classes made from specs and their stubs, what the README promises, how parameters are sorted."""
+"""Classes made from specs and their stubs, promises of the README, routing of parameters."""
 import ast
 import os
 import pickle

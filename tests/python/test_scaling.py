@@ -1,4 +1,4 @@
-"""Numbers that stay where they lie: one norm over several bindings, scalers, tensors as hyperparameters."""
+"""Device scalars: one norm over several bindings, gradient scalers, tensors as hyperparameters."""
 import copy
 import pickle
 from unittest import mock

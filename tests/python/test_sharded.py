@@ -1,4 +1,4 @@
-"""Pieces of parameters in two processes (DTensor, FSDP2): as the whole is stepped in one."""
+"""Sharded parameters in two processes (DTensor, FSDP2) are stepped like whole ones in one process."""
 import copy
 import multiprocessing
 import os

@@ -1,4 +1,4 @@
-"""What a step checks of parameters and gradients before it writes, and what a failed step leaves: nothing."""
+"""Checks of parameters and gradients before a step; a failed step changes nothing."""
 import unittest
 import unittest.mock
 

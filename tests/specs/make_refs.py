@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Makes tests/specs/refs/*.ref: trajectories of optimizers as other people's packages compute them, in float64.
+"""Makes tests/specs/refs/*.ref: trajectories of optimizers, computed by other packages in float64.
 
     python3 tests/specs/make_refs.py [--compare] [--clones DIR] [--long DIR] [NAME ...]
 
-Without names it makes every file; --compare writes nothing and says how far fresh results lie from the files. --long
-DIR makes each of them for 60 steps under the schedule below, into DIR: OPTC_REFS=DIR CK_RUN_SUITE=refs build/run-tests
-compares with those. It needs a virtual environment with
+Without names it makes every file. --compare writes nothing and prints the difference between new results and the
+files. --long DIR makes each of them for 60 steps with the schedule below, into DIR; OPTC_REFS=DIR CK_RUN_SUITE=refs
+build/run-tests compares with those. It needs a virtual environment with
     torch 2.13 (CPU), timm 1.0, pytorch_optimizer 4.1, jax and optax 0.2, adabelief-pytorch 0.2.1, adabound 0.0.5,
     came-pytorch 0.1.3, opt_einsum, tabulate, colorama, numpy
 (pip install --no-deps for all but torch and jax; torchvision is not needed, see `import_timm`); and --clones, a folder
@@ -24,9 +24,9 @@ STRIDE, … So an error of any one element still shows. The lines:
     steps 20
     saved 2 20                 the steps whose values follow
     shapes s 7 2x3x4           the tensors, if they are not the ones every rule takes (s: a scalar)
-    native no                  only the evaluator is held against it: compiling it would say no more, if present
-    exact f64                  f64: no f32 arithmetic was seen in the reference; f32: some was, expect agreement to
-    about 1e-7
+    native no                  only the evaluator is compared with it: compiled code would test no more, if present
+    exact f64                  f64: the reference used no f32 arithmetic; f32: it used some, expect agreement to about
+                               1e-7
     state ema.avg              the values are this state, not the weights, if present
     source torch.optim.AdamW 2.13.0
 
