@@ -2,25 +2,33 @@
 #
 # On machines where nothing can be installed, give these on the command line:
 #   LUA_CFLAGS LUA_LIBS CHECK_CFLAGS CHECK_LIBS BLAS_CFLAGS BLAS_LIBS
-# Other settings: CC, HOSTCC, BUILD (default build), PREFIX (default /usr/local), SAN=1 (address and undefined-behaviour sanitizers),
-# RULES_FROM (default BUILD/rules: the folder of the library's compiled rules; another build's, where the compiler is the same).
-# ONLY (default: all): IDs of the rules to compile into the library, for tests.
-# V=1 prints whole commands, else one short line per file. Without -j there are as many jobs as cores (with `clean`: one).
+# Other settings:
+#   CC, HOSTCC     compilers: of the library, and of programs that run during the build
+#   BUILD          the build folder (default build)
+#   PREFIX         for make install (default /usr/local)
+#   SAN=1          address and undefined-behaviour sanitizers
+#   RULES_FROM     a folder of compiled rules (default BUILD/rules). Another build's folder works if its compiler is the
+#                  same.
+#   ONLY           IDs of the rules to compile into the library (default: all), for tests
+#   V=1            print whole commands instead of one short line per file
+# Without -j make runs as many jobs as there are cores (one for `clean`).
 
 BUILD  ?= build
 PREFIX ?= /usr/local
 HOSTCC ?= $(CC)
 PKG    := pkg-config
 
-# A make that started this one, or the environment, has its own number of jobs.
-ifeq ($(filter -j% --jobserver%,$(MAKEFLAGS) $(shell echo "$$MAKEFLAGS"))$(filter-out 0,$(MAKELEVEL))$(filter clean,$(MAKECMDGOALS)),)
+# A parent make, the command line or the environment may have set the number of jobs.
+jobs_set := $(filter -j% --jobserver%,$(MAKEFLAGS) $(shell echo "$$MAKEFLAGS"))$(filter-out 0,$(MAKELEVEL))
+ifeq ($(jobs_set)$(filter clean,$(MAKECMDGOALS)),)
 MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
 endif
-# $(call say,CC,FILE) before a command prints that line in place of the command.
+# $(call say,CC,FILE) before a command prints "CC FILE" instead of the command.
 quiet := $(findstring s,$(firstword -$(MAKEFLAGS)))
 say = $(if $(V),,@$(if $(quiet),,printf '%-5s %s\n' '$(1)' '$(2)';))
 
-given = $(filter command line environment,$(origin $(1)))
+# $(call set_by_user,NAME): not empty if NAME was set on the command line or in the environment
+set_by_user = $(filter command line environment,$(origin $(1)))
 LUA_CFLAGS   ?= $(shell $(PKG) --cflags lua5.4 2>/dev/null || echo -I/usr/include/lua5.4)
 LUA_LIBS     ?= $(shell $(PKG) --libs lua5.4 2>/dev/null || echo -llua5.4 -lm -ldl)
 CHECK_CFLAGS ?= $(shell $(PKG) --cflags check 2>/dev/null)
@@ -32,7 +40,8 @@ ARCH    := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
 OPT     ?= -O2
 WARN    := -Wall -Wextra -Wpedantic -Wno-overlength-strings
 CFLAGS  ?= -g
-ALL_CFLAGS := -std=c11 -D_GNU_SOURCE $(WARN) $(OPT) $(CFLAGS) -fPIC -fvisibility=hidden -ffp-contract=off -fopenmp -I. -Iruntime $(LUA_CFLAGS) -MMD -MP
+ALL_CFLAGS := -std=c11 -D_GNU_SOURCE $(WARN) $(OPT) $(CFLAGS) -fPIC -fvisibility=hidden -ffp-contract=off \
+              -fopenmp -I. -Iruntime $(LUA_CFLAGS) -MMD -MP
 LDLIBS  := $(LUA_LIBS) -ldl -lm -fopenmp
 ifdef SAN
 SANITIZE   := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
@@ -40,7 +49,7 @@ ALL_CFLAGS += $(SANITIZE)
 LDLIBS     += -fsanitize=address,undefined
 endif
 
-# How many vector levels runtime/library/rule/cpu_isa.c has.
+# The vector levels of runtime/library/rule/cpu_isa.c.
 ISAS := 0
 ifeq ($(ARCH),x86_64)
 ISAS := 0 1 2
@@ -49,7 +58,8 @@ ISAS := 0 1
 endif
 
 GEN_SRC     := $(filter-out gen/base/embed.c,$(wildcard gen/*.c gen/*/*.c))
-RUNTIME_SRC := $(filter-out runtime/library/rule/prebuild.c,$(wildcard runtime/core/*/*.c runtime/library/*.c runtime/library/*/*.c))
+RUNTIME_SRC := $(filter-out runtime/library/rule/prebuild.c,$(wildcard runtime/core/*/*.c runtime/library/*.c \
+                                                                       runtime/library/*/*.c))
 TOOLS_SRC   := $(wildcard tools/*.c tools/*/*.c)
 TEST_SRC    := $(wildcard tests/unit/*.c tests/harness/*.c)
 SPECS       := $(wildcard specs/*.lua)
@@ -57,20 +67,22 @@ WRAPPERS    := $(wildcard specs/wrappers/*.lua)
 TEMPLATES   := $(wildcard templates/*.h templates/*.txt)
 ABI         := $(wildcard gen/abi/*.h)
 TUNED       := $(sort $(wildcard runtime/tuned/*.txt))
-COMPOSED    := $(shell sed -n '/library_compositions/,/};/p;/library_variants/,/};/p' runtime/library/rule/spec_find.c | grep -o '[a-z0-9_]*"}' | tr -d '"}')
+COMPOSED    := $(shell sed -n '/library_compositions/,/};/p;/library_variants/,/};/p' \
+                   runtime/library/rule/spec_find.c | grep -o '[a-z0-9_]*"}' | tr -d '"}')
 RULES       := $(or $(ONLY),$(patsubst specs/%.lua,%,$(SPECS)) $(COMPOSED))
 
-GEN_OBJ     := $(GEN_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/embedded_templates.o $(BUILD)/obj/embedded_core.o $(BUILD)/obj/embedded_specs.o
+GEN_OBJ     := $(GEN_SRC:%.c=$(BUILD)/obj/%.o) $(addprefix $(BUILD)/obj/,embedded_templates.o embedded_core.o \
+                                                                          embedded_specs.o)
 RUNTIME_OBJ := $(RUNTIME_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/builtin_table.o $(BUILD)/obj/embedded_tuned.o
 RULES_FROM  ?= $(BUILD)/rules
 RULE_OBJ    := $(foreach i,$(ISAS),$(RULES:%=$(RULES_FROM)/%.$(i).o))
 LIB_OBJ     := $(GEN_OBJ) $(RUNTIME_OBJ) $(RULE_OBJ)
 
-# `make demo` builds these rules only: the rest takes longer to compile than everything else. The command compiles other rules
-# when they are first used. Once there is a whole build, `make demo` shows that one.
+# `make demo` builds only these rules: the other rules take longer to compile than everything else. The command compiles
+# other rules when they are first used. If there is a whole build, `make demo` uses it.
 DEMO_RULES := adamw adam sgd lion muon
-DEMO_OBJ   := $(filter-out %/builtin_table.o,$(GEN_OBJ) $(RUNTIME_OBJ)) $(foreach i,$(ISAS),$(DEMO_RULES:%=$(BUILD)/demo/%.$(i).o)) \
-              $(BUILD)/obj/demo_table.o
+DEMO_OBJ   := $(filter-out %/builtin_table.o,$(GEN_OBJ) $(RUNTIME_OBJ)) \
+              $(foreach i,$(ISAS),$(DEMO_RULES:%=$(BUILD)/demo/%.$(i).o)) $(BUILD)/obj/demo_table.o
 DEMO       := $(if $(wildcard $(BUILD)/liboptc.a),$(BUILD)/optc,$(BUILD)/demo/optc)
 
 .PHONY: all demo test test-all setup help install clean check-all fuzz bench build-demo build-test
@@ -85,7 +97,8 @@ test: setup
 	@$(MAKE) --no-print-directory build-test
 
 setup:
-	@LUA="$(call given,LUA_LIBS)" CHECK="$(call given,CHECK_LIBS)" BLAS="$(call given,BLAS_LIBS)" CC="$(CC)" PKG="$(PKG)" sh tools/setup.sh
+	@LUA="$(call set_by_user,LUA_LIBS)" CHECK="$(call set_by_user,CHECK_LIBS)" BLAS="$(call set_by_user,BLAS_LIBS)" \
+	    CC="$(CC)" PKG="$(PKG)" sh tools/setup.sh
 
 build-demo: $(DEMO)
 	@[ -e $(BUILD)/liboptc.a ] || cp $(BUILD)/demo/optc $(BUILD)/optc
@@ -94,18 +107,18 @@ build-demo: $(DEMO)
 help:
 	@echo "make demo       set up, build, compile a spec, show its plan, step tensors"
 	@echo "make test       set up, build and run every test (PARTS=…: some of them, tests/part.sh names them)"
-	@echo "make test-all   likewise with nothing thinned out: every rule for every architecture, more random specs"
+	@echo "make test-all   the same without sampling: every rule for every architecture, more random specs"
 	@echo "make            build $(BUILD)/optc, liboptc.a and liboptc.so"
-	@echo "make bench      how near AdamW, LAMB, Adafactor and clip + AdamW come to the memory's rate, beside torch"
-	@echo "make bench-factors  factors of batches and Shampoo over GPT-2 beside NumPy's"
-	@echo "make bench-gpu  every row that has a bar, on an NVIDIA GPU, beside torch"
+	@echo "make bench      speed of AdamW, LAMB, Adafactor and clip + AdamW against the memory bandwidth and torch"
+	@echo "make bench-factors  batches of factors, and Shampoo on GPT-2, against NumPy"
+	@echo "make bench-gpu  every row of the table of bars on an NVIDIA GPU, against torch"
 	@echo "make fuzz       random specs against the evaluator for a long time (SECONDS=600, SEED=…)"
-	@echo "make fuzz-emu   random specs at random launches on an emulated GPU, bit by bit against the CPU (likewise)"
-	@echo "make faults     every allocation, file call and driver call fails once, in everything that optc does"
+	@echo "make fuzz-emu   random specs and launches on an emulated GPU, bit for bit against the CPU (likewise)"
+	@echo "make faults     every allocation, file call and driver call of every scenario fails once"
 	@echo "make hashes     a hash of the results of every rule, type and wrapper, in $(BUILD)/hashes.txt"
-	@echo "make test-emu   the GPU's suite on an emulated GPU; make test-gpu, make bench-gpu on a real one"
+	@echo "make test-emu   the GPU suite on an emulated GPU; make test-gpu runs it on a real one"
 	@echo "make install    PREFIX=$(PREFIX)"
-	@echo "make python     what the Python package's wheel takes (pip install ./runtime/python runs it)"
+	@echo "make python     the files of the Python wheel (pip install ./runtime/python runs this)"
 	@echo "make clean"
 
 # ---- generated text ----
@@ -116,7 +129,7 @@ $(BUILD)/embed: gen/base/embed.c
 $(BUILD)/embedded_templates.c: $(BUILD)/embed $(TEMPLATES) $(ABI)
 	$(call say,EMBED,$@)$(BUILD)/embed embedded_templates templates/ $(TEMPLATES) $(ABI) > $@
 
-# What a package is pasted from: the core and what it includes. gen/emit/package_text.c finds the order by the includes.
+# Sources that are pasted into packages: the core and its headers. gen/emit/package_text.c orders them by includes.
 CORE := $(sort runtime/optc.h $(ABI) $(wildcard gen/abi/*.def) $(wildcard runtime/core/*/*.h runtime/core/*/*.c))
 $(BUILD)/embedded_core.c: $(BUILD)/embed $(CORE)
 	$(call say,EMBED,$@)$(BUILD)/embed embedded_core "" $(CORE) > $@
@@ -127,7 +140,7 @@ $(BUILD)/embedded_specs.c: $(BUILD)/embed $(SPECS) $(WRAPPERS)
 $(BUILD)/embedded_tuned.c: $(BUILD)/embed $(TUNED)
 	$(call say,EMBED,$@)$(BUILD)/embed embedded_tuned runtime/tuned/ $(TUNED) > $@
 
-# Emits the library's rules. It needs the compiler and what finds specs, not the rules it makes.
+# Emits the C code of the library's rules. It links the compiler and the search for specs, not the rules themselves.
 PREBUILD_OBJ := $(GEN_OBJ) $(addprefix $(BUILD)/obj/runtime/library/rule/,spec_find.o cpu_isa.o prebuild.o)
 $(BUILD)/prebuild: $(PREBUILD_OBJ)
 	$(call say,LINK,$@)$(CC) -o $@ $(PREBUILD_OBJ) $(LDLIBS)
@@ -145,7 +158,8 @@ $(DEMO_RULES:%=$(BUILD)/demo/%.c): $(BUILD)/demo/builtin_table.c ;
 
 define rule_template
 $(BUILD)/%.$(1).o: $(BUILD)/%.c
-	$$(call say,CC,$$< level $(1))$(CC) $$$$($(BUILD)/prebuild --flags $(1)) -fvisibility=hidden -DOPTC_MODULE=optc_builtin_$$(*F)_$(1) -c -o $$@ $$<
+	$$(call say,CC,$$< level $(1))$(CC) $$$$($(BUILD)/prebuild --flags $(1)) -fvisibility=hidden \
+	    -DOPTC_MODULE=optc_builtin_$$(*F)_$(1) -c -o $$@ $$<
 endef
 $(foreach i,$(ISAS),$(eval $(call rule_template,$(i))))
 
@@ -175,12 +189,12 @@ $(BUILD)/liboptc.a: $(LIB_OBJ)
 
 $(BUILD)/liboptc.so: $(LIB_OBJ)
 	$(call say,LINK,$@)$(CC) -shared -Wl,-soname,liboptc.so.0 -o $@ $(LIB_OBJ) $(LDLIBS)
-	@ln -sf liboptc.so $@.0                    # what a program linked against this folder asks for
+	@ln -sf liboptc.so $@.0                    # the soname, for programs that are linked against this folder
 
 $(BUILD)/optc: $(TOOLS_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/liboptc.a
 	$(call say,LINK,$@)$(CC) -o $@ $^ $(LDLIBS)
 
-# What a Python wheel takes (runtime/python/build_wheel.py): stripped, and looking for Lua and libgomp beside themselves.
+# Files of the Python wheel (runtime/python/build_wheel.py): stripped; they find Lua and libgomp in their own folder.
 BESIDE := -s -Wl,-rpath,'$$ORIGIN'
 .PHONY: python
 python: $(BUILD)/python/liboptc.so $(BUILD)/python/optc
@@ -193,30 +207,37 @@ $(BUILD)/python/optc: $(TOOLS_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/liboptc.a
 	$(call say,LINK,$@)$(CC) $(BESIDE) -o $@ $^ $(LDLIBS)
 
 # ---- tests ----
-# Under the sanitizers compiling with more than -O0 takes longer than it saves, but for where tests spend their time.
-HOT := $(addprefix gen/,base/util front/lex front/reduce ir/ir ir/ir_verify ir/constant_fold eval/eval eval/eval_matrix eval/eval_factors) \
+# Under the sanitizers, optimizing costs more compile time than it saves at run time, except in these files, where the
+# tests spend their time.
+HOT := $(addprefix gen/,base/util front/lex front/reduce ir/ir ir/ir_verify ir/constant_fold) \
+       $(addprefix gen/eval/,eval eval_matrix eval_factors) \
        $(addprefix gen/plan/,plan plan_verify stagger_verify min_cut segments) \
-       $(addprefix runtime/core/,api/state_access bind/bind cpu/cpu_device memory/lifetime_alloc memory/layout memory/batches) \
+       $(addprefix runtime/core/,api/state_access bind/bind cpu/cpu_device) \
+       $(addprefix runtime/core/memory/,lifetime_alloc layout batches) \
        $(addprefix runtime/core/matrix/,gemm_fallback lapack_fallback cpu_factors cpu_calls) \
-       $(addprefix runtime/library/,tune/launch_search rule/evaluator_device matrix/multiply matrix/multiply_cpu) tests/harness/reference_product
+       $(addprefix runtime/library/,tune/launch_search rule/evaluator_device matrix/multiply matrix/multiply_cpu) \
+       tests/harness/reference_product
 ifdef SAN
 $(HOT:%=$(BUILD)/obj/%.o): ALL_CFLAGS += -O1
 endif
 
-# TEST_OPT: of the tests alone, beside OPT. Under SAN the library is checked, the tests' own code is not: it takes as long to
-# compile as the library, and the checks of the heap see its blocks anyway. OPTC_SANITIZED tells it.
+# TEST_OPT: flags of the tests' objects, in addition to OPT. With SAN=1 only the library is instrumented. The tests'
+# code takes as long to compile as the library, and the heap checks see its blocks anyway; it is compiled with
+# -DOPTC_SANITIZED instead.
 $(BUILD)/obj/tests/%.o: ALL_CFLAGS += $(CHECK_CFLAGS) $(TEST_OPT)
 ifdef SAN
-$(BUILD)/obj/tests/%.o: ALL_CFLAGS := $(filter-out $(SANITIZE),$(ALL_CFLAGS)) $(CHECK_CFLAGS) $(TEST_OPT) -DOPTC_SANITIZED
+$(BUILD)/obj/tests/%.o: ALL_CFLAGS := $(filter-out $(SANITIZE),$(ALL_CFLAGS)) $(CHECK_CFLAGS) $(TEST_OPT) \
+                                      -DOPTC_SANITIZED
 endif
-FAKES := $(foreach k,versioned versioned11 symbols,$(BUILD)/fake/$(k)/libcuda.so.1) $(foreach k,nvrtc nvrtc_old,$(BUILD)/fake/$(k)/libnvrtc.so.13) \
-         $(BUILD)/fake/crowd.so
-# tests/unit/test_emit.c counts allocations and lets them fail, tests/unit/test_tune_cpu.c sets the runtime's clocks, tests/unit/test_thread_barrier.c counts meetings.
+FAKES := $(foreach k,versioned versioned11 symbols,$(BUILD)/fake/$(k)/libcuda.so.1) \
+         $(foreach k,nvrtc nvrtc_old,$(BUILD)/fake/$(k)/libnvrtc.so.13) $(BUILD)/fake/crowd.so
+# Functions that tests replace: allocations (test_emit.c counts them and lets them fail), the runtime's clocks
+# (test_tune_cpu.c), barriers and parallel regions (test_thread_barrier.c counts them).
 WRAPPED := $(foreach f,malloc calloc realloc free now_ms waited_ms barrier_wait GOMP_parallel,-Wl,--wrap=$(f))
 $(BUILD)/run-tests: $(TEST_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/liboptc.a | $(FAKES)
 	$(call say,LINK,$@)$(CC) -o $@ $^ $(WRAPPED) $(CHECK_LIBS) $(LDLIBS)
 
-# Drivers and NVRTCs for tests: tests/cuda says what each does.
+# Fake drivers and NVRTC libraries for tests; the files of tests/cuda describe them.
 FAKE_CFLAGS := -std=gnu11 -Wall -Wextra -Wno-strict-prototypes -O1 -fPIC -fvisibility=hidden -I.
 $(BUILD)/fake/%/libcuda.so.1: tests/cuda/fake_driver.c runtime/library/rule/nvrtc.h runtime/core/gpu/cuda_driver.h
 	@mkdir -p $(@D)
@@ -226,20 +247,23 @@ $(BUILD)/fake/%/libcuda.so.1: tests/cuda/fake_driver.c runtime/library/rule/nvrt
 
 $(BUILD)/fake/%/libnvrtc.so.13: tests/cuda/fake_nvrtc.c runtime/library/rule/nvrtc.h runtime/core/gpu/cuda_driver.h
 	@mkdir -p $(@D)
-	$(call say,CC,$< for $@)$(CC) $(FAKE_CFLAGS) $(if $(filter nvrtc_old,$*),-DFAKE_old) -shared -Wl,-soname,libnvrtc.so.13 -o $@ $<
+	$(call say,CC,$< for $@)$(CC) $(FAKE_CFLAGS) $(if $(filter nvrtc_old,$*),-DFAKE_old) \
+	    -shared -Wl,-soname,libnvrtc.so.13 -o $@ $<
 
 $(BUILD)/fake/crowd.so: tests/preload/crowd.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)$(CC) -std=gnu11 -Wall -Wextra -O1 -fPIC -shared -o $@ $< -ldl
 
-# Scenes in which every call fails once: tests/faults.
-FAULTY := fopen fdopen fread fwrite fgets fflush read write pread rename mkdir mkdtemp mkostemp stat fstat lstat access statvfs realpath opendir fsync chmod dlopen \
-          memfd_create pipe2 fork posix_spawn close fclose open fcntl
-$(BUILD)/faults: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/faults/*.c)) $(TOOLS_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/liboptc.a
+# Scenarios in which every call fails once (tests/faults): the calls that are replaced.
+FAULTY := fopen fdopen fread fwrite fgets fflush read write pread rename mkdir mkdtemp mkostemp stat fstat lstat \
+          access statvfs realpath opendir fsync chmod dlopen memfd_create pipe2 fork posix_spawn close fclose open fcntl
+$(BUILD)/faults: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/faults/*.c)) $(TOOLS_SRC:%.c=$(BUILD)/obj/%.o) \
+                 $(BUILD)/liboptc.a
 	@objcopy --redefine-sym main=optc_main $(BUILD)/obj/tools/main.o $(BUILD)/obj/tools/main.renamed.o
-	$(call say,LINK,$@)$(CC) -rdynamic -o $@ $(filter-out %/tools/main.o,$^) $(BUILD)/obj/tools/main.renamed.o $(FAULTY:%=-Wl,--wrap=%) $(LDLIBS)
+	$(call say,LINK,$@)$(CC) -rdynamic -o $@ $(filter-out %/tools/main.o,$^) $(BUILD)/obj/tools/main.renamed.o \
+	    $(FAULTY:%=-Wl,--wrap=%) $(LDLIBS)
 
-# Every rule for every architecture that NVRTC knows.
+# Compiles every rule for every architecture that NVRTC supports.
 $(BUILD)/compile-all: $(BUILD)/obj/tests/cuda/compile_all.o $(BUILD)/liboptc.a
 	$(call say,LINK,$@)$(CC) -o $@ $^ $(LDLIBS) -lpthread
 
@@ -247,7 +271,7 @@ EMULATED := $(addprefix $(BUILD)/emu/,libcuda.so.1 libnvrtc.so.13 libnvfatbin.so
 build-test: all $(BUILD)/run-tests $(BUILD)/gpu-test $(BUILD)/faults $(EMULATED) $(BUILD)/compile-all
 	@BUILD=$(BUILD) CC="$(CC)" MAKE="$(MAKE)" sh tests/run.sh $(PARTS)
 
-# Nothing thinned out: every rule for every architecture, three packages for all of them, more random specs.
+# Without sampling: every rule for every architecture, three packages for all of them, more random specs.
 test-all: setup
 	@OPTC_ALL=1 OPTC_FUZZ_SPECS=100 $(MAKE) --no-print-directory build-test
 
@@ -257,18 +281,22 @@ fuzz: all $(BUILD)/run-tests
 
 .PHONY: faults
 faults: $(BUILD)/faults $(EMULATED)
-	@BUILD=$(BUILD) sh tests/faults.sh all
+	@BUILD=$(BUILD) sh tests/parts/faults.sh all
 
-# Hashes of every rule's results, for comparing two versions (tests/hashes). Compiled with -O1, which gives the same bits in a third of the time.
+# Hashes of every rule's results, for comparing two versions (tests/hashes). -O1 gives the same bits in a third of the
+# time.
 $(BUILD)/hash-results: $(BUILD)/obj/tests/hashes/hash_results.o $(BUILD)/liboptc.a
 	$(CC) -o $@ $^ $(LDLIBS)
 
 .PHONY: hashes
 HASH_FLAGS ?=
 hashes: $(BUILD)/hash-results
-	@mkdir -p $(BUILD)/hashes && printf '#!/bin/sh\nexec %s "$$@" -O1\n' "$(CC)" > $(BUILD)/hashes/cc && chmod +x $(BUILD)/hashes/cc
-	@OPTC_CACHE="$(abspath $(BUILD))/hashes/cache" OPTC_CC="$(abspath $(BUILD))/hashes/cc" $(BUILD)/hash-results $(HASH_FLAGS) > $(BUILD)/hashes/unsorted
-	@LC_ALL=C sort $(BUILD)/hashes/unsorted > $(BUILD)/hashes.txt && echo "$(BUILD)/hashes.txt: $$(wc -l < $(BUILD)/hashes.txt) results"
+	@mkdir -p $(BUILD)/hashes && printf '#!/bin/sh\nexec %s "$$@" -O1\n' "$(CC)" > $(BUILD)/hashes/cc
+	@chmod +x $(BUILD)/hashes/cc
+	@OPTC_CACHE="$(abspath $(BUILD))/hashes/cache" OPTC_CC="$(abspath $(BUILD))/hashes/cc" \
+	    $(BUILD)/hash-results $(HASH_FLAGS) > $(BUILD)/hashes/unsorted
+	@LC_ALL=C sort $(BUILD)/hashes/unsorted > $(BUILD)/hashes.txt
+	@echo "$(BUILD)/hashes.txt: $$(wc -l < $(BUILD)/hashes.txt) results"
 
 bench: all
 	$(BUILD)/optc bench --against torch
@@ -280,7 +308,8 @@ bench-factors: all
 # ---- install ----
 DEST := $(DESTDIR)$(PREFIX)
 install: all
-	install -d "$(DEST)/bin" "$(DEST)/lib/pkgconfig" "$(DEST)/include" "$(DEST)/share/optc/specs/wrappers" "$(DEST)/share/optc/templates"
+	install -d "$(DEST)/bin" "$(DEST)/lib/pkgconfig" "$(DEST)/include" "$(DEST)/share/optc/specs/wrappers" \
+	    "$(DEST)/share/optc/templates"
 	install -m 755 $(BUILD)/optc "$(DEST)/bin/optc"
 	install -m 644 $(BUILD)/liboptc.a "$(DEST)/lib/liboptc.a"
 	install -m 755 $(BUILD)/liboptc.so "$(DEST)/lib/liboptc.so.0"
@@ -289,21 +318,26 @@ install: all
 	install -m 644 $(SPECS) $(wildcard specs/*.md) "$(DEST)/share/optc/specs"
 	install -m 644 $(WRAPPERS) "$(DEST)/share/optc/specs/wrappers"
 	install -m 644 $(TEMPLATES) "$(DEST)/share/optc/templates"
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(shell sed -n 's/.*OPTC_VERSION "\(.*\)"/\1/p' runtime/optc.h)|' -e 's|@LIBS@|$(LDLIBS)|' tools/optc.pc.in > "$(DEST)/lib/pkgconfig/optc.pc"
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(shell sed -n 's/.*OPTC_VERSION "\(.*\)"/\1/p' runtime/optc.h)|' \
+	    -e 's|@LIBS@|$(LDLIBS)|' tools/optc.pc.in > "$(DEST)/lib/pkgconfig/optc.pc"
 
 clean:
 	rm -rf $(BUILD)
 
-# ---- the GPU: a machine with one runs these by hand ----
+# ---- GPU tests: run by hand on a machine with an NVIDIA GPU ----
 $(BUILD)/obj/tests/gpu/%.o: ALL_CFLAGS += $(CHECK_CFLAGS)
-$(BUILD)/gpu-test: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/gpu/*.c)) $(addprefix $(BUILD)/obj/tests/harness/,reference_product.o basis.o help.o network.o random_spec.o random_squares.o) $(BUILD)/liboptc.a
+GPU_HARNESS := $(addprefix $(BUILD)/obj/tests/harness/,reference_product.o basis.o help.o network.o random_spec.o \
+                                                       random_squares.o)
+$(BUILD)/gpu-test: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/gpu/*.c)) $(GPU_HARNESS) $(BUILD)/liboptc.a
 	$(call say,LINK,$@)$(CC) -o $@ $^ $(CHECK_LIBS) $(LDLIBS)
 
-# The same suite on a GPU that is a program: tests/emu.
-$(BUILD)/emu/libcuda.so.1: tests/emu/emu_driver.c runtime/library/rule/nvrtc.h runtime/core/gpu/cuda_driver.h tests/emu/emu_fail.h
-$(BUILD)/emu/libnvrtc.so.13: tests/emu/emu_nvrtc.c runtime/library/rule/nvrtc.h runtime/core/gpu/cuda_driver.h tests/emu/emu_fail.h
-$(BUILD)/emu/libcublas.so.13: tests/emu/emu_cublas.c runtime/library/rule/nvrtc.h runtime/core/gpu/cuda_driver.h runtime/core/matrix/cublas.h tests/emu/emu_fail.h
-$(BUILD)/emu/libcusolver.so.12: tests/emu/emu_cusolver.c runtime/library/rule/nvrtc.h runtime/core/gpu/cuda_driver.h runtime/core/matrix/cublas.h runtime/core/matrix/cusolver.h tests/emu/emu_fail.h
+# The same suite on an emulated GPU (tests/emu). The first prerequisite is the source.
+EMU_HEADERS := runtime/library/rule/nvrtc.h runtime/core/gpu/cuda_driver.h tests/emu/emu_fail.h
+$(BUILD)/emu/libcuda.so.1: tests/emu/emu_driver.c $(EMU_HEADERS)
+$(BUILD)/emu/libnvrtc.so.13: tests/emu/emu_nvrtc.c $(EMU_HEADERS)
+$(BUILD)/emu/libcublas.so.13: tests/emu/emu_cublas.c $(EMU_HEADERS) runtime/core/matrix/cublas.h
+$(BUILD)/emu/libcusolver.so.12: tests/emu/emu_cusolver.c $(EMU_HEADERS) runtime/core/matrix/cublas.h \
+                                runtime/core/matrix/cusolver.h
 $(BUILD)/emu/libnvfatbin.so.13: tests/emu/emu_fatbin.c runtime/library/package/fatbin.h tests/emu/emu_fail.h
 $(BUILD)/emu/%:
 	@mkdir -p $(@D)
@@ -311,10 +345,10 @@ $(BUILD)/emu/%:
 
 .PHONY: test-emu fuzz-emu
 test-emu: $(BUILD)/gpu-test $(EMULATED)
-	@BUILD=$(BUILD) sh tests/emu.sh
+	@BUILD=$(BUILD) sh tests/parts/emu.sh
 
 fuzz-emu: $(BUILD)/gpu-test $(EMULATED)
-	@BUILD=$(BUILD) OPTC_FUZZ_SECONDS=$(SECONDS) OPTC_FUZZ_SEED=$(SEED) sh tests/emu.sh
+	@BUILD=$(BUILD) OPTC_FUZZ_SECONDS=$(SECONDS) OPTC_FUZZ_SEED=$(SEED) sh tests/parts/emu.sh
 
 .PHONY: test-gpu bench-gpu
 test-gpu: $(BUILD)/gpu-test

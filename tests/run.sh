@@ -1,29 +1,38 @@
 #!/bin/sh
-# Every test, as `make test` runs them: independent parts, side by side in as many lanes as there are cores. A part's output
-# is printed whole when it ends, with its wall and CPU seconds. All parts run; those that failed are listed at the end.
-#   BUILD  the build folder        CC, MAKE  as make has them        LANES  how many (default: one a core)
-#   OPTC_QUICK=1  leaves out the sanitizers, the other compiler and most architectures        OPTC_ALL=1  nothing is thinned out: what takes long too
-#   CI     not empty: a part that cannot be tried fails
-# run.sh PART… runs those alone.
+# Runs the tests of `make test`: independent parts, in as many parallel lanes as there are cores. Each part's output is
+# printed as a whole when the part ends, with its wall and CPU seconds. All parts run; the end lists the parts that
+# failed. `run.sh PART…` runs only these parts.
+#   BUILD         the build folder
+#   CC, MAKE      as make passes them
+#   LANES         the number of lanes (default: one per core)
+#   OPTC_QUICK=1  skips the sanitizers, the second compiler and most architectures
+#   OPTC_ALL=1    no sampling: also the cases that take long
+#   CI            if not empty, a part that cannot run here fails
 set -eu
 export OPTC_TEST_CACHE="$PWD/$BUILD/test-cache"
-export LC_ALL=C                        # files in the order that is expected
+export LC_ALL=C                        # globs are sorted the same everywhere
 unset OPTC_CACHE OPTC_CACHE_BASE OPTC_CACHE_MAX OPTC_PATH OPTC_CC OPTC_CFLAGS OPTC_WORKSPACE 2>/dev/null || true
-export OPTC_TUNE= OPTC_TUNE_SITE=      # not what somebody measured here
-export OMP_WAIT_POLICY=passive         # lanes share the cores: a thread that waits leaves its own to others
-export CK_TIMEOUT_MULTIPLIER="${CK_TIMEOUT_MULTIPLIER:-5}"       # timeouts are for what hangs, however busy the machine is
+export OPTC_TUNE= OPTC_TUNE_SITE=      # no results measured on this machine
+export OMP_WAIT_POLICY=passive         # lanes share the cores: waiting threads release them
+# timeouts only end tests that hang, however busy the machine is
+export CK_TIMEOUT_MULTIPLIER="${CK_TIMEOUT_MULTIPLIER:-5}"
 mkdir -p "$OPTC_TEST_CACHE" && chmod 700 "$OPTC_TEST_CACHE"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-. tests/nvrtc.sh
+. tests/parts/nvrtc.sh
 export have_nvrtc cuda_includes
 "$BUILD/optc" doctor | sed -n '/^driver/,/^nvrtc/p'
 
-# The longest first, so that no lane is left with one at the end.
-parts="sanitizers:1:4 packages emulated-library sanitizers:2:4 emulated-rest:1:4 emulated-rest:2:4 sanitizers:3:4 suites:1:4 clang sanitizers:4:4 architectures suites:2:4 packages-all
-       emulated-rest:3:4 suites:3:4 emulated-tools suites:4:4 packages-cpu emulated-rest:4:4 random python faults domains vectors command-line cuda install layout columns"
-[ -z "${OPTC_QUICK:-}" ] || parts="packages packages-cpu suites:1:4 suites:2:4 suites:3:4 suites:4:4 emulated-rest:1:4 emulated-rest:2:4 emulated-rest:3:4 emulated-rest:4:4 emulated-tools architectures python faults domains vectors command-line cuda install layout columns"
+# The longest parts come first, so that no lane has a long part left at the end.
+parts="sanitizers:1:4 packages emulated-library sanitizers:2:4 emulated-rest:1:4 emulated-rest:2:4 sanitizers:3:4
+       suites:1:4 clang sanitizers:4:4 architectures suites:2:4 packages-all emulated-rest:3:4 suites:3:4
+       emulated-tools suites:4:4 packages-cpu emulated-rest:4:4 random python faults domains vectors command-line
+       cuda install layout columns"
+[ -z "${OPTC_QUICK:-}" ] ||
+    parts="packages packages-cpu suites:1:4 suites:2:4 suites:3:4 suites:4:4 emulated-rest:1:4 emulated-rest:2:4
+           emulated-rest:3:4 emulated-rest:4:4 emulated-tools architectures python faults domains vectors
+           command-line cuda install layout columns"
 [ $# = 0 ] || parts=$*
 lanes=${LANES:-$(nproc 2>/dev/null || echo 2)}
 began=$(date +%s)
@@ -37,12 +46,14 @@ rm -f "$work"/*.broken
 printf '%s\n' $parts | xargs -P "$lanes" -I{} sh tests/part.sh {} || true
 echo
 for part in $parts; do
-    printf '%-20s %5s s CPU%s\n' "$part" "$(cat "$work/spent.$part" 2>/dev/null || echo '?')" "$([ -e "$work/passed.$part" ] || echo '  FAILED')"
+    printf '%-20s %5s s CPU%s\n' "$part" "$(cat "$work/spent.$part" 2>/dev/null || echo '?')" \
+        "$([ -e "$work/passed.$part" ] || echo '  FAILED')"
 done
 total=$(cat "$work"/spent.* | awk '{ s += $1 } END { print int(s + 0.5) }')
 failed=$(for part in $parts; do [ -e "$work/passed.$part" ] || printf ' %s' "$part"; done)
 if [ -n "$failed" ]; then
-    printf '\nfailed:%s (make test PARTS="…" runs some alone); %d s, %d s CPU, %d lanes\n' "$failed" $(($(date +%s) - began)) "$total" "$lanes"
+    printf '\nfailed:%s (make test PARTS="…" runs some alone); %d s, %d s CPU, %d lanes\n' "$failed" \
+        $(($(date +%s) - began)) "$total" "$lanes"
     exit 1
 fi
 printf '\nall parts passed in %d s, %d s CPU, %d lanes\n' $(($(date +%s) - began)) "$total" "$lanes"

@@ -1,10 +1,11 @@
-"""What peers of `optc bench --against …` have in common: lines in, lines out (tools/bench/bench_peer.c is the other side).
+"""The line protocol of peers of `optc bench --against …`. tools/bench/bench_peer.c is the other side.
 
-    open ID ELEMENTS SHAPES graph|eager RULE[?OPTIONS] [WRAPPERS]    ok WHAT [| WHAT AS A GRAPH] | none WHY      SHAPES such as 8192x8192,100*65536
+    open ID ELEMENTS SHAPES graph|eager RULE[?OPTIONS] [WRAPPERS]    ok WHAT [| WHAT AS A GRAPH] | none WHY
     step ID [STEPS]                                                  MS HOST_US [MS HOST_US] | none WHY
     close ID                                                         ok
-At the start a peer says `ready NAME VERSION` or `none WHY`. It ends with its input. STEPS: the mean of so many steps behind one another,
-for rules whose steps are not alike; else the peer times a step as it sees fit.
+SHAPES: such as 8192x8192,100*65536. STEPS: the peer reports the mean of this many consecutive steps, for rules whose
+steps differ; without STEPS the peer chooses how it times a step. At the start a peer prints `ready NAME VERSION` or
+`none WHY`. It ends at the end of its input.
 """
 import math
 import os

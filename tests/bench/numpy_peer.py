@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Rules with factors in NumPy, stepped on demand, so that `optc bench --device cpu --against numpy` can alternate rounds with them.
+"""Rules with factors in NumPy, for `optc bench --device cpu --against numpy`, which alternates rounds with them.
 
     numpy_peer.py cpu THREADS TYPE HOW        TYPE: f32 or f64
 
-Lines go both ways as tests/bench/lines.py says. NumPy's BLAS and LAPACK have THREADS threads. Factors are done in f64, as optc's are.
-    shampoo          specs/shampoo.lua with its defaults; blocks have turns as they have there: of equal shapes one after another
+tests/bench/lines.py describes the protocol. NumPy's BLAS and LAPACK use THREADS threads. Factors are computed in f64,
+like optc's.
+    shampoo          specs/shampoo.lua with its defaults; blocks are staggered like there, equal shapes in sequence
     factor           tests/bench/factor.lua
 """
 import concurrent.futures
@@ -48,10 +49,12 @@ class Shampoo:
             for r in range(0, p.shape[0], side):
                 for c in range(0, p.shape[1], side):
                     at = slice(r, min(r + side, p.shape[0])), slice(c, min(c + side, p.shape[1]))
-                    sides = [None if (i, axis) in self.long else [np.zeros((s.stop - s.start,) * 2, p.dtype), np.eye(s.stop - s.start, dtype=p.dtype)]
+                    sides = [None if (i, axis) in self.long
+                             else [np.zeros((s.stop - s.start,) * 2, p.dtype), np.eye(s.stop - s.start, dtype=p.dtype)]
                              for axis, s in enumerate(at)]
                     self.blocks[i].append([at, sides, 0])
-        cost = sorted((b for blocks in self.blocks for b in blocks), key=lambda b: -sum(len(s[0]) ** 3 for s in b[1] if s))
+        cost = sorted((b for blocks in self.blocks for b in blocks),
+                      key=lambda b: -sum(len(s[0]) ** 3 for s in b[1] if s))
         for k, b in enumerate(cost):
             b[2] = k % interval
 
@@ -103,7 +106,8 @@ def blas_threads():
 
 
 class Factor:
-    """The faster of two ways: one call for all matrices, whose LAPACK has the threads, or a thread for some of them each."""
+    """The faster of two ways: one call for all matrices, whose LAPACK has the threads, or a thread for some of them
+    each."""
     def __init__(self, params, grads, what="power"):
         self.a = np.stack([g.astype(np.float64) @ g.T.astype(np.float64) + np.eye(len(g)) for g in grads])
         self.do = {"power": root, "eigh": np.linalg.eigh, "qr": np.linalg.qr, "chol": np.linalg.cholesky}[what]
@@ -150,12 +154,14 @@ class Peer:
             source = np.random.default_rng(0)
             self.p, self.g = (source.uniform(-x, x, int(elements)).astype(self.dtype) for x in (1, 0.0625))
         shapes = shapes_of(shapes)
-        views = [[a[at:at + int(np.prod(s))].reshape(s) for at, s in zip(places_of(shapes), shapes)] for a in (self.p, self.g)]
+        views = [[a[at:at + int(np.prod(s))].reshape(s) for at, s in zip(places_of(shapes), shapes)]
+                 for a in (self.p, self.g)]
         self.runs[key] = make(*views, **options)
         start = time.perf_counter()
         self.runs[key].step()
         self.count = max(1, min(100000, int(0.004 / max(time.perf_counter() - start, 1e-8))))
-        return f"ok NumPy {rule}, {self.dtype.__name__}, factors in float64, {getattr(self.runs[key], 'how', 'one block after another')}"
+        how = getattr(self.runs[key], "how", "one block after another")
+        return f"ok NumPy {rule}, {self.dtype.__name__}, factors in float64, {how}"
 
     def step(self, key, steps="0"):
         count = int(steps) or self.count

@@ -1,12 +1,15 @@
 #!/bin/sh
-# Others' SOAP for `optc bench soap --against torch`, as source that needs torch alone: fetched into BUILD/peers, where tests/bench/torch_factors.py looks.
-#   sh tests/bench/peers.sh [BUILD]        needs pip's network; carry BUILD/peers to a machine that has none. OPTC_PYTHON names the interpreter
+# Downloads other packages' SOAP for `optc bench soap --against torch` into BUILD/peers, where
+# tests/bench/torch_factors.py finds them. They are pure Python and need only torch.
+#   sh tests/bench/peers.sh [BUILD]        needs pip and a network; copy BUILD/peers to machines without one
+#   OPTC_PYTHON                            the interpreter
 set -eu
 into=${1:-build}/peers
 python=${OPTC_PYTHON:-python3}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-"$python" -m pip download -q --disable-pip-version-check --no-deps --only-binary :all: -d "$work" pytorch_optimizer==4.1.0 heavyball==3.2.1 opt_einsum==3.4.0
+"$python" -m pip download -q --disable-pip-version-check --no-deps --only-binary :all: -d "$work" \
+    pytorch_optimizer==4.1.0 heavyball==3.2.1 opt_einsum==3.4.0
 rm -rf "$into"
 mkdir -p "$into"
 for wheel in "$work"/*.whl; do "$python" -m zipfile -e "$wheel" "$into"; done

@@ -1,7 +1,8 @@
-"""Shampoo and SOAP for torch_peer.py: as somebody writes them in plain torch, and SOAP as others' packages have it.
+"""Shampoo and SOAP for torch_peer.py: written in plain torch, and SOAP from other packages.
 
-Each class has step(); what it takes are parameters whose .grad stays where it is, and the options of the rule of that name in specs/.
-The packages are taken from where they are installed or from build/peers (tests/bench/peers.sh), pure Python that needs torch alone.
+Each class has step(). It takes parameters whose .grad does not move, and the options of the rule of that name in
+specs/. The packages are installed ones or those in build/peers (tests/bench/peers.sh): pure Python that needs only
+torch.
 """
 import contextlib
 import os
@@ -10,13 +11,14 @@ import sys
 
 import torch
 
-sys.path.append(os.environ.get("OPTC_PEERS") or os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build", "peers"))
+sys.path.append(os.environ.get("OPTC_PEERS")
+                or os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "build", "peers"))
 
 
 class Shampoo:
-    """specs/shampoo.lua with its defaults: EMAs, fourth roots, as long as Adam's steps. Blocks and their products one after another, what
-    is elementwise by foreach; roots by torch.linalg.eigh of one block after another, all at one step, as in facebookresearch/optimizers
-    and pytorch_optimizer."""
+    """specs/shampoo.lua with its defaults: EMAs, fourth roots, as long as Adam's steps. Blocks and their products one
+    after another, what is elementwise by foreach; roots by torch.linalg.eigh of one block after another, all at one
+    step, as in facebookresearch/optimizers and pytorch_optimizer."""
     lr, beta1, beta2, eps, relative, graft_eps, decay = 1e-3, 0.9, 0.999, 1e-12, 1e-6, 1e-8, 0
     warm = 2                                     # steps until all that a period does has been done
     takes = {"interval", "side", "limit", "stagger"}
@@ -27,7 +29,8 @@ class Shampoo:
         self.v = [torch.zeros_like(p) for p in params]
         self.rest = [i for i, p in enumerate(params) if p.dim() != 2]
         self.d = [torch.zeros_like(params[i]) for i in self.rest]
-        self.blocks, self.long = [], []          # (parameter, rows, columns, [L, X], [R, Y]); (parameter, axis, sum of squares)
+        # (parameter, rows, columns, [L, X], [R, Y]); (parameter, axis, sum of squares)
+        self.blocks, self.long = [], []
         new = {"device": params[0].device, "dtype": params[0].dtype}
         for i, p in enumerate(params):
             if p.dim() != 2:
@@ -97,7 +100,8 @@ class Shampoo:
 
 
 class Soap:
-    """specs/soap.lua with its defaults, which are the authors': sides beyond `limit` have no basis; what is no matrix is AdamW's."""
+    """specs/soap.lua with its defaults, which are the authors': sides beyond `limit` have no basis; what is no matrix
+    is AdamW's."""
     lr, beta1, beta2, beta3, eps, decay = 3e-3, 0.95, 0.95, 0.95, 1e-8, 0.01
     warm = 12
     takes = {"interval", "limit", "start", "stagger"}
@@ -172,15 +176,19 @@ class Foreign:
 
 def pytorch_optimizer_soap(params, interval=10, limit=4096, start="eigh", stagger=False):
     from pytorch_optimizer.optimizer.soap import SOAP
-    return Foreign(params, interval, SOAP(params, lr=Soap.lr, betas=(Soap.beta1, Soap.beta2), shampoo_beta=Soap.beta3, eps=Soap.eps,
-                                          weight_decay=Soap.decay, precondition_frequency=interval, max_precondition_dim=limit))
+    return Foreign(params, interval,
+                   SOAP(params, lr=Soap.lr, betas=(Soap.beta1, Soap.beta2), shampoo_beta=Soap.beta3, eps=Soap.eps,
+                                          weight_decay=Soap.decay, precondition_frequency=interval,
+                                          max_precondition_dim=limit))
 
 
 def heavyball_soap(params, interval=10, limit=4096, start="eigh", stagger=False, compiled=False):
     import heavyball
     heavyball.utils.compile_mode = "max-autotune-no-cudagraphs" if compiled else None        # the first is its default
-    return Foreign(params, interval, heavyball.SOAP(params, lr=Soap.lr, betas=(Soap.beta1, Soap.beta2), shampoo_beta=Soap.beta3, eps=Soap.eps,
-                                                    weight_decay=Soap.decay, precondition_frequency=interval, max_precond_dim=limit,
+    return Foreign(params, interval, heavyball.SOAP(params, lr=Soap.lr, betas=(Soap.beta1, Soap.beta2),
+                                                    shampoo_beta=Soap.beta3, eps=Soap.eps,
+                                                    weight_decay=Soap.decay, precondition_frequency=interval,
+                                                    max_precond_dim=limit,
                                                     merge_dims=False))
 
 
@@ -188,8 +196,10 @@ def heavyball_compiled(params, **options):
     return heavyball_soap(params, **options, compiled=True)
 
 
-COMPILING = int(os.environ.get("OPTC_PEER_COMPILE") or 30)           # seconds that torch.compile may take for a peer; 0: none is tried
-# rule: its ways, by name; a way that takes long to get ready is last and bounded. Those of the packages come first: ours is timed where none is there
+# seconds that torch.compile may take for a peer; 0: none is tried
+COMPILING = int(os.environ.get("OPTC_PEER_COMPILE") or 30)
+# rule: its ways, by name; a way that takes long to get ready is last and bounded. Those of the packages come first:
+# ours is timed where none is there
 WAYS = {
     "shampoo": {"plain": Shampoo},
     "soap": {"pytorch_optimizer": pytorch_optimizer_soap, "heavyball": heavyball_soap,

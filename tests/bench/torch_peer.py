@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""PyTorch's optimizers, stepped on demand, so that `optc bench --against torch` can alternate rounds with them.
+"""PyTorch's optimizers, for `optc bench --against torch`, which alternates rounds with them.
 
-    torch_peer.py DEVICE THREADS TYPE HOW        DEVICE: cpu, cuda or cuda:N; TYPE: f32, f64, bf16, f16; HOW: alone or queued (steps on a GPU)
+    torch_peer.py DEVICE THREADS TYPE HOW
+    DEVICE: cpu, cuda or cuda:N    TYPE: f32, f64, bf16, f16    HOW: alone or queued (steps on a GPU)
 
-Lines go both ways as tests/bench/lines.py says.
-
-Rules that are open at the same time step the same parameters and gradients, as optc does; states are each rule's own. On the CPU fused
-implementations are used where torch has them and foreach ones elsewhere; on a GPU both are tried and the faster one is kept. `graph`
-asks for that one captured in a CUDA graph, too. Everything that was opened is freed by `close`, so that the other side can have the memory.
+tests/bench/lines.py describes the protocol. Rules that are open at the same time step the same parameters and
+gradients, as in optc; each rule has its own states. On the CPU torch's fused implementation is used if there is one,
+otherwise foreach. On a GPU both are tried and the faster one is used; `graph` also captures it in a CUDA graph. `close`
+frees everything, so that optc can use the memory.
 """
 import gc
 import math
@@ -45,7 +45,8 @@ RULES = {
     "adafactor": ("Adafactor", {}, False),
     "muon": ("Muon", {"lr": 0.02, "weight_decay": 0}, False),
 }
-MATRICES = {"muon"}                              # rules of matrices alone, which have one implementation; AdamW steps the rest
+# rules of matrices alone, which have one implementation; AdamW steps the rest
+MATRICES = {"muon"}
 
 
 def make_optimizers(rule, params, how, graph):
@@ -76,7 +77,8 @@ class Cpu:
 
 class Gpu:
     least_seconds, least_steps = 0.010, 5        # as tools/bench/bench_cuda.c
-    cache = 1 << 29                              # so much goes over the cache before a step that might find its numbers there; likewise
+    # so much goes over the cache before a step that might find its numbers there; likewise
+    cache = 1 << 29
 
     def __init__(self, device, alone):
         self.alone = alone
@@ -123,7 +125,8 @@ class Gpu:
 
 
 def captured(step):
-    """The step as a CUDA graph, after a few uncaptured ones in a stream of their own, as torch's documentation has it."""
+    """The step as a CUDA graph, after a few uncaptured ones in a stream of their own, as torch's documentation has
+    it."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -135,7 +138,8 @@ def captured(step):
     with torch.cuda.graph(graph):
         step()
 
-    def replay(keep=step):                       # what was captured works on the optimizer's own tensors: it must live on
+    # what was captured works on the optimizer's own tensors: it must live on
+    def replay(keep=step):
         graph.replay()
 
     return replay
@@ -160,7 +164,8 @@ class Peer:
             self.g = torch.empty(elements, dtype=self.dtype, device=self.device).uniform_(-0.0625, 0.0625)
             if self.gpu:
                 few = elements * self.p.element_size() * 8 < self.clock.cache
-                self.clock.scratch = torch.empty(self.clock.cache, dtype=torch.uint8, device=self.device) if few else None
+                self.clock.scratch = torch.empty(self.clock.cache, dtype=torch.uint8,
+                                                 device=self.device) if few else None
 
     def params(self, shapes):
         out, shapes = [], shapes_of(shapes)
@@ -190,7 +195,8 @@ class Peer:
 
     def timed(self, step):
         seconds = min(self.clock.time(step, 1)[0] for _ in range(3 if self.gpu else 1))
-        return seconds, max(self.clock.least_steps, min(100000, math.ceil(self.clock.least_seconds / max(seconds, 1e-8))))
+        return seconds, max(self.clock.least_steps,
+                            min(100000, math.ceil(self.clock.least_seconds / max(seconds, 1e-8))))
 
     def eager(self, shapes, rule, norm):
         """The best implementation: (its name, step, count), or (None, why, 0)."""
@@ -218,7 +224,8 @@ class Peer:
     def open_factors(self, key, shapes, rule, options):
         """Rules with periods: the best way, by the mean of a whole one."""
         if not set(options) <= torch_factors.TAKES[rule]:
-            return f"none options of {rule} beside {', '.join(sorted(torch_factors.TAKES[rule]))} have other names there"
+            known = ", ".join(sorted(torch_factors.TAKES[rule]))
+            return f"none options of {rule} beside {known} have other names there"
         best, notes = None, []
         for way in torch_factors.ways(rule, self.gpu):
             optimizer = None
@@ -238,7 +245,8 @@ class Peer:
         if not best:
             return f"none {'; '.join(notes)}"
         self.runs[key] = [(best[1], 1)]
-        return f"ok {best[0]} {rule}, f32 products in {torch.get_float32_matmul_precision()} precision ({'; '.join(notes)})"
+        precision = torch.get_float32_matmul_precision()
+        return f"ok {best[0]} {rule}, f32 products in {precision} precision ({'; '.join(notes)})"
 
     def open(self, key, elements, shapes, graph, rule, wrappers=""):
         rule, options = options_of(rule)
@@ -260,7 +268,8 @@ class Peer:
             return f"none {step}"
         runs = [(step, count)]
         what = f"{'clip_grad_norm_ and ' if clip else ''}{how} {RULES[rule][0]}"
-        narrow = f" with its states in {self.dtype}" if self.p.element_size() < 4 else ""      # optc keeps them in f32 unless told
+        # optc keeps them in f32 unless told
+        narrow = f" with its states in {self.dtype}" if self.p.element_size() < 4 else ""
         answer = f"ok {what}{narrow}{others}"
         if graph == "graph" and self.gpu:
             try:
@@ -290,7 +299,8 @@ class Peer:
 def main():
     if len(sys.argv) != 5 or sys.argv[3] not in TYPES or sys.argv[4] not in ("alone", "queued"):
         sys.exit(__doc__)
-    warnings.filterwarnings("ignore")            # of a capturable optimizer that is stepped without a graph, to warm it up
+    # of a capturable optimizer that is stepped without a graph, to warm it up
+    warnings.filterwarnings("ignore")
     device = sys.argv[1]
     try:
         if device.startswith("cuda") and not torch.cuda.is_available():

@@ -1,8 +1,10 @@
-/* Compiles every rule of the library, every wrapper and some compositions for every architecture that the NVRTC at hand knows, and looks into
- * what comes out: a cubin must hold what the runtime will ask it for, and nothing of other kinds. Kernels that keep values in local memory are listed. No GPU needed.
- * Several processes share the work: NVRTC lets threads compile one at a time.
- *
- *   compile-all [PROCESSES [ARCHITECTURES]]   at most that many, the newest ones; thin: each rule for one of them in turn, rules with products for none, and every kind of call for one
+/* Compiles every rule of the library, every wrapper and some compositions for every architecture that NVRTC supports,
+ * and checks the result: a cubin must contain the kernels that the runtime requests, and no others. Kernels that use
+ * local memory are listed. Needs no GPU. Several processes share the work, since NVRTC compiles one program at a time
+ * per process.
+ *    compile-all [PROCESSES [ARCHITECTURES]]   at most ARCHITECTURES, the newest ones. ARCHITECTURES "thin": each rule
+ *                                              for one architecture in rotation, no rules with products, and every
+ *                                              kind of call for one architecture
  * exit 0: all good, 1: something is wrong, 77: there is no NVRTC */
 #include "runtime/library/rule/nvrtc.h"
 #include "gen/emit/emit.h"
@@ -24,14 +26,19 @@
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 
-/* Besides each rule as it is and each wrapper around sgd: wrappers on each other, other storage types, other options. */
+/* In addition to each rule alone and each wrapper on sgd: nested wrappers, other storage types, other options. */
 static const struct { const char *spec, *with, *options; Type p, state; } extra[] = {
-    {"adamw", "clip(1),cautious,ema(0.999)", "", T_F32, T_F32}, {"sgd", "centralize,lookahead(2,0.5)", "", T_F32, T_F32}, {"adamw", "clip_norm(0.1)", "amsgrad=true", T_F32, T_F32},
-    {"adamw", "clip(1)", "", T_BF16, T_F32}, {"lamb", "", "", T_F16, T_F16}, {"adamw", "sam(0.05)", "", T_F64, T_F64}, {"rmsprop", "", "centered=true", T_F32, T_F32}};
+    {"adamw", "clip(1),cautious,ema(0.999)", "", T_F32, T_F32}, {"sgd", "centralize,lookahead(2,0.5)", "", T_F32,
+            T_F32}, {"adamw", "clip_norm(0.1)", "amsgrad=true", T_F32, T_F32},
+    {"adamw", "clip(1)", "", T_BF16, T_F32}, {"lamb", "", "", T_F16, T_F16}, {"adamw", "sam(0.05)", "", T_F64, T_F64},
+    {"rmsprop", "", "centered=true", T_F32, T_F32}};
 
-/* Every kind of call in few stages, for where rules with calls are thinned out. */
-static const char every_call[] = "return optimizer { name = 'every_call', products = 'bf16', state = { A = zeros 'rows', X = zeros 'rows', V = zeros 'rows', Q = zeros 'rows' },\n"
-    "  matrix = function() A = A + gram(g)  X = power(A, -1/4, { relative = 1/32, last = X })  local w, U = eigh(A)  V = U + 0 * w.T  Q = qr(A, { last = Q })\n"
+/* Every kind of call in few stages, for runs that skip rules with calls. */
+static const char every_call[] =
+    "return optimizer { name = 'every_call', products = 'bf16', state = { A = zeros 'rows', X = zeros 'rows', V = "
+    "zeros 'rows', Q = zeros 'rows' },\n"
+    "  matrix = function() A = A + gram(g)  X = power(A, -1/4, { relative = 1/32, last = X })  local w, U = eigh(A)  V "
+    "= U + 0 * w.T  Q = qr(A, { last = Q })\n"
     "    p = p - take(solve(chol(A + X), g), sort(rowmax(g))) end,\n"
     "  step = function() p = p - g end }\n";
 
@@ -46,12 +53,15 @@ static bool planned(const Case *k, const char *name)
     return false;
 }
 
-/* Sections of templates are taken whole: beside a kernel that is asked for lie others of its family, optc_FAMILY_…, for other types or other calls of its kind. */
+/* Template sections are included whole: a requested kernel comes with others of its family, optc_FAMILY_…, for other
+ * types or other calls of its kind. */
 static bool beside(const Case *k, const char *name)
 {
     static const struct { const char *family, *with; } of[] = {
-        {"optc_over_", "optc_over_"}, {"optc_mirror_", "optc_mirror_"}, {"optc_mm_", "optc_mm_"}, {"optc_root_", "optc_root_"}, {"optc_root32_", "optc_root32_"},
-        {"optc_factor_", "optc_factor_"}, {"optc_eigen_", "optc_eigen_"}, {"optc_sort_", "optc_take_"}, {"optc_take_", "optc_sort_"}};
+        {"optc_over_", "optc_over_"}, {"optc_mirror_", "optc_mirror_"}, {"optc_mm_", "optc_mm_"},
+        {"optc_root_", "optc_root_"}, {"optc_root32_", "optc_root32_"},
+        {"optc_factor_", "optc_factor_"}, {"optc_eigen_", "optc_eigen_"}, {"optc_sort_", "optc_take_"},
+        {"optc_take_", "optc_sort_"}};
     for (int f = 0; f < COUNT(of); f++)
         for (int i = 0; !strncmp(name, of[f].family, strlen(of[f].family)) && i < k->nkernel; i++)
             if (!strncmp(k->kernel[i], of[f].with, strlen(of[f].with)))
@@ -59,7 +69,7 @@ static bool beside(const Case *k, const char *name)
     return false;
 }
 
-/* What the runtime asks for: by its own table of what a program's calls take, and a kernel a stage. */
+/* The kernels that the runtime requests: from its table of what calls need, and one per stage. */
 static bool list_kernels(Case *c)
 {
     const Plan *p = c->gen.plan;
@@ -85,8 +95,11 @@ static bool make_case(Case *c, const char *spec, const char *with, const char *o
 {
     GenOptions o = {.with = with, .options = options, .types = t, .find = find_wrapper, .target = &target_cuda};
     Source s;
-    snprintf(c->label, sizeof c->label, "%s%s%s%s%s%s%s", spec == every_call ? "every_call" : spec, *with ? " --with " : "", with, *options ? " --options " : "", options, t.p == T_F32 ? "" : " in ", t.p == T_F32 ? "" : type_info[t.p].name);
-    bool found = spec == every_call ? (s = (Source){"every_call", every_call, strlen(every_call)}, true) : find_spec(NULL, spec, &c->gen.arena, &s, &c->gen.diag);
+    snprintf(c->label, sizeof c->label, "%s%s%s%s%s%s%s", spec == every_call ? "every_call" : spec,
+             *with ? " --with " : "", with, *options ? " --options " : "", options, t.p == T_F32 ? "" : " in ",
+             t.p == T_F32 ? "" : type_info[t.p].name);
+    bool found = spec == every_call ? (s = (Source){"every_call", every_call, strlen(every_call)}, true)
+        : find_spec(NULL, spec, &c->gen.arena, &s, &c->gen.diag);
     if (found && gen_compile(&c->gen, s, &o))
         c->source = gen_emit(&c->gen, &(EmitOptions){.target = &target_cuda, .command = "compile-all"}, &c->gen.diag);
     if (!c->source)
@@ -94,10 +107,11 @@ static bool make_case(Case *c, const char *spec, const char *with, const char *o
     return c->source && list_kernels(c);
 }
 
-/* Kernels of no rule. */
+/* Kernels that belong to no rule. */
 static bool make_alone(Case *c)
 {
-    static const char *const kernels[] = {"optc_kron_of_f32", "optc_kron_of_f64", "optc_kron_of_bf16", "optc_kron_of_f16"};
+    static const char *const kernels[] =
+        {"optc_kron_of_f32", "optc_kron_of_f64", "optc_kron_of_bf16", "optc_kron_of_f16"};
     snprintf(c->label, sizeof c->label, "matrices with no rule");
     c->source = emit_cuda_alone("kron");
     c->kernel = malloc(sizeof kernels);
@@ -106,7 +120,7 @@ static bool make_alone(Case *c)
     return c->source && c->kernel;
 }
 
-/* Long sources take longest: they go first, so that no thread is left with one at the end. */
+/* Long sources take longest: they come first, so that no process has one left at the end. */
 static int longest_first(const void *a, const void *b)
 {
     size_t x = strlen(((const Case *)a)->source), y = strlen(((const Case *)b)->source);
@@ -123,7 +137,8 @@ static int make_cases(Case *c)
         ok = make_case(&c[n++], slash ? "sgd" : name, slash ? slash + 1 : "", "", f32) && ok;
     }
     for (int i = 0; i < COUNT(extra); i++)
-        ok = make_case(&c[n++], extra[i].spec, extra[i].with, extra[i].options, (Types){extra[i].p, extra[i].p, extra[i].state}) && ok;
+        ok = make_case(&c[n++], extra[i].spec, extra[i].with, extra[i].options,
+                       (Types){extra[i].p, extra[i].p, extra[i].state}) && ok;
     ok = make_case(&c[n++], every_call, "", "", f32) && ok;
     ok = make_alone(&c[n++]) && ok;
     if (ok)
@@ -132,19 +147,24 @@ static int make_cases(Case *c)
 }
 
 /* ---- looking into a cubin ---- */
-enum { KERNEL = 0x10, SIZED = 4, FRAME_SIZE = 0x11 };        /* st_other of an entry; .nv.info: an item with bytes behind it; (symbol, bytes of local memory) */
+/* st_other of an entry; .nv.info: an item followed by bytes; (symbol, bytes of local memory) */
+enum { KERNEL = 0x10, SIZED = 4, FRAME_SIZE = 0x11 };
 
-typedef struct { const char *data; size_t size; const Elf64_Ehdr *head; const Elf64_Shdr *sec; const Elf64_Sym *sym; size_t nsym; const char *names; } Cubin;
+typedef struct { const char *data; size_t size; const Elf64_Ehdr *head; const Elf64_Shdr *sec; const Elf64_Sym *sym;
+    size_t nsym; const char *names; } Cubin;
 
 static bool inside(const Cubin *c, uint64_t at, uint64_t n) { return at <= c->size && n <= c->size - at; }
 
-static const char *section_name(const Cubin *c, const Elf64_Shdr *s) { return c->data + c->sec[c->head->e_shstrndx].sh_offset + s->sh_name; }
+static const char *section_name(const Cubin *c, const Elf64_Shdr *s)
+{
+    return c->data + c->sec[c->head->e_shstrndx].sh_offset + s->sh_name;
+}
 
 static bool cubin_open(Cubin *c, const char *data, size_t size)
 {
     *c = (Cubin){.data = data, .size = size, .head = (const Elf64_Ehdr *)(const void *)data};
-    if (size < sizeof *c->head || memcmp(data, ELFMAG, SELFMAG) || c->head->e_shentsize != sizeof *c->sec || !inside(c, c->head->e_shoff, sizeof *c->sec * (uint64_t)c->head->e_shnum))
-        return false;
+    if (size < sizeof *c->head || memcmp(data, ELFMAG, SELFMAG) || c->head->e_shentsize != sizeof *c->sec ||
+        !inside(c, c->head->e_shoff, sizeof *c->sec * (uint64_t)c->head->e_shnum)) return false;
     c->sec = (const Elf64_Shdr *)(const void *)(data + c->head->e_shoff);
     for (int i = 0; i < c->head->e_shnum; i++) {
         const Elf64_Shdr *s = &c->sec[i];
@@ -161,7 +181,8 @@ static bool cubin_open(Cubin *c, const char *data, size_t size)
 
 static const char *kernel_name(const Cubin *c, size_t i)
 {
-    return i < c->nsym && ELF64_ST_TYPE(c->sym[i].st_info) == STT_FUNC && (c->sym[i].st_other & KERNEL) ? c->names + c->sym[i].st_name : NULL;
+    return i < c->nsym && ELF64_ST_TYPE(c->sym[i].st_info) == STT_FUNC &&
+        (c->sym[i].st_other & KERNEL) ? c->names + c->sym[i].st_name : NULL;
 }
 
 static bool check_kernels(const Cubin *c, const Case *k, int arch, int *all)
@@ -205,7 +226,7 @@ static void note_spill(Spills *s, const Case *c, const char *kernel, unsigned by
     pthread_mutex_unlock(&s->lock);
 }
 
-/* .nv.info is a row of items: a form, what it tells, a size, and for SIZED that many bytes. */
+/* .nv.info is a sequence of items: form, attribute, size, and for SIZED that many bytes. */
 static int check_frames(const Cubin *c, const Case *k, Spills *s)
 {
     int seen = 0;
@@ -248,7 +269,7 @@ static void print_spills(Spills *s, int narch)
 }
 
 /* ---- all of it ---- */
-/* Lies in memory that all processes share; c points to what each has a copy of. */
+/* In memory that all processes share; c points to data of which each process has a copy. */
 typedef struct { Case *c; int ncase, arch[64], narch; bool thin; atomic_int next, good; Spills spills; } Work;
 
 static bool compile_one(Work *w, const Nvrtc *n, const Case *c, int arch)
@@ -273,8 +294,9 @@ static bool compile_one(Work *w, const Nvrtc *n, const Case *c, int arch)
     return ok;
 }
 
-/* Pair i of all: thinned out, each rule takes one, the next in turn. Rules with products have hundreds of kernels, alike in all of them: thinned out, one that
- * has every kind of call, for the oldest. For sm_90 a package of the whole library is compiled (ship.sh). */
+/* Whether pair i is compiled. Thinned, each rule takes one architecture in rotation. Rules with products have hundreds
+ * of kernels that are alike: thinned, one spec with every kind of call replaces them, for the oldest architecture. A
+ * package of the whole library covers sm_90 (tests/parts/ship.sh). */
 static bool chosen(const Work *w, int i)
 {
     int rule = i / w->narch, a = i % w->narch;
@@ -300,7 +322,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* A process that dies leaves its pair uncounted: good falls short of all. */
+/* A process that dies does not count its pair: `good` is then less than the total. */
 static void run_processes(Work *w, int n)
 {
     fflush(NULL);
@@ -328,8 +350,8 @@ static Work *share_work(void)
 {
     Work *w = mmap(NULL, sizeof *w, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     pthread_mutexattr_t a;
-    if (w == MAP_FAILED || pthread_mutexattr_init(&a) || pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED) || pthread_mutex_init(&w->spills.lock, &a))
-        return NULL;
+    if (w == MAP_FAILED || pthread_mutexattr_init(&a) || pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED) ||
+        pthread_mutex_init(&w->spills.lock, &a)) return NULL;
     w->c = calloc((size_t)optc_library_size() + COUNT(extra) + 2, sizeof *w->c);
     return w->c ? w : NULL;
 }
@@ -353,8 +375,8 @@ int main(int argc, char **argv)
     for (int i = 0; i < w->ncase * w->narch; i++)
         pairs += chosen(w, i);
     print_spills(&w->spills, w->narch);
-    printf("%d rules for %d architectures, %d pairs: %d good (NVRTC %d.%d, %d process%s, %.0f s)\n", w->ncase, w->narch, pairs, good, n->version / 1000, n->version % 1000 / 10, processes,
-           processes == 1 ? "" : "es", now() - t0);
+    printf("%d rules for %d architectures, %d pairs: %d good (NVRTC %d.%d, %d process%s, %.0f s)\n", w->ncase, w->narch,
+           pairs, good, n->version / 1000, n->version % 1000 / 10, processes, processes == 1 ? "" : "es", now() - t0);
     for (int i = 0; i < w->ncase; i++) {
         free(w->c[i].source);
         free(w->c[i].kernel);

@@ -1,12 +1,12 @@
-/* A libcuda.so.1 for tests: a driver in whatever state the environment says, without a GPU.
- *
- *   FAKE_CUDA     one: a GPU, sm_90 (or $FAKE_ARCH); none: no GPU; nodevice, broken: cuInit fails; lacks: a function is not there;
- *                 works: like one, and fatbins load, its memory is the host's, and launches are written to $FAKE_LOG, a line each, and do nothing
- *   FAKE_VERSION  what cuDriverGetVersion says (13000 unless told)
- *
- * How functions are asked for is decided when it is built: FAKE_versioned has cuGetProcAddress of CUDA 12, FAKE_versioned11 that of CUDA 11.3,
- * FAKE_symbols neither. The first two keep what they can do from being found by symbol, apart from cuDriverGetVersion, and hand it out only when
- * it is asked for as it should be: by the name without suffix and the version of the row in cuda.h. Built twice: with REST it is every function that the first part does not have. */
+/* A libcuda.so.1 for tests: a driver in the state that the environment names, without a GPU.
+ *    FAKE_CUDA     one: a GPU, sm_90 (or $FAKE_ARCH); none: no GPU; nodevice, broken: cuInit fails; lacks: a function
+ *                  is missing; works: like one; fatbins load, memory is the host's, launches are logged to $FAKE_LOG,
+ *                  one per line, and compute nothing
+ *    FAKE_VERSION  the result of cuDriverGetVersion (default 13000)
+ * A compile-time choice decides how functions are found: FAKE_versioned has cuGetProcAddress of CUDA 12,
+ * FAKE_versioned11 that of CUDA 11.3, FAKE_symbols neither. The first two hide their functions from symbol lookup,
+ * except cuDriverGetVersion, and return them only for the right request: the name without suffix and the version of the
+ * row in cuda.h. Built twice: with REST it has every function that the first part does not have. */
 #include "runtime/library/rule/nvrtc.h"
 
 #include <stdio.h>
@@ -43,7 +43,8 @@ EXPORTED int cuDriverGetVersion(int *v)
 
 MAYBE int cuGetErrorName(CUresult rc, const char **name)
 {
-    *name = rc == UNKNOWN ? "CUDA_ERROR_UNKNOWN" : rc == CUDA_ERROR_NO_DEVICE ? "CUDA_ERROR_NO_DEVICE" : rc == NO_BINARY ? "CUDA_ERROR_NO_BINARY_FOR_GPU" : "CUDA_ERROR_OF_THE_FAKE";
+    *name = rc == UNKNOWN ? "CUDA_ERROR_UNKNOWN" : rc == CUDA_ERROR_NO_DEVICE ? "CUDA_ERROR_NO_DEVICE" : rc == NO_BINARY
+        ? "CUDA_ERROR_NO_BINARY_FOR_GPU" : "CUDA_ERROR_OF_THE_FAKE";
     return 0;
 }
 
@@ -60,7 +61,8 @@ MAYBE int cuDeviceGetName(char *name, int len, CUdevice d)
 MAYBE int cuDeviceGetAttribute(int *v, CUdevice_attribute a, CUdevice d)
 {
     int arch = number("FAKE_ARCH", 90);
-    *v = a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? arch / 10 : a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR ? arch % 10 : 7;
+    *v = a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR ? arch / 10
+        : a == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR ? arch % 10 : 7;
     return d;
 }
 
@@ -75,33 +77,60 @@ MAYBE int cuModuleLoadData(CUmodule *m, const void *image)
     if (image)
         memcpy(&magic, image, sizeof magic);
     *m = is("works") ? m : NULL;
-    return is("works") && (magic == 0xba55ed50u || magic == 0x464c457fu) ? 0 : image ? NO_BINARY : UNKNOWN;      /* a fatbin, a cubin */
+    /* a fatbin, a cubin */
+    return is("works") && (magic == 0xba55ed50u || magic == 0x464c457fu) ? 0 : image ? NO_BINARY : UNKNOWN;
 }
 
 MAYBE int cuModuleUnload(CUmodule m) { return !m; }
 MAYBE int cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name) { return *f = strdup(name), !m; }
-MAYBE int cuMemAllocAsync(CUdeviceptr *p, size_t n, CUstream s) { return *p = (CUdeviceptr)(size_t)malloc(n), is("works") ? 0 : NOT_SUPPORTED + (s != NULL); }
+MAYBE int cuMemAllocAsync(CUdeviceptr *p, size_t n, CUstream s)
+{
+    return *p = (CUdeviceptr)(size_t)malloc(n), is("works") ? 0 : NOT_SUPPORTED + (s != NULL);
+}
 MAYBE int cuMemFreeAsync(CUdeviceptr p, CUstream s) { return free((void *)(size_t)p), s == (void *)-1; }
-MAYBE int cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t n, CUstream s) { return memcpy((void *)(size_t)to, from, n), s == (void *)-1; }
-MAYBE int cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t n, CUstream s) { return memcpy(to, (void *)(size_t)from, n), s == (void *)-1; }
-MAYBE int cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream s) { return memcpy((void *)(size_t)to, (void *)(size_t)from, n), s == (void *)-1; }
+MAYBE int cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t n, CUstream s)
+{
+    return memcpy((void *)(size_t)to, from, n), s == (void *)-1;
+}
+MAYBE int cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t n, CUstream s)
+{
+    return memcpy(to, (void *)(size_t)from, n), s == (void *)-1;
+}
+MAYBE int cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream s)
+{
+    return memcpy((void *)(size_t)to, (void *)(size_t)from, n), s == (void *)-1;
+}
 MAYBE int cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *c, CUstream s)               /* from the host */
 {
     for (size_t i = 0; i < c->Height; i++)
-        memcpy((char *)(size_t)c->dstDevice + i * c->dstPitch, (const char *)c->srcHost + i * c->srcPitch, c->WidthInBytes);
+        memcpy((char *)(size_t)c->dstDevice + i * c->dstPitch, (const char *)c->srcHost + i * c->srcPitch,
+               c->WidthInBytes);
     return s == (void *)-1;
 }
-MAYBE int cuMemsetD8Async(CUdeviceptr to, unsigned char x, size_t n, CUstream s) { return memset((void *)(size_t)to, x, n), s == (void *)-1; }
-MAYBE int cuPointerGetAttribute(void *out, CUpointer_attribute a, CUdeviceptr p) { return *(int *)out = 2, is("works") ? 0 : NOT_SUPPORTED + (a && !p); }
+MAYBE int cuMemsetD8Async(CUdeviceptr to, unsigned char x, size_t n, CUstream s)
+{
+    return memset((void *)(size_t)to, x, n), s == (void *)-1;
+}
+MAYBE int cuPointerGetAttribute(void *out, CUpointer_attribute a, CUdeviceptr p)
+{
+    return *(int *)out = 2, is("works") ? 0 : NOT_SUPPORTED + (a && !p);
+}
 MAYBE int cuStreamCreate(CUstream *s, unsigned flags) { return *s = (CUstream)(size_t)16, flags > 1; }
 MAYBE int cuStreamDestroy_v2(CUstream s) { return s != (CUstream)(size_t)16; }
 MAYBE int cuStreamSynchronize(CUstream s) { return s == (void *)-1; }
-MAYBE int cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *x) { return *x = number("FAKE_CAPTURING", 0), s == (void *)-1; }
+MAYBE int cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *x)
+{
+    return *x = number("FAKE_CAPTURING", 0), s == (void *)-1;
+}
 
-MAYBE int cuMemAlloc_v2(CUdeviceptr *p, size_t n) { return *p = (CUdeviceptr)(size_t)malloc(n), is("works") ? 0 : NOT_SUPPORTED; }
+MAYBE int cuMemAlloc_v2(CUdeviceptr *p, size_t n)
+{
+    return *p = (CUdeviceptr)(size_t)malloc(n), is("works") ? 0 : NOT_SUPPORTED;
+}
 MAYBE int cuMemFree_v2(CUdeviceptr p) { return free((void *)(size_t)p), 0; }
 
-/* Time stands still but in kernels: blocks of 256 threads take one millisecond, others more the further off they are. */
+/* Time advances only in kernels: blocks of 256 threads take one millisecond, others take more, the further they are
+ * from that. */
 static float clock_ms;
 MAYBE int cuEventCreate(CUevent *e, unsigned flags) { return *e = calloc(1, sizeof(float)), flags != 0; }
 MAYBE int cuEventDestroy_v2(CUevent e) { return free(e), 0; }
@@ -110,19 +139,22 @@ MAYBE int cuEventSynchronize(CUevent e) { return !e; }
 MAYBE int cuEventElapsedTime(float *ms, CUevent a, CUevent b) { return *ms = *(float *)b - *(float *)a, 0; }
 
 /* The kernel's argument is optc_launch of templates/cuda_helpers.h. */
-typedef struct FakeArgs { CUdeviceptr views, mem, units; long long count; int guard, tick; long long brief[2]; } FakeArgs;
+typedef struct FakeArgs { CUdeviceptr views, mem, units; long long count; int guard, tick; long long brief[2];
+    } FakeArgs;
 
 static void run(const char *how, const char *kernel, unsigned blocks, unsigned threads, const FakeArgs *a)
 {
     FILE *log = getenv("FAKE_LOG") ? fopen(getenv("FAKE_LOG"), "a") : NULL;
     clock_ms = (clock_ms > 1e4f ? 0 : clock_ms) + (threads > 256 ? (float)threads / 256 : 256 / (float)threads);
     if (log)
-        fprintf(log, "%s%s %u %u count %lld guard %d tick %d\n", kernel, how, blocks, threads, a->count, a->guard, a->tick);
+        fprintf(log, "%s%s %u %u count %lld guard %d tick %d\n", kernel, how, blocks, threads, a->count, a->guard,
+                a->tick);
     if (log)
         fclose(log);
 }
 
-MAYBE int cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream s, void **args, void **more)
+MAYBE int cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz,
+                         unsigned shared, CUstream s, void **args, void **more)
 {
     FakeArgs a;
     memcpy(&a, args[0], sizeof a);
@@ -130,16 +162,20 @@ MAYBE int cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsig
     return shared || more || s == (void *)-1;
 }
 
-/* A graph is a chain of kernels; one that was made into an exec goes on as that. FAKE_GRAPHS=no: there are none. */
+/* A graph is a chain of kernels; instantiating it turns it into the exec. FAKE_GRAPHS=no: there are no graphs. */
 typedef struct Chain { int n; struct { const char *kernel; unsigned blocks, threads; FakeArgs args; } v[64]; } Chain;
 
-MAYBE int cuGraphCreate(CUgraph *g, unsigned flags) { return *g = calloc(1, sizeof(Chain)), flags != 0 || !*g || (getenv("FAKE_GRAPHS") != NULL); }
+MAYBE int cuGraphCreate(CUgraph *g, unsigned flags)
+{
+    return *g = calloc(1, sizeof(Chain)), flags != 0 || !*g || (getenv("FAKE_GRAPHS") != NULL);
+}
 
-MAYBE int cuGraphAddKernelNode_v2(CUgraphNode *out, CUgraph g, const CUgraphNode *after, size_t n, const CUDA_KERNEL_NODE_PARAMS *p)
+MAYBE int cuGraphAddKernelNode_v2(CUgraphNode *out, CUgraph g, const CUgraphNode *after, size_t n,
+                                  const CUDA_KERNEL_NODE_PARAMS *p)
 {
     Chain *c = g;
-    if (c->n == 64 || n != (c->n > 0) || (n && *after != &c->v[c->n - 1]) || p->gridDimY != 1 || p->gridDimZ != 1 || p->blockDimY != 1 || p->blockDimZ != 1 || p->sharedMemBytes || p->extra || p->kern || p->ctx)
-        return UNKNOWN;
+    if (c->n == 64 || n != (c->n > 0) || (n && *after != &c->v[c->n - 1]) || p->gridDimY != 1 || p->gridDimZ != 1 ||
+        p->blockDimY != 1 || p->blockDimZ != 1 || p->sharedMemBytes || p->extra || p->kern || p->ctx) return UNKNOWN;
     c->v[c->n].kernel = p->func;
     c->v[c->n].blocks = p->gridDimX;
     c->v[c->n].threads = p->blockDimX;
@@ -192,6 +228,9 @@ EXPORTED int cuGetProcAddress_v2(const char *name, void **out, int version, unsi
 }
 #endif
 #ifdef FAKE_versioned11
-EXPORTED int cuGetProcAddress(const char *name, void **out, int version, unsigned long long flags) { return fake_find(name, out, version, flags); }
+EXPORTED int cuGetProcAddress(const char *name, void **out, int version, unsigned long long flags)
+{
+    return fake_find(name, out, version, flags);
+}
 #endif
 #endif

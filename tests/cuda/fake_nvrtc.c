@@ -1,4 +1,5 @@
-/* A libnvrtc for tests: it refuses every program, and its log is the options it was given. FAKE_NVRTC: its version ("12.9"; 13.0 unless told). */
+/* A libnvrtc for tests: refuses every program, and its log is the list of options. FAKE_NVRTC: its version (such as
+ * "12.9"; default 13.0). */
 #include "runtime/library/rule/nvrtc.h"
 
 #include <stdio.h>
@@ -18,7 +19,8 @@ EXPORTED int nvrtcVersion(int *major, int *minor)
 EXPORTED int nvrtcGetNumSupportedArchs(int *n) { return *n = 2, 0; }
 EXPORTED int nvrtcGetSupportedArchs(int *a) { return a[0] = 80, a[1] = 90, 0; }
 
-EXPORTED int nvrtcCreateProgram(nvrtcProgram *p, const char *source, const char *name, int n, const char *const *headers, const char *const *names)
+EXPORTED int nvrtcCreateProgram(nvrtcProgram *p, const char *source, const char *name, int n,
+                                const char *const *headers, const char *const *names)
 {
     (void)name, (void)headers, (void)names;
     return !(*p = calloc(1, sizeof **p)) || n || !*source;
@@ -37,6 +39,6 @@ EXPORTED int nvrtcGetCUBINSize(nvrtcProgram p, size_t *n) { return *n = 0, p != 
 EXPORTED int nvrtcGetCUBIN(nvrtcProgram p, char *out) { return *out = 0, p != NULL; }
 EXPORTED int nvrtcGetPTXSize(nvrtcProgram p, size_t *n) { return *n = 0, p != NULL; }
 EXPORTED int nvrtcDestroyProgram(nvrtcProgram *p) { return free(*p), *p = NULL, 0; }
-#ifndef FAKE_old                       /* one from before 12.0, as far as we can tell: something is not there */
+#ifndef FAKE_old                       /* FAKE_old: a version before 12.0 lacks this function */
 EXPORTED int nvrtcGetPTX(nvrtcProgram p, char *out) { return *out = 0, p != NULL; }
 #endif

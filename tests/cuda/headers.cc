@@ -1,6 +1,7 @@
-// Holds every row of runtime/library/rule/nvrtc.h and runtime/library/package/fatbin.h against CUDA's own headers: it compiles, or it names the row that is wrong. The functions' arguments are read
-// with CUDA's own types and must be exactly those of the interface of that version (PFN_name_vVERSION); the types as we declare them, inside
-// `ours`, must be of the same size and kind. WRONG=1… puts in a row that is wrong on purpose: it must not compile (tests/cuda.sh tries each).
+// Checks every row of runtime/library/rule/nvrtc.h and runtime/library/package/fatbin.h against CUDA's own headers: the
+// file compiles, or the error names the wrong row. Arguments of functions are read with CUDA's types and must be exactly
+// those of that version of the interface (PFN_name_vVERSION). Our types, in `ours`, must have the same size and kind.
+// WRONG=1… inserts a row that is wrong on purpose and must not compile (tests/parts/cuda.sh tries each).
 #include <cuda.h>
 #include <cudaTypedefs.h>
 #include <nvrtc.h>
@@ -59,7 +60,7 @@ static_assert(sizeof(nvFatbinResult) == sizeof(int), "results of nvFatbin are in
 #endif
 
 #ifdef CUBLAS_V2_H_
-// Some are overloaded in C++: a cast finds the one of these arguments, or none.
+// Some functions are overloaded in C++: the cast selects the one with these arguments, or fails.
 #define CUBLAS(name, suffix, args) static_assert(sizeof(static_cast<cublasStatus_t (*) args>(&name##suffix)) == sizeof(void *), #name #suffix ": its arguments are others");
 CUBLAS_FUNCTIONS(CUBLAS)
 CUBLAS_LONG_FUNCTIONS(CUBLAS)
@@ -101,7 +102,7 @@ static_assert(sizeof(::CUDA_KERNEL_NODE_PARAMS) == sizeof(ours::CUDA_KERNEL_NODE
 static_assert(sizeof(::CUDA_MEMCPY2D) == sizeof(ours::CUDA_MEMCPY2D) FIELD(srcMemoryType) FIELD(srcHost) FIELD(srcPitch) FIELD(dstMemoryType) FIELD(dstDevice) FIELD(dstPitch) FIELD(WidthInBytes) FIELD(Height),
               "CUDA_MEMCPY2D is laid out otherwise");
 
-// How functions are asked for (Asker in runtime/library/rule/nvrtc.c).
+// How functions are looked up (Asker in runtime/library/rule/nvrtc.c).
 static_assert(SAME_FUNCTION(PFN_cuGetProcAddress_v12000, CUresult, (const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *)), "cuGetProcAddress of 12.0");
 static_assert(SAME_FUNCTION(PFN_cuGetProcAddress_v11030, CUresult, (const char *, void **, int, cuuint64_t)), "cuGetProcAddress of 11.3");
 static_assert(sizeof(cuuint64_t) == sizeof(unsigned long long) && sizeof(CUdriverProcAddressQueryResult) == sizeof(int), "types of cuGetProcAddress");

@@ -1,6 +1,6 @@
-/* Steps scratch.lua compiled and on the evaluator, and L and R by plain loops: states made of maxima, products and sums
- * of two are the same bits in f64, the rest is near.
- *   run SPEC [DEVICE]: what the compiled one runs on, the CPU or the emulated GPU, whose memory is the program's */
+/* Steps scratch.lua compiled and on the evaluator, and L and R by plain loops. States computed from maxima, products
+ * and sums of two are equal bit for bit in f64, the others are close. run SPEC [DEVICE]: the device of the compiled
+ * rule, the CPU or the emulated GPU, whose memory is the host's. */
 #include "optc.h"
 
 #include <dlfcn.h>
@@ -34,7 +34,7 @@ static void put(void *v, int wide, int64_t i, double x)
         ((float *)v)[i] = (float)x;
 }
 
-/* Zeros in the device's memory. */
+/* Zeroed device memory. */
 static void *room(const char *device, size_t bytes)
 {
     unsigned long long at = 0;
@@ -77,7 +77,7 @@ static int differ(const char *what, int t, const double *a, const double *b, int
     return 0;
 }
 
-/* L and R after a step, from the text of the spec. */
+/* L and R after a step, as the spec defines them. */
 static void plain(const Case *c, int t, int step, double *l, double *r)
 {
     for (int64_t s = 0; s < c->slices; s++) {

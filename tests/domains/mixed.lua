@@ -1,6 +1,6 @@
 return optimizer {
   name  = "mixed",
-  cite  = "tests/domains.sh",
+  cite  = "tests/parts/domains.sh",
   doc   = "Rows x rows meets columns",
   state = { L = zeros "rows" },
   step = function()

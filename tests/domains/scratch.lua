@@ -1,7 +1,7 @@
 -- Values over two axes, without products: broadcasts, draws, and folds to a matrix and to all tensors.
 return optimizer {
   name  = "scratch",
-  cite  = "tests/domains.sh",
+  cite  = "tests/parts/domains.sh",
   doc   = "States of rows x rows and cols x cols",
   view  = "last",
   hyper = { lr = 0.125 },

@@ -1,6 +1,7 @@
-/* A libcublas.so.13 for the emulated driver: plain loops, one after another in the order of their stream, into its graph while that is captured. It refuses what the real one would or
- * might: sizes and leading dimensions that do not fit, memory that is not the device's or that another matrix of the batch has, a stream or a workspace that was not set anew.
- * EMU_FAIL: which call fails (emu_fail.h). emu_products: how many products were asked for, and of how many matrices. */
+/* A libcublas.so.13 for the emulated driver: plain loops, run in the order of their stream, or recorded into its graph
+ * during a capture. It refuses what the real library refuses or might refuse: sizes and leading dimensions that do not
+ * fit, memory outside of the device, overlapping results of a batch, a stream or workspace that was not set again.
+ * EMU_FAIL: the call that fails (emu_fail.h). emu_products: number of products, and of matrices, so far. */
 #define _GNU_SOURCE
 #include "runtime/library/rule/nvrtc.h"
 #include <stdint.h>
@@ -18,7 +19,7 @@ typedef struct Handle { CUstream stream; bool has_stream; void *workspace; size_
 typedef struct Product {
     cublasOperation_t ta, tb;
     int64_t m, n, k, lda, ldb, ldc, count;
-    long long sa, sb, sc;                              /* strides; else arrays of pointers */
+    long long sa, sb, sc;                              /* strides; otherwise arrays of pointers */
     const void *a, *b;
     void *c;
     bool strided;
@@ -31,7 +32,10 @@ typedef struct Product {
 static long long products, matrices, broken;
 void emu_products(long long out[3]);
 void emu_products(long long out[3]) { out[0] = products, out[1] = matrices, out[2] = broken; }
-static int refuse(const char *why) { return broken++, fprintf(stderr, "emulated cuBLAS: %s\n", why), CUBLAS_STATUS_INVALID_VALUE; }
+static int refuse(const char *why)
+{
+    return broken++, fprintf(stderr, "emulated cuBLAS: %s\n", why), CUBLAS_STATUS_INVALID_VALUE;
+}
 
 /* ---- numbers ---- */
 static int width(cudaDataType t)
@@ -56,7 +60,8 @@ static double load(cudaDataType t, const void *p, int64_t i)
     unsigned x = ((const unsigned short *)p)[i], mag = x & 0x7fff;
     if (t == CUDA_R_16BF)
         return from_bits(x << 16);
-    double v = mag >> 10 == 31 ? (mag & 1023 ? NAN : INFINITY) : mag >> 10 ? ldexp(1024 + (mag & 1023), (int)(mag >> 10) - 25) : ldexp(mag, -24);
+    double v = mag >> 10 == 31 ? (mag & 1023 ? NAN : INFINITY) : mag >> 10
+        ? ldexp(1024 + (mag & 1023), (int)(mag >> 10) - 25) : ldexp(mag, -24);
     return x & 0x8000 ? -v : v;
 }
 
@@ -85,7 +90,8 @@ static void store(cudaDataType t, void *p, int64_t i, double x)
     else if (t == CUDA_R_32F)
         ((float *)p)[i] = (float)x;
     else
-        ((unsigned short *)p)[i] = t == CUDA_R_16F ? to_half((float)x) : isnan(x) ? 0x7fff : (unsigned short)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+        ((unsigned short *)p)[i] = t == CUDA_R_16F ? to_half((float)x) : isnan(x) ? 0x7fff
+        : (unsigned short)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
 /* tf32 has 10 bits of mantissa. */
@@ -98,7 +104,8 @@ static double operand(const Product *p, const void *x, int64_t i)
     return from_bits((u + 0xfff + (u >> 13 & 1)) & ~0x1fffu);
 }
 
-/* n vectors of length k that are summed over, one behind the other. along: as they lie; else each is a row. */
+/* Copies n vectors of length k, over which the product sums, one after another. along: the vectors are contiguous;
+ * otherwise each is a row. */
 static double *unpack(const Product *p, const void *x, int64_t n, int64_t ld, bool along)
 {
     double *out = malloc(sizeof *out * (size_t)(n * p->k) + 1);
@@ -108,7 +115,7 @@ static double *unpack(const Product *p, const void *x, int64_t n, int64_t ld, bo
     return out;
 }
 
-/* Column by column, as cuBLAS has matrices. */
+/* Column-major, as in cuBLAS. */
 static void multiply(const Product *p, const void *a, const void *b, void *c)
 {
     bool f64 = p->compute == CUBLAS_COMPUTE_64F;
@@ -125,7 +132,8 @@ static void multiply(const Product *p, const void *a, const void *b, void *c)
             for (int64_t l = 0; !f64 && l < p->k; l++)
                 sum += (float)x[l] * (float)y[l];
             double was = p->beta == 0 ? 0 : load(p->type, c, i + j * p->ldc);
-            store(p->type, c, i + j * p->ldc, f64 ? p->alpha * wide + p->beta * was : (float)p->alpha * sum + (float)p->beta * (float)was);
+            store(p->type, c, i + j * p->ldc,
+                  f64 ? p->alpha * wide + p->beta * was : (float)p->alpha * sum + (float)p->beta * (float)was);
         }
     free(rows);
     free(cols);
@@ -145,7 +153,7 @@ static size_t extent(const Product *p, int64_t rows, int64_t cols, int64_t ld)
     return rows && cols ? (size_t)((cols - 1) * ld + rows) * (size_t)width(p->type) : 0;
 }
 
-/* Tensor cores by arrays of pointers: what the library's manual asks for, and does not check. */
+/* Alignment for tensor cores with arrays of pointers: cuBLAS requires it and does not check it. */
 static bool lies_ill(const Product *p, const void *x)
 {
     bool cores = p->type == CUDA_R_16F || p->type == CUDA_R_16BF || p->compute == CUBLAS_COMPUTE_32F_FAST_TF32;
@@ -161,17 +169,21 @@ static bool overlap(const void *x, size_t nx, const void *y, size_t ny)
 static void run(const void *data)
 {
     const Product *p = data;
-    if (!p->strided && !(reaches(p->a, (size_t)p->count * 8) && reaches(p->b, (size_t)p->count * 8) && reaches(p->c, (size_t)p->count * 8))) {
+    if (!p->strided && !(reaches(p->a, (size_t)p->count * 8) && reaches(p->b, (size_t)p->count * 8) &&
+                         reaches(p->c, (size_t)p->count * 8))) {
         refuse("an array of pointers does not lie in the device's memory");
         return;
     }
-    size_t na = extent(p, p->ta ? p->k : p->m, p->ta ? p->m : p->k, p->lda), nb = extent(p, p->tb ? p->n : p->k, p->tb ? p->k : p->n, p->ldb), nc = extent(p, p->m, p->n, p->ldc);
+    size_t na = extent(p, p->ta ? p->k : p->m, p->ta ? p->m : p->k, p->lda),
+        nb = extent(p, p->tb ? p->n : p->k, p->tb ? p->k : p->n, p->ldb), nc = extent(p, p->m, p->n, p->ldc);
     for (int64_t i = 0; i < p->count; i++) {
         const void *a = nth(p, p->a, p->sa, i), *b = nth(p, p->b, p->sb, i);
         void *c = (void *)(uintptr_t)nth(p, p->c, p->sc, i);
         bool twice = i && nth(p, p->c, p->sc, i - 1) == c;
-        if (!reaches(a, na) || !reaches(b, nb) || !reaches(c, nc) || (uintptr_t)a % (unsigned)width(p->type) || (uintptr_t)b % (unsigned)width(p->type) || (uintptr_t)c % (unsigned)width(p->type) || twice)
-            refuse(twice ? "two matrices of a batch are written to one place" : "a matrix does not lie in the device's memory, or not by its type");
+        if (!reaches(a, na) || !reaches(b, nb) || !reaches(c, nc) || (uintptr_t)a % (unsigned)width(p->type) ||
+            (uintptr_t)b % (unsigned)width(p->type) || (uintptr_t)c % (unsigned)width(p->type) || twice)
+            refuse(twice ? "two matrices of a batch are written to one place"
+                   : "a matrix does not lie in the device's memory, or not by its type");
         else if (lies_ill(p, a) || lies_ill(p, b) || lies_ill(p, c))
             refuse("a matrix of a batch that tensor cores take is not aligned to 16 bytes, or by odd lengths to 4");
         else if (overlap(a, na, c, nc) || overlap(b, nb, c, nc))
@@ -181,7 +193,8 @@ static void run(const void *data)
     }
 }
 
-static int enqueue(Product *p, const void *alpha, const void *beta, cudaDataType b, cudaDataType c, cublasGemmAlgo_t algo)
+static int enqueue(Product *p, const void *alpha, const void *beta, cudaDataType b, cudaDataType c,
+                   cublasGemmAlgo_t algo)
 {
     Handle *h = p->h;
     bool f64 = p->type == CUDA_R_64F;
@@ -195,9 +208,10 @@ static int enqueue(Product *p, const void *alpha, const void *beta, cudaDataType
         return refuse("a product before a stream and behind it a workspace were set");
     if (p->m < 0 || p->n < 0 || p->k < 0 || p->count < 0 || p->ta > 1 || p->tb > 1 || algo != CUBLAS_GEMM_DEFAULT)
         return refuse("a size below 0, or an operation it does not know");
-    if (p->lda < 1 || p->ldb < 1 || p->ldc < 1 || p->lda < (p->ta ? p->k : p->m) || p->ldb < (p->tb ? p->n : p->k) || p->ldc < p->m)
-        return refuse("a leading dimension is less than a column is long");
-    if (p->type != b || p->type != c || f64 != (p->compute == CUBLAS_COMPUTE_64F) || (p->compute == CUBLAS_COMPUTE_32F_FAST_TF32 && p->type != CUDA_R_32F))
+    if (p->lda < 1 || p->ldb < 1 || p->ldc < 1 || p->lda < (p->ta ? p->k : p->m) || p->ldb < (p->tb ? p->n : p->k) ||
+        p->ldc < p->m) return refuse("a leading dimension is less than a column is long");
+    if (p->type != b || p->type != c || f64 != (p->compute == CUBLAS_COMPUTE_64F) ||
+        (p->compute == CUBLAS_COMPUTE_32F_FAST_TF32 && p->type != CUDA_R_32F))
         return refuse("types that do not go together");
     p->alpha = f64 ? *(const double *)alpha : *(const float *)alpha;
     p->beta = f64 ? *(const double *)beta : *(const float *)beta;
@@ -206,30 +220,39 @@ static int enqueue(Product *p, const void *alpha, const void *beta, cudaDataType
     return in_stream(h->stream, run, p, sizeof *p) ? EMU_INTERNAL : 0;
 }
 
-#define BATCHED(name, I)                                                                                                                                                                  \
-    int name(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, I m, I n, I k, const void *alpha, const void *const *a, cudaDataType at, I lda, const void *const *b,         \
-             cudaDataType bt, I ldb, const void *beta, void *const *c, cudaDataType ct, I ldc, I count, cublasComputeType_t compute, cublasGemmAlgo_t algo);                           \
-    int name(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, I m, I n, I k, const void *alpha, const void *const *a, cudaDataType at, I lda, const void *const *b,         \
-             cudaDataType bt, I ldb, const void *beta, void *const *c, cudaDataType ct, I ldc, I count, cublasComputeType_t compute, cublasGemmAlgo_t algo)                            \
-    {                                                                                                                                                                                     \
-        CALL;                                                                                                                                                                             \
-        Product p = {.ta = ta, .tb = tb, .m = m, .n = n, .k = k, .lda = lda, .ldb = ldb, .ldc = ldc, .count = count, .a = a, .b = b, .c = (void *)(uintptr_t)c, .type = at,               \
-                     .compute = compute, .h = h};                                                                                                                                         \
-        return enqueue(&p, alpha, beta, bt, ct, algo);                                                                                                                                    \
+#define BATCHED(name, I)                                                                                               \
+    int name(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, I m, I n, I k, const void *alpha,           \
+             const void *const *a, cudaDataType at, I lda, const void *const *b, cudaDataType bt, I ldb,               \
+             const void *beta, void *const *c, cudaDataType ct, I ldc, I count, cublasComputeType_t compute,           \
+             cublasGemmAlgo_t algo);                                                                                   \
+    int name(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, I m, I n, I k, const void *alpha,           \
+             const void *const *a, cudaDataType at, I lda, const void *const *b, cudaDataType bt, I ldb,               \
+             const void *beta, void *const *c, cudaDataType ct, I ldc, I count, cublasComputeType_t compute,           \
+             cublasGemmAlgo_t algo)                                                                                    \
+    {                                                                                                                  \
+        CALL;                                                                                                          \
+        Product p = {.ta = ta, .tb = tb, .m = m, .n = n, .k = k, .lda = lda, .ldb = ldb, .ldc = ldc, .count = count,   \
+                     .a = a, .b = b, .c = (void *)(uintptr_t)c, .type = at, .compute = compute, .h = h};               \
+        return enqueue(&p, alpha, beta, bt, ct, algo);                                                                 \
     }
 BATCHED(cublasGemmBatchedEx, int)
 BATCHED(cublasGemmBatchedEx_64, int64_t)
 
-#define STRIDED(name, I)                                                                                                                                                                  \
-    int name(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, I m, I n, I k, const void *alpha, const void *a, cudaDataType at, I lda, long long sa, const void *b,         \
-             cudaDataType bt, I ldb, long long sb, const void *beta, void *c, cudaDataType ct, I ldc, long long sc, I count, cublasComputeType_t compute, cublasGemmAlgo_t algo);      \
-    int name(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, I m, I n, I k, const void *alpha, const void *a, cudaDataType at, I lda, long long sa, const void *b,         \
-             cudaDataType bt, I ldb, long long sb, const void *beta, void *c, cudaDataType ct, I ldc, long long sc, I count, cublasComputeType_t compute, cublasGemmAlgo_t algo)       \
-    {                                                                                                                                                                                     \
-        CALL;                                                                                                                                                                             \
-        Product p = {.ta = ta, .tb = tb, .m = m, .n = n, .k = k, .lda = lda, .ldb = ldb, .ldc = ldc, .count = count, .sa = sa, .sb = sb, .sc = sc, .a = a, .b = b, .c = c,                \
-                     .strided = true, .type = at, .compute = compute, .h = h};                                                                                                            \
-        return enqueue(&p, alpha, beta, bt, ct, algo);                                                                                                                                    \
+#define STRIDED(name, I)                                                                                               \
+    int name(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, I m, I n, I k, const void *alpha,           \
+             const void *a, cudaDataType at, I lda, long long sa, const void *b, cudaDataType bt, I ldb,               \
+             long long sb, const void *beta, void *c, cudaDataType ct, I ldc, long long sc, I count,                   \
+             cublasComputeType_t compute, cublasGemmAlgo_t algo);                                                      \
+    int name(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, I m, I n, I k, const void *alpha,           \
+             const void *a, cudaDataType at, I lda, long long sa, const void *b, cudaDataType bt, I ldb,               \
+             long long sb, const void *beta, void *c, cudaDataType ct, I ldc, long long sc, I count,                   \
+             cublasComputeType_t compute, cublasGemmAlgo_t algo)                                                       \
+    {                                                                                                                  \
+        CALL;                                                                                                          \
+        Product p = {.ta = ta, .tb = tb, .m = m, .n = n, .k = k, .lda = lda, .ldb = ldb, .ldc = ldc, .count = count,   \
+                     .sa = sa, .sb = sb, .sc = sc, .a = a, .b = b, .c = c, .strided = true, .type = at,                \
+                     .compute = compute, .h = h};                                                                      \
+        return enqueue(&p, alpha, beta, bt, ct, algo);                                                                 \
     }
 STRIDED(cublasGemmStridedBatchedEx, int)
 STRIDED(cublasGemmStridedBatchedEx_64, int64_t)
@@ -255,7 +278,7 @@ int cublasSetStream_v2(cublasHandle_t h, cudaStream_t s)
 {
     CALL;
     Handle *x = h;
-    *x = (Handle){s, true, NULL, 0};                   /* which takes the workspace away */
+    *x = (Handle){s, true, NULL, 0};                   /* setting the stream resets the workspace */
     return 0;
 }
 int cublasSetWorkspace_v2(cublasHandle_t h, void *p, size_t n)
@@ -268,6 +291,15 @@ int cublasSetWorkspace_v2(cublasHandle_t h, void *p, size_t n)
     x->bytes = n;
     return 0;
 }
-int cublasSetMathMode(cublasHandle_t h, cublasMath_t mode) { CALL; return h && mode >= 0 ? 0 : CUBLAS_STATUS_INVALID_VALUE; }
-int cublasSetPointerMode_v2(cublasHandle_t h, cublasPointerMode_t mode) { CALL; return h && mode == CUBLAS_POINTER_MODE_HOST ? 0 : CUBLAS_STATUS_INVALID_VALUE; }
-const char *cublasGetStatusString(cublasStatus_t rc) { return rc == CUBLAS_STATUS_INVALID_VALUE ? "CUBLAS_STATUS_INVALID_VALUE" : "CUBLAS_STATUS_EMULATED"; }
+int cublasSetMathMode(cublasHandle_t h, cublasMath_t mode)
+{
+    CALL; return h && mode >= 0 ? 0 : CUBLAS_STATUS_INVALID_VALUE;
+}
+int cublasSetPointerMode_v2(cublasHandle_t h, cublasPointerMode_t mode)
+{
+    CALL; return h && mode == CUBLAS_POINTER_MODE_HOST ? 0 : CUBLAS_STATUS_INVALID_VALUE;
+}
+const char *cublasGetStatusString(cublasStatus_t rc)
+{
+    return rc == CUBLAS_STATUS_INVALID_VALUE ? "CUBLAS_STATUS_INVALID_VALUE" : "CUBLAS_STATUS_EMULATED";
+}

@@ -1,10 +1,10 @@
-/* A libcusolver.so.12 for the emulated driver: eigenvectors of a batch by rotations of one pair after another, in the
- * order of their stream, into its graph while that is captured. It refuses what the real one would or might: sizes that
- * do not fit, memory that is not the device's, a workspace that is too small, a stream that was not set, more than
- * 65535 matrices, a value that is not finite; and it cannot be captured beyond 512 rows. EMU_FAIL: which call fails
- * (emu_fail.h). EMU_SOLVER, of one call: "create 2", "params 2", "stream 6", "size 2", "call 7": that is its status;
- * "info 3": so says the fourth matrix of every batch, and has NaN for vectors. emu_solved: how many batches were asked
- * for, of how many matrices, how many were refused. */
+/* A libcusolver.so.12 for the emulated driver: eigenvectors of a batch by Jacobi rotations, run in the order of their
+ * stream, or recorded into its graph during a capture. It refuses what the real library refuses or might refuse: sizes
+ * that do not fit, memory outside of the device, a workspace that is too small, a stream that was not set, more than
+ * 65535 matrices, values that are not finite. It cannot be captured beyond 512 rows. EMU_FAIL: the call that fails
+ * (emu_fail.h). EMU_SOLVER gives one call a status ("create 2", "params 2", "stream 6", "size 2", "call 7"), or "info
+ * 3" the fourth matrix of every batch, whose vectors become NaN. emu_solved: number of batches, of matrices, and of
+ * refusals. */
 #define _GNU_SOURCE
 #include "runtime/library/rule/nvrtc.h"
 #include <stdint.h>
@@ -111,7 +111,7 @@ static void solve(const Batch *b, int64_t k)
         for (int64_t i = 0; i < n; i++)
             below += a[i * (n + 1)] < a[j * (n + 1)] || (a[i * (n + 1)] == a[j * (n + 1)] && i < j);
         store(b, b->w, k * n + below, a[j * (n + 1)]);
-        for (int64_t i = 0; i < n; i++)                        /* signs as they come */
+        for (int64_t i = 0; i < n; i++)                        /* signs are arbitrary */
             store(b, b->a, k * all + below * n + i, b->info[k] ? NAN : (j + k) % 2 ? -v[j * n + i] : v[j * n + i]);
     }
     free(a);
@@ -200,8 +200,8 @@ int cusolverDnXsyevBatched(cusolverDnHandle_t h, cusolverDnParams_t p, cusolverE
         return refuse("no stream was set, or a workspace is too small");
     bool captured = captures(x->stream, &yes) == 0 && yes;
     if (n > 512 && captured)
-        return waits(x->stream), CUSOLVER_STATUS_INTERNAL_ERROR;       /* which ends the capture */
-    /* nothing says that it does no such thing elsewhere meanwhile: only a relaxed thread may */
+        return waits(x->stream), CUSOLVER_STATUS_INTERNAL_ERROR;       /* waiting ends the capture */
+    /* the library may wait internally: only relaxed threads may call it during a capture */
     if (captured && waits(NULL))
         return CUSOLVER_STATUS_INTERNAL_ERROR;
     memset(host, 0x7f, host_bytes);

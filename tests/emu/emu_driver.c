@@ -1,6 +1,7 @@
-/* A libcuda.so.1 for the code of emu_nvrtc.c: memory is the host's, everything happens at once, graphs are lists of
- * launches and copies. One GPU, 8 multiprocessors. EMU_FAIL: which call fails (emu_fail.h). EMU_MEMORY: how many bytes
- * it has, if not 64 GiB. EMU_GPUS: how many there are, up to 8; only whose memory is whose tells them apart. */
+/* A libcuda.so.1 for the code of emu_nvrtc.c: device memory is host memory, every call completes at once, graphs are
+ * lists of launches and copies. One GPU with 8 multiprocessors. EMU_FAIL: the call that fails (emu_fail.h). EMU_MEMORY:
+ * its memory in bytes (default 64 GiB). EMU_GPUS: number of GPUs, up to 8; they differ only in which memory belongs to
+ * which. */
 #define _GNU_SOURCE
 #include "runtime/library/rule/nvrtc.h"
 
@@ -32,7 +33,7 @@ __attribute__((constructor)) static void begin(void)
 /* ---- memory: what was handed out is the device's, everything else the host's ---- */
 typedef struct Span { char *at; size_t n; struct Span *next; int gpu; bool managed; } Span;
 static Span *spans;
-/* whose context is: those that were pushed, and below them the one that was set */
+/* the context stack: pushed contexts, and below them the one that was set */
 static _Thread_local int current[64], depth;
 static size_t used;
 
@@ -50,7 +51,7 @@ static int strict, ended;                      /* captures of a mode that is not
 static _Thread_local CUstreamCaptureMode thread_mode;
 static int end_captures(void) { return ended++, 900; }
 int emu_all_wait(void);
-/* for all of the device: not even who is relaxed may */
+/* affects the whole device: not allowed even in relaxed mode */
 int emu_all_wait(void) { return strict ? end_captures() : 0; }
 static int unsafe(void) { return strict && thread_mode != CU_STREAM_CAPTURE_MODE_RELAXED ? end_captures() : 0; }
 
@@ -62,7 +63,7 @@ int cuMemAlloc_v2(CUdeviceptr *p, size_t n)
         return rc ? rc : CUDA_ERROR_OUT_OF_MEMORY;
     Span *s = malloc(sizeof *s);
     *s = (Span){aligned_alloc(256, (n + 255) / 256 * 256 + 256), n ? n : 1, spans, current[depth], false};
-    memset(s->at, 0xa5, s->n);                 /* nobody may count on zeros */
+    memset(s->at, 0xa5, s->n);                 /* new memory is never zero */
     spans = s;
     used += n;
     *p = (CUdeviceptr)(uintptr_t)s->at;
@@ -72,7 +73,7 @@ int cuMemAlloc_v2(CUdeviceptr *p, size_t n)
 int cuMemFree_v2(CUdeviceptr p)
 {
     Span **s = span_of(p), *gone = *s;
-    int rc = unsafe(), told = TOLD;            /* it goes even where it is said not to */
+    int rc = unsafe(), told = TOLD;            /* frees also if it reports failure */
     if (rc || !gone)
         return rc ? rc : INVALID;
     *s = gone->next;
@@ -177,7 +178,7 @@ int cuCtxPopCurrent_v2(CUcontext *c)
     int told = TOLD; return depth ? *c = &context[current[depth--]], told : INVALID;
 }
 
-/* What programs of the tests call beside. */
+/* Functions that test programs call as well. */
 int cuCtxSetCurrent(CUcontext c);
 int cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t n);
 int cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t n);
@@ -211,14 +212,14 @@ int cuModuleLoadData(CUmodule *m, const void *image)
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     bool ok = fd >= 0 && write(fd, image, n) == (ssize_t)n;
-    *m = ok ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;      /* the file stays open, so that no other gets its name */
+    *m = ok ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;      /* the file stays open, so that its name is not reused */
     if (!*m)
         fprintf(stderr, "emulated driver: %s\n", dlerror());
     return !*m;
 }
 int cuModuleUnload(CUmodule m) { int told = TOLD, ends = unsafe(); return dlclose(m) ? INVALID : ends ? ends : told; }
 
-/* numbers: it has a second parameter, numbers of arrays; bytes: of the first */
+/* numbers: the kernel has a second parameter, array numbers; bytes: size of the first parameter */
 typedef struct Kernel { void *fn; void (*launch)(void *, const void *, const void *, unsigned, unsigned); bool numbers;
     unsigned bytes; } Kernel;
 int cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
@@ -240,12 +241,12 @@ int cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
 }
 
 /* ---- launches, streams, graphs ---- */
-/* k NULL: a copy, from where it was told to; call: what a library does here, with a copy of what it gave along, which
- * is never freed */
+/* k NULL: a copy from its recorded source; call: a library function with a copy of its arguments, which is never
+ * freed */
 typedef struct Node { Kernel *k; unsigned grid, threads; char args[MOST_ARGS], numbers[NUMBERS]; void *to;
     const void *from; size_t n; void (*call)(const void *); struct Graph *body; unsigned *wanted; } Node;
 typedef struct Graph { Node *v; int n; } Graph;
-/* into: a graph that is another's body */
+/* into: the captured graph is the body of another */
 typedef struct Stream { Graph *capturing; bool strict, into; int ended; } Stream;
 
 static void add(Graph *g, Node x)
@@ -254,8 +255,8 @@ static void add(Graph *g, Node x)
     g->v[g->n++] = x;
 }
 
-/* Time stands still but in kernels, so that what is timed comes out the same on every machine: blocks of 512 threads
- * take half a millisecond, others more the further off they are. */
+/* Time advances only in kernels, so that measured times are the same on every machine: blocks of 512 threads take half
+ * a millisecond, others take more, the further they are from that. */
 static double clock_ms;
 static int run(const Node *x)
 {
@@ -289,7 +290,7 @@ static int copy(void *to, const void *from, size_t n, CUstream s)
     return run_in(s, (Node){.to = to, .from = from, .n = n});
 }
 
-/* What other emulated libraries do in a stream, and what they may touch. */
+/* For other emulated libraries: work in a stream, and the memory they may access. */
 int emu_in_stream(CUstream s, void (*call)(const void *), const void *data, size_t n);
 int emu_in_stream(CUstream s, void (*call)(const void *), const void *data, size_t n)
 {
@@ -349,8 +350,8 @@ int cuStreamEndCapture(CUstream s, CUgraph *g)
     *g = NULL;
     return told ? told : 901;
 }
-/* Conditional nodes: a handle is the address of what a kernel sets. Graphs are in order, so what a stream waits for is
- * always its last node. */
+/* Conditional nodes: a handle is the address that a kernel writes. Graphs are in order, so a stream always waits for
+ * its last node. */
 void cudaGraphSetConditional(unsigned long long handle, unsigned value);
 void cudaGraphSetConditional(unsigned long long handle, unsigned value) { *(unsigned *)(uintptr_t)handle = value; }
 int cuStreamGetCaptureInfo_v3(CUstream s, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *g,
@@ -423,7 +424,7 @@ int cuGraphLaunch(CUgraphExec e, CUstream s)
         return INVALID;
     for (int i = 0; i < g->n; i++) {
         if (g->v[i].wanted)
-            *g->v[i].wanted = 0;               /* what it is unless a kernel sets it */
+            *g->v[i].wanted = 0;               /* the default unless a kernel sets it */
     }
     for (int i = 0; i < g->n; i++)
         run(&g->v[i]);

@@ -1,4 +1,4 @@
-/* The n-th call of a library fails: EMU_FAIL="libcuda.so.1 17". emu_calls says how many there were. */
+/* Lets the n-th call of a library fail: EMU_FAIL="libcuda.so.1 17". emu_calls counts the calls. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

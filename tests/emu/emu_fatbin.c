@@ -1,5 +1,5 @@
-/* A libnvfatbin.so.13 for the code of emu_nvrtc.c: it puts images one behind the other, uncompressed, in the format
- * that runtime/library/package/fatbin.c reads and emu_driver.c loads. */
+/* A libnvfatbin.so.13 for the code of emu_nvrtc.c: concatenates images, uncompressed, in the format that
+ * runtime/library/package/fatbin.c reads and emu_driver.c loads. */
 #include "runtime/library/package/fatbin.h"
 
 #include "tests/emu/emu_fail.h"

@@ -1,7 +1,7 @@
-/* A libnvrtc.so.13 whose machine code is the CPU's: emitted CUDA goes through the host's C++ compiler, between
- * emu_threads.h and emu_tail.h. EMU_DIR names their folder. They are compiled more often than they run long, so not
- * optimized (EMU_OPT), and C's own headers do (C++'s take longer to read than a kernel). EMU_WRONG: programs with this
- * text in them leave out their first block, as a miscompiled one might. */
+/* A libnvrtc.so.13 that compiles emitted CUDA for the CPU with the host's C++ compiler, between emu_threads.h and
+ * emu_tail.h. EMU_DIR names their folder. Kernels run for a short time, so they are compiled without optimization
+ * (EMU_OPT) and with C headers only (C++ headers take longer to read than a kernel). EMU_WRONG: programs that contain
+ * this text skip their first block, like a miscompiled one. */
 #include "runtime/library/rule/nvrtc.h"
 
 #include "tests/emu/emu_fail.h"
@@ -29,7 +29,7 @@ int nvrtcCreateProgram(nvrtcProgram *p, const char *source, const char *name, in
     return 0;
 }
 
-/* Before a kernel with a second parameter, the array numbers: a mark by which the driver knows. A long list of
+/* Puts a mark before a kernel with a second parameter, the array numbers; the driver looks for the mark. A long list of
  * parameters continues on the next line. */
 static void put_mark(FILE *f, const char *line, const char *end)
 {
@@ -46,7 +46,7 @@ static void put_mark(FILE *f, const char *line, const char *end)
     fprintf(f, "extern \"C\" { char emu_numbers_%.*s; }\n", (int)(params - name), name);
 }
 
-/* Hints to caches are inline assembly of the GPU: a plain access does the same. */
+/* Cache hints are inline assembly of the GPU: plain accesses replace them. */
 static void put_source(FILE *f, const char *s)
 {
     for (const char *end; *s; s = end) {
@@ -62,7 +62,7 @@ static void put_source(FILE *f, const char *s)
     }
 }
 
-/* EMU_KEPT: a folder of what was compiled before, by its source. */
+/* EMU_KEPT: a folder of earlier results, by source. */
 static bool kept_path(nvrtcProgram p, char path[400])
 {
     uint64_t h = 0xcbf29ce484222325u;
@@ -112,7 +112,8 @@ int nvrtcCompileProgram(nvrtcProgram p, int n, const char *const *options)
     const char *wrong = getenv("EMU_WRONG");
     fprintf(f, "#define EMU_FIRST %d\n#include \"%s/emu_threads.h\"\n", wrong && strstr(p->source, wrong), here);
     put_source(f, p->source);
-    fprintf(f, "%s%s#include \"%s/emu_tail.h\"\n", strstr(p->source, "struct optc_numbers") ? "#define EMU_NUMBERS\n" : "",
+    fprintf(f, "%s%s#include \"%s/emu_tail.h\"\n",
+            strstr(p->source, "struct optc_numbers") ? "#define EMU_NUMBERS\n" : "",
             strstr(p->source, "struct optc_guard_args") ? "#define EMU_GUARD\n" : "", here);
     fclose(f);
     snprintf(command, sizeof command,
@@ -136,7 +137,7 @@ int nvrtcGetProgramLogSize(nvrtcProgram p, size_t *n) { CALL; return *n = strlen
 int nvrtcGetProgramLog(nvrtcProgram p, char *out) { CALL; return strcpy(out, p->log), 0; }
 int nvrtcGetCUBINSize(nvrtcProgram p, size_t *n) { CALL; return *n = p->size, 0; }
 int nvrtcGetCUBIN(nvrtcProgram p, char *out) { CALL; return memcpy(out, p->code, p->size), 0; }
-static const char ptx[] = ".version 8.0\n.target sm_90\n";       /* nothing runs it */
+static const char ptx[] = ".version 8.0\n.target sm_90\n";       /* never executed */
 int nvrtcGetPTXSize(nvrtcProgram p, size_t *n) { CALL; return *n = sizeof ptx, p == NULL; }
 int nvrtcGetPTX(nvrtcProgram p, char *out) { CALL; return memcpy(out, ptx, sizeof ptx), p == NULL; }
 int nvrtcDestroyProgram(nvrtcProgram *p) { return free((*p)->source), free((*p)->code), free(*p), 0; }

@@ -1,5 +1,5 @@
 
-// ---- behind the emitted source ----
+// ---- appended to the emitted source ----
 static void (*emu_kernel)(const optc_launch);
 static const optc_launch *emu_args;
 static void emu_call(void) { emu_kernel(*emu_args); }
@@ -23,7 +23,7 @@ static void emu_blocks(unsigned grid, unsigned threads)
 }
 
 #ifdef EMU_GUARD
-// The one kernel whose parameter is longer than the others'.
+// The guard kernel, whose parameter is longer than that of other kernels.
 static const optc_guard_args *emu_guard_args;
 static void emu_call_guard(void) { optc_guard(*emu_guard_args); }
 extern "C" __attribute__((visibility("default"))) const unsigned emu_guard_bytes = sizeof(optc_guard_args);
@@ -36,7 +36,7 @@ extern "C" __attribute__((visibility("default"))) void emu_launch_guard(void *, 
 }
 #endif
 
-// numbers: the second parameter; NULL: the kernel has but one
+// numbers: the second parameter; NULL: the kernel has only one
 extern "C" __attribute__((visibility("default"))) void emu_launch(void *kernel, const void *args, const void *numbers,
                                                                   unsigned grid, unsigned threads)
 {

@@ -1,6 +1,6 @@
-// A GPU's threads on one CPU thread, for emitted CUDA that is compiled as C++ (emu_nvrtc.c puts this in front).
-// Blocks run one after another; a thread runs until it waits for others, at a barrier or in a shuffle, and only then
-// gets a stack of its own.
+// Runs a GPU's threads on one CPU thread, for emitted CUDA that is compiled as C++ (emu_nvrtc.c puts this before it).
+// Blocks run one after another. A thread runs until it waits for others, at a barrier or in a shuffle; only then it
+// gets its own stack.
 #include <math.h>
 #include <setjmp.h>
 #include <stdint.h>
@@ -16,7 +16,7 @@
 #define __shared__ static
 #define __syncthreads() emu_wait(EMU_BLOCK)
 
-// What a GPU has as instructions.
+// Functions that are instructions on a GPU.
 template <class To, class From> static inline To emu_as(From x)
 {
     To y;
@@ -72,8 +72,8 @@ template <typename T> static T __shfl_down_sync(unsigned, T x, int by)
     return y;
 }
 
-// One stack runs thread after thread until one of them waits: that one keeps it to its end. Then it is idle
-// until the next block.
+// One stack runs thread after thread until one of them waits: that thread keeps the stack until it ends. Then the stack
+// is free until the next block.
 static void emu_run_threads(void)
 {
     emu_stack *mine = &emu_stack_of[emu_starting];

@@ -1,5 +1,4 @@
-/* Scenes through optc.h: an engine is opened, a rule compiled, tensors bound and stepped, states read; then all is
- * given back. */
+/* Scenarios that use optc.h: open an engine, compile a rule, bind and step tensors, read states, free everything. */
 #include "tests/faults/faults.h"
 
 #include <dlfcn.h>
@@ -11,7 +10,7 @@
 
 enum { ROWS = 12, COLS = 9, COUNT = ROWS * COLS };
 
-/* Where tensors lie: on the CPU here, on the emulated GPU in its memory, which is the host's too. */
+/* Where tensors are: host memory, or memory of the emulated GPU, which the host can access too. */
 typedef struct Gpu { int (*alloc)(unsigned long long *p, size_t n), (*release)(unsigned long long p); void *library;
     } Gpu;
 
@@ -44,7 +43,7 @@ static optc_status read_states(optc_rule *r, optc_binding *b, Outcome *out)
         double x[COUNT];
         s = optc_rule_state(r, k / 2, &info);
         if (s == OPTC_OK && optc_state(b, k % 2, info.name, &v) != OPTC_OK)
-            continue;                          /* under these options there is none */
+            continue;                          /* this rule has no such state with these options */
         if (s == OPTC_OK)
             s = optc_state_read(b, k % 2, info.name, x, v.count);
         if (s == OPTC_OK)
@@ -55,7 +54,7 @@ static optc_status read_states(optc_rule *r, optc_binding *b, Outcome *out)
     return s;
 }
 
-/* Two tensors, of which one is left out of a step, and behind from then on. */
+/* Two tensors. One is excluded from a step and is one step behind from then on. */
 static optc_status step(const Scene *scene, optc_rule *r, float *p, float *g, Outcome *out)
 {
     optc_binding *b = NULL;
@@ -140,7 +139,7 @@ static void evaluated(const Scene *s, Outcome *out)
     whole(s, &(optc_engine_options){.threads = 1, .cache_dir = "", .compiler = "", .no_builtin = 1}, out);
 }
 
-/* A compiler that compiles once and then hands out what it made: the faults are ours, not its. */
+/* A compiler that compiles once and then returns the stored result, so that only optc's calls fail. */
 static const char *stub(void)
 {
     const char *path = below("stub");
@@ -194,25 +193,25 @@ static void by_spec(const Scene *s, const char *text, optc_engine_options o, Out
     whole(&by_path, &o, out);
 }
 
-/* Products of what a state holds and of the gradients themselves, in one batch. */
+/* Products of a state and of the gradients themselves, in one batch. */
 static void products(const Scene *s, Outcome *out)
 {
     by_spec(s,
             "return optimizer { name = 'products', products = 'f32', hyper = { lr = 0.1 }, state = { m = zeros, l = "
             "eye(1, 'rows') },\n"
-               "  matrix = function() m = 0.5 * m + g l = 0.5 * l + gram(m) p = p - lr * mm(l, mm(gram(g), m)) end,\n"
-               "  step = function() m = 0.5 * m + g p = p - lr * m end }\n",
+            "  matrix = function() m = 0.5 * m + g l = 0.5 * l + gram(m) p = p - lr * mm(l, mm(gram(g), m)) end,\n"
+            "  step = function() m = 0.5 * m + g p = p - lr * m end }\n",
                (optc_engine_options){.workspace = 1 << 16}, out);
 }
 
-/* Eigenvectors by a library and a power by them, of more matrices than it takes at a time. */
+/* Eigenvectors by cuSOLVER and a power computed from them, for more matrices than one call takes. */
 static void eigenvectors(const Scene *s, Outcome *out)
 {
     by_spec(s,
             "return optimizer { name = 'eigenvectors', products = 'f32', hyper = { lr = 0.1 }, state = { m = zeros },\n"
-               "  matrix = function() local l, w, V = gram(g.T) + eye(1, 'cols') w, V = eigh(l) m = mm(mm(g, V), V.T) "
-               "p = p - lr * mm(m, power(l, -0.3)) end,\n"
-               "  step = function() p = p - lr * g end }\n", (optc_engine_options){.workspace = 1 << 17}, out);
+            "  matrix = function() local l, w, V = gram(g.T) + eye(1, 'cols') w, V = eigh(l) m = mm(mm(g, V), V.T) "
+            "p = p - lr * mm(m, power(l, -0.3)) end,\n"
+            "  step = function() p = p - lr * g end }\n", (optc_engine_options){.workspace = 1 << 17}, out);
 }
 
 static void on_gpu_cold(const Scene *s, Outcome *out)

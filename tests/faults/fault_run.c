@@ -15,7 +15,7 @@
 enum { SAMPLES = 40, SECONDS = 60 };
 char scratch[PATH_MAX / 2];
 
-/* What a trial's process hands to us. */
+/* The result that a trial's process passes back. */
 typedef struct Trial { Outcome out; int calls; char wrong[1200]; } Trial;
 static Trial *trial;
 
@@ -100,7 +100,8 @@ static int open_files(void)
     for (struct dirent *e; d && (e = readdir(d));) {
         char path[PATH_MAX], to[PATH_MAX] = "";
         snprintf(path, sizeof path, "/proc/self/fd/%s", e->d_name);
-        n += readlink(path, to, sizeof to - 1) < 0 || !strstr(to, "memfd:kernel");         /* the emulated GPU's */
+        /* files of the emulated GPU */
+        n += readlink(path, to, sizeof to - 1) < 0 || !strstr(to, "memfd:kernel");
     }
     if (d)
         closedir(d);
@@ -155,14 +156,14 @@ static void run_trial(const Scene *s, Kind k, int at, const Trial *right)
                  "something is left in TMPDIR; ");
     if (s->argv)
         return;
-    for (int i = 0; i < 2; i++)                /* what is made once and kept is there now */
+    for (int i = 0; i < 2; i++)                /* memory that is allocated once and kept exists after this */
         s->run(s, &again);
     if (again.status != OPTC_OK || again.result != (right ? right->out.result : trial->out.result))
         snprintf(trial->wrong + strlen(trial->wrong), sizeof trial->wrong - strlen(trial->wrong),
                  "afterwards: %s %.600s; ", optc_status_name(again.status), again.message);
     files = open_files();
     long held = inject_held();
-    inject_begin(k, at);                       /* once more, now that nothing is made for the first time */
+    inject_begin(k, at);                       /* once more, now that nothing is initialised for the first time */
     s->run(s, &again);
     inject_end();
     held = inject_held() - held;
@@ -200,7 +201,7 @@ static void in_a_process(const Scene *s, Kind k, int at, const Trial *right)
 static int run_scene(const Scene *s, Kind k, bool quick, int only)
 {
     in_a_process(s, k, 0, NULL);
-    in_a_process(s, k, 0, NULL);               /* caches are as a scene wants them by now */
+    in_a_process(s, k, 0, NULL);               /* prepares the caches as the scenario needs them */
     Trial right = *trial;
     if (right.out.status != OPTC_OK || *right.wrong) {
         printf("%s, undisturbed: %s %s %s\n", s->name, optc_status_name(right.out.status), right.out.message,
@@ -208,7 +209,7 @@ static int run_scene(const Scene *s, Kind k, bool quick, int only)
         return 1;
     }
     int bad = 0, failed = 0, tried = 0, most = s->samples ? s->samples : SAMPLES;
-    if (most < 0)                              /* a long one: not every call of it even when all are asked for */
+    if (most < 0)                              /* a long scenario: not every call is tried even with `all` */
         most = 200;
     int step = (quick || s->samples < 0) && right.calls > most ? right.calls / most + 1 : 1;
     int last = right.calls + (k >= DRIVER ? s->more : 0);
@@ -229,7 +230,7 @@ static bool wanted(const char *name, const char *given) { return !given || !strc
 static int run_all(const Scene *s, bool quick, const char *scene, const char *kind, int only)
 {
     int bad = 0;
-    bool no_gpu = getenv("FAULTS_NO_GPU") != NULL;         /* nothing that would compile for one */
+    bool no_gpu = getenv("FAULTS_NO_GPU") != NULL;         /* nothing that would compile for a GPU */
     for (; s->name; s++) {
         if ((no_gpu && s->gpu) || (quick && s->samples < 0))
             continue;
@@ -255,7 +256,7 @@ static void settings(void)
     static const char *const folders[] = {"tmp", "cache", "kept", "made"};
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
         fresh_folder(folders[i]);
-    /* The emulated GPU's own memory is not ours to mend: its code is known as such from the start. */
+    /* Memory of the emulated GPU is exempt: its libraries are known from the start. */
     static const char *const libraries[] =
         {"libcuda.so.1", "libnvrtc.so.13", "libnvfatbin.so.13", "libcublas.so.13", "libcusolver.so.12"};
     for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++)

@@ -1,4 +1,4 @@
-/* Scenes of the command: what it prints and the files it makes are its result. */
+/* Scenarios of the command: the result is its output and the files it writes. */
 #include "tests/faults/faults.h"
 
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 /* ---- one run of the command ---- */
-/* shared: how many there were, told by the command's process when it ends */
+/* in shared memory: the number of calls, written by the command's process when it ends */
 static int *calls;
 static void tell_calls(void) { *calls = inject_end(); }
 
@@ -22,7 +22,7 @@ static void redirect(const char *name, int to)
     close(fd);
 }
 
-/* @ stands for the scratch folder. */
+/* @ is replaced by the scratch folder. */
 static int arguments(const Scene *s, char **argv, char text[20][600])
 {
     int n = 1;
@@ -75,7 +75,7 @@ static optc_status status_of(int rc, const char *said)
 {
     if (rc == 0)
         return OPTC_OK;
-    if (rc != 1 || strncmp(said, "optc: ", 6))             /* it died, called it misuse, or said nothing */
+    if (rc != 1 || strncmp(said, "optc: ", 6))             /* it died, reported misuse, or printed nothing */
         return OPTC_ERROR_ARGUMENT;
     return strstr(said, "memory") ? OPTC_ERROR_MEMORY : at_a_line(said) ? OPTC_ERROR_SPEC : OPTC_ERROR_IO;
 }
@@ -90,7 +90,7 @@ static void run_tool(const Scene *s, Outcome *out)
     snprintf(out->message, sizeof out->message, "%s%s", rc < 0 ? strsignal(-rc) : "", said);
     if (rc == 0)
         out->result = s->loose ? 1 : mix_files(mix_files(1, below("stdout")), below("made"));
-    /* what was to be printed is lost, and what was made is whole all the same */
+    /* the output is lost, but the files are complete */
     bool silent = strstr(said, "the output could not be written") != NULL;
     out->left = rc != 0 && !s->loose && !silent && mix_files(1, below("made")) != 1;
     inject_rest(false);
@@ -146,7 +146,7 @@ static void with_results(const Scene *s, Outcome *out)
     tool(s, out);
 }
 
-/* A cache with an entry, one that is damaged, and what a build left. */
+/* A cache with an entry, a damaged entry, and leftovers of a build. */
 static void with_cache(const Scene *s, Outcome *out)
 {
     static const char *const names[] = {"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef.so",

@@ -1,5 +1,5 @@
-/* Every allocation of the process comes by here (the C library's own too), and every call about files or processes that
- * optc makes: the linker hands those over (--wrap). */
+/* Every allocation of the process goes through this file (also the C library's own), and every call about files or
+ * processes that optc makes: the linker redirects those (--wrap). */
 #include "tests/faults/inject.h"
 
 #include <dirent.h>
@@ -26,7 +26,7 @@ static Kind kind;
 static int at, seen;
 static bool say, resting;
 static long held;
-/* Code that is not ours to mend: OpenMP ends the program where it gets no memory, and the emulated GPU is a test's. */
+/* Exempt code: OpenMP ends the program if it gets no memory, and the emulated GPU is test code. */
 static struct { uintptr_t from, to; } exempt[16];
 static int nexempt;
 
@@ -144,7 +144,7 @@ void free(void *p)
     type __real_##name args; \
     type __wrap_##name args; \
     type __wrap_##name args { return fails(FILES) ? failed : __real_##name values; }
-/* what is given back goes, and it is said that it did not go well */
+/* closes and removes, and then reports failure */
 #define WRAP_LAST(type, name, args, values, failed) \
     type __real_##name args; \
     type __wrap_##name args; \
@@ -155,7 +155,8 @@ void free(void *p)
         errno = not ? EIO : errno; \
         return not ? failed : r; \
     }
-static size_t marked(FILE *f) { return f->_flags |= 0x20, (size_t)0; }         /* glibc's own mark: ferror says so */
+/* glibc's error flag, which ferror reads */
+static size_t marked(FILE *f) { return f->_flags |= 0x20, (size_t)0; }
 
 WRAP(FILE *, fopen, (const char *p, const char *m), (p, m), NULL)
 WRAP(FILE *, fdopen, (int fd, const char *m), (fd, m), NULL)

@@ -1,7 +1,8 @@
 #!/bin/sh
-# Everything a GPU can show, in one go: the suite (its cases side by side), packages, compute-sanitizer, the benchmark against torch,
-# and that of rules with roots and bases.
-#   sh tests/gpu/all.sh [BUILD [PART…]]        after `make BUILD/gpu-test all`; compute-sanitizer and torch where they are. Parts: suite ship bench types factors
+# Runs everything that needs a GPU: the suite (its cases in parallel), packages, compute-sanitizer, the benchmark
+# against torch, and the benchmark of Shampoo and SOAP. compute-sanitizer and torch are used if they are installed.
+#   sh tests/gpu/all.sh [BUILD [PART…]]        after `make BUILD/gpu-test all`
+#   PART: suite ship bench types factors
 build=${1:-build}
 [ $# = 0 ] || shift
 parts=${*:-suite ship bench types factors}
@@ -18,21 +19,25 @@ wait_all() {
 }
 suite() {
     jobs=
-    # cases and their shares: most of their time is compilers', one of each at a time
-    for job in sticky:1 library:4 compositions:2 graphs:6 launches:3 live:1 memory:1 products:2 squares:1 blocks:2 factors:4 eigen:2; do
+    # CASE:SHARES. Most of the time goes to compilers, and a process compiles one kernel at a time.
+    for job in sticky-error:1 library:4 compositions:2 graphs:6 launches:3 live-tuning:1 memory:1 products:2 \
+        square-matrices:1 blocks:2 factors:4 eigen:2; do
         case=${job%:*} n=${job#*:}
         for k in $(seq "$n"); do
             OPTC_TEST_SHARE=$k/$n CK_RUN_CASE=$case "$build/gpu-test" > "$build/log.$case-$k" 2>&1 &
             jobs="$jobs $!:$case-$k"
         done
     done
-    for seed in 1 2 3 4 5 6; do             # one of each set of types; a process each, since NVRTC takes up to half a minute for such a spec at one launch
+    # One seed per combination of types. Each runs in its own process, since NVRTC takes up to half a minute for such a
+    # spec.
+    for seed in 1 2 3 4 5 6; do
         OPTC_FUZZ_SEED=$seed OPTC_FUZZ_SPECS=1 CK_RUN_CASE=random "$build/gpu-test" > "$build/log.random-$seed" 2>&1 &
         jobs="$jobs $!:random-$seed"
     done
     if command -v compute-sanitizer >/dev/null 2>&1; then
         for tool in memcheck racecheck initcheck synccheck; do
-            CK_FORK=no CK_DEFAULT_TIMEOUT=0 CK_RUN_CASE=sanitized timeout 300 compute-sanitizer --tool $tool --error-exitcode 9 "$build/gpu-test" > "$build/log.$tool" 2>&1 &
+            CK_FORK=no CK_DEFAULT_TIMEOUT=0 CK_RUN_CASE=sanitizer timeout 300 compute-sanitizer --tool $tool \
+                --error-exitcode 9 "$build/gpu-test" > "$build/log.$tool" 2>&1 &
             jobs="$jobs $!:$tool"
         done
     fi
@@ -41,7 +46,7 @@ suite() {
 }
 
 packages() {
-    sh tests/gpu/ship.sh "$build" > "$build/log.ship" 2>&1 &       # it takes times: alone
+    sh tests/gpu/ship.sh "$build" > "$build/log.ship" 2>&1 &       # measures times: nothing else runs
     wait_all $!:ship
     say "packages done"
 }
@@ -50,11 +55,14 @@ bench() {
     "$build/optc" bench --device cuda --suite --against torch > "$build/log.bench" 2>&1 || failed=$((failed + 1))
     cat "$build/log.bench"
     say "benchmark done"
-    # the floor is this GPU's: measured, kept, and not measured again
-    "$build/optc" explain --full adamw --device cuda --measure > "$build/log.explain" 2>&1 && "$build/optc" explain --full adamw >> "$build/log.explain" 2>&1
-    [ "$(grep -c 'floor .* (cuda:.*, measured' "$build/log.explain")" = 2 ] && grep -q 'does so anew' "$build/log.explain" || { failed=$((failed + 1)); echo "FAILED: explain's floor"; }
+    # the bandwidth of this GPU is measured, stored, and not measured again
+    "$build/optc" explain --full adamw --device cuda --measure > "$build/log.explain" 2>&1 &&
+        "$build/optc" explain --full adamw >> "$build/log.explain" 2>&1
+    [ "$(grep -c 'floor .* (cuda:.*, measured' "$build/log.explain")" = 2 ] &&
+        grep -q 'does so anew' "$build/log.explain" || { failed=$((failed + 1)); echo "FAILED: explain's floor"; }
     grep -A1 '^  floor' "$build/log.explain"
-    ! grep -q '^ *misses ' "$build/log.bench" || { failed=$((failed + 1)); echo "FAILED: a row of the benchmark misses its bar"; }
+    ! grep -q '^ *misses ' "$build/log.bench" ||
+        { failed=$((failed + 1)); echo "FAILED: a row of the benchmark misses its bar"; }
 }
 
 types() {
@@ -68,7 +76,14 @@ factors() {
 }
 
 for part in $parts; do
-    case $part in suite) suite ;; ship) packages ;; bench) bench ;; types) types ;; factors) factors ;; *) echo "there is no part '$part'"; exit 2 ;; esac
+    case $part in
+    suite) suite ;;
+    ship) packages ;;
+    bench) bench ;;
+    types) types ;;
+    factors) factors ;;
+    *) echo "there is no part '$part'"; exit 2 ;;
+    esac
 done
 echo "$failed parts failed"
 [ "$failed" = 0 ]

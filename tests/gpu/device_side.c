@@ -5,10 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const TestShape large[NSHAPES] = {{0, {0}}, {1, {1}}, {1, {7}}, {2, {33, 65}}, {3, {3, 5, 7}}, {1, {70001}}, {2, {300, 701}}, {2, {67, 4100}}, {3, {5, 130, 64}}, {2, {5000, 3}}, {2, {64, 8192}}, {4, {40, 30, 3, 3}}};
-static const TestShape small[NSHAPES] = {{0, {0}}, {1, {1}}, {1, {7}}, {2, {33, 65}}, {3, {3, 5, 7}}, {1, {4103}}, {2, {70, 131}}, {2, {3, 4100}}, {3, {5, 66, 8}}, {2, {300, 3}}, {2, {66, 128}}, {4, {4, 3, 3, 3}}};
-static const TestShape tiny[NSHAPES] = {{0, {0}}, {1, {1}}, {1, {7}}, {2, {33, 20}}, {3, {3, 5, 7}}, {1, {40}}, {2, {20, 33}}, {2, {1, 40}}, {3, {2, 16, 8}}, {2, {30, 3}}, {2, {24, 24}}, {4, {4, 3, 3, 3}}};
-static const TestShape *shapes = large;                /* OPTC_TEST_SMALL: those an emulated GPU gets through */
+static const TestShape large[NSHAPES] = {{0, {0}}, {1, {1}}, {1, {7}}, {2, {33, 65}}, {3, {3, 5, 7}}, {1, {70001}},
+        {2, {300, 701}}, {2, {67, 4100}}, {3, {5, 130, 64}}, {2, {5000, 3}}, {2, {64, 8192}}, {4, {40, 30, 3, 3}}};
+static const TestShape small[NSHAPES] = {{0, {0}}, {1, {1}}, {1, {7}}, {2, {33, 65}}, {3, {3, 5, 7}}, {1, {4103}},
+        {2, {70, 131}}, {2, {3, 4100}}, {3, {5, 66, 8}}, {2, {300, 3}}, {2, {66, 128}}, {4, {4, 3, 3, 3}}};
+static const TestShape tiny[NSHAPES] = {{0, {0}}, {1, {1}}, {1, {7}}, {2, {33, 20}}, {3, {3, 5, 7}}, {1, {40}},
+        {2, {20, 33}}, {2, {1, 40}}, {3, {2, 16, 8}}, {2, {30, 3}}, {2, {24, 24}}, {4, {4, 3, 3, 3}}};
+/* OPTC_TEST_SMALL: shapes that are small enough for the emulated GPU */
+static const TestShape *shapes = large;
 const Driver *d;
 static CUcontext ctx;
 
@@ -35,7 +39,7 @@ void use_tiny_shapes(void) { shapes = tiny; }
 
 void use_cublas(bool library)
 {
-    static const char *given = NULL;                   /* what the caller of the suite named, if any */
+    static const char *given = NULL;                   /* cuBLAS as the environment names it, or NULL */
     static bool asked = false;
     given = asked ? given : getenv("OPTC_CUBLAS") ? strdup(getenv("OPTC_CUBLAS")) : "";
     asked = true;
@@ -50,11 +54,13 @@ void open_side(Side *s, const char *device, optc_rule_options rule, int off)
 {
     memset(s, 0, sizeof *s);
     bool gpu = strcmp(device, "cpu") != 0;
-    OK(optc_open(&(optc_engine_options){.device = device, .threads = 4, .cache_dir = getenv("OPTC_TEST_CACHE"), .untuned = untuned, .workspace = side_workspace}, &s->e));
+    OK(optc_open(&(optc_engine_options){.device = device, .threads = 4, .cache_dir = getenv("OPTC_TEST_CACHE"),
+                                        .untuned = untuned, .workspace = side_workspace}, &s->e));
     if (gpu)
         s->e->gpu->eigen = side_method;
     optc_status compiled = optc_compile(s->e, &rule, &s->r);
-    ck_assert_msg(compiled == OPTC_OK, "%s --with '%s' on %s: %s", rule.text ? rule.text : rule.spec, rule.with, device, optc_message());
+    ck_assert_msg(compiled == OPTC_OK, "%s --with '%s' on %s: %s", rule.text ? rule.text : rule.spec, rule.with, device,
+                  optc_message());
     optc_tensor t[NSHAPES];
     memset(t, 0, sizeof t);
     s->tp = s->r->library->plan->p;
@@ -72,7 +78,8 @@ void open_side(Side *s, const char *device, optc_rule_options rule, int off)
         t[k] = (optc_tensor){.param = s->hp[k], .grad = s->hg[k], .rank = shapes[k].rank, .shape = shapes[k].dim};
         if (!gpu)
             continue;
-        ck_assert(!d->cuMemAlloc_v2(&s->p[k], (size_t)(s->n[k] + 16) * s->wp) && !d->cuMemAlloc_v2(&s->g[k], (size_t)(s->n[k] + 16) * s->wg));
+        ck_assert(!d->cuMemAlloc_v2(&s->p[k], (size_t)(s->n[k] + 16) * s->wp) &&
+                  !d->cuMemAlloc_v2(&s->g[k], (size_t)(s->n[k] + 16) * s->wg));
         s->p[k] += s->wp * (size_t)off;
         s->g[k] += s->wg * (size_t)(off * 3 % 4);
         ck_assert(!d->cuMemcpyHtoDAsync_v2(s->p[k], s->hp[k], (size_t)s->n[k] * s->wp, NULL));
@@ -127,10 +134,12 @@ void compare_within(const char *rule, Side *c, Side *g, double bound)
 {
     OK(optc_sync(g->b));
     for (int k = 0; k < NSHAPES; k++) {
-        ck_assert(!d->cuMemcpyDtoHAsync_v2(g->hp[k], g->p[k], (size_t)g->n[k] * g->wp, NULL) && !d->cuStreamSynchronize(NULL));
+        ck_assert(!d->cuMemcpyDtoHAsync_v2(g->hp[k], g->p[k], (size_t)g->n[k] * g->wp, NULL) &&
+                  !d->cuStreamSynchronize(NULL));
         for (int64_t i = 0; i < c->n[k]; i++) {
             double x = type_load(c->tp, c->hp[k], i), y = type_load(g->tp, g->hp[k], i);
-            ck_assert_msg(same(x, y, bound), "%s: p of tensor %d, element %lld: CPU %.17g, GPU %.17g", rule, k, (long long)i, x, y);
+            ck_assert_msg(same(x, y, bound), "%s: p of tensor %d, element %lld: CPU %.17g, GPU %.17g", rule, k,
+                          (long long)i, x, y);
         }
         for (int s = 0; s < optc_rule_states(c->r); s++) {
             optc_state_info info;
@@ -142,7 +151,8 @@ void compare_within(const char *rule, Side *c, Side *g, double bound)
             OK(optc_state_read(c->b, strcmp(info.domain, "group") ? k : 0, info.name, x, v.count));
             OK(optc_state_read(g->b, strcmp(info.domain, "group") ? k : 0, info.name, y, v.count));
             for (int64_t i = 0; i < v.count; i++)
-                ck_assert_msg(same(x[i], y[i], bound), "%s: state %s of tensor %d, element %lld: CPU %.17g, GPU %.17g", rule, info.name, k, (long long)i, x[i], y[i]);
+                ck_assert_msg(same(x[i], y[i], bound), "%s: state %s of tensor %d, element %lld: CPU %.17g, GPU %.17g",
+                              rule, info.name, k, (long long)i, x[i], y[i]);
             free(x);
             free(y);
         }
@@ -152,7 +162,8 @@ void compare_within(const char *rule, Side *c, Side *g, double bound)
 void fetch_params(Side *s)
 {
     for (int k = 0; k < NSHAPES; k++)
-        ck_assert(!d->cuMemcpyDtoHAsync_v2(s->hp[k], s->p[k], (size_t)s->n[k] * s->wp, NULL) && !d->cuStreamSynchronize(NULL));
+        ck_assert(!d->cuMemcpyDtoHAsync_v2(s->hp[k], s->p[k], (size_t)s->n[k] * s->wp, NULL) &&
+                  !d->cuStreamSynchronize(NULL));
 }
 
 static int roll(uint64_t *dice, int n) { return (int)((*dice = splitmix(*dice)) % (uint64_t)n); }

@@ -1,4 +1,4 @@
-/* A rule on one device, over tensors of odd shapes: what the tests of tests/gpu open two of and compare. */
+/* A Side is a rule bound to tensors of odd shapes on one device. Tests of tests/gpu open two sides and compare them. */
 #ifndef OPTC_TESTS_SIDE_H
 #define OPTC_TESTS_SIDE_H
 #include "tests/harness/help.h"
@@ -12,37 +12,42 @@ typedef struct Side {
     optc_binding *b;
     CUdeviceptr p[NSHAPES], g[NSHAPES];        /* 0 on the CPU */
     void *hp[NSHAPES], *hg[NSHAPES];
-    Type tp, tg;                               /* of parameters and gradients … */
-    size_t wp, wg;                             /* … and their bytes */
+    Type tp, tg;                               /* storage types of parameters and gradients */
+    size_t wp, wg;                             /* their sizes in bytes */
     int64_t n[NSHAPES];
 } Side;
 
 extern const Driver *d;
-extern int untuned;                            /* of the next side that is opened */
-extern int64_t side_workspace;                 /* likewise */
-extern EigenMethod side_method;                      /* likewise: whatever the model and results say */
+extern int untuned;                            /* option of the next side that is opened: without tuning results */
+extern int64_t side_workspace;                 /* the next side's workspace in bytes */
+/* the next side's method for eigenvectors, overriding model and results */
+extern EigenMethod side_method;
 
 void gpu_setup(void);
-void use_tiny_shapes(void);                           /* from then on, in this test: shapes of a few values, for rules that square them */
-void use_shapes(const TestShape *s);           /* NSHAPES of them, for the sides that this test opens */
-void use_cublas(bool library);                 /* from then on: the one that is found, or none */
-void open_side(Side *s, const char *device, optc_rule_options rule, int off);      /* off: elements that pointers are misaligned by */
+/* For the rest of this test: shapes of a few values, for rules that square the sizes. */
+void use_tiny_shapes(void);
+void use_shapes(const TestShape *s);           /* NSHAPES shapes for the sides that this test opens */
+void use_cublas(bool library);                 /* from now on: with cuBLAS if it is found, or without */
+/* off: number of elements by which pointers are misaligned */
+void open_side(Side *s, const char *device, optc_rule_options rule, int off);
 void close_side(Side *s, int off);
-void free_arrays(Side *s, int off);            /* of one that is closed */
+void free_arrays(Side *s, int off);            /* of a closed side */
 void set_grads(Side *s, int step);
-void fetch_params(Side *s);                    /* from the GPU into hp */
-void compare(const char *rule, Side *c, Side *g);      /* hp of c and all its states against those of g, which is on the GPU */
-/* … of rules with products, whose sums have no order that both share: within so much of 1 + the value */
+void fetch_params(Side *s);                    /* copies parameters from the GPU to hp */
+/* Compares hp and all states of c with those of g, which is on the GPU, bit for bit. */
+void compare(const char *rule, Side *c, Side *g);
+/* For rules with products, whose summation order differs: differences are at most bound * (1 + |value|). */
 void compare_within(const char *rule, Side *c, Side *g, double bound);
 void same_params(Side *a, Side *b, const char *what);     /* two sides on the GPU, bit for bit */
-void use_random_launches(Side *g, uint64_t *dice, bool all);           /* from now on: for every stage any that is valid, or (not all) one near the model's */
+/* From now on every stage gets a random valid launch; if not `all`, one near the model's. */
+void use_random_launches(Side *g, uint64_t *dice, bool all);
 
-/* OPTC_TEST_SHARE=K/N: of tests that take long, this process's share: all.sh runs the shares side by side. */
+/* OPTC_TEST_SHARE=K/N: this process runs share K of the long tests. all.sh runs the shares in parallel. */
 bool others(int i, int line);
 #define SHARED() do { if (others(_i, __LINE__)) return; } while (0)
 
-/* What each file adds to its case. */
-void add_apart(TCase *t);
+/* Each file adds its tests to a case. */
+void add_cohorts(TCase *t);
 void add_blocks(TCase *t);
 void add_eigenvectors(TCase *t);
 void add_eigen_fails(TCase *t);
@@ -65,5 +70,5 @@ void add_methods(TCase *t);
 void add_small(TCase *t);
 void add_squares(TCase *t);
 void add_stagger(TCase *t);
-void add_sticky(TCase *t);                     /* it kills its context: a process of its own */
+void add_sticky(TCase *t);                     /* destroys its context, so it runs in its own process */
 #endif

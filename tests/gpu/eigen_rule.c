@@ -17,13 +17,16 @@ optc_status bind_one(One *o, const char *text, int64_t n, int64_t side, How how)
     memset(o, 0, sizeof *o);
     o->n = n;
     o->side = side;
-    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE"), .workspace = how.workspace}, &o->e));
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE"),
+                                        .workspace = how.workspace}, &o->e));
     if (between)
         between(o->e);
-    optc_status s = optc_compile(o->e, &(optc_rule_options){.text = text, .param = how.f64 ? OPTC_F64 : OPTC_F32, .products = how.f64 ? "f64" : "f32"}, &o->r);
+    optc_status s = optc_compile(o->e, &(optc_rule_options){.text = text, .param = how.f64 ? OPTC_F64 : OPTC_F32,
+                                                            .products = how.f64 ? "f64" : "f32"}, &o->r);
     ck_assert_msg(s == OPTC_OK, "%s: %s", text, optc_message());
     o->e->gpu->eigen = how.method;
-    ck_assert(!d->cuMemAlloc_v2(&o->p, bytes) && !d->cuMemAlloc_v2(&o->g, bytes) && !d->cuMemsetD8Async(o->p, 0, bytes, NULL) && !d->cuMemsetD8Async(o->g, 0, bytes, NULL));
+    ck_assert(!d->cuMemAlloc_v2(&o->p, bytes) && !d->cuMemAlloc_v2(&o->g, bytes) &&
+              !d->cuMemsetD8Async(o->p, 0, bytes, NULL) && !d->cuMemsetD8Async(o->g, 0, bytes, NULL));
     ck_assert(!d->cuStreamSynchronize(NULL));
     optc_tensor t = {.param = (void *)(uintptr_t)o->p, .grad = (void *)(uintptr_t)o->g, .rank = 3, .shape = dim};
     const Driver *own = o->e->gpu->d;
@@ -102,18 +105,23 @@ void are_vectors(const double *a, const double *v, int64_t n, int64_t some, doub
             at = fabs(v[i * some + k]) > fabs(v[at * some + k]) ? i : at;
         }
         for (int64_t i = 0; i < n; i++)
-            ck_assert_msg(fabs(av[i] - w * v[i * some + k]) <= bound * size, "%s: A V - V w of vector %lld is %g", what, (long long)k, av[i] - w * v[i * some + k]);
-        ck_assert_msg(v[at * some + k] > 0 && w <= before + bound * size, "%s: vector %lld has the wrong sign or place (%g behind %g)", what, (long long)k, w, before);
+            ck_assert_msg(fabs(av[i] - w * v[i * some + k]) <= bound * size, "%s: A V - V w of vector %lld is %g", what,
+                          (long long)k, av[i] - w * v[i * some + k]);
+        ck_assert_msg(v[at * some + k] > 0 && w <= before + bound * size,
+                      "%s: vector %lld has the wrong sign or place (%g behind %g)", what, (long long)k, w, before);
         before = w;
         for (int64_t l = k > 40 ? k - 40 : 0; l <= k; l++) {
             double dot = 0;
             for (int64_t i = 0; i < n; i++)
                 dot += v[i * some + k] * v[i * some + l];
-            ck_assert_msg(fabs(dot - (k == l)) <= bound, "%s: vectors %lld and %lld: %g", what, (long long)k, (long long)l, dot);
+            ck_assert_msg(fabs(dot - (k == l)) <= bound, "%s: vectors %lld and %lld: %g", what, (long long)k,
+                          (long long)l, dot);
         }
     }
     free(av);
 }
 
-const char vectors_rule[] = "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', V = zeros 'rows' },\n"
-                                   "  matrix = function() local _, U = eigh(A)  V = U  A = A + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
+const char vectors_rule[] =
+    "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', V = zeros 'rows' },\n"
+    "  matrix = function() local _, U = eigh(A)  V = U  A = A + 0 * sum(g)  p = p + 0 * "
+    "g end, step = function() p = p + 0 * g end }";

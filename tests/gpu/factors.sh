@@ -1,16 +1,19 @@
 #!/bin/sh
-# Shampoo and SOAP over GPT-2 124M on the GPU at hand, beside torch: the mean step of a whole period, and the slowest, with bars.
-#   sh tests/gpu/factors.sh [BUILD]        after `make`, and `sh tests/bench/peers.sh` where pip finds anything; about a minute and a half
-# FACTORS_ARGS: other shapes, for a try of the script itself: FACTORS_ARGS='--size 60K --rounds 1' FACTORS_DEVICE=cpu
-# Both sides of SOAP precondition sides up to 4096, so that of the embedding's 50257 x 768 the long one has no basis, keep products in f32 (torch's "highest",
-# no TF32), and turn the basis at every tenth step. It starts from the identity here: the first step is in no mean, and others' eigenvectors are not ours to time.
+# Benchmarks Shampoo and SOAP on GPT-2 124M on this GPU against torch: the mean step of a whole period and the slowest
+# step, with bars. Takes about 90 seconds.
+#   sh tests/gpu/factors.sh [BUILD]        after `make`, and after `sh tests/bench/peers.sh` if pip has a network
+#   FACTORS_ARGS='--size 60K --rounds 1' FACTORS_DEVICE=cpu        other shapes, for testing this script
+# Both SOAPs precondition sides up to 4096, so the long side of the 50257 x 768 embedding has no basis. Both compute
+# products in f32 (torch's "highest", no TF32) and refresh the basis every ten steps. The first basis is the identity:
+# the first step is not part of the mean, and the other package's first eigenvectors should not be timed.
 build=${1:-build}
 export OPTC_CACHE=${OPTC_CACHE:-$PWD/$build/cache} OPTC_TUNE= OPTC_TUNE_SITE=
 failed=0
 row() {
     name=$1
     shift
-    timeout 240 "$build/optc" bench "$@" --device "${FACTORS_DEVICE:-cuda}" --work gpt2-124m --rounds 3 --against torch $FACTORS_ARGS > "$build/log.factors-$name" 2>&1
+    timeout 240 "$build/optc" bench "$@" --device "${FACTORS_DEVICE:-cuda}" --work gpt2-124m --rounds 3 \
+        --against torch $FACTORS_ARGS > "$build/log.factors-$name" 2>&1
     rc=$?
     cat "$build/log.factors-$name"
     if [ $rc != 0 ]; then

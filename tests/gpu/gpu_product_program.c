@@ -25,7 +25,8 @@ void add_mm_to(ProductProgram *m, int a, int b, int c, int out, unsigned flags, 
     m->call[n] = (ProgCall){CALL_MM, flags, a, b, c, out, alpha, beta};
     memcpy(m->reads[n], (int[]){a, b, c}, sizeof m->reads[n]);
     m->writes[n][0] = out;
-    m->stage[n] = (ProgStage){.kind = S_CALL, .fn = -1, .form = FORM_SINGLE, .reads = m->reads[n], .nreads = c >= 0 ? 3 : 2, .writes = m->writes[n], .nwrites = 1, .kernel = "",
+    m->stage[n] = (ProgStage){.kind = S_CALL, .fn = -1, .form = FORM_SINGLE, .reads = m->reads[n],
+                              .nreads = c >= 0 ? 3 : 2, .writes = m->writes[n], .nwrites = 1, .kernel = "",
                               .name = "call", .where = "made.lua:7", .call = &m->call[n]};
     m->act[m->phase.naction++] = (ProgAction){ACT_LAUNCH, n, 0, 0};
 }
@@ -57,18 +58,20 @@ void end_program(ProductProgram *m, Product product)
 /* ---- a rule with such a program ---- */
 void open_rule(Bound *x, Type g, int64_t workspace)
 {
-    static const char text[] = "return optimizer { name = 'made', hyper = { lr = 0.1 }, step = function() p = p - lr * g end }";
+    static const char text[] =
+        "return optimizer { name = 'made', hyper = { lr = 0.1 }, step = function() p = p - lr * g end }";
     memset(x, 0, sizeof *x);
-    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE"), .workspace = workspace}, &x->e));
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE"),
+                                        .workspace = workspace}, &x->e));
     OK(optc_compile(x->e, &(optc_rule_options){.text = text, .grad = (optc_type)(g + 1)}, &x->r));
     begin_made(&x->m, x->r->program, g);
 }
 
-/* Its code has no kernels for calls: they are put there. */
+/* The rule's code has no kernels for calls; this adds them. */
 static void add_kernels(Bound *x)
 {
     static Arena a;
-    static char *cubin;                            /* once for all tests */
+    static char *cubin;                            /* compiled once for all tests */
     Buf code = {.arena = &a}, all = {.arena = &a};
     size_t size;
     char *log = NULL;
@@ -96,14 +99,17 @@ void bind_program(Bound *x, const int64_t (*shape)[3], int n, size_t gbytes)
     const GpuCode *code;
     for (int k = 0; k < n; k++)
         elements += shape[k][0] * shape[k][1] * shape[k][2];
-    OK(gpu_code_for(x->r, elements, &code));       /* what binding asks for, while the rule is still its own */
+    /* requested here, before the rule's program is replaced: binding asks for it too */
+    OK(gpu_code_for(x->r, elements, &code));
     x->r->program = &x->m.p;
     add_kernels(x);
     for (int k = 0; k < n; k++) {
         size_t all = (size_t)(shape[k][0] * shape[k][1] * shape[k][2]);
         snprintf(name[k], sizeof name[k], "tensor%d", k);
-        ck_assert(!d->cuMemAlloc_v2(&x->p[k], all * 4) && !d->cuMemAlloc_v2(&x->g[k], all * gbytes) && !d->cuMemsetD8Async(x->g[k], 0, all * gbytes, NULL));
-        t[k] = (optc_tensor){.name = name[k], .param = (void *)(uintptr_t)x->p[k], .grad = (void *)(uintptr_t)x->g[k], .rank = 3, .shape = shape[k]};
+        ck_assert(!d->cuMemAlloc_v2(&x->p[k], all * 4) && !d->cuMemAlloc_v2(&x->g[k], all * gbytes) &&
+                  !d->cuMemsetD8Async(x->g[k], 0, all * gbytes, NULL));
+        t[k] = (optc_tensor){.name = name[k], .param = (void *)(uintptr_t)x->p[k], .grad = (void *)(uintptr_t)x->g[k],
+                             .rank = 3, .shape = shape[k]};
     }
     OK(optc_bind(x->r, &(optc_group){.tensors = t, .ntensors = n}, 1, &x->b));
 }

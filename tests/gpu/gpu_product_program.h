@@ -1,4 +1,4 @@
-/* Programs made by hand, of nothing but products, bound on a GPU. */
+/* Hand-made programs that contain only products, bound on a GPU. */
 #ifndef OPTC_TESTS_MADE_H
 #define OPTC_TESTS_MADE_H
 #include "tests/gpu/device_side.h"
@@ -30,9 +30,11 @@ typedef struct Bound {
 
 int add_array(ProductProgram *m, MemKind kind, Dom dom, Type type, const char *name);
 void add_mm(ProductProgram *m, int a, int b, int out, unsigned flags, double alpha, double beta);
-void add_mm_to(ProductProgram *m, int a, int b, int c, int out, unsigned flags, double alpha, double beta);      /* c: what is added, or -1 */
+/* c: array that is added, or -1 */
+void add_mm_to(ProductProgram *m, int a, int b, int c, int out, unsigned flags, double alpha, double beta);
 void end_program(ProductProgram *m, Product product);
-void open_rule(Bound *x, Type g, int64_t workspace);           /* then arrays and products, end_program, bind_program */
+/* Followed by arrays and products, end_program and bind_program. */
+void open_rule(Bound *x, Type g, int64_t workspace);
 void bind_program(Bound *x, const int64_t (*shape)[3], int n, size_t gbytes);
 void close_program(Bound *x);
 #endif

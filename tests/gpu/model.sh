@@ -1,16 +1,21 @@
 #!/bin/sh
-# How the model's launches stand to the best that was tried, from what `optc tune` wrote down on a GPU: no GPU needed, so a change to the model can be judged anywhere.
-#   sh tests/gpu/model.sh BUILD FILE.trials…        the best: the second best time of a stage and size, since the very best of many is luck
+# Compares the launches that the model chooses with the best that `optc tune` tried on a GPU. Needs no GPU, so that
+# changes of the model can be judged anywhere. "Best" is the second best time per stage and size, since the very best of
+# many is luck.
+#   sh tests/gpu/model.sh BUILD FILE.trials…
 set -eu
 build=$1
 shift
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cat "$@" | sed -n '/^device.* threads=.*#/p' > "$work/trials"
-sed 's/.* \([a-z0-9]*\),\([a-z0-9]*\),\([a-z0-9]*\) [0-9a-f]* 2^\([0-9]*\) threads.*# \([^ ]*\) .*/\4 \5 \1 \2 \3/' "$work/trials" | sort -u > "$work/asked"
+sed 's/.* \([a-z0-9]*\),\([a-z0-9]*\),\([a-z0-9]*\) [0-9a-f]* 2^\([0-9]*\) threads.*# \([^ ]*\) .*/\4 \5 \1 \2 \3/' \
+    "$work/trials" | sort -u > "$work/asked"
 while read -r bits rule param grad state; do
     with=${rule#"${rule%%+*}"}
-    "$build/optc" explain "${rule%%+*}" ${with:+--with "${with#+}"} --type "$param" --grad-type "$grad" --state-type "$state" --hashes --size "$(awk "BEGIN {printf \"%d\", 2^$bits}")" | sed "s/^/2^$bits $param,$grad,$state /"
+    "$build/optc" explain "${rule%%+*}" ${with:+--with "${with#+}"} --type "$param" --grad-type "$grad" \
+        --state-type "$state" --hashes --size "$(awk "BEGIN {printf \"%d\", 2^$bits}")" |
+        sed "s/^/2^$bits $param,$grad,$state /"
 done < "$work/asked" | sort -u > "$work/model"
 awk -v model="$work/model" '
     BEGIN {
@@ -26,7 +31,7 @@ awk -v model="$work/model" '
         sub(/ \| [a-z]* [a-z0-9]*,[^|]*$/, "", device)
         sub(/^.*\| /, "")
         stage = $2 " " $3 " " $4
-        if (!(stage in of)) { unknown++; next }      # of kernels that are no more
+        if (!(stage in of)) { unknown++; next }      # trials of kernels that no longer exist
         key = device " " stage
         launch = ""
         for (i = 5; i <= 11; i++) launch = launch " " $i
@@ -37,7 +42,8 @@ awk -v model="$work/model" '
         name[key] = $2 == "f32,f32,f32" ? label : label " " $2
         size[key] = $4
         if (launch == of[stage]) got[key] = ms
-        if (!(key in best) || ms < best[key]) { second[key] = best[key]; best[key] = ms } else if (!second[key] || ms < second[key]) second[key] = ms
+        if (!(key in best) || ms < best[key]) { second[key] = best[key]; best[key] = ms }
+        else if (!second[key] || ms < second[key]) second[key] = ms
         n[key]++
     }
     END {

@@ -1,6 +1,7 @@
 #!/bin/sh
-# What products cost on the GPU at hand: symmetric ones against full ones with bars, blocks of other sizes beside those in use, and every form in every precision checked before.
-#   sh tests/gpu/products.sh [BUILD]        after `make BUILD/gpu-test`; about a minute
+# Checks every form of product in every precision, then times products on this GPU: symmetric against full ones, with
+# bars, and other block sizes against those in use. Takes about a minute.
+#   sh tests/gpu/products.sh [BUILD]        after `make BUILD/gpu-test`
 set -eu
 build=${1:-build}
 export OPTC_TEST_CACHE=${OPTC_TEST_CACHE:-$build/test-cache} OPTC_TUNE= OPTC_TUNE_SITE=

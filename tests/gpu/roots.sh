@@ -1,6 +1,7 @@
 #!/bin/sh
-# Inverse roots and orthonormal columns on the GPU at hand: their errors, then their times beside cuSOLVER's, with bars.
-#   sh tests/gpu/roots.sh [BUILD]        after `make BUILD/gpu-test`; about a minute
+# Checks inverse roots and orthonormal columns on this GPU, then times them against cuSOLVER, with bars. Takes about a
+# minute.
+#   sh tests/gpu/roots.sh [BUILD]        after `make BUILD/gpu-test`
 set -eu
 build=${1:-build}
 export OPTC_TEST_CACHE=${OPTC_TEST_CACHE:-$build/test-cache} OPTC_TUNE= OPTC_TUNE_SITE=

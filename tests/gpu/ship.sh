@@ -1,7 +1,7 @@
 #!/bin/sh
-# A package on an NVIDIA GPU: its steps against the library's, bit for bit, and their times; then with every compiler and NVRTC hidden: the first step of the
-# package, and the library's with the package as a base of its cache.
-#   sh tests/gpu/ship.sh [BUILD]        after `make`; needs NVRTC, a packer of fatbins and a C compiler for the first half
+# Tests a package on an NVIDIA GPU: its steps against the library's, bit for bit, and their times. Then, with every
+# compiler and NVRTC hidden, the first step of the package, and the library with the package as OPTC_CACHE_BASE.
+#   sh tests/gpu/ship.sh [BUILD]        after `make`; needs NVRTC, nvfatbin or fatbinary, and a C compiler
 set -eu
 build=${1:-build}
 optc=$PWD/$build/optc lib=$PWD/$build/liboptc.so
@@ -14,7 +14,8 @@ echo "== a package for ${arch:=all}"
 "$optc" ship --check "$work/rules" > "$work/checked"
 grep '^here' "$work/checked"
 ln -s "$lib" "$work/liboptc.so.0"
-${CC:-cc} -O2 -fopenmp -I"$work/rules" -Iruntime tests/ship/compare.c "$work/rules/rules.c" "$lib" -Wl,-rpath,"$work" -lm -ldl -o "$work/compare"
+${CC:-cc} -O2 -fopenmp -I"$work/rules" -Iruntime tests/ship/compare.c "$work/rules/rules.c" "$lib" -Wl,-rpath,"$work" \
+    -lm -ldl -o "$work/compare"
 ${CC:-cc} -O2 -I"$work/rules" "$work/rules/example.c" "$work/rules/rules.c" -lm -ldl -o "$work/example"
 set -- adamw_clip adamw 'clip(1)' adafactor adafactor '' sgd_lookahead sgd 'lookahead(2,0.5)' lamb lamb ''
 
@@ -25,8 +26,10 @@ echo "== bit for bit: the package and the library, both on the GPU; the example 
 sed 1d "$work/gpu" | cmp - "$work/cpu"
 if [ "$arch" != all ]; then
     echo "== the same by PTX"
-    "$optc" ship 'adamw+clip(1)' adafactor 'sgd+lookahead(2,0.5)' lamb --arch sm_80 --ptx -o "$work/ptx/" --name rules 2>/dev/null >/dev/null
-    ${CC:-cc} -O1 -DRULES_NO_CLONES -I"$work/ptx" -Iruntime tests/ship/compare.c "$work/ptx/rules.c" "$lib" -Wl,-rpath,"$work" -lm -ldl -o "$work/compare-ptx"
+    "$optc" ship 'adamw+clip(1)' adafactor 'sgd+lookahead(2,0.5)' lamb --arch sm_80 --ptx -o "$work/ptx/" --name rules \
+        2>/dev/null >/dev/null
+    ${CC:-cc} -O1 -DRULES_NO_CLONES -I"$work/ptx" -Iruntime tests/ship/compare.c "$work/ptx/rules.c" "$lib" \
+        -Wl,-rpath,"$work" -lm -ldl -o "$work/compare-ptx"
     "$work/compare-ptx" cuda f32 "$@"
 fi
 
@@ -44,4 +47,5 @@ bare "$work/compare" first cuda adafactor
 echo "== no compiler, no NVRTC: the library takes the rules from the package"
 export OPTC_CACHE_BASE="$work/rules"
 bare "$work/compare" best
-bare "$work/compare" cuda f32 adamw_clip adamw 'clip(1)' adafactor adafactor '' sgd_lookahead sgd 'lookahead(2,0.5)' lamb lamb ''
+bare "$work/compare" cuda f32 adamw_clip adamw 'clip(1)' adafactor adafactor '' sgd_lookahead sgd 'lookahead(2,0.5)' \
+    lamb lamb ''

@@ -1,5 +1,6 @@
-/* Contract C1 between CPU and GPU: for every rule of the library and several compositions, the same bits in parameters and states after some
- * steps, over odd shapes and misaligned pointers. Needs an NVIDIA GPU and NVRTC. Graphs, launches and memory have files of their own. */
+/* Contract C1 between CPU and GPU: every rule of the library and several compositions give the same bits in parameters
+ * and states after some steps, on odd shapes and misaligned pointers. Needs an NVIDIA GPU and NVRTC. This file also has
+ * main(), which collects the tests of the other files. */
 #include "tests/harness/random_spec.h"
 #include "tests/gpu/device_side.h"
 
@@ -8,14 +9,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A basis of what has an eigenvalue twice is anybody's, and the larger Gram matrix of one gradient has 0 many times. */
+/* If an eigenvalue occurs twice, any basis of its space is valid. The larger Gram matrix of one gradient has the
+ * eigenvalue 0 many times. So only finiteness is checked. */
 static void all_finite(const char *label, Side *g)
 {
     OK(optc_sync(g->b));
     for (int k = 0; k < NSHAPES; k++) {
-        ck_assert(!d->cuMemcpyDtoHAsync_v2(g->hp[k], g->p[k], (size_t)g->n[k] * g->wp, NULL) && !d->cuStreamSynchronize(NULL));
+        ck_assert(!d->cuMemcpyDtoHAsync_v2(g->hp[k], g->p[k], (size_t)g->n[k] * g->wp, NULL) &&
+                  !d->cuStreamSynchronize(NULL));
         for (int64_t i = 0; i < g->n[k]; i++)
-            ck_assert_msg(isfinite(type_load(g->tp, g->hp[k], i)), "%s: p of tensor %d, element %lld", label, k, (long long)i);
+            ck_assert_msg(isfinite(type_load(g->tp, g->hp[k], i)), "%s: p of tensor %d, element %lld", label, k,
+                          (long long)i);
     }
 }
 
@@ -27,9 +31,9 @@ static bool has_factors(const optc_rule *r)
     return false;
 }
 
-/* Rules with products are held together in f64, where what the order of sums leaves is small even behind five steps of an iteration that
- * multiplies it by 3.4 each, about 500 times a few hundred roundings. Factors multiply it by the condition of what they are of, which roots
- * bound by 1e6. */
+/* Rules with products are compared in f64, where differences from the order of sums stay small: an iteration of five
+ * steps multiplies them by 3.4 each, about 500 in total, times a few hundred roundings. Factors multiply them by the
+ * condition of their matrix, which roots bound by 1e6. */
 static void both(optc_rule_options rule, int off)
 {
     Side c, g;
@@ -38,18 +42,20 @@ static void both(optc_rule_options rule, int off)
     bool products = rule_has_calls(c.r);
     if (products) {
         close_side(&c, 0);
-        /* an emulated GPU takes its time: one that is all iteration, and one with squares for states */
+        /* the emulated GPU is slow: one rule that is mostly an iteration, and one with square states */
         if (getenv("OPTC_TEST_SMALL") && !getenv("OPTC_ALL") && strcmp(rule.spec, "muon") && strcmp(rule.spec, "psgd"))
             return;
         rule.param = OPTC_F64;
         open_side(&c, "cpu", rule, 0);
     }
-    snprintf(label, sizeof label, "%s --with '%s' --options '%s', %s parameters, %s gradients, offset %d", rule.spec, rule.with, rule.options, type_info[c.tp].name, type_info[c.tg].name, off);
+    snprintf(label, sizeof label, "%s --with '%s' --options '%s', %s parameters, %s gradients, offset %d", rule.spec,
+             rule.with, rule.options, type_info[c.tp].name, type_info[c.tg].name, off);
     open_side(&g, "cuda", rule, off);
     for (int s = 1; s <= STEPS; s++) {
         set_grads(&c, s);
         set_grads(&g, s);
-        for (int e = optc_rule_entries(c.r) - 1; e >= 0; e--) {        /* other entries first: SAM perturbs before it steps */
+        /* other entries first: SAM perturbs before it steps */
+        for (int e = optc_rule_entries(c.r) - 1; e >= 0; e--) {
             OK(optc_run(c.b, optc_rule_entry(c.r, e)));
             OK(optc_run(g.b, optc_rule_entry(c.r, e)));
         }
@@ -82,26 +88,30 @@ START_TEST(library)
 END_TEST
 
 static const struct { const char *spec, *with, *options; } composed[] = {
-    {"adamw", "clip(1)", ""}, {"adamw", "clip(1),cautious,ema(0.999)", ""}, {"lamb", "lookahead(2,0.5)", ""}, {"sgd", "centralize", ""}, {"adamw", "sam(0.05)", ""},
-    {"adafactor", "clip(1)", ""}, {"adamw", "clip_norm(0.1)", "amsgrad=true"}, {"sgd", "clip_value(0.1)", ""}, {"rmsprop", "", "centered=true"},
-    {"adamw", "clip(1),skip", ""}};
+    {"adamw", "clip(1)", ""}, {"adamw", "clip(1),cautious,ema(0.999)", ""}, {"lamb", "lookahead(2,0.5)", ""},
+    {"sgd", "centralize", ""}, {"adamw", "sam(0.05)", ""},
+    {"adafactor", "clip(1)", ""}, {"adamw", "clip_norm(0.1)", "amsgrad=true"}, {"sgd", "clip_value(0.1)", ""},
+    {"rmsprop", "", "centered=true"}, {"adamw", "clip(1),skip", ""}};
 
 START_TEST(compositions)
 {
     SHARED();
     if (!thinned(_i))
-        both((optc_rule_options){.spec = composed[_i].spec, .with = composed[_i].with, .options = composed[_i].options}, _i % 4);
+        both((optc_rule_options){.spec = composed[_i].spec, .with = composed[_i].with, .options = composed[_i].options},
+             _i % 4);
 }
 END_TEST
 
 static const optc_rule_options stored[] = {
-    {.spec = "adamw", .with = "clip(1)", .options = "", .param = OPTC_F64}, {.spec = "adafactor", .with = "", .options = "", .param = OPTC_F64}, {.spec = "adamw", .with = "", .options = "", .param = OPTC_BF16},
-    {.spec = "lamb", .with = "clip(1)", .options = "", .param = OPTC_F16}, {.spec = "came", .with = "", .options = "", .param = OPTC_BF16}, {.spec = "adamp", .with = "", .options = "", .param = OPTC_F32, .grad = OPTC_BF16}};
+    {.spec = "adamw", .with = "clip(1)", .options = "", .param = OPTC_F64}, {.spec = "adafactor", .with = "",
+            .options = "", .param = OPTC_F64}, {.spec = "adamw", .with = "", .options = "", .param = OPTC_BF16},
+    {.spec = "lamb", .with = "clip(1)", .options = "", .param = OPTC_F16}, {.spec = "came", .with = "", .options = "",
+            .param = OPTC_BF16}, {.spec = "adamp", .with = "", .options = "", .param = OPTC_F32, .grad = OPTC_BF16}};
 
 START_TEST(types)
 {
     SHARED();
-    if (thinned(_i) && _i != 2)                /* one of each type */
+    if (thinned(_i) && _i != 2)                /* one case per type */
         return;
     both(stored[_i], _i % 4);
 }
@@ -115,9 +125,11 @@ START_TEST(many_folds)
         return;
     static const char text[] = "return optimizer {\n"
                                "  name = \"folds\", hyper = { lr = 0.1 },\n"
-                               "  state = { m = zeros, c = zeros \"col\", d = zeros \"col\", q = zeros \"row\", r = zeros \"row\", s = zeros \"slice\", x = zeros \"tensor\" },\n"
+                               "  state = { m = zeros, c = zeros \"col\", d = zeros \"col\", q = zeros \"row\", r = "
+                               "zeros \"row\", s = zeros \"slice\", x = zeros \"tensor\" },\n"
                                "  matrix = function()\n"
-                               "    c = colmean(g * g); d = colmax(abs(g)); q = rowmean(g * g); r = rowmin(g); s = slice.max(g); x = norm(g)\n"
+                               "    c = colmean(g * g); d = colmax(abs(g)); q = rowmean(g * g); r = rowmin(g); s = "
+                               "slice.max(g); x = norm(g)\n"
                                "    m = 0.9 * m + g / (sqrt(c) + d + sqrt(q) + abs(r) + s + x + 1)\n"
                                "    p = p - lr * m\n"
                                "  end,\n"
@@ -127,46 +139,60 @@ START_TEST(many_folds)
 }
 END_TEST
 
-/* Blocks at some steps, one inside the other's rule. */
+/* Guarded blocks that run at some steps, one inside the rule of the other. */
 START_TEST(blocks)
 {
     SHARED();
-    static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { m = fill(lr), n = fill(lr, 'group') }, step = function()\n"
-                               "every(2, { offset = 1 }, function() m = m + g n = n + global.max(lr) * t end)\n"
-                               "when(gt(sum(g), 0), function() p = p - lr * m * (1 + n) m = m + stored 'p' end) end }";
-    static const char outer[] = "return wrapper { name = 'w', step = function() every(2, { offset = 1 }, function() inner() end) p = p * 0.5 end }";
-    both((optc_rule_options){.spec = "blocks.lua", .text = text, .with = "w", .options = "", .param = _i ? OPTC_BF16 : OPTC_F32, .wrappers = &(optc_text){"w", outer}, .nwrappers = 1}, _i);
+    static const char text[] =
+        "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { m = fill(lr), n = fill(lr, 'group') }, step = "
+        "function()\n"
+        "every(2, { offset = 1 }, function() m = m + g n = n + global.max(lr) * t end)\n"
+        "when(gt(sum(g), 0), function() p = p - lr * m * (1 + n) m = m + stored 'p' end) end }";
+    static const char outer[] =
+        "return wrapper { name = 'w', step = function() every(2, { offset = 1 }, function() inner() end) p = p * 0.5 "
+        "end }";
+    both((optc_rule_options){.spec = "blocks.lua", .text = text, .with = "w", .options = "",
+            .param = _i ? OPTC_BF16 : OPTC_F32, .wrappers = &(optc_text){"w", outer}, .nwrappers = 1}, _i);
 }
 END_TEST
 
-/* So many that their strips of columns take turns in shared memory. */
+/* So many folds that their strips of columns share the same shared memory in rotation. */
 START_TEST(crowded)
 {
     SHARED();
     char *text = crowded_spec(_i ? 7 : 13, _i ? 3 : 1);
-    both((optc_rule_options){.spec = "crowd.lua", .text = text, .with = "", .options = "", .param = _i ? OPTC_F64 : OPTC_F32}, _i);
+    both((optc_rule_options){.spec = "crowd.lua", .text = text, .with = "", .options = "",
+                             .param = _i ? OPTC_F64 : OPTC_F32}, _i);
     free(text);
 }
 END_TEST
 
-/* One of each kind of stage, and steps as graphs, few enough for tools that slow everything down a hundred times. */
+/* One stage of each kind, and steps as graphs: few enough for compute-sanitizer, which slows everything down a hundred
+ * times. */
 START_TEST(sanitized)
 {
     SHARED();
-    static const struct { const char *spec, *with; } r[] = {{"adamw", "clip(1)"}, {"adafactor", ""}, {"came", ""}, {"adamp", ""}, {"sgd", "lookahead(2,0.5)"}, {"muon", ""}};
+    static const struct { const char *spec, *with; } r[] = {{"adamw", "clip(1)"}, {"adafactor", ""}, {"came", ""},
+                                                            {"adamp", ""}, {"sgd", "lookahead(2,0.5)"}, {"muon", ""}};
     both((optc_rule_options){.spec = r[_i].spec, .with = r[_i].with, .options = ""}, _i % 4);
 }
 END_TEST
 
 int main(void)
 {
-    setenv("CK_TIMEOUT_MULTIPLIER", "5", 0);       /* timeouts are for what hangs */
+    setenv("CK_TIMEOUT_MULTIPLIER", "5", 0);       /* timeouts only end tests that hang */
     char buf[64];
     int n = 0;
     while (rule_name(n, buf))
         n++;
     Suite *s = suite_create("gpu");
-    TCase *t[] = {tcase_create("library"), tcase_create("compositions"), tcase_create("graphs"), tcase_create("launches"), tcase_create("memory"), tcase_create("sanitized"), tcase_create("random"), tcase_create("live"), tcase_create("squares"), tcase_create("products"), tcase_create("product-times"), tcase_create("blocks"), tcase_create("factors"), tcase_create("root-times"), tcase_create("eigen"), tcase_create("sticky")};     /* CK_RUN_CASE runs one */
+    /* CK_RUN_CASE runs one of these */
+    TCase *t[] =
+        {tcase_create("library"), tcase_create("compositions"), tcase_create("graphs"), tcase_create("launches"),
+         tcase_create("memory"), tcase_create("sanitizer"), tcase_create("random"), tcase_create("live-tuning"),
+         tcase_create("square-matrices"), tcase_create("products"), tcase_create("product-times"),
+         tcase_create("blocks"), tcase_create("factors"), tcase_create("root-times"),
+         tcase_create("eigen"), tcase_create("sticky-error")};
     enum { STICKY = sizeof t / sizeof *t - 1 };
     for (int i = 0; i <= STICKY; i++) {
         tcase_add_checked_fixture(t[i], gpu_setup, NULL);
@@ -182,7 +208,7 @@ int main(void)
     tcase_add_loop_test(t[1], crowded, 0, 2);
     add_graphs(t[2]);
     add_guard(t[2]);
-    add_apart(t[2]);
+    add_cohorts(t[2]);
     add_launches(t[3]);
     add_memory(t[4]);
     add_small(t[4]);
@@ -207,8 +233,8 @@ int main(void)
     add_sticky(t[STICKY]);
     Suite *last = suite_create("gpu, the end of a context");
     suite_add_tcase(last, t[STICKY]);
-    /* One process for all, so that the device is opened once; only what kills its context has one of its own, and goes first: a process
-     * that has used CUDA cannot fork a child that does. */
+    /* All tests run in one process, so that the device is opened once. Only the test that destroys its context has its
+     * own process, and it runs first: a process that has used CUDA cannot fork a child that uses it. */
     SRunner *r[] = {srunner_create(last), srunner_create(s)};
     int failed = 0, ran = 0;
     srunner_set_fork_status(r[1], CK_NOFORK);
@@ -218,5 +244,5 @@ int main(void)
         ran += srunner_ntests_run(r[i]);
         srunner_free(r[i]);
     }
-    return failed || !ran ? EXIT_FAILURE : EXIT_SUCCESS;             /* none ran: CK_RUN_CASE names nothing */
+    return failed || !ran ? EXIT_FAILURE : EXIT_SUCCESS;             /* no test ran: CK_RUN_CASE names no case */
 }

@@ -1,4 +1,5 @@
-/* Tensors without a gradient, and tensors of different counts of steps: the GPU does what the CPU does, eagerly and in graphs. */
+/* Tensors without a gradient, and tensors with different step counts: the GPU does what the CPU does, eagerly and in
+ * graphs. */
 #include "tests/gpu/device_side.h"
 
 #include <stdio.h>
@@ -19,12 +20,14 @@ static void same_counts(Side *c, Side *g)
         int64_t x, y;
         OK(optc_get_t(c->b, k, &x));
         OK(optc_get_t(g->b, k, &y));
-        ck_assert_msg(x == y, "tensor %d has done %lld steps on the CPU, %lld on the GPU", k, (long long)x, (long long)y);
+        ck_assert_msg(x == y, "tensor %d has done %lld steps on the CPU, %lld on the GPU", k, (long long)x,
+                      (long long)y);
     }
 }
 
 static const char group_text[] =
-    "return optimizer { name = 'grouped', hyper = { lr = 0.1 }, state = { d = fill(1, 'group'), avg = zeros 'group', s = zeros 'tensor', r = zeros 'row', k = zeros }, values = { most = 'group', middle = 'group' },\n"
+    "return optimizer { name = 'grouped', hyper = { lr = 0.1 }, state = { d = fill(1, 'group'), avg = zeros 'group', s "
+    "= zeros 'tensor', r = zeros 'row', k = zeros }, values = { most = 'group', middle = 'group' },\n"
     "  step = function()\n"
     "    most = global.max(max(g)); middle = global.mean(g)\n"
     "    avg = lerp(avg, middle, 0.5); d = d + t / (1 + d); s = s + t; r = r + rowmean(g)\n"
@@ -32,10 +35,12 @@ static const char group_text[] =
     "    p = p - lr * d * g / s + 0.01 * r + 0.01 * k + avg\n"
     "  end }";
 
-static const optc_rule_options rules[] = {{.spec = "adamw", .with = "clip(1)"}, {.spec = "adafactor"}, {.spec = "lamb"}, {.spec = "nadam", .with = "cautious"}, {.spec = "grouped.lua", .text = group_text}};
+static const optc_rule_options rules[] = {{.spec = "adamw", .with = "clip(1)"}, {.spec = "adafactor"}, {.spec = "lamb"},
+        {.spec = "nadam", .with = "cautious"}, {.spec = "grouped.lua", .text = group_text}};
 
-/* Who is left out changes every step, a hyperparameter changes, and at last every tensor has another count: more than there is room for. */
-START_TEST(apart)
+/* The set of excluded tensors changes every step, a hyperparameter changes, and at the end every tensor has a different
+ * count: more cohorts than there is room for. */
+START_TEST(different_counts)
 {
     SHARED();
     if (thinned(_i))
@@ -46,7 +51,8 @@ START_TEST(apart)
     open_side(&g, "cuda", *r, 0);
     Side *side[2] = {&c, &g};
     for (int step = 0; step < 8; step++) {
-        uint32_t out = step == 3 ? 0xfff : (uint32_t)splitmix((uint64_t)step + 7) & 0xa5f & (uint32_t)splitmix((uint64_t)step);
+        uint32_t out = step == 3 ? 0xfff
+            : (uint32_t)splitmix((uint64_t)step + 7) & 0xa5f & (uint32_t)splitmix((uint64_t)step);
         for (int k = 0; k < 2; k++) {
             set_grads(side[k], step);
             leave_out(side[k], step == 6 ? 0 : out);
@@ -68,9 +74,9 @@ START_TEST(apart)
         bool may_be_0 = !strcmp(info.name, "out_of_range");
         ck_assert_msg(x == y && (x != 0 || may_be_0), "%s: %g on the CPU, %g on the GPU", info.name, x, y);
     }
-    double mean = 0;                               /* nobody took part in step 3 */
+    double mean = 0;                               /* no tensor took part in step 3 */
     ck_assert(!r->text || (optc_state_read(g.b, 0, "avg", &mean, 1) == OPTC_OK && mean - mean == 0));
-    for (int k = 0; k < 2; k++) {                  /* and all at one again */
+    for (int k = 0; k < 2; k++) {                  /* and all tensors take part again */
         OK(optc_set_t(side[k]->b, -1, 50));
         OK(optc_step(side[k]->b));
     }
@@ -119,13 +125,15 @@ static void close_both(Side *c, Side *g, CUstream st)
     d->cuStreamDestroy_v2(st);
 }
 
-/* An entry that takes everybody in, run before: what was captured goes by its own entry. A call that is refused changes nothing. */
+/* Another entry that includes all tensors ran before: a captured step still uses the participation of its own entry. A
+ * refused call changes nothing. */
 START_TEST(captured_beside_another_entry)
 {
     SHARED();
     static const optc_rule_options r = {.spec = "two.lua", .text =
         "return optimizer { name = 'two', hyper = { lr = 0.1 }, state = { m = zeros },\n"
-        "  step = function() m = lerp(m, g, 0.1); p = p - lr * m / t end, other = function() p = 0.5 * p + 0 * t end }"};
+        "  step = function() m = lerp(m, g, 0.1); p = p - lr * m / t end, "
+        "other = function() p = 0.5 * p + 0 * t end }"};
     Side c, g;
     CUstream st;
     open_both(&c, &g, &r, &st);
@@ -140,7 +148,7 @@ START_TEST(captured_beside_another_entry)
     replay(exec, st, &c, 2);
     leave_out(&g, 0x22);
     FAILS(optc_run(g.b, "other"), OPTC_ERROR_ARGUMENT, "give every tensor a gradient first");
-    replay(exec, st, &c, 1);                       /* all of them still */
+    replay(exec, st, &c, 1);                       /* still all tensors */
     same_counts(&c, &g);
     compare("refused", &c, &g);
     leave_out(&c, 0x22);
@@ -156,7 +164,8 @@ START_TEST(captured_beside_another_entry)
 }
 END_TEST
 
-/* A rule with states of the group: rows that were there when it was captured go on; others are refused, and nothing has changed. */
+/* A rule with group states: cohorts that existed at the capture continue; new cohorts are refused, and nothing
+ * changes. */
 START_TEST(groups_in_graphs)
 {
     SHARED();
@@ -173,7 +182,7 @@ START_TEST(groups_in_graphs)
         }
     void *exec = record(st, &g, "step");
     replay(exec, st, &c, 2);
-    for (int k = 0; k < 2; k++) {                  /* leaving is no matter, coming back is */
+    for (int k = 0; k < 2; k++) {                  /* leaving is allowed, coming back is not */
         leave_out(side[k], 0x40);
         OK(optc_step(side[k]->b));
     }
@@ -181,7 +190,8 @@ START_TEST(groups_in_graphs)
     same_counts(&c, &g);
     compare("captured, with states of groups", &c, &g);
     leave_out(&g, 0);
-    FAILS(optc_step(g.b), OPTC_ERROR_ARGUMENT, "'grouped' has group states, and a tensor has a step count that no tensor had");
+    FAILS(optc_step(g.b), OPTC_ERROR_ARGUMENT,
+          "'grouped' has group states, and a tensor has a step count that no tensor had");
     replay(exec, st, &c, 2);
     same_counts(&c, &g);
     compare("refused", &c, &g);
@@ -199,7 +209,7 @@ START_TEST(groups_in_graphs)
 }
 END_TEST
 
-/* Who uses no t needs no rows, however many counts there are. */
+/* A rule that does not use t needs no cohorts, however many counts there are. */
 START_TEST(counts_without_t)
 {
     SHARED();
@@ -225,10 +235,14 @@ START_TEST(counts_without_t)
 END_TEST
 
 static int allowed;
-static int some_copies(CUdeviceptr to, const void *from, size_t bytes, CUstream st) { return allowed-- > 0 ? d->cuMemcpyHtoDAsync_v2(to, from, bytes, st) : CUDA_ERROR_INVALID_VALUE; }
+static int some_copies(CUdeviceptr to, const void *from, size_t bytes, CUstream st)
+{
+    return allowed-- > 0 ? d->cuMemcpyHtoDAsync_v2(to, from, bytes, st) : CUDA_ERROR_INVALID_VALUE;
+}
 
-/* In a capture nothing is allocated, and what is refused there leaves it as it was; a copy that fails half way is made good. */
-START_TEST(refused_in_between)
+/* During a capture nothing is allocated, and a refused call leaves the capture valid. A copy that fails half way is
+ * undone. */
+START_TEST(refused_during_capture)
 {
     SHARED();
     static const optc_rule_options r = {.spec = "grouped.lua", .text = group_text};
@@ -253,7 +267,8 @@ START_TEST(refused_in_between)
     FAILS(optc_step(g.b), OPTC_ERROR_ARGUMENT, "run one step before capturing");
     for (int i = 0; i < NSHAPES; i++)
         OK(optc_set_t(g.b, i, i < 3 ? 3 * i + 2 : 1));
-    FAILS(optc_set_hyper(g.b, 0, "lr", 0.7), OPTC_ERROR_ARGUMENT, "not allowed while the binding's stream is being captured");
+    FAILS(optc_set_hyper(g.b, 0, "lr", 0.7), OPTC_ERROR_ARGUMENT,
+          "not allowed while the binding's stream is being captured");
     OK(optc_step(g.b));
     ck_assert(!d->cuStreamEndCapture(st, &graph));
     d->cuGraphDestroy(graph);
@@ -261,7 +276,8 @@ START_TEST(refused_in_between)
     ck_assert_msg(now.ours == was.ours, "memory was taken for a step that was refused");
     void *exec = record(st, &g, "step");
     replay(exec, st, &c, 2);
-    g.e->gpu->d = &some;                           /* the second row fails: the first goes back to what it was, with the device's t */
+    /* the second cohort fails: the first gets its old values back, with the device's t */
+    g.e->gpu->d = &some;
     allowed = 1;
     FAILS(optc_set_hyper(g.b, 0, "lr", 0.7), OPTC_ERROR_DEVICE, "optc_set_hyper");
     g.e->gpu->d = real;
@@ -269,7 +285,7 @@ START_TEST(refused_in_between)
     OK(optc_step(g.b));
     same_counts(&c, &g);
     compare("a copy that failed", &c, &g);
-    g.e->gpu->d = &some;                           /* one copy, all of it */
+    g.e->gpu->d = &some;                           /* one copy that contains everything */
     allowed = 1;
     OK(optc_set_t(g.b, -1, 6));
     g.e->gpu->d = real;
@@ -284,8 +300,8 @@ START_TEST(refused_in_between)
 }
 END_TEST
 
-/* A captured step leaves out whom it finds left out, also after that has changed; counts follow. */
-START_TEST(apart_in_graphs)
+/* A captured step excludes the tensors that are excluded at replay, also after that set changes; counts follow. */
+START_TEST(different_counts_in_graphs)
 {
     SHARED();
     static const optc_rule_options r = {.spec = "adamw", .with = "clip(1)"};
@@ -312,7 +328,8 @@ START_TEST(apart_in_graphs)
     replay(exec, st, &c, 3);
     same_counts(&c, &g);
     compare("captured", &c, &g);
-    for (int k = 0; k < 2; k++) {                  /* two come back, with counts of their own, and another is left out */
+    /* two tensors come back, with their own counts, and another one is excluded */
+    for (int k = 0; k < 2; k++) {
         leave_out(side[k], 0x40);
         OK(optc_step(side[k]->b));
     }
@@ -338,12 +355,12 @@ START_TEST(apart_in_graphs)
 }
 END_TEST
 
-void add_apart(TCase *t)
+void add_cohorts(TCase *t)
 {
-    tcase_add_loop_test(t, apart, 0, sizeof rules / sizeof *rules);
-    tcase_add_test(t, apart_in_graphs);
+    tcase_add_loop_test(t, different_counts, 0, sizeof rules / sizeof *rules);
+    tcase_add_test(t, different_counts_in_graphs);
     tcase_add_test(t, captured_beside_another_entry);
     tcase_add_test(t, groups_in_graphs);
     tcase_add_test(t, counts_without_t);
-    tcase_add_test(t, refused_in_between);
+    tcase_add_test(t, refused_during_capture);
 }

@@ -1,4 +1,4 @@
-/* Eigenvectors and powers by them on the GPU, by every solver, against what defines them. */
+/* Eigenvectors on the GPU, and powers computed from them, by every solver, against their definitions. */
 #include "tests/gpu/eigen_rule.h"
 
 #include <math.h>
@@ -21,19 +21,22 @@ static void vectors_of(int64_t n, int64_t side)
         EigenMethod method = (EigenMethod)(how / 2);
         bool f64 = how % 2;
         char what[100];
-        if ((method == EIGEN_F32 && f64) || (method == EIGEN_BY_SIZE && f64) || (emulated() && method != EIGEN_F64 && f64) || (method == EIGEN_ROTATED && side > 200) || (side > 200 && n == 3) || (emulated() && method == EIGEN_SPREAD && (side > 5 ? n > 1 : n != 3)))
-            continue;
-        snprintf(what, sizeof what, "%lld x %lld^2 in %s, %s", (long long)n, (long long)side, f64 ? "f64" : "f32", method_names[method]);
+        if ((method == EIGEN_F32 && f64) || (method == EIGEN_BY_SIZE && f64) ||
+            (emulated() && method != EIGEN_F64 && f64) || (method == EIGEN_ROTATED && side > 200) ||
+            (side > 200 && n == 3) || (emulated() && method == EIGEN_SPREAD && (side > 5 ? n > 1 : n != 3))) continue;
+        snprintf(what, sizeof what, "%lld x %lld^2 in %s, %s", (long long)n, (long long)side, f64 ? "f64" : "f32",
+                 method_names[method]);
         One o;
         open_one(&o, vectors_rule, n, side, (How){method, f64, 0, 0});
         OK(optc_state_write(o.b, 0, "A", a, n * all));
         OK(optc_step(o.b));
-        OK(optc_step(o.b));                            /* the second is a graph of ours, where it can be */
+        OK(optc_step(o.b));                            /* the second step is a graph if graphs are available */
         OK(optc_state_read(o.b, 0, "A", a, n * all));
         OK(optc_state_read(o.b, 0, "V", v, n * all));
         for (int64_t k = 0; k < n; k++)
             if (side < 100 || k == n - 1)
-                are_vectors(a + k * all, v + k * all, side, side, f64 ? 1e-14 * (double)(side + 20) : 3e-7 * (method == EIGEN_F32 ? sqrt((double)side) + 20 : 2), what);
+                are_vectors(a + k * all, v + k * all, side, side, f64 ? 1e-14 * (double)(side + 20)
+                            : 3e-7 * (method == EIGEN_F32 ? sqrt((double)side) + 20 : 2), what);
         close_one(&o);
     }
     free(a), free(value);
@@ -48,16 +51,20 @@ START_TEST(vectors)
 }
 END_TEST
 
-/* The first three. */
+/* Only the first three eigenvectors. */
 START_TEST(some_vectors)
 {
     SHARED();
-    static const char text[] = "return optimizer { name = 'one', view = 'last', rank = 3, state = { A = zeros 'rows', V = zeros 'rows rank' },\n"
-                               "  matrix = function() local _, U = eigh(A, 'rank')  V = U  A = A + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
+    static const char text[] =
+        "return optimizer { name = 'one', view = 'last', rank = 3, state = { A = zeros 'rows', V = zeros 'rows rank' "
+        "},\n"
+        "  matrix = function() local _, U = eigh(A, 'rank')  V = U  A = A + 0 * sum(g)  p = p + "
+        "0 * g end, step = function() p = p + 0 * g end }";
     int64_t n = 2, side = _i < 2 ? 20 : 200, all = side * side;
     if (emulated() && _i != 1)
         return;
-    double *a = malloc(8 * (size_t)(n * all)), *v = malloc(8 * (size_t)(n * side * 3)), *value = malloc(8 * (size_t)side);
+    double *a = malloc(8 * (size_t)(n * all)), *v = malloc(8 * (size_t)(n * side * 3)),
+        *value = malloc(8 * (size_t)side);
     spread(value, side, 1e-3);
     for (int64_t k = 0; k < n; k++)
         make_matrix(a + k * all, side, value, 1, 3 + (uint64_t)k);
@@ -78,25 +85,30 @@ START_TEST(some_vectors)
 END_TEST
 
 /* ---- powers: all of them in one rule, which is compiled once a type ---- */
-/* lifted: eigenvalues below 0.05 are that */
+/* lifted: eigenvalues below 0.05 are raised to 0.05 */
 static const struct { const char *call; double exponent; bool lifted; } powers_of[] = {
-    {"power(A, 0.5)", 0.5, false}, {"power(A, -0.75)", -0.75, false}, {"power(A, 1)", 1, false}, {"power(A, -1/17)", -1.0 / 17, false}, {"power(A, -1)", -1, false},
-    {"power(A, -1/4, { floor = least })", -0.25, true}, {"power(A, 1.5, { floor = least })", 1.5, true}, {"power(A, -0.4)", -0.4, false}};
+    {"power(A, 0.5)", 0.5, false}, {"power(A, -0.75)", -0.75, false}, {"power(A, 1)", 1, false},
+    {"power(A, -1/17)", -1.0 / 17, false}, {"power(A, -1)", -1, false},
+    {"power(A, -1/4, { floor = least })", -0.25, true}, {"power(A, 1.5, { floor = least })", 1.5, true},
+    {"power(A, -0.4)", -0.4, false}};
 enum { NPOWERS = sizeof powers_of / sizeof *powers_of };
 
-/* How far off each is, of the worst matrix, in the Frobenius norm. */
+/* The largest relative error over all matrices, in the Frobenius norm, for each power. */
 static void powers_off(const double *value, int64_t n, int64_t side, How how, double off[NPOWERS])
 {
     char text[2000];
     int64_t all = side * side, at = 0;
-    double *a = malloc(8 * (size_t)(n * all)), *x = malloc(8 * (size_t)(n * all)), *want = malloc(8 * (size_t)all), *raised = malloc(8 * (size_t)side);
-    at += snprintf(text, sizeof text, "return optimizer { name = 'one', view = 'last', hyper = { least = 0.05 }, state = { A = zeros 'rows'");
+    double *a = malloc(8 * (size_t)(n * all)), *x = malloc(8 * (size_t)(n * all)), *want = malloc(8 * (size_t)all),
+        *raised = malloc(8 * (size_t)side);
+    at += snprintf(text, sizeof text,
+            "return optimizer { name = 'one', view = 'last', hyper = { least = 0.05 }, state = { A = zeros 'rows'");
     for (int i = 0; i < NPOWERS; i++)
         at += snprintf(text + at, sizeof text - (size_t)at, ", X%d = zeros 'rows'", i);
     at += snprintf(text + at, sizeof text - (size_t)at, " },\n  matrix = function()");
     for (int i = 0; i < NPOWERS; i++)
         at += snprintf(text + at, sizeof text - (size_t)at, " X%d = %s ", i, powers_of[i].call);
-    snprintf(text + at, sizeof text - (size_t)at, " A = A + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }");
+    snprintf(text + at, sizeof text - (size_t)at,
+             " A = A + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }");
     for (int64_t k = 0; k < n; k++)
         make_matrix(a + k * all, side, value, 1, 11 + (uint64_t)k);
     One o;
@@ -116,7 +128,8 @@ static void powers_off(const double *value, int64_t n, int64_t side, How how, do
             for (int64_t l = 0; l < all; l++) {
                 double e = x[k * all + l] - want[l];
                 far += e * e, size += want[l] * want[l];
-                ck_assert_msg(x[k * all + l] == x[k * all + l % side * side + l / side] || isnan(e), "%s is not symmetric", powers_of[i].call);
+                ck_assert_msg(x[k * all + l] == x[k * all + l % side * side + l / side] || isnan(e),
+                              "%s is not symmetric", powers_of[i].call);
             }
             off[i] = far == far ? fmax(off[i], sqrt(far / size)) : INFINITY;
         }
@@ -134,20 +147,22 @@ START_TEST(powers)
     for (int how = 0; how < 6; how++) {
         EigenMethod method = how / 2 == 2 ? EIGEN_F64 : how / 2 ? EIGEN_SPREAD : EIGEN_ROTATED;
         bool f64 = how % 2;
-        if (emulated() ? side > 33 || (side == 33 ? how != 5 : how != (side == 5 ? 2 : 1)) : method == EIGEN_ROTATED && side > 200)
-            continue;
+        if (emulated() ? side > 33 || (side == 33 ? how != 5 : how != (side == 5 ? 2 : 1)) : method == EIGEN_ROTATED &&
+            side > 200) continue;
         double low = f64 ? 1e-6 : 1e-3;
         spread(value, side, low);
         powers_off(value, n, side, (How){method, f64, 0, 0}, off);
-        for (int i = 0; i < NPOWERS; i++)          /* what A's rounding does to its small eigenvalues, to their power */
-            ck_assert_msg(off[i] <= (f64 ? 1e-9 : 3e-7 * (powers_of[i].exponent < -0.5 ? 1 / low : 10)), "%s of %lld x %lld^2 in %s, %s: off by %g", powers_of[i].call, (long long)n,
+        /* the effect of A's rounding on its small eigenvalues, raised to the power */
+        for (int i = 0; i < NPOWERS; i++)
+            ck_assert_msg(off[i] <= (f64 ? 1e-9 : 3e-7 * (powers_of[i].exponent < -0.5 ? 1 / low : 10)),
+                          "%s of %lld x %lld^2 in %s, %s: off by %g", powers_of[i].call, (long long)n,
                           (long long)side, f64 ? "f64" : "f32", method_names[method], off[i]);
     }
     free(value);
 }
 END_TEST
 
-/* Condition 1e12, rank-deficient ones that a floor lifts, tiny and huge ones; in f64. */
+/* Condition 1e12, rank-deficient matrices with a floor, tiny and huge ones; in f64. */
 START_TEST(ill_conditioned)
 {
     SHARED();
@@ -158,40 +173,49 @@ START_TEST(ill_conditioned)
         return;
     spread(value, N, 1e-12);
     powers_off(value, 2, N, how, off);
-    ck_assert_msg(off[0] <= 1e-10 && off[5] <= 1e-12 && off[6] <= 1e-12 && off[7] <= 1e-3, "condition 1e12: off by %g, %g, %g, %g", off[0], off[5], off[6], off[7]);
+    ck_assert_msg(off[0] <= 1e-10 && off[5] <= 1e-12 && off[6] <= 1e-12 && off[7] <= 1e-3,
+                  "condition 1e12: off by %g, %g, %g, %g", off[0], off[5], off[6], off[7]);
     for (int i = 0; i < N; i++)
         value[i] = i < 7 ? 1 + i : 0;
     powers_off(value, 2, N, how, off);
-    ck_assert_msg(off[2] <= 1e-12 && off[5] <= 1e-12 && off[6] <= 1e-12, "a deficient one, lifted: off by %g, %g, %g", off[2], off[5], off[6]);
+    ck_assert_msg(off[2] <= 1e-12 && off[5] <= 1e-12 && off[6] <= 1e-12, "a deficient one, lifted: off by %g, %g, %g",
+                  off[2], off[5], off[6]);
     for (int tiny = 0; tiny < 2; tiny++) {
         for (int i = 0; i < N; i++)
             value[i] = (tiny ? 1e-200 : 1e200) * (1 + i);
         powers_off(value, 2, N, how, off);
-        ck_assert_msg(off[1] <= 1e-12 && off[3] <= 1e-12 && off[7] <= 1e-12, "%s: off by %g, %g, %g", tiny ? "a tiny one" : "a huge one", off[1], off[3], off[7]);
+        ck_assert_msg(off[1] <= 1e-12 && off[3] <= 1e-12 && off[7] <= 1e-12, "%s: off by %g, %g, %g",
+                      tiny ? "a tiny one" : "a huge one", off[1], off[3], off[7]);
     }
 }
 END_TEST
 
-/* As on the CPU, over tensors of odd shapes, one of which leaves. */
+/* The same as on the CPU, on tensors of odd shapes, one of which is excluded later. */
 START_TEST(as_on_the_cpu)
 {
     SHARED();
     static const char text[] =
-        "return optimizer { name = 'powers', rank = 2, hyper = { lr = 0.1, least = 0.1 }, state = { X = zeros 'rows', Y = eye(1, 'cols'), P = zeros 'cols' },\n"
-        "  matrix = function() X = power(gram(g), -1/4, { floor = least })  Y = power(gram(g.T) + eye(1, 'cols'), 0.5, { last = Y })\n"
+        "return optimizer { name = 'powers', rank = 2, hyper = { lr = 0.1, least = 0.1 }, state = { X = zeros 'rows', "
+        "Y = eye(1, 'cols'), P = zeros 'cols' },\n"
+        "  matrix = function() X = power(gram(g), -1/4, { floor = least })  Y = power(gram(g.T) + eye(1, 'cols'), 0.5, "
+        "{ last = Y })\n"
         "    local u, U = eigh(gram(g.T), 'rank')  P = mm(U * u.T, U.T)\n"
         "    p = p - lr * mm(mm(X, g), power(Y, -2.5)) end,\n"
         "  step = function() p = p - lr * g end }";
-    static const TestShape large[NSHAPES] = {{2, {200, 150}}, {1, {7}}, {3, {3, 5, 14}}, {2, {1, 64}}, {2, {300, 1}}, {2, {64, 129}}, {2, {129, 64}}, {2, {0, 5}}, {2, {200, 150}}, {2, {65, 3}}, {2, {1, 1}}, {2, {128, 192}}};
-    static const TestShape small[NSHAPES] = {{2, {33, 20}}, {1, {7}}, {3, {3, 5, 7}}, {2, {1, 4}}, {2, {4, 1}}, {2, {6, 9}}, {2, {9, 6}}, {2, {0, 5}}, {2, {33, 20}}, {2, {17, 3}}, {2, {1, 1}}, {2, {2, 33}}};
+    static const TestShape large[NSHAPES] = {{2, {200, 150}}, {1, {7}}, {3, {3, 5, 14}}, {2, {1, 64}}, {2, {300, 1}},
+            {2, {64, 129}}, {2, {129, 64}}, {2, {0, 5}}, {2, {200, 150}}, {2, {65, 3}}, {2, {1, 1}}, {2, {128, 192}}};
+    static const TestShape small[NSHAPES] = {{2, {33, 20}}, {1, {7}}, {3, {3, 5, 7}}, {2, {1, 4}}, {2, {4, 1}},
+            {2, {6, 9}}, {2, {9, 6}}, {2, {0, 5}}, {2, {33, 20}}, {2, {17, 3}}, {2, {1, 1}}, {2, {2, 33}}};
     bool f64 = _i % 2;
     Side c, g;
     if (emulated() && !f64)
         return;
     use_shapes(emulated() ? small : large);
     use_cublas(_i < 2);
-    open_side(&c, "cpu", (optc_rule_options){.text = text, .param = f64 ? OPTC_F64 : OPTC_F32, .products = f64 ? "f64" : "f32"}, 0);
-    open_side(&g, "cuda", (optc_rule_options){.text = text, .param = f64 ? OPTC_F64 : OPTC_F32, .products = f64 ? "f64" : "f32"}, 0);
+    open_side(&c, "cpu", (optc_rule_options){.text = text, .param = f64 ? OPTC_F64 : OPTC_F32,
+                                             .products = f64 ? "f64" : "f32"}, 0);
+    open_side(&g, "cuda", (optc_rule_options){.text = text, .param = f64 ? OPTC_F64 : OPTC_F32,
+                                              .products = f64 ? "f64" : "f32"}, 0);
     ck_assert_msg(strstr(optc_rule_path(g.r), "; eigenvectors by cuSOLVER"), "%s", optc_rule_path(g.r));
     for (int step = 1; step <= 3; step++) {
         if (step == 3) {
@@ -237,7 +261,8 @@ static double time_of(int64_t n, int64_t side, EigenMethod method, const double 
 START_TEST(eigen_times)
 {
     SHARED();
-    static const int64_t works[][2] = {{5000, 2}, {5000, 4}, {5000, 8}, {5000, 16}, {5000, 32}, {2000, 64}, {500, 128}, {64, 256}, {8, 16}, {8, 32}, {8, 64}, {8, 128}, {8, 256}, {24, 768}, {8, 1024}, {1, 2048}};
+    static const int64_t works[][2] = {{5000, 2}, {5000, 4}, {5000, 8}, {5000, 16}, {5000, 32}, {2000, 64}, {500, 128},
+            {64, 256}, {8, 16}, {8, 32}, {8, 64}, {8, 128}, {8, 256}, {24, 768}, {8, 1024}, {1, 2048}};
     if (!getenv("OPTC_ROOT_TIMES"))
         return;
     int64_t n = works[_i][0], side = works[_i][1], all = side * side;

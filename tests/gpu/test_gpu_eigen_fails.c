@@ -1,4 +1,5 @@
-/* What happens to eigenvectors where a matrix, a solver or memory is no good, where there is no room for all at once, and in captures. */
+/* Eigenvectors when a matrix, a solver or memory fails, when the workspace holds only some matrices, and in
+ * captures. */
 #include "tests/gpu/eigen_rule.h"
 
 #include <math.h>
@@ -7,13 +8,17 @@
 #include <string.h>
 
 /* ---- bad input ---- */
-/* Of nine matrices the good ones are as if alone; a NaN, an infinity and what has no such power are refused by themselves and counted; zeros have any basis. */
+/* Of nine matrices the valid ones give the same result as alone. A NaN, an infinity and a matrix without such a power
+ * are refused individually and counted. A zero matrix may have any basis. */
 START_TEST(refused)
 {
     SHARED();
-    static const char text[] = "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', V = eye(3, 'rows'), W = zeros 'rows', X = eye(5, 'rows'), Y = zeros 'rows' },\n"
-                               "  matrix = function() local a, U = eigh(A, { last = V })  V = U  local b, T = eigh(A)  W = T  X = power(A, 0.3, { last = X })  Y = power(A, 0.3)\n"
-                               "    A = A + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
+    static const char text[] =
+        "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', V = eye(3, 'rows'), W = zeros "
+        "'rows', X = eye(5, 'rows'), Y = zeros 'rows' },\n"
+        "  matrix = function() local a, U = eigh(A, { last = V })  V = U  local b, T = eigh(A)  "
+        "W = T  X = power(A, 0.3, { last = X })  Y = power(A, 0.3)\n"
+        "    A = A + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
     enum { COUNT = 9, N = 19, ALL = N * N };
     static double a[COUNT * ALL], out[4][COUNT * ALL], value[N], want[ALL];
     static const char *const name[] = {"V", "W", "X", "Y"};
@@ -23,8 +28,8 @@ START_TEST(refused)
     memset(a + 1 * ALL, 0, 8 * ALL);
     a[3 * ALL + 7 * N + 2] = a[3 * ALL + 2 * N + 7] = NAN;
     a[5 * ALL + 4 * N + 4] = -INFINITY;
-    a[6 * ALL + 2 * N + 9] = NAN;                          /* above the diagonal: nobody looks there */
-    a[7 * ALL + 8 * N + 8] -= 9;                           /* a negative eigenvalue has vectors, and no such power */
+    a[6 * ALL + 2 * N + 9] = NAN;                          /* above the diagonal: never read */
+    a[7 * ALL + 8 * N + 8] -= 9;                           /* a negative eigenvalue has vectors, but not this power */
     One o;
     open_one(&o, text, COUNT, N, (How){_i ? EIGEN_F64 : EIGEN_ROTATED, true, 0, 0});
     OK(optc_state_write(o.b, 0, "A", a, COUNT * ALL));
@@ -41,13 +46,16 @@ START_TEST(refused)
         }
         for (int i = 0; i < ALL; i++) {
             double one = i % (N + 1) == 0, x = out[2][k * ALL + i], y = out[3][k * ALL + i];
-            ck_assert_msg(vectors || (out[0][k * ALL + i] == 3 * one && isnan(out[1][k * ALL + i])), "vectors of matrix %d, %d: %g and %g", k, i, out[0][k * ALL + i], out[1][k * ALL + i]);
-            ck_assert_msg(power ? fabs(x - want[i]) < 1e-12 && x == y : x == 5 * one && isnan(y), "the power of matrix %d, %d: %g and %g for %g", k, i, x, y, want[i]);
+            ck_assert_msg(vectors || (out[0][k * ALL + i] == 3 * one && isnan(out[1][k * ALL + i])),
+                          "vectors of matrix %d, %d: %g and %g", k, i, out[0][k * ALL + i], out[1][k * ALL + i]);
+            ck_assert_msg(power ? fabs(x - want[i]) < 1e-12 && x == y : x == 5 * one && isnan(y),
+                          "the power of matrix %d, %d: %g and %g for %g", k, i, x, y, want[i]);
         }
     }
     optc_factors counted;
     OK(optc_factors_about(o.b, 0, &counted));
-    ck_assert_msg(counted.refused == 2 * (2 * 2 + 2 * 4) && counted.computed == 2 * 4 * COUNT, "%lld of %lld were refused", (long long)counted.refused, (long long)counted.computed);
+    ck_assert_msg(counted.refused == 2 * (2 * 2 + 2 * 4) && counted.computed == 2 * 4 * COUNT,
+                  "%lld of %lld were refused", (long long)counted.refused, (long long)counted.computed);
     close_one(&o);
 }
 END_TEST
@@ -56,31 +64,40 @@ END_TEST
 static Cusolver kept;
 static int status, bad_matrix;
 
-static int fails_call(cusolverDnHandle_t h, cusolverDnParams_t p, cusolverEigMode_t j, cublasFillMode_t u, int64_t n, cudaDataType ta, void *a, int64_t lda, cudaDataType tw, void *w, cudaDataType tc,
+static int fails_call(cusolverDnHandle_t h, cusolverDnParams_t p, cusolverEigMode_t j, cublasFillMode_t u, int64_t n,
+                      cudaDataType ta, void *a, int64_t lda, cudaDataType tw, void *w, cudaDataType tc,
                       void *work, size_t bytes, void *host, size_t host_bytes, int *info, int64_t count)
 {
-    (void)h, (void)p, (void)j, (void)u, (void)n, (void)ta, (void)a, (void)lda, (void)tw, (void)w, (void)tc, (void)work, (void)bytes, (void)host, (void)host_bytes, (void)info, (void)count;
+    (void)h, (void)p, (void)j, (void)u, (void)n, (void)ta, (void)a, (void)lda, (void)tw, (void)w, (void)tc, (void)work,
+        (void)bytes, (void)host, (void)host_bytes, (void)info, (void)count;
     return status;
 }
 
-/* all goes well but for one matrix, it says */
-static int says_info(cusolverDnHandle_t h, cusolverDnParams_t p, cusolverEigMode_t j, cublasFillMode_t u, int64_t n, cudaDataType ta, void *a, int64_t lda, cudaDataType tw, void *w, cudaDataType tc,
+/* succeeds, but reports a failure for one matrix */
+static int says_info(cusolverDnHandle_t h, cusolverDnParams_t p, cusolverEigMode_t j, cublasFillMode_t u, int64_t n,
+                     cudaDataType ta, void *a, int64_t lda, cudaDataType tw, void *w, cudaDataType tc,
                      void *work, size_t bytes, void *host, size_t host_bytes, int *info, int64_t count)
 {
-    int rc = kept.cusolverDnXsyevBatched(h, p, j, u, n, ta, a, lda, tw, w, tc, work, bytes, host, host_bytes, info, count);
-    return rc || count <= bad_matrix ? rc : d->cuMemsetD8Async((CUdeviceptr)(uintptr_t)(info + bad_matrix), 1, sizeof *info, NULL);
+    int rc = kept.cusolverDnXsyevBatched(h, p, j, u, n, ta, a, lda, tw, w, tc, work, bytes, host, host_bytes, info,
+                                         count);
+    return rc || count <= bad_matrix ? rc
+        : d->cuMemsetD8Async((CUdeviceptr)(uintptr_t)(info + bad_matrix), 1, sizeof *info, NULL);
 }
 
 START_TEST(a_solver_fails)
 {
     SHARED();
-    static const char *const factors[] = {"local _, U = eigh(A, { last = X })  X = U", "X = power(A, 0.5, { last = X })", "local _, U = eigh(A)  X = U"};
-    static const char *const says[] = {"eigenvectors of rule 'one' (spec:2), of 20 x 20, for tensor number 0", "a power of rule 'one' (spec:2), of 20 x 20, for tensor number 0",
+    static const char *const factors[] =
+        {"local _, U = eigh(A, { last = X })  X = U", "X = power(A, 0.5, { last = X })", "local _, U = eigh(A)  X = U"};
+    static const char *const says[] = {"eigenvectors of rule 'one' (spec:2), of 20 x 20, for tensor number 0",
+                                       "a power of rule 'one' (spec:2), of 20 x 20, for tensor number 0",
         "eigenvectors of rule 'one' (spec:2), of 20 x 20, for tensor number 0"};
     enum { COUNT = 3, N = 20, ALL = N * N };
     static double a[COUNT * ALL], x[COUNT * ALL], value[N];
     char text[400];
-    snprintf(text, sizeof text, "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', X = eye(3, 'rows') }, matrix = function()\n  %s  A = A + 0 * sum(g)  p = p + 0 * g end,"
+    snprintf(text, sizeof text,
+             "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', X = eye(3, 'rows') }, matrix "
+             "= function()\n  %s  A = A + 0 * sum(g)  p = p + 0 * g end,"
              " step = function() p = p + 0 * g end }", factors[_i]);
     spread(value, N, 1e-2);
     for (int k = 0; k < COUNT; k++)
@@ -100,7 +117,7 @@ START_TEST(a_solver_fails)
     optc_factors counted;
     if (_i == 2)
         FAILS(optc_step(o.b), OPTC_ERROR_MEMORY, says[_i]);
-    else                                       /* it goes without, and is counted */
+    else                                       /* works without, and is counted */
         OK(optc_step(o.b));
     OK(optc_factors_about(o.b, 0, &counted));
     ck_assert(counted.refused == (_i == 2 ? 0 : COUNT));
@@ -112,7 +129,8 @@ START_TEST(a_solver_fails)
     OK(optc_step(o.b));
     OK(optc_state_read(o.b, 0, "X", x, COUNT * ALL));
     for (int k = 0; k < COUNT; k++)
-        ck_assert_msg(k != 1 ? x[k * ALL] != 3 && isfinite(x[k * ALL]) : _i == 2 ? isnan(x[k * ALL]) : x[k * ALL] == 3 && x[k * ALL + 1] == 0, "matrix %d: %g", k, x[k * ALL]);
+        ck_assert_msg(k != 1 ? x[k * ALL] != 3 && isfinite(x[k * ALL]) : _i == 2 ? isnan(x[k * ALL])
+                      : x[k * ALL] == 3 && x[k * ALL + 1] == 0, "matrix %d: %g", k, x[k * ALL]);
     *f = kept;
     OK(optc_step(o.b));
     OK(optc_state_read(o.b, 0, "X", x, COUNT * ALL));
@@ -122,13 +140,17 @@ START_TEST(a_solver_fails)
 }
 END_TEST
 
-/* The emulated one is told to fail when it is opened and asked: binding says so and leaves nothing behind; none at all is no error. */
+/* The emulated cuSOLVER fails when it is opened and when it is queried: binding reports that and leaves nothing behind.
+ * No cuSOLVER at all is no error. */
 START_TEST(no_solver)
 {
     SHARED();
     static const struct { const char *told; optc_status s; const char *says; } c[] = {
-        {"create 2", OPTC_ERROR_MEMORY, "CUSOLVER_STATUS_ALLOC_FAILED (OPTC_CUSOLVER=none uses our own kernels)"}, {"params 7", OPTC_ERROR_DEVICE, "CUSOLVER_STATUS_INTERNAL_ERROR"},
-        {"size 3", OPTC_ERROR_DEVICE, "cusolverDnXsyevBatched_bufferSize: CUSOLVER_STATUS_INVALID_VALUE: eigenvectors of rule 'one' (spec:2), of 20 x 20, for tensor number 0"}};
+        {"create 2", OPTC_ERROR_MEMORY, "CUSOLVER_STATUS_ALLOC_FAILED (OPTC_CUSOLVER=none uses our own kernels)"},
+        {"params 7", OPTC_ERROR_DEVICE, "CUSOLVER_STATUS_INTERNAL_ERROR"},
+        {"size 3", OPTC_ERROR_DEVICE,
+         "cusolverDnXsyevBatched_bufferSize: CUSOLVER_STATUS_INVALID_VALUE: eigenvectors of rule 'one' (spec:2), of 20 "
+         "x 20, for tensor number 0"}};
     One o;
     const char *was = getenv("OPTC_CUSOLVER") ? strdup(getenv("OPTC_CUSOLVER")) : "";
     for (size_t i = 0; emulated() && i < sizeof c / sizeof *c; i++) {
@@ -153,7 +175,10 @@ END_TEST
 /* ---- memory ---- */
 static int allowed;
 static int no_alloc(CUdeviceptr *p, size_t n) { return allowed-- > 0 ? d->cuMemAlloc_v2(p, n) : 2; }
-static int no_alloc_async(CUdeviceptr *p, size_t n, CUstream s) { return allowed-- > 0 ? d->cuMemAllocAsync(p, n, s) : 2; }
+static int no_alloc_async(CUdeviceptr *p, size_t n, CUstream s)
+{
+    return allowed-- > 0 ? d->cuMemAllocAsync(p, n, s) : 2;
+}
 
 START_TEST(memory_runs_out)
 {
@@ -177,8 +202,8 @@ START_TEST(memory_runs_out)
 }
 END_TEST
 
-/* A workspace that holds some matrices at a time: more calls of fewer, and the same vectors. */
-START_TEST(in_rounds)
+/* A workspace that holds some matrices at a time: more calls on fewer matrices, and the same vectors. */
+START_TEST(small_workspace)
 {
     SHARED();
     enum { COUNT = 11, N = 21, ALL = N * N };
@@ -195,7 +220,8 @@ START_TEST(in_rounds)
         const GpuCalls *x = o.b->gpu->calls;
         for (int k = 0; k < x->nstep; k++)
             most = x->step[k].solver < 0 || !x->step[k].instead ? x->step[k].at_once : most;
-        ck_assert_msg(i ? most > 0 && most < COUNT && x->eigen.bytes <= bytes / 2 : most == COUNT, "%lld at a time", (long long)most);
+        ck_assert_msg(i ? most > 0 && most < COUNT && x->eigen.bytes <= bytes / 2 : most == COUNT, "%lld at a time",
+                      (long long)most);
         optc_held held;
         OK(optc_binding_held(o.b, &held));
         ck_assert(held.workspace >= x->eigen.bytes);
@@ -210,7 +236,8 @@ START_TEST(in_rounds)
 END_TEST
 
 /* ---- captures ---- */
-/* Captured and replayed a step is the step, also where the library cannot be captured: rotations take its place then, and the library its own again. */
+/* A captured and replayed step equals the step, also if the library cannot be captured: then rotations replace it
+ * during the capture only. */
 START_TEST(captured)
 {
     SHARED();
@@ -254,7 +281,8 @@ START_TEST(captured)
 }
 END_TEST
 
-/* So are powers of several matrices, by products and by eigenvectors, in a capture that allows nothing but work. */
+/* The same for powers of several matrices, by products and by eigenvectors, in a capture that allows nothing but
+ * launches. */
 START_TEST(captured_power)
 {
     SHARED();
@@ -262,8 +290,10 @@ START_TEST(captured_power)
         return;
     static const double exponent[] = {-0.25, 0.3};
     char text[300];
-    snprintf(text, sizeof text, "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', X = zeros 'rows' },\n"
-                                "  matrix = function() X = power(A, %g)  A = A + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }", exponent[_i]);
+    snprintf(text, sizeof text,
+             "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', X = zeros 'rows' },\n"
+             "  matrix = function() X = power(A, %g)  A = A + 0 * sum(g)  p = p + 0 * g end, step = "
+             "function() p = p + 0 * g end }", exponent[_i]);
     enum { SIDE = 48, COUNT = 3, ALL = SIDE * SIDE };
     static double a[COUNT * ALL], x[COUNT * ALL], want[ALL], value[SIDE];
     CUstream aside, st;
@@ -287,7 +317,8 @@ START_TEST(captured_power)
     for (int k = 0; k < COUNT; k++) {
         make_matrix(want, SIDE, value, exponent[_i], 5 + (uint64_t)k);
         for (int i = 0; i < ALL; i++)
-            ck_assert_msg(fabs(x[k * ALL + i] - want[i]) < 1e-4, "matrix %d, %d: %g, not %g", k, i, x[k * ALL + i], want[i]);
+            ck_assert_msg(fabs(x[k * ALL + i] - want[i]) < 1e-4, "matrix %d, %d: %g, not %g", k, i, x[k * ALL + i],
+                          want[i]);
     }
     d->cuGraphExecDestroy(exec);
     d->cuGraphDestroy(graph);
@@ -305,6 +336,6 @@ void add_eigen_fails(TCase *t)
     tcase_add_loop_test(t, a_solver_fails, 0, 3);
     tcase_add_test(t, no_solver);
     tcase_add_test(t, memory_runs_out);
-    tcase_add_loop_test(t, in_rounds, 0, 2);
+    tcase_add_loop_test(t, small_workspace, 0, 2);
     tcase_add_loop_test(t, captured, 0, 2);
 }

@@ -1,4 +1,5 @@
-/* Roots on the GPU, by products, as on the CPU, by eigenvectors; and against what defines them. */
+/* Factors on the GPU against the CPU: roots by products against roots by eigenvectors; also against their
+ * definitions. */
 #include "tests/harness/basis.h"
 #include "tests/gpu/device_side.h"
 
@@ -10,43 +11,54 @@
 #include <string.h>
 
 static const char *const rules[] = {
-    /* two-sided, a fourth root of each */
-    "return optimizer { name = 'both', hyper = { lr = 0.1, eps = 1e-2 }, state = { L = eye(0.1, 'rows'), R = eye(0.1, 'cols') },\n"
+    /* two-sided, a fourth root of each side */
+    "return optimizer { name = 'both', hyper = { lr = 0.1, eps = 1e-2 }, state = { L = eye(0.1, 'rows'), R = eye(0.1, "
+    "'cols') },\n"
     "  matrix = function() L = L + gram(g)  R = R + gram(g.T)\n"
     "    p = p - lr * mm(mm(power(L, -1/4, { ridge = eps }), g), power(R, -1/4, { relative = eps })) end,\n"
     "  step = function() p = p - lr * g end }",
-    /* kept at some steps, the last one for what there is none of; odd roots */
-    "return optimizer { name = 'kept', hyper = { lr = 0.1 }, state = { L = zeros 'rows', X = eye(1, 'rows'), Y = eye(1, 'cols') },\n"
+    /* computed at some steps, with `last` as the fallback for matrices that have no root; odd roots */
+    "return optimizer { name = 'kept', hyper = { lr = 0.1 }, state = { L = zeros 'rows', X = eye(1, 'rows'), Y = "
+    "eye(1, 'cols') },\n"
     "  matrix = function() L = 0.5 * L + gram(g)\n"
-    "    every(2, { first = true }, function() X = power(L, -1/3, { relative = 1e-2, last = X })  Y = power(gram(g.T), -1, { relative = 1e-1, last = Y }) end)\n"
+    "    every(2, { first = true }, function() X = power(L, -1/3, { relative = 1e-2, last = X })  Y = power(gram(g.T), "
+    "-1, { relative = 1e-1, last = Y }) end)\n"
     "    p = p - lr * mm(mm(X, g), Y) end,\n"
     "  step = function() p = p - lr * g end }",
-    /* block by block, and of what no product makes */
+    /* block by block, and of matrices that are not the result of a product */
     "return optimizer { name = 'blocks', block = 24, hyper = { lr = 0.1 }, state = { L = zeros 'rows' },\n"
-    "  matrix = function() L = 0.5 * L + gram(g)  p = p - lr * mm(mm(power(L, -0.5, { ridge = 0.5 }), g), power(eye(2, 'cols') + 0.1, -1/5)) end,\n"
+    "  matrix = function() L = 0.5 * L + gram(g)  p = p - lr * mm(mm(power(L, -0.5, { ridge = 0.5 }), g), power(eye(2, "
+    "'cols') + 0.1, -1/5)) end,\n"
     "  step = function() p = p - lr * g end }",
-    /* triangles, and what they are solved for, from both sides */
+    /* triangular factors and solutions, from both sides */
     "return optimizer { name = 'triangles', hyper = { lr = 0.1 }, state = { C = zeros 'cols', X = zeros 'rows' },\n"
-    "  matrix = function() local L = chol(gram(g) + eye(2, 'rows'))  C = chol(gram(g.T) + eye(1, 'cols'))  X = solve(L, eye(1, 'rows'))\n"
-    "    p = p - lr * (solve(L.T, solve(L, g)) + solve(C, g, { right = true }) + solve(C.T, solve(C, g.T)).T + mm(solve(L.T, eye(1, 'rows')), g)) end,\n"
+    "  matrix = function() local L = chol(gram(g) + eye(2, 'rows'))  C = chol(gram(g.T) + eye(1, 'cols'))  X = "
+    "solve(L, eye(1, 'rows'))\n"
+    "    p = p - lr * (solve(L.T, solve(L, g)) + solve(C, g, { right = true }) + solve(C.T, solve(C, g.T)).T + "
+    "mm(solve(L.T, eye(1, 'rows')), g)) end,\n"
     "  step = function() p = p - lr * g end }",
-    /* columns, tall and square; what is taken by an order */
-    "return optimizer { name = 'columns', rank = 3, hyper = { lr = 0.1 }, state = { Q = zeros 'cols rank', S = zeros 'rows', m = zeros },\n"
-    "  matrix = function() Q = qr(normal 'cols rank' + 0.1 * mm(g.T, mm(g, normal 'cols rank')))  S = qr(gram(g) + eye(1, 'rows'))\n"
+    /* orthonormal columns of tall and square matrices; rows taken in sorted order */
+    "return optimizer { name = 'columns', rank = 3, hyper = { lr = 0.1 }, state = { Q = zeros 'cols rank', S = zeros "
+    "'rows', m = zeros },\n"
+    "  matrix = function() Q = qr(normal 'cols rank' + 0.1 * mm(g.T, mm(g, normal 'cols rank')))  S = qr(gram(g) + "
+    "eye(1, 'rows'))\n"
     "    local a, b = sort(rowmax(g)), sort(colmin(g))\n"
     "    m = take(take(m + g, a), b, 'cols')\n"
     "    p = p - lr * (mm(mm(g, Q), Q.T) + mm(S, m) + take(rowmax(g), a)) end,\n"
     "  step = function() p = p - lr * g end }",
-    /* a basis, all of it and some; what does not depend on the sign of vectors of nearly equal values */
-    "return optimizer { name = 'basis', rank = 2, hyper = { lr = 0.1 }, state = { L = zeros 'rows', w = zeros 'row', P = zeros 'cols' },\n"
+    /* all eigenvectors and some of them; only values that do not depend on the sign of a vector */
+    "return optimizer { name = 'basis', rank = 2, hyper = { lr = 0.1 }, state = { L = zeros 'rows', w = zeros 'row', P "
+    "= zeros 'cols' },\n"
     "  matrix = function() local v, V = eigh(gram(g))  w = v  L = mm(V * v.T, V.T)\n"
     "    local u, U = eigh(gram(g.T), 'rank')  P = mm(U * u.T, U.T)\n"
     "    p = p - lr * mm(V, mm(V.T, g)) end,\n"
     "  step = function() p = p - lr * g end }",
 };
 enum { NRULES = sizeof rules / sizeof *rules };
-static const TestShape large[NSHAPES] = {{2, {200, 150}}, {1, {7}}, {3, {3, 5, 14}}, {2, {1, 64}}, {2, {600, 1}}, {2, {64, 129}}, {2, {129, 64}}, {2, {0, 5}}, {2, {200, 150}}, {2, {65, 3}}, {2, {1, 1}}, {2, {128, 192}}};
-static const TestShape small[NSHAPES] = {{2, {33, 20}}, {1, {7}}, {3, {3, 5, 7}}, {2, {1, 4}}, {2, {4, 1}}, {2, {36, 9}}, {2, {9, 36}}, {2, {0, 5}}, {2, {33, 20}}, {2, {65, 3}}, {2, {1, 1}}, {2, {20, 33}}};
+static const TestShape large[NSHAPES] = {{2, {200, 150}}, {1, {7}}, {3, {3, 5, 14}}, {2, {1, 64}}, {2, {600, 1}},
+        {2, {64, 129}}, {2, {129, 64}}, {2, {0, 5}}, {2, {200, 150}}, {2, {65, 3}}, {2, {1, 1}}, {2, {128, 192}}};
+static const TestShape small[NSHAPES] = {{2, {33, 20}}, {1, {7}}, {3, {3, 5, 7}}, {2, {1, 4}}, {2, {4, 1}},
+        {2, {36, 9}}, {2, {9, 36}}, {2, {0, 5}}, {2, {33, 20}}, {2, {65, 3}}, {2, {1, 1}}, {2, {20, 33}}};
 
 static void step_both(Side *c, Side *g, int step)
 {
@@ -56,15 +68,17 @@ static void step_both(Side *c, Side *g, int step)
     OK(optc_step(g->b));
 }
 
-/* What is said of factors means the same on both sides. */
+/* Factor statistics mean the same on both devices. */
 static void compare_stats(const Side *c, const Side *g)
 {
     for (int i = -1; i < NSHAPES; i++) {
         optc_factors x, y;
         OK(optc_factors_about(c->b, i, &x));
         OK(optc_factors_about(g->b, i, &y));
-        ck_assert_msg(x.computed == y.computed && x.refused == y.refused && (x.residual < 1e-5) == (y.residual < 1e-5) && x.residual >= 0 && y.residual >= 0,
-                      "tensor %d: of %d factors %d refused, residual %g; on the GPU of %d %d, %g", i, (int)x.computed, (int)x.refused, x.residual, (int)y.computed, (int)y.refused, y.residual);
+        ck_assert_msg(x.computed == y.computed && x.refused == y.refused &&
+                      (x.residual < 1e-5) == (y.residual < 1e-5) && x.residual >= 0 && y.residual >= 0,
+                      "tensor %d: of %d factors %d refused, residual %g; on the GPU of %d %d, %g", i, (int)x.computed,
+                      (int)x.refused, x.residual, (int)y.computed, (int)y.refused, y.residual);
         ck_assert(i >= 0 || x.computed > 0);
     }
 }
@@ -75,15 +89,16 @@ START_TEST(as_on_the_cpu)
     int rule = _i / 4;
     bool f64 = _i / 2 % 2, library = _i % 2;
     Side c, g;
-    if (getenv("OPTC_TEST_SMALL") && !getenv("OPTC_ALL") && (!rule || (rule == 2 && getenv("OPTC_THIN")) || f64 != rule % 2 || library != (rule == 4)))
-        return;                                            /* an emulated GPU takes seconds for each */
+    if (getenv("OPTC_TEST_SMALL") && !getenv("OPTC_ALL") &&
+        (!rule || (rule == 2 && getenv("OPTC_THIN")) || f64 != rule % 2 || library != (rule == 4)))
+        return;                                            /* the emulated GPU takes seconds for each */
     optc_rule_options o = {.text = rules[rule], .param = f64 ? OPTC_F64 : OPTC_F32, .products = f64 ? "f64" : "f32"};
     use_shapes(getenv("OPTC_TEST_SMALL") ? small : large);
     use_cublas(library);
     open_side(&c, "cpu", o, 0);
     open_side(&g, "cuda", o, 0);
     for (int step = 1; step <= 4; step++) {
-        if (step == 4) {                                   /* one leaves, and the rest are fewer */
+        if (step == 4) {                                   /* one tensor is excluded, so calls have fewer matrices */
             OK(optc_set_grad(c.b, 0, NULL, 0));
             OK(optc_set_grad(g.b, 0, NULL, 0));
         }
@@ -97,16 +112,20 @@ START_TEST(as_on_the_cpu)
 }
 END_TEST
 
-/* Whatever fits at a time, in batches and rounds, one matrix or all: the same bits, where no library chooses by that. And of a large workspace no more is taken than is needed. */
+/* Any workspace gives the same bits: in batches and rounds, one matrix or all. This holds where no library chooses an
+ * algorithm by the count. Of a large workspace only the needed part is allocated. */
 START_TEST(any_workspace)
 {
     SHARED();
-    static const struct { int rule; bool f64; int64_t workspace; } c[] = {{1, true, 7000}, {3, true, 9000}, {4, false, 9000}, {5, true, 6000}};
-    static const TestShape few[NSHAPES] = {{2, {7, 5}}, {2, {7, 5}}, {2, {5, 7}}, {1, {0}}, {1, {0}}, {1, {0}}, {1, {0}}, {1, {0}}, {1, {0}}, {1, {0}}, {1, {0}}, {1, {0}}};
+    static const struct { int rule; bool f64; int64_t workspace; } c[] =
+        {{1, true, 7000}, {3, true, 9000}, {4, false, 9000}, {5, true, 6000}};
+    static const TestShape few[NSHAPES] = {{2, {7, 5}}, {2, {7, 5}}, {2, {5, 7}}, {1, {0}}, {1, {0}}, {1, {0}},
+                                           {1, {0}}, {1, {0}}, {1, {0}}, {1, {0}}, {1, {0}}, {1, {0}}};
     const int rule = c[_i].rule;
     Side x[3];
     optc_held held[3];
-    optc_rule_options o = {.text = rules[rule], .param = c[_i].f64 ? OPTC_F64 : OPTC_F32, .products = c[_i].f64 ? "f64" : "f32"};
+    optc_rule_options o =
+        {.text = rules[rule], .param = c[_i].f64 ? OPTC_F64 : OPTC_F32, .products = c[_i].f64 ? "f64" : "f32"};
     use_shapes(few);
     use_cublas(false);
     side_method = EIGEN_ROTATED;
@@ -123,11 +142,13 @@ START_TEST(any_workspace)
     same_params(&x[0], &x[1], rules[rule]);
     ck_assert_msg(held[0].batches < held[1].batches, "%d batches and %d", held[0].batches, held[1].batches);
     ck_assert_int_eq(held[0].workspace, held[2].workspace);
-    for (int i = 0; i < 9; i++)                            /* what is chosen by how many there are goes by all of them */
+    /* the method is chosen by the total count, not by the batch */
+    for (int i = 0; i < 9; i++)
         ck_assert_int_eq(x[i / 3].b->gpu->calls->alike[i % 3], i % 3 == 2 ? 1 : 2);
     size_t memory;
     ck_assert(!d->cuDeviceTotalMem_v2(&memory, x[0].e->gpu->device));
-    ck_assert_msg(x[0].e->workspace % (1 << 30) == 0 && (x[0].e->workspace == 1 << 30 || x[0].e->workspace <= (int64_t)(memory / 32)) && x[0].e->workspace > (int64_t)(memory / 32) - (1 << 30),
+    ck_assert_msg(x[0].e->workspace % (1 << 30) == 0 && (x[0].e->workspace == 1 << 30 ||
+            x[0].e->workspace <= (int64_t)(memory / 32)) && x[0].e->workspace > (int64_t)(memory / 32) - (1 << 30),
                   "a workspace of %lld bytes on a GPU of %zu", (long long)x[0].e->workspace, memory);
     for (int i = 0; i < 3; i++)
         close_side(&x[i], 0);
@@ -135,19 +156,22 @@ START_TEST(any_workspace)
 }
 END_TEST
 
-/* A state is set to A, and X = power(A, -1/p): how far from A's own, in the Frobenius norm. kept in f32, A is rounded. */
+/* Sets the state A and computes X = power(A, -1/p). Returns the error relative to the exact root in the Frobenius norm.
+ * In f32, A is rounded. */
 static double root_error(int p, int n, double low, bool f64)
 {
     char text[300];
     snprintf(text, sizeof text, "return optimizer { name = 'one', state = { A = zeros 'rows', X = zeros 'rows' },\n"
-                               "  matrix = function() X = power(A, -1/%d)  A = A + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }", p);
+                               "  matrix = function() X = power(A, -1/%d)  A = A + 0 * sum(g)  p = p + 0 * g end, step "
+                               "= function() p = p + 0 * g end }", p);
     TestShape one[NSHAPES] = {{2, {n, 1}}};
     Side g;
     Basis m = make_basis(n, low, 7);
     size_t all = (size_t)n * (size_t)n;
     double *a = malloc(8 * all), *x = malloc(8 * all), *want = malloc(8 * all), off = 0, size = 0;
     use_shapes(one);
-    open_side(&g, "cuda", (optc_rule_options){.text = text, .param = f64 ? OPTC_F64 : OPTC_F32, .products = f64 ? "f64" : "f32"}, 0);
+    open_side(&g, "cuda", (optc_rule_options){.text = text, .param = f64 ? OPTC_F64 : OPTC_F32,
+                                              .products = f64 ? "f64" : "f32"}, 0);
     of_values(&m, 1, a);
     of_values(&m, -1.0 / p, want);
     OK(optc_state_write(g.b, 0, "A", a, (int64_t)all));
@@ -163,26 +187,30 @@ static double root_error(int p, int n, double low, bool f64)
     return sqrt(off / size);
 }
 
-START_TEST(errors)
+START_TEST(root_errors)
 {
     SHARED();
-    static const struct { double low; bool f64; double bound; int p; } c[] = {{1e-2, false, 1e-6, 4}, {1e-4, false, 1e-5, 4}, {1e-6, false, 5e-4, 4}, {1e-2, true, 1e-13, 4}, {1e-6, true, 1e-10, 4}, {1e-2, false, 5e-6, 1}};
+    static const struct { double low; bool f64; double bound; int p; } c[] = {{1e-2, false, 1e-6, 4}, {1e-4, false,
+            1e-5, 4}, {1e-6, false, 5e-4, 4}, {1e-2, true, 1e-13, 4}, {1e-6, true, 1e-10, 4}, {1e-2, false, 5e-6, 1}};
     if (getenv("OPTC_TEST_SMALL") && _i != 2 && _i != 3 && _i != 5)
         return;
     int n = getenv("OPTC_TEST_SMALL") ? 40 : _i % 2 ? 300 : 1024;
     double off = root_error(c[_i].p, n, c[_i].low, c[_i].f64);
-    printf("A^(-1/%d) of %d x %d, condition %.0e, kept in %s: off by %.1e\n", c[_i].p, n, n, 1 / c[_i].low, c[_i].f64 ? "f64" : "f32", off);
+    printf("A^(-1/%d) of %d x %d, condition %.0e, kept in %s: off by %.1e\n", c[_i].p, n, n, 1 / c[_i].low,
+           c[_i].f64 ? "f64" : "f32", off);
     ck_assert_msg(off <= c[_i].bound, "condition %g, n = %d: off by %g, not %g", 1 / c[_i].low, n, off, c[_i].bound);
 }
 END_TEST
 
-/* A root that cannot be had: the last one stays, or there is NaN, and no other matrix notices. */
-/* Beyond what it is kept in: none, on both sides. */
-START_TEST(beyond)
+/* Beyond the range of the storage type there is no root on either device: X keeps its last value or becomes NaN, and
+ * other matrices are unaffected. */
+START_TEST(beyond_range)
 {
     SHARED();
-    static const char text[] = "return optimizer { name = 'far', state = { A = eye(1e-40, 'rows'), X = eye(3, 'rows') }, matrix = function() X = power(A, -1, { relative = 1e-3, last = X })\n"
-                               "  A = A + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
+    static const char text[] =
+        "return optimizer { name = 'far', state = { A = eye(1e-40, 'rows'), X = eye(3, 'rows') }, matrix = function() "
+        "X = power(A, -1, { relative = 1e-3, last = X })\n"
+        "  A = A + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
     static const TestShape one[NSHAPES] = {{2, {5, 2}}};
     for (int k = 0; k < 2; k++) {
         Side g;
@@ -194,7 +222,8 @@ START_TEST(beyond)
         OK(optc_step(g.b));
         OK(optc_state_read(g.b, 0, "X", x, 25));
         OK(optc_factors_about(g.b, 0, &said));
-        ck_assert_msg(x[0] == 3 && x[1] == 0 && said.computed == 1 && said.refused == 1 && said.residual == INFINITY, "%g %g", x[0], said.residual);
+        ck_assert_msg(x[0] == 3 && x[1] == 0 && said.computed == 1 && said.refused == 1 && said.residual == INFINITY,
+                      "%g %g", x[0], said.residual);
         close_side(&g, 0);
     }
 }
@@ -203,10 +232,13 @@ END_TEST
 START_TEST(refused)
 {
     SHARED();
-    static const char text[] = "return optimizer { name = 'some', state = { A = zeros 'rows', X = eye(3, 'rows'), Y = zeros 'rows' },\n"
-                               "  matrix = function() X = power(A, -1/2, { last = X })  Y = power(A, -1/2)  A = A + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
+    static const char text[] =
+        "return optimizer { name = 'some', state = { A = zeros 'rows', X = eye(3, 'rows'), Y = zeros 'rows' },\n"
+        "  matrix = function() X = power(A, -1/2, { last = X })  Y = power(A, -1/2)  A = A + 0 "
+        "* sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
     enum { N = 5 };
-    static const TestShape five[NSHAPES] = {{2, {N, 2}}, {2, {N, 2}}, {2, {N, 2}}, {2, {N, 2}}, {2, {N, 2}}, {2, {N, 2}}};
+    static const TestShape five[NSHAPES] =
+        {{2, {N, 2}}, {2, {N, 2}}, {2, {N, 2}}, {2, {N, 2}}, {2, {N, 2}}, {2, {N, 2}}};
     static const double diagonal[] = {4, NAN, 0, -1, INFINITY, 1e-300};
     Side g;
     use_shapes(five);
@@ -234,14 +266,15 @@ START_TEST(refused)
         }
         optc_factors said;
         OK(optc_factors_about(g.b, k, &said));
-        ck_assert(said.computed == 2 && said.refused == (good ? 0 : 2) && (good ? said.residual < 1e-6 : said.residual > 0.05));
+        ck_assert(said.computed == 2 && said.refused == (good ? 0 : 2) &&
+                  (good ? said.residual < 1e-6 : said.residual > 0.05));
     }
     close_side(&g, 0);
 }
 END_TEST
 
-/* Columns that depend on each other, are zero, or nearly depend on each other; huge and tiny ones: orthonormal even so, and the triangle that was divided off has no negative diagonal.
- * Of NaN there are none, and the last stay. */
+/* Columns that are linearly dependent, zero, or nearly dependent; huge and tiny ones. The result is orthonormal even
+ * so, and the triangular factor has no negative diagonal entry. A NaN has no result, and the last columns stay. */
 enum { NCOLUMNS = 11 };
 
 static void make_columns(int k, int m, int n, double *a)
@@ -272,18 +305,23 @@ static void check_columns(int k, int m, int n, const double *a, const double *q)
                 most = fmax(most, fabs(a[l * n + j]));
             }
             ck_assert_msg(fabs(one - (i == j)) <= 1e-9, "%d: Q.T Q (%d, %d) is %g", k, i, j, one);
-            ck_assert_msg(i < j || (i == j ? r >= -1e-12 * most : fabs(r) <= 1e-9 * most), "%d: R (%d, %d) is %g", k, i, j, r);
+            ck_assert_msg(i < j || (i == j ? r >= -1e-12 * most : fabs(r) <= 1e-9 * most), "%d: R (%d, %d) is %g", k, i,
+                          j, r);
             ck_assert_msg(k != 7 || q[i * n + j] == (i == j), "of zeros (%d, %d) is %g", i, j, q[i * n + j]);
         }
 }
 
-START_TEST(columns)
+START_TEST(orthonormal_columns)
 {
     SHARED();
-    static const char text[] = "return optimizer { name = 'qr', view = 'last', rank = 7, state = { A = zeros 'rows', Q = eye(3, 'rows'), B = zeros 'cols rank', P = zeros 'cols rank' },\n"
-                               "  matrix = function() Q = qr(A, { last = Q })  P = qr(B, { last = P })  A = A + 0 * sum(g)  B = B + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
+    static const char text[] =
+        "return optimizer { name = 'qr', view = 'last', rank = 7, state = { A = zeros 'rows', Q = eye(3, 'rows'), B = "
+        "zeros 'cols rank', P = zeros 'cols rank' },\n"
+        "  matrix = function() Q = qr(A, { last = Q })  P = qr(B, { last = P })  A = A + 0 * "
+        "sum(g)  B = B + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
     int m = getenv("OPTC_TEST_SMALL") ? 20 : 200, c = getenv("OPTC_TEST_SMALL") ? 33 : 300;
-    bool alone = _i < 2;                                   /* where all else fails, a block reflects */
+    /* if everything else fails, one block computes reflections */
+    bool alone = _i < 2;
     double *a = malloc(8 * (size_t)(m * m + c * 7)), *q = malloc(8 * (size_t)(m * m + c * 7));
     TestShape some[NSHAPES] = {{0, {0}}};
     Side g;
@@ -325,24 +363,32 @@ START_TEST(columns)
 }
 END_TEST
 
-/* A library's call that fails names the operation, its line, the shape and the tensor; states are as they were, and the next step is right. */
-static int fails_strided(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, const void *alpha, const void *a, cudaDataType at, int lda, long long sa,
-                         const void *b, cudaDataType bt, int ldb, long long sb, const void *beta, void *c, cudaDataType ct, int ldc, long long sc, int count, cublasComputeType_t t, cublasGemmAlgo_t g)
+/* A failing library call names the operation, its line, the shape and the tensor. States do not change, and the next
+ * step is right. */
+static int fails_strided(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
+                         const void *alpha, const void *a, cudaDataType at, int lda, long long sa,
+                         const void *b, cudaDataType bt, int ldb, long long sb, const void *beta, void *c,
+                         cudaDataType ct, int ldc, long long sc, int count, cublasComputeType_t t, cublasGemmAlgo_t g)
 {
-    (void)h, (void)ta, (void)tb, (void)m, (void)n, (void)k, (void)alpha, (void)a, (void)at, (void)lda, (void)sa, (void)b, (void)bt, (void)ldb, (void)sb, (void)beta, (void)c, (void)ct, (void)ldc, (void)sc, (void)count, (void)t, (void)g;
+    (void)h, (void)ta, (void)tb, (void)m, (void)n, (void)k, (void)alpha, (void)a, (void)at, (void)lda, (void)sa,
+        (void)b, (void)bt, (void)ldb, (void)sb, (void)beta, (void)c, (void)ct, (void)ldc, (void)sc, (void)count,
+        (void)t, (void)g;
     return CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
 START_TEST(a_call_fails)
 {
     SHARED();
-    static const struct { const char *factor, *says; } c[] = {{"power(A, -1/2)", "a power of rule 'one' (spec:2), of 5 x 5, for tensor number 0"},
+    static const struct { const char *factor, *says; } c[] =
+        {{"power(A, -1/2)", "a power of rule 'one' (spec:2), of 5 x 5, for tensor number 0"},
         {"qr(A)", "orthonormal columns of rule 'one' (spec:2), of 5 x 5, for tensor number 0"}};
     static const TestShape one[NSHAPES] = {{2, {5, 2}}};
     char text[300];
     double x[25];
     Side g;
-    snprintf(text, sizeof text, "return optimizer { name = 'one', state = { A = eye(4, 'rows'), X = eye(3, 'rows') }, matrix = function()\n  X = %s  A = A + 0 * sum(g)  p = p + 0 * g end,"
+    snprintf(text, sizeof text,
+             "return optimizer { name = 'one', state = { A = eye(4, 'rows'), X = eye(3, 'rows') }, matrix = "
+             "function()\n  X = %s  A = A + 0 * sum(g)  p = p + 0 * g end,"
              " step = function() p = p + 0 * g end }", c[_i].factor);
     use_shapes(one);
     open_side(&g, "cuda", (optc_rule_options){.text = text, .param = OPTC_F64, .products = "f64"}, 0);
@@ -366,8 +412,8 @@ void add_factors(TCase *t)
     tcase_add_loop_test(t, a_call_fails, 0, 2);
     tcase_add_loop_test(t, as_on_the_cpu, 0, NRULES * 4);
     tcase_add_loop_test(t, any_workspace, 0, 4);
-    tcase_add_loop_test(t, errors, 0, 6);
-    tcase_add_loop_test(t, columns, 0, 3);
+    tcase_add_loop_test(t, root_errors, 0, 6);
+    tcase_add_loop_test(t, orthonormal_columns, 0, 3);
     tcase_add_test(t, refused);
-    tcase_add_test(t, beyond);
+    tcase_add_test(t, beyond_range);
 }

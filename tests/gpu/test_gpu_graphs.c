@@ -1,17 +1,18 @@
-/* Contract C4: a captured step, replayed, is the step. */
+/* Contract C4: a captured and replayed step equals the step. */
 #include "tests/gpu/device_side.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A captured step, replayed, equals steps taken one by one, also where `every` makes steps differ. */
+/* Replays of a captured step equal single steps, also where `every` makes steps differ. */
 START_TEST(graphs)
 {
     SHARED();
     if (thinned(_i))
         return;
-    static const struct { const char *spec, *with; } r[] = {{"adamw", ""}, {"lamb", "clip(1)"}, {"sgd", "lookahead(2,0.5)"}, {"adafactor", ""}};
+    static const struct { const char *spec, *with; } r[] =
+        {{"adamw", ""}, {"lamb", "clip(1)"}, {"sgd", "lookahead(2,0.5)"}, {"adafactor", ""}};
     Side a, b;
     CUstream st;
     void *graph, *exec;
@@ -22,7 +23,8 @@ START_TEST(graphs)
     set_grads(&b, 1);
     for (int s = 0; s < 6; s++)
         OK(optc_step(a.b));
-    ck_assert_msg(a.b->gpu->launch_list[0].exec || a.b->gpu->nphase > 1, "steps taken one by one do not run as a graph of our own");
+    ck_assert_msg(a.b->gpu->launch_list[0].exec || a.b->gpu->nphase > 1,
+                  "steps taken one by one do not run as a graph of our own");
     OK(optc_step(b.b));
     OK(optc_sync(b.b));
     OK(optc_set_stream(b.b, st));
@@ -42,12 +44,14 @@ START_TEST(graphs)
     OK(optc_get_t(b.b, -1, &t));
     ck_assert_msg(t == 6, "after five replays t is %lld", (long long)t);
     OK(optc_step(a.b));
-    OK(optc_step(b.b));                            /* and steps one by one go on from there, in the right phase */
+    OK(optc_step(b.b));                            /* single steps continue from there, in the right phase */
     OK(optc_sync(b.b));
     OK(optc_sync(a.b));
     for (int k = 0; k < NSHAPES; k++) {
-        ck_assert(!d->cuMemcpyDtoHAsync_v2(a.hp[k], a.p[k], (size_t)a.n[k] * 4, NULL) && !d->cuMemcpyDtoHAsync_v2(b.hp[k], b.p[k], (size_t)b.n[k] * 4, NULL) && !d->cuStreamSynchronize(NULL));
-        ck_assert_msg(!memcmp(a.hp[k], b.hp[k], (size_t)a.n[k] * 4), "%s %s: tensor %d differs between eager and replayed", r[_i].spec, r[_i].with, k);
+        ck_assert(!d->cuMemcpyDtoHAsync_v2(a.hp[k], a.p[k], (size_t)a.n[k] * 4, NULL) &&
+                  !d->cuMemcpyDtoHAsync_v2(b.hp[k], b.p[k], (size_t)b.n[k] * 4, NULL) && !d->cuStreamSynchronize(NULL));
+        ck_assert_msg(!memcmp(a.hp[k], b.hp[k], (size_t)a.n[k] * 4),
+                      "%s %s: tensor %d differs between eager and replayed", r[_i].spec, r[_i].with, k);
     }
     d->cuGraphExecDestroy(exec);
     d->cuGraphDestroy(graph);
@@ -58,7 +62,7 @@ START_TEST(graphs)
 }
 END_TEST
 
-/* A captured step takes the hyperparameters of the moment it is replayed; tensors of groups with other values share its launches. */
+/* A replay uses the hyperparameters of the moment of the replay. Groups with different values share the launches. */
 START_TEST(hyper_in_graphs)
 {
     SHARED();
@@ -83,16 +87,18 @@ START_TEST(hyper_in_graphs)
         optc_group gr[3];
         for (int k = 0; k < 3; k++) {
             ck_assert(!d->cuMemAlloc_v2(&p[side][k], N * 4) && !d->cuMemcpyHtoDAsync_v2(p[side][k], hp, N * 4, NULL));
-            t[k] = (optc_tensor){.param = (void *)(uintptr_t)p[side][k], .grad = (void *)(uintptr_t)g, .rank = 1, .shape = n};
+            t[k] = (optc_tensor){.param = (void *)(uintptr_t)p[side][k], .grad = (void *)(uintptr_t)g, .rank = 1,
+                                 .shape = n};
             gr[k] = (optc_group){.tensors = &t[k], .ntensors = 1, .hyper = &lr[k], .nhyper = 1};
         }
         OK(optc_bind(r, gr, 3, &b[side]));
         OK(optc_step(b[side]));
     }
-    ck_assert_int_eq(b[0]->gpu->launch_list[0].n, 2);             /* three groups, two launches: one for the groups' values, one over all tensors */
+    /* three groups, two launches: one for the groups' values, one over all tensors */
+    ck_assert_int_eq(b[0]->gpu->launch_list[0].n, 2);
     OK(optc_sync(b[1]));
     OK(optc_set_stream(b[1], st));
-    /* A large binding that goes meanwhile does not disturb the capture, nor does one that comes and goes. */
+    /* A large binding that is freed meanwhile does not disturb the capture, nor does one that is created and freed. */
     CUdeviceptr room;
     optc_binding *large, *other;
     int64_t many[1] = {1 << 26};
@@ -138,12 +144,15 @@ static void still_captured(CUstream st, const char *what)
     ck_assert_msg(!d->cuStreamIsCapturing(st, &status) && status == 1, "%s ended a capture: %d", what, status);
 }
 
-/* A garbage collector knows nothing of captures. An engine is closed where nobody captures (optc.h). */
-START_TEST(all_goes)
+/* A garbage collector may free objects during a capture, so all of them can be freed then. Only an engine must not be
+ * closed during a capture (optc.h). */
+START_TEST(freed_during_capture)
 {
     SHARED();
-    static const char text[] = "return optimizer { name = 'much', state = { A = eye(1, 'rows'), V = zeros 'rows', X = zeros 'rows' },\n"
-                               "  matrix = function() A = A + gram(g)  local w, U = eigh(A)  V = U  X = power(A, -1/4)  p = p - mm(X, g) end, step = function() p = p - g end }";
+    static const char text[] =
+        "return optimizer { name = 'much', state = { A = eye(1, 'rows'), V = zeros 'rows', X = zeros 'rows' },\n"
+        "  matrix = function() A = A + gram(g)  local w, U = eigh(A)  V = U  X = power(A, -1/4) "
+        " p = p - mm(X, g) end, step = function() p = p - g end }";
     enum { N = 16 };
     static const TestShape small[NSHAPES] = {{2, {48, 20}}, {2, {5, 9}}, {1, {7}}};
     Side g, much;
@@ -156,7 +165,8 @@ START_TEST(all_goes)
     use_shapes(small);
     open_side(&g, "cuda", (optc_rule_options){.spec = "adamw"}, 0);
     open_side(&much, "cuda", (optc_rule_options){.text = text}, 0);
-    x.a = (void *)(uintptr_t)room, x.b = (void *)(uintptr_t)(room + 4 * N * N), x.c = (void *)(uintptr_t)(room + 8 * N * N);
+    x.a = (void *)(uintptr_t)room, x.b = (void *)(uintptr_t)(room + 4 * N * N),
+        x.c = (void *)(uintptr_t)(room + 8 * N * N);
     OK(optc_multiply(much.e, &x));
     for (int i = 0; i < 3; i++) {
         set_grads(&much, i);
@@ -193,7 +203,8 @@ START_TEST(all_goes)
 END_TEST
 
 /* ---- gradients that are allocated in the capture ---- */
-typedef struct Apart { CUdeviceptr g[NSHAPES]; CUgraph graph; CUgraphExec exec; } Apart;       /* a graph, and gradients of its own */
+/* a graph and its own gradients */
+typedef struct Apart { CUdeviceptr g[NSHAPES]; CUgraph graph; CUgraphExec exec; } Apart;
 
 static void put_grads(const Side *s, const CUdeviceptr *g)
 {
@@ -203,7 +214,7 @@ static void put_grads(const Side *s, const CUdeviceptr *g)
     OK(optc_set_grads(s->b, at, NSHAPES));
 }
 
-/* what `values` has in its own gradients */
+/* copies the gradients of `values` */
 static void fill_apart(const Side *values, const Apart *x)
 {
     for (int k = 0; k < NSHAPES; k++)
@@ -221,15 +232,18 @@ static void capture_apart(Side *s, Apart *x, CUstream st)
     ck_assert(!d->cuStreamEndCapture(st, &x->graph) && !d->cuGraphInstantiateWithFlags(&x->exec, x->graph, 0));
 }
 
-/* Two graphs whose gradients lie elsewhere, and steps between: each has its own, also where products read them. */
+/* Two graphs with different gradient addresses, and single steps in between: each uses its own, also in products. */
 START_TEST(own_pointers)
 {
     SHARED();
     static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { l = zeros 'rows' },\n"
-                               "  matrix = function() every(2, function() l = 0.9 * l + gram(g) end) p = p - lr * mm(l, g) end,\n"
+                               "  matrix = function() every(2, function() l = 0.9 * l + gram(g) end) p = p - lr * "
+                               "mm(l, g) end,\n"
                                "  step = function() p = p - lr * g end }";
-    const optc_rule_options o = _i ? (optc_rule_options){.text = text} : (optc_rule_options){.spec = "adamw", .with = "clip(1)"};
-    static const int who[] = {1, 2, 0, 1, 1, 0, 2, 0};     /* whose gradients: a graph's, or (0) the side's own, by a step */
+    const optc_rule_options o = _i ? (optc_rule_options){.text = text}
+        : (optc_rule_options){.spec = "adamw", .with = "clip(1)"};
+    /* gradients of graph 1 or 2, or (0) of the side in a single step */
+    static const int who[] = {1, 2, 0, 1, 1, 0, 2, 0};
     Side a, b;
     Apart x[2];
     CUstream st;
@@ -250,7 +264,7 @@ START_TEST(own_pointers)
         if (who[i]) {
             fill_apart(&a, &x[who[i] - 1]);
             ck_assert(!d->cuGraphLaunch(x[who[i] - 1].exec, st));
-        } else {                               /* once a graph's gradients are stepped outside of it */
+        } else {                               /* a graph's gradients in a step outside of it, once */
             set_grads(&b, 2 + i);
             fill_apart(&a, &x[0]);
             put_grads(&b, i == 5 ? x[0].g : b.g);
@@ -265,7 +279,7 @@ START_TEST(own_pointers)
     OK(optc_memory_info(b.e, &was));
     ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
     put_grads(&b, x[0].g);
-    OK(optc_step(b.b));                        /* the addresses of before: there is a table of them */
+    OK(optc_step(b.b));                        /* the previous addresses: there is a table for them */
     ck_assert(!d->cuStreamEndCapture(st, &graph));
     OK(optc_memory_info(b.e, &now));
     ck_assert(now.ours == was.ours);
@@ -294,7 +308,7 @@ static int array_of(const Program *p, const char *name)
     return k;
 }
 
-/* Its program with a copy at the end of every phase of its step. */
+/* Adds a copy to the end of every phase of the step. */
 static void add_copy(Side *s, WithCopy *x, const char *to, const char *from)
 {
     x->p = *s->r->program;
@@ -316,14 +330,17 @@ static void add_copy(Side *s, WithCopy *x, const char *to, const char *from)
     }
 }
 
-/* An array that all tensors keep over one that only matrices keep, as on the CPU. A capture that is refused leaves the binding as it was. */
+/* Copies an array of all tensors over one that only matrices have, as on the CPU. A refused capture leaves the binding
+ * unchanged. */
 START_TEST(copies)
 {
     SHARED();
-    static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { m = zeros(), v = zeros() },\n"
-                               "  step = function() m = 0.5 * m + g p = p - lr * m end,\n"
-                               "  matrix = function() m = 0.5 * m + g v = 0.5 * v + m p = p - lr * v end }";
-    optc_rule_options o = _i ? (optc_rule_options){.spec = "adamw", .with = "lookahead(2,0.5)"} : (optc_rule_options){.text = text};
+    static const char text[] =
+        "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { m = zeros(), v = zeros() },\n"
+        "  step = function() m = 0.5 * m + g p = p - lr * m end,\n"
+        "  matrix = function() m = 0.5 * m + g v = 0.5 * v + m p = p - lr * v end }";
+    optc_rule_options o = _i ? (optc_rule_options){.spec = "adamw", .with = "lookahead(2,0.5)"}
+        : (optc_rule_options){.text = text};
     static WithCopy x[2];
     Side s[2];
     CUstream st;
@@ -356,15 +373,23 @@ START_TEST(copies)
 END_TEST
 
 /* ---- calls that fail change nothing ---- */
-static int allowed;                            /* copies from the host that go well */
+static int allowed;                            /* number of copies from the host that succeed */
 static const Driver *real;
-static int some_copies(CUdeviceptr to, const void *from, size_t n, CUstream s) { return allowed-- > 0 ? real->cuMemcpyHtoDAsync_v2(to, from, n, s) : 1; }
-static int some_spreads(const CUDA_MEMCPY2D *c, CUstream s) { return allowed-- > 0 ? real->cuMemcpy2DAsync_v2(c, s) : 1; }
+static int some_copies(CUdeviceptr to, const void *from, size_t n, CUstream s)
+{
+    return allowed-- > 0 ? real->cuMemcpyHtoDAsync_v2(to, from, n, s) : 1;
+}
+static int some_spreads(const CUDA_MEMCPY2D *c, CUstream s)
+{
+    return allowed-- > 0 ? real->cuMemcpy2DAsync_v2(c, s) : 1;
+}
 
-START_TEST(all_or_none)
+START_TEST(failed_calls_change_nothing)
 {
     SHARED();
-    static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.1 }, inputs = { loss = 'group' }, step = function() p = p - lr * g * loss / t end }";
+    static const char text[] =
+        "return optimizer { name = 'x', hyper = { lr = 0.1 }, inputs = { loss = 'group' }, step = function() p = p - "
+        "lr * g * loss / t end }";
     optc_engine *e;
     optc_rule *r;
     optc_binding *b;
@@ -376,7 +401,8 @@ START_TEST(all_or_none)
     OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
     OK(optc_compile(e, &(optc_rule_options){.text = text}, &r));
     for (int k = 0; k < 3; k++) {
-        t[k] = (optc_tensor){.param = (void *)(uintptr_t)(p + 256u * (unsigned)k), .grad = (void *)(uintptr_t)(p + 2048), .rank = 1, .shape = n};
+        t[k] = (optc_tensor){.param = (void *)(uintptr_t)(p + 256u * (unsigned)k),
+                             .grad = (void *)(uintptr_t)(p + 2048), .rank = 1, .shape = n};
         gr[k] = (optc_group){.tensors = &t[k], .ntensors = 1};
     }
     OK(optc_bind(r, gr, 3, &b));
@@ -391,7 +417,8 @@ START_TEST(all_or_none)
             value = what ? value : 5 + k;
             allowed = k;
             e->gpu->d = &some;
-            optc_status s = what == 0 ? optc_set_t(b, -1, (int64_t)value) : what == 1 ? optc_set_hyper(b, -1, "lr", value) : optc_set_scalar(b, -1, "loss", value);
+            optc_status s = what == 0 ? optc_set_t(b, -1, (int64_t)value) : what == 1
+                ? optc_set_hyper(b, -1, "lr", value) : optc_set_scalar(b, -1, "loss", value);
             e->gpu->d = real;
             ck_assert(k || s != OPTC_OK);
             now[what] = s == OPTC_OK ? value : now[what];
@@ -401,7 +428,8 @@ START_TEST(all_or_none)
                 OK(gpu_read(b, x, (void *)(uintptr_t)(b->gpu->hyper + gpu_hyper_bytes(b) * (size_t)i), 16, "test"));
                 OK(gpu_read(b, &y, b->group[i].mem[loss], 8, "test"));
                 OK(optc_get_hyper(b, i, "lr", &lr));
-                ck_assert_msg(x[0] == now[0] && x[1] == now[1] && y == now[2] && lr == now[1], "call %d, %d copies: group %d has t %g, lr %g (%g), loss %g", what, k, i, x[0], x[1], lr, y);
+                ck_assert_msg(x[0] == now[0] && x[1] == now[1] && y == now[2] && lr == now[1],
+                        "call %d, %d copies: group %d has t %g, lr %g (%g), loss %g", what, k, i, x[0], x[1], lr, y);
             }
         }
     OK(optc_unbind(b));
@@ -414,8 +442,8 @@ END_TEST
 void add_graphs(TCase *t)
 {
     tcase_add_loop_test(t, copies, 0, 2);
-    tcase_add_test(t, all_or_none);
-    tcase_add_test(t, all_goes);
+    tcase_add_test(t, failed_calls_change_nothing);
+    tcase_add_test(t, freed_during_capture);
     tcase_add_loop_test(t, graphs, 0, 4);
     tcase_add_test(t, hyper_in_graphs);
     tcase_add_loop_test(t, own_pointers, 0, 2);

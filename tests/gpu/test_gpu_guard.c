@@ -1,4 +1,5 @@
-/* Numbers that lie on the device, and steps that a guard there leaves out: as if they had been set, and not been taken. Parameters that move. */
+/* Device scalars and guards: a scalar on the device has the effect of setting it, a guarded step that of not running
+ * it. Also parameters that move. */
 #include "tests/gpu/device_side.h"
 
 #include <math.h>
@@ -7,20 +8,26 @@
 #include <string.h>
 
 enum { RUNS = 10 };
-/* products into states, at some steps; and such that take turns, of which the host reads the guard */
-#define PRODUCTS(how)                                                                                                          \
-    "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { l = eye(0.5, 'rows'), s = zeros 'rows' },\n"                \
-    "  matrix = function() l = 0.9 * l + 0.1 * gram(g) every(2, " how "function() s = mm(l, l) end) p = p - lr * mm(s, g) end,\n" \
+/* products into states at some steps; staggered ones need the guard on the host */
+#define PRODUCTS(how)                                                                                                  \
+    "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { l = eye(0.5, 'rows'), s = zeros 'rows' },\n"       \
+    "  matrix = function() l = 0.9 * l + 0.1 * gram(g) every(2, " how "function() s = mm(l, l) end) "                  \
+    "p = p - lr * mm(s, g) end,\n"                                                                                     \
     "  step = function() p = p - lr * g end }"
 static const struct { const char *spec, *with, *text; bool tiny, waits; } rules[] = {
-    {"lamb", "clip(1)", NULL, false, false}, {"adamw", "", NULL, false, false},     {"adafactor", "", NULL, false, false},
-    {"sgd", "lookahead(3,0.5)", NULL, false, false}, {"lion", "ema(0.9)", NULL, false, false}, {"muon", "", NULL, true, false},
+    {"lamb", "clip(1)", NULL, false, false}, {"adamw", "", NULL, false, false},
+    {"adafactor", "", NULL, false, false},
+    {"sgd", "lookahead(3,0.5)", NULL, false, false}, {"lion", "ema(0.9)", NULL, false, false},
+    {"muon", "", NULL, true, false},
     {"products", "", PRODUCTS(""), true, false}, {"turns", "", PRODUCTS("{ stagger = true }, "), true, true}};
 enum { NRULES = sizeof rules / sizeof *rules };
 
 typedef struct Numbers { float guard, rate; double wide; } Numbers;
 
-static Numbers numbers_at(int step) { return (Numbers){step % 4 == 2 ? 1 : step % 7 == 0 ? NAN : 0, (float)(0.01 / step), 0.02 / step}; }
+static Numbers numbers_at(int step)
+{
+    return (Numbers){step % 4 == 2 ? 1 : step % 7 == 0 ? NAN : 0, (float)(0.01 / step), 0.02 / step};
+}
 static bool left_out(int step) { return !(numbers_at(step).guard == 0); }
 static void *at(CUdeviceptr p, size_t offset) { return (void *)(uintptr_t)(p + offset); }
 
@@ -37,7 +44,8 @@ static void same_states(Side *a, Side *b, const char *what)
         for (int i = 0; i < NSHAPES; i++) {
             optc_state_view v;
             OK(optc_rule_state(a->r, k, &info));
-            if (optc_state(a->b, i, info.name, &v) != OPTC_OK)     /* another variant's, or the group's, of which there is one */
+            /* a state of another variant, or a group state, of which there is one */
+            if (optc_state(a->b, i, info.name, &v) != OPTC_OK)
                 continue;
             double *x = malloc(8 * (size_t)v.count + 8), *y = malloc(8 * (size_t)v.count + 8);
             OK(optc_state_read(a->b, i, info.name, x, v.count));
@@ -47,8 +55,9 @@ static void same_states(Side *a, Side *b, const char *what)
         }
 }
 
-/* b: its numbers are read on the device; what is captured reads them too. a: set by hand, and left out by hand. */
-START_TEST(gate)
+/* b reads its scalars and guard on the device, also in captures. a gets the values by optc_set_*, and skips steps by
+ * hand. */
+START_TEST(guarded_steps)
 {
     SHARED();
     const char *spec = rules[_i].spec;
@@ -67,7 +76,8 @@ START_TEST(gate)
     open_side(&b, "cuda", o, 0);
     ck_assert(!d->cuMemAlloc_v2(&n, sizeof(Numbers)) && !d->cuStreamCreate(&st, 1));
     OK(optc_set_stream(b.b, st));
-    OK(optc_set_hyper_from(b.b, -1, "lr", at(n, wide ? offsetof(Numbers, wide) : offsetof(Numbers, rate)), wide ? OPTC_F64 : OPTC_F32));
+    OK(optc_set_hyper_from(b.b, -1, "lr", at(n, wide ? offsetof(Numbers, wide) : offsetof(Numbers, rate)),
+                           wide ? OPTC_F64 : OPTC_F32));
     OK(optc_set_guard(b.b, at(n, 0), OPTC_F32));
     for (int step = 1; step <= 2 * RUNS; step++) {
         bool replay = step > RUNS && !rules[_i].waits;
@@ -80,9 +90,10 @@ START_TEST(gate)
                 FAILS(optc_step(b.b), OPTC_ERROR_ARGUMENT, "the host must read the guard");
             else
                 OK(optc_step(b.b));
-            ck_assert(!d->cuStreamEndCapture(st, &graph) && (rules[_i].waits || !d->cuGraphInstantiateWithFlags(&exec, graph, 0)));
+            ck_assert(!d->cuStreamEndCapture(st, &graph) &&
+                      (rules[_i].waits || !d->cuGraphInstantiateWithFlags(&exec, graph, 0)));
         }
-        if (replay && step % 3)                    /* replays, and steps one by one between them */
+        if (replay && step % 3)                    /* replays, with single steps in between */
             ck_assert(!d->cuGraphLaunch(exec, st));
         else
             OK(optc_step(b.b));
@@ -99,7 +110,7 @@ START_TEST(gate)
         d->cuGraphExecDestroy(exec);
     if (graph)
         d->cuGraphDestroy(graph);
-    /* without a guard all are there again */
+    /* without a guard all tensors take part again */
     OK(optc_set_guard(b.b, NULL, OPTC_F32));
     OK(optc_step(a.b));
     OK(optc_set_hyper(b.b, -1, "lr", numbers_at(2 * RUNS).rate));
@@ -112,8 +123,8 @@ START_TEST(gate)
 }
 END_TEST
 
-/* More of them than a launch takes; memory that the device does not know. */
-START_TEST(many_numbers)
+/* More scalars than one launch takes; memory that the device cannot access. */
+START_TEST(many_scalars)
 {
     SHARED();
     enum { GROUPS = 70, N = 33 };
@@ -131,24 +142,28 @@ START_TEST(many_numbers)
     for (int i = 0; i < GROUPS * N; i++)
         start[i] = (float)ref_value(0, 1, i);
     ck_assert(!d->cuMemAlloc_v2(&g, sizeof start) && !d->cuMemAlloc_v2(&at_device, sizeof rate));
-    ck_assert(!d->cuMemcpyHtoDAsync_v2(g, start, sizeof start, NULL) && !d->cuMemcpyHtoDAsync_v2(at_device, rate, sizeof rate, NULL));
+    ck_assert(!d->cuMemcpyHtoDAsync_v2(g, start, sizeof start, NULL) &&
+              !d->cuMemcpyHtoDAsync_v2(at_device, rate, sizeof rate, NULL));
     for (int side = 0; side < 2; side++) {
         optc_tensor t[GROUPS];
         optc_group gr[GROUPS];
-        ck_assert(!d->cuMemAlloc_v2(&p[side], sizeof start) && !d->cuMemcpyHtoDAsync_v2(p[side], start, sizeof start, NULL));
+        ck_assert(!d->cuMemAlloc_v2(&p[side], sizeof start) &&
+                  !d->cuMemcpyHtoDAsync_v2(p[side], start, sizeof start, NULL));
         for (int k = 0; k < GROUPS; k++) {
-            t[k] = (optc_tensor){.param = at(p[side], (size_t)k * N * 4), .grad = at(g, (size_t)k * N * 4), .rank = 1, .shape = n};
+            t[k] = (optc_tensor){.param = at(p[side], (size_t)k * N * 4), .grad = at(g, (size_t)k * N * 4), .rank = 1,
+                                 .shape = n};
             gr[k] = (optc_group){.tensors = &t[k], .ntensors = 1};
         }
         OK(optc_bind(r, gr, GROUPS, &b[side]));
         for (int k = 0; k < GROUPS; k++)
-            OK(side ? optc_set_hyper_from(b[1], k, "lr", at(at_device, (size_t)k * 4), OPTC_F32) : optc_set_hyper(b[0], k, "lr", rate[k]));
+            OK(side ? optc_set_hyper_from(b[1], k, "lr", at(at_device, (size_t)k * 4), OPTC_F32)
+               : optc_set_hyper(b[0], k, "lr", rate[k]));
         OK(optc_step(b[side]));
         OK(optc_step(b[side]));
         ck_assert(!d->cuMemcpyDtoHAsync_v2(out[side], p[side], sizeof start, NULL) && !d->cuStreamSynchronize(NULL));
     }
     ck_assert(!memcmp(out[0], out[1], sizeof start) && memcmp(out[0], start, sizeof start) != 0);
-    if (!getenv("OPTC_TEST_SMALL"))                /* an emulated one knows all memory */
+    if (!getenv("OPTC_TEST_SMALL"))                /* the emulated GPU can access all memory */
         FAILS(optc_set_guard(b[1], &here, OPTC_F32), OPTC_ERROR_ARGUMENT, "is not readable by");
     for (int side = 0; side < 2; side++) {
         OK(optc_unbind(b[side]));
@@ -167,11 +182,14 @@ static double device_number(const optc_binding *b, int row, int k)
     return x;
 }
 
-/* What was set last is on the device again once nothing is read any more, also for tensors with a t of their own; an input without a value is refused. */
+/* When scalars are no longer read from the device, the values that were set last are on the device again, also for
+ * tensors with their own t. An input without a value is refused. */
 START_TEST(set_values_return)
 {
     SHARED();
-    static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.1 }, inputs = { loss = 'group' }, step = function() p = p - lr * g * loss / t end }";
+    static const char text[] =
+        "return optimizer { name = 'x', hyper = { lr = 0.1 }, inputs = { loss = 'group' }, step = function() p = p - "
+        "lr * g * loss / t end }";
     optc_engine *e;
     optc_rule *r;
     optc_binding *b;
@@ -205,8 +223,10 @@ START_TEST(set_values_return)
     double loss = 0;
     OK(find_input(b, "test", "loss", true, &input));
     OK(gpu_read(b, &loss, b->group[0].mem[input], 8, "test"));
-    ck_assert_msg(device_number(b, 0, 1) == 0.1 && device_number(b, 1, 1) == 0.25 && device_number(b, row, 1) == 0.1 && loss == 5,
-                  "lr is %g, %g, %g, and the loss %g", device_number(b, 0, 1), device_number(b, 1, 1), device_number(b, row, 1), loss);
+    ck_assert_msg(device_number(b, 0, 1) == 0.1 && device_number(b, 1, 1) == 0.25 && device_number(b, row, 1) == 0.1 &&
+                  loss == 5,
+                  "lr is %g, %g, %g, and the loss %g", device_number(b, 0, 1), device_number(b, 1, 1),
+                  device_number(b, row, 1), loss);
     OK(optc_unbind(b));
     OK(optc_release(r));
     OK(optc_close(e));
@@ -214,7 +234,7 @@ START_TEST(set_values_return)
 }
 END_TEST
 
-/* Parameters that lie elsewhere from now on: also to what was captured, and to products of blocks. */
+/* Parameters at new addresses: captured steps and products of blocks use them too. */
 START_TEST(params_move)
 {
     SHARED();
@@ -243,11 +263,12 @@ START_TEST(params_move)
     for (int k = 0; k < NSHAPES; k++) {
         size_t bytes = (size_t)b.n[k] * b.wp;
         was[k] = b.p[k];
-        ck_assert(!d->cuMemAlloc_v2(&b.p[k], bytes + 64) && (!bytes || !d->cuMemcpyDtoDAsync_v2(b.p[k], was[k], bytes, st)));
+        ck_assert(!d->cuMemAlloc_v2(&b.p[k], bytes + 64) &&
+                  (!bytes || !d->cuMemcpyDtoDAsync_v2(b.p[k], was[k], bytes, st)));
         to[k] = at(b.p[k], 0);
     }
     OK(optc_set_params(b.b, to, NSHAPES));
-    OK(optc_step(b.b));                            /* the new addresses go to the device */
+    OK(optc_step(b.b));                            /* uploads the new addresses */
     OK(optc_step(a.b));
     for (int s = 0; s < 2; s++) {
         ck_assert(!d->cuGraphLaunch(exec, st));
@@ -268,7 +289,7 @@ END_TEST
 void add_guard(TCase *t)
 {
     tcase_add_loop_test(t, params_move, 0, 2);
-    tcase_add_loop_test(t, gate, 0, NRULES);
-    tcase_add_test(t, many_numbers);
+    tcase_add_loop_test(t, guarded_steps, 0, NRULES);
+    tcase_add_test(t, many_scalars);
     tcase_add_test(t, set_values_return);
 }

@@ -1,4 +1,4 @@
-/* Launches change the speed and never a bit: any of them, those of results, and those that a running program tries. */
+/* Launches change the speed and never a bit: random launches, tuning results, and live tuning. */
 #include "tests/gpu/device_side.h"
 
 #include <limits.h>
@@ -7,19 +7,20 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Whatever the launches, the same bits. */
+/* Random launches give the same bits. */
 START_TEST(launches)
 {
     SHARED();
     if (thinned(_i))
         return;
-    static const struct { const char *spec, *with; } r[] = {{"adamw", "clip(1)"}, {"adafactor", ""}, {"came", ""}, {"adamp", ""}, {"lamb", ""}, {"sgd", "centralize,lookahead(2,0.5)"}, {"novograd", ""}};
+    static const struct { const char *spec, *with; } r[] = {{"adamw", "clip(1)"}, {"adafactor", ""}, {"came", ""},
+            {"adamp", ""}, {"lamb", ""}, {"sgd", "centralize,lookahead(2,0.5)"}, {"novograd", ""}};
     Side c, g;
     char label[100];
     open_side(&c, "cpu", (optc_rule_options){.spec = r[_i].spec, .with = r[_i].with}, 0);
     open_side(&g, "cuda", (optc_rule_options){.spec = r[_i].spec, .with = r[_i].with}, _i % 4);
     uint64_t dice = (uint64_t)_i;
-    int steps = getenv("OPTC_TEST_SMALL") ? 5 : 8;             /* an emulated GPU's compiler takes a second for each */
+    int steps = getenv("OPTC_TEST_SMALL") ? 5 : 8;             /* the emulated GPU's compiler takes a second for each */
     for (int s = 1; s <= steps; s++) {
         use_random_launches(&g, &dice, s % 2);
         set_grads(&c, s);
@@ -34,7 +35,7 @@ START_TEST(launches)
 }
 END_TEST
 
-/* Real steps that try launches end with the same bits, and what won is in the user's file. */
+/* Live tuning during real steps gives the same bits, and the winner is in the user's file. */
 START_TEST(live)
 {
     SHARED();
@@ -51,7 +52,9 @@ START_TEST(live)
     set_grads(&a, 1);
     set_grads(&b, 1);
     int steps = 0, tried = 0;
-    for (; steps < 200 || tried <= 5; steps++, live_launches(b.b, &tried)) {        /* until some were tried, however long they take to compile; none ever: the timeout */
+    /* until some candidates were tried, however long they take to compile; if none ever is, the timeout ends the
+     * test */
+    for (; steps < 200 || tried <= 5; steps++, live_launches(b.b, &tried)) {
         OK(optc_step(a.b));
         OK(optc_step(b.b));
         OK(optc_sync(b.b));
@@ -75,7 +78,8 @@ START_TEST(live)
 }
 END_TEST
 
-/* A candidate that would take more blocks than a launch can have is no candidate. (As if there were very many units: tensors of so many do not fit a test.) */
+/* A candidate with more blocks than a launch may have is rejected. The unit count is faked: so many units do not fit
+ * into a test. */
 START_TEST(live_too_large)
 {
     SHARED();
@@ -87,13 +91,15 @@ START_TEST(live_too_large)
     unsetenv("OPTC_TUNE_LIVE");
     const Units *u = &b.b->units[0];
     int64_t was = u->prefix[S_FLAT][u->n];
-    Launch *now = (Launch *)live_launches(b.b, &tried);             /* a block for every piece: blocks that go round would do so without end */
+    /* one block per unit: with a grid-stride loop the test would never end */
+    Launch *now = (Launch *)live_launches(b.b, &tried);
     for (int i = 0; i < b.b->rule->program->nstage; i++)
         now[i].v[KNOB_GRID] = 0;
     set_grads(&a, 1);
     set_grads(&b, 1);
     u->prefix[S_FLAT][u->n] = (int64_t)1 << 42;
-    for (int steps = 0; !tried; live_launches(b.b, &tried)) {        /* one at a time: a GPU would be handed steps without end */
+    /* one step at a time: otherwise the GPU queue would fill without end */
+    for (int steps = 0; !tried; live_launches(b.b, &tried)) {
         ck_assert_msg(steps++ < 1000000, "nothing was tried in %d steps", steps);
         OK(optc_step(a.b));
         OK(optc_step(b.b));
@@ -108,8 +114,8 @@ START_TEST(live_too_large)
 }
 END_TEST
 
-/* A clock of our own for live tuning, on any GPU: the first kernel that is launched takes 1 ms, the second and third a fifth less than the one before, those after
- * them far longer. A rule of one launch, so that a kernel is a step. */
+/* A fake clock for live tuning on any GPU: the first kernel takes 1 ms, the second and third a fifth less than their
+ * predecessor, all later ones far longer. The rule has one launch, so a kernel is a step. */
 enum { MOST_KERNELS = 64, MOST_EVENTS = 32 };
 static const double slow = 1e6, usual = 0.8 * 0.8;
 static struct {
@@ -118,7 +124,8 @@ static struct {
     double now, lost;
 } timer;
 
-static int timed_launch(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream s, void **args, void **extra)
+static int timed_launch(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz,
+                        unsigned shared, CUstream s, void **args, void **extra)
 {
     int i = 0;
     while (i < timer.n && timer.kernel[i] != f)
@@ -148,8 +155,9 @@ static int timed_record(CUevent e, CUstream s)
 
 static int timed_elapsed(float *ms, CUevent a, CUevent b) { return *ms = (float)(*event_time(b) - *event_time(a)), 0; }
 
-/* What is written of a stage that won twice is the gain of both over what it began with, here a result of the size beside, which had 2 over the model. And once a
- * candidate has cost more than the bound, no other is tried: one that is slow is noticed after three steps. */
+/* The stored gain of a stage that won twice is relative to its first launch, here a result of the neighbouring size
+ * that had a gain of 2 over the model. Once candidates have cost more than the bound, no more are tried: a slow one is
+ * detected after three steps. */
 START_TEST(live_gain)
 {
     SHARED();
@@ -161,7 +169,8 @@ START_TEST(live_gain)
     ck_assert(close(mkstemp(path)) == 0);
     setenv("OPTC_TUNE", path, 1);
     open_side(&a, "cuda", rule, 0);
-    const Stage *s = plan_at(a.r->library->plan, a.b->gpu->launch_list[a.b->gpu->step * a.b->gpu->nphase].item[0].stage->fn).stage;
+    const Stage *s =
+        plan_at(a.r->library->plan, a.b->gpu->launch_list[a.b->gpu->step * a.b->gpu->nphase].item[0].stage->fn).stage;
     t.launch = launch_model(a.r->library->plan, s, a.b->elems);
     t.launch.v[KNOB_THREADS] = t.launch.v[KNOB_THREADS] == 256 ? 128 : 256;
     gpu_tuned_key(a.r, s->fn, a.b->elems, &t.key);
@@ -171,7 +180,8 @@ START_TEST(live_gain)
     setenv("OPTC_TUNE_LIVE", "0.05", 1);
     open_side(&b, "cuda", rule, 0);
     unsetenv("OPTC_TUNE_LIVE");
-    ck_assert(b.b->gpu->live && b.b->gpu->launch_list[b.b->gpu->step * b.b->gpu->nphase].n == 1 && !memcmp(&b.b->gpu->code->launch[s->fn], &t.launch, sizeof t.launch));
+    ck_assert(b.b->gpu->live && b.b->gpu->launch_list[b.b->gpu->step * b.b->gpu->nphase].n == 1 &&
+              !memcmp(&b.b->gpu->code->launch[s->fn], &t.launch, sizeof t.launch));
     Driver timed = *d;
     timed.cuLaunchKernel = timed_launch;
     timed.cuEventRecord = timed_record;
@@ -180,12 +190,13 @@ START_TEST(live_gain)
     set_grads(&a, 1);
     set_grads(&b, 1);
     int steps = 0;
-    for (int end = INT_MAX; steps < end; steps++) {        /* none ever tried: the timeout */
+    for (int end = INT_MAX; steps < end; steps++) {        /* if none is ever tried, the timeout ends the test */
         OK(optc_step(a.b));
         OK(optc_step(b.b));
         OK(optc_sync(b.b));
         if (timer.n == 4 && end == INT_MAX)
-            end = 2 * steps + 2;               /* as many again: others would have been compiled */
+            /* as many steps again: other candidates would have been compiled by then */
+            end = 2 * steps + 2;
     }
     ck_assert_msg(timer.n >= 4, "after %d steps only %d launches were tried", steps, timer.n);
     ck_assert_msg(timer.lost <= 0.05 * timer.now + 3 * slow, "trying cost %g of %g ms", timer.lost, timer.now);
@@ -206,12 +217,15 @@ START_TEST(live_gain)
 }
 END_TEST
 
-/* A file of results decides the launches: at this size, and with notice at the bucket beside, none further off; an engine without results takes the model's; one whose results are the model's says so. (A rule that is not in the built-in results.) The same bits each time. */
+/* A file of results decides the launches at its size and, with a notice, in the neighbouring bucket, but no further. An
+ * engine without results uses the model's launches; results that equal the model's are reported as such. The rule has
+ * no built-in results. The bits are always the same. */
 START_TEST(results_are_used)
 {
     SHARED();
     static const struct { int apart, untuned, model; const char *says; } cases[] = {
-        {0, 0, 0, "; launches tuned (user)"}, {-2, 0, 0, "; launches tuned (user, nearest size 2^"}, {2, 0, 0, "; launches tuned (user, nearest size 2^"}, {-4, 0, 0, NULL}, {20, 0, 0, NULL},
+        {0, 0, 0, "; launches tuned (user)"}, {-2, 0, 0, "; launches tuned (user, nearest size 2^"},
+        {2, 0, 0, "; launches tuned (user, nearest size 2^"}, {-4, 0, 0, NULL}, {20, 0, 0, NULL},
         {0, 1, 0, NULL}, {0, 0, 1, "; launches tuned (user), all as the model has them"}};
     char path[] = "/tmp/optc-tuned-XXXXXX", why[400];
     ck_assert(close(mkstemp(path)) == 0);
@@ -236,7 +250,8 @@ START_TEST(results_are_used)
         untuned = cases[i].untuned;
         open_side(&other, "cuda", (optc_rule_options){.spec = "sgd", .with = "ema(0.9)"}, 0);
         untuned = 0;
-        Launch want = !cases[i].says ? launch_model(other.r->library->plan, plan_at(other.r->library->plan, fn).stage, other.b->elems) : t.launch;
+        Launch want = !cases[i].says ? launch_model(other.r->library->plan, plan_at(other.r->library->plan, fn).stage,
+                                                    other.b->elems) : t.launch;
         ck_assert(!memcmp(&other.b->gpu->code->launch[fn], &want, sizeof want));
         const char *said = optc_rule_path(other.r);
         ck_assert_msg(cases[i].says ? strstr(said, cases[i].says) != NULL : !strstr(said, "tuned"), "%s", said);

@@ -1,4 +1,4 @@
-/* Memory of the GPU, the caller's and ours, and what happens where something is wrong with it. */
+/* GPU memory: caller-owned inputs, states and allocators, and failures of memory. */
 #include "tests/gpu/device_side.h"
 
 #include <stdio.h>
@@ -12,11 +12,14 @@ static int64_t device_room(optc_engine *e)
     return m.free;
 }
 
-/* Inputs of the caller's, aligned to their element and no better, beside even shapes that would take whole vectors. */
-START_TEST(inputs_anywhere)
+/* Inputs of the caller that are aligned only to their element, next to even shapes that would use whole vectors. */
+START_TEST(misaligned_inputs)
 {
-    static const char text[] = "return optimizer { name = \"anywhere\", hyper = { lr = 0.1 }, inputs = { c = \"col\", r = \"row\", h = \"elem\" }, view = \"first\",\n"
-                               "  step = function() p = p - lr * g * h end, matrix = function() p = p - lr * (g * c + h * r + mean(g * c)) end }\n";
+    static const char text[] =
+        "return optimizer { name = \"anywhere\", hyper = { lr = 0.1 }, inputs = { c = \"col\", r = \"row\", h = "
+        "\"elem\" }, view = \"first\",\n"
+        "  step = function() p = p - lr * g * h end, matrix = function() p = p - lr * (g * c + "
+        "h * r + mean(g * c)) end }\n";
     enum { R = 64, C = 512, N = R * C };
     static float hp[2][N], hg[N + 4], hh[N + 4], hc[C + 4], hr[R + 4];
     int64_t dim[2] = {R, C};
@@ -37,11 +40,12 @@ START_TEST(inputs_anywhere)
         for (int k = 0; side && k < 5; k++) {
             CUdeviceptr x;
             ck_assert(!d->cuMemAlloc_v2(&x, bytes[k] + 64));
-            x += k >= 3 ? 4 : 0;                       /* the column's and the row's one element off */
+            x += k >= 3 ? 4 : 0;                       /* the column and row inputs are one element off */
             ck_assert(!d->cuMemcpyHtoDAsync_v2(x, at[k], bytes[k], NULL));
             at[k] = (void *)(uintptr_t)x;
         }
-        OK(optc_open(&(optc_engine_options){.device = side ? "cuda" : "cpu", .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+        OK(optc_open(&(optc_engine_options){.device = side ? "cuda" : "cpu", .cache_dir = getenv("OPTC_TEST_CACHE")},
+                     &e));
         OK(optc_compile(e, &(optc_rule_options){.spec = "anywhere", .text = text}, &r));
         optc_tensor t = {.param = at[0], .grad = at[1], .rank = 2, .shape = dim};
         OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
@@ -52,7 +56,8 @@ START_TEST(inputs_anywhere)
             OK(optc_step(b));
         OK(optc_sync(b));
         if (side)
-            ck_assert(!d->cuMemcpyDtoHAsync_v2(hp[1], (CUdeviceptr)(uintptr_t)at[0], sizeof hp[1], NULL) && !d->cuStreamSynchronize(NULL));
+            ck_assert(!d->cuMemcpyDtoHAsync_v2(hp[1], (CUdeviceptr)(uintptr_t)at[0], sizeof hp[1], NULL) &&
+                      !d->cuStreamSynchronize(NULL));
         OK(optc_unbind(b));
         OK(optc_release(r));
         OK(optc_close(e));
@@ -61,7 +66,7 @@ START_TEST(inputs_anywhere)
 }
 END_TEST
 
-/* More than the device has: refused, everything given back, and what was bound before goes on as if nothing had been. */
+/* More than the device has: refused, everything is freed, and an earlier binding continues unchanged. */
 START_TEST(out_of_memory)
 {
     Side a, b;
@@ -79,11 +84,13 @@ START_TEST(out_of_memory)
     int64_t room = device_room(b.e);
     optc_tensor t = {.name = "huge", .param = (void *)(uintptr_t)b.p[1], .rank = 1, .shape = n};
     for (int i = 0; i < 3; i++)
-        FAILS(optc_bind(b.r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &big), OPTC_ERROR_MEMORY, "cuMemAllocAsync: CUDA_ERROR_OUT_OF_MEMORY");
+        FAILS(optc_bind(b.r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &big), OPTC_ERROR_MEMORY,
+              "cuMemAllocAsync: CUDA_ERROR_OUT_OF_MEMORY");
     ck_assert_msg(strstr(optc_message(), "the states and temporaries of 'adamw' on 1 tensors"), "%s", optc_message());
     OK(optc_memory_info(b.e, &after));
     ck_assert(after.ours == before.ours && after.ours > 0 && after.total > after.free);
-    ck_assert_msg(room - device_room(b.e) < (64 << 20), "memory was lost: %lld bytes", (long long)(room - device_room(b.e)));
+    ck_assert_msg(room - device_room(b.e) < (64 << 20), "memory was lost: %lld bytes",
+                  (long long)(room - device_room(b.e)));
     OK(optc_step(a.b));
     OK(optc_step(b.b));
     OK(optc_sync(a.b));
@@ -94,7 +101,8 @@ START_TEST(out_of_memory)
 }
 END_TEST
 
-/* A kernel that reads unmapped memory kills the context: said once in full, then refused; taking everything down still works. */
+/* A kernel that reads unmapped memory destroys the context: the first call reports that in full, later calls are
+ * refused, and closing everything still works. */
 START_TEST(sticky_error)
 {
     Side a;
@@ -105,15 +113,18 @@ START_TEST(sticky_error)
     set_grads(&a, 1);
     OK(optc_step(a.b));
     OK(optc_sync(a.b));
-    a.b->tensor[5].mem[1] = (void *)(uintptr_t)0x10000;      /* an address nothing is mapped at */
+    a.b->tensor[5].mem[1] = (void *)(uintptr_t)0x10000;      /* an unmapped address */
     a.b->gpu->moved = true;
     OK(optc_step(a.b));
     FAILS(optc_sync(a.b), OPTC_ERROR_DEVICE, "cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS");
     ck_assert_msg(strstr(optc_message(), "cuda:0 can do no more work in this process"), "%s", optc_message());
-    FAILS(optc_step(a.b), OPTC_ERROR_DEVICE, "cuda:0 failed before and can do no more work in this process: cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS");
+    FAILS(optc_step(a.b), OPTC_ERROR_DEVICE,
+          "cuda:0 failed before and can do no more work in this process: cuStreamSynchronize: "
+          "CUDA_ERROR_ILLEGAL_ADDRESS");
     FAILS(optc_sync(a.b), OPTC_ERROR_DEVICE, "failed before");
     double x;
-    FAILS(optc_state_read(a.b, 5, "momentum_buffer", &x, 1) == OPTC_OK ? OPTC_OK : OPTC_ERROR_DEVICE, OPTC_ERROR_DEVICE, "");
+    FAILS(optc_state_read(a.b, 5, "momentum_buffer", &x, 1) == OPTC_OK ? OPTC_OK : OPTC_ERROR_DEVICE, OPTC_ERROR_DEVICE,
+          "");
     FAILS(optc_compile(a.e, &(optc_rule_options){.spec = "lion"}, &r), OPTC_ERROR_DEVICE, "failed before");
     int64_t n[1] = {4};
     optc_tensor t = {.param = (void *)(uintptr_t)a.p[1], .rank = 1, .shape = n};
@@ -121,7 +132,7 @@ START_TEST(sticky_error)
     OK(optc_unbind(a.b));
     OK(optc_release(a.r));
     OK(optc_close(a.e));
-    OK(optc_open(&(optc_engine_options){.device = "cpu"}, &e));        /* the CPU is still there */
+    OK(optc_open(&(optc_engine_options){.device = "cpu"}, &e));        /* the CPU still works */
     OK(optc_close(e));
 }
 END_TEST
@@ -151,7 +162,8 @@ START_TEST(callers_allocator)
     int64_t n[1] = {1000};
     optc_memory m;
     ck_assert(!d->cuMemAlloc_v2(&p, 8000));
-    OK(optc_open(&(optc_engine_options){.device = optc_best_device(), .allocator = &(optc_allocator){take, give, NULL}, .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+    OK(optc_open(&(optc_engine_options){.device = optc_best_device(), .allocator = &(optc_allocator){take, give, NULL},
+                                        .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
     OK(optc_compile(e, &(optc_rule_options){.spec = "adamw"}, &r));
     optc_tensor t = {.param = (void *)(uintptr_t)p, .grad = (void *)(uintptr_t)(p + 4000), .rank = 1, .shape = n};
     OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
@@ -176,14 +188,15 @@ START_TEST(wrong_memory)
     ck_assert_msg(strstr(optc_device_name(e), "cuda:0"), "%s", optc_device_name(e));
     OK(optc_compile(e, &(optc_rule_options){.spec = "sgd"}, &r));
     optc_tensor t = {.name = "w", .param = p, .grad = g, .rank = 1, .shape = n};
-    FAILS(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b), OPTC_ERROR_ARGUMENT, "the parameter of tensor 'w' (number 0) is not in the memory of cuda:0");
+    FAILS(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b), OPTC_ERROR_ARGUMENT,
+          "the parameter of tensor 'w' (number 0) is not in the memory of cuda:0");
     FAILS(optc_open(&(optc_engine_options){.device = "cuda:99"}, &e), OPTC_ERROR_UNAVAILABLE, "no cuda:99");
     OK(optc_release(r));
 }
 END_TEST
 
-/* Bound anew, with its states where they lie: none of them is begun again. */
-START_TEST(given_states)
+/* Binding again with the states of an earlier binding: none of them is initialised. */
+START_TEST(caller_owned_states)
 {
     SHARED();
     Side c, g;
@@ -200,7 +213,8 @@ START_TEST(given_states)
     for (int i = 0; i < NSHAPES; i++) {
         optc_tensor_info info;
         OK(optc_tensor_about(g.b, i, &info));
-        t[i] = (optc_tensor){.param = info.param, .grad = info.grad, .rank = info.rank, .shape = info.shape, .states = at[i]};
+        t[i] = (optc_tensor){.param = info.param, .grad = info.grad, .rank = info.rank, .shape = info.shape,
+                             .states = at[i]};
         for (int k = 0; k < optc_rule_states(g.r); k++) {
             optc_state_info state;
             optc_state_view v = {NULL, 0, OPTC_DEFAULT};
@@ -222,8 +236,9 @@ START_TEST(given_states)
     optc_binding *none;
     memset(at, 0, sizeof at);
     for (int k = 0; k < optc_rule_states(g.r); k++)
-        at[0][k] = here;                           /* of the host */
-    FAILS(optc_bind(g.r, &(optc_group){.tensors = t, .ntensors = NSHAPES}, 1, &none), OPTC_ERROR_ARGUMENT, "a state of tensor number 0 is not in the memory of");
+        at[0][k] = here;                           /* host memory */
+    FAILS(optc_bind(g.r, &(optc_group){.tensors = t, .ntensors = NSHAPES}, 1, &none), OPTC_ERROR_ARGUMENT,
+          "a state of tensor number 0 is not in the memory of");
     OK(optc_unbind(was));
     close_side(&c, 0);
     close_side(&g, 0);
@@ -232,8 +247,8 @@ END_TEST
 
 void add_memory(TCase *t)
 {
-    tcase_add_test(t, given_states);
-    tcase_add_test(t, inputs_anywhere);
+    tcase_add_test(t, caller_owned_states);
+    tcase_add_test(t, misaligned_inputs);
     tcase_add_test(t, wrong_memory);
     tcase_add_test(t, out_of_memory);
     tcase_add_test(t, callers_allocator);

@@ -1,4 +1,4 @@
-/* Ways that were measured: which matrices take them, and that none does at the cost of accuracy. */
+/* Measured methods for eigenvectors and roots: which matrices use them, and that none costs accuracy. */
 #include "tests/gpu/eigen_rule.h"
 
 #include "runtime/library/rule/gpu_code.h"
@@ -11,7 +11,7 @@
 
 enum { BY_ROTATIONS = 1, IN_F32 = 2 };
 
-/* What the steps of the bound calls are. */
+/* The method of the bound call. */
 static int found(const One *o)
 {
     const GpuCalls *x = o->b->gpu->calls;
@@ -44,14 +44,16 @@ static void give(optc_engine *e)
 START_TEST(which_method)
 {
     SHARED();
-    static const char root[] = "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', X = zeros 'rows' },\n"
-                               "  matrix = function() X = power(A, -1/4, { relative = %s, last = X })  A = A + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
+    static const char root[] =
+        "return optimizer { name = 'one', view = 'last', state = { A = zeros 'rows', X = zeros 'rows' },\n"
+        "  matrix = function() X = power(A, -1/4, { relative = %s, last = X })  A = A + 0 * "
+        "sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
     static const struct { bool roots; const char *relative; int64_t n, side; bool f64; int want, plain; } c[] = {
         {false, "", 1, 16, false, BY_ROTATIONS, 0},
-        {false, "", 2, 12, false, BY_ROTATIONS, 0},         /* the nearest rows, the number beside */
-        {false, "", 1, 40, false, 0, 0},                    /* nobody measured */
+        {false, "", 2, 12, false, BY_ROTATIONS, 0},         /* the nearest row count, the count itself next to it */
+        {false, "", 1, 40, false, 0, 0},                    /* not measured */
         {false, "", 300, 16, false, 0, 0},
-        {false, "", 1, 64, false, 0, 0},                    /* f32 is less than this GPU's model has */
+        {false, "", 1, 64, false, 0, 0},                    /* f32 is less than this GPU's model allows */
         {false, "", 1, 16, true, 0, 0},                     /* another type */
         {true, "1/32", 1, 16, false, BY_ROTATIONS | IN_F32, BY_ROTATIONS},
         {true, "1e-6", 1, 16, false, BY_ROTATIONS, BY_ROTATIONS},
@@ -65,11 +67,12 @@ START_TEST(which_method)
         GpuEngine g;
         open_one(&plain, c[i].roots ? text : vectors_rule, c[i].n, c[i].side, (How){.f64 = c[i].f64});
         g = *plain.e->gpu;
-        if (found(&plain) != c[i].plain && !f64_fast(g.arch)) {        /* written for those fast in f64 */
+        if (found(&plain) != c[i].plain && !f64_fast(g.arch)) {        /* the expectations are for GPUs with fast f64 */
             close_one(&plain);
             return;
         }
-        Tuned t[] = {measured(&g, (MethodWork){false, 16, 1}, false, EIGEN_ROTATED), measured(&g, (MethodWork){false, 64, 1}, false, EIGEN_F32),
+        Tuned t[] = {measured(&g, (MethodWork){false, 16, 1}, false, EIGEN_ROTATED),
+                     measured(&g, (MethodWork){false, 64, 1}, false, EIGEN_F32),
                      measured(&g, (MethodWork){true, 16, 256}, false, EIGEN_F32)};
         for (int k = 0; k < 3; k++)
             results[k] = &t[k];
@@ -84,7 +87,7 @@ START_TEST(which_method)
 }
 END_TEST
 
-/* Every size once, each with a name and a key of its own. */
+/* Every size occurs once, each with its own name and key. */
 START_TEST(sizes)
 {
     static char names[200][64], keys[200][80];
@@ -106,7 +109,8 @@ START_TEST(sizes)
 }
 END_TEST
 
-/* A clock that loading stops: whatever an engine's first binding waits for takes a hundred seconds, and nothing else any time. */
+/* A fake clock that advances only while libraries load: whatever an engine's first binding loads takes a hundred
+ * seconds, and nothing else takes any time. */
 static optc_engine *loading;
 static double loading_clock(void *ctx)
 {
@@ -117,8 +121,9 @@ static double loading_clock(void *ctx)
     return (m.peak > 0 ? 100 : 0) + 1e-6 * calls++;
 }
 
-/* What libraries take to load is not the first search's: it has tried all there is within its share. */
-START_TEST(loaded_ahead)
+/* The time that libraries take to load does not count for the first search: it tries all candidates within its
+ * share. */
+START_TEST(loading_is_not_timed)
 {
     SHARED();
     MethodTuner *u;
@@ -141,22 +146,25 @@ START_TEST(loaded_ahead)
 }
 END_TEST
 
-/* A package's results are looked up as the library's are, whatever there are of them. */
+/* A package looks up its results like the library does, however many there are. */
 START_TEST(as_in_packages)
 {
-    optc_engine e = {.gpu = &(GpuEngine){.name = "X", .measured = method_measured}, .library = &(LibraryEngine){.untuned = 0}};
+    optc_engine e =
+        {.gpu = &(GpuEngine){.name = "X", .measured = method_measured}, .library = &(LibraryEngine){.untuned = 0}};
     KnownMethod packed[200];
     unsigned seed = 7;
     int n = 0, asked = 0, found = 0;
     for (int kind = 0; kind < 3; kind++)
         for (MethodWork w = {kind == 2, 0, 0}; method_next(&w);) {
             seed = seed * 1664525u + 1013904223u;
-            EigenMethod method = (EigenMethod)(kind == 2 ? EIGEN_F32 + seed / 65536 % 2 : EIGEN_ROTATED + seed / 65536 % 4);
+            EigenMethod method =
+                (EigenMethod)(kind == 2 ? EIGEN_F32 + seed / 65536 % 2 : EIGEN_ROTATED + seed / 65536 % 4);
             Tuned t = measured(e.gpu, w, kind == 1, method);
-            if (seed >> 30 == 0)                           /* nobody measured that */
+            if (seed >> 30 == 0)                           /* a size that was not measured */
                 continue;
             ck_assert(n < 200 && tuned_put(&e.library->tuned.user, &t));
-            packed[n++] = (KnownMethod){kind == 2, kind == 1, (int)lround(log2((double)w.rows)), t.key.bucket, (int)method};
+            packed[n++] =
+                (KnownMethod){kind == 2, kind == 1, (int)lround(log2((double)w.rows)), t.key.bucket, (int)method};
         }
     for (int kind = 0; kind < 3; kind++)
         for (int power = METHOD_LEAST; power <= METHOD_MOST; power++)
@@ -173,7 +181,7 @@ END_TEST
 void add_methods(TCase *t)
 {
     tcase_add_test(t, as_in_packages);
-    tcase_add_test(t, loaded_ahead);
+    tcase_add_test(t, loading_is_not_timed);
     tcase_add_test(t, which_method);
     tcase_add_test(t, sizes);
 }

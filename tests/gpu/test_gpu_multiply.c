@@ -1,4 +1,4 @@
-/* Products with no rule on a GPU. */
+/* Products without a rule (optc_multiply, optc_kron) on a GPU. */
 #include "tests/gpu/device_side.h"
 
 #include "tests/harness/reference_product.h"
@@ -14,8 +14,14 @@ static void *take(size_t bytes)
 }
 
 static void give(void *p) { ck_assert(!d->cuMemFree_v2((CUdeviceptr)(uintptr_t)p)); }
-static void put(void *to, const void *from, size_t bytes) { ck_assert(!d->cuMemcpyHtoDAsync_v2((CUdeviceptr)(uintptr_t)to, from, bytes, NULL) && !d->cuStreamSynchronize(NULL)); }
-static void get(void *to, const void *from, size_t bytes) { ck_assert(!d->cuMemcpyDtoHAsync_v2(to, (CUdeviceptr)(uintptr_t)from, bytes, NULL) && !d->cuStreamSynchronize(NULL)); }
+static void put(void *to, const void *from, size_t bytes)
+{
+    ck_assert(!d->cuMemcpyHtoDAsync_v2((CUdeviceptr)(uintptr_t)to, from, bytes, NULL) && !d->cuStreamSynchronize(NULL));
+}
+static void get(void *to, const void *from, size_t bytes)
+{
+    ck_assert(!d->cuMemcpyDtoHAsync_v2(to, (CUdeviceptr)(uintptr_t)from, bytes, NULL) && !d->cuStreamSynchronize(NULL));
+}
 static const Where device = {take, give, put, get};
 
 static optc_engine *open_gpu(void)
@@ -25,13 +31,14 @@ static optc_engine *open_gpu(void)
     return e;
 }
 
-START_TEST(multiplied)
+START_TEST(multiply)
 {
     SHARED();
     optc_engine *e = open_gpu();
     for (int i = 0; i < 4 * ALONES; i++) {
         size_t bytes;
-        free(reference_product(e, &device, &alone_cases[i / 4], (optc_type)(OPTC_F32 + i % 4), i % 3 ? 0 : 140000, &bytes));
+        free(reference_product(e, &device, &alone_cases[i / 4], (optc_type)(OPTC_F32 + i % 4), i % 3 ? 0 : 140000,
+                               &bytes));
     }
     OK(optc_close(e));
 }
@@ -40,7 +47,8 @@ END_TEST
 START_TEST(kronecker)
 {
     SHARED();
-    static const int64_t sizes[][5] = {{1, 1, 1, 1, 1}, {2, 3, 4, 5, 1}, {3, 1, 2, 7, 4}, {5, 4, 1, 1, 2}, {0, 2, 3, 1, 1}, {9, 6, 5, 11, 2}, {2, 300, 3, 3, 1}, {3, 2, 2, 700, 2}};
+    static const int64_t sizes[][5] = {{1, 1, 1, 1, 1}, {2, 3, 4, 5, 1}, {3, 1, 2, 7, 4}, {5, 4, 1, 1, 2},
+                                       {0, 2, 3, 1, 1}, {9, 6, 5, 11, 2}, {2, 300, 3, 3, 1}, {3, 2, 2, 700, 2}};
     optc_engine *e = open_gpu();
     for (int i = 0; i < 4 * 2 * 8; i++)
         reference_kron(e, &device, sizes[i / 8], (optc_type)(OPTC_F32 + i % 4), i / 4 % 2);
@@ -48,7 +56,7 @@ START_TEST(kronecker)
 }
 END_TEST
 
-/* In a captured stream; the first of an engine is not. */
+/* In a captured stream. An engine's first product must not be captured. */
 START_TEST(in_a_graph)
 {
     SHARED();
@@ -90,7 +98,7 @@ START_TEST(in_a_graph)
 }
 END_TEST
 
-START_TEST(not_multiplied)
+START_TEST(refused)
 {
     SHARED();
     float host[16] = {0};
@@ -106,7 +114,8 @@ START_TEST(not_multiplied)
     x.workspace = 0;
     e = open_gpu();
     FAILS(optc_multiply(e, &x), OPTC_ERROR_UNAVAILABLE, "OPTC_CUBLAS");
-    OK(optc_kron(e, &(optc_kronecker){.a = at, .b = at, .c = ct, .m = 1, .n = 1, .p = 1, .q = 1}));     /* does without */
+    /* works without cuBLAS */
+    OK(optc_kron(e, &(optc_kronecker){.a = at, .b = at, .c = ct, .m = 1, .n = 1, .p = 1, .q = 1}));
     OK(optc_close(e));
     use_cublas(true);
     give(at), give(ct);
@@ -115,8 +124,8 @@ END_TEST
 
 void add_matrices(TCase *t)
 {
-    tcase_add_test(t, multiplied);
+    tcase_add_test(t, multiply);
     tcase_add_test(t, kronecker);
     tcase_add_test(t, in_a_graph);
-    tcase_add_test(t, not_multiplied);
+    tcase_add_test(t, refused);
 }

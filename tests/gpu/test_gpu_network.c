@@ -1,4 +1,5 @@
-/* Shampoo and SOAP on a small network: a thousand steps, gone on with from their states bit for bit; and memory that runs out while they make roots and bases. */
+/* Shampoo and SOAP on a small network: a thousand steps, resumed from their states bit for bit. Also running out of
+ * memory while roots and bases are computed. */
 #include "tests/harness/network.h"
 #include "tests/gpu/device_side.h"
 
@@ -8,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct { const char *spec, *soon; double beta2; } rules[] = {{"shampoo", "interval=7", 0.99}, {"soap", "", 0.95}};
+static const struct { const char *spec, *soon; double beta2; } rules[] =
+    {{"shampoo", "interval=7", 0.99}, {"soap", "", 0.95}};
 
 static void open_network(Side *g, int rule, bool soon)
 {
@@ -21,7 +23,7 @@ static void open_network(Side *g, int rule, bool soon)
     OK(optc_set_hyper(g->b, -1, "beta2", rules[rule].beta2));
 }
 
-/* The loss where it is; then a step by its gradients. Scalars beside the network stay without any. */
+/* Returns the loss, then steps with its gradients. Scalars that are not part of the network have no gradient. */
 static double step_network(Side *g)
 {
     OK(optc_sync(g->b));
@@ -49,7 +51,7 @@ static Kept keep(Side *g)
             ck_assert(i < 16);
             OK(optc_rule_state(g->r, i, &info));
             if (optc_state(g->b, k, info.name, &at) != OPTC_OK)
-                continue;                                  /* it is other tensors' */
+                continue;                                  /* a state of other tensors */
             x.bytes[k][i] = (size_t)at.count * (at.type == OPTC_F64 ? 8 : 4);
             x.data[k][i] = malloc(x.bytes[k][i] + 1);
             OK(optc_state_get(g->b, k, info.name, x.data[k][i], x.bytes[k][i]));
@@ -62,7 +64,8 @@ static Kept keep(Side *g)
 static void go_on_from(Side *g, const Kept *x)
 {
     for (int k = 0; k < NET_TENSORS; k++) {
-        ck_assert(!d->cuMemcpyHtoDAsync_v2(g->p[k], x->p[k], (size_t)g->n[k] * 4, NULL) && !d->cuStreamSynchronize(NULL));
+        ck_assert(!d->cuMemcpyHtoDAsync_v2(g->p[k], x->p[k], (size_t)g->n[k] * 4, NULL) &&
+                  !d->cuStreamSynchronize(NULL));
         for (int i = 0; i < optc_rule_states(g->r); i++) {
             optc_state_info info;
             OK(optc_rule_state(g->r, i, &info));
@@ -73,7 +76,7 @@ static void go_on_from(Side *g, const Kept *x)
     OK(optc_set_t(g->b, -1, x->t));
 }
 
-/* "": all of it is the same; else what is not */
+/* returns "" if everything is the same, otherwise what differs */
 static const char *differs(const Side *g, const Kept *x, const Kept *y)
 {
     static char what[80];
@@ -105,7 +108,8 @@ START_TEST(a_thousand_steps)
     SHARED();
     if (thinned(_i))
         return;
-    bool small = getenv("OPTC_TEST_SMALL") != NULL;        /* on an emulated GPU some, with a refresh before and after */
+    /* on the emulated GPU few steps, with a refresh before and after */
+    bool small = getenv("OPTC_TEST_SMALL") != NULL;
     int last = small ? 13 : 1000, middle = small ? 9 : 503;
     Side f, g;
     Kept x, y;
@@ -129,7 +133,8 @@ START_TEST(a_thousand_steps)
     }
     optc_factors said;
     OK(optc_factors_about(f.b, -1, &said));
-    ck_assert_msg(said.computed > 0 && said.refused == 0, "%s: of %d factors %d refused", rules[_i].spec, (int)said.computed, (int)said.refused);
+    ck_assert_msg(said.computed > 0 && said.refused == 0, "%s: of %d factors %d refused", rules[_i].spec,
+                  (int)said.computed, (int)said.refused);
     ck_assert_msg(small || loss < 0.02 * first, "%s: %g of %g", rules[_i].spec, loss, first);
     x = keep(&f);
     y = keep(&g);
@@ -142,21 +147,27 @@ END_TEST
 
 /* ---- memory ---- */
 static Cublas real;
-static int64_t without;                                    /* calls that found no memory; of f64, or (all_of_them) of any type */
+/* calls that found no memory: those in f64, or (all_of_them) of any type */
+static int64_t without;
 static bool all_of_them;
 
 static bool no_memory_for(cudaDataType t) { return (all_of_them || t == CUDA_R_64F) && ++without; }
 
-static int strided(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, const void *alpha, const void *a, cudaDataType at, int lda, long long sa,
-                   const void *b, cudaDataType bt, int ldb, long long sb, const void *beta, void *c, cudaDataType ct, int ldc, long long sc, int count, cublasComputeType_t t, cublasGemmAlgo_t g)
+static int strided(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, const void *alpha,
+                   const void *a, cudaDataType at, int lda, long long sa,
+                   const void *b, cudaDataType bt, int ldb, long long sb, const void *beta, void *c, cudaDataType ct,
+                   int ldc, long long sc, int count, cublasComputeType_t t, cublasGemmAlgo_t g)
 {
     if (no_memory_for(at))
         return CUBLAS_STATUS_ALLOC_FAILED;
-    return real.cublasGemmStridedBatchedEx(h, ta, tb, m, n, k, alpha, a, at, lda, sa, b, bt, ldb, sb, beta, c, ct, ldc, sc, count, t, g);
+    return real.cublasGemmStridedBatchedEx(h, ta, tb, m, n, k, alpha, a, at, lda, sa, b, bt, ldb, sb, beta, c, ct, ldc,
+                                           sc, count, t, g);
 }
 
-static int batched(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, const void *alpha, const void *const *a, cudaDataType at, int lda,
-                   const void *const *b, cudaDataType bt, int ldb, const void *beta, void *const *c, cudaDataType ct, int ldc, int count, cublasComputeType_t t, cublasGemmAlgo_t g)
+static int batched(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, const void *alpha,
+                   const void *const *a, cudaDataType at, int lda,
+                   const void *const *b, cudaDataType bt, int ldb, const void *beta, void *const *c, cudaDataType ct,
+                   int ldc, int count, cublasComputeType_t t, cublasGemmAlgo_t g)
 {
     if (no_memory_for(at))
         return CUBLAS_STATUS_ALLOC_FAILED;
@@ -180,14 +191,15 @@ static bool root_moved(const Side *g, const Kept *x, const Kept *y)
         for (int i = 0; i < optc_rule_states(g->r); i++) {
             optc_state_info info;
             OK(optc_rule_state(g->r, i, &info));
-            if (x->data[k][i] && (!strcmp(info.name, "X") || !strcmp(info.name, "Y")) && memcmp(x->data[k][i], y->data[k][i], x->bytes[k][i]))
-                return true;
+            if (x->data[k][i] && (!strcmp(info.name, "X") || !strcmp(info.name, "Y")) &&
+                memcmp(x->data[k][i], y->data[k][i], x->bytes[k][i])) return true;
         }
     return false;
 }
 
-/* The roots' products, which are in f64, find no memory at a refresh: the step goes on with the last ones, which is counted, and the next refresh makes new ones. Then no product finds any, and the step says which, of
- * what, for whom and where. */
+/* The products of the roots, which are in f64, find no memory at a refresh: the step uses the last roots, which is
+ * counted, and the next refresh computes new ones. Then no product finds memory, and the message names the product, its
+ * matrices, the tensor and the line. */
 START_TEST(no_memory_for_roots)
 {
     SHARED();
@@ -196,7 +208,7 @@ START_TEST(no_memory_for_roots)
     optc_factors said;
     int refresh = 0;
     open_network(&g, _i, true);
-    g.e->gpu->no_graphs = true;                            /* what is launched again asks for nothing */
+    g.e->gpu->no_graphs = true;                            /* replayed graphs would not ask for memory */
     for (int step = 1; step <= 24 && refresh < 2; step++) {
         step_network(&g);
         x = keep(&g);
@@ -208,23 +220,27 @@ START_TEST(no_memory_for_roots)
         y = keep(&g);
         OK(optc_factors_about(g.b, -1, &said));
         if (step > 3 && refresh == 0 && without) {
-            ck_assert_msg(said.refused > 0 && !root_moved(&g, &x, &y) && *differs(&g, &x, &y), "%s: %d refused", rules[_i].spec, (int)said.refused);
+            ck_assert_msg(said.refused > 0 && !root_moved(&g, &x, &y) && *differs(&g, &x, &y), "%s: %d refused",
+                          rules[_i].spec, (int)said.refused);
             refresh = 1;
         } else if (refresh == 1 && root_moved(&g, &x, &y)) {
             refresh = 2;
         }
         drop(&x), drop(&y);
     }
-    ck_assert_msg(refresh == 2, "%s: after %d of 2 refreshes; products by %s", rules[_i].spec, refresh, g.b->gpu->calls->library ? "cuBLAS" : g.b->gpu->calls->why);
+    ck_assert_msg(refresh == 2, "%s: after %d of 2 refreshes; products by %s", rules[_i].spec, refresh,
+                  g.b->gpu->calls->library ? "cuBLAS" : g.b->gpu->calls->why);
     run_out(&g, true);
     FAILS(optc_step(g.b), OPTC_ERROR_MEMORY, "the product of ");
-    ck_assert_msg(strstr(optc_message(), " x ") && strstr(optc_message(), " in f32 at ") && strstr(optc_message(), "for tensor number ") && strstr(optc_message(), rules[_i].spec), "%s", optc_message());
+    ck_assert_msg(strstr(optc_message(), " x ") && strstr(optc_message(), " in f32 at ") && strstr(optc_message(),
+            "for tensor number ") && strstr(optc_message(), rules[_i].spec), "%s", optc_message());
     run_on(&g);
     close_side(&g, 0);
 }
 END_TEST
 
-/* From the first step on no product finds any: the step says so, and parameters, states and t are as they were. Then it does, and steps are those of who never failed. */
+/* From the first step on no product finds memory: the step fails, and parameters, states and t do not change. Later
+ * steps succeed and equal those of a run without failures. */
 START_TEST(no_memory_at_once)
 {
     SHARED();
@@ -240,7 +256,8 @@ START_TEST(no_memory_at_once)
     for (int i = 0; i < 2; i++) {
         FAILS(optc_step(g.b), OPTC_ERROR_MEMORY, "the product of ");
         y = keep(&g);
-        ck_assert_msg(without > i && y.t == x.t && !*differs(&g, &x, &y), "%s: %s moved", rules[_i].spec, differs(&g, &x, &y));
+        ck_assert_msg(without > i && y.t == x.t && !*differs(&g, &x, &y), "%s: %s moved", rules[_i].spec,
+                      differs(&g, &x, &y));
         drop(&y);
     }
     run_on(&g);

@@ -1,6 +1,6 @@
-/* How far orthogonal factors in 16 bits lie from the same iteration in f64, on matrices as gradients are: of condition 1e4, and of
- * rank 16 plus noise. Held against plain bf16, emulated here on the same matrices, and against what was asked for (0.10 and 0.03 in the
- * spectral norm); the Gram form without its restart is off by hundreds. */
+/* Error of orthogonal factors in 16 bits against the same iteration in f64, on matrices like gradients: condition 1e4,
+ * and rank 16 plus noise. Bounds: plain bf16, emulated here on the same matrices, and the required 0.10 and 0.03 in the
+ * spectral norm. The Gram form without its restart would be off by hundreds. */
 #include "tests/gpu/device_side.h"
 
 #include <math.h>
@@ -22,11 +22,11 @@ static Matrix noise(int rows, int cols, int stream)
     Matrix m = matrix(rows, cols);
     for (int64_t i = 0; i < (int64_t)rows * cols; i++)
         for (int k = 0; k < 4; k++)
-            m.v[i] += ref_value(stream, k, i) * 0.866;     /* about normal, of variance 1 */
+            m.v[i] += ref_value(stream, k, i) * 0.866;     /* about normal, variance 1 */
     return m;
 }
 
-/* alpha a b, or alpha a b.T where `turned`; frees nothing */
+/* alpha a b, or alpha a b.T if `turned`; frees nothing */
 static Matrix times(double alpha, Matrix a, Matrix b, bool turned)
 {
     Matrix c = matrix(a.rows, turned ? b.rows : b.cols);
@@ -44,7 +44,7 @@ static Matrix times(double alpha, Matrix a, Matrix b, bool turned)
     return c;
 }
 
-/* Rows made orthonormal, twice over so that they are. */
+/* Orthonormalises rows, twice for accuracy. */
 static void orthonormal(Matrix m)
 {
     for (int again = 0; again < 2; again++)
@@ -64,7 +64,7 @@ static void orthonormal(Matrix m)
         }
 }
 
-/* Singular values from 1 down to 1e-4, evenly in their logarithms. */
+/* Singular values in geometric progression from 1 to 1e-4. */
 static Matrix of_condition(int rows, int cols)
 {
     Matrix u = noise(rows, rows, 1), v = noise(rows, cols, 2);
@@ -90,7 +90,7 @@ static Matrix of_low_rank(int rows, int cols)
     return x;
 }
 
-static Matrix kept(Matrix m, Type t)           /* each number rounded to it, in place */
+static Matrix kept(Matrix m, Type t)           /* rounds each entry to t, in place */
 {
     for (int64_t i = 0; i < (int64_t)m.rows * m.cols; i++) {
         double room;
@@ -100,7 +100,7 @@ static Matrix kept(Matrix m, Type t)           /* each number rounded to it, in 
     return m;
 }
 
-/* Jordan's five steps, of a wide matrix; t: what every result is kept in. */
+/* Jordan's five steps on a wide matrix; every result is rounded to t. */
 static Matrix iterated(Matrix g, Type t)
 {
     const double a = 3.4445, b = -4.7750, c = 2.0315;
@@ -154,7 +154,7 @@ static double spectral_norm(Matrix d)
     return sqrt(sqrt(size));
 }
 
-/* What the GPU makes of it, in place. */
+/* The GPU's result, in place. */
 static void orthogonalised(const char *products, const char *form, Matrix g)
 {
     char text[400];
@@ -172,12 +172,14 @@ static void orthogonalised(const char *products, const char *form, Matrix g)
     int64_t shape[] = {g.rows, g.cols};
     OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
     OK(optc_compile(e, &(optc_rule_options){.text = text}, &r));
-    ck_assert(!d->cuMemAlloc_v2(&p, n * 4) && !d->cuMemAlloc_v2(&dg, n * 4) && !d->cuMemcpyHtoDAsync_v2(dg, h, n * 4, NULL) && !d->cuStreamSynchronize(NULL));
+    ck_assert(!d->cuMemAlloc_v2(&p, n * 4) && !d->cuMemAlloc_v2(&dg, n * 4) &&
+              !d->cuMemcpyHtoDAsync_v2(dg, h, n * 4, NULL) && !d->cuStreamSynchronize(NULL));
     optc_tensor t = {.param = (void *)(uintptr_t)p, .grad = (void *)(uintptr_t)dg, .rank = 2, .shape = shape};
     OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
     OK(optc_step(b));
     OK(optc_sync(b));
-    ck_assert(!d->cuMemcpyDtoHAsync_v2(h, p, n * 4, NULL) && !d->cuStreamSynchronize(NULL) && !d->cuMemFree_v2(p) && !d->cuMemFree_v2(dg));
+    ck_assert(!d->cuMemcpyDtoHAsync_v2(h, p, n * 4, NULL) && !d->cuStreamSynchronize(NULL) && !d->cuMemFree_v2(p) &&
+              !d->cuMemFree_v2(dg));
     OK(optc_unbind(b));
     OK(optc_release(r));
     OK(optc_close(e));
@@ -186,23 +188,25 @@ static void orthogonalised(const char *products, const char *form, Matrix g)
     free(h);
 }
 
-START_TEST(as_near_as_bf16)
+START_TEST(error_within_bf16)
 {
     static const struct { const char *products, *form; } how[] = {{"bf16", "plain"}, {"f16", "plain"}, {"f16", "gram"}};
     bool few = getenv("OPTC_TEST_SMALL") != NULL;
     int rows = few ? 24 : 256, cols = few ? 48 : 1024;
     for (int k = 0; k < 2; k++) {
-        Matrix g = k ? of_low_rank(rows, cols) : of_condition(rows, cols), want = iterated(g, T_F64), bf16 = iterated(g, T_BF16);
+        Matrix g = k ? of_low_rank(rows, cols) : of_condition(rows, cols), want = iterated(g, T_F64),
+            bf16 = iterated(g, T_BF16);
         orthogonalised(how[_i].products, how[_i].form, g);
         for (int64_t i = 0; i < (int64_t)rows * cols; i++) {
             g.v[i] -= want.v[i];
             bf16.v[i] -= want.v[i];
         }
         double off = spectral_norm(g), emulated = spectral_norm(bf16), asked = k ? 0.03 : 0.10;
-        /* Sums are carried in f32 there, in f64 here, and rounded to bf16 at other places: as far off, and not to the digit. */
+        /* The GPU sums in f32, this code in f64, and they round to bf16 at different places: errors are of the same
+         * size, not equal. */
         double bound = _i == 0 ? 1.25 * emulated : emulated < asked ? emulated : asked;
-        printf("%s, %s, %s: off by %.4f, bf16 emulated by %.4f\n", k ? "rank 16 plus noise" : "condition 1e4", how[_i].products, how[_i].form,
-               off, emulated);
+        printf("%s, %s, %s: off by %.4f, bf16 emulated by %.4f\n", k ? "rank 16 plus noise" : "condition 1e4",
+               how[_i].products, how[_i].form, off, emulated);
         ck_assert_msg(off <= bound, "off by %.4f, allowed %.4f", off, bound);
         free(g.v);
         free(want.v);
@@ -212,7 +216,8 @@ START_TEST(as_near_as_bf16)
 END_TEST
 
 /* ---- far scales ---- */
-/* A step of Muon on gradients times 2^scale, the first tensor's times `first` beside: an orthogonal factor knows no scale, so all weights get the same bits. */
+/* A step of Muon on gradients times 2^scale, the first tensor's also times `first`. An orthogonal factor does not
+ * depend on the scale, so all weights get the same bits. */
 static void far_step(Side *s, const char *products, int scale, double first)
 {
     open_side(s, "cuda", (optc_rule_options){.spec = "muon", .products = products, .options = "steps=2"}, 0);
@@ -228,7 +233,8 @@ static void far_step(Side *s, const char *products, int scale, double first)
 
 START_TEST(far_scales)
 {
-    static const TestShape few[NSHAPES] = {{2, {5, 16}}, {2, {5, 16}}, {2, {16, 5}}, {2, {9, 9}}, {2, {1, 8}}, {2, {8, 1}}, {2, {1, 1}}, {2, {0, 5}}, {2, {5, 0}}, {2, {24, 40}}, {2, {5, 16}}, {2, {7, 3}}};
+    static const TestShape few[NSHAPES] = {{2, {5, 16}}, {2, {5, 16}}, {2, {16, 5}}, {2, {9, 9}}, {2, {1, 8}},
+            {2, {8, 1}}, {2, {1, 1}}, {2, {0, 5}}, {2, {5, 0}}, {2, {24, 40}}, {2, {5, 16}}, {2, {7, 3}}};
     static const struct { int scale; double first; } cases[] = {{-100, 1}, {100, 1}, {0, NAN}, {0, INFINITY}};
     Side one, far;
     use_shapes(few);
@@ -239,12 +245,14 @@ START_TEST(far_scales)
             for (int64_t i = 0; i < one.n[k]; i++) {
                 float was = ((const float *)one.hp[k])[i], is = ((const float *)far.hp[k])[i];
                 bool spoilt = !k && !isfinite(cases[c].first);
-                ck_assert_msg(spoilt ? isnan(is) : was == is, "times 2^%d and %g: tensor %d, element %lld: %.9g, not %.9g", cases[c].scale, cases[c].first, k, (long long)i, (double)is, (double)was);
+                ck_assert_msg(spoilt ? isnan(is) : was == is,
+                        "times 2^%d and %g: tensor %d, element %lld: %.9g, not %.9g", cases[c].scale, cases[c].first, k,
+                        (long long)i, (double)is, (double)was);
             }
         close_side(&far, 0);
     }
     close_side(&one, 0);
-    far_step(&far, _i ? "bf16" : "f16", -2000, 1);             /* all are 0 */
+    far_step(&far, _i ? "bf16" : "f16", -2000, 1);             /* all gradients are 0 */
     for (int k = 0; k < NSHAPES; k++)
         for (int64_t i = 0; i < far.n[k]; i++)
             ck_assert(((const float *)far.hp[k])[i] == (float)(0.5 * ref_value(k, 0, i)));
@@ -254,6 +262,6 @@ END_TEST
 
 void add_polar(TCase *t)
 {
-    tcase_add_loop_test(t, as_near_as_bf16, 0, 3);
+    tcase_add_loop_test(t, error_within_bf16, 0, 3);
     tcase_add_loop_test(t, far_scales, 0, getenv("OPTC_TEST_SMALL") ? 1 : 2);
 }

@@ -1,4 +1,5 @@
-/* Products on a GPU: every way operands may lie, in every precision, by cuBLAS and without it, against plain loops in f64. The programs are made by hand: nothing but calls. */
+/* Products on a GPU: every layout of operands, in every precision, with and without cuBLAS, against plain loops in f64.
+ * The programs are made by hand and contain only calls. */
 #include "tests/gpu/gpu_product_program.h"
 
 #include <float.h>
@@ -7,13 +8,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const int64_t shapes[TENSORS][3] = {{1, 7, 5}, {1, 1, 9}, {1, 6, 1}, {2, 7, 5}, {1, 7, 5}, {3, 5, 8}, {3, 5, 8}};      /* of the last, matrices begin where tensor cores do not like it */
+/* in the last shape matrices are not aligned for tensor cores */
+static const int64_t shapes[TENSORS][3] = {{1, 7, 5}, {1, 1, 9}, {1, 6, 1}, {2, 7, 5}, {1, 7, 5}, {3, 5, 8}, {3, 5, 8}};
 static const struct { const char *name; Type type; double unit; Product product; } kinds[] = {
-    {"f64", T_F64, DBL_EPSILON, PRODUCT_F64}, {"f32", T_F32, FLT_EPSILON, PRODUCT_F32}, {"tf32", T_F32, 1.0 / 1024, PRODUCT_TF32},
+    {"f64", T_F64, DBL_EPSILON, PRODUCT_F64}, {"f32", T_F32, FLT_EPSILON, PRODUCT_F32},
+    {"tf32", T_F32, 1.0 / 1024, PRODUCT_TF32},
     {"bf16", T_BF16, 1.0 / 128, PRODUCT_BF16}, {"f16", T_F16, 1.0 / 1024, PRODUCT_F16}};
 
 /* ---- values ---- */
-static int64_t length_of(const Bound *x, int tensor, int array) { return dom_len(x->m.array[array].dom, x->b->tensor[tensor].shape); }
+static int64_t length_of(const Bound *x, int tensor, int array)
+{
+    return dom_len(x->m.array[array].dom, x->b->tensor[tensor].shape);
+}
 
 static double *get(const Bound *x, int tensor, int array)
 {
@@ -33,30 +39,39 @@ static void put(Bound *x, int tensor, int array, int seed)
     free(v);
 }
 
-/* One product of one tensor by plain loops. A sum of k values is off by at most k units of what it is carried in, the result by half a unit of what it is kept in, operands of tf32 by half a
- * unit each. */
-static void check_product(const Bound *x, int kind, int tensor, const ProgCall *c, const double *a, const double *b, const double *was, const double *got, const char *what)
+/* Checks one product of one tensor against plain loops. Bounds: k units of the accumulator's type for a sum of k
+ * values, half a unit of the storage type for the result, half a unit for each tf32 operand. */
+static void check_product(const Bound *x, int kind, int tensor, const ProgCall *c, const double *a, const double *b,
+                          const double *was, const double *got, const char *what)
 {
     const ProgArray *m = x->m.array;
     Shape s = x->b->tensor[tensor].shape;
     ProductShape z = product_shape(&x->m.p, c, s, s.cols);
-    double carried = kinds[kind].type == T_F64 ? DBL_EPSILON : FLT_EPSILON, kept = kinds[kind].type == T_F32 ? FLT_EPSILON : kinds[kind].unit;
+    double carried = kinds[kind].type == T_F64 ? DBL_EPSILON : FLT_EPSILON,
+        kept = kinds[kind].type == T_F32 ? FLT_EPSILON : kinds[kind].unit;
     double operands = kinds[kind].product == PRODUCT_TF32 ? 2 * kinds[kind].unit : 0;
     for (int64_t l = 0; l < s.slices; l++) {
-        const double *pa = a + l * dom_len_inside(m[c->a].dom, s), *pb = b + l * dom_len_inside(m[c->b].dom, s), *pw = was + l * dom_len_inside(m[c->out].dom, s);
+        const double *pa = a + l * dom_len_inside(m[c->a].dom, s), *pb = b + l * dom_len_inside(m[c->b].dom, s),
+            *pw = was + l * dom_len_inside(m[c->out].dom, s);
         const double *pg = got + l * dom_len_inside(m[c->out].dom, s);
         for (int64_t i = 0; i < z.m; i++)
             for (int64_t j = 0; j < z.n; j++) {
-                int64_t r = c->flags & SYMMETRIC && j > i ? j : i, q = c->flags & SYMMETRIC && j > i ? i : j;      /* the lower triangle says all */
+                /* only the lower triangle is computed */
+                int64_t r = c->flags & SYMMETRIC && j > i ? j : i, q = c->flags & SYMMETRIC && j > i ? i : j;
                 double sum = 0, size = 0;
                 for (int64_t k = 0; k < z.k; k++) {
-                    double t = pa[c->flags & TRANS_A ? k * z.m + r : r * z.k + k] * pb[c->flags & TRANS_B ? q * z.k + k : k * z.n + q];
+                    double t = pa[c->flags & TRANS_A ? k * z.m + r : r * z.k + k] * pb[c->flags & TRANS_B ? q * z.k + k
+                                                                                       : k * z.n + q];
                     sum += t;
                     size += fabs(t);
                 }
-                double want = c->alpha * sum + c->beta * pw[r * z.n + q], mag = fabs(c->alpha) * size + fabs(c->beta * pw[r * z.n + q]);
-                double off = fabs(want - pg[i * z.n + j]), most = ((double)(z.k + 4) * carried + operands + kept) * mag + 1e-7 * (kinds[kind].type == T_F16);
-                ck_assert_msg(off <= most, "%s %s: tensor %d, matrix %lld, (%lld, %lld): %.17g, not %.17g: off by %g, at most %g", kinds[kind].name, what, tensor, (long long)l, (long long)i, (long long)j,
+                double want = c->alpha * sum + c->beta * pw[r * z.n + q],
+                    mag = fabs(c->alpha) * size + fabs(c->beta * pw[r * z.n + q]);
+                double off = fabs(want - pg[i * z.n + j]),
+                    most = ((double)(z.k + 4) * carried + operands + kept) * mag + 1e-7 * (kinds[kind].type == T_F16);
+                ck_assert_msg(off <= most,
+                        "%s %s: tensor %d, matrix %lld, (%lld, %lld): %.17g, not %.17g: off by %g, at most %g",
+                        kinds[kind].name, what, tensor, (long long)l, (long long)i, (long long)j,
                               pg[i * z.n + j], want, off, most);
             }
     }
@@ -64,16 +79,23 @@ static void check_product(const Bound *x, int kind, int tensor, const ProgCall *
 
 /* ---- every form ---- */
 static const struct { Dom a, b, out; unsigned flags; double alpha, beta; } forms[] = {
-    {ELEM, COLS2, ELEM, 0, 1, 0},             {ROWS2, ELEM, ELEM, TRANS_A, -0.5, 2},     {COLS2, ELEM, RANK, TRANS_B, 1, 0},           /* the out of this one is made elem_t below */
-    {ELEM, ELEM, ROWS2, TRANS_B, 1, 0},        {ELEM, ELEM, COLS2, TRANS_A, 0.25, -1},    {ELEM, ELEM, ROWS2, TRANS_B | SYMMETRIC, 1, 0},
-    {ELEM, ELEM, COLS2, TRANS_A | SYMMETRIC, 3, 0.5}, {ELEM, COL, ROW, 0, 1, 0},         {ELEM, ROW, COL, TRANS_A, 1, 1},              {ROW, COL, ELEM, TRANS_B, 1, 0},
-    {ROWS2, ROWS2, ROWS2, TRANS_A | TRANS_B, 1, 0}, {ROW, ROW, ROWS2, TRANS_B | SYMMETRIC, 1, 0}, {ROW, ROW, SLICE, TRANS_A, 1, 0}};
+    /* the output of this one becomes elem_t below */
+    {ELEM, COLS2, ELEM, 0, 1, 0},             {ROWS2, ELEM, ELEM, TRANS_A, -0.5, 2},
+    {COLS2, ELEM, RANK, TRANS_B, 1, 0},
+    {ELEM, ELEM, ROWS2, TRANS_B, 1, 0},        {ELEM, ELEM, COLS2, TRANS_A, 0.25, -1},
+    {ELEM, ELEM, ROWS2, TRANS_B | SYMMETRIC, 1, 0},
+    {ELEM, ELEM, COLS2, TRANS_A | SYMMETRIC, 3, 0.5}, {ELEM, COL, ROW, 0, 1, 0},
+    {ELEM, ROW, COL, TRANS_A, 1, 1},              {ROW, COL, ELEM, TRANS_B, 1, 0},
+    {ROWS2, ROWS2, ROWS2, TRANS_A | TRANS_B, 1, 0}, {ROW, ROW, ROWS2, TRANS_B | SYMMETRIC, 1, 0},
+    {ROW, ROW, SLICE, TRANS_A, 1, 0}};
 enum { NFORMS = sizeof forms / sizeof *forms };
 
 static void make_forms(ProductProgram *m, int kind)
 {
-    static const char *const names[NFORMS][3] = {{"a0", "b0", "c0"}, {"a1", "b1", "c1"}, {"a2", "b2", "c2"}, {"a3", "b3", "c3"}, {"a4", "b4", "c4"}, {"a5", "b5", "c5"}, {"a6", "b6", "c6"},
-                                                 {"a7", "b7", "c7"}, {"a8", "b8", "c8"}, {"a9", "b9", "c9"}, {"a10", "b10", "c10"}, {"a11", "b11", "c11"}, {"a12", "b12", "c12"}};
+    static const char *const names[NFORMS][3] = {{"a0", "b0", "c0"}, {"a1", "b1", "c1"}, {"a2", "b2", "c2"},
+            {"a3", "b3", "c3"}, {"a4", "b4", "c4"}, {"a5", "b5", "c5"}, {"a6", "b6", "c6"},
+                                                 {"a7", "b7", "c7"}, {"a8", "b8", "c8"}, {"a9", "b9", "c9"},
+                                                 {"a10", "b10", "c10"}, {"a11", "b11", "c11"}, {"a12", "b12", "c12"}};
     for (int i = 0; i < NFORMS; i++) {
         bool same = forms[i].flags & SYMMETRIC;
         int a = add_array(m, MEM_STATE, forms[i].a, kinds[kind].type, names[i][0]);
@@ -81,7 +103,8 @@ static void make_forms(ProductProgram *m, int kind)
         int c = add_array(m, MEM_STATE, forms[i].out == RANK ? ELEM_T : forms[i].out, kinds[kind].type, names[i][2]);
         add_mm(m, a, b, c, forms[i].flags, forms[i].alpha, forms[i].beta);
     }
-    int a = add_array(m, MEM_STATE, ELEM, kinds[kind].type, "a13"), b = add_array(m, MEM_STATE, COLS2, kinds[kind].type, "b13"), c = add_array(m, MEM_STATE, ELEM, kinds[kind].type, "c13");
+    int a = add_array(m, MEM_STATE, ELEM, kinds[kind].type, "a13"), b = add_array(m, MEM_STATE, COLS2, kinds[kind].type,
+            "b13"), c = add_array(m, MEM_STATE, ELEM, kinds[kind].type, "c13");
     add_mm_to(m, a, b, c, add_array(m, MEM_STATE, ELEM, kinds[kind].type, "d13"), 0, 1, 0.5);
     end_program(m, kinds[kind].product);
 }
@@ -91,7 +114,8 @@ static void step_forms(Bound *x, int kind, int n, const char *what)
     double *a[MOST][TENSORS], *b[MOST][TENSORS], *was[MOST][TENSORS];
     for (int i = 0; i < x->m.ncall; i++)
         for (int k = 0; k < n; k++)
-            a[i][k] = get(x, k, x->m.call[i].a), b[i][k] = get(x, k, x->m.call[i].b), was[i][k] = get(x, k, x->m.call[i].c < 0 ? x->m.call[i].out : x->m.call[i].c);
+            a[i][k] = get(x, k, x->m.call[i].a), b[i][k] = get(x, k, x->m.call[i].b),
+            was[i][k] = get(x, k, x->m.call[i].c < 0 ? x->m.call[i].out : x->m.call[i].c);
     OK(optc_step(x->b));
     for (int i = 0; i < x->m.ncall; i++)
         for (int k = 0; k < n; k++) {
@@ -121,7 +145,8 @@ static void same_results(const Bound *x, const Bound *y, int n, const char *what
     for (int i = 0; i < x->m.ncall; i++)
         for (int k = 0; k < n; k++) {
             double *p = get(x, k, x->m.call[i].out), *q = get(y, k, x->m.call[i].out);
-            ck_assert_msg(!memcmp(p, q, sizeof *p * (size_t)length_of(x, k, x->m.call[i].out)), "%s: product %d of tensor %d has other bits", what, i, k);
+            ck_assert_msg(!memcmp(p, q, sizeof *p * (size_t)length_of(x, k, x->m.call[i].out)),
+                          "%s: product %d of tensor %d has other bits", what, i, k);
             free(p), free(q);
         }
 }
@@ -132,11 +157,12 @@ static void open_forms(Bound *x, int kind, bool library)
     open_rule(x, T_F32, 1 << 20);
     make_forms(&x->m, kind);
     bind_program(x, shapes, TENSORS, 4);
-    ck_assert_msg(strstr(optc_rule_path(x->r), library ? "products by cuBLAS" : "products by a plain kernel, slower (OPTC_CUBLAS is none)"), "%s", optc_rule_path(x->r));
+    ck_assert_msg(strstr(optc_rule_path(x->r), library ? "products by cuBLAS"
+                         : "products by a plain kernel, slower (OPTC_CUBLAS is none)"), "%s", optc_rule_path(x->r));
     fill_forms(x, TENSORS);
 }
 
-/* Steps one by one, then as a graph of our own; and the same bits without graphs. */
+/* Single steps, then steps as graphs; without graphs the bits are the same. */
 START_TEST(every_form)
 {
     SHARED();
@@ -144,7 +170,8 @@ START_TEST(every_form)
     bool library = _i % 2 == 0;
     Bound x, y;
     open_forms(&x, kind, library);
-    if (!library && kind && getenv("OPTC_TEST_SMALL")) {       /* an emulated GPU's threads take long for tiles of tensor cores */
+    /* tensor-core tiles take long on the emulated GPU */
+    if (!library && kind && getenv("OPTC_TEST_SMALL")) {
         step_forms(&x, kind, TENSORS, "ours");
         close_program(&x);
         use_cublas(true);
@@ -164,24 +191,27 @@ START_TEST(every_form)
 }
 END_TEST
 
-/* Symmetric products large enough to be cut into blocks, with rows left over. */
+/* Symmetric products that are large enough for several blocks, with rows left over. */
 START_TEST(triangles)
 {
     SHARED();
-    static const int64_t all[3][3] = {{1, 600, 5}, {1, 600, 5}, {1, 256, 3}}, few[1][3] = {{1, 300, 2}}, two[1][3] = {{1, 520, 2}};
-    bool small = getenv("OPTC_TEST_SMALL") != NULL;            /* an emulated GPU's threads take long to mirror much */
+    static const int64_t all[3][3] = {{1, 600, 5}, {1, 600, 5}, {1, 256, 3}}, few[1][3] = {{1, 300, 2}},
+        two[1][3] = {{1, 520, 2}};
+    bool small = getenv("OPTC_TEST_SMALL") != NULL;            /* mirroring takes long on the emulated GPU */
     const int64_t (*large)[3] = !small ? all : _i ? two : few;
     int n = small ? 1 : 3;
     Bound x;
     open_rule(&x, T_F32, 1 << 20);
-    int e = add_array(&x.m, MEM_STATE, ELEM, kinds[_i].type, "e"), r = add_array(&x.m, MEM_STATE, ROWS2, kinds[_i].type, "r");
-    int t = add_array(&x.m, MEM_STATE, ELEM_T, kinds[_i].type, "t"), q = add_array(&x.m, MEM_STATE, ROWS2, kinds[_i].type, "q");
+    int e = add_array(&x.m, MEM_STATE, ELEM, kinds[_i].type, "e"),
+        r = add_array(&x.m, MEM_STATE, ROWS2, kinds[_i].type, "r");
+    int t = add_array(&x.m, MEM_STATE, ELEM_T, kinds[_i].type, "t"),
+        q = add_array(&x.m, MEM_STATE, ROWS2, kinds[_i].type, "q");
     add_mm(&x.m, e, e, r, TRANS_B | SYMMETRIC, 1, 0);
     add_mm(&x.m, t, t, q, TRANS_A | SYMMETRIC, 2, -1);
     end_program(&x.m, kinds[_i].product);
     bind_program(&x, large, n, 4);
     fill_forms(&x, n);
-    for (int k = 0; k < n; k++) {                  /* what is added to must be symmetric */
+    for (int k = 0; k < n; k++) {                  /* the addend must be symmetric */
         int64_t rows = large[k][1];
         double *v = malloc(sizeof *v * (size_t)(rows * rows));
         for (int64_t i = 0; i < rows; i++)
@@ -197,12 +227,14 @@ START_TEST(triangles)
 END_TEST
 
 /* ---- gradients that move, tensors without one, small workspaces ---- */
-/* t = g g^T, u = t t, w = u g: t and u lie in the workspace. */
+/* t = g g^T, u = t t, w = u g, with t and u in the workspace. */
 static void open_chain(Bound *x, int64_t workspace, int n)
 {
-    static const int64_t equal[TENSORS][3] = {{1, 40, 30}, {1, 40, 30}, {1, 40, 30}, {2, 11, 3}, {1, 40, 30}, {1, 40, 30}, {1, 40, 30}};
+    static const int64_t equal[TENSORS][3] =
+        {{1, 40, 30}, {1, 40, 30}, {1, 40, 30}, {2, 11, 3}, {1, 40, 30}, {1, 40, 30}, {1, 40, 30}};
     open_rule(x, T_F32, workspace);
-    int t = add_array(&x->m, MEM_TEMP, ROWS2, T_F32, "t"), u = add_array(&x->m, MEM_TEMP, ROWS2, T_F32, "u"), w = add_array(&x->m, MEM_STATE, ELEM, T_F32, "w");
+    int t = add_array(&x->m, MEM_TEMP, ROWS2, T_F32, "t"), u = add_array(&x->m, MEM_TEMP, ROWS2, T_F32, "u"),
+        w = add_array(&x->m, MEM_STATE, ELEM, T_F32, "w");
     add_mm(&x->m, 1, 1, t, TRANS_B | SYMMETRIC, 1, 0);
     add_mm(&x->m, t, t, u, 0, 1, 0);
     add_mm(&x->m, u, 1, w, 0, 1, 0);
@@ -232,7 +264,8 @@ static void check_chain(Bound *x, int n, int seed, const bool *out, const char *
             for (int64_t i = 0; i < r * r; i++) {
                 t[i] = 0;
                 for (int64_t j = 0; j < c; j++)
-                    t[i] += (double)(float)ref_value(k, seed, (l * r + i / r) * c + j) * (float)ref_value(k, seed, (l * r + i % r) * c + j);
+                    t[i] += (double)(float)ref_value(k, seed, (l * r + i / r) * c + j) * (float)ref_value(k, seed,
+                            (l * r + i % r) * c + j);
             }
             for (int64_t i = 0; i < r * r; i++) {
                 u[i] = 0;
@@ -244,16 +277,18 @@ static void check_chain(Bound *x, int n, int seed, const bool *out, const char *
                 for (int64_t j = 0; j < r; j++)
                     want += u[i / c * r + j] * (float)ref_value(k, seed, (l * r + j) * c + i % c);
                 want = out && out[k] ? 0 : want;
-                /* three products, entries below 1 in magnitude: 30, then 40 * 30^2, then 40 times that at most */
-                double off = fabs(got[l * r * c + i] - want), most = out && out[k] ? 0 : 120 * FLT_EPSILON * 40.0 * 40 * 900;
-                ck_assert_msg(off <= most, "%s: tensor %d, element %lld: %g, not %g", what, k, (long long)i, got[l * r * c + i], want);
+                /* three products of entries below 1: at most 30, then 40 * 30^2, then 40 times that */
+                double off = fabs(got[l * r * c + i] - want),
+                    most = out && out[k] ? 0 : 120 * FLT_EPSILON * 40.0 * 40 * 900;
+                ck_assert_msg(off <= most, "%s: tensor %d, element %lld: %g, not %g", what, k, (long long)i,
+                              got[l * r * c + i], want);
             }
         }
         free(got);
     }
 }
 
-START_TEST(moved)
+START_TEST(gradients_move)
 {
     SHARED();
     Bound x;
@@ -308,7 +343,7 @@ START_TEST(absent)
 }
 END_TEST
 
-/* A workspace with room for one or two tensors: the same bits, in more batches; and one that is too small. */
+/* A workspace for one or two tensors: the same bits in more batches; and one that is too small. */
 START_TEST(batches)
 {
     SHARED();
@@ -317,7 +352,8 @@ START_TEST(batches)
     open_chain(&x, 0, TENSORS);
     open_chain(&y, 32000, TENSORS);
     OK(optc_binding_held(y.b, &held));
-    ck_assert_msg(held.batches >= 2 && held.workspace <= 32000, "%d batches in %lld bytes", held.batches, (long long)held.workspace);
+    ck_assert_msg(held.batches >= 2 && held.workspace <= 32000, "%d batches in %lld bytes", held.batches,
+                  (long long)held.workspace);
     for (int s = 1; s <= 3; s++) {
         give_grads(&x, TENSORS, s);
         give_grads(&y, TENSORS, s);
@@ -368,10 +404,13 @@ START_TEST(captured)
 END_TEST
 
 /* ---- calls that fail ---- */
-static int fails_batched(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, const void *alpha, const void *const *a, cudaDataType at, int lda,
-                         const void *const *b, cudaDataType bt, int ldb, const void *beta, void *const *c, cudaDataType ct, int ldc, int count, cublasComputeType_t t, cublasGemmAlgo_t g)
+static int fails_batched(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
+                         const void *alpha, const void *const *a, cudaDataType at, int lda,
+                         const void *const *b, cudaDataType bt, int ldb, const void *beta, void *const *c,
+                         cudaDataType ct, int ldc, int count, cublasComputeType_t t, cublasGemmAlgo_t g)
 {
-    (void)h, (void)ta, (void)tb, (void)m, (void)n, (void)k, (void)alpha, (void)a, (void)at, (void)lda, (void)b, (void)bt, (void)ldb, (void)beta, (void)c, (void)ct, (void)ldc, (void)count, (void)t, (void)g;
+    (void)h, (void)ta, (void)tb, (void)m, (void)n, (void)k, (void)alpha, (void)a, (void)at, (void)lda, (void)b,
+        (void)bt, (void)ldb, (void)beta, (void)c, (void)ct, (void)ldc, (void)count, (void)t, (void)g;
     return CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
@@ -384,7 +423,9 @@ START_TEST(failing)
     Cublas *f = &x.b->gpu->calls->blas, was = *f;
     f->cublasGemmBatchedEx = fails_batched;
     FAILS(optc_step(x.b), OPTC_ERROR_DEVICE, "cublasGemmBatchedEx: ");
-    FAILS(optc_step(x.b), OPTC_ERROR_DEVICE, "the product of 40 x 30 by 30 x 40 in f32 at made.lua:7, for tensor 'tensor0' (number 0) and others of its shape, of rule 'made'");
+    FAILS(optc_step(x.b), OPTC_ERROR_DEVICE,
+          "the product of 40 x 30 by 30 x 40 in f32 at made.lua:7, for tensor 'tensor0' (number 0) and others of its "
+          "shape, of rule 'made'");
     for (int k = 0; k < 3; k++) {
         double *w = get(&x, k, x.m.call[2].out);
         for (int64_t i = 0; i < x.b->tensor[k].shape.n; i++)
@@ -400,19 +441,20 @@ END_TEST
 
 /* ---- whole rules ---- */
 static const char *const rules[] = {
-    /* a polar factor by two steps, of what lies in a state */
+    /* a polar factor by two steps, of a state */
     "return optimizer { name = 'polar', hyper = { lr = 0.1 }, state = { m = zeros },\n"
     "  matrix = function() m = 0.9 * m + g p = p - lr * polar(m, { steps = 2 }) end,\n"
     "  step = function() m = 0.9 * m + g p = p - lr * m end }",
     /* squares in states, products of them at some steps */
-    "return optimizer { name = 'squares', hyper = { lr = 0.1 }, state = { l = eye(0.5, 'rows'), r = zeros 'cols', s = zeros 'rows' },\n"
+    "return optimizer { name = 'squares', hyper = { lr = 0.1 }, state = { l = eye(0.5, 'rows'), r = zeros 'cols', s = "
+    "zeros 'rows' },\n"
     "  matrix = function() l = 0.9 * l + 0.1 * gram(g)\n"
     "    every(2, function() s = mm(l, l) r = 0.5 * r + mm(g.T, g) end)\n"
     "    p = p - lr * mm(mm(s + l, g), r) end,\n"
     "  step = function() p = p - lr * g end }",
 };
 
-/* Close to the CPU, which sums in another order; and bits that do not depend on how a step is run. */
+/* Close to the CPU, which sums in another order. The bits do not depend on how a step is launched. */
 static void near(const Side *c, Side *g, double most, const char *what)
 {
     OK(optc_sync(g->b));
@@ -420,25 +462,31 @@ static void near(const Side *c, Side *g, double most, const char *what)
     for (int k = 0; k < NSHAPES; k++)
         for (int64_t i = 0; i < c->n[k]; i++) {
             double x = type_load(c->tp, c->hp[k], i), y = type_load(g->tp, g->hp[k], i);
-            ck_assert_msg(fabs(x - y) <= most * (1 + fabs(x)), "%s: tensor %d, element %lld: CPU %.17g, GPU %.17g", what, k, (long long)i, x, y);
+            ck_assert_msg(fabs(x - y) <= most * (1 + fabs(x)), "%s: tensor %d, element %lld: CPU %.17g, GPU %.17g",
+                          what, k, (long long)i, x, y);
         }
 }
 
-/* Passes over symmetric values by tiles of 64 x 64: sides around those, some odd, several matrices of a tensor; products that nobody mirrors, values of rows, arrays
- * read turned, two results at once. */
-static const TestShape tiles[NSHAPES] = {{2, {1, 3}}, {2, {2, 2}}, {2, {63, 3}}, {2, {64, 2}}, {2, {65, 4}}, {3, {3, 67, 3}}, {3, {2, 64, 5}}, {2, {127, 2}}, {2, {128, 3}}, {2, {131, 2}}, {2, {3, 130}}, {1, {5}}};
-static const char halves[] = "return optimizer { name = 'halves', view = 'last', hyper = { lr = 0.01 }, state = { s = zeros 'rows', r = zeros 'cols' },\n"
-                             "  matrix = function() local x = g / (1 + slice.norm(g))\n"
-                             "    local a, b = gram(x), gram(x.T)\n"
-                             "    local c = max(a, mm(a, a)) + outer(rowsum(x), rowsum(x)) + s + s.T + eye(0.5, 'rows')\n"
-                             "    r = 2 * max(b, mm(b, b)) + 1  s = triu(mm(c, c) + 0.1 * c)\n"
-                             "    p = p - lr * mm(mm(c, x), r) end,\n"
-                             "  step = function() p = p - lr * g end }";
+/* Passes over symmetric values by tiles of 64 x 64: sides around 64, odd ones, several matrices per tensor; products
+ * that are not mirrored, row values, transposed loads, two results at once. */
+static const TestShape tiles[NSHAPES] = {{2, {1, 3}}, {2, {2, 2}}, {2, {63, 3}}, {2, {64, 2}}, {2, {65, 4}},
+        {3, {3, 67, 3}}, {3, {2, 64, 5}}, {2, {127, 2}}, {2, {128, 3}}, {2, {131, 2}}, {2, {3, 130}}, {1, {5}}};
+static const char halves[] =
+    "return optimizer { name = 'halves', view = 'last', hyper = { lr = 0.01 }, state = { s = zeros 'rows', r = zeros "
+    "'cols' },\n"
+    "  matrix = function() local x = g / (1 + slice.norm(g))\n"
+    "    local a, b = gram(x), gram(x.T)\n"
+    "    local c = max(a, mm(a, a)) + outer(rowsum(x), rowsum(x)) + s + s.T + eye(0.5, "
+    "'rows')\n"
+    "    r = 2 * max(b, mm(b, b)) + 1  s = triu(mm(c, c) + 0.1 * c)\n"
+    "    p = p - lr * mm(mm(c, x), r) end,\n"
+    "  step = function() p = p - lr * g end }";
 
-START_TEST(half_passes)
+START_TEST(symmetric_passes)
 {
     SHARED();
-    static const struct { optc_type type; const char *products; double most; } ways[] = {{OPTC_F64, "f64", 1e-9}, {OPTC_F32, "f32", 1e-3}};
+    static const struct { optc_type type; const char *products; double most; } ways[] =
+        {{OPTC_F64, "f64", 1e-9}, {OPTC_F32, "f32", 1e-3}};
     Side c, g;
     if (thinned(_i))
         return;
@@ -458,7 +506,8 @@ START_TEST(half_passes)
 }
 END_TEST
 
-/* In f64 rounding is far below what is asked; each step's products amplify what came before by less than 1000 here. */
+/* In f64 rounding errors are far below the bound; each step's products amplify earlier errors by less than 1000
+ * here. */
 START_TEST(whole_rules)
 {
     SHARED();
@@ -479,7 +528,8 @@ START_TEST(whole_rules)
 }
 END_TEST
 
-/* Captured steps of a rule with products at some steps only, replayed, are those steps; and steps one by one go on from there. */
+/* Captured and replayed steps of a rule with products at some steps only equal single steps, and single steps continue
+ * from there. */
 START_TEST(conditional)
 {
     SHARED();
@@ -499,7 +549,8 @@ START_TEST(conditional)
     OK(optc_sync(b.b));
     OK(optc_set_stream(b.b, st));
     ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
-    int (*was)(CUstream, CUgraph, const CUgraphNode *, const CUgraphEdgeData *, size_t, CUstreamCaptureMode) = b.e->gpu->own.cuStreamBeginCaptureToGraph;
+    int (*was)(CUstream, CUgraph, const CUgraphNode *, const CUgraphEdgeData *, size_t, CUstreamCaptureMode) =
+        b.e->gpu->own.cuStreamBeginCaptureToGraph;
     b.e->gpu->own.cuStreamBeginCaptureToGraph = NULL;          /* an older driver */
     FAILS(optc_step(b.b), OPTC_ERROR_UNAVAILABLE, "conditional graph nodes (CUDA 12.4)");
     b.e->gpu->own.cuStreamBeginCaptureToGraph = was;
@@ -533,12 +584,12 @@ void add_products(TCase *t)
     tcase_add_loop_test(t, every_form, 0, 10);
     for (int i = 0; i < 5; i += getenv("OPTC_TEST_SMALL") ? 3 : 1)
         tcase_add_loop_test(t, triangles, i, i + 1);
-    tcase_add_test(t, moved);
+    tcase_add_test(t, gradients_move);
     tcase_add_test(t, absent);
     tcase_add_test(t, batches);
     tcase_add_test(t, captured);
     tcase_add_test(t, failing);
     tcase_add_loop_test(t, conditional, 0, getenv("OPTC_TEST_SMALL") ? 1 : 2);
     tcase_add_loop_test(t, whole_rules, 0, sizeof rules / sizeof *rules);
-    tcase_add_loop_test(t, half_passes, 0, 2);
+    tcase_add_loop_test(t, symmetric_passes, 0, 2);
 }

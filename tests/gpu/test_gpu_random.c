@@ -1,4 +1,5 @@
-/* Random specs at random launches: the same bits on both sides. OPTC_FUZZ_SPECS of them (or as many as OPTC_FUZZ_SECONDS allow), from OPTC_FUZZ_SEED on. */
+/* Random specs with random launches: the same bits on CPU and GPU. Runs OPTC_FUZZ_SPECS specs (or as many as
+ * OPTC_FUZZ_SECONDS allow), starting at OPTC_FUZZ_SEED. */
 #include "tests/gpu/device_side.h"
 
 #include "tests/harness/random_spec.h"
@@ -10,12 +11,14 @@
 
 enum { ROUNDS = 3 };
 
-/* The spec's input, of all tensors the same numbers; the GPU's copy to be freed, 0 on the CPU. */
+/* Sets the spec's input to the same numbers for all tensors. Returns the GPU's copy, which the caller frees; 0 on the
+ * CPU. */
 static CUdeviceptr set_input(Side *s, const void *h, size_t bytes)
 {
     CUdeviceptr at = 0;
     if (s->p[0])
-        ck_assert(!d->cuMemAlloc_v2(&at, bytes) && !d->cuMemcpyHtoDAsync_v2(at, h, bytes, NULL) && !d->cuStreamSynchronize(NULL));
+        ck_assert(!d->cuMemAlloc_v2(&at, bytes) && !d->cuMemcpyHtoDAsync_v2(at, h, bytes, NULL) &&
+                  !d->cuStreamSynchronize(NULL));
     for (int k = 0; k < NSHAPES; k++)
         OK(optc_set_input(s->b, k, "h", at ? (void *)(uintptr_t)at : (void *)(uintptr_t)h, 0));
     return at;
@@ -23,13 +26,15 @@ static CUdeviceptr set_input(Side *s, const void *h, size_t bytes)
 
 static int one_spec(uint64_t seed)
 {
-    static const struct { optc_type param, grad; } types[] = {{OPTC_F32, OPTC_DEFAULT}, {OPTC_F64, OPTC_DEFAULT}, {OPTC_F32, OPTC_DEFAULT}, {OPTC_BF16, OPTC_DEFAULT}, {OPTC_F16, OPTC_DEFAULT}, {OPTC_F32, OPTC_BF16}};
+    static const struct { optc_type param, grad; } types[] = {{OPTC_F32, OPTC_DEFAULT}, {OPTC_F64, OPTC_DEFAULT},
+            {OPTC_F32, OPTC_DEFAULT}, {OPTC_BF16, OPTC_DEFAULT}, {OPTC_F16, OPTC_DEFAULT}, {OPTC_F32, OPTC_BF16}};
     Side c, g;
     char *text = random_spec(seed, false), label[160];
     uint64_t dice = splitmix(seed ^ 11);
     int off = (int)(seed % 4), entries;
     int64_t most = 1;
-    optc_rule_options rule = {.spec = "fuzz.lua", .text = text, .with = random_wrapper(seed), .param = types[seed % 6].param, .grad = types[seed % 6].grad};
+    optc_rule_options rule = {.spec = "fuzz.lua", .text = text, .with = random_wrapper(seed),
+                              .param = types[seed % 6].param, .grad = types[seed % 6].grad};
     open_side(&c, "cpu", rule, 0);
     open_side(&g, "cuda", rule, off);
     for (int k = 0; k < NSHAPES; k++)
@@ -41,14 +46,16 @@ static int one_spec(uint64_t seed)
     CUdeviceptr at = set_input(&g, h, (size_t)most * 8);
     entries = optc_rule_entries(c.r);
     for (int round = 1; round <= ROUNDS; round++) {
-        if (round > 1)                             /* the first as the model has them */
+        if (round > 1)                             /* the first round uses the model's launches */
             use_random_launches(&g, &dice, round % 2);
         set_grads(&c, round);
         set_grads(&g, round);
         for (int e = 0; e < entries; e++) {
             OK(optc_run(c.b, optc_rule_entry(c.r, e)));
             OK(optc_run(g.b, optc_rule_entry(c.r, e)));
-            snprintf(label, sizeof label, "seed %llu, with '%s', %s parameters, %s gradients, round %d, entry %s", (unsigned long long)seed, rule.with, type_info[c.tp].name, type_info[c.tg].name, round, optc_rule_entry(c.r, e));
+            snprintf(label, sizeof label, "seed %llu, with '%s', %s parameters, %s gradients, round %d, entry %s",
+                     (unsigned long long)seed, rule.with, type_info[c.tp].name, type_info[c.tg].name, round,
+                     optc_rule_entry(c.r, e));
             compare(label, &c, &g);
         }
     }
@@ -62,8 +69,10 @@ static int one_spec(uint64_t seed)
 
 START_TEST(random_specs)
 {
-    setenv("OPTC_CFLAGS", "-O1", 0);      /* the CPU's side is compiled once for each: the bits do not depend on it */
-    const char *specs = getenv("OPTC_FUZZ_SPECS"), *seconds = getenv("OPTC_FUZZ_SECONDS"), *seed = getenv("OPTC_FUZZ_SEED");
+    /* each CPU rule is compiled for few steps; the bits do not depend on the level */
+    setenv("OPTC_CFLAGS", "-O1", 0);
+    const char *specs = getenv("OPTC_FUZZ_SPECS"), *seconds = getenv("OPTC_FUZZ_SECONDS"),
+        *seed = getenv("OPTC_FUZZ_SEED");
     uint64_t s0 = seed && *seed ? strtoull(seed, NULL, 10) : 1;
     long n = specs ? atol(specs) : 3, i = 0;
     time_t end = seconds && *seconds ? time(NULL) + atol(seconds) : 0;

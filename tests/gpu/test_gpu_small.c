@@ -1,16 +1,17 @@
-/* Tensors of few elements, which share blocks of a map, and what is stored in 16 bits. */
+/* Tensors of few elements, which share thread blocks of a map, and 16-bit storage types. */
 #include "tests/gpu/device_side.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const int lengths[] = {1, 3, 31, 64, 100, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1000, 1023, 1024, 1025, 2000, 4095, 4096, 4097, 4196, 5120, 5121, 8192, 0, 100, 1};
+static const int lengths[] = {1, 3, 31, 64, 100, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1000, 1023, 1024, 1025,
+                              2000, 4095, 4096, 4097, 4196, 5120, 5121, 8192, 0, 100, 1};
 enum { NLENGTHS = sizeof lengths / sizeof *lengths };
 
-/* The same tensors on one device, end to end in one allocation of parameters and one of gradients. */
+/* The same tensors on one device, consecutive in one allocation of parameters and one of gradients. */
 typedef struct Row {
-    Side s;                                    /* its engine, rule and binding; code that takes launches wants one */
+    Side s;                                    /* engine, rule and binding: functions that set launches need a Side */
     char *p, *g;
     CUdeviceptr dp, dg;
     size_t bytes[2];
@@ -38,7 +39,8 @@ static void open_row(Row *r, const char *device, optc_rule_options rule)
     char *at[2] = {r->p, r->g};
     if (strcmp(device, "cpu")) {
         ck_assert(!d->cuMemAlloc_v2(&r->dp, r->bytes[0]) && !d->cuMemAlloc_v2(&r->dg, r->bytes[1]));
-        ck_assert(!d->cuMemcpyHtoDAsync_v2(r->dp, r->p, r->bytes[0], NULL) && !d->cuMemcpyHtoDAsync_v2(r->dg, r->g, r->bytes[1], NULL) && !d->cuStreamSynchronize(NULL));
+        ck_assert(!d->cuMemcpyHtoDAsync_v2(r->dp, r->p, r->bytes[0], NULL) &&
+                  !d->cuMemcpyHtoDAsync_v2(r->dg, r->g, r->bytes[1], NULL) && !d->cuStreamSynchronize(NULL));
         at[0] = (char *)(uintptr_t)r->dp;
         at[1] = (char *)(uintptr_t)r->dg;
     }
@@ -69,10 +71,11 @@ static void close_row(Row *r)
     free(r->g);
 }
 
-/* Every length around a warp's, a block's and a unit's, in the model's launches and in others. */
+/* Every length around those of a warp, a block and a unit, with the model's launches and random ones. */
 START_TEST(few_elements)
 {
-    static const optc_rule_options rules[] = {{.spec = "adamw"}, {.spec = "adamw", .with = "clip(1)"}, {.spec = "lion", .param = OPTC_BF16, .grad = OPTC_BF16, .state = OPTC_BF16}, {.spec = "lamb"}};
+    static const optc_rule_options rules[] = {{.spec = "adamw"}, {.spec = "adamw", .with = "clip(1)"},
+            {.spec = "lion", .param = OPTC_BF16, .grad = OPTC_BF16, .state = OPTC_BF16}, {.spec = "lamb"}};
     if (thinned(_i))
         return;
     Row c, g;
@@ -93,7 +96,8 @@ START_TEST(few_elements)
 }
 END_TEST
 
-/* Tensors that a warp has room for are four to a block, those that a block has room for one; it was four blocks a tensor. */
+/* Tensors that fit into a warp are stepped four to a block, those that fit into a block one to a block. (Earlier
+ * versions used four blocks per tensor.) */
 START_TEST(few_blocks)
 {
     const Launch l = {{128, 4, 2, 0, 0, 0, 0}};
@@ -107,19 +111,23 @@ START_TEST(few_blocks)
 }
 END_TEST
 
-/* Every pattern of 16 bits is stored as it was loaded, and numbers of f32 around every one of them, and between two, are rounded alike on both devices; every NaN becomes 0x7fff. */
+/* Every 16-bit pattern is stored as it was loaded. f32 values around each of them, and between two, are rounded alike
+ * on both devices. Every NaN becomes 0x7fff. */
 START_TEST(narrow)
 {
     static const char *const types[] = {"bf16", "f16"};
     enum { N = 1 << 16, EACH = 5 };
     Type ty = (Type)type_by_name(types[_i]);
-    const optc_rule_options rule = {.text = "return optimizer { name = 'x', hyper = { lr = 1 }, step = function() p = g * lr end }", .param = _i ? OPTC_F16 : OPTC_BF16, .grad = OPTC_F32};
+    const optc_rule_options rule =
+        {.text = "return optimizer { name = 'x', hyper = { lr = 1 }, step = function() p = g * lr end }",
+         .param = _i ? OPTC_F16 : OPTC_BF16, .grad = OPTC_F32};
     static float x[N * EACH];
     static unsigned short out[2][N * EACH];
     for (int i = 0; i < N; i++) {
         unsigned short h = (unsigned short)i, next = (unsigned short)(i + 1);
         float a = (float)type_load(ty, &h, 0), b = (float)type_load(ty, &next, 0), half = a / 2 + b / 2;
-        const float v[EACH] = {a, nextafterf(a, INFINITY), half, nextafterf(half, INFINITY), nextafterf(half, -INFINITY)};
+        const float v[EACH] =
+            {a, nextafterf(a, INFINITY), half, nextafterf(half, INFINITY), nextafterf(half, -INFINITY)};
         memcpy(x + i * EACH, v, sizeof v);
     }
     for (int k = 0; k < 2; k++) {
@@ -131,19 +139,23 @@ START_TEST(narrow)
         OK(optc_open(&(optc_engine_options){.device = k ? "cuda" : "cpu", .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
         OK(optc_compile(e, &rule, &r));
         if (k)
-            ck_assert(!d->cuMemAlloc_v2(&p, sizeof out[1]) && !d->cuMemAlloc_v2(&g, sizeof x) && !d->cuMemcpyHtoDAsync_v2(g, x, sizeof x, NULL) && !d->cuStreamSynchronize(NULL));
-        optc_tensor t = {.param = k ? (void *)(uintptr_t)p : out[0], .grad = k ? (void *)(uintptr_t)g : x, .rank = 1, .shape = &shape};
+            ck_assert(!d->cuMemAlloc_v2(&p, sizeof out[1]) && !d->cuMemAlloc_v2(&g, sizeof x) &&
+                      !d->cuMemcpyHtoDAsync_v2(g, x, sizeof x, NULL) && !d->cuStreamSynchronize(NULL));
+        optc_tensor t = {.param = k ? (void *)(uintptr_t)p : out[0], .grad = k ? (void *)(uintptr_t)g : x, .rank = 1,
+                         .shape = &shape};
         OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
         OK(optc_step(b));
         OK(optc_sync(b));
         if (k)
-            ck_assert(!d->cuMemcpyDtoHAsync_v2(out[1], p, sizeof out[1], NULL) && !d->cuStreamSynchronize(NULL) && !d->cuMemFree_v2(p) && !d->cuMemFree_v2(g));
+            ck_assert(!d->cuMemcpyDtoHAsync_v2(out[1], p, sizeof out[1], NULL) && !d->cuStreamSynchronize(NULL) &&
+                      !d->cuMemFree_v2(p) && !d->cuMemFree_v2(g));
         OK(optc_unbind(b));
         OK(optc_release(r));
         OK(optc_close(e));
     }
     for (int i = 0; i < N * EACH; i++) {
-        ck_assert_msg(out[0][i] == out[1][i], "%a: %04x on the CPU, %04x on the GPU", (double)x[i], out[0][i], out[1][i]);
+        ck_assert_msg(out[0][i] == out[1][i], "%a: %04x on the CPU, %04x on the GPU", (double)x[i], out[0][i],
+                      out[1][i]);
         if (i % EACH == 0)
             ck_assert_int_eq(out[0][i], isnan(x[i]) ? 0x7fff : i / EACH);
     }

@@ -1,4 +1,5 @@
-/* Values over two axes other than the elements': lists that are walked as the elements are, what they read by row and column, and folds of whole arrays. */
+/* Values over rows x rows, cols x cols and the like: small stages over them, what they read by row and column, and
+ * folds of whole arrays. */
 #include "tests/harness/random_spec.h"
 #include "tests/harness/square_rules.h"
 #include "tests/gpu/device_side.h"
@@ -7,7 +8,7 @@
 
 _Static_assert((int)NSQUARES == NSHAPES, "a side has as many tensors");
 
-/* The same bits on both devices, at the model's launches and, where there are dice, at others. */
+/* The same bits on both devices, with the model's launches or (dice not 0) random ones. */
 static void both(optc_rule_options o, uint64_t dice)
 {
     use_shapes(square_shapes);
@@ -31,14 +32,16 @@ static void both(optc_rule_options o, uint64_t dice)
 START_TEST(squares)
 {
     SHARED();
-    static const optc_rule_options types[] = {{.param = OPTC_F32}, {.param = OPTC_F64, .grad = OPTC_F32}, {.param = OPTC_BF16, .grad = OPTC_BF16, .state = OPTC_F32}};
+    static const optc_rule_options types[] = {{.param = OPTC_F32}, {.param = OPTC_F64, .grad = OPTC_F32},
+                                              {.param = OPTC_BF16, .grad = OPTC_BF16, .state = OPTC_F32}};
     optc_rule_options o = types[(_i + 2) % 3];
     o.text = square_rules[_i];
     both(o, _i == 1 || !getenv("OPTC_TEST_SMALL") ? 5 + (uint64_t)_i : 0);
 }
 END_TEST
 
-/* OPTC_FUZZ_SQUARES of them; none on an emulated GPU, which compiles for seconds. Products sum in an order of their own on each device: without. */
+/* OPTC_FUZZ_SQUARES rules; none on the emulated GPU, which takes seconds to compile each. Without products, whose
+ * summation order differs between devices. */
 START_TEST(random_rules)
 {
     SHARED();

@@ -1,4 +1,5 @@
-/* every(k, { stagger = true }, …) on the GPU as on the CPU, by cuBLAS and by products of our own: steps one by one, with tensors that come and go, and in a captured graph. */
+/* every(k, { stagger = true }, …) on the GPU against the CPU, with cuBLAS and with optc's products: single steps,
+ * tensors that are excluded and come back, and a captured graph. */
 #include "tests/gpu/device_side.h"
 
 #include "runtime/core/matrix/gpu_calls.h"
@@ -7,32 +8,42 @@
 #include <string.h>
 
 static const char *const rules[] = {
-    "return optimizer { name = 'turns', hyper = { lr = 0.125, b = 0.5 }, state = { L = eye(0.5, 'rows'), X = eye(1, 'rows'), m = zeros, n = zeros 'tensor', all = zeros 'group' },\n"
-    " step = function() every(2, { stagger = true }, function() m = m + g  n = n + 1 end)  all = all + global.max(n)  p = p - lr * m / (1 + n) end,\n"
+    "return optimizer { name = 'turns', hyper = { lr = 0.125, b = 0.5 }, state = { L = eye(0.5, 'rows'), X = eye(1, "
+    "'rows'), m = zeros, n = zeros 'tensor', all = zeros 'group' },\n"
+    " step = function() every(2, { stagger = true }, function() m = m + g  n = n + 1 end)  all = all + global.max(n)  "
+    "p = p - lr * m / (1 + n) end,\n"
     " matrix = function()\n"
     "  L = lerp(gram(g) / ncols, L, b)\n"
-    "  every(3, { stagger = true, first = true }, function() X = (mm(L, L) + eye(1, 'rows')) / (1 + slice.norm(L))  n = n + max(abs(X)) end)\n"
+    "  every(3, { stagger = true, first = true }, function() X = (mm(L, L) + eye(1, 'rows')) / (1 + slice.norm(L))  n "
+    "= n + max(abs(X)) end)\n"
     "  every(2, { stagger = true }, function() m = m + mm(X, g)  p = p - lr * rowmean(m) end)\n"
     "  every(2, function() L = L + eye(0.125, 'rows') end)\n"
     "  all = all + global.max(n)  p = p - lr * mm(X, g) / (1 + n + all) - 1e-3 * m end }",
-    "return optimizer { name = 'cuts', block = 8, hyper = { lr = 0.125 }, state = { L = zeros 'rows', X = eye(1, 'rows'), R = zeros 'cols', d = zeros 'block', s = zeros 'tensor' },\n"
+    "return optimizer { name = 'cuts', block = 8, hyper = { lr = 0.125 }, state = { L = zeros 'rows', X = eye(1, "
+    "'rows'), R = zeros 'cols', d = zeros 'block', s = zeros 'tensor' },\n"
     " step = function() p = p - lr * g end,\n"
     " matrix = function()\n"
     "  L = 0.5 * L + gram(g) / ncols  R = lerp(R, gram(g.T) / nrows, 0.5)\n"
-    "  every(4, { stagger = true, first = true }, function() X = (mm(L, L) + L) / (1 + slice.norm(L))  d = d + trace(X) / nrows end)  s = 0.5 * s + sum(d)\n"
+    "  every(4, { stagger = true, first = true }, function() X = (mm(L, L) + L) / (1 + slice.norm(L))  d = d + "
+    "trace(X) / nrows end)  s = 0.5 * s + sum(d)\n"
     "  every(3, { stagger = true }, function() R = R + mm(R, R) / (1 + sum(R * R)) end)\n"
     "  p = p - lr * mm(mm(X, g), R) / (1 + abs(s)) end }",
-    "return optimizer { name = 'roots', hyper = { lr = 0.125 }, state = { L = eye(0.125, 'rows'), X = eye(1, 'rows'), Y = eye(1, 'rows') },\n"
+    "return optimizer { name = 'roots', hyper = { lr = 0.125 }, state = { L = eye(0.125, 'rows'), X = eye(1, 'rows'), "
+    "Y = eye(1, 'rows') },\n"
     " step = function() p = p - lr * g end,\n"
-    " matrix = function() L = 0.5 * L + gram(g)  every(3, { stagger = true, first = true }, function() X = power(L, -1/2, { relative = 0.01 })  Y = chol(L + eye(1, 'rows')) end)\n"
+    " matrix = function() L = 0.5 * L + gram(g)  every(3, { stagger = true, first = true }, function() X = power(L, "
+    "-1/2, { relative = 0.01 })  Y = chol(L + eye(1, 'rows')) end)\n"
     "  p = p - lr * mm(X, g) - lr * mm(Y, p) / (1 + slice.norm(Y)) end }",
-    /* no products: a captured step launches all stages, each finds whose turn it is */
-    "return optimizer { name = 'plain', hyper = { lr = 0.125 }, state = { m = zeros, v = zeros 'row', n = zeros 'tensor' },\n"
-    " step = function() every(3, { stagger = true, first = true }, function() v = v + rowmax(abs(g))  n = n + 1  m = m + v * g end)\n"
+    /* no products: a captured step launches all stages, and each kernel finds the slots of its tensors */
+    "return optimizer { name = 'plain', hyper = { lr = 0.125 }, state = { m = zeros, v = zeros 'row', n = zeros "
+    "'tensor' },\n"
+    " step = function() every(3, { stagger = true, first = true }, function() v = v + rowmax(abs(g))  n = n + 1  m = m "
+    "+ v * g end)\n"
     "  every(5, { stagger = true }, function() p = p - lr * m end)  p = p - lr * g / (1 + n) end }",
 };
 enum { NRULES = sizeof rules / sizeof *rules, LONG = 9 };
-static const TestShape some[NSHAPES] = {{2, {19, 21}}, {1, {7}}, {3, {3, 9, 7}}, {2, {8, 8}}, {2, {1, 40}}, {2, {30, 1}}, {2, {24, 16}}, {2, {8, 8}}, {2, {0, 5}}, {2, {5, 3}}, {1, {5000}}, {2, {21, 19}}};
+static const TestShape some[NSHAPES] = {{2, {19, 21}}, {1, {7}}, {3, {3, 9, 7}}, {2, {8, 8}}, {2, {1, 40}},
+        {2, {30, 1}}, {2, {24, 16}}, {2, {8, 8}}, {2, {0, 5}}, {2, {5, 3}}, {1, {5000}}, {2, {21, 19}}};
 
 static void open_both(Side *c, Side *g, int rule)
 {
@@ -49,13 +60,13 @@ static void close_both(Side *c, Side *g)
     use_cublas(true);
 }
 
-START_TEST(in_turn)
+START_TEST(staggered_steps)
 {
     SHARED();
     Side c, g;
     int rule = _i / 2, small = getenv("OPTC_TEST_SMALL") != NULL;
     if ((small && _i % 2 != rule % 2) || thinned(rule))
-        return;                                            /* an emulated GPU takes seconds for each */
+        return;                                            /* the emulated GPU takes seconds for each */
     use_cublas(_i % 2 == 0);
     open_both(&c, &g, rule);
     for (int step = 1; step <= (small ? 6 : LONG); step++) {
@@ -74,7 +85,8 @@ START_TEST(in_turn)
 }
 END_TEST
 
-/* Matrices of the second rule's first block of every() that have their turn, by their slots; and those that calls went over. */
+/* Counts the matrices that the second rule's first staggered block steps at t, by their slots and by the calls'
+ * lists. */
 static int64_t having(const Side *g, int t)
 {
     int64_t n = 0;
@@ -94,7 +106,7 @@ static int64_t gone_over(const Side *g, unsigned turns)
     return n;
 }
 
-START_TEST(no_others)
+START_TEST(only_scheduled_tensors)
 {
     SHARED();
     Side g;
@@ -103,7 +115,9 @@ START_TEST(no_others)
     for (int t = 1; t <= 6; t++) {
         set_grads(&g, t);
         OK(optc_step(g.b));
-        ck_assert_msg(gone_over(&g, 1) == having(&g, t) && having(&g, t) > 0, "step %d: products of %d matrices, and %d have their turn", t, (int)gone_over(&g, 1), (int)having(&g, t));
+        ck_assert_msg(gone_over(&g, 1) == having(&g, t) && having(&g, t) > 0,
+                "step %d: products of %d matrices, and %d have their turn", t, (int)gone_over(&g, 1),
+                (int)having(&g, t));
     }
     close_side(&g, 0);
 }
@@ -150,7 +164,7 @@ END_TEST
 
 void add_stagger(TCase *t)
 {
-    tcase_add_loop_test(t, in_turn, 0, 2 * NRULES - 1);
-    tcase_add_test(t, no_others);
+    tcase_add_loop_test(t, staggered_steps, 0, 2 * NRULES - 1);
+    tcase_add_test(t, only_scheduled_tensors);
     tcase_add_loop_test(t, captured, 0, NRULES);
 }

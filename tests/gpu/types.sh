@@ -1,6 +1,7 @@
 #!/bin/sh
-# Rules whose tensors are stored in 16 bits, and very many very small tensors: their share of the copy's bandwidth, and the least it may be.
-#   sh tests/gpu/types.sh [BUILD]        after `make`; about a minute
+# Measures rules with 16-bit storage types, and very many small tensors: their share of the copy bandwidth, with lower
+# bounds. Takes about a minute.
+#   sh tests/gpu/types.sh [BUILD]        after `make`
 set -eu
 optc=${1:-build}/optc
 failed=0
@@ -18,7 +19,8 @@ for rule in adamw lion; do
         for types in "bf16 bf16" "bf16 f32" "f16 f16" "f16 f32"; do
             least=97
             [ "$types" != "f16 f16" ] || least=95
-            row $least "$(echo "$types" | tr ' ' /)" "$rule" --work $work --type "${types% *}" --state-type "${types#* }"
+            row $least "$(echo "$types" | tr ' ' /)" "$rule" --work $work --type "${types% *}" \
+                --state-type "${types#* }"
         done
     done
 done

@@ -10,7 +10,7 @@ Basis make_basis(int n, double low, uint64_t seed)
     double *v = malloc(8 * (size_t)n);
     for (int i = 0; i < n * n; i++)
         m.q[i] = i % (n + 1) == 0;
-    /* reflections: an orthogonal matrix, however they come out */
+    /* any reflections give an orthogonal matrix */
     for (int h = 0; h < 3; h++) {
         double norm = 0;
         for (int i = 0; i < n; i++) {

@@ -1,5 +1,5 @@
-/* What the suites of the cache share: a folder of their own, objects that are known beforehand, and a builder whose
- * runs stand in a file, a byte a run. */
+/* Shared by the suites of the cache: a folder for each test, objects with known contents, and a builder that appends a
+ * byte to a file per run. */
 #ifndef OPTC_CACHE_HOME_H
 #define OPTC_CACHE_HOME_H
 #include "tests/harness/help.h"
@@ -79,7 +79,7 @@ static inline double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* As the runtime does it: 1 it was found, 0 it was built, -1 the bytes are wrong. */
+/* Looks up or builds like the runtime does. Returns 1 if it was found, 0 if it was built, -1 if its bytes are wrong. */
 static inline int obtain(const Cache *c, const char *k, int build_ms)
 {
     static const CacheNote note = {"own", "clip(1)", "", "f32", "x86-64-v3", "cc"};

@@ -1,5 +1,5 @@
-/* Factors, solutions and orders held against what they are defined by, whatever the evaluator thinks; LAPACK's own
- * ways. */
+/* Checks factors, solutions and orders against their definitions, independently of the evaluator, with LAPACK and with
+ * optc's own code. */
 #include "runtime/core/matrix/cpu_calls.h"
 #include "tests/harness/factor_checks.h"
 #include "tests/harness/help.h"
@@ -21,7 +21,7 @@ static void step_once(Fixture *f, const char *rule, const double *g)
     OK(optc_step(f->binding));
 }
 
-/* c = a b of row-major m x k and k x n; turned: a.T of k x m */
+/* c = a b, row-major, m x k times k x n; turned: a.T with a of k x m */
 static void multiply(double *c, const double *a, const double *b, int m, int k, int n, bool turned)
 {
     for (int i = 0; i < m * n; i++) {
@@ -37,7 +37,8 @@ static void near_to(const double *a, const double *b, int n, double bound, const
         ck_assert_msg(fabs(a[i] - b[i]) <= bound, "%s, %d: %.17g for %.17g", what, i, a[i], b[i]);
 }
 
-/* V of n x some: columns are orthonormal, A V = V diag(w), largest first, each with its largest entry positive. */
+/* Checks n x some eigenvectors: columns are orthonormal, A V = V diag(w), largest first, the largest entry of each is
+ * positive. */
 static void are_eigenvectors(const double *a, const double *v, const double *w, int n, int some, double size)
 {
     double av[ROWS * ROWS], vw[ROWS * ROWS], vv[ROWS * ROWS], one[ROWS * ROWS];
@@ -78,7 +79,7 @@ START_TEST(eigenvectors)
     double trace = 0, all = 0;
     for (int i = 0; i < ROWS; i++)
         trace += a[i * ROWS + i], all += w[i];
-    ck_assert(fabs(trace - all) < 1e-12 * trace);              /* none is there twice, none is missing */
+    ck_assert(fabs(trace - all) < 1e-12 * trace);              /* no eigenvalue occurs twice, none is missing */
     fix_close(&f);
 }
 END_TEST
@@ -128,7 +129,7 @@ START_TEST(solutions)
 }
 END_TEST
 
-/* Ties, NaN, both zeros, and places that are not there. */
+/* Ties, NaN, both zeros, and indices out of range. */
 START_TEST(orders)
 {
     static const double first[ROWS] = {3, NAN, -1, 3, 0, INFINITY, -0.0}, place[ROWS] = {5, 0, 3, 4, 6, 2, 1};
@@ -165,7 +166,8 @@ START_TEST(orders)
 }
 END_TEST
 
-/* Zero, without rank, of condition 1e12, tiny, huge: what can be had is, and the rest is what was there. */
+/* Zero, rank-deficient, condition 1e12, tiny and huge matrices: a result if there is one, otherwise the previous
+ * value. */
 START_TEST(bad_input)
 {
     const char *rule =
@@ -200,14 +202,15 @@ START_TEST(bad_input)
         multiply(qq, q, q, ROWS, ROWS, ROWS, true);
         near_to(qq, one, ROWS * ROWS, 1e-13, "Q.T Q = 1");
         ck_assert(kind ? isfinite(x[0]) && x[0] != 7 : x[0] == 7 && x[1] == 0);
-        ck_assert(kind != 0 || (c[0] == 7 && c[1] == 0));      /* of the others rounding decides whether there is one */
+        /* for the others rounding decides whether there is a result */
+        ck_assert(kind != 0 || (c[0] == 7 && c[1] == 0));
         ck_assert(kind != 0 || s[0] == 7);
         fix_close(&f);
     }
 }
 END_TEST
 
-/* Large enough that LAPACK goes by blocks: how many threads there are changes no bit. */
+/* Large enough for LAPACK's blocked algorithms: the number of threads changes no bit. */
 START_TEST(threads_alike)
 {
     static const TestShape many[] = {{2, {150, 3}}, {2, {150, 3}}, {2, {97, 3}}, {2, {150, 3}}, {2, {64, 3}}};
@@ -234,7 +237,7 @@ START_TEST(threads_alike)
 }
 END_TEST
 
-/* A LAPACK that spoils what it is given and reports failure: our own takes over, and nothing else is seen of it. */
+/* A LAPACK that overwrites its input and reports failure: optc's own code takes over, without further effects. */
 static void syevd_fails(const char *job, const char *uplo, const int *n, double *a, const int *lda, double *w,
                         double *work, const int *lwork, int *iwork, const int *liwork, int *info)
 {
@@ -276,7 +279,7 @@ START_TEST(lapack_fails)
             void (*call[])(void) =
                 {(void (*)(void))syevd_fails, (void (*)(void))potrf_fails, (void (*)(void))geqrf_fails};
             blas->wide = false;
-            blas->gemm[0] = NULL;                              /* its integers were perhaps wide */
+            blas->gemm[0] = NULL;                              /* its integers might have 64 bits */
             for (int k = 0; k < 3; k++)
                 memcpy(&blas->lapack[k], &call[k], sizeof call[k]);
         }

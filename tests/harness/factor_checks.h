@@ -1,4 +1,4 @@
-/* Between the files of the suite factors. */
+/* Shared by the files of the suite factors. */
 #ifndef OPTC_TESTS_FACTORS_H
 #define OPTC_TESTS_FACTORS_H
 #include "tests/harness/product_program.h"

@@ -171,8 +171,8 @@ static void job_drop(EvalJob *j)
     free(j->group);
 }
 
-/* Is what the target stored inside the interval, rounded to its storage type? A NaN where the evaluator has one or gave
- * up. */
+/* Is the stored value inside the interval, rounded to its storage type? It must be NaN where the evaluator has NaN or
+ * gave up. */
 static bool inside(Type t, double got, double lo, double v, double hi)
 {
     if (isnan(v) || isnan(lo) || isnan(hi))
@@ -228,7 +228,7 @@ static uint64_t hash_array(uint64_t h, Type t, const void *p, int64_t n)
     for (int64_t i = 0; p && i < n; i++) {
         double x = type_load(t, p, i);
         if (isnan(x))
-            x = 12345.678;               /* which NaN it is is not promised */
+            x = 12345.678;               /* any NaN is allowed */
         h = hash64(h, &x, sizeof x);
     }
     return h;

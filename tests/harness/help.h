@@ -1,4 +1,4 @@
-/* What several suites share: an engine, rules, data made from numbers, and the evaluator as an oracle for a binding. */
+/* Shared by several suites: an engine, rules, test data, and the evaluator as the oracle for a binding. */
 #ifndef OPTC_TEST_HELP_H
 #define OPTC_TEST_HELP_H
 #include "runtime/library/library.h"
@@ -19,13 +19,14 @@
         ck_assert_msg(strstr(optc_message(), (part)), "%s: message '%s' lacks '%s'", #call, optc_message(), (part)); \
     } while (0)
 
-/* OPTC_THIN=N leaves out all but every N-th case, where the plain build has run each: under the sanitizers, by clang, on the emulated GPU. */
+/* OPTC_THIN=N skips all but every N-th case. Used where the plain build has run all cases: under the sanitizers, with
+ * clang, on the emulated GPU. */
 bool thinned(int i);
-char *format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));       /* to be freed */
+char *format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));       /* the caller frees it */
 uint64_t splitmix(uint64_t x);
-double ref_value(int tensor, int step, int64_t i);       /* the numbers of tests/specs/make_refs.py */
+double ref_value(int tensor, int step, int64_t i);       /* the same numbers as in tests/specs/make_refs.py */
 
-/* A rule bound to tensors of its own. */
+/* A rule bound to its own tensors. */
 typedef struct Fixture {
     optc_engine *engine;
     optc_rule *rule;
@@ -43,20 +44,23 @@ enum { NODD = 5 };
 void fix_open(Fixture *f, const optc_engine_options *eo, const optc_rule_options *ro, const TestShape *shape, int n,
               const optc_setting *set, int nset);
 void fix_close(Fixture *f);
-void without_kernels(const optc_rule *r, optc_tensor *t, int n);      /* for rules that refuse them: they take `step` */
-bool rule_has_calls(const optc_rule *r);                 /* it has products */
+/* for rules that refuse convolution kernels: such tensors take `step` */
+void without_kernels(const optc_rule *r, optc_tensor *t, int n);
+bool rule_has_calls(const optc_rule *r);                 /* has products or factors */
 bool rule_has_callee(const optc_rule *r, Callee c);
 
-/* Runs an entry on the binding and on the evaluator from the same state; every p and state must lie in the evaluator's
- * bounds. Returns a message (to be freed) about the first that does not, or NULL. */
+/* Runs an entry on the binding and on the evaluator from the same state. Every p and state must lie in the evaluator's
+ * bounds. Returns a message about the first that does not (the caller frees it), or NULL. */
 char *step_in_bounds(Fixture *f, const char *entry);
-/* This thread's allocation of that number fails (0: none does); how many it has asked for since, and holds
+/* Lets this thread's n-th allocation fail (0: none); counts its allocations since then, and those it has not freed
  * (test_emit.c). */
 void memory_fails(int n);
 int memory_asked(void);
 int memory_held(void);
-/* A rule's text as `dump` prints it reads back as it is; and with one place of it changed it does not, and says why. */
+/* Checks that a rule's text, as `dump` prints it, reads back identically; and that the text with each damage applied is
+ * refused with the given message. */
 typedef struct { const char *was, *now, *says; } Damage;
 void reads_back(const char *spec, const Damage *bad, int n);
-uint64_t fix_hash(const Fixture *f);                     /* of all parameters and states, bit for bit (NaNs alike) */
+/* hash of all parameters and states, bit for bit; all NaNs are equal */
+uint64_t fix_hash(const Fixture *f);
 #endif

@@ -101,7 +101,7 @@ void hand_fill_with(Hand *h, int tensor, int k, double x)
 }
 
 /* ---- the reference ---- */
-/* An operand as a matrix of doubles, its rows one behind another as it is in the product. */
+/* An operand as a matrix of doubles, row-major as in the product. */
 typedef struct Matrix { double *v; int64_t down, across; } Matrix;
 
 static Matrix operand(const Hand *h, int tensor, int k, bool turned)
@@ -117,7 +117,7 @@ static Matrix operand(const Hand *h, int tensor, int k, bool turned)
     return x;
 }
 
-/* The product, and how far off it may be. was: what stood in C, or NULL. */
+/* Checks one product within its bound. was: the previous contents of C, or NULL. */
 void check_product(const Hand *h, int tensor, const ProgCall *c, const double *was)
 {
     Shape s = h->binding->tensor[tensor].shape;
@@ -145,7 +145,7 @@ void check_product(const Hand *h, int tensor, const ProgCall *c, const double *w
     free(b.v);
 }
 
-/* By a BLAS if there is one, and by our own product. */
+/* With a BLAS if there is one, or with optc's own products. */
 void use_blas(bool blas)
 {
     if (blas)

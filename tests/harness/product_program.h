@@ -1,6 +1,5 @@
-/* Programs made by hand, of products alone: no compiler of rules has a part in them. The reference is a plain loop in
- * f64; a result of the storage type may be off it by the bound of any order of summation, (k + 3) roundings of the sum
- * of magnitudes. */
+/* Hand-made programs that contain only products, independent of the compiler. The reference is a plain loop in f64. The
+ * bound holds for any order of summation: (k + 3) roundings of the sum of magnitudes. */
 #ifndef OPTC_TEST_HAND_H
 #define OPTC_TEST_HAND_H
 #include "tests/harness/help.h"
@@ -20,7 +19,7 @@ typedef struct Hand {
     ProgPhase phase;
     ProgEntry entry;
     void *memory;
-    int fails, asked;                  /* the allocation of that number when binding; how many there were */
+    int fails, asked;                  /* number of the allocation that fails during binding; count of allocations */
 } Hand;
 
 void hand_open(Hand *h, const optc_engine_options *o);

@@ -1,5 +1,4 @@
-/* Random specs with factors, solutions and orders of rows x rows, cols x cols and the elements, on top of one
- * another. */
+/* Random specs with nested factors, solutions and orders over rows x rows, cols x cols and elements. */
 #include "tests/harness/random_spec.h"
 
 #include "tests/harness/help.h"
@@ -11,8 +10,8 @@
 typedef struct { uint64_t s; } Dice;
 static unsigned pick(Dice *d, unsigned n) { return (unsigned)((d->s = splitmix(d->s)) >> 33) % n; }
 
-/* What stands in place of letters in a form: P a positive square, Q any, O an order, of the axis; the others' are
- * small. E elements, S the axis' state. */
+/* Letters of a form and what replaces them: P a positive square value, Q any square value, O an order (lower case: of
+ * the other axis), E elements, S the axis' state. */
 static void put(Dice *d, Buf *b, const char *form, bool cols, int depth);
 
 static void positive(Dice *d, Buf *b, bool cols, int depth)

@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct { uint64_t s; Buf *out; bool rows, global, draws, shared, matrix, turns; } Fuzz;   /* shared: step and matrix must agree on the group's state, so neither writes it; turns: in every() with stagger, neither may */
+/* shared: step and matrix must agree on the group's state, so neither writes it. turns: inside every() with stagger,
+ * where no group state may be written. */
+typedef struct { uint64_t s; Buf *out; bool rows, global, draws, shared, matrix, turns; } Fuzz;
 
 static unsigned pick(Fuzz *f, unsigned n) { return (unsigned)((f->s = splitmix(f->s)) >> 33) % n; }
 
@@ -25,7 +27,8 @@ static Expr made(Dom d, const char *fmt, ...)
 
 static Expr leaf(Fuzz *f)
 {
-    static const struct { const char *name; Dom d; } v[] = {{"p", ELEM}, {"g", ELEM}, {"g", ELEM}, {"m", ELEM}, {"a", GROUP}, {"b", GROUP}, {"t", GROUP},
+    static const struct { const char *name; Dom d; } v[] =
+        {{"p", ELEM}, {"g", ELEM}, {"g", ELEM}, {"m", ELEM}, {"a", GROUP}, {"b", GROUP}, {"t", GROUP},
         {"x", TENSOR}, {"k", GROUP}, {"numel", TENSOR}, {"h", ELEM}, {"r", ROW}, {"c", COL}, {"s", SLICE}};
     unsigned i = pick(f, f->rows ? 18 : 15);
     if (i >= 14 || (i >= 11 && !f->rows))
@@ -37,8 +40,10 @@ static Expr expr(Fuzz *f, int depth);
 
 static Expr unary(Fuzz *f, int depth)
 {
-    static const char *const form[] = {"abs(%s)", "-(%s)", "sqrt(abs(%s))", "tanh(%s)", "erf(%s)", "exp(-abs(%s))", "log1p(abs(%s))", "sign(%s)", "floor(%s)", "round(%s)", "ceil(%s)",
-        "cbrt(%s)", "sin(%s)", "cos(%s)", "sigmoid(%s)", "rsqrt(abs(%s) + 0.5)", "(%s) ^ 2", "(%s) ^ 3", "(abs(%s) + 0.5) ^ -0.7", "log(abs(%s) + 0.1)", "expm1(min(%s, 2))",
+    static const char *const form[] = {"abs(%s)", "-(%s)", "sqrt(abs(%s))", "tanh(%s)", "erf(%s)", "exp(-abs(%s))",
+                                       "log1p(abs(%s))", "sign(%s)", "floor(%s)", "round(%s)", "ceil(%s)",
+        "cbrt(%s)", "sin(%s)", "cos(%s)", "sigmoid(%s)", "rsqrt(abs(%s) + 0.5)", "(%s) ^ 2", "(%s) ^ 3",
+        "(abs(%s) + 0.5) ^ -0.7", "log(abs(%s) + 0.1)", "expm1(min(%s, 2))",
         "atan2(%s, 1.5)", "(abs(%s) + 0.1) ^ 0.5", "clamp(%s, -2, 2)"};
     Expr a = expr(f, depth - 1);
     Buf b = {0};
@@ -93,7 +98,7 @@ static Expr reduction(Fuzz *f, int depth)
 }
 
 /* ---- matrix values: rows x rows, since columns may be many ---- */
-/* An expression spread to the elements, or brought down to the rows. */
+/* An expression broadcast to elements, or reduced to rows. */
 static Expr over(Fuzz *f, Dom d, int depth)
 {
     Expr a = expr(f, depth - 1), r = made(d, d == ELEM ? "(%s + 0*p)" : "rowmean(%s + 0*p)", a.text);
@@ -127,11 +132,12 @@ static Expr square(Fuzz *f, int depth)
     return r;
 }
 
-/* What is made of matrices, and is none itself. */
+/* A value that is computed from matrices but is not a matrix. */
 static Expr from_square(Fuzz *f, int depth)
 {
     unsigned i = pick(f, 9);
-    Expr a = i < 7 ? square(f, depth - 1) : over(f, ELEM, depth - 1), b = over(f, i < 2 || i == 7 ? ELEM : ROW, depth - 1), r;
+    Expr a = i < 7 ? square(f, depth - 1) : over(f, ELEM, depth - 1),
+        b = over(f, i < 2 || i == 7 ? ELEM : ROW, depth - 1), r;
     switch (i) {
     case 0: r = made(ELEM, "(mm(%s, %s) / nrows)", a.text, b.text); break;
     case 1: r = made(ELEM, "(mm(%s.T, %s).T / nrows)", b.text, a.text); break;
@@ -160,7 +166,7 @@ static Expr expr(Fuzz *f, int depth)
     return i < 7 ? unary(f, depth) : i < 15 ? binary(f, depth) : i < 18 ? reduction(f, depth) : leaf(f);
 }
 
-/* One assignment; the value is brought down to the target's domain and kept within reach, so that bounds stay narrow. */
+/* One assignment. The value is reduced to the target's domain and bounded, so that error bounds stay narrow. */
 static void statement(Fuzz *f, const char *indent)
 {
     if (f->matrix && pick(f, 4) == 0) {
@@ -169,7 +175,8 @@ static void statement(Fuzz *f, const char *indent)
         free(s.text);
         return;
     }
-    static const struct { const char *name; Dom d; } target[] = {{"p", ELEM}, {"p", ELEM}, {"m", ELEM}, {"x", TENSOR}, {"k", GROUP}, {"r", ROW}, {"c", COL}, {"s", SLICE}};
+    static const struct { const char *name; Dom d; } target[] =
+        {{"p", ELEM}, {"p", ELEM}, {"m", ELEM}, {"x", TENSOR}, {"k", GROUP}, {"r", ROW}, {"c", COL}, {"s", SLICE}};
     unsigned i = pick(f, f->rows ? 8 : 5);
     if ((f->shared || f->turns) && target[i].d == GROUP)
         i = 0;
@@ -177,7 +184,8 @@ static void statement(Fuzz *f, const char *indent)
     Dom d = target[i].d;
     const char *down = "%s";
     if (dom_join(e.dom, d) != d)
-        down = d == ROW ? "rowmean(%s + 0*p)" : d == COL ? "colmean(%s + 0*p)" : d == SLICE ? "slice.mean(%s + 0*p)" : d == TENSOR ? "mean(%s + 0*p)" : f->global ? "global.mean(%s + 0*p)" : "0.5*k";
+        down = d == ROW ? "rowmean(%s + 0*p)" : d == COL ? "colmean(%s + 0*p)" : d == SLICE ? "slice.mean(%s + 0*p)"
+        : d == TENSOR ? "mean(%s + 0*p)" : f->global ? "global.mean(%s + 0*p)" : "0.5*k";
     if (d == GROUP && !f->global && e.dom > GROUP)
         down = "0.5 * k";
     buf_printf(f->out, "%s%s = clamp(", indent, target[i].name);
@@ -195,9 +203,11 @@ static void entry(Fuzz *f, const char *name)
     buf_printf(f->out, "  %s = function()\n", name);
     for (unsigned n = 1 + pick(f, 4); n > 0; n--) {
         if (pick(f, 6) == 0) {
-            unsigned how = (unsigned)(splitmix(f->s ^ 0x51) % 4);      /* half of them in turns, and of those half at once at first */
+            /* half of them staggered; of those, half with first = true */
+            unsigned how = (unsigned)(splitmix(f->s ^ 0x51) % 4);
             f->turns = how < 2;
-            buf_printf(f->out, "    every(%u, %sfunction()\n", 2 + pick(f, 2), how == 0 ? "{ stagger = true, first = true }, " : how == 1 ? "{ stagger = true }, " : "");
+            buf_printf(f->out, "    every(%u, %sfunction()\n", 2 + pick(f, 2),
+                       how == 0 ? "{ stagger = true, first = true }, " : how == 1 ? "{ stagger = true }, " : "");
             statement(f, "      ");
             buf_puts(f->out, "    end)\n");
             f->turns = false;
@@ -215,9 +225,13 @@ char *random_spec(uint64_t seed, bool products)
     f.rows = pick(&f, 3) > 0;
     f.global = pick(&f, 2);
     f.draws = pick(&f, 3) == 0;
-    f.matrix = products && f.rows && splitmix(seed ^ 0x3a) % 2;        /* the others are what they were before there were matrices */
-    buf_printf(&b, "-- seed %llu\nreturn optimizer {\n  name = \"fuzz\", view = \"%s\",\n  hyper = { a = 0.3, b = { 1.7, min = 0 } }, inputs = { h = \"elem\" },\n", (unsigned long long)seed, pick(&f, 2) ? "first" : "last");
-    buf_printf(&b, "  state = { m = zeros, x = fill(0.5, \"tensor\"), k = fill(1, \"group\")%s%s },\n", f.rows ? ", r = zeros \"row\", c = fill(0.25, \"col\"), s = zeros \"slice\"" : "",
+    /* the other seeds give the same specs as before products were added */
+    f.matrix = products && f.rows && splitmix(seed ^ 0x3a) % 2;
+    buf_printf(&b,
+               "-- seed %llu\nreturn optimizer {\n  name = \"fuzz\", view = \"%s\",\n  hyper = { a = 0.3, b = { 1.7, "
+               "min = 0 } }, inputs = { h = \"elem\" },\n", (unsigned long long)seed, pick(&f, 2) ? "first" : "last");
+    buf_printf(&b, "  state = { m = zeros, x = fill(0.5, \"tensor\"), k = fill(1, \"group\")%s%s },\n",
+               f.rows ? ", r = zeros \"row\", c = fill(0.25, \"col\"), s = zeros \"slice\"" : "",
                f.matrix ? ", L = eye(0.5, \"rows\")" : "");
     f.shared = f.rows && !f.global && pick(&f, 2);
     entry(&f, "step");
@@ -229,15 +243,16 @@ char *random_spec(uint64_t seed, bool products)
         snprintf(name, sizeof name, "e%d", i);
         entry(&f, name);
     }
-    /* every state is written somewhere */
-    buf_printf(&b, "  last = function() m = m * 0.5; x = x * 0.5; k = k * 0.5%s%s end,\n}\n", f.rows ? "; r = r * 0.5; c = c * 0.5; s = s * 0.5" : "",
-               f.matrix ? "; L = L * 0.5; p = p * 0.5" : "");
+    /* every state is written by some entry */
+    buf_printf(&b, "  last = function() m = m * 0.5; x = x * 0.5; k = k * 0.5%s%s end,\n}\n",
+               f.rows ? "; r = r * 0.5; c = c * 0.5; s = s * 0.5" : "", f.matrix ? "; L = L * 0.5; p = p * 0.5" : "");
     return buf_take(&b);
 }
 
 const char *random_wrapper(uint64_t seed)
 {
-    static const char *const wrappers[] = {"", "", "", "clip_value(0.5)", "ema(0.9)", "clip_norm(1),ema(0.5)", "lookahead(2,0.5)"};
+    static const char *const wrappers[] =
+        {"", "", "", "clip_value(0.5)", "ema(0.9)", "clip_norm(1),ema(0.5)", "lookahead(2,0.5)"};
     return wrappers[splitmix(seed) % 7];
 }
 
@@ -250,7 +265,9 @@ char *crowded_spec(int cols, int sums)
         buf_printf(&folds, "    x%d = %s(g * g + %d)\n", i, col ? "colmean" : "mean", i + 1);
         buf_printf(&all, "%sx%d", i ? " + " : "", i);
     }
-    buf_printf(&text, "return optimizer {\n  name = \"crowd\", hyper = { lr = 0.1 }, state = { m = zeros%s },\n  matrix = function()\n%s    p = p - lr * g * (%s)\n  end,\n  step = function() m = g; p = p - lr * m end,\n}\n",
+    buf_printf(&text,
+               "return optimizer {\n  name = \"crowd\", hyper = { lr = 0.1 }, state = { m = zeros%s },\n  matrix = "
+               "function()\n%s    p = p - lr * g * (%s)\n  end,\n  step = function() m = g; p = p - lr * m end,\n}\n",
                head.s, folds.s, all.s);
     buf_free(&head);
     buf_free(&folds);

@@ -1,6 +1,6 @@
-/* Random specs over rows x rows and cols x cols: transposes, triangles, diagonals, folds along one axis, and products
- * where they are asked for. With blocks what lies along an axis is made of squares alone, and elements are scaled by
- * what is theirs. */
+/* Random specs over rows x rows and cols x cols: transposes, triangles, diagonals, folds along one axis, and optionally
+ * products. With blocks, values along an axis are computed from squares only, and elements are scaled only by values
+ * that fit them. */
 #include "tests/harness/random_spec.h"
 
 #include "tests/harness/help.h"
@@ -10,11 +10,11 @@
 #include <string.h>
 
 typedef struct { uint64_t s; bool products; int block; } Dice;
-enum { ROWS, COLS };                               /* an axis, and with it its square and the values along it */
+enum { ROWS, COLS };                               /* an axis, its square and the values along it */
 
 static unsigned pick(Dice *d, unsigned n) { return (unsigned)((d->s = splitmix(d->s)) >> 33) % n; }
 
-static char *around(const char *form, char *x)       /* x in place of %s; freed */
+static char *around(const char *form, char *x)       /* inserts x for %s; frees x */
 {
     const char *at = strstr(form, "%s");
     char *y = format("%.*s%s%s", (int)(at - form), form, x, at + 2);

@@ -21,7 +21,7 @@ static double ulp_of(optc_type t)
     return t == OPTC_F64 ? DBL_EPSILON : t == OPTC_F32 ? FLT_EPSILON : t == OPTC_BF16 ? 0x1p-7 : 0x1p-10;
 }
 
-/* A batch of matrices, on the host as doubles and on the device in its type. */
+/* A batch of matrices: as doubles on the host, and in its storage type on the device. */
 typedef struct Many { int64_t rows, cols, ld, next, count; bool turned; double *value; void *at; size_t bytes; } Many;
 
 static int64_t place(const Many *x, int64_t nth, int64_t row, int64_t col)
@@ -66,7 +66,7 @@ static double sum_of(const Many *a, const Many *b, int64_t nth, int64_t i, int64
     return sum;
 }
 
-/* a b where there is a third: as double, and how large its terms are. */
+/* The product a b that is multiplied by a third matrix: in double, with the magnitude of its terms. */
 static Many between(const Many *a, const Many *b, int64_t n, Many *size)
 {
     Many t = {a->rows, b->cols, b->cols, a->rows * b->cols, n * a->rows * b->cols, false, NULL, NULL, 0};
@@ -94,7 +94,7 @@ static void hold(const Alone *x, const Many *a, const Many *b, const Many *d, co
             for (int64_t j = 0; j < c->cols; j++) {
                 double size, deep = 0,
                     want = x->scale * sum_of(left, right, nth, i, j, &size) + x->add * value(c, nth, i, j);
-                for (int64_t k = 0; x->p && k < left->cols; k++)       /* what the first product is off by goes on */
+                for (int64_t k = 0; x->p && k < left->cols; k++)       /* propagates the error of the first product */
                     deep += (ulp + (double)(x->k + 2) * sums) * value(&large, nth, i, k) * fabs(value(d, nth, k, j));
                 double y = type_load(type_of(type), got, place(c, nth, i, j));
                 double bound = fabs(x->scale) * (deep + (double)(left->cols + 4) * sums * size) +
@@ -128,7 +128,7 @@ void *reference_product(optc_engine *e, const Where *w, const Alone *x, optc_typ
     OK(optc_multiply(e, &q));
     char *got = malloc(c.bytes + 1);
     w->get(got, c.at, c.bytes);
-    if (gram) {                                /* as if b were there */
+    if (gram) {                                /* the bound of a full product */
         many_close(&b, w);
         b = a;
         b.rows = a.cols, b.cols = a.rows, b.turned = !a.turned;

@@ -1,5 +1,5 @@
-/* Rules over two axes other than the elements', and tensors for them: the CPU's are held against the evaluator, the
- * GPU's against the CPU's. */
+/* Rules over rows x rows and cols x cols, and tensors for them. The CPU's results are compared with the evaluator, the
+ * GPU's with the CPU's. */
 #ifndef OPTC_TESTS_SQUARES_H
 #define OPTC_TESTS_SQUARES_H
 #include "tests/harness/help.h"
@@ -14,7 +14,7 @@ static const char *const square_rules[] = {
     "    s = slice.sum(R * R) + mean(L)  all = 0.5 * all + global.max(max(L))\n"
     "    p = p - lr * g / (1 + abs(s)) + 1e-3 * rowmax(g) - 1e-3 * all\n"
     "  end }",
-    /* the exchanged place, indices along both axes, folds of rows and columns of arrays */
+    /* transposed loads, indices along both axes, folds of rows and columns of arrays */
     "return optimizer { name = 'turned', view = 'last', hyper = { lr = 0.125 },\n"
     "  state = { L = zeros 'rows', R = zeros 'cols', a = zeros 'row', b = zeros 'col', c = zeros 'col', s = zeros "
     "'slice' },\n"
@@ -26,7 +26,7 @@ static const char *const square_rules[] = {
     "    s = slice.sum(rowsum(L * L)) + slice.max(colmax(R)) + trace(L)\n"
     "    p = p - lr * g + 1e-3 * a - 1e-3 * b\n"
     "  end }",
-    /* values of matrices alone in passes over the elements, with and without a fold */
+    /* only slice values in passes over elements, with and without a fold */
     "return optimizer { name = 'matrices', view = 'last', hyper = { lr = 0.125 }, state = { r = zeros 'tensor' },\n"
     "  step = function() p = p - lr * g end,\n"
     "  matrix = function()\n"
@@ -38,8 +38,7 @@ static const char *const square_rules[] = {
 enum { NSQUARE_RULES = sizeof square_rules / sizeof *square_rules };
 
 enum { NSQUARES = 12 };
-/* Neither side is long: what has rows x rows values would not fit. Odd ones, several matrices, one row, one column,
- * none. */
+/* Short sides, since rows x rows values must fit: odd ones, several matrices, one row, one column, empty. */
 static const TestShape square_shapes[NSQUARES] = {{2, {33, 65}}, {1, {7}}, {3, {3, 5, 7}}, {2, {70, 131}}, {2, {1,
         130}}, {2, {129, 1}}, {3, {4, 64, 32}}, {2, {96, 128}}, {2, {0, 5}}, {4, {2, 3, 17, 9}}, {2, {1, 1}}, {0, {0}}};
 #endif

@@ -1,5 +1,5 @@
-/* What the suites of tuning results share: texts written by hand, so that reader and printer are not each other's only
- * witness, and a folder of their own. */
+/* Shared by the suites of tuning results: hand-written texts, so that reader and printer do not only confirm each
+ * other, and a folder for each test. */
 #ifndef OPTC_TUNED_HOME_H
 #define OPTC_TUNED_HOME_H
 #include "tests/harness/help.h"

@@ -1,5 +1,5 @@
-/* Loaded before libc (LD_PRELOAD): every thread waits for a core all the time, as far as /proc tells, however idle or
- * busy the machine is. CROWD=0: none ever waits. */
+/* LD_PRELOAD library: /proc reports that every thread always waits for a core, whatever the load of the machine.
+ * CROWD=0: that no thread ever waits. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 typedef FILE *Open(const char *, const char *);
 
-/* A thread's schedstat: nanoseconds that it ran, that it waited, and how often it was given a core. */
+/* A thread's schedstat: nanoseconds that it ran, nanoseconds that it waited, number of time slices. */
 static FILE *told(void)
 {
     struct timespec t;

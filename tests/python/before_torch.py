@@ -1,4 +1,4 @@
-"""A wheel's library in the process before torch is: both work, on one libgomp where they can share one."""
+"""Loads a wheel's library before torch: both work, with one libgomp if they can share it."""
 import ctypes
 
 import optc

@@ -1,8 +1,8 @@
-"""A step through Python beside torch's fused optimizer, in turns in one run: on one GPU, or with `cpu` behind it on the
-CPU. Prints a row each; exits with the number of rows that miss their bars.
+"""Times a step through Python against torch's fused optimizer, alternating in one run, on one GPU, or on the CPU with
+the argument `cpu`. Prints one row per case; the exit code is the number of rows that miss their bars.
 
-queued: many steps in a row, the device's time of one. alone: a step and a wait, the clock's time of one.
-beside C: the same binding stepped by optc_step alone, with nothing of Python's but the call.
+queued: many steps in a row, the device's time per step. alone: a step and a wait, the wall time of one.
+beside C: the same binding stepped by optc_step, without Python code around the call.
 """
 import ctypes
 import sys
@@ -174,7 +174,8 @@ if __name__ == "__main__":
     hooked()
     missed += beside_c("AdamW, GPT-2 124M beside C", gpt2(12, 768), 50)
     missed += row("AdamW, GPT-2 124M", gpt2(12, 768), {"queued": 1.15, "alone": 1.5})
-    missed += row("AdamW, 5000 of 4096", [(4096,)] * 5000, {"alone": 5}, n=10)         # 1.5 ms of the host compare all addresses and sizes
+    # 1.5 ms of the host compare all addresses and sizes
+    missed += row("AdamW, 5000 of 4096", [(4096,)] * 5000, {"alone": 5}, n=10)
     torch.cuda.empty_cache()
     missed += row("clip + AdamW, GPT-2 1.5B", gpt2(48, 1600), {"queued": 1.5}, clip=True, n=10)
     sys.exit(missed)

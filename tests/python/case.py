@@ -1,4 +1,4 @@
-"""A small network, gradients from numbers, losses that are near: what the tests of loops share."""
+"""Shared by the tests of training loops: a small network, fixed gradients, comparison of losses."""
 import unittest
 
 import torch

@@ -1,5 +1,5 @@
-"""Writes models.json: names, kinds of modules, shapes and ties of models as people train them, two blocks of each. It
-needs transformers; test_sorting.py, which reads the file, does not.
+"""Writes models.json: names, kinds of modules, shapes and ties of common models, two blocks of each. Needs
+transformers; test_param_routing.py, which reads the file, does not.
 
     python tests/python/make_models.py > tests/python/models.json
 """

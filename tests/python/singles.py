@@ -1,5 +1,4 @@
-"""Gradients of single samples by a backward a sample, in f64, and what is held against them: what the tests of
-per-sample gradients share."""
+"""Shared by the tests of per-sample gradients: references by one backward per sample in f64, and comparisons."""
 import copy
 
 import torch

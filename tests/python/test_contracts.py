@@ -19,7 +19,8 @@ WITHOUT = {"ASGD", "LBFGS", "Rprop", "SparseAdam", "Optimizer"}
 # A value of every key of torch's that differs from its default and changes five steps; None: accepted, of no effect.
 OTHER = {
     "lr": 0.03, "betas": (0.5, 0.7), "eps": 0.3, "weight_decay": 0.4, "amsgrad": True, "maximize": True,
-    "momentum": 0.6, "dampening": 0.3, "rho": 0.5, "lr_decay": 0.4, "initial_accumulator_value": 0.5, "momentum_decay": 0.3,
+    "momentum": 0.6, "dampening": 0.3, "rho": 0.5, "lr_decay": 0.4, "initial_accumulator_value": 0.5,
+    "momentum_decay": 0.3,
     "alpha": 0.6, "centered": True, "decoupled_weight_decay": True, "beta2_decay": -0.3, "d": 1.7,
     "nesterov": True, "ns_coefficients": (3.0, -3.2, 1.2), "ns_steps": 3, "adjust_lr_fn": "match_rms_adamw",
     "foreach": None, "capturable": None, "fused": None, "differentiable": None,

@@ -1,4 +1,4 @@
-"""optc on CuPy's arrays: bound and stepped where they lie, in CuPy's streams. Run by tests/gpu/python.sh."""
+"""optc on CuPy arrays: bound and stepped in place, in CuPy's streams. Run by tests/gpu/python.sh."""
 import unittest
 
 import optc

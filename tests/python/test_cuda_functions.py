@@ -1,4 +1,4 @@
-"""Functions on tensors on a GPU, held against torch.linalg in double precision on the CPU: tests/gpu/python.sh."""
+"""Functions on tensors on a GPU against torch.linalg in f64 on the CPU. Run by tests/gpu/python.sh."""
 import unittest
 
 import torch

@@ -1,5 +1,5 @@
-"""What goes otherwise than usual around a step: torch's defaults, modes, threads and forks; and what only a GPU has,
-its streams and captures, by stand-ins."""
+"""Unusual conditions around a step: torch's defaults, modes, threads and forks. Stand-ins replace the streams and
+captures of a GPU."""
 import threading
 import unittest
 import weakref
@@ -242,7 +242,8 @@ class OnGpu(unittest.TestCase):
         def bind(b, hypers):
             seen.append("bound")
             attempt(b, hypers)
-        with mock.patch.object(_tensor_binding.TensorBinding, "_order_before", lambda b: seen.append("in order" if b.staged else "")), \
+        with mock.patch.object(_tensor_binding.TensorBinding, "_order_before",
+                               lambda b: seen.append("in order" if b.staged else "")), \
                 mock.patch.object(_tensor_binding.TensorBinding, "_attempt", bind):
             ot.Optimizer([p], "sgd+ema(0.9)", lr=0.1).step()
         self.assertEqual(seen[:3], ["", "in order", "bound"])

@@ -1,4 +1,4 @@
-"""What somebody meets who is new to it: settings that were missing, arguments that are wrong, things left out."""
+"""The first hour of a new user: missing settings, wrong arguments, forgotten calls."""
 import copy
 import pathlib
 import tempfile

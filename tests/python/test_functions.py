@@ -1,4 +1,4 @@
-"""Functions on tensors, held against torch.linalg in double precision."""
+"""Functions on tensors against torch.linalg in f64."""
 import threading
 import unittest
 from unittest import mock

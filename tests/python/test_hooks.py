@@ -1,5 +1,5 @@
-"""What is captured of a model, when, and for how long: batches, checkpointing, in-place operations, copies, memory; and
-what is refused."""
+"""What hooks capture of a model, when, and for how long: batches, checkpointing, in-place operations, copies, memory;
+and refusals."""
 import ast
 import copy
 import gc

@@ -1,4 +1,4 @@
-"""The library by ctypes: layouts and calls as the header has them, errors, owners, processes. Needs no torch."""
+"""The library through ctypes: structs and calls as in the header, errors, ownership, processes. Needs no torch."""
 import ctypes
 import gc
 import os
@@ -376,7 +376,8 @@ class Numpy(unittest.TestCase):
             class Far:
                 __cuda_array_interface__ = {"data": (4096, False), "shape": (), "typestr": "<f4", "version": 3}
             for wrong, says in ((numpy.ones(2, f32), r"has shape \(2,\), and one number is read"),
-                                (numpy.ones((), numpy.float16), "the type of a number in memory must be OPTC_F32 or OPTC_F64"),
+                                (numpy.ones((), numpy.float16),
+                                 "the type of a number in memory must be OPTC_F32 or OPTC_F64"),
                                 (Far(), "lies on cuda, and the engine's device is cpu")):
                 for call in (lambda x: b.set_hyper_from(0, "lr", x), lambda x: b.set_scalar_from(0, "loss", x),
                              b.set_guard):
@@ -387,7 +388,8 @@ class Numpy(unittest.TestCase):
 
     def test_stacks_are_told_of(self):
         rule = optc.Engine().compile("muon")
-        with self.assertWarnsRegex(UserWarning, "'w' .*one matrix of 3 x 320.*split = 3, or use a spec with view") as said:
+        with self.assertWarnsRegex(UserWarning,
+                                   "'w' .*one matrix of 3 x 320.*split = 3, or use a spec with view") as said:
             rule.bind([([{"name": "w", "param": numpy.ones((3, 16, 20), numpy.float32)}], {})])
         self.assertEqual(said.filename, __file__)
         with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""An optimizer that was pickled before modules were renamed: it loads, and steps on as if it had never been saved."""
+"""An optimizer that was pickled before modules were renamed loads, and its steps continue."""
 import base64
 import pickle
 import unittest
@@ -9,8 +9,8 @@ from case import Case
 
 import optc.torch
 
-# pickle.dumps of optc.torch.AdamW([p], lr=0.5) after one step of p = [1, -2, 3] with the gradient [0.5, 0.25, -1], compressed.
-# It names optc.torch._keys.Keys.
+# pickle.dumps of optc.torch.AdamW([p], lr=0.5) after one step of p = [1, -2, 3] with the gradient [0.5, 0.25, -1],
+# compressed. It names optc.torch._keys.Keys.
 OLD = """
 eNrdV02QG0cV1v7anthOCMGOgZDG/GRka2X97Hq1m6w3gcQbkK04MuABshlaMy31xKOZeTM9Wq/DkA2J5FVwwk8CCRB+iwO5cKeKXHavwIEbN+BM
 FXDiwoHXPZJWW2yqUsXNOox6Xn/d/d733rz3emvS8gNh5YUfWlx7zKbtaxpksi/CRAKTunE4k8nYrEljV0QwlcC0bkyiyA1hZm31Lxn1M2bw0WCC

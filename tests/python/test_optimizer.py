@@ -1,4 +1,4 @@
-"""What a training loop does with an optimizer."""
+"""The use of an optimizer in a training loop."""
 import copy
 import gc
 import pickle
@@ -341,7 +341,8 @@ class Loop(Case):
                             torch.testing.assert_close(ob.state[b][key], oa.state[a][key], rtol=1e-5, atol=0)
 
     def test_out_of_range(self):
-        for name, size, expected in (("adafactor", 1.0, (0, 0)), ("adafactor", 1e25, (1, 1)), ("novograd", 1e25, (0, 0)),
+        for name, size, expected in (("adafactor", 1.0, (0, 0)), ("adafactor", 1e25, (1, 1)),
+                                     ("novograd", 1e25, (0, 0)),
                                      ("psgd", 1.0, (0, None)), ("psgd", 1e25, (1, None))):
             params = [torch.nn.Parameter(torch.ones(*shape)) for shape in ((4, 6), (5,))]
             opt = optc.torch.Optimizer(params, name)

@@ -1,4 +1,4 @@
-"""The documentation's Python: snippets of runtime/python/README.md run, and the names that it has exist."""
+"""The documentation's Python: the snippets of runtime/python/README.md run, and the names on the page exist."""
 import copy
 import inspect
 import os

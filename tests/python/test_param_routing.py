@@ -1,4 +1,4 @@
-"""Which parameters Muon steps as matrices: models as people train them; what is no hidden matrix is written by hand."""
+"""Which parameters Muon steps as matrices, for common models. Those that are no hidden matrices are listed by hand."""
 import json
 import os
 import unittest
@@ -11,8 +11,8 @@ import optc.torch
 from case import Case
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# Parameters of two and more dimensions that go to AdamW: embeddings, the first convolution, heads. All others of two and
-# more dimensions are hidden matrices. A tied head has the name of its embedding.
+# Parameters of two and more dimensions that go to AdamW: embeddings, the first convolution, heads. All others of two
+# and more dimensions are hidden matrices. A tied head has the name of its embedding.
 REST = {
     "gpt2": ["transformer.wte.weight", "transformer.wpe.weight"],
     "gpt2-medium": ["transformer.wte.weight", "transformer.wpe.weight"],

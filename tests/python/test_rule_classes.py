@@ -1,4 +1,4 @@
-"""Classes made from specs and their stubs, what the README promises, how parameters are sorted."""
+"""Classes made from specs and their stubs, promises of the README, routing of parameters."""
 import ast
 import os
 import pickle
@@ -22,7 +22,8 @@ class Named(Case):
         with open(path) as f:
             text = f.read()
             ast.parse(text)
-            self.assertEqual(text, _rule_classes.stubs(), "python -m optc.torch._rule_classes > …/optc/torch/__init__.pyi")
+            self.assertEqual(text, _rule_classes.stubs(),
+                             "python -m optc.torch._rule_classes > …/optc/torch/__init__.pyi")
 
     def test_all(self):
         """Every rule of the library steps, by its class."""

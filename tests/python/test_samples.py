@@ -1,4 +1,4 @@
-"""Gradients of single samples, their norms and clipped sums, held against torch's own of one sample at a time."""
+"""Per-sample gradients, their norms and clipped sums against torch with one sample at a time."""
 import copy
 
 import torch

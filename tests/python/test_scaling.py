@@ -1,4 +1,4 @@
-"""Numbers that stay where they lie: one norm over several bindings, scalers, tensors as hyperparameters."""
+"""Device scalars: one norm over several bindings, gradient scalers, tensors as hyperparameters."""
 import copy
 import pickle
 from unittest import mock
@@ -33,7 +33,8 @@ class Scaling(Case):
             ob.step()
             self.assertAlmostEqual(ob.value("clip.grad_norm"), norm.item(), places=4)
         for p, q in zip(a, b):
-            torch.testing.assert_close(p.float(), q.float(), rtol=1e-2 if p.dtype == torch.bfloat16 else 1e-5, atol=1e-6)
+            torch.testing.assert_close(p.float(), q.float(), rtol=1e-2 if p.dtype == torch.bfloat16 else 1e-5,
+                                       atol=1e-6)
         self.assertEqual(len(ob._bounds), 4)
         self.assertNotIn("clip.of_these", ob.state[b[0]])
         c, oc = pickle.loads(pickle.dumps((b, ob)))

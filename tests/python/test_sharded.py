@@ -1,4 +1,4 @@
-"""Pieces of parameters in two processes (DTensor, FSDP2): as the whole is stepped in one."""
+"""Sharded parameters in two processes (DTensor, FSDP2) are stepped like whole ones in one process."""
 import copy
 import multiprocessing
 import os
@@ -51,7 +51,8 @@ def near(a, b):
 
 
 def pieces():
-    """Cut by rows (unevenly, one empty), by columns, and whole; states as DTensors, loaded from whole ones and copied."""
+    """Cut by rows (unevenly, one empty), by columns, and whole; states as DTensors, loaded from whole ones and
+    copied."""
     from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, init_device_mesh
     mesh = init_device_mesh("cpu", (WORLD,))
     torch.manual_seed(0)

@@ -245,7 +245,8 @@ class Files(Case):
             return f
         wrong = [("exp_avg_sq", lambda own: own.pop("exp_avg_sq")), ("exp_avg", change("exp_avg", None)),
                  ("'step'", lambda own: own.pop("step")), ("step", change("step", torch.tensor([1.0, 2.0])))]
-        wrong += [("shape", change("exp_avg", f)) for f in (lambda x: x.t().contiguous(), lambda x: x[:2], torch.flatten)]
+        wrong += [("shape", change("exp_avg", f))
+                  for f in (lambda x: x.t().contiguous(), lambda x: x[:2], torch.flatten)]
         wrong += [("floating", change("exp_avg", f)) for f in (torch.Tensor.long, lambda x: x.to(torch.complex64))]
         wrong += [("step", change("step", x)) for x in (2 ** 64 + 4096, 2 ** 53, -1, 1.5, float("nan"), float("inf"),
                                                        "x", 10 ** 400, None, torch.tensor(float("nan")))]

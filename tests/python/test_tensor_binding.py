@@ -1,4 +1,4 @@
-"""What a step checks of parameters and gradients before it writes, and what a failed step leaves: nothing."""
+"""Checks of parameters and gradients before a step; a failed step changes nothing."""
 import unittest
 import unittest.mock
 
@@ -13,7 +13,8 @@ def copies(params):
     return [p.detach().clone() for p in params]
 
 
-SCALED = """return optimizer { name = "scaled", inputs = { scale = 'group' }, step = function() p = p - scale * g end }"""
+SCALED = """return optimizer { name = "scaled", inputs = { scale = 'group' },
+                               step = function() p = p - scale * g end }"""
 
 
 class Aliases(Case):

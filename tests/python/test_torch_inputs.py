@@ -1,4 +1,4 @@
-"""Every rule that torch has too, on torch's own inputs and error inputs, beside torch's optimizer."""
+"""Every rule that torch has too, on torch's own inputs and error inputs, against torch's optimizer."""
 import sys
 import types
 import unittest

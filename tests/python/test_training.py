@@ -1,4 +1,4 @@
-"""Whole trainings beside torch's optimizers."""
+"""Whole training runs against torch's optimizers."""
 import os
 import sys
 import unittest

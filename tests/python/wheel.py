@@ -1,4 +1,4 @@
-"""A wheel, unpacked in $WHEEL: what it holds, and that it needs nothing beside it."""
+"""Checks a wheel, unpacked in $WHEEL: its contents, and that it needs nothing else."""
 import base64
 import hashlib
 import os

@@ -1,246 +1,13 @@
-/* A package against the library: the same tensors, the same steps, every bit of parameters and states. Links both; the library is the reference.
- *
- *   compare DEVICE TYPE ID SPEC WITH …      each rule of the package by its name there, and what the library compiles for it. DEVICE: cpu, cuda, or launches:
- *                                           on a GPU that does nothing (tests/cuda/fake_driver.c), which only tells what is launched
- *   compare best                            the device that the library takes for "best"
- *   compare elsewhere ID SPEC WITH          memory of another GPU is refused by both, managed memory is not; wants two GPUs
- *   compare time DEVICE ID SPEC WITH [BITS] how long a step of 2^BITS elements (2^26; 2^22 on a CPU) takes, by each
- *   compare first DEVICE ID                 how long it takes from opening the package to the end of the first step */
-#include "ship_device.h"
-
-enum { NSHAPE = 9, STEPS = 13 };
-static const int64_t shapes[NSHAPE][3] = {{7}, {4101}, {33, 65}, {3, 17, 29}, {130, 300}, {0, 5}, {1}, {70000}, {64, 4100}};
-static const int ranks[NSHAPE] = {1, 1, 2, 3, 2, 2, 0, 1, 2};
-
-/* ---- both sides ---- */
-typedef struct { void *p[NSHAPE], *g[NSHAPE], *g2[NSHAPE]; } Arrays;
-typedef struct {
-    const char *id, *type;
-    int64_t n[NSHAPE];
-    Arrays a[2];               /* the library's, the package's */
-    optc_engine *le;
-    optc_rule *lr;
-    optc_binding *lb;
-    rules_engine *pe;
-    rules_rule *pr;
-    rules_binding *pb;
-} Both;
-
-static void make_arrays(Both *b)
-{
-    for (int k = 0; k < NSHAPE; k++) {
-        b->n[k] = 1;
-        for (int d = 0; d < ranks[k]; d++)
-            b->n[k] *= shapes[k][d];
-        size_t bytes = (size_t)b->n[k] * (size_t)bytes_of(b->type);
-        char *host = malloc(bytes + 64);
-        for (int side = 0; side < 2; side++) {
-            b->a[side].p[k] = room(bytes);
-            b->a[side].g[k] = room(bytes);
-            b->a[side].g2[k] = room(bytes);
-            fill(host, b->type, b->n[k], 77 + (uint64_t)k);
-            put(b->a[side].p[k], host, bytes);
-        }
-        free(host);
-    }
-}
-
-static void bind_both(Both *b)
-{
-    optc_tensor lt[NSHAPE];
-    rules_tensor pt[NSHAPE];
-    memset(lt, 0, sizeof lt);
-    memset(pt, 0, sizeof pt);
-    for (int k = 0; k < NSHAPE; k++) {
-        lt[k].param = b->a[0].p[k], lt[k].grad = b->a[0].g[k], lt[k].rank = ranks[k], lt[k].shape = shapes[k];
-        pt[k].param = b->a[1].p[k], pt[k].grad = b->a[1].g[k], pt[k].rank = ranks[k], pt[k].shape = shapes[k];
-        if (k == 4)
-            lt[k].flags = OPTC_AS_VECTOR, pt[k].flags = RULES_AS_VECTOR;
-    }
-    optc_setting ls[] = {{"lr", 0.02}};
-    rules_setting ps[] = {{"lr", 0.02}};
-    optc_group lg[] = {{lt, 4, NULL, 0}, {lt + 4, NSHAPE - 4, ls, 1}};
-    rules_group pg[] = {{pt, 4, NULL, 0}, {pt + 4, NSHAPE - 4, ps, 1}};
-    if (optc_bind(b->lr, lg, 2, &b->lb) != OPTC_OK && strstr(optc_message(), "3 dimensions")) {       /* scion: both refuse */
-        if (rules_bind(b->pr, pg, 2, &b->pb) == RULES_OK || !strstr(rules_message(), "3 dimensions"))
-            stop("rules_bind", "the package binds a tensor of three dimensions, and the library does not");
-        lt[3].flags = OPTC_USE_STEP, pt[3].flags = RULES_USE_STEP;
-    } else if (b->lb) {
-        LIB(optc_unbind(b->lb));
-    }
-    LIB(optc_bind(b->lr, lg, 2, &b->lb));
-    PKG(rules_bind(b->pr, pg, 2, &b->pb));
-}
-
-/* What a rule takes beside the gradient: scalars, and arrays that stay as they are. */
-static void set_inputs(Both *b)
-{
-    for (int i = 0; i < optc_rule_inputs(b->lr); i++) {
-        const char *name = optc_rule_input(b->lr, i);
-        if (!rules_rule_input(b->pr, i) || strcmp(name, rules_rule_input(b->pr, i)))
-            stop(b->id, "its inputs differ");
-        if (optc_set_scalar(b->lb, -1, name, 0.25) == OPTC_OK) {
-            if (rules_set_input(b->pb, 0, name, b->a[1].g2[0], 0) != RULES_ERROR_ARGUMENT)
-                stop(b->id, "a scalar taken for an array");
-            PKG(rules_set_scalar(b->pb, -1, name, 0.25));
-            continue;
-        }
-        if (rules_step(b->pb) != RULES_ERROR_ARGUMENT || !strstr(rules_message(), "which is not set"))
-            stop(b->id, "it stepped without its input");
-        for (int k = 0; k < NSHAPE; k++) {
-            size_t bytes = (size_t)b->n[k] * (size_t)bytes_of(b->type);
-            char *host = malloc(bytes + 64);
-            fill(host, b->type, b->n[k], 5000 + (uint64_t)k);
-            for (int side = 0; side < 2; side++) {
-                void *x = room(bytes);
-                put(x, host, bytes);
-                if (side)
-                    PKG(rules_set_input(b->pb, k, name, x, 0));
-                else
-                    LIB(optc_set_input(b->lb, k, name, x, 0));
-            }
-            free(host);
-        }
-    }
-}
-
-static void set_grads(Both *b, int step, int second)
-{
-    for (int k = 0; k < NSHAPE; k++) {
-        size_t bytes = (size_t)b->n[k] * (size_t)bytes_of(b->type);
-        char *host = malloc(bytes + 64);
-        fill(host, b->type, b->n[k], (uint64_t)(1000 * step + k));
-        for (int side = 0; side < 2; side++)
-            put(second ? b->a[side].g2[k] : b->a[side].g[k], host, bytes);
-        free(host);
-    }
-}
-
-static void compare_params(const Both *b, int step)
-{
-    for (int k = 0; k < NSHAPE; k++) {
-        size_t bytes = (size_t)b->n[k] * (size_t)bytes_of(b->type);
-        char *x = malloc(bytes + 1), *y = malloc(bytes + 1), why[100];
-        get(x, b->a[0].p[k], bytes);
-        get(y, b->a[1].p[k], bytes);
-        snprintf(why, sizeof why, "tensor %d differs after step %d", k, step);
-        if (memcmp(x, y, bytes))
-            stop(b->id, why);
-        free(x);
-        free(y);
-    }
-}
-
-/* Reads states of both; scale not 1: writes them back changed. */
-static void compare_states(const Both *b, double scale)
-{
-    for (int i = 0; i < optc_rule_states(b->lr); i++) {
-        optc_state_info info;
-        rules_state_info mine;
-        LIB(optc_rule_state(b->lr, i, &info));
-        PKG(rules_rule_state(b->pr, i, &mine));
-        if (strcmp(info.name, mine.name) || strcmp(info.domain, mine.domain) || (int)info.type != (int)mine.type)
-            stop(b->id, "a state is described otherwise");
-        for (int k = 0; k < (strcmp(info.domain, "group") ? NSHAPE : 2); k++) {
-            optc_state_view v;
-            if (optc_state(b->lb, k, info.name, &v) != OPTC_OK) {
-                rules_state_view w;
-                if (rules_state(b->pb, k, info.name, &w) == RULES_OK)
-                    stop(b->id, "a state that the library does not keep");
-                continue;
-            }
-            double *x = malloc(sizeof *x * (size_t)(v.count + 1)), *y = malloc(sizeof *y * (size_t)(v.count + 1));
-            LIB(optc_state_read(b->lb, k, info.name, x, v.count));
-            PKG(rules_state_read(b->pb, k, info.name, y, v.count));
-            if (memcmp(x, y, sizeof *x * (size_t)v.count))
-                stop(b->id, "a state differs");
-            for (int64_t j = 0; j < v.count; j++)
-                x[j] *= scale;
-            if (scale != 1) {
-                LIB(optc_state_write(b->lb, k, info.name, x, v.count));
-                PKG(rules_state_write(b->pb, k, info.name, x, v.count));
-            }
-            free(x);
-            free(y);
-        }
-    }
-}
-
-static void compare_hypers(const Both *b)
-{
-    rules_hyper mine;
-    for (int i = 0; i < optc_rule_hypers(b->lr); i++) {
-        optc_hyper h;
-        double x, y;
-        LIB(optc_rule_hyper(b->lr, i, &h));
-        PKG(rules_rule_hyper(b->pr, i, &mine));
-        if (strcmp(h.name, mine.name) || memcmp(&h.value, &mine.value, 8) || h.lo != mine.lo || h.hi != mine.hi || h.lo_open != mine.lo_open || h.hi_open != mine.hi_open)
-            stop(b->id, "a hyperparameter is described otherwise");
-        LIB(optc_get_hyper(b->lb, 1, h.name, &x));
-        PKG(rules_get_hyper(b->pb, 1, h.name, &y));
-        if (memcmp(&x, &y, 8))
-            stop(b->id, "a hyperparameter differs");
-    }
-    if (rules_rule_hyper(b->pr, optc_rule_hypers(b->lr), &mine) != RULES_ERROR_ARGUMENT)
-        stop(b->id, "it has more hyperparameters");
-    for (int i = 0; i < optc_rule_entries(b->lr); i++)
-        if (!rules_rule_entry(b->pr, i) || strcmp(rules_rule_entry(b->pr, i), optc_rule_entry(b->lr, i)))
-            stop(b->id, "its entries differ");
-}
-
-static void run_both(Both *b, int step)
-{
-    for (int e = optc_rule_entries(b->lr) - 1; e >= 0; e--) {          /* other entries first: SAM perturbs before it steps */
-        LIB(optc_run(b->lb, optc_rule_entry(b->lr, e)));
-        PKG(rules_run(b->pb, rules_rule_entry(b->pr, e)));
-    }
-    LIB(optc_sync(b->lb));
-    PKG(rules_sync(b->pb));
-    compare_params(b, step);
-}
-
-/* Every second tensor, of the moved gradients. */
-static void leave_out(Both *b, int out)
-{
-    const void *x[NSHAPE], *y[NSHAPE];
-    for (int k = 0; k < NSHAPE; k++) {
-        x[k] = out && k % 2 ? NULL : b->a[0].g2[k];
-        y[k] = out && k % 2 ? NULL : b->a[1].g2[k];
-    }
-    LIB(optc_set_grads(b->lb, x, NSHAPE));
-    PKG(rules_set_grads(b->pb, y, NSHAPE));
-}
-
-static void compare_values(const Both *b)
-{
-    for (int i = 0; i < optc_rule_values(b->lr); i++) {
-        optc_state_info info;
-        double x, y;
-        LIB(optc_rule_value(b->lr, i, &info));
-        if (strcmp(info.domain, "group") && strcmp(info.domain, "tensor"))
-            continue;
-        optc_status status = optc_read_value(b->lb, 1, info.name, &x, 1);    /* ABSENT: tensor 1's variant has none */
-        if ((int)status != (int)rules_read_value(b->pb, 1, info.name, &y, 1))
-            stop(b->id, "a value for the reader is there on one side only");
-        if (status != OPTC_ERROR_ABSENT)
-            LIB(status);
-        if (status == OPTC_OK && memcmp(&x, &y, 8))
-            stop(b->id, "a value for the reader differs");
-    }
-    for (int k = 0; k < NSHAPE; k++) {
-        int64_t x, y;
-        LIB(optc_get_t(b->lb, k, &x));
-        PKG(rules_get_t(b->pb, k, &y));
-        if (x != y || x != (k % 2 && b->n[k] ? 42 : 43))
-            stop(b->id, "t of a tensor differs");
-        optc_factors f;
-        rules_factors g;
-        LIB(optc_factors_about(b->lb, k, &f));
-        PKG(rules_factors_about(b->pb, k, &g));
-        if (f.computed != g.computed || f.refused != g.refused || memcmp(&f.residual, &g.residual, 8))
-            stop(b->id, "what is said of factors differs");
-    }
-}
+/* Compares a package with the library: the same tensors, the same steps, every bit of parameters and states. Links
+ * both; the library is the reference.
+ *    compare DEVICE TYPE ID SPEC WITH …      each rule ID of the package with SPEC and WITH, compiled by the library.
+ *                                            DEVICE: cpu, cuda, or launches: compares the launches that
+ *                                            tests/cuda/fake_driver.c logs
+ *    compare best                            prints the device that the library chooses for "best"
+ *    compare elsewhere ID SPEC WITH          both refuse memory of another GPU and accept managed memory; needs 2 GPUs
+ *    compare time DEVICE ID SPEC WITH [BITS] times a step of 2^BITS elements (2^26; 2^22 on a CPU) with each
+ *    compare first DEVICE ID                 times from opening the package to the end of the first step */
+#include "ship_pair.h"
 
 static void steps(Both *b)
 {
@@ -256,7 +23,8 @@ static void steps(Both *b)
             LIB(optc_set_grad(b->lb, k, b->a[0].g2[k], b->n[k]));
             PKG(rules_set_grad(b->pb, k, b->a[1].g2[k], b->n[k]));
         }
-        if (s == 7 || s == 12)                        /* without a gradient for a step, and behind from then on */
+        /* without a gradient for one step, and one step behind from then on */
+        if (s == 7 || s == 12)
             leave_out(b, 1);
         if (s == 8 || s == 13)
             leave_out(b, 0);
@@ -277,10 +45,12 @@ static void steps(Both *b)
     compare_hypers(b);
 }
 
-/* While the package's stream is captured, what would copy is refused and changes nothing; a capture goes on. Values that were set in spite of that differ at the first replay. */
+/* During a capture of the package's stream, calls that would copy are refused and change nothing; the capture
+ * continues. A value that was set in spite of that would differ at the first replay. */
 static void refuses(const Both *b, const char *call, rules_status s)
 {
-    if (s != RULES_ERROR_ARGUMENT || !strstr(rules_message(), "not allowed while the binding's stream is being captured") || !strstr(rules_message(), call))
+    if (s != RULES_ERROR_ARGUMENT || !strstr(rules_message(),
+            "not allowed while the binding's stream is being captured") || !strstr(rules_message(), call))
         stop(call, s ? rules_message() : "it was done inside a capture");
     for (int i = 0; i < 2; i++) {
         double x, y;
@@ -315,11 +85,13 @@ static void refused(Both *b)
     }
 }
 
-/* The package's step in a graph of the caller's, replayed, and on from there; the library does the same steps one by one. */
+/* Captures the package's step in a graph of the caller, replays it, and continues with single steps; the library runs
+ * the same steps one by one. */
 static void captured(Both *b)
 {
     enum { REPLAYS = 5 };
-    int (*create)(void **, unsigned), (*begin)(void *, int), (*end)(void *, void **), (*make)(void **, void *, unsigned long long), (*launch)(void *, void *), (*sync)(void *);
+    int (*create)(void **, unsigned), (*begin)(void *, int), (*end)(void *, void **),
+        (*make)(void **, void *, unsigned long long), (*launch)(void *, void *), (*sync)(void *);
     void *stream, *graph, *exec;
     int64_t x = 0, y = 0;
     rules_binding *other;
@@ -340,7 +112,7 @@ static void captured(Both *b)
         stop(b->id, "no capture");
     refused(b);
     LIB(optc_get_t(b->lb, -1, &x));
-    PKG(rules_get_t(b->pb, -1, &y));                              /* no step was captured yet: the host knows */
+    PKG(rules_get_t(b->pb, -1, &y));                              /* no step was captured yet: the host knows t */
     if (x != y)
         stop(b->id, "rules_set_t was refused, and t has changed");
     PKG(rules_step(b->pb));
@@ -348,7 +120,9 @@ static void captured(Both *b)
     refuses(b, "rules_get_t", rules_get_t(b->pb, -1, &y));
     if (x != y)
         stop(b->id, "rules_get_t was refused, and yet said something");
-    PKG(rules_bind(b->pr, &one, 1, &other));           /* a binding that comes and goes meanwhile has nothing to do with it, nor has setting its scalars, which waits for nothing */
+    /* a binding that is created and freed meanwhile does not matter, nor does setting its scalars, which does not
+     * wait */
+    PKG(rules_bind(b->pr, &one, 1, &other));
     for (int i = 0; i < rules_rule_inputs(b->pr); i++)
         if (optc_set_scalar(b->lb, -1, rules_rule_input(b->pr, i), 0.25) == OPTC_OK)
             PKG(rules_set_scalar(other, -1, rules_rule_input(b->pr, i), 0.25));
@@ -429,7 +203,7 @@ static void elsewhere(const char *id, const char *spec, const char *with)
     }
     if (managed(&p, 4096 * 4, 1))
         stop("memory", "none that is managed");
-    at[2] = (void *)(uintptr_t)p;                             /* made on GPU 1, and everybody's */
+    at[2] = (void *)(uintptr_t)p;                             /* allocated on GPU 1, accessible by all */
     for (int i = 0; i < 2; i++) {
         char device[] = "cuda:0";
         device[5] = (char)('0' + i);
@@ -459,8 +233,10 @@ static void elsewhere(const char *id, const char *spec, const char *with)
             lies("optc_bind", (int)optc_bind(lr, &lg, 1, &lb), optc_message(), here);
             lies("rules_bind", (int)rules_bind(pr, &pg, 1, &pb), rules_message(), here);
             for (int j = 0; here && j < 3; j++) {
-                lies("optc_set_grad", (int)optc_set_grad(lb, 0, (char *)at[j] + 128 * 4, 0), optc_message(), j == i || j == 2);
-                lies("rules_set_grad", (int)rules_set_grad(pb, 0, (char *)at[j] + 128 * 4, 0), rules_message(), j == i || j == 2);
+                lies("optc_set_grad", (int)optc_set_grad(lb, 0, (char *)at[j] + 128 * 4, 0), optc_message(),
+                     j == i || j == 2);
+                lies("rules_set_grad", (int)rules_set_grad(pb, 0, (char *)at[j] + 128 * 4, 0), rules_message(),
+                     j == i || j == 2);
             }
             LIB(optc_unbind(lb));
             PKG(rules_unbind(pb));
@@ -525,7 +301,7 @@ static double best_of(Both *b, int side)
     return best;
 }
 
-/* A package has launches for large tensors only, so for small ones more is allowed. */
+/* A package has launches for large tensors only, so small ones may be slower. */
 static void times(const char *device, const char *id, const char *spec, const char *with, int bits)
 {
     Both b;
@@ -549,7 +325,8 @@ static void times(const char *device, const char *id, const char *spec, const ch
     double x = best_of(&b, 0), y = best_of(&b, 1), x2 = best_of(&b, 0), y2 = best_of(&b, 1);
     x = x2 < x ? x2 : x;
     y = y2 < y ? y2 : y;
-    printf("%s: a step of %lld elements takes %.4f ms by the library, %.4f ms by the package (%.3f times)\n", id, (long long)n, x, y, y / x);
+    printf("%s: a step of %lld elements takes %.4f ms by the library, %.4f ms by the package (%.3f times)\n", id,
+           (long long)n, x, y, y / x);
     if (y > x * (!gpu ? 2 : n < 1 << 25 ? 1.2 : 1.03))
         stop(id, "the package is slower");
 }
@@ -572,7 +349,8 @@ static void first(const char *device, const char *id)
     PKG(rules_step(b));
     PKG(rules_sync(b));
     double t2 = now();
-    printf("%s on %s: opened in %.1f ms, bound and stepped in %.1f ms, %.1f ms in all\n", id, rules_device_name(e), t1 - t0, t2 - t1, t2 - t0);
+    printf("%s on %s: opened in %.1f ms, bound and stepped in %.1f ms, %.1f ms in all\n", id, rules_device_name(e),
+           t1 - t0, t2 - t1, t2 - t0);
     if (t2 - t0 > 100)
         stop(id, "over 100 ms");
 }

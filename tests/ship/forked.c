@@ -1,5 +1,5 @@
-/* Two packages and the library in one program: they share OpenMP's threads, which do not come along into a child of
- * fork(). Whoever stepped before, all of them step in the child. */
+/* Two packages and the library in one program share OpenMP's threads, which do not exist in a child of fork(). All of
+ * them step in the child, whichever stepped before the fork. */
 #include "optc.h"
 #include "rules.h"
 #include "rules2.h"

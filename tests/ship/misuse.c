@@ -1,4 +1,4 @@
-/* Calls that must fail, each with its status and words; the binding works on as if they had not been. */
+/* Calls that must fail, each with its status and message; the binding then works as if they had not been made. */
 #include "rules.h"
 
 #include <math.h>
@@ -89,7 +89,7 @@ static void bad_tensors(void)
     FAILS(bind(t, 1, NULL, 0), RULES_ERROR_ARGUMENT, "is a piece of a larger tensor (dimension 0: 8 of 16, from 0 on)");
 }
 
-/* Rules are found by name; what would need a compiler is refused. */
+/* Rules are found by name; a rule that would need a compiler is refused. */
 static void bad_rules(void)
 {
     rules_rule_options o;
@@ -113,7 +113,7 @@ static void bad_rules(void)
     OK(rules_compile(e, &o, &r));
 }
 
-/* The caller's allocator serves a package as it does the library. */
+/* A package uses the caller's allocator like the library does. */
 static void *mine(void *context, size_t bytes, void *stream)
 {
     (void)stream;
@@ -165,7 +165,7 @@ static void bad_calls(void)
     int64_t n;
     t.grad = NULL;
     OK(rules_bind(r, &all, 1, &b));
-    OK(rules_step(b));                            /* it has no gradient: it is left out */
+    OK(rules_step(b));                            /* it has no gradient, so it is excluded */
     FAILS(rules_set_grad(b, 0, p, 0), RULES_ERROR_ARGUMENT, "overlaps the parameter");
     FAILS(rules_set_grad(b, 1, g, 0), RULES_ERROR_ARGUMENT, "no tensor 1");
     FAILS(rules_set_grad(b, 0, g, 63), RULES_ERROR_ARGUMENT, "needs 64 values for 'g', got 63");
@@ -195,7 +195,7 @@ static void bad_calls(void)
     OK(rules_unbind(NULL));
 }
 
-/* Nothing to step is no fault. */
+/* Nothing to step is no error. */
 static void empty(void)
 {
     rules_binding *b;

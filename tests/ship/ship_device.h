@@ -1,4 +1,5 @@
-/* What compare.c stands on: errors, the clock, memory of the device (or of the host, where there is none), and the values that both sides get. */
+/* Used by compare.c: errors, the clock, memory of the device (or of the host, without one), and the values of both
+ * sides. */
 #ifndef SHIP_DEVICE_H
 #define SHIP_DEVICE_H
 #include "optc.h"
@@ -119,7 +120,7 @@ static uint64_t hash(uint64_t x)
     return x ^ (x >> 32);
 }
 
-/* Of many magnitudes, denormals among them; 16-bit ones by their bits, all finite. */
+/* Values of many magnitudes, with denormals; 16-bit types get all finite bit patterns. */
 static void fill(void *to, const char *type, int64_t n, uint64_t seed)
 {
     for (int64_t i = 0; i < n; i++) {

@@ -1,7 +1,7 @@
 """The part of make_refs.py for rules with roots, eigenvectors, triangles and orthonormal columns of matrices.
 
-Packages are run in float64: where one casts to float32 for a factor, the cast is left out. --clones names a folder with these
-repositories beside those of matrix_refs.py:
+Packages are run in float64: where one casts to float32 for a factor, the cast is left out. --clones names a folder with
+these repositories beside those of matrix_refs.py:
 
     https://github.com/facebookresearch/optimizers    f606606
     https://github.com/nikhilvyas/SOAP                a1e5535
@@ -11,8 +11,9 @@ repositories beside those of matrix_refs.py:
     https://github.com/jiaweizzhao/GaLore             2cc66f8
     https://github.com/xichen-fy/Fira                 5c28b13
 
-A basis is only determined where the matrix it comes from has no eigenvalue twice, which of one gradient's two Gram matrices the larger one
-has, 0: rules that rest on bases take square matrices, and others with a basis of their smaller side alone."""
+A basis is only determined where the matrix it comes from has no eigenvalue twice, which of one gradient's two Gram
+matrices the larger one has, 0: rules that rest on bases take square matrices, and others with a basis of their smaller
+side alone."""
 import contextlib
 import math
 import os
@@ -85,24 +86,31 @@ def fb_shampoo(clones, graft, h, params, interval, momentum, start):
     import distributed_shampoo as ds
     from distributed_shampoo import shampoo_types
     beta2 = dict(beta2=h.beta2, epsilon=h.graft_eps)
-    grafts = {"adam": lambda: ds.AdamPreconditionerConfig(**beta2), "rmsprop": lambda: ds.RMSpropPreconditionerConfig(**beta2),
-              "adagrad": lambda: ds.AdaGradPreconditionerConfig(epsilon=h.graft_eps), "sgd": ds.SGDPreconditionerConfig, "none": lambda: None}
+    grafts = {"adam": lambda: ds.AdamPreconditionerConfig(**beta2),
+              "rmsprop": lambda: ds.RMSpropPreconditionerConfig(**beta2),
+              "adagrad": lambda: ds.AdaGradPreconditionerConfig(epsilon=h.graft_eps), "sgd": ds.SGDPreconditionerConfig,
+              "none": lambda: None}
     kept, torch.float = torch.float, torch.float64                # of which it makes its learning rate
     opt = ds.DistributedShampoo(
-        params, lr=h.lr, betas=(h.beta1, h.beta2), epsilon=h.eps, weight_decay=h.weight_decay, precondition_frequency=interval,
-        max_preconditioner_dim=1024, distributed_config=shampoo_types.SingleDeviceDistributedConfig(target_parameter_dimensionality=2),
+        params, lr=h.lr, betas=(h.beta1, h.beta2), epsilon=h.eps, weight_decay=h.weight_decay,
+        precondition_frequency=interval,
+        max_preconditioner_dim=1024,
+        distributed_config=shampoo_types.SingleDeviceDistributedConfig(target_parameter_dimensionality=2),
         preconditioner_config=shampoo_types.RootInvShampooPreconditionerConfig(
             factor_matrix_dtype=torch.float64, inv_factor_matrix_dtype=torch.float64), grafting_config=grafts[graft](),
         iterate_averaging_config=shampoo_types.ClassicMomentumConfig(momentum=h.momentum) if momentum else None)
     torch.float = kept
     if start == 1:
-        opt.param_groups[0]["start_preconditioning_step"] = 1     # roots at the first step too, which it would not be told
+        # roots at the first step too, which it would not be told
+        opt.param_groups[0]["start_preconditioning_step"] = 1
     return opt
 
 
-def shampoo(clones, graft="adam", interval=50, total=False, momentum=False, limit=8192, side=1024, package=False, slots=None, start=1):
-    """Transcribed from the papers; package: matrices by facebookresearch/optimizers, which has no diagonals for vectors or sides, takes
-    matrices of one row or column for vectors, and grafts each block by itself. slots: of the matrices, as optc_get_slot tells them."""
+def shampoo(clones, graft="adam", interval=50, total=False, momentum=False, limit=8192, side=1024, package=False,
+            slots=None, start=1):
+    """Transcribed from the papers; package: matrices by facebookresearch/optimizers, which has no diagonals for vectors
+    or sides, takes matrices of one row or column for vectors, and grafts each block by itself. slots: of the matrices,
+    as optc_get_slot tells them."""
     def blocks(n):
         return [slice(k, min(k + side, n)) for k in range(0, n, side)]
 
@@ -120,7 +128,8 @@ def shampoo(clones, graft="adam", interval=50, total=False, momentum=False, limi
             fair = 1 if total else 1 - h.beta2 ** t
             kept["m"] = h.beta1 * kept.get("m", 0) + (1 - h.beta1) * g
             u = kept["m"] / (1 - h.beta1 ** t)
-            kept["v"] = kept.get("v", 0) + g * g if graft == "adagrad" else h.beta2 * kept.get("v", 0) + (1 - h.beta2) * g * g
+            v = kept.get("v", 0)
+            kept["v"] = v + g * g if graft == "adagrad" else h.beta2 * v + (1 - h.beta2) * g * g
             x = u.copy()
             if g.ndim < 2:
                 kept["d"] = gather(kept.get("d", 0), g * g)
@@ -141,7 +150,8 @@ def shampoo(clones, graft="adam", interval=50, total=False, momentum=False, limi
                                 kept["root", key] = power(kept[key] / fair, -0.25, h.eps, h.relative_eps)
                             rows[i, j] = kept["root", key] @ rows[i, j]
             if graft != "none":
-                d = u if graft == "sgd" else u / (np.sqrt(kept["v"] / (1 - h.beta2 ** t) if graft == "adam" else kept["v"]) + h.graft_eps)
+                d = u if graft == "sgd" else u / (
+                    np.sqrt(kept["v"] / (1 - h.beta2 ** t) if graft == "adam" else kept["v"]) + h.graft_eps)
                 x = x * np.linalg.norm(d) / np.linalg.norm(x) if t >= start else d
             x = x + h.weight_decay * w
             if momentum:
@@ -151,7 +161,8 @@ def shampoo(clones, graft="adam", interval=50, total=False, momentum=False, limi
         if not package:
             return Stepper(params, update)
         both = [Stepper([p for p in params if p.dim() < 2 or 1 in p.shape], update),
-                fb_shampoo(clones, graft, h, [p for p in params if p.dim() > 1 and 1 not in p.shape], interval, momentum, start)]
+                fb_shampoo(clones, graft, h, [p for p in params if p.dim() > 1 and 1 not in p.shape], interval,
+                           momentum, start)]
         return types.SimpleNamespace(step=lambda: [x.step() for x in both], param_groups=both[1].param_groups)
     return make
 
@@ -163,13 +174,15 @@ def identities(self, matrices):
 
 
 def own_soap(clones, interval, limit, identity=False):
-    """No limit: each matrix has one that its smaller side alone keeps. identity: the first basis, which of any matrix is determined."""
+    """No limit: each matrix has one that its smaller side alone keeps. identity: the first basis, which of any matrix
+    is determined."""
     def make(params, h):
         module = load(clones, "SOAP/soap.py")
         if identity:
             module.SOAP.get_orthogonal_matrix = identities
         groups = [dict(params=[p], max_precond_dim=limit or min(p.shape)) for p in params]
-        return Uncast(module.SOAP(groups, lr=h.lr, betas=(h.beta1, h.beta2), shampoo_beta=h.beta3, eps=h.eps, weight_decay=h.weight_decay,
+        return Uncast(module.SOAP(groups, lr=h.lr, betas=(h.beta1, h.beta2), shampoo_beta=h.beta3, eps=h.eps,
+                                  weight_decay=h.weight_decay,
                                   precondition_frequency=interval))
     return make
 
@@ -184,7 +197,8 @@ def own_klshampoo(clones, interval):
         squeeze = torch.squeeze
 
         def step():
-            torch.squeeze = lambda x: x if x.dim() == 2 and x.shape[0] == x.shape[1] else squeeze(x) if squeeze(x).dim() else x.view(-1)
+            torch.squeeze = lambda x: (x if x.dim() == 2 and x.shape[0] == x.shape[1]
+                                       else squeeze(x) if squeeze(x).dim() else x.view(-1))
             with no_casts():
                 opt.step()
             torch.squeeze = squeeze
@@ -195,22 +209,26 @@ def own_klshampoo(clones, interval):
 def own_splus(clones, interval, limit):
     def make(params, h):
         module = load(clones, "splus/torch/splus.py")
-        return module.SPlus(params, lr=h.lr, b1=h.beta1, b2=h.beta2, ema_rate=h.ema_rate, inverse_every=interval, weight_decay=h.weight_decay,
+        return module.SPlus(params, lr=h.lr, b1=h.beta1, b2=h.beta2, ema_rate=h.ema_rate, inverse_every=interval,
+                            weight_decay=h.weight_decay,
                             max_dim=limit, nonstandard_constant=h.other_scale)
     return make
 
 
 def own_asgo(clones):
-    """Only step() is the authors': their root is by an iteration in float32, here by eigenvectors in float64. The rest of their imports is
-    not there."""
+    """Only step() is the authors': their root is by an iteration in float32, here by eigenvectors in float64. The rest
+    of their imports is not there."""
     def make(params, h):
-        for name in ("config", "einops", "optimizers", "optimizers.utils", "optimizers.utils.utils", "optimizers.utils.matrix_decom"):
+        for name in ("config", "einops", "optimizers", "optimizers.utils", "optimizers.utils.utils",
+                     "optimizers.utils.matrix_decom"):
             sys.modules[name] = types.ModuleType(name)
         sys.modules["einops"].rearrange = None
         sys.modules["optimizers.utils.matrix_decom"].zeropower_via_newtonschulz5 = None
-        sys.modules["optimizers.utils.matrix_decom"].root = lambda a, eps, N: torch.tensor(power(a.numpy(), -0.5, eps, h.relative_eps))
+        sys.modules["optimizers.utils.matrix_decom"].root = lambda a, eps, N: torch.tensor(power(a.numpy(), -0.5, eps,
+                                                                                                 h.relative_eps))
         module = load(clones, "ASGO/optimizers/asgo.py")
-        return module.asgo(params, learning_rate=h.lr, momentum=h.momentum, weight_decay=h.weight_decay, beta2=h.beta2, eps=h.eps,
+        return module.asgo(params, learning_rate=h.lr, momentum=h.momentum, weight_decay=h.weight_decay, beta2=h.beta2,
+                           eps=h.eps,
                            inv_method="root")
     return make
 
@@ -265,10 +283,11 @@ def signed(u):
 
 
 def projected(clones, repository, file, rank, interval, scale, settings):
-    """A rule of the authors, with singular vectors of our signs, matrices in groups of their own; the 1e-8 that Fira adds to norms is left out
-    where it limits growth, since ours limits steps that have been scaled by lr."""
+    """A rule of the authors, with singular vectors of our signs, matrices in groups of their own; the 1e-8 that Fira
+    adds to norms is left out where it limits growth, since ours limits steps that have been scaled by lr."""
     def make(params, h):
-        for name in ("transformers", "transformers.utils", "transformers.utils.versions", "tensorly", "tensorly.decomposition"):
+        for name in ("transformers", "transformers.utils", "transformers.utils.versions", "tensorly",
+                     "tensorly.decomposition"):
             sys.modules[name] = types.ModuleType(name)            # of which nothing here is used
         sys.modules["transformers.utils.versions"].require_version = lambda *unused: None
         sys.modules["tensorly"].tenalg = sys.modules["tensorly.decomposition"].tucker = None
@@ -282,7 +301,8 @@ def projected(clones, repository, file, rank, interval, scale, settings):
             exec(f.read().replace('state["scaling_grad"] + 1e-8', 'state["scaling_grad"] + 1e-300'), module.__dict__)
         cls = next(v for k, v in vars(module).items() if k in ("AdamW", "RMSprop", "RMSProp"))
         whole = dict(params=[p for p in params if p.dim() < 2])
-        low = dict(params=[p for p in params if p.dim() > 1], rank=rank, update_proj_gap=interval, proj_type="std", **scale(h))
+        low = dict(params=[p for p in params if p.dim() > 1], rank=rank, update_proj_gap=interval, proj_type="std",
+                   **scale(h))
         opt = cls([low] + ([whole] if whole["params"] else []), no_deprecation_warning=True, **settings(h))
         svd = torch.linalg.svd
 
@@ -319,7 +339,8 @@ def fira_adamw(rank, interval):
                     kept["P"] = signed(np.linalg.svd(x, full_matrices=False)[0])[:, :rank]
                 low = kept["P"].T @ x
                 d = adam(low, kept, t)
-                rest = (x - kept["P"] @ low) * (np.linalg.norm(d, axis=0) / (np.linalg.norm(low, axis=0) + h["fira.eps"]))
+                scale = np.linalg.norm(d, axis=0) / (np.linalg.norm(low, axis=0) + h["fira.eps"])
+                rest = (x - kept["P"] @ low) * scale
                 size = np.linalg.norm(rest)
                 if kept.get("last", 0) > 0:
                     rest = rest / (max(size / kept["last"], h["fira.growth"]) / h["fira.growth"])
@@ -335,49 +356,65 @@ def configs(api, clones):
     ADAMW = dict(adamw__lr=0.02, adamw__beta1=0.8, adamw__beta2=0.95, adamw__eps=1e-3, adamw__weight_decay=0.1)
 
     def config(name, spec, source, matrices, options="", rest=True, shapes=SHAPES, native=None, **hyper):
-        api.config(name, spec, source, run_matrix(api, matrices, adamw if rest else None, None, shapes), options, shapes=shapes,
+        api.config(name, spec, source, run_matrix(api, matrices, adamw if rest else None, None, shapes), options,
+                   shapes=shapes,
                    native=not options if native is None else native, **hyper, **(ADAMW if rest else {}))
 
     ROOTS = dict(lr=0.02, beta1=0.8, beta2=0.9, eps=1e-2, graft_eps=1e-3, weight_decay=0.1)
     SHAMPOO = dict(ROOTS, relative_eps=3e-3)
     facebook = "facebookresearch/optimizers f606606; vectors and sides of one, arXiv:2002.09018 transcribed"
     papers = "arXiv:1802.09568, arXiv:2002.09018 and arXiv:2309.06497 transcribed"
-    config("shampoo", "shampoo", papers + "; slots ours", shampoo(clones, slots=[5, 6, 0, 1, 2, 3, 4]), rest=False, **SHAMPOO)
-    config("shampoo_often", "shampoo", papers + "; slots ours", shampoo(clones, interval=4, slots=[2, 2, 0, 1, 2, 3, 3]), rest=False,
+    config("shampoo", "shampoo", papers + "; slots ours", shampoo(clones, slots=[5, 6, 0, 1, 2, 3, 4]), rest=False,
+           **SHAMPOO)
+    config("shampoo_often", "shampoo", papers + "; slots ours",
+           shampoo(clones, interval=4, slots=[2, 2, 0, 1, 2, 3, 3]), rest=False,
            options="interval=4", **SHAMPOO)
     for graft in ("adam", "rmsprop", "adagrad", "sgd"):
-        config(f"shampoo_{graft}", "shampoo", facebook, shampoo(clones, graft, 6, package=True, momentum=graft == "sgd"), rest=False,
-               options=f"graft={graft},interval=6,stagger=false" + ",heavy_ball=true" * (graft == "sgd"), **ROOTS, relative_eps=0.0,
+        config(f"shampoo_{graft}", "shampoo", facebook,
+               shampoo(clones, graft, 6, package=True, momentum=graft == "sgd"), rest=False,
+               options=f"graft={graft},interval=6,stagger=false" + ",heavy_ball=true" * (graft == "sgd"), **ROOTS,
+               relative_eps=0.0,
                **(dict(momentum=0.7) if graft == "sgd" else {}))
     config("shampoo_start", "shampoo", facebook, shampoo(clones, "adam", 6, package=True, start=6), rest=False,
            options="interval=6,start=6,stagger=false", **ROOTS, relative_eps=0.0)
     config("shampoo_sum", "shampoo", papers, shampoo(clones, "none", 1, total=True), rest=False,
            options="graft=none,interval=1,accumulate=sum,stagger=false", **SHAMPOO)
-    config("shampoo_blocks", "shampoo", papers, shampoo(clones, "adam", 4, side=5), rest=False, options="interval=4,side=5,stagger=false", **SHAMPOO)
+    config("shampoo_blocks", "shampoo", papers, shampoo(clones, "adam", 4, side=5), rest=False,
+           options="interval=4,side=5,stagger=false", **SHAMPOO)
     config("shampoo_sides", "shampoo", papers, shampoo(clones, "adam", 4, side=5, limit=11), rest=False,
            options="interval=4,side=5,limit=11,stagger=false", **SHAMPOO)
-    config("asgo", "asgo", "infinity-stars/ASGO d3ef14b and torch.optim.AdamW; its root by eigenvectors", own_asgo(clones), lr=0.05, momentum=0.8,
+    config("asgo", "asgo", "infinity-stars/ASGO d3ef14b and torch.optim.AdamW; its root by eigenvectors",
+           own_asgo(clones), lr=0.05, momentum=0.8,
            beta2=0.9, eps=1e-2, relative_eps=1e-3, weight_decay=0.1)
     SPLUS = dict(lr=0.2, beta1=0.8, beta2=0.9, ema_rate=0.9, weight_decay=0.1, other_scale=0.05)
-    for name, options, shapes, interval, limit in (("splus", "", SQUARE, 100, 10000), ("splus_often", "interval=6", SQUARE, 6, 10000),
+    for name, options, shapes, interval, limit in (("splus", "", SQUARE, 100, 10000),
+                                                   ("splus_often", "interval=6", SQUARE, 6, 10000),
                                                    ("splus_sides", "interval=6,limit=13", ONE_SIDE, 6, 13)):
-        config(name, "splus", "kvfrans/splus d96bd16", own_splus(clones, interval, limit), rest=False, options=options, shapes=shapes, **SPLUS)
+        config(name, "splus", "kvfrans/splus d96bd16", own_splus(clones, interval, limit), rest=False, options=options,
+               shapes=shapes, **SPLUS)
     SOAP = dict(lr=0.02, beta1=0.8, beta2=0.9, beta3=0.85, eps=1e-3, weight_decay=0.1)
     for name, options, shapes, interval, limit in (
-            ("soap", "", SQUARE, 10, 10000), ("soap_often", "interval=4", SQUARE, 4, 10000), ("soap_each", "interval=1", SQUARE, 1, 10000), ("soap_sides", "interval=6,limit=13", ONE_SIDE, 6, 13),
+            ("soap", "", SQUARE, 10, 10000), ("soap_often", "interval=4", SQUARE, 4, 10000),
+            ("soap_each", "interval=1", SQUARE, 1, 10000), ("soap_sides", "interval=6,limit=13", ONE_SIDE, 6, 13),
             ("soap_smaller", "interval=6,sides=smaller", [s for s in ONE_SIDE if s != (12, 12)], 6, None)):
-        config(name, "soap", "nikhilvyas/SOAP a1e5535 in float64, and torch.optim.AdamW", own_soap(clones, interval, limit), options=options,
+        config(name, "soap", "nikhilvyas/SOAP a1e5535 in float64, and torch.optim.AdamW",
+               own_soap(clones, interval, limit), options=options,
                shapes=shapes, **SOAP)
-    config("soap_identity", "soap", "nikhilvyas/SOAP a1e5535 in float64, and torch.optim.AdamW; its first basis the identity",
+    config("soap_identity", "soap",
+           "nikhilvyas/SOAP a1e5535 in float64, and torch.optim.AdamW; its first basis the identity",
            own_soap(clones, 9, 10000, True), options="interval=9,start=identity", **SOAP)
-    for name, options, interval in (("klshampoo", "", 10), ("klshampoo_often", "interval=4", 4), ("klshampoo_each", "interval=1", 1)):
-        config(name, "klshampoo", "yorkerlin/KL-Methods a02e622 in float64, and torch.optim.AdamW", own_klshampoo(clones, interval), options=options,
+    for name, options, interval in (("klshampoo", "", 10), ("klshampoo_often", "interval=4", 4),
+                                    ("klshampoo_each", "interval=1", 1)):
+        config(name, "klshampoo", "yorkerlin/KL-Methods a02e622 in float64, and torch.optim.AdamW",
+               own_klshampoo(clones, interval), options=options,
                shapes=[s for s in SQUARE if s != (1, 1)], lr=0.02, beta1=0.8, beta2=0.9, eps=1e-3, weight_decay=0.1)
     config("dion", "dion", "microsoft/dion 0a059a4 in float64, its first Q our draws, and torch.optim.AdamW",
-           own_dion(clones, 4, 7, SHAPES), options="directions=4", lr=0.05, momentum=0.8, eps=1e-6, weight_decay=0.1, seed=7.0)
+           own_dion(clones, 4, 7, SHAPES), options="directions=4", lr=0.05, momentum=0.8, eps=1e-6, weight_decay=0.1,
+           seed=7.0)
     KRON = dict(lr=0.02, momentum=0.8, precond_lr=0.4, beta=0.8, damping=0.01, clip_rms=0.9, weight_decay=0.1, seed=7.0)
     for name, options, limit in (("psgd_kron", "balance=8", 2048), ("psgd_kron_sides", "balance=8,limit=11", 11)):
-        config(name, "psgd_kron", "lixilinx/psgd_torch a8616f1 and torch.optim.AdamW; its norm the largest row sum, its draws ours",
+        config(name, "psgd_kron",
+               "lixilinx/psgd_torch a8616f1 and torch.optim.AdamW; its norm the largest row sum, its draws ours",
                own_psgd_kron(clones, 8, limit, SHAPES, 7), options=options, **KRON)
     ADAM = dict(lr=0.05, beta1=0.8, beta2=0.9, eps=0.0, weight_decay=0.0)
     RMS = dict(lr=0.02, alpha=0.8, eps=1e-3, weight_decay=0.0)
@@ -388,19 +425,25 @@ def configs(api, clones):
     as_adam = lambda h: dict(lr=h.lr, betas=(h.beta1, h.beta2), eps=h.eps, weight_decay=h["galore.decay"] / h.lr)
     as_rms = lambda h: dict(lr=h.lr, beta=h.alpha, eps=h.eps)
     wrapped("adamw_galore", "adamw", "jiaweizzhao/GaLore 2cc66f8; the signs of singular vectors ours",
-            projected(clones, "GaLore", "galore_torch/adamw.py", 4, 6, lambda h: dict(scale=h["galore.scale"]), as_adam), "galore(4,6)",
+            projected(clones, "GaLore", "galore_torch/adamw.py", 4, 6, lambda h: dict(scale=h["galore.scale"]),
+                      as_adam), "galore(4,6)",
             galore__scale=0.5, galore__decay=0.005, **ADAM)
     wrapped("adamw_galore_each", "adamw", "jiaweizzhao/GaLore 2cc66f8; the signs of singular vectors ours",
-            projected(clones, "GaLore", "galore_torch/adamw.py", 4, 1, lambda h: dict(scale=h["galore.scale"]), as_adam), "galore(4,1)",
+            projected(clones, "GaLore", "galore_torch/adamw.py", 4, 1, lambda h: dict(scale=h["galore.scale"]),
+                      as_adam), "galore(4,1)",
             galore__scale=0.5, galore__decay=0.005, **ADAM)
     wrapped("rmsprop_galore", "rmsprop", "GaLore of xichen-fy/Fira 5c28b13; the signs of singular vectors ours",
-            projected(clones, "Fira", "optimizer_torch/galore_rmsprop.py", 4, 6, lambda h: dict(alpha=h["galore.scale"]), as_rms), "galore(4,6)",
+            projected(clones, "Fira", "optimizer_torch/galore_rmsprop.py", 4, 6,
+                      lambda h: dict(alpha=h["galore.scale"]), as_rms), "galore(4,6)",
             galore__scale=0.5, galore__decay=0.0, **RMS)
     wrapped("rmsprop_fira", "rmsprop", "xichen-fy/Fira 5c28b13; the signs of singular vectors ours",
-            projected(clones, "Fira", "optimizer_torch/fira_rmsprop.py", 4, 6, lambda h: dict(alpha=1.0), as_rms), "fira(4,6)",
+            projected(clones, "Fira", "optimizer_torch/fira_rmsprop.py", 4, 6, lambda h: dict(alpha=1.0), as_rms),
+            "fira(4,6)",
             fira__scale=1.0, fira__growth=1.01, fira__eps=1e-8, fira__decay=0.0, **RMS)
     wrapped("rmsprop_fira_each", "rmsprop", "xichen-fy/Fira 5c28b13; the signs of singular vectors ours",
-            projected(clones, "Fira", "optimizer_torch/fira_rmsprop.py", 4, 1, lambda h: dict(alpha=1.0), as_rms), "fira(4,1)",
+            projected(clones, "Fira", "optimizer_torch/fira_rmsprop.py", 4, 1, lambda h: dict(alpha=1.0), as_rms),
+            "fira(4,1)",
             fira__scale=1.0, fira__growth=1.01, fira__eps=1e-8, fira__decay=0.0, **RMS)
-    wrapped("adamw_fira", "adamw", "arXiv:2410.01623 transcribed", fira_adamw(4, 6), "fira(4,6)", fira__scale=0.5, fira__growth=1.01, fira__eps=1e-8,
+    wrapped("adamw_fira", "adamw", "arXiv:2410.01623 transcribed", fira_adamw(4, 6), "fira(4,6)", fira__scale=0.5,
+            fira__growth=1.01, fira__eps=1e-8,
             fira__decay=0.005, **{**ADAM, "eps": 1e-3})

@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
-"""Makes tests/specs/refs/*.ref: trajectories of optimizers as other people's packages compute them, in float64.
+"""Makes tests/specs/refs/*.ref: trajectories of optimizers, computed by other packages in float64.
 
     python3 tests/specs/make_refs.py [--compare] [--clones DIR] [--long DIR] [NAME ...]
 
-Without names it makes every file; --compare writes nothing and says how far fresh results lie from the files. --long DIR makes
-each of them for 60 steps under the schedule below, into DIR: OPTC_REFS=DIR CK_RUN_SUITE=refs build/run-tests compares with
-those. It needs a virtual environment with
+Without names it makes every file. --compare writes nothing and prints the difference between new results and the
+files. --long DIR makes each of them for 60 steps with the schedule below, into DIR; OPTC_REFS=DIR CK_RUN_SUITE=refs
+build/run-tests compares with those. It needs a virtual environment with
     torch 2.13 (CPU), timm 1.0, pytorch_optimizer 4.1, jax and optax 0.2, adabelief-pytorch 0.2.1, adabound 0.0.5,
     came-pytorch 0.1.3, opt_einsum, tabulate, colorama, numpy
-(pip install --no-deps for all but torch and jax; torchvision is not needed, see `import_timm`); and --clones, a folder with the
-repositories of matrix_refs.py, factor_refs.py and https://github.com/apple/ml-ademamix c3d73c0. The files are kept in the repository, so tests do not need any of this.
+(pip install --no-deps for all but torch and jax; torchvision is not needed, see `import_timm`); and --clones, a folder
+with the repositories of matrix_refs.py, factor_refs.py and https://github.com/apple/ml-ademamix c3d73c0. The files are
+kept in the repository, so tests do not need any of this.
 
-A file is text lines, an empty line, then little-endian float64: for each saved step, for each tensor, all its elements. Of a
-tensor with more than WHOLE elements: every STRIDE-th element, then STRIDE sums, the r-th over the elements r, r + STRIDE, …
-So an error of any one element still shows. The lines:
+A file is text lines, an empty line, then little-endian float64: for each saved step, for each tensor, all its elements.
+Of a tensor with more than WHOLE elements: every STRIDE-th element, then STRIDE sums, the r-th over the elements r, r +
+STRIDE, … So an error of any one element still shows. The lines:
     optcref 2                  format
     spec adamw                 the rule
     with clip(1),ema(0.9)      wrappers, if any
@@ -23,13 +24,14 @@ So an error of any one element still shows. The lines:
     steps 20
     saved 2 20                 the steps whose values follow
     shapes s 7 2x3x4           the tensors, if they are not the ones every rule takes (s: a scalar)
-    native no                  only the evaluator is held against it: compiling it would say no more, if present
-    exact f64                  f64: no f32 arithmetic was seen in the reference; f32: some was, expect agreement to about 1e-7
+    native no                  only the evaluator is compared with it: compiled code would test no more, if present
+    exact f64                  f64: the reference used no f32 arithmetic; f32: it used some, expect agreement to about
+                               1e-7
     state ema.avg              the values are this state, not the weights, if present
     source torch.optim.AdamW 2.13.0
 
-Tensors, first weights and gradients come from `value`, which a few lines of C repeat exactly. A gradient is fresh at each step
-and does not depend on the weights; only the second gradient of a SAM step does.
+Tensors, first weights and gradients come from `value`, which a few lines of C repeat exactly. A gradient is fresh at
+each step and does not depend on the weights; only the second gradient of a SAM step does.
 """
 import argparse
 import contextlib
@@ -151,8 +153,8 @@ def schedule(s, h, first, opts):
 
 
 def run_torch(make, before=None, after=None):
-    """make(params, h) gives something with step(); before(params, h) may change gradients; after(params, h) gives a function
-    called after each step that returns the tensors to save."""
+    """make(params, h) gives something with step(); before(params, h) may change gradients; after(params, h) gives a
+    function called after each step that returns the tensors to save."""
     def run(h):
         shapes = RUN["shapes"]
         params = [torch.nn.Parameter(torch.tensor(first_weights(k, shapes))) for k in range(len(shapes))]
@@ -236,14 +238,18 @@ CLONES = [None]                                                     # the folder
 RUN = {}                                                            # the configuration that runs
 
 
-def config(name, spec, source, run, options="", wrap="", state="", shapes=SHAPES, native=True, schedule=False, steps=STEPS, **hyper):
+def config(name, spec, source, run, options="", wrap="", state="", shapes=SHAPES, native=True, schedule=False,
+           steps=STEPS, **hyper):
     hyper = {k.replace("__", "."): v for k, v in hyper.items()}
-    CONFIGS[name] = dict(spec=spec, source=source, run=run, options=options, wrap=wrap, state=state, shapes=shapes, native=native,
-                         schedule=schedule, steps=steps, saved=SAVED if steps == STEPS else (steps,), hyper=Hypers(hyper))
+    CONFIGS[name] = dict(spec=spec, source=source, run=run, options=options, wrap=wrap, state=state, shapes=shapes,
+                         native=native,
+                         schedule=schedule, steps=steps, saved=SAVED if steps == STEPS else (steps,),
+                         hyper=Hypers(hyper))
 
 
 def adamlike(cls, **more):
-    return run_torch(lambda ps, h: cls(ps, lr=h.lr, betas=(h.beta1, h.beta2), eps=h.eps, weight_decay=h.weight_decay, **more))
+    return run_torch(lambda ps, h: cls(ps, lr=h.lr, betas=(h.beta1, h.beta2), eps=h.eps, weight_decay=h.weight_decay,
+                                       **more))
 
 
 def sgdlike(cls, **more):
@@ -251,28 +257,36 @@ def sgdlike(cls, **more):
                                        weight_decay=h.weight_decay, **more))
 
 
-SCHEDULED = dict(schedule=True, steps=LONG, shapes=[(), (7,), (9, 5)])          # 60 steps; adapts from step 6 on with beta2 0.9
+# 60 steps; adapts from step 6 on with beta2 0.9
+SCHEDULED = dict(schedule=True, steps=LONG, shapes=[(), (7,), (9, 5)])
 ADAM = dict(lr=0.02, beta1=0.8, beta2=0.95, eps=1e-3, weight_decay=0.1)
 SGD = dict(lr=0.05, momentum=0.9, weight_decay=0.1)
 
 config("sgd", "sgd", "torch.optim.SGD", sgdlike(torch.optim.SGD), **SGD, dampening=0.0)
 config("sgd_plain", "sgd", "torch.optim.SGD", sgdlike(torch.optim.SGD), options="momentum_buffer=false",
        lr=0.1, weight_decay=0.1)
-config("sgd_dampening", "sgd", "torch.optim.SGD", sgdlike(torch.optim.SGD), lr=0.1, momentum=0.8, dampening=0.3, weight_decay=0.1)
+config("sgd_dampening", "sgd", "torch.optim.SGD", sgdlike(torch.optim.SGD), lr=0.1, momentum=0.8, dampening=0.3,
+       weight_decay=0.1)
 config("sgd_nesterov", "sgd", "torch.optim.SGD", sgdlike(torch.optim.SGD, nesterov=True), options="nesterov=true",
        **SGD, dampening=0.0)
-config("sgdw", "sgdw", "timm.optim.SGDW", sgdlike(timm.optim.sgdw.SGDW), lr=0.05, momentum=0.8, dampening=0.3, weight_decay=0.4)
-config("sgdw_nesterov", "sgdw", "timm.optim.SGDW", sgdlike(timm.optim.sgdw.SGDW, nesterov=True), options="nesterov=true",
+config("sgdw", "sgdw", "timm.optim.SGDW", sgdlike(timm.optim.sgdw.SGDW), lr=0.05, momentum=0.8, dampening=0.3,
+       weight_decay=0.4)
+config("sgdw_nesterov", "sgdw", "timm.optim.SGDW", sgdlike(timm.optim.sgdw.SGDW, nesterov=True),
+       options="nesterov=true",
        lr=0.05, momentum=0.9, dampening=0.0, weight_decay=0.4)
 config("signum", "signum", "po.SignSGD", lr=0.02, momentum=0.8, weight_decay=0.3,
        run=run_torch(lambda ps, h: po.SignSGD(ps, lr=h.lr, momentum=h.momentum, weight_decay=h.weight_decay)))
 config("lion", "lion", "timm.optim.Lion", lr=0.02, beta1=0.85, beta2=0.95, weight_decay=0.3,
-       run=run_torch(lambda ps, h: timm.optim.lion.Lion(ps, lr=h.lr, betas=(h.beta1, h.beta2), weight_decay=h.weight_decay)))
-config("adagrad", "adagrad", "torch.optim.Adagrad", lr=0.1, lr_decay=0.05, initial_accumulator=0.1, eps=1e-3, weight_decay=0.1,
-       run=run_torch(lambda ps, h: torch.optim.Adagrad(ps, lr=h.lr, lr_decay=h.lr_decay, eps=h.eps, weight_decay=h.weight_decay,
+       run=run_torch(lambda ps, h: timm.optim.lion.Lion(ps, lr=h.lr, betas=(h.beta1, h.beta2),
+                                                        weight_decay=h.weight_decay)))
+config("adagrad", "adagrad", "torch.optim.Adagrad", lr=0.1, lr_decay=0.05, initial_accumulator=0.1, eps=1e-3,
+       weight_decay=0.1,
+       run=run_torch(lambda ps, h: torch.optim.Adagrad(ps, lr=h.lr, lr_decay=h.lr_decay, eps=h.eps,
+                                                       weight_decay=h.weight_decay,
                                                        initial_accumulator_value=h.initial_accumulator)))
 config("adadelta", "adadelta", "torch.optim.Adadelta", lr=0.7, rho=0.8, eps=1e-2, weight_decay=0.1,
-       run=run_torch(lambda ps, h: torch.optim.Adadelta(ps, lr=h.lr, rho=h.rho, eps=h.eps, weight_decay=h.weight_decay)))
+       run=run_torch(lambda ps, h: torch.optim.Adadelta(ps, lr=h.lr, rho=h.rho, eps=h.eps,
+                                                        weight_decay=h.weight_decay)))
 
 for name, centered, momentum in (("rmsprop", 0, 0), ("rmsprop_centered", 1, 0), ("rmsprop_momentum", 0, 1),
                                  ("rmsprop_centered_momentum", 1, 1)):
@@ -296,13 +310,15 @@ for name, decoupled in (("", False), ("_decoupled", True)):
            run=run_torch(lambda ps, h, decoupled=decoupled: torch.optim.NAdam(
                ps, lr=h.lr, betas=(h.beta1, h.beta2), eps=h.eps, weight_decay=h.weight_decay,
                momentum_decay=h.momentum_decay, decoupled_weight_decay=decoupled)))
-    config("radam" + name, "radam", "torch.optim.RAdam", options=options, **{**ADAM, "beta2": 0.9},     # adapts from step 6 on
+    # adapts from step 6 on
+    config("radam" + name, "radam", "torch.optim.RAdam", options=options, **{**ADAM, "beta2": 0.9},
            run=adamlike(torch.optim.RAdam, decoupled_weight_decay=decoupled))
     config("adopt" + name, "adopt", "timm.optim.Adopt", options=options, **{**ADAM, "eps": 0.1}, clip_power=0.25,
            run=run_torch(lambda ps, h, decoupled=decoupled: timm.optim.adopt.Adopt(
                ps, lr=h.lr, betas=(h.beta1, h.beta2), eps=h.eps, weight_decay=h.weight_decay, clip_exp=h.clip_power,
                decoupled=decoupled)))
-config("adopt_unclipped", "adopt", "timm.optim.Adopt", adamlike(timm.optim.adopt.Adopt, clip_exp=None), options="clip=false",
+config("adopt_unclipped", "adopt", "timm.optim.Adopt", adamlike(timm.optim.adopt.Adopt, clip_exp=None),
+       options="clip=false",
        **{**ADAM, "eps": 0.1})
 config("adabelief", "adabelief", "timm.optim.AdaBelief", adamlike(timm.optim.adabelief.AdaBelief, rectify=False),
        options="rectify=false", **ADAM)
@@ -310,11 +326,13 @@ config("adabelief", "adabelief", "timm.optim.AdaBelief", adamlike(timm.optim.ada
 
 def adabelief(params, h):
     with contextlib.redirect_stdout(None):
-        return adabelief_pytorch.AdaBelief(params, lr=h.lr, betas=(h.beta1, h.beta2), eps=h.eps, weight_decay=h.weight_decay,
+        return adabelief_pytorch.AdaBelief(params, lr=h.lr, betas=(h.beta1, h.beta2), eps=h.eps,
+                                           weight_decay=h.weight_decay,
                                            print_change_log=False)
 
 
-config("adabelief_rectify", "adabelief", "adabelief_pytorch.AdaBelief", run_torch(adabelief), **{**ADAM, "beta2": 0.9}, **SCHEDULED)
+config("adabelief_rectify", "adabelief", "adabelief_pytorch.AdaBelief", run_torch(adabelief), **{**ADAM, "beta2": 0.9},
+       **SCHEDULED)
 config("yogi", "yogi", "po.Yogi; its first moment started at 0", run_torch(yogi), **{**ADAM, "eps": 1e-2},
        initial_accumulator=0.02)
 for name, amsbound in (("adabound", False), ("adabound_amsbound", True)):
@@ -323,38 +341,48 @@ for name, amsbound in (("adabound", False), ("adabound_amsbound", True)):
            run=run_torch(lambda ps, h, amsbound=amsbound: adabound.AdaBound(
                ps, lr=h.lr, betas=(h.beta1, h.beta2), final_lr=h.final_lr, gamma=h.gamma, eps=h.eps,
                weight_decay=h.weight_decay, amsbound=amsbound)))
-config("adabound_schedule", "adabound", "adabound.AdaBound", **{**ADAM, "beta2": 0.7}, base_lr=0.02, final_lr=0.06, gamma=0.05,
+config("adabound_schedule", "adabound", "adabound.AdaBound", **{**ADAM, "beta2": 0.7}, base_lr=0.02, final_lr=0.06,
+       gamma=0.05,
        **SCHEDULED, run=run_torch(lambda ps, h: adabound.AdaBound(
-           ps, lr=h.base_lr, betas=(h.beta1, h.beta2), final_lr=h.final_lr, gamma=h.gamma, eps=h.eps, weight_decay=h.weight_decay)))
+           ps, lr=h.base_lr, betas=(h.beta1, h.beta2), final_lr=h.final_lr, gamma=h.gamma, eps=h.eps,
+           weight_decay=h.weight_decay)))
 for name, decoupled in (("adan", False), ("adan_decoupled", True)):
     config(name, "adan", "timm.optim.Adan", options="proximal=false" if decoupled else "", **ADAM, beta3=0.7,
            run=run_torch(lambda ps, h, decoupled=decoupled: timm.optim.adan.Adan(
-               ps, lr=h.lr, betas=(h.beta1, h.beta2, h.beta3), eps=h.eps, weight_decay=h.weight_decay, no_prox=decoupled)))
+               ps, lr=h.lr, betas=(h.beta1, h.beta2, h.beta3), eps=h.eps, weight_decay=h.weight_decay,
+               no_prox=decoupled)))
 
 
 def ademamix(params, h):
     """The authors' file, of --clones."""
     module = matrix_refs.load(CLONES[0], "ml-ademamix/pytorch/ademamix.py")
-    return module.AdEMAMix(params, lr=h.lr, betas=(h.beta1, h.beta2, h.beta3), alpha=h.alpha, eps=h.eps, weight_decay=h.weight_decay,
+    return module.AdEMAMix(params, lr=h.lr, betas=(h.beta1, h.beta2, h.beta3), alpha=h.alpha, eps=h.eps,
+                           weight_decay=h.weight_decay,
                            alpha_warmup=h.get("alpha_warmup"), beta3_warmup=h.get("beta3_warmup"))
 
 
-config("ademamix", "ademamix", "apple/ml-ademamix c3d73c0", run_torch(ademamix), **{**ADAM, "lr": 0.01}, beta3=0.99, alpha=4.0)
+config("ademamix", "ademamix", "apple/ml-ademamix c3d73c0", run_torch(ademamix), **{**ADAM, "lr": 0.01}, beta3=0.99,
+       alpha=4.0)
 config("ademamix_warmup", "ademamix", "apple/ml-ademamix c3d73c0", run_torch(ademamix), options="warmup=true",
        **{**ADAM, "lr": 0.01}, beta3=0.99, alpha=4.0, alpha_warmup=12.0, beta3_warmup=31.0, **SCHEDULED)
 config("madgrad", "madgrad", "timm.optim.MADGRAD", lr=0.05, momentum=0.7, eps=1e-2, weight_decay=0.1, **SCHEDULED,
        run=run_torch(lambda ps, h: timm.optim.madgrad.MADGRAD(ps, lr=h.lr, momentum=h.momentum, eps=h.eps,
                                                               weight_decay=h.weight_decay)))
 for name, options, how in (("lars", "", {}), ("lars_outside", "rate=outside", SCHEDULED)):
-    config(name, "lars", "timm.optim.Lars", options=options, lr=1.5, momentum=0.9, trust=0.02, eps=1e-2, weight_decay=0.3, **how,
-           run=run_torch(lambda ps, h: timm.optim.lars.Lars(ps, lr=h.lr, momentum=h.momentum, trust_coeff=h.trust, eps=h.eps,
+    config(name, "lars", "timm.optim.Lars", options=options, lr=1.5, momentum=0.9, trust=0.02, eps=1e-2,
+           weight_decay=0.3, **how,
+           run=run_torch(lambda ps, h: timm.optim.lars.Lars(ps, lr=h.lr, momentum=h.momentum, trust_coeff=h.trust,
+                                                            eps=h.eps,
                                                             weight_decay=h.weight_decay)))
 config("lamb", "lamb", "timm.optim.Lamb", adamlike(timm.optim.lamb.Lamb, max_grad_norm=None), **ADAM)
-config("novograd", "novograd", "timm.optim.NvNovoGrad", adamlike(timm.optim.nvnovograd.NvNovoGrad), **{**ADAM, "eps": 1e-1})
-config("novograd_averaging", "novograd", "timm.optim.NvNovoGrad", options="grad_averaging=true", **{**ADAM, "eps": 1e-1},
+config("novograd", "novograd", "timm.optim.NvNovoGrad", adamlike(timm.optim.nvnovograd.NvNovoGrad),
+       **{**ADAM, "eps": 1e-1})
+config("novograd_averaging", "novograd", "timm.optim.NvNovoGrad", options="grad_averaging=true",
+       **{**ADAM, "eps": 1e-1},
        run=adamlike(timm.optim.nvnovograd.NvNovoGrad, grad_averaging=True))
 for name, nesterov, delta in (("adamp", False, 0.5), ("adamp_rows", False, 2.3), ("adamp_nesterov", True, 1.0)):
-    config(name, "adamp", "timm.optim.AdamP", options="nesterov=true" if nesterov else "", **ADAM, delta=delta, wd_ratio=0.2,
+    config(name, "adamp", "timm.optim.AdamP", options="nesterov=true" if nesterov else "", **ADAM, delta=delta,
+           wd_ratio=0.2,
            run=run_torch(lambda ps, h, nesterov=nesterov: timm.optim.adamp.AdamP(
                ps, lr=h.lr, betas=(h.beta1, h.beta2), eps=h.eps, weight_decay=h.weight_decay, delta=h.delta,
                wd_ratio=h.wd_ratio, nesterov=nesterov)))
@@ -376,28 +404,34 @@ config("adafactor_momentum", "adafactor", "timm.optim.Adafactor", timm_adafactor
 config("adafactor_fixed", "adafactor", "timm.optim.Adafactor", timm_adafactor(False, False),
        options="relative_step=false,scale_parameter=false", **FACTOR, lr=0.05)
 # torch caps the relative step by lr, as we do, but uses eps1 and weight decay otherwise: both are out of the way here
-config("adafactor_torch", "adafactor", "torch.optim.Adafactor", lr=0.3, decay=0.7, eps1=1e-30, eps2=0.3, clip_threshold=1.0,
+config("adafactor_torch", "adafactor", "torch.optim.Adafactor", lr=0.3, decay=0.7, eps1=1e-30, eps2=0.3,
+       clip_threshold=1.0,
        weight_decay=0.0,
        run=run_torch(lambda ps, h: torch.optim.Adafactor(ps, lr=h.lr, beta2_decay=-h.decay, eps=(h.eps1, h.eps2),
                                                          d=h.clip_threshold, weight_decay=h.weight_decay)))
-config("came", "came", "came_pytorch.CAME", lr=0.01, beta1=0.8, beta2=0.9, beta3=0.95, eps1=1e-4, eps2=1e-3, clip_threshold=0.9,
+config("came", "came", "came_pytorch.CAME", lr=0.01, beta1=0.8, beta2=0.9, beta3=0.95, eps1=1e-4, eps2=1e-3,
+       clip_threshold=0.9,
        weight_decay=0.1,
-       run=run_torch(lambda ps, h: came_pytorch.CAME(ps, lr=h.lr, betas=(h.beta1, h.beta2, h.beta3), eps=(h.eps1, h.eps2),
+       run=run_torch(lambda ps, h: came_pytorch.CAME(ps, lr=h.lr, betas=(h.beta1, h.beta2, h.beta3),
+                                                     eps=(h.eps1, h.eps2),
                                                      clip_threshold=h.clip_threshold, weight_decay=h.weight_decay)))
 
 # Wrappers. The one named first in --with stands nearest to the rule.
 make_sgd = lambda ps, h: torch.optim.SGD(ps, lr=h.lr, momentum=h.momentum, weight_decay=h.weight_decay)
-make_adamw = lambda ps, h: torch.optim.AdamW(ps, lr=h.lr, betas=(h.beta1, h.beta2), eps=h.eps, weight_decay=h.weight_decay)
+make_adamw = lambda ps, h: torch.optim.AdamW(ps, lr=h.lr, betas=(h.beta1, h.beta2), eps=h.eps,
+                                             weight_decay=h.weight_decay)
 make_cautious = lambda ps, h: timm.optim.adamw.AdamWLegacy(ps, lr=h.lr, betas=(h.beta1, h.beta2), eps=h.eps,
                                                            weight_decay=h.weight_decay, caution=True)
 
 config("sgd_clip_value", "sgd", "torch.nn.utils.clip_grad_value_ and torch.optim.SGD", wrap="clip_value(0.3)",
        clip_value__max_value=0.3, **SGD, dampening=0.0,
        run=run_torch(make_sgd, lambda ps, h: clip_grad_value_(ps, h["clip_value.max_value"])))
-config("sgd_clip_norm", "sgd", "torch.nn.utils.clip_grad_norm_ and torch.optim.SGD; clipped tensor by tensor", wrap="clip_norm(0.8)",
+config("sgd_clip_norm", "sgd", "torch.nn.utils.clip_grad_norm_ and torch.optim.SGD; clipped tensor by tensor",
+       wrap="clip_norm(0.8)",
        clip_norm__max_norm=0.8, clip_norm__eps=1e-6, **SGD, dampening=0.0,
        run=run_torch(make_sgd, lambda ps, h: [clip_grad_norm_([p], h["clip_norm.max_norm"]) for p in ps]))
-config("sgd_clip", "sgd", "torch.nn.utils.clip_grad_norm_ and torch.optim.SGD", wrap="clip(15.8)",   # clips some steps only
+# clips some steps only
+config("sgd_clip", "sgd", "torch.nn.utils.clip_grad_norm_ and torch.optim.SGD", wrap="clip(15.8)",
        clip__max_norm=15.8, clip__eps=1e-6, **SGD, dampening=0.0,
        run=run_torch(make_sgd, lambda ps, h: clip_grad_norm_(ps, h["clip.max_norm"])))
 config("adamw_clip", "adamw", "torch.nn.utils.clip_grad_norm_ and torch.optim.AdamW", wrap="clip(1)",
@@ -413,9 +447,11 @@ config("adamw_cautious", "adamw", "timm.optim.AdamWLegacy; with caution", wrap="
        **{**ADAM, "weight_decay": 0.0}, run=run_torch(make_cautious))
 config("sgdw_cautious", "sgdw", "timm.optim.SGDW; with caution", wrap="cautious", cautious__min_share=1e-3,
        lr=0.05, momentum=0.9, dampening=0.0, weight_decay=0.0, run=sgdlike(timm.optim.sgdw.SGDW, caution=True))
-config("adamw_ema", "adamw", "torch.optim.swa_utils.AveragedModel and torch.optim.AdamW", wrap="ema(0.9)", state="ema.avg",
+config("adamw_ema", "adamw", "torch.optim.swa_utils.AveragedModel and torch.optim.AdamW", wrap="ema(0.9)",
+       state="ema.avg",
        ema__decay=0.9, **ADAM, run=run_torch(make_adamw, after=ema))
-config("adamw_lookahead", "adamw", "po.Lookahead and torch.optim.AdamW", wrap="lookahead(6,0.3)", lookahead__alpha=0.3, **ADAM,
+config("adamw_lookahead", "adamw", "po.Lookahead and torch.optim.AdamW", wrap="lookahead(6,0.3)", lookahead__alpha=0.3,
+       **ADAM,
        run=run_torch(lambda ps, h: po.Lookahead(make_adamw(ps, h), k=6, alpha=h["lookahead.alpha"])))
 
 
@@ -436,7 +472,8 @@ config("adamw_sam", "adamw", "optax.contrib.sam and optax.adamw", run_optax_sam(
 
 for name, state in (("adamw_clip_cautious_ema", "ema.avg"), ("adamw_clip_cautious", "")):
     config(name, "adamw", wrap="clip(1),cautious" + (",ema(0.9)" if state else ""), state=state,
-           clip__max_norm=1.0, clip__eps=1e-6, cautious__min_share=1e-3, **(dict(ema__decay=0.9) if state else {}), **{**ADAM, "weight_decay": 0.0},
+           clip__max_norm=1.0, clip__eps=1e-6, cautious__min_share=1e-3, **(dict(ema__decay=0.9) if state else {}),
+           **{**ADAM, "weight_decay": 0.0},
            source="torch.nn.utils.clip_grad_norm_, timm.optim.AdamWLegacy"
                   + (", torch.optim.swa_utils.AveragedModel" if state else "") + "; with caution",
            run=run_torch(make_cautious, lambda ps, h: clip_grad_norm_(ps, h["clip.max_norm"]), ema if state else None))
@@ -456,7 +493,8 @@ def full_source(text):
     names = [f"{VERSIONS[m]} " if len(used) > 1 else "" for m in used]
     versions = [importlib.metadata.version(VERSIONS[m]).split("+")[0] for m in used]
     text = re.sub(r"\bpo\.", "pytorch_optimizer.", text)
-    return f"{text}{',' if len(used) > 1 else ''} " + ", ".join(n + v for n, v in zip(names, versions)) + semicolon + remark
+    return f"{text}{',' if len(used) > 1 else ''} " + ", ".join(n + v
+                                                                for n, v in zip(names, versions)) + semicolon + remark
 
 
 def sampled(data, shapes):
@@ -491,7 +529,8 @@ def main():
     args = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     args.add_argument("names", nargs="*", metavar="NAME")
     args.add_argument("--compare", action="store_true", help="write nothing, compare with the files")
-    args.add_argument("--clones", metavar="DIR", help="the repositories that matrix_refs.py and factor_refs.py name lie here")
+    args.add_argument("--clones", metavar="DIR",
+                      help="the repositories that matrix_refs.py and factor_refs.py name lie here")
     args.add_argument("--long", metavar="DIR", help="60 steps under a schedule, written there")
     args = args.parse_args()
     CLONES[0] = args.clones

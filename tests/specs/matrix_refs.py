@@ -1,7 +1,8 @@
 """The part of make_refs.py for rules of matrices: Muon and its family.
 
-Most of these packages orthogonalise in bfloat16. Here their iteration is replaced by `polar` below, the published one in float64, so
-that what is compared is the rule around it and the iteration itself, both tightly. --clones names a folder with these repositories:
+Most of these packages orthogonalise in bfloat16. Here their iteration is replaced by `polar` below, the published one
+in float64, so that what is compared is the rule around it and the iteration itself, both tightly. --clones names a
+folder with these repositories:
 
     https://github.com/zichongli5/NorMuon        d45c9a4
     https://github.com/Chongjie-Si/AdaMuon       369f0b3
@@ -24,7 +25,8 @@ PLAIN = [s for s in SHAPES if len(s) < 3] + [(6, 5, 1, 1)]       # for rules tha
 
 # Jordan et al. 2024, the same polynomial at each step.
 JORDAN = [(3.4445, -4.7750, 2.0315)]
-# Amsel et al. 2025 (arXiv:2505.16932), table of the paper; divided by safety factors for all but the last as its listing does.
+# Amsel et al. 2025 (arXiv:2505.16932), table of the paper; divided by safety factors for all but the last as its
+# listing does.
 EXPRESS = [(8.28721201814563, -23.595886519098837, 17.300387312530933),
            (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
            (3.9486908534822946, -2.908902115962949, 0.5518191394370137),
@@ -51,7 +53,8 @@ def polar(g, steps=5, coefficients=JORDAN, safety=1.0, **unused):
 
 
 def polar_gram(g, steps=5, coefficients=JORDAN, restart=2):
-    """The same by its Gram matrix R = X X^T and the product Q of the polynomials, started anew after `restart` steps."""
+    """The same by its Gram matrix R = X X^T and the product Q of the polynomials, started anew after `restart`
+    steps."""
     x = g.detach().numpy().astype(np.float64)
     tall = x.shape[0] > x.shape[1]
     x = x.T if tall else x
@@ -92,8 +95,8 @@ def load(clones, path):
 
 
 def run_matrix(api, matrices, others=None, before=None, shapes=SHAPES):
-    """matrices(params, h) and others(params, h) give something with step(); without others all tensors go to the first. before(params, h)
-    may change gradients."""
+    """matrices(params, h) and others(params, h) give something with step(); without others all tensors go to the first.
+    before(params, h) may change gradients."""
     def run(h):
         n = range(len(shapes))
         seen = [s if len(s) < 2 else (s[0], int(np.prod(s[1:]))) for s in shapes]
@@ -156,14 +159,16 @@ def po_normuon(params, h):
     import pytorch_optimizer.optimizer.muon.normuon as module
     module.zero_power_via_newton_schulz_5 = lambda g, num_steps, weights: polar(g, num_steps)
     return module.NorMuon([dict(params=params, use_muon=True)], lr=h.lr, momentum=h.momentum, beta2=h.beta2, eps=h.eps,
-                          weight_decay=h.weight_decay, weight_decouple=True, nesterov=True, update_scale="match_rms", foreach=False)
+                          weight_decay=h.weight_decay, weight_decouple=True, nesterov=True, update_scale="match_rms",
+                          foreach=False)
 
 
 def own_normuon(clones):
     def make(params, h):
         module = load(clones, "NorMuon/normuon.py")
         module.zeropower_via_newtonschulz5 = lambda g, steps: polar(g, steps)
-        return module.SingleDeviceNorMuon(params, lr=h.lr, momentum=h.momentum, beta2=h.beta2, weight_decay=h.weight_decay)
+        return module.SingleDeviceNorMuon(params, lr=h.lr, momentum=h.momentum, beta2=h.beta2,
+                                          weight_decay=h.weight_decay)
     return make
 
 
@@ -186,7 +191,8 @@ def own_adamuon(clones):
         module.dist = OneProcess
         empty, torch.empty = torch.empty, lambda *size, **unused: empty(*size, dtype=torch.float64)
         try:
-            return module.AdaMuon(params, lr=h.lr, momentum=h.momentum, weight_decay=h.weight_decay, eps=h.eps, rank=0, world_size=1)
+            return module.AdaMuon(params, lr=h.lr, momentum=h.momentum, weight_decay=h.weight_decay, eps=h.eps, rank=0,
+                                  world_size=1)
         finally:
             torch.empty = empty
     return make
@@ -206,7 +212,8 @@ def own_polargrad(clones, find, polar_first):
     def make(params, h):
         module = load(clones, "polargrad/polar_grad.py")
         module.polar = lambda g, **unused: (find(g), None)
-        return module.PolarGrad(params, lr=h.lr, momentum=h.momentum, weight_decay=h.weight_decay, polar_first=polar_first)
+        return module.PolarGrad(params, lr=h.lr, momentum=h.momentum, weight_decay=h.weight_decay,
+                                polar_first=polar_first)
     return make
 
 
@@ -222,7 +229,8 @@ def adago(params, h):
 
 
 def own_psgd(clones, balance):
-    """Its norm estimate, a power iteration on random vectors, is replaced by the largest row sum, and nothing random is added to g."""
+    """Its norm estimate, a power iteration on random vectors, is replaced by the largest row sum, and nothing random is
+    added to g."""
     def make(params, h):
         module = load(clones, "psgd_torch/psgd.py")
         module.norm_lower_bound_spd = lambda a: torch.tensor(np.abs(a.numpy()).sum(1).max())
@@ -231,7 +239,8 @@ def own_psgd(clones, balance):
             t = kept["t"] = kept.get("t", 0) + 1
             kept["m"] = torch.lerp(kept.get("m", torch.zeros_like(g)), g, max(1 / t, 1 - h.momentum))
             ql, exprs = kept.setdefault("q", module.init_kron(p, 1.0, max_skew=float("inf"), dQ="QUAD"))
-            randn, torch.randn_like, rand, torch.rand = torch.randn_like, torch.zeros_like, torch.rand, lambda size: 1.0 - (t % balance == 0)
+            randn, torch.randn_like = torch.randn_like, torch.zeros_like
+            rand, torch.rand = torch.rand, lambda size: 1.0 - (t % balance == 0)
             module.update_precond_kron_whiten_quad(ql, exprs, g, lr=h.precond_lr, betaL=h.beta, damping=0.0)
             torch.randn_like, torch.rand = randn, rand
             u = module.precond_grad_kron(ql, exprs, kept["m"])
@@ -246,35 +255,48 @@ def configs(api, clones):
     MUON = dict(lr=0.05, momentum=0.9, weight_decay=0.1)
 
     def config(name, spec, source, matrices, options="", rest=True, wrap="", before=None, shapes=SHAPES, **hyper):
-        """Without options it runs as it was compiled into the library; with some the evaluator says all there is to say."""
-        api.config(name, spec, source, run_matrix(api, matrices, adamw if rest else None, before, shapes), options, wrap=wrap, shapes=shapes,
+        """Without options it runs as it was compiled into the library; with some the evaluator says all there is to
+        say."""
+        api.config(name, spec, source, run_matrix(api, matrices, adamw if rest else None, before, shapes), options,
+                   wrap=wrap, shapes=shapes,
                    native=not options and not wrap, **hyper, **(ADAMW if rest else {}))
 
     f64 = "; its iteration in float64"
     config("muon", "muon", "torch.optim.Muon and torch.optim.AdamW" + f64, torch_muon(), **MUON)
-    config("muon_plain", "muon", "torch.optim.Muon and torch.optim.AdamW" + f64, torch_muon(nesterov=False, scale="match_rms_adamw", steps=3),
+    config("muon_plain", "muon", "torch.optim.Muon and torch.optim.AdamW" + f64,
+           torch_muon(nesterov=False, scale="match_rms_adamw", steps=3),
            options="nesterov=false,scale=rms,steps=3", **MUON)
-    config("muon_gram", "muon", "torch.optim.Muon and torch.optim.AdamW; the Gram form in float64", torch_muon(polar_gram),
+    config("muon_gram", "muon", "torch.optim.Muon and torch.optim.AdamW; the Gram form in float64",
+           torch_muon(polar_gram),
            options="form=gram", **MUON)
     config("muon_express", "muon", "torch.optim.Muon and torch.optim.AdamW; Polar Express in float64",
            torch_muon(coefficients=EXPRESS, safety=1.01), options="coefficients=polar_express", **MUON)
     config("muon_spectral", "muon", "Muon of microsoft/dion 0a059a4 and torch.optim.AdamW" + f64, dion_muon(clones),
            options="scale=spectral", **MUON)
-    config("normuon", "normuon", "zichongli5/NorMuon d45c9a4 and torch.optim.AdamW" + f64, own_normuon(clones), **MUON, beta2=0.8, eps=1e-10)
-    config("normuon_rms", "normuon", "po.NorMuon and torch.optim.AdamW" + f64, po_normuon, options="scale=rms", **MUON, beta2=0.8, eps=1e-8)
-    config("adamuon", "adamuon", "Chongjie-Si/AdaMuon 369f0b3 and torch.optim.AdamW" + f64, own_adamuon(clones), **MUON, eps=1e-8)
+    config("normuon", "normuon", "zichongli5/NorMuon d45c9a4 and torch.optim.AdamW" + f64, own_normuon(clones), **MUON,
+           beta2=0.8, eps=1e-10)
+    config("normuon_rms", "normuon", "po.NorMuon and torch.optim.AdamW" + f64, po_normuon, options="scale=rms", **MUON,
+           beta2=0.8, eps=1e-8)
+    config("adamuon", "adamuon", "Chongjie-Si/AdaMuon 369f0b3 and torch.optim.AdamW" + f64, own_adamuon(clones), **MUON,
+           eps=1e-8)
     for name, unconstrained in (("scion", False), ("scion_unconstrained", True)):
-        config(name, "scion", "LIONS-EPFL/scion f58a393" + f64, own_scion(clones, unconstrained), rest=False, shapes=PLAIN,
+        config(name, "scion", "LIONS-EPFL/scion f58a393" + f64, own_scion(clones, unconstrained), rest=False,
+               shapes=PLAIN,
                options="constrained=false" if unconstrained else "", lr=0.05, momentum=0.8, scale=2.0)
-    config("scion_clip_skip", "scion", "torch.nn.utils.clip_grad_norm_ and LIONS-EPFL/scion f58a393" + f64, own_scion(clones, False), rest=False, shapes=PLAIN,
-           wrap="clip(2),skip", before=lambda ps, h: torch.nn.utils.clip_grad_norm_(ps, h["clip.max_norm"]), clip__max_norm=2.0, clip__eps=1e-6,
+    config("scion_clip_skip", "scion", "torch.nn.utils.clip_grad_norm_ and LIONS-EPFL/scion f58a393" + f64,
+           own_scion(clones, False), rest=False, shapes=PLAIN,
+           wrap="clip(2),skip", before=lambda ps, h: torch.nn.utils.clip_grad_norm_(ps, h["clip.max_norm"]),
+           clip__max_norm=2.0, clip__eps=1e-6,
            lr=0.05, momentum=0.8, scale=2.0)
-    for name, options, find in (("polargrad", "", lambda g: polar(g, 8, EXPRESS, 1.01)), ("polargrad_exact", "steps=16", polar_exact),
+    for name, options, find in (("polargrad", "", lambda g: polar(g, 8, EXPRESS, 1.01)),
+                                ("polargrad_exact", "steps=16", polar_exact),
                                 ("polargrad_first", "steps=16,polar_first=true", polar_exact)):
         config(name, "polargrad", "timlautk/polargrad 79f3c6f and torch.optim.AdamW; polar factors by " +
-               ("NumPy's SVD" if options else "eight steps of Polar Express in float64"), own_polargrad(clones, find, "first" in name),
+               ("NumPy's SVD" if options else "eight steps of Polar Express in float64"),
+               own_polargrad(clones, find, "first" in name),
                options=options, **{**MUON, "lr": 0.01})
-    config("adago", "adago", "arXiv:2509.02981 transcribed, and torch.optim.AdamW" + f64, adago, **MUON, gamma=1.5, eps=0.004, v0=0.5)
+    config("adago", "adago", "arXiv:2509.02981 transcribed, and torch.optim.AdamW" + f64, adago, **MUON, gamma=1.5,
+           eps=0.004, v0=0.5)
     psgd = "lixilinx/psgd_torch a8616f1 and torch.optim.AdamW; its norm the largest row sum, nothing random"
     PSGD = dict(**MUON, precond_lr=0.4, beta=0.8, clip_rms=0.9, clip=1.5)
     config("psgd", "psgd", psgd, own_psgd(clones, 100), **PSGD)

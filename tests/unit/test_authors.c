@@ -1,21 +1,26 @@
-/* Where the library keeps to its authors' code beyond trajectories (test_refs.c): defaults, the number of steps that goes
- * with a set of coefficients, and tensors and hyperparameters that a rule refuses because it would silently do something
- * else than its authors. */
+/* Agreement with the authors' code beyond trajectories (test_refs.c): defaults, the number of steps of a set of
+ * coefficients, and tensors and hyperparameters that a rule refuses because its result would silently differ from the
+ * authors'. */
 #include "tests/harness/help.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* As they stand in the authors' classes, of the commits that matrix_refs.py and factor_refs.py name. */
+/* The values in the authors' classes, at the commits that matrix_refs.py and factor_refs.py name. */
 static const struct { const char *rule, *name; double value; } hypers[] = {
-    {"polargrad", "lr", 0.02}, {"klshampoo", "lr", 1e-4}, {"klshampoo", "beta2", 0.98}, {"asgo", "lr", 0.01}, {"asgo", "weight_decay", 0.1},
-    {"scion", "lr", 1e-3}, {"scion", "momentum", 0}, {"scion", "scale", 1}, {"ademamix", "alpha", 2}, {"novograd", "lr", 1e-3}, {"novograd", "beta1", 0.95},
-    {"sgdw", "lr", 1e-3}, {"normuon", "lr", 0.02}, {"normuon", "eps", 1e-10}, {"psgd", "lr", 1e-3}, {"psgd", "precond_lr", 0.1}, {"psgd", "clip_rms", 2},
-    {"soap", "lr", 3e-3}, {"splus", "lr", 0.1}, {"adabelief", "eps", 1e-16}, {"adabound", "base_lr", 0}, {"lion", "lr", 1e-4}, {"madgrad", "lr", 1e-2},
+    {"polargrad", "lr", 0.02}, {"klshampoo", "lr", 1e-4}, {"klshampoo", "beta2", 0.98}, {"asgo", "lr", 0.01},
+    {"asgo", "weight_decay", 0.1},
+    {"scion", "lr", 1e-3}, {"scion", "momentum", 0}, {"scion", "scale", 1}, {"ademamix", "alpha", 2},
+    {"novograd", "lr", 1e-3}, {"novograd", "beta1", 0.95},
+    {"sgdw", "lr", 1e-3}, {"normuon", "lr", 0.02}, {"normuon", "eps", 1e-10}, {"psgd", "lr", 1e-3},
+    {"psgd", "precond_lr", 0.1}, {"psgd", "clip_rms", 2},
+    {"soap", "lr", 3e-3}, {"splus", "lr", 0.1}, {"adabelief", "eps", 1e-16}, {"adabound", "base_lr", 0},
+    {"lion", "lr", 1e-4}, {"madgrad", "lr", 1e-2},
 };
 static const struct { const char *rule, *name, *value; } options[] = {
     {"soap", "interval", "10"}, {"splus", "interval", "100"}, {"klshampoo", "interval", "10"},
-    {"normuon", "scale", "keep"}, {"adabelief", "rectify", "true"}, {"dion", "directions", "768"}, {"ademamix", "warmup", "false"},
+    {"normuon", "scale", "keep"}, {"adabelief", "rectify", "true"}, {"dion", "directions", "768"},
+    {"ademamix", "warmup", "false"},
 };
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 
@@ -41,7 +46,8 @@ START_TEST(defaults)
         double got = -1;
         for (int k = 0; k < r->program->nhyper; k++)
             got = strcmp(r->program->hyper[k].name, hypers[i].name) ? got : r->program->hyper[k].def;
-        ck_assert_msg(got == hypers[i].value, "%s: %s is %g, and the authors have %g", hypers[i].rule, hypers[i].name, got, hypers[i].value);
+        ck_assert_msg(got == hypers[i].value, "%s: %s is %g, and the authors have %g", hypers[i].rule, hypers[i].name,
+                      got, hypers[i].value);
         OK(optc_release(r));
     }
     for (int i = 0; i < COUNT(options); i++) {
@@ -49,7 +55,8 @@ START_TEST(defaults)
         const char *got = "missing";
         for (int k = 0; k < r->library->rule->noption; k++)
             got = strcmp(r->library->rule->option[k].name, options[i].name) ? got : r->library->rule->option[k].value;
-        ck_assert_msg(!strcmp(got, options[i].value), "%s: %s is %s, and the authors have %s", options[i].rule, options[i].name, got, options[i].value);
+        ck_assert_msg(!strcmp(got, options[i].value), "%s: %s is %s, and the authors have %s", options[i].rule,
+                      options[i].name, got, options[i].value);
         OK(optc_release(r));
     }
     OK(optc_close(e));
@@ -68,31 +75,36 @@ START_TEST(steps_of_coefficients)
         for (int said = 0; said < 2; said++) {
             Fixture f;
             char how[80];
-            snprintf(how, sizeof how, said ? "coefficients=%s,steps=%d" : "coefficients=%s", sets[i % COUNT(sets)].set, sets[i % COUNT(sets)].steps);
+            snprintf(how, sizeof how, said ? "coefficients=%s,steps=%d" : "coefficients=%s", sets[i % COUNT(sets)].set,
+                     sets[i % COUNT(sets)].steps);
             optc_engine_options eo = {.threads = 1, .compiler = "", .cache_dir = "", .no_builtin = true};
-            fix_open(&f, &eo, &(optc_rule_options){.spec = rule, .options = how, .param = OPTC_F64}, &shape, 1, NULL, 0);
+            fix_open(&f, &eo, &(optc_rule_options){.spec = rule, .options = how, .param = OPTC_F64}, &shape, 1, NULL,
+                     0);
             for (int k = 0; k < 24; k++)
                 ((double *)f.g[0])[k] = ref_value(0, 1, k);
             OK(optc_step(f.binding));
             hash[said] = fix_hash(&f);
             fix_close(&f);
         }
-        ck_assert_msg(hash[0] == hash[1], "%s: %s without steps is not %d steps of it", rule, sets[i % COUNT(sets)].set, sets[i % COUNT(sets)].steps);
+        ck_assert_msg(hash[0] == hash[1], "%s: %s without steps is not %d steps of it", rule, sets[i % COUNT(sets)].set,
+                      sets[i % COUNT(sets)].steps);
     }
 }
 END_TEST
 
-/* Scion's authors scale a kernel of k x k by 1 / k^2, which a spec cannot see. Kernels of one element are matrices. */
+/* Scion's authors scale a k x k kernel by 1 / k^2, which a spec cannot express. Kernels of one element are matrices. */
 START_TEST(kernels_are_refused)
 {
     static const struct { int rank; int64_t dim[4]; int flags; bool ok; } t[] = {
-        {2, {4, 3}, 0, true}, {4, {4, 3, 1, 1}, 0, true}, {4, {4, 3, 2, 2}, 0, false}, {3, {4, 3, 2}, 0, false}, {3, {0, 3, 2}, 0, true},
+        {2, {4, 3}, 0, true}, {4, {4, 3, 1, 1}, 0, true}, {4, {4, 3, 2, 2}, 0, false}, {3, {4, 3, 2}, 0, false},
+        {3, {0, 3, 2}, 0, true},
         {4, {4, 3, 2, 2}, OPTC_AS_VECTOR, true}, {4, {4, 3, 2, 2}, OPTC_USE_STEP, true}, {1, {48}, 0, true}};
     double p[48] = {0}, g[48] = {0};
     optc_engine *e = evaluator();
     optc_rule *r[2] = {compiled(e, "scion", "", ""), compiled(e, "scion", "clip(1)", "")};
     for (int i = 0; i < 2 * COUNT(t); i++) {
-        optc_tensor x = {.name = "conv", .param = p, .grad = g, .rank = t[i / 2].rank, .shape = t[i / 2].dim, .flags = t[i / 2].flags};
+        optc_tensor x = {.name = "conv", .param = p, .grad = g, .rank = t[i / 2].rank, .shape = t[i / 2].dim,
+                         .flags = t[i / 2].flags};
         optc_group group = {.tensors = &x, .ntensors = 1};
         optc_binding *b = NULL;
         if (t[i / 2].ok) {
@@ -109,10 +121,11 @@ START_TEST(kernels_are_refused)
 }
 END_TEST
 
-/* The rule inside steps a projection and sees no weights: its own decay would do nothing to matrices. */
+/* The rule inside a projection sees no weights: its own weight decay would have no effect on matrices. */
 START_TEST(decay_under_a_projection)
 {
-    static const char *const rules[] = {"adamw", "adam", "sgd", "lion"}, *const with[] = {"galore(2,2)", "fira(2,2)", "galore(2,2),clip(1)"};
+    static const char *const rules[] = {"adamw", "adam", "sgd", "lion"},
+        *const with[] = {"galore(2,2)", "fira(2,2)", "galore(2,2),clip(1)"};
     static const int64_t dim[] = {4, 6};
     double p[24] = {0}, g[24] = {0};
     optc_engine *e = evaluator();
@@ -122,7 +135,8 @@ START_TEST(decay_under_a_projection)
         optc_setting set = {"weight_decay", 0.1};
         optc_binding *b = NULL;
         double was = 1;
-        FAILS(optc_bind(r, &(optc_group){.tensors = &x, .ntensors = 1, .hyper = &set, .nhyper = 1}, 1, &b), OPTC_ERROR_RANGE, "weight_decay = 0.1");
+        FAILS(optc_bind(r, &(optc_group){.tensors = &x, .ntensors = 1, .hyper = &set, .nhyper = 1}, 1, &b),
+              OPTC_ERROR_RANGE, "weight_decay = 0.1");
         OK(optc_bind(r, &(optc_group){.tensors = &x, .ntensors = 1}, 1, &b));
         OK(optc_get_hyper(b, 0, "weight_decay", &was));
         ck_assert_msg(was == 0, "%s: weight_decay is %g", rules[i / COUNT(with)], was);

@@ -1,12 +1,11 @@
-/* Every tests/specs/bad/NAME.lua must be refused, and well: the right line, the right words, quickly, and nothing left behind.
- *
- * What is expected stands at the head of the file itself:
- *   -- expect: LINE: part of the message     LINE 0: the whole file, "-": no place at all; several: all are told, the first one first
- *   -- nothing: text                         stands nowhere in what is told
- *   -- with: wrappers                        as --with; a wrapper whose name starts with the file's own is this file
- *   -- options: name=value, …
- *   -- rule: NAME                            the file is a wrapper: compile this rule of the library with it
- *   -- in: PATH                              the place is in that file, not in this one */
+/* Every tests/specs/bad/NAME.lua must be refused with the right line and message, quickly, and without leaks. The head
+ * of the file states what is expected:
+ *    -- expect: LINE: part of the message     LINE 0: the whole file, "-": no position. Several: all, in this order
+ *    -- nothing: text                         the messages do not contain this text
+ *    -- with: wrappers                        as --with; a wrapper whose name starts with the file's name is this file
+ *    -- options: name=value, …
+ *    -- rule: NAME                            the file is a wrapper: compile this rule of the library with it
+ *    -- in: PATH                              the position is in that file, not in this one */
 #include "runtime/library/rule/spec_find.h"
 #include "gen/gen.h"
 #include "tests/harness/help.h"
@@ -23,7 +22,8 @@
 #include <time.h>
 #include <unistd.h>
 
-static const double slowest = 30;          /* seconds of the processor: a last resort, what bounds a spec is counted in work */
+/* CPU seconds, as a last resort: the limits of a spec count work */
+static const double slowest = 30;
 
 enum { MAX_FILES = 512, MAX_EXPECT = 8 };
 static char *files[MAX_FILES];
@@ -45,7 +45,7 @@ static const char *tests_folder(void)
     return f && *f ? f : "tests/specs";
 }
 
-/* Of the processor: beside a busy neighbour it does not go faster. */
+/* CPU time, which does not depend on other processes. */
 static double now(void)
 {
     struct timespec t;
@@ -53,8 +53,8 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Bytes in use by the allocator's own count. That count holds freed pieces that it keeps at hand, by size and up to some number of each,
- * so all those shelves are filled up first: then two counts differ only by what is really held. */
+/* Bytes in use, as the allocator counts them. Its count includes freed chunks in its size bins, up to a limit per size.
+ * All bins are filled first, so that two counts differ only by memory that is really held. */
 static size_t held(void)
 {
     enum { EACH = 32, LARGEST = 1040 };
@@ -92,9 +92,12 @@ static void read_head(Case *c)
         if (head_line(s, len, "expect", text, sizeof text)) {
             ck_assert_msg(c->n < MAX_EXPECT, "%s: over %d expectations", c->path, MAX_EXPECT);
             Expect *e = &c->expect[c->n++];
-            ck_assert_msg(sscanf(text, "%11[0-9-]: %239[^\n]", e->line, e->part) == 2, "%s: cannot read '%s'", c->path, text);
-        } else if (!head_line(s, len, "with", c->with, sizeof c->with) && !head_line(s, len, "options", c->options, sizeof c->options)
-                   && !head_line(s, len, "rule", c->rule, sizeof c->rule) && !head_line(s, len, "in", c->in, sizeof c->in)
+            ck_assert_msg(sscanf(text, "%11[0-9-]: %239[^\n]", e->line, e->part) == 2, "%s: cannot read '%s'", c->path,
+                          text);
+        } else if (!head_line(s, len, "with", c->with, sizeof c->with) &&
+                   !head_line(s, len, "options", c->options, sizeof c->options)
+                   && !head_line(s, len, "rule", c->rule, sizeof c->rule) &&
+                   !head_line(s, len, "in", c->in, sizeof c->in)
                    && !head_line(s, len, "nothing", c->nothing, sizeof c->nothing)) {
             ck_abort_msg("%s: '%.*s' is not expect, nothing, with, options, rule or in", c->path, (int)len, s);
         }
@@ -116,7 +119,8 @@ static bool find_here(void *ctx, const char *name, Arena *arena, Source *out, Di
 static Diag compile(const Case *c, Source spec)
 {
     Gen g = {0};
-    GenOptions o = {.with = c->with, .options = *c->options ? c->options : NULL, .find = find_here, .find_ctx = (void *)c};
+    GenOptions o =
+        {.with = c->with, .options = *c->options ? c->options : NULL, .find = find_here, .find_ctx = (void *)c};
     double start = now();
     bool ok = gen_compile(&g, spec, &o);
     double took = now() - start;
@@ -151,9 +155,11 @@ static void check_place(const Case *c, const Diag *d, const char *line, bool fir
     if (first) {
         ck_assert_msg(d->line == at, "%s: line %s was expected, not %d: %s", c->path, line, d->line, d->text);
         ck_assert_msg(!strcmp(d->file, file), "%s: the place is in '%s', not in '%s'", c->path, d->file, file);
-        ck_assert_msg(!strncmp(d->text, place + 1, strlen(place) - 1), "%s: the message does not start with '%s': %s", c->path, place + 1, d->text);
+        ck_assert_msg(!strncmp(d->text, place + 1, strlen(place) - 1), "%s: the message does not start with '%s': %s",
+                      c->path, place + 1, d->text);
     } else {
-        ck_assert_msg(!strncmp(d->text, place + 1, strlen(place) - 1) || strstr(d->text, place), "%s: line %s is not told: %s", c->path, line, d->text);
+        ck_assert_msg(!strncmp(d->text, place + 1, strlen(place) - 1) || strstr(d->text, place),
+                      "%s: line %s is not told: %s", c->path, line, d->text);
     }
     if (!at)
         return;
@@ -178,10 +184,11 @@ static void open_case(Case *c, const char *path, Arena *arena)
     ck_assert_msg(read_text(path, arena, &c->text, &d), "%s", d.text);
 }
 
-/* The same mistake gives the same words, and nothing is left behind. */
+/* The same mistake gives the same message every time, and no memory is leaked. */
 static void check_repeats(const Case *c, Source spec, const char *text)
 {
-    enum { NOISE = 2048, TIMES = 60 };      /* noise: pieces that could not be cut to size; a leak of 36 bytes is found, by SAN=1 any */
+    /* noise: chunks that could not be split; a leak of 36 bytes is found, any leak with SAN=1 */
+    enum { NOISE = 2048, TIMES = 60 };
     double start = now();
     size_t before = 0;
     int n = 0, times = thinned(1) ? 6 : TIMES;
@@ -189,16 +196,19 @@ static void check_repeats(const Case *c, Source spec, const char *text)
         if (n == 1)
             before = held();
         Diag again = compile(c, spec);
-        ck_assert_msg(!strcmp(text, again.text), "%s: two messages for one mistake:\n%s\n%s", c->path, text, again.text);
+        ck_assert_msg(!strcmp(text, again.text), "%s: two messages for one mistake:\n%s\n%s", c->path, text,
+                      again.text);
         diag_free(&again);
     }
     size_t after = held();
-    ck_assert_msg(after <= before + NOISE, "%s leaves %zu bytes behind in %d compilations", c->path, after - before, n - 1);
+    ck_assert_msg(after <= before + NOISE, "%s leaves %zu bytes behind in %d compilations", c->path, after - before,
+                  n - 1);
 }
 
 START_TEST(refused)
 {
-    bool long_one = strstr(files[_i], "unrolled_too_far") || strstr(files[_i], "while_value");      /* ten seconds under the sanitizers */
+    /* ten seconds under the sanitizers */
+    bool long_one = strstr(files[_i], "unrolled_too_far") || strstr(files[_i], "while_value");
     if (thinned(_i) || (long_one && thinned(1)))
         return;
     Arena arena = {0};
@@ -212,7 +222,8 @@ START_TEST(refused)
     d = compile(&c, spec);
     for (int i = 0; i < c.n; i++) {
         check_place(&c, &d, c.expect[i].line, i == 0, &arena);
-        ck_assert_msg(strstr(d.text, c.expect[i].part) != NULL, "%s: '%s' is not in: %s", c.path, c.expect[i].part, d.text);
+        ck_assert_msg(strstr(d.text, c.expect[i].part) != NULL, "%s: '%s' is not in: %s", c.path, c.expect[i].part,
+                      d.text);
     }
     ck_assert_msg(!*c.nothing || !strstr(d.text, c.nothing), "%s: '%s' is in: %s", c.path, c.nothing, d.text);
     check_repeats(&c, spec, d.text);
@@ -284,7 +295,8 @@ START_TEST(too_long)
     refuse_text(text, MOST + 1, "over 256 KiB");
     Gen g = {0};
     GenOptions o = {0};
-    ck_assert_msg(gen_compile(&g, (Source){"long.lua", text, MOST}, &o), "256 KiB to the byte must do: %s", g.diag.text);
+    ck_assert_msg(gen_compile(&g, (Source){"long.lua", text, MOST}, &o), "256 KiB to the byte must do: %s",
+                  g.diag.text);
     gen_free(&g);
     free(text);
 }
@@ -299,11 +311,13 @@ START_TEST(unreadable)
     snprintf(fifo, sizeof fifo, "%s/pipe.lua", folder);
     ck_assert_int_eq(mkfifo(fifo, 0600), 0);
     const struct { const char *path, *part; } bad[] = {
-        {"no/such/folder/spec.lua", "No such file"}, {folder, "directory"}, {fifo, "not a plain file"}, {"/dev/zero", "not a plain file"}, {"", "No such file"}};
+        {"no/such/folder/spec.lua", "No such file"}, {folder, "directory"}, {fifo, "not a plain file"},
+        {"/dev/zero", "not a plain file"}, {"", "No such file"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         Diag d = {0};
         ck_assert_msg(!read_text(bad[i].path, &arena, &out, &d), "%s was read", bad[i].path);
-        ck_assert_msg(d.text && strstr(d.text, bad[i].part), "%s: '%s' is not in: %s", bad[i].path, bad[i].part, d.text);
+        ck_assert_msg(d.text && strstr(d.text, bad[i].part), "%s: '%s' is not in: %s", bad[i].path, bad[i].part,
+                      d.text);
         diag_free(&d);
     }
     unlink(fifo);
@@ -312,7 +326,7 @@ START_TEST(unreadable)
 }
 END_TEST
 
-/* Lua shortens long paths in its own messages; ours must still find the line. */
+/* Lua shortens long paths in its messages; optc must still find the line. */
 START_TEST(long_path)
 {
     char path[240];
@@ -351,7 +365,10 @@ static void list_files(void)
     qsort(files, (size_t)nfiles, sizeof *files, by_text);
 }
 
-START_TEST(found_some) { ck_assert_msg(nfiles >= 50, "%d bad specs in %s/bad: run from the repository's root", nfiles, tests_folder()); }
+START_TEST(found_some)
+{
+    ck_assert_msg(nfiles >= 50, "%d bad specs in %s/bad: run from the repository's root", nfiles, tests_folder());
+}
 END_TEST
 
 Suite *bad_suite(void)

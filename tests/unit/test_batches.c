@@ -1,4 +1,4 @@
-/* The batches that tensors are stepped in where a rule has products. */
+/* Batches of tensors in rules with products. */
 #include "tests/harness/product_program.h"
 #include "tests/harness/suites.h"
 
@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* ---- threads and batches change no bit ---- */
-/* out = ((a a.T) (a a.T)) a: two temporaries of rows, and a result. */
+/* out = ((a a.T) (a a.T)) a: two temporaries over rows x rows, and a result. */
 static void chain(Hand *h, int from)
 {
     hand_array(h, A, MEM_STATE, ELEM, T_F32, "a");
@@ -28,8 +28,9 @@ static uint64_t hash_array(const Hand *h, int tensor, int k)
     return x;
 }
 
-/* Mixed shapes, out of order. */
-static const int64_t mixed[][3] = {{1, 40, 30}, {1, 300, 70}, {2, 20, 30}, {1, 40, 30}, {1, 530, 140}, {1, 7, 2}, {1, 300, 70}, {1, 40, 30}, {1, 0, 4}, {1, 300, 70}};
+/* Mixed shapes, unsorted. */
+static const int64_t mixed[][3] = {{1, 40, 30}, {1, 300, 70}, {2, 20, 30}, {1, 40, 30}, {1, 530, 140}, {1, 7, 2},
+                                   {1, 300, 70}, {1, 40, 30}, {1, 0, 4}, {1, 300, 70}};
 enum { NMIXED = 10 };
 
 static void run_chain(const optc_engine_options *o, uint64_t *out, optc_held *held)
@@ -58,7 +59,8 @@ START_TEST(same_bits)
         optc_held held;
         run_chain(&(optc_engine_options){.threads = threads[k], .workspace = workspace[k]}, k ? x : first, &held);
         if (k)
-            ck_assert_msg(!memcmp(first, x, sizeof x), "%d threads, a workspace of %lld bytes", threads[k], (long long)workspace[k]);
+            ck_assert_msg(!memcmp(first, x, sizeof x), "%d threads, a workspace of %lld bytes", threads[k],
+                          (long long)workspace[k]);
         ck_assert_int_le(held.workspace, workspace[k] ? workspace[k] : 1 << 30);
         ck_assert(workspace[k] || held.batches == 1);
         most = held.batches > most ? held.batches : most;
@@ -68,8 +70,9 @@ START_TEST(same_bits)
 END_TEST
 
 /* ---- batches ---- */
-/* Tensors of one shape are neighbours; a batch's temporaries lie apart, and every batch's begin at one place. */
-START_TEST(batches_lie)
+/* Tensors of one shape are adjacent. The temporaries of a batch do not overlap, and those of all batches start at the
+ * same offset. */
+START_TEST(batch_layout)
 {
     Hand h;
     optc_held held;
@@ -90,7 +93,8 @@ START_TEST(batches_lie)
             int64_t n = hand_length(&h, u->tensor[i], B) * 4;
             ck_assert_int_eq(t->batch, k);
             if (i)
-                ck_assert(t->shape.rows >= b->tensor[u->tensor[i - 1]].shape.rows || t->shape.slices > b->tensor[u->tensor[i - 1]].shape.slices);
+                ck_assert(t->shape.rows >= b->tensor[u->tensor[i - 1]].shape.rows ||
+                          t->shape.slices > b->tensor[u->tensor[i - 1]].shape.slices);
             ck_assert(!n == !t->mem[B] && !n == !t->mem[C]);
             if (!n)
                 continue;
@@ -112,7 +116,7 @@ START_TEST(batches_lie)
 }
 END_TEST
 
-/* What is needed from one stretch to another (here a copy stands between) lies for all tensors. */
+/* A temporary that is needed in two segments (with a copy between them) is allocated for all tensors. */
 START_TEST(across_stretches)
 {
     Hand h;
@@ -147,7 +151,10 @@ static void *no_alloc(void *context, size_t bytes, void *stream)
     (void)context, (void)bytes, (void)stream;
     return NULL;
 }
-static void no_release(void *context, void *memory, size_t bytes, void *stream) { (void)context, (void)memory, (void)bytes, (void)stream; }
+static void no_release(void *context, void *memory, size_t bytes, void *stream)
+{
+    (void)context, (void)memory, (void)bytes, (void)stream;
+}
 
 START_TEST(too_little)
 {
@@ -156,7 +163,8 @@ START_TEST(too_little)
     optc_engine *e;
     hand_open(&h, &(optc_engine_options){.workspace = 2247295});
     chain(&h, A);
-    FAILS(hand_bind(&h, mixed, NMIXED), OPTC_ERROR_MEMORY, "tensor number 4 (1 x 530 x 140) needs a workspace of 2247296 bytes");
+    FAILS(hand_bind(&h, mixed, NMIXED), OPTC_ERROR_MEMORY,
+          "tensor number 4 (1 x 530 x 140) needs a workspace of 2247296 bytes");
     ck_assert(strstr(optc_message(), "optc_engine_options.workspace is 2247295"));
     hand_close(&h);
     optc_rule *r;
@@ -169,13 +177,18 @@ START_TEST(too_little)
     ck_assert(strstr(optc_message(), "for the products of 'muon' (muon.lua:27)"));
     OK(optc_release(r));
     OK(optc_close(e));
-    /* what threads work in is too much by itself: that is the largest side's doing, wherever it stands */
+    /* the threads' own memory is too much by itself: the largest side decides that, wherever it is */
     static float values[400];
-    optc_tensor of[3] = {t, {.name = "wide", .param = values, .rank = 2, .shape = (int64_t[]){1, 400}}, {.name = "last", .param = (float[8]){0}, .rank = 2, .shape = (int64_t[]){2, 4}}};
+    optc_tensor of[3] = {t, {.name = "wide", .param = values, .rank = 2, .shape = (int64_t[]){1, 400}},
+                         {.name = "last", .param = (float[8]){0}, .rank = 2, .shape = (int64_t[]){2, 4}}};
     OK(optc_open(&(optc_engine_options){.workspace = 1 << 20, .threads = 2}, &e));
-    OK(optc_compile(e, &(optc_rule_options){.spec = "basis.lua", .text = "return optimizer { name = 'basis', state = { V = zeros 'cols' }, matrix = function() local v, U = eigh(gram(g.T))  V = U  p = p - g end,\n"
-                                                                         "  step = function() p = p - g end }"}, &r));
-    FAILS(optc_bind(r, &(optc_group){.tensors = of, .ntensors = 3}, 1, &b), OPTC_ERROR_MEMORY, "tensor 'wide' (number 1) (1 x 1 x 400) needs a workspace of");
+    OK(optc_compile(e,
+            &(optc_rule_options){.spec = "basis.lua",
+                    .text = "return optimizer { name = 'basis', state = { V = zeros 'cols' }, matrix = function() "
+                            "local v, U = eigh(gram(g.T))  V = U  p = p - g end,\n"
+                            "  step = function() p = p - g end }"}, &r));
+    FAILS(optc_bind(r, &(optc_group){.tensors = of, .ntensors = 3}, 1, &b), OPTC_ERROR_MEMORY,
+          "tensor 'wide' (number 1) (1 x 1 x 400) needs a workspace of");
     OK(optc_release(r));
     OK(optc_close(e));
     hand_open(&h, &(optc_engine_options){.allocator = &none});
@@ -186,16 +199,19 @@ START_TEST(too_little)
 }
 END_TEST
 
-/* An option comes before the environment, which comes before the usual. */
-START_TEST(said_outside)
+/* An option overrides the environment, which overrides the default. */
+START_TEST(option_and_environment)
 {
-    static const struct { const char *said; int64_t option, is; } c[] = {{"", 0, 1 << 30}, {"3M", 0, 3 << 20}, {"3M", 4096, 4096}, {"2g", 0, (int64_t)2 << 30}, {"77", 0, 77},
-        {"lots", 0, 0}, {"-1", 0, 0}, {"0", 0, 0}, {"5Mb", 0, 0}, {"99999T", 0, 0}, {"99999999999999999999", 0, 0}, {"lots", 4096, 4096}};
+    static const struct { const char *said; int64_t option, is; } c[] =
+        {{"", 0, 1 << 30}, {"3M", 0, 3 << 20}, {"3M", 4096, 4096}, {"2g", 0, (int64_t)2 << 30}, {"77", 0, 77},
+        {"lots", 0, 0}, {"-1", 0, 0}, {"0", 0, 0}, {"5Mb", 0, 0}, {"99999T", 0, 0}, {"99999999999999999999", 0, 0},
+        {"lots", 4096, 4096}};
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
         optc_engine *e = NULL;
         setenv("OPTC_WORKSPACE", c[i].said, 1);
         optc_status s = optc_open(&(optc_engine_options){.workspace = c[i].option}, &e);
-        ck_assert_msg(c[i].is ? s == OPTC_OK && e->workspace == c[i].is : s == OPTC_ERROR_ARGUMENT && strstr(optc_message(), c[i].said) && strstr(optc_message(), "must be a size such as 512M"),
+        ck_assert_msg(c[i].is ? s == OPTC_OK && e->workspace == c[i].is : s == OPTC_ERROR_ARGUMENT &&
+                      strstr(optc_message(), c[i].said) && strstr(optc_message(), "must be a size such as 512M"),
                       "%s, %lld: %s", c[i].said, (long long)c[i].option, optc_message());
         OK(optc_close(e));
     }
@@ -210,12 +226,12 @@ static void *one_alloc(void *context, size_t bytes, void *stream)
     return bytes <= sizeof room ? room : NULL;
 }
 
-/* Memory that ends at any allocation: an error, and nothing is left behind. */
+/* Every allocation fails once: an error, and no memory is leaked. */
 START_TEST(memory_ends)
 {
     static const optc_allocator one = {one_alloc, no_release, NULL};
     Hand h;
-    use_blas(false);                                   /* a BLAS, once loaded, stays */
+    use_blas(false);                                   /* a loaded BLAS stays loaded */
     hand_open(&h, &(optc_engine_options){.workspace = 2247296, .allocator = &one});
     chain(&h, A);
     for (bool done = false; !done;) {
@@ -227,7 +243,7 @@ START_TEST(memory_ends)
         h.binding = NULL;
         free(h.memory);
         h.memory = NULL;
-        held = memory_held() - held;                   /* before Check allocates for itself */
+        held = memory_held() - held;                   /* before Check allocates */
         ck_assert_msg(right && !held, "allocation %d of %d: %s, %d left", h.fails, h.asked, optc_status_name(s), held);
     }
     ck_assert_int_gt(h.fails, 50);
@@ -235,7 +251,7 @@ START_TEST(memory_ends)
 }
 END_TEST
 
-/* A tensor without a gradient is left as it is; NaN in one leaves the others as they are. */
+/* A tensor without a gradient does not change; a NaN in one tensor does not affect the others. */
 START_TEST(absent_and_nan)
 {
     Hand h;
@@ -259,19 +275,21 @@ START_TEST(absent_and_nan)
     }
     for (int i = 0; i < 40 * 30; i++)
         ck_assert(((float *)h.binding->tensor[3].mem[OUT])[i] == 7);
-    for (int i = 0; i < 300 * 70; i++)             /* a row of the gradient has part in every value */
+    for (int i = 0; i < 300 * 70; i++)             /* each row of the gradient contributes to every value */
         ck_assert(isnan(((float *)h.binding->tensor[6].mem[OUT])[i]));
     hand_close(&h);
 }
 END_TEST
 
-/* ---- whole rules against the evaluator: steps of the iteration that Muon has, written out and as the word for it, which steps wide and tall matrices each their way ---- */
+/* ---- whole rules against the evaluator: steps of the iteration that Muon has, written out and as the word for it,
+ * which steps wide and tall matrices each their way ---- */
 START_TEST(whole_rule)
 {
     if (thinned(_i))
         return;
     static const char *const text[] = {
-        "return optimizer { name = 'x', hyper = { lr = 0.02, momentum = 0.95 }, state = { m = zeros }, products = 'f32',\n"
+        "return optimizer { name = 'x', hyper = { lr = 0.02, momentum = 0.95 }, state = { m = zeros }, products = "
+        "'f32',\n"
         "  step = function() m = momentum * m + g p = p - lr * m end,\n"
         "  matrix = function()\n"
         "    m = momentum * m + g\n"
@@ -282,10 +300,12 @@ START_TEST(whole_rule)
         "    end\n"
         "    p = p - lr * x\n"
         "  end }",
-        "return optimizer { name = 'x', hyper = { lr = 0.02, momentum = 0.95 }, state = { m = zeros }, products = 'f32',\n"
+        "return optimizer { name = 'x', hyper = { lr = 0.02, momentum = 0.95 }, state = { m = zeros }, products = "
+        "'f32',\n"
         "  step = function() m = momentum * m + g p = p - lr * m / (1 + norm(m)) end,\n"
         "  matrix = function() m = momentum * m + g p = p - lr * polar(m, { steps = 3 }) end }"};
-    static const TestShape tensor[] = {{2, {60, 33}}, {1, {50}}, {2, {33, 65}}, {2, {60, 33}}, {2, {1, 9}}, {2, {9, 1}}, {2, {0, 5}}, {2, {60, 33}}, {2, {33, 65}}, {2, {33, 65}}};
+    static const TestShape tensor[] = {{2, {60, 33}}, {1, {50}}, {2, {33, 65}}, {2, {60, 33}}, {2, {1, 9}}, {2, {9, 1}},
+                                       {2, {0, 5}}, {2, {60, 33}}, {2, {33, 65}}, {2, {33, 65}}};
     optc_engine_options engine[] = {{.threads = 1}, {.threads = 3}, {.threads = 2, .workspace = 8 << 20}};
     optc_held held = {0};
     uint64_t hash[3];
@@ -306,18 +326,22 @@ START_TEST(whole_rule)
         hash[k] = fix_hash(&f);
         OK(optc_binding_held(f.binding, &held));
         ck_assert_int_eq(held.batches > 1 + _i / 2, k == 1);
-        ck_assert_int_le(held.temporaries, 256);               /* of matrices all lie in the pool, though vectors have some of the same number */
+        /* temporaries of matrices are all in the pool, although vectors have some with the same number */
+        ck_assert_int_le(held.temporaries, 256);
         fix_close(&f);
     }
     ck_assert(hash[0] == hash[1] && hash[0] == hash[2]);
 }
 END_TEST
 
-/* What the Gram form holds at once: two matrices and a square while one is made from the other, or one and five squares. Tensors of one shape are shared out evenly. */
+/* The Gram form holds at the same time two matrices and one square, or one matrix and five squares. Tensors of one
+ * shape are distributed evenly. */
 START_TEST(no_more_than_needed)
 {
-    static const char text[] = "return optimizer { name = 'x', state = { m = zeros }, products = 'f32', step = function() p = p - g end,\n"
-                               "  matrix = function() m = 0.9 * m + g p = p - polar(m, { steps = 5, form = 'gram' }) end }";
+    static const char text[] =
+        "return optimizer { name = 'x', state = { m = zeros }, products = 'f32', step = function() p = p - g end,\n"
+        "  matrix = function() m = 0.9 * m + g p = p - polar(m, { steps = 5, form = 'gram' }) "
+        "end }";
     enum { N = 7, ROWS = 16, COLS = 512 };
     const int64_t most = 4 * (2 * ROWS * COLS + 2 * ROWS * ROWS) + 4096;
     TestShape tensor[N];
@@ -328,15 +352,19 @@ START_TEST(no_more_than_needed)
     fix_open(&f, &(optc_engine_options){.threads = 1}, &(optc_rule_options){.text = text}, tensor, 1, NULL, 0);
     OK(optc_binding_held(f.binding, &alone));
     int64_t each = f.binding->pool_bytes - f.binding->call_bytes, room = 3 * each + f.binding->call_bytes;
-    ck_assert_msg(each <= most, "%lld bytes for a matrix, and at most %lld are needed at once", (long long)each, (long long)most);
+    ck_assert_msg(each <= most, "%lld bytes for a matrix, and at most %lld are needed at once", (long long)each,
+                  (long long)most);
     fix_close(&f);
-    fix_open(&f, &(optc_engine_options){.threads = 1, .workspace = room}, &(optc_rule_options){.text = text}, tensor, N, NULL, 0);
+    fix_open(&f, &(optc_engine_options){.threads = 1, .workspace = room}, &(optc_rule_options){.text = text}, tensor, N,
+             NULL, 0);
     OK(optc_binding_held(f.binding, &held));
     ck_assert_int_eq(held.batches, 3);
     ck_assert(f.binding->batch[0].units.n == 3 && f.binding->batch[1].units.n == 3 && f.binding->batch[2].units.n == 1);
     fix_close(&f);
-    fix_open(&f, &(optc_engine_options){.threads = 1, .workspace = room + each}, &(optc_rule_options){.text = text}, tensor, 6, NULL, 0);
-    ck_assert(f.binding->nbatch == 2 && f.binding->batch[0].units.n == 3 && f.binding->batch[1].units.n == 3);      /* four would fit */
+    fix_open(&f, &(optc_engine_options){.threads = 1, .workspace = room + each}, &(optc_rule_options){.text = text},
+             tensor, 6, NULL, 0);
+    /* four would fit */
+    ck_assert(f.binding->nbatch == 2 && f.binding->batch[0].units.n == 3 && f.binding->batch[1].units.n == 3);
     fix_close(&f);
 }
 END_TEST
@@ -348,10 +376,10 @@ Suite *batches_suite(void)
     Suite *s = suite_create("batches");
     TCase *t = tcase_create("batches");
     tcase_set_timeout(t, 60);
-    tcase_add_test(t, said_outside);
+    tcase_add_test(t, option_and_environment);
     tcase_add_checked_fixture(t, NULL, as_it_was);
     tcase_add_loop_test(t, same_bits, 0, 2);
-    tcase_add_test(t, batches_lie);
+    tcase_add_test(t, batch_layout);
     tcase_add_test(t, across_stretches);
     tcase_add_test(t, too_little);
     tcase_add_test(t, memory_ends);

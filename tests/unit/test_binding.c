@@ -1,4 +1,4 @@
-/* What callers ask of a binding and hand to it: structs of other versions, all gradients at once, questions, raw copies. */
+/* Calls on bindings: structs of other versions, all gradients at once, queries, raw copies of states. */
 #include "tests/harness/help.h"
 
 #include <math.h>
@@ -23,7 +23,7 @@ static void close_rule(void)
 }
 
 /* ---- structs of other versions ---- */
-/* Options as an older header had them, ending after `threads`, with rubbish where this version goes on; and as a later one has them. */
+/* Options of an older header, which end after `threads`, followed by garbage; and options of a newer header. */
 START_TEST(options_of_other_versions)
 {
     optc_engine *e;
@@ -45,8 +45,10 @@ START_TEST(options_of_other_versions)
     OK(optc_compile_sized(e, &ro.now, sizeof ro, &r));
     OK(optc_release(r));
     ro.later = &ro;
-    FAILS(optc_compile_sized(e, &ro.now, sizeof ro, &r), OPTC_ERROR_ARGUMENT, "optc_rule_options has members set that this version");
-    FAILS(optc_compile_sized(e, &ro.now, 0, &r), OPTC_ERROR_ARGUMENT, "the size of optc_rule_options is given as 0: pass sizeof(optc_rule_options), as optc_compile");
+    FAILS(optc_compile_sized(e, &ro.now, sizeof ro, &r), OPTC_ERROR_ARGUMENT,
+          "optc_rule_options has members set that this version");
+    FAILS(optc_compile_sized(e, &ro.now, 0, &r), OPTC_ERROR_ARGUMENT,
+          "the size of optc_rule_options is given as 0: pass sizeof(optc_rule_options), as optc_compile");
     OK(optc_close(e));
     memset(&o, 0, sizeof o);
     OK(optc_open_sized(&o.now, sizeof o, &e));
@@ -55,8 +57,10 @@ START_TEST(options_of_other_versions)
     FAILS(optc_open_sized(&o.now, sizeof o, &e), OPTC_ERROR_ARGUMENT, "leave them 0");
     FAILS(optc_open_sized(&o.now, 0, &e), OPTC_ERROR_ARGUMENT, "pass sizeof(optc_engine_options)");
     ck_assert(!optc_doctor_sized(&o.now, sizeof o) && strstr(optc_message(), "leave them 0"));
-    ck_assert(!optc_doctor_sized(&o.now, 0) && strstr(optc_message(), "pass sizeof(optc_engine_options), as optc_doctor"));
-    memset(&o.now.threads, 0x5a, sizeof o - offsetof(optc_engine_options, threads));     /* rubbish where an older header ends */
+    ck_assert(!optc_doctor_sized(&o.now, 0) &&
+              strstr(optc_message(), "pass sizeof(optc_engine_options), as optc_doctor"));
+    /* garbage where an older header ends */
+    memset(&o.now.threads, 0x5a, sizeof o - offsetof(optc_engine_options, threads));
     char *page = optc_doctor_sized(&o.now, offsetof(optc_engine_options, threads));
     ck_assert(page && strstr(page, OPTC_VERSION));
     free(page);
@@ -65,7 +69,7 @@ START_TEST(options_of_other_versions)
 }
 END_TEST
 
-/* Lists of groups and tensors of another length each: the same step. */
+/* Groups and tensors with the struct sizes of other versions: the same step. */
 START_TEST(tensors_of_other_versions)
 {
     enum { N = 3, SHORT = offsetof(optc_tensor, grad_count) };
@@ -89,7 +93,8 @@ START_TEST(tensors_of_other_versions)
         group[1].now = (optc_group){.tensors = (const optc_tensor *)(const void *)(list + size), .ntensors = 2};
         if (way == 2) {
             later[1].later = 7;
-            FAILS(optc_bind_sized(rule, &group[0].now, 2, sizeof *group, size, &b), OPTC_ERROR_ARGUMENT, "optc_tensor has members set");
+            FAILS(optc_bind_sized(rule, &group[0].now, 2, sizeof *group, size, &b), OPTC_ERROR_ARGUMENT,
+                  "optc_tensor has members set");
             later[1].later = 0;
         }
         OK(optc_bind_sized(rule, &group[0].now, 2, sizeof *group, size, &b));
@@ -100,8 +105,10 @@ START_TEST(tensors_of_other_versions)
         ck_assert_mem_eq(p[0][2], p[way][2], 4);
         ck_assert(p[way][1][0] != 1);
     }
-    FAILS(optc_bind_sized(rule, &group[0].now, 2, 0, sizeof(optc_tensor), &b), OPTC_ERROR_ARGUMENT, "pass sizeof(optc_group)");
-    FAILS(optc_bind_sized(rule, &group[0].now, 1, sizeof(optc_group), 0, &b), OPTC_ERROR_ARGUMENT, "pass sizeof(optc_tensor)");
+    FAILS(optc_bind_sized(rule, &group[0].now, 2, 0, sizeof(optc_tensor), &b), OPTC_ERROR_ARGUMENT,
+          "pass sizeof(optc_group)");
+    FAILS(optc_bind_sized(rule, &group[0].now, 1, sizeof(optc_group), 0, &b), OPTC_ERROR_ARGUMENT,
+          "pass sizeof(optc_tensor)");
 }
 END_TEST
 
@@ -113,7 +120,8 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Of 100 000 tensors every gradient moves, at once and one by one: looking at every parameter for each took minutes of the processor. */
+/* Moves the gradients of 100 000 tensors, at once and one by one. Searching all parameters for each took minutes of CPU
+ * time. */
 START_TEST(many_gradients_move)
 {
     enum { N = 100000 };
@@ -154,7 +162,8 @@ START_TEST(all_gradients_or_none)
     for (int i = 0; i < 3; i++)
         t[i] = (optc_tensor){.param = &p[i], .grad = &g[i]};
     OK(optc_bind(rule, &(optc_group){.tensors = t, .ntensors = 3}, 1, &b));
-    FAILS(optc_set_grads(b, to, 3), OPTC_ERROR_ARGUMENT, "optc_set_grads: 'g' of tensor number 2 overlaps the parameter of tensor number 2");
+    FAILS(optc_set_grads(b, to, 3), OPTC_ERROR_ARGUMENT,
+          "optc_set_grads: 'g' of tensor number 2 overlaps the parameter of tensor number 2");
     OK(optc_tensor_about(b, 0, &info));
     ck_assert_ptr_eq(info.grad, &g[0]);
     FAILS(optc_set_grads(b, to, 2), OPTC_ERROR_ARGUMENT, "the binding has 3 tensors, but n is 2");
@@ -172,30 +181,32 @@ START_TEST(what_is_bound)
 {
     int64_t d[2] = {3, 4};
     float p[16] = {0}, g[16] = {0};
-    optc_tensor t[3] = {{.name = "w", .param = p, .grad = g, .rank = 2, .shape = d}, {.param = p + 12, .grad = g + 12, .rank = 1, .shape = d}, {.name = "s", .param = p + 15, .grad = NULL}};
+    optc_tensor t[3] = {{.name = "w", .param = p, .grad = g, .rank = 2, .shape = d},
+            {.param = p + 12, .grad = g + 12, .rank = 1, .shape = d}, {.name = "s", .param = p + 15, .grad = NULL}};
     optc_group group[2] = {{.tensors = t, .ntensors = 1}, {.tensors = t + 1, .ntensors = 2}};
     optc_tensor_info x;
     optc_binding *b;
     int first, count, has;
     OK(optc_bind(rule, group, 2, &b));
-    d[0] = 9;                                     /* what was handed in has been read */
+    d[0] = 9;                                     /* the arrays of the caller have been read */
     ck_assert(optc_groups(b) == 2 && optc_tensors(b) == 3 && optc_groups(NULL) == 0);
     OK(optc_group_tensors(b, 1, &first, &count));
     ck_assert(first == 1 && count == 2);
     FAILS(optc_group_tensors(b, 2, &first, &count), OPTC_ERROR_ARGUMENT, "no group 2");
     OK(optc_tensor_about(b, 0, &x));
-    ck_assert(!strcmp(x.name, "w") && x.group == 0 && x.rank == 2 && x.shape[0] == 3 && x.shape[1] == 4 && x.count == 12 && x.param == p && x.grad == g);
+    ck_assert(!strcmp(x.name, "w") && x.group == 0 && x.rank == 2 && x.shape[0] == 3 && x.shape[1] == 4 &&
+              x.count == 12 && x.param == p && x.grad == g);
     ck_assert_str_eq(x.variant, "matrix");
     OK(optc_tensor_about(b, 2, &x));
     ck_assert(x.group == 1 && x.rank == 0 && x.count == 1 && !x.grad);
     ck_assert_str_eq(x.variant, "step");
     FAILS(optc_tensor_about(b, 3, &x), OPTC_ERROR_ARGUMENT, "no tensor 3");
     ck_assert(optc_find_tensor(b, "s") == 2 && optc_find_tensor(b, "t") == -1 && optc_find_tensor(b, NULL) == -1);
-    struct { void *name; char end[8]; } old;      /* of an older header: what lies behind is the caller's */
+    struct { void *name; char end[8]; } old;      /* an older header: memory after the struct belongs to the caller */
     memset(&old, 0x5a, sizeof old);
     OK(optc_tensor_about_sized(b, 0, (optc_tensor_info *)(void *)&old, sizeof old.name));
     ck_assert(!strcmp(old.name, "w") && old.end[0] == 0x5a);
-    /* adafactor keeps rows and columns of matrices, and elements of the rest */
+    /* adafactor has row and column states for matrices, and element states for other tensors */
     OK(optc_has_state(b, 0, "r", &has));
     ck_assert(has == 1);
     OK(optc_has_state(b, 1, "r", &has));
@@ -207,9 +218,10 @@ START_TEST(what_is_bound)
     FAILS(optc_state_read(b, 1, "r", &v, 1), OPTC_ERROR_ABSENT, "tensor number 1 keeps no state 'r'");
     ck_assert_str_eq(optc_status_name(OPTC_ERROR_ABSENT), "not there");
     OK(optc_unbind(b));
-    /* and so where there are no elements */
+    /* the same without elements */
     const int64_t none[] = {0, 3};
-    optc_tensor empty[2] = {{.param = p, .grad = g, .rank = 2, .shape = none}, {.param = p, .grad = g, .rank = 1, .shape = none}};
+    optc_tensor empty[2] =
+        {{.param = p, .grad = g, .rank = 2, .shape = none}, {.param = p, .grad = g, .rank = 1, .shape = none}};
     OK(optc_bind(rule, &(optc_group){.tensors = empty, .ntensors = 2}, 1, &b));
     for (int i = 0; i < 2; i++) {
         OK(optc_has_state(b, i, i ? "v" : "r", &has));
@@ -243,15 +255,17 @@ START_TEST(hyperparameters_if_there)
 END_TEST
 
 /* ---- raw copies ---- */
-/* Of a bf16 state every bit, there and back. */
-START_TEST(states_as_they_lie)
+/* Every bit of a bf16 state is read and written unchanged. */
+START_TEST(raw_states)
 {
     optc_rule *r;
     optc_binding *b;
-    uint16_t p[5] = {0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0}, g[5] = {0x3f80, 0xbf80, 0x3f00, 0x3e80, 0xc000}, m[5], was[5];
+    uint16_t p[5] = {0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0}, g[5] = {0x3f80, 0xbf80, 0x3f00, 0x3e80, 0xc000}, m[5],
+        was[5];
     int64_t d[1] = {5};
     double x[5];
-    OK(optc_compile(engine, &(optc_rule_options){.spec = "lion", .param = OPTC_BF16, .grad = OPTC_BF16, .state = OPTC_BF16}, &r));
+    OK(optc_compile(engine,
+            &(optc_rule_options){.spec = "lion", .param = OPTC_BF16, .grad = OPTC_BF16, .state = OPTC_BF16}, &r));
     optc_tensor t = {.param = p, .grad = g, .rank = 1, .shape = d};
     OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
     OK(optc_step(b));
@@ -277,7 +291,8 @@ START_TEST(states_as_they_lie)
 }
 END_TEST
 
-/* One tensor whose rows are those of three matrices is stepped as three tensors are, bit for bit; its orientation is the matrices'. */
+/* One tensor whose rows are those of three matrices is stepped like three tensors, bit for bit, with the orientation of
+ * the matrices. */
 START_TEST(split_into_matrices)
 {
     static const char *spec = "return optimizer { name = 'parts', hyper = { lr = 0.1 }, matrix = function()\n"
@@ -293,7 +308,8 @@ START_TEST(split_into_matrices)
     }
     OK(optc_open(&(optc_engine_options){.threads = 2, .cache_dir = ""}, &e));
     OK(optc_compile(e, &(optc_rule_options){.spec = "parts", .text = spec}, &r));
-    optc_tensor whole = {.name = "qkv", .param = p[0], .grad = g, .rank = 2, .shape = (int64_t[]){12, 5}, .split = 3}, part[3];
+    optc_tensor whole = {.name = "qkv", .param = p[0], .grad = g, .rank = 2, .shape = (int64_t[]){12, 5}, .split = 3},
+        part[3];
     const int64_t each[] = {4, 5};
     for (int i = 0; i < 3; i++)
         part[i] = (optc_tensor){.param = p[1] + 20 * i, .grad = g + 20 * i, .rank = 2, .shape = each};
@@ -308,18 +324,21 @@ START_TEST(split_into_matrices)
     OK(optc_unbind(one));
     OK(optc_unbind(three));
     whole.split = 5;
-    FAILS(optc_bind(r, &(optc_group){.tensors = &whole, .ntensors = 1}, 1, &one), OPTC_ERROR_ARGUMENT, "cannot be split into 5: that does not divide its rows");
+    FAILS(optc_bind(r, &(optc_group){.tensors = &whole, .ntensors = 1}, 1, &one), OPTC_ERROR_ARGUMENT,
+          "cannot be split into 5: that does not divide its rows");
     whole.split = -1;
-    FAILS(optc_bind(r, &(optc_group){.tensors = &whole, .ntensors = 1}, 1, &one), OPTC_ERROR_ARGUMENT, "the number is negative");
+    FAILS(optc_bind(r, &(optc_group){.tensors = &whole, .ntensors = 1}, 1, &one), OPTC_ERROR_ARGUMENT,
+          "the number is negative");
     whole.split = 2, whole.flags = OPTC_AS_VECTOR;
-    FAILS(optc_bind(r, &(optc_group){.tensors = &whole, .ntensors = 1}, 1, &one), OPTC_ERROR_ARGUMENT, "it is no matrix");
+    FAILS(optc_bind(r, &(optc_group){.tensors = &whole, .ntensors = 1}, 1, &one), OPTC_ERROR_ARGUMENT,
+          "it is no matrix");
     OK(optc_release(r));
     OK(optc_close(e));
 }
 END_TEST
 
 /* ---- parameters that move ---- */
-/* Steps go on where they lie now, from the states there were; what does not fit moves nothing. */
+/* Parameters at new addresses: steps continue with the existing states. A call that is refused moves nothing. */
 START_TEST(parameters_move)
 {
     enum { N = 3, LONG = 70 };
@@ -346,15 +365,19 @@ START_TEST(parameters_move)
     FAILS(optc_set_params(NULL, to, N), OPTC_ERROR_ARGUMENT, "the binding is NULL");
     FAILS(optc_set_params(b, NULL, N), OPTC_ERROR_ARGUMENT, "the list is NULL");
     FAILS(optc_set_params(b, to, N - 1), OPTC_ERROR_ARGUMENT, "the binding has 3 tensors, but n is 2");
-    void *const bad[][N] = {{now[0], NULL, now[2]},        {now[0], (char *)now[1] + 1, now[2]}, {now[0], free_room, free_room + LONG - 1},
+    void *const bad[][N] =
+        {{now[0], NULL, now[2]},        {now[0], (char *)now[1] + 1, now[2]}, {now[0], free_room, free_room + LONG - 1},
                             {now[0], g[2], now[2]},        {now[0], now[1], g[1] + 60}};
-    static const char *const says[] = {"tensor number 1: its parameter pointer is NULL", "not aligned to its element", "the parameters of tensor number 1 and tensor number 2 overlap",
-                                       "the gradient of tensor number 2 overlaps the parameter of tensor number 1", "overlaps the parameter of tensor number 2"};
+    static const char *const says[] = {"tensor number 1: its parameter pointer is NULL", "not aligned to its element",
+                                       "the parameters of tensor number 1 and tensor number 2 overlap",
+                                       "the gradient of tensor number 2 overlaps the parameter of tensor number 1",
+                                       "overlaps the parameter of tensor number 2"};
     for (int k = 0; k < 5; k++)
         FAILS(optc_set_params(b, bad[k], N), OPTC_ERROR_ARGUMENT, says[k]);
     optc_state_view state;
     OK(optc_state(b, 0, "m", &state));
-    FAILS(optc_set_params(b, (void *[]){state.data, now[1], now[2]}, N), OPTC_ERROR_ARGUMENT, "the memory of this binding's states");
+    FAILS(optc_set_params(b, (void *[]){state.data, now[1], now[2]}, N), OPTC_ERROR_ARGUMENT,
+          "the memory of this binding's states");
     OK(optc_step(b));                                      /* nothing has moved */
     OK(optc_step(c));
     ck_assert(!memcmp(old, twin, sizeof old) && memcmp(old, now, sizeof old));
@@ -369,7 +392,7 @@ START_TEST(parameters_move)
     }
     ck_assert(!memcmp(now, twin, sizeof now) && memcmp(now, old, sizeof now));
     FAILS(optc_set_grad(b, 0, now[2], 0), OPTC_ERROR_ARGUMENT, "overlaps the parameter of tensor number 2");
-    OK(optc_set_grad(b, 0, old[2], 0));                    /* where nobody is any more */
+    OK(optc_set_grad(b, 0, old[2], 0));                    /* an address that is no longer used */
     OK(optc_unbind(b));
     OK(optc_unbind(c));
     OK(optc_release(r));
@@ -377,7 +400,7 @@ START_TEST(parameters_move)
 END_TEST
 
 /* ---- states in the caller's memory ---- */
-enum { KEPT = 3, SIDE = 8 };                   /* a matrix, a vector, and a matrix that comes later */
+enum { KEPT = 3, SIDE = 8 };                   /* a matrix, a vector, and a matrix that is added later */
 
 static void tensors_of(optc_tensor *t, float p[KEPT][SIDE * SIDE], float g[SIDE * SIDE], int64_t shape[KEPT][2])
 {
@@ -386,8 +409,8 @@ static void tensors_of(optc_tensor *t, float p[KEPT][SIDE * SIDE], float g[SIDE 
         t[i] = (optc_tensor){.param = p[i], .grad = g, .rank = i == 1 ? 1 : 2, .shape = shape[i]};
 }
 
-/* Bound anew with one more: states go on where they lie, and none of them is begun again. */
-START_TEST(given_states)
+/* Binds again with one more tensor: the existing states are used where they are, and none is initialised. */
+START_TEST(caller_owned_states)
 {
     static _Alignas(64) float p[2][KEPT][SIDE * SIDE], g[SIDE * SIDE];
     int64_t shape[KEPT][2] = {{SIDE, SIDE}, {SIDE, 0}, {4, SIDE}};
@@ -424,16 +447,19 @@ START_TEST(given_states)
         k0++;
     char *was = at[1][k0];
     at[1][k0] = was + 4;
-    FAILS(optc_bind(rule, &(optc_group){.tensors = t, .ntensors = KEPT}, 1, &b), OPTC_ERROR_ARGUMENT, "is not aligned to 64 bytes");
+    FAILS(optc_bind(rule, &(optc_group){.tensors = t, .ntensors = KEPT}, 1, &b), OPTC_ERROR_ARGUMENT,
+          "is not aligned to 64 bytes");
     at[1][k0] = was;
     t[2].grad = was;
-    FAILS(optc_bind(rule, &(optc_group){.tensors = t, .ntensors = KEPT}, 1, &b), OPTC_ERROR_ARGUMENT, "overlaps the memory of this binding's states; give it its own memory");
+    FAILS(optc_bind(rule, &(optc_group){.tensors = t, .ntensors = KEPT}, 1, &b), OPTC_ERROR_ARGUMENT,
+          "overlaps the memory of this binding's states; give it its own memory");
     t[2].grad = g;
     OK(optc_bind(rule, &(optc_group){.tensors = t, .ntensors = KEPT}, 1, &b));
     OK(optc_binding_held(b, &held));
     OK(optc_binding_held(c, &less));
     ck_assert(held.states > 0 && held.states <= less.states && held.temporaries >= 0);
-    FAILS(optc_set_grad(b, 2, was, 0), OPTC_ERROR_ARGUMENT, "overlaps the memory of this binding's states; give it its own memory");
+    FAILS(optc_set_grad(b, 2, was, 0), OPTC_ERROR_ARGUMENT,
+          "overlaps the memory of this binding's states; give it its own memory");
     OK(optc_set_t(b, -1, 2));
     OK(optc_set_t(b, 2, 0));
     OK(optc_set_grad(c, 2, g, 0));
@@ -461,9 +487,9 @@ Suite *binding_suite(void)
     tcase_add_loop_test(t, parameters_move, 0, 3);
     tcase_add_test(t, what_is_bound);
     tcase_add_test(t, hyperparameters_if_there);
-    tcase_add_test(t, states_as_they_lie);
+    tcase_add_test(t, raw_states);
     tcase_add_test(t, split_into_matrices);
-    tcase_add_test(t, given_states);
+    tcase_add_test(t, caller_owned_states);
     suite_add_tcase(s, t);
     return s;
 }

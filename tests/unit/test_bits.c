@@ -1,15 +1,17 @@
-/* Contract C1 on the CPU: the same bits whatever the number of threads, the vector level, the compiler, the alignment, and the company
- * a tensor is in. Shapes cross the ends of segments, tiles and lanes. */
+/* Contract C1 on the CPU: the bits do not depend on the number of threads, the vector level, the compiler, the
+ * alignment or the other tensors. Shapes cross the ends of segments, tiles and lanes. */
 #include "tests/harness/help.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const TestShape shapes[] = {{0, {0}}, {1, {129}}, {1, {70001}}, {2, {300, 701}}, {2, {67, 4100}}, {3, {5, 130, 66}}, {2, {5000, 3}}};
+static const TestShape shapes[] =
+    {{0, {0}}, {1, {129}}, {1, {70001}}, {2, {300, 701}}, {2, {67, 4100}}, {3, {5, 130, 66}}, {2, {5000, 3}}};
 enum { NSHAPES = sizeof shapes / sizeof *shapes };
-/* … of rules with products: how those are cut is the suite calls' */
-static const TestShape fewer[NSHAPES] = {{0, {0}}, {1, {129}}, {1, {70001}}, {2, {70, 131}}, {2, {67, 300}}, {3, {5, 33, 9}}, {2, {300, 3}}};
+/* for rules with products, whose blocking the suite calls tests */
+static const TestShape fewer[NSHAPES] =
+    {{0, {0}}, {1, {129}}, {1, {70001}}, {2, {70, 131}}, {2, {67, 300}}, {3, {5, 33, 9}}, {2, {300, 3}}};
 
 static void grads(Fixture *f, int step)
 {
@@ -18,7 +20,8 @@ static void grads(Fixture *f, int step)
             ((float *)f->g[k])[i] = (float)ref_value(k, step, i);
 }
 
-static uint64_t hash_after(const optc_engine_options *eo, const char *spec, const char *with, int steps, char *path, size_t npath)
+static uint64_t hash_after(const optc_engine_options *eo, const char *spec, const char *with, int steps, char *path,
+                           size_t npath)
 {
     Fixture f;
     optc_rule_options ro = {.spec = spec, .with = with};
@@ -68,17 +71,19 @@ START_TEST(threads_and_levels)
     ck_assert_msg(!strncmp(path, "built in", 8), "%s runs as: %s", name, path);
     for (int threads = 2; threads <= 3; threads++) {
         optc_engine_options eo = {.threads = threads, .cache_dir = ""};
-        ck_assert_msg(hash_after(&eo, name, NULL, 3, NULL, 0) == want, "%s: %d threads give other bits than 1", name, threads);
+        ck_assert_msg(hash_after(&eo, name, NULL, 3, NULL, 0) == want, "%s: %d threads give other bits than 1", name,
+                      threads);
     }
     for (int isa = 0; isa < optc_isas(); isa++) {
         optc_engine_options eo = {.threads = 2, .cache_dir = "", .isa = optc_isa_name(isa)};
         if (optc_isa_usable(isa))
-            ck_assert_msg(hash_after(&eo, name, NULL, 3, NULL, 0) == want, "%s: %s gives other bits", name, optc_isa_name(isa));
+            ck_assert_msg(hash_after(&eo, name, NULL, 3, NULL, 0) == want, "%s: %s gives other bits", name,
+                          optc_isa_name(isa));
     }
 }
 END_TEST
 
-/* The rules in the library, compiled again here by each compiler there is: the same bits as at build time. */
+/* Compiles the library's rules with each compiler that is available: the same bits as at build time. */
 START_TEST(compilers)
 {
     static const char *const rules[] = {"adamw", "lamb", "adafactor", "came", "adopt", "radam"};
@@ -102,7 +107,7 @@ START_TEST(compilers)
 }
 END_TEST
 
-/* A program that flushes denormals must not change ours. */
+/* A program that flushes denormals does not change the results. */
 START_TEST(float_mode)
 {
 #if defined(__x86_64__)
@@ -119,7 +124,7 @@ START_TEST(float_mode)
         __builtin_ia32_ldmxcsr(was);
     }
     ck_assert(fix_hash(&f) == want);
-    /* and one whose result lives among the denormals */
+    /* a rule whose result is denormal */
     ((float *)f.g[1])[5] = 0x1p-140f;
     ((float *)f.p[1])[5] = 0x1p-140f;
     __builtin_ia32_ldmxcsr(was | 0x8040);
@@ -131,7 +136,7 @@ START_TEST(float_mode)
 }
 END_TEST
 
-/* A tensor's bits do not depend on where it lies in memory, or on what else is bound (unless a rule reduces over all). */
+/* A tensor's bits do not depend on its address or on other tensors (unless a rule reduces over all). */
 START_TEST(alignment_and_company)
 {
     static const char *const rules[] = {"adamw", "lamb", "adafactor"};
@@ -143,10 +148,12 @@ START_TEST(alignment_and_company)
         int64_t dim[2] = {77, 131}, n = 77 * 131, other[1] = {50000};
         float *want = NULL;
         for (int off = 0; off < 6; off++) {
-            float *p = aligned_alloc(64, 4 * 11072), *g = aligned_alloc(64, 4 * 11072), *q = calloc(50000, 4), *h = calloc(50000, 4);
+            float *p = aligned_alloc(64, 4 * 11072), *g = aligned_alloc(64, 4 * 11072), *q = calloc(50000, 4),
+                *h = calloc(50000, 4);
             for (int64_t k = 0; k < n; k++)
                 p[off + k] = (float)ref_value(1, 0, k), g[(off * 3) % 7 + k] = (float)ref_value(1, 1, k);
-            optc_tensor t[2] = {{.param = p + off, .grad = g + (off * 3) % 7, .rank = 2, .shape = dim}, {.param = q, .grad = h, .rank = 1, .shape = other}};
+            optc_tensor t[2] = {{.param = p + off, .grad = g + (off * 3) % 7, .rank = 2, .shape = dim},
+                                {.param = q, .grad = h, .rank = 1, .shape = other}};
             optc_binding *b;
             OK(optc_bind(r, &(optc_group){.tensors = t, .ntensors = off % 2 ? 2 : 1}, 1, &b));
             for (int s = 0; s < 3; s++)
@@ -166,15 +173,17 @@ START_TEST(alignment_and_company)
 }
 END_TEST
 
-/* Storage types beside f32: what is stored lies in the evaluator's bounds, rounded to the type. */
+/* Storage types other than f32: stored values lie in the evaluator's bounds, rounded to the type. */
 START_TEST(storage_types)
 {
-    static const struct { optc_type p, g, state; } ty[] = {{OPTC_BF16, OPTC_BF16, OPTC_BF16}, {OPTC_F16, OPTC_F32, OPTC_F32}, {OPTC_F32, OPTC_BF16, OPTC_F16}, {OPTC_F64, OPTC_F32, OPTC_F32}, {OPTC_F64, OPTC_F64, OPTC_F64}};
+    static const struct { optc_type p, g, state; } ty[] = {{OPTC_BF16, OPTC_BF16, OPTC_BF16}, {OPTC_F16, OPTC_F32,
+            OPTC_F32}, {OPTC_F32, OPTC_BF16, OPTC_F16}, {OPTC_F64, OPTC_F32, OPTC_F32}, {OPTC_F64, OPTC_F64, OPTC_F64}};
     static const char *const rules[] = {"adamw", "lamb", "adafactor"};
     optc_engine_options eo = {.threads = 2, .cache_dir = getenv("OPTC_TEST_CACHE")};
     for (int i = 0; i < 3; i++) {
         Fixture f;
-        fix_open(&f, &eo, &(optc_rule_options){.spec = rules[i], .param = ty[_i].p, .grad = ty[_i].g, .state = ty[_i].state}, odd_shapes, NODD, NULL, 0);
+        fix_open(&f, &eo, &(optc_rule_options){.spec = rules[i], .param = ty[_i].p, .grad = ty[_i].g,
+                                               .state = ty[_i].state}, odd_shapes, NODD, NULL, 0);
         ck_assert_msg(optc_rule_native(f.rule), "%s", optc_rule_path(f.rule));
         for (int step = 1; step <= 3; step++) {
             for (int k = 0; k < f.n; k++)

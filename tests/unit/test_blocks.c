@@ -1,5 +1,5 @@
-/* Blocks: a matrix that is cut into blocks is stepped as its blocks would be, each a tensor of its own. The reference cuts by hand, binds every block to the rule without
- * `block`, and has no part in how the runtime does it. */
+/* Blocks: a matrix in blocks is stepped as if each block were a tensor. The reference cuts the matrix by hand and binds
+ * every block to the rule without `block`, independently of the runtime. */
 #include "tests/harness/product_program.h"
 #include "tests/harness/random_spec.h"
 
@@ -8,9 +8,11 @@
 #include <string.h>
 
 /* ---- against blocks as tensors ---- */
-/* %s: the head's block, and how states along one axis of a block are called. What is elementwise and what sees the whole matrix is the same for both. */
+/* %s: the spec's `block`, and the domain of states along one axis of a block. Elementwise code and code on the whole
+ * matrix is the same for both. */
 static const char *const rules[] = {
-    "return optimizer { name = 'one', view = 'last', %s hyper = { lr = 0.125, b = 0.75 }, state = { L = zeros 'rows' },\n"
+    "return optimizer { name = 'one', view = 'last', %s hyper = { lr = 0.125, b = 0.75 }, state = { L = zeros 'rows' "
+    "},\n"
     " step = function() p = p - lr * g end,\n"
     " matrix = function() L = lerp(L, gram(g), 1 - b) p = p - lr * mm(L, g) end } --%s",
     "return optimizer { name = 'two', view = 'last', %s hyper = { lr = 0.125, b = 0.75, eps = 0.5 },\n"
@@ -22,17 +24,19 @@ static const char *const rules[] = {
     "  local A = L / (1 + trace(L) + slice.norm(R)) + diag(d) + tril(mm(L, L)) / slice.max(abs(d))\n"
     "  p = p - lr * mm(mm(A, g), R)\n"
     " end }",
-    "return optimizer { name = 'rank', view = 'last', rank = 3, %s hyper = { lr = 0.125 }, state = { L = zeros 'rows', Q = fill(0.5, 'cols rank') },\n"
+    "return optimizer { name = 'rank', view = 'last', rank = 3, %s hyper = { lr = 0.125 }, state = { L = zeros 'rows', "
+    "Q = fill(0.5, 'cols rank') },\n"
     " step = function() p = p - lr * g end,\n"
     " matrix = function() local P = mm(g, Q)  Q = 0.5 * Q + mm(g.T, P) / (1 + slice.norm(P))  L = gram(P)\n"
     "  p = p - lr * mm(P, Q.T) end } --%s",
 };
 enum { NRULES = sizeof rules / sizeof *rules, SIDE = 4, NTENSOR = 9, MOST_BLOCKS_HERE = 64 };
-static const int64_t shape[NTENSOR][3] = {{1, 1, 1}, {1, 5, 7}, {1, 4, 4}, {1, 8, 8}, {1, 9, 3}, {3, 6, 5}, {1, 1, 10}, {2, 9, 4}, {1, 4, 12}};
+static const int64_t shape[NTENSOR][3] =
+    {{1, 1, 1}, {1, 5, 7}, {1, 4, 4}, {1, 8, 8}, {1, 9, 3}, {3, 6, 5}, {1, 1, 10}, {2, 9, 4}, {1, 4, 12}};
 
 typedef struct { int tensor; int64_t slice, row, col, rows, cols; } Cut;
 
-/* In the order in which a tensor's states have them: whole ones, right edge, bottom edge, corner. */
+/* In the order of a tensor's states: whole blocks, right edge, bottom edge, corner. */
 static int cut_all(Cut *out)
 {
     int n = 0;
@@ -41,15 +45,18 @@ static int cut_all(Cut *out)
             for (int64_t k = 0; k < shape[t][0]; k++)
                 for (int64_t i = 0; i < shape[t][1]; i += SIDE)
                     for (int64_t j = 0; j < shape[t][2]; j += SIDE) {
-                        int64_t rows = shape[t][1] - i < SIDE ? shape[t][1] - i : SIDE, cols = shape[t][2] - j < SIDE ? shape[t][2] - j : SIDE;
-                        bool down = i + SIDE >= shape[t][1] && (rows < SIDE || shape[t][1] == SIDE), across = j + SIDE >= shape[t][2] && (cols < SIDE || shape[t][2] == SIDE);
+                        int64_t rows = shape[t][1] - i < SIDE ? shape[t][1] - i : SIDE,
+                            cols = shape[t][2] - j < SIDE ? shape[t][2] - j : SIDE;
+                        bool down = i + SIDE >= shape[t][1] && (rows < SIDE || shape[t][1] == SIDE),
+                            across = j + SIDE >= shape[t][2] && (cols < SIDE || shape[t][2] == SIDE);
                         if ((down ? 2 : 0) + (across ? 1 : 0) == size)
                             out[n++] = (Cut){t, k, i, j, rows, cols};
                     }
     return n;
 }
 
-typedef struct { optc_engine *e; optc_rule *r; optc_binding *b; float *p, *g; int64_t at[MOST_BLOCKS_HERE + 1]; int n; } Bound;
+typedef struct { optc_engine *e; optc_rule *r; optc_binding *b; float *p, *g; int64_t at[MOST_BLOCKS_HERE + 1]; int n;
+    } Bound;
 
 static void bind_all(Bound *x, const char *text, const optc_engine_options *eo, const int64_t (*of)[3], int n)
 {
@@ -82,7 +89,8 @@ static int64_t place(const Cut *c, int64_t i, int64_t j)
     return (c->slice * s[1] + c->row + i) * s[2] + c->col + j;
 }
 
-/* Elements of the blocks from those of the matrices, or (back) held against them: 0 or the largest difference over the largest value. */
+/* Copies elements of the matrices to the blocks, or (back) compares them: returns 0 or the largest difference over the
+ * largest value. */
 static double blocks_with(const Bound *all, const Bound *each, const Cut *cut, bool grads, bool hold)
 {
     double off = 0, most = 0;
@@ -99,7 +107,7 @@ static double blocks_with(const Bound *all, const Bound *each, const Cut *cut, b
     return off / (most + 1);
 }
 
-/* A state of a matrix is those of its blocks, one behind the other. */
+/* A state of a matrix consists of its blocks' states, one after another. */
 static double states_with(const Bound *all, const Bound *each, const Cut *cut, const char *name)
 {
     double off = 0, most = 0;
@@ -117,7 +125,8 @@ static double states_with(const Bound *all, const Bound *each, const Cut *cut, c
                 most = fmax(most, fabs(y));
             }
         }
-        ck_assert_msg(at == v.count, "%s of tensor %d: %lld values, its blocks have %lld", name, t, (long long)v.count, (long long)at);
+        ck_assert_msg(at == v.count, "%s of tensor %d: %lld values, its blocks have %lld", name, t, (long long)v.count,
+                      (long long)at);
     }
     return off / (most + 1);
 }
@@ -156,7 +165,7 @@ static void as_tensors(int rule, const optc_engine_options *eo, double bound)
     unbind_all(&each);
 }
 
-/* By our own product every element is a sum in order, wherever it lies: not a bit differs. */
+/* With optc's own product every element is a sum in order, wherever it is: no bit differs. */
 START_TEST(as_own_tensors)
 {
     use_blas(false);
@@ -165,7 +174,7 @@ START_TEST(as_own_tensors)
 }
 END_TEST
 
-/* By a BLAS products of one shape may differ by how rows lie: a few roundings of what is summed up. */
+/* With a BLAS, products of one shape may depend on the row stride: a few roundings of the sum. */
 START_TEST(as_own_tensors_blas)
 {
     use_blas(true);
@@ -174,15 +183,21 @@ START_TEST(as_own_tensors_blas)
 }
 END_TEST
 
-/* The evaluator's blocks are its own. */
-START_TEST(as_own_tensors_evaluated) { as_tensors(_i, &(optc_engine_options){.threads = 1, .compiler = "", .cache_dir = ""}, 0); }
+/* The evaluator has its own code for blocks. */
+START_TEST(as_own_tensors_evaluated)
+{
+    as_tensors(_i, &(optc_engine_options){.threads = 1, .compiler = "", .cache_dir = ""}, 0);
+}
 END_TEST
 
 /* ---- against the evaluator ---- */
-/* Sizes are the matrix's, draws are each block's own, polar's norm is the matrix's and its products the blocks'; turned squares. */
+/* Sizes are the matrix's, draws are the block's; polar's norm is the matrix's and its products the blocks'; transposed
+ * squares. */
 static const char bounds_rule[] =
-    "return optimizer { name = 'bounds', view = 'last', rank = 2, block = 4, options = { b = 3 }, hyper = { lr = 0.125 },\n"
-    " state = { m = zeros, L = eye(0.5, 'rows'), R = zeros 'cols', P = zeros 'rows rank', d = zeros 'block row', e = zeros 'block col', s = zeros 'block', a = zeros 'row' },\n"
+    "return optimizer { name = 'bounds', view = 'last', rank = 2, block = 4, options = { b = 3 }, hyper = { lr = 0.125 "
+    "},\n"
+    " state = { m = zeros, L = eye(0.5, 'rows'), R = zeros 'cols', P = zeros 'rows rank', d = zeros 'block row', e = "
+    "zeros 'block col', s = zeros 'block', a = zeros 'row' },\n"
     " step = function() p = p - lr * g end,\n"
     " matrix = function()\n"
     "  m = 0.5 * m + g  a = rowsum(g) / nrows\n"
@@ -192,9 +207,11 @@ static const char bounds_rule[] =
     "  d = rowmax(L) + diag(L) * numel / (nrows * ncols) + lr\n"
     "  e = colmin(R) + norm(g) / (1 + norm(m))\n"
     "  s = slice.mean(L) + trace(R) / nrows + sqrt(ncols) + slice.dot(d, rowmin(L)) + max(abs(L)) + mean(P) + norm(d)\n"
-    "  p = p - lr * (mm(L + diag(d) + s, polar(m, { steps = 2 })) + mm(g, R + outer(e.T, e))) / (1 + slice.norm(m)) - 1e-3 * a * (1 + sum(s) / (1 + rms(R)))\n"
+    "  p = p - lr * (mm(L + diag(d) + s, polar(m, { steps = 2 })) + mm(g, R + outer(e.T, e))) / (1 + slice.norm(m)) - "
+    "1e-3 * a * (1 + sum(s) / (1 + rms(R)))\n"
     " end }";
-static const TestShape few[] = {{2, {5, 7}}, {1, {7}}, {3, {2, 6, 9}}, {2, {4, 4}}, {2, {1, 9}}, {2, {9, 1}}, {2, {3, 2}}, {2, {0, 5}}, {4, {2, 1, 8, 5}}};
+static const TestShape few[] = {{2, {5, 7}}, {1, {7}}, {3, {2, 6, 9}}, {2, {4, 4}}, {2, {1, 9}}, {2, {9, 1}},
+                                {2, {3, 2}}, {2, {0, 5}}, {4, {2, 1, 8, 5}}};
 enum { NFEW = 9 };
 
 static void set_grads(Fixture *f, int step)
@@ -210,9 +227,11 @@ START_TEST(in_bounds)
     int batches[3];
     setenv("OPTC_CFLAGS", "-O1", 0);
     const optc_rule_options ro = {.text = bounds_rule, .param = _i ? OPTC_F64 : OPTC_F32, .grad = OPTC_F32};
-    for (int k = 0; k < 3; k++) {                          /* threads, and a workspace with room for one tensor, change no bit */
+    /* threads, and a workspace for one tensor, change no bit */
+    for (int k = 0; k < 3; k++) {
         Fixture f;
-        fix_open(&f, &(optc_engine_options){.threads = k ? 3 : 1, .workspace = k == 2 ? (_i ? 12000 : 6000) : 0, .cache_dir = getenv("OPTC_TEST_CACHE")}, &ro, few, NFEW, NULL, 0);
+        fix_open(&f, &(optc_engine_options){.threads = k ? 3 : 1, .workspace = k == 2 ? (_i ? 12000 : 6000) : 0,
+                                            .cache_dir = getenv("OPTC_TEST_CACHE")}, &ro, few, NFEW, NULL, 0);
         ck_assert_msg(optc_rule_native(f.rule), "%s", optc_rule_path(f.rule));
         batches[k] = f.binding->nbatch;
         ck_assert_int_eq(batches[k] > batches[0], k == 2);
@@ -240,7 +259,8 @@ START_TEST(not_larger)
         Fixture f;
         snprintf(text, sizeof text, rules[1], k ? "block = 'side', options = { side = 9 }," : "", k ? "block " : "");
         const optc_rule_options ro = {.text = text};
-        fix_open(&f, &(optc_engine_options){.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")}, &ro, few, NFEW, NULL, 0);
+        fix_open(&f, &(optc_engine_options){.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")}, &ro, few, NFEW, NULL,
+                 0);
         for (int step = 1; step <= 3; step++) {
             set_grads(&f, step);
             OK(optc_step(f.binding));
@@ -261,7 +281,8 @@ START_TEST(split)
     char text[1200];
     snprintf(text, sizeof text, rules[1], "block = 4,", "block ");
     for (int k = 0; k < 2; k++) {
-        const optc_tensor t = {.param = p[k], .grad = g, .rank = k ? 3 : 2, .shape = k ? parts : whole, .split = k ? 0 : 3};
+        const optc_tensor t =
+            {.param = p[k], .grad = g, .rank = k ? 3 : 2, .shape = k ? parts : whole, .split = k ? 0 : 3};
         optc_engine *e;
         optc_rule *r;
         optc_binding *b;
@@ -295,9 +316,11 @@ START_TEST(without_gradient)
         x.g[i] = (float)ref_value(1, 1, i);
     OK(optc_step(x.b));
     OK(optc_set_grad(x.b, 1, NULL, 0));
-    x.g[x.at[3]] = NAN;                                    /* its first block is lost, the others of the tensor are not */
+    /* its first block becomes NaN, the tensor's other blocks do not */
+    x.g[x.at[3]] = NAN;
     for (int k = 0; k < 3; k++)
-        OK(optc_state_read(x.b, 1, (const char *const[]){"L", "R", "d"}[k], before[k], (int64_t[]){16 * 2 + 2, 16 + 9 + 16 + 9, 10}[k]));
+        OK(optc_state_read(x.b, 1, (const char *const[]){"L", "R", "d"}[k], before[k],
+                           (int64_t[]){16 * 2 + 2, 16 + 9 + 16 + 9, 10}[k]));
     OK(optc_step(x.b));
     for (int k = 0; k < 3; k++) {
         int64_t n = (int64_t[]){16 * 2 + 2, 16 + 9 + 16 + 9, 10}[k];
@@ -308,10 +331,11 @@ START_TEST(without_gradient)
     for (int i = 0; i < 64; i++)
         ck_assert_msg(i >= 16 ? !isnan(after[i]) : i > 0 || isnan(after[0]), "value %d of L is %g", i, after[i]);
     for (int i = 0; i < 64; i++)
-        ck_assert_msg(isnan(x.p[x.at[3] + i]) == (i / 8 < 4 && i % 8 < 4), "element %d is %g", i, (double)x.p[x.at[3] + i]);
+        ck_assert_msg(isnan(x.p[x.at[3] + i]) == (i / 8 < 4 && i % 8 < 4), "element %d is %g", i,
+                      (double)x.p[x.at[3] + i]);
     OK(optc_set_grad(x.b, 1, x.g + x.at[1], 0));
     OK(optc_step(x.b));
-    OK(optc_state_write(x.b, 1, "L", before[0], 34));      /* as it lay: back where it was */
+    OK(optc_state_write(x.b, 1, "L", before[0], 34));      /* writes the raw state back */
     OK(optc_state_read(x.b, 1, "L", after, 34));
     ck_assert(!memcmp(before[0], after, sizeof *after * 34));
     FAILS(optc_state_read(x.b, 1, "L", after, 25), OPTC_ERROR_ARGUMENT, "has 34 values");
@@ -330,7 +354,8 @@ START_TEST(too_many)
     snprintf(text, sizeof text, rules[0], "block = 1,", "");
     OK(optc_open(&(optc_engine_options){.cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
     OK(optc_compile(e, &(optc_rule_options){.text = text}, &r));
-    optc_tensor t = {.name = "w", .param = (void *)((uintptr_t)1 << 44), .grad = (void *)((uintptr_t)1 << 45), .rank = 2, .shape = large};
+    optc_tensor t = {.name = "w", .param = (void *)((uintptr_t)1 << 44), .grad = (void *)((uintptr_t)1 << 45),
+                     .rank = 2, .shape = large};
     FAILS(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b), OPTC_ERROR_ARGUMENT,
           "tensor 'w' (number 0) (1 x 1048576 x 1048576) would be cut into 1099511627776 blocks of at most 1 x 1");
     OK(optc_release(r));
@@ -345,14 +370,18 @@ static void *one_alloc(void *context, size_t bytes, void *stream)
     (void)context, (void)stream;
     return bytes <= sizeof room ? room : NULL;
 }
-static void no_release(void *context, void *p, size_t bytes, void *stream) { (void)context, (void)p, (void)bytes, (void)stream; }
+static void no_release(void *context, void *p, size_t bytes, void *stream)
+{
+    (void)context, (void)p, (void)bytes, (void)stream;
+}
 
 START_TEST(memory_ends)
 {
     static const optc_allocator one = {one_alloc, no_release, NULL};
     static float p[2][64], g[2][64];
     static const int64_t side[2] = {8, 8}, odd[2] = {5, 7};
-    const optc_tensor t[2] = {{.param = p[0], .grad = g[0], .rank = 2, .shape = side}, {.param = p[1], .grad = g[1], .rank = 2, .shape = odd}};
+    const optc_tensor t[2] = {{.param = p[0], .grad = g[0], .rank = 2, .shape = side},
+                              {.param = p[1], .grad = g[1], .rank = 2, .shape = odd}};
     const optc_group group = {.tensors = t, .ntensors = 2};
     char text[1200];
     optc_engine *e;
@@ -370,7 +399,7 @@ START_TEST(memory_ends)
         asked = memory_asked();
         memory_fails(0);
         bool right = asked < n ? s == OPTC_OK && optc_unbind(b) == OPTC_OK : s == OPTC_ERROR_MEMORY;
-        held = memory_held() - held;                           /* before Check allocates for itself */
+        held = memory_held() - held;                           /* before Check allocates */
         ck_assert_msg(right && !held, "allocation %d of %d: %s, %d left", n, asked, optc_status_name(s), held);
     } while (asked >= n);
     ck_assert_int_gt(n, 50);
@@ -386,16 +415,19 @@ START_TEST(as_text)
                                                                    {"block 4\n", "block 1.5\n", "a block"},
                                                                    {"block 4\n", "", "by blocks that there are not"},
                                                                    {" blocked", "", "or not by those that there are"},
-                                                                   {"state L block_rows", "state L rows", "by blocks that there are not"},
-                                                                   {"sum block %", "sum slice %", "below its operand's"},
-                                                                   {"down block_rows", "down rows", "a value over two axes that is no block's"}};
+                                                                   {"state L block_rows", "state L rows",
+                                                                    "by blocks that there are not"},
+                                                                   {"sum block %", "sum slice %",
+                                                                    "below its operand's"},
+                                                                   {"down block_rows", "down rows",
+                                                                    "a value over two axes that is no block's"}};
     char text[1200];
     snprintf(text, sizeof text, rules[1], "block = 4,", "block ");
     reads_back(text, bad, (int)(sizeof bad / sizeof *bad));
 }
 END_TEST
 
-/* A plan that takes a block's array for the matrix's, or the other way round, is seen. */
+/* The verifier detects a plan that takes a block's array for the matrix's, or the reverse. */
 START_TEST(plan_seen)
 {
     char text[1200];
@@ -407,7 +439,8 @@ START_TEST(plan_seen)
         Mem *x = &g.plan->mem[m], was = *x;
         Dom *of[2] = {&x->dom, &x->from};
         for (int k = 0; k < 1 + (was.kind == MEM_PART); k++) {
-            Dom d = *of[k], other = dom_of_block(d) ? dom_of_axes(dom_info[d].axis[0], dom_info[d].axis[1]) : dom_blocked(d);
+            Dom d = *of[k],
+                other = dom_of_block(d) ? dom_of_axes(dom_info[d].axis[0], dom_info[d].axis[1]) : dom_blocked(d);
             Diag why = {0};
             if (other == d)
                 continue;
@@ -424,7 +457,7 @@ START_TEST(plan_seen)
 END_TEST
 
 /* ---- random rules ---- */
-/* OPTC_FUZZ_SQUARES of them. */
+/* OPTC_FUZZ_SQUARES rules. */
 START_TEST(random_rules)
 {
     static const TestShape odd[] = {{2, {33, 18}}, {1, {7}}, {3, {3, 5, 7}}, {2, {1, 13}}, {2, {12, 1}}, {2, {20, 40}}};

@@ -1,4 +1,4 @@
-/* The cache of compiled code: damage, bases, the cap, folders that do not serve, and real code. */
+/* The cache of compiled code: damage, bases, the size limit, unusable folders, and real code. */
 #include "tests/harness/cache_home.h"
 
 /* ---- one process ---- */
@@ -23,7 +23,7 @@ START_TEST(round_trip)
     entry_path(path, dir, key);
     stat(path, &st);
     ck_assert_int_eq(st.st_mode & 0777, 0600);
-    /* an entry under another's name is none, and neither is one of another kind */
+    /* an entry under another name is invalid, and so is one of another kind */
     char other[200], k2[33];
     key_of(k2, 0);
     entry_path(other, dir, k2);
@@ -33,7 +33,7 @@ START_TEST(round_trip)
     size_t n;
     ck_assert_ptr_null(cache_begin(&s, &c, key, "cubin", false, &n));
     cache_close(&c);
-    /* the empty folder keeps nothing */
+    /* the empty folder name stores nothing */
     c = open_in("", NULL, 0);
     ck_assert_ptr_null(c.dir);
     ck_assert_int_eq(obtain(&c, key, 0), 0);
@@ -63,8 +63,8 @@ START_TEST(damage)
     for (size_t i = 0; i < sizeof cut / sizeof *cut; i++) {
         int before = count_runs();
         spill(path, whole, cut[i]);
-        ck_assert_int_eq(obtain(&c, key, 0), 0);   /* a miss that is built anew … */
-        ck_assert_int_eq(obtain(&c, key, 0), 1);   /* … and mended */
+        ck_assert_int_eq(obtain(&c, key, 0), 0);   /* a miss, which is built again … */
+        ck_assert_int_eq(obtain(&c, key, 0), 1);   /* … and repaired */
         ck_assert_int_eq(count_runs(), before + 1);
     }
     char *longer = malloc(n + 8);
@@ -73,7 +73,7 @@ START_TEST(damage)
     spill(path, longer, n + 8);
     ck_assert_int_eq(obtain(&c, key, 0), 0);
     ck_assert_int_eq(obtain(&c, key, 0), 1);
-    /* a folder in its place, a pipe: no wait, no error, only nothing kept */
+    /* a folder or a pipe in its place: no wait and no error, only nothing is stored */
     unlink(path);
     ck_assert_int_eq(mkfifo(path, 0600), 0);
     ck_assert_int_eq(obtain(&c, key, 0), 0);
@@ -105,15 +105,15 @@ START_TEST(read_only_base)
     Cache c = open_in(dir, list, 0);
     ck_assert_int_eq(obtain(&c, key, 0), 1);
     ck_assert_int_eq(count_runs(), 1);
-    ck_assert_int_eq(files_in(dir), 0);            /* a hit in a base leaves the overlay as it was … */
+    ck_assert_int_eq(files_in(dir), 0);            /* a hit in a base does not change the overlay … */
     char k2[33];
     key_of(k2, 5);
-    ck_assert_int_eq(obtain(&c, k2, 0), 0);        /* … a miss goes into the overlay */
+    ck_assert_int_eq(obtain(&c, k2, 0), 0);        /* … a miss is stored in the overlay */
     ck_assert_int_eq(obtain(&c, k2, 0), 1);
     ck_assert_int_eq(files_in(dir), 2);
-    ck_assert_int_eq(files_in(base), 1);           /* no lock, no entry, nothing written … */
-    ck_assert_int_ge(age(path), 99999);            /* … not even the time */
-    /* damaged there: built into the overlay, the base left alone */
+    ck_assert_int_eq(files_in(base), 1);           /* no lock, no entry, nothing is written … */
+    ck_assert_int_ge(age(path), 99999);            /* … not even the access time */
+    /* damaged in the base: built into the overlay; the base does not change */
     size_t n;
     char *whole = slurp(path, &n);
     whole[10] ^= 1;
@@ -123,7 +123,7 @@ START_TEST(read_only_base)
     ck_assert_int_eq(obtain(&c, key, 0), 1);
     ck_assert_int_eq(files_in(base), 1);
     cache_close(&c);
-    /* and without an overlay */
+    /* the same without an overlay */
     whole[10] ^= 1;
     spill(path, whole, n);
     c = open_in("", base, 0);
@@ -152,7 +152,7 @@ START_TEST(base_of_others)
     chmod(base, 0755);
     ck_assert_int_eq(obtain(&c, key, 0), 1);
     entry_path(path, base, key);
-    chmod(path, 0620);                             /* the entry itself counts as well */
+    chmod(path, 0620);                             /* the permissions of the entry matter too */
     ck_assert_int_eq(obtain(&c, key, 0), 0);
     chmod(path, 0600);
     if (geteuid() == 0) {
@@ -187,7 +187,7 @@ START_TEST(least_recently_used)
     }
     struct stat st;
     stat(path[0], &st);
-    ck_assert_int_eq(obtain(&all, k[1], 0), 1);    /* used: now the newest */
+    ck_assert_int_eq(obtain(&all, k[1], 0), 1);    /* used, so it is the newest now */
     ck_assert_int_le(age(path[1]), 60);
     ck_assert_int_ge(age(path[0]), 86400);
     set_age(path[2], 1800);
@@ -199,7 +199,7 @@ START_TEST(least_recently_used)
     for (int i = 0; i < 7; i++)
         ck_assert_msg(exists(path[i]) == stays[i], "entry %d", i);
     Cache tiny = open_in(dir, NULL, 1);
-    ck_assert_int_eq(obtain(&tiny, k[7], 0), 0);   /* the one just made stays, whatever the cap */
+    ck_assert_int_eq(obtain(&tiny, k[7], 0), 0);   /* a new entry stays, whatever the limit */
     for (int i = 0; i < 8; i++)
         ck_assert_msg(exists(path[i]) == (i == 7), "entry %d", i);
     ck_assert_int_eq(obtain(&tiny, k[7], 0), 1);
@@ -212,11 +212,14 @@ END_TEST
 
 START_TEST(sizes)
 {
-    static const struct { const char *text; int64_t want; } good[] = {{"1", 1}, {"65536", 65536}, {"64K", 65536}, {"3m", 3 << 20}, {"2G", (int64_t)2 << 30}, {"1t", (int64_t)1 << 40}, {"0", -1}};
-    static const char *const bad[] = {"", "G", "-1", "1.5G", "1GB", "1 G", "1 ", " 1", "12Q", "99999999999999999999", "9999999999G"};
+    static const struct { const char *text; int64_t want; } good[] = {{"1", 1}, {"65536", 65536}, {"64K", 65536},
+            {"3m", 3 << 20}, {"2G", (int64_t)2 << 30}, {"1t", (int64_t)1 << 40}, {"0", -1}};
+    static const char *const bad[] =
+        {"", "G", "-1", "1.5G", "1GB", "1 G", "1 ", " 1", "12Q", "99999999999999999999", "9999999999G"};
     int64_t x;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
-        ck_assert_msg(cache_parse_size(good[i].text, &x) && x == good[i].want, "%s gave %lld", good[i].text, (long long)x);
+        ck_assert_msg(cache_parse_size(good[i].text, &x) && x == good[i].want, "%s gave %lld", good[i].text,
+                      (long long)x);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         ck_assert_msg(!cache_parse_size(bad[i], &x), "'%s' was taken for a size", bad[i]);
     Cache c;
@@ -235,7 +238,7 @@ START_TEST(sizes)
 }
 END_TEST
 
-/* Eight processes put forty entries each under a cap of ten: all end well, and the last sweep leaves ten. */
+/* Eight processes store forty entries each with a limit of ten: all succeed, and the last sweep leaves ten. */
 START_TEST(concurrent_eviction)
 {
     pid_t pid[8];
@@ -253,7 +256,7 @@ START_TEST(concurrent_eviction)
             for (int i = 0; i < 40; i++) {
                 key_of(k, 1000 * p + i);
                 bad += obtain(&c, k, 0) < 0;
-                key_of(k, i);                      /* one that others want too */
+                key_of(k, i);                      /* a key that other processes want too */
                 bad += obtain(&c, k, 0) < 0;
             }
             _exit(bad);
@@ -269,7 +272,7 @@ START_TEST(concurrent_eviction)
     CacheList l;
     ck_assert(cache_list(dir, &l));
     ck_assert_int_eq(l.entries, 10);
-    ck_assert_int_eq(l.n, 10);                     /* and nothing half written is left */
+    ck_assert_int_eq(l.n, 10);                     /* no unfinished file is left */
     ck_assert_int_eq(l.bytes, st.st_size * 10);
     free(l.entry);
     cache_close(&all);
@@ -278,12 +281,13 @@ START_TEST(concurrent_eviction)
 END_TEST
 
 /* ---- folders that do not serve ---- */
-/* Root writes where it likes, so the child is somebody else. */
+/* root may write everywhere, so the child changes its user. */
 static int as_nobody(int (*work)(void))
 {
     pid_t pid = fork();
     if (pid == 0) {
-        if (geteuid() == 0 && (chown(home, 65534, 65534) != 0 || chown(dir, 65534, 65534) != 0 || setgid(65534) != 0 || setuid(65534) != 0))
+        if (geteuid() == 0 && (chown(home, 65534, 65534) != 0 || chown(dir, 65534, 65534) != 0 || setgid(65534) != 0 ||
+                               setuid(65534) != 0))
             _exit(99);
         _exit(work());
     }
@@ -301,7 +305,7 @@ static int work_unwritable(void)
     char k2[33];
     key_of(k2, 0);
     if (obtain(&c, k2, 0) != 0 || obtain(&c, k2, 0) != 0 || obtain(&c, key, 0) != 1)
-        return 2;                                  /* what is there is read, what is new is used from memory */
+        return 2;                                  /* existing entries are read, new ones are used from memory */
     Cache below = open_in(strcat(dir, "/more"), NULL, 0);
     return below.dir || !strstr(below.why, "Permission denied") ? 3 : 0;
 }
@@ -311,7 +315,8 @@ END_TEST
 
 START_TEST(refused_folders)
 {
-    static const struct { mode_t mode; const char *says; } bad[] = {{0770, "by its group"}, {0720, "by its group"}, {0707, "by everyone"}, {01777, "by everyone"}};
+    static const struct { mode_t mode; const char *says; } bad[] =
+        {{0770, "by its group"}, {0720, "by its group"}, {0707, "by everyone"}, {01777, "by everyone"}};
     for (int i = 0; i < 4; i++) {
         chmod(dir, bad[i].mode);
         Cache c = open_in(dir, NULL, 0);
@@ -361,7 +366,7 @@ START_TEST(vanished_folder)
     ck_assert_int_eq(obtain(&c, key, 0), 0);
     ck_assert_int_eq(obtain(&c, key, 0), 0);
     ck_assert(!exists(dir));
-    /* gone between begin and end */
+    /* removed between begin and end */
     ck_assert_int_eq(mkdir(dir, 0700), 0);
     CacheSlot s;
     size_t n;
@@ -372,7 +377,7 @@ START_TEST(vanished_folder)
 }
 END_TEST
 
-/* A file that may not grow stands in for a disk that is full: the write fails half way. */
+/* A file size limit stands in for a full disk: the write fails half way. */
 START_TEST(disk_full)
 {
     Cache c = open_in(dir, NULL, 0);
@@ -385,7 +390,7 @@ START_TEST(disk_full)
     setrlimit(RLIMIT_FSIZE, &was);
     ck_assert_int_eq(a, 0);
     ck_assert_int_eq(b, 0);
-    ck_assert_int_eq(left, 1);                     /* the lock: no half entry */
+    ck_assert_int_eq(left, 1);                     /* the lock; no partial entry */
     ck_assert_int_eq(obtain(&c, key, 0), 0);
     ck_assert_int_eq(obtain(&c, key, 0), 1);
     cache_close(&c);
@@ -393,14 +398,18 @@ START_TEST(disk_full)
 END_TEST
 
 /* ---- real code ---- */
-static const char spec_a[] = "return optimizer { name = \"own\", hyper = { lr = 0.1 }, state = { m = zeros }, step = function() m = m + g * g; p = p - lr * g / (sqrt(m) + 1) end }";
-static const char spec_b[] = "return optimizer { name = \"two\", hyper = { lr = 0.1 }, step = function() p = p - lr * g end }";
+static const char spec_a[] =
+    "return optimizer { name = \"own\", hyper = { lr = 0.1 }, state = { m = zeros }, step = function() m = m + g * g; "
+    "p = p - lr * g / (sqrt(m) + 1) end }";
+static const char spec_b[] =
+    "return optimizer { name = \"two\", hyper = { lr = 0.1 }, step = function() p = p - lr * g end }";
 
 static uint64_t hash_of_steps(const char *text, char *path, size_t npath)
 {
     static const TestShape shape[] = {{2, {33, 65}}, {1, {7}}};
     Fixture f;
-    fix_open(&f, &(optc_engine_options){.threads = 1, .cache_dir = dir, .no_builtin = 1}, &(optc_rule_options){.spec = "mine.lua", .text = text}, shape, 2, NULL, 0);
+    fix_open(&f, &(optc_engine_options){.threads = 1, .cache_dir = dir, .no_builtin = 1},
+             &(optc_rule_options){.spec = "mine.lua", .text = text}, shape, 2, NULL, 0);
     snprintf(path, npath, "%s", optc_rule_path(f.rule));
     for (int i = 0; i < 3; i++)
         OK(optc_step(f.binding));
@@ -453,7 +462,8 @@ START_TEST(eight_compile_one_rule)
 }
 END_TEST
 
-/* Two objects loaded from memory are two, also when the second gets the first one's descriptor; and each loads with its text and trailer behind it. */
+/* Two objects loaded from memory are distinct, also if the second gets the first one's descriptor; each loads with its
+ * text and trailer appended. */
 START_TEST(from_memory)
 {
     char path[256];
@@ -485,7 +495,7 @@ START_TEST(from_memory)
 }
 END_TEST
 
-/* An entry that is whole but cannot be loaded here (another libc, say) is built anew and replaced. */
+/* A valid entry that cannot be loaded here (for another libc, say) is built again and replaced. */
 START_TEST(useless_entry)
 {
     char path[256], file[300];

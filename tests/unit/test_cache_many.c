@@ -1,7 +1,8 @@
-/* The cache with many at once: processes and threads that want the same, locks of every kind, builders that are killed, fail or take too long. */
+/* The cache under concurrency: processes and threads that want the same entry, locks of every kind, builders that are
+ * killed, fail or take too long. */
 #include "tests/harness/cache_home.h"
 
-/* Whoever would wait for a lock to time out waits for ever with this, and the test's own timeout tells. */
+/* A lock timeout of forever: a process that would wait for it is ended by the test's timeout. */
 static Cache open_patient(void)
 {
     Cache c = open_in(dir, NULL, 0);
@@ -44,7 +45,7 @@ static void crowd(int n, int want_builds_at_most, void (*prepare)(void))
 START_TEST(two_hundred_processes) { crowd(200, 1, NULL); }
 END_TEST
 
-/* Builds that take no time: now and then an entry comes between another's look and its lock. */
+/* Builds that take no time: sometimes an entry appears between another process's lookup and its lock. */
 START_TEST(one_build_a_key)
 {
     enum { PROCESSES = 8, KEYS = 300 };
@@ -69,7 +70,7 @@ START_TEST(one_build_a_key)
 }
 END_TEST
 
-/* A kernel without locks of open files, and a file system with none at all: fcntl is made to say so. */
+/* Makes fcntl report a kernel without open-file locks, or a file system without locks. */
 static void refuse_locks(int fallback_errno)
 {
     unsigned refuse = SECCOMP_RET_ERRNO | (unsigned)(fallback_errno & SECCOMP_RET_DATA);
@@ -97,7 +98,8 @@ static bool can_filter(void)
         no_locks();
         int fd = open("/dev/null", O_RDWR);
         struct flock l = {.l_type = F_WRLCK, .l_len = 1};
-        _exit(fcntl(fd, F_OFD_SETLK, &l) == -1 && errno == EINVAL && fcntl(fd, F_SETLK, &l) == -1 && errno == ENOLCK ? 0 : 77);
+        _exit(fcntl(fd, F_OFD_SETLK, &l) == -1 && errno == EINVAL && fcntl(fd, F_SETLK, &l) == -1 &&
+              errno == ENOLCK ? 0 : 77);
     }
     int st = -1;
     waitpid(pid, &st, 0);
@@ -120,7 +122,7 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-/* Threads exclude each other as processes do, and different keys do not wait for each other. */
+/* Threads exclude each other like processes, and different keys do not wait for each other. */
 START_TEST(threads)
 {
     enum { N = 16, KEYS = 4 };
@@ -147,7 +149,7 @@ START_TEST(threads)
 }
 END_TEST
 
-/* A child that builds until it is killed; returns when it holds the lock. */
+/* A child that builds until it is killed. Returns when it holds the lock. */
 static pid_t endless_builder(void)
 {
     int before = count_runs();
@@ -188,7 +190,7 @@ START_TEST(killed_builder)
 }
 END_TEST
 
-/* Killed while others wait: one of them goes on, at once. */
+/* Killed while others wait: one of them continues at once. */
 START_TEST(killed_before_waiters)
 {
     pid_t pid = endless_builder(), waiter[5];
@@ -232,14 +234,14 @@ START_TEST(lock_timeout)
     ck_assert_int_eq(obtain(&c, key, 0), 0);
     double waited = seconds() - t0;
     ck_assert_msg(waited >= 0.3, "waited %g s", waited);
-    ck_assert_int_eq(obtain(&c, key, 0), 1);       /* built without the lock, kept all the same */
+    ck_assert_int_eq(obtain(&c, key, 0), 1);       /* built without the lock, and still stored */
     char k2[33] = "ffeeddccbbaa99887766554433221100";
     c.wait_ms = 1000000000;
-    ck_assert_int_eq(obtain(&c, k2, 0), 0);        /* another key has a lock of its own */
+    ck_assert_int_eq(obtain(&c, k2, 0), 0);        /* another key has another lock */
     CacheSlot s;
     size_t n;
     char k3[33];
-    snprintf(k3, sizeof k3, "%.8s%024x", key, 3);  /* one that shares the lock: who only looks does not wait */
+    snprintf(k3, sizeof k3, "%.8s%024x", key, 3);  /* a key that shares the lock: a lookup does not wait */
     ck_assert_ptr_null(cache_begin(&s, &c, k3, "so", false, &n));
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);

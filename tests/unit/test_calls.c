@@ -1,4 +1,4 @@
-/* Products as calls: all operands and sizes, by a BLAS and by our own. */
+/* Products as calls: all operands and sizes, with a BLAS and with optc's own code. */
 #include "tests/harness/product_program.h"
 #include "tests/harness/suites.h"
 
@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #if defined(OPTC_SANITIZED)
-#define SANITIZED 1                            /* its shadow needs address space too */
+#define SANITIZED 1                            /* its shadow memory needs address space too */
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define SANITIZED 1
@@ -33,14 +33,16 @@ static void one_product(Hand *h, const int64_t (*shape)[3], Dom a, Dom b, unsign
     hand_array(h, B, MEM_STATE, b, t, "b");
     hand_array(h, C, MEM_STATE, out, t, "c");
     hand_array(h, OUT, MEM_STATE, out, t, "out");
-    /* alone; added to another; added to what stands there */
-    hand_call(h, (ProgCall){CALL_MM, flags, A, B, how == 0 ? -1 : how == 1 ? C : OUT, OUT, how ? -0.75 : 1, how ? 2.5 : 0});
+    /* alone; added to another array; added to the output's old contents */
+    hand_call(h, (ProgCall){CALL_MM, flags, A, B, how == 0 ? -1 : how == 1 ? C : OUT, OUT, how ? -0.75 : 1,
+                            how ? 2.5 : 0});
     OK(hand_bind(h, shape, 2));
     for (int i = 0; i < 2; i++) {
         hand_fill(h, i, A, 1);
         hand_fill(h, i, B, 2);
         hand_fill(h, i, C, 3);
-        hand_fill_with(h, i, OUT, how == 2 ? 0.5 : NAN);           /* where nothing is added, what stood there is not read */
+        /* without an addend the old contents are not read */
+        hand_fill_with(h, i, OUT, how == 2 ? 0.5 : NAN);
     }
     for (int i = 0; i < 2; i++) {
         int64_t n = hand_length(h, i, OUT);
@@ -68,7 +70,9 @@ START_TEST(all_domains)
     for (int a = 0; a < NDOM; a++)
         for (int b = 0; b < NDOM; b++)
             for (unsigned flags = 0; flags < 4; flags++) {
-                bool matrices = dom_info[a].scope == SCOPE_MATRIX && dom_info[b].scope == SCOPE_MATRIX && a != SLICE && b != SLICE;       /* of blocks: suite blocks */
+                /* the suite blocks tests those of blocks */
+                bool matrices = dom_info[a].scope == SCOPE_MATRIX && dom_info[b].scope == SCOPE_MATRIX && a != SLICE &&
+                    b != SLICE;
                 MatrixAxes x = dom_matrix((Dom)a, flags & TRANS_A), y = dom_matrix((Dom)b, flags & TRANS_B);
                 if (matrices && x.across == y.down && dom_product(x.down, y.across) != NDOM)
                     one_product(&h, shape, (Dom)a, (Dom)b, flags, _i & 2 ? T_F64 : T_F32, n++ % 3);
@@ -79,7 +83,8 @@ START_TEST(all_domains)
 END_TEST
 
 /* ---- sizes: none, one, odd, larger than a panel ---- */
-static const int64_t sizes[][3] = {{1, 1, 1}, {1, 1, 17}, {1, 17, 1}, {3, 5, 7}, {1, 0, 5}, {2, 3, 0}, {1, 531, 10}, {1, 10, 531}, {1, 129, 131}};
+static const int64_t sizes[][3] =
+    {{1, 1, 1}, {1, 1, 17}, {1, 17, 1}, {3, 5, 7}, {1, 0, 5}, {2, 3, 0}, {1, 531, 10}, {1, 10, 531}, {1, 129, 131}};
 enum { NSIZES = 9 };
 
 START_TEST(all_sizes)
@@ -115,7 +120,8 @@ END_TEST
 
 static int64_t mirrored(int64_t x, int64_t n) { return x / n / n * n * n + x % n * n + x / n % n; }
 
-/* Symmetric products: both halves, bit by bit the same; of x x.T, of two matrices that commute, added to one that is symmetric. */
+/* Symmetric products: both triangles have the same bits; x x.T, products of two commuting matrices, and sums with a
+ * symmetric matrix. */
 START_TEST(symmetric)
 {
     static const int64_t shape[][3] = {{2, 130, 20}, {1, 7, 9}, {1, 1, 4}, {1, 270, 3}};
@@ -147,7 +153,8 @@ START_TEST(symmetric)
             check_product(&h, i, &h.call[k], was);
         for (int64_t x = 0; x < n; x++)
             for (int k = B; k <= OUT; k++)
-                if (type_load(t, h.binding->tensor[i].mem[k], x) != type_load(t, h.binding->tensor[i].mem[k], mirrored(x, rows)))
+                if (type_load(t, h.binding->tensor[i].mem[k], x) != type_load(t, h.binding->tensor[i].mem[k],
+                                                                              mirrored(x, rows)))
                     ck_abort_msg("value %lld of array %d is not symmetric", (long long)x, k);
         free(was);
     }
@@ -161,12 +168,14 @@ START_TEST(refused)
     static const struct { Dom a, b, c, out; unsigned flags; ProgCall call; const char *says; } bad[] = {
         {ELEM, ELEM, ELEM, ROWS2, 0, {CALL_MM, 0, A, B, -1, OUT, 1, 0}, "operands of a product do not fit"},
         {ELEM, ELEM, ELEM, COLS2, 0, {CALL_MM, TRANS_B, A, B, -1, OUT, 1, 0}, "operands of a product do not fit"},
-        {ELEM, ELEM, ELEM, ROWS2, 0, {CALL_MM, TRANS_B, A, B, C, OUT, 1, 1}, "the matrix that is added to a product does not have its shape"},
+        {ELEM, ELEM, ELEM, ROWS2, 0, {CALL_MM, TRANS_B, A, B, C, OUT, 1, 1},
+         "the matrix that is added to a product does not have its shape"},
         {ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, SYMMETRIC, A, B, -1, OUT, 1, 0}, "cannot be symmetric"},
         {ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, 0, A, B, -1, B, 1, 0}, "over its own operand"},
         {BLOCK_ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, 0, A, B, -1, OUT, 1, 0}, "mixes blocks and whole matrices"},
         {ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, BLOCKED, A, B, -1, OUT, 1, 0}, "mixes blocks and whole matrices"},
-        {BLOCK_ROWS2, ROW, ROW, BLOCK_ROW, 0, {CALL_MM, BLOCKED, A, B, -1, OUT, 1, 0}, "mixes blocks and whole matrices"},
+        {BLOCK_ROWS2, ROW, ROW, BLOCK_ROW, 0, {CALL_MM, BLOCKED, A, B, -1, OUT, 1, 0},
+         "mixes blocks and whole matrices"},
         {ROWS2, ELEM, ELEM, ELEM, 0, {(Callee)NCALLEE, 0, A, B, -1, OUT, 1, 0}, "no such callee"},
         {ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, 0, A, B, -1, -1, 1, 0}, "lacks an operand"},
     };
@@ -191,13 +200,14 @@ START_TEST(refused)
 }
 END_TEST
 
-/* More than a BLAS with integers of 32 bits can be told; a library that is none. */
+/* Sizes beyond a BLAS with 32-bit integers; a library that is no BLAS. */
 START_TEST(sizes_and_libraries)
 {
     Hand h;
     Blas x;
     int64_t shape[] = {1, 1, ((int64_t)1 << 31) + 8};
-    optc_tensor t = {.name = "w", .param = (void *)((uintptr_t)1 << 40), .grad = (void *)((uintptr_t)1 << 41), .rank = 3, .shape = shape};
+    optc_tensor t = {.name = "w", .param = (void *)((uintptr_t)1 << 40), .grad = (void *)((uintptr_t)1 << 41),
+                     .rank = 3, .shape = shape};
     optc_group g = {.tensors = &t, .ntensors = 1};
     use_blas(true);
     OK(blas_open(&x, "test"));
@@ -213,19 +223,22 @@ START_TEST(sizes_and_libraries)
     ck_assert(strstr(optc_rule_path(h.rule), "; products: ") && strstr(optc_rule_path(h.rule), x.about));
     use_blas(false);
     OK(optc_bind(h.rule, &g, 1, &h.binding));
-    ck_assert(!h.binding->blas->gemm[0] && strstr(optc_rule_path(h.rule), "products: our own, slower than a BLAS (OPTC_BLAS is none)"));
+    ck_assert(!h.binding->blas->gemm[0] &&
+              strstr(optc_rule_path(h.rule), "products: our own, slower than a BLAS (OPTC_BLAS is none)"));
     hand_unbind(&h);
     setenv("OPTC_BLAS", "libm.so.6", 1);
-    FAILS(optc_bind(h.rule, &g, 1, &h.binding), OPTC_ERROR_UNAVAILABLE, "OPTC_BLAS is 'libm.so.6', which has no cblas_sgemm");
+    FAILS(optc_bind(h.rule, &g, 1, &h.binding), OPTC_ERROR_UNAVAILABLE,
+          "OPTC_BLAS is 'libm.so.6', which has no cblas_sgemm");
     setenv("OPTC_BLAS", "./no-such.so", 1);
-    FAILS(optc_bind(h.rule, &g, 1, &h.binding), OPTC_ERROR_UNAVAILABLE, "OPTC_BLAS is './no-such.so', which cannot be opened: ./no-such.so");
+    FAILS(optc_bind(h.rule, &g, 1, &h.binding), OPTC_ERROR_UNAVAILABLE,
+          "OPTC_BLAS is './no-such.so', which cannot be opened: ./no-such.so");
     h.binding = NULL;
     hand_close(&h);
 }
 END_TEST
 
-/* An OpenBLAS with threads of its own that the process has loaded and uses: it goes on as it was, and we have a copy (under the sanitizer, which allows none, our own
- * product). Other kinds are used as they are. */
+/* An OpenBLAS with its own threads that the process has loaded: it does not change, and optc loads a copy (under the
+ * sanitizer, which does not allow that, optc's own product). Other libraries are used as they are. */
 START_TEST(of_the_process)
 {
     void *library = dlopen("libopenblas.so.0", RTLD_LAZY | RTLD_LOCAL);
@@ -241,7 +254,7 @@ START_TEST(of_the_process)
     OK(blas_open(&x, "test"));
     OK(blas_open(&again, "test"));
     ck_assert(x.gemm[0] == again.gemm[0] && x.syrk[1] == again.syrk[1]);
-    if (library && strstr(x.about, "libopenblas")) {      /* by its name: the same once more */
+    if (library && strstr(x.about, "libopenblas")) {      /* by its name: the same again */
         setenv("OPTC_BLAS", "libopenblas.so.0", 1);
         OK(blas_open(&again, "test"));
         ck_assert_msg(x.gemm[0] == again.gemm[0], "%s, then %s", x.about, again.about);
@@ -269,7 +282,7 @@ static const ProgArray *nth_state(const Program *p, int i)
     return NULL;
 }
 
-/* Whatever products are computed in, states are the same on both: a checkpoint goes from one to the other, and a package has both plans. */
+/* States do not depend on the precision of products: a checkpoint fits both, and a package has both plans. */
 START_TEST(one_layout)
 {
     int differ = 0;
@@ -280,15 +293,19 @@ START_TEST(one_layout)
         if (strchr(optc_library_name(i), '/'))
             continue;
         for (int gpu = 0; gpu < 2; gpu++) {
-            GenOptions o = {.types = {T_F32, T_F32, T_F32}, .find = find_wrapper, .target = gpu ? &target_cuda : &target_c};
-            ck_assert(find_spec(NULL, optc_library_name(i), &g[gpu].arena, &src, &g[gpu].diag) && gen_compile(&g[gpu], src, &o));
+            GenOptions o =
+                {.types = {T_F32, T_F32, T_F32}, .find = find_wrapper, .target = gpu ? &target_cuda : &target_c};
+            ck_assert(find_spec(NULL, optc_library_name(i), &g[gpu].arena, &src, &g[gpu].diag) &&
+                      gen_compile(&g[gpu], src, &o));
             p[gpu] = program_make(&g[gpu].arena, g[gpu].plan, NULL);
         }
         differ += g[0].plan->product != g[1].plan->product && program_calls(p[0]);
         const ProgArray *a, *b;
         for (int k = 0; (a = nth_state(p[0], k)); k++) {
             ck_assert_msg((b = nth_state(p[1], k)) != NULL, "%s", optc_library_name(i));
-            ck_assert_msg(!strcmp(a->name, b->name) && a->dom == b->dom && a->type == b->type && a->held_by == b->held_by && a->hyper == b->hyper && a->eye == b->eye, "%s: %s", optc_library_name(i), a->name);
+            ck_assert_msg(!strcmp(a->name, b->name) && a->dom == b->dom && a->type == b->type &&
+                    a->held_by == b->held_by && a->hyper == b->hyper && a->eye == b->eye, "%s: %s",
+                    optc_library_name(i), a->name);
         }
         gen_free(&g[0]);
         gen_free(&g[1]);
@@ -298,7 +315,8 @@ START_TEST(one_layout)
 END_TEST
 
 #ifndef SANITIZED
-/* OpenBLAS tries without end to map its buffers where a limit leaves no address space: it is not loaded there. A process of its own, since a limit stays. */
+/* OpenBLAS retries forever to map its buffers if a limit leaves no address space, so it is not loaded then. In its own
+ * process, since the limit stays. */
 static int bound_within(int64_t more)
 {
     optc_engine *e;
@@ -318,10 +336,11 @@ static int bound_within(int64_t more)
     limit.rlim_cur = (rlim_t)(pages * sysconf(_SC_PAGESIZE) + more);
     if (setrlimit(RLIMIT_AS, &limit))
         return 3;
-    if (optc_compile(e, &(optc_rule_options){.spec = "muon"}, &r) || *optc_message())      /* a BLAS would be loaded here */
+    /* a BLAS would be loaded here */
+    if (optc_compile(e, &(optc_rule_options){.spec = "muon"}, &r) || *optc_message())
         return 6;
-    if (optc_bind(r, &all, 1, &b) != OPTC_ERROR_MEMORY || !strstr(optc_message(), "optc_bind: a BLAS maps buffers") || !strstr(optc_message(), "OPTC_BLAS=none"))
-        return 4;
+    if (optc_bind(r, &all, 1, &b) != OPTC_ERROR_MEMORY || !strstr(optc_message(), "optc_bind: a BLAS maps buffers") ||
+        !strstr(optc_message(), "OPTC_BLAS=none")) return 4;
     setenv("OPTC_BLAS", "none", 1);
     return optc_bind(r, &all, 1, &b) || optc_step(b) || p[0] >= 0 ? 5 : 0;
 }

@@ -1,5 +1,5 @@
-/* Who takes part in a step: tensors without a gradient are left out, and each counts its own steps. The reference is the same tensor
- * bound alone and stepped only when it takes part. */
+/* Participation: tensors without a gradient are excluded, and each tensor counts its own steps. The reference is the
+ * same tensor bound alone and stepped only when it takes part. */
 #include "tests/harness/help.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@ enum { N = 6, ROOM = 2400, STEPS = 14 };
 static const TestShape shape[N] = {{1, {700}}, {2, {33, 65}}, {1, {0}}, {2, {40, 60}}, {0, {0}}, {3, {2, 5, 7}}};
 static const int group_of[N] = {0, 0, 0, 1, 1, 1};
 
-typedef struct Side { optc_binding *b; float p[ROOM]; } Side;      /* a tensor alone */
+typedef struct Side { optc_binding *b; float p[ROOM]; } Side;      /* one tensor alone */
 static float together[N][ROOM], grad[N][ROOM];
 static Side alone[N];
 
@@ -30,7 +30,7 @@ static optc_tensor tensor_of(int i, float *p)
 
 static bool takes_part(int i, int step)
 {
-    if (step == 5)                                /* nobody */
+    if (step == 5)                                /* none */
         return false;
     return step % 7 == 6 || splitmix((uint64_t)(i * 1000 + step)) % 3 != 0;
 }
@@ -57,7 +57,8 @@ static optc_binding *bind_all(optc_rule *r)
         OK(optc_bind(r, &(optc_group){.tensors = &own, .ntensors = 1, .hyper = &slow, .nhyper = group_of[i]}, 1, &one));
         alone[i].b = one;
     }
-    OK(optc_bind(r, (optc_group[]){{.tensors = t, .ntensors = 3}, {.tensors = t + 3, .ntensors = 3, .hyper = &slow, .nhyper = 1}}, 2, &b));
+    OK(optc_bind(r, (optc_group[]){{.tensors = t, .ntensors = 3},
+                                   {.tensors = t + 3, .ntensors = 3, .hyper = &slow, .nhyper = 1}}, 2, &b));
     return b;
 }
 
@@ -83,7 +84,8 @@ static void same_states(optc_rule *r, optc_binding *b, int i, const char *what)
         OK(optc_state(b, i, info.name, &x));
         OK(optc_state(alone[i].b, 0, info.name, &y));
         size_t bytes = (size_t)x.count * (info.type == OPTC_F64 ? 8 : 4);
-        ck_assert_msg(!bytes || !memcmp(x.data, y.data, bytes), "%s: state '%s' of tensor %d is not what it is alone", what, info.name, i);
+        ck_assert_msg(!bytes || !memcmp(x.data, y.data, bytes), "%s: state '%s' of tensor %d is not what it is alone",
+                      what, info.name, i);
     }
 }
 
@@ -93,7 +95,8 @@ static void same_all(optc_rule *r, optc_binding *b, int step)
     snprintf(what, sizeof what, "%s, step %d", optc_rule_name(r), step);
     for (int i = 0; i < N; i++) {
         int64_t x, y;
-        ck_assert_msg(!memcmp(together[i], alone[i].p, sizeof(float) * (size_t)elements(i)), "%s: tensor %d is not what it is alone", what, i);
+        ck_assert_msg(!memcmp(together[i], alone[i].p, sizeof(float) * (size_t)elements(i)),
+                      "%s: tensor %d is not what it is alone", what, i);
         same_states(r, b, i, what);
         OK(optc_get_t(b, i, &x));
         OK(optc_get_t(alone[i].b, -1, &y));
@@ -110,7 +113,7 @@ static void run_apart(optc_rule *r)
         for (int i = 0; i < N; i++)
             g[i] = takes_part(i, step) || !elements(i) ? grad[i] : NULL;
         OK(optc_set_grads(b, g, N));
-        if (step == 8) {                          /* reaches those who are behind, too */
+        if (step == 8) {                          /* also affects tensors that are behind */
             OK(optc_set_hyper(b, 1, "lr", 0.01));
             for (int i = 3; i < N; i++)
                 OK(optc_set_hyper(alone[i].b, 0, "lr", 0.01));
@@ -127,8 +130,10 @@ static void run_apart(optc_rule *r)
     unbind_all(b);
 }
 
-static const optc_rule_options rules[] = {{.spec = "adamw"}, {.spec = "adafactor"}, {.spec = "lamb"}, {.spec = "came"}, {.spec = "radam"}, {.spec = "nadam"},
-    {.spec = "novograd"}, {.spec = "lion", .with = "ema(0.9)"}, {.spec = "adamw", .with = "clip_norm(1),cautious"}, {.spec = "adamw", .with = "centralize"}, {.spec = "adamw", .with = "skip"}};
+static const optc_rule_options rules[] =
+    {{.spec = "adamw"}, {.spec = "adafactor"}, {.spec = "lamb"}, {.spec = "came"}, {.spec = "radam"}, {.spec = "nadam"},
+    {.spec = "novograd"}, {.spec = "lion", .with = "ema(0.9)"}, {.spec = "adamw", .with = "clip_norm(1),cautious"},
+    {.spec = "adamw", .with = "centralize"}, {.spec = "adamw", .with = "skip"}};
 
 START_TEST(each_counts_its_own)
 {
@@ -179,13 +184,16 @@ static void small_close(Small *s)
     OK(optc_close(s->e));
 }
 
-/* To folds over all tensors one that takes no part is not there: sums, extremes and means. */
+/* Reductions over all tensors ignore excluded ones: sums, extremes and means. */
 START_TEST(folds_do_not_see_it)
 {
     Small s;
     double x;
-    small_open(&s, "return optimizer { name = \"folds\", hyper = { lr = 1 }, values = { total = \"group\", most = \"group\", least = \"group\", middle = \"group\" },\n"
-                   "  step = function() local s = sum(g); total = global.sum(s); most = global.max(s); least = global.min(s); middle = global.mean(g); p = p - lr * total * g end }", _i, 3);
+    small_open(&s,
+               "return optimizer { name = \"folds\", hyper = { lr = 1 }, values = { total = \"group\", most = "
+               "\"group\", least = \"group\", middle = \"group\" },\n"
+               "  step = function() local s = sum(g); total = global.sum(s); most = global.max(s); least = "
+               "global.min(s); middle = global.mean(g); p = p - lr * total * g end }", _i, 3);
     s.g[0] = -3, s.g[1] = -8, s.g[2] = -4;
     for (int step = 0; step < 3; step++) {
         if (step)
@@ -206,22 +214,26 @@ START_TEST(folds_do_not_see_it)
     float was = s.p[0];
     OK(optc_step(s.b));
     OK(optc_read_value(s.b, 0, "most", &x, 1));
-    ck_assert(x == -3 && s.p[0] == was);          /* nobody took part: as the step before left it */
+    ck_assert(x == -3 && s.p[0] == was);          /* no tensor took part: the value of the step before */
     small_close(&s);
 }
 END_TEST
 
-/* Nobody takes part: nothing changes but the binding's count; a mean over nothing is not for a group's states. */
-START_TEST(nobody_takes_part)
+/* No tensor takes part: only the binding's count changes. A mean over nothing does not enter a group's states. */
+START_TEST(no_tensor_takes_part)
 {
     Small s;
     double x;
     int64_t t;
-    small_open(&s, "return optimizer { name = \"nobody\", hyper = { lr = 1 }, state = { m = zeros \"group\", most = fill(-9, \"group\") },\n"
-                   "  step = function() m = lerp(m, global.mean(g), 0.5); most = lerp(most, global.max(max(g)), 0.5); p = p - lr * m * g + 0 * t end,\n"
-                   "  other = function() p = p + m end }", _i, 2);
+    small_open(&s,
+               "return optimizer { name = \"nobody\", hyper = { lr = 1 }, state = { m = zeros \"group\", most = "
+               "fill(-9, \"group\") },\n"
+               "  step = function() m = lerp(m, global.mean(g), 0.5); most = lerp(most, global.max(max(g)), 0.5); "
+               "p = p - lr * m * g + 0 * t end,\n"
+               "  other = function() p = p + m end }", _i, 2);
     for (int step = 1; step <= 4; step++) {
-        OK(optc_set_grads(s.b, (const void *const[]){step > 1 && step < 4 ? NULL : &s.g[0], step == 2 ? NULL : &s.g[1]}, 2));
+        OK(optc_set_grads(s.b, (const void *const[]){step > 1 && step < 4 ? NULL : &s.g[0], step == 2 ? NULL : &s.g[1]},
+                          2));
         if (step == 3)
             OK(optc_set_grad(s.b, 1, NULL, 0));
         OK(optc_step(s.b));
@@ -232,7 +244,7 @@ START_TEST(nobody_takes_part)
         OK(optc_state_read(s.b, 0, "most", &x, 1));
         ck_assert(x == (step < 4 ? -4 : -1.5));
         if (step == 3)
-            OK(optc_run(s.b, "other"));           /* reads no gradient: everybody takes part */
+            OK(optc_run(s.b, "other"));           /* reads no gradient: all tensors take part */
     }
     OK(optc_get_t(s.b, 1, &t));
     ck_assert(t == 2 && s.p[1] == -0.5f + 0.5f - 0.75f);
@@ -240,13 +252,16 @@ START_TEST(nobody_takes_part)
 }
 END_TEST
 
-/* A group's state is the group's and goes by the binding's count; whoever is behind sees it with a t of its own. */
+/* A group's state belongs to the group and follows the binding's count; tensors that are behind see it with their own
+ * t. */
 START_TEST(states_of_groups)
 {
     Small s;
     double d;
-    small_open(&s, "return optimizer { name = \"grouped\", hyper = { lr = 1 }, state = { d = fill(1, \"group\"), seen = zeros \"tensor\" },\n"
-                   "  step = function() d = d + t; seen = t; p = p - lr * d * g end }", _i, 2);
+    small_open(&s,
+               "return optimizer { name = \"grouped\", hyper = { lr = 1 }, state = { d = fill(1, \"group\"), seen = "
+               "zeros \"tensor\" },\n"
+               "  step = function() d = d + t; seen = t; p = p - lr * d * g end }", _i, 2);
     for (int step = 1; step <= 4; step++) {
         OK(optc_set_grad(s.b, 1, step == 2 ? NULL : &s.g[1], 0));
         OK(optc_step(s.b));
@@ -259,7 +274,7 @@ START_TEST(states_of_groups)
 }
 END_TEST
 
-/* Periods are the binding's. */
+/* Periods follow the binding's count. */
 START_TEST(periods)
 {
     Small s;
@@ -280,7 +295,7 @@ START_TEST(periods)
 }
 END_TEST
 
-/* Entries that read no gradient take everybody in; inputs are wanted only of those who take part. */
+/* Entries that read no gradient include all tensors; inputs are needed only for tensors that take part. */
 START_TEST(entries_and_inputs)
 {
     Small s;
@@ -293,7 +308,7 @@ START_TEST(entries_and_inputs)
     OK(optc_step(s.b));
     OK(optc_step(s.b));
     ck_assert(s.p[0] == -4 && s.p[1] == 0);
-    OK(optc_run(s.b, "double"));                  /* t: the step that would be next, each its own */
+    OK(optc_run(s.b, "double"));                  /* t: each tensor's next step */
     ck_assert(s.p[0] == -8 + 3 && s.p[1] == 1);
     OK(optc_step(s.b));
     ck_assert(s.p[0] == -7 && s.p[1] == 1);
@@ -302,7 +317,7 @@ START_TEST(entries_and_inputs)
 END_TEST
 
 /* ---- counts that are set ---- */
-/* 300 tensors, every one at another step: each as it is alone; then all at one again. */
+/* 300 tensors, each at another step: each equals the tensor alone; then all at the same step again. */
 START_TEST(as_many_counts_as_tensors)
 {
     enum { MANY = 300 };
@@ -352,7 +367,7 @@ START_TEST(as_many_counts_as_tensors)
 }
 END_TEST
 
-/* There is no memory for another count: the step is refused, nothing has changed, and it works once there is. */
+/* No memory for another cohort: the step is refused, nothing changes, and it works when there is memory again. */
 static optc_status no_more(optc_binding *b, size_t bytes, void **out)
 {
     (void)b, (void)bytes;
@@ -364,7 +379,8 @@ START_TEST(no_memory_for_a_count)
 {
     Small s;
     int64_t t;
-    small_open(&s, "return optimizer { name = \"late\", hyper = { lr = 1 }, step = function() p = p - lr * t * g end }", _i, 2);
+    small_open(&s, "return optimizer { name = \"late\", hyper = { lr = 1 }, step = function() p = p - lr * t * g end }",
+               _i, 2);
     const Device *was = s.r->device;
     Device poor = *was;
     poor.alloc_cohorts = no_more;
@@ -382,10 +398,10 @@ START_TEST(no_memory_for_a_count)
 }
 END_TEST
 
-/* States and counts saved tensor by tensor, and a run that goes on from them. */
+/* States and counts, saved per tensor, from which a run continues. */
 typedef struct Saved { float p[N][ROOM]; double m[N][2][ROOM]; int64_t t[N], all; } Saved;
 
-/* Steps `from` to 9 on from what was saved, and at step 5 saves. */
+/* Runs steps `from` to 9 from the saved values, and saves at step 5. */
 static void run_from(optc_rule *r, int from, Saved *s)
 {
     static const char *const name[] = {"m", "v"};
@@ -397,7 +413,8 @@ static void run_from(optc_rule *r, int from, Saved *s)
                 OK(from ? optc_set_t(b, -1, s->all) : optc_get_t(b, -1, &s->all));
             OK(from ? optc_set_t(b, i, s->t[i]) : optc_get_t(b, i, &s->t[i]));
             for (int k = 0; k < 2; k++)
-                OK(from ? optc_state_write(b, i, name[k], s->m[i][k], elements(i)) : optc_state_read(b, i, name[k], s->m[i][k], elements(i)));
+                OK(from ? optc_state_write(b, i, name[k], s->m[i][k], elements(i))
+                   : optc_state_read(b, i, name[k], s->m[i][k], elements(i)));
         }
         fill_all(step);
         for (int i = 0; i < N; i++)
@@ -433,7 +450,7 @@ Suite *cohorts_suite(void)
     tcase_add_loop_test(t, each_counts_its_own, 0, sizeof rules / sizeof *rules);
     tcase_add_loop_test(t, each_counts_its_own_evaluated, 0, sizeof rules / sizeof *rules);
     tcase_add_loop_test(t, folds_do_not_see_it, 0, 2);
-    tcase_add_loop_test(t, nobody_takes_part, 0, 2);
+    tcase_add_loop_test(t, no_tensor_takes_part, 0, 2);
     tcase_add_loop_test(t, states_of_groups, 0, 2);
     tcase_add_loop_test(t, periods, 0, 2);
     tcase_add_loop_test(t, entries_and_inputs, 0, 2);

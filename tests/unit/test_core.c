@@ -1,4 +1,4 @@
-/* The core: where arrays lie, what a run's actions do, which tensors are refused. */
+/* The core: addresses of arrays, the actions of a run, and refused tensors. */
 #include "tests/harness/help.h"
 #include "runtime/library/rule/gpu_code.h"
 #include "tests/harness/suites.h"
@@ -24,7 +24,7 @@ static bool touches(const Program *p, const ProgAction *a, int array)
     return false;
 }
 
-/* Needed at this action: touched at it, or before it and behind it. */
+/* Whether an array is needed at this action: accessed at it, or before and after it. */
 static bool needed(const Program *p, const ProgPhase *ph, int at, int array)
 {
     bool before = false, behind = false;
@@ -37,7 +37,7 @@ static bool needed(const Program *p, const ProgPhase *ph, int at, int array)
 
 typedef struct { const char *lo, *hi; int array; } Part;
 
-/* What the binding keeps for an array, tensor by tensor (or group by group). */
+/* The memory of an array, per tensor (or per group). */
 static int parts_of(const optc_binding *b, int k, Part *out)
 {
     const Program *p = b->rule->program;
@@ -48,7 +48,8 @@ static int parts_of(const optc_binding *b, int k, Part *out)
         return 0;
     for (int i = 0; i < (one ? 1 : group ? b->ngroup : b->ntensor); i++) {
         const char *at = group ? b->group[i].mem[k] : b->tensor[i].mem[k];
-        int64_t len = one ? b->ntensor : group ? 1 : array_length(m, b->tensor[i].shape, b->tensor[i].whole, b->ntensor);
+        int64_t len = one ? b->ntensor : group ? 1
+            : array_length(m, b->tensor[i].shape, b->tensor[i].whole, b->ntensor);
         if (at && len)
             out[n++] = (Part){at, at + len * p->type[m->type].bytes, k};
     }
@@ -66,14 +67,16 @@ static void check_apart(const optc_binding *b, const ProgPhase *ph, int at)
     for (int i = 0; i < n; i++) {
         ck_assert(part[i].lo >= (char *)b->block && part[i].hi <= (char *)b->block + b->storage_bytes);
         for (int j = 0; j < i; j++)
-            ck_assert_msg(part[i].hi <= part[j].lo || part[j].hi <= part[i].lo, "%s: arrays %s and %s overlap at action %d", p->name, p->array[part[i].array].name,
+            ck_assert_msg(part[i].hi <= part[j].lo || part[j].hi <= part[i].lo,
+                          "%s: arrays %s and %s overlap at action %d", p->name, p->array[part[i].array].name,
                           p->array[part[j].array].name, at);
     }
 }
 
 START_TEST(shared_memory)
 {
-    static const struct { const char *spec, *with; } rules[] = {{"adafactor", NULL}, {"came", NULL}, {"lamb", "clip(1)"}, {"sgd", "lookahead(2,0.5)"}, {"adamp", NULL}};
+    static const struct { const char *spec, *with; } rules[] =
+        {{"adafactor", NULL}, {"came", NULL}, {"lamb", "clip(1)"}, {"sgd", "lookahead(2,0.5)"}, {"adamp", NULL}};
     Fixture f;
     fix_open(&f, NULL, &(optc_rule_options){.spec = rules[_i].spec, .with = rules[_i].with}, shapes, NSHAPE, NULL, 0);
     const optc_binding *b = f.binding;
@@ -87,11 +90,13 @@ START_TEST(shared_memory)
 }
 END_TEST
 
-/* Three temporaries of a rule of its own: the first two are never needed at once, the third is all the time; a fourth finds what an earlier run left in it. */
+/* Three temporaries of a rule: the first two are never needed at the same time, the third always is; a fourth contains
+ * data of an earlier run. */
 START_TEST(placed)
 {
     enum { A, B, C, D, NTEMP };
-    static const int writes[][3] = {{A, C}, {C}, {B, C}, {C}}, nwrites[] = {2, 1, 2, 1}, reads[][3] = {{D}, {A, C}, {C}, {B, C}}, nreads[] = {1, 2, 1, 2};
+    static const int writes[][3] = {{A, C}, {C}, {B, C}, {C}}, nwrites[] = {2, 1, 2, 1},
+        reads[][3] = {{D}, {A, C}, {C}, {B, C}}, nreads[] = {1, 2, 1, 2};
     optc_engine *e;
     optc_rule *r;
     optc_binding *b;
@@ -108,20 +113,23 @@ START_TEST(placed)
     ck_assert_int_lt(was->narray, 60);
     memcpy(array, was->array, sizeof *array * (size_t)was->narray);
     for (int k = 0; k < NTEMP; k++)
-        array[x.narray + k] = (ProgArray){.kind = MEM_TEMP, .dom = ELEM, .from = ELEM, .type = T_F32, .name = "t", .held_by = 1};
+        array[x.narray + k] =
+        (ProgArray){.kind = MEM_TEMP, .dom = ELEM, .from = ELEM, .type = T_F32, .name = "t", .held_by = 1};
     for (int i = 0; i < 4; i++) {
         for (int k = 0; k < 3; k++) {
             list[0][i][k] = was->narray + reads[i][k];
             list[1][i][k] = was->narray + writes[i][k];
         }
-        stage[i] = (ProgStage){.kind = S_FLAT, .reads = list[0][i], .nreads = nreads[i], .writes = list[1][i], .nwrites = nwrites[i], .kernel = "", .name = "", .where = ""};
+        stage[i] = (ProgStage){.kind = S_FLAT, .reads = list[0][i], .nreads = nreads[i], .writes = list[1][i],
+                               .nwrites = nwrites[i], .kernel = "", .name = "", .where = ""};
         act[i] = (ProgAction){ACT_LAUNCH, i, 0, 0};
     }
     ProgPhase ph = {act, 4};
     ProgEntry entry = {"step", &ph};
     x.array = array, x.narray += NTEMP, x.stage = stage, x.nstage = 4, x.entry = &entry, x.nentry = 1;
     r->program = &x;
-    OK(optc_bind(r, &(optc_group){.tensors = &(optc_tensor){.param = p, .grad = g, .rank = 1, .shape = &n}, .ntensors = 1}, 1, &b));
+    OK(optc_bind(r, &(optc_group){.tensors = &(optc_tensor){.param = p, .grad = g, .rank = 1, .shape = &n},
+                                  .ntensors = 1}, 1, &b));
     void **mem = b->tensor[0].mem + was->narray;
     ck_assert(mem[A] == mem[B] && mem[A] != mem[C] && mem[D] != mem[A] && mem[D] != mem[C]);
     ck_assert_uint_ge(b->unshared_bytes + 64 - b->storage_bytes, 4000);
@@ -132,7 +140,8 @@ START_TEST(placed)
 }
 END_TEST
 
-/* Thousands of temporaries are placed in milliseconds, in the processor's time: each needed by two actions, so that all go round in the room of three; or all at once. */
+/* Thousands of temporaries are placed in milliseconds of CPU time: each needed by two actions, so that all share the
+ * memory of three; or all at once. */
 START_TEST(many_placed)
 {
     enum { MANY = 6000 };
@@ -152,8 +161,10 @@ START_TEST(many_placed)
     memcpy(array, was->array, sizeof *array * (size_t)was->narray);
     for (int i = 0; i < MANY; i++) {
         number[i] = was->narray + i;
-        array[number[i]] = (ProgArray){.kind = MEM_TEMP, .dom = ELEM, .from = ELEM, .type = T_F32, .name = "t", .held_by = 1};
-        stage[i] = (ProgStage){.kind = S_FLAT, .reads = &number[i ? i - 1 : 0], .nreads = i > 0, .writes = &number[i], .nwrites = 1, .kernel = "", .name = "", .where = ""};
+        array[number[i]] =
+            (ProgArray){.kind = MEM_TEMP, .dom = ELEM, .from = ELEM, .type = T_F32, .name = "t", .held_by = 1};
+        stage[i] = (ProgStage){.kind = S_FLAT, .reads = &number[i ? i - 1 : 0], .nreads = i > 0, .writes = &number[i],
+                               .nwrites = 1, .kernel = "", .name = "", .where = ""};
         act[i] = (ProgAction){ACT_LAUNCH, i, 0, 0};
     }
     if (_i) {
@@ -166,7 +177,8 @@ START_TEST(many_placed)
     x.array = array, x.narray += MANY, x.stage = stage, x.nstage = ph.naction, x.entry = &entry, x.nentry = 1;
     r->program = &x;
     clock_t from = clock();
-    OK(optc_bind(r, &(optc_group){.tensors = &(optc_tensor){.param = p, .grad = g, .rank = 1, .shape = &n}, .ntensors = 1}, 1, &b));
+    OK(optc_bind(r, &(optc_group){.tensors = &(optc_tensor){.param = p, .grad = g, .rank = 1, .shape = &n},
+                                  .ntensors = 1}, 1, &b));
     double seconds = (double)(clock() - from) / CLOCKS_PER_SEC;
     ck_assert_msg(seconds < 30, "binding took %.2f s", seconds);
     size_t states = 2 * 64, room = b->storage_bytes - states;
@@ -180,17 +192,20 @@ START_TEST(many_placed)
 }
 END_TEST
 
-/* A tensor has memory for what its variant touches: `matrix` needs a temporary of elements, `step` none. */
+/* A tensor has memory only for what its variant accesses: `matrix` needs an element temporary, `step` none. */
 START_TEST(only_touched)
 {
     static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.1 },\n"
                                "  step = function() p = p - lr * g end,\n"
-                               "  matrix = function() local u = g / (1 + mean(g * g)) p = p - lr * u / (1 + mean(exp(u) * u)) end }";
-    static const TestShape flat[] = {{1, {100000}}}, both[] = {{1, {100000}}, {2, {30, 20}}}, matrix[] = {{2, {30, 20}}};
+                               "  matrix = function() local u = g / (1 + mean(g * g)) p = p - lr * u / (1 + "
+                               "mean(exp(u) * u)) end }";
+    static const TestShape flat[] = {{1, {100000}}}, both[] = {{1, {100000}}, {2, {30, 20}}},
+        matrix[] = {{2, {30, 20}}};
     size_t bytes[3];
     for (int k = 0; k < 3; k++) {
         Fixture f;
-        fix_open(&f, NULL, &(optc_rule_options){.text = text}, k == 0 ? flat : k == 1 ? both : matrix, k == 1 ? 2 : 1, NULL, 0);
+        fix_open(&f, NULL, &(optc_rule_options){.text = text}, k == 0 ? flat : k == 1 ? both : matrix, k == 1 ? 2 : 1,
+                 NULL, 0);
         bytes[k] = f.binding->storage_bytes;
         for (int i = 0; k == 1 && i < f.rule->program->narray; i++)
             if (f.rule->program->array[i].kind >= MEM_TEMP && f.rule->program->array[i].dom != GROUP)
@@ -209,7 +224,8 @@ END_TEST
 START_TEST(copies)
 {
     Fixture f;
-    fix_open(&f, &(optc_engine_options){.threads = _i ? 3 : 1}, &(optc_rule_options){.spec = "adamw"}, shapes, NSHAPE, NULL, 0);
+    fix_open(&f, &(optc_engine_options){.threads = _i ? 3 : 1}, &(optc_rule_options){.spec = "adamw"}, shapes, NSHAPE,
+             NULL, 0);
     Program p = *f.rule->program;
     const ProgPhase *was = &p.entry[0].phase[0];
     ProgAction *act = calloc((size_t)was->naction + 1, sizeof *act);
@@ -227,7 +243,7 @@ START_TEST(copies)
     for (int k = 0; k < f.n; k++)
         for (int64_t i = 0; i < f.count[k]; i++)
             type_store(f.type, f.g[k], i, ref_value(k, 1, i));
-    f.rule->program = &p;                      /* the binding asks its rule */
+    f.rule->program = &p;                      /* the binding reads its rule's program */
     OK(tasks_make(f.binding));
     OK(optc_step(f.binding));
     for (int k = 0; k < f.n; k++) {
@@ -261,11 +277,14 @@ START_TEST(refused)
     enum { MANY = 4096 };
     OK(optc_open(NULL, &e));
     OK(optc_compile(e, &(optc_rule_options){.spec = "adamw"}, &r));
-    optc_tensor t = {.name = "w", .param = p, .grad = g, .rank = 2, .shape = shape, .global_shape = larger, .offset = at};
+    optc_tensor t =
+        {.name = "w", .param = p, .grad = g, .rank = 2, .shape = shape, .global_shape = larger, .offset = at};
     optc_group all = {.tensors = &t, .ntensors = 1};
     optc_rule *whole;
     OK(optc_compile(e, &(optc_rule_options){.spec = "lamb"}, &whole));
-    FAILS(optc_bind(whole, &all, 1, &b), OPTC_ERROR_ARGUMENT, "tensor 'w' (number 0) is a piece of a larger tensor (dimension 0: 2 of 4, from 2 on): rule 'lamb' uses values per row");
+    FAILS(optc_bind(whole, &all, 1, &b), OPTC_ERROR_ARGUMENT,
+          "tensor 'w' (number 0) is a piece of a larger tensor (dimension 0: 2 of 4, from 2 on): rule 'lamb' uses "
+          "values per row");
     OK(optc_release(whole));
     t.global_shape = shape;
     FAILS(optc_bind(r, &all, 1, &b), OPTC_ERROR_ARGUMENT, "from 2 on), which has no such");
@@ -273,14 +292,18 @@ START_TEST(refused)
     OK(optc_bind(r, &all, 1, &b));
     ck_assert(b->tensor[0].view.first == 0);
     OK(optc_unbind(b));
-    /* products of lengths that no integer holds: also behind a length of 0 */
+    /* products of lengths that overflow, also after a length of 0 */
     const int64_t far = (int64_t)1 << 40, wholes[][3] = {{far, far, 1}, {0, far, far}, {2, -4, 1}};
     for (int i = 0; i < 3; i++) {
-        optc_tensor x = {.name = "w", .param = p, .grad = g, .rank = 3, .shape = (int64_t[]){0, 1, 1}, .global_shape = wholes[i]};
+        optc_tensor x =
+            {.name = "w", .param = p, .grad = g, .rank = 3, .shape = (int64_t[]){0, 1, 1}, .global_shape = wholes[i]};
         optc_group one = {.tensors = &x, .ntensors = 1};
-        FAILS(optc_bind(r, &one, 1, &b), OPTC_ERROR_ARGUMENT, i == 2 ? "dimension 1 of its global shape is negative or too large (-4; " : "of its global shape is negative or too large (1099511627776; a tensor has at most 2^46 elements)");
+        FAILS(optc_bind(r, &one, 1, &b), OPTC_ERROR_ARGUMENT,
+              i == 2 ? "dimension 1 of its global shape is negative or too large (-4; "
+              : "of its global shape is negative or too large (1099511627776; a tensor has at most 2^46 elements)");
         x.shape = wholes[i], x.global_shape = NULL;
-        FAILS(optc_bind(r, &one, 1, &b), OPTC_ERROR_ARGUMENT, i == 2 ? "dimension 1 of its shape is negative" : "of its shape is negative or too large (1099511627776");
+        FAILS(optc_bind(r, &one, 1, &b), OPTC_ERROR_ARGUMENT,
+              i == 2 ? "dimension 1 of its shape is negative" : "of its shape is negative or too large (1099511627776");
     }
     optc_tensor *many = calloc(MANY, sizeof *many);
     for (int i = 0; i < MANY; i++)
@@ -293,168 +316,8 @@ START_TEST(refused)
 }
 END_TEST
 
-/* A piece steps as the whole does there: draws of elements, rows and matrices, and sizes, are the whole's. The lower half of two matrices of 8 x 6, native and by the evaluator.
- * (Of rules that are not elementwise only whole tensors are bound: the piece is made by hand.) */
-START_TEST(piece_of_whole)
-{
-    static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.5 }, view = 'last',\n"
-                               "  step = function() p = p + random() + lr * normal 'row' + random 'slice' + normal 'col' + numel + nrows * ncols end }";
-    enum { ROWS = 8, COLS = 6, HALF = ROWS / 2 * COLS };
-    static const TestShape whole[] = {{2, {ROWS, COLS}}}, half[] = {{2, {ROWS / 2, COLS}}};
-    Fixture a, b;
-    optc_engine_options o = {.compiler = _i ? "" : NULL, .cache_dir = _i ? "" : NULL};
-    fix_open(&a, &o, &(optc_rule_options){.text = text}, whole, 1, NULL, 0);
-    fix_open(&b, &o, &(optc_rule_options){.text = text}, half, 1, NULL, 0);
-    ck_assert(optc_rule_native(a.rule) == !_i);
-    Tensor *t = b.binding->tensor;
-    ck_assert(t->whole.n == HALF && t->view.whole_n == HALF && !t->before[ELEM] && !t->view.first && !t->view.first_row);
-    t->whole = a.binding->tensor[0].shape;
-    t->before[ELEM] = t->view.first = HALF;
-    t->before[ROW] = t->view.first_row = ROWS / 2;
-    t->view.whole_n = ROWS * COLS;
-    t->view.whole_rows = ROWS;
-    memcpy(b.p[0], (float *)a.p[0] + HALF, HALF * sizeof(float));
-    OK(optc_step(a.binding));
-    OK(optc_step(b.binding));
-    for (int i = 0; i < HALF; i++)
-        ck_assert_msg(((float *)b.p[0])[i] == ((float *)a.p[0])[HALF + i], "element %d: %.9g, of the whole %.9g", i, (double)((float *)b.p[0])[i], (double)((float *)a.p[0])[HALF + i]);
-    fix_close(&a);
-    fix_close(&b);
-}
-END_TEST
-
-/* Pieces that are bound: of elementwise rules, with draws of elements and sizes of the whole. Cut along the first dimension; one is empty. */
-START_TEST(pieces)
-{
-    static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.5 }, state = { m = zeros },\n"
-                               "  step = function() m = 0.5 * m + g + random() p = p - lr * m + numel * lr end }";
-    enum { ROWS = 7, COLS = 5 };
-    static const int64_t cut[] = {0, 3, 3, ROWS};
-    optc_engine *e;
-    optc_rule *r;
-    optc_binding *b[4];
-    float p[2][ROWS * COLS], g[ROWS * COLS];
-    int64_t whole[] = {ROWS, COLS}, rows[2] = {0, COLS}, at[2] = {0, 0};
-    for (int i = 0; i < ROWS * COLS; i++)
-        p[0][i] = p[1][i] = (float)ref_value(0, 0, i), g[i] = (float)ref_value(1, 0, i);
-    OK(optc_open(NULL, &e));
-    OK(optc_compile(e, &(optc_rule_options){.text = text}, &r));
-    for (int k = 0; k < 4; k++) {              /* the last is the whole */
-        rows[0] = k < 3 ? cut[k + 1] - cut[k] : ROWS, at[0] = k < 3 ? cut[k] : 0;
-        optc_tensor t = {.param = p[k == 3] + at[0] * COLS, .grad = g + at[0] * COLS, .rank = 2, .shape = rows, .global_shape = k < 3 ? whole : NULL, .offset = k < 3 ? at : NULL};
-        OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b[k]));
-        for (int s = 0; s < 3; s++)
-            OK(optc_step(b[k]));
-        OK(optc_unbind(b[k]));
-    }
-    ck_assert(!memcmp(p[0], p[1], sizeof p[0]));
-    OK(optc_release(r));
-    OK(optc_close(e));
-}
-END_TEST
-
-/* Reductions of a piece: their partials lie where the whole's do, so that the pieces of a tensor, stage by stage and each handing the other what it left, step as the whole
- * does. Cut by rows, by matrices, and as a vector; the lower part begins in the middle. (Made by hand, out of bindings of the whole: such rules take no pieces.)
- * A place that both fill, or none, is one too many or one too few. */
-typedef struct Cut { const char *step; int rank; int64_t shape[3], upper; } Cut;       /* upper: of the first dimension, the upper piece's */
-static const Cut cuts[] = {
-    {"p = p + sum(g) * lr", 1, {3 * OPTC_SEG + 77}, 2 * OPTC_SEG},
-    {"p = p + max(g) - min(abs(g))", 2, {192, 128}, 64},
-    {"p = p + rowsum(g) + colsum(g) * lr", 2, {300, 1100}, 128},
-    {"p = p + sum(colsum(g)) + max(rowsum(g)) * lr", 2, {OPTC_SEG + 90, 70}, OPTC_SEG},
-    {"p = p + rowmax(g) * slice.sum(g) + slice.sum(rowsum(g)) - sum(colsum(abs(g)))", 3, {5, 130, 70}, 2},
-    {"p = p + sum(slice.sum(g) * slice.sum(abs(g)))", 3, {OPTC_SEG + 3, 3, 5}, OPTC_SEG},
-};
-
-/* Binding `of` of the whole becomes the piece of rows (of its first dimension) first..first + n of it, which it then lies in front of. */
-static void make_piece(Fixture *of, const Cut *c, int64_t first, int64_t n)
-{
-    Tensor *t = of->binding->tensor;
-    Units *u = &of->binding->units[t->variant];
-    int64_t dim[3] = {n, c->shape[1], c->shape[2]}, each = t->whole.n / c->shape[0];
-    t->shape = count_shape(c->rank > 2 ? VIEW_LAST : VIEW_FIRST, c->rank, dim, false);
-    for (int d = 0; d < NDOM; d++)
-        t->before[d] = dom_len((Dom)d, count_shape(c->rank > 2 ? VIEW_LAST : VIEW_FIRST, c->rank, (int64_t[]){first, c->shape[1], c->shape[2]}, false));
-    t->view.n = t->shape.n, t->view.slices = t->shape.slices, t->view.rows = t->shape.rows, t->view.cols = t->shape.cols;
-    t->view.first = first * each, t->view.first_slice = c->rank == 3 ? first : 0;
-    t->view.first_row = c->rank == 3 ? first * c->shape[1] : c->rank == 2 ? first : 0;
-    t->view.first_col = c->rank == 3 ? first * c->shape[2] : c->rank == 1 ? first : 0;
-    memmove(of->p[0], (float *)of->p[0] + first * each, (size_t)(n * each) * sizeof(float));
-    memmove(of->g[0], (float *)of->g[0] + first * each, (size_t)(n * each) * sizeof(float));
-    for (int k = 0; k < NSTAGEKIND; k++)
-        u->prefix[k][1] = stage_units((StageKind)k, t->shape);
-}
-
-static int64_t part_bytes(const Tensor *t, const ProgArray *m, const Program *p) { return array_length(m, t->shape, t->whole, 1) * p->type[m->type].bytes; }
-
-/* One stage of both, and what each left for the other. Marked before: what no stage writes. */
-static void piece_stage(Fixture *f[2], const ProgStage *s)
-{
-    const Program *p = f[0]->rule->program;
-    const unsigned char mark = 0xfd;
-    for (int i = 0; i < 2; i++) {
-        Tensor *t = f[i]->binding->tensor;
-        for (int k = 0; k < s->nwrites; k++)
-            if (p->array[s->writes[k]].kind == MEM_PART && p->array[s->writes[k]].dom != GROUP)
-                memset(t->mem[s->writes[k]], mark, (size_t)part_bytes(t, &p->array[s->writes[k]], p));
-        int64_t units = s->kind == S_GROUP ? 1 : f[i]->binding->units[s->variant].prefix[s->kind][1];
-        for (int64_t u = 0; u < units; u++)
-            f[i]->rule->fn[s->fn](s->kind == S_GROUP ? &f[i]->binding->group[0].view : &t->view, u);
-    }
-    for (int k = 0; k < s->nwrites; k++) {
-        const ProgArray *m = &p->array[s->writes[k]];
-        if (m->kind != MEM_PART || m->dom == GROUP)
-            continue;
-        const Tensor *t[2] = {f[0]->binding->tensor, f[1]->binding->tensor};
-        Shape lie[2] = {parts_shape(m->dom, t[0]->shape, t[0]->whole), parts_shape(m->dom, t[1]->shape, t[1]->whole)};
-        bool cut = dom_len(m->from, t[0]->shape) != dom_len(m->from, t[1]->shape);     /* (never in halves) */
-        bool shared = cut && !memcmp(&lie[0], &lie[1], sizeof *lie);           /* along what is folded */
-        int64_t size = p->type[m->type].bytes, n[2] = {part_bytes(t[0], m, p) / size, part_bytes(t[1], m, p) / size};
-        for (int64_t i = 0; i < n[0] || i < n[1]; i++) {
-            char *at[2] = {(char *)t[0]->mem[s->writes[k]] + i * size, (char *)t[1]->mem[s->writes[k]] + i * size};
-            bool left[2];
-            for (int j = 0; j < 2; j++)
-                left[j] = i < n[j] && (unsigned char)at[j][size - 1] != mark;
-            if (!shared) {                         /* each has its own rows, columns or matrices, or both have the same */
-                ck_assert_msg(left[0] == (i < n[0]) && left[1] == (i < n[1]), "place %lld", (long long)i);
-                ck_assert(cut || !memcmp(at[0], at[1], (size_t)size));
-                continue;
-            }
-            ck_assert_msg(left[0] != left[1], "place %lld is filled by %s", (long long)i, left[0] ? "both" : "none");
-            memcpy(at[left[0]], at[!left[0]], (size_t)size);
-        }
-    }
-}
-
-START_TEST(pieces_reduce)
-{
-    const Cut *c = &cuts[_i];
-    char text[400];
-    Fixture a, upper, lower, *f[2] = {&upper, &lower};
-    TestShape whole = {.rank = c->rank};
-    for (int i = 0; i < c->rank; i++)
-        whole.dim[i] = c->shape[i];
-    snprintf(text, sizeof text, "return optimizer { name = 'x', hyper = { lr = 0.5 }, view = '%s', step = function() %s end }", c->rank > 2 ? "last" : "first", c->step);
-    fix_open(&a, NULL, &(optc_rule_options){.text = text}, &whole, 1, NULL, 0);
-    for (int i = 0; i < 2; i++) {
-        fix_open(f[i], NULL, &(optc_rule_options){.text = text}, &whole, 1, NULL, 0);
-        make_piece(f[i], c, i ? c->upper : 0, i ? c->shape[0] - c->upper : c->upper);
-    }
-    const ProgPhase *ph = &a.rule->program->entry[0].phase[0];
-    for (int i = 0; i < ph->naction; i++)
-        if (ph->action[i].kind == ACT_LAUNCH && a.rule->program->stage[ph->action[i].stage].variant == a.binding->tensor->variant)
-            piece_stage(f, &upper.rule->program->stage[ph->action[i].stage]);
-    OK(optc_step(a.binding));
-    int64_t n = upper.binding->tensor->shape.n;
-    ck_assert_int_eq(memcmp(upper.p[0], a.p[0], (size_t)n * sizeof(float)), 0);
-    ck_assert_int_eq(memcmp(lower.p[0], (float *)a.p[0] + n, (size_t)(a.binding->tensor->shape.n - n) * sizeof(float)), 0);
-    fix_close(&a);
-    fix_close(&upper);
-    fix_close(&lower);
-}
-END_TEST
-
-/* A tensor is seen by the variant it takes: where the ways of a rule see matrices differently, only one that needs both views at once is refused. */
+/* A tensor is viewed by its variant: if the variants of a rule view matrices differently, only a tensor that needs both
+ * views is refused. */
 START_TEST(seen_by_variant)
 {
     optc_engine *e;
@@ -492,7 +355,7 @@ START_TEST(seen_by_variant)
 }
 END_TEST
 
-/* Messages name the spec's line, also of rules with periods. */
+/* Messages name the spec's line, also for rules with periods. */
 START_TEST(labels)
 {
     Fixture f;
@@ -510,10 +373,10 @@ START_TEST(labels)
 }
 END_TEST
 
-/* sam's perturb and the rule inside both square the gradient: each stage names the file of the entry it belongs to. */
+/* sam's perturb and the rule inside both square the gradient: each stage names the file of its entry. */
 START_TEST(labels_of_entries)
 {
-    static const char *const with[] = {"sam", "clip(1),sam"};      /* clip has the very same norm */
+    static const char *const with[] = {"sam", "clip(1),sam"};      /* clip computes the same norm */
     for (int i = 0; i < 2; i++) {
         Fixture f;
         fix_open(&f, NULL, &(optc_rule_options){.spec = "adamw", .with = with[i]}, shapes, 1, NULL, 0);
@@ -523,18 +386,20 @@ START_TEST(labels_of_entries)
         ck_assert_int_gt(perturb->naction, 2);
         for (int k = 0; k < perturb->naction; k++) {
             const ProgStage *s = &p->stage[perturb->action[k].stage];
-            ck_assert_msg(!strncmp(s->where, "sam.lua:", 8), "%s: stage %d (%s) of perturb cites %s", with[i], k, s->name, s->where);
+            ck_assert_msg(!strncmp(s->where, "sam.lua:", 8), "%s: stage %d (%s) of perturb cites %s", with[i], k,
+                          s->name, s->where);
         }
         fix_close(&f);
     }
 }
 END_TEST
 
-/* Which image of code a GPU takes. */
+/* Which image of code a GPU uses. */
 START_TEST(images)
 {
     static const Image list[] = {{100, false}, {80, false}, {70, true}, {86, false}, {90, false}, {75, true}};
-    static const struct { int arch; bool compiles; int want; } ask[] = {{80, true, 1}, {86, true, 3}, {89, true, 3}, {90, false, 4}, {103, true, 0}, {120, true, 2}, {120, false, -1}, {75, true, 2}, {61, true, -1}};
+    static const struct { int arch; bool compiles; int want; } ask[] = {{80, true, 1}, {86, true, 3}, {89, true, 3},
+            {90, false, 4}, {103, true, 0}, {120, true, 2}, {120, false, -1}, {75, true, 2}, {61, true, -1}};
     for (int i = 0; i < 9; i++) {
         int best = -1;
         for (int k = 0; k < 6; k++)
@@ -555,9 +420,6 @@ Suite *core_suite(void)
     tcase_add_test(t, only_touched);
     tcase_add_loop_test(t, copies, 0, 2);
     tcase_add_test(t, refused);
-    tcase_add_test(t, pieces);
-    tcase_add_loop_test(t, piece_of_whole, 0, 2);
-    tcase_add_loop_test(t, pieces_reduce, 0, (int)(sizeof cuts / sizeof *cuts));
     tcase_add_test(t, seen_by_variant);
     tcase_add_test(t, labels);
     tcase_add_test(t, labels_of_entries);

@@ -1,28 +1,26 @@
-/* CUDA without a GPU: drivers in every state (tests/cuda/fake_driver.c), NVRTC in every place (fake_nvrtc.c), and what the real NVRTC, where
- * one is found, makes of a rule. A library is loaded once a process, so each case needs a process of its own (Check forks them). */
+/* CUDA without a GPU: drivers in every state (tests/cuda/fake_driver.c), NVRTC in every folder (fake_nvrtc.c), and
+ * rules compiled by the real NVRTC if there is one. A library loads once per process, so each case needs its own
+ * process (Check forks them). */
 #include "tests/harness/help.h"
 #include "tests/harness/random_spec.h"
+#include "tests/harness/real_nvrtc.h"
 
 #include "runtime/library/rule/nvrtc.h"
 #include "runtime/library/rule/spec_find.h"
-#include "runtime/library/tune/compile_workers.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 typedef char Path[PATH_MAX];
 
-/* The fakes lie beside the program: build/fake/… */
+/* The fakes are in build/fake/…, next to the program. */
 static const char *fake_path(Path p, const char *file)
 {
     Path self;
@@ -35,14 +33,7 @@ static const char *fake_path(Path p, const char *file)
     return p;
 }
 
-/* Libraries load once a process: without fork the second case would see the first one's. */
-static bool forked(void)
-{
-    const char *f = getenv("CK_FORK");
-    return !f || strcmp(f, "no");
-}
-
-/* Once a library of that name is mapped, opening libcuda.so.1 finds it. */
+/* Once a library with this soname is mapped, opening libcuda.so.1 finds it. */
 static void use_driver(const char *kind, const char *mode, int version, int arch)
 {
     Path p;
@@ -71,19 +62,33 @@ static void use_nvrtc(const char *version)
 
 /* ---- the driver ---- */
 static const struct { const char *kind, *mode; int version, arch; const char *nvrtc, *says[3], *never; } doctors[] = {
-    {"versioned", "one", 13000, 90, "13.0", {"driver     libcuda.so.1 (CUDA 13.0)\n", "gpu        cuda:0: Fake GPU, 7 multiprocessors, sm_90\n", "libnvrtc.so.13 (13.0), compiles for sm_80 sm_90\n"}, "newer than"},
-    {"versioned11", "one", 13000, 90, "13.0", {"driver     libcuda.so.1 (CUDA 13.0)\n", "Fake GPU", NULL}, "newer than"},
-    {"symbols", "one", 13000, 90, "13.0", {"driver     libcuda.so.1 (CUDA 13.0)\n", "Fake GPU", "a workspace of 1.074 GB at most for what a rule's products work in (OPTC_WORKSPACE"}, "newer than"},
+    {"versioned", "one", 13000, 90, "13.0",
+     {"driver     libcuda.so.1 (CUDA 13.0)\n", "gpu        cuda:0: Fake GPU, 7 multiprocessors, sm_90\n",
+      "libnvrtc.so.13 (13.0), compiles for sm_80 sm_90\n"}, "newer than"},
+    {"versioned11", "one", 13000, 90, "13.0", {"driver     libcuda.so.1 (CUDA 13.0)\n", "Fake GPU", NULL},
+     "newer than"},
+    {"symbols", "one", 13000, 90, "13.0", {"driver     libcuda.so.1 (CUDA 13.0)\n", "Fake GPU",
+            "a workspace of 1.074 GB at most for what a rule's products work in (OPTC_WORKSPACE"}, "newer than"},
     {"versioned", "one", 13000, 35, "13.0", {"sm_35 (NVRTC does not compile for it)\n", NULL, NULL}, "newer than"},
-    {"versioned", "one", 12040, 90, "13.0", {"CUDA 12.4", "newer than the driver, which may refuse", "pip install nvidia-cuda-nvrtc-cu12'"}, "its machine code loads"},
+    {"versioned", "one", 12040, 90, "13.0", {"CUDA 12.4", "newer than the driver, which may refuse",
+                                             "pip install nvidia-cuda-nvrtc-cu12'"}, "its machine code loads"},
     {"versioned", "one", 12040, 90, "12.9", {"CUDA 12.4", "its machine code loads", NULL}, "may refuse"},
     {"versioned", "one", 13000, 90, "12.9", {"CUDA 13.0", "(12.9)", NULL}, "newer than"},
-    {"versioned", "one", 13000, 90, NULL, {"NVRTC was not found", "only where the cache or a package holds them", NULL}, "compiles for"},
-    {"versioned", "none", 13000, 90, "13.0", {"driver     libcuda.so.1 (CUDA 13.0)\n", "gpu        none", NULL}, "Fake GPU"},
-    {"versioned", "nodevice", 13000, 90, "13.0", {"driver     the CUDA driver sees no GPU: cuInit: CUDA_ERROR_NO_DEVICE: rules run on the CPU\n", NULL, NULL}, "gpu   "},
-    {"versioned", "broken", 13000, 90, "13.0", {"driver     the CUDA driver does not start: cuInit: CUDA_ERROR_UNKNOWN: rules run on the CPU\n", NULL, NULL}, "gpu   "},
-    {"versioned", "one", 11040, 90, "13.0", {"driver     the CUDA driver is too old: it is for CUDA 11.4, and 12.0 or newer is needed: rules run on the CPU\n", NULL, NULL}, "gpu   "},
-    {"versioned", "lacks", 12000, 90, "13.0", {"the CUDA driver (for CUDA 12.0) lacks cuGraphInstantiateWithFlags, which CUDA 11.4 has", NULL, NULL}, "gpu   "},
+    {"versioned", "one", 13000, 90, NULL, {"NVRTC was not found", "only where the cache or a package holds them", NULL},
+     "compiles for"},
+    {"versioned", "none", 13000, 90, "13.0", {"driver     libcuda.so.1 (CUDA 13.0)\n", "gpu        none", NULL},
+     "Fake GPU"},
+    {"versioned", "nodevice", 13000, 90, "13.0",
+     {"driver     the CUDA driver sees no GPU: cuInit: CUDA_ERROR_NO_DEVICE: rules run on the CPU\n", NULL, NULL},
+     "gpu   "},
+    {"versioned", "broken", 13000, 90, "13.0",
+     {"driver     the CUDA driver does not start: cuInit: CUDA_ERROR_UNKNOWN: rules run on the CPU\n", NULL, NULL},
+     "gpu   "},
+    {"versioned", "one", 11040, 90, "13.0",
+     {"driver     the CUDA driver is too old: it is for CUDA 11.4, and 12.0 or newer is needed: rules run on the CPU\n",
+      NULL, NULL}, "gpu   "},
+    {"versioned", "lacks", 12000, 90, "13.0",
+     {"the CUDA driver (for CUDA 12.0) lacks cuGraphInstantiateWithFlags, which CUDA 11.4 has", NULL, NULL}, "gpu   "},
 };
 
 START_TEST(doctor_says)
@@ -101,7 +106,8 @@ START_TEST(doctor_says)
 }
 END_TEST
 
-static const struct { const char *kind, *mode; int version; const char *nvrtc, *device; optc_status status; const char *part; } opens[] = {
+static const struct { const char *kind, *mode; int version; const char *nvrtc, *device; optc_status status;
+    const char *part; } opens[] = {
     {"versioned", "one", 13000, "13.0", "cuda", OPTC_OK, "cuda:0: Fake GPU"},
     {"symbols", "one", 12000, "13.0", "cuda:0", OPTC_OK, "cuda:0: Fake GPU"},
     {"versioned", "one", 13000, NULL, "cuda", OPTC_OK, "cuda:0: Fake GPU"},
@@ -133,28 +139,19 @@ START_TEST(open_says)
         return;
     }
     OK(optc_open(&o, &e));
-    ck_assert_msg(strstr(optc_device_name(e), opens[_i].part) != NULL, "'%s' was opened, not '%s'", optc_device_name(e), opens[_i].part);
+    ck_assert_msg(strstr(optc_device_name(e), opens[_i].part) != NULL, "'%s' was opened, not '%s'", optc_device_name(e),
+                  opens[_i].part);
     OK(optc_close(e));
 }
 END_TEST
 
-/* A rule on the fake GPU: what NVRTC or the driver refuses comes back with their own words. */
+/* A rule on the fake GPU: errors of NVRTC and the driver are reported with their own messages. */
 static const struct { int arch; const char *nvrtc; optc_status status; const char *part; } compiles[] = {
     {90, "12.8", OPTC_ERROR_SPEC, "[--gpu-architecture=sm_90]"},        /* the fake NVRTC's log */
     {90, NULL, OPTC_ERROR_UNAVAILABLE, "NVRTC was not found"},
     {35, "real", OPTC_ERROR_SPEC, "gpu-architecture"},
     {90, "real", OPTC_ERROR_DEVICE, "CUDA_ERROR_NO_BINARY_FOR_GPU"},
 };
-
-static const Nvrtc *real_nvrtc(const char *what)
-{
-    const char *why;
-    const Nvrtc *n = nvrtc_get(&why);
-    if (!n)
-        fprintf(stderr, "skipped: %s (%s)\n", what, why);
-    ck_assert_msg(n || !getenv("CI"), "%s: here it must not be skipped: %s", what, why);
-    return n;
-}
 
 START_TEST(compile_says)
 {
@@ -196,7 +193,7 @@ static void copy_file(const char *from, char *to)
     ck_assert(fclose(out) == 0 && chmod(to, 0700) == 0);
 }
 
-/* Where the library is put under a folder of the test's own, and the variable that leads there: %s is that folder. */
+/* The library's place below a folder of the test, and the variable that names it: %s is that folder. */
 static const struct { const char *file, *var, *value; bool after_toolkit; } places[] = {
     {"x/libnvrtc.so.13", "OPTC_NVRTC", "%s/x", false},
     {"x/libnvrtc.so.12", "OPTC_NVRTC", "%s/x", false},
@@ -212,7 +209,8 @@ static const struct { const char *file, *var, *value; bool after_toolkit; } plac
 
 static bool toolkit_has_nvrtc(void)
 {
-    static const char *const at[] = {"/usr/local/cuda/lib64/libnvrtc.so.13", "/usr/local/cuda/lib64/libnvrtc.so.12", "/opt/cuda/lib64/libnvrtc.so.13", "/opt/cuda/lib64/libnvrtc.so.12"};
+    static const char *const at[] = {"/usr/local/cuda/lib64/libnvrtc.so.13", "/usr/local/cuda/lib64/libnvrtc.so.12",
+                                     "/opt/cuda/lib64/libnvrtc.so.13", "/opt/cuda/lib64/libnvrtc.so.12"};
     for (int i = 0; i < COUNT(at); i++)
         if (access(at[i], F_OK) == 0)
             return true;
@@ -221,7 +219,8 @@ static bool toolkit_has_nvrtc(void)
 
 static void forget_places(void)
 {
-    static const char *const vars[] = {"OPTC_NVRTC", "OPTC_NO_NVRTC", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PATH", "HOME"};
+    static const char *const vars[] =
+        {"OPTC_NVRTC", "OPTC_NO_NVRTC", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PATH", "HOME"};
     for (int i = 0; i < COUNT(vars); i++)
         unsetenv(vars[i]);
     setenv("OPTC_NO_CUDA", "1", 1);
@@ -254,7 +253,7 @@ START_TEST(finds_nvrtc)
     }
     snprintf(value, sizeof value, "%s/linked/bin/python3", folder);
     make_folders(value);
-    ck_assert(symlink(python, value) == 0);          /* python is u's */
+    ck_assert(symlink(python, value) == 0);          /* python points to u's */
     forget_places();
     snprintf(value, sizeof value, places[_i].value, folder);
     setenv(places[_i].var, value, 1);
@@ -265,7 +264,7 @@ START_TEST(finds_nvrtc)
 }
 END_TEST
 
-/* What the process has already comes first, also before a folder that is named. */
+/* A library that the process has loaded comes first, also before a named folder. */
 START_TEST(mapped_comes_first)
 {
     if (!forked())
@@ -305,15 +304,17 @@ START_TEST(refused_nvrtc)
     setenv("OPTC_NVRTC", folder, 1);
     ck_assert(nvrtc_get(&why) == NULL);
     ck_assert_msg(strstr(why, refusals[_i].part) != NULL, "'%s' is not in '%s'", refusals[_i].part, why);
-    ck_assert_ptr_null(dlopen(to, RTLD_NOW | RTLD_NOLOAD));    /* nothing of it is held */
-    setenv("OPTC_NVRTC", "/no/such/folder", 1);                /* nor looked for again: others may be reading the text */
+    ck_assert_ptr_null(dlopen(to, RTLD_NOW | RTLD_NOLOAD));    /* no handle to it is held */
+    /* nor is it searched again: other threads may be reading the text */
+    setenv("OPTC_NVRTC", "/no/such/folder", 1);
     ck_assert(nvrtc_get(NULL) == NULL && strstr(why, refusals[_i].part));
     remove_folder(folder);
 }
 END_TEST
 
 /* ---- options ---- */
-static const struct { const char *version; bool cache_off; } givens[] = {{"12.0", false}, {"12.8", false}, {"12.9", true}, {"13.0", true}, {"13.1", true}};
+static const struct { const char *version; bool cache_off; } givens[] =
+    {{"12.0", false}, {"12.8", false}, {"12.9", true}, {"13.0", true}, {"13.1", true}};
 
 START_TEST(options_by_version)
 {
@@ -325,8 +326,9 @@ START_TEST(options_by_version)
     const Nvrtc *n = nvrtc_get(NULL);
     ck_assert(n && !nvrtc_build(n, "int x;", "x", 90, false, &size, &log) && log);
     ck_assert_int_eq(strstr(log, "[-no-cache]") != NULL, givens[_i].cache_off);
-    ck_assert(strstr(log, "[--gpu-architecture=sm_90]") && strstr(log, "[--fmad=false]") && strstr(log, "[-modify-stack-limit=false]"));
-    /* each option given, apart from the target, is in the text that keys are made of */
+    ck_assert(strstr(log, "[--gpu-architecture=sm_90]") && strstr(log, "[--fmad=false]") &&
+              strstr(log, "[-modify-stack-limit=false]"));
+    /* each option except the target is part of the text that keys are made of */
     for (char *s = strstr(log, "][") + 1, *end; s && (end = strchr(s, ']')); s = strchr(end, '[')) {
         *end = 0;
         ck_assert_msg(strstr(nvrtc_options(), s + 1) != NULL, "'%s' is not in '%s'", s + 1, nvrtc_options());
@@ -347,12 +349,14 @@ static char *cuda_source(Gen *g, const char *spec)
     return text;
 }
 
-/* A block has 48 KB of shared memory: 13 columns' sums of f32, or 7 of f64, would want more, did they not take turns. */
+/* A block has 48 KB of shared memory: 13 column sums of f32, or 7 of f64, would need more if they did not share it in
+ * rotation. */
 START_TEST(crowds_have_room)
 {
-    if (getenv("OPTC_THIN"))               /* it is NVRTC that works there */
+    if (getenv("OPTC_THIN"))               /* the work is NVRTC's */
         return;
-    static const struct { Type type; int cols, sums; bool turns; } crowd[] = {{T_F32, 2, 2, false}, {T_F32, 13, 1, true}, {T_F64, 7, 3, true}};
+    static const struct { Type type; int cols, sums; bool turns; } crowd[] =
+        {{T_F32, 2, 2, false}, {T_F32, 13, 1, true}, {T_F64, 7, 3, true}};
     const Nvrtc *n = real_nvrtc("a crowd of folds in one pass");
     int arch[64];
     if (!n)
@@ -373,7 +377,8 @@ START_TEST(crowds_have_room)
     }
     ck_assert_int_eq(tiles, 1);
     size_t size;
-    char *source = gen_emit(&g, &(EmitOptions){.target = &target_cuda, .command = "test"}, &g.diag), *code = nvrtc_build(n, source, "crowd", arch[0], false, &size, &log);
+    char *source = gen_emit(&g, &(EmitOptions){.target = &target_cuda, .command = "test"}, &g.diag),
+        *code = nvrtc_build(n, source, "crowd", arch[0], false, &size, &log);
     ck_assert_msg(code != NULL, "%s", log);
     free(code);
     free(source);
@@ -384,7 +389,7 @@ END_TEST
 
 START_TEST(equal_bytes)
 {
-    if (getenv("OPTC_THIN"))               /* and there */
+    if (getenv("OPTC_THIN"))               /* likewise */
         return;
     Gen g = {0};
     int arch[64];
@@ -407,105 +412,7 @@ START_TEST(equal_bytes)
 }
 END_TEST
 
-/* ---- NVRTC in processes of its own ---- */
-enum { JOBS = 6 };
-static const char program[] = "extern \"C\" __global__ void k%d(float *p) { p[threadIdx.x] += %d; }";
-static void check_jobs(Workers *w, const Nvrtc *n, int arch)
-{
-    Job *job[JOBS], *vain[JOBS];
-    char source[JOBS][200];
-    for (int i = 0; i < JOBS; i++) {
-        snprintf(source[i], sizeof source[i], i ? program : "extern \"C\" __global__ void k%d() { no_such_name = %d; }", i, i);
-        job[i] = workers_begin(w, source[i], "job", arch, false);
-        vain[i] = workers_begin(w, source[i], "vain", arch, false);
-        ck_assert(job[i] && vain[i]);
-    }
-    for (int i = 0; i < JOBS; i++)                 /* some are under way, some wait */
-        workers_drop(vain[i]);
-    workers_hurry(job[JOBS - 1]);
-    for (int i = 0; i < JOBS; i++) {
-        char *log, *as_here = NULL;
-        size_t size, want = 0;
-        char *code = workers_result(job[i], &size, &log), *here = nvrtc_build(n, source[i], "job", arch, false, &want, &as_here);
-        ck_assert_msg(i ? code && here && size == want && !memcmp(code, here, size) : !code && log && !strcmp(log, as_here), "job %d: %s", i, log ? log : "other code");
-        free(code);
-        free(here);
-        free(log);
-        free(as_here);
-    }
-}
-
-/* What waits and is dropped is never begun: it would read a pipe that nobody writes to. */
-static void check_dropped(Workers *w, int arch)
-{
-    static const char slow[] = "extern \"C\" __global__ void k(float *p)\n{\n#pragma unroll\n    for (int i = 0; i < 4000; i++)\n        p[i] = sqrtf(p[i + 1]) + i;\n}\n";
-    char dir[] = "/tmp/optc-test-XXXXXX", pipe[64], text[100], *log;
-    ck_assert(mkdtemp(dir) != NULL);
-    snprintf(pipe, sizeof pipe, "%s/pipe", dir);
-    snprintf(text, sizeof text, "#include \"%s\"\n", pipe);
-    ck_assert(!mkfifo(pipe, 0600));
-    Job *busy[2], *waiting[4];
-    for (int i = 0; i < 2; i++)                    /* for both processes */
-        busy[i] = workers_begin(w, slow, "slow", arch, false);
-    for (int i = 0; i < 4; i++)
-        waiting[i] = workers_begin(w, text, "never", arch, false);
-    for (int i = 0; i < 4; i++)
-        workers_drop(waiting[i]);
-    for (int i = 0; i < 2; i++) {
-        size_t size;
-        char *code = workers_result(busy[i], &size, &log);
-        ck_assert_msg(code != NULL, "%s", log);
-        free(code);
-        free(log);
-    }
-    check_jobs(w, nvrtc_get(NULL), arch);
-    ck_assert_int_eq(open(pipe, O_WRONLY | O_NONBLOCK), -1);
-    ck_assert_int_eq(errno, ENXIO);                /* nobody has it open */
-    ck_assert(!unlink(pipe) && !rmdir(dir));
-}
-
-/* More jobs than processes: the bytes of this process. Killed, they are done without; ended, nothing of them is left. */
-START_TEST(workers)
-{
-    int arch[64];
-    const Nvrtc *n = forked() ? real_nvrtc("NVRTC in processes of its own") : NULL;
-    if (!n)
-        return;
-    ck_assert_int_gt(nvrtc_archs(n, arch, 64), 0);
-    Workers *w = workers_start(2);
-    ck_assert(w && workers_alive(w) == 2);
-    check_jobs(w, n, arch[0]);
-    check_dropped(w, arch[0]);
-    ck_assert_int_eq(workers_alive(w), 2);
-    signal(SIGTERM, SIG_IGN);
-    kill(0, SIGTERM);                               /* the group of this test: its workers */
-    check_jobs(w, n, arch[0]);
-    ck_assert_int_eq(workers_alive(w), 0);
-    workers_end(w);
-    /* What kills NVRTC (or is too much for it) does not kill us, nor all of them. */
-    int err = dup(STDERR_FILENO), nowhere = open("/dev/null", O_WRONLY);
-    ck_assert(err >= 0 && nowhere >= 0 && dup2(nowhere, STDERR_FILENO) >= 0);      /* a sanitizer in them says a lot */
-    w = workers_start(4);
-    ck_assert(dup2(err, STDERR_FILENO) >= 0 && !close(err) && !close(nowhere));
-    ck_assert(w && workers_alive(w) == 4);
-    size_t deep = 400000, size = 0;
-    char *source = malloc(deep + 40), *log = NULL;
-    ck_assert(source != NULL);
-    memset(source + sprintf(source, "int x = "), '(', deep);
-    source[8 + deep] = 0;
-    ck_assert(!workers_result(workers_begin(w, source, "deep", arch[0], false), &size, &log) && log && *log);
-    ck_assert_msg(workers_alive(w) >= 2, "%s", log);
-    free(log);
-    free(source);
-    check_jobs(w, n, arch[0]);
-    workers_end(w);
-    ck_assert_msg(waitpid(-1, NULL, WNOHANG) < 0 && errno == ECHILD, "a worker was left");
-    workers_end(NULL);
-    check_jobs(NULL, n, arch[0]);
-}
-END_TEST
-
-/* The rule's source with a name in it that nothing declares: NVRTC's log says which, and where. */
+/* A rule's source with an undeclared name: the message has NVRTC's log with the name and position. */
 START_TEST(broken_source)
 {
     Gen g = {0};
@@ -527,11 +434,13 @@ START_TEST(broken_source)
 }
 END_TEST
 
-/* An error inside a stage is reported at the line of the spec that the value comes from, and behind it the emitted file's own lines count again;
- * the directives do not change the key. */
+/* An error inside a stage is reported at the spec's line of the value, and after it the emitted file's own lines count
+ * again. The #line directives do not change the key. */
 START_TEST(cites_the_spec)
 {
-    static const char text[] = "return optimizer {\n  name = \"mine\",\n  hyper = { lr = 0.1 },\n  step = function()\n\n    local twice = g * g\n    p = p - lr * twice / (abs(p) + twice)\n  end,\n}\n";
+    static const char text[] =
+        "return optimizer {\n  name = \"mine\",\n  hyper = { lr = 0.1 },\n  step = function()\n\n    local twice = g * "
+        "g\n    p = p - lr * twice / (abs(p) + twice)\n  end,\n}\n";
     Gen g = {0};
     GenOptions o = {.types = {T_F32, T_F32, T_F32}};
     ck_assert(gen_compile(&g, (Source){"specs/my \"own\".lua", text, sizeof text - 1}, &o));
@@ -542,7 +451,8 @@ START_TEST(cites_the_spec)
     ck_assert(emit_key(plain, key[0]) && emit_key(cited, key[1]));
     ck_assert_str_eq(key[0], key[1]);
     char *at = strstr(cited, "#line 6 \"my _own_.lua\"\n");
-    ck_assert_msg(at && strstr(strchr(at, '\n'), "const float twice = ") < strchr(strchr(at, '\n') + 1, '\n'), "%.2000s", at ? at : strstr(cited, "---- the stages"));
+    ck_assert_msg(at && strstr(strchr(at, '\n'), "const float twice = ") < strchr(strchr(at, '\n') + 1, '\n'),
+                  "%.2000s", at ? at : strstr(cited, "---- the stages"));
     const Nvrtc *n = real_nvrtc("NVRTC citing the spec");
     if (n) {
         int arch[64], line = 1;
@@ -556,7 +466,8 @@ START_TEST(cites_the_spec)
         ck_assert(nvrtc_build(n, cited, "mine", arch[0], false, &size, &log) == NULL);
         char want[40];
         snprintf(want, sizeof want, "mine.cu(%d)", line);
-        ck_assert_msg(log && strstr(log, "my _own_.lua(6)") && strstr(log, want), "%s\nlacks %s", log ? log : "no log", want);
+        ck_assert_msg(log && strstr(log, "my _own_.lua(6)") && strstr(log, want), "%s\nlacks %s", log ? log : "no log",
+                      want);
         free(log);
     }
     free(plain);
@@ -579,7 +490,6 @@ Suite *cuda_suite(void)
     tcase_add_loop_test(t, options_by_version, 0, COUNT(givens));
     tcase_add_test(t, equal_bytes);
     tcase_add_loop_test(t, crowds_have_room, 0, 3);
-    tcase_add_test(t, workers);
     tcase_add_test(t, broken_source);
     tcase_add_test(t, cites_the_spec);
     suite_add_tcase(s, t);

@@ -1,4 +1,5 @@
-/* Numbers that are read ahead of every run, and the guard: what comes of them is what comes of values that are set, and of steps that are not taken. */
+/* Device scalars and the guard: scalars that are read before every run have the effect of values that are set, and a
+ * guarded run that of no run. */
 #include "tests/harness/help.h"
 
 #include <math.h>
@@ -7,9 +8,11 @@
 
 enum { N = 60, GROUPS = 3, STEPS = 12 };
 static const char scaled[] =
-    "return optimizer { name = 'scaled', hyper = { lr = 0.1 }, inputs = { scale = 'group' }, state = { m = zeros, k = zeros 'group' },\n"
-    "  step = function() k = k + 1  m = m + scale * g  every(3, function() p = 0.5 * p end)  p = p - lr * m / (t + k) end }";
-/* copies: of arrays over others, which no stage does */
+    "return optimizer { name = 'scaled', hyper = { lr = 0.1 }, inputs = { scale = 'group' }, state = { m = zeros, k = "
+    "zeros 'group' },\n"
+    "  step = function() k = k + 1  m = m + scale * g  every(3, function() p = 0.5 * p end)  p = p - lr * m / (t + k) "
+    "end }";
+/* copies: arrays copied over others, without a stage */
 static const char *const specs[] = {"adamw", "lamb+clip(1)", "sgd+lookahead(3,0.5)", "adafactor", "muon", scaled};
 enum { NSPECS = sizeof specs / sizeof *specs };
 
@@ -49,7 +52,8 @@ static void same(optc_rule *r, const Part *x, const Part *y, int step)
                 continue;
             OK(optc_state(y->b, i, info.name, &v));
             size_t bytes = (size_t)u.count * (u.type == OPTC_F64 ? 8 : 4);
-            ck_assert_msg(u.count == v.count && !memcmp(u.data, v.data, bytes), "%s: state '%s' differs at step %d", optc_rule_name(r), info.name, step);
+            ck_assert_msg(u.count == v.count && !memcmp(u.data, v.data, bytes), "%s: state '%s' differs at step %d",
+                          optc_rule_name(r), info.name, step);
         }
     for (int i = -1; i < GROUPS; i++) {
         OK(optc_get_t(x->b, i, &a));
@@ -58,7 +62,8 @@ static void same(optc_rule *r, const Part *x, const Part *y, int step)
     }
 }
 
-/* One has its numbers read, of two types, and steps that are left out by the guard; a tensor is without a gradient for a while. The other has them set. */
+/* One binding reads its scalars, of two types, and skips steps by the guard; a tensor has no gradient for a while. The
+ * other binding gets the values by calls. */
 static void run_pair(optc_rule *r)
 {
     static Part x, y;
@@ -84,14 +89,14 @@ static void run_pair(optc_rule *r)
         ck_assert(now == wide);
         OK(optc_set_hyper(y.b, -1, "lr", rate));
         OK(optc_set_hyper(y.b, 1, "lr", wide));
-        if (input && found == 0)                   /* else nobody reads it */
+        if (input && found == 0)                   /* otherwise it is not read */
             OK(optc_set_scalar(y.b, -1, "scale", scale));
         OK(optc_set_grad(y.b, 2, step > 3 && step < 8 ? NULL : y.g[2], 0));
         if (found == 0)
             OK(optc_step(y.b));
         same(r, &x, &y, step);
     }
-    /* and an end to each: what was set last is there again */
+    /* after reading stops, the value that was set last is used again */
     double was = 0;
     found = 1;
     OK(optc_set_guard(x.b, NULL, OPTC_F32));
@@ -117,7 +122,8 @@ START_TEST(as_if_they_were_set)
     bool text = specs[_i / 2] == scaled;
     if (thinned(_i) && _i != 2 * NSPECS - 2)
         return;
-    OK(optc_open(&(optc_engine_options){.threads = 2, .cache_dir = _i % 2 ? "" : getenv("OPTC_TEST_CACHE"), .compiler = _i % 2 ? "" : NULL, .no_builtin = _i % 2}, &e));
+    OK(optc_open(&(optc_engine_options){.threads = 2, .cache_dir = _i % 2 ? "" : getenv("OPTC_TEST_CACHE"),
+                                        .compiler = _i % 2 ? "" : NULL, .no_builtin = _i % 2}, &e));
     OK(optc_compile(e, &(optc_rule_options){.spec = text ? NULL : specs[_i / 2], .text = text ? scaled : NULL}, &r));
     ck_assert_int_eq(optc_rule_native(r), !(_i % 2));
     run_pair(r);
@@ -129,11 +135,13 @@ END_TEST
 static optc_engine *open_engine(bool native)
 {
     optc_engine *e;
-    OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = native ? getenv("OPTC_TEST_CACHE") : "", .compiler = native ? NULL : "", .no_builtin = !native}, &e));
+    OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = native ? getenv("OPTC_TEST_CACHE") : "",
+                                        .compiler = native ? NULL : "", .no_builtin = !native}, &e));
     return e;
 }
 
-/* A binding whose rates were read, even as NaN, and that no longer reads them steps as one that never did. Tensor 2 has another t: a row of its own. */
+/* A binding that no longer reads its rates, even if they were NaN, steps like one that never did. Tensor 2 has another
+ * t: its own cohort. */
 START_TEST(set_values_return)
 {
     static Part x, y;
@@ -154,7 +162,8 @@ START_TEST(set_values_return)
     OK(optc_step(x.b));
     OK(optc_get_hyper(x.b, 1, "lr", &lr));
     ck_assert(lr == 0.5);
-    OK(optc_set_hyper_from(x.b, 1, "lr", &nan, OPTC_F32));         /* from elsewhere: what was set stays known */
+    /* while it is read from memory, the value that was set is kept */
+    OK(optc_set_hyper_from(x.b, 1, "lr", &nan, OPTC_F32));
     OK(optc_step(x.b));
     ck_assert(isnan(x.p[1][0]));
     OK(optc_set_hyper_from(x.b, -1, "lr", NULL, OPTC_DEFAULT));
@@ -175,7 +184,7 @@ START_TEST(set_values_return)
 }
 END_TEST
 
-/* An input of the group has no value of its own: the step names what is missing and changes nothing. */
+/* A group input has no default: the step names the missing input and changes nothing. */
 START_TEST(scalars_not_set)
 {
     static Part x;
@@ -188,7 +197,9 @@ START_TEST(scalars_not_set)
     bind_part(r, &x);
     gradients(&x, 1);
     memcpy(before, x.p, sizeof before);
-    FAILS(optc_step(x.b), OPTC_ERROR_ARGUMENT, "entry 'step' of rule 'scaled' reads the scalar input 'scale', which is not set for group 0: call optc_set_scalar");
+    FAILS(optc_step(x.b), OPTC_ERROR_ARGUMENT,
+          "entry 'step' of rule 'scaled' reads the scalar input 'scale', which is not set for group 0: call "
+          "optc_set_scalar");
     OK(optc_set_scalar(x.b, 0, "scale", 2));
     OK(optc_set_scalar_from(x.b, 1, "scale", &scale, OPTC_F32));
     FAILS(optc_step(x.b), OPTC_ERROR_ARGUMENT, "'scale', which is not set for group 2");
@@ -198,13 +209,13 @@ START_TEST(scalars_not_set)
     OK(optc_state_read(x.b, 0, "k", &k, 1));
     ck_assert(!memcmp(before, x.p, sizeof before) && t == 0 && k == 0);
     OK(optc_set_scalar_from(x.b, 1, "scale", &scale, OPTC_F32));
-    OK(optc_set_grad(x.b, 2, NULL, 0));                            /* nobody in group 2 takes part */
+    OK(optc_set_grad(x.b, 2, NULL, 0));                            /* no tensor of group 2 takes part */
     OK(optc_step(x.b));
-    OK(optc_set_scalar_from(x.b, 1, "scale", NULL, OPTC_F32));     /* what was read last stays */
+    OK(optc_set_scalar_from(x.b, 1, "scale", NULL, OPTC_F32));     /* the value that was read last stays */
     OK(optc_step(x.b));
     OK(optc_set_grad(x.b, 2, x.g[2], 0));
     FAILS(optc_step(x.b), OPTC_ERROR_ARGUMENT, "'scale', which is not set for group 2");
-    OK(optc_set_scalar(x.b, 2, "scale", 0));                       /* 0 is a value like others */
+    OK(optc_set_scalar(x.b, 2, "scale", 0));                       /* 0 is a valid value */
     OK(optc_step(x.b));
     ck_assert(memcmp(before[0], x.p[0], sizeof *before) != 0);
     OK(optc_unbind(x.b));
@@ -247,20 +258,23 @@ START_TEST(what_is_refused)
     OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = ""}, &e));
     OK(optc_compile(e, &(optc_rule_options){.spec = "adamw"}, &r));
     bind_part(r, &x);
-    FAILS(optc_set_hyper_from(NULL, 0, "lr", at, OPTC_F32), OPTC_ERROR_ARGUMENT, "optc_set_hyper_from: the binding is NULL");
-    FAILS(optc_set_scalar_from(NULL, 0, "lr", at, OPTC_F32), OPTC_ERROR_ARGUMENT, "optc_set_scalar_from: the binding is NULL");
+    FAILS(optc_set_hyper_from(NULL, 0, "lr", at, OPTC_F32), OPTC_ERROR_ARGUMENT,
+          "optc_set_hyper_from: the binding is NULL");
+    FAILS(optc_set_scalar_from(NULL, 0, "lr", at, OPTC_F32), OPTC_ERROR_ARGUMENT,
+          "optc_set_scalar_from: the binding is NULL");
     FAILS(optc_set_guard(NULL, at, OPTC_F32), OPTC_ERROR_ARGUMENT, "optc_set_guard: the binding is NULL");
     FAILS(optc_set_hyper_from(x.b, GROUPS, "lr", at, OPTC_F32), OPTC_ERROR_ARGUMENT, "no group 3");
     FAILS(optc_set_hyper_from(x.b, -2, "lr", at, OPTC_F32), OPTC_ERROR_ARGUMENT, "no group -2");
     FAILS(optc_set_hyper_from(x.b, 0, "beta", at, OPTC_F32), OPTC_ERROR_ARGUMENT, "has no hyperparameter 'beta'");
     FAILS(optc_set_hyper_from(x.b, 0, NULL, at, OPTC_F32), OPTC_ERROR_ARGUMENT, "has no hyperparameter '(null)'");
     FAILS(optc_set_hyper_from(x.b, 0, "lr", at, OPTC_BF16), OPTC_ERROR_ARGUMENT, "must be OPTC_F32 or OPTC_F64");
-    FAILS(optc_set_hyper_from(x.b, 0, "lr", (char *)at + 1, OPTC_F32), OPTC_ERROR_ARGUMENT, "not aligned to a number of 4 bytes");
+    FAILS(optc_set_hyper_from(x.b, 0, "lr", (char *)at + 1, OPTC_F32), OPTC_ERROR_ARGUMENT,
+          "not aligned to a number of 4 bytes");
     FAILS(optc_set_scalar_from(x.b, 0, "scale", at, OPTC_F32), OPTC_ERROR_ARGUMENT, "has no input 'scale'");
     FAILS(optc_set_guard(x.b, at, OPTC_F16), OPTC_ERROR_ARGUMENT, "must be OPTC_F32 or OPTC_F64");
     OK(optc_get_hyper(x.b, 0, "lr", &lr));
-    ck_assert(lr == 1e-3);                         /* nothing came of any of it */
-    for (int k = 0; k < 100; k++)                  /* and again and again takes no more room than once */
+    ck_assert(lr == 1e-3);                         /* none of these calls had an effect */
+    for (int k = 0; k < 100; k++)                  /* repeating it takes no more memory than once */
         OK(optc_set_hyper_from(x.b, -1, "lr", &at[k % 2], OPTC_F32));
     ck_assert_int_eq(x.b->nsource, GROUPS);
     OK(optc_unbind(x.b));

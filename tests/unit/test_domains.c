@@ -1,4 +1,4 @@
-/* Domains as rows of gen/abi/domains.h: what two make together, where their values lie and how stages find them. */
+/* Domains as rows of gen/abi/domains.h: joins of two domains, offsets of their values, and indices in stages. */
 #include "gen/gen.h"
 #include "tests/harness/help.h"
 #include "tests/harness/suites.h"
@@ -7,14 +7,17 @@
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 
-/* What was written down by hand before domains were rows: which of two values is spread, or what both are. */
+/* The joins as they were written by hand before domains became table rows. */
 START_TEST(domains_join)
 {
     static const Dom old[] = {CONST_, GROUP, TENSOR, SLICE, ROW, COL, ELEM};
     static const struct { Dom a, b, both; } more[] = {
-        {ROW, ROW_T, ROWS2}, {COL_T, COL, COLS2}, {RANK, RANK_T, RANK2}, {ROW, RANK_T, ROWS_RANK}, {COL_T, RANK_T, COLS_RANK},
-        {RANK, ROW_T, RANK_ROWS}, {RANK, COL, RANK_COLS}, {COL_T, ROW_T, ELEM_T}, {ROWS2, ROW, ROWS2}, {ROWS2, ROW_T, ROWS2},
-        {COLS2, TENSOR, COLS2}, {ROWS2, COL, NDOM}, {ROWS2, ELEM, NDOM}, {ELEM, ELEM_T, NDOM}, {ROW, COL_T, NDOM}, {COL, ROW_T, NDOM}};
+        {ROW, ROW_T, ROWS2}, {COL_T, COL, COLS2}, {RANK, RANK_T, RANK2}, {ROW, RANK_T, ROWS_RANK},
+        {COL_T, RANK_T, COLS_RANK},
+        {RANK, ROW_T, RANK_ROWS}, {RANK, COL, RANK_COLS}, {COL_T, ROW_T, ELEM_T}, {ROWS2, ROW, ROWS2},
+        {ROWS2, ROW_T, ROWS2},
+        {COLS2, TENSOR, COLS2}, {ROWS2, COL, NDOM}, {ROWS2, ELEM, NDOM}, {ELEM, ELEM_T, NDOM}, {ROW, COL_T, NDOM},
+        {COL, ROW_T, NDOM}};
     for (size_t a = 0; a < sizeof old / sizeof *old; a++)
         for (size_t b = 0; b < sizeof old / sizeof *old; b++) {
             bool crossed = (old[a] == ROW && old[b] == COL) || (old[a] == COL && old[b] == ROW);
@@ -32,7 +35,7 @@ START_TEST(domains_join)
 }
 END_TEST
 
-/* Where an element's share of a row, column or matrix stands, against three loops. */
+/* The offset of an element's row, column or slice value, against three loops. */
 START_TEST(domains_place)
 {
     Shape s = {2 * 3 * 5, 2, 3, 5, 0, 0};
@@ -54,14 +57,15 @@ START_TEST(domains_place)
 }
 END_TEST
 
-/* The index that stages are emitted with, against where the evaluator finds the same value; and what makes values of a domain. */
+/* The index in emitted stages against the evaluator's; and the operations that produce a domain. */
 START_TEST(domains_find)
 {
     Shape s = {2 * 3 * 5, 2, 3, 5, 0, 0};
     for (int in = GROUP; in < NDOM; in++)
         for (int d = GROUP; d < NDOM; d++) {
             DomIndex at = dom_find((Dom)in, (Dom)d);
-            int64_t across = axis_len(dom_info[in].axis[1], s), each = dom_len_inside((Dom)in, s), of = dom_len_inside((Dom)d, s);
+            int64_t across = axis_len(dom_info[in].axis[1], s), each = dom_len_inside((Dom)in, s),
+                of = dom_len_inside((Dom)d, s);
             ck_assert_int_eq(at == INDEX_NONE, dom_join((Dom)in, (Dom)d) != (Dom)in);
             for (int64_t i = 0; i < dom_len((Dom)in, s) && at != INDEX_NONE; i++) {
                 int64_t slice = i / each, k = i % each;
@@ -81,15 +85,21 @@ START_TEST(domains_find)
 }
 END_TEST
 
-/* Squares join with what lies along their axes, the way it lies; nonsense has no join. Products have the axes that are left over. */
+/* Squares join with values along their axes, in the right orientation; invalid pairs have no join. A product has the
+ * axes that remain. */
 START_TEST(domains_square)
 {
     static const struct { Dom a, b; int join; } want[] = {
-        {ROWS2, ROW, ROWS2}, {ROWS2, ROW_T, ROWS2}, {ROWS2, GROUP, ROWS2}, {ROWS2, SLICE, ROWS2}, {COLS2, COL, COLS2}, {COLS2, COL_T, COLS2},
-        {ROWS2, ELEM, NDOM}, {COLS2, ELEM, NDOM}, {ROWS2, COLS2, NDOM}, {ROWS2, COL, NDOM}, {COLS2, ROW, NDOM}, {ROW, ROW_T, ROWS2},
-        {COL_T, COL, COLS2}, {ROW, COL, ELEM}, {ROW, RANK_T, ROWS_RANK}, {RANK, COL, RANK_COLS}, {COL_T, ROW_T, ELEM_T}, {ELEM_T, ELEM, NDOM},
-        {BLOCK_ROWS2, BLOCK_ROW, BLOCK_ROWS2}, {BLOCK_ROW, BLOCK_ROW_T, BLOCK_ROWS2}, {BLOCK_ROWS2, TENSOR, BLOCK_ROWS2}, {BLOCK, GROUP, BLOCK}, {BLOCK_ROW, BLOCK_COL, NDOM},
-        {BLOCK, ELEM, NDOM}, {BLOCK, SLICE, NDOM}, {BLOCK_ROWS2, ROW, NDOM}, {BLOCK_ROWS2, ROWS2, NDOM}, {BLOCK_ROWS2, BLOCK_COLS2, NDOM}, {BLOCK_ROW, BLOCK_RANK_T, BLOCK_ROWS_RANK}};
+        {ROWS2, ROW, ROWS2}, {ROWS2, ROW_T, ROWS2}, {ROWS2, GROUP, ROWS2}, {ROWS2, SLICE, ROWS2}, {COLS2, COL, COLS2},
+        {COLS2, COL_T, COLS2},
+        {ROWS2, ELEM, NDOM}, {COLS2, ELEM, NDOM}, {ROWS2, COLS2, NDOM}, {ROWS2, COL, NDOM}, {COLS2, ROW, NDOM},
+        {ROW, ROW_T, ROWS2},
+        {COL_T, COL, COLS2}, {ROW, COL, ELEM}, {ROW, RANK_T, ROWS_RANK}, {RANK, COL, RANK_COLS}, {COL_T, ROW_T, ELEM_T},
+        {ELEM_T, ELEM, NDOM},
+        {BLOCK_ROWS2, BLOCK_ROW, BLOCK_ROWS2}, {BLOCK_ROW, BLOCK_ROW_T, BLOCK_ROWS2},
+        {BLOCK_ROWS2, TENSOR, BLOCK_ROWS2}, {BLOCK, GROUP, BLOCK}, {BLOCK_ROW, BLOCK_COL, NDOM},
+        {BLOCK, ELEM, NDOM}, {BLOCK, SLICE, NDOM}, {BLOCK_ROWS2, ROW, NDOM}, {BLOCK_ROWS2, ROWS2, NDOM},
+        {BLOCK_ROWS2, BLOCK_COLS2, NDOM}, {BLOCK_ROW, BLOCK_RANK_T, BLOCK_ROWS_RANK}};
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         ck_assert_int_eq(dom_join(want[i].a, want[i].b), want[i].join);
         ck_assert_int_eq(dom_join(want[i].b, want[i].a), want[i].join);

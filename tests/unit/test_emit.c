@@ -1,4 +1,4 @@
-/* Emission: the same text every time, nothing left behind, and memory that ends is an error. */
+/* Emission: deterministic text, no leaks, and an error when memory runs out. */
 #include "gen/emit/emit.h"
 #include "runtime/library/rule/spec_find.h"
 #include "tests/harness/help.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The linker hands every allocation of the library to these. */
+/* The linker redirects every allocation of the library to these. */
 void *__real_malloc(size_t n);
 void *__real_calloc(size_t n, size_t size);
 void *__real_realloc(void *p, size_t n);
@@ -17,13 +17,17 @@ void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *p, size_t n);
 void __wrap_free(void *p);
 
-static _Thread_local int nth, asked, held;     /* which allocation fails (0: none), how many were asked for, how many are held */
-static _Thread_local bool for_ever;            /* and all after it */
+/* number of the allocation that fails (0: none), allocations so far, allocations held */
+static _Thread_local int nth, asked, held;
+static _Thread_local bool for_ever;            /* and all later ones */
 static bool refused(void) { return ++asked == nth || (for_ever && nth && asked > nth); }
 static void *kept(void *p) { held += p != NULL; return p; }
 void *__wrap_malloc(size_t n) { return refused() ? NULL : kept(__real_malloc(n)); }
 void *__wrap_calloc(size_t n, size_t size) { return refused() ? NULL : kept(__real_calloc(n, size)); }
-void *__wrap_realloc(void *p, size_t n) { return refused() ? NULL : p ? __real_realloc(p, n) : kept(__real_realloc(p, n)); }
+void *__wrap_realloc(void *p, size_t n)
+{
+    return refused() ? NULL : p ? __real_realloc(p, n) : kept(__real_realloc(p, n));
+}
 void __wrap_free(void *p) { held -= p != NULL; __real_free(p); }
 
 static void fail_at(int n, bool all) { nth = n, asked = 0, for_ever = all; }
@@ -39,7 +43,8 @@ static void open_rule(Gen *g, const char *spec, const char *with)
 }
 
 static const Target *const targets[] = {&target_c, &target_cuda};
-static const struct { const char *spec, *with; } rules[] = {{"adamw", "clip(1)"}, {"came", NULL}, {"sgd", "lookahead(5)"}};
+static const struct { const char *spec, *with; } rules[] =
+    {{"adamw", "clip(1)"}, {"came", NULL}, {"sgd", "lookahead(5)"}};
 
 START_TEST(leaves_nothing)
 {
@@ -53,10 +58,11 @@ START_TEST(leaves_nothing)
     bool same = true;
     for (int i = 0; i < (thinned(1) ? 10 : 100); i++) {
         char *text = gen_emit(&g, &o, &g.diag);
-        same = same && text && !strcmp(text, first) && emit_cuda_stage_hash(&g, g.plan->nfn - 1, hex[1]) && !strcmp(hex[0], hex[1]);
+        same = same && text && !strcmp(text, first) && emit_cuda_stage_hash(&g, g.plan->nfn - 1, hex[1]) &&
+            !strcmp(hex[0], hex[1]);
         free(text);
     }
-    int left = held - before;                  /* before Check allocates for itself */
+    int left = held - before;                  /* before Check allocates */
     ck_assert(same);
     ck_assert_int_eq(left, 0);
     ck_assert(arena_bytes(&g.arena) == bytes && g.arena.used == used);
@@ -65,7 +71,7 @@ START_TEST(leaves_nothing)
 }
 END_TEST
 
-/* With the n-th allocation failing, alone or with all after it: an error, or the right text. */
+/* The n-th allocation fails, alone or with all later ones: an error, or the right text. */
 START_TEST(memory_ends)
 {
     Gen g = {0};
@@ -82,13 +88,15 @@ START_TEST(memory_ends)
             text = gen_emit(&g, &o, &d);
             done = asked < n;
             fail_at(0, false);
-            int left = held - before - (text != NULL) - (d.text != NULL);          /* before Check allocates for itself */
+            /* before Check allocates */
+            int left = held - before - (text != NULL) - (d.text != NULL);
             ck_assert_msg(n < 10000, "it never came through");
             ck_assert_msg(left == 0, "%d pieces are left where allocation %d fails", left, n);
             if (text)
                 ck_assert_msg(!strcmp(text, right), "other text where allocation %d fails", n);
             else
-                ck_assert_msg(!done && (!d.text || strstr(d.text, "out of memory")), "%s", d.text ? d.text : "no memory was missing");
+                ck_assert_msg(!done && (!d.text || strstr(d.text, "out of memory")), "%s",
+                              d.text ? d.text : "no memory was missing");
             free(text);
             diag_free(&d);
         }
@@ -151,8 +159,8 @@ START_TEST(side_by_side)
 }
 END_TEST
 
-/* No value or array has a number for a name, and the plan's text has the same names. */
-START_TEST(names_a_person_gives)
+/* No value or array is named by a number, and the plan's text uses the same names. */
+START_TEST(readable_names)
 {
     Gen g = {0};
     open_rule(&g, rules[_i / 2].spec, rules[_i / 2].with);
@@ -162,13 +170,15 @@ START_TEST(names_a_person_gives)
     ck_assert(text && plan.s);
     for (const char *s = strstr(text, "---- the stages"); *s; s++) {
         bool begins = !(s[-1] == '_' || (s[-1] >= 'a' && s[-1] <= 'z') || (s[-1] >= '0' && s[-1] <= '9'));
-        if (begins && ((s[0] == 'x' && s[1] >= '0' && s[1] <= '9') || (!strncmp(s, "tmp", 3) && s[3] >= '0' && s[3] <= '9') || !strncmp(s, "mem[", 4)))
+        if (begins && ((s[0] == 'x' && s[1] >= '0' && s[1] <= '9') ||
+                       (!strncmp(s, "tmp", 3) && s[3] >= '0' && s[3] <= '9') || !strncmp(s, "mem[", 4)))
             ck_assert_msg(!strncmp(s, "mem[at_", 7), "%.60s", s);
     }
     for (int f = 0; f < g.plan->nfn; f++) {
         const Stage *s = plan_at(g.plan, f).stage;
         for (int i = 0; s && i < s->nload + s->nstore + s->nfold; i++) {
-            const Access *a = i < s->nload ? &s->load[i] : i < s->nload + s->nstore ? &s->store[i - s->nload] : &s->fold[i - s->nload - s->nstore];
+            const Access *a = i < s->nload ? &s->load[i] : i < s->nload + s->nstore ? &s->store[i - s->nload]
+                : &s->fold[i - s->nload - s->nstore];
             ck_assert_msg(strlen(a->name) <= LONGEST_NAME + 4 && strstr(plan.s, a->name), "%s", a->name);
         }
     }
@@ -178,10 +188,12 @@ START_TEST(names_a_person_gives)
 }
 END_TEST
 
-/* Of 16 bits a vector is rounded two values at once when all are there, and its loads are not looked at one by one: unpacking between two of them, each waited for the one before. */
+/* With 16-bit types, full vectors are rounded two values at a time, and all loads come before the unpacking: unpacking
+ * between loads made each load wait for the one before. */
 START_TEST(sixteen_bits)
 {
-    static const char *const needs[] = {"cvt.rn.bf16x2.f32", "optc_to_bf16_all(p_stored, p_out);", "walk(optc_full());"};
+    static const char *const needs[] =
+        {"cvt.rn.bf16x2.f32", "optc_to_bf16_all(p_stored, p_out);", "walk(optc_full());"};
     Gen g = {0};
     Source spec;
     GenOptions o = {.types = {T_BF16, T_BF16, T_BF16}, .find = find_wrapper};
@@ -195,10 +207,11 @@ START_TEST(sixteen_bits)
 }
 END_TEST
 
-/* What a rule does not call is not in its file: adamw's took 594 lines of CUDA before its first stage. */
+/* A file contains only functions that the rule calls: adamw's CUDA once had 594 lines before its first stage. */
 START_TEST(only_what_is_called)
 {
-    static const char *const foreign[] = {"optc_expf", "optc_uniform", "optc_from_bf16", "optc_tree", "OPTC_FOLDS", "optc_fold_rows", "OPTC_TILE_ROWS", "optc_even", "//@"};
+    static const char *const foreign[] = {"optc_expf", "optc_uniform", "optc_from_bf16", "optc_tree", "OPTC_FOLDS",
+                                          "optc_fold_rows", "OPTC_TILE_ROWS", "optc_even", "//@"};
     Gen g = {0};
     open_rule(&g, "adamw", NULL);
     char *text = gen_emit(&g, &(EmitOptions){.target = targets[_i]}, &g.diag);
@@ -214,8 +227,8 @@ START_TEST(only_what_is_called)
 }
 END_TEST
 
-/* Emitted files are read by people: lines of 120 columns at most, states under their own names, one spelling of
- * exponents, no shared memory that nothing uses. */
+/* Emitted files are for readers: at most 120 columns, states under their own names, one spelling of exponents, no
+ * unused shared memory. */
 START_TEST(readable)
 {
     for (int i = 0; i < optc_library_size(); i++) {
@@ -257,7 +270,7 @@ START_TEST(names_and_numbers)
 }
 END_TEST
 
-/* Only blanks and ends of lines change; each part of a broken line below a #line directive cites the same line. */
+/* Wrapping changes only white space; each part of a wrapped line after a #line directive cites the same line. */
 START_TEST(long_lines_break)
 {
     static const char text[] =
@@ -265,22 +278,23 @@ START_TEST(long_lines_break)
         "    const float aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa = bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb * ccccccccccccccccccc + "
         "dddddddddddddd * (eeeeeeeeeeeeeeeeeee - 1.0f);\n"
         "#line 0\n"
-        "/* Words words words words words words words words words words words words words words words words words words "
-        "words words words */\n"
-        "#define WORDS wwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwww + wwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwww + "
-        "wwwwwwwwwwwwwwwwwwwwwwwww\n";
+        "/* Words words words words words words words words words words words words words words words words words "
+        "words words words words */\n"
+        "#define WORDS wwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwww + "
+        "wwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwww + wwwwwwwwwwwwwwwwwwwwwwwww\n";
     static const char want[] =
         "#line 7 \"a.lua\"\n"
         "    const float aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa =\n"
         "#line 7 \"a.lua\"\n"
-        "            bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb * ccccccccccccccccccc + dddddddddddddd * (eeeeeeeeeeeeeeeeeee - 1.0f);"
-        "\n"
+        "            bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb * ccccccccccccccccccc + dddddddddddddd * (eeeeeeeeeeeeeeeeeee - "
+        "1.0f);\n"
         "#line 0\n"
-        "/* Words words words words words words words words words words words words words words words words words words "
+        "/* Words words words words words words words words words words words words words words words words words "
+        "words "
         "words\n"
         " * words words */\n"
-        "#define WORDS wwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwww + wwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwww + "
-        "wwwwwwwwwwwwwwwwwwwwwwwww\n";
+        "#define WORDS wwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwww + "
+        "wwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwww + wwwwwwwwwwwwwwwwwwwwwwwww\n";
     jmp_buf end;
     Arena a = {.out = &end};
     ck_assert(!setjmp(end));
@@ -298,7 +312,7 @@ Suite *emit_suite(void)
     tcase_add_loop_test(t, leaves_nothing, 0, 6);
     tcase_add_loop_test(t, memory_ends, 0, 6);
     tcase_add_test(t, keys_fail);
-    tcase_add_loop_test(t, names_a_person_gives, 0, 6);
+    tcase_add_loop_test(t, readable_names, 0, 6);
     tcase_add_test(t, sixteen_bits);
     tcase_add_loop_test(t, only_what_is_called, 0, 2);
     tcase_add_test(t, side_by_side);

@@ -1,5 +1,5 @@
-/* Rules with roots, bases and triangles where there is nothing, or too much, to make them of; and over a thousand steps.
- * What they are on other gradients the suite refs says. */
+/* Rules with roots, bases and triangles on degenerate gradients, and over a thousand steps. The suite refs compares
+ * them on other gradients. */
 #include "tests/harness/help.h"
 #include "tests/harness/network.h"
 #include "tests/harness/suites.h"
@@ -9,19 +9,22 @@
 #include <string.h>
 
 static const struct { const char *spec, *options; } rules[] = {
-    {"shampoo", "interval=3"}, {"soap", "interval=3"}, {"asgo", ""}, {"klshampoo", ""}, {"splus", ""}, {"psgd_kron", ""}, {"dion", ""},
+    {"shampoo", "interval=3"}, {"soap", "interval=3"}, {"asgo", ""}, {"klshampoo", ""}, {"splus", ""},
+    {"psgd_kron", ""}, {"dion", ""},
     {"adamw+galore(3,3)", ""}, {"adamw+fira(3,3)", ""},
 };
 enum { NRULES = sizeof rules / sizeof *rules, STEPS = 12, NTENSOR = 8 };
-static const TestShape tensor[NTENSOR] = {{2, {6, 5}}, {1, {7}}, {2, {5, 12}}, {2, {1, 4}}, {2, {4, 1}}, {3, {2, 4, 3}}, {2, {0, 3}}, {2, {6, 6}}};
+static const TestShape tensor[NTENSOR] =
+    {{2, {6, 5}}, {1, {7}}, {2, {5, 12}}, {2, {1, 4}}, {2, {4, 1}}, {3, {2, 4, 3}}, {2, {0, 3}}, {2, {6, 6}}};
 
 static void open_rule(Fixture *f, int i)
 {
     optc_engine_options eo = {.threads = 2, .cache_dir = getenv("OPTC_TEST_CACHE")};
-    fix_open(f, &eo, &(optc_rule_options){.spec = rules[i].spec, .options = rules[i].options}, tensor, NTENSOR, NULL, 0);
+    fix_open(f, &eo, &(optc_rule_options){.spec = rules[i].spec, .options = rules[i].options}, tensor, NTENSOR, NULL,
+             0);
 }
 
-/* Of one rank, of nothing, tiny, huge, one after the other; sparse: all but one row 0. */
+/* Gradients of rank one, zero, tiny, huge, or alternating; sparse: all rows but one are 0. */
 enum { ZERO, RANK_ONE, TINY, HUGE_, MIXED, SPARSE, NKIND };
 static double gradient(int kind, int k, int step, int64_t i, int64_t cols)
 {
@@ -40,10 +43,11 @@ static void set_grads(Fixture *f, int kind, int step)
 {
     for (int k = 0; k < f->n; k++)
         for (int64_t i = 0; i < f->count[k]; i++)
-            type_store(f->type, f->g[k], i, gradient(kind, k, step, i, tensor[k].rank > 1 ? f->count[k] / tensor[k].dim[0] : f->count[k]));
+            type_store(f->type, f->g[k], i,
+                       gradient(kind, k, step, i, tensor[k].rank > 1 ? f->count[k] / tensor[k].dim[0] : f->count[k]));
 }
 
-/* Weights stay finite; without a gradient they stay where they are, but for decay. */
+/* Weights stay finite; with zero gradients they do not change, except by decay. */
 START_TEST(nothing_to_go_by)
 {
     for (int kind = 0; kind < NKIND; kind++) {
@@ -56,7 +60,8 @@ START_TEST(nothing_to_go_by)
         for (int k = 0; k < f.n; k++)
             for (int64_t i = 0; i < f.count[k]; i++) {
                 double p = type_load(f.type, f.p[k], i);
-                ck_assert_msg(isfinite(p), "%s, %s: gradient %d, tensor %d, element %lld: %g", rules[_i].spec, rules[_i].options, kind, k, (long long)i, p);
+                ck_assert_msg(isfinite(p), "%s, %s: gradient %d, tensor %d, element %lld: %g", rules[_i].spec,
+                              rules[_i].options, kind, k, (long long)i, p);
                 ck_assert(kind != ZERO || fabs(p) <= 0.5);
             }
         fix_close(&f);
@@ -64,7 +69,7 @@ START_TEST(nothing_to_go_by)
 }
 END_TEST
 
-/* A NaN in one tensor's gradient, at a step with new roots and at one without: the others do not see it. */
+/* A NaN in one tensor's gradient, at a step with new roots and at one without, does not affect the other tensors. */
 START_TEST(nan_stays)
 {
     Fixture f, g;
@@ -85,7 +90,7 @@ START_TEST(nan_stays)
 }
 END_TEST
 
-/* Everything that is kept, into another binding. */
+/* Copies all states into another binding. */
 static void resume(const Fixture *from, Fixture *to)
 {
     for (int k = 0; k < from->n; k++) {
@@ -95,7 +100,7 @@ static void resume(const Fixture *from, Fixture *to)
             optc_state_view at;
             OK(optc_rule_state(from->rule, i, &info));
             if (optc_state(from->binding, k, info.name, &at) != OPTC_OK)
-                continue;                                  /* it is other tensors' */
+                continue;                                  /* a state of other tensors */
             size_t bytes = (size_t)at.count * (at.type == OPTC_F64 ? 8 : 4);
             void *data = malloc(bytes);
             OK(optc_state_get(from->binding, k, info.name, data, bytes));
@@ -136,7 +141,8 @@ START_TEST(a_thousand_steps)
 END_TEST
 
 /* ---- SPlus' averaged weights ---- */
-/* kvfrans/splus: after a step of a size that follows from the shape the weights go into an average that begins at 0, and then decay. */
+/* kvfrans/splus: after a step whose size follows from the shape, the weights enter an average that begins at 0, and
+ * then decay. */
 enum { EVALS = 3 };
 static const int eval_after[EVALS] = {1, 4, 12};
 static const double splus_ema = 0.8, splus_decay = 0.1, splus_lr = 0.1, splus_other = 0.02;
@@ -155,7 +161,7 @@ static void follow(const Fixture *f, double *const *avg)
         }
 }
 
-/* Weights of about 1 in f32, of which an average has no more error than each: 4 roundings. */
+/* Weights of about 1 in f32; the average has no more error than each: 4 roundings. */
 static void see_average(Fixture *f, double *const *avg, int t)
 {
     static const char *const way[] = {"to_eval", "to_train"};
@@ -168,9 +174,11 @@ static void see_average(Fixture *f, double *const *avg, int t)
         for (int64_t i = 0; i < f->count[k]; i++) {
             double got = type_load(f->type, f->p[k], i), want = t ? avg[k][i] / (1 - pow(splus_ema, t)) : kept[k][i];
             apart = fmax(apart, fabs(got - kept[k][i]));
-            ck_assert_msg(fabs(got - want) <= 4 * 0x1p-23, "after %d steps, tensor %d, %lld: %.9g, not %.9g", t, k, (long long)i, got, want);
+            ck_assert_msg(fabs(got - want) <= 4 * 0x1p-23, "after %d steps, tensor %d, %lld: %.9g, not %.9g", t, k,
+                          (long long)i, got, want);
         }
-    ck_assert(t < 2 ? apart < 0.01 : apart > 0.01);                    /* of one step nothing is an average but the decay */
+    /* after one step the average differs only by the decay */
+    ck_assert(t < 2 ? apart < 0.01 : apart > 0.01);
     OK(optc_run(f->binding, way[1]));
     for (int k = 0; k < f->n; k++)
         ck_assert_msg(!memcmp(kept[k], f->p[k], (size_t)f->count[k] * 4), "after %d steps, tensor %d", t, k);
@@ -178,7 +186,8 @@ static void see_average(Fixture *f, double *const *avg, int t)
 
 START_TEST(averaged_weights)
 {
-    const optc_setting set[] = {{"lr", splus_lr}, {"ema_rate", splus_ema}, {"weight_decay", splus_decay}, {"other_scale", splus_other}};
+    const optc_setting set[] =
+        {{"lr", splus_lr}, {"ema_rate", splus_ema}, {"weight_decay", splus_decay}, {"other_scale", splus_other}};
     optc_engine_options eo = {.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")};
     Fixture f, g;
     double all[3][NET_MID * NET_IN] = {{0}}, *avg[] = {all[0], all[1], all[2]};
@@ -194,7 +203,7 @@ START_TEST(averaged_weights)
         if (step == eval_after[at])
             see_average(&f, avg, eval_after[at++]);
     }
-    for (int k = 0; k < f.n; k++)                          /* whoever never looked is as far */
+    for (int k = 0; k < f.n; k++)                          /* a binding that never evaluated has the same weights */
         ck_assert(!memcmp(f.p[k], g.p[k], (size_t)f.count[k] * 4));
     fix_close(&f);
     fix_close(&g);

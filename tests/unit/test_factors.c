@@ -1,4 +1,4 @@
-/* Factors of matrices in rules: power, chol, qr, on the CPU against the evaluator, which goes other ways. */
+/* Factors in rules (power, chol, qr, eigh, solve) on the CPU against the evaluator, which uses other algorithms. */
 #include "gen/emit/emit.h"
 #include "tests/harness/factor_checks.h"
 #include "tests/harness/help.h"
@@ -12,67 +12,90 @@
 #include <string.h>
 
 const char *const factor_rules[] = {
-    /* two-sided, an inverse fourth root of each: Shampoo without its trimmings */
-    "return optimizer { name = 'x', hyper = { lr = 0.1, eps = 1e-2 }, state = { L = eye(0.1, 'rows'), R = eye(0.1, 'cols') }, products = 'f64',\n"
+    /* two-sided, an inverse fourth root of each side: Shampoo without grafting */
+    "return optimizer { name = 'x', hyper = { lr = 0.1, eps = 1e-2 }, state = { L = eye(0.1, 'rows'), R = eye(0.1, "
+    "'cols') }, products = 'f64',\n"
     "  matrix = function() L = L + gram(g)  R = R + gram(g.T)\n"
     "    p = p - lr * mm(mm(power(L, -1/4, { ridge = eps }), g), power(R, -1/4, { relative = 1e-2 })) end,\n"
     "  step = function() p = p - lr * g end }",
-    /* roots of both signs, kept in states */
-    "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { H = zeros 'rows', X = zeros 'rows' }, products = 'f64',\n"
-    "  matrix = function() local A = gram(g) + eye(2, 'rows')  H = power(A, 0.5)  X = power(A, -1) p = p - lr * mm(mm(X, H), g) end,\n"
+    /* roots of both signs, in states */
+    "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { H = zeros 'rows', X = zeros 'rows' }, products = "
+    "'f64',\n"
+    "  matrix = function() local A = gram(g) + eye(2, 'rows')  H = power(A, 0.5)  X = power(A, -1) p = p - lr * "
+    "mm(mm(X, H), g) end,\n"
     "  step = function() p = p - lr * g end }",
-    /* a triangle */
+    /* a triangular factor */
     "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { C = zeros 'cols' }, products = 'f64',\n"
     "  matrix = function() C = chol(gram(g.T) + eye(1, 'cols'))  p = p - lr * mm(g, C) end,\n"
     "  step = function() p = p - lr * g end }",
     /* block by block */
     "return optimizer { name = 'x', block = 4, hyper = { lr = 0.1 }, state = { L = zeros 'rows' }, products = 'f64',\n"
-    "  matrix = function() L = 0.5 * L + gram(g)  p = p - lr * mm(mm(power(L, -0.5, { ridge = 0.5 }), g), chol(gram(g.T) + eye(1, 'cols'))) end,\n"
+    "  matrix = function() L = 0.5 * L + gram(g)  p = p - lr * mm(mm(power(L, -0.5, { ridge = 0.5 }), g), "
+    "chol(gram(g.T) + eye(1, 'cols'))) end,\n"
     "  step = function() p = p - lr * g end }",
-    /* columns */
-    "return optimizer { name = 'x', rank = 3, hyper = { lr = 0.1 }, state = { Q = zeros 'cols rank' }, products = 'f64',\n"
-    "  matrix = function() Q = qr(normal 'cols rank' + 0.1 * mm(g.T, mm(g, normal 'cols rank')))  p = p - lr * mm(mm(g, Q), Q.T) end,\n"
+    /* orthonormal columns */
+    "return optimizer { name = 'x', rank = 3, hyper = { lr = 0.1 }, state = { Q = zeros 'cols rank' }, products = "
+    "'f64',\n"
+    "  matrix = function() Q = qr(normal 'cols rank' + 0.1 * mm(g.T, mm(g, normal 'cols rank')))  p = p - lr * "
+    "mm(mm(g, Q), Q.T) end,\n"
     "  step = function() p = p - lr * g end }",
-    /* eigenvalues lifted to at least a hyperparameter's, a number, a value of each matrix; what was there stays where there is no root */
-    "return optimizer { name = 'x', hyper = { lr = 0.1, least = 0.05, rel = 1e-3 }, state = { X = eye(1, 'rows'), Y = eye(1, 'cols'), Z = eye(1, 'cols') }, products = 'f64',\n"
-    "  matrix = function() X = power(gram(g), -1/4, { floor = least, last = X, relative = rel })  Y = power(gram(g.T), -1/2, { floor = 0.5, last = Y })\n"
+    /* eigenvalues raised to a hyperparameter, a number, a value per matrix; the previous value stays where there is no
+     * root */
+    "return optimizer { name = 'x', hyper = { lr = 0.1, least = 0.05, rel = 1e-3 }, state = { X = eye(1, 'rows'), Y = "
+    "eye(1, 'cols'), Z = eye(1, 'cols') }, products = 'f64',\n"
+    "  matrix = function() X = power(gram(g), -1/4, { floor = least, last = X, relative = rel })  Y = power(gram(g.T), "
+    "-1/2, { floor = 0.5, last = Y })\n"
     "    Z = power(gram(g.T), 2, { floor = 0.1 * slice.norm(g), last = Z })  p = p - lr * mm(mm(mm(X, g), Y), Z) end,\n"
     "  step = function() p = p - lr * g end }",
-    /* block by block; triangles and columns of squares, with what was there */
-    "return optimizer { name = 'x', block = 4, hyper = { lr = 0.1, least = 0.5 }, state = { X = eye(1, 'rows'), C = eye(1, 'cols'), Q = eye(1, 'cols') }, products = 'f64',\n"
-    "  matrix = function() X = power(gram(g), -1/2, { floor = least, last = X })  C = chol(gram(g.T) + eye(1, 'cols'), { last = C })\n"
+    /* block by block; triangles and columns of squares, with `last` */
+    "return optimizer { name = 'x', block = 4, hyper = { lr = 0.1, least = 0.5 }, state = { X = eye(1, 'rows'), C = "
+    "eye(1, 'cols'), Q = eye(1, 'cols') }, products = 'f64',\n"
+    "  matrix = function() X = power(gram(g), -1/2, { floor = least, last = X })  C = chol(gram(g.T) + eye(1, 'cols'), "
+    "{ last = C })\n"
     "    Q = qr(gram(g.T) + eye(1, 'cols'), { last = Q })  p = p - lr * mm(mm(X, g), mm(C, Q)) end,\n"
     "  step = function() p = p - lr * g end }",
-    /* eigenvectors, as many as there are and as many as the rule has directions */
-    "return optimizer { name = 'x', rank = 3, hyper = { lr = 0.1 }, state = { w = zeros 'row', V = eye(1, 'rows'), e = zeros 'rank1', P = zeros 'cols rank' }, products = 'f64',\n"
+    /* all eigenvectors, and as many as the rule's rank */
+    "return optimizer { name = 'x', rank = 3, hyper = { lr = 0.1 }, state = { w = zeros 'row', V = eye(1, 'rows'), e = "
+    "zeros 'rank1', P = zeros 'cols rank' }, products = 'f64',\n"
     "  matrix = function() local A = gram(g) + diag(rowsum(g * g))\n"
-    "    w, V = eigh(A, { last = V })  e, P = eigh(gram(g.T), 'rank')  p = p - lr * (mm(V, mm(V.T, g)) + mm(mm(g, P), P.T)) end,\n"
+    "    w, V = eigh(A, { last = V })  e, P = eigh(gram(g.T), 'rank')  p = p - lr * (mm(V, mm(V.T, g)) + mm(mm(g, P), "
+    "P.T)) end,\n"
     "  step = function() p = p - lr * g end }",
-    /* triangles: both sides, turned, of elements, of their transpose, of values along one axis; of a positive matrix */
-    "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { C = zeros 'rows', D = zeros 'cols', X = zeros 'elem', r = zeros 'row', S = zeros 'elem' }, products = 'f64',\n"
+    /* triangular solutions: both sides, transposed, of elements, of their transpose, of values along one axis; of a
+     * positive matrix */
+    "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { C = zeros 'rows', D = zeros 'cols', X = zeros "
+    "'elem', r = zeros 'row', S = zeros 'elem' }, products = 'f64',\n"
     "  matrix = function() C = chol(gram(g) + eye(1, 'rows'))  D = chol(gram(g.T) + eye(2, 'cols'))\n"
-    "    X = solve(C, g, { last = X })  r = solve(C.T, rowsum(g))  local Y = solve(D.T, g.T).T + solve(D, solve(D.T, g, { right = true }), { right = true })\n"
-    "    S = solve(gram(g) + eye(1, 'rows'), g, { spd = true }) + solve(gram(g.T) + eye(2, 'cols'), g, { spd = true, right = true })\n"
+    "    X = solve(C, g, { last = X })  r = solve(C.T, rowsum(g))  local Y = solve(D.T, g.T).T + solve(D, solve(D.T, "
+    "g, { right = true }), { right = true })\n"
+    "    S = solve(gram(g) + eye(1, 'rows'), g, { spd = true }) + solve(gram(g.T) + eye(2, 'cols'), g, { spd = true, "
+    "right = true })\n"
     "    p = p - lr * (X + Y + S + r) end,\n"
     "  step = function() p = p - lr * g end }",
-    /* places by value, and rows and columns in their order; block by block */
-    "return optimizer { name = 'x', block = 4, hyper = { lr = 0.1 }, state = { L = zeros 'rows', v = zeros 'elem' }, products = 'f64',\n"
+    /* orders by value, and rows and columns in their order; block by block */
+    "return optimizer { name = 'x', block = 4, hyper = { lr = 0.1 }, state = { L = zeros 'rows', v = zeros 'elem' }, "
+    "products = 'f64',\n"
     "  matrix = function() L = L + gram(g)  local a, b = sort(diag(L)), sort(diag(gram(g.T)))\n"
-    "    local w, V = eigh(L + diag(1 + a))  v = take(take(v + g * g, a), b, 'cols')  p = p - lr * (mm(take(V, a, 'cols'), mm(take(L, a).T, g)) + v) end,\n"
+    "    local w, V = eigh(L + diag(1 + a))  v = take(take(v + g * g, a), b, 'cols')  p = p - lr * (mm(take(V, a, "
+    "'cols'), mm(take(L, a).T, g)) + v) end,\n"
     "  step = function() p = p - lr * g end }",
-    "return optimizer { name = 'x', block = 4, hyper = { lr = 0.1 }, state = { C = zeros 'rows', D = zeros 'cols' }, products = 'f64',\n"
+    "return optimizer { name = 'x', block = 4, hyper = { lr = 0.1 }, state = { C = zeros 'rows', D = zeros 'cols' }, "
+    "products = 'f64',\n"
     "  matrix = function() C = chol(gram(g) + eye(1, 'rows'))  D = chol(gram(g.T) + eye(2, 'cols'))\n"
     "    p = p - lr * solve(C, solve(D, g, { right = true })) - lr * solve(D.T, g.T).T end,\n"
     "  step = function() p = p - lr * g end }",
-    /* a block's directions */
-    "return optimizer { name = 'x', block = 4, rank = 2, hyper = { lr = 0.1 }, state = { P = zeros 'rows rank', e = zeros 'block rank1', Q = zeros 'cols rank' }, products = 'f64',\n"
-    "  matrix = function() e, P = eigh(gram(g), 'rank')  local o = sort(0 - e)  Q = qr(mm(g.T, take(P, o, 'cols')) + normal 'cols rank', { last = Q })\n"
+    /* rank values of a block */
+    "return optimizer { name = 'x', block = 4, rank = 2, hyper = { lr = 0.1 }, state = { P = zeros 'rows rank', e = "
+    "zeros 'block rank1', Q = zeros 'cols rank' }, products = 'f64',\n"
+    "  matrix = function() e, P = eigh(gram(g), 'rank')  local o = sort(0 - e)  Q = qr(mm(g.T, take(P, o, 'cols')) + "
+    "normal 'cols rank', { last = Q })\n"
     "    p = p - lr * mm(mm(P, diag(take(e, o))), mm(P.T, g)) - lr * mm(mm(g, Q), take(Q.T, o)) end,\n"
     "  step = function() p = p - lr * g end }",
 };
 static const char *const *const rules = factor_rules;
 enum { NRULES = sizeof factor_rules / sizeof *factor_rules };
-static const TestShape tensor[] = {{2, {6, 5}}, {1, {7}}, {2, {5, 12}}, {2, {1, 4}}, {2, {4, 1}}, {3, {2, 4, 6}}, {2, {0, 3}}, {2, {6, 5}}};
+static const TestShape tensor[] =
+    {{2, {6, 5}}, {1, {7}}, {2, {5, 12}}, {2, {1, 4}}, {2, {4, 1}}, {3, {2, 4, 6}}, {2, {0, 3}}, {2, {6, 5}}};
 
 START_TEST(in_bounds)
 {
@@ -84,7 +107,8 @@ START_TEST(in_bounds)
     for (int k = 0; k < 3; k++) {
         Fixture f;
         use_blas(k < 2);
-        fix_open(&f, &engine[k], &(optc_rule_options){.text = rules[_i / 2], .param = f64 ? OPTC_F64 : OPTC_F32, .products = f64 ? "f64" : "f32"}, tensor, 8, NULL, 0);
+        fix_open(&f, &engine[k], &(optc_rule_options){.text = rules[_i / 2], .param = f64 ? OPTC_F64 : OPTC_F32,
+                                                      .products = f64 ? "f64" : "f32"}, tensor, 8, NULL, 0);
         for (int step = 1; step <= 3; step++) {
             for (int i = 0; i < f.n; i++)
                 for (int64_t x = 0; x < f.count[i]; x++)
@@ -109,7 +133,8 @@ static void random_in_bounds(uint64_t seed)
     char *text = random_factors(seed, seed % 3 ? 0 : 4);
     bool f64 = seed % 4 != 1;
     use_blas(seed % 5 != 0);
-    fix_open(&f, &(optc_engine_options){.threads = 2, .cache_dir = ""}, &(optc_rule_options){.text = text, .param = f64 ? OPTC_F64 : OPTC_F32, .products = f64 ? "f64" : "f32"}, few, 6, NULL, 0);
+    fix_open(&f, &(optc_engine_options){.threads = 2, .cache_dir = ""}, &(optc_rule_options){.text = text,
+            .param = f64 ? OPTC_F64 : OPTC_F32, .products = f64 ? "f64" : "f32"}, few, 6, NULL, 0);
     for (int step = 1; step <= 3; step++) {
         for (int i = 0; i < f.n; i++)
             for (int64_t x = 0; x < f.count[i]; x++)
@@ -123,21 +148,23 @@ static void random_in_bounds(uint64_t seed)
 
 START_TEST(random_rules)
 {
-    int from = getenv("OPTC_SEED") ? atoi(getenv("OPTC_SEED")) : 1, n = getenv("OPTC_SEEDS") ? atoi(getenv("OPTC_SEEDS")) : 4;
+    int from = getenv("OPTC_SEED") ? atoi(getenv("OPTC_SEED")) : 1,
+        n = getenv("OPTC_SEEDS") ? atoi(getenv("OPTC_SEEDS")) : 4;
     setenv("OPTC_CFLAGS", "-O0", 0);
     for (int k = 0; k < n; k++)
         random_in_bounds((uint64_t)(from + k));
 }
 END_TEST
 
-/* By what they are defined by: H H = A and X A = 1, whatever the evaluator thinks. */
+/* Against their definitions H H = A and X A = 1, independently of the evaluator. */
 START_TEST(defined)
 {
     enum { N = 6, M = 5 };
     Fixture f;
     double h[N * N], x[N * N];
     use_blas(_i);
-    fix_open(&f, &(optc_engine_options){.threads = 1}, &(optc_rule_options){.text = rules[1], .param = OPTC_F64}, tensor, 1, NULL, 0);
+    fix_open(&f, &(optc_engine_options){.threads = 1}, &(optc_rule_options){.text = rules[1], .param = OPTC_F64},
+             tensor, 1, NULL, 0);
     for (int64_t i = 0; i < N * M; i++)
         type_store(f.type, f.g[0], i, ref_value(0, 1, i));
     OK(optc_step(f.binding));
@@ -155,18 +182,20 @@ START_TEST(defined)
                 hh += h[i * N + k] * h[k * N + j];
                 one += x[i * N + k] * ka;
             }
-            ck_assert_msg(fabs(hh - a) < 1e-4 && fabs(one - (i == j)) < 1e-4, "(%d, %d): %g for %g, %g", i, j, hh, a, one);
+            ck_assert_msg(fabs(hh - a) < 1e-4 && fabs(one - (i == j)) < 1e-4, "(%d, %d): %g for %g, %g", i, j, hh, a,
+                          one);
         }
     fix_close(&f);
 }
 END_TEST
 
-/* NaN in one tensor's gradient: its own values alone. */
+/* A NaN in one tensor's gradient affects only its own values. */
 START_TEST(nan_stays)
 {
     static const int which[] = {0, 7, 8};
     Fixture f;
-    fix_open(&f, &(optc_engine_options){.threads = 2}, &(optc_rule_options){.text = rules[which[_i]], .param = OPTC_F64}, tensor, 8, NULL, 0);
+    fix_open(&f, &(optc_engine_options){.threads = 2},
+             &(optc_rule_options){.text = rules[which[_i]], .param = OPTC_F64}, tensor, 8, NULL, 0);
     for (int i = 0; i < f.n; i++)
         for (int64_t x = 0; x < f.count[i]; x++)
             type_store(f.type, f.g[i], x, i == 2 && x == 3 ? NAN : ref_value(i, 1, x));
@@ -178,41 +207,48 @@ START_TEST(nan_stays)
 }
 END_TEST
 
-/* How many were computed and refused, tensor by tensor, at the steps that compute them. */
-START_TEST(said)
+/* Counts of computed and refused factors, per tensor, at the steps that compute them. */
+START_TEST(factor_counts)
 {
-    static const char text[] = "return optimizer { name = 'x', view = 'last', hyper = { lr = 0.1 }, state = { X = eye(1, 'rows'), Q = eye(1, 'cols') }, products = 'f64',\n"
-                               "  matrix = function() every(2, { first = true }, function() X = power(gram(g) + eye(1, 'rows'), -1/2, { last = X })  Q = qr(gram(g.T), { last = Q }) end)\n"
-                               "  p = p - lr * mm(X, mm(g, Q)) end, step = function() p = p - lr * g end }";
+    static const char text[] =
+        "return optimizer { name = 'x', view = 'last', hyper = { lr = 0.1 }, state = { X = eye(1, 'rows'), Q = eye(1, "
+        "'cols') }, products = 'f64',\n"
+        "  matrix = function() every(2, { first = true }, function() X = power(gram(g) + eye(1, "
+        "'rows'), -1/2, { last = X })  Q = qr(gram(g.T), { last = Q }) end)\n"
+        "  p = p - lr * mm(X, mm(g, Q)) end, step = function() p = p - lr * g end }";
     static const TestShape some[] = {{2, {3, 3}}, {1, {4}}, {3, {2, 3, 3}}, {2, {0, 3}}};
     Fixture f;
     optc_factors x;
     struct { optc_factors x; int64_t behind; } longer;
     use_blas(_i);
-    fix_open(&f, &(optc_engine_options){.threads = 2}, &(optc_rule_options){.text = text, .param = OPTC_F64}, some, 4, NULL, 0);
-    /* of the last tensor, without rows, there are columns, of zeros */
+    fix_open(&f, &(optc_engine_options){.threads = 2}, &(optc_rule_options){.text = text, .param = OPTC_F64}, some, 4,
+             NULL, 0);
+    /* the last tensor has no rows, but columns, of zeros */
     FAILS(optc_factors_about(f.binding, 4, &x), OPTC_ERROR_ARGUMENT, "there is no tensor 4");
     FAILS(optc_factors_about(f.binding, -2, &x), OPTC_ERROR_ARGUMENT, "there is no tensor -2");
     FAILS(optc_factors_about(f.binding, 0, NULL), OPTC_ERROR_ARGUMENT, "NULL");
     OK(optc_factors_about(f.binding, -1, &x));
     ck_assert(x.computed == 0 && x.refused == 0 && x.residual == 0);
-    for (int step = 1; step <= 4; step++) {                /* at 1, 2 and 4; at 4 a matrix of one tensor is NaN */
+    for (int step = 1; step <= 4; step++) {                /* at steps 1, 2 and 4; at 4 a matrix of one tensor is NaN */
         for (int i = 0; i < f.n; i++)
             for (int64_t k = 0; k < f.count[i]; k++)
                 type_store(f.type, f.g[i], k, step == 4 && i == 2 && k == 12 ? NAN : ref_value(i, step, k));
         OK(optc_step(f.binding));
         OK(optc_factors_about(f.binding, 0, &x));
         int computed = 2 * (step == 1 ? 1 : step < 4 ? 2 : 3);
-        ck_assert_msg(x.computed == computed && x.refused == 0 && x.residual < 1e-9, "step %d: %d, %d, %g", step, (int)x.computed, (int)x.refused, x.residual);
+        ck_assert_msg(x.computed == computed && x.refused == 0 && x.residual < 1e-9, "step %d: %d, %d, %g", step,
+                      (int)x.computed, (int)x.refused, x.residual);
         OK(optc_factors_about(f.binding, 2, &x));
-        ck_assert_msg(x.computed == 2 * computed && x.refused == (step < 4 ? 0 : 2) && (step < 4 ? x.residual < 1e-9 : x.residual == INFINITY), "step %d: %d, %d, %g", step, (int)x.computed, (int)x.refused,
+        ck_assert_msg(x.computed == 2 * computed && x.refused == (step < 4 ? 0 : 2) && (step < 4 ? x.residual < 1e-9
+                : x.residual == INFINITY), "step %d: %d, %d, %g", step, (int)x.computed, (int)x.refused,
                       x.residual);
     }
     memset(&longer, 0xff, sizeof longer);
     OK(optc_factors_about_sized(f.binding, -1, &longer.x, sizeof longer));
     ck_assert(longer.x.computed == 21 && longer.x.refused == 2 && longer.x.residual == INFINITY && longer.behind == 0);
     longer.x.refused = 7;
-    OK(optc_factors_about_sized(f.binding, -1, &longer.x, sizeof longer.x.computed));      /* a caller of an older header */
+    /* a caller with an older header */
+    OK(optc_factors_about_sized(f.binding, -1, &longer.x, sizeof longer.x.computed));
     ck_assert(longer.x.computed == 21 && longer.x.refused == 7);
     fix_close(&f);
 }
@@ -220,26 +256,35 @@ END_TEST
 
 static Source source_of(const char *text) { return (Source){"x.lua", text, strlen(text)}; }
 
-static void read_square(const Fixture *f, int i, const char *name, double x[4]) { OK(optc_state_read(f->binding, i, name, x, 4)); }
+static void read_square(const Fixture *f, int i, const char *name, double x[4])
+{
+    OK(optc_state_read(f->binding, i, name, x, 4));
+}
 
-/* The last good one stays: of the matrix alone that has a NaN, is infinite or has no root. By a LAPACK, by our own, on the evaluator. */
+/* The last valid factor stays, only for the matrix that has a NaN or an infinity or no root. With a LAPACK, with optc's
+ * own code, on the evaluator. */
 START_TEST(last_stays)
 {
     static const TestShape two[] = {{2, {2, 2}}, {2, {2, 2}}};
     static const double bad[][4] = {{1, NAN, 0, 1}, {INFINITY, 0, 0, 1}, {0, 0, 0, 0}, {1, 0, 0, 0}, {1e200, 0, 0, 1}};
     static const char *const names[] = {"X", "C", "Q"};
-    const char *rule = "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { X = eye(3, 'rows'), C = eye(3, 'rows'), Q = eye(3, 'rows') }, products = 'f64',\n"
-        "  matrix = function() local A = gram(g) X = power(A, -0.5, { last = X })  C = chol(A, { last = C })  Q = qr(A, { last = Q }) p = p - mm(X, g) end,\n"
+    const char *rule =
+        "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { X = eye(3, 'rows'), C = eye(3, 'rows'), Q = "
+        "eye(3, 'rows') }, products = 'f64',\n"
+        "  matrix = function() local A = gram(g) X = power(A, -0.5, { last = X })  C = chol(A, { last = C })  Q = "
+        "qr(A, { last = Q }) p = p - mm(X, g) end,\n"
         "  step = function() p = p - lr * g end }";
     use_blas(_i == 1);
     for (int k = 0; k < 5; k++) {
         Fixture f;
         double was[4], now[4];
-        fix_open(&f, &(optc_engine_options){.threads = 2, .compiler = _i == 2 ? "" : NULL}, &(optc_rule_options){.text = rule, .param = OPTC_F64}, two, 2, NULL, 0);
+        fix_open(&f, &(optc_engine_options){.threads = 2, .compiler = _i == 2 ? "" : NULL},
+                 &(optc_rule_options){.text = rule, .param = OPTC_F64}, two, 2, NULL, 0);
         for (int step = 0; step < 2; step++) {
             for (int i = 0; i < 2; i++)
                 for (int x = 0; x < 4; x++)
-                    type_store(f.type, f.g[i], x, step && i ? bad[k][x] : ref_value(i, 1 + step, x) + 2 * (x == 0 || x == 3));
+                    type_store(f.type, f.g[i], x,
+                               step && i ? bad[k][x] : ref_value(i, 1 + step, x) + 2 * (x == 0 || x == 3));
             for (int n = 0; n < 3 && step; n++) {
                 read_square(&f, 1, names[n], was);
                 ck_assert(was[0] != 3);
@@ -252,11 +297,13 @@ START_TEST(last_stays)
             read_square(&f, 1, names[n], before[n]), read_square(&f, 0, names[n], other[n]);
         OK(optc_step(f.binding));
         for (int n = 0; n < 3; n++) {
-            bool finite = k == 2 || k == 3;                /* a matrix without an inverse has orthonormal columns still */
+            /* a singular matrix still has orthonormal columns */
+            bool finite = k == 2 || k == 3;
             read_square(&f, 1, names[n], now);
-            for (int i = 0; i < 4 && n == 2 && k == 2; i++)        /* of nothing: unit vectors */
+            for (int i = 0; i < 4 && n == 2 && k == 2; i++)        /* of a zero matrix: unit vectors */
                 ck_assert_msg(now[i] == (i % 3 == 0), "%g at %d", now[i], i);
-            ck_assert_msg(!memcmp(now, before[n], sizeof now) == !(n == 2 && finite), "%s, matrix %d: %g %g", names[n], k, now[0], before[n][0]);
+            ck_assert_msg(!memcmp(now, before[n], sizeof now) == !(n == 2 && finite), "%s, matrix %d: %g %g", names[n],
+                          k, now[0], before[n][0]);
             read_square(&f, 0, names[n], now);
             ck_assert(memcmp(now, other[n], sizeof now) && isfinite(now[0] + now[3]));
         }
@@ -265,17 +312,20 @@ START_TEST(last_stays)
 }
 END_TEST
 
-/* What eigenvalues are lifted to is read where the rule runs. */
+/* The floor of the eigenvalues is read at run time. */
 START_TEST(floor_is_read)
 {
     static const TestShape one[] = {{2, {2, 2}}};
     static const double g[4] = {2, 0, 0, 1e-3}, least[] = {0.25, 16, 1e-12};
-    const char *rule = "return optimizer { name = 'x', hyper = { least = 0.25 }, state = { X = eye(3, 'rows') }, products = 'f64',\n"
-        "  matrix = function() X = power(gram(g), -0.5, { floor = least }) p = p - mm(X, g) end, step = function() p = p - least * g end }";
+    const char *rule =
+        "return optimizer { name = 'x', hyper = { least = 0.25 }, state = { X = eye(3, 'rows') }, products = 'f64',\n"
+        "  matrix = function() X = power(gram(g), -0.5, { floor = least }) p = p - mm(X, g) end, step = function() p = "
+        "p - least * g end }";
     Fixture f;
     double x[4];
     use_blas(_i);
-    fix_open(&f, &(optc_engine_options){.threads = 1}, &(optc_rule_options){.text = rule, .param = OPTC_F64}, one, 1, NULL, 0);
+    fix_open(&f, &(optc_engine_options){.threads = 1}, &(optc_rule_options){.text = rule, .param = OPTC_F64}, one, 1,
+             NULL, 0);
     for (int k = 0; k < 3; k++) {
         OK(optc_set_hyper(f.binding, 0, "least", least[k]));
         for (int i = 0; i < 4; i++)
@@ -283,28 +333,32 @@ START_TEST(floor_is_read)
         OK(optc_step(f.binding));
         read_square(&f, 0, "X", x);
         double want[2] = {1 / sqrt(fmax(4, least[k])), 1 / sqrt(fmax(1e-6, least[k]))};
-        ck_assert_msg(fabs(x[0] - want[0]) < 1e-12 && fabs(x[3] - want[1]) < 1e-9 * want[1] && x[1] == 0 && x[2] == 0, "%g: %g %g", least[k], x[0], x[3]);
+        ck_assert_msg(fabs(x[0] - want[0]) < 1e-12 && fabs(x[3] - want[1]) < 1e-9 * want[1] && x[1] == 0 && x[2] == 0,
+                      "%g: %g %g", least[k], x[0], x[3]);
     }
     fix_close(&f);
 }
 END_TEST
 
-/* The result goes straight to the state that is there in its place, also where another type of products lies beside. */
-START_TEST(straight)
+/* The result is written directly to the state, also next to products of another type. */
+START_TEST(written_in_place)
 {
     static const Product product[] = {PRODUCT_F32, PRODUCT_BF16, PRODUCT_F64};
     for (int k = 0; k < 3; k++) {
         Gen g = {0};
         Type t = k == 2 ? T_F64 : T_F32;
         int calls = 0;
-        ck_assert_msg(gen_compile(&g, source_of(rules[6]), &(GenOptions){.types = {t, t, t}, .target = k == 1 ? &target_cuda : &target_c, .product = 1 + product[k]}), "%s", g.diag.text);
+        ck_assert_msg(gen_compile(&g, source_of(rules[6]), &(GenOptions){.types = {t, t, t},
+                .target = k == 1 ? &target_cuda : &target_c, .product = 1 + product[k]}), "%s", g.diag.text);
         const Phase *ph = &g.plan->entry[0].phase[0];
         for (int i = 0; i < ph->nstage; i++) {
             const Stage *s = &ph->stage[i];
             const Node *n = s->kind == S_CALL ? &ph->g->n[s->body[0]] : NULL;
             if (n && n->op != OP_MM) {
                 calls++;
-                ck_assert_msg(s->load[call_operand(n, 2)].mem == s->store[0].mem && g.plan->mem[s->store[0].mem].kind == MEM_STATE, "%d, %s: %d to %d", k, op_info[n->op].name, s->load[call_operand(n, 2)].mem, s->store[0].mem);
+                ck_assert_msg(s->load[call_operand(n, 2)].mem == s->store[0].mem &&
+                        g.plan->mem[s->store[0].mem].kind == MEM_STATE, "%d, %s: %d to %d", k, op_info[n->op].name,
+                        s->load[call_operand(n, 2)].mem, s->store[0].mem);
             }
         }
         ck_assert_int_eq(calls, 3);
@@ -313,39 +367,46 @@ START_TEST(straight)
 }
 END_TEST
 
-/* Plans for a GPU, whose products may be kept in 16 bits where factors are not: each is verified as it is made. */
+/* Plans for a GPU, whose products may be in 16 bits while factors are not: each plan is verified. */
 START_TEST(random_plans)
 {
     for (uint64_t seed = 1; seed <= 30; seed++) {
         Gen g = {0};
         char *text = random_factors(seed, seed % 3 ? 0 : 4);
         Type t = seed % 7 == 6 ? T_BF16 : T_F32;
-        ck_assert_msg(gen_compile(&g, source_of(text), &(GenOptions){.types = {t, t, T_F32}, .target = &target_cuda, .product = 1 + (int)(seed % NPRODUCT)}), "%s\n%s", g.diag.text, text);
+        ck_assert_msg(gen_compile(&g, source_of(text), &(GenOptions){.types = {t, t, T_F32}, .target = &target_cuda,
+                .product = 1 + (int)(seed % NPRODUCT)}), "%s\n%s", g.diag.text, text);
         gen_free(&g);
         free(text);
     }
 }
 END_TEST
 
-/* What the runtime asks a rule's code for lies in it, whatever its parameters, its products and so its matrices are kept in. */
+/* A rule's code contains the kernels that the runtime requests, for all parameter types and product precisions. */
 START_TEST(kernels_there)
 {
     if (thinned(_i))
         return;
-    static const char *const made[] = {"g", "mm(power(gram(g), -0.5), g)", "mm(power(gram(g), 0.5), g)", "mm(V, g) + 0 * g", "mm(chol(gram(g)), g)", "mm(qr(gram(g)), g)",
+    static const char *const made[] = {"g", "mm(power(gram(g), -0.5), g)", "mm(power(gram(g), 0.5), g)",
+                                       "mm(V, g) + 0 * g", "mm(chol(gram(g)), g)", "mm(qr(gram(g)), g)",
         "solve(gram(g), g)", "take(g, sort(rowmax(g)))", NULL, NULL};
     static const char *const no_product[] = {[8] = "A = chol(A)", [9] = "A = power(A, 0.5)"};
-    static const struct { Type t; int product; } kept[] = {{T_F32, PRODUCT_F64}, {T_F32, PRODUCT_F32}, {T_F32, PRODUCT_TF32}, {T_F32, PRODUCT_BF16}, {T_BF16, PRODUCT_F32}, {T_F16, PRODUCT_F16}, {T_F64, PRODUCT_F64}};
+    static const struct { Type t; int product; } kept[] = {{T_F32, PRODUCT_F64}, {T_F32, PRODUCT_F32}, {T_F32,
+            PRODUCT_TF32}, {T_F32, PRODUCT_BF16}, {T_BF16, PRODUCT_F32}, {T_F16, PRODUCT_F16}, {T_F64, PRODUCT_F64}};
     const int n = (int)(sizeof kept / sizeof *kept), k = _i / n;
     Gen g = {0};
     Buf b = {0};
     if (made[k])
-        buf_printf(&b, "return optimizer { name = 'x', matrix = function() %s p = p - mm(gram(g), %s) end, step = function() p = p - g end }", k == 3 ? "local w, V = eigh(gram(g))" : "", made[k]);
-    else                                                   /* factors alone: they name what our own product is in */
-        buf_printf(&b, "return optimizer { name = 'x', state = { A = eye(1, 'rows') }, matrix = function() %s p = p - g end, step = function() p = p - g end }",
-                   no_product[k]);
+        buf_printf(&b,
+                   "return optimizer { name = 'x', matrix = function() %s p = p - mm(gram(g), %s) end, step = "
+                   "function() p = p - g end }", k == 3 ? "local w, V = eigh(gram(g))" : "", made[k]);
+    else                                                   /* factors alone name the type of optc's own product */
+        buf_printf(&b,
+                   "return optimizer { name = 'x', state = { A = eye(1, 'rows') }, matrix = function() %s p = p - g "
+                   "end, step = function() p = p - g end }", no_product[k]);
     Type t = kept[_i % n].t, state = t == T_F64 ? T_F64 : T_F32;
-    ck_assert_msg(gen_compile(&g, source_of(buf_text(&b)), &(GenOptions){.types = {t, t, state}, .target = &target_cuda, .product = 1 + kept[_i % n].product}), "%s\n%s", g.diag.text, buf_text(&b));
+    ck_assert_msg(gen_compile(&g, source_of(buf_text(&b)), &(GenOptions){.types = {t, t, state}, .target = &target_cuda,
+            .product = 1 + kept[_i % n].product}), "%s\n%s", g.diag.text, buf_text(&b));
     char *text = gen_emit(&g, &(EmitOptions){.target = &target_cuda, .conditions = true}, &g.diag), called[80];
     const Program *p = program_make(&g.arena, g.plan, NULL);
     ck_assert(text != NULL);
@@ -353,7 +414,8 @@ START_TEST(kernels_there)
     for (int i = 0; i < NCALLKERNEL; i++) {
         const char *name = call_kernel(p, i);
         snprintf(called, sizeof called, " %s(const optc_call x)", name ? name : "");
-        ck_assert_msg(!name || strstr(text, called), "%s, case %d: %s is missing", made[k] ? made[k] : no_product[k], _i % n, name);
+        ck_assert_msg(!name || strstr(text, called), "%s, case %d: %s is missing", made[k] ? made[k] : no_product[k],
+                      _i % n, name);
         asked += name != NULL;
     }
     ck_assert_int_ge(asked, k == 7 ? 7 : k ? 9 : 5);       /* a product's five, and the factor's own */
@@ -363,41 +425,52 @@ START_TEST(kernels_there)
 }
 END_TEST
 
-/* What the spec says of eigenvalues: relative, of a hyperparameter less, else the usual. */
+/* The spec's bound on eigenvalues: `relative`, lower for a hyperparameter, otherwise the default. */
 START_TEST(least_share)
 {
-    static const struct { const char *options; double low; } c[] = {{"", 1e-10}, {", { ridge = 1 }", 1e-10}, {", { relative = 0.01 }", 0.01 / 1.01},
-        {", { relative = rel }", 0.001 / 1.001}, {", { relative = 0 }", 1e-10}, {", { relative = 2 * rel, floor = rel }", 1e-10}};
+    static const struct { const char *options; double low; } c[] =
+        {{"", 1e-10}, {", { ridge = 1 }", 1e-10}, {", { relative = 0.01 }", 0.01 / 1.01},
+        {", { relative = rel }", 0.001 / 1.001}, {", { relative = 0 }", 1e-10},
+        {", { relative = 2 * rel, floor = rel }", 1e-10}};
     for (size_t k = 0; k < sizeof c / sizeof *c; k++) {
         Gen g = {0};
         Buf b = {0};
-        buf_printf(&b, "return optimizer { name = 'x', hyper = { rel = 0.016 }, matrix = function() p = p - mm(power(gram(g), -0.5%s), g) end, step = function() p = p - rel * g end }", c[k].options);
-        ck_assert_msg(gen_compile(&g, source_of(buf_text(&b)), &(GenOptions){.types = {T_F32, T_F32, T_F32}}), "%s", g.diag.text);
+        buf_printf(&b,
+                   "return optimizer { name = 'x', hyper = { rel = 0.016 }, matrix = function() p = p - "
+                   "mm(power(gram(g), -0.5%s), g) end, step = function() p = p - rel * g end }", c[k].options);
+        ck_assert_msg(gen_compile(&g, source_of(buf_text(&b)), &(GenOptions){.types = {T_F32, T_F32, T_F32}}), "%s",
+                      g.diag.text);
         const ProgCall *call = NULL;
         const Program *p = program_make(&g.arena, g.plan, NULL);
         for (int i = 0; i < p->nstage; i++)
             if (p->stage[i].call && p->stage[i].call->callee == CALL_POWER)
                 call = p->stage[i].call;
-        ck_assert_msg(call && fabs(call_low(call) / c[k].low - 1) < 1e-14, "%s: %g", c[k].options, call ? call_low(call) : 0);
+        ck_assert_msg(call && fabs(call_low(call) / c[k].low - 1) < 1e-14, "%s: %g", c[k].options,
+                      call ? call_low(call) : 0);
         buf_free(&b);
         gen_free(&g);
     }
 }
 END_TEST
 
-/* Rules as text, whole and damaged. */
+/* The rules' text, whole and damaged. */
 START_TEST(as_text)
 {
-    static const Damage bad[] = {{"alpha -0.25", "alpha 0", "an exponent that no factor has"}, {"= power rows", "= power cols", "a factor of what has none"},
-        {"= power rows", "= qr rows", "an exponent that no factor has"}, {" alpha -0.25", " trans_a alpha -0.25", "flags"}};
-    static const Damage more[] = {{" floor last alpha -0.25", " last alpha -0.25", "too many operands"}, {" low ", " low -", "a share that no eigenvalue has"},
+    static const Damage bad[] = {{"alpha -0.25", "alpha 0", "an exponent that no factor has"},
+                                 {"= power rows", "= power cols", "a factor of what has none"},
+        {"= power rows", "= qr rows", "an exponent that no factor has"},
+        {" alpha -0.25", " trans_a alpha -0.25", "flags"}};
+    static const Damage more[] = {{" floor last alpha -0.25", " last alpha -0.25", "too many operands"},
+                                  {" low ", " low -", "a share that no eigenvalue has"},
         {" last alpha 2", " alpha 2", "too many operands"}};
     reads_back(rules[0], bad, (int)(sizeof bad / sizeof *bad));
     reads_back(rules[5], more, 3);
     for (int i = 6; i < NRULES; i++)
         reads_back(rules[i], NULL, 0);
-    static const Damage order[] = {{"= sort block_row", "= sort block", "factor of what has none"}, {" cols", " right", "flags"}};
-    static const Damage solve[] = {{"= solve elem", "= solve rows", "an operand of another shape"}, {" last", " turn_b last", "flags"}};
+    static const Damage order[] =
+        {{"= sort block_row", "= sort block", "factor of what has none"}, {" cols", " right", "flags"}};
+    static const Damage solve[] =
+        {{"= solve elem", "= solve rows", "an operand of another shape"}, {" last", " turn_b last", "flags"}};
     static const Damage eigh[] = {{"= eigh cols_rank", "= eigh rows_rank", "what has none"}};
     reads_back(rules[9], order, 1);
     reads_back(rules[8], solve, 2);
@@ -417,10 +490,10 @@ Suite *factors_suite(void)
     tcase_add_test(t, random_rules);
     tcase_add_loop_test(t, defined, 0, 2);
     tcase_add_loop_test(t, nan_stays, 0, 3);
-    tcase_add_loop_test(t, said, 0, 2);
+    tcase_add_loop_test(t, factor_counts, 0, 2);
     tcase_add_loop_test(t, last_stays, 0, 3);
     tcase_add_loop_test(t, floor_is_read, 0, 2);
-    tcase_add_test(t, straight);
+    tcase_add_test(t, written_in_place);
     tcase_add_test(t, random_plans);
     tcase_add_loop_test(t, kernels_there, 0, 10 * 7);
     tcase_add_test(t, least_share);

@@ -1,5 +1,6 @@
-/* What the compiler makes of a few rules, held against files: the rule after folding (.ir), the plan (.plan) and the stages in C (.c,
- * without the shared source above them). A change of output is shown as a difference to look at; OPTC_GOLDEN=update accepts it. */
+/* The compiler's output for a few rules against files: the rule after constant folding (.ir), the plan (.plan) and the
+ * stages in C (.c, without the shared code). A changed output appears as a difference; OPTC_GOLDEN=update accepts
+ * it. */
 #include "runtime/library/rule/spec_find.h"
 #include "gen/gen.h"
 
@@ -35,7 +36,8 @@ static char *made(Arena *a, int i, const char *kind)
     Source s;
     Buf b = {0};
     bool c = !strcmp(kind, "c");
-    GenOptions o = {.with = cases[i].with, .options = cases[i].options, .find = find_wrapper, .dump = c ? NULL : !strcmp(kind, "ir") ? "fold" : "plan", .dump_to = c ? NULL : &b};
+    GenOptions o = {.with = cases[i].with, .options = cases[i].options, .find = find_wrapper,
+                    .dump = c ? NULL : !strcmp(kind, "ir") ? "fold" : "plan", .dump_to = c ? NULL : &b};
     ck_assert_msg(find_spec(NULL, cases[i].spec, a, &s, &d), "%s", d.text);
     ck_assert_msg(gen_compile(&g, s, &o), "%s", g.diag.text);
     if (c) {
@@ -86,7 +88,7 @@ static void put_lines(Buf *b, const char *mark, const char *from, const char *to
         buf_printf(b, "%s…\n", mark);
 }
 
-/* The first place where two texts part and, if there is one within a few lines, where they meet again. */
+/* The first place where two texts differ and, if it is within a few lines, where they agree again. */
 static char *short_diff(const char *want, const char *got)
 {
     enum { AHEAD = 12, SHOWN = 8 };
@@ -124,10 +126,12 @@ START_TEST(golden)
         if (!want || strcmp(want, got))
             write_whole(path, got);
     } else {
-        ck_assert_msg(want != NULL, "%s cannot be read: run from the repository's root; OPTC_GOLDEN=update makes it anew", path);
+        ck_assert_msg(want != NULL,
+                      "%s cannot be read: run from the repository's root; OPTC_GOLDEN=update makes it anew", path);
         if (strcmp(want, got)) {
             char *diff = short_diff(want, got);
-            ck_abort_msg("%s (-) and what is made now (+) differ from %sRun this suite with OPTC_GOLDEN=update to accept it, and look at the whole difference with git.", path, diff);
+            ck_abort_msg("%s (-) and what is made now (+) differ from %sRun this suite with OPTC_GOLDEN=update to "
+                         "accept it, and look at the whole difference with git.", path, diff);
         }
     }
     free(want);
@@ -136,7 +140,7 @@ START_TEST(golden)
 }
 END_TEST
 
-/* Every file in the folder belongs to a case: one left over from a case that went would never be looked at. */
+/* Every file in the folder belongs to a case: a leftover file would never be read. */
 START_TEST(no_strays)
 {
     Arena arena = {0};
@@ -147,7 +151,8 @@ START_TEST(no_strays)
     for (struct dirent *e; (e = readdir(d));) {
         bool known = e->d_name[0] == '.';
         for (int i = 0; i < COUNT(cases) * COUNT(kinds); i++)
-            known = known || !strcmp(e->d_name, arena_printf(&arena, "%s.%s", cases[i / COUNT(kinds)].file, kinds[i % COUNT(kinds)]));
+            known = known ||
+            !strcmp(e->d_name, arena_printf(&arena, "%s.%s", cases[i / COUNT(kinds)].file, kinds[i % COUNT(kinds)]));
         ck_assert_msg(known, "%s/%s belongs to no case", folder, e->d_name);
     }
     closedir(d);
@@ -155,11 +160,13 @@ START_TEST(no_strays)
 }
 END_TEST
 
-/* The difference shown is the one there is. */
+/* short_diff shows the right difference. */
 START_TEST(diff_is_short)
 {
     static const char *const pair[][3] = {
-        {"a\nb\nc\n", "a\nx\nc\n", "line 2:\n- b\n+ x\n"}, {"a\nb\n", "a\nb\nc\n", "line 3:\n+ c\n"}, {"a\nb\nc\n", "a\nc\n", "line 2:\n- b\n"}, {"a\nc\n", "a\nb\nc\n", "line 2:\n+ b\n"}, {"a", "a\nb", "line 2:\n+ b\n"}};
+        {"a\nb\nc\n", "a\nx\nc\n", "line 2:\n- b\n+ x\n"}, {"a\nb\n", "a\nb\nc\n", "line 3:\n+ c\n"},
+        {"a\nb\nc\n", "a\nc\n", "line 2:\n- b\n"}, {"a\nc\n", "a\nb\nc\n", "line 2:\n+ b\n"},
+        {"a", "a\nb", "line 2:\n+ b\n"}};
     for (int i = 0; i < COUNT(pair); i++) {
         char *d = short_diff(pair[i][0], pair[i][1]);
         ck_assert_str_eq(d, pair[i][2]);

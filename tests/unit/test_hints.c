@@ -1,4 +1,4 @@
-/* What users of PyTorch, NumPy and JAX write in their first hour: each message names what to write here. */
+/* Mistakes that users of PyTorch, NumPy and JAX make in their first hour: each message names what to write instead. */
 #include "runtime/library/rule/spec_find.h"
 #include "gen/gen.h"
 

@@ -1,4 +1,4 @@
-/* What others hand us: words of a spec that leave it, compilers that never end, numbers that no machine has. */
+/* Hostile input: strings of a spec in other files, compilers that never end, numbers beyond any machine. */
 #include "runtime/library/rule/spec_find.h"
 #include "tests/harness/help.h"
 #include "runtime/library/package/package.h"
@@ -24,7 +24,9 @@ static bool compile_text(Gen *g, const char *text, const char *with, const char 
 
 /* ---- words of a spec ---- */
 #define SPEC(fields) "return optimizer { name = \"x\", " fields ", step = function() p = p - g end }"
-#define IR(line) "optc-ir 2\nrule x\nvariant any\n" line "nodes\n  %0 = p elem\n  %1 = g elem\n  %2 = sub elem %0 %1\nentry step\n  any p = %2\n"
+#define IR(line) \
+    "optc-ir 2\nrule x\nvariant any\n" line "nodes\n  %0 = p elem\n  %1 = g elem\n  %2 = sub elem %0 %1\n" \
+    "entry step\n  any p = %2\n"
 static const struct { const char *text, *with, *options; } refused[] = {
     {SPEC("options = { mode = \"a\\nrule adamw\" }"), NULL, NULL},
     {SPEC("options = { mode = \"a\\27[2J\" }"), NULL, NULL},
@@ -41,7 +43,8 @@ static const struct { const char *text, *with, *options; } refused[] = {
 };
 enum { NREFUSED = sizeof refused / sizeof *refused };
 
-/* A newline in an option's value added lines to the manifest of a package; escape sequences went to the terminal. */
+/* A newline in an option's value once added lines to a package's manifest, and escape sequences reached the
+ * terminal. */
 START_TEST(words_refused)
 {
     Gen g;
@@ -52,7 +55,7 @@ START_TEST(words_refused)
 }
 END_TEST
 
-/* Lines of prose are lines of prose; what a spec says in its own errors cannot rule a terminal. */
+/* Prose may have several lines; a spec's own error texts cannot control a terminal. */
 START_TEST(words_cleaned)
 {
     Gen g;
@@ -64,13 +67,13 @@ START_TEST(words_cleaned)
 }
 END_TEST
 
-/* To a terminal of 8 bits the bytes 0x80 to 0x9f rule as well; inside a character they are part of it. */
+/* An 8-bit terminal also interprets the bytes 0x80 to 0x9f; inside a UTF-8 character they are harmless. */
 START_TEST(bytes_cleaned)
 {
     static const struct { const char *text, *clean; } texts[] = {
         {"a\x9b" "2Jb", "a 2Jb"}, {"\x80\x9f\xa0\xff", "  \xa0\xff"}, {"\xc2\x9b\xc2\xa0", "  \xc2\xa0"},
-        {"\xe2\x80\x9b\xc3\x9b\xf0\x9f\x9b\x90", NULL},                               /* whole characters */
-        {"\xe2\x80", "\xe2 "}, {"\xe2\x80z\x9b", "\xe2 z "}, {"\xc3\xc2\x9b", "\xc3  "}, /* cut short */
+        {"\xe2\x80\x9b\xc3\x9b\xf0\x9f\x9b\x90", NULL},                               /* complete characters */
+        {"\xe2\x80", "\xe2 "}, {"\xe2\x80z\x9b", "\xe2 z "}, {"\xc3\xc2\x9b", "\xc3  "}, /* truncated ones */
         {"\xe0\x82\x9b", "\xe0  "}, {"\xf0\x80\x82\x9b", "\xf0   "},
         {"\xc0\x9b", "\xc0 "}, {"\xf8\x9b\x80\x80\x80", "\xf8    "}};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
@@ -84,11 +87,12 @@ START_TEST(bytes_cleaned)
 }
 END_TEST
 
-/* The head of emitted code has the command that makes it again: who pastes it runs that and nothing else. */
+/* The head of emitted code has the command that makes it again: pasting it runs that command and nothing else. */
 START_TEST(commands_quoted)
 {
     Gen g;
-    ck_assert_msg(compile_text(&g, SPEC("options = { mode = \"a\" }"), NULL, "mode=$(reboot)'; reboot #"), "%s", g.diag.text);
+    ck_assert_msg(compile_text(&g, SPEC("options = { mode = \"a\" }"), NULL, "mode=$(reboot)'; reboot #"), "%s",
+                  g.diag.text);
     char *text = gen_emit(&g, &(EmitOptions){.target = &target_c}, &g.diag);
     ck_assert(text != NULL);
     ck_assert_msg(strstr(text, "--options 'mode=$(reboot)'") != NULL, "%.600s", text);
@@ -101,7 +105,8 @@ END_TEST
 START_TEST(manifest_ends)
 {
     char dir[] = "/tmp/optc-manifest-XXXXXX", path[64], why[700];
-    static const struct { const char *text; size_t n; bool whole; } behind[] = {{"", 0, true}, {"\0", 1, false}, {"\0\nrule adamw\n", 13, false}, {"\n", 1, false}, {"x", 1, false}};
+    static const struct { const char *text; size_t n; bool whole; } behind[] =
+        {{"", 0, true}, {"\0", 1, false}, {"\0\nrule adamw\n", 13, false}, {"\n", 1, false}, {"x", 1, false}};
     static const char *const inside[] = {"rule x\033[2J\n", "rule x\r\n", "rule x\xc2\x9b\n", "rule x\x9b\n"};
     ck_assert(mkdtemp(dir) != NULL);
     snprintf(path, sizeof path, "%s/manifest", dir);
@@ -136,7 +141,7 @@ START_TEST(manifest_ends)
 END_TEST
 
 /* ---- keys ---- */
-/* RFC 7693's own, and others by Python's hashlib over bytes (7 i + i / 256) mod 256. */
+/* RFC 7693's digests, and others by Python's hashlib for the bytes (7 i + i / 256) mod 256. */
 static const struct { int n; const char *hex; } digests[] = {
     {0, "69217a3079908094e11121d042354a7c1f55b6482ca1a51e1b250dfd1ed0eef9"},
     {1, "e34d74dbaf4ff4c6abd871cc220451d2ea2648846c7757fbaac82fe51ad64bea"},
@@ -165,7 +170,8 @@ START_TEST(digest_vectors)
 }
 END_TEST
 
-/* Two contents of one key took 76 seconds to find: keys of code and of packages' files are digests. */
+/* With an earlier hash, two contents of one key were found in 76 seconds: keys of code and of package files are
+ * digests. */
 START_TEST(keys_are_digests)
 {
     static const char code[] = "int f(void);\n", cited[] = "/* head */\n#line 7 \"x.lua\"\nint f(void);\n";
@@ -183,7 +189,7 @@ START_TEST(keys_are_digests)
     char *data = package_read(dir, &file, false, &n, why, sizeof why);
     ck_assert_msg(data != NULL, "%s", why);
     free(data);
-    file.hash[63] ^= 1;                        /* all of it counts */
+    file.hash[63] ^= 1;                        /* all bytes count */
     data = package_read(dir, &file, false, &n, why, sizeof why);
     ck_assert(!data && strstr(why, "checksum"));
     unlink(path);
@@ -192,9 +198,11 @@ START_TEST(keys_are_digests)
 END_TEST
 
 /* ---- compilers ---- */
-static const char own[] = "return optimizer { name = \"own\", hyper = { lr = 0.25 }, state = { m = zeros }, step = function() m = lerp(m, g, 0.3) p = p - lr * m / (1 + t) end }";
+static const char own[] =
+    "return optimizer { name = \"own\", hyper = { lr = 0.25 }, state = { m = zeros }, step = function() m = lerp(m, g, "
+    "0.3) p = p - lr * m / (1 + t) end }";
 
-/* Steps a rule of our own; the bits that come out. */
+/* Steps a user's rule and returns a hash of the bits. */
 static uint64_t step_own(const char *cc, char *path, size_t n, int *native)
 {
     Fixture f;
@@ -213,10 +221,11 @@ static uint64_t step_own(const char *cc, char *path, size_t n, int *native)
     return h;
 }
 
-/* A compiler and what it is always given; arguments cannot change bits, and nothing of it is a shell's. */
+/* OPTC_CC and its fixed arguments: arguments cannot change bits, and no shell interprets them. */
 START_TEST(compiler_words)
 {
-    static const char *const commands[] = {"cc -O0", "  cc   -g\t-O1 ", "env cc", "cc -ffast-math", "cc -funsafe-math-optimizations -fsingle-precision-constant",
+    static const char *const commands[] = {"cc -O0", "  cc   -g\t-O1 ", "env cc", "cc -ffast-math",
+                                           "cc -funsafe-math-optimizations -fsingle-precision-constant",
                                            "cc -Dx=$(exit)'\""};
     char path[700];
     int native;
@@ -228,11 +237,12 @@ START_TEST(compiler_words)
         ck_assert_msg(got == want, "%s gives other bits", commands[i]);
     }
     setenv("OPTC_CFLAGS", "-Ofast -fsingle-precision-constant", 1);
-    ck_assert_msg(step_own("cc", path, sizeof path, &native) == want && native, "OPTC_CFLAGS gives other bits: %s", path);
+    ck_assert_msg(step_own("cc", path, sizeof path, &native) == want && native, "OPTC_CFLAGS gives other bits: %s",
+                  path);
 }
 END_TEST
 
-/* What a compiler is given is given whole, or the rule is not compiled: what came last would be lost. */
+/* A compiler gets all of its arguments, or the rule is not compiled: truncated arguments would lose the last ones. */
 START_TEST(long_words)
 {
     char cc[5000], path[700];
@@ -249,11 +259,12 @@ START_TEST(long_words)
 }
 END_TEST
 
-/* What one command made is not another's, where the arguments are others. */
+/* The cache does not mix results of commands with different arguments. */
 START_TEST(words_in_key)
 {
     static const struct { const char *cc, *says; } tries[] = {
-        {"cc", "compiled by"}, {"cc -DOTHER", "compiled by"}, {"cc", "from the cache"}, {"cc -DOTHER", "from the cache"}};
+        {"cc", "compiled by"}, {"cc -DOTHER", "compiled by"}, {"cc", "from the cache"},
+        {"cc -DOTHER", "from the cache"}};
     char dir[] = "/tmp/optc-words-XXXXXX", command[64];
     ck_assert(mkdtemp(dir) != NULL);
     for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
@@ -270,21 +281,23 @@ START_TEST(words_in_key)
 }
 END_TEST
 
-/* Where the evaluator is taken instead, the path says why and that its bits are others. */
-START_TEST(evaluator_said)
+/* If the evaluator is used instead, the path says why, and that its bits differ. */
+START_TEST(evaluator_reported)
 {
     static const char *const commands[] = {"", "/no/such/cc -O0", "no-such-cc -O2", "false --never"};
-    static const char *const says[] = {"turned off", "no C compiler '/no/such/cc -O0' was found", "'no-such-cc -O2'", "false --never failed"};
+    static const char *const says[] =
+        {"turned off", "no C compiler '/no/such/cc -O0' was found", "'no-such-cc -O2'", "false --never failed"};
     char path[700];
     int native;
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         step_own(commands[i], path, sizeof path, &native);
-        ck_assert_msg(!native && strstr(path, says[i]) && strstr(path, "its bits are not those of a compiled rule"), "%s: %s", commands[i], path);
+        ck_assert_msg(!native && strstr(path, says[i]) && strstr(path, "its bits are not those of a compiled rule"),
+                      "%s: %s", commands[i], path);
     }
 }
 END_TEST
 
-/* A compiler that never ends, and what it starts: both are ended, and nothing of them is left. */
+/* A compiler that never ends and its children are killed, and no files are left. */
 START_TEST(compiler_ends)
 {
     char dir[] = "/tmp/optc-slow-XXXXXX", cc[64], pids[64], tmp[64], path[700], text[400];
@@ -302,11 +315,12 @@ START_TEST(compiler_ends)
     step_own(cc, path, sizeof path, &native);
     ck_assert_msg(!native && strstr(path, "was ended after 0.5 s") && strstr(path, "OPTC_CC_SECONDS"), "%s", path);
     f = fopen(pids, "r");
-    if (f && fscanf(f, "%d %d", &pid[0], &pid[1]) == 2)        /* on a very busy machine it had not even begun */
+    if (f && fscanf(f, "%d %d", &pid[0], &pid[1]) == 2)        /* on a very busy machine it may not have started yet */
         for (int tries = 0; tries < 1000 && kill(pid[1], 0) == 0; tries++)
             usleep(10000);
     for (int i = 0; i < 2; i++)
-        ck_assert_msg(!pid[i] || (kill(pid[i], 0) != 0 && errno == ESRCH), "process %d of the compiler is still there", pid[i]);
+        ck_assert_msg(!pid[i] || (kill(pid[i], 0) != 0 && errno == ESRCH), "process %d of the compiler is still there",
+                      pid[i]);
     if (f)
         fclose(f);
     ck_assert_msg(rmdir(tmp) == 0, "something is left in TMPDIR");
@@ -332,7 +346,7 @@ static void *reap(void *stop)
     return NULL;
 }
 
-/* Where this process is told nothing of how its children end the object tells: the same rule, the same bits. */
+/* If this process cannot wait for its children (SIGCHLD ignored), the object decides: the same rule, the same bits. */
 START_TEST(children_of_others)
 {
     char path[700];
@@ -346,7 +360,8 @@ START_TEST(children_of_others)
         signal(SIGCHLD, SIG_IGN);
     ck_assert_msg(step_own("cc", path, sizeof path, &native) == want && native, "%s", path);
     step_own("false", path, sizeof path, &native);
-    ck_assert_msg(!native && (strstr(path, "false failed: its exit status is not known, since SIGCHLD is ignored or taken") ||
+    ck_assert_msg(!native &&
+                  (strstr(path, "false failed: its exit status is not known, since SIGCHLD is ignored or taken") ||
                               (_i && strstr(path, "false failed: exit status 1"))), "%s", path);
     __atomic_store_n(&stop, 1, __ATOMIC_SEQ_CST);
     if (_i)
@@ -354,7 +369,7 @@ START_TEST(children_of_others)
 }
 END_TEST
 
-/* The reason says how a compiler ended that says nothing itself, and what its limits are. */
+/* If a compiler prints nothing, the reason says how it ended and its limits. */
 START_TEST(compilers_that_say_nothing)
 {
     static const struct { const char *body, *memory, *says; } tries[] = {
@@ -384,7 +399,7 @@ START_TEST(compilers_that_say_nothing)
 }
 END_TEST
 
-/* A limit of file sizes costs native code, or the cache, and never the process: SIGXFSZ would end it. */
+/* A limit on file sizes costs native code, or the cache, but never the process: SIGXFSZ would end it. */
 START_TEST(files_limited)
 {
     static const rlim_t sizes[] = {0, 3000, 12000};
@@ -395,14 +410,15 @@ START_TEST(files_limited)
         optc_engine *e;
         optc_rule *r = NULL;
         now = (struct rlimit){sizes[i], was.rlim_max};
-        setrlimit(RLIMIT_FSIZE, &now);                 /* Check writes files too: not in here */
+        setrlimit(RLIMIT_FSIZE, &now);                 /* Check writes files too, so the limit is lifted */
         optc_status s = optc_open(&(optc_engine_options){.device = "cpu", .cache_dir = dir}, &e);
         s = s == OPTC_OK ? optc_compile(e, &(optc_rule_options){.spec = "own.lua", .text = own}, &r) : s;
         snprintf(path, sizeof path, "%s", optc_rule_path(r));
         int native = r && optc_rule_native(r);
         setrlimit(RLIMIT_FSIZE, &was);
         OK(s);
-        ck_assert_msg(!native && !strstr(path, "()") && !strstr(path, "failed: )") && (i == 2 || strstr(path, "cannot be written: File too large")), "%s", path);
+        ck_assert_msg(!native && !strstr(path, "()") && !strstr(path, "failed: )") &&
+                      (i == 2 || strstr(path, "cannot be written: File too large")), "%s", path);
         OK(optc_release(r));
         OK(optc_close(e));
     }
@@ -411,7 +427,7 @@ START_TEST(files_limited)
 }
 END_TEST
 
-/* With no file descriptor left nothing is to be installed. */
+/* Without free file descriptors the message does not suggest to install a BLAS. */
 START_TEST(no_descriptors_for_a_blas)
 {
     float p[4] = {0}, g[4] = {0};
@@ -430,10 +446,13 @@ START_TEST(no_descriptors_for_a_blas)
     now = (struct rlimit){(rlim_t)fd, was.rlim_max};
     setrlimit(RLIMIT_NOFILE, &now);
     OK(optc_compile(e, &(optc_rule_options){.spec = "muon"}, &r));
-    FAILS(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b), OPTC_ERROR_IO, "too few file descriptors are left (ulimit -n)");
-    ck_assert_msg(strstr(optc_rule_path(r), "too few file descriptors") && !strstr(optc_rule_path(r), "install"), "%s", optc_rule_path(r));
+    FAILS(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b), OPTC_ERROR_IO,
+          "too few file descriptors are left (ulimit -n)");
+    ck_assert_msg(strstr(optc_rule_path(r), "too few file descriptors") && !strstr(optc_rule_path(r), "install"), "%s",
+                  optc_rule_path(r));
     setrlimit(RLIMIT_NOFILE, &was);
-    OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));      /* once there are some all is well */
+    /* with free descriptors everything works */
+    OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
     OK(optc_unbind(b));
     OK(optc_release(r));
     OK(optc_close(e));
@@ -443,16 +462,18 @@ END_TEST
 /* ---- numbers ---- */
 START_TEST(devices_by_number)
 {
-    static const char *const names[] = {"cuda:9999999999999", "cuda:4294967296", "cuda:", "cuda:-1", "cuda:+0", "cuda: 0", "cuda:0x0", "cuda:0 ", "cuda0"};
+    static const char *const names[] = {"cuda:9999999999999", "cuda:4294967296", "cuda:", "cuda:-1", "cuda:+0",
+                                        "cuda: 0", "cuda:0x0", "cuda:0 ", "cuda0"};
     optc_engine *e;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        FAILS(optc_open(&(optc_engine_options){.device = names[i]}, &e), OPTC_ERROR_UNAVAILABLE, "there is no device '");
+        FAILS(optc_open(&(optc_engine_options){.device = names[i]}, &e), OPTC_ERROR_UNAVAILABLE,
+              "there is no device '");
         ck_assert_msg(strstr(optc_message(), names[i]) != NULL, "%s", optc_message());
     }
 }
 END_TEST
 
-/* States of many tensors, each of which a machine might just hold: their sum must not come round to a small one. */
+/* Many states that a machine might just hold: their sum must not overflow to a small number. */
 START_TEST(sums_of_bytes)
 {
     enum { MANY = 64 };
@@ -469,7 +490,8 @@ START_TEST(sums_of_bytes)
             t[i] = (optc_tensor){.param = at + i * 64, .rank = 1, .shape = shape};
         optc_group all = {.tensors = t, .ntensors = MANY};
         optc_status s = optc_bind(r, &all, 1, &b);
-        ck_assert_msg(s == OPTC_ERROR_MEMORY || s == OPTC_ERROR_ARGUMENT, "2^%d elements, %d times: %s", bits, MANY, optc_status_name(s));
+        ck_assert_msg(s == OPTC_ERROR_MEMORY || s == OPTC_ERROR_ARGUMENT, "2^%d elements, %d times: %s", bits, MANY,
+                      optc_status_name(s));
         ck_assert_ptr_null(b);
     }
     OK(optc_release(r));
@@ -478,7 +500,7 @@ START_TEST(sums_of_bytes)
 END_TEST
 
 /* ---- processes ---- */
-/* The child of a process that has stepped with two threads: its step never returned. */
+/* The child of a process that has stepped with two threads: its step once never returned. */
 START_TEST(fork_after_step)
 {
     TestShape large = {1, {300000}};
@@ -498,8 +520,9 @@ START_TEST(fork_after_step)
     }
     int status = -1;
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
-    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child %s", WIFSIGNALED(status) ? "never came back from its step" : "has other bits");
-    OK(optc_step(f.binding));                  /* and here all goes on */
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child %s",
+                  WIFSIGNALED(status) ? "never came back from its step" : "has other bits");
+    OK(optc_step(f.binding));                  /* this process continues */
     fix_close(&f);
 }
 END_TEST
@@ -518,7 +541,7 @@ Suite *hostile_suite(void)
     tcase_add_test(t, compiler_words);
     tcase_add_test(t, long_words);
     tcase_add_test(t, words_in_key);
-    tcase_add_test(t, evaluator_said);
+    tcase_add_test(t, evaluator_reported);
     tcase_add_test(t, compiler_ends);
     tcase_add_loop_test(t, children_of_others, 0, 2);
     tcase_add_test(t, compilers_that_say_nothing);

@@ -1,5 +1,5 @@
-/* Steps of inverse roots by products (runtime/core/matrix/inverse_root.h), done here in f64 on matrices whose roots are known: no more
- * of them than the manual says, and what rounding leaves. */
+/* Iterations for inverse roots by products (runtime/core/matrix/inverse_root.h), run here in f64 on matrices with known
+ * roots: as many steps as the manual says, and the error from rounding. */
 #include "tests/harness/basis.h"
 #include "tests/harness/help.h"
 #include "runtime/core/matrix/inverse_root.h"
@@ -35,7 +35,8 @@ static double largest_row(const double *a)
     return most;
 }
 
-/* How far from its p-th inverse root, in the Frobenius norm: eigenvalues from 1 down to `value`, steps for `low`. */
+/* The error against the p-th inverse root in the Frobenius norm: eigenvalues from 1 down to `value`, steps for
+ * `low`. */
 static double off_by(int p, double low, double value, bool f64, int *n)
 {
     static double m[ALL], x[ALL], q[ALL], want[ALL];
@@ -67,7 +68,8 @@ static double off_by(int p, double low, double value, bool f64, int *n)
 static const int roots[] = {2, 3, 4, 8};
 static const double lows[] = {1e-2, 1e-4, 1e-6, 1e-8, 1e-10, 1e-12};
 
-/* Of eigenvalues near each other, whatever the steps are made for; an inverse in f64 is by products down to 1e-6 alone. */
+/* Eigenvalues close to each other, whatever range the steps are for. In f64 an inverse uses products only down to
+ * 1e-6. */
 START_TEST(near_each_other)
 {
     for (size_t i = 0; i < sizeof roots / sizeof *roots; i++)
@@ -85,7 +87,7 @@ START_TEST(near_each_other)
 }
 END_TEST
 
-/* Down to what the steps are made for rounding takes its share of the smallest, as it does of any solver's. */
+/* Down to the range of the steps, rounding affects the smallest eigenvalues as with any solver. */
 START_TEST(far_apart)
 {
     for (size_t i = 0; i < sizeof roots / sizeof *roots; i++)
@@ -100,10 +102,11 @@ START_TEST(far_apart)
 }
 END_TEST
 
-/* Steps for a fourth root, as specs/FACTORS.md lists them. */
+/* The numbers of steps for a fourth root, as listed in specs/FACTORS.md. */
 START_TEST(how_many)
 {
-    static const struct { double low; int f32, f64; } want[] = {{1e-2, 4, 4}, {1e-6, 6, 8}, {1e-10, 9, 11}, {1e-12, 10, 12}};
+    static const struct { double low; int f32, f64; } want[] =
+        {{1e-2, 4, 4}, {1e-6, 6, 8}, {1e-10, 9, 11}, {1e-12, 10, 12}};
     RootStep s[MOST_ROOT_STEPS];
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         ck_assert_int_eq(root_steps(4, want[i].low, false, s), want[i].f32);

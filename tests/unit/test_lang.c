@@ -1,4 +1,4 @@
-/* What the language says, held against plain C that does the same by hand. */
+/* The language against plain C that does the same by hand. */
 #include "gen/gen.h"
 #include "tests/harness/help.h"
 #include "gen/emit/program_make.h"
@@ -27,7 +27,8 @@ START_TEST(infinity_is_out)
     optc_binding *b;
     float p = 1, g = 1;
     optc_tensor t = {.name = "w", .param = &p, .grad = &g, .rank = 1, .shape = (int64_t[]){1}};
-    OK(optc_compile(engine, &(optc_rule_options){.spec = "adamw", .with = "clip(inf)"}, &r));      /* clip says max = inf: it never clips */
+    /* clip's maximum is inf: it never clips */
+    OK(optc_compile(engine, &(optc_rule_options){.spec = "adamw", .with = "clip(inf)"}, &r));
     OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
     FAILS(optc_set_hyper(b, 0, "lr", INFINITY), OPTC_ERROR_RANGE, "lr = inf is outside its range [0, inf)");
     OK(optc_set_hyper(b, 0, "lr", 1e300));
@@ -38,27 +39,33 @@ START_TEST(infinity_is_out)
 }
 END_TEST
 
-/* Tables of a package are C: a NaN has no literal. */
+/* Tables of a package are C, where NaN has no literal. */
 START_TEST(tables_of_nan)
 {
-    optc_rule *r = compile("return optimizer { name = 'x', state = { m = fill(0/0), n = fill(-inf) }, step = function() m = n n = g p = p - m end }", NULL);
+    optc_rule *r =
+        compile("return optimizer { name = 'x', state = { m = fill(0/0), n = fill(-inf) }, step = function() m = n n = "
+                "g p = p - m end }", NULL);
     Buf b = {0};
     program_print(&b, r->program, "x");
-    ck_assert_msg(strstr(b.s, ", __builtin_nan(\"\"), ") && strstr(b.s, ", -__builtin_inf(), ") && !strstr(b.s, ", nan") && !strstr(b.s, ", -nan"), "%s", b.s);
+    ck_assert_msg(strstr(b.s, ", __builtin_nan(\"\"), ") && strstr(b.s, ", -__builtin_inf(), ") &&
+                  !strstr(b.s, ", nan") && !strstr(b.s, ", -nan"), "%s", b.s);
     buf_free(&b);
     OK(optc_release(r));
 }
 END_TEST
 
 /* ---- wrappers of one's own ---- */
-static const char halve[] = "return wrapper { name = 'halve', args = { 'by' }, hyper = { by = 0.5 }, step = function() g = g * by inner() end }";
+static const char halve[] =
+    "return wrapper { name = 'halve', args = { 'by' }, hyper = { by = 0.5 }, step = function() g = g * by inner() end "
+    "}";
 
 static float one_step(optc_rule *r, float g0)
 {
     optc_binding *b;
     float p = 0, g = g0;
     optc_tensor t = {.name = "w", .param = &p, .grad = &g, .rank = 1, .shape = (int64_t[]){1}};
-    OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1, .hyper = (optc_setting[]){{"lr", 1}}, .nhyper = 1}, 1, &b));
+    OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1, .hyper = (optc_setting[]){{"lr", 1}}, .nhyper = 1}, 1,
+                 &b));
     OK(optc_step(b));
     OK(optc_unbind(b));
     return p;
@@ -74,7 +81,7 @@ static void composed(const optc_rule_options *o, const char *name, float moved)
     OK(optc_release(r));
 }
 
-/* By path and from memory, in `with` and behind a +, mixed with the library's, under the name that the file says. */
+/* Wrappers by path and from memory, in `with` and after a +, mixed with the library's, under the name in the file. */
 START_TEST(wrappers_of_ones_own)
 {
     char folder[] = "/tmp/optc-wrap+XXXXXX", path[64], asked[200];
@@ -88,17 +95,23 @@ START_TEST(wrappers_of_ones_own)
     composed(&(optc_rule_options){.spec = "sgd", .with = asked}, "sgd+halve(0.25),clip_value(8)", -2);
     snprintf(asked, sizeof asked, "sgd+%s(by=0.25)+clip_value(8)", path);
     composed(&(optc_rule_options){.spec = asked}, "sgd+halve(by=0.25),clip_value(8)", -2);
-    composed(&(optc_rule_options){.spec = asked, .with = " clip_value( 4 )"}, "sgd+halve(by=0.25),clip_value(8),clip_value(4)", -1);
+    composed(&(optc_rule_options){.spec = asked, .with = " clip_value( 4 )"},
+             "sgd+halve(by=0.25),clip_value(8),clip_value(4)", -1);
     composed(&(optc_rule_options){.spec = "sgd+halve", .wrappers = text, .nwrappers = 2}, "sgd+halve", -32);
-    composed(&(optc_rule_options){.spec = "sgd", .with = "clip(0.5)", .wrappers = text, .nwrappers = 2}, "sgd+clip(0.5)", -32);    /* ahead of the library's */
+    /* before the library's wrapper of that name */
+    composed(&(optc_rule_options){.spec = "sgd", .with = "clip(0.5)", .wrappers = text, .nwrappers = 2},
+             "sgd+clip(0.5)", -32);
     composed(&(optc_rule_options){.spec = "sgd", .with = "clip(64)"}, "sgd+clip(64)", -64 * (64 / (64 + 1e-6f)));
-    snprintf(asked, sizeof asked, "halve,%s(0.125)", path);                                                             /* two of one name */
+    /* two wrappers of one name */
+    snprintf(asked, sizeof asked, "halve,%s(0.125)", path);
     optc_rule *r;
     OK(optc_compile(engine, &(optc_rule_options){.spec = "sgd", .with = asked, .wrappers = text, .nwrappers = 1}, &r));
-    ck_assert(r->library->rule->nhyper >= 2 && !strcmp(r->library->rule->hyper[r->library->rule->nhyper - 1].name, "halve2.by"));
+    ck_assert(r->library->rule->nhyper >= 2 &&
+              !strcmp(r->library->rule->hyper[r->library->rule->nhyper - 1].name, "halve2.by"));
     ck_assert_msg(one_step(r, 64) == -4, "two wrappers of one name");
     OK(optc_release(r));
-    FAILS(optc_compile(engine, &(optc_rule_options){.spec = "sgd", .with = "./no/such.lua"}, &r), OPTC_ERROR_SPEC, "./no/such.lua: cannot read");
+    FAILS(optc_compile(engine, &(optc_rule_options){.spec = "sgd", .with = "./no/such.lua"}, &r), OPTC_ERROR_SPEC,
+          "./no/such.lua: cannot read");
     FAILS(optc_compile(engine, &(optc_rule_options){.spec = "sgd+"}, &r), OPTC_ERROR_SPEC, "expected wrapper");
     FAILS(optc_compile(engine, &(optc_rule_options){.spec = "sgd", .nwrappers = 1}, &r), OPTC_ERROR_ARGUMENT, "NULL");
     unlink(path);
@@ -132,19 +145,24 @@ static double read_one(One *o, const char *name)
     return x;
 }
 
-/* Compiled, and on the evaluator. */
+/* The compiled rule, or the evaluator. */
 static optc_engine *engine_of(int evaluator)
 {
     optc_engine *e;
-    OK(optc_open(&(optc_engine_options){.threads = 1, .compiler = evaluator ? "" : NULL, .cache_dir = evaluator ? "" : NULL, .no_builtin = evaluator}, &e));
+    OK(optc_open(&(optc_engine_options){.threads = 1, .compiler = evaluator ? "" : NULL,
+                                        .cache_dir = evaluator ? "" : NULL, .no_builtin = evaluator}, &e));
     return e;
 }
 
 START_TEST(every_with_an_offset)
 {
-    static const char text[] = "return optimizer { name = 'x', options = { k = 1 }, state = { a = zeros 'group', b = zeros 'group', c = zeros 'group', d = zeros 'group' },\n"
-                               "step = function() every(3, { offset = 1 }, function() a = a + t end) every(3, { offset = 6 }, function() b = b + t end)\n"
-                               "every(4, { offset = 7 }, function() c = c + t end) every(k, { offset = 1 }, function() d = d + t end) p = p - g end }";
+    static const char text[] =
+        "return optimizer { name = 'x', options = { k = 1 }, state = { a = zeros 'group', b = zeros 'group', c = zeros "
+        "'group', d = zeros 'group' },\n"
+        "step = function() every(3, { offset = 1 }, function() a = a + t end) every(3, { offset "
+        "= 6 }, function() b = b + t end)\n"
+        "every(4, { offset = 7 }, function() c = c + t end) every(k, { offset = 1 }, function() "
+        "d = d + t end) p = p - g end }";
     optc_engine *e = engine_of(_i);
     One o;
     double a = 0, b = 0, c = 0, d = 0;                     /* offsets are taken modulo the period */
@@ -152,19 +170,21 @@ START_TEST(every_with_an_offset)
     for (int t = 1; t <= 26; t++) {
         OK(optc_step(o.b));
         a += t % 3 == 1 ? t : 0, b += t % 3 == 0 ? t : 0, c += t % 4 == 3 ? t : 0, d += t;
-        ck_assert_msg(read_one(&o, "a") == a && read_one(&o, "b") == b && read_one(&o, "c") == c && read_one(&o, "d") == d, "step %d", t);
+        ck_assert_msg(read_one(&o, "a") == a && read_one(&o, "b") == b && read_one(&o, "c") == c &&
+                      read_one(&o, "d") == d, "step %d", t);
     }
     one_close(&o);
     OK(optc_close(e));
 }
 END_TEST
 
-/* Step 1 as well, alone and beside other periods, and of a rule whose own first step comes later. */
+/* `first`: step 1 as well, alone and with other periods, and in a rule whose own first step comes later. */
 START_TEST(every_first)
 {
     static const char *const rule[] = {
         "return optimizer { name = 'x', state = { a = zeros 'group', b = zeros 'group' }, step = function()\n"
-        "every(4, { first = true }, function() a = a + t end) every(3, { first = true, offset = 1 }, function() b = b + t end) p = p - g end }",
+        "every(4, { first = true }, function() a = a + t end) every(3, { first = true, offset = 1 }, function() b = b "
+        "+ t end) p = p - g end }",
         "return optimizer { name = 'x', state = { a = zeros 'group', b = zeros 'group' }, step = function()\n"
         "every(4, { first = true }, function() a = a + t end) b = b + 1 p = p - g end }"};
     static const char outer[] = "return wrapper { name = 'w', step = function() every(3, function() inner() end) end }";
@@ -172,38 +192,47 @@ START_TEST(every_first)
     bool inside = _i / 2;
     One o;
     double a = 0, b = 0;
-    one_open(&o, e, &(optc_rule_options){.spec = "made.lua", .text = rule[inside], .with = inside ? "w" : "", .wrappers = &(optc_text){"w", outer}, .nwrappers = 1});
+    one_open(&o, e, &(optc_rule_options){.spec = "made.lua", .text = rule[inside], .with = inside ? "w" : "",
+                                         .wrappers = &(optc_text){"w", outer}, .nwrappers = 1});
     for (int step = 1; step <= 40; step++) {
         int t = inside ? step / 3 : step;
         OK(optc_step(o.b));
         if (!inside || step % 3 == 0)
             a += t == 1 || t % 4 == 0 ? t : 0, b += inside ? 1 : t % 3 == 1 ? t : 0;
-        ck_assert_msg(read_one(&o, "a") == a && read_one(&o, "b") == b, "step %d: %g %g, not %g %g", step, read_one(&o, "a"), read_one(&o, "b"), a, b);
+        ck_assert_msg(read_one(&o, "a") == a && read_one(&o, "b") == b, "step %d: %g %g, not %g %g", step,
+                      read_one(&o, "a"), read_one(&o, "b"), a, b);
     }
     one_close(&o);
     OK(optc_close(e));
 }
 END_TEST
 
-/* A rule inside a block of every() counts the steps it makes: its t, and its own periods. */
+/* A rule inside every() counts its own steps: its t and its periods. */
 START_TEST(inner_counts_its_own)
 {
-    static const char rule[] = "return optimizer { name = 'x', state = { n = zeros 'group', a = zeros 'group', b = zeros 'group' }, step = function()\n"
-                               "n = t every(2, function() a = a + t end) every(3, { offset = 1 }, function() b = b + t end) p = p - g end }";
+    static const char rule[] =
+        "return optimizer { name = 'x', state = { n = zeros 'group', a = zeros 'group', b = zeros 'group' }, step = "
+        "function()\n"
+        "n = t every(2, function() a = a + t end) every(3, { offset = 1 }, function() b = b + t "
+        "end) p = p - g end }";
     static const struct { int every, offset; } at[] = {{1, 0}, {3, 0}, {3, 1}, {5, 4}};
     optc_engine *e = engine_of(_i % 2);
     int k = at[_i / 2].every, off = at[_i / 2].offset, n = 0;
     char outer[200];
-    snprintf(outer, sizeof outer, "return wrapper { name = 'w', step = function() every(%d, { offset = %d }, function() inner() end) end }", k, off);
+    snprintf(outer, sizeof outer,
+             "return wrapper { name = 'w', step = function() every(%d, { offset = %d }, function() inner() end) end }",
+             k, off);
     One o;
     double a = 0, b = 0;
-    one_open(&o, e, &(optc_rule_options){.spec = "made.lua", .text = rule, .with = "w", .wrappers = &(optc_text){"w", outer}, .nwrappers = 1});
+    one_open(&o, e, &(optc_rule_options){.spec = "made.lua", .text = rule, .with = "w",
+                                         .wrappers = &(optc_text){"w", outer}, .nwrappers = 1});
     for (int t = 1; t <= 40; t++) {
         OK(optc_step(o.b));
         n += t % k == off;
         if (t % k == off)
             a += n % 2 == 0 ? n : 0, b += n % 3 == 1 ? n : 0;
-        ck_assert_msg(read_one(&o, "n") == n && read_one(&o, "a") == a && read_one(&o, "b") == b, "every %d, offset %d, step %d: n %g a %g b %g, not %d %g %g", k, off, t,
+        ck_assert_msg(read_one(&o, "n") == n && read_one(&o, "a") == a && read_one(&o, "b") == b,
+                      "every %d, offset %d, step %d: n %g a %g b %g, not %d %g %g", k, off, t,
                       read_one(&o, "n"), read_one(&o, "a"), read_one(&o, "b"), n, a, b);
     }
     one_close(&o);
@@ -211,8 +240,8 @@ START_TEST(inner_counts_its_own)
 }
 END_TEST
 
-/* Periods are the binding's, and t is each tensor's: what a block of every() makes of t is right for those who never
- * miss a step. A wrapper that counts says it for all. */
+/* Periods follow the binding and t each tensor: t inside every() is right only for tensors that never miss a step. A
+ * wrapper that counts gives the right t to all. */
 START_TEST(inner_of_a_tensor_left_out)
 {
     static const char rule[] = "return optimizer { name = 'x', state = { n = zeros 'tensor' },\n"
@@ -243,14 +272,16 @@ START_TEST(inner_of_a_tensor_left_out)
 }
 END_TEST
 
-/* Gradients gathered over four steps, then one of Adam: the bits of Adam alone on their means. */
+/* Gradients accumulated over four steps, then one step of Adam: the bits of Adam on their means. */
 START_TEST(accumulation)
 {
-    static const char gather[] = "return wrapper { name = 'gather', state = { all = zeros }, step = function() all = all + g\n"
-                                 "every(4, function() g = all / 4 inner() all = 0 end) end }";
+    static const char gather[] =
+        "return wrapper { name = 'gather', state = { all = zeros }, step = function() all = all + g\n"
+        "every(4, function() g = all / 4 inner() all = 0 end) end }";
     One a, b;
     float sum[N] = {0};
-    one_open(&a, engine, &(optc_rule_options){.spec = "adam", .with = "gather", .wrappers = &(optc_text){"gather", gather}, .nwrappers = 1});
+    one_open(&a, engine, &(optc_rule_options){.spec = "adam", .with = "gather",
+                                              .wrappers = &(optc_text){"gather", gather}, .nwrappers = 1});
     one_open(&b, engine, &(optc_rule_options){.spec = "adam"});
     for (int t = 1; t <= 20; t++) {
         for (int i = 0; i < N; i++)
@@ -267,7 +298,7 @@ START_TEST(accumulation)
 }
 END_TEST
 
-/* One NaN or infinity anywhere: nothing moves, and the steps that are made are those of a run that never saw the others. */
+/* One NaN or infinity anywhere: nothing changes, and the other steps equal a run without the skipped ones. */
 START_TEST(nonfinite_steps_are_skipped)
 {
     static const struct { int step; float value; } spoilt[] = {{1, NAN}, {4, INFINITY}, {5, -INFINITY}, {9, -NAN}};
@@ -279,7 +310,7 @@ START_TEST(nonfinite_steps_are_skipped)
     for (int t = 1; t <= 12; t++) {
         bool bad = false;
         for (int i = 0; i < N; i++)
-            a.g[i] = b.g[i] = (float)ref_value(0, t, i) * (t == 7 ? 1e30f : 1);     /* large is not infinite */
+            a.g[i] = b.g[i] = (float)ref_value(0, t, i) * (t == 7 ? 1e30f : 1);     /* large, but not infinite */
         for (int k = 0; k < nspoilt; k++)
             if (spoilt[k].step == t)
                 a.g[t * 3] = spoilt[k].value, bad = true;
@@ -292,11 +323,13 @@ START_TEST(nonfinite_steps_are_skipped)
         OK(optc_state_read(a.b, 0, "m", m[0], N));
         OK(optc_state_read(b.b, 0, "m", m[1], N));
         int64_t steps, taken;
-        OK(optc_get_t(a.b, 0, &steps));                /* less what was left out: t of the rule */
+        OK(optc_get_t(a.b, 0, &steps));                /* the rule's t: without the skipped steps */
         OK(optc_get_t(b.b, 0, &taken));
         ck_assert(steps == t && steps - left == taken);
-        ck_assert_msg(flag == bad && read_one(&a, "skip.skipped") == left, "step %d: %g, %g left out", t, flag, read_one(&a, "skip.skipped"));
-        ck_assert_msg(!memcmp(a.p, b.p, sizeof a.p) && !memcmp(m[0], m[1], sizeof m[0]), "they differ after %d steps: %.17g %.17g, %.17g %.17g", t, a.p[0], b.p[0], m[0][0], m[1][0]);
+        ck_assert_msg(flag == bad && read_one(&a, "skip.skipped") == left, "step %d: %g, %g left out", t, flag,
+                      read_one(&a, "skip.skipped"));
+        ck_assert_msg(!memcmp(a.p, b.p, sizeof a.p) && !memcmp(m[0], m[1], sizeof m[0]),
+                      "they differ after %d steps: %.17g %.17g, %.17g %.17g", t, a.p[0], b.p[0], m[0][0], m[1][0]);
     }
     one_close(&a);
     one_close(&b);
@@ -304,13 +337,17 @@ START_TEST(nonfinite_steps_are_skipped)
 }
 END_TEST
 
-/* The same by a flag of the caller's, as a loss scaler has it. */
+/* The same with a flag of the caller, like a loss scaler's. */
 START_TEST(skipped_by_a_flag)
 {
-    static const char guard[] = "return wrapper { name = 'guard', inputs = { found_inf = 'group' }, state = { skipped = zeros 'group' }, step = function()\n"
-                                "local ok = eq(found_inf, 0) skipped = skipped + where(ok, 0, 1) when(ok, function() inner { t = t - skipped } end) end }";
+    static const char guard[] =
+        "return wrapper { name = 'guard', inputs = { found_inf = 'group' }, state = { skipped = zeros 'group' }, step "
+        "= function()\n"
+        "local ok = eq(found_inf, 0) skipped = skipped + where(ok, 0, 1) when(ok, function() "
+        "inner { t = t - skipped } end) end }";
     One a, b;
-    one_open(&a, engine, &(optc_rule_options){.spec = "lamb", .with = "guard", .wrappers = &(optc_text){"guard", guard}, .nwrappers = 1});
+    one_open(&a, engine, &(optc_rule_options){.spec = "lamb", .with = "guard", .wrappers = &(optc_text){"guard", guard},
+                                              .nwrappers = 1});
     one_open(&b, engine, &(optc_rule_options){.spec = "lamb"});
     for (int t = 1; t <= 10; t++) {
         for (int i = 0; i < N; i++)
@@ -327,10 +364,10 @@ START_TEST(skipped_by_a_flag)
 END_TEST
 
 /* ---- sam ---- */
-typedef struct { double at, p; } Climber;          /* where its next step starts, and where it is */
+typedef struct { double at, p; } Climber;          /* where its next step starts, and its current value */
 enum { IN_NONE, IN_PERTURB, IN_STEP };
 
-/* One entry of sam(60) around sgd with lr = 1, by hand; `there` says who has a gradient. */
+/* One entry of sam(60) around sgd with lr = 1, by hand; `there` says which tensors have a gradient. */
 static void sam_by_hand(Climber c[2], const float g[2], int there, bool step, bool skips_inside, bool skips_outside)
 {
     double square = 0;
@@ -347,8 +384,8 @@ static void sam_by_hand(Climber c[2], const float g[2], int there, bool step, bo
     }
 }
 
-/* Tensors left out of either entry or of both, and gradients that are not finite: whoever steps starts where its last
- * step ended. Norms are 3, 4 and 5, so that all is exact. */
+/* Tensors excluded from either entry or both, and gradients that are not finite: each step starts where the tensor's
+ * last step ended. Norms are 3, 4 and 5, so everything is exact. */
 START_TEST(sam_with_some_left_out)
 {
     static const char *const with[] = {"sam(60)", "skip,sam(60)", "sam(60),skip"};
@@ -383,7 +420,7 @@ START_TEST(sam_with_some_left_out)
 }
 END_TEST
 
-/* With all gradients there it is the bits of the rule as it is written in the paper. */
+/* With all gradients present: the bits of the rule as written in the paper. */
 START_TEST(sam_with_all_there)
 {
     static const char plain[] = "return wrapper { name = 'plain', hyper = { rho = 0.05, eps = 1e-12 },\n"
@@ -407,12 +444,14 @@ START_TEST(sam_with_all_there)
 END_TEST
 
 /* ---- what states start as ---- */
-/* Each group's own value of the hyperparameter when it is bound; what is set later does not reach back. */
+/* A state starts with its group's value of the hyperparameter at binding; later changes have no effect on it. */
 START_TEST(starts_as_a_hyperparameter)
 {
     static const char text[] = "return optimizer { name = 'x', hyper = { d0 = 0.25 }, options = { k = 3 },\n"
-                               "state = { d = fill(d0, 'group'), m = fill(d0), r = fill(d0, 'row'), o = fill(k, 'tensor') },\n"
-                               "step = function() d = d + 0 * t m = m + 0 * g r = r + 0 * t o = o + 0 * t p = p - m * d end }";
+                               "state = { d = fill(d0, 'group'), m = fill(d0), r = fill(d0, 'row'), o = fill(k, "
+                               "'tensor') },\n"
+                               "step = function() d = d + 0 * t m = m + 0 * g r = r + 0 * t o = o + 0 * t p = p - m * "
+                               "d end }";
     static const int64_t shape[] = {2, 3};
     optc_rule *r = compile(text, NULL);
     optc_binding *b;
@@ -420,7 +459,8 @@ START_TEST(starts_as_a_hyperparameter)
     optc_tensor t[2];
     for (int i = 0; i < 2; i++)
         t[i] = (optc_tensor){.name = "w", .param = p[i], .grad = g[i], .rank = 2, .shape = shape};
-    optc_group groups[] = {{.tensors = &t[0], .ntensors = 1}, {.tensors = &t[1], .ntensors = 1, .hyper = (optc_setting[]){{"d0", -4}}, .nhyper = 1}};
+    optc_group groups[] = {{.tensors = &t[0], .ntensors = 1},
+                           {.tensors = &t[1], .ntensors = 1, .hyper = (optc_setting[]){{"d0", -4}}, .nhyper = 1}};
     OK(optc_bind(r, groups, 2, &b));
     OK(optc_set_hyper(b, -1, "d0", 99));
     OK(optc_step(b));
@@ -430,7 +470,8 @@ START_TEST(starts_as_a_hyperparameter)
         OK(optc_state_read(b, i, "m", m, 6));
         OK(optc_state_read(b, i, "r", row, 2));
         OK(optc_state_read(b, i, "o", &o, 1));
-        ck_assert_msg(d == want && m[0] == want && m[5] == want && row[1] == want && o == 3, "group %d: %g %g %g %g %g", i, d, m[0], m[5], row[1], o);
+        ck_assert_msg(d == want && m[0] == want && m[5] == want && row[1] == want && o == 3, "group %d: %g %g %g %g %g",
+                      i, d, m[0], m[5], row[1], o);
         ck_assert(p[i][3] == (float)(-want * want));
     }
     OK(optc_unbind(b));
@@ -439,19 +480,25 @@ START_TEST(starts_as_a_hyperparameter)
 END_TEST
 
 /* ---- 16 bits ---- */
-/* What was assigned reads as it was computed; stored "p" reads as memory will hold it. */
+/* An assigned value reads as it was computed; `stored` reads it as memory will hold it. */
 START_TEST(stored_values)
 {
-    static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { a = zeros('elem', 'f32'), b = zeros('elem', 'f32'), m = zeros('elem', 'bf16'), c = zeros('elem', 'f32'),\n"
-                               "  r = zeros('row', 'f16'), d = zeros('row', 'f32') },\n"
-                               "step = function() c = stored 'm' p = p - lr * g a = p b = stored 'p' m = m + g r = rowsum(0 * g) + 1.000244140625 d = stored 'r' - r end }";
-    static const struct { optc_type param; int evaluator; } as[] = {{OPTC_BF16, 0}, {OPTC_F16, 0}, {OPTC_F32, 0}, {OPTC_F64, 0}, {OPTC_BF16, 1}, {OPTC_F16, 1}};
+    static const char text[] =
+        "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { a = zeros('elem', 'f32'), b = zeros('elem', "
+        "'f32'), m = zeros('elem', 'bf16'), c = zeros('elem', 'f32'),\n"
+        "  r = zeros('row', 'f16'), d = zeros('row', 'f32') },\n"
+        "step = function() c = stored 'm' p = p - lr * g a = p b = stored 'p' m = m + g r = "
+        "rowsum(0 * g) + 1.000244140625 d = stored 'r' - r end }";
+    static const struct { optc_type param; int evaluator; } as[] =
+        {{OPTC_BF16, 0}, {OPTC_F16, 0}, {OPTC_F32, 0}, {OPTC_F64, 0}, {OPTC_BF16, 1}, {OPTC_F16, 1}};
     Fixture f;
     double a[N], b[N], c[N], m[N], d;
     int other = 0;
     TestShape shape = {1, {N}};
-    fix_open(&f, &(optc_engine_options){.threads = 1, .compiler = as[_i].evaluator ? "" : NULL, .cache_dir = as[_i].evaluator ? "" : NULL},
-             &(optc_rule_options){.spec = "made.lua", .text = text, .param = as[_i].param, .state = as[_i].param == OPTC_F64 ? OPTC_F32 : OPTC_DEFAULT}, &shape, 1, NULL, 0);
+    fix_open(&f, &(optc_engine_options){.threads = 1, .compiler = as[_i].evaluator ? "" : NULL,
+                                        .cache_dir = as[_i].evaluator ? "" : NULL},
+             &(optc_rule_options){.spec = "made.lua", .text = text, .param = as[_i].param,
+                                  .state = as[_i].param == OPTC_F64 ? OPTC_F32 : OPTC_DEFAULT}, &shape, 1, NULL, 0);
     for (int64_t i = 0; i < N; i++)
         type_store(f.type, f.g[0], i, ref_value(0, 1, i) * (i % 5 ? 1 : 1e-6));
     for (int t = 1; t <= 3; t++) {
@@ -464,7 +511,7 @@ START_TEST(stored_values)
         OK(optc_state_read(f.binding, 0, "d", &d, 1));
         for (int i = 0; i < N; i++) {
             double p = type_load(f.type, f.p[0], i);
-            if (as[_i].param != OPTC_F64)             /* f32 states hold no f64 */
+            if (as[_i].param != OPTC_F64)             /* f32 states cannot hold f64 */
                 ck_assert_msg(b[i] == p, "element %d: stored is %.9g, p is %.9g", i, b[i], p);
             ck_assert_msg(c[i] == m[i], "what is not assigned yet is what memory holds");
             other += a[i] != p;
@@ -479,8 +526,11 @@ END_TEST
 /* ---- one value per group, over all groups ---- */
 START_TEST(group_values_reduced)
 {
-    static const char text[] = "return optimizer { name = 'x', hyper = { lr = 1 }, state = { most = zeros 'group', least = zeros 'group', all = zeros 'group', twice = fill(1, 'group') },\n"
-                               "step = function() twice = 2 * twice * lr most = global.max(lr) least = global.min(lr) all = global.sum(twice) p = p - lr * g end }";
+    static const char text[] =
+        "return optimizer { name = 'x', hyper = { lr = 1 }, state = { most = zeros 'group', least = zeros 'group', all "
+        "= zeros 'group', twice = fill(1, 'group') },\n"
+        "step = function() twice = 2 * twice * lr most = global.max(lr) least = global.min(lr) "
+        "all = global.sum(twice) p = p - lr * g end }";
     static const int64_t shape[] = {5};
     optc_rule *r = compile(text, NULL);
     optc_binding *b;
@@ -488,7 +538,8 @@ START_TEST(group_values_reduced)
     optc_tensor t[3];
     for (int i = 0; i < 3; i++)
         t[i] = (optc_tensor){.name = "w", .param = p[i], .grad = g[i], .rank = 1, .shape = shape};
-    optc_group groups[] = {{.tensors = t, .ntensors = 2}, {.tensors = &t[2], .ntensors = 1, .hyper = (optc_setting[]){{"lr", 5}}, .nhyper = 1}};
+    optc_group groups[] = {{.tensors = t, .ntensors = 2},
+                           {.tensors = &t[2], .ntensors = 1, .hyper = (optc_setting[]){{"lr", 5}}, .nhyper = 1}};
     OK(optc_bind(r, groups, 2, &b));
     OK(optc_step(b));
     for (int i = 0; i < 2; i++) {
@@ -496,14 +547,15 @@ START_TEST(group_values_reduced)
         OK(optc_state_read(b, i, "most", &most, 1));
         OK(optc_state_read(b, i, "least", &least, 1));
         OK(optc_state_read(b, i, "all", &all, 1));
-        ck_assert_msg(most == 5 && least == 1 && all == 2 + 2 + 10, "group %d: %g %g %g", i, most, least, all);       /* once for each tensor */
+        /* once per tensor */
+        ck_assert_msg(most == 5 && least == 1 && all == 2 + 2 + 10, "group %d: %g %g %g", i, most, least, all);
     }
     OK(optc_unbind(b));
     OK(optc_release(r));
 }
 END_TEST
 
-/* The names of wrappers have prefixes; without one the message says so. */
+/* A hyperparameter of a wrapper needs its prefix; without it the message says so. */
 START_TEST(without_the_prefix)
 {
     optc_rule *r;

@@ -1,5 +1,6 @@
-/* Dense matrices of our own (runtime/core/matrix/lapack_fallback.c) and by a LAPACK (runtime/core/matrix/lapack.c), against what they are defined
- * by: matrices are made from rotations and values chosen here, and results are multiplied out by plain loops. */
+/* optc's own dense factors (runtime/core/matrix/lapack_fallback.c) and those by a LAPACK
+ * (runtime/core/matrix/lapack.c), against their definitions: matrices are made from rotations and chosen values, and
+ * results are multiplied out by plain loops. */
 #include "runtime/core/matrix/cpu_calls.h"
 #include "tests/harness/help.h"
 #include "tests/harness/suites.h"
@@ -11,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The LAPACK that is tried; without one, and in every first half of a loop, our own. */
+/* The LAPACK under test. Without one, and in the first half of every loop, optc's own code. */
 static Blas library;
 static void use_lapack(bool yes)
 {
@@ -20,10 +21,19 @@ static void use_lapack(bool yes)
         OK(blas_open(&library, "test"));
 }
 
-static bool eigh(double *a, int64_t n, double *value, double *work) { return library.lapack[0] ? lapack_eigh(&library, a, n, value, work) : dense_eigh(a, n, value, work); }
-static bool columns_of(double *a, int64_t m, int64_t n, double *work) { return library.lapack[0] ? lapack_qr(&library, a, m, n, work) : dense_qr(a, m, n, work); }
+static bool eigh(double *a, int64_t n, double *value, double *work)
+{
+    return library.lapack[0] ? lapack_eigh(&library, a, n, value, work) : dense_eigh(a, n, value, work);
+}
+static bool columns_of(double *a, int64_t m, int64_t n, double *work)
+{
+    return library.lapack[0] ? lapack_qr(&library, a, m, n, work) : dense_qr(a, m, n, work);
+}
 static bool chol(double *a, int64_t n) { return library.lapack[0] ? lapack_chol(&library, a, n) : dense_chol(a, n); }
-static bool solve(const double *l, int64_t n, bool turned, double *b, int64_t m) { return library.lapack[0] ? lapack_solve(&library, l, n, turned, false, b, n, m) : dense_solve(l, n, turned, b, m); }
+static bool solve(const double *l, int64_t n, bool turned, double *b, int64_t m)
+{
+    return library.lapack[0] ? lapack_solve(&library, l, n, turned, false, b, n, m) : dense_solve(l, n, turned, b, m);
+}
 
 static double *room(int64_t n) { return calloc((size_t)n + 1, sizeof(double)); }
 
@@ -47,14 +57,15 @@ static double farthest(const double *a, const double *b, int64_t n)
     return most;
 }
 
-/* The matrix with these values, turned by rotations of neighbours: eigenvalues are known to a few ulp of the largest. */
+/* A matrix with these eigenvalues, made by rotations of neighbours: they are exact to a few ulp of the largest. */
 static void with_values(double *a, const double *value, int64_t n, uint64_t seed)
 {
     memset(a, 0, sizeof *a * (size_t)(n * n));
     for (int64_t i = 0; i < n; i++)
         a[i * n + i] = value[i];
     for (int64_t turn = 0; turn < 3 * n; turn++) {
-        int64_t i = (int64_t)(splitmix(seed + 2 * (uint64_t)turn) % (uint64_t)n), j = (int64_t)(splitmix(seed + 2 * (uint64_t)turn + 1) % (uint64_t)n);
+        int64_t i = (int64_t)(splitmix(seed + 2 * (uint64_t)turn) % (uint64_t)n),
+            j = (int64_t)(splitmix(seed + 2 * (uint64_t)turn + 1) % (uint64_t)n);
         double angle = ref_value(0, (int)seed, turn) * 3, c = cos(angle), s = sin(angle);
         if (i == j)
             continue;
@@ -69,7 +80,10 @@ static void with_values(double *a, const double *value, int64_t n, uint64_t seed
     }
 }
 
-static int descending(const void *a, const void *b) { return (*(const double *)a < *(const double *)b) - (*(const double *)a > *(const double *)b); }
+static int descending(const void *a, const void *b)
+{
+    return (*(const double *)a < *(const double *)b) - (*(const double *)a > *(const double *)b);
+}
 
 typedef enum { SPREAD, EQUAL, CLUSTERS, DEFICIENT, SIGNED, ZERO, STEEP, NKIND } Kind;
 static double value_of(Kind k, int64_t i, int64_t n)
@@ -91,7 +105,8 @@ static const double scales[] = {1, 1e-300, 1e300};
 
 static void check_eigh(int64_t n, Kind kind, double scale)
 {
-    double *a = room(n * n), *was = room(n * n), *v = room(n * n), *value = room(n), *want = room(n), *work = room(dense_eigh_work(n) + lapack_eigh_work(n)), *av = room(n * n);
+    double *a = room(n * n), *was = room(n * n), *v = room(n * n), *value = room(n), *want = room(n),
+        *work = room(dense_eigh_work(n) + lapack_eigh_work(n)), *av = room(n * n);
     double most = 0;
     for (int64_t i = 0; i < n; i++)
         most = fmax(most, fabs(want[i] = scale * value_of(kind, i, n)));
@@ -101,11 +116,12 @@ static void check_eigh(int64_t n, Kind kind, double scale)
             was[i * n + j] = a[i >= j ? i * n + j : j * n + i];
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = i + 1; j < n; j++)
-            a[i * n + j] = NAN;                                /* not looked at */
+            a[i * n + j] = NAN;                                /* never read */
     qsort(want, (size_t)n, sizeof *want, descending);
     ck_assert(eigh(a, n, value, work));
     double bound = 8 * DBL_EPSILON * (double)(n + 3) * most;
-    ck_assert_msg(farthest(value, want, n) <= bound, "%lld, kind %d: values off by %g, at most %g", (long long)n, kind, farthest(value, want, n), bound);
+    ck_assert_msg(farthest(value, want, n) <= bound, "%lld, kind %d: values off by %g, at most %g", (long long)n, kind,
+                  farthest(value, want, n), bound);
     multiply(av, a, was, n, n, n, false);
     for (int64_t i = 0; i < n; i++) {
         ck_assert(!i || value[i] <= value[i - 1]);
@@ -116,13 +132,15 @@ static void check_eigh(int64_t n, Kind kind, double scale)
         }
         ck_assert(a[i * n + at] > 0);
     }
-    ck_assert_msg(farthest(av, v, n * n) <= bound, "%lld, kind %d: vectors off by %g, at most %g", (long long)n, kind, farthest(av, v, n * n), bound);
+    ck_assert_msg(farthest(av, v, n * n) <= bound, "%lld, kind %d: vectors off by %g, at most %g", (long long)n, kind,
+                  farthest(av, v, n * n), bound);
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < n; j++)
             v[j * n + i] = a[i * n + j];
     multiply(av, a, v, n, n, n, false);
     for (int64_t i = 0; i < n * n; i++)
-        ck_assert_msg(fabs(av[i] - (i / n == i % n)) <= 8 * DBL_EPSILON * (double)(n + 3), "%lld, kind %d: not orthonormal by %g", (long long)n, kind, av[i] - (i / n == i % n));
+        ck_assert_msg(fabs(av[i] - (i / n == i % n)) <= 8 * DBL_EPSILON * (double)(n + 3),
+                      "%lld, kind %d: not orthonormal by %g", (long long)n, kind, av[i] - (i / n == i % n));
     free(a), free(was), free(v), free(value), free(want), free(work), free(av);
 }
 
@@ -130,7 +148,7 @@ START_TEST(eigenvectors)
 {
     if (thinned(_i))
         return;
-    use_lapack(_i >= NSIDES && sides[_i % NSIDES]);          /* of none it is never asked */
+    use_lapack(_i >= NSIDES && sides[_i % NSIDES]);          /* LAPACK is never called for empty matrices */
     for (int k = 0; k < NKIND; k++)
         for (int s = 0; s < 3; s++)
             if (sides[_i % NSIDES] < 100 || !s)
@@ -138,7 +156,7 @@ START_TEST(eigenvectors)
 }
 END_TEST
 
-/* Columns made from numbers, or some of them from others. */
+/* Random columns, or some that depend on others. */
 static void columns(double *a, int64_t m, int64_t n, bool dependent, double scale)
 {
     for (int64_t i = 0; i < m * n; i++)
@@ -150,7 +168,8 @@ static void columns(double *a, int64_t m, int64_t n, bool dependent, double scal
 
 static void check_qr(int64_t m, int64_t n, bool dependent, double scale)
 {
-    double *a = room(m * n), *q = room(m * n), *r = room(n * n), *qr = room(m * n), *qq = room(n * n), *work = room(dense_qr_work(m, n) + lapack_qr_work(m, n));
+    double *a = room(m * n), *q = room(m * n), *r = room(n * n), *qr = room(m * n), *qq = room(n * n),
+        *work = room(dense_qr_work(m, n) + lapack_qr_work(m, n));
     double bound = 16 * DBL_EPSILON * (double)(m + 3);
     columns(a, m, n, dependent, scale);
     memcpy(q, a, sizeof *a * (size_t)(m * n));
@@ -158,12 +177,16 @@ static void check_qr(int64_t m, int64_t n, bool dependent, double scale)
     multiply(r, q, a, n, m, n, true);
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j <= i; j++)
-            ck_assert_msg(j < i || dependent ? r[i * n + j] >= -bound * scale && (j == i || r[i * n + j] <= bound * scale) : r[i * n + i] > 0, "%lld x %lld: R(%lld, %lld) is %g", (long long)m, (long long)n, (long long)i, (long long)j, r[i * n + j]);
+            ck_assert_msg(j < i || dependent ? r[i * n + j] >= -bound * scale &&
+                    (j == i || r[i * n + j] <= bound * scale) : r[i * n + i] > 0, "%lld x %lld: R(%lld, %lld) is %g",
+                    (long long)m, (long long)n, (long long)i, (long long)j, r[i * n + j]);
     multiply(qr, q, r, m, n, n, false);
-    ck_assert_msg(farthest(qr, a, m * n) <= bound * scale, "%lld x %lld: Q R off by %g", (long long)m, (long long)n, farthest(qr, a, m * n) / scale);
+    ck_assert_msg(farthest(qr, a, m * n) <= bound * scale, "%lld x %lld: Q R off by %g", (long long)m, (long long)n,
+                  farthest(qr, a, m * n) / scale);
     multiply(qq, q, q, n, m, n, true);
     for (int64_t i = 0; i < n * n; i++)
-        ck_assert_msg(fabs(qq[i] - (i / n == i % n)) <= bound, "%lld x %lld: not orthonormal by %g", (long long)m, (long long)n, qq[i] - (i / n == i % n));
+        ck_assert_msg(fabs(qq[i] - (i / n == i % n)) <= bound, "%lld x %lld: not orthonormal by %g", (long long)m,
+                      (long long)n, qq[i] - (i / n == i % n));
     free(a), free(q), free(r), free(qr), free(qq), free(work);
 }
 
@@ -171,21 +194,23 @@ START_TEST(orthonormal)
 {
     if (thinned(_i))
         return;
-    use_lapack(_i >= NSIDES && sides[_i % NSIDES]);          /* of none it is never asked */
+    use_lapack(_i >= NSIDES && sides[_i % NSIDES]);          /* LAPACK is never called for empty matrices */
     static const int64_t more[] = {0, 1, 5, 40};
     for (int k = 0; k < 4; k++)
         for (int s = 0; s < 3; s++)
             for (int dependent = 0; dependent < 2; dependent++)
                 if (sides[_i % NSIDES] < 100 || (!s && k < 2))
-                    check_qr(sides[_i % NSIDES] + more[k], sides[_i % NSIDES], dependent, s == 1 ? 1e-280 : s == 2 ? 1e290 : 1);
+                    check_qr(sides[_i % NSIDES] + more[k], sides[_i % NSIDES], dependent,
+                             s == 1 ? 1e-280 : s == 2 ? 1e290 : 1);
 }
 END_TEST
 
 START_TEST(triangles)
 {
-    use_lapack(_i >= NSIDES && sides[_i % NSIDES]);          /* of none it is never asked */
+    use_lapack(_i >= NSIDES && sides[_i % NSIDES]);          /* LAPACK is never called for empty matrices */
     int64_t n = sides[_i % NSIDES], m = 3;
-    double *a = room(n * n), *l = room(n * n), *lt = room(n * n), *back = room(n * n), *value = room(n), *x = room(n * m), *b = room(n * m);
+    double *a = room(n * n), *l = room(n * n), *lt = room(n * n), *back = room(n * n), *value = room(n),
+        *x = room(n * m), *b = room(n * m);
     for (int64_t i = 0; i < n; i++)
         value[i] = 0.5 + (double)i;
     with_values(a, value, n, 3);
@@ -212,7 +237,7 @@ START_TEST(triangles)
 }
 END_TEST
 
-/* Told, not guessed. */
+/* Impossible factors are reported. */
 START_TEST(cannot_be_done)
 {
     use_lapack(_i);

@@ -1,4 +1,4 @@
-/* Large stages: in loops that a compiler takes in linear time, and with the bits of a plain loop. */
+/* Large stages: split into loops that a compiler handles in linear time, with the bits of a plain loop. */
 #include "tests/harness/help.h"
 
 #include <math.h>
@@ -17,7 +17,7 @@ static const char spec[] =
     "  m = x  p = p - lr * x\n"
     "end }\n";
 
-/* The stage that has most, cut at its loops: no body is longer than so many lines. */
+/* The number of lines of the longest loop body of the longest stage. */
 static int longest_body(const char *c)
 {
     int most = 0;
@@ -47,7 +47,7 @@ START_TEST(short_loops)
 }
 END_TEST
 
-/* The same in one loop of our own, compiled with the tests. */
+/* The same in one loop, compiled with the tests. */
 static void plain(float *p, float *m, const float *g)
 {
     for (int k = 0; k < N; k++) {
@@ -85,7 +85,7 @@ START_TEST(same_bits)
     optc_state_view v;
     OK(optc_state(b, 0, "m", &v));
     memcpy(got, v.data, sizeof got);
-    if (optc_rule_native(r)) {                 /* the evaluator computes in another precision */
+    if (optc_rule_native(r)) {                 /* the evaluator has another precision */
         ck_assert(!memcmp(got, m, sizeof m));
         ck_assert(!memcmp(p, q, sizeof q));
     }
@@ -95,7 +95,7 @@ START_TEST(same_bits)
 }
 END_TEST
 
-/* A chain of sums: each pass may compute what went before again, but all of them together not much more than there is. */
+/* A chain of sums: each pass may recompute earlier values, but all together not much more than once. */
 START_TEST(chained_sums)
 {
     static const char chain[] =
@@ -118,14 +118,15 @@ END_TEST
 /* ---- much that waits from one loop for another ---- */
 enum { ROWS = 3, COLS = 1391 };
 static const char much[] =
-    "return optimizer { name = 'much', hyper = { lr = 0.001 }, state = { m = zeros }, view = 'last', step = function()\n"
+    "return optimizer { name = 'much', hyper = { lr = 0.001 }, state = { m = zeros }, view = 'last', step = "
+    "function()\n"
     "  local v, x, y = {}, g, m\n"
     "  for i = 1, %d do v[i] = g * i + m  x = x * 0.5 + v[i] * v[i] end\n"
     "  for i = 1, %d do y = y * 0.25 - v[i] * x end\n"
     "  %s  m = y  p = p - lr * y\n"
     "end }\n";
 
-/* As gen/plan/plan.h says: 128 lanes, which are then folded in halves. */
+/* As gen/plan/plan.h defines it: 128 lanes, which are then folded in halves. */
 static double by_lanes(const double *x, int n)
 {
     double lane[128] = {0};
@@ -162,7 +163,7 @@ static void plain_much(double *p, double *m, const double *g, int links, bool fo
 
 static void *step_it(void *b) { return (void *)(uintptr_t)optc_step(b); }
 
-/* A thread with little stack steps a rule that keeps much, in every kind of loop, to the bits of a plain one. */
+/* A thread with a small stack steps a rule with many values, in every kind of loop, with the bits of a plain loop. */
 START_TEST(small_stack)
 {
     static double p[ROWS * COLS], g[ROWS * COLS], q[ROWS * COLS], m[ROWS * COLS];

@@ -1,4 +1,4 @@
-/* Every word of the language is on one of the pages in specs/: builtins, fields, names that entries know, domains. */
+/* Every word of the language is on one of the pages in specs/: builtins, fields, names inside entries, domains. */
 #include "gen/front/declare.h"
 
 #include <check.h>
@@ -55,7 +55,7 @@ START_TEST(every_word)
 }
 END_TEST
 
-/* As a spec writes them: "block row". A rule has blocks or none; only squares of blocks have no name of their own. */
+/* As written in a spec: "block row". Only squares of blocks have no name of their own. */
 START_TEST(every_domain)
 {
     char *text = all_pages();

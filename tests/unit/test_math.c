@@ -1,5 +1,5 @@
-/* The functions of templates/math*.h and templates/random.h against libm in a wider type, in ulps, over edge values and
-   sweeps; the generator against its published answers. Build with -ffp-contract=off, as generated code is. */
+/* The functions of templates/math*.h and templates/random.h against libm in a wider type, in ulps, on edge values and
+ * sweeps; the random generator against its published answers. Compiled with -ffp-contract=off, like generated code. */
 #include <check.h>
 #include <float.h>
 #include <math.h>
@@ -15,9 +15,8 @@
 
 Suite *math_suite(void);
 
-/* The declared bounds in ulps, one row a function. lo..hi is where the function does its work: swept densely, and
-   eight times as wide, beside random bit patterns, which cover everything else. Beyond limit
-   the result is NaN by contract. */
+/* The declared bounds in ulps, one row per function. lo..hi is the function's main range: it is swept densely, and
+ * eight times as wide. Random bit patterns cover everything else. Beyond `limit` the result is NaN by contract. */
 typedef struct {
     const char *name;
     double ulp32, ulp64, lo, hi, limit32, limit64;
@@ -52,7 +51,7 @@ enum { SWEEP = 100000 };
 
 static unsigned long long state;
 
-static unsigned long long bits64(void)   /* splitmix64; independent of what is tested */
+static unsigned long long bits64(void)   /* splitmix64; independent of the code under test */
 {
     unsigned long long z = (state += 0x9E3779B97F4A7C15ull);
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
@@ -67,19 +66,25 @@ static float any32(void) { return optc_frombitsf((unsigned)(bits64() >> 32)); }
 static double any64(void) { return optc_frombits(bits64()); }
 
 static const double edges[] = {
-    0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, -1.5, 2.0, -2.0, 2.5, -2.5, 3.0, -3.0, 0.6, 0.7071067811865476, 1.4142135623730951,
-    1.5707963267948966, 3.141592653589793, 10.0, 20.0, -20.0, 87.0, 88.7228, 88.7229, -87.3, -102.9, -103.9, -104.1, 127.5, -149.0, -150.0,
-    709.78, 709.79, -708.4, -744.2, -745.1, -745.2, 1024.0, -1074.0, 8388607.5, -8388607.5, 8388608.0, 8388609.0, 16777215.0, 16777216.0,
+    0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, -1.5, 2.0, -2.0, 2.5, -2.5, 3.0, -3.0, 0.6, 0.7071067811865476,
+        1.4142135623730951,
+    1.5707963267948966, 3.141592653589793, 10.0, 20.0, -20.0, 87.0, 88.7228, 88.7229, -87.3, -102.9, -103.9, -104.1,
+    127.5, -149.0, -150.0,
+    709.78, 709.79, -708.4, -744.2, -745.1, -745.2, 1024.0, -1074.0, 8388607.5, -8388607.5, 8388608.0, 8388609.0,
+    16777215.0, 16777216.0,
     -16777215.0, -33554433.0, 4503599627370495.5, 4503599627370497.0, 9007199254740991.0, -9007199254740991.0,
-    9007199254740992.0, 262144.0, 1073741824.0, 1e10, -1e10, 1e-5, -1e-5, 1e-10, -1e-10, 1e-20, 0x1p-24, 0x1p-53, -0x1p-54,
+    9007199254740992.0, 262144.0, 1073741824.0, 1e10, -1e10, 1e-5, -1e-5, 1e-10, -1e-10, 1e-20, 0x1p-24, 0x1p-53,
+    -0x1p-54,
     0x1p-126, -0x1p-126, 0x1p-149, -0x1p-149, 0x1.8p-140, 0x1.fffffep127, -0x1.fffffep127, 0x1p-1022, -0x1p-1022,
-    0x1p-1074, -0x1p-1074, 0x1p-1050, 0x1.fffffffffffffp1023, -0x1.fffffffffffffp1023, 0x1p64, -0x1p64, 0x1p100, -0x1p100,
+    0x1p-1074, -0x1p-1074, 0x1p-1050, 0x1.fffffffffffffp1023, -0x1.fffffffffffffp1023, 0x1p64, -0x1p64, 0x1p100,
+    -0x1p100,
     0.99999994, 0.9999999999999999, -0.99999994, 1.0000001192092896, 1.0000000000000002, INFINITY, -INFINITY, NAN, -NAN,
 };
 enum { EDGES = sizeof edges / sizeof edges[0] };
 
-/* Distance in ulps of the narrow type at the reference; a wrong NaN, infinity or sign counts as infinitely far. A result
-   of infinity stands for the first number beyond the range, so that rounding at the very end is measured, not refused. */
+/* Distance in ulps of the narrow type at the reference. A wrong NaN, infinity or sign counts as infinitely far. An
+ * infinite result counts as the first number beyond the range, so that rounding at the very end is measured, not
+ * refused. */
 static double ulps32(float got, double ref)
 {
     int e = ref != 0 && !isinf(ref) && !isnan(ref) ? ilogb(ref) : -126;
@@ -110,17 +115,17 @@ static double ulps64(double got, long double ref)
     return (double)ldexpl(fabsl(d), 52 - (e < -1022 ? -1022 : e));
 }
 
-/* Worst error seen, printed when OPTC_TEST_VERBOSE is set, so that the table above can be held against it */
+/* Prints the worst error if OPTC_TEST_VERBOSE is set, for comparison with the table above. */
 static void report(const char *name, const char *type, double worst)
 {
     if (getenv("OPTC_TEST_VERBOSE"))
         printf("math: %-6s %s %.3f ulp\n", name, type, worst);
 }
 
-/* rint, floor and ceil hand a NaN through with its payload */
+/* rint, floor and ceil return a NaN with its payload */
 static int same_nan(double got, double ref) { return isnan(got) && isnan(ref); }
 
-/* One value at a time calls Check only to fail: each of its assertions writes a message, and here are millions. */
+/* Calls Check only on failure: each of its assertions writes a message, and there are millions of values. */
 static double unary32(const Unary *u, float x, double worst)
 {
     double ref = fabs((double)x) > u->limit32 ? NAN : u->ref32(x);
@@ -176,7 +181,7 @@ START_TEST(unary_f64)
 }
 END_TEST
 
-/* The numbers nearest to multiples of pi/2 are where argument reduction breaks. */
+/* Argument reduction is hardest for the numbers nearest to multiples of pi/2. */
 START_TEST(trig_near_multiples)
 {
     const long double half_pi = 1.57079632679489661923132169163975144L;
@@ -190,7 +195,7 @@ START_TEST(trig_near_multiples)
         unary64(s, y, 0);
         unary64(c, y, 0);
     }
-    /* 2^18 is the last number within the contract, and the NaN beyond is the contract's */
+    /* 2^18 is the last number in the contract; beyond it the result is NaN */
     unary32(s, 0x1p18f, 0);
     unary32(c, -0x1p18f, 0);
     unary32(s, nextafterf(0x1p18f, INFINITY), 0);
@@ -218,7 +223,7 @@ static double pow64(double x, double y, double worst)
     return e > worst ? e : worst;
 }
 
-/* A base near 1 by any amount, and the exponent that brings the result anywhere in the range and a little beyond */
+/* A base near 1, and an exponent that brings the result anywhere in the range and a little beyond. */
 static double near_one(int digits) { return 1 + ldexp(between(-0.5, 0.5), -(int)(bits64() % (unsigned)digits)); }
 static double exponent_for(double x, double range) { return between(-range, range) / log2(fabs(x)); }
 
@@ -299,7 +304,7 @@ START_TEST(atan2_both)
 }
 END_TEST
 
-/* Bits, not values: the order of the products is the contract. */
+/* Compares bits, not values: the order of the products is part of the contract. */
 START_TEST(powi_order)
 {
     state = 7;
@@ -334,7 +339,7 @@ START_TEST(powi_edges)
 }
 END_TEST
 
-/* What max(a,b) = (a > b || a != a) ? a : b says, spelled out */
+/* max(a,b) = (a > b || a != a) ? a : b, spelled out. */
 START_TEST(min_max_sign)
 {
     for (int i = 0; i < EDGES; i++)
@@ -349,7 +354,8 @@ START_TEST(min_max_sign)
         }
     ck_assert(optc_sign(3e-310) == 1 && optc_sign(-INFINITY) == -1 && isnan(optc_sign(NAN)));
     ck_assert(optc_signf(3e-41f) == 1 && optc_signf(-INFINITY) == -1 && isnan(optc_signf(NAN)));
-    ck_assert(optc_sign(0.0) == 0 && !signbit(optc_sign(0.0)) && signbit(optc_sign(-0.0)) && signbit(optc_signf(-0.0f)));
+    ck_assert(optc_sign(0.0) == 0 && !signbit(optc_sign(0.0)) && signbit(optc_sign(-0.0)) &&
+              signbit(optc_signf(-0.0f)));
 }
 END_TEST
 
@@ -371,11 +377,13 @@ START_TEST(philox_known_answers)
 }
 END_TEST
 
-/* Seed and step are 64-bit integers in disguise. */
+/* Seed and step are 64-bit integers stored as doubles. */
 START_TEST(random_key)
 {
-    static const double v[] = { 0, 1, -1, 42, -42, 2147483647, 2147483648, 4294967295, 4294967296, -2147483648, -2147483649,
-        6442450944, -6442450944, 4503599627370497, 9007199254740991, 9007199254740992, -9007199254740991, -9007199254740992 };
+    static const double v[] =
+        { 0, 1, -1, 42, -42, 2147483647, 2147483648, 4294967295, 4294967296, -2147483648, -2147483649,
+        6442450944, -6442450944, 4503599627370497, 9007199254740991, 9007199254740992, -9007199254740991,
+        -9007199254740992 };
     optc_u4 x = { 7, 1, 5, 9 ^ (3u << 24) }, y;
     for (unsigned i = 0; i < sizeof v / sizeof v[0]; i++)
         ck_assert(optc_to_bits64(v[i]) == (unsigned long long)(long long)v[i]);
@@ -407,7 +415,7 @@ START_TEST(random_no_collisions)
 }
 END_TEST
 
-/* Moments within five standard errors; they are fixed numbers, since the generator has no state. */
+/* Moments within five standard errors; the test is deterministic, since the generator has no state. */
 START_TEST(uniform_moments)
 {
     enum { N = 200000 };
@@ -451,7 +459,7 @@ START_TEST(normal_moments)
 }
 END_TEST
 
-/* cos of u turns with u brought near 0 first, where a long double holds the argument well */
+/* cos(2 pi u) with u reduced to near 0 first, where a long double is accurate */
 static long double cos_turns(double u)
 {
     double q = rint(u * 4), f = u - q / 4;
@@ -460,10 +468,11 @@ static long double cos_turns(double u)
     return n == 0 ? cosl(r) : n == 1 ? -sinl(r) : n == 2 ? -cosl(r) : sinl(r);
 }
 
-/* Box-Muller from given words: the extremes that no test would draw, and the formula itself in ulps */
+/* Box-Muller from chosen words: the extremes, which random tests would not reach, and the formula in ulps */
 START_TEST(normal_formula)
 {
-    static const unsigned ends[] = { 0, 1, 255, 0x3fffffff, 0x40000000, 0x7fffffff, 0x80000000, 0xbfffffff, 0xc0000000, 0xffffffff };
+    static const unsigned ends[] =
+        { 0, 1, 255, 0x3fffffff, 0x40000000, 0x7fffffff, 0x80000000, 0xbfffffff, 0xc0000000, 0xffffffff };
     double w32 = 0, w64 = 0;
     state = 8;
     for (int i = 0; i < 10000 + SWEEP; i++) {

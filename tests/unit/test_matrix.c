@@ -1,5 +1,6 @@
-/* Matrix values: what mm, .T, gram, outer, diag, trace, eye, triu, tril and folds along an axis mean, held against plain loops over each matrix; what becomes
- * of transposes, and of factors and sums around a product. Orthogonal factors, and rules of two rules: test_polar.c. */
+/* Matrix values: mm, .T, gram, outer, diag, trace, eye, triu, tril and folds along an axis against plain loops over
+ * each matrix; and the fusion of transposes, factors and sums with products. test_polar.c has orthogonal factors and
+ * fallback rules. */
 #include "gen/eval/eval.h"
 #include "runtime/library/rule/spec_find.h"
 #include "gen/gen.h"
@@ -15,11 +16,12 @@
 enum { MOST = 9, DIRS = 3 };
 
 /* ---- the table of words ---- */
-/* What the words are of: g, its rows u and columns v summed, A = g (g*g)^T, B = g g^T, C = g^T g, D of cols x rank, E = g D. */
+/* The operands: g, its row sums u and column sums v, A = g (g*g)^T, B = g g^T, C = g^T g, D of cols x rank, E = g D. */
 typedef struct {
     int n, k, r;
-    double g[MOST][MOST], u[MOST], v[MOST], A[MOST][MOST], B[MOST][MOST], C[MOST][MOST], AB[MOST][MOST], D[MOST][DIRS], E[MOST][DIRS];
-    double bsum[MOST], one[MOST], most;    /* of B by row; ones; the largest of A */
+    double g[MOST][MOST], u[MOST], v[MOST], A[MOST][MOST], B[MOST][MOST], C[MOST][MOST], AB[MOST][MOST], D[MOST][DIRS],
+        E[MOST][DIRS];
+    double bsum[MOST], one[MOST], most;    /* row sums of B; ones; the maximum of A */
 } X;
 
 static double sum_row(const X *x, double (*f)(const X *, int, int), int i)
@@ -57,7 +59,7 @@ static double over(int n, const double *a, int da, const double *b, int db)
 #define ROW_OF(m) &x->m[i][0], 1
 #define COL_OF(m, stride) &x->m[0][j], stride
 
-/* V(state, domain, what the spec says, what stands at row i and column j) */
+/* V(state, domain, expression in the spec, value at row i and column j) */
 #define WORDS(V) \
     V(mm1, "rows", "mm(g, g.T)", x->B[i][j]) \
     V(mm2, "cols", "mm(g.T, g)", x->C[i][j]) \
@@ -106,7 +108,8 @@ static double over(int n, const double *a, int da, const double *b, int db)
     V(el4, "rows", "where(lt(A, A.T), A, B.T)", x->A[i][j] < x->A[j][i] ? x->A[i][j] : x->B[i][j]) \
     V(fu1, "rows", "2 * mm(B, B) - 3 * B", 2 * over(x->n, ROW_OF(B), COL_OF(B, MOST)) - 3 * x->B[i][j]) \
     V(fu2, "rows", "B - mm(A, A)", x->B[i][j] - over(x->n, ROW_OF(A), COL_OF(A, MOST))) \
-    V(fu3, "elem", "-(0.5 * mm(A, g) + mm(B, g))", -0.5 * over(x->n, ROW_OF(A), COL_OF(g, MOST)) - over(x->n, ROW_OF(B), COL_OF(g, MOST))) \
+    V(fu3, "elem", "-(0.5 * mm(A, g) + mm(B, g))", \
+      -0.5 * over(x->n, ROW_OF(A), COL_OF(g, MOST)) - over(x->n, ROW_OF(B), COL_OF(g, MOST))) \
     V(fu4, "elem", "mm(4 * mm(A, B), g)", 4 * over(x->n, ROW_OF(AB), COL_OF(g, MOST))) \
     V(rk1, "rows rank", "mm(g, D)", x->E[i][j]) \
     V(rk2, "rank", "gram(mm(g, D).T)", over(x->n, &x->E[0][i], DIRS, &x->E[0][j], DIRS)) \
@@ -121,13 +124,15 @@ static const struct { const char *name, *dom, *lua; double (*at)(const X *, int,
     WORDS(WORD_ROW)
 };
 
-static const char locals[] = "  local A, B, C = mm(g, (g * g).T), gram(g), gram(g.T)\n  local u, v = rowsum(g), colsum(g)\n";
+static const char locals[] =
+    "  local A, B, C = mm(g, (g * g).T), gram(g), gram(g.T)\n  local u, v = rowsum(g), colsum(g)\n";
 
-/* One spec that says them all, each into a state of its name. */
+/* One spec with all expressions, each assigned to a state of its name. */
 static char *spec_of_words(void)
 {
     Buf b = {0};
-    buf_puts(&b, "return optimizer {\n name = 'words', view = 'last', rank = 3,\n state = { D = fill(0.5, 'cols rank'),");
+    buf_puts(&b,
+             "return optimizer {\n name = 'words', view = 'last', rank = 3,\n state = { D = fill(0.5, 'cols rank'),");
     for (int i = 0; i < COUNT(words); i++)
         buf_printf(&b, " %s = zeros '%s',", words[i].name, words[i].dom);
     buf_printf(&b, " },\n step = function() p = p - g end,\n matrix = function()\n%s", locals);
@@ -182,7 +187,8 @@ static X facts(int tensor, int slice, int n, int k)
     return x;
 }
 
-static const TestShape shapes[] = {{2, {5, 7}}, {2, {7, 5}}, {3, {2, 3, 4}}, {2, {1, 9}}, {2, {9, 1}}, {2, {4, 4}}, {2, {2, 2}}};
+static const TestShape shapes[] =
+    {{2, {5, 7}}, {2, {7, 5}}, {3, {2, 3, 4}}, {2, {1, 9}}, {2, {9, 1}}, {2, {4, 4}}, {2, {2, 2}}};
 enum { NSHAPE = 7 };
 static int slices_of(const TestShape *s) { return s->rank == 3 ? (int)s->dim[0] : 1; }
 static int rows_of(const TestShape *s) { return (int)s->dim[s->rank - 2]; }
@@ -193,13 +199,15 @@ static int side(const char *word, const X *x)
     return !strcmp(word, "rows") ? x->n : !strcmp(word, "cols") ? x->k : !strcmp(word, "rank") ? x->r : 1;
 }
 
-/* How many values down and across a domain has, by its words. */
+/* The number of rows and columns of a domain. */
 static void sides(const char *dom, const X *x, int *down, int *across)
 {
     char two[2][16] = {"", ""};
     int words = sscanf(dom, "%15s %15s", two[0], two[1]);
-    *down = !strcmp(dom, "elem") || !strcmp(dom, "row") ? x->n : !strcmp(dom, "rank1") ? x->r : !strcmp(dom, "col") ? 1 : side(two[0], x);
-    *across = !strcmp(dom, "elem") || !strcmp(dom, "col") ? x->k : !strcmp(dom, "row") || !strcmp(dom, "rank1") ? 1 : side(two[words - 1], x);
+    *down = !strcmp(dom, "elem") ||
+        !strcmp(dom, "row") ? x->n : !strcmp(dom, "rank1") ? x->r : !strcmp(dom, "col") ? 1 : side(two[0], x);
+    *across = !strcmp(dom, "elem") || !strcmp(dom, "col") ? x->k : !strcmp(dom, "row") ||
+        !strcmp(dom, "rank1") ? 1 : side(two[words - 1], x);
 }
 
 static void open_words(Fixture *f, const char *text, const char *compiler, optc_type type)
@@ -233,7 +241,8 @@ static void hold_words(Fixture *f)
                 for (int i = 0; i < down; i++)
                     for (int j = 0; j < across; j++, at++) {
                         double want = words[w].at(&x, i, j);
-                        ck_assert_msg(fabs(got[at] - want) <= 1e-12 * (1 + fabs(want)), "%s = %s of %d x %d, matrix %d: (%d, %d) is %.17g, not %.17g",
+                        ck_assert_msg(fabs(got[at] - want) <= 1e-12 * (1 + fabs(want)),
+                                      "%s = %s of %d x %d, matrix %d: (%d, %d) is %.17g, not %.17g",
                                       words[w].name, words[w].lua, n, k, s, i, j, got[at], want);
                     }
             }
@@ -242,7 +251,7 @@ static void hold_words(Fixture *f)
 
 enum { NWORDS = COUNT(words) };
 
-/* Every word on the evaluator. */
+/* Every expression on the evaluator. */
 START_TEST(words_evaluated)
 {
     char *text = spec_of_words();
@@ -293,22 +302,29 @@ static Vals room(int64_t n)
 /* L = g (g * g)^T of one matrix, with bounds. */
 static void eval_bounded(Bounded *b, int n, int k, Product product, bool gpu)
 {
-    static const char text[] = "return optimizer { name = 'x', state = { L = zeros 'rows' }, step = function() L = mm(g, (g * g).T) p = p - g end }";
+    static const char text[] =
+        "return optimizer { name = 'x', state = { L = zeros 'rows' }, step = function() L = mm(g, (g * g).T) p = p - g "
+        "end }";
     static const double hyper[1] = {0};
     *b = (Bounded){.g = room(n * k), .p = room(n * k), .state = {room(n * n)}};
-    ck_assert_msg(gen_compile(&b->gen, (Source){"x.lua", text, strlen(text)}, &(GenOptions){.rule_only = true}), "%s", b->gen.diag.text);
+    ck_assert_msg(gen_compile(&b->gen, (Source){"x.lua", text, strlen(text)}, &(GenOptions){.rule_only = true}), "%s",
+                  b->gen.diag.text);
     for (int i = 0; i < n * k; i++)
         b->g.v[i] = b->g.lo[i] = b->g.hi[i] = (double)(float)grad_at(0, i);
-    b->tensor = (EvalTensor){.shape = {n * k, 1, n, k, 0, 0}, .whole = {n * k, 1, n, k, 0, 0}, .p = b->p, .g = b->g, .state = b->state};
+    b->tensor = (EvalTensor){.shape = {n * k, 1, n, k, 0, 0}, .whole = {n * k, 1, n, k, 0, 0}, .p = b->p, .g = b->g,
+                             .state = b->state};
     b->group = (EvalGroup){.hyper = hyper};
-    b->job = (EvalJob){.rule = b->gen.rule, .t = 1, .tensor = &b->tensor, .ntensor = 1, .group = &b->group, .ngroup = 1, .bounds = true, .real = T_F32, .product = product, .target = gpu ? &target_cuda : &target_c};
+    b->job = (EvalJob){.rule = b->gen.rule, .t = 1, .tensor = &b->tensor, .ntensor = 1, .group = &b->group, .ngroup = 1,
+                       .bounds = true, .real = T_F32, .product = product, .target = gpu ? &target_cuda : &target_c};
     ck_assert(eval_entry(&b->job));
 }
 
-/* Operands rounded as they are kept, sums in f32 forth and back, the result rounded: inside. Bounds are no wider than that takes. */
+/* Operands rounded to their type, sums in f32 in both directions, the result rounded: all inside the bounds, which are
+ * no wider than that needs. */
 START_TEST(products_in_bounds)
 {
-    static const struct { Product product; bool gpu; double wide; } kinds[] = {{PRODUCT_F32, true, 0x1p-16}, {PRODUCT_BF16, true, 0x1p-5}, {PRODUCT_BF16, false, 0x1p-16}};
+    static const struct { Product product; bool gpu; double wide; } kinds[] =
+        {{PRODUCT_F32, true, 0x1p-16}, {PRODUCT_BF16, true, 0x1p-5}, {PRODUCT_BF16, false, 0x1p-16}};
     enum { N = 6, K = 33 };
     Bounded b;
     bool low = kinds[_i].product == PRODUCT_BF16 && kinds[_i].gpu;
@@ -369,7 +385,7 @@ START_TEST(text_reads_back)
 }
 END_TEST
 
-/* How many products, symmetric ones, turns and sums are left of what a line says of L (rows), M (rows) and g. */
+/* How many products, symmetric products, transposes and sums remain of an expression of L (rows), M (rows) and g. */
 static const struct { const char *y, *lua; int mm, symmetric, turn, beta; } forms[] = {
     {"L", "mm(g, g.T)", 1, 1, 0, 0},
     {"L", "gram(g).T", 1, 1, 0, 0},
@@ -391,8 +407,9 @@ static const struct { const char *y, *lua; int mm, symmetric, turn, beta; } form
     {"r", "colsum(L.T).T", 0, 0, 0, 0},
     {"r", "r + sum(g.T) + slice.max(L.T)", 0, 0, 0, 0},
     {"L", "mm(2 * mm(M, gram(g)) - 3 * gram(g), M)", 3, 1, 0, 1},
-    {"L", "2 * mm(M, gram(g)) - 3 * gram(g)", 2, 1, 0, 0},   /* a pass takes it: it adds on its way */
-    {"L", "mm(0.9 * L + gram(g), M)", 2, 1, 0, 0},           /* a state that low precision would round is added by a pass */
+    {"L", "2 * mm(M, gram(g)) - 3 * gram(g)", 2, 1, 0, 0},   /* a pass reads it: the pass does the addition */
+    /* a pass adds a state that a lower precision would round */
+    {"L", "mm(0.9 * L + gram(g), M)", 2, 1, 0, 0},
     {"L", "mm(M, gram(g) - mm(L, M))", 3, 1, 0, 1},
     {"L", "mm(gram(g) + lr * mm(L, M), M)", 3, 1, 0, 0},     /* only constants */
     {"L", "mm(M, mm(gram(g), gram(g)) + mm(L, M))", 4, 2, 0, 1},
@@ -404,29 +421,35 @@ static const struct { const char *y, *lua; int mm, symmetric, turn, beta; } form
 START_TEST(normal_forms)
 {
     char text[400];
-    snprintf(text, sizeof text, "return optimizer { name = 'x', hyper = { lr = 1 }, state = { L = zeros 'rows', M = zeros 'rows', r = zeros 'row' },\n"
-             "matrix = function() %s = %s %s M = M + 1 p = p - lr * g end, step = function() p = p - g end }", forms[_i].y, forms[_i].lua,
-             *forms[_i].y == 'L' ? "r = r + 1" : "L = L + 1");
+    snprintf(text, sizeof text,
+             "return optimizer { name = 'x', hyper = { lr = 1 }, state = { L = zeros 'rows', M = zeros 'rows', r = "
+             "zeros 'row' },\n"
+             "matrix = function() %s = %s %s M = M + 1 p = p - lr * g end, step = function() p = p - g end }",
+             forms[_i].y, forms[_i].lua, *forms[_i].y == 'L' ? "r = r + 1" : "L = L + 1");
     char *ir = dumped(text, false, "calls");
-    int got[] = {count_of(ir, " = mm "), count_of(ir, " symmetric"), count_of(ir, " = transpose "), count_of(ir, " beta ")};
+    int got[] =
+        {count_of(ir, " = mm "), count_of(ir, " symmetric"), count_of(ir, " = transpose "), count_of(ir, " beta ")};
     const int want[] = {forms[_i].mm, forms[_i].symmetric, forms[_i].turn, forms[_i].beta};
-    ck_assert_msg(!memcmp(got, want, sizeof want), "%s: %d products, %d symmetric, %d turns, %d sums taken in, not %d, %d, %d, %d:\n%s", forms[_i].lua, got[0],
+    ck_assert_msg(!memcmp(got, want, sizeof want),
+            "%s: %d products, %d symmetric, %d turns, %d sums taken in, not %d, %d, %d, %d:\n%s", forms[_i].lua, got[0],
                   got[1], got[2], got[3], want[0], want[1], want[2], want[3], ir);
     free(ir);
 }
 END_TEST
 
-/* What folds to a number is spread again for a product to read, and folding ends. */
+/* An operand that folds to a constant is broadcast again for the product, and folding ends. */
 START_TEST(constant_operands)
 {
-    char *ir = dumped("return optimizer { name = 'x', state = { r = zeros 'row', L = zeros 'rows' }, step = function() p = 0.25 + 0 * p p = where(lt(0, 1), 2, p) "
-                      "r = mm(p * 3, colmean(g + 0 * p)) L = (mm(g, p.T) + mm(p, g.T)).T end }", false, "calls");
+    char *ir =
+        dumped("return optimizer { name = 'x', state = { r = zeros 'row', L = zeros 'rows' }, step = function() p = "
+               "0.25 + 0 * p p = where(lt(0, 1), 2, p) "
+               "r = mm(p * 3, colmean(g + 0 * p)) L = (mm(g, p.T) + mm(p, g.T)).T end }", false, "calls");
     ck_assert_msg(count_of(ir, " = copy elem ") == 2 && count_of(ir, " = mm ") == 3, "%s", ir);
     free(ir);
 }
 END_TEST
 
-/* Text that says a product wrongly. */
+/* Text with invalid products. */
 static const struct { const char *from, *to, *says; } broken[] = {
     {"trans_b symmetric", "symmetric", "the inner axes of the operands differ"},
     {"trans_b", "trans_a", "the product's domain does not follow from its operands"},
@@ -454,12 +477,16 @@ static char *replaced(const char *text, const char *from, const char *to)
     return buf_take(&b);
 }
 
-/* Words that the text had before they were renamed are read as what they are called now. */
+/* Old words of the text form are read as their new names. */
 START_TEST(old_words_are_read)
 {
-    static const char *const words[][2] = {{" = transpose ", " = turn "}, {" trans_a", " turn_a"}, {" trans_b", " turn_b"}};
-    char *ir = dumped("return optimizer { name = 'x', state = { L = zeros 'rows', M = zeros 'rows', R = zeros 'cols' },\nmatrix = function() "
-                      "M = L + L.T L = mm(g, g.T) R = mm(g.T, g) p = p - g end, step = function() p = p - g end }", false, "calls");
+    static const char *const words[][2] =
+        {{" = transpose ", " = turn "}, {" trans_a", " turn_a"}, {" trans_b", " turn_b"}};
+    char *ir =
+        dumped("return optimizer { name = 'x', state = { L = zeros 'rows', M = zeros 'rows', R = zeros 'cols' "
+               "},\nmatrix = function() "
+               "M = L + L.T L = mm(g, g.T) R = mm(g.T, g) p = p - g end, step = function() p = p - g end }",
+                      false, "calls");
     char *old = strdup(ir);
     for (int i = 0; i < COUNT(words); i++) {
         char *next = replaced(old, words[i][0], words[i][1]);
@@ -481,12 +508,17 @@ END_TEST
 
 START_TEST(text_refused)
 {
-    char *ir = dumped("return optimizer { name = 'x', rank = 3, products = 'tf32', state = { L = zeros 'rows', Q = eye(1, 'rank') },\nmatrix = function() "
-                      "L = mm(g, g.T) + outer(rowsum(g), rowsum(g * g)) + eye 'rows' Q = Q * 2 p = p - g end, step = function() p = p - g end }", false, "trace");
+    char *ir =
+        dumped("return optimizer { name = 'x', rank = 3, products = 'tf32', state = { L = zeros 'rows', Q = eye(1, "
+               "'rank') },\nmatrix = function() "
+               "L = mm(g, g.T) + outer(rowsum(g), rowsum(g * g)) + eye 'rows' Q = Q * 2 p = p - g end, step = "
+               "function() p = p - g end }", false, "trace");
     char *bad = replaced(ir, broken[_i].from, broken[_i].to);
     Gen g = {0};
-    ck_assert_msg(!gen_read_ir(&g, (Source){"made.ir", bad, strlen(bad)}, &(GenOptions){.rule_only = true}), "'%s' was taken", broken[_i].to);
-    ck_assert_msg(strstr(g.diag.text, broken[_i].says), "'%s' for '%s': %s", broken[_i].to, broken[_i].from, g.diag.text);
+    ck_assert_msg(!gen_read_ir(&g, (Source){"made.ir", bad, strlen(bad)}, &(GenOptions){.rule_only = true}),
+                  "'%s' was taken", broken[_i].to);
+    ck_assert_msg(strstr(g.diag.text, broken[_i].says), "'%s' for '%s': %s", broken[_i].to, broken[_i].from,
+                  g.diag.text);
     gen_free(&g);
     free(bad);
     free(ir);

@@ -1,4 +1,4 @@
-/* How tensors lie in memory, and whose memory a binding takes. */
+/* Layouts of tensors in memory, and allocators. */
 #include "tests/harness/help.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@ static const int64_t shape[4] = {2, 3, 4, 5};                                   
 static const int64_t channels_last[4] = {60, 1, 15, 3}, row_major[4] = {60, 20, 5, 1};
 enum { COUNT = 120 };
 
-static int64_t place(const int64_t *stride, int64_t i)        /* of the i-th element in row-major counting */
+static int64_t place(const int64_t *stride, int64_t i)        /* the offset of the i-th element in row-major order */
 {
     int64_t at = 0;
     for (int k = 3; k >= 0; i /= shape[k--])
@@ -21,14 +21,16 @@ static int64_t place(const int64_t *stride, int64_t i)        /* of the i-th ele
     return at;
 }
 
-static optc_status try_bind(const char *spec, float *p, float *g, const int64_t *ps, const int64_t *gs, unsigned flags, optc_rule **r, optc_binding **b)
+static optc_status try_bind(const char *spec, float *p, float *g, const int64_t *ps, const int64_t *gs, unsigned flags,
+                            optc_rule **r, optc_binding **b)
 {
     OK(optc_compile(engine, &(optc_rule_options){.spec = spec}, r));
-    optc_tensor t = {.name = "w", .param = p, .grad = g, .rank = 4, .shape = shape, .param_strides = ps, .grad_strides = gs, .flags = flags};
+    optc_tensor t = {.name = "w", .param = p, .grad = g, .rank = 4, .shape = shape, .param_strides = ps,
+                     .grad_strides = gs, .flags = flags};
     return optc_bind(*r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, b);
 }
 
-/* Channels-last tensors step to the same values as row-major ones, element by element, wherever those lie; so do their states. */
+/* Channels-last tensors step to the same values as row-major ones, element by element; so do their states. */
 START_TEST(channels_last_equals)
 {
     static const char *const specs[] = {"adamw", "lamb", "sgd"};
@@ -41,15 +43,17 @@ START_TEST(channels_last_equals)
             p[side][place(stride[side], i)] = (float)ref_value(0, 0, i);
             g[side][place(stride[side], i)] = (float)ref_value(1, 0, i);
         }
-        OK(try_bind(specs[_i], p[side], g[side], side ? stride[side] : NULL, side ? stride[side] : row_major, 0, &r[side], &b[side]));
+        OK(try_bind(specs[_i], p[side], g[side], side ? stride[side] : NULL, side ? stride[side] : row_major, 0,
+                    &r[side], &b[side]));
         for (int s = 0; s < 3; s++)
             OK(optc_step(b[side]));
     }
-    /* A tensor-wide norm adds in the order of memory, so there the last bits may differ. */
+    /* A norm over the tensor sums in memory order, so the last bits may differ. */
     float most = !strcmp(specs[_i], "lamb") ? 1e-6f : 0;
     for (int64_t i = 0; i < COUNT; i++) {
         float x = p[0][place(row_major, i)], y = p[1][place(channels_last, i)];
-        ck_assert_msg(x - y <= most && y - x <= most, "%s: element %d: %.9g in row-major, %.9g in channels-last order", specs[_i], (int)i, (double)x, (double)y);
+        ck_assert_msg(x - y <= most && y - x <= most, "%s: element %d: %.9g in row-major, %.9g in channels-last order",
+                      specs[_i], (int)i, (double)x, (double)y);
     }
     for (int side = 0; side < 2; side++) {
         OK(optc_unbind(b[side]));
@@ -64,7 +68,8 @@ START_TEST(strides_refused)
     static const int64_t gaps[4] = {200, 40, 10, 2}, overlap[4] = {60, 20, 5, 0}, ones[4] = {60, 1, 15, 3};
     const struct { const char *spec; const int64_t *ps, *gs; unsigned flags; const char *says; } c[] = {
         {"adamw", channels_last, NULL, 0, "its gradient's strides (row-major) are not its parameter's (60, 1, 15, 3)"},
-        {"adamw", NULL, channels_last, 0, "'w' (number 0): its gradient's strides (60, 1, 15, 3) are not its parameter's (row-major)"},
+        {"adamw", NULL, channels_last, 0,
+         "'w' (number 0): its gradient's strides (60, 1, 15, 3) are not its parameter's (row-major)"},
         {"adamw", row_major, channels_last, 0, "copy the gradient into the parameter's layout"},
         {"adamw", gaps, gaps, 0, "strides (200, 40, 10, 2) leave gaps or overlap"},
         {"adamw", overlap, overlap, 0, "leave gaps or overlap"},
@@ -80,7 +85,8 @@ START_TEST(strides_refused)
 END_TEST
 
 /* ---- memory ---- */
-typedef struct { int calls, live; size_t bytes; int mode; char *block; } Counting;      /* mode 1: gives none; 2: misaligned */
+/* mode 1: returns NULL; 2: returns misaligned memory */
+typedef struct { int calls, live; size_t bytes; int mode; char *block; } Counting;
 
 static void *count_alloc(void *ctx, size_t bytes, void *stream)
 {
@@ -122,7 +128,8 @@ START_TEST(callers_allocator)
     ck_assert_int_eq(c.calls, 1);
     optc_state_view m;
     OK(optc_state(b, 0, "m", &m));
-    ck_assert_msg((char *)m.data >= c.block && (char *)m.data + 256 <= c.block + c.bytes, "a state lies outside the caller's memory");
+    ck_assert_msg((char *)m.data >= c.block && (char *)m.data + 256 <= c.block + c.bytes,
+                  "a state lies outside the caller's memory");
     OK(optc_step(b));
     optc_memory info;
     OK(optc_memory_info(e, &info));
@@ -139,7 +146,8 @@ START_TEST(callers_allocator)
     OK(optc_memory_info(e, &info));
     ck_assert_int_eq(info.ours, 0);
     a.release = NULL;
-    FAILS(optc_open(&(optc_engine_options){.allocator = &a}, &none), OPTC_ERROR_ARGUMENT, "the allocator lacks release");
+    FAILS(optc_open(&(optc_engine_options){.allocator = &a}, &none), OPTC_ERROR_ARGUMENT,
+          "the allocator lacks release");
     OK(optc_release(r));
     OK(optc_close(e));
 }
@@ -157,7 +165,8 @@ START_TEST(memory_counted)
         optc_tensor t = {.param = p[i], .grad = g[i], .rank = 1, .shape = n};
         OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b[i]));
         OK(optc_memory_info(engine, &m));
-        ck_assert_msg(m.ours >= (i + 1) * 8 * n[0] && m.ours < (i + 1) * 9 * n[0], "%d bindings of m and v hold %lld bytes", i + 1, (long long)m.ours);
+        ck_assert_msg(m.ours >= (i + 1) * 8 * n[0] && m.ours < (i + 1) * 9 * n[0],
+                      "%d bindings of m and v hold %lld bytes", i + 1, (long long)m.ours);
     }
     ck_assert(m.total > (1 << 28) && m.free > 0 && m.free <= m.total && m.peak == m.ours);
     int64_t peak = m.peak;
@@ -171,12 +180,13 @@ START_TEST(memory_counted)
 }
 END_TEST
 
-/* What "best" opens is what optc_best_device names. */
+/* "best" opens the device that optc_best_device names. */
 START_TEST(best_device)
 {
     optc_engine *e;
     OK(optc_open(&(optc_engine_options){.device = "best", .cache_dir = ""}, &e));
-    ck_assert_msg(!strncmp(optc_device_name(e), optc_best_device(), strlen(optc_best_device())), "%s is opened, %s is named", optc_device_name(e), optc_best_device());
+    ck_assert_msg(!strncmp(optc_device_name(e), optc_best_device(), strlen(optc_best_device())),
+                  "%s is opened, %s is named", optc_device_name(e), optc_best_device());
     OK(optc_close(e));
 }
 END_TEST

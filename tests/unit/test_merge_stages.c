@@ -1,5 +1,6 @@
-/* Stages that are one function. What a stage does is told here by a number, from what it loads up to what it stores: stages of one function must have the same, and
- * stages with the same must be one function. (gen/plan/merge_stages.c goes the other way, from the results back, two stages at a time.) */
+/* Stages that share one function. This test computes a hash of a stage's work from its loads to its stores: stages of
+ * one function must have equal hashes, and stages with equal hashes must share a function. (gen/plan/merge_stages.c
+ * compares two stages at a time, from the results back.) */
 #include "runtime/library/rule/spec_find.h"
 #include "gen/gen.h"
 #include "tests/harness/help.h"
@@ -13,14 +14,15 @@
 
 static uint64_t mixed(uint64_t h, uint64_t x) { return hash64(h, &x, sizeof x); }
 
-/* An array: its look, and which of the stage's arrays it is. */
+/* An array: its properties, and its number among the stage's arrays. */
 static uint64_t of_array(const Plan *p, const int *met, int n, Access a)
 {
     const Mem *m = &p->mem[a.mem];
     int nth = 0;
     while (nth < n && met[nth] != a.mem)
         nth++;
-    const uint64_t x[] = {(uint64_t)m->kind, (uint64_t)m->dom, (uint64_t)m->from, (uint64_t)m->by, (uint64_t)m->type, (uint64_t)nth, a.transposed};
+    const uint64_t x[] = {(uint64_t)m->kind, (uint64_t)m->dom, (uint64_t)m->from, (uint64_t)m->by, (uint64_t)m->type,
+                          (uint64_t)nth, a.transposed};
     return hash64(5, x, sizeof x);
 }
 
@@ -32,11 +34,15 @@ static uint64_t of_node(const Node *n)
     return hash64(7, x, sizeof x);
 }
 
-static uint64_t of_value(const Graph *g, const uint64_t *known, Ref r) { return known[r] ? known[r] : of_node(&g->n[r]); }
+static uint64_t of_value(const Graph *g, const uint64_t *known, Ref r)
+{
+    return known[r] ? known[r] : of_node(&g->n[r]);
+}
 
 static uint64_t of_stage(const Plan *p, const Graph *g, const Stage *s)
 {
-    uint64_t *known = calloc((size_t)g->len + 1, sizeof *known), h = mixed(3, (uint64_t)s->kind * 4 + (uint64_t)(s->time % 2) * 2 + s->half);
+    uint64_t *known = calloc((size_t)g->len + 1, sizeof *known),
+        h = mixed(3, (uint64_t)s->kind * 4 + (uint64_t)(s->time % 2) * 2 + s->half);
     int *met = calloc((size_t)(s->nload + s->nfin + s->nstore + s->nfold) + 1, sizeof *met), n = 0;
     const Access *const list[] = {s->load, s->fin, s->store, s->fold};
     const int len[] = {s->nload, s->nfin, s->nstore, s->nfold};
@@ -46,7 +52,8 @@ static uint64_t of_stage(const Plan *p, const Graph *g, const Stage *s)
     for (int i = 0; i < s->nload; i++)
         h = mixed(h, known[s->load[i].val] = mixed(of_array(p, met, n, s->load[i]), (uint64_t)i));
     for (int i = 0; i < s->nfin; i++)
-        h = mixed(h, known[s->fin[i].val] = mixed(of_array(p, met, n, s->fin[i]), g->n[s->fin[i].val].op * 1000u + (uint64_t)i));
+        h = mixed(h, known[s->fin[i].val] =
+                  mixed(of_array(p, met, n, s->fin[i]), g->n[s->fin[i].val].op * 1000u + (uint64_t)i));
     for (int i = 0; i < s->nbody; i++) {
         const Node *x = &g->n[s->body[i]];
         uint64_t made = of_node(x);
@@ -58,14 +65,15 @@ static uint64_t of_stage(const Plan *p, const Graph *g, const Stage *s)
         h = mixed(mixed(h, of_array(p, met, n, s->store[i])), of_value(g, known, s->store[i].val));
     for (int i = 0; i < s->nfold; i++) {
         const Node *x = &g->n[s->fold[i].val];
-        h = mixed(mixed(h, of_array(p, met, n, s->fold[i])), of_value(g, known, x->arg[is_global(x) ? s->variant : 0]) + x->op);
+        h = mixed(mixed(h, of_array(p, met, n, s->fold[i])),
+                  of_value(g, known, x->arg[is_global(x) ? s->variant : 0]) + x->op);
     }
     free(known);
     free(met);
     return h;
 }
 
-/* All pairs of an entry, whatever their phases. Returns how many stages have no function of their own. */
+/* Compares all pairs of stages of an entry, across phases. Returns the number of stages without their own function. */
 static int look_through(const Plan *p, const PlanEntry *en)
 {
     typedef struct { const Stage *s; uint64_t h; } One;
@@ -78,7 +86,8 @@ static int look_through(const Plan *p, const PlanEntry *en)
     for (int i = 0; i < n; i++) {
         bool shared = false;
         for (int k = 0; k < n; k++) {
-            ck_assert_msg((v[i].s->fn == v[k].s->fn) == (v[i].h == v[k].h), "%s: %s and %s, numbers %d and %d", p->rule->name, stage_info[v[i].s->kind].name,
+            ck_assert_msg((v[i].s->fn == v[k].s->fn) == (v[i].h == v[k].h), "%s: %s and %s, numbers %d and %d",
+                          p->rule->name, stage_info[v[i].s->kind].name,
                           stage_info[v[k].s->kind].name, v[i].s->fn, v[k].s->fn);
             shared = shared || (k != i && v[i].s->fn == v[k].s->fn);
         }
@@ -98,7 +107,7 @@ static int look_at_plan(const Plan *p)
     return others;
 }
 
-/* Rules without products keep a function for each stage. */
+/* Rules without products have one function per stage. */
 START_TEST(library_shares)
 {
     const char *name = optc_library_name(_i);
@@ -115,14 +124,15 @@ START_TEST(library_shares)
         else
             ck_assert_int_eq(g.plan->nfn, g.plan->nstage);
         if (!strcmp(name, "muon"))
-            ck_assert_msg(g.plan->nstage > 40 && g.plan->nfn < 10, "%d functions for %d stages", g.plan->nfn, g.plan->nstage);
+            ck_assert_msg(g.plan->nstage > 40 && g.plan->nfn < 10, "%d functions for %d stages", g.plan->nfn,
+                          g.plan->nstage);
         gen_free(&g);
         arena_free(&arena);
     }
 }
 END_TEST
 
-/* others: stages that have another's function */
+/* others: number of stages that use another stage's function */
 typedef struct { const char *head, *body; int others; const char *what; } ProductProgram;
 static const ProductProgram made[] = {
     {"", "for i = 1, 4 do A = max(mm(A, A), B) end", 3, "the same four times"},
@@ -132,10 +142,14 @@ static const ProductProgram made[] = {
     {"", "A = max(mm(A, A), B * B - B) A = max(mm(A, A), B - B * B)", 0, "operands the other way round"},
     {"", "A = max(mm(A, A), A) A = max(mm(A, A), A)", 1, "the same, of other arrays"},
     {"", "A = mm(A, A) * random('rows') A = mm(A, A) * random('rows')", 0, "draws are of streams of their own"},
-    {"state = { s = zeros 'rows', u = zeros 'rows' },", "s = max(mm(A, s), B) A = mm(s, A) u = max(mm(A, u), B)", 1, "two states"},
-    {"state = { s = zeros 'rows' },", "s = max(mm(A, s), B) A = mm(s, A) A = max(mm(A, A), B)", 0, "a state, and what is none"},
-    {"state = { s = zeros 'rows' },", "A = max(mm(A, A), B) every(3, function() s = mm(A, s) end)", 3, "the stages of two phases"},
-    {"", "A = max(mm(A, A), B) local C = gram(g.T) C = max(mm(C, C), gram(g.T)) A = A + mm(mm(g, C), g.T)", 0, "rows, and columns"},
+    {"state = { s = zeros 'rows', u = zeros 'rows' },", "s = max(mm(A, s), B) A = mm(s, A) u = max(mm(A, u), B)", 1,
+     "two states"},
+    {"state = { s = zeros 'rows' },", "s = max(mm(A, s), B) A = mm(s, A) A = max(mm(A, A), B)", 0,
+     "a state, and what is none"},
+    {"state = { s = zeros 'rows' },", "A = max(mm(A, A), B) every(3, function() s = mm(A, s) end)", 3,
+     "the stages of two phases"},
+    {"", "A = max(mm(A, A), B) local C = gram(g.T) C = max(mm(C, C), gram(g.T)) A = A + mm(mm(g, C), g.T)", 0,
+     "rows, and columns"},
     {"", "x = max(mm(A, g), g) x = max(mm(A, x), g)", 0, "passes over the elements go forth and back"},
     {"", "x = max(mm(A, g), g) x = max(mm(A, x), g) x = max(mm(A, x), g)", 1, "every second one goes forth"},
 };
@@ -143,11 +157,14 @@ static const ProductProgram made[] = {
 START_TEST(made_share)
 {
     const ProductProgram *x = &made[_i];
-    char *text = format("return optimizer { name = 'made', %s hyper = { lr = 0.1, mu = 0.2 }, matrix = function() local B, x = gram(g), g local A = B %s p = p - lr * mm(A, x) end, step = function() p = p - lr * g end }",
+    char *text =
+        format("return optimizer { name = 'made', %s hyper = { lr = 0.1, mu = 0.2 }, matrix = function() local B, x = "
+               "gram(g), g local A = B %s p = p - lr * mm(A, x) end, step = function() p = p - lr * g end }",
                         x->head, x->body);
     for (int gpu = 0; gpu < 2; gpu++) {
         Gen g = {0};
-        ck_assert_msg(gen_compile(&g, (Source){"made", text, strlen(text)}, &(GenOptions){.find = find_wrapper, .target = gpu ? &target_cuda : &target_c}), "%s: %s", x->what, g.diag.text);
+        ck_assert_msg(gen_compile(&g, (Source){"made", text, strlen(text)}, &(GenOptions){.find = find_wrapper,
+                .target = gpu ? &target_cuda : &target_c}), "%s: %s", x->what, g.diag.text);
         int others = look_at_plan(g.plan);
         Buf b = {0};
         plan_print(&b, g.plan, false);
@@ -159,12 +176,16 @@ START_TEST(made_share)
 }
 END_TEST
 
-/* A function of another stage, or an array of another sort for one of several, is no plan. */
+/* The verifier refuses a plan with another stage's function, or with an array of a different kind. */
 START_TEST(damage_is_seen)
 {
-    static const char text[] = "return optimizer { name = 'x', matrix = function() local A, B = gram(g), gram(g) for i = 1, 3 do A = max(mm(A, A), B) end for i = 1, 3 do A = min(mm(A, A), B) end p = p - mm(A, g) end, step = function() p = p - g end }";
+    static const char text[] =
+        "return optimizer { name = 'x', matrix = function() local A, B = gram(g), gram(g) for i = 1, 3 do A = "
+        "max(mm(A, A), B) end for i = 1, 3 do A = min(mm(A, A), B) end p = p - mm(A, g) end, step = function() p = p - "
+        "g end }";
     Gen g = {0};
-    ck_assert_msg(gen_compile(&g, (Source){"made", text, strlen(text)}, &(GenOptions){.find = find_wrapper}), "%s", g.diag.text);
+    ck_assert_msg(gen_compile(&g, (Source){"made", text, strlen(text)}, &(GenOptions){.find = find_wrapper}), "%s",
+                  g.diag.text);
     Phase *ph = &g.plan->entry[0].phase[0];
     int seen = 0;
     for (int i = 0; i < ph->nstage; i++)

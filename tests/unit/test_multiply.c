@@ -1,4 +1,4 @@
-/* Products with no rule on the CPU: all ways round, types and sizes, whatever the workspace and the threads. */
+/* Products without a rule on the CPU: all transposes, types and sizes, for any workspace and number of threads. */
 #include "tests/harness/reference_product.h"
 #include "tests/harness/suites.h"
 
@@ -18,7 +18,7 @@ static optc_engine *open_with(int threads)
     return e;
 }
 
-/* _i: whether there is a BLAS */
+/* _i: with or without a BLAS */
 START_TEST(products)
 {
     if (_i)
@@ -30,8 +30,10 @@ START_TEST(products)
         const Alone *x = &alone_cases[i / 4];
         if (thinned(i))
             continue;
-        void *a = reference_product(one, &host, x, type, 0, &bytes), *b = reference_product(two, &host, x, type, 2 << 20, &again);
-        ck_assert_msg(bytes == again && !memcmp(a, b, bytes), "case %d, type %d: bits by threads or workspace", i / 4, (int)type);
+        void *a = reference_product(one, &host, x, type, 0, &bytes),
+            *b = reference_product(two, &host, x, type, 2 << 20, &again);
+        ck_assert_msg(bytes == again && !memcmp(a, b, bytes), "case %d, type %d: bits by threads or workspace", i / 4,
+                      (int)type);
         free(a), free(b);
     }
     optc_memory m;
@@ -46,7 +48,8 @@ END_TEST
 
 START_TEST(kronecker)
 {
-    static const int64_t sizes[][5] = {{1, 1, 1, 1, 1}, {2, 3, 4, 5, 1}, {3, 1, 2, 7, 3}, {5, 4, 1, 1, 2}, {0, 2, 3, 1, 1}, {30, 20, 19, 21, 1}};
+    static const int64_t sizes[][5] =
+        {{1, 1, 1, 1, 1}, {2, 3, 4, 5, 1}, {3, 1, 2, 7, 3}, {5, 4, 1, 1, 2}, {0, 2, 3, 1, 1}, {30, 20, 19, 21, 1}};
     optc_engine *e = open_with(2);
     for (int i = 0; i < 4 * 2 * 6; i++)
         reference_kron(e, &host, sizes[i / 8], (optc_type)(OPTC_F32 + i % 4), i / 4 % 2);
@@ -54,7 +57,7 @@ START_TEST(kronecker)
 }
 END_TEST
 
-/* Both triangles of a Gram matrix are the same bits. */
+/* Both triangles of a Gram matrix have the same bits. */
 START_TEST(gram)
 {
     enum { M = 300, K = 41 };
@@ -105,18 +108,19 @@ START_TEST(refused)
     FAILS(optc_multiply(NULL, &good), OPTC_ERROR_ARGUMENT, "the engine is NULL");
     FAILS(optc_multiply_sized(e, &good, 1), OPTC_ERROR_ARGUMENT, "pass sizeof(optc_product)");
     FAILS(optc_kron(e, &(optc_kronecker){.a = a, .b = b, .c = c, .m = -1}), OPTC_ERROR_ARGUMENT, "the sizes -1 x 0");
-    FAILS(optc_kron(e, &(optc_kronecker){.a = a, .b = b, .c = a, .m = 1, .n = 2, .p = 2, .q = 1}), OPTC_ERROR_ARGUMENT, "c overlaps a in memory");
+    FAILS(optc_kron(e, &(optc_kronecker){.a = a, .b = b, .c = a, .m = 1, .n = 2, .p = 2, .q = 1}), OPTC_ERROR_ARGUMENT,
+          "c overlaps a in memory");
     setenv("OPTC_BLAS", "/nowhere/libnone.so", 1);
     optc_engine *other = open_with(1);
     FAILS(optc_multiply(other, &good), OPTC_ERROR_UNAVAILABLE, "OPTC_BLAS");
     unsetenv("OPTC_BLAS");
-    OK(optc_multiply(other, &good));                       /* asked anew */
+    OK(optc_multiply(other, &good));                       /* queried again */
     OK(optc_close(other));
     OK(optc_close(e));
 }
 END_TEST
 
-/* A child of fork goes on with one thread, to the same bits. */
+/* A child of fork continues with one thread and the same bits. */
 START_TEST(forked)
 {
     size_t bytes, again;

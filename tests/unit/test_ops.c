@@ -1,4 +1,4 @@
-/* Every operation of the table on edge values: the native path against op_eval, within the row's own bound. */
+/* Every operation of ops.def on edge values: compiled code against op_eval, within the row's bound. */
 #include "tests/harness/help.h"
 
 #include <math.h>
@@ -6,11 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One entry an operation: one compilation serves the whole table. */
+/* One entry per operation: one compilation covers the whole table. */
 static const char *expression(const OpInfo *o, int op)
 {
     static char s[128];
-    static const char *const infix[] = {[OP_ADD] = "p + g", [OP_SUB] = "p - g", [OP_MUL] = "p * g", [OP_DIV] = "p / g", [OP_NEG] = "-p", [OP_POW] = "pow(p, g)", [OP_POWI] = "p ^ t"};
+    static const char *const infix[] = {[OP_ADD] = "p + g", [OP_SUB] = "p - g", [OP_MUL] = "p * g", [OP_DIV] = "p / g",
+                                        [OP_NEG] = "-p", [OP_POW] = "pow(p, g)", [OP_POWI] = "p ^ t"};
     if (op <= OP_POWI && infix[op])
         return infix[op];
     const char *a = o->kind == K_LOGIC || o->kind == K_SEL ? "lt(p, g)" : "p";
@@ -26,24 +27,32 @@ static const char *expression(const OpInfo *o, int op)
     return s;
 }
 
-static bool tested(int op) { return op_info[op].kind != K_LEAF && op_info[op].kind < K_RED && op != OP_COPY && op != OP_STORED; }      /* copies are not written in specs; what is stored has a test of its own */
+/* copies are not written in specs; `stored` has its own test */
+static bool tested(int op)
+{
+    return op_info[op].kind != K_LEAF && op_info[op].kind < K_RED && op != OP_COPY && op != OP_STORED;
+}
 
 static char *spec_text(void)
 {
     Buf b = {0};
-    buf_puts(&b, "return optimizer { name = \"ops\", inputs = { z = \"elem\" },\n  step = function() p = p + z + g end,\n");
+    buf_puts(&b,
+             "return optimizer { name = \"ops\", inputs = { z = \"elem\" },\n  step = function() p = p + z + g end,\n");
     for (int op = 0; op < NOPS; op++) {
         if (!tested(op))
             continue;
         bool truth = op_info[op].kind == K_CMP || op_info[op].kind == K_LOGIC;
-        buf_printf(&b, "  op_%s = function() p = %s%s%s end,\n", op_info[op].name, truth ? "where(" : "", expression(&op_info[op], op), truth ? ", 1, 0)" : "");
+        buf_printf(&b, "  op_%s = function() p = %s%s%s end,\n", op_info[op].name, truth ? "where(" : "",
+                   expression(&op_info[op], op), truth ? ", 1, 0)" : "");
     }
     buf_puts(&b, "}\n");
     return buf_take(&b);
 }
 
-static const double edge[] = {0.0, -0.0, 1, -1, 0.5, -0.5, 2, 3, -3, 1.0000001, 0.99999994, 3.14159274, -1.57079637, 0.1, 10, 88.5, -87.4, 1e10, -1e10, 1e-20,
-                              0x1p-149, -0x1p-149, 0x1p-130, 0x1p-126, 0x1p127, -0x1.fffffep127, 0x1p-1074, 1e300, INFINITY, -INFINITY, NAN, 65536, 0.333333343};
+static const double edge[] = {0.0, -0.0, 1, -1, 0.5, -0.5, 2, 3, -3, 1.0000001, 0.99999994, 3.14159274, -1.57079637,
+                              0.1, 10, 88.5, -87.4, 1e10, -1e10, 1e-20,
+                              0x1p-149, -0x1p-149, 0x1p-130, 0x1p-126, 0x1p127, -0x1.fffffep127, 0x1p-1074, 1e300,
+                              INFINITY, -INFINITY, NAN, 65536, 0.333333343};
 enum { NEDGE = sizeof edge / sizeof *edge };
 
 static double ulp_of(Type t, double x)
@@ -71,7 +80,7 @@ static bool close_enough(Type t, int op, double got, double want, double bound)
 
 typedef struct { optc_engine *e; optc_rule *r; optc_binding *b; char *p0, *p, *g, *z; int64_t n; Type t; } Ops;
 
-/* All triples of edge values that the precision holds. */
+/* All triples of edge values that the type can represent. */
 static void open_ops(Ops *o, optc_type type)
 {
     char *text = spec_text();
@@ -116,8 +125,11 @@ static double want_of(const Ops *o, int op, int64_t i, double t)
     }
 }
 
-/* Beyond these the functions say NaN rather than a wrong number: templates/math_f32.h. */
-static bool outside(Type t, int op, double x) { return (op == OP_SIN || op == OP_COS) && fabs(x) > (t == T_F64 ? 0x1p30 : 0x1p18); }
+/* Beyond these ranges the functions return NaN rather than a wrong number: templates/math_f32.h. */
+static bool outside(Type t, int op, double x)
+{
+    return (op == OP_SIN || op == OP_COS) && fabs(x) > (t == T_F64 ? 0x1p30 : 0x1p18);
+}
 
 static void check_op(Ops *o, int op, double t)
 {
@@ -130,7 +142,8 @@ static void check_op(Ops *o, int op, double t)
         double got = type_load(o->t, o->p, i), want = want_of(o, op, i, t), x = type_load(o->t, o->p0, i);
         if (outside(o->t, op, x))
             want = NAN;
-        ck_assert_msg(close_enough(o->t, op, got, want, op_info[op].ulp), "%s %s(%.9g, %.9g, %.9g), t %g: got %.17g, wanted %.17g", type_info[o->t].name,
+        ck_assert_msg(close_enough(o->t, op, got, want, op_info[op].ulp),
+                      "%s %s(%.9g, %.9g, %.9g), t %g: got %.17g, wanted %.17g", type_info[o->t].name,
                       op_info[op].name, x, type_load(o->t, o->g, i), type_load(o->t, o->z, i), t, got, want);
     }
 }
@@ -156,8 +169,8 @@ static double as_stored(Type t, double x)
     return type_load(t, &room, 0);
 }
 
-/* Storage types: what is stored and loaded again is the nearest value of the type, ties to even. Beyond the largest it
- * is what the type makes of infinity. Rows and conversions are held against each other, for every row. */
+/* Storage types: a value that is stored and loaded is the nearest value of the type, ties to even. Beyond the largest
+ * it is the type's infinity, or its largest value. Checks table and conversions against each other, for every row. */
 START_TEST(storage)
 {
     for (int t = 0; t < NTYPES; t++)

@@ -1,7 +1,6 @@
-/* What planning costs, and what it makes of some rules.
- *
- * Price: the largest rules the language allows, each with a cap on the steps of work and the bytes of the arenas:
- * counted, so that the verdict does not depend on how busy the machine is. */
+/* The cost of planning, and the plans of some rules.
+ * Cost: the largest rules that the language allows, each with a limit on the steps of work and the bytes of the arenas.
+ * These are counted, so the result does not depend on the load of the machine. */
 #include "runtime/library/rule/spec_find.h"
 #include "gen/gen.h"
 #include "tests/harness/help.h"
@@ -16,7 +15,7 @@
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 
-/* Pieces with %1$d for a running number, side by side. */
+/* Repeats a text with %1$d as the running number. */
 static void each(Buf *b, int from, int to, const char *fmt, const char *between)
 {
     for (int i = from; i < to; i++) {
@@ -32,7 +31,7 @@ static void each(Buf *b, int from, int to, const char *fmt, const char *between)
 
 #define EVERY "every(2, function() p = p * 2 end) every(3, function() p = p + 1 end) every(5, function() p = p * g end)"
 
-/* stages: at least; the rest: at most */
+/* stages: lower bound; the rest: upper bounds */
 typedef struct { const char *name, *body; int states, stages, cheaper; double mwork, mbytes; } Worst;
 static const Worst worst[] = {
     {"chained sums", "local s = 1 for i = 1, 400 do s = sum(g * s) end p = p - s", 0, 801, 0, 0.1, 8},
@@ -58,9 +57,11 @@ static const Worst worst[] = {
     {"a dense web",
      "local t, s = {g}, 1 for i = 1, 4000 do t[i+1] = t[i] * s + t[(i * 7919) % i + 1] "
      "if i % 40 == 0 then s = sum(t[i+1] * t[(i * 31) % i + 1]) end end p = p - s * t[#t]", 0, 201, 1, 26, 40},
-    {"products in a chain", "local A = gram(g) local x = g for i = 1, 900 do x = mm(A, x) + g end p = p - x", 0, 1801, 0, 6, 40},
-    {"products and sums", "local A, x = gram(g), g for i = 1, 900 do for k = 1, 8 do x = x * g + 0.5 end x = mm(A, x) + sum(x) end p = p - x",
-     0, 2702, 0, 24, 80},
+    {"products in a chain", "local A = gram(g) local x = g for i = 1, 900 do x = mm(A, x) + g end p = p - x", 0, 1801,
+     0, 6, 40},
+    {"products and sums",
+     "local A, x = gram(g), g for i = 1, 900 do for k = 1, 8 do x = x * g + 0.5 end x = mm(A, x) + sum(x) end p = p - "
+     "x", 0, 2702, 0, 24, 80},
     {"products of products", "local A = gram(g) for i = 1, 900 do A = mm(A, A) end p = p - mm(A, g)", 0, 902, 0, 4, 20},
     {"states", "SUM", 60, 8, 8, 26, 10},
     {"states that wait for each other", "CHAIN", 60, 8 * 200, 8, 26, 20},
@@ -92,7 +93,7 @@ static char *worst_spec(const Worst *w)
     return text;
 }
 
-/* Rules that are refused for their many stages are planned all the same. */
+/* Also plans rules that are refused for their number of stages. */
 static bool compile(Gen *g, const char *text)
 {
     PlanLimits any = plan_limits;
@@ -106,11 +107,14 @@ START_TEST(stages_have_a_limit)
 {
     static const struct { int sums; bool ok; } c[] = {{1600, true}, {4900, false}};
     for (int i = 0; i < 2; i++) {
-        char *text = format("return optimizer { name = \"x\", step = function() local x = g for i = 1, %d do x = x * sum(x) end p = x end }", c[i].sums);
+        char *text =
+            format("return optimizer { name = \"x\", step = function() local x = g for i = 1, %d do x = x * sum(x) end "
+                   "p = x end }", c[i].sums);
         Gen g = {0};
         GenOptions o = {.find = find_wrapper};
         bool ok = gen_compile(&g, (Source){"made", text, strlen(text)}, &o);
-        ck_assert_msg(ok == c[i].ok && (ok || strstr(g.diag.text, "stages, over 4000")), "%d: %s", c[i].sums, ok ? "taken" : g.diag.text);
+        ck_assert_msg(ok == c[i].ok && (ok || strstr(g.diag.text, "stages, over 4000")), "%d: %s", c[i].sums,
+                      ok ? "taken" : g.diag.text);
         gen_free(&g);
         free(text);
     }
@@ -144,7 +148,7 @@ START_TEST(price)
 }
 END_TEST
 
-/* The library needs no cheaper search, and far less than it may take. */
+/* The library's rules need no cheaper search, and far less than the limit. */
 START_TEST(library_price)
 {
     const char *name = optc_library_name(_i);
@@ -170,7 +174,7 @@ START_TEST(library_price)
 }
 END_TEST
 
-/* Each entry has each combination of periods: what that comes to has a limit of its own. */
+/* Each entry has each combination of periods; their number has its own limit. */
 START_TEST(too_many_phases)
 {
     if (thinned(1))
@@ -190,7 +194,7 @@ START_TEST(too_many_phases)
 END_TEST
 
 /* ---- small states ---- */
-/* A small state is kept once: whoever needs the new value reads it there, unless the old one is wanted later or it
+/* A small state has one array: later stages read the new value there, unless the old value is needed later or the state
  * is rounded. */
 #define SMALL(state, step) "return optimizer { name = \"x\", state = { " state " }, step = function() " step " end }"
 /* last: stages after the last pass, which only copy */
@@ -201,9 +205,9 @@ static const struct { const char *text; int temps, last; } small[] = {
     {SMALL("k = zeros \"group\"", "k = k + 1 p = p - g * k"), 0, 0},
     /* rounded in r */
     {SMALL("r = zeros(\"row\", \"bf16\")", "r = lerp(r, rowmean(g * g), 0.1) p = p - g * r"), 1, 0},
-    /* the old one is wanted */
+    /* the old value is needed */
     {SMALL("r = zeros \"row\"", "local old = r r = rowmean(g) p = p - g * r - p * old"), 1, 1},
-    /* p reads y as it was */
+    /* p reads the old y */
     {SMALL("x = zeros \"tensor\", y = zeros \"tensor\"", "x, y = y, x p = p - g * x"), 1, 1},
     /* x and k are the same */
     {SMALL("x = zeros \"tensor\", k = zeros \"group\"", "k = k + 1 x = k p = p - g * x"), 0, 0},
@@ -225,7 +229,7 @@ START_TEST(small_states)
 }
 END_TEST
 
-/* An array is free again once it was read for the last time: a chain of sums needs a handful, however long it is. */
+/* An array is reused after its last read: a chain of sums needs a few arrays, however long it is. */
 START_TEST(arrays_again)
 {
     int few = 0;
@@ -243,8 +247,8 @@ START_TEST(arrays_again)
 END_TEST
 
 /* ---- with and without a search ---- */
-/* Every plan is verified when it is made: random specs, wrapped, with all the search they like and with next to
- * none. Whoever searches less moves no fewer bytes. */
+/* Every plan is verified: random specs, with wrappers, with the full search and with almost none. A smaller search
+ * never gives fewer bytes. */
 static double bytes_of_plan(const Plan *p)
 {
     double bytes = 0;
@@ -284,20 +288,27 @@ END_TEST
 /* ---- products ---- */
 typedef struct { const char *state, *body; int calls, stages, straight; const char *what; } Products;
 static const Products products[] = {
-    {"L = zeros 'rows'", "L = gram(g) p = p - mm(L, g)", 2, 3, 1, "a result goes straight to its state, and is read from there"},
-    {"L = zeros 'rows'", "local A = gram(g) p = p - mm(L, g) L = A", 2, 4, 0, "the old state is an operand: the new one waits"},
+    {"L = zeros 'rows'", "L = gram(g) p = p - mm(L, g)", 2, 3, 1,
+     "a result goes straight to its state, and is read from there"},
+    {"L = zeros 'rows'", "local A = gram(g) p = p - mm(L, g) L = A", 2, 4, 0,
+     "the old state is an operand: the new one waits"},
     {"L = zeros 'rows'", "p = p - mm(L, g) L = L + gram(g)", 2, 4, 0, "likewise, made by a pass"},
-    {"L = zeros 'rows', M = zeros 'rows'", "L = gram(g) M = L p = p - g", 1, 3, 1, "two states of one result: one of them by a copy"},
+    {"L = zeros 'rows', M = zeros 'rows'", "L = gram(g) M = L p = p - g", 1, 3, 1,
+     "two states of one result: one of them by a copy"},
     {"m = zeros", "m = 0.9 * m + g p = p - mm(gram(m), m)", 2, 4, 0, "an operand is read from the state that holds it"},
-    {"m = zeros", "local x = m * 0.5 m = m + g p = p - mm(gram(x), x) * where(lt(x, 0.5 * m), 1, 2)", 2, 4, 0, "what a state held is kept where it is wanted later"},
+    {"m = zeros", "local x = m * 0.5 m = m + g p = p - mm(gram(x), x) * where(lt(x, 0.5 * m), 1, 2)", 2, 4, 0,
+     "what a state held is kept where it is wanted later"},
     {"R = zeros 'cols'", "R = gram(g.T) p = p - mm(g, R + R.T)", 2, 4, 1, "a symmetric value turned is itself"},
-    {"L = zeros 'rows'", "L = triu(gram(g)) p = p - mm(L + L.T, g) * rowsum(L)", 2, 6, 0, "a turned load, a fold along an axis"},
+    {"L = zeros 'rows'", "L = triu(gram(g)) p = p - mm(L + L.T, g) * rowsum(L)", 2, 6, 0,
+     "a turned load, a fold along an axis"},
 };
 
 START_TEST(products_are_placed)
 {
     const Products *x = &products[_i];
-    char *text = format("return optimizer { name = 'x', state = { %s }, matrix = function() %s end, step = function() p = p - g end }", x->state, x->body);
+    char *text =
+        format("return optimizer { name = 'x', state = { %s }, matrix = function() %s end, step = function() p = p - g "
+               "end }", x->state, x->body);
     Gen g = {0};
     ck_assert_msg(compile(&g, text), "%s: %s", x->what, g.diag.text);
     int calls = 0, straight = 0, stages = 0;
@@ -310,21 +321,27 @@ START_TEST(products_are_placed)
     }
     Buf b = {0};
     plan_print(&b, g.plan, false);
-    ck_assert_msg(calls == x->calls && stages == x->stages && straight == x->straight, "%s: %d calls, %d straight, %d stages:\n%s", x->what, calls, straight, stages, b.s);
+    ck_assert_msg(calls == x->calls && stages == x->stages && straight == x->straight,
+                  "%s: %d calls, %d straight, %d stages:\n%s", x->what, calls, straight, stages, b.s);
     buf_free(&b);
     gen_free(&g);
     free(text);
 }
 END_TEST
 
-/* A caller's memory may begin anywhere: where tensor cores read operands, those come to lie in memory of ours. */
+/* The caller's memory may be misaligned: operands for tensor cores are copied to aligned memory. */
 START_TEST(callers_memory_is_copied)
 {
-    static const struct { const char *products; Type p; bool gpu, copied; } c[] = {{"bf16", T_BF16, true, true}, {"f16", T_F16, true, true}, {"tf32", T_F32, true, true}, {"f32", T_F32, true, false}, {"f32", T_F32, false, false}, {"f64", T_F64, true, false}};
+    static const struct { const char *products; Type p; bool gpu, copied; } c[] =
+        {{"bf16", T_BF16, true, true}, {"f16", T_F16, true, true}, {"tf32", T_F32, true, true},
+         {"f32", T_F32, true, false}, {"f32", T_F32, false, false}, {"f64", T_F64, true, false}};
     for (int i = 0; i < COUNT(c); i++) {
-        char *text = format("return optimizer { name = 'x', products = '%s', matrix = function() p = p - mm(gram(g), g) end, step = function() p = p - g end }", c[i].products);
+        char *text =
+            format("return optimizer { name = 'x', products = '%s', matrix = function() p = p - mm(gram(g), g) end, "
+                   "step = function() p = p - g end }", c[i].products);
         Gen g = {0};
-        GenOptions o = {.find = find_wrapper, .target = c[i].gpu ? &target_cuda : &target_c, .types = {c[i].p, c[i].p, T_F32}};
+        GenOptions o =
+            {.find = find_wrapper, .target = c[i].gpu ? &target_cuda : &target_c, .types = {c[i].p, c[i].p, T_F32}};
         ck_assert_msg(gen_compile(&g, (Source){"made", text, strlen(text)}, &o), "%s", g.diag.text);
         const Phase *ph = &g.plan->entry[0].phase[0];
         bool direct = false;

@@ -1,5 +1,5 @@
-/* What the verifier of plans sees: good plans are damaged in one place after the other; each damage must be seen.
- * So must passes that are marked as doing a half and do not, or do and are not marked. */
+/* The plan verifier: valid plans are damaged in one place after another, and the verifier must detect each damage. Also
+ * passes that are marked as computing a symmetric half and do not, or do and are not marked. */
 #include "runtime/library/rule/spec_find.h"
 #include "gen/gen.h"
 #include "tests/harness/help.h"
@@ -28,7 +28,7 @@ static void seen(const Plan *p, const char *what, int stage, int k, const char *
     damages++;
 }
 
-/* Without each of a list's items in turn. The last takes the place of the one that went. */
+/* Drops each item of a list in turn. The last item takes its place. */
 #define DROP(v, n, what) \
     for (int k_ = (n) - 1; k_ >= 0; k_--) { \
         __typeof__(*(v)) was_ = (v)[k_]; \
@@ -62,14 +62,14 @@ static bool stored_in(const Phase *ph, Ref val, int mem)
     return false;
 }
 
-/* Another array for each access in turn: all there are, those of the same look among them. */
+/* Replaces the array of each access in turn by every other array, including those with the same properties. */
 static void mislead(const Plan *p, const Phase *ph, Access *v, int n, int i, const char *what, bool load)
 {
     for (int k = 0; k < n; k++) {
         int was = v[k].mem;
         for (int m = 0; m < p->nmem; m++) {
             if (m == was || (load && stored_in(ph, v[k].val, m)))
-                continue;                                  /* the same value lies there, too */
+                continue;                                  /* that array holds the same value */
             v[k].mem = m;
             seen(p, what, i, k, "");
         }
@@ -100,7 +100,7 @@ static bool touches(const Plan *p, const Stage *a, const Stage *b)         /* a 
     return false;
 }
 
-static void trade(Plan *p, Stage *a, Stage *b)             /* their places, and the times that go with them */
+static void trade(Plan *p, Stage *a, Stage *b)             /* exchanges two stages and their times */
 {
     Stage x = *a, y = *b;
     *a = y, *b = x;
@@ -127,7 +127,8 @@ static void reorder(Plan *p, Phase *ph, int i)
             }
         }
     int variant = s->variant, fn = s->fn;
-    s->variant = variant + 1;                              /* of a rule with one variant: of none */
+    /* of a rule with one variant: a variant that does not exist */
+    s->variant = variant + 1;
     seen(p, "another variant", i, variant, "");
     s->variant = variant;
     s->fn = fn ? 0 : p->nfn;
@@ -143,7 +144,7 @@ static Ref leaf_of(const Graph *g, const Mem *m)
     return NONE;
 }
 
-/* The last stage of all reads what this one has overwritten; this one stores twice. */
+/* The last stage reads an array that this stage has overwritten; this stage stores twice. */
 static void read_late(const Plan *p, Phase *ph, Stage *s, int i)
 {
     Stage *last = &ph->stage[ph->nstage - 1];
@@ -239,10 +240,11 @@ START_TEST(damage_is_seen)
 END_TEST
 
 /* ---- halves ---- */
-/* On a GPU passes over symmetric values do a half, and products that only they read are not mirrored. */
+/* On a GPU, passes over symmetric values compute a half, and products that only such passes read are not mirrored. */
 typedef struct { const char *body; int passes, calls; const char *what; } Halves;
 static const Halves halves[] = {
-    {"local A = gram(g) p = p - mm(max(A, mm(A, A)), g)", 1, 1, "the square of A is read by a pass alone, A by a product too"},
+    {"local A = gram(g) p = p - mm(max(A, mm(A, A)), g)", 1, 1,
+     "the square of A is read by a pass alone, A by a product too"},
     {"local A = gram(g) p = p - mm(2 * A + eye(1, 'rows'), g)", 1, 1, "a diagonal is symmetric"},
     {"local A = gram(g) p = p - mm(A, g)", 0, 0, "a product reads it"},
     {"L = lerp(L, gram(g), 0.1) p = p - mm(L, g)", 0, 0, "a state may be anything"},
@@ -251,9 +253,11 @@ static const Halves halves[] = {
     {"p = p - mm(2 * triu(gram(g)), g)", 0, 0, "a triangle is not symmetric"},
     {"local A = gram(g) p = p - mm(2 * A, g) * rowsum(A)", 1, 0, "a fold along an axis reads all of it"},
     {"local A = gram(g) p = p - mm(2 * A, g) / trace(A)", 0, 0, "so does one to a scalar"},
-    {"local A = gram(g) p = p - mm(2 * A + outer(rowsum(g), rowsum(g)), g)", 1, 1, "a row value by itself turned is symmetric"},
+    {"local A = gram(g) p = p - mm(2 * A + outer(rowsum(g), rowsum(g)), g)", 1, 1,
+     "a row value by itself turned is symmetric"},
     {"local A = gram(g) p = p - mm(2 * A + rowsum(g), g)", 0, 0, "a row value alone is not"},
-    {"L = triu(mm(L, L)) p = p - mm(L + L.T + gram(g), g)", 1, 1, "nor what is added to itself turned, of which all is read"},
+    {"L = triu(mm(L, L)) p = p - mm(L + L.T + gram(g), g)", 1, 1,
+     "nor what is added to itself turned, of which all is read"},
 };
 
 static int count_halves(const Phase *ph, bool calls)
@@ -266,18 +270,23 @@ static int count_halves(const Phase *ph, bool calls)
 
 START_TEST(halves_are_found)
 {
-    char *text = format("return optimizer { name = 'x', %s matrix = function() %s end, step = function() p = p - g end }", strstr(halves[_i].body, "L = ") ? "state = { L = zeros 'rows' }," : "", halves[_i].body);
+    char *text =
+        format("return optimizer { name = 'x', %s matrix = function() %s end, step = function() p = p - g end }",
+               strstr(halves[_i].body, "L = ") ? "state = { L = zeros 'rows' }," : "", halves[_i].body);
     for (int gpu = 0; gpu < 2; gpu++) {
         Gen g = {0};
         GenOptions o = {.find = find_wrapper, .target = gpu ? &target_cuda : &target_c};
-        ck_assert_msg(gen_compile(&g, (Source){"made", text, strlen(text)}, &o), "%s: %s", halves[_i].what, g.diag.text);
+        ck_assert_msg(gen_compile(&g, (Source){"made", text, strlen(text)}, &o), "%s: %s", halves[_i].what,
+                      g.diag.text);
         Phase *ph = &g.plan->entry[0].phase[0];
         int passes = count_halves(ph, false), calls = count_halves(ph, true);
         Buf b = {0};
         plan_print(&b, g.plan, false);
-        ck_assert_msg(passes == gpu * halves[_i].passes && calls == gpu * halves[_i].calls, "%s, gpu %d: %d passes, %d products:\n%s", halves[_i].what, gpu, passes, calls, b.s);
+        ck_assert_msg(passes == gpu * halves[_i].passes && calls == gpu * halves[_i].calls,
+                      "%s, gpu %d: %d passes, %d products:\n%s", halves[_i].what, gpu, passes, calls, b.s);
         buf_free(&b);
-        for (int i = 0; gpu && i < ph->nstage; i++) {          /* marked where it may not be, or no longer where it must */
+        /* marked where it must not be, or unmarked where it must be */
+        for (int i = 0; gpu && i < ph->nstage; i++) {
             Stage *s = &ph->stage[i];
             bool pass = s->half && !is_called(s->kind);
             if ((pass && !calls) || (s->half && is_called(s->kind)))
@@ -293,21 +302,33 @@ START_TEST(halves_are_found)
 END_TEST
 
 /* ---- turns ---- */
-/* How many stages leave out whoever has no turn; and none more may. */
+/* How many stages skip tensors outside of their slot; no other stage may. */
 static const struct { const char *head, *body; int stages; const char *what; } turns[] = {
-    {"", "L = lerp(L, gram(g), 0.1) every(3, { stagger = true }, function() X = power(L, -1, { ridge = 0.1 }) end) p = p - mm(X, g)", 3, "what power reads, power, and what takes it"},
-    {"", "every(3, { stagger = true }, function() X = mm(X, L) end) L = gram(g) p = p - mm(X, g) / trace(L)", 2, "operands that lie there"},
-    {"", "L = gram(g) every(3, { stagger = true }, function() X = mm(L, L) p = p - g end) p = p - mm(X, g)", 2, "p is everybody's"},
-    {"", "every(3, { stagger = true }, function() X = mm(X, L) end) L = gram(g) / global.sum(trace(X)) p = p - mm(L, g)", 1, "a fold over all tensors reads what each of them keeps"},
-    {"", "every(3, { stagger = true }, function() X = mm(X, L) s = global.sum(trace(X)) * numel end) L = gram(g) p = p - s * mm(L, g)", 2, "in the block it reads what each of them would have"},
-    {"block = 4,", "L = gram(g) every(3, { stagger = true }, function() X = mm(L, L) / trace(L) end) p = p - mm(X, g)", 4, "a trace is the block's"},
-    {"block = 4,", "L = gram(g) every(3, { stagger = true }, function() X = mm(L, L) / sum(mm(L, X)) end) p = p - mm(X, g)", 3, "a sum is of all blocks"},
-    {"block = 4,", "L = gram(g) every(3, { stagger = true }, function() s = sum(mm(L, L)) X = L end) p = p - s * mm(X, g)", 4, "and the tensor has a turn of its own"},
+    {"", "L = lerp(L, gram(g), 0.1) every(3, { stagger = true }, function() X = power(L, -1, { ridge = 0.1 }) end) p = "
+         "p - mm(X, g)", 3, "what power reads, power, and what takes it"},
+    {"", "every(3, { stagger = true }, function() X = mm(X, L) end) L = gram(g) p = p - mm(X, g) / trace(L)", 2,
+     "operands that lie there"},
+    {"", "L = gram(g) every(3, { stagger = true }, function() X = mm(L, L) p = p - g end) p = p - mm(X, g)", 2,
+     "p is everybody's"},
+    {"", "every(3, { stagger = true }, function() X = mm(X, L) end) L = gram(g) / global.sum(trace(X)) p = p - mm(L, "
+         "g)", 1, "a fold over all tensors reads what each of them keeps"},
+    {"", "every(3, { stagger = true }, function() X = mm(X, L) s = global.sum(trace(X)) * numel end) L = gram(g) p = p "
+         "- s * mm(L, g)", 2, "in the block it reads what each of them would have"},
+    {"block = 4,", "L = gram(g) every(3, { stagger = true }, function() X = mm(L, L) / trace(L) end) p = p - mm(X, g)",
+     4, "a trace is the block's"},
+    {"block = 4,",
+     "L = gram(g) every(3, { stagger = true }, function() X = mm(L, L) / sum(mm(L, X)) end) p = p - mm(X, g)", 3,
+     "a sum is of all blocks"},
+    {"block = 4,",
+     "L = gram(g) every(3, { stagger = true }, function() s = sum(mm(L, L)) X = L end) p = p - s * mm(X, g)", 4,
+     "and the tensor has a turn of its own"},
 };
 
 START_TEST(staggered_stages_are_found)
 {
-    char *text = format("return optimizer { name = 'x', %s state = { L = zeros 'rows', X = zeros 'rows', s = zeros 'tensor' }, matrix = function() s = s %s end, step = function() p = p - g%s end }", turns[_i].head, turns[_i].body,
+    char *text =
+        format("return optimizer { name = 'x', %s state = { L = zeros 'rows', X = zeros 'rows', s = zeros 'tensor' }, "
+               "matrix = function() s = s %s end, step = function() p = p - g%s end }", turns[_i].head, turns[_i].body,
                         strstr(turns[_i].body, "global") ? " / global.sum(mean(g))" : "");
     for (int gpu = 0; gpu < 2; gpu++) {
         Gen g = {0};
@@ -321,7 +342,7 @@ START_TEST(staggered_stages_are_found)
         plan_print(&b, g.plan, false);
         ck_assert_msg(n == turns[_i].stages, "%s, gpu %d: %d stages:\n%s", turns[_i].what, gpu, n, b.s);
         buf_free(&b);
-        for (int i = 0; i < ph->nstage; i++) {                 /* whose turn it is need not be known to all */
+        for (int i = 0; i < ph->nstage; i++) {                 /* a stage may run for all tensors */
             Stage *s = &ph->stage[i];
             if (s->stagger || is_single(s->kind) || s->kind == S_BLOCK)
                 continue;

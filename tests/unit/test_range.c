@@ -10,7 +10,7 @@
 enum { ROWS = 5, COLS = 131, N = ROWS * COLS };
 typedef enum { OF_TENSOR, OF_ROW, OF_COL } Of;
 
-/* State sK holds, at every element, the value of its tensor, row or column. */
+/* State sK holds at every element the value of its tensor, row or column. */
 static const struct { const char *value; Of of; bool mean; } cases[] = {
     {"norm(g)", OF_TENSOR, false},       {"rms(g)", OF_TENSOR, true},       {"slice.norm(g)", OF_TENSOR, false},
     {"slice.rms(g)", OF_TENSOR, true},   {"rownorm(g)", OF_ROW, false},     {"rowrms(g)", OF_ROW, true},
@@ -47,7 +47,7 @@ static long double expected(Of of, bool mean, const double *g, int at)
 
 static double number(const void *x, bool wide, int i) { return wide ? ((const double *)x)[i] : ((const float *)x)[i]; }
 
-/* Within the rounding of a result in the type, and of the sum in f64 (plan.h: at most 48 additions deep). Below the
+/* Within the rounding of a result in the type and of the sum in f64 (plan.h: at most 48 additions deep). Below the
  * normal numbers, within their spacing; beyond the largest, infinite. */
 static void check_state(optc_binding *b, int k, const double *g, bool wide)
 {
@@ -64,13 +64,14 @@ static void check_state(optc_binding *b, int k, const double *g, bool wide)
     }
 }
 
-/* Some are far smaller than the others: they must not be lost, and must not decide. */
+/* Some values are far smaller than others: they must not be lost and must not dominate. */
 static double gradient(int i, double size) { return size * (i % 7 == 3 ? 1e-9 : 1) * (1 + i % 3); }
 
 START_TEST(norms)
 {
     static const double sizes[2][12] = {{1, 1e-45, 1e-40, 1e-37, 1e-28, 1e-20, 1e15, 1e19, 1e20, 1e30, 1e37, 1e38},
-                                        {1, 1e-320, 1e-300, 1e-200, 1e-160, 1e-100, 1e100, 1e150, 1e155, 1e200, 1e300, 1e307}};
+                                        {1, 1e-320, 1e-300, 1e-200, 1e-160, 1e-100, 1e100, 1e150, 1e155, 1e200, 1e300,
+                                         1e307}};
     static union { float f[N]; double d[N]; } p, g;
     static double wide_g[N];
     bool wide = _i;
@@ -98,16 +99,18 @@ START_TEST(norms)
 }
 END_TEST
 
-/* Folds of an array over two axes, kept in several types. */
+/* Folds of an array over two axes, in several storage types. */
 START_TEST(norms_of_arrays)
 {
     static const double size[] = {1e25, 1e-30};
-    /* the second never changes its states: a fold is the only one to read them */
+    /* the second never changes its states: only a fold reads them */
     static const char *const texts[] = {
         "return optimizer { name = 'arrays', hyper = { x = 1 }, state = { L = eye(x, 'rows'), R = eye(x, 'rows') },\n"
-        "  step = function() p = g end, matrix = function() L, R = 0.5 * L, 0.5 * R  p = rownorm(L) + colnorm(R).T + 0 * g end }",
+        "  step = function() p = g end, matrix = function() L, R = 0.5 * L, 0.5 * R  p = rownorm(L) + colnorm(R).T + 0 "
+        "* g end }",
         "return optimizer { name = 'arrays', hyper = { x = 1 }, state = { L = eye(x, 'rows'), R = eye(x, 'rows') },\n"
-        "  step = function() p = g end, matrix = function() L, R = 1 * L, 1 * R  p = 0.5 * (rownorm(L) + colnorm(R).T) + 0 * g end }"};
+        "  step = function() p = g end, matrix = function() L, R = 1 * L, 1 * R  p = 0.5 * (rownorm(L) + colnorm(R).T) "
+        "+ 0 * g end }"};
     optc_engine *e;
     optc_rule *r;
     float p[ROWS * ROWS], g[ROWS * ROWS] = {0};
@@ -128,8 +131,8 @@ START_TEST(norms_of_arrays)
 }
 END_TEST
 
-/* Rules whose step does not depend on the size of the gradient, on gradients of sizes 1 and `size`: the steps are the same
- * but for rounding. Powers of two keep every direction exact. */
+/* Rules whose step does not depend on the size of the gradient, on gradients of sizes 1 and `size`: the steps are equal
+ * except for rounding. Powers of two keep every direction exact. */
 static const struct { const char *rule; double size; } rules[] = {
     {"dion", 0x1p70},     {"lars", 0x1p70},
     {"sgd+clip(1)", 0x1p70},     {"sgd+clip(1)", 0x1p100},       {"muon", 0x1p100},
@@ -169,7 +172,7 @@ START_TEST(steps)
 }
 END_TEST
 
-/* ASGO's ridge decides the direction of tiny gradients, and must not decide how far they go. */
+/* ASGO's ridge decides the direction for tiny gradients, but must not decide the length of the step. */
 START_TEST(lengths)
 {
     float p[16 * 24], q[16 * 24];
@@ -180,12 +183,12 @@ START_TEST(lengths)
         far[0] = fmax(far[0], fabs(p[i] - ref_value(0, 0, i)));
         far[1] = fmax(far[1], fabs(q[i] - ref_value(0, 0, i)));
     }
-    ck_assert_msg(far[1] > far[0] / 3 && far[1] < 3 * far[0], "a step of %g on gradients like 1e-28, of %g on large ones",
-                  far[1], far[0]);
+    ck_assert_msg(far[1] > far[0] / 3 && far[1] < 3 * far[0],
+                  "a step of %g on gradients like 1e-28, of %g on large ones", far[1], far[0]);
 }
 END_TEST
 
-/* Rules that divide second moments by themselves: beyond the range of their squares a step may be 0, and is a number. */
+/* Rules that divide second moments by themselves: beyond the range of their squares a step may be 0, but is finite. */
 START_TEST(stays_finite)
 {
     static const char *const names[] = {"lamb", "adamp"};
@@ -196,8 +199,9 @@ START_TEST(stays_finite)
 }
 END_TEST
 
-/* Element 3 has one gradient whose square f32 cannot hold, all others are ordinary. Its second moment stays infinite and
- * the weights stay numbers; "lerp" of two infinities was NaN. RAdam, AdaBelief and AdaBound move by the momentum alone. */
+/* Element 3 has one gradient whose square overflows f32; all others are ordinary. Its second moment stays infinite and
+ * the weights stay finite; a "lerp" of two infinities was NaN once. RAdam, AdaBelief and AdaBound move by the momentum
+ * alone. */
 static const struct { const char *rule, *moment; bool moves; } adams[] = {
     {"adam", "v", false},    {"adamw", "v", false},   {"nadam", "v", false},   {"radam", "v", true},
     {"rmsprop", "v", false}, {"adagrad", "v", false}, {"adadelta", "v", false}, {"adan", "n", false},
@@ -223,8 +227,8 @@ START_TEST(infinite_moments)
     }
     OK(optc_state_read(b, 0, adams[_i].moment, v, 40));
     for (int i = 0; i < 40; i++)
-        ck_assert_msg(isfinite(p[i]) && isinf(v[i]) == (i == 3), "%s: p is %g, %s is %g at %d", adams[_i].rule, (double)p[i],
-                      adams[_i].moment, v[i], i);
+        ck_assert_msg(isfinite(p[i]) && isinf(v[i]) == (i == 3), "%s: p is %g, %s is %g at %d", adams[_i].rule,
+                      (double)p[i], adams[_i].moment, v[i], i);
     ck_assert_msg(adams[_i].moves || fabs(p[3] - ref_value(0, 0, 3)) < 1e-2, "%s moves by %g", adams[_i].rule,
                   p[3] - ref_value(0, 0, 3));
     OK(optc_unbind(b));
@@ -233,8 +237,8 @@ START_TEST(infinite_moments)
 }
 END_TEST
 
-/* Rules that tell when second moments leave the range. A matrix of 1e17 has squares in range, and so have the sums of
- * its rows; those of its columns are not, which the step after tells. */
+/* Rules that report when second moments leave the range. A matrix of 1e17 has squares in range, and so have its row
+ * sums; its column sums overflow, which the next step reports. */
 static const struct { const char *rule, *options; int rows, cols; double size; int expected[2]; } ranges[] = {
     {"adafactor", "", 16, 24, 1, {0, 0}},     {"adafactor", "", 16, 24, 1e18, {0, 0}},
     {"adafactor", "", 16, 24, 1e20, {1, 1}},  {"adafactor", "", 70000, 2, 1e17, {0, 1}},

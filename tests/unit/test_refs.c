@@ -1,9 +1,9 @@
-/* Every spec against trajectories made by other people's implementations (tests/specs/make_refs.py), 20 steps over odd shapes.
- *
- *   evaluator  the spec's meaning: within 1e-11 of the reference, which is computed in f64 too. Only the order of additions and
- *              the association of products may differ, a few units in the last place a step.
- *   native     f32 steps 1 to 6, 10, 15 and 20 (OPTC_ALL: each) lie in the evaluator's bounds from the same state, which
- *              follow from the op table; and after 20 steps it is as near to the reference as the operations made allow. */
+/* Every spec against trajectories of other implementations (tests/specs/make_refs.py): 20 steps on odd shapes.
+ *    evaluator  within 1e-11 of the reference, which is computed in f64 too. Only the order of additions and the
+ *               association of products may differ: a few units in the last place per step.
+ *    native     f32 steps 1 to 6, 10, 15 and 20 (OPTC_ALL: each) lie in the evaluator's bounds from the same state,
+ *               which follow from the op table. After 20 steps the distance to the reference is within the sum of the
+ *               operations' bounds. */
 #include "tests/harness/help.h"
 
 #include <dirent.h>
@@ -16,9 +16,9 @@ typedef struct {
     char name[64], spec[64], with[128], options[128], state[64];
     optc_setting hyper[32];
     char *hyper_text;
-    char schedule[128];                  /* hyperparameters that a schedule multiplies, blanks between them */
+    char schedule[128];                  /* hyperparameters that a schedule multiplies, separated by blanks */
     int nhyper, steps, saved[8], nsaved, nshape;
-    TestShape shape[16];                 /* odd_shapes, unless the file has its own */
+    TestShape shape[16];                 /* odd_shapes, unless the file has others */
     double *data;                        /* [saved][tensor][value] */
     bool exact32, evaluator_only;
 } RefFile;
@@ -26,7 +26,7 @@ typedef struct {
 static RefFile refs[192];
 static int nrefs;
 
-/* Files are read while the suite is put together, where Check cannot report. */
+/* Files are read before Check runs, so failures are reported here. */
 static void need(bool ok, const char *path, const char *what)
 {
     if (ok)
@@ -37,7 +37,7 @@ static void need(bool ok, const char *path, const char *what)
 
 static void parse_hyper(RefFile *r, const char *s)
 {
-    r->hyper_text = strdup(s);           /* settings point into it: it must not move with the record */
+    r->hyper_text = strdup(s);           /* settings point into this text, so it must not move */
     for (char *save, *w = strtok_r(r->hyper_text, ",", &save); w; w = strtok_r(NULL, ",", &save)) {
         char *eq = strchr(w, '=');
         need(eq && r->nhyper < 32, r->name, "bad hyper line");
@@ -94,8 +94,9 @@ static void parse_line(RefFile *r, char *line)
             r->saved[r->nsaved++] = atoi(w);
 }
 
-/* A file has all elements of a small tensor. Of a larger one it has every STRIDE-th, then STRIDE sums, the r-th over the
- * elements r, r + STRIDE, …: an error of any one element shows in its sum. tests/make_refs.py writes them. */
+/* A file contains all elements of a small tensor. Of a larger one it contains every STRIDE-th element, then STRIDE
+ * sums, the r-th over the elements r, r + STRIDE, …: an error in any element changes its sum. tests/specs/make_refs.py
+ * writes them. */
 enum { WHOLE = 128, STRIDE = 31 };
 static int64_t values(int64_t n) { return n <= WHOLE ? n : (n + STRIDE - 1) / STRIDE + STRIDE; }
 
@@ -130,11 +131,15 @@ static void read_ref(const char *path, const char *name)
     nrefs++;
 }
 
-static int by_name(const void *a, const void *b) { return strcmp(((const RefFile *)a)->name, ((const RefFile *)b)->name); }
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const RefFile *)a)->name, ((const RefFile *)b)->name);
+}
 
 static void read_refs(void)
 {
-    const char *folder = getenv("OPTC_REFS") ? getenv("OPTC_REFS") : "tests/specs/refs";      /* make_refs.py --long makes others */
+    /* make_refs.py --long makes others */
+    const char *folder = getenv("OPTC_REFS") ? getenv("OPTC_REFS") : "tests/specs/refs";
     DIR *d = opendir(folder);
     need(d != NULL, folder, "not found: run from the repository's root");
     for (struct dirent *e; (e = readdir(d));) {
@@ -161,7 +166,7 @@ static void set_grads(Fixture *f, int step, bool second)
         }
 }
 
-/* Warm-up over five steps, then a linear decay: `rate` of make_refs.py. */
+/* Warm-up over five steps, then a linear decay, like `rate` in make_refs.py. */
 static void set_rates(Fixture *f, const RefFile *r, int step)
 {
     double rate = fmin(step / 5.0, 1) * (1 - fmax(step - 5, 0) / 64);
@@ -175,7 +180,7 @@ static void set_rates(Fixture *f, const RefFile *r, int step)
 
 static double larger(double a, double b) { return b > a || isnan(b) ? b : a; }
 
-/* The largest difference of a tensor's elements to those of a file, relative to 1 + |element|. */
+/* The largest difference between a tensor's elements and a file's, relative to 1 + |element|. */
 static double tensor_distance(const double *got, int64_t n, const double *want)
 {
     int64_t step = n <= WHOLE ? 1 : STRIDE;
@@ -211,7 +216,7 @@ static double distance(Fixture *f, const RefFile *r, int at)
     return worst;
 }
 
-/* One element off by 1e-6, in any place, is found in a tensor of which a file has only a sample. */
+/* One element that is off by 1e-6, anywhere, is detected, also in a tensor of which the file has only a sample. */
 START_TEST(one_element_off)
 {
     enum { N = 33 * 65 };
@@ -231,7 +236,7 @@ START_TEST(one_element_off)
 }
 END_TEST
 
-/* What the operations of an element may add up to, in units of the precision: each is off by its bound, each step. */
+/* The sum of the bounds of an element's operations over all steps, in units of the precision. */
 static double rounding(const optc_rule *r)
 {
     const Phase *ph = &r->library->plan->entry[0].phase[r->library->plan->entry[0].nphase - 1];
@@ -246,14 +251,16 @@ static double rounding(const optc_rule *r)
 
 static void run(const RefFile *r, optc_type type, bool bounds)
 {
-    optc_engine_options eo = {.threads = 2, .cache_dir = getenv("OPTC_TEST_CACHE"), .compiler = type == OPTC_F64 ? "" : NULL, .no_builtin = type == OPTC_F64};
+    optc_engine_options eo = {.threads = 2, .cache_dir = getenv("OPTC_TEST_CACHE"),
+                              .compiler = type == OPTC_F64 ? "" : NULL, .no_builtin = type == OPTC_F64};
     optc_rule_options ro = {.spec = r->spec, .with = r->with, .options = r->options, .param = type};
     Fixture f;
     fix_open(&f, &eo, &ro, r->shape, r->nshape, r->hyper, r->nhyper);
     if (type == OPTC_F32)
         ck_assert_msg(optc_rule_native(f.rule), "%s runs as: %s", r->name, optc_rule_path(f.rule));
     bool sam = strstr(r->with, "sam") != NULL;
-    double ulp = type == OPTC_F64 ? 0 : 0x1p-23, allowed = type == OPTC_F64 ? (r->exact32 ? 1e-6 : 1e-11) : rounding(f.rule) * r->steps * ulp + (r->exact32 ? 1e-6 : 0);
+    double ulp = type == OPTC_F64 ? 0 : 0x1p-23, allowed = type == OPTC_F64 ? (r->exact32 ? 1e-6 : 1e-11)
+        : rounding(f.rule) * r->steps * ulp + (r->exact32 ? 1e-6 : 0);
     bool all = getenv("OPTC_ALL") != NULL;
     for (int s = 1; s <= r->steps; s++) {
         bool look = bounds && (all || s <= 6 || s % 5 == 0);
@@ -273,7 +280,8 @@ static void run(const RefFile *r, optc_type type, bool bounds)
         for (int k = 0; k < r->nsaved; k++)
             if (r->saved[k] == s) {
                 double d = distance(&f, r, k);
-                ck_assert_msg(d <= allowed, "%s, %s, step %d: %.3g from the reference, allowed %.3g", r->name, type == OPTC_F64 ? "evaluator" : "native", s, d, allowed);
+                ck_assert_msg(d <= allowed, "%s, %s, step %d: %.3g from the reference, allowed %.3g", r->name,
+                              type == OPTC_F64 ? "evaluator" : "native", s, d, allowed);
             }
     }
     fix_close(&f);

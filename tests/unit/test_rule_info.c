@@ -1,8 +1,8 @@
-/* What a rule tells of its spec: text fields, options, order, wrappers that change the gradient. */
+/* The library's information about a spec: text fields, options, order, wrappers that change the gradient. */
 #include "tests/harness/help.h"
 #include "tests/harness/suites.h"
 
-/* What a spec declares is told by the library: nobody has to read Lua for it. */
+/* The library reports everything that a spec declares, so that no caller has to parse Lua. */
 START_TEST(rule_tells_its_spec)
 {
     static const char text[] =
@@ -10,8 +10,10 @@ START_TEST(rule_tells_its_spec)
         "  options = { fast = true, n = 3, s = 0.5, word = 'w', form = { 'one', 'two' } }, step = rule 'sgd',\n"
         "  matrix = function() p = p - lr * a * g end }";
     static const struct { const char *name, *value, *preset, *choices, *kind; } want[] = {
-        {"fast", "false", "true", NULL, "flag"}, {"form", "two", "one", "one\ntwo", "text"}, {"n", "3", "3", NULL, "number"},
-        {"s", "0.5", "0.5", NULL, "number"}, {"word", "w", "w", NULL, "text"}, {"sgd.nesterov", "false", "false", NULL, "flag"}};
+        {"fast", "false", "true", NULL, "flag"}, {"form", "two", "one", "one\ntwo", "text"},
+        {"n", "3", "3", NULL, "number"},
+        {"s", "0.5", "0.5", NULL, "number"}, {"word", "w", "w", NULL, "text"},
+        {"sgd.nesterov", "false", "false", NULL, "flag"}};
     optc_engine *e;
     optc_rule *r, *clipped, *averaged;
     optc_option o;
@@ -35,7 +37,8 @@ START_TEST(rule_tells_its_spec)
         ck_assert(!o.choices == !want[i].choices && (!o.choices || !strcmp(o.choices, want[i].choices)));
     }
     ck_assert_int_eq(optc_rule_option(r, optc_rule_option_count(r), &o), OPTC_ERROR_ARGUMENT);
-    ck_assert(optc_rule_position(r, "lr") < optc_rule_position(r, "a") && optc_rule_position(r, "a") < optc_rule_position(r, "form"));
+    ck_assert(optc_rule_position(r, "lr") < optc_rule_position(r, "a") &&
+              optc_rule_position(r, "a") < optc_rule_position(r, "form"));
     ck_assert_int_eq(optc_rule_position(r, "zz"), -1);
     OK(optc_compile(e, &(optc_rule_options){.spec = "sgd", .with = "clip(1)"}, &clipped));
     OK(optc_compile(e, &(optc_rule_options){.spec = "sgd", .with = "ema(0.9)"}, &averaged));

@@ -1,5 +1,5 @@
-/* A spec cannot hurt: every way out that a Lua text could try is tried here. None may succeed, crash, hang or fill the memory, and
- * nothing that differs from run to run (addresses, hash seeds, the order of tables) may show in what is compiled. */
+/* The sandbox: every escape that a Lua text could try. None may succeed, crash, hang or exhaust memory, and nothing
+ * that differs between runs (addresses, hash seeds, the order of tables) may affect the compiled code. */
 #include "runtime/library/rule/spec_find.h"
 #include "gen/gen.h"
 #include "tests/harness/help.h"
@@ -12,7 +12,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-/* Seconds of the processor after which a test counts as hanging. What bounds a spec is counted in work. */
+/* CPU seconds after which a test counts as hanging. The limits of a spec count work. */
 static const double slowest = 30;
 #if defined(OPTC_SANITIZED)
 static const bool bound_memory = false;            /* the sanitizer reserves terabytes */
@@ -23,7 +23,8 @@ static const bool bound_memory = true;
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 
 /* ---- compiling texts ---- */
-typedef struct { Gen g; bool ok; double took; } Run;       /* took: seconds of the processor, which do not grow beside a busy neighbour */
+/* took: CPU seconds, which do not depend on other processes */
+typedef struct { Gen g; bool ok; double took; } Run;
 
 static Run compile_with(const char *text, const char *with)
 {
@@ -40,7 +41,7 @@ static Run compile_with(const char *text, const char *with)
 
 static Run compile(const char *text) { return compile_with(text, NULL); }
 
-/* A spec that does `file` when it is read and `step` when it is traced. */
+/* A spec that runs `file` when it is read and `step` when it is traced. */
 static char *spec(const char *file, const char *step)
 {
     return format("%s\nreturn optimizer { name = \"try\", step = function()\n%s\np = p - g end }\n", file, step);
@@ -57,8 +58,10 @@ static void refused(char *text, const char *part)
 
 /* ---- names ---- */
 static const char *const forbidden[] = {
-    "io", "os", "package", "require", "debug", "load", "loadstring", "loadfile", "dofile", "collectgarbage", "coroutine", "pcall", "xpcall",
-    "setmetatable", "getmetatable", "rawget", "rawset", "rawequal", "rawlen", "_G", "_VERSION", "print", "warn", "next", "pairs", "table",
+    "io", "os", "package", "require", "debug", "load", "loadstring", "loadfile", "dofile", "collectgarbage",
+    "coroutine", "pcall", "xpcall",
+    "setmetatable", "getmetatable", "rawget", "rawset", "rawequal", "rawlen", "_G", "_VERSION", "print", "warn", "next",
+    "pairs", "table",
     "string", "utf8", "unpack", "arg", "getfenv", "setfenv", "module", "newproxy", "ffi", "jit", "bit32", "self"};
 
 START_TEST(names)
@@ -66,9 +69,10 @@ START_TEST(names)
     if (thinned(_i))
         return;
     static const struct { const char *before, *after; bool in_step; const char *why; } use[] = {
-        {"local x = ", "", false, "not declared"}, {"local x = ", "", true, "not declared"}, {"local x = _ENV.", "", false, "not declared"},
-        {"local x = _ENV[\"", "\"]", true, "not declared"}, {"", " = nil", true, "not declared"}, {"", " = sqrt", false, "assigned outside an entry"},
-        {"", "(\"return 1\")", true, "not declared"}};
+        {"local x = ", "", false, "not declared"}, {"local x = ", "", true, "not declared"},
+        {"local x = _ENV.", "", false, "not declared"},
+        {"local x = _ENV[\"", "\"]", true, "not declared"}, {"", " = nil", true, "not declared"},
+        {"", " = sqrt", false, "assigned outside an entry"}, {"", "(\"return 1\")", true, "not declared"}};
     for (int i = 0; i < COUNT(use); i++) {
         char *text = format("%s%s%s", use[i].before, forbidden[_i], use[i].after);
         refused(use[i].in_step ? spec("", text) : spec(text, ""), use[i].why);
@@ -77,12 +81,13 @@ START_TEST(names)
 }
 END_TEST
 
-/* What a spec is handed from Lua works; anything else of `math` is nil. */
+/* The parts of Lua that specs may use work; everything else of `math` is nil. */
 START_TEST(what_there_is)
 {
     Run r = compile("assert(math.random == nil and math.randomseed == nil and math.ult == nil and math.type == nil)\n"
                     "assert(math.floor(2.5) == 2 and type(sqrt) == \"function\" and select(\"#\", 1, 2) == 2)\n"
-                    "for i, v in ipairs({ 1, 2 }) do assert(v == i) end assert(tonumber(\"12\") == 12 and tostring(7) == \"7\")\n"
+                    "for i, v in ipairs({ 1, 2 }) do assert(v == i) end assert(tonumber(\"12\") == 12 and tostring(7) "
+                    "== \"7\")\n"
                     "return optimizer { name = \"x\", step = function() p = p - g end }");
     ck_assert_msg(r.ok, "%s", r.g.diag.text);
     gen_free(&r.g);
@@ -147,24 +152,34 @@ static const Try tries[] = {
 START_TEST(ways_out) { refused(spec(tries[_i].file, tries[_i].step), tries[_i].part); }
 END_TEST
 
-/* Odd, but allowed or refused as it may be: it only must come back, soon. */
+/* Unusual, but allowed or refused: it only has to return soon. */
 static const char *const odd[] = {
-    "local r = random()",  "local r = random \"row\"", "local r = normal \"slice\"", "local r = rowsum(random())", "local r = slice.sum(random())",
-    "local r = global.sum(random())", "local r = where(true, 1, 2)", "local r = rsqrt(2) ^ 3", "local r = sum(normal())", "local r = sigmoid(1)",
-    "global.norm = nil slice.sum = 1 math.floor = 2", "_ENV = { optimizer = optimizer }", "optimizer(_ENV)", "return optimizer(_ENV)", "return wrapper(_ENV)",
-    "local t = {} t[t] = t", "local t = { [1.5] = 1, [true] = 2 }", "local s = \"\\0\\255\"", "local a <const> = 1", "return optimizer {}",
-    "return wrapper { name = \"w\", step = function() end }", "return optimizer { name = \"x\", step = function(...) p = select(\"#\", ...) end }",
+    "local r = random()",  "local r = random \"row\"", "local r = normal \"slice\"", "local r = rowsum(random())",
+    "local r = slice.sum(random())",
+    "local r = global.sum(random())", "local r = where(true, 1, 2)", "local r = rsqrt(2) ^ 3",
+    "local r = sum(normal())", "local r = sigmoid(1)",
+    "global.norm = nil slice.sum = 1 math.floor = 2", "_ENV = { optimizer = optimizer }", "optimizer(_ENV)",
+    "return optimizer(_ENV)", "return wrapper(_ENV)",
+    "local t = {} t[t] = t", "local t = { [1.5] = 1, [true] = 2 }", "local s = \"\\0\\255\"", "local a <const> = 1",
+    "return optimizer {}",
+    "return wrapper { name = \"w\", step = function() end }",
+    "return optimizer { name = \"x\", step = function(...) p = select(\"#\", ...) end }",
     "local o o = optimizer { name = \"x\", step = function() o.step = nil o.matrix = sqrt p = p - g end } return o",
     "local o o = optimizer { name = \"x\", step = function() o.hyper = 1 o.a = function() end p = p - g end } return o",
-    "return optimizer(optimizer { name = \"x\", step = function() p = p - g end })", "return (optimizer { name = \"x\", step = sqrt })",
-    "return optimizer { name = \"x\", step = every }", "return optimizer { name = \"x\", step = optimizer }", "return optimizer { name = \"x\", step = error }",
-    "return optimizer { name = \"x\", step = function() p = p - g end, a = optimizer }", "return optimizer { name = \"x\", step = function() return optimizer end }",
-    "return optimizer { name = \"x\\0y\", step = function() p = p - g end }", "return optimizer { name = \"x\", [\"a\\0b\"] = function() end, step = function() p = g end }",
+    "return optimizer(optimizer { name = \"x\", step = function() p = p - g end })",
+    "return (optimizer { name = \"x\", step = sqrt })",
+    "return optimizer { name = \"x\", step = every }", "return optimizer { name = \"x\", step = optimizer }",
+    "return optimizer { name = \"x\", step = error }",
+    "return optimizer { name = \"x\", step = function() p = p - g end, a = optimizer }",
+    "return optimizer { name = \"x\", step = function() return optimizer end }",
+    "return optimizer { name = \"x\\0y\", step = function() p = p - g end }",
+    "return optimizer { name = \"x\", [\"a\\0b\"] = function() end, step = function() p = g end }",
     "return optimizer { name = \"x\", hyper = { [\"lr\\0\"] = 1 }, step = function() p = p - lr * g end }",
     "return optimizer { name = \"x\", hyper = { lr = 1 / 0 }, step = function() p = p - lr * g end }",
     "return optimizer { name = \"x\", state = { m = fill(0 / 0) }, step = function() m = m + g p = p - m end }",
     "return optimizer { name = \"x\", step = function() p = p ^ g ^ p ^ t ^ -t end }",
-    "return optimizer { name = \"x\", step = function() p = p ^ 1e300 end }", "return optimizer { name = \"x\", step = function() every(1e9, function() p = g end) end }",
+    "return optimizer { name = \"x\", step = function() p = p ^ 1e300 end }",
+    "return optimizer { name = \"x\", step = function() every(1e9, function() p = g end) end }",
 };
 
 START_TEST(odd_texts)
@@ -182,12 +197,13 @@ START_TEST(odd_texts)
 }
 END_TEST
 
-/* Values that vary by row rest on a view, wherever in the file they were made. */
+/* Row values depend on a view, wherever in the file they were made. */
 START_TEST(draws_outside_entries)
 {
     static const char *const made[] = {"random \"row\"", "rowsum(random())", "slice.sum(normal())"};
     for (int i = 0; i < COUNT(made); i++) {
-        char *text = format("local r = %s\nreturn optimizer { name = \"x\", step = function() p = p - r * g end }\n", made[i]);
+        char *text =
+            format("local r = %s\nreturn optimizer { name = \"x\", step = function() p = p - r * g end }\n", made[i]);
         Run r = compile(text);
         ck_assert_msg(!r.ok || rule_view(r.g.rule), "no view is recorded for:\n%s", text);
         gen_free(&r.g);
@@ -196,17 +212,19 @@ START_TEST(draws_outside_entries)
 }
 END_TEST
 
-/* A rule must not change what a wrapper's words mean: each file has its own world. */
+/* A rule cannot change the words of a wrapper: each file has its own environment. */
 START_TEST(worlds_apart)
 {
-    static const char *const twist[] = {"", "global.norm = function() return 1 end", "global.norm = nil", "global.sum = global.max", "slice.sum = nil math.floor = nil"};
+    static const char *const twist[] = {"", "global.norm = function() return 1 end", "global.norm = nil",
+                                        "global.sum = global.max", "slice.sum = nil math.floor = nil"};
     for (int i = 0; i < COUNT(twist); i++) {
         char *text = spec(twist[i], "");
         Run r = compile_with(text, "clip(1)");
         Buf b = {0};
         if (r.ok)
             rule_print(&b, r.g.rule);
-        ck_assert_msg(r.ok ? strstr(b.s, " = gsum ") != NULL : strstr(r.g.diag.text, "try.lua") != NULL, "the rule's '%s' changed the wrapper around it", twist[i]);
+        ck_assert_msg(r.ok ? strstr(b.s, " = gsum ") != NULL : strstr(r.g.diag.text, "try.lua") != NULL,
+                      "the rule's '%s' changed the wrapper around it", twist[i]);
         buf_free(&b);
         gen_free(&r.g);
         free(text);
@@ -229,19 +247,23 @@ static const Bomb bombs[] = {
     {"local s = \"x\" while true do s = s .. s end", ""},
     {"local s = \"x\" for i = 1, 1e9 do s = s .. \"y\" end", ""},
     {"local t = {} for i = 1, 1e9 do t[\"k\" .. i] = 1 end", ""},
-    /* one instruction each, but a long one */
+    /* one instruction each, but an expensive one */
     {"local s = \"x\" for i = 1, 22 do s = s .. s end for i = 1, 1e9 do local y = s .. i end", ""},
-    {"local s = \"x\" for i = 1, 22 do s = s .. s end local a, b, n = s .. 1, s .. 2, 0 for i = 1, 1e9 do if a < b then n = n + 1 end end", ""},
-    {"local s = \"x\" for i = 1, 22 do s = s .. s end local a, b, n = s .. 1, s .. 1, 0 for i = 1, 1e9 do if a == b then n = n + 1 end end", ""},
+    {"local s = \"x\" for i = 1, 22 do s = s .. s end local a, b, n = s .. 1, s .. 2, 0 for i = 1, 1e9 do if a < b "
+     "then n = n + 1 end end", ""},
+    {"local s = \"x\" for i = 1, 22 do s = s .. s end local a, b, n = s .. 1, s .. 1, 0 for i = 1, 1e9 do if a == b "
+     "then n = n + 1 end end", ""},
     {"local s = \" \" for i = 1, 22 do s = s .. s end for i = 1, 1e9 do tonumber(s) end", ""},
     {"local s = \"9\" for i = 1, 22 do s = s .. s end for i = 1, 1e9 do tonumber(s, 10) end", ""},
-    {"local function h(...) return select(\"#\", ...) end local function f(n, ...) if n > 0 then return f(n - 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, "
+    {"local function h(...) return select(\"#\", ...) end local function f(n, ...) if n > 0 then return f(n - 1, 1, 1, "
+     "1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, "
      "1, 1, 1, 1, 1, ...) end for i = 1, 1e9 do h(...) end end f(5000)", ""},
-    /* inside what an entry can call */
+    /* inside functions that an entry can call */
     {"", "while true do end"},
     {"", "every(2, function() while true do end end)"},
-    /* every line looks at all locals */
-    {"", "local x" TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN " = g for i = 1, 1e9 do\n\nx = i\n\nend"},
+    /* every line searches all locals */
+    {"", "local x" TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN " = g for i = 1, 1e9 do\n\nx = "
+                                                                                   "i\n\nend"},
     {"local function f() every(2, f) end", "f()"},
     {"", "for i = 1, 1e9 do local x = g end"},
     {"", "for i = 1, 1e9 do local x = sqrt(2) end"},
@@ -258,10 +280,14 @@ static const Bomb bombs[] = {
     {"local s = \"x\" for i = 1, 22 do s = s .. s end error(s)", ""},
     {"local s = \"x\" for i = 1, 22 do s = s .. s end local x = _ENV[s]", ""},
     {"local s = \"x\" for i = 1, 20 do s = s .. s end return optimizer { name = s, step = function() p = g end }", ""},
-    {"local s = \"x\" for i = 1, 20 do s = s .. s end return optimizer { name = \"x\", cite = s, step = function() p = g end }", ""},
-    {"local h = {} for i = 1, 1e5 do h[\"h\" .. i] = 1 end return optimizer { name = \"x\", hyper = h, step = function() p = g end }", ""},
-    {"local h = {} for i = 1, 1e5 do h[i] = \"c\" .. i end return optimizer { name = \"x\", options = { c = h }, step = function() p = g end }", ""},
-    {"local h = { name = \"x\", step = function() p = g end } for i = 1, 1e4 do h[\"e\" .. i] = h.step end return optimizer(h)", ""},
+    {"local s = \"x\" for i = 1, 20 do s = s .. s end return optimizer { name = \"x\", cite = s, step = function() p = "
+     "g end }", ""},
+    {"local h = {} for i = 1, 1e5 do h[\"h\" .. i] = 1 end return optimizer { name = \"x\", hyper = h, step = "
+     "function() p = g end }", ""},
+    {"local h = {} for i = 1, 1e5 do h[i] = \"c\" .. i end return optimizer { name = \"x\", options = { c = h }, step "
+     "= function() p = g end }", ""},
+    {"local h = { name = \"x\", step = function() p = g end } for i = 1, 1e4 do h[\"e\" .. i] = h.step end return "
+     "optimizer(h)", ""},
 };
 
 static void limit_memory(void)
@@ -298,7 +324,7 @@ static void repeat(Buf *b, const char *s, int n)
         buf_puts(b, s);
 }
 
-/* Shapes of text that are costly to read, up to the megabyte a spec may have. */
+/* Texts that are expensive to read, up to the limit of one megabyte. */
 typedef struct { const char *before, *piece, *middle, *close; int n; const char *after; } Form;
 static const Form forms[] = {
     {"local x = ", "(", "1", ")", 100000, ""},
@@ -315,8 +341,10 @@ static const Form forms[] = {
     {"local x = {", "a=1,", "}", "", 200000, ""},
     {"local x = {", "1,", "}", "", 300000, ""},
     {"", "do local a=1 end ", "", "", 30000, ""},
-    {"local function f() ", "do local a=g end ", "end local function h() ", "do local q=zz end ", 25000, "end"},       /* names that hold values, and others */
-    {"", "local a = 1\n", "while true do\nlocal z = 1\nz = z + 1\nend", "", 190, ""},                                 /* what is done at every line */
+    /* names that hold values, and others */
+    {"local function f() ", "do local a=g end ", "end local function h() ", "do local q=zz end ", 25000, "end"},
+    /* work on every line */
+    {"", "local a = 1\n", "while true do\nlocal z = 1\nz = z + 1\nend", "", 190, ""},
     {"", "function() ", "", " end", 50000, ""},
     {"local x = ", "function() return ", "1", " end", 50000, ""},
     {"", "if true then ", "", " end", 50000, ""},
@@ -332,7 +360,8 @@ static const Form forms[] = {
     {"local ", "a", " = 1", "", 500000, ""},
     {"local a", ",a", " = 1", "", 150, ""},
     {"local s = \"", "\\z\nif a == b and ", "\"", "", 14000, ""},
-    {"local function f() local x = ", "g and ", "1 end", "", 43000, ""},                       /* Lua walks the chain for each */
+    /* Lua walks the chain for each */
+    {"local function f() local x = ", "g and ", "1 end", "", 43000, ""},
     {"local function f() local x = ", "g or ", "1 end", "", 51000, ""},
     {"local function f() if g then ", "elseif g then ", "end end", "", 18000, ""},
     {"local function f() ", "do goto a end ", "::a:: end", "", 18000, ""},
@@ -363,7 +392,8 @@ START_TEST(bombs_in_text)
 }
 END_TEST
 
-/* Lua's parser looks for a name among the locals of every function around it, and nothing of Lua's counts that. */
+/* Lua's parser searches a name among the locals of every enclosing function, and Lua's instruction count does not
+ * include that. */
 START_TEST(parsing_has_a_price)
 {
     Buf b = {0};
@@ -383,7 +413,7 @@ START_TEST(parsing_has_a_price)
 }
 END_TEST
 
-/* For each further link of a chain it walks the chain: 43000 took 3.4 seconds. A few hundred are nothing. */
+/* For each further link of a chain Lua walks the chain: 43000 links took 3.4 seconds. A few hundred cost nothing. */
 START_TEST(chains_have_a_price)
 {
     static const char *const piece[] = {"g and ", "g or "};
@@ -402,13 +432,17 @@ START_TEST(chains_have_a_price)
 }
 END_TEST
 
-/* A large rule, within the bound on values: planned and emitted in bounded time and memory. */
+/* A large rule within the limit on values: planned and emitted in bounded time and memory. */
 static const char *const large[] = {
-    "local x = g for i = 1, 9000 do x = x * g + 0.5 end p = x", "local x = g for i = 1, 9000 do x = x * g + 0.5 end p = x + sum(x)",
-    "local x = lr for i = 1, 9000 do x = x * lr + 0.5 end p = x", "local x = g for i = 1, 500 do x = x * sum(x) end p = x",
-    "local x = g for i = 1, 200 do x = x * sum(x) + rowsum(x) * colsum(x) end p = x", "for i = 1, 60 do p = p - g * sum(p * i) end",
+    "local x = g for i = 1, 9000 do x = x * g + 0.5 end p = x",
+    "local x = g for i = 1, 9000 do x = x * g + 0.5 end p = x + sum(x)",
+    "local x = lr for i = 1, 9000 do x = x * lr + 0.5 end p = x",
+    "local x = g for i = 1, 500 do x = x * sum(x) end p = x",
+    "local x = g for i = 1, 200 do x = x * sum(x) + rowsum(x) * colsum(x) end p = x",
+    "for i = 1, 60 do p = p - g * sum(p * i) end",
     "local x = g for i = 1, 4000 do local y = x * g x = y + y * y end p = x",
-    "local x = g for i = 1, 1000 do x = x * g + 0.5 end every(2, function() p = x end) every(3, function() p = p * x end) every(5, function() p = p - x end)"};
+    "local x = g for i = 1, 1000 do x = x * g + 0.5 end every(2, function() p = x end) every(3, function() p = p * x "
+    "end) every(5, function() p = p - x end)"};
 
 START_TEST(large_rules)
 {
@@ -431,7 +465,7 @@ START_TEST(large_rules)
 }
 END_TEST
 
-/* Threads other than the first have small stacks: a long chain of values must not be followed by recursion into the ground. */
+/* Threads other than the first have small stacks: a long chain of values must not cause deep recursion. */
 static void *on_small_stack(void *text)
 {
     Run r = compile(text);
@@ -474,17 +508,24 @@ static char *outputs(const char *text, const char *with)
 
 static const char *const repeatable[] = {
     "local t = {} return optimizer { name = \"x\", cite = tostring(t), step = function() p = p - g end }",
-    "return optimizer { name = \"x\", doc = tostring(sqrt) .. tostring(zeros) .. tostring(p), step = function() p = p - g end }",
+    "return optimizer { name = \"x\", doc = tostring(sqrt) .. tostring(zeros) .. tostring(p), step = function() p = p "
+    "- g end }",
     "return optimizer { name = \"x\", options = { o = tostring({}) }, step = function() p = p - g end }",
-    "local a, b = tostring({}), tostring(sqrt) return optimizer { name = \"x\", step = function() if a < b then p = p - g else p = p + g end end }",
+    "local a, b = tostring({}), tostring(sqrt) return optimizer { name = \"x\", step = function() if a < b then p = p "
+    "- g else p = p + g end end }",
     "error(tostring({}))",
     "return optimizer { name = \"x\", step = function() p = p - sgrt(g) end }",
     "return optimizer { name = \"x\", step = function() p = p - mox(g) end }",
-    "return optimizer { name = \"x\", options = { ab = 1, ac = 2, ad = 3, ae = 4, af = 5 }, step = function() p = p - aa * g end }",
-    "local h, s, o = {}, {}, {} for i = 1, 40 do h[\"h\" .. i] = i s[\"s\" .. i] = zeros o[\"o\" .. i] = i end return optimizer { name = \"x\", hyper = h, state = s, "
-    "options = o, inputs = { a = \"elem\", b = \"row\", c = \"group\" }, step = function() for i = 1, 40 do _ENV[\"s\" .. i] = g * _ENV[\"h\" .. i] + a + b + c end p = s1 end, "
-    "e1 = function() p = g end, e2 = function() p = g * 2 end, e3 = function() p = g * 3 end, e4 = function() p = g * 4 end }",
-    "return optimizer { name = \"x\", hyper = { lr = { 1, min = 0, max = 2 } }, step = function() local a, b = lr * g, g * g p = a / b - random() * normal() end }",
+    "return optimizer { name = \"x\", options = { ab = 1, ac = 2, ad = 3, ae = 4, af = 5 }, step = function() p = p - "
+    "aa * g end }",
+    "local h, s, o = {}, {}, {} for i = 1, 40 do h[\"h\" .. i] = i s[\"s\" .. i] = zeros o[\"o\" .. i] = i end return "
+    "optimizer { name = \"x\", hyper = h, state = s, "
+    "options = o, inputs = { a = \"elem\", b = \"row\", c = \"group\" }, step = function() for i = 1, 40 do _ENV[\"s\" "
+    ".. i] = g * _ENV[\"h\" .. i] + a + b + c end p = s1 end, "
+    "e1 = function() p = g end, e2 = function() p = g * 2 end, e3 = function() p = g * 3 end, e4 = function() p = g * "
+    "4 end }",
+    "return optimizer { name = \"x\", hyper = { lr = { 1, min = 0, max = 2 } }, step = function() local a, b = lr * g, "
+    "g * g p = a / b - random() * normal() end }",
 };
 
 START_TEST(same_again)
@@ -492,7 +533,7 @@ START_TEST(same_again)
     const char *text = repeatable[_i];
     char *first = outputs(text, NULL);
     void *volatile noise[24];
-    for (int k = 0; k < COUNT(noise); k++) {       /* other addresses, hence another hash seed, each time */
+    for (int k = 0; k < COUNT(noise); k++) {       /* different addresses, hence another hash seed, each time */
         noise[k] = malloc((size_t)(1000 + 777 * k));
         char *next = outputs(text, NULL);
         ck_assert_msg(!strcmp(first, next), "compiled twice, two results:\n%.400s\n%.400s", first, next);
@@ -506,7 +547,8 @@ END_TEST
 
 START_TEST(library_same_again)
 {
-    static const char *const rules[] = {"adamw", "lamb", "adafactor", "sgd", "came"}, *const withs[] = {NULL, "clip(1),cautious,ema(0.9)", "lookahead(5,0.5),centralize"};
+    static const char *const rules[] = {"adamw", "lamb", "adafactor", "sgd", "came"},
+        *const withs[] = {NULL, "clip(1),cautious,ema(0.9)", "lookahead(5,0.5),centralize"};
     Arena arena = {0};
     for (int i = 0; i < COUNT(rules); i++) {
         Source s;

@@ -1,4 +1,4 @@
-/* The search for launches, on landscapes whose lowest place is known: no device, a clock of its own. */
+/* The search for launches on landscapes with a known minimum: no device, and a fake clock. */
 #include "tests/harness/help.h"
 
 #include "runtime/library/rule/spec_find.h"
@@ -10,8 +10,8 @@
 
 typedef struct Land {
     double (*height)(const Launch *l);
-    double (*other)(const Launch *l);          /* on a second layout of the work; NULL: as on the first */
-    double (*beside)(const Launch *l);         /* at a size beside; NULL: there is none */
+    double (*other)(const Launch *l);          /* times on a second layout of the work; NULL: as on the first */
+    double (*beside)(const Launch *l);         /* times at a neighbouring size; NULL: there is none */
     int widened;
     bool unsteady;
     double noise;
@@ -20,8 +20,8 @@ typedef struct Land {
     double clock;
     int builds, races, samples, die_at;        /* die_at: the race at which the device fails; 0: never */
     int stop_at, late; volatile int stop;      /* late: samples after the stop */
-    Launch ahead[SEARCH_AHEAD]; int nahead;    /* what was said to come next … */
-    int vain;                                  /* … and did not */
+    Launch ahead[SEARCH_AHEAD]; int nahead;    /* launches announced as next … */
+    int vain;                                  /* … that were not tried */
 } Land;
 
 static double uniform(Land *a) { return (double)((a->seed = splitmix(a->seed)) >> 11) * 0x1p-53; }
@@ -53,13 +53,19 @@ static double time_of(const Land *a, int layout, const Launch *l)
     return layout < 0 ? (one + other) / 2 : layout ? other : one;
 }
 
-static double noisy(Land *a, int layout, const Launch *l) { return time_of(a, layout, l) * (1 + a->noise * (uniform(a) + uniform(a) - 1)); }
-static int by_value(const void *a, const void *b) { return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b); }
+static double noisy(Land *a, int layout, const Launch *l)
+{
+    return time_of(a, layout, l) * (1 + a->noise * (uniform(a) + uniform(a) - 1));
+}
+static int by_value(const void *a, const void *b)
+{
+    return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
+}
 
 static bool race(void *ctx, int layout, const Launch *x, const Launch *y, int samples, double *ms_x, double *ms_y)
 {
     Land *a = ctx;
-    double t[2][128], drift = 1 + 0.1 * sin(a->clock);          /* the device's clock wanders: both sides alike */
+    double t[2][128], drift = 1 + 0.1 * sin(a->clock);          /* the device's clock drifts, for both sides alike */
     a->samples += samples;
     a->late += a->stop ? samples : 0;
     for (int i = 0; i < samples; i++) {
@@ -81,7 +87,8 @@ static double now(void *ctx) { return ((Land *)ctx)->clock; }
 static void prepare(void *ctx, const Launch *l, int n)
 {
     Land *a = ctx;
-    ck_assert_msg(n > 0 && n <= SEARCH_AHEAD && n >= a->nahead && !memcmp(a->ahead, l, sizeof *l * (size_t)a->nahead), "others were said to come next");
+    ck_assert_msg(n > 0 && n <= SEARCH_AHEAD && n >= a->nahead && !memcmp(a->ahead, l, sizeof *l * (size_t)a->nahead),
+                  "others were said to come next");
     memcpy(a->ahead, l, sizeof *l * (size_t)n);
     a->nahead = n;
 }
@@ -93,24 +100,31 @@ static int widen(void *ctx)
     return (a->other ? 2 : 1) + (a->beside != NULL);
 }
 
-static Meter meter_of(Land *a) { return (Meter){a, a->other ? 2 : 1, !a->unsteady, widen, prepare, ready, race, now, NULL, NULL}; }
+static Meter meter_of(Land *a)
+{
+    return (Meter){a, a->other ? 2 : 1, !a->unsteady, widen, prepare, ready, race, now, NULL, NULL};
+}
 
 /* ---- landscapes over the launches of a map ---- */
 static double off(int v, int best, double per) { return 1 + per * fabs(log2((double)v / best)); }
 
 static double smooth(const Launch *l)
 {
-    return 2.0 * off(l->v[KNOB_THREADS], 512, 0.05) * off(l->v[KNOB_VECTOR], 2, 0.03) * off(l->v[KNOB_ITEMS], 4, 0.04) * (l->v[KNOB_STORE] ? 1 : 1.03) * (l->v[KNOB_LOAD] == 1 ? 1 : 1.02) * (l->v[KNOB_GRID] ? 1 : 1.04)
+    return 2.0 * off(l->v[KNOB_THREADS], 512, 0.05) * off(l->v[KNOB_VECTOR], 2, 0.03) * off(l->v[KNOB_ITEMS], 4,
+            0.04) * (l->v[KNOB_STORE] ? 1 : 1.03) * (l->v[KNOB_LOAD] == 1 ? 1 : 1.02) * (l->v[KNOB_GRID] ? 1 : 1.04)
            * (1 + 0.01 * fabs(l->v[KNOB_BLOCKS] - 4.0));
 }
 
-/* What is best for one knob depends on the others: bytes under way and registers. */
+/* The best value of one knob depends on the others: bytes in flight and registers. */
 static double coupled(const Launch *l)
 {
-    double regs = 20 + 6.0 * l->v[KNOB_VECTOR] * l->v[KNOB_ITEMS], cap = l->v[KNOB_BLOCKS] ? 65536.0 / (l->v[KNOB_BLOCKS] * l->v[KNOB_THREADS]) : 255;
-    double spills = regs > cap ? 0.02 * (regs - cap) : 0, resident = fmin(2048, floor(65536 / fmin(regs, cap) / l->v[KNOB_THREADS]) * l->v[KNOB_THREADS]);
+    double regs = 20 + 6.0 * l->v[KNOB_VECTOR] * l->v[KNOB_ITEMS],
+        cap = l->v[KNOB_BLOCKS] ? 65536.0 / (l->v[KNOB_BLOCKS] * l->v[KNOB_THREADS]) : 255;
+    double spills = regs > cap ? 0.02 * (regs - cap) : 0,
+        resident = fmin(2048, floor(65536 / fmin(regs, cap) / l->v[KNOB_THREADS]) * l->v[KNOB_THREADS]);
     double bytes = resident * l->v[KNOB_VECTOR] * l->v[KNOB_ITEMS] * 16, need = 90e3;
-    return 1.0 + spills + (bytes < need ? 0.8 * (need / bytes - 1) : 0.02 * (bytes / need - 1)) + (l->v[KNOB_LOAD] == 2 ? 0.01 : 0) + (l->v[KNOB_GRID] ? 0.06 : 0);
+    return 1.0 + spills + (bytes < need ? 0.8 * (need / bytes - 1) : 0.02 * (bytes / need - 1)) +
+        (l->v[KNOB_LOAD] == 2 ? 0.01 : 0) + (l->v[KNOB_GRID] ? 0.06 : 0);
 }
 
 static double rugged(const Launch *l)
@@ -131,7 +145,8 @@ static void open_space(void)
 {
     Source s;
     memset(&gen, 0, sizeof gen);
-    ck_assert(find_spec(NULL, "adamw", &gen.arena, &s, &gen.diag) && gen_compile(&gen, s, &(GenOptions){.types = {T_F32, T_F32, T_F32}}));
+    ck_assert(find_spec(NULL, "adamw", &gen.arena, &s, &gen.diag) &&
+              gen_compile(&gen, s, &(GenOptions){.types = {T_F32, T_F32, T_F32}}));
     for (int f = 0; f < gen.plan->nfn; f++)
         if (stage_form(plan_at(gen.plan, f).stage) == FORM_MAP)
             space = search_stage_space(gen.plan, plan_at(gen.plan, f).stage, 0);
@@ -148,7 +163,7 @@ static int apart(const Launch *a, const Launch *b)
     return n;
 }
 
-/* A hollow about the launch of the model's other side, and no way there from this side. */
+/* A minimum near the launch on the other side of the model's, which cannot be reached from this side. */
 static double beyond(const Launch *l)
 {
     int far = apart(l, &space.rival);
@@ -174,26 +189,33 @@ static Search run(Land *a, double budget, bool exhaustive)
     Search s = {.budget = budget, .exhaustive = exhaustive, .stop = &a->stop};
     Meter m = meter_of(a);
     ck_assert(search_run(&space, &m, &s));
-    ck_assert_msg(!s.trial[s.best].failed && launch_valid(space.plan, space.stage, &s.trial[s.best].launch), "the winner was not fit to win");
+    ck_assert_msg(!s.trial[s.best].failed && launch_valid(space.plan, space.stage, &s.trial[s.best].launch),
+                  "the winner was not fit to win");
     ck_assert_msg(!s.finished || !(a->vain + a->nahead), "%d were said to come next and did not", a->vain + a->nahead);
     return s;
 }
 
-static const struct { const char *name; double (*height)(const Launch *); double noise, within; bool (*fails)(const Launch *); } lands[] = {
-    {"smooth", smooth, 0, 0.001, NULL}, {"smooth, noisy", smooth, 0.02, 0.02, NULL}, {"coupled", coupled, 0, 0.01, NULL}, {"coupled, noisy", coupled, 0.02, 0.02, NULL},
-    {"rugged", rugged, 0.005, 0.02, NULL}, {"coupled, some fail", coupled, 0.005, 0.02, wide_fails}, {"flat, noisy", flat, 0.01, 0.001, NULL}};
+static const struct { const char *name; double (*height)(const Launch *); double noise, within;
+    bool (*fails)(const Launch *); } lands[] = {
+    {"smooth", smooth, 0, 0.001, NULL}, {"smooth, noisy", smooth, 0.02, 0.02, NULL},
+    {"coupled", coupled, 0, 0.01, NULL}, {"coupled, noisy", coupled, 0.02, 0.02, NULL},
+    {"rugged", rugged, 0.005, 0.02, NULL}, {"coupled, some fail", coupled, 0.005, 0.02, wide_fails},
+    {"flat, noisy", flat, 0.01, 0.001, NULL}};
 
-/* Near the lowest place, after a fraction of what there is. */
+/* Finds a launch near the minimum after a fraction of all trials. */
 START_TEST(finds)
 {
     for (uint64_t seed = 1; seed <= 10; seed++) {
-        Land a = {.height = lands[_i].height, .noise = lands[_i].noise, .fails = lands[_i].fails, .seed = seed, .unsteady = seed % 2};
+        Land a = {.height = lands[_i].height, .noise = lands[_i].noise, .fails = lands[_i].fails, .seed = seed,
+                  .unsteady = seed % 2};
         Launch at = {{0}}, *all;
         double least = lowest(&a, &at);
         int total = search_space(&space, &all);
         Search s = run(&a, 60, false);
         double got = a.height(&s.trial[s.best].launch);
-        ck_assert_msg(got <= least * (1 + lands[_i].within), "%s, seed %d: %.4f is %.1f %% above the lowest (%d of %d tried)", lands[_i].name, (int)seed, got, 100 * (got / least - 1), s.n, total);
+        ck_assert_msg(got <= least * (1 + lands[_i].within),
+                "%s, seed %d: %.4f is %.1f %% above the lowest (%d of %d tried)", lands[_i].name, (int)seed, got,
+                100 * (got / least - 1), s.n, total);
         ck_assert_msg(got <= a.height(&space.model) * 1.001, "%s: worse than the model", lands[_i].name);
         ck_assert_msg(a.builds < total * 2 / 3, "%s: %d of %d built", lands[_i].name, a.builds, total);
         ck_assert_msg(s.finished, "%s: not finished after %.0f s", lands[_i].name, s.spent);
@@ -211,14 +233,16 @@ START_TEST(finds_what_lies_beyond_the_border)
     for (uint64_t seed = 1; seed <= 10; seed++) {
         Land a = {.height = beyond, .noise = 0.01, .seed = seed};
         Search s = run(&a, 60, false);
-        ck_assert_msg(beyond(&s.trial[s.best].launch) < 0.87, "seed %d: %.2f", (int)seed, beyond(&s.trial[s.best].launch));
+        ck_assert_msg(beyond(&s.trial[s.best].launch) < 0.87, "seed %d: %.2f", (int)seed,
+                      beyond(&s.trial[s.best].launch));
         search_free(&s);
     }
     const Stage *st = space.stage;
     for (int64_t n = 1 << 10; n <= 1 << 30; n *= 4) {
         Launch model = launch_model(space.plan, st, n), rival = launch_rival(space.plan, st, n);
         ck_assert(launch_valid(space.plan, st, &rival));
-        ck_assert_msg(!apart(&rival, n < 1 << 23 ? &space.model : &space.rival) && !apart(&model, n < 1 << 23 ? &space.rival : &space.model), "2^23 is where this side and the other meet");
+        ck_assert_msg(!apart(&rival, n < 1 << 23 ? &space.model : &space.rival) && !apart(&model,
+                n < 1 << 23 ? &space.rival : &space.model), "2^23 is where this side and the other meet");
     }
 }
 END_TEST
@@ -234,7 +258,8 @@ START_TEST(flat_keeps_the_model)
 }
 END_TEST
 
-/* What gains on one layout and loses on the other is not taken, however much it gains in all; what gains a little on both is. */
+/* A launch that gains on one layout and loses on the other is rejected, however large the total gain; a small gain on
+ * both is accepted. */
 static double wide(const Launch *l) { return l->v[KNOB_VECTOR] == 8 ? 0.98 : 1; }
 static double grids_gain(const Launch *l) { return wide(l) * (l->v[KNOB_GRID] ? 0.8 : 1); }
 static double grids_lose(const Launch *l) { return wide(l) * (l->v[KNOB_GRID] ? 1.06 : 1); }
@@ -248,7 +273,8 @@ static void wide_wins(Land a)
             fresh.seed = seed;
             Search s = run(&fresh, exhaustive ? 1e9 : 60, exhaustive);
             const Launch *l = &s.trial[s.best].launch;
-            ck_assert_msg(!l->v[KNOB_GRID] && l->v[KNOB_VECTOR] == 8, "seed %d: vector %d, grid %d", (int)seed, l->v[KNOB_VECTOR], l->v[KNOB_GRID]);
+            ck_assert_msg(!l->v[KNOB_GRID] && l->v[KNOB_VECTOR] == 8, "seed %d: vector %d, grid %d", (int)seed,
+                          l->v[KNOB_VECTOR], l->v[KNOB_GRID]);
             search_free(&s);
         }
 }
@@ -256,7 +282,8 @@ static void wide_wins(Land a)
 START_TEST(no_layout_loses) { wide_wins((Land){.height = grids_gain, .other = grids_lose}); }
 END_TEST
 
-/* Nor what loses at a size that would take the result. Where nothing gains, no other size is made ready. */
+/* A launch that loses at a size that would use the result is rejected too. If nothing gains, no other size is
+ * prepared. */
 START_TEST(no_size_beside_loses)
 {
     wide_wins((Land){.height = grids_gain, .beside = grids_lose});
@@ -267,13 +294,14 @@ START_TEST(no_size_beside_loses)
         search_free(&s);
         Land c = {.height = smooth, .beside = smooth, .noise = 0.002, .seed = seed};
         s = run(&c, 60, false);
-        ck_assert_msg(smooth(&s.trial[s.best].launch) < smooth(&space.model) && c.widened, "seed %d: what gains everywhere was not kept", (int)seed);
+        ck_assert_msg(smooth(&s.trial[s.best].launch) < smooth(&space.model) && c.widened,
+                      "seed %d: what gains everywhere was not kept", (int)seed);
         search_free(&s);
     }
 }
 END_TEST
 
-/* However many gain the same, and whichever of them is left when the first falls: none that loses beside. */
+/* Many launches gain the same: whichever remains, none loses at the neighbouring size. */
 static double hints_gain(const Launch *l) { return l->v[KNOB_LOAD] || l->v[KNOB_STORE] ? 0.9965 : 1; }
 static double streams_lose(const Launch *l) { return l->v[KNOB_LOAD] == 1 ? 1.2 : hints_gain(l); }
 
@@ -284,15 +312,20 @@ START_TEST(no_second_loses_beside)
         Land a = {.height = hints_gain, .beside = streams_lose, .noise = 0.004, .seed = seed};
         Search s = run(&a, 60, false);
         kept += s.best != s.model;
-        ck_assert_msg(streams_lose(&s.trial[s.best].launch) <= 1, "seed %d: a launch that is 20 %% slower beside", (int)seed);
+        ck_assert_msg(streams_lose(&s.trial[s.best].launch) <= 1, "seed %d: a launch that is 20 %% slower beside",
+                      (int)seed);
         search_free(&s);
     }
     ck_assert_int_gt(kept, lands / 3);
 }
 END_TEST
 
-/* What each loses against the one before it adds up against the model: the search ends with one that may stay, not with none. */
-static int gains(const Launch *l) { return (l->v[KNOB_THREADS] == 512) + (l->v[KNOB_VECTOR] == 8) + (l->v[KNOB_LOAD] == 2); }
+/* Small losses against each predecessor add up against the model: the search ends with a valid launch, not with
+ * none. */
+static int gains(const Launch *l)
+{
+    return (l->v[KNOB_THREADS] == 512) + (l->v[KNOB_VECTOR] == 8) + (l->v[KNOB_LOAD] == 2);
+}
 static double gain_each(const Launch *l) { return pow(0.96, gains(l)); }
 static double lose_each(const Launch *l) { return pow(1.004, gains(l)); }
 
@@ -301,7 +334,8 @@ START_TEST(losses_add_up)
     for (uint64_t seed = 1; seed <= 5; seed++) {
         Land a = {.height = gain_each, .other = lose_each, .noise = 0.001, .seed = seed};
         Search s = run(&a, 60, false);
-        ck_assert_msg(gains(&s.trial[s.best].launch) == 1 + gains(&space.model), "seed %d: %d gains", (int)seed, gains(&s.trial[s.best].launch));
+        ck_assert_msg(gains(&s.trial[s.best].launch) == 1 + gains(&space.model), "seed %d: %d gains", (int)seed,
+                      gains(&s.trial[s.best].launch));
         search_free(&s);
     }
 }
@@ -341,8 +375,12 @@ START_TEST(budget_and_stop)
 }
 END_TEST
 
-/* Where a step takes long there are few samples: a short budget still tries some launches and keeps the best, and stop is heeded. Nothing is made ready that is not timed. */
-static double slow(const Launch *l) { return 200 * (l->v[KNOB_THREADS] == 512 ? 0.8 : l->v[KNOB_THREADS] < 256 ? 1.1 : 1); }
+/* Long steps give few samples: a short budget still tries some launches and keeps the best, and stop works. Nothing is
+ * compiled that is not timed. */
+static double slow(const Launch *l)
+{
+    return 200 * (l->v[KNOB_THREADS] == 512 ? 0.8 : l->v[KNOB_THREADS] < 256 ? 1.1 : 1);
+}
 
 START_TEST(long_steps)
 {
@@ -355,7 +393,8 @@ START_TEST(long_steps)
         int tried = 0;
         for (int i = 0; i < s.n; i++)
             tried += s.trial[i].samples > 0;
-        ck_assert_msg(!s.finished && tried >= 4 && s.spent < 5.5, "seed %d: %d tried in %.1f s", (int)seed, tried, s.spent);
+        ck_assert_msg(!s.finished && tried >= 4 && s.spent < 5.5, "seed %d: %d tried in %.1f s", (int)seed, tried,
+                      s.spent);
         ck_assert_msg(a.builds <= tried + 1, "%d made ready, %d tried", a.builds, tried);
         ck_assert_msg(s.trial[s.best].launch.v[KNOB_THREADS] == 512, "seed %d: the best of them was lost", (int)seed);
         search_free(&s);
@@ -373,13 +412,14 @@ START_TEST(long_steps)
         search_free(&s);
         Land c = {.height = flat, .seed = seed};
         s = run(&c, 0.02, false);
-        ck_assert_int_eq(c.samples, 9 + 25);                       /* short ones are what they were */
+        ck_assert_int_eq(c.samples, 9 + 25);                       /* short steps are sampled as before */
         search_free(&s);
     }
 }
 END_TEST
 
-/* A number of launches in place of a time: so many are built and tried, none ahead in vain, and the clock decides nothing. */
+/* A number of trials instead of a time: exactly that many are compiled and tried, none in vain, and the clock has no
+ * effect. */
 START_TEST(trials_bound_a_search)
 {
     static const int most[] = {1, 2, 16, 17, 40, 100};
@@ -400,7 +440,7 @@ START_TEST(trials_bound_a_search)
 }
 END_TEST
 
-/* What is not worth it is not of the space: neither proposed nor counted, known from before or not; all of the rest is. */
+/* Launches that are ruled out are neither proposed nor counted, known from before or not; all others are. */
 static bool only_the_model(void *ctx, const Launch *l) { return ctx && !memcmp(l, &space.model, sizeof *l); }
 static bool narrow(void *ctx, const Launch *l) { return only_the_model(ctx, l) || l->v[KNOB_VECTOR] < 8; }
 
@@ -429,7 +469,7 @@ START_TEST(only_what_is_worth_it)
 }
 END_TEST
 
-/* What a run before found is tried first, so a short budget does not lose it. */
+/* The result of an earlier run is tried first, so a short budget does not lose it. */
 START_TEST(goes_on_from_before)
 {
     Land a = {.height = smooth, .seed = 1};
@@ -443,7 +483,7 @@ START_TEST(goes_on_from_before)
 }
 END_TEST
 
-/* How what steps use now stands to the best of all is measured once more, side by side. */
+/* The launch in use is compared with the best one once more, side by side. */
 START_TEST(stands_to_what_is_used)
 {
     Land a = {.height = coupled, .noise = 0.01, .seed = 1};
@@ -459,18 +499,20 @@ START_TEST(stands_to_what_is_used)
         search_free(&s);
     }
     Search s = run(&a, 60, false);
-    ck_assert(fabs(s.used_ms / s.model_ms - 1) < 0.02);            /* nothing is known: what is used is the model's */
+    ck_assert(fabs(s.used_ms / s.model_ms - 1) < 0.02);            /* no results: the launch in use is the model's */
     search_free(&s);
-    Search late = run(&a, 0, false);                               /* no time at all: the model's time is still there to say */
+    /* no time at all: the model's time is still reported */
+    Search late = run(&a, 0, false);
     ck_assert(!late.finished && late.best == late.model && late.model_ms > 0);
     search_free(&late);
 }
 END_TEST
 
-/* Whatever the rule, its types and the size, the model's launch is one that may be tried. */
+/* For every rule, type and size the model's launch is valid. */
 START_TEST(model_is_valid)
 {
-    static const Type types[][3] = {{T_F32, T_F32, T_F32}, {T_F64, T_F64, T_F64}, {T_BF16, T_BF16, T_F32}, {T_F16, T_F32, T_F64}};
+    static const Type types[][3] =
+        {{T_F32, T_F32, T_F32}, {T_F64, T_F64, T_F64}, {T_BF16, T_BF16, T_F32}, {T_F16, T_F32, T_F64}};
     int stages = 0, small = 0;
     for (int r = 0; r < optc_library_size(); r++) {
         Gen g = {0};
@@ -485,12 +527,17 @@ START_TEST(model_is_valid)
                 if (!st)
                     continue;
                 int64_t elements = e < 0 ? 0 : (int64_t)1 << e;
-                Launch l = launch_model(g.plan, st, elements), many = launch_model(g.plan, st, 0), rival = launch_rival(g.plan, st, elements);
-                ck_assert_msg(launch_valid(g.plan, st, &l) && launch_valid(g.plan, st, &rival), "%s, stage %d, 2^%d", optc_library_name(r), f, e);
-                ck_assert_msg((e >= 0 && e < 27) || !memcmp(&l, &many, sizeof l), "%s, stage %d, 2^%d", optc_library_name(r), f, e);
+                Launch l = launch_model(g.plan, st, elements), many = launch_model(g.plan, st, 0),
+                    rival = launch_rival(g.plan, st, elements);
+                ck_assert_msg(launch_valid(g.plan, st, &l) && launch_valid(g.plan, st, &rival), "%s, stage %d, 2^%d",
+                              optc_library_name(r), f, e);
+                ck_assert_msg((e >= 0 && e < 27) || !memcmp(&l, &many, sizeof l), "%s, stage %d, 2^%d",
+                              optc_library_name(r), f, e);
                 int lo, hi, at = tuned_bucket(elements);
                 launch_range(g.plan, st, elements, &lo, &hi);
-                ck_assert_msg(e < 0 || (lo <= at && at <= hi), "%s, stage %d: results for 2^%d serve sizes %d to %d, not their own", optc_library_name(r), f, e, lo, hi);
+                ck_assert_msg(e < 0 || (lo <= at && at <= hi),
+                        "%s, stage %d: results for 2^%d serve sizes %d to %d, not their own", optc_library_name(r), f,
+                        e, lo, hi);
                 small += memcmp(&l, &many, sizeof l) != 0;
                 stages++;
             }

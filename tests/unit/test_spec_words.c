@@ -1,4 +1,4 @@
-/* Words of a spec in emitted source: names compile whatever else C calls so, and free text stays a comment. */
+/* A spec's names in emitted source: they compile even if C reserves them, and free text stays in comments. */
 #include "runtime/library/rule/spec_find.h"
 #include "gen/gen.h"
 #include "tests/harness/help.h"
@@ -17,7 +17,7 @@ static const char *cc(void)
     return c && *c ? c : "cc";
 }
 
-/* Runs the compiler over emitted source; what it prints comes back. */
+/* Runs the compiler on emitted source and returns its output. */
 static char *through_cc(const char *source, const char *flags, int *rc)
 {
     char name[] = "/tmp/optc-emit-XXXXXX.c";
@@ -58,7 +58,7 @@ static const char *const hostile[] = {
     "aaaaaaaaaabbbbbbbbbbccccccccccdddddddddd"};
 
 /* As a hyperparameter, a state, a local, an input and an entry; each with a reduction, so that folds get names too. A
- * package has headers ahead of it. */
+ * package also includes headers. */
 START_TEST(names_in_source)
 {
     if (thinned(_i))
@@ -95,7 +95,7 @@ START_TEST(names_in_source)
 }
 END_TEST
 
-/* Free text stands in comments only, whatever it holds. %s: the text as a Lua string. */
+/* Free text appears only in comments, whatever it contains. %s: the text as a Lua string. */
 static const char *const breakouts[] = {
     "*/ int evil; /*", "**/ int evil; /**", "*\\\\\\n/ int evil; /*", "*\\\\ \\n/ int evil; /*",
     "*?\?/\\n/ int evil; /*", "\\n*/\\nint evil;\\n/*", "*\\r/ int evil; /*", "*\\0/ int evil; /*",
@@ -106,7 +106,7 @@ START_TEST(text_in_source)
 {
     static const char *const role[] = {"cite = \"%s\"", "doc = \"%s\"", "options = { o = \"%s\" }",
                                        "options = { o = { \"%s\", \"b\" } }"};
-    static const char *const flags[] = {"-std=gnu11 -E -P -w", "-std=c11 -E -P -w"};         /* c11 knows trigraphs */
+    static const char *const flags[] = {"-std=gnu11 -E -P -w", "-std=c11 -E -P -w"};         /* c11 has trigraphs */
     for (int k = 0; k < COUNT(role) * COUNT(flags); k++) {
         const char *form = role[k / COUNT(flags)], *at = strstr(form, "%s");
         Buf text = {0};

@@ -1,5 +1,6 @@
-/* every(k, { stagger = true }, …): each tensor has its own of k steps. The reference is the same rule with every(k, { offset = slot }, …) and one tensor alone, which knows
- * nothing of slots; which slot a tensor has is held against a dealing of its own here. Blocks, folds over tensors and wrappers are held against the evaluator. */
+/* every(k, { stagger = true }, …): each tensor runs at its own slot of k steps. The reference is the same rule with
+ * every(k, { offset = slot }, …) on one tensor alone, without slots. The assignment of slots is checked against an
+ * independent one. Blocks, folds over tensors and wrappers are compared with the evaluator. */
 #include "tests/harness/product_program.h"
 #include "tests/harness/suites.h"
 
@@ -9,24 +10,31 @@
 
 /* ---- rules: %1$s and %2$s stand for the options of two blocks of every() ---- */
 static const char *const rules[] = {
-    /* roots of one side, kept */
-    "return optimizer { name = 'x', hyper = { lr = 0.1, b = 0.9 }, state = { L = eye(0.1, 'rows'), X = eye(1, 'rows') }, products = 'f64',\n"
-    "  matrix = function() L = b * L + (1 - b) * gram(g)  every(%1$s, function() X = power(L, -1/4, { ridge = 1e-2 }) end)\n"
+    /* roots of one side, in states */
+    "return optimizer { name = 'x', hyper = { lr = 0.1, b = 0.9 }, state = { L = eye(0.1, 'rows'), X = eye(1, 'rows') "
+    "}, products = 'f64',\n"
+    "  matrix = function() L = b * L + (1 - b) * gram(g)  every(%1$s, function() X = power(L, -1/4, { ridge = 1e-2 }) "
+    "end)\n"
     "    p = p - lr * mm(X, g) end,\n"
     "  step = function() p = p - lr * g end }",
-    /* two sides, one of them of products alone; a state of each kind, and p itself */
-    "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { L = zeros 'rows', X = zeros 'rows', Y = zeros 'cols', m = zeros, r = zeros 'row', s = zeros 'tensor' }, products = 'f64',\n"
+    /* two sides, one with products only; a state of each kind, and p itself */
+    "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { L = zeros 'rows', X = zeros 'rows', Y = zeros "
+    "'cols', m = zeros, r = zeros 'row', s = zeros 'tensor' }, products = 'f64',\n"
     "  matrix = function() L = 0.5 * L + gram(g)\n"
-    "    every(%1$s, function() X = chol(L + eye(1, 'rows'))  s = s + norm(X) + t  r = rowsum(abs(g)) + s  p = p - 0.125 * lr * r * p end)\n"
+    "    every(%1$s, function() X = chol(L + eye(1, 'rows'))  s = s + norm(X) + t  r = rowsum(abs(g)) + s  p = p - "
+    "0.125 * lr * r * p end)\n"
     "    every(%2$s, function() Y = 0.5 * Y + gram(g.T)  m = mm(g, Y) end)\n"
     "    p = p - lr * mm(X.T, g) / (1 + s) - lr * m end,\n"
     "  step = function() every(%2$s, function() m = m + g end) p = p - lr * (g + m) end }",
-    /* no products: what a turn is for is in the elements */
-    ("return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { m = zeros, v = zeros 'row', n = zeros 'tensor' },\n"
-    "  step = function() every(%1$s, function() v = v + rowsum(g * g)  n = n + 1  m = m + v * g end) every(%2$s, function() p = p - lr * m end) p = p - lr * g / (1 + n) end }"),
+    /* no products: the staggered work is elementwise */
+    ("return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { m = zeros, v = zeros 'row', n = zeros 'tensor' "
+     "},\n"
+     "  step = function() every(%1$s, function() v = v + rowsum(g * g)  n = n + 1  m = m + v * g end) every(%2$s, "
+     "function() p = p - lr * m end) p = p - lr * g / (1 + n) end }"),
 };
 enum { NRULES = sizeof rules / sizeof *rules, STEPS = 14, NTENSORS = 9 };
-static const TestShape tensor[NTENSORS] = {{2, {6, 5}}, {1, {7}}, {2, {5, 12}}, {2, {1, 4}}, {2, {4, 1}}, {3, {2, 4, 6}}, {2, {0, 3}}, {2, {6, 5}}, {2, {9, 4}}};
+static const TestShape tensor[NTENSORS] = {{2, {6, 5}}, {1, {7}}, {2, {5, 12}}, {2, {1, 4}}, {2, {4, 1}},
+                                           {3, {2, 4, 6}}, {2, {0, 3}}, {2, {6, 5}}, {2, {9, 4}}};
 
 static void fill_grads(Fixture *f, const int *which, int step)
 {
@@ -46,13 +54,15 @@ static void open_rule(Fixture *f, const char *text, int threads, const char *wit
 {
     setenv("OPTC_CFLAGS", "-O1", 0);
     use_blas(false);
-    fix_open(f, &(optc_engine_options){.threads = threads, .cache_dir = getenv("OPTC_TEST_CACHE")}, &(optc_rule_options){.text = text, .with = with, .param = OPTC_F64}, shape, n, NULL, 0);
+    fix_open(f, &(optc_engine_options){.threads = threads, .cache_dir = getenv("OPTC_TEST_CACHE")},
+             &(optc_rule_options){.text = text, .with = with, .param = OPTC_F64}, shape, n, NULL, 0);
 }
 
 static void same_tensor(const Fixture *all, int i, const Fixture *one, int step)
 {
     optc_state_info info;
-    ck_assert_msg(!memcmp(all->p[i], one->p[0], (size_t)all->count[i] * 8), "step %d: tensor %d is not what it is alone", step, i);
+    ck_assert_msg(!memcmp(all->p[i], one->p[0], (size_t)all->count[i] * 8),
+                  "step %d: tensor %d is not what it is alone", step, i);
     for (int k = 0; k < optc_rule_states(all->rule); k++) {
         optc_state_view x, y;
         int has;
@@ -62,7 +72,8 @@ static void same_tensor(const Fixture *all, int i, const Fixture *one, int step)
             continue;
         OK(optc_state(all->binding, i, info.name, &x));
         OK(optc_state(one->binding, 0, info.name, &y));
-        ck_assert_msg(!x.count || !memcmp(x.data, y.data, (size_t)x.count * 8), "step %d: state '%s' of tensor %d is not what it is alone", step, info.name, i);
+        ck_assert_msg(!x.count || !memcmp(x.data, y.data, (size_t)x.count * 8),
+                      "step %d: state '%s' of tensor %d is not what it is alone", step, info.name, i);
     }
 }
 
@@ -75,22 +86,25 @@ static int slot_of(const optc_binding *b, int i, int every)
     return slot;
 }
 
-/* periods: 1, fewer and more than there are tensors, one that divides the other */
-static const struct { int k[2]; bool first; } periods[] = {{{3, 4}, true}, {{1, 2}, false}, {{12, 3}, true}, {{2, 30}, false}};
+/* periods: 1, fewer and more than tensors, one that divides the other */
+static const struct { int k[2]; bool first; } periods[] =
+    {{{3, 4}, true}, {{1, 2}, false}, {{12, 3}, true}, {{2, 30}, false}};
 enum { NPERIODS = 4 };
 
 START_TEST(as_alone)
 {
     int k0 = periods[_i % NPERIODS].k[0], k1 = periods[_i % NPERIODS].k[1];
     if (_i / NPERIODS != 1 && _i % NPERIODS)
-        return;                                            /* the rule that has everything has all periods */
+        return;                                            /* the rule with everything runs with all periods */
     const char *text = rules[_i / NPERIODS], *first = periods[_i % NPERIODS].first ? ", first = true" : "";
-    char *turns[2] = {format("%d, { stagger = true%s }", k0, first), format("%d, { stagger = true }", k1)}, *all_text = format(text, turns[0], turns[1]);
+    char *turns[2] = {format("%d, { stagger = true%s }", k0, first), format("%d, { stagger = true }", k1)},
+        *all_text = format(text, turns[0], turns[1]);
     Fixture all, one[NTENSORS];
     open_rule(&all, all_text, 1 + _i % 3, "", tensor, NTENSORS);
     fill_params(&all, NULL);
     for (int i = 0; i < NTENSORS; i++) {
-        char *own[2] = {format("%d, { offset = %d%s }", k0, slot_of(all.binding, i, k0), first), format("%d, { offset = %d }", k1, slot_of(all.binding, i, k1))};
+        char *own[2] = {format("%d, { offset = %d%s }", k0, slot_of(all.binding, i, k0), first),
+                        format("%d, { offset = %d }", k1, slot_of(all.binding, i, k1))};
         char *own_text = format(text, own[0], own[1]);
         open_rule(&one[i], own_text, 1, "", &tensor[i], 1);
         fill_params(&one[i], &i);
@@ -114,21 +128,30 @@ END_TEST
 
 /* ---- blocks, folds over tensors, wrappers ---- */
 static const struct { const char *with, *text; } whole[] = {
-    {"", "return optimizer { name = 'x', block = 4, hyper = { lr = 0.1 }, state = { L = zeros 'rows', X = eye(1, 'rows'), R = zeros 'cols', d = zeros 'block', s = zeros 'tensor', m = zeros }, products = 'f64',\n"
+    {"", "return optimizer { name = 'x', block = 4, hyper = { lr = 0.1 }, state = { L = zeros 'rows', X = eye(1, "
+         "'rows'), R = zeros 'cols', d = zeros 'block', s = zeros 'tensor', m = zeros }, products = 'f64',\n"
          "  matrix = function() L = 0.5 * L + gram(g)  R = lerp(R, gram(g.T), 0.5)\n"
-         "    every(3, { stagger = true, first = true }, function() X = power(L, -0.5, { ridge = 0.5 })  d = d + trace(X) end)\n"
+         "    every(3, { stagger = true, first = true }, function() X = power(L, -0.5, { ridge = 0.5 })  d = d + "
+         "trace(X) end)\n"
          "    every(3, { stagger = true, first = true }, function() s = s + sum(d)  m = mm(X, g) end)\n"
          "    every(2, { stagger = true }, function() R = R + diag(diag(mm(R, R))) / (1 + sum(R * R)) end)\n"
          "    p = p - lr * mm(mm(X, g), R) / (1 + s) - lr * m end,\n"
          "  step = function() p = p - lr * g end }"},
-    {"clip_norm(0.5)", "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { L = zeros 'rows', X = zeros 'rows', a = zeros 'tensor', n = zeros 'group' }, values = { most = 'group' }, products = 'f64',\n"
-         "  matrix = function() L = 0.5 * L + gram(g)  every(3, { stagger = true, first = true }, function() X = power(L, -0.5, { ridge = 0.5 })  a = global.sum(mean(X * X)) + a end)\n"
-         "    p = p - lr * a * p  n = n + global.max(max(abs(X)))  most = n  p = p - lr * mm(X, g) / (1 + n) end,\n"
-         "  step = function() p = p - lr * g / (1 + global.sum(mean(g * g)))  n = n + global.max(max(abs(g)))  most = n end }"},
-    {"ema,lookahead(3)", "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { L = zeros 'rows', X = zeros 'rows' }, products = 'f64',\n"
-         "  matrix = function() L = 0.5 * L + gram(g)  every(4, { stagger = true, first = true }, function() X = power(L, -0.5, { ridge = 0.5 }) end)\n"
-         "    every(2, function() L = L + eye(0.1, 'rows') end)  p = p - lr * mm(X, g) end,\n"
-         "  step = function() p = p - lr * g end }"},
+    {"clip_norm(0.5)",
+     "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { L = zeros 'rows', X = zeros 'rows', a = zeros "
+     "'tensor', n = zeros 'group' }, values = { most = 'group' }, products = 'f64',\n"
+     "  matrix = function() L = 0.5 * L + gram(g)  every(3, { stagger = true, first = true }, function() X = "
+     "power(L, -0.5, { ridge = 0.5 })  a = global.sum(mean(X * X)) + a end)\n"
+     "    p = p - lr * a * p  n = n + global.max(max(abs(X)))  most = n  p = p - lr * mm(X, g) / (1 + n) end,\n"
+     "  step = function() p = p - lr * g / (1 + global.sum(mean(g * g)))  n = n + global.max(max(abs(g)))  most = "
+     "n end }"},
+    {"ema,lookahead(3)",
+     "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { L = zeros 'rows', X = zeros 'rows' }, products = "
+     "'f64',\n"
+     "  matrix = function() L = 0.5 * L + gram(g)  every(4, { stagger = true, first = true }, function() X = "
+     "power(L, -0.5, { ridge = 0.5 }) end)\n"
+     "    every(2, function() L = L + eye(0.1, 'rows') end)  p = p - lr * mm(X, g) end,\n"
+     "  step = function() p = p - lr * g end }"},
 };
 enum { NWHOLE = sizeof whole / sizeof *whole };
 
@@ -150,7 +173,7 @@ START_TEST(in_bounds)
 }
 END_TEST
 
-/* What a turn costs is not done out of turn: so many roots at each step, and all of them at the first. */
+/* Staggered work is done only in a tensor's slot: that many roots at each step, and all at the first. */
 START_TEST(only_in_slot)
 {
     Fixture f;
@@ -171,7 +194,8 @@ START_TEST(only_in_slot)
 END_TEST
 
 /* ---- dealt ---- */
-/* Of rule 0: a root of 12 n^3 and the elements, the dearest first to whom has the least. */
+/* Slots for rule 0: cost is 12 n^3 for a root plus the elements; the most expensive tensor first, to the slot with the
+ * least work. */
 static void deal(const TestShape *s, int n, int k, int *slot, double *load)
 {
     double cost[64];
@@ -245,7 +269,7 @@ START_TEST(of_nothing)
 END_TEST
 
 /* ---- gone on with ---- */
-/* A binding of the same tensors that takes over parameters, states and counts goes on bit for bit. */
+/* A binding of the same tensors that takes over parameters, states and counts continues bit for bit. */
 START_TEST(resumed)
 {
     Fixture a, b;
@@ -282,7 +306,7 @@ START_TEST(resumed)
 }
 END_TEST
 
-/* A tensor without a gradient misses its turn; the others have theirs. */
+/* A tensor without a gradient misses its slot; the others do not. */
 START_TEST(slot_missed)
 {
     char *text = format(rules[0], "3, { stagger = true }", "");
@@ -305,7 +329,7 @@ START_TEST(slot_missed)
 }
 END_TEST
 
-/* NaN in one of them stays there, also while others have their turn. */
+/* A NaN in one tensor stays there, also while others run in their slots. */
 START_TEST(nan_stays)
 {
     char *text = format(rules[0], "3, { stagger = true, first = true }", "");
@@ -324,21 +348,25 @@ START_TEST(nan_stays)
 }
 END_TEST
 
-/* Memory that ends anywhere in binding: an error, and nothing is left. */
+/* Every allocation of binding fails once: an error, and no memory is leaked. */
 static double room[1 << 14];
 static void *one_alloc(void *context, size_t bytes, void *stream)
 {
     (void)context, (void)stream;
     return bytes <= sizeof room ? (void *)(((uintptr_t)room + 63) / 64 * 64) : NULL;
 }
-static void no_release(void *context, void *p, size_t bytes, void *stream) { (void)context, (void)p, (void)bytes, (void)stream; }
+static void no_release(void *context, void *p, size_t bytes, void *stream)
+{
+    (void)context, (void)p, (void)bytes, (void)stream;
+}
 
 START_TEST(memory_ends)
 {
     static const optc_allocator one = {one_alloc, no_release, NULL};
     static double p[2][64], g[2][64];
     static const int64_t side[2] = {8, 8}, odd[2] = {5, 7};
-    const optc_tensor t[2] = {{.param = p[0], .grad = g[0], .rank = 2, .shape = side}, {.param = p[1], .grad = g[1], .rank = 2, .shape = odd}};
+    const optc_tensor t[2] = {{.param = p[0], .grad = g[0], .rank = 2, .shape = side},
+                              {.param = p[1], .grad = g[1], .rank = 2, .shape = odd}};
     const optc_group group = {.tensors = t, .ntensors = 2};
     optc_engine *e;
     optc_rule *r;
@@ -354,7 +382,7 @@ START_TEST(memory_ends)
         asked = memory_asked();
         memory_fails(0);
         bool right = asked < n ? s == OPTC_OK && optc_unbind(b) == OPTC_OK : s == OPTC_ERROR_MEMORY;
-        held = memory_held() - held;                           /* before Check allocates for itself */
+        held = memory_held() - held;                           /* before Check allocates */
         ck_assert_msg(right && !held, "allocation %d of %d: %s, %d left", n, asked, optc_status_name(s), held);
     } while (asked >= n);
     ck_assert_int_gt(n, 50);
@@ -365,10 +393,14 @@ END_TEST
 
 START_TEST(as_text)
 {
-    static const Damage bad[] = {{"slots slot_4 tensor 4 1 0 first", "slots slot_4 tensor 1 1 0 first", "slots that no every"},
-        {"slots slot_4 tensor 4 1 0", "slots slot_4 rows 4 1 0", "slots that no every"}, {"slots slot_4 tensor 4 1 0", "slots slot_4 tensor 4 1 1", "slots that no every"},
-        {"slots slot_4 tensor 4 1 0", "slots slot_4 tensor x 1 0", "how many slots"}, {"= slot group slot_4", "= slot group X", "what holds none"},
-        {"= slot group slot_4", "= slot tensor slot_4", "outside its own domain"}, {"matrix X = ", "matrix slot_4 = ", "does not fit its target"}};
+    static const Damage bad[] =
+        {{"slots slot_4 tensor 4 1 0 first", "slots slot_4 tensor 1 1 0 first", "slots that no every"},
+        {"slots slot_4 tensor 4 1 0", "slots slot_4 rows 4 1 0", "slots that no every"},
+        {"slots slot_4 tensor 4 1 0", "slots slot_4 tensor 4 1 1", "slots that no every"},
+        {"slots slot_4 tensor 4 1 0", "slots slot_4 tensor x 1 0", "how many slots"},
+        {"= slot group slot_4", "= slot group X", "what holds none"},
+        {"= slot group slot_4", "= slot tensor slot_4", "outside its own domain"},
+        {"matrix X = ", "matrix slot_4 = ", "does not fit its target"}};
     char *text = format(rules[0], "4, { stagger = true, first = true }", "");
     reads_back(text, bad, (int)(sizeof bad / sizeof *bad));
     free(text);

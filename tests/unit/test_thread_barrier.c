@@ -1,4 +1,4 @@
-/* Threads of a step: who does what is small, how often they wait for each other, and that waiting costs nothing. */
+/* Threads of a step: who runs small stages, how often threads meet at a barrier, and that waiting costs no CPU time. */
 #include "runtime/core/matrix/cpu_calls.h"
 #include "tests/harness/help.h"
 
@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* OMP_THREAD_LIMIT and OMP_DYNAMIC can leave a region that asks for two threads with one: nobody waits there. */
+/* OMP_THREAD_LIMIT and OMP_DYNAMIC can reduce a region of two threads to one: then there is no barrier. */
 static bool alone(const char *what)
 {
     int threads = 1;
@@ -30,7 +30,7 @@ void __wrap_barrier_wait(Barrier *t, int threads)
     __real_barrier_wait(t, threads);
 }
 
-static int regions;                            /* of OpenMP, as gcc begins them */
+static int regions;                            /* OpenMP parallel regions, as gcc starts them */
 void __real_GOMP_parallel(void (*fn)(void *), void *data, unsigned threads, unsigned flags);
 void __wrap_GOMP_parallel(void (*fn)(void *), void *data, unsigned threads, unsigned flags);
 void __wrap_GOMP_parallel(void (*fn)(void *), void *data, unsigned threads, unsigned flags)
@@ -39,7 +39,7 @@ void __wrap_GOMP_parallel(void (*fn)(void *), void *data, unsigned threads, unsi
     __real_GOMP_parallel(fn, data, threads, flags);
 }
 
-/* Out of memory OpenMP's runtime ends the process: one thread binds, steps and multiplies without it. */
+/* Out of memory, OpenMP's runtime ends the process: a single thread binds, steps and multiplies without it. */
 START_TEST(one_thread_without_openmp)
 {
     enum { SIDE = 600, N = SIDE * SIDE };
@@ -64,7 +64,7 @@ START_TEST(one_thread_without_openmp)
 }
 END_TEST
 
-/* A rule with products has its BLAS once it is compiled. */
+/* A rule with products loads its BLAS when it is compiled. */
 START_TEST(blas_is_loaded_by_compiling)
 {
     optc_engine *e;
@@ -82,7 +82,7 @@ START_TEST(blas_is_loaded_by_compiling)
 }
 END_TEST
 
-/* The rule's first stage, watched: whether a team runs it. */
+/* A wrapper around the rule's first stage that records whether a team runs it. */
 static const optc_stage_fn *real;
 static int in_team;
 static void watch(const optc_view *t, long long unit)
@@ -91,8 +91,8 @@ static void watch(const optc_view *t, long long unit)
     real[0](t, unit);
 }
 
-/* What is small is done by the caller before the team begins and after it has ended, or by one of it, those behind one
- * another at once; and behind the last stage nobody meets again. */
+/* Small stages run on the calling thread before the team starts and after it ends, or on one thread of the team,
+ * consecutive ones together. After the last stage there is no barrier. */
 START_TEST(few_meetings)
 {
     static const struct { const char *spec, *with; int meetings; } cases[] = {
@@ -127,7 +127,7 @@ START_TEST(few_meetings)
 }
 END_TEST
 
-/* Nobody is let through before all are there, with more threads than cores and some that come late. */
+/* No thread passes the barrier before all have arrived, with more threads than cores and late ones. */
 START_TEST(all_meet)
 {
     enum { THREADS = 7, ROUNDS = 300 };
@@ -155,7 +155,7 @@ static double spent(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-/* Who waits long leaves its core to others: by its own processor's clock, which stands while others run. */
+/* A thread that waits long releases its core, measured by its own CPU clock. */
 START_TEST(waiting_is_free)
 {
     Barrier t = {0};

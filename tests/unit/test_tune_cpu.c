@@ -1,4 +1,4 @@
-/* Measuring on the CPU: what may be tried, that a sample is long enough, and what becomes of the pair that bits are compared on. */
+/* Tuning on the CPU: candidates, the length of samples, and the pair of tensors on which bits are compared. */
 #include "tests/harness/help.h"
 
 #include "runtime/library/tune/launch_search.h"
@@ -13,18 +13,19 @@ static optc_rule *rule;
 static CpuTuner *tuner;
 static Meter meter;
 
-/* The rule's last stage, watched: how often it ran, whether it went to infinity, and one run (none: 0) that spoils what it has written there. */
+/* A wrapper around the rule's last stage: counts its runs, records infinities, and can corrupt the output of one run
+ * (0: none). */
 static const optc_stage_fn *real;
 static optc_stage_fn watched_fn[64];
 static int at, runs, infinite, spoil_at, spoil_mem;
 
-/* The runtime's clock, as tests are linked: where it is not below 0 only the watched stage moves it, a hundred nanoseconds a run. */
+/* A fake clock: if it is not below 0, only the watched stage advances it, by a hundred nanoseconds per run. */
 static double fake_ms = -1;
 double __real_now_ms(void);
 double __wrap_now_ms(void);
 double __wrap_now_ms(void) { return fake_ms < 0 ? __real_now_ms() : fake_ms; }
 
-/* Of what that clock says, the share that threads waited for a core. */
+/* The share of that clock's time that threads waited for a core. */
 static double fake_share;
 double __real_waited_ms(void);
 double __wrap_waited_ms(void);
@@ -71,7 +72,7 @@ static bool ready_one(Launch l)
     return ok;
 }
 
-/* Where one unit is all the work, there is nothing but the model's launch. */
+/* If one unit is all the work, the model's launch is the only candidate. */
 START_TEST(one_unit_keeps_the_model)
 {
     static const int64_t sizes[] = {1, 1000, SEG};
@@ -87,7 +88,7 @@ START_TEST(one_unit_keeps_the_model)
 }
 END_TEST
 
-/* Elsewhere, what the machine has threads for; a piece larger than all there is only once. */
+/* Otherwise, candidates for up to the machine's threads; a unit larger than all the work occurs only once. */
 START_TEST(tries_what_differs)
 {
     open_tuner("adamw", 2, 3 * SEG + 5);
@@ -96,7 +97,8 @@ START_TEST(tries_what_differs)
     ck_assert(search_run(&space, &meter, &s) && s.finished);
     for (int i = 0; i < s.n; i++) {
         const Launch *l = &s.trial[i].launch;
-        ck_assert_msg(!s.trial[i].failed && s.trial[i].samples && l->v[KNOB_THREADS] <= 2 && l->v[KNOB_ITEMS] <= 4, "threads %d, items %d", l->v[KNOB_THREADS], l->v[KNOB_ITEMS]);
+        ck_assert_msg(!s.trial[i].failed && s.trial[i].samples && l->v[KNOB_THREADS] <= 2 && l->v[KNOB_ITEMS] <= 4,
+                      "threads %d, items %d", l->v[KNOB_THREADS], l->v[KNOB_ITEMS]);
     }
     ck_assert_int_eq(s.n, 3 * 4);
     search_free(&s);
@@ -104,7 +106,8 @@ START_TEST(tries_what_differs)
 }
 END_TEST
 
-/* A step of a hundred nanoseconds is timed many times over; what it grows to meanwhile (LARS' exponentially) is given up in time. */
+/* A step of a hundred nanoseconds is repeated many times per sample; values that grow meanwhile (LARS' exponentially)
+ * are reset in time. */
 START_TEST(samples_are_long)
 {
     static const char *const specs[] = {"sgd", "lars"};
@@ -125,7 +128,7 @@ START_TEST(samples_are_long)
 }
 END_TEST
 
-/* How busy others kept the machine is told by what was waited in races. */
+/* The report of how busy the machine was comes from the waiting times in races. */
 START_TEST(waiting_is_told)
 {
     open_tuner("sgd", 1, 1 << 14);
@@ -144,7 +147,7 @@ START_TEST(waiting_is_told)
 }
 END_TEST
 
-/* What is large is stepped to be timed only, once for a sample of each side; bits are compared on less. */
+/* Large tensors are stepped only for timing, once per sample of each side; bits are compared on smaller ones. */
 START_TEST(large_ones_are_not_stepped_in_vain)
 {
     int64_t units = (1 << 23) / SEG;
@@ -162,7 +165,7 @@ START_TEST(large_ones_are_not_stepped_in_vain)
 }
 END_TEST
 
-/* Other bits, in the parameter or only in a state, rule out the launch that gave them, and none after it. */
+/* Different bits, in the parameter or only in a state, reject that launch and no later one. */
 START_TEST(other_bits_once)
 {
     open_tuner("adamw", 1, 2 * SEG);
@@ -178,11 +181,13 @@ START_TEST(other_bits_once)
 }
 END_TEST
 
-/* A binding that uses a result says so, by the words of GPUs, and one that uses none takes them back; the evaluator has no launches. */
+/* A binding that uses a result reports it like on a GPU; one that uses none clears the report; the evaluator has no
+ * launches. */
 START_TEST(results_are_named)
 {
     static const struct { int elements, threads; const char *said; } cases[] = {
-        {1 << 12, 1, "; launches tuned (user)"}, {1 << 10, 1, "; launches tuned (user, nearest size 2^12)"}, {1 << 12, 0, "; launches tuned (user), all as the model has them"}, {1 << 6, 1, ""}};
+        {1 << 12, 1, "; launches tuned (user)"}, {1 << 10, 1, "; launches tuned (user, nearest size 2^12)"},
+        {1 << 12, 0, "; launches tuned (user), all as the model has them"}, {1 << 6, 1, ""}};
     static float p[1 << 12], g[1 << 12];
     OK(optc_open(&(optc_engine_options){.device = "cpu", .threads = 2}, &engine));
     OK(optc_compile(engine, &(optc_rule_options){.spec = "sgd"}, &rule));
@@ -199,7 +204,8 @@ START_TEST(results_are_named)
         rule->fn = evaluated ? NULL : real;
         optc_binding *b;
         int64_t n = cases[k].elements;
-        OK(optc_bind(rule, &(optc_group){.tensors = &(optc_tensor){.param = p, .grad = g, .rank = 1, .shape = &n}, .ntensors = 1}, 1, &b));
+        OK(optc_bind(rule, &(optc_group){.tensors = &(optc_tensor){.param = p, .grad = g, .rank = 1, .shape = &n},
+                                         .ntensors = 1}, 1, &b));
         rule->fn = real;
         snprintf(want, sizeof want, "%s%s", path, evaluated ? "" : cases[k].said);
         ck_assert_str_eq(optc_rule_path(rule), want);
@@ -211,12 +217,14 @@ START_TEST(results_are_named)
 }
 END_TEST
 
-/* Results are kept by the CPU's name: two ARM machines that differ must not share one. */
+/* Results are stored by the CPU's name: two different ARM machines must not share one. */
 START_TEST(cpus_have_names)
 {
     static const struct { const char *info, *name; } cases[] = {
-        {"processor\t: 0\nmodel name\t: Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz\n", "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz"},
-        {"processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x3\nCPU part\t: 0xd0c\n", "Neoverse-N1"},
+        {"processor\t: 0\nmodel name\t: Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz\n",
+         "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz"},
+        {"processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x3\nCPU part\t: 0xd0c\n",
+         "Neoverse-N1"},
         {"CPU implementer\t: 0xc0\nCPU part\t: 0xac3\n", "Ampere-1"},
         {"CPU implementer\t: 0x61\nCPU part\t: 0x022\n", "ARM core 0x61:0x022"},
         {"model name\t:\n", ""},

@@ -1,4 +1,4 @@
-/* Tuning results and trials as files: where they lie, who comes first, writers at once, torn lines, the killed. */
+/* Tuning results and trials as files: folders, precedence, concurrent writers, torn lines, killed writers. */
 #include "tests/harness/tuned_home.h"
 
 static void env(const char *name, const char *value)
@@ -12,7 +12,8 @@ static void env(const char *name, const char *value)
 START_TEST(where_the_file_is)
 {
     static const struct { const char *tune, *xdg, *home, *want; } cases[] = {
-        {"/a/t", "/x", "/h", "/a/t"}, {NULL, "/x", "/h", "/x/optc/tune"}, {NULL, NULL, "/h", "/h/.config/optc/tune"}, {NULL, "", "/h", "/h/.config/optc/tune"},
+        {"/a/t", "/x", "/h", "/a/t"}, {NULL, "/x", "/h", "/x/optc/tune"}, {NULL, NULL, "/h", "/h/.config/optc/tune"},
+        {NULL, "", "/h", "/h/.config/optc/tune"},
         {"", "/x", "/h", NULL}, {NULL, NULL, NULL, NULL}, {NULL, "", "", NULL}};
     char path[64];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -38,14 +39,18 @@ START_TEST(user_then_site_then_built_in)
     TunedSet s;
     const char *from = NULL;
     make_home();
-    spill(in_home("user"), HEAD H200 MAP KNOBS " ms=1 model=2 n=1\n", strlen(HEAD H200 MAP KNOBS " ms=1 model=2 n=1\n"));
-    spill(in_home("site"), HEAD H200 MAP KNOBS " ms=2 model=2 n=1\n" "map f32,f32,f32 " OTHER " 2^8 " KNOBS " ms=3 model=9 n=1\n",
-          strlen(HEAD H200 MAP KNOBS " ms=2 model=2 n=1\n" "map f32,f32,f32 " OTHER " 2^8 " KNOBS " ms=3 model=9 n=1\n"));
+    spill(in_home("user"), HEAD H200 MAP KNOBS " ms=1 model=2 n=1\n",
+          strlen(HEAD H200 MAP KNOBS " ms=1 model=2 n=1\n"));
+    spill(in_home("site"),
+          HEAD H200 MAP KNOBS " ms=2 model=2 n=1\n" "map f32,f32,f32 " OTHER " 2^8 " KNOBS " ms=3 model=9 n=1\n",
+          strlen(HEAD H200 MAP KNOBS " ms=2 model=2 n=1\n"
+                  "map f32,f32,f32 " OTHER " 2^8 " KNOBS " ms=3 model=9 n=1\n"));
     env("OPTC_TUNE", in_home("user"));
     env("OPTC_TUNE_SITE", in_home("site"));
     tuned_open(&s);
-    ck_assert_str_eq(s.why, "");                       /* the built-in ones read too */
-    Tuned k = entry("NVIDIA H200", FORM_MAP, HASH, 28, 0, 0, 0), o = entry("NVIDIA H200", FORM_MAP, OTHER, 28, 0, 0, 0), built = entry("made", FORM_MAP, HASH, 2, 7, 8, 9);
+    ck_assert_str_eq(s.why, "");                       /* the built-in ones are valid too */
+    Tuned k = entry("NVIDIA H200", FORM_MAP, HASH, 28, 0, 0, 0), o = entry("NVIDIA H200", FORM_MAP, OTHER, 28, 0, 0, 0),
+        built = entry("made", FORM_MAP, HASH, 2, 7, 8, 9);
     const Tuned *t = tuned_look(&s, &k.key, 0, 40, &from);
     ck_assert(t && t->ms == 1);
     ck_assert_str_eq(from, "user");
@@ -65,7 +70,7 @@ START_TEST(user_then_site_then_built_in)
     ck_assert_ptr_null(tuned_look(&s, &k.key, 0, 40, &from));
     tuned_close(&s);
     spill(in_home("user"), "nonsense\n", 9);
-    tuned_open(&s);                                    /* one bad file does not take the others along */
+    tuned_open(&s);                                    /* one bad file does not affect the others */
     ck_assert_msg(strstr(s.why, "/user:1: not a file of tuning results"), "%s", s.why);
     ck_assert(s.user.n == 0 && s.site.n == 2);
     tuned_close(&s);
@@ -86,7 +91,7 @@ START_TEST(writing)
     const char *deep = in_home("a/b/c/tune");
     ck_assert_msg(tuned_write(&l, deep, why, sizeof why), "%s", why);
     ck_assert_str_eq(slurp(deep), HEAD H200 LINE);
-    /* a link stays a link; the mode stays */
+    /* a link stays a link; the mode does not change */
     const char *link = in_home("link");
     ck_assert_int_eq(symlink("a/b/c/tune", link), 0);
     chmod(deep, 0640);
@@ -105,7 +110,7 @@ START_TEST(writing)
     spill(in_home("file"), "x", 1);
     ck_assert(!tuned_write(&l, in_home("file/tune"), why, sizeof why));
     ck_assert_msg(strstr(why, "Not a directory"), "%s", why);
-    /* what would not read back is not written */
+    /* a value that would not read back is not written */
     l.v[0].ms = NAN;
     ck_assert(!tuned_write(&l, deep, why, sizeof why));
     ck_assert_msg(strstr(why, "ms="), "%s", why);
@@ -132,13 +137,13 @@ START_TEST(update)
     stat(path, &a);
     ck_assert(tuned_update(path, &l, TUNED_BY_GAIN, false, 100, &m, why, sizeof why) && m.added == 0 && m.kept == 1);
     stat(path, &b);
-    ck_assert_int_eq(a.st_ino, b.st_ino);              /* nothing changed, nothing written */
-    /* a damaged file is not written over */
+    ck_assert_int_eq(a.st_ino, b.st_ino);              /* nothing changed, so nothing was written */
+    /* a damaged file is not overwritten */
     spill(path, HEAD "junk\n", strlen(HEAD "junk\n"));
     ck_assert(!tuned_update(path, &l, TUNED_BY_GAIN, false, 100, &m, why, sizeof why));
     ck_assert_msg(strstr(why, "/x/tune:2: "), "%s", why);
     ck_assert_str_eq(slurp(path), HEAD "junk\n");
-    /* another has the lock and keeps it */
+    /* another process holds the lock */
     int ready[2];
     ck_assert_int_eq(pipe(ready), 0);
     pid_t pid = fork();
@@ -184,8 +189,10 @@ START_TEST(many_merge_at_once)
                 TunedMerge m;
                 char stage[33];
                 snprintf(stage, sizeof stage, "%032x", p * EACH + i);
-                Tuned t = entry("X", FORM_MAP, stage, 20, 1, 2, 3), all = entry("X", FORM_MAP, HASH, 20, 1, 2, 1 + p * EACH + i);
-                bad += !tuned_put(&one, &t) || !tuned_put(&one, &all) || !tuned_update(path, &one, TUNED_BY_GAIN, false, 60000, &m, why, sizeof why);
+                Tuned t = entry("X", FORM_MAP, stage, 20, 1, 2, 3),
+                    all = entry("X", FORM_MAP, HASH, 20, 1, 2, 1 + p * EACH + i);
+                bad += !tuned_put(&one, &t) || !tuned_put(&one, &all) ||
+                    !tuned_update(path, &one, TUNED_BY_GAIN, false, 60000, &m, why, sizeof why);
                 tuned_free(&one);
             }
             _exit(bad);
@@ -216,9 +223,11 @@ START_TEST(trials_read_back)
     const char *path = in_home("deep/tune.trials");
     Trial a = trial(256, 1.5, 3), b = trial(512, INFINITY, 1), c = trial(256, 1.25, 5);
     c.model = true;
-    ck_assert(trials_append(path, &a, why, sizeof why) && trials_append(path, &b, why, sizeof why) && trials_append(path, &c, why, sizeof why));
+    ck_assert(trials_append(path, &a, why, sizeof why) && trials_append(path, &b, why, sizeof why) &&
+              trials_append(path, &c, why, sizeof why));
     ck_assert_str_eq(slurp(path), TRIALS TRY " ms=1.5 n=3 from=search # adamw step_1_map\n"
-        "device NVIDIA H200 | units 132 | driver 580 | " MAP "threads=512 vector=4 items=2 blocks=0 load=0 store=0 grid=0 ms=failed n=1 from=search # adamw step_1_map\n"
+        "device NVIDIA H200 | units 132 | driver 580 | " MAP "threads=512 vector=4 items=2 blocks=0 load=0 store=0 "
+        "grid=0 ms=failed n=1 from=search # adamw step_1_map\n"
         TRY " ms=1.25 n=5 from=model # adamw step_1_map\n");
     TrialList l = {0};
     ck_assert_msg(trials_read(&l, path, why, sizeof why), "%s", why);
@@ -238,7 +247,7 @@ START_TEST(trials_read_back)
 }
 END_TEST
 
-/* Wherever a kill tore the file, the whole lines before it are there, and the next one appended is whole. */
+/* Wherever a kill tore the file, the complete lines before it are read, and the next appended line is complete. */
 START_TEST(torn_trials)
 {
     static const char whole[] = TRIALS TRY " ms=1.5 n=3 from=search # adamw step_1_map\n" TRY " ms=2 n=3 from=model\n";
@@ -266,10 +275,14 @@ END_TEST
 START_TEST(bad_trials)
 {
     static const struct { const char *text, *part; } cases[] = {
-        {"optc-trials 2\n", "f:1: of another version"}, {HEAD H200 LINE, "f:1: these are results, not trials"}, {"my notes", "f:1: cut short"}, {"my notes\n", "f:1: not a file of trials"},
-        {TRIALS LINE, "f:2: a trial begins with 'device'"}, {TRIALS H200, "f:2: a device is"}, {TRIALS TRY " ms=1 n=1\n", "f:2: from= is missing"},
-        {TRIALS TRY " ms=1 n=1 from=luck\n", "f:2: from=luck must be model or search"}, {TRIALS TRY " ms=1 n=1 from=model model=2\n", "f:2: unknown knob 'model'"},
-        {TRIALS "\n" TRY " ms=x n=1 from=model\n", "f:3: ms=x must be"}, {TRIALS TRY " ms=1 n=1 from=model\ntorn li\n" TRY " ms=1 n=1 from=model\n", "f:3: a trial begins"}};
+        {"optc-trials 2\n", "f:1: of another version"}, {HEAD H200 LINE, "f:1: these are results, not trials"},
+        {"my notes", "f:1: cut short"}, {"my notes\n", "f:1: not a file of trials"},
+        {TRIALS LINE, "f:2: a trial begins with 'device'"}, {TRIALS H200, "f:2: a device is"},
+        {TRIALS TRY " ms=1 n=1\n", "f:2: from= is missing"},
+        {TRIALS TRY " ms=1 n=1 from=luck\n", "f:2: from=luck must be model or search"},
+        {TRIALS TRY " ms=1 n=1 from=model model=2\n", "f:2: unknown knob 'model'"},
+        {TRIALS "\n" TRY " ms=x n=1 from=model\n", "f:3: ms=x must be"},
+        {TRIALS TRY " ms=1 n=1 from=model\ntorn li\n" TRY " ms=1 n=1 from=model\n", "f:3: a trial begins"}};
     make_home();
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         TrialList l = {0};
@@ -277,7 +290,7 @@ START_TEST(bad_trials)
         ck_assert_msg(strstr(why, cases[i].part), "wanted '%s': %s", cases[i].part, why);
         ck_assert_int_eq(l.n, 0);
     }
-    /* nothing is done to a file of another kind */
+    /* files of another kind are not changed */
     static const char *const strangers[] = {"my notes", "my notes\n", HEAD, "optc-trials 2\n"};
     Trial a = trial(128, 7, 1);
     for (int i = 0; i < 4; i++) {
@@ -319,7 +332,7 @@ START_TEST(many_append_at_once)
 }
 END_TEST
 
-/* Killed at any moment, however often: what is there reads. */
+/* Killed at any moment, however often: the file is readable. */
 START_TEST(killed_while_writing)
 {
     make_home();
@@ -335,8 +348,8 @@ START_TEST(killed_while_writing)
                 Tuned t = entry("X", FORM_MAP, stage, 20, 1, 2, 3);
                 Trial r = trial(256, 1, 1 + i);
                 tuned_put(&one, &t);
-                if (!trials_append(tries, &r, why, sizeof why) || !tuned_update(path, &one, TUNED_BY_GAIN, false, 1000, &m, why, sizeof why))
-                    _exit(1);
+                if (!trials_append(tries, &r, why, sizeof why) ||
+                    !tuned_update(path, &one, TUNED_BY_GAIN, false, 1000, &m, why, sizeof why)) _exit(1);
                 tuned_free(&one);
             }
         usleep((unsigned)(5000 + splitmix((uint64_t)round) % 10000));

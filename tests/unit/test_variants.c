@@ -1,4 +1,5 @@
-/* Ways through a rule: what a spec asks about a tensor, that each answer is traced, and that tensors take their own. */
+/* Variants of a rule: a spec's questions about a tensor, tracing of each answer, and the choice of each tensor's
+ * variant. */
 #include "tests/harness/help.h"
 
 #include <stdio.h>
@@ -9,7 +10,7 @@ static optc_engine *engine;
 static void open_engine(void) { OK(optc_open(&(optc_engine_options){.threads = 1}, &engine)); }
 static void close_engine(void) { OK(optc_close(engine)); }
 
-/* p falls by a number that says which way was taken. */
+/* p decreases by a number that identifies the variant. */
 static const char ways[] =
     "return optimizer { name = 'ways', options = { limit = 4 },\n"
     "  step = function() if named '*.bias' or tagged 'head' then p = p - 1 else p = p - 2 end end,\n"
@@ -26,7 +27,7 @@ static const struct { const char *name, *tags; int rank; int64_t dim[3]; unsigne
     {"a.weight", "embedding,head", 1, {3}, 0, 1},
     {"a.weight2", "heads ahead", 1, {3}, 0, 2},
     {NULL, NULL, 0, {0}, 0, 2},
-    {"m.bias", NULL, 2, {3, 3}, 0, 5},                  /* a matrix is not asked for its name */
+    {"m.bias", NULL, 2, {3, 3}, 0, 5},                  /* the rule does not ask a matrix for its name */
     {"m.bias", NULL, 2, {3, 3}, OPTC_USE_STEP, 1},
     {"m", NULL, 2, {3, 3}, OPTC_AS_VECTOR, 2},
     {"m2", NULL, 2, {2, 2}, 0, 3},
@@ -46,15 +47,16 @@ START_TEST(tensors_take_their_own)
     OK(optc_compile(engine, &(optc_rule_options){.spec = "ways.lua", .text = ways}, &r));
     ck_assert_int_eq(r->library->rule->nvariant, 7);             /* step: bias, head, neither; matrix: four */
     for (int i = 0; i < NTENSOR; i++) {
-        t[i] = (optc_tensor){.name = tensor[i].name, .tags = tensor[i].tags, .param = p[i], .grad = g[i], .rank = tensor[i].rank,
-                             .shape = tensor[i].dim, .flags = tensor[i].flags};
+        t[i] = (optc_tensor){.name = tensor[i].name, .tags = tensor[i].tags, .param = p[i], .grad = g[i],
+                             .rank = tensor[i].rank, .shape = tensor[i].dim, .flags = tensor[i].flags};
         for (int k = 0; k < 16; k++)
             p[i][k] = 10, g[i][k] = 1;
     }
     OK(optc_bind(r, &(optc_group){.tensors = t, .ntensors = NTENSOR}, 1, &b));
     OK(optc_step(b));
     for (int i = 0; i < NTENSOR; i++)
-        ck_assert_msg(p[i][0] == 10 - (float)tensor[i].fall, "tensor %d (%s): p is %g, not %g", i, tensor[i].name, p[i][0], 10 - tensor[i].fall);
+        ck_assert_msg(p[i][0] == 10 - (float)tensor[i].fall, "tensor %d (%s): p is %g, not %g", i, tensor[i].name,
+                      p[i][0], 10 - tensor[i].fall);
     OK(optc_unbind(b));
     OK(optc_release(r));
 }
@@ -63,12 +65,15 @@ END_TEST
 /* Chosen by a flag, `step` sees the rows and columns as they are, or one long row. */
 START_TEST(step_keeps_the_shape)
 {
-    static const char spec[] = "return optimizer { name = 'shape', matrix = function() p = p - 100 end, step = function() p = p - nrows - rowsum(g) end }";
+    static const char spec[] =
+        "return optimizer { name = 'shape', matrix = function() p = p - 100 end, step = function() p = p - nrows - "
+        "rowsum(g) end }";
     for (int flat = 0; flat < 2; flat++) {
         optc_rule *r;
         optc_binding *b;
         float p[6] = {0}, g[6] = {1, 1, 1, 1, 1, 1};
-        optc_tensor t = {.name = "w", .param = p, .grad = g, .rank = 2, .shape = (int64_t[]){2, 3}, .flags = flat ? OPTC_AS_VECTOR : OPTC_USE_STEP};
+        optc_tensor t = {.name = "w", .param = p, .grad = g, .rank = 2, .shape = (int64_t[]){2, 3},
+                         .flags = flat ? OPTC_AS_VECTOR : OPTC_USE_STEP};
         OK(optc_compile(engine, &(optc_rule_options){.spec = "shape.lua", .text = spec}, &r));
         OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
         OK(optc_step(b));
@@ -79,7 +84,7 @@ START_TEST(step_keeps_the_shape)
 }
 END_TEST
 
-/* Global reductions span tensors whichever way they take, and their operands follow the variants. */
+/* Global reductions span all tensors, whatever their variants, and their operands depend on the variant. */
 START_TEST(all_ways_feed_what_is_global)
 {
     static const char spec[] = "return optimizer { name = 'all', state = { n = zeros 'group' }, step = function()\n"
@@ -91,7 +96,8 @@ START_TEST(all_ways_feed_what_is_global)
     const int64_t two = 2, three = 3;
     optc_tensor t[4];
     for (int i = 0; i < 4; i++)
-        t[i] = (optc_tensor){.name = i < 2 ? "a" : "z", .param = p[i], .grad = g[i], .rank = 1, .shape = i % 2 ? &two : &three};
+        t[i] = (optc_tensor){.name = i < 2 ? "a" : "z", .param = p[i], .grad = g[i], .rank = 1,
+                             .shape = i % 2 ? &two : &three};
     OK(optc_compile(engine, &(optc_rule_options){.spec = "all.lua", .text = spec}, &r));
     OK(optc_bind(r, &(optc_group){.tensors = t, .ntensors = 4}, 1, &b));
     OK(optc_step(b));
@@ -103,7 +109,7 @@ START_TEST(all_ways_feed_what_is_global)
 }
 END_TEST
 
-/* Rules with questions read back from their text as what they were. */
+/* Rules with questions read back from their text identically. */
 START_TEST(text_reads_back)
 {
     Gen a = {0}, b = {0};
@@ -123,13 +129,15 @@ START_TEST(text_reads_back)
 }
 END_TEST
 
-/* Four bounds on one size leave five ways, not sixteen: what earlier answers imply is not asked again. */
+/* Four bounds on one size give five variants, not sixteen: answers that are implied are not asked. */
 START_TEST(implied_answers)
 {
     static const char spec[] = "return optimizer { name = 'implied', step = function() local n = 0\n"
                                "  if numel <= 4 then n = n + 1 end if 8 >= numel then n = n + 1 end\n"
-                               "  if numel < 16.5 then n = n + 1 end if 2 * numel < 66 then n = n + 1 end p = p - n end }";
-    static const struct { int64_t n; float fall; } c[] = {{1, 4}, {4, 4}, {5, 3}, {8, 3}, {9, 2}, {16, 2}, {17, 1}, {32, 1}, {33, 0}};
+                               "  if numel < 16.5 then n = n + 1 end if 2 * numel < 66 then n = n + 1 end p = p - n "
+                               "end }";
+    static const struct { int64_t n; float fall; } c[] =
+        {{1, 4}, {4, 4}, {5, 3}, {8, 3}, {9, 2}, {16, 2}, {17, 1}, {32, 1}, {33, 0}};
     optc_rule *r;
     OK(optc_compile(engine, &(optc_rule_options){.spec = "implied.lua", .text = spec}, &r));
     ck_assert_int_eq(r->program->nvariant, 5);
@@ -146,15 +154,19 @@ START_TEST(implied_answers)
 }
 END_TEST
 
-/* A question about sizes does not make an elementwise rule one of rows and columns: channels-last is still stepped in place. */
+/* A question about sizes does not make an elementwise rule row- and column-based: channels-last tensors are still
+ * stepped in place. */
 START_TEST(questions_leave_layouts_alone)
 {
-    static const char spec[] = "return optimizer { name = 'ask', step = function() if nrows <= 4 and 2 * nrows < ncols then p = p - 2 * g else p = p - g end end }";
+    static const char spec[] =
+        "return optimizer { name = 'ask', step = function() if nrows <= 4 and 2 * nrows < ncols then p = p - 2 * g "
+        "else p = p - g end end }";
     optc_rule *r;
     optc_binding *b;
     float p[24] = {0}, g[24] = {1};
     const int64_t shape[] = {2, 3, 4}, strides[] = {12, 1, 3};
-    optc_tensor t = {.param = p, .grad = g, .rank = 3, .shape = shape, .param_strides = strides, .grad_strides = strides};
+    optc_tensor t =
+        {.param = p, .grad = g, .rank = 3, .shape = shape, .param_strides = strides, .grad_strides = strides};
     OK(optc_compile(engine, &(optc_rule_options){.spec = "ask.lua", .text = spec}, &r));
     OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
     OK(optc_step(b));
@@ -164,15 +176,18 @@ START_TEST(questions_leave_layouts_alone)
 }
 END_TEST
 
-/* Text that lies about its variants is refused. */
-START_TEST(lies_refused)
+/* Text with contradictory variants is refused. */
+START_TEST(contradictions_refused)
 {
     static const char *const lies[] = {
-        "variant a matrix\nvariant b matrix\n", "variant a\nvariant b matrix\n", "variant a matrix !matrix\nvariant b !matrix\n", "variant a matrix\n",
+        "variant a matrix\nvariant b matrix\n", "variant a\nvariant b matrix\n",
+        "variant a matrix !matrix\nvariant b !matrix\n", "variant a matrix\n",
         "variant a !matrix\nvariant b matrix numel<4\n"};
     for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
         char text[400];
-        snprintf(text, sizeof text, "optc-ir 2\nrule x\n%snodes\n  %%0 = p elem\n  %%1 = g elem\n  %%2 = sub elem %%0 %%1\nentry step\n  a p = %%2\nend\n", lies[i]);
+        snprintf(text, sizeof text,
+                 "optc-ir 2\nrule x\n%snodes\n  %%0 = p elem\n  %%1 = g elem\n  %%2 = sub elem %%0 %%1\nentry step\n  "
+                 "a p = %%2\nend\n", lies[i]);
         Gen g = {0};
         GenOptions o = {.types = {T_F32, T_F32, T_F32}};
         ck_assert_msg(!gen_read_ir(&g, (Source){"lie", text, strlen(text)}, &o), "taken: %s", lies[i]);
@@ -182,19 +197,21 @@ START_TEST(lies_refused)
 }
 END_TEST
 
-/* Text may name up to eight periods; the ninth was taken for one that never comes. */
+/* Text may name up to eight periods; a ninth was once taken for one that never occurs. */
 START_TEST(periods_counted)
 {
     for (int n = 8; n <= 9; n++) {
         Buf b = {0};
         buf_puts(&b, "optc-ir 2\nrule x\nvariant step\nnodes\n  %0 = p elem\n  %1 = g elem\n  %2 = sub elem %0 %1\n");
         for (int i = 0; i < n; i++)
-            buf_printf(&b, "  %%%d = every group:bool %d\n  %%%d = where elem %%%d %%%d %%%d\n", 3 + 2 * i, i + 2, 4 + 2 * i, 3 + 2 * i, i ? 2 + 2 * i : 2, i % 2);
+            buf_printf(&b, "  %%%d = every group:bool %d\n  %%%d = where elem %%%d %%%d %%%d\n", 3 + 2 * i, i + 2,
+                       4 + 2 * i, 3 + 2 * i, i ? 2 + 2 * i : 2, i % 2);
         buf_printf(&b, "entry step\n  step p = %%%d\nend\n", 2 + 2 * n);
         Gen g = {0};
         GenOptions o = {.types = {T_F32, T_F32, T_F32}};
         bool ok = gen_read_ir(&g, (Source){"periods", b.s, b.len}, &o);
-        ck_assert_msg(ok == (n == 8) && (ok || strstr(g.diag.text, "too many different periods")), "%d: %s", n, ok ? "taken" : g.diag.text);
+        ck_assert_msg(ok == (n == 8) && (ok || strstr(g.diag.text, "too many different periods")), "%d: %s", n,
+                      ok ? "taken" : g.diag.text);
         gen_free(&g);
         buf_free(&b);
     }
@@ -204,11 +221,14 @@ END_TEST
 START_TEST(patterns)
 {
     static const struct { const char *pattern, *s; bool yes; } c[] = {
-        {"*", "", true}, {"", "", true}, {"", "a", false}, {"a*", "a", true}, {"a*", "b", false}, {"*.bias", "h.0.bias", true}, {"*.bias", "h.bias.0", false},
-        {"h.*.w*t", "h.12.weight", true}, {"?", "", false}, {"a?c", "abc", true}, {"*a*b*c", "xaybzc", true}, {"*a*b*c", "xaybz", false}, {"**", "x", true}};
+        {"*", "", true}, {"", "", true}, {"", "a", false}, {"a*", "a", true}, {"a*", "b", false},
+        {"*.bias", "h.0.bias", true}, {"*.bias", "h.bias.0", false},
+        {"h.*.w*t", "h.12.weight", true}, {"?", "", false}, {"a?c", "abc", true}, {"*a*b*c", "xaybzc", true},
+        {"*a*b*c", "xaybz", false}, {"**", "x", true}};
     for (size_t i = 0; i < sizeof c / sizeof *c; i++)
         ck_assert_msg(word_matches(c[i].pattern, c[i].s) == c[i].yes, "%s on %s", c[i].pattern, c[i].s);
-    ck_assert(has_word("a,b c", "b") && has_word("a,b c", "c") && !has_word("a,b c", "bc") && !has_word("", "a") && !has_word(NULL, "a"));
+    ck_assert(has_word("a,b c", "b") && has_word("a,b c", "c") && !has_word("a,b c", "bc") && !has_word("", "a") &&
+              !has_word(NULL, "a"));
 }
 END_TEST
 
@@ -223,7 +243,7 @@ Suite *variants_suite(void)
     tcase_add_test(t, text_reads_back);
     tcase_add_test(t, implied_answers);
     tcase_add_test(t, questions_leave_layouts_alone);
-    tcase_add_test(t, lies_refused);
+    tcase_add_test(t, contradictions_refused);
     tcase_add_test(t, periods_counted);
     tcase_add_test(t, patterns);
     suite_add_tcase(s, t);

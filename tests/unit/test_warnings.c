@@ -1,4 +1,4 @@
-/* Warnings of well-formed specs that surely mean something else: line, remedy, and none for what is right. */
+/* Warnings for valid specs that surely mean something else: line, remedy, and no warning for correct specs. */
 #include "runtime/library/rule/spec_find.h"
 #include "gen/gen.h"
 #include "gen/emit/template.h"
@@ -8,11 +8,11 @@
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 
-/* The body of `matrix`, from line 3 on; the warning's line and a part of it, NULL: there is none. */
+/* The body of `matrix`, from line 3 on; the warning's line and a part of it, or NULL for none. */
 typedef struct { const char *body; int line; const char *part; } Warned;
 
 static const Warned bodies[] = {
-    /* eigenvectors scaled by their values: NumPy's V * w scales rows here, but not over cols */
+    /* eigenvectors scaled by their values: NumPy's V * w scales rows here, except over cols */
     {"local w, V = eigh(A)\n p = p - mm(mm(V * w, V.T), g)", 4, "write V * w.T (NumPy has V * w)"},
     {"local w, V = eigh(A)\n p = p - mm(mm(w * V, V.T), g)", 4, "write V * w.T"},
     {"local w, V = eigh(A)\n p = p - mm(mm(V / sqrt(w + eps), V.T), g)", 4, "write V * w.T"},
@@ -27,7 +27,7 @@ static const Warned bodies[] = {
     {"local w, V = eigh(gram(g.T))\n p = p - mm(g, mm(V * w, V.T))", 0, NULL},
     {"local w, V = eigh(A)\n p = p - mm(V * rowsum(abs(A)), g)", 0, NULL},
 
-    /* a symmetric matrix is solved for by its lower triangle alone */
+    /* solve reads only the lower triangle of a symmetric matrix */
     {"p = p - solve(gram(g), g)", 3, "solve(A + eye(eps, \"rows\"), B, { spd = true })"},
     {"L = lerp(L, gram(g), 0.1)\n p = p - solve(L + eye(eps, 'rows'), g)", 4, "solve(A, B, { spd = true })"},
     {"p = p - solve(A, g, { spd = true })", 0, NULL},
@@ -102,7 +102,7 @@ static const Warned specs[] = {
     {"return optimizer { name = 'x',\n step = function() end,\n matrix = function() p = p - g end }", 2,
      "'step' never assigns p: tensors that are no matrices would never move"},
     {"return optimizer { name = 'x',\n step = rule 'sgd',\n matrix = function() p = p - g end }", 0, NULL},
-    /* another entry moves p: neither `step` nor `matrix` has to */
+    /* another entry assigns p: neither `step` nor `matrix` has to */
     {"return optimizer { name = 'x', state = { m = zeros },\n step = function() m = m + g end,\n"
      " matrix = function() m = m + 2 * g end,\n apply = function() p = p - m end }", 0, NULL},
 };

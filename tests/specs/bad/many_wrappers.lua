@@ -1,5 +1,5 @@
 -- expect: -: --with names over 15 wrappers
--- with: clip(1),clip(1),clip(1),clip(1),clip(1),clip(1),clip(1),clip(1),clip(1),clip(1),clip(1),clip(1),clip(1),clip(1),clip(1),clip(1)
+-- with: skip,skip,skip,skip,skip,skip,skip,skip,skip,skip,skip,skip,skip,skip,skip,skip
 return optimizer {
   name  = "bad",
   hyper = { lr = 0.1 },

@@ -1,8 +1,11 @@
 #!/bin/sh
-# Packages: made twice alike, whole, built by every compiler here without a warning, equal to the library bit for bit; damaged ones, missing architectures, old
-# drivers and bad input; and nothing left behind. The GPU's part is tests/gpu/ship.sh.
-#   BUILD  the build folder        have_nvrtc  as tests/nvrtc.sh left it        OPTC_QUICK=1  two architectures in place of all
-# ship.sh all: the whole library in one package, and nothing else.
+# Tests packages: two builds are identical, every compiler here builds them without a warning, and their results equal
+# the library's bit for bit. Also damaged packages, missing architectures, old drivers and bad input; failures leave no
+# files. tests/gpu/ship.sh tests packages on a GPU.
+#   BUILD         the build folder
+#   have_nvrtc    as tests/parts/nvrtc.sh sets it
+#   OPTC_QUICK=1  two architectures instead of all
+# `ship.sh all` tests only one package of the whole library.
 set -u
 if [ -z "${have_nvrtc:-}" ]; then
     echo "skipped: packages (no NVRTC)"
@@ -18,13 +21,14 @@ unset OPTC_CACHE_BASE OPTC_FATBINARY OPTC_NO_NVFATBIN RULES_FATBIN MAKEFLAGS MFL
 
 ok() { passed=$((passed + 1)); }
 bad() { failed=$((failed + 1)); printf '%s\n' "$*" | head -20; }
-# expect CODE PART COMMAND…: the exit code, and PART somewhere in what was printed ("": nothing printed at all)
+# expect CODE PART COMMAND…: the command exits with CODE and its output contains PART ("": there is no output at all)
 expect() {
     code=$1 part=$2
     shift 2
     out=$("$@" </dev/null 2>&1)
     got=$?
-    if [ "$got" = "$code" ] && if [ -n "$part" ]; then printf '%s' "$out" | grep -qF -- "$part"; else [ -z "$out" ]; fi; then
+    if [ "$got" = "$code" ] && if [ -n "$part" ]; then printf '%s' "$out" |
+        grep -qF -- "$part"; else [ -z "$out" ]; fi; then
         ok
     else
         bad "$*: exit $got (wanted $code), wanted \"$part\" in: $out"
@@ -32,7 +36,7 @@ expect() {
 }
 skipped() { echo "skipped: $*"; [ -z "${CI:-}" ] || failed=$((failed + 1)); }
 check() { if eval "$2"; then ok; else bad "$1"; fi; }
-# job NAME COMMAND…: in the background; all_quiet waits for all of them and wants success and silence
+# job NAME COMMAND…: runs in the background; all_quiet waits for all jobs and expects success without output
 job() {
     name=$1
     shift
@@ -48,13 +52,14 @@ all_quiet() {
 cd "$work" || exit 1
 ln -s "$lib" liboptc.so.0
 
-# ---- the whole library, on the CPU, and found in its package without a compiler. Rules with products take a compiler longest: GPU code of two of them
-# (OPTC_ALL: of all)
+# ---- the whole library on the CPU, and found in its package without a compiler. Rules with products take longest to
+# compile: GPU code of two of them (OPTC_ALL: of all)
 has_products() { grep -q '^  products = ' "$top/specs/$1.lua"; }
 whole_library() {
     compare="-I$top/runtime $top/tests/ship/compare.c -Wl,-rpath,$work $lib"
     unset OPTC_NO_CUDA RULES_NO_CUDA
-    export LD_LIBRARY_PATH="$fakes/versioned${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" FAKE_CUDA=works LOG_LIBRARY="$work/log-library" LOG_PACKAGE="$work/log-package"
+    export LD_LIBRARY_PATH="$fakes/versioned${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" FAKE_CUDA=works \
+        LOG_LIBRARY="$work/log-library" LOG_PACKAGE="$work/log-package"
     names=$("$optc" list --names | grep -v /)
     composed="sgd adam adamw lion"
     mkdir all gpu
@@ -64,13 +69,15 @@ whole_library() {
         cp -r all/rules gpu/
     else
         expect 0 "lion_clip" "$optc" ship --all-specs -o all/rules
-        # of those without products every fourth: each is compiled for a GPU elsewhere too
-        on_gpu=$(n=0; for rule in $names; do case $rule in scion | psgd) echo $rule ;; *) has_products $rule || { n=$((n + 1)); [ $((n % 4)) = 1 ] && echo $rule; } ;; esac; done)
+        # every fourth of the rules without products: each is compiled for a GPU by other tests too
+        on_gpu=$(n=0; for rule in $names; do case $rule in scion | psgd) echo $rule ;; *) has_products $rule ||
+            { n=$((n + 1)); [ $((n % 4)) = 1 ] && echo $rule; } ;; esac; done)
         expect 0 "lion_clip" "$optc" ship $on_gpu $(printf '%s+clip(1) ' $composed) --arch sm_90 -o gpu/rules
     fi
-    for dir in all gpu; do                  # the second only launches
-        [ $dir = all ] && [ -n "${OPTC_ALL:-}" ] && level=-O1 || level=-O0       # other levels: below, of a few
-        job $dir ${CC:-cc} $level -Wall -Wextra -Werror -DRULES_NO_CLONES -I$dir/rules $compare $dir/rules/rules.c -lm -ldl -o compare-$dir
+    for dir in all gpu; do                  # gpu: only its launches are tested
+        [ $dir = all ] && [ -n "${OPTC_ALL:-}" ] && level=-O1 || level=-O0       # other levels: below, for a few rules
+        job $dir ${CC:-cc} $level -Wall -Wextra -Werror -DRULES_NO_CLONES -I$dir/rules $compare $dir/rules/rules.c -lm \
+            -ldl -o compare-$dir
     done
     all_quiet
     rm -f log-library log-package
@@ -82,10 +89,11 @@ whole_library() {
     for rule in $on_gpu $(printf '%s_clip ' $composed); do
         with=
         case $rule in *_clip) with='clip(1)' ;; esac
-        # a step with products at some steps only is not captured by a driver that has no conditional nodes
+        # a step that has products only at some steps cannot be captured with a driver without conditional nodes
         if has_products ${rule%_clip} && grep -q 'every(' "$top/specs/${rule%_clip}.lua"; then continue; fi
-        # products by our own kernels: what a GPU that does nothing would make of cuBLAS nobody knows
-        expect 0 "$rule: from the package rules (sm_90)" env OPTC_CUBLAS="$work" RULES_CUBLAS="$work" OPTC_NO_NVRTC=1 OPTC_CACHE_BASE="$work/gpu/rules" ./compare-gpu launches $rule ${rule%_clip} "$with"
+        # products by optc's own kernels: on the fake GPU, which computes nothing, the behaviour of cuBLAS is undefined
+        expect 0 "$rule: from the package rules (sm_90)" env OPTC_CUBLAS="$work" RULES_CUBLAS="$work" OPTC_NO_NVRTC=1 \
+            OPTC_CACHE_BASE="$work/gpu/rules" ./compare-gpu launches $rule ${rule%_clip} "$with"
     done
     check "the launches of the library differ" 'cmp log-library log-package'
     echo "$passed passed, $failed failed"
@@ -96,7 +104,8 @@ if [ "${1:-}" = all ]; then
     exit
 fi
 
-# ---- twice alike, and whole: three rules for three architectures (OPTC_ALL: for all), a small one for every architecture
+# ---- identical builds, complete contents: three rules for three architectures (OPTC_ALL: for all), a small rule for
+# every architecture
 known=$("$optc" compile sgd --arch sm_7 2>&1 | sed -n 's/.*it knows:\([^)]*\)).*/\1/p' | head -1)
 check "NVRTC names no architecture" '[ -n "$known" ]'
 some=$(printf '%s\n' $known | sed -n '1p;/^sm_90$/p;$p')
@@ -106,7 +115,8 @@ archs=$(echo $some | tr ' ' ,)
 rules() { "$optc" ship 'adamw+clip(1)' adafactor 'sgd+lookahead(2,0.5)' --ptx "$@"; }
 expect 0 "3 rules" rules --arch $archs -o "$work/rules"
 mkdir two
-expect 0 "3 rules" sh -c "cd two && '$optc' ship 'adamw+clip(1)' adafactor --ptx 'sgd+lookahead(2,0.5)' -o rules/ --arch $archs"
+expect 0 "3 rules" \
+    sh -c "cd two && '$optc' ship 'adamw+clip(1)' adafactor --ptx 'sgd+lookahead(2,0.5)' -o rules/ --arch $archs"
 expect 0 "" diff -r rules two/rules
 check "a path of this machine is in the package" '! grep -rqF "$work" rules && ! grep -rqF "$top" rules'
 "$optc" ship --check rules > checked 2>&1 || bad "a good package: $(cat checked)"
@@ -119,11 +129,12 @@ fi
 expect 0 "1 rule" "$optc" ship sgd --arch all -o every
 "$optc" ship --check every > checked 2>&1 || bad "a good package: $(cat checked)"
 for a in $known; do check "$a is not in the package for all" 'grep -q "ok   $a" checked'; done
-# the words in rules.c are the file
-sed -n '/fatbin_words/,/};/p' rules/rules.c | grep -o '0x[0-9a-f]*' | awk '{ s = substr($0, 3); while (length(s) < 16) s = "0" s; for (i = 15; i >= 1; i -= 2) print substr(s, i, 2) }' |
+# the words in rules.c equal the fatbin file
+sed -n '/fatbin_words/,/};/p' rules/rules.c | grep -o '0x[0-9a-f]*' |
+    awk '{ s = substr($0, 3); while (length(s) < 16) s = "0" s; for (i = 15; i >= 1; i -= 2) print substr(s, i, 2) }' |
     head -n "$(wc -c < rules/rules.fatbin)" > words
 expect 0 "" sh -c "od -An -v -tx1 -w1 rules/rules.fatbin | tr -d ' ' | cmp - words"
-# the toolkit's tool packs it too
+# fatbinary of the CUDA toolkit packs it too
 tool=$(command -v fatbinary || ls "${CUDA_HOME:-/usr/local/cuda}/bin/fatbinary" 2>/dev/null || true)
 if [ -n "$tool" ]; then
     export OPTC_NO_NVFATBIN=1 OPTC_FATBINARY="$tool"
@@ -137,17 +148,20 @@ else
     echo "fatbinary is not here: not tried"
 fi
 
-# ---- every compiler, as C and as C++, without a warning. What clang warns of does not depend on how it optimizes; how packages fare at other levels is seen below, and by
-# tests/ship_cpu.sh
+# ---- every compiler, as C and as C++, without a warning. clang's warnings do not depend on the optimization level;
+# other levels are tested below and by tests/parts/ship_cpu.sh
 compare="-I$top/runtime $top/tests/ship/compare.c -Wl,-rpath,$work $lib"
 have=
 for cc in gcc clang; do
     command -v $cc >/dev/null 2>&1 || { skipped "packages built by $cc (it is not here)"; continue; }
     have="$have $cc"
     [ $cc = clang ] && level=-O0 || level=-O1
-    job $cc-c $cc -std=c11 $level -Wall -Wextra -Wpedantic -Werror -DRULES_NO_CLONES -Irules rules/rules.c rules/example.c -o example-$cc-c -lm -ldl
-    echo 'int main() { return 0; }' | $cc -x c++ -o /dev/null - -lstdc++ 2>/dev/null || { skipped "packages as C++ by $cc (it has no C++)"; continue; }
-    job $cc-c++ $cc -x c++ -std=c++17 -O0 -Wall -Wextra -Werror -DRULES_NO_CLONES -Irules rules/rules.c rules/example.c -o example-$cc-c++ -lm -ldl -lstdc++
+    job $cc-c $cc -std=c11 $level -Wall -Wextra -Wpedantic -Werror -DRULES_NO_CLONES -Irules rules/rules.c \
+        rules/example.c -o example-$cc-c -lm -ldl
+    echo 'int main() { return 0; }' | $cc -x c++ -o /dev/null - -lstdc++ 2>/dev/null ||
+        { skipped "packages as C++ by $cc (it has no C++)"; continue; }
+    job $cc-c++ $cc -x c++ -std=c++17 -O0 -Wall -Wextra -Werror -DRULES_NO_CLONES -Irules rules/rules.c \
+        rules/example.c -o example-$cc-c++ -lm -ldl -lstdc++
     wait
 done
 job make make -s -C rules CC="${CC:-cc}"
@@ -161,22 +175,27 @@ for b in ./rules/example ./example-*; do
 done
 expect 0 "no CUDA driver" rules/example best 3
 names=$(nm -g --defined-only rules/rules.o | awk '{ print $NF }')
-check "exported without the package's name: $names" '[ -n "$names" ] && ! printf "%s\n" "$names" | grep -qvx "rules_.*\|optc_team_started_by\|optc_blas_loaded\|optc_blas_copied"'
+check "exported without the package's name: $names" '[ -n "$names" ] &&
+    ! printf "%s\n" "$names" | grep -qvx "rules_.*\|optc_team_started_by\|optc_blas_loaded\|optc_blas_copied"'
 expect 1 "rules_open: cuda:0: no CUDA driver" rules/example cuda
 expect 1 "no device 'gpu'" rules/example gpu
 expect 0 "librules.a is no part of it" "$optc" ship --check rules
 
-# ---- one runtime: nothing that a package brings of its own stands in the library's too, and what is pasted is all there is in runtime/core. Which compile as C++17, too: in one file, as in a package; one by
-# one the library has them
-sh "$top/tests/functions.sh" "$top"/runtime/core/*/*.c "$top"/runtime/library/*.c "$top"/runtime/library/*/*.c | LC_ALL=C sort > functions-library
-sh "$top/tests/functions.sh" "$top"/runtime/core/*/*.c | LC_ALL=C sort > functions-core
-sh "$top/tests/functions.sh" --own rules/rules.c | sed 's/^rules_/optc_/' | LC_ALL=C sort > functions-own
+# ---- one runtime: no function of a package's own code is also in the library, and a package contains all of
+# runtime/core. The core also compiles as C++17 in one file, as in a package
+sh "$top/tests/parts/functions.sh" "$top"/runtime/core/*/*.c "$top"/runtime/library/*.c "$top"/runtime/library/*/*.c |
+    LC_ALL=C sort > functions-library
+sh "$top/tests/parts/functions.sh" "$top"/runtime/core/*/*.c | LC_ALL=C sort > functions-core
+sh "$top/tests/parts/functions.sh" --own rules/rules.c | sed 's/^rules_/optc_/' | LC_ALL=C sort > functions-own
 expect 0 "1 rule" "$optc" ship muon --name rules -o products
-sh "$top/tests/functions.sh" --pasted products/rules.c | sed 's/^rules_/optc_/' | LC_ALL=C sort > functions-pasted
-check "functions of the package were not found: $(wc -l < functions-own)" '[ "$(grep -c "^packed_" functions-own)" -gt 5 ] && [ "$(wc -l < functions-core)" -gt 150 ]'
-check "in both runtimes: $(LC_ALL=C comm -12 functions-own functions-library | tr "\n" " ")" '[ -z "$(LC_ALL=C comm -12 functions-own functions-library)" ]'
-check "not in the package: $(LC_ALL=C comm -13 functions-pasted functions-core | tr "\n" " ")" '[ -z "$(LC_ALL=C comm -13 functions-pasted functions-core)" ]'
-# what only products need is in that package alone, and it compiles as the others do
+sh "$top/tests/parts/functions.sh" --pasted products/rules.c | sed 's/^rules_/optc_/' | LC_ALL=C sort > functions-pasted
+check "functions of the package were not found: $(wc -l < functions-own)" \
+    '[ "$(grep -c "^packed_" functions-own)" -gt 5 ] && [ "$(wc -l < functions-core)" -gt 150 ]'
+check "in both runtimes: $(LC_ALL=C comm -12 functions-own functions-library | tr "\n" " ")" \
+    '[ -z "$(LC_ALL=C comm -12 functions-own functions-library)" ]'
+check "not in the package: $(LC_ALL=C comm -13 functions-pasted functions-core | tr "\n" " ")" \
+    '[ -z "$(LC_ALL=C comm -13 functions-pasted functions-core)" ]'
+# code for products is only in packages that have products, and compiles without warnings too
 check "products in a package without any" '! grep "==== runtime/core/matrix/" rules/rules.c'
 printf '#include "%s"\n' "$top"/runtime/core/*/*.c > core.cc
 for cc in $have; do
@@ -185,22 +204,29 @@ for cc in $have; do
     expect 0 "" $cc -x c++ -std=c++17 -D_GNU_SOURCE -I"$top" -Wall -Wextra -Wpedantic -Werror -fsyntax-only core.cc
 done
 
-# ---- against the library, bit for bit: vector levels chosen when it runs, contraction within reach, no OpenMP, sanitizers
+# ---- against the library, bit for bit: vector levels chosen at run time, contraction allowed by the flags, no OpenMP,
+# sanitizers
 omp() { echo 'int main(void) { return 0; }' | $1 -fopenmp -x c -o /dev/null - 2>/dev/null && echo -fopenmp; }
-native() { for f in -march=native -mcpu=native; do ! $1 $f -x c -S -o /dev/null /dev/null 2>/dev/null || { echo $f; return; }; done; }       # clang 14 knows the second alone on aarch64
+# on aarch64 clang 14 knows only -mcpu=native
+native() { for f in -march=native -mcpu=native; do ! $1 $f -x c -S -o /dev/null /dev/null 2>/dev/null ||
+    { echo $f; return; }; done; }
 set -- gcc "-O0 $(omp gcc)" gcc "-O2 -DRULES_NO_CLONES $(native gcc)" clang "-O3 $(native clang) $(omp clang)"
 n=0
 while [ $# -gt 1 ]; do
     n=$((n + 1))
-    case "$have" in *$1*) job compare$n $1 $2 -Wall -Wextra -Werror -Irules $compare rules/rules.c -lm -ldl -o compare$n ;; esac
+    case "$have" in *$1*) job compare$n $1 $2 -Wall -Wextra -Werror -Irules $compare rules/rules.c -lm -ldl \
+        -o compare$n ;; esac
     [ $((n % 2)) = 1 ] || wait
     shift 2
 done
-checked="-O0 -DRULES_NO_CLONES -fsanitize=address,undefined -fno-sanitize-recover=undefined -Wall -Wextra -Werror -Irules"
+checked="-O0 -DRULES_NO_CLONES -fsanitize=address,undefined -fno-sanitize-recover=undefined"
+checked="$checked -Wall -Wextra -Werror -Irules"
 job checked ${CC:-cc} $checked -c rules/rules.c -o checked.o
-# This sanitizer knows nothing of the library's OpenMP: the example alone, in one thread. Kernels that spread addresses too far for it are told not to.
+# The thread sanitizer does not know the library's OpenMP: only the example, in one thread. setarch -R turns off address
+# randomisation where the kernel uses more bits than the sanitizer supports.
 tsan=
-echo 'int main(void) { return 0; }' | gcc -fsanitize=thread -x c -o tsan - 2>/dev/null && for how in "" "setarch -R"; do $how ./tsan 2>/dev/null && tsan="$how ./example-tsan" && break; done
+echo 'int main(void) { return 0; }' | gcc -fsanitize=thread -x c -o tsan - 2>/dev/null &&
+    for how in "" "setarch -R"; do $how ./tsan 2>/dev/null && tsan="$how ./example-tsan" && break; done
 [ -z "$tsan" ] || job tsan gcc -O1 -fsanitize=thread -Irules rules/rules.c rules/example.c -lm -ldl -o example-tsan
 all_quiet
 job compare4 ${CC:-cc} $checked $compare checked.o -lm -ldl -o compare4
@@ -211,21 +237,27 @@ for c in compare?; do
     check "$c: $out" '[ "$(printf "%s\n" "$out" | grep -c ": equal on cpu")" = 3 ]'
 done
 [ -z "$tsan" ] || expect 0 "after    2 steps" $tsan cpu 2
-# ---- flags that change bits are refused, by the compiler or when it opens, or switched off
+# ---- flags that change bits are refused by the compiler or by open, or have no effect
 parts="-ffast-math -funsafe-math-optimizations -ffinite-math-only -freciprocal-math -fno-signed-zeros"
 expect 0 "1 rule" "$optc" ship 'adamw+clip(1)' --arch sm_90 --name rules -o flags/
 for cc in $have; do
     $cc -O1 -Iflags -I"$top/runtime" -c "$top/tests/ship/compare.c" -o compare-$cc.o
-    alone=$parts                    # of what is in clang's -funsafe-math-optimizations one is tried (OPTC_ALL: each, and it too)
-    [ $cc = gcc ] || [ -n "${OPTC_ALL:-}" ] || alone=$(printf '%s\n' $parts | grep -vx -e -funsafe-math-optimizations -e -freciprocal-math -e -fno-signed-zeros)
-    for flag in $alone -Ofast "-fassociative-math -fno-signed-zeros -fno-trapping-math" -mfpmath=387 -fsingle-precision-constant "-fno-honor-nans -fapprox-func" "-std=c11 -ffp-contract=fast $(native $cc)"; do
+    # of the flags that clang's -funsafe-math-optimizations contains, one is tried (OPTC_ALL: each, and the flag itself)
+    alone=$parts
+    [ $cc = gcc ] || [ -n "${OPTC_ALL:-}" ] ||
+        alone=$(printf '%s\n' $parts |
+            grep -vx -e -funsafe-math-optimizations -e -freciprocal-math -e -fno-signed-zeros)
+    for flag in $alone -Ofast "-fassociative-math -fno-signed-zeros -fno-trapping-math" -mfpmath=387 \
+        -fsingle-precision-constant "-fno-honor-nans -fapprox-func" "-std=c11 -ffp-contract=fast $(native $cc)"; do
         $cc $flag -Werror -x c -S -o /dev/null /dev/null 2>/dev/null || continue
         if $cc -O1 $flag -w -DRULES_NO_CLONES -c flags/rules.c -o flagged.o 2>flagged.said; then
             $cc compare-$cc.o flagged.o -Wl,-rpath,"$work" "$lib" -lm -ldl -o flagged
             out=$(./flagged cpu f32 adamw_clip adamw 'clip(1)' 2>&1)
-            check "$cc $flag: $out" 'printf "%s\n" "$out" | grep -q ": equal on cpu" || printf "%s" "$out" | grep -q "compiled with a flag that changes results"'
+            check "$cc $flag: $out" 'printf "%s\n" "$out" | grep -q ": equal on cpu" ||
+                printf "%s" "$out" | grep -q "compiled with a flag that changes results"'
         else
-            check "$cc $flag: $(cat flagged.said)" 'grep -q "changes* the results\|no_single_precision_constant" flagged.said'
+            check "$cc $flag: $(cat flagged.said)" \
+                'grep -q "changes* the results\|no_single_precision_constant" flagged.said'
         fi
     done
 done
@@ -234,10 +266,12 @@ if echo | gcc -fno-signed-zeros -dM -E - 2>/dev/null | grep -q __NO_SIGNED_ZEROS
     expect 1 "no_single_precision_constant" gcc -fsingle-precision-constant -fsyntax-only rules/rules.c
 fi
 expect 0 "all refused" env ASAN_OPTIONS=detect_leaks=1 ./misuse
-# other types, a rule with two entries, and one of the user's own with inputs of both kinds and names that C and C++ use themselves
+# other types, a rule with two entries, and a user's rule with inputs of both kinds and with names that C and C++
+# reserve
 cat > mine.lua <<'X'
 return optimizer {
-  name = "mine", hyper = { lr = 0.1, class = 2 }, inputs = { loss = "group", hess = "elem" }, state = { new = fill(2, "row"), s = copy(p) },
+  name = "mine", hyper = { lr = 0.1, class = 2 }, inputs = { loss = "group", hess = "elem" },
+  state = { new = fill(2, "row"), s = copy(p) },
   step = function()
     local errno = g * hess
     s = lerp(s, p, 0.5)
@@ -251,7 +285,8 @@ typed() {
     expect 0 "1 rule" "$optc" ship "$spec" --with "$with" --type $type --arch sm_90 -o $dir/rules
     expect 0 "" ${CC:-cc} -O1 -Wall -Wextra -Werror -DRULES_NO_CLONES -I$dir/rules -c $dir/rules/rules.c -o $dir/rules.o
     job typed-$dir ${CC:-cc} -O1 -Wall -Wextra -Werror -I$dir/rules $compare $dir/rules.o -lm -ldl -o compare-$dir
-    job example-$dir ${CC:-cc} -O1 -Wall -Wextra -Werror -I$dir/rules $dir/rules/example.c $dir/rules.o -lm -ldl -o example-$dir
+    job example-$dir ${CC:-cc} -O1 -Wall -Wextra -Werror -I$dir/rules $dir/rules/example.c $dir/rules.o -lm -ldl \
+        -o example-$dir
     all_quiet
     expect 0 "$id: equal on cpu" ./compare-$dir cpu $type $id "$spec" "$with"
     expect 0 "after    5 steps" ./example-$dir cpu 5
@@ -261,31 +296,48 @@ typed t2 f16 lamb '' lamb
 typed t3 f64 adamw 'clip(1),ema(0.9)' adamw_clip_ema
 typed t4 f32 ./mine.lua '' mine
 
-# ---- what was measured on a GPU of an architecture is built into its code; nonsense is refused by file and line
+# ---- launches measured on a GPU are built into the code for its architecture; bad files are refused with file and line
 set -- $("$optc" explain sgd --hashes)
-printf 'optc-tune 1\ndevice NVIDIA H200 | units 132 | driver 580\n%s f32,f32,f32 %s 2^28 threads=512 vector=8 items=1 blocks=0 load=0 store=1 grid=4 ms=1 model=2 n=9 # sgd\n' "$2" "$1" > h200.tune
+cat > h200.tune <<X
+optc-tune 1
+device NVIDIA H200 | units 132 | driver 580
+$2 f32,f32,f32 $1 2^28 threads=512 vector=8 items=1 blocks=0 load=0 store=1 grid=4 ms=1 model=2 n=9 # sgd
+X
 OPTC_TUNE="$work/h200.tune" expect 0 "2 architectures" "$optc" ship sgd --arch sm_80,sm_90 -o measured
-check "a measured launch is not in the package, or in another architecture's" 'grep -q "launch sm_90 .*:512,8,1,0,0,1,4" measured/manifest && ! grep -q "launch sm_80 .*:512,8" measured/manifest'
-# What was measured at 2^24 elements says nothing of large tensors, which a package's launches are for.
+check "a measured launch is not in the package, or in another architecture's" \
+    'grep -q "launch sm_90 .*:512,8,1,0,0,1,4" measured/manifest && ! grep -q "launch sm_80 .*:512,8" measured/manifest'
+# A result for 2^24 elements is not used: a package's launches are for large tensors.
 sed 's/ 2^28 / 2^24 /' h200.tune > small.tune
 OPTC_TUNE="$work/small.tune" expect 0 "1 architecture" "$optc" ship sgd --arch sm_90 -o elsewhere
-check "a result for small tensors was shipped" 'grep -q "launch sm_90" elsewhere/manifest && ! grep -q ":512,2" elsewhere/manifest'
-# Of several GPUs of one architecture: the largest size, then the greatest gain, then the first; and it is said whose they are, and whose were left out.
-result() { printf 'device %s | units 132 | driver 580\nmap f32,f32,f32 %s 2^%s threads=%s vector=4 items=1 blocks=0 load=0 store=1 grid=4 ms=1 model=%s n=9 # sgd\n' "$1" "$stage" "$2" "$3" "$4"; }
+check "a result for small tensors was shipped" 'grep -q "launch sm_90" elsewhere/manifest &&
+    ! grep -q ":512,2" elsewhere/manifest'
+# Results of several GPUs of one architecture: the largest size is used, then the greatest gain, then the first. The
+# output names the GPU that was used and those that were not.
+result() {
+    echo "device $1 | units 132 | driver 580"
+    echo "map f32,f32,f32 $stage 2^$2 threads=$3 vector=4 items=1 blocks=0 load=0 store=1 grid=4" \
+        "ms=1 model=$4 n=9 # sgd"
+}
 stage=$1
 tune() { { echo optc-tune 1; cat; } > "$1"; }
-{ result "NVIDIA H100 PCIe" 28 256 1.1; result "NVIDIA H200" 28 512 1.2; result "NVIDIA H20" 28 128 1.2; } | tune gain.tune
-{ result "NVIDIA H100 PCIe" 28 256 3; result "NVIDIA H200" 30 512 1.2; result "NVIDIA GeForce RTX 3070" 28 256 2; result "NVIDIA Z9" 28 256 2; result "AMD Z10" 24 256 2; } | tune size.tune
+{ result "NVIDIA H100 PCIe" 28 256 1.1; result "NVIDIA H200" 28 512 1.2; result "NVIDIA H20" 28 128 1.2; } |
+    tune gain.tune
+{ result "NVIDIA H100 PCIe" 28 256 3; result "NVIDIA H200" 30 512 1.2; result "NVIDIA GeForce RTX 3070" 28 256 2
+  result "NVIDIA Z9" 28 256 2; result "AMD Z10" 24 256 2; } | tune size.tune
 for t in gain:128:"NVIDIA H20" size:512:"NVIDIA H200"; do
     gpu=${t##*:} t=${t%:*}
     for dir in once twice; do
-        OPTC_TUNE="$work/${t%:*}.tune" expect 0 "stages launched as measured on $gpu" "$optc" ship sgd --arch sm_90 --name sgd -o $dir
+        OPTC_TUNE="$work/${t%:*}.tune" expect 0 "stages launched as measured on $gpu" "$optc" ship sgd --arch sm_90 \
+            --name sgd -o $dir
     done
     said=$out
-    check "of the results in ${t%:*}.tune the wrong one" 'grep -q "launch sm_90 .*:${t#*:},4,1,0,0,1,4" once/manifest && diff -r once twice'
+    check "of the results in ${t%:*}.tune the wrong one" \
+        'grep -q "launch sm_90 .*:${t#*:},4,1,0,0,1,4" once/manifest && diff -r once twice'
     rm -r twice
 done
-check "what was left out: $said" '[ "$(printf "%s\n" "$said" | grep -c "left out")" = 2 ] && printf "%s\n" "$said" | grep -q "results of NVIDIA GeForce RTX 3070, which is sm_86$" && printf "%s\n" "$said" | grep -q "NVIDIA Z9, whose architecture is not known"'
+check "what was left out: $said" '[ "$(printf "%s\n" "$said" | grep -c "left out")" = 2 ] &&
+    printf "%s\n" "$said" | grep -q "results of NVIDIA GeForce RTX 3070, which is sm_86$" &&
+    printf "%s\n" "$said" | grep -q "NVIDIA Z9, whose architecture is not known"'
 stage=$(printf %032d 0)
 result "NVIDIA H200" 28 512 2 | tune none.tune
 OPTC_TUNE="$work/none.tune" expect 0 "no stage is launched as measured" "$optc" ship sgd --arch sm_90 -o plain
@@ -329,7 +381,8 @@ NVIDIA RTX PRO 6000 Blackwell Workstation Edition:120
 NVIDIA GB10:121
 X
 while IFS=: read -r gpu arch; do result "$gpu" 28 256 2; done < names | tune names.tune
-OPTC_TUNE="$work/names.tune" "$optc" ship sgd --arch sm_90 -o named 2>&1 | sed -n 's/.*results of \(.*\), which is sm_/\1:/p' | LC_ALL=C sort > names.got
+OPTC_TUNE="$work/names.tune" "$optc" ship sgd --arch sm_90 -o named 2>&1 |
+    sed -n 's/.*results of \(.*\), which is sm_/\1:/p' | LC_ALL=C sort > names.got
 LC_ALL=C sort names > names.want
 expect 0 "" diff names.want names.got
 { result "NVIDIA GH200 480GB" 28 512 2; result "NVIDIA H20-3e" 28 256 3; } | tune names.tune
@@ -338,14 +391,15 @@ sed 's/threads=512/threads=513/' h200.tune > bad.tune
 OPTC_TUNE="$work/bad.tune" expect 1 "bad.tune:3: threads=513" "$optc" ship sgd --arch sm_90 -o unmeasured
 check "a package was made in spite of it" '[ ! -e unmeasured ]'
 
-# ---- drivers in every state; the GPU of these does nothing, but tells what is launched
+# ---- drivers in every state; these fake GPUs compute nothing but log their launches
 unset OPTC_NO_CUDA RULES_NO_CUDA
 export LD_LIBRARY_PATH="$fakes/versioned${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" FAKE_CUDA=works
 ex=./example-gcc-c
 [ -x $ex ] || ex=rules/example
 expect 0 "cpu: 1 thread (this GPU is sm_70, and the package 'rules' has code for " env FAKE_ARCH=70 $ex best 2
 expect 1 "this GPU is sm_70, and the package 'rules' has code for " env FAKE_ARCH=70 $ex cuda
-expect 0 "the CUDA driver is too old: it is for CUDA 12.9, and 13.0 or newer is needed" env FAKE_VERSION=12090 $ex best 2
+expect 0 "the CUDA driver is too old: it is for CUDA 12.9, and 13.0 or newer is needed" env FAKE_VERSION=12090 $ex \
+    best 2
 expect 1 "too old" env FAKE_VERSION=12090 $ex cuda 2
 expect 1 "the CUDA driver sees no GPU" env FAKE_CUDA=nodevice $ex cuda 2
 expect 1 "does not start: cuInit: CUDA_ERROR_UNKNOWN" env FAKE_CUDA=broken $ex cuda 2
@@ -356,7 +410,8 @@ head -c 1000 rules/rules.fatbin > cut.fatbin
 cp rules/rules.fatbin edited.fatbin
 printf 'X' | dd of=edited.fatbin bs=1 seek=5000 conv=notrunc 2>/dev/null
 expect 1 "cut.fatbin is damaged, or of another package: its size differs" env RULES_FATBIN=cut.fatbin $ex cuda 2
-expect 1 "edited.fatbin is damaged, or of another package: its checksum differs" env RULES_FATBIN=edited.fatbin $ex cuda 2
+expect 1 "edited.fatbin is damaged, or of another package: its checksum differs" env RULES_FATBIN=edited.fatbin $ex \
+    cuda 2
 expect 0 "cpu: 1 thread (edited.fatbin is damaged" env RULES_FATBIN=edited.fatbin $ex best 2
 expect 1 "none.fatbin cannot be read" env RULES_FATBIN=none.fatbin $ex cuda 2
 expect 0 "here: cuda:0, Fake GPU, sm_90: it would load, with its code for sm_90" "$optc" ship --check rules
@@ -367,28 +422,37 @@ rm -rf loose && cp -r two/rules loose && cp edited.fatbin loose/rules.fatbin
 expect 1 "BAD  sm_90 would be in the fatbin, which is damaged" "$optc" ship --check loose
 check "damaged, and it would load: $out" '! printf "%s" "$out" | grep -q "would load\|ok   sm_\|CPU path"'
 rm -rf loose
-# the package's launches are the library's, which takes the rules from the package: no compiler, no NVRTC; one by one at first, then in graphs, where there are some
-export OPTC_NO_NVRTC=1 OPTC_CACHE_BASE="$work/none:$work/rules" LOG_LIBRARY="$work/log-library" LOG_PACKAGE="$work/log-package" LSAN_OPTIONS=detect_leaks=0
+# a package launches what the library launches with the package's code (no compiler, no NVRTC): first one by one, then
+# in graphs if there are any
+export OPTC_NO_NVRTC=1 OPTC_CACHE_BASE="$work/none:$work/rules" LOG_LIBRARY="$work/log-library" \
+    LOG_PACKAGE="$work/log-package" LSAN_OPTIONS=detect_leaks=0
 run=./compare1
 [ -x $run ] || run=./compare3
 for d in versioned symbols; do
-    LD_LIBRARY_PATH="$fakes/$d" expect 0 "adamw_clip: from the package rules (sm_90); cuda:0: Fake GPU, code for sm_90" $run launches adamw_clip adamw 'clip(1)'
+    LD_LIBRARY_PATH="$fakes/$d" expect 0 \
+        "adamw_clip: from the package rules (sm_90); cuda:0: Fake GPU, code for sm_90" $run launches adamw_clip adamw \
+        'clip(1)'
 done
 expect 0 "from the package rules (sm_90)" $run launches sgd_lookahead sgd 'lookahead(2,0.5)'
 expect 0 "from the package rules (compute_" env FAKE_ARCH=999 $run launches adafactor adafactor ''
 expect 0 "from the package rules (sm_90)" env FAKE_GRAPHS=no $run launches adafactor adafactor ''
-check "the launches differ" 'cmp log-library log-package && [ "$(wc -l < log-library)" -gt 60 ] && [ "$(grep -c "in a graph" log-library)" -gt 20 ]'
+check "the launches differ" 'cmp log-library log-package && [ "$(wc -l < log-library)" -gt 60 ] &&
+    [ "$(grep -c "in a graph" log-library)" -gt 20 ]'
 check "a captured step of a rule with periods" 'grep -q "^sgd_lookahead_step_phase1_.*guard 1" log-package'
 expect 1 "/rules: it does not have this rule; and NVRTC was not found" $run launches adamw_clip adamw 'clip(2),cautious'
 expect 1 "NVRTC was not found" env OPTC_CACHE_BASE="$work/two" $run launches adamw_clip adamw 'clip(1)'
 cp -r rules loose && chmod g+w loose
-expect 1 "/loose can be written by its group; and NVRTC was not found" env OPTC_CACHE_BASE="$work/loose" $run launches adamw_clip adamw 'clip(1)'
+expect 1 "/loose can be written by its group; and NVRTC was not found" env OPTC_CACHE_BASE="$work/loose" $run launches \
+    adamw_clip adamw 'clip(1)'
 chmod g-w loose && cp edited.fatbin loose/rules.fatbin
-expect 1 "/loose: rules.fatbin: its checksum differs from the manifest's; and NVRTC was not found" env OPTC_CACHE_BASE="$work/loose" $run launches adamw_clip adamw 'clip(1)'
+expect 1 "/loose: rules.fatbin: its checksum differs from the manifest's; and NVRTC was not found" env \
+    OPTC_CACHE_BASE="$work/loose" $run launches adamw_clip adamw 'clip(1)'
 expect 0 "/loose: rules.fatbin: its checksum differs" env OPTC_CACHE_BASE="$work/loose" "$optc" doctor
-expect 1 "/rules: it has no code for sm_70; and NVRTC was not found" env FAKE_ARCH=70 $run launches adamw_clip adamw 'clip(1)'
-expect 1 "/rules: the driver is for CUDA 12.9, and its code needs one for 13.0 or newer; and NVRTC was not found" env FAKE_VERSION=12090 $run launches adamw_clip adamw 'clip(1)'
-# "best" is the GPU where a package or NVRTC serves it, else the CPU
+expect 1 "/rules: it has no code for sm_70; and NVRTC was not found" env FAKE_ARCH=70 $run launches adamw_clip adamw \
+    'clip(1)'
+expect 1 "/rules: the driver is for CUDA 12.9, and its code needs one for 13.0 or newer; and NVRTC was not found" env \
+    FAKE_VERSION=12090 $run launches adamw_clip adamw 'clip(1)'
+# "best" is the GPU if a package or NVRTC has code for it, otherwise the CPU
 expect 0 "cuda:0: Fake GPU" $run best
 expect 0 "cpu: " env OPTC_CACHE_BASE="$work/none" $run best
 expect 0 "cpu: " env FAKE_ARCH=70 $run best
@@ -397,7 +461,7 @@ unset OPTC_NO_NVRTC OPTC_CACHE_BASE
 unset FAKE_CUDA
 export OPTC_NO_CUDA=1
 
-# ---- --check: truncated, edited, foreign
+# ---- --check: truncated, edited and foreign files
 rm -rf loose && cp -r two/rules loose
 truncate -s 1000 loose/rules.fatbin
 expect 1 "BAD  rules.fatbin: its size differs" "$optc" ship --check loose
@@ -422,7 +486,7 @@ expect 2 "--check takes no other options" "$optc" ship --check rules adamw
 cp two/rules/manifest loose/manifest
 expect 0 "" cmp loose/rules.fatbin two/rules/rules.fatbin
 
-# ---- bad input: nothing is left behind
+# ---- bad input: no files are left
 mkdir clean && cd clean || exit 1
 ship1() { "$optc" ship "$@" --arch sm_90; }
 expect 2 "no spec is given" ship1 -o out
@@ -438,8 +502,10 @@ expect 2 "'my-rules' is not a name" ship1 adamw -o my-rules
 expect 2 "'9' is not a name" ship1 adamw -o out --name 9
 expect 2 "those of the library" ship1 adamw -o out --name optc
 expect 2 "its example is" ship1 adamw -o example
-for name in Makefile CMakeLists; do expect 2 "called '$name': a file of the package is" ship1 adamw -o out --name $name; done
-for name in stdio math threads dlfcn cuda; do expect 2 "called '$name': its header would take the place" ship1 adamw -o $name; done
+for name in Makefile CMakeLists; do expect 2 "called '$name': a file of the package is" ship1 adamw -o out \
+    --name $name; done
+for name in stdio math threads dlfcn cuda; do expect 2 "called '$name': its header would take the place" ship1 adamw \
+    -o $name; done
 expect 2 "those of the C library" ship1 adamw -o out --name sem
 expect 2 "those of the C library" ship1 adamw -o out --name rtld
 expect 2 "CMake has that name" ship1 adamw -o out --name m
@@ -450,11 +516,14 @@ expect 1 "no wrapper 'clop'" ship1 adamw --with 'clop(1)' -o out
 printf 'return optimizer { name = "x", step = function() p = p - lrr * g end, hyper = { lr = 1 } }\n' > ../bad.lua
 expect 1 "bad.lua:1: 'lrr' is not declared" ship1 ../bad.lua -o out
 expect 1 "NVRTC was not found" env OPTC_NO_NVRTC=1 "$optc" ship adamw --arch sm_90 -o out
-expect 1 "nothing that packs fatbins was found" env OPTC_NO_NVFATBIN=1 OPTC_FATBINARY= "$optc" ship adamw --arch sm_90 -o out
+expect 1 "nothing that packs fatbins was found" env OPTC_NO_NVFATBIN=1 OPTC_FATBINARY= "$optc" ship adamw --arch sm_90 \
+    -o out
 printf '#!/bin/sh\necho no room\nexit 3\n' > ../broken && chmod +x ../broken
-expect 1 "broken failed: no room" env OPTC_NO_NVFATBIN=1 OPTC_FATBINARY="$work/broken" "$optc" ship sgd --arch sm_90 -o out
+expect 1 "broken failed: no room" env OPTC_NO_NVFATBIN=1 OPTC_FATBINARY="$work/broken" "$optc" ship sgd --arch sm_90 \
+    -o out
 printf '#!/bin/sh\nhead -c 100 image0 > made\n' > ../broken
-expect 1 "does not hold what was put in" env OPTC_NO_NVFATBIN=1 OPTC_FATBINARY="$work/broken" "$optc" ship sgd --arch sm_90 -o out
+expect 1 "does not hold what was put in" env OPTC_NO_NVFATBIN=1 OPTC_FATBINARY="$work/broken" "$optc" ship sgd \
+    --arch sm_90 -o out
 expect 1 "beside nowhere/out" ship1 adamw -o nowhere/out
 check "something was left behind: $(ls -A)" '[ -z "$(ls -A)" ]'
 mkdir full && echo mine > full/notes
@@ -465,20 +534,22 @@ echo mine > file
 expect 1 "exists and is not a package" ship1 adamw -o file
 cp -r ../two/rules rules && echo mine > rules/notes
 expect 1 "'notes' is no part of it" ship1 sgd -o rules
-check "a refused folder was changed" 'grep -qx mine full/notes && grep -qx mine file && grep -qx mine rules/notes && cmp -s rules/rules.c ../two/rules/rules.c && [ "$(ls -A | tr "\n" " ")" = "empty file full rules " ]'
+check "a refused folder was changed" 'grep -qx mine full/notes && grep -qx mine file && grep -qx mine rules/notes &&
+    cmp -s rules/rules.c ../two/rules/rules.c && [ "$(ls -A | tr "\n" " ")" = "empty file full rules " ]'
 rm rules/notes && touch rules/rules.o rules/librules.a rules/example
 expect 0 "1 rule" ship1 sgd -o rules
-check "a package was not replaced: $(ls -A rules)" '! grep -q adamw rules/manifest && [ ! -e rules/rules.o ] && [ "$(ls -A | tr "\n" " ")" = "empty file full rules " ]'
+check "a package was not replaced: $(ls -A rules)" '! grep -q adamw rules/manifest && [ ! -e rules/rules.o ] &&
+    [ "$(ls -A | tr "\n" " ")" = "empty file full rules " ]'
 expect 0 "ok   sm_90" "$optc" ship --check rules
 if [ "$(id -u)" != 0 ]; then
     chmod a-w empty
     expect 1 "Permission denied" ship1 sgd -o empty/out
 fi
-# two of a name with other arguments
+# one name twice with different arguments
 expect 0 "adamw_clip_2" ship1 'adamw+clip(1)' 'adamw+clip(2)' -o twice
 rm -rf twice
-# a signal removes what was begun, and ends it
-signals="INT TERM" given="env --default-signal=INT"       # a script's background ignores SIGINT unless it is given back
+# a signal ends the command and removes its unfinished files
+signals="INT TERM" given="env --default-signal=INT"       # background jobs of scripts ignore SIGINT by default
 $given true 2>/dev/null || { signals=TERM given=; }
 for s in $signals; do
     $given "$optc" ship adafactor came adamp lamb --arch all -o stopped >/dev/null 2>&1 &

@@ -1,7 +1,7 @@
 #!/bin/sh
-# The pages of specs/: every ```lua block is a whole spec that `optc check` accepts without a warning. A block
-# ```lua refused is refused instead, and the ```text block behind it is in the message. Lines outside of tables and
-# blocks have at most 100 columns, links lead to files and headings.
+# Checks the pages of specs/: `optc check` accepts every ```lua block without a warning. It refuses a block ```lua
+# refused, and its message contains the ```text block that follows. Lines outside of tables and blocks have at most 100
+# columns; links lead to existing files and headings.
 #   OPTC  the command
 set -u
 passed=0 failed=0
@@ -44,12 +44,15 @@ for spec in "$work"/*.refused; do
 done
 [ "$count" -ge 25 ] && ok || bad "only $count specs were found"
 
-# The options of functions, as their messages list them, are in the pages too.
+# The options of functions, as error messages list them, are on the pages too.
 options() {
-    printf 'return optimizer { name = "x", rank = 2, step = rule "adamw", matrix = function()\n%s\np = p - g end }\n' "$1" > "$work/option.lua"
-    "$OPTC" check "$work/option.lua" 2>&1 | sed -n "s/.* knows \(.*\)/\1/p" | sed "s/, not .*//; s/: .*//" | grep -o "[a-z]\{1,\}" | grep -vx 'and\|not'
+    printf 'return optimizer { name = "x", rank = 2, step = rule "adamw", matrix = function()\n%s\np = p - g end }\n' \
+        "$1" > "$work/option.lua"
+    "$OPTC" check "$work/option.lua" 2>&1 | sed -n "s/.* knows \(.*\)/\1/p" | sed "s/, not .*//; s/: .*//" |
+        grep -o "[a-z]\{1,\}" | grep -vx 'and\|not'
 }
-for call in 'polar(g, { x = 1 })' 'power(gram(g), 2, { x = 1 })' 'chol(gram(g), { x = 1 })' 'solve(gram(g), g, { x = 1 })' \
+for call in 'polar(g, { x = 1 })' 'power(gram(g), 2, { x = 1 })' 'chol(gram(g), { x = 1 })' \
+    'solve(gram(g), g, { x = 1 })' \
             'eigh(gram(g), { x = 1 })' 'qr(gram(g), { x = 1 })' 'every(2, { x = 1 }, function() end)'; do
     words=$(options "$call")
     [ -n "$words" ] && ok || bad "no options of $call"

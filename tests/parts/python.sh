@@ -1,7 +1,7 @@
 #!/bin/sh
-# The Python package: over the library alone, as a wheel, and in torch's loops. Run by tests/part.sh with BUILD set.
-# torch: $OPTC_PYTHON's or python3's where there is one; else one from the index, in a virtual environment that stays in the user's cache.
-# OPTC_OFFLINE=1 fetches nothing. What cannot be tried is named, and with CI set that fails.
+# Tests the Python package: on the library alone, as a wheel, and with torch. Run by tests/part.sh with BUILD set. Uses
+# the torch of $OPTC_PYTHON or python3; if there is none, downloads it into a virtual environment in the user's cache
+# and keeps it. OPTC_OFFLINE=1 downloads nothing. Tests that cannot run here are named; with CI set that fails.
 set -eu
 torch=2.13.0
 python=${OPTC_PYTHON:-python3}
@@ -9,7 +9,8 @@ export OPTC_CACHE="${OPTC_TEST_CACHE:-$PWD/$BUILD/test-cache}" OPTC_LIBRARY="$PW
 export OPTC_CFLAGS=-O1                 # rules run for a few steps here, and their results do not depend on it
 unset OPTC_BLAS 2>/dev/null || true
 
-has_torch() { "$1" -c 'import importlib.util as u, sys; sys.exit(not (u.find_spec("torch") and u.find_spec("numpy")))' 2>/dev/null; }
+has_torch() { "$1" -c 'import importlib.util as u, sys; sys.exit(not (u.find_spec("torch") and u.find_spec("numpy")))' \
+    2>/dev/null; }
 
 fetched() {
     venv=${XDG_CACHE_HOME:-$HOME/.cache}/optc-tests/torch-$torch
@@ -23,12 +24,14 @@ fetched() {
         "$python" -m venv --without-pip "$venv" && pip="$python -m pip --python $venv/bin/python"
     else
         pip="$venv/bin/python -m pip"
-    fi && $pip install -q --disable-pip-version-check --retries 2 --no-compile --only-binary=:all: "torch==$torch" numpy || { rm -rf "$venv"; return 1; }
+    fi && $pip install -q --disable-pip-version-check --retries 2 --no-compile --only-binary=:all: "torch==$torch" \
+        numpy || { rm -rf "$venv"; return 1; }
 }
 
 made=$(mktemp -d)
 trap 'rm -rf "$made"' EXIT
-BUILD=$BUILD PYTHONPATH=runtime/python "$python" -c 'import sys, build_wheel; build_wheel.build_wheel(sys.argv[1])' "$made" >/dev/null
+BUILD=$BUILD PYTHONPATH=runtime/python "$python" \
+    -c 'import sys, build_wheel; build_wheel.build_wheel(sys.argv[1])' "$made" >/dev/null
 mkdir "$made/site"
 "$python" -m zipfile -e "$made"/optc-*.whl "$made/site"
 chmod +x "$made/site/optc/_bundled/"*
@@ -45,6 +48,8 @@ if [ -z "$with" ]; then
     [ -z "${CI:-}" ]
     exit
 fi
-OMP_NUM_THREADS=1 PYTHONPATH=runtime/python:tests/python "$with" -W ignore -m unittest -q test_lib test_torch_inputs test_optimizer test_state test_tensor_binding test_scaling test_function_cache test_rule_classes test_old_pickle test_contracts test_param_routing test_training test_sharded \
+OMP_NUM_THREADS=1 PYTHONPATH=runtime/python:tests/python "$with" -W ignore -m unittest -q test_lib test_torch_inputs \
+    test_optimizer test_state test_tensor_binding test_scaling test_function_cache test_rule_classes test_old_pickle \
+    test_contracts test_param_routing test_training test_sharded \
     test_samples test_hooks test_kfac test_functions test_elsewhere test_first_hour test_cookbook test_pages
 PYTHONPATH=$made/site "$with" -W ignore tests/python/before_torch.py

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Packages for the CPU alone: made without NVRTC, built by every compiler here, equal to the library; flags that are refused say what to do.
+# Tests packages without GPU code: made without NVRTC, built by every compiler here, equal to the library. Refused
+# compiler flags give a message that says what to do.
 #   BUILD  the build folder
 set -u
 passed=0 failed=0
@@ -13,7 +14,8 @@ expect() {
     shift 2
     out=$("$@" </dev/null 2>&1)
     got=$?
-    if [ "$got" = "$code" ] && if [ -n "$part" ]; then printf '%s' "$out" | grep -qF -- "$part"; else [ -z "$out" ]; fi; then
+    if [ "$got" = "$code" ] && if [ -n "$part" ]; then printf '%s' "$out" |
+        grep -qF -- "$part"; else [ -z "$out" ]; fi; then
         passed=$((passed + 1))
     else
         failed=$((failed + 1))
@@ -23,36 +25,50 @@ expect() {
 check() { if eval "$2"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "$1"; fi; }
 cd "$work" || exit 1
 
-# … one of them with matrices in blocks
+# one of the rules has matrices in blocks
 cat > cut.lua <<'X'
-return optimizer { name = "cut", block = 24, hyper = { lr = 0.02, least = 0.1 }, state = { L = eye(0.5, "rows"), X = eye(1, "rows"), d = zeros "block row" }, step = function() p = p - lr * g end,
-  matrix = function() L = lerp(L, gram(g), 0.25) d = rowsum(L) p = p - lr * mm(L / (1 + trace(L)) + diag(d / nrows), g) / (1 + max(L))
-    X = power(L, -1/4, { relative = 1e-3, floor = least, last = X }) p = p - lr * take(solve(L + eye(1, "rows"), mm(X, g), { spd = true }), sort(d)) end }
+return optimizer {
+  name = "cut", block = 24, hyper = { lr = 0.02, least = 0.1 },
+  state = { L = eye(0.5, "rows"), X = eye(1, "rows"), d = zeros "block row" },
+  step = function() p = p - lr * g end,
+  matrix = function()
+    L = lerp(L, gram(g), 0.25)
+    d = rowsum(L)
+    p = p - lr * mm(L / (1 + trace(L)) + diag(d / nrows), g) / (1 + max(L))
+    X = power(L, -1/4, { relative = 1e-3, floor = least, last = X })
+    p = p - lr * take(solve(L + eye(1, "rows"), mm(X, g), { spd = true }), sort(d))
+  end }
 X
 expect 0 "rules: 3 rules, for the CPU alone" "$optc" ship 'adamw+clip(1)' adafactor ./cut.lua -o rules
 mkdir two
 expect 0 "3 rules" "$optc" ship 'adamw+clip(1)' adafactor ./cut.lua -o two/rules
 expect 0 "" diff -r rules two/rules
-check "files of a package without GPU code: $(ls rules)" '[ "$(ls rules | tr "\n" " ")" = "CMakeLists.txt Makefile example.c manifest rules.c rules.h " ]'
+check "files of a package without GPU code: $(ls rules)" \
+    '[ "$(ls rules | tr "\n" " ")" = "CMakeLists.txt Makefile example.c manifest rules.c rules.h " ]'
 expect 0 "rules, made by optc 0.1.0: 3 rules" "$optc" ship --check rules
 expect 0 "for the CPU alone" "$optc" ship --check rules
 expect 0 "here: it has no GPU code, so it takes its CPU path" "$optc" ship --check rules
-expect 0 "rules: it has no GPU code" env OPTC_CACHE_BASE="$work/rules" LD_LIBRARY_PATH="$top/$BUILD/fake/versioned" FAKE_CUDA=works "$optc" doctor
+expect 0 "rules: it has no GPU code" env OPTC_CACHE_BASE="$work/rules" LD_LIBRARY_PATH="$top/$BUILD/fake/versioned" \
+    FAKE_CUDA=works "$optc" doctor
 expect 0 "1 rule" "$optc" ship sgd -o rules2
 expect 2 "--ptx needs --arch: it is made for the lowest architecture" "$optc" ship sgd --ptx -o none
 check "a refused one left something" '[ ! -e none ]'
 
-# as C and as C++, without a warning (tests/ship.sh compiles packages at every level); its example, by its Makefile; the library's bits
+# compiles as C and as C++ without a warning (tests/parts/ship.sh compiles packages at every level); the example is
+# built by its Makefile; results equal the library's
 for cc in gcc clang; do
-    command -v $cc >/dev/null 2>&1 && echo 'int main(void) { return 0; }' | $cc -fopenmp -x c -o /dev/null - 2>/dev/null || continue
+    command -v $cc >/dev/null 2>&1 && echo 'int main(void) { return 0; }' |
+        $cc -fopenmp -x c -o /dev/null - 2>/dev/null || continue
     for lang in c c++; do
         [ $lang = c ] && std=c11 || std=c++17
-        expect 0 "" $cc -x $lang -std=gnu${std#c} -fopenmp -Wall -Wextra -Wpedantic -Werror -DRULES_NO_CLONES -fsyntax-only rules/rules.c
+        expect 0 "" $cc -x $lang -std=gnu${std#c} -fopenmp -Wall -Wextra -Wpedantic -Werror -DRULES_NO_CLONES \
+            -fsyntax-only rules/rules.c
     done
 done
 ln -s "$lib" liboptc.so.0
 expect 0 "" make -s -C rules CC="${CC:-cc}" CFLAGS="-O2 -Wall -Wextra -Werror -DRULES_NO_CLONES" example
-expect 0 "" ${CC:-cc} -O2 -fopenmp -Irules -I"$top/runtime" "$top/tests/ship/compare.c" rules/rules.o -Wl,-rpath,"$work" "$lib" -lm -ldl -o compare
+expect 0 "" ${CC:-cc} -O2 -fopenmp -Irules -I"$top/runtime" "$top/tests/ship/compare.c" rules/rules.o \
+    -Wl,-rpath,"$work" "$lib" -lm -ldl -o compare
 expect 0 "adamw_clip: equal on cpu" ./compare cpu f32 adamw_clip adamw 'clip(1)'
 expect 0 "adafactor: equal on cpu" ./compare cpu f32 adafactor adafactor ''
 expect 0 "cut: equal on cpu" ./compare cpu f32 cut ./cut.lua ''
@@ -61,25 +77,27 @@ export LD_LIBRARY_PATH="$top/$BUILD/fake/versioned" FAKE_CUDA=works
 expect 0 "cpu: " rules/example best 3
 expect 1 "has no GPU code: it was made without --arch" rules/example cuda 3
 unset LD_LIBRARY_PATH FAKE_CUDA
-expect 1 "rules_open: " rules/example cuda 3           # here: no driver, or no code for its GPU
+expect 1 "rules_open: " rules/example cuda 3           # no driver here, or no code for its GPU
 
-# the kernel's headers are not everywhere, and without OpenMP nothing of the kernel's is needed
+# packages need no kernel headers, and without OpenMP no system calls
 check "a package wants linux/futex.h" '! ${CC:-cc} -fopenmp -DRULES_NO_CLONES -M rules/rules.c | grep futex'
 check "a package wants syscall.h" '! ${CC:-cc} -DRULES_NO_CLONES -M rules/rules.c | grep syscall'
 
-# in one program: they share OpenMP's threads, and what is known of them
-expect 0 "" ${CC:-cc} -O1 -fopenmp -DRULES2_NO_CLONES -Irules -Irules2 -I"$top/runtime" "$top/tests/ship/forked.c" rules/rules.o rules2/rules2.c \
+# two packages and the library in one program share OpenMP's threads and the state of its team
+expect 0 "" ${CC:-cc} -O1 -fopenmp -DRULES2_NO_CLONES -Irules -Irules2 -I"$top/runtime" "$top/tests/ship/forked.c" \
+    rules/rules.o rules2/rules2.c \
     -Wl,-rpath,"$work" "$lib" -lm -ldl -o forked
 expect 0 "all step in a child" ./forked
 
-# -Ofast: the compiler says what to do, and who does it is let through (at -O3 packages are compiled by tests/ship.sh)
+# -Ofast is refused with a hint, and the hint works (tests/parts/ship.sh compiles packages at -O3)
 expect 1 "Compile this file with -O3, or add -fno-fast-math" ${CC:-cc} -Ofast -c rules2/rules2.c -o fast.o
 expect 0 "" ${CC:-cc} -Ofast -fno-fast-math -DRULES2_NO_CLONES -fsyntax-only rules2/rules2.c
 expect 0 "" ${CC:-cc} -O3 -DRULES2_NO_CLONES -fsyntax-only rules2/rules2.c
 
-# the line that makes it again is one that does: folders of specs, quotes
+# the command in the manifest makes the package again, also with folders of specs and quotes in names
 mkdir "it's"
-printf 'return optimizer { name = "mine", hyper = { lr = 0.1 }, step = function() p = p - lr * g * 3 end }\n' > "it's/mine.lua"
+printf 'return optimizer { name = "mine", hyper = { lr = 0.1 }, step = function() p = p - lr * g * 3 end }\n' \
+    > "it's/mine.lua"
 expect 0 "mine" "$optc" ship mine --path "it's:none" -o own
 line=$(sed -n 's/^command //p' own/manifest)
 check "its line: $line" '[ "$line" = "optc ship mine --path '"'it'\\''s:none'"' -o own" ]'

@@ -1,13 +1,15 @@
 #!/bin/sh
-# Every pass over the elements of every rule of the library is vectorised, by every compiler at hand and for both architectures: the compiler says of each
-# loop marked OPTC_EACH that it did. Rules that no library has (many arrays, other types) and a package are tried beside them.
-#   BUILD  the build folder        CC  the compiler
+# Checks that compilers vectorise every pass over elements of every rule of the library, for both architectures: the
+# compiler's report lists each loop marked OPTC_EACH. Also rules outside the library (many arrays, other types) and a
+# package.
+#   BUILD  the build folder
+#   CC     the compiler
 set -eu
 at=$(mktemp -d)
 trap 'rm -rf "$at"' EXIT
 cp "$BUILD"/rules/*.c "$at"
 rm "$at/builtin_table.c"
-# loops like those of muon, psgd and shampoo
+# their loops are like those of muon, psgd and shampoo
 for rule in adago adamuon normuon polargrad scion asgo dion klshampoo psgd_kron soap splus; do rm "$at/$rule.c"; done
 emit() { "$BUILD/optc" emit "$@" --target c > "$at/$file.c"; }
 file=many emit 'ademamix+clip(1)+cautious+ema(0.999)+lookahead(5,0.5)'
@@ -16,17 +18,18 @@ file=all_halves emit lion --type f16 --state-type f16
 file=doubles emit lamb --type f64
 flags=$("$BUILD/prebuild" --flags 0 | sed 's/ -march=[^ ]*//')
 
-# The lines of loops over elements, as "line function"; a stage of lists has few values, and may call.
+# Prints "line function" for each loop over elements. Small stages have few values and may call functions.
 loops() {
     awk '/^(OPTC_CLONES )?static void / { name = $0; sub(/\(.*/, "", name); sub(/.* /, "", name) }
          each && name ~ /_(map|tile|band)/ { print NR, name }
          { each = /^ *OPTC_EACH$/ }' "$1"
 }
 
-# The library's loops are alike: for a second vector level and a second compiler a third of the rules (OPTC_ALL: all).
+# The library's loops are alike: the second vector level and the second compiler get a third of the rules (OPTC_ALL:
+# all).
 third() { [ -n "${OPTC_ALL:-}" ] && echo "$@" || printf '%s\n' "$@" | awk 'NR % 3 == 1'; }
 
-# tried FLAG-THAT-MAKES-IT-TELL WHAT-IT-TELLS COMPILER…
+# tried REPORT-FLAG REPORT-TEXT COMPILER…
 tried() {
     tell=$1 told=$2 n=0
     shift 2
@@ -42,7 +45,7 @@ tried() {
     done
     echo "$n loops over elements are vectorised by $*"
 }
-# Of stages that are alike gcc keeps one, and has nothing to tell of the others' loops.
+# -fno-ipa-icf: gcc merges identical stages and would report only one of them.
 gcc_like() { tried "-fopt-info-vec-optimized -fno-ipa-icf" "optimized: loop vectorized" "$@"; }
 clang_like() { tried -Rpass=loop-vectorize "remark: vectorized loop" "$@"; }
 
@@ -58,11 +61,12 @@ for cc in "${CC:-cc}" x86_64-linux-gnu-gcc aarch64-linux-gnu-gcc; do
     case " ${seen:-} " in *" $target "*) continue ;; esac
     seen="${seen:-} $target"
     files=$every
-    case $target in x86_64*) gcc_like $cc -march=x86-64; files=$some; gcc_like $cc -march=x86-64-v3 ;; *) gcc_like $cc ;; esac
+    case $target in x86_64*) gcc_like $cc -march=x86-64; files=$some; gcc_like $cc \
+        -march=x86-64-v3 ;; *) gcc_like $cc ;; esac
 done
 files=$some
 if works clang; then
-    # the other architecture's turn is where CI runs on it; OPTC_ALL=1 has both
+    # the other architecture is tested where CI runs on it; OPTC_ALL=1 tests both
     here=$(uname -m)
     for target in $([ -n "${OPTC_ALL:-}" ] && echo x86_64 aarch64 || echo "$here"); do
         works clang --target=$target-linux-gnu && clang_like clang --target=$target-linux-gnu
@@ -71,14 +75,15 @@ else
     echo "skipped: clang (there is none)"
 fi
 
-# A package says itself what it needs: -O2 is all that its user gives.
+# A package sets its own flags by attributes: its user gives only -O2.
 mkdir "$at/package"
 "$BUILD/optc" ship adan adafactor 'adamw+clip(1)' -o "$at/package/rules" > /dev/null
 files="$at/package/rules/rules.c" flags="-O2 -w"
 case $(${CC:-cc} --version) in *clang*) clang_like ${CC:-cc} ;; *) gcc_like ${CC:-cc} ;; esac
 ! works clang || clang_like clang
 
-# What `optc bench` reads with keeps its sums in registers: between the loads nothing is stored (an array of sums was, and read at half the rate).
+# The read benchmark of `optc bench` keeps its sums in registers: there are no stores between the loads. With an array
+# of sums it stored and read at half the rate.
 cat > "$at/reads.awk" <<'A'
 /^sum_any:/ { in_it = 1 }
 /\.cfi_endproc/ { in_it = 0 }

@@ -1,13 +1,15 @@
 #!/bin/sh
-# The command line as scripts use it: exit codes, messages, files; the same on every machine, whatever GPU, cores and load it has.
-#   OPTC  the program        FAKES  where crowd.so of tests/preload is
+# Tests the command line as scripts use it: exit codes, messages and files. Results do not depend on the machine's GPU,
+# cores or load.
+#   OPTC   the command
+#   FAKES  the folder with crowd.so (tests/preload)
 set -u
 passed=0 failed=0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export OPTC_CACHE="$work/cache"
 
-# expect CODE PART ARGS…: the exit code, and PART somewhere in what was printed
+# expect CODE PART ARGS…: the command exits with CODE and its output contains PART
 expect() {
     code=$1 part=$2
     shift 2
@@ -28,14 +30,16 @@ for c in list check explain emit compile ship dump bench tune cache doctor new v
     expect 0 "optc $c" "$c" --help
 done
 expect 0 "--path DIR:DIR" --help
-for c in list check explain emit compile ship dump bench tune; do expect 0 "folders with specs of your own" help "$c"; done
+for c in list check explain emit compile ship dump bench tune; do expect 0 "folders with specs of your own" help \
+    "$c"; done
 expect 2 "did you mean 'check'" chek adamw
 expect 2 "--wiht" check adamw --wiht clip
 expect 0 "adafactor" list
 expect 0 "lookahead" list --wrappers
 expect 0 "Loshchilov" list adamw
 expect 0 "from its authors under a changing rate" list
-check_width() { "$OPTC" list | awk "{ gsub(/[\200-\277]/, \"\") } length > 100" | grep . && { failed=$((failed + 1)); echo "list: more than 100 columns"; } || passed=$((passed + 1)); }
+check_width() { "$OPTC" list | awk "{ gsub(/[\200-\277]/, \"\") } length > 100" | grep . &&
+    { failed=$((failed + 1)); echo "list: more than 100 columns"; } || passed=$((passed + 1)); }
 check_width
 expect 1 "nothing" list nothing
 expect 0 "28 bytes per element" check adamw
@@ -45,7 +49,8 @@ expect 1 "No such file" check ./none.lua
 expect 1 "Is a directory" check ./tests
 expect 0 "3 passes" explain --full adamw --with 'clip(1),cautious,ema(0.999)'
 mkdir "$work/own" "$work/own/wrappers"
-printf 'return optimizer { name = "ours", hyper = { lr = 0.1 }, step = function() p = p - lr * g end }\n' > "$work/own/ours.lua"
+printf 'return optimizer { name = "ours", hyper = { lr = 0.1 }, step = function() p = p - lr * g end }\n' \
+    > "$work/own/ours.lua"
 printf 'return wrapper { name = "half", step = function() g = 0.5 * g inner() end }\n' > "$work/own/wrappers/half.lua"
 expect 0 "12 bytes per element" check ours --with half --path "$work/none:$work/own"
 expect 0 "12 bytes per element" explain --full ours --path "$work/own" --bandwidth 1
@@ -59,11 +64,16 @@ expect 0 "trap.lua:2: solve(A, B) uses only the lower triangle" explain "$work/t
 expect 1 "no wrapper 'clop'" check adamw --with 'clop(1)'
 expect 1 "outside the range" check adamw --with 'ema(2)'
 expect 1 "expected wrapper" check adamw --with 'ema(0.9'
-# a rule and its wrappers in one word, everywhere; wrappers by their path
-printf '%s\n' "return wrapper { name = 'halve', args = { 'by' }, hyper = { by = 0.5 }, step = function() g = g * by inner() end }" > "$work/halve.lua"
+# every subcommand accepts a rule and its wrappers in one word, and wrappers by path
+cat > "$work/halve.lua" <<'END'
+return wrapper { name = 'halve', args = { 'by' }, hyper = { by = 0.5 }, step = function() g = g * by inner() end }
+END
 for c in check list explain emit dump bench tune; do
     more=
-    case $c in bench) more="--device cpu --size 64K --rounds 1" ;; tune) more="--device cpu --sizes 2^12 --trials 2 --dry-run" ;; esac
+    case $c in
+    bench) more="--device cpu --size 64K --rounds 1" ;;
+    tune) more="--device cpu --sizes 2^12 --trials 2 --dry-run" ;;
+    esac
     expect 0 "clip(1)" $c 'sgd+clip(1)' $more
     expect 0 "" $c "sgd+$work/halve.lua(0.25)+clip(1)" $more
     expect 1 "no wrapper 'clop'" $c 'sgd+clop(1)' $more
@@ -83,8 +93,12 @@ expect 2 "" dump adamw --pass nosuch
 expect 0 "compiler" doctor
 expect 0 "0.1.0" version
 expect 0 "of best" bench adamw --device cpu --size 64K --rounds 2
-printf "return optimizer { name = 'none', matrix = function() p = p - mm(power(gram(g) - eye(1e9, 'rows'), -1/2), g) end, step = function() p = p - g end }\n" > "$work/none_there.lua"
-expect 0 "factors of matrices were refused (largest residual inf)" bench "$work/none_there.lua" --device cpu --shape 8x8 --rounds 1
+cat > "$work/none_there.lua" <<'END'
+return optimizer { name = 'none', step = function() p = p - g end,
+  matrix = function() p = p - mm(power(gram(g) - eye(1e9, 'rows'), -1/2), g) end }
+END
+expect 0 "factors of matrices were refused (largest residual inf)" bench "$work/none_there.lua" --device cpu \
+    --shape 8x8 --rounds 1
 expect 0 "share_of_best" bench sgd --device cpu --size 64K --rounds 2 --json
 expect 2 "--size" bench adamw --size lots
 expect 2 "--device knows cpu, cuda, cuda:N and best, not 'foo'" bench adamw --device foo
@@ -110,8 +124,9 @@ expect 0 "580 tensors,  1557611200 elements" bench --work list
 expect 0 "gpt2-124m at 65" bench adamw adafactor --device cpu --work gpt2-124m --size 64K --rounds 1
 expect 0 "the mean of a period of 10 steps; its slowest step" bench soap --device cpu --shape 12x8 --rounds 1
 expect 0 "the mean of 2 steps of a period of 50" bench shampoo --device cpu --shape 12x8 --rounds 1 --steps 2
-expect 0 '"period": 4, "steps": 2,' bench soap --device cpu --shape 12x8 --rounds 1 --options interval=4 --steps 2 --json
-# bars are a table of the source tree, or one that is named
+expect 0 '"period": 4, "steps": 2,' bench soap --device cpu --shape 12x8 --rounds 1 --options interval=4 --steps 2 \
+    --json
+# bars come from the table of the source tree or from a file that --bars names
 bars() { printf "$1" > "$work/bars"; }
 bars 'optc-bars 1\n# note\n\nsmall5000 sgd share=0.5 host_us=10\n2^28 lion torch=2 suite=0\n'
 expect 0 "2^28        lion            torch=2   (not in --suite)" bench --work list --bars "$work/bars"
@@ -135,30 +150,33 @@ expect 1 "no CUDA driver" bench adamw --device cuda
 expect 1 "'--device cpu' runs on the CPU" bench adamw --device cuda:0
 expect 0 "cpu: " bench adamw --device best --size 64K --rounds 1
 unset OPTC_NO_CUDA
-# a peer that does not start, refuses, answers nonsense or goes away costs only its column
+# if a peer does not start, refuses, answers nonsense or exits, only its column is missing
 peer() { printf '#!/bin/sh\n%s\n' "$1" > "$work/peer" && chmod +x "$work/peer"; }
 OPTC_PYTHON="$work/peer"
 export OPTC_PYTHON
 expect 0 "did not start it (OPTC_PYTHON" bench sgd --device cpu --size 64K --rounds 1 --against torch
 peer 'echo none no torch here'
 expect 0 "did not start it: no torch here" bench sgd --device cpu --size 64K --rounds 1 --against torch
-peer 'echo ready torch 9; while read -r w i r; do case $w in open) echo ok fused SGD;; step) echo 250 250000;; *) echo ok;; esac; done'
+answers() { peer "echo ready torch 9; while read -r w i r; do case \"\$w \$r\" in $1 *) echo ok;; esac; done"; }
+answers '"open "*) echo ok fused SGD;; "step "*) echo 250 250000;;'
 expect 0 "250 ms" bench sgd --device cpu --size 64K --rounds 1 --against torch
-peer 'echo ready torch 9; while read -r w i r; do case "$w $r" in "open "*" soap?interval=4,limit=64") echo ok SOAP;; "step "*[02468]) echo 250 250000;; *) echo ok;; esac; done'
+answers '"open "*" soap?interval=4,limit=64") echo ok SOAP;; "step "*[02468]) echo 250 250000;;'
 expect 0 "250 ms" bench soap --device cpu --shape 12x8 --rounds 1 --options interval=4,limit=64 --against torch
-peer 'echo ready torch 9; while read -r w i r; do case $w in open) echo none no memory;; *) echo ok;; esac; done'
+answers '"open "*) echo none no memory;;'
 expect 0 "sgd: nothing: no memory" bench sgd --device cpu --size 64K --rounds 1 --against torch
-peer 'echo ready torch 9; while read -r w i r; do case $w in open) echo ok fused SGD;; step) echo none out of memory;; *) echo ok;; esac; done'
+answers '"open "*) echo ok fused SGD;; "step "*) echo none out of memory;;'
 expect 0 "gave up sgd: out of memory" bench sgd --device cpu --size 64K --rounds 1 --against torch
 peer 'echo ready torch 9; read -r w; echo ok fused SGD; read -r w; exit'
 expect 0 "stopped answering at sgd" bench sgd --device cpu --size 64K --rounds 2 --against torch
 unset OPTC_PYTHON
 if command -v python3 >/dev/null 2>&1; then
-    "$OPTC" bench adamw 'lion+clip(1)' --device cpu --work gpt2-124m --size 64K --rounds 1 --json | python3 -m json.tool >/dev/null && passed=$((passed + 1)) || { failed=$((failed + 1)); echo "bench --json is not JSON"; }
+    "$OPTC" bench adamw 'lion+clip(1)' --device cpu --work gpt2-124m --size 64K --rounds 1 --json |
+        python3 -m json.tool >/dev/null && passed=$((passed + 1)) ||
+        { failed=$((failed + 1)); echo "bench --json is not JSON"; }
 fi
 builtin=$(cat runtime/tuned/*.txt | grep -c '^[a-z]* [a-z0-9]*,')          # results that are compiled in
 cd "$work" || exit 1
-# the cache: empty, one entry, damaged, mended, pruned, cleared; strangers' files stay
+# the cache: empty, with one entry, damaged, repaired, pruned, cleared; other files in its folder stay
 check() { if eval "$2"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "$1"; fi; }
 OPTC_CACHE="$work/own-cache"
 export OPTC_CACHE
@@ -174,7 +192,8 @@ expect 2 "must be a time" cache prune --older soon --dir .
 expect 2 "--max" cache prune --max lots
 expect 1 "No such file" cache ls --dir ./none
 expect 2 "names no folder" cache ls --dir ''
-printf 'return optimizer { name = "mine", hyper = { lr = 0.1 }, step = function() p = p - lr * g * 3 end }\n' > three.lua
+printf 'return optimizer { name = "mine", hyper = { lr = 0.1 }, step = function() p = p - lr * g * 3 end }\n' \
+    > three.lua
 for type in f32 f64; do "$OPTC" bench three.lua --device cpu --size 64K --rounds 1 --type $type >/dev/null 2>&1; done
 expect 0 "mine, f32 for " cache ls
 expect 0 "2 entries, " cache ls
@@ -182,7 +201,7 @@ expect 0 '"rule": "mine"' cache ls --json
 expect 0 "2 entries, 0 damaged" cache verify
 expect 0 "2 entries, " doctor
 entry=$(ls "$OPTC_CACHE"/*.so | head -1)
-nobody=$(basename "$entry" .so | tr 0-9a-f 0)             # a name like an entry's
+nobody=$(basename "$entry" .so | tr 0-9a-f 0)             # a valid name for an entry that does not exist
 echo mine > "$OPTC_CACHE/notes.so"
 ln -s "$work/three.lua" "$OPTC_CACHE/$nobody.so"
 printf 'X' | dd of="$entry" bs=1 seek=5000 conv=notrunc 2>/dev/null
@@ -202,13 +221,14 @@ touch "$OPTC_CACHE/.$nobody.abc123"
 expect 0 "and 1 unfinished" cache ls
 expect 0 "1 entry removed" cache clear
 expect 0 "0 entries removed" cache clear
-check "a file that is not the cache's was removed" '[ -s "$OPTC_CACHE/notes.so" ] && [ -L "$OPTC_CACHE/$nobody.so" ] && [ -s "$work/three.lua" ]'
+check "a file that is not the cache's was removed" '[ -s "$OPTC_CACHE/notes.so" ] && [ -L "$OPTC_CACHE/$nobody.so" ] &&
+    [ -s "$work/three.lua" ]'
 check "a leftover outlived clear" '[ ! -e "$OPTC_CACHE/.$nobody.abc123" ]'
 chmod g+w "$OPTC_CACHE"
 expect 0 "can be written by its group" doctor
 expect 0 "this folder is not used" cache ls
 OPTC_CACHE="$work/cache"
-# tuning results: nothing yet, merged, refused whole, exported as they were, drawn
+# tuning results: none yet, merged, a bad file refused completely, exported unchanged, shown
 OPTC_TUNE="$work/tuned/mine" OPTC_TUNE_SITE=
 export OPTC_TUNE OPTC_TUNE_SITE
 a=0123456789abcdef0123456789abcdef b=fedcba9876543210fedcba9876543210
@@ -242,16 +262,21 @@ expect 0 "0 added, 1 replaced, 1 kept" tune merge two.txt
 expect 0 "0 added, 0 replaced, 2 kept" tune merge one.txt two.txt
 "$OPTC" tune merge --into other.txt two.txt one.txt >/dev/null && "$OPTC" tune export > back.txt
 check "the order of a merge shows" 'cmp -s other.txt back.txt'
-check "an export is not what was merged" '[ "$(grep -c . back.txt)" = 4 ] && grep -q "ms=1.25 model=2 n=1 # adamw" back.txt && grep -q "ms=1 model=2 n=3 # lion" back.txt'
-check "merging from a pipe" '[ "$("$OPTC" tune merge --into third.txt - < back.txt)" = "2 added, 0 replaced, 0 kept as they were in third.txt" ] && cmp -s third.txt back.txt'
+check "an export is not what was merged" '[ "$(grep -c . back.txt)" = 4 ] &&
+    grep -q "ms=1.25 model=2 n=1 # adamw" back.txt && grep -q "ms=1 model=2 n=3 # lion" back.txt'
+piped=$("$OPTC" tune merge --into third.txt - < back.txt)
+check "merging from a pipe" '[ "$piped" = "2 added, 0 replaced, 0 kept as they were in third.txt" ] &&
+    cmp -s third.txt back.txt'
 expect 0 "2 results written to out.txt" tune export -o out.txt --device h200
 check "export -o differs from export" 'cmp -s out.txt back.txt'
 expect 1 "no results of a device 'A100' (there are: NVIDIA H200)" tune export --device A100
 expect 1 "Is a directory" tune export -o .
 expect 2 "it takes no arguments" tune export out.txt
 OPTC_TUNE_SITE="$work/site"
-printf 'optc-tune 1\n%s\n%s\n%s\n' "$gpu" "$(map $a 1 99 site)" "$(map 00000000000000000000000000000000 1 1 'site only')" > site
-check "export --all is not by precedence" '[ "$("$OPTC" tune export --all | grep -c "site only")" = 1 ] && [ "$("$OPTC" tune export --all | grep -c n=99)" = 0 ] && [ "$("$OPTC" tune export | grep -c site)" = 0 ]'
+printf 'optc-tune 1\n%s\n%s\n%s\n' "$gpu" "$(map $a 1 99 site)" \
+    "$(map 00000000000000000000000000000000 1 1 'site only')" > site
+check "export --all is not by precedence" '[ "$("$OPTC" tune export --all | grep -c "site only")" = 1 ] &&
+    [ "$("$OPTC" tune export --all | grep -c n=99)" = 0 ] && [ "$("$OPTC" tune export | grep -c site)" = 0 ]'
 expect 0 "$((builtin + 3)) results" tune show
 expect 0 "+60.0 %" tune show
 check "show does not say whose a result is" '"$OPTC" tune show | grep "site only" | grep -q " site  "'
@@ -263,14 +288,18 @@ expect 0 "map     lion step_1_map" tune show back.txt
 expect 1 "typo.txt:3" tune show typo.txt
 expect 1 "none.txt" tune show none.txt
 trial() { echo "$gpu | map f32,f32,f32 $a 2^28 $(knobs $1 $2) ms=$3 n=5 from=$4 # adamw step_1_map"; }
-{ echo 'optc-trials 1'; trial 256 2 1.25 search; trial 128 2 1.5 search; trial 128 1 1.45 search; trial 256 4 1.4 model; trial 512 2 failed search; printf 'device NVID'; } > "$OPTC_TUNE.trials"
+{ echo 'optc-trials 1'; trial 256 2 1.25 search; trial 128 2 1.5 search; trial 128 1 1.45 search; trial 256 4 1.4 \
+    model; trial 512 2 failed search; printf 'device NVID'; } > "$OPTC_TUNE.trials"
 expect 0 "5 trials, 1 failed; the result takes 1.25 ms, the model's launch 2 ms (+60.0 %), n=1" tune show --stage adamw
 "$OPTC" tune show --stage 01234567 > stage.txt
-# the best of 128 is 1.45, not 1.5; 256 won and is the model's too
-check "the best times of a parameter" 'grep -q "^     128 *1.45 ms  *+16.0 %  *2$" stage.txt && grep -q "^  >m 256 *1.25 ms  *+0.0 %  *2$" stage.txt && grep -q "^     512  *-  *1  none of them worked$" stage.txt'
-check "the trials' items" 'grep -q "^     1 *1.45 ms" stage.txt && grep -q "^  >  2 *1.25 ms" stage.txt && grep -q "^   m 4 *1.4 ms" stage.txt && grep -q "every trial: vector=4 blocks=0 load=0 store=0 grid=0" stage.txt'
+# the best time of 128 threads is 1.45, not 1.5; 256 is the fastest and also the model's choice
+check "the best times of a parameter" 'grep -q "^     128 *1.45 ms  *+16.0 %  *2$" stage.txt &&
+    grep -q "^  >m 256 *1.25 ms  *+0.0 %  *2$" stage.txt && grep -q "^     512  *-  *1  none of them worked$" stage.txt'
+check "the trials' items" 'grep -q "^     1 *1.45 ms" stage.txt && grep -q "^  >  2 *1.25 ms" stage.txt &&
+    grep -q "^   m 4 *1.4 ms" stage.txt && grep -q "every trial: vector=4 blocks=0 load=0 store=0 grid=0" stage.txt'
 check "trials wider than 100 columns" '[ -z "$(grep -E "^.{101}" stage.txt)" ]'
-check "the table does not name what differs from the model" '"$OPTC" tune show | grep "adamw step_1_map" | grep -q "user      items=2$"'
+check "the table does not name what differs from the model" \
+    '"$OPTC" tune show | grep "adamw step_1_map" | grep -q "user      items=2$"'
 expect 1 "unknown stage 'adumw'; did you mean" tune show --stage "adumw"
 expect 2 "--stage names no stage" tune show --stage ''
 sed 's/ms=1.45/ms=fast/' "$OPTC_TUNE.trials" > t && mv t "$OPTC_TUNE.trials"
@@ -285,7 +314,7 @@ OPTC_TUNE="$work"
 expect 1 "Is a directory" tune merge one.txt
 OPTC_TUNE="$work/one.txt/tune"
 expect 1 "Not a directory" tune merge two.txt
-# a search on the CPU: kept, used, not done again, resumed after an interrupt
+# a search on the CPU: stored, used, not repeated, resumed after an interrupt
 OPTC_TUNE="$work/searched/tune"
 expect 2 "--budget must be a time" tune sgd --device cpu --budget soon
 expect 2 "must be a whole number from 1" tune sgd --device cpu --trials none
@@ -293,14 +322,16 @@ expect 2 "only --slowdown and --into are for it" tune --live --trials 3 -- true
 expect 0 "up to 4 launches a search (" tune sgd --device cpu --sizes 2^12 --trials 4 --dry-run
 expect 2 "--sizes must be element counts" tune sgd --device cpu --sizes 2^x
 expect 2 "--sizes must be element counts" tune sgd --device cpu --sizes 64M,,
-for sizes in '' 2^ 2^-1 2^1.5 2^37 17179869185G 1K,2^4K; do expect 2 "--sizes must be element counts" tune sgd --device cpu --sizes "$sizes"; done
+for sizes in '' 2^ 2^-1 2^1.5 2^37 17179869185G 1K,2^4K; do expect 2 "--sizes must be element counts" tune sgd \
+    --device cpu --sizes "$sizes"; done
 expect 2 "--into names no file" tune sgd --device cpu --into ''
 expect 1 "there is no device 'tpu'" tune sgd --device tpu
 expect 1 "there is no device 'cuda:4294967296'" tune sgd --device cuda:4294967296
 expect 1 "nosuch" tune nosuch --device cpu
 expect 1 "on the CPU a rule is tuned as a whole" tune sgd --device cpu --stage step_1
 expect 1 "nosuch" tune sgd nosuch --device cpu
-check "a rule was tuned before the next was looked for" '! "$OPTC" tune sgd nosuch --device cpu 2>/dev/null | grep -q sgd'
+check "a rule was tuned before the next was looked for" \
+    '! "$OPTC" tune sgd nosuch --device cpu 2>/dev/null | grep -q sgd'
 expect 1 "results could not be kept" tune sgd --device cpu --sizes 2^12 --into /proc/optc/tune
 OPTC_TUNE=
 expect 0 "1 stage searched" tune sgd --device cpu --sizes 2^12 --trials 1000 --dry-run
@@ -312,8 +343,9 @@ expect 2 "only --slowdown and --into are for it" tune --live --dry-run -- true
 expect 2 "--slowdown is for --live" tune sgd --device cpu --slowdown 5%
 expect 2 "--slowdown must be a share" tune --live --slowdown lots -- true
 expect 1 "cannot be started" tune --live -- ./no-such-program
-check "--live does not tell the program" '[ "$("$OPTC" tune --live --slowdown 3% -- sh -c "echo \$OPTC_TUNE_LIVE")" = 0.03 ]'
-# how long threads wait for a core is told, not brought about: one thread, which does nothing else, and one that never does
+check "--live does not tell the program" \
+    '[ "$("$OPTC" tune --live --slowdown 3% -- sh -c "echo \$OPTC_TUNE_LIVE")" = 0.03 ]'
+# crowd.so simulates how long threads wait for a core: one thread that only waits, and one that never waits
 crowd() { export LD_PRELOAD="$FAKES/crowd.so" OMP_NUM_THREADS=1 CROWD=$1; }
 crowd 1
 expect 0 "1 not kept: the machine was busy" tune sgd --device cpu --sizes 2^16 --trials 2
@@ -333,9 +365,10 @@ expect 1 "has your own results" tune export -o "$OPTC_TUNE"
 check "a search without a file of results" '[ -s "$OPTC_TUNE" ] && [ -s "$OPTC_TUNE.trials" ]'
 cp "$OPTC_TUNE" before
 expect 0 "1 stage searched" tune sgd --device cpu --sizes 2^16 --trials 1000 --again --dry-run
-expect 0 "had no time left" tune sgd adamw --device cpu --budget 0.05s --dry-run --again        # however short, no error and every rule has its turn
+# however short the budget is, there is no error and every rule is tried
+expect 0 "had no time left" tune sgd adamw --device cpu --budget 0.05s --dry-run --again
 check "a dry run changed the results" 'cmp -s "$OPTC_TUNE" before'
-# interrupted as soon as one more result is kept: the other rules would take minutes
+# interrupted as soon as one more result is stored: the other rules would take minutes
 before=$(grep -c "^cpu" "$OPTC_TUNE")
 "$OPTC" tune --device cpu --busy --sizes 2^16,2^22 --trials 1000 > interrupted.txt 2>&1 & pid=$!
 while kill -0 $pid 2>/dev/null && [ "$(grep -c "^cpu" "$OPTC_TUNE")" = "$before" ]; do sleep 0.02; done
@@ -343,7 +376,8 @@ kill -INT $pid
 wait $pid
 echo $? > interrupted.rc
 check "an interrupt is not told by the exit code" '[ "$(cat interrupted.rc)" = 130 ]'
-check "an interrupt lost the results" 'grep -q "kept" interrupted.txt && [ "$(grep -c "^cpu" "$OPTC_TUNE")" -gt "$before" ]'
+check "an interrupt lost the results" 'grep -q "kept" interrupted.txt &&
+    [ "$(grep -c "^cpu" "$OPTC_TUNE")" -gt "$before" ]'
 printf 'nonsense\n' > "$OPTC_TUNE"
 expect 1 "tune:1: not a file of tuning results" tune sgd --device cpu --sizes 2^16
 OPTC_TUNE=
@@ -353,7 +387,8 @@ if "$OPTC" doctor | grep '^nvrtc' | grep -q 'compiles for'; then
     mkdir empty && expect 1 "cannot write empty: " compile adamw --arch sm_90 -o empty
     check "a folder was taken for a file that could not be written" '[ -d empty ]'
     expect 0 "bytes of PTX" compile adamw --arch sm_90 --ptx -o a.ptx
-    [ "$(tr -d '\000' < a.ptx | wc -c)" = "$(wc -c < a.ptx)" ] && grep -q '^.target sm_90' a.ptx && passed=$((passed + 1)) || { failed=$((failed + 1)); echo "PTX is no text"; }
+    [ "$(tr -d '\000' < a.ptx | wc -c)" = "$(wc -c < a.ptx)" ] && grep -q '^.target sm_90' a.ptx &&
+        passed=$((passed + 1)) || { failed=$((failed + 1)); echo "PTX is no text"; }
     expect 2 "does not compile for sm_7" compile adamw --arch sm_7
     expect 1 "adamx" compile adamx --arch sm_90
 else
@@ -370,18 +405,21 @@ expect 0 "mine.lua" new mine
 expect 0 "ok" check mine.lua
 expect 1 "exists" new mine
 expect 0 "" new mine --force
-expect 0 "--with './half.lua(0.1)'" new half --wrapper -o -             # as it is found where it was written
+expect 0 "--with './half.lua(0.1)'" new half --wrapper -o -             # the path as it was given
 expect 0 "half.lua" new half --wrapper
 expect 0 "ok" check adamw --with './half.lua(0.1)'
 "$OPTC" dump adamw --pass fold > a.ir && expect 0 "optc-ir 2" dump a.ir --pass fold
-"$OPTC" dump a.ir --pass fold | cmp -s - a.ir && passed=$((passed + 1)) || { failed=$((failed + 1)); echo "IR does not read back as it was"; }
+"$OPTC" dump a.ir --pass fold | cmp -s - a.ir && passed=$((passed + 1)) ||
+    { failed=$((failed + 1)); echo "IR does not read back as it was"; }
 printf 'return optimizer { name = "x", step = function()\n  p = p - lrr * g\nend, hyper = { lr = 1 } }\n' > bad.lua
 expect 1 "bad.lua:2: 'lrr' is not declared; did you mean 'lr'" check bad.lua
 expect 1 "   2 | p = p - lrr * g" check bad.lua
-"$OPTC" emit adamw > out.c 2>/dev/null && cc -c -Wall out.c -o out.o && passed=$((passed + 1)) || { failed=$((failed + 1)); echo "emitted C does not compile"; }
-"$OPTC" emit adamw > /dev/full 2>/dev/null && { failed=$((failed + 1)); echo "a full disk went unnoticed"; } || passed=$((passed + 1))
+"$OPTC" emit adamw > out.c 2>/dev/null && cc -c -Wall out.c -o out.o && passed=$((passed + 1)) ||
+    { failed=$((failed + 1)); echo "emitted C does not compile"; }
+"$OPTC" emit adamw > /dev/full 2>/dev/null && { failed=$((failed + 1)); echo "a full disk went unnoticed"; } ||
+    passed=$((passed + 1))
 "$OPTC" list | head -1 > /dev/null; passed=$((passed + 1))
-# a check takes under 20 ms of the processor (a busy neighbour makes it later, not longer)
+# a check takes less than 20 ms of CPU time (CPU time, so that a busy machine does not matter)
 spent() { awk 'NR == 2 { gsub("[ms]", " "); print int(($1 * 60 + $2 + $3 * 60 + $4) * 1000) }' times.txt; }
 times > times.txt
 t0=$(spent)
@@ -389,11 +427,12 @@ for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do "$OPTC" check ca
 times > times.txt
 ms=$((($(spent) - t0) / 20))
 [ "$ms" -lt 20 ] && passed=$((passed + 1)) || { failed=$((failed + 1)); echo "a check took $ms ms"; }
-# a terminal obeys what stands in the name of a file
+# control characters in a file name must not reach the terminal
 hostile=$(printf 'a\033[2Jb\233c.lua')
 expect 0 "wrote a [2Jb c.lua; next: optc check ./a [2Jb c.lua" new mine -o "$hostile"
 expect 0 "ok  ./a [2Jb c.lua  step" check "./$hostile"
-[ "$("$OPTC" list | tr -d '\n' | grep -c "$(printf '\033')")" = 0 ] && passed=$((passed + 1)) || { failed=$((failed + 1)); echo "colour on a pipe"; }
+[ "$("$OPTC" list | tr -d '\n' | grep -c "$(printf '\033')")" = 0 ] && passed=$((passed + 1)) ||
+    { failed=$((failed + 1)); echo "colour on a pipe"; }
 
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

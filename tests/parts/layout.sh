@@ -1,22 +1,25 @@
 #!/bin/sh
-# The shape of the source tree: no file name twice, includes in their directions and without cycles, static functions of
-# runtime/core with names of their own (a package pastes them into one file), and pages that name what is there.
-# Run in the root of the tree. Prints what is wrong; exit code 1 if anything is.
+# Checks the source tree: no file name occurs twice, includes follow the allowed directions and have no cycles, static
+# functions of runtime/core have unique names (a package pastes them into one file), and pages name existing files. Run
+# in the root of the tree. Prints what is wrong and then exits with 1.
 set -u
 export LC_ALL=C
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 wrong=0
 found() { [ ! -s "$1" ] || { wrong=1; echo "$2:"; sed 's/^/    /' "$1"; }; }
-sources() { find gen runtime templates tools tests -type f "$@" ! -path '*/__pycache__/*' ! -path 'tests/specs/*' ! -path '*/_bundled/*' | sort; }
+sources() { find gen runtime templates tools tests -type f "$@" ! -path '*/__pycache__/*' ! -path 'tests/specs/*' \
+    ! -path '*/_bundled/*' | sort; }
 
-sources \( -name '*.c' -o -name '*.h' -o -name '*.cc' -o -name '*.def' -o -name '*.py' \) ! -name __init__.py ! -name __main__.py > "$work/files"
+sources \( -name '*.c' -o -name '*.h' -o -name '*.cc' -o -name '*.def' -o -name '*.py' \) ! -name __init__.py \
+    ! -name __main__.py > "$work/files"
 sed 's|.*/||' "$work/files" | sort | uniq -d > "$work/twice"
 found "$work/twice" "file names that occur twice"
 
 # ---- includes: FILE INCLUDED
 sources \( -name '*.c' -o -name '*.h' -o -name '*.cc' -o -name '*.def' \) | xargs awk '
-    /^[ \t]*#[ \t]*include[ \t]+"/ { s = $0; sub(/^[^"]*"/, "", s); sub(/".*/, "", s); print FILENAME, s }' > "$work/includes"
+    /^[ \t]*#[ \t]*include[ \t]+"/ { s = $0; sub(/^[^"]*"/, "", s); sub(/".*/, "", s); print FILENAME, s }' \
+        > "$work/includes"
 awk '
     function module(f) { return match(f, /^gen\/[a-z]+\//) ? substr(f, 5, RLENGTH - 5) : f ~ /^gen\// ? "gen" : "" }
     function may(from, to) { return from == to || index(" " allowed[from] " ", " " to " ") > 0 }
@@ -30,10 +33,15 @@ awk '
         allowed["gen"] = "front ir plan emit eval base abi"
     }
     $1 ~ /^tests\// { next }
-    $1 ~ /^gen\// { ok = $2 ~ /^templates\// && module($1) ~ /^(emit|eval)$/ || module($2) != "" && may(module($1), module($2)) }
+    $1 ~ /^gen\// {
+        ok = $2 ~ /^templates\// && module($1) ~ /^(emit|eval)$/ ||
+             module($2) != "" && may(module($1), module($2))
+    }
     $1 ~ /^templates\// { ok = 0 }
     $1 ~ /^runtime\/core\// { ok = $2 ~ /^(runtime\/core|gen\/abi|templates)\// || $2 == "runtime/optc.h" }
-    $1 ~ /^runtime\/library\// { ok = $2 ~ /^(runtime|gen\/abi)\// && $2 != "runtime/library/internal.h" || $2 == "gen/gen.h" }
+    $1 ~ /^runtime\/library\// {
+        ok = $2 ~ /^(runtime|gen\/abi)\// && $2 != "runtime/library/internal.h" || $2 == "gen/gen.h"
+    }
     $1 == "runtime/library/internal.h" { ok = $2 ~ /^runtime\// || $2 ~ /^gen\/(gen|emit\/package_text)\.h$/ }
     $1 ~ /^tools\// { ok = $2 ~ /^tools\// || $2 == "optc.h" || $2 == "runtime/library/internal.h" }
     !ok { print $1 " includes " $2 }' "$work/includes" > "$work/directions"
@@ -42,7 +50,7 @@ grep -v '^tests/' "$work/includes" | tsort > /dev/null 2> "$work/cycles" || :
 found "$work/cycles" "include cycles"
 
 # ---- one file of a package
-for f in runtime/core/*/*.c; do sh tests/functions.sh "$f"; done | sort | uniq -d > "$work/static"
+for f in runtime/core/*/*.c; do sh tests/parts/functions.sh "$f"; done | sort | uniq -d > "$work/static"
 found "$work/static" "functions of runtime/core that two of its files define"
 
 # ---- pages: the folders of the code map, and files that pages name
@@ -64,5 +72,7 @@ for page in README.md gen/*.md runtime/*.md runtime/python/README.md tools/*.md 
     done
 done > "$work/pages"
 found "$work/pages" "files that pages name and that are not there"
-[ $wrong = 0 ] && echo "$(wc -l < "$work/files") source files, $(wc -l < "$work/includes") includes, $(wc -l < "$work/folders") folders"
+[ $wrong = 0 ] &&
+    echo "$(wc -l < "$work/files") source files, $(wc -l < "$work/includes") includes," \
+        "$(wc -l < "$work/folders") folders"
 exit $wrong

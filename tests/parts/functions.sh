@@ -1,6 +1,7 @@
 #!/bin/sh
-# functions.sh [--own | --pasted] FILE…: the functions that C files define, one a line. Of a package's source --own takes what stands outside the pasted
-# sources of the runtime (they are marked "==== path ===="), --pasted what stands in them.
+# functions.sh [--own | --pasted] FILE…: prints the functions that C files define, one per line. In the source of a
+# package --own takes only the code outside the pasted runtime sources (which are marked "==== path ===="), and --pasted
+# only the pasted ones.
 part=all
 case "$1" in --*) part=${1#--}; shift ;; esac
 awk -v part="$part" '

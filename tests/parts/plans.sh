@@ -1,6 +1,7 @@
-# Are plans as good as those of another optc? For each rule, bare and wrapped: the same passes and no more bytes per element.
-#   sh tests/plans.sh OTHER/optc [SPEC…]
-# Random specs to compare: OPTC_FUZZ_WRITE=FOLDER CK_RUN_SUITE=fuzz build/run-tests writes them (OPTC_FUZZ_SPECS of them).
+# Compares plans with those of another optc: for each rule, with and without wrappers, as many passes and no more bytes
+# per element. Not part of `make test`.
+#   sh tests/parts/plans.sh OTHER/optc [SPEC…]
+# Random specs for this: OPTC_FUZZ_WRITE=FOLDER CK_RUN_SUITE=fuzz build/run-tests writes OPTC_FUZZ_SPECS of them.
 set -u
 other=$1
 shift
@@ -12,14 +13,21 @@ plans=0
 worse=0
 heads() { "$1" dump "$2" --pass plan --with "$3" 2>&1 | grep -E 'bytes per element|: '; }
 for spec; do
-    for with in '' 'clip(1)' 'cautious' 'centralize' 'sam(0.05)' 'clip(1),cautious,ema(0.999)' 'lookahead(5,0.5),centralize' \
+    for with in '' 'clip(1)' 'cautious' 'centralize' 'sam(0.05)' 'clip(1),cautious,ema(0.999)' \
+        'lookahead(5,0.5),centralize' \
         'clip_norm(1),clip_value(2),ema,ema(0.9),lookahead(3)'; do
         heads "$other" "$spec" "$with" | grep 'bytes per element' > "$tmp/was"
         heads "$mine" "$spec" "$with" | grep 'bytes per element' > "$tmp/is"
         plans=$((plans + 1))
-        # an entry a line: stages, passes, then bytes of each variant
+        # one line per entry: stages, passes, then the bytes of each variant
         if ! paste -d '\n' "$tmp/was" "$tmp/is" | awk '
-            { n = 0; name = $0; sub(/: [0-9]+ stage.*/, "", name); sub(/.*: /, "", $0); gsub(/[^0-9]+/, " "); k = split($0, x, " ") }
+            {
+                name = $0
+                sub(/: [0-9]+ stage.*/, "", name)
+                sub(/.*: /, "", $0)
+                gsub(/[^0-9]+/, " ")
+                k = split($0, x, " ")
+            }
             NR % 2 { for (i in x) was[i] = x[i]; waskey = name; wask = k; next }
             name != waskey || k != wask { bad = 1 }
             { for (i = 2; i <= k; i++) if (x[i] + 0 > was[i] + 0) bad = 1 }

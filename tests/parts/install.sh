@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs into an empty folder and uses it as a stranger would: pkg-config, a C and a C++ program, the command.
+# Installs into an empty folder and uses the result as a newcomer would: pkg-config, a C and a C++ program, the command.
 set -eu
 to=$(mktemp -d)
 trap 'rm -rf "$to"' EXIT
@@ -47,24 +47,25 @@ else
     echo "skipped: the header in C++ (no g++)"
     [ -z "${CI:-}" ] || exit 1
 fi
-# the build folder can be linked against as it is
+# programs can also be linked against the build folder
 ${CC:-cc} "$to/use.c" -Iruntime -L"$BUILD" -loptc -Wl,-rpath,"$top/$BUILD" -o "$to/built"
 "$to/built"
-# the command of `make demo` has a few rules compiled in, and knows the others
+# the command of `make demo` has a few rules compiled in and compiles the others
 ${MAKE:-make} --no-print-directory -s BUILD="$BUILD" "$BUILD/demo/optc"
 "$BUILD/demo/optc" doctor | grep -q ' 5 compiled in$'
 "$BUILD/demo/optc" bench adamw --size 4K --rounds 1 | grep -q 'built in'
 "$BUILD/demo/optc" check lamb >/dev/null
-# into a folder with a space in its name, and nowhere beside it
+# into a folder with a space in its name; nothing is written next to it
 ${MAKE:-make} --no-print-directory -s install BUILD="$BUILD" PREFIX="$to/a place" >/dev/null
-eval "${CC:-cc} '$to/use.c' -o '$to/spaced' $(PKG_CONFIG_PATH="$to/a place/lib/pkgconfig" pkg-config --cflags --libs optc)"
+flags=$(PKG_CONFIG_PATH="$to/a place/lib/pkgconfig" pkg-config --cflags --libs optc)
+eval "${CC:-cc} '$to/use.c' -o '$to/spaced' $flags"
 LD_LIBRARY_PATH="$to/a place/lib" "$to/spaced"
 [ ! -e "$to/a" ]
 cd "$to"
 bin/optc check adamw >/dev/null
 bin/optc check share/optc/specs/lamb.lua >/dev/null
 for page in README COOKBOOK EXAMPLES FACTORS MATRICES; do [ -s share/optc/specs/$page.md ]; done
-# only what is meant to be public is exported
+# only public symbols are exported
 extra=$(nm -D --defined-only lib/liboptc.so | awk '{print $3}' | grep -v '^optc_' || true)
 [ -z "$extra" ] || { echo "exported by mistake: $extra"; exit 1; }
 echo "install ok"

@@ -12,7 +12,7 @@ top=$PWD build=$PWD/${BUILD:-build}
 ok() { passed=$((passed + 1)); }
 bad() { failed=$((failed + 1)); printf '%s\n' "$*" | head -20; }
 
-# work, rule, its name in README.md; the rest comes from the rows of the run
+# work, rule, and the row's title in README.md; the figures come from the rows of the run
 table() {
     awk -F'|' 'NR == FNR { name[$1] = $2; order[++n] = $1; next }
         { split($0, f, " "); key = f[1] " " f[2]
@@ -53,7 +53,8 @@ table > "$work/rows"
 [ -s "$work/rows" ] && ok || bad "no figures in tests/bench/h200.txt"
 grep '^| .* %' README.md > "$work/said"
 diff "$work/rows" "$work/said" > "$work/diff" && ok ||
-    bad "README.md's table differs from tests/bench/h200.txt ('sh tests/readme.sh table' prints it): $(cat "$work/diff")"
+    bad "README.md's table differs from tests/bench/h200.txt ('sh tests/parts/readme.sh table' prints it):" \
+        "$(cat "$work/diff")"
 
 count="$("$build/optc" list --names | grep -c .) rules"
 count="$count and $("$build/optc" list --names --wrappers | grep -c .) wrappers"
@@ -70,7 +71,7 @@ prose() {
         length(s) > most { print FILENAME ":" FNR ": over " most " columns" }
         ++n == tall + 1 { print FILENAME ":" FNR ": a paragraph of more than " tall " lines" }' "$1"
 }
-# the names under which a page's headings are linked
+# the anchors of a page's headings
 anchors() {
     awk '/^```/ { code = !code } !code && sub(/^##* /, "")' "$1" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9_\n-'
 }
@@ -144,7 +145,7 @@ else
     [ -z "${CI:-}" ] || failed=$((failed + 1))
 fi
 
-# commands inside of sentences and tables: those that need neither NVRTC nor long are run, of all the options must exist
+# commands inside of sentences and tables: those that are short and need no NVRTC are run; the options of all must exist
 for c in bench cache check compile doctor dump emit explain list new ship tune; do
     "$build/optc" help "$c"
 done > "$work/help" 2>&1
@@ -182,7 +183,7 @@ awk '
     kind != "output"' "$top/gen/IR.md" > "$work/page"
 [ -z "${UPDATE:-}" ] || cp "$work/page" "$top/gen/IR.md"
 diff "$top/gen/IR.md" "$work/page" > "$work/diff" && ok ||
-    bad "gen/IR.md is out of date ('UPDATE=1 sh tests/readme.sh' writes it again): $(cat "$work/diff")"
+    bad "gen/IR.md is out of date ('UPDATE=1 sh tests/parts/readme.sh' writes it again): $(cat "$work/diff")"
 [ "$(grep -c '^  %[0-9]* = \|step_1_map' "$work/page")" -gt 15 ] && ok || bad "gen/IR.md's example printed nothing"
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]
