@@ -110,7 +110,8 @@ static void step_3_tensor(const optc_view *self, long long unit)
     const double rms_u_squares = optc_finish_sum((const double *)self->mem[at_rms_u], optc_up(self->whole_n, OPTC_SEG));
     const double rms_u = sqrt(rms_u_squares / (double)(self->whole_n));
     const double max_v_new = optc_finish_maxf((const float *)self->mem[at_max_v_new], optc_up(self->whole_n, OPTC_SEG));
-    ((double *)self->mem[at_out_of_range])[0] = (fabs(max_v_new) < optc_frombits(0x7ff0000000000000ull)) ? 0.0 : 1.0;
+    ((double *)self->mem[at_out_of_range])[0] =
+            (fabs(optc_max(0.0, max_v_new)) < optc_frombits(0x7ff0000000000000ull)) ? 0.0 : 1.0;
     ((double *)self->mem[at_max_one_rms_u_over_clip_threshold])[0] = optc_max(1.0, rms_u / clip_threshold);
 }
 
@@ -257,6 +258,7 @@ static void step_10_tensor_matrix(const optc_view *self, long long unit)
     const double eps2 = self->hyper[5];
     const double weight_decay = self->hyper[7];
     const double clip_threshold = self->hyper[2];
+    const double numel = (double)(self->whole_n);
     const double rms_p_squares = optc_finish_sum((const double *)self->mem[at_rms_p_2],
             optc_up(self->whole_n, OPTC_SEG));
     const double rms_p = sqrt(rms_p_squares / (double)(self->whole_n));
@@ -265,7 +267,8 @@ static void step_10_tensor_matrix(const optc_view *self, long long unit)
     const double rms_u = sqrt(rms_u_squares / (double)(self->whole_n));
     const double rate = ((const double *)self->mem[at_rate])[0];
     const double rate_2 = rate * optc_max(eps2, rms_p);
-    ((double *)self->mem[at_out_of_range])[0] = (fabs(rms_u) < optc_frombits(0x7ff0000000000000ull)) ? 0.0 : 1.0;
+    ((double *)self->mem[at_out_of_range])[0] =
+            optc_min(numel, (fabs(rms_u) < optc_frombits(0x7ff0000000000000ull)) ? 0.0 : 1.0);
     ((double *)self->mem[at_rate_times_weight_decay])[0] = rate_2 * weight_decay;
     ((double *)self->mem[at_rate_over_max_one_rms_u_over_clip_threshold_2])[0] =
             rate_2 / optc_max(1.0, rms_u / clip_threshold);
