@@ -12,7 +12,7 @@ return optimizer {
   step = function()
     local d = g + weight_decay * p
     v = rho * v + (1 - rho) * d * d
-    local delta = sqrt((u + eps) / (v + eps)) * d
+    local delta = sqrt(u + eps) / sqrt(v + eps) * d      -- not the root of the quotient: it may underflow
     u = rho * u + (1 - rho) * delta * delta
     p = p - lr * delta
   end,

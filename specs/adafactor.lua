@@ -39,7 +39,7 @@ return optimizer {
   step = function()
     v = lerp(v, square(), t ^ -decay)
     if torch then apply(g / sqrt(max(v, eps1 * eps1))) else apply(g / sqrt(v)) end
-    out_of_range = where(isfinite(max(v)), 0, 1)
+    out_of_range = where(isfinite(max(0, max(v))), 0, 1)          -- without elements the maximum is -inf
   end,
   matrix = function()
     local w, sq = t ^ -decay, square()
@@ -47,7 +47,7 @@ return optimizer {
     c = lerp(c, colmean(sq), w)
     local u = g * rsqrt(r / slice.mean(r)) * rsqrt(c)
     if torch then u = g * rsqrt(max(r * c / max(slice.mean(r), eps1), eps1 * eps1)) end
-    out_of_range = where(isfinite(rms(u)), 0, 1)
+    out_of_range = min(numel, where(isfinite(rms(u)), 0, 1))      -- 0 without elements
     apply(u)
   end,
 }

@@ -14,7 +14,7 @@ return optimizer {
     local first = eq(t, 1)
     local d = g
     if decoupled then p = p - where(first, 0, lr * weight_decay) * p else d = g + weight_decay * p end
-    local u = d / max(sqrt(v), eps)
+    local u = where(first, 0, d / max(sqrt(v), eps))
     if clip then
       local c = max(t - 1, 1) ^ clip_power
       u = clamp(u, -c, c)

@@ -45,7 +45,7 @@ return optimizer {
       Ql, Qr = sqrt(r / l) * Ql, sqrt(l / r) * Qr
     end)
     local u = mm(mm(gram(Ql), m), gram(Qr))
-    out_of_range = where(isfinite(rms(u)), 0, 1)
+    out_of_range = min(numel, where(isfinite(rms(u)), 0, 1))      -- 0 without elements
     u = min(1, clip_rms / rms(u)) * u
     p = p - lr * weight_decay * p - lr * clamp(u, -clip, clip)
   end,

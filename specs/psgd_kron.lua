@@ -49,7 +49,7 @@ return optimizer {
     end)
     if down then u = mm(gram(C), u) else u = c * c * u end
     if across then u = mm(u, gram(D)) else u = d * d * u end
-    out_of_range = where(isfinite(rms(u)), 0, 1)
+    out_of_range = min(numel, where(isfinite(rms(u)), 0, 1))      -- 0 without elements
     p = p - lr * weight_decay * p - (lr * min(1, clip_rms / rms(u))) * u
   end,
 }

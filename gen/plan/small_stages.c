@@ -14,8 +14,9 @@ typedef struct Lists {
     SmallWrite *write; int nwrite, write_cap;
 } Lists;
 
-/* A value over two axes may be as large as the tensor. If only values of its own domain use it, it is computed in the
- * stage of the first of them. A state that it reads is then stored later, too (delay_writes). */
+/* A value that only values of its own domain use is made with the first of them: made as early as possible, it could
+ * need a stage and an array of its own, as beta * r in r = beta * r + colsum(g * g) would. A state that is read later
+ * for it is stored later, too (delay_writes). */
 static void make_with_users(Planner *p)
 {
     bool *stays = NEWS(p->arena, bool, p->g->len + 1);
@@ -25,9 +26,8 @@ static void make_with_users(Planner *p)
             stays[p->ph->body[v].w[i].val] = true;
     for (Ref r = p->g->len - 1; r >= 0; r--) {
         const Node *n = &p->g->n[r];
-        const Axis *x = dom_info[n->dom].axis;
-        bool large = x[0] != AXIS_ONE && x[1] != AXIS_ONE && n->dom != ELEM;
-        Ref user = large && computed(n) && !is_red(n) && !stays[r] ? first[r] - 1 : NONE;
+        bool small = n->dom != ELEM && pdom(p, r) != GROUP;
+        Ref user = small && computed(n) && !is_red(n) && !stays[r] ? first[r] - 1 : NONE;
         if (user >= 0 && (p->time[user] > p->time[r] || (p->time[user] == p->time[r] && p->lev[user] > p->lev[r]))) {
             p->time[r] = p->time[user];
             p->lev[r] = p->lev[user];

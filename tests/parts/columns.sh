@@ -4,13 +4,7 @@
 # In tests/specs/bad a line `-- expect: …` quotes a message and may be longer.
 set -eu
 export LC_ALL=C
-<<<<<<< HEAD:tests/columns.sh
-later="Makefile runtime/core/api runtime/core/bind runtime/core/gpu
-       specs specs/wrappers templates tests tests/bench tests/cuda tests/emu tests/gpu
-       tests/harness tests/python tests/ship tests/specs tests/specs/bad tests/unit"
-=======
 later="runtime/core/api runtime/core/bind runtime/core/gpu specs specs/wrappers templates"
->>>>>>> c-tests:tests/parts/columns.sh
 sources() {
     find Makefile gen runtime specs templates tests tools -type f \( -name '*.[ch]' -o -name '*.py' -o -name '*.sh' \
         -o -name '*.lua' -o -name '*.def' -o -name Makefile \) | grep -v /__pycache__/ | sort

@@ -355,11 +355,23 @@ START_TEST(callers_memory_is_copied)
 }
 END_TEST
 
+/* beta * r needs no stage of its own before the pass that colsum needs. */
+START_TEST(small_values_wait_for_users)
+{
+    Gen g = {0};
+    ck_assert(compile(&g, "return optimizer { name = \"x\", state = { r = zeros \"col\" }, step = function() "
+                          "r = 0.9 * r + 0.1 * colsum(g * g) p = p - g / sqrt(r) end }"));
+    ck_assert_int_eq(g.plan->entry[0].phase[0].nstage, 3);
+    gen_free(&g);
+}
+END_TEST
+
 Suite *plan_suite(void)
 {
     Suite *s = suite_create("plan");
     TCase *t = tcase_create("price");
     tcase_set_timeout(t, 60);
+    tcase_add_test(t, small_values_wait_for_users);
     tcase_add_test(t, stages_have_a_limit);
     tcase_add_loop_test(t, price, 0, COUNT(worst));
     tcase_add_loop_test(t, library_price, 0, optc_library_size());

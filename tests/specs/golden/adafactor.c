@@ -3,9 +3,9 @@
 enum {
     at_p = 0, at_g = 1, at_c = 2, at_r = 4, at_v = 5, at_out_of_range = 6, at_rate = 7, at_w = 8,
     at_rms_p = 9, at_rms_p_2 = 10, at_rms_u = 10, at_max_v_new = 11, at_rowsum_sq = 12, at_colsum_sq = 13,
-    at_max_one_rms_u_over_clip_threshold = 14, at_slice_sum_r_new = 15, at_one_over_sqrt_c_new = 16,
-    at_slice_mean_r_new = 17, at_one_over_sqrt_r_new_over_slice_mean_r_new = 18, at_rms_u_2 = 19,
-    at_rate_times_weight_decay = 20, at_rate_over_max_one_rms_u_over_clip_threshold = 21,
+    at_rms_u_2 = 14, at_slice_sum_r_new = 15, at_one_over_sqrt_c_new = 16, at_slice_mean_r_new = 17,
+    at_one_over_sqrt_r_new_over_slice_mean_r_new = 18, at_rms_u_3 = 19, at_rate_times_weight_decay = 20,
+    at_rate_over_max_one_rms_u_over_clip_threshold = 21,
     at_rate_over_max_one_rms_u_over_clip_threshold_2 = 22
 };
 
@@ -102,16 +102,16 @@ static void step_2_tile_matrix(const optc_view *self, long long unit)
             self->cols + start, count);
 }
 
-/* Once a tensor: writes out_of_range max_one_rms_u_over_clip_threshold. 0 + 16 bytes. */
+/* Once a tensor: writes out_of_range rms_u_2. 0 + 16 bytes. */
 static void step_3_tensor(const optc_view *self, long long unit)
 {
     (void)unit;
-    const double clip_threshold = self->hyper[2];
     const double rms_u_squares = optc_finish_sum((const double *)self->mem[at_rms_u], optc_up(self->whole_n, OPTC_SEG));
     const double rms_u = sqrt(rms_u_squares / (double)(self->whole_n));
     const double max_v_new = optc_finish_maxf((const float *)self->mem[at_max_v_new], optc_up(self->whole_n, OPTC_SEG));
-    ((double *)self->mem[at_out_of_range])[0] = (fabs(max_v_new) < optc_frombits(0x7ff0000000000000ull)) ? 0.0 : 1.0;
-    ((double *)self->mem[at_max_one_rms_u_over_clip_threshold])[0] = optc_max(1.0, rms_u / clip_threshold);
+    ((double *)self->mem[at_out_of_range])[0] =
+            (fabs(optc_max(0.0, max_v_new)) < optc_frombits(0x7ff0000000000000ull)) ? 0.0 : 1.0;
+    ((double *)self->mem[at_rms_u_2])[0] = rms_u;
 }
 
 /* Once a row: reads w r; writes r; folds into slice_sum_r_new. 4 + 4 bytes. */
@@ -196,7 +196,7 @@ static void step_7_row_matrix(const optc_view *self, long long unit)
 }
 
 /* One pass over the elements: reads p g one_over_sqrt_r_new_over_slice_mean_r_new one_over_sqrt_c_new; folds into
- * rms_p_2 rms_u_2. 8 + 0 bytes. */
+ * rms_p_2 rms_u_3. 8 + 0 bytes. */
 static void step_8_map_matrix(const optc_view *self, long long unit)
 {
     const long long start = unit * OPTC_SEG;
@@ -228,25 +228,25 @@ static void step_8_map_matrix(const optc_view *self, long long unit)
         row += !col;
     }
     ((double *)self->mem[at_rms_p_2])[self->first / OPTC_SEG + unit] = optc_tree_sum(rms_p_lanes, OPTC_LANES);
-    ((double *)self->mem[at_rms_u_2])[self->first / OPTC_SEG + unit] = optc_tree_sum(rms_u_lanes, OPTC_LANES);
+    ((double *)self->mem[at_rms_u_3])[self->first / OPTC_SEG + unit] = optc_tree_sum(rms_u_lanes, OPTC_LANES);
 }
 
-/* Once a tensor: reads rate max_one_rms_u_over_clip_threshold; writes rate_times_weight_decay
- * rate_over_max_one_rms_u_over_clip_threshold. 8 + 16 bytes. */
+/* Once a tensor: reads rate rms_u_2; writes rate_times_weight_decay rate_over_max_one_rms_u_over_clip_threshold. 8 + 16
+ * bytes. */
 static void step_9_tensor(const optc_view *self, long long unit)
 {
     (void)unit;
     const double eps2 = self->hyper[5];
     const double weight_decay = self->hyper[7];
+    const double clip_threshold = self->hyper[2];
     const double rms_p_squares = optc_finish_sum((const double *)self->mem[at_rms_p], optc_up(self->whole_n, OPTC_SEG));
     const double rms_p = sqrt(rms_p_squares / (double)(self->whole_n));
     const double rate = ((const double *)self->mem[at_rate])[0];
-    const double max_one_rms_u_over_clip_threshold =
-            ((const double *)self->mem[at_max_one_rms_u_over_clip_threshold])[0];
+    const double rms_u_2 = ((const double *)self->mem[at_rms_u_2])[0];
     const double rate_2 = rate * optc_max(eps2, rms_p);
     ((double *)self->mem[at_rate_times_weight_decay])[0] = rate_2 * weight_decay;
     ((double *)self->mem[at_rate_over_max_one_rms_u_over_clip_threshold])[0] =
-            rate_2 / max_one_rms_u_over_clip_threshold;
+            rate_2 / optc_max(1.0, rms_u_2 / clip_threshold);
 }
 
 /* Once a tensor: reads rate; writes out_of_range rate_times_weight_decay
@@ -257,15 +257,17 @@ static void step_10_tensor_matrix(const optc_view *self, long long unit)
     const double eps2 = self->hyper[5];
     const double weight_decay = self->hyper[7];
     const double clip_threshold = self->hyper[2];
+    const double numel = (double)(self->whole_n);
     const double rms_p_squares = optc_finish_sum((const double *)self->mem[at_rms_p_2],
             optc_up(self->whole_n, OPTC_SEG));
     const double rms_p = sqrt(rms_p_squares / (double)(self->whole_n));
-    const double rms_u_squares = optc_finish_sum((const double *)self->mem[at_rms_u_2],
+    const double rms_u_squares = optc_finish_sum((const double *)self->mem[at_rms_u_3],
             optc_up(self->whole_n, OPTC_SEG));
     const double rms_u = sqrt(rms_u_squares / (double)(self->whole_n));
     const double rate = ((const double *)self->mem[at_rate])[0];
     const double rate_2 = rate * optc_max(eps2, rms_p);
-    ((double *)self->mem[at_out_of_range])[0] = (fabs(rms_u) < optc_frombits(0x7ff0000000000000ull)) ? 0.0 : 1.0;
+    ((double *)self->mem[at_out_of_range])[0] =
+            optc_min(numel, (fabs(rms_u) < optc_frombits(0x7ff0000000000000ull)) ? 0.0 : 1.0);
     ((double *)self->mem[at_rate_times_weight_decay])[0] = rate_2 * weight_decay;
     ((double *)self->mem[at_rate_over_max_one_rms_u_over_clip_threshold_2])[0] =
             rate_2 / optc_max(1.0, rms_u / clip_threshold);
