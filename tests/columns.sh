@@ -3,7 +3,7 @@
 # take a folder off the list when its last long line is gone. `columns.sh count` prints how many each folder has.
 set -eu
 export LC_ALL=C
-later="Makefile gen/abi gen/emit gen/front gen/ir gen/plan runtime/core/gpu
+later="Makefile gen/abi gen/emit gen/front gen/ir gen/plan
        runtime/core/matrix specs specs/wrappers templates tests tests/bench tests/cuda tests/emu tests/gpu
        tests/harness tests/python tests/ship tests/specs tests/specs/bad tests/unit"
 sources() {
