@@ -4,7 +4,7 @@
 set -eu
 export LC_ALL=C
 later="Makefile gen/abi gen/emit gen/front gen/ir gen/plan
-       runtime/core/matrix specs specs/wrappers templates tests tests/bench tests/cuda tests/emu tests/gpu
+       runtime/core/matrix specs specs/wrappers tests tests/bench tests/cuda tests/emu tests/gpu
        tests/harness tests/python tests/ship tests/specs tests/specs/bad tests/unit"
 sources() {
     find Makefile gen runtime specs templates tests tools -type f \( -name '*.[ch]' -o -name '*.py' -o -name '*.sh' \

@@ -13,8 +13,9 @@ static const char *const reserved[] = {
     "pieces", "walk",  "aligned", "steps", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "work",
     "strip",  "room",  "inside",  "end",
     "tiles",  "tile",  "at",      "both",  NULL};
-static const char *const prelude[] = {"gen/abi/stage_abi.h",   "math.h",  "math_f32.h", "math_f64.h", "random.h",
-                                      "types.h", "gen/abi/reduction_sizes.h", "cuda_helpers.h",     "half_tiles_cuda.h",   "partials.h", NULL};
+static const char *const prelude[] = {"gen/abi/stage_abi.h", "math.h", "math_f32.h", "math_f64.h", "random.h",
+                                      "types.h", "gen/abi/reduction_sizes.h", "cuda_helpers.h", "reductions_cuda.h",
+                                      "half_tiles_cuda.h", "partials.h", NULL};
 const Target target_cuda = {.name = "cuda", .gpu = true, .templates = "stage_cuda.txt", .restricted = "__restrict__",
                             .array_slot = "arrays.at", .prelude = prelude, .reserved = reserved, .emit = emit_cuda};
 
