@@ -103,7 +103,7 @@ typedef struct Group {
 typedef struct Units {
     int *tensor, n;
     int64_t *prefix[NSTAGEKIND], longest[NSTAGEKIND], elems;
-    int64_t *shorter;                  /* by length up to BRIEF: units of a flat stage with at most so many elements */
+    int64_t *shorter;                  /* by length up to BRIEF: units of a flat stage up to that length */
 } Units;
 /* Tensors of a variant with calls that are stepped together, sorted by shape (batches.c). blocks: views of the same
  * tensors */
