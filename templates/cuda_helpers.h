@@ -1,5 +1,5 @@
-/* Start of every generated CUDA program: the launch arguments, vector loads and stores, and reductions in the same
- * order as templates/reductions_c.h on the CPU. */
+/* Start of every generated CUDA program: the launch arguments, vector loads and stores, and loads of values per row,
+ * column and matrix. reductions_cuda.h follows it. */
 
 struct optc_unit { int tensor, unit; };         /* a unit of work: its tensor, its number in the tensor */
 
@@ -9,7 +9,7 @@ struct optc_launch {
     const optc_unit *units;
     long long count;                            /* number of units */
     int guard;                                  /* 1: stages of other phases than this step's return at once */
-    int advance_t;                                   /* 1: this launch starts a step and increments t */
+    int advance_t;                              /* 1: this launch starts a step and increments t */
     /* The first for_warps units of a map fit one warp (one vector per thread), those up to for_blocks fit one block. */
     long long for_warps, for_blocks;
 };
@@ -73,7 +73,10 @@ struct alignas(16) optc_w16 { unsigned long long a, b; };
 struct alignas(8) optc_w8 { unsigned long long a; };
 struct alignas(4) optc_w4 { unsigned a; };
 struct alignas(2) optc_w2 { unsigned short a; };
-template <int BYTES> struct optc_word { static_assert(BYTES % 16 == 0, "vectors have 2, 4, 8 or k * 16 bytes"); typedef optc_w16 type; };
+template <int BYTES> struct optc_word {
+    static_assert(BYTES % 16 == 0, "vectors have 2, 4, 8 or k * 16 bytes");
+    typedef optc_w16 type;
+};
 template <> struct optc_word<8> { typedef optc_w8 type; };
 template <> struct optc_word<4> { typedef optc_w4 type; };
 template <> struct optc_word<2> { typedef optc_w2 type; };
@@ -314,7 +317,8 @@ OPTC_FN void optc_ahead(optc_place &at, const optc_view *self, int by)
     at.row += rows;
 }
 
-template <int V, typename T, typename W> OPTC_FN void optc_get_rows(T (&v)[V], const T *p, const optc_view *self, optc_place at, int left, W)
+template <int V, typename T, typename W>
+OPTC_FN void optc_get_rows(T (&v)[V], const T *p, const optc_view *self, optc_place at, int left, W)
 {
     const bool even = optc_is_even<W>::value;
     T x = left > 0 ? p[at.row] : T(0);
@@ -325,8 +329,9 @@ template <int V, typename T, typename W> OPTC_FN void optc_get_rows(T (&v)[V], c
     }
 }
 
-/* An even walk of these is over one matrix. */
-template <int V, typename T, typename W> OPTC_FN void optc_get_slices(T (&v)[V], const T *p, const optc_view *self, optc_place at, int left, W)
+/* The even loop of a flat pass with values per matrix covers one matrix. */
+template <int V, typename T, typename W>
+OPTC_FN void optc_get_slices(T (&v)[V], const T *p, const optc_view *self, optc_place at, int left, W)
 {
     for (int i = 0; i < V; i++) {
         if (i && ++at.col == self->cols)
@@ -335,7 +340,8 @@ template <int V, typename T, typename W> OPTC_FN void optc_get_slices(T (&v)[V],
     }
 }
 
-template <int V, typename T, typename W> OPTC_FN void optc_get_cols(T (&v)[V], const T *p, const optc_view *self, optc_place at, int left, W wide)
+template <int V, typename T, typename W>
+OPTC_FN void optc_get_cols(T (&v)[V], const T *p, const optc_view *self, optc_place at, int left, W wide)
 {
     if (optc_is_even<W>::value) {               /* column arrays are aligned to 64 bytes and hold complete vectors */
         optc_get<0>(v, p + at.col, left, wide);
@@ -379,7 +385,8 @@ OPTC_FN optc_place optc_within(const optc_view *self, optc_place at)
     return at;
 }
 
-template <int V, typename T, typename W> OPTC_FN void optc_get_down(T (&v)[V], const T *p, long long across, optc_place at, int left, W)
+template <int V, typename T, typename W>
+OPTC_FN void optc_get_down(T (&v)[V], const T *p, long long across, optc_place at, int left, W)
 {
     const bool even = optc_is_even<W>::value;
     T x = left > 0 ? p[at.row] : T(0);
@@ -390,7 +397,8 @@ template <int V, typename T, typename W> OPTC_FN void optc_get_down(T (&v)[V], c
     }
 }
 
-template <int V, typename T, typename W> OPTC_FN void optc_get_across(T (&v)[V], const T *p, long long across, optc_place at, int left, W wide)
+template <int V, typename T, typename W>
+OPTC_FN void optc_get_across(T (&v)[V], const T *p, long long across, optc_place at, int left, W wide)
 {
     if (optc_is_even<W>::value) {
         optc_get<0>(v, p + at.col, left, wide);
@@ -404,7 +412,8 @@ template <int V, typename T, typename W> OPTC_FN void optc_get_across(T (&v)[V],
 }
 
 /* Loads the transposed entry: the matrix has `down` columns. */
-template <int V, typename T, typename W> OPTC_FN void optc_get_transposed(T (&v)[V], const T *p, long long across, long long down, optc_place at, int left, W)
+template <int V, typename T, typename W>
+OPTC_FN void optc_get_transposed(T (&v)[V], const T *p, long long across, long long down, optc_place at, int left, W)
 {
     const bool even = optc_is_even<W>::value;
     for (int i = 0; i < V; i++) {
@@ -414,7 +423,8 @@ template <int V, typename T, typename W> OPTC_FN void optc_get_transposed(T (&v)
     }
 }
 
-template <int V, typename I, typename W> OPTC_FN void optc_index_down(I (&v)[V], long long down, long long across, optc_place at, W)
+template <int V, typename I, typename W>
+OPTC_FN void optc_index_down(I (&v)[V], long long down, long long across, optc_place at, W)
 {
     for (int i = 0; i < V; i++) {
         if (!optc_is_even<W>::value && i && ++at.col == across)
@@ -423,7 +433,8 @@ template <int V, typename I, typename W> OPTC_FN void optc_index_down(I (&v)[V],
     }
 }
 
-template <int V, typename I, typename W> OPTC_FN void optc_index_across(I (&v)[V], long long, long long across, optc_place at, W)
+template <int V, typename I, typename W>
+OPTC_FN void optc_index_across(I (&v)[V], long long, long long across, optc_place at, W)
 {
     for (int i = 0; i < V; i++) {
         if (!optc_is_even<W>::value && i && ++at.col == across)
@@ -438,187 +449,3 @@ struct optc_{{name}}s {
     const {{c}} *p;
     OPTC_FN_MEMBER {{real}} operator[](long long i) const { return {{load}}(p[i]); }
 };
-
-/* Reduction operators: the identity, and how two values combine. */
-struct optc_sum {
-    template <typename T> static OPTC_FN_MEMBER T first() { return T(0); }
-    template <typename T> static OPTC_FN_MEMBER T with(T a, T b) { return a + b; }
-};
-
-struct optc_maxi {
-    template <typename T> static OPTC_FN_MEMBER T first() { return T(-OPTC_INF); }
-    static OPTC_FN_MEMBER float with(float a, float b) { return optc_maxf(a, b); }
-    static OPTC_FN_MEMBER double with(double a, double b) { return optc_max(a, b); }
-};
-
-struct optc_mini {
-    template <typename T> static OPTC_FN_MEMBER T first() { return T(OPTC_INF); }
-    static OPTC_FN_MEMBER float with(float a, float b) { return optc_minf(a, b); }
-    static OPTC_FN_MEMBER double with(double a, double b) { return optc_min(a, b); }
-};
-
-/* Adds a square to a lane of a norm. The square of a float is exact in f64, so fma rounds as product and sum do. */
-struct optc_squares {
-    static OPTC_FN_MEMBER double with(double a, float x) { return fma((double)x, (double)x, a); }
-    static OPTC_FN_MEMBER double with(double a, double x) { return a + x * x; }
-};
-
-template <typename X> struct optc_squared {
-    X p;
-    OPTC_FN_MEMBER double operator[](long long i) const { const double x = (double)p[i]; return x * x; }
-};
-
-template <typename X> OPTC_FN optc_squared<X> optc_squares_of(X p) { return optc_squared<X>{p}; }
-
-/* A warp holds 128 lanes, four per thread: lane 4 * thread + i. Thread 0 gets the result. */
-template <typename K, typename T> OPTC_FN T optc_tree(T (&acc)[4])
-{
-    for (int h = 16; h > 0; h /= 2)
-        for (int i = 0; i < 4; i++)
-            acc[i] = K::with(acc[i], __shfl_down_sync(0xffffffffu, acc[i], h));
-    acc[0] = K::with(acc[0], acc[2]);
-    acc[1] = K::with(acc[1], acc[3]);
-    return K::with(acc[0], acc[1]);
-}
-
-/* The first 128 threads of a block hold one lane each. Every thread gets the result. */
-template <typename K, typename T> OPTC_FN T optc_block_tree(T x, T *shared)
-{
-    __syncthreads();
-    if (threadIdx.x < OPTC_LANES)
-        shared[threadIdx.x] = x;
-    for (int h = OPTC_LANES / 2; h > 0; h /= 2) {
-        __syncthreads();
-        if (threadIdx.x < h)
-            shared[threadIdx.x] = K::with(shared[threadIdx.x], shared[threadIdx.x + h]);
-    }
-    __syncthreads();
-    return shared[0];
-}
-
-/* Adds values that the threads of a block left in shared memory to the lanes. */
-template <typename K, typename T> OPTC_FN T optc_lanes(T lane, const T *values, int n)
-{
-    for (int l = threadIdx.x; threadIdx.x < OPTC_LANES && l < n; l += OPTC_LANES)
-        lane = K::with(lane, values[l]);
-    return lane;
-}
-
-template <typename K, typename T> OPTC_FN double optc_finish(const T *x, long long n, double *shared)
-{
-    double acc = K::template first<double>();
-    for (long long i = threadIdx.x; i < n; i += 32 * OPTC_LANES) {
-        T part[32];                             /* loaded together: one by one each would wait for memory */
-#pragma unroll
-        for (int k = 0; k < 32; k++)
-            part[k] = i + k * OPTC_LANES < n ? x[i + k * OPTC_LANES] : T(0);
-#pragma unroll
-        for (int k = 0; k < 32; k++)
-            acc = i + k * OPTC_LANES < n ? K::with(acc, (double)part[k]) : acc;
-    }
-    return optc_block_tree<K, double>(acc, shared);
-}
-
-/* The same by one warp. Its first thread gets the result. Thread t holds lanes t, t + 32, t + 64 and t + 96. */
-template <typename K, typename T> OPTC_FN double optc_finish_warp(const T *x, long long n)
-{
-    double acc[4];
-    for (int k = 0; k < 4; k++)
-        acc[k] = K::template first<double>();
-#pragma unroll 2
-    for (long long j = threadIdx.x % 32; j < n; j += OPTC_LANES)
-#pragma unroll
-        for (int k = 0; k < 4; k++)
-            if (j + 32 * k < n)
-                acc[k] = K::with(acc[k], (double)x[j + 32 * k]);
-    double a = K::with(K::with(acc[0], acc[2]), K::with(acc[1], acc[3]));
-    for (int h = 16; h > 0; h /= 2)
-        a = K::with(a, __shfl_down_sync(0xffffffffu, a, h));
-    return a;
-}
-
-/* Reduces a row of an array by one warp, one lane per thread. The first thread gets the result. */
-template <typename K, typename X> OPTC_FN double optc_across(X x, long long n)
-{
-    double a = K::template first<double>();
-#pragma unroll 4
-    for (long long j = threadIdx.x % 32; j < n; j += OPTC_COL_LANES)
-        a = K::with(a, (double)x[j]);
-    for (int h = 16; h > 0; h /= 2)
-        a = K::with(a, __shfl_down_sync(0xffffffffu, a, h));
-    return a;
-}
-
-template <typename K, typename T> OPTC_FN T optc_row(const T *x, long long segs)
-{
-    double a = K::template first<double>();
-    for (long long j = 0; j < segs; j++)
-        a = K::with(a, (double)x[j]);
-    return (T)a;
-}
-
-/* Reduces the tiles of a column by eight threads: thread q holds lanes q, q + 8, q + 16 and q + 24. The first warp gets
- * the results of the block's 32 columns. */
-template <typename K, typename T, typename X>
-OPTC_FN T optc_columns(X x, long long tiles, long long cols, bool in, double (*shared)[32])
-{
-    const int q = threadIdx.x / 32, l = threadIdx.x % 32;
-    double acc[4];
-    for (int k = 0; k < 4; k++)
-        acc[k] = K::template first<double>();
-    if (in) {
-#pragma unroll 2
-        for (long long j = q; j < tiles; j += OPTC_COL_LANES)
-#pragma unroll
-            for (int k = 0; k < 4; k++)
-                if (j + 8 * k < tiles)
-                    acc[k] = K::with(acc[k], (double)x[(j + 8 * k) * cols]);
-    }
-    __syncthreads();
-    shared[q][l] = K::with(K::with(acc[0], acc[2]), K::with(acc[1], acc[3]));
-    __syncthreads();
-    for (int k = 0; k < 4; k++)
-        acc[k] = K::with(shared[k][l], shared[k + 4][l]);
-    return (T)K::with(K::with(acc[0], acc[2]), K::with(acc[1], acc[3]));
-}
-
-/* Reduces by one thread, for stages in which every thread finishes values of its own. It takes four lanes at a time,
- * in the order in which the tree combines them; `part` holds the results that wait for their partner. */
-template <typename K, typename T, int LANES, typename X> OPTC_FN double optc_alone(X x, long long n, long long stride)
-{
-    double part[8];
-    const int groups = LANES / 4;
-#pragma unroll 1
-    for (int g = 0; g < groups; g++) {
-        int first = 0;                          /* g with its bits reversed: neighbours in this order are partners */
-        for (int b = 1, r = groups / 2; r > 0; b *= 2, r /= 2)
-            first += g & b ? r : 0;
-        double acc[4];
-        for (int k = 0; k < 4; k++)
-            acc[k] = K::template first<double>();
-        for (long long j = first; j < n; j += LANES)
-            for (int k = 0; k < 4; k++)
-                if (j + groups * k < n)
-                    acc[k] = K::with(acc[k], (double)x[(j + groups * k) * stride]);
-        double a = K::with(K::with(acc[0], acc[2]), K::with(acc[1], acc[3]));
-        int depth = 0;
-        for (; g >> depth & 1; depth++)
-            a = K::with(part[depth], a);
-        part[depth] = a;
-    }
-    int top = 0;
-    for (int r = groups / 2; r > 0; r /= 2)
-        top++;
-    return part[top];
-}
-
-/* Reduces up to 64 values in shared memory by one warp: the rows of a tile. */
-template <typename K, typename T> OPTC_FN T optc_fold_rows(const T *x, int n)
-{
-    int l = threadIdx.x % 32;
-    T a = l < n ? x[l] : K::template first<T>(), b = l + 32 < n ? x[l + 32] : K::template first<T>();
-    a = K::with(a, b);
-    for (int h = 16; h > 0; h /= 2)
-        a = K::with(a, __shfl_down_sync(0xffffffffu, a, h));
-    return a;
-}

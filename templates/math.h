@@ -1,19 +1,18 @@
-/* math.h: what generated C and generated CUDA share, first part.
+/* math.h: functions that generated C and generated CUDA share, first part.
  *
- * Pasted into both sides piece by piece, as called for (gen/emit/prelude.c), in the order math.h, math_f32.h, math_f64.h,
- * random.h; a program without f64 work may leave math_f64.h out, and with it random.h. The pasting side defines OPTC_FN
- * before: in C `static inline __attribute__((always_inline, unused))` (plain `static inline` is right as well, but gcc
- * then leaves the larger functions out of line, and a loop around a call is not vectorised); in CUDA `static __device__
- * __forceinline__`.
+ * gen/emit/prelude.c pastes the needed pieces into generated code, in the order math.h, math_f32.h, math_f64.h,
+ * random.h. A program without f64 work may leave out math_f64.h and random.h. The generated code defines OPTC_FN
+ * before: in C `static inline __attribute__((always_inline, unused))` (with plain `static inline` gcc does not inline
+ * the larger functions, and does not vectorise a loop around a call); in CUDA `static __device__ __forceinline__`.
  *
- * Both sides must give the same bits, so everything here is + - * / sqrt, comparisons, selects and integer work, each
- * rounded once as IEEE 754 says. That needs -ffp-contract=off in C, and --fmad=false --ftz=false --prec-div=true in
- * CUDA (NVRTC's own default contracts; a flush to zero would lose denormals on the device only). No fma: x86-64 without
- * extensions has none. No tables, no branches: selects let the compiler vectorise plain loops.
+ * C and CUDA must give the same bits, so everything here is + - * / sqrt, comparisons, selects and integer work, each
+ * rounded once according to IEEE 754. That needs -ffp-contract=off in C, and --fmad=false --ftz=false --prec-div=true
+ * in CUDA (NVRTC contracts by default; flushing to zero would lose denormals on the device only). No fma: x86-64
+ * without extensions has none. No tables, no branches: selects let the compiler vectorise plain loops.
  *
- * NaN: functions that compute return the NaN 0x7fc00000 (0x7ff8000000000000) for a NaN result, whatever NaN came in,
- * because processors disagree on the payload of a NaN they make. Functions that only choose (min, max, sign, rint,
- * floor, ceil) return the operand itself, payload and all. */
+ * NaN: functions that compute return the NaN 0x7fc00000 (0x7ff8000000000000) for a NaN result, for any NaN operand,
+ * because processors differ in the payload of NaNs that they produce. Functions that only select (min, max, sign, rint,
+ * floor, ceil) return the operand with its payload. */
 
 //@ none
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
@@ -103,7 +102,7 @@ OPTC_FN double optc_withsign(double x, double s)
     return optc_frombits(optc_bits(x) | (optc_bits(s) & 0x8000000000000000ull));
 }
 
-/* A NaN on either side comes out. Of two equal zeros the second comes out. */
+/* If an operand is a NaN, the result is that NaN. Of two zeros the second is returned. */
 OPTC_FN float optc_maxf(float a, float b) { const float r = a > b ? a : b; return a != a ? a : r; }
 OPTC_FN double optc_max(double a, double b) { const double r = a > b ? a : b; return a != a ? a : r; }
 OPTC_FN float optc_minf(float a, float b) { const float r = a < b ? a : b; return a != a ? a : r; }
@@ -164,8 +163,8 @@ OPTC_FN double optc_ceil(double x)
     return optc_frombits(optc_bits(optc_floor(optc_frombits(optc_bits(x) ^ sign))) ^ sign);
 }
 
-/* x, any NaN made the one NaN of this file. By masks, where a select would be a branch to gcc: behind the loop of powi
-   it would keep a loop around it from being vectorised. */
+/* Returns x; any NaN becomes the NaN of this file. Masks, because gcc turns a select after the loop of powi into a
+   branch, and then does not vectorise a loop around it. */
 OPTC_FN float optc_plain_nanf(float x)
 {
     unsigned nan = 0u - (unsigned)(x != x);

@@ -1,9 +1,9 @@
 /* math_f32.h: elementwise functions of f32, in f32 alone (consumer GPUs do f64 at 1/64 of the rate). See math.h.
 
    Polynomials are minimax fits (Remez exchange, 50 digits, then rounded to f32 one coefficient at a time with the rest
-   fitted again). Each says its interval and its largest error, relative to the function it is used for. */
+   fitted again). Each comment gives the interval and the largest error, relative to the function it is used for. */
 
-/* A value held as the unevaluated sum h + l, |l| at most half an ulp of h, where not said otherwise. */
+/* A value as the unevaluated sum h + l; |l| is at most half an ulp of h unless a comment says otherwise. */
 typedef struct { float h, l; } optc_f2;
 
 OPTC_FN optc_f2 optc_f2_make(float h, float l)
@@ -28,7 +28,7 @@ OPTC_FN optc_f2 optc_fastsumf(float a, float b)
     return optc_f2_make(s, b - (s - a));
 }
 
-/* the top 12 bits: products of two such are exact, and so are products of what the cuts leave */
+/* the top 12 bits: products of two such numbers are exact, and so are products with the remainders */
 OPTC_FN float optc_top12f(float a) { return optc_frombitsf(optc_bitsf(a) & 0xfffff000u); }
 
 /* a * b exactly, away from overflow and underflow */
@@ -39,7 +39,7 @@ OPTC_FN optc_f2 optc_twoprodf(float a, float b)
 }
 
 /* x * 2^n for n in [-252, 254]; two factors, so that a denormal result is rounded once and overflow gives infinity.
-   Any other n gives something, and harms nothing. */
+   For any other n the result is undefined but harmless. */
 OPTC_FN float optc_scalef(float x, int n)
 {
     int a = n >> 1, b = n - a;

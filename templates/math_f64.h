@@ -1,4 +1,4 @@
-/* math_f64.h: elementwise functions of f64. See math.h, and math_f32.h for the method where nothing is said here.
+/* math_f64.h: elementwise functions of f64. See math.h; functions without a comment use the method of math_f32.h.
 
    64-bit integers stay unsigned and shift logically, and numbers move between integer and f64 through the bits of a
    rounded sum: AVX2 has neither arithmetic 64-bit shifts nor 64-bit conversions, and this way loops still vectorise. */

@@ -1,5 +1,5 @@
-/* random.h: numbers that depend on nothing but seed, step, tensor, stream and element, so that runs repeat at any
- * launch configuration. Pasted after math.h, math_f32.h and math_f64.h.
+/* random.h: random numbers that depend only on seed, step, tensor, stream and element, so that results are the same for
+ * every launch configuration. Pasted after math.h, math_f32.h and math_f64.h.
  *
  * Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC11): the constants are
  * that paper's, the known answers in the tests are those of its library Random123. */
@@ -60,7 +60,7 @@ OPTC_FN optc_u4 optc_random_bits(double seed, double t, unsigned tensor, unsigne
     return optc_philox(x, (unsigned)key, (unsigned)(key >> 32));
 }
 
-/* 53 bits as an f64 integer, from two pieces that fit an int: conversions from int are exact and vectorise */
+/* 53 bits as an f64 integer, from two parts that fit an int: conversions from int are exact and vectorise */
 OPTC_FN double optc_int53(unsigned hi, unsigned lo)
 {
     return (double)(int)(hi >> 5) * 67108864.0 + (double)(int)(lo >> 6);

@@ -121,8 +121,8 @@ OPTC_FN int optc_width(int n)                       /* lanes in use for n values
         }                                                                                                              \
     }
 
-/* Rows and columns of a whole array (gen/plan/plan.h, axis): entry j goes to lane j mod OPTC_COL_LANES, in f64, then the
- * tree. load converts from the storage type. */
+/* Reductions of rows and columns of a whole array (gen/plan/plan.h, axis): lane j mod OPTC_COL_LANES adds entry j in
+ * f64, then the tree combines the lanes. load converts from the storage type. */
 #define OPTC_AXIS(T, s, k, first, load, dwith)                                                                         \
     OPTC_CALLED void optc_across_##k##_##s(double *out, const T *x, int n, long long entries)                          \
     {                                                                                                                  \

@@ -9,7 +9,8 @@
 
 static const char *const reserved[] = {"self", "unit", "start", "count", "from", "len", "offset", "done",
                                        "lane", "row",  "col",   "slice", "segs", "seg", "block",  "blocks",
-                                       "rows", "cols", "width", "line",  "i",    "l",   "stages", "dither", NULL};
+                                       "rows", "cols", "width", "line",  "i",    "l",   "stages",
+                                       "dither", NULL};
 static const char *const prelude[] = {"math.h", "math_f32.h", "math_f64.h", "random.h", "types.h",
                                       "gen/abi/reduction_sizes.h", "codes.h", "loops_c.h", "reductions_c.h", "partials.h",
                                       "codes_c.h", NULL};
@@ -383,7 +384,9 @@ static void store_coded(CStage *c, Access a)
 {
     Emit *e = &c->e;
     const char *out = emit_joined(e, coded_label(c, a), "out");
-    const Hole h[] = {{"type", type_info[e->plan->mem[a.mem].type].name}, {"to", emit_array(e, a, true)}, {"from", out}};
+    const Hole h[] = {{"type", type_info[e->plan->mem[a.mem].type].name},
+                      {"to", emit_array(e, a, true)},
+                      {"from", out}};
     emit_put(e, AT_BUFFERS, "float %s[OPTC_LANES];\n", out);
     emit_put(e, AT_BODY, "%s[from %% OPTC_LANES + i] = %s%s;\n", out, e->plan->real == T_F32 ? "" : "(float)",
              emit_expr(e, a.val));

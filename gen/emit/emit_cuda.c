@@ -15,7 +15,7 @@ static const char *const reserved[] = {
     "tiles",  "tile",  "at",      "both",  NULL};
 static const char *const prelude[] = {"gen/abi/stage_abi.h", "math.h", "math_f32.h", "math_f64.h", "random.h",
                                       "types.h", "gen/abi/reduction_sizes.h", "codes.h", "cuda_helpers.h",
-                                      "codes_cuda.h", "half_tiles_cuda.h", "partials.h", NULL};
+                                      "reductions_cuda.h", "codes_cuda.h", "half_tiles_cuda.h", "partials.h", NULL};
 const Target target_cuda = {.name = "cuda", .gpu = true, .templates = "stage_cuda.txt", .restricted = "__restrict__",
                             .array_slot = "arrays.at", .prelude = prelude, .reserved = reserved, .emit = emit_cuda};
 

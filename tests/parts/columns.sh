@@ -4,7 +4,7 @@
 # In tests/specs/bad a line `-- expect: …` quotes a message and may be longer.
 set -eu
 export LC_ALL=C
-later="runtime/core/api runtime/core/bind runtime/core/gpu specs specs/wrappers templates"
+later="specs specs/wrappers"
 sources() {
     find Makefile gen runtime specs templates tests tools -type f \( -name '*.[ch]' -o -name '*.py' -o -name '*.sh' \
         -o -name '*.lua' -o -name '*.def' -o -name Makefile \) | grep -v /__pycache__/ | sort

@@ -71,8 +71,8 @@ static void bad_tensors(void)
     t[0] = tensor(), t[0].param_type = RULES_BF16;
     FAILS(bind(t, 1, NULL, 0), RULES_ERROR_ARGUMENT, "compiled for (f32)");
     t[0] = tensor();
-    FAILS(bind(t, -1, NULL, 0), RULES_ERROR_ARGUMENT, "negative count");
-    FAILS(bind(NULL, 1, NULL, 0), RULES_ERROR_ARGUMENT, "NULL list");
+    FAILS(bind(t, -1, NULL, 0), RULES_ERROR_ARGUMENT, "a count is negative");
+    FAILS(bind(NULL, 1, NULL, 0), RULES_ERROR_ARGUMENT, "tensors or hyper is NULL");
     FAILS(bind(t, 1, s, 1), RULES_ERROR_RANGE, "lr = -1 is outside its range");
     FAILS(bind(t, 1, s + 1, 1), RULES_ERROR_ARGUMENT, "no hyperparameter 'lrr'");
     FAILS(bind(t, 1, s + 2, 1), RULES_ERROR_RANGE, "[0, 1)");
@@ -81,7 +81,7 @@ static void bad_tensors(void)
     rules_group all = {t, 1, NULL, 0};
     rules_binding *b;
     FAILS(rules_bind(NULL, &all, 1, &b), RULES_ERROR_ARGUMENT, "the rule is NULL");
-    FAILS(rules_bind(r, &all, 0, &b), RULES_ERROR_ARGUMENT, "no group");
+    FAILS(rules_bind(r, &all, 0, &b), RULES_ERROR_ARGUMENT, "ngroups must be 1 or more");
     int64_t strides[] = {1, 8}, whole[] = {16, 8}, zero[] = {0, 0};
     t[0] = tensor(), t[0].param_strides = strides;
     FAILS(bind(t, 1, NULL, 0), RULES_ERROR_ARGUMENT, "copy the gradient into the parameter's layout first");
@@ -101,11 +101,11 @@ static void bad_rules(void)
           "no rule 'adam' in this package (there are: adamw_clip, adafactor, sgd_lookahead)");
     FAILS(rules_compile(NULL, &o, &x), RULES_ERROR_ARGUMENT, "the engine is NULL");
     o.spec = "adamw_clip", o.with = "ema(0.9)";
-    FAILS(rules_compile(e, &o, &x), RULES_ERROR_ARGUMENT, "with cannot be given");
+    FAILS(rules_compile(e, &o, &x), RULES_ERROR_ARGUMENT, "leave with empty");
     o.with = "", o.options = "x=1";
-    FAILS(rules_compile(e, &o, &x), RULES_ERROR_ARGUMENT, "options cannot be given");
+    FAILS(rules_compile(e, &o, &x), RULES_ERROR_ARGUMENT, "leave options empty");
     o.options = NULL, o.text = "return 1";
-    FAILS(rules_compile(e, &o, &x), RULES_ERROR_ARGUMENT, "text cannot be given");
+    FAILS(rules_compile(e, &o, &x), RULES_ERROR_ARGUMENT, "leave text empty");
     o.text = NULL, o.param = RULES_F64;
     FAILS(rules_compile(e, &o, &x), RULES_ERROR_ARGUMENT, "has other storage types: f32 parameters");
     FAILS(rules_release(r), RULES_OK, "");

@@ -53,7 +53,7 @@ START_TEST(nulls)
     ck_assert_ptr_null(r);
     FAILS(optc_bind(NULL, NULL, 1, &b), OPTC_ERROR_ARGUMENT, "rule is NULL");
     FAILS(optc_bind(adamw, NULL, 1, &b), OPTC_ERROR_ARGUMENT, "groups are NULL");
-    FAILS(optc_bind(adamw, &(optc_group){.ntensors = 1}, 1, &b), OPTC_ERROR_ARGUMENT, "NULL list");
+    FAILS(optc_bind(adamw, &(optc_group){.ntensors = 1}, 1, &b), OPTC_ERROR_ARGUMENT, "tensors or hyper is NULL");
     FAILS(optc_step(NULL), OPTC_ERROR_ARGUMENT, "binding is NULL");
     FAILS(optc_set_hyper(NULL, 0, "lr", 1), OPTC_ERROR_ARGUMENT, "NULL");
     FAILS(optc_get_hyper(NULL, 0, "lr", &x), OPTC_ERROR_ARGUMENT, "NULL");

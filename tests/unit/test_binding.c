@@ -48,7 +48,7 @@ START_TEST(options_of_other_versions)
     FAILS(optc_compile_sized(e, &ro.now, sizeof ro, &r), OPTC_ERROR_ARGUMENT,
           "optc_rule_options has members set that this version");
     FAILS(optc_compile_sized(e, &ro.now, 0, &r), OPTC_ERROR_ARGUMENT,
-          "the size of optc_rule_options is given as 0: pass sizeof(optc_rule_options), as optc_compile");
+          "the size of optc_rule_options is 0; pass sizeof(optc_rule_options), as optc_compile");
     OK(optc_close(e));
     memset(&o, 0, sizeof o);
     OK(optc_open_sized(&o.now, sizeof o, &e));

@@ -287,7 +287,7 @@ START_TEST(refused)
           "values per row");
     OK(optc_release(whole));
     t.global_shape = shape;
-    FAILS(optc_bind(r, &all, 1, &b), OPTC_ERROR_ARGUMENT, "from 2 on), which has no such");
+    FAILS(optc_bind(r, &all, 1, &b), OPTC_ERROR_ARGUMENT, "from 2 on): the piece does not fit into global_shape");
     t.offset = zero;
     OK(optc_bind(r, &all, 1, &b));
     ck_assert(b->tensor[0].view.first == 0);

@@ -176,7 +176,7 @@ START_TEST(memory_counted)
     OK(optc_unbind(b[1]));
     OK(optc_release(r));
     FAILS(optc_memory_info(NULL, &m), OPTC_ERROR_ARGUMENT, "the engine is NULL");
-    FAILS(optc_memory_info(engine, NULL), OPTC_ERROR_ARGUMENT, "the place for the answer is NULL");
+    FAILS(optc_memory_info(engine, NULL), OPTC_ERROR_ARGUMENT, "the result pointer is NULL");
 }
 END_TEST
 

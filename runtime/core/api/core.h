@@ -1,15 +1,14 @@
-/* The core: binding, layout, stepping, state and the GPU's launches of a rule that is given as a Program
- * (gen/abi/program.h). These sources are compiled into the library and pasted into packages, there with the public names of
- * optc.h renamed. They know no plan, no compiler and no file; C11 and C++17, without a warning.
+/* The core: binds, lays out, steps and saves a rule that a Program (gen/abi/program.h) describes. The library
+ * compiles these sources and packages paste them, with the public names of optc.h renamed. They must compile without
+ * a warning as C11 and C++17, and must not use plans, the compiler or files.
  *
- *   optc_engine   what runs: a device, its threads. Read-only once open
- *   optc_rule     a Program and its code for the engine's device. Read-only once made, but for the number of its
- *                 bindings and what its host notes about them (which launches were taken), under a lock of the host's
- *   optc_binding  a rule on tensors: for every tensor a table of pointers by array number, all state in one block. One
- *                 thread at a time
- *   Device        what differs between the CPU, a GPU and (in the library) the evaluator: a table of functions
- *   Host          who stands behind: the library, which compiles rules and tunes them, or a package, which has them. A
- *                 table of functions too
+ *   optc_engine   a device and its threads. Read-only once open
+ *   optc_rule     a Program and its code for the engine's device. Read-only once made, except for the number of its
+ *                 bindings and the host's notes about them (which launches were used), which the host locks
+ *   optc_binding  a rule on tensors: per tensor a table of pointers by array number; all states in one block. Used by
+ *                 one thread at a time
+ *   Device        table of functions: what differs between the CPU, a GPU and (library only) the reference evaluator
+ *   Host          table of functions: the library, which compiles and tunes rules, or a package, which contains them
  *
  * Packages without products do not contain cpu_calls.h, gpu_calls.h and the sources that include them. They contain
  * runtime/core/api/no_matrix_calls.h instead. */
@@ -20,7 +19,7 @@
 #include "gen/abi/program.h"
 
 #ifndef CORE
-#define CORE                               /* a package says `static` */
+#define CORE                               /* packages define it as `static` */
 #endif
 #ifndef HOST
 #define HOST library_host
@@ -33,8 +32,8 @@ CORE optc_status fail(optc_status s, const char *fmt, ...) __attribute__((format
 CORE optc_status no_memory(const char *call);
 CORE void message_clear(void);
 
-/* Who takes part, and who has which row, is about to be arranged for entries that leave out these variants' tensors.
- * any: it is not so yet; takes: a row is taken that was free; grows: there are more than there were */
+/* A pending change of participation and cohorts, for entries whose participation mask is `mask`.
+ * any: something changes; takes: a free cohort comes into use; grows: more cohorts are needed than exist */
 typedef struct Participation { unsigned mask; bool any, takes, grows; } Participation;
 
 typedef struct Device Device;
@@ -42,163 +41,168 @@ typedef struct Host Host;
 
 struct optc_engine {
     const Device *device;
-    struct GpuEngine *gpu;             /* of a GPU */
+    struct GpuEngine *gpu;             /* NULL on the CPU */
     int threads;
-    int64_t workspace;                 /* bytes of a batch's temporaries and of what calls work in, at most */
+    int64_t workspace;                 /* limit in bytes for a batch's temporaries plus the calls' scratch memory */
     char name[400];
-    optc_allocator memory;             /* alloc NULL: our own */
-    long long ours, peak;              /* bytes of bindings, now and at most; atomic, as the next */
-    int rules;
-    struct LibraryEngine *library;           /* the host's */
+    optc_allocator memory;             /* alloc NULL: the core's own allocation */
+    long long ours, peak;              /* bytes that bindings hold, now and at most; atomic */
+    int rules;                         /* atomic */
+    struct LibraryEngine *library;     /* for the host only */
 };
 
 struct optc_rule {
     optc_engine *engine;
     const Device *device;
     const Program *program;
-    const optc_stage_fn *fn;           /* on the CPU: by number; NULL: it has none */
+    const optc_stage_fn *fn;           /* CPU code by ProgStage.fn; NULL: no CPU code */
     int bindings;                      /* atomic */
-    struct LibraryRule *library;             /* the host's */
+    struct LibraryRule *library;       /* for the host only */
 };
 
 typedef struct Tensor {
     char *name;
-    int rank; int64_t *dim;            /* as it was handed in; shape: as the rule sees it */
-    Shape shape;
-    /* the tensor it is a piece of (or itself), and by domain how many of its values come before the piece's: of pieces
-     * that are bound only elements count. Sizes and draws are the whole's; templates/partials.h: where reductions leave what */
+    int rank; int64_t *dim;            /* as the caller passed them */
+    Shape shape;                       /* as the rule sees the tensor */
+    /* The tensor that this one is a piece of, or its own shape, and per domain the number of the whole's values ahead
+     * of the piece (only elements can be cut today). Sizes and random draws follow the whole. templates/partials.h
+     * has the layout of partials */
     Shape whole;
     int64_t before[NDOM];
     int variant, group;
-    int cohort;        /* whose hyperparameters and t it has (step_cohorts.c): its group's own, or one behind */
-    int64_t lag;                       /* steps of the binding that are none of its own */
+    int cohort;                        /* index into optc_binding.group: source of hyperparameters and t */
+    int64_t lag;                       /* steps of the binding that this tensor did not take part in */
     void **mem;                        /* by array number */
-    bool *caller_owned;        /* likewise: a state in the caller's memory (caller_states.c). NULL: there is none */
-    /* where the temporaries of its batch begin in the pool for it, and by array where they lie from there (batches.c) */
+    bool *caller_owned;                /* by array number: caller-owned state (caller_states.c); NULL: none */
+    /* its batch, the offset of its temporaries in the pool, and the offset of each array from there (batches.c) */
     int batch;
     int64_t pool_at;
     const int64_t *pool_place;
     optc_view view;
-    /* Behind the bound tensors are views of their blocks (matrix_blocks.c). of: the tensor, of a bound one itself; blocks: of
-     * a view, which they are; of a bound tensor its views */
+    /* optc_binding.tensor has views of blocks after the bound tensors (matrix_blocks.c). of: the bound tensor (its own
+     * index for a bound tensor); blocks: the blocks of a view; first_view, nview: the views of a bound tensor */
     int of;
     BlockSize blocks;
-    bool even;                         /* all that begins in it does at multiples of 8 values, from where arrays begin */
+    bool even;                         /* every matrix starts at a multiple of 8 values from the start of its array */
     int first_view, nview;
-    int64_t first_block, blocks_n;     /* of rules with turns: its blocks among those of all tensors, and how many */
+    int64_t first_block, blocks_n;     /* staggered rules: its range in the numbering of all tensors' blocks */
 } Tensor;
 
-/* A group, or behind the groups a row of tensors of one group with another t (step_cohorts.c): `of` and `lag` say of which, and
- * how far behind. hyper[0] is t, the hyperparameters follow, and then the lag. stale: a device does not have it yet */
+/* A group, or after the groups a cohort: tensors of group `of` that are `lag` steps behind (step_cohorts.c). hyper
+ * holds t, the hyperparameters, then the lag. idle: unused cohort; stale: the device does not have its numbers yet */
 typedef struct Group {
     double *hyper; void **mem; optc_view view;
-    int first, count, of;
+    int first, count, of;              /* first, count: the group's tensors */
     int64_t lag;
     bool idle, stale;
-    bool *scalar_set;                  /* of a group, by array number: this input of the group has a value */
+    bool *scalar_set;                  /* groups only, by array number: this scalar input has a value */
 } Group;
 
-/* tensors of one variant and their units of work */
+/* Tensors of one variant and their units of work: per kind of stage, the units ahead of each tensor and the longest
+ * list of values */
 typedef struct Units {
     int *tensor, n;
     int64_t *prefix[NSTAGEKIND], longest[NSTAGEKIND], elems;
-    int64_t *shorter;                  /* by length up to BRIEF: how many units of a flat pass have no more elements */
+    int64_t *shorter;                  /* by length up to BRIEF: units of a flat stage up to that length */
 } Units;
-/* Tensors of a variant that has calls, stepped together: batches.c. Those of one shape stand next to each other */
-typedef struct Batch { int variant; Units units, blocks; } Batch;      /* blocks: views of the same tensors */
-/* What a run does, in order: an action over a batch, or (-1) over all that have part in it. Copies and t: all */
+/* Tensors of a variant with calls that are stepped together, sorted by shape (batches.c). blocks: views of the same
+ * tensors */
+typedef struct Batch { int variant; Units units, blocks; } Batch;
+/* An action over one batch, or (batch -1) over all tensors that take part. A run executes its tasks in order. Copies
+ * and the step counter always cover all tensors */
 typedef struct Task { const ProgAction *action; int batch; } Task;
 typedef struct Tasks { Task *task; int n; } Tasks;
-/* an array of slots, and what it holds: by tensor, or by block of all tensors (stagger_slots.c) */
+/* an array of stagger slots and the host's copy: by tensor, or by block of all tensors (stagger_slots.c) */
 typedef struct Slots { int array, *slot; } Slots;
-/* by array of slots: whose turn it is; -1: everybody's */
+/* by array of slots: the slot that runs now; -1: all slots run */
 typedef struct StaggerNow { int64_t now[MOST_SLOTS]; } StaggerNow;
-/* What is said of a factor's matrix since it was bound (optc_factors); way: gpu_roots.c's */
+/* Statistics of one matrix of a factor since binding (optc_factors). off: largest residual; method: of gpu_roots.c */
 typedef struct FactorStats { double computed, refused, off, method; } FactorStats;
-typedef struct Span { uintptr_t lo, hi; int tensor; } Span;
-/* A number where the device reaches it, read ahead of every run (device_scalars.c). Of hyperparameters `at` is their place in a
- * row; of inputs of the group it is 0, and `input` the array. type: T_F32 or T_F64. set: the hyperparameter's value
- * before, which comes back when reading ends */
+typedef struct Span { uintptr_t lo, hi; int tensor; } Span;           /* bytes [lo, hi) of a tensor */
+/* A number in memory that the device can read, read before every run (device_scalars.c). Hyperparameters: `at` is the
+ * index in Group.hyper. Scalar inputs: `at` is 0 and `input` is the array. type: T_F32 or T_F64. set: the value that
+ * the hyperparameter had before, restored when the caller ends the reading */
 typedef struct DeviceScalar { const void *from; Type type; int group, at, input; double set; } DeviceScalar;
 typedef struct BindAlloc { struct BindAlloc *next; double align[1]; } BindAlloc;
 
 struct optc_binding {
     optc_rule *rule;
-    Tensor *tensor; int ntensor, nall; /* nall: with the views of their blocks */
-    Span *span; int nspan;             /* where parameters lie, by address */
-    Span *caller_span; int ncaller_span;      /* and states in the caller's memory */
+    Tensor *tensor; int ntensor, nall; /* nall: bound tensors plus views of their blocks */
+    Span *span; int nspan;             /* parameters, sorted by address */
+    Span *caller_span; int ncaller_span;      /* caller-owned states, sorted by address */
     int64_t caller_bytes;
-    Group *group; int ngroup, ncohort;    /* groups, and behind them rows: ncohort in all */
+    Group *group; int ngroup, ncohort; /* ngroup groups, then cohorts: ncohort entries in total */
     bool group_states;                 /* the rule has states of the group */
-    unsigned *leaves_out;              /* by entry: bits, the variants whose tensors it leaves out without a gradient */
-    /* who takes part is arranged for entries that leave these out; tensors without a gradient */
+    unsigned *leaves_out;              /* by entry: participation mask */
+    /* settled: participation is set up for the mask left_out; absent: tensors without a gradient */
     bool settled; unsigned left_out; int *absent, nabsent;
     Units units[MOST_VARIANTS], blocks[MOST_VARIANTS];
     int64_t steps;
     int64_t elems;
-    /* every input was there at the last look, and none has been taken away */
-    bool complete;
-    bool grads_set;                     /* gradients were set since the last run that was done */
-    bool conditional;                  /* its device leaves out calls and copies too, where a guard says so */
-    bool recorded;                     /* the last run went into a graph of the caller's and was not done */
-    void *block; size_t storage_bytes;   /* states, temporaries, partials: on the device the rule runs on */
-    size_t unshared_bytes;             /* what it would be if no two temporaries shared memory */
-    int64_t *at;                       /* by array number: where in the block it begins; behind them, the pool */
-    /* by array number: bits, the variants whose tensors have it in the pool, which every batch has for itself while it
-     * is stepped; at the pool's end is what calls work in */
+    bool complete;                     /* all inputs were set at the last check, and none was removed since */
+    bool grads_set;                    /* gradients were set after the last run that executed */
+    bool conditional;                  /* the device can skip calls and copies too when the guard is set */
+    bool recorded;                     /* the last run was captured in the caller's graph and did not execute */
+    void *block; size_t storage_bytes; /* states, temporaries and partials, in the device's memory */
+    size_t unshared_bytes;             /* storage_bytes if no two temporaries shared memory */
+    int64_t *at;                       /* by array number: offset in the block; the last entry is the pool's */
+    /* by array number: variants (bits) whose tensors have the array in the pool. All batches use the pool, one after
+     * another; its end is the calls' scratch memory */
     unsigned *batched;
-    int64_t state_bytes, pool_bytes, call_bytes, call_more;        /* call_more: that calls have elsewhere */
+    int64_t state_bytes, pool_bytes, call_bytes, call_more;        /* call_more: scratch memory outside the block */
     Batch *batch; int nbatch;
-    struct Blas *blas;                 /* on the CPU, of a rule with calls */
-    int64_t effort;                    /* on the CPU: its elements, and calls in elements that take as long */
+    struct Blas *blas;                 /* CPU, rules with calls */
+    int64_t effort;                    /* CPU: elements, plus calls as the number of elements that take as long */
     Tasks *tasks;                      /* by entry, then phase */
     Slots slots[MOST_SLOTS]; int nslots;
-    StaggerNow stagger;                       /* of the run at hand */
-    /* FactorStats of all matrices of all factors, in the device's memory; by factor, then tensor or view, where those
-     * of its matrices begin, and behind all of them how many there are (factor_stats.c) */
+    StaggerNow stagger;                /* of the current run */
+    /* FactorStats of all matrices of all factors, in the device's memory. stats_at: by factor, then tensor or view, the
+     * index of its first matrix; the last entry is the total (factor_stats.c) */
     void *stats;
     int64_t *stats_at;
-    int nfactor, *stats_factor;            /* stats_factor: by stage, which factor it is; -1: none */
+    int nfactor, *stats_factor;        /* stats_factor: by stage, the factor's number; -1: no factor */
     DeviceScalar *source; int nsource, most_source;
-    DeviceScalar guard;                    /* from NULL: none. While it is not 0 nothing is done */
+    DeviceScalar guard;                /* from NULL: no guard. While its value is not 0, runs do nothing */
     struct GpuTables *gpu;
-    int threads, grain;                /* on the CPU: threads of a step, units a thread takes at once; 0: by size */
+    int threads, grain;                /* CPU: threads of a step, units per fetch of a thread; 0: by size */
     char warning[480];                 /* optc_binding_warning; "": none */
-    BindAlloc *allocs;                     /* everything small */
+    BindAlloc *allocs;                 /* small host memory, freed with the binding */
 };
 
 struct Device {
     const char *name;
-    /* once groups and tensors are filled: memory, states, tables */
+    /* allocates memory, initialises states, makes tables; groups and tensors are already filled */
     optc_status (*bind)(optc_binding *b);
-    void (*unbind)(optc_binding *b);                         /* also of what was bound in part */
+    void (*unbind)(optc_binding *b);                         /* also after a bind that failed half-way */
     optc_status (*run)(optc_binding *b, int entry, int phase);
     optc_status (*sync)(optc_binding *b);
-    /* whether it lies where the device can reach it */
+    /* checks that the device can reach p, which replaces `was` */
     optc_status (*use_pointer)(optc_binding *b, int tensor, const void *was, const void *p, const char *what);
     void (*set_stream)(optc_binding *b, void *stream);
     optc_status (*read)(const optc_binding *b, void *host, const void *from, size_t bytes, const char *call);
     optc_status (*write)(const optc_binding *b, void *to, const void *host, size_t bytes, bool wait, const char *call);
-    /* n doubles become `value`, `pitch` bytes apart: all of them, or none and an error */
+    /* sets n doubles, `pitch` bytes apart, to `value`: all of them, or none and an error */
     optc_status (*spread)(const optc_binding *b, void *to, size_t pitch, int n, double value, const char *call);
-    /* hyperparameter `at` of n groups, likewise; the host's own copy is the caller's to change, once that went well */
+    /* sets hyperparameter `at` of n groups on the device, all or none. After success the caller updates Group.hyper */
     optc_status (*send_hyper)(const optc_binding *b, int first, int n, int at, double value, const char *call);
-    /* of the binding, also those that it did without us */
+    /* steps of the binding, including replays of captured steps that the host did not see */
     optc_status (*get_t)(const optc_binding *b, int64_t *steps);
-    optc_status (*set_t)(optc_binding *b, int64_t steps);                   /* for all rows */
-    /* memory for rows behind the groups, which goes with the binding; there are more of them (where that fails what
-     * alloc_cohorts gave last is given back); who has which row, or who takes part, has changed (moved: and pointers
-     * with it); whether it may, before anything has (NULL: always) */
+    optc_status (*set_t)(optc_binding *b, int64_t steps);    /* for all cohorts */
+    /* memory for additional cohorts, freed with the binding */
     optc_status (*alloc_cohorts)(optc_binding *b, size_t bytes, void **out);
+    /* ncohort has grown. A failure frees what alloc_cohorts returned last */
     optc_status (*grown)(optc_binding *b);
+    /* cohorts or participation changed; moved: pointers changed too */
     void (*arranged)(optc_binding *b, bool moved);
+    /* called before such a change, may refuse it; NULL: always allowed */
     optc_status (*may_change_participation)(const optc_binding *b, const Participation *c);
-    int spare_cohorts;                                                /* rows behind the groups from the beginning */
+    int spare_cohorts;                                       /* idle cohorts that a binding starts with */
     optc_status (*memory)(optc_engine *e, optc_memory *out);
-    bool reaches;                                            /* the host reaches its memory */
-    /* it is to read this number by itself, ahead of runs; NULL: the host does (device_scalars.c) */
+    bool reaches;                                            /* the host can access the device's memory */
+    /* the device shall read this number before every run; NULL: the host reads it (device_scalars.c) */
     optc_status (*read_ahead)(optc_binding *b, const void *from, bool guard, const char *call);
-    /* what calls work in beside their operands, one after another; NULL: nothing. Never by threads or free memory */
+    /* bytes of scratch memory for calls, which use it one after another; NULL: 0. Must not depend on the number of
+     * threads or on free memory: it decides which matrices share a call, and with that bits */
     int64_t (*call_bytes)(const optc_binding *b);
 };
 CORE const Device *cpu_device(void);
@@ -206,72 +210,76 @@ CORE const Device *gpu_device(void);
 
 struct GpuCode;
 struct Host {
-    /* its code needs a driver for this version of CUDA, 13000; 0: any that we open */
+    /* lowest CUDA version of the driver that its code needs, such as 13000; 0: DRIVER_NEEDED is enough */
     int cuda;
-    /* takes small blocks from the GPU's pool: cheap by the thousand, but a process's first use of it takes some 8 ms */
+    /* small blocks come from the GPU's memory pool: cheap by the thousand, but a process's first use takes some 8 ms */
     bool pooled;
-    /* the GPU that "best" stands for; -1: the CPU */
+    /* ordinal of the GPU that the device name "best" means; -1: the CPU */
     int (*best)(const optc_engine_options *o);
-    optc_status (*open)(optc_engine *e, const optc_engine_options *o);      /* e->more; the device is known and open */
-    /* also what was opened in part; the device is still there */
+    optc_status (*open)(optc_engine *e, const optc_engine_options *o);      /* sets e->library; the device is open */
+    /* also after an open that failed half-way; the device is still open */
     void (*close)(optc_engine *e);
-    optc_status (*make)(optc_rule *r, const optc_rule_options *o);          /* program, code, more */
-    void (*drop)(optc_rule *r);                                             /* also what was made in part */
-    void (*path)(const optc_rule *r, char *buf, size_t n);                  /* how it runs */
-    /* its kernels for tensors of so many elements */
+    optc_status (*make)(optc_rule *r, const optc_rule_options *o);          /* sets program, fn, library */
+    void (*drop)(optc_rule *r);                                             /* also after a make that failed half-way */
+    void (*path)(const optc_rule *r, char *buf, size_t n);                  /* how the rule runs, for users */
+    /* the rule's kernels, with launches for this number of elements */
     optc_status (*code)(optc_rule *r, int64_t elements, const struct GpuCode **out);
-    void (*bound)(optc_binding *b);                                         /* a binding is there; may be NULL */
-    const char *(*rule_name)(int i);                                        /* rules it has by name; NULL: no more */
+    void (*bound)(optc_binding *b);                                         /* called after binding; may be NULL */
+    const char *(*rule_name)(int i);                                        /* names of its rules; NULL: no more */
 };
 
 /* ---- struct_version.c ---- */
-/* a struct: the call that takes its size, its name, the call of the header that passes it, how long it is here */
+/* A public struct: the function that takes its size, its name, the header's function that passes it, its size here */
 typedef struct StructVersion { const char *call, *what, *usual; size_t ours; } StructVersion;
 CORE optc_status struct_read(const StructVersion *s, void *to, const void *from, size_t size);
 CORE optc_status struct_read_array(const StructVersion *s, void *to, const void *from, size_t size, int n);
 
 /* ---- bind.c, layout.c ---- */
-CORE void *binding_alloc(optc_binding *b, size_t n, size_t size);   /* zeroed, goes with the binding; NULL: no memory */
+CORE void *binding_alloc(optc_binding *b, size_t n, size_t size);   /* zeroed, freed with the binding; NULL: failed */
 #define TAKE(b, T, n) ((T *)binding_alloc((b), (size_t)(n), sizeof(T)))
 CORE const char *tensor_label(const optc_binding *b, int i, char buf[96]);
 /* ---- alias_check.c ---- */
 CORE int span_order(const void *a, const void *b);         /* for qsort: by address */
 CORE optc_status check_params_apart(optc_binding *b);
-CORE optc_status check_states_apart(optc_binding *b);      /* caller_states.c; and the next three */
+/* an array that a step reads must not overlap a parameter or a state, which the step writes */
+CORE optc_status check_overlap(const optc_binding *b, int tensor, const void *data, int64_t bytes, const char *what);
+
+/* ---- caller_states.c ---- */
+CORE optc_status check_states_apart(optc_binding *b);
 CORE optc_status bind_caller_states(optc_binding *b, int tensor, void *const *states);
 CORE bool state_caller_owned(const optc_binding *b, int tensor, int array);
-CORE int caller_state_at(const optc_binding *b, uintptr_t lo, uintptr_t hi);       /* of which tensor; -1: of none */
-/* something that is read must not lie in a parameter, which is written */
-CORE optc_status check_overlap(const optc_binding *b, int tensor, const void *data, int64_t bytes, const char *what);
+/* the tensor of a caller-owned state that overlaps [lo, hi); -1: none does */
+CORE int caller_state_at(const optc_binding *b, uintptr_t lo, uintptr_t hi);
+
+/* ---- bind.c, introspect.c, layout.c ---- */
 CORE optc_status find_hyper(const Program *p, const char *call, const char *name, int *out);
 CORE optc_status check_hyper(const Program *p, const char *call, const char *name, double value, int *out);
-CORE void memory_account(optc_engine *e, int64_t bytes);       /* negative: gave back */
-CORE void warn_stacks(optc_binding *b);                     /* introspect.c: once tensors are filled */
-CORE optc_status layout_measure(optc_binding *b);           /* storage_bytes */
-/* once the block is there: pointers, views, units of work */
-CORE optc_status layout_place(optc_binding *b);
+CORE void memory_account(optc_engine *e, int64_t bytes);    /* adds to optc_engine.ours; negative: freed */
+CORE void warn_stacks(optc_binding *b);                     /* after tensors are filled; sets optc_binding.warning */
+CORE optc_status layout_measure(optc_binding *b);           /* computes storage_bytes and offsets */
+CORE optc_status layout_place(optc_binding *b);             /* after allocation: pointers, views, units of work */
 
 /* ---- matrix_blocks.c ---- */
 CORE optc_status blocks_make(optc_binding *b);
-CORE void blocks_point(optc_binding *b);                    /* the tensors' pointers are there */
-CORE void blocks_views(optc_binding *b);                    /* the tensors' views are there */
-CORE void blocks_update(optc_binding *b);
-CORE void blocks_moved(optc_binding *b, int tensor, int array);
+CORE void blocks_point(optc_binding *b);                    /* after the tensors' pointers are set */
+CORE void blocks_views(optc_binding *b);                    /* after the tensors' views are set */
+CORE void blocks_update(optc_binding *b);                   /* after cohorts or participation changed */
+CORE void blocks_moved(optc_binding *b, int tensor, int array);            /* after one pointer changed */
 CORE bool array_blocked(const ProgArray *m);
-CORE int64_t row_stride(const optc_binding *b, const Tensor *t);           /* of elements, in values */
-/* where the nth matrix of an array begins, in values from t's pointer to it */
+CORE int64_t row_stride(const optc_binding *b, const Tensor *t);           /* of the elements */
+/* offset of the nth matrix of an array from t's pointer, in values */
 CORE int64_t matrix_at(const optc_binding *b, const Tensor *t, int array, int64_t nth);
-/* the tensors, or views of their blocks, that a stage goes over; batch -1: all */
+/* the tensors, or views of their blocks, that a stage covers; batch -1: all */
 CORE const Units *stage_tensors(const optc_binding *b, const ProgStage *s, int batch);
 CORE optc_status blocks_units(optc_binding *b, const Units *of, Units *out);
 
 /* ---- batches.c ---- */
 #define MOST_WORKSPACE ((int64_t)1 << 46)
-CORE bool parse_size(const char *s, int64_t *out);          /* "512M", "0" */
+CORE bool parse_size(const char *s, int64_t *out);          /* engine_api.c: "512M", "0" */
 CORE optc_status tasks_make(optc_binding *b);
-/* the tensors that a task's stage goes over: no group's */
+/* the tensors that a task's stage covers; not for stages of the group */
 CORE const Units *task_units(const optc_binding *b, const Task *t);
-CORE void *call_space(const optc_binding *b);               /* call_bytes of them */
+CORE void *call_space(const optc_binding *b);               /* call_bytes of scratch memory */
 
 OPTC_COUNT int64_t factor_stats_count(const optc_binding *b)
 {
@@ -279,14 +287,15 @@ OPTC_COUNT int64_t factor_stats_count(const optc_binding *b)
 }
 
 /* ---- stagger_slots.c ---- */
-CORE optc_status stagger_make(optc_binding *b);               /* once views of blocks are there */
-CORE optc_status stagger_write(optc_binding *b);              /* once memory is there */
+CORE optc_status stagger_make(optc_binding *b);               /* assigns slots; after blocks_make */
+CORE optc_status stagger_write(optc_binding *b);              /* writes slots to the device; after allocation */
 CORE StaggerNow stagger_now(const optc_binding *b, int64_t t);
-/* someone in a tensor, or matrix of a view of blocks (-1: any), has its turn by one of `turns`, or there are none */
+/* A slot array in `stagger` (bits) schedules the tensor, or this matrix of a view of blocks (-1: any of its
+ * matrices), at this step. Always true when `stagger` is 0 */
 CORE bool stagger_active(const optc_binding *b, const StaggerNow *x, unsigned stagger, const Tensor *y, int64_t matrix);
-/* the matrix that a stage's unit is of; -1: of several */
+/* the matrix that a stage's unit belongs to; -1: the unit may contain several */
 CORE int64_t stagger_matrix(const ProgStage *s, const Tensor *y, int64_t unit);
-/* a state that callers know of; report: a value for them */
+/* a state that callers see, or (report) a report */
 OPTC_COUNT bool array_visible(const ProgArray *m, bool report)
 {
     return m->kind == MEM_STATE && m->report == report && !m->slots.every;
@@ -295,35 +304,38 @@ OPTC_COUNT bool array_visible(const ProgArray *m, bool report)
 /* ---- step_cohorts.c ---- */
 CORE optc_status cohort_make(optc_binding *b, Group *g, int of, bool idle);
 CORE optc_status cohorts_prepare(optc_binding *b);
-CORE void cohorts_place(optc_binding *b);                      /* their views */
-/* before an entry runs: does all stand as it must? If not: cohorts_catch_up, then cohorts_arrange */
+CORE void cohorts_place(optc_binding *b);                      /* fills their views */
+/* cohorts and participation are right for the entry. If not, call cohorts_catch_up, then cohorts_arrange, before a
+ * run */
 CORE bool cohorts_settled(const optc_binding *b, int entry);
 CORE optc_status cohorts_arrange(optc_binding *b, int entry);
-CORE bool tensor_out(const Tensor *t, unsigned mask);       /* an entry that leaves out such variants leaves it out */
-CORE void cohorts_stepped(optc_binding *b);
+CORE bool tensor_out(const Tensor *t, unsigned mask);       /* an entry with this participation mask skips t */
+CORE void cohorts_stepped(optc_binding *b);                 /* a step was executed */
 CORE optc_status cohorts_catch_up(optc_binding *b);
-/* the rows' copies of their groups' states, before a run */
+/* before a run: copies the groups' states to their cohorts */
 CORE optc_status cohorts_copy_states(optc_binding *b,
                              optc_status (*copy)(optc_binding *b, void *to, const void *from, size_t n));
 
 /* ---- engine_api.c ---- */
-/* A device as users name it: NULL or "cpu", "cuda", "cuda:1", "best". The only function that reads such names. */
+/* Reads a device name: NULL or "cpu", "cuda", "cuda:1", "best". No other function parses device names. */
 typedef enum DeviceKind { DEVICE_CPU, DEVICE_GPU, DEVICE_BEST } DeviceKind;
-typedef struct DeviceName { DeviceKind kind; int ordinal; } DeviceName;          /* ordinal: of GPUs */
-CORE bool device_parse(const char *text, DeviceName *out);                      /* false: it names no device */
+typedef struct DeviceName { DeviceKind kind; int ordinal; } DeviceName;         /* ordinal: GPUs only */
+CORE bool device_parse(const char *text, DeviceName *out);                      /* false: no device has such a name */
 
 /* ---- device_scalars.c ---- */
-/* ahead of a run, by the host: where it does not reach them it waits. skip: the guard says that nothing is to be done */
+/* before a run: the host reads the guard and the scalars that are its task to read; it waits for a device whose memory
+ * it cannot access. skip: the guard is set, the run must do nothing */
 CORE optc_status device_scalars_read(optc_binding *b, bool *skip);
 CORE optc_status device_scalar_now(const optc_binding *b, const DeviceScalar *s, const char *call, double *out);
-CORE bool host_guards(const optc_binding *b);               /* it looks at the guard, and waits for that */
-CORE const DeviceScalar *hyper_device_scalar(const optc_binding *b, int group, int at);         /* NULL: it has none */
+CORE bool host_guards(const optc_binding *b);               /* the host reads the guard, and waits for its value */
+CORE const DeviceScalar *hyper_device_scalar(const optc_binding *b, int group, int at);         /* NULL: none */
 CORE void drop_device_scalars(optc_binding *b, int group, int at, int input);             /* group -1: all */
-CORE bool scalar_known(const optc_binding *b, int group, int input);       /* it was set, or is read from memory */
-CORE void device_scalars_done(optc_binding *b);                    /* a run has read all of them */
+CORE bool scalar_known(const optc_binding *b, int group, int input);       /* was set, or is read from memory */
+CORE void device_scalars_done(optc_binding *b);             /* after a run, which read all of them */
 
 /* ---- step.c ---- */
-/* the value of hyperparameter `at` of a group (-1: of all), for the device and in the host's rows; all of it or none */
+/* sets hyperparameter `at` of a group (-1: all groups) on the device and in Group.hyper, of its cohorts too; all or
+ * none */
 CORE optc_status put_hyper(optc_binding *b, int group, int at, double value, const char *call);
 
 /* ---- state_access.c ---- */
@@ -334,7 +346,7 @@ CORE void values_load(int t, const void *p, int64_t n, double *out);
 CORE void values_store(int t, void *p, int64_t n, const double *in);
 CORE optc_status find_input(const optc_binding *b, const char *call, const char *name, bool group, int *out);
 CORE double state_start(const optc_binding *b, const ProgArray *m, int group);
-/* n values of a state from number `at` on, in squares of so many rows (a diagonal counts them) */
+/* n values of a state from index `at` on. side: rows of its square matrices, to find their diagonals */
 typedef struct StateSpan { int64_t at, n, side; } StateSpan;
 OPTC_COUNT StateSpan state_span(int64_t at, int64_t n, int64_t side)
 {
@@ -347,13 +359,13 @@ CORE void state_fill(const optc_binding *b, const ProgArray *m, int group, void 
 /* ---- thread_barrier.c ---- */
 typedef struct Barrier { int arrived, asleep; unsigned generation; } Barrier;          /* begins as zeros */
 #ifdef _OPENMP
-CORE void barrier_wait(Barrier *t, int threads);                  /* returns when so many have called it */
+CORE void barrier_wait(Barrier *t, int threads);                  /* returns after `threads` threads have called it */
 #endif
 
 /* ---- cpu_device.c ---- */
-CORE int threads_allowed(int threads);        /* as many as this process may start: all of them, or 1 */
-/* each(with, 0 … n - 1), shared out over the threads of a team. One thread does not enter OpenMP: out of memory its
- * runtime ends the process. */
+CORE int threads_allowed(int threads);        /* `threads`, or 1 where this process must not start any */
+/* Calls each(with, i) for i in [0, n), divided among the threads of a team. A team of one does not enter OpenMP, whose
+ * runtime ends the process when memory runs out. */
 CORE void parallel_for(int team, int64_t n, void (*each)(void *with, int64_t i), void *with);
 CORE optc_status cpu_bind(optc_binding *b);
 CORE void cpu_unbind(optc_binding *b);
@@ -365,22 +377,22 @@ CORE void copy_arrays(const optc_binding *b, const ProgAction *a);
 typedef struct CalleeInfo {
     const char *name;
     double (*flops)(const Program *p, const ProgCall *c, Shape s);
-    optc_status (*check)(const Program *p, const ProgStage *s);             /* whatever the tensors */
-    int64_t (*jobs)(const Program *p, const ProgCall *c, Shape s);        /* on the CPU, to be done in any order */
-    /* thread: of those that run jobs at a time, from 0 */
+    optc_status (*check)(const Program *p, const ProgStage *s);           /* without regard to the tensors' shapes */
+    int64_t (*jobs)(const Program *p, const ProgCall *c, Shape s);        /* CPU jobs, independent of each other */
+    /* thread: index of the calling thread in its team */
     void (*run)(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, int thread);
-    /* bytes that a thread works in on the CPU; NULL: none */
+    /* bytes of scratch memory per CPU thread; NULL: 0 */
     int64_t (*scratch)(const Program *p, const ProgCall *c, Shape s);
 } CalleeInfo;
 CORE const CalleeInfo *callee_info(const ProgCall *c);
 CORE optc_status cpu_calls(optc_binding *b);
-/* loads the BLAS of a rule with products; what is wrong with it is told when the rule is bound */
+/* loads the BLAS of a rule with products; a failure is reported when the rule is bound */
 CORE void cpu_calls_load(const optc_rule *r);
 CORE int64_t cpu_call_bytes(const optc_binding *b);
-/* how products are computed, behind a "; " and what is there; nothing, where there are none */
+/* appends "; " and how products are computed; appends nothing for rules without products */
 CORE void cpu_call_path(const optc_rule *r, char *text, size_t n);
 
 /* ---- rule_api.c ---- */
-/* "stage 1 (flat) of rule 'adamw' (adamw.lua:12)", "a product of rule …"; s NULL: t moves on */
+/* "stage 1 (flat) of rule 'adamw' (adamw.lua:12)", "a product of rule …"; s NULL: the step counter */
 CORE void stage_label(const Program *p, const ProgStage *s, char *buf, size_t n);
 #endif

@@ -1,4 +1,5 @@
-/* Engines: a device and its threads. */
+/* Engines: parsing of device names and sizes, opening and closing a device with its threads. The host opens its own
+ * part through Host.open. */
 #include "runtime/core/gpu/gpu_device.h"
 
 #include <errno.h>
@@ -28,7 +29,7 @@ optc_status optc_memory_info(optc_engine *e, optc_memory *out)
 {
     if (!e || !out)
         return fail(OPTC_ERROR_ARGUMENT, "optc_memory_info: %s is NULL",
-                    !e ? "the engine" : "the place for the answer");
+                    !e ? "the engine" : "the result pointer");
     out->ours = __atomic_load_n(&e->ours, __ATOMIC_SEQ_CST);
     out->peak = __atomic_load_n(&e->peak, __ATOMIC_SEQ_CST);
     return e->device->memory(e, out);
@@ -43,7 +44,7 @@ CORE bool device_parse(const char *text, DeviceName *out)
         return !text || !strcmp(text, "cpu") || out->kind == DEVICE_BEST;
     if (!text[4])
         return true;
-    /* digits, and as many as a number has: 9999999999999 is no GPU, and not another one either */
+    /* at most 6 digits: atoi must not overflow and select another GPU */
     const char *digits = text + 5;
     if (text[4] != ':' || !*digits || strlen(digits) > 6 || digits[strspn(digits, "0123456789")])
         return false;
@@ -51,7 +52,6 @@ CORE bool device_parse(const char *text, DeviceName *out)
     return true;
 }
 
-/* "512M" */
 CORE bool parse_size(const char *s, int64_t *out)
 {
     static const char suffix[] = "KkMmGgTt";
@@ -66,24 +66,24 @@ CORE bool parse_size(const char *s, int64_t *out)
     return true;
 }
 
-/* What was said, or a thirty-second part of a GPU's memory, 1 GiB at least. Whole ones: what a driver says of a GPU's
- * memory differs by megabytes from one to the next, and which matrices a call sees must not. */
-static int64_t workspace_of(const optc_engine *e, int64_t stats)
+/* The requested size, or 1/32 of the GPU's memory, at least 1 GiB. Rounded to whole GiB: drivers report memory sizes
+ * that differ by megabytes, and the workspace decides which matrices share a call, which must not change with that. */
+static int64_t workspace_of(const optc_engine *e, int64_t requested)
 {
     int64_t share = e->gpu ? e->gpu->memory / 32 / GIB : 0;
-    return stats ? stats : share > 1 ? share * GIB : GIB;
+    return requested ? requested : share > 1 ? share * GIB : GIB;
 }
 
-static optc_status workspace_text(const optc_engine_options *o, int64_t *stats)
+static optc_status workspace_text(const optc_engine_options *o, int64_t *requested)
 {
     const char *s = getenv("OPTC_WORKSPACE");
-    *stats = o->workspace;
-    if (!*stats && s && *s && (!parse_size(s, stats) || !*stats || *stats > MOST_WORKSPACE))
+    *requested = o->workspace;
+    if (!*requested && s && *s && (!parse_size(s, requested) || !*requested || *requested > MOST_WORKSPACE))
         return fail(OPTC_ERROR_ARGUMENT, "optc_open: OPTC_WORKSPACE is '%.40s'; it must be a size such as 512M or "
                                          "4G", s);
-    return *stats < 0 || *stats > MOST_WORKSPACE
-               ? fail(OPTC_ERROR_ARGUMENT, "optc_open: workspace is %lld bytes; it must be 0 or more",
-                      (long long)*stats)
+    return *requested < 0 || *requested > MOST_WORKSPACE
+               ? fail(OPTC_ERROR_ARGUMENT, "optc_open: workspace is %lld bytes; it must be 0 or more, at most 2^46",
+                      (long long)*requested)
                : OPTC_OK;
 }
 
@@ -110,7 +110,7 @@ static void name_cpu(optc_engine *e, const char *why)
              *why ? " (" : "", why, *why ? ")" : "");
 }
 
-/* A GPU that is only the best guess and cannot be used leaves the CPU, whose name then says why. */
+/* If the GPU that "best" selected cannot be opened, the engine uses the CPU, and its name contains the reason. */
 static optc_status open_on(optc_engine *e, const optc_engine_options *o, DeviceName name)
 {
     int ordinal = name.kind == DEVICE_BEST ? HOST()->best(o) : name.kind == DEVICE_GPU ? name.ordinal : -1;
@@ -125,8 +125,8 @@ static optc_status open_on(optc_engine *e, const optc_engine_options *o, DeviceN
         return s;
     HOST()->close(e);
     gpu_close(e);
-    const char *stats = optc_message();
-    name_cpu(e, strncmp(stats, "optc_open: ", strlen("optc_open: ")) ? stats : stats + strlen("optc_open: "));
+    const char *why = optc_message();
+    name_cpu(e, strncmp(why, "optc_open: ", strlen("optc_open: ")) ? why : why + strlen("optc_open: "));
     e->device = cpu_device();
     s = HOST()->open(e, o);
     if (s == OPTC_OK)
@@ -170,7 +170,7 @@ optc_status optc_open_sized(const optc_engine_options *o, size_t size, optc_engi
     const StructVersion as = {"optc_open_sized", "optc_engine_options", "optc_open", sizeof(optc_engine_options)};
     optc_engine_options all;
     if (!out)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_open: the place for the engine is NULL");
+        return fail(OPTC_ERROR_ARGUMENT, "optc_open: the pointer for the engine is NULL");
     *out = NULL;
     memset(&all, 0, sizeof all);
     optc_status s = o ? struct_read(&as, &all, o, size) : OPTC_OK;

@@ -1,4 +1,5 @@
-/* What the caller may ask: storage types; what a binding holds, its groups and tensors as they were handed in. */
+/* Queries: storage types; the groups, tensors and memory of a binding; factor statistics; the warning about stacks of
+ * matrices. Nothing here changes state. */
 #include "runtime/core/api/core.h"
 
 #include <math.h>
@@ -18,22 +19,27 @@ int optc_types(void) { return NTYPES; }
 optc_status optc_type_about_sized(optc_type t, optc_type_info *out, size_t size)
 {
     if (!out)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_type_about: NULL");
+        return fail(OPTC_ERROR_ARGUMENT, "optc_type_about: the result pointer is NULL");
     if ((int)t < 1 || (int)t > NTYPES)
         return fail(OPTC_ERROR_ARGUMENT, "optc_type_about: there is no type %d (1 to %d)", (int)t, (int)NTYPES);
-    memset(out, 0, size);                          /* as long as the caller's header has it */
+    memset(out, 0, size);                          /* the size of the struct in the caller's header */
     memcpy(out, &public_types[(int)t - 1], size < sizeof *out ? size : sizeof *out);
     return OPTC_OK;
 }
 
 /* ---- groups and tensors ---- */
+static optc_status no_pointer(const char *call, const optc_binding *b)
+{
+    return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", call, !b ? "the binding" : "the result pointer");
+}
+
 int optc_tensors(const optc_binding *b) { return b ? b->ntensor : 0; }
 int optc_groups(const optc_binding *b) { return b ? b->ngroup : 0; }
 
 optc_status optc_group_tensors(const optc_binding *b, int group, int *first, int *count)
 {
     if (!b || !first || !count || group < 0 || group >= b->ngroup)
-        return !b || !first || !count ? fail(OPTC_ERROR_ARGUMENT, "optc_group_tensors: NULL")
+        return !b || !first || !count ? no_pointer("optc_group_tensors", b)
                                       : fail(OPTC_ERROR_ARGUMENT, "optc_group_tensors: there is no group %d", group);
     *first = b->group[group].first;
     *count = b->group[group].count;
@@ -52,7 +58,7 @@ optc_status optc_tensor_about_sized(const optc_binding *b, int tensor, optc_tens
 {
     optc_tensor_info x;
     if (!b || !out || tensor < 0 || tensor >= b->ntensor)
-        return !b || !out ? fail(OPTC_ERROR_ARGUMENT, "optc_tensor_about: NULL")
+        return !b || !out ? no_pointer("optc_tensor_about", b)
                           : fail(OPTC_ERROR_ARGUMENT, "optc_tensor_about: there is no tensor %d", tensor);
     const Tensor *t = &b->tensor[tensor];
     memset(&x, 0, sizeof x);
@@ -64,7 +70,7 @@ optc_status optc_tensor_about_sized(const optc_binding *b, int tensor, optc_tens
     x.param = t->mem[0];
     x.grad = t->mem[1];
     x.variant = b->rule->program->variant[t->variant].name;
-    memset(out, 0, size);                          /* as long as the caller's header has it */
+    memset(out, 0, size);
     memcpy(out, &x, size < sizeof x ? size : sizeof x);
     return OPTC_OK;
 }
@@ -73,7 +79,7 @@ optc_status optc_binding_held_sized(const optc_binding *b, optc_held *out, size_
 {
     optc_held x;
     if (!b || !out)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_binding_held: NULL");
+        return no_pointer("optc_binding_held", b);
     memset(&x, 0, sizeof x);
     x.states = b->state_bytes;
     x.workspace = b->pool_bytes;
@@ -99,7 +105,7 @@ optc_status optc_factors_about_sized(const optc_binding *b, int tensor, optc_fac
 {
     optc_factors x;
     if (!b || !out || tensor < -1 || tensor >= b->ntensor)
-        return !b || !out ? fail(OPTC_ERROR_ARGUMENT, "optc_factors_about: NULL")
+        return !b || !out ? no_pointer("optc_factors_about", b)
                           : fail(OPTC_ERROR_ARGUMENT, "optc_factors_about: there is no tensor %d", tensor);
     size_t bytes = sizeof(FactorStats) * (size_t)factor_stats_count(b);
     FactorStats *all = (FactorStats *)malloc(bytes + 1);
@@ -119,7 +125,7 @@ optc_status optc_factors_about_sized(const optc_binding *b, int tensor, optc_fac
     return OPTC_OK;
 }
 
-/* ---- what may be a mistake ---- */
+/* ---- the warning about stacks of matrices ---- */
 static bool variant_multiplies(const Program *p, int variant)
 {
     for (int i = 0; i < p->nstage; i++)
@@ -128,8 +134,8 @@ static bool variant_multiplies(const Program *p, int variant)
     return false;
 }
 
-/* One matrix where matrices of the last two dimensions may be meant. What follows dimension 1 of a convolution's weight
- * is its kernel: seldom 16 long, and where it is (patches of an image) it is shorter than dimension 0. */
+/* The rule sees one matrix, but the user may mean a stack of matrices in the last two dimensions. A convolution's
+ * weight has its kernel after dimension 1: seldom 16 long, and if it is (image patches), shorter than dimension 0. */
 static bool looks_stacked(const optc_binding *b, const Tensor *t)
 {
     int64_t last = t->rank > 2 ? t->dim[t->rank - 1] : 0;

@@ -1,4 +1,4 @@
-/* Statuses and messages. */
+/* Statuses and messages. Each thread has its own last message. */
 #include "runtime/core/api/core.h"
 
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* In a package of rules without products: what the rest asks of runtime/core's sources that only products need. None of
- * it is reached but where the answer is that there is nothing to do. */
+/* Replaces the sources of runtime/core/matrix in packages of rules without products. The rest of the core calls these
+ * functions only where the right answer is that there is nothing to do. */
 CORE optc_status cpu_calls(optc_binding *b) { return (void)b, OPTC_OK; }
 CORE void cpu_calls_load(const optc_rule *r) { (void)r; }
 CORE void cpu_call_path(const optc_rule *r, char *text, size_t n) { (void)r, (void)text, (void)n; }

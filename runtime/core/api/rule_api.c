@@ -1,4 +1,4 @@
-/* Rules: made by the host, described here. */
+/* Rules: compiling and releasing (the host makes the Program and its code), and queries about what a rule declares. */
 #include "runtime/core/gpu/gpu_device.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ static optc_status make_rule(optc_engine *e, const optc_rule_options *o, optc_ru
         free(r);
         return s;
     }
-    cpu_calls_load(r);                             /* now, and not amid training, where memory may be short */
+    cpu_calls_load(r);                             /* now: during training memory may be short */
     __atomic_add_fetch(&e->rules, 1, __ATOMIC_SEQ_CST);
     *out = r;
     return OPTC_OK;
@@ -36,7 +36,7 @@ optc_status optc_compile_sized(optc_engine *e, const optc_rule_options *o, size_
         return fail(OPTC_ERROR_ARGUMENT, "optc_compile: %s is NULL",
                     !e   ? "the engine"
                     : !o ? "the options"
-                         : "the place for the rule");
+                         : "the pointer for the rule");
     optc_status s = struct_read(&as, &all, o, size);
     return s == OPTC_OK ? make_rule(e, &all, out) : s;
 }
@@ -55,8 +55,8 @@ optc_status optc_release(optc_rule *r)
     return OPTC_OK;
 }
 
-/* ---- what it declares ---- */
-/* The i-th array of a kind; of states those that are kept, or those for the reader. */
+/* ---- declarations ---- */
+/* The i-th array of a kind. MEM_STATE: the i-th state, or (report) the i-th report. */
 static const ProgArray *nth_array(const optc_rule *r, MemKind kind, bool report, int i)
 {
     for (int k = 0; r && i >= 0 && k < r->program->narray; k++)
@@ -94,7 +94,7 @@ const char *optc_rule_input(const optc_rule *r, int i)
 static optc_status numbered(const optc_rule *r, int i, int n, const void *out, const char *call)
 {
     if (!r || !out)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: NULL", call);
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", call, !r ? "the rule" : "the result pointer");
     if (i < 0 || i >= n)
         return fail(OPTC_ERROR_ARGUMENT, "%s: there is no number %d (there are %d)", call, i, n);
     return OPTC_OK;

@@ -1,4 +1,4 @@
-/* State by name, gradients and inputs by tensor. */
+/* Reading and writing states and reports by name; setting pointers of gradients and inputs, and scalar inputs. */
 #include "runtime/core/api/core.h"
 
 #include "gen/abi/near_names.h"
@@ -107,13 +107,13 @@ CORE void values_store(int t, void *p, int64_t n, const double *in)
                     n - i < OPTC_CODED ? n - i : OPTC_CODED);
 }
 
-/* The number that a state of this group starts as; copies of p do not. */
+/* The initial number of a state of this group; not for states that start as a copy of p. */
 CORE double state_start(const optc_binding *b, const ProgArray *m, int group)
 {
     return m->hyper ? b->group[group].hyper[m->hyper] : m->value;
 }
 
-/* What a state starts as, or a piece of it. */
+/* Writes the initial values of a state, or of a part of it. */
 CORE void state_fill(const optc_binding *b, const ProgArray *m, int group, void *dst, const void *param, StateSpan x)
 {
     const Program *p = b->rule->program;
@@ -136,13 +136,13 @@ CORE void state_fill(const optc_binding *b, const ProgArray *m, int group, void 
         }
 }
 
-/* ---- states, and values for the reader, which lie as states do ---- */
-/* A question about one of them: the call that asks, whose it is (a group where it has one a group) and its name. */
-typedef struct StateAsk { const char *call; int owner; const char *name; bool report; } StateAsk;
+/* ---- states and reports, which share one layout ---- */
+/* A query: the public function, the owner (a group for states of the group, else a tensor), the name. */
+typedef struct StateQuery { const char *call; int owner; const char *name; bool report; } StateQuery;
 
-static const char *kind_of(const StateAsk *w) { return w->report ? "value" : "state"; }
+static const char *kind_of(const StateQuery *w) { return w->report ? "value" : "state"; }
 
-static optc_status no_state(const Program *p, const StateAsk *w)
+static optc_status no_state(const Program *p, const StateQuery *w)
 {
     Near near;
     char text[256] = "";
@@ -155,14 +155,14 @@ static optc_status no_state(const Program *p, const StateAsk *w)
                 near_print(&near, text, sizeof text));
 }
 
-/* has: this owner keeps it, if only as nothing */
-static optc_status look_up(const optc_binding *b, const StateAsk *w, optc_state_view *out, bool *has)
+/* has: the owner has this state, possibly with 0 values */
+static optc_status look_up(const optc_binding *b, const StateQuery *w, optc_state_view *out, bool *has)
 {
     if (!b || !w->name || !out)
         return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", w->call,
                     !b         ? "the binding"
                     : !w->name ? "the name"
-                               : "the place for the result");
+                               : "the result pointer");
     const Program *p = b->rule->program;
     int k = 0;
     while (k < p->narray && (!array_visible(&p->array[k], w->report) || strcmp(p->array[k].name, w->name)))
@@ -182,7 +182,7 @@ static optc_status look_up(const optc_binding *b, const StateAsk *w, optc_state_
     return OPTC_OK;
 }
 
-static optc_status find_state(const optc_binding *b, const StateAsk *w, optc_state_view *out)
+static optc_status find_state(const optc_binding *b, const StateQuery *w, optc_state_view *out)
 {
     bool has = false;
     optc_status s = look_up(b, w, out, &has);
@@ -195,17 +195,17 @@ static optc_status find_state(const optc_binding *b, const StateAsk *w, optc_sta
 
 optc_status optc_state(optc_binding *b, int tensor, const char *name, optc_state_view *out)
 {
-    const StateAsk w = {"optc_state", tensor, name, false};
+    const StateQuery w = {"optc_state", tensor, name, false};
     return find_state(b, &w, out);
 }
 
 optc_status optc_has_state(const optc_binding *b, int tensor, const char *name, int *has)
 {
-    const StateAsk w = {"optc_has_state", tensor, name, false};
+    const StateQuery w = {"optc_has_state", tensor, name, false};
     optc_state_view v;
     bool kept = false;
     if (!has)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_has_state: the place for the answer is NULL");
+        return fail(OPTC_ERROR_ARGUMENT, "optc_has_state: the result pointer is NULL");
     optc_status s = look_up(b, &w, &v, &kept);
     if (s == OPTC_OK)
         *has = kept;
@@ -217,8 +217,8 @@ static size_t state_bytes(const optc_binding *b, const optc_state_view *v)
     return (size_t)stored_bytes(b->rule->program->type, (int)v->type - 1, v->count, OPTC_LEAST_CODED);
 }
 
-/* The state where the host can reach it: itself, or room for a copy of it. */
-static optc_status state_room(const optc_binding *b, const StateAsk *w, const void *buf, int64_t count,
+/* Memory of the state that the host can access: the state itself, or a buffer for a copy of it (room, for free()). */
+static optc_status state_room(const optc_binding *b, const StateQuery *w, const void *buf, int64_t count,
                               optc_state_view *v, void **host, void **room)
 {
     optc_status s = find_state(b, w, v);
@@ -234,7 +234,7 @@ static optc_status state_room(const optc_binding *b, const StateAsk *w, const vo
     return OPTC_OK;
 }
 
-static optc_status read_doubles(const optc_binding *b, const StateAsk *w, double *out, int64_t count)
+static optc_status read_doubles(const optc_binding *b, const StateQuery *w, double *out, int64_t count)
 {
     optc_state_view v;
     void *host, *room;
@@ -249,19 +249,19 @@ static optc_status read_doubles(const optc_binding *b, const StateAsk *w, double
 
 optc_status optc_state_read(const optc_binding *b, int tensor, const char *name, double *out, int64_t count)
 {
-    const StateAsk w = {"optc_state_read", tensor, name, false};
+    const StateQuery w = {"optc_state_read", tensor, name, false};
     return read_doubles(b, &w, out, count);
 }
 
 optc_status optc_read_value(const optc_binding *b, int tensor, const char *name, double *out, int64_t count)
 {
-    const StateAsk w = {"optc_read_value", tensor, name, true};
+    const StateQuery w = {"optc_read_value", tensor, name, true};
     return read_doubles(b, &w, out, count);
 }
 
 optc_status optc_state_write(optc_binding *b, int tensor, const char *name, const double *in, int64_t count)
 {
-    const StateAsk w = {"optc_state_write", tensor, name, false};
+    const StateQuery w = {"optc_state_write", tensor, name, false};
     optc_state_view v;
     void *host, *room;
     optc_status s = state_room(b, &w, in, count, &v, &host, &room);
@@ -273,8 +273,9 @@ optc_status optc_state_write(optc_binding *b, int tensor, const char *name, cons
     return s;
 }
 
-/* ---- as they lie, without a conversion ---- */
-static optc_status find_raw(const optc_binding *b, const StateAsk *w, const void *buf, size_t bytes, optc_state_view *v)
+/* ---- raw bytes, without a conversion ---- */
+static optc_status find_raw(const optc_binding *b, const StateQuery *w, const void *buf, size_t bytes,
+                            optc_state_view *v)
 {
     optc_status s = find_state(b, w, v);
     if (s == OPTC_OK && (bytes != state_bytes(b, v) || (!buf && bytes)))
@@ -285,7 +286,7 @@ static optc_status find_raw(const optc_binding *b, const StateAsk *w, const void
 
 optc_status optc_state_get(const optc_binding *b, int tensor, const char *name, void *out, size_t bytes)
 {
-    const StateAsk w = {"optc_state_get", tensor, name, false};
+    const StateQuery w = {"optc_state_get", tensor, name, false};
     optc_state_view v;
     optc_status s = find_raw(b, &w, out, bytes, &v);
     return s == OPTC_OK && bytes ? b->rule->device->read(b, out, v.data, bytes, w.call) : s;
@@ -293,7 +294,7 @@ optc_status optc_state_get(const optc_binding *b, int tensor, const char *name, 
 
 optc_status optc_state_put(optc_binding *b, int tensor, const char *name, const void *in, size_t bytes)
 {
-    const StateAsk w = {"optc_state_put", tensor, name, false};
+    const StateQuery w = {"optc_state_put", tensor, name, false};
     optc_state_view v;
     optc_status s = find_raw(b, &w, in, bytes, &v);
     return s == OPTC_OK && bytes ? b->rule->device->write(b, v.data, in, bytes, true, w.call) : s;
@@ -324,7 +325,7 @@ static void put_data(optc_binding *b, int tensor, int array, const void *data)
 {
     void **at = &b->tensor[tensor].mem[array];
     if (array == 1)
-        b->settled = b->settled && !*at == !data;      /* who takes part is another */
+        b->settled = b->settled && !*at == !data;      /* participation changes */
     else
         b->complete = b->complete && data;
     *at = (void *)(uintptr_t)data;
@@ -401,7 +402,7 @@ optc_status optc_set_scalar(optc_binding *b, int group, const char *name, double
         s = find_input(b, "optc_set_scalar", name, true, &k);
     if (s != OPTC_OK)
         return s;
-    /* arrays of one number lie behind one another, as far apart all of them */
+    /* the groups' values of one scalar are at equal distances in the block (layout.c) */
     size_t pitch = b->ngroup > 1 ? (size_t)((char *)b->group[1].mem[k] - (char *)b->group[0].mem[k]) : sizeof value;
     s = b->rule->device->spread(b, b->group[group < 0 ? 0 : group].mem[k], pitch, group < 0 ? b->ngroup : 1, value,
                                 "optc_set_scalar");

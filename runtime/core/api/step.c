@@ -1,4 +1,5 @@
-/* Running an entry; hyperparameters, streams. */
+/* Running an entry: checks of inputs, participation, guard, then the device's run. Also the planned memory traffic,
+ * streams and hyperparameters. */
 #include "runtime/core/api/core.h"
 
 #include <stdio.h>
@@ -46,13 +47,14 @@ static optc_status check_read(const optc_binding *b, int entry, const ProgStage 
     for (int j = 0; j < u->n && from_caller(m); j++) {
         const Tensor *t = &b->tensor[u->tensor[j]];
         if (!t->mem[array] && t->shape.n && !tensor_out(t, b->leaves_out[entry]))
-            return fail(OPTC_ERROR_ARGUMENT, "entry '%s' reads input '%s' of %s, which is not set",
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "optc_run: entry '%s' reads input '%s' of %s, which is not set; call optc_set_input first",
                         b->rule->program->entry[entry].name, m->name, tensor_label(b, u->tensor[j], label));
     }
     return OPTC_OK;
 }
 
-/* Inputs this phase reads must be there, of tensors that take part. */
+/* The inputs that this phase reads must be set for all tensors that take part. */
 static optc_status check_pointers(const optc_binding *b, int entry, const ProgPhase *ph)
 {
     optc_status s = OPTC_OK;
@@ -64,7 +66,7 @@ static optc_status check_pointers(const optc_binding *b, int entry, const ProgPh
     return s;
 }
 
-/* Nothing is missing anywhere: until a pointer is taken away, steps need not look again. */
+/* All inputs are set: until the caller removes a pointer, steps need no check. */
 static bool all_set(const optc_binding *b)
 {
     const Program *p = b->rule->program;
@@ -82,7 +84,7 @@ static bool all_set(const optc_binding *b)
 static optc_status catch_up(optc_binding *b)
 {
     optc_status s = cohorts_catch_up(b);
-    if (s == OPTC_ERROR_ARGUMENT)                  /* the device cannot be asked now */
+    if (s == OPTC_ERROR_ARGUMENT)                  /* in a capture t cannot be read from the device */
         return fail(s, "optc_run: a gradient was added or removed, or optc_set_t was called, since the last step; "
                        "run one step before capturing");
     return s;
@@ -96,8 +98,8 @@ optc_status optc_run(optc_binding *b, const char *entry)
     if (e < 0)
         return fail(OPTC_ERROR_ARGUMENT, "optc_run: rule '%s' has no entry '%s'", b->rule->program->name, entry);
     const Program *p = b->rule->program;
-    bool stands = cohorts_settled(b, e), skip = false;
-    optc_status s = stands ? OPTC_OK : catch_up(b);
+    bool settled = cohorts_settled(b, e), skip = false;
+    optc_status s = settled ? OPTC_OK : catch_up(b);
     if (s == OPTC_OK)
         s = device_scalars_read(b, &skip);
     if (s != OPTC_OK || skip)
@@ -105,7 +107,7 @@ optc_status optc_run(optc_binding *b, const char *entry)
     int phase = program_phase(p, b->steps + 1);
     const ProgPhase *ph = &p->entry[e].phase[phase];
     s = b->complete ? OPTC_OK : check_pointers(b, e, ph);
-    if (s == OPTC_OK && !stands)
+    if (s == OPTC_OK && !settled)
         s = cohorts_arrange(b, e);
     if (s != OPTC_OK)
         return s;
@@ -123,7 +125,7 @@ optc_status optc_run(optc_binding *b, const char *entry)
 
 optc_status optc_step(optc_binding *b) { return optc_run(b, "step"); }
 
-/* ---- what it moves by the plan ---- */
+/* ---- memory traffic of the plan ---- */
 static double traffic(const optc_binding *b, const int *array, int n, Shape s)
 {
     double bytes = 0;
@@ -136,7 +138,7 @@ static double traffic(const optc_binding *b, const int *array, int n, Shape s)
     return bytes;
 }
 
-/* The share of a tensor that a stage goes over: of its blocks those that have their turn. */
+/* The share of a tensor that a stage covers at this step: 0 or 1, or the share of its scheduled blocks. */
 static double stagger_on(const optc_binding *b, const StaggerNow *stagger, const ProgStage *s, const Tensor *t)
 {
     int64_t all = 0, have = 0;
@@ -156,9 +158,10 @@ optc_status optc_plan_bytes(const optc_binding *b, const char *entry, int64_t t,
     int e = b ? find_entry(b, entry) : -1;
     if (e < 0 || !out || t < 1)
         return fail(OPTC_ERROR_ARGUMENT, "optc_plan_bytes: %s",
-                    !b || !out ? "NULL"
-                    : e < 0    ? "no such entry"
-                               : "steps count from 1");
+                    !b      ? "the binding is NULL"
+                    : !out  ? "the result pointer is NULL"
+                    : e < 0 ? "the rule has no such entry"
+                            : "t must be 1 or more");
     const Program *p = b->rule->program;
     const ProgPhase *ph = &p->entry[e].phase[program_phase(p, t)];
     const StaggerNow stagger = stagger_now(b, t);
@@ -209,8 +212,9 @@ static bool is_cohort_of(const optc_binding *b, int cohort, int group)
     return cohort >= b->ngroup && !b->group[cohort].idle && b->group[cohort].of == group;
 }
 
-/* To a group's rows ahead of the group: where one fails, the next run sends those before it again, as they were. */
-static optc_status send_to_rows(optc_binding *b, int group, int at, double value, const char *call)
+/* Sends to the cohorts first, then to the group. After a failure Group.hyper still has the old value: cohorts that have
+ * the new one on the device become stale, and the next run sends the old value again. */
+static optc_status send_to_cohorts(optc_binding *b, int group, int at, double value, const char *call)
 {
     optc_status s = OPTC_OK;
     int sent = b->ngroup;
@@ -230,7 +234,7 @@ static optc_status send_to_rows(optc_binding *b, int group, int at, double value
 CORE optc_status put_hyper(optc_binding *b, int group, int at, double value, const char *call)
 {
     optc_status s = group < 0 ? b->rule->device->send_hyper(b, 0, b->ncohort, at, value, call)
-                              : send_to_rows(b, group, at, value, call);
+                              : send_to_cohorts(b, group, at, value, call);
     for (int i = 0; i < b->ncohort && s == OPTC_OK; i++)
         if (group < 0 || b->group[i].of == group)
             b->group[i].hyper[at] = value;
@@ -263,7 +267,7 @@ optc_status optc_set_hyper_if(optc_binding *b, int group, const char *name, doub
 optc_status optc_get_hyper(const optc_binding *b, int group, const char *name, double *value)
 {
     if (b && !value)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_get_hyper: NULL");
+        return fail(OPTC_ERROR_ARGUMENT, "optc_get_hyper: the result pointer is NULL");
     if (!b || group < 0 || group >= b->ngroup)
         return no_group("optc_get_hyper", b, group);
     const Program *p = b->rule->program;

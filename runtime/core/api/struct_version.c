@@ -1,5 +1,5 @@
-/* Structs of callers that were compiled with another version of the header: shorter ones end where the caller's header
- * did, and the rest means "default"; longer ones must hold nothing behind what is known here. */
+/* Reads structs of callers that were compiled with another version of the header. A shorter struct gets zeros, which
+ * mean "default", for the missing members. A longer struct must have zeros after the members known here. */
 #include "runtime/core/api/core.h"
 
 #include <stdlib.h>
@@ -15,8 +15,8 @@ static bool all_zero(const unsigned char *p, size_t n)
 
 static optc_status no_size(const StructVersion *s, size_t size)
 {
-    return fail(OPTC_ERROR_ARGUMENT, "%s: the size of %s is given as %zu: pass sizeof(%s), as %s in the header does",
-                s->call, s->what, size, s->what, s->usual);
+    return fail(OPTC_ERROR_ARGUMENT, "%s: the size of %s is %zu; pass sizeof(%s), as %s in the header does", s->call,
+                s->what, size, s->what, s->usual);
 }
 
 CORE optc_status struct_read(const StructVersion *s, void *to, const void *from, size_t size)

@@ -1,6 +1,6 @@
-/* What may lie where: parameters and states are written, so nothing else that is bound may lie in one; compiled loops
- * rest on it (OPTC_EACH). Parameters are kept sorted by address; asking for one range takes a binary search, however
- * many tensors there are. States lie in the binding's block. */
+/* Alias checks: a step writes parameters and states, so no other bound array may overlap one. Compiled loops rely on
+ * that (OPTC_EACH). Parameters are sorted by address, so that a check is a binary search for any number of tensors.
+ * States are in the binding's block or caller-owned (caller_states.c). */
 #include "runtime/core/api/core.h"
 
 #include <stdlib.h>
@@ -21,7 +21,7 @@ static Span param_span(const optc_binding *b, int i, const void *param)
     return s;
 }
 
-/* Sorted, and no two of them overlap. */
+/* Sorts the spans and refuses overlaps. */
 static optc_status sort_spans(const optc_binding *b, Span *s, int n, const char *call)
 {
     qsort(s, (size_t)n, sizeof *s, span_order);
@@ -52,7 +52,8 @@ static optc_status check_moved(const optc_binding *b, int i, const void *param)
     uintptr_t block = (uintptr_t)b->block;
     char label[96];
     if (!param && b->tensor[i].shape.n)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_set_params: %s: its parameter pointer is NULL", tensor_label(b, i, label));
+        return fail(OPTC_ERROR_ARGUMENT, "optc_set_params: %s: its parameter pointer is NULL",
+                    tensor_label(b, i, label));
     if (s.lo % (uintptr_t)p->type[p->p].bytes)
         return fail(OPTC_ERROR_ARGUMENT, "optc_set_params: %s: its parameter is not aligned to its element",
                     tensor_label(b, i, label));
@@ -64,22 +65,22 @@ static optc_status check_moved(const optc_binding *b, int i, const void *param)
     return OPTC_OK;
 }
 
-/* What is read must not lie where parameters are to be. */
+/* Gradients and inputs, which a step reads, must not overlap the new parameters. */
 static optc_status check_read_apart(const optc_binding *b)
 {
     const Program *p = b->rule->program;
     optc_status s = OPTC_OK;
     for (int k = 1; k < p->narray; k++) {
         const ProgArray *m = &p->array[k];
-        bool given = m->kind == MEM_G || (m->kind == MEM_INPUT && m->dom != GROUP);
-        for (int i = 0; given && i < b->ntensor && s == OPTC_OK; i++)
+        bool caller = m->kind == MEM_G || (m->kind == MEM_INPUT && m->dom != GROUP);
+        for (int i = 0; caller && i < b->ntensor && s == OPTC_OK; i++)
             s = check_overlap(b, i, b->tensor[i].mem[k], dom_len(m->dom, b->tensor[i].shape) * p->type[m->type].bytes,
                               k == 1 ? "optc_set_params: the gradient" : "optc_set_params: an input");
     }
     return s;
 }
 
-/* The spans first, which what is checked goes by; they go back where something is wrong. */
+/* Replaces the spans first, because the checks use them; restores them on failure. */
 static optc_status move_spans(optc_binding *b, void *const *params)
 {
     size_t bytes = sizeof(Span) * (size_t)b->nspan;
@@ -125,7 +126,7 @@ CORE optc_status check_overlap(const optc_binding *b, int tensor, const void *da
 {
     uintptr_t lo = (uintptr_t)data, hi = lo + (uintptr_t)bytes;
     int from = 0, to = b->nspan;
-    while (from < to) {                           /* the first parameter that ends behind lo: they are apart */
+    while (from < to) {                           /* the first parameter that ends after lo; spans do not overlap */
         int mid = (from + to) / 2;
         if (b->span[mid].hi <= lo)
             from = mid + 1;

@@ -1,4 +1,5 @@
-/* Binding: checks everything the caller hands in. */
+/* optc_bind: checks everything that the caller passes, fills groups and tensors, then lets the device allocate. A
+ * failed call leaves nothing behind. */
 #include "runtime/core/api/core.h"
 
 #include "gen/abi/near_names.h"
@@ -27,8 +28,8 @@ CORE const char *tensor_label(const optc_binding *b, int i, char buf[96])
     return buf;
 }
 
-/* What a rule may ask about a tensor, to choose how it is stepped: of a piece, about the whole. */
-static TensorFacts asked(const optc_tensor *t)
+/* What a spec's questions about a tensor see. For a piece: the facts of the whole tensor. */
+static TensorFacts tensor_facts(const optc_tensor *t)
 {
     TensorFacts a;
     a.name = t->name, a.tags = t->tags;
@@ -39,8 +40,8 @@ static TensorFacts asked(const optc_tensor *t)
     return a;
 }
 
-/* The matrix a tensor is seen as: by the variant it takes. Where that has no values of rows or columns the others'
- * views count: inputs by row or column have one length for all. */
+/* The matrix view of a tensor, from its variant. A variant without row or column values uses the views of the others:
+ * inputs per row or per column have one length for all variants. */
 static int view_of(const Program *p, const TensorFacts *a)
 {
     int all = 0, own = p->variant[variant_of(p->variant, p->nvariant, a)].view;
@@ -59,8 +60,7 @@ static bool row_major(const optc_tensor *t, const int64_t *stride)
     return true;
 }
 
-/* Every place from the first to the last is an element's, and one element's only: a row-major tensor with its
- * dimensions in another order. */
+/* The elements fill their range of memory without gaps or overlap: a row-major tensor with permuted dimensions. */
 static bool dense(const optc_tensor *t, const int64_t *stride)
 {
     bool used[32];
@@ -97,15 +97,15 @@ static const char *strides_text(const optc_tensor *t, const int64_t *stride, cha
     return buf;
 }
 
-/* An elementwise rule does not care where in memory an element lies as long as its gradient lies alike: such a tensor
- * is stepped in the order of memory, and its states follow that order. Where rows and columns count, or the two differ,
- * nothing is guessed. */
+/* An elementwise rule accepts any dense layout that parameter and gradient share: it steps the tensor in memory order,
+ * and the states follow that order. Rules that use rows and columns need row-major tensors. Parameters and gradients
+ * with different layouts are refused. */
 static optc_status check_strides(const optc_binding *b, const optc_tensor *t, const char *label)
 {
     char x[200], y[200];
-    TensorFacts ask = asked(t);
+    TensorFacts facts = tensor_facts(t);
     bool flat =
-        !b->rule->program->variant[variant_of(b->rule->program->variant, b->rule->program->nvariant, &ask)].view;
+        !b->rule->program->variant[variant_of(b->rule->program->variant, b->rule->program->nvariant, &facts)].view;
     if (row_major(t, t->param_strides) && row_major(t, t->grad_strides))
         return OPTC_OK;
     if (!t->param_strides || !t->grad_strides || !same_strides(t))
@@ -138,8 +138,8 @@ static bool folds(const Program *p, const ProgStage *s)
     return any;
 }
 
-/* What an element becomes depends on nothing but itself, the tensor's sizes and the group's values: no value is of rows,
- * and nothing is folded, which would be of the piece alone. */
+/* An element's new value depends only on the element, the tensor's sizes and the group's values. There are no values
+ * per row and no folds, which would see only the piece. */
 static bool elementwise(const Program *p, int variant)
 {
     bool is = !p->variant[variant].view;
@@ -151,27 +151,29 @@ static bool elementwise(const Program *p, int variant)
     return is;
 }
 
-/* A tensor may say that it is a piece of a larger one. */
+/* Checks global_shape and offset of a piece, and that the rule can step pieces. */
 static optc_status check_piece(const optc_binding *b, const optc_tensor *t, const char *label)
 {
     const Program *p = b->rule->program;
-    TensorFacts ask = asked(t);
-    bool takes = elementwise(p, variant_of(p->variant, p->nvariant, &ask));
+    TensorFacts facts = tensor_facts(t);
+    bool takes = elementwise(p, variant_of(p->variant, p->nvariant, &facts));
     for (int k = 0; k < t->rank; k++) {
         int64_t all = whole_dim(t, k), at = begins_at(t, k);
         bool inside = at >= 0 && at <= all && t->shape[k] <= all - at;
         if (!inside || (all != t->shape[k] && !takes))
             return fail(OPTC_ERROR_ARGUMENT,
-                        "optc_bind: %s is a piece of a larger tensor (dimension %d: %lld of %lld, from %lld on)%s%.60s%s",
+                        "optc_bind: %s is a piece of a larger tensor (dimension %d: %lld of %lld, from %lld on): "
+                        "%s%.60s%s",
                         label, k, (long long)t->shape[k], (long long)all, (long long)at,
-                        inside ? ": rule '" : ", which has no such", inside ? p->name : "",
+                        inside ? "rule '" : "the piece does not fit into global_shape; check offset",
+                        inside ? p->name : "",
                         inside ? "' uses values per row or per tensor; only elementwise rules can step pieces" : "");
     }
     return OPTC_OK;
 }
 
-/* How many elements of the whole come ahead of the piece's: cut along the first dimension, those before it in memory;
- * else so many that no two pieces share a number. */
+/* The number of the piece's first element, for random draws: its offset in the whole tensor if the tensor is cut along
+ * the first dimension, else a number such that no two pieces have elements of the same number. */
 static int64_t elements_before(const optc_tensor *t)
 {
     int64_t before = 0, inside = 1;
@@ -187,16 +189,18 @@ static int64_t elements_before(const optc_tensor *t)
 
 #define MOST_ELEMENTS ((int64_t)1 << 46)
 
-/* Counts the elements of a shape. Lengths of 0 do not hide others: any product of its dimensions must be in range. */
-static optc_status check_shape(const optc_tensor *t, const int64_t *dim, const char *what, const char *label, int64_t *n)
+/* Counts the elements of a shape. A dimension of 0 does not hide others: the product of the rest must be in range
+ * too. */
+static optc_status check_shape(const optc_tensor *t, const int64_t *dim, const char *what, const char *label,
+                               int64_t *n)
 {
     int64_t all = 1;
     *n = 1;
     for (int k = 0; k < t->rank; k++) {
         if (dim[k] < 0 || __builtin_mul_overflow(all, dim[k] ? dim[k] : 1, &all) || all > MOST_ELEMENTS)
             return fail(OPTC_ERROR_ARGUMENT,
-                        "optc_bind: %s: dimension %d of its %s is negative or too large (%lld; a tensor has at most 2^46 "
-                        "elements)", label, k, what, (long long)dim[k]);
+                        "optc_bind: %s: dimension %d of its %s is negative or too large (%lld; a tensor has at most "
+                        "2^46 elements)", label, k, what, (long long)dim[k]);
         *n *= dim[k];
     }
     return OPTC_OK;
@@ -238,21 +242,21 @@ static optc_status check_tensor(const optc_binding *b, const optc_tensor *t, int
         s = check_piece(b, t, label);
     if (s != OPTC_OK)
         return s;
-    TensorFacts ask = asked(t);
-    int view = p->variant[variant_of(p->variant, p->nvariant, &ask)].view;
-    Shape all = count_shape(view_of(p, &ask), t->rank, ask.dim, ask.flat);
-    if (t->split < 0 || (t->split > 1 && (t->rank < 2 || ask.flat || all.rows % t->split)))
+    TensorFacts facts = tensor_facts(t);
+    int view = p->variant[variant_of(p->variant, p->nvariant, &facts)].view;
+    Shape all = count_shape(view_of(p, &facts), t->rank, facts.dim, facts.flat);
+    if (t->split < 0 || (t->split > 1 && (t->rank < 2 || facts.flat || all.rows % t->split)))
         return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s cannot be split into %lld: %s", label, (long long)t->split,
                     t->split < 0              ? "the number is negative"
-                    : t->rank < 2 || ask.flat ? "it is no matrix"
+                    : t->rank < 2 || facts.flat ? "it is no matrix"
                                               : "that does not divide its rows");
-    if (view & VIEW_PLAIN && t->rank > 2 && !ask.flat && ask.dim[0] * ask.dim[1] != all.n)
+    if (view & VIEW_PLAIN && t->rank > 2 && !facts.flat && facts.dim[0] * facts.dim[1] != all.n)
         return fail(OPTC_ERROR_ARGUMENT,
                     "optc_bind: %s has %d dimensions, and rule '%s' takes only matrices of rank 2 (its scale depends "
                     "on a convolution's kernel size, which it cannot see); step it with another rule, or bind it "
                     "with its shape as rows x cols",
                     label, t->rank, p->name);
-    if ((view & (VIEW_FIRST | VIEW_LAST)) == (VIEW_FIRST | VIEW_LAST) && t->rank > 2 && !ask.flat)
+    if ((view & (VIEW_FIRST | VIEW_LAST)) == (VIEW_FIRST | VIEW_LAST) && t->rank > 2 && !facts.flat)
         return fail(OPTC_ERROR_ARGUMENT,
                     "optc_bind: %s has %d dimensions, and the rule and a wrapper see it as different matrices (view "
                     "\"first\" and \"last\"): "
@@ -352,17 +356,17 @@ static optc_status fill_tensor(optc_binding *b, const optc_tensor *t, int at, in
         return no_memory("optc_bind");
     for (int k = 0; k < t->rank; k++)
         x->dim[k] = t->shape[k];
-    TensorFacts ask = asked(t);
-    TensorFacts piece = ask;
+    TensorFacts facts = tensor_facts(t);
+    TensorFacts piece = facts;
     piece.dim = t->shape;
-    x->whole = facts_shape(&ask, view_of(p, &ask));
+    x->whole = facts_shape(&facts, view_of(p, &facts));
     x->whole.rank = directions(p, x->whole);
     x->whole.block = p->block;
-    x->shape = facts_shape(&piece, view_of(p, &ask));
+    x->shape = facts_shape(&piece, view_of(p, &facts));
     x->shape.rank = x->whole.rank;
     x->shape.block = p->block;
     x->before[ELEM] = elements_before(t);
-    x->variant = variant_of(p->variant, p->nvariant, &ask);
+    x->variant = variant_of(p->variant, p->nvariant, &facts);
     x->group = x->cohort = group;
     x->mem[0] = t->param;
     x->mem[1] = (void *)(uintptr_t)t->grad;
@@ -436,11 +440,12 @@ static optc_status bind_groups(optc_rule *r, const optc_group *groups, int ngrou
     for (int i = 0; i < ngroups; i++) {
         if (groups[i].ntensors < 0 || (groups[i].ntensors && !groups[i].tensors) || groups[i].nhyper < 0 ||
             (groups[i].nhyper && !groups[i].hyper))
-            return fail(OPTC_ERROR_ARGUMENT, "optc_bind: group %d: a NULL list or a negative count", i);
+            return fail(OPTC_ERROR_ARGUMENT, "optc_bind: group %d: tensors or hyper is NULL with a count above 0, or "
+                                             "a count is negative", i);
         n += groups[i].ntensors;
     }
     if (n > (1 << 24))
-        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: over 2^24 tensors");
+        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: there are %lld tensors; a binding has at most 2^24", (long long)n);
     optc_binding *b = (optc_binding *)calloc(1, sizeof *b);
     if (!b)
         return no_memory("optc_bind");
@@ -449,7 +454,7 @@ static optc_status bind_groups(optc_rule *r, const optc_group *groups, int ngrou
     b->ntensor = (int)n;
     optc_status s = bind_all(b, groups);
     if (s != OPTC_OK) {
-        char why[MOST_MESSAGE];                           /* giving back must not lose the message */
+        char why[MOST_MESSAGE];                           /* binding_free may replace the message */
         memcpy(why, optc_message(), sizeof why);
         binding_free(b);
         return fail(s, "%s", why);
@@ -459,7 +464,7 @@ static optc_status bind_groups(optc_rule *r, const optc_group *groups, int ngrou
     return OPTC_OK;
 }
 
-/* Groups and tensors as this version has them, in one piece of memory. */
+/* Converts groups and tensors to this version's structs, in one allocation. */
 static optc_status read_groups(const optc_group *in, size_t size, size_t tensor_size, int n, optc_group **out)
 {
     const StructVersion as = {"optc_bind_sized", "optc_group", "optc_bind", sizeof(optc_group)},
@@ -496,8 +501,8 @@ optc_status optc_bind_sized(optc_rule *r, const optc_group *groups, int ngroups,
         return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s",
                     !r        ? "the rule is NULL"
                     : !groups ? "the groups are NULL"
-                    : !out    ? "the place for the binding is NULL"
-                              : "there is no group");
+                    : !out    ? "the pointer for the binding is NULL"
+                              : "ngroups must be 1 or more");
     if (group_size == sizeof(optc_group) && tensor_size == sizeof(optc_tensor))
         return bind_groups(r, groups, ngroups, out);
     optc_group *g = NULL;

@@ -1,6 +1,6 @@
-/* States that lie in the caller's memory (optc_tensor.states): a binding takes them as they are and begins none of them.
- * So tensors are bound anew, among others than before, without a second copy of their states. They are kept sorted by
- * address: nothing that is read may lie in one (alias_check.c). */
+/* Caller-owned states (optc_tensor.states): a binding uses their values and does not initialise them. A caller can bind
+ * tensors again, in other groups or with other tensors, without copying their states. They are sorted by address for
+ * the alias checks (alias_check.c). */
 #include "runtime/core/api/core.h"
 
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static optc_status check_caller_states(const optc_binding *b, int i, const ProgA
     return OPTC_OK;
 }
 
-/* Once its variant is known; what that does not keep is not looked at. */
+/* Needs the tensor's variant. Ignores entries for states that this variant does not have. */
 CORE optc_status bind_caller_states(optc_binding *b, int i, void *const *states)
 {
     const Program *p = b->rule->program;
@@ -96,7 +96,7 @@ CORE optc_status check_states_apart(optc_binding *b)
 CORE int caller_state_at(const optc_binding *b, uintptr_t lo, uintptr_t hi)
 {
     int from = 0, to = b->ncaller_span;
-    while (from < to) {                           /* the first that ends behind lo: they are apart */
+    while (from < to) {                           /* the first state that ends after lo; spans do not overlap */
         int mid = (from + to) / 2;
         if (b->caller_span[mid].hi <= lo)
             from = mid + 1;

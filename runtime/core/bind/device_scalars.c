@@ -1,9 +1,9 @@
-/* Numbers that somebody else keeps and changes: hyperparameters and inputs of the group that are read from memory ahead
- * of every run, and the guard, which says whether there is to be one.
+/* Device scalars: hyperparameters and scalar inputs that a run reads from the caller's memory before it starts, and
+ * the guard, which makes a run do nothing while it is not 0.
  *
- * The binding keeps where they lie. A device that reads them by itself does so in a launch of its own (gpu_guard.c):
- * nobody waits, and what is captured reads anew at every replay. Everywhere else the host reads them into its rows, and
- * where the guard is not 0 the run ends there. */
+ * The binding stores their addresses. A GPU reads them in a launch of its own (gpu_guard.c): the host does not wait,
+ * and every replay of a captured step reads them again. On other devices the host reads them into Group.hyper, and
+ * skips the run if the guard is not 0. */
 #include "runtime/core/api/core.h"
 
 #include <string.h>
@@ -89,7 +89,7 @@ CORE void device_scalars_done(optc_binding *b)
             b->group[b->source[i].group].scalar_set[b->source[i].input] = true;
 }
 
-/* Hyperparameters get the values back that were set last. Where that fails they are still read ahead of every run. */
+/* Restores the values that hyperparameters had before. If that fails, runs continue to read them from memory. */
 static optc_status end_device_scalars(optc_binding *b, const char *call, const DeviceScalar *x)
 {
     optc_status s = OPTC_OK;
@@ -99,7 +99,7 @@ static optc_status end_device_scalars(optc_binding *b, const char *call, const D
     }
     if (s == OPTC_OK)
         drop_device_scalars(b, x->group, x->at, x->input);
-    b->complete = b->complete && x->at;            /* an input may have no value now */
+    b->complete = b->complete && x->at;            /* a scalar input may have lost its value */
     return s;
 }
 
@@ -162,19 +162,18 @@ optc_status optc_set_guard(optc_binding *b, const void *at, optc_type type)
     return s;
 }
 
-/* ---- by the host ---- */
+/* ---- reads by the host ---- */
 CORE optc_status device_scalar_now(const optc_binding *b, const DeviceScalar *s, const char *call, double *out)
 {
-    double room = 0;                              /* of either type */
-    optc_status rc = b->rule->device->read(b, &room, s->from, (size_t)b->rule->program->type[s->type].bytes,
-                                                 call);
+    double room = 0;                              /* holds an f32 or an f64 */
+    optc_status rc = b->rule->device->read(b, &room, s->from, (size_t)b->rule->program->type[s->type].bytes, call);
     if (rc == OPTC_OK)
         *out = type_load(s->type, &room, 0);
     return rc;
 }
 
-/* What is no stage of ours cannot be told on a device to leave it: products that a library makes, arrays that are copied
- * over others. A device may have ways around them (gpu_conditional.c). */
+/* A device skips its stages by itself, but not a library's products or copies of arrays, unless it has conditional
+ * graph nodes (gpu_conditional.c). Then the host must read the guard. */
 CORE bool host_guards(const optc_binding *b)
 {
     const Program *p = b->rule->program;

@@ -1,18 +1,18 @@
-/* Blocks: what a rule that says `block` sees of a matrix larger than that.
+/* Blocks: a rule with `block` sees a larger matrix as blocks of at most that many rows and columns.
  *
- * Elements stay the arrays they are. Of values that belong to blocks (domains of SCOPE_BLOCK) a tensor has those of all
- * its blocks in one array: first of whole blocks, then of those at the right edge, at the bottom edge, in the corner;
- * of one size matrix by matrix, and in a matrix row by row of blocks. Blocks of one size are a *view*, a Tensor behind
- * the bound ones: as many matrices as there are blocks, with pointers into the tensor's arrays. Stages over blocks and
- * products walk views as others walk tensors; a product finds a block's elements by where it begins in the matrix, and
- * by the length of the matrix's rows. A tensor that is not larger than a block has one view, which is itself. */
+ * The layout of elements does not change. Values per block (domains of SCOPE_BLOCK) are one array per tensor: first the
+ * whole blocks, then those at the right edge, at the bottom edge and in the corner. Blocks of one size are ordered by
+ * matrix, then row-major within the matrix. All blocks of one size form a view: a Tensor after the bound tensors, with
+ * one matrix per block and pointers into the tensor's arrays. Stages over blocks and products iterate over views; a
+ * product finds a block's elements by their offset in the matrix and the matrix's row stride. A tensor that is not
+ * larger than a block has one view, of the whole tensor. */
 #include "runtime/core/memory/layout.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- made ---- */
+/* ---- making views ---- */
 CORE bool array_blocked(const ProgArray *m) { return dom_of_block(m->kind == MEM_PART ? m->from : m->dom); }
 
 static unsigned variants_blocked(const Program *p)
@@ -33,8 +33,8 @@ static optc_status check_blocks(const optc_binding *b, int tensor)
     if (n <= INT_MAX)
         return OPTC_OK;
     return fail(OPTC_ERROR_ARGUMENT,
-                "optc_bind: %s (%lld x %lld x %lld) would be cut into %s%lld blocks of at most %lld x %lld, and 2^31 - "
-                "1 is the most: rule '%s' needs a larger block for it",
+                "optc_bind: %s (%lld x %lld x %lld) would have %s%lld blocks of at most %lld x %lld; the limit is "
+                "2^31 - 1: give rule '%s' a larger block",
                 tensor_label(b, tensor, label), (long long)s.slices, (long long)s.rows, (long long)s.cols,
                 n >= (int64_t)1 << 58 ? "over " : "", (long long)n, (long long)s.block, (long long)s.block,
                 b->rule->program->name);
@@ -106,8 +106,8 @@ CORE int64_t matrix_at(const optc_binding *b, const Tensor *t, int array, int64_
     return row * all->shape.cols + z->col + j * p->block;
 }
 
-/* ---- where they lie ---- */
-/* Pointers of a view: into what the tensor has by blocks, else the tensor's own. */
+/* ---- pointers ---- */
+/* Pointer of a view: into the tensor's array of values per block, or (before 0) the tensor's own pointer. */
 static void point_view(const optc_binding *b, const Tensor *v, int array, int64_t before)
 {
     const Program *p = b->rule->program;
@@ -115,7 +115,7 @@ static void point_view(const optc_binding *b, const Tensor *v, int array, int64_
     v->mem[array] = base ? base + before * p->type[p->array[array].type].bytes : NULL;
 }
 
-/* Where the blocks of a view begin among the elements: array 0 is p. */
+/* All blocks of a view start at multiples of 8 elements (array 0 is p). */
 static bool begin_even(const optc_binding *b, const Tensor *v)
 {
     for (int64_t k = 0; k < v->shape.slices; k++)
@@ -141,7 +141,8 @@ CORE void blocks_point(optc_binding *b)
     }
 }
 
-/* What differs from the tensor's view. first: among the sizes of its blocks which this is; each draws for itself. */
+/* Copies the tensor's optc_view and sets what differs. first: index among the tensor's views; each view has its own
+ * random draws. */
 CORE void blocks_views(optc_binding *b)
 {
     for (int i = b->ntensor; i < b->nall; i++) {
@@ -155,7 +156,7 @@ CORE void blocks_views(optc_binding *b)
     }
 }
 
-/* Its tensor has moved to another row, takes part or does not. */
+/* Follows changes of the tensors' cohorts and participation. */
 CORE void blocks_update(optc_binding *b)
 {
     const Program *p = b->rule->program;
@@ -180,7 +181,7 @@ CORE void blocks_moved(optc_binding *b, int tensor, int array)
         b->tensor[i].mem[array] = t->mem[array];
 }
 
-/* ---- which of them a stage goes over ---- */
+/* ---- units of work ---- */
 CORE const Units *stage_tensors(const optc_binding *b, const ProgStage *s, int batch)
 {
     if (stage_of_blocks(s))
@@ -203,7 +204,7 @@ static int by_size(const void *a, const void *b)
     return by ? by : x->view - y->view;
 }
 
-/* The views of some tensors, those that can be one call next to each other. */
+/* Lists the views of some tensors, sorted so that views which can share one call are neighbours. */
 CORE optc_status blocks_units(optc_binding *b, const Units *of, Units *out)
 {
     int n = 0, k = 0;

@@ -1,18 +1,19 @@
-/* Turns: what every(k, { stagger = true }) of a rule gives its tensors, and where the rule has blocks its blocks.
+/* Stagger slots: every(k, { stagger = true }) gives each tensor, or each block of a rule with blocks, a slot below k.
  *
- * Each has a slot below k. Slots are dealt when tensors are bound, the dearest first and each to the slot that has the
- * least to do so far (of equal ones the first), so that no step does much more than another. What one costs is the
- * operations of the calls that are done in its turn alone, and its elements. So slots follow from the program and the
- * shapes and nothing else, and a run that goes on from saved states has the same ones.
+ * Binding assigns slots: in descending order of cost, each to the slot with the least cost so far (the lowest slot of
+ * equal ones), so that all steps cost about the same. The cost is the operations of the staggered calls plus the number
+ * of elements. Slots depend only on the program and the shapes, so a run that continues from saved states has the same
+ * slots.
  *
- * They lie in arrays of the binding, from which stages tell whose turn it is. Stages that say `turns` (gen/plan/stagger_plan.c) run
- * for those alone who have it: the rest would find that nothing changes. */
+ * Arrays of the binding hold the slots, and stages compare them with the step. Stages with ProgStage.stagger
+ * (gen/plan/stagger_plan.c) run only for the tensors or blocks scheduled for this step; they would change nothing for
+ * others. */
 #include "runtime/core/api/core.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- whose turn it is ---- */
+/* ---- which slots run ---- */
 CORE StaggerNow stagger_now(const optc_binding *b, int64_t t)
 {
     StaggerNow x;
@@ -36,7 +37,7 @@ static bool some_have(const int *slot, int64_t n, int64_t now)
 }
 
 /* y: a tensor, or a view of its blocks */
-static bool slot_has_turn(const optc_binding *b, int i, const Tensor *y, int64_t matrix, int64_t now)
+static bool slot_runs(const optc_binding *b, int i, const Tensor *y, int64_t matrix, int64_t now)
 {
     const int *slot = b->slots[i].slot;
     if (now < 0)
@@ -51,7 +52,7 @@ static bool slot_has_turn(const optc_binding *b, int i, const Tensor *y, int64_t
 CORE bool stagger_active(const optc_binding *b, const StaggerNow *x, unsigned stagger, const Tensor *y, int64_t matrix)
 {
     for (int i = 0; i < b->nslots; i++)
-        if (stagger >> i & 1 && slot_has_turn(b, i, y, matrix, x->now[i]))
+        if (stagger >> i & 1 && slot_runs(b, i, y, matrix, x->now[i]))
             return true;
     return !stagger;
 }
@@ -63,7 +64,7 @@ CORE int64_t stagger_matrix(const ProgStage *s, const Tensor *y, int64_t unit)
     return each ? unit / each : -1;
 }
 
-/* ---- what they cost ---- */
+/* ---- cost ---- */
 static double call_cost(const Program *p, const ProgStage *s, Shape shape)
 {
     return callee_info(s->call)->flops(p, s->call, shape);
@@ -79,7 +80,7 @@ static double tensor_cost(const optc_binding *b, const ProgStage *s, const Tenso
     return cost;
 }
 
-/* Of a tensor, or of one matrix of a view; in the phase that takes the most. */
+/* Cost of a tensor, or (block) of one matrix of a view, in its most expensive phase. */
 static double cost_of(const optc_binding *b, int i, const Tensor *t, bool block)
 {
     const Program *p = b->rule->program;
@@ -101,7 +102,7 @@ static double cost_of(const optc_binding *b, int i, const Tensor *t, bool block)
     return most + (double)one.n;
 }
 
-/* ---- dealt ---- */
+/* ---- assignment ---- */
 typedef struct Owner { double cost; int64_t nth; int *slot; } Owner;
 typedef struct Load { double cost; int slot; } Load;
 
@@ -116,7 +117,7 @@ static bool less_loaded(const Load *a, const Load *b)
     return a->cost != b->cost ? a->cost < b->cost : a->slot < b->slot;
 }
 
-/* A heap: the first has become dearer. */
+/* Restores the heap after the cost of its first entry grew. */
 static void sink(Load *h, int n)
 {
     for (int i = 0, next; (next = 2 * i + 1) < n; i = next) {
@@ -153,7 +154,7 @@ static void add_owner(Owner *o, int64_t *n, double cost, int *slot)
     o[(*n)++].slot = slot;
 }
 
-/* Tensors in order, or their blocks. Who has no such array keeps slot -1. */
+/* Lists the tensors in order, or their blocks. Tensors without this slot array keep slot -1. */
 static int64_t list_owners(const optc_binding *b, int i, Owner *o)
 {
     const ProgArray *m = &b->rule->program->array[b->slots[i].array];
@@ -178,7 +179,7 @@ static bool same_stagger(Stagger a, Stagger b)
     return a.every == b.every && a.of == b.of && a.ahead == b.ahead && a.first == b.first;
 }
 
-/* Tensors and blocks that go by one period share its slots. */
+/* Tensors and blocks with the same period are assigned together. */
 static optc_status deal_all(optc_binding *b, Owner *o)
 {
     const ProgArray *m = b->rule->program->array;
@@ -199,7 +200,7 @@ static optc_status deal_all(optc_binding *b, Owner *o)
     return s;
 }
 
-/* How many blocks lie before each view, and before each tensor. */
+/* Numbers the blocks of all tensors: sets first_block and blocks_n of tensors and views, returns the total. */
 static int64_t count_blocks_before(optc_binding *b)
 {
     int64_t n = 0;
@@ -239,7 +240,7 @@ CORE optc_status stagger_make(optc_binding *b)
     return s;
 }
 
-/* ---- where stages find them ---- */
+/* ---- arrays of slots ---- */
 static optc_status write_slots(optc_binding *b, const int *slot, int64_t n, void *to)
 {
     double *buf = (double *)malloc(sizeof *buf * (size_t)(n + 1));
@@ -269,7 +270,7 @@ CORE optc_status stagger_write(optc_binding *b)
 optc_status optc_get_slot(const optc_binding *b, int tensor, int64_t block, int every, int *slot)
 {
     if (!b || !slot)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_get_slot: NULL");
+        return fail(OPTC_ERROR_ARGUMENT, "optc_get_slot: %s is NULL", !b ? "the binding" : "the result pointer");
     if (tensor < 0 || tensor >= b->ntensor)
         return fail(OPTC_ERROR_ARGUMENT, "optc_get_slot: there is no tensor %d", tensor);
     const Tensor *t = &b->tensor[tensor];

@@ -1,23 +1,23 @@
-/* Who takes part in a step, and which step it is for each.
+/* Participation and cohorts: which tensors take part in a run, and which step t each of them is at.
  *
- * The binding counts steps. A tensor without a gradient takes no part in entries that read gradients: its view says
- * n < 0, which every stage understands, folds over tensors find what changes nothing in its place, and its own count
- * stays behind: `lag` is by how much. A lag changes when a tensor is left out or its count is set, and never otherwise.
+ * The binding counts steps. A tensor without a gradient does not take part in entries that read gradients: its view
+ * has n < 0, which every stage skips; folds over tensors find the neutral value in its place; and its step count
+ * falls behind by `lag`. A lag changes only when a tensor is skipped or the caller sets its count.
  *
- * Tensors of one group and one lag share a *row*: hyperparameters, t, and all that there is one of in a group. To a
- * stage a row is a group, so tensors of different t share their launches. The first rows are the groups' own, without a
- * lag; those behind are taken as they are needed and idle otherwise (n < 0 again). At every step all rows' t move on
- * alike, so nothing has to be told to a device until a tensor comes back. Where nobody was ever left out there are only
- * the groups, and a step costs what it did.
+ * Tensors of one group with the same lag form a cohort, which has its own hyperparameters, t and values per group. A
+ * stage treats a cohort like a group, so tensors with different t share their launches. The first entries are the
+ * groups themselves, with lag 0; further cohorts are used as needed and idle otherwise (n < 0). The t of all cohorts
+ * advances together, so the device needs no update until a tensor returns. If no tensor was ever skipped there are
+ * only groups, and a step has no extra cost.
  *
- * States of a group belong to the group and follow its count, which is the binding's: rows behind the groups start
- * each run from a copy of them, and what they make of it is dropped. `every` goes by the binding's count too. */
+ * States of a group follow the group's count, which is the binding's. A cohort starts each run from a copy of them,
+ * and its results are discarded. `every` uses the binding's count too. */
 #include "runtime/core/api/core.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { FEWEST = 8 };                       /* rows taken at once */
+enum { FEWEST = 8 };                       /* cohorts to add at least when there are too few */
 
 typedef struct CohortKey { int64_t lag; int group, cohort; } CohortKey;
 
@@ -27,8 +27,8 @@ CORE bool tensor_out(const Tensor *t, unsigned mask)
 }
 static bool own_array(const ProgArray *m) { return m->dom == GROUP && (m->kind == MEM_STATE || m->kind == MEM_TEMP); }
 
-/* ---- made ---- */
-static void fill_row_view(optc_binding *b, Group *g)
+/* ---- making cohorts ---- */
+static void fill_cohort_view(optc_binding *b, Group *g)
 {
     memset(&g->view, 0, sizeof g->view);
     g->view.mem = g->mem;
@@ -54,10 +54,10 @@ CORE optc_status cohort_make(optc_binding *b, Group *g, int of, bool idle)
 CORE void cohorts_place(optc_binding *b)
 {
     for (int i = 0; i < b->ncohort; i++)
-        fill_row_view(b, &b->group[i]);
+        fill_cohort_view(b, &b->group[i]);
 }
 
-/* By entry: the variants whose stages read a gradient in any phase. */
+/* The participation mask of an entry: variants whose stages read a gradient in any phase. */
 static unsigned reads_gradient(const Program *p, int entry)
 {
     unsigned mask = 0;
@@ -87,7 +87,7 @@ CORE optc_status cohorts_prepare(optc_binding *b)
     return OPTC_OK;
 }
 
-/* ---- more of them ---- */
+/* ---- adding cohorts ---- */
 static optc_status cohort_memory(optc_binding *b, Group *g, int n)
 {
     const Program *p = b->rule->program;
@@ -99,7 +99,7 @@ static optc_status cohort_memory(optc_binding *b, Group *g, int n)
     for (int i = 0; i < n && s == OPTC_OK; i++)
         for (int k = 0; k < p->narray; k++) {
             if (!own_array(&p->array[k]))
-                g[i].mem[k] = b->group[0].mem[k];      /* one for all, or set when the row is taken */
+                g[i].mem[k] = b->group[0].mem[k];      /* shared by all, or set by cohort_take */
             else
                 g[i].mem[k] = at;
             at += own_array(&p->array[k]) ? 64 : 0;
@@ -130,7 +130,7 @@ static optc_status cohorts_grow(optc_binding *b, int more)
     return s;
 }
 
-/* ---- settled ---- */
+/* ---- arranging cohorts ---- */
 static int by_key(const void *a, const void *b)
 {
     const CohortKey *x = (const CohortKey *)a, *y = (const CohortKey *)b;
@@ -143,7 +143,7 @@ static CohortKey *find_key(CohortKey *key, int n, int group, int64_t lag)
     return n ? (CohortKey *)bsearch(&want, key, (size_t)n, sizeof want, by_key) : NULL;
 }
 
-/* The rows that are needed behind the groups, each once. Where nobody asks for t, counts alone make none. */
+/* The cohorts needed beside the groups, sorted, without duplicates. None if the program does not use t. */
 static int list_keys(const optc_binding *b, unsigned mask, CohortKey *key)
 {
     int n = 0, kept = 0;
@@ -177,7 +177,7 @@ static void cohort_take(optc_binding *b, Group *g, const CohortKey *key)
             g->mem[k] = of->mem[k];
 }
 
-/* Rows that go on being needed stay where they are: how many. */
+/* Cohorts that are still needed keep their index. Returns their number. */
 static int keep_cohorts(const optc_binding *b, CohortKey *key, int n)
 {
     int kept = 0;
@@ -191,7 +191,7 @@ static int keep_cohorts(const optc_binding *b, CohortKey *key, int n)
     return kept;
 }
 
-/* Those that are not kept are free. */
+/* Gives the other keys cohorts that are not kept, and adds cohorts if there are too few. */
 static optc_status take_cohorts(optc_binding *b, CohortKey *key, int n, int kept)
 {
     int room = b->ncohort - b->ngroup - kept, lack = n - kept - room, twice = b->ncohort - b->ngroup;
@@ -213,13 +213,13 @@ static optc_status take_cohorts(optc_binding *b, CohortKey *key, int n, int kept
     return OPTC_OK;
 }
 
-/* Whose row it is to have; NULL: its group's own. */
+/* The key of the cohort that a tensor shall use; NULL: its group. */
 static const CohortKey *key_of(const Tensor *t, unsigned mask, CohortKey *key, int n)
 {
     return !t->lag || tensor_out(t, mask) ? NULL : find_key(key, n, t->group, t->lag);
 }
 
-/* What is to change, for the device to know beforehand. Changes nothing itself. */
+/* Computes what will change, so that the device can refuse it. Changes nothing. */
 static Participation next_participation(const optc_binding *b, unsigned mask, CohortKey *key, int n, int kept)
 {
     Participation c = {mask, n > kept, n > kept, n > b->ncohort - b->ngroup};
@@ -253,7 +253,7 @@ static bool put(long long *to, long long x)
     return other;
 }
 
-/* Where nobody takes part neither do groups: means and extremes over nothing are no numbers for their states. */
+/* If no tensor takes part, the groups do not either: a mean or maximum over nothing is no value for their states. */
 static void place_tensors(optc_binding *b, unsigned mask, CohortKey *key, int n)
 {
     bool moved = false, changed = false;
@@ -286,7 +286,8 @@ static void place_tensors(optc_binding *b, unsigned mask, CohortKey *key, int n)
         b->rule->device->arranged(b, moved);
 }
 
-/* Steps that a graph of the caller's did by itself: who was left out there was left out of all of them. */
+/* Counts the steps that replays of the caller's graph did since the last run. A tensor that the graph skips was skipped
+ * in all of them. */
 CORE optc_status cohorts_catch_up(optc_binding *b)
 {
     int64_t now = b->steps;
@@ -300,7 +301,7 @@ CORE optc_status cohorts_catch_up(optc_binding *b)
     return OPTC_OK;
 }
 
-/* Caught up: whether it may be is asked before anything changes. */
+/* Call after cohorts_catch_up. Asks the device for permission before it changes anything. */
 CORE optc_status cohorts_arrange(optc_binding *b, int entry)
 {
     const Device *d = b->rule->device;
@@ -352,7 +353,7 @@ CORE optc_status cohorts_copy_states(optc_binding *b,
 optc_status optc_get_t(const optc_binding *b, int tensor, int64_t *steps)
 {
     if (!b || !steps)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_get_t: NULL");
+        return fail(OPTC_ERROR_ARGUMENT, "optc_get_t: %s is NULL", !b ? "the binding" : "the result pointer");
     if (tensor < -1 || tensor >= b->ntensor)
         return fail(OPTC_ERROR_ARGUMENT, "optc_get_t: there is no tensor %d", tensor);
     int64_t now = b->steps;
@@ -360,7 +361,7 @@ optc_status optc_get_t(const optc_binding *b, int tensor, int64_t *steps)
     if (s != OPTC_OK)
         return s;
     const Tensor *t = tensor < 0 ? NULL : &b->tensor[tensor];
-    *steps = !t ? now : t->view.n < 0 ? b->steps - t->lag : now - t->lag;       /* replays left it out too */
+    *steps = !t ? now : t->view.n < 0 ? b->steps - t->lag : now - t->lag;       /* n < 0: replays skipped it too */
     return OPTC_OK;
 }
 

@@ -1,4 +1,4 @@
-/* Storage types to and from what is computed in. A package has them ahead of its stages. */
+/* Conversions between storage types and compute types. Packages contain them already, ahead of their stages. */
 #ifndef OPTC_FN
 #define OPTC_FN static inline __attribute__((unused))
 #include "templates/math.h"

@@ -1,4 +1,5 @@
-/* The CPU: a phase's tasks one after another, each stage over all tensors at once. */
+/* The CPU device: runs a phase's tasks in order; the threads of a team share the units of each stage over all tensors.
+ * Results must not depend on the number of threads. */
 #include "runtime/core/api/core.h"
 
 #include "runtime/core/cpu/float_mode.h"
@@ -14,8 +15,8 @@
 
 /* ---- threads ---- */
 #ifdef _OPENMP
-/* Which process first had more than one: one place for all copies of this file in a program, which share OpenMP's
- * threads too. So it is weak, and has the same name in every package. */
+/* Id of the process that first started a team of threads. All copies of this file in a program share OpenMP's threads,
+ * so they share this variable: it is weak and has the same name in every package. */
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -25,8 +26,8 @@ __attribute__((weak, visibility("default"))) int optc_team_started_by = 0;
 #endif
 #endif
 
-/* OpenMP's threads do not come along into a child of fork(), and who waits for them there waits for ever: a process
- * whose parent had started some goes on with its one thread. The bits are the same. */
+/* fork() does not copy OpenMP's threads, and a child that waits for them waits for ever. So a process whose parent has
+ * started threads uses one thread. The result bits are the same. */
 CORE int threads_allowed(int threads)
 {
 #ifdef _OPENMP
@@ -57,7 +58,7 @@ CORE void parallel_for(int team, int64_t n, void (*each)(void *with, int64_t i),
 }
 
 /* ---- binding ---- */
-/* Large blocks on large pages: a step walks several arrays at once and would miss the TLB on small ones. */
+/* Large blocks use huge pages: a step reads several arrays at once, and small pages would cause TLB misses. */
 static void *block_alloc(size_t bytes)
 {
     size_t page = 2 << 20, align = bytes >= 4 * page ? page : 64;
@@ -83,7 +84,8 @@ static void fill_segment(void *with, int64_t i)
                state_span(at, left < FILL_SEGMENT ? left : FILL_SEGMENT, side));
 }
 
-/* First touch of all state, in segments by all threads, so that pages lie near who will work on them. */
+/* Initialises all states. Large ones in segments by all threads: the first touch decides on which NUMA node a page
+ * is. */
 static void fill_states(optc_binding *b)
 {
     const Program *p = b->rule->program;
@@ -144,7 +146,7 @@ CORE void cpu_unbind(optc_binding *b)
 /* ---- running ---- */
 typedef struct Counter { long long next; char pad[56]; } Counter;       /* one cache line each */
 
-/* A function of several stages is told which arrays are this one's. */
+/* A function that several stages share takes the stage's array numbers as an argument. */
 typedef void (*SharedFn)(const optc_view *t, long long unit, const int *arrays);
 static void run_unit(optc_stage_fn fn, const int *at, const optc_view *v, int64_t unit)
 {
@@ -154,7 +156,7 @@ static void run_unit(optc_stage_fn fn, const int *at, const optc_view *v, int64_
         fn(v, unit);
 }
 
-/* Units of one tensor, or view of its blocks, of those alone that have their turn. */
+/* Units [lo, hi) of one tensor, or view of its blocks, that are scheduled for this step. */
 static void run_staggered(const optc_binding *b, const ProgStage *s, const Tensor *t, int64_t lo, int64_t hi)
 {
     for (; lo < hi; lo++)
@@ -162,7 +164,7 @@ static void run_staggered(const optc_binding *b, const ProgStage *s, const Tenso
             run_unit(b->rule->fn[s->fn], s->at, &t->view, lo);
 }
 
-/* Units [lo, hi) of a stage: the tensor is found once, then walked. */
+/* Units [lo, hi) of a stage: a binary search finds the first tensor. leaves: run tensors that do not take part, too. */
 static void run_units(const optc_binding *b, const Units *u, const ProgStage *s, bool leaves, int64_t lo, int64_t hi)
 {
     const int64_t *prefix = u->prefix[s->kind];
@@ -189,7 +191,8 @@ static void run_units(const optc_binding *b, const Units *u, const ProgStage *s,
     }
 }
 
-/* A stage whose values are folded over all tensors leaves something for those that take no part, too. */
+/* The stage writes values that are folded over all tensors. It must write the neutral value for tensors that do not
+ * take part. */
 static bool folds_tensors(const optc_binding *b, const ProgStage *s)
 {
     for (int k = 0; b->nabsent && s->kind == S_TENSOR && k < s->nwrites; k++) {
@@ -200,46 +203,45 @@ static bool folds_tensors(const optc_binding *b, const ProgStage *s)
     return false;
 }
 
-static int64_t next_piece(Counter *c, int64_t piece) { return __atomic_fetch_add(&c->next, piece, __ATOMIC_RELAXED); }
+static int64_t next_units(Counter *c, int64_t n) { return __atomic_fetch_add(&c->next, n, __ATOMIC_RELAXED); }
 
-/* Every thread takes the next piece until none is left. Which thread did what changes no bit. Passes over the elements
- * go forth and back in turn: what the last one touched at its end is still in the cache when the next one begins
- * there. */
+/* Every thread takes the next units until none are left. The assignment to threads changes no bit. Element passes
+ * alternate their direction: the data at the end of one pass is still in the cache when the next starts there. */
 static void run_stage(const optc_binding *b, const Task *t, Counter *c, int threads)
 {
     const ProgStage *s = &b->rule->program->stage[t->action->stage];
     if (s->kind == S_GROUP) {
-        for (int64_t i; (i = next_piece(c, 1)) < b->ncohort;)
+        for (int64_t i; (i = next_units(c, 1)) < b->ncohort;)
             if (b->group[i].view.n >= 0)
                 run_unit(b->rule->fn[s->fn], s->at, &b->group[i].view, 0);
         return;
     }
     const Units *u = task_units(b, t);
-    int64_t total = u->prefix[s->kind][u->n], piece = b->grain ? b->grain : total / (threads * 64) + 1;
+    int64_t total = u->prefix[s->kind][u->n], grain = b->grain ? b->grain : total / (threads * 64) + 1;
     bool back = s->time % 2, leaves = folds_tensors(b, s);
-    for (int64_t at; (at = next_piece(c, piece)) < total;) {
-        int64_t end = at + piece < total ? at + piece : total;
+    for (int64_t at; (at = next_units(c, grain)) < total;) {
+        int64_t end = at + grain < total ? at + grain : total;
         run_units(b, u, s, leaves, back ? total - end : at, back ? total - at : end);
     }
 }
 
-/* Tensors and their pieces in order: a thread's numbers only grow, so it walks over the tensors once. The last, which
- * are the largest, come first. */
-static void run_call(const optc_binding *b, const Task *t, Counter *c, int who)
+/* Jobs are numbered across the tensors, last tensor first: tensors are sorted by shape and the last are the largest. A
+ * thread's job numbers only grow, so it iterates over the tensors once. */
+static void run_call(const optc_binding *b, const Task *t, Counter *c, int thread)
 {
     const Program *p = b->rule->program;
     const ProgStage *s = &p->stage[t->action->stage];
     const ProgCall *call = s->call;
     const CalleeInfo *x = callee_info(call);
     const Units *u = task_units(b, t);
-    int64_t at = next_piece(c, 1), first = 0;
+    int64_t at = next_units(c, 1), first = 0;
     for (int i = u->n - 1; i >= 0; i--) {
         const Tensor *y = &b->tensor[u->tensor[i]];
         int64_t n = y->view.n < 0 ? 0 : x->jobs(p, call, y->shape);
-        int64_t each = y->shape.slices ? n / y->shape.slices : 0;          /* of a matrix */
-        for (; at < first + n; at = next_piece(c, 1))
+        int64_t each = y->shape.slices ? n / y->shape.slices : 0;          /* jobs per matrix */
+        for (; at < first + n; at = next_units(c, 1))
             if (!s->stagger || stagger_active(b, &b->stagger, s->stagger, y, (at - first) / each))
-                x->run(b, call, y, at - first, who);
+                x->run(b, call, y, at - first, thread);
         first += n;
     }
 }
@@ -256,28 +258,28 @@ CORE void copy_arrays(const optc_binding *b, const ProgAction *a)
     }
 }
 
-static void run_task(const optc_binding *b, const Task *t, Counter *c, int threads, int who)
+static void run_task(const optc_binding *b, const Task *t, Counter *c, int threads, int thread)
 {
     if (t->action->kind == ACT_LAUNCH && b->rule->program->stage[t->action->stage].kind == S_CALL)
-        run_call(b, t, c, who);
+        run_call(b, t, c, thread);
     else if (t->action->kind == ACT_LAUNCH)
         run_stage(b, t, c, threads);
-    else if (t->action->kind == ACT_COPY && next_piece(c, 1) == 0)
+    else if (t->action->kind == ACT_COPY && next_units(c, 1) == 0)
         copy_arrays(b, t->action);
 }
 
-static void run_alone(const optc_binding *b, const Tasks *x, int from, int to, int who)
+static void run_alone(const optc_binding *b, const Tasks *x, int from, int to, int thread)
 {
     unsigned long long mode = float_mode_set();
     for (int i = from; i < to; i++) {
         Counter c = {0, {0}};
-        run_task(b, &x->task[i], &c, 1, who);
+        run_task(b, &x->task[i], &c, 1, thread);
     }
     float_mode_reset(mode);
 }
 
 #ifdef _OPENMP
-/* Too little for several threads: those that follow each other are done by one, with nobody waiting in between. */
+/* Too little work for several threads. One thread does consecutive small tasks, without barriers between them. */
 static bool is_small(const optc_binding *b, const Task *t)
 {
     const ProgStage *s = t->action->kind == ACT_LAUNCH ? &b->rule->program->stage[t->action->stage] : NULL;
@@ -294,17 +296,17 @@ static int small_until(const optc_binding *b, const Tasks *x, int i, int end)
     return i;
 }
 
-/* Tasks [i, end), of which the first and the last are large; called by all threads of a team. */
+/* Runs tasks [i, end), whose first and last are not small. Called by all threads of a team. */
 static void run_together(const optc_binding *b, const Tasks *x, Counter *c, int i, int end, Barrier *t, int threads)
 {
-    int who = omp_get_thread_num();
+    int thread = omp_get_thread_num();
     unsigned long long mode = float_mode_set();
     for (int next; i < end; i = next) {
         next = small_until(b, x, i, end);
-        if (next > i && next_piece(&c[i], 1) == 0)
-            run_alone(b, x, i, next, who);
+        if (next > i && next_units(&c[i], 1) == 0)
+            run_alone(b, x, i, next, thread);
         else if (next == i)
-            run_task(b, &x->task[next++], &c[i], threads, who);
+            run_task(b, &x->task[next++], &c[i], threads, thread);
         if (next < end)
             barrier_wait(t, threads);
     }
@@ -312,7 +314,7 @@ static void run_together(const optc_binding *b, const Tasks *x, Counter *c, int 
 }
 #endif
 
-/* What is small at the beginning and at the end is done by the caller, while the others sleep or need not wait. */
+/* The calling thread does the small tasks at the beginning and at the end alone, outside of the team. */
 static void run_tasks(const optc_binding *b, const Tasks *x, Counter *c, int threads)
 {
     if (threads == 1) {
@@ -347,7 +349,7 @@ CORE void cpu_follow(optc_binding *b) { cohorts_copy_states(b, copy_group); }
 static optc_status cpu_run(optc_binding *b, int entry, int phase)
 {
     const Tasks *x = &b->tasks[entry * program_phases(b->rule->program) + phase];
-    int64_t per_thread = 1 << 15;                  /* below that a thread costs more to wake than it brings */
+    int64_t per_thread = 1 << 15;                  /* with fewer elements, waking a thread costs more than it saves */
     int most = b->rule->engine->threads, threads = b->threads ? b->threads : most;
     if (!b->threads && b->effort / per_thread + 1 < threads)
         threads = (int)(b->effort / per_thread) + 1;
@@ -366,7 +368,7 @@ static optc_status cpu_run(optc_binding *b, int entry, int phase)
     return OPTC_OK;
 }
 
-/* ---- the rest of a device that the host reaches ---- */
+/* ---- the rest of the device table ---- */
 CORE optc_status cpu_sync(optc_binding *b)
 {
     (void)b;

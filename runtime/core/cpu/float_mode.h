@@ -1,11 +1,10 @@
-/* The contract is on bits: a host program that flushes denormals or rounds otherwise must not change them. Round to
- * nearest, denormals kept, whatever the caller's program has set; then as it was. Pasted into packages and included by
- * runtime/library/rule/cpu_isa.c. */
+/* Sets round-to-nearest with denormals, and restores the caller's mode afterwards: a program that flushes denormals or
+ * rounds differently must not change result bits. Pasted into packages; runtime/library/rule/cpu_isa.c includes it. */
 #if defined(__x86_64__)
 static inline unsigned long long float_mode_set(void)
 {
     unsigned was = __builtin_ia32_stmxcsr();
-    __builtin_ia32_ldmxcsr(0x1f80);      /* the mode a process starts in: all exceptions masked, nearest, no flushing */
+    __builtin_ia32_ldmxcsr(0x1f80);      /* a process's initial mode: all exceptions masked, nearest, no flushing */
     return was;
 }
 static inline void float_mode_reset(unsigned long long was) { __builtin_ia32_ldmxcsr((unsigned)was); }

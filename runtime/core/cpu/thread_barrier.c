@@ -1,7 +1,6 @@
-/* Threads that wait for each other between the stages of a step. OpenMP's own barrier spins for milliseconds before it
- * lets the core go (libgomp's default); where something else runs on the machine that is the core which the thread that
- * is waited for should have. This one spins for some microseconds, as long as a stage that is balanced leaves anybody
- * waiting, and then sleeps. */
+/* Barrier between the stages of a step. OpenMP's barrier spins for milliseconds before it yields the core (libgomp's
+ * default); on a busy machine the thread that the others wait for may need that core. This barrier spins for some
+ * microseconds, which is the usual wait after a balanced stage, then sleeps. */
 #include "runtime/core/api/core.h"
 
 #include <limits.h>
@@ -11,7 +10,7 @@
 #endif
 
 #ifdef _OPENMP
-/* FUTEX_WAIT_PRIVATE and FUTEX_WAKE_PRIVATE of linux/futex.h, which is not everywhere where the calls are */
+/* FUTEX_WAIT_PRIVATE and FUTEX_WAKE_PRIVATE of linux/futex.h; some systems have the calls without that header */
 enum { WAIT_PRIVATE = 128, WAKE_PRIVATE = 129 };
 
 static void rest(void)
@@ -23,7 +22,7 @@ static void rest(void)
 #endif
 }
 
-/* Until somebody has begun another turn. */
+/* Sleeps until the last thread has started a new generation. */
 static void doze(Barrier *t, unsigned generation)
 {
     __atomic_add_fetch(&t->asleep, 1, __ATOMIC_SEQ_CST);
@@ -41,7 +40,7 @@ CORE void barrier_wait(Barrier *t, int threads)
     enum { SPINS = 1000 };
     unsigned generation = __atomic_load_n(&t->generation, __ATOMIC_ACQUIRE);
     if (__atomic_add_fetch(&t->arrived, 1, __ATOMIC_ACQ_REL) == threads) {
-        __atomic_store_n(&t->arrived, 0, __ATOMIC_RELAXED);            /* nobody comes again before the turn */
+        __atomic_store_n(&t->arrived, 0, __ATOMIC_RELAXED);            /* no thread arrives before the new generation */
         __atomic_add_fetch(&t->generation, 1, __ATOMIC_SEQ_CST);
 #ifdef __linux__
         if (__atomic_load_n(&t->asleep, __ATOMIC_SEQ_CST))

@@ -1,5 +1,5 @@
-/* The CUDA driver: libcuda.so.1, by that name alone, which belongs to the system. Found when a GPU is asked for; its
- * functions are a table of pointers. */
+/* Loads the CUDA driver, libcuda.so.1, when a GPU is first requested, and fills the table of its functions. No other
+ * name or path is tried: the driver belongs to the system. */
 #include "runtime/core/gpu/gpu_device.h"
 
 #include <dlfcn.h>
@@ -7,14 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A function to look up: its place in the table, its name without suffix and its interface's version. */
+/* A function to look up: symbol, name without suffix, version of its interface, offset in the table. */
 typedef struct Wanted { const char *symbol, *name; int since; size_t at; } Wanted;
 #define WANT_DRIVER(name, suffix, since, args) {#name #suffix, #name, since, offsetof(Driver, name##suffix)},
 static const Wanted driver_wants[] = {DRIVER_FUNCTIONS(WANT_DRIVER)};
 static const Wanted driver_later[] = {DRIVER_LATER(WANT_DRIVER)};
 #undef WANT_DRIVER
 
-/* How to ask the driver for its functions: by name and version where it can be asked so, since a symbol may be an older
+/* Ways to look up a function: by name and version if the driver supports that, because a plain symbol may be an older
  * interface. */
 typedef struct Asker {
     void *library;
@@ -39,14 +39,14 @@ static void *ask(const Asker *a, const Wanted *w)
     return dlsym(a->library, w->symbol);
 }
 
-/* The version comes first and by symbol: an old driver is told by its number, not by what it lacks. Machine code of one
- * major version of CUDA is promised to load with drivers of that one and later. */
+/* Checks the version first, by symbol: the message for an old driver names its version, not a missing function. CUDA
+ * guarantees that drivers load machine code of their own major version and of earlier ones. */
 static bool driver_recent(Driver *d, void *library, int cuda, char *why, size_t n)
 {
     int (*version)(int *) = NULL, needed = cuda / 1000 * 1000 > DRIVER_NEEDED ? cuda / 1000 * 1000 : DRIVER_NEEDED;
     find_symbol(library, "cuDriverGetVersion", (void *)&version);
     if (!version || version(&d->version)) {
-        snprintf(why, n, "libcuda.so.1 does not tell its version: it is no CUDA driver that can be used");
+        snprintf(why, n, "libcuda.so.1 does not report its version, so it cannot be used as a CUDA driver");
         return false;
     }
     if (d->version >= needed)

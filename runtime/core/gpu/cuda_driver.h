@@ -1,9 +1,13 @@
-/* The CUDA driver as functions that are found at run time. Pasted into packages; tests/cuda/headers.cc holds every row against CUDA's own headers. */
+/* Declarations of the CUDA driver's functions, which cuda_driver.c finds at run time. Pasted into packages.
+ * tests/cuda/headers.cc compares every row with CUDA's own headers. */
 #ifndef OPTC_DRIVER_H
 #define OPTC_DRIVER_H
-/* Types as the driver's own header names them. Enumerations are ints and handles opaque pointers: a handle is only ever handed back. */
-#define CUDA_INTS(F) F(CUresult) F(CUdevice) F(CUdevice_attribute) F(CUpointer_attribute) F(CUstreamCaptureMode) F(CUstreamCaptureStatus) F(CUmemorytype)
-#define CUDA_HANDLES(F) F(CUcontext) F(CUmodule) F(CUfunction) F(CUstream) F(CUgraph) F(CUgraphNode) F(CUgraphExec) F(CUevent) F(CUarray)
+/* Types by their names in the driver's header. Enumerations are ints; handles are opaque pointers. */
+#define CUDA_INTS(F)                                                                                                   \
+    F(CUresult) F(CUdevice) F(CUdevice_attribute) F(CUpointer_attribute) F(CUstreamCaptureMode)                        \
+    F(CUstreamCaptureStatus) F(CUmemorytype)
+#define CUDA_HANDLES(F)                                                                                                \
+    F(CUcontext) F(CUmodule) F(CUfunction) F(CUstream) F(CUgraph) F(CUgraphNode) F(CUgraphExec) F(CUevent) F(CUarray)
 #define INT(name) typedef int name;
 #define HANDLE(name) typedef void *name;
 CUDA_INTS(INT)
@@ -11,7 +15,7 @@ CUDA_HANDLES(HANDLE)
 #undef INT
 #undef HANDLE
 typedef unsigned long long CUdeviceptr, CUgraphConditionalHandle, cuuint64_t;
-typedef void CUgraphEdgeData;                          /* only ever handed on */
+typedef void CUgraphEdgeData;                          /* opaque */
 
 #define CUDA_CONSTANTS(F)                                                                                              \
     F(CUDA_ERROR_INVALID_VALUE, 1)                                                                                     \
@@ -71,7 +75,7 @@ typedef struct CUDA_MEMCPY2D {
     size_t dstPitch, WidthInBytes, Height;
 } CUDA_MEMCPY2D;
 
-/* Of a conditional node, and of any: the rest is as long as the longest kind's. */
+/* Parameters of a conditional node, and of any node: the union has the size of the longest kind. */
 typedef struct CUDA_CONDITIONAL_NODE_PARAMS {
     CUgraphConditionalHandle handle;
     int type;
@@ -85,11 +89,12 @@ typedef struct CUgraphNodeParams {
     long long reserved2;
 } CUgraphNodeParams;
 
-/* Name, suffix of the exported symbol, the CUDA version that brought this interface, arguments. The driver is asked for that version by the
- * name without its suffix (cuGetProcAddress), so a later interface of the same name is never handed out; the suffix serves drivers without it.
- * Nothing here is younger than DRIVER_NEEDED, so nothing needs to be optional. */
-enum { DRIVER_NEEDED = 12000 };        /* CUDA 12.0: what the oldest NVRTC we open makes is not promised to load on an older driver */
-#define DRIVER_FUNCTIONS(F)                                                                                                 \
+/* Name, suffix of the exported symbol, CUDA version that introduced this interface, arguments. cuGetProcAddress
+ * takes the name without suffix and that version, so that the driver never returns a later interface of the same
+ * name; drivers without it are searched for the symbol with its suffix. No row is newer than DRIVER_NEEDED, so
+ * none is optional. */
+enum { DRIVER_NEEDED = 12000 };        /* CUDA 12.0: older drivers may not load code of the oldest supported NVRTC */
+#define DRIVER_FUNCTIONS(F)                                                                                            \
     F(cuInit, , 2000, (unsigned))                                                                                      \
     F(cuDriverGetVersion, , 2020, (int *))                                                                             \
     F(cuGetErrorName, , 6000, (CUresult, const char **))                                                               \
@@ -105,7 +110,8 @@ enum { DRIVER_NEEDED = 12000 };        /* CUDA 12.0: what the oldest NVRTC we op
     F(cuModuleLoadData, , 2000, (CUmodule *, const void *))                                                            \
     F(cuModuleUnload, , 2000, (CUmodule))                                                                              \
     F(cuModuleGetFunction, , 2000, (CUfunction *, CUmodule, const char *))                                             \
-    F(cuLaunchKernel, , 4000, (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **)) \
+    F(cuLaunchKernel, , 4000, (CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,       \
+                               CUstream, void **, void **))                                                            \
     F(cuMemAlloc, _v2, 3020, (CUdeviceptr *, size_t))                                                                  \
     F(cuMemFree, _v2, 3020, (CUdeviceptr))                                                                             \
     F(cuMemHostAlloc, , 2020, (void **, size_t, unsigned))                                                             \
@@ -120,7 +126,8 @@ enum { DRIVER_NEEDED = 12000 };        /* CUDA 12.0: what the oldest NVRTC we op
     F(cuStreamIsCapturing, , 10000, (CUstream, CUstreamCaptureStatus *))                                               \
     F(cuThreadExchangeStreamCaptureMode, , 10010, (CUstreamCaptureMode *))                                             \
     F(cuGraphCreate, , 10000, (CUgraph *, unsigned))                                                                   \
-    F(cuGraphAddKernelNode, _v2, 12000, (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, const CUDA_KERNEL_NODE_PARAMS *)) \
+    F(cuGraphAddKernelNode, _v2, 12000, (CUgraphNode *, CUgraph, const CUgraphNode *, size_t,                          \
+                                         const CUDA_KERNEL_NODE_PARAMS *))                                             \
     F(cuGraphInstantiateWithFlags, , 11040, (CUgraphExec *, CUgraph, unsigned long long))                              \
     F(cuGraphLaunch, , 10000, (CUgraphExec, CUstream))                                                                 \
     F(cuGraphDestroy, , 10000, (CUgraph))                                                                              \
@@ -141,17 +148,23 @@ enum { DRIVER_NEEDED = 12000 };        /* CUDA 12.0: what the oldest NVRTC we op
     F(cuEventElapsedTime, , 2000, (float *, CUevent, CUevent))                                                         \
     F(cuEventDestroy, _v2, 4000, (CUevent))
 
-/* What drivers may lack: NULL there. Nodes of a graph that are done where a kernel before them says so. (They came with
- * 12.3; bodies of more than kernels with 12.4.) */
-enum { CONDITIONS_NEEDED = 12040, CONDITION_ASSIGN_DEFAULT = 1 };      /* the second is a macro there, CU_GRAPH_COND_… */
+/* Optional functions, NULL if the driver lacks them: conditional graph nodes, which run if a kernel before them sets
+ * their handle. (Introduced by 12.3; bodies with more than kernels by 12.4.) CONDITION_ASSIGN_DEFAULT is the macro
+ * CU_GRAPH_COND_ASSIGN_DEFAULT of CUDA's header. */
+enum { CONDITIONS_NEEDED = 12040, CONDITION_ASSIGN_DEFAULT = 1 };
 #define DRIVER_LATER(F)                                                                                                \
-    F(cuStreamGetCaptureInfo, _v3, 12030, (CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *, const CUgraphNode **, const CUgraphEdgeData **, size_t *)) \
-    F(cuStreamUpdateCaptureDependencies, _v2, 12030, (CUstream, CUgraphNode *, const CUgraphEdgeData *, size_t, unsigned)) \
-    F(cuStreamBeginCaptureToGraph, , 12030, (CUstream, CUgraph, const CUgraphNode *, const CUgraphEdgeData *, size_t, CUstreamCaptureMode)) \
+    F(cuStreamGetCaptureInfo, _v3, 12030, (CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *,                 \
+                                           const CUgraphNode **, const CUgraphEdgeData **, size_t *))                  \
+    F(cuStreamUpdateCaptureDependencies, _v2, 12030, (CUstream, CUgraphNode *, const CUgraphEdgeData *, size_t,        \
+                                                      unsigned))                                                       \
+    F(cuStreamBeginCaptureToGraph, , 12030, (CUstream, CUgraph, const CUgraphNode *, const CUgraphEdgeData *, size_t,  \
+                                             CUstreamCaptureMode))                                                     \
     F(cuGraphConditionalHandleCreate, , 12030, (CUgraphConditionalHandle *, CUgraph, CUcontext, unsigned, unsigned))   \
-    F(cuGraphAddNode, _v2, 12030, (CUgraphNode *, CUgraph, const CUgraphNode *, const CUgraphEdgeData *, size_t, CUgraphNodeParams *))
+    F(cuGraphAddNode, _v2, 12030, (CUgraphNode *, CUgraph, const CUgraphNode *, const CUgraphEdgeData *, size_t,       \
+                                   CUgraphNodeParams *))
 
 #define DRIVER_MEMBER(name, suffix, since, args) int (*name##suffix) args;
-typedef struct Driver { DRIVER_FUNCTIONS(DRIVER_MEMBER) DRIVER_LATER(DRIVER_MEMBER) int version; } Driver;     /* version: 12040 is CUDA 12.4 */
+/* version: 12040 is CUDA 12.4 */
+typedef struct Driver { DRIVER_FUNCTIONS(DRIVER_MEMBER) DRIVER_LATER(DRIVER_MEMBER) int version; } Driver;
 #undef DRIVER_MEMBER
 #endif

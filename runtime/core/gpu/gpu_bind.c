@@ -1,4 +1,4 @@
-/* A binding on a GPU: its memory, its tables, what its states start as. */
+/* A binding on a GPU: memory, tables on the device, initial states, additional cohorts, checks of pointers. */
 #include "runtime/core/gpu/gpu_device.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* ---- tables ---- */
-typedef struct Packer { char *host; size_t at; } Packer;         /* host NULL: only measures */
+typedef struct Packer { char *host; size_t at; } Packer;         /* host NULL: only counts bytes */
 
 static size_t pack_end(Packer *p, size_t bytes)
 {
@@ -16,10 +16,11 @@ static size_t pack_end(Packer *p, size_t bytes)
     return at;
 }
 
+/* Lists the units of a kind of stage. Flat stages: the short units come first, sorted by length. */
 static size_t pack_units(Packer *p, const optc_binding *b, const Units *u, int k)
 {
     Unit *to = p->host ? (Unit *)(void *)(p->host + p->at) : NULL;
-    int64_t place[BRIEF + 1], *brief = k == S_FLAT ? place : NULL;       /* by length less one: where the next goes */
+    int64_t place[BRIEF + 1], *brief = k == S_FLAT ? place : NULL;       /* by length - 1: index of the next unit */
     int64_t next = brief ? u->shorter[BRIEF] : 0;
     if (to && brief)
         memcpy(brief, u->shorter, sizeof *brief * (BRIEF + 1));
@@ -45,7 +46,7 @@ static bool has_stage(const Program *p, int variant, int kind)
 
 static bool kind_blocked(int k) { return dom_of_block(stage_info[k].dom); }
 
-/* A view as the device sees it: the same struct, with device addresses inside. */
+/* The device's copy of a view: the same struct, with device addresses. */
 static optc_view device_view(const optc_binding *b, const GpuTables *t, int i)
 {
     size_t row = sizeof(void *) * (size_t)b->rule->program->narray;
@@ -67,7 +68,7 @@ static CUdeviceptr pack_views(Packer *p, const optc_binding *b, const GpuTables 
     return base + pack_end(p, sizeof(optc_view) * (size_t)n);
 }
 
-/* Hyperparameters, pointers and views of groups and rows. */
+/* Hyperparameters, pointers and views of groups and cohorts. */
 static void pack_rows(Packer *p, const optc_binding *b, GpuTables *t, CUdeviceptr base)
 {
     size_t hyper = gpu_hyper_bytes(b), row = sizeof(void *) * (size_t)b->rule->program->narray;
@@ -124,7 +125,7 @@ static optc_status make_tables(optc_binding *b)
     return s;
 }
 
-/* ---- rows behind the groups ---- */
+/* ---- additional cohorts ---- */
 typedef struct GpuCohortMemory { struct GpuCohortMemory *next; CUdeviceptr at; size_t bytes; } GpuCohortMemory;
 
 static optc_status more_memory(optc_binding *b, size_t bytes, CUdeviceptr *out)
@@ -132,7 +133,7 @@ static optc_status more_memory(optc_binding *b, size_t bytes, CUdeviceptr *out)
     GpuCohortMemory *m = TAKE(b, GpuCohortMemory, 1);
     if (!m)
         return no_memory("optc_run");
-    optc_status s = gpu_alloc(b->rule->engine, bytes, b->gpu->stream, "rows of other counts of steps", out);
+    optc_status s = gpu_alloc(b->rule->engine, bytes, b->gpu->stream, "tensors with other step counts", out);
     if (s != OPTC_OK)
         return s;
     m->at = *out;
@@ -158,8 +159,8 @@ CORE optc_status gpu_alloc_cohorts(optc_binding *b, size_t bytes, void **out)
     return s;
 }
 
-/* Tables for more rows than there was room for, and launches over them. (A graph of the caller's would have the old
- * ones: gpu_may_change_participation.) */
+/* New tables for more cohorts, and new launch lists. (A graph of the caller would use the old tables:
+ * gpu_may_change_participation refuses that.) */
 static optc_status grown_inside(optc_binding *b)
 {
     GpuTables was = *b->gpu, *t = b->gpu;
@@ -179,7 +180,7 @@ static optc_status grown_inside(optc_binding *b)
     free(p.host);
     if (s == OPTC_OK)
         s = gpu_build_lists(b);
-    if (s == OPTC_OK && t->close) {                /* what it tries has the old tables, and so had the old plays */
+    if (s == OPTC_OK && t->close) {                /* tuning still has launch lists with the old tables: end it */
         t->close(b);
         t->begin = NULL, t->end = NULL, t->close = NULL;
     }
@@ -187,7 +188,7 @@ static optc_status grown_inside(optc_binding *b)
         t->hyper = was.hyper, t->group_mem = was.group_mem, t->groups = was.groups;
         while (t->cohort_memory != was.cohort_memory)
             give_last(b);
-        give_last(b);                              /* the rows' own */
+        give_last(b);                              /* what gpu_alloc_cohorts returned */
     }
     return s;
 }
@@ -204,7 +205,7 @@ CORE void gpu_participation_changed(optc_binding *b, bool moved)
     b->gpu->moved = b->gpu->moved || moved;
 }
 
-/* Inside gpu_enter, not in a capture. Rows that were there keep the t they have on the device. */
+/* Inside gpu_enter, not in a capture. Cohorts that are not stale keep the t that they have on the device. */
 CORE optc_status gpu_send_views(optc_binding *b)
 {
     GpuEngine *g = b->rule->engine->gpu;
@@ -231,7 +232,7 @@ CORE optc_status gpu_send_views(optc_binding *b)
         x->stale = rc != 0;
     }
     if (rc)
-        return gpu_error(g, "cuMemcpyHtoDAsync", rc, "who takes part");
+        return gpu_error(g, "cuMemcpyHtoDAsync", rc, "views of the tensors");
     t->dirty = false;
     return OPTC_OK;
 }
@@ -239,7 +240,7 @@ CORE optc_status gpu_send_views(optc_binding *b)
 /* ---- states ---- */
 static bool is_zero(const ProgArray *m) { return !m->copies_p && !m->hyper && m->value == 0 && !signbit(m->value); }
 
-/* Another type, or a constant other than zero: made on the host in pieces. */
+/* A copy of p of the same type is a device copy. Other initial values are made on the host, in parts. */
 static optc_status fill_one(optc_binding *b, const ProgArray *m, int group, void *dst, const void *param, int64_t n,
                             int64_t side)
 {
@@ -270,8 +271,8 @@ static optc_status fill_one(optc_binding *b, const ProgArray *m, int group, void
     return s;
 }
 
-/* A constant of four bytes, whatever its type: the state's arrays lie behind one another, so one call fills them all,
- * gaps included. */
+/* A constant of a 4-byte type: the state's arrays follow each other in the block, so one call fills them all, including
+ * the gaps. */
 static optc_status fill_range(optc_binding *b, int array, const ProgArray *m)
 {
     GpuEngine *g = b->rule->engine->gpu;
@@ -283,7 +284,7 @@ static optc_status fill_range(optc_binding *b, int array, const ProgArray *m)
         lo = lo ? lo : at;
         hi = at + dom_len(m->dom, b->tensor[i].shape) * 4;
     }
-    double room = 0;                              /* of any type */
+    double room = 0;                              /* holds a value of any type */
     unsigned bits;
     type_store(m->type, &room, 0, m->value);
     memcpy(&bits, &room, sizeof bits);
@@ -330,7 +331,7 @@ CORE optc_status gpu_owns_pointer(GpuEngine *g, const void *p, const char *what,
         rc = d->cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at);
     gpu_leave(g, OPTC_OK);
     optc_status s = gpu_alive(g);
-    if (s == OPTC_OK && rc && rc != CUDA_ERROR_INVALID_VALUE)      /* that one: it knows no such memory */
+    if (s == OPTC_OK && rc && rc != CUDA_ERROR_INVALID_VALUE)      /* INVALID_VALUE: not CUDA memory */
         return gpu_error(g, "cuPointerGetAttribute", rc, what);
     *here = s == OPTC_OK && !rc && type != CU_MEMORYTYPE_HOST && ordinal == g->ordinal;
     return s;
@@ -342,7 +343,7 @@ static optc_status check_pointer(optc_binding *b, int tensor, const void *p, con
     char label[96];
     optc_status s = p ? gpu_owns_pointer(b->rule->engine->gpu, p, what, &here) : OPTC_OK;
     if (s == OPTC_OK && !here)
-        return fail(OPTC_ERROR_ARGUMENT, "%s of %s is not in the memory of %s", what,
+        return fail(OPTC_ERROR_ARGUMENT, "%s of %s is not in the memory of %s; move it there", what,
                     tensor_label(b, tensor, label), b->rule->engine->name);
     return s;
 }
@@ -356,8 +357,8 @@ CORE optc_status gpu_use_pointer(optc_binding *b, int tensor, const void *was, c
     return s;
 }
 
-/* What a workspace takes of what could not be had, and that a smaller one is to be had. Nothing is taken in its place
- * unasked: which matrices a call sees together decides bits, and what is free is no reason for others. */
+/* Adds to the message how much of a failed allocation is workspace. The core does not choose a smaller workspace by
+ * itself: which matrices share a call decides bits, and free memory must not change them. */
 CORE optc_status workspace_fails(const optc_binding *b, optc_status s, int64_t bytes)
 {
     char why[800];

@@ -1,9 +1,10 @@
-/* Pointers that a captured step keeps. Kernels find arrays by the table that their launch names: a step that is captured
- * while pointers are on their way to the device (gradients that were allocated in the capture itself) gets a table of
- * its own. So graphs with different pointers each have theirs, and nothing is copied when one is replayed.
+/* Capture tables: the array pointers of captured steps. A kernel finds its arrays through the table in its launch
+ * arguments. A step that is captured while changed pointers are not yet on the device (such as gradients allocated
+ * in the capture itself) gets its own table. Graphs with different pointers have different tables, and a replay
+ * copies nothing.
  *
- * Nobody tells us when a graph is gone: tables stay as long as the binding. Two captures with the same pointers share
- * one. */
+ * CUDA does not report when a graph is destroyed, so tables live as long as the binding. Captures with the same
+ * pointers share one. */
 #include "runtime/core/gpu/gpu_device.h"
 
 #include <stdlib.h>
@@ -24,7 +25,7 @@ CORE char *table_now(const optc_binding *b)
     return host;
 }
 
-/* In a stream that nobody captures, and done when it returns. */
+/* Uses a stream that is not captured, and waits for the copy. */
 static optc_status fill_table(optc_binding *b, CaptureTable *k, CUstream stream)
 {
     GpuEngine *g = b->rule->engine->gpu;

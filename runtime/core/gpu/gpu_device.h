@@ -1,80 +1,78 @@
-/* Rules on an NVIDIA GPU: a program's stages as kernels, one launch a stage over all tensors.
+/* Rules on an NVIDIA GPU: each stage is a kernel, with one launch over all tensors.
  *
- *   GpuEngine  the device's primary context (retained, pushed around our work, never reset). A sticky error of the
- *              device ends it: `why` keeps the first message, and every call that would need the device is refused
- *   GpuCode    a rule's kernels for one choice of launches, by stage number. The host makes them
- *   GpuTables  what a binding keeps on the device: views, pointer tables, hyperparameters (with t), lists of units. The
- *              host's copy is the binding's own; pointers that moved are sent before the next step, hyperparameters
- *              when they are set
- *   Play       the actions of one entry in one phase, made ready when binding; from its second run on a CUDA graph of
- *              the same launches, which costs the host one call
+ *   GpuEngine   the device's primary context (retained, pushed around the core's work, never reset). A sticky error of
+ *               the device ends it: `why` holds the first message, and every call that needs the device fails
+ *   GpuCode     a rule's kernels for one choice of launches, by stage number. The host makes them
+ *   GpuTables   the binding's tables on the device: views, pointers, hyperparameters with t, lists of units. The
+ *               binding has the host's copy. Changed pointers are sent before the next step, hyperparameters when
+ *               they are set
+ *   LaunchList  the launches of one entry in one phase, built when binding. From its second run on it is a CUDA graph,
+ *               which costs the host one call
  *
- * Nothing here waits for the device except binding, reading state and optc_sync. */
+ * Only binding, reading of states and optc_sync wait for the device. */
 #ifndef OPTC_CORE_GPU_H
 #define OPTC_CORE_GPU_H
 #include "runtime/core/api/core.h"
 #include "runtime/core/gpu/cuda_driver.h"
 
-/* How eigenvectors are found: by size, GPU and libraries at hand, or so whatever they are (tests, and what measures):
- * by rotations of one block or of many, by a library. Of roots the last two: products in f32, in f64. Their numbers
- * stand in files of measured results. */
+/* Method for eigenvectors: chosen by size, GPU and available libraries, or fixed (for tests and measurements):
+ * rotations by one thread block, rotations by many, cuSOLVER in f32 or f64. For roots, EIGEN_F32 and EIGEN_F64 are
+ * products in f32 or f64. Files of tuned results contain these numbers: do not renumber. */
 typedef enum { EIGEN_BY_SIZE, EIGEN_ROTATED, EIGEN_SPREAD, EIGEN_F32, EIGEN_F64 } EigenMethod;
 
 enum { MOST_SPARE = 64 };
 
 typedef struct GpuEngine {
-    const Driver *d;                       /* `own`, unless somebody puts another in its place */
+    const Driver *d;                       /* &own; tests may replace it */
     Driver own;
     CUdevice device;
     CUcontext ctx;
     int ordinal, arch, sms, pools, l2;
-    /* major version of the kernel driver, 580; of CUDA where that cannot be had */
-    int driver;
-    int64_t memory;                        /* bytes, all of it */
+    int driver;                            /* major version of the kernel driver (580), or of CUDA if that is unknown */
+    int64_t memory;                        /* total bytes */
     char name[128];
-    int dead;                              /* atomic; 2: why can be read */
+    int dead;                              /* atomic; 1: failed, 2: failed and `why` is complete */
     char why[400];
     bool no_graphs;
-    int block;                             /* rows of symmetric products' blocks, to measure that; 0: a table's */
+    int block;                             /* rows of blocks of symmetric products, for measurements; 0: from a table */
     EigenMethod eigen;
-    /* What was measured on such a GPU for matrices of 2^power rows, kept in f64 or less, and a bucket of how many there
-     * are (size_bucket); EIGEN_BY_SIZE: nothing. NULL: nothing at all */
+    /* The tuned method for matrices of 2^power rows, stored in f64 or less, in a bucket of the number of matrices
+     * (size_bucket); EIGEN_BY_SIZE: not measured. NULL: no tuned results */
     EigenMethod (*measured)(const optc_engine *e, bool roots, bool f64, int power, int bucket);
     struct Spare *spare[MOST_SPARE];       /* atomic, each */
 } GpuEngine;
 
-/* Handles of libraries that no binding uses any more. Destroying one waits for all of the device, which ends any capture
- * that is under way there, in whatever mode (H200, CUDA 13.0): so the next binding takes it, and who closes the engine
- * destroys it. gone: the library's own, by which it is told from others. */
+/* Library handles that no binding uses any more. Destroying one waits for the whole device, which ends every
+ * capture on it, in any capture mode (H200, CUDA 13.0). So the next binding reuses the handle, and gpu_close
+ * destroys it. gone: the library's destroy function, which also identifies the kind of handle. */
 typedef int (*SpareGone)(void *handle);
 CORE void *spare_take(GpuEngine *g, SpareGone gone);               /* NULL: there is none */
 CORE void spare_keep(GpuEngine *g, void *handle, SpareGone gone);
-CORE void spare_drop(GpuEngine *g);                                /* all; inside gpu_enter */
+CORE void spare_drop(GpuEngine *g);                                /* destroys all; inside gpu_enter */
 
-/* A result of a package. Ways of roots are measured for one number of matrices, METHOD_ROOTS. */
+/* A tuned method in a package. Methods for roots are measured for one number of matrices, METHOD_ROOTS. */
 typedef struct KnownMethod { int roots, f64, power, bucket, method; } KnownMethod;
-/* powers of rows; buckets to either side */
+/* range of powers of rows; METHOD_REACH: how many buckets away a result is still used */
 enum { METHOD_LEAST = 3, METHOD_MOST = 12, METHOD_ROOTS = 256, METHOD_REACH = 2 };
 
-/* fn: by ProgStage.fn. call: by CallKernel, of rules with calls; KERNEL_PHASE is NULL where conditional nodes are not
- * available. */
-/* gate: NULL in packages of before it */
+/* fn: by ProgStage.fn. call: by CallKernel, for rules with calls; KERNEL_PHASE is NULL where conditional nodes are not
+ * available. read_ahead: the kernel GUARD_KERNEL; NULL in packages from before it existed. */
 typedef struct GpuCode { Launch *launch; CUfunction *fn, advance_t, read_ahead, call[NCALLKERNEL]; } GpuCode;
 #define GUARD_KERNEL "optc_guard"
 
-/* optc_launch of the kernels */
+/* optc_launch of templates/cuda_helpers.h */
 typedef struct Args { CUdeviceptr views, mem, units; long long count; int guard, advance_t; Brief brief; } Args;
 typedef struct LaunchItem {
     CUfunction fn; unsigned blocks, threads; Args args;
-    const ProgStage *stage;                /* NULL: t moves on */
-    const ProgAction *copy;                /* not NULL: no kernel, an array over another */
-    const struct GpuCall *call;            /* not NULL: products */
-    int batch;                             /* -1: all tensors that have part in it */
-    CUdeviceptr stagger_at; int64_t stagger_count;       /* units of those that have their turn (gpu_stagger.c) */
+    const ProgStage *stage;                /* NULL: the step counter */
+    const ProgAction *copy;                /* not NULL: no kernel, copies one array over another */
+    const struct GpuCall *call;            /* not NULL: a call */
+    int batch;                             /* -1: all tensors that take part */
+    CUdeviceptr stagger_at; int64_t stagger_count;       /* this step's work list of scheduled units (gpu_stagger.c) */
 } LaunchItem;
-/* exec: from its second run on */
+/* exec: the graph, from the second run on. copies, calls, stagger: the list contains such items */
 typedef struct LaunchList { LaunchItem *item; int n, runs; bool copies, calls, stagger; CUgraphExec exec; } LaunchList;
-typedef struct Unit { int tensor, unit; } Unit;    /* optc_unit of the kernels */
+typedef struct Unit { int tensor, unit; } Unit;    /* optc_unit of templates/cuda_helpers.h */
 
 typedef struct GpuTables {
     const GpuCode *code;
@@ -83,28 +81,28 @@ typedef struct GpuTables {
     CUdeviceptr views, groups, mem, group_mem, hyper, units[MOST_VARIANTS][NSTAGEKIND];
     CUdeviceptr *batch_units;              /* by batch, then kind of stage */
     struct GpuCalls *calls;                /* NULL: the rule has none */
-    bool calls_behind;                     /* they have not followed what the device's tables say */
+    bool calls_behind;                     /* the calls' addresses are older than the device's tables */
     bool captured;                         /* a step was captured: from then on only the device knows t */
-    bool guarded;                            /* there was a guard: likewise, and who takes part may be marked there */
-    unsigned captured_out;                 /* all that was captured leaves such tensors out (optc_binding.leaves_out) */
-    bool dirty;                            /* who takes part, and in which row, differs from the device's views */
-    struct GpuCohortMemory *cohort_memory;                  /* memory of rows behind the groups */
+    bool guarded;                          /* a guard was set: likewise; the device's views may mark a skipped run */
+    unsigned captured_out;                 /* participation masks of the captured steps (optc_binding.leaves_out) */
+    bool dirty;                            /* participation or cohorts differ from the device's views */
+    struct GpuCohortMemory *cohort_memory; /* memory of cohorts that were added */
     bool moved;                            /* a gradient's or input's pointer differs from the device's table */
-    CUdeviceptr table;                     /* not 0: of the step that is being captured, in place of mem (gpu_capture_tables.c) */
+    CUdeviceptr table;                     /* not 0: capture table of the current step, instead of mem */
     struct CaptureTable *capture_tables;
-    LaunchList *launch_list;                            /* by entry, then phase */
+    LaunchList *launch_list;               /* by entry, then phase */
     int nphase, step;                      /* step: the entry of that name */
-    /* for lists of who has its turn, and how long they may be; in_turn: the run at hand goes by them */
+    /* memory for the work lists of scheduled units, and its length; stagger_on: the current run uses them */
     CUdeviceptr stagger_units; int64_t stagger_most; bool stagger_on;
-    /* The library's tuning in real steps; all NULL where there is none. */
+    /* The library's tuning during real steps; all NULL without it. */
     struct Live *live;
-    LaunchList *(*begin)(optc_binding *b, LaunchList *p);      /* which play this step takes */
-    void (*end)(optc_binding *b);                  /* it is launched */
-    void (*close)(optc_binding *b);                /* within the context */
+    LaunchList *(*begin)(optc_binding *b, LaunchList *p);      /* the launch list that this step runs */
+    void (*end)(optc_binding *b);                  /* after its launch */
+    void (*close)(optc_binding *b);                /* inside gpu_enter */
 } GpuTables;
 
 /* ---- cuda_driver.c ---- */
-/* false: why says why not. The driver is never unloaded. cuda: at least that version */
+/* Opens the driver, of CUDA version `cuda` or newer; never unloads it. false: `why` has the reason */
 CORE bool driver_open(Driver *d, int cuda, char *why, size_t n);
 
 /* ---- gpu_engine.c ---- */
@@ -113,15 +111,16 @@ CORE void gpu_close(optc_engine *e);
 CORE int gpu_count(void);
 CORE int gpu_best(void);                        /* the one with the most multiprocessors, then memory; -1: none */
 CORE optc_status gpu_error(GpuEngine *g, const char *call, int rc, const char *what);      /* call: up to its '(' */
-/* Of the images of code (machine code or PTX) at hand a GPU of `arch` takes one, as the driver does. Goes over them: is
- * x to be taken rather than `best` (arch 0: none so far)? compiles: the driver can make machine code of the PTX */
+/* Chooses among images (machine code or PTX) for a GPU of `arch`, as the driver does: x is better than `best` (arch 0:
+ * none so far). compiles: the driver can compile the PTX */
 typedef struct Image { int arch; bool ptx; } Image;
 CORE bool image_suits(Image x, Image best, int arch, bool compiles);
-CORE optc_status gpu_alive(GpuEngine *g);
-CORE const Driver *gpu_enter(const GpuEngine *g);
-/* and leaves captures under way alone, until it is left */
+CORE optc_status gpu_alive(GpuEngine *g);                  /* fails after a sticky error */
+CORE const Driver *gpu_enter(const GpuEngine *g);          /* makes the context current, until gpu_leave */
+/* likewise, and does not disturb captures in other streams */
 CORE const Driver *gpu_enter_aside(const GpuEngine *g);
-CORE optc_status gpu_leave(const GpuEngine *g, optc_status s);
+CORE optc_status gpu_leave(const GpuEngine *g, optc_status s);         /* returns s */
+/* if s is a failed allocation that includes `bytes` of workspace: adds a hint to the message */
 CORE optc_status workspace_fails(const optc_binding *b, optc_status s, int64_t bytes);
 CORE optc_status gpu_alloc(optc_engine *e, size_t bytes, CUstream stream, const char *what, CUdeviceptr *out);
 CORE void gpu_give(optc_engine *e, CUdeviceptr p, size_t bytes, CUstream stream);
@@ -141,67 +140,69 @@ CORE optc_status gpu_cohorts_grown(optc_binding *b);
 CORE void gpu_participation_changed(optc_binding *b, bool moved);
 CORE optc_status gpu_may_change_participation(const optc_binding *b, const Participation *c);
 CORE optc_status gpu_send_views(optc_binding *b);
-/* whether it lies in the memory of this GPU */
+/* here: p is in the memory of this GPU */
 CORE optc_status gpu_owns_pointer(GpuEngine *g, const void *p, const char *what, bool *here);
 CORE optc_status gpu_use_pointer(optc_binding *b, int tensor, const void *was, const void *p, const char *what);
 
 /* ---- gpu_calls.c, gpu_products.c: calls ---- */
-CORE const char *call_kernel(const Program *p, int k);     /* its name; NULL: the program needs none */
-CORE bool call_conditions(const Program *p);               /* steps that are captured take conditional nodes */
-/* how products are computed, behind a "; "; "": there are none */
+CORE const char *call_kernel(const Program *p, int k);     /* kernel name; NULL: the program does not need it */
+CORE bool call_conditions(const Program *p);               /* captured steps use conditional nodes */
+/* "; " and how products are computed; "" for rules without products */
 CORE void gpu_call_path(const optc_rule *r, char *buf, size_t n);
 CORE int64_t gpu_call_bytes(const optc_binding *b);
-/* once arrays have their places; inside gpu_enter, as the next */
-CORE optc_status calls_bind(optc_binding *b);
-CORE void calls_unbind(optc_binding *b);
-/* pointers or who takes part may have changed on the device */
-CORE optc_status calls_update(optc_binding *b);
-CORE optc_status calls_restagger(optc_binding *b);              /* it is others' turn */
+CORE optc_status calls_bind(optc_binding *b);              /* after layout_place; inside gpu_enter */
+CORE void calls_unbind(optc_binding *b);                   /* inside gpu_enter */
+CORE optc_status calls_update(optc_binding *b);            /* after pointers or participation changed on the device */
+CORE optc_status calls_restagger(optc_binding *b);         /* after the step's schedule changed */
 /* NULL: nothing to do */
 CORE const struct GpuCall *calls_of(const optc_binding *b, const ProgStage *s, int batch);
 CORE optc_status calls_launch(optc_binding *b, const struct GpuCall *c);
-CORE optc_status calls_probe(optc_binding *b, const LaunchList *p);       /* ahead of a run: whether it finds memory */
-CORE bool calls_capture(const optc_binding *b, const struct GpuCall *c);   /* a capture takes it as it is */
-CORE CUstream calls_stream(const optc_binding *b);         /* one of our own, to capture in */
+CORE optc_status calls_probe(optc_binding *b, const LaunchList *p);        /* before a run: memory is available */
+CORE bool calls_capture(const optc_binding *b, const struct GpuCall *c);   /* captures use the same method as runs */
+CORE CUstream calls_stream(const optc_binding *b);         /* private stream, to capture in */
 
-/* ---- gpu_roots_f32.c: roots in f32, and who gets f64 ---- */
-CORE optc_status roots_f32_check(optc_binding *b, const LaunchList *p);      /* before it runs, not in a capture */
-CORE optc_status roots_f32_save(optc_binding *b, const LaunchList *p);      /* it was launched */
+/* ---- gpu_roots_f32.c: roots in f32, and the matrices that need f64 ---- */
+CORE optc_status roots_f32_check(optc_binding *b, const LaunchList *p);    /* before a run that is not captured */
+CORE optc_status roots_f32_save(optc_binding *b, const LaunchList *p);     /* after its launch */
 
-/* ---- gpu_stagger.c: of a rule with every(k, { stagger = true }) ---- */
+/* ---- gpu_stagger.c: rules with every(k, { stagger = true }) ---- */
 CORE bool gpu_stagger_any(const LaunchList *p);
-CORE optc_status gpu_stagger_bind(optc_binding *b);              /* plays are there; inside gpu_enter, as the next */
-CORE void gpu_stagger_unbind(optc_binding *b);
-CORE optc_status gpu_stagger_send(optc_binding *b, LaunchList *p);    /* before its shots are fired, not in a capture */
-CORE LaunchItem gpu_stagger_item(const optc_binding *b, const LaunchItem *x);      /* over those that have their turn */
+CORE optc_status gpu_stagger_bind(optc_binding *b);        /* after the launch lists are built; inside gpu_enter */
+CORE void gpu_stagger_unbind(optc_binding *b);             /* inside gpu_enter */
+CORE optc_status gpu_stagger_send(optc_binding *b, LaunchList *p);    /* before a run that is not captured */
+CORE LaunchItem gpu_stagger_item(const optc_binding *b, const LaunchItem *x);      /* x over the scheduled units */
 
-/* ---- gpu_capture_tables.c: pointers that captured steps keep; inside gpu_enter ---- */
+/* ---- gpu_capture_tables.c: pointers of captured steps; inside gpu_enter ---- */
 CORE char *table_now(const optc_binding *b);               /* for free(); NULL: no memory */
-CORE optc_status table_keep(optc_binding *b);              /* the step at hand has a table of its own */
+CORE optc_status table_keep(optc_binding *b);              /* gives the current step its own table */
 CORE void tables_drop(optc_binding *b);
 
-/* ---- gpu_guard.c: numbers that lie on the device, and steps that are left out ---- */
+/* ---- gpu_guard.c: device scalars and the guard ---- */
 CORE optc_status gpu_read_ahead(optc_binding *b, const void *from, bool guard, const char *call);
-CORE optc_status guard_launch(optc_binding *b, int entry);    /* inside gpu_enter; nothing, where there is none */
+CORE optc_status guard_launch(optc_binding *b, int entry); /* inside gpu_enter; launches nothing if there are none */
 
-/* ---- gpu_conditional.c: steps of rules with calls of which the device decides ---- */
-CORE void phases_bind(optc_binding *b);                    /* whether it can be asked (optc_binding.conditional) */
-CORE bool phases_guarded(const optc_binding *b, int entry);        /* by a guard */
+/* ---- gpu_conditional.c: rules with calls in which the device chooses the phase ---- */
+CORE void phases_bind(optc_binding *b);                    /* sets optc_binding.conditional */
+CORE bool phases_guarded(const optc_binding *b, int entry);        /* a guard decides whether the entry runs */
 CORE bool phases_conditional(const optc_binding *b, int entry);
-CORE optc_status phases_capture(optc_binding *b, int entry);       /* the binding's stream is being captured */
-CORE optc_status phases_run(optc_binding *b, int entry);           /* it is not, but was */
+CORE optc_status phases_capture(optc_binding *b, int entry);       /* while the binding's stream is captured */
+CORE optc_status phases_run(optc_binding *b, int entry);           /* outside of a capture, after one */
 CORE void phases_drop(optc_binding *b);
 
 /* ---- gpu_run.c ---- */
-/* makes them ready, or anew: where that fails those there were stay */
+/* builds the launch lists, or replaces them; on failure the old ones stay */
 CORE optc_status gpu_build_lists(optc_binding *b);
 CORE void gpu_drop_lists(optc_binding *b);
-CORE bool advances_t_inside(const Program *p, const ProgPhase *ph);     /* t moves on in its first stage */
+CORE bool advances_t_inside(const Program *p, const ProgPhase *ph);     /* the first stage increments t */
 CORE optc_status gpu_run(optc_binding *b, int entry, int phase);
 CORE LaunchItem gpu_launch_item(const optc_binding *b, const ProgStage *s, int batch, const Launch *l, CUfunction fn);
 CORE optc_status gpu_launch(optc_binding *b, const LaunchItem *x, int guard);       /* inside gpu_enter */
 CORE int item_launch(const Driver *d, const LaunchItem *x, int guard, CUstream stream);
 CORE void list_graph(optc_binding *b, LaunchList *p);             /* inside gpu_enter */
+CORE optc_status gpu_sync(optc_binding *b);
+CORE void gpu_set_stream(optc_binding *b, void *stream);
+
+/* ---- gpu_transfer.c ---- */
 CORE optc_status gpu_read(const optc_binding *b, void *host, const void *device, size_t bytes, const char *call);
 CORE optc_status gpu_write(const optc_binding *b, void *device, const void *host, size_t bytes, bool wait,
                            const char *call);
@@ -209,7 +210,5 @@ CORE optc_status gpu_spread(const optc_binding *b, void *to, size_t pitch, int n
 CORE optc_status gpu_send_hyper(const optc_binding *b, int first, int n, int at, double value, const char *call);
 CORE optc_status gpu_get_t(const optc_binding *b, int64_t *steps);
 CORE optc_status gpu_set_t(optc_binding *b, int64_t steps);
-CORE size_t gpu_hyper_bytes(const optc_binding *b);        /* of a row */
-CORE optc_status gpu_sync(optc_binding *b);
-CORE void gpu_set_stream(optc_binding *b, void *stream);
+CORE size_t gpu_hyper_bytes(const optc_binding *b);        /* of one cohort */
 #endif

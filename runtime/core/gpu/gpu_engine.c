@@ -1,20 +1,20 @@
-/* A GPU: its context, its errors, its memory. */
+/* A GPU: context, spare library handles, errors, opening, memory. */
 #include "runtime/core/gpu/gpu_device.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether each push of this thread that has not been left again worked: a context that is gone must not cost the caller
- * its own. */
+/* One bit per open gpu_enter of this thread: its push succeeded. After a failed push gpu_leave must not pop, or the
+ * caller would lose its own context. */
 static __thread uint64_t pushed;
-/* aside: how deep it was when the mode of captures was changed; 0: it is the caller's */
+/* aside: the depth at which gpu_enter_aside changed the capture mode; 0: the caller's mode is active */
 static __thread int depth, aside;
-static __thread CUstreamCaptureMode callers;       /* mode */
+static __thread CUstreamCaptureMode callers;       /* the caller's capture mode */
 
-/* Allocating, freeing and waiting would end a capture that any stream of the program has under way (in the mode that is
- * usual there), though they have nothing to do with it: what comes and goes says so, and puts back what was. Against a
- * stream that keeps in step with the default one nothing helps: CUDA lets nobody use that one meanwhile. */
+/* In the default capture mode, allocating, freeing and waiting end a capture in any stream of the program,
+ * although they are unrelated to it. So such calls switch to the relaxed mode and restore the caller's mode. This
+ * does not help if a blocking stream is captured: CUDA then forbids any use of the default stream. */
 static CUstreamCaptureMode capture_mode(const Driver *d, CUstreamCaptureMode mode)
 {
     return d->cuThreadExchangeStreamCaptureMode(&mode) ? (CUstreamCaptureMode)CU_STREAM_CAPTURE_MODE_GLOBAL : mode;
@@ -54,7 +54,7 @@ CORE optc_status gpu_leave(const GpuEngine *g, optc_status s)
 /* ---- handles ---- */
 typedef struct Spare { void *handle; SpareGone gone; } Spare;
 
-/* Whoever has a place's spare has it alone; one of another library is put where there is room. */
+/* The atomic exchange of an entry passes ownership of its handle. Destroys the handle if no entry is free. */
 static void put_spare(GpuEngine *g, Spare *x)
 {
     for (int i = 0; i < MOST_SPARE; i++) {
@@ -104,7 +104,7 @@ CORE void spare_drop(GpuEngine *g)
 }
 
 /* ---- errors ---- */
-/* After these the context answers every call with the same error: nothing on it can be saved. */
+/* After one of these errors every call on the context returns the same error; no data can be read back. */
 static bool sticky(int rc)
 {
     static const int ends[] = {CUDA_ERROR_ECC_UNCORRECTABLE,
@@ -139,9 +139,9 @@ CORE optc_status gpu_error(GpuEngine *g, const char *call, int rc, const char *w
     int alive = 0;
     if (__atomic_compare_exchange_n(&g->dead, &alive, 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
         memcpy(g->why, why, sizeof why);
-        __atomic_store_n(&g->dead, 2, __ATOMIC_SEQ_CST);       /* why can be read from here on */
+        __atomic_store_n(&g->dead, 2, __ATOMIC_SEQ_CST);       /* `why` is complete */
     }
-    return fail(OPTC_ERROR_DEVICE, "%s; cuda:%d can do no more work in this process", why, g->ordinal);
+    return fail(OPTC_ERROR_DEVICE, "%s; cuda:%d can do no more work in this process: start a new one", why, g->ordinal);
 }
 
 CORE optc_status gpu_alive(GpuEngine *g)
@@ -251,8 +251,8 @@ CORE void gpu_close(optc_engine *e)
     e->gpu = NULL;
 }
 
-/* Machine code of the same major version, of these the highest minor one that is not above the GPU's; else the first
- * PTX that is not above it. */
+/* Machine code of the GPU's major version with the highest minor version up to the GPU's; else the first PTX of an
+ * architecture up to the GPU's. */
 CORE bool image_suits(Image x, Image best, int arch, bool compiles)
 {
     if (x.arch > arch || (x.ptx ? !compiles : x.arch / 10 != arch / 10))
@@ -261,9 +261,9 @@ CORE bool image_suits(Image x, Image best, int arch, bool compiles)
 }
 
 /* ---- memory: the caller's allocator, or the device's stream-ordered pool; both inside gpu_enter ----
- * Large blocks do not come from the pool: mapping 25 GB takes it 25 ms on an H200, and cuMemAlloc one. Where that finds
- * no room the pool is asked after all, which may hold what others freed; cuMemFree takes back either kind once the
- * stream is done with it. */
+ * Large blocks do not come from the pool: mapping 25 GB takes it 25 ms on an H200, and cuMemAlloc 1 ms. If cuMemAlloc
+ * fails, the pool is tried, which may hold memory that others freed. cuMemFree frees either kind, after the stream has
+ * finished. */
 enum { LARGE = 256 << 20 };
 
 static bool from_pool(const GpuEngine *g, size_t bytes) { return g->pools && bytes < LARGE; }

@@ -1,12 +1,13 @@
-/* The gate: a small launch ahead of a run that reads numbers which lie on the device (device_scalars.c), and the guard. Where
- * the guard is not 0 it marks everybody as taking no part, which every stage understands, and takes t back by the step
- * that the run then counts. Nobody waits: from then on, as after a capture, only the device knows t. */
+/* A small launch before a run that reads device scalars (device_scalars.c) and the guard. If the guard is not 0,
+ * it marks all views as not taking part, which every stage skips, and decrements t, which the run then increments.
+ * The host does not wait: once a guard is set, as after a capture, only the device knows t. */
 #include "runtime/core/gpu/gpu_device.h"
 
 #include <string.h>
 
-typedef struct GuardScalar { CUdeviceptr from, to; int wide, at, group; } GuardScalar;   /* optc_source of the kernel */
-typedef struct GuardArgs {                          /* optc_guard_args */
+/* optc_source and optc_guard_args of templates/stage_cuda.txt */
+typedef struct GuardScalar { CUdeviceptr from, to; int wide, at, group; } GuardScalar;
+typedef struct GuardArgs {
     CUdeviceptr views, groups, guard;
     long long nview, ncohort;
     int wide, counts, lets, nsource;
@@ -22,7 +23,7 @@ static optc_status check_reached(const optc_binding *b, const void *from, const 
         return s;
     int rc = gpu_enter(g)->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)from);
     gpu_leave(g, OPTC_OK);
-    if (rc == CUDA_ERROR_INVALID_VALUE)            /* it knows no such memory */
+    if (rc == CUDA_ERROR_INVALID_VALUE)            /* not CUDA memory */
         return fail(OPTC_ERROR_ARGUMENT, "%s: the pointer to the number is not readable by %s; put it in device "
                                          "memory", call,
                     b->rule->engine->name);
@@ -41,7 +42,8 @@ CORE optc_status gpu_read_ahead(optc_binding *b, const void *from, bool guard, c
     return s;
 }
 
-/* Whether a run that is left out moves t on all the same: not where that is a part of what is left out (gpu_conditional.c). */
+/* A skipped run still increments t, so the guard must decrement it. Not if the increment is itself in a
+ * conditional node that is skipped (gpu_conditional.c). */
 static bool entry_counts(const optc_binding *b, int entry)
 {
     const Program *p = b->rule->program;
@@ -59,7 +61,7 @@ static void put_source(const optc_binding *b, const DeviceScalar *from, GuardSca
     to->group = from->group;
 }
 
-/* The first of them guards; more there are only where there are many sources. */
+/* The first launch reads the guard. More launches follow only if there are more than OPTC_SOURCES scalars. */
 CORE optc_status guard_launch(optc_binding *b, int entry)
 {
     GpuEngine *g = b->rule->engine->gpu;

@@ -1,4 +1,5 @@
-/* Steps on a GPU: launches made ready once, one by one or as a graph of them. */
+/* Steps on a GPU: builds the launch lists when binding, then runs them launch by launch or as a CUDA graph; captures in
+ * the caller's graphs. */
 #include "runtime/core/gpu/gpu_device.h"
 
 #include <stdio.h>
@@ -6,7 +7,7 @@
 #include <string.h>
 
 /* ---- launches ---- */
-/* What a kernel of several stages is told beside; others have one parameter, and nobody looks at the second. */
+/* Second argument of a kernel that several stages share: the array numbers. Other kernels ignore it. */
 static void *item_arrays(const LaunchItem *x) { return x->stage ? (void *)x->stage->at : NULL; }
 
 CORE int item_launch(const Driver *d, const LaunchItem *x, int guard, CUstream stream)
@@ -17,11 +18,11 @@ CORE int item_launch(const Driver *d, const LaunchItem *x, int guard, CUstream s
     return d->cuLaunchKernel(x->fn, x->blocks, 1, 1, x->threads, 1, 1, 0, stream, args, NULL);
 }
 
-/* The same launches as a graph, one behind the other. Failing is no error: single launches do the same.
+/* Builds a graph of the list's launches, in sequence. A failure is no error: single launches do the same.
  *
- * Of plays that copy arrays there is no graph of our own: they are fired one by one, in order, at every run. A graph of
- * the caller's takes copies as it takes launches, unless the rule has periods: there it holds the stages of all phases,
- * of which those of the wrong one return at once, and a copy cannot. Such a capture is refused. */
+ * Lists that copy arrays have no graph: every run launches them item by item. A caller's graph can contain copies,
+ * unless the rule has periods: it then contains the stages of all phases, and stages of the wrong phase return at once,
+ * which a copy cannot. Such a capture is refused. */
 static bool build_graph(const Driver *d, const LaunchList *p, CUgraph *graph)
 {
     CUgraphNode node = NULL;
@@ -41,7 +42,7 @@ static bool build_graph(const Driver *d, const LaunchList *p, CUgraph *graph)
     return ok;
 }
 
-/* What a library launches is only known to who captures it: in a stream of our own, of which nothing else knows. */
+/* Library calls can only be captured, not added as nodes. The capture uses a private stream. */
 static bool capture_graph(optc_binding *b, const LaunchList *p, CUgraph *graph)
 {
     const Driver *d = b->rule->engine->gpu->d;
@@ -49,7 +50,7 @@ static bool capture_graph(optc_binding *b, const LaunchList *p, CUgraph *graph)
     optc_status s = OPTC_OK;
     for (int i = 0; i < p->n; i++)
         if (p->item[i].call && !calls_capture(b, p->item[i].call))
-            return false;                      /* what stands in its place there is slower */
+            return false;                      /* its replacement in captures is slower */
     if (d->cuStreamBeginCapture_v2(own, CU_STREAM_CAPTURE_MODE_RELAXED))
         return false;
     b->gpu->stream = own;
@@ -129,8 +130,8 @@ static LaunchItem call_item(const optc_binding *b, const ProgStage *s, int batch
     return x;
 }
 
-/* A step begins with t moving on: in its first stage where that is the groups' own, else in a launch of its own. A
- * captured step of a rule with periods launches the stages of all phases, so there it is always a launch of its own. */
+/* A step starts by incrementing t: in its first stage if that is a stage of the group, else in a separate launch. Rules
+ * with periods always use a separate launch, because a captured step launches the stages of all phases. */
 CORE bool advances_t_inside(const Program *p, const ProgPhase *ph)
 {
     return !p->nperiod && ph->naction > 1 && ph->action[1].kind == ACT_LAUNCH &&
@@ -142,7 +143,7 @@ static optc_status too_many(const Program *p, const LaunchItem *x)
     char what[200];
     stage_label(p, x->stage, what, sizeof what);
     return fail(OPTC_ERROR_ARGUMENT,
-                "optc_bind: %s would take more than 2^31 - 1 blocks on these tensors (%lld units); bind fewer "
+                "optc_bind: %s would need more than 2^31 - 1 thread blocks on these tensors (%lld units); bind fewer "
                 "tensors at a time",
                 what, x->args.count);
 }
@@ -217,9 +218,9 @@ CORE optc_status gpu_build_lists(optc_binding *b)
 /* ---- running ---- */
 enum { CAPTURE_INVALIDATED = 2 };                          /* of CUstreamCaptureStatus */
 
-/* In the block arrays of one number lie behind one another: a range goes on as long as both arrays do so alike, and
- * takes the gaps between tensors along. Where one of them is kept by other tensors too, or is the caller's, a new one
- * begins. */
+/* Copies of neighbouring tensors are merged. In the block, the parts of one array number follow each other, so a range
+ * continues while both arrays do, including the gaps between tensors. It ends where only one of them has a part of
+ * another tensor in between, or where one is the caller's memory. */
 typedef struct CopyRange { char *to, *from; size_t bytes; } CopyRange;
 
 static optc_status launch_range_of(optc_binding *b, const CopyRange *r, const char *name)
@@ -232,7 +233,7 @@ static optc_status launch_range_of(optc_binding *b, const CopyRange *r, const ch
     return OPTC_OK;
 }
 
-static bool goes_on(const CopyRange *r, const CopyRange *next, bool gaps)
+static bool continues(const CopyRange *r, const CopyRange *next, bool gaps)
 {
     size_t at = gaps ? (r->bytes + 63) & ~(size_t)63 : r->bytes;
     return r->bytes && next->to == r->to + at && next->from == r->from + at;
@@ -254,7 +255,7 @@ static optc_status launch_copy(optc_binding *b, const ProgAction *a)
         CopyRange next = {(char *)mem[a->to], (char *)mem[a->from], n * size};
         if (!next.to || !next.from || !n)
             continue;
-        if (goes_on(&r, &next, in_block(m) && in_block(x))) {
+        if (continues(&r, &next, in_block(m) && in_block(x))) {
             r.bytes = (size_t)(next.to - r.to) + next.bytes;
             continue;
         }
@@ -300,9 +301,9 @@ static optc_status send_moved(optc_binding *b)
     return OPTC_OK;
 }
 
-/* All phases into a graph of the caller's: at each replay the stages of the phase that t then has do their work, the
- * others return at once. A copy knows no phase: that is refused before anything is launched. Where some phase has
- * calls, each is a conditional node. */
+/* Launches all phases into the caller's graph: at each replay the stages of the current phase work and the others
+ * return at once. Copies cannot do that and are refused before any launch. If a phase has calls, each phase is a
+ * conditional node. */
 static optc_status capture(optc_binding *b, int entry, bool capturing)
 {
     const Program *p = b->rule->program;
@@ -344,8 +345,9 @@ static optc_status follow_group(optc_binding *b, void *to, const void *from, siz
     return OPTC_OK;
 }
 
-/* What was captured finds tensors without a gradient left out, or it would read NULL: once some are, no entry may run
- * that takes them in. It has the tables of its time, and copies groups' states to the rows of its time. */
+/* A captured graph reads the device's views, in which tensors without a gradient are marked; otherwise it would read
+ * NULL. So after a capture no entry may run with another participation mask that changes these marks. The graph also
+ * has the tables, and copies group states to the cohorts, of the time of its capture. */
 static optc_status may_change_participation(const optc_binding *b, const Participation *c)
 {
     GpuTables *t = b->gpu;
@@ -388,8 +390,9 @@ CORE optc_status gpu_may_change_participation(const optc_binding *b, const Parti
     return gpu_leave(g, may_change_participation(b, c));
 }
 
-/* What was set since the last run. Pointers that were stay with a step that is captured, and are still to be sent.
- * Where matrices lie is one list for all: what is captured gathers it anew, and so do runs after it. */
+/* Sends what changed since the last run. A step that is captured gets a capture table for changed pointers, which stay
+ * marked as not sent. Captures and later runs share one list of matrix addresses: each captured step builds it again,
+ * and so do runs after a capture. */
 static optc_status send_changes(optc_binding *b, bool capturing)
 {
     GpuTables *t = b->gpu;
@@ -413,8 +416,7 @@ static optc_status send_changes(optc_binding *b, bool capturing)
     return s;
 }
 
-/* A library's call may end a capture and say nothing of it: the caller would learn of it behind us, from its own next
- * call. */
+/* A library call may end the capture without an error. Without this check the caller's next call would report it. */
 static optc_status still_captures(const optc_binding *b)
 {
     int status = 0;
@@ -440,12 +442,12 @@ static optc_status run_inside(optc_binding *b, int entry, int phase)
         s = guard_launch(b, entry);
     if (s != OPTC_OK)
         return s;
-    /* Once captured steps may have been replayed, or steps left out by a guard, the host no longer knows which phase is
-     * next, nor whose turn it is: the device decides, as in a graph. */
+    /* After a capture (steps may have been replayed) or with a guard (steps may have been skipped) the host does not
+     * know the phase or the stagger slot: the device decides, as in a graph. */
     t->stagger_on = false;
     if (capturing || ((t->captured || t->guarded) && (b->rule->program->nperiod || b->nslots)) ||
         phases_guarded(b, entry)) {
-        gpu_enter_aside(g);                       /* libraries may do in a capture what only a relaxed one allows */
+        gpu_enter_aside(g);                       /* library calls may need the relaxed capture mode */
         s = gpu_leave(g, capture(b, entry, capturing != 0));
         if (s == OPTC_OK && capturing)
             s = still_captures(b);
@@ -465,7 +467,7 @@ static optc_status run_inside(optc_binding *b, int entry, int phase)
     if (p->runs < 2 && ++p->runs == 2 && p->n > 1 && !g->no_graphs && !p->stagger)
         list_graph(b, p);
     bool tuned = t->begin && p->runs == 2 && p == &t->launch_list[t->step * t->nphase] && !p->stagger &&
-                 !t->guarded;                       /* a step that is left out takes no time */
+                 !t->guarded;                       /* a skipped step would be measured as fast */
     s = run_list(b, tuned ? t->begin(b, p) : p);
     if (tuned && s == OPTC_OK)
         t->end(b);
@@ -480,115 +482,6 @@ CORE optc_status gpu_run(optc_binding *b, int entry, int phase)
         return s;
     gpu_enter(g);
     return gpu_leave(g, run_inside(b, entry, phase));
-}
-
-/* ---- copies ---- */
-/* Inside gpu_enter. Never into a capture: each replay would copy from or to the host's address of now. */
-static optc_status may_copy(const optc_binding *b, const char *call)
-{
-    GpuEngine *g = b->rule->engine->gpu;
-    int capturing = 0;
-    optc_status s = gpu_alive(g);
-    if (s == OPTC_OK && g->d->cuStreamIsCapturing(b->gpu->stream, &capturing) == 0 && capturing)
-        s = fail(OPTC_ERROR_ARGUMENT, "%s: not allowed while the binding's stream is being captured; call it before "
-                                      "or after the capture", call);
-    return s;
-}
-
-static optc_status copy_bytes(const optc_binding *b, void *host, CUdeviceptr device, size_t bytes, bool up, bool wait,
-                              const char *call)
-{
-    GpuEngine *g = b->rule->engine->gpu;
-    const Driver *d = gpu_enter(g);
-    optc_status s = may_copy(b, call);
-    if (s != OPTC_OK)
-        return gpu_leave(g, s);
-    int rc = up ? d->cuMemcpyHtoDAsync_v2(device, host, bytes, b->gpu->stream)
-                : d->cuMemcpyDtoHAsync_v2(host, device, bytes, b->gpu->stream);
-    if (!rc && wait)
-        rc = d->cuStreamSynchronize(b->gpu->stream);
-    return gpu_leave(g, rc ? gpu_error(g, up ? "cuMemcpyHtoDAsync" : "cuMemcpyDtoHAsync", rc, call) : OPTC_OK);
-}
-
-CORE optc_status gpu_read(const optc_binding *b, void *host, const void *device, size_t bytes, const char *call)
-{
-    return copy_bytes(b, host, (CUdeviceptr)(uintptr_t)device, bytes, false, true, call);
-}
-
-CORE optc_status gpu_write(const optc_binding *b, void *device, const void *host, size_t bytes, bool wait,
-                           const char *call)
-{
-    return copy_bytes(b, (void *)(uintptr_t)host, (CUdeviceptr)(uintptr_t)device, bytes, true, wait, call);
-}
-
-/* One call of the driver, so that all of them change or none. Between them lie values that only the device knows. */
-CORE optc_status gpu_spread(const optc_binding *b, void *to, size_t pitch, int n, double value, const char *call)
-{
-    GpuEngine *g = b->rule->engine->gpu;
-    if (n == 1)
-        return gpu_write(b, to, &value, sizeof value, false, call);
-    double *all = (double *)malloc(sizeof value * (size_t)n);
-    if (!all)
-        return no_memory(call);
-    for (int i = 0; i < n; i++)
-        all[i] = value;
-    CUDA_MEMCPY2D c;
-    memset(&c, 0, sizeof c);
-    c.srcMemoryType = CU_MEMORYTYPE_HOST;
-    c.srcHost = all;
-    c.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-    c.dstDevice = (CUdeviceptr)(uintptr_t)to;
-    c.srcPitch = c.WidthInBytes = sizeof value;
-    c.dstPitch = pitch;
-    c.Height = (size_t)n;
-    gpu_enter(g);
-    optc_status s = may_copy(b, call);
-    int rc = s == OPTC_OK ? g->d->cuMemcpy2DAsync_v2(&c, b->gpu->stream) : 0;       /* pageable: as in send_moved */
-    s = gpu_leave(g, rc ? gpu_error(g, "cuMemcpy2DAsync", rc, call) : s);
-    free(all);
-    return s;
-}
-
-CORE size_t gpu_hyper_bytes(const optc_binding *b) { return sizeof(double) * (size_t)(b->rule->program->nhyper + 2); }
-
-CORE optc_status gpu_send_hyper(const optc_binding *b, int first, int n, int at, double value, const char *call)
-{
-    size_t row = gpu_hyper_bytes(b);
-    CUdeviceptr to = b->gpu->hyper + row * (size_t)first + sizeof(double) * (size_t)at;
-    return gpu_spread(b, (void *)(uintptr_t)to, row, n, value, call);
-}
-
-/* ---- t: replays of a captured step move it on the device alone ---- */
-CORE optc_status gpu_get_t(const optc_binding *b, int64_t *steps)
-{
-    double t = (double)b->steps;
-    optc_status s = OPTC_OK;
-    if ((b->gpu->captured || b->gpu->guarded) && b->rule->program->needs_t)
-        s = copy_bytes(b, &t, b->gpu->hyper, sizeof t, false, true, "optc_get_t");
-    if (s == OPTC_OK)
-        *steps = (int64_t)t;
-    return s;
-}
-
-/* t and lag of all rows at once, or none: the hyperparameters between them are the host's to know. */
-CORE optc_status gpu_set_t(optc_binding *b, int64_t steps)
-{
-    int each = b->rule->program->nhyper + 2;
-    size_t bytes = gpu_hyper_bytes(b);
-    double *all = (double *)malloc(bytes * (size_t)b->ncohort);
-    if (!all)
-        return no_memory("optc_set_t");
-    for (int i = 0; i < b->ncohort; i++) {
-        double *row = all + (size_t)each * (size_t)i;
-        memcpy(row, b->group[i].hyper, bytes);
-        row[0] = (double)steps, row[each - 1] = 0;
-    }
-    optc_status s = gpu_write(b, (void *)(uintptr_t)b->gpu->hyper, all, bytes * (size_t)b->ncohort, false,
-                              "optc_set_t");
-    for (int i = 0; i < b->ncohort && s == OPTC_OK; i++)
-        memcpy(b->group[i].hyper, all + (size_t)each * (size_t)i, bytes);
-    free(all);
-    return s;
 }
 
 CORE optc_status gpu_sync(optc_binding *b)

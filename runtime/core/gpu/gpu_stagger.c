@@ -1,9 +1,9 @@
-/* Turns on a GPU. Of stages that are for those alone who have their turn (ProgStage.turns), the host lists the units of
- * work of those at every step and sends the lists: they are short. So such a step is no graph of ours. Of calls it sends
- * where the matrices of those lie (gpu_calls.c).
+/* Staggered stages on a GPU. For stages with ProgStage.stagger the host builds a work list at every step, which
+ * contains only the scheduled units, and sends it; the lists are short. So such a step is not run as a graph of
+ * the core. For calls it sends the addresses of the scheduled matrices (gpu_calls.c).
  *
- * In a graph of the caller's nobody tells the host which step it is: there such stages go over all units, and each finds
- * on the device that it has nothing to change. */
+ * In a caller's graph the host does not know which step it is: there such stages cover all units, and the device
+ * finds that the others have nothing to change. */
 #include "runtime/core/gpu/gpu_device.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 static bool listed(const ProgStage *s) { return s && s->stagger && s->kind != S_CALL; }
 
-/* Stages of one play over the same units have one list. */
+/* Stages of one launch list that cover the same units share a work list. */
 static bool same_list(const LaunchItem *a, const LaunchItem *b)
 {
     return listed(a->stage) && listed(b->stage) && a->stage->kind == b->stage->kind && a->batch == b->batch &&
@@ -26,7 +26,7 @@ static const LaunchItem *first_alike(const LaunchList *p, int i)
     return &p->item[k];
 }
 
-/* Units of all lists of a play, if everybody had its turn. */
+/* Upper bound on the length of all work lists of a launch list: all units are scheduled. */
 static int64_t launch_units(const LaunchList *p)
 {
     int64_t n = 0;
@@ -51,9 +51,9 @@ CORE optc_status gpu_stagger_bind(optc_binding *b)
         int64_t n = launch_units(&t->launch_list[i]);
         t->stagger_most = n > t->stagger_most ? n : t->stagger_most;
     }
-    return t->stagger_most ? gpu_alloc(b->rule->engine, sizeof(Unit) * (size_t)t->stagger_most, t->stream, "turns",
-                                    &t->stagger_units)
-                        : OPTC_OK;
+    return t->stagger_most ? gpu_alloc(b->rule->engine, sizeof(Unit) * (size_t)t->stagger_most, t->stream,
+                                       "lists of staggered work", &t->stagger_units)
+                           : OPTC_OK;
 }
 
 CORE void gpu_stagger_unbind(optc_binding *b)
@@ -63,7 +63,7 @@ CORE void gpu_stagger_unbind(optc_binding *b)
         gpu_give(b->rule->engine, t->stagger_units, sizeof(Unit) * (size_t)t->stagger_most, t->stream);
 }
 
-/* Units of a stage in which somebody has its turn; a matrix of blocks at a time. */
+/* Lists the units of a stage that are scheduled; for views of blocks, matrix by matrix. */
 static int64_t list_units(const optc_binding *b, const LaunchItem *x, Unit *to)
 {
     const ProgStage *s = x->stage;
@@ -85,7 +85,7 @@ static int64_t list_units(const optc_binding *b, const LaunchItem *x, Unit *to)
     return n;
 }
 
-/* Where the lists of this step lie, and how long they are. */
+/* Fills the work lists of this step and stores their addresses and lengths in the items. */
 static int64_t fill_lists(optc_binding *b, LaunchList *p, Unit *host)
 {
     int64_t at = 0;
@@ -109,11 +109,11 @@ CORE optc_status gpu_stagger_send(optc_binding *b, LaunchList *p)
         return no_memory("optc_run");
     int64_t n = fill_lists(b, p, host);
     /* pageable: copied before it returns */
-    int rc = n
-        ? b->rule->engine->gpu->d->cuMemcpyHtoDAsync_v2(t->stagger_units, host, sizeof *host * (size_t)n, t->stream)
-               : 0;
+    const Driver *d = b->rule->engine->gpu->d;
+    int rc = n ? d->cuMemcpyHtoDAsync_v2(t->stagger_units, host, sizeof *host * (size_t)n, t->stream) : 0;
     free(host);
-    return rc ? gpu_error(b->rule->engine->gpu, "cuMemcpyHtoDAsync", rc, "whose turn it is") : calls_restagger(b);
+    return rc ? gpu_error(b->rule->engine->gpu, "cuMemcpyHtoDAsync", rc, "lists of staggered work")
+              : calls_restagger(b);
 }
 
 CORE LaunchItem gpu_stagger_item(const optc_binding *b, const LaunchItem *x)

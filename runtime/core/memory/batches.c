@@ -1,14 +1,15 @@
-/* Batches: what lets a rule whose calls need large temporaries run in a workspace of a given size.
+/* Batches: limit the temporaries of rules with calls to the engine's workspace.
  *
- * A stretch is a run of stages of one variant with no group's stage, copy or other variant between. One that has calls
- * runs batch by batch: all its stages over the tensors of one batch, then over those of the next. What is only needed
- * inside such a stretch lies in the pool, at the same place for every batch: tensor behind tensor, the arrays of a
- * tensor as its shape has them. Everything else lies for all tensors at once.
+ * A stretch is a maximal sequence of stages of one variant, without a stage of the group, a copy or another variant in
+ * between. A stretch with calls runs batch by batch: all its stages over the tensors of one batch, then over those of
+ * the next. Temporaries that are needed only inside such a stretch are in the pool, which all batches reuse: tensor
+ * after tensor, with offsets of a tensor's arrays that depend on its shape. All other arrays have memory for all
+ * tensors.
  *
- * A variant's tensors are sorted by shape, so that those of one shape are neighbours and can be one call, and taken in
- * that order as long as they fit the workspace together. It is the engine's option and nothing else: what is free, and
- * how many threads there are, must not change which tensors a call sees together. Where no stretch has calls there are
- * no batches, and every task is an action over all. */
+ * A variant's tensors are sorted by shape, so that tensors of one shape are neighbours and can share one call. A batch
+ * takes tensors in that order while they fit into the workspace. Only the engine's option decides that: free memory and
+ * the number of threads must not change which tensors share a call. A program without calls has no batches, and each
+ * task is an action over all tensors. */
 #include "runtime/core/memory/layout.h"
 
 #include <stdlib.h>
@@ -17,7 +18,7 @@
 /* ---- stretches ---- */
 typedef struct Stretch { int end, variant; bool calls; } Stretch;
 
-/* of tensors; NULL: a group's, or no launch */
+/* NULL: a stage of the group, or no launch */
 static const ProgStage *tensors_stage(const Program *p, const ProgAction *a)
 {
     return a->kind == ACT_LAUNCH && p->stage[a->stage].kind != S_GROUP ? &p->stage[a->stage] : NULL;
@@ -75,7 +76,7 @@ CORE void batches_live_range(const optc_binding *b, LiveRange *out)
     }
 }
 
-/* ---- what lies in the pool ---- */
+/* ---- which arrays are in the pool ---- */
 static bool stage_has(const int *list, int n, int array)
 {
     for (int i = 0; i < n; i++)
@@ -84,11 +85,11 @@ static bool stage_has(const int *list, int n, int array)
     return false;
 }
 
-/* Of arrays by variant, in one phase: 0, or 1 + where the stretch begins that touches it. */
+/* By array and variant, in one phase: 0, or 1 + the first action of the stretch that last used the array. */
 typedef struct Touched { int *from; } Touched;
 
-/* A stage inside a stretch with calls that is the first of its variant to touch an array must write it; others must
- * stand in that stretch too. */
+/* A stage in a stretch with calls: the first stage of its variant to use an array must write it, and all later uses
+ * must be in the same stretch. */
 static void touch_batched(const optc_binding *b, const Touched *t, const ProgStage *s, int array, int stretch,
                           bool written)
 {
@@ -111,8 +112,8 @@ static void batched_stage(const optc_binding *b, const Touched *t, const ProgSta
     }
 }
 
-/* A temporary lies in the pool for the tensors of a variant if, in every phase, its stages need it inside one stretch
- * with calls or not at all. What groups have, or what is copied, does not. */
+/* A temporary is in the pool for the tensors of a variant if, in every phase, the variant's stages use it inside one
+ * stretch with calls or not at all. Temporaries of the group and copied arrays are not in the pool. */
 static void find_batched(const optc_binding *b, const Touched *t)
 {
     const Program *p = b->rule->program;
@@ -136,9 +137,9 @@ static void find_batched(const optc_binding *b, const Touched *t)
     }
 }
 
-/* ---- where in it ---- */
-/* Room for placing the arrays of one tensor. busy: of its variant, by array, at which of the variant's stages in
- * stretches with calls it holds something that is needed; need: at the one at hand */
+/* ---- offsets in the pool ---- */
+/* Work memory for placing the arrays of one tensor. busy: by array, a bit for each stage of the variant's stretches
+ * with calls at which the array is live; need: arrays live at the current stage */
 typedef struct Room { Touched touched; BufferRequest *extent; BufferPlan places; uint64_t *busy; int words; bool *need;
                      } Room;
 
@@ -152,7 +153,7 @@ static int called_stages(const Program *p)
 
 static void set_busy(Room *r, int array, int at) { r->busy[array * r->words + at / 64] |= (uint64_t)1 << at % 64; }
 
-/* From the last stage to the first: what a stage reads was needed until then, what it writes and does not read was
+/* Liveness, from the last stage to the first: an array that a stage reads is live before it, one that it only writes is
  * not. */
 static void busy_stretch(const Program *p, Room *r, const ProgAction *a, int n, int first)
 {
@@ -187,10 +188,10 @@ static void find_busy(const Program *p, int variant, Room *r)
     }
 }
 
-/* More than any workspace is that much: sums stay far below what an integer holds. */
+/* Sizes above any workspace are clamped, so that sums cannot overflow. */
 static int64_t at_most_workspace(int64_t bytes) { return bytes < MOST_WORKSPACE ? bytes : MOST_WORKSPACE; }
 
-/* The arrays of a tensor, sharing memory among themselves; how many bytes. */
+/* Places the arrays of one tensor, which share memory, and returns the bytes they take. */
 static int64_t place_inside(const optc_binding *b, int tensor, Room *r, int64_t *place)
 {
     const Program *p = b->rule->program;
@@ -208,7 +209,7 @@ static int64_t place_inside(const optc_binding *b, int tensor, Room *r, int64_t 
     return r->places.end;
 }
 
-/* ---- the cut ---- */
+/* ---- forming batches ---- */
 typedef struct Sorted { Shape shape; int tensor; } Sorted;
 
 static int compare_lengths(int64_t a, int64_t b) { return (a > b) - (a < b); }
@@ -242,7 +243,7 @@ static const char *first_product(const Program *p, int variant)
     return i < p->nstage ? p->stage[i].where : "";
 }
 
-/* Where calls alone work in more than there is, whoever comes first: the one with the longest side. */
+/* The tensor to name when the calls' scratch memory alone exceeds the workspace: the one with the longest side. */
 static int longest_side(const optc_binding *b, int variant)
 {
     int found = -1;
@@ -268,14 +269,14 @@ static optc_status too_large(const optc_binding *b, int tensor, int64_t bytes)
     const char *where = first_product(p, b->tensor[tensor].variant);
     return fail(OPTC_ERROR_MEMORY,
                 "optc_bind: %s (%lld x %lld x %lld) needs a workspace of %s%lld bytes for the products of "
-                "'%s'%s%s%s, and optc_engine_options.workspace is %lld",
+                "'%s'%s%s%s, and optc_engine_options.workspace is %lld; set a larger one",
                 tensor_label(b, tensor, label), (long long)s.slices, (long long)s.rows, (long long)s.cols,
                 bytes >= MOST_WORKSPACE ? "over " : "", (long long)at_most_workspace(bytes + b->call_bytes), p->name,
                 *where ? " (" : "", where, *where ? ")" : "", (long long)b->rule->engine->workspace);
 }
 
-/* Of so many tensors of one shape: how many a batch takes, all about as many, for a few left over would keep a device
- * waiting. */
+/* Tensors per batch for n tensors of which the first have one shape: batches of about equal size, because a small last
+ * batch would not fill the device. */
 static int64_t even_share(const Sorted *x, int n, int64_t bytes, int64_t room)
 {
     int64_t most = bytes ? room / bytes : n, same = 1;
@@ -284,7 +285,7 @@ static int64_t even_share(const Sorted *x, int n, int64_t bytes, int64_t room)
     return most < same ? count_up(same, count_up(same, most)) : same;
 }
 
-/* Batches of one variant: each tensor's number of batch and place in the pool. */
+/* Forms the batches of one variant: sets each tensor's batch and offsets in the pool. */
 static optc_status cut_variant(optc_binding *b, const Sorted *x, int n, Room *r)
 {
     int64_t room = b->rule->engine->workspace - b->call_bytes, at = 0, bytes = 0, share = 0, had = 0, *place = NULL;
@@ -312,7 +313,7 @@ static optc_status cut_variant(optc_binding *b, const Sorted *x, int n, Room *r)
     return OPTC_OK;
 }
 
-/* Its tensors, in the order of their shapes. */
+/* Fills the tensor lists of a variant's batches, sorted by shape. */
 static optc_status list_batches(optc_binding *b, int variant, const Sorted *x, int n)
 {
     int *tensor = TAKE(b, int, n);
@@ -390,7 +391,7 @@ CORE const Units *task_units(const optc_binding *b, const Task *t)
     return stage_tensors(b, &b->rule->program->stage[t->action->stage], t->batch);
 }
 
-/* NULL: counts them. */
+/* out NULL: only counts. */
 static int list_tasks(const optc_binding *b, const ProgPhase *ph, Task *out)
 {
     int n = 0;

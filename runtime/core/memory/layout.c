@@ -1,10 +1,10 @@
-/* Where everything lies: states, temporaries and partials in one block.
+/* Layout: states, temporaries and partials of a binding in one block of memory.
  *
- * Arrays of one number lie behind one another, tensor by tensor, of those tensors whose variant touches them. States
- * have memory of their own. A temporary or
- * partial is needed from the first action of a phase that touches it to the last; two that are never needed at once, in
- * no phase, may share memory. The largest are placed first, each as far down as it fits. Those of batches (batches.c)
- * lie in one extent, the pool, tensor by tensor: every batch begins at its beginning. */
+ * An array number has one range of the block, with one part per tensor whose variant uses the array, in tensor order.
+ * States share memory with nothing. A temporary or partial is live from the first action of a phase that uses it to
+ * the last; two of them may share memory if their live ranges overlap in no phase. The largest are placed first, each
+ * at the lowest offset that is free. Temporaries of batches (batches.c) are in one buffer, the pool, tensor by
+ * tensor; every batch starts at the pool's beginning. */
 #include "runtime/core/memory/layout.h"
 
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static bool ours(const ProgArray *m)
 CORE bool array_temporary(const ProgArray *m) { return m->kind == MEM_TEMP || m->kind == MEM_PART; }
 static int64_t up64(int64_t bytes) { return (bytes + 63) & ~(int64_t)63; }
 
-/* Who has an array: every tensor, every group and row, or (the fold over tensors) all of them one. */
+/* Number of owners of an array: the tensors, the groups and cohorts, or 1 for partials of a fold over tensors. */
 static int owners(const optc_binding *b, const ProgArray *m)
 {
     return m->dom != GROUP ? b->ntensor : m->kind == MEM_PART && b->ntensor ? 1 : b->ncohort;
@@ -42,7 +42,7 @@ CORE bool in_pool(const optc_binding *b, int array, int tensor)
     return b->batched[array] >> b->tensor[tensor].variant & 1;
 }
 
-/* Of all, or of those that have it outside the pool. -1: more than any memory has. */
+/* Bytes of all owners, or (all false) of those that have it outside the pool. -1: more than 2^60. */
 static int64_t array_bytes(const optc_binding *b, int array, bool all)
 {
     const ProgArray *m = &b->rule->program->array[array];
@@ -55,7 +55,7 @@ static int64_t array_bytes(const optc_binding *b, int array, bool all)
     return sum;
 }
 
-/* ---- where they lie ---- */
+/* ---- offsets ---- */
 static int list_extents(const optc_binding *b, const LiveRanges *l, const LiveRange *pool, BufferRequest *e)
 {
     const Program *p = b->rule->program;
@@ -91,7 +91,7 @@ static optc_status share(optc_binding *b, const LiveRanges *l, int64_t *at)
     return ok ? OPTC_OK : no_memory("optc_bind");
 }
 
-/* Only arrays that lie alike in a tensor can be copied as bytes. */
+/* Copies move bytes, so both arrays must have the same domain and type. */
 static optc_status check_copies(const Program *p)
 {
     int phases = program_phases(p);
@@ -202,7 +202,7 @@ static void fill_views(optc_binding *b)
     cohorts_place(b);
 }
 
-/* How many units of each kind of stage lie before each tensor. */
+/* Counts, for each kind of stage, the units ahead of each tensor; also short units and longest lists. */
 CORE optc_status units_count(optc_binding *b, Units *u)
 {
     if (!(u->shorter = TAKE(b, int64_t, BRIEF)))
@@ -256,7 +256,7 @@ CORE optc_status layout_place(optc_binding *b)
     return s == OPTC_OK ? batches_place(b) : s;
 }
 
-/* ---- what bindings hold ---- */
+/* ---- accounting ---- */
 CORE void memory_account(optc_engine *e, int64_t bytes)
 {
     long long now = __atomic_add_fetch(&e->ours, bytes, __ATOMIC_SEQ_CST),

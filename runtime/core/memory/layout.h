@@ -1,32 +1,35 @@
-/* How long temporaries are needed, where they lie meanwhile, and whose they are: shared by layout.c, lifetime_alloc.c
- * and batches.c. */
+/* Live ranges of temporaries and the buffer plan that gives them offsets: shared by layout.c, lifetime_alloc.c and
+ * batches.c. */
 #ifndef OPTC_CORE_LAYOUT_H
 #define OPTC_CORE_LAYOUT_H
 #include "runtime/core/api/core.h"
 
-typedef struct LiveRange { int first, last; } LiveRange;       /* actions of a phase; last < first: not touched */
-/* life: by array, then phase. alone: it keeps something from one run to the next */
+typedef struct LiveRange { int first, last; } LiveRange;       /* actions of a phase; last < first: unused */
+/* range: by array, then phase. alone: a run reads what an earlier run wrote, so the array shares memory with no
+ * other */
 typedef struct LiveRanges { LiveRange *range; bool *alone; int phases; } LiveRanges;
-/* busy: not NULL: bits, in place of the life, the times at which it is needed; Places.phases words of them */
+/* A buffer to be placed. busy: if not NULL, replaces `range`: a bit per point in time, in BufferPlan.phases words */
 typedef struct BufferRequest { int array; int64_t bytes; const LiveRange *range; bool alone; const uint64_t *busy;
                               } BufferRequest;
 
+/* p: placed buffers, sorted by lo. base: lowest offset; end: first offset after all buffers; work: comparisons so
+ * far */
 typedef struct PlacedBuffer { int64_t lo, hi; const BufferRequest *e; } PlacedBuffer;
-typedef struct BufferPlan { PlacedBuffer *p; int n, phases; int64_t base, end, work; } BufferPlan;     /* p: by lo */
+typedef struct BufferPlan { PlacedBuffer *p; int n, phases; int64_t base, end, work; } BufferPlan;
 
 /* ---- lifetime_alloc.c ---- */
-CORE bool live_ranges_make(const Program *p, LiveRanges *out);  /* false: no memory. Freed in either case */
+CORE bool live_ranges_make(const Program *p, LiveRanges *out);  /* false: no memory; call live_ranges_free anyway */
 CORE void live_ranges_free(LiveRanges *l);
-CORE void buffer_plan_place(BufferPlan *x, BufferRequest *e, int n, int64_t *at);     /* at: by Extent.array */
+CORE void buffer_plan_place(BufferPlan *x, BufferRequest *e, int n, int64_t *at);     /* at: by BufferRequest.array */
 
 /* ---- layout.c ---- */
 CORE bool array_temporary(const ProgArray *m);          /* a temporary or partial */
-CORE int64_t array_owned(const optc_binding *b, const ProgArray *m, int owner);      /* bytes, in steps of 64 */
+CORE int64_t array_owned(const optc_binding *b, const ProgArray *m, int owner);      /* bytes, rounded up to 64 */
 CORE bool in_pool(const optc_binding *b, int array, int tensor);
-CORE optc_status units_count(optc_binding *b, Units *u);        /* of u->tensor[0..n) */
+CORE optc_status units_count(optc_binding *b, Units *u);        /* fills u from u->tensor and u->n */
 
 /* ---- batches.c ---- */
 CORE optc_status batches_plan(optc_binding *b);
-CORE void batches_live_range(const optc_binding *b, LiveRange *out);   /* by phase: when their temporaries are needed */
+CORE void batches_live_range(const optc_binding *b, LiveRange *out);   /* by phase: live range of the pool */
 CORE optc_status batches_place(optc_binding *b);
 #endif

@@ -1,22 +1,21 @@
-/* How long each temporary is needed, and the lowest place for it meanwhile. */
+/* Live ranges of temporaries, and the buffer plan: the lowest free offset for each during its live range. */
 #include "runtime/core/memory/layout.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- how long ---- */
+/* ---- live ranges ---- */
 static void touch(const LiveRanges *x, int array, int phase, int action, bool reads)
 {
     LiveRange *l = &x->range[(size_t)array * (size_t)x->phases + (size_t)phase];
     if (l->last < l->first) {
         l->first = action;
-        x->alone[array] = x->alone[array] || reads;     /* it would find what an earlier run left there */
+        x->alone[array] = x->alone[array] || reads;     /* the first use reads what an earlier run wrote */
     }
     l->last = action;
 }
 
-/* All of them in one walk over the actions. */
-static void fill_lives(const Program *p, const LiveRanges *x)
+static void fill_live_ranges(const Program *p, const LiveRanges *x)
 {
     int each = program_phases(p);
     for (size_t i = 0; i < (size_t)p->narray * (size_t)x->phases; i++)
@@ -46,7 +45,7 @@ CORE bool live_ranges_make(const Program *p, LiveRanges *out)
     out->alone = (bool *)calloc(n, sizeof *out->alone);
     if (!out->range || !out->alone)
         return false;
-    fill_lives(p, out);
+    fill_live_ranges(p, out);
     return true;
 }
 
@@ -56,7 +55,8 @@ CORE void live_ranges_free(LiveRanges *l)
     free(l->alone);
 }
 
-static bool meet(const BufferRequest *a, const BufferRequest *b, int phases)
+/* Both are live at the same time in some phase. */
+static bool overlap_in_time(const BufferRequest *a, const BufferRequest *b, int phases)
 {
     if (a->alone || b->alone)
         return true;
@@ -80,13 +80,13 @@ static int larger_first(const void *a, const void *b)
     return x->bytes != y->bytes ? (x->bytes < y->bytes) - (x->bytes > y->bytes) : x->array - y->array;
 }
 
-/* ---- where ---- */
-/* Comparing very many temporaries in very many phases would take longer than sharing is worth: once so much was
- * compared, the rest have memory of their own. The largest came first. */
+/* ---- placement ---- */
+/* Comparing very many temporaries in very many phases would cost more than sharing saves. After this many comparisons
+ * the remaining buffers, which are the smallest, share no memory. */
 enum { MOST_WORK = 1 << 24 };
 
-/* The lowest address that is free while it is needed. Those that were passed on the way up end below it, or are never
- * needed at once with it: none of them is in the way again. */
+/* The lowest offset that is free during the live range. Buffers that the search has passed end below `at` or are never
+ * live at the same time, so one pass in order of `lo` is enough. */
 static int64_t find_room(BufferPlan *x, const BufferRequest *e)
 {
     int64_t at = x->base;
@@ -94,7 +94,7 @@ static int64_t find_room(BufferPlan *x, const BufferRequest *e)
         if (x->p[k].hi <= at)
             continue;
         x->work += x->phases;
-        if (meet(x->p[k].e, e, x->phases))
+        if (overlap_in_time(x->p[k].e, e, x->phases))
             at = x->p[k].hi;
     }
     return at;
@@ -117,7 +117,7 @@ static void put_extent(BufferPlan *x, const BufferRequest *e, int64_t at)
     x->end = x->p[lo].hi > x->end ? x->p[lo].hi : x->end;
 }
 
-/* Which of them come to lie where does not depend on the order they are given in. */
+/* The offsets do not depend on the order of the requests. */
 CORE void buffer_plan_place(BufferPlan *x, BufferRequest *e, int n, int64_t *at)
 {
     qsort(e, (size_t)n, sizeof *e, larger_first);

@@ -1,0 +1,186 @@
+/* Reductions in generated CUDA, in the same order as templates/reductions_c.h on the CPU: lanes, then a tree. Pasted
+ * after cuda_helpers.h. */
+
+/* Reduction operators: the identity, and how two values combine. */
+struct optc_sum {
+    template <typename T> static OPTC_FN_MEMBER T first() { return T(0); }
+    template <typename T> static OPTC_FN_MEMBER T with(T a, T b) { return a + b; }
+};
+
+struct optc_maxi {
+    template <typename T> static OPTC_FN_MEMBER T first() { return T(-OPTC_INF); }
+    static OPTC_FN_MEMBER float with(float a, float b) { return optc_maxf(a, b); }
+    static OPTC_FN_MEMBER double with(double a, double b) { return optc_max(a, b); }
+};
+
+struct optc_mini {
+    template <typename T> static OPTC_FN_MEMBER T first() { return T(OPTC_INF); }
+    static OPTC_FN_MEMBER float with(float a, float b) { return optc_minf(a, b); }
+    static OPTC_FN_MEMBER double with(double a, double b) { return optc_min(a, b); }
+};
+
+/* Adds a square to a lane of a norm. The square of a float is exact in f64, so fma rounds as product and sum do. */
+struct optc_squares {
+    static OPTC_FN_MEMBER double with(double a, float x) { return fma((double)x, (double)x, a); }
+    static OPTC_FN_MEMBER double with(double a, double x) { return a + x * x; }
+};
+
+template <typename X> struct optc_squared {
+    X p;
+    OPTC_FN_MEMBER double operator[](long long i) const { const double x = (double)p[i]; return x * x; }
+};
+
+template <typename X> OPTC_FN optc_squared<X> optc_squares_of(X p) { return optc_squared<X>{p}; }
+
+/* A warp holds 128 lanes, four per thread: lane 4 * thread + i. Thread 0 gets the result. */
+template <typename K, typename T> OPTC_FN T optc_tree(T (&acc)[4])
+{
+    for (int h = 16; h > 0; h /= 2)
+        for (int i = 0; i < 4; i++)
+            acc[i] = K::with(acc[i], __shfl_down_sync(0xffffffffu, acc[i], h));
+    acc[0] = K::with(acc[0], acc[2]);
+    acc[1] = K::with(acc[1], acc[3]);
+    return K::with(acc[0], acc[1]);
+}
+
+/* The first 128 threads of a block hold one lane each. Every thread gets the result. */
+template <typename K, typename T> OPTC_FN T optc_block_tree(T x, T *shared)
+{
+    __syncthreads();
+    if (threadIdx.x < OPTC_LANES)
+        shared[threadIdx.x] = x;
+    for (int h = OPTC_LANES / 2; h > 0; h /= 2) {
+        __syncthreads();
+        if (threadIdx.x < h)
+            shared[threadIdx.x] = K::with(shared[threadIdx.x], shared[threadIdx.x + h]);
+    }
+    __syncthreads();
+    return shared[0];
+}
+
+/* Adds values that the threads of a block left in shared memory to the lanes. */
+template <typename K, typename T> OPTC_FN T optc_lanes(T lane, const T *values, int n)
+{
+    for (int l = threadIdx.x; threadIdx.x < OPTC_LANES && l < n; l += OPTC_LANES)
+        lane = K::with(lane, values[l]);
+    return lane;
+}
+
+template <typename K, typename T> OPTC_FN double optc_finish(const T *x, long long n, double *shared)
+{
+    double acc = K::template first<double>();
+    for (long long i = threadIdx.x; i < n; i += 32 * OPTC_LANES) {
+        T part[32];                             /* loaded together: one by one each would wait for memory */
+#pragma unroll
+        for (int k = 0; k < 32; k++)
+            part[k] = i + k * OPTC_LANES < n ? x[i + k * OPTC_LANES] : T(0);
+#pragma unroll
+        for (int k = 0; k < 32; k++)
+            acc = i + k * OPTC_LANES < n ? K::with(acc, (double)part[k]) : acc;
+    }
+    return optc_block_tree<K, double>(acc, shared);
+}
+
+/* The same by one warp. Its first thread gets the result. Thread t holds lanes t, t + 32, t + 64 and t + 96. */
+template <typename K, typename T> OPTC_FN double optc_finish_warp(const T *x, long long n)
+{
+    double acc[4];
+    for (int k = 0; k < 4; k++)
+        acc[k] = K::template first<double>();
+#pragma unroll 2
+    for (long long j = threadIdx.x % 32; j < n; j += OPTC_LANES)
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            if (j + 32 * k < n)
+                acc[k] = K::with(acc[k], (double)x[j + 32 * k]);
+    double a = K::with(K::with(acc[0], acc[2]), K::with(acc[1], acc[3]));
+    for (int h = 16; h > 0; h /= 2)
+        a = K::with(a, __shfl_down_sync(0xffffffffu, a, h));
+    return a;
+}
+
+/* Reduces a row of an array by one warp, one lane per thread. The first thread gets the result. */
+template <typename K, typename X> OPTC_FN double optc_across(X x, long long n)
+{
+    double a = K::template first<double>();
+#pragma unroll 4
+    for (long long j = threadIdx.x % 32; j < n; j += OPTC_COL_LANES)
+        a = K::with(a, (double)x[j]);
+    for (int h = 16; h > 0; h /= 2)
+        a = K::with(a, __shfl_down_sync(0xffffffffu, a, h));
+    return a;
+}
+
+template <typename K, typename T> OPTC_FN T optc_row(const T *x, long long segs)
+{
+    double a = K::template first<double>();
+    for (long long j = 0; j < segs; j++)
+        a = K::with(a, (double)x[j]);
+    return (T)a;
+}
+
+/* Reduces the tiles of a column by eight threads: thread q holds lanes q, q + 8, q + 16 and q + 24. The first warp gets
+ * the results of the block's 32 columns. */
+template <typename K, typename T, typename X>
+OPTC_FN T optc_columns(X x, long long tiles, long long cols, bool in, double (*shared)[32])
+{
+    const int q = threadIdx.x / 32, l = threadIdx.x % 32;
+    double acc[4];
+    for (int k = 0; k < 4; k++)
+        acc[k] = K::template first<double>();
+    if (in) {
+#pragma unroll 2
+        for (long long j = q; j < tiles; j += OPTC_COL_LANES)
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                if (j + 8 * k < tiles)
+                    acc[k] = K::with(acc[k], (double)x[(j + 8 * k) * cols]);
+    }
+    __syncthreads();
+    shared[q][l] = K::with(K::with(acc[0], acc[2]), K::with(acc[1], acc[3]));
+    __syncthreads();
+    for (int k = 0; k < 4; k++)
+        acc[k] = K::with(shared[k][l], shared[k + 4][l]);
+    return (T)K::with(K::with(acc[0], acc[2]), K::with(acc[1], acc[3]));
+}
+
+/* Reduces by one thread, for stages in which every thread finishes values of its own. It takes four lanes at a time,
+ * in the order in which the tree combines them; `part` holds the results that wait for their partner. */
+template <typename K, typename T, int LANES, typename X> OPTC_FN double optc_alone(X x, long long n, long long stride)
+{
+    double part[8];
+    const int groups = LANES / 4;
+#pragma unroll 1
+    for (int g = 0; g < groups; g++) {
+        int first = 0;                          /* g with its bits reversed: neighbours in this order are partners */
+        for (int b = 1, r = groups / 2; r > 0; b *= 2, r /= 2)
+            first += g & b ? r : 0;
+        double acc[4];
+        for (int k = 0; k < 4; k++)
+            acc[k] = K::template first<double>();
+        for (long long j = first; j < n; j += LANES)
+            for (int k = 0; k < 4; k++)
+                if (j + groups * k < n)
+                    acc[k] = K::with(acc[k], (double)x[(j + groups * k) * stride]);
+        double a = K::with(K::with(acc[0], acc[2]), K::with(acc[1], acc[3]));
+        int depth = 0;
+        for (; g >> depth & 1; depth++)
+            a = K::with(part[depth], a);
+        part[depth] = a;
+    }
+    int top = 0;
+    for (int r = groups / 2; r > 0; r /= 2)
+        top++;
+    return part[top];
+}
+
+/* Reduces up to 64 values in shared memory by one warp: the rows of a tile. */
+template <typename K, typename T> OPTC_FN T optc_fold_rows(const T *x, int n)
+{
+    int l = threadIdx.x % 32;
+    T a = l < n ? x[l] : K::template first<T>(), b = l + 32 < n ? x[l + 32] : K::template first<T>();
+    a = K::with(a, b);
+    for (int h = 16; h > 0; h /= 2)
+        a = K::with(a, __shfl_down_sync(0xffffffffu, a, h));
+    return a;
+}
