@@ -1,5 +1,5 @@
-/* codes_cuda.h: blocks of codes on a GPU. The V values of a thread belong to one block, which 128 / V neighbouring lanes
- * share; V is 4 at least. Pasted after codes.h and cuda_helpers.h. */
+/* codes_cuda.h: blocks of codes on a GPU. The V values of a thread belong to one block, which 128 / V neighbouring
+ * lanes share; V is 4 at least. Pasted after codes.h and cuda_helpers.h. */
 
 struct optc_yes { static const bool value = true; };
 

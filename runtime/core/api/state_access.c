@@ -83,7 +83,8 @@ CORE void values_load(int t, const void *p, int64_t n, double *out)
 {
     const float *scale = is_coded(t) ? optc_scales(p, n) : NULL;
     for (int64_t i = 0; i < n; i++)
-        out[i] = scale ? (float)code_load(t, ((const unsigned char *)p)[i]) * scale[i / OPTC_CODED] : type_load(t, p, i);
+        out[i] = scale ? (float)code_load(t, ((const unsigned char *)p)[i]) * scale[i / OPTC_CODED]
+                       : type_load(t, p, i);
 }
 
 static void store_block(int t, unsigned char *code, float *scale, const double *in, int64_t n)

@@ -1,0 +1,69 @@
+/* The user's choice of storage types, as text. Which states it applies to is decided by pass_storage. */
+#include "gen/front/front.h"
+
+#include <string.h>
+
+static const char *const master_name[NMASTER] = {"none", "f32", "low16", "low8", "kahan"};
+
+static int master_by_name(const char *name)
+{
+    for (int i = 0; i < NMASTER; i++)
+        if (!strcmp(master_name[i], name))
+            return i;
+    return -1;
+}
+
+static bool no_such(Diag *d, const char *key, const char *value, const char *known)
+{
+    diag_set(d, NULL, 0, NULL, "types: '%s=%s': there is no such %s", key, value, known);
+    return false;
+}
+
+static bool set_type(const char *key, const char *value, Type *out, Diag *d)
+{
+    int t = type_by_name(value);
+    if (t < 0)
+        return no_such(d, key, value, "storage type");
+    *out = (Type)t;
+    return true;
+}
+
+/* One "key=value". Names of states are checked when the rule is known; their types are checked here. */
+static bool parse_one(Arena *a, const char *key, const char *value, Types *out, Diag *d)
+{
+    Type t;
+    if (!strcmp(key, "param"))
+        return set_type(key, value, &out->p, d);
+    if (!strcmp(key, "grad"))
+        return set_type(key, value, &out->g, d);
+    if (!strcmp(key, "state"))
+        return set_type(key, value, &out->state, d);
+    if (!strcmp(key, "master")) {
+        int m = master_by_name(value);
+        out->master = m < 0 ? out->master : (Master)m;
+        return m >= 0 || no_such(d, key, value, "way to keep rounded bits (none, f32, low16, low8, kahan)");
+    }
+    if (!set_type(key, value, &t, d))
+        return false;
+    if (!strcmp(key, "copy"))
+        out->copy = 1 + (int)t;
+    else
+        out->named = arena_printf(a, "%s%s%s=%s", out->named ? out->named : "", out->named ? "," : "", key, value);
+    return true;
+}
+
+bool types_parse(Arena *a, const char *text, Types *out, Diag *d)
+{
+    for (const char *s = text ? text : ""; *s;) {
+        size_t n = strcspn(s, ",");
+        const char *one = arena_printf(a, "%.*s", (int)n, s), *is = strchr(one, '=');
+        if (!is || is == one || !is[1]) {
+            diag_set(d, NULL, 0, NULL, "types: '%s' is not KEY=TYPE, as in state=q8,ema.avg=bf16", one);
+            return false;
+        }
+        if (!parse_one(a, arena_printf(a, "%.*s", (int)(is - one), one), is + 1, out, d))
+            return false;
+        s += n + (s[n] == ',');
+    }
+    return true;
+}
