@@ -1,4 +1,4 @@
-/* What this machine has, as a page of text. */
+/* optc_doctor: describes the machine as a page of text: compiler, GPUs, libraries, tuned results, cache. */
 #include "runtime/library/rule/gpu_code.h"
 
 #include "runtime/core/matrix/cpu_calls.h"
@@ -70,7 +70,7 @@ static void say_compiler(Buf *b, const char *wanted)
 static void say_blas(Buf *b)
 {
     Blas x;
-    (void)blas_open(&x, "optc_doctor");            /* what it says is in x too */
+    (void)blas_open(&x, "optc_doctor");            /* x.about has the reason of a failure too */
     buf_printf(b, "blas       %s%s\n", x.about,
                x.gemm[0] ? ": products of rules on the CPU, one thread a call, shared out by optc's own" : "");
     buf_printf(b, "lapack     %s\n",
@@ -110,8 +110,8 @@ static void say_driver(Buf *b, const Driver *d, const char *why, const Nvrtc *n)
         buf_puts(b, "gpu        none that the driver sees: rules run on the CPU\n");
 }
 
-/* What is known of this pair: the same or a later major version of the driver takes NVRTC's machine code, an earlier
- * one is not promised to. */
+/* Whether NVRTC and the driver fit: a driver of the same or a later major version loads NVRTC's machine code; CUDA does
+ * not guarantee it for an earlier one. */
 static void say_pair(Buf *b, const Driver *d, const Nvrtc *n)
 {
     if (!nvrtc_fits(n->version, d->version))
@@ -175,7 +175,7 @@ static void say_packer(Buf *b)
 static void say_cuda(Buf *b)
 {
     const char *no_driver, *no_nvrtc;
-    const Driver *d = driver_get(&no_driver);          /* first: which NVRTC to advise depends on it */
+    const Driver *d = driver_get(&no_driver);          /* first: which NVRTC to recommend depends on it */
     const Nvrtc *n = nvrtc_get(&no_nvrtc);
     say_driver(b, d, no_driver, n);
     say_nvrtc(b, d, n, no_nvrtc);

@@ -1,3 +1,4 @@
+/* Reads text line by line, with errors that name file and line. */
 #include "runtime/library/line_reader.h"
 
 #include <math.h>
@@ -85,7 +86,7 @@ bool line_int(const char *s, int lo, int hi, int *out)
 bool line_real(const char *s, double *out)
 {
     char *end;
-    /* strtod would take hexadecimal, inf and nan */
+    /* strtod alone would accept hexadecimal, inf and nan */
     if (*s < '0' || *s > '9' || s[strspn(s, "0123456789.eE+-")])
         return false;
     *out = strtod(s, &end);
@@ -105,7 +106,7 @@ size_t line_char(const char *s, size_t n)
     for (size_t i = 1; i < len; i++)
         if ((u[i] & 0xc0) != 0x80)
             return 0;
-    /* spelt longer than needed */
+    /* an encoding that is longer than needed */
     bool wide = (u[0] == 0xe0 && u[1] < 0xa0) || (u[0] == 0xf0 && u[1] < 0x90);
     bool none = (u[0] == 0xed && u[1] > 0x9f) || (u[0] == 0xf4 && u[1] > 0x8f) || (u[0] == 0xc2 && u[1] < 0xa0);
     return wide || none ? 0 : len;
