@@ -1,4 +1,4 @@
-/* optc bench: what is asked for. */
+/* optc bench: options, cases with their tensors, and the order of runs. bench/ has the measurements. */
 #include "tools/bench/bench.h"
 
 #include <math.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Labels are words of the peer's protocol: without blanks. */
+/* Splits SPEC+WRAPPERS. Labels are words of the peer's protocol, so they contain no blanks. */
 static bool split_case(Case *c, const char *arg, const char *with)
 {
     jmp_buf out;
@@ -30,7 +30,7 @@ static bool split_case(Case *c, const char *arg, const char *with)
     return c->spec && c->with && c->label;
 }
 
-/* About square, and exactly n elements where a divisor near the root allows it. */
+/* An approximately square shape, with exactly n elements if n has a divisor near its root. */
 static Dims square(int64_t n)
 {
     int64_t root = (int64_t)sqrt((double)n), rows = root;
@@ -48,7 +48,7 @@ static bool place_case(Case *c)
         for (int k = 0; k < c->shape[i].rank; k++)
             n *= c->shape[i].dim[k];
         c->n += n;
-        c->place += (n + 63) / 64 * 64;        /* every tensor begins at a line, as from an allocator */
+        c->place += (n + 63) / 64 * 64;        /* every tensor starts at a cache line, as from an allocator */
     }
     return true;
 }
@@ -66,8 +66,8 @@ static bool shape_work(const Bench *b, Case *c, const Work *w)
     return place_case(c);
 }
 
-/* Where nobody says: as much as memory's rate shows by; of rules with products, whose work grows faster, matrices as
- * models have them, that take seconds and not minutes. */
+/* The default size: large enough to show the rate of memory. Rules with products get matrices of the sizes that models
+ * have, because their work grows faster: seconds, not minutes. */
 static int64_t usual_size(const Bench *b, const Case *c, int *tensors)
 {
     bool gpu = b->device.ops->async;
@@ -97,8 +97,7 @@ static bool shape_case(const Bench *b, Case *c)
     return c->shape ? place_case(c) : (cli_error("out of memory"), false);
 }
 
-/* What the timing needs to know of the plan; also the place where a bad spec is found, before anything large is
- * made. */
+/* Reads from the plan what the timing needs. A bad spec is reported here, before anything large is allocated. */
 static bool inspect_case(Bench *b, Case *c)
 {
     Spec s;
@@ -115,7 +114,7 @@ static bool inspect_case(Bench *b, Case *c)
         const Plan *p = s.gen.plan;
         c->period = period_of(p);
         c->lap = calloc((size_t)c->period, sizeof *c->lap);
-        c->graph = c->graph && c->period == 1;             /* a graph is one step, again and again */
+        c->graph = c->graph && c->period == 1;             /* a graph replays one and the same step */
         c->matrix = p->rule->nvariant > 1 || rule_view(p->rule);
         c->calls = plan_calls(p);
         b->type = s.types.p;
@@ -167,8 +166,8 @@ static bool add_cases(Bench *b, char **arg, int n)
     return ok;
 }
 
-/* Bars are for the whole workloads, in f32, on a GPU; where a peer has a rule's options, whatever they are,
- * and its own way with memory. */
+/* Bars apply only to complete workloads, in f32, on a GPU. Rows of the suite also need the default options and
+ * workspace; other rows allow any, because the peer has them too. */
 static void drop_bars(Bench *b)
 {
     const CompileOpts *o = &b->compile;
@@ -179,8 +178,8 @@ static void drop_bars(Bench *b)
             b->cases[i].bar = NULL;
 }
 
-/* On the CPU all rules take turns in every round. On a GPU, which is quiet, and in the suite each has the memory for
- * itself. */
+/* On the CPU every round runs all rules. On a GPU, where measurements vary little, and in the suite, each rule runs
+ * alone and has all the memory. */
 static bool run_all(Bench *b)
 {
     int each = b->suite || b->device.ops->async ? 1 : b->ncase;

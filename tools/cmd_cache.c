@@ -1,5 +1,4 @@
-/* optc cache: what compiled code is kept, whether it is whole, and how to be rid of it. Only names of the cache's own
- * are ever removed. */
+/* optc cache: lists, verifies and removes compiled code on disk. Removes only files with names of cache entries. */
 #include "tools/tools.h"
 
 #include <errno.h>
@@ -33,7 +32,7 @@ static const char *age_text(char buf[32], double s)
     return buf;
 }
 
-/* "30d", "12h", "90m", "45s", "2w"; a bare number is days. Seconds; negative: no duration. */
+/* Seconds of "30d", "12h", "90m", "45s" or "2w"; a plain number is days. Negative: not a duration. */
 static double parse_age(const char *s)
 {
     static const struct {
@@ -158,7 +157,7 @@ static int do_verify(const Job *j)
         const char *why;
         char *data = e->kind ? cache_read(j->place, e->name, CACHE_LOOK, &n, &why) : NULL;
         snprintf(path, sizeof path, "%s/%s", j->place, e->name);
-        if (e->kind && !data && access(path, F_OK) == 0) {       /* not one that went away meanwhile */
+        if (e->kind && !data && access(path, F_OK) == 0) {       /* another process may have removed it meanwhile */
             bool can = access(path, R_OK) == 0;
             bool gone = j->delete && can && remove(path) == 0;
             cli_print("%s: %s%s\n", e->name, why, gone ? "; removed" : j->delete ? "; not removed" : "");
@@ -208,7 +207,7 @@ static const struct { const char *name; int (*run)(const Job *j); bool json, del
                {"clear", do_clear, false, false, false}};
 enum { NACTION = sizeof actions / sizeof *actions };
 
-/* The folder: what was asked for must be there; the usual one may be still to come. */
+/* Finds the cache folder. A folder of --dir must exist; the default one need not. */
 static int find_place(Job *j, bool *empty)
 {
     char why[512];

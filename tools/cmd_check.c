@@ -1,4 +1,4 @@
-/* optc check: is a spec well formed, and does it say what its author thinks it says? */
+/* optc check: compiles specs, and prints a summary and warnings about probable mistakes. */
 #include "tools/tools.h"
 
 #include <string.h>
@@ -9,8 +9,8 @@ static void options_text(Buf *b, const Rule *r)
         buf_printf(b, "%s%s=%s", i ? ", " : " with ", r->option[i].name, r->option[i].value);
 }
 
-/* After the passes the graph holds only what some entry needs, so a hyperparameter without a node is one nobody
- * reads. */
+/* After the compiler passes the graph has only values that some entry needs. So a hyperparameter without a node is
+ * never read. */
 static void warn_unread(const char *label, const Rule *r)
 {
     for (int h = 0; h < r->nhyper; h++) {

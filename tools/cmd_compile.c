@@ -1,4 +1,4 @@
-/* optc compile: a rule as GPU machine code, made by NVRTC; no GPU is needed. */
+/* optc compile: compiles a rule to GPU machine code with NVRTC. Needs no GPU. */
 #include "tools/tools.h"
 
 #include <errno.h>
@@ -37,7 +37,7 @@ static int read_archs(const Command *self, const char *text, const Archs *all, A
     return out->n ? CLI_GO : cli_misuse(self, "--arch names no architecture");
 }
 
-/* "sm_90,sm_80" or "all", among what this NVRTC knows. */
+/* Parses "sm_90,sm_80" or "all"; only architectures that this NVRTC compiles for. */
 int cli_archs(const Command *self, const char *text, const Nvrtc *nvrtc, Archs *out)
 {
     Archs all = {{0}, 0};

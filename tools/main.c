@@ -1,4 +1,4 @@
-/* optc: the command. One table of subcommands; everything a subcommand does stands in its own file. */
+/* optc: the command. One table of subcommands with their help; each subcommand is implemented in its own file. */
 #include "tools/tools.h"
 
 #include "optc.h"
@@ -141,12 +141,12 @@ static int cmd_help(const Command *self, int argc, char **argv)
     const Command *c = find_command(argv[0]);
     if (!c)
         return unknown_command(argv[0]);
-    bool action = n == 2 && c->run == cmd_tune;      /* whose actions have pages of their own */
+    bool action = n == 2 && c->run == cmd_tune;      /* the actions of tune have their own pages */
     if (n > 1 && !action)
         return cli_misuse(self, "one command at a time");
     char ask[] = "--help";
     char *args[] = {action ? argv[1] : ask, action ? ask : NULL, NULL};
-    return c->run(c, action ? 2 : 1, args);       /* a command knows its options, so it prints its own page */
+    return c->run(c, action ? 2 : 1, args);       /* the command has the options, so it prints the page */
 }
 
 static int cmd_version(const Command *self, int argc, char **argv)
@@ -180,12 +180,12 @@ static int dispatch(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    signal(SIGPIPE, SIG_IGN);        /* a peer process or a reader that went away is dealt with where it is noticed */
+    signal(SIGPIPE, SIG_IGN);        /* writes to a peer or a reader that has ended fail, and are handled there */
     int rc = dispatch(argc, argv);
     errno = 0;
     bool failed = ferror(stdout);
     if (fclose(stdout) != 0 || failed) {
-        if (errno != EPIPE)          /* `optc list | head` has what it wanted: no message, but not success either */
+        if (errno != EPIPE)          /* `optc list | head` closes the pipe: no message, but the exit code is 1 */
             cli_error("the output could not be written%s%s", errno ? ": " : "", errno ? strerror(errno) : "");
         return CLI_FAILED;
     }
