@@ -28,7 +28,7 @@ for c in list check explain emit compile ship dump bench tune cache doctor new v
     expect 0 "optc $c" "$c" --help
 done
 expect 0 "--path DIR:DIR" --help
-for c in list check explain emit compile ship dump bench tune; do expect 0 "folders with specs of your own" help "$c"; done
+for c in list check explain emit compile ship dump bench tune; do expect 0 "folders with your own specs" help "$c"; done
 expect 2 "did you mean 'check'" chek adamw
 expect 2 "--wiht" check adamw --wiht clip
 expect 0 "adafactor" list
@@ -162,12 +162,12 @@ cd "$work" || exit 1
 check() { if eval "$2"; then passed=$((passed + 1)); else failed=$((failed + 1)); echo "$1"; fi; }
 OPTC_CACHE="$work/own-cache"
 export OPTC_CACHE
-expect 0 "nothing is kept yet" cache ls
+expect 0 "the cache is empty: there is no folder" cache ls
 expect 0 '"count": 0' cache ls --json
 check "looking made the folder" '[ ! -e "$OPTC_CACHE" ]'
 expect 2 "ls, verify, prune or clear" cache
 expect 2 "did you mean 'verify'" cache verfy
-expect 2 "one action at a time" cache ls clear
+expect 2 "it takes one action" cache ls clear
 expect 2 "clear does not take --older" cache clear --older 30d
 expect 2 "ls does not take --delete" cache ls --delete
 expect 2 "must be a time" cache prune --older soon --dir .

@@ -54,7 +54,7 @@ X
     || { cat "$work/log" "$work/ways"; echo "ways of eigenvectors are not tuned, or not known afterwards"; exit 1; }
 # They go into packages for GPUs like the one they were measured on, whose engines look them up.
 sed 's/^device .*/device NVIDIA H200 | units 132 | driver 580/; s/ way=[0-9] / way=2 /' "$work/ways" > "$work/h200"
-OPTC_TUNE="$work/h200" EMU_OPT=-O0 "$BUILD/optc" ship "$work/basis.lua" --arch sm_90 --name ways -o "$work/packed" > "$work/log" && grep -q 'sm_90: 1 size of eigenvectors and roots by ways as measured' "$work/log" \
+OPTC_TUNE="$work/h200" EMU_OPT=-O0 "$BUILD/optc" ship "$work/basis.lua" --arch sm_90 --name ways -o "$work/packed" > "$work/log" && grep -q 'sm_90: tuned methods for 1 size of eigenvectors and roots' "$work/log" \
     || { cat "$work/log" "$work/h200"; echo "ways are not in a package"; exit 1; }
 cat > "$work/ways.c" <<'X'
 #include "packed/ways.c"

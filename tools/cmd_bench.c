@@ -108,7 +108,7 @@ static bool inspect_case(Bench *b, Case *c)
     if (!ok) {
         spec_fail(&s);
     } else if (spec_entry(s.gen.plan, "step") < 0) {
-        cli_error("%s has no entry 'step'", c->spec);
+        cli_error("bench: %s has no entry 'step', which is what is timed", c->spec);
         ok = false;
     } else {
         const Plan *p = s.gen.plan;
@@ -134,7 +134,8 @@ static bool add_case(Bench *b, const char *arg, const Bar *bar)
     c->bar = bar ? bar : b->work ? bars_find(b->bars, work_name(b->work), arg) : NULL;
     c->graph = b->device.ops->async && (!c->bar || c->bar->graph > 0);
     if (!strcmp(arg, "-"))
-        return cli_error("bench: give the spec as a file: it is read more than once"), false;
+        return cli_error("bench: cannot read the spec from standard input: it is read more than once; name a file"),
+               false;
     if (!split_case(c, arg, b->compile.with))
         return cli_error("out of memory"), false;
     return inspect_case(b, c);
@@ -203,7 +204,7 @@ static int check_args(const Command *self, Bench *b, const char *work, int n)
         return cli_misuse(self, "--size and --shape exclude each other");
     if ((work || b->suite) && (b->shapes->n || b->tensors > 1))
         return cli_misuse(self,
-                          "%s has its own tensors: --shape and --tensors do not go with it (--size makes it smaller)",
+                          "%s has its own tensors: --shape and --tensors do not apply (--size scales it down)",
                           work ? "--work" : "--suite");
     if (b->suite && (work || n))
         return cli_misuse(self, "--suite has its own workloads and rules ('--work list' shows them)");
@@ -229,28 +230,28 @@ int cmd_bench(const Command *self, int argc, char **argv)
     Bench b = {.compile = COMPILE_OPTS_INIT, .shapes = &shapes, .bars = &bars, .tensors = 1, .device_name = "best"};
     const Opt opts[] = {
         {"device", 0, OPT_TEXT, &b.device_name, "DEVICE",
-         "cpu, cuda, cuda:N, or best (default): a GPU where there is one"},
+         "cpu, cuda, cuda:N, or best (default): a GPU if there is one"},
         {"work", 0, OPT_TEXT, &work, "NAME", "the tensors of a workload, such as gpt2-124m; 'list' shows them"},
         {"suite", 0, OPT_FLAG, &b.suite, NULL, "every workload and rule that has a bar, one after another"},
         {"bars", 0, OPT_TEXT, &bars_path, "FILE",
          "the table of bars (default: tests/bench/bars.txt of the source tree)"},
         {"size", 0, OPT_SIZE, &b.size, "N",
-         "elements of all tensors (default: 64M, on a GPU 256M; of rules with products 4 matrices of 512 x 512, "
-         "on a GPU 64 of 2048 x 2048); makes a workload smaller"},
-        {"shape", 0, OPT_SHAPES, &shapes, "RxC", "a tensor of this shape in place of --size; may be repeated"},
+         "elements of all tensors (default: 64M, on a GPU 256M; for rules with products 4 matrices of 512 x 512, "
+         "on a GPU 64 of 2048 x 2048); scales a workload down"},
+        {"shape", 0, OPT_SHAPES, &shapes, "RxC", "a tensor of this shape instead of --size; may be repeated"},
         {"tensors", 0, OPT_COUNT, &b.tensors, "N", "split --size into N equal tensors, or have N of each --shape"},
         {"queued", 0, OPT_FLAG, &b.queued, NULL,
-         "on a GPU: time several steps behind one another, not each from an idle device"},
+         "on a GPU: time several consecutive steps, not each from an idle device"},
         {"rounds", 0, OPT_COUNT, &b.rounds, "N",
-         "how often everything is timed in turn (default: 11; 3 where a rule's steps are not alike)"},
+         "rounds that time everything once (default: 11; 3 if a rule's steps differ, as with every(k))"},
         {"steps", 0, OPT_COUNT, &b.steps, "N",
-         "of a period, where a rule's steps are not alike and a whole one takes too long"},
-        {"threads", 0, OPT_COUNT, &b.threads, "N", "threads of the CPU (default: as OpenMP would)"},
+         "steps of a period to time, if a rule's steps differ and a whole period takes too long"},
+        {"threads", 0, OPT_COUNT, &b.threads, "N", "threads on the CPU (default: OpenMP's number)"},
         {"workspace", 0, OPT_SIZE, &b.workspace, "BYTES",
-         "that a batch of tensors may take for products (default: 1G, on a GPU more: doctor says)"},
+         "memory for the products of a batch of tensors (default: 1G, on a GPU more: 'optc doctor' prints it)"},
         {"against", 0, OPT_TEXT, &b.against, "WHAT",
-         "torch, numpy: time PyTorch or NumPy beside it ($OPTC_PYTHON names the interpreter); untuned: itself without "
-         "tuning results"},
+         "torch, numpy: also time PyTorch or NumPy ($OPTC_PYTHON names the interpreter); untuned: the same rule "
+         "without tuned results"},
         {"json", 0, OPT_FLAG, &b.json, NULL, "print one JSON object"},
         COMPILE_OPTS(b.compile),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};

@@ -178,7 +178,7 @@ static int say_swept(const Job *j, CacheSwept s)
 {
     char size[32];
     if (s.unread)
-        return cli_fail("cache: %s cannot be looked through: %s", j->place, strerror(s.unread));
+        return cli_fail("cache: cannot list %s: %s", j->place, strerror(s.unread));
     printf("%d entr%s removed, %s", s.entries, plural(s.entries), cli_bytes(size, (double)s.bytes));
     if (s.leftovers)
         printf(" with %d unfinished", s.leftovers);
@@ -218,7 +218,7 @@ static int find_place(Job *j, bool *empty)
     if (!cache_location(j->dir, j->place, why, sizeof why))
         return cli_fail("cache: no folder: %s", why);
     if (!*j->place)
-        return cli_fail("cache: OPTC_CACHE is empty: nothing is kept");
+        return cli_fail("cache: OPTC_CACHE is empty, so there is no cache; unset it, or name a folder with --dir");
     cache_open(&c, "", "", 0);
     j->cap = c.max;
     cache_close(&c);
@@ -242,7 +242,8 @@ static int pick_action(const Command *self, int n, char **argv)
     Buf b = {0};
     if (n == 1)
         cli_near("action", argv[0], names, &b);
-    cli_misuse(self, "%s: ls, verify, prune or clear", n == 1 ? cli_text(&b) : n ? "one action at a time" : "what?");
+    cli_misuse(self, "%s: ls, verify, prune or clear", n == 1 ? cli_text(&b) : n ? "it takes one action" :
+                                                       "no action is given");
     buf_free(&b);
     return -1;
 }
@@ -253,9 +254,9 @@ int cmd_cache(const Command *self, int argc, char **argv)
     const Opt opts[] = {
         {"dir", 0, OPT_TEXT, &j.dir, "DIR", "the folder (default: $OPTC_CACHE, $XDG_CACHE_HOME/optc or ~/.cache/optc)"},
         {"json", 0, OPT_FLAG, &j.json, NULL, "ls: print one JSON object"},
-        {"delete", 0, OPT_FLAG, &j.delete, NULL, "verify: remove what is damaged"},
+        {"delete", 0, OPT_FLAG, &j.delete, NULL, "verify: remove damaged entries"},
         {"max", 0, OPT_SIZE, &j.max, "SIZE", "prune: the bytes to keep (default: $OPTC_CACHE_MAX, or 1G)"},
-        {"older", 0, OPT_TEXT, &j.older, "TIME", "prune: remove what was not used for 30d, 12h, 90m, 2w"},
+        {"older", 0, OPT_TEXT, &j.older, "TIME", "prune: remove entries that were not used for 30d, 12h, 90m or 2w"},
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);
     if (rc != CLI_GO)
@@ -273,7 +274,7 @@ int cmd_cache(const Command *self, int argc, char **argv)
     if ((rc = find_place(&j, &empty)) != CLI_GO)
         return rc;
     if (empty && !j.json) {
-        cli_print("nothing is kept yet: there is no %s\n", j.place);
+        cli_print("the cache is empty: there is no folder %s\n", j.place);
         return CLI_OK;
     }
     if (empty)

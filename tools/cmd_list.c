@@ -269,7 +269,7 @@ int cmd_list(const Command *self, int argc, char **argv)
     bool names = false, wrappers = false;
     CompileOpts c = COMPILE_OPTS_INIT;
     const Opt opts[] = {
-        {"names", 0, OPT_FLAG, &names, NULL, "plain names, one a line"},
+        {"names", 0, OPT_FLAG, &names, NULL, "plain names, one per line"},
         {"wrappers", 0, OPT_FLAG, &wrappers, NULL, "only the wrappers"},
         COMPILE_OPTS(c),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
@@ -277,7 +277,7 @@ int cmd_list(const Command *self, int argc, char **argv)
     if (rc != CLI_GO)
         return rc;
     if (n && (names || wrappers))
-        return cli_misuse(self, "--names and --wrappers list everything; NAME asks for one");
+        return cli_misuse(self, "--names and --wrappers list all specs and cannot be used with NAME");
     if (!n && ((c.with && *c.with) || (c.options && *c.options)))
         return cli_misuse(self, "--with and --options belong to one rule: optc list NAME --with …");
     rc = CLI_OK;

@@ -105,13 +105,13 @@ const char *spec_products(const CompileOpts *c);             /* for optc_rule_op
     {"with", 0, OPT_TEXT, &(c).with, "LIST", "wrappers, the last outermost: 'clip(1),ema(0.999)'"}, \
         {"options", 0, OPT_TEXT, &(c).options, "LIST", "compile-time choices: 'amsgrad=true'"}, \
         {"path", 0, OPT_TEXT, &(c).path, "DIRS", \
-         "folders with specs of your own, divided by :, ahead of the library's (default: $OPTC_PATH)"}, \
+         "folders with your own specs, separated by ':', searched before the library's (default: $OPTC_PATH)"}, \
         {"type", 0, OPT_TYPE, &(c).p, "TYPE", "storage of the parameters: f32 (default), f64, bf16, f16"}, \
         {"grad-type", 0, OPT_TYPE, &(c).g, "TYPE", "storage of the gradients (default: as the parameters)"}, \
         {"state-type", 0, OPT_TYPE, &(c).state, "TYPE", \
          "storage of the states (default: as the parameters; f32 for 16-bit ones)"}, \
     { \
-        "products", 0, OPT_PRODUCT, &(c).product, "WHAT", \
+        "products", 0, OPT_PRODUCT, &(c).product, "TYPE", \
             "products of matrices in f64, f32, tf32, bf16 or f16 (default: as the rule says)" \
     }
 

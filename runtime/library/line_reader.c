@@ -23,10 +23,10 @@ bool line_bad(const LineReader *r, const char *fmt, ...)
 static bool check_line(const LineReader *r, const char *s, size_t n)
 {
     if (n > MOST_LINE)
-        return line_bad(r, "longer than %d bytes", MOST_LINE);
+        return line_bad(r, "the line is longer than %d bytes", MOST_LINE);
     for (size_t i = 0, step; i < n; i += step)
         if (!(step = s[i] == '\t' ? 1 : line_char(s + i, n - i)))
-            return line_bad(r, "byte %d of the line (0x%02x) is a control character or no UTF-8", (int)i + 1,
+            return line_bad(r, "byte %d of the line (0x%02x) is a control character or not UTF-8", (int)i + 1,
                             (unsigned char)s[i]);
     return true;
 }
@@ -38,7 +38,7 @@ int line_next(LineReader *r, char **line)
     char *s = *line = r->at, *stop = memchr(s, '\n', (size_t)(r->end - s));
     r->line++;
     if (!stop && r->strict)
-        return line_bad(r, "cut short: the line has no end"), -1;
+        return line_bad(r, "cut short: the line has no newline"), -1;
     r->at = stop ? stop + 1 : r->end;
     size_t n = (size_t)((stop ? stop : r->end) - s);
     n -= n && s[n - 1] == '\r';

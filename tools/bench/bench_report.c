@@ -234,7 +234,7 @@ static void gpu_foot(const Bench *b)
     for (int i = 0; i < b->ncase; i++)
         same = same || b->cases[i].same;
     if (same)
-        puts("  =: both sides launch the same kernels, and differ by what measuring is worth.");
+        puts("  =: both sides launch the same kernels; the difference is the error of measurement.");
     for (int i = 0; i < b->ncase; i++)
         if (b->cases[i].bar) {
             rows++;

@@ -48,7 +48,7 @@ static bool fits(Bench *b, int from, int n)
     char x[32], y[32];
     if (need < have)
         return true;
-    cli_error("bench: %s needs about %s of memory and %s may be had: take a smaller --size or fewer rules",
+    cli_error("bench: %s needs about %s of memory, and %s are available: use a smaller --size or fewer rules",
               b->cases[from].label, cli_bytes(x, need), cli_bytes(y, have));
     return false;
 }

@@ -52,7 +52,7 @@ static void list_others(const char *dir, const Manifest *m)
             !manifest_file(m, e->d_name)) {
             printf("       ");
             cli_put_clean(stdout, e->d_name, false);
-            printf(" is no part of it\n");
+            printf(" is not part of the package\n");
         }
     if (d)
         closedir(d);

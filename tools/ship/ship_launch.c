@@ -236,7 +236,7 @@ static bool say_arch(Ship *s, int arch)
 static void say_methods(const PackArch *a)
 {
     if (a->nmethod)
-        printf("  sm_%d: %d size%s of eigenvectors and roots by ways as measured\n", a->arch, a->nmethod,
+        printf("  sm_%d: tuned methods for %d size%s of eigenvectors and roots\n", a->arch, a->nmethod,
                a->nmethod == 1 ? "" : "s");
 }
 
@@ -276,5 +276,5 @@ void ship_say_measured(Ship *s)
                 say_left_out(s, &lists[k]->v[i], &said);
             }
     if (given && !any)
-        printf("  no stage is launched as measured: all as the model has them\n");
+        printf("  no tuned launches are used: all are the model's\n");
 }

@@ -50,7 +50,7 @@ static int check_old(const Ship *s)
         for (int i = 0; i < 3; i++)
             known = known || !strcmp(n, built[i]);
         if (!known)
-            rc = cli_fail("ship: the package in %s cannot be replaced: '%s' is no part of it; move it away first",
+            rc = cli_fail("ship: the package in %s cannot be replaced: '%s' is not part of it; move it away first",
                           s->out, n);
     }
     if (d)

@@ -149,7 +149,7 @@ static bool read_text(Manifest *m, const char *text, size_t size, const char *di
     }
     *last = 0;
     if (!text_plain(all, "\n")) {              /* its words are printed on terminals */
-        snprintf(why, nwhy, "the manifest of %.300s is damaged: it holds control characters", dir);
+        snprintf(why, nwhy, "the manifest of %.300s is damaged: it contains control characters", dir);
         return false;
     }
     LineReader in = {.at = all + strlen(PACKAGE_MARK), .end = last, .line = 1};
@@ -218,7 +218,7 @@ int manifest_pick(const Manifest *m, int arch, int driver, char *why, size_t nwh
         best = i;
     }
     if (best < 0 && !m->nimage)
-        snprintf(why, nwhy, "it is for the CPU alone");
+        snprintf(why, nwhy, "it has no GPU code");
     else if (best < 0)
         snprintf(why, nwhy, "it has no code for sm_%d", arch);
     else if (old)

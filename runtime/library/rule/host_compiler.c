@@ -300,7 +300,7 @@ void *compiler_build(const HostCompiler *c, const char *source, const char *flag
         /* if the compiler's exit status is lost, check that the object file is complete */
         h = *object && (end.si_pid || whole_object(*object, *size)) ? cache_load_object(so, *object, *size) : NULL;
         if (!h)
-            snprintf(why, nwhy, "what %.100s made cannot be loaded", c->label);
+            snprintf(why, nwhy, "the object that %.100s made cannot be loaded", c->label);
         errno = *object ? 0 : err;
     }
     int err = errno;

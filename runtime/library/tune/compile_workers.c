@@ -185,7 +185,7 @@ static void *bring(void *arg)
             bury(x);
             j->died += taken;
             if (j->died == 2)
-                j->log = strdup("NVRTC's process died of it, twice");
+                j->log = strdup("the NVRTC process died twice while compiling this kernel");
         }
         if (j->dropped) {
             free_job(j);

@@ -104,7 +104,7 @@ static bool real_path(const char *path, char out[PATH_ROOM], char *why, size_t n
     bool folder = real && stat(real, &st) == 0 && !S_ISREG(st.st_mode);
     free(real);
     if (link)
-        return say(why, nwhy, path, "a link to nothing");
+        return say(why, nwhy, path, "a symbolic link to a file that does not exist");
     if (!fits)
         return say(why, nwhy, path, strerror(ENAMETOOLONG));
     return !folder || say(why, nwhy, path, S_ISDIR(st.st_mode) ? strerror(EISDIR) : "not a file");
