@@ -174,7 +174,7 @@ class Arguments(Case):
                             ({"spec": text, "with_": ["clip(1)", None]}, r"with_=\[")):
             with self.assertRaisesRegex(TypeError, said):
                 optc.torch.Optimizer(p, **given)
-        with self.assertRaisesRegex(ValueError, "'int8' is none of the types f32"):
+        with self.assertRaisesRegex(ValueError, "'int8' is not a storage type: use one of f32"):
             optc.torch.AdamW(p, types={"state": "int8"})
 
 
