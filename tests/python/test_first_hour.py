@@ -152,11 +152,11 @@ class Arguments(Case):
     def test_numbers_of_functions(self):
         A = torch.eye(3)
         for coefficients in ([(1.0, 2.0)], None, 3, [1.0]):
-            with self.assertRaisesRegex(TypeError, "coefficients are a name, or a list of triples"):
+            with self.assertRaisesRegex(TypeError, "coefficients must be a name or a list of triples"):
                 optc.torch.polar(A, coefficients=coefficients)
-        with self.assertRaisesRegex(ValueError, "steps=1.5; it is a whole number"):
+        with self.assertRaisesRegex(ValueError, "steps=1.5; it must be a whole number"):
             optc.torch.polar(A, steps=1.5)
-        with self.assertRaisesRegex(ValueError, "exponent=nan; it is a finite number"):
+        with self.assertRaisesRegex(ValueError, "exponent=nan; it must be a finite number"):
             optc.torch.matrix_power(A, float("nan"))
 
     def test_rules(self):
