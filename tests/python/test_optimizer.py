@@ -289,7 +289,7 @@ class Loop(Case):
             optc.torch.Optimizer(lists(), "adamw+clip(1)", clip_max_norm=-1)
         with self.assertRaisesRegex(ValueError, "perturb"):
             optc.torch.Optimizer(lists(), "adamw+sam", maximize=True)
-        with self.assertRaisesRegex(ValueError, "types of their own"):
+        with self.assertRaisesRegex(ValueError, "have their own types"):
             optc.torch.AdamW(lists(), types={"param": "bf16"})
         opt = optc.torch.Lion(lists())
         for wrong in ({"params": lists(), "lr": -1.0},

@@ -22,7 +22,8 @@ from ._step_in_backward import watch
 from ._tensor_binding import TensorBinding, Changed, Member, nothing, refuse, refuse_shared
 from ._group_keys import GroupKeys, number
 from ._engines import TYPES, capturing, device_of
-from ._scaling import APART, CHECKING, SCALER, read_where_it_lies, send, send_scalar
+from ._rule_inputs import RuleInputs
+from ._scaling import APART, CHECKING, SCALER, read_where_it_lies, send
 from ._sharded import Sharded, is_sharded, local, refuse_placed
 from ._param_routing import sorter
 from ._multi_binding import CLIP, Checks, Norms, can_share
@@ -33,7 +34,7 @@ _frame_hook = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", la
 KEPT = ("_rule", "_static", "_release", "_inputs", "_scalars", "_workspace")
 
 
-class Optimizer(torch.optim.Optimizer):
+class Optimizer(RuleInputs, torch.optim.Optimizer):
     """Steps torch's parameters by a rule of optc.
 
     params       as for torch.optim, also named parameters, or a module
@@ -443,7 +444,7 @@ class Optimizer(torch.optim.Optimizer):
     def _found(self):
         return self._checks.found if self._checks else {b.device: b.found() for b in self._bounds}
 
-    # ---- entries, inputs and values of the rule ----
+    # ---- entries and values of the rule ----
     def entries(self):
         """The rule's entries: "step" and others."""
         return list(self._rule.entries)
@@ -453,39 +454,6 @@ class Optimizer(torch.optim.Optimizer):
         if made and not name.startswith("_") and name in self._rule.entries:
             return lambda: self.run(name)
         raise AttributeError("'%s' object has no attribute '%s'" % (type(self).__name__, name))
-
-    def set_input(self, p, name, tensor):
-        """Sets an input of a parameter besides its gradient. The tensor is held, and read at every step."""
-        if tensor.shape != p.shape or not tensor.is_contiguous():
-            raise ValueError("input '%s' must be contiguous and have its parameter's shape" % name)
-        self._keep_input(self._inputs, (p, name), tensor)
-
-    def set_scalar(self, name, value, group=None):
-        """Sets a scalar input for a group (its number), or for all groups (None)."""
-        self._keep_input(self._scalars, (name, group), value)
-
-    def _keep_input(self, kept, key, value):
-        was = dict(kept)
-        kept[key] = value
-        try:
-            self._give_inputs(self._bounds or ())
-        except BaseException:                          # a refused value is not tried again
-            kept.clear()
-            kept.update(was)
-            raise
-
-    def _give_inputs(self, bounds):
-        for b in bounds:
-            b.settle()
-            numbers = {id(p): i for i, p in enumerate(b.owners)}
-            for (p, name), tensor in self._inputs.items():
-                if id(p) in numbers:
-                    here = local(tensor)
-                    b.binding.set_input(numbers[id(p)], name, here, here.numel())
-            for (name, group), value in self._scalars.items():
-                for k, m in enumerate(b.members):
-                    if group in (None, m.group):
-                        send_scalar(b, k, name, value)
 
     def value(self, name, p=None):
         """A value that the last step left for the caller, such as "clip.grad_norm". For a value per tensor, such as
