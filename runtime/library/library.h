@@ -68,6 +68,7 @@ typedef struct LibraryRule {
     char code[33];                     /* hash of the CPU code */
     char path[640], tuned[96];         /* optc_rule_path; which tuned results it uses, or "" */
     char *plan_text;
+    const char **warning; int nwarning;    /* optc_rule_warning */
 } LibraryRule;
 
 void rule_make_free(optc_rule *r);

@@ -106,6 +106,31 @@ class Library(unittest.TestCase):
         for kind in _lib.STATUSES[1:]:
             self.assertTrue(issubclass(kind, optc.Error))
 
+    def test_spec_warnings(self):
+        """Warnings of `optc check` about a spec given as text or by path; a library rule has none."""
+        text = ("return optimizer { name = 'x', hyper = { lr = 1, unused = 2 },\n"
+                "  step = function() p = p - lr * g  return 2 * p end }")
+        e = optc.Engine(cache_dir="")
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "mine.lua")
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(text)
+            for what in ({"spec": "x.lua", "text": text}, {"spec": path}):
+                with warnings.catch_warnings(record=True) as found:
+                    warnings.simplefilter("always")
+                    rule = e.compile(**what)
+                said = [str(w.message) for w in found if "runs on the" not in str(w.message)]
+                self.assertEqual(len(said), 2, said)
+                self.assertRegex(said[0], r"^optc: .*\.lua:2: the entry returns this value")
+                self.assertEqual(said[1], "optc: x: nothing reads the hyperparameter 'unused'")
+                self.assertEqual(["optc: " + w for w in rule.warnings()], said)
+                self.assertEqual(found[-1].filename, __file__)
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            self.assertEqual(e.compile("adafactor").warnings(), [])        # reads beta1 with some options only
+            self.assertEqual(e.compile(spec="x", text=text, warn=False).native, rule.native)
+        self.assertEqual([str(w.message) for w in found if "runs on the" not in str(w.message)], [])
+
     def test_owners(self):
         """Whoever is left holds what it needs."""
         p, g = floats(1), floats(1)

@@ -206,6 +206,30 @@ static bool lower(optc_rule *r)
     return r->program != NULL;
 }
 
+/* Library specs declare hyperparameters for some options only, so unread ones are reported for other specs. */
+static bool collect_warnings(optc_rule *r, const char *text)
+{
+    jmp_buf oom;
+    LibraryRule *m = r->library;
+    const Rule *x = m->rule;
+    Arena *a = &m->gen.arena;
+    volatile bool ok = false;
+    a->out = &oom;
+    if (!setjmp(oom)) {
+        m->warning = NEWS(a, const char *, x->nwarning + x->nhyper + 1);
+        for (int i = 0; i < x->nwarning; i++)
+            m->warning[m->nwarning++] = x->warning[i].text;
+        for (int h = 0; h < x->nhyper && !spec_embedded(text); h++) {
+            Buf b = {.arena = a};
+            if (rule_unread(&b, x, h))
+                m->warning[m->nwarning++] = arena_printf(a, "%s: %s", x->name, buf_text(&b));
+        }
+        ok = true;
+    }
+    a->out = NULL;
+    return ok;
+}
+
 static optc_status spec_status(const Diag *d)
 {
     return !d->text ? no_memory("optc_compile")
@@ -243,7 +267,7 @@ static optc_status compile(optc_rule *r, const optc_rule_options *o)
         return spec_status(&r->library->gen.diag);
     r->library->rule = r->library->gen.rule;
     r->library->plan = r->library->gen.plan;
-    if (!lower(r))
+    if (!lower(r) || !collect_warnings(r, src.text))
         return no_memory("optc_compile");
     Buf text = {0};
     plan_print(&text, r->library->plan, false);
@@ -351,3 +375,10 @@ int optc_rule_position(const optc_rule *r, const char *name)
 int optc_rule_changes_grad(const optc_rule *r) { return r && r->library->rule->changes_grad; }
 
 const char *optc_rule_plan(const optc_rule *r) { return r ? r->library->plan_text : ""; }
+
+int optc_rule_warnings(const optc_rule *r) { return r ? r->library->nwarning : 0; }
+
+const char *optc_rule_warning(const optc_rule *r, int i)
+{
+    return i >= 0 && i < optc_rule_warnings(r) ? r->library->warning[i] : NULL;
+}

@@ -64,6 +64,14 @@ bool read_text(const char *path, Arena *arena, Source *out, Diag *d)
     return true;
 }
 
+bool spec_embedded(const char *text)
+{
+    for (const Embedded *e = embedded_specs; e->name; e++)
+        if (e->text == text)
+            return true;
+    return false;
+}
+
 static bool embedded(const char *key, Arena *arena, Source *out)
 {
     for (const Embedded *e = embedded_specs; e->name; e++)

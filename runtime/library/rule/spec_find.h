@@ -9,6 +9,8 @@ bool find_wrapper(void *spec_path, const char *name, Arena *arena, Source *out, 
 /* Splits "adamw+clip(1)+ema(0.9)" into a rule, which is returned, and its wrappers. If a file has the whole name, that
  * is the rule. *with: the wrappers, then those of `around` (NULL: none), which are outermost. */
 const char *spec_split(Arena *arena, const char *arg, const char *around, const char **with);
+/* The text is that of a spec of the library (the same pointer). */
+bool spec_embedded(const char *text);
 /* Reads a file, up to 1 MiB and one byte. */
 bool read_text(const char *path, Arena *arena, Source *out, Diag *d);
 

@@ -183,10 +183,11 @@ def number_of(text):
 
 class Rule:
     """A compiled rule. `spec`: a name, or a path; `text`: the spec itself. `with_`: wrappers, the last outermost.
-    `types`: {"param": "bf16", "grad": …, "state": …}. `wrappers`: {name: text} that `with_` finds first."""
+    `types`: {"param": "bf16", "grad": …, "state": …}. `wrappers`: {name: text} that `with_` finds first.
+    `check`: warns about probable mistakes in the spec; `warn`: also if it is not compiled code. False: no warnings."""
 
     def __init__(self, engine, spec=None, *, text=None, with_=(), options=None, types=None, wrappers=None,
-                 products=None, warn=True):
+                 products=None, warn=True, check=True):
         with_ = with_ if isinstance(with_, str) else ",".join(with_ or ())
         types = types or {}
         unknown = set(types) - {"param", "grad", "state"}
@@ -206,6 +207,8 @@ class Rule:
         self._end = _finalizer(self, lib.optc_release, self.handle, engine)
         if warn and not lib.optc_rule_native(self.handle):
             warnings.warn("optc: %s runs on the %s" % (self.name, self.path), stacklevel=3)
+        for text in self.warnings() if warn and check else ():
+            warnings.warn("optc: " + text, stacklevel=3)
 
     def close(self):
         self._end()
@@ -259,6 +262,11 @@ class Rule:
         """{name: (domain, type)}: the domain of a scalar is "group"; types are the numbers of TYPE_NAMES"""
         return {decoded(s.name): (decoded(s.domain), s.type)
                 for s in self._list(lib.optc_rule_inputs, lib.optc_rule_input_info, _lib.StateInfo)}
+
+    def warnings(self):
+        """Warnings of `optc check` about a spec given as text or by path; a library rule has none. Compiling the rule
+        issues them with warnings.warn."""
+        return [decoded(lib.optc_rule_warning(self.handle, i)) for i in range(lib.optc_rule_warnings(self.handle))]
 
     def field(self, name):
         """A text field of the spec's head: "doc", "cite" or "fallback" (the rule for tensors that are not matrices).

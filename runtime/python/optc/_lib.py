@@ -145,6 +145,8 @@ optc_rule_option_count: int ptr
 optc_rule_option: status ptr int optc_option*
 optc_rule_position: int ptr str
 optc_rule_changes_grad: int ptr
+optc_rule_warnings: int ptr
+optc_rule_warning: str ptr int
 optc_bind_sized: status ptr optc_group* int size size ptr*
 optc_unbind: status ptr
 optc_binding_warning: str ptr

@@ -163,7 +163,7 @@ class _Store:
         key = id(memory), form.spec, dtype
         if key not in self.rules:
             types = {"param": TYPES[dtype]}
-            self.rules[key] = memory.engine.compile(spec=form.name, text=form.spec, types=types)
+            self.rules[key] = memory.engine.compile(spec=form.name, text=form.spec, types=types, check=False)
             if len(self.rules) > MOST_RULES:
                 self.rules.popitem(last=False)
         self.rules.move_to_end(key)

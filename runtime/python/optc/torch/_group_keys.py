@@ -2,6 +2,7 @@
 has, else the rule's hyperparameters by their names."""
 import os
 import re
+import warnings
 
 import torch
 
@@ -80,10 +81,12 @@ class GroupKeys:
         return dict(found)
 
     def consider(self, group, where=None):
-        """Entries and reductions over all tensors, which a group's options may bring."""
+        """Adds the entries and the reductions over all tensors of the group's rule, which depend on its options. Warns
+        about probable mistakes in a spec given as text or by path, once for each set of options."""
         spec, options, _ = self.rule(group, where)
         if (spec, option_text(options)) not in self.seen:
-            self._consider(spec, options)
+            for text in self._consider(spec, options).warnings():
+                warnings.warn("optc: " + text, stacklevel=4)
 
     def _consider(self, spec, options):
         rule = asked(**self.compiled(spec, options))
