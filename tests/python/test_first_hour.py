@@ -94,7 +94,7 @@ class Settings(Case):
             said = [str(w.message) for w in found if "another rule" in str(w.message)]
             self.assertEqual(len(said), many, said)
             for text in said:
-                self.assertRegex(text, r"exp_avg, exp_avg_sq\) is not what \w+ keeps .*at step 2")
+                self.assertRegex(text, r"exp_avg, exp_avg_sq\) are not those of \w+ .*at step 2")
 
     def test_hyperparameters_by_hand_are_nobodys_business(self):
         opt = optc.torch.Muon(model())
