@@ -1,4 +1,5 @@
-/* Options from a table: one row an option gives its parsing, its help line and its place in "did you mean". */
+/* Command-line options from a table: a row defines an option's parsing, its help line and its suggestion after a
+ * mistyped name. */
 #include "tools/tools.h"
 
 #include <errno.h>
@@ -11,7 +12,7 @@ static void say(const char *prefix, const char *fmt, va_list ap)
 {
     Buf b = {0};
     buf_vprintf(&b, fmt, ap);
-    fflush(stdout);                  /* what was printed before it stands before it on a terminal too */
+    fflush(stdout);                  /* keeps the order of stdout and stderr on a terminal */
     fprintf(stderr, "optc: %s", prefix);
     cli_put_clean(stderr, buf_text(&b) ? buf_text(&b) : "out of memory", true);
     fputc('\n', stderr);

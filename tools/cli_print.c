@@ -1,4 +1,4 @@
-/* Colours, numbers and columns. */
+/* Prints colours, numbers, columns and texts from outside; reads and writes whole files. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -18,7 +18,7 @@ const char *cli_paint(Paint p)
     return isatty(STDOUT_FILENO) && !(no && *no) ? code[p] : "";
 }
 
-/* Newlines before the text are not painted. */
+/* Newlines at the beginning of the text are not coloured. */
 void cli_heading(const char *text)
 {
     size_t n = strspn(text, "\n");
@@ -39,8 +39,8 @@ void cli_cell(const char *s, int width)
     printf("%*s", width > cli_width(s) ? width - cli_width(s) : 0, "");
 }
 
-/* A spec's own words may hold anything; a terminal obeys control characters, so none gets there but ends of lines where
- * they are wanted. */
+/* A spec's texts may contain anything, and a terminal obeys control characters. So they become blanks, except newlines
+ * if `lines` is set. */
 void cli_put_clean(FILE *f, const char *s, bool lines)
 {
     bool control;
@@ -61,8 +61,7 @@ void cli_json(const char *s)
     putchar('"');
 }
 
-/* Without taking memory, for anything of usual length: what was done is told after it was done, when nothing may
- * fail. */
+/* Texts of usual length need no allocation: reports of work that is done must not fail. */
 void cli_print(const char *fmt, ...)
 {
     char text[8192];
@@ -79,7 +78,7 @@ void cli_print(const char *fmt, ...)
     buf_free(&b);
 }
 
-/* A long text goes on below itself, from a word on. */
+/* Breaks long text between words. */
 void cli_wrapped(const char *text, int indent)
 {
     size_t room = CLI_WIDTH - (size_t)indent;
@@ -197,7 +196,7 @@ char *cli_read_all(FILE *f, size_t most, size_t *len)
 bool cli_write_file(const char *path, const char *text)
 {
     if (!strcmp(path, "-")) {
-        fputs(text, stdout);         /* main looks whether it arrived */
+        fputs(text, stdout);         /* main reports errors of stdout */
         return true;
     }
     if (file_write(path, text, strlen(text)))

@@ -1,4 +1,4 @@
-/* optc bench: what is asked for. */
+/* optc bench: options, cases with their tensors, and the order of runs. bench/ has the measurements. */
 #include "tools/bench/bench.h"
 
 #include <math.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Labels are words of the peer's protocol: without blanks. */
+/* Splits SPEC+WRAPPERS. Labels are words of the peer's protocol, so they contain no blanks. */
 static bool split_case(Case *c, const char *arg, const char *with)
 {
     jmp_buf out;
@@ -30,7 +30,7 @@ static bool split_case(Case *c, const char *arg, const char *with)
     return c->spec && c->with && c->label;
 }
 
-/* About square, and exactly n elements where a divisor near the root allows it. */
+/* An approximately square shape, with exactly n elements if n has a divisor near its root. */
 static Dims square(int64_t n)
 {
     int64_t root = (int64_t)sqrt((double)n), rows = root;
@@ -48,7 +48,7 @@ static bool place_case(Case *c)
         for (int k = 0; k < c->shape[i].rank; k++)
             n *= c->shape[i].dim[k];
         c->n += n;
-        c->place += (n + 63) / 64 * 64;        /* every tensor begins at a line, as from an allocator */
+        c->place += (n + 63) / 64 * 64;        /* every tensor starts at a cache line, as from an allocator */
     }
     return true;
 }
@@ -66,8 +66,8 @@ static bool shape_work(const Bench *b, Case *c, const Work *w)
     return place_case(c);
 }
 
-/* Where nobody says: as much as memory's rate shows by; of rules with products, whose work grows faster, matrices as
- * models have them, that take seconds and not minutes. */
+/* The default size: large enough to show the rate of memory. Rules with products get matrices of the sizes that models
+ * have, because their work grows faster: seconds, not minutes. */
 static int64_t usual_size(const Bench *b, const Case *c, int *tensors)
 {
     bool gpu = b->device.ops->async;
@@ -97,8 +97,7 @@ static bool shape_case(const Bench *b, Case *c)
     return c->shape ? place_case(c) : (cli_error("out of memory"), false);
 }
 
-/* What the timing needs to know of the plan; also the place where a bad spec is found, before anything large is
- * made. */
+/* Reads from the plan what the timing needs. A bad spec is reported here, before anything large is allocated. */
 static bool inspect_case(Bench *b, Case *c)
 {
     Spec s;
@@ -109,13 +108,13 @@ static bool inspect_case(Bench *b, Case *c)
     if (!ok) {
         spec_fail(&s);
     } else if (spec_entry(s.gen.plan, "step") < 0) {
-        cli_error("%s has no entry 'step'", c->spec);
+        cli_error("bench: %s has no entry 'step', which is what is timed", c->spec);
         ok = false;
     } else {
         const Plan *p = s.gen.plan;
         c->period = period_of(p);
         c->lap = calloc((size_t)c->period, sizeof *c->lap);
-        c->graph = c->graph && c->period == 1;             /* a graph is one step, again and again */
+        c->graph = c->graph && c->period == 1;             /* a graph replays one and the same step */
         c->matrix = p->rule->nvariant > 1 || rule_view(p->rule);
         c->calls = plan_calls(p);
         b->type = s.types.p;
@@ -135,7 +134,8 @@ static bool add_case(Bench *b, const char *arg, const Bar *bar)
     c->bar = bar ? bar : b->work ? bars_find(b->bars, work_name(b->work), arg) : NULL;
     c->graph = b->device.ops->async && (!c->bar || c->bar->graph > 0);
     if (!strcmp(arg, "-"))
-        return cli_error("bench: give the spec as a file: it is read more than once"), false;
+        return cli_error("bench: cannot read the spec from standard input: it is read more than once; name a file"),
+               false;
     if (!split_case(c, arg, b->compile.with))
         return cli_error("out of memory"), false;
     return inspect_case(b, c);
@@ -167,8 +167,8 @@ static bool add_cases(Bench *b, char **arg, int n)
     return ok;
 }
 
-/* Bars are for the whole workloads, in f32, on a GPU; where a peer has a rule's options, whatever they are,
- * and its own way with memory. */
+/* Bars apply only to complete workloads, in f32, on a GPU. Rows of the suite also need the default options and
+ * workspace; other rows allow any, because the peer has them too. */
 static void drop_bars(Bench *b)
 {
     const CompileOpts *o = &b->compile;
@@ -179,8 +179,8 @@ static void drop_bars(Bench *b)
             b->cases[i].bar = NULL;
 }
 
-/* On the CPU all rules take turns in every round. On a GPU, which is quiet, and in the suite each has the memory for
- * itself. */
+/* On the CPU every round runs all rules. On a GPU, where measurements vary little, and in the suite, each rule runs
+ * alone and has all the memory. */
 static bool run_all(Bench *b)
 {
     int each = b->suite || b->device.ops->async ? 1 : b->ncase;
@@ -204,7 +204,7 @@ static int check_args(const Command *self, Bench *b, const char *work, int n)
         return cli_misuse(self, "--size and --shape exclude each other");
     if ((work || b->suite) && (b->shapes->n || b->tensors > 1))
         return cli_misuse(self,
-                          "%s has its own tensors: --shape and --tensors do not go with it (--size makes it smaller)",
+                          "%s has its own tensors: --shape and --tensors do not apply (--size scales it down)",
                           work ? "--work" : "--suite");
     if (b->suite && (work || n))
         return cli_misuse(self, "--suite has its own workloads and rules ('--work list' shows them)");
@@ -230,28 +230,28 @@ int cmd_bench(const Command *self, int argc, char **argv)
     Bench b = {.compile = COMPILE_OPTS_INIT, .shapes = &shapes, .bars = &bars, .tensors = 1, .device_name = "best"};
     const Opt opts[] = {
         {"device", 0, OPT_TEXT, &b.device_name, "DEVICE",
-         "cpu, cuda, cuda:N, or best (default): a GPU where there is one"},
+         "cpu, cuda, cuda:N, or best (default): a GPU if there is one"},
         {"work", 0, OPT_TEXT, &work, "NAME", "the tensors of a workload, such as gpt2-124m; 'list' shows them"},
         {"suite", 0, OPT_FLAG, &b.suite, NULL, "every workload and rule that has a bar, one after another"},
         {"bars", 0, OPT_TEXT, &bars_path, "FILE",
          "the table of bars (default: tests/bench/bars.txt of the source tree)"},
         {"size", 0, OPT_SIZE, &b.size, "N",
-         "elements of all tensors (default: 64M, on a GPU 256M; of rules with products 4 matrices of 512 x 512, "
-         "on a GPU 64 of 2048 x 2048); makes a workload smaller"},
-        {"shape", 0, OPT_SHAPES, &shapes, "RxC", "a tensor of this shape in place of --size; may be repeated"},
+         "elements of all tensors (default: 64M, on a GPU 256M; for rules with products 4 matrices of 512 x 512, "
+         "on a GPU 64 of 2048 x 2048); scales a workload down"},
+        {"shape", 0, OPT_SHAPES, &shapes, "RxC", "a tensor of this shape instead of --size; may be repeated"},
         {"tensors", 0, OPT_COUNT, &b.tensors, "N", "split --size into N equal tensors, or have N of each --shape"},
         {"queued", 0, OPT_FLAG, &b.queued, NULL,
-         "on a GPU: time several steps behind one another, not each from an idle device"},
+         "on a GPU: time several consecutive steps, not each from an idle device"},
         {"rounds", 0, OPT_COUNT, &b.rounds, "N",
-         "how often everything is timed in turn (default: 11; 3 where a rule's steps are not alike)"},
+         "rounds that time everything once (default: 11; 3 if a rule's steps differ, as with every(k))"},
         {"steps", 0, OPT_COUNT, &b.steps, "N",
-         "of a period, where a rule's steps are not alike and a whole one takes too long"},
-        {"threads", 0, OPT_COUNT, &b.threads, "N", "threads of the CPU (default: as OpenMP would)"},
+         "steps of a period to time, if a rule's steps differ and a whole period takes too long"},
+        {"threads", 0, OPT_COUNT, &b.threads, "N", "threads on the CPU (default: OpenMP's number)"},
         {"workspace", 0, OPT_SIZE, &b.workspace, "BYTES",
-         "that a batch of tensors may take for products (default: 1G, on a GPU more: doctor says)"},
+         "memory for the products of a batch of tensors (default: 1G, on a GPU more: 'optc doctor' prints it)"},
         {"against", 0, OPT_TEXT, &b.against, "WHAT",
-         "torch, numpy: time PyTorch or NumPy beside it ($OPTC_PYTHON names the interpreter); untuned: itself without "
-         "tuning results"},
+         "torch, numpy: also time PyTorch or NumPy ($OPTC_PYTHON names the interpreter); untuned: the same rule "
+         "without tuned results"},
         {"json", 0, OPT_FLAG, &b.json, NULL, "print one JSON object"},
         COMPILE_OPTS(b.compile),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};

@@ -1,5 +1,4 @@
-/* optc cache: what compiled code is kept, whether it is whole, and how to be rid of it. Only names of the cache's own
- * are ever removed. */
+/* optc cache: lists, verifies and removes compiled code on disk. Removes only files with names of cache entries. */
 #include "tools/tools.h"
 
 #include <errno.h>
@@ -33,7 +32,7 @@ static const char *age_text(char buf[32], double s)
     return buf;
 }
 
-/* "30d", "12h", "90m", "45s", "2w"; a bare number is days. Seconds; negative: no duration. */
+/* Seconds of "30d", "12h", "90m", "45s" or "2w"; a plain number is days. Negative: not a duration. */
 static double parse_age(const char *s)
 {
     static const struct {
@@ -158,7 +157,7 @@ static int do_verify(const Job *j)
         const char *why;
         char *data = e->kind ? cache_read(j->place, e->name, CACHE_LOOK, &n, &why) : NULL;
         snprintf(path, sizeof path, "%s/%s", j->place, e->name);
-        if (e->kind && !data && access(path, F_OK) == 0) {       /* not one that went away meanwhile */
+        if (e->kind && !data && access(path, F_OK) == 0) {       /* another process may have removed it meanwhile */
             bool can = access(path, R_OK) == 0;
             bool gone = j->delete && can && remove(path) == 0;
             cli_print("%s: %s%s\n", e->name, why, gone ? "; removed" : j->delete ? "; not removed" : "");
@@ -179,7 +178,7 @@ static int say_swept(const Job *j, CacheSwept s)
 {
     char size[32];
     if (s.unread)
-        return cli_fail("cache: %s cannot be looked through: %s", j->place, strerror(s.unread));
+        return cli_fail("cache: cannot list %s: %s", j->place, strerror(s.unread));
     printf("%d entr%s removed, %s", s.entries, plural(s.entries), cli_bytes(size, (double)s.bytes));
     if (s.leftovers)
         printf(" with %d unfinished", s.leftovers);
@@ -208,7 +207,7 @@ static const struct { const char *name; int (*run)(const Job *j); bool json, del
                {"clear", do_clear, false, false, false}};
 enum { NACTION = sizeof actions / sizeof *actions };
 
-/* The folder: what was asked for must be there; the usual one may be still to come. */
+/* Finds the cache folder. A folder of --dir must exist; the default one need not. */
 static int find_place(Job *j, bool *empty)
 {
     char why[512];
@@ -219,7 +218,7 @@ static int find_place(Job *j, bool *empty)
     if (!cache_location(j->dir, j->place, why, sizeof why))
         return cli_fail("cache: no folder: %s", why);
     if (!*j->place)
-        return cli_fail("cache: OPTC_CACHE is empty: nothing is kept");
+        return cli_fail("cache: OPTC_CACHE is empty, so there is no cache; unset it, or name a folder with --dir");
     cache_open(&c, "", "", 0);
     j->cap = c.max;
     cache_close(&c);
@@ -243,7 +242,8 @@ static int pick_action(const Command *self, int n, char **argv)
     Buf b = {0};
     if (n == 1)
         cli_near("action", argv[0], names, &b);
-    cli_misuse(self, "%s: ls, verify, prune or clear", n == 1 ? cli_text(&b) : n ? "one action at a time" : "what?");
+    cli_misuse(self, "%s: ls, verify, prune or clear", n == 1 ? cli_text(&b) : n ? "it takes one action" :
+                                                       "no action is given");
     buf_free(&b);
     return -1;
 }
@@ -254,9 +254,9 @@ int cmd_cache(const Command *self, int argc, char **argv)
     const Opt opts[] = {
         {"dir", 0, OPT_TEXT, &j.dir, "DIR", "the folder (default: $OPTC_CACHE, $XDG_CACHE_HOME/optc or ~/.cache/optc)"},
         {"json", 0, OPT_FLAG, &j.json, NULL, "ls: print one JSON object"},
-        {"delete", 0, OPT_FLAG, &j.delete, NULL, "verify: remove what is damaged"},
+        {"delete", 0, OPT_FLAG, &j.delete, NULL, "verify: remove damaged entries"},
         {"max", 0, OPT_SIZE, &j.max, "SIZE", "prune: the bytes to keep (default: $OPTC_CACHE_MAX, or 1G)"},
-        {"older", 0, OPT_TEXT, &j.older, "TIME", "prune: remove what was not used for 30d, 12h, 90m, 2w"},
+        {"older", 0, OPT_TEXT, &j.older, "TIME", "prune: remove entries that were not used for 30d, 12h, 90m or 2w"},
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);
     if (rc != CLI_GO)
@@ -274,7 +274,7 @@ int cmd_cache(const Command *self, int argc, char **argv)
     if ((rc = find_place(&j, &empty)) != CLI_GO)
         return rc;
     if (empty && !j.json) {
-        cli_print("nothing is kept yet: there is no %s\n", j.place);
+        cli_print("the cache is empty: there is no folder %s\n", j.place);
         return CLI_OK;
     }
     if (empty)

@@ -1,31 +1,12 @@
-/* optc check: is a spec well formed, and does it say what its author thinks it says? */
+/* optc check: compiles specs, and prints a summary and warnings about probable mistakes. */
 #include "tools/tools.h"
 
-#include <string.h>
-
-static void options_text(Buf *b, const Rule *r)
-{
-    for (int i = 0; i < r->noption; i++)
-        buf_printf(b, "%s%s=%s", i ? ", " : " with ", r->option[i].name, r->option[i].value);
-}
-
-/* After the passes the graph holds only what some entry needs, so a hyperparameter without a node is one nobody
- * reads. */
 static void warn_unread(const char *label, const Rule *r)
 {
     for (int h = 0; h < r->nhyper; h++) {
-        bool read = false;
-        for (Ref i = 0; i < r->g.len && !read; i++) {
-            const Node *n = &r->g.n[i];
-            read = (n->op == OP_HYPER || n->op == OP_RANDOM || n->op == OP_NORMAL) && n->sym == h;
-        }
-        for (int i = 0; i < r->nstate; i++)
-            read = read || (r->state[i].init == INIT_HYPER && r->state[i].hyper == h);
-        if (read)
-            continue;
         Buf b = {0};
-        options_text(&b, r);
-        cli_warning("%s: nothing reads the hyperparameter '%s'%s", label, r->hyper[h].name, cli_text(&b));
+        if (rule_unread(&b, r, h))
+            cli_warning("%s: %s", label, cli_text(&b));
         buf_free(&b);
     }
 }

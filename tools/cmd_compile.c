@@ -1,4 +1,4 @@
-/* optc compile: a rule as GPU machine code, made by NVRTC; no GPU is needed. */
+/* optc compile: compiles a rule to GPU machine code with NVRTC. Needs no GPU. */
 #include "tools/tools.h"
 
 #include <errno.h>
@@ -37,7 +37,7 @@ static int read_archs(const Command *self, const char *text, const Archs *all, A
     return out->n ? CLI_GO : cli_misuse(self, "--arch names no architecture");
 }
 
-/* "sm_90,sm_80" or "all", among what this NVRTC knows. */
+/* Parses "sm_90,sm_80" or "all"; only architectures that this NVRTC compiles for. */
 int cli_archs(const Command *self, const char *text, const Nvrtc *nvrtc, Archs *out)
 {
     Archs all = {{0}, 0};
@@ -70,10 +70,10 @@ int cmd_compile(const Command *self, int argc, char **argv)
     bool ptx = false;
     CompileOpts c = COMPILE_OPTS_INIT;
     const Opt opts[] = {
-        {"arch", 'a', OPT_TEXT, &arch, "LIST", "sm_90, sm_80,sm_90 or all (what the NVRTC at hand knows)"},
+        {"arch", 'a', OPT_TEXT, &arch, "LIST", "sm_90, sm_80,sm_90 or all (all that the NVRTC found here supports)"},
         {"ptx", 0, OPT_FLAG, &ptx, NULL, "PTX instead of machine code"},
         {"output", 'o', OPT_TEXT, &out, "FILE",
-         "where to write it, one architecture only (default: only say that it compiles)"},
+         "the file to write, for one architecture (default: write nothing, only report that it compiles)"},
         COMPILE_OPTS(c),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);

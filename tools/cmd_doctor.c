@@ -1,4 +1,4 @@
-/* optc doctor: what the machine has, in the library's own words. */
+/* optc doctor: prints the page of optc_doctor. */
 #include "tools/tools.h"
 
 #include "optc.h"

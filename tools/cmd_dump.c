@@ -41,8 +41,8 @@ int cmd_dump(const Command *self, int argc, char **argv)
     CompileOpts c = COMPILE_OPTS_INIT;
     const Opt opts[] = {
         {"pass", 'p', OPT_TEXT, &pass, "NAME", "trace, fold, calls, plan or all (default: the last pass on rules)"},
-        {"time", 0, OPT_FLAG, &time, NULL, "say how long each pass took; without --pass nothing else"},
-        {"output", 'o', OPT_TEXT, &out, "FILE", "where to write it (default: standard output)"},
+        {"time", 0, OPT_FLAG, &time, NULL, "print the time of each pass; without --pass only that"},
+        {"output", 'o', OPT_TEXT, &out, "FILE", "the file to write (default: standard output)"},
         COMPILE_OPTS(c),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);

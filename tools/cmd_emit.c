@@ -28,7 +28,7 @@ int cmd_emit(const Command *self, int argc, char **argv)
     CompileOpts c = COMPILE_OPTS_INIT;
     const Opt opts[] = {
         {"target", 't', OPT_TEXT, &target, "NAME", "c (default) or cuda"},
-        {"output", 'o', OPT_TEXT, &out, "FILE", "where to write it (default: standard output)"},
+        {"output", 'o', OPT_TEXT, &out, "FILE", "the file to write (default: standard output)"},
         COMPILE_OPTS(c),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);

@@ -1,4 +1,4 @@
-/* optc explain: the plan of a rule, and what it means on this machine. */
+/* optc explain: the plan of a rule and its cost: bytes, launches, states, and the least time on this machine. */
 #include "tools/explain/explain.h"
 
 #include <math.h>
@@ -265,7 +265,7 @@ static void put_cost(Cost c, bool calls, const Bandwidth *f)
     puts("");
 }
 
-/* What of it lives while it is stepped, and how many such tensors a workspace takes at a time. */
+/* Prints the temporaries of one tensor, and how many such tensors fit into the workspace. */
 static void put_room(Arena *a, const Plan *p, const Phase *ph, int variant, Shape s, double workspace)
 {
     char room[32], all[32], held[32];
@@ -375,7 +375,7 @@ static int explain(Spec *s, const Asked *ask, const DimsList *shapes)
     return CLI_OK;
 }
 
-/* What tuning results know each stage of a GPU by, and what launch it has without any. */
+/* Prints the hash of each GPU stage, which keys its tuned results, and the model's launch. */
 static int hashes(Spec *s, int64_t size)
 {
     const Plan *p = s->gen.plan;
@@ -383,7 +383,7 @@ static int hashes(Spec *s, int64_t size)
         StageAt at = plan_at(p, f);
         char hex[33], name[MOST_STAGE_NAME];
         if (!at.stage || !stage_tunes(at.stage))
-            continue;                          /* nothing to choose there */
+            continue;                          /* it has nothing to tune */
         Launch l = launch_model(p, at.stage, size);
         if (!emit_cuda_stage_hash(&s->gen, f, hex))
             return cli_fail("explain: out of memory");

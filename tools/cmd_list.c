@@ -1,4 +1,4 @@
-/* optc list: what the library holds, and what one spec declares. */
+/* optc list: the specs of the library, or the declarations of one spec. */
 #include "tools/tools.h"
 
 #include "optc.h"
@@ -29,7 +29,7 @@ static const char *moved_text(Arena *a, const Plan *p, int entry)
     return range_text(a, least, most);
 }
 
-/* Bytes per element of states, and a + where a state is a matrix or another list. */
+/* Bytes per element of the states, with a + if some state is a matrix or a list. */
 static const char *state_text(Arena *a, const Plan *p)
 {
     const Rule *r = p->rule;
@@ -150,7 +150,7 @@ static void list_wrappers(Arena *a)
 }
 
 /* ---- one spec ---- */
-/* A wrapper's own names carry its prefix; the rule inside shows its names without one. */
+/* The name without the wrapper's prefix; NULL if it belongs to the rule inside, whose names have no prefix. */
 static const char *own(const char *name, const char *wrapper)
 {
     size_t n = wrapper ? strlen(wrapper) : 0;
@@ -269,7 +269,7 @@ int cmd_list(const Command *self, int argc, char **argv)
     bool names = false, wrappers = false;
     CompileOpts c = COMPILE_OPTS_INIT;
     const Opt opts[] = {
-        {"names", 0, OPT_FLAG, &names, NULL, "plain names, one a line"},
+        {"names", 0, OPT_FLAG, &names, NULL, "plain names, one per line"},
         {"wrappers", 0, OPT_FLAG, &wrappers, NULL, "only the wrappers"},
         COMPILE_OPTS(c),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
@@ -277,7 +277,7 @@ int cmd_list(const Command *self, int argc, char **argv)
     if (rc != CLI_GO)
         return rc;
     if (n && (names || wrappers))
-        return cli_misuse(self, "--names and --wrappers list everything; NAME asks for one");
+        return cli_misuse(self, "--names and --wrappers list all specs and cannot be used with NAME");
     if (!n && ((c.with && *c.with) || (c.options && *c.options)))
         return cli_misuse(self, "--with and --options belong to one rule: optc list NAME --with …");
     rc = CLI_OK;

@@ -1,4 +1,4 @@
-/* optc new: a starter spec that compiles as it is and says in comments what may be changed. */
+/* optc new: writes a starter spec that compiles as it is, with comments on what to change. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* @ stands for the name. */
+/* @ is replaced by the name. */
 static const char rule_text[] =
     "-- The update rule @. `optc check` says whether it is well formed, `optc explain` what a step costs.\n"
     "return optimizer {\n"
@@ -108,7 +108,7 @@ int cmd_new(const Command *self, int argc, char **argv)
     const char *text = cli_text(&b);
     bool made = strcmp(out, "-") && !force;
     if (made) {
-        int fd = open(out, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);     /* asks and takes in one call */
+        int fd = open(out, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);     /* checks and creates in one call */
         if (fd < 0) {
             int err = errno;
             buf_free(&b);
@@ -120,7 +120,7 @@ int cmd_new(const Command *self, int argc, char **argv)
     rc = cli_write_file(out, text) ? CLI_OK : CLI_FAILED;
     buf_free(&b);
     if (made && rc != CLI_OK)
-        unlink(out);                           /* we took the name, and it stays empty */
+        unlink(out);                           /* the empty file was created above */
     if (rc == CLI_OK && strcmp(out, "-"))
         cli_print("wrote %s; next: optc check %s%s\n", out, strchr(out, '/') ? "" : "./", out);
     return rc;

@@ -1,4 +1,4 @@
-/* optc ship: what is asked for. */
+/* optc ship: options, rules and architectures of a package. ship/ compiles and writes it. */
 #include "tools/ship/ship.h"
 #include "optc.h"
 
@@ -19,7 +19,7 @@ typedef struct Asked {
 } Asked;
 
 /* ---- rules ---- */
-/* `with` goes around the wrappers that the argument names, and --with around both. */
+/* `with` is outside the wrappers in the argument, and --with is outside both. */
 static bool open_rule(Ship *s, const char *arg, const char *with, const Asked *a)
 {
     const char *outer = a->compile.with ? a->compile.with : "";
@@ -53,7 +53,7 @@ static bool same_rule(const Spec *a, const Spec *b)
            !memcmp(a->src.text, b->src.text, a->src.len);
 }
 
-/* adamw with clip(1) is adamw_clip; a second one with other arguments adamw_clip_2. */
+/* The ID of adamw with clip(1) is adamw_clip; a second one with other arguments is adamw_clip_2. */
 static const char *rule_id(Ship *s, int rule)
 {
     const Rule *r = s->spec[rule].gen.rule;
@@ -86,7 +86,7 @@ static const char *rule_id(Ship *s, int rule)
     }
 }
 
-/* Where products are, a GPU may take another plan than the CPU. */
+/* Plans a rule with products for a GPU: that plan may differ from the CPU's. */
 static bool plan_for_gpu(Ship *s, int rule)
 {
     Spec *cpu = &s->spec[rule], *gpu = &s->gpu[rule];
@@ -143,7 +143,7 @@ static void add_archs(Ship *s, Archs *want, bool ptx)
     for (int i = 0; i < want->n; i++)
         if (!i || want->v[i] != want->v[i - 1])
             p->arch[p->narch++] = (PackArch){.arch = want->v[i]};
-    if (ptx)                                   /* the lowest: what every later GPU can be made code for */
+    if (ptx)                                   /* of the lowest architecture: every later GPU can compile it */
         p->arch[p->narch++] = (PackArch){.arch = want->v[0], .ptx = true};
     ship_key_stages(s);
     for (int i = 0; i < p->narch; i++) {
@@ -153,8 +153,8 @@ static void add_archs(Ship *s, Archs *want, bool ptx)
 }
 
 /* ---- the command ---- */
-/* The command that makes it again: rules by their names, without the folder that the package lay in; those of specs
- * where they were said. */
+/* The command that makes the package again. Rules are named without their files' folders, and -o without the folders
+ * above the package; --path is as given. */
 static void make_command(Ship *s, const Asked *a)
 {
     Pack *p = &s->pack;
@@ -189,12 +189,12 @@ static void make_command(Ship *s, const Asked *a)
         buf_printf(&b, "%ssm_%d", i ? "," : " --arch ", p->arch[i].arch);
     buf_printf(&b, "%s -o %s", a->ptx ? " --ptx" : "", p->name);
     char *text = arena_strdup(&p->arena, cli_text(&b));
-    text_clean(text, "");                      /* it is one line of the manifest */
+    text_clean(text, "");                      /* it becomes one line of the manifest */
     p->command = text;
     buf_free(&b);
 }
 
-/* Names whose files or functions would take the place of others that a package, or who uses it, needs. */
+/* Names that are refused: their files or functions would replace others that a package or its users need. */
 static const struct { const char *names, *why;
 } taken[] = {
     {"optc", "its functions would be those of the library"},
@@ -219,7 +219,7 @@ static const char *why_taken(const char *name)
     return NULL;
 }
 
-/* The package's name: --name, or what the folder is called. */
+/* The package's name: --name, or the name of the folder. */
 static int pick_name(const Command *self, const Asked *a, Ship *s)
 {
     size_t n = strlen(a->out);
@@ -297,7 +297,7 @@ static void free_all(Ship *s)
     for (int i = 0; i < s->pack.narch; i++)
         free(s->pack.arch[i].code);
     for (int i = 0; i < s->nspec && s->gpu; i++) {
-        spec_close(&s->gpu[i]);                /* ahead of what it was made from */
+        spec_close(&s->gpu[i]);                /* before s->spec[i], whose memory it uses */
         spec_close(&s->spec[i]);
     }
     free(s->gpu);
@@ -307,7 +307,7 @@ static void free_all(Ship *s)
     arena_free(&s->pack.arena);
 }
 
-/* Memory that ends while a package is made ends here. */
+/* Makes a package, and handles memory running out meanwhile. */
 static int ship_or_fail(const Command *self, const Asked *a, Ship *s, int n, char **argv)
 {
     jmp_buf out;
@@ -348,11 +348,11 @@ int cmd_ship(const Command *self, int argc, char **argv)
     if (n > MOST_RULES / 2)
         return cli_misuse(self, "at most %d specs", MOST_RULES / 2);
     Ship s = {.out = NULL};
-    struct sigaction act = {.sa_handler = on_signal}, was[3];          /* no SA_RESTART: waiting ends with it */
+    struct sigaction act = {.sa_handler = on_signal}, was[3];          /* no SA_RESTART: a signal ends waiting calls */
     static const int number[] = {SIGINT, SIGTERM, SIGHUP};
     for (int i = 0; i < 3; i++)
         if (sigaction(number[i], &act, &was[i]) == 0 && was[i].sa_handler == SIG_IGN)
-            sigaction(number[i], &was[i], NULL);               /* who started us wants it ignored */
+            sigaction(number[i], &was[i], NULL);               /* the parent process wants it ignored */
     tuned_open(&s.tuned);
     rc = *s.tuned.why ? cli_fail("ship: tuning results that cannot be read: %s", s.tuned.why)
                       : ship_or_fail(self, &a, &s, n, argv);

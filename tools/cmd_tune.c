@@ -1,4 +1,4 @@
-/* optc tune: its actions, each a command with its own page. */
+/* optc tune: dispatches to its actions; each is a command with its own help page. */
 #include "tools/tune/tune.h"
 
 #include <string.h>

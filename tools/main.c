@@ -1,4 +1,4 @@
-/* optc: the command. One table of subcommands; everything a subcommand does stands in its own file. */
+/* optc: the command. One table of subcommands with their help; each subcommand is implemented in its own file. */
 #include "tools/tools.h"
 
 #include "optc.h"
@@ -12,14 +12,14 @@ static int cmd_version(const Command *self, int argc, char **argv);
 
 const Command cli_commands[] = {
     {"list", "[NAME]", "the optimizers and wrappers of the library",
-     "Without NAME: every rule with the bytes per element a step moves (vectors/matrices where they differ) and its\n"
-     "states, then every wrapper. With NAME (or a path): everything one of them declares.",
+     "Without NAME: every rule with the bytes per element that a step moves (vectors/matrices if they differ) and its\n"
+     "states, then every wrapper. With NAME (or a path): everything that this spec declares.",
      "optc list\noptc list adamw\noptc list ema\noptc list --names | wc -l", cmd_list},
     {"check", "SPEC…", "compile specs and say whether they are well formed",
-     "Says 'ok' and what a step costs, or the error with its line. All are checked, even after one failed. Warns of\n"
-     "hyperparameters that nothing reads under the chosen options, and of lines that compute and surely mean\n"
-     "something else: what an entry returns, solve(A, B) with a symmetric A, roots of singular matrices. A wrapper is\n"
-     "checked around sgd.",
+     "Prints 'ok' and the cost of a step, or the error with its line. Checks all specs, even after one failed. Warns\n"
+     "about hyperparameters that nothing reads with the chosen options, and about valid lines that are probably\n"
+     "mistakes: values that an entry returns, solve(A, B) with a symmetric A, roots of singular matrices.\n"
+     "A wrapper is checked around sgd.",
      "optc check mine.lua\noptc check adamw --with 'clip(1),ema(0.999)'\noptc check specs/*.lua", cmd_check},
     {"explain", "SPEC", "what a rule costs: passes over memory, bytes, launches, state, least time",
      "Prints on two screens what the rule declares, which tensors take which variant, and for each variant\n"
@@ -38,30 +38,26 @@ const Command cli_commands[] = {
      "Compiles the rule's CUDA source; no GPU is needed, only NVRTC ('optc doctor' says whether it was found).",
      "optc compile adamw --arch sm_90 -o adamw.cubin\noptc compile adamw --arch all", cmd_compile},
     {"ship", "SPEC…", "a package: one C file, its header, GPU code, nothing else needed",
-     "Writes a folder that a C or C++ program builds with its compiler alone and that runs without Lua, NVRTC and "
-     "liboptc: the rules\n"
-     "as C for the CPU, as machine code for the GPUs named (without --arch: none, and no NVRTC is needed), and a small "
-     "runtime. The bits\n"
-     "are those of the library. A folder like it may also stand in $OPTC_CACHE_BASE: then the library runs its rules "
-     "without a compiler.\n"
-     "NAME+WRAPPERS is a rule with wrappers of its own.\n"
-     "--check holds a package against its manifest and says which GPUs it would run on; exit code 1 if it is damaged.",
+     "Writes a folder that a C or C++ program builds with its compiler alone and that runs without Lua, NVRTC and\n"
+     "liboptc: the rules as C for the CPU, machine code for the GPUs of --arch (without --arch: none, and NVRTC is\n"
+     "not needed), and a small runtime. The bits are those of the library. If $OPTC_CACHE_BASE names the folder, the\n"
+     "library runs its rules without a compiler.\n"
+     "NAME+WRAPPERS is a rule with its own wrappers.\n"
+     "--check compares a package with its manifest and prints the GPUs that it runs on; exit code 1: it is damaged.",
      "optc ship adamw -o myopt\noptc ship adamw --with 'clip(1)' --arch sm_80,sm_90 --ptx -o myopt\n"
      "optc ship 'adamw+clip(1)' adafactor ./mine.lua --arch all -o build/rules --name rules\n"
      "optc ship --all-specs --arch all -o optc-rules\noptc ship --check myopt",
      cmd_ship},
     {"dump", "SPEC", "the rule as text after a pass",
-     "Prints the rule's IR after a pass (default: the last one), or the plan. IR text is read back in wherever a SPEC "
-     "is.",
+     "Prints the rule's IR after a pass (default: the last one), or the plan. IR text is accepted wherever a SPEC is.",
      "optc dump adamw\noptc dump adamw --pass all --time\noptc dump adamw > a.ir && optc dump a.ir --pass plan\noptc "
      "dump lion | optc explain -",
      cmd_dump},
     {"bench", "[SPEC…]", "time steps on this machine's best device against its memory's rate",
-     "Steps real tensors and holds the time against the plan's bytes and against copying memory (on a CPU also scaling "
-     "it in\n"
-     "place), measured in the same rounds. On a GPU also: host time of a step, the first step with an empty and a full "
-     "cache.\n"
-     "NAME+WRAPPERS is a rule with wrappers of its own. Without SPEC: adamw, lamb, adafactor and adamw+clip(1).",
+     "Steps real tensors and compares the time with the plan's bytes and with copying memory (on a CPU also with\n"
+     "scaling it in place), measured in the same rounds. On a GPU also: host time of a step, and the first step with\n"
+     "an empty and a full cache.\n"
+     "NAME+WRAPPERS is a rule with its own wrappers. Without SPEC: adamw, lamb, adafactor and adamw+clip(1).",
      "optc bench\noptc bench adamw sgd --device cpu --size 16M --threads 2\noptc bench 'adamw+clip(1),ema(0.999)' "
      "--tensors 100\n"
      "optc bench adafactor --shape 4096x4096 --shape 4096\noptc bench --device cuda --work gpt2-1.5b adamw lion\n"
@@ -69,25 +65,24 @@ const Command cli_commands[] = {
      "optc bench --device cuda --work gpt2-124m adamw lamb --against untuned",
      cmd_bench},
     {"tune", "[SPEC…] | export|merge|show …", "measure which launches are fastest here, and keep the results",
-     "export  writes results as text; merge takes such files in, by entry; show lists results, or draws what was tried "
-     "for a stage\n"
-     "('optc help tune export' and so on). Results are used from $OPTC_TUNE or ~/.config/optc/tune, then "
-     "$OPTC_TUNE_SITE or\n"
-     "/etc/optc/tune, then those compiled in; where none knows a stage, the model decides.",
+     "export  writes results as text\n"
+     "merge   adds the results of such files, entry by entry\n"
+     "show    lists results, or the launches that were tried for a stage\n"
+     "'optc help tune export' and so on describe them. Results are read from $OPTC_TUNE or ~/.config/optc/tune, then\n"
+     "$OPTC_TUNE_SITE or /etc/optc/tune, then from the built-in list. Other stages use the model's launches.",
      "optc tune show\noptc tune show --stage adamw\noptc tune export -o results.txt\noptc tune merge results.txt",
      cmd_tune},
     {"cache", "ls|verify|prune|clear", "the compiled code that is kept on disk",
-     "ls      what is kept: rule, target, size, when it was last used\n"
-     "verify  reads every entry and names the damaged ones (which would only cost a compilation); exit code 1 if there "
-     "are any\n"
-     "prune   removes what was not used for a time, or the longest unused until it is small enough\n"
-     "clear   removes all entries. Nothing but entries is ever removed; programs that use one go on",
+     "ls      lists the entries: rule, target, size, last use\n"
+     "verify  reads every entry and names damaged ones, which would be compiled again; exit code 1 if there are any\n"
+     "prune   removes entries that were not used for a time, or those unused longest until the rest is small enough\n"
+     "clear   removes all entries. Other files stay, and programs that use an entry continue",
      "optc cache ls\noptc cache ls --json\noptc cache verify --delete\noptc cache prune --older 30d --max 256M\noptc "
      "cache clear --dir /tmp/mine",
      cmd_cache},
     {"doctor", "", "what this machine has and what optc will use",
-     "Looks for compilers, vector levels, GPUs, what makes products (a BLAS, cuBLAS) and eigenvectors (cuSOLVER), and "
-     "the cache, and says what works.",
+     "Looks for compilers, vector levels, GPUs, libraries for products (a BLAS, cuBLAS) and eigenvectors (cuSOLVER),\n"
+     "and the cache, and prints what works.",
      "optc doctor", cmd_doctor},
     {"new", "NAME", "write a commented starter spec", "Writes NAME.lua, a working rule with comments, to begin from.",
      "optc new mine\noptc new mine --wrapper -o wrappers/mine.lua", cmd_new},
@@ -141,12 +136,12 @@ static int cmd_help(const Command *self, int argc, char **argv)
     const Command *c = find_command(argv[0]);
     if (!c)
         return unknown_command(argv[0]);
-    bool action = n == 2 && c->run == cmd_tune;      /* whose actions have pages of their own */
+    bool action = n == 2 && c->run == cmd_tune;      /* the actions of tune have their own pages */
     if (n > 1 && !action)
         return cli_misuse(self, "one command at a time");
     char ask[] = "--help";
     char *args[] = {action ? argv[1] : ask, action ? ask : NULL, NULL};
-    return c->run(c, action ? 2 : 1, args);       /* a command knows its options, so it prints its own page */
+    return c->run(c, action ? 2 : 1, args);       /* the command has the options, so it prints the page */
 }
 
 static int cmd_version(const Command *self, int argc, char **argv)
@@ -180,12 +175,12 @@ static int dispatch(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    signal(SIGPIPE, SIG_IGN);        /* a peer process or a reader that went away is dealt with where it is noticed */
+    signal(SIGPIPE, SIG_IGN);        /* writes to a peer or a reader that has ended fail, and are handled there */
     int rc = dispatch(argc, argv);
     errno = 0;
     bool failed = ferror(stdout);
     if (fclose(stdout) != 0 || failed) {
-        if (errno != EPIPE)          /* `optc list | head` has what it wanted: no message, but not success either */
+        if (errno != EPIPE)          /* `optc list | head` closes the pipe: no message, but the exit code is 1 */
             cli_error("the output could not be written%s%s", errno ? ": " : "", errno ? strerror(errno) : "");
         return CLI_FAILED;
     }

@@ -1,16 +1,16 @@
-/* What a spec says about itself (kind, name, doc, cite, args), read from its text without running it: the compiler
- * keeps these only of the innermost rule, and `list` wants them of wrappers too. Fields written as anything but plain
- * strings read as absent. */
+/* Reads the fields kind, name, doc, cite and args from a spec's text, without running it. The compiler stores them only
+ * for the innermost rule, and `list` needs those of wrappers too. A field that is not a plain string counts as absent.
+ * */
 #include "tools/tools.h"
 
 #include <ctype.h>
 #include <string.h>
 
 typedef enum { END, WORD, STRING, PUNCT } Kind;
-/* text: the word, the string's content, the character */
+/* text: the current token: a word, the contents of a string, or a character */
 typedef struct Lexer { const char *s, *end; Arena *a; Kind kind; const char *text; } Lexer;
 
-/* [[…]] and [==[…]==]; NULL: none here */
+/* A long string: [[…]] or [==[…]==]. NULL: there is none at s. */
 static const char *long_bracket(const char *s, const char *end, const char **inside)
 {
     int eq = 0;
@@ -52,7 +52,7 @@ static void quoted(Lexer *l, char quote)
     Buf b = {0};
     for (l->s++; l->s < l->end && *l->s != quote && *l->s != '\n'; l->s++) {
         if (*l->s == '\\' && l->s + 1 < l->end)
-            l->s++;                            /* \" and \\ are all that a sentence needs */
+            l->s++;                            /* only \" and \\ are decoded */
         buf_add(&b, l->s, 1);
     }
     l->s += l->s < l->end;
@@ -87,7 +87,7 @@ static void next(Lexer *l)
 
 static bool is(const Lexer *l, Kind k, const char *text) { return l->kind == k && !strcmp(l->text, text); }
 
-/* How a word opens or closes a block of code: a field stands only outside of those. */
+/* 1: the word opens a block of code; -1: it closes one. Fields occur only outside of blocks. */
 static int block(const Lexer *l)
 {
     static const char *const open[] = {"function", "if", "do", "repeat", NULL}, *const close[] = {"end", "until", NULL};
@@ -100,7 +100,7 @@ static int block(const Lexer *l)
     return 0;
 }
 
-static void take_field(Lexer *l, const char *name, Fields *out)    /* stands after "name =" */
+static void take_field(Lexer *l, const char *name, Fields *out)    /* the lexer is after "name =" */
 {
     const struct {
         const char *name;
@@ -122,7 +122,7 @@ void fields_read(Arena *a, const char *text, size_t len, Fields *out)
     *out = (Fields){.kind = "", .name = "", .doc = "", .cite = ""};
     Lexer l = {.s = text, .end = text + len, .a = a};
     int depth = 0, code = 0;
-    bool fresh = false;                        /* after { , ; where a field's name may stand */
+    bool fresh = false;                        /* after { , or ; where a field's name may follow */
     for (next(&l); l.kind != END; next(&l)) {
         if (!*out->kind && (is(&l, WORD, "optimizer") || is(&l, WORD, "wrapper"))) {
             const char *kind = l.text;

@@ -1,4 +1,4 @@
-/* SPEC arguments: from a name, a path or standard input to a compiled rule and its plan. */
+/* SPEC arguments: loads a spec by name, by path or from standard input, and compiles it to a rule and a plan. */
 #include "tools/tools.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 
 static const char ir_mark[] = "optc-ir 2";
 
-/* Wrappers by name; the one that is being checked goes by its own text, wherever it lies. */
+/* Finds wrappers by name. For a wrapper that is being checked, own is its text, wherever the file is. */
 typedef struct Finder { const char *path; const char *own_name; Source own; } Finder;
 
 static bool find(void *ctx, const char *name, Arena *a, Source *out, Diag *d)
@@ -40,7 +40,7 @@ static bool load(Spec *s, const char *arg, const CompileOpts *c, bool wrappers)
     Diag *d = &s->gen.diag;
     if (!strcmp(arg, "-"))
         return load_stdin(s);
-    /* Only paths hold a dot, but find_spec knows just those of Lua files by it. */
+    /* An argument with a dot is a path, but find_spec treats only names of Lua files as paths. */
     if (strchr(arg, '.') && !strchr(arg, '/') && access(arg, F_OK) == 0)
         return read_text(arg, a, &s->src, d);
     if (find_spec(c->path, arg, a, &s->src, d))

@@ -1,19 +1,14 @@
 /* Shared by the subcommands of `optc`.
  *
- *   main.c    the one table of subcommands, help, exit codes
- *   cli_args.c    options from a table          cli_print.c  colours, numbers and columns
- *   spec_open.c    SPEC arguments become rules   spec_fields.c what a spec says about itself, read without running it
- *   stream.c  big buffers and how fast memory streams
- *
- * Shared names start with their part (cli_, spec_, fields_, stream_, bench_, device_, work_, peer_, tune_, cmd_): the
- * library is linked statically and has short names of its own. */
+ * Shared names start with a prefix (cli_, spec_, fields_, stream_, bench_, work_, peer_, tune_, cmd_), because the
+ * library is linked statically and has short names too. */
 #ifndef OPTC_TOOLS_H
 #define OPTC_TOOLS_H
 #include "runtime/library/internal.h"
 
 #include <stdio.h>
 
-enum { CLI_OK, CLI_FAILED, CLI_USAGE, CLI_GO = -1 };       /* exit codes; CLI_GO: carry on */
+enum { CLI_OK, CLI_FAILED, CLI_USAGE, CLI_GO = -1 };       /* exit codes; CLI_GO: no exit, continue */
 
 typedef struct Command Command;
 struct Command {
@@ -46,77 +41,77 @@ typedef enum {
     OPT_COUNT,     /* int, from 1 */
     OPT_SIZE,      /* int64_t, from 1; K M G T are powers of 1024 */
     OPT_REAL,      /* double, above 0 */
-    OPT_TYPE,      /* int: a Type, or -1 as it was */
-    OPT_PRODUCT,   /* int: 1 + a Product, or 0 as it was */
-    OPT_SHAPES     /* DimsList: one more each time */
+    OPT_TYPE,      /* int: a Type; -1 if the option is absent */
+    OPT_PRODUCT,   /* int: 1 + a Product; 0 if the option is absent */
+    OPT_SHAPES     /* DimsList: each use adds a shape */
 } OptKind;
-/* a table ends with name NULL */
+/* One option. A table ends with a NULL name. */
 typedef struct Opt { const char *name; char letter; OptKind kind; void *to; const char *value, *help; } Opt;
 
-/* Reads options wherever they stand and leaves the other arguments, in order, in argv[0 … *n). Answers --help. Returns
- * CLI_GO, or the exit code to leave with. */
+/* Reads options at any position and leaves the other arguments, in order, in argv[0 … *n). Prints the page of --help.
+ * Returns CLI_GO, or the exit code. */
 int cli_parse(const Command *self, const Opt *opts, int argc, char **argv, int *n);
-/* says so and returns CLI_USAGE */
+/* Prints the error and returns CLI_USAGE. */
 int cli_misuse(const Command *self, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* its text; where memory has ended, the end of the command */
+/* The text of a buffer. Ends the program if the buffer ran out of memory. */
 const char *cli_text(const Buf *b);
-/* "optc: …" on stderr */
+/* Prints "optc: …" to stderr. */
 void cli_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void cli_warning(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* cli_error, returns CLI_FAILED */
+/* cli_error, then returns CLI_FAILED. */
 int cli_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* 65536, 64K, 2^26; at most 2^46 */
+/* A size: 65536, 64K, 2^26; at most 2^46. */
 bool cli_parse_size(const char *s, int64_t *out);
-/* "unknown what 'got'; did you mean …" */
+/* Writes "unknown WHAT 'GOT'; did you mean …" */
 void cli_near(const char *what, const char *got, const char *const *names, Buf *b);
 
 /* ---- cmd_compile.c ---- */
 struct Nvrtc;
 typedef struct Archs { int v[64]; int n; } Archs;
-/* "sm_80,sm_90" or "all"; CLI_GO, or the exit code */
+/* Parses "sm_80,sm_90" or "all". Returns CLI_GO, or the exit code. */
 int cli_archs(const Command *self, const char *text, const struct Nvrtc *nvrtc, Archs *out);
 
 /* ---- cli_print.c ---- */
 typedef enum { PAINT_NONE, PAINT_HEAD, PAINT_GOOD, PAINT_BAD, PAINT_WARN, PAINT_DIM } Paint;
-/* the escape sequence, or "" where stdout is no terminal */
+/* The escape sequence, or "" if stdout is not a terminal. */
 const char *cli_paint(Paint p);
 void cli_heading(const char *text);
 int cli_width(const char *s);                                /* characters, not bytes */
 void cli_cell(const char *s, int width);                     /* s, padded to the right */
 void cli_put_clean(FILE *f, const char *s, bool lines);
-/* printf with words that are not ours: paths, labels */
+/* printf for texts from outside, such as paths and labels: control characters become blanks. */
 void cli_print(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void cli_json(const char *s);                                /* a string of JSON */
 void cli_line(const char *key, const char *text);            /* one of the lines of `list` and `explain` */
 enum { CLI_WIDTH = 100 };                                    /* columns of `list` and of the short `explain` */
-/* text from column `indent` on, where the cursor is; lines that follow are indented likewise; ends the line */
+/* Prints text from the cursor, which is in column `indent`. Further lines are indented by as much. Ends the line. */
 void cli_wrapped(const char *text, int indent);
-const char *cli_bytes(char buf[32], double bytes);           /* "1.88 GB", powers of ten as bandwidths have */
+const char *cli_bytes(char buf[32], double bytes);           /* "1.88 GB", powers of ten as in bandwidths */
 const char *cli_flops(char buf[32], double flops);
 const char *cli_time(char buf[32], double seconds);
-const char *cli_size(char buf[32], int64_t n);               /* "64M" where it is exact, else the number */
+const char *cli_size(char buf[32], int64_t n);               /* "64M" if that is exact, otherwise the number */
 const char *cli_dims(char buf[160], const Dims *d);          /* "4096x4096" */
 void cli_hyper(Buf *b, const Hyper *h);                      /* "beta1 = 0.9 in [0, 1)" */
 char *cli_read_all(FILE *f, size_t most, size_t *len);       /* NULL: unreadable or out of memory */
-bool cli_write_file(const char *path, const char *text);     /* "-": stdout; says what failed */
+bool cli_write_file(const char *path, const char *text);     /* "-": stdout. Prints the reason of a failure */
 
 /* ---- spec_open.c ---- */
-/* product: 1 + what products are computed in, 0: as the rule says; gpu: planned for one */
+/* Options of a compilation. p, g, state: a Type, or -1: the default; product: 1 + a Product, or 0: as the rule says. */
 typedef struct CompileOpts { const char *with, *options, *path; int p, g, state, product; const Target *target;
     } CompileOpts;
-const char *spec_products(const CompileOpts *c);             /* as optc_rule_options has it */
+const char *spec_products(const CompileOpts *c);             /* for optc_rule_options.products */
 #define COMPILE_OPTS_INIT {.p = -1, .g = -1, .state = -1}
 #define COMPILE_OPTS(c) \
     {"with", 0, OPT_TEXT, &(c).with, "LIST", "wrappers, the last outermost: 'clip(1),ema(0.999)'"}, \
         {"options", 0, OPT_TEXT, &(c).options, "LIST", "compile-time choices: 'amsgrad=true'"}, \
         {"path", 0, OPT_TEXT, &(c).path, "DIRS", \
-         "folders with specs of your own, divided by :, ahead of the library's (default: $OPTC_PATH)"}, \
+         "folders with your own specs, separated by ':', searched before the library's (default: $OPTC_PATH)"}, \
         {"type", 0, OPT_TYPE, &(c).p, "TYPE", "storage of the parameters: f32 (default), f64, bf16, f16"}, \
         {"grad-type", 0, OPT_TYPE, &(c).g, "TYPE", "storage of the gradients (default: as the parameters)"}, \
         {"state-type", 0, OPT_TYPE, &(c).state, "TYPE", \
          "storage of the states (default: as the parameters; f32 for 16-bit ones)"}, \
     { \
-        "products", 0, OPT_PRODUCT, &(c).product, "WHAT", \
+        "products", 0, OPT_PRODUCT, &(c).product, "TYPE", \
             "products of matrices in f64, f32, tf32, bf16 or f16 (default: as the rule says)" \
     }
 
@@ -125,19 +120,19 @@ typedef struct Spec {
     Source src;
     Types types;
     bool is_ir;
-    const char *wrapper;       /* the spec is a wrapper of this name, compiled around sgd; NULL: a rule */
-    CompileOpts asked;         /* what it was compiled with, its wrappers all in `with` */
+    const char *wrapper;       /* not NULL: the spec is a wrapper of this name, and was compiled around sgd */
+    CompileOpts asked;         /* the options it was compiled with; `with` has all its wrappers */
 } Spec;
-/* Loads and compiles one SPEC argument: a name of the library, a path, "-" for stdin, with wrappers
- * ("adamw+clip(1)"); specs or IR text. false: gen.diag
- * says why. Free it either way. A wrapper is refused unless `wrappers`. */
+/* Loads and compiles one SPEC argument: a name of the library, a path or "-" for stdin, with wrappers
+ * ("adamw+clip(1)"). It may be a spec or IR text. false: gen.diag has the reason. Call spec_close in both cases. A spec
+ * that is a wrapper is refused unless `wrappers` is set. */
 typedef struct SpecDump { const char *pass; Buf *to; bool time; } SpecDump;
 bool spec_open(Spec *s, const char *arg, const CompileOpts *c, bool wrappers, const SpecDump *dump);
-/* The same rule planned for a GPU, whose plan differs where it has products. `of` must outlive it. */
+/* Plans the same rule for a GPU; plans of rules with products differ. `of` must outlive it. */
 bool spec_for_gpu(Spec *s, const Spec *of);
 void spec_close(Spec *s);
 int spec_fail(const Spec *s);                                /* prints the diagnosis, returns CLI_FAILED */
-void spec_warnings(const Spec *s);                 /* what is well formed and surely not meant */
+void spec_warnings(const Spec *s);                 /* prints warnings: valid specs that are probably mistakes */
 /* Bytes per element that one run of an entry moves, least and most over its phases. */
 void spec_bytes(const Plan *p, int entry, int variant, int *least, int *most);
 /* "28", "16/20" (vectors/matrices), "20-28" (over phases) */
@@ -146,21 +141,21 @@ int spec_entry(const Plan *p, const char *name);             /* -1: none */
 
 /* ---- spec_fields.c ---- */
 enum { MAX_FIELD_ARGS = 8 };
-/* "" where absent */
+/* Fields of a spec's head; "" if absent. */
 typedef struct Fields { const char *kind, *name, *doc, *cite; const char *arg[MAX_FIELD_ARGS]; int narg; } Fields;
 void fields_read(Arena *a, const char *text, size_t len, Fields *out);
 
 /* ---- stream.c ---- */
-double cli_cpu_seconds(void);                                /* of all threads of this process */
+double cli_cpu_seconds(void);                                /* CPU time of all threads of this process */
 double cli_now(void);                                        /* seconds, monotonic */
 double cli_median(const double *v, int n);
-double cli_spread(const double *v, int n);                   /* half of what the middle half spans, of the median */
-/* 2 MiB aligned, huge pages asked for, not yet touched; free() it */
+double cli_spread(const double *v, int n);                   /* half the interquartile range, divided by the median */
+/* Memory aligned to 2 MiB, with huge pages if possible, not yet touched; for free(). */
 void *stream_alloc(size_t bytes);
-/* writes it in parallel, so that pages lie near their threads */
+/* Writes the memory in parallel, so that each page is near the thread that uses it. */
 void stream_touch(float *x, int64_t n, int threads);
 void stream_copy(float *to, const float *from, int64_t n, int threads);
 void stream_scale(float *x, int64_t n, int threads);
-/* a sum: reads and writes nothing; ahead: asks for what comes next */
+/* The sum of x: reads memory and writes none. ahead: with prefetches. */
 float stream_read(const float *x, int64_t n, int threads, bool ahead);
 #endif

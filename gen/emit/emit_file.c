@@ -50,6 +50,13 @@ const char *emit_title(Arena *a, const Rule *r)
     return emit_comment_text(a, *r->with ? arena_printf(a, "%s with %s", r->name, r->with) : r->name);
 }
 
+/* An option of the fallback rule with another value than its default. Options of wrappers are in r->with. */
+static bool fallback_option(const Rule *r, const Option *o)
+{
+    size_t n = r->fallback ? strlen(r->fallback) : 0;
+    return n && !strncmp(o->name, r->fallback, n) && o->name[n] == '.' && strcmp(o->value, o->def);
+}
+
 /* The command that generates the file again, without paths. */
 static const char *own_command(Arena *a, const Gen *g, const char *target)
 {
@@ -63,7 +70,7 @@ static const char *own_command(Arena *a, const Gen *g, const char *target)
     }
     Buf options = {.arena = a};
     for (int i = 0; i < r->noption; i++)
-        if (!strchr(r->option[i].name, '.'))
+        if (!strchr(r->option[i].name, '.') || fallback_option(r, &r->option[i]))
             buf_printf(&options, "%s%s=%s", given++ ? "," : "", r->option[i].name, r->option[i].value);
     if (given) {
         buf_puts(&b, " --options ");

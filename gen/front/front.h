@@ -45,5 +45,7 @@ typedef struct GenOptions {
 /* The index, among the names that a spec's text declares (`name = …`), of this one, from 0; -1: not declared, or out of
  * memory. */
 int spec_position(const char *text, const char *name);
+/* Whether no entry reads hyperparameter h with the chosen options; then appends a warning. Call it after all passes. */
+bool rule_unread(Buf *b, const Rule *r, int h);
 Rule *pass_trace(Arena *a, Source spec, const GenOptions *o, Diag *d);         /* NULL: the Diag is set */
 #endif

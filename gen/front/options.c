@@ -38,7 +38,8 @@ static void option_given(Trace *t, const SpecFile *s, const char *key, const cha
             declare_fail(t, s, key, "option '%s' is a number, not '%s'", key, text);
         if (lua_isinteger(L, -1) && x != floor(x))
             declare_fail(t, s, key, "option '%s' is a whole number, not '%s'", key, text);
-        if (x == floor(x) && fabs(x) < 1e15)
+        /* as the default: the same value then has the same text */
+        if (lua_isinteger(L, -1) && fabs(x) < 1e15)
             lua_pushinteger(L, (lua_Integer)x);
         else
             lua_pushnumber(L, x);
@@ -69,7 +70,7 @@ static const char *given(const Arg *arg, int n, const char *key)
     return NULL;
 }
 
-/* The option's value as text, for the rule's record and its hash. */
+/* The option's value as text, for the rule's record and its hash. Reading the text gives the same value. */
 static const char *option_text(Trace *t)
 {
     lua_State *L = t->L;
@@ -77,6 +78,8 @@ static const char *option_text(Trace *t)
         return lua_toboolean(L, -1) ? "true" : "false";
     const char *text = arena_strdup(t->arena, luaL_tolstring(L, -1, NULL));
     lua_pop(L, 1);
+    if (lua_type(L, -1) == LUA_TNUMBER && strtod(text, NULL) != lua_tonumber(L, -1))   /* Lua prints 14 digits */
+        text = arena_printf(t->arena, "%.17g", lua_tonumber(L, -1));
     return strlen(text) > MAX_TEXT ? NULL : text;
 }
 

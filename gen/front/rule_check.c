@@ -308,3 +308,22 @@ void warn_rule(Trace *t)
                     "a local named p hides the parameter: what is assigned to it changes nothing; write p = … for the "
                     "update, and another name for an intermediate");
 }
+
+/* ---- hyperparameters ---- */
+/* After the compiler passes the graph has only values that some entry needs. So a hyperparameter without a node is
+ * never read. */
+bool rule_unread(Buf *b, const Rule *r, int h)
+{
+    for (Ref i = 0; i < r->g.len; i++) {
+        const Node *n = &r->g.n[i];
+        if ((n->op == OP_HYPER || n->op == OP_RANDOM || n->op == OP_NORMAL) && n->sym == h)
+            return false;
+    }
+    for (int i = 0; i < r->nstate; i++)
+        if (r->state[i].init == INIT_HYPER && r->state[i].hyper == h)
+            return false;
+    buf_printf(b, "nothing reads the hyperparameter '%s'", r->hyper[h].name);
+    for (int i = 0; i < r->noption; i++)
+        buf_printf(b, "%s%s=%s", i ? ", " : " with ", r->option[i].name, r->option[i].value);
+    return true;
+}

@@ -1,4 +1,4 @@
-/* What this machine has, as a page of text. */
+/* optc_doctor: describes the machine as a page of text: compiler, GPUs, libraries, tuned results, cache. */
 #include "runtime/library/rule/gpu_code.h"
 
 #include "runtime/core/matrix/cpu_calls.h"
@@ -34,10 +34,10 @@ static void say_compiler(Buf *b, const char *wanted)
     HostCompiler cc;
     if (!compiler_find(wanted, &cc)) {
         if (cc.wanted)
-            buf_printf(b, "compiler   there is no '%s'", cc.wanted);
+            buf_printf(b, "compiler   '%s' was not found", cc.wanted);
         else
             buf_puts(b, "compiler   none found");
-        buf_puts(b, ": the library's own rules run as they are; a rule of your own runs on the reference evaluator,\n"
+        buf_puts(b, ": the library's own rules run compiled; your own rules run on the reference evaluator,\n"
                     "           slowly, and with other bits than a compiled rule has. Install gcc or clang, or name "
                     "one in OPTC_CC\n");
         compiler_free(&cc);
@@ -70,12 +70,12 @@ static void say_compiler(Buf *b, const char *wanted)
 static void say_blas(Buf *b)
 {
     Blas x;
-    (void)blas_open(&x, "optc_doctor");            /* what it says is in x too */
+    (void)blas_open(&x, "optc_doctor");            /* x.about has the reason of a failure too */
     buf_printf(b, "blas       %s%s\n", x.about,
-               x.gemm[0] ? ": products of rules on the CPU, one thread a call, shared out by optc's own" : "");
+               x.gemm[0] ? ": products of rules on the CPU; each call uses one thread of optc" : "");
     buf_printf(b, "lapack     %s\n",
-               x.lapack[0] ? "that BLAS has one: power, chol, qr, eigh and solve on the CPU, a matrix a thread"
-                           : "none: power, chol, qr, eigh and solve by our own, slower");
+               x.lapack[0] ? "in that BLAS: power, chol, qr, eigh and solve on the CPU, one matrix per thread"
+                           : "none: optc's own code computes power, chol, qr, eigh and solve, which is slower");
 }
 
 static void say_gpu(Buf *b, int ordinal, const Nvrtc *n)
@@ -92,8 +92,8 @@ static void say_gpu(Buf *b, int ordinal, const Nvrtc *n)
     for (int i = 0; i < count; i++)
         known = known || arch[i] == e->gpu->arch;
     buf_printf(b, "gpu        %s%s\n", optc_device_name(e), known ? "" : " (NVRTC does not compile for it)");
-    buf_printf(b, "           a workspace of %.4g GB at most for what a rule's products work in (OPTC_WORKSPACE, or an "
-                  "engine's option)\n", (double)e->workspace * 1e-9);
+    buf_printf(b, "           workspace: at most %.4g GB for temporaries of products (OPTC_WORKSPACE, or an engine's "
+                  "option)\n", (double)e->workspace * 1e-9);
     (void)optc_close(e);
 }
 
@@ -110,14 +110,14 @@ static void say_driver(Buf *b, const Driver *d, const char *why, const Nvrtc *n)
         buf_puts(b, "gpu        none that the driver sees: rules run on the CPU\n");
 }
 
-/* What is known of this pair: the same or a later major version of the driver takes NVRTC's machine code, an earlier
- * one is not promised to. */
+/* Whether NVRTC and the driver fit: a driver of the same or a later major version loads NVRTC's machine code; CUDA does
+ * not guarantee it for an earlier one. */
 static void say_pair(Buf *b, const Driver *d, const Nvrtc *n)
 {
     if (!nvrtc_fits(n->version, d->version))
         buf_printf(b,
-                   "           It is newer than the driver, which may refuse what it makes: a driver for CUDA %d.0 or "
-                   "newer fits, or the NVRTC of\n"
+                   "           It is newer than the driver, which may refuse its code: install a driver for CUDA %d.0 "
+                   "or newer, or the NVRTC of\n"
                    "           'python3 -m pip install %s'\n",
                    n->version / 1000, nvrtc_package(d->version));
     else if (n->version > d->version)
@@ -130,8 +130,8 @@ static void say_nvrtc(Buf *b, const Driver *d, const Nvrtc *n, const char *why)
     if (!n) {
         buf_printf(b, "nvrtc      %s\n", why);
         if (d && gpu_count())
-            buf_puts(b, "           Without it rules run on the GPU only where the cache or a package holds them; "
-                        "\"best\" takes the CPU unless there is a package\n");
+            buf_puts(b, "           Without it rules run on the GPU only if the cache or a package has their code; "
+                        "\"best\" is the CPU unless there is a package\n");
         return;
     }
     buf_printf(b, "nvrtc      %s (%d.%d), compiles for", n->path, n->version / 1000, n->version % 1000 / 10);
@@ -161,8 +161,8 @@ static void say_cusolver(Buf *b, const Driver *d)
         buf_printf(b, "cusolver   %s (%d.%d)\n", c.path, c.version / 1000, c.version % 1000 / 10);
     else
         buf_printf(b, "cusolver   %s\n"
-                      "           Without it a kernel of our own finds eigenvectors on the GPU, slowly beyond some "
-                      "hundred rows\n", why);
+                      "           Without it optc's own kernel computes eigenvectors on the GPU, which is slow beyond "
+                      "some hundred rows\n", why);
 }
 
 static void say_packer(Buf *b)
@@ -175,7 +175,7 @@ static void say_packer(Buf *b)
 static void say_cuda(Buf *b)
 {
     const char *no_driver, *no_nvrtc;
-    const Driver *d = driver_get(&no_driver);          /* first: which NVRTC to advise depends on it */
+    const Driver *d = driver_get(&no_driver);          /* first: which NVRTC to recommend depends on it */
     const Nvrtc *n = nvrtc_get(&no_nvrtc);
     say_driver(b, d, no_driver, n);
     say_nvrtc(b, d, n, no_nvrtc);
@@ -262,7 +262,7 @@ static void say_cache(Buf *b, const optc_engine_options *o)
     }
     buf_puts(b, "\n");
     if (max && *max && !cache_parse_size(max, &bytes))
-        buf_printf(b, "           OPTC_CACHE_MAX '%s' is not a size such as 512M: 1G it is\n", max);
+        buf_printf(b, "           OPTC_CACHE_MAX '%s' is not a size such as 512M: 1G is used\n", max);
     for (const char *list = c.base; cache_next_base(&list, dir);) {
         buf_puts(b, "           base ");
         if (cache_trusted(dir, true, why, sizeof why) && manifest_is(dir))

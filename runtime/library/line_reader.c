@@ -1,3 +1,4 @@
+/* Reads text line by line, with errors that name file and line. */
 #include "runtime/library/line_reader.h"
 
 #include <math.h>
@@ -22,10 +23,10 @@ bool line_bad(const LineReader *r, const char *fmt, ...)
 static bool check_line(const LineReader *r, const char *s, size_t n)
 {
     if (n > MOST_LINE)
-        return line_bad(r, "longer than %d bytes", MOST_LINE);
+        return line_bad(r, "the line is longer than %d bytes", MOST_LINE);
     for (size_t i = 0, step; i < n; i += step)
         if (!(step = s[i] == '\t' ? 1 : line_char(s + i, n - i)))
-            return line_bad(r, "byte %d of the line (0x%02x) is a control character or no UTF-8", (int)i + 1,
+            return line_bad(r, "byte %d of the line (0x%02x) is a control character or not UTF-8", (int)i + 1,
                             (unsigned char)s[i]);
     return true;
 }
@@ -37,7 +38,7 @@ int line_next(LineReader *r, char **line)
     char *s = *line = r->at, *stop = memchr(s, '\n', (size_t)(r->end - s));
     r->line++;
     if (!stop && r->strict)
-        return line_bad(r, "cut short: the line has no end"), -1;
+        return line_bad(r, "cut short: the line has no newline"), -1;
     r->at = stop ? stop + 1 : r->end;
     size_t n = (size_t)((stop ? stop : r->end) - s);
     n -= n && s[n - 1] == '\r';
@@ -85,7 +86,7 @@ bool line_int(const char *s, int lo, int hi, int *out)
 bool line_real(const char *s, double *out)
 {
     char *end;
-    /* strtod would take hexadecimal, inf and nan */
+    /* strtod alone would accept hexadecimal, inf and nan */
     if (*s < '0' || *s > '9' || s[strspn(s, "0123456789.eE+-")])
         return false;
     *out = strtod(s, &end);
@@ -105,7 +106,7 @@ size_t line_char(const char *s, size_t n)
     for (size_t i = 1; i < len; i++)
         if ((u[i] & 0xc0) != 0x80)
             return 0;
-    /* spelt longer than needed */
+    /* an encoding that is longer than needed */
     bool wide = (u[0] == 0xe0 && u[1] < 0xa0) || (u[0] == 0xf0 && u[1] < 0x90);
     bool none = (u[0] == 0xed && u[1] > 0x9f) || (u[0] == 0xf4 && u[1] > 0x8f) || (u[0] == 0xc2 && u[1] < 0xa0);
     return wide || none ? 0 : len;

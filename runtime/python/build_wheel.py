@@ -14,7 +14,7 @@ import zipfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TREE = os.path.normpath(os.path.join(HERE, "..", ".."))
-# Every Linux with glibc has these.
+# Libraries that every Linux with glibc has.
 SYSTEM = re.compile(r"(linux-vdso|linux-gate|ld-linux.*|lib(c|m|dl|rt|pthread|gcc_s))\.so")
 EXTRAS = {"torch": "torch>=2.6", "blas": "scipy-openblas32"}       # as pyproject.toml has them
 
@@ -42,7 +42,7 @@ def info_files():
 
 
 def run_shown(command):
-    """Runs it; its lines go to standard output, which pip hides unless it has -v, and one by one to the terminal."""
+    """Runs a command. Its lines go to standard output, which pip hides without -v, and one by one to the terminal."""
     try:
         terminal = None if os.isatty(1) else open("/dev/tty", "w")
     except OSError:
@@ -59,14 +59,14 @@ def run_shown(command):
 
 
 def built(target="python"):
-    """The folder with liboptc.so and optc of a wheel, made now."""
+    """Builds liboptc.so and optc for a wheel and returns their folder."""
     build = os.environ.get("BUILD") or "build"
     make = os.environ.get("MAKE") or "make"
     try:
         failed = run_shown([make, "-C", TREE, "--no-print-directory", "BUILD=" + build, target])
     except FileNotFoundError:
         failed = "there is no '%s'" % make
-    if failed:                                         # pip shows the last lines, and those of a traceback say nothing
+    if failed:                                         # pip shows the last lines: without a traceback they are make's
         raise SystemExit("optc was not built: %s. It takes make, a C compiler and the headers of Lua 5.4, which 'make "
                          "setup' in %s installs on Debian and Ubuntu; README.md says how others are named." % (
                              "what make said stands above" if isinstance(failed, int) else failed, TREE))
@@ -74,7 +74,7 @@ def built(target="python"):
 
 
 def needed(library):
-    """Shared libraries that it needs and not every Linux has: {name: path}."""
+    """Shared libraries that it needs and that not every Linux has: {name: path}."""
     found = {}
     for line in subprocess.run(["ldd", library], check=True, stdout=subprocess.PIPE, text=True).stdout.split("\n"):
         name, _, where = line.strip().partition(" => ")
@@ -87,7 +87,7 @@ def needed(library):
 
 
 class Wheel:
-    """A zip file with its record; dates are those of no day, so that the same sources give the same bytes."""
+    """Writes a zip file with its record. Dates are fixed, so that the same sources give the same bytes."""
 
     def __init__(self, folder, name):
         self.name, self.record = name, []
@@ -139,7 +139,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
-    """The package stays where it is, and takes the library of the build tree."""
+    """Editable: the package stays where it is and uses the library of the build tree."""
     built("all")
     wheel = Wheel(wheel_directory, "optc-%s-%s.whl" % (version(), tag()))
     wheel.add("optc.pth", HERE + "\n")
@@ -147,7 +147,7 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
 
 
 def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
-    """Without building: pip asks for it first."""
+    """The metadata without a build: pip asks for it first."""
     info = "optc-%s.dist-info" % version()
     os.makedirs(os.path.join(metadata_directory, info))
     for name, text in info_files().items():

@@ -75,7 +75,7 @@ X
 # Packages contain the methods for the GPU that they were measured on, and their engines look them up.
 sed 's/^device .*/device NVIDIA H200 | units 132 | driver 580/; s/ way=[0-9] / way=2 /' "$work/ways" > "$work/h200"
 OPTC_TUNE="$work/h200" EMU_OPT=-O0 "$BUILD/optc" ship "$work/basis.lua" --arch sm_90 --name ways -o "$work/packed" \
-    > "$work/log" && grep -q 'sm_90: 1 size of eigenvectors and roots by ways as measured' "$work/log" ||
+    > "$work/log" && grep -q 'sm_90: tuned methods for 1 size of eigenvectors and roots' "$work/log" ||
     { cat "$work/log" "$work/h200"; echo "methods are not in a package"; exit 1; }
 cat > "$work/ways.c" <<'X'
 #include "packed/ways.c"

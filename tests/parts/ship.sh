@@ -179,7 +179,7 @@ check "exported without the package's name: $names" '[ -n "$names" ] &&
     ! printf "%s\n" "$names" | grep -qvx "rules_.*\|optc_team_started_by\|optc_blas_loaded\|optc_blas_copied"'
 expect 1 "rules_open: cuda:0: no CUDA driver" rules/example cuda
 expect 1 "no device 'gpu'" rules/example gpu
-expect 0 "librules.a is no part of it" "$optc" ship --check rules
+expect 0 "librules.a is not part of the package" "$optc" ship --check rules
 
 # ---- one runtime: no function of a package's own code is also in the library, and a package contains all of
 # runtime/core. The core also compiles as C++17 in one file, as in a package
@@ -340,7 +340,7 @@ check "what was left out: $said" '[ "$(printf "%s\n" "$said" | grep -c "left out
     printf "%s\n" "$said" | grep -q "NVIDIA Z9, whose architecture is not known"'
 stage=$(printf %032d 0)
 result "NVIDIA H200" 28 512 2 | tune none.tune
-OPTC_TUNE="$work/none.tune" expect 0 "no stage is launched as measured" "$optc" ship sgd --arch sm_90 -o plain
+OPTC_TUNE="$work/none.tune" expect 0 "no tuned launches are used" "$optc" ship sgd --arch sm_90 -o plain
 expect 0 "1 rule" "$optc" ship sgd --arch sm_90 -o plain
 check "words on tuning where there was none: $out" '! printf "%s" "$out" | grep -q "measured\|left out"'
 # names of GPUs
@@ -533,7 +533,7 @@ expect 1 "exists and is not a package" ship1 adamw -o empty
 echo mine > file
 expect 1 "exists and is not a package" ship1 adamw -o file
 cp -r ../two/rules rules && echo mine > rules/notes
-expect 1 "'notes' is no part of it" ship1 sgd -o rules
+expect 1 "'notes' is not part of it" ship1 sgd -o rules
 check "a refused folder was changed" 'grep -qx mine full/notes && grep -qx mine file && grep -qx mine rules/notes &&
     cmp -s rules/rules.c ../two/rules/rules.c && [ "$(ls -A | tr "\n" " ")" = "empty file full rules " ]'
 rm rules/notes && touch rules/rules.o rules/librules.a rules/example

@@ -138,7 +138,7 @@ class Contract(Evaluated):
 
     def test_muon_beside(self):
         """What torch's Muon does not have: its coefficients and steps by optc's names, vectors, wrong combinations."""
-        with self.assertRaisesRegex(ValueError, "say the same twice"):
+        with self.assertRaisesRegex(ValueError, "set the same thing"):
             optc.torch.Muon(lists(), scale="rms", adjust_lr_fn="original")
         with self.assertRaisesRegex(ValueError, r"scale.*'jordan' or 'rms' or 'spectral'"):
             optc.torch.Muon(lists(), scale="rsm")

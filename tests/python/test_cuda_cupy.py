@@ -51,7 +51,7 @@ class Cupy(unittest.TestCase):
         cupy.testing.assert_array_equal(after, -cupy.ones(1000, cupy.float32))
 
     def test_refused(self):
-        with self.assertRaisesRegex(optc.ArgumentError, "lies on cuda.* device is cpu"):
+        with self.assertRaisesRegex(optc.ArgumentError, "is on cuda.* device is cpu"):
             optc.Engine("cpu").compile("sgd").bind([([cupy.ones(3, cupy.float32)], {})])
 
 

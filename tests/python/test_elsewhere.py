@@ -10,7 +10,7 @@ import torch
 import optc.torch as ot
 from case import grads, lists
 from optc import OutOfMemory
-from optc.torch import _tensor_binding, _functions, _function_cache, _engines, _optimizer
+from optc.torch import _tensor_binding, _functions, _function_cache, _engines, _optimizer, _rule_inputs
 
 CUDA = torch.device("cuda:0")
 
@@ -197,7 +197,7 @@ class OnGpu(unittest.TestCase):
             b.stream = 5                               # that of the capture
             opt._scalars = {}
             self.in_stream(7)
-            with mock.patch.object(_optimizer, "send_scalar"):
+            with mock.patch.object(_rule_inputs, "send_scalar"):
                 read(opt)
             names = [c[0] for c in b.binding.mock_calls]
             self.assertLess(names.index("sync"), names.index("set_stream"))

@@ -94,7 +94,7 @@ class Settings(Case):
             said = [str(w.message) for w in found if "another rule" in str(w.message)]
             self.assertEqual(len(said), many, said)
             for text in said:
-                self.assertRegex(text, r"exp_avg, exp_avg_sq\) is not what \w+ keeps .*at step 2")
+                self.assertRegex(text, r"exp_avg, exp_avg_sq\) are not those of \w+ .*at step 2")
 
     def test_hyperparameters_by_hand_are_nobodys_business(self):
         opt = optc.torch.Muon(model())
@@ -152,11 +152,11 @@ class Arguments(Case):
     def test_numbers_of_functions(self):
         A = torch.eye(3)
         for coefficients in ([(1.0, 2.0)], None, 3, [1.0]):
-            with self.assertRaisesRegex(TypeError, "coefficients are a name, or a list of triples"):
+            with self.assertRaisesRegex(TypeError, "coefficients must be a name or a list of triples"):
                 optc.torch.polar(A, coefficients=coefficients)
-        with self.assertRaisesRegex(ValueError, "steps=1.5; it is a whole number"):
+        with self.assertRaisesRegex(ValueError, "steps=1.5; it must be a whole number"):
             optc.torch.polar(A, steps=1.5)
-        with self.assertRaisesRegex(ValueError, "exponent=nan; it is a finite number"):
+        with self.assertRaisesRegex(ValueError, "exponent=nan; it must be a finite number"):
             optc.torch.matrix_power(A, float("nan"))
 
     def test_rules(self):
@@ -174,7 +174,7 @@ class Arguments(Case):
                             ({"spec": text, "with_": ["clip(1)", None]}, r"with_=\[")):
             with self.assertRaisesRegex(TypeError, said):
                 optc.torch.Optimizer(p, **given)
-        with self.assertRaisesRegex(ValueError, "'int8' is none of the types f32"):
+        with self.assertRaisesRegex(ValueError, "'int8' is not a storage type: use one of f32"):
             optc.torch.AdamW(p, types={"state": "int8"})
 
 

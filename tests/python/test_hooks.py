@@ -141,7 +141,7 @@ class Hooks(Singles):
                 m.zero_grad(), m(x).square().sum().backward()
                 self.held(samples, {n: w for n, w in wanted.items() if n not in given.get("leave_out", ())})
         with optc.torch.per_sample(m, loss="sum", rules={Token: lambda m, x, g: {}}):
-            with self.assertRaisesRegex(RuntimeError, "Token: 'token' is wanted as .5, 4."):
+            with self.assertRaisesRegex(RuntimeError, "Token: 'token' must have shape .5, 4."):
                 m(x).sum().backward()
         m[1] = nn.BatchNorm1d(4).double()
         m[1].eval().requires_grad_(False)                  # frozen in eval mode it mixes nothing

@@ -99,12 +99,37 @@ class Library(unittest.TestCase):
             b.state(0, "nothing")
         with self.assertRaises(ValueError):
             e.compile("adamw", types={"params": "f32"})
-        with self.assertRaisesRegex(ValueError, "'f8' is none of the types f32"):
+        with self.assertRaisesRegex(ValueError, "'f8' is not a storage type: use one of f32"):
             e.compile("adamw", types={"param": "f8"})
-        with self.assertRaisesRegex(ValueError, r"zero byte in it \(character 6\)"):
+        with self.assertRaisesRegex(ValueError, r"contains a zero byte \(character 6\)"):
             e.compile("mine", text="return\0 optimizer { }")
         for kind in _lib.STATUSES[1:]:
             self.assertTrue(issubclass(kind, optc.Error))
+
+    def test_spec_warnings(self):
+        """Warnings of `optc check` about a spec given as text or by path; a library rule has none."""
+        text = ("return optimizer { name = 'x', hyper = { lr = 1, unused = 2 },\n"
+                "  step = function() p = p - lr * g  return 2 * p end }")
+        e = optc.Engine(cache_dir="")
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "mine.lua")
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(text)
+            for what in ({"spec": "x.lua", "text": text}, {"spec": path}):
+                with warnings.catch_warnings(record=True) as found:
+                    warnings.simplefilter("always")
+                    rule = e.compile(**what)
+                said = [str(w.message) for w in found if "runs on the" not in str(w.message)]
+                self.assertEqual(len(said), 2, said)
+                self.assertRegex(said[0], r"^optc: .*\.lua:2: the entry returns this value")
+                self.assertEqual(said[1], "optc: x: nothing reads the hyperparameter 'unused'")
+                self.assertEqual(["optc: " + w for w in rule.warnings()], said)
+                self.assertEqual(found[-1].filename, __file__)
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            self.assertEqual(e.compile("adafactor").warnings(), [])        # reads beta1 with some options only
+            self.assertEqual(e.compile(spec="x", text=text, warn=False).native, rule.native)
+        self.assertEqual([str(w.message) for w in found if "runs on the" not in str(w.message)], [])
 
     def test_owners(self):
         """Whoever is left holds what it needs."""
@@ -186,7 +211,7 @@ class Library(unittest.TestCase):
         class Array:
             __array_interface__ = {"data": (4096, False)}
         self.assertEqual([optc.address(x) for x in (None, 7, Array())], [None, 7, 4096])
-        with self.assertRaisesRegex(TypeError, "str is no array"):
+        with self.assertRaisesRegex(TypeError, "str is not an array"):
             optc.address("x")
         p, g = floats(1, 2, 3), floats(1, 1, 1)
         b = optc.Engine().compile("sgd").bind([([(p, g)], {"lr": 0.5})])       # ctypes' know their shapes
@@ -195,9 +220,9 @@ class Library(unittest.TestCase):
 
         class Far:                                     # what CuPy tells
             __cuda_array_interface__ = {"data": (4096, False), "shape": (3,), "typestr": "<f4", "version": 3}
-        with self.assertRaisesRegex(optc.ArgumentError, "the gradient of tensor 'w' lies on cuda, .* device is cpu"):
+        with self.assertRaisesRegex(optc.ArgumentError, "the gradient of tensor 'w' is on cuda, .* device is cpu"):
             optc.Engine().compile("sgd").bind([([{"name": "w", "param": p, "grad": Far()}], {})])
-        with self.assertRaisesRegex(optc.ArgumentError, "the shape of a tensor is not known"):
+        with self.assertRaisesRegex(optc.ArgumentError, "the shape of a tensor is unknown"):
             optc.Engine().compile("sgd").bind([([{"param": 4096}], {})])
 
     def test_streams(self):
@@ -208,7 +233,7 @@ class Library(unittest.TestCase):
                 self.__dict__.update(what)
         self.assertEqual([stream_of(x) for x in (None, 5, Named(ptr=6), Named(cuda_stream=7),
                                                  Named(__cuda_stream__=lambda: (0, 8)))], [None, 5, 6, 7, 8])
-        with self.assertRaisesRegex(TypeError, "no stream"):
+        with self.assertRaisesRegex(TypeError, "not a stream"):
             stream_of("x")
 
     def test_stream_is_held(self):
@@ -296,18 +321,18 @@ class Numpy(unittest.TestCase):
                  (numpy.ones(3, f32), numpy.ones(4, f32))),
                 (optc.ArgumentError, "gradient is not of the type", (numpy.ones(3, f32), numpy.ones(3))),
                 (optc.ArgumentError, "leave gaps", (numpy.ones(6, f32)[::2], numpy.ones(6, f32)[::2])),
-                (TypeError, "a number of NumPy's", (f32(1), numpy.ones((), f32))),
-                (TypeError, "a number of NumPy's", (numpy.ones((), f32), f32(1))),
+                (TypeError, "a NumPy scalar", (f32(1), numpy.ones((), f32))),
+                (TypeError, "a NumPy scalar", (numpy.ones((), f32), f32(1))),
                 (TypeError, "an array of int64", (numpy.ones(3, int), numpy.ones(3, f32))),
-                (TypeError, "another order", (numpy.ones(3, ">f4"), numpy.ones(3, f32)))):
+                (TypeError, "another byte order", (numpy.ones(3, ">f4"), numpy.ones(3, f32)))):
             with self.assertRaisesRegex(error, text):
                 rule.bind([([pair], {})])
         b = rule.bind([([numpy.ones(3, f32)], {})])
         for wrong in (numpy.ones(3), numpy.ones(4, f32), numpy.ones(6, f32)[::2]):
-            with self.assertRaisesRegex(optc.ArgumentError, r"number 0 of the gradients .*array of \(3,\) in f32"):
+            with self.assertRaisesRegex(optc.ArgumentError, r"number 0 of the gradients .*array of shape \(3,\) and type f32"):
                 b.set_grads([wrong])
         for x in (numpy.ones((2, 3), f32).T, numpy.ones((3, 4), f32)[:, ::2]):      # a shape says nothing of strides
-            with self.assertRaisesRegex(optc.ArgumentError, "is not row-major, and a shape was given"):
+            with self.assertRaisesRegex(optc.ArgumentError, "is not row-major: with a shape, give its strides too"):
                 rule.bind([([{"param": x, "shape": (3, 2)}], {})])
         with self.assertRaisesRegex(TypeError, "an array of c_short"):
             rule.bind([([(ctypes.c_short * 3)()], {})])
@@ -347,7 +372,7 @@ class Numpy(unittest.TestCase):
             b = rule.bind([([(p, g)], {})])
             self.assertEqual([d for d, _ in rule.input_types().values()], ["elem", "group"])
             for wrong in (other, numpy.float16):       # misread, or read past its end
-                with self.assertRaisesRegex(optc.ArgumentError, "input 'hess' is of type f.*, and the rule reads f"):
+                with self.assertRaisesRegex(optc.ArgumentError, "input 'hess' has type f.*, and the rule reads f"):
                     b.set_input(0, "hess", numpy.ones(3, wrong))
             with self.assertRaisesRegex(optc.ArgumentError, "'loss', which is not set for group 0"):
                 b.set_input(0, "hess", h), b.step()
@@ -375,15 +400,15 @@ class Numpy(unittest.TestCase):
 
             class Far:
                 __cuda_array_interface__ = {"data": (4096, False), "shape": (), "typestr": "<f4", "version": 3}
-            for wrong, says in ((numpy.ones(2, f32), r"has shape \(2,\), and one number is read"),
+            for wrong, says in ((numpy.ones(2, f32), r"has shape \(2,\): it must contain one number"),
                                 (numpy.ones((), numpy.float16),
                                  "the type of a number in memory must be OPTC_F32 or OPTC_F64"),
-                                (Far(), "lies on cuda, and the engine's device is cpu")):
+                                (Far(), "is on cuda, and the engine's device is cpu")):
                 for call in (lambda x: b.set_hyper_from(0, "lr", x), lambda x: b.set_scalar_from(0, "loss", x),
                              b.set_guard):
                     with self.assertRaisesRegex(optc.ArgumentError, says):
                         call(wrong)
-            with self.assertRaisesRegex(optc.ArgumentError, "is of type f64, and f32 was said"):
+            with self.assertRaisesRegex(optc.ArgumentError, "has type f64, and the call says f32"):
                 b.set_hyper_from(0, "lr", rate, optc._lib.F32)
 
     def test_stacks_are_told_of(self):
@@ -401,7 +426,7 @@ class Numpy(unittest.TestCase):
         engine, sizes = optc.Engine(), {"m": 2, "n": 2, "k": 2}
         engine.multiply(a, a, c, **sizes)
         numpy.testing.assert_array_equal(c, 2)
-        with self.assertRaisesRegex(optc.ArgumentError, "optc_multiply: b is of type f64, and the call's is f32"):
+        with self.assertRaisesRegex(optc.ArgumentError, "optc_multiply: b has type f64, and the call has type f32"):
             engine.multiply(a, numpy.ones((2, 2)), c, **sizes)
         c.flags.writeable = False
         with self.assertRaisesRegex(optc.ArgumentError, "optc_multiply: c is read-only"):

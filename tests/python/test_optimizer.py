@@ -273,6 +273,26 @@ class Loop(Case):
         opt.step()
         self.assertEqual({s["exp_avg"].dtype for s in opt.state.values()}, {torch.bfloat16})
 
+    def test_spec_warnings(self):
+        """Warnings of `optc check` about a spec's text are issued once, when the optimizer is made."""
+        text = ("return optimizer { name = 'x', hyper = { lr = 1, unused = 2 },\n"
+                "  step = function() p = p - lr * g  return 2 * p end }")
+        params = [torch.nn.Parameter(torch.ones(3, dtype=t)) for t in (torch.float32, torch.float64)]
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            opt = optc.torch.Optimizer(params, spec=text)
+            made = len(found)
+            for p in params:
+                p.grad = torch.ones_like(p)
+            opt.step()
+            optc.torch.matrix_power(torch.eye(3), -0.5)
+            optc.torch.Optimizer(params, "adafactor")
+        found = [w for w in found if "runs on the" not in str(w.message)]
+        self.assertEqual((made, len(found)), (2, 2), [str(w.message) for w in found])
+        self.assertRegex(str(found[0].message), "spec:2: the entry returns this value")
+        self.assertEqual(str(found[1].message), "optc: x: nothing reads the hyperparameter 'unused'")
+        self.assertEqual(found[0].filename, __file__)
+
     def test_refused(self):
         with self.assertRaisesRegex(ValueError, "complex"):
             optc.torch.AdamW([torch.ones(2, dtype=torch.complex64, requires_grad=True)])
@@ -289,7 +309,7 @@ class Loop(Case):
             optc.torch.Optimizer(lists(), "adamw+clip(1)", clip_max_norm=-1)
         with self.assertRaisesRegex(ValueError, "perturb"):
             optc.torch.Optimizer(lists(), "adamw+sam", maximize=True)
-        with self.assertRaisesRegex(ValueError, "types of their own"):
+        with self.assertRaisesRegex(ValueError, "have their own types"):
             optc.torch.AdamW(lists(), types={"param": "bf16"})
         opt = optc.torch.Lion(lists())
         for wrong in ({"params": lists(), "lr": -1.0},

@@ -115,7 +115,7 @@ class Sorted(Case):
         self.assertIn("momentum_buffer", opt.state[net.body.weight])
         again = pickle.loads(pickle.dumps((net, opt)))[1]
         self.assertEqual(optc.torch.sorted_by(again), want)
-        with self.assertWarnsRegex(UserWarning, "as it has no names"):
+        with self.assertWarnsRegex(UserWarning, "because they have no names"):
             opt = optc.torch.Muon(net.parameters())
         opt = optc.torch.Muon(net, sort=lambda name, p: name == "wte.weight")
         self.assertEqual([k for k, v in optc.torch.sorted_by(opt).items() if v == "matrix"], ["wte.weight"])

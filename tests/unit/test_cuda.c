@@ -68,7 +68,7 @@ static const struct { const char *kind, *mode; int version, arch; const char *nv
     {"versioned11", "one", 13000, 90, "13.0", {"driver     libcuda.so.1 (CUDA 13.0)\n", "Fake GPU", NULL},
      "newer than"},
     {"symbols", "one", 13000, 90, "13.0", {"driver     libcuda.so.1 (CUDA 13.0)\n", "Fake GPU",
-            "a workspace of 1.074 GB at most for what a rule's products work in (OPTC_WORKSPACE"}, "newer than"},
+            "workspace: at most 1.074 GB for temporaries of products (OPTC_WORKSPACE"}, "newer than"},
     {"versioned", "one", 13000, 35, "13.0", {"sm_35 (NVRTC does not compile for it)\n", NULL, NULL}, "newer than"},
     {"versioned", "one", 12040, 90, "13.0", {"CUDA 12.4", "newer than the driver, which may refuse",
                                              "pip install nvidia-cuda-nvrtc-cu12'"}, "its machine code loads"},

@@ -51,11 +51,34 @@ START_TEST(rule_tells_its_spec)
 }
 END_TEST
 
+/* Warnings of `optc check` reach C programs: about lines, then about hyperparameters that nothing reads. */
+START_TEST(warnings_of_a_text)
+{
+    static const char text[] =
+        "return optimizer { name = 'x', hyper = { lr = 1, unused = 2 }, options = { fast = true },\n"
+        "  step = function() p = p - lr * g  return 2 * p end }";
+    optc_engine *e;
+    optc_rule *r;
+    OK(optc_open(&(optc_engine_options){.device = "cpu", .compiler = ""}, &e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "x.lua", .text = text}, &r));
+    ck_assert_int_eq(optc_rule_warnings(r), 2);
+    ck_assert_msg(!strncmp(optc_rule_warning(r, 0), "x.lua:2: ", 9), "%s", optc_rule_warning(r, 0));
+    ck_assert_str_eq(optc_rule_warning(r, 1), "x: nothing reads the hyperparameter 'unused' with fast=true");
+    ck_assert(!optc_rule_warning(r, 2) && !optc_rule_warning(r, -1) && !optc_rule_warnings(NULL));
+    OK(optc_release(r));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "adafactor"}, &r));        /* reads beta1 with some options only */
+    ck_assert_int_eq(optc_rule_warnings(r), 0);
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
 Suite *rule_info_suite(void)
 {
     Suite *s = suite_create("rule_info");
     TCase *t = tcase_create("rule_info");
     tcase_add_test(t, rule_tells_its_spec);
+    tcase_add_test(t, warnings_of_a_text);
     suite_add_tcase(s, t);
     return s;
 }

@@ -134,7 +134,7 @@ static const struct Bad { const char *text; int line; const char *part; } bads[]
     {"optc-tune\n", 1, "not a file of"},
     {TRIALS, 1, "these are trials, not results"},
     {"optc-tune 1", 1, "cut short"},
-    {HEAD H200 MAP KNOBS TIMES, 3, "cut short: the line has no end"},
+    {HEAD H200 MAP KNOBS TIMES, 3, "cut short: the line has no newline"},
     {HEAD H200 LINE "map f32,f3", 4, "cut short"},
     {HEAD LINE, 2, "before the first line 'device NAME | units N | driver N'"},
     {HEAD "device\n", 2, "before the first line"},
@@ -220,7 +220,7 @@ static const struct Bad { const char *text; int line; const char *part; } bads[]
      "has 82 bytes; at most 79"},
     {HEAD H200 LINE "\n# again\n" LINE, 6, "the same stage and size as line 3"},
     {HEAD H200 LINE "device B | units 1 | driver 1\n" LINE H200 LINE LINE, 7, "the same stage and size as line 3"},
-    {AT("# \x1b[31mred"), 4, "byte 3 of the line (0x1b) is a control character or no UTF-8"},
+    {AT("# \x1b[31mred"), 4, "byte 3 of the line (0x1b) is a control character or not UTF-8"},
     {AT("# a\rb"), 4, "byte 4 of the line (0x0d)"},
     {AT("# \xff"), 4, "byte 3 of the line (0xff)"},
     {AT("# \xc0\xaf"), 4, "byte 3 of the line (0xc0)"},
@@ -257,7 +257,7 @@ START_TEST(bad_bytes_and_sizes)
         buf_puts(&b, "x");
     buf_puts(&b, "\n");
     ck_assert(!parse(&l, b.s));
-    ck_assert_msg(strstr(why, "f:2: longer than 1024 bytes"), "%s", why);
+    ck_assert_msg(strstr(why, "f:2: the line is longer than 1024 bytes"), "%s", why);
     buf_free(&b);
     make_home();
     const char *path = in_home("big");

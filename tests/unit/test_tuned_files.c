@@ -104,7 +104,7 @@ START_TEST(writing)
     const char *gone = in_home("gone");
     ck_assert_int_eq(symlink("no/where", gone), 0);
     ck_assert(!tuned_write(&l, gone, why, sizeof why));
-    ck_assert_msg(strstr(why, "a link to nothing"), "%s", why);
+    ck_assert_msg(strstr(why, "a symbolic link to a file that does not exist"), "%s", why);
     ck_assert(!tuned_write(&l, home, why, sizeof why));
     ck_assert_msg(strstr(why, "Is a directory"), "%s", why);
     spill(in_home("file"), "x", 1);

@@ -5,27 +5,27 @@
 
 #include "optc.h"
 
-/* ---- bench_device.c: where tensors lie and how time is taken ---- */
-/* bytes per second; scale and read are 0 where only copying is measured */
+/* ---- bench_device.c: memory and clocks of a device ---- */
+/* Bytes per second; scale and read are 0 if only copying is measured. */
 typedef struct Rates { double copy, scale, read, best; } Rates;
 typedef struct BenchDevice BenchDevice;
-typedef struct BenchDeviceOps {                     /* all bool: false means that it has said why */
-    bool async;                                /* a step returns before it is done: its host time is worth a column */
-    double least_sample;                       /* seconds that a sample takes at least … */
-    /* … and steps in it, so that what a start from idle costs is a small part */
+typedef struct BenchDeviceOps {                /* functions that return false have printed the reason */
+    bool async;                                /* a step returns before it is done: the host's time gets a column */
+    double least_sample;                       /* least seconds of a sample */
+    /* least steps of a sample, so that the cost of starting from idle is a small part */
     int least_steps;
-    void *(*alloc)(BenchDevice *d, size_t bytes);   /* NULL: it has said why */
+    void *(*alloc)(BenchDevice *d, size_t bytes);   /* NULL: it has printed the reason */
     void (*free)(BenchDevice *d, void *p);
     bool (*fill)(BenchDevice *d, void *p, Type t, int64_t n, float scale);
     bool (*set)(BenchDevice *d, void *p, unsigned char byte, size_t bytes);
-    double (*room)(BenchDevice *d);                 /* bytes that may be asked for */
-    /* nothing of a step before is left in the cache; NULL: it stays there, as it would anyway */
+    double (*room)(BenchDevice *d);                 /* bytes that can be allocated */
+    /* removes the data of earlier steps from the cache; NULL: the device does not need it */
     bool (*forget)(BenchDevice *d);
-    bool (*begin)(BenchDevice *d);                  /* waits for what runs, starts the clock */
-    bool (*end)(BenchDevice *d, double *seconds);   /* of all that was begun since */
-    /* notes the time as the k-th, of what is begun until then; nothing waits for it … */
+    bool (*begin)(BenchDevice *d);                  /* waits for running work, then starts the clock */
+    bool (*end)(BenchDevice *d, double *seconds);   /* waits; the time of all work since begin */
+    /* records the k-th time stamp after the work that was started so far; does not wait */
     bool (*lap)(BenchDevice *d, int k);
-    bool (*laps)(BenchDevice *d, int n, double *seconds);       /* … until here: the n times between n + 1 of them */
+    bool (*laps)(BenchDevice *d, int n, double *seconds);       /* waits; the n times between n + 1 time stamps */
     bool (*sync)(BenchDevice *d);
     bool (*yard_open)(BenchDevice *d, int64_t n);   /* two arrays of about n floats to copy between */
     bool (*yard_time)(BenchDevice *d, Rates *out);
@@ -34,23 +34,23 @@ typedef struct BenchDeviceOps {                     /* all bool: false means tha
 } BenchDeviceOps;
 struct BenchDevice {
     const BenchDeviceOps *ops;
-    int threads;                               /* of the CPU */
-    /* a step is timed from an idle device, as a single one would take; else several behind one another */
+    int threads;                               /* on the CPU */
+    /* each step is timed alone from an idle device; otherwise several steps are queued one after another */
     bool alone;
     struct Cuda *cuda;                         /* NULL: the CPU */
-    char *state;                               /* "driver 580.95, CUDA 13.0, …"; NULL: nothing to say */
+    char *state;                               /* "driver 580.95, CUDA 13.0, …"; NULL: none */
     double t0;
-    double *lap; int nlap;                     /* the CPU's */
-    float *a, *b; int64_t n; int reps;         /* the yardstick's */
+    double *lap; int nlap;                     /* time stamps of the CPU */
+    float *a, *b; int64_t n; int reps;         /* arrays of the copy benchmark, and its repetitions */
 };
 bool bench_device_open(BenchDevice *d, const optc_engine *e);
 void bench_device_close(BenchDevice *d);
-void bench_device_number(Type t, void *p, int64_t i, float scale);                /* stores the i-th number to step */
-/* steps in a sample, of one that takes this long */
+void bench_device_number(Type t, void *p, int64_t i, float scale);  /* stores the i-th number of a test array */
+/* The number of steps in a sample if one step takes that long. */
 int bench_device_reps(const BenchDevice *d, double seconds);
 extern const BenchDeviceOps bench_device_cpu, bench_device_cuda;
-/* steps in a sample, where each is timed alone; bytes beyond which a step leaves nothing in a GPU's cache for the
- * next */
+/* ALONE: steps in a sample if each is timed alone. CACHE: a step that moves more bytes leaves nothing useful in a GPU's
+ * cache for the next one. */
 enum { ALONE = 5, CACHE = 1 << 29 };
 bool bench_device_cuda_open(BenchDevice *d, int ordinal);
 
@@ -60,105 +60,106 @@ const Work *work_find(const char *name);                                    /* N
 void work_unknown(const char *name, Buf *b);
 void work_list(void);
 const char *work_name(const Work *w);
-int work_shapes(const Work *w, Dims *out);                                  /* how many; out NULL: only counts */
-/* all dimensions by one factor, to at most that many elements */
+int work_shapes(const Work *w, Dims *out);                                  /* their number; out may be NULL */
+/* Scales all dimensions by one factor, to at most that many elements. */
 bool work_scale(Dims *shape, int n, int64_t elements);
 
 /* ---- bench_bars.c ---- */
-/* 0: none asked. share: of copying; eager, graph: times torch's best and its CUDA graph; host: microseconds; slowest: a
- * period's slowest step over its mean; cold, warm: milliseconds to the end of the first step; suite: a row of it */
+/* The figures that a rule must reach; 0: no requirement. share: of the rate of copying; eager, graph: speed relative to
+ * torch's best and to its CUDA graph; host: microseconds; slowest: a period's slowest step over its mean; cold, warm:
+ * milliseconds to the end of the first step; suite: the row belongs to --suite. */
 typedef struct Bar { const char *work, *rule; double share, eager, graph, host, slowest, cold, warm, suite; } Bar;
 enum { MOST_BARS = 100 };
 typedef struct Bars { char *text; Bar v[MOST_BARS]; int n; } Bars;
-/* path NULL: that of the source tree, and none where there is no tree. false: it has said why */
+/* path NULL: the file of the source tree; no bars if there is no tree. false: it has printed the reason. */
 bool bars_read(Bars *t, const char *path);
 const Bar *bars_find(const Bars *t, const char *work, const char *rule);    /* NULL: none */
 void bars_list(Bars *t);
-char *bench_tree_file(const char *path);       /* a file of the source tree; malloc'ed; NULL: none */
+char *bench_tree_file(const char *path);       /* path of a file in the source tree, malloc'ed; NULL: not found */
 
 typedef struct Peer Peer;
-/* seconds a step; graph 0: there is none */
+/* Seconds per step; graph 0: the peer has no CUDA graph. */
 typedef struct PeerTimes { double seconds, host, graph, graph_host; } PeerTimes;
 
 typedef struct Case {
-    char *label, *spec, *with;     /* with: NULL or "" for none */
-    const char *work;              /* a workload's name; NULL: by size or shape */
+    char *label, *spec, *with;     /* with: NULL or "": no wrappers */
+    const char *work;              /* the workload's name; NULL: tensors by size or shape */
     const Bar *bar;                /* NULL: none */
     Dims *shape; int ntensor;
     int64_t n;                     /* elements of all tensors */
-    int64_t place;                 /* … and where the last one ends in the shared buffers */
-    /* steps until they are alike again, where they are not all: means are over whole periods; else 1 */
+    int64_t place;                 /* end of the last tensor in the shared buffers, in elements */
+    /* steps after which the work repeats; means are over whole periods; 1: all steps do the same */
     int period;
-    double *lap;                   /* by step of a period, seconds of the last sample; NULL where steps are alike */
-    bool matrix;                   /* it sees rows and columns */
-    bool calls;                    /* it has products */
-    double state_bytes;            /* about what its states take */
-    optc_engine *engine;           /* its own; NULL: the bench's */
+    double *lap;                   /* seconds of the last sample, by step of the period; NULL if period is 1 */
+    bool matrix;                   /* the rule works on rows and columns */
+    bool calls;                    /* the rule has products */
+    double state_bytes;            /* estimated bytes of the states */
+    optc_engine *engine;           /* the case's own engine; NULL: Bench.engine */
     optc_rule *rule;
     optc_binding *binding;
-    char *runs;                    /* optc_rule_path; from where the code came when the cache was empty */
+    char *runs;                    /* optc_rule_path; with an empty cache if that was measured */
     bool native, failed, timed;
     double cold, warm;             /* seconds from optc_compile to the end of the first step; 0: not measured */
     int64_t t;                     /* steps done */
-    int reps;                      /* steps in one sample: short ones are timed together */
+    int reps;                      /* steps in one sample: short steps are timed together */
     optc_bytes bytes;              /* per step, of the last sample */
-    /* by round: per step; bytes per second; of the better streaming rate just before; that rate */
+    /* by round: seconds per step; bytes per second; share of `best`; the best streaming rate measured just before */
     double *seconds, *rate, *share, *best;
-    /* by round: of the time its own mix of reading and writing takes at the rates just before */
+    /* by round: time that the step's reads and writes take at the rates measured just before, over the step's time */
     double *mix;
     double *host;                              /* by round: seconds that optc_step itself takes */
-    double *slowest;                           /* by round: a period's slowest step over its mean … */
-    double first_slowest;                      /* … and in the first period, from step 2 on; 0: not looked at */
+    double *slowest;                           /* by round: a period's slowest step over its mean */
+    double first_slowest;                      /* the same in the first period, from step 2 on; 0: not measured */
     double *peer_seconds, *peer_host, *ahead;  /* by round: the peer's time, its host time, and its time over ours */
     double *graph_seconds, *graph_host, *graph_ahead;
-    char *peer, *peer_graph;       /* what the peer runs; NULL: it cannot */
-    char *peer_why;                /* … because */
-    bool graph;                    /* the peer is asked for a CUDA graph too */
+    char *peer, *peer_graph;       /* description of what the peer runs; NULL: it cannot */
+    char *peer_why;                /* why the peer cannot run it */
+    bool graph;                    /* the peer runs a CUDA graph too */
     bool same;                     /* --against untuned: both sides launch the same kernels */
-    struct Case *rival;            /* --against untuned: the same rule without tuning results, in place of a peer */
+    struct Case *rival;            /* --against untuned: the same rule without tuned results, instead of a peer */
 } Case;
 
 typedef struct Bench {
     CompileOpts compile;
-    /* as asked for; against NULL: no peer; "untuned": no process, a rival of each case */
+    /* --device and --against. against NULL: no peer; "untuned": no process, but a rival of each case */
     const char *device_name, *against;
-    int64_t size;                  /* 0: the usual */
-    DimsList *shapes;              /* n = 0: by size */
+    int64_t size;                  /* 0: the default */
+    DimsList *shapes;              /* n = 0: tensors by size */
     const Work *work;
     Bars *bars;
     int tensors, rounds, threads;
-    int steps;                     /* of a period, in place of all; 0: all */
-    int64_t workspace;             /* 0: the usual */
+    int steps;                     /* steps of a period to run; 0: all */
+    int64_t workspace;             /* 0: the default */
     bool json, progress, suite, queued;
     Type type;
     optc_engine *engine;
     BenchDevice device;
     Case *cases; int ncase;
-    void *p, *g, *input;           /* every rule of a batch steps the same parameters: states are its own */
+    void *p, *g, *input;           /* shared by the rules of a batch; each has its own states */
     int64_t most, place;           /* elements of the largest case of the batch; length of p and g */
-    double *copy, *scale, *read, *best; int nstream;       /* bytes per second, in the order measured */
-    double timed, waited;          /* on the CPU, seconds of rounds, and of its threads waiting for a core in them */
+    double *copy, *scale, *read, *best; int nstream;       /* bytes per second, in the order of measurement */
+    double timed, waited;          /* on the CPU: seconds of rounds, and those that threads waited for a core in them */
     Peer *peer;
     bool peer_tried;
     char *peer_name;               /* "torch 2.13.0"; NULL: none */
 } Bench;
 
-bool bench_open(Bench *b);                     /* all false: it has said why */
-bool bench_batch(Bench *b, int from, int n);   /* cases that are timed in turn; their memory is given back */
+bool bench_open(Bench *b);                     /* functions that return false have printed the reason */
+bool bench_batch(Bench *b, int from, int n);   /* times n cases in the same rounds, then frees their memory */
 void bench_free(Bench *b);
 bool bench_start(Bench *b, Case *c, optc_engine *e);       /* compiles and binds */
 void bench_stop(Case *c);                                  /* unbinds and releases */
 bool bench_steps(Case *c, int n);
-bool bench_rivals(const Bench *b);                         /* asked for --against untuned */
-bool bench_lib(optc_status s);                             /* says the library's message */
-/* bench_period.c: steps until they are alike again; what is done more seldom than at every thousandth is left out */
+bool bench_rivals(const Bench *b);                         /* --against untuned was given */
+bool bench_lib(optc_status s);                             /* false and prints optc_message unless OPTC_OK */
+/* bench_period.c: steps after which the work repeats. Periods above 1000 steps are ignored. */
 int period_of(const Plan *p);
-/* in a sample, whole periods, of at least so many */
+/* Steps of a sample: whole periods, at least `least` steps. */
 int period_steps(const Bench *b, const Case *c, int least);
-/* n steps behind one another: the mean, and the slowest of a period over it */
+/* Runs n steps one after another. seconds: the mean; slowest: the slowest step of a period over the mean. */
 bool period_sample(Bench *b, Case *c, int n, double *seconds, double *slowest);
-bool period_host(Bench *b, Case *c, double *seconds);      /* what optc_step takes, over a period */
-/* bench_start twice, timed, with a cache that is empty and one that is not */
+bool period_host(Bench *b, Case *c, double *seconds);      /* mean time of optc_step over a period */
+/* Times bench_start and a step, with an empty cache and with a full one. */
 bool bench_first(Bench *b, Case *c);
 
 void bench_report_head(const Bench *b);
@@ -170,15 +171,15 @@ typedef struct Medians {
     double seconds, spread, rate, share, best, mix, host, host_least;
     double peer, peer_host, ahead, graph, graph_host, graph_ahead, slowest;
 } Medians;
-double bench_busy(const Bench *b);             /* the share of its threads' time that they waited for a core */
+double bench_busy(const Bench *b);             /* the share of the threads' time that they waited for a core */
 Medians bench_medians(const Bench *b, const Case *c);
-/* which bars it misses: nothing where all hold */
+/* Appends the names of the bars that the case misses. */
 void bench_missed(const Case *c, const Medians *m, Buf *names);
 
-/* A peer answers each line with a line. */
-Peer *peer_start(const char *name, const Bench *b, char **version);       /* NULL: it has said why */
-void peer_open(Peer *p, const Bench *b, Case *c);                         /* fills what the case says of its peer */
-/* 1: timed; 0: it cannot any more, and c->peer_why says why; -1: it is gone */
+/* A peer process answers each line with a line (bench_peer.c). */
+Peer *peer_start(const char *name, const Bench *b, char **version);       /* NULL: it has printed the reason */
+void peer_open(Peer *p, const Bench *b, Case *c);                         /* sets peer, peer_graph or peer_why of c */
+/* 1: timed; 0: the peer cannot run it any more, and c->peer_why has the reason; -1: the process has ended */
 int peer_step(Peer *p, const Bench *b, Case *c, PeerTimes *out);
 void peer_close(Peer *p, const Bench *b, const Case *c);
 void peer_stop(Peer *p);

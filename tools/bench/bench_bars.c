@@ -1,4 +1,5 @@
-/* Bars: what rows must reach on a GPU. They are a text file, tests/bench/bars.txt of the source tree or --bars FILE. */
+/* Bars: figures that rows must reach on a GPU, from the text file tests/bench/bars.txt of the source tree or from
+ * --bars FILE. */
 #include "tools/bench/bench.h"
 
 #include <stdlib.h>
@@ -14,7 +15,7 @@ enum { NFIELD = sizeof fields / sizeof *fields };
 
 static double *field(Bar *x, int i) { return (double *)(void *)((char *)x + fields[i].at); }
 
-/* Beside where we stand, or in the tree that this program was built in. */
+/* Searches the current folder, then the tree that this program was built in. */
 char *bench_tree_file(const char *path)
 {
     char exe[4096];
@@ -24,7 +25,7 @@ char *bench_tree_file(const char *path)
     if (n <= 0)
         return NULL;
     exe[n] = 0;
-    for (int up = 0; up < 2; up++) {           /* the program, its folder */
+    for (int up = 0; up < 2; up++) {           /* removes the program's name, then its folder */
         char *slash = strrchr(exe, '/');
         if (!slash)
             return NULL;

@@ -1,5 +1,5 @@
-/* The CPU as a device of the benchmark: the yardstick is the better of copying and of scaling in place, with the
- * library's threads. */
+/* The CPU as a device of the benchmark. The reference rate is the better of copying and of scaling in place, with the
+ * library's number of threads. */
 #include "tools/bench/bench.h"
 
 #include <stdlib.h>
@@ -36,7 +36,7 @@ static bool cpu_set(BenchDevice *d, void *p, unsigned char byte, size_t bytes)
     return true;
 }
 
-/* Asking for more than there is would end in the kernel killing something, not in a message. */
+/* Available memory. Allocating more would make the kernel kill a process instead of returning an error. */
 static double cpu_room(BenchDevice *d)
 {
     (void)d;
@@ -105,7 +105,7 @@ static bool cpu_yard_open(BenchDevice *d, int64_t n)
     return true;
 }
 
-/* As many threads as the library would put on that many elements (run_native). */
+/* The number of threads that the library would use for that many elements (run_native). */
 static int team(const BenchDevice *d)
 {
     int64_t useful = d->n / (1 << 15) + 1;
@@ -119,10 +119,11 @@ static double read_rate(BenchDevice *d, int threads, bool ahead)
     for (int k = 0; k < d->reps; k++)
         sum += stream_read(d->a, d->n, threads, ahead) + stream_read(d->b, d->n, threads, ahead);
     double seconds = cli_now() - t0;
-    return sum == 12345.0f ? 0 : 2.0 * (double)d->n * sizeof(float) * d->reps / seconds;   /* looked at, so made */
+    /* the test of sum keeps the compiler from removing the reads */
+    return sum == 12345.0f ? 0 : 2.0 * (double)d->n * sizeof(float) * d->reps / seconds;
 }
 
-/* All walk both arrays, so that none has less to keep in the caches. */
+/* Every measurement walks both arrays, so that all have the same amount of data for the caches. */
 static bool cpu_yard_time(BenchDevice *d, Rates *out)
 {
     int threads = team(d);
@@ -151,7 +152,7 @@ static void cpu_close(BenchDevice *d)
 }
 
 const BenchDeviceOps bench_device_cpu = {
-    .async = false, .least_sample = 4e-3, .least_steps = 1,    /* far above the clock's grain and a thread's waking */
+    .async = false, .least_sample = 4e-3, .least_steps = 1,    /* 4 ms: far above clock resolution and thread wake-up */
     .alloc = cpu_alloc, .free = cpu_free, .fill = cpu_fill, .set = cpu_set, .room = cpu_room,
     .begin = cpu_begin, .end = cpu_end, .lap = cpu_lap, .laps = cpu_laps, .sync = wait_cpu,
     .yard_open = cpu_yard_open, .yard_time = cpu_yard_time, .yard_close = cpu_yard_close, .close = cpu_close,

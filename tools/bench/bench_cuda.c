@@ -1,6 +1,5 @@
-/* An NVIDIA GPU as a device of the benchmark: memory from the driver, events for times, device-to-device copies as the
- * yardstick. All of it in the default stream, where the library's work goes too. The only file of the tools that calls
- * the driver. */
+/* An NVIDIA GPU as a device of the benchmark: memory from the driver, times from events, device-to-device copies as the
+ * reference rate. Everything uses the default stream, like the library. No other file of the tools calls the driver. */
 #include "tools/bench/bench.h"
 
 #include <stdlib.h>
@@ -37,7 +36,7 @@ static void cuda_free(BenchDevice *d, void *p)
 
 static bool cuda_sync(BenchDevice *d) { return done(d, d->cuda->d->cuStreamSynchronize(NULL), "cuStreamSynchronize"); }
 
-/* A piece comes from the host; the rest is that piece again and again, twice as much each time. */
+/* Copies a block from the host, then doubles it on the device until the array is full. */
 static bool cuda_fill(BenchDevice *d, void *p, Type t, int64_t n, float scale)
 {
     const Driver *c = d->cuda->d;
@@ -132,7 +131,7 @@ static bool cuda_forget(BenchDevice *d)
     return !d->b || done(d, d->cuda->d->cuMemcpyDtoDAsync_v2(at(d->b), at(d->a), CACHE, NULL), "cuMemcpyDtoD");
 }
 
-/* At least 1 GiB, far beyond the L2, and as much as one of the rule's own arrays where that is more. */
+/* At least 1 GiB, far beyond the L2 cache, or the size of one of the rule's arrays if that is more. */
 static bool cuda_yard_open(BenchDevice *d, int64_t n)
 {
     d->n = n < 1 << 28 ? 1 << 28 : n;
@@ -149,7 +148,7 @@ static bool cuda_yard_open(BenchDevice *d, int64_t n)
 static bool cuda_yard_time(BenchDevice *d, Rates *out)
 {
     double s, each[ALONE];
-    if (!copies(d, 1))                                            /* one untimed: another process may have run before */
+    if (!copies(d, 1))                                            /* one untimed copy: another process may have run */
         return false;
     int samples = d->alone ? ALONE : 1, count = d->alone ? 1 : d->reps;
     for (int k = 0; k < samples; k++)
@@ -180,7 +179,7 @@ static void cuda_close(BenchDevice *d)
     d->cuda = NULL;
 }
 
-/* The kernel's part of the driver, as its own file says; "" where there is none. */
+/* The version of the driver's kernel module, from its file in /proc; "" if there is none. */
 static const char *kernel_driver(char buf[64])
 {
     FILE *f = fopen("/proc/driver/nvidia/version", "r");

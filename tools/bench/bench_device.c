@@ -1,4 +1,4 @@
-/* What a benchmark asks of a device, and the numbers it steps. */
+/* Opens a device for the benchmark, and defines the numbers of its test arrays. */
 #include "tools/bench/bench.h"
 
 
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Normal numbers of both signs and several sizes, never zero in types whose range has them. */
+/* Normal numbers of both signs and several magnitudes, never zero if they are in the type's range. */
 void bench_device_number(Type t, void *p, int64_t i, float scale)
 {
     uint32_t h = (uint32_t)i * 2654435761u;

@@ -1,5 +1,5 @@
-/* The first step: from optc_compile until the tensors are stepped, once with an empty cache and once more with what
- * that left there. */
+/* The first step: the time from optc_compile to the end of the step, once with an empty cache and once with the cache
+ * that this left. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -17,8 +17,8 @@ static int drop(const char *path, const struct stat *st, int type, struct FTW *a
     return 0;
 }
 
-/* Compile, bind, step, wait. The engine is new, so that nothing but the folder carries over, and is left in the
- * case. */
+/* Compiles, binds, steps and waits. Uses a new engine, so that only the cache folder is shared between runs, and leaves
+ * it in the case. */
 static bool once(Bench *b, Case *c, const char *cache, double *seconds)
 {
     optc_engine_options o = {

@@ -1,4 +1,4 @@
-/* What was measured, for programs: one JSON object. */
+/* Prints the measurements as one JSON object. */
 #include "tools/bench/bench.h"
 
 static void put_gpu(const Case *c, const Medians *m)

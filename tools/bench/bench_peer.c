@@ -1,15 +1,13 @@
-/* Another implementation, in a process of its own, timed in the same rounds. Lines go both ways:
+/* A peer: another implementation in its own process, timed in the same rounds. The protocol is lines in both ways:
  *
- *   <- ready NAME VERSION | none WHY                        once, at the start
+ *   <- ready NAME VERSION | none WHY        once, at the start
  *   -> open ID ELEMENTS SHAPES graph|eager RULE[?OPTIONS] [WRAPPERS]
- *                                                           ELEMENTS: room for all tensors of the batch; SHAPES:
- * 1*4096x4096,100*65536; OPTIONS: side=64,interval=5
+ *                                           ELEMENTS: of the largest case of the batch
+ *                                           SHAPES: 1*4096x4096,100*65536; OPTIONS: side=64,interval=5
  *   <- ok WHAT IT RUNS [| WHAT IT RUNS AS A GRAPH] | none WHY
- *   -> step ID [STEPS]                                      STEPS: the mean of so many behind one another, where they
- * are not alike
- *   <- MS HOST_US [MS HOST_US] | none WHY                   a step's time and the host's part of it; the same of the
- * graph
- *   -> close ID                                             its memory is given back
+ *   -> step ID [STEPS]                      STEPS: the mean of that many consecutive steps, for rules with periods
+ *   <- MS HOST_US [MS HOST_US] | none WHY   time of a step and the host's part of it; the same for the graph
+ *   -> close ID                             frees its memory
  *   <- ok */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -26,7 +24,7 @@
 
 struct Peer { pid_t pid; FILE *to, *from; bool hung; int patience_ms; };
 
-/* the first step of a big case allocates and may compile; what takes a GPU a second takes a CPU minutes */
+/* The first step of a large case allocates and may compile. Work of one second on a GPU takes minutes on a CPU. */
 enum { PATIENCE_MS = 180000, PATIENCE_CPU_MS = 1200000 };
 
 static Peer *spawn(char *const argv[])
@@ -44,7 +42,7 @@ static Peer *spawn(char *const argv[])
         return NULL;
     }
     if (p->pid == 0) {
-        signal(SIGPIPE, SIG_DFL);              /* we ignore it; it need not */
+        signal(SIGPIPE, SIG_DFL);              /* this process ignores it; the peer should not inherit that */
         dup2(in[0], STDIN_FILENO);
         dup2(out[1], STDOUT_FILENO);
         execvp(argv[0], argv);
@@ -57,12 +55,12 @@ static Peer *spawn(char *const argv[])
     return p;
 }
 
-/* One line without its end; NULL: the peer is gone, or silent for so long that it may as well be. */
+/* One line without its newline. NULL: the peer has ended, or did not answer in time. */
 static char *answer(Peer *p)
 {
     char *s = NULL;
     size_t cap = 0;
-    /* one answer to a question: nothing waits in p->from's buffer */
+    /* each request has one answer, so nothing is left in p->from's buffer and poll is enough */
     struct pollfd ready = {.fd = p->from ? fileno(p->from) : -1, .events = POLLIN};
     if (!p->from || poll(&ready, 1, p->patience_ms) <= 0) {
         p->hung = true;
@@ -138,7 +136,7 @@ static char *why_of(const char *answer)        /* after "none " */
 
 void peer_open(Peer *p, const Bench *b, Case *c)
 {
-    if (strpbrk(c->spec, "? \t\n")) {          /* words of a line; and no rule of the peer's has such a name */
+    if (strpbrk(c->spec, "? \t\n")) {          /* these separate the words of a request */
         c->peer_why = strdup("not a name");
         return;
     }
@@ -204,7 +202,7 @@ void peer_stop(Peer *p)
     if (p->hung && p->pid > 0)
         kill(p->pid, SIGKILL);
     if (p->to)
-        fclose(p->to);                         /* its input ends, and so does it */
+        fclose(p->to);                         /* the peer exits at the end of its input */
     if (p->from)
         fclose(p->from);
     waitpid(p->pid, NULL, 0);

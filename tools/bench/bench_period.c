@@ -1,10 +1,11 @@
-/* Rules whose steps are not alike, such as those that do something at every tenth: means are over whole periods, and
- * each step's own time is told, too. Steps wait behind one another, as in a run that does nothing else. */
+/* Rules whose steps differ, such as those with every(10): means are over whole periods, and each step's time is
+ * measured too. Steps are queued one after another, as in a run without other work. */
 #include "tools/bench/bench.h"
 
 #include <stdlib.h>
 
-/* Beyond: what is done so seldom is as good as done once, and in no mean. Steps in a sample, at most or a period */
+/* LONGEST: longer periods are ignored; work that is so rare is not in the mean. SAMPLE_STEPS: most steps of a sample,
+ * rounded up to whole periods. */
 enum { LONGEST = 1000, SAMPLE_STEPS = 1000 };
 
 static int64_t common(int64_t a, int64_t b)
@@ -46,7 +47,7 @@ int period_steps(const Bench *b, const Case *c, int least)
     return n < c->period ? c->period : n < most ? (int)n : most;
 }
 
-/* Laps of several periods are put together: c->lap has the mean of each step of one. */
+/* c->lap gets the mean time of each step of a period, over all periods of the sample. */
 bool period_sample(Bench *b, Case *c, int n, double *seconds, double *slowest)
 {
     BenchDevice *d = &b->device;
@@ -72,7 +73,8 @@ bool period_sample(Bench *b, Case *c, int n, double *seconds, double *slowest)
     return true;
 }
 
-/* Each from an empty queue: its steps are many calls, and a full queue would have the caller wait for the device. */
+/* Each step starts with an empty queue: a step has many launches, and with a full queue the caller would wait for the
+ * device. */
 bool period_host(Bench *b, Case *c, double *seconds)
 {
     BenchDevice *d = &b->device;

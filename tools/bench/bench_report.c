@@ -1,4 +1,4 @@
-/* What was measured, for people. */
+/* Prints the measurements as tables. */
 #include "tools/bench/bench.h"
 
 #include <math.h>
@@ -53,7 +53,7 @@ Medians bench_medians(const Bench *b, const Case *c)
     return m;
 }
 
-/* To the digits that are shown: a share of 99.96 % reads as 100.0 % and reaches 100. */
+/* Compares the rounded figures that are printed: a share of 99.96 % is printed as 100.0 % and reaches 100. */
 void bench_missed(const Case *c, const Medians *m, Buf *names)
 {
     const Bar *bar = c->bar;
@@ -79,7 +79,7 @@ static const char *shape_cell(char buf[200], const Bench *b, const Case *c)
     if (!c->work)
         return bench_shape(buf, c);
     snprintf(buf, 200, "%s", c->work);
-    if (b->size) {                             /* smaller than its name says */
+    if (b->size) {                             /* --size scales the workload */
         char n[32];
         snprintf(buf, 200, "%s at %s", c->work, cli_size(n, c->n));
     }
@@ -109,10 +109,10 @@ static void names(const Widths *w, const char *shape, const char *label, Paint p
     fputs(cli_paint(paint ? PAINT_NONE : paint), stdout);
 }
 
-/* of how far it is ahead: of itself, by little */
+/* Digits of the ratio to the peer. An untuned rival differs by little, so it gets one more. */
 static int digits(const Bench *b) { return bench_rivals(b) ? 3 : 2; }
 
-/* Where steps are not alike: what their time is a mean of, and how far the longest is from it. */
+/* For rules with periods: the number of steps in the mean, and the slowest step over it. */
 static void period_row(const Bench *b, const Case *c, const Medians *m, const Widths *w)
 {
     if (c->period == 1)
@@ -190,7 +190,7 @@ static void gpu_bar(const Bench *b, const Case *c, const Medians *m, const Width
     bench_missed(c, m, &missed);
     buf_printf(&verdict, "%s%s", missed.len ? "misses " : "holds", cli_text(&missed));
     printf("  %*s%s", w->shape + 1, "", cli_paint(missed.len ? PAINT_BAD : PAINT_GOOD));
-    cli_cell(cli_text(&verdict), w->label + 31);       /* as far as the share's column */
+    cli_cell(cli_text(&verdict), w->label + 31);       /* up to the column of the share */
     fputs(cli_paint(PAINT_DIM), stdout);
     if (c->bar->cold > 0)
         printf("%6.1f%% %4.0fus %5.0fms %4.0fms", c->bar->share * 100, c->bar->host, c->bar->cold, c->bar->warm);
@@ -234,7 +234,7 @@ static void gpu_foot(const Bench *b)
     for (int i = 0; i < b->ncase; i++)
         same = same || b->cases[i].same;
     if (same)
-        puts("  =: both sides launch the same kernels, and differ by what measuring is worth.");
+        puts("  =: both sides launch the same kernels; the difference is the error of measurement.");
     for (int i = 0; i < b->ncase; i++)
         if (b->cases[i].bar) {
             rows++;

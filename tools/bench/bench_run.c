@@ -1,5 +1,5 @@
-/* Buffers, bindings and rounds. In a round everything is timed once, one after another, so that what disturbs the
- * machine disturbs all alike; ratios are taken within a round, then their median over rounds. */
+/* Buffers, bindings and rounds. A round times everything once, one after another, so that a disturbance of the machine
+ * affects all alike. Ratios are computed within a round; the result is their median over rounds. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -9,10 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* in one look at the host's time: far fewer launches than a queue holds (about 1024). A step with products has
- * hundreds */
+/* Steps per measurement of the host's time: far fewer launches than a queue holds (about 1024). A step with products
+ * has hundreds of launches. */
 enum { HOST_STEPS = 20, HOST_STEPS_CALLS = 3 };
-static const double LONG_STEP = 0.5;           /* seconds: such a one need not be done thrice to be warm */
+static const double LONG_STEP = 0.5;           /* seconds: a longer step needs only one warm-up */
 
 bool bench_lib(optc_status s)
 {
@@ -48,7 +48,7 @@ static bool fits(Bench *b, int from, int n)
     char x[32], y[32];
     if (need < have)
         return true;
-    cli_error("bench: %s needs about %s of memory and %s may be had: take a smaller --size or fewer rules",
+    cli_error("bench: %s needs about %s of memory, and %s are available: use a smaller --size or fewer rules",
               b->cases[from].label, cli_bytes(x, need), cli_bytes(y, have));
     return false;
 }
@@ -120,7 +120,7 @@ static bool compile_case(Bench *b, Case *c, optc_engine *e)
     return true;
 }
 
-/* Inputs beside the gradient: any numbers will do. */
+/* Inputs besides the gradient: any normal numbers will do. */
 static bool set_inputs(Bench *b, Case *c)
 {
     BenchDevice *d = &b->device;
@@ -166,7 +166,7 @@ bool bench_start(Bench *b, Case *c, optc_engine *e)
     return ok && set_inputs(b, c);
 }
 
-/* A factor that is refused is another rule's speed: the last one stayed in its place, or NaN. */
+/* If a factor is refused, the rule uses the previous factor or NaN, so the time is not that of the rule. */
 static void tell_refused(const Case *c)
 {
     optc_factors x;
@@ -196,8 +196,8 @@ bool bench_steps(Case *c, int n)
     return true;
 }
 
-/* Seconds per step over c->reps steps behind one another or, where steps are timed alone, the median of a few; c->bytes
- * is set to the bytes per step the plan moves in them. */
+/* Seconds per step: the mean of c->reps consecutive steps, or the median of a few if steps are timed alone. Sets
+ * c->bytes to the bytes per step that the plan moves. */
 static bool sample(Bench *b, Case *c, double *seconds, double *slowest)
 {
     int kinds = c->period > 1 ? c->reps : 1;
@@ -224,8 +224,8 @@ static bool sample(Bench *b, Case *c, double *seconds, double *slowest)
     return true;
 }
 
-/* Three times without counting: pages, threads, clocks and branch predictors settle. The last one says how long a step
- * is. Once is enough where that is long. Where steps are not alike a GPU does a whole period of them. */
+/* Three untimed samples, until pages, threads, clocks and branch predictors have settled; one if a step is long. The
+ * last one gives the duration of a step. For rules with periods a GPU runs a whole period. */
 static bool warm_up(Bench *b, Case *c)
 {
     double s = 0, slowest;
@@ -244,8 +244,7 @@ static bool warm_up(Bench *b, Case *c)
     return true;
 }
 
-/* What the caller's thread spends in optc_step: the queue is empty at first and never full, and nothing else is called
- * in between. */
+/* The time that the caller's thread spends in optc_step. The queue is empty at first and never becomes full. */
 static bool time_host(Bench *b, Case *c, double *seconds)
 {
     BenchDevice *d = &b->device;
@@ -260,9 +259,8 @@ static bool time_host(Bench *b, Case *c, double *seconds)
     return ok && d->ops->sync(d);
 }
 
-/* Beside a peer on the CPU: threads of either side spin for a moment after their work and must fall asleep before the
- * other side is timed. And a process that has rested is preferred by the scheduler, so either side rests before it is
- * timed. */
+/* With a peer on the CPU, both sides rest before they are timed: threads of the other side spin for a moment after
+ * their work and must fall asleep first, and the scheduler prefers a process that has rested. */
 static void settle(const Bench *b)
 {
     if (b->peer && !b->device.ops->async)
@@ -298,7 +296,7 @@ static void time_peer(Bench *b, Case *c, int round)
     c->graph_ahead[round] = t.graph / c->seconds[round];
 }
 
-/* Once more after it, so that neither side is always the second. */
+/* Times the rival, then the case once more, so that neither side is always second. */
 static bool time_rival(Bench *b, Case *c, int round)
 {
     double again, slowest;
@@ -315,7 +313,7 @@ static bool time_case(Bench *b, Case *c, int round)
     BenchDevice *d = &b->device;
     Rates r;
     settle(b);
-    if (!d->ops->yard_time(d, &r))             /* right before each rule: the machine's mood changes within a round */
+    if (!d->ops->yard_time(d, &r))             /* right before each rule: rates change within a round */
         return false;
     settle(b);
     if ((d->ops->async && !bench_steps(c, 1)) || !sample(b, c, &c->seconds[round], &c->slowest[round]) ||
@@ -324,7 +322,7 @@ static bool time_case(Bench *b, Case *c, int round)
     c->rate[round] = (c->bytes.read + c->bytes.written) / c->seconds[round];
     c->share[round] = c->rate[round] / r.best;
     c->best[round] = r.best;
-    /* Each byte written pairs with one read, as in place; what is read beyond that goes at the rate of reading. */
+    /* Each written byte is paired with a byte read, as in place; further reads count at the rate of reading. */
     double paired = c->bytes.written < c->bytes.read ? c->bytes.written : c->bytes.read;
     double over = c->bytes.read - paired + (c->bytes.written - paired);
     c->mix[round] = r.read > 0 ? (2 * paired / r.best + over / r.read) / c->seconds[round] : c->share[round];
@@ -340,7 +338,7 @@ static bool time_case(Bench *b, Case *c, int round)
 /* ---- a batch ---- */
 bool bench_rivals(const Bench *b) { return b->against && !strcmp(b->against, "untuned"); }
 
-/* The same case in an engine that knows no results; what it points to stays the case's. */
+/* The same case in an engine without tuned results. Its pointers are shared with the case. */
 static bool start_rival(Bench *b, Case *c)
 {
     Case *r = c->rival = calloc(1, sizeof *r);
@@ -423,7 +421,7 @@ static void put_away(Bench *b, int from, int n)
     }
     if (!d->ops)
         return;
-    (void)d->ops->sync(d);                     /* memory of the driver's pool goes back only here */
+    (void)d->ops->sync(d);                     /* the driver's pool frees memory only at a synchronisation */
     d->ops->yard_close(d);
     for (int i = 0; i < 3; i++) {
         d->ops->free(d, *each[i]);
@@ -439,7 +437,7 @@ bool bench_batch(Bench *b, int from, int n)
     double began = cli_now(), waited = waited_ms();
     for (int round = 0; ok && round < b->rounds; round++)
         for (int i = 0; ok && i < n; i++) {
-            Case *c = &b->cases[from + (i + round) % n];       /* nobody is always the one after the peer */
+            Case *c = &b->cases[from + (i + round) % n];       /* rotates, so that no case always follows the peer */
             progress(b, c, "round", round, b->rounds);
             ok = time_case(b, c, round);
         }

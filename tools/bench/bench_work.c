@@ -1,4 +1,4 @@
-/* Workloads by name. */
+/* Workloads by name: the tensor shapes of models. */
 #include "tools/bench/bench.h"
 
 #include <string.h>
@@ -19,8 +19,8 @@ static int matrix(Dims *out, int64_t rows, int64_t cols)
     return 1;
 }
 
-/* The parameters of GPT-2's layers in their order: in each a norm, attention, a norm, two linear maps. What Muon takes:
- * the embeddings go to another rule by name. */
+/* The parameters of GPT-2's layers in order: each layer has a norm, attention, a norm and two linear maps. This is
+ * Muon's part: another rule steps the embeddings. */
 static int gpt2_layers(Dims *out, int64_t layers, int64_t w)
 {
     const Dims layer[] = {{1, {w}}, {1, {w}}, {2, {w, 3 * w}}, {1, {3 * w}}, {2, {w, w}}, {1, {w}},
@@ -31,7 +31,7 @@ static int gpt2_layers(Dims *out, int64_t layers, int64_t w)
     return (int)layers * EACH;
 }
 
-/* All of them: embeddings of tokens and places; the layers; a norm. */
+/* All parameters of GPT-2: embeddings of tokens and positions, the layers, a norm. */
 static int gpt2(Dims *out, int64_t layers, int64_t w)
 {
     int n = gpt2_layers(out ? out + 2 : NULL, layers, w) + 4;
@@ -43,8 +43,8 @@ static int gpt2(Dims *out, int64_t layers, int64_t w)
     return n;
 }
 
-/* The matrices of Llama's layers: queries, keys, values and the way out of attention; gate, up and down. A quarter as
- * many heads for keys and values. */
+/* The matrices of Llama's layers: the query, key, value and output projections; gate, up and down. Keys and values have
+ * a quarter as many heads. */
 static int llama(Dims *out, int64_t layers, int64_t w)
 {
     const Dims layer[] = {{2, {w, w}},     {2, {w / 4, w}}, {2, {w / 4, w}}, {2, {w, w}},
@@ -89,7 +89,7 @@ void work_unknown(const char *name, Buf *b)
     buf_puts(b, "; '--work list' describes them, '--suite' runs the rows that have bars");
 }
 
-/* of the scaled shapes; out may be shape, or NULL */
+/* The number of elements of the scaled shapes; out may be shape, or NULL. */
 static double elements(const Dims *shape, int n, double factor, Dims *out)
 {
     double all = 0;

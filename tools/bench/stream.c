@@ -1,4 +1,4 @@
-/* Big buffers, and how fast this machine streams them: the yardstick that `explain` and `bench` hold a step against. */
+/* Large buffers, and loops that stream them: the reference rate of `explain` and `bench`. Also clocks and medians. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -29,7 +29,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* malloc'ed; NULL: there are none, or no memory */
+/* A sorted copy, malloc'ed. NULL: n is 0, or out of memory. */
 static double *sorted(const double *v, int n)
 {
     double *s = n > 0 ? malloc(sizeof *s * (size_t)n) : NULL;
@@ -68,7 +68,7 @@ void *stream_alloc(size_t bytes)
     return p;
 }
 
-/* The part of n values that thread k of `threads` owns, cut at cache lines. */
+/* The part of n values that thread k of `threads` owns; parts begin at cache lines. */
 static void part_of(int64_t n, int k, int threads, int64_t *from, int64_t *to)
 {
     int64_t lines = (n + 15) / 16;
@@ -77,7 +77,7 @@ static void part_of(int64_t n, int k, int threads, int64_t *from, int64_t *to)
     *to = *to < n ? *to : n;
 }
 
-/* Nothing that was stored may be taken for dead. */
+/* Keeps the compiler from removing stores to p. */
 static inline void keep(const void *p) { __asm__ __volatile__("" : : "r"(p) : "memory"); }
 
 void stream_touch(float *x, int64_t n, int threads)
@@ -92,7 +92,7 @@ void stream_touch(float *x, int64_t n, int threads)
     }
 }
 
-/* The C library's copy: on large blocks it stores past the cache, which is the fastest a copy gets. */
+/* The C library's copy: for large blocks it uses non-temporal stores, the fastest way to copy. */
 void stream_copy(float *to, const float *from, int64_t n, int threads)
 {
 #pragma omp parallel num_threads(threads)
@@ -104,8 +104,8 @@ void stream_copy(float *to, const float *from, int64_t n, int threads)
     }
 }
 
-/* One loop at the widths the library's own code is compiled for: on one or two cores narrow vectors stream measurably
- * slower. */
+/* One loop for each vector level that the library's rules are compiled for: on one or two cores narrow vectors stream
+ * measurably slower. */
 #define SCALE(NAME, ATTRIBUTE)                            \
     ATTRIBUTE static void NAME(float *x, int64_t n, float c) \
     {                                                     \
@@ -129,7 +129,7 @@ static ScaleFn *widest(void) { return scale_any; }
 void stream_scale(float *x, int64_t n, int threads)
 {
     ScaleFn *scale = widest();
-    static volatile float factor = -1.0f;      /* exact, so that no number of rounds leads to denormals */
+    static volatile float factor = -1.0f;      /* exact: repeated scaling does not lead to denormals */
     float c = factor;
 #pragma omp parallel num_threads(threads)
     {
@@ -140,8 +140,9 @@ void stream_scale(float *x, int64_t n, int threads)
     }
 }
 
-/* Eight sums of vectors, in registers: an array of them would be stored at every turn, and the stores held up the
- * loads. Whether asking ahead helps is the machine's: an x86 gains by it, a Neoverse N1 loses half. */
+/* Eight vector sums in separate variables, so that they stay in registers: an array would be stored in every iteration,
+ * and the stores slowed the loads down. Whether prefetching helps depends on the machine: an x86 gains, a Neoverse N1
+ * loses half its rate. */
 #define SUM(NAME, BYTES, ATTRIBUTE, FETCH)                                                                 \
     typedef float NAME##_v __attribute__((vector_size(BYTES), aligned(4), may_alias));                     \
     ATTRIBUTE static float NAME(const float *x, int64_t n)                                                 \

@@ -1,12 +1,12 @@
-/* How fast a device streams memory, and other rates of it: measured once, then kept in the cache folder, a line each.
+/* Bandwidth and other rates of a device: measured once, then stored in the cache folder, one line each.
  *
  *   optc-bandwidth 1
  *   2.41e+10 2026-11-16 steady host | cpu: Neoverse-N1, 2 threads, aarch64
  *   7.93e+10 2026-11-16 steady host | cpu: Neoverse-N1, 2 threads, aarch64, products in f32
  *
- * A folder may be shared by machines, so the host's name belongs to the device's. What was measured on a busy machine
- * is not steady: another day it is measured again, and the greater stays. What cannot be read costs a measurement, what
- * cannot be kept is measured again. */
+ * Machines may share a folder, so the host's name is a part of the key. A rate that was measured on a busy machine is
+ * not steady: it is measured again on another day, and the larger one is kept. A file that cannot be read or written
+ * only costs a measurement. */
 #include "tools/bench/bench.h"
 #include "tools/explain/explain.h"
 
@@ -34,7 +34,7 @@ typedef struct Kept { double rate; char day[11], how[8]; const char *begin, *end
 
 static bool is_steady(const Kept *k) { return !strcmp(k->how, "steady"); }
 
-/* The device's line; begin NULL: there is none. */
+/* Finds the line of a key; begin NULL: there is none. */
 static Kept kept_line(const char *text, const char *key)
 {
     for (const char *s = text ? text + sizeof mark - 1 : ""; *s;) {
@@ -52,7 +52,7 @@ static Kept kept_line(const char *text, const char *key)
     return (Kept){0};
 }
 
-/* The new line first, the others as they were, the oldest of too many dropped. */
+/* Writes the new line first, then the others; drops the oldest if there are too many. */
 static void keep(const char *dir, const char *key, const Kept *now)
 {
     Path path, aside;
@@ -88,18 +88,18 @@ static void today(char day[11])
     strftime(day, 11, "%Y-%m-%d", gmtime_r(&now, &tm));
 }
 
-/* Beyond the caches, and no more than a part of what is free: others may need it. */
+/* Larger than the caches, but only a part of the free memory: other processes may need it. */
 static bool yard_open(BenchDevice *d)
 {
     double room = d->ops->room(d), most = room / 4 / (2 * sizeof(float));
     int64_t n = (int64_t)64 << 20;
-    if (d->cuda)                               /* the yardstick there is 1 GiB at least, twice */
+    if (d->cuda)                               /* a GPU copies between two arrays of at least 1 GiB */
         return room > 3e9 && d->ops->yard_open(d, n);
     return most > 1 << 20 && d->ops->yard_open(d, most < (double)n ? (int64_t)most : n);
 }
 
-/* The best of some rounds: a busy machine makes memory look slower than it is, never faster. It was busy where others
- * had the processor for much of the time, or where the best came but once. */
+/* The best of some rounds: a busy machine makes memory look slower, never faster. The machine counts as busy if other
+ * processes had the CPU for much of the time, or if only one round reached the best rate. */
 static double measure_memory(optc_engine *e, const void *none, bool *alone)
 {
     BenchDevice d;
@@ -112,7 +112,7 @@ static double measure_memory(optc_engine *e, const void *none, bool *alone)
         ok = d.ops->yard_time(&d, &now);
         wall += cli_now() - t0;
         cpu += cli_cpu_seconds() - c0;
-        double x = ok && now.best < MOST_RATE ? now.best : 0;         /* a fake's clock stands still */
+        double x = ok && now.best < MOST_RATE ? now.best : 0;         /* the clock of a fake driver does not advance */
         for (int k = 0; k < 3; k++)
             if (x > best[k]) {
                 double smaller = best[k];
@@ -125,7 +125,7 @@ static double measure_memory(optc_engine *e, const void *none, bool *alone)
     return ok ? best[0] : 0;
 }
 
-/* The device and this machine, on one line. */
+/* The key: the device and this host, in one line. */
 static const char *key_of(Arena *a, const char *device)
 {
     char host[256] = "";
@@ -145,7 +145,7 @@ static const char *whence(Arena *a, const char *name, const Kept *k, bool known,
                  : arena_printf(a, "%s, measured now%s%s", name, busy, kept ? " and kept" : "");
 }
 
-/* What was kept under this key, or measured now and kept. known: the first. */
+/* Returns the stored rate of a key, or measures and stores it. *known: it was stored. */
 static Kept find_rate(optc_engine *e, const char *key, bool anew, Measure measure, const void *ctx, bool *known,
                       bool *kept)
 {

@@ -1,4 +1,4 @@
-/* Products of a plan: how many operations, what they take at the least, what they need room for. */
+/* Products and factors of a plan: operations, least time, bytes of temporaries. */
 #include "tools/explain/explain.h"
 
 #include <string.h>
@@ -18,7 +18,7 @@ double explain_rate(const char *device, Product product)
     return 0;
 }
 
-/* The three axes of a product: down, across, and the one summed over; of a factor the first two. */
+/* The axes of a product: rows, columns, and the one summed over. A factor has the first two. */
 typedef struct CallAxes { Axis axis[3]; bool symmetric, blocked; const Node *of; } CallAxes;
 
 static CallAxes call_axes(const Phase *ph, const Stage *st)
@@ -32,7 +32,7 @@ static CallAxes call_axes(const Phase *ph, const Stage *st)
     return (CallAxes){{a.down, b.across, a.across}, (n->sym & SYMMETRIC) != 0, (n->sym & BLOCKED) != 0, n};
 }
 
-static double matrix_flops(CallAxes c, Shape s)            /* of one matrix */
+static double matrix_flops(CallAxes c, Shape s)            /* operations on one matrix */
 {
     double down = (double)axis_len(c.axis[0], s), across = (double)axis_len(c.axis[1], s),
            over = (double)axis_len(c.axis[2], s);
@@ -89,8 +89,8 @@ const char *explain_call(Arena *a, const Phase *ph, const Stage *st)
 }
 
 /* ---- temporaries ---- */
-/* An array is held from where it is written to where that is read for the last time; from: by array, the first stage at
- * which what lies there now is not yet counted. */
+/* A temporary is live from the stage that writes it to the last stage that reads it. from: by array, the first stage of
+ * its current contents that is not counted yet; now: by stage, bytes of live temporaries. */
 static void count_reads(const Plan *p, const Access *a, int n, int at, Shape s, int *from, double *now)
 {
     for (int i = 0; i < n; i++) {
@@ -104,7 +104,7 @@ static void count_reads(const Plan *p, const Access *a, int n, int at, Shape s, 
 double explain_room(Arena *a, const Plan *p, const Phase *ph, int variant, Shape s)
 {
     int *from = NEWS(a, int, p->nmem + 1);
-    double *now = NEWS(a, double, ph->nstage + 1), most = 0;       /* by stage */
+    double *now = NEWS(a, double, ph->nstage + 1), most = 0;
     for (int i = 0; i < ph->nstage; i++) {
         const Stage *st = &ph->stage[i];
         if (!explain_runs(st, variant))

@@ -1,5 +1,5 @@
-/* The plan for a person who knows the paper: each pass with the spec's own lines, what leaves it as a formula, and why
- * it could not be part of the one before. `optc dump --pass plan` has the arrays. */
+/* Prints the plan for readers who know the paper: each element pass with its lines of the spec, its results as
+ * formulas, and why it could not be fused with the one before. `optc dump --pass plan` has the arrays. */
 #include "tools/explain/explain.h"
 
 #include <stdlib.h>
@@ -7,15 +7,15 @@
 
 enum { NOTE_WIDTH = 56, LINE_WIDTH = 64 };
 
-/* One way through one phase of an entry: what a tensor meets. */
+/* One variant in one phase of an entry: the stages that run for a tensor. */
 typedef struct VariantPlan {
     const Plan *plan;
     const Phase *phase;
     int variant;
     Arena *arena;
-    bool again, handed;            /* something was said that a legend explains */
-    /* by value: the first pass over the elements that computes it, the one that folds it (-1: none), how many of them
-     * must be over before it is known, whether a stage reads it, marks of a search */
+    bool again, handed;            /* the text needs the legend of "computed again", of "->" */
+    /* by value: the first element pass that computes it, the one that folds it (-1: none), how many of them must have
+     * ended before it is known, whether a stage reads it, marks of a search */
     int *made, *folded, *early;
     bool *read;
     int *mark, marks;
@@ -23,12 +23,12 @@ typedef struct VariantPlan {
 
 enum { MOST_NOTES = 12 };
 
-/* A line of a spec that a stage does something of; note: what it hands on, as formulas. */
+/* A line of a spec that a stage computes a part of; note: values for later stages, as formulas. */
 typedef struct Line { int file, line; bool fresh; const char *note[MOST_NOTES]; int nnote; } Line;
 typedef struct Lines { Line *v; int n, cap; } Lines;
 
 static const Node *node_of(const VariantPlan *w, Ref v) { return &w->phase->g->n[v]; }
-static bool ours(const VariantPlan *w, const Access *a)        /* an array that no caller knows */
+static bool ours(const VariantPlan *w, const Access *a)        /* a temporary, which callers do not see */
 {
     MemKind k = w->plan->mem[a->mem].kind;
     return k == MEM_TEMP || k == MEM_PART;
@@ -57,12 +57,12 @@ static void add_note(Line *l, const char *text)
 {
     for (int i = 0; i < l->nnote; i++)
         if (!strcmp(l->note[i], text))
-            return;                            /* what differs only where it was cut short */
+            return;                            /* equal texts: they may differ only where they were shortened */
     if (l->nnote < MOST_NOTES)
         l->note[l->nnote++] = text;
 }
 
-/* The wrappers' files first, from the outermost in, as they are read. */
+/* Wrappers' files come first, the outermost before the others. */
 static int by_place(const void *x, const void *y)
 {
     const Line *a = x, *b = y;
@@ -95,7 +95,7 @@ static Lines lines_of(VariantPlan *w, const Stage *st)
     return l;
 }
 
-/* At most `most` characters of n bytes, … where some are left out; padded to `width`. */
+/* Prints at most `most` characters of n bytes, with … if some are left out, padded to `width`. */
 static void put_cut(Arena *a, const char *s, int n, int most, int width)
 {
     char *text = arena_strndup(a, s, (size_t)n);
@@ -146,7 +146,7 @@ static void put_lines(VariantPlan *w, const Stage *st)
         int n = 0, at = cli_width(place_of(w, &l.v[i]));
         rule_line(r, l.v[i].file, l.v[i].line, &n);
         place = at > place ? at : place;
-        width = n > width ? n : width;         /* in bytes: at worst some blanks too many */
+        width = n > width ? n : width;         /* in bytes: may give some blanks too many */
     }
     width = width < LINE_WIDTH ? width : LINE_WIDTH;
     for (int i = 0; i < l.n; i++)
@@ -185,14 +185,14 @@ static void put_traffic(VariantPlan *w, const Stage *st)
 
 /* ---- why a pass begins ---- */
 typedef struct Why {
-    int early;                     /* how many passes over the elements must have ended, however they are planned */
-    Ref value, needs[3]; int n;    /* what the new pass waits for, and the reductions it is made of */
-    Dom over; bool global;         /* the largest thing that must have been gone over */
+    int early;                     /* element passes that must have ended before, in any plan */
+    Ref value, needs[3]; int n;    /* the value that the pass waits for, and the reductions in it */
+    Dom over; bool global;         /* the largest domain that a reduction covers; global: all tensors */
 } Why;
 
 typedef struct PathSearch { VariantPlan *variant_plan; Ref path[64]; Why *why; Ref from; } PathSearch;
 
-/* Of a reduction the whole word it is part of: norm(g), not the sum of squares under it. */
+/* The spec's word that a reduction is a part of: norm(g), not the sum of squares inside it. */
 static Ref whole_word(const PathSearch *s, int depth)
 {
     Ref best = s->path[depth];
@@ -224,7 +224,7 @@ static void found(PathSearch *s, int depth)
         y->needs[y->n++] = word;
 }
 
-/* Down to the reductions of the pass before. */
+/* Follows operands down to the reductions of the previous pass. */
 static void look(PathSearch *s, Ref v, int depth, int before)
 {
     const Node *n = node_of(s->variant_plan, v);
@@ -258,7 +258,7 @@ static Why why_begins(VariantPlan *w, const Stage *st, int before)
     return y;
 }
 
-/* What it reads of a product, or of what was made of one since: no fold makes it wait. */
+/* The pass waits for no reduction: it reads a product, or a value that was computed from one. */
 static void put_why_call(VariantPlan *w, const Stage *st)
 {
     const Access *best = NULL;
@@ -272,7 +272,7 @@ static void put_why_call(VariantPlan *w, const Stage *st)
     puts(":\n      it needs a product, which is done between passes");
 }
 
-/* last: the pass before. */
+/* last: the previous element pass */
 static void put_why(VariantPlan *w, const Stage *st, int pass, const Stage *last)
 {
     Why y = why_begins(w, st, last->time);
@@ -281,7 +281,7 @@ static void put_why(VariantPlan *w, const Stage *st, int pass, const Stage *last
         put_why_call(w, st);
         return;
     }
-    int at = 0;                                            /* in a line of its own where it would get too long */
+    int at = 0;                                            /* columns of the current line, which wraps at 80 */
     for (int i = 0; i < y.n; i++) {
         const char *text = formula_of(w->arena, w->plan->rule, w->phase, y.needs[i], NOTE_WIDTH);
         bool wraps = i && at + cli_width(text) > 80;
@@ -299,8 +299,8 @@ static void put_why(VariantPlan *w, const Stage *st, int pass, const Stage *last
            y.global ? "all tensors" : arena_printf(w->arena, "the whole %s", dom_info[y.over].per));
 }
 
-/* ---- a way ---- */
-/* What lines and reasons ask of every value, found once: rules can have thousands of stages. */
+/* ---- one variant ---- */
+/* Fills the tables by value once: rules can have thousands of stages. */
 static void look_through(VariantPlan *w)
 {
     int n = w->phase->g->len + 1;
@@ -321,7 +321,7 @@ static void look_through(VariantPlan *w)
     for (int i = 0; i < w->phase->nstage; i++) {
         const Stage *s = &w->phase->stage[i];
         bool elem = is_elem(s->kind), here = explain_runs(s, w->variant);
-        for (int k = 0; k < s->nfold && elem; k++)             /* other variants' where this one has none of its own */
+        for (int k = 0; k < s->nfold && elem; k++)             /* a fold of another variant counts if this has none */
             if (here || w->folded[s->fold[k].val] < 0)
                 w->folded[s->fold[k].val] = s->time;
         for (int k = 0; k < s->nload && here; k++)

@@ -6,7 +6,7 @@
 
 enum { KEY = 15, MOST_ROWS = 14, MOST_PASSES = 11 };
 
-/* A key and its text; nothing where there is no text. */
+/* Prints a key and its text; nothing if the text is empty. */
 static void put_text(const char *key, const char *text)
 {
     if (!*text)
@@ -99,7 +99,7 @@ typedef struct Table {
     Arena *arena;
     const Bandwidth *rates;
     int width, rows, left_out;
-    bool same;                 /* a row was left out that is as in the first phase */
+    bool same;                 /* a row was left out because it equals that of the first phase */
 } Table;
 
 static void put_row(Table *t, const char *what, Counts c, Cost cost)
@@ -116,7 +116,7 @@ static void put_row(Table *t, const char *what, Counts c, Cost cost)
            t->rates->rate > 0 ? cli_time(time, cost_time(cost, t->rates)) : "-");
 }
 
-/* first: the phase that is printed before this one, whose equal rows are not repeated; or NULL. */
+/* first: the phase that was printed first, or NULL. Rows that equal its rows are left out. */
 static void put_rows(Table *t, const char *what, const Phase *ph, const Phase *first, int variant, Shape s)
 {
     bool turns = has_stagger(ph, variant);
@@ -132,7 +132,7 @@ static void put_rows(Table *t, const char *what, const Phase *ph, const Phase *f
         put_row(t, "  at its turn", c, phase_cost(t->plan, ph, variant, s, t->rates, true));
 }
 
-/* Each variant for a tensor of so many elements, or each shape by the variant that it takes. */
+/* One row for each variant with a tensor of `size` elements, or for each shape with its variant. */
 static void put_phase(Table *t, const Phase *ph, const Phase *first, const DimsList *shapes, int64_t size)
 {
     const Rule *r = t->plan->rule;
@@ -212,7 +212,7 @@ static void put_arrays(Buf *b, const Plan *p, const Access *v, int n, const char
         buf_printf(b, "%s a temporary", any ? "," : what);
 }
 
-/* One line a pass: equal texts of several variants are printed once. */
+/* One line per element pass. Equal texts of several variants are printed once. */
 static const char *passes_text(Arena *a, const Plan *p, const Phase *ph, int variant)
 {
     Buf b = {.arena = a};
@@ -230,7 +230,7 @@ static const char *passes_text(Arena *a, const Plan *p, const Phase *ph, int var
     return b.len ? buf_text(&b) : "no pass over the elements";
 }
 
-/* Text of every variant, with the names of all variants that share it ahead. Says how many lines it printed. */
+/* Prints the text of every variant, after the names of all variants that share it. Returns the number of lines. */
 typedef const char *(*TextOf)(Arena *a, const Plan *p, const Phase *ph, int variant);
 
 static int put_shared(Arena *a, const Plan *p, const Phase *ph, unsigned variants, TextOf text, int most)

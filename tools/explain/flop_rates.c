@@ -1,6 +1,6 @@
-/* Operations per second that this CPU reaches in products and in factors of matrices, by the libraries that rules use
- * here. Measured once and kept beside the bandwidth (bandwidth.c). A factor of one matrix is one thread's work, and its
- * rate grows with the matrix: it is measured for two sizes. */
+/* Operations per second of this CPU in products and in factors of matrices, with the libraries that rules use here.
+ * Measured once and stored with the bandwidth (bandwidth.c). One thread computes the factor of one matrix, and the rate
+ * grows with the matrix, so it is measured for two sizes. */
 #include "tools/explain/explain.h"
 
 #include "optc.h"
@@ -11,16 +11,16 @@
 
 enum { PRODUCT_SIDE = 512, GRAM_LENGTH = 2048, SMALL_SIDE = 256, LARGE_SIDE = 1024 };
 enum { LEAST_ROUNDS = 3, MOST_ROUNDS = 100 };
-/* Seconds: rounds are short, so that some meet no other work, and go on for so long in all. */
+/* Seconds of a round and of all rounds. Rounds are short, so that some are not disturbed by other processes. */
 #define LEAST_ROUND 0.003
 #define ALL_ROUNDS 0.4
-#define MOST_SMALL 0.1                 /* a factor of the small size that takes longer is not tried of the large one */
+#define MOST_SMALL 0.1                 /* a factor whose small size takes longer is not measured for the large one */
 
 typedef struct Work {
     optc_engine *engine;
     bool (*once)(struct Work *w);
-    double flops;                      /* of doing it once */
-    int threads;                       /* that work on it */
+    double flops;                      /* operations of one repetition */
+    int threads;                       /* threads that it uses */
     double wall, cpu;                  /* seconds of all rounds */
     optc_product product;
     optc_binding *binding;
@@ -29,8 +29,8 @@ typedef struct Work {
 static bool multiply_once(Work *w) { return optc_multiply(w->engine, &w->product) == OPTC_OK; }
 static bool step_once(Work *w) { return optc_step(w->binding) == OPTC_OK && optc_sync(w->binding) == OPTC_OK; }
 
-/* Seconds of doing it once. A factor is done by one thread: while others have the core, the processor's time is the
- * shorter one, and closer to what it takes alone. */
+/* Seconds of one repetition. For a factor, which one thread computes, CPU time is used if it is shorter: it excludes
+ * the time that other processes had the core. */
 static double timed(Work *w, int times)
 {
     double start = cli_now(), cpu = cli_cpu_seconds();
@@ -44,8 +44,8 @@ static double timed(Work *w, int times)
     return (w->threads == 1 && cpu > 0 && cpu < wall ? cpu : wall) / times;
 }
 
-/* The best of some rounds: a busy machine makes work look slower, never faster. It was busy where others had the
- * processor for much of the time. */
+/* The best of some rounds: a busy machine makes work look slower, never faster. The machine counts as busy if other
+ * processes had the CPU for much of the time. */
 static double best_rate(Work *w, bool *alone)
 {
     double best = INFINITY, one = w->once(w) ? timed(w, 1) : INFINITY;
@@ -60,7 +60,7 @@ static double best_rate(Work *w, bool *alone)
 }
 
 /* ---- products ---- */
-typedef struct ProductAsked { Product product; bool gram; } ProductAsked;      /* gram: of which half is computed */
+typedef struct ProductAsked { Product product; bool gram; } ProductAsked;      /* gram: half of it is computed */
 
 static double measure_product(optc_engine *e, const void *ctx, bool *alone)
 {
@@ -160,7 +160,7 @@ bool flop_rates(Arena *a, const Plan *p, bool anew, Bandwidth *f)
     return true;
 }
 
-/* Beyond what was measured a rate grows no further: nobody knows. */
+/* Beyond the largest measured size the rate is assumed constant. */
 double flop_rate(const Bandwidth *f, Callee c, double side)
 {
     double n = side < 2 * LARGE_SIDE ? side : 2 * LARGE_SIDE;

@@ -1,4 +1,4 @@
-/* optc ship: rules become a folder that a C compiler alone turns into a program. */
+/* optc ship: writes rules as a package, a folder that a program builds with a C compiler alone. */
 #ifndef OPTC_SHIP_H
 #define OPTC_SHIP_H
 #include "tools/tools.h"
@@ -7,26 +7,26 @@
 #include <signal.h>
 
 typedef struct Ship {
-    const char *out;               /* the folder */
+    const char *out;               /* the package's folder */
     const Nvrtc *nvrtc;
     char packer[40];               /* "nvFatbin 13.0", "fatbinary" */
-    bool replaces;                 /* a package is there already */
-    char dir[PATH_MAX];            /* where it is written until it is whole; "": nothing is there */
+    bool replaces;                 /* out is an older package, which is replaced */
+    char dir[PATH_MAX];            /* the temporary folder until the package is complete; "": none */
     Spec *spec; int nspec;
-    Spec *gpu;                     /* by rule: planned for a GPU, where that is another plan; else empty */
+    Spec *gpu;                     /* by rule: the plan for a GPU if it differs; otherwise empty */
     Pack pack;
     TunedSet tuned;
-    struct StageKey **key;         /* by rule, by Stage.fn: which results are its */
+    struct StageKey **key;         /* by rule and Stage.fn: the key of the stage's tuned results */
 } Ship;
 
-extern volatile sig_atomic_t ship_stopped;     /* a signal came: nothing may be left behind */
+extern volatile sig_atomic_t ship_stopped;     /* a signal arrived: temporary files must be removed */
 
-int ship_build(Ship *s);                       /* all return CLI_GO, or the exit code after they said why */
+int ship_build(Ship *s);                       /* returns CLI_GO, or prints the reason and returns an exit code */
 int ship_begin(Ship *s);
 int ship_finish(Ship *s);
-void ship_drop(Ship *s);                       /* what was written so far; does nothing after ship_finish */
+void ship_drop(Ship *s);                       /* removes the temporary folder; does nothing after ship_finish */
 int ship_check(const char *dir);
-void ship_key_stages(Ship *s);                 /* once the rules are there */
+void ship_key_stages(Ship *s);                 /* fills Ship.key; call it when all rules are open */
 void ship_choose_launches(Ship *s, PackArch *a);
 void ship_choose_methods(Ship *s, PackArch *a);
 void ship_say_measured(Ship *s);

@@ -1,10 +1,10 @@
-/* GPU code for a package: the architectures side by side, each in a process of its own. */
+/* Compiles the GPU code of a package: the architectures in parallel, each in its own process. */
 #include "tools/ship/ship.h"
 
 #include <stdlib.h>
 #include <unistd.h>
 
-/* One line that a terminal sees change; done -1 takes it away. */
+/* A progress line on a terminal; done -1 clears it. */
 static void progress(const Ship *s, int done)
 {
     if (!isatty(2))
@@ -40,7 +40,7 @@ static int collect(Ship *s, Workers *w, Job **job)
     return rc;
 }
 
-/* Every image must be in it, whole: what is packed is looked at again. */
+/* Reads the packed fatbin again: every image must be in it, complete. */
 static int check_fatbin(const Ship *s)
 {
     FatEntry e[80];

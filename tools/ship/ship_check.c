@@ -1,4 +1,4 @@
-/* optc ship --check: a package against its manifest, and against what is here to run it. */
+/* optc ship --check: compares a package with its manifest and with the devices of this machine. */
 #include "tools/ship/ship.h"
 #include "optc.h"
 
@@ -21,7 +21,7 @@ static const char *image_name(char buf[32], int arch, bool ptx)
     return buf;
 }
 
-/* Memory that ends says nothing about the package. */
+/* A failure for lack of memory is not a fault of the package. */
 static void note_starved(const char *why, bool *starved) { *starved = *starved || strstr(why, "out of memory"); }
 
 static bool check_files(const char *dir, const Manifest *m, bool *starved)
@@ -43,7 +43,7 @@ static bool check_files(const char *dir, const Manifest *m, bool *starved)
     return ok;
 }
 
-/* Files that the manifest does not name are no fault (a build leaves some), but worth a line. */
+/* Files that are not in the manifest are allowed, because a build creates some; they are listed. */
 static void list_others(const char *dir, const Manifest *m)
 {
     DIR *d = opendir(dir);
@@ -52,7 +52,7 @@ static void list_others(const char *dir, const Manifest *m)
             !manifest_file(m, e->d_name)) {
             printf("       ");
             cli_put_clean(stdout, e->d_name, false);
-            printf(" is no part of it\n");
+            printf(" is not part of the package\n");
         }
     if (d)
         closedir(d);

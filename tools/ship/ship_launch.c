@@ -1,13 +1,13 @@
-/* Launches of a package: measured ones where somebody measured on a GPU of an architecture, else the model's. They are
- * built into its code, so an architecture has one set of them. */
+/* Launches of a package: tuned results from a GPU of the architecture if there are any, otherwise the model's. They are
+ * compiled into the code, so each architecture has one set. */
 #include "tools/ship/ship.h"
 
 #include <string.h>
 
-/* Which architecture a GPU of the results has, by words of its name: # is any number of digits; no letter or digit goes
- * before, no digit follows. The first that is found counts. */
+/* The architecture of a GPU by words in its name, for tuned results. # is any number of digits; no letter or digit may
+ * precede the words, and no digit may follow. The first match counts. */
 static const struct { const char *words; int arch; } gpu_arch[] = {
-    {"Quadro RTX", 75},            /* ahead of the GeForces with such numbers, as the next two */
+    {"Quadro RTX", 75},            /* this row and the next two come before GeForces with such numbers */
     {"Ada Generation", 89},
     {"RTX PRO", 120},
     {"V100", 70},
@@ -27,7 +27,7 @@ static const struct { const char *words; int arch; } gpu_arch[] = {
     {"T2000", 75},
     {"TITAN RTX", 75},
     {"GTX 16#", 75},
-    {"RTX 2050", 86},              /* of the next family in all but name */
+    {"RTX 2050", 86},              /* belongs to the next family despite its name */
     {"RTX 20#", 75},
     {"A100", 80},
     {"A800", 80},
@@ -87,7 +87,7 @@ static int arch_of(const char *device)
 }
 
 /* ---- measured launches ---- */
-/* What results must say to be of a stage: its code and types, and a size that speaks for large tensors. */
+/* The key of a stage's tuned results: hash of its code, types, and the buckets that apply to large tensors. */
 typedef struct StageKey { const Stage *stage; char hash[33], types[24]; int lo, hi; } StageKey;
 
 void ship_key_stages(Ship *s)
@@ -123,8 +123,8 @@ static bool better(const Tuned *a, const Tuned *b)
     return a->key.bucket != b->key.bucket ? a->key.bucket > b->key.bucket : a->model_ms / a->ms > b->model_ms / b->ms;
 }
 
-/* What was measured on a GPU of that architecture with large tensors: of several the largest size, then the greatest
- * gain over the model, then the first; the user's results before the site's and those built in. NULL: nothing was. */
+/* The tuned result of a GPU of that architecture for large tensors. Of several: the largest size, then the greatest
+ * gain over the model, then the first. The user's results come before the site's and the built-in ones. NULL: none. */
 static const Tuned *measured(const Ship *s, int rule, int fn, int arch)
 {
     const TunedList *lists[] = {&s->tuned.user, &s->tuned.site, &s->tuned.builtin};
@@ -138,7 +138,7 @@ static const Tuned *measured(const Ship *s, int rule, int fn, int arch)
     return best;
 }
 
-/* The code of an architecture and its table are made from what this says. */
+/* Sets the launches of an architecture. Its code and its table are generated from them. */
 void ship_choose_launches(Ship *s, PackArch *a)
 {
     a->launch = NEWS(&s->pack.arena, Launch *, s->nspec + 1);
@@ -153,8 +153,8 @@ void ship_choose_launches(Ship *s, PackArch *a)
     }
 }
 
-/* ---- ways of eigenvectors and roots ---- */
-/* What was measured for a size on a GPU of that architecture; of several the greatest gain. */
+/* ---- methods for eigenvectors and roots ---- */
+/* The tuned result for a size on a GPU of that architecture; of several, the greatest gain. */
 static const Tuned *measured_method(const Ship *s, MethodWork w, bool f64, int arch)
 {
     const TunedList *lists[] = {&s->tuned.user, &s->tuned.site, &s->tuned.builtin};
@@ -185,7 +185,7 @@ static void add_methods(Ship *s, PackArch *a, bool roots, bool f64, int *cap)
     }
 }
 
-/* Machine code alone has them: PTX is for GPUs that nobody could measure on. */
+/* Only machine code has measured methods: PTX is for later GPUs, of which there are no results. */
 void ship_choose_methods(Ship *s, PackArch *a)
 {
     bool eigen = false, wide = false, roots = false;
@@ -236,11 +236,11 @@ static bool say_arch(Ship *s, int arch)
 static void say_methods(const PackArch *a)
 {
     if (a->nmethod)
-        printf("  sm_%d: %d size%s of eigenvectors and roots by ways as measured\n", a->arch, a->nmethod,
+        printf("  sm_%d: tuned methods for %d size%s of eigenvectors and roots\n", a->arch, a->nmethod,
                a->nmethod == 1 ? "" : "s");
 }
 
-/* A GPU whose results of these stages went nowhere. */
+/* Prints, once, the name of a GPU whose results are not used because its architecture is unknown or not shipped. */
 static void say_left_out(Ship *s, const Tuned *t, Names *said)
 {
     int arch = arch_of(t->key.device);
@@ -276,5 +276,5 @@ void ship_say_measured(Ship *s)
                 say_left_out(s, &lists[k]->v[i], &said);
             }
     if (given && !any)
-        printf("  no stage is launched as measured: all as the model has them\n");
+        printf("  no tuned launches are used: all are the model's\n");
 }

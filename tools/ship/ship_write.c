@@ -1,4 +1,4 @@
-/* The folder of a package: made beside its place under another name, and renamed when it is whole. */
+/* Writes the folder of a package under a temporary name next to its final one, and renames it when it is complete. */
 #include "tools/ship/ship.h"
 
 #include <dirent.h>
@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Only what we make ourselves is ever removed: plain files of one folder. */
+/* Removes a folder of plain files, which is all that optc makes; anything else stays. */
 static void remove_folder(const char *dir)
 {
     DIR *d = opendir(dir);
@@ -30,7 +30,8 @@ void ship_drop(Ship *s)
     *s->dir = 0;
 }
 
-/* What a package's folder may hold: its files, and what its Makefile makes. Anything else is somebody's, and stays. */
+/* An old package may contain only its files and those that its Makefile builds. With any other file in it, it is not
+ * replaced. */
 static int check_old(const Ship *s)
 {
     Manifest m;
@@ -49,7 +50,7 @@ static int check_old(const Ship *s)
         for (int i = 0; i < 3; i++)
             known = known || !strcmp(n, built[i]);
         if (!known)
-            rc = cli_fail("ship: the package in %s cannot be replaced: '%s' is no part of it; move it away first",
+            rc = cli_fail("ship: the package in %s cannot be replaced: '%s' is not part of it; move it away first",
                           s->out, n);
     }
     if (d)
@@ -106,7 +107,7 @@ static void put_manifest(Ship *s, const File *file, int n, Buf *b)
     buf_printf(b, PACKAGE_MARK "name %s\noptc %s\n", p->name, p->version);
     if (p->narch)
         buf_printf(b, "cuda %d.%d\npacker %s\nnvrtc %.*s\n", p->cuda / 1000, p->cuda % 1000 / 10, s->packer,
-                   (int)strlen(nvrtc_options()) - 1, nvrtc_options());         /* they end with a blank */
+                   (int)strlen(nvrtc_options()) - 1, nvrtc_options());         /* the options end with a blank */
     buf_printf(b, "command %s\n", p->command);
     for (int i = 0; i < p->narch; i++) {
         digest_hex(p->arch[i].code, p->arch[i].size, hex);
@@ -148,7 +149,7 @@ static bool write_files(Ship *s)
         f->size = s->pack.fatbin_size;
     }
     qsort(file, (size_t)n, sizeof *file, by_name);
-    Buf m = {.arena = &s->pack.arena};         /* where memory ends, what was written so far goes */
+    Buf m = {.arena = &s->pack.arena};         /* if memory runs out, ship_drop removes the files so far */
     if (ok)
         put_manifest(s, file, n, &m);
     for (int i = 0; i < n && ok; i++)
@@ -161,16 +162,16 @@ static bool write_files(Ship *s)
     return ok;
 }
 
-/* ---- into its place ---- */
+/* ---- renaming ---- */
 static bool let_others_read(const char *dir)
 {
     mode_t mask = umask(0);
     umask(mask);
-    return chmod(dir, 0755 & ~mask) == 0;          /* mkdtemp keeps it to ourselves */
+    return chmod(dir, 0755 & ~mask) == 0;          /* mkdtemp makes folders that only the owner can read */
 }
 
-/* A folder cannot be renamed over one that is not empty: the old one steps aside first, and comes back if the new one
- * cannot take its place. */
+/* A folder cannot be renamed over one that is not empty. So the old one is renamed first, and back again if renaming
+ * the new one fails. */
 static bool swap_in(Ship *s)
 {
     char old[PATH_MAX + 8];

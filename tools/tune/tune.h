@@ -6,16 +6,16 @@
 enum { TUNE_PATH = 4200, TUNE_WAIT_MS = 10000 };
 
 int tune_run(const Command *self, int argc, char **argv);
-/* does not return unless it fails; argv: the program and its arguments */
+/* Replaces this process by the program argv, with live tuning. Returns only if that fails. */
 int tune_live(const Command *self, const char *slowdown, const char *into, char **argv, int n);
 int tune_export(const Command *self, int argc, char **argv);
 int tune_merge(const Command *self, int argc, char **argv);
 int tune_show(const Command *self, int argc, char **argv);
 
-const char *tune_launch_text(char buf[120], LaunchForm f, const Launch *l);         /* knobs that have a choice */
-bool tune_budget(const char *text, double *seconds);         /* "60s", "5m"; false: neither */
-/* whether the device's name has that in it, in either case; NULL: any */
+const char *tune_launch_text(char buf[120], LaunchForm f, const Launch *l);  /* the knobs that have a choice */
+bool tune_budget(const char *text, double *seconds);         /* "60s", "5m"; false: not a duration */
+/* The device's name contains `part`, ignoring case; NULL: any device. */
 bool tune_device_is(const TunedKey *k, const char *part);
-int tune_no_device(const char *part, const TunedList *l);    /* says which there are; CLI_FAILED */
-int tune_user_path(char out[TUNE_PATH]);                     /* CLI_GO, or says that there is none */
+int tune_no_device(const char *part, const TunedList *l);    /* prints the devices that exist; CLI_FAILED */
+int tune_user_path(char out[TUNE_PATH]);                     /* CLI_GO, or prints that there is no path */
 #endif

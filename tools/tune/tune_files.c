@@ -1,4 +1,4 @@
-/* optc tune export, merge: results from and to files. */
+/* optc tune export, merge: write tuned results to files, and merge files into the user's results. */
 #include "tools/tune/tune.h"
 
 #include <math.h>
@@ -32,7 +32,7 @@ int tune_user_path(char out[TUNE_PATH])
 /* ---- export ---- */
 static int out_of_memory(void) { return cli_fail("tune: out of memory"); }
 
-/* The user's own, or with `all` those of every list; of two with the same key the first list's. */
+/* Collects the user's results, or with `all` those of every list; of two with the same key, the first list's. */
 static int gather(TunedList *out, bool all)
 {
     char path[TUNE_PATH], why[600];
@@ -125,7 +125,7 @@ int tune_export(const Command *self, int argc, char **argv)
 }
 
 /* ---- merge ---- */
-/* One file into a list of its own, so that two files may speak of the same stage. */
+/* Reads each file into its own list, because two files may have results of the same stage. */
 static int read_one(TunedList *l, const char *path)
 {
     char why[600];
@@ -138,7 +138,7 @@ static int read_one(TunedList *l, const char *path)
         ok = tuned_parse(l, "standard input", text, len, why, sizeof why);
         free(text);
     } else {
-        if (access(path, F_OK) != 0)                    /* elsewhere a file that is not there is an empty one */
+        if (access(path, F_OK) != 0)                    /* tuned_read treats a missing file as empty */
             return cli_fail("tune: %s: No such file or directory", path);
         ok = tuned_read(l, path, why, sizeof why);
     }
@@ -148,7 +148,7 @@ static int read_one(TunedList *l, const char *path)
 static int read_files(TunedList *all, int n, char **paths)
 {
     int rc = CLI_GO;
-    for (int i = 0; i < n; i++) {                       /* every file, so that all that is wrong is said at once */
+    for (int i = 0; i < n; i++) {                       /* reads all files, to report all errors at once */
         TunedList one = {0};
         TunedMerge m;
         int k = read_one(&one, paths[i]);

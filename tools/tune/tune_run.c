@@ -1,4 +1,4 @@
-/* optc tune: searches launches for rules on a device and keeps what is better. */
+/* optc tune: searches launches for rules on a device and stores the better ones. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -27,7 +27,7 @@ static bool lib(int s)
 /* ---- devices ---- */
 static double rest(const TuneRun *r) { return r->budget - (cli_now() - r->begun); }
 
-/* Seconds for the next search; 0: what came before took them all, and it does not take place. */
+/* Seconds for the next search. 0: the budget is used up, and the search is skipped. */
 static double share(TuneRun *r)
 {
     double left = rest(r);
@@ -38,7 +38,7 @@ static double share(TuneRun *r)
     return 0;
 }
 
-/* No memory for this size is no reason not to tune for the others. */
+/* Handles the status of opening a tuner. If memory is too small for this size, the other sizes are still tuned. */
 static bool opened(TuneRun *r, int status, const char *label)
 {
     char size[32];
@@ -53,7 +53,7 @@ static const char *kernel_name(const optc_rule *rule, StageAt at)
     return program_stage(rule->program, at.stage->fn)->kernel;
 }
 
-/* By its name or the beginning of it, of which step_1 is not one of step_12's. */
+/* --stage selects a stage by its name or a prefix of it; step_1 is not a prefix of step_12. */
 static bool stage_named(const TuneRun *r, const char *name)
 {
     size_t n = r->stage ? strlen(r->stage) : 0;
@@ -61,7 +61,7 @@ static bool stage_named(const TuneRun *r, const char *name)
                   !(isdigit((unsigned char)r->stage[n - 1]) && isdigit((unsigned char)name[n])));
 }
 
-/* It has something to choose, and is asked for. */
+/* The stage has something to tune, and --stage selects it. */
 static bool to_tune(const TuneRun *r, optc_rule *rule, StageAt at)
 {
     if (!at.stage || !stage_tunes(at.stage))
@@ -69,7 +69,7 @@ static bool to_tune(const TuneRun *r, optc_rule *rule, StageAt at)
     return stage_named(r, kernel_name(rule, at));
 }
 
-/* Stage by stage, each at all sizes: what was compiled for one serves the others. */
+/* Tunes stage by stage, each at all sizes, because a compiled kernel is used for all sizes. */
 static bool tune_gpu(TuneRun *r, optc_rule *rule, const char *name)
 {
     GpuTuner *u = NULL;
@@ -106,7 +106,7 @@ static bool tune_gpu(TuneRun *r, optc_rule *rule, const char *name)
     return ok;
 }
 
-/* ---- ways of a rule's eigenvectors and roots, which all rules have in common ---- */
+/* ---- methods for eigenvectors and roots; all rules share these results ---- */
 static int methods_to_tune(const TuneRun *r, optc_rule *rule)
 {
     int n = 0;
@@ -133,7 +133,7 @@ static bool tune_method(TuneRun *r, MethodWork w, bool f64)
         return share(r), true;
     r->elements = w.matrices;
     int status = method_tuner_open(r->engine, w, f64, &u);
-    double budget = share(r);                  /* of what loading has left */
+    double budget = share(r);                  /* after loading, which uses up time too */
     if (status != OPTC_OK)
         return opened(r, status, label);
     Space space = method_tuner_space(u);
@@ -209,7 +209,7 @@ static optc_type public_of(int t)
     return t < 0 ? OPTC_DEFAULT : (optc_type)(t + 1);
 }
 
-/* A rule that is asked for, ready to be tuned. */
+/* A rule from the command line, compiled. */
 typedef struct Ask { optc_rule *rule; char *name; } Ask;
 
 static bool open_rule(const TuneRun *r, const char *arg, Ask *out)
@@ -261,7 +261,7 @@ static bool tune_rule(TuneRun *r, const Ask *a)
     return ok;
 }
 
-/* ---- what is asked ---- */
+/* ---- options ---- */
 static bool parse_sizes(TuneRun *r, const char *text)
 {
     char part[32], same[32];
@@ -288,7 +288,7 @@ static bool parse_sizes(TuneRun *r, const char *text)
     return true;
 }
 
-/* This process may run on, and there is work for at once. */
+/* Worker processes to start: the cores that this process may use, at most as many as there is work for. */
 static int cores(void)
 {
     cpu_set_t set;
@@ -321,7 +321,7 @@ static bool start(TuneRun *r)
     return true;
 }
 
-/* Before anything is measured: that there is a place for it. */
+/* Checks before measuring that the results can be written. */
 static bool can_keep(const TuneRun *r)
 {
     char why[400];
@@ -375,7 +375,7 @@ static bool tune_rules(TuneRun *r, char **argv, int n)
     if (ok && !ask)
         cli_error("tune: out of memory");
     ok = ok && ask;
-    /* all of them first: who mistyped the last is told at once */
+    /* compiles all of them first, so that a mistyped name is reported at once */
     for (int i = 0; ok && !library && i < n; i++)
         ok = open_rule(r, argv[i], &ask[i]);
     r->of = n;
@@ -438,7 +438,7 @@ int tune_run(const Command *self, int argc, char **argv)
     if (!r.device || (device_parse(r.device, &name) && name.kind == DEVICE_BEST))
         r.device = optc_best_device();
     if (!r.into && r.dry && !tuned_path(r.path, TUNE_PATH))
-        r.path[0] = 0;                         /* nothing is known, nothing kept */
+        r.path[0] = 0;                         /* reads and stores no results */
     else if (!r.into && (rc = tune_user_path(r.path)) != CLI_GO)
         return rc;
     signal(SIGINT, on_interrupt);

@@ -26,13 +26,14 @@ void tune_clear_progress(const TuneRun *r)
         fputs("\r\033[K", stderr);
 }
 
-/* ---- what was found before ---- */
+/* ---- earlier results ---- */
 static bool same_key(const TunedKey *a, const TunedKey *b) { return tuned_compare(a, b) == 0; }
 
-/* at the end of a label: a search that was stopped, to be gone on with */
+/* The end of a label: the search was stopped, and the next run continues it. */
 static const char unfinished[] = " (unfinished)";
 
-/* Results of a version that tried other launches may be here still: steps do not use them, and neither do we. */
+/* A result of an older version may have a launch that is not valid any more. Steps do not use it, nor does the search.
+ * */
 static const Launch *usable(const Tuned *t, const Space *space)
 {
     return t && search_valid(space, &t->launch) ? &t->launch : NULL;
@@ -44,7 +45,7 @@ bool tune_known(const TuneRun *r, const TunedKey *k, const Space *space)
     return usable(t, space) && same_key(&t->key, k) && !strstr(t->label, unfinished);
 }
 
-/* ---- keeping ---- */
+/* ---- storing ---- */
 static bool keep(TuneRun *r, const TunedKey *k, const Search *s, const char *label)
 {
     char why[400];
@@ -69,7 +70,7 @@ static bool keep(TuneRun *r, const TunedKey *k, const Search *s, const char *lab
     }
     TunedList one = {0};
     TunedMerge m;
-    bool ok = tuned_put(&one, &t) && tuned_put(&r->known, &t);           /* known: the same may be asked for twice */
+    bool ok = tuned_put(&one, &t) && tuned_put(&r->known, &t);           /* known: a rule may be named twice */
     if (!ok)
         snprintf(why, sizeof why, "%.90s: out of memory", label);
     ok = ok && tuned_update(r->path, &one, TUNED_NEWEST, false, TUNE_WAIT_MS, &m, why, sizeof why);
@@ -116,7 +117,7 @@ static int best_before(const TuneRun *r, const TunedKey *k, Launch out[BEFORE])
             at++;
         if (!isfinite(t->ms) || (at < n ? t->ms >= ms[at] : n == BEFORE && t->ms >= ms[n - 1]))
             continue;
-        /* its place: the one it has, a new one, the last one's */
+        /* its index: that of the same launch, or a new one, or the last one's */
         at = at < n ? at : n < BEFORE ? n++ : n - 1;
         for (; at > 0 && t->ms < ms[at - 1]; at--) {
             ms[at] = ms[at - 1];
@@ -128,8 +129,7 @@ static int best_before(const TuneRun *r, const TunedKey *k, Launch out[BEFORE])
     return n;
 }
 
-/* One search, from its key to its result. */
-/* Others had the machine: what came out is theirs, and would stay. */
+/* Other processes used the machine: the result would be wrong and stay in the file, so it is not stored. */
 static bool crowded(TuneRun *r, const Meter *m)
 {
     double share = m->busy && !r->dry && !r->crowd ? m->busy(m->ctx) : 0;
@@ -152,13 +152,13 @@ bool tune_search(TuneRun *r, const TunedKey *k, const Space *space, const Meter 
                 .progress = progress,
                 .progress_ctx = r};
     Launch before[BEFORE + 1];
-    /* this size or the nearest: in this file … */
+    /* results for this size or the nearest one: in this file */
     const Launch *near = usable(tuned_find(&r->known, k), space);
     if (near)
         before[s.nknown++] = *near;
     s.nknown += best_before(r, k, before + s.nknown);
     s.known = before;
-    /* … and in all that steps use */
+    /* the result that steps use now, from all lists */
     s.used = usable(tuned_look(&r->engine->library->tuned, k, lo, hi, NULL), space);
     r->label = label;
     errno = 0;

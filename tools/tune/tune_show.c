@@ -12,14 +12,14 @@ typedef struct Row { const Tuned *t; const char *from; } Row;
 typedef struct Show {
     const char *stage, *device, *file;
     bool json;
-    TunedSet set;              /* of a FILE: only its user list is filled */
-    TrialList trials;          /* sorted by key, so that a stage's lie together; those of one key as they came */
+    TunedSet set;              /* with FILE: only the user's list is filled */
+    TrialList trials;          /* sorted by key; those of one key keep their order */
     char trials_file[TUNE_PATH];
     Row *row;
     int n;
 } Show;
 
-/* ---- what is shown ---- */
+/* ---- entries ---- */
 const char *tune_launch_text(char buf[120], LaunchForm f, const Launch *l)
 {
     size_t at = 0;
@@ -53,7 +53,7 @@ static const Tuned *exact(const TunedList *l, const TunedKey *k)
     return t && t->key.bucket == k->bucket ? t : NULL;
 }
 
-/* Of every key the entry of the first list that has it. */
+/* Collects, for every key, the entry of the first list that has it. */
 static bool gather(Show *s)
 {
     const struct {
@@ -110,7 +110,7 @@ static bool sort_trials(TrialList *l)
     return l->v == v;
 }
 
-/* The trials of a key: the first, and how many. */
+/* The trials of a key: the first one and their number. */
 static const Trial *trials_at(const Show *s, const TunedKey *k, int *n)
 {
     int lo = 0, hi = s->trials.n;
@@ -152,7 +152,8 @@ static const char *short_types(char out[24], const char *types)
     return out;
 }
 
-/* What differs from the model's launch where that was tried too, else everything but what cannot be chosen. */
+/* Prints the knobs that differ from the model's launch if that is among the trials, otherwise all that have a choice.
+ * */
 static void put_knobs(const Show *s, const Tuned *t)
 {
     const Trial *model = model_of(s, &t->key);
@@ -221,7 +222,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The values that were tried of one parameter, and the best time of each. */
+/* The values of one knob that were tried, with the best time of each. */
 static int values_of(const Trial *t, int trials, int knob, Value out[MOST_SHOWN])
 {
     int n = 0;
@@ -253,7 +254,7 @@ static void put_value(const Value *v, double best, bool winner, bool model)
         printf("%12s %9s %4d  none of them worked\n", "-", "", v->failed);
 }
 
-/* best: the fastest trial's milliseconds; wins: whose launch the winner is */
+/* best: milliseconds of the fastest trial; wins: a label for the winner's values */
 static void put_values(const Trial *t, int trials, double best, const Launch *winner, const char *wins,
                        const Trial *model)
 {
@@ -329,7 +330,7 @@ static ShownStage *stages_of(const Show *s, int *n)
     return v;
 }
 
-/* A label, and the rule it begins with. */
+/* Adds a label, and the rule's name at its beginning. */
 static void name_near(Near *near, Arena *a, const char *label)
 {
     near_try(near, label);
@@ -418,7 +419,7 @@ static void show_json(const Show *s)
 }
 
 /* ---- the command ---- */
-/* A file that was named must be right; of the usual ones what can be read is shown. */
+/* A FILE argument must be readable. Of the default files those that can be read are shown. */
 static int load(Show *s)
 {
     char why[600], path[TUNE_PATH];

@@ -1,4 +1,4 @@
-/* The cache as the runtime uses it: which folders, who builds, who waits. */
+/* Uses the cache: chooses the folders, looks entries up, and lets one process build while others wait. */
 #include "runtime/library/cache/cache.h"
 
 #include "runtime/library/cache/files.h"
@@ -18,7 +18,8 @@
 enum { WAIT_MS = 60000, LEFTOVER_S = 3600, ROOM = 1 << 20 };
 
 /* ---- folders ---- */
-/* Code is loaded from here, so a folder must be the user's own (a base: or root's) and closed to others' writing. */
+/* Code is loaded from these folders. So a folder must belong to the user (a base may belong to root), and others must
+ * not be able to write it. */
 bool cache_trusted(const char *dir, bool base, char *why, size_t nwhy)
 {
     struct stat st;
@@ -75,7 +76,7 @@ void cache_open(Cache *c, const char *dir, const char *base, int64_t max)
     if (max)
         c->max = max;
     else if (s && *s)
-        (void)cache_parse_size(s, &c->max);      /* a size that is none: optc doctor says so */
+        (void)cache_parse_size(s, &c->max);      /* optc doctor reports a value that is not a size */
     base = base ? base : getenv("OPTC_CACHE_BASE");
     if (base && *base)
         c->base = strdup(base);
@@ -84,7 +85,7 @@ void cache_open(Cache *c, const char *dir, const char *base, int64_t max)
     if (!folders_make(place, 0700))
         snprintf(c->why, sizeof c->why, "%.300s cannot be made: %s", place, strerror(errno));
     else if (cache_trusted(place, false, c->why, sizeof c->why))
-        c->dir = realpath(place, NULL);          /* the program may change its folder later */
+        c->dir = realpath(place, NULL);          /* absolute: the program may change its working folder later */
 }
 
 void cache_close(Cache *c)
@@ -129,8 +130,8 @@ static char *look_up(CacheSlot *s, size_t *size)
     return data;
 }
 
-/* Two keys that share a byte wait for each other, once in two thousand million. Offsets beyond 31 bits trouble some
- * network file systems. */
+/* Two keys with the same byte wait for each other; the chance is one in 2^31. Some network file systems have problems
+ * with offsets beyond 31 bits. */
 static off_t lock_byte(const char *key)
 {
     char part[9];
@@ -138,7 +139,7 @@ static off_t lock_byte(const char *key)
     return (off_t)(strtoul(part, NULL, 16) & 0x7fffffff);
 }
 
-/* Who waits for a build that cannot be kept waits for nothing: then all should build at once. */
+/* If the entry cannot be written, waiting for another process's build is useless: every process then builds at once. */
 static bool can_keep(const char *dir)
 {
     struct statvfs v;
@@ -156,13 +157,13 @@ static void unlock(CacheSlot *s)
 {
     if (s->lock < 0)
         return;
-    /* by hand: a child forked meanwhile has the file open too */
+    /* closing is not enough: a child that was forked meanwhile has the file open too */
     (void)file_lock(s->lock, F_UNLCK, lock_byte(s->key));
     close(s->lock);
     s->lock = -1;
 }
 
-/* On network folders "not there" is remembered for a while; opening the folder has it looked up again. */
+/* Network file systems cache "no such file" for a while; opening the folder makes them look again. */
 static void refresh(const char *dir)
 {
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -170,8 +171,8 @@ static void refresh(const char *dir)
         close(fd);
 }
 
-/* Waits for the lock or for the entry, whichever comes first; then, and after a time, or where there are no locks, it
- * is ours to build. */
+/* Waits for the lock or for the entry, whichever comes first. NULL: the caller builds the entry, because it has the
+ * lock, the wait timed out, or there are no locks. */
 static char *wait_for(CacheSlot *s, size_t *size)
 {
     double t0 = now_ms();
@@ -194,7 +195,7 @@ static char *wait_for(CacheSlot *s, size_t *size)
         return data;
     }
     refresh(s->cache->dir);
-    if ((data = look_up(s, size)))             /* another finished it between our look and our lock */
+    if ((data = look_up(s, size)))             /* another process finished it between the lookup and the lock */
         unlock(s);
     return data;
 }

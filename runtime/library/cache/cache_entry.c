@@ -1,4 +1,4 @@
-/* The file of one entry: written aside and renamed, read whole and checked, loaded. */
+/* The file of one cache entry: written to a temporary file and renamed, read and verified, loaded. */
 #include "runtime/library/cache/cache.h"
 
 #include "runtime/library/cache/files.h"
@@ -23,7 +23,7 @@ typedef struct { char magic[8]; uint64_t object, text, sum; } Trailer;
 static const char magic[8] = {'o', 'p', 't', 'c', 'e', 'n', '3', '\n'};
 enum { MOST_BYTES = 256 << 20, MOST_TEXT = 4096, TOUCH_AFTER = 3600 };
 
-/* Over the name as well: an entry under another's name is none. */
+/* Includes the name, so that an entry under another key's name is invalid. */
 static uint64_t checksum(const char *name, const char *buf, const Trailer *t)
 {
     uint64_t h = hash64(7, name, strlen(name));
@@ -31,7 +31,7 @@ static uint64_t checksum(const char *name, const char *buf, const Trailer *t)
     return hash64(h, buf, t->object + t->text);
 }
 
-/* ---- what it holds ---- */
+/* ---- its description ---- */
 #define FIELD(f) {#f, offsetof(CacheNote, f), sizeof(((CacheNote *)0)->f)}
 static const struct { const char *name; size_t at, size; } fields[] = {
     FIELD(rule), FIELD(with), FIELD(options), FIELD(types), FIELD(target), FIELD(compiler)};
@@ -88,7 +88,7 @@ static int open_entry(const char *dir, const char *name, struct stat *st, const 
 {
     char path[CACHE_PATH];
     snprintf(path, sizeof path, "%s/%s", dir, name);
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);      /* not to wait for ever on a pipe of that name */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);      /* does not block on a pipe of that name */
     *why = fd < 0 || fstat(fd, st) != 0 ? strerror(errno) : S_ISREG(st->st_mode) ? NULL : "not a file";
     if (*why && fd >= 0) {
         close(fd);
@@ -97,8 +97,8 @@ static int open_entry(const char *dir, const char *name, struct stat *st, const 
     return fd;
 }
 
-/* Marks its use, once an hour at most: a read should not cost a write. Where that is refused the entry only looks older
- * than it is. */
+/* Updates the time of last use, at most once an hour, so that most reads cost no write. If that fails, the entry only
+ * looks older than it is. */
 static void touch(int fd, const struct stat *st)
 {
     if (cache_now_ns() / 1000000000 - (int64_t)st->st_mtim.tv_sec > TOUCH_AFTER)
@@ -182,9 +182,8 @@ bool cache_write(const char *dir, const char *name, const char *data, size_t siz
 }
 
 /* ---- loading ---- */
-/* dlopen takes two files of one name for one library, and the number of a descriptor is soon used again. So every path
- * is spelt in its own way: "/." and
- * "/" for the bits of a counter. */
+/* dlopen treats equal paths as one library, and descriptor numbers are reused. So every path gets a different spelling:
+ * a sequence of "/." and "/" that encodes a counter. */
 static void *load_from_memory(const char *data, size_t size)
 {
     static atomic_uint loads;
@@ -203,8 +202,8 @@ static void *load_from_memory(const char *data, size_t size)
     return h;
 }
 
-/* From the file where that works: debuggers and profilers then have a name. A folder mounted noexec refuses to map
- * code, and the file may be gone by now. */
+/* Prefers the file, so that debuggers and profilers have a name. That fails if the folder is mounted noexec or the file
+ * is gone by now. */
 void *cache_load_object(const char *path, const char *data, size_t size)
 {
     void *h = dlopen(path, RTLD_NOW | RTLD_LOCAL);

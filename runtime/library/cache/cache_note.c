@@ -1,4 +1,4 @@
-/* What the cache says of an entry: which rule it is, for whom and by whom it was compiled. */
+/* The description of a cache entry: its rule, target and compiler. */
 #include "runtime/library/library.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* All entries of a folder: listed, and the longest unused removed. Only names that are ours are ever touched. */
+/* Lists the entries of a cache folder, and removes those that were unused longest. Touches only files whose names are
+ * those of cache entries. */
 #include "runtime/library/cache/cache.h"
 
 #include <dirent.h>
@@ -11,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Keys of this version, and of older ones, whose entries are of no use any more but ours to remove. */
+/* Lengths of keys: of this version, and of older versions, whose entries are useless now and can be removed. */
 enum { KEY = 64, OLD_KEY = 32 };
 
 int64_t cache_now_ns(void)
@@ -21,7 +22,7 @@ int64_t cache_now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* 0: it begins with no key */
+/* 0: s does not begin with a key */
 static size_t key_length(const char *s)
 {
     size_t n = strspn(s, "0123456789abcdef");
@@ -81,7 +82,7 @@ bool cache_list(const char *dir, CacheList *out)
         if ((!c.kind && !is_leftover(e->d_name)) || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
             !S_ISREG(st.st_mode))
             continue;
-        memcpy(c.name, e->d_name, strlen(e->d_name) + 1);        /* one of ours: 72 bytes at most */
+        memcpy(c.name, e->d_name, strlen(e->d_name) + 1);        /* a name of the cache: at most 72 bytes */
         c.bytes = st.st_size;
         c.used_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
         ok = add(out, &cap, c);
@@ -97,7 +98,7 @@ bool cache_list(const char *dir, CacheList *out)
     return true;
 }
 
-/* What another process removed first is gone all the same, and counts so. */
+/* An entry that another process removed first counts as removed. */
 static bool gone(const char *dir, const CacheEntry *e, CacheSwept *s)
 {
     char path[CACHE_PATH];

@@ -1,3 +1,4 @@
+/* Files and folders: paths, whole reads and writes, locks. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -40,7 +41,7 @@ bool folders_make(char *path, mode_t mode)
             *s = 0;
             bool ok = mkdir(path, mode) == 0 || errno == EEXIST;
             int err = errno;
-            /* some parents cannot be made but are there */
+            /* mkdir may fail with another error for a folder that exists */
             ok = ok || (stat(path, &st) == 0 && S_ISDIR(st.st_mode));
             *s = c;
             errno = err;
@@ -56,7 +57,7 @@ bool file_others_write(const struct stat *st)
     return (st->st_uid != geteuid() && st->st_uid != 0) || (st->st_mode & (S_IWGRP | S_IWOTH));
 }
 
-/* One byte more than the size is asked for, to see whether the file grew. */
+/* Reads up to one byte more than the size, to detect that the file grew. */
 static const char *read_whole(int fd, int64_t size, unsigned how, char **data, size_t *n)
 {
     size_t cap = (size_t)size + 1;
@@ -83,7 +84,7 @@ bool file_load(const char *path, int64_t most, unsigned how, char **data, size_t
     char large[40];
     *data = NULL;
     *n = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);           /* not to wait for ever on a pipe of that name */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);           /* does not block on a pipe of that name */
     if (fd < 0 && (how & FILE_OPTIONAL) && (errno == ENOENT || errno == ENOTDIR))
         return true;
     snprintf(large, sizeof large, "larger than %lld MiB", (long long)most >> 20);
@@ -109,8 +110,8 @@ char *file_read(const char *path, size_t *n)
     return file_load(path, INT64_MAX - 1, 0, &data, n, why, sizeof why) ? data : NULL;
 }
 
-/* A write beyond the process's limit of file sizes (ulimit -f) would raise SIGXFSZ, which ends the process: it is not
- * begun, and errno says what the write would have said. */
+/* A write beyond the process's limit on file sizes (ulimit -f) would raise SIGXFSZ, which ends the process. Such a
+ * write is not attempted; errno is set as the write would have set it. */
 static bool within_limit(off_t at, size_t n)
 {
     struct rlimit r;

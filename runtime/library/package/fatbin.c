@@ -1,9 +1,9 @@
-/* Fatbins are packed by the library nvFatbin where it is found, else by the toolkit's tool `fatbinary`; both give the
- * driver the same to choose from.
+/* Packs fatbins with the library nvFatbin if it is found, otherwise with the toolkit's tool `fatbinary`. The driver
+ * chooses the same image from both.
  *
- * nvFatbin: what the process has mapped already, beside NVRTC (or in the Python package next to it), $CUDA_HOME and
- * $CUDA_PATH, the toolkit's folder, the loader's own search; $OPTC_NO_NVFATBIN hides it. fatbinary: $OPTC_FATBINARY (""
- * for none), else the PATH, $CUDA_HOME, $CUDA_PATH, the toolkit's folder. */
+ * nvFatbin is searched in this order: libraries that the process has mapped already, the folder of NVRTC (or the Python
+ * package next to it), $CUDA_HOME and $CUDA_PATH, the toolkit's folder, the loader's own search. $OPTC_NO_NVFATBIN
+ * hides it. fatbinary: $OPTC_FATBINARY ("": none), otherwise the PATH, $CUDA_HOME, $CUDA_PATH, the toolkit's folder. */
 #include "runtime/library/package/fatbin.h"
 
 #include "runtime/core/matrix/cuda_library.h"
@@ -74,7 +74,7 @@ static int add_image(const NvFatbin *f, nvFatbinHandle h, const FatImage *m, con
     snprintf(arch, sizeof arch, "%d", m->arch);
     if (!m->ptx)
         return f->nvFatbinAddCubin(h, m->code, m->size, arch, name);
-    char *text = malloc(m->size + 1);              /* PTX is handed over with its closing zero */
+    char *text = malloc(m->size + 1);              /* nvFatbin expects PTX with its closing 0 */
     int rc = -1;
     if (text) {
         memcpy(text, m->code, m->size);
@@ -123,7 +123,7 @@ static bool tool_find(Path out)
     return false;
 }
 
-/* In `dir`, so that no path of this machine reaches the tool. What it says goes to a file. */
+/* Runs the tool in `dir`, so that the fatbin contains no path of this machine. Its output goes to a file. */
 static int run_tool(const char *tool, char **argv, const char *dir)
 {
     pid_t id = fork();
@@ -225,7 +225,7 @@ char *fatbin_make(const FatImage *image, int n, const char *name, const char *di
 }
 
 /* ---- reading ---- */
-/* As both packers write it, and cuobjdump lists it: a header, then for each image a header of its own and the image. */
+/* The format that both packers write and cuobjdump lists: a header, then a header and the data of each image. */
 typedef struct { uint32_t magic; uint16_t version, header; uint64_t size; } Head;
 typedef struct {
     uint16_t kind, version;

@@ -1,3 +1,4 @@
+/* Reads shipped packages: the manifest, files with their hashes, and rules for a GPU. Writes nothing. */
 #include "runtime/library/package/package.h"
 
 #include "runtime/library/cache/files.h"
@@ -23,7 +24,7 @@ static char *read_all(const char *dir, const char *name, int64_t most, bool trus
 
 bool manifest_is(const char *dir)
 {
-    static const char mark[] = "optc-package ";            /* of any version: reading it says which */
+    static const char mark[] = "optc-package ";            /* of any version: manifest_read checks the version */
     char path[CACHE_PATH], head[sizeof mark] = "";
     snprintf(path, sizeof path, "%s/manifest", dir);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -53,7 +54,7 @@ static bool read_image(Manifest *m, const char *word, const char *rest)
     PackageImage x = {.ptx = !strcmp(word, "ptx")};
     unsigned long long bytes;
     int end = 0;
-    if (m->nrule)                      /* launches are kept by image: all of them come first */
+    if (m->nrule)                      /* launches are stored by image, so all images come before the rules */
         return false;
     if (sscanf(rest, x.ptx ? "compute_%d %llu %64s%n" : "sm_%d %llu %64s%n", &x.arch, &bytes, x.hash, &end) != 3 ||
         rest[end])
@@ -91,7 +92,7 @@ static bool read_launch(Manifest *m, PackageRule *r, const char *rest)
     return true;
 }
 
-/* One line, cut into its first word and the rest. What is not known is left to later versions. */
+/* One line: a word and the rest. Unknown words are ignored: later versions may add some. */
 static bool read_line(Manifest *m, char *line)
 {
     bool inner = !strncmp(line, "  ", 2);
@@ -139,7 +140,7 @@ static bool read_text(Manifest *m, const char *text, size_t size, const char *di
         last = s + 1;
     if (last)
         digest_hex(all, (size_t)(last - all), hex);
-    /* nothing may come behind its end, not even what ends a text early */
+    /* nothing may follow the last line, and no 0 byte may end the text early */
     if (!last || (size_t)(last - all) + 4 + DIGEST_HEX != size || strncmp(last + 4, hex, DIGEST_HEX - 1) ||
         last[4 + DIGEST_HEX - 1] != '\n') {
         snprintf(why, nwhy, "the manifest of %.300s is %s", dir,
@@ -147,8 +148,8 @@ static bool read_text(Manifest *m, const char *text, size_t size, const char *di
         return false;
     }
     *last = 0;
-    if (!text_plain(all, "\n")) {              /* what it says is shown to people */
-        snprintf(why, nwhy, "the manifest of %.300s is damaged: it holds control characters", dir);
+    if (!text_plain(all, "\n")) {              /* its words are printed on terminals */
+        snprintf(why, nwhy, "the manifest of %.300s is damaged: it contains control characters", dir);
         return false;
     }
     LineReader in = {.at = all + strlen(PACKAGE_MARK), .end = last, .line = 1};
@@ -203,7 +204,7 @@ const PackageFile *manifest_file(const Manifest *m, const char *name)
     return NULL;
 }
 
-/* As the package's own loader does. driver 0: not known, any will do. */
+/* Chooses as the package's own loader does. driver 0: unknown, any is accepted. */
 int manifest_pick(const Manifest *m, int arch, int driver, char *why, size_t nwhy)
 {
     int best = -1;
@@ -217,7 +218,7 @@ int manifest_pick(const Manifest *m, int arch, int driver, char *why, size_t nwh
         best = i;
     }
     if (best < 0 && !m->nimage)
-        snprintf(why, nwhy, "it is for the CPU alone");
+        snprintf(why, nwhy, "it has no GPU code");
     else if (best < 0)
         snprintf(why, nwhy, "it has no code for sm_%d", arch);
     else if (old)

@@ -1,8 +1,8 @@
-/* Shipped packages, as `optc ship` writes them: a folder whose file `manifest` says what is in it. The library takes
- * them as a base of its cache: a rule that a package has is loaded from its fatbin and needs no compiler.
+/* Shipped packages, as `optc ship` writes them: a folder with a file `manifest` that lists its contents. The library
+ * uses packages as bases of its cache: it loads a rule from the package's fatbin and needs no compiler.
  *
- * manifest: lines of a word and what it is about; the first is `optc-package 2`, the last `sum HASH` over all before.
- *   name optc cuda              the package's, the version of optc, of NVRTC (none: for the CPU alone, no arch follows)
+ * manifest: lines of a word and its values. The first is `optc-package 2`, the last `sum HASH` over all lines before.
+ *   name optc cuda              name of the package; version of optc; of NVRTC (absent: CPU only, no arch lines)
  *   arch sm_90 BYTES HASH       machine code in the fatbin; ptx compute_80 …: PTX
  *   rule ID, then indented      spec with options types key prefix launch
  *   file NAME BYTES HASH        every other file of the folder */
@@ -15,7 +15,7 @@
 
 typedef struct PackageImage { int arch; bool ptx; uint64_t bytes; char hash[DIGEST_HEX]; } PackageImage;
 typedef struct PackageFile { const char *name; uint64_t bytes; char hash[DIGEST_HEX]; } PackageFile;
-/* launch: by image, "0:256,4,… 1:…" */
+/* launch: by image, "FN:KNOB,KNOB,… FN:…" */
 typedef struct PackageRule { const char *id, *about, *key, *prefix; const char **launch; } PackageRule;
 
 typedef struct Manifest {
@@ -27,23 +27,23 @@ typedef struct Manifest {
     PackageFile *file; int nfile, file_cap;
 } Manifest;
 
-bool manifest_is(const char *dir);                                           /* a folder that calls itself a package */
-/* trusted: whose file it is counts. Free it either way */
+bool manifest_is(const char *dir);                                           /* the folder has a package's manifest */
+/* trusted: refuses a file that others can write. Call manifest_free also after false. */
 bool manifest_read(const char *dir, bool trusted, Manifest *m, char *why, size_t nwhy);
 void manifest_free(Manifest *m);
-void package_seal(Buf *b);                                                   /* the last line of a manifest */
-/* a file of it, checked; malloc'ed */
+void package_seal(Buf *b);                                                   /* appends the manifest's last line */
+/* Reads a file of the package and verifies its hash; malloc'ed. */
 char *package_read(const char *dir, const PackageFile *f, bool trusted, size_t *size, char *why, size_t nwhy);
 const PackageFile *manifest_file(const Manifest *m, const char *name);       /* NULL: none */
-/* the image that a GPU takes with this driver; -1: why says why none */
+/* The image for this architecture and driver. -1: there is none, and why has the reason. */
 int manifest_pick(const Manifest *m, int arch, int driver, char *why, size_t nwhy);
 
-/* A rule of a package that lies in the bases of a cache. */
+/* A rule of a package in the bases of a cache, with the package's fatbin. */
 typedef struct Package { Manifest m; const PackageRule *rule; int image; char *fatbin; size_t size; } Package;
-/* Free it if true; else why says what is wrong with each folder that could have had it, or "". */
+/* True: the caller frees it. False: why says what is wrong with each package that has the rule, or is "". */
 bool package_find(const Cache *c, const char *key, int arch, int driver, Package *out, char *why, size_t nwhy);
 bool package_launch(const Package *p, int fn, Launch *out);
-/* a package for this GPU is among them; NULL: $OPTC_CACHE_BASE */
+/* One of the folders is a package with code for this GPU. bases NULL: $OPTC_CACHE_BASE. */
 bool package_any(const char *bases, int arch, int driver);
 void package_free(Package *p);
 #endif

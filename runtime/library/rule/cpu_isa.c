@@ -1,4 +1,4 @@
-/* Vector levels of the CPU. */
+/* Vector levels of the CPU: their compiler flags, whether this CPU has them, and the CPU's name. */
 #include "runtime/library/library.h"
 
 #include <stdio.h>
@@ -35,8 +35,8 @@ const Isa isas[] = {{"generic", "", has_any}, {NULL, NULL, NULL}};
 #endif
 
 /* No contraction and no reassociation: every operation rounds once, on every machine. The two -fno flags change no
- * value; they let loops with square roots and comparisons be vectorised. The Makefile asks prebuild for these and the
- * level's. */
+ * value; with them the compiler vectorises loops with square roots and comparisons. The Makefile gets these flags and
+ * those of each level from prebuild. */
 const char compile_flags[] = "-std=gnu11 -O3 -fPIC -ffp-contract=off -fno-math-errno -fno-trapping-math -w";
 
 int isa_best(void)
@@ -67,7 +67,7 @@ int optc_isas(void)
 const char *optc_isa_name(int i) { return i >= 0 && i < optc_isas() ? isas[i].name : NULL; }
 int optc_isa_usable(int i) { return i >= 0 && i < optc_isas() && isas[i].usable(); }
 
-/* ARM cores say numbers, not names. */
+/* ARM's /proc/cpuinfo has numbers, not names. */
 static const struct { unsigned maker, part; const char *name; } arm_cores[] = {
     {0x41, 0xd03, "Cortex-A53"},  {0x41, 0xd07, "Cortex-A57"},  {0x41, 0xd08, "Cortex-A72"},
     {0x41, 0xd0b, "Cortex-A76"},  {0x41, 0xd0c, "Neoverse-N1"}, {0x41, 0xd40, "Neoverse-V1"},
@@ -84,7 +84,7 @@ static void arm_name(unsigned maker, unsigned part, char *buf, size_t n)
             snprintf(buf, n, "%s", arm_cores[i].name);
 }
 
-/* From text like /proc/cpuinfo's: the first core's. */
+/* The name of the first core in a text like /proc/cpuinfo. */
 const char *cpu_model_in(FILE *f, char *buf, size_t n)
 {
     char line[256];

@@ -1,5 +1,5 @@
-/* The reference evaluator as a device: what runs where no compiler was found. Memory, states and all else are the
- * CPU's. */
+/* The reference evaluator as a device: it runs rules for which there is no compiler. Everything else, such as memory
+ * and states, is the CPU device's. */
 #include "runtime/library/library.h"
 
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static void save_vals(const Vals *v, int t, void *p)
 
 typedef struct { EvalJob j; bool ok; } EvalRun;
 
-/* Arrays of one tensor or group as doubles; inputs and states it does not have stay empty. */
+/* Converts the arrays of one tensor or group to doubles; inputs and states that it does not have stay empty. */
 static void load_named(EvalRun *e, const Plan *p, void *const *mem, Shape s, int64_t whole, bool group,
                        Vals *input, Vals *state)
 {
@@ -109,7 +109,7 @@ static optc_status run_eval(optc_binding *b, int entry, int phase)
 
 Device evaluator_device(void)
 {
-    Device d = *cpu_device();                  /* with another way to run */
+    Device d = *cpu_device();                  /* only `run` differs */
     d.name = "evaluator";
     d.run = run_eval;
     return d;

@@ -1,5 +1,5 @@
-/* From a plan to loaded kernels: launches are chosen, the source is emitted, compiled or found, and its kernels looked
- * up. */
+/* Turns a plan into loaded kernels: chooses launches, emits the source, compiles it or finds it in the cache or a
+ * package, and looks up its kernels. */
 #include "runtime/library/rule/gpu_code.h"
 
 #include "gen/gen.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- launches: measured ones where somebody measured, else the model's ---- */
+/* ---- launches: tuned results, otherwise the model's ---- */
 void gpu_tuned_key(const optc_rule *r, int fn, int64_t elements, TunedKey *k)
 {
     const Plan *p = r->library->plan;
@@ -40,7 +40,7 @@ const Tuned *gpu_tuned(const optc_rule *r, int fn, int64_t elements, const char 
 
 static void choose_launches(optc_rule *r, int64_t elements, Launch *l)
 {
-    bool other = false;                        /* than the model */
+    bool other = false;                        /* some launch differs from the model's */
     r->library->tuned[0] = 0;
     for (int f = 0; f < r->library->plan->nfn; f++) {
         StageAt at = plan_at(r->library->plan, f);
@@ -76,14 +76,14 @@ char *gpu_stage_source(const optc_rule *r, const Stage *s, const Launch *l)
     return source;
 }
 
-/* Whether its code asks which phase a step is of: a driver that knows no such nodes would not load it. */
+/* Whether kernels set conditions of conditional graph nodes. A driver without such nodes would not load that code. */
 static bool conditions(const optc_rule *r)
 {
     return r->engine->gpu->d->version >= CONDITIONS_NEEDED && call_conditions(r->program);
 }
 
-/* ---- compiling: the kernels in several programs side by side, their machine code in one cache entry: a length and a
- * cubin each ---- */
+/* ---- compiling: the kernels are split into several programs that are compiled in parallel. One cache entry holds all:
+ * a length and a cubin each ---- */
 typedef struct Part {
     const Nvrtc *n;
     char *source, *cubin, *log;
@@ -116,7 +116,7 @@ static char *join_parts(const Part *p, int n, size_t *size)
     return all;
 }
 
-/* NULL: *why says what NVRTC said. */
+/* NULL: *why has NVRTC's log. */
 static char *compile_parts(const optc_rule *r, const BuiltKernels *c, const Nvrtc *n, size_t *size, char **why)
 {
     Part part[MOST_PARTS] = {{0}};
@@ -135,7 +135,7 @@ static char *compile_parts(const optc_rule *r, const BuiltKernels *c, const Nvrt
         ok = part[i].source != NULL;
         part[i].started = ok && i < count - 1 && pthread_create(&part[i].thread, NULL, build_part, &part[i]) == 0;
         if (ok && !part[i].started)
-            build_part(&part[i]);                   /* the last one here; the others too where threads cannot be had */
+            build_part(&part[i]);                   /* the last part, or no thread could be started */
     }
     *why = NULL;
     for (int i = 0; i < count; i++) {
@@ -171,7 +171,7 @@ static optc_status load_parts(optc_rule *r, BuiltKernels *c, const char *all, si
     return OPTC_OK;
 }
 
-/* prefix: ahead of the kernels' names in a package; "": none. */
+/* prefix: of the kernels' names in a package; "" otherwise. */
 static optc_status find_kernels(optc_rule *r, BuiltKernels *c, const char *prefix)
 {
     const Program *p = r->program;
@@ -182,7 +182,7 @@ static optc_status find_kernels(optc_rule *r, BuiltKernels *c, const char *prefi
             TRY(g, cuModuleGetFunction(&c->code.call[k], c->module[0], call_kernel(p, k)), call_kernel(p, k));
     CUfunction phase = NULL, read_ahead = NULL;
     if (!g->d->cuModuleGetFunction(&read_ahead, c->module[0], GUARD_KERNEL))
-        c->code.read_ahead = read_ahead;                       /* a package may lack it, as the next */
+        c->code.read_ahead = read_ahead;                       /* a package may lack this one and the next */
     if (conditions(r) && !g->d->cuModuleGetFunction(&phase, c->module[0], call_kernel(p, KERNEL_PHASE)))
         c->code.call[KERNEL_PHASE] = phase;
     for (int i = 0; i < p->nstage; i++) {
@@ -228,7 +228,8 @@ static optc_status load_code(optc_rule *r, BuiltKernels *c, const char *cubins, 
 }
 
 /* ---- from a shipped package ---- */
-/* Packages know a rule by its source with the model's launches: that takes no compiler and no tuning. */
+/* A package's key of a rule is the hash of its source with the model's launches, which needs no compiler and no tuned
+ * results. */
 static bool in_package(optc_rule *r, Package *out, char *why, size_t nwhy)
 {
     char key[DIGEST_HEX];
@@ -257,8 +258,8 @@ static optc_status load_package(optc_rule *r, BuiltKernels *c, const Package *p)
     return find_kernels(r, c, p->rule->prefix);
 }
 
-/* false: nothing there, or it does not load; the code is as it was, and why says what is wrong with a package that is
- * there. */
+/* Loads the kernels from a package. false: no package has the rule, or it does not load; c is unchanged, and why says
+ * what is wrong with the package, if there is one. */
 static bool use_package(optc_rule *r, BuiltKernels *c, char *why, size_t nwhy)
 {
     Package p;
@@ -284,8 +285,8 @@ static bool use_package(optc_rule *r, BuiltKernels *c, char *why, size_t nwhy)
 
 static optc_status out_of_memory(void) { return fail(OPTC_ERROR_MEMORY, "optc_compile: out of memory"); }
 
-/* The key holds what decides the machine code: source with its launches, options, architecture, NVRTC's version,
- * layout. */
+/* The key contains everything that determines the machine code: source with its launches, options, architecture,
+ * NVRTC's version, ABI. */
 static bool code_key(const optc_rule *r, const BuiltKernels *c, const Nvrtc *n, char key[DIGEST_HEX])
 {
     char all[1024], code[DIGEST_HEX];
@@ -331,7 +332,7 @@ static optc_status compile_code(optc_rule *r, BuiltKernels *c, const Nvrtc *n, C
     return s;
 }
 
-/* An entry of the cache that the driver will not take is compiled anew, like a damaged one. */
+/* A cache entry that the driver refuses is compiled again, like a damaged one. */
 static optc_status build_code(optc_rule *r, BuiltKernels *c)
 {
     const char *why = "";
@@ -371,7 +372,7 @@ static BuiltKernels *code_with(const GpuRule *g, const Launch *l, int n)
     return NULL;
 }
 
-/* The kernels with these launches: those asked for before, or new ones. */
+/* Returns the kernels with these launches, and builds them at the first request. */
 optc_status gpu_code_with(optc_rule *r, const Launch *launch, const GpuCode **out)
 {
     GpuRule *g = r->library->gpu;
@@ -433,7 +434,7 @@ optc_status gpu_compile(optc_rule *r)
             !emit_cuda_stage_hash(&r->library->gen, f, r->library->gpu->hash[f]))
             return out_of_memory();
     }
-    /* what a large model would take; a binding of another size may ask for others */
+    /* the launches for a large model; bindings of other sizes may request others */
     return gpu_code_for(r, (int64_t)1 << 28, &c);
 }
 

@@ -1,5 +1,5 @@
-/* The host compiler: found on the PATH, run within limits of time and memory, its product loaded. No shell reads its
- * arguments. */
+/* The host compiler: finds it on the PATH, runs it within limits of time and memory, and loads the shared object. No
+ * shell parses its arguments. */
 #include "runtime/library/library.h"
 
 #include "runtime/library/cache/files.h"
@@ -43,7 +43,7 @@ static bool on_path(const char *name, Path out)
     return false;
 }
 
-/* "ccache gcc -O0": a program and what it is always given. A program whose path has blanks is one all the same. */
+/* Splits "ccache gcc -O0" into a program and its fixed flags. A path with blanks that names a program is not split. */
 static bool split(const char *command, Path program, char **given)
 {
     char first[PATH_MAX];
@@ -72,7 +72,7 @@ bool compiler_find(const char *wanted, HostCompiler *out)
         out->memory = CC_MEMORY;
     bool off = wanted && !*wanted, asked = false;
     for (size_t i = 0; i < sizeof name / sizeof *name && !off && !asked && !out->program; i++) {
-        asked = i < 3 && name[i] && *name[i];      /* by name: used or reported missing, never replaced */
+        asked = i < 3 && name[i] && *name[i];      /* the user named it: never replaced by another compiler */
         if (asked && !(out->wanted = strdup(name[i])))
             break;
         if (!name[i] || !*name[i] || !split(name[i], program, &out->fixed_flags))
@@ -115,7 +115,7 @@ static bool wait_for(pid_t pid, double seconds, siginfo_t *end_of)
             got = 0;
         else if (got == 0 && left <= 0)
             break;
-        else if (got == 0) {                               /* without the kernel's help we look again soon */
+        else if (got == 0) {                               /* without a pidfd: checks every 5 ms */
             struct pollfd p = {.fd = fd, .events = POLLIN};
             poll(&p, 1, left > 1e6 ? 1000000 : fd < 0 && left > 5 ? 5 : (int)left + 1);
         }
@@ -130,7 +130,7 @@ static bool wait_for(pid_t pid, double seconds, siginfo_t *end_of)
     return false;
 }
 
-/* What it starts stays in its group, and what it leaves aside in our folder: both can be ended. */
+/* Its processes stay in its process group, and its temporary files in `dir`, so that both can be removed. */
 static int start(char *const *argv, const char *dir, const char *log, pid_t *pid)
 {
     char tmp[PATH_MAX + 8];
@@ -153,7 +153,7 @@ static int start(char *const *argv, const char *dir, const char *log, pid_t *pid
     int rc = posix_spawn_file_actions_addopen(&fa, 0, "/dev/null", O_RDONLY, 0);
     rc = rc ? rc : posix_spawn_file_actions_addopen(&fa, 1, log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     rc = rc ? rc : posix_spawn_file_actions_adddup2(&fa, 1, 2);
-    sigset_t usual;                            /* a compiler waits for its own children, whatever this process does */
+    sigset_t usual;                            /* this process may ignore SIGCHLD; a compiler needs it */
     sigemptyset(&usual);
     sigaddset(&usual, SIGCHLD);
     rc = rc ? rc : posix_spawnattr_setsigdefault(&attr, &usual);
@@ -172,7 +172,7 @@ static int add_words(char **argv, int n, char *text)
     return n;
 }
 
-/* The first line of what it said that speaks of an error, or how it ended. */
+/* The first line of its output that mentions an error, or its exit status. */
 static void say_why(const HostCompiler *c, const char *log, const siginfo_t *end, char *why, size_t nwhy)
 {
     char line[256] = "", how[100] = "its exit status is not known, since SIGCHLD is ignored or taken";
@@ -188,15 +188,15 @@ static void say_why(const HostCompiler *c, const char *log, const siginfo_t *end
                  killed ? " (" : "", killed ? strsignal(end->si_status) : "", killed ? ")" : "");
     int n = killed ? snprintf(why, nwhy, "%.100s was ended by %s%s%.200s", c->label, how, *line ? ": " : "", line)
                    : snprintf(why, nwhy, "%.100s failed: %.200s", c->label, *line ? line : how);
-    /* gcc's cc1 also faults where an allocation fails, of which gcc says "signal terminated program" */
+    /* gcc's cc1 may also crash when an allocation fails; gcc then prints "signal terminated program" */
     bool memory = strstr(line, "memory") || strstr(line, "map segment") || strstr(line, "signal terminated");
     if (c->memory && memory && n > 0 && (size_t)n < nwhy)
         snprintf(why + n, nwhy - (size_t)n, "; OPTC_CC_MEMORY limits its memory to %lld MB",
                  (long long)(c->memory >> 20));
 }
 
-/* "ulimit -v" in a shell that then becomes the compiler: no race with what the compiler starts, and nothing of this
- * process changes. Without a shell it runs without that limit. */
+/* Sets the limit with "ulimit -v" in a shell that then executes the compiler. So it applies to all processes of the
+ * compiler, and this process does not change. Without a shell the compiler runs without the limit. */
 static int limit_words(const HostCompiler *c, char **argv, char *kib, size_t n)
 {
     static char shell[] = "/bin/sh", flag[] = "-c", name[] = "optc",
@@ -209,7 +209,7 @@ static int limit_words(const HostCompiler *c, char **argv, char *kib, size_t n)
     return at;
 }
 
-/* All of it is there: the table of sections, which linkers write last, lies inside the file. */
+/* The object is complete: the section table, which linkers write last, is inside the file. */
 static bool whole_object(const char *data, size_t size)
 {
     ElfW(Ehdr) h;
@@ -220,7 +220,7 @@ static bool whole_object(const char *data, size_t size)
            (size_t)h.e_shnum * h.e_shentsize <= size - h.e_shoff;
 }
 
-/* Whether it made an object, as far as its end tells. */
+/* Runs the compiler. Returns whether it made an object, judged by its exit status. */
 static bool run_compiler(const HostCompiler *c, const char *flags, const char *dir, siginfo_t *end, char *why,
                          size_t nwhy)
 {
@@ -244,8 +244,8 @@ static bool run_compiler(const HostCompiler *c, const char *flags, const char *d
         return false;
     }
     bool over = !wait_for(pid, c->seconds, end);
-    if (over || end->si_pid) {                 /* else its number may be another's by now */
-        (void)kill(-pid, SIGKILL);             /* also what it left running */
+    if (over || end->si_pid) {                 /* otherwise the number may belong to another process by now */
+        (void)kill(-pid, SIGKILL);             /* also processes that it left running */
         while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
             ;
     }
@@ -272,7 +272,7 @@ static void drop_folder(const char *dir)
     if (d)
         closedir(d);
     static const char *const ours[] = {"rule.c", "rule.so", "log"};
-    for (int i = 0; !d && i < 3; i++)                      /* where it cannot be looked into */
+    for (int i = 0; !d && i < 3; i++)                      /* if the folder cannot be listed */
         if (path_print(path, "%s/%s", dir, ours[i]))
             unlink(path);
     rmdir(dir);
@@ -300,12 +300,12 @@ void *compiler_build(const HostCompiler *c, const char *source, const char *flag
         /* if the compiler's exit status is lost, check that the object file is complete */
         h = *object && (end.si_pid || whole_object(*object, *size)) ? cache_load_object(so, *object, *size) : NULL;
         if (!h)
-            snprintf(why, nwhy, "what %.100s made cannot be loaded", c->label);
+            snprintf(why, nwhy, "the object that %.100s made cannot be loaded", c->label);
         errno = *object ? 0 : err;
     }
     int err = errno;
     drop_folder(dir);
-    if (err == ENOMEM)                         /* that is no fault of the compiler's: the caller says so */
+    if (err == ENOMEM)                         /* not the compiler's fault: the caller reports it */
         *why = 0;
     return h;
 }

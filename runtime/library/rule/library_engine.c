@@ -1,4 +1,4 @@
-/* What the library puts behind the core's engines: a compiler, a cache, tuning results, specs. */
+/* The library's part of an engine: compiler, cache, tuned results, specs. */
 #include "runtime/library/rule/gpu_code.h"
 
 #include "runtime/library/matrix/multiply.h"
@@ -52,7 +52,7 @@ static bool gpu_arch(int ordinal, int *arch, int *version)
     return true;
 }
 
-/* Rules need a compiler or a package that has them: a GPU without either is of no use, and the CPU is better. */
+/* What "best" means: a GPU only if NVRTC or a package can provide its code, otherwise the CPU. */
 static int best_device(const optc_engine_options *o)
 {
     int n = gpu_best(), arch, version;

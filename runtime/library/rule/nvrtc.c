@@ -1,7 +1,7 @@
-/* CUDA's libraries, found at run time.
+/* Loads CUDA's libraries at run time.
  *
- * The driver is libcuda.so.1, by that name alone: it belongs to the system. NVRTC may lie in many places
- * (runtime/core/matrix/cuda_library.c); $OPTC_NVRTC names its folder. */
+ * The driver is a part of the system and is found by its name, libcuda.so.1. NVRTC may be in many folders
+ * (runtime/core/matrix/cuda_library.c); $OPTC_NVRTC names one. */
 #include "runtime/library/rule/nvrtc.h"
 
 #include "runtime/core/gpu/gpu_device.h"
@@ -21,7 +21,7 @@ typedef struct { const char *name; size_t at; } Function;
 #define WANT_NVRTC(name, args) {#name, offsetof(Nvrtc, name)},
 static const Function nvrtc_wants[] = {NVRTC_FUNCTIONS(WANT_NVRTC)};
 
-/* ---- the driver, once for all that is not an engine's ---- */
+/* ---- the driver, for callers without an engine ---- */
 static Driver driver;
 static char driver_why[256];
 static bool driver_ok;
@@ -37,21 +37,21 @@ const Driver *driver_get(const char **why)
     return driver_ok ? &driver : NULL;
 }
 
-/* ---- where it may lie ---- */
+/* ---- names and folders of NVRTC ---- */
 static const char *const nvrtc_names[] = {"libnvrtc.so.13", "libnvrtc.so.12", NULL};
-/* of CUDA 13's package and of CUDA 12's */
+/* in the Python packages of CUDA 13 and CUDA 12 */
 static const char *const nvrtc_folders[] = {"nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib", NULL};
 
 /* ---- NVRTC ---- */
-/* Looked for once, and again after what may have been for want of memory. Once that is decided no text is written any
- * more: who has it may read it without the lock. */
+/* The search runs once, and again after a failure that may be for lack of memory. Once the outcome is final, no text
+ * changes any more, and callers may read it without the lock. */
 static Nvrtc nvrtc;
 static char nvrtc_why[1024];
-static const char *nvrtc_again = "";           /* a constant: what failed, and may not the next time; NULL: decided */
+static const char *nvrtc_again = "";           /* a failure that may not happen again, as a constant; NULL: final */
 static bool nvrtc_ok;
 static pthread_mutex_t nvrtc_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* A folder that was named is meant: another NVRTC is not taken in its place. */
+/* If $OPTC_NVRTC names a folder, only that folder is searched. */
 static void *nvrtc_find(void)
 {
     const char *own = getenv("OPTC_NVRTC");
@@ -76,8 +76,8 @@ static void *nvrtc_find(void)
     return NULL;
 }
 
-/* libnvrtc opens its builtins by bare name when it first compiles, which finds nothing where both lie in a folder of
- * their own; once they are open under that name, by their full path, it does. */
+/* At its first compilation libnvrtc opens its builtins by bare name. That fails if both are in a folder that the loader
+ * does not search. Opening the builtins here by their full path makes it succeed. */
 static void open_builtins(void)
 {
     Path p;
@@ -135,8 +135,8 @@ const Nvrtc *nvrtc_get(const char **why)
     return ok ? &nvrtc : NULL;
 }
 
-/* CUDA promises that machine code made by any release of a major version loads with any driver of that major version,
- * and with later drivers. */
+/* CUDA guarantees that machine code of any release of a major version loads with any driver of that major version, and
+ * with later drivers. */
 bool nvrtc_fits(int version, int driver_version) { return version / 1000 <= driver_version / 1000; }
 
 const char *nvrtc_package(int driver_version)
@@ -155,9 +155,9 @@ int nvrtc_archs(const Nvrtc *n, int *out, int most)
 }
 
 /* ---- compiling ---- */
-/* Each option with the version it came with (0: older than any we open). No contraction, no flushing, IEEE division and
- * root: the bits of the CPU. No cache of NVRTC's own, which would open the driver; no change of the process's stack
- * limit. */
+/* Each option with the NVRTC version that introduced it (0: before 12.0). No contraction, no flushing, IEEE division
+ * and square root: the bits are those of the CPU. NVRTC's own cache is off because it would open the driver. The
+ * process's stack limit stays as it is. */
 #define OPTIONS(F)                       \
     F("--std=c++17", 0)                  \
     F("-default-device", 0)              \
@@ -174,7 +174,7 @@ static const struct { const char *text; int since; } options[] = {OPTIONS(OPTION
 
 const char *nvrtc_options(void) { return OPTIONS(TEXT); }
 
-/* What NVRTC says of a failure; its log is empty where the failure is not the source's. */
+/* NVRTC's log, or the name of the error if the log is empty: the source is then not the cause. */
 static char *take_log(const Nvrtc *n, nvrtcProgram p, int rc)
 {
     size_t len = 0;
@@ -186,7 +186,7 @@ static char *take_log(const Nvrtc *n, nvrtcProgram p, int rc)
     return log;
 }
 
-/* NULL: rc is what NVRTC said of it; 0: there is no memory */
+/* NULL: *rc is NVRTC's error, or 0 if memory ran out. */
 static char *take_code(const Nvrtc *n, nvrtcProgram p, bool ptx, size_t *size, int *rc)
 {
     size_t bytes = 0;
@@ -196,15 +196,15 @@ static char *take_code(const Nvrtc *n, nvrtcProgram p, bool ptx, size_t *size, i
         free(out);
         out = NULL;
     }
-    /* PTX comes with its closing zero, which is no part of a file. */
+    /* NVRTC's PTX ends with a 0, which does not belong into a file */
     *size = out ? bytes - (ptx && bytes && !out[bytes - 1]) : 0;
     return out;
 }
 
-/* Kernels of one program side by side: the 58 of Shampoo as `optc emit` has them take 3.3 s so, and 9.6 s one after
- * another; the first step of Shampoo on an H200 5.5 s in place of 8.1 with an empty cache (CUDA 13.0, 16 cores). The
- * same number of threads gives the same code. Not where there are no cores for it; 12.4 knows the option, and not what
- * to do with it. */
+/* NVRTC can compile the kernels of one program in parallel. Shampoo's 58 kernels, as `optc emit` prints them, then take
+ * 3.3 s instead of 9.6 s; the first step of Shampoo on an H200 with an empty cache takes 5.5 s instead of 8.1 s (CUDA
+ * 13.0, 16 cores). The same number of threads gives the same code. Not used with fewer than SPLIT_CORES cores. NVRTC
+ * 12.4 accepts the option, but does not implement it. */
 enum { SPLIT_SINCE = 12060, SPLIT_CORES = 4 };
 static const char side_by_side[] = "--split-compile=4";
 

@@ -1,5 +1,5 @@
-/* CUDA, found at run time: the driver and NVRTC as functions we declare ourselves, so that one binary runs with and
- * without them. tests/cuda/headers.cc holds every row of this file against CUDA's own headers. */
+/* The CUDA driver and NVRTC, loaded at run time. This file declares their functions itself, so that one binary runs
+ * with and without them. tests/cuda/headers.cc compares every row with CUDA's own headers. */
 #ifndef OPTC_CUDA_H
 #define OPTC_CUDA_H
 #include <stdbool.h>
@@ -7,7 +7,7 @@
 
 #include "runtime/core/gpu/cuda_driver.h"
 
-/* All of it is in NVRTC 12.0. */
+/* All of these are in NVRTC 12.0. */
 typedef struct _nvrtcProgram *nvrtcProgram;
 #define NVRTC_FUNCTIONS(F)                                                                                             \
     F(nvrtcVersion, (int *, int *))                                                                                    \
@@ -27,18 +27,18 @@ typedef struct _nvrtcProgram *nvrtcProgram;
 typedef struct Nvrtc { NVRTC_FUNCTIONS(NVRTC_MEMBER) int version; char path[1024]; } Nvrtc;
 #undef NVRTC_MEMBER
 
-const Driver *driver_get(const char **why);        /* NULL: *why says why not. Loaded once, never unloaded */
+const Driver *driver_get(const char **why);        /* NULL: *why has the reason. Loaded once, never unloaded */
 const Nvrtc *nvrtc_get(const char **why);
 
-/* Source to machine code for sm_<arch> (PTX where ptx is set). The result is malloc'ed; NULL: log holds why (malloc'ed
- * too), or is NULL for want of memory. A log that begins with NVRTC_FAILED is not about the source. */
+/* Compiles source to machine code for sm_<arch>, or to PTX if ptx is set. The result is malloc'ed. NULL: *log has the
+ * reason, malloc'ed too, or is NULL if memory ran out. A log that begins with NVRTC_FAILED is not about the source. */
 #define NVRTC_FAILED "NVRTC failed"
 char *nvrtc_build(const Nvrtc *n, const char *source, const char *name, int arch, bool ptx, size_t *size, char **log);
 int nvrtc_archs(const Nvrtc *n, int *out, int most);
-/* what a compilation is given, as text for keys that also name NVRTC's version */
+/* All options of a compilation as text, for cache keys. The keys contain NVRTC's version too. */
 const char *nvrtc_options(void);
-/* machine code made by this NVRTC is promised to load with this driver */
+/* CUDA guarantees that machine code of this NVRTC loads with this driver. */
 bool nvrtc_fits(int nvrtc, int driver);
-/* the Python package that brings one that fits; driver 0: none is known */
+/* The name of the Python package with an NVRTC that fits the driver. driver 0: unknown. */
 const char *nvrtc_package(int driver);
 #endif

@@ -1,5 +1,5 @@
-/* Build helper: emits the library's rules as C, one file each, and the table that finds them by the hash of their code.
- *   prebuild FOLDER [ID…]     all of them, or those named
+/* Build helper: writes the library's rules as C, one file each, and a table of them by the hash of their code.
+ *   prebuild FOLDER [ID…]     all rules, or the named ones
  * The Makefile compiles every file once for each vector level N, with OPTC_MODULE=optc_builtin_NAME_N. */
 #include "runtime/library/rule/spec_find.h"
 #include "gen/abi/embedded.h"
@@ -22,7 +22,7 @@ static FILE *create(const char *dir, const char *name)
     return f;
 }
 
-static char **wanted;          /* the IDs that were named; none: all rules */
+static char **wanted;          /* IDs from the command line; none: all rules */
 
 static bool is_wanted(const char *id)
 {

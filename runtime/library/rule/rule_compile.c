@@ -1,4 +1,4 @@
-/* A spec becomes a plan and, where it can, native code: built in, from the cache, or through the host compiler. */
+/* Compiles a spec to a plan and, if possible, native code: built in, from the cache, or by the host compiler. */
 #include "runtime/library/rule/gpu_code.h"
 
 #include "runtime/library/rule/spec_find.h"
@@ -74,34 +74,36 @@ static bool compile_native(optc_rule *r, const char *source, const char *flags, 
     CacheNote note;
     bool ok = use_object(r, compiler_build(&e->compiler, source, flags, &object, &size, why, nwhy));
     rule_note(r, isas[e->isa].name, e->compiler.label, &note);
-    /* a cache that cannot be written costs the next start a compilation, no more */
+    /* not an error if the cache cannot be written: the next start compiles again */
     cache_end(slot, ok ? object : NULL, size, &note);
     free(object);
     return ok;
 }
 
-/* Slow, and in double precision: whoever takes it is told that its bits are not those of compiled code. */
+/* The evaluator is slow and computes in double precision. The path says so, because its bits are not those of compiled
+ * code. */
 static void use_evaluator(optc_rule *r, const char *why)
 {
     snprintf(r->library->path, sizeof r->library->path,
              "reference evaluator (%s); slow, and its bits are not those of a compiled rule", why);
 }
 
-/* What keeps the bits, behind whatever the user gives: also what clang only warns of, which is told to be quiet. */
+/* Flags that keep the bits, after the user's flags so that they win. clang ignores some with a warning, which -w
+ * silences. */
 static const char keep_bits[] = "-fno-fast-math -fno-unsafe-math-optimizations -fno-single-precision-constant "
                                 "-ffp-contract=off -fno-math-errno -fno-trapping-math -w";
 
-/* All that the compiler is given. False: that is too long, and none of it is left out. */
+/* All flags of a compilation. False: they are too long; none is dropped. */
 static bool all_flags(const LibraryEngine *e, char *flags, size_t room)
 {
-    /* for those who look into generated code: -g, -O1, -fopt-info-vec … */
+    /* OPTC_CFLAGS is for inspecting generated code: -g, -O1, -fopt-info-vec … */
     const char *more = getenv("OPTC_CFLAGS"), *given = e->compiler.fixed_flags;
     int n = snprintf(flags, room, "%s %s -shared %s %s %s", given ? given : "", compile_flags, isas[e->isa].flags,
                      more ? more : "", keep_bits);
     return n >= 0 && (size_t)n < room;
 }
 
-/* Fills module and path, or leaves module NULL and says in path why the evaluator is used. false: out of memory. */
+/* Sets module and path. If there is no native code, module stays NULL and path has the reason. false: out of memory. */
 static bool make_native(optc_rule *r, const char *source)
 {
     const LibraryEngine *e = r->engine->library;
@@ -117,7 +119,7 @@ static bool make_native(optc_rule *r, const char *source)
         use_evaluator(r, "what the compiler is given (its own arguments and OPTC_CFLAGS) is too long");
         return true;
     }
-    /* The key holds what decides the bits: code, flags, level, layout. Which compiler it was does not. */
+    /* The key contains what determines the bits: code, flags, vector level, ABI. The compiler does not matter. */
     int n = snprintf(all, sizeof all, "%s|%s|abi %d", key, flags, OPTC_ABI);
     digest_hex(all, (size_t)n, key);
     double t0 = now_ms();
@@ -177,7 +179,7 @@ static bool spec_source(optc_rule *r, const optc_rule_options *o, Source *src, c
     return true;
 }
 
-/* Wrappers by name: the caller's own texts, then the engine's folders and the library. */
+/* Finds wrappers by name: in the caller's texts, then in the engine's folders and the library. */
 typedef struct Finder { const optc_rule_options *o; const char *path; } Finder;
 
 static bool find_text(void *ctx, const char *name, Arena *a, Source *out, Diag *d)
@@ -202,6 +204,30 @@ static bool lower(optc_rule *r)
         r->program = program_make(&m->gen.arena, m->gen.plan, NULL);
     m->gen.arena.out = NULL;
     return r->program != NULL;
+}
+
+/* Library specs declare hyperparameters for some options only, so unread ones are reported for other specs. */
+static bool collect_warnings(optc_rule *r, const char *text)
+{
+    jmp_buf oom;
+    LibraryRule *m = r->library;
+    const Rule *x = m->rule;
+    Arena *a = &m->gen.arena;
+    volatile bool ok = false;
+    a->out = &oom;
+    if (!setjmp(oom)) {
+        m->warning = NEWS(a, const char *, x->nwarning + x->nhyper + 1);
+        for (int i = 0; i < x->nwarning; i++)
+            m->warning[m->nwarning++] = x->warning[i].text;
+        for (int h = 0; h < x->nhyper && !spec_embedded(text); h++) {
+            Buf b = {.arena = a};
+            if (rule_unread(&b, x, h))
+                m->warning[m->nwarning++] = arena_printf(a, "%s: %s", x->name, buf_text(&b));
+        }
+        ok = true;
+    }
+    a->out = NULL;
+    return ok;
 }
 
 static optc_status spec_status(const Diag *d)
@@ -241,7 +267,7 @@ static optc_status compile(optc_rule *r, const optc_rule_options *o)
         return spec_status(&r->library->gen.diag);
     r->library->rule = r->library->gen.rule;
     r->library->plan = r->library->gen.plan;
-    if (!lower(r))
+    if (!lower(r) || !collect_warnings(r, src.text))
         return no_memory("optc_compile");
     Buf text = {0};
     plan_print(&text, r->library->plan, false);
@@ -268,7 +294,7 @@ optc_status rule_make(optc_rule *r, const optc_rule_options *o)
     return r->library ? compile(r, o) : no_memory("optc_compile");
 }
 
-/* of what is said about launches of rules on the CPU */
+/* Protects LibraryRule.tuned of CPU rules. */
 static pthread_mutex_t tuned_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void rule_launches(optc_rule *r, const Tuned *t, const char *from, int bucket, bool as_model)
@@ -287,7 +313,7 @@ static void rule_launches(optc_rule *r, const Tuned *t, const char *from, int bu
 void rule_path(const optc_rule *r, char *buf, size_t n)
 {
     pthread_mutex_t *lock = r->library->gpu ? &r->library->gpu->lock : &tuned_lock;
-    pthread_mutex_lock(lock);                  /* a binding of another size may write them */
+    pthread_mutex_lock(lock);                  /* a binding of another size may write path and tuned */
     snprintf(buf, n, "%s%s", r->library->path, r->library->tuned);
     pthread_mutex_unlock(lock);
 }
@@ -349,3 +375,10 @@ int optc_rule_position(const optc_rule *r, const char *name)
 int optc_rule_changes_grad(const optc_rule *r) { return r && r->library->rule->changes_grad; }
 
 const char *optc_rule_plan(const optc_rule *r) { return r ? r->library->plan_text : ""; }
+
+int optc_rule_warnings(const optc_rule *r) { return r ? r->library->nwarning : 0; }
+
+const char *optc_rule_warning(const optc_rule *r, int i)
+{
+    return i >= 0 && i < optc_rule_warnings(r) ? r->library->warning[i] : NULL;
+}

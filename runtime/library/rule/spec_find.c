@@ -1,3 +1,4 @@
+/* Finds specs and wrappers by name or path, reads them, and lists the rules that the build compiles in. */
 #include "runtime/library/rule/spec_find.h"
 
 #include "gen/abi/embedded.h"
@@ -25,10 +26,10 @@ const Configuration library_variants[] = {
     {NULL, NULL, NULL},
 };
 
-/* one byte more than a spec may have, so that the compiler says it is too long */
+/* One byte more than a spec may have, so that the compiler reports a spec that is too long. */
 enum { MOST = (1 << 20) + 1 };
 
-/* A path that names no file is the caller's mistake; a file that cannot be read now is none. */
+/* A path that names no file is the caller's mistake (DIAG_SPEC); any other failure to read is DIAG_FILE. */
 static bool unreadable(const char *path, Diag *d, int err)
 {
     diag_set(d, path, 0, NULL, "cannot read the spec: %s", err == EINVAL ? "not a plain file" : strerror(err));
@@ -43,7 +44,7 @@ static bool unreadable(const char *path, Diag *d, int err)
 
 bool read_text(const char *path, Arena *arena, Source *out, Diag *d)
 {
-    char *buf = arena_alloc(arena, MOST + 1);              /* first: where memory ends no file is left open */
+    char *buf = arena_alloc(arena, MOST + 1);              /* before open: it may not return if memory runs out */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat st;
     int err = fd < 0 || fstat(fd, &st) != 0 ? errno : S_ISDIR(st.st_mode) ? EISDIR : S_ISREG(st.st_mode) ? 0 : EINVAL;
@@ -61,6 +62,14 @@ bool read_text(const char *path, Arena *arena, Source *out, Diag *d)
         return unreadable(path, d, err);
     *out = (Source){arena_strdup(arena, path), buf, n};
     return true;
+}
+
+bool spec_embedded(const char *text)
+{
+    for (const Embedded *e = embedded_specs; e->name; e++)
+        if (e->text == text)
+            return true;
+    return false;
 }
 
 static bool embedded(const char *key, Arena *arena, Source *out)
@@ -123,7 +132,7 @@ const char *spec_split(Arena *arena, const char *arg, const char *around, const 
         if (is_ident(spec) || access(spec, F_OK) == 0 || !strcmp(spec, "-") || (is_path(spec) && !strchr(plus, '/')))
             break;
     }
-    /* behind a last + a wrapper is missing: the + stays, and is complained of */
+    /* a + at the end: a wrapper is missing; the + is kept, so that the wrapper parser reports it */
     const char *part[] = {!plus ? "" : plus[1] ? plus + 1 : plus, around ? around : ""};
     Buf w = {.arena = arena};
     for (int i = 0; i < 2; i++) {

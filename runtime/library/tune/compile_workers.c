@@ -1,3 +1,4 @@
+/* NVRTC in worker processes: each has a socket, and a thread of the parent that sends it jobs. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -18,8 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A process, and the thread of ours that brings it its jobs. */
-/* fd -1: it died */
+/* A process, and the parent's thread that sends it jobs. fd -1: the process has died. */
 typedef struct Worker { Workers *w; pid_t pid; int fd; pthread_t thread; bool started; } Worker;
 
 typedef enum { WAITING, RUNNING, DONE } JobState;
@@ -36,11 +36,11 @@ struct Job {
 
 struct Workers { pthread_mutex_t lock; pthread_cond_t change; Job *first; bool ending; int n; Worker worker[]; };
 
-/* A job on its way: this, the name, the source. Answer: this, the code or (arch 0) the log. Both ends are one
- * program. */
+/* A request is this head, the name and the source. An answer is this head and the code, or the log if arch is 0. Both
+ * ends are the same program, so the layout is the same. */
 typedef struct Head { uint64_t size, name; int32_t arch, ptx; } Head;
 
-/* n bytes to the other end, or from it */
+/* Sends (out) or receives n bytes. */
 static bool move(int fd, void *data, size_t n, bool out)
 {
     for (char *at = data; n;) {
@@ -70,7 +70,7 @@ static char *get_text(int fd, uint64_t n)
     return s;
 }
 
-/* ---- the child: until its end is closed ---- */
+/* ---- the child: works until the parent closes the socket ---- */
 static void serve(const Nvrtc *n, int fd)
 {
     Head h;
@@ -98,12 +98,12 @@ static bool start_one(Workers *w, const Nvrtc *n)
         return false;
     pid_t pid = fork();
     if (pid == 0) {
-        signal(SIGINT, SIG_IGN);                    /* a terminal sends it to us all: our parent says when to end */
+        signal(SIGINT, SIG_IGN);                    /* a terminal sends it to all processes; the parent handles it */
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         for (int i = 0; i < w->n; i++)
             close(w->worker[i].fd);
         close(pair[0]);
-        /* behind whoever times kernels meanwhile, who must not wait for a core */
+        /* lower priority than the parent, which times kernels meanwhile and must not wait for a core */
         setpriority(PRIO_PROCESS, 0, 5);
         serve(n, pair[1]);
         _exit(0);
@@ -143,7 +143,7 @@ static void free_job(Job *j)
     free(j);
 }
 
-/* False: the worker is gone; *taken: after it had all of the job. */
+/* Sends a job and receives the answer. False: the worker died; *taken: after it had received the whole job. */
 static bool ask(int fd, Job *j, bool *taken)
 {
     Head h;
@@ -161,7 +161,8 @@ static bool ask(int fd, Job *j, bool *taken)
     return text != NULL;
 }
 
-/* A job whose process died goes back to the front, unless it was the second: of this very source, it seems. */
+/* The thread of one worker. A job whose worker died goes back to the front of the queue. If a second worker dies of it,
+ * the source is probably the cause, and the job fails. */
 static void *bring(void *arg)
 {
     Worker *x = arg;
@@ -184,7 +185,7 @@ static void *bring(void *arg)
             bury(x);
             j->died += taken;
             if (j->died == 2)
-                j->log = strdup("NVRTC's process died of it, twice");
+                j->log = strdup("the NVRTC process died twice while compiling this kernel");
         }
         if (j->dropped) {
             free_job(j);
@@ -211,7 +212,7 @@ Workers *workers_start(int n)
     pthread_cond_init(&w->change, NULL);
     while (w->n < n && start_one(w, nvrtc))
         ;
-    /* all processes before the first thread, which a child would have half of */
+    /* all processes are forked before the first thread starts: a child has only the thread that forked it */
     for (int i = 0; i < w->n; i++) {
         Worker *x = &w->worker[i];
         x->started = pthread_create(&x->thread, NULL, bring, x) == 0;
@@ -362,7 +363,7 @@ void workers_drop(Job *j)
     if (w && j->state == WAITING)
         unlink_job(j);
     if (j->state == RUNNING)
-        j->dropped = true;                  /* who runs it frees it */
+        j->dropped = true;                  /* the worker's thread frees it */
     else
         free_job(j);
     if (w)

@@ -1,29 +1,29 @@
-/* NVRTC in processes of its own. Threads of one process wait for each other inside it: sixteen of them do the work of
- * four. Only for programs that are ours (a library does not fork its caller), and to be started before a context is
- * made, which a child could not use. */
+/* Runs NVRTC in worker processes. Threads of one process wait for each other inside NVRTC: sixteen threads do the work
+ * of four. Only optc's own programs use this, because a library must not fork its caller. Start the workers before a
+ * CUDA context is created: a child could not use it. */
 #ifndef OPTC_WORKERS_H
 #define OPTC_WORKERS_H
 #include <stdbool.h>
 #include <stddef.h>
 
 typedef struct Workers Workers;
-Workers *workers_start(int n);                     /* NULL: there is no NVRTC, or no process to be had */
+Workers *workers_start(int n);                     /* NULL: there is no NVRTC, or no process could be started */
 void workers_end(Workers *w);
-/* now, whatever they are at; what was asked of them is still to be dropped */
+/* Kills all workers at once. The caller must still drop its jobs. */
 void workers_kill(Workers *w);
 int workers_alive(Workers *w);
 
-/* Jobs for nvrtc_build, done in the order they were begun in, each by whichever process is idle. Where w is NULL or all
- * have died, by the one who asks for the result; not what two of them died of. All jobs are asked for or dropped before
- * the end. */
+/* Jobs for nvrtc_build. Idle workers take them in the order of workers_begin. If w is NULL or all workers have died,
+ * workers_result compiles the job itself. A job that two workers died of is not compiled again and fails. The caller
+ * requests the result of every job, or drops it, before workers_end. */
 typedef struct Job Job;
-Job *workers_begin(Workers *w, const char *source, const char *name, int arch, bool ptx);      /* NULL: no memory */
-/* before all that wait; j may be NULL */
+Job *workers_begin(Workers *w, const char *source, const char *name, int arch, bool ptx);  /* NULL: out of memory */
+/* Moves the job to the front of the queue; j may be NULL. */
 void workers_hurry(Job *j);
-/* true: workers_result would not wait for a process */
+/* Waits up to `seconds`. true: workers_result would not wait for a worker. */
 bool workers_wait(Job *j, double seconds);
-/* waits for it and frees the job; NULL: *log says why. j may be NULL */
+/* Waits for the job, frees it and returns the code. NULL: *log has the reason. j may be NULL. */
 char *workers_result(Job *j, size_t *size, char **log);
-/* without waiting: what no process has begun is not begun; j may be NULL */
+/* Frees the job without waiting; a job that has not started is never compiled. j may be NULL. */
 void workers_drop(Job *j);
 #endif

@@ -1,3 +1,4 @@
+/* Searches for better launches of a stage (launch_search.h describes how). Needs a Meter; uses no device itself. */
 #include "runtime/library/library.h"
 #include "runtime/library/tune/launch_search.h"
 
@@ -67,7 +68,7 @@ static int add(Search *s, const Launch *l)
     return s->n++;
 }
 
-/* each: seconds a sample took the last time; 0: none yet */
+/* each: seconds of a sample in the last race; 0: none yet; broken: the device failed */
 typedef struct Run { const Space *space; const Meter *m; Search *s; double t0, each; bool broken; } Run;
 
 /* Launches that may still be tried. */
@@ -91,19 +92,19 @@ static void say(const Run *r, int tried, int of)
         r->s->progress(r->s->progress_ctx, r->s, tried, of, r->s->budget - (r->m->now(r->m->ctx) - r->t0));
 }
 
-/* less is noise; after few samples, much less; more than the model takes on a layout, at a size beside */
+/* Ratios of times. A win must be below better_by (above it is noise), after few samples below clearly. A launch may
+ * take at most not_by of the model's time on each layout, and beside_not_by at a neighbouring size. */
 static const double better_by = 0.997, clearly = 0.97, not_by = 1.005, beside_not_by = 1.01;
 enum { ENOUGH = 9, CONFIRM = 25, MOST_SAMPLES = 75 };
 
-/* As many samples at a time as take no longer than this, in seconds: until they are there, neither the budget nor stop
- * is looked at. */
+/* Most seconds of samples in one call of Meter.race: neither the budget nor `stop` is checked during a call. */
 static const double at_once = 0.5;
 
-/* The samples there were time for, one at least; 0: the device failed. */
+/* Races x against y within `limit` seconds. Returns the number of samples, at least one; 0: the device failed. */
 static int race_within(Run *r, double limit, int layout, const Launch *x, const Launch *y, int samples, double *ms_x,
                        double *ms_y)
 {
-    if (r->m->steady) {                                /* all at once: they are short */
+    if (r->m->steady) {                                /* samples are short: all in one call */
         r->broken = !r->m->race(r->m->ctx, layout, x, y, samples, ms_x, ms_y);
         return r->broken ? 0 : samples;
     }
@@ -111,7 +112,7 @@ static int race_within(Run *r, double limit, int layout, const Launch *x, const 
     int n = 0, parts = 0;
     for (int turn = 0; n < samples && (!n || (!over(r) && ends - begun + r->each <= limit)); turn++) {
         double from = ends, most = r->each > 0 ? at_once / r->each : 1, t[2];
-        /* who begins changes with every sample */
+        /* the side that runs first alternates */
         int some = most > samples - n ? samples - n : most > 1 ? (int)most : 1, first = turn % 2;
         if (!r->m->race(r->m->ctx, layout, first ? y : x, first ? x : y, some, &t[first], &t[!first]))
             return r->broken = true, 0;
@@ -132,18 +133,18 @@ static int race_within(Run *r, double limit, int layout, const Launch *x, const 
     return n;
 }
 
-/* A twentieth of the budget at most, so that long steps leave time to try several launches. */
+/* Uses at most a twentieth of the budget, so that there is time to try several launches when steps are long. */
 static int race(Run *r, int layout, const Launch *x, const Launch *y, int samples, double *ms_x, double *ms_y)
 {
     return race_within(r, r->s->budget / 20 > at_once ? r->s->budget / 20 : at_once, layout, x, y, samples, ms_x, ms_y);
 }
 
-/* ratio: of their times in all; to_model and worst: of the first one's to the model's, as far as the second's is
- * known */
+/* ratio: time of the first launch over the second's, over all layouts; to_model: the first one's over the model's by
+ * layout, as far as the second's is known; worst: the largest of these */
 typedef struct Duel { double ratio, to_model[MOST_LAYOUTS], worst; int samples; } Duel;
 
-/* Two of them with many samples on each of these layouts alone. Where there was no time for them, what is known of the
- * two counts too. */
+/* Races trials i and j with many samples on each layout from … to alone. If there was no time for all samples, earlier
+ * times of the two count too, weighted by samples. */
 static bool duel_on(Run *r, int i, int j, int from, int to, Duel *d)
 {
     const Tried *x = &r->s->trial[i], *y = &r->s->trial[j];
@@ -165,7 +166,7 @@ static bool duel_on(Run *r, int i, int j, int from, int to, Duel *d)
     return true;
 }
 
-/* The first by more than noise: after few samples, by much more. */
+/* The first launch won by more than noise; after few samples it must win clearly. */
 static bool won(const Run *r, int i, const Duel *d)
 {
     return d->ratio <= (d->samples == CONFIRM || r->s->trial[i].samples >= ENOUGH ? better_by : clearly);
@@ -173,7 +174,7 @@ static bool won(const Run *r, int i, const Duel *d)
 
 static bool duel(Run *r, int i, int j, Duel *d) { return duel_on(r, i, j, 0, r->m->layouts, d); }
 
-/* What came out stands with the trial. */
+/* Stores the outcome of a duel in the trial. */
 static void note(Run *r, int i, const Duel *d, double ms)
 {
     Tried *t = &r->s->trial[i];
@@ -183,7 +184,7 @@ static void note(Run *r, int i, const Duel *d, double ms)
     t->ms = t->uneven ? r->s->model_ms * d->worst : ms;
 }
 
-/* At the sizes beside, against the model. */
+/* Races the launch against the model at the neighbouring sizes, once. */
 static void look_beside(Run *r, int i)
 {
     Tried *t = &r->s->trial[i];
@@ -197,7 +198,7 @@ static void look_beside(Run *r, int i)
     t->ms = r->s->model_ms * d.worst;
 }
 
-/* A new best must beat the old one once more, with more samples: the luckiest of many would always look better than it
+/* A new best must beat the old one again, with more samples: the luckiest of many launches always looks better than it
  * is. */
 static void crown(Run *r, int i)
 {
@@ -212,7 +213,7 @@ static void crown(Run *r, int i)
         s->best = i;
 }
 
-/* The trial's time, against the best so far (itself, if it is the first). */
+/* Measures a trial against the best launch so far (against itself if it is the first). */
 static void measure(Run *r, int i, int samples)
 {
     Search *s = r->s;
@@ -224,7 +225,7 @@ static void measure(Run *r, int i, int samples)
     if (i == s->model && !t->samples) {
         t->ms = s->model_ms = a;
     } else if (i != s->best) {
-        /* More samples count for more: what few ones promised is corrected. */
+        /* weighted by samples, so that a lucky time from few samples is corrected */
         double now = best->ms * a / b;
         t->ms = t->samples ? (t->ms * t->samples + now * samples) / (t->samples + samples) : now;
     }
@@ -233,7 +234,8 @@ static void measure(Run *r, int i, int samples)
         crown(r, i);
 }
 
-/* How far behind one need not be timed again, after so many samples: several times what these are off by. */
+/* A launch slower than this multiple of the best is not timed again. The margin is several times the error of that many
+ * samples. */
 static double hopeless(const Run *r, int samples)
 {
     double by = samples < 3 ? 0.3 : samples < ENOUGH ? 0.15 : samples < CONFIRM ? 0.06 : 0.03;
@@ -242,8 +244,8 @@ static double hopeless(const Run *r, int samples)
 
 static bool fit(const Tried *t) { return !t->failed && !t->uneven; }
 
-/* Times those of `list` (indices of trials) that build, the first of which is number `from` of `of`; who is seen to be
- * far behind at the first look is left at that. */
+/* Measures the trials of `list` that compile. One that is far behind after the first samples gets no more. from, of:
+ * for progress, the position of the list in all. */
 static void measure_all(Run *r, const int *list, int n, int samples, int from, int of)
 {
     for (int i = 0; i < n && !over(r); i++) {
@@ -268,7 +270,7 @@ static void ready_batch(Run *r, const int *list, int n)
         r->s->trial[list[i]].failed = !ok[i];
 }
 
-/* What comes may be compiled while others are waited for and timed. */
+/* Announces launches, so that they are compiled while others are timed. */
 static void prepare(Run *r, const int *list, int n)
 {
     Launch l[SEARCH_AHEAD];
@@ -279,10 +281,10 @@ static void prepare(Run *r, const int *list, int n)
         r->m->prepare(r->m->ctx, l, n);
 }
 
-/* What is not compiled ahead is made ready one by one: a short budget sees more of them. */
+/* Without `prepare` launches are made ready one by one, so that a short budget tries more of them. */
 static int batch_of(const Run *r) { return r->m->prepare ? SEARCH_BATCH : 1; }
 
-/* Those of a batch that build, the count. */
+/* Prepares a batch; keeps those that compile in list and returns their number. */
 static int make_ready(Run *r, int *list, int n)
 {
     int kept = 0;
@@ -303,12 +305,12 @@ static void sort_by_time(const Search *s, int *list, int n)
     }
 }
 
-/* Few samples for many, many for few. Those that are made ready in batches are timed batch by batch, so that a short
- * budget still saw some of them. */
+/* Successive halving: few samples for many launches, then many samples for few. Launches are prepared and timed batch
+ * by batch, so that a short budget still times some of them. */
 static void halve(Run *r, int *list, int n, int samples)
 {
     int batch = batch_of(r), left = trials_left(r->s);
-    n = n < left ? n : left;                   /* nothing is compiled that will not be tried */
+    n = n < left ? n : left;                   /* launches that will not be tried are not compiled */
     for (int at = 0; at < n && !over(r); at += batch) {
         int part[SEARCH_BATCH], k = n - at < batch ? n - at : batch;
         memcpy(part, list + at, sizeof *part * (size_t)k);
@@ -362,7 +364,8 @@ static int all_to_try(const Run *r, Launch **all)
     return count < 0 ? count : n;
 }
 
-/* Bytes a multiprocessor has under way, as far as one can tell without knowing the registers. */
+/* How far the bytes in flight of a multiprocessor are from 64 KiB, as a factor of at least 1. An estimate: the number
+ * of registers is unknown. */
 static double under_way(const Space *space, const Launch *l)
 {
     const Plan *p = space->plan;
@@ -375,7 +378,7 @@ static double under_way(const Space *space, const Launch *l)
     int blocks = l->v[KNOB_BLOCKS] ? l->v[KNOB_BLOCKS] : 1024 / l->v[KNOB_THREADS];
     double bytes = (double)blocks * l->v[KNOB_THREADS] * l->v[KNOB_VECTOR] * l->v[KNOB_ITEMS] * loads;
     double want = 64 * 1024;
-    return bytes < want ? want / bytes : bytes / want;             /* 1 is right; both too few and too many are wrong */
+    return bytes < want ? want / bytes : bytes / want;             /* both too few and too many are bad */
 }
 
 static int propose_about(Run *r, int *list, int n, int most, const Launch *at)
@@ -445,7 +448,7 @@ static void climb(Run *r)
             break;
         halve(r, list, n, 3);
         if (s->best == was && ++still == 2)
-            break;                             /* a hundred and more about it, and none better */
+            break;                             /* two rounds of up to 64 neighbours, and none is better */
         still = s->best == was ? still : 0;
     }
 }
@@ -464,8 +467,8 @@ static bool everything(Run *r)
     return list != NULL;
 }
 
-/* The model whatever the budget, without which there is nothing to say, and what is known, which is most likely the
- * best. */
+/* Measures the model whatever the budget is, because all results are relative to it; then the known launches, of which
+ * one is most likely the best. */
 static bool begin(Run *r)
 {
     Search *s = r->s;
@@ -485,9 +488,9 @@ static bool begin(Run *r)
     if (s->trial[s->model].failed)
         return false;
     double a, b;
-    int warm = race_within(r, at_once, -1, &model, &model, ENOUGH, &a, &b);        /* the first ones are slower … */
+    int warm = race_within(r, at_once, -1, &model, &model, ENOUGH, &a, &b);        /* warm-up: the first are slower */
     if (warm && warm < ENOUGH && 4 * r->each > s->budget) {
-        /* … but there is no time for others */
+        /* there is no time for other samples: use those of the warm-up */
         s->trial[s->model].ms = s->model_ms = a;
         s->trial[s->model].samples = warm;
     } else if (warm) {
@@ -502,7 +505,7 @@ static bool begin(Run *r)
     return true;
 }
 
-/* The fastest that a duel has left standing; the model, if there is none. */
+/* The fastest launch that was in a duel and was not rejected; the model, if there is none. */
 static int next_best(const Search *s)
 {
     int best = s->model;
@@ -530,13 +533,13 @@ bool search_run(const Space *space, const Meter *m, Search *s)
         climb(&r);
     }
     s->finished = !over(&r);
-    /* Against the model itself, once more: its launch is what others were found good with, so a draw is its. Who fails
-     * leaves the place to the next that came so far. */
+    /* The best launch must beat the model directly once more; after a draw the model wins. If it fails, the next best
+     * one gets the same test. */
     Duel d;
     while (s->best != s->model && duel(&r, s->best, s->model, &d)) {
         note(&r, s->best, &d, s->model_ms * d.ratio);
         if (won(&r, s->best, &d) && !s->trial[s->best].uneven)
-            look_beside(&r, s->best);          /* one that was second, perhaps, and never crowned */
+            look_beside(&r, s->best);          /* next_best may return a launch that was not measured there */
         if (won(&r, s->best, &d) && !s->trial[s->best].uneven)
             break;
         s->trial[s->best].uneven = true;

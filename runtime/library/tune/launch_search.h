@@ -1,123 +1,123 @@
-/* Looking for better launches of a stage.
+/* Searches for better launches of a stage.
  *
- * The search (launch_search.c) knows no device: it proposes launches, a Meter makes them ready and races them against
- * the best so far. What it goes by is the ratio of two medians taken in turn, so that a device that slows
- * down meanwhile slows down both.
+ * The search (launch_search.c) is independent of the device: it proposes launches, and a Meter prepares them and races
+ * them against the best one so far. It compares by the ratio of two medians whose samples alternate, so that a device
+ * that slows down meanwhile affects both sides.
  *
- *   seeds      the model's launch, what is known from before, its rival's (the model's for sizes beyond its border,
- *              which lies where it lies by a guess), of both each knob turned alone, and the launches that keep most
- *              bytes under way
+ *   seeds      the model's launch; launches known from earlier runs; the rival: the model's launch on the other side of
+ *              its size limit, which is a guess; both with each single knob changed; and the launches with about 64 KiB
+ *              of loads in flight per multiprocessor
  *   halving    all seeds with few samples, the best third with three times as many, and so on until four are left
- *   climbing   from the winner, every launch one or two knobs away that has not been tried, until nothing is better or
- *              the budget is spent
- *   a duel     before one takes the place of the best, and at the end against the model: many samples on each layout of
- *              the work alone; who is worse than the model on one of them is out, whatever it gains on the others, and
- *              who is worse at a size beside, which would take the result
+ *   climbing   from the winner, every untried launch that differs in one or two knobs, until none is better or the
+ *              budget is used up
+ *   duel       before a launch becomes the best one, and at the end against the model: many samples on each layout
+ *              alone. A launch that is slower than the model on one layout is rejected, whatever it gains on others.
+ *              So is one that is slower at a neighbouring size, because that size would use the result too
  *
- * Exhaustive: everything, then halving among the best.
+ * Exhaustive: all launches, then halving among the best.
  *
- * Where steps are long there are fewer samples, down to one, and the budget and stop are looked at between them; what
- * few samples say must be clearer. */
+ * Long steps get fewer samples, down to one; the budget and `stop` are checked between samples, and a win by few
+ * samples must be clearer. */
 #ifndef OPTC_SEARCH_H
 #define OPTC_SEARCH_H
 #include "runtime/library/tune/tuned.h"
 #include "runtime/library/tune/compile_workers.h"
 
-/* What may be tried. */
+/* The launches that may be tried. */
 typedef struct Space {
     LaunchForm form;
-    Launch model, rival;                       /* rival: the model's for sizes beyond its border, or the same */
-    const Plan *plan; const Stage *stage;      /* NULL: every combination is valid and none better than another */
+    Launch model, rival;                       /* rival: the model's beyond its size limit, or equal to model */
+    const Plan *plan; const Stage *stage;      /* NULL: every combination of knobs is valid, and no seed is preferred */
 } Space;
 Space search_stage_space(const Plan *p, const Stage *st, int64_t elements);
 
 enum { MOST_LAYOUTS = 6 };
 typedef struct Tried {
     Launch launch;
-    double ms;                         /* on the scale of the model's time */
-    double to_model[MOST_LAYOUTS];     /* by duels: its time over the model's on each layout; 0: it has had none */
+    double ms;                         /* relative to the model's time, model_ms */
+    double to_model[MOST_LAYOUTS];     /* from duels: its time over the model's on each layout; 0: no duel yet */
     int samples;
-    bool looked;                       /* at the sizes beside */
-    /* uneven: the model is better on some layout or at a size beside, and that is its time */
+    bool looked;                       /* the neighbouring sizes were measured */
+    /* uneven: the model is faster on some layout or at a neighbouring size; ms is then the time there */
     bool failed, uneven;
 } Tried;
 
-/* launches that are made ready at once, at most; that may be named ahead */
+/* Most launches in one call of Meter.ready, and of Meter.prepare. */
 enum { SEARCH_BATCH = 16, SEARCH_AHEAD = 64 };
 typedef struct Meter {
     void *ctx;
-    /* of the work that is timed: all in turn, or (in duels) each alone */
+    /* Layouts of the work that is timed: races use all in turn, duels each alone. */
     int layouts;
-    /* a sample is so many runs that one shows who is far behind, and short all the same */
+    /* A sample contains so many runs that one sample shows which launches are far behind, and is short nevertheless. */
     bool steady;
-    /* makes ready the sizes beside this one: how many layouts there are then; may be NULL */
+    /* Prepares the neighbouring sizes and returns the number of layouts with them; may be NULL. */
     int (*widen)(void *ctx);
-    /* these are asked for next, in this order, at most SEARCH_AHEAD; more than once; NULL: nothing is gained by
-     * making several ready at once */
+    /* Announces the launches that `ready` gets next, in this order, at most SEARCH_AHEAD; a launch may be announced
+     * more than once. NULL: preparing several launches at once saves nothing. */
     void (*prepare)(void *ctx, const Launch *l, int n);
-    /* makes n launches ready; ok[i] false: it does not build, or other bits come out */
+    /* Prepares n launches for races. ok[i] false: launch i does not compile, or gives other bits. */
     void (*ready)(void *ctx, const Launch *l, int n, bool *ok);
-    /* medians of alternating runs; layout -1: all; false: the device failed */
+    /* Medians of alternating runs. layout -1: all layouts. false: the device failed. */
     bool (*race)(void *ctx, int layout, const Launch *a, const Launch *b, int samples, double *ms_a, double *ms_b);
     double (*now)(void *ctx);                                                             /* seconds */
-    /* false: not of the space here; may be NULL, as they all are */
+    /* false: the launch need not be tried on this device; may be NULL: try all. */
     bool (*worth)(void *ctx, const Launch *l);
-    /* the share of its threads' time that they waited for a core during races */
+    /* The share of its threads' time that they waited for a core during races; may be NULL. */
     double (*busy)(void *ctx);
 } Meter;
 
 typedef struct Search {
-    double budget;                     /* seconds; INFINITY: the clock decides nothing */
-    int trials;                        /* launches that are timed or fail, at most; 0: as many as the budget allows */
+    double budget;                     /* seconds; INFINITY: no time limit */
+    int trials;                        /* most launches that are timed or fail; 0: as many as the budget allows */
     bool exhaustive;
-    const Launch *known; int nknown;   /* found before: tried first (the first few) */
-    const Launch *used;                /* what steps use now; NULL: the model's */
-    volatile const int *stop;          /* not 0: end now with what there is; may be NULL */
-    void (*progress)(void *ctx, const struct Search *s, int tried, int of, double left);     /* progress; may be NULL */
+    const Launch *known; int nknown;   /* launches of earlier runs; the first few are tried first */
+    const Launch *used;                /* the launch that steps use now; NULL: the model's */
+    volatile const int *stop;          /* not 0: end now with the results so far; may be NULL */
+    void (*progress)(void *ctx, const struct Search *s, int tried, int of, double left);     /* may be NULL */
     void *progress_ctx;
     /* results */
-    Tried *trial; int n, cap;          /* everything tried; owned here */
+    Tried *trial; int n, cap;          /* all launches that were proposed; search_free frees them */
     int best, model;                   /* indices into trial */
     double model_ms;
-    double used_ms;                    /* what steps use now, raced against the best at the end; 0: it does not build */
-    /* the search ended by itself: not by the budget or the number of trials, not by stop */
+    double used_ms;                    /* time of `used`, raced against the best at the end; 0: it was not timed */
+    /* The search was complete: neither the budget, the number of trials nor `stop` ended it. */
     bool finished;
     double spent;
 } Search;
 
-bool search_run(const Space *space, const Meter *m, Search *s);      /* false: the device failed, or no memory */
+bool search_run(const Space *space, const Meter *m, Search *s);      /* false: the device failed, or out of memory */
 void search_free(Search *s);
 bool search_valid(const Space *space, const Launch *l);
-/* all valid launches, the count; malloc'ed */
+/* Lists all valid launches, malloc'ed; returns their number, or -1 if memory ran out. */
 int search_space(const Space *space, Launch **out);
 
-/* ---- tune_gpu.c: a rule on tensors of our own ---- */
+/* ---- tune_gpu.c: a rule on a GPU, with tensors that the tuner allocates ---- */
 typedef struct GpuTuner GpuTuner;
 struct optc_engine;
 struct optc_rule;
-/* an optc_status, as the next two; w: compile the candidates, may be NULL */
+/* w: workers that compile the candidates; may be NULL. This call and the next two return an optc_status. */
 int gpu_tuner_open(struct optc_rule *r, Workers *w, GpuTuner **out);
-/* the stage that is measured from now on; its kernels serve all sizes */
+/* Selects the stage to measure. Its compiled kernels are used for all sizes. */
 int gpu_tuner_stage(GpuTuner *t, int fn);
-/* on tensors of so many elements in all */
+/* Selects the size: the total number of elements of the tensors. */
 int gpu_tuner_size(GpuTuner *t, int64_t elements);
 Meter gpu_tuner_meter(GpuTuner *t);
-double gpu_tuner_bytes(const GpuTuner *t);                                        /* that the stage moves by the plan */
+double gpu_tuner_bytes(const GpuTuner *t);                         /* bytes that the stage moves, by the plan */
 void gpu_tuner_close(GpuTuner *t);
 
-/* ---- tune_methods.c: which way eigenvectors and roots of matrices are found in on a GPU ---- */
+/* ---- tune_methods.c: methods for eigenvectors and roots of matrices on a GPU ---- */
 typedef struct MethodWork { bool roots; int64_t rows, matrices; } MethodWork;
 struct GpuEngine;
 struct Program;
 void method_key(const struct GpuEngine *g, MethodWork w, bool f64, TunedKey *k);
-bool method_next(MethodWork *w);                    /* from rows 0; false: that was the last */
+bool method_next(MethodWork *w);                    /* the next size to measure, from rows 0; false: no more sizes */
 void method_label(MethodWork w, char out[64]);      /* eigenvectors_64x256 */
-/* a program has such with something to choose; has them in f64 */
+/* The program computes roots (or eigenvectors) and has a choice of methods. method_f64: it has eigenvectors in f64. */
 bool method_for(const struct Program *p, bool roots);
 bool method_f64(const struct Program *p);
 typedef struct MethodTuner MethodTuner;
 int method_tuner_open(struct optc_engine *e, MethodWork w, bool f64, MethodTuner **out);
-bool method_tuner_choice(const MethodTuner *u);    /* there is more than one way */
+bool method_tuner_choice(const MethodTuner *u);    /* there is more than one method */
 Space method_tuner_space(const MethodTuner *u);
 Meter method_tuner_meter(MethodTuner *u);
 double method_tuner_bytes(const MethodTuner *u);

@@ -1,12 +1,12 @@
-/* Tuning while a program runs: real steps try other launches. All launches give the same bits, so nothing but time is
- * at stake, and that is bounded.
+/* Tuning while a program runs: real steps try other launches. All launches give the same bits, so the only risk is lost
+ * time, which is bounded.
  *
- * A binding has at most one candidate at a time: one stage with one other launch. A thread of its own compiles it; when
- * it is there, steps take turns, one with it and one without, each between two events that are looked at only when they
- * have passed: the device is never waited for. The host pays for emitting and loading a candidate, a millisecond or so
- * each. A candidate that is clearly slower goes at once; one that wins stays and is written to the user's results by
- * the same thread. What slower steps have cost is kept below a share of all steps' time: while it is above, nothing new
- * is tried. */
+ * A binding has at most one candidate at a time: one stage with one other launch. A separate thread compiles it. Then
+ * steps alternate between the candidate and the launch in use. Each is timed with two events, which are read only after
+ * they have passed: the host never waits for the device. Emitting and loading a candidate costs the host about a
+ * millisecond. A candidate that is clearly slower is dropped at once. One that wins is adopted, and the thread writes
+ * it to the user's results. The time lost in slower steps stays below a share of the time of all steps: above it, no
+ * new candidate is tried. */
 #include "runtime/library/rule/gpu_code.h"
 #include "runtime/library/tune/launch_search.h"
 
@@ -22,20 +22,20 @@ enum { SAMPLES = 12, FEW = 3, RING = 8 };
 typedef struct Timing { CUevent begin, end; int side; bool used; } Timing;
 
 typedef struct Live {
-    double bound;                              /* of the time: 0.05 is 5 % */
-    int *stage, nstage, at;                    /* stages with choices, and whose turn it is */
-    double *gain;                              /* by Stage.fn: of the launch in use over the model's */
-    Launch *launch_now;                        /* by Stage.fn, what steps use now */
+    double bound;                              /* share of the time that may be lost: 0.05 is 5 % */
+    int *stage, nstage, at;                    /* stages with a choice of launches; index of the current one */
+    double *gain;                              /* by Stage.fn: the model's time over that of the launch in use */
+    Launch *launch_now;                        /* by Stage.fn: the launch in use */
     CUmodule *owned; int nowned;               /* modules of all launches that were tried */
     Launch *space; int nspace, next;           /* untried launches near the one in use */
     /* the candidate */
     int fn;
     Launch launch;
     CUmodule module;
-    LaunchList launch_list;                                 /* the step with it; shot NULL: none */
-    double t[2][SAMPLES]; int n[2];            /* without, with */
+    LaunchList launch_list;                    /* the step with the candidate; item NULL: no candidate */
+    double t[2][SAMPLES]; int n[2];            /* milliseconds of steps without [0] and with [1] the candidate */
     Timing ring[RING]; int slot;
-    /* ms of all steps, as far as timed; what slower ones cost; what a step takes */
+    /* milliseconds: of all steps (untimed ones count as `usual`), lost in slower steps, of a usual step */
     double total, lost, usual;
     int turn;
     bool done;
@@ -68,7 +68,7 @@ static void refill(optc_binding *b, Live *v)
     }
 }
 
-/* The next launch to try; false: every stage has been gone over. */
+/* Chooses the next candidate. false: all stages are done. */
 static bool choose(optc_binding *b, Live *v)
 {
     while (v->next == v->nspace) {
@@ -83,7 +83,7 @@ static bool choose(optc_binding *b, Live *v)
     return true;
 }
 
-/* ---- the thread: compiles, writes ---- */
+/* ---- the thread: compiles candidates, writes results ---- */
 static void *work(void *arg)
 {
     optc_binding *b = arg;
@@ -94,7 +94,7 @@ static void *work(void *arg)
         TunedList one = {0};
         TunedMerge m;
         if (tuned_put(&one, &v->result))
-            /* where it cannot be kept, this run still has it */
+            /* not an error if it cannot be written: this run uses it nevertheless */
             tuned_update(path, &one, TUNED_NEWEST, false, 2000, &m, why, sizeof why);
         tuned_free(&one);
     }
@@ -120,7 +120,8 @@ static void start(optc_binding *b, Live *v)
 }
 
 /* ---- the candidate's step ---- */
-/* Its module stays until the binding goes: a step with it may still be running, and unloading would wait. */
+/* Drops the candidate. Its module stays loaded until the binding is freed: a step may still be running it, and
+ * unloading would wait for that. */
 static void drop(optc_binding *b, Live *v)
 {
     const Driver *d = b->rule->engine->gpu->d;
@@ -134,7 +135,7 @@ static void drop(optc_binding *b, Live *v)
     v->module = NULL;
     free(v->launch_list.item);
     v->launch_list = (LaunchList){0};
-    for (int i = 0; i < RING; i++) {           /* steps with it that are still under way cost as much as those before */
+    for (int i = 0; i < RING; i++) {           /* steps still in flight are assumed to lose as much as the others */
         if (v->ring[i].used && v->ring[i].side && v->n[0] && v->n[1])
             v->lost += fmax(0, median(v->t[1], v->n[1]) - median(v->t[0], v->n[0]));
         v->ring[i].used = false;
@@ -175,11 +176,11 @@ static void take(optc_binding *b, Live *v, const LaunchList *p)
         drop(b, v);
         return;
     }
-    if (p->exec)                               /* else both are single launches: one stage alone has no graph */
+    if (p->exec)                               /* a list of one launch has no graph */
         list_graph(b, &v->launch_list);
 }
 
-/* From now on every step has it. The old shots of the stage are replaced; the new module lives as long as the
+/* Makes the candidate the launch in use: its launch items replace the old ones. Its module stays loaded as long as the
  * binding. */
 static void adopt(optc_binding *b, Live *v, LaunchList *p, double gain)
 {
@@ -192,7 +193,7 @@ static void adopt(optc_binding *b, Live *v, LaunchList *p, double gain)
     gpu_tuned_key(b->rule, v->fn, b->elems, &v->result.key);
     pthread_mutex_unlock(&b->rule->library->gpu->lock);
     v->result.launch = v->launch;
-    /* Times are those of whole steps; the gain is over the model, so what the launch before had over it counts too. */
+    /* Times are those of whole steps. The gain is relative to the model, so it includes the previous launch's gain. */
     v->gain[v->fn] *= gain;
     v->result.ms = median(v->t[1], v->n[1]);
     v->result.model_ms = v->result.ms * v->gain[v->fn];
@@ -200,7 +201,7 @@ static void adopt(optc_binding *b, Live *v, LaunchList *p, double gain)
     snprintf(v->result.label, sizeof v->result.label, "%.40s live", b->rule->library->rule->name);
     v->save = true;
     drop(b, v);
-    v->at--;                                   /* the neighbours of the new one are others */
+    v->at--;                                   /* the same stage again: the new launch has other neighbours */
     v->next = v->nspace = 0;
 }
 
@@ -243,7 +244,7 @@ static void live_close(optc_binding *b)
         pthread_join(v->thread, NULL);
     free(v->source);
     free(v->cubin);
-    if (v->save) {                             /* found by the last candidate of all */
+    if (v->save) {                             /* the last candidate won, and its result is not written yet */
         v->source = NULL;
         work(b);
     }
@@ -261,7 +262,7 @@ static void live_close(optc_binding *b)
     b->gpu->live = NULL;
 }
 
-/* Which play this step takes, and where it is to be timed: begin now, end when it is launched. */
+/* Returns the launch list of this step, and starts its timing if there is a candidate; live_end ends it. */
 static LaunchList *live_begin(optc_binding *b, LaunchList *p)
 {
     Live *v = b->gpu->live;
@@ -269,7 +270,7 @@ static LaunchList *live_begin(optc_binding *b, LaunchList *p)
     if (v->launch_list.item)
         judge(b, v, p);
     else
-        v->total += v->usual;                  /* not timed: nothing is tried now */
+        v->total += v->usual;                  /* there is no candidate, so this step is not timed */
     if (!v->launch_list.item && !v->busy && (!v->done || v->save) && v->lost <= v->bound * v->total)
         start(b, v);
     if (!v->launch_list.item && v->busy && __atomic_load_n(&v->ready, __ATOMIC_SEQ_CST))
@@ -324,7 +325,7 @@ void live_open(optc_binding *b)
             continue;
         const char *from;
         const Tuned *t = gpu_tuned(b->rule, f, b->elems, &from);
-        /* a package's own launch may stand in its place */
+        /* a package's own launch may be in use instead of the tuned one */
         v->gain[f] = t && !memcmp(&t->launch, launch_of(b, f), sizeof t->launch) ? t->model_ms / t->ms : 1;
         v->stage[v->nstage++] = f;
     }

@@ -1,4 +1,4 @@
-/* Types as the caller names them; the clock, and how long others kept us waiting. */
+/* Storage types and devices by their public names, clocks, the time that threads waited for a core, medians. */
 #include "runtime/library/library.h"
 
 #include <dirent.h>
@@ -18,7 +18,7 @@ double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-/* The second number of a thread's schedstat: nanoseconds that it was ready to run while something else had the core. */
+/* Sums the second number of each thread's schedstat: nanoseconds that it was ready to run but had no core. */
 double waited_ms(void)
 {
     double ms = 0;

@@ -1,4 +1,4 @@
-/* Measuring threads and grain of a step on the CPU, on tensors of our own. */
+/* Measures threads and grain of a step on the CPU, on tensors that the tuner allocates. */
 #include "runtime/library/library.h"
 #include "runtime/library/tune/launch_search.h"
 
@@ -8,8 +8,8 @@
 
 static const Launch model = {{0, 1, 0, 0, 0, 0, 0}};
 
-/* A pair that takes the same steps, to compare bits, and what is timed. The pair need not be large: what a launch does
- * to bits it does where every thread has a few pieces. */
+/* Three sets: a pair that takes the same steps, to compare bits, and one that is timed. The pair may be small: a launch
+ * that changes bits does so as soon as every thread has a few units of work. */
 enum { TIMED = 2, NSET, PAIR_MOST = 1 << 22, PERIOD = 1 << 16 };
 typedef struct Set { optc_binding *b; void *p; int64_t dim[2], n; } Set;
 
@@ -17,8 +17,8 @@ struct CpuTuner {
     optc_rule *r;
     Set set[NSET];
     void *g, *input;
-    int64_t most;                          /* units of work of a stage */
-    double raced, waited;                  /* milliseconds of races, and of its threads waiting for a core in them */
+    int64_t most;                          /* most units of work of any stage */
+    double raced, waited;                  /* milliseconds of races, and those that threads waited for a core in them */
 };
 
 static void use(optc_binding *b, const Launch *l)
@@ -32,7 +32,8 @@ static size_t param_bytes(const CpuTuner *u)
     return (size_t)u->set[0].n * (size_t)type_info[u->r->library->plan->p].bytes;
 }
 
-/* Some numbers, again and again: copied by all threads, so that pages lie near who will work on them. */
+/* Fills an array with a repeated block of numbers. All threads copy, so that each page is near the thread that uses
+ * it. */
 typedef struct Filling { char *to; size_t size; int64_t n; } Filling;
 
 static void fill_period(void *with, int64_t i)
@@ -63,12 +64,12 @@ static optc_status bind_one(CpuTuner *u, Set *x)
         if (optc_set_scalar(x->b, -1, optc_rule_input(u->r, k), 0.5) != OPTC_OK)
             s = optc_set_input(x->b, 0, optc_rule_input(u->r, k), u->input, 0);
     if (s == OPTC_OK)
-        use(x->b, &model);                 /* whatever is known already */
+        use(x->b, &model);                 /* ignores tuned results */
     return s;
 }
 
-/* Where a launch gave other bits the pair differs from then on: made equal again. At first too: what no step writes is
- * as it was found. */
+/* Makes the pair equal again after a launch that gave other bits. Also needed at the beginning: memory that no step
+ * writes is uninitialised. */
 static void mend(CpuTuner *u)
 {
     optc_binding *from = u->set[0].b, *to = u->set[1].b;
@@ -91,14 +92,14 @@ static optc_status begin(CpuTuner *u)
     return s;
 }
 
-/* Where memory ended meanwhile, some are not bound any more, and nothing can be run until a later begin. */
+/* False after memory ran out in `begin`: some sets are not bound, and nothing can run until the next `begin`. */
 static bool bound(const CpuTuner *u) { return u->set[0].b && u->set[1].b && u->set[TIMED].b; }
 
-/* Steps on a gradient that stays run away: LARS and Adafactor are at infinity after 4200, where all bits are alike.
- * Long before that they begin anew. */
+/* Steps with a constant gradient diverge: LARS and Adafactor reach infinity after 4200 steps, where all launches give
+ * the same bits. So the sets start again after 1000 steps. */
 static bool fresh(CpuTuner *u) { return (bound(u) && u->set[TIMED].b->steps < 1000) || begin(u) == OPTC_OK; }
 
-/* Of the stage that has most. */
+/* The units of work of the stage that has most. */
 static int64_t most_units(const CpuTuner *u)
 {
     int64_t most = 0;
@@ -137,7 +138,7 @@ static bool make_set(const CpuTuner *u, int64_t elements, Set *x)
     return x->p != NULL;
 }
 
-/* Of an element of the widest input. */
+/* Bytes of an element of the widest input. */
 static size_t input_bytes(const Plan *p)
 {
     int most = 0;
@@ -163,7 +164,7 @@ int cpu_tuner_open(optc_rule *r, int64_t elements, CpuTuner **out)
     optc_status s = u->input ? OPTC_OK : fail(OPTC_ERROR_MEMORY, "tuning: out of memory");
     if (s == OPTC_OK) {
         fill(u, r->library->plan->g, u->g, (int64_t)n, 2246822519u, 2, 0.0625);
-        memset(u->input, 0x3f, n * input_bytes(r->library->plan));       /* a normal number in every type */
+        memset(u->input, 0x3f, n * input_bytes(r->library->plan));       /* 0x3f… is a normal number in every type */
         s = begin(u);
     }
     if (s != OPTC_OK) {
@@ -182,14 +183,14 @@ Space cpu_tuner_space(void) { return (Space){.form = FORM_CPU, .model = model, .
 static bool same_bits(CpuTuner *u, const Launch *l)
 {
     const Set *x = &u->set[0], *y = &u->set[1];
-    use(y->b, l);                          /* the other one's stays the model's */
+    use(y->b, l);                          /* x keeps the model's launch */
     return optc_step(x->b) == OPTC_OK && optc_step(y->b) == OPTC_OK && !memcmp(x->p, y->p, param_bytes(u)) &&
            !memcmp(x->b->block, y->b->block, x->b->storage_bytes);
 }
 
-/* What comes to the same as another could win by noise only. One unit of work goes to one thread at once, whatever the
- * launch: the model stays. Of grains that take all there is the least stands for the rest: at a larger size, which may
- * take the result, it leaves work for other threads. */
+/* Launches that do the same as another could win only by noise. With a single unit of work every launch uses one
+ * thread, so only the model is tried. Of the grains that cover all units only the smallest is tried: at a larger size,
+ * which may use the result, it leaves work for other threads. */
 static bool worth(void *ctx, const Launch *l)
 {
     const CpuTuner *u = ctx;
@@ -207,8 +208,9 @@ static void ready(void *ctx, const Launch *l, int n, bool *ok)
     }
 }
 
-/* Short steps are timed together, far above the clock's grain and far below what a core is taken away for. They are
- * counted anew each time: threads that wait for one take a thousand times what they took before. */
+/* Short steps are timed together: 0.05 ms is far above the clock's resolution and far below a scheduler's time slice.
+ * The number of steps is determined anew each time: if threads must wait for a core, a step takes a thousand times as
+ * long. */
 static bool run_timed(CpuTuner *u, const Launch *l, double *ms)
 {
     int reps = 0;
@@ -222,9 +224,9 @@ static bool run_timed(CpuTuner *u, const Launch *l, double *ms)
     return true;
 }
 
-/* By the median of the ratios, not the ratio of the medians: a core whose speed goes up and down is the same for two
- * that follow each other. With one launch on both sides the ratio of the medians of 25 was below 0.997 in 8 races of a
- * hundred on a busy machine, this in 3. */
+/* Uses the median of the ratios, not the ratio of the medians: when the speed of a core varies, two consecutive samples
+ * have about the same speed. With the same launch on both sides, on a busy machine, the ratio of the medians of 25
+ * samples was below 0.997 in 8 of 100 races; the median of the ratios in 3. */
 static bool race(void *ctx, int layout, const Launch *a, const Launch *b, int samples, double *ms_a, double *ms_b)
 {
     CpuTuner *u = ctx;

@@ -1,6 +1,6 @@
-/* Measuring launches of a stage on a GPU, on sets of our own (tune_tensors.h): kernels are compiled ahead, compared bit
- * by bit, and raced. What wins must hold for the sizes beside, which take its result where they have none: one that
- * gained 1 % at 2^20 elements lost 3 at 2^22. */
+/* Measures launches of a stage on a GPU, on the sets of tune_tensors.h: kernels are compiled ahead, compared bit by
+ * bit, and raced. A winner is also measured at the neighbouring sizes, which use its result if they have none: a launch
+ * that gained 1 % at 2^20 elements lost 3 % at 2^22. */
 #include "runtime/library/tune/launch_search.h"
 #include "runtime/library/tune/tune_tensors.h"
 
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ITSELF, SMALLER, LARGER, RINGS };                  /* the size that is tuned for, and those beside it */
+enum { ITSELF, SMALLER, LARGER, RINGS };                  /* the size that is tuned, and its neighbouring sizes */
 _Static_assert(RINGS * LAYOUTS <= MOST_LAYOUTS, "a search keeps a time for each");
 
 typedef struct Kernel { Launch launch; CUmodule module; CUfunction fn; bool ok; } Kernel;
@@ -24,13 +24,13 @@ struct GpuTuner {
     int entry;
     int64_t elements;
     Ring ring[RINGS];
-    int wider;                                 /* layouts of all rings, once those beside are there; 0: not yet */
+    int wider;                                 /* layouts of all rings; 0: the neighbouring sizes are not allocated */
     Set check[2];
     TuneSets sets;
-    CUmodule same_module; CUfunction same;     /* compares what the pair holds … */
-    CUdeviceptr differs;                       /* … and says so here */
+    CUmodule same_module; CUfunction same;     /* a kernel that compares the pair's memory */
+    CUdeviceptr differs;                       /* it sets this flag if they differ */
     Kernel *kernel; int n, cap;
-    Build build[SEARCH_AHEAD]; int nbuild;     /* begun and not asked for yet, in this order */
+    Build build[SEARCH_AHEAD]; int nbuild;     /* compilations that were started and not requested yet, in order */
     CUevent begin, end;
 };
 
@@ -49,7 +49,7 @@ int gpu_tuner_size(GpuTuner *u, int64_t elements)
     return ring_open(&u->sets, u->at.stage, &u->ring[ITSELF], elements);
 }
 
-/* The sizes that would take this one's result, as far as there is memory for them. */
+/* Allocates the neighbouring sizes, which would use this size's result, as far as there is memory. */
 static int widen(void *ctx)
 {
     GpuTuner *u = ctx;
@@ -116,7 +116,7 @@ void gpu_tuner_close(GpuTuner *u)
     free(u);
 }
 
-/* On the device, where the bits are: a pair is 36 MB, to be copied out for every candidate otherwise. Its argument has
+/* Compares on the device: otherwise the pair, 36 MB, would be copied to the host for every candidate. Its argument has
  * the layout of optc_launch. */
 static const char same_source[] =
     "struct optc_launch { const unsigned *a, *b; unsigned *differs; long long n; int guard, tick; "
@@ -192,7 +192,7 @@ int gpu_tuner_stage(GpuTuner *u, int fn)
 double gpu_tuner_bytes(const GpuTuner *u) { return stage_bytes(u->ring[ITSELF].set[0].b, u->at.stage); }
 
 /* ---- kernels ---- */
-/* Among things of this size that begin with a launch; -1: none has it. */
+/* Index of a launch in an array of structs of `size` bytes that begin with a Launch; -1: not found. */
 static int find_launch(const Launch *l, const void *in, size_t size, int n)
 {
     int i = 0;
@@ -264,7 +264,7 @@ static bool same_bits(GpuTuner *u, const Kernel *k)
            !differs;
 }
 
-/* Where a kernel gave other bits the pair differs from then on: made equal again. */
+/* Makes the pair equal again after a kernel that gave other bits. */
 static void mend(GpuTuner *u)
 {
     const Driver *d = u->r->engine->gpu->d;
@@ -315,8 +315,8 @@ static Kernel *loaded(GpuTuner *u, const Launch *l)
     return k;
 }
 
-/* What was begun ahead may be left over from a search that its time ended: it makes room for what is asked for now,
- * where there is none. */
+/* Compilations may be left over from a search whose budget ended. If there is no room for the launches requested now,
+ * they are dropped. */
 static void make_room(GpuTuner *u, const Launch *l, int n)
 {
     int missing = 0;
@@ -349,7 +349,7 @@ static void ready(void *ctx, const Launch *l, int n, bool *ok)
 }
 
 /* ---- times ---- */
-/* The first one that it goes over: temporaries of two batches lie at one place. */
+/* The first batch that runs the stage: the batches share their temporaries. */
 static int batch_of(const GpuTuner *u, const optc_binding *b)
 {
     const LaunchList *p = &b->gpu->launch_list[u->entry * b->gpu->nphase + u->at.phase];
@@ -359,9 +359,9 @@ static int batch_of(const GpuTuner *u, const optc_binding *b)
     return -1;
 }
 
-/* The clock starts when the cache holds what this kernel leaves there. Otherwise it would be given the other side's
- * work to do: what a kernel without streaming hints has written waits in the cache, and whoever comes next writes it
- * out. Of 2^24 elements that was 3.5 % of AdamW's time. */
+/* The clock starts after untimed launches (settle) have filled the cache with this kernel's own data. Otherwise the
+ * kernel would do the other side's work: data that a kernel without streaming hints has written stays in the cache, and
+ * the next kernel has to write it back. At 2^24 elements that was 3.5 % of AdamW's time. */
 static bool run_timed(GpuTuner *u, Ring *r, int layout, const Kernel *k, int reps, double *ms)
 {
     const Driver *d = u->r->engine->gpu->d;
@@ -382,7 +382,7 @@ static bool run_timed(GpuTuner *u, Ring *r, int layout, const Kernel *k, int rep
     return true;
 }
 
-/* Layouts are counted through the rings. */
+/* Layouts are numbered through all rings. Returns the ring, and makes *layout its layout there. */
 static Ring *ring_of(GpuTuner *u, int *layout)
 {
     Ring *r = u->ring;
@@ -395,17 +395,17 @@ static bool race(void *ctx, int layout, const Launch *a, const Launch *b, int sa
 {
     GpuTuner *u = ctx;
     Ring *r = ring_of(u, &layout);
-    /* both sides run on all sets alike, which lie better or worse */
+    /* both sides run on all sets equally often, because addresses affect the speed */
     int round = layout < 0 ? r->n : r->n / r->layouts;
     const Kernel *k[2] = {kernel_of(u, a), kernel_of(u, b)};
     double t[2][128];
     samples = samples > 128 ? 128 : samples;
     gpu_enter(u->r->engine->gpu);
     bool ok = k[0] && k[1] && (r->each > 0 || run_timed(u, r, layout, k[1], round, &r->each));
-    /* short ones are timed together, far above the clock's grain */
+    /* short launches are timed together, for 0.2 ms: far above the clock's resolution */
     int reps = ok && r->each < 0.2 ? ((int)(0.2 / (r->each > 1e-3 ? r->each : 1e-3)) / round + 1) * round : round;
-    /* what disturbs the host while it fires short ones shows as five times the time, and a median of one or two is
-     * no help */
+    /* A disturbance of the host while it starts short launches makes them look five times as long. A median of one or
+     * two samples does not help, so the smaller of two is used. */
     int looks = samples < 3 && r->each < 0.1 ? 2 : 1;
     for (int i = 0; i < samples && ok; i++)
         for (int next_set = 0; next_set < 2 * looks && ok; next_set++) {

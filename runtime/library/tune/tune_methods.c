@@ -1,10 +1,10 @@
-/* Which way eigenvectors and roots of matrices are found in on a GPU: measured, kept among results and looked up when
- * tensors are bound.
+/* Methods for eigenvectors and roots of matrices on a GPU: measures them, stores the best as a tuned result, and looks
+ * it up when tensors are bound.
  *
- * A result is of matrices of so many rows, a power of two, and of so many of them; others take the nearest rows and,
- * as all results, the number beside. Ways differ in their last bits, as two versions of a library do, so a result is
- * kept only of ways that are at least as exact as the model's: in f32 is tried where the model has it, or where roots
- * in f32 are known to be exact enough (runtime/core/matrix/gpu_roots_f32.c). */
+ * Results are keyed by (rows rounded to a power of two, number of matrices). Other sizes use the nearest number of rows
+ * and, as with all results, the neighbouring bucket of matrices. Methods differ in their last bits, as two versions of
+ * a library do. So a method is tried only if it is at least as accurate as the model's: f32 only if the model uses it,
+ * or if roots in f32 are known to be accurate enough (runtime/core/matrix/gpu_roots_f32.c). */
 #include "runtime/library/tune/launch_search.h"
 
 #include "gen/gen.h"
@@ -46,8 +46,9 @@ EigenMethod method_measured(const optc_engine *e, bool roots, bool f64, int powe
     return t ? (EigenMethod)t->launch.v[KNOB_METHOD] : EIGEN_BY_SIZE;
 }
 
-/* ---- what is measured ---- */
-/* Few rows and many matrices are memory, many rows a solver's time: some of both. */
+/* ---- sizes that are measured ---- */
+/* Few rows with many matrices are limited by memory, many rows by the solver's time. This bound on the number of values
+ * leaves some of both. */
 static bool fits(MethodWork w) { return w.rows * w.rows * w.matrices <= 1 << 24; }
 
 bool method_next(MethodWork *w)
@@ -98,9 +99,9 @@ struct MethodTuner {
     optc_engine *e;
     optc_rule *r;
     MethodWork work;
-    bool f64, solver;                          /* there is a library */
+    bool f64, solver;                          /* solver: cuSOLVER was found */
     CUdeviceptr p, g;
-    double *a;                                 /* a matrix: all are the same */
+    double *a;                                 /* one matrix: all matrices are equal */
     optc_binding *b[NWAY];
     CUevent begin, end;
 };
@@ -114,7 +115,7 @@ static const char root_text[] =
     "  matrix = function() X = power(A, -1/4, { relative = 1/32, last = X })  A = A + 0 * sum(g)  p = p + 0 * g end,\n"
     "  step = function() p = p + 0 * g end }";
 
-/* D between reflections, which makes it dense: eigenvalues from 1 to a thousandth. */
+/* A dense matrix with known eigenvalues from 1 to 0.001: a diagonal matrix between two reflections. */
 static void fill(double *a, int64_t n)
 {
     double *v = a + n * n, *w = v + n;
@@ -190,7 +191,7 @@ void method_tuner_close(MethodTuner *u)
     free(u);
 }
 
-/* ---- ways ---- */
+/* ---- methods ---- */
 static EigenMethod model_method(const MethodTuner *u)
 {
     const GpuEngine *g = u->e->gpu;
@@ -200,7 +201,7 @@ static EigenMethod model_method(const MethodTuner *u)
     return u->solver || method == EIGEN_ROTATED ? method : eigen_rotation_method(g, u->work.rows, u->work.matrices);
 }
 
-/* One block takes minutes for a thousand rows, many blocks seconds. */
+/* For a thousand rows one thread block takes minutes, many thread blocks take seconds. */
 static bool may_be(const MethodTuner *u, EigenMethod method)
 {
     EigenMethod model = model_method(u);
@@ -247,7 +248,7 @@ static optc_status write_all(MethodTuner *u, optc_binding *b)
     return s;
 }
 
-/* Bound so, stepped twice, and nothing was refused. */
+/* Binds with this method and steps twice. False: that failed, or a factor was refused. */
 static bool begin(MethodTuner *u, EigenMethod method)
 {
     GpuEngine *g = u->e->gpu;
@@ -268,8 +269,8 @@ static bool begin(MethodTuner *u, EigenMethod method)
     return ok;
 }
 
-/* The model's way is bound and stepped before any search looks at its clock: whoever comes first waits for libraries to
- * be loaded, a second or more, and would have no time left for anything else. */
+/* Binds and steps the model's method before a search starts its clock: the first call waits a second or more for
+ * libraries to load, which would use up the budget. */
 int method_tuner_open(optc_engine *e, MethodWork w, bool f64, MethodTuner **out)
 {
     MethodTuner *u = calloc(1, sizeof *u);
@@ -290,7 +291,7 @@ int method_tuner_open(optc_engine *e, MethodWork w, bool f64, MethodTuner **out)
     gpu_enter(e->gpu);
     s = gpu_leave(e->gpu, s == OPTC_OK ? take_memory(u) : s);
     if (s == OPTC_OK && method_tuner_choice(u))
-        (void)begin(u, model_method(u));          /* what fails here the search tries again, and tells */
+        (void)begin(u, model_method(u));          /* after a failure the search tries again, and reports it */
     if (s != OPTC_OK) {
         char why[1024];
         snprintf(why, sizeof why, "%s", optc_message());
@@ -318,7 +319,7 @@ static bool run_timed(MethodTuner *u, optc_binding *b, double *ms)
     bool ok = optc_sync(b) == OPTC_OK;
     gpu_enter(u->e->gpu);
     ok = ok && !d->cuEventRecord(u->begin, NULL);
-    for (; ok && t < 0.2 && done < 1024; reps *= 2) {      /* far above the clock's grain */
+    for (; ok && t < 0.2 && done < 1024; reps *= 2) {      /* 0.2 ms: far above the clock's resolution */
         for (int i = 0; i < reps && ok; i++, done++)
             ok = optc_step(b) == OPTC_OK;
         ok = ok && !d->cuEventRecord(u->end, NULL) && !d->cuEventSynchronize(u->end) &&
@@ -358,7 +359,7 @@ Meter method_tuner_meter(MethodTuner *u)
     return (Meter){.ctx = u, .layouts = 1, .ready = ready, .race = race, .now = now, .worth = worth};
 }
 
-/* Read and written once. */
+/* Each matrix is read and written once. */
 double method_tuner_bytes(const MethodTuner *u)
 {
     return 2.0 * (double)(u->work.rows * u->work.rows * u->work.matrices) * (u->f64 ? 8 : 4);

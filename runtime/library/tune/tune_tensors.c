@@ -1,3 +1,4 @@
+/* Allocates and binds the tensors that launches are timed on (tune_tensors.h). */
 #include "runtime/library/tune/tune_tensors.h"
 
 #include <stdio.h>
@@ -14,11 +15,11 @@ static void shape(optc_tensor *t, int64_t (*dim)[2], int i, bool matrix, int64_t
     t[i] = (optc_tensor){.rank = matrix ? 2 : 1, .shape = dim[i], .flags = matrix ? 0 : OPTC_AS_VECTOR};
 }
 
-/* The tensors of a transformer of so many elements: layers of four matrices and eight vectors, and the rest as one that
- * looks up words. */
+/* The tensors of a transformer with that many elements: layers of four matrices and eight vectors, and the rest as one
+ * embedding. */
 static int like_a_model(int64_t elements, bool matrix, optc_tensor *t, int64_t (*dim)[2])
 {
-    /* of the width; cols 0: a vector */
+    /* multiples of the width; cols 0: a vector */
     static const struct {
         int rows, cols;
     } part[] = {{3, 1}, {1, 1}, {4, 1}, {1, 4}, {3, 0}, {4, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}, {1, 0}};
@@ -67,7 +68,7 @@ static int odd_shapes(optc_tensor *t, int64_t (*dim)[2])
     return n;
 }
 
-/* Numbers of several sizes and both signs. */
+/* Allocates blocks of numbers of several magnitudes and both signs. */
 optc_status sets_begin(TuneSets *u)
 {
     GpuEngine *g = u->r->engine->gpu;
@@ -144,13 +145,13 @@ static optc_status set_fill(const TuneSets *u, Set *s, int64_t total)
     const Plan *p = u->r->library->plan;
     s->p_bytes = (size_t)total * (size_t)type_info[p->p].bytes;
     TRY(g, cuMemAlloc_v2(&s->p, s->p_bytes + 256), "parameters to tune on");
-    /* 8: a rule's inputs, of whatever type, lie there too */
+    /* 8 bytes each: a rule's inputs, of any type, use this memory too */
     TRY(g, cuMemAlloc_v2(&s->g, (size_t)total * 8 + 256), "gradients to tune on");
     optc_status rc = fill(g, s->p, u->numbers[0], p->p, total);
     return rc == OPTC_OK ? fill(g, s->g, u->numbers[1], p->g, total) : rc;
 }
 
-/* Two steps: every temporary then holds what a stage would find. */
+/* Binds a set and runs two steps: then every temporary has the contents that a stage finds in a real step. */
 static optc_status set_open(const TuneSets *u, Set *s, optc_tensor *t, int n)
 {
     const Plan *p = u->r->library->plan;
@@ -206,8 +207,8 @@ void ring_close(optc_rule *rule, Ring *r)
     *r = (Ring){0};
 }
 
-/* Enough sets of each layout that when their turn comes again next to nothing of them is left in the cache, in whatever
- * order it lets go of things: the hints that are tried change that order. */
+/* Enough sets of each layout that almost nothing of a set is left in the cache when it is used again, whatever order
+ * the cache evicts in: the hints that are tried change that order. */
 optc_status ring_open(const TuneSets *u, const Stage *stage, Ring *r, int64_t elements)
 {
     static int64_t dim[MOST_TENSORS][2];

@@ -1,4 +1,4 @@
-/* Lists of measured launches: sorted by key, searched, merged. */
+/* Lists of tuned results: sorted by key, searched, merged. */
 #include "runtime/library/tune/tuned_text.h"
 #include "runtime/library/line_reader.h"
 
@@ -9,7 +9,7 @@
 
 int tuned_bucket(int64_t elements) { return size_bucket(elements); }
 
-/* Everything but the size. */
+/* Compares keys without the size bucket. */
 static int compare_stage(const TunedKey *a, const TunedKey *b)
 {
     int c = strcmp(a->device, b->device);
@@ -26,8 +26,8 @@ int tuned_compare(const TunedKey *a, const TunedKey *b)
     return c ? c : a->bucket - b->bucket;
 }
 
-/* Text that may stand in a line: what is no character and `not` become spaces, runs of spaces one, none at the ends;
- * cut between characters. */
+/* Cleans text for a line of a file: invalid bytes, control characters and `not` become spaces, a run of spaces becomes
+ * one, spaces at the ends are dropped. Text that is too long is cut between characters. */
 static void clean_text(char *out, size_t size, const char *s, char not)
 {
     size_t n = 0, left = strlen(s);
@@ -84,7 +84,7 @@ static bool room(TunedList *l, int n)
     return true;
 }
 
-/* The first that is not before k. */
+/* Index of the first entry that is not before k. */
 static int lower(const TunedList *l, const TunedKey *k)
 {
     int lo = 0, hi = l->n;
@@ -134,7 +134,7 @@ static bool better(const Tuned *a, const Tuned *b)
     return ga > gb || (ga == gb && a->samples > b->samples);
 }
 
-/* Two sorted lists into a third, which takes the place of the first when it is whole. */
+/* Merges two sorted lists into a third, which replaces the first one when it is complete. */
 bool tuned_merge(TunedList *into, const TunedList *from, TunedHow how, TunedMerge *m)
 {
     TunedList all = {0};
@@ -172,7 +172,7 @@ const Tuned *tuned_look(const TunedSet *s, const TunedKey *k, int lo, int hi, co
         const TunedList *list;
         const char *name;
     } order[] = {{&s->user, "user"}, {&s->site, "site"}, {&s->builtin, "built-in"}};
-    for (int i = 0; i < 6; i++) {                  /* the size itself in any of them before the nearest in the first */
+    for (int i = 0; i < 6; i++) {                  /* first the exact size in each list, then the nearest in each */
         const Tuned *t = find_between(order[i % 3].list, k, lo, hi);
         if (t && (i >= 3 || t->key.bucket == k->bucket)) {
             if (from)

@@ -1,5 +1,5 @@
-/* Measured launches on disk: where the files are, read whole, written aside and renamed, merged under a lock; trials
- * appended line by line. */
+/* Files of tuned results and trials: their paths, reading, writing through a temporary file, merging under a lock;
+ * trials are appended line by line. */
 #include "runtime/library/tune/tuned_text.h"
 
 #include "runtime/library/cache/files.h"
@@ -70,7 +70,7 @@ bool trials_read(TrialList *l, const char *path, char *why, size_t nwhy)
 {
     char *text;
     size_t len;
-    /* what is appended meanwhile is as good as torn */
+    /* a line that is appended during the read may be cut; it is ignored like a truncated one */
     if (!file_load(path, MOST_TRIALS, FILE_OPTIONAL | FILE_MAY_GROW, &text, &len, why, nwhy))
         return false;
     bool ok = !text || trials_parse(l, path, text, len, why, nwhy);
@@ -79,7 +79,7 @@ bool trials_read(TrialList *l, const char *path, char *why, size_t nwhy)
 }
 
 /* ---- writing ---- */
-/* The folders above a file. */
+/* Makes the folders of a path. */
 static bool make_folders(const char *path)
 {
     char dir[PATH_ROOM], *last;
@@ -91,8 +91,8 @@ static bool make_folders(const char *path)
     return folders_make(dir, 0777);
 }
 
-/* What is replaced is the file that a link leads to, not the link: people keep such files elsewhere. A link to nothing
- * is left alone. */
+/* Follows symbolic links: the target is replaced, not the link, because users keep such files elsewhere. A dangling
+ * link is refused. */
 static bool real_path(const char *path, char out[PATH_ROOM], char *why, size_t nwhy)
 {
     struct stat st;
@@ -104,7 +104,7 @@ static bool real_path(const char *path, char out[PATH_ROOM], char *why, size_t n
     bool folder = real && stat(real, &st) == 0 && !S_ISREG(st.st_mode);
     free(real);
     if (link)
-        return say(why, nwhy, path, "a link to nothing");
+        return say(why, nwhy, path, "a symbolic link to a file that does not exist");
     if (!fits)
         return say(why, nwhy, path, strerror(ENAMETOOLONG));
     return !folder || say(why, nwhy, path, S_ISDIR(st.st_mode) ? strerror(EISDIR) : "not a file");
@@ -116,7 +116,7 @@ static bool replace(const char *path, const char *text, char *why, size_t nwhy)
     char aside[PATH_ROOM + 64];
     struct stat st;
     snprintf(aside, sizeof aside, "%s.%ld.%u.new", path, (long)getpid(), atomic_fetch_add(&count, 1));
-    (void)unlink(aside);                       /* of a process that had this number and was killed */
+    (void)unlink(aside);                       /* may be left by a killed process with the same number */
     int fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     bool ok = fd >= 0;
     if (ok && stat(path, &st) == 0)
@@ -159,8 +159,8 @@ bool tuned_write(const TunedList *l, const char *path, char *why, size_t nwhy)
 }
 
 /* ---- locks ---- */
-/* false: another holds it all that time. Where there are no locks everyone has it: rare, and the loss is a
- * measurement. */
+/* Locks the file within wait_ms. false: another process holds the lock. If the system has no locks this succeeds: a
+ * collision is rare, and only a measurement is lost. */
 static bool lock_within(int fd, int wait_ms)
 {
     for (int waited = 0, nap = 1; file_lock(fd, F_WRLCK, 0) != 0; waited += nap, nap = nap < 50 ? nap * 2 : nap) {
@@ -175,7 +175,7 @@ static bool lock_within(int fd, int wait_ms)
 
 static void unlock(int fd)
 {
-    (void)file_lock(fd, F_UNLCK, 0);               /* by hand: a child forked meanwhile has the file open too */
+    (void)file_lock(fd, F_UNLCK, 0);               /* a child that was forked meanwhile has the file open too */
     close(fd);
 }
 
@@ -248,7 +248,7 @@ void tuned_close(TunedSet *s)
 }
 
 /* ---- trials ---- */
-/* Where the last whole line ends; -1: this is no file of trials, and nothing is to be done to it. */
+/* The end of the last complete line. -1: this is not a file of trials, and must not be changed. */
 static off_t whole_lines(int fd, off_t size)
 {
     static const char head[] = TRIALS_HEAD "\n";
@@ -288,7 +288,7 @@ static bool append(int fd, const char *line, const char *path, char *why, size_t
     return true;
 }
 
-/* A line that would not read back makes the file useless: it is tried first. */
+/* A line that does not parse would make the file unreadable, so it is parsed before it is written. */
 static bool reads_back(const char *line, char *why, size_t nwhy)
 {
     Buf b = {0};

@@ -1,5 +1,5 @@
-/* Measured launches as text: one reader and one printer for results and trials. The reader takes nothing on trust:
- * people edit these files. */
+/* The text of tuned results and trials: one reader and one printer for both. The reader checks everything: users edit
+ * these files. */
 #include "runtime/library/tune/tuned_text.h"
 
 #include "runtime/library/line_reader.h"
@@ -13,7 +13,7 @@
 
 enum { MOST_UNITS = 1 << 20, MOST_THREADS = 4096, MOST_ITEMS = 1 << 20, MOST_BUCKET = 40 };
 
-/* One line of either kind. */
+/* One line of results or trials. */
 typedef struct Line {
     TunedKey key;
     Launch launch;
@@ -26,7 +26,7 @@ typedef struct Line {
 typedef struct Reader {
     LineReader in;
     bool trials;
-    TunedKey device;           /* of the section; units 0: none yet */
+    TunedKey device;           /* the section's device; units 0: none yet */
     Line *v;
     int n, cap;
 } Reader;
@@ -96,7 +96,7 @@ static bool take_knob(const Reader *r, Line *e, int k, const char *s)
     if (!line_int(s, 0, INT_MAX, &x))
         return line_bad(&r->in, "%s=%.40s is not a whole number", knob_text(e->key.form, (Knob)k), s);
     e->launch.v[k] = x;
-    /* what a machine has: the table's are only worth trying */
+    /* any value that a machine may have: the table lists only the values that are tried */
     if (e->key.form == FORM_CPU && (k == KNOB_THREADS || k == KNOB_ITEMS)) {
         int most = k == KNOB_THREADS ? MOST_THREADS : MOST_ITEMS;
         return x <= most || line_bad(&r->in, "%s=%d: at most %d", knob_name[k], x, most);
@@ -119,7 +119,7 @@ static bool take_field(const Reader *r, Line *e, char *word, unsigned *seen)
     Near near = {.want = word};
     if (!value)
         return line_bad(&r->in, "'%.40s' is not name=value", word);
-    if (!strncmp(word, "x-", 2))               /* for versions to come, which this one can do without */
+    if (!strncmp(word, "x-", 2))               /* optional fields of later versions */
         return true;
     for (int i = 0; i < NKNOB + NFIELD; i++) {
         if (i >= NKNOB && !has_field(r, i - NKNOB))
@@ -204,7 +204,7 @@ static bool named_int(const char *s, const char *name, int lo, int *out)
     return !strncmp(s, name, n) && s[n] == ' ' && line_int(s + n + strspn(s + n, " \t"), lo, MOST_UNITS, out);
 }
 
-/* What stands behind "device": NAME | units N | driver N, and in trials | the rest, which *rest then is. */
+/* Parses the text after "device": NAME | units N | driver N. In trials " | " and the rest of the line follow; *rest. */
 static bool take_device(Reader *r, char *s, char **rest)
 {
     char *part[4] = {line_trim(s)};
@@ -306,7 +306,7 @@ static bool read_lines(Reader *r)
     return line_bad(&r->in, "empty: it should begin with '%s'", head_of(r->trials));
 }
 
-/* The text stays as it is: lines are cut in a copy. */
+/* Lines are cut in a copy, so that the text does not change. */
 static bool parse(Reader *r, const char *text, size_t len)
 {
     char *copy = malloc(len + 1);
@@ -329,7 +329,7 @@ static int by_key(const void *a, const void *b)
     return c ? c : x->line - y->line;
 }
 
-/* The earliest line that says again what another said. */
+/* Refuses a text with two lines of one key, and names the earliest such line. */
 static bool no_key_twice(Reader *r)
 {
     int again = INT_MAX, first = 0;
@@ -342,7 +342,7 @@ static bool no_key_twice(Reader *r)
     return again == INT_MAX || line_bad(&r->in, "the same stage and size as line %d", first);
 }
 
-/* Over the old ones, entries of the same key replaced. */
+/* Adds the results to the list; they replace entries of the same key. */
 static bool move_results(TunedList *l, const Reader *r)
 {
     TunedList got = {.v = malloc((size_t)r->n * sizeof *got.v), .n = r->n, .cap = r->n};
@@ -391,7 +391,7 @@ bool trials_parse(TrialList *l, const char *name, const char *text, size_t len, 
     size_t whole = len, head = sizeof TRIALS_HEAD - 1;
     while (whole && text[whole - 1] != '\n')
         whole--;
-    if (!whole && len <= head && !memcmp(text, TRIALS_HEAD, len))         /* killed in the first line, or before it */
+    if (!whole && len <= head && !memcmp(text, TRIALS_HEAD, len))         /* killed while writing the first line */
         return true;
     bool ok = parse(&r, text, whole ? whole : len) && (move_trials(l, &r) || line_bad(&r.in, "out of memory"));
     free(r.v);

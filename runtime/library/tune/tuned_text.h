@@ -1,10 +1,10 @@
-/* Between the files of tuned.h. */
+/* Shared by the files that implement tuned.h. */
 #ifndef OPTC_TUNED_TEXT_H
 #define OPTC_TUNED_TEXT_H
 #include "runtime/library/tune/tuned.h"
 
 #define TUNED_HEAD "optc-tune 1"
 #define TRIALS_HEAD "optc-trials 1"
-char *trial_text(const Trial *t);                  /* its line; malloc'ed; NULL: out of memory */
+char *trial_text(const Trial *t);                  /* the trial's line, malloc'ed; NULL: out of memory */
 void tuned_clean_label(char label[80]);
 #endif

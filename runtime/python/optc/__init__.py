@@ -28,7 +28,7 @@ def device_count():
 
 
 def best_device():
-    """"cuda:0", "cpu": what the device "best" stands for here."""
+    """The device that "best" means on this machine: "cuda:0", "cpu"."""
     return decoded(lib.optc_best_device())
 
 

@@ -8,7 +8,7 @@ from . import _lib
 def main():
     path = _lib.program()
     if path is None:
-        sys.exit("the optc program is neither in the package nor in the build tree")
+        sys.exit("the optc program was not found in the package or in the build tree: run make")
     os.execv(path, ["optc"] + sys.argv[1:])
 
 

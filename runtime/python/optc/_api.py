@@ -1,5 +1,5 @@
-"""Engines, rules and bindings: what optc.h has, as objects. An engine outlives its rules and a rule its bindings, as
-references see to; all of them go when nobody holds them, and at exit nothing is waited for."""
+"""Engines, rules and bindings of optc.h as objects. References keep an engine alive for its rules, and a rule for its
+bindings. Each is freed when its last reference is gone; at exit nothing is freed and nothing waits."""
 import ctypes
 import math
 import os
@@ -13,8 +13,8 @@ from ._lib import array, decoded, encoded, lib
 
 
 def _finalizer(owner, call, handle, *keep):
-    """Ends `handle` when `owner` goes, in the process that made it. Not at exit: the process gives everything back, and
-    a driver may already be gone. `keep` is what must live until then."""
+    """Frees `handle` with `call` when `owner` is collected, in the process that made it. Not at exit: the process frees
+    everything, and a driver may already be unloaded. `keep`: objects that must live until then."""
     def end(pid, keep):
         if os.getpid() == pid:
             try:
@@ -26,15 +26,16 @@ def _finalizer(owner, call, handle, *keep):
     return final
 
 
-_leaving = []                                          # engines that went while torch captured, and whose they are
+_leaving = []                                          # (pid, handle) of engines to close after torch's capture
 
 
 def _close(handle):
-    """Ends an engine, which would end a capture that is under way: then with the next one that goes."""
+    """Closes an engine. Closing would end a running capture, so during one it is delayed until the next engine is
+    closed."""
     _leaving.append((os.getpid(), handle))
     while _leaving and not _capturing():
         pid, handle = _leaving.pop()
-        if pid == os.getpid():                         # a child has its parent's list, and not its engines
+        if pid == os.getpid():                         # a forked child has the list, but not the engines
             lib.optc_close(handle)
 
 
@@ -72,7 +73,7 @@ class Engine:
         return lib.optc_threads(self.handle)
 
     def memory(self):
-        """Bytes: the device's, what is free of them, what bindings of this engine hold and held at most."""
+        """Bytes of the device: total, free, held by bindings of this engine now (ours) and at most (peak)."""
         m = _lib.Memory()
         lib.optc_memory_info(self.handle, m)
         return {"total": m.total, "free": m.free, "ours": m.ours, "peak": m.peak}
@@ -81,22 +82,22 @@ class Engine:
         return Rule(self, spec, **rest)
 
     def multiply(self, a, b, c, **rest):
-        """c = scale a b + add c, or scale (a b) d + add c: the members of optc_product by their names."""
+        """c = scale a b + add c, or scale (a b) d + add c. Keywords are the members of optc_product."""
         p = _filled("optc_multiply", _lib.Product, dict(rest, a=a, b=b, c=c), _device_of(self))
         self.multiply_ready(p)
 
     def multiply_ready(self, p):
-        """The same of members that product() put together; addresses and the stream may have been set since."""
+        """The same with a struct of product(), whose addresses and stream may have been set since."""
         lib.optc_multiply_sized(self.handle, p, ctypes.sizeof(p))
 
     def kron(self, a, b, c, **rest):
-        """c = a (x) b: the members of optc_kronecker by their names."""
+        """c = a (x) b, the Kronecker product. Keywords are the members of optc_kronecker."""
         k = _filled("optc_kron", _lib.Kronecker, dict(rest, a=a, b=b, c=c), _device_of(self))
         lib.optc_kron_sized(self.handle, k, ctypes.sizeof(k))
 
 
 def product(**members):
-    """An optc_product; for Engine.multiply_ready, where the same is done again and again."""
+    """An optc_product for Engine.multiply_ready, for products that are computed repeatedly."""
     return _filled("optc_multiply", _lib.Product, members)
 
 
@@ -105,15 +106,15 @@ def _device_of(engine):
 
 
 def _operand(call, name, x, kind, device):
-    """Its address, if it is of the type that was said, and c can be written. device None: not known here."""
+    """The address of an operand. Refuses another type than `kind`, and a read-only c. device None: not checked."""
     if x is None or isinstance(x, int):
         return x
     told = described(x)
     if device:
         _reached(told, "%s: %s" % (call, name), device)
     if told.type and told.type != kind:
-        raise _lib.ArgumentError("%s: %s is of type %s, and the call's is %s" % (call, name, _name_of(told.type),
-                                                                             _name_of(kind)))
+        raise _lib.ArgumentError("%s: %s has type %s, and the call has type %s: convert it, or pass type="
+                                 % (call, name, _name_of(told.type), _name_of(kind)))
     if told.readonly and name == "c":
         raise _lib.ArgumentError("%s: c is read-only" % call)
     return told.address
@@ -122,7 +123,7 @@ def _operand(call, name, x, kind, device):
 def _filled(call, kind, members, device=None):
     unknown = members.keys() - kind.members
     if unknown:
-        raise TypeError("%s: there is no %s" % (call, ", ".join(sorted(unknown))))
+        raise TypeError("%s: unknown argument %s" % (call, ", ".join(sorted(unknown))))
     x = kind()
     for name, value in members.items():
         if name in ("a", "b", "c", "d"):
@@ -136,27 +137,27 @@ def _filled(call, kind, members, device=None):
 
 
 def _callbacks(alloc, release):
-    """What a callback raises cannot go through C: no memory, and a message where Python says such things."""
+    """An optc_allocator of two functions. Exceptions cannot pass through C: they become NULL and a warning."""
     def take(_context, size, stream):
         try:
             return alloc(size, stream)
         except MemoryError:
             return None
-        except Exception as e:                         # torch has errors of its own for memory
-            warnings.warn("optc: no memory from the allocator: %s" % e)
+        except Exception as e:                         # torch raises its own errors for lack of memory
+            warnings.warn("optc: the allocator failed: %s" % e)
             return None
 
     def give(_context, memory, size, stream):
         try:
             release(memory, size, stream)
         except Exception as e:
-            warnings.warn("optc: memory was not given back: %s" % e)
+            warnings.warn("optc: the allocator could not free memory: %s" % e)
     return _lib.Allocator(alloc=_lib.ALLOC(take), release=_lib.RELEASE(give))
 
 
 def _type(t):
     if t is not None and t not in _lib.TYPE_NAMES:
-        raise ValueError("%r is none of the types %s" % (t, ", ".join(_lib.TYPE_NAMES)))
+        raise ValueError("%r is not a storage type: use one of %s" % (t, ", ".join(_lib.TYPE_NAMES)))
     return _lib.DEFAULT if t is None else _lib.TYPE_NAMES[t]
 
 
@@ -165,7 +166,7 @@ def _name_of(kind):
 
 
 def option_text(options):
-    """'amsgrad=true,k=5' of a dict; a text is one already."""
+    """A dict of options as text: 'amsgrad=true,k=5'. A text stays as it is."""
     if not options or isinstance(options, str):
         return options or None
     say = {True: "true", False: "false"}
@@ -173,7 +174,7 @@ def option_text(options):
 
 
 def number_of(text):
-    """An int where the text is one, else a float."""
+    """The number in a text: an int if possible, otherwise a float."""
     try:
         return int(text)
     except ValueError:
@@ -182,15 +183,16 @@ def number_of(text):
 
 class Rule:
     """A compiled rule. `spec`: a name, or a path; `text`: the spec itself. `with_`: wrappers, the last outermost.
-    `types`: {"param": "bf16", "grad": …, "state": …}. `wrappers`: {name: text} that `with_` finds first."""
+    `types`: {"param": "bf16", "grad": …, "state": …}. `wrappers`: {name: text} that `with_` finds first.
+    `check`: warns about probable mistakes in the spec; `warn`: also if it is not compiled code. False: no warnings."""
 
     def __init__(self, engine, spec=None, *, text=None, with_=(), options=None, types=None, wrappers=None,
-                 products=None, warn=True):
+                 products=None, warn=True, check=True):
         with_ = with_ if isinstance(with_, str) else ",".join(with_ or ())
         types = types or {}
         unknown = set(types) - {"param", "grad", "state"}
         if unknown:
-            raise ValueError("types: %s is none of param, grad, state" % ", ".join(sorted(unknown)))
+            raise ValueError("types: unknown key %s: use param, grad or state" % ", ".join(sorted(unknown)))
         texts = [_lib.Text(encoded(n), encoded(t)) for n, t in (wrappers or {}).items()]
         o = _lib.RuleOptions(
             spec=encoded(spec), text=encoded(text), options=encoded(option_text(options)),
@@ -200,11 +202,13 @@ class Rule:
         out = ctypes.c_void_p()
         lib.optc_compile_sized(engine.handle, o, ctypes.sizeof(o), out)
         self.engine, self.handle = engine, out.value
-        self.types = [_type(types.get("param")) or _lib.F32]           # of parameters, and of gradients: as those
+        self.types = [_type(types.get("param")) or _lib.F32]           # of parameters, then of gradients
         self.types.append(_type(types.get("grad")) or self.types[0])
         self._end = _finalizer(self, lib.optc_release, self.handle, engine)
         if warn and not lib.optc_rule_native(self.handle):
             warnings.warn("optc: %s runs on the %s" % (self.name, self.path), stacklevel=3)
+        for text in self.warnings() if warn and check else ():
+            warnings.warn("optc: " + text, stacklevel=3)
 
     def close(self):
         self._end()
@@ -244,7 +248,7 @@ class Rule:
                 for s in self._list(lib.optc_rule_states, lib.optc_rule_state, _lib.StateInfo)}
 
     def values(self):
-        """{name: domain} of what a step leaves to be read"""
+        """{name: domain} of the values that a step leaves for the caller"""
         return {decoded(s.name): decoded(s.domain)
                 for s in self._list(lib.optc_rule_values, lib.optc_rule_value, _lib.StateInfo)}
 
@@ -255,9 +259,14 @@ class Rule:
         return [decoded(lib.optc_rule_input(self.handle, i)) for i in range(lib.optc_rule_inputs(self.handle))]
 
     def input_types(self):
-        """{name: (domain, type)}: "group" is a scalar's domain; types are numbers of TYPE_NAMES"""
+        """{name: (domain, type)}: the domain of a scalar is "group"; types are the numbers of TYPE_NAMES"""
         return {decoded(s.name): (decoded(s.domain), s.type)
                 for s in self._list(lib.optc_rule_inputs, lib.optc_rule_input_info, _lib.StateInfo)}
+
+    def warnings(self):
+        """Warnings of `optc check` about a spec given as text or by path; a library rule has none. Compiling the rule
+        issues them with warnings.warn."""
+        return [decoded(lib.optc_rule_warning(self.handle, i)) for i in range(lib.optc_rule_warnings(self.handle))]
 
     def field(self, name):
         """A text field of the spec's head: "doc", "cite" or "fallback" (the rule for tensors that are not matrices).
@@ -265,7 +274,7 @@ class Rule:
         return decoded(lib.optc_rule_field(self.handle, encoded(name)))
 
     def options(self):
-        """{name: default, or a tuple of what may be chosen, the default first} of the compile-time options"""
+        """{name: default} of the compile-time options; a tuple of all choices, the default first, if they are fixed"""
         found = {}
         for o in self._list(lib.optc_rule_option_count, lib.optc_rule_option, _lib.Option):
             text, kind = decoded(o.preset), decoded(o.kind)
@@ -274,12 +283,12 @@ class Rule:
         return found
 
     def position(self, name):
-        """Where the spec declares a hyperparameter or an option: larger is later, -1: it does not"""
+        """The position of a hyperparameter or an option in the spec's declarations; -1: it is not declared"""
         return lib.optc_rule_position(self.handle, encoded(name))
 
     @property
     def changes_grad(self):
-        """A wrapper hands another gradient to the rule inside it than it was given."""
+        """Whether a wrapper passes a changed gradient to the rule inside it."""
         return bool(lib.optc_rule_changes_grad(self.handle))
 
     def bind(self, groups):
@@ -287,11 +296,12 @@ class Rule:
 
 
 class Binding:
-    """A rule on tensors. `groups`: a list of (tensors, {hyper: value}). A tensor is an array (of NumPy, CuPy, torch,
-    ctypes, or with DLPack), a pair of them (parameter, gradient), or a dict of what optc_tensor has: param and grad
-    (arrays, or addresses, which need a shape), name, shape, strides, grad_strides, flags, tags, split, global_shape and
-    offset (of a piece), states (addresses by the rule's order of states, or None: they go on there). Arrays are held
-    as long as they are bound."""
+    """A rule on tensors. `groups`: a list of (tensors, {hyper: value}).
+
+    A tensor is an array (NumPy, CuPy, torch, ctypes, or any with DLPack), a pair of arrays (parameter, gradient), or a
+    dict of members of optc_tensor: param and grad (arrays, or addresses, which need a shape), name, shape, strides,
+    grad_strides, flags, tags, split, global_shape and offset (of a piece), and states: addresses in the rule's order of
+    states, or None; a state with an address continues with the contents there. The binding holds the arrays."""
 
     def __init__(self, rule, groups):
         keep = []
@@ -303,7 +313,7 @@ class Binding:
                             ctypes.sizeof(_lib.Tensor), out)
         self.rule, self.handle = rule, out.value
         self.n = lib.optc_tensors(self.handle)
-        self._streams = []                             # memory is given back in the last one: it lives until then
+        self._streams = []                             # kept alive: memory is freed in the order of the last stream
         self._end = _finalizer(self, lib.optc_unbind, self.handle, rule, self._streams)
         self._grads = (ctypes.c_void_p * max(self.n, 1))()
         self._held = {"bound": [t for tensors, _ in groups for t in tensors]}
@@ -321,18 +331,20 @@ class Binding:
         lib.optc_run(self.handle, encoded(entry))
 
     def set_grads(self, grads):
-        """One a tensor: an array that lies as the bound gradient did, an address, or 0 or None where there is none."""
+        """Replaces all gradients, one per tensor: an array with the layout of the bound gradient, an address, or 0 or
+        None for none."""
         self._put(grads, "gradients", 1, lib.optc_set_grads)
 
     def set_params(self, params):
-        """Parameters lie there from now on, one array or address a tensor, as they lay; states stay."""
+        """Replaces all parameters, one array or address per tensor, with the layout of the bound ones. States stay."""
         self._put(params, "parameters", 0, lib.optc_set_params)
 
     def _put(self, given, what, grad, call):
-        """What was held goes once the call has gone well: until then C uses it."""
+        """Passes arrays to a call. The arrays held before are released only after it succeeds: until then C uses
+        them."""
         a, held = self._grads, None
         try:
-            a[:] = given                               # addresses, which is what has to be fast
+            a[:] = given                               # all are addresses: the fast path
         except TypeError:
             held = list(given)
             a[:] = [x if x is None or isinstance(x, int) else self._fits(i, x, what, grad)
@@ -341,7 +353,7 @@ class Binding:
         self._held[what] = held
 
     def _fits(self, i, x, what, grad):
-        """Its address, if it is of the size and the type that were bound, and can be written where that is done."""
+        """The address of an array. Refuses another shape or type than was bound, and a read-only parameter."""
         x, info = _reached(described(x), "number %d of the %s" % (i, what), self._device), _lib.TensorInfo()
         if x.readonly and not grad:
             raise _lib.ArgumentError("number %d of the %s is read-only" % (i, what))
@@ -349,9 +361,9 @@ class Binding:
         shape = tuple(info.shape[:info.rank])
         if (x.shape is not None and math.prod(x.shape) != info.count) or x.strides or \
                 (x.type and x.type != self.rule.types[grad]):
-            raise _lib.ArgumentError("number %d of the %s has shape %s, strides %s and type %s: a row-major array of "
-                                     "%s in %s is wanted" % (i, what, x.shape, x.strides, _name_of(x.type), shape,
-                                                          _name_of(self.rule.types[grad])))
+            raise _lib.ArgumentError("number %d of the %s has shape %s, strides %s and type %s: it must be a row-major "
+                                     "array of shape %s and type %s" % (i, what, x.shape, x.strides, _name_of(x.type),
+                                                                        shape, _name_of(self.rule.types[grad])))
         return x.address
 
     def set_hyper(self, group, name, value):
@@ -364,56 +376,57 @@ class Binding:
         return out.value
 
     def set_input(self, tensor, name, data, count=0):
-        """Sets an input of a tensor. data: a row-major array of the input's type, which is held, or an address. count:
-        how many values an address has; 0: not checked."""
+        """Sets an input of a tensor. data: a row-major array of the input's type, which the binding holds, or an
+        address. count: the number of values at an address; 0: not checked."""
         at = data
         if not (data is None or isinstance(data, int)):
             told = _reached(described(data), "input '%s'" % name, self._device)
             kind = self.rule.input_types().get(name, (None, told.type))[1]
             if told.strides:
-                raise _lib.ArgumentError("input '%s' is not row-major" % name)
+                raise _lib.ArgumentError("input '%s' is not row-major: pass a contiguous copy" % name)
             if told.type and told.type != kind:
-                raise _lib.ArgumentError("input '%s' is of type %s, and the rule reads %s: convert it first"
+                raise _lib.ArgumentError("input '%s' has type %s, and the rule reads %s: convert it first"
                                          % (name, _name_of(told.type), _name_of(kind)))
             at, count = told.address, math.prod(told.shape) if told.shape is not None else count
         lib.optc_set_input(self.handle, tensor, encoded(name), at, count)
         self._held["input", tensor, name] = data
 
     def set_scalar(self, group, name, value):
-        """Sets an input of domain "group" for a group, or for all (-1)."""
+        """Sets an input of domain "group" for one group, or for all groups (-1)."""
         lib.optc_set_scalar(self.handle, group, encoded(name), value)
         self._hold("scalar", group, name, None)
 
     def set_hyper_from(self, group, name, where, kind=None):
-        """Reads a hyperparameter from memory ahead of every run. where: an array of one f32 or f64, which is held, or
-        an address of one of `kind` (f32). None ends that: the value that was set last is back."""
+        """Reads a hyperparameter from memory before every run. where: an array of one f32 or f64, which the binding
+        holds, or the address of a number of type `kind` (default f32). None ends this: the hyperparameter has the
+        value that was set last."""
         lib.optc_set_hyper_from(self.handle, group, encoded(name), *self._number(where, kind, name))
         self._hold("hyper", group, name, where)
 
     def set_scalar_from(self, group, name, where, kind=None):
-        """Reads an input of domain "group" in the same way. None ends that: the value that was read last stays."""
+        """Reads an input of domain "group" in the same way. None ends this: the value that was read last stays."""
         lib.optc_set_scalar_from(self.handle, group, encoded(name), *self._number(where, kind, name))
         self._hold("scalar", group, name, where)
 
     def set_guard(self, where, kind=None):
-        """Reads a number in the same way: where it is not 0 a run does nothing. None: there is no guard."""
+        """Reads a number in the same way. If it is not 0, the run does nothing. None: no guard."""
         lib.optc_set_guard(self.handle, *self._number(where, kind, "the guard"))
         self._hold("guard", -1, None, where)
 
     def _number(self, where, kind, what):
-        """(address, type) of one number, if the device reads it there."""
+        """(address, type) of one number; refuses one that the device cannot read."""
         if where is None or isinstance(where, int):
             return where, _lib.F32 if kind is None else kind
         told = _reached(described(where), "the number for '%s'" % what, self._device)
         if told.shape is not None and math.prod(told.shape) != 1:
-            raise _lib.ArgumentError("the array for '%s' has shape %s, and one number is read" % (what, told.shape))
+            raise _lib.ArgumentError("the array for '%s' has shape %s: it must contain one number" % (what, told.shape))
         if told.type and kind is not None and kind != told.type:
-            raise _lib.ArgumentError("the number for '%s' is of type %s, and %s was said"
+            raise _lib.ArgumentError("the number for '%s' has type %s, and the call says %s"
                                      % (what, _name_of(told.type), _name_of(kind)))
         return told.address, told.type or (_lib.F32 if kind is None else kind)
 
     def _hold(self, what, group, name, where):
-        """Holds what is read for a group, or for all (-1), and lets go of what was read there before."""
+        """Holds the array that is read for a group, or for all (-1), and releases the previous one."""
         for k in range(lib.optc_groups(self.handle)) if group < 0 else (group,):
             self._held.pop((what, k, name), None)
             if where is not None:
@@ -428,7 +441,7 @@ class Binding:
         lib.optc_set_t(self.handle, tensor, steps)
 
     def set_stream(self, stream):
-        """Runs go into this stream from now on: of CuPy, torch or cuda-python, or its handle."""
+        """Sets the stream of the following runs: a stream of CuPy, torch or cuda-python, or its handle."""
         lib.optc_set_stream(self.handle, stream_of(stream))
         self._streams[:] = [stream]
 
@@ -441,13 +454,13 @@ class Binding:
         return bool(out.value)
 
     def state(self, tensor, name):
-        """(address, count, type): the live memory"""
+        """(address, count, type) of a state's live memory"""
         view = _lib.StateView()
         lib.optc_state(self.handle, tensor, encoded(name), view)
         return view.data, view.count, view.type
 
     def read(self, tensor, name, count):
-        """A state, as numbers"""
+        """A state as a list of floats"""
         out = (ctypes.c_double * count)()
         lib.optc_state_read(self.handle, tensor, encoded(name), out, count)
         return list(out)
@@ -480,22 +493,22 @@ def _group(tensors, hyper, keep, device):
     single = ([_tensor(keep, device, **_asked(t)) for t in tensors],
               [_lib.Setting(encoded(n), v) for n, v in hyper.items()])
     rows, settings = array(_lib.Tensor, single[0]), array(_lib.Setting, single[1])
-    keep += [single, rows, settings]                   # single: what it points to is held by each of them
+    keep += [single, rows, settings]                   # each struct in single holds the arrays that it points to
     return _lib.Group(rows, len(rows) if rows else 0, settings, len(hyper))
 
 
 def _asked(t):
-    """A tensor as a dict: of an array, or of a pair of them, what they tell."""
+    """A tensor as a dict, from an array, a pair of arrays, or a dict."""
     if isinstance(t, dict):
         return t
     return {"param": t[0], "grad": t[1]} if isinstance(t, (tuple, list)) else {"param": t}
 
 
 def _reached(x, what, device):
-    """Refuses what lies where the engine does not reach."""
+    """Refuses an array that is on another device than the engine."""
     if x.device is None or x.device == device or (x.device == "cuda" and device != "cpu"):
         return x
-    raise _lib.ArgumentError("%s lies on %s, and the engine's device is %s" % (what, x.device, device))
+    raise _lib.ArgumentError("%s is on %s, and the engine's device is %s: move one of them" % (what, x.device, device))
 
 
 def _tensor(keep, device, param, shape=None, grad=None, name=None, strides=None, grad_strides=None, flags=0, tags=None,
@@ -507,15 +520,15 @@ def _tensor(keep, device, param, shape=None, grad=None, name=None, strides=None,
         raise _lib.ArgumentError("the parameter %s is read-only" % label)
     if shape is None:
         if p is None or p.shape is None:
-            raise _lib.ArgumentError("the shape %s is not known: give it with the address" % label)
+            raise _lib.ArgumentError("the shape %s is unknown: an address needs shape=" % label)
         shape, strides = p.shape, p.strides if strides is None else strides
         if g and g.shape is not None and g.shape != shape:
             raise _lib.ArgumentError("the gradient %s has shape %s, and the parameter %s" % (label, g.shape, shape))
         grad_strides = g.strides if g and grad_strides is None else grad_strides
-        if bool(strides) != bool(grad_strides):        # said of both, or of none
+        if bool(strides) != bool(grad_strides):        # the library takes the strides of both or of none
             strides, grad_strides = (x or _row_major(shape) for x in (strides, grad_strides if g else strides))
     elif (p and p.strides and strides is None) or (g and g.strides and grad_strides is None):
-        raise _lib.ArgumentError("an array %s is not row-major, and a shape was given: give its strides too" % label)
+        raise _lib.ArgumentError("an array %s is not row-major: with a shape, give its strides too" % label)
     for x in (p, g):
         if x and x.shape is not None and math.prod(x.shape) != math.prod(shape):
             raise _lib.ArgumentError("an array %s has shape %s, and the tensor %s" % (label, x.shape, tuple(shape)))

@@ -1,33 +1,33 @@
-"""What is told of an array, whoever made it: NumPy (__array_interface__), CuPy (__cuda_array_interface__), torch,
-ctypes, and anything with DLPack. None of them is imported here."""
+"""Reads address, shape, strides, type and device of arrays: NumPy (__array_interface__), CuPy
+(__cuda_array_interface__), torch, ctypes, and anything with DLPack. Imports none of these packages."""
 import ctypes
 from collections import namedtuple
 
 from . import _lib
 
-# device: "cpu", "cuda:0"; "cuda": a GPU, it is not said which; None: all reach it, or nothing is known.
+# device: "cpu", "cuda:0"; "cuda": a GPU of unknown number; None: every device reaches it, or it is unknown.
 # strides: in elements; None: row-major.
 Array = namedtuple("Array", "address shape strides type device readonly")
 DTYPES = {t.dtype: t.number for t in _lib.TYPES}
 DLPACK = {(t.dlpack, t.bits): t.number for t in _lib.TYPES}
-FLOAT = 2                                              # DLPack's code of IEEE's types, which NumPy's typestr calls f
+FLOAT = 2                                              # DLPack's code of IEEE types; f in NumPy's typestr
 TYPESTR = {"f%d" % (t.bits // 8): t.number for t in _lib.TYPES if t.dlpack == FLOAT}
 CTYPES = {ctypes.c_float: _lib.F32, ctypes.c_double: _lib.F64}
-DL_DEVICES = {1: "cpu", 2: "cuda:%d", 3: "cpu", 13: None}       # 3: of the host, pinned; 13: managed, which all reach
+DL_DEVICES = {1: "cpu", 2: "cuda:%d", 3: "cpu", 13: None}       # 3: pinned host memory; 13: managed memory
 
 
 def address(x):
-    """Where an array lies: a number already, a torch tensor, or what NumPy, CuPy and DLPack tell of one."""
+    """The address of an array of any kind that optc reads. An int is returned as it is."""
     return x if x is None or isinstance(x, int) else described(x).address
 
 
 def described(x):
-    """An Array of anything that is one. TypeError: it is none, or of a type that is not stepped."""
+    """The Array of x. TypeError: x is not an array, or has a type that optc does not step."""
     if hasattr(x, "data_ptr"):
         return _torch(x)
     if any(c.__module__ == "numpy" and c.__name__ == "generic" for c in type(x).__mro__):
-        raise TypeError("a number of NumPy's (%s) is no array: the memory it tells of is a copy that is gone by then; "
-                        "give numpy.array(x)" % type(x).__name__)
+        raise TypeError("a NumPy scalar (%s) is not an array, and its memory is a temporary copy: pass numpy.array(x)"
+                        % type(x).__name__)
     for face in ("__cuda_array_interface__", "__array_interface__"):
         told = getattr(x, face, None)
         if told:
@@ -38,8 +38,8 @@ def described(x):
         return _ctypes(x)
     if isinstance(x, (ctypes._SimpleCData, ctypes.Structure)):
         return Array(ctypes.addressof(x), None, None, CTYPES.get(type(x)), None, False)
-    raise TypeError("%s is no array: optc takes those of NumPy, CuPy, torch and ctypes, whatever has __dlpack__, and "
-                    "addresses" % type(x).__name__)
+    raise TypeError("%s is not an array: optc takes arrays of NumPy, CuPy, torch and ctypes, objects with __dlpack__, "
+                    "and addresses" % type(x).__name__)
 
 
 def row_major(shape, strides):
@@ -66,15 +66,16 @@ def _torch(x):
 
 
 def _interface(x, told, cuda):
-    if "shape" not in told:                            # a place and no more
+    if "shape" not in told:                            # only an address
         return Array(told["data"][0], None, None, None, "cuda" if cuda else "cpu", False)
     text, name = told["typestr"], getattr(getattr(x, "dtype", None), "name", "")
     kind = DTYPES.get(name, TYPESTR.get(text[1:]))
     if text[0] == ">":
-        raise TypeError("an array of %s: its bytes are in another order than this machine's" % text)
+        raise TypeError("an array of %s has another byte order than this machine: convert it first" % text)
     size, strides = int(text[2:]), told.get("strides")
     if strides and any(s % size for s in strides):
-        raise TypeError("an array whose strides %s are not multiples of its %d bytes" % (tuple(strides), size))
+        raise TypeError("the array's strides %s are not multiples of its element size, %d bytes: copy it first"
+                        % (tuple(strides), size))
     strides = [s // size for s in strides] if strides else None
     device = getattr(getattr(x, "device", None), "id", None) if cuda else None
     device = ("cuda" if device is None else "cuda:%d" % device) if cuda else "cpu"
@@ -89,7 +90,7 @@ def listed(names):
 
 def _known(kind, name):
     if kind is None:
-        raise TypeError("an array of %s: optc steps %s" % (name, listed(_lib.TYPE_NAMES)))
+        raise TypeError("an array of %s is not supported: optc steps %s" % (name, listed(_lib.TYPE_NAMES)))
     return kind
 
 
@@ -109,13 +110,13 @@ class _DLTensor(ctypes.Structure):                     # the head of a DLManaged
 
 
 def _dlpack(x):
-    """The capsule goes again when it was looked at, and its maker takes that for an end: x itself holds the memory."""
+    """Reads the capsule and drops it, which its producer treats as released. x itself keeps the memory alive."""
     capsule = x.__dlpack__()
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     t = _DLTensor.from_address(get(capsule, b"dltensor"))
     if t.device_type not in DL_DEVICES:
-        raise TypeError("an array on a device that DLPack calls %d: optc steps those of the CPU and of NVIDIA GPUs"
+        raise TypeError("the array is on a device of DLPack type %d: optc steps arrays on the CPU and on NVIDIA GPUs"
                         % t.device_type)
     device = DL_DEVICES[t.device_type]
     if device and "%" in device:
@@ -127,7 +128,7 @@ def _dlpack(x):
 
 
 def stream_of(x):
-    """The handle of a stream: a number, or an object of CuPy's, torch's or cuda-python's. None: the default one."""
+    """The handle of a stream: an int, or a stream of CuPy, torch or cuda-python. None: the default stream."""
     if x is None or isinstance(x, int):
         return x
     if hasattr(x, "__cuda_stream__"):
@@ -136,4 +137,5 @@ def stream_of(x):
     for name in ("cuda_stream", "ptr"):
         if hasattr(x, name):
             return getattr(x, name)
-    raise TypeError("%s is no stream: optc takes those of CuPy and torch, and handles" % type(x).__name__)
+    raise TypeError("%s is not a stream: optc takes streams of CuPy, torch and cuda-python, and handles"
+                    % type(x).__name__)

@@ -1,7 +1,7 @@
-"""liboptc by ctypes: where it is found, its structs, its calls, its errors.
+"""liboptc through ctypes: finds the library, declares its structs and calls, raises its errors.
 
-What runtime/optc.h says stands here once more, as tables: structs field by field, calls by the letters of their
-arguments. tests/python/test_lib.py holds both against the header.
+The tables repeat runtime/optc.h: structs field by field, calls by the kinds of their arguments.
+tests/python/test_lib.py compares both with the header.
 """
 import ctypes
 import os
@@ -10,21 +10,21 @@ from collections import namedtuple
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint, c_void_p
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-BUNDLED = os.path.join(HERE, "_bundled")               # what a wheel brings along; runtime/python/build_wheel.py
+BUNDLED = os.path.join(HERE, "_bundled")               # files of a wheel; runtime/python/build_wheel.py writes them
 TREE = os.path.normpath(os.path.join(HERE, "..", "..", ".."))
 
 
-# ---- errors: one class a status ----
+# ---- errors: one class per status ----
 class Error(Exception):
-    """What liboptc said of a call that failed; nothing has changed then."""
+    """A call of liboptc failed, and changed nothing. The message is the library's."""
 
 
 class ArgumentError(Error, ValueError):
-    """An unknown name, a size that does not fit, tensors that overlap."""
+    """An unknown name, a wrong size, or tensors that overlap."""
 
 
 class SpecError(Error, ValueError):
-    """The spec, its options or its wrappers: the message names file and line."""
+    """An error in the spec, its options or its wrappers; the message names file and line."""
 
 
 class RangeError(Error, ValueError):
@@ -36,29 +36,29 @@ class FileError(Error, OSError):
 
 
 class OutOfMemory(Error, MemoryError):
-    """Memory ran out, of the host or of the device."""
+    """The host or the device ran out of memory."""
 
 
 class Unavailable(Error):
-    """A device or a compiler that is asked for and not there."""
+    """A device or a compiler was requested and is not available."""
 
 
 class Busy(Error):
-    """Closing what is still in use."""
+    """The object to close is still in use."""
 
 
 class DeviceError(Error):
-    """The device failed: the message names the call and its error."""
+    """The device failed; the message names the call and its error."""
 
 
 class Absent(Error, LookupError):
-    """A state of the rule that this tensor does not keep."""
+    """The rule has this state, but this tensor does not."""
 
 
 STATUSES = (None, ArgumentError, SpecError, RangeError, FileError, OutOfMemory, Unavailable, Busy, DeviceError, Absent)
 
 # ---- types ----
-DEFAULT, F32, F64 = range(3)                           # the rest is in TYPES, below
+DEFAULT, F32, F64 = range(3)                           # TYPES, below, has all of them
 AS_VECTOR, USE_STEP = 1, 2                             # optc_tensor.flags
 
 ALLOC = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_size_t, c_void_p)
@@ -66,7 +66,7 @@ RELEASE = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, c_size_t, c_void_p)
 
 
 def _struct(name, text):
-    """A struct from 'kind name name, kind name': kinds as in KINDS."""
+    """Makes a struct from 'kind name name, kind name'; KINDS has the kinds."""
     fields = []
     for part in text.split(","):
         kind, *names = part.split()
@@ -108,7 +108,7 @@ Product = _struct("optc_product", "ptr a b d c, type type, i64 m n k p batch, in
                   "i64 lda ldb ldd ldc next_a next_b next_d next_c, double scale add, str products, i64 workspace,"
                   "ptr stream")
 Kronecker = _struct("optc_kronecker", "ptr a b c, type type, i64 m n p q batch next_a next_b, ptr stream")
-ONE = -1                                               # next_a, next_b, next_d: one matrix for all of the batch
+ONE = -1                                               # next_a, next_b, next_d: the same matrix for the whole batch
 
 # name: result, arguments. "status" is checked; handles are void pointers.
 CALLS = """
@@ -145,6 +145,8 @@ optc_rule_option_count: int ptr
 optc_rule_option: status ptr int optc_option*
 optc_rule_position: int ptr str
 optc_rule_changes_grad: int ptr
+optc_rule_warnings: int ptr
+optc_rule_warning: str ptr int
 optc_bind_sized: status ptr optc_group* int size size ptr*
 optc_unbind: status ptr
 optc_binding_warning: str ptr
@@ -185,13 +187,13 @@ optc_library_text: str str
 
 
 def places():
-    """Where liboptc is looked for: beside this package, $OPTC_LIBRARY, the build tree."""
+    """Paths that are searched for liboptc, in order: in this package, $OPTC_LIBRARY, in the build tree."""
     return [p for p in (os.path.join(BUNDLED, "liboptc.so"), os.environ.get("OPTC_LIBRARY"),
                         os.path.join(TREE, os.environ.get("BUILD") or "build", "liboptc.so")) if p]
 
 
 def program():
-    """The optc command that belongs to the library; None: there is none."""
+    """The path of the optc command next to the library; None: there is none."""
     for lib in places():
         path = os.path.join(os.path.dirname(lib), "optc")
         if os.path.isfile(path) and os.access(path, os.X_OK):
@@ -200,7 +202,8 @@ def program():
 
 
 def _blas():
-    """A BLAS from the index (optc[blas]), for whoever has named none: the library opens it when a rule wants one."""
+    """Names the BLAS of the package scipy-openblas32 (optc[blas]) in $OPTC_BLAS, unless that is set. The library opens
+    it when a rule needs one."""
     if os.environ.get("OPTC_BLAS"):
         return
     from importlib import util
@@ -215,8 +218,8 @@ def _blas():
 
 
 def _openmp():
-    """torch's own libgomp where it has the common name, whether torch comes later or never: the first of that name in a
-    process serves all, and torch's may be newer than ours."""
+    """Loads torch's libgomp.so.1 first, if torch has one, whether or not torch is imported later. The first library of
+    that name serves the whole process, and torch's may be newer than the system's."""
     from importlib import util
     spec = None if "torch" in sys.modules else util.find_spec("torch")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
@@ -230,12 +233,12 @@ def _load():
     for path in places():
         if os.path.isfile(path):
             return ctypes.CDLL(path)
-    raise ImportError("liboptc.so is neither in the package nor in the build tree (make), and $OPTC_LIBRARY names "
-                      "none: looked for " + ", ".join(places()))
+    raise ImportError("liboptc.so was not found; run make, or set OPTC_LIBRARY to its path; searched: "
+                      + ", ".join(places()))
 
 
 def failed(status):
-    """The exception for a status; the message is this thread's."""
+    """The exception for a status, with this thread's optc_message()."""
     kind = STATUSES[status] if 0 < status < len(STATUSES) else Error
     return kind((lib.optc_message() or b"").decode("utf-8", "replace"))
 
@@ -280,10 +283,10 @@ TYPE_BYTES = {t.number: t.bits // 8 for t in TYPES}
 
 
 def encoded(text):
-    """As C takes it, to which a zero byte is the end."""
+    """Text as bytes for C; refuses a zero byte, which would end it."""
     found = None if text is None else os.fsencode(text)
     if found and 0 in found:
-        raise ValueError("a text with a zero byte in it (character %d): specs and names are text" % found.index(0))
+        raise ValueError("the text contains a zero byte (character %d); specs and names must not" % found.index(0))
     return found
 
 
@@ -292,6 +295,6 @@ def decoded(text):
 
 
 def array(kind, values):
-    """A C array; None of nothing."""
+    """A C array of the values; None if there are none."""
     values = list(values)
     return (kind * len(values))(*values) if values else None

@@ -3,7 +3,7 @@
     opt = optc.torch.Optimizer(model.parameters(), "adamw", lr=3e-4, with_=["clip(1.0)"])
     opt = optc.torch.AdamW(model.parameters(), lr=3e-4)
 
-There is a class for every rule of the library: dir(optc.torch) lists them. Beside them are functions on tensors:
+There is a class for every rule of the library: dir(optc.torch) lists them. There are also functions on tensors:
 matrix_power, eigh, kron and others (FUNCTIONS).
 """
 from ._functions import cholesky, eigh, inverse_root, matrix_power, polar, qr, solve_positive, solve_triangular

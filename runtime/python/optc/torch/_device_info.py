@@ -1,4 +1,4 @@
-"""What the machine has: its memory, its best device."""
+"""Memory of a device, and the machine's best device."""
 from typing import Any, Dict, Optional, Tuple, Union
 
 import torch
@@ -10,10 +10,13 @@ from ._engines import device_of, engines
 
 
 def memory_info(device: Optional[Any] = None) -> Dict[str, int]:
-    """Bytes of a device (the current GPU, else the CPU): its `total`, what is `free` of that, what optc holds there for
-    optimizers and functions (`ours`, and at most so far `peak`), what functions keep for their next call, with tensors
-    that they copy to and from beside that (`functions`: optc.torch.empty_cache() gives it back), and what torch has
-    `allocated` and `reserved` (0 on a CPU)."""
+    """Bytes of a device (default: the current GPU, otherwise the CPU).
+
+    total, free  of the device
+    ours, peak   held by optc for optimizers and functions, now and at most so far
+    functions    held by functions for their next call, with the tensors that they copy to and from;
+                 optc.torch.empty_cache() frees it
+    allocated, reserved  by torch; 0 on a CPU"""
     device = _device(device)
     found = {"total": 0, "free": 0, "ours": 0, "peak": 0}
     for engine in engines(device) or [device_of(device).engine]:
@@ -31,29 +34,29 @@ def _device(device):
         device = "cuda" if torch.cuda.is_available() else "cpu"
     device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
     if device.type not in ("cpu", "cuda"):
-        raise ValueError("optc.torch.memory_info: optc knows the CPU and NVIDIA GPUs, and not %s" % device)
+        raise ValueError("optc.torch.memory_info: %s is not supported: use the CPU or an NVIDIA GPU" % device)
     if device.type == "cuda":
         if not torch.cuda.is_available():
-            raise ValueError("optc.torch.memory_info: torch has no CUDA here: ask for 'cpu'")
+            raise ValueError("optc.torch.memory_info: torch has no CUDA here: use 'cpu'")
         index = torch.cuda.current_device() if device.index is None else device.index
         if index >= torch.cuda.device_count():
             raise ValueError("optc.torch.memory_info: there is no cuda:%d (there are %d)"
                              % (index, torch.cuda.device_count()))
         return torch.device("cuda", index)
-    return torch.device("cpu")                         # "cpu:0" is the same
+    return torch.device("cpu")                         # also for "cpu:0"
 
 
 def empty_cache() -> None:
-    """Gives back what functions keep for their next call, but for what captured graphs use."""
+    """Frees the memory that functions hold for their next call, except memory that captured graphs use."""
     store().drop_all()
 
 
 def best_device(why: bool = False) -> Union[torch.device, Tuple[torch.device, str]]:
-    """Where both torch and optc work best: the GPU with the most multiprocessors, else the CPU. why=True: with the
-    reason, as (device, reason). Never an error."""
+    """The best device for both torch and optc: the GPU with the most multiprocessors, otherwise the CPU. why=True:
+    returns (device, reason). Never raises."""
     try:
         name, reason = _best()
-    except Exception as e:                             # a driver in pieces is a reason too
+    except Exception as e:                             # for example a damaged driver: the reason is reported
         name, reason = "cpu", "no GPU can be asked: %s" % e
     return (torch.device(name), reason) if why else torch.device(name)
 
@@ -67,7 +70,7 @@ def _best():
         return "cpu", "torch sees a GPU, and optc %s" % (
             "finds no NVRTC to compile rules for it (optc doctor says more)" if device_count() else "no NVIDIA driver")
     index = int(name.partition(":")[2])
-    if index >= torch.cuda.device_count():             # torch may be told to see fewer
+    if index >= torch.cuda.device_count():             # torch may see fewer GPUs
         return "cuda:0", "the only one that torch sees of several"
     return name, "%s, the GPU with the most multiprocessors (%d) of %d" % (
         torch.cuda.get_device_name(index), torch.cuda.get_device_properties(index).multi_processor_count,

@@ -1,4 +1,4 @@
-"""Engines of optc over torch's devices and torch's memory."""
+"""Engines of optc for torch's devices, with memory of torch's allocator."""
 import bisect
 import contextlib
 import os
@@ -11,21 +11,21 @@ from .._api import Engine
 
 DTYPES = {t.number: getattr(torch, t.dtype) for t in _lib.TYPES if hasattr(torch, t.dtype)}
 TYPES = {DTYPES[t.number]: t.name for t in _lib.TYPES if t.number in DTYPES}
-_open = {}                                             # (pid, device, threads, workspace): Device, shared by all
+_open = {}                                             # (pid, device, threads, workspace): Device, shared
 
 
 class Device:
-    """An engine whose bindings live in memory of torch's allocator, and the rules compiled on it."""
+    """An engine whose bindings use memory of torch's allocator, and the rules compiled on it."""
 
     def __init__(self, device, threads, workspace=0):
         self.device = device
         self.buffers = buffers = {}                    # address: the tensor that is this memory
         self.rules = {}
         self._starts, self._lock = None, threading.RLock()
-        self._passing = threading.local()              # on: what is allocated is given back by the same call
+        self._passing = threading.local()              # on: the same call frees what it allocates
 
         def alloc(size, _stream):
-            with self._outside():                      # torch.empty may fill, in a stream that nobody waits for
+            with self._outside():                      # torch.empty may fill memory, in a stream that is not waited for
                 storage = torch.UntypedStorage(max(size, 1), device=device)
                 memory = torch.empty(0, dtype=torch.uint8, device=device).set_(storage)
             with self._lock:
@@ -41,8 +41,9 @@ class Device:
         self.engine = Engine(name, threads=threads, allocator=(alloc, release), workspace=workspace)
 
     def _outside(self):
-        """What is allocated in a stream that is being captured lies in the graph's own memory, where work that was
-        captured ahead of it may write at every replay: what we keep is taken from another stream's."""
+        """A context for allocating memory that outlives a capture. Memory from a stream that is being captured belongs
+        to the graph, and work that was captured earlier may write to it at every replay. So this uses another
+        stream."""
         if not capturing(self.device) or getattr(self._passing, "on", False):
             return contextlib.nullcontext()
         if self._side is None:
@@ -52,8 +53,8 @@ class Device:
 
     @contextlib.contextmanager
     def passing(self):
-        """Around calls that keep nothing: what they work in while they are captured is the graph's, for it is free for
-        others once the call is over, and replays write to it."""
+        """A context for calls that free everything they allocate. During a capture their memory comes from the graph:
+        it is free for other work after the call, and replays write to it."""
         self._passing.on = True
         try:
             yield
@@ -63,19 +64,19 @@ class Device:
     def rule(self, **what):
         key = repr(sorted(what.items()))
         if key not in self.rules:
-            self.rules[key] = self.engine.compile(**what)
+            self.rules[key] = self.engine.compile(check=False, **what)     # GroupKeys.consider checks the spec
         return self.rules[key]
 
     def tensor(self, address, count, kind, memory=None):
-        """The live memory at an address, as a flat tensor with a storage of its own, so that saving and copying it take
-        no more than it; the storage holds on to the memory it is a part of (`memory`, where the caller has it)."""
+        """The live memory at an address as a flat tensor. It has its own storage, so that saving or copying it takes
+        only its own bytes. The storage keeps the memory that it is a part of alive (`memory`, if the caller has it)."""
         memory = self.holding(address) if memory is None else memory
         at = address - memory.data_ptr()
         part = memory.untyped_storage()[at:at + count * _lib.TYPE_BYTES[kind]]
         return torch.empty(0, dtype=DTYPES[kind], device=self.device).set_(part, 0, (count,), (1,))
 
     def holding(self, address):
-        """The memory that an address lies in."""
+        """The buffer that contains an address."""
         with self._lock:
             if self._starts is None:
                 self._starts = sorted(self.buffers)
@@ -89,7 +90,8 @@ class Device:
     _empty = None
 
     def used_in(self, stream, more=()):
-        """All of it is used in another stream from now on: torch must not hand it out before that is done."""
+        """Tells torch that all buffers are used in another stream, so that it does not reuse them before that work is
+        done."""
         with self._lock:
             every = (*self.buffers.values(), *more)
         for memory in every:
@@ -97,7 +99,7 @@ class Device:
 
 
 def capturing(device):
-    """Whether torch's current stream of that device is being captured, whichever device is the current one."""
+    """Whether torch's current stream of that device is being captured. The device need not be the current one."""
     if device.type != "cuda":
         return False
     if torch.cuda.current_device() == device.index:
@@ -107,19 +109,19 @@ def capturing(device):
 
 
 def asked(**what):
-    """A rule to ask for its names, on no device: nothing is compiled, and nothing is said of that."""
+    """A rule for reading its declarations only: without a compiler, and without a warning about that."""
     if "asked" not in _open:
         _open["asked"] = Engine(compiler="", cache_dir="")
     return _open["asked"].compile(warn=False, **what)
 
 
 def device_of(device, workspace=0):
-    """The engine for a torch device; workspace 0: the usual."""
+    """The engine for a torch device; workspace 0: the default."""
     if device.type not in ("cpu", "cuda"):
-        raise ValueError("optc steps tensors on the CPU and on NVIDIA GPUs, and not on %s" % device)
+        raise ValueError("optc steps tensors on the CPU and on NVIDIA GPUs, not on %s" % device)
     threads = torch.get_num_threads() if device.type == "cpu" else 0
     key = os.getpid(), str(device), threads, workspace
-    return _open.get(key) or _open.setdefault(key, Device(device, threads, workspace))     # one for all threads
+    return _open.get(key) or _open.setdefault(key, Device(device, threads, workspace))     # all threads share it
 
 
 def engines(device):

@@ -1,10 +1,10 @@
-"""Bindings that functions on tensors keep: one for each function, its options, shape, type and device.
+"""A cache of bindings for functions on tensors: one for each function, options, shape, type and device.
 
-A function is a small spec whose matrices come in as inputs and go out as states. Its binding has memory of its own for
-both: what is handed in is copied there (from whatever strides and type it has), what came of it is copied out. So
-pointers never move, and a captured graph replays what it saw. Kept are the last few, within some memory; those that a
-graph was captured with are kept for good, and used by captures alone. Who calls a function before each capture has one
-for each; captures with no call between them share one, whose memory is not for two streams at a time.
+A function is a small spec whose matrices are inputs and whose results are states. Its binding owns memory for both:
+arguments are copied into it (from any strides and type), results are copied out. So addresses never change, and a
+captured graph can be replayed. The cache holds the last few bindings, up to a limit of memory. A binding that a graph
+was captured with is held forever and used only by captures. If the function is called before each capture, each capture
+has its own binding. Captures without a call between them share one, and must not run in two streams at the same time.
 """
 import functools
 import os
@@ -20,26 +20,25 @@ from .._api import Binding
 from ._engines import TYPES, capturing, device_of
 
 MOST = 16                                              # bindings
-MOST_BYTES = 256 << 20                                 # that all but the last one hold
+MOST_BYTES = 256 << 20                                 # of all bindings but the last
 MOST_RULES = 64
-USUAL_WORKSPACE = 1 << 30                              # an engine's, where nothing is said: at least that
-_stores = {}                                           # by process: a child has none of its parent's
+USUAL_WORKSPACE = 1 << 30                              # an engine's default is at least this
+_stores = {}                                           # by process: a forked child has no bindings
 
 
 class Form:
-    """What a function is: the name it is known by, its spec, which inputs and states are its matrices, and the numbers
-    that it takes as hyperparameters (ridge is by_ridge there). An input or a result called "p" is the parameter
-    itself."""
+    """A function: its name, its spec, which inputs and states are its matrices, and the numbers that it passes as
+    hyperparameters (ridge is by_ridge there). An input or a result called "p" is the parameter itself."""
 
     def __init__(self, name, spec, takes, gives, hyper):
         self.name, self.spec, self.takes, self.gives, self.hyper = name, spec, takes, gives, hyper
 
 
 class CachedFunction:
-    """A binding, its memory, and the stream it ran in last. One thread at a time."""
+    """A binding, its memory, and the stream it ran in last. One thread at a time may use it."""
 
     def __init__(self, form, shape, sizes, dtype, device):
-        """`shape` of the parameter; `sizes`: of everything that comes in or goes out, by name."""
+        """shape: the parameter's; sizes: shapes of all inputs and results, by name."""
         self.lock, self.form, self.device, self.stream = threading.Lock(), form, device, None
         memory = device_of(device, _workspace(sizes, dtype, device))
         self.memory = {n: torch.empty(sizes[n], dtype=dtype, device=device) for n in form.takes}
@@ -62,7 +61,7 @@ class CachedFunction:
             self.binding.sync()
 
     def run(self, form, given, give):
-        """`give`: a function of the results, which makes what leaves of them."""
+        """give: a function of the results that makes the return value."""
         with self.lock:
             self._numbers(form.hyper)
             self._follow()
@@ -70,7 +69,7 @@ class CachedFunction:
                 self.memory[n].copy_(x)
             self.binding.step()
             found = give(*(self.results[n] for n in self.form.gives))
-            if self.gone:                              # another thread let it go meanwhile, and this one holds it last
+            if self.gone:                              # another thread removed it meanwhile; this is the last user
                 self.binding.sync()
             return found
     gone = False
@@ -82,11 +81,11 @@ class CachedFunction:
                 self.hyper[name] = value
 
     def _follow(self):
-        """torch's current stream, behind what is still in the one before."""
+        """Switches to torch's current stream, ordered after the work in the previous one."""
         if self.device.type != "cuda":
             return
         now = torch.cuda.current_stream(self.device)
-        # handles: a stream of torch's says that it is not != None
+        # compares handles: a torch stream compares as equal to None
         if self.stream is None or now.cuda_stream != self.stream.cuda_stream:
             if self.stream is not None and not capturing(self.device):
                 now.wait_stream(self.stream)
@@ -94,15 +93,16 @@ class CachedFunction:
             self.stream = now
 
     def settle(self):
-        """Its memory is about to go, which torch hands out in the order of another stream."""
+        """Waits before the memory is freed: torch reuses it in the order of another stream."""
         with self.lock:
             self.gone = True
-            if self.stream is not None:                # not by torch: that would end a capture under way
+            if self.stream is not None:                # not through torch: that would end a running capture
                 self.binding.sync()
 
 
 def uncompiled(f):
-    """torch.compile leaves it as it is. That detour costs more than a small function, and is taken only then."""
+    """Excludes a function from torch.compile. The detour costs more than a small function, so it is taken only while
+    compiling."""
     around = torch._disable_dynamo(f)
 
     @functools.wraps(f)
@@ -112,10 +112,10 @@ def uncompiled(f):
 
 
 def _workspace(sizes, dtype, device):
-    """What an engine may take for it: a power of two, so that there are few engines. Of a small one the usual."""
+    """The workspace for these sizes: a power of two, so that there are few engines; the default for small ones."""
     each = torch.finfo(dtype).bits // 8
     whole = [each * prod(s) for s in sizes.values()]
-    square = 8 * max(max(s[-2:]) ** 2 for s in sizes.values())             # factors are made in f64
+    square = 8 * max(max(s[-2:]) ** 2 for s in sizes.values())             # factors are computed in f64
     work = 16 * square * (torch.get_num_threads() if device.type == "cpu" else 1)
     need = 4 * sum(whole) + work
     return 0 if need <= USUAL_WORKSPACE else 1 << (need - 1).bit_length()
@@ -135,8 +135,9 @@ class _Store:
             return self.kept[key]
 
     def _for_capture(self, key, form):
-        """With its numbers: what another graph captured keeps the ones it has. One that was called since the last
-        capture is new to all graphs: those that have one each may be replayed at the same time."""
+        """The binding for a capture, with its numbers: another graph's binding keeps its own numbers. A binding that
+        was called since the last capture belongs to no graph yet. Graphs with different bindings may be replayed at
+        the same time."""
         mine = key, tuple(form.hyper.items())
         if key in self.kept and self.kept[key].hyper == form.hyper:
             self.captured.setdefault(mine, []).append(self.kept.pop(key))
@@ -152,17 +153,17 @@ class _Store:
             made = make()
         except (_lib.OutOfMemory, torch.OutOfMemoryError):
             self._drop(len(self.kept))
-        made = made or make()                          # out there nothing holds what the first one had made
+        made = made or make()                          # outside of a capture a removed binding is made again
         self.kept[key] = made
         while len(self.kept) > MOST or (len(self.kept) > 1 and self.held() - made.bytes > MOST_BYTES):
             self._drop(1)
 
     def rule(self, memory, form, dtype):
-        """Compiled for an engine: exponents are many, so the last ones alone are kept."""
+        """The compiled rule. There may be many exponents, so only the last rules are kept."""
         key = id(memory), form.spec, dtype
         if key not in self.rules:
             types = {"param": TYPES[dtype]}
-            self.rules[key] = memory.engine.compile(spec=form.name, text=form.spec, types=types)
+            self.rules[key] = memory.engine.compile(spec=form.name, text=form.spec, types=types, check=False)
             if len(self.rules) > MOST_RULES:
                 self.rules.popitem(last=False)
         self.rules.move_to_end(key)
@@ -188,7 +189,7 @@ def store():
 
 
 def call(form, shape, sizes, given, dtype, device, give):
-    """Runs a function on tensors. `shape` of the parameter, `sizes` by name of input and state."""
+    """Runs a function on tensors. shape: the parameter's; sizes: by name of input and state."""
     key = form.spec, shape, tuple(sizes.items()), dtype, str(device), torch.get_num_threads()
 
     def make():
@@ -199,7 +200,7 @@ def call(form, shape, sizes, given, dtype, device, give):
 
 
 def on(device):
-    """As torch's current device."""
+    """A context in which the device is torch's current one."""
     return torch.cuda.device(device) if device.type == "cuda" else _Nowhere()
 
 

@@ -1,6 +1,6 @@
-"""Functions of symmetric, tall and triangular matrices, by what the language has: power, eigh, qr, chol, solve, polar.
+"""Functions of matrices, computed by the spec language's power, eigh, qr, chol, solve and polar.
 
-Leading dimensions are a batch. Nothing here is differentiable.
+Leading dimensions are a batch. The functions are not differentiable.
 """
 import functools
 from collections import namedtuple
@@ -22,7 +22,7 @@ SPEC = """return optimizer { name = "%s", view = "last", %s
   step = function() p = 0 end }"""
 
 
-# Why else there may be no result.
+# Further reasons why a result may not exist.
 ALSO = {"matrix_power": ", or eigenvalues that are not positive where they have to be: a ridge, or relative, "
                         "lifts them",
         "cholesky": ", or it is not positive: add something to its diagonal",
@@ -30,28 +30,28 @@ ALSO = {"matrix_power": ", or eigenvalues that are not positive where they have 
         "solve_triangular": " or in B, or a 0 on its diagonal"}
 
 
-# ---- what is handed in ----
+# ---- arguments ----
 def plain(who, **tensors):
-    """Refuses what a function does not take; the type that it computes in, and the device."""
+    """Refuses tensors that a function does not take. Returns the type that it computes in, and the device."""
     first = None
     for name, x in tensors.items():
         if not isinstance(x, torch.Tensor):
-            raise TypeError("optc.torch.%s: %s is no tensor but %s" % (who, name, type(x).__name__))
+            raise TypeError("optc.torch.%s: %s must be a tensor, not %s" % (who, name, type(x).__name__))
         if type(x) not in (torch.Tensor, torch.nn.Parameter):
             raise TypeError("optc.torch.%s does not take tensors of %s: %s" % (who, type(x).__name__, name))
         if is_functorch_wrapped_tensor(x):
             raise RuntimeError("optc.torch.%s does not run under torch.func's transforms: leading dimensions are a "
                                "batch without vmap, and it is not differentiable" % who)
         if x.dtype not in TYPES:
-            raise TypeError("optc.torch.%s: %s is of %s; it takes %s"
+            raise TypeError("optc.torch.%s: %s has type %s; supported are %s"
                             % (who, name, x.dtype, listed(str(t).partition(".")[2] for t in TYPES)))
         if x.layout != torch.strided:
-            raise TypeError("optc.torch.%s: %s is sparse; give it %s.to_dense()" % (who, name, name))
+            raise TypeError("optc.torch.%s: %s is sparse; pass %s.to_dense()" % (who, name, name))
         if x.device.type not in ("cpu", "cuda"):
-            raise ValueError("optc.torch.%s works on the CPU and on NVIDIA GPUs, and not on %s" % (who, x.device))
+            raise ValueError("optc.torch.%s runs on the CPU and on NVIDIA GPUs, not on %s" % (who, x.device))
         if x.requires_grad and torch.is_grad_enabled():
-            raise RuntimeError("optc.torch.%s is not differentiable, and %s requires grad: give it %s.detach(), or "
-                               "call it under torch.no_grad()" % (who, name, name))
+            raise RuntimeError("optc.torch.%s is not differentiable, and %s requires grad: pass %s.detach(), or call "
+                               "it under torch.no_grad()" % (who, name, name))
         if first is None:
             first = name, x
         elif x.dtype != first[1].dtype or x.device != first[1].device:
@@ -66,7 +66,7 @@ def matrices(who, name, x, square=False):
         raise ValueError("optc.torch.%s: %s has shape %s: the last two dimensions are its matrices"
                          % (who, name, tuple(x.shape)))
     if square and x.shape[-1] != x.shape[-2]:
-        raise ValueError("optc.torch.%s: the matrices of %s are square, and its shape is %s"
+        raise ValueError("optc.torch.%s: the matrices of %s must be square, and its shape is %s"
                          % (who, name, tuple(x.shape)))
 
 
@@ -74,15 +74,16 @@ def number(who, name, x, least=None):
     try:
         x = float(x)
     except (TypeError, ValueError):
-        raise TypeError("optc.torch.%s: %s is a number, and not %r" % (who, name, x)) from None
+        raise TypeError("optc.torch.%s: %s must be a number, not %r" % (who, name, x)) from None
     if x != x or x in (float("inf"), float("-inf")) or (least is not None and x < least):
-        raise ValueError("optc.torch.%s: %s=%g; it is a finite number%s" % (
+        raise ValueError("optc.torch.%s: %s=%g; it must be a finite number%s" % (
             who, name, x, "" if least is None else " of at least %g" % least))
     return x
 
 
 def tf32(device, dtype):
-    """Whether torch rounds these to tf32 in products. What its new names set must not be asked for by the old."""
+    """Whether torch rounds this type to tf32 in products. A setting made by torch's new names must not be read by the
+    old ones."""
     if device.type != "cuda" or dtype != torch.float32:
         return False
     try:
@@ -92,14 +93,14 @@ def tf32(device, dtype):
 
 
 def leave(like, shape, out, found):
-    """A fresh tensor of what was found, in the type of `like`; or `out`."""
+    """The result in `out`, or as a new tensor of the type of `like`."""
     if out is None:
         return found.reshape(shape).to(like.dtype, copy=True)
     return out.copy_(found.reshape(shape))
 
 
 def fits(who, like, shape, out):
-    """Whether `out` can take a result of that shape."""
+    """Refuses an `out` of another shape, type or device than the result."""
     if out is None:
         return
     plain(who, out=out)
@@ -109,27 +110,27 @@ def fits(who, like, shape, out):
 
 
 def judged(who, check, *found):
-    """With check: an error that names the matrices in which something is not finite."""
+    """If check is set, raises an error that names the matrices whose results are not finite."""
     if not check:
         return
     if capturing(found[0].device):
-        raise RuntimeError("optc.torch.%s: check=True waits for the device, which a graph that is being captured does "
-                           "not allow" % who)
+        raise RuntimeError("optc.torch.%s: check=True waits for the device, which is not possible while a graph is "
+                           "captured" % who)
     good = torch.stack([torch.isfinite(x).flatten(1).all(1) for x in found]).all(0)
     if not bool(good.all()):
         bad = (~good).nonzero().flatten().tolist()
         raise torch.linalg.LinAlgError(
-            "optc.torch.%s: there is none of matrix %s of %d (a NaN or an infinity in it%s)"
+            "optc.torch.%s: no result for matrix %s of %d (a NaN or an infinity in it%s)"
             % (who, ", ".join(map(str, bad[:8])) + (" …" if len(bad) > 8 else ""), good.numel(), ALSO.get(who, "")))
 
 
 def _flat(x):
-    """(batch, rows, columns), however many leading dimensions there were."""
+    """x as (batch, rows, columns), with all leading dimensions in the batch."""
     return (prod(x.shape[:-2]),) + tuple(x.shape[-2:])
 
 
 def _of_square(form, A, dtype, device, give):
-    """Runs a function whose input A and results X are squares."""
+    """Runs a function whose input A and result X are square matrices."""
     b, n, _ = size = _flat(A)
     sizes = {name: size[:2] if name == "w" else size for name in ("A", *form.gives)}
     return call(form, (b, n, 1), sizes, [A.reshape(size)], dtype, device, give)
@@ -139,23 +140,28 @@ def _of_square(form, A, dtype, device, give):
 @uncompiled
 def matrix_power(A: torch.Tensor, exponent: float, *, ridge: float = 0.0, relative: float = 0.0, floor: float = 0.0,
                  check: bool = False, out: Optional[torch.Tensor] = None) -> torch.Tensor:
-    """A ** exponent of symmetric matrices, of which the lower triangles are read. exponent: any real number; -1/4 is
-    the inverse fourth root. Eigenvalues are lifted by `ridge`, by `relative` times the largest row sum of magnitudes,
-    and to at least `floor`; for a negative exponent or a broken one they must be positive then. A matrix for which
-    there is no power gives NaN in its place and nowhere else; check=True raises an error that names it instead (and
-    waits for the device). 16 bits are computed in float32, and everything inside in float64."""
+    """A ** exponent of symmetric matrices; only the lower triangles are read.
+
+    exponent  any real number; -1/4 is the inverse fourth root
+    ridge     is added to the eigenvalues
+    relative  times the largest row sum of magnitudes is added to the eigenvalues
+    floor     the least eigenvalue; smaller ones are raised to it
+    check     raises an error that names matrices without a power, and waits for the device
+
+    For a negative or fractional exponent the eigenvalues must then be positive. The result of a matrix without a power
+    is NaN; other matrices of the batch are not affected. 16-bit types are computed in float32, factors in float64."""
     who = "matrix_power"
     dtype, device = plain(who, A=A)
     matrices(who, "A", A, square=True)
     exponent = number(who, "exponent", exponent)
     lift = {"ridge": number(who, "ridge", ridge, 0), "relative": number(who, "relative", relative, 0),
             "floor": number(who, "floor", floor, 0)}
-    lift = {k: v for k, v in lift.items() if v}        # what is 0 is left out: a floor alone asks for eigenvectors
+    lift = {k: v for k, v in lift.items() if v}        # zeros are left out: only a floor needs eigenvectors
     fits(who, A, A.shape, out)
     if not A.numel():
         return leave(A, A.shape, out, A)
     if not exponent:
-        with torch.no_grad():                          # the language has no such power
+        with torch.no_grad():                          # the spec language does not have this power
             X = torch.where(A.tril().isfinite().flatten(-2).all(-1)[..., None, None], torch.eye(
                 A.shape[-1], dtype=A.dtype, device=device), float("nan"))
             judged(who, check, X.reshape(_flat(A)))
@@ -174,7 +180,7 @@ def matrix_power(A: torch.Tensor, exponent: float, *, ridge: float = 0.0, relati
 
 @functools.lru_cache(maxsize=64)
 def _exponent(x):
-    """As the language knows it: -0.3333 of a third root is none, -1/3 is."""
+    """The exponent as the spec language accepts it: -1/3, but not -0.3333, is a third root."""
     near = Fraction(x).limit_denominator(64)
     return "%d/%d" % (near.numerator, near.denominator) if float(near) == x else repr(x)
 
@@ -184,14 +190,14 @@ def inverse_root(A: torch.Tensor, root: float, *, ridge: float = 0.0, relative: 
     """A ** (-1 / root) of symmetric matrices: see matrix_power."""
     root = number("inverse_root", "root", root)
     if not root:
-        raise ValueError("optc.torch.inverse_root: root=0; it is any other number")
+        raise ValueError("optc.torch.inverse_root: root=0; it must not be 0")
     return matrix_power(A, -1 / root, ridge=ridge, relative=relative, floor=floor, check=check, out=out)
 
 
 @uncompiled
 def eigh(A: torch.Tensor, *, check: bool = False) -> Tuple[torch.Tensor, torch.Tensor]:
-    """(eigenvalues, eigenvectors) of symmetric matrices, of which the lower triangles are read: smallest first, as
-    torch.linalg.eigh has them, eigenvectors in columns, of each the largest entry positive."""
+    """(eigenvalues, eigenvectors) of symmetric matrices; only the lower triangles are read. Eigenvalues are in
+    ascending order, as in torch.linalg.eigh. Eigenvectors are columns; the largest entry of each is positive."""
     who = "eigh"
     dtype, device = plain(who, A=A)
     matrices(who, "A", A, square=True)
@@ -208,7 +214,7 @@ def eigh(A: torch.Tensor, *, check: bool = False) -> Tuple[torch.Tensor, torch.T
 
 @uncompiled
 def cholesky(A: torch.Tensor, *, check: bool = False, out: Optional[torch.Tensor] = None) -> torch.Tensor:
-    """The lower triangle L with A = L @ L.mT of positive symmetric matrices, of which the lower triangles are read."""
+    """The lower triangular L with A = L @ L.mT of positive definite matrices; only the lower triangles are read."""
     who = "cholesky"
     dtype, device = plain(who, A=A)
     matrices(who, "A", A, square=True)
@@ -226,8 +232,8 @@ def cholesky(A: torch.Tensor, *, check: bool = False, out: Optional[torch.Tensor
 
 @uncompiled
 def qr(A: torch.Tensor, *, check: bool = False) -> Tuple[torch.Tensor, torch.Tensor]:
-    """(Q, R) with A = Q @ R: orthonormal columns Q, as many as A's smaller side, and R upper triangular, its diagonal
-    not negative. Columns that depend on others give some that complete Q."""
+    """(Q, R) with A = Q @ R. Q has orthonormal columns, as many as A's smaller side. R is upper triangular, and its
+    diagonal is not negative. For linearly dependent columns of A, Q is completed with orthonormal columns."""
     who = "qr"
     dtype, device = plain(who, A=A)
     matrices(who, "A", A)
@@ -253,14 +259,15 @@ def qr(A: torch.Tensor, *, check: bool = False) -> Tuple[torch.Tensor, torch.Ten
 @uncompiled
 def solve_triangular(T: torch.Tensor, B: torch.Tensor, *, upper: bool = False, left: bool = True, check: bool = False,
                      out: Optional[torch.Tensor] = None) -> torch.Tensor:
-    """X of T @ X = B (left=False: X @ T = B), T triangular: of it the lower triangle is read, or the upper one."""
+    """Solves T @ X = B (left=False: X @ T = B) for a triangular T. Only its lower triangle is read (upper=True: the
+    upper one)."""
     return _solve("solve_triangular", T, B, upper, left, False, check, out)
 
 
 @uncompiled
 def solve_positive(A: torch.Tensor, B: torch.Tensor, *, check: bool = False,
                    out: Optional[torch.Tensor] = None) -> torch.Tensor:
-    """X of A @ X = B, A symmetric and positive: of it the lower triangle is read."""
+    """Solves A @ X = B for a symmetric positive definite A; only its lower triangle is read."""
     return _solve("solve_positive", A, B, False, True, True, check, out)
 
 
@@ -288,17 +295,18 @@ def _solve(who, T, B, upper, left, spd, check, out):
 
 
 def _coefficients(given):
-    """Of polar, as the language has them, which knows the names and how many there may be."""
+    """The coefficients of polar as text of the spec language, which checks names and numbers."""
     if isinstance(given, str):
         if not given.isidentifier():
-            raise ValueError("optc.torch.polar: there are no coefficients %r" % given)
+            raise ValueError("optc.torch.polar: unknown coefficients %r" % given)
         return '"%s"' % given
     try:
         rows = [tuple(row) for row in given]
     except TypeError:
         rows = [()]
     if any(len(row) != 3 for row in rows):
-        raise TypeError("optc.torch.polar: coefficients are a name, or a list of triples of numbers, not %r" % (given,))
+        raise TypeError("optc.torch.polar: coefficients must be a name or a list of triples of numbers, not %r"
+                        % (given,))
     return "{ %s }" % ", ".join("{ %r, %r, %r }" % tuple(number("polar", "coefficients", c) for c in row)
                                 for row in rows)
 
@@ -306,14 +314,14 @@ def _coefficients(given):
 @uncompiled
 def polar(A: torch.Tensor, *, steps: int = 12, coefficients: Union[str, Sequence[Sequence[float]]] = "polar_express",
           check: bool = False, out: Optional[torch.Tensor] = None) -> torch.Tensor:
-    """The orthogonal factor U V.mT of A = U S V.mT, by `steps` rounds of products, whatever the shape. coefficients:
-    "polar_express", "jordan" (Muon's five steps: quick and rough), "cans", "turbo", or a list of triples. Directions
-    whose singular value is below some 1e-5 of the largest are not brought to length 1 by the default."""
+    """The orthogonal factor U V.mT of A = U S V.mT, for any shape, by `steps` iterations of products. coefficients:
+    "polar_express", "jordan" (Muon's five steps: fast and inexact), "cans", "turbo", or a list of triples. With the
+    defaults, singular values below about 1e-5 of the largest do not reach 1."""
     who = "polar"
     dtype, device = plain(who, A=A)
     matrices(who, "A", A)
     if number(who, "steps", steps, 1) % 1:
-        raise ValueError("optc.torch.polar: steps=%g; it is a whole number" % steps)
+        raise ValueError("optc.torch.polar: steps=%g; it must be a whole number" % steps)
     text = _coefficients(coefficients)
     fits(who, A, A.shape, out)
     if not A.numel():

@@ -1,7 +1,8 @@
-"""What an optimizer's rule is, and how it reads the keys of parameter groups: torch's own keys for rules that torch
-has, else the rule's hyperparameters by their names."""
+"""The rule of an optimizer, and how it reads the keys of parameter groups: torch's keys for rules that torch has,
+otherwise the rule's hyperparameters by their names."""
 import os
 import re
+import warnings
 
 import torch
 
@@ -11,24 +12,25 @@ from . import _rules
 from ._engines import asked
 from ._key_suggestions import unknown
 
-# What a rule sees under maximize=True: the gradient the other way round. Outermost, as torch does it first.
+# The wrapper of maximize=True: it negates the gradient. It is outermost, because torch negates first.
 NEGATE = 'return wrapper { name = "maximize", step = function() g = -g inner() end }'
-GLOBAL = r"\bglobal_"                                 # in a plan: what is folded over all tensors
-FASTER = ("foreach", "fused", "capturable")            # torch's ways to be fast, taken and of no use here
+GLOBAL = r"\bglobal_"                                 # in a plan: a reduction over all tensors
+FASTER = ("foreach", "fused", "capturable")            # torch's keys for speed: accepted, without effect here
 
 
-# Keywords of optc.torch.Optimizer that hold for all groups together.
+# Keywords of optc.torch.Optimizer that apply to all groups together.
 WHOLE = ("rule", "spec", "with_", "options", "types", "wrappers", "products", "static_grads", "release_grads", "sort",
          "split", "workspace")
-# A scheduler that ends at 0 by a recurrence (LinearLR) rounds a few units of 2^-53 of its first rate below 0. Beyond a
-# bound by less than this share of the first value counts as the bound: 9000 such roundings, and no user's intent.
+# A scheduler that reaches 0 by a recurrence (LinearLR) may end a few units of 2^-53 of its first rate below 0. A value
+# beyond a bound by less than this share of the first value counts as the bound: 9000 such roundings, too small to be
+# intended.
 ROUNDING = 1e-12
 
 
 class GroupKeys:
-    """`what`: as Engine.compile takes it, but for types and options. `keys`: (a group's key, hyperparameters it holds).
-    `choices`: {a group's key: option of the spec}. `aliases`: {another name: ((a group's key, place in it or None),
-    …)}. `names`: what states are called outside. `ranges`: the rule's hyperparameters."""
+    """what: arguments of Engine.compile without types and options. keys: (a group's key, its hyperparameters). choices:
+    {a group's key: option of the spec}. aliases: {another name: ((a group's key, index in it or None), …)}. names: the
+    public names of states. ranges: the rule's hyperparameters."""
 
     def __init__(self, rule, spec, with_, options, types, wrappers, products):
         rule = os.fspath(rule) if isinstance(rule, os.PathLike) else rule
@@ -37,31 +39,31 @@ class GroupKeys:
                 raise TypeError("%s is a str, not %s" % (what, type(x).__name__))
         with_ = [with_] if isinstance(with_, (str, int, float)) else list(with_ or ())
         if not all(isinstance(x, str) for x in with_):
-            raise TypeError("with_ names wrappers, as in with_=[\"clip(1.0)\"], and not %r" % (with_,))
+            raise TypeError("with_ must name wrappers, as in with_=[\"clip(1.0)\"], not %r" % (with_,))
         if spec is None:
             rule, *plus = split_wrappers(rule)
             with_ = plus + with_
         self.spec, self.state_type = rule or "spec", dict(types or {}).get("state")
         self.what = {"text": spec, "with_": ",".join(with_), "wrappers": dict(wrappers or {}), "products": products}
-        self.rest = None                               # the rule that steps what is no matrix: defaults()
+        self.rest = None                               # the fallback rule; defaults() sets it
         self.row = self.spec if spec is None and self.spec in _rules.TORCH else None
         if isinstance(options, str):
             options = {k: _rules.literal(v) for k, v in (part.split("=", 1) for part in options.split(",") if part)}
         self.options = dict(options or {})
 
     def defaults(self, given):
-        """The defaults of groups, of what was given and what was not."""
+        """The defaults of groups: the given values, and the rule's for the others."""
         self.entries, self.is_global, self.seen = [], False, set()
         rule = self._consider(self.spec, self.options)
         self.ranges, self.rest = rule.hypers(), rule.field("fallback") or None
-        self.declared = {n: v for n, v in rule.options().items()      # not the wrappers'
+        self.declared = {n: v for n, v in rule.options().items()      # without the options of wrappers
                          if "." not in n or n.split(".", 1)[0] == self.rest}
         base = self._torchs() if self.row else self._own()
         self.aliases = self._aliases(base)
         for name in [n for n in self.options if n in base or n in self.aliases]:
-            given.setdefault(name, self.options.pop(name))             # options= names them too
+            given.setdefault(name, self.options.pop(name))             # options= may name keys too
         fixed = []
-        if self.row:                                   # torch's AdamW has keys of Adam's that it does not take
+        if self.row:                                   # torch's AdamW has keys of Adam that its constructor refuses
             torchs = [p.name for p in _rules.torch_parameters(self.row)]
             fixed = _rules.torch_defaults(self.row, {}).keys() - torchs
         self._only_known(given, [k for k in base if k not in fixed])
@@ -80,10 +82,12 @@ class GroupKeys:
         return dict(found)
 
     def consider(self, group, where=None):
-        """Entries and reductions over all tensors, which a group's options may bring."""
+        """Adds the entries and the reductions over all tensors of the group's rule, which depend on its options. Warns
+        about probable mistakes in a spec given as text or by path, once for each set of options."""
         spec, options, _ = self.rule(group, where)
         if (spec, option_text(options)) not in self.seen:
-            self._consider(spec, options)
+            for text in self._consider(spec, options).warnings():
+                warnings.warn("optc: " + text, stacklevel=4)
 
     def _consider(self, spec, options):
         rule = asked(**self.compiled(spec, options))
@@ -93,11 +97,11 @@ class GroupKeys:
         return rule
 
     def _torchs(self):
-        """Torch's keys, then what the spec and its wrappers have beside them."""
+        """torch's keys, then the further ones of the spec and its wrappers."""
         row = _rules.TORCH[self.row]
         base = {**_rules.torch_defaults(self.row, {}), **row["own"]}
         base.setdefault("maximize", False)
-        # a wrapper may leave a hyperparameter one value alone: galore decays the weights itself, and weight_decay is 0
+        # a wrapper may fix a hyperparameter: galore decays the weights itself, so weight_decay is 0
         base.update({n: h[0] for n, h in self.ranges.items() if h[1] == h[2] and n in base})
         self.names = row["states"]
         self.keys = [(k, row["keys"].get(k, (k,))) for k in base if k in row["keys"] or k in self.ranges]
@@ -108,7 +112,7 @@ class GroupKeys:
         return self._with_choices(base, [n for n in self.declared if "." in n])
 
     def _own(self):
-        """Hyperparameters by their names, but for beta1, beta2, …, which are `betas` as their authors have them."""
+        """Hyperparameters by their names, except beta1, beta2, …, which become `betas` as in PyTorch."""
         self.names, self.choices = {}, {}
         held = {n: k for k, names in self._series() for n in names}
         self.keys = self._series() + [(n, (n,)) for n in self.ranges if n not in held]
@@ -123,7 +127,8 @@ class GroupKeys:
         return {**base, "maximize": False, "differentiable": False}
 
     def _with_choices(self, base, names):
-        """Options of the spec as keys of groups. A hyperparameter of the same name has the key."""
+        """Options of the spec as keys of groups. If a hyperparameter has the same name, the key is the
+        hyperparameter's."""
         for n in names:
             if n not in base:
                 self.choices[n] = n
@@ -131,7 +136,7 @@ class GroupKeys:
         return base
 
     def _series(self):
-        """[("betas", ("beta1", "beta2")), ("eps", ("eps1", "eps2"))] of what the rule has."""
+        """Series of hyperparameters: [("betas", ("beta1", "beta2")), ("eps", ("eps1", "eps2"))]"""
         found = []
         for key, stem, most in (("betas", "beta", _rules.FEWER_BETAS.get(self.spec, 9)), ("eps", "eps", 9)):
             names = tuple(n for n in ("%s%d" % (stem, i + 1) for i in range(most)) if n in self.ranges)
@@ -167,8 +172,8 @@ class GroupKeys:
 
     # ---- names of keys ----
     def fold(self, values, base, twice=False):
-        """Puts what other names hold (beta1, clip_max_norm) under the keys of groups, in place. base: where a pair
-        keeps its other half from; twice: a key that is given by both names is refused."""
+        """Moves the values of aliases (beta1, clip_max_norm) to the keys of groups, in place. base: supplies the other
+        values of a pair; twice: refuses a key that is given by both names."""
         direct = set(values) if twice else ()
         for name in [n for n in values if n in self.aliases]:
             to, value = self.aliases[name], values.pop(name)
@@ -187,10 +192,10 @@ class GroupKeys:
                     values.setdefault(other, value)
 
     def refuse_in_group(self, group, where):
-        """Keys of the constructor's that hold for all groups, and those of wrappers that there are none of."""
+        """Refuses keys that apply to all groups together, and keys of wrappers that the rule does not have."""
         for key in group:
             if key in WHOLE:
-                raise TypeError("%s: %s= is one for all groups of an optimizer; give it to the constructor, or make "
+                raise TypeError("%s: %s= applies to all groups of an optimizer; pass it to the constructor, or make "
                                 "another optimizer for this group" % (_said(self.spec, key, where), key))
             if isinstance(key, str) and "." in key and key not in self.base and key not in self.aliases and any(
                     n.startswith(key.split(".", 1)[0] + ".") for n in self.base):
@@ -198,8 +203,8 @@ class GroupKeys:
                 raise TypeError("param_groups[%d]: %s" % (where, unknown(self.spec, [key], known)))
 
     def complete(self, group, base=None):
-        """Sets base_lr, if the rule has it and the user did not give it, to the rate a schedule begins with. base: has
-        the rate of a group without one."""
+        """Sets base_lr, if the rule has it and the user did not set it, to the first rate of the schedule. base:
+        supplies the rate of a group without one."""
         if "base_lr" in self.ranges and group.get("base_lr") is None:
             group["base_lr"] = number(group.get("initial_lr", group["lr"] if "lr" in group else base["lr"]))
 
@@ -214,7 +219,7 @@ class GroupKeys:
 
     # ---- values ----
     def check(self, values, where=None):
-        """Refuses what is outside of its range, before anything is bound."""
+        """Refuses values outside of their ranges, before tensors are bound."""
         for key, names in self.keys:
             if values.get(key) is not None:
                 for name, x in zip(names, self._parts(key, names, values[key], where)):
@@ -234,7 +239,7 @@ class GroupKeys:
         return value
 
     def _within(self, name, x, group, where, key):
-        """x, or the end of its range where rounding alone took it over."""
+        """x, or the bound of its range if x is beyond it only by rounding."""
         negative = self.row and name in _rules.TORCH[self.row]["negative"]
         default, lo, hi, lo_open, hi_open = self.ranges[name]
         x = -x if negative else x
@@ -248,7 +253,7 @@ class GroupKeys:
                                                        range_text(self.ranges[name], -1 if negative else 1)))
 
     def _choice(self, key, group, where):
-        """An option's value, of its type."""
+        """The value of an option, checked for its type."""
         kinds, value = self.declared[self.choices[key]], group.get(key)
         if value is None:
             return None
@@ -271,10 +276,10 @@ class GroupKeys:
             raise ValueError("maximize=True: %s has entries beside step (%s), which would still go down" % (
                 self.spec, ", ".join(e for e in self.entries if e != "step")))
 
-    # ---- of a group ----
+    # ---- values and rule of a group ----
     def values(self, group, dtype, where, stays=lambda x: False):
-        """{hyperparameter: number} of a group for parameters of a type, each within its range. `stays`: of a tensor,
-        whether the library reads it where it is; those are handed on unread."""
+        """{hyperparameter: number} of a group for parameters of a type, each within its range. stays: a function that
+        says whether the library reads a tensor in place; such tensors are passed on without reading them."""
         found = {}
         for key, names in self.keys:
             for name, x in zip(names, self._parts(key, names, group[key], where)):
@@ -284,7 +289,7 @@ class GroupKeys:
         return found
 
     def rule(self, group, where=None):
-        """(spec, options, maximize) of a group: what a spec has as options are keys of groups."""
+        """(spec, options, maximize) of a group; options of the spec are keys of groups."""
         up = bool(group.get("maximize"))
         options = {name: self._choice(key, group, where) for key, name in self.choices.items()}
         spec = self.spec
@@ -295,8 +300,8 @@ class GroupKeys:
         return spec, {**{k: v for k, v in options.items() if v is not None}, **self.options}, up
 
     def compiled(self, spec, options, maximize=False, param=None, grad=None, scaler=None, clip=None):
-        """What Engine.compile wants. scaler: the text of a wrapper that takes a scale out of gradients, outermost;
-        clip: of one that stands for the library's."""
+        """Arguments for Engine.compile. scaler: the text of an outermost wrapper that divides gradients by a scale;
+        clip: the text of a wrapper that replaces the library's clip."""
         what = dict(self.what, spec=spec, options=option_text(options))
         types = {"param": param, "grad": grad, "state": self.state_type}
         what["types"] = {k: v for k, v in types.items() if v is not None}
@@ -313,7 +318,7 @@ class GroupKeys:
 
 
 def has_global(rule):
-    """Whether it has something of all tensors together, as clip has their norm."""
+    """Whether a rule has values of all tensors together, such as clip's norm."""
     return bool(re.search(GLOBAL, rule.plan))
 
 
@@ -326,12 +331,12 @@ def _replaced(value, place, x):
 
 
 def _said(spec, key, where):
-    """A key in a message; `where`: the number of its group, None: the constructor's."""
+    """A key's name for messages. where: the number of its group; None: an argument of the constructor."""
     return '%s: param_groups[%d]["%s"]' % (spec, where, key) if where is not None else "%s: %s" % (spec, key)
 
 
 def range_text(h, sign=1):
-    """'at least 0, below 1'; sign -1: of minus the value."""
+    """A range as text: 'at least 0, below 1'. sign -1: for the negated value."""
     _, lo, hi, lo_open, hi_open = h
     if sign < 0:
         lo, hi, lo_open, hi_open = -hi, -lo, hi_open, lo_open
@@ -341,7 +346,7 @@ def range_text(h, sign=1):
 
 
 def split_wrappers(text, by="+"):
-    """'adamw+clip(1)+ema(0.9)' into its parts; a + inside of brackets is an argument's."""
+    """Splits 'adamw+clip(1)+ema(0.9)'. A + inside of parentheses belongs to an argument."""
     found, depth, start = [], 0, 0
     for i, c in enumerate(text + by):
         depth += (c == "(") - (c == ")")

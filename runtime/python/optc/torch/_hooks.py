@@ -1,22 +1,22 @@
-"""What layers were given in forward, and the gradients of what they gave: captured by hooks, shared by per-sample
-gradients and K-FAC statistics.
+"""Hooks that capture the inputs of layers in forward and the gradients of their outputs in backward. Per-sample
+gradients and K-FAC statistics share them.
 
-Who owns what
-- The user holds the capture; the model does not: its hooks know the capture weakly, and go when it goes. A copy or a
-  file of a model that is hooked is not hooked.
-- What a layer was given is held by the graph that its output hangs in, as autograd's own saved tensors are: a forward
-  without backward (or one that checkpointing repeats) leaves nothing behind, and a backward that does not retain the
-  graph lets it go, though the loss may still be around. No tensor is copied.
-- When the output's gradient arrives, both go to the capture and stay there until `clear()`, or until they are used up
-  by what a subclass makes of them. `held_bytes` tells how much that is.
+Ownership
+- The user owns the capture. The model's hooks hold it by weak references and are removed with it. Copies and pickles
+  of a hooked model have no hooks.
+- A layer's input is held by the autograd graph of its output, like autograd's own saved tensors. A forward without
+  backward (or one that checkpointing repeats) leaves nothing behind. A backward that does not retain the graph releases
+  the input, even if the loss is still referenced. No tensor is copied.
+- When the gradient of the output arrives, the capture takes both. They stay until `clear()`, or until a subclass has
+  used them. `held_bytes` is their size.
 
-What belongs together: a batch is what one forward of the model, or one backward, holds together. In it row i of every
-layer is sample i, and what a sample brings by several calls of a layer or several layers with one parameter adds. Every
-further batch brings further samples: so micro-batches accumulate. A second backward through the same graph adds to the
-first one's samples, while they are still held.
+Batches: one forward of the model, or one backward, forms a batch. Row i of every layer in it is sample i. Contributions
+of several calls of a layer, or of several layers with one parameter, are added. Every further batch adds further
+samples, so micro-batches accumulate. A second backward through the same graph adds to the samples of the first one
+while they are held.
 
-The gradient is taken from the node that made the output, where in-place operations on the output have not been yet: of
-an output that is a view of all of its base (a Linear of three axes), from the base's.
+The gradient is taken at the node that made the output, before in-place operations on the output. If the output is a
+view of its whole base (a Linear of three axes), it is taken at the base.
 """
 import threading
 import weakref
@@ -30,12 +30,12 @@ from torch.compiler import is_compiling
 from ._layers import Refused, find, mixes, own, wide
 from ._sharded import is_sharded
 
-_task = torch._C._current_graph_task_id                # the backward that runs in this thread; -1: none
+_task = torch._C._current_graph_task_id                # number of the backward that runs in this thread; -1: none
 _retained = torch._C._autograd._get_current_graph_task_keep_graph
 
 
 def plainly(method):
-    """Without a graph, and in the types that are said, whatever autocast is around."""
+    """Runs a method without a graph and without autocast."""
     @wraps(method)
     def run(self, *given, **named):
         with ExitStack() as stack:
@@ -51,7 +51,7 @@ def plain(x):
 
 
 def unhooked(*_):
-    """What a copy of a hooked module has in its hook's place."""
+    """Replaces the hook in a copy of a hooked module; does nothing."""
 
 
 def _unhooked():
@@ -59,7 +59,7 @@ def _unhooked():
 
 
 class Hook:
-    """A method of a capture among a module's hooks. Copies of the module, and files, get one that does nothing."""
+    """A method of a capture as a module's hook. Copies and pickles of the module get one that does nothing."""
 
     def __init__(self, owner, method, what):
         self.owner, self.method, self.what = weakref.ref(owner), method, what
@@ -82,10 +82,10 @@ _uncompiled = torch._disable_dynamo(Hook.run)
 class Layer:
     def __init__(self, name, module, kind):
         self.name, self.module, self.kind, self.axis = name, module, kind, 0
-        self.left = frozenset()                        # ids of its parameters that are left out
+        self.left = frozenset()                        # ids of its excluded parameters
 
     def first(self, x):
-        """Samples on the first axis."""
+        """x with the samples on the first axis."""
         return x.movedim(self.axis, 0) if self.axis else x
 
     def trained(self):
@@ -93,12 +93,12 @@ class Layer:
 
 
 class Call:
-    """One call of a layer: held by the graph."""
+    """One call of a layer; the autograd graph holds it."""
 
     def __init__(self, owner, layer, x, params, shape, forward):
         self.owner, self.layer, self.x, self.params, self.shape = weakref.ref(owner), layer, x, params, shape
         self.version, self.forward, self.made_in = x._version, forward, _task()
-        self.record = None                             # weakly: what its last gradient made
+        self.record = None                             # weak reference to the record of its last gradient
 
     def given(self):
         if self.x is None:
@@ -108,7 +108,7 @@ class Call:
 
 
 def unchanged(layer, x, version):
-    """What a layer was given, as it was then: samples first."""
+    """The layer's input, with samples first; refuses one that was changed in place since forward."""
     if x._version != version:
         raise RuntimeError("what layer '%s' was given has been changed in place since its forward: give it a copy, or "
                            "change it after the gradients have been used" % layer.name)
@@ -116,16 +116,16 @@ def unchanged(layer, x, version):
 
 
 class Record:
-    """A call with its gradient, samples first: held by the capture."""
+    """A call with its gradient, samples first; the capture holds it."""
 
     def __init__(self, call, count):
         self.layer, self.params, self.count = call.layer, call.params, count
         self.x, self.version = call.x, call.version
         self.g = self.g_version = None
-        self.rows = {}                                 # what became of it where it is not kept as it came
+        self.rows = {}                                 # results that replace the input
 
     def let_go(self):
-        """Of what the layer was given: all that is needed has been made of it."""
+        """Releases the layer's input: everything needed was computed from it."""
         self.x = None
 
     def given(self):
@@ -151,7 +151,7 @@ class Batch:
         self.records = []
 
     def count(self):
-        """How many samples; every layer must have seen as many."""
+        """The number of samples, which must be the same in every layer."""
         first = self.records[0]
         for r in self.records:
             if r.count != first.count:
@@ -163,7 +163,7 @@ class Batch:
 
 
 class LeftOut:
-    """What leave_out names: modules with all that is in them, and parameters."""
+    """The modules (with everything in them) and parameters that leave_out names."""
 
     def __init__(self, model, leave_out):
         given = [leave_out] if isinstance(leave_out, str) else list(leave_out)
@@ -173,7 +173,7 @@ class LeftOut:
             if name not in known or not name:
                 raise Refused("leave_out names '%s', and the model has no such module or parameter" % name)
         self.given = given
-        self.params = [p for _, p in params]           # they stay, and so do their ids
+        self.params = [p for _, p in params]           # keeps them alive, so that their ids stay valid
         names = {}
         for name, p in params:
             names.setdefault(id(p), []).append(name)
@@ -189,7 +189,7 @@ class LeftOut:
 
 
 class Capture:
-    what = "this"                                      # a subclass's name in messages
+    what = "this"                                      # the name in messages; subclasses set it
 
     def __init__(self, model, loss, axis, leave_out):
         if loss not in ("mean", "sum"):
@@ -227,7 +227,7 @@ class Capture:
 
     # ---- which layers ----
     def _modules(self):
-        """(name, module) of those that are not left out; a module under two names is left out by either."""
+        """(name, module) without those of leave_out; a module with two names is excluded by either."""
         left = {id(m) for name, m in self.model.named_modules(remove_duplicate=False) if name in self._left}
         return [(name or "(the model)", m) for name, m in self.model.named_modules() if id(m) not in left]
 
@@ -313,10 +313,10 @@ class Capture:
         record.bring(g)
 
     def _batch(self, call, record):
-        """The batch of what arrives: that of its forward, of its backward, and of what it adds to, made one; and what
-        it adds to, if that is still held."""
+        """Merges the batches of the call's forward, of its backward and of the record it adds to. Returns the batch and
+        that record, if it is still held."""
         task = _task()
-        if call.made_in not in (-1, task):             # checkpointing repeats it inside of another backward
+        if call.made_in not in (-1, task):             # checkpointing repeated the forward inside another backward
             self._inside[task] = call.made_in
         while task in self._inside:
             task = self._inside[task]
@@ -338,9 +338,9 @@ class Capture:
             self._of[k] = batch
         return batch, record if of else None
 
-    # ---- what is held ----
+    # ---- captured samples ----
     def _held(self):
-        """[(batch, samples, what gradients are multiplied by to be those of a sum)]"""
+        """[(batch, number of samples, factor that makes gradients those of a sum)]"""
         if not self._batches:
             raise RuntimeError("%s has nothing yet: no backward came through the hooked layers since it was made or "
                                "cleared%s" % (self.what, "" if self._handles else ", and the hooks are removed"))
@@ -349,7 +349,7 @@ class Capture:
 
     @property
     def held_bytes(self):
-        """Bytes that what was captured keeps alive, beyond the graph; memory that layers share counts once."""
+        """Bytes that the captured tensors keep alive besides the graph; shared memory counts once."""
         tensors = [t for b in self._batches for r in b.records for t in r.tensors()] + self._more_tensors()
         return sum({(t.device, t.untyped_storage().data_ptr()): t.untyped_storage().nbytes() for t in tensors}.values())
 
@@ -357,18 +357,18 @@ class Capture:
         return []
 
     def clear(self):
-        """Forgets what was captured; the hooks stay."""
+        """Releases everything captured; the hooks stay."""
         self._batches, self._of, self._inside = [], {}, {}
 
     def remove(self):
-        """Takes the hooks out of the model and forgets what was captured."""
+        """Removes the hooks from the model and releases everything captured."""
         self._on = False
         _remove(self._handles)
         self.clear()
 
     @contextmanager
     def pause(self):
-        """`with ….pause():` nothing is captured, neither in forward nor in backward."""
+        """Captures nothing inside `with ….pause():`, neither in forward nor in backward."""
         was, self._on = self._on, False
         try:
             yield self
@@ -389,8 +389,8 @@ class Capture:
 
 
 def made(out, x):
-    """The tensor whose gradient is that of a layer's output, whatever is done in place to the output later: its base,
-    where the layer made that and the output is all of it."""
+    """The tensor whose gradient is that of a layer's output, whatever is done in place to the output later: the base,
+    if the layer made it and the output covers all of it."""
     base = out._base if out._is_view() else None
     if base is None or base is x or base is x._base or base.numel() != out.numel() or not base.requires_grad or not (
             out.is_contiguous() and base.is_contiguous()):
@@ -399,7 +399,7 @@ def made(out, x):
 
 
 def arrival(call):
-    """The hook of an output's gradient. It knows the capture weakly, and holds what the layer was given."""
+    """The hook for the gradient of an output. It holds the capture weakly, and the layer's input."""
     def arrived(g):
         owner = call.owner()
         if owner is not None:
@@ -415,8 +415,8 @@ def _remove(handles):
 
 
 def sort_modules(modules, left, rules=None):
-    """Layers that are known; (name, module) of those to be watched; what is not known, and what mixes samples, in
-    words."""
+    """Sorts modules: supported layers, (name, module) of modules to watch, and texts about unsupported layers and about
+    layers that mix samples."""
     layers, watched, bad, mixed = [], [], [], []
     for name, m in modules:
         if mixes(m):

@@ -1,7 +1,7 @@
-"""Messages for keys that a rule does not have: what its own name for the same thing is."""
+"""Error messages for unknown keys: they suggest the rule's own name for the same thing."""
 import difflib
 
-# What other packages call a thing, and what specs of the library call it; the first that the rule has is offered.
+# Names in other packages, and names in specs of the library; the first one that the rule has is suggested.
 OTHER_NAMES = {
     "learning_rate": ("lr",), "epsilon": ("eps", "eps1"), "wd": ("weight_decay",), "b1": ("beta1", "momentum"),
     "b2": ("beta2",), "b3": ("beta3",), "beta": ("beta1", "momentum"), "mu": ("momentum",), "betas": ("momentum",),
@@ -25,7 +25,7 @@ CLIP = ("clip_grad_norm", "max_grad_norm", "max_norm")
 
 
 def unknown(spec, keys, known):
-    """The text of an error about keys that `spec` does not have."""
+    """The error message about keys that `spec` does not have."""
     hints = [h for h in (_hint(spec, k, known) for k in keys) if h]
     return "%s has no hyperparameter or option %s%s; it has %s" % (
         spec, ", ".join(keys), "".join(": " + h for h in hints[:1]) + "".join(", " + h for h in hints[1:]),

@@ -1,4 +1,4 @@
-"""optc.torch.kfac_inputs: what layers were given and the gradients of what they gave, as K-FAC wants them.
+"""optc.torch.kfac_inputs: inputs of layers and gradients of their outputs, as K-FAC needs them.
 
     stats = optc.torch.kfac_inputs(model, loss="mean")
     loss_of(model(x), y).backward()
@@ -6,14 +6,14 @@
     stats.precondition(damping=1e-3)                   # p.grad = (G + …)^-1 p.grad (A + …)^-1
     opt.step()
 
-What hooks capture, who owns it and when it goes: _hooks.py. A layer's Fisher matrix is taken for A (Kronecker) G of
-Martens and Grosse 2015, arXiv:1503.05671: A of what it was given, with a 1 beside it where there is a bias, G of
-the gradients of what it gave, of single samples (those of a mean loss times the number of samples). A layer that sees
-T rows of a sample (of a sequence, or places of an image, Grosse and Martens 2016, arXiv:1602.01407):
+_hooks.py describes what is captured and who owns it. A layer's Fisher matrix is approximated by A (Kronecker) G of
+Martens and Grosse 2015, arXiv:1503.05671. A is computed from the inputs, with a 1 appended if there is a bias, and G
+from the gradients of the outputs of single samples (for a mean loss, multiplied by the number of samples). For a layer
+with T rows per sample (a sequence, or positions of an image, Grosse and Martens 2016, arXiv:1602.01407):
   "expand"  every row counts by itself: A = sum a a^T / (samples T), G = sum g g^T / samples
   "reduce"  a is the mean and g the sum over a sample's rows: A = sum a a^T / samples, G = sum g g^T / samples
-(Eschenhagen et al. 2023, arXiv:2311.00636). Calls of one layer add rows. Whether this is the Fisher matrix or the
-empirical one is up to the labels of the loss that backward is called of: the model's own (sampled), or the data's.
+(Eschenhagen et al. 2023, arXiv:2311.00636). Several calls of one layer add rows. The result is the Fisher matrix if the
+labels of the loss are sampled from the model, and the empirical one if they are the data's.
 """
 import torch
 
@@ -23,8 +23,8 @@ from ._sample_factors import slices
 
 
 class KFAC(Capture):
-    """What optc.torch.kfac_inputs returns. `layers`: {name: layer} that have factors; `rest`: names of parameters that
-    have none and are left as they are (norms, embeddings)."""
+    """The result of optc.torch.kfac_inputs. layers: {name: layer} with factors; rest: names of parameters without
+    factors, which stay unchanged (norms, embeddings)."""
     what = "kfac_inputs"
 
     def __init__(self, model, loss, axis, leave_out, decay, rows):
@@ -52,9 +52,9 @@ class KFAC(Capture):
     def _keep(self, record, x, g):
         record.bring(g) if "weight" in record.params else record.let_go()
 
-    # ---- what was captured ----
+    # ---- captured rows ----
     def _name(self, layer):
-        """Of a layer, or of the name that it has already."""
+        """The name of a layer; a name is returned as it is."""
         for name, known in self.layers.items():
             if layer is known.module or layer == name:
                 return name
@@ -63,7 +63,7 @@ class KFAC(Capture):
 
     @staticmethod
     def _records(layer, held):
-        """[(record, what its gradients are multiplied by)] of a layer, and how many samples they are of."""
+        """[(record, factor of its gradients)] of a layer, and their number of samples."""
         found, samples = [], 0
         for batch, count, factor in held:
             of = [(r, factor) for r in batch.records if r.layer is layer and r.g is not None]
@@ -84,8 +84,8 @@ class KFAC(Capture):
 
     @plainly
     def inputs(self, layer):
-        """(a, g) of a layer, or of its name: a row for every sample, or for every row of every sample ("expand"); of a
-        convolution in groups the groups are an axis ahead. Then A = a^T a / rows and G = g^T g / samples."""
+        """(a, g) of a layer, given by itself or its name: a row per sample, or per row of each sample ("expand"). For a
+        convolution with groups, the first axis is the group. A = a^T a / rows and G = g^T g / samples."""
         name = self._name(layer)
         found, _ = self._records(self.layers[name], self._held())
         if not found:
@@ -94,7 +94,7 @@ class KFAC(Capture):
         return tuple(_one(torch.cat(x, 1)) for x in zip(*both))
 
     def _products(self, layer, held):
-        """A and G of what was captured, some samples at a time; None: it is of no samples."""
+        """A and G of the captured samples, some samples at a time; None: there are no samples."""
         found, samples = self._records(layer, held)
         rows, A, G = 0, 0, 0
         for r, factor in found:
@@ -107,8 +107,8 @@ class KFAC(Capture):
     # ---- running factors ----
     @plainly
     def update(self):
-        """Takes what was captured into the factors, and lets it go. At a layer's k-th time the old factors count by
-        min(1 - 1/k, decay): the first ones are means. A factor that is not finite is left out."""
+        """Adds the captured samples to the factors and releases them. At a layer's k-th update the old factors have the
+        weight min(1 - 1/k, decay), so the first ones are plain means. A factor that is not finite is skipped."""
         held = self._held()
         for name, layer in self.layers.items():
             new = self._products(layer, held)
@@ -131,7 +131,8 @@ class KFAC(Capture):
         return self._factors[name]
 
     def factors(self, layer):
-        """(A, G) of a layer, or of its name, live; (groups, …) of a convolution in groups."""
+        """(A, G) of a layer, given by itself or its name; the live tensors. (groups, …) for a convolution with
+        groups."""
         return tuple(_one(x) for x in self._kept(layer))
 
     @plainly
@@ -146,15 +147,15 @@ class KFAC(Capture):
         means = [x.diagonal(dim1=-2, dim2=-1).mean(-1) for x in (a, g)]
         tiny = torch.finfo(a.dtype).tiny
         pi = (means[0].clamp(min=tiny) / means[1].clamp(min=tiny)).sqrt()
-        pi = torch.where((means[0] > 0) & (means[1] > 0), pi, 1.0)     # a layer that gave or got nothing
+        pi = torch.where((means[0] > 0) & (means[1] > 0), pi, 1.0)     # a layer with zero inputs or gradients
         root = damping ** 0.5
         return _ridge(a, root * pi), _ridge(g, root / pi)
 
     @plainly
     def precondition(self, damping, inverse=None):
-        """p.grad of every layer that has factors becomes G^-1 p.grad A^-1 of the damped ones; others stay.
+        """Replaces p.grad of every layer with factors by G^-1 p.grad A^-1, with the damped factors.
 
-        inverse    a function of a positive definite matrix, or of a batch (groups, n, n) of them; None: by Cholesky"""
+        inverse    a function of a positive definite matrix, or of a batch (groups, n, n); None: by Cholesky"""
         inverse = inverse or _inverse
         if self.layers and not self._factors:
             raise RuntimeError("kfac_inputs has no factors yet: call update() after a backward, ahead of "
@@ -179,11 +180,11 @@ class KFAC(Capture):
 
     # ---- saving ----
     def state_dict(self):
-        """Factors and their counts, to be saved beside the optimizer's."""
+        """Factors and their counts, to be saved with the optimizer's state."""
         return {"factors": dict(self._factors), "updates": dict(self.updates)}
 
     def load_state_dict(self, state):
-        """Copies: the file's tensors stay its own."""
+        """Copies the factors, so that they share no memory with the file's tensors."""
         found = {}
         for name, both in state["factors"].items():
             layer = self.layers[self._name(name)]
@@ -200,7 +201,7 @@ class KFAC(Capture):
 
 
 def _one(x):
-    """Without the axis of groups where there is one."""
+    """x without the axis of groups if there is only one."""
     return x[0] if x.shape[0] == 1 else x
 
 
@@ -216,12 +217,12 @@ def kfac_inputs(model, *, loss, axis=0, leave_out=(), decay=0.95, rows="expand")
     """Hooks a model for K-FAC: `inputs` of a layer, or running factors by `update`, `factors`, `damped`,
     `precondition`.
 
-    loss       "mean" or "sum": what the loss is over the samples; gradients come out as of a sum
-    axis       where the samples are, in what layers are given: 0, or {layer's name: axis}
-    leave_out  names of modules that are not looked at
+    loss       "mean" or "sum": how the loss combines the samples; gradients are returned as for a sum
+    axis       the samples' axis in the inputs of layers: 0, or {layer's name: axis}
+    leave_out  names of modules to exclude
     decay      of the running means
     rows       "expand" or "reduce": how the rows of a sequence or an image count; see `inputs`
 
-    Linear, Conv1d to 3d and transformers' Conv1D have factors; `.rest` names the other parameters. Nothing of it is
+    Linear, Conv1d to 3d and transformers' Conv1D have factors; `.rest` names the other parameters. The results are not
     differentiable."""
     return KFAC(model, loss, axis, leave_out, decay, rows)

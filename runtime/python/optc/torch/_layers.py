@@ -1,10 +1,10 @@
-"""How parameters enter the layers that per-sample gradients and K-FAC statistics know: one table, LAYERS.
+"""The layers that per-sample gradients and K-FAC statistics support, in one table, LAYERS.
 
-What a layer was given, x, and the gradient of what it gave, g, have the samples on their first axis here. A weight that
-is multiplied by rows of x has, for one sample, the gradient `sum over t of left_t (outer) right_t`: a row t is a place
-of the sequence or of the image. `sides` tells left and right as (samples, groups, rows, width); where a weight is
-looked up in, left is a number of a row instead of a vector that is 1 there. Everything else is small and comes at
-once, a row a sample, from `vectors`.
+The input x of a layer and the gradient g of its output have the samples on their first axis here. A weight that is
+multiplied by rows of x has, for one sample, the gradient `sum over t of left_t (outer) right_t`; a row t is a position
+of the sequence or of the image. `sides` returns left and right as (samples, groups, rows, width). For a weight that is
+looked up in, left has row numbers instead of one-hot vectors. All other gradients are small; `vectors` returns them
+directly, one row per sample.
 """
 from math import prod
 
@@ -14,29 +14,29 @@ from torch.nn import functional as F
 
 
 class Refused(ValueError):
-    """What these functions do not do, by name."""
+    """A model or an argument that these functions do not support."""
 
 
 def wide(dtype):
-    """What sums are kept in."""
+    """The type of sums."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def _over_rows(g, keep):
-    """The sum over everything between the samples and the last `keep` axes."""
+    """The sum over all axes between the samples' and the last `keep` ones."""
     between = list(range(1, g.dim() - keep))
     return g.sum(between) if between else g
 
 
 class Kind:
-    factored = False                                   # the weight's gradient comes by sides
+    factored = False                                   # `sides` gives the weight's gradient
     fixed = False                                      # samples are always on the first axis
 
     def why_not(self, m):
-        """Why a module of this kind cannot be taken; None: it can."""
+        """Why a module of this kind is not supported; None: it is."""
 
     def axes(self, m, x):
-        """How many of x's first axes can be that of the samples."""
+        """How many of the first axes of x can be the samples' axis."""
         return x.dim() - 1
 
     def vectors(self, m, x, g, keys):
@@ -106,14 +106,14 @@ class Conv(Dense):
     def rows(self, m, x, g):
         n, d, t, width = x.shape[0], len(m.kernel_size), prod(g.shape[2:]), prod(m.weight.shape[1:])
         b = g.reshape(n, m.groups, g.shape[1] // m.groups, t).transpose(2, 3)
-        if not n:                                      # which some paddings refuse
+        if not n:                                      # some paddings refuse empty tensors
             return x.new_zeros(0, m.groups, t, width), b
         mode = "constant" if m.padding_mode == "zeros" else m.padding_mode
         if any(m._reversed_padding_repeated_twice):
             x = F.pad(x, m._reversed_padding_repeated_twice, mode=mode)
         for i, (size, step, wide_by) in enumerate(zip(m.kernel_size, m.stride, m.dilation)):
             x = x.unfold(2 + i, (size - 1) * wide_by + 1, step)[..., ::wide_by]
-        x = x.unflatten(1, (m.groups, -1))             # samples, groups, channels, places, kernel
+        x = x.unflatten(1, (m.groups, -1))             # samples, groups, channels, positions, kernel
         places = list(range(3, 3 + d))
         x = x.permute(0, 1, *places, 2, *range(3 + d, 3 + 2 * d))
         return x.reshape(n, m.groups, t, width), b
@@ -151,7 +151,7 @@ class Lookup(Kind):
 
 
 class LastAxes(Kind):
-    """LayerNorm, RMSNorm: a scale of the last axes."""
+    """LayerNorm, RMSNorm: they scale the last axes."""
 
     def axes(self, m, x):
         return x.dim() - len(m.normalized_shape)
@@ -171,7 +171,7 @@ class LastAxes(Kind):
 
 
 class Channels(Kind):
-    """GroupNorm, InstanceNorm: a scale a channel."""
+    """GroupNorm, InstanceNorm: one scale per channel."""
     fixed = True
 
     def why_not(self, m):
@@ -199,7 +199,7 @@ class Channels(Kind):
 
 
 class CustomLayer(Kind):
-    """By a function of the user's: (module, x, g) -> {name: a gradient a sample}."""
+    """A layer with a function of the user: (module, x, g) -> {name: one gradient per sample}."""
 
     def __init__(self, function):
         self.function = function
@@ -212,7 +212,7 @@ class CustomLayer(Kind):
         for key in keys:
             wanted = (g.shape[0], *m._parameters[key].shape)
             if key not in found or tuple(found[key].shape) != wanted:
-                raise RuntimeError("rules= of %s: '%s' is wanted as %s, a gradient a sample, and is %s" % (
+                raise RuntimeError("rules= of %s: '%s' must have shape %s, one gradient per sample, and is %s" % (
                     type(m).__name__, key, wanted, tuple(found[key].shape) if key in found else "missing"))
         return {key: found[key].to(g.dtype) for key in keys}
 
@@ -221,7 +221,7 @@ _instance = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 LAYERS = [(nn.Linear, Dense()), (nn.Embedding, Lookup()), (nn.LayerNorm, LastAxes()), (nn.GroupNorm, Channels()),
           *((c, Conv()) for c in (nn.Conv1d, nn.Conv2d, nn.Conv3d)), *((c, Channels()) for c in _instance),
           *((c, LastAxes()) for c in [getattr(nn, "RMSNorm", None)] if c)]
-BY_NAME = {"Conv1D": Transposed()}                     # of libraries that are not imported for it
+BY_NAME = {"Conv1D": Transposed()}                     # classes of libraries that are not imported here
 KEYS = {"weight", "bias"}
 
 
@@ -231,7 +231,7 @@ def own(m):
 
 
 def find(m, rules):
-    """(kind, None) of a module, or (None, why there is none). rules: functions of the user's by type."""
+    """(kind, None) of a module, or (None, reason). rules: functions of the user by type."""
     mine, kind = own(m), None
     if type(m) in rules:
         return CustomLayer(rules[type(m)]), None
@@ -252,7 +252,7 @@ def find(m, rules):
 
 
 def mixes(m):
-    """Whether a module looks at several samples at once, as it is now."""
+    """Whether a module, in its current mode, mixes samples."""
     if isinstance(m, nn.modules.batchnorm._BatchNorm):
         return m.training or m.running_mean is None
     return isinstance(m, _instance) and m.track_running_stats and m.training

@@ -1,12 +1,12 @@
-"""What is of all tensors over several bindings: tensors of several devices, types or options. Each binding leaves the
-norm of its own gradients, or whether they are finite, in an entry ahead of the step; the step takes what is of all."""
+"""Values of all tensors over several bindings, for tensors of several devices, types or options. An entry before the
+step computes the norm of each binding's gradients, or whether they are finite. The step uses the combined value."""
 import torch
 
 from .. import _lib
 from ._group_keys import has_global, split_wrappers
 from ._engines import asked
 
-# The library's clip, but that the norm is another's to know. Its names are the same.
+# The library's clip, except that the norm is an input. The names are the same.
 CLIP = """return wrapper {
   name = "clip", args = { "max_norm" }, hyper = { max_norm = { 1, min = 0, max = inf }, eps = { 1e-6, min = 0 } },
   inputs = { of_all = "group" }, state = { of_these = zeros "group" }, values = { grad_norm = "group" },
@@ -15,7 +15,7 @@ CLIP = """return wrapper {
 
 
 def can_share(keys):
-    """Whether all that a rule has of all tensors is a clip, and whether that sees gradients as they come."""
+    """Whether a clip of the unchanged gradients is the rule's only value of all tensors."""
     around = split_wrappers(keys.what["with_"], ",")
     names = [w.split("(")[0].strip() for w in around]
     if names.count("clip") != 1 or "clip" in keys.what["wrappers"]:
@@ -30,7 +30,7 @@ def can_share(keys):
 
 
 class Norms:
-    """Of the gradients of all bindings, as one number on every device. Nobody waits for another device than its own."""
+    """The norm of the gradients of all bindings, as one number on every device. The host does not wait."""
 
     def __init__(self, bounds):
         self.bounds = bounds
@@ -42,7 +42,7 @@ class Norms:
 
     @torch.no_grad()
     def measure(self, scale):
-        """scale: what the gradients are multiplied by, if anything."""
+        """scale: the factor of the gradients, or None"""
         there = [(b, own) for b, own in zip(self.bounds, self.own) if any(b.ptrs)]
         for b, _ in there:
             b.binding.run("measure")
@@ -53,7 +53,7 @@ class Norms:
 
 
 class Checks:
-    """Whether the gradients of all bindings are finite, as one number on every device: not 0 where one is not."""
+    """Whether the gradients of all bindings are finite, as one number on every device: not 0 if one is not finite."""
 
     def __init__(self, bounds):
         self.bounds = bounds
@@ -63,7 +63,7 @@ class Checks:
     def look(self):
         there = [b for b in self.bounds if any(b.ptrs)]
         for b in there:
-            b.scaling.let()                            # what the last step's guard said is not for this one
+            b.scaling.let()                            # the guard of the last step does not apply to this one
             b.binding.run("check")
         for device in {b.device for b in self.bounds}:
             each = [b.found().to(device) for b in there]

@@ -1,8 +1,8 @@
 """optc.torch.Optimizer: any spec as a torch.optim.Optimizer.
 
-Parameters are bound at the first step: one binding for each device, type and set of options. What is in `self.state` is
-the source whenever tensors are bound anew (loaded, copied, unfrozen, moved): the library's memory is filled from it,
-and from then on `self.state` shows that memory.
+Parameters are bound at the first step: one binding for each device, type and set of options. When tensors are bound
+again (after loading, copying, unfreezing or moving), the library's memory is filled from `self.state`, and `self.state`
+then shows that memory.
 """
 import warnings
 from contextlib import suppress
@@ -22,49 +22,51 @@ from ._step_in_backward import watch
 from ._tensor_binding import TensorBinding, Changed, Member, nothing, refuse, refuse_shared
 from ._group_keys import GroupKeys, number
 from ._engines import TYPES, capturing, device_of
-from ._scaling import APART, CHECKING, SCALER, read_where_it_lies, send, send_scalar
+from ._rule_inputs import RuleInputs
+from ._scaling import APART, CHECKING, SCALER, read_where_it_lies, send
 from ._sharded import Sharded, is_sharded, local, refuse_placed
 from ._param_routing import sorter
 from ._multi_binding import CLIP, Checks, Norms, can_share
 
-# What torch.compile does with every frame that is called now; None: nothing.
+# torch.compile's callback for frames that are called now; None: it is off.
 _frame_hook = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: None)
-# What a copy or a file keeps beside torch's: functions (sort, split) have done their work.
+# Attributes that copies and pickles contain besides torch's. The functions sort and split are applied already.
 KEPT = ("_rule", "_static", "_release", "_inputs", "_scalars", "_workspace")
 
 
-class Optimizer(torch.optim.Optimizer):
+class Optimizer(RuleInputs, torch.optim.Optimizer):
     """Steps torch's parameters by a rule of optc.
 
-    params       as torch.optim takes them, named ones too, or a module
+    params       as for torch.optim, also named parameters, or a module
     rule         a name of the library ("adamw", "adamw+clip(1)") or a path ("./mine.lua")
-    with_        wrappers around it, the last outermost: ["clip(1.0)", "ema(0.999)"]
-    options      what is fixed when the rule is compiled: {"amsgrad": True}
+    with_        wrappers around it, the last one outermost: ["clip(1.0)", "ema(0.999)"]
+    options      compile-time choices: {"amsgrad": True}
     types        storage types: {"state": "bf16"}; parameters and gradients have their own
-    spec         the text of a spec, in place of a name
-    wrappers     texts of own wrappers by name, for with_
-    products     what products of matrices are computed in: "f32", "bf16", …
-    maximize     go up
-    static_grads gradients and parameters stay where they are from the first step on: nothing looks for them
-    release_grads  each parameter is stepped when backward has its gradient, which is then released; step() has nothing
-                 left to do. Not for rules with something of all tensors together, such as clip
-    sort         for rules with a part for matrices (Muon): which parameters take it; see optc.torch.sorted_by
-    split        {name: n} or a function of (name, parameter): matrices that are n, one below the other
-    workspace    bytes that products of matrices may work in; 0: 1 GiB, on a large GPU more. A matrix that takes more
+    spec         the text of a spec, instead of a name
+    wrappers     texts of your own wrappers by name, for with_
+    products     precision of products of matrices: "f32", "bf16", …
+    maximize     maximizes instead of minimizing
+    static_grads gradients and parameters keep their addresses from the first step on, so that steps do not look for
+                 new ones
+    release_grads  each parameter is stepped as soon as backward has computed its gradient, which is then freed; step()
+                 does nothing. Not for rules with values of all tensors together, such as clip
+    sort         for rules with a part for matrices (Muon): which parameters it steps; see optc.torch.sorted_by
+    split        {name: n} or a function of (name, parameter): the parameter is n matrices, stacked by rows
+    workspace    most bytes for temporaries of matrix products; 0: 1 GiB, on a large GPU more. A matrix that needs more
                  is refused
-    Everything else is a hyperparameter, or an option of the spec. Hyperparameters stand in `param_groups` and may
-    change at every step; a wrapper's are called "clip.max_norm".
+    All other arguments are hyperparameters or options of the spec. Hyperparameters are in `param_groups` and may
+    change at every step. A wrapper's have its prefix: "clip.max_norm".
     """
 
     def __init__(self, params, rule=None, *, spec=None, with_=(), options=None, types=None, wrappers=None,
                  products=None, static_grads=False, release_grads=False, sort=None, split=None, workspace=0,
                  **given):
         if rule is None and spec is None:
-            raise TypeError("name a rule of the library, a path, or give a spec's text (spec=)")
+            raise TypeError("no rule is given: name a rule of the library or a path, or pass a spec's text (spec=)")
         if set(types or ()) - {"state"}:
-            raise ValueError("types says how states are stored: parameters and gradients have types of their own")
+            raise ValueError("types has only the key 'state': parameters and gradients have their own types")
         if not isinstance(workspace, int) or workspace < 0:
-            raise ValueError("workspace=%r: a number of bytes, or 0 for the usual" % (workspace,))
+            raise ValueError("workspace=%r: it must be a number of bytes, or 0 for the default" % (workspace,))
         self._workspace = workspace
         self._rule = GroupKeys(rule, spec, with_, options, types, wrappers, products)
         self._static, self._release, self._sort, self._split = static_grads, release_grads, sort, split
@@ -73,7 +75,7 @@ class Optimizer(torch.optim.Optimizer):
         self._unbound()
         defaults = self._rule.defaults(dict(given))
         if release_grads and self._rule.is_global:
-            raise ValueError("%s has something of all tensors together: its gradients cannot be released as they come"
+            raise ValueError("%s has values of all tensors together: release_grads=True cannot be used with it"
                              % self._rule.spec)
         params = self._parameters(params)
         super().__init__(params, defaults)
@@ -82,7 +84,7 @@ class Optimizer(torch.optim.Optimizer):
         self._sort_all()
 
     def _unbound(self):
-        """Nothing is bound: the next step does it."""
+        """Forgets all bindings; the next step binds."""
         self._bounds = self._shape = self._pushed = None
         self._values = []
         self._tensors, self._out, self._of, self._places = False, [], {}, {}
@@ -92,7 +94,7 @@ class Optimizer(torch.optim.Optimizer):
             raise ValueError("differentiable=True: a step of optc is not differentiable")
         names = group.get("param_names") or [None] * len(group["params"])
         for p, name in zip(group["params"], names):
-            if p.requires_grad:                        # a frozen one may be of any class until it has a gradient
+            if p.requires_grad:                        # a frozen parameter may have any class until it has a gradient
                 _refuse(p, name)
 
     def _parameters(self, params):
@@ -107,7 +109,7 @@ class Optimizer(torch.optim.Optimizer):
         super().add_param_group(param_group)
         self._rule.complete(self.param_groups[-1])
         self._shape = None
-        if self._made:                                 # those of the constructor are looked at by it
+        if self._made:                                 # the constructor checks its own groups
             try:
                 self._check_group(self.param_groups[-1])
                 self._sort_all()
@@ -133,7 +135,7 @@ class Optimizer(torch.optim.Optimizer):
         group.update(found)
 
     def _sort_all(self):
-        """Which parameters take the rule's part for what is no matrix, of rules that have one."""
+        """Chooses the parameters that the fallback rule steps, if the rule has one."""
         self._made = True
         named = []
         for group in self.param_groups:
@@ -151,8 +153,8 @@ class Optimizer(torch.optim.Optimizer):
 
     # ---- binding ----
     def _capturing(self):
-        """Asked for devices of parameters alone: who has none on a GPU may be in a fork, where torch's is not to be
-        asked."""
+        """Asks only for devices of parameters: a process without parameters on a GPU may be a fork, where torch's CUDA
+        must not be used."""
         return any(map(capturing, {p.device for g in self.param_groups for p in g["params"]}))
 
     def _refuse_capture(self):
@@ -167,8 +169,8 @@ class Optimizer(torch.optim.Optimizer):
         return [(id(g["params"]), len(g["params"])) for g in self.param_groups]
 
     def _bind(self):
-        """Binds parameters that take gradients, sorted by device, types and options. What was bound goes when all of
-        that is done; a failure leaves it."""
+        """Binds the parameters that take gradients, grouped by device, types and options. The old bindings are replaced
+        when all is done; after a failure they stay."""
         self._refuse_capture()
         self._count_replays()
         wanted, out, seen = {}, [], set()
@@ -210,7 +212,7 @@ class Optimizer(torch.optim.Optimizer):
             _state.take(self, b, plan)
         self._norms = Norms(bounds) if clip else None
         self._checks = Checks(bounds) if scaler == APART else None
-        self._give_inputs(bounds)                      # what may fail comes before anything is replaced
+        self._give_inputs(bounds)                      # all that may fail comes before the old bindings are replaced
         self._bounds, self._out, self._shape = bounds, out, self._layout()
         self._of = {id(b.owners[0]): b for b in bounds} if self._release else {}
         self._places = {p: (b, i) for b in bounds for i, p in enumerate(b.owners)}
@@ -232,27 +234,27 @@ class Optimizer(torch.optim.Optimizer):
             raise OutOfMemory("%s: %s takes more" % (str(e).replace("optc_engine_options.workspace", "workspace"),
                                                      "workspace= of this optimizer")) from None
         b.dtype = grad
-        if self._scaled:                               # it reads a scale at every step
+        if self._scaled:                               # the rule reads a scale at every step
             b.guarded(None, torch.ones(()), True)
         return b
 
     def _refuse_apart(self, bounds):
         if self._release and any("group" in b.domains.values() for b in bounds):
-            raise ValueError("%s keeps something of a whole group: its gradients cannot be released as they come"
+            raise ValueError("%s has states of whole groups: release_grads=True cannot be used with it"
                              % self._rule.spec)
         if len(bounds) > 1 and self._rule.is_global:
-            raise ValueError("%s has something of all tensors together (as clip has their norm), and these are of "
-                             "several devices, types or options: %s" % (self._rule.spec, "; ".join(
+            raise ValueError("%s has values of all tensors together (as clip's norm), and these tensors have several "
+                             "devices, types or options: %s" % (self._rule.spec, "; ".join(
                                  "%d of %s on %s" % (len(b.params), b.params[0].dtype, b.device) for b in bounds)))
 
     # ---- a step ----
     def step(self, closure=None):
-        """One step. A closure is called first and its loss returned; under `sam` it is called twice, the second time
-        where `perturb` went."""
-        if _compiling() or _frame_hook() not in (None, False):     # traced, or called in a frame between two graphs
+        """Takes one step. A closure is called first, and its loss is returned. With the wrapper `sam` it is called
+        twice, the second time at the point that `perturb` moved to."""
+        if _compiling() or _frame_hook() not in (None, False):     # traced, or in a frame between two graphs
             return _uncompiled_step(self, closure)
         return self._step_with_hooks(closure)
-    step.hooked = True         # what torch would put around it, and its way past torch.compile, cost more than a step
+    step.hooked = True         # torch's own wrappers around step cost more than a step
 
     def _step_with_hooks(self, closure):
         if (_profiling() or self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks or
@@ -271,7 +273,7 @@ class Optimizer(torch.optim.Optimizer):
             if not self._release:
                 self.run("step")
         finally:
-            self._loss = None                          # it is this step's alone, and holds its graph
+            self._loss = None                          # it belongs to this step only, and keeps its graph alive
         return loss
 
     def _called(self, closure):
@@ -283,12 +285,12 @@ class Optimizer(torch.optim.Optimizer):
             self.run("perturb")
             self._loss = self._called(closure)
             self.run("step")
-        except BaseException:                          # back to where the step began
+        except BaseException:                          # moves the parameters back
             _state.restore(self)
             raise
 
     def run(self, entry):
-        """Any entry of the rule: "step", "perturb", "to_eval", …"""
+        """Runs an entry of the rule: "step", "perturb", "to_eval", …"""
         with torch.inference_mode(False) if torch.is_inference_mode_enabled() else nothing:
             self._run(entry)
 
@@ -297,7 +299,7 @@ class Optimizer(torch.optim.Optimizer):
         found, scale = self.__dict__.get("found_inf"), self.__dict__.get("grad_scale")
         if scale is not None:
             wanted = CHECKING if self._checking else SCALER
-            if self._scaled not in (wanted, CHECKING):                 # another rule, which takes the scale out
+            if self._scaled not in (wanted, CHECKING):                 # needs a rule that divides by the scale
                 self._scaled, self._shape = wanted, None
         self._ready()
         if fresh and entry == "step" and self._is_empty_step():
@@ -338,10 +340,10 @@ class Optimizer(torch.optim.Optimizer):
             b.find_grads()
 
     def push(self):
-        """Hands over hyperparameters that changed, as every step does; before replays of a captured step it must be
-        asked to."""
+        """Passes changed hyperparameters to the library, as every step does. Call it before replays of a captured
+        step."""
         if self._bounds is not None:
-            for b in self._bounds:             # the step was captured in another stream than it is replayed in
+            for b in self._bounds:             # replays may run in another stream than the capture
                 b.follow_stream()
             try:
                 self._push()
@@ -350,18 +352,18 @@ class Optimizer(torch.optim.Optimizer):
                 self._push()
 
     def _push(self):
-        """Hyperparameters as the groups have them now; options and maximize that changed want another rule."""
+        """Passes the groups' hyperparameters. Raises Changed if options or maximize changed: they need another rule."""
         values = [g.get(k) for g in self.param_groups for k in self.defaults]
-        values += map(len, self.param_groups)          # a key was added: another name of one, such as beta1
+        values += map(len, self.param_groups)          # detects added keys, such as the alias beta1
         if self._pushed is not None and len(values) == len(self._values) and all(map(is_, values, self._values)):
-            return                                     # nobody has written to a group, which is nearly always so
+            return                                     # no group was written to, the usual case
         self._values = []
         for g in self.param_groups:
             self._rule.fold(g, self.defaults)
         raw = [self._raw(k, g) for k, g in enumerate(self.param_groups)]
         tensors = any(isinstance(v, torch.Tensor) for r in raw for x in r[0]
                       for v in (x if isinstance(x, (tuple, list)) else (x,)))
-        kept = [] if tensors or any(isinstance(v, list) for v in values) else values     # those change where they are
+        kept = [] if tensors or any(isinstance(v, list) for v in values) else values     # these can change in place
         if self._pushed is not None and not tensors and not self._tensors and raw == self._pushed:
             self._values = kept
             return
@@ -371,7 +373,7 @@ class Optimizer(torch.optim.Optimizer):
         found = [(b, k, self._rule.values(self.param_groups[m.group], b.owners[0].dtype, m.group,
                                           partial(read_where_it_lies, device=b.device)))
                  for b in self._bounds for k, m in enumerate(b.members)]
-        for b, k, each in found:                       # all are within their ranges: nothing, or all, is sent
+        for b, k, each in found:                       # all values were checked above: all are sent, or none
             for name, value in each.items():
                 send(b, k, name, value)
         if not tensors and not self._tensors:
@@ -379,7 +381,7 @@ class Optimizer(torch.optim.Optimizer):
         self._tensors, self._pushed, self._values = tensors, raw, kept
 
     def _warn_of_rates(self, raw):
-        """A scheduler of torch's moves lr alone: what the rest's rule steps would keep its own rate, unseen."""
+        """Warns if a scheduler changes only lr, because the fallback rule's rate would silently stay."""
         key = "%s.lr" % self._rule.rest
         names = [k for k, _ in self._rule.keys]
         if self._pushed is None or self._warned or key not in names or "lr" not in names:
@@ -389,14 +391,14 @@ class Optimizer(torch.optim.Optimizer):
             if "initial_lr" in group and now[lr] != was[lr] and now[rest] == was[rest] and now[rest] and any(
                     p.dim() < 2 or self._flags.get(id(p)) for p in group["params"]):
                 self._warned = True
-                warnings.warn("optc: a scheduler moves lr, and %s, by which %s steps embeddings, heads and vectors, "
+                warnings.warn("optc: a scheduler changes lr, but %s, by which %s steps embeddings, heads and vectors, "
                               "stays at %g: set it as well, as in g[\"%s\"] = 0.1 * g[\"lr\"] for g in "
                               "opt.param_groups" % (key, self._rule.spec, number(now[rest]), key), stacklevel=2)
                 return
     _warned = _warned_of_states = False
 
     def _appear(self, b):
-        """States of tensors that took part for the first time."""
+        """Adds the states of tensors that took part for the first time to self.state."""
         left = False
         took = set(b.taken())
         for i, p in enumerate(b.owners):
@@ -408,8 +410,8 @@ class Optimizer(torch.optim.Optimizer):
         b.unseen = left
 
     def _is_empty_step(self):
-        """A distributed checkpoint's first step, which is there to make states: with rates of 0 and gradients of 0 on
-        an optimizer without any. It makes them, and nothing is started."""
+        """Detects the first step of a distributed checkpoint, which only creates states: no states yet, rates of 0 and
+        gradients of 0. Such a step creates the states and runs nothing."""
         if any(_state.entry(self, p) for g in self.param_groups for p in g["params"]):
             return False
         rates = [number(g[key]) for g in self.param_groups for key, _ in self._rule.keys if key == "lr"]
@@ -427,7 +429,7 @@ class Optimizer(torch.optim.Optimizer):
 
     @property
     def _step_supports_amp_scaling(self):
-        """Whether a GradScaler leaves checking and unscaling to the step."""
+        """Whether a GradScaler leaves the check and the unscaling to the step."""
         return self._rule.entries == ["step"] and not self._release and all(
             p.device.type in _scaling.DEVICES and not is_sharded(p) for g in self.param_groups for p in g["params"])
 
@@ -442,9 +444,9 @@ class Optimizer(torch.optim.Optimizer):
     def _found(self):
         return self._checks.found if self._checks else {b.device: b.found() for b in self._bounds}
 
-    # ---- what a rule has beside ----
+    # ---- entries and values of the rule ----
     def entries(self):
-        """The rule's entries: "step", and what else it has."""
+        """The rule's entries: "step" and others."""
         return list(self._rule.entries)
 
     def __getattr__(self, name):
@@ -453,44 +455,11 @@ class Optimizer(torch.optim.Optimizer):
             return lambda: self.run(name)
         raise AttributeError("'%s' object has no attribute '%s'" % (type(self).__name__, name))
 
-    def set_input(self, p, name, tensor):
-        """A tensor that the rule wants beside a parameter's gradient; it is kept, and read at every step."""
-        if tensor.shape != p.shape or not tensor.is_contiguous():
-            raise ValueError("input '%s' lies otherwise than its parameter" % name)
-        self._keep_input(self._inputs, (p, name), tensor)
-
-    def set_scalar(self, name, value, group=None):
-        """A number that the rule wants for a group, or for all."""
-        self._keep_input(self._scalars, (name, group), value)
-
-    def _keep_input(self, kept, key, value):
-        was = dict(kept)
-        kept[key] = value
-        try:
-            self._give_inputs(self._bounds or ())
-        except BaseException:                          # what was refused is not tried again
-            kept.clear()
-            kept.update(was)
-            raise
-
-    def _give_inputs(self, bounds):
-        for b in bounds:
-            b.settle()
-            numbers = {id(p): i for i, p in enumerate(b.owners)}
-            for (p, name), tensor in self._inputs.items():
-                if id(p) in numbers:
-                    here = local(tensor)
-                    b.binding.set_input(numbers[id(p)], name, here, here.numel())
-            for (name, group), value in self._scalars.items():
-                for k, m in enumerate(b.members):
-                    if group in (None, m.group):
-                        send_scalar(b, k, name, value)
-
     def value(self, name, p=None):
-        """What the last step left to be read, such as "clip.grad_norm". Of a value per tensor, such as "out_of_range":
-        that of the parameter `p`, or without `p` the sum over all parameters that have it."""
+        """A value that the last step left for the caller, such as "clip.grad_norm". For a value per tensor, such as
+        "out_of_range": that of the parameter `p`, or without `p` the sum over all parameters that have it."""
         total = 0.0
-        for b in sorted(self._bounds or (), key=lambda b: not any(b.ptrs or ())):        # those that took part first
+        for b in sorted(self._bounds or (), key=lambda b: not any(b.ptrs or ())):        # bindings with gradients first
             b.settle()
             if p is None and b.rule.values().get(name) != "tensor":
                 return b.binding.value(name)[0]
@@ -504,7 +473,7 @@ class Optimizer(torch.optim.Optimizer):
 
     @property
     def copies(self):
-        """How many copies were made of parameters and gradients whose strides a rule does not take."""
+        """The number of copies of parameters and gradients whose strides the rule does not support."""
         return sum(b.copies for b in self._bounds or ())
 
     def how(self):
@@ -512,13 +481,13 @@ class Optimizer(torch.optim.Optimizer):
         return [b.rule.path for b in self._bounds or ()]
 
     def held(self):
-        """Bytes that bindings hold: states, temporaries, workspace."""
+        """Bytes that the bindings hold: states, temporaries, workspace."""
         found = [b.binding.held() for b in self._bounds or ()]
         return {k: sum(h[k] for h in found) for k in ("states", "temporaries", "workspace")}
 
     def factors(self, p=None):
-        """Roots and other factors of matrices since their tensors were bound, of a parameter or of all: how many were
-        computed and refused, and the largest residual (optc_factors of optc.h). On a GPU this waits."""
+        """Counts the roots and other factors of matrices since their tensors were bound, for one parameter or for all:
+        computed, refused, and the largest residual (optc_factors of optc.h). On a GPU this waits for the device."""
         found = [b.binding.factors(i) for b in self._bounds or ()
                  for i in ([-1] if p is None else [i for i, q in enumerate(b.owners) if q is p])]
         return {"computed": sum(f["computed"] for f in found), "refused": sum(f["refused"] for f in found),
@@ -532,7 +501,7 @@ class Optimizer(torch.optim.Optimizer):
                 b.read_steps()
 
     def state_dict(self):
-        """Plain dictionaries; the tensors in them share the memory of opt.state's."""
+        """The state as plain dictionaries. Their tensors share memory with opt.state."""
         self._count_replays()
         found = super().state_dict()
         found["state"] = {k: {n: v.detach() if type(v) is torch.Tensor else v for n, v in own.items()}
@@ -540,8 +509,8 @@ class Optimizer(torch.optim.Optimizer):
         return found
 
     def load_state_dict(self, state_dict):
-        """Of ours or of torch's optimizer for the same rule. States keep the types they have here. A file that does not
-        fit is refused and changes nothing."""
+        """Loads a state_dict of optc or of torch's optimizer for the same rule. States keep the types of this
+        optimizer. A file that does not fit is refused and changes nothing."""
         saved, ids = {}, []
 
         def take(_optimizer, given):
@@ -558,7 +527,7 @@ class Optimizer(torch.optim.Optimizer):
         groups = [dict(g) for g in self.param_groups]
         try:
             super().load_state_dict(state_dict)
-            for group, old in zip(self.param_groups, groups):      # a file of an older version, or of torch's
+            for group, old in zip(self.param_groups, groups):      # files of older versions or torch lack some keys
                 for key, value in old.items():
                     group.setdefault(key, value)
         finally:
@@ -566,7 +535,7 @@ class Optimizer(torch.optim.Optimizer):
             after.remove()
 
     def _load(self, saved, params):
-        """Copies what was saved: the file's tensors stay its own."""
+        """Copies the saved states, so that they share no memory with the file's tensors."""
         self.state = _state.States(dict)
         for key, values in saved.items():
             p = params.get(key)
@@ -584,7 +553,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def __setstate__(self, state):
         state = dict(state)
-        each = state.pop("_sorted", None)              # a copy, or from a file; else load_state_dict calls this
+        each = state.pop("_sorted", None)              # None: called by load_state_dict, not for a copy or pickle
         super().__setstate__(state)
         self._shape = None
         if each is None:
@@ -600,11 +569,11 @@ class Optimizer(torch.optim.Optimizer):
             watch(self)
 
 
-# As torch has it: hooks, the profiler's name, what the profiler looks at.
+# torch's wrapper: hooks, and the profiler's record.
 _hooked_step = torch.optim.Optimizer.profile_hook_step(Optimizer._step)
 _uncompiled_step = torch._disable_dynamo(Optimizer._step_with_hooks)
 
 
 def _refuse(p, name):
-    """What optc does not step, by name."""
+    """Refuses a parameter that optc does not step, by name."""
     refuse_placed(p, name) if is_sharded(p) else refuse(p, name)

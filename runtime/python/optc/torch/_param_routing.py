@@ -1,8 +1,8 @@
-"""Which parameters a rule for matrices (Muon and its kin) steps as matrices, and which go to the rest's rule.
+"""Decides which parameters a rule for matrices (Muon and others) steps as matrices, and which the fallback rule steps.
 
-Muon's authors: hidden matrices go to Muon; embeddings, the first convolution, heads and vectors go to AdamW. Structure
-decides which those are: kinds of modules, order, shapes, ties and repeated blocks. Names decide where there is no
-module to look at, for parameters that belong to no layer of torch's, and for heads outside of blocks."""
+Muon's authors use Muon for hidden matrices, and AdamW for embeddings, the first convolution, heads and vectors. The
+structure of the model decides which these are: classes of modules, order, shapes, tied weights and repeated blocks.
+Names decide if there is no module, for parameters outside of torch's layers, and for heads outside of blocks."""
 import re
 import warnings
 
@@ -12,18 +12,18 @@ from .._lib import USE_STEP
 
 EMBEDDINGS = (torch.nn.Embedding, torch.nn.EmbeddingBag)
 CONVOLUTIONS = torch.nn.modules.conv._ConvNd
-# Last parts of names. Of embeddings: wte, embed_tokens, word_embeddings, pos_embed, cls_token, T5's shared.
+# Last parts of the names of embeddings: wte, embed_tokens, word_embeddings, pos_embed, cls_token, T5's shared.
 EMBEDS = re.compile(r"(^|_)(emb|embs|embed|embeds|embedding|embeddings|embedder)(_|$)|^(wte|wpe|shared|latents?)$|"
                     r"_tokens?$|^relative_(attention_bias|position_bias|position_bias_table)$", re.I)
-# Of heads, outside of repeated blocks: blocks have layers called output, too.
+# Names of heads outside of repeated blocks: blocks have layers called output, too.
 HEADS = re.compile(r"(^|_)(head|classifier|score|scores|logits|unembed|unembedding|output|output_projection|fc_out|"
                    r"embed_out|qa_outputs)$", re.I)
-# What wrappers (DDP, FSDP, compile, PEFT) put into paths.
+# Path components that wrappers (DDP, FSDP, compile, PEFT) insert.
 AROUND = re.compile(r"^(_\w+|module|modules_to_save|original_module|base_layer|default)$")
 
 
 class Layer:
-    """A parameter of two and more dimensions in its place in a model."""
+    """A parameter of two or more dimensions, with its path and its module in the model."""
 
     def __init__(self, name, p, owner):
         *path, last = [x for x in name.split(".") if not AROUND.match(x)] or [name]
@@ -36,14 +36,14 @@ class Layer:
         self.convolves = isinstance(owner, CONVOLUTIONS) if owner is not None else p.dim() > 2 and last == "weight"
         self.out, self.into = p.shape[:2]
         if hasattr(owner, "nf") or isinstance(owner, torch.nn.modules.conv._ConvTransposeNd):
-            self.into, self.out = self.out, self.into                  # transformers' Conv1D is the other way round
+            self.into, self.out = self.out, self.into                  # transformers' Conv1D stores (in, out)
         self.block = False
 
 
 def mark_blocks(layers):
-    """Marks layers in repeated blocks, as h.0.attn.c_proj and h.1.attn.c_proj: blocks of a list that have half of their
-    names and shapes in common (T5's first has a table more). A list of one block is one too, where there is something
-    beside it."""
+    """Marks layers in repeated blocks, such as h.0.attn.c_proj and h.1.attn.c_proj. Blocks of a list count as repeated
+    if they share half of their names and shapes (T5's first one has an additional table). A list of one block counts
+    too, if there are layers outside of it."""
     lists, plain = {}, set()
     for layer in layers:
         for i, part in enumerate(layer.path):
@@ -63,7 +63,7 @@ def mark_blocks(layers):
 
 
 def ends(layers):
-    """Numbers of layers that embed, that see the input first, or that make what a model gives."""
+    """Numbers of layers that embed, that read the model's input first, or that make its output."""
     mark_blocks(layers)
     found = {i for i, x in enumerate(layers) if x.embeds}
     words = {tuple(x.p.shape) for x in layers if x.embeds and not x.block}
@@ -72,8 +72,8 @@ def ends(layers):
         found.add(first)
     for i, x in enumerate(layers):
         if not x.block and not x.convolves and (tuple(x.p.shape) in words and x.out != x.into or HEADS.search(x.name)):
-            found.add(i)                               # to the vocabulary, or called a head
-    for i in reversed(range(len(layers))):             # the last layers: nothing takes what they give
+            found.add(i)                               # maps to the vocabulary, or has the name of a head
+    for i in reversed(range(len(layers))):             # the last layers: no layer reads their output
         x = layers[i]
         if i in found:
             continue
@@ -84,12 +84,12 @@ def ends(layers):
 
 
 def is_vector(p):
-    """Also a matrix of one row or one column."""
+    """Whether a parameter is a vector, or a matrix of one row or one column."""
     return p.dim() < 2 or p.numel() <= max(p.shape)
 
 
 def by_module(module):
-    """Addresses of parameters that embed or score, tied ones too."""
+    """Addresses of parameters of embeddings and heads, tied ones too."""
     owners = dict(module.named_modules(remove_duplicate=False))
     layers = [Layer(name, p, owners[name.rpartition(".")[0]])
               for name, p in module.named_parameters(remove_duplicate=False) if p.dim() > 1]
@@ -97,7 +97,8 @@ def by_module(module):
 
 
 def by_name(named):
-    """The same where there are names alone. Matrices alone are somebody's choice: then names decide, not the order."""
+    """The same with names only. If all parameters are matrices, the user has selected them: then names decide, not the
+    order."""
     layers = [Layer(name, p, None) for name, p in named if name is not None and p.dim() > 1]
     if len(layers) < len(named):
         return {id(layers[i].p) for i in ends(layers)}
@@ -106,13 +107,13 @@ def by_name(named):
 
 
 def sorter(named, module, sort, spec, rest):
-    """{id of a parameter: flags}. `sort`: a function of (name, parameter) that says whether it is stepped as a matrix
-    (True), by the rest's rule (False), or as it would be (None)."""
+    """{id of a parameter: flags}. sort: a function of (name, parameter) that returns True: step it as a matrix, False:
+    by the fallback rule, None: by default."""
     at_ends = by_module(module) if module is not None else by_name(named)
     if module is None and not sort and any(name is None for name, _ in named) and any(p.dim() > 1 for _, p in named):
         warnings.warn("optc: %s steps every parameter of two and more dimensions as a matrix, embeddings and heads "
-                      "too, as it has no names: give it a module or named parameters, or say which by sort=" % spec,
-                      stacklevel=4)
+                      "too, because they have no names: pass a module or named parameters, or select them by sort="
+                      % spec, stacklevel=4)
     flags, matrices = {}, 0
     for name, p in named:
         said = sort(name, p) if sort else None
@@ -127,7 +128,7 @@ def sorter(named, module, sort, spec, rest):
 
 
 def warn_of_vectors(named, spec, rest):
-    """FSDP1 flattens what it shards: Muon would be AdamW, unseen."""
+    """Warns if no parameter is a matrix: FSDP1 flattens parameters, and Muon would silently be AdamW."""
     flat = any(getattr(p, "_is_flat_param", False) or "_fsdp_wrapped_module" in (name or "") for name, p in named)
     why = "all %d are vectors, embeddings or heads; optc.torch.sorted_by tells which, sort= overrides it" % len(named)
     if flat:
@@ -137,7 +138,7 @@ def warn_of_vectors(named, spec, rest):
 
 
 def sorted_by(optimizer):
-    """{name: "matrix" or "rest"} as an optimizer sorted its parameters."""
+    """{name: "matrix" or "rest"}: how an optimizer steps its parameters ("rest": by the fallback rule)."""
     return {name or str(i): "rest" if p.dim() < 2 or optimizer._flags.get(id(p)) else "matrix"
             for i, (name, p) in enumerate(
                 (optimizer._named.get(id(p)), p) for g in optimizer.param_groups for p in g["params"])}

@@ -1,7 +1,8 @@
-"""Products of matrices with no rule: batches, chains within a workspace, Gram and Kronecker products.
+"""Products of matrices without a rule: batches, chains within a workspace, Gram and Kronecker products.
 
-Leading dimensions are a batch; one matrix may meet all of a batch. Sums of 16 bits are carried in float32, on a GPU by
-cuBLAS, in tf32 where torch.set_float32_matmul_precision allows it. Nothing here is differentiable.
+Leading dimensions are a batch; a single matrix is used for the whole batch. Sums of 16-bit values are computed in
+float32. On a GPU cuBLAS computes the products, in tf32 if torch.set_float32_matmul_precision allows it. The functions
+are not differentiable.
 """
 import functools
 from math import prod
@@ -15,16 +16,16 @@ from ._functions import fits, leave, matrices, plain, tf32
 from ._function_cache import on, uncompiled
 from ._engines import TYPES, device_of
 
-BOUND = 64 << 20                                       # bytes that a bounded product takes where nothing is said
+BOUND = 64 << 20                                       # default workspace of bounded_matmul, in bytes
 
 
-# ---- what is made ready ----
+# ---- preparation ----
 class MatrixView:
-    """How an operand of that shape and strides is read: as it lies, or as a copy where rows or columns do not lie one
-    behind the other."""
+    """How an operand of that shape and strides is read: in place, or as a copy if neither its rows nor its columns are
+    contiguous."""
 
     def __init__(self, shape, stride, batch):
-        """`batch`: leading dimensions of the result."""
+        """batch: leading dimensions of the result"""
         rows, cols = shape[-2:]
         one = all(n == 1 for n in shape[:-2])
         down, across = stride[-2:]
@@ -50,7 +51,7 @@ class MatrixView:
 
 
 def _between(shape, stride):
-    """What lies between the matrices of a batch; None: not always the same."""
+    """The distance between the matrices of a batch; None: it is not constant."""
     dims = [(n, s) for n, s in zip(shape, stride) if n != 1]
     if any(s != m * r for (_, s), (m, r) in zip(dims, dims[1:])):
         return None
@@ -68,11 +69,11 @@ def _batch(who, *shapes):
 
 
 class Ready:
-    """A product of operands that lie like that: addresses and the stream are all that is still to be set. The second
-    of two is None: a Gram matrix."""
+    """A prepared product for operands of these layouts; only addresses and the stream are set later. If the second of
+    two operands is None, the product is a Gram matrix."""
 
     def __init__(self, who, lying, dtype, workspace, products):
-        """lying: (shape, strides), in order."""
+        """lying: (shape, strides) of the operands, in order"""
         shapes = [x[0] for x in lying if x is not None]
         for before, after in zip(zip("ABC", shapes), zip("BC", shapes[1:])):
             if before[1][-1] != after[1][-2]:
@@ -94,9 +95,9 @@ class Ready:
         self.product = product(**members)
 
     def of(self, tensors, out, stream):
-        """The product, and what holds its operands."""
+        """The optc_product, and the tensors that keep its operands alive."""
         held = [lies.of(x) for lies, x in zip(self.lies, tensors)]
-        p = _lib.Product.from_buffer_copy(self.product)        # others may be at theirs
+        p = _lib.Product.from_buffer_copy(self.product)        # a copy: other threads may use the same one
         for name, x in zip("abd", held):
             setattr(p, name, x.data_ptr())
         p.c, p.stream = out.data_ptr(), stream
@@ -107,20 +108,20 @@ _ready = functools.lru_cache(maxsize=256)(Ready)
 
 
 def _room(who, workspace, lying, lies, dtype):
-    """What copies of operands leave of a workspace; 0: nobody gave one."""
+    """The rest of a workspace after copies of operands; 0: no workspace was given."""
     copied = sum(x.copied for x in lies) * torch.finfo(dtype).bits // 8
     if not workspace or not copied:
         return workspace
     if copied >= workspace:
         odd = [tuple(x[1]) for x, y in zip(lying, lies) if y.copied]
-        raise ValueError("optc.torch.%s: operands with strides %s are copied, which takes %d bytes of a workspace of "
-                         "%d: give them as .contiguous()" % (who, odd, copied, workspace))
+        raise ValueError("optc.torch.%s: operands with strides %s must be copied, which takes %d bytes of a workspace "
+                         "of %d: pass .contiguous() ones" % (who, odd, copied, workspace))
     return workspace - copied
 
 
-# ---- and done ----
+# ---- execution ----
 def _place(who, like, shape, out, operands):
-    """Where a result is made: `out` if it lies row behind row, apart from the operands."""
+    """The tensor for the result: `out` if it is row-major and does not overlap the operands."""
     fits(who, like, shape, out)
     apart = out is not None and out.is_contiguous() and not out.is_neg() and all(
         out.untyped_storage().data_ptr() != x.untyped_storage().data_ptr() for x in operands)
@@ -130,12 +131,12 @@ def _place(who, like, shape, out, operands):
 def _given(like, shape, out, to):
     if out is None or to is not out:
         return to if out is None else leave(like, shape, out, to)
-    torch.autograd.graph.increment_version(out)        # torch has not seen that it was written to
+    torch.autograd.graph.increment_version(out)        # torch does not see the library's writes
     return out
 
 
 def _run(who, device, call):
-    """call: what is done with an engine and a stream."""
+    """call: a function of an engine and a stream"""
     stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else None
     memory = device_of(device)
     try:
@@ -147,7 +148,7 @@ def _run(who, device, call):
 
 
 def _multiply(who, given, out, workspace=0):
-    """The product of two or three tensors; two of which the second is None: a Gram matrix."""
+    """The product of two or three tensors. If the second of two is None, the product is a Gram matrix."""
     given = [None if x is None else x.resolve_neg() for x in given]
     tensors = [x for x in given if x is not None]
     first = tensors[0]
@@ -175,8 +176,8 @@ def _plain(who, **tensors):
 # ---- functions ----
 @uncompiled
 def batched_matmul(A: torch.Tensor, B: torch.Tensor, *, out: Optional[torch.Tensor] = None) -> torch.Tensor:
-    """A @ B of matrices in the last two dimensions, all of a batch in one call; a single matrix meets all of them, and
-    transposed ones (x.mT) are read as they lie."""
+    """A @ B of the matrices in the last two dimensions, with one call for the whole batch. A single matrix is used for
+    the whole batch. Transposed operands (x.mT) are not copied."""
     who = "batched_matmul"
     _plain(who, A=A, B=B)
     return _multiply(who, (A, B), out)
@@ -185,15 +186,15 @@ def batched_matmul(A: torch.Tensor, B: torch.Tensor, *, out: Optional[torch.Tens
 @uncompiled
 def bounded_matmul(A: torch.Tensor, B: torch.Tensor, C: Optional[torch.Tensor] = None, *, workspace: int = BOUND,
                    out: Optional[torch.Tensor] = None) -> torch.Tensor:
-    """A @ B, or A @ B @ C without the product between them ever being there as a whole: rows of it (of A @ B, or of
-    columns of B @ C where that is less work) are made and used. Beside operands and result it takes at most
-    `workspace` bytes; what cannot do with that is refused with what it needs. On the CPU the bits do not depend on
-    workspace and threads; on a GPU they may, as cuBLAS chooses by size."""
+    """A @ B, or A @ B @ C without storing the whole product between them: some rows of A @ B (or some columns of
+    B @ C, if that is less work) are computed and used at a time. Temporaries take at most `workspace` bytes; a product
+    that needs more is refused, with the number of bytes it needs. On the CPU the bits do not depend on workspace and
+    threads. On a GPU they may, because cuBLAS chooses by size."""
     who = "bounded_matmul"
     named = {"A": A, "B": B} if C is None else {"A": A, "B": B, "C": C}
     _plain(who, **named)
     if not isinstance(workspace, int) or workspace < 1:
-        raise ValueError("optc.torch.bounded_matmul: workspace=%r: a number of bytes" % (workspace,))
+        raise ValueError("optc.torch.bounded_matmul: workspace=%r: it must be a number of bytes" % (workspace,))
     if C is None:
         return _multiply(who, (A, B), out, workspace)
     m, k, n, p = A.shape[-2], A.shape[-1], B.shape[-1], C.shape[-1]
@@ -204,7 +205,7 @@ def bounded_matmul(A: torch.Tensor, B: torch.Tensor, C: Optional[torch.Tensor] =
 
 @uncompiled
 def gram(A: torch.Tensor, *, out: Optional[torch.Tensor] = None) -> torch.Tensor:
-    """A @ A.mT; of A.mT: A.mT @ A. The CPU computes half of it, and both halves are the same bits there."""
+    """A @ A.mT; gram(A.mT) is A.mT @ A. The CPU computes one triangle and copies it, so both have the same bits."""
     who = "gram"
     _plain(who, A=A)
     return _multiply(who, (A, None), out)
@@ -212,8 +213,8 @@ def gram(A: torch.Tensor, *, out: Optional[torch.Tensor] = None) -> torch.Tensor
 
 @uncompiled
 def kron(A: torch.Tensor, B: torch.Tensor, *, out: Optional[torch.Tensor] = None) -> torch.Tensor:
-    """The Kronecker product of matrices in the last two dimensions: (m p) x (n q) of m x n and p x q. Leading
-    dimensions are a batch (torch.kron multiplies those too); a single matrix meets all of one."""
+    """The Kronecker product of the matrices in the last two dimensions: (m p) x (n q) from m x n and p x q. Leading
+    dimensions are a batch (torch.kron multiplies them too). A single matrix is used for the whole batch."""
     who = "kron"
     _plain(who, A=A, B=B)
     (m, n), (p, q) = A.shape[-2:], B.shape[-2:]

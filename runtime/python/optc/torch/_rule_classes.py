@@ -1,5 +1,5 @@
-"""optc.torch.AdamW and its like: a class for each rule of the library, made of its spec when it is asked for, and the
-stubs that tell editors of all of them (python -m optc.torch._rule_classes > __init__.pyi)."""
+"""optc.torch.AdamW and others: a class for each rule of the library, made from its spec at the first access, and the
+stubs for editors and type checkers (python -m optc.torch._rule_classes > __init__.pyi)."""
 import inspect
 import textwrap
 
@@ -8,7 +8,7 @@ from ._group_keys import GroupKeys, range_text
 from ._engines import asked
 from ._optimizer import Optimizer
 
-# Spelled as their authors do; others by their words.
+# Names in the authors' spelling; others are made from the words of the spec's name.
 SPELLED = {"adabelief": "AdaBelief", "adabound": "AdaBound", "adago": "AdaGO", "adamp": "AdamP", "adamuon": "AdaMuon",
            "ademamix": "AdEMAMix", "adopt": "ADOPT", "asgo": "ASGO", "came": "CAME", "klshampoo": "KLShampoo",
            "lamb": "LAMB", "lars": "LARS", "madgrad": "MADGRAD", "normuon": "NorMuon", "novograd": "NovoGrad",
@@ -31,7 +31,7 @@ def names():
 
 
 def _own(spec):
-    """Parameters of a rule: torch's own for its rules, then the keys of groups, in the order of its text."""
+    """The parameters of a rule's class: torch's for torch's rules, then the keys of groups, in the spec's order."""
     keys = GroupKeys(spec, None, (), None, None, None, None)
     defaults = keys.defaults({})
     torchs = [p.replace(annotation=inspect.Parameter.empty) for p in _rules.torch_parameters(spec)] if keys.row else []
@@ -81,7 +81,7 @@ def doc(spec):
 
 
 def make(name):
-    """The class of that name; AttributeError where the library has none."""
+    """The class of that name; AttributeError if the library has no such rule."""
     spec = names().get(name)
     if spec is None:
         raise AttributeError("module 'optc.torch' has no attribute '%s'" % name)
@@ -175,9 +175,9 @@ def stubs():
 
 
 def _function(f):
-    """Its head."""
+    """The signature of a function, for the stubs."""
     text = "def %s%s: ..." % (f.__name__, inspect.signature(f))
-    head, arrow, gives = text.rpartition(") -> ")       # behind the last bracket a line does not end
+    head, arrow, gives = text.rpartition(") -> ")       # the line is not broken after the last parenthesis
     return "\n".join(_wrapped(head + arrow.replace(" ", "\0") + gives.replace(" ", "\0"), 0, 5 + len(f.__name__))
                      ).replace("\0", " ") + "\n"
 

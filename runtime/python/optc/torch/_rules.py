@@ -1,4 +1,4 @@
-"""What is known of a rule: torch's names for rules that torch has (one table)."""
+"""Rules that torch has: one table with torch's names for states, keys and options."""
 import inspect
 
 import torch
@@ -11,10 +11,10 @@ from .._api import number_of
 #   keys      {torch's key: hyperparameters it holds}, where the names differ
 #   options   {option of the spec: function of a group that gives its value; None leaves the spec's default}
 #   spec_of   function of a group: the spec that steps it
-#   own       {key: default} of options that torch lacks; they are keys of groups too, None: torch's keys decide
+#   own       {key: default} of options that torch lacks; they are keys of groups too. None: torch's keys decide
 #   negative  hyperparameters that are minus torch's key
-#   alias     {another name of the spec's: torch's key}
-#   implied   {key: (another key, value it has where only the first is given)}: each set of coefficients has its steps
+#   alias     {another name of the spec: torch's key}
+#   implied   {key: (another key, its value if only the first is given)}: each set of coefficients has its steps
 TORCH = {}
 
 
@@ -26,7 +26,7 @@ def _row(spec, states, keys=None, options=None, **more):
 BETAS = {"betas": ("beta1", "beta2")}
 MOMENTS = {"m": "exp_avg", "v": "exp_avg_sq"}
 MOMENTUM = {"momentum_buffer": lambda g: g["momentum"] != 0}
-# torch.optim.Muon, for a torch that has none yet (before 2.9); a test compares it with torch's.
+# torch.optim.Muon, for torch before 2.9, which has none; a test compares it with torch's.
 MUON = {"lr": 1e-3, "weight_decay": 0.1, "momentum": 0.95, "nesterov": True,
         "ns_coefficients": (3.4445, -4.775, 2.0315), "eps": 1e-7, "ns_steps": 5, "adjust_lr_fn": None}
 SCALES = {None: "jordan", "original": "jordan", "match_rms_adamw": "rms"}
@@ -42,7 +42,7 @@ def _scale(g):
             raise ValueError("Adjust learning rate function %s is not supported" % (g["adjust_lr_fn"],))
         return SCALES[g["adjust_lr_fn"]]
     if g["adjust_lr_fn"] is not None:
-        raise ValueError("scale=%r and adjust_lr_fn=%r say the same twice: give one of them" % (
+        raise ValueError("scale=%r and adjust_lr_fn=%r set the same thing: pass one of them" % (
             g["scale"], g["adjust_lr_fn"]))
     return g["scale"]
 
@@ -90,7 +90,7 @@ FEWER_BETAS = {"soap": 2}
 
 
 def torch_class(spec):
-    """None: this torch is older than its class."""
+    """torch's class for a rule; None: this torch does not have it yet."""
     return getattr(torch.optim, CLASSES[spec], None)
 
 
@@ -103,11 +103,11 @@ def torch_parameters(spec):
 
 
 def torch_defaults(spec, given):
-    """Torch's keys and defaults with what was given; torch itself says what is wrong with it."""
+    """torch's keys with the given values and torch's defaults. torch's constructor checks the values."""
     kind = torch_class(spec)
     if kind is None:
         return {**MUON, **given}
-    made = kind([torch.zeros((1, 1), requires_grad=True)], **given)      # a matrix: Muon takes nothing else
+    made = kind([torch.zeros((1, 1), requires_grad=True)], **given)      # a matrix: Muon accepts nothing else
     if made.defaults.get("differentiable"):
         raise ValueError("differentiable=True: a step of optc is not differentiable; use torch.optim.%s for that"
                          % CLASSES[spec])

@@ -1,5 +1,5 @@
-"""Sums, squares and single gradients of a parameter from the sides that its layers' calls left (see _layers.py), some
-samples at a time: temporaries stay below a bound whatever the batch."""
+"""Sums, squared norms and single gradients of a parameter, from the sides of its layers' calls (see _layers.py). Works
+on some samples at a time, so that temporaries stay below a bound for any batch size."""
 import torch
 
 from ._layers import Lookup, wide
@@ -8,7 +8,8 @@ BOUND = 1 << 24                                        # elements of a temporary
 
 
 class Part:
-    """What one call left of one parameter: rows, a gradient a sample, or what they are made of."""
+    """The contribution of one call to one parameter: rows, one gradient per sample, or the sides that they are made
+    of."""
 
     def __init__(self, record, key):
         self.rows = record.rows.get(key)
@@ -22,19 +23,19 @@ class Part:
         return left if left.dtype == torch.int64 else left.to(dtype), right.to(dtype)
 
     def elements(self):
-        """Of a sample's sides."""
+        """Elements of the sides of one sample."""
         groups, t, left, right = self.sizes
         return groups * t * (right + (0 if isinstance(self.kind, Lookup) else left))
 
 
 def slices(count, elements):
-    """(lo, hi) of samples, so that temporaries of so many elements a sample stay below the bound."""
+    """Ranges (lo, hi) of samples, such that temporaries of that many elements per sample stay below the bound."""
     step = max(1, BOUND // max(1, elements))
     return [(lo, min(count, lo + step)) for lo in range(0, count, step)]
 
 
 def outer(left, right, width):
-    """A gradient a sample: (samples, groups, left, right)."""
+    """One gradient per sample: (samples, groups, left, right)."""
     if left.dtype != torch.int64:
         return left.mT @ right
     n, d = left.shape[0], right.shape[-1]
@@ -44,7 +45,7 @@ def outer(left, right, width):
 
 
 def whole(kind, m, x, g):
-    """outer of a call, by slices."""
+    """outer() of a call, in slices."""
     groups, t, left, right = kind.sizes(m, x, g)
     found = torch.empty(g.shape[0], groups, left, right, dtype=wide(g.dtype), device=g.device)
     for lo, hi in slices(g.shape[0], groups * t * (left + right)):
@@ -54,7 +55,7 @@ def whole(kind, m, x, g):
 
 
 def sum_of(parts, p, lo, hi):
-    """Gradients of samples lo to hi, with all that they bring: (samples, *shape)."""
+    """Gradients of samples lo to hi, summed over all parts: (samples, *shape)."""
     total = torch.zeros(hi - lo, *p.shape, dtype=wide(p.dtype), device=p.device)
     for part in parts:
         if part.rows is not None:
@@ -67,7 +68,7 @@ def sum_of(parts, p, lo, hi):
 
 
 def summed(parts, p, weights):
-    """The sum of gradients, each times its weight: *shape."""
+    """The weighted sum of the gradients over samples: *shape."""
     total, w = torch.zeros(p.shape, dtype=wide(p.dtype), device=p.device), weights.to(wide(p.dtype))
     for part in parts:
         if part.rows is not None:
@@ -78,14 +79,14 @@ def summed(parts, p, weights):
             right = right * w[lo:hi, None, None, None]
             if left.dtype == torch.int64:
                 total.index_add_(0, left.flatten(), right.reshape(-1, right.shape[-1]))
-            else:                                      # samples and rows are one axis: a product a group
+            else:                                      # samples and rows are one axis: one product per group
                 left, right = (y.transpose(0, 1).flatten(1, 2) for y in (left, right))
                 total += (left.mT @ right).reshape(p.shape)
     return total
 
 
 def direct_square(parts, p, count):
-    """By the gradients themselves."""
+    """Squared norms, computed from the gradients themselves."""
     found = torch.empty(count, dtype=wide(p.dtype), device=p.device)
     for lo, hi in slices(count, p.numel()):
         torch.sum(sum_of(parts, p, lo, hi).flatten(1).square(), 1, out=found[lo:hi])
@@ -96,13 +97,13 @@ def gram(x, y):
     """Products of the rows of two sides: (samples, groups, rows of x, rows of y)."""
     if x.dtype == torch.int64 and y.dtype == torch.int64:
         return x[..., :, None] == y[..., None, :]
-    if x.dtype == torch.int64:                         # a row that is 1 at one place takes that place
+    if x.dtype == torch.int64:                         # row numbers stand for one-hot vectors
         return torch.take_along_dim(y.mT, x[..., None], -2)
     return gram(y, x).mT if y.dtype == torch.int64 else x @ y.mT
 
 
 def ghost_square(parts, p, count):
-    """By products of rows, of every call with every other."""
+    """Squared norms, computed from products of rows, of every call with every other (the ghost norm)."""
     found = torch.zeros(count, dtype=wide(p.dtype), device=p.device)
     rows = sum(part.sizes[1] for part in parts)
     for lo, hi in slices(count, sum(part.elements() for part in parts) + 2 * parts[0].sizes[0] * rows * rows):
@@ -111,11 +112,11 @@ def ghost_square(parts, p, count):
             for j, (other, across) in enumerate(sides[:i + 1]):
                 both = (gram(left, other) * gram(right, across)).flatten(1).sum(1)
                 found[lo:hi] += both if i == j else 2 * both
-    return found.clamp_(min=0)                         # what cancels can end below 0
+    return found.clamp_(min=0)                         # cancellation can give values below 0
 
 
 def lookup_square(parts, p, count):
-    """Of a weight that is only looked up in: rows of the same number are added, then squared."""
+    """Squared norms for a weight that is only looked up in: rows of the same number are added, then squared."""
     found = torch.zeros(count, dtype=wide(p.dtype), device=p.device)
     for lo, hi in slices(count, sum(part.elements() for part in parts)):
         sides = [part.sides(lo, hi, found.dtype) for part in parts]

@@ -6,13 +6,13 @@
     opt.step()
     samples.remove()                                           # or: with optc.torch.per_sample(…) as samples
 
-What hooks capture, who owns it and when it goes: _hooks.py. Of vectors (biases, norms) a row a sample is made when the
-gradient arrives, and what the layer was given is let go; so it is of weights smaller than what their gradient is made
-of. Other weights keep both sides: the norm of a sample's gradient `sum over t of left_t (outer) right_t` is then
-`sum over t, s of (left_t . left_s) (right_t . right_s)`, which needs no gradient of a sample (the ghost norm:
-Goodfellow 2015, arXiv:1510.01799; over sequences Li et al. 2021, arXiv:2110.05679; chosen by layer as Bu et al. 2022,
-arXiv:2205.10683), unless there are so many rows that the gradient itself, some samples at a time, is cheaper. Sums are
-kept in f32 (f64 of f64).
+_hooks.py describes what is captured and who owns it. For vectors (biases, norms) the gradient of each sample is
+computed when the output's gradient arrives, and the layer's input is released. The same holds for weights that are
+smaller than the two sides of their gradient. Other weights keep both sides: the squared norm of a sample's gradient
+`sum over t of left_t (outer) right_t` is `sum over t, s of (left_t . left_s) (right_t . right_s)`, which does not need
+the gradient (the ghost norm: Goodfellow 2015, arXiv:1510.01799; over sequences Li et al. 2021, arXiv:2110.05679; chosen
+by layer as in Bu et al. 2022, arXiv:2205.10683). With very many rows the gradient itself, for some samples at a time,
+is cheaper. Sums are computed in f32 (in f64 for f64).
 """
 import math
 
@@ -24,7 +24,7 @@ from ._sample_factors import Part, direct_square, ghost_square, lookup_square, s
 
 
 class PerSample(Capture):
-    """What optc.torch.per_sample returns."""
+    """The result of optc.torch.per_sample."""
     what = "per_sample"
 
     def __init__(self, model, loss, axis, leave_out, rules):
@@ -34,18 +34,18 @@ class PerSample(Capture):
     def _choose(self):
         layers, watched, bad, mixed = sort_modules(self._modules(), self._left.ids, self._rules)
         if mixed:
-            raise Refused("per_sample: these look at several samples at once, so that nobody's gradient is one's own: "
-                          "%s; put GroupNorm in their place, freeze them in eval mode, or name them in leave_out"
+            raise Refused("per_sample: these modules mix samples, so that samples have no gradients of their own: %s; "
+                          "use GroupNorm instead, freeze them in eval mode, or name them in leave_out"
                           % ", ".join(mixed))
         if bad:
-            raise Refused("per_sample does not know how parameters enter these layers: %s; freeze them, name them in "
-                          "leave_out, or say it by rules=" % ", ".join(bad))
+            raise Refused("per_sample does not support these layers: %s; freeze them, name them in leave_out, or pass "
+                          "rules=" % ", ".join(bad))
         for name, m in watched:
             self._hook(m, "_watch", name)
         return layers
 
     def _watch(self, name, module, *given):
-        """Of a layer that was frozen, or in eval mode, when the model was hooked."""
+        """Watches a layer that was frozen, or in eval mode, when the model was hooked."""
         if self._on and torch.is_grad_enabled():
             _, _, bad, mixed = sort_modules([(name, module)], self._left.ids)
             if bad or mixed:
@@ -66,13 +66,13 @@ class PerSample(Capture):
             record.rows[key] = record.rows[key] + r if key in record.rows else r
         record.bring(g) if keep else record.let_go()
 
-    # ---- what can be asked ----
+    # ---- results ----
     def _named(self):
-        """{name: parameter} of those that are trained and not left out."""
+        """{name: parameter} of the parameters that are trained and not in leave_out."""
         return {n: p for n, p in self.model.named_parameters() if p.requires_grad and id(p) not in self._left.ids}
 
     def _parts(self, strays=False):
-        """{name: parameter}, and of every batch (samples, factor, {name: parts})."""
+        """{name: parameter}, and for every batch (samples, factor, {name: parts})."""
         named = self._named()
         names, found = {id(p): n for n, p in named.items()}, []
         for batch, count, factor in self._held():
@@ -101,13 +101,13 @@ class PerSample(Capture):
 
     @property
     def count(self):
-        """How many samples are held."""
+        """The number of captured samples."""
         return sum(b.count() for b in self._batches)
 
     @plainly
     def grad(self, p):
-        """Every sample's gradient of a parameter (or of its name), in f32: (samples, *shape). Zeros: it has no part in
-        a sample."""
+        """The gradients of a parameter, given by itself or its name, for every sample, in f32: (samples, *shape). Zeros
+        if a sample does not use it."""
         named, found = self._parts()
         name = p if isinstance(p, str) else next((n for n, q in named.items() if q is p), None)
         if name not in named:
@@ -121,13 +121,13 @@ class PerSample(Capture):
 
     @plainly
     def grads(self):
-        """{name: every sample's gradient}: as much memory as the parameters, for every sample."""
+        """{name: gradients of every sample}. This takes the memory of all parameters for every sample."""
         named, found = self._parts()
         return {n: self._grad(p, n, found) for n, p in named.items()}
 
     @plainly
     def norms(self, each=False):
-        """The norm of every sample's gradient over all parameters; each=True: {name: norms}."""
+        """The norm of each sample's gradient over all parameters; each=True: {name: norms}."""
         named, found = self._parts()
         squares = self._squares(named, found)
         if each:
@@ -146,17 +146,16 @@ class PerSample(Capture):
 
     @plainly
     def clip(self, max_norm, *, noise=0.0, generator=None, divide_by=1, more=False):
-        """Scales every sample's gradient down to `max_norm` where it is longer, and puts their sum in place of every
-        p.grad. Returns the norms as they were. What was captured is used up.
+        """Scales every sample's gradient down to `max_norm` if it is longer, and sets every p.grad to their sum.
+        Returns the norms before scaling. The captured samples are released.
 
-        noise      of so many times max_norm is added to each element of the sum (N(0, (noise max_norm)^2)), and to
-                   parameters that had no part in it as well
-        generator  for the noise, on the parameters' device; None: torch's own. Neither is made to keep secrets from
-                   who can see much of it
-        divide_by  what the sum is divided by at the end: the (expected) number of samples, for a mean
-        more       more micro-batches follow: the sum is kept aside and p.grad is 0 until the last one's clip, which
-                   adds noise and divides
-        A norm that is not finite makes the sum NaN. Parameters of layers that are left out keep what backward gave.
+        noise      N(0, (noise max_norm)^2) is added to each element of the sum, also for parameters that no sample
+                   used
+        generator  for the noise, on the parameters' device; None: torch's own. Neither is cryptographically secure
+        divide_by  the divisor of the sum at the end: the (expected) number of samples, for a mean
+        more       more micro-batches follow: the sum is stored and p.grad is 0 until the last clip, which adds noise
+                   and divides
+        A norm that is not finite makes the sum NaN. Parameters of layers in leave_out keep their p.grad of backward.
         """
         if not (isinstance(max_norm, (int, float)) and max_norm > 0 and math.isfinite(max_norm)):
             raise ValueError("max_norm is a finite number above 0, not %r" % (max_norm,))
@@ -167,7 +166,7 @@ class PerSample(Capture):
         weights = torch.where(norms > max_norm, max_norm / norms, 1.0)
         weights = torch.where(norms.isfinite(), weights, torch.nan)
         weights = [w * factor for w, (_, factor, _) in zip(weights.split([n for n, _, _ in found]), found)]
-        for n, p in named.items():                     # one at a time: p.grad is what the sums may take
+        for n, p in named.items():                     # one at a time: sums take only the memory of p.grad
             total = self._sum(n, p, found, weights)
             if more:
                 aside[n] = total
@@ -180,7 +179,7 @@ class PerSample(Capture):
         return norms
 
     def _sum(self, name, p, found, weights):
-        """The weighted sum over samples, with what was kept aside; None: the parameter had no part in any."""
+        """The weighted sum over samples, with the stored sum; None: no sample used the parameter."""
         total = self._sums.get(name)
         for (_, _, parts), w in zip(found, weights):
             if name in parts:
@@ -199,21 +198,21 @@ class PerSample(Capture):
         if divide_by != 1:
             total = total / divide_by
         if p.grad is not None and p.grad.dtype == p.dtype and p.grad.layout == torch.strided:
-            p.grad.copy_(total)                        # where it lies: captured steps read it there
+            p.grad.copy_(total)                        # in place: captured steps read this address
         else:
             p.grad = total.to(p.dtype)
 
     def check(self, losses, some=2, rtol=None):
-        """Holds what is captured against torch's own gradients of single samples, for a model that is new here: that
-        nothing mixes samples, that they lie on the axis that was said, that no parameter is used outside of its layer.
+        """Compares the captured gradients with torch's gradients of single samples. Use it once for a new model: it
+        checks that nothing mixes samples, that `axis` is right, and that no parameter is used outside of its layer.
 
-        losses     one for each sample, of one forward: reduction="none", then the mean over everything but the samples
-        some       how many samples are looked at
-        rtol       how far they may be apart, of a gradient's norm (or of 1e-3 of the whole one's): 1e-3, for parameters
-                   of 16 bits 0.05; autocast wants as much
-        Raises RuntimeError that names the parameter. p.grad and what was captured before stay as they are."""
+        losses     one per sample, of one forward: reduction="none", then the mean over everything but the samples
+        some       the number of samples to compare
+        rtol       the largest difference, relative to a gradient's norm (or to 1e-3 of the norm of the whole one):
+                   1e-3, for 16-bit parameters 0.05; autocast needs as much
+        Raises a RuntimeError that names the parameter. p.grad and earlier samples do not change."""
         if losses.dim() != 1 or not losses.requires_grad:
-            raise ValueError("losses has one value for each sample, and hangs in a graph")
+            raise ValueError("losses must have one value per sample, and a graph")
         named = self._named()
         params, n = list(named.values()), losses.shape[0]
         which = sorted({round(i * (n - 1) / max(1, some - 1)) for i in range(some)}) if n else []
@@ -224,7 +223,7 @@ class PerSample(Capture):
             theirs = [torch.zeros_like(p) if g is None else g for g, p in zip(theirs, params)]
             apart = [(a - b.to(a.dtype)).norm().item() for a, b in zip(ours[k], theirs)]
             sizes = [b.to(a.dtype).norm().item() for a, b in zip(ours[k], theirs)]
-            least = 1e-3 * math.hypot(*sizes)          # what cancels is round-off of larger ones
+            least = 1e-3 * math.hypot(*sizes)          # smaller ones may be rounding errors of larger ones
             for (name, p), off, size in zip(named.items(), apart, sizes):
                 bound = rtol or (1e-3 if p.dtype in (torch.float32, torch.float64) else 0.05)
                 if not off <= bound * max(size, least):
@@ -233,7 +232,7 @@ class PerSample(Capture):
                                        "is used outside of its layer" % (name, i, off, size))
 
     def _aside(self, losses, params, which):
-        """Gradients of some samples, as they are captured; nothing of it stays."""
+        """Captures the gradients of some samples, without leaving anything in the capture."""
         kept, loss, scale = (self._batches, self._of, self._inside), self.loss, self.scale
         self.clear()
         try:
@@ -259,7 +258,7 @@ class PerSample(Capture):
 
 
 def square(parts, p, count):
-    """Squares of the norms of a parameter's gradients: (samples,)."""
+    """The squared norms of a parameter's gradients: (samples,)."""
     if not parts:
         return torch.zeros(count, dtype=wide(p.dtype), device=p.device)
     if all(x.rows is not None for x in parts):
@@ -276,16 +275,16 @@ def square(parts, p, count):
 def per_sample(model, *, loss, axis=0, leave_out=(), rules=None):
     """Hooks a model for gradients of single samples: `clip`, `norms`, `grad`, `grads`, `check`.
 
-    loss       "mean" or "sum": what the loss is over the samples. Everything comes out as of a sum: of a mean it is
-               multiplied by the number of samples. If the loss is scaled as well, set `.scale` to by how much. A mean
-               over tokens, of which samples have different numbers, is neither: take each sample's own mean first
-    axis       where the samples are, in what layers are given: 0, or {layer's name: axis}; convolutions and GroupNorm
-               have them first
-    leave_out  names of modules, or parameters, that are not looked at: their p.grad stays what backward gives
-    rules      {type of a module: function} for layers that are not known: of the module, what it was given and the
-               gradient of what it gave (samples first, f32) it returns {parameter's name: a gradient a sample}
+    loss       "mean" or "sum": how the loss combines the samples. Results are those of a sum: for a mean they are
+               multiplied by the number of samples. If the loss is scaled as well, set `.scale` to the factor. A mean
+               over tokens, if samples have different numbers of them, is neither: first take the mean of each sample
+    axis       the samples' axis in the inputs of layers: 0, or {layer's name: axis}; always 0 for convolutions and
+               GroupNorm
+    leave_out  names of modules or parameters to exclude: their p.grad is that of backward
+    rules      {type of a module: function} for other layers. The function gets the module, its input and the gradient
+               of its output (samples first, f32), and returns {parameter's name: one gradient per sample}
 
-    Linear, Embedding, Conv1d to 3d, LayerNorm, RMSNorm, GroupNorm, InstanceNorm and transformers' Conv1D are known;
-    other layers that train, and those that mix samples (BatchNorm), are refused by name. Nothing of it is
+    Supported are Linear, Embedding, Conv1d to 3d, LayerNorm, RMSNorm, GroupNorm, InstanceNorm and transformers' Conv1D.
+    Other trained layers, and those that mix samples (BatchNorm), are refused by name. The results are not
     differentiable."""
     return PerSample(model, loss, axis, leave_out, rules)

@@ -1,5 +1,5 @@
-"""Numbers that stay on the device: hyperparameters that are tensors, and what a GradScaler hands over (torch's
-protocol: found_inf and grad_scale are set on the optimizer ahead of step)."""
+"""Numbers that stay on the device: hyperparameters that are tensors, and the values of a GradScaler (torch's protocol:
+found_inf and grad_scale are set on the optimizer before step)."""
 import torch
 from torch.amp.grad_scaler import OptState
 
@@ -7,10 +7,10 @@ from .. import _lib
 from ._group_keys import number
 
 TYPES = {torch.float32: _lib.F32, torch.float64: _lib.F64}
-# Outermost: the gradient is divided as it is first read, and nothing is written back to it.
+# The outermost wrapper: the gradient is divided when it is first read, and is not written.
 SCALER = 'return wrapper { name = "scaler", inputs = { scale = "group" }, step = function() g = g / scale inner() end }'
-# The same for a scaler of ours: whether a gradient is finite is seen where the rule, or a clip, reads it first. As the
-# wrapper skip of the library has it, but that what was found lies where the scaler reads it.
+# The same for optc.torch.GradScaler: the rule, or a clip, checks whether a gradient is finite when it first reads it.
+# As the library's wrapper skip, except that the result is stored where the scaler reads it.
 CHECKING = """return wrapper {
   name = "scaler", inputs = { scale = "group" }, state = { found = zeros "group", skipped = zeros "tensor" },
   step = function()
@@ -20,24 +20,24 @@ CHECKING = """return wrapper {
     skipped = skipped + found
     when(ok, function() inner { t = t - skipped } end)
   end }"""
-# Where there are several bindings each looks at its gradients ahead of the step, and a guard tells all of them.
+# With several bindings each checks its gradients before the step, and a guard stops all of them.
 APART = """return wrapper {
   name = "scaler", inputs = { scale = "group" }, state = { found = zeros "group" },
   check = function() found = where(isfinite(max(0, global.max(abs(g)))), 0, 1) end,
   step = function() g = g / scale inner() end }"""
-OWN = "scaler."              # states of these wrappers are no business of the optimizer's
+OWN = "scaler."              # prefix of the states of these wrappers, which opt.state does not show
 HIDDEN = (OWN, "clip.of_these")
-DEVICES = ("cuda",)          # on others torch's scaler does it itself, by passes of its own
+DEVICES = ("cuda",)          # on other devices torch's scaler checks and unscales itself
 
 
 def read_where_it_lies(value, device):
-    """Whether the library reads a tensor ahead of every run, with nobody waiting."""
+    """Whether the library can read a tensor in place before every run, without waiting."""
     return (isinstance(value, torch.Tensor) and value.device == device and value.dtype in TYPES
             and value.numel() == 1)
 
 
 def send(b, k, name, value):
-    """A hyperparameter of a binding's group, where it changed."""
+    """Passes a hyperparameter of a binding's group to the library if it changed."""
     lies = read_where_it_lies(value, b.device)
     if lies:
         key = value.data_ptr(), value.dtype
@@ -50,7 +50,7 @@ def send(b, k, name, value):
     else:
         b.binding.set_hyper(k, name, key)
     b.sent[k, name] = key
-    b.kept[k, name] = value if lies else None          # it stays while it is read
+    b.kept[k, name] = value if lies else None          # kept alive while the library reads it
 
 
 def send_scalar(b, k, name, value):
@@ -59,8 +59,8 @@ def send_scalar(b, k, name, value):
         b.kept[k, name] = value
     else:
         b.binding.set_scalar(k, name, number(value))
-    if b.loss is not None and is_loss(name):           # the next closure's loss is connected again; until then other
-        b.kept["loss"], b.loss = b.loss, None          # groups read the memory of the last one
+    if b.loss is not None and is_loss(name):           # the next closure's loss is connected again; until then the
+        b.kept["loss"], b.loss = b.loss, None          # other groups read the memory of the last one
 
 
 def is_loss(name):
@@ -68,7 +68,8 @@ def is_loss(name):
 
 
 class Loss:
-    """Memory of a binding that a closure's loss is copied to, for inputs called "loss" of its rule; nobody waits."""
+    """Memory of a binding that a closure's loss is copied to, for the rule's inputs called "loss". The host does not
+    wait."""
 
     def __init__(self, b):
         self.memory = None
@@ -83,7 +84,7 @@ class Loss:
                 b.binding.set_scalar_from(k, name, memory.data_ptr(), _lib.F64)
             self.memory = memory
         except _lib.ArgumentError:
-            pass                                       # it is a tensor's, and no number
+            pass                                       # an input of tensors, not a scalar
 
     @torch.no_grad()
     def take(self, loss):
@@ -93,8 +94,8 @@ class Loss:
 
 
 class Guard:
-    """Memory of a binding that found_inf and the scale are copied to: theirs is another at every step, and what was
-    captured reads where it read."""
+    """Memory of a binding that found_inf and the scale are copied to. The scaler's tensors are new at every step, but a
+    captured step reads a fixed address."""
 
     def __init__(self, b, scaled):
         self.memory = torch.arange(2, dtype=torch.float32, device=b.device)       # found 0, scale 1
@@ -119,12 +120,12 @@ class Guard:
 
 
 class GradScaler(torch.amp.GradScaler):
-    """torch's scaler, whose check and unscaling are part of the step of an optimizer of optc: no pass of its own over
-    the gradients, and nobody waits. p.grad stays scaled. An optimizer that it stepped goes on leaving out steps whose
-    gradients are not finite. Other optimizers, and gradients that unscale_ was called for, go torch's way."""
+    """torch's GradScaler, with the check and the unscaling inside the step of an optc optimizer: no separate pass over
+    the gradients, and the host does not wait. p.grad stays scaled. An optimizer that it has stepped keeps skipping
+    steps whose gradients are not finite. Other optimizers, and gradients after unscale_, are handled as in torch."""
 
     def step(self, optimizer, *args, **kwargs):
-        if not self._enabled:                          # torch's has no states then
+        if not self._enabled:                          # torch's scaler has no states then
             return super().step(optimizer, *args, **kwargs)
         state = self._per_optimizer_states[id(optimizer)]
         ready = state["stage"] is OptState.READY

@@ -1,6 +1,6 @@
-"""Parameters that are pieces of larger ones (DTensor, as FSDP2 and tensor parallelism make them): each process steps
-the piece it has, and states are DTensors placed as their parameters. Nothing is sent: rules with values of rows or of
-whole tensors are refused by the library where a tensor is cut, and take those that every process has whole."""
+"""Parameters that are pieces of larger tensors (DTensor of FSDP2 and tensor parallelism). Each process steps its piece;
+states are DTensors with the placement of their parameters. Nothing is communicated. Rules with values of rows or whole
+tensors accept only tensors that every process has as a whole; the library refuses pieces."""
 import sys
 
 import torch
@@ -9,7 +9,7 @@ from ._tensor_binding import TensorBinding, Changed, tensor_name
 
 
 def is_sharded(x):
-    """Nobody has a DTensor who has not imported them; that takes a while, and is not done here."""
+    """Whether x is a DTensor. Does not import torch.distributed.tensor, which is slow: without it there is none."""
     there = sys.modules.get("torch.distributed.tensor")
     return there is not None and isinstance(x, there.DTensor)
 
@@ -23,7 +23,7 @@ def refuse_placed(p, name):
 
 
 def local(x):
-    """What this process has of it: the tensor itself where it is a plain one."""
+    """The part of x in this process; a plain tensor itself."""
     if not is_sharded(x):
         return x
     with torch.no_grad():
@@ -31,8 +31,8 @@ def local(x):
 
 
 def piece(p, here):
-    """{global_shape, offset} of what this process has: as torch.chunk cuts, one dimension of the mesh after the other.
-    {}: it is the whole, or the process is outside of the mesh and has nothing."""
+    """{global_shape, offset} of this process's piece, cut as by torch.chunk, one mesh dimension after the other. {}: it
+    is the whole tensor, or the process is outside of the mesh and has no piece."""
     shape, at, mine = list(p.shape), [0] * p.dim(), p.device_mesh.get_coordinate()
     if mine is None:
         return {}
@@ -49,7 +49,7 @@ def piece(p, here):
 
 
 def placed(view, p):
-    """A local state as a part of a DTensor that is placed as the parameter."""
+    """A local state as a DTensor with the placement of the parameter."""
     from torch.distributed.tensor import DTensor
     return DTensor.from_local(view, p.device_mesh, p.placements, run_check=False, shape=p.shape, stride=p.stride())
 
@@ -61,7 +61,7 @@ def refuse_placed_value(value, view, name):
 
 
 def fill(view, value):
-    """Copies what was loaded: a DTensor, or a whole tensor, of which this process takes its piece."""
+    """Copies a loaded state: a DTensor, or a whole tensor, of which this process takes its piece."""
     if not is_sharded(view):
         view.copy_(value.reshape(view.shape))
     elif is_sharded(value):
@@ -94,7 +94,7 @@ class Sharded(TensorBinding):
         return local(g)
 
     def _hold(self, grads):
-        """Local tensors may be others at every step."""
+        """Holds nothing: local tensors may be new objects at every step."""
 
     def _move(self, where):
         if [tuple(p.shape) for p in self.params] != [tuple(a.shape) for a in self.alias]:

@@ -1,5 +1,5 @@
-"""opt.state and the bindings' memory behind it: which entries were edited, what a file may hold, and how both reach a
-binding."""
+"""opt.state and the memory of bindings that it shows: finds edited entries, checks files, and copies both into
+bindings."""
 import math
 import sys
 import warnings
@@ -14,14 +14,14 @@ from ._engines import asked
 from ._sharded import fill, local, refuse_placed_value
 
 MOST_STEPS = 1 << 52                                   # optc_set_t takes no more
-STEPLESS = ("sgd", "muon")                             # torch's files of these have no step
-ONE_REFERENCE = list(map(sys.getrefcount, [object()]))[0]      # of an object that only a list holds
+STEPLESS = ("sgd", "muon")                             # torch's files of these rules have no 'step'
+ONE_REFERENCE = list(map(sys.getrefcount, [object()]))[0]      # the count of an object that only a list holds
 
 
 class States(defaultdict):
-    """opt.state. `used` has the parameters whose entries were read or written from outside since the last step, `all`
-    stands for every parameter. A tensor that was read can be edited at any time, so reading counts as well. Copies and
-    pickles are a plain defaultdict."""
+    """opt.state. used: the parameters whose entries were read or written from outside since the last step; all: every
+    parameter. A tensor that was read can be edited at any time, so reading counts too. Copies and pickles are a plain
+    defaultdict."""
 
     def __init__(self, *given):
         super().__init__(*given)
@@ -44,7 +44,7 @@ def _noting(name, one):
     return method
 
 
-# With an __iter__ of its own dict(state) and {**state} call these methods, too.
+# Because of this __iter__, dict(state) and {**state} call these methods too.
 for _name in ("__getitem__", "__setitem__", "__delitem__", "get", "pop", "setdefault"):
     setattr(States, _name, _noting(_name, True))
 for _name in ("__iter__", "items", "values", "popitem", "clear", "update", "copy", "__or__", "__ror__", "__ior__"):
@@ -60,7 +60,7 @@ def entry(opt, p):
 
 # ---- edits ----
 def reread(opt):
-    """Copies edited states and steps into their bindings. True: states were removed, so tensors must be bound anew."""
+    """Copies edited states and steps into their bindings. True: states were removed, so tensors must be bound again."""
     state = opt.state
     if type(state) is States and not state.used and not state.all:
         return False
@@ -74,7 +74,7 @@ def reread(opt):
         return True
     if edited:
         opt._refuse_capture()
-        opt._count_replays()                           # a GPU's counts, which may be ahead of what was read last
+        opt._count_replays()                           # a GPU's counts may be ahead of the last read
         plans = [(b, plan(opt, b, numbers)) for b, numbers in edited.items()]
         for b, found in plans:
             take(opt, b, found)
@@ -100,7 +100,7 @@ def removed(b, i, own):
 
 
 def _retained(state, places):
-    """Parameters of whose states somebody else holds a reference: they may be edited later, unseen by `state`."""
+    """Parameters whose states have references elsewhere: they may be edited later without `state` noticing."""
     there = [(p, b, i) for p, (b, i) in places.items() if p in state]
     entries = [dict.get(state, p) for p, _, _ in there]
     held = [n > ONE_REFERENCE + 1 for n in map(sys.getrefcount, entries)]
@@ -110,13 +110,13 @@ def _retained(state, places):
     return {p for (p, _, _), more in zip(there, held) if more}
 
 
-# ---- what a state may be ----
+# ---- checks of states ----
 def step_of(own, name, stepless):
-    """The number of steps that an entry has; refuses what is none."""
+    """The number of steps of an entry; refuses a value that is not one."""
     if "step" not in own:
         if not stepless:
             raise ValueError("the state of %s has no 'step'" % name)
-        return int(any(v is not None for v in own.values()))       # torch's momentum buffer was begun, or not
+        return int(any(v is not None for v in own.values()))       # 1 if torch's momentum buffer exists
     try:
         count = number(own["step"])
     except (TypeError, ValueError, RuntimeError, OverflowError):
@@ -127,8 +127,8 @@ def step_of(own, name, stepless):
 
 
 def check_value(value, shape, key, name, view=None):
-    """A state's new value as a tensor; refuses another shape, but for dimensions of size 1, and what is no real
-    number."""
+    """A state's new value as a tensor. Refuses another shape, apart from dimensions of size 1, and types that are not
+    real numbers."""
     given = value if isinstance(value, torch.Tensor) else torch.as_tensor(value, dtype=torch.float64)
     if view is not None:
         refuse_placed_value(given, view, "state '%s' of %s" % (key, name))
@@ -141,8 +141,8 @@ def check_value(value, shape, key, name, view=None):
 
 
 def check_missing(opt, own, keys, name, loaded=True):
-    """Refuses an entry that lacks some of the states that the rule keeps; `keys`: those it may not lack. Wrappers that
-    are new to a run begin anew, and so do states where all that was loaded is another rule's."""
+    """Refuses an entry that lacks some of the rule's states. keys: those it must have. States of wrappers that are new
+    to a run start again, and so do states if everything loaded belongs to another rule."""
     missing = [k for k in keys if own.get(k) is None]
     if loaded and len(missing) == len(keys) and set(own) - {"step"}:
         return
@@ -157,9 +157,9 @@ def check_missing(opt, own, keys, name, loaded=True):
 
 # ---- into a binding ----
 def plan(opt, b, numbers, before=None):
-    """[(number, its steps, [(state, new value)])] of tensors with an entry in opt.state. Changes nothing, and
-    refuses what cannot be taken. before: {id of a parameter: (binding, number)} of the bindings that these replace: a
-    state that the rule did not keep there may be missing."""
+    """[(number, steps, [(state, new value)])] of the tensors with an entry in opt.state. Refuses values that do not
+    fit, and changes nothing. before: {id of a parameter: (binding, number)} of the bindings that are replaced: a state
+    that the rule did not have there may be missing."""
     found = []
     for i in numbers:
         p, name = b.owners[i], b.names[i]
@@ -168,12 +168,12 @@ def plan(opt, b, numbers, before=None):
             continue
         views = b.live(i)
         if not any(k in own for k in ("step", *views)):
-            continue                                   # somebody else's entries
+            continue                                   # entries of other code
         count = step_of(own, name, opt._rule.spec in STEPLESS)
         old, k = (before or {}).get(id(p), (None, 0))
         keys = [n for n in views if n not in b.grouped and (old is None or n in old.live(k))]
         begins = opt._rule.row == "sgd" and "momentum_buffer" in views and own.get("momentum_buffer") is None
-        if begins:                                     # as torch begins one that is None, or not there
+        if begins:                                     # as torch starts a state that is None or missing
             count, own = 0, {**own, "momentum_buffer": torch.zeros(views["momentum_buffer"].shape)}
         elif count:
             check_missing(opt, own, keys, name, b.marks[i] is None)
@@ -186,14 +186,14 @@ def plan(opt, b, numbers, before=None):
 
 def _warn_of_others(opt, own, keys, count, name):
     if keys and not any(own.get(k) is not None for k in keys) and not opt._warned_of_states:
-        warnings.warn("optc: what was loaded for %s (%s) is not what %s keeps of it (%s): states begin anew, at step "
-                      "%d; was it saved by another rule?" % (name, ", ".join(k for k in own if k != "step"),
+        warnings.warn("optc: the loaded states of %s (%s) are not those of %s (%s): states start again, at step "
+                      "%d; was the file saved by another rule?" % (name, ", ".join(k for k in own if k != "step"),
                                                              opt._rule.spec, ", ".join(keys), count), stacklevel=2)
         opt._warned_of_states = True
 
 
 def take(opt, b, found):
-    """Fills a binding by a plan; opt.state shows the binding's memory from then on."""
+    """Copies the values of a plan into a binding. opt.state then shows the binding's memory."""
     with torch.no_grad(), b.guard():
         counts = [int(n) for n in b.counted.tolist()]
         for i, count, fills in found:
@@ -217,7 +217,7 @@ def show(opt, b, i):
 
 @torch.no_grad()
 def restore(opt):
-    """Brings parameters that `sam` moved back to where they were."""
+    """Moves the parameters back that `sam` has moved."""
     for p, (b, i) in opt._places.items():
         views = b.live(i)
         if "sam.saved" in views and "sam.up" in views:
@@ -228,10 +228,10 @@ def restore(opt):
 
 # ---- files ----
 def check_file(opt, saved, groups):
-    """The file's groups under the rule's keys. Refuses groups and states that do not fit, ahead of loading. What a rule
-    for matrices keeps depends on the tensor: a state of those that is missing is refused at the first step."""
+    """The file's groups with the rule's keys. Refuses groups and states that do not fit, before loading. The states of
+    a rule for matrices depend on the tensor: a missing one is refused at the first step."""
     if [len(g["params"]) for g in groups] != [len(g["params"]) for g in opt.param_groups]:
-        return groups                                  # torch has an error for that
+        return groups                                  # torch raises an error for this
     known, groups = {}, [opt._rule.loaded(g, mine, k) for k, (g, mine) in enumerate(zip(groups, opt.param_groups))]
     for k, (mine, given) in enumerate(zip(opt.param_groups, groups)):
         rule = opt._rule.rule({**mine, **given})
@@ -252,7 +252,7 @@ def check_file(opt, saved, groups):
 
 
 def _kept(opt, rule):
-    """({state: domain} of a rule, whether every tensor keeps all of them)"""
+    """({state: domain} of a rule, whether every tensor has all of them)"""
     rule = asked(**opt._rule.compiled(*rule))
     names, domains = opt._rule.names, {n: d for n, d in rule.states().items() if d != "group"}
     whole = not opt._rule.rest and set(domains.values()) <= {"elem", "tensor"}

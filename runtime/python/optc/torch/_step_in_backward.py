@@ -1,4 +1,4 @@
-"""Gradients stepped and released as backward makes them: no more than a few are there at a time."""
+"""Steps parameters during backward and frees their gradients, so that only a few gradients exist at a time."""
 import threading
 import weakref
 
@@ -7,7 +7,7 @@ from ._state import reread
 
 
 def watch(optimizer):
-    """A hook on every parameter that has none yet. It holds no optimizer alive."""
+    """Adds a hook to every parameter that has none yet. The hook holds the optimizer weakly."""
     own = weakref.ref(optimizer)
     one = optimizer.__dict__.setdefault("_one", threading.RLock())     # backward has a thread for each device
 
@@ -23,7 +23,7 @@ def watch(optimizer):
 
 
 def step_one(opt, p):
-    """Every parameter has a binding of its own here."""
+    """Steps one parameter, which has its own binding here."""
     if opt._bounds is None or opt._shape != opt._layout() or reread(opt):
         opt._bind()
     b = _bound(opt, p)

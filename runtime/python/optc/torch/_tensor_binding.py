@@ -1,4 +1,4 @@
-"""One binding of a rule to torch's parameters: those of a device, a type, and a set of options."""
+"""One binding of a rule to torch's parameters of one device, type and set of options."""
 import math
 from itertools import compress, repeat
 from operator import add, attrgetter, is_, is_not, le, mul, ne
@@ -12,13 +12,13 @@ from ._scaling import HIDDEN, OWN, Guard, Loss
 
 T = torch.Tensor
 _dtype = attrgetter("dtype")
-FEW = 1000       # of more gradients the types and strides are not read again while all are the same objects
-ON_HOST = {"dtype": torch.float32, "device": "cpu"}       # whatever torch's defaults are
+FEW = 1000       # with more gradients, types and strides are not read again while all are the same objects
+ON_HOST = {"dtype": torch.float32, "device": "cpu"}       # independent of torch's defaults
 ONE = torch.ones((), **ON_HOST)
 
 
 class Changed(Exception):
-    """What was bound no longer holds: bind anew."""
+    """The binding does not match the tensors any more; they must be bound again."""
 
 
 def row_major(x):
@@ -30,7 +30,7 @@ def same_layout(p, g):
 
 
 def dense(x):
-    """Whether its elements lie without gaps, in some order of its dimensions."""
+    """Whether the elements are contiguous in some order of the dimensions."""
     expected = 1
     for stride, size in sorted(zip(x.stride(), x.shape)):
         if size > 1:
@@ -41,7 +41,7 @@ def dense(x):
 
 
 def fitting(p):
-    """Memory as the parameter lies, or row-major where that has gaps."""
+    """Memory with the parameter's layout, or row-major if that has gaps."""
     if dense(p):
         return torch.empty_strided(p.shape, p.stride(), dtype=p.dtype, device=p.device)
     return torch.empty(p.shape, dtype=p.dtype, device=p.device)
@@ -52,12 +52,12 @@ def tensor_name(p, name):
 
 
 def refuse(p, name):
-    """What optc does not step, by name."""
+    """Refuses a parameter that optc does not step, by name."""
     if type(p) not in (torch.Tensor, torch.nn.Parameter) and type(p).__torch_function__ is not \
             torch._C._disabled_torch_function_impl:
         raise TypeError("optc does not step tensors of %s yet: %s" % (type(p).__name__, tensor_name(p, name)))
     if p.is_complex():
-        raise ValueError("optc does not step complex parameters: %s; give it torch.view_as_real of it"
+        raise ValueError("optc does not step complex parameters: %s; pass torch.view_as_real of it"
                          % tensor_name(p, name))
     if p.layout != torch.strided:
         raise ValueError("optc does not step sparse parameters: %s" % tensor_name(p, name))
@@ -81,7 +81,7 @@ def refuse_freed(x, what, name):
 
 
 def _inside(tensors, dtype):
-    """Whether contiguous tensors of a type, or None, end within their storages; others may count as outside."""
+    """Whether contiguous tensors of a type, or None, end within their storages. Other tensors may count as outside."""
     there = [x for x in tensors if x is not None]
     ends = map(add, map(T.storage_offset, there), map(T.numel, there))
     sizes = map(torch.UntypedStorage.nbytes, map(T.untyped_storage, there))
@@ -89,36 +89,36 @@ def _inside(tensors, dtype):
 
 
 def refuse_shared(params, names):
-    """Refuses parameters with elements that are elements of another one too, or of the same one twice. Where ranges of
-    addresses cross, elements are compared: columns of one matrix may be parameters of their own."""
-    before = []                                        # (device, end, parameter, name) of ranges that may still cross
+    """Refuses parameters that share elements with another parameter, or have an element twice. If address ranges
+    overlap, elements are compared: columns of one matrix may be separate parameters."""
+    before = []                                        # (device, end, parameter, name) of ranges that may still overlap
     there = [(str(p.device), p.data_ptr(), p, n) for p, n in zip(params, names) if p.numel()]
     for device, at, p, name in sorted(there, key=lambda row: row[:2]):
         if not dense(p) and int(_marked(p, at, at + _extent(p)).sum()) < p.numel() * p.element_size():
-            raise ValueError("elements of %s share memory (its strides are %s): give optc a clone" % (name, p.stride()))
+            raise ValueError("elements of %s share memory (its strides are %s): pass a clone" % (name, p.stride()))
         before = [row for row in before if row[0] == device and row[1] > at]
         for _, end, q, other in before:
             start, end = q.data_ptr(), max(end, at + _extent(p))
             if bool((_marked(p, start, end) & _marked(q, start, end)).any()):
-                raise ValueError("the parameters %s and %s share memory: give optc one of them" % (other, name))
+                raise ValueError("the parameters %s and %s share memory: pass one of them" % (other, name))
         before.append((device, at + _extent(p), p, name))
 
 
 def _extent(x):
-    """Bytes from its first element to behind its last one."""
+    """Bytes from the first element to the end of the last one."""
     return (1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride()))) * x.element_size() if x.numel() else 0
 
 
 def _marked(x, start, end):
-    """A byte for every address from start to end: 1 where an element of x is."""
+    """One byte per address from start to end: 1 if an element of x is there."""
     size, marks = x.element_size(), torch.zeros(end - start, dtype=torch.bool, device="cpu")
     marks.as_strided((*x.shape, size), (*(size * s for s in x.stride()), 1), x.data_ptr() - start).fill_(True)
     return marks
 
 
 class Member:
-    """A group's parameters in a binding: the group's number, them, their names and flags; the group's whole list, and
-    what was in it."""
+    """A group's parameters in a binding: the group's number, the parameters, their names and flags; the group's whole
+    list, and a copy of its contents."""
 
     def __init__(self, group, whole):
         self.group, self.params, self.names, self.flags, self.splits = group, [], [], [], []
@@ -132,42 +132,42 @@ class Member:
 
 
 class TensorBinding:
-    """old: what is bound now, {id of a parameter: (binding, number)}: states that are as this rule has them go on where
-    they lie, so that they are nowhere twice. names: what states are called outside. memory: the rule's Device."""
+    """old: the current bindings, {id of a parameter: (binding, number)}. States that this rule has in the same form
+    keep their memory, so that no second copy exists. names: the public names of states. memory: the rule's Device."""
 
     def __init__(self, memory, rule, members, hypers, static, old=None, names=None):
         self.rule, self.members, self.static = rule, members, static
-        self.owners = [p for m in members for p in m.params]       # the optimizer's
-        self.params = self._locals()                   # and what is stepped, which is the same but of DTensors
+        self.owners = [p for m in members for p in m.params]       # the optimizer's parameters
+        self.params = self._locals()                   # the tensors that are stepped: local parts of DTensors
         self.names = [n for m in members for n in m.names]
         self.asked = [x for m in members for x in zip(m.flags, m.splits)]
         self.device = self.params[0].device
-        self.cuda, self.index = self.device.type == "cuda", self.device.index      # a step asks for them
+        self.cuda, self.index = self.device.type == "cuda", self.device.index      # every step reads them
         self.memory = memory
-        self.copies = 0                                # of parameters and gradients that lie otherwise
-        self.staged = {}                               # number: a row-major copy that is stepped in a parameter's place
-        self.grad_copies = {}                          # number: memory for a gradient that lies otherwise
-        self.recorded = []                             # of that what graphs write to
+        self.copies = 0                                # copies of parameters and gradients with other layouts
+        self.staged = {}                               # number: a row-major copy that is stepped instead of a parameter
+        self.grad_copies = {}                          # number: memory for a gradient with another layout
+        self.recorded = []                             # those of grad_copies that graphs write to
         self.single = [i for i, p in enumerate(self.params) if p.numel() == 1]     # autograd may hand these out as -x
         self.held = self.last_ids = self.ptrs = None
         self.sizes = list(map(T.numel, self.params))
         self.dtype = None
-        self.versioned = [p for p in self.params if not p.is_inference()]      # others count no versions
+        self.versioned = [p for p in self.params if not p.is_inference()]      # inference tensors have no versions
         self.views = [None] * len(self.params)         # {name: live state} of each
-        self.marks = [None] * len(self.params)         # {name: signature} of what opt.state shows of each
-        self.steps = torch.zeros(len(self.params), **ON_HOST)     # t of each, as torch keeps it; opt.state has views
+        self.marks = [None] * len(self.params)         # {name: signature} of the entry in opt.state of each
+        self.steps = torch.zeros(len(self.params), **ON_HOST)     # t of each, in torch's form; opt.state has views
         self.counted = torch.zeros(len(self.params), **ON_HOST)   # a copy that users cannot edit
         self.step_views = list(self.steps.unbind())
-        self.took = None                               # who takes part: None all of them, or ones and zeros
+        self.took = None                               # participation: None: all tensors, or ones and zeros
         self.unseen = True                             # some have no states in the optimizer yet
-        self.sent, self.kept = {}, {}                  # hyperparameters as they were sent, and tensors among them
+        self.sent, self.kept = {}, {}                  # hyperparameters as passed to the library; tensors among them
         self.scaling = self.loss = None
         self.stream, self.capturing = 0, False
         self.domains = rule.states()
         self.grouped = [n for n, d in self.domains.items() if d == "group" and not n.startswith(HIDDEN)]
         sizes = [len(m.params) for m in members]
-        self.firsts = {sum(sizes[:k]): k for k in range(len(sizes))} if self.grouped else {}   # they show the group's
-        self.bases = {}                                # memory of bindings before this one that states still lie in
+        self.firsts = {sum(sizes[:k]): k for k in range(len(sizes))} if self.grouped else {}   # they show group states
+        self.bases = {}                                # memory of earlier bindings that still contains states
         self._old, self._outer = old or {}, names or {}
         for p, name in zip(self.params, self.names):
             refuse_freed(p, "", name)
@@ -176,7 +176,7 @@ class TensorBinding:
             self._bind(hypers)
             self._order_after()
         self.where = list(map(T.data_ptr, self.params))
-        self.alias = [p.detach() for p in self.params]     # a parameter that moves leaves its memory alive until seen
+        self.alias = [p.detach() for p in self.params]     # keeps the memory of a moved parameter until that is noticed
         self._old = {}
 
     # ---- binding ----
@@ -184,11 +184,11 @@ class TensorBinding:
         return self.owners
 
     def _piece(self, _number):
-        """What the tensor is a piece of, for optc_bind."""
+        """global_shape and offset of a piece, for optc_bind."""
         return {}
 
     def _changed(self):
-        """Whose versions a run moves on."""
+        """The tensors whose versions a run increments."""
         return self.versioned
 
     def guard(self):
@@ -204,7 +204,7 @@ class TensorBinding:
             self.follow_stream()
 
     def _bind(self, hypers):
-        """As they lie; by copies where they have gaps, or where the rule does not take other strides."""
+        """Binds the tensors in place, or copies of tensors with gaps or with strides that the rule does not support."""
         odd = [i for i, p in enumerate(self.params) if not row_major(p)]
         try:
             self._stage_these(i for i in odd if not dense(self.params[i]))
@@ -218,7 +218,7 @@ class TensorBinding:
     def _stage_these(self, numbers):
         self.staged = {i: self.params[i].contiguous() for i in numbers}
         if self.staged:
-            self._order_before()                       # states may begin as copies of them
+            self._order_before()                       # states may start as copies of the parameters
 
     def _attempt(self, hypers):
         groups, at = [], 0
@@ -235,7 +235,7 @@ class TensorBinding:
         self.binding = Binding(self.rule, groups)
 
     def _taken_over(self, at):
-        """Addresses of states that go on where they lie; None: there are none, or they are others."""
+        """Addresses of states that keep their memory; None: there are none, or they have another form."""
         old, i = self._old.get(id(self.owners[at]), (None, 0))
         lies = self.params[at]
         if old is None or old.rule is not self.rule or at in self.staged or i in old.staged or \
@@ -252,25 +252,26 @@ class TensorBinding:
         return [lie.get(n) for n in self.domains]
 
     def base(self, address):
-        """The memory that a state lies in: this binding's, or one's before it."""
+        """The buffer that contains a state: this binding's, or an earlier one's."""
         for start, memory in self.bases.items():
             if start <= address < start + memory.numel():
                 return memory
         return self.memory.holding(address)
 
     def _address(self, x):
-        """Of no elements torch gives no address, and a binding wants one."""
+        """The address of a tensor. torch has none for tensors without elements, but a binding needs one."""
         return x.data_ptr() or self.memory.empty()
 
     # ---- gradients ----
     def find_grads(self):
-        """Hands over the gradients that moved. Every step reads p.grad and the addresses and sizes of all parameters
-        and gradients; types and strides too, but for many gradients that are all the same objects as before."""
+        """Passes changed gradients to the library. Every step reads p.grad and the addresses and sizes of all
+        parameters and gradients. Types and strides are read too, except for many gradients that are all the same
+        objects as before."""
         if self.static and self.ptrs is not None and not self.grad_copies:
             return
         if self.capturing:
             self.let_go()
-            self.ptrs = None                          # handed over in any case: what is captured keeps what it is given
+            self.ptrs = None                          # always passed: a captured step keeps the addresses it gets
         grads = self._read()
         self._params_stay()
         if self.held is not None and all(map(is_, grads, self.held)) and \
@@ -284,13 +285,13 @@ class TensorBinding:
         return [p.grad for p in self.params]
 
     def _hold(self, grads):
-        """Holds gradients that were the same objects twice: an id is then theirs alone."""
+        """Holds gradients that were the same objects in two steps, so that their ids are not reused."""
         ids = list(map(id, grads))
         same = ids == self.last_ids and self.took is None and not self.grad_copies
         self.held, self.last_ids = grads if same else None, ids
 
     def let_go(self):
-        """Before gradients are set to None."""
+        """Releases the gradients before they are set to None."""
         self.held = self.last_ids = None
 
     def _params_stay(self):
@@ -301,7 +302,7 @@ class TensorBinding:
             self._move(where)
 
     def _move(self, where):
-        """Parameters lie elsewhere, as they lay: the binding goes there, and its states stay."""
+        """Rebinds parameters that moved to other addresses with the same layout; the states stay."""
         alike = all(a.device == p.device and a.dtype == p.dtype and a.shape == p.shape and a.stride() == p.stride()
                     for a, p in zip(self.alias, self.params))
         if not alike or self.staged:
@@ -309,7 +310,7 @@ class TensorBinding:
         for p, name, was, now in zip(self.params, self.names, self.where, where):
             if was != now:
                 refuse_freed(p, "", name)
-        self.held = self.ptrs = None                   # a gradient of before may have lain where a parameter is now
+        self.held = self.ptrs = None                   # a parameter may now be at the address of an old gradient
         try:
             self.binding.set_grads([0] * len(where))
             self.binding.set_params([self._address(p) for p in self.params])
@@ -330,7 +331,7 @@ class TensorBinding:
             raise
         if sizes != (self.sizes if everyone else [n for n, g in zip(self.sizes, grads) if g is not None]):
             self._refuse_grads(grads)
-            raise Changed                              # parameters changed their sizes where they lie
+            raise Changed                              # parameters changed their sizes in place
         if any(map(is_not, map(_dtype, there), repeat(self._grad_dtype(there)))):
             raise Changed
         if not plain or self.grad_copies:
@@ -365,7 +366,7 @@ class TensorBinding:
 
     @torch.no_grad()
     def _copied(self, grads):
-        """Addresses of gradients, of copies where one lies otherwise than what is stepped."""
+        """Addresses of gradients, or of copies if the layout differs from that of the stepped tensor."""
         ptrs = []
         for i, g in enumerate(grads):
             if g is None:
@@ -407,16 +408,16 @@ class TensorBinding:
 
     def _count(self):
         if self.cuda and (self.scaling or self.capturing):
-            return                                     # the device alone knows; it is asked when states are saved
+            return                                     # only the device knows the count; it is read when saving
         if self.scaling:
             self.read_steps()
         else:
-            more = ONE if self.took is None else self.took         # a number would be made a tensor first
+            more = ONE if self.took is None else self.took         # a tensor: torch would convert a number first
             self.steps.add_(more)
             self.counted.add_(more)
 
     def guarded(self, found, scale, scaled):
-        """By what a scaler handed over for the next step, if anything."""
+        """Sets the guard and the scale of the next step from a scaler's values, if there are any."""
         if self.scaling is None and found is None and scale is None:
             return
         if self.scaling is None or (scaled and not self.scaling.scaled):
@@ -434,7 +435,7 @@ class TensorBinding:
             self.copies += 1
 
     def follow_stream(self):
-        """torch's current stream is the binding's, from here on."""
+        """Makes torch's current stream the binding's stream."""
         if not self.cuda:
             return
         stream = torch._C._cuda_getCurrentRawStream(self.index)
@@ -446,13 +447,13 @@ class TensorBinding:
                 self.memory.used_in(torch.cuda.current_stream(self.device), self._beside())
 
     def _beside(self):
-        """Memory that a step uses beside the binding's own."""
+        """Memory that a step uses besides the binding's own."""
         own = [x.memory for x in (self.scaling, self.loss) if x and x.memory is not None]
         return (*self.bases.values(), *self.staged.values(), *self.grad_copies.values(), *own)
 
     def settle(self):
-        """Before the host reads or writes outside of a step: behind what the binding did, and in torch's current
-        stream, where what was captured may have been replayed."""
+        """Call this before the host reads or writes outside of a step. It orders torch's current stream, in which a
+        captured step may have been replayed, after the binding's work."""
         if self.cuda and torch._C._cuda_getCurrentRawStream(self.index) != self.stream:
             self.binding.sync()
             self.follow_stream()
@@ -463,7 +464,7 @@ class TensorBinding:
         return range(len(self.params)) if self.took is None else compress(range(len(self.params)), self.took.tolist())
 
     def live(self, i):
-        """The live states of a tensor by their outer names."""
+        """The live states of a tensor by their public names."""
         if self.views[i] is None:
             self.views[i] = self._make_views(i)
         return self.views[i]
@@ -491,7 +492,7 @@ class TensorBinding:
         return view
 
     def renew(self, i):
-        """The live states, new tensors in place of those whose own memory was exchanged (x.data = …, x.set_())."""
+        """The live states, with new tensors for those whose memory was replaced (x.data = …, x.set_())."""
         views, marks = self.live(i), self.marks[i]
         moved = [k for k, v in views.items() if marks and signature(v) != marks[k]]
         if moved:
@@ -502,22 +503,22 @@ class TensorBinding:
         return views
 
     def show(self, i):
-        """What opt.state[p] has: it is compared with that from now on."""
+        """The entry for opt.state[p]; later edits are found by comparison with it."""
         shown = {"step": self.step_views[i], **self.renew(i)}
         self.marks[i] = {k: signature(v) for k, v in shown.items()}
         return shown
 
     def edited(self, i, key, value):
-        """Whether a value of opt.state[p] is another one than the live state."""
+        """Whether a value of opt.state[p] is not the live state."""
         view = self.step_views[i] if key == "step" else self.live(i)[key]
         return value is not view or (self.marks[i] is not None and signature(view) != self.marks[i][key])
 
     def shows(self, i, own):
-        """Whether opt.state[p] is as it was shown."""
+        """Whether opt.state[p] is unchanged since show()."""
         return self.marks[i] is not None and not any(self.edited(i, k, own.get(k)) for k in self.marks[i])
 
     def set_steps(self, counts):
-        """Counts of all tensors, and of the binding: the most that one of them has."""
+        """Sets the step counts of all tensors, and that of the binding to the largest of them."""
         if any(counts) or bool(self.counted.any()):
             ts = [n + skipped for n, skipped in zip(counts, self._skipped())]
             most = max(ts)
@@ -529,16 +530,16 @@ class TensorBinding:
         self.steps.copy_(self.counted)
 
     def _skipped(self):
-        """By tensor: steps that a scaler left out, which the binding counts and the optimizer does not."""
+        """By tensor: steps that a scaler skipped. The binding counts them, the optimizer does not."""
         every = range(len(self.params))
         if OWN + "skipped" not in self.domains:
             return [0 for _ in every]
         return [int(self.binding.read(i, OWN + "skipped", 1)[0]) for i in every]
 
     def read_steps(self):
-        """What replays of a graph counted is known to the device alone, and so is what was left out."""
+        """Reads the step counts from the device: only it knows replayed and skipped steps."""
         counts = [float(self.binding.get_t(i) - n) for i, n in enumerate(self._skipped())]
-        kept = self.steps == self.counted              # others were edited since: the next step takes them
+        kept = self.steps == self.counted              # the others were edited; the next step uses them
         self.counted.copy_(torch.tensor(counts, **ON_HOST))
         self.steps[kept] = self.counted[kept]
 
@@ -548,7 +549,7 @@ class TensorBinding:
 
 
 def signature(x):
-    """A tensor's shape, where it lies, and how."""
+    """A tensor's shape, address and strides."""
     here = x if type(x) is T else getattr(x, "_local_tensor", x)       # of a DTensor
     return x.shape, here.data_ptr(), here.dtype, here.shape, here.stride()
 
@@ -556,7 +557,7 @@ def signature(x):
 def _shaped(flat, p, domain):
     if domain == "tensor" and flat.numel() == 1:
         return flat.view(())
-    if domain in ("row", "col") and p.dim() > 1:       # as torch's Adafactor has them: a mean keeps its dimension
+    if domain in ("row", "col") and p.dim() > 1:       # as in torch's Adafactor: a mean keeps its dimension
         shape = list(p.shape)
         shape[-1 if domain == "row" else -2] = 1
         if flat.numel() == math.prod(shape):
