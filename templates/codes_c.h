@@ -36,8 +36,8 @@ OPTC_FN void optc_encode_{{name}}(void *restrict state, const float *restrict fr
         const unsigned u = optc_bitsf(from[i]) & 0x7fffffffu;
         most = u > most ? u : most;
     }
-    const float scale = optc_code_scale(most, {{store}}_least, {{store}}_floor);
-    const float inverse = optc_code_inverse(scale, {{store}}_top);
+    const float scale = optc_code_scale(most, {{store}}_least, {{store}}_floor, {{store}}_per_top);
+    const float inverse = optc_code_inverse(scale);
     const {{c}} mask = optc_code_mask(scale);
     const unsigned first = dither + (unsigned)(self->first + at) * OPTC_DITHER;
     for (int i = 0; i < len; i++)

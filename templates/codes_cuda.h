@@ -11,9 +11,8 @@ struct optc_code_{{name}} {
     static OPTC_FN_MEMBER {{c}} to(float x, float inverse, unsigned dither) { return {{store}}(x, inverse, dither); }
     static OPTC_FN_MEMBER float scale(unsigned most)
     {
-        return optc_code_scale(most, {{store}}_least, {{store}}_floor);
+        return optc_code_scale(most, {{store}}_least, {{store}}_floor, {{store}}_per_top);
     }
-    static OPTC_FN_MEMBER float inverse(float scale) { return optc_code_inverse(scale, {{store}}_top); }
 };
 
 /* V values of a state as loaded. Decoding waits until they are used. CODED is false for tensors that store f32. */
@@ -75,12 +74,14 @@ OPTC_FN void optc_put_coded(void *state, const float (&x)[V], const optc_view *s
         const unsigned u = __shfl_xor_sync(0xffffffffu, most, lanes);
         most = u > most ? u : most;
     }
-    const float scale = CODE::scale(most), inverse = CODE::inverse(scale);
-    const unsigned char mask = optc_code_mask(scale);
+    const float scale = CODE::scale(most), inverse = optc_code_inverse(scale);
     const unsigned first = dither + (unsigned)(self->first + offset) * OPTC_DITHER;
 #pragma unroll
     for (int i = 0; i < V; i++)
-        code[i] = CODE::to(x[i], inverse, first + (unsigned)i * OPTC_DITHER) & mask;
+        code[i] = CODE::to(x[i], inverse, first + (unsigned)i * OPTC_DITHER);
+    if (optc_code_mask(scale) == 0)
+        for (int i = 0; i < V; i++)
+            code[i] = 0;
     optc_put<H>((unsigned char *)state + offset, code, left, wide);
     if (offset % OPTC_CODED == 0 && left > 0)
         optc_scales(state, self->n)[offset / OPTC_CODED] = scale;

@@ -292,6 +292,11 @@ const char *emit_expr(Emit *e, Ref r)
         return draw(e, n);
     if (n->op == OP_STORED)
         return stored(e, n);
+    if (e->quick && n->op == OP_SQRT)
+        return arena_printf(e->arena, "optc_root(%s, odd, exact)", operand(e, n->arg[0], 0));
+    if (e->quick && n->op == OP_DIV)
+        return arena_printf(e->arena, "optc_quotient(%s, %s, odd, exact)", operand(e, n->arg[0], 0),
+                            operand(e, n->arg[1], 0));
     Buf b = {.arena = e->arena};
     const char *form = op_info[n->op].form;
     int mine = binding(e, r), tight = mine == 1 || mine == 5 ? 9 : mine;

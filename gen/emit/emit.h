@@ -42,6 +42,7 @@ typedef struct Emit {
     Arena *arena;
     Buf at[NEMITHOLE];
     Used *used; int nused, used_cap;           /* identifiers of this function, a hash table */
+    bool quick;                                /* quotients and roots by templates/exact_cuda.h */
     const char **text;                         /* by node: the text that stands for its value; NULL: none yet */
     int *uses;                                 /* by node: how often this stage's expressions read it */
     int *weight;                               /* by node: operations of its expression if it is not given a name */

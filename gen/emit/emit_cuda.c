@@ -11,11 +11,12 @@ static const char *const reserved[] = {
     "lane",   "here",  "warp",    "wide",  "across",    "last",     "top",      "down",    "near",     "ends",
     "batch",  "i",     "k",       "l",     "made",      "pair",     "shared",   "place",   "nth",      "piece",
     "pieces", "walk",  "aligned", "steps", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "work",
-    "strip",  "room",  "inside",  "end",   "coded",     "dither",
+    "strip",  "room",  "inside",  "end",   "coded",     "dither",   "exact",    "odd",     "values",
     "tiles",  "tile",  "at",      "both",  NULL};
 static const char *const prelude[] = {"gen/abi/stage_abi.h", "math.h", "math_f32.h", "math_f64.h", "random.h",
                                       "types.h", "gen/abi/reduction_sizes.h", "codes.h", "cuda_helpers.h",
-                                      "reductions_cuda.h", "codes_cuda.h", "half_tiles_cuda.h", "partials.h", NULL};
+                                      "reductions_cuda.h", "codes_cuda.h", "exact_cuda.h",
+                                      "half_tiles_cuda.h", "partials.h", NULL};
 const Target target_cuda = {.name = "cuda", .gpu = true, .templates = "stage_cuda.txt", .restricted = "__restrict__",
                             .array_slot = "arrays.at", .prelude = prelude, .reserved = reserved, .emit = emit_cuda};
 
@@ -272,11 +273,24 @@ static void store_one(CudaStage *c, Access a)
                  3);
 }
 
+/* Stages with block codes do more arithmetic than the memory has time for: maps of them take quotients and roots
+ * without branches. */
+static bool takes_quick(const CudaStage *c)
+{
+    bool any = false;
+    for (int i = 0; i < c->e.st->nbody; i++) {
+        int op = c->e.g->n[c->e.st->body[i]].op;
+        any = any || op == OP_DIV || op == OP_SQRT;
+    }
+    return any && c->form == FORM_MAP && c->e.plan->real == T_F32 && emit_codes(&c->e);
+}
+
 static void work(CudaStage *c)
 {
     const Stage *s = c->e.st;
     emit_scalars(&c->e);
     emit_dither(&c->e);
+    c->e.quick = takes_quick(c);
     for (int i = 0; i < s->nfin; i++)
         finish_one(c, s->fin[i]);
     for (int i = 0; i < s->nload; i++)
@@ -420,6 +434,9 @@ static int stage_holes(CudaStage *c, Hole *h, const Walking *w, int64_t pieces, 
                          {"moves_t", first ? emit_filled(e, "moves_t", NULL, 0) : ""},
                          {"which", s->kind == S_GROUP ? "blockIdx.x" : "a.units[blockIdx.x].tensor"}};
     int n = emit_holes(e, h);
+    if (c->form == FORM_MAP)
+        h[n++] = (Hole){"loop", emit_filled(e, e->quick ? "loop_quick" : "loop",
+                                            (Hole[]){{"vector", vector}, {"body", buf_text(&e->at[AT_BODY])}}, 2)};
     h[AT_COLEND].text = column_finish(c);
     memcpy(h + n, more, sizeof more);
     return n + (int)(sizeof more / sizeof *more);

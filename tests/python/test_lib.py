@@ -329,7 +329,8 @@ class Numpy(unittest.TestCase):
                 rule.bind([([pair], {})])
         b = rule.bind([([numpy.ones(3, f32)], {})])
         for wrong in (numpy.ones(3), numpy.ones(4, f32), numpy.ones(6, f32)[::2]):
-            with self.assertRaisesRegex(optc.ArgumentError, r"number 0 of the gradients .*array of shape \(3,\) and type f32"):
+            with self.assertRaisesRegex(optc.ArgumentError,
+                                        r"number 0 of the gradients .*array of shape \(3,\) and type f32"):
                 b.set_grads([wrong])
         for x in (numpy.ones((2, 3), f32).T, numpy.ones((3, 4), f32)[:, ::2]):      # a shape says nothing of strides
             with self.assertRaisesRegex(optc.ArgumentError, "is not row-major: with a shape, give its strides too"):

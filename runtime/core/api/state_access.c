@@ -51,7 +51,7 @@ static float code_scale(int t, unsigned most)
     switch (t) {
 #define TYPE(...)
 #define CODED(ID, name, bits, block, planes, draws, c, load, store, ...) \
-    case T_##ID: return optc_code_scale(most, store##_least, store##_floor);
+    case T_##ID: return optc_code_scale(most, store##_least, store##_floor, store##_per_top);
 #include "gen/abi/types.def"
     default: abort();
     }
@@ -62,7 +62,7 @@ static unsigned char code_store(int t, float x, float scale)
     switch (t) {
 #define TYPE(...)
 #define CODED(ID, name, bits, block, planes, draws, c, load, store, ...) \
-    case T_##ID: return store(x, optc_code_inverse(scale, store##_top), OPTC_NEAREST);
+    case T_##ID: return store(x, optc_code_inverse(scale), OPTC_NEAREST);
 #include "gen/abi/types.def"
     default: abort();
     }
