@@ -1,25 +1,27 @@
 /* Block codes: OPTC_CODED values are stored as one byte each and share an f32 scale, the largest magnitude of the
- * block divided by a power of two (top). A state is an array of codes, padded to whole blocks, and behind it the scales. Tensors of fewer than
- * OPTC_LEAST_CODED elements store f32 instead. runtime/TYPES.md gives the error bounds and the reasons.
+ * block divided by a power of two (top). A state is an array of codes, padded to whole blocks, and behind it the
+ * scales. Tensors of fewer than OPTC_LEAST_CODED elements store f32 instead. runtime/TYPES.md gives the error bounds
+ * and the reasons.
  *
- * The code of x is read off the bits of the f32 number one + |x| / scale, with `one` a little above 1: its exponent and
- * its first mantissa bits. So steps grow with x above the scale and are equal below. q8 and q8u keep five mantissa bits, f8 and f8u three;
- * q8 and f8 have a sign. A dither that depends on element and step is added before the other bits are cut: a slow
- * average moves by less than half a code per step, and with rounding to nearest it would stand still.
+ * The code of x is read off the bits of the f32 number one + |x| / scale, with `one` a little above 1: its exponent
+ * and its first mantissa bits. So steps grow with x above the scale and are equal below. q8 and q8u keep five mantissa
+ * bits, f8 and f8u three; q8 and f8 have a sign. A dither that depends on element and step is added before the other
+ * bits are cut: a slow average moves by less than half a code per step, and with rounding to nearest it would stand
+ * still.
  *
  * Decoding and encoding again gives the same codes and the same scale at every dither. A block with a value that is
  * not finite has the scale NaN and codes 0. */
 
-/* The scale of a block whose largest magnitude has the bits `most`: that magnitude, times a power of two, per_top. Below
- * `least` every code of the block is 0. No magnitude below `floor` is used: what is computed from it would be too close
- * to denormals. */
+/* The scale of a block whose largest magnitude has the bits `most`: that magnitude times a power of two, per_top.
+ * Below `least` every code of the block is 0. No magnitude below `floor` is used: what is computed from it would be
+ * too close to denormals. */
 OPTC_FN float optc_code_scale(unsigned most, float least, float floor, float per_top)
 {
     unsigned s = most < optc_bitsf(least) ? 0u : most < optc_bitsf(floor) ? optc_bitsf(floor) : most;
     return optc_frombitsf(most >= 0x7f800000u ? 0x7fc00000u : optc_bitsf(optc_frombitsf(s) * per_top));
 }
 
-/* 1 / scale within 2^-23, from a start in the bits and three Newton steps: no branches, and the same bits everywhere. */
+/* 1 / scale within 2^-23, from a start in the bits and three Newton steps: no branches, the same bits everywhere. */
 OPTC_FN float optc_code_inverse(float scale)
 {
     float r = optc_frombitsf(0x7ef311c7u - optc_bitsf(scale));
@@ -31,9 +33,14 @@ OPTC_FN float optc_code_inverse(float scale)
 
 OPTC_FN unsigned char optc_code_mask(float scale) { return scale == scale ? 255u : 0u; }
 
-/* The dither of element i is that of element 0 of the tensor plus i * OPTC_DITHER, modulo 2^32: a low-discrepancy
- * sequence along both elements and steps. */
+/* The dither of elements 2 i and 2 i + 1 is that of element 0 of the tensor plus i * OPTC_DITHER, modulo 2^32, and for
+ * the second the same without its first twelve bits: low-discrepancy sequences along both elements and steps. */
 #define OPTC_DITHER 0xc13fa9a9u
+
+OPTC_FN unsigned optc_dither_at(unsigned dither, long long i)
+{
+    return (dither + (unsigned)(i >> 1) * OPTC_DITHER) << (i & 1 ? 12 : 0);
+}
 
 OPTC_FN unsigned optc_dither(double t) { return (unsigned)(long long)t * 0x9e3779b9u; }
 
@@ -51,77 +58,104 @@ OPTC_FN float optc_code_from(unsigned k, int shift, float one)
     return optc_frombitsf(optc_bitsf(one) + (k << shift)) - one;
 }
 
+/* Seven or eight bits of the code of a size: a magnitude. */
 OPTC_FN unsigned optc_code_to(float size, float inverse, unsigned draw, int shift, float one)
 {
-    return (optc_bitsf(fmaf(size, inverse, one)) - optc_bitsf(one) + draw) >> shift;
+    return (optc_bitsf(size * inverse + one) - optc_bitsf(one) + draw) >> shift;
 }
 
-OPTC_FN float optc_code_size(float x) { return optc_frombitsf(optc_bitsf(x) & 0x7fffffffu); }
-
-OPTC_FN float optc_code_signed_from(unsigned char code, int shift, float one)
+OPTC_FN unsigned optc_code_signed(float x, float inverse, unsigned dither, int shift, float one)
 {
-    return optc_frombitsf(optc_bitsf(optc_code_from(code & 0x7fu, shift, one)) ^ (code & 0x80u) << 24);
-}
-
-OPTC_FN unsigned char optc_code_signed_to(float x, float inverse, unsigned dither, int shift, float one)
-{
-    unsigned k = optc_code_to(optc_code_size(x), inverse, optc_code_draw(dither, shift), shift, one);
-    return (unsigned char)(k | (optc_bitsf(x) >> 24 & 0x80u));
+    float size = optc_frombitsf(optc_bitsf(x) & 0x7fffffffu);
+    return optc_code_to(size, inverse, optc_code_draw(dither, shift), shift, one);
 }
 
 /* A value that is not 0 never becomes code 0: rules divide by roots of such states. */
-OPTC_FN unsigned char optc_code_unsigned_to(float x, float inverse, unsigned dither, int shift, float one)
+OPTC_FN unsigned optc_code_unsigned(float x, float inverse, unsigned dither, int shift, float one)
 {
-    unsigned draw = (1u << shift) - optc_code_draw(dither, shift);
-    unsigned k = optc_code_to(optc_code_size(x), inverse, draw, shift, one), some = x != 0.0f;
-    return (unsigned char)(k > some ? k : some);
+    unsigned k = optc_code_to(x, inverse, (1u << shift) - optc_code_draw(dither, shift), shift, one);
+    unsigned u = optc_bitsf(x), some = u < 1u ? u : 1u;
+    return k > some ? k : some;
 }
 
 /* top is a power of two, and `one` is such that the largest code decodes to it exactly. */
 //@ lines
+#define optc_to_q8_shift 18
+#define optc_to_q8_signed 1
 #define optc_to_q8_one 0x1.19999ap0f
 #define optc_to_q8_per_top 0x1p-4f
 #define optc_to_q8_floor 0x1p-100f
 #define optc_to_q8_least 0x1p-110f
+#define optc_to_q8u_shift 18
+#define optc_to_q8u_signed 0
 #define optc_to_q8u_one 0x1.09090ap0f
 #define optc_to_q8u_per_top 0x1p-8f
 #define optc_to_q8u_floor 0x1p-100f
 #define optc_to_q8u_least 0x1p-149f
+#define optc_to_f8_shift 20
+#define optc_to_f8_signed 1
 #define optc_to_f8_one 0x1.20012p0f
 #define optc_to_f8_per_top 0x1p-16f
 #define optc_to_f8_floor 0x1p-94f
 #define optc_to_f8_least 0x1p-111f
+#define optc_to_f8u_shift 20
+#define optc_to_f8u_signed 0
 #define optc_to_f8u_one 0x1.2p0f
 #define optc_to_f8u_per_top 0x1p-32f
 #define optc_to_f8u_floor 0x1p-94f
 #define optc_to_f8u_least 0x1p-149f
 
-OPTC_FN float optc_from_q8(unsigned char code) { return optc_code_signed_from(code, 18, optc_to_q8_one); }
+OPTC_FN float optc_code_value(unsigned code, int shift, int is_signed, float one)
+{
+    float size = optc_code_from(is_signed ? code & 0x7fu : code, shift, one);
+    return optc_frombitsf(optc_bitsf(size) ^ (is_signed ? (code & 0x80u) << 24 : 0u));
+}
 
-OPTC_FN float optc_from_q8u(unsigned char code) { return optc_code_from(code, 18, optc_to_q8u_one); }
+OPTC_FN unsigned char optc_code_of(float x, float inverse, unsigned dither, int shift, int is_signed, float one)
+{
+    unsigned sign = optc_bitsf(x) >> 24 & 0x80u;
+    return (unsigned char)(is_signed ? optc_code_signed(x, inverse, dither, shift, one) | sign
+                                     : optc_code_unsigned(x, inverse, dither, shift, one));
+}
 
-OPTC_FN float optc_from_f8(unsigned char code) { return optc_code_signed_from(code, 20, optc_to_f8_one); }
+OPTC_FN float optc_from_q8(unsigned char code)
+{
+    return optc_code_value(code, optc_to_q8_shift, optc_to_q8_signed, optc_to_q8_one);
+}
 
-OPTC_FN float optc_from_f8u(unsigned char code) { return optc_code_from(code, 20, optc_to_f8u_one); }
+OPTC_FN float optc_from_q8u(unsigned char code)
+{
+    return optc_code_value(code, optc_to_q8u_shift, optc_to_q8u_signed, optc_to_q8u_one);
+}
+
+OPTC_FN float optc_from_f8(unsigned char code)
+{
+    return optc_code_value(code, optc_to_f8_shift, optc_to_f8_signed, optc_to_f8_one);
+}
+
+OPTC_FN float optc_from_f8u(unsigned char code)
+{
+    return optc_code_value(code, optc_to_f8u_shift, optc_to_f8u_signed, optc_to_f8u_one);
+}
 
 OPTC_FN unsigned char optc_to_q8(float x, float inverse, unsigned dither)
 {
-    return optc_code_signed_to(x, inverse, dither, 18, optc_to_q8_one);
+    return optc_code_of(x, inverse, dither, optc_to_q8_shift, optc_to_q8_signed, optc_to_q8_one);
 }
 
 OPTC_FN unsigned char optc_to_q8u(float x, float inverse, unsigned dither)
 {
-    return optc_code_unsigned_to(x, inverse, dither, 18, optc_to_q8u_one);
+    return optc_code_of(x, inverse, dither, optc_to_q8u_shift, optc_to_q8u_signed, optc_to_q8u_one);
 }
 
 OPTC_FN unsigned char optc_to_f8(float x, float inverse, unsigned dither)
 {
-    return optc_code_signed_to(x, inverse, dither, 20, optc_to_f8_one);
+    return optc_code_of(x, inverse, dither, optc_to_f8_shift, optc_to_f8_signed, optc_to_f8_one);
 }
 
 OPTC_FN unsigned char optc_to_f8u(float x, float inverse, unsigned dither)
 {
-    return optc_code_unsigned_to(x, inverse, dither, 20, optc_to_f8u_one);
+    return optc_code_of(x, inverse, dither, optc_to_f8u_shift, optc_to_f8u_signed, optc_to_f8u_one);
 }
 
 OPTC_FN float *optc_scales(const void *state, long long n)

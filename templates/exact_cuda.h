@@ -3,23 +3,25 @@
  * that are far from 1, zero or not finite; here the loop over the vector notes such operands and is then done again.
  * Pasted after cuda_helpers.h. */
 
-/* The operands of the loop that are farthest from 1, counted from the smallest that the short form takes. */
+/* Bounds of the operands, and 0 * quotients: NaN if one of these is not finite. */
 struct optc_odd {
-    unsigned root, quotient;
-    OPTC_FN_MEMBER bool any() const { return root > 0x727fffffu || quotient > 0x78000000u; }
+    float root, above, below, finite;
+    OPTC_FN_MEMBER bool any() const
+    {
+        return !(root >= 0x1p-100f && above >= 0x1p-60f && below <= 0x1p60f && finite == 0.0f);
+    }
 };
 
-OPTC_FN void optc_note(unsigned &most, unsigned far) { most = far > most ? far : most; }
-
-/* From 2^-101 on. */
+/* Short for numbers from 2^-101 on. What is no such number gives a NaN, which `finite` or a later step finds. */
 OPTC_FN float optc_root(float x, optc_odd &odd, optc_no)
 {
 #ifdef __CUDA_ARCH__
     float r;
     asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
-    optc_note(odd.root, optc_bitsf(x) - 0x0d000000u);
-    const float root = x * r;
-    return fmaf(fmaf(-root, root, x), r * 0.5f, root);
+    const float root = x * r, y = fmaf(fmaf(-root, root, x), r * 0.5f, root);
+    odd.root = fminf(odd.root, x);
+    odd.finite = fmaf(y, 0.0f, odd.finite);
+    return y;
 #else
     (void)odd;
     return optc_sqrtf(x);
@@ -29,17 +31,19 @@ OPTC_FN float optc_root(float x, optc_odd &odd, optc_no)
 //@ if optc_root
 OPTC_FN float optc_root(float x, optc_odd &, optc_yes) { return optc_sqrtf(x); }
 
-/* Between 2^-60 and 2^60. */
+/* Short for a of at least 2^-60 and b of at most 2^60 in magnitude, where the quotient is finite; the remainders are
+ * then exact. A b that is too small gives a quotient that is not finite, or a finite one that is right. */
 OPTC_FN float optc_quotient(float a, float b, optc_odd &odd, optc_no)
 {
 #ifdef __CUDA_ARCH__
     float r;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(b));
-    optc_note(odd.quotient, optc_bitsf(a) * 2u - 0x43000000u);
-    optc_note(odd.quotient, optc_bitsf(b) * 2u - 0x43000000u);
     r = fmaf(r, fmaf(-b, r, 1.0f), r);
-    const float q = a * r;
-    return fmaf(fmaf(-b, q, a), r, q);
+    const float q = a * r, y = fmaf(fmaf(-b, q, a), r, q);
+    odd.above = fminf(odd.above, fabsf(a));
+    odd.below = fmaxf(odd.below, fabsf(b));
+    odd.finite = fmaf(y, 0.0f, odd.finite);
+    return y;
 #else
     (void)odd;
     return a / b;
