@@ -70,12 +70,25 @@ OPTC_FN unsigned optc_code_signed(float x, float inverse, unsigned dither, int s
     return optc_code_to(size, inverse, optc_code_draw(dither, shift), shift, one);
 }
 
+/* k, or 1 where k is 0 and x is not. The compiler would take longer ways around two minima. */
+OPTC_FN unsigned optc_code_some(unsigned k, float x)
+{
+    unsigned u = optc_bitsf(x);
+#ifdef __CUDA_ARCH__
+    asm("min.u32 %0, %0, 1;" : "+r"(u));
+    asm("max.u32 %0, %0, %1;" : "+r"(k) : "r"(u));
+    return k;
+#else
+    unsigned some = u < 1u ? u : 1u;
+    return k > some ? k : some;
+#endif
+}
+
 /* A value that is not 0 never becomes code 0: rules divide by roots of such states. */
 OPTC_FN unsigned optc_code_unsigned(float x, float inverse, unsigned dither, int shift, float one)
 {
     unsigned k = optc_code_to(x, inverse, (1u << shift) - optc_code_draw(dither, shift), shift, one);
-    unsigned u = optc_bitsf(x), some = u < 1u ? u : 1u;
-    return k > some ? k : some;
+    return optc_code_some(k, x);
 }
 
 /* top is a power of two, and `one` is such that the largest code decodes to it exactly. */

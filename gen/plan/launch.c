@@ -205,7 +205,8 @@ bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
         return false;
     /* When everything was tried for two of Adafactor's maps on an H200, long threads and half-filled loads came no
      * nearer than 0.7 % to the best. */
-    if (f == FORM_MAP && (values > 16 || (v[KNOB_VECTOR] == 2 && !(traits_of(p, s) & WIDTH_64))))
+    int most = traits_of(p, s) & BLOCK_CODE ? 32 : 16;
+    if (f == FORM_MAP && (values > most || (v[KNOB_VECTOR] == 2 && !(traits_of(p, s) & WIDTH_64))))
         return false;
     if (traits_of(p, s) & BLOCK_CODE && v[KNOB_VECTOR] < 4)                  /* a warp has a whole block */
         return false;
