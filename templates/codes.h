@@ -33,13 +33,13 @@ OPTC_FN float optc_code_inverse(float scale)
 
 OPTC_FN unsigned char optc_code_mask(float scale) { return scale == scale ? 255u : 0u; }
 
-/* The dither of elements 2 i and 2 i + 1 is that of element 0 of the tensor plus i * OPTC_DITHER, modulo 2^32, and for
- * the second the same without its first twelve bits: low-discrepancy sequences along both elements and steps. */
+/* Twelve bits of dither for element i of a tensor: groups of eight elements and steps are low-discrepancy sequences,
+ * and the eight elements of a group have one of each eighth. */
 #define OPTC_DITHER 0xc13fa9a9u
 
 OPTC_FN unsigned optc_dither_at(unsigned dither, long long i)
 {
-    return (dither + (unsigned)(i >> 1) * OPTC_DITHER) << (i & 1 ? 12 : 0);
+    return ((dither + (unsigned)(i >> 3) * OPTC_DITHER) & 0xfff00000u) ^ (unsigned)(i & 7) << 29;
 }
 
 OPTC_FN unsigned optc_dither(double t) { return (unsigned)(long long)t * 0x9e3779b9u; }
@@ -47,10 +47,10 @@ OPTC_FN unsigned optc_dither(double t) { return (unsigned)(long long)t * 0x9e377
 /* Without a step: to nearest. */
 #define OPTC_NEAREST 0x80000000u
 
-/* Twelve bits of the dither, in the middle of their cells: the margin of half a cell exceeds the roundings of z. */
+/* The dither in the middle of its cell: the margin of half a cell exceeds the roundings of z. */
 OPTC_FN unsigned optc_code_draw(unsigned dither, int shift)
 {
-    return (dither >> (32 - shift) & ~((1u << (shift - 12)) - 1u)) + (1u << (shift - 13));
+    return (dither >> (32 - shift)) + (1u << (shift - 13));
 }
 
 OPTC_FN float optc_code_from(unsigned k, int shift, float one)
@@ -66,7 +66,11 @@ OPTC_FN unsigned optc_code_to(float size, float inverse, unsigned draw, int shif
 
 OPTC_FN unsigned optc_code_signed(float x, float inverse, unsigned dither, int shift, float one)
 {
+#ifdef __CUDA_ARCH__
+    float size = fabsf(x);                     /* takes no instruction of its own */
+#else
     float size = optc_frombitsf(optc_bitsf(x) & 0x7fffffffu);
+#endif
     return optc_code_to(size, inverse, optc_code_draw(dither, shift), shift, one);
 }
 

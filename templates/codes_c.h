@@ -39,7 +39,7 @@ OPTC_FN void optc_encode_{{name}}(void *restrict state, const float *restrict fr
     const float scale = optc_code_scale(most, {{store}}_least, {{store}}_floor, {{store}}_per_top);
     const float inverse = optc_code_inverse(scale);
     const {{c}} mask = optc_code_mask(scale);
-    const unsigned first = dither + (unsigned)((self->first + at) >> 1) * OPTC_DITHER;
+    const unsigned first = dither + (unsigned)((self->first + at) >> 3) * OPTC_DITHER;
     for (int i = 0; i < len; i++)
         code[i] = {{store}}(from[i], inverse, optc_dither_at(first, i)) & mask;
     optc_scales(state, self->n)[at / OPTC_CODED] = scale;

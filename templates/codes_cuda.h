@@ -149,15 +149,16 @@ OPTC_FN void optc_put_coded(void *state, const float (&x)[V], const optc_view *s
     for (int lanes = OPTC_CODED / V / 2; lanes > 0; lanes /= 2)
         most = optc_larger(most, __shfl_xor_sync(0xffffffffu, most, lanes));
     const float scale = CODE::scale(optc_bitsf(most) & 0x7fffffffu), inverse = optc_code_inverse(scale);
-    const unsigned first = dither + (unsigned)((self->first + offset) >> 1) * OPTC_DITHER;
+    const unsigned first = optc_dither_at(dither, self->first + offset);
 #pragma unroll
     for (int i = 0; i < V; i += 4) {
         unsigned k[4];
 #pragma unroll
-        for (int j = 0; j < 4; j++)
-            k[j] = CODE::is_signed
-                       ? optc_code_signed(x[i + j], inverse, optc_dither_at(first, i + j), CODE::shift, CODE::one())
-                       : optc_code_unsigned(x[i + j], inverse, optc_dither_at(first, i + j), CODE::shift, CODE::one());
+        for (int j = 0; j < 4; j++) {
+            const unsigned draw = first ^ (unsigned)(i + j) << 29;
+            k[j] = CODE::is_signed ? optc_code_signed(x[i + j], inverse, draw, CODE::shift, CODE::one())
+                                   : optc_code_unsigned(x[i + j], inverse, draw, CODE::shift, CODE::one());
+        }
         const unsigned codes = optc_bytes(k[0], k[1], k[2], k[3]);
         word[i / 4] = CODE::is_signed ? codes | (optc_signs(x + i) & 0x80808080u) : codes;
         word[i / 4] = scale == scale ? word[i / 4] : 0u;
