@@ -98,7 +98,7 @@ bool cli_write_file(const char *path, const char *text);     /* "-": stdout. Pri
 /* ---- spec_open.c ---- */
 /* Options of a compilation. p, g, state: a Type, or -1: the default; product: 1 + a Product, or 0: as the rule says. */
 typedef struct CompileOpts { const char *with, *options, *path; int p, g, state, product; const Target *target;
-    } CompileOpts;
+    const char *types; } CompileOpts;
 const char *spec_products(const CompileOpts *c);             /* for optc_rule_options.products */
 #define COMPILE_OPTS_INIT {.p = -1, .g = -1, .state = -1}
 #define COMPILE_OPTS(c) \
@@ -110,6 +110,8 @@ const char *spec_products(const CompileOpts *c);             /* for optc_rule_op
         {"grad-type", 0, OPT_TYPE, &(c).g, "TYPE", "storage of the gradients (default: as the parameters)"}, \
         {"state-type", 0, OPT_TYPE, &(c).state, "TYPE", \
          "storage of the states (default: as the parameters; f32 for 16-bit ones)"}, \
+        {"types", 0, OPT_TEXT, &(c).types, "LIST", \
+         "all of these and single states: 'param=bf16,state=q8,ema.avg=bf16'; ahead of the three above"}, \
     { \
         "products", 0, OPT_PRODUCT, &(c).product, "TYPE", \
             "products of matrices in f64, f32, tf32, bf16 or f16 (default: as the rule says)" \
