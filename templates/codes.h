@@ -11,7 +11,8 @@
  * not finite has the scale NaN and codes 0. */
 
 /* The scale of a block whose largest magnitude has the bits `most`. Below `least` every code of the block is 0. No
- * scale is below `floor`: everything computed from it would be too close to denormals. */
+ * scale is below `floor`: everything computed from it would be too close to denormals. For signed codes `least` is
+ * code 1 at the scale `floor`: such a block has a code that is not 0 at every dither, so its scale stays. */
 OPTC_FN float optc_code_scale(unsigned most, float least, float floor)
 {
     unsigned s = most < optc_bitsf(least) ? 0u : most < optc_bitsf(floor) ? optc_bitsf(floor) : most;
@@ -64,13 +65,13 @@ OPTC_FN unsigned char optc_code_unsigned_to(float x, float inverse, unsigned dit
 //@ lines
 #define optc_to_q8_top 14.75f
 #define optc_to_q8_floor 0x1p-100f
-#define optc_to_q8_least 0x1p-111f
+#define optc_to_q8_least 0x1.15b1e6p-109f
 #define optc_to_q8u_top 251.0f
 #define optc_to_q8u_floor 0x1p-100f
 #define optc_to_q8u_least 0x1p-149f
 #define optc_to_f8_top 61439.0f
 #define optc_to_f8_floor 0x1p-94f
-#define optc_to_f8_least 0x1p-112f
+#define optc_to_f8_least 0x1.111234p-113f
 #define optc_to_f8u_top 4026531840.0f
 #define optc_to_f8u_floor 0x1p-94f
 #define optc_to_f8u_least 0x1p-149f
