@@ -9,6 +9,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Check reports every assertion to its parent process, which takes longer than the work of these loops. */
+#define EACH(holds, ...) \
+    do { \
+        if (!(holds)) \
+            ck_abort_msg(__VA_ARGS__); \
+    } while (0)
+
 typedef struct CodeType {
     const char *name;
     optc_type type;

@@ -10,13 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Check reports every assertion to its parent process, which takes longer than the work of these loops. */
-#define EACH(holds, ...) \
-    do { \
-        if (!(holds)) \
-            ck_abort_msg(__VA_ARGS__); \
-    } while (0)
-
 /* ---- the functions ---- */
 static const unsigned dithers[] = {0, 0xffffffffu, 0x80000000u, 0x7fffffffu, 0x00100000u, 0x12345678u, 0xdeadbeefu};
 enum { NDITHERS = sizeof dithers / sizeof *dithers };
