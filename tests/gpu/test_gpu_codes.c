@@ -1,7 +1,7 @@
 /* States in block codes: codes, scales and parameters have the same bytes on CPU and GPU, for all rules that store
  * them, at any launch and alignment, and for every code at scales over the range of f32. */
 #include "tests/gpu/device_side.h"
-#include "tests/harness/codes.h"
+#include "tests/harness/code_blocks.h"
 
 #include <float.h>
 #include <math.h>

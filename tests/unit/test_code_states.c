@@ -1,6 +1,6 @@
 /* States in block codes around the steps: steps that change nothing keep every byte, and states are read, written,
  * copied and owned by the caller. */
-#include "tests/harness/codes.h"
+#include "tests/harness/code_blocks.h"
 #include "tests/harness/help.h"
 #include "tests/harness/suites.h"
 

@@ -1,6 +1,6 @@
 /* Block codes (templates/codes.h, runtime/TYPES.md): the functions themselves, and compiled rules whose states are
  * codes. A compiled rule must leave the bytes that this file computes from the definition of the codes. */
-#include "tests/harness/codes.h"
+#include "tests/harness/code_blocks.h"
 #include "tests/harness/help.h"
 #include "tests/harness/suites.h"
 

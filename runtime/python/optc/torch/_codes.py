@@ -8,7 +8,7 @@ import torch
 from .. import _lib
 
 BLOCK = 128
-# The constants of templates/codes.h: mantissa bits of a code, codes of the scale, the smallest scale, whether codes have
+# The constants of templates/codes.h: mantissa bits of a code, `top`, the smallest scale, whether codes have
 # a sign.
 ROWS = {"q8": (5, 14.75, 2.0 ** -100, True), "q8u": (5, 251.0, 2.0 ** -100, False),
         "f8": (3, 61439.0, 2.0 ** -94, True), "f8u": (3, 4026531840.0, 2.0 ** -94, False)}

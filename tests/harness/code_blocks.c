@@ -1,4 +1,4 @@
-#include "tests/harness/codes.h"
+#include "tests/harness/code_blocks.h"
 
 #include <math.h>
 #include <string.h>
