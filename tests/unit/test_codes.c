@@ -264,6 +264,20 @@ static const struct { const char *name, *text; } folding[] = {
      "  state = { m = zeros('elem', 'q8') },\n"
      "  matrix = function() m = lerp(m, g, 0.1)  p = p - lr * mm(gram(m), m) end,\n"
      "  step = function() m = lerp(m, g, 0.1)  p = p - lr * m end }"},
+    {"blocks of matrices", "return optimizer { name = 'bl', hyper = { lr = 0.1 }, block = 24,\n"
+     "  state = { m = zeros('elem', 'q8'), v = zeros('elem', 'f8u'), L = zeros 'rows' },\n"
+     "  matrix = function() L = lerp(L, gram(g), 0.1)  m = lerp(m, mm(L, g + m), 0.1)  v = lerp(v, m * m, 0.1)\n"
+     "    p = p - lr * m / (1 + sqrt(v)) end,\n"
+     "  step = function() m = lerp(m, g, 0.1)  v = lerp(v, g * g, 0.1)  p = p - lr * m end }"},
+    {"a transposed state", "return optimizer { name = 'tr', hyper = { lr = 0.1 },\n"
+     "  state = { m = zeros('elem', 'q8') },\n"
+     "  matrix = function() m = lerp(m, g, 0.1)  p = p - lr * mm(mm(g, m.T), m) end,\n"
+     "  step = function() m = lerp(m, g, 0.1)  p = p - lr * m end }"},
+    {"stored and folded", "return optimizer { name = 'st', hyper = { lr = 0.1 },\n"
+     "  state = { m = zeros('elem', 'f8'), r = zeros 'row' },\n"
+     "  matrix = function() r = lerp(r, rowmean(abs(m)), 0.5)  every(2, function() m = lerp(m, g / (1 + r), 0.1) end)\n"
+     "    p = p - lr * m / (1 + slice.norm(m)) end,\n"
+     "  step = function() m = lerp(m, g, 0.1)  p = p - lr * m end }"},
 };
 enum { NFOLDING = sizeof folding / sizeof *folding };
 
