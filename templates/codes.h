@@ -14,7 +14,8 @@
 
 /* The scale of a block whose largest magnitude has the bits `most`: that magnitude times a power of two, per_top.
  * Below `least` every code of the block is 0. No magnitude below `floor` is used: what is computed from it would be
- * too close to denormals. */
+ * too close to denormals. For signed codes `least` is code 1 at the smallest scale: such a block has a code that is
+ * not 0 at every dither, so its scale stays. */
 OPTC_FN float optc_code_scale(unsigned most, float least, float floor, float per_top)
 {
     unsigned s = most < optc_bitsf(least) ? 0u : most < optc_bitsf(floor) ? optc_bitsf(floor) : most;
@@ -102,7 +103,7 @@ OPTC_FN unsigned optc_code_unsigned(float x, float inverse, unsigned dither, int
 #define optc_to_q8_one 0x1.19999ap0f
 #define optc_to_q8_per_top 0x1p-4f
 #define optc_to_q8_floor 0x1p-100f
-#define optc_to_q8_least 0x1p-110f
+#define optc_to_q8_least 0x1p-109f
 #define optc_to_q8u_shift 18
 #define optc_to_q8u_signed 0
 #define optc_to_q8u_one 0x1.09090ap0f
@@ -114,7 +115,7 @@ OPTC_FN unsigned optc_code_unsigned(float x, float inverse, unsigned dither, int
 #define optc_to_f8_one 0x1.20012p0f
 #define optc_to_f8_per_top 0x1p-16f
 #define optc_to_f8_floor 0x1p-94f
-#define optc_to_f8_least 0x1p-111f
+#define optc_to_f8_least 0x1p-113f
 #define optc_to_f8u_shift 20
 #define optc_to_f8u_signed 0
 #define optc_to_f8u_one 0x1.2p0f

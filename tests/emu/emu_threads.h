@@ -61,16 +61,23 @@ static void emu_wait(emu_state why)
     threadIdx.x = me;
 }
 
-template <typename T> static T __shfl_down_sync(unsigned, T x, int by)
+template <typename T> static T emu_shuffle(T x, unsigned from)
 {
     emu_thread &t = emu_thread_of[threadIdx.x];
-    int turn = t.turn++ & 1, from = threadIdx.x % 32 + by < 32 ? (int)threadIdx.x + by : (int)threadIdx.x;
+    int turn = t.turn++ & 1;
     memcpy(&t.word[turn], &x, sizeof x);
     emu_wait(EMU_WARP);
     T y;
     memcpy(&y, &emu_thread_of[from].word[turn], sizeof y);
     return y;
 }
+
+template <typename T> static T __shfl_down_sync(unsigned, T x, int by)
+{
+    return emu_shuffle(x, threadIdx.x % 32 + by < 32 ? threadIdx.x + by : threadIdx.x);
+}
+
+template <typename T> static T __shfl_xor_sync(unsigned, T x, int by) { return emu_shuffle(x, threadIdx.x ^ by); }
 
 // One stack runs thread after thread until one of them waits: that thread keeps the stack until it ends. Then the stack
 // is free until the next block.

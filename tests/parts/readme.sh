@@ -76,7 +76,7 @@ anchors() {
     awk '/^```/ { code = !code } !code && sub(/^##* /, "")' "$1" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9_\n-'
 }
 plain="README.md gen/IR.md gen/CONTRIBUTING.md runtime/C.md runtime/CAPTURE.md runtime/python/README.md tests/README.md
-    tools/README.md runtime/CACHE.md runtime/TUNING.md tools/SHIPPING.md"
+    tools/README.md runtime/CACHE.md runtime/TUNING.md runtime/TYPES.md tools/SHIPPING.md"
 for page in $plain; do
     long=$(prose "$page" 100 5)
     [ -z "$long" ] && ok || bad "$long"

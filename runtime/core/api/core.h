@@ -343,7 +343,8 @@ CORE double type_load(int t, const void *p, int64_t i);
 CORE void type_store(int t, void *p, int64_t i, double x);
 /* All n values of an array; t may be a block code. */
 CORE void values_load(int t, const void *p, int64_t n, double *out);
-CORE void values_store(int t, void *p, int64_t n, const double *in);
+/* dither: of the first value (templates/codes.h); NULL: block codes are rounded to nearest */
+CORE void values_store(int t, void *p, int64_t n, const double *in, const unsigned *dither);
 CORE optc_status find_input(const optc_binding *b, const char *call, const char *name, bool group, int *out);
 CORE double state_start(const optc_binding *b, const ProgArray *m, int group);
 /* n values of a state from index `at` on. side: rows of its square matrices, to find their diagonals */

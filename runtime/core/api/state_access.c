@@ -57,12 +57,12 @@ static float code_scale(int t, unsigned most)
     }
 }
 
-static unsigned char code_store(int t, float x, float scale)
+static unsigned char code_store(int t, float x, float scale, unsigned dither)
 {
     switch (t) {
 #define TYPE(...)
 #define CODED(ID, name, bits, block, planes, draws, c, load, store, ...) \
-    case T_##ID: return store(x, optc_code_inverse(scale), OPTC_NEAREST);
+    case T_##ID: return store(x, optc_code_inverse(scale), dither);
 #include "gen/abi/types.def"
     default: abort();
     }
@@ -87,7 +87,8 @@ CORE void values_load(int t, const void *p, int64_t n, double *out)
                        : type_load(t, p, i);
 }
 
-static void store_block(int t, unsigned char *code, float *scale, const double *in, int64_t n)
+/* dither: that of the step and of the block's first value; NULL: to nearest. */
+static void store_block(int t, unsigned char *code, float *scale, const double *in, int64_t n, const unsigned *dither)
 {
     unsigned most = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -96,16 +97,19 @@ static void store_block(int t, unsigned char *code, float *scale, const double *
     }
     *scale = code_scale(t, most);
     for (int64_t i = 0; i < n; i++)
-        code[i] = code_store(t, (float)in[i], *scale) & optc_code_mask(*scale);
+        code[i] = code_store(t, (float)in[i], *scale, dither ? optc_dither_at(*dither, i) : OPTC_NEAREST) &
+                  optc_code_mask(*scale);
 }
 
-CORE void values_store(int t, void *p, int64_t n, const double *in)
+CORE void values_store(int t, void *p, int64_t n, const double *in, const unsigned *dither)
 {
     for (int64_t i = 0; !is_coded(t) && i < n; i++)
         type_store(t, p, i, in[i]);
-    for (int64_t i = 0; is_coded(t) && i < n; i += OPTC_CODED)
+    for (int64_t i = 0; is_coded(t) && i < n; i += OPTC_CODED) {
+        const unsigned here = dither ? *dither + (unsigned)(i >> 3) * OPTC_DITHER : 0;
         store_block(t, (unsigned char *)p + i, optc_scales(p, n) + i / OPTC_CODED, in + i,
-                    n - i < OPTC_CODED ? n - i : OPTC_CODED);
+                    n - i < OPTC_CODED ? n - i : OPTC_CODED, dither ? &here : NULL);
+    }
 }
 
 /* The initial number of a state of this group; not for states that start as a copy of p. */
@@ -267,7 +271,7 @@ optc_status optc_state_write(optc_binding *b, int tensor, const char *name, cons
     void *host, *room;
     optc_status s = state_room(b, &w, in, count, &v, &host, &room);
     if (s == OPTC_OK)
-        values_store((int)v.type - 1, host, count, in);
+        values_store((int)v.type - 1, host, count, in, NULL);
     if (s == OPTC_OK && room)
         s = b->rule->device->write(b, v.data, room, state_bytes(b, &v), true, w.call);
     free(room);

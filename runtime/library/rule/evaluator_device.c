@@ -2,6 +2,8 @@
  * and states, is the CPU device's. */
 #include "runtime/library/library.h"
 
+#include "runtime/core/cpu/conversions.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,10 +16,10 @@ static bool load_vals(Vals *v, int t, const void *p, int64_t n)
     return v->v != NULL;
 }
 
-static void save_vals(const Vals *v, int t, void *p)
+static void save_vals(const Vals *v, int t, void *p, unsigned dither)
 {
     if (p)
-        values_store(t, p, v->n, v->v);
+        values_store(t, p, v->n, v->v, &dither);
 }
 
 typedef struct { EvalJob j; bool ok; } EvalRun;
@@ -36,11 +38,11 @@ static void load_named(EvalRun *e, const Plan *p, void *const *mem, Shape s, int
     }
 }
 
-static void save_named(const Plan *p, void *const *mem, int64_t whole, bool group, const Vals *state)
+static void save_named(const Plan *p, void *const *mem, int64_t whole, bool group, const Vals *state, unsigned dither)
 {
     for (int k = 0; k < p->nmem; k++)
         if (p->mem[k].kind == MEM_STATE && (p->mem[k].dom == GROUP) == group && mem[k])
-            save_vals(&state[p->mem[k].sym], stored_type(program_types, (int)p->mem[k].type, whole), mem[k]);
+            save_vals(&state[p->mem[k].sym], stored_type(program_types, (int)p->mem[k].type, whole), mem[k], dither);
 }
 
 static void free_named(Vals *v, int n)
@@ -88,8 +90,9 @@ static optc_status run_eval(optc_binding *b, int entry, int phase)
     for (int i = 0; e.j.tensor && i < b->ntensor; i++) {
         EvalTensor *x = &e.j.tensor[i];
         if (e.ok && !x->absent) {
-            save_vals(&x->p, p->p, b->tensor[i].mem[0]);
-            save_named(p, b->tensor[i].mem, b->tensor[i].whole.n, false, x->state);
+            const unsigned first = optc_dither(t) + (unsigned)(b->tensor[i].view.first >> 3) * OPTC_DITHER;
+            save_vals(&x->p, p->p, b->tensor[i].mem[0], first);
+            save_named(p, b->tensor[i].mem, b->tensor[i].whole.n, false, x->state, first);
         }
         free(x->p.v);
         free(x->g.v);
@@ -98,7 +101,7 @@ static optc_status run_eval(optc_binding *b, int entry, int phase)
     }
     for (int i = 0; e.j.group && i < b->ncohort; i++) {
         if (e.ok && b->group[i].view.n >= 0)
-            save_named(p, b->group[i].mem, 1, true, e.j.group[i].state);
+            save_named(p, b->group[i].mem, 1, true, e.j.group[i].state, 0);
         free_named(e.j.group[i].input, r->ninput);
         free_named(e.j.group[i].state, r->nstate);
     }

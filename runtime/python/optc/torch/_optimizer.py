@@ -514,8 +514,8 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
         saved, ids = {}, []
 
         def take(_optimizer, given):
-            groups = _state.check_file(self, given["state"], given["param_groups"])
             saved.update(given["state"])
+            groups = _state.check_file(self, saved, given["param_groups"])
             ids.extend(k for g in groups for k in g["params"])
             return {**given, "state": {}, "param_groups": groups}
 

@@ -9,6 +9,7 @@ import torch
 from torch.utils import _pytree
 
 from .._api import Binding
+from . import _codes
 from ._group_keys import number, split_wrappers
 from ._engines import asked
 from ._sharded import fill, local, refuse_placed_value
@@ -126,16 +127,16 @@ def step_of(own, name, stepless):
     return int(count)
 
 
-def check_value(value, shape, key, name, view=None):
-    """A state's new value as a tensor. Refuses another shape, apart from dimensions of size 1, and types that are not
-    real numbers."""
+def check_value(value, shape, key, name, view=None, coded=False):
+    """A state's new value as a tensor; refuses another shape, but for dimensions of size 1, and what is no real
+    number. coded: codes are taken too."""
     given = value if isinstance(value, torch.Tensor) else torch.as_tensor(value, dtype=torch.float64)
     if view is not None:
         refuse_placed_value(given, view, "state '%s' of %s" % (key, name))
     if [n for n in given.shape if n != 1] != [n for n in shape if n != 1]:
         raise ValueError("state '%s' of %s has shape %s, and one of shape %s was given" % (
             key, name, tuple(shape), tuple(given.shape)))
-    if not given.is_floating_point():
+    if not given.is_floating_point() and not (given.dtype == torch.uint8 and coded):
         raise ValueError("state '%s' of %s was given as %s: a floating type is wanted" % (key, name, given.dtype))
     return given
 
@@ -171,17 +172,24 @@ def plan(opt, b, numbers, before=None):
             continue                                   # entries of other code
         count = step_of(own, name, opt._rule.spec in STEPLESS)
         old, k = (before or {}).get(id(p), (None, 0))
-        keys = [n for n in views if n not in b.grouped and (old is None or n in old.live(k))]
+        keys = [n for n in views if n not in b.grouped and (old is None or n in old.live(k))
+                and not _is_scale(n, views)]
+        own = _codes.fitting(own, views, b.codes(i), name)
         begins = opt._rule.row == "sgd" and "momentum_buffer" in views and own.get("momentum_buffer") is None
         if begins:                                     # as torch starts a state that is None or missing
             count, own = 0, {**own, "momentum_buffer": torch.zeros(views["momentum_buffer"].shape)}
         elif count:
             check_missing(opt, own, keys, name, b.marks[i] is None)
             _warn_of_others(opt, own, keys, count, name)
-        fills = [(n, check_value(own[n], b.marks[i][n][0] if b.marks[i] else view.shape, n, name, view))
+        fills = [(n, check_value(own[n], b.marks[i][n][0] if b.marks[i] else view.shape, n, name, view,
+                                 view.dtype == torch.uint8))
                  for n, view in views.items() if own.get(n) is not None and b.edited(i, n, own[n])]
         found.append((i, count, fills))
     return found
+
+
+def _is_scale(key, keys):
+    return key.endswith(_codes.SCALE) and key[:-len(_codes.SCALE)] in keys
 
 
 def _warn_of_others(opt, own, keys, count, name):
@@ -212,7 +220,11 @@ def show(opt, b, i):
     if own is None:
         own = {}
         dict.__setitem__(opt.state, b.owners[i], own)
-    own.update(b.show(i))
+    shown = b.show(i)
+    for k in [k for k in own if k.endswith((_codes.SCALE, _codes.CODE)) and k not in shown and
+              k[:k.rindex("_")] in shown]:
+        del own[k]                                     # of a file whose codes were converted
+    own.update(shown)
 
 
 @torch.no_grad()
@@ -241,13 +253,14 @@ def check_file(opt, saved, groups):
             own = saved.get(key)
             if not own:
                 continue
+            own = saved[key] = _codes.translated(own, kept)
             name = "%s (number %s of the file)" % (name, key)
             count = step_of(own, name, opt._rule.spec in STEPLESS)
             if count and whole and opt._rule.row != "sgd":
                 check_missing(opt, own, kept, name)
             for n, domain in kept.items():
                 if own.get(n) is not None and (domain == "elem" or whole):
-                    check_value(own[n], p.shape if domain == "elem" else (), n, name)
+                    check_value(own[n], p.shape if domain == "elem" else (), n, name, None, _codes.is_coded(own, n))
     return groups
 
 

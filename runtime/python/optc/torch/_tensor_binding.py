@@ -7,6 +7,7 @@ import torch
 
 from .. import _lib
 from .._api import Binding
+from ._codes import BLOCK, CODE, CODES, SCALE, blocks
 from ._engines import capturing
 from ._scaling import HIDDEN, OWN, Guard, Loss
 
@@ -248,7 +249,7 @@ class TensorBinding:
             base = old.base(address)
             self.bases[base.data_ptr()] = base
         views, own = old.renew(i), {self._outer.get(n, n) for n in lie}
-        self.views[at] = {k: v for k, v in views.items() if k in own}
+        self.views[at] = {k: v for k, v in views.items() if k in own or (k.endswith(SCALE) and k[:-len(SCALE)] in own)}
         return [lie.get(n) for n in self.domains]
 
     def base(self, address):
@@ -478,11 +479,28 @@ class TensorBinding:
             flat = self._tensor(i, name) if p.numel() or domain == "tensor" else \
                 torch.empty(0, dtype=p.dtype, device=p.device)
             views[self._outer.get(name, name)] = self._placed(i, _shaped(flat, lies, domain))
+            scales = self._scales(i, name)
+            if scales is not None:
+                views[self._outer.get(name, name) + SCALE] = scales
         if i in self.firsts:
             k = self.firsts[i]
             views.update((self._outer.get(n, n), self._tensor(k, n).view(())) for n in self.grouped
                          if self.binding.has_state(k, n))
         return views
+
+    def _scales(self, i, name):
+        """Behind the codes of a state; None: it is not in block codes."""
+        address, count, kind = self.binding.state(i, name)
+        if kind not in CODES:
+            return None
+        base = self.base(address)
+        return self.memory.tensor(address + blocks(count) * BLOCK, blocks(count), _lib.F32, base)
+
+    def codes(self, i):
+        """{state: optc_type} of a tensor's states in block codes."""
+        found = {self._outer.get(n, n): self.binding.state(i, n)[2] for n, d in self.domains.items()
+                 if d == "elem" and not n.startswith(HIDDEN) and self.binding.has_state(i, n)}
+        return {k: kind for k, kind in found.items() if kind in CODES}
 
     def _tensor(self, i, name):
         address, count, kind = self.binding.state(i, name)
@@ -506,7 +524,7 @@ class TensorBinding:
         """The entry for opt.state[p]; later edits are found by comparison with it."""
         shown = {"step": self.step_views[i], **self.renew(i)}
         self.marks[i] = {k: signature(v) for k, v in shown.items()}
-        return shown
+        return {**shown, **{k + CODE: kind for k, kind in self.codes(i).items()}}
 
     def edited(self, i, key, value):
         """Whether a value of opt.state[p] is not the live state."""
