@@ -203,7 +203,8 @@ END_TEST
     " matrix = function() L = lerp(L, gram(g), 0.1)  p = p - mm(power(L, -1/4, { relative = " relative " }), g) end }"
 static const struct { const char *rule, *types, *part; } warned[] = {
     {"return optimizer { name = 'x', state = { m = zeros { type = 'f32' } },\n step = function() m = m + g  p = p - m "
-     "end }", "m=bf16", "spec.lua:1: types: the spec stores the state 'm' as f32; it is stored as bf16, which was chosen "
+     "end }", "m=bf16",
+     "spec.lua:1: types: the spec stores the state 'm' as f32; it is stored as bf16, which was chosen "
                         "by name"},
     {ROOT("1e-6"), "L=bf16", "types: the matrix 'L' is stored as bf16, whose rounding moves its small eigenvalues"},
     {ROOT("1e-6"), "L=f16", "stored as f16"},
@@ -266,8 +267,8 @@ END_TEST
 START_TEST(ir_text_keeps_types)
 {
     Gen g;
-    reads_back("return optimizer { name = 'x', state = { v = zeros { min = 0, type = 'q8' }, L = eye(1, 'rows', { min = "
-               "0 }) },\n step = function() end, matrix = function() v = v + g  L = L + gram(g)  p = p - mm(L, v) end }",
+    reads_back("return optimizer { name = 'x', state = { v = zeros { min = 0, type = 'q8' }, L = eye(1, 'rows', "
+               "{ min = 0 }) },\n step = function() end, matrix = function() v = v + g  L = L + gram(g)  p = p - mm(L, v) end }",
                NULL, 0);
     ck_assert_msg(make(&g, "adamw", NULL, "state=q8,m=bf16"), "%s", g.diag.text);
     Buf b = {0};
