@@ -255,13 +255,25 @@ static bool check_arrays(const Storage *x)
     return true;
 }
 
+/* The names in the rule's order: the same choice gives the same text. */
+static const char *named_in_order(const Storage *x)
+{
+    Buf b = {.arena = x->r->arena};
+    for (int i = 0; i < x->r->nstate; i++)
+        if (x->named[i] >= 0)
+            buf_printf(&b, "%s%s=%s", b.len ? "," : "", x->r->state[i].name, type_info[x->named[i]].name);
+    return buf_text(&b);
+}
+
 bool pass_storage(Rule *r, const Types *t, const char *path, Diag *d)
 {
     Storage x = {r, t, path, d, NEWS(r->arena, int, r->nstate + 1)};
     if (!check_arrays(&x) || !read_named(&x))
         return false;
     apply(&x);
-    r->types = types_beside(r->arena, t);
+    Types in_order = *t;
+    in_order.named = named_in_order(&x);
+    r->types = types_beside(r->arena, &in_order);
     check_matrices(&x);
     return check_codes(&x);
 }

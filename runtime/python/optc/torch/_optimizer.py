@@ -15,7 +15,7 @@ from torch.compiler import is_compiling as _compiling
 from torch.optim.optimizer import _global_optimizer_post_hooks as _everywhere_after
 from torch.optim.optimizer import _global_optimizer_pre_hooks as _everywhere_before
 
-from .._api import option_text
+from .._api import option_text, types_of
 from .._lib import Absent, OutOfMemory
 from . import _rules, _scaling, _state
 from ._step_in_backward import watch
@@ -41,7 +41,8 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
     rule         a name of the library ("adamw", "adamw+clip(1)") or a path ("./mine.lua")
     with_        wrappers around it, the last one outermost: ["clip(1.0)", "ema(0.999)"]
     options      compile-time choices: {"amsgrad": True}
-    types        storage types: {"state": "bf16"}; parameters and gradients have their own
+    types        storage types of states: {"state": "q8", "ema.avg": "bf16"} or "state=q8,ema.avg=bf16"; parameters and
+                 gradients have their own
     spec         the text of a spec, instead of a name
     wrappers     texts of your own wrappers by name, for with_
     products     precision of products of matrices: "f32", "bf16", …
@@ -63,8 +64,9 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
                  **given):
         if rule is None and spec is None:
             raise TypeError("no rule is given: name a rule of the library or a path, or pass a spec's text (spec=)")
-        if set(types or ()) - {"state"}:
-            raise ValueError("types has only the key 'state': parameters and gradients have their own types")
+        if {"param", "grad"} & set(types_of(types)):
+            raise ValueError("types: the keys param and grad are not allowed here: parameters and gradients have their "
+                             "own types")
         if not isinstance(workspace, int) or workspace < 0:
             raise ValueError("workspace=%r: it must be a number of bytes, or 0 for the default" % (workspace,))
         self._workspace = workspace
