@@ -18,8 +18,8 @@ const OpInfo op_info[NOPS] = {
     _Static_assert(bits == 8 && block == OPTC_CODED && planes == 2 && draws == 0, name ": a byte per value, a scale");
 #include "gen/abi/types.def"
 const TypeInfo type_info[NTYPES] = {
-#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, digits, least, most, ...) \
-    {name, bits / 8, bits, block, planes, draws, #c, #load, #store, T_##compute, digits, least, most},
+#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, digits, least, most, beyond, ...) \
+    {name, bits / 8, bits, block, planes, draws, #c, #load, #store, T_##compute, digits, least, most, beyond},
 #include "gen/abi/types.def"
 };
 

@@ -34,7 +34,7 @@ typedef struct {
     const char *c, *load, *store;
     Type compute;
     int digits;
-    double least, most;
+    double least, most, beyond;
 } TypeInfo;
 extern const OpInfo op_info[NOPS];
 extern const TypeInfo type_info[NTYPES];

@@ -31,7 +31,7 @@ static const struct { const char *spec, *with, *options; Type p, state; } extra[
     {"adamw", "clip(1),cautious,ema(0.999)", "", T_F32, T_F32}, {"sgd", "centralize,lookahead(2,0.5)", "", T_F32,
             T_F32}, {"adamw", "clip_norm(0.1)", "amsgrad=true", T_F32, T_F32},
     {"adamw", "clip(1)", "", T_BF16, T_F32}, {"lamb", "", "", T_F16, T_F16}, {"adamw", "sam(0.05)", "", T_F64, T_F64},
-    {"rmsprop", "", "centered=true", T_F32, T_F32}};
+    {"rmsprop", "", "centered=true", T_F32, T_F32}, {"adamw", "", "", T_E4M3, T_E5M2}};
 
 /* Every kind of call in few stages, for runs that skip rules with calls. */
 static const char every_call[] =

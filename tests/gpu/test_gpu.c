@@ -106,7 +106,8 @@ static const optc_rule_options stored[] = {
     {.spec = "adamw", .with = "clip(1)", .options = "", .param = OPTC_F64}, {.spec = "adafactor", .with = "",
             .options = "", .param = OPTC_F64}, {.spec = "adamw", .with = "", .options = "", .param = OPTC_BF16},
     {.spec = "lamb", .with = "clip(1)", .options = "", .param = OPTC_F16}, {.spec = "came", .with = "", .options = "",
-            .param = OPTC_BF16}, {.spec = "adamp", .with = "", .options = "", .param = OPTC_F32, .grad = OPTC_BF16}};
+            .param = OPTC_BF16}, {.spec = "adamp", .with = "", .options = "", .param = OPTC_F32, .grad = OPTC_BF16},
+    {.spec = "came", .with = "", .options = "", .param = OPTC_E5M2, .grad = OPTC_E4M3, .state = OPTC_E4M3}};
 
 START_TEST(types)
 {
