@@ -96,11 +96,11 @@ bool spec_open(Spec *s, const char *arg, const CompileOpts *c, bool wrappers, co
 {
     *s = (Spec){0};
     s->types.p = (Type)(c->p < 0 ? T_F32 : c->p);
-    s->types.g = (Type)(c->g < 0 ? (int)s->types.p : c->g);
+    s->types.g = (Type)(c->g < 0 ? plain_type((int)s->types.p) : c->g);
     s->types.state = c->state < 0 ? type_info[s->types.p].compute : (Type)c->state;
     jmp_buf out;
     s->gen.arena.out = &out;
-    bool ok = false;
+    volatile bool ok = false;
     if (setjmp(out)) {
         diag_set(&s->gen.diag, arg, 0, NULL, "out of memory");
     } else {

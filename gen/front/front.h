@@ -45,5 +45,6 @@ typedef struct GenOptions {
 /* The index, among the names that a spec's text declares (`name = …`), of this one, from 0; -1: not declared, or out of
  * memory. */
 int spec_position(const char *text, const char *name);
+bool pass_stochastic_rounding(Rule *r, const Types *t, Diag *d);
 Rule *pass_trace(Arena *a, Source spec, const GenOptions *o, Diag *d);         /* NULL: the Diag is set */
 #endif

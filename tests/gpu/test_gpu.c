@@ -193,7 +193,7 @@ int main(void)
          tcase_create("memory"), tcase_create("sanitizer"), tcase_create("random"), tcase_create("live-tuning"),
          tcase_create("square-matrices"), tcase_create("products"), tcase_create("product-times"),
          tcase_create("blocks"), tcase_create("factors"), tcase_create("root-times"),
-         tcase_create("eigen"), tcase_create("sticky-error")};
+         tcase_create("eigen"), tcase_create("rounding"), tcase_create("sticky-error")};
     enum { STICKY = sizeof t / sizeof *t - 1 };
     for (int i = 0; i <= STICKY; i++) {
         tcase_add_checked_fixture(t[i], gpu_setup, NULL);
@@ -225,6 +225,7 @@ int main(void)
     add_stagger(t[11]);
     add_factors(t[12]);
     add_roots_f32(t[12]);
+    add_rounding(t[15]);
     add_eigenvectors(t[14]);
     add_eigen_fails(t[14]);
     add_methods(t[14]);

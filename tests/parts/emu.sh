@@ -22,8 +22,8 @@ if [ -n "${OPTC_FUZZ_SECONDS:-}" ]; then
 fi
 tools=
 [ $# -gt 0 ] ||
-    set -- library compositions graphs launches live-tuning memory products square-matrices blocks factors eigen \
-        random tools
+    set -- library compositions graphs launches rounding live-tuning memory products square-matrices blocks factors \
+        eigen random tools
 for case; do
     if [ "$case" = tools ]; then tools=yes; else CK_RUN_CASE=$case "$BUILD/gpu-test"; fi
 done

@@ -31,7 +31,7 @@ static optc_status pick_types(const optc_rule_options *o, Types *t)
     if (p == -2 || g == -2 || s == -2)
         return fail(OPTC_ERROR_ARGUMENT, "optc_compile: unknown storage type");
     t->p = p < 0 ? T_F32 : (Type)p;
-    t->g = g < 0 ? t->p : (Type)g;
+    t->g = (Type)(g < 0 ? plain_type((int)t->p) : g);
     t->state = s < 0 ? type_info[t->p].compute : (Type)s;
     return OPTC_OK;
 }
