@@ -2,16 +2,10 @@
  * CPU's. */
 #include "runtime/library/library.h"
 
+#include "runtime/core/cpu/conversions.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#define OPTC_FN static inline __attribute__((unused))
-#include "templates/math.h"
-#include "templates/math_f32.h"
-#include "templates/math_f64.h"
-#include "templates/random.h"
-#include "templates/types.h"
-#include "templates/rounding.h"
 
 static bool load_vals(Vals *v, int t, const void *p, int64_t n)
 {
