@@ -69,6 +69,7 @@ static bool run_passes(Gen *g, Source src, const GenOptions *o, bool is_ir, Aren
             is = (Buf){.arena = scratch};
         }
     }
+    ok = ok && pass_stochastic_rounding(g->rule, &o->types, &g->diag);
     if (!ok || o->rule_only)
         return ok;
     double t0 = now_ms();

@@ -56,7 +56,8 @@ typedef enum optc_status {
 
 /* Storage types. The numbers are part of the binary interface: they never change, and new types come last. */
 typedef enum optc_type { OPTC_DEFAULT = 0, OPTC_F32 = 1, OPTC_F64 = 2, OPTC_BF16 = 3, OPTC_F16 = 4,
-                         OPTC_Q8 = 5, OPTC_Q8U = 6, OPTC_F8 = 7, OPTC_F8U = 8 } optc_type;
+                         OPTC_Q8 = 5, OPTC_Q8U = 6, OPTC_F8 = 7, OPTC_F8U = 8,
+                         OPTC_E4M3 = 9, OPTC_E5M2 = 10, OPTC_BF16SR = 11, OPTC_F16SR = 12 } optc_type;
 
 typedef struct optc_engine optc_engine;
 typedef struct optc_rule optc_rule;

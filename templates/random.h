@@ -35,6 +35,18 @@ OPTC_FN optc_u4 optc_philox(optc_u4 x, unsigned k0, unsigned k1)
     return x;
 }
 
+OPTC_FN optc_u4 optc_philox7(optc_u4 x, unsigned k0, unsigned k1)      /* for rounding.h */
+{
+    OPTC_PHILOX_STEP(0u);
+    OPTC_PHILOX_STEP(1u);
+    OPTC_PHILOX_STEP(2u);
+    OPTC_PHILOX_STEP(3u);
+    OPTC_PHILOX_STEP(4u);
+    OPTC_PHILOX_STEP(5u);
+    OPTC_PHILOX_STEP(6u);
+    return x;
+}
+
 #undef OPTC_PHILOX_STEP
 
 /* An integer-valued f64, |v| <= 2^53, as a 64-bit integer in two's complement: seed and step reach a kernel as f64

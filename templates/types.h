@@ -1,5 +1,6 @@
 /* Types for storage only. Conversions to f32 are exact; conversions from f32 round to nearest, ties to even, and every
- * NaN becomes 0x7fff. GPU instructions with the same results replace this code where they exist. */
+ * NaN becomes the positive one with all bits set. GPU instructions with the same results replace this code where they
+ * exist. */
 
 OPTC_FN float optc_from_bf16(unsigned short x) { return optc_frombitsf((unsigned)x << 16); }
 
@@ -46,4 +47,52 @@ OPTC_FN unsigned short optc_to_f16(float x)
     unsigned r = mag < 0x38800000u ? tiny : mag < 0x477ff000u ? normal : 0x7c00u;
     return (unsigned short)(mag > 0x7f800000u ? 0x7fffu : (r | sign));
 #endif
+}
+
+/* fp8, with the values of PyTorch's float8_e4m3fn and float8_e5m2. e4m3 has no infinity: what exceeds 448 becomes 448,
+ * as in PyTorch 2.13 and in the GPU's instruction, and 0x7f is NaN. e5m2 overflows to infinity, for which GPUs have no
+ * instruction. All bit patterns of f32 were compared with PyTorch 2.13: only the sign of a NaN, which PyTorch keeps,
+ * differs. */
+OPTC_FN float optc_from_e4m3(unsigned char x)
+{
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 900
+    unsigned r;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(r) : "h"((unsigned short)x));
+    return optc_from_f16((unsigned short)r);
+#else
+    unsigned sign = (unsigned)(x & 0x80u) << 24, mag = x & 0x7fu;
+    float tiny = (float)(int)mag * 0.001953125f;                                  /* 2^-9: denormals */
+    unsigned normal = (mag << 20) + 0x3c000000u;                                  /* exponent rebiased by 120 */
+    unsigned u = mag < 8u ? optc_bitsf(tiny) : mag < 0x7fu ? normal : 0x7fc00000u;
+    return optc_frombitsf(u | sign);
+#endif
+}
+
+OPTC_FN unsigned char optc_to_e4m3(float x)
+{
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 900
+    unsigned short r;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(r) : "f"(0.0f), "f"(x));
+    return (unsigned char)r;
+#else
+    unsigned u = optc_bitsf(x), sign = u >> 24 & 0x80u, mag = u & 0x7fffffffu;
+    unsigned most = mag < 0x43e00000u ? mag : 0x43e00000u;                        /* 448 */
+    unsigned normal = (most - 0x3c000000u + 0x7ffffu + (most >> 20 & 1u)) >> 20;
+    /* Adding 2^14 rounds a denormal to its last bit, 2^-9. */
+    unsigned tiny = optc_bitsf(optc_frombitsf(mag < 0x3c800000u ? mag : 0u) + 16384.0f) - 0x46800000u;
+    unsigned r = mag < 0x3c800000u ? tiny : normal;
+    return (unsigned char)(mag > 0x7f800000u ? 0x7fu : (r | sign));
+#endif
+}
+
+OPTC_FN float optc_from_e5m2(unsigned char x) { return optc_from_f16((unsigned short)(x << 8)); }
+
+OPTC_FN unsigned char optc_to_e5m2(float x)
+{
+    unsigned u = optc_bitsf(x), sign = u >> 24 & 0x80u, mag = u & 0x7fffffffu;
+    unsigned normal = (mag - 0x38000000u + 0xfffffu + (mag >> 21 & 1u)) >> 21;
+    /* Adding 2^7 rounds a denormal to its last bit, 2^-16. */
+    unsigned tiny = optc_bitsf(optc_frombitsf(mag < 0x38800000u ? mag : 0u) + 128.0f) - 0x43000000u;
+    unsigned r = mag < 0x38800000u ? tiny : mag < 0x47800000u ? normal : 0x7cu;
+    return (unsigned char)(mag > 0x7f800000u ? 0x7fu : (r | sign));
 }

@@ -97,7 +97,7 @@ bool spec_open(Spec *s, const char *arg, const CompileOpts *c, bool wrappers, co
     *s = (Spec){0};
     jmp_buf out;
     s->gen.arena.out = &out;
-    bool ok = false;
+    volatile bool ok = false;
     if (setjmp(out)) {
         diag_set(&s->gen.diag, arg, 0, NULL, "out of memory");
     } else {

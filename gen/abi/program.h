@@ -31,6 +31,17 @@ enum {                             /* T_F32_BYTES … */
 #define TYPE(ID, name, bits, ...) T_##ID##_BYTES = bits / 8,
 #include "gen/abi/types.def"
 };
+/* What readers see: the type that has the same arrays, for types that round stochastically. */
+OPTC_COUNT int plain_type(int t)
+{
+    switch (t) {
+#define TYPE(...)
+#define DRAWN(PLAIN, rounds, ID, ...) case T_##ID: return T_##PLAIN;
+#include "gen/abi/types.def"
+    default: return t;
+    }
+}
+
 typedef struct ProgType { const char *name; int bytes, block; } ProgType;
 
 /* What values of a tensor are stored in: small tensors keep f32 in place of block codes. */

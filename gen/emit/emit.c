@@ -319,13 +319,16 @@ const char *emit_call_text(Arena *a, const char *fn, const char *x)
 }
 
 /* ---- arrays, partials and names of stages ---- */
+const char *emit_array_number(Emit *e, Access a)
+{
+    return e->array_slot ? arena_printf(e->arena, "%s[%d]", e->target->array_slot, e->array_slot[a.mem] - 1)
+                         : slot(e->arena, e->prefix, a.name);
+}
+
 const char *emit_array(Emit *e, Access a, bool writable)
 {
-    const char *number = e->array_slot
-        ? arena_printf(e->arena, "%s[%d]", e->target->array_slot, e->array_slot[a.mem] - 1)
-                                 : slot(e->arena, e->prefix, a.name);
     return arena_printf(e->arena, "(%s%s *)self->mem[%s]", writable ? "" : "const ",
-                        type_info[e->plan->mem[a.mem].type].c, number);
+                        type_info[e->plan->mem[a.mem].type].c, emit_array_number(e, a));
 }
 
 const char *emit_array_param(const Emit *e, const char *param) { return e->array_slot ? param : ""; }

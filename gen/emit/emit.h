@@ -73,10 +73,15 @@ const char *emit_type_suffix(Type t);
 const char *emit_value_name(Emit *e, Ref r);                   /* value_name; emit_name makes it an identifier */
 /* A new identifier for an array or a value loaded from it: the reserved one if it is free. */
 const char *emit_array_name(Emit *e, Access a);
+const char *emit_array_number(Emit *e, Access a);              /* "at_m" */
 const char *emit_array(Emit *e, Access a, bool writable);      /* "(const float *)self->mem[at_m]" */
 bool emit_coded(const Emit *e, Access a);                       /* an array of block codes */
 bool emit_codes(const Emit *e);                                /* the stage has one */
 void emit_dither(Emit *e);                                     /* the dither of its stores, before any loop */
+bool emit_drawn(const Emit *e, Access a);                      /* an array whose stores round stochastically */
+bool emit_draws(const Emit *e);                                /* the stage stores one */
+/* Declares before all loops what the random bits of an array have in common, and returns its name. */
+const char *emit_draws_of(Emit *e, Access a, const char *label);
 const char *emit_array_param(const Emit *e, const char *param); /* param if array numbers are an argument; else "" */
 const char *emit_red_kind(const Node *n);                      /* "sum", "max", "min" */
 const char *emit_fold_real(const Emit *e, const Node *n);      /* the type of a fold's lanes and partials */

@@ -12,8 +12,8 @@ static const char *const reserved[] = {"self", "unit", "start", "count", "from",
                                        "rows", "cols", "width", "line",  "i",    "l",   "stages",
                                        "dither", NULL};
 static const char *const prelude[] = {"math.h", "math_f32.h", "math_f64.h", "random.h", "types.h",
-                                      "gen/abi/reduction_sizes.h", "codes.h", "loops_c.h", "reductions_c.h",
-                                      "partials.h", "codes_c.h", NULL};
+                                      "gen/abi/reduction_sizes.h", "codes.h", "rounding.h", "loops_c.h",
+                                      "reductions_c.h", "partials.h", "codes_c.h", "rounding_c.h", NULL};
 const Target target_c = {.name = "c", .templates = "stage_c.txt", .restricted = "restrict", .array_slot = "arrays",
                          .prelude = prelude, .reserved = reserved, .emit = emit_c};
 
@@ -63,7 +63,11 @@ static const char *pointer(CStage *c, Access a)
 }
 
 /* The number of values of an inner loop. With folds each lane gets one value. */
-static bool takes_lanes(const Emit *e) { return e->st->nfold || !e->st->uses_rows || emit_codes(e); }
+static bool takes_lanes(const Emit *e)
+{
+    return e->st->nfold || !e->st->uses_rows || emit_codes(e) || emit_draws(e);
+}
+
 static const char *round_of(const CStage *c)
 {
     return c->few ? arena_printf(c->e.arena, "%d", c->few) : takes_lanes(&c->e) ? "OPTC_LANES" : "OPTC_CHUNK";
@@ -393,9 +397,27 @@ static void store_coded(CStage *c, Access a)
     emit_section(e, AT_STORES, "encode", h, 3);
 }
 
+/* Values wait in a local array until the loop ends. */
+static void store_drawn(CStage *c, Access a)
+{
+    Emit *e = &c->e;
+    const char *to = pointer(c, a), *out = emit_joined(e, to, "out");
+    const Hole h[] = {{"type", type_info[e->plan->mem[a.mem].type].name},
+                      {"to", to},
+                      {"from", out},
+                      {"draws", emit_draws_of(e, a, to)}};
+    emit_put(e, AT_BUFFERS, "float %s[%s];\n", out, round_of(c));
+    emit_put(e, AT_BODY, "%s[i] = %s%s;\n", out, e->plan->real == T_F32 ? "" : "(float)", emit_expr(e, a.val));
+    emit_section(e, AT_STORES, "round", h, 4);
+}
+
 static void store_one(CStage *c, Access a)
 {
     Emit *e = &c->e;
+    if (emit_drawn(e, a)) {
+        store_drawn(c, a);
+        return;
+    }
     if (emit_coded(e, a)) {
         store_coded(c, a);
         return;
@@ -451,7 +473,8 @@ static void emit_stage(void *ctx, Arena *a)
     h[n++] = (Hole){"lanes", c.few ? round_of(&c) : "OPTC_LANES"};
     const char *none = emit_absent(&c.e);
     h[n++] = (Hole){"absent", *none ? emit_filled(&c.e, "absent", (Hole[]){{"leaves", none}}, 1) : ""};
-    x->ok = template_fill(x->out, target_c.templates, template_of(s, c.parts || emit_codes(&c.e)), h, n) && !c.e.broken;
+    bool chunks = c.parts || emit_codes(&c.e) || emit_draws(&c.e);
+    x->ok = template_fill(x->out, target_c.templates, template_of(s, chunks), h, n) && !c.e.broken;
 }
 
 bool emit_c_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code, Buf *table)

@@ -14,8 +14,8 @@ static const char *const reserved[] = {
     "strip",  "room",  "inside",  "end",   "coded",     "dither",   "exact",    "odd",     "values",
     "tiles",  "tile",  "at",      "both",  NULL};
 static const char *const prelude[] = {"gen/abi/stage_abi.h", "math.h", "math_f32.h", "math_f64.h", "random.h",
-                                      "types.h", "gen/abi/reduction_sizes.h", "codes.h", "cuda_helpers.h",
-                                      "reductions_cuda.h", "codes_cuda.h", "exact_cuda.h",
+                                      "types.h", "gen/abi/reduction_sizes.h", "codes.h", "rounding.h", "cuda_helpers.h",
+                                      "reductions_cuda.h", "codes_cuda.h", "rounding_cuda.h", "exact_cuda.h",
                                       "half_tiles_cuda.h", "partials.h", NULL};
 const Target target_cuda = {.name = "cuda", .gpu = true, .templates = "stage_cuda.txt", .restricted = "__restrict__",
                             .array_slot = "arrays.at", .prelude = prelude, .reserved = reserved, .emit = emit_cuda};
@@ -256,7 +256,11 @@ static void store_one(CudaStage *c, Access a)
     const char *out = emit_joined(e, ptr, "out"), *stored = packs ? emit_joined(e, ptr, "stored") : out;
     emit_put(e, AT_OUTS, "%s %s[%d];\n", type_info[packs ? t->compute : m->type].c, out, c->vec);
     emit_put(e, AT_BODY, "%s[i] = %s;\n", out, x);
-    if (packs)
+    if (emit_drawn(e, a)) {
+        const Hole h[] = {{"type", t->name}, {"c", t->c}, {"to", stored}, {"from", out},
+                          {"vector", number(c, c->vec)}, {"draws", emit_draws_of(e, a, ptr)}};
+        emit_section(e, AT_STORES, "round_all", h, 6);
+    } else if (packs)
         emit_put(e, AT_STORES, "%s %s[%d];\n%s_all(%s, %s);\n", t->c, stored, c->vec, t->store, stored, out);
     if (c->form == FORM_HALF) {
         const Hole h[] = {{"x", ptr},

@@ -318,3 +318,22 @@ void emit_dither(Emit *e)
     if (stores)
         emit_put(e, AT_HOISTED, "const unsigned dither = optc_dither(self->hyper[0]%s);\n", e->t_ahead ? " + 1.0" : "");
 }
+
+/* ---- stochastic rounding (templates/rounding.h) ---- */
+bool emit_drawn(const Emit *e, Access a) { return type_draws(e->plan->mem[a.mem].type); }
+
+bool emit_draws(const Emit *e)
+{
+    bool any = false;
+    for (int i = 0; i < e->st->nstore; i++)
+        any = any || emit_drawn(e, e->st->store[i]);
+    return any;
+}
+
+const char *emit_draws_of(Emit *e, Access a, const char *label)
+{
+    const char *name = emit_joined(e, label, "draws");
+    emit_put(e, AT_HOISTED, "const optc_draws %s = optc_draws_of(self->hyper[%d], self->hyper[0]%s, self->id, %s);\n",
+             name, rule_seed(e->plan->rule) + 1, e->t_ahead ? " + 1.0" : "", emit_array_number(e, a));
+    return name;
+}

@@ -91,11 +91,13 @@ static bool any_nan(const Iv *a, int n)
 static double in_type(Type t, double x)
 {
     int e;
-    if (!isfinite(x) || x == 0)
+    if (isnan(x) || x == 0)
         return x;
+    if (isinf(x))
+        return copysign(type_info[t].beyond, x);
     (void)frexp(x, &e);
     double q = fmax(ldexp(1, e - type_info[t].digits), type_info[t].least), y = rint(x / q) * q;
-    return fabs(y) > type_info[t].most ? copysign(INFINITY, x) : y;
+    return fabs(y) > type_info[t].most ? copysign(type_info[t].beyond, x) : y;
 }
 
 static Iv as_stored(const Ev *e, const Node *n, Iv x)

@@ -427,8 +427,7 @@ static int l_random(lua_State *L)
         t->spec[t->at].uses_view = true;
     if (t->seed < 0) {
         t->seed = t->rule->nhyper;
-        PUSH(t->arena, t->rule->hyper, t->rule->nhyper, t->rule->hyper_cap) =
-            (Hyper){"seed", 0, -9007199254740992.0, 9007199254740992.0, false, false};
+        PUSH(t->arena, t->rule->hyper, t->rule->nhyper, t->rule->hyper_cap) = SEED_HYPER;
     }
     return give(L, node_leaf(&t->rule->g, op, (Dom)dom, t->seed, t->stream++));
 }

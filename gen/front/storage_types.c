@@ -75,7 +75,7 @@ bool types_choose(Arena *a, const char *text, int p, int g, int state, Types *ou
     if (!types_parse(a, text, out, d))
         return false;
     out->p = out->p == none ? T_F32 : out->p;
-    out->g = out->g == none ? out->p : out->g;
+    out->g = out->g == none ? (Type)plain_type((int)out->p) : out->g;
     out->state = out->state == none ? type_info[out->p].compute : out->state;
     return true;
 }

@@ -11,15 +11,17 @@ const OpInfo op_info[NOPS] = {
     {name, arity, K_##kind, form, binds, name_form, ulp, cost},
 #include "gen/ir/ops.def"
 };
-/* Blocks are those of templates/codes.h. No store draws random bits yet. */
+/* Blocks are those of templates/codes.h, draws those of templates/rounding.h. */
 #define TYPE(ID, name, bits, block, planes, draws, ...) \
     _Static_assert(bits % 8 == 0 && block == 1 && planes == 1 && draws == 0, name ": whole bytes, one per value");
 #define CODED(ID, name, bits, block, planes, draws, ...) \
     _Static_assert(bits == 8 && block == OPTC_CODED && planes == 2 && draws == 0, name ": a byte per value, a scale");
+#define DRAWN(PLAIN, rounds, ID, name, bits, block, planes, draws, ...) \
+    _Static_assert(bits == 16 && block == 1 && planes == 1 && draws == 16, name ": 16 of each");
 #include "gen/abi/types.def"
 const TypeInfo type_info[NTYPES] = {
-#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, digits, least, most, ...) \
-    {name, bits / 8, bits, block, planes, draws, #c, #load, #store, T_##compute, digits, least, most},
+#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, digits, least, most, beyond, ...) \
+    {name, bits / 8, bits, block, planes, draws, #c, #load, #store, T_##compute, digits, least, most, beyond},
 #include "gen/abi/types.def"
 };
 
@@ -366,6 +368,14 @@ int rule_view(const Rule *r)
     for (int v = 0; v < r->nvariant; v++)
         view |= r->variant[v].view;
     return view;
+}
+
+int rule_seed(const Rule *r)
+{
+    for (int i = 0; i < r->nhyper; i++)
+        if (!strcmp(r->hyper[i].name, "seed"))
+            return i;
+    return -1;
 }
 
 bool hyper_allows(const Hyper *h, double x)

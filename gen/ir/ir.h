@@ -34,12 +34,13 @@ typedef struct {
     const char *c, *load, *store;
     Type compute;
     int digits;
-    double least, most;
+    double least, most, beyond;
 } TypeInfo;
 extern const OpInfo op_info[NOPS];
 extern const TypeInfo type_info[NTYPES];
 extern const ProgType program_types[NTYPES];            /* what the runtime needs of them */
 static inline bool type_coded(Type t) { return type_info[t].block > 1; }      /* a block code: only for states */
+static inline bool type_draws(Type t) { return type_info[t].draws > 0; }      /* stores round stochastically */
 int op_by_name(const char *name);      /* -1: none */
 int type_by_name(const char *name);
 int dom_by_name(const char *name);
@@ -194,6 +195,9 @@ const char *rule_line(const Rule *r, int file, int line, int *n);
 /* The precision of products: f64 for f64 parameters, else the one that the spec's head names, or f32. */
 Product rule_product(const Rule *r, Type p);
 
+/* The seed of random draws: whole numbers that f64 holds exactly. */
+#define SEED_HYPER ((Hyper){"seed", 0, -9007199254740992.0, 9007199254740992.0, false, false})
+int rule_seed(const Rule *r);                             /* its hyperparameter `seed`; -1: none */
 bool hyper_allows(const Hyper *h, double x);
 const char *hyper_range(const Hyper *h, char buf[64]);     /* "[0, 1)" */
 

@@ -111,8 +111,8 @@ enum Trait {
 };
 
 static const int type_traits[NTYPES] = {
-#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, digits, least, most, dtype, dlpack, \
-             launch, ...) \
+#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, digits, least, most, beyond, dtype, \
+             dlpack, launch, ...) \
     [T_##ID] = launch,
 #include "gen/abi/types.def"
 };

@@ -416,7 +416,7 @@ bool plan_uses_t(const Plan *p)
             return true;
     }
     for (int k = 0; k < p->nmem; k++)
-        if (type_coded(p->mem[k].type))                    /* codes are dithered by the step */
+        if (type_coded(p->mem[k].type) || type_draws(p->mem[k].type))      /* rounded by element and step */
             return true;
     return false;
 }

@@ -31,7 +31,8 @@ static const struct { const char *spec, *with, *options; Type p, state; } extra[
     {"adamw", "clip(1),cautious,ema(0.999)", "", T_F32, T_F32}, {"sgd", "centralize,lookahead(2,0.5)", "", T_F32,
             T_F32}, {"adamw", "clip_norm(0.1)", "amsgrad=true", T_F32, T_F32},
     {"adamw", "clip(1)", "", T_BF16, T_F32}, {"lamb", "", "", T_F16, T_F16}, {"adamw", "sam(0.05)", "", T_F64, T_F64},
-    {"rmsprop", "", "centered=true", T_F32, T_F32}};
+    {"rmsprop", "", "centered=true", T_F32, T_F32}, {"adamw", "", "", T_E4M3, T_E5M2},
+    {"came", "", "", T_BF16SR, T_F16SR}};
 
 /* Every kind of call in few stages, for runs that skip rules with calls. */
 static const char every_call[] =
@@ -129,7 +130,7 @@ static int longest_first(const void *a, const void *b)
 
 static int make_cases(Case *c)
 {
-    const Types f32 = {T_F32, T_F32, T_F32};
+    const Types f32 = {.p = T_F32, .g = T_F32, .state = T_F32};
     int n = 0;
     bool ok = true;
     for (int i = 0; i < optc_library_size(); i++) {
@@ -138,7 +139,7 @@ static int make_cases(Case *c)
     }
     for (int i = 0; i < COUNT(extra); i++)
         ok = make_case(&c[n++], extra[i].spec, extra[i].with, extra[i].options,
-                       (Types){extra[i].p, extra[i].p, extra[i].state}) && ok;
+                       (Types){.p = extra[i].p, .g = (Type)plain_type((int)extra[i].p), .state = extra[i].state}) && ok;
     ok = make_case(&c[n++], every_call, "", "", f32) && ok;
     ok = make_alone(&c[n++]) && ok;
     if (ok)

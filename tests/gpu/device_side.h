@@ -64,6 +64,7 @@ void add_memory(TCase *t);
 void add_products(TCase *t);
 void add_product_times(TCase *t);
 void add_random(TCase *t);
+void add_rounding(TCase *t);
 void add_polar(TCase *t);
 void add_network(TCase *t);
 void add_roots_f32(TCase *t);

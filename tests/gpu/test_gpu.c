@@ -106,7 +106,8 @@ static const optc_rule_options stored[] = {
     {.spec = "adamw", .with = "clip(1)", .options = "", .param = OPTC_F64}, {.spec = "adafactor", .with = "",
             .options = "", .param = OPTC_F64}, {.spec = "adamw", .with = "", .options = "", .param = OPTC_BF16},
     {.spec = "lamb", .with = "clip(1)", .options = "", .param = OPTC_F16}, {.spec = "came", .with = "", .options = "",
-            .param = OPTC_BF16}, {.spec = "adamp", .with = "", .options = "", .param = OPTC_F32, .grad = OPTC_BF16}};
+            .param = OPTC_BF16}, {.spec = "adamp", .with = "", .options = "", .param = OPTC_F32, .grad = OPTC_BF16},
+    {.spec = "came", .with = "", .options = "", .param = OPTC_E5M2, .grad = OPTC_E4M3, .state = OPTC_E4M3}};
 
 START_TEST(types)
 {
@@ -192,7 +193,8 @@ int main(void)
          tcase_create("memory"), tcase_create("sanitizer"), tcase_create("random"), tcase_create("live-tuning"),
          tcase_create("square-matrices"), tcase_create("products"), tcase_create("product-times"),
          tcase_create("blocks"), tcase_create("factors"), tcase_create("root-times"),
-         tcase_create("eigen"), tcase_create("codes"), tcase_create("sticky-error")};
+         tcase_create("eigen"), tcase_create("codes"), tcase_create("rounding"),
+         tcase_create("sticky-error")};
     enum { STICKY = sizeof t / sizeof *t - 1 };
     for (int i = 0; i <= STICKY; i++) {
         tcase_add_checked_fixture(t[i], gpu_setup, NULL);
@@ -224,6 +226,7 @@ int main(void)
     add_stagger(t[11]);
     add_factors(t[12]);
     add_roots_f32(t[12]);
+    add_rounding(t[15]);
     add_eigenvectors(t[14]);
     add_eigen_fails(t[14]);
     add_methods(t[14]);

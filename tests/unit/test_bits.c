@@ -177,7 +177,8 @@ END_TEST
 START_TEST(storage_types)
 {
     static const struct { optc_type p, g, state; } ty[] = {{OPTC_BF16, OPTC_BF16, OPTC_BF16}, {OPTC_F16, OPTC_F32,
-            OPTC_F32}, {OPTC_F32, OPTC_BF16, OPTC_F16}, {OPTC_F64, OPTC_F32, OPTC_F32}, {OPTC_F64, OPTC_F64, OPTC_F64}};
+            OPTC_F32}, {OPTC_F32, OPTC_BF16, OPTC_F16}, {OPTC_F64, OPTC_F32, OPTC_F32}, {OPTC_F64, OPTC_F64, OPTC_F64},
+        {OPTC_F32, OPTC_E5M2, OPTC_E4M3}, {OPTC_E5M2, OPTC_E4M3, OPTC_E5M2}};
     static const char *const rules[] = {"adamw", "lamb", "adafactor"};
     optc_engine_options eo = {.threads = 2, .cache_dir = getenv("OPTC_TEST_CACHE")};
     for (int i = 0; i < 3; i++) {
@@ -203,7 +204,7 @@ Suite *bits_suite(void)
     TCase *t = tcase_create("same bits");
     tcase_set_timeout(t, 240);
     tcase_add_loop_test(t, threads_and_levels, 0, rule_count());
-    tcase_add_loop_test(t, storage_types, 0, 5);
+    tcase_add_loop_test(t, storage_types, 0, 7);
     tcase_add_test(t, compilers);
     tcase_add_test(t, float_mode);
     tcase_add_test(t, alignment_and_company);

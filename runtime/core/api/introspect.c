@@ -9,7 +9,8 @@
 
 /* ---- storage types ---- */
 static const optc_type_info public_types[] = {
-#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, digits, least, most, dtype, dlpack, ...) \
+#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, digits, least, most, beyond, dtype, \
+             dlpack, ...) \
     {name, dtype, bits, dlpack},
 #include "gen/abi/types.def"
 };

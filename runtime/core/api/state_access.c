@@ -182,7 +182,7 @@ static optc_status look_up(const optc_binding *b, const StateQuery *w, optc_stat
                     w->owner, limit);
     out->data = group ? b->group[w->owner].mem[k] : b->tensor[w->owner].mem[k];
     out->count = group ? 1 : dom_len(m->dom, b->tensor[w->owner].shape);
-    out->type = (optc_type)(stored_type(p->type, m->type, group ? 1 : b->tensor[w->owner].whole.n) + 1);
+    out->type = (optc_type)(plain_type(stored_type(p->type, m->type, group ? 1 : b->tensor[w->owner].whole.n)) + 1);
     *has = out->data || (!out->count && (m->held_by >> b->tensor[w->owner].variant & 1));
     return OPTC_OK;
 }

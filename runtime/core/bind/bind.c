@@ -278,7 +278,7 @@ static optc_status check_tensor(const optc_binding *b, const optc_tensor *t, int
     const void *const ptr[] = {t->param, t->grad};
     static const char *const what[] = {"parameter", "gradient"};
     for (int k = 0; k < 2; k++) {
-        if (got[k] && (int)got[k] - 1 != want[k])
+        if (got[k] && (int)got[k] - 1 != want[k] && (int)got[k] - 1 != plain_type(want[k]))
             return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: its %s is not of the type the rule was compiled for (%s)",
                         label, what[k], p->type[want[k]].name);
         if ((uintptr_t)ptr[k] % (uintptr_t)p->type[want[k]].bytes)

@@ -53,8 +53,8 @@ static optc_status ready(optc_engine *e, MatrixKit *k, void *stream, const char 
 /* ---- one call ---- */
 enum { NO_CUBLAS = -1 };
 static const int cublas_type[NTYPES] = {
-#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, digits, least, most, dtype, dlpack, \
-             launch, cublas) [T_##ID] = cublas,
+#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, digits, least, most, beyond, dtype, \
+             dlpack, launch, cublas) [T_##ID] = cublas,
 #include "gen/abi/types.def"
 };
 

@@ -45,6 +45,35 @@ static void save_named(const Plan *p, void *const *mem, int64_t whole, bool grou
             save_vals(&state[p->mem[k].sym], stored_type(program_types, (int)p->mem[k].type, whole), mem[k], dither);
 }
 
+static unsigned short round_drawn(int t, float x, unsigned bits)
+{
+    switch (t) {
+#define TYPE(...)
+#define DRAWN(PLAIN, rounds, ID, ...) case T_##ID: return rounds(x, bits);
+#include "gen/abi/types.def"
+    default: abort();
+    }
+}
+
+/* Stores the arrays of a tensor that are rounded stochastically, with the random bits of compiled stages. */
+static void save_drawn(const Plan *p, const Tensor *y, int tensor, const EvalTensor *x, const EvalGroup *g, double t)
+{
+    for (int k = 0; k < p->nmem; k++) {
+        const Mem *m = &p->mem[k];
+        if (!type_draws(m->type) || (m->kind != MEM_P && m->kind != MEM_STATE) || !y->mem[k])
+            continue;
+        const Vals *v = m->kind == MEM_P ? &x->p : &x->state[m->sym];
+        optc_draws draws = optc_draws_of(g->hyper[rule_seed(p->rule)], t - g->lag, tensor, k);
+        for (int64_t i = 0; i < v->n; i++) {
+            int64_t at = x->before[ELEM] + i;
+            optc_u4 w = optc_draw8(draws, at >> 3);
+            const unsigned word[] = {w.a, w.b, w.c, w.d};
+            ((unsigned short *)y->mem[k])[i] =
+                round_drawn((int)m->type, (float)v->v[i], word[(at & 7) / 2] >> at % 2 * 16 & 0xffffu);
+        }
+    }
+}
+
 static void free_named(Vals *v, int n)
 {
     for (int i = 0; v && i < n; i++)
@@ -93,6 +122,7 @@ static optc_status run_eval(optc_binding *b, int entry, int phase)
             const unsigned first = optc_dither(t) + (unsigned)(b->tensor[i].view.first >> 3) * OPTC_DITHER;
             save_vals(&x->p, p->p, b->tensor[i].mem[0], first);
             save_named(p, b->tensor[i].mem, b->tensor[i].whole.n, false, x->state, first);
+            save_drawn(p, &b->tensor[i], i, x, &e.j.group[x->group], t);
         }
         free(x->p.v);
         free(x->g.v);
