@@ -25,7 +25,7 @@ void rule_make_free(optc_rule *r)
     r->library = NULL;
 }
 
-static optc_status pick_types(const optc_rule_options *o, Types *t)
+static optc_status pick_types(optc_rule *r, const optc_rule_options *o, Types *t)
 {
     int p = inner_type(o->param), g = inner_type(o->grad), s = inner_type(o->state);
     if (p == -2 || g == -2 || s == -2)
@@ -33,7 +33,8 @@ static optc_status pick_types(const optc_rule_options *o, Types *t)
     t->p = p < 0 ? T_F32 : (Type)p;
     t->g = g < 0 ? t->p : (Type)g;
     t->state = s < 0 ? type_info[t->p].compute : (Type)s;
-    return OPTC_OK;
+    Gen *of = &r->library->gen;
+    return types_parse(&of->arena, o->types, t, &of->diag) ? OPTC_OK : fail(OPTC_ERROR_ARGUMENT, "%s", of->diag.text);
 }
 
 static const optc_module *checked(const optc_module *m, const Plan *p)
@@ -230,7 +231,7 @@ static optc_status compile(optc_rule *r, const optc_rule_options *o)
     Finder f = {o, r->engine->library->spec_path};
     GenOptions g = {.options = o->options, .find = find_text, .find_ctx = &f,
                     .target = engine_target(r->engine)};
-    optc_status s = pick_types(o, &g.types);
+    optc_status s = pick_types(r, o, &g.types);
     if (s == OPTC_OK)
         s = pick_product(o, &g.product);
     if (s != OPTC_OK)
