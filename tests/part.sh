@@ -91,7 +91,7 @@ go() {
         echo "the GPU's suite on an emulated GPU: the rest$(of_them)"
         thin 5
         few 1
-        sh tests/parts/emu.sh $(share products blocks factors compositions eigen launches square-matrices memory \
+        sh tests/parts/emu.sh $(share products blocks factors compositions eigen launches square-matrices memory master \
             random live-tuning graphs) ;;
     emulated-tools) echo "tuning and packages on an emulated GPU"; sh tests/parts/emu.sh tools ;;
     layout) echo "the shape of the source tree"; sh tests/parts/layout.sh ;;

@@ -192,7 +192,7 @@ int main(void)
          tcase_create("memory"), tcase_create("sanitizer"), tcase_create("random"), tcase_create("live-tuning"),
          tcase_create("square-matrices"), tcase_create("products"), tcase_create("product-times"),
          tcase_create("blocks"), tcase_create("factors"), tcase_create("root-times"),
-         tcase_create("eigen"), tcase_create("sticky-error")};
+         tcase_create("eigen"), tcase_create("master"), tcase_create("sticky-error")};
     enum { STICKY = sizeof t / sizeof *t - 1 };
     for (int i = 0; i <= STICKY; i++) {
         tcase_add_checked_fixture(t[i], gpu_setup, NULL);
@@ -230,6 +230,7 @@ int main(void)
     add_network(t[12]);
     add_eigen_times(t[13]);
     add_root_times(t[13]);
+    add_master(t[15]);
     add_sticky(t[STICKY]);
     Suite *last = suite_create("gpu, the end of a context");
     suite_add_tcase(last, t[STICKY]);
