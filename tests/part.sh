@@ -91,8 +91,8 @@ go() {
         echo "the GPU's suite on an emulated GPU: the rest$(of_them)"
         thin 5
         few 1
-        sh tests/parts/emu.sh $(share products blocks factors compositions eigen launches square-matrices memory master \
-            random live-tuning graphs) ;;
+        sh tests/parts/emu.sh $(share products blocks factors compositions eigen launches square-matrices memory \
+            master random live-tuning graphs) ;;
     emulated-tools) echo "tuning and packages on an emulated GPU"; sh tests/parts/emu.sh tools ;;
     layout) echo "the shape of the source tree"; sh tests/parts/layout.sh ;;
     vectors) echo "every loop over elements is vectorised"; sh tests/parts/vectors.sh ;;
