@@ -330,6 +330,8 @@ optc_status optc_read_value(const optc_binding *b, int tensor, const char *name,
  * parameter (f32), or adds the old parameter's remainder to the new one. On a GPU the call waits for the stream, and
  * copies master through the host. Not inside a capture. */
 optc_status optc_params_changed(optc_binding *b, int tensor);
+/* 1 if optc_params_changed sets the state or value of this name; NULL: if it sets any. */
+int optc_rule_follows_params(const optc_rule *r, const char *name);
 
 /* ---- what a rule declares ---- */
 typedef struct optc_hyper { const char *name; double value, lo, hi; int lo_open, hi_open; } optc_hyper;

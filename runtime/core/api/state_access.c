@@ -345,6 +345,15 @@ optc_status optc_params_changed(optc_binding *b, int tensor)
     return s;
 }
 
+int optc_rule_follows_params(const optc_rule *r, const char *name)
+{
+    const Program *p = r ? r->program : NULL;
+    for (int k = 0; p && k < p->narray; k++)
+        if (p->array[k].follows_p && (!name || !strcmp(p->array[k].name, name)))
+            return 1;
+    return 0;
+}
+
 /* ---- gradients and inputs ---- */
 static optc_status check_data(optc_binding *b, const char *call, int tensor, int array, const void *data, int64_t count)
 {

@@ -182,20 +182,23 @@ def number_of(text):
 
 class Rule:
     """A compiled rule. `spec`: a name, or a path; `text`: the spec itself. `with_`: wrappers, the last outermost.
-    `types`: {"param": "bf16", "grad": …, "state": …}. `wrappers`: {name: text} that `with_` finds first."""
+    `types`: {"param": "bf16", "grad": …, "state": …, "master": "low16", "copy": "f16"}.
+    `wrappers`: {name: text} that `with_` finds first."""
 
     def __init__(self, engine, spec=None, *, text=None, with_=(), options=None, types=None, wrappers=None,
                  products=None, warn=True):
         with_ = with_ if isinstance(with_, str) else ",".join(with_ or ())
         types = types or {}
-        unknown = set(types) - {"param", "grad", "state"}
+        beside = {k: v for k, v in types.items() if k in ("master", "copy") and v}
+        unknown = set(types) - {"param", "grad", "state", "master", "copy"}
         if unknown:
-            raise ValueError("types: %s is none of param, grad, state" % ", ".join(sorted(unknown)))
+            raise ValueError("types: %s is none of param, grad, state, master, copy" % ", ".join(sorted(unknown)))
         texts = [_lib.Text(encoded(n), encoded(t)) for n, t in (wrappers or {}).items()]
         o = _lib.RuleOptions(
             spec=encoded(spec), text=encoded(text), options=encoded(option_text(options)),
             param=_type(types.get("param")), grad=_type(types.get("grad")), state=_type(types.get("state")),
-            wrappers=array(_lib.Text, texts), nwrappers=len(texts), products=encoded(products))
+            wrappers=array(_lib.Text, texts), nwrappers=len(texts), products=encoded(products),
+            types=encoded(option_text(beside)))
         setattr(o, "with", encoded(with_ or None))
         out = ctypes.c_void_p()
         lib.optc_compile_sized(engine.handle, o, ctypes.sizeof(o), out)
@@ -281,6 +284,10 @@ class Rule:
     def changes_grad(self):
         """A wrapper hands another gradient to the rule inside it than it was given."""
         return bool(lib.optc_rule_changes_grad(self.handle))
+
+    def follows_params(self):
+        """States that hold what parameters round away: they are stale when somebody else writes a parameter."""
+        return [n for n in self.states() if lib.optc_rule_follows_params(self.handle, encoded(n))]
 
     def bind(self, groups):
         return Binding(self, groups)
@@ -434,6 +441,10 @@ class Binding:
 
     def sync(self):
         lib.optc_sync(self.handle)
+
+    def params_changed(self, tensor=-1):
+        """After parameters were written between steps: what the rule keeps beside them is set from them."""
+        lib.optc_params_changed(self.handle, tensor)
 
     def has_state(self, tensor, name):
         out = ctypes.c_int()

@@ -90,7 +90,7 @@ TypeInfo = _struct("optc_type_info", "str name dtype, int bits dlpack")
 Memory = _struct("optc_memory", "i64 total free ours peak")
 Text = _struct("optc_text", "str name text")
 RuleOptions = _struct("optc_rule_options", "str spec text with options, type param grad state, optc_text* wrappers,"
-                      "int nwrappers, str products")
+                      "int nwrappers, str products types")
 Hyper = _struct("optc_hyper", "str name, double value lo hi, int lo_open hi_open")
 StateInfo = _struct("optc_state_info", "str name domain, type type")
 Option = _struct("optc_option", "str name value preset choices kind")
@@ -175,6 +175,8 @@ optc_has_state: status ptr int str int*
 optc_state_read: status ptr int str double* i64
 optc_state_write: status ptr int str double* i64
 optc_read_value: status ptr int str double* i64
+optc_params_changed: status ptr int
+optc_rule_follows_params: int ptr str
 optc_plan_bytes: status ptr str i64 optc_bytes*
 optc_multiply_sized: status ptr optc_product* size
 optc_kron_sized: status ptr optc_kronecker* size

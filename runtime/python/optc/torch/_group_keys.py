@@ -42,6 +42,7 @@ class GroupKeys:
             rule, *plus = split_wrappers(rule)
             with_ = plus + with_
         self.spec, self.state_type = rule or "spec", dict(types or {}).get("state")
+        self.kept_beside = {k: v for k, v in dict(types or {}).items() if k in ("master", "copy")}
         self.what = {"text": spec, "with_": ",".join(with_), "wrappers": dict(wrappers or {}), "products": products}
         self.rest = None                               # the rule that steps what is no matrix: defaults()
         self.row = self.spec if spec is None and self.spec in _rules.TORCH else None
@@ -298,7 +299,10 @@ class GroupKeys:
         """What Engine.compile wants. scaler: the text of a wrapper that takes a scale out of gradients, outermost;
         clip: of one that stands for the library's."""
         what = dict(self.what, spec=spec, options=option_text(options))
-        types = {"param": param, "grad": grad, "state": self.state_type}
+        beside = dict(self.kept_beside)
+        if param not in ("bf16", "f16"):
+            beside.pop("master", None)                 # others round nothing away
+        types = {"param": param, "grad": grad, "state": self.state_type, **beside}
         what["types"] = {k: v for k, v in types.items() if v is not None}
         if clip:
             what["wrappers"] = {**what["wrappers"], "clip": clip}

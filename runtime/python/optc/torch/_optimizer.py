@@ -40,7 +40,8 @@ class Optimizer(torch.optim.Optimizer):
     rule         a name of the library ("adamw", "adamw+clip(1)") or a path ("./mine.lua")
     with_        wrappers around it, the last outermost: ["clip(1.0)", "ema(0.999)"]
     options      what is fixed when the rule is compiled: {"amsgrad": True}
-    types        storage types: {"state": "bf16"}; parameters and gradients have their own
+    types        storage types: {"state": "bf16"}; parameters and gradients have their own. "master" says how 16-bit
+                 parameters keep what they round away: "low16", "f32", "low8" or "kahan"
     spec         the text of a spec, in place of a name
     wrappers     texts of own wrappers by name, for with_
     products     what products of matrices are computed in: "f32", "bf16", …
@@ -61,7 +62,7 @@ class Optimizer(torch.optim.Optimizer):
                  **given):
         if rule is None and spec is None:
             raise TypeError("name a rule of the library, a path, or give a spec's text (spec=)")
-        if set(types or ()) - {"state"}:
+        if set(types or ()) - {"state", "master", "copy"}:
             raise ValueError("types says how states are stored: parameters and gradients have types of their own")
         if not isinstance(workspace, int) or workspace < 0:
             raise ValueError("workspace=%r: a number of bytes, or 0 for the usual" % (workspace,))
@@ -318,6 +319,16 @@ class Optimizer(torch.optim.Optimizer):
             b.run(entry)
             if b.unseen and entry == "step":
                 self._appear(b)
+
+    def params_changed(self, *params):
+        """After parameters were written where torch counts no version (p.data, a graph, code in C): what is kept
+        beside them (types={"master": …}) is set from them. Without arguments: beside all of them."""
+        wanted = set(map(id, params))
+        for b in self._bounds or ():
+            b.settle()
+            for i, p in enumerate(b.owners):
+                if not params or id(p) in wanted:
+                    b.params_changed(i)
 
     def _ready(self):
         if self._bounds is None or self._shape != self._layout() or (

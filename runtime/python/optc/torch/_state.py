@@ -135,7 +135,8 @@ def check_value(value, shape, key, name, view=None):
     if [n for n in given.shape if n != 1] != [n for n in shape if n != 1]:
         raise ValueError("state '%s' of %s has shape %s, and one of shape %s was given" % (
             key, name, tuple(shape), tuple(given.shape)))
-    if not given.is_floating_point():
+    whole = view.dtype if view is not None else given.dtype    # of remainders (int16, int8)
+    if not given.is_floating_point() and (given.dtype != whole or given.dtype not in (torch.int16, torch.int8)):
         raise ValueError("state '%s' of %s was given as %s: a floating type is wanted" % (key, name, given.dtype))
     return given
 
@@ -171,7 +172,7 @@ def plan(opt, b, numbers, before=None):
             continue                                   # somebody else's entries
         count = step_of(own, name, opt._rule.spec in STEPLESS)
         old, k = (before or {}).get(id(p), (None, 0))
-        keys = [n for n in views if n not in b.grouped and (old is None or n in old.live(k))]
+        keys = [n for n in views if n not in b.grouped and n not in b.follows and (old is None or n in old.live(k))]
         begins = opt._rule.row == "sgd" and "momentum_buffer" in views and own.get("momentum_buffer") is None
         if begins:                                     # as torch begins one that is None, or not there
             count, own = 0, {**own, "momentum_buffer": torch.zeros(views["momentum_buffer"].shape)}
