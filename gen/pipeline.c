@@ -10,6 +10,7 @@ typedef struct { const char *name; bool (*run)(Rule *, Diag *); } RulePass;
 
 static const RulePass rule_passes[] = {
     {"trace",  NULL},                   /* a spec or IR text becomes a rule */
+    {"master", NULL},                   /* what p's type rounds away is kept in a state; a copy of p */
     {"fold",   pass_constant_fold},     /* exact simplification; merges equal values, drops dead ones */
     {"calls",  pass_product_fuse},      /* fuses products with constant factors and sums */
     {"storage", NULL},                  /* the types that states are stored in (pass_storage) */
@@ -56,9 +57,12 @@ static bool run_passes(Gen *g, Source src, const GenOptions *o, bool is_ir, Aren
         if (i == 0) {
             g->rule = is_ir ? rule_parse(&g->arena, src, &g->diag) : pass_trace(&g->arena, src, o, &g->diag);
             ok = g->rule != NULL;
+        } else if (rule_passes[i].run) {
+            ok = rule_passes[i].run(g->rule, &g->diag);
+        } else if (!strcmp(rule_passes[i].name, "master")) {
+            ok = pass_master(g->rule, &o->types, &g->diag);
         } else {
-            ok = rule_passes[i].run ? rule_passes[i].run(g->rule, &g->diag)
-                                    : pass_storage(g->rule, &o->types, src.path, &g->diag);
+            ok = pass_storage(g->rule, &o->types, src.path, &g->diag);
         }
         ok = ok && pass_verify(g->rule, &g->diag);
         if (ok && dumping) {

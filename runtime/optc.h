@@ -57,7 +57,8 @@ typedef enum optc_status {
 /* Storage types. The numbers are part of the binary interface: they never change, and new types come last. */
 typedef enum optc_type { OPTC_DEFAULT = 0, OPTC_F32 = 1, OPTC_F64 = 2, OPTC_BF16 = 3, OPTC_F16 = 4,
                          OPTC_Q8 = 5, OPTC_Q8U = 6, OPTC_F8 = 7, OPTC_F8U = 8,
-                         OPTC_E4M3 = 9, OPTC_E5M2 = 10, OPTC_BF16SR = 11, OPTC_F16SR = 12 } optc_type;
+                         OPTC_E4M3 = 9, OPTC_E5M2 = 10, OPTC_BF16SR = 11, OPTC_F16SR = 12,
+                         OPTC_I16 = 13, OPTC_I8 = 14 } optc_type;
 
 typedef struct optc_engine optc_engine;
 typedef struct optc_rule optc_rule;
@@ -172,8 +173,9 @@ typedef struct optc_rule_options {
     /* Precision of products of matrices: "f64", "f32", "tf32", "bf16" or "f16". NULL: as the rule says. A CPU does not
      * go below f32. */
     const char *products;
-    /* Storage types by class and by name of a state: "param=bf16,state=q8,ema.avg=bf16". NULL: param, grad and state
-     * above. Where the text has one of these classes, the member above is not used. runtime/TYPES.md has the types. */
+    /* Storage types by class and by name of a state: "param=bf16,state=q8,ema.avg=bf16,master=low16,copy=bf16". NULL:
+     * param, grad and state above. Where the text has one of these classes, the member above is not used.
+     * runtime/TYPES.md has the types. */
     const char *types;
 /* :library */
 } optc_rule_options;
@@ -335,6 +337,14 @@ optc_status optc_state_put(optc_binding *b, int tensor, const char *name, const 
 /* Reads a value that a step leaves for the caller, such as clip's norm ("clip.grad_norm"). It is from the last step
  * that computed it, and 0 before the first. On a GPU the call waits for that step. */
 optc_status optc_read_value(const optc_binding *b, int tensor, const char *name, double *out, int64_t count);
+/* Call it after writing a parameter between steps, if the rule keeps what its type rounds away (master=f32, low16, low8
+ * or kahan) or a copy of it. Sets these arrays from the current parameter: master and copy to p, low and compensation
+ * to 0. tensor -1: all tensors. Does nothing for other rules. Without this call the next step continues from the old
+ * parameter (f32), or adds the old parameter's remainder to the new one. On a GPU the call waits for the stream, and
+ * copies master through the host. Not inside a capture. */
+optc_status optc_params_changed(optc_binding *b, int tensor);
+/* 1 if optc_params_changed sets the state or value of this name; NULL: if it sets any. */
+int optc_rule_follows_params(const optc_rule *r, const char *name);
 
 /* ---- what a rule declares ---- */
 typedef struct optc_hyper { const char *name; double value, lo, hi; int lo_open, hi_open; } optc_hyper;

@@ -96,3 +96,46 @@ OPTC_FN unsigned char optc_to_e5m2(float x)
     unsigned r = mag < 0x38800000u ? tiny : mag < 0x47800000u ? normal : 0x7cu;
     return (unsigned char)(mag > 0x7f800000u ? 0x7fu : (r | sign));
 }
+
+/* The nearest whole number, ties to even; the ends of the range beyond it, and 0 for NaN. */
+OPTC_FN float optc_whole(float x, float least, float most)
+{
+    float r = optc_rintf(x);
+    r = r > most ? most : r;
+    r = r < least ? least : r;
+    return x != x ? 0.0f : r;
+}
+
+OPTC_FN float optc_from_i16(short x) { return (float)x; }
+
+OPTC_FN short optc_to_i16(float x) { return (short)(int)optc_whole(x, -32768.0f, 32767.0f); }
+
+OPTC_FN float optc_from_i8(signed char x) { return (float)x; }
+
+OPTC_FN signed char optc_to_i8(float x) { return (signed char)(int)optc_whole(x, -128.0f, 127.0f); }
+
+/* An f32 number as a bf16 number (high) and a whole number from -32768 to 32767 (low): its bits are those of high plus
+ * low. high is the nearest bf16 number, ties away from zero, and infinite above the largest one. Joining restores every
+ * bit of every number but NaN. A negative low beside a zero cannot come from a split: the caller has set p to 0 since.
+ * It counts as 0, because the sum of the bits would be a NaN. */
+OPTC_FN float optc_join16f(float high, float low)
+{
+    unsigned u = optc_bitsf(high);
+    int rest = (int)low;
+    return optc_frombitsf(u + (unsigned)((u << 1) == 0u && rest < 0 ? 0 : rest));
+}
+
+OPTC_FN float optc_high16f(float x)
+{
+    return x != x ? x : optc_frombitsf((optc_bitsf(x) + 0x8000u) & 0xffff0000u);
+}
+
+OPTC_FN float optc_low16f(float x) { return x != x ? 0.0f : (float)(short)(optc_bitsf(x) & 0xffffu); }
+
+/* Half the distance from a bf16 number to the next larger one in magnitude; for infinities that of the largest. */
+OPTC_FN float optc_half_stepf(float x)
+{
+    unsigned e = optc_bitsf(x) >> 23 & 0xffu;
+    e = e < 1u ? 1u : e > 254u ? 254u : e;
+    return optc_frombitsf(e << 23) * 0.00390625f;
+}

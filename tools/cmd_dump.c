@@ -40,7 +40,7 @@ int cmd_dump(const Command *self, int argc, char **argv)
     bool time = false;
     CompileOpts c = COMPILE_OPTS_INIT;
     const Opt opts[] = {
-        {"pass", 'p', OPT_TEXT, &pass, "NAME", "trace, fold, calls, storage, plan or all (default: storage)"},
+        {"pass", 'p', OPT_TEXT, &pass, "NAME", "trace, master, fold, calls, storage, plan or all (default: storage)"},
         {"time", 0, OPT_FLAG, &time, NULL, "print the time of each pass; without --pass only that"},
         {"output", 'o', OPT_TEXT, &out, "FILE", "the file to write (default: standard output)"},
         COMPILE_OPTS(c),

@@ -73,6 +73,7 @@ typedef struct ProgArray {
     bool copies_p; double value;   /* states: the initial value */
     int hyper;                     /* states: 0, or 1 + the number of the hyperparameter that is the initial value */
     bool report;                   /* states: written for the caller and never read; not needed to resume a run */
+    bool follows_p;                /* states: optc_params_changed sets it to its initial value again */
     unsigned held_by;              /* states, temporaries, partials: bits, the variants whose tensors have it */
     bool eye;                      /* states over two equal axes: the initial value on the diagonal, 0 elsewhere */
     Stagger slots;                 /* every != 0: holds the slots of tensors or blocks, set at bind; not in the spec */

@@ -54,6 +54,7 @@ static void make_arrays(Arena *a, const Plan *p, Program *out)
                            s && s->init == INIT_FILL ? s->value : 0,
                            s && s->init == INIT_HYPER ? s->hyper + 1 : 0,
                            s && s->report,
+                           s && s->follows_p,
                            0,
                            s && s->eye,
                            s ? s->slots : (Stagger){0, 0, 0, 0}};
@@ -278,8 +279,8 @@ static void put_arrays(Buf *b, const Program *p, const char *id)
         buf_printf(b, "    {(MemKind)%d, (Dom)%d, (Dom)%d, (StageKind)%d, %d, \"%s\", %s, ", m->kind, m->dom, m->from,
                    m->by, m->type, m->name, flag(m->copies_p));
         put_double(b, m->value);
-        buf_printf(b, ", %d, %s, %uu, %s, {%d, %d, %d, %d}},\n", m->hyper, flag(m->report), m->held_by, flag(m->eye),
-                   m->slots.every, m->slots.of, m->slots.ahead, m->slots.first);
+        buf_printf(b, ", %d, %s, %s, %uu, %s, {%d, %d, %d, %d}},\n", m->hyper, flag(m->report), flag(m->follows_p),
+                   m->held_by, flag(m->eye), m->slots.every, m->slots.of, m->slots.ahead, m->slots.first);
     }
     buf_puts(b, "};\n");
 }

@@ -55,6 +55,13 @@ static Iv op_bounds(Op op, const Iv *a, double v)
     case OP_POW: case OP_POWI:
         return a[0].lo <= 0 ? (a[0].lo == a[0].hi && a[1].lo == a[1].hi ? corners(op, a, 2, v) : anything(v))
                             : corners(op, a, 2, v);
+    case OP_LOW16: return a[0].lo == a[0].hi ? corners(op, a, 1, v) : (Iv){-32768, v, 32767};
+    case OP_HALF_STEP: {
+        Iv r = corners(op, a, 1, v);
+        if (a[0].lo <= 0 && a[0].hi >= 0)
+            r.lo = 0x1p-134;
+        return r;
+    }
     case OP_LT: case OP_LE: {
         bool strict = op == OP_LT;
         double sure = strict ? a[0].hi < a[1].lo : a[0].hi <= a[1].lo,

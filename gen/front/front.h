@@ -11,18 +11,6 @@ struct PlanLimits;
 #define RULE_NAMED "rule:"
 typedef bool (*FindSpec)(void *ctx, const char *name, Arena *arena, Source *out, Diag *d);
 
-/* What a rule's values are stored in. `state` covers elementwise states that start at zero; `named` chooses types by
- * state ("m=bf16,ema.avg=f32"), NULL or "" for none. master: how 16-bit parameters keep the bits that they round away
- * (MASTER_NONE: they do not). copy: 1 + the type of a second copy of the parameters that the same pass writes; 0: none.
- */
-typedef enum { MASTER_NONE, MASTER_F32, MASTER_LOW16, MASTER_LOW8, MASTER_KAHAN, NMASTER } Master;
-typedef struct Types {
-    Type p, g, state;
-    const char *named;
-    Master master;
-    int copy;
-} Types;
-
 /* The user's choice: "param=bf16,state=q8,ema.avg=bf16,master=low16,copy=bf16". Keys that the text does not have stay
  * as they are in *out; keys other than param, grad, state, master and copy name states. false: the Diag is set. */
 bool types_parse(Arena *a, const char *text, Types *out, Diag *d);

@@ -492,7 +492,7 @@ void lang_open(lua_State *L)
         OpKind k = op_info[op].kind;
         bool named = k == K_CMP || k == K_LOGIC || k == K_SEL ||
                      (k == K_NUM && op != OP_ADD && op != OP_SUB && op != OP_MUL && op != OP_DIV && op != OP_COPY &&
-                      op != OP_STORED &&
+                      op != OP_STORED && (op < OP_JOIN16 || op > OP_HALF_STEP) &&
                       op != OP_NEG && op != OP_POW && op != OP_POWI && op != OP_MIN && op != OP_MAX);
         if (named)
             set_closure(L, op_info[op].name, l_op, op);

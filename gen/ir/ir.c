@@ -448,6 +448,41 @@ static double ev_powi(double x, double n)
     return n < 0 ? 1 / r : r;
 }
 
+/* The halves of an f32 number, by its value: a step is the distance of bf16 numbers there. */
+static double ev_half_step(double x)
+{
+    int e;
+    (void)frexp(isfinite(x) ? x : 0x1p127, &e);
+    return ldexp(1, (x == 0 || e < -125 ? -125 : e) - 9);
+}
+
+static uint32_t f32_bits(double x)
+{
+    float f = (float)x;
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    return u;
+}
+
+static double bits_f32(uint32_t u)
+{
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+static double ev_low16(double x) { return isnan(x) ? 0 : (int16_t)(f32_bits(x) & 0xffff); }
+
+static double ev_high16(double x)                          /* the bits less the low half: a carry if that is negative */
+{
+    return isnan(x) ? x : bits_f32(f32_bits(x) - (uint32_t)(int32_t)ev_low16(x));
+}
+
+static double ev_join16(double high, double low)
+{
+    return bits_f32(f32_bits(high) + (high == 0 && low < 0 ? 0 : (uint32_t)(int32_t)low));
+}
+
 double op_eval(Op op, double a, double b, double c)
 {
     switch (op) {

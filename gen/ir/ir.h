@@ -39,6 +39,7 @@ typedef struct {
 extern const OpInfo op_info[NOPS];
 extern const TypeInfo type_info[NTYPES];
 extern const ProgType program_types[NTYPES];            /* what the runtime needs of them */
+static inline bool type_integer(Type t) { return type_info[t].least == 1; }   /* only for what p's type rounds away */
 static inline bool type_coded(Type t) { return type_info[t].block > 1; }      /* a block code: only for states */
 static inline bool type_draws(Type t) { return type_info[t].draws > 0; }      /* stores round stochastically */
 int op_by_name(const char *name);      /* -1: none */
@@ -99,9 +100,9 @@ typedef struct Graph {
 typedef struct { const char *name; double def, lo, hi; bool lo_open, hi_open; } Hyper;
 typedef enum { INIT_FILL, INIT_COPY_P, INIT_HYPER } Init;
 /* type -1: the type chosen for states at compile time. report: written for the caller and never read by the rule, so it
- * is not needed to resume a run. */
+ * is not needed to resume a run. follows_p: made by pass_master from p, so it is stale once the caller writes p. */
 typedef struct {
-    const char *name; Dom dom; int type; Init init; double value; int file, line; bool report;
+    const char *name; Dom dom; int type; Init init; double value; int file, line; bool report, follows_p;
     int hyper;             /* INIT_HYPER: the hyperparameter whose value at bind is the initial value */
     bool eye;              /* the initial value on the diagonal, 0 elsewhere */
     bool nonneg;           /* the spec declares that it is never negative: zeros { min = 0 } */

@@ -138,7 +138,8 @@ void rule_print(Buf *b, const Rule *r)
     for (int i = 0; i < r->nstate; i++) {
         const State *s = &r->state[i];
         if (s->report) {
-            buf_printf(b, "value %s %s @%d:%d\n", s->name, dom_info[s->dom].name, s->file, s->line);
+            buf_printf(b, "value %s %s%s%s @%d:%d\n", s->name, dom_info[s->dom].name, s->follows_p ? " follows " : "",
+                       s->follows_p ? type_info[s->type].name : "", s->file, s->line);
             continue;
         }
         if (s->slots.every) {
@@ -153,7 +154,8 @@ void rule_print(Buf *b, const Rule *r)
             buf_printf(b, "=%s", r->hyper[s->hyper].name);
         else
             buf_double(b, s->value);
-        buf_printf(b, "%s%s @%d:%d\n", s->eye ? " eye" : "", s->nonneg ? " nonneg" : "", s->file, s->line);
+        buf_printf(b, "%s%s%s @%d:%d\n", s->eye ? " eye" : "", s->nonneg ? " nonneg" : "",
+                   s->follows_p ? " follows" : "", s->file, s->line);
     }
     buf_puts(b, "nodes\n");
     for (Ref i = 0; i < r->g.len; i++)
@@ -337,6 +339,9 @@ static void read_state(Reader *p, Rule *r)
     s.nonneg = !strcmp(p->tok, "nonneg");
     if (s.nonneg)
         word(p);
+    s.follows_p = !strcmp(p->tok, "follows");
+    if (s.follows_p)
+        word(p);
     if (*p->tok)
         read_place(p, &s.file, &s.line, r->nfile);
     PUSH(p->a, r->state, r->nstate, r->state_cap) = s;
@@ -441,7 +446,14 @@ static void read_value(Reader *p, Rule *r)
 {
     State s = {.name = name(p), .type = -1, .report = true};
     s.dom = (Dom)one_of(p, dom_by_name(word(p)), "a domain");
-    if (*word(p))
+    word(p);
+    s.follows_p = !strcmp(p->tok, "follows");
+    if (s.follows_p) {
+        s.type = one_of(p, type_by_name(word(p)), "a type");
+        s.init = INIT_COPY_P;
+        word(p);
+    }
+    if (*p->tok)
         read_place(p, &s.file, &s.line, r->nfile);
     PUSH(p->a, r->state, r->nstate, r->state_cap) = s;
 }

@@ -215,6 +215,8 @@ static const char *bad_declaration(const Rule *r)
             return "a state that lies turned, along a rank that has no length, or by blocks that there are not";
         if (r->state[i].init == INIT_COPY_P && r->state[i].dom != ELEM)
             return "a copy of p that is not one value per element";
+        if (r->state[i].follows_p && r->state[i].dom != ELEM)
+            return "a state that follows p and is not one value per element";
         if (r->state[i].init == INIT_HYPER && (r->state[i].hyper < 0 || r->state[i].hyper >= r->nhyper))
             return "a state that starts as a hyperparameter that does not exist";
         if (bad_slots(&r->state[i], r->block > 0))

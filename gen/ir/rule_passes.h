@@ -7,6 +7,18 @@
 
 typedef struct Source { const char *path, *text; size_t len; } Source;
 
+/* What a rule's values are stored in. `state` covers elementwise states that start at zero; `named` chooses types by
+ * state ("m=bf16,ema.avg=f32"), NULL or "" for none. master: how 16-bit parameters keep the bits that they round away
+ * (MASTER_NONE: they do not). copy: 1 + the type of a second copy of the parameters that the same pass writes; 0: none.
+ */
+typedef enum { MASTER_NONE, MASTER_F32, MASTER_LOW16, MASTER_LOW8, MASTER_KAHAN, NMASTER } Master;
+typedef struct Types {
+    Type p, g, state;
+    const char *named;
+    Master master;
+    int copy;
+} Types;
+
 /* ir_text.c */
 void rule_print(Buf *b, const Rule *r);
 Rule *rule_parse(Arena *a, Source text, Diag *d);          /* NULL: the Diag is set */
@@ -25,6 +37,7 @@ void rule_warn(Rule *r, Place at, const char *text);
 Place state_place(const Rule *r, const State *s);
 
 bool pass_verify(Rule *r, Diag *d);
+bool pass_master(Rule *r, const Types *types, Diag *d);
 bool pass_constant_fold(Rule *r, Diag *d);
 bool pass_product_fuse(Rule *r, Diag *d);
 #endif

@@ -59,6 +59,7 @@ void add_guard(TCase *t);
 void add_graphs(TCase *t);
 void add_launches(TCase *t);
 void add_live(TCase *t);
+void add_master(TCase *t);
 void add_matrices(TCase *t);
 void add_memory(TCase *t);
 void add_products(TCase *t);

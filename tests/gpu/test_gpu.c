@@ -193,7 +193,7 @@ int main(void)
          tcase_create("memory"), tcase_create("sanitizer"), tcase_create("random"), tcase_create("live-tuning"),
          tcase_create("square-matrices"), tcase_create("products"), tcase_create("product-times"),
          tcase_create("blocks"), tcase_create("factors"), tcase_create("root-times"),
-         tcase_create("eigen"), tcase_create("codes"), tcase_create("rounding"),
+         tcase_create("eigen"), tcase_create("codes"), tcase_create("rounding"), tcase_create("master"),
          tcase_create("sticky-error")};
     enum { STICKY = sizeof t / sizeof *t - 1 };
     for (int i = 0; i <= STICKY; i++) {
@@ -226,7 +226,6 @@ int main(void)
     add_stagger(t[11]);
     add_factors(t[12]);
     add_roots_f32(t[12]);
-    add_rounding(t[15]);
     add_eigenvectors(t[14]);
     add_eigen_fails(t[14]);
     add_methods(t[14]);
@@ -234,6 +233,8 @@ int main(void)
     add_eigen_times(t[13]);
     add_root_times(t[13]);
     add_codes(t[15]);
+    add_rounding(t[16]);
+    add_master(t[17]);
     add_sticky(t[STICKY]);
     Suite *last = suite_create("gpu, the end of a context");
     suite_add_tcase(last, t[STICKY]);

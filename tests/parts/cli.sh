@@ -128,6 +128,19 @@ expect 1 "--size must be that or more" bench adamw --device cpu --work small5000
 # GPT-2's published counts of parameters
 expect 0 "148 tensors,   124439808 elements" bench --work list
 expect 0 "112 tensors,   973078528 elements" bench --work list
+# types that cannot work, by the defaults of the hyperparameters
+expect 0 "adamw.lua:16: state 'v' is an average that moves by 0.001 of the difference in a step, less than half a step \
+of bf16 (0.00390625): it freezes" explain adamw --state-type bf16 --bandwidth 100
+expect 0 "state 'ema.avg' is an average that moves by 0.0001" explain sgd --with "ema(0.9999)" --state-type bf16 \
+    --bandwidth 100
+expect 0 "a decay of 1e-05 of the parameter in a step is less than half a step of bf16" explain adamw --type bf16 \
+    --bandwidth 100
+expect 0 "lr = 0.001 rounds away on parameters in bf16 above 0.512; use --types master=low16" explain adamw \
+    --type bf16 --bandwidth 100
+for types in f32 f16; do              # f16 has eleven bits: 0.001 is enough
+    "$OPTC" explain adamw --state-type $types --bandwidth 100 2> "$work/said" > /dev/null
+    [ ! -s "$work/said" ] || { cat "$work/said"; echo "a warning about types that work"; failed=$((failed + 1)); }
+done
 expect 2 "'f8' is not a type for products (known: f64, f32, tf32, bf16, f16)" explain sgd --products f8
 expect 2 "must be a size such as" bench sgd --workspace lots
 expect 0 "4 of 512x512" bench dion --device cpu --rounds 1 --threads 1

@@ -170,8 +170,11 @@ static optc_status look_up(const optc_binding *b, const StateQuery *w, optc_stat
                                : "the result pointer");
     const Program *p = b->rule->program;
     int k = 0;
-    while (k < p->narray && (!array_visible(&p->array[k], w->report) || strcmp(p->array[k].name, w->name)))
-        k++;
+    for (; k < p->narray; k++) {           /* the copy of p is no state of the rule, and its address is wanted */
+        const ProgArray *m = &p->array[k];
+        if ((array_visible(m, w->report) || m->follows_p) && !strcmp(m->name, w->name))
+            break;
+    }
     if (k == p->narray)
         return no_state(p, w);
     const ProgArray *m = &p->array[k];
@@ -315,6 +318,56 @@ optc_status optc_state_put(optc_binding *b, int tensor, const char *name, const 
     optc_state_view v;
     optc_status s = find_raw(b, &w, in, bytes, &v);
     return s == OPTC_OK && bytes ? b->rule->device->write(b, v.data, in, bytes, true, w.call) : s;
+}
+
+/* ---- parameters that the caller wrote ---- */
+/* Writes a state's initial values again, in parts, through the host. */
+static optc_status state_restart(optc_binding *b, int tensor, int array, char *room, int64_t most)
+{
+    const Program *p = b->rule->program;
+    const ProgArray *m = &p->array[array];
+    const Tensor *t = &b->tensor[tensor];
+    int64_t n = t->mem[array] ? dom_len(m->dom, t->shape) : 0;
+    int64_t size = p->type[m->type].bytes, wide = p->type[p->p].bytes;
+    optc_status s = OPTC_OK;
+    for (int64_t at = 0; at < n && s == OPTC_OK; at += most) {
+        int64_t k = n - at < most ? n - at : most;
+        char *from = room + most * 8;
+        if (m->copies_p)
+            s = b->rule->device->read(b, from, (const char *)t->mem[0] + at * wide, (size_t)(k * wide),
+                                      "optc_params_changed");
+        if (s != OPTC_OK)
+            break;
+        state_fill(b, m, t->group, room, m->copies_p ? from : NULL, state_span(at, k, 1));
+        s = b->rule->device->write(b, (char *)t->mem[array] + at * size, room, (size_t)(k * size), true,
+                                   "optc_params_changed");
+    }
+    return s;
+}
+
+optc_status optc_params_changed(optc_binding *b, int tensor)
+{
+    const int64_t most = 1 << 18;
+    if (!b || tensor < -1 || tensor >= b->ntensor)
+        return !b ? fail(OPTC_ERROR_ARGUMENT, "optc_params_changed: the binding is NULL")
+                  : fail(OPTC_ERROR_ARGUMENT, "optc_params_changed: there is no tensor %d", tensor);
+    char *room = (char *)malloc((size_t)most * 16);
+    optc_status s = room ? OPTC_OK : no_memory("optc_params_changed");
+    for (int k = 0; k < b->rule->program->narray; k++)
+        for (int i = tensor < 0 ? 0 : tensor; i < (tensor < 0 ? b->ntensor : tensor + 1) && s == OPTC_OK; i++)
+            if (b->rule->program->array[k].follows_p)
+                s = state_restart(b, i, k, room, most);
+    free(room);
+    return s;
+}
+
+int optc_rule_follows_params(const optc_rule *r, const char *name)
+{
+    const Program *p = r ? r->program : NULL;
+    for (int k = 0; p && k < p->narray; k++)
+        if (p->array[k].follows_p && (!name || !strcmp(p->array[k].name, name)))
+            return 1;
+    return 0;
 }
 
 /* ---- gradients and inputs ---- */

@@ -302,6 +302,10 @@ class Rule:
         """Whether a wrapper passes a changed gradient to the rule inside it."""
         return bool(lib.optc_rule_changes_grad(self.handle))
 
+    def follows_params(self):
+        """States that hold what parameters round away: they are stale when somebody else writes a parameter."""
+        return [n for n in self.states() if lib.optc_rule_follows_params(self.handle, encoded(n))]
+
     def bind(self, groups):
         return Binding(self, groups)
 
@@ -458,6 +462,10 @@ class Binding:
 
     def sync(self):
         lib.optc_sync(self.handle)
+
+    def params_changed(self, tensor=-1):
+        """After parameters were written between steps: what the rule keeps beside them is set from them."""
+        lib.optc_params_changed(self.handle, tensor)
 
     def has_state(self, tensor, name):
         out = ctypes.c_int()

@@ -178,6 +178,8 @@ optc_state_bytes: status ptr int str size*
 optc_state_read: status ptr int str double* i64
 optc_state_write: status ptr int str double* i64
 optc_read_value: status ptr int str double* i64
+optc_params_changed: status ptr int
+optc_rule_follows_params: int ptr str
 optc_plan_bytes: status ptr str i64 optc_bytes*
 optc_multiply_sized: status ptr optc_product* size
 optc_kron_sized: status ptr optc_kronecker* size

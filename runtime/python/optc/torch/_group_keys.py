@@ -304,6 +304,10 @@ class GroupKeys:
         clip: the text of a wrapper that replaces the library's clip."""
         what = dict(self.what, spec=spec, options=option_text(options))
         types = {"param": param, "grad": grad, **self.types}
+        if types["param"] != param + "sr":             # stochastic rounding of bf16 is not for f32 parameters beside it
+            types["param"] = param
+        if param not in ("bf16", "f16"):
+            types.pop("master", None)                  # others round nothing away
         what["types"] = {k: v for k, v in types.items() if v is not None}
         if clip:
             what["wrappers"] = {**what["wrappers"], "clip": clip}

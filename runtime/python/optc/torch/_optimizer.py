@@ -42,7 +42,8 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
     with_        wrappers around it, the last one outermost: ["clip(1.0)", "ema(0.999)"]
     options      compile-time choices: {"amsgrad": True}
     types        storage types of states: {"state": "q8", "ema.avg": "bf16"} or "state=q8,ema.avg=bf16"; parameters and
-                 gradients have their own
+                 gradients have their own. "master" says how 16-bit parameters keep what they round away: "low16", "f32",
+                 "low8" or "kahan"; "param" may only ask for stochastic rounding ("bf16sr", "f16sr")
     spec         the text of a spec, instead of a name
     wrappers     texts of your own wrappers by name, for with_
     products     precision of products of matrices: "f32", "bf16", …
@@ -64,9 +65,10 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
                  **given):
         if rule is None and spec is None:
             raise TypeError("no rule is given: name a rule of the library or a path, or pass a spec's text (spec=)")
-        if {"param", "grad"} & set(types_of(types)):
-            raise ValueError("types: the keys param and grad are not allowed here: parameters and gradients have their "
-                             "own types")
+        own = types_of(types)
+        if "grad" in own or not own.get("param", "bf16sr").endswith("sr"):
+            raise ValueError("types: parameters and gradients have their own types; only param=bf16sr and param=f16sr "
+                             "(stochastic rounding) are allowed here")
         if not isinstance(workspace, int) or workspace < 0:
             raise ValueError("workspace=%r: it must be a number of bytes, or 0 for the default" % (workspace,))
         self._workspace = workspace
@@ -322,6 +324,16 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
             b.run(entry)
             if b.unseen and entry == "step":
                 self._appear(b)
+
+    def params_changed(self, *params):
+        """After parameters were written where torch counts no version (p.data, a graph, code in C): what is kept
+        beside them (types={"master": …}) is set from them. Without arguments: beside all of them."""
+        wanted = set(map(id, params))
+        for b in self._bounds or ():
+            b.settle()
+            for i, p in enumerate(b.owners):
+                if not params or id(p) in wanted:
+                    b.params_changed(i)
 
     def _ready(self):
         if self._bounds is None or self._shape != self._layout() or (

@@ -136,7 +136,9 @@ def check_value(value, shape, key, name, view=None, coded=False):
     if [n for n in given.shape if n != 1] != [n for n in shape if n != 1]:
         raise ValueError("state '%s' of %s has shape %s, and one of shape %s was given" % (
             key, name, tuple(shape), tuple(given.shape)))
-    if not given.is_floating_point() and not (given.dtype == torch.uint8 and coded):
+    whole = view.dtype if view is not None else given.dtype    # of remainders (int16, int8)
+    remainder = given.dtype == whole and given.dtype in (torch.int16, torch.int8)
+    if not given.is_floating_point() and not remainder and not (given.dtype == torch.uint8 and coded):
         raise ValueError("state '%s' of %s was given as %s: a floating type is wanted" % (key, name, given.dtype))
     return given
 
@@ -172,8 +174,8 @@ def plan(opt, b, numbers, before=None):
             continue                                   # entries of other code
         count = step_of(own, name, opt._rule.spec in STEPLESS)
         old, k = (before or {}).get(id(p), (None, 0))
-        keys = [n for n in views if n not in b.grouped and (old is None or n in old.live(k))
-                and not _is_scale(n, views)]
+        keys = [n for n in views if n not in b.grouped and n not in b.follows
+                and (old is None or n in old.live(k)) and not _is_scale(n, views)]
         own = _codes.fitting(own, views, b.codes(i), name)
         begins = opt._rule.row == "sgd" and "momentum_buffer" in views and own.get("momentum_buffer") is None
         if begins:                                     # as torch starts a state that is None or missing

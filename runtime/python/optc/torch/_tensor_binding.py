@@ -170,6 +170,8 @@ class TensorBinding:
         self.firsts = {sum(sizes[:k]): k for k in range(len(sizes))} if self.grouped else {}   # they show group states
         self.bases = {}                                # memory of earlier bindings that still contains states
         self._old, self._outer = old or {}, names or {}
+        self.follows = {self._outer.get(n, n) for n in rule.follows_params()}
+        self.versions = self._read_versions()          # of parameters when the states in `follows` were set
         for p, name in zip(self.params, self.names):
             refuse_freed(p, "", name)
         with self.guard(), torch.no_grad():
@@ -178,6 +180,10 @@ class TensorBinding:
             self._order_after()
         self.where = list(map(T.data_ptr, self.params))
         self.alias = [p.detach() for p in self.params]     # keeps the memory of a moved parameter until that is noticed
+        for i, p in enumerate(self.owners):            # what continues may be stale already
+            before, k = self._old.get(id(p), (None, 0))
+            if self.follows and before is not None and before.follows:
+                self.versions[i] = before.versions[k]
         self._old = {}
 
     # ---- binding ----
@@ -394,7 +400,28 @@ class TensorBinding:
         self.took = None if everyone else torch.tensor([float(a != 0) for a in ptrs], **ON_HOST)
 
     # ---- running ----
+    def _read_versions(self):
+        return [None if p.is_inference() else p._version for p in self.owners] if self.follows else []
+
+    def params_changed(self, i):
+        """Sets what is kept beside a parameter from the parameter."""
+        if not self.follows:
+            return
+        if i in self.staged:
+            with torch.no_grad():
+                self.staged[i].copy_(self.params[i])
+        self.binding.params_changed(i)
+        self.versions[i] = self._read_versions()[i]
+
+    def _follow_params(self):
+        """Somebody else wrote to parameters since the last run."""
+        for i, (was, now) in enumerate(zip(self.versions, self._read_versions())):
+            if was != now:
+                self.params_changed(i)
+
     def run(self, entry):
+        if self.follows:
+            self._follow_params()
         if self.staged:
             self._stage(True)
         if entry == "step":
@@ -406,6 +433,8 @@ class TensorBinding:
             self._stage(False)
         if not self.static:
             torch.autograd.graph.increment_version(self._changed())
+        if self.follows:
+            self.versions = self._read_versions()
 
     def _count(self):
         if self.cuda and (self.scaling or self.capturing):

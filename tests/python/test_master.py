@@ -1,0 +1,146 @@
+"""16-bit parameters that keep what they round away (types={"master": …}): equal to f32 parameters, also after a file was
+loaded, and after somebody else wrote to them."""
+import copy
+import io
+import unittest
+
+import torch
+
+import optc
+import optc.torch
+from case import Case
+
+
+def params(dtype, at=0):
+    torch.manual_seed(at)
+    return [torch.nn.Parameter(torch.randn(n).bfloat16().to(dtype)) for n in ((5, 7), (11,), (4, 3, 2))]
+
+
+def grads(ps, t=0):
+    """The same numbers for parameters of every type: bf16 has them."""
+    torch.manual_seed(1000 + t)
+    for p in ps:
+        p.grad = torch.randn(p.shape).bfloat16().to(p.dtype)
+
+
+def whole(opt, p):
+    """The f32 number that p and its remainder hold, by their bits."""
+    high = p.detach().view(torch.int16).int() << 16
+    return (high + opt.state[p]["low"].int()).view(torch.float32)
+
+
+class Master(Case):
+    def step(self, opt, ps, t):
+        grads(ps, t)
+        opt.step()
+
+    def both(self, steps=10, **given):
+        """f32 parameters, and bf16 parameters with remainders."""
+        wide, narrow = params(torch.float32), params(torch.bfloat16)
+        a = optc.torch.AdamW(wide, lr=1e-3)
+        b = optc.torch.AdamW(narrow, lr=1e-3, types={"master": "low16"}, **given)
+        for t in range(steps):
+            self.step(a, wide, t), self.step(b, narrow, t)
+        return (a, wide), (b, narrow)
+
+    def same(self, wide, b, narrow):
+        for p, q in zip(wide, narrow):
+            self.assertTrue(torch.equal(p.detach(), whole(b, q)))
+            self.assertEqual(b.state[q]["low"].dtype, torch.int16)
+
+    def test_exact(self):
+        (_, wide), (b, narrow) = self.both()
+        self.same(wide, b, narrow)
+
+    def test_mixed(self):
+        """f32 parameters beside bf16 ones keep nothing."""
+        ps = params(torch.bfloat16)[:1] + params(torch.float32)[1:]
+        opt = optc.torch.AdamW(ps, types={"master": "low16"})
+        grads(ps)
+        opt.step()
+        self.assertEqual(["low" in opt.state[p] for p in ps], [True, False, False])
+
+    def test_refused(self):
+        p = params(torch.float16)
+        opt = optc.torch.AdamW(p, types={"master": "low16"})
+        grads(p)
+        with self.assertRaisesRegex(optc.SpecError, "the remainder belongs to parameters in bf16"):
+            opt.step()
+
+    def test_written(self):
+        """An in-place write by torch is noticed; only what was written to starts anew."""
+        for how, name in (("low16", "low"), ("low8", "low"), ("kahan", "compensation"), ("f32", "master")):
+            ps = params(torch.bfloat16)
+            opt = optc.torch.AdamW(ps, lr=1e-3, types={"master": how})
+            for t in range(3):
+                self.step(opt, ps, t)
+            kept = [opt.state[p][name].clone() for p in ps]
+            with torch.no_grad():
+                ps[1].fill_(3)
+            fresh = [torch.nn.Parameter(p.detach().clone()) for p in ps]
+            again = optc.torch.AdamW(fresh, lr=1e-3, types={"master": how})
+            saved = copy.deepcopy(opt.state_dict())
+            saved["state"][1][name] = torch.full_like(kept[1], 3 if how == "f32" else 0)
+            again.load_state_dict(saved)
+            self.step(opt, ps, 3), self.step(again, fresh, 3)
+            for p, q in zip(ps, fresh):
+                self.assertTrue(torch.equal(p, q), how)
+                self.assertTrue(torch.equal(opt.state[p][name], again.state[q][name]), how)
+
+    def test_unseen(self):
+        """What torch counts no version of is told by hand."""
+        ps = params(torch.bfloat16)
+        opt = optc.torch.SGD(ps, lr=1e-3, types={"master": "f32"})
+        self.step(opt, ps, 0)
+        for p in ps[:2]:
+            p.data.fill_(5)
+        opt.params_changed(ps[0])
+        self.assertTrue(bool((opt.state[ps[0]]["master"] == 5).all()))
+        self.assertFalse(bool((opt.state[ps[1]]["master"] == 5).any()))
+        opt.params_changed()
+        self.assertTrue(bool((opt.state[ps[1]]["master"] == 5).all()))
+
+    def test_file(self):
+        """Weights, then states, through a file: the run goes on bit for bit."""
+        (a, wide), (b, narrow) = self.both()
+        file = io.BytesIO()
+        torch.save({"p": [p.detach() for p in narrow], "opt": b.state_dict()}, file)
+        file.seek(0)
+        read = torch.load(file, weights_only=True)
+        there = params(torch.bfloat16, 1)
+        c = optc.torch.AdamW(there, lr=1e-3, types={"master": "low16"})
+        self.step(c, there, 99)                                    # what was bound before does not matter
+        with torch.no_grad():
+            for p, q in zip(there, read["p"]):
+                p.copy_(q)
+        c.load_state_dict(read["opt"])
+        for t in range(3):
+            self.step(a, wide, t), self.step(c, there, t)
+        self.same(wide, c, there)
+
+    def test_file_without(self):
+        """A file of a run that kept no remainders: they begin at 0."""
+        ps, qs = params(torch.bfloat16), params(torch.bfloat16)
+        a, b = optc.torch.AdamW(ps), optc.torch.AdamW(qs, types={"master": "low16"})
+        self.step(a, ps, 0)
+        b.load_state_dict(a.state_dict())
+        self.step(b, qs, 1)
+        self.assertEqual(int(b.state[qs[0]]["step"]), 2)
+
+    def test_strides(self):
+        """Parameters with gaps are stepped as copies."""
+        w = torch.randn(6, 8).bfloat16()
+        p = torch.nn.Parameter(w[:, ::2])
+        opt = optc.torch.SGD([p], lr=1e-3, types={"master": "f32"})
+        for t in range(2):
+            p.grad = torch.ones_like(p)
+            opt.step()
+        with torch.no_grad():
+            p.fill_(7)
+        p.grad = torch.zeros_like(p)
+        opt.step()
+        self.assertTrue(bool((p == 7).all()) and bool((opt.state[p]["master"] == 7).all()))
+
+
+if __name__ == "__main__":
+    unittest.main()
