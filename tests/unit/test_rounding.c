@@ -229,7 +229,7 @@ END_TEST
 START_TEST(refusals)
 {
     static const struct { const char *body, *says; optc_type grad; } bad[] = {
-        {"step = function() p = g end", "'grad=bf16sr': rules only read gradients", OPTC_BF16SR},
+        {"step = function() p = g end", "grad=bf16sr: gradients are only read", OPTC_BF16SR},
         {"state = { r = zeros('row', 'f16sr') }, matrix = function() r = rowsum(g) p = p - r end, step = function() "
          "p = g end", "state 'r' has a value per row", OPTC_F32},
         {"state = { m = zeros('elem', 'bf16') }, step = function() p = p + g m = stored 'p' end",
