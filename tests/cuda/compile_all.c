@@ -129,7 +129,7 @@ static int longest_first(const void *a, const void *b)
 
 static int make_cases(Case *c)
 {
-    const Types f32 = {T_F32, T_F32, T_F32};
+    const Types f32 = {.p = T_F32, .g = T_F32, .state = T_F32};
     int n = 0;
     bool ok = true;
     for (int i = 0; i < optc_library_size(); i++) {
@@ -138,7 +138,10 @@ static int make_cases(Case *c)
     }
     for (int i = 0; i < COUNT(extra); i++)
         ok = make_case(&c[n++], extra[i].spec, extra[i].with, extra[i].options,
-                       (Types){extra[i].p, extra[i].p, extra[i].state}) && ok;
+                       (Types){.p = extra[i].p, .g = extra[i].p, .state = extra[i].state}) && ok;
+    for (int m = MASTER_F32; m < NMASTER; m++)
+        ok = make_case(&c[n++], "adamw", "", "",
+                       (Types){.p = T_BF16, .g = T_BF16, .master = (Master)m, .copy = 1 + T_F16}) && ok;
     ok = make_case(&c[n++], every_call, "", "", f32) && ok;
     ok = make_alone(&c[n++]) && ok;
     if (ok)
@@ -352,7 +355,7 @@ static Work *share_work(void)
     pthread_mutexattr_t a;
     if (w == MAP_FAILED || pthread_mutexattr_init(&a) || pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED) ||
         pthread_mutex_init(&w->spills.lock, &a)) return NULL;
-    w->c = calloc((size_t)optc_library_size() + COUNT(extra) + 2, sizeof *w->c);
+    w->c = calloc((size_t)optc_library_size() + COUNT(extra) + NMASTER + 2, sizeof *w->c);
     return w->c ? w : NULL;
 }
 
