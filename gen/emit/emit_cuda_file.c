@@ -162,6 +162,8 @@ char *emit_cuda_alone(const char *section)
         for (int t = 0; t < NTYPES && ok; t++) {
             Hole h[NTYPEHOLE];
             type_holes((Type)t, h);
+            if (!type_number((Type)t))
+                continue;
             ok = template_fill(&code, "kron_cuda.txt", arena_printf(&scratch, "%s_type", section), h, NTYPEHOLE);
         }
         if (ok && emit_cuda_file(&b, &scratch, "Matrices with no rule.",

@@ -42,6 +42,8 @@ extern const ProgType program_types[NTYPES];            /* what the runtime need
 static inline bool type_integer(Type t) { return type_info[t].least == 1; }   /* only for what p's type rounds away */
 static inline bool type_coded(Type t) { return type_info[t].block > 1; }      /* a block code: only for states */
 static inline bool type_draws(Type t) { return type_info[t].draws > 0; }      /* stores round stochastically */
+/* Each value by itself is a number: what a matrix without a rule can hold. */
+static inline bool type_number(Type t) { return !type_coded(t) && !type_integer(t) && !type_info[t].draws; }
 int op_by_name(const char *name);      /* -1: none */
 int type_by_name(const char *name);
 int dom_by_name(const char *name);

@@ -95,16 +95,23 @@ static int add_state(Rule *r, State s, const char *key, const char *choice, Diag
 static Ref two(Graph *g, Op op, Ref a, Ref b) { return node_op(g, op, a, b, NONE); }
 static Ref p_leaf(Graph *g) { return node_leaf(g, OP_P, ELEM, 0, 0); }
 
+static Ref named(Graph *g, Ref r, const char *name)
+{
+    if (!is_leaf(&g->n[r]))
+        graph_name(g, r, name);
+    return r;
+}
+
 /* What p holds together with its state. */
 static Ref whole_p(Graph *g, const Keeper *k)
 {
     Ref s = node_leaf(g, OP_STATE, ELEM, k->state, 0), p = p_leaf(g);
     switch (k->how) {
     case MASTER_F32: return s;
-    case MASTER_LOW16: return two(g, OP_JOIN16, p, s);
+    case MASTER_LOW16: return named(g, two(g, OP_JOIN16, p, s), "p_whole");
     case MASTER_LOW8:
-        return two(g, OP_ADD, p, two(g, OP_MUL, two(g, OP_MUL, s, node_const(g, 1.0 / 127)),
-                                     node_op(g, OP_HALF_STEP, p, NONE, NONE)));
+        return named(g, two(g, OP_ADD, p, two(g, OP_MUL, two(g, OP_MUL, s, node_const(g, 1.0 / 127)),
+                                              node_op(g, OP_HALF_STEP, p, NONE, NONE))), "p_whole");
     default: return p;
     }
 }
@@ -147,9 +154,10 @@ static void split(Graph *g, const Keeper *k, Ref x, Ref *p, Ref *s)
         break;
     default: return;
     }
-    Ref moved = two(g, OP_NE, x, whole_p(g, k));
-    *p = node_op(g, OP_WHERE, moved, *p, p0);
-    *s = node_op(g, OP_WHERE, moved, *s, s0);
+    /* with a name each side is a statement of its own; gcc does not vectorise selects between long expressions */
+    Ref moved = named(g, two(g, OP_NE, x, whole_p(g, k)), "moved");
+    *p = node_op(g, OP_WHERE, moved, named(g, *p, "p_rounded"), p0);
+    *s = node_op(g, OP_WHERE, moved, named(g, *s, "lost"), s0);
 }
 
 static void add_write(Rule *r, Body *b, int state, Ref val)
@@ -172,6 +180,7 @@ static void extend_body(const Keeper *k, int copy, Body *b)
     g->entry = g->n[x].entry;
     if (g->n[x].dom != ELEM)
         x = node_copy(g, x, ELEM);
+    named(g, x, "p_next");
     if (k->how) {
         split(g, k, x, &b->w[at].val, &kept);
         add_write(r, b, k->state, kept);

@@ -140,6 +140,9 @@ static int make_cases(Case *c)
     for (int i = 0; i < COUNT(extra); i++)
         ok = make_case(&c[n++], extra[i].spec, extra[i].with, extra[i].options,
                        (Types){.p = extra[i].p, .g = (Type)plain_type((int)extra[i].p), .state = extra[i].state}) && ok;
+    for (int m = MASTER_F32; m < NMASTER; m++)
+        ok = make_case(&c[n++], "adamw", "", "",
+                       (Types){.p = T_BF16, .g = T_BF16, .master = (Master)m, .copy = 1 + T_F16}) && ok;
     ok = make_case(&c[n++], every_call, "", "", f32) && ok;
     ok = make_alone(&c[n++]) && ok;
     if (ok)
@@ -353,7 +356,7 @@ static Work *share_work(void)
     pthread_mutexattr_t a;
     if (w == MAP_FAILED || pthread_mutexattr_init(&a) || pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED) ||
         pthread_mutex_init(&w->spills.lock, &a)) return NULL;
-    w->c = calloc((size_t)optc_library_size() + COUNT(extra) + 2, sizeof *w->c);
+    w->c = calloc((size_t)optc_library_size() + COUNT(extra) + NMASTER + 2, sizeof *w->c);
     return w->c ? w : NULL;
 }
 

@@ -26,6 +26,7 @@ static CUdeviceptr set_input(Side *s, const void *h, size_t bytes)
 
 static int one_spec(uint64_t seed)
 {
+    static const char *const masters[] = {NULL, "master=low16", "master=low8", "master=kahan", "master=f32"};
     static const struct { optc_type param, grad; } types[] = {{OPTC_F32, OPTC_DEFAULT}, {OPTC_F64, OPTC_DEFAULT},
             {OPTC_F32, OPTC_DEFAULT}, {OPTC_BF16, OPTC_DEFAULT}, {OPTC_F16, OPTC_DEFAULT}, {OPTC_F32, OPTC_BF16}};
     Side c, g;
@@ -34,7 +35,8 @@ static int one_spec(uint64_t seed)
     int off = (int)(seed % 4), entries;
     int64_t most = 1;
     optc_rule_options rule = {.spec = "fuzz.lua", .text = text, .with = random_wrapper(seed),
-                              .param = types[seed % 6].param, .grad = types[seed % 6].grad};
+                              .param = types[seed % 6].param, .grad = types[seed % 6].grad,
+                              .types = seed % 6 == 3 ? masters[seed / 6 % 5] : NULL};
     open_side(&c, "cpu", rule, 0);
     open_side(&g, "cuda", rule, off);
     for (int k = 0; k < NSHAPES; k++)

@@ -264,6 +264,7 @@ static double bytes_planned(uint64_t seed, const char *text, const PlanLimits *l
     Gen g = {0};
     GenOptions o = {.find = find_wrapper, .with = random_wrapper(seed), .limits = limits};
     o.types = (Types){.p = seed % 3 ? T_F32 : T_BF16, .g = T_F32, .state = seed % 2 ? T_F32 : T_BF16};
+    o.types.master = seed % 3 ? MASTER_NONE : (Master)(seed / 3 % NMASTER);
     bool ok = gen_compile(&g, (Source){"made", text, strlen(text)}, &o);
     ck_assert_msg(ok, "seed %llu, %s: %s\n%s", (unsigned long long)seed, limits ? "no search" : "", g.diag.text, text);
     double bytes = bytes_of_plan(g.plan);

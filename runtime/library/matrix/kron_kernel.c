@@ -14,6 +14,8 @@ static optc_status load(optc_engine *e, MatrixKit *k, const char *cubin)
     TRY(g, cuModuleLoadData(&module, cubin), "kernels of matrices with no rule");
     for (int t = 0; t < NTYPES; t++) {
         char name[64];
+        if (!type_number((Type)t))
+            continue;
         snprintf(name, sizeof name, "optc_kron_of_%s", type_info[t].name);
         int rc = g->d->cuModuleGetFunction(&k->kron[t], module, name);
         if (rc) {

@@ -131,6 +131,8 @@ static optc_status read_product(optc_engine *e, const optc_product *p, Multiply 
     int64_t n = p->b ? p->n : p->m;
     if (type < 0)
         return fail(OPTC_ERROR_ARGUMENT, "%s: there is no type %d", call, (int)p->type);
+    if (!type_number((Type)type))
+        return fail(OPTC_ERROR_ARGUMENT, "%s: matrices cannot be stored as %s", call, type_info[type].name);
     if (p->m < 0 || n < 0 || p->k < 1 || p->batch < 0 || (p->d && (p->p < 0 || n < 1)))
         return fail(OPTC_ERROR_ARGUMENT, "%s: the sizes m = %lld, n = %lld, k = %lld, batch = %lld are not "
                                          "allowed", call, (long long)p->m,
@@ -214,6 +216,8 @@ static optc_status read_kron(optc_engine *e, optc_kronecker *x, Multiply *m)
     int64_t rows, cols;
     if (type < 0)
         return fail(OPTC_ERROR_ARGUMENT, "%s: there is no type %d", kron_call, (int)x->type);
+    if (!type_number((Type)type))
+        return fail(OPTC_ERROR_ARGUMENT, "%s: matrices cannot be stored as %s", kron_call, type_info[type].name);
     if (x->m < 0 || x->n < 0 || x->p < 0 || x->q < 0 || x->batch < 0 || __builtin_mul_overflow(x->m, x->p, &rows) ||
         __builtin_mul_overflow(x->n, x->q, &cols))
         return fail(OPTC_ERROR_ARGUMENT,
