@@ -10,7 +10,8 @@ from .. import _lib
 from .._api import Engine
 
 DTYPES = {t.number: getattr(torch, t.dtype) for t in _lib.TYPES if hasattr(torch, t.dtype)}
-TYPES = {DTYPES[t.number]: t.name for t in _lib.TYPES if t.number in DTYPES}
+TYPES = _lib.first_of((d, t.name) for t in _lib.TYPES
+                      if (d := DTYPES.get(t.number)) is not None and d.is_floating_point)
 _open = {}                                             # (pid, device, threads, workspace): Device, shared by all
 
 
