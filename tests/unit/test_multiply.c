@@ -89,7 +89,7 @@ START_TEST(refused)
     OK(optc_multiply(e, &good));
     BAD("a is NULL", x.a = NULL);
     BAD("c is NULL", x.c = NULL);
-    BAD("there is no type 9", x.type = (optc_type)9);
+    BAD("there is no type 99", x.type = (optc_type)99);
     BAD("the sizes m = 3, n = 4, k = 0", x.k = 0);
     BAD("the sizes m = -1, n = 4", x.m = -1);
     BAD("rows of b have 4 values, but its leading dimension is 3", x.ldb = 3);
