@@ -5,18 +5,19 @@
 OPTC_FN void optc_round_{{name}}({{c}} *restrict to, const float *restrict from, optc_draws draws, long long first,
                                  int len)
 {
+    unsigned word[OPTC_LANES / 2 + 4];
     unsigned short bits[OPTC_LANES + 8];
     const int skip = (int)(first & 7), calls = (skip + len + 7) / 8;
     for (int k = 0; k < calls; k++) {
         const optc_u4 w = optc_draw8(draws, (first >> 3) + k);
-        bits[8 * k] = (unsigned short)w.a;
-        bits[8 * k + 1] = (unsigned short)(w.a >> 16);
-        bits[8 * k + 2] = (unsigned short)w.b;
-        bits[8 * k + 3] = (unsigned short)(w.b >> 16);
-        bits[8 * k + 4] = (unsigned short)w.c;
-        bits[8 * k + 5] = (unsigned short)(w.c >> 16);
-        bits[8 * k + 6] = (unsigned short)w.d;
-        bits[8 * k + 7] = (unsigned short)(w.d >> 16);
+        word[4 * k] = w.a;
+        word[4 * k + 1] = w.b;
+        word[4 * k + 2] = w.c;
+        word[4 * k + 3] = w.d;
+    }
+    for (int k = 0; k < 4 * calls; k++) {                  /* apart from the calls, which then vectorise better */
+        bits[2 * k] = (unsigned short)word[k];
+        bits[2 * k + 1] = (unsigned short)(word[k] >> 16);
     }
     for (int i = 0; i < len; i++)
         to[i] = optc_to_{{name}}(from[i], bits[skip + i]);

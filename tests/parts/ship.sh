@@ -279,7 +279,7 @@ return optimizer {
     p = p - lr * errno / (1 + loss * loss + class * new) - lr * (p - s)
   end }
 X
-mkdir t1 t2 t3 t4
+mkdir t1 t2 t3 t4 t5
 typed() {
     dir=$1 type=$2 spec=$3 with=$4 id=$5
     expect 0 "1 rule" "$optc" ship "$spec" --with "$with" --type $type --arch sm_90 -o $dir/rules
@@ -295,6 +295,7 @@ typed t1 bf16 adamw 'sam(0.05)' adamw_sam
 typed t2 f16 lamb '' lamb
 typed t3 f64 adamw 'clip(1),ema(0.9)' adamw_clip_ema
 typed t4 f32 ./mine.lua '' mine
+typed t5 bf16sr came '' came
 
 # ---- launches measured on a GPU are built into the code for its architecture; bad files are refused with file and line
 set -- $("$optc" explain sgd --hashes)

@@ -14,6 +14,7 @@ for rule in adago adamuon normuon polargrad scion asgo dion klshampoo psgd_kron 
 emit() { "$BUILD/optc" emit "$@" --target c > "$at/$file.c"; }
 file=many emit 'ademamix+clip(1)+cautious+ema(0.999)+lookahead(5,0.5)'
 file=halves emit adamw --type bf16
+file=rounded emit adamw --type bf16sr --state-type f16sr
 file=all_halves emit lion --type f16 --state-type f16
 file=doubles emit lamb --type f64
 flags=$("$BUILD/prebuild" --flags 0 | sed 's/ -march=[^ ]*//')

@@ -98,7 +98,8 @@ class Library(unittest.TestCase):
         with self.assertRaises(optc.ArgumentError):
             b.state(0, "nothing")
         for types, said in (({"params": "f32"}, "has no state 'params'; did you mean 'param'"),
-                            ({"param": "f9"}, "'f9' is not a storage type: use one of f32"), ("q8", "'q8' is not KEY=TYPE"),
+                            ({"param": "f9"}, "'f9' is not a storage type: use one of f32"),
+                            ("q8", "'q8' is not KEY=TYPE"),
                             ("state=q8,vmx=q8", "did you mean 'vmax'"), ({"m": "f9"}, "'m=f9': there is no such"),
                             ("param=q8", "block codes are for states only")):
             with self.assertRaisesRegex(ValueError, said):
@@ -293,9 +294,11 @@ class Numpy(unittest.TestCase):
 
     def test_step(self):
         for face in self.both():
-            for kind, name in ((numpy.float32, "f32"), (numpy.float64, "f64"), (numpy.float16, "f16")):
+            for kind, name in ((numpy.float32, "f32"), (numpy.float64, "f64"), (numpy.float16, "f16"),
+                               (numpy.float16, "f16sr")):
                 p, g = numpy.ones((2, 3), kind), numpy.arange(6).astype(kind).reshape(2, 3)
-                rule = optc.Engine().compile("sgd", types={"param": name, "grad": name})
+                types = {"param": name} if name == "f16sr" else {"param": name, "grad": name}
+                rule = optc.Engine().compile("sgd", types=types)
                 b = rule.bind([([(face(p), face(g))], {"lr": 0.5, "momentum": 0.0})])
                 b.step()
                 numpy.testing.assert_array_equal(p, 1 - 0.5 * numpy.arange(6).reshape(2, 3))

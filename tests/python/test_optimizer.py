@@ -293,6 +293,36 @@ class Loop(Case):
         self.assertEqual(str(found[1].message), "optc: x: nothing reads the hyperparameter 'unused'")
         self.assertEqual(found[0].filename, __file__)
 
+    def test_stochastic_rounding(self):
+        """The seed is a key of groups and of checkpoints, and states are plain tensors of bf16. A resumed run is the
+        run."""
+        def run(steps, seed=0, load=None):
+            p = torch.linspace(-1, 1, 999, dtype=torch.bfloat16).requires_grad_()
+            opt = optc.torch.AdamW([p], types={"state": "bf16sr"}, seed=seed)
+            if load:
+                p.data.copy_(load[0]), opt.load_state_dict(load[1])
+            for t in steps:
+                grads([p], t), opt.step()
+            return p.detach(), opt.state_dict()
+
+        p, whole = run(range(6), 3)
+        state = whole["state"][0]["exp_avg"]
+        self.assertEqual((whole["param_groups"][0]["seed"], state.dtype), (3, torch.bfloat16))
+        self.assertTrue(torch.equal(run(range(3, 6), load=run(range(3), 3))[1]["state"][0]["exp_avg"], state))
+        self.assertFalse(torch.equal(run(range(6), 4)[1]["state"][0]["exp_avg"], state))
+
+    def test_fp8(self):
+        for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
+            p = torch.linspace(-2, 2, 64).to(dtype).requires_grad_()
+            was, p.grad = p.detach().float(), torch.full((64,), 0.25).to(dtype)
+            optc.torch.SGD([p], lr=1.0).step()
+            self.assertTrue(torch.equal(p.detach().float(), (was - 0.25).to(dtype).float()))
+        q = torch.ones(64, requires_grad=True)
+        grads([q])
+        opt = optc.torch.AdamW([q], types={"state": "e4m3"})
+        opt.step()
+        self.assertEqual(opt.state[q]["exp_avg"].dtype, torch.float8_e4m3fn)
+
     def test_refused(self):
         with self.assertRaisesRegex(ValueError, "complex"):
             optc.torch.AdamW([torch.ones(2, dtype=torch.complex64, requires_grad=True)])

@@ -133,9 +133,9 @@ static void fill(void *to, const char *type, int64_t n, uint64_t seed)
             ((double *)to)[i] = x;
         else if (!strcmp(type, "f32"))
             ((float *)to)[i] = f;
-        else if (!strcmp(type, "bf16"))
+        else if (!strncmp(type, "bf16", 4))
             ((unsigned short *)to)[i] = (unsigned short)(u >> 16);
-        else if (!strcmp(type, "f16"))
+        else if (!strncmp(type, "f16", 3))
             ((unsigned short *)to)[i] = (unsigned short)((h & 0x8000u) | (h >> 20) % 0x4000u);
         else
             stop("no numbers of the type", type);

@@ -213,7 +213,7 @@ class Rule:
         out = ctypes.c_void_p()
         lib.optc_compile_sized(engine.handle, o, ctypes.sizeof(o), out)
         self.engine, self.handle = engine, out.value
-        self.types = [_type(types.get("param")) or _lib.F32]           # of parameters, then of gradients
+        self.types = [_lib.PLAIN[_type(types.get("param")) or _lib.F32]]        # of parameters, then of gradients
         self.types.append(_type(types.get("grad")) or self.types[0])
         self._end = _finalizer(self, lib.optc_release, self.handle, engine)
         if warn and not lib.optc_rule_native(self.handle):

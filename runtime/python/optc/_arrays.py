@@ -8,11 +8,10 @@ from . import _lib
 # device: "cpu", "cuda:0"; "cuda": a GPU of unknown number; None: every device reaches it, or it is unknown.
 # strides: in elements; None: row-major.
 Array = namedtuple("Array", "address shape strides type device readonly")
-# Of types that share a name the first is meant: bf16sr is bf16 to others.
-DTYPES = {t.dtype: t.number for t in reversed(_lib.TYPES)}
-DLPACK = {(t.dlpack, t.bits): t.number for t in reversed(_lib.TYPES)}
+DTYPES = _lib.first_of((t.dtype, t.number) for t in _lib.TYPES)
+DLPACK = _lib.first_of(((t.dlpack, t.bits), t.number) for t in _lib.TYPES)
 FLOAT = 2                                              # DLPack's code of IEEE's types, which NumPy's typestr calls f
-TYPESTR = {"f%d" % (t.bits // 8): t.number for t in reversed(_lib.TYPES) if t.dlpack == FLOAT}
+TYPESTR = _lib.first_of(("f%d" % (t.bits // 8), t.number) for t in _lib.TYPES if t.dlpack == FLOAT)
 CTYPES = {ctypes.c_float: _lib.F32, ctypes.c_double: _lib.F64}
 DL_DEVICES = {1: "cpu", 2: "cuda:%d", 3: "cpu", 13: None}       # 3: pinned host memory; 13: managed memory
 

@@ -280,9 +280,19 @@ def _types():
         yield Type(n, about.name.decode(), about.dtype.decode(), about.bits, about.dlpack)
 
 
+def first_of(pairs):
+    """{key: its first value}: of types with one dtype the first is meant, since bf16sr is bf16 to all but a rule."""
+    found = {}
+    for key, value in pairs:
+        found.setdefault(key, value)
+    return found
+
+
 TYPES = tuple(_types())
 TYPE_NAMES = {t.name: t.number for t in TYPES}
 TYPE_BYTES = {t.number: t.bits // 8 for t in TYPES}
+_first = first_of((t.dtype, t.number) for t in TYPES)
+PLAIN = {t.number: _first[t.dtype] for t in TYPES}       # the type of its arrays: bf16 of bf16sr
 
 
 def encoded(text):

@@ -10,7 +10,8 @@ from .. import _lib
 from .._api import Engine
 
 DTYPES = {t.number: getattr(torch, t.dtype) for t in _lib.TYPES if hasattr(torch, t.dtype)}
-TYPES = {d: t.name for t in reversed(_lib.TYPES) if (d := DTYPES.get(t.number)) is not None and d.is_floating_point}
+TYPES = _lib.first_of((d, t.name) for t in _lib.TYPES
+                      if (d := DTYPES.get(t.number)) is not None and d.is_floating_point)
 _open = {}                                             # (pid, device, threads, workspace): Device, shared
 
 
