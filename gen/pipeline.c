@@ -12,6 +12,7 @@ static const RulePass rule_passes[] = {
     {"trace",  NULL},                   /* a spec or IR text becomes a rule */
     {"fold",   pass_constant_fold},     /* exact simplification; merges equal values, drops dead ones */
     {"calls",  pass_product_fuse},      /* fuses products with constant factors and sums */
+    {"storage", NULL},                  /* the types that states are stored in (pass_storage) */
 };
 enum { NRULE_PASSES = sizeof rule_passes / sizeof *rule_passes };
 
@@ -36,7 +37,7 @@ static void report(const GenOptions *o, const char *name, double ms, const char 
     if (!o->dump_to)
         return;
     if (o->time_passes)
-        buf_printf(o->dump_to, "; %-6s %.3f ms%s\n", name, ms, unchanged ? ", unchanged" : "");
+        buf_printf(o->dump_to, "; %-7s %.3f ms%s\n", name, ms, unchanged ? ", unchanged" : "");
     if (o->dump && (!strcmp(o->dump, name) || !strcmp(o->dump, "all"))) {
         bool all = !strcmp(o->dump, "all");
         if (all)
@@ -56,7 +57,8 @@ static bool run_passes(Gen *g, Source src, const GenOptions *o, bool is_ir, Aren
             g->rule = is_ir ? rule_parse(&g->arena, src, &g->diag) : pass_trace(&g->arena, src, o, &g->diag);
             ok = g->rule != NULL;
         } else {
-            ok = rule_passes[i].run(g->rule, &g->diag);
+            ok = rule_passes[i].run ? rule_passes[i].run(g->rule, &g->diag)
+                                    : pass_storage(g->rule, &o->types, src.path, &g->diag);
         }
         ok = ok && pass_verify(g->rule, &g->diag);
         if (ok && dumping) {

@@ -171,6 +171,9 @@ typedef struct optc_rule_options {
     /* Precision of products of matrices: "f64", "f32", "tf32", "bf16" or "f16". NULL: as the rule says. A CPU does not
      * go below f32. */
     const char *products;
+    /* Storage types by class and by name of a state: "param=bf16,state=q8,ema.avg=bf16". NULL: param, grad and state
+     * above. Where the text has one of these classes, the member above is not used. runtime/TYPES.md has the types. */
+    const char *types;
 /* :library */
 } optc_rule_options;
 
@@ -221,7 +224,8 @@ typedef struct optc_tensor {
     const char *tags;
     /* The shape of the tensor that this one is a piece of, and the piece's position in it. NULL: this is the whole
      * tensor. Only elementwise rules accept pieces; others refuse them by name. Sizes in the rule are those of the
-     * whole tensor. So are random draws, if the tensor is cut along its first dimension. */
+     * whole tensor. So are random draws, if the tensor is cut along its first dimension. If states are stored in block
+     * codes and the whole tensor has at least 4096 elements, a piece must be a range of whole blocks of 128 elements. */
     const int64_t *global_shape, *offset;
     /* Number of matrices that are stacked by rows in each matrix: heads, experts, or q, k and v in one tensor. Each is
      * stepped as its own matrix; rows, norms and products of the rule are then those of that matrix. 0: one. */
@@ -308,15 +312,23 @@ optc_status optc_set_t(optc_binding *b, int tensor, int64_t steps);
  * call returns OPTC_ERROR_ABSENT.
  *
  * optc_state returns the live memory, which is valid until optc_unbind. If the rule cuts a matrix into blocks, a state
- * contains the values of all its blocks, in the order that specs/MATRICES.md (Blocks) describes. */
+ * contains the values of all its blocks, in the order that specs/MATRICES.md (Blocks) describes.
+ *
+ * A state in block codes (q8, q8u, f8, f8u) of `count` values has ceil(count / 128) blocks in one allocation: first the
+ * codes, one byte per value, padded to whole blocks; behind them one f32 scale per block. Block i has the values from
+ * 128 i on, in memory order. A tensor with fewer than 4096 elements (of the whole tensor, if it is a piece) stores f32
+ * values instead, and `type` is then OPTC_F32. runtime/TYPES.md has the meaning of codes and scales. */
 typedef struct optc_state_view { void *data; int64_t count; optc_type type; } optc_state_view;
 optc_status optc_state(optc_binding *b, int tensor, const char *name, optc_state_view *out);
+/* The bytes of that memory: values of a plain type; codes, padding and scales of block codes. */
+optc_status optc_state_bytes(const optc_binding *b, int tensor, const char *name, size_t *out);
 /* has: receives 1 if this tensor (or group) has the state, and 0 if options or its variant leave it out. */
 optc_status optc_has_state(const optc_binding *b, int tensor, const char *name, int *has);
 /* Copies a state as doubles. count must be the state's number of values. */
 optc_status optc_state_read(const optc_binding *b, int tensor, const char *name, double *out, int64_t count);
 optc_status optc_state_write(optc_binding *b, int tensor, const char *name, const double *in, int64_t count);
-/* Copies the bytes of a state in its own type, without conversion. optc_state tells type and count. */
+/* Copies the bytes of a state in its own type, without conversion. optc_state tells type and count, optc_state_bytes
+ * the number of bytes. */
 optc_status optc_state_get(const optc_binding *b, int tensor, const char *name, void *out, size_t bytes);
 optc_status optc_state_put(optc_binding *b, int tensor, const char *name, const void *in, size_t bytes);
 /* Reads a value that a step leaves for the caller, such as clip's norm ("clip.grad_norm"). It is from the last step
@@ -325,6 +337,7 @@ optc_status optc_read_value(const optc_binding *b, int tensor, const char *name,
 
 /* ---- what a rule declares ---- */
 typedef struct optc_hyper { const char *name; double value, lo, hi; int lo_open, hi_open; } optc_hyper;
+/* type: as the rule was compiled. In block codes, tensors with fewer than 4096 elements store OPTC_F32 (optc_state). */
 typedef struct optc_state_info { const char *name; const char *domain; optc_type type; } optc_state_info;
 
 int optc_rule_hypers(const optc_rule *r);

@@ -40,7 +40,7 @@ int cmd_dump(const Command *self, int argc, char **argv)
     bool time = false;
     CompileOpts c = COMPILE_OPTS_INIT;
     const Opt opts[] = {
-        {"pass", 'p', OPT_TEXT, &pass, "NAME", "trace, fold, calls, plan or all (default: the last pass on rules)"},
+        {"pass", 'p', OPT_TEXT, &pass, "NAME", "trace, fold, calls, storage, plan or all (default: storage)"},
         {"time", 0, OPT_FLAG, &time, NULL, "say how long each pass took; without --pass nothing else"},
         {"output", 'o', OPT_TEXT, &out, "FILE", "where to write it (default: standard output)"},
         COMPILE_OPTS(c),

@@ -24,9 +24,11 @@ static void head(const Spec *s)
     for (int i = 0; i < r->ninput; i++)
         cli_line(i ? "" : "inputs", arena_printf(a, "%s: one per %s, set by the caller", r->input[i].name,
                                                  dom_info[r->input[i].dom].name));
-    cli_line("types", arena_printf(a, "parameters %s, gradients %s, states %s, computed in %s",
+    cli_line("types", arena_printf(a, "parameters %s, gradients %s, %s, computed in %s",
                                    type_info[s->types.p].name, type_info[s->types.g].name,
-                                   type_info[s->types.state].name, type_info[s->gen.plan->real].name));
+                                   explain_types(a, s), type_info[s->gen.plan->real].name));
+    if (*explain_codes(a, s->gen.plan))
+        cli_line("", explain_codes(a, s->gen.plan));
     if (plan_calls(s->gen.plan))
         cli_line("products", arena_printf(a, "%s, and what they read and make kept in %s",
                                           product_info[s->gen.plan->precision].name,
@@ -169,20 +171,20 @@ static void states(Arena *a, const Plan *p, unsigned variants)
     for (int v = 0; v < r->nvariant; v++) {
         if (!(variants >> v & 1))
             continue;
-        int bytes = 0;
+        double bytes = 0;
         Buf each = {0}, rest = {0};
         for (int i = 0; i < r->nstate; i++) {
             const Mem *m = &p->mem[plan_mem_of_state(p, i)];
             if (!p->state_used[v * r->nstate + i] || r->state[i].report)
                 continue;
             if (m->dom == ELEM) {
-                bytes += type_info[m->type].bytes;
+                bytes += explain_bytes(m->type);
                 buf_printf(&each, "%s%s", each.len ? ", " : ": ", m->name);
             } else
                 buf_printf(&rest, "; %s %d per %s", m->name, type_info[m->type].bytes, dom_info[m->dom].name);
         }
         cli_line(key,
-                 arena_printf(a, "%d byte%s per parameter%s%s%s", bytes, bytes == 1 ? "" : "s", cli_text(&each),
+                 arena_printf(a, "%s byte%s per parameter%s%s%s", explain_amount(a, bytes), bytes == 1 ? "" : "s", cli_text(&each),
                               cli_text(&rest),
                               r->nvariant == 1 ? "" : arena_printf(a, " (%s)", variant_tensors(&r->variant[v]))));
         key = "";
@@ -273,7 +275,7 @@ static void put_room(Arena *a, const Plan *p, const Phase *ph, int variant, Shap
     for (int i = 0; i < p->rule->nstate; i++) {
         const Mem *m = &p->mem[plan_mem_of_state(p, i)];
         if (p->state_used[variant * p->rule->nstate + i] && m->dom != GROUP)
-            states += (double)dom_len(m->dom, s) * type_info[m->type].bytes;
+            states += (double)stored_bytes(program_types, (int)m->type, dom_len(m->dom, s), s.n);
     }
     printf("    states %s, temporaries %s at a time", cli_bytes(held, states), cli_bytes(room, one));
     if (one > workspace)

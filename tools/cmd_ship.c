@@ -183,6 +183,10 @@ static void make_command(Ship *s, const Asked *a)
     for (int i = 0; i < 3; i++)
         if (type[i] >= 0)
             buf_printf(&b, " --%s %s", option[i], type_info[type[i]].name);
+    if (a->compile.types && *a->compile.types) {
+        buf_puts(&b, " --types ");
+        buf_quoted(&b, a->compile.types);
+    }
     if (a->compile.product)
         buf_printf(&b, " --products %s", spec_products(&a->compile));
     for (int i = 0; i < p->narch && !p->arch[i].ptx; i++)

@@ -95,9 +95,6 @@ static bool compile(Spec *s, const CompileOpts *c, bool wrappers, const SpecDump
 bool spec_open(Spec *s, const char *arg, const CompileOpts *c, bool wrappers, const SpecDump *dump)
 {
     *s = (Spec){0};
-    s->types.p = (Type)(c->p < 0 ? T_F32 : c->p);
-    s->types.g = (Type)(c->g < 0 ? (int)s->types.p : c->g);
-    s->types.state = c->state < 0 ? type_info[s->types.p].compute : (Type)c->state;
     jmp_buf out;
     s->gen.arena.out = &out;
     bool ok = false;
@@ -107,7 +104,8 @@ bool spec_open(Spec *s, const char *arg, const CompileOpts *c, bool wrappers, co
         CompileOpts all = *c;
         const char *spec = spec_split(&s->gen.arena, arg, c->with, &all.with);
         s->asked = all;
-        ok = load(s, spec, &all, wrappers) && compile(s, &all, wrappers, dump);
+        ok = types_choose(&s->gen.arena, c->types, c->p, c->g, c->state, &s->types, &s->gen.diag) &&
+             load(s, spec, &all, wrappers) && compile(s, &all, wrappers, dump);
     }
     s->gen.arena.out = NULL;
     return ok;

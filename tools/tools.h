@@ -103,7 +103,7 @@ bool cli_write_file(const char *path, const char *text);     /* "-": stdout; say
 /* ---- spec_open.c ---- */
 /* product: 1 + what products are computed in, 0: as the rule says; gpu: planned for one */
 typedef struct CompileOpts { const char *with, *options, *path; int p, g, state, product; const Target *target;
-    } CompileOpts;
+    const char *types; } CompileOpts;
 const char *spec_products(const CompileOpts *c);             /* as optc_rule_options has it */
 #define COMPILE_OPTS_INIT {.p = -1, .g = -1, .state = -1}
 #define COMPILE_OPTS(c) \
@@ -115,6 +115,8 @@ const char *spec_products(const CompileOpts *c);             /* as optc_rule_opt
         {"grad-type", 0, OPT_TYPE, &(c).g, "TYPE", "storage of the gradients (default: as the parameters)"}, \
         {"state-type", 0, OPT_TYPE, &(c).state, "TYPE", \
          "storage of the states (default: as the parameters; f32 for 16-bit ones)"}, \
+        {"types", 0, OPT_TEXT, &(c).types, "LIST", \
+         "all of these and single states: 'param=bf16,state=q8,ema.avg=bf16'; ahead of the three above"}, \
     { \
         "products", 0, OPT_PRODUCT, &(c).product, "WHAT", \
             "products of matrices in f64, f32, tf32, bf16 or f16 (default: as the rule says)" \

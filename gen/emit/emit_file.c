@@ -40,8 +40,8 @@ const char *emit_about(Arena *a, const Gen *g)
         buf_puts(&b, " * options:");
     for (int i = 0; i < r->noption; i++)
         buf_printf(&b, " %s=%s", r->option[i].name, emit_comment_text(a, r->option[i].value));
-    buf_printf(&b, "%s * types: p %s, g %s, state %s", r->noption ? "\n" : "", type_info[p->p].name,
-               type_info[p->g].name, type_info[p->state].name);
+    buf_printf(&b, "%s * types: p %s, g %s, state %s%s%s", r->noption ? "\n" : "", type_info[p->p].name,
+               type_info[p->g].name, type_info[p->state].name, r->types ? ", " : "", r->types ? r->types : "");
     return buf_text(&b);
 }
 
@@ -71,6 +71,8 @@ static const char *own_command(Arena *a, const Gen *g, const char *target)
     }
     buf_printf(&b, " --type %s --grad-type %s --state-type %s", type_info[g->plan->p].name, type_info[g->plan->g].name,
                type_info[g->plan->state].name);
+    if (r->types)
+        buf_printf(&b, " --types %s", r->types);
     if (g->plan->precision != rule_product(r, g->plan->p))
         buf_printf(&b, " --products %s", product_info[g->plan->precision].name);
     return buf_text(&b);

@@ -171,6 +171,8 @@ static const char *title_of(Pack *p, int rule)
     buf_printf(&b, ", %s", type_info[g->plan->p].name);
     if (g->plan->g != g->plan->p || g->plan->state != g->plan->p)
         buf_printf(&b, " (gradients %s, states %s)", type_info[g->plan->g].name, type_info[g->plan->state].name);
+    if (g->rule->types)
+        buf_printf(&b, ", %s", g->rule->types);
     return emit_comment_text(&p->arena, buf_text(&b));
 }
 
@@ -578,9 +580,9 @@ void pack_manifest_rules(Pack *p, Buf *b)
                    *g->rule->with ? g->rule->with : "-");
         for (int k = 0; k < g->rule->noption; k++)
             buf_printf(b, "%s%s=%s", k ? "," : "", g->rule->option[k].name, g->rule->option[k].value);
-        buf_printf(b, "%s\n  types %s %s %s\n  key %s\n  prefix %s_\n", g->rule->noption ? "" : "-",
+        buf_printf(b, "%s\n  types %s %s %s%s%s\n  key %s\n  prefix %s_\n", g->rule->noption ? "" : "-",
                    type_info[g->plan->p].name, type_info[g->plan->g].name, type_info[g->plan->state].name,
-                   p->rule[i].key, p->rule[i].id);
+                   g->rule->types ? " " : "", g->rule->types ? g->rule->types : "", p->rule[i].key, p->rule[i].id);
         for (int a = 0; a < p->narch; a++) {
             buf_printf(b, "  launch %s_%d", p->arch[a].ptx ? "compute" : "sm", p->arch[a].arch);
             each_stage(p, i, p->rule[i].gpu->plan, launch_line, &(ManifestRow){b, p->arch[a].launch[i]});

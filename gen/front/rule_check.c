@@ -73,26 +73,12 @@ void check_rule(Trace *t)
 /* ---- warnings ---- */
 void warn_at(Trace *t, const SpecFile *s, int line, const char *fmt, ...)
 {
-    Rule *r = t->rule;
     Buf b = {.arena = t->arena};
-    Diag d = {0};
     va_list ap;
     va_start(ap, fmt);
     buf_vprintf(&b, fmt, ap);
     va_end(ap);
-    diag_set(&d, s->path, line, s->text, "%s", buf_text(&b));
-    Warning now = {s->file, line, d.text ? arena_strdup(t->arena, d.text) : ""};
-    diag_free(&d);
-    for (int i = 0; i < r->nwarning; i++)                  /* other variants repeat the warning */
-        if (!strcmp(r->warning[i].text, now.text))
-            return;
-    PUSH(t->arena, r->warning, r->nwarning, r->warning_cap) = now;
-    for (Warning *w = &r->warning[r->nwarning - 1]; w > r->warning; w--) {     /* sorted by file and line */
-        if (w[-1].file < now.file || (w[-1].file == now.file && w[-1].line <= now.line))
-            break;
-        w[0] = w[-1];
-        w[-1] = now;
-    }
+    rule_warn(t->rule, (Place){s->file, line, s->path, s->text}, buf_text(&b));
 }
 
 static void warn_node(Trace *t, const Node *n, const char *fmt, const char *a, const char *b)

@@ -1,4 +1,4 @@
-/* States and their initial values: zeros, fill(c), copy(p), eye(c); and reports (`values`), which are stored like
+/* States: initial values (zeros, fill(c), copy(p), eye(c)), domain, type and least value; and reports (`values`), which are stored like
  * states. */
 #include "gen/front/declare.h"
 #include "gen/front/matrix_values.h"
@@ -9,7 +9,7 @@
 #define NAMED "optc.named"
 
 /* name: of the hyperparameter or option that is the initial value */
-typedef struct { int init; double value; int dom, type; const char *name; bool eye; } InitValue;
+typedef struct { int init; double value; int dom, type; const char *name; bool eye, nonneg; } InitValue;
 
 static int push_init(lua_State *L, InitValue v)
 {
@@ -18,9 +18,41 @@ static int push_init(lua_State *L, InitValue v)
     return 1;
 }
 
+static int type_at(lua_State *L, int i)
+{
+    const char *ty = lua_tostring(L, i);
+    int type = ty ? type_by_name(ty) : -1;
+    if (type < 0)
+        spec_error(L, "'%s' is not a storage type", ty ? ty : luaL_typename(L, i));
+    return type;
+}
+
+/* { min = 0, type = "f32" } */
+static InitValue with_fields(lua_State *L, InitValue v, int table)
+{
+    for (lua_pushnil(L); lua_next(L, table); lua_pop(L, 1)) {
+        const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
+        if (!strcmp(key, "type")) {
+            v.type = type_at(L, -1);
+        } else if (!strcmp(key, "min")) {
+            if (lua_type(L, -1) != LUA_TNUMBER || lua_tonumber(L, -1) != 0)
+                spec_error(L, "the only least value that a state can declare is 0: zeros { min = 0 }");
+            v.nonneg = true;
+        } else {
+            spec_error(L, "a state has the fields min and type, as in zeros { min = 0, type = \"f32\" }; not '%s'",
+                       *key ? key : luaL_typename(L, -2));
+        }
+    }
+    if (v.nonneg && (v.init == INIT_COPY_P || v.value < 0))
+        spec_error(L, "a state that starts %s cannot have min = 0",
+                   v.init == INIT_COPY_P ? "as a copy of p" : "below 0");
+    return v;
+}
+
+/* A domain, a storage type and a table of fields may follow, each of them optional. */
 static InitValue with_place(lua_State *L, InitValue v, int arg)
 {
-    if (!lua_isnoneornil(L, arg)) {
+    if (!lua_isnoneornil(L, arg) && !lua_istable(L, arg)) {
         const char *d = lua_tostring(L, arg);
         v.dom = d ? dom_by_words(d) : -1;
         uint64_t kept = 0;
@@ -30,12 +62,11 @@ static InitValue with_place(lua_State *L, InitValue v, int arg)
             spec_error(L, "a state's domain is %s, not %s%s%s", dom_list(trace_of(L)->arena, kept, "\"", " or "),
                        d ? "\"" : "", d ? d : luaL_typename(L, arg), d ? "\"" : "");
     }
-    if (!lua_isnoneornil(L, arg + 1)) {
-        const char *ty = lua_tostring(L, arg + 1);
-        v.type = ty ? type_by_name(ty) : -1;
-        if (v.type < 0)
-            spec_error(L, "'%s' is not a storage type", ty ? ty : luaL_typename(L, arg + 1));
-    }
+    if (!lua_isnoneornil(L, arg + 1) && !lua_istable(L, arg + 1))
+        v.type = type_at(L, arg + 1);
+    for (int k = arg; k <= arg + 2; k++)
+        if (lua_istable(L, k))
+            v = with_fields(L, v, k);
     return v;
 }
 
@@ -70,11 +101,11 @@ static int l_fill(lua_State *L)
 {
     const char **name = luaL_testudata(L, 1, NAMED);
     if (name)
-        return push_init(L, with_place(L, (InitValue){INIT_HYPER, 0, ELEM, -1, *name, false}, 2));
+        return push_init(L, with_place(L, (InitValue){INIT_HYPER, 0, ELEM, -1, *name, false, false}, 2));
     if (lua_type(L, 1) != LUA_TNUMBER)
         return spec_error(L, "fill needs a number or a hyperparameter: fill(1), fill(1, \"tensor\") or fill(d0, "
                              "\"group\")");
-    return push_init(L, with_place(L, (InitValue){INIT_FILL, lua_tonumber(L, 1), ELEM, -1, NULL, false}, 2));
+    return push_init(L, with_place(L, (InitValue){INIT_FILL, lua_tonumber(L, 1), ELEM, -1, NULL, false, false}, 2));
 }
 
 /* eye(eps, "rows"): a state that starts as eps on its diagonal; inside an entry, a value. */
@@ -83,7 +114,7 @@ static int l_eye_state(lua_State *L)
     if (trace_of(L)->at >= 0)
         return l_eye(L);
     const char **name = luaL_testudata(L, 1, NAMED);
-    InitValue v = {name ? INIT_HYPER : INIT_FILL, lua_tonumber(L, 1), ELEM, -1, name ? *name : NULL, true};
+    InitValue v = {name ? INIT_HYPER : INIT_FILL, lua_tonumber(L, 1), ELEM, -1, name ? *name : NULL, true, false};
     if (!name && lua_type(L, 1) != LUA_TNUMBER)
         return spec_error(
             L, "eye needs the diagonal value and its domain: eye(1, \"rows\") or eye(eps, \"cols\")");
@@ -99,7 +130,7 @@ static int l_copy(lua_State *L)
 {
     if (!lua_islightuserdata(L, 1))
         return spec_error(L, "copy takes p: a state can start as a copy of the parameter");
-    return push_init(L, with_place(L, (InitValue){INIT_COPY_P, 0, ELEM, -1, NULL, false}, 2));
+    return push_init(L, with_place(L, (InitValue){INIT_COPY_P, 0, ELEM, -1, NULL, false, false}, 2));
 }
 
 void state_init_open(lua_State *L)
@@ -118,7 +149,7 @@ void state_init_open(lua_State *L)
     lua_pushboolean(L, 0);
     lua_setfield(L, -2, "__metatable");
     lua_pop(L, 1);
-    push_init(L, (InitValue){INIT_FILL, 0, ELEM, -1, NULL, false});
+    push_init(L, (InitValue){INIT_FILL, 0, ELEM, -1, NULL, false, false});
     lua_setfield(L, -2, "zeros");
     lua_pushcfunction(L, l_fill);
     lua_setfield(L, -2, "fill");
@@ -193,7 +224,8 @@ void declare_state(Trace *t, SpecFile *s, const char *key)
     Dom d = trace_dom(t, (Dom)v->dom);
     need_axes(t, s, key, d);
     State st = {
-        .dom = d, .type = v->type, .init = (Init)v->init, .value = v->value, .hyper = -1, .eye = v->eye};
+        .dom = d, .type = v->type, .init = (Init)v->init, .value = v->value, .hyper = -1, .eye = v->eye,
+        .nonneg = v->nonneg};
     if (v->name)
         start_from(t, s, &st, key, v->name);
     add_state(t, s, key, st);

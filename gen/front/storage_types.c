@@ -67,3 +67,27 @@ bool types_parse(Arena *a, const char *text, Types *out, Diag *d)
     }
     return true;
 }
+
+bool types_choose(Arena *a, const char *text, int p, int g, int state, Types *out, Diag *d)
+{
+    const Type none = NTYPES;
+    *out = (Types){p < 0 ? none : (Type)p, g < 0 ? none : (Type)g, state < 0 ? none : (Type)state, NULL, MASTER_NONE, 0};
+    if (!types_parse(a, text, out, d))
+        return false;
+    out->p = out->p == none ? T_F32 : out->p;
+    out->g = out->g == none ? out->p : out->g;
+    out->state = out->state == none ? type_info[out->p].compute : out->state;
+    return true;
+}
+
+const char *types_beside(Arena *a, const Types *t)
+{
+    Buf b = {.arena = a};
+    if (t->named && *t->named)
+        buf_puts(&b, t->named);
+    if (t->master)
+        buf_printf(&b, "%smaster=%s", b.len ? "," : "", master_name[t->master]);
+    if (t->copy)
+        buf_printf(&b, "%scopy=%s", b.len ? "," : "", type_info[t->copy - 1].name);
+    return b.len ? buf_text(&b) : NULL;
+}

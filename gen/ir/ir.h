@@ -103,6 +103,7 @@ typedef struct {
     const char *name; Dom dom; int type; Init init; double value; int file, line; bool report;
     int hyper;             /* INIT_HYPER: the hyperparameter whose value at bind is the initial value */
     bool eye;              /* the initial value on the diagonal, 0 elsewhere */
+    bool nonneg;           /* the spec declares that it is never negative: zeros { min = 0 } */
     Stagger slots;         /* every != 0: holds slots of tensors or blocks; set by the runtime, never by an entry */
 } State;
 typedef struct { const char *name; Dom dom; } Input;
@@ -135,6 +136,7 @@ typedef struct Rule {
     int product;                                           /* the Product that the spec's head names; -1: none */
     int rank;                                              /* the largest rank; 0: the rule has no rank axis */
     int block;                                             /* the most rows and columns of a block; 0: no blocks */
+    const char *types;                                     /* chosen beside param, grad and state: "m=bf16"; or NULL */
 } Rule;
 
 /* Node constructors. Each returns the equal node if there is one, and derives domain and type. */

@@ -153,7 +153,7 @@ void rule_print(Buf *b, const Rule *r)
             buf_printf(b, "=%s", r->hyper[s->hyper].name);
         else
             buf_double(b, s->value);
-        buf_printf(b, "%s @%d:%d\n", s->eye ? " eye" : "", s->file, s->line);
+        buf_printf(b, "%s%s @%d:%d\n", s->eye ? " eye" : "", s->nonneg ? " nonneg" : "", s->file, s->line);
     }
     buf_puts(b, "nodes\n");
     for (Ref i = 0; i < r->g.len; i++)
@@ -333,6 +333,9 @@ static void read_state(Reader *p, Rule *r)
     word(p);
     s.eye = !strcmp(p->tok, "eye");
     if (s.eye)
+        word(p);
+    s.nonneg = !strcmp(p->tok, "nonneg");
+    if (s.nonneg)
         word(p);
     if (*p->tok)
         read_place(p, &s.file, &s.line, r->nfile);

@@ -11,6 +11,19 @@ typedef struct Source { const char *path, *text; size_t len; } Source;
 void rule_print(Buf *b, const Rule *r);
 Rule *rule_parse(Arena *a, Source text, Diag *d);          /* NULL: the Diag is set */
 
+/* value_ranges.c. of: bounds of every node; nonneg: states that are never negative. */
+typedef struct Interval { double lo, hi; } Interval;
+typedef struct Ranges { Interval *of; bool *nonneg; } Ranges;
+Ranges rule_ranges(Arena *a, const Rule *r);
+/* The first division, root, logarithm or power that a state of unknown sign must not reach; NONE: there is none. */
+Ref state_divides(Arena *a, const Rule *r, const Ranges *x, int state);
+
+/* rule_warnings.c: adds a warning unless the rule has it; they are sorted by file and line. path: NULL if the warning
+ * belongs to no line; source: the file's text or NULL. */
+typedef struct Place { int file, line; const char *path, *source; } Place;
+void rule_warn(Rule *r, Place at, const char *text);
+Place state_place(const Rule *r, const State *s);
+
 bool pass_verify(Rule *r, Diag *d);
 bool pass_constant_fold(Rule *r, Diag *d);
 bool pass_product_fuse(Rule *r, Diag *d);

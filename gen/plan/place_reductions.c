@@ -50,7 +50,8 @@ static void find_times(Planner *p)
             if (target_dom(p, w.state) == ELEM && p->time[w.val] + 1 > p->npass)
                 p->npass = p->time[w.val] + 1;
         }
-    p->npass += needs_flat_pass(p);
+    p->flat_pass = needs_flat_pass(p);
+    p->npass += p->flat_pass;
     p->plan->work += p->g->len;
 }
 

@@ -2,9 +2,11 @@
  * describes the result. This file assigns the numbers of arrays and plans one phase after the other. */
 #include "gen/plan/planner.h"
 
+#include "gen/base/digest.h"
 #include "gen/plan/value_names.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* ---- memory ---- */
@@ -196,6 +198,16 @@ bool plan_keeps(const Plan *p, int state)
 Type type_of_state(const State *s, Type p, Type state)
 {
     return dom_wide(s->dom) ? T_F64 : s->type >= 0 ? (Type)s->type : s->dom == ELEM ? state : type_info[p].compute;
+}
+
+void plan_types_key(const Plan *p, char out[TYPES_KEY])
+{
+    const char *beside = p->rule->types;
+    char hex[DIGEST_HEX] = "";
+    if (beside)
+        digest_hex(beside, strlen(beside), hex);
+    snprintf(out, TYPES_KEY, "%s,%s,%s%s%.8s", type_info[p->p].name, type_info[p->g].name, type_info[p->state].name,
+             beside ? "+" : "", hex);
 }
 
 static void fixed_mems(Plan *pl)

@@ -75,6 +75,7 @@ typedef struct Stage {
     Access *store; int nstore;
     Access *fold; int nfold;               /* reductions whose partials this stage writes: val is the reduction node */
     Access *fin; int nfin;                 /* reductions this stage finishes */
+    bool for_codes;                        /* flat: added because tiles do not store block codes (place_reductions.c) */
     bool uses_rows;                        /* flat, lists over two axes: needs row or column numbers, walks by rows */
     bool folds_arrays;                     /* lists: some of fin are folds of whole arrays, not of partials */
     /* Lists over two equal axes: all stored values are symmetric, and the stage reads lower triangles only. Calls: no
@@ -163,6 +164,10 @@ int plan_mem_of_state(const Plan *p, int state);
 bool plan_keeps(const Plan *p, int state);                   /* the state is used under some variant */
 /* Storage types: of a state, of temporaries of a domain, of the partials of a reduction. */
 Type type_of_state(const State *s, Type p, Type state);
+/* The set of types in one word: "bf16,bf16,f32" for parameters, gradients and states; "f32,f32,q8+1b0a9c2e" if the user
+ * chose types beside these (Rule.types, as a hash). */
+enum { TYPES_KEY = 48 };
+void plan_types_key(const Plan *p, char out[TYPES_KEY]);
 Type mem_type_of(const Plan *p, Dom d);
 Type part_type_of(const Plan *p, const Node *n);
 /* The storage type of operand k of a call, or of its result (k = -1). Products are rounded to their own type; other

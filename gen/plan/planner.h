@@ -52,6 +52,7 @@ typedef struct Planner {         /* planning one phase */
     int *time, *late;            /* by value: element passes before it is known; the latest time that delays nothing */
     int *lev;                    /* by small value: its level, the order within a time */
     int npass;
+    bool flat_pass;              /* the last pass was added for stores of block codes */
     Ref *fold; int nfold;        /* reductions over elements */
     int *temp;                   /* by value: the array of its temporary, or UNPLACED */
 

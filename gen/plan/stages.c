@@ -97,6 +97,8 @@ static void make_elem_stages(Planner *p)
                 continue;
             int at = stage_at(p, k, ELEM_LEVEL, q->cols ? S_TILE : q->tile ? S_BAND : S_FLAT, v);
             Draft *d = &p->draft[at];
+            const ElemPass *before = p->flat_pass && k && k == p->npass - 1 ? p->route[v].pass[k - 1] : NULL;
+            d->s.for_codes = before && (before->store.n || before->fold.n);
             for (int i = 0; i < q->fold.n; i++)
                 list_add(p->arena, &d->fold, q->fold.v[i].val, UNPLACED);
             for (int i = 0; i < q->store.n; i++) {

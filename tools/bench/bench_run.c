@@ -107,6 +107,7 @@ static bool compile_case(Bench *b, Case *c, optc_engine *e)
                            .param = public_of(o->p),
                            .grad = public_of(o->g),
                            .state = public_of(o->state),
+                           .types = o->types,
                            .products = spec_products(o)};
     if (!bench_lib(optc_compile(e, &r, &c->rule)))
         return false;

@@ -40,6 +40,14 @@ typedef double (*Measure)(optc_engine *e, const void *ctx, bool *alone);
 double rate_of(Arena *a, optc_engine *e, const char *what, bool anew, Measure measure, const void *ctx,
                bool *busy);
 
+/* ---- explain_types.c ---- */
+const char *explain_types(Arena *a, const Spec *s);          /* "states f32"; "states m q8, v q8u" */
+const char *explain_codes(Arena *a, const Plan *p);          /* what block codes take; "": the rule has none */
+double explain_bytes(Type t);                                /* of one value, with its share of a block's scale */
+const char *explain_amount(Arena *a, double bytes);          /* "8", "2.06" */
+/* The pass that a tensor of this variant has only because its states are block codes; NULL: none. */
+const Stage *explain_code_pass(const Phase *ph, int variant);
+
 /* ---- flop_rates.c ---- */
 /* What this CPU reaches in the products and factors that the plan has. */
 bool flop_rates(Arena *a, const Plan *p, bool anew, Bandwidth *f);

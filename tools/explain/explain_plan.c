@@ -369,6 +369,8 @@ static void put_variant_plan(VariantPlan *w, const char *title)
     puts(calls ? arena_printf(w->arena, ", %d product%s", calls, calls == 1 ? "" : "s") : "");
     if (w->phase->cheaper)
         printf("  planned with a cheaper search: over %lld steps of work\n", (long long)w->plan->limits.work);
+    if (explain_code_pass(w->phase, w->variant))
+        puts("  one pass more than with f32 states: passes over rows and columns do not store block codes");
     const Stage *last = NULL;
     for (int i = 0; i < w->phase->nstage; i++) {
         const Stage *st = &w->phase->stage[i];

@@ -34,9 +34,10 @@ static void put_head(const Spec *s)
     put_text("options", buf_text(&option));
     put_text("inputs", buf_text(&input));
     const char *products = plan_calls(p) ? arena_printf(a, "; products in %s", product_info[p->precision].name) : "";
-    put_text("storage", arena_printf(a, "parameters %s, gradients %s, states %s; computed in %s%s",
+    put_text("storage", arena_printf(a, "parameters %s, gradients %s, %s; computed in %s%s",
                                      type_info[s->types.p].name, type_info[s->types.g].name,
-                                     type_info[s->types.state].name, type_info[p->real].name, products));
+                                     explain_types(a, s), type_info[p->real].name, products));
+    put_text("block codes", explain_codes(a, p));
 }
 
 /* ---- which tensors take which variant ---- */
@@ -179,20 +180,20 @@ static const char *state_text(Arena *a, const Plan *p, const Phase *ph, int v)
 {
     (void)ph;
     const Rule *r = p->rule;
-    int bytes = 0;
+    double bytes = 0;
     Buf each = {.arena = a}, rest = {.arena = a};
     for (int i = 0; i < r->nstate; i++) {
         const Mem *m = &p->mem[plan_mem_of_state(p, i)];
         if (!p->state_used[v * r->nstate + i] || r->state[i].report)
             continue;
         if (m->dom == ELEM) {
-            bytes += type_info[m->type].bytes;
+            bytes += explain_bytes(m->type);
             buf_printf(&each, "%s%s", each.len ? ", " : ": ", m->name);
         } else {
             buf_printf(&rest, "; %s: %d per %s", m->name, type_info[m->type].bytes, dom_info[m->dom].per);
         }
     }
-    return arena_printf(a, "%d bytes per element%s%s", bytes, each.len ? buf_text(&each) : "",
+    return arena_printf(a, "%s bytes per element%s%s", explain_amount(a, bytes), each.len ? buf_text(&each) : "",
                         rest.len ? buf_text(&rest) : "");
 }
 
@@ -224,7 +225,8 @@ static const char *passes_text(Arena *a, const Plan *p, const Phase *ph, int var
         buf_printf(&b, "%spass %d:", pass ? "\n" : "", pass + 1);
         put_arrays(&b, p, st->load, st->nload, " reads");
         put_arrays(&b, p, st->store, st->nstore, "; writes");
-        buf_printf(&b, "%s (%d + %d B)", st->nfold ? "; reduces" : "", st->bytes_read, st->bytes_written);
+        buf_printf(&b, "%s (%d + %d B%s)", st->nfold ? "; reduces" : "", st->bytes_read, st->bytes_written,
+                   st == explain_code_pass(ph, variant) ? ", added for block codes" : "");
         pass++;
     }
     return b.len ? buf_text(&b) : "no pass over the elements";

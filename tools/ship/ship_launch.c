@@ -88,7 +88,7 @@ static int arch_of(const char *device)
 
 /* ---- measured launches ---- */
 /* What results must say to be of a stage: its code and types, and a size that speaks for large tensors. */
-typedef struct StageKey { const Stage *stage; char hash[33], types[24]; int lo, hi; } StageKey;
+typedef struct StageKey { const Stage *stage; char hash[33], types[TYPES_KEY]; int lo, hi; } StageKey;
 
 void ship_key_stages(Ship *s)
 {
@@ -103,8 +103,7 @@ void ship_key_stages(Ship *s)
                 continue;
             if (!emit_cuda_stage_hash(g, f, k->hash))
                 arena_out(&s->pack.arena);
-            snprintf(k->types, sizeof k->types, "%s,%s,%s", type_info[g->plan->p].name, type_info[g->plan->g].name,
-                     type_info[g->plan->state].name);
+            plan_types_key(g->plan, k->types);
             launch_range(g->plan, k->stage, 0, &k->lo, &k->hi);
             tuned_reach(&(TunedKey){.bucket = TUNED_LARGE}, &k->lo, &k->hi);
         }

@@ -221,6 +221,7 @@ static bool open_rule(const TuneRun *r, const char *arg, Ask *out)
                             .param = public_of(o->p),
                             .grad = public_of(o->g),
                             .state = public_of(o->state),
+                            .types = o->types,
                             .products = spec_products(o)};
     *out = (Ask){NULL, NULL};
     bool ok = lib(optc_compile(r->engine, &ro, &out->rule));

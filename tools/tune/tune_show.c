@@ -141,14 +141,14 @@ static bool same_device(const TunedKey *a, const TunedKey *b)
 }
 
 /* ---- the table ---- */
-static const char *short_types(char out[24], const char *types)
+static const char *short_types(char out[TYPES_KEY], const char *types)
 {
     size_t n = strcspn(types, ",");
     const char *second = types + n + (types[n] == ',');
     size_t m = strcspn(second, ",");
     const char *third = second + m + (second[m] == ',');
     bool alike = n == m && !strncmp(types, second, n) && !strncmp(types, third, n) && !third[n];
-    snprintf(out, 24, "%.*s", alike ? (int)n : 23, types);
+    snprintf(out, TYPES_KEY, "%.*s", alike ? (int)n : TYPES_KEY - 1, types);
     return out;
 }
 
@@ -168,7 +168,7 @@ static double gain(const Tuned *t) { return 100 * (t->model_ms / t->ms - 1); }
 static void put_row(const Show *s, const Row *r, int width)
 {
     const Tuned *t = r->t;
-    char types[24], size[8], ms[32], more[32], n[16];
+    char types[TYPES_KEY], size[8], ms[32], more[32], n[16];
     snprintf(size, sizeof size, "2^%d", t->key.bucket);
     snprintf(ms, sizeof ms, "%.4g", t->ms);
     snprintf(more, sizeof more, "%+.1f %%", gain(t));

@@ -223,6 +223,18 @@ static size_t state_bytes(const optc_binding *b, const optc_state_view *v)
     return (size_t)stored_bytes(b->rule->program->type, (int)v->type - 1, v->count, OPTC_LEAST_CODED);
 }
 
+optc_status optc_state_bytes(const optc_binding *b, int tensor, const char *name, size_t *out)
+{
+    const StateQuery w = {"optc_state_bytes", tensor, name, false};
+    optc_state_view v;
+    if (!out)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_state_bytes: the result pointer is NULL");
+    optc_status s = find_state(b, &w, &v);
+    if (s == OPTC_OK)
+        *out = state_bytes(b, &v);
+    return s;
+}
+
 /* Memory of the state that the host can access: the state itself, or a buffer for a copy of it (room, for free()). */
 static optc_status state_room(const optc_binding *b, const StateQuery *w, const void *buf, int64_t count,
                               optc_state_view *v, void **host, void **room)

@@ -151,12 +151,60 @@ static bool elementwise(const Program *p, int variant)
     return is;
 }
 
+/* A state in block codes that tensors of this variant have; NULL: none. */
+static const ProgArray *coded_state(const Program *p, int variant)
+{
+    for (int k = 0; k < p->narray; k++)
+        if (p->array[k].kind == MEM_STATE && p->type[p->array[k].type].block > 1 && p->array[k].held_by >> variant & 1)
+            return &p->array[k];
+    return NULL;
+}
+
+/* The piece as a range of the whole tensor's elements in row-major order. false: it is no such range. */
+static bool piece_range(const optc_tensor *t, int64_t *first, int64_t *end, int64_t *all)
+{
+    bool one_range = row_major(t, t->param_strides), cut = false;
+    int64_t n = 1;
+    *first = 0;
+    *all = 1;
+    for (int k = t->rank - 1; k >= 0; k--) {
+        one_range = one_range && (!cut || t->shape[k] == 1);
+        cut = cut || t->shape[k] != whole_dim(t, k);
+        *first += begins_at(t, k) * *all;
+        *all *= whole_dim(t, k);
+        n *= t->shape[k];
+    }
+    *end = *first + n;
+    return one_range || !n;
+}
+
+/* Block codes have one scale per block of the whole tensor: a piece must consist of whole blocks. */
+static optc_status check_blocks(const optc_binding *b, const optc_tensor *t, int variant, const char *label)
+{
+    const Program *p = b->rule->program;
+    const ProgArray *m = coded_state(p, variant);
+    int64_t first, end, all;
+    if (!m || !t->global_shape)
+        return OPTC_OK;
+    int block = p->type[m->type].block;
+    bool range = piece_range(t, &first, &end, &all);
+    if (all < OPTC_LEAST_CODED || (range && (first == end || (first % block == 0 && (end % block == 0 || end == all)))))
+        return OPTC_OK;
+    return fail(OPTC_ERROR_ARGUMENT,
+                "optc_bind: %s is a piece of a larger tensor (%s %lld to %lld of %lld), and the state '%.60s' is stored "
+                "as %s in blocks of %d elements: cut the tensor between rows, at a multiple of %d elements, or store "
+                "the state as f32",
+                label, range ? "elements" : "separate runs of elements from", (long long)first, (long long)end,
+                (long long)all, m->name, p->type[m->type].name, block, block);
+}
+
 /* Checks global_shape and offset of a piece, and that the rule can step pieces. */
 static optc_status check_piece(const optc_binding *b, const optc_tensor *t, const char *label)
 {
     const Program *p = b->rule->program;
     TensorFacts facts = tensor_facts(t);
-    bool takes = elementwise(p, variant_of(p->variant, p->nvariant, &facts));
+    int variant = variant_of(p->variant, p->nvariant, &facts);
+    bool takes = elementwise(p, variant);
     for (int k = 0; k < t->rank; k++) {
         int64_t all = whole_dim(t, k), at = begins_at(t, k);
         bool inside = at >= 0 && at <= all && t->shape[k] <= all - at;
@@ -169,7 +217,7 @@ static optc_status check_piece(const optc_binding *b, const optc_tensor *t, cons
                         inside ? p->name : "",
                         inside ? "' uses values per row or per tensor; only elementwise rules can step pieces" : "");
     }
-    return OPTC_OK;
+    return check_blocks(b, t, variant, label);
 }
 
 /* The number of the piece's first element, for random draws: its offset in the whole tensor if the tensor is cut along

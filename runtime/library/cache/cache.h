@@ -40,7 +40,7 @@ bool cache_next_base(const char **list, char out[CACHE_DIR]);
 bool cache_parse_size(const char *s, int64_t *out);
 
 /* What an entry holds, for people. */
-typedef struct CacheNote { char rule[64], with[256], options[128], types[32], target[32], compiler[128]; } CacheNote;
+typedef struct CacheNote { char rule[64], with[256], options[128], types[96], target[32], compiler[128]; } CacheNote;
 
 /* ---- cache.c: use ----
  * cache_begin returns the object (malloc'ed), or NULL: then the caller builds it, which nobody else does meanwhile, and

@@ -18,8 +18,7 @@ void gpu_tuned_key(const optc_rule *r, int fn, int64_t elements, TunedKey *k)
     memset(k, 0, sizeof *k);
     tuned_set_device(k, g->name, g->sms, g->driver);
     k->form = stage_form(plan_at(p, fn).stage);
-    snprintf(k->types, sizeof k->types, "%s,%s,%s", type_info[p->p].name, type_info[p->g].name,
-             type_info[p->state].name);
+    plan_types_key(p, k->types);
     memcpy(k->stage, r->library->gpu->hash[fn], sizeof k->stage);
     k->bucket = tuned_bucket(elements);
 }

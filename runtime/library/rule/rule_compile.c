@@ -25,15 +25,22 @@ void rule_make_free(optc_rule *r)
     r->library = NULL;
 }
 
-static optc_status pick_types(const optc_rule_options *o, Types *t)
+static optc_status pick_types(optc_rule *r, const optc_rule_options *o, Types *t)
 {
     int p = inner_type(o->param), g = inner_type(o->grad), s = inner_type(o->state);
     if (p == -2 || g == -2 || s == -2)
         return fail(OPTC_ERROR_ARGUMENT, "optc_compile: unknown storage type");
-    t->p = p < 0 ? T_F32 : (Type)p;
-    t->g = g < 0 ? t->p : (Type)g;
-    t->state = s < 0 ? type_info[t->p].compute : (Type)s;
-    return OPTC_OK;
+    Gen *gen = &r->library->gen;
+    jmp_buf out;
+    volatile bool ok = false;
+    gen->arena.out = &out;
+    if (!setjmp(out))
+        ok = types_choose(&gen->arena, o->types, p, g, s, t, &gen->diag);
+    else
+        diag_memory(&gen->diag);
+    gen->arena.out = NULL;
+    return ok ? OPTC_OK : gen->diag.text ? fail(OPTC_ERROR_ARGUMENT, "optc_compile: %s", gen->diag.text)
+                                         : no_memory("optc_compile");
 }
 
 static const optc_module *checked(const optc_module *m, const Plan *p)
@@ -152,8 +159,7 @@ void cpu_tuned_key(optc_rule *r, int64_t elements, TunedKey *k)
     char model[96];
     tuned_set_device(k, cpu_model(model, sizeof model), r->engine->threads, 0);
     k->form = FORM_CPU;
-    snprintf(k->types, sizeof k->types, "%s,%s,%s", type_info[p->p].name, type_info[p->g].name,
-             type_info[p->state].name);
+    plan_types_key(p, k->types);
     snprintf(k->stage, sizeof k->stage, "%s", r->library->code);
     k->bucket = tuned_bucket(elements);
 }
@@ -230,7 +236,7 @@ static optc_status compile(optc_rule *r, const optc_rule_options *o)
     Finder f = {o, r->engine->library->spec_path};
     GenOptions g = {.options = o->options, .find = find_text, .find_ctx = &f,
                     .target = engine_target(r->engine)};
-    optc_status s = pick_types(o, &g.types);
+    optc_status s = pick_types(r, o, &g.types);
     if (s == OPTC_OK)
         s = pick_product(o, &g.product);
     if (s != OPTC_OK)

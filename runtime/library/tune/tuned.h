@@ -23,7 +23,7 @@ typedef struct TunedKey {
     char device[96];
     int units, driver;
     LaunchForm form;
-    char types[24];            /* "f32,f32,f32": parameters, gradients, states */
+    char types[TYPES_KEY];     /* "f32,f32,f32": parameters, gradients, states (plan_types_key) */
     char stage[33];            /* hex */
     int bucket;                /* log2 of the elements, rounded to even: tuned_bucket */
 } TunedKey;

@@ -159,21 +159,23 @@ static bool take_form(const Reader *r, Line *e, const char *word)
 static bool take_types(const Reader *r, Line *e, const char *word)
 {
     int n = 0;
-    for (const char *s = word; ; n++) {
+    const char *s = word;
+    for (;; n++) {
         char name[16];
         Near near = {.want = name};
-        size_t len = strcspn(s, ",");
+        size_t len = strcspn(s, ",+");
         snprintf(name, sizeof name, "%.*s", (int)(len < 15 ? len : 15), s);
         if (len >= sizeof name || type_by_name(name) < 0) {
             for (int i = 0; i < NTYPES; i++)
                 near_try(&near, type_info[i].name);
             return unknown(r, "storage type", &near);
         }
-        if (!s[len])
+        s += len;
+        if (*s != ',')
             break;
-        s += len + 1;
+        s++;
     }
-    if (n != 2)
+    if (n != 2 || (*s == '+' && (strspn(s + 1, "0123456789abcdef") != 8 || s[9])))
         return line_bad(&r->in, "'%.40s' must be three storage types: of parameters, gradients and states", word);
     snprintf(e->key.types, sizeof e->key.types, "%s", word);
     return true;

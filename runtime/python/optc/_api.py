@@ -172,6 +172,17 @@ def option_text(options):
     return ",".join("%s=%s" % (k, say[v] if isinstance(v, bool) else v) for k, v in options.items())
 
 
+def types_of(types):
+    """{"state": "q8", "ema.avg": "bf16"} of the text "state=q8,ema.avg=bf16"; a dict is one already."""
+    if isinstance(types, str):
+        parts = [part.partition("=") for part in types.split(",") if part]
+        wrong = [key for key, is_, value in parts if not (key and is_ and value)]
+        if wrong:
+            raise ValueError("types: %r is not KEY=TYPE, as in \"state=q8,ema.avg=bf16\"" % wrong[0])
+        types = {key: value for key, _, value in parts}
+    return dict(types or {})
+
+
 def number_of(text):
     """An int where the text is one, else a float."""
     try:
@@ -182,20 +193,20 @@ def number_of(text):
 
 class Rule:
     """A compiled rule. `spec`: a name, or a path; `text`: the spec itself. `with_`: wrappers, the last outermost.
-    `types`: {"param": "bf16", "grad": …, "state": …}. `wrappers`: {name: text} that `with_` finds first."""
+    `types`: {"param": "bf16", "grad": …, "state": "q8", "ema.avg": "bf16"}, or "param=bf16,state=q8,ema.avg=bf16": keys
+    other than param, grad, state, master and copy name states. `wrappers`: {name: text} that `with_` finds first."""
 
     def __init__(self, engine, spec=None, *, text=None, with_=(), options=None, types=None, wrappers=None,
                  products=None, warn=True):
         with_ = with_ if isinstance(with_, str) else ",".join(with_ or ())
-        types = types or {}
-        unknown = set(types) - {"param", "grad", "state"}
-        if unknown:
-            raise ValueError("types: %s is none of param, grad, state" % ", ".join(sorted(unknown)))
+        types = types_of(types)
+        named = ",".join("%s=%s" % pair for pair in types.items() if pair[0] not in ("param", "grad", "state"))
         texts = [_lib.Text(encoded(n), encoded(t)) for n, t in (wrappers or {}).items()]
         o = _lib.RuleOptions(
             spec=encoded(spec), text=encoded(text), options=encoded(option_text(options)),
             param=_type(types.get("param")), grad=_type(types.get("grad")), state=_type(types.get("state")),
-            wrappers=array(_lib.Text, texts), nwrappers=len(texts), products=encoded(products))
+            wrappers=array(_lib.Text, texts), nwrappers=len(texts), products=encoded(products),
+            types=encoded(named or None))
         setattr(o, "with", encoded(with_ or None))
         out = ctypes.c_void_p()
         lib.optc_compile_sized(engine.handle, o, ctypes.sizeof(o), out)

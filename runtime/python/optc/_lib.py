@@ -80,7 +80,7 @@ def _struct(name, text):
 KINDS = {
     "str": c_char_p, "ptr": c_void_p, "int": c_int, "i64": c_int64, "size": c_size_t, "unsigned": c_uint,
     "double": c_double, "type": c_int, "alloc": ALLOC, "release": RELEASE, "i64*": POINTER(c_int64),
-    "int*": POINTER(c_int), "double*": POINTER(c_double), "ptr*": POINTER(c_void_p),
+    "int*": POINTER(c_int), "double*": POINTER(c_double), "ptr*": POINTER(c_void_p), "size*": POINTER(c_size_t),
 }
 Allocator = _struct("optc_allocator", "alloc alloc, release release, ptr context")
 EngineOptions = _struct("optc_engine_options", "str device, int threads, str cache_dir compiler spec_path isa,"
@@ -90,7 +90,7 @@ TypeInfo = _struct("optc_type_info", "str name dtype, int bits dlpack")
 Memory = _struct("optc_memory", "i64 total free ours peak")
 Text = _struct("optc_text", "str name text")
 RuleOptions = _struct("optc_rule_options", "str spec text with options, type param grad state, optc_text* wrappers,"
-                      "int nwrappers, str products")
+                      "int nwrappers, str products types")
 Hyper = _struct("optc_hyper", "str name, double value lo hi, int lo_open hi_open")
 StateInfo = _struct("optc_state_info", "str name domain, type type")
 Option = _struct("optc_option", "str name value preset choices kind")
@@ -172,6 +172,7 @@ optc_set_input: status ptr int str ptr i64
 optc_set_scalar: status ptr int str double
 optc_state: status ptr int str optc_state_view*
 optc_has_state: status ptr int str int*
+optc_state_bytes: status ptr int str size*
 optc_state_read: status ptr int str double* i64
 optc_state_write: status ptr int str double* i64
 optc_read_value: status ptr int str double* i64

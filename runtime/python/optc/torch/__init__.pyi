@@ -15,7 +15,7 @@ class GradScaler(torch.amp.GradScaler): ...
 class Optimizer(torch.optim.Optimizer):
     def __init__(self, params: Any, rule: Optional[str] = None, *, spec: Optional[str] = None,
                  with_: Union[str, Sequence[str]] = (), options: Union[None, str, Mapping[str, Any]] = None,
-                 types: Optional[Mapping[str, str]] = None, wrappers: Optional[Mapping[str, str]] = None,
+                 types: Union[None, str, Mapping[str, str]] = None, wrappers: Optional[Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None,
                  workspace: int = 0, **given: Any) -> None: ...
@@ -73,10 +73,10 @@ class ADOPT(Optimizer):
     Taniguchi et al. 2024, arXiv:2411.02853"""
     def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.9999), eps: Number =
                  1e-06, clip_power: Number = 0.25, weight_decay: Number = 0, *, clip: bool = True, decoupled: bool =
-                 False, maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
-                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0) -> None: ...
+                 False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
+                 = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
+                 sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
+                 int = 0) -> None: ...
 
 class ASGO(Optimizer):
     """Momentum times the inverse root of one Gram matrix, that of the smaller side; AdamW for what is no matrix. An
@@ -85,9 +85,10 @@ class ASGO(Optimizer):
                  1e-10, relative_eps: Number = 1e-06, weight_decay: Number = 0.1, *, interval: Number = 1, scale: str
                  = 'rms', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr:
                  Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool =
-                 False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str]
-                 = None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
-                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
+                 False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
+                 Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0) -> None: ...
 
 class AdEMAMix(Optimizer):
     """AdamW with a second, slow momentum mixed in; the warmup option ramps alpha and beta3 over alpha_warmup and
@@ -95,18 +96,18 @@ class AdEMAMix(Optimizer):
     def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float, float] = (0.9, 0.999, 0.9999),
                  alpha: Number = 2, alpha_warmup: Number = 10000, beta3_warmup: Number = 10000, eps: Number = 1e-08,
                  weight_decay: Number = 0, *, warmup: bool = False, maximize: bool = False, with_: Sequence[str] = (),
-                 types: Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
-                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0) -> None: ...
+                 types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool
+                 = False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None,
+                 Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
 
 class AdaBelief(Optimizer):
     """Adam that divides by how far the gradient strays from its mean; decoupled weight decay. Zhuang et al. 2020,
     arXiv:2010.07468"""
     def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
                  1e-16, weight_decay: Number = 0, *, rectify: bool = True, maximize: bool = False, with_:
-                 Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
-                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
-                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
 
 class AdaBound(Optimizer):
     """Adam's rate for each coordinate, clipped to bounds that close in on final_lr, so that it ends as SGD. Luo et
@@ -114,9 +115,9 @@ class AdaBound(Optimizer):
     def __init__(self, params: Any, lr: Number = 0.001, base_lr: Optional[Number] = None, final_lr: Number = 0.1,
                  gamma: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number = 1e-08, weight_decay:
                  Number = 0, *, amsbound: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
-                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
-                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0) -> None: ...
+                 Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
+                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
+                 int], Callable] = None, workspace: int = 0) -> None: ...
 
 class AdaGO(Optimizer):
     """Muon with AdaGrad's step for each tensor, from the norms of its gradients; AdamW for what is no matrix. Zhang,
@@ -125,10 +126,10 @@ class AdaGO(Optimizer):
                  0.0005, v0: Number = 1e-06, weight_decay: Number = 0, *, steps: Number = 0, form: str = 'plain',
                  coefficients: str = 'jordan', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps:
                  Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool =
-                 False, maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
-                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0) -> None: ...
+                 False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
+                 = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
+                 sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
+                 int = 0) -> None: ...
 
 class AdaMuon(Optimizer):
     """Muon of the momentum's signs, divided by its own second moment; AdamW for what is no matrix. Si et al. 2025,
@@ -137,7 +138,7 @@ class AdaMuon(Optimizer):
                  Number = 0.01, *, nesterov: bool = True, steps: Number = 0, form: str = 'plain', coefficients: str =
                  'jordan', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08,
                  adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize:
-                 bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products:
+                 bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
                  0) -> None: ...
@@ -146,8 +147,8 @@ class Adadelta(Optimizer):
     """Gradients rescaled by the ratio of running RMS of updates and of gradients. Zeiler 2012, arXiv:1212.5701"""
     def __init__(self, params: Any, lr: Number = 1.0, rho: Number = 0.9, eps: Number = 1e-06, weight_decay: Number =
                  0, foreach: Optional[bool] = None, *, capturable: bool = False, maximize: bool = False,
-                 differentiable: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
-                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 differentiable: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] =
+                 None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
                  0) -> None: ...
 
@@ -157,8 +158,8 @@ class Adafactor(Optimizer):
     def __init__(self, params: Any, lr: Number = 0.01, beta2_decay: Number = -0.8, eps: Tuple[Optional[float], float]
                  = (None, 0.001), d: Number = 1.0, weight_decay: Number = 0.0, *, foreach: Optional[bool] = None,
                  maximize: bool = False, beta1: Number = 0.9, relative_step: bool = True, scale_parameter: bool =
-                 True, momentum: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
-                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 True, momentum: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] =
+                 None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
                  0) -> None: ...
 
@@ -168,9 +169,9 @@ class Adagrad(Optimizer):
     def __init__(self, params: Any, lr: Number = 0.01, lr_decay: Number = 0, weight_decay: Number = 0,
                  initial_accumulator_value: Number = 0, eps: Number = 1e-10, foreach: Optional[bool] = None, *,
                  maximize: bool = False, differentiable: bool = False, fused: Optional[bool] = None, with_:
-                 Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
-                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
-                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
 
 class Adam(Optimizer):
     """Bias-corrected first moment over the root of the second; weight decay, if any, is L2. Kingma and Ba 2015,
@@ -178,19 +179,19 @@ class Adam(Optimizer):
     def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
                  1e-08, weight_decay: Number = 0, amsgrad: bool = False, *, foreach: Optional[bool] = None, maximize:
                  bool = False, capturable: bool = False, differentiable: bool = False, fused: Optional[bool] = None,
-                 decoupled_weight_decay: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] =
-                 None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0) -> None: ...
+                 decoupled_weight_decay: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str,
+                 str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool =
+                 False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None,
+                 workspace: int = 0) -> None: ...
 
 class AdamP(Optimizer):
     """AdamW without the radial part of updates to scale-invariant weights. Heo et al. 2021, arXiv:2006.08217"""
     def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
                  1e-08, weight_decay: Number = 0, delta: Number = 0.1, wd_ratio: Number = 0.1, *, nesterov: bool =
-                 False, maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
-                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0) -> None: ...
+                 False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
+                 = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
+                 sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
+                 int = 0) -> None: ...
 
 class AdamW(Optimizer):
     """Adam with weight decay kept apart from the gradient. Loshchilov and Hutter 2019, arXiv:1711.05101; amsgrad:
@@ -198,17 +199,18 @@ class AdamW(Optimizer):
     def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
                  1e-08, weight_decay: Number = 0.01, amsgrad: bool = False, *, maximize: bool = False, foreach:
                  Optional[bool] = None, capturable: bool = False, differentiable: bool = False, fused: Optional[bool]
-                 = None, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str]
-                 = None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
-                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
+                 = None, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
+                 Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0) -> None: ...
 
 class Adamax(Optimizer):
     """Adam with a decayed maximum of the gradient in place of the second moment. Kingma and Ba 2015, arXiv:1412.6980,
     section 7.1"""
     def __init__(self, params: Any, lr: Number = 0.002, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
                  1e-08, weight_decay: Number = 0, foreach: Optional[bool] = None, *, maximize: bool = False,
-                 differentiable: bool = False, capturable: bool = False, with_: Sequence[str] = (), types:
-                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 differentiable: bool = False, capturable: bool = False, with_: Sequence[str] = (), types: Union[None,
+                 str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
                  Callable] = None, workspace: int = 0) -> None: ...
 
@@ -217,16 +219,16 @@ class Adan(Optimizer):
     beta). Xie et al. 2022, arXiv:2208.06677"""
     def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float, float] = (0.98, 0.92, 0.99), eps:
                  Number = 1e-08, weight_decay: Number = 0, *, proximal: bool = True, maximize: bool = False, with_:
-                 Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
-                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
-                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
 
 class CAME(Optimizer):
     """Adafactor with momentum, whose update is divided by a factored measure of its own instability. Luo et al. 2023,
     arXiv:2307.02047"""
     def __init__(self, params: Any, lr: Number = 0.0002, betas: Tuple[float, float, float] = (0.9, 0.999, 0.9999),
                  eps: Tuple[float, float] = (1e-30, 1e-16), clip_threshold: Number = 1, weight_decay: Number = 0, *,
-                 maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
+                 maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
                  0) -> None: ...
@@ -238,9 +240,9 @@ class Dion(Optimizer):
                  Number = 0.01, seed: Number = 0, *, directions: Number = 768, adamw_beta1: Number = 0.9, adamw_beta2:
                  Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number =
                  0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
-                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
-                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0) -> None: ...
+                 Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
+                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
+                 int], Callable] = None, workspace: int = 0) -> None: ...
 
 class KLShampoo(Optimizer):
     """Shampoo whose two factors are fitted to each other, with eigenvalues from every step; AdamW for the rest and
@@ -249,7 +251,7 @@ class KLShampoo(Optimizer):
                  1e-08, weight_decay: Number = 0.01, *, interval: Number = 10, limit: Number = 4096, first: Number =
                  0.1, start: str = 'eigh', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number =
                  1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False,
-                 maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
+                 maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
                  0) -> None: ...
@@ -259,35 +261,35 @@ class LAMB(Optimizer):
     2020, arXiv:1904.00962"""
     def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
                  1e-06, weight_decay: Number = 0.01, *, maximize: bool = False, with_: Sequence[str] = (), types:
-                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
-                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0) -> None: ...
+                 Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
+                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
+                 int], Callable] = None, workspace: int = 0) -> None: ...
 
 class LARS(Optimizer):
     """SGD with momentum whose rate for each tensor follows the ratio of its weight and gradient norms. You, Gitman
     and Ginsburg 2017, arXiv:1708.03888"""
     def __init__(self, params: Any, lr: Number = 1, momentum: Number = 0.9, trust: Number = 0.001, eps: Number =
                  1e-08, weight_decay: Number = 0, *, rate: str = 'inside', maximize: bool = False, with_:
-                 Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
-                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
-                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
 
 class Lion(Optimizer):
     """The sign of an interpolated momentum, with decoupled weight decay. Chen et al. 2023, arXiv:2302.06675"""
     def __init__(self, params: Any, lr: Number = 0.0001, betas: Tuple[float, float] = (0.9, 0.99), weight_decay:
-                 Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]]
-                 = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
-                 sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
-                 int = 0) -> None: ...
+                 Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
+                 Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
+                 bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
+                 None, workspace: int = 0) -> None: ...
 
 class MADGRAD(Optimizer):
     """Dual averaging from the first weights, over a cube root of summed squared gradients; L2 weight decay. Defazio
     and Jelassi 2021, arXiv:2101.11075"""
     def __init__(self, params: Any, lr: Number = 0.01, momentum: Number = 0.9, eps: Number = 1e-06, weight_decay:
-                 Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]]
-                 = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
-                 sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
-                 int = 0) -> None: ...
+                 Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
+                 Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
+                 bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
+                 None, workspace: int = 0) -> None: ...
 
 class Muon(Optimizer):
     """Momentum whose matrices are replaced by their orthogonal factor; AdamW for what is no matrix. Jordan et al.
@@ -298,9 +300,9 @@ class Muon(Optimizer):
                  Optional[str] = None, coefficients: Optional[str] = None, adamw_beta1: Number = 0.9, adamw_beta2:
                  Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number =
                  0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
-                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
-                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0) -> None: ...
+                 Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
+                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
+                 int], Callable] = None, workspace: int = 0) -> None: ...
 
 class NAdam(Optimizer):
     """Adam with Nesterov momentum under the paper's warm-up of beta1. Dozat 2016, ICLR workshop, Incorporating
@@ -308,8 +310,8 @@ class NAdam(Optimizer):
     def __init__(self, params: Any, lr: Number = 0.002, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
                  1e-08, weight_decay: Number = 0, momentum_decay: Number = 0.004, decoupled_weight_decay: bool =
                  False, *, foreach: Optional[bool] = None, maximize: bool = False, capturable: bool = False,
-                 differentiable: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
-                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 differentiable: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] =
+                 None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
                  0) -> None: ...
 
@@ -320,8 +322,8 @@ class NorMuon(Optimizer):
                  1e-10, weight_decay: Number = 0, *, nesterov: bool = True, steps: Number = 0, form: str = 'plain',
                  coefficients: str = 'jordan', scale: str = 'keep', adamw_beta1: Number = 0.9, adamw_beta2: Number =
                  0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01,
-                 adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
-                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
+                 str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
                  Callable] = None, workspace: int = 0) -> None: ...
 
@@ -330,9 +332,9 @@ class NovoGrad(Optimizer):
     et al. 2019, arXiv:1905.11286"""
     def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.95, 0.98), eps: Number =
                  1e-08, weight_decay: Number = 0, *, grad_averaging: bool = False, maximize: bool = False, with_:
-                 Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
-                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
-                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
 
 class PSGD(Optimizer):
     """Momentum between two matrices that were fitted to whiten gradients; AdamW for the rest and for sides over the
@@ -341,7 +343,7 @@ class PSGD(Optimizer):
                  = 0.9, clip_rms: Number = 2, clip: Number = 10, weight_decay: Number = 0, *, limit: Number = 4096,
                  balance: Number = 100, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number =
                  1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False,
-                 maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
+                 maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
                  0) -> None: ...
@@ -353,8 +355,8 @@ class PSGDKron(Optimizer):
                  = 0.9, damping: Number = 1e-09, clip_rms: Number = 1.1, weight_decay: Number = 0, seed: Number = 0,
                  *, limit: Number = 2048, balance: Number = 100, adamw_beta1: Number = 0.9, adamw_beta2: Number =
                  0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01,
-                 adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
-                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
+                 str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
                  Callable] = None, workspace: int = 0) -> None: ...
 
@@ -365,7 +367,7 @@ class PolarGrad(Optimizer):
                  polar_first: bool = False, steps: Number = 0, form: str = 'plain', coefficients: str =
                  'polar_express', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08,
                  adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize:
-                 bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products:
+                 bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
                  0) -> None: ...
@@ -376,9 +378,9 @@ class RAdam(Optimizer):
     def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
                  1e-08, weight_decay: Number = 0, decoupled_weight_decay: bool = False, *, foreach: Optional[bool] =
                  None, maximize: bool = False, capturable: bool = False, differentiable: bool = False, with_:
-                 Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
-                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
-                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
 
 class RMSprop(Optimizer):
     """Gradients divided by their running RMS; centred takes the running mean out, momentum_buffer adds momentum.
@@ -386,9 +388,9 @@ class RMSprop(Optimizer):
     def __init__(self, params: Any, lr: Number = 0.01, alpha: Number = 0.99, eps: Number = 1e-08, weight_decay: Number
                  = 0, momentum: Number = 0, centered: bool = False, capturable: bool = False, foreach: Optional[bool]
                  = None, maximize: bool = False, differentiable: bool = False, *, with_: Sequence[str] = (), types:
-                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
-                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0) -> None: ...
+                 Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
+                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
+                 int], Callable] = None, workspace: int = 0) -> None: ...
 
 class SGD(Optimizer):
     """Gradient descent with heavy-ball or Nesterov momentum and L2 weight decay. Polyak 1964, USSR Comput. Math.
@@ -396,18 +398,18 @@ class SGD(Optimizer):
     def __init__(self, params: Any, lr: Number = 0.001, momentum: Number = 0, dampening: Number = 0, weight_decay:
                  Number = 0, nesterov: bool = False, *, maximize: bool = False, foreach: Optional[bool] = None,
                  differentiable: bool = False, fused: Optional[bool] = None, with_: Sequence[str] = (), types:
-                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
-                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0) -> None: ...
+                 Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
+                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
+                 int], Callable] = None, workspace: int = 0) -> None: ...
 
 class SGDW(Optimizer):
     """SGD with momentum and weight decay kept apart from the gradient. Loshchilov and Hutter 2019,
     arXiv:1711.05101"""
     def __init__(self, params: Any, lr: Number = 0.001, momentum: Number = 0.9, dampening: Number = 0, weight_decay:
                  Number = 0.01, *, nesterov: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
-                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
-                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0) -> None: ...
+                 Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
+                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
+                 int], Callable] = None, workspace: int = 0) -> None: ...
 
 class SOAP(Optimizer):
     """Adam in the eigenvectors of gradients' Gram matrices; AdamW for what is no matrix. Vyas et al. 2024,
@@ -417,26 +419,26 @@ class SOAP(Optimizer):
                  4096, sides: str = 'both', start: str = 'eigh', stagger: bool = False, adamw_beta1: Number = 0.9,
                  adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay:
                  Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
-                 Optional[Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
-                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0) -> None: ...
+                 Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
+                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
+                 int], Callable] = None, workspace: int = 0) -> None: ...
 
 class SPlus(Optimizer):
     """Signs of momentum in the eigenvectors of gradients' Gram matrices; to_eval puts averaged weights in p, to_train
     takes them out. Frans et al. 2025, arXiv:2506.07254"""
     def __init__(self, params: Any, lr: Number = 0.1, betas: Tuple[float, float] = (0.9, 0.999), ema_rate: Number =
                  0.999, weight_decay: Number = 0.01, other_scale: Number = 0.001, *, interval: Number = 100, limit:
-                 Number = 4096, maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]]
-                 = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
-                 sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
-                 int = 0) -> None: ...
+                 Number = 4096, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
+                 Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
+                 bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
+                 None, workspace: int = 0) -> None: ...
 
 class Scion(Optimizer):
     """Conditional gradients: spectral norm for matrices, signs for those tagged head, RMS for the rest. Pethick et
     al. 2025, arXiv:2502.07529"""
     def __init__(self, params: Any, lr: Number = 0.001, momentum: Number = 0, scale: Number = 1, eps: Number = 1e-08,
                  *, constrained: bool = True, steps: Number = 0, form: str = 'plain', coefficients: str = 'jordan',
-                 maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
+                 maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
                  0) -> None: ...
@@ -449,7 +451,7 @@ class Shampoo(Optimizer):
                  1e-12, relative_eps: Number = 1e-06, graft_eps: Number = 1e-08, momentum: Number = 0.9, weight_decay:
                  Number = 0, *, graft: str = 'adam', accumulate: str = 'ema', heavy_ball: bool = False, stagger: bool
                  = True, interval: Number = 50, start: Number = 1, side: Number = 1024, limit: Number = 8192,
-                 maximize: bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None,
+                 maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
                  0) -> None: ...
@@ -457,7 +459,7 @@ class Shampoo(Optimizer):
 class Signum(Optimizer):
     """The sign of the momentum; with momentum 0 it is signSGD. Bernstein et al. 2018, arXiv:1802.04434"""
     def __init__(self, params: Any, lr: Number = 0.001, momentum: Number = 0.9, weight_decay: Number = 0, *, maximize:
-                 bool = False, with_: Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products:
+                 bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
                  0) -> None: ...
@@ -467,6 +469,6 @@ class Yogi(Optimizer):
     2018, NeurIPS, Adaptive Methods for Nonconvex Optimization"""
     def __init__(self, params: Any, lr: Number = 0.01, betas: Tuple[float, float] = (0.9, 0.999), eps: Number = 0.001,
                  initial_accumulator: Number = 1e-06, weight_decay: Number = 0, *, maximize: bool = False, with_:
-                 Sequence[str] = (), types: Optional[Mapping[str, str]] = None, products: Optional[str] = None,
-                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
-                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...

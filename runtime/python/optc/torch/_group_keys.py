@@ -5,7 +5,7 @@ import re
 
 import torch
 
-from .._api import option_text
+from .._api import option_text, types_of
 from .._lib import RangeError
 from . import _rules
 from ._engines import asked
@@ -41,7 +41,7 @@ class GroupKeys:
         if spec is None:
             rule, *plus = split_wrappers(rule)
             with_ = plus + with_
-        self.spec, self.state_type = rule or "spec", dict(types or {}).get("state")
+        self.spec, self.types = rule or "spec", types_of(types)
         self.what = {"text": spec, "with_": ",".join(with_), "wrappers": dict(wrappers or {}), "products": products}
         self.rest = None                               # the rule that steps what is no matrix: defaults()
         self.row = self.spec if spec is None and self.spec in _rules.TORCH else None
@@ -298,7 +298,7 @@ class GroupKeys:
         """What Engine.compile wants. scaler: the text of a wrapper that takes a scale out of gradients, outermost;
         clip: of one that stands for the library's."""
         what = dict(self.what, spec=spec, options=option_text(options))
-        types = {"param": param, "grad": grad, "state": self.state_type}
+        types = {"param": param, "grad": grad, **self.types}
         what["types"] = {k: v for k, v in types.items() if v is not None}
         if clip:
             what["wrappers"] = {**what["wrappers"], "clip": clip}

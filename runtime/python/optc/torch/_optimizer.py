@@ -15,7 +15,7 @@ from torch.compiler import is_compiling as _compiling
 from torch.optim.optimizer import _global_optimizer_post_hooks as _everywhere_after
 from torch.optim.optimizer import _global_optimizer_pre_hooks as _everywhere_before
 
-from .._api import option_text
+from .._api import option_text, types_of
 from .._lib import Absent, OutOfMemory
 from . import _rules, _scaling, _state
 from ._step_in_backward import watch
@@ -40,7 +40,8 @@ class Optimizer(torch.optim.Optimizer):
     rule         a name of the library ("adamw", "adamw+clip(1)") or a path ("./mine.lua")
     with_        wrappers around it, the last outermost: ["clip(1.0)", "ema(0.999)"]
     options      what is fixed when the rule is compiled: {"amsgrad": True}
-    types        storage types: {"state": "bf16"}; parameters and gradients have their own
+    types        storage types of states: {"state": "q8", "ema.avg": "bf16"} or "state=q8,ema.avg=bf16"; parameters and
+                 gradients have their own
     spec         the text of a spec, in place of a name
     wrappers     texts of own wrappers by name, for with_
     products     what products of matrices are computed in: "f32", "bf16", …
@@ -61,7 +62,7 @@ class Optimizer(torch.optim.Optimizer):
                  **given):
         if rule is None and spec is None:
             raise TypeError("name a rule of the library, a path, or give a spec's text (spec=)")
-        if set(types or ()) - {"state"}:
+        if {"param", "grad"} & set(types_of(types)):
             raise ValueError("types says how states are stored: parameters and gradients have types of their own")
         if not isinstance(workspace, int) or workspace < 0:
             raise ValueError("workspace=%r: a number of bytes, or 0 for the usual" % (workspace,))

@@ -14,7 +14,7 @@ SPELLED = {"adabelief": "AdaBelief", "adabound": "AdaBound", "adago": "AdaGO", "
            "lamb": "LAMB", "lars": "LARS", "madgrad": "MADGRAD", "normuon": "NorMuon", "novograd": "NovoGrad",
            "polargrad": "PolarGrad", "psgd": "PSGD", "psgd_kron": "PSGDKron", "sgdw": "SGDW", "soap": "SOAP",
            "splus": "SPlus", **_rules.CLASSES}
-AROUND = (("with_", "Sequence[str]", ()), ("types", "Optional[Mapping[str, str]]", None),
+AROUND = (("with_", "Sequence[str]", ()), ("types", "Union[None, str, Mapping[str, str]]", None),
           ("products", "Optional[str]", None), ("static_grads", "bool", False), ("release_grads", "bool", False),
           ("sort", "Optional[Callable]", None),
           ("split", "Union[None, Mapping[str, int], Callable]", None), ("workspace", "int", 0))
@@ -118,7 +118,7 @@ class GradScaler(torch.amp.GradScaler): ...
 class Optimizer(torch.optim.Optimizer):
     def __init__(self, params: Any, rule: Optional[str] = None, *, spec: Optional[str] = None,
                  with_: Union[str, Sequence[str]] = (), options: Union[None, str, Mapping[str, Any]] = None,
-                 types: Optional[Mapping[str, str]] = None, wrappers: Optional[Mapping[str, str]] = None,
+                 types: Union[None, str, Mapping[str, str]] = None, wrappers: Optional[Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None,
                  workspace: int = 0, **given: Any) -> None: ...

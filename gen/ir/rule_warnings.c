@@ -1,0 +1,29 @@
+/* Warnings of a rule: valid, but certainly not intended. Passes add them; `optc check` and `optc explain` print them. */
+#include "gen/ir/rule_passes.h"
+
+#include <string.h>
+
+void rule_warn(Rule *r, Place at, const char *text)
+{
+    Diag d = {0};
+    diag_set(&d, at.path, at.line, at.source, "%s", text);
+    Warning now = {at.file, at.line, d.text ? arena_strdup(r->arena, d.text) : ""};
+    diag_free(&d);
+    for (int i = 0; i < r->nwarning; i++)                  /* other variants repeat the warning */
+        if (!strcmp(r->warning[i].text, now.text))
+            return;
+    PUSH(r->arena, r->warning, r->nwarning, r->warning_cap) = now;
+    for (Warning *w = &r->warning[r->nwarning - 1]; w > r->warning; w--) {
+        if (w[-1].file < now.file || (w[-1].file == now.file && w[-1].line <= now.line))
+            break;
+        w[0] = w[-1];
+        w[-1] = now;
+    }
+}
+
+Place state_place(const Rule *r, const State *s)
+{
+    bool known = s->file >= 0 && s->file < r->nfile && s->line > 0;
+    return (Place){s->file, s->line, known ? r->file[s->file] : NULL,
+                   s->file >= 0 && s->file < r->ntext ? r->text[s->file] : NULL};
+}

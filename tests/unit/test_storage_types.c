@@ -1,0 +1,303 @@
+/* Storage types of states: which states a choice covers, the proof that a state is never negative, refusals and
+ * warnings. */
+#include "tests/harness/help.h"
+
+#include "gen/emit/template.h"
+#include "gen/gen.h"
+#include "runtime/library/rule/spec_find.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
+
+static bool make(Gen *g, const char *spec, const char *with, const char *types)
+{
+    Source s = {"spec.lua", spec, strlen(spec)};
+    GenOptions o = {.with = with, .find = find_wrapper};
+    *g = (Gen){0};
+    if (!strstr(spec, "return") && !find_spec(NULL, spec, &g->arena, &s, &g->diag))
+        return false;
+    return types_choose(&g->arena, types, -1, -1, -1, &o.types, &g->diag) && gen_compile(g, s, &o);
+}
+
+static const char *type_of(const Gen *g, const char *state)
+{
+    for (int i = 0; i < g->rule->nstate; i++)
+        if (!strcmp(g->rule->state[i].name, state))
+            return type_info[g->plan->mem[plan_mem_of_state(g->plan, i)].type].name;
+    return "no such state";
+}
+
+/* ---- which states a choice covers ---- */
+static const struct { const char *rule, *with, *types, *state, *is; } covered[] = {
+    {"adamw", NULL, NULL, "m", "f32"},
+    {"adamw", NULL, "param=bf16", "m", "f32"},
+    {"adamw", NULL, "param=f64", "m", "f64"},
+    {"adamw", NULL, "state=bf16", "v", "bf16"},
+    {"adamw", "ema", "state=bf16", "ema.avg", "bf16"},           /* as before there were block codes */
+    {"adamw", "ema", "state=q8", "m", "q8"},
+    {"adamw", "ema", "state=q8", "v", "q8u"},
+    {"adamw", "ema", "state=q8", "ema.avg", "f32"},
+    {"adamw", "ema", "state=f8", "m", "f8"},
+    {"adamw", "ema", "state=f8,param=f64", "v", "f8u"},
+    {"adamw", "ema", "state=f8,param=f64", "ema.avg", "f64"},
+    {"adamw", "ema", "state=q8,ema.avg=bf16", "ema.avg", "bf16"},
+    {"adamw", NULL, "state=q8,m=bf16", "m", "bf16"},
+    {"adamw", NULL, "v=q8", "v", "q8u"},
+    {"adamw", NULL, "v=q8", "m", "f32"},
+    {"adafactor", NULL, "state=q8", "r", "f32"},
+    {"adafactor", NULL, "r=bf16", "r", "bf16"},
+    {"adamw", "galore(8)", "state=q8", "m_rows_rank", "f32"},
+    {"nadam", NULL, "state=q8", "mu_product", "f64"},
+    {"soap", NULL, "state=q8", "v", "q8u"},
+    {"soap", NULL, "state=q8", "L", "f32"},
+    {"return optimizer { name = 'x', state = { a = zeros { type = 'f32' }, b = zeros, c = fill(1) },\n"
+     " step = function() a = a + g  b = b + g  c = c + g  p = p - a - b - c end }", NULL, "state=q8", "a", "f32"},
+    {"return optimizer { name = 'x', state = { a = zeros { type = 'f32' }, b = zeros, c = fill(1) },\n"
+     " step = function() a = a + g  b = b + g  c = c + g  p = p - a - b - c end }", NULL, "state=q8", "b", "q8"},
+    {"return optimizer { name = 'x', state = { a = zeros { type = 'f32' }, b = zeros, c = fill(1) },\n"
+     " step = function() a = a + g  b = b + g  c = c + g  p = p - a - b - c end }", NULL, "state=q8", "c", "f32"},
+};
+
+START_TEST(a_choice_covers)
+{
+    Gen g;
+    ck_assert_msg(make(&g, covered[_i].rule, covered[_i].with, covered[_i].types), "%s", g.diag.text);
+    ck_assert_str_eq(type_of(&g, covered[_i].state), covered[_i].is);
+    ck_assert_msg(!g.rule->nwarning, "%s", g.rule->warning[0].text);
+    gen_free(&g);
+}
+END_TEST
+
+/* ---- the sign of a state ---- */
+#define HYPER "hyper = { lr = 0.1, b = { 0.9, min = 0, below = 1 }, c = { 1, min = 0 }, any = 1 }"
+static const struct { const char *write, *is; } signs[] = {
+    {"v = b * v + (1 - b) * g * g", "q8u"},
+    {"v = lerp(v, g * g, 1 - b)", "q8u"},
+    {"v = lerp(v, g * g, any)", "q8"},                           /* the weight may exceed 1 */
+    {"v = lerp(v, g, 1 - b)", "q8"},
+    {"v = v - b * (v - g * g)", "q8u"},
+    {"v = v - b * v", "q8"},                                     /* true, but not one of the forms that are known */
+    {"v = v + g ^ 2", "q8u"},
+    {"v = v + g", "q8"},
+    {"v = max(b * v, abs(g))", "q8u"},
+    {"v = max(v, g)", "q8u"},
+    {"v = min(v, g)", "q8"},
+    {"v = min(v, exp(g))", "q8u"},
+    {"v = where(gt(g, 0), g * g, v)", "q8u"},
+    {"v = where(gt(g, 0), g, v)", "q8"},                         /* conditions are not used */
+    {"v = sqrt(v) + c * rms(g)", "q8u"},
+    {"v = v + any * g * g", "q8"},
+    {"v = v + any * g * g * any", "q8u"},
+    {"v = v + g / p * g / p", "q8u"},
+    {"v = v + g * -g", "q8"},
+    {"v = v + (g - p) * (g - p) / (1 + norm(g))", "q8u"},
+    {"v = lerp(v, g * g, t ^ -c)", "q8u"},
+    {"v = lerp(v, g * g, 1 - b ^ t)", "q8u"},
+    {"v = -v", "q8"},
+    {"v = v + u  u = u + g", "q8"},                              /* u falls, and v with it */
+    {"v = v + u  u = u + g * g", "q8u"},
+};
+
+START_TEST(a_sign_is_proven)
+{
+    Gen g;
+    char *spec = format("return optimizer { name = 'x', " HYPER ", state = { v = zeros, u = zeros },\n"
+                        " step = function() %s p = p - lr * v - u end, other = function() u = u * 2 end }",
+                        signs[_i].write);
+    ck_assert_msg(make(&g, spec, NULL, "v=q8"), "%s: %s", signs[_i].write, g.diag.text);
+    ck_assert_msg(!strcmp(type_of(&g, "v"), signs[_i].is), "%s: %s", signs[_i].write, type_of(&g, "v"));
+    gen_free(&g);
+    free(spec);
+}
+END_TEST
+
+/* Every entry must keep the sign. */
+START_TEST(all_entries_count)
+{
+    static const char *const other[] = {"v = v * 2", "v = v - 1"};
+    for (int i = 0; i < 2; i++) {
+        Gen g;
+        char *spec = format("return optimizer { name = 'x', state = { v = zeros }, step = function() v = v + g * g  "
+                            "p = p - v end, other = function() %s end }", other[i]);
+        ck_assert_msg(make(&g, spec, NULL, "state=q8"), "%s", g.diag.text);
+        ck_assert_str_eq(type_of(&g, "v"), i ? "q8" : "q8u");
+        gen_free(&g);
+        free(spec);
+    }
+}
+END_TEST
+
+/* ---- states of unknown sign in denominators ---- */
+static const struct { const char *body, *part; } divided[] = {
+    {"m = m + g  p = p - g / m", "denominator, root or logarithm (div"},
+    {"m = lerp(m, g, 0.1)  p = p - g / (abs(m) + 1e-8)", "(div"},
+    {"m = m + g  p = p - sqrt(m)", "(sqrt"},
+    {"m = m + g  p = p - log(m)", "(log"},
+    {"m = m + g  p = p - m ^ -1", "denominator"},
+    {"m = m + g  p = p - m ^ 0.5", "denominator"},
+    {"m = m + g  p = p - g / max(m, 0)", "(div"},
+    {"v = lerp(v, g * g, 0.1)  m = lerp(m, g, 0.1)  p = p - g / sqrt(v - m * m)", "(sqrt"},
+    {"m = m + g  p = p - g / max(m, 1e-3)", NULL},
+    {"m = m + g  p = p - m / (norm(m) + 1)", NULL},              /* a sum over many values */
+    {"m = m + g  p = p - sqrt(abs(m)) * sign(m)", NULL},
+    {"m = m + g  p = p - m ^ 3", NULL},
+    {"m = m + g  p = p - g / exp(m)", NULL},
+    {"m = m + g  p = p - where(gt(m, 0), 1, 2) / (1 + where(gt(m, 0), 1, 2))", NULL},
+    /* AdaBelief: the difference between data and the state has the code's error and is 0 only by chance */
+    {"m = lerp(m, g, 0.1)  v = lerp(v, (g - m) * (g - m), 0.1)  p = p - m / (sqrt(v) + 1e-8)", NULL},
+};
+
+START_TEST(a_signed_code_does_not_divide)
+{
+    Gen g;
+    char *spec = format("return optimizer { name = 'x', state = { m = zeros%s },\n step = function()\n %s end }",
+                        strstr(divided[_i].body, "v =") ? ", v = zeros" : "", divided[_i].body);
+    bool ok = make(&g, spec, NULL, "state=q8");
+    ck_assert_msg(ok == !divided[_i].part, "%s: %s", divided[_i].body, ok ? "accepted" : g.diag.text);
+    ck_assert_msg(ok || strstr(g.diag.text, divided[_i].part), "%s: %s", divided[_i].body, g.diag.text);
+    ck_assert_msg(ok || strstr(g.diag.text, "spec.lua:1: types: the state 'm' may be negative"), "%s", g.diag.text);
+    ck_assert_msg(ok || strstr(g.diag.text, "(m=f32)"), "%s", g.diag.text);
+    gen_free(&g);
+    ok = make(&g, spec, NULL, "state=q8,m=f32");                 /* the remedy */
+    ck_assert_msg(ok, "%s", g.diag.text);
+    gen_free(&g);
+    free(spec);
+}
+END_TEST
+
+/* ---- refusals ---- */
+static const struct { const char *rule, *with, *types, *part; } refused[] = {
+    {"adamw", NULL, "mm=q8", "types: the rule 'adamw' has no state 'mm'; did you mean 'm'? (its states: m, v, vmax)"},
+    {"adamw", "ema", "avg=q8", "did you mean 'ema.avg' or 'v'?"},
+    {"adamw", NULL, "state=q9", "types: 'state=q9': there is no such storage type"},
+    {"adamw", NULL, "q8", "types: 'q8' is not KEY=TYPE, as in state=q8,ema.avg=bf16"},
+    {"adamw", NULL, "param=q8", "types: param=q8: block codes are for states only; use bf16"},
+    {"adamw", NULL, "grad=f8u", "types: grad=f8u: block codes are for states only"},
+    {"adamw", "ema", "ema.avg=q8", "types: the state 'ema.avg' starts as a copy of p, and q8 is for states that start at "
+                                   "0"},
+    {"adafactor", NULL, "r=q8", "types: the state 'r' has one value per row, and q8 is for elementwise states"},
+    {"soap", NULL, "L=q8", "types: the state 'L' has one value per pair of rows, and q8 is for elementwise states"},
+    {"nadam", NULL, "mu_product=f32", "has one value per tensor, and such values are always stored as f64"},
+    {"adamw", NULL, "m=q8u", "q8u is for states that are never negative, and the compiler cannot prove this of 'm': "
+                             "store it as q8, or declare it in the spec, m = zeros { min = 0 }"},
+    {"adamw", NULL, "m=f8u", "store it as f8, or declare it"},
+    {"return optimizer { name = 'x', state = { m = zeros }, step = function() m = m + g  p = p - stored 'm' end }", NULL,
+     "m=q8", "the rule uses stored(m), its value after rounding, and q8 rounds whole blocks"},
+};
+
+START_TEST(a_choice_is_refused)
+{
+    Gen g;
+    ck_assert_msg(!make(&g, refused[_i].rule, refused[_i].with, refused[_i].types), "%s was accepted",
+                  refused[_i].types);
+    ck_assert_msg(strstr(g.diag.text, refused[_i].part), "%s: %s", refused[_i].types, g.diag.text);
+    gen_free(&g);
+}
+END_TEST
+
+/* ---- warnings ---- */
+#define ROOT(relative) \
+    "return optimizer { name = 'x', state = { L = zeros 'rows' }, step = function() p = p - g end,\n" \
+    " matrix = function() L = lerp(L, gram(g), 0.1)  p = p - mm(power(L, -1/4, { relative = " relative " }), g) end }"
+static const struct { const char *rule, *types, *part; } warned[] = {
+    {"return optimizer { name = 'x', state = { m = zeros { type = 'f32' } },\n step = function() m = m + g  p = p - m "
+     "end }", "m=bf16", "spec.lua:1: types: the spec stores the state 'm' as f32; it is stored as bf16, which was chosen "
+                        "by name"},
+    {ROOT("1e-6"), "L=bf16", "types: the matrix 'L' is stored as bf16, whose rounding moves its small eigenvalues"},
+    {ROOT("1e-6"), "L=f16", "stored as f16"},
+    {ROOT("0.004"), "L=bf16", NULL},
+    {ROOT("1e-6"), "L=f32", NULL},
+    {ROOT("1e-6"), "state=q8", "types: state=q8 applies to no state of 'x'"},
+};
+
+START_TEST(a_choice_is_warned_of)
+{
+    Gen g;
+    ck_assert_msg(make(&g, warned[_i].rule, NULL, warned[_i].types), "%s", g.diag.text);
+    ck_assert_msg(g.rule->nwarning == (warned[_i].part != NULL), "%s: %d warnings: %s", warned[_i].types,
+                  g.rule->nwarning, g.rule->nwarning ? g.rule->warning[0].text : "");
+    ck_assert_msg(!warned[_i].part || strstr(g.rule->warning[0].text, warned[_i].part), "%s",
+                  g.rule->warning[0].text);
+    gen_free(&g);
+}
+END_TEST
+
+/* ---- the library ---- */
+/* Each rule takes q8 and f8 states, and each wrapper around AdamW. */
+START_TEST(all_rules_take_codes)
+{
+    static const char *const types[] = {"state=q8", "state=f8,param=bf16"};
+    for (const Embedded *e = embedded_specs; e->name; e++)
+        for (int i = 0; i < COUNT(types); i++) {
+            Gen g;
+            bool wrapper = !strncmp(e->name, "wrappers/", 9);
+            ck_assert_msg(make(&g, wrapper ? "adamw" : e->text, wrapper ? e->name + 9 : NULL, types[i]), "%s, %s: %s",
+                          e->name, types[i], g.diag.text);
+            ck_assert_msg(!g.rule->nwarning, "%s: %s", e->name, g.rule->warning[0].text);
+            gen_free(&g);
+        }
+}
+END_TEST
+
+/* Options that add states. A centred RMSprop divides by v - a^2, where an error of a may be as large as the rest. */
+START_TEST(options_take_codes)
+{
+    static const struct { const char *rule, *options, *part; } all[] = {
+        {"adamw", "amsgrad=true", NULL}, {"adafactor", "momentum=true", NULL}, {"adafactor", "torch=true", NULL},
+        {"adabelief", "rectify=false", NULL}, {"adabound", "amsbound=true", NULL}, {"soap", "start=identity", NULL},
+        {"shampoo", "graft=adagrad", NULL}, {"shampoo", "graft=none,accumulate=sum", NULL},
+        {"rmsprop", "momentum_buffer=true", NULL}, {"rmsprop", "centered=true", "the state 'a' may be negative"}};
+    for (int i = 0; i < COUNT(all); i++) {
+        Gen g = {0};
+        Source s;
+        GenOptions o = {.options = all[i].options, .find = find_wrapper, .types = {T_F32, T_F32, T_Q8, NULL, 0, 0}};
+        ck_assert(find_spec(NULL, all[i].rule, &g.arena, &s, &g.diag));
+        bool ok = gen_compile(&g, s, &o);
+        ck_assert_msg(ok == !all[i].part, "%s %s: %s", all[i].rule, all[i].options, g.diag.text);
+        ck_assert_msg(ok || strstr(g.diag.text, all[i].part), "%s", g.diag.text);
+        gen_free(&g);
+    }
+}
+END_TEST
+
+/* ---- text ---- */
+START_TEST(ir_text_keeps_types)
+{
+    Gen g;
+    reads_back("return optimizer { name = 'x', state = { v = zeros { min = 0, type = 'q8' }, L = eye(1, 'rows', { min = "
+               "0 }) },\n step = function() end, matrix = function() v = v + g  L = L + gram(g)  p = p - mm(L, v) end }",
+               NULL, 0);
+    ck_assert_msg(make(&g, "adamw", NULL, "state=q8,m=bf16"), "%s", g.diag.text);
+    Buf b = {0};
+    rule_print(&b, g.rule);
+    ck_assert(strstr(buf_text(&b), "state m elem bf16 0 ") && strstr(buf_text(&b), "state v elem q8u 0 "));
+    ck_assert_str_eq(g.rule->types, "m=bf16");
+    Gen again = {0};
+    GenOptions o = {.types = {T_F32, T_F32, T_F32, NULL, 0, 0}};
+    ck_assert_msg(gen_read_ir(&again, (Source){"x.ir", buf_text(&b), b.len}, &o), "%s", again.diag.text);
+    ck_assert_str_eq(type_of(&again, "v"), "q8u");
+    gen_free(&again);
+    gen_free(&g);
+    buf_free(&b);
+}
+END_TEST
+
+Suite *storage_types_suite(void)
+{
+    Suite *s = suite_create("storage_types");
+    TCase *t = tcase_create("storage_types");
+    tcase_set_timeout(t, 120);
+    tcase_add_loop_test(t, a_choice_covers, 0, COUNT(covered));
+    tcase_add_loop_test(t, a_sign_is_proven, 0, COUNT(signs));
+    tcase_add_test(t, all_entries_count);
+    tcase_add_loop_test(t, a_signed_code_does_not_divide, 0, COUNT(divided));
+    tcase_add_loop_test(t, a_choice_is_refused, 0, COUNT(refused));
+    tcase_add_loop_test(t, a_choice_is_warned_of, 0, COUNT(warned));
+    tcase_add_test(t, all_rules_take_codes);
+    tcase_add_test(t, options_take_codes);
+    tcase_add_test(t, ir_text_keeps_types);
+    suite_add_tcase(s, t);
+    return s;
+}
