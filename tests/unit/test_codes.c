@@ -253,7 +253,7 @@ static const struct { const char *name, *text; } folding[] = {
     {"rows and columns", "return optimizer { name = 'rc', hyper = { lr = 0.1 },\n"
      "  state = { m = zeros('elem', 'q8'), v = zeros('elem', 'q8u'), r = zeros 'row', c = zeros 'col' },\n"
      "  matrix = function() r = lerp(r, rowmean(g * g), 0.1)  c = lerp(c, colmean(g * g), 0.1)\n"
-     "    m = lerp(m, g / sqrt(r * c / mean(r) + 1e-8), 0.1)  v = lerp(v, m * m + rowmax(abs(m)), 0.1)\n"
+     "    m = lerp(m, g / sqrt(r * c / mean(r) + 1e-8), 0.1)  v = lerp(v, g * g + rowmax(abs(g)), 0.1)\n"
      "    p = p - lr * m / (sqrt(v) + 1) end,\n"
      "  step = function() m = lerp(m, g, 0.1)  v = lerp(v, g * g, 0.1)  p = p - lr * m / (sqrt(v) + 1) end }"},
     {"the new state is folded", "return optimizer { name = 'nf', hyper = { lr = 0.1 },\n"
@@ -266,7 +266,7 @@ static const struct { const char *name, *text; } folding[] = {
      "  step = function() m = lerp(m, g, 0.1)  p = p - lr * m end }"},
     {"blocks of matrices", "return optimizer { name = 'bl', hyper = { lr = 0.1 }, block = 24,\n"
      "  state = { m = zeros('elem', 'q8'), v = zeros('elem', 'f8u'), L = zeros 'rows' },\n"
-     "  matrix = function() L = lerp(L, gram(g), 0.1)  m = lerp(m, mm(L, g + m), 0.1)  v = lerp(v, m * m, 0.1)\n"
+     "  matrix = function() L = lerp(L, gram(g), 0.1)  m = lerp(m, mm(L, g + m), 0.1)  v = lerp(v, g * g, 0.1)\n"
      "    p = p - lr * m / (1 + sqrt(v)) end,\n"
      "  step = function() m = lerp(m, g, 0.1)  v = lerp(v, g * g, 0.1)  p = p - lr * m end }"},
     {"a transposed state", "return optimizer { name = 'tr', hyper = { lr = 0.1 },\n"
