@@ -129,7 +129,7 @@ static int longest_first(const void *a, const void *b)
 
 static int make_cases(Case *c)
 {
-    const Types f32 = {T_F32, T_F32, T_F32};
+    const Types f32 = {.p = T_F32, .g = T_F32, .state = T_F32};
     int n = 0;
     bool ok = true;
     for (int i = 0; i < optc_library_size(); i++) {
@@ -138,7 +138,7 @@ static int make_cases(Case *c)
     }
     for (int i = 0; i < COUNT(extra); i++)
         ok = make_case(&c[n++], extra[i].spec, extra[i].with, extra[i].options,
-                       (Types){extra[i].p, extra[i].p, extra[i].state}) && ok;
+                       (Types){.p = extra[i].p, .g = extra[i].p, .state = extra[i].state}) && ok;
     ok = make_case(&c[n++], every_call, "", "", f32) && ok;
     ok = make_alone(&c[n++]) && ok;
     if (ok)

@@ -116,6 +116,21 @@ expect 1 "--size must be that or more" bench adamw --device cpu --work small5000
 # GPT-2's published counts of parameters
 expect 0 "148 tensors,   124439808 elements" bench --work list
 expect 0 "112 tensors,   973078528 elements" bench --work list
+# --types: for every command that compiles rules
+for c in check explain emit compile ship dump bench tune; do expect 0 "--types LIST" help "$c"; done
+expect 0 "state m elem q8 0" dump adamw --types state=q8
+expect 0 "state v elem q8u 0" dump adamw --types state=q8,m=bf16
+expect 0 "state m elem bf16 0" dump adamw --types state=q8,m=bf16
+expect 0 " --types ema.avg=bf16" emit adamw --with ema --types state=q8,ema.avg=bf16
+expect 0 "types: p bf16, g bf16, state q8, m=bf16" emit adamw --types param=bf16,state=q8,m=bf16
+expect 0 "18 bytes per element" check adamw --types state=q8,m=bf16
+expect 0 "16 bytes per element" check adamw --state-type f32 --types state=q8
+expect 1 "types: the rule 'adamw' has no state 'vmx'; did you mean 'vmax', 'm' or 'v'?" check adamw --types vmx=q8
+expect 1 "types: 'q8' is not KEY=TYPE, as in state=q8,ema.avg=bf16" explain adamw --types q8
+expect 1 "types: param=q8: block codes are for states only; use bf16" emit adamw --type q8
+expect 1 "the state 'a' may be negative and reaches a denominator, root or logarithm" \
+    check rmsprop --options centered=true --types state=q8
+expect 0 "22 bytes per element" check rmsprop --options centered=true --types state=q8,a=f32
 expect 2 "'f8' is not a type for products (known: f64, f32, tf32, bf16, f16)" explain sgd --products f8
 expect 2 "must be a size such as" bench sgd --workspace lots
 expect 0 "4 of 512x512" bench dion --device cpu --rounds 1 --threads 1

@@ -34,6 +34,13 @@ page short_adamw_clip adamw --with 'clip(1)'
 page short_muon muon --gpu --tera 750
 page short_muon_shape muon --gpu --tera 750 --shape 2048x8192
 page short_soap soap --tera 1
+# types of states as stored, bytes with scales, and the pass that block codes add
+page short_types adamw --with ema --types param=bf16,state=q8,ema.avg=f32
+cat > "$work/rows.lua" <<'END'
+return optimizer { name = "rows", hyper = { lr = 0.1 }, state = { m = zeros, r = zeros "row" },
+  step = function() m = lerp(m, g, 0.1)  r = rowsum(m * m)  p = p - lr * m end }
+END
+page short_code_pass "$work/rows.lua" --types state=q8
 for rule in $("$OPTC" list --names); do
     explain "$rule" --bandwidth 100 --tera 1
     check "explain $rule: more than 60 lines, or a line of more than 100 columns" \

@@ -72,6 +72,17 @@ expect 0 "" ${CC:-cc} -O2 -fopenmp -Irules -I"$top/runtime" "$top/tests/ship/com
 expect 0 "adamw_clip: equal on cpu" ./compare cpu f32 adamw_clip adamw 'clip(1)'
 expect 0 "adafactor: equal on cpu" ./compare cpu f32 adafactor adafactor ''
 expect 0 "cut: equal on cpu" ./compare cpu f32 cut ./cut.lua ''
+# states in block codes, and one state by name
+mkdir coded
+expect 0 "1 rule" "$optc" ship adamw+ema --types state=q8,ema.avg=bf16 -o coded/rules
+expect 0 "types f32 f32 q8 ema.avg=bf16" cat coded/rules/manifest
+expect 0 "optc ship 'adamw+ema' --types 'state=q8,ema.avg=bf16' -o rules" cat coded/rules/manifest
+expect 0 "" ${CC:-cc} -x c++ -std=gnu++17 -fopenmp -Wall -Wextra -Wpedantic -Werror -DRULES_NO_CLONES -fsyntax-only \
+    coded/rules/rules.c
+expect 0 "" ${CC:-cc} -std=gnu11 -O1 -fopenmp -Wall -Wextra -Wpedantic -Werror -DRULES_NO_CLONES -Icoded/rules \
+    -I"$top/runtime" "$top/tests/ship/compare.c" coded/rules/rules.c -Wl,-rpath,"$work" "$lib" -lm -ldl -o coded/compare
+expect 0 "adamw_ema: equal on cpu" coded/compare cpu f32+state=q8,ema.avg=bf16 adamw_ema adamw ema
+expect 1 "adamw_ema" coded/compare cpu f32 adamw_ema adamw ema
 expect 0 "cpu: " rules/example best 3
 export LD_LIBRARY_PATH="$top/$BUILD/fake/versioned" FAKE_CUDA=works
 expect 0 "cpu: " rules/example best 3

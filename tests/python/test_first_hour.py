@@ -176,6 +176,13 @@ class Arguments(Case):
                 optc.torch.Optimizer(p, **given)
         with self.assertRaisesRegex(ValueError, "'int8' is none of the types f32"):
             optc.torch.AdamW(p, types={"state": "int8"})
+        for types in ({"param": "bf16"}, "grad=bf16"):
+            with self.assertRaisesRegex(ValueError, "parameters and gradients have types of their own"):
+                optc.torch.AdamW(p, types=types)
+        with self.assertRaisesRegex(ValueError, "the rule 'adamw' has no state 'mm'; did you mean 'm'"):
+            o = optc.torch.AdamW(p, types="mm=q8")
+            p[0].grad = torch.ones_like(p[0])
+            o.step()
 
 
 if __name__ == "__main__":

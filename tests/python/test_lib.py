@@ -97,14 +97,25 @@ class Library(unittest.TestCase):
             b.state(0, "vmax")
         with self.assertRaises(optc.ArgumentError):
             b.state(0, "nothing")
-        with self.assertRaises(ValueError):
-            e.compile("adamw", types={"params": "f32"})
-        with self.assertRaisesRegex(ValueError, "'f8' is none of the types f32"):
-            e.compile("adamw", types={"param": "f8"})
+        for types, said in (({"params": "f32"}, "has no state 'params'; did you mean 'param'"),
+                            ({"param": "f9"}, "'f9' is none of the types f32"), ("q8", "'q8' is not KEY=TYPE"),
+                            ("state=q8,vmx=q8", "did you mean 'vmax'"), ({"m": "f9"}, "'m=f9': there is no such"),
+                            ("param=q8", "block codes are for states only")):
+            with self.assertRaisesRegex(ValueError, said):
+                e.compile("adamw", types=types)
         with self.assertRaisesRegex(ValueError, r"zero byte in it \(character 6\)"):
             e.compile("mine", text="return\0 optimizer { }")
         for kind in _lib.STATUSES[1:]:
             self.assertTrue(issubclass(kind, optc.Error))
+
+    def test_types(self):
+        """A text and a dict are the same choice; states by name."""
+        p = floats(*[1.0] * 4096)
+        for types in ("state=q8,m=bf16", {"state": "q8", "m": "bf16"}):
+            b = optc.Engine().compile("adamw", types=types).bind([([(p, floats(*[1.0] * 4096))], {})])
+            self.assertEqual((b.state_bytes(0, "m"), b.state_bytes(0, "v")), (8192, 4096 + 4 * 32))
+            b.step()
+            self.assertEqual(_lib.TYPE_NAMES["q8u"], b.state(0, "v")[2])
 
     def test_owners(self):
         """Whoever is left holds what it needs."""

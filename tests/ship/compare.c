@@ -1,6 +1,7 @@
 /* Compares a package with the library: the same tensors, the same steps, every bit of parameters and states. Links
  * both; the library is the reference.
  *    compare DEVICE TYPE ID SPEC WITH …      each rule ID of the package with SPEC and WITH, compiled by the library.
+ *                                            TYPE: of parameters, and types of states after a +: f32+state=q8
  *                                            DEVICE: cpu, cuda, or launches: compares the launches that
  *                                            tests/cuda/fake_driver.c logs
  *    compare best                            prints the device that the library chooses for "best"
@@ -145,15 +146,18 @@ static void captured(Both *b)
     compare_states(b, 1);
 }
 
-static void one_rule(const char *device, const char *type, const char *id, const char *spec, const char *with)
+static void one_rule(const char *device, const char *types, const char *id, const char *spec, const char *with)
 {
     Both b;
+    char type[8];
+    const char *plus = strchr(types, '+');
+    snprintf(type, sizeof type, "%.*s", (int)strcspn(types, "+"), types);
     memset(&b, 0, sizeof b);
     b.id = id;
     b.type = type;
     rules_engine_options o = pkg_options(device, 3);
     optc_engine_options lo = {.device = device, .threads = 2};
-    optc_rule_options ro = {.spec = spec, .with = with, .param = lib_type(type)};
+    optc_rule_options ro = {.spec = spec, .with = with, .param = lib_type(type), .types = plus ? plus + 1 : NULL};
     LIB(optc_open(&lo, &b.le));
     PKG(rules_open(&o, &b.pe));
     b.pr = pkg_rule(b.pe, id);

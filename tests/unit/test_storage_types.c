@@ -284,6 +284,146 @@ START_TEST(ir_text_keeps_types)
 }
 END_TEST
 
+/* ---- the C interface ---- */
+static optc_engine *engine;
+static void open_engine(void) { OK(optc_open(&(optc_engine_options){.threads = 1}, &engine)); }
+static void close_engine(void) { OK(optc_close(engine)); }
+
+static optc_rule *compiled(const char *types)
+{
+    optc_rule *r;
+    OK(optc_compile(engine, &(optc_rule_options){.spec = "adamw", .types = types}, &r));
+    return r;
+}
+
+START_TEST(options_take_the_text)
+{
+    optc_rule *r = compiled("param=bf16,m=bf16,v=q8"), *old;
+    optc_state_info info;
+    static const optc_type want[] = {OPTC_BF16, OPTC_Q8U};
+    for (int i = 0; i < 2; i++) {
+        OK(optc_rule_state(r, i, &info));
+        ck_assert_msg(info.type == want[i], "%s: type %d", info.name, (int)info.type);
+    }
+    ck_assert_int_eq((int)r->library->plan->g, T_BF16);
+    optc_rule_options o = {.spec = "adamw", .state = OPTC_BF16, .types = "state=f8"};
+    size_t before_types = offsetof(optc_rule_options, types);
+    OK(optc_compile_sized(engine, &o, before_types, &old));                /* a caller that was built before `types` */
+    OK(optc_rule_state(old, 0, &info));
+    ck_assert_int_eq(info.type, OPTC_BF16);
+    OK(optc_release(old));
+    OK(optc_compile(engine, &o, &old));                                    /* the text comes before the members */
+    OK(optc_rule_state(old, 0, &info));
+    ck_assert_int_eq(info.type, OPTC_F8);
+    OK(optc_release(old));
+    OK(optc_release(r));
+    FAILS(optc_compile(engine, &(optc_rule_options){.spec = "adamw", .types = "state=x"}, &r), OPTC_ERROR_ARGUMENT,
+          "optc_compile: types: 'state=x': there is no such storage type");
+    FAILS(optc_compile(engine, &(optc_rule_options){.spec = "adamw", .types = "w=q8"}, &r), OPTC_ERROR_SPEC,
+          "has no state 'w'");
+    FAILS(optc_compile(engine, &(optc_rule_options){.spec = "adamw", .param = OPTC_Q8}, &r), OPTC_ERROR_SPEC,
+          "param=q8: block codes are for states only");
+}
+END_TEST
+
+/* Bytes of a state: codes padded to blocks, then scales; f32 in small tensors. */
+START_TEST(bytes_of_states)
+{
+    static const struct { int64_t n; size_t bytes; optc_type type; } all[] = {
+        {4095, 4095 * 4, OPTC_F32}, {4096, 4096 + 32 * 4, OPTC_Q8U}, {4097, 33 * 132, OPTC_Q8U}, {0, 0, OPTC_F32}};
+    optc_rule *r = compiled("state=q8");
+    for (int i = 0; i < COUNT(all); i++) {
+        optc_binding *b;
+        optc_state_view v;
+        size_t bytes = 1, rest = 1;
+        optc_held held;
+        float *p = calloc((size_t)all[i].n + 1, sizeof *p), *g = calloc((size_t)all[i].n + 1, sizeof *g);
+        optc_tensor t = {.name = "w", .param = p, .grad = g, .rank = 1, .shape = &all[i].n};
+        OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
+        OK(optc_state_bytes(b, 0, "v", &bytes));
+        OK(optc_state(b, 0, "v", &v));
+        ck_assert_msg(bytes == all[i].bytes && v.type == all[i].type, "%lld elements: %zu bytes of type %d",
+                      (long long)all[i].n, bytes, (int)v.type);
+        char *raw = malloc(bytes + 1);
+        OK(optc_state_get(b, 0, "v", raw, bytes));
+        OK(optc_binding_held(b, &held));
+        ck_assert(held.states >= (int64_t)(2 * bytes));
+        FAILS(optc_state_bytes(b, 0, "w", &rest), OPTC_ERROR_ARGUMENT, "no state 'w'");
+        FAILS(optc_state_bytes(b, 0, "vmax", &rest), OPTC_ERROR_ABSENT, "keeps no state 'vmax'");
+        FAILS(optc_state_bytes(b, 0, "v", NULL), OPTC_ERROR_ARGUMENT, "the result pointer is NULL");
+        OK(optc_unbind(b));
+        free(raw);
+        free(p);
+        free(g);
+    }
+    OK(optc_release(r));
+}
+END_TEST
+
+/* Pieces of tensors with coded states: ranges of whole blocks. */
+static const struct { int64_t whole[2], piece[2], at[2]; const char *part; } pieces[] = {
+    {{64, 128}, {32, 128}, {32, 0}, NULL},
+    {{64, 128}, {64, 128}, {0, 0}, NULL},
+    {{100, 100}, {32, 100}, {0, 0}, NULL},                       /* 3200 elements: 25 blocks */
+    {{100, 100}, {68, 100}, {32, 0}, NULL},                      /* its last block is not full, as in the whole */
+    {{100, 100}, {50, 100}, {0, 0}, "(elements 0 to 5000 of 10000), and the state 'm' is stored as q8 in blocks of 128"},
+    {{100, 100}, {50, 100}, {50, 0}, "(elements 5000 to 10000 of 10000)"},
+    {{64, 256}, {64, 128}, {0, 128}, "(separate runs of elements from 128 to"},
+    {{1, 8192}, {1, 128}, {0, 256}, NULL},
+    {{40, 100}, {17, 100}, {3, 0}, NULL},                        /* f32: fewer than 4096 elements */
+    {{64, 128}, {0, 128}, {1, 0}, NULL},
+};
+
+START_TEST(pieces_are_whole_blocks)
+{
+    optc_rule *r = compiled("state=q8");
+    optc_binding *b = NULL;
+    float *p = calloc(20000, sizeof *p), *g = calloc(20000, sizeof *g);
+    optc_tensor t = {.name = "w", .param = p, .grad = g, .rank = 2, .shape = pieces[_i].piece,
+                     .global_shape = pieces[_i].whole, .offset = pieces[_i].at};
+    optc_group group = {.tensors = &t, .ntensors = 1};
+    if (pieces[_i].part)
+        FAILS(optc_bind(r, &group, 1, &b), OPTC_ERROR_ARGUMENT, pieces[_i].part);
+    else
+        OK(optc_bind(r, &group, 1, &b));
+    OK(optc_unbind(b));
+    optc_rule *plain = compiled("state=bf16");
+    OK(optc_bind(plain, &group, 1, &b));
+    OK(optc_unbind(b));
+    OK(optc_release(plain));
+    OK(optc_release(r));
+    free(p);
+    free(g);
+}
+END_TEST
+
+/* Keys of tuning results: as before for plain sets, of their own for named states; the order of names does not matter. */
+START_TEST(keys_of_types)
+{
+    static const struct { const char *types, *key; } all[] = {
+        {NULL, "f32,f32,f32"}, {"param=bf16", "bf16,bf16,f32"}, {"state=q8", "f32,f32,q8"},
+        {"state=q8,m=bf16", "f32,f32,q8+"}, {"m=bf16,state=q8,v=f32", "f32,f32,q8+"},
+        {"v=f32,state=q8,m=bf16", "f32,f32,q8+"}};
+    char key[COUNT(all)][TYPES_KEY];
+    CacheNote note;
+    for (int i = 0; i < COUNT(all); i++) {
+        optc_rule *r = compiled(all[i].types);
+        TunedKey k;
+        cpu_tuned_key(r, 1000, &k);
+        plan_types_key(r->library->plan, key[i]);
+        ck_assert_str_eq(k.types, key[i]);
+        size_t n = strlen(all[i].key);
+        bool more = all[i].key[n - 1] == '+';
+        ck_assert_msg(!strncmp(key[i], all[i].key, n) && strlen(key[i]) == n + (more ? 8 : 0), "%s", key[i]);
+        rule_note(r, "here", "cc", &note);
+        OK(optc_release(r));
+    }
+    ck_assert_str_ne(key[3], key[4]);
+    ck_assert_str_eq(key[4], key[5]);
+    ck_assert_str_eq(note.types, "f32/f32/q8,m=bf16,v=f32");
+}
+END_TEST
+
 Suite *storage_types_suite(void)
 {
     Suite *s = suite_create("storage_types");
@@ -299,5 +439,13 @@ Suite *storage_types_suite(void)
     tcase_add_test(t, options_take_codes);
     tcase_add_test(t, ir_text_keeps_types);
     suite_add_tcase(s, t);
+    TCase *c = tcase_create("interface");
+    tcase_set_timeout(c, 120);
+    tcase_add_unchecked_fixture(c, open_engine, close_engine);
+    tcase_add_test(c, options_take_the_text);
+    tcase_add_test(c, bytes_of_states);
+    tcase_add_loop_test(c, pieces_are_whole_blocks, 0, COUNT(pieces));
+    tcase_add_test(c, keys_of_types);
+    suite_add_tcase(s, c);
     return s;
 }

@@ -41,6 +41,7 @@ START_TEST(text_reads_back)
     for (int i = 0; i < 96; i++) {
         Tuned t = entry(devices[i % 4], i % 3 == 0 ? FORM_MAP : i % 3 == 1 ? FORM_CPU : FORM_FOLD, i % 2 ? HASH : OTHER,
                         i / 24 * 4, times[i % 6], times[(i + 1) % 6], i + 1);
+        strcpy(t.key.types, i % 7 ? "f32,f32,f32" : "bf16,bf16,q8+1b0a9c2e");
         strcpy(t.label, i % 5 ? "a # label  with\x01 control" : "");
         ck_assert(tuned_put(&l, &t));
     }
@@ -157,6 +158,8 @@ static const struct Bad { const char *text; int line; const char *part; } bads[]
     {AT("map f32,f32,f32"), 4, "it ends before the stage's hash"},
     {AT("map f32,f32,f32 " OTHER), 4, "it ends before the size"},
     {AT("map f32,f32 " OTHER " 2^28 " KNOBS TIMES), 4, "must be three storage types"},
+    {AT("map f32,f32,q8+12 " OTHER " 2^28 " KNOBS TIMES), 4, "must be three storage types"},
+    {AT("map f32+12345678 " OTHER " 2^28 " KNOBS TIMES), 4, "must be three storage types"},
     {AT("map f32,f32,f32,f32 " OTHER " 2^28 " KNOBS TIMES), 4, "must be three storage types"},
     {AT("map f32,f33,f32 " OTHER " 2^28 " KNOBS TIMES), 4, "unknown storage type 'f33'; did you mean 'f32'"},
     {AT("map f32,,f32 " OTHER " 2^28 " KNOBS TIMES), 4, "unknown storage type ''"},

@@ -179,7 +179,7 @@ static bool piece_range(const optc_tensor *t, int64_t *first, int64_t *end, int6
 }
 
 /* Block codes have one scale per block of the whole tensor: a piece must consist of whole blocks. */
-static optc_status check_blocks(const optc_binding *b, const optc_tensor *t, int variant, const char *label)
+static optc_status check_piece_blocks(const optc_binding *b, const optc_tensor *t, int variant, const char *label)
 {
     const Program *p = b->rule->program;
     const ProgArray *m = coded_state(p, variant);
@@ -217,7 +217,7 @@ static optc_status check_piece(const optc_binding *b, const optc_tensor *t, cons
                         inside ? p->name : "",
                         inside ? "' uses values per row or per tensor; only elementwise rules can step pieces" : "");
     }
-    return check_blocks(b, t, variant, label);
+    return check_piece_blocks(b, t, variant, label);
 }
 
 /* The number of the piece's first element, for random draws: its offset in the whole tensor if the tensor is cut along

@@ -457,6 +457,12 @@ class Binding:
         lib.optc_state(self.handle, tensor, encoded(name), view)
         return view.data, view.count, view.type
 
+    def state_bytes(self, tensor, name):
+        """Bytes of a state as it is stored: of block codes with padding and scales."""
+        out = ctypes.c_size_t()
+        lib.optc_state_bytes(self.handle, tensor, encoded(name), out)
+        return out.value
+
     def read(self, tensor, name, count):
         """A state, as numbers"""
         out = (ctypes.c_double * count)()
