@@ -4,7 +4,7 @@
 #include <check.h>
 
 #define SUITES(X) \
-    X(codes) X(code_states) \
+    X(codes) X(code_states) X(code_quality) \
     X(math) X(ops) X(master) X(range) X(ir) X(domains) X(variants) X(lang) X(matrix) X(polar) X(plan) X(plan_verify) \
     X(merge_stages) X(golden) X(emit) X(large) X(bad) X(warnings) X(hints) X(sandbox) X(manual) X(spec_words) \
     X(storage_types) \
