@@ -28,14 +28,35 @@ static bool refuse(Diag *d, const char *text)
     return false;
 }
 
+static bool misuse_of_integers(Diag *d)
+{
+    return refuse(d, "i16 and i8 hold only what bf16 parameters round away: use master=low16 or master=low8");
+}
+
+/* Types by name ("m=bf16,low=f32") choose no integers, and not the types of the states that this pass adds. */
+static bool check_named(Arena *a, const Types *t, Diag *d)
+{
+    for (const char *s = t->named ? t->named : ""; *s;) {
+        size_t n = strcspn(s, "="), len = strcspn(s, ",");
+        const char *name = arena_strndup(a, s, n), *type = arena_strndup(a, s + n + 1, len - n - 1);
+        if (type_by_name(type) >= 0 && type_integer((Type)type_by_name(type)))
+            return misuse_of_integers(d);
+        if (t->master && !strcmp(name, keeps[t->master].state))
+            return refuse(d, arena_printf(a, "%s=%s: the type of '%s' follows from master=%s; leave it out", name, type,
+                                          name, keeps[t->master].name));
+        s += len + (s[len] == ',');
+    }
+    return true;
+}
+
 static bool check_plain(const Rule *r, const Types *t, Diag *d)
 {
     bool pinned = false;
     for (int i = 0; i < r->nstate; i++)
         pinned = pinned || (r->state[i].type >= 0 && type_integer((Type)r->state[i].type) && !r->state[i].follows_p);
     if (pinned || type_integer(t->p) || type_integer(t->g) || type_integer(t->state))
-        return refuse(d, "i16 and i8 hold only what bf16 parameters round away: use master=low16 or master=low8");
-    return true;
+        return misuse_of_integers(d);
+    return check_named(r->arena, t, d);
 }
 
 static bool check_master(Arena *a, const Types *t, Diag *d)

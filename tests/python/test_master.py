@@ -1,5 +1,5 @@
-"""16-bit parameters that keep what they round away (types={"master": …}): equal to f32 parameters, also after a file was
-loaded, and after somebody else wrote to them."""
+"""16-bit parameters that keep what they round away (types={"master": …}): equal to f32 parameters, also after a file
+was loaded, and after somebody else wrote to them."""
 import copy
 import io
 import unittest

@@ -412,6 +412,8 @@ START_TEST(refusals)
         {NULL, "copy=q8", OPTC_F32, "copy=q8: a copy of the parameters needs a type that rounds each number by itself"},
         {NULL, "param=i16", OPTC_F32, "i16 and i8 hold only what bf16 parameters round away"},
         {NULL, "state=i8", OPTC_F32, "i16 and i8 hold only what bf16 parameters round away"},
+        {NULL, "m=i16", OPTC_F32, "i16 and i8 hold only what bf16 parameters round away"},
+        {NULL, "master=low16,m=bf16,low=f32", OPTC_BF16, "low=f32: the type of 'low' follows from master=low16"},
         {pinned, NULL, OPTC_F32, "i16 and i8 hold only what bf16 parameters round away"}};
     optc_engine *e;
     OK(optc_open(&(optc_engine_options){.cache_dir = getenv("OPTC_TEST_CACHE"), .threads = 1}, &e));
