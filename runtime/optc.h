@@ -225,7 +225,8 @@ typedef struct optc_tensor {
     /* The shape of the tensor that this one is a piece of, and the piece's position in it. NULL: this is the whole
      * tensor. Only elementwise rules accept pieces; others refuse them by name. Sizes in the rule are those of the
      * whole tensor. So are random draws, if the tensor is cut along its first dimension. If states are stored in block
-     * codes and the whole tensor has at least 4096 elements, a piece must be a range of whole blocks of 128 elements. */
+     * codes and the whole tensor has at least 4096 elements, a piece must be a range of whole blocks of 128
+     * elements. */
     const int64_t *global_shape, *offset;
     /* Number of matrices that are stacked by rows in each matrix: heads, experts, or q, k and v in one tensor. Each is
      * stepped as its own matrix; rows, norms and products of the rule are then those of that matrix. 0: one. */

@@ -172,8 +172,8 @@ static bool add_cases(Bench *b, char **arg, int n)
 static void drop_bars(Bench *b)
 {
     const CompileOpts *o = &b->compile;
-    bool plain = b->device.ops->async && !bench_rivals(b) && !b->size && o->p < 0 && o->g < 0 && o->state < 0 && !o->types &&
-                 !o->product && !o->with && !o->path, usual = !b->workspace && !o->options;
+    bool plain = b->device.ops->async && !bench_rivals(b) && !b->size && o->p < 0 && o->g < 0 &&
+                 o->state < 0 && !o->types && !o->product && !o->with && !o->path, usual = !b->workspace && !o->options;
     for (int i = 0; i < b->ncase; i++)
         if (b->cases[i].bar && (!plain || (!usual && b->cases[i].bar->suite > 0)))
             b->cases[i].bar = NULL;

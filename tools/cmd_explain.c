@@ -184,8 +184,8 @@ static void states(Arena *a, const Plan *p, unsigned variants)
                 buf_printf(&rest, "; %s %d per %s", m->name, type_info[m->type].bytes, dom_info[m->dom].name);
         }
         cli_line(key,
-                 arena_printf(a, "%s byte%s per parameter%s%s%s", explain_amount(a, bytes), bytes == 1 ? "" : "s", cli_text(&each),
-                              cli_text(&rest),
+                 arena_printf(a, "%s byte%s per parameter%s%s%s", explain_amount(a, bytes), bytes == 1 ? "" : "s",
+                              cli_text(&each), cli_text(&rest),
                               r->nvariant == 1 ? "" : arena_printf(a, " (%s)", variant_tensors(&r->variant[v]))));
         key = "";
         buf_free(&each);

@@ -1,5 +1,5 @@
-/* States: initial values (zeros, fill(c), copy(p), eye(c)), domain, type and least value; and reports (`values`), which are stored like
- * states. */
+/* States: initial values (zeros, fill(c), copy(p), eye(c)), domain, type and least value; and reports (`values`), which
+ * are stored like states. */
 #include "gen/front/declare.h"
 #include "gen/front/matrix_values.h"
 

@@ -1,8 +1,8 @@
 /* pass_storage: gives the rule's states the types that the user chose, and refuses choices that would give wrong
  * results.
  *
- *   state=TYPE   f32, f64, bf16 and f16 cover every elementwise state without a type of its own. Other types cover those
- *                that start at 0; the rest is stored in the type that elements are computed in
+ *   state=TYPE   f32, f64, bf16 and f16 cover every elementwise state without a type of its own. Other types cover
+ *                those that start at 0; the rest is stored in the type that elements are computed in
  *   NAME=TYPE    one state; it overrides a type that the spec gives, with a warning
  *
  * Block codes are for elementwise states that start at 0. A state that is never negative (value_ranges.c) takes the
@@ -143,7 +143,8 @@ static bool can_hold_codes(const Storage *x, int i)
                             "bf16",
                       s->name, dom_info[s->dom].per, type);
     if (!starts_at_zero(s))
-        return refuse(x, s, "the state '%s' starts as %s, and %s is for states that start at 0: store it as f32 or bf16",
+        return refuse(x, s, "the state '%s' starts as %s, and %s is for states that start at 0: store it as f32 or "
+                            "bf16",
                       s->name, s->init == INIT_COPY_P ? "a copy of p" : "a value other than 0", type);
     if (s->report)
         return refuse(x, s, "'%s' is a value for the caller, and %s is for states: leave it out", s->name, type);

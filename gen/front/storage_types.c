@@ -71,7 +71,8 @@ bool types_parse(Arena *a, const char *text, Types *out, Diag *d)
 bool types_choose(Arena *a, const char *text, int p, int g, int state, Types *out, Diag *d)
 {
     const Type none = NTYPES;
-    *out = (Types){p < 0 ? none : (Type)p, g < 0 ? none : (Type)g, state < 0 ? none : (Type)state, NULL, MASTER_NONE, 0};
+    *out = (Types){.p = p < 0 ? none : (Type)p, .g = g < 0 ? none : (Type)g,
+                   .state = state < 0 ? none : (Type)state};
     if (!types_parse(a, text, out, d))
         return false;
     out->p = out->p == none ? T_F32 : out->p;

@@ -175,16 +175,15 @@ static const struct { const char *rule, *with, *types, *part; } refused[] = {
     {"adamw", NULL, "q8", "types: 'q8' is not KEY=TYPE, as in state=q8,ema.avg=bf16"},
     {"adamw", NULL, "param=q8", "types: param=q8: block codes are for states only; use bf16"},
     {"adamw", NULL, "grad=f8u", "types: grad=f8u: block codes are for states only"},
-    {"adamw", "ema", "ema.avg=q8", "types: the state 'ema.avg' starts as a copy of p, and q8 is for states that start at "
-                                   "0"},
+    {"adamw", "ema", "ema.avg=q8", "types: the state 'ema.avg' starts as a copy of p, and q8 is for states that start"},
     {"adafactor", NULL, "r=q8", "types: the state 'r' has one value per row, and q8 is for elementwise states"},
     {"soap", NULL, "L=q8", "types: the state 'L' has one value per pair of rows, and q8 is for elementwise states"},
     {"nadam", NULL, "mu_product=f32", "has one value per tensor, and such values are always stored as f64"},
     {"adamw", NULL, "m=q8u", "q8u is for states that are never negative, and the compiler cannot prove this of 'm': "
                              "store it as q8, or declare it in the spec, m = zeros { min = 0 }"},
     {"adamw", NULL, "m=f8u", "store it as f8, or declare it"},
-    {"return optimizer { name = 'x', state = { m = zeros }, step = function() m = m + g  p = p - stored 'm' end }", NULL,
-     "m=q8", "the rule uses stored(m), its value after rounding, and q8 rounds whole blocks"},
+    {"return optimizer { name = 'x', state = { m = zeros }, step = function() m = m + g  p = p - stored 'm' end }",
+     NULL, "m=q8", "the rule uses stored(m), its value after rounding, and q8 rounds whole blocks"},
 };
 
 START_TEST(a_choice_is_refused)
@@ -203,8 +202,8 @@ END_TEST
     " matrix = function() L = lerp(L, gram(g), 0.1)  p = p - mm(power(L, -1/4, { relative = " relative " }), g) end }"
 static const struct { const char *rule, *types, *part; } warned[] = {
     {"return optimizer { name = 'x', state = { m = zeros { type = 'f32' } },\n step = function() m = m + g  p = p - m "
-     "end }", "m=bf16", "spec.lua:1: types: the spec stores the state 'm' as f32; it is stored as bf16, which was chosen "
-                        "by name"},
+     "end }", "m=bf16", "spec.lua:1: types: the spec stores the state 'm' as f32; it is stored as bf16, which was "
+                        "chosen by name"},
     {ROOT("1e-6"), "L=bf16", "types: the matrix 'L' is stored as bf16, whose rounding moves its small eigenvalues"},
     {ROOT("1e-6"), "L=f16", "stored as f16"},
     {ROOT("0.004"), "L=bf16", NULL},
@@ -266,8 +265,9 @@ END_TEST
 START_TEST(ir_text_keeps_types)
 {
     Gen g;
-    reads_back("return optimizer { name = 'x', state = { v = zeros { min = 0, type = 'q8' }, L = eye(1, 'rows', { min = "
-               "0 }) },\n step = function() end, matrix = function() v = v + g  L = L + gram(g)  p = p - mm(L, v) end }",
+    reads_back("return optimizer { name = 'x', state = { v = zeros { min = 0, type = 'q8' },\n"
+               " L = eye(1, 'rows', { min = 0 }) }, step = function() end,\n"
+               " matrix = function() v = v + g  L = L + gram(g)  p = p - mm(L, v) end }",
                NULL, 0);
     ck_assert_msg(make(&g, "adamw", NULL, "state=q8,m=bf16"), "%s", g.diag.text);
     Buf b = {0};
@@ -366,7 +366,7 @@ static const struct { int64_t whole[2], piece[2], at[2]; const char *part; } pie
     {{64, 128}, {64, 128}, {0, 0}, NULL},
     {{100, 100}, {32, 100}, {0, 0}, NULL},                       /* 3200 elements: 25 blocks */
     {{100, 100}, {68, 100}, {32, 0}, NULL},                      /* its last block is not full, as in the whole */
-    {{100, 100}, {50, 100}, {0, 0}, "(elements 0 to 5000 of 10000), and the state 'm' is stored as q8 in blocks of 128"},
+    {{100, 100}, {50, 100}, {0, 0}, "(elements 0 to 5000 of 10000), and the state 'm' is stored as q8 in blocks"},
     {{100, 100}, {50, 100}, {50, 0}, "(elements 5000 to 10000 of 10000)"},
     {{64, 256}, {64, 128}, {0, 128}, "(separate runs of elements from 128 to"},
     {{1, 8192}, {1, 128}, {0, 256}, NULL},
@@ -397,7 +397,8 @@ START_TEST(pieces_are_whole_blocks)
 }
 END_TEST
 
-/* Keys of tuning results: as before for plain sets, of their own for named states; the order of names does not matter. */
+/* Keys of tuning results: as before for plain sets, of their own for named states. The order of names does not
+ * matter. */
 START_TEST(keys_of_types)
 {
     static const struct { const char *types, *key; } all[] = {

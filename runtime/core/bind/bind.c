@@ -188,12 +188,13 @@ static optc_status check_piece_blocks(const optc_binding *b, const optc_tensor *
         return OPTC_OK;
     int block = p->type[m->type].block;
     bool range = piece_range(t, &first, &end, &all);
-    if (all < OPTC_LEAST_CODED || (range && (first == end || (first % block == 0 && (end % block == 0 || end == all)))))
+    bool fits = range && (first == end || (first % block == 0 && (end % block == 0 || end == all)));
+    if (fits || all < OPTC_LEAST_CODED)
         return OPTC_OK;
     return fail(OPTC_ERROR_ARGUMENT,
-                "optc_bind: %s is a piece of a larger tensor (%s %lld to %lld of %lld), and the state '%.60s' is stored "
-                "as %s in blocks of %d elements: cut the tensor between rows, at a multiple of %d elements, or store "
-                "the state as f32",
+                "optc_bind: %s is a piece of a larger tensor (%s %lld to %lld of %lld), and the state '%.60s' is "
+                "stored as %s in blocks of %d elements: cut the tensor between rows, at a multiple of %d elements, "
+                "or store the state as f32",
                 label, range ? "elements" : "separate runs of elements from", (long long)first, (long long)end,
                 (long long)all, m->name, p->type[m->type].name, block, block);
 }
