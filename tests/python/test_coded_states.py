@@ -240,7 +240,8 @@ class Others(Case):
             group = opt.param_groups[0]
             betas = group.get("betas", (0.9, 0.9))
             bound = 1 / 16 if given else 1e-5              # two steps of q8: when it is loaded, and after a step
-            for got, want in ((numbers(opt, p, "exp_avg"), betas[0] * m), (numbers(opt, p, "exp_avg_sq"), betas[1] * v)):
+            for name, want in (("exp_avg", betas[0] * m), ("exp_avg_sq", betas[1] * v)):
+                got = numbers(opt, p, name)
                 self.assertLessEqual(((got - want).abs() / (want.abs() + want.abs().max() / 14)).max(), bound)
                 self.assertEqual(opt.state[p]["exp_avg"].dtype, torch.uint8 if given else torch.float32)
 

@@ -122,9 +122,54 @@ def fsdp():
         near(p, q.full_tensor())
 
 
+def coded():
+    """States in block codes: codes and scales are cut as the parameter, and are those of the whole."""
+    from torch.distributed.tensor import DTensor, Shard, Replicate, distribute_tensor, init_device_mesh
+    mesh = init_device_mesh("cpu", (WORLD,))
+    torch.manual_seed(0)
+    whole = [torch.randn(s, requires_grad=True) for s in ((64, 128), (4100,))]
+    cut = [distribute_tensor(w.detach().clone(), mesh, [a]).requires_grad_()
+           for w, a in zip(whole, (Shard(0), Replicate()))]
+    a, b = (optc.torch.AdamW(x, types="state=q8") for x in (whole, cut))
+
+    def step(t):
+        torch.manual_seed(t)
+        for w, c in zip(whole, cut):
+            w.grad = torch.randn(w.shape)
+            c.grad = distribute_tensor(w.grad, mesh, c.placements)
+        a.step()
+        b.step()
+
+    def same():
+        for w, c in zip(whole, cut):
+            assert torch.equal(w, c.full_tensor())
+            for k, v in a.state[w].items():
+                here = b.state[c][k]
+                assert torch.equal(torch.as_tensor(v), torch.as_tensor(
+                    here.full_tensor() if isinstance(here, DTensor) else here)), k
+    step(0)
+    step(1)
+    same()
+    for k, file in enumerate((a, b)):                  # of the whole, and of the pieces
+        b.load_state_dict(copy.deepcopy(file.state_dict()))
+        step(2 + k)
+        same()
+    odd = distribute_tensor(torch.randn(65, 128), mesh, [Shard(0)]).requires_grad_()
+    opt = optc.torch.AdamW([odd], types="state=q8")
+    odd.grad = odd.detach().clone()
+    before = odd.to_local().clone()
+    try:
+        opt.step()
+        raise AssertionError("a state whose scales cannot be cut was taken")
+    except ValueError as e:
+        assert "store it as f32" in str(e), e
+    assert torch.equal(before, odd.to_local())
+
+
 def both():
     pieces()
     fsdp()
+    coded()
 
 
 class Sharded(Case):

@@ -5,6 +5,7 @@ import sys
 
 import torch
 
+from ._codes import blocks
 from ._tensor_binding import TensorBinding, Changed, tensor_name
 
 
@@ -52,6 +53,20 @@ def placed(view, p):
     """A local state as a DTensor with the placement of the parameter."""
     from torch.distributed.tensor import DTensor
     return DTensor.from_local(view, p.device_mesh, p.placements, run_check=False, shape=p.shape, stride=p.stride())
+
+
+def cut_by_rows(p, here):
+    """Whether all processes have equally many rows of it."""
+    cuts = [k for k, x in enumerate(p.placements) if x.is_shard()]
+    return len(cuts) == 1 and p.placements[cuts[0]].is_shard(0) and \
+        here.numel() * p.device_mesh.size(cuts[0]) == p.numel()
+
+
+def placed_scales(scales, p):
+    """The scales of a piece's block codes as a part of a DTensor that is cut as the parameter's rows are."""
+    from torch.distributed.tensor import DTensor, Replicate, Shard
+    at = [Shard(0) if x.is_shard() else Replicate() for x in p.placements]
+    return DTensor.from_local(scales, p.device_mesh, at, run_check=False, shape=(blocks(p.numel()),), stride=(1,))
 
 
 def refuse_placed_value(value, view, name):
@@ -103,6 +118,19 @@ class Sharded(TensorBinding):
 
     def _changed(self):
         return self.owners + self.params
+
+    def _bind(self, hypers):
+        super()._bind(hypers)
+        for i, p in enumerate(self.owners):
+            for name in self.codes(i) if piece(p, self.params[i]) else ():
+                if not cut_by_rows(p, self.params[i]):
+                    raise ValueError("state '%s' of %s is stored in block codes, and its pieces have different sizes "
+                                     "or are not cut by rows: store it as f32, or use equal pieces" % (
+                                         name, self.names[i]))
+
+    def _scales(self, i, name):
+        scales, p, here = super()._scales(i, name), self.owners[i], self.params[i]
+        return scales if scales is None or not piece(p, here) else placed_scales(scales, p)
 
     def _placed(self, i, view):
         return placed(view, self.owners[i]) if view.shape == self.params[i].shape else view
