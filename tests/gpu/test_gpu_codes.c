@@ -28,7 +28,11 @@ static void same_bytes(const char *what, Side *c, Side *g)
     OK(optc_sync(g->b));
     fetch_params(g);
     for (int k = 0; k < NSHAPES; k++) {
-        ck_assert_msg(!memcmp(c->hp[k], g->hp[k], (size_t)c->n[k] * c->wp), "%s: p of tensor %d", what, k);
+        for (size_t i = 0; i < (size_t)c->n[k]; i++) {
+            const char *x = (const char *)c->hp[k] + i * c->wp, *y = (const char *)g->hp[k] + i * c->wp;
+            EACH(!memcmp(x, y, c->wp), "%s: p of tensor %d, element %zu: CPU %.17g, GPU %.17g", what, k, i,
+                 type_load(c->r->program->p, x, 0), type_load(c->r->program->p, y, 0));
+        }
         for (int s = 0; s < optc_rule_states(c->r); s++) {
             optc_state_info info;
             optc_state_view v;
@@ -124,7 +128,7 @@ START_TEST(launches_of_codes)
 }
 END_TEST
 
-/* Puts all codes into the states of the largest tensor, with scales from `floor` on, and takes a step that keeps them:
+/* Puts all codes into the states of the largest tensor, with magnitudes from `floor` on, and takes a step that keeps them:
  * it decodes and encodes every block. Then a step that changes them, with denormal results among them. Gradients are 0;
  * without them the compiler proves that m is never negative. */
 static void put_codes(Side *x, const CodeType *t, int64_t n, unsigned char *state, const char *name, int round)
@@ -134,7 +138,8 @@ static void put_codes(Side *x, const CodeType *t, int64_t n, unsigned char *stat
     for (int64_t k = 0; k < (n + 127) / 128; k++) {
         const float fixed[] = {t->floor, fmaxf(t->floor, 1e-30f), 1, 1e30f, FLT_MAX};
         float y = (float)ldexp(1 + fabs(ref_value(1, round, k)), (int)(k * 7 % 220) - 93);
-        memcpy(state + (n + 127) / 128 * 128 + 4 * k, k < 5 ? &fixed[k] : &y, sizeof y);
+        float scale = (k < 5 ? fixed[k] : y) * t->per_top;
+        memcpy(state + (n + 127) / 128 * 128 + 4 * k, &scale, sizeof scale);
     }
     OK(optc_state_put(x->b, LARGE, name, state, state_size(n)));
 }

@@ -28,8 +28,8 @@ typedef struct CodeType {
 enum { NCODES = 4 };
 extern const CodeType code_types[NCODES];      /* q8, q8u, f8, f8u */
 
-/* each: element i has its own dither, that of element i after `dither`; otherwise all have `dither`, a multiple of 2^20.
- * Returns the scale. */
+/* each: element i has its own dither, that of element i after `dither`; otherwise all have `dither`, a multiple of
+ * 2^20. Returns the scale. */
 float code_encode(const CodeType *c, const float *x, int n, unsigned dither, bool each, unsigned char *code);
 void code_decode(const CodeType *c, const unsigned char *code, float scale, float *x, int n);
 /* What encoding may change x by: one step of the code at x. */
