@@ -214,13 +214,14 @@ const char *emit_loaded(Emit *e, Access a, const char *from)
     return narrow ? arena_printf(e->arena, "(float)%s", x) : x;
 }
 
-/* Operands and results of products may be stored in another type than the rule computes in, wider or narrower. */
+/* Operands and results of products may be stored in another type than the rule computes in, wider or narrower. Values
+ * of f64 rules must be double in every expression: in CUDA, sqrt of a float is that of f32. */
 const char *emit_entry(Emit *e, Access a, const char *from)
 {
     const Mem *m = &e->plan->mem[a.mem];
     const char *x = type_coded(m->type) ? from : emit_call_text(e->arena, type_info[m->type].load, from);
     bool other = type_info[m->type].compute != e->plan->real && e->g->n[a.val].ty == NUM;
-    return m->kind == MEM_TEMP && other ? arena_printf(e->arena, "(%s)%s", emit_real(e), x) : x;
+    return other && (m->kind == MEM_TEMP || e->plan->real == T_F64) ? arena_printf(e->arena, "(%s)%s", emit_real(e), x) : x;
 }
 
 const char *emit_pointer(Emit *e, Access a, const char *offset)
