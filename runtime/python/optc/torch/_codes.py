@@ -95,7 +95,7 @@ def fitting(own, views, kinds, name):
     made = dict(own)
     for key, view in views.items():
         kind, value = kinds.get(key), own.get(key)
-        if key + SCALE in views and isinstance(value, torch.Tensor) and value is not view:
+        if kind is not None and isinstance(value, torch.Tensor) and value is not view:
             same = is_coded(own, key) and int(own.get(key + CODE) or kind) == kind and value.stride() == view.stride()
             if not same and list(value.shape) == list(view.shape):
                 _warn(key, CODES.get(own.get(key + CODE), value.dtype) if is_coded(own, key) else value.dtype,
