@@ -49,6 +49,14 @@ class GroupKeys:
             options = {k: _rules.literal(v) for k, v in (part.split("=", 1) for part in options.split(",") if part)}
         self.options = dict(options or {})
 
+    def __setstate__(self, state):
+        """Older pickles have one type for all states."""
+        state = dict(state)
+        if "types" not in state:
+            kind = state.pop("state_type", None)
+            state["types"] = {"state": kind} if kind else {}
+        self.__dict__.update(state)
+
     def defaults(self, given):
         """The defaults of groups, of what was given and what was not."""
         self.entries, self.is_global, self.seen = [], False, set()
