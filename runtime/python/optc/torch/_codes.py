@@ -1,17 +1,19 @@
 """States in block codes (runtime/TYPES.md): opt.state shows the codes as uint8 in the parameter's shape, the scales of
 their blocks under NAME_scale, and the number of their type under NAME_code. This converts between types of states, and
 reads 8-bit states of bitsandbytes and torchao."""
+import ctypes
+import functools
+import struct
 import warnings
 
 import torch
 
 from .. import _lib
+from .._api import Binding, Engine
 
-BLOCK = 128
-# The constants of templates/codes.h: mantissa bits of a code, `top`, the smallest scale, whether codes have
-# a sign.
-ROWS = {"q8": (5, 14.75, 2.0 ** -100, True), "q8u": (5, 251.0, 2.0 ** -100, False),
-        "f8": (3, 61439.0, 2.0 ** -94, True), "f8u": (3, 4026531840.0, 2.0 ** -94, False)}
+BLOCK, LEAST = 128, 4096                               # OPTC_CODED, OPTC_LEAST_CODED
+# Whether codes have a sign, and the smallest magnitude that a scale is made of.
+ROWS = {"q8": (True, 2.0 ** -100), "q8u": (False, 2.0 ** -100), "f8": (True, 2.0 ** -94), "f8u": (False, 2.0 ** -94)}
 CODES = {t.number: t.name for t in _lib.TYPES if t.name in ROWS}       # {optc_type: name}
 SCALE, CODE = "_scale", "_code"
 # What bitsandbytes calls state1 and state2, of the rules that it has.
@@ -24,13 +26,17 @@ def blocks(count):
 
 
 # ---- codes and values, flat and in the order of memory ----
+@functools.lru_cache(maxsize=None)
 def _table(name):
-    """The value of each code relative to the scale."""
-    bits, top, _, sign = ROWS[name]
-    code = torch.arange(256, dtype=torch.int32, device="cpu")
-    size = ((code & (127 if sign else 255)) << (23 - bits)) + 0x3f800000
-    value = (size.view(torch.float32) - 1) * (1 / torch.tensor(top, dtype=torch.float32, device="cpu"))
-    return torch.where(code > 127, -value, value) if sign else value
+    """The value of each code relative to the scale, as the library reads it."""
+    engine = Engine("cpu", compiler="", cache_dir="")              # the reference evaluator: nothing is compiled
+    value = "g" if ROWS[name][0] else "g * g"
+    rule = engine.compile(text="return optimizer { name = 'codes', state = { x = zeros('elem', '%s') },\n"
+                               "  step = function() x = lerp(x, %s, 0.5)  p = p - x end }" % (name, value))
+    bound = Binding(rule, [([{"param": torch.zeros(LEAST, dtype=torch.float32, device="cpu")}], {})])
+    state = bytes(k % 256 for k in range(LEAST)) + struct.pack("f", 1.0) * blocks(LEAST)
+    ctypes.memmove(bound.state(0, "x")[0], state, len(state))
+    return torch.tensor(bound.read(0, "x", LEAST)[:256], dtype=torch.float32, device="cpu")
 
 
 def decode(codes, scale, name):
@@ -39,20 +45,19 @@ def decode(codes, scale, name):
 
 
 def encode(values, name):
-    """(codes, scales) of f32 values, rounded to nearest as optc_state_write rounds."""
-    bits, top, floor, sign = ROWS[name]
-    shift, n = 23 - bits, values.numel()
+    """(codes, scales) of f32 values, rounded to nearest."""
+    (sign, floor), n = ROWS[name], values.numel()
+    sizes = _table(name)[:128 if sign else 256].to(values.device)      # of codes without a sign, ascending
+    top = sizes[-1]
     x = torch.zeros(blocks(n) * BLOCK, dtype=torch.float32, device=values.device)
     x[:n] = values
     x = x.view(-1, BLOCK)
     size = x.abs()
     most = size.amax(1)
-    least = floor * _table(name)[1].item() if sign else 2.0 ** -149
-    scale = torch.where(most < least, torch.zeros_like(most), most.clamp(min=floor))
-    inverse = torch.where(scale > 0, torch.full_like(scale, top) / scale, torch.zeros_like(scale))
-    z = (size * inverse[:, None] + 1).view(torch.int32)
-    half = ((0x800 if sign else 0x7ff) << (shift - 12)) | (1 << (shift - 13))
-    code = (z - 0x3f800000 + half) >> shift
+    least = floor / top * sizes[1] if sign else 2.0 ** -149            # code 1 at the smallest scale
+    scale = torch.where(most < least, torch.zeros_like(most), most.clamp(min=floor) / top)
+    relative = torch.where(scale[:, None] > 0, size / scale[:, None], torch.zeros_like(size))
+    code = torch.searchsorted((sizes[1:] + sizes[:-1]) / 2, relative).int()
     code = code | (torch.signbit(x).int() << 7) if sign else torch.maximum(code, (size > 0).int())
     bad = ~torch.isfinite(x).all(1)
     code[bad] = 0
@@ -95,7 +100,7 @@ def fitting(own, views, kinds, name):
     made = dict(own)
     for key, view in views.items():
         kind, value = kinds.get(key), own.get(key)
-        if key + SCALE in views and isinstance(value, torch.Tensor) and value is not view:
+        if kind is not None and isinstance(value, torch.Tensor) and value is not view:
             same = is_coded(own, key) and int(own.get(key + CODE) or kind) == kind and value.stride() == view.stride()
             if not same and list(value.shape) == list(view.shape):
                 _warn(key, CODES.get(own.get(key + CODE), value.dtype) if is_coded(own, key) else value.dtype,

@@ -51,6 +51,14 @@ class GroupKeys:
             options = {k: _rules.literal(v) for k, v in (part.split("=", 1) for part in options.split(",") if part)}
         self.options = dict(options or {})
 
+    def __setstate__(self, state):
+        """Older pickles have one type for all states."""
+        state = dict(state)
+        if "types" not in state:
+            kind = state.pop("state_type", None)
+            state["types"] = {"state": kind} if kind else {}
+        self.__dict__.update(state)
+
     def defaults(self, given):
         """The defaults of groups: the given values, and the rule's for the others."""
         self.entries, self.is_global, self.seen = [], False, set()
@@ -304,7 +312,7 @@ class GroupKeys:
         clip: the text of a wrapper that replaces the library's clip."""
         what = dict(self.what, spec=spec, options=option_text(options))
         types = {"param": param, "grad": grad, **self.types}
-        if types["param"] != param + "sr":             # stochastic rounding of bf16 is not for f32 parameters beside it
+        if types["param"] != "%ssr" % param:             # stochastic rounding of bf16 is not for f32 parameters beside it
             types["param"] = param
         if param not in ("bf16", "f16"):
             types.pop("master", None)                  # others round nothing away

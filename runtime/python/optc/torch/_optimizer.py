@@ -235,8 +235,8 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
         except OutOfMemory as e:
             if "optc_engine_options.workspace" not in str(e):
                 raise
-            raise OutOfMemory("%s: %s takes more" % (str(e).replace("optc_engine_options.workspace", "workspace"),
-                                                     "workspace= of this optimizer")) from None
+            told = str(e).replace("optc_engine_options.workspace", "workspace").replace("; set a larger one", "")
+            raise OutOfMemory("%s: workspace= of this optimizer takes more" % told) from None
         b.dtype = grad
         if self._scaled:                               # the rule reads a scale at every step
             b.guarded(None, torch.ones(()), True)

@@ -175,7 +175,7 @@ def plan(opt, b, numbers, before=None):
         count = step_of(own, name, opt._rule.spec in STEPLESS)
         old, k = (before or {}).get(id(p), (None, 0))
         keys = [n for n in views if n not in b.grouped and n not in b.follows
-                and (old is None or n in old.live(k)) and not _is_scale(n, views)]
+                and (old is None or n in old.live(k)) and n not in b.scales(i)]
         own = _codes.fitting(own, views, b.codes(i), name)
         begins = opt._rule.row == "sgd" and "momentum_buffer" in views and own.get("momentum_buffer") is None
         if begins:                                     # as torch starts a state that is None or missing
@@ -188,10 +188,6 @@ def plan(opt, b, numbers, before=None):
                  for n, view in views.items() if own.get(n) is not None and b.edited(i, n, own[n])]
         found.append((i, count, fills))
     return found
-
-
-def _is_scale(key, keys):
-    return key.endswith(_codes.SCALE) and key[:-len(_codes.SCALE)] in keys
 
 
 def _warn_of_others(opt, own, keys, count, name):
@@ -223,9 +219,11 @@ def show(opt, b, i):
         own = {}
         dict.__setitem__(opt.state, b.owners[i], own)
     shown = b.show(i)
-    for k in [k for k in own if k.endswith((_codes.SCALE, _codes.CODE)) and k not in shown and
-              k[:k.rindex("_")] in shown]:
-        del own[k]                                     # of a file whose codes were converted
+    for k in shown:
+        scale, code = k + _codes.SCALE, k + _codes.CODE
+        if code in own and code not in shown:          # of a file whose codes were converted
+            own.pop(scale, None)
+            del own[code]
     own.update(shown)
 
 

@@ -156,6 +156,7 @@ class TensorBinding:
         self.versioned = [p for p in self.params if not p.is_inference()]      # inference tensors have no versions
         self.views = [None] * len(self.params)         # {name: live state} of each
         self.marks = [None] * len(self.params)         # {name: signature} of the entry in opt.state of each
+        self._codes = [None] * len(self.params)        # {name: optc_type} of states in block codes
         self.steps = torch.zeros(len(self.params), **ON_HOST)     # t of each, in torch's form; opt.state has views
         self.counted = torch.zeros(len(self.params), **ON_HOST)   # a copy that users cannot edit
         self.step_views = list(self.steps.unbind())
@@ -527,9 +528,15 @@ class TensorBinding:
 
     def codes(self, i):
         """{state: optc_type} of a tensor's states in block codes."""
-        found = {self._outer.get(n, n): self.binding.state(i, n)[2] for n, d in self.domains.items()
-                 if d == "elem" and not n.startswith(HIDDEN) and self.binding.has_state(i, n)}
-        return {k: kind for k, kind in found.items() if kind in CODES}
+        if self._codes[i] is None:
+            found = {self._outer.get(n, n): self.binding.state(i, n)[2] for n, d in self.domains.items()
+                     if d == "elem" and not n.startswith(HIDDEN) and self.binding.has_state(i, n)}
+            self._codes[i] = {k: kind for k, kind in found.items() if kind in CODES}
+        return self._codes[i]
+
+    def scales(self, i):
+        """Keys of opt.state that show the scales of block codes."""
+        return {k + SCALE for k in self.codes(i)}
 
     def _tensor(self, i, name):
         address, count, kind = self.binding.state(i, name)
