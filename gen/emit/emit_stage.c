@@ -221,7 +221,8 @@ const char *emit_entry(Emit *e, Access a, const char *from)
     const Mem *m = &e->plan->mem[a.mem];
     const char *x = type_coded(m->type) ? from : emit_call_text(e->arena, type_info[m->type].load, from);
     bool other = type_info[m->type].compute != e->plan->real && e->g->n[a.val].ty == NUM;
-    return other && (m->kind == MEM_TEMP || e->plan->real == T_F64) ? arena_printf(e->arena, "(%s)%s", emit_real(e), x) : x;
+    bool cast = other && (m->kind == MEM_TEMP || e->plan->real == T_F64);
+    return cast ? arena_printf(e->arena, "(%s)%s", emit_real(e), x) : x;
 }
 
 const char *emit_pointer(Emit *e, Access a, const char *offset)

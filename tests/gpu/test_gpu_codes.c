@@ -128,9 +128,9 @@ START_TEST(launches_of_codes)
 }
 END_TEST
 
-/* Puts all codes into the states of the largest tensor, with magnitudes from `floor` on, and takes a step that keeps them:
- * it decodes and encodes every block. Then a step that changes them, with denormal results among them. Gradients are 0;
- * without them the compiler proves that m is never negative. */
+/* Puts all codes into the states of the largest tensor, with magnitudes from `floor` on, and takes a step that keeps
+ * them: it decodes and encodes every block. Then a step that changes them, with denormal results among them. Gradients
+ * are 0; without them the compiler proves that m is never negative. */
 static void put_codes(Side *x, const CodeType *t, int64_t n, unsigned char *state, const char *name, int round)
 {
     for (int64_t i = 0; i < n; i++)

@@ -312,7 +312,7 @@ class GroupKeys:
         clip: the text of a wrapper that replaces the library's clip."""
         what = dict(self.what, spec=spec, options=option_text(options))
         types = {"param": param, "grad": grad, **self.types}
-        if types["param"] != "%ssr" % param:             # stochastic rounding of bf16 is not for f32 parameters beside it
+        if types["param"] != "%ssr" % param:           # bf16sr is not for f32 parameters beside bf16 ones
             types["param"] = param
         if param not in ("bf16", "f16"):
             types.pop("master", None)                  # others round nothing away
