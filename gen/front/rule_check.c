@@ -300,6 +300,8 @@ void warn_rule(Trace *t)
  * never read. */
 bool rule_unread(Buf *b, const Rule *r, int h)
 {
+    if (h == rule_seed(r))                             /* stores that round stochastically read it */
+        return false;
     for (Ref i = 0; i < r->g.len; i++) {
         const Node *n = &r->g.n[i];
         if ((n->op == OP_HYPER || n->op == OP_RANDOM || n->op == OP_NORMAL) && n->sym == h)

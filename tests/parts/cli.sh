@@ -156,6 +156,8 @@ expect 1 "types: param=q8: block codes are for states only; use bf16" emit adamw
 expect 1 "the state 'a' may be negative and reaches a denominator, root or logarithm" \
     check rmsprop --options centered=true --types state=q8
 expect 0 "22 bytes per element" check rmsprop --options centered=true --types state=q8,a=f32
+expect 0 "10 bytes per element" check adamw --types param=bf16sr,state=q8
+! printf "%s" "$out" | grep -q "nothing reads" || { echo "seed counts as unread"; failed=$((failed + 1)); }
 expect 2 "'f8' is not a type for products (known: f64, f32, tf32, bf16, f16)" explain sgd --products f8
 expect 2 "must be a size such as" bench sgd --workspace lots
 expect 0 "4 of 512x512" bench dion --device cpu --rounds 1 --threads 1

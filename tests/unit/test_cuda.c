@@ -74,7 +74,7 @@ static const struct { const char *kind, *mode; int version, arch; const char *nv
                                              "pip install nvidia-cuda-nvrtc-cu12'"}, "its machine code loads"},
     {"versioned", "one", 12040, 90, "12.9", {"CUDA 12.4", "its machine code loads", NULL}, "may refuse"},
     {"versioned", "one", 13000, 90, "12.9", {"CUDA 13.0", "(12.9)", NULL}, "newer than"},
-    {"versioned", "one", 13000, 90, NULL, {"NVRTC was not found", "only where the cache or a package holds them", NULL},
+    {"versioned", "one", 13000, 90, NULL, {"NVRTC was not found", "only if the cache or a package has their code", NULL},
      "compiles for"},
     {"versioned", "none", 13000, 90, "13.0", {"driver     libcuda.so.1 (CUDA 13.0)\n", "gpu        none", NULL},
      "Fake GPU"},
