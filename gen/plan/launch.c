@@ -107,7 +107,8 @@ enum Trait {
     ALL_16 = 256,           /* the model treats all arrays as 16 bits wide */
     CROWD = 512,            /* reads five arrays or more */
     COSTLY_LOAD = 1024,     /* has an array that takes many registers to unpack: f16, compared with bf16 */
-    BLOCK_CODE = 2048       /* has an array of block codes (templates/codes.h) */
+    BLOCK_CODE = 2048,      /* has an array of block codes (templates/codes.h) */
+    DRAWS = 4096            /* stores one with stochastic rounding: random bits take registers */
 };
 
 static const int type_traits[NTYPES] = {
@@ -127,7 +128,7 @@ static int traits_of(const Plan *p, const Stage *s)
         const Mem *m = &p->mem[a->mem];
         bool walked = is_walked(p, s, a);
         held += i < s->nload && (walked || m->dom == COL);
-        traits |= walked ? type_traits[m->type] : 0;
+        traits |= walked ? type_traits[m->type] & ~(i < s->nload ? DRAWS : 0) : 0;
     }
     traits |= elements_of(p, s, s->load, s->nload) > 4 ? CROWD : 0;
     if ((traits & (WIDTH_16 | WIDTH_32 | WIDTH_64)) == WIDTH_16)
@@ -246,6 +247,7 @@ static const Model models[] = {
     {FORM_MAP, BY_ROWS | WIDTH_16, 0, {{0}}, {{128, 8, 1, 10, 1, 1, 0}}},
     {FORM_MAP, BY_ROWS | THREE, 1 << 23, {{128, 4, 1, 10, 1, 1, 0}}, {{128, 8, 2, 6, 1, 1, 0}}},
     {FORM_MAP, BY_ROWS, 1 << 25, {{128, 8, 1, 10, 1, 1, 0}}, {{128, 8, 2, 8, 0, 0, 0}}},
+    {FORM_MAP, DRAWS, 1 << 23, {{128, 8, 1, 0, 2, 1, 0}}, {{128, 8, 1, 0, 0, 0, 0}}},
     {FORM_MAP, BLOCK_CODE | WIDTH_32, 1 << 23, {{128, 8, 1, 8, 2, 1, 0}}, {{128, 8, 2, 0, 0, 0, 0}}},
     {FORM_MAP, BLOCK_CODE, 1 << 23, {{128, 8, 1, 0, 2, 1, 0}}, {{128, 8, 2, 6, 0, 0, 0}}},
     {FORM_MAP, WIDTH_64, 1 << 23, {{128, 2, 1, 0, 2, 1, 0}}, {{128, 2, 2, 0, 0, 0, 0}}},

@@ -112,7 +112,8 @@ static bool make_case(Case *c, const char *spec, const char *with, const char *o
 static bool make_alone(Case *c)
 {
     static const char *const kernels[] =
-        {"optc_kron_of_f32", "optc_kron_of_f64", "optc_kron_of_bf16", "optc_kron_of_f16"};
+        {"optc_kron_of_f32", "optc_kron_of_f64", "optc_kron_of_bf16", "optc_kron_of_f16", "optc_kron_of_e4m3",
+         "optc_kron_of_e5m2"};
     snprintf(c->label, sizeof c->label, "matrices with no rule");
     c->source = emit_cuda_alone("kron");
     c->kernel = malloc(sizeof kernels);

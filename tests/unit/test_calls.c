@@ -293,8 +293,8 @@ START_TEST(one_layout)
         if (strchr(optc_library_name(i), '/'))
             continue;
         for (int gpu = 0; gpu < 2; gpu++) {
-            GenOptions o =
-                {.types = {T_F32, T_F32, T_F32}, .find = find_wrapper, .target = gpu ? &target_cuda : &target_c};
+            GenOptions o = {.types = {.p = T_F32, .g = T_F32, .state = T_F32}, .find = find_wrapper,
+                            .target = gpu ? &target_cuda : &target_c};
             ck_assert(find_spec(NULL, optc_library_name(i), &g[gpu].arena, &src, &g[gpu].diag) &&
                       gen_compile(&g[gpu], src, &o));
             p[gpu] = program_make(&g[gpu].arena, g[gpu].plan, NULL);

@@ -74,8 +74,8 @@ static const struct { const char *kind, *mode; int version, arch; const char *nv
                                              "pip install nvidia-cuda-nvrtc-cu12'"}, "its machine code loads"},
     {"versioned", "one", 12040, 90, "12.9", {"CUDA 12.4", "its machine code loads", NULL}, "may refuse"},
     {"versioned", "one", 13000, 90, "12.9", {"CUDA 13.0", "(12.9)", NULL}, "newer than"},
-    {"versioned", "one", 13000, 90, NULL, {"NVRTC was not found", "only if the cache or a package has their code", NULL},
-     "compiles for"},
+    {"versioned", "one", 13000, 90, NULL,
+     {"NVRTC was not found", "only if the cache or a package has their code", NULL}, "compiles for"},
     {"versioned", "none", 13000, 90, "13.0", {"driver     libcuda.so.1 (CUDA 13.0)\n", "gpu        none", NULL},
      "Fake GPU"},
     {"versioned", "nodevice", 13000, 90, "13.0",
@@ -442,7 +442,7 @@ START_TEST(cites_the_spec)
         "return optimizer {\n  name = \"mine\",\n  hyper = { lr = 0.1 },\n  step = function()\n\n    local twice = g * "
         "g\n    p = p - lr * twice / (abs(p) + twice)\n  end,\n}\n";
     Gen g = {0};
-    GenOptions o = {.types = {T_F32, T_F32, T_F32}};
+    GenOptions o = {.types = {.p = T_F32, .g = T_F32, .state = T_F32}};
     ck_assert(gen_compile(&g, (Source){"specs/my \"own\".lua", text, sizeof text - 1}, &o));
     char *plain = gen_emit(&g, &(EmitOptions){.target = &target_cuda, .command = "test"}, &g.diag), *log = NULL;
     char *cited = gen_emit(&g, &(EmitOptions){.target = &target_cuda, .command = "test", .cite = true}, &g.diag);

@@ -38,7 +38,7 @@ int memory_held(void) { return held; }
 static void open_rule(Gen *g, const char *spec, const char *with)
 {
     Source s;
-    GenOptions o = {.with = with, .types = {T_F32, T_F32, T_F32}, .find = find_wrapper};
+    GenOptions o = {.with = with, .types = {.p = T_F32, .g = T_F32, .state = T_F32}, .find = find_wrapper};
     ck_assert_msg(find_spec(NULL, spec, &g->arena, &s, &g->diag) && gen_compile(g, s, &o), "%s", g->diag.text);
 }
 
@@ -256,7 +256,7 @@ START_TEST(names_and_numbers)
     static const char spec[] = "return optimizer { name = \"x\", state = { v = zeros }, step = function()\n"
                                "local s = lerp(v, g, 1e-8)  v = s  p = p - 1e10 * s end }";
     Gen g = {0};
-    GenOptions o = {.types = {T_F32, T_F32, T_F32}};
+    GenOptions o = {.types = {.p = T_F32, .g = T_F32, .state = T_F32}};
     ck_assert_msg(gen_compile(&g, (Source){"x.lua", spec, sizeof spec - 1}, &o), "%s", g.diag.text);
     char *text = gen_emit(&g, &(EmitOptions){.target = targets[_i]}, &g.diag);
     ck_assert(text && strstr(text, "v_new = v_i + 1e-8f * (") && strstr(text, " 1e10f * v_new"));

@@ -438,8 +438,8 @@ START_TEST(least_share)
         buf_printf(&b,
                    "return optimizer { name = 'x', hyper = { rel = 0.016 }, matrix = function() p = p - "
                    "mm(power(gram(g), -0.5%s), g) end, step = function() p = p - rel * g end }", c[k].options);
-        ck_assert_msg(gen_compile(&g, source_of(buf_text(&b)), &(GenOptions){.types = {T_F32, T_F32, T_F32}}), "%s",
-                      g.diag.text);
+        ck_assert_msg(gen_compile(&g, source_of(buf_text(&b)), 
+                      &(GenOptions){.types = {.p = T_F32, .g = T_F32, .state = T_F32}}), "%s", g.diag.text);
         const ProgCall *call = NULL;
         const Program *p = program_make(&g.arena, g.plan, NULL);
         for (int i = 0; i < p->nstage; i++)

@@ -16,7 +16,8 @@
 
 static bool compile_text(Gen *g, const char *text, const char *with, const char *options)
 {
-    GenOptions o = {.with = with, .options = options, .types = {T_F32, T_F32, T_F32}, .find = find_wrapper};
+    GenOptions o = {.with = with, .options = options,
+                    .types = {.p = T_F32, .g = T_F32, .state = T_F32}, .find = find_wrapper};
     *g = (Gen){0};
     return strncmp(text, "optc-ir", 7) ? gen_compile(g, (Source){"x.lua", text, strlen(text)}, &o)
                                        : gen_read_ir(g, (Source){"x.ir", text, strlen(text)}, &o);

@@ -36,7 +36,7 @@ START_TEST(short_loops)
     Gen g = {0};
     char text[2000];
     snprintf(text, sizeof text, spec, 5 * LINKS, _i ? "x = x / (1 + sum(x * x))\n" : "");
-    GenOptions o = {.types = {T_F32, T_F32, T_F32}};
+    GenOptions o = {.types = {.p = T_F32, .g = T_F32, .state = T_F32}};
     ck_assert_msg(gen_compile(&g, (Source){"large.lua", text, strlen(text)}, &o), "%s", g.diag.text);
     char *c = gen_emit(&g, &(EmitOptions){.target = &target_c}, &g.diag);
     ck_assert(c != NULL);
@@ -102,7 +102,7 @@ START_TEST(chained_sums)
         "return optimizer { name = 'chain', hyper = { lr = 0.001 }, step = function()\n"
         "  local x = g  for i = 1, 400 do x = x / (1 + sum(x * x) * 0.001) end  p = p - lr * x\nend }\n";
     Gen g = {0};
-    GenOptions o = {.types = {T_F32, T_F32, T_F32}};
+    GenOptions o = {.types = {.p = T_F32, .g = T_F32, .state = T_F32}};
     ck_assert_msg(gen_compile(&g, (Source){"chain.lua", chain, strlen(chain)}, &o), "%s", g.diag.text);
     char *c = gen_emit(&g, &(EmitOptions){.target = &target_c}, &g.diag);
     ck_assert(c != NULL);

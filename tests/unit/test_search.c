@@ -146,7 +146,7 @@ static void open_space(void)
     Source s;
     memset(&gen, 0, sizeof gen);
     ck_assert(find_spec(NULL, "adamw", &gen.arena, &s, &gen.diag) &&
-              gen_compile(&gen, s, &(GenOptions){.types = {T_F32, T_F32, T_F32}}));
+              gen_compile(&gen, s, &(GenOptions){.types = {.p = T_F32, .g = T_F32, .state = T_F32}}));
     for (int f = 0; f < gen.plan->nfn; f++)
         if (stage_form(plan_at(gen.plan, f).stage) == FORM_MAP)
             space = search_stage_space(gen.plan, plan_at(gen.plan, f).stage, 0);

@@ -447,7 +447,8 @@ START_TEST(built_in_belongs)
         if (strchr(optc_library_name(i), '/'))
             continue;
         ck_assert(find_spec(NULL, optc_library_name(i), &g.arena, &src, &g.diag) && gen_compile(&g, src,
-                &(GenOptions){.types = {T_F32, T_F32, T_F32}, .find = find_wrapper, .target = &target_cuda}));
+                &(GenOptions){.types = {.p = T_F32, .g = T_F32, .state = T_F32}, .find = find_wrapper,
+                              .target = &target_cuda}));
         for (int f = 0; f < g.plan->nfn; f++) {
             char hex[33];
             const Stage *st = plan_at(g.plan, f).stage;

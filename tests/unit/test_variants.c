@@ -114,7 +114,7 @@ START_TEST(text_reads_back)
 {
     Gen a = {0}, b = {0};
     Buf x = {0}, y = {0};
-    GenOptions o = {.types = {T_F32, T_F32, T_F32}};
+    GenOptions o = {.types = {.p = T_F32, .g = T_F32, .state = T_F32}};
     ck_assert_msg(gen_compile(&a, (Source){"ways.lua", ways, strlen(ways)}, &o), "%s", a.diag.text);
     rule_print(&x, a.rule);
     ck_assert_msg(gen_read_ir(&b, (Source){"ways.ir", x.s, x.len}, &o), "%s", b.diag.text);
@@ -189,7 +189,7 @@ START_TEST(contradictions_refused)
                  "optc-ir 2\nrule x\n%snodes\n  %%0 = p elem\n  %%1 = g elem\n  %%2 = sub elem %%0 %%1\nentry step\n  "
                  "a p = %%2\nend\n", lies[i]);
         Gen g = {0};
-        GenOptions o = {.types = {T_F32, T_F32, T_F32}};
+        GenOptions o = {.types = {.p = T_F32, .g = T_F32, .state = T_F32}};
         ck_assert_msg(!gen_read_ir(&g, (Source){"lie", text, strlen(text)}, &o), "taken: %s", lies[i]);
         ck_assert_msg(strstr(g.diag.text, "exactly once"), "%s", g.diag.text);
         gen_free(&g);
@@ -208,7 +208,7 @@ START_TEST(periods_counted)
                        4 + 2 * i, 3 + 2 * i, i ? 2 + 2 * i : 2, i % 2);
         buf_printf(&b, "entry step\n  step p = %%%d\nend\n", 2 + 2 * n);
         Gen g = {0};
-        GenOptions o = {.types = {T_F32, T_F32, T_F32}};
+        GenOptions o = {.types = {.p = T_F32, .g = T_F32, .state = T_F32}};
         bool ok = gen_read_ir(&g, (Source){"periods", b.s, b.len}, &o);
         ck_assert_msg(ok == (n == 8) && (ok || strstr(g.diag.text, "too many different periods")), "%d: %s", n,
                       ok ? "taken" : g.diag.text);

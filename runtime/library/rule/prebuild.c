@@ -39,7 +39,8 @@ static void put_rule(const char *dir, const char *rule, const char *with, const 
         return;
     Gen g = {0};
     Source src;
-    GenOptions o = {.with = with, .options = options, .types = {.p = T_F32, .g = T_F32, .state = T_F32}, .find = find_wrapper,
+    GenOptions o = {.with = with, .options = options,
+                    .types = {.p = T_F32, .g = T_F32, .state = T_F32}, .find = find_wrapper,
                     .find_ctx = ""};
     char *text = NULL;
     if (find_spec("", rule, &g.arena, &src, &g.diag) && gen_compile(&g, src, &o))
