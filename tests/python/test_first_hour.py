@@ -177,7 +177,7 @@ class Arguments(Case):
         with self.assertRaisesRegex(ValueError, "'int8' is not a storage type: use one of f32"):
             optc.torch.AdamW(p, types={"state": "int8"})
         for types in ({"param": "bf16"}, "grad=bf16"):
-            with self.assertRaisesRegex(ValueError, "parameters and gradients have types of their own"):
+            with self.assertRaisesRegex(ValueError, "parameters and gradients have their own types"):
                 optc.torch.AdamW(p, types=types)
         with self.assertRaisesRegex(ValueError, "the rule 'adamw' has no state 'mm'; did you mean 'm'"):
             o = optc.torch.AdamW(p, types="mm=q8")
