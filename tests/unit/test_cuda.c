@@ -364,7 +364,8 @@ START_TEST(crowds_have_room)
     ck_assert_int_gt(nvrtc_archs(n, arch, 64), 0);
     Gen g = {0};
     char *text = crowded_spec(crowd[_i].cols, crowd[_i].sums), *log = NULL;
-    GenOptions o = {.find = find_wrapper, .types = {crowd[_i].type, crowd[_i].type, crowd[_i].type}};
+    GenOptions o = {.find = find_wrapper,
+                    .types = {.p = crowd[_i].type, .g = crowd[_i].type, .state = crowd[_i].type}};
     ck_assert_msg(gen_compile(&g, (Source){"crowd.lua", text, strlen(text)}, &o), "%s", g.diag.text);
     int tiles = 0;
     for (int f = 0; f < g.plan->nfn; f++) {

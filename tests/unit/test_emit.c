@@ -196,7 +196,7 @@ START_TEST(sixteen_bits)
         {"cvt.rn.bf16x2.f32", "optc_to_bf16_all(p_stored, p_out);", "walk(optc_full());"};
     Gen g = {0};
     Source spec;
-    GenOptions o = {.types = {T_BF16, T_BF16, T_BF16}, .find = find_wrapper};
+    GenOptions o = {.types = {.p = T_BF16, .g = T_BF16, .state = T_BF16}, .find = find_wrapper};
     ck_assert_msg(find_spec(NULL, "adamw", &g.arena, &spec, &g.diag) && gen_compile(&g, spec, &o), "%s", g.diag.text);
     char *text = gen_emit(&g, &(EmitOptions){.target = &target_cuda}, &g.diag);
     ck_assert(text != NULL);

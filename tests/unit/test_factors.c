@@ -348,7 +348,8 @@ START_TEST(written_in_place)
         Gen g = {0};
         Type t = k == 2 ? T_F64 : T_F32;
         int calls = 0;
-        ck_assert_msg(gen_compile(&g, source_of(rules[6]), &(GenOptions){.types = {t, t, t},
+        ck_assert_msg(gen_compile(&g, source_of(rules[6]),
+                      &(GenOptions){.types = {.p = t, .g = t, .state = t},
                 .target = k == 1 ? &target_cuda : &target_c, .product = 1 + product[k]}), "%s", g.diag.text);
         const Phase *ph = &g.plan->entry[0].phase[0];
         for (int i = 0; i < ph->nstage; i++) {
@@ -374,7 +375,8 @@ START_TEST(random_plans)
         Gen g = {0};
         char *text = random_factors(seed, seed % 3 ? 0 : 4);
         Type t = seed % 7 == 6 ? T_BF16 : T_F32;
-        ck_assert_msg(gen_compile(&g, source_of(text), &(GenOptions){.types = {t, t, T_F32}, .target = &target_cuda,
+        ck_assert_msg(gen_compile(&g, source_of(text),
+                      &(GenOptions){.types = {.p = t, .g = t, .state = T_F32}, .target = &target_cuda,
                 .product = 1 + (int)(seed % NPRODUCT)}), "%s\n%s", g.diag.text, text);
         gen_free(&g);
         free(text);
@@ -405,7 +407,8 @@ START_TEST(kernels_there)
                    "return optimizer { name = 'x', state = { A = eye(1, 'rows') }, matrix = function() %s p = p - g "
                    "end, step = function() p = p - g end }", no_product[k]);
     Type t = kept[_i % n].t, state = t == T_F64 ? T_F64 : T_F32;
-    ck_assert_msg(gen_compile(&g, source_of(buf_text(&b)), &(GenOptions){.types = {t, t, state}, .target = &target_cuda,
+    ck_assert_msg(gen_compile(&g, source_of(buf_text(&b)),
+                  &(GenOptions){.types = {.p = t, .g = t, .state = state}, .target = &target_cuda,
             .product = 1 + kept[_i % n].product}), "%s\n%s", g.diag.text, buf_text(&b));
     char *text = gen_emit(&g, &(EmitOptions){.target = &target_cuda, .conditions = true}, &g.diag), called[80];
     const Program *p = program_make(&g.arena, g.plan, NULL);

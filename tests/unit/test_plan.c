@@ -342,7 +342,8 @@ START_TEST(callers_memory_is_copied)
                    "step = function() p = p - g end }", c[i].products);
         Gen g = {0};
         GenOptions o =
-            {.find = find_wrapper, .target = c[i].gpu ? &target_cuda : &target_c, .types = {c[i].p, c[i].p, T_F32}};
+            {.find = find_wrapper, .target = c[i].gpu ? &target_cuda : &target_c,
+             .types = {.p = c[i].p, .g = c[i].p, .state = T_F32}};
         ck_assert_msg(gen_compile(&g, (Source){"made", text, strlen(text)}, &o), "%s", g.diag.text);
         const Phase *ph = &g.plan->entry[0].phase[0];
         bool direct = false;

@@ -519,7 +519,8 @@ START_TEST(model_is_valid)
         Source s;
         if (strchr(optc_library_name(r), '/'))
             continue;
-        GenOptions o = {.types = {types[_i][0], types[_i][1], types[_i][2]}, .find = find_wrapper};
+        GenOptions o = {.types = {.p = types[_i][0], .g = types[_i][1], .state = types[_i][2]},
+                        .find = find_wrapper};
         ck_assert(find_spec(NULL, optc_library_name(r), &g.arena, &s, &g.diag) && gen_compile(&g, s, &o));
         for (int f = 0; f < g.plan->nfn; f++)
             for (int e = -1; e < 40; e++) {
