@@ -441,8 +441,8 @@ static const char *const large[] = {
     "local x = g for i = 1, 200 do x = x * sum(x) + rowsum(x) * colsum(x) end p = x",
     "for i = 1, 60 do p = p - g * sum(p * i) end",
     "local x = g for i = 1, 4000 do local y = x * g x = y + y * y end p = x",
-    "local x = g for i = 1, 1000 do x = x * g + 0.5 end every(2, function() p = x end) every(3, function() p = p * x "
-    "end) every(5, function() p = p - x end)"};
+    ("local x = g for i = 1, 1000 do x = x * g + 0.5 end every(2, function() p = x end) every(3, function() p = p * x "
+     "end) every(5, function() p = p - x end)")};
 
 START_TEST(large_rules)
 {
