@@ -405,7 +405,8 @@ static bool fill_stages(Pack *p, Buf *out, const Sources *sources, const Hole *c
     buf_puts(&all, source_text("gen/abi/stages.def"));
     for (int t = 0; t < NTYPES; t++)           /* names that state_access.c makes with ## */
         if (type_coded((Type)t))
-            buf_printf(&all, " %s_top %s_floor %s_least\n", type_info[t].store, type_info[t].store, type_info[t].store);
+            buf_printf(&all, " %s_per_top %s_floor %s_least %s_signed\n", type_info[t].store, type_info[t].store,
+                       type_info[t].store, type_info[t].store);
     emit_c_shared(&shared, buf_text(&all));
     Hole h[24] = {{"abi", emit_c_abi(a)},
                   {"math", buf_text(&shared)},

@@ -155,13 +155,19 @@ START_TEST(read_and_write)
             double most = 0;                           /* rounded to nearest: half a step */
             for (int j = i / 128 * 128; j < 4097 && j < i / 128 * 128 + 128; j++)
                 most = fmax(most, fabs(x[j]));
-            double bound = 0.501 * code_bound(c, (float)x[i], (float)most);
+            double bound = 0.501 * code_bound(c, (float)x[i], (float)most * c->per_top);
             EACH(fabs(x[i] - y[i]) <= bound, "%s: %g is read as %g", c->name, x[i], y[i]);
         }
         OK(optc_state_get(f.binding, 0, names[s], was, sizeof was));
         OK(optc_state_write(f.binding, 0, names[s], y, 4097));
         OK(optc_state_get(f.binding, 0, names[s], now, sizeof now));
         ck_assert(!memcmp(was, now, sizeof was));
+        y[5] = -1;
+        if (c->sign)
+            OK(optc_state_write(f.binding, 0, names[s], y, 4097));
+        else
+            FAILS(optc_state_write(f.binding, 0, names[s], y, 4097), OPTC_ERROR_ARGUMENT,
+                  "for values that are never negative: value 5 is -1");
         memset(now, 0, sizeof now);
         OK(optc_state_put(f.binding, 0, names[s], now, sizeof now));
         OK(optc_state_read(f.binding, 0, names[s], y, 4097));

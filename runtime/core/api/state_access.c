@@ -79,6 +79,16 @@ static bool is_coded(int t)
     }
 }
 
+static bool is_unsigned(int t)                                  /* a code for values that are never negative */
+{
+    switch (t) {
+#define TYPE(...)
+#define CODED(ID, name, bits, block, planes, draws, c, load, store, ...) case T_##ID: return !store##_signed;
+#include "gen/abi/types.def"
+    default: return false;
+    }
+}
+
 CORE void values_load(int t, const void *p, int64_t n, double *out)
 {
     const float *scale = is_coded(t) ? optc_scales(p, n) : NULL;
@@ -285,6 +295,11 @@ optc_status optc_state_write(optc_binding *b, int tensor, const char *name, cons
     optc_state_view v;
     void *host, *room;
     optc_status s = state_room(b, &w, in, count, &v, &host, &room);
+    for (int64_t i = 0; s == OPTC_OK && is_unsigned((int)v.type - 1) && i < count; i++)
+        if (in[i] < 0)
+            s = fail(OPTC_ERROR_ARGUMENT,
+                     "%s: state '%s' is stored as %s, for values that are never negative: value %lld is %g",
+                     w.call, name, b->rule->program->type[v.type - 1].name, (long long)i, in[i]);
     if (s == OPTC_OK)
         values_store((int)v.type - 1, host, count, in, NULL);
     if (s == OPTC_OK && room)
