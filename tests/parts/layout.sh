@@ -16,6 +16,11 @@ sources \( -name '*.c' -o -name '*.h' -o -name '*.cc' -o -name '*.def' -o -name 
 sed 's|.*/||' "$work/files" | sort | uniq -d > "$work/twice"
 found "$work/twice" "file names that occur twice"
 
+# ---- the top level is fixed; a file that was added by mistake is found here
+[ ! -e .git ] || git ls-files | sed 's|/.*||' | sort -u |
+    grep -vxE '\..*|Makefile|README.md|LICENSE|gen|runtime|specs|templates|tests|tools' > "$work/top"
+[ ! -e "$work/top" ] || found "$work/top" "tracked files and folders that do not belong to the top level"
+
 # ---- includes: FILE INCLUDED
 sources \( -name '*.c' -o -name '*.h' -o -name '*.cc' -o -name '*.def' \) | xargs awk '
     /^[ \t]*#[ \t]*include[ \t]+"/ { s = $0; sub(/^[^"]*"/, "", s); sub(/".*/, "", s); print FILENAME, s }' \
