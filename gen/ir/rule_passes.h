@@ -7,7 +7,7 @@
 
 typedef struct Source { const char *path, *text; size_t len; } Source;
 
-/* What a rule's values are stored in. `state` covers elementwise states that start at zero; `named` chooses types by
+/* The storage types of a rule. `state` covers elementwise states that start at zero; `named` chooses types by
  * state ("m=bf16,ema.avg=f32"), NULL or "" for none. master: how 16-bit parameters keep the bits that they round away
  * (MASTER_NONE: they do not). copy: 1 + the type of a second copy of the parameters that the same pass writes; 0: none.
  */
@@ -19,7 +19,10 @@ typedef struct Types {
     int copy;
 } Types;
 
-/* ir_text.c */
+/* ir_print.c, ir_read.c: the text of a rule. product_words: the words for flags of products. */
+typedef struct ProductWord { const char *word; int flag; } ProductWord;
+enum { NPRODUCT_WORDS = 8 };
+extern const ProductWord product_words[NPRODUCT_WORDS];
 void rule_print(Buf *b, const Rule *r);
 Rule *rule_parse(Arena *a, Source text, Diag *d);          /* NULL: the Diag is set */
 

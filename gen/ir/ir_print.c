@@ -1,0 +1,173 @@
+/* Prints a rule as text, after any pass. ir_read.c reads the text; IR.md describes it. */
+#include "gen/ir/rule_passes.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void put_quoted(Buf *b, const char *s)
+{
+    buf_puts(b, "\"");
+    for (; *s; s++) {
+        if (*s == '"' || *s == '\\')
+            buf_printf(b, "\\%c", *s);
+        else if (*s == '\n' || *s == '\r')
+            buf_puts(b, *s == '\n' ? "\\n" : "\\r");
+        else
+            buf_add(b, s, 1);
+    }
+    buf_puts(b, "\"");
+}
+
+static void put_range(Buf *b, const Hyper *h)
+{
+    buf_puts(b, h->lo_open ? " (" : " [");
+    buf_double(b, h->lo);
+    buf_puts(b, " ");
+    buf_double(b, h->hi);
+    buf_puts(b, h->hi_open ? ")" : "]");
+}
+
+const ProductWord product_words[NPRODUCT_WORDS] = {
+    {"trans_a", TRANS_A}, {"trans_b", TRANS_B}, {"symmetric", SYMMETRIC}, {"blocked", BLOCKED},
+    {"floor", FLOORED}, {"last", KEEP_LAST}, {"right", FROM_RIGHT}, {"cols", OF_COLS}};
+
+/* "trans_b symmetric alpha 2 beta 0.5": flags and numbers that differ from the defaults. */
+static void print_product(Buf *b, const Node *n)
+{
+    for (int i = 0; i < NPRODUCT_WORDS; i++)
+        if (n->sym & product_words[i].flag)
+            buf_printf(b, " %s", product_words[i].word);
+    if (n->imm != 1) {
+        buf_puts(b, " alpha ");
+        buf_double(b, n->imm);
+    }
+    if (n->op == OP_MM ? n->nargs > 2 : facts_of(n)->traits & EXPONENT && n->beta != USUAL_LOW) {
+        buf_puts(b, n->op == OP_MM ? " beta " : " low ");
+        buf_double(b, n->beta);
+    }
+}
+
+static void print_node(Buf *b, const Rule *r, Ref i)
+{
+    const Node *n = &r->g.n[i];
+    buf_printf(b, "  %%%d = %s %s", i, op_info[n->op].name, dom_info[n->dom].name);
+    if (n->ty == BOOL)
+        buf_puts(b, ":bool");
+    for (int k = 0; k < n->nargs; k++)
+        buf_printf(b, " %%%d", n->arg[k]);
+    switch (n->op) {
+    case OP_CONST: case OP_EVERY:
+        buf_puts(b, " ");
+        buf_double(b, n->imm);
+        if (n->sym)
+            buf_printf(b, " %d", n->sym);
+        break;
+    case OP_HYPER: buf_printf(b, " %s", r->hyper[n->sym].name); break;
+    case OP_STATE: case OP_SLOT: buf_printf(b, " %s", r->state[n->sym].name); break;
+    case OP_INPUT: buf_printf(b, " %s", r->input[n->sym].name); break;
+    case OP_COUNT: buf_printf(b, " %s", dom_info[n->from].name); break;
+    case OP_STORED: buf_printf(b, " %s", n->sym == TO_P ? "p" : r->state[n->sym].name); break;
+    case OP_RANDOM: case OP_NORMAL: buf_printf(b, " %s %d", r->hyper[n->sym].name, (int)n->imm); break;
+    default: break;
+    }
+    if (is_call(n))
+        print_product(b, n);
+    if (is_red(n))
+        buf_printf(b, " from %s", dom_info[n->from].name);
+    if (n->entry)
+        buf_printf(b, " in %d", n->entry);
+    if (n->name)
+        buf_printf(b, " '%s", n->name);
+    if (n->line)
+        buf_printf(b, " @%d:%d", n->file, n->line);
+    buf_puts(b, "\n");
+}
+
+static void print_variant(Buf *b, const Variant *v)
+{
+    buf_printf(b, "variant %s%s%s%s", v->name, v->view & VIEW_FIRST ? " first" : "",
+               v->view & VIEW_LAST ? " last" : "", v->view & VIEW_PLAIN ? " plain" : "");
+    for (int i = 0; i < v->ntest; i++) {
+        buf_puts(b, " ");
+        test_print(b, &v->test[i]);
+    }
+    buf_puts(b, "\n");
+}
+
+void rule_print(Buf *b, const Rule *r)
+{
+    LocaleMark was = locale_plain();
+    buf_printf(b, "optc-ir 2\nrule %s\n", r->name);
+    for (int v = 0; v < r->nvariant; v++)
+        print_variant(b, &r->variant[v]);
+    const struct { const char *key, *text; } text[] = {{"cite", r->cite}, {"doc", r->doc}, {"with", r->with}};
+    for (int i = 0; i < 3; i++)
+        if (*text[i].text) {
+            buf_printf(b, "%s ", text[i].key);
+            put_quoted(b, text[i].text);
+            buf_puts(b, "\n");
+        }
+    for (int i = 0; i < r->nfile; i++) {
+        buf_puts(b, "file ");
+        put_quoted(b, r->file[i]);
+        buf_puts(b, "\n");
+    }
+    for (int i = 0; i < r->noption; i++) {
+        buf_printf(b, "option %s ", r->option[i].name);
+        put_quoted(b, r->option[i].value);
+        buf_puts(b, "\n");
+    }
+    if (r->product >= 0)
+        buf_printf(b, "products %s\n", product_info[r->product].name);
+    if (r->rank)
+        buf_printf(b, "rank %d\n", r->rank);
+    if (r->block)
+        buf_printf(b, "block %d\n", r->block);
+    for (int i = 0; i < r->nhyper; i++) {
+        buf_printf(b, "hyper %s ", r->hyper[i].name);
+        buf_double(b, r->hyper[i].def);
+        put_range(b, &r->hyper[i]);
+        buf_puts(b, "\n");
+    }
+    for (int i = 0; i < r->ninput; i++)
+        buf_printf(b, "input %s %s\n", r->input[i].name, dom_info[r->input[i].dom].name);
+    for (int i = 0; i < r->nstate; i++) {
+        const State *s = &r->state[i];
+        if (s->report) {
+            buf_printf(b, "value %s %s%s%s @%d:%d\n", s->name, dom_info[s->dom].name, s->follows_p ? " follows " : "",
+                       s->follows_p ? type_info[s->type].name : "", s->file, s->line);
+            continue;
+        }
+        if (s->slots.every) {
+            buf_printf(b, "slots %s %s %d %d %d%s @%d:%d\n", s->name, dom_info[s->dom].name, s->slots.every,
+                       s->slots.of, s->slots.ahead, s->slots.first ? " first" : "", s->file, s->line);
+            continue;
+        }
+        buf_printf(b, "state %s %s %s ", s->name, dom_info[s->dom].name, s->type < 0 ? "any" : type_info[s->type].name);
+        if (s->init == INIT_COPY_P)
+            buf_puts(b, "copy");
+        else if (s->init == INIT_HYPER)
+            buf_printf(b, "=%s", r->hyper[s->hyper].name);
+        else
+            buf_double(b, s->value);
+        buf_printf(b, "%s%s%s @%d:%d\n", s->eye ? " eye" : "", s->nonneg ? " nonneg" : "",
+                   s->follows_p ? " follows" : "", s->file, s->line);
+    }
+    buf_puts(b, "nodes\n");
+    for (Ref i = 0; i < r->g.len; i++)
+        print_node(b, r, i);
+    for (int e = 0; e < r->nentry; e++) {
+        buf_printf(b, "entry %s\n", r->entry[e].name);
+        for (int v = 0; v < r->nvariant; v++)
+            for (int k = 0; k < r->entry[e].body[v].n; k++) {
+                Write w = r->entry[e].body[v].w[k];
+                buf_printf(b, "  %s %s = %%%d\n", r->variant[v].name, w.state == TO_P ? "p" : r->state[w.state].name,
+                           w.val);
+            }
+    }
+    buf_puts(b, "end\n");
+    locale_back(was);
+}
