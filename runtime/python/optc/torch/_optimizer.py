@@ -19,7 +19,8 @@ from .._api import option_text, types_of
 from .._lib import Absent, OutOfMemory
 from . import _rules, _scaling, _state
 from ._step_in_backward import watch
-from ._tensor_binding import TensorBinding, Changed, Member, nothing, refuse, refuse_shared
+from ._tensor_binding import TensorBinding, Changed, Member, nothing
+from ._tensor_checks import refuse, refuse_shared
 from ._group_keys import GroupKeys, number
 from ._engines import TYPES, capturing, device_of
 from ._rule_inputs import RuleInputs

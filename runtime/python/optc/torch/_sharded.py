@@ -6,7 +6,8 @@ import sys
 import torch
 
 from ._codes import blocks
-from ._tensor_binding import TensorBinding, Changed, tensor_name
+from ._tensor_binding import TensorBinding, Changed
+from ._tensor_checks import tensor_name
 
 
 def is_sharded(x):

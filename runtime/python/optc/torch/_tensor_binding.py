@@ -1,7 +1,7 @@
 """One binding of a rule to torch's parameters of one device, type and set of options."""
 import math
 from itertools import compress, repeat
-from operator import add, attrgetter, is_, is_not, le, mul, ne
+from operator import attrgetter, is_, is_not, ne
 
 import torch
 
@@ -10,6 +10,7 @@ from .._api import Binding
 from ._codes import BLOCK, CODE, CODES, SCALE, blocks
 from ._engines import capturing
 from ._scaling import HIDDEN, OWN, Guard, Loss
+from ._tensor_checks import dense, fitting, inside, refuse_freed, refuse_grad, row_major, same_layout
 
 T = torch.Tensor
 _dtype = attrgetter("dtype")
@@ -20,101 +21,6 @@ ONE = torch.ones((), **ON_HOST)
 
 class Changed(Exception):
     """The binding does not match the tensors any more; they must be bound again."""
-
-
-def row_major(x):
-    return x.is_contiguous()
-
-
-def same_layout(p, g):
-    return p.stride() == g.stride() or (row_major(p) and row_major(g))
-
-
-def dense(x):
-    """Whether the elements are contiguous in some order of the dimensions."""
-    expected = 1
-    for stride, size in sorted(zip(x.stride(), x.shape)):
-        if size > 1:
-            if stride != expected:
-                return False
-            expected *= size
-    return True
-
-
-def fitting(p):
-    """Memory with the parameter's layout, or row-major if that has gaps."""
-    if dense(p):
-        return torch.empty_strided(p.shape, p.stride(), dtype=p.dtype, device=p.device)
-    return torch.empty(p.shape, dtype=p.dtype, device=p.device)
-
-
-def tensor_name(p, name):
-    return name or "a parameter of shape %s" % (tuple(p.shape),)
-
-
-def refuse(p, name):
-    """Refuses a parameter that optc does not step, by name."""
-    if type(p) not in (torch.Tensor, torch.nn.Parameter) and type(p).__torch_function__ is not \
-            torch._C._disabled_torch_function_impl:
-        raise TypeError("optc does not step tensors of %s yet: %s" % (type(p).__name__, tensor_name(p, name)))
-    if p.is_complex():
-        raise ValueError("optc does not step complex parameters: %s; pass torch.view_as_real of it"
-                         % tensor_name(p, name))
-    if p.layout != torch.strided:
-        raise ValueError("optc does not step sparse parameters: %s" % tensor_name(p, name))
-
-
-def refuse_grad(g, p, name):
-    if g.layout != torch.strided:
-        raise RuntimeError("optc does not step sparse gradients: that of %s" % tensor_name(p, name))
-    if g.device != p.device or g.shape != p.shape:
-        raise RuntimeError("the gradient of %s has shape %s on %s, and the parameter shape %s on %s" % (
-            tensor_name(p, name), tuple(g.shape), g.device, tuple(p.shape), p.device))
-    refuse_freed(g, "the gradient of ", tensor_name(p, name))
-
-
-def refuse_freed(x, what, name):
-    """Refuses a tensor whose storage was resized below its elements: the step would leave it."""
-    storage = x.untyped_storage()
-    if x.numel() and (not x.data_ptr() or x.storage_offset() * x.element_size() + _extent(x) > storage.nbytes()):
-        raise RuntimeError("the storage of %s%s has %d bytes, too few for its %d elements: it was resized or freed" % (
-            what, name, storage.nbytes(), x.numel()))
-
-
-def _inside(tensors, dtype):
-    """Whether contiguous tensors of a type, or None, end within their storages. Other tensors may count as outside."""
-    there = [x for x in tensors if x is not None]
-    ends = map(add, map(T.storage_offset, there), map(T.numel, there))
-    sizes = map(torch.UntypedStorage.nbytes, map(T.untyped_storage, there))
-    return all(map(le, map(mul, ends, repeat(dtype.itemsize if there else 0)), sizes))
-
-
-def refuse_shared(params, names):
-    """Refuses parameters that share elements with another parameter, or have an element twice. If address ranges
-    overlap, elements are compared: columns of one matrix may be separate parameters."""
-    before = []                                        # (device, end, parameter, name) of ranges that may still overlap
-    there = [(str(p.device), p.data_ptr(), p, n) for p, n in zip(params, names) if p.numel()]
-    for device, at, p, name in sorted(there, key=lambda row: row[:2]):
-        if not dense(p) and int(_marked(p, at, at + _extent(p)).sum()) < p.numel() * p.element_size():
-            raise ValueError("elements of %s share memory (its strides are %s): pass a clone" % (name, p.stride()))
-        before = [row for row in before if row[0] == device and row[1] > at]
-        for _, end, q, other in before:
-            start, end = q.data_ptr(), max(end, at + _extent(p))
-            if bool((_marked(p, start, end) & _marked(q, start, end)).any()):
-                raise ValueError("the parameters %s and %s share memory: pass one of them" % (other, name))
-        before.append((device, at + _extent(p), p, name))
-
-
-def _extent(x):
-    """Bytes from the first element to the end of the last one."""
-    return (1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride()))) * x.element_size() if x.numel() else 0
-
-
-def _marked(x, start, end):
-    """One byte per address from start to end: 1 if an element of x is there."""
-    size, marks = x.element_size(), torch.zeros(end - start, dtype=torch.bool, device="cpu")
-    marks.as_strided((*x.shape, size), (*(size * s for s in x.stride()), 1), x.data_ptr() - start).fill_(True)
-    return marks
 
 
 class Member:
@@ -350,7 +256,7 @@ class TensorBinding:
         if ptrs == self.ptrs:
             return
         moved = there if self.ptrs is None else list(compress(grads, map(ne, ptrs, self.ptrs)))
-        if nowhere or not _inside(moved, self.dtype):
+        if nowhere or not inside(moved, self.dtype):
             self._refuse_grads(grads)
             ptrs = [a if a or g is None else self.memory.empty() for a, g in zip(ptrs, grads)]
         if ptrs != self.ptrs:
