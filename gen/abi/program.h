@@ -31,7 +31,7 @@ enum {                             /* T_F32_BYTES … */
 #define TYPE(ID, name, bits, ...) T_##ID##_BYTES = bits / 8,
 #include "gen/abi/types.def"
 };
-/* What readers see: the type that has the same arrays, for types that round stochastically. */
+/* Returns the type that readers see: bf16 for bf16sr, f16 for f16sr, t itself for others. */
 OPTC_COUNT int plain_type(int t)
 {
     switch (t) {
@@ -44,7 +44,7 @@ OPTC_COUNT int plain_type(int t)
 
 typedef struct ProgType { const char *name; int bytes, block; } ProgType;
 
-/* What values of a tensor are stored in: small tensors keep f32 in place of block codes. */
+/* Returns the type in which a tensor stores its values. Small tensors store f32 in place of block codes. */
 OPTC_COUNT int stored_type(const ProgType *types, int t, int64_t whole)
 {
     return types[t].block > 1 && whole < OPTC_LEAST_CODED ? (int)T_F32 : t;

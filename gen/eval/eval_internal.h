@@ -88,7 +88,7 @@ typedef struct { Shape s; int64_t slice, row, col; int size; } Part;
 int64_t eval_parts(const Ev *e, Dom d, Shape s);           /* the number of parts */
 Part eval_part(const Ev *e, Dom d, Shape s, int64_t nth);
 int64_t eval_length(const Ev *e, Dom d, Shape s);          /* values of a tensor */
-/* By how much the offset of a domain's values grows after a part: 0 if it is not a block domain. */
+/* The offset of a domain's values grows by this much after a part. It is 0 for domains that have no blocks. */
 static inline int64_t part_length(Dom d, Part p) { return dom_of_block(d) ? dom_len(d, p.s) : 0; }
 
 /* Compute value r of tensor i, whose memory is already allocated. false: out of memory. */

@@ -17,7 +17,7 @@ bool types_parse(Arena *a, const char *text, Types *out, Diag *d);
 /* The whole choice: the text, then p, g and state where it does not have them (-1: not chosen), then the defaults:
  * gradients as parameters, states in the type that elements are computed in. */
 bool types_choose(Arena *a, const char *text, int p, int g, int state, Types *out, Diag *d);
-/* What t chooses beside param, grad and state, in the same form: "m=bf16,master=low16"; NULL: nothing. */
+/* Prints the choices of t other than param, grad and state: "m=bf16,master=low16". Returns NULL if there are none. */
 const char *types_beside(Arena *a, const Types *t);
 /* Applies the types to the states (storage_pass.c). path: of the spec, for messages. false: the Diag is set. */
 bool pass_storage(Rule *r, const Types *t, const char *path, Diag *d);

@@ -123,7 +123,7 @@ static Ref named(Graph *g, Ref r, const char *name)
     return r;
 }
 
-/* What p holds together with its state. */
+/* Joins p and its state: the value before p was rounded. */
 static Ref whole_p(Graph *g, const Keeper *k)
 {
     Ref s = node_leaf(g, OP_STATE, ELEM, k->state, 0), p = p_leaf(g);

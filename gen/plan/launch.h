@@ -32,7 +32,7 @@ Launch launch_rival(const Plan *p, const Stage *s, int64_t elements);
 void launch_range(const Plan *p, const Stage *s, int64_t elements, int *lo, int *hi);
 /* The first value of each knob: identifies a stage independently of the model. */
 Launch launch_plain(const Stage *s);
-/* What a thread block holds in shared memory between two barriers. tile_strips: strips of 128 columns, for each column
+/* These functions size the shared memory of a thread block. tile_strips: strips of 128 columns, for each column
  * fold of a tile; 0: one strip that all folds use in turn. list_chunk: values of a list that folds. */
 int tile_strips(const Plan *p, const Stage *s);
 int list_chunk(const Plan *p, const Stage *s);

@@ -103,7 +103,7 @@ int new_array(Planner *p, Mem m)
 
 static int array_of(int code) { return UNPLACED - 1 - code; }
 
-/* Of an array: the last draft that uses it, and the variants that use it, as bits. */
+/* ArrayUse names the last draft that uses an array. Its bits are the variants that use the array. */
 typedef struct { int last; unsigned variants; } ArrayUse;
 
 static void note_use(List *l, ArrayUse *use, int draft, int variant)

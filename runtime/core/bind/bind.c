@@ -28,7 +28,7 @@ CORE const char *tensor_label(const optc_binding *b, int i, char buf[96])
     return buf;
 }
 
-/* What a spec's questions about a tensor see. For a piece: the facts of the whole tensor. */
+/* Collects the facts that a spec may ask about a tensor. For a piece they are those of the whole tensor. */
 static TensorFacts tensor_facts(const optc_tensor *t)
 {
     TensorFacts a;

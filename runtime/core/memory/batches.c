@@ -85,7 +85,8 @@ static bool stage_has(const int *list, int n, int array)
     return false;
 }
 
-/* By array and variant, in one phase: 0, or 1 + the first action of the stretch that last used the array. */
+/* `from` has an entry per array and variant of one phase: 0, or 1 + the first action of the stretch that last used the
+ * array. */
 typedef struct Touched { int *from; } Touched;
 
 /* A stage in a stretch with calls: the first stage of its variant to use an array must write it, and all later uses

@@ -20,8 +20,8 @@ typedef struct Multiply {
     void *stream;
 } Multiply;
 
-/* What an engine holds for products without a rule. On a GPU, under the engine's lock: cuBLAS's handle, and our kernels
- * by storage type; NULL until first used. */
+/* An engine's resources for products without a rule. On a GPU, under the engine's lock: cuBLAS's handle, and our
+ * kernels by storage type; NULL until first used. */
 typedef struct MatrixKit {
     Blas blas;
     Cublas cublas;

@@ -52,7 +52,7 @@ static bool gpu_arch(int ordinal, int *arch, int *version)
     return true;
 }
 
-/* What "best" means: a GPU only if NVRTC or a package can provide its code, otherwise the CPU. */
+/* Resolves "best": a GPU if NVRTC or a package can provide its code, otherwise the CPU. */
 static int best_device(const optc_engine_options *o)
 {
     int n = gpu_best(), arch, version;
