@@ -1,5 +1,6 @@
-/* Types whose stores round stochastically (templates/rounding.h): refuses what cannot be stored so, and gives the rule
- * the hyperparameter `seed` if none of its own draws did. Needs the types of all states. */
+/* Types whose stores round stochastically (templates/rounding.h): refuses states that cannot be stored this way, and
+ * gives the rule the hyperparameter `seed` if it has none. Runs after pass_storage, which refuses gradients of these
+ * types. */
 #include "gen/front/front.h"
 
 static Type state_type(const State *s, const Types *t)
@@ -34,11 +35,6 @@ static bool refuse_stored(const Rule *r, const Node *n, Type t, Diag *d)
 bool pass_stochastic_rounding(Rule *r, const Types *t, Diag *d)
 {
     bool any = type_draws(t->p);
-    if (type_draws(t->g)) {
-        diag_set(d, NULL, 0, NULL, "types: 'grad=%s': rules only read gradients, and nothing is rounded: use %s",
-                 type_info[t->g].name, plain_name(t->g));
-        return false;
-    }
     for (int i = 0; i < r->nstate; i++) {
         Type is = state_type(&r->state[i], t);
         any = any || type_draws(is);
