@@ -1,6 +1,7 @@
 /* The user's choice of storage types, as text. Which states it applies to is decided by pass_storage. */
 #include "gen/front/front.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const char *const master_name[NMASTER] = {"none", "f32", "low16", "low8", "kahan"};
@@ -22,8 +23,13 @@ static bool no_such(Diag *d, const char *key, const char *value, const char *kno
 static bool set_type(const char *key, const char *value, Type *out, Diag *d)
 {
     int t = type_by_name(value);
+    char known[256] = "storage type: use ";
+    for (int i = 0; t < 0 && i < NTYPES; i++) {
+        size_t n = strlen(known);
+        snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", type_info[i].name);
+    }
     if (t < 0)
-        return no_such(d, key, value, "storage type");
+        return no_such(d, key, value, known);
     *out = (Type)t;
     return true;
 }
