@@ -347,6 +347,52 @@ optc_status optc_params_changed(optc_binding *b, int tensor);
 /* 1 if optc_params_changed sets the state or value of this name; NULL: if it sets any. */
 int optc_rule_follows_params(const optc_rule *r, const char *name);
 
+/* ---- sharded bindings: one model in several processes ---- */
+/* How the ranks of a sharded binding exchange data. The caller fills it in. Each function is called by all ranks in
+ * the same order. It returns 0, or a number other than 0 after a failure: the step then fails on this rank, and the
+ * binding refuses to work until the caller binds again. Buffers are in the device's memory. On a GPU the functions
+ * enqueue their work on `stream` (a CUstream) and do not wait. On a CPU they return when the data has arrived, and
+ * `stream` is NULL.
+ *
+ * all_gather   every rank sends `bytes` bytes; recv receives ranks * bytes bytes, in the order of the ranks
+ * all_to_all   sends send_bytes[r] bytes to each rank r, and receives recv_bytes[r] bytes from it, including this rank
+ *              itself. The parts lie in the order of the ranks, without gaps. Both arrays stay valid until optc_unbind */
+typedef struct optc_comm {
+    int rank, ranks;
+    void *context;
+    int (*all_gather)(void *context, const void *send, void *recv, size_t bytes, void *stream);
+    int (*all_to_all)(void *context, const void *send, const size_t *send_bytes, void *recv, const size_t *recv_bytes,
+                      void *stream);
+} optc_comm;
+
+/* Binds a model whose tensors are cut into pieces, one per rank. All ranks call it together, with the same rule, the
+ * same groups and the same tensors in the same order. Each rank passes its own piece: `shape` is the piece's shape,
+ * `global_shape` the whole tensor's, `offset` the piece's position. A piece may be empty, but needs a gradient pointer
+ * that is not NULL to take part in steps. Ranks that pass the same piece are replicas. Pieces must cover the tensor.
+ *
+ * Steps are collective: all ranks run the same entries in the same order. The results do not depend on the number of
+ * ranks or on the cuts along the first dimension. runtime/SHARDING.md describes what is exchanged. */
+optc_status optc_bind_sharded_sized(optc_rule *r, const optc_group *groups, int ngroups, size_t group_size,
+                                    size_t tensor_size, const optc_comm *comm, optc_binding **out);
+static inline optc_status optc_bind_sharded(optc_rule *r, const optc_group *groups, int ngroups, const optc_comm *comm,
+                                            optc_binding **out)
+{
+    return optc_bind_sharded_sized(r, groups, ngroups, sizeof(optc_group), sizeof(optc_tensor), comm, out);
+}
+/* Where a state of a tensor is stored. *rank: the rank that holds all of it; -1: every rank holds the values of its own
+ * piece, or the same values (states per tensor and per group). In a binding that is not sharded: -1. */
+optc_status optc_state_rank(const optc_binding *b, int tensor, const char *name, int *rank);
+/* library: */
+/* Ranks that are threads of one program, for tests and for trying a sharded binding. optc_loopback_open makes an object
+ * for `ranks` ranks; optc_loopback_comm fills in the functions of one rank. Each rank needs its own thread, because
+ * the functions wait until all ranks have called them. optc_loopback_fail makes all waiting and later calls fail. */
+typedef struct optc_loopback optc_loopback;
+optc_status optc_loopback_open(int ranks, optc_loopback **out);
+optc_status optc_loopback_comm(optc_loopback *l, int rank, optc_comm *out);
+void optc_loopback_fail(optc_loopback *l);
+void optc_loopback_close(optc_loopback *l);
+/* :library */
+
 /* ---- what a rule declares ---- */
 typedef struct optc_hyper { const char *name; double value, lo, hi; int lo_open, hi_open; } optc_hyper;
 /* type: as the rule was compiled. In block codes, tensors with fewer than 4096 elements store OPTC_F32 (optc_state). */

@@ -1,0 +1,142 @@
+/* Loopback communication: the ranks of a sharded binding are threads of one process, which copy from each other's
+ * buffers. Every call is a barrier: a rank reads the others' buffers after all have arrived, and returns after all have
+ * read. */
+#include "runtime/core/api/core.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What a rank passes to the call that is running. */
+typedef struct Offer { const char *send; const size_t *send_bytes; size_t bytes; } Offer;
+typedef struct LoopbackRank { optc_loopback *of; int rank; } LoopbackRank;
+
+struct optc_loopback {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int ranks, arrived;
+    unsigned generation;               /* barriers passed */
+    bool failed;
+    Offer *offer;                      /* by rank */
+    LoopbackRank *rank;
+};
+
+/* Waits until all ranks have called it. false: the loopback failed meanwhile. */
+static bool meet(optc_loopback *l)
+{
+    pthread_mutex_lock(&l->lock);
+    unsigned generation = l->generation;
+    if (!l->failed && ++l->arrived == l->ranks) {
+        l->arrived = 0;
+        l->generation++;
+        pthread_cond_broadcast(&l->changed);
+    }
+    while (!l->failed && l->generation == generation)
+        pthread_cond_wait(&l->changed, &l->lock);
+    bool passed = l->generation != generation;
+    pthread_mutex_unlock(&l->lock);
+    return passed;
+}
+
+static int loopback_all_gather(void *context, const void *send, void *recv, size_t bytes, void *stream)
+{
+    const LoopbackRank *r = (const LoopbackRank *)context;
+    optc_loopback *l = r->of;
+    (void)stream;
+    l->offer[r->rank] = (Offer){(const char *)send, NULL, bytes};
+    if (!meet(l))
+        return 1;
+    bool same = true;
+    for (int i = 0; i < l->ranks; i++)
+        same = same && l->offer[i].bytes == bytes && !l->offer[i].send_bytes;
+    for (int i = 0; i < l->ranks && same && bytes; i++)
+        memcpy((char *)recv + bytes * (size_t)i, l->offer[i].send, bytes);
+    return !meet(l) || !same;
+}
+
+/* The bytes that rank `from` sends to rank `to` follow those to lower ranks. */
+static const char *part_for(const Offer *from, int to)
+{
+    const char *at = from->send;
+    for (int i = 0; i < to; i++)
+        at += from->send_bytes[i];
+    return at;
+}
+
+static int loopback_all_to_all(void *context, const void *send, const size_t *send_bytes, void *recv,
+                               const size_t *recv_bytes, void *stream)
+{
+    const LoopbackRank *r = (const LoopbackRank *)context;
+    optc_loopback *l = r->of;
+    char *to = (char *)recv;
+    (void)stream;
+    l->offer[r->rank] = (Offer){(const char *)send, send_bytes, 0};
+    if (!meet(l))
+        return 1;
+    bool same = true;
+    for (int i = 0; i < l->ranks; i++)
+        same = same && l->offer[i].send_bytes && l->offer[i].send_bytes[r->rank] == recv_bytes[i];
+    for (int i = 0; i < l->ranks && same; to += recv_bytes[i++])
+        if (recv_bytes[i])
+            memcpy(to, part_for(&l->offer[i], r->rank), recv_bytes[i]);
+    return !meet(l) || !same;
+}
+
+optc_status optc_loopback_open(int ranks, optc_loopback **out)
+{
+    if (out)
+        *out = NULL;
+    if (!out || ranks < 1 || ranks > 4096)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_loopback_open: %s",
+                    !out ? "the result pointer is NULL" : "ranks must be in 1..4096");
+    optc_loopback *l = (optc_loopback *)calloc(1, sizeof *l);
+    Offer *offer = (Offer *)calloc((size_t)ranks, sizeof *offer);
+    LoopbackRank *rank = (LoopbackRank *)calloc((size_t)ranks, sizeof *rank);
+    if (!l || !offer || !rank) {
+        free(l);
+        free(offer);
+        free(rank);
+        return no_memory("optc_loopback_open");
+    }
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->changed, NULL);
+    l->ranks = ranks;
+    l->offer = offer;
+    l->rank = rank;
+    for (int i = 0; i < ranks; i++)
+        rank[i] = (LoopbackRank){l, i};
+    *out = l;
+    return OPTC_OK;
+}
+
+optc_status optc_loopback_comm(optc_loopback *l, int rank, optc_comm *out)
+{
+    if (!l || !out || rank < 0 || rank >= l->ranks)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_loopback_comm: %s",
+                    !l     ? "the loopback is NULL"
+                    : !out ? "the result pointer is NULL"
+                           : "there is no such rank");
+    *out = (optc_comm){rank, l->ranks, &l->rank[rank], loopback_all_gather, loopback_all_to_all};
+    return OPTC_OK;
+}
+
+void optc_loopback_fail(optc_loopback *l)
+{
+    if (!l)
+        return;
+    pthread_mutex_lock(&l->lock);
+    l->failed = true;
+    pthread_cond_broadcast(&l->changed);
+    pthread_mutex_unlock(&l->lock);
+}
+
+void optc_loopback_close(optc_loopback *l)
+{
+    if (!l)
+        return;
+    pthread_mutex_destroy(&l->lock);
+    pthread_cond_destroy(&l->changed);
+    free(l->offer);
+    free(l->rank);
+    free(l);
+}
