@@ -93,7 +93,7 @@ START_TEST(live_too_large)
     int64_t was = u->prefix[S_FLAT][u->n];
     /* one block per unit: with a grid-stride loop the test would never end */
     Launch *now = (Launch *)live_launches(b.b, &tried);
-    for (int i = 0; i < b.b->rule->program->nstage; i++)
+    for (int i = 0; i < b.b->program->nstage; i++)
         now[i].v[KNOB_GRID] = 0;
     set_grads(&a, 1);
     set_grads(&b, 1);

@@ -40,7 +40,7 @@ typedef struct { const char *lo, *hi; int array; } Part;
 /* The memory of an array, per tensor (or per group). */
 static int parts_of(const optc_binding *b, int k, Part *out)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     const ProgArray *m = &p->array[k];
     bool group = m->dom == GROUP, one = group && m->kind == MEM_PART;
     int n = 0;
@@ -58,7 +58,7 @@ static int parts_of(const optc_binding *b, int k, Part *out)
 
 static void check_apart(const optc_binding *b, const ProgPhase *ph, int at)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     static Part part[4096];
     int n = 0;
     for (int k = 0; k < p->narray; k++)

@@ -127,6 +127,7 @@ typedef struct BindAlloc { struct BindAlloc *next; double align[1]; } BindAlloc;
 
 struct optc_binding {
     optc_rule *rule;
+    const Program *program;            /* the rule's; of a sharded binding its own (runtime/core/shard) */
     Tensor *tensor; int ntensor, nall; /* nall: bound tensors plus views of their blocks */
     Span *span; int nspan;             /* parameters, sorted by address */
     Span *caller_span; int ncaller_span;      /* caller-owned states, sorted by address */

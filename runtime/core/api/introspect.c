@@ -70,7 +70,7 @@ optc_status optc_tensor_about_sized(const optc_binding *b, int tensor, optc_tens
     x.count = t->shape.n;
     x.param = t->mem[0];
     x.grad = t->mem[1];
-    x.variant = b->rule->program->variant[t->variant].name;
+    x.variant = b->program->variant[t->variant].name;
     memset(out, 0, size);
     memcpy(out, &x, size < sizeof x ? size : sizeof x);
     return OPTC_OK;
@@ -141,7 +141,7 @@ static bool looks_stacked(const optc_binding *b, const Tensor *t)
 {
     int64_t last = t->rank > 2 ? t->dim[t->rank - 1] : 0;
     return last >= 16 && (t->rank == 3 || t->dim[0] < last) && t->shape.slices == 1 && t->shape.cols > last &&
-           t->dim[t->rank - 2] > 1 && variant_multiplies(b->rule->program, t->variant);
+           t->dim[t->rank - 2] > 1 && variant_multiplies(b->program, t->variant);
 }
 
 CORE void warn_stacks(optc_binding *b)
@@ -162,7 +162,7 @@ CORE void warn_stacks(optc_binding *b)
     snprintf(b->warning, sizeof b->warning,
              "%s of %d dimensions%s: rule '%.60s' steps it as one matrix of %lld x %lld. If it is a stack of matrices, "
              "bind it as a matrix of %lld x %lld with split = %lld, or use a spec with view = \"last\"",
-             tensor_label(b, (int)(first - b->tensor), label), first->rank, others, b->rule->program->name,
+             tensor_label(b, (int)(first - b->tensor), label), first->rank, others, b->program->name,
              (long long)first->shape.rows, (long long)first->shape.cols, (long long)(first->shape.n / cols),
              (long long)cols, (long long)stack);
 }

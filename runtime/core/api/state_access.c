@@ -131,7 +131,7 @@ CORE double state_start(const optc_binding *b, const ProgArray *m, int group)
 /* Writes the initial values of a state, or of a part of it. */
 CORE void state_fill(const optc_binding *b, const ProgArray *m, int group, void *dst, const void *param, StateSpan x)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     double value = state_start(b, m, group);
     if (!dst || !x.n)
         return;
@@ -178,7 +178,7 @@ static optc_status look_up(const optc_binding *b, const StateQuery *w, optc_stat
                     !b         ? "the binding"
                     : !w->name ? "the name"
                                : "the result pointer");
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     int k = 0;
     for (; k < p->narray; k++) {           /* the copy of p is no state of the rule, and its address is wanted */
         const ProgArray *m = &p->array[k];
@@ -232,7 +232,7 @@ optc_status optc_has_state(const optc_binding *b, int tensor, const char *name, 
 
 static size_t state_bytes(const optc_binding *b, const optc_state_view *v)
 {
-    return (size_t)stored_bytes(b->rule->program->type, (int)v->type - 1, v->count, OPTC_LEAST_CODED);
+    return (size_t)stored_bytes(b->program->type, (int)v->type - 1, v->count, OPTC_LEAST_CODED);
 }
 
 optc_status optc_state_bytes(const optc_binding *b, int tensor, const char *name, size_t *out)
@@ -299,7 +299,7 @@ optc_status optc_state_write(optc_binding *b, int tensor, const char *name, cons
         if (in[i] < 0)
             s = fail(OPTC_ERROR_ARGUMENT,
                      "%s: state '%s' is stored as %s, for values that are never negative: value %lld is %g",
-                     w.call, name, b->rule->program->type[v.type - 1].name, (long long)i, in[i]);
+                     w.call, name, b->program->type[v.type - 1].name, (long long)i, in[i]);
     if (s == OPTC_OK)
         values_store((int)v.type - 1, host, count, in, NULL);
     if (s == OPTC_OK && room)
@@ -315,7 +315,7 @@ static optc_status find_raw(const optc_binding *b, const StateQuery *w, const vo
     optc_status s = find_state(b, w, v);
     if (s == OPTC_OK && (bytes != state_bytes(b, v) || (!buf && bytes)))
         s = fail(OPTC_ERROR_ARGUMENT, "%s: state '%s' has %zu bytes (%lld of %s), the buffer %zu", w->call, w->name,
-                 state_bytes(b, v), (long long)v->count, b->rule->program->type[v->type - 1].name, buf ? bytes : 0);
+                 state_bytes(b, v), (long long)v->count, b->program->type[v->type - 1].name, buf ? bytes : 0);
     return s;
 }
 
@@ -339,7 +339,7 @@ optc_status optc_state_put(optc_binding *b, int tensor, const char *name, const 
 /* Writes a state's initial values again, in parts, through the host. */
 static optc_status state_restart(optc_binding *b, int tensor, int array, char *room, int64_t most)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     const ProgArray *m = &p->array[array];
     const Tensor *t = &b->tensor[tensor];
     int64_t n = t->mem[array] ? dom_len(m->dom, t->shape) : 0;
@@ -368,9 +368,9 @@ optc_status optc_params_changed(optc_binding *b, int tensor)
                   : fail(OPTC_ERROR_ARGUMENT, "optc_params_changed: there is no tensor %d", tensor);
     char *room = (char *)malloc((size_t)most * 16);
     optc_status s = room ? OPTC_OK : no_memory("optc_params_changed");
-    for (int k = 0; k < b->rule->program->narray; k++)
+    for (int k = 0; k < b->program->narray; k++)
         for (int i = tensor < 0 ? 0 : tensor; i < (tensor < 0 ? b->ntensor : tensor + 1) && s == OPTC_OK; i++)
-            if (b->rule->program->array[k].follows_p)
+            if (b->program->array[k].follows_p)
                 s = state_restart(b, i, k, room, most);
     free(room);
     return s;
@@ -388,7 +388,7 @@ int optc_rule_follows_params(const optc_rule *r, const char *name)
 /* ---- gradients and inputs ---- */
 static optc_status check_data(optc_binding *b, const char *call, int tensor, int array, const void *data, int64_t count)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     const ProgArray *m = &p->array[array];
     char label[96], what[96];
     int64_t n = dom_len(m->dom, b->tensor[tensor].shape);
@@ -437,7 +437,7 @@ static optc_status check_number(const optc_binding *b, const char *call, int i, 
 
 CORE optc_status find_input(const optc_binding *b, const char *call, const char *name, bool group, int *out)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     for (int k = 0; name && k < p->narray; k++)
         if (p->array[k].kind == MEM_INPUT && !strcmp(p->array[k].name, name)) {
             *out = k;

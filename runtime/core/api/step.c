@@ -8,8 +8,8 @@
 /* ---- entries ---- */
 static int find_entry(const optc_binding *b, const char *name)
 {
-    for (int i = 0; name && i < b->rule->program->nentry; i++)
-        if (!strcmp(b->rule->program->entry[i].name, name))
+    for (int i = 0; name && i < b->program->nentry; i++)
+        if (!strcmp(b->program->entry[i].name, name))
             return i;
     return -1;
 }
@@ -27,7 +27,7 @@ static bool group_present(const optc_binding *b, int entry, const Group *g)
 
 static optc_status check_scalar(const optc_binding *b, int entry, int array)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     for (int i = 0; i < b->ngroup; i++)
         if (!scalar_known(b, i, array) && group_present(b, entry, &b->group[i]))
             return fail(OPTC_ERROR_ARGUMENT,
@@ -39,7 +39,7 @@ static optc_status check_scalar(const optc_binding *b, int entry, int array)
 
 static optc_status check_read(const optc_binding *b, int entry, const ProgStage *s, int array)
 {
-    const ProgArray *m = &b->rule->program->array[array];
+    const ProgArray *m = &b->program->array[array];
     const Units *u = &b->units[s->variant];
     char label[96];
     if (m->kind == MEM_INPUT && m->dom == GROUP && (s->kind == S_GROUP || u->n))
@@ -49,7 +49,7 @@ static optc_status check_read(const optc_binding *b, int entry, const ProgStage 
         if (!t->mem[array] && t->shape.n && !tensor_out(t, b->leaves_out[entry]))
             return fail(OPTC_ERROR_ARGUMENT,
                         "optc_run: entry '%s' reads input '%s' of %s, which is not set; call optc_set_input first",
-                        b->rule->program->entry[entry].name, m->name, tensor_label(b, u->tensor[j], label));
+                        b->program->entry[entry].name, m->name, tensor_label(b, u->tensor[j], label));
     }
     return OPTC_OK;
 }
@@ -59,7 +59,7 @@ static optc_status check_pointers(const optc_binding *b, int entry, const ProgPh
 {
     optc_status s = OPTC_OK;
     for (int i = 0; i < ph->naction; i++) {
-        const ProgStage *st = ph->action[i].kind == ACT_LAUNCH ? &b->rule->program->stage[ph->action[i].stage] : NULL;
+        const ProgStage *st = ph->action[i].kind == ACT_LAUNCH ? &b->program->stage[ph->action[i].stage] : NULL;
         for (int k = 0; st && k < st->nreads && s == OPTC_OK; k++)
             s = check_read(b, entry, st, st->reads[k]);
     }
@@ -69,7 +69,7 @@ static optc_status check_pointers(const optc_binding *b, int entry, const ProgPh
 /* All inputs are set: until the caller removes a pointer, steps need no check. */
 static bool all_set(const optc_binding *b)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     for (int k = 0; k < p->narray; k++) {
         for (int i = 0; i < b->ntensor && from_caller(&p->array[k]); i++)
             if (!b->tensor[i].mem[k] && b->tensor[i].shape.n)
@@ -96,8 +96,8 @@ optc_status optc_run(optc_binding *b, const char *entry)
     if (!b || !entry)
         return fail(OPTC_ERROR_ARGUMENT, "optc_run: %s is NULL", !b ? "the binding" : "the entry's name");
     if (e < 0)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_run: rule '%s' has no entry '%s'", b->rule->program->name, entry);
-    const Program *p = b->rule->program;
+        return fail(OPTC_ERROR_ARGUMENT, "optc_run: rule '%s' has no entry '%s'", b->program->name, entry);
+    const Program *p = b->program;
     bool settled = cohorts_settled(b, e), skip = false;
     optc_status s = settled ? OPTC_OK : catch_up(b);
     if (s == OPTC_OK)
@@ -130,10 +130,10 @@ static double traffic(const optc_binding *b, const int *array, int n, Shape s)
 {
     double bytes = 0;
     for (int i = 0; i < n; i++) {
-        const ProgArray *m = &b->rule->program->array[array[i]];
+        const ProgArray *m = &b->program->array[array[i]];
         bytes += m->kind == MEM_PART && m->from == TENSOR
                      ? 8
-                     : (double)stored_bytes(b->rule->program->type, m->type, array_length(m, s, s, 1), s.n);
+                     : (double)stored_bytes(b->program->type, m->type, array_length(m, s, s, 1), s.n);
     }
     return bytes;
 }
@@ -162,7 +162,7 @@ optc_status optc_plan_bytes(const optc_binding *b, const char *entry, int64_t t,
                     : !out  ? "the result pointer is NULL"
                     : e < 0 ? "the rule has no such entry"
                             : "t must be 1 or more");
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     const ProgPhase *ph = &p->entry[e].phase[program_phase(p, t)];
     const StaggerNow stagger = stagger_now(b, t);
     out->read = out->written = 0;
@@ -246,7 +246,7 @@ optc_status optc_set_hyper(optc_binding *b, int group, const char *name, double 
     int at = 0;
     if (!b || group < -1 || group >= b->ngroup)
         return no_group("optc_set_hyper", b, group);
-    optc_status s = check_hyper(b->rule->program, "optc_set_hyper", name, value, &at);
+    optc_status s = check_hyper(b->program, "optc_set_hyper", name, value, &at);
     if (s == OPTC_OK)
         s = put_hyper(b, group, at + 1, value, "optc_set_hyper");
     if (s == OPTC_OK)
@@ -257,8 +257,8 @@ optc_status optc_set_hyper(optc_binding *b, int group, const char *name, double 
 optc_status optc_set_hyper_if(optc_binding *b, int group, const char *name, double value, int *has)
 {
     bool known = false;
-    for (int i = 0; b && name && i < b->rule->program->nhyper; i++)
-        known = known || !strcmp(b->rule->program->hyper[i].name, name);
+    for (int i = 0; b && name && i < b->program->nhyper; i++)
+        known = known || !strcmp(b->program->hyper[i].name, name);
     if (has)
         *has = known;
     return known || !b || !name ? optc_set_hyper(b, group, name, value) : OPTC_OK;
@@ -270,7 +270,7 @@ optc_status optc_get_hyper(const optc_binding *b, int group, const char *name, d
         return fail(OPTC_ERROR_ARGUMENT, "optc_get_hyper: the result pointer is NULL");
     if (!b || group < 0 || group >= b->ngroup)
         return no_group("optc_get_hyper", b, group);
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     for (int i = 0; name && i < p->nhyper; i++)
         if (!strcmp(p->hyper[i].name, name)) {
             const DeviceScalar *s = hyper_device_scalar(b, group, i + 1);

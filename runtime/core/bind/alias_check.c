@@ -16,7 +16,7 @@ static Span param_span(const optc_binding *b, int i, const void *param)
 {
     Span s;
     s.lo = (uintptr_t)param;
-    s.hi = s.lo + (uintptr_t)b->tensor[i].shape.n * (uintptr_t)b->rule->program->type[b->rule->program->p].bytes;
+    s.hi = s.lo + (uintptr_t)b->tensor[i].shape.n * (uintptr_t)b->program->type[b->program->p].bytes;
     s.tensor = i;
     return s;
 }
@@ -47,7 +47,7 @@ CORE optc_status check_params_apart(optc_binding *b)
 
 static optc_status check_moved(const optc_binding *b, int i, const void *param)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     const Span s = param_span(b, i, param);
     uintptr_t block = (uintptr_t)b->block;
     char label[96];
@@ -68,7 +68,7 @@ static optc_status check_moved(const optc_binding *b, int i, const void *param)
 /* Gradients and inputs, which a step reads, must not overlap the new parameters. */
 static optc_status check_read_apart(const optc_binding *b)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     optc_status s = OPTC_OK;
     for (int k = 1; k < p->narray; k++) {
         const ProgArray *m = &p->array[k];

@@ -105,7 +105,7 @@ static optc_status check_strides(const optc_binding *b, const optc_tensor *t, co
     char x[200], y[200];
     TensorFacts facts = tensor_facts(t);
     bool flat =
-        !b->rule->program->variant[variant_of(b->rule->program->variant, b->rule->program->nvariant, &facts)].view;
+        !b->program->variant[variant_of(b->program->variant, b->program->nvariant, &facts)].view;
     if (row_major(t, t->param_strides) && row_major(t, t->grad_strides))
         return OPTC_OK;
     if (!t->param_strides || !t->grad_strides || !same_strides(t))
@@ -121,7 +121,7 @@ static optc_status check_strides(const optc_binding *b, const optc_tensor *t, co
         return fail(OPTC_ERROR_ARGUMENT,
                     "optc_bind: %s: rule '%s' works on rows and columns, and strides (%s) are not row-major: make it "
                     "contiguous, or bind it with OPTC_AS_VECTOR if the rule allows",
-                    label, b->rule->program->name, strides_text(t, t->param_strides, x));
+                    label, b->program->name, strides_text(t, t->param_strides, x));
     return OPTC_OK;
 }
 
@@ -181,7 +181,7 @@ static bool piece_range(const optc_tensor *t, int64_t *first, int64_t *end, int6
 /* Block codes have one scale per block of the whole tensor: a piece must consist of whole blocks. */
 static optc_status check_piece_blocks(const optc_binding *b, const optc_tensor *t, int variant, const char *label)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     const ProgArray *m = coded_state(p, variant);
     int64_t first, end, all;
     if (!m || !t->global_shape)
@@ -202,7 +202,7 @@ static optc_status check_piece_blocks(const optc_binding *b, const optc_tensor *
 /* Checks global_shape and offset of a piece, and that the rule can step pieces. */
 static optc_status check_piece(const optc_binding *b, const optc_tensor *t, const char *label)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     TensorFacts facts = tensor_facts(t);
     int variant = variant_of(p->variant, p->nvariant, &facts);
     bool takes = elementwise(p, variant);
@@ -258,7 +258,7 @@ static optc_status check_shape(const optc_tensor *t, const int64_t *dim, const c
 static optc_status check_tensor(const optc_binding *b, const optc_tensor *t, int i)
 {
     char label[96];
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     tensor_label(b, i, label);
     if (t->rank < 0 || t->rank > 32 || (t->rank && !t->shape))
         return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s: %s", label,
@@ -317,7 +317,7 @@ static optc_status check_tensor(const optc_binding *b, const optc_tensor *t, int
 /* ---- overlap ---- */
 static optc_status check_grads_apart(const optc_binding *b)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     optc_status s = OPTC_OK;
     for (int i = 0; i < b->ntensor && s == OPTC_OK; i++)
         s = check_overlap(b, i, b->tensor[i].mem[1], b->tensor[i].shape.n * p->type[p->g].bytes,
@@ -365,7 +365,7 @@ CORE optc_status check_hyper(const Program *p, const char *call, const char *nam
 /* ---- groups and tensors ---- */
 static optc_status fill_group(optc_binding *b, const optc_group *group, Group *g)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     optc_status made = cohort_make(b, g, (int)(g - b->group), false);
     if (made != OPTC_OK)
         return made;
@@ -389,7 +389,7 @@ static int64_t directions(const Program *p, Shape s)
 
 static optc_status fill_tensor(optc_binding *b, const optc_tensor *t, int at, int group)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     Tensor *x = &b->tensor[at];
     x->mem = TAKE(b, void *, p->narray);
     x->name = t->name ? TAKE(b, char, strlen(t->name) + 1) : NULL;
@@ -499,6 +499,7 @@ static optc_status bind_groups(optc_rule *r, const optc_group *groups, int ngrou
     if (!b)
         return no_memory("optc_bind");
     b->rule = r;
+    b->program = r->program;
     b->ngroup = ngroups;
     b->ntensor = (int)n;
     optc_status s = bind_all(b, groups);

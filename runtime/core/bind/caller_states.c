@@ -14,8 +14,8 @@ CORE bool state_caller_owned(const optc_binding *b, int tensor, int array)
 
 static int64_t caller_bytes(const optc_binding *b, const Tensor *t, int k)
 {
-    const ProgArray *m = &b->rule->program->array[k];
-    return stored_bytes(b->rule->program->type, m->type, dom_len(m->dom, t->shape), t->whole.n);
+    const ProgArray *m = &b->program->array[k];
+    return stored_bytes(b->program->type, m->type, dom_len(m->dom, t->shape), t->whole.n);
 }
 
 static optc_status check_caller_states(const optc_binding *b, int i, const ProgArray *m, const void *at)
@@ -34,7 +34,7 @@ static optc_status check_caller_states(const optc_binding *b, int i, const ProgA
 /* Needs the tensor's variant. Ignores entries for states that this variant does not have. */
 CORE optc_status bind_caller_states(optc_binding *b, int i, void *const *states)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     Tensor *t = &b->tensor[i];
     optc_status s = OPTC_OK;
     t->of = i;
@@ -58,7 +58,7 @@ static int list_caller_states(optc_binding *b, Span *s)
 {
     int n = 0;
     for (int i = 0; i < b->ntensor; i++)
-        for (int k = 0; b->tensor[i].caller_owned && k < b->rule->program->narray; k++) {
+        for (int k = 0; b->tensor[i].caller_owned && k < b->program->narray; k++) {
             int64_t bytes = b->tensor[i].caller_owned[k] ? caller_bytes(b, &b->tensor[i], k) : 0;
             if (!bytes)
                 continue;

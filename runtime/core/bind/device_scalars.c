@@ -16,7 +16,7 @@ static optc_status check_from(const optc_binding *b, const char *call, const voi
         return fail(OPTC_ERROR_ARGUMENT, "%s: the binding is NULL", call);
     if (type != OPTC_DEFAULT && type != OPTC_F32 && type != OPTC_F64)
         return fail(OPTC_ERROR_ARGUMENT, "%s: the type of a number in memory must be OPTC_F32 or OPTC_F64", call);
-    size_t size = (size_t)b->rule->program->type[scalar_type(type)].bytes;
+    size_t size = (size_t)b->program->type[scalar_type(type)].bytes;
     if ((uintptr_t)from % size)
         return fail(OPTC_ERROR_ARGUMENT, "%s: the pointer %p is not aligned to a number of %d "
                                          "bytes", call, from, (int)size);
@@ -136,7 +136,7 @@ optc_status optc_set_hyper_from(optc_binding *b, int group, const char *name, co
     if (s == OPTC_OK)
         s = check_group(b, call, group);
     if (s == OPTC_OK)
-        s = find_hyper(b->rule->program, call, name, &k);
+        s = find_hyper(b->program, call, name, &k);
     return s == OPTC_OK ? add(b, call, source_from(at, type, group, k + 1, 0)) : s;
 }
 
@@ -166,7 +166,7 @@ optc_status optc_set_guard(optc_binding *b, const void *at, optc_type type)
 CORE optc_status device_scalar_now(const optc_binding *b, const DeviceScalar *s, const char *call, double *out)
 {
     double room = 0;                              /* holds an f32 or an f64 */
-    optc_status rc = b->rule->device->read(b, &room, s->from, (size_t)b->rule->program->type[s->type].bytes, call);
+    optc_status rc = b->rule->device->read(b, &room, s->from, (size_t)b->program->type[s->type].bytes, call);
     if (rc == OPTC_OK)
         *out = type_load(s->type, &room, 0);
     return rc;
@@ -176,7 +176,7 @@ CORE optc_status device_scalar_now(const optc_binding *b, const DeviceScalar *s,
  * graph nodes (gpu_conditional.c). Then the host must read the guard. */
 CORE bool host_guards(const optc_binding *b)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     bool other = program_calls(p);
     if (b->conditional)
         return b->rule->device->reaches;
@@ -196,7 +196,7 @@ CORE optc_status device_scalars_read(optc_binding *b, bool *skip)
         return fail(s,
                     "optc_run: rule '%s' has products or copies that the device cannot skip by itself; the host must "
                     "read the guard, which is not possible in a capture",
-                    b->rule->program->name);
+                    b->program->name);
     *skip = !(x == 0);
     for (int i = 0; i < b->nsource && s == OPTC_OK && !*skip && b->rule->device->reaches; i++) {
         const DeviceScalar *from = &b->source[i];

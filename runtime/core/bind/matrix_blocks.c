@@ -37,7 +37,7 @@ static optc_status check_blocks(const optc_binding *b, int tensor)
                 "2^31 - 1: give rule '%s' a larger block",
                 tensor_label(b, tensor, label), (long long)s.slices, (long long)s.rows, (long long)s.cols,
                 n >= (int64_t)1 << 58 ? "over " : "", (long long)n, (long long)s.block, (long long)s.block,
-                b->rule->program->name);
+                b->program->name);
 }
 
 static optc_status add_views(optc_binding *b, int tensor)
@@ -54,7 +54,7 @@ static optc_status add_views(optc_binding *b, int tensor)
         v->nview = 0;
         v->blocks = size;
         v->shape = v->whole = size.shape;
-        if (!(v->mem = TAKE(b, void *, b->rule->program->narray)))
+        if (!(v->mem = TAKE(b, void *, b->program->narray)))
             return no_memory("optc_bind");
         b->nall++;
         t->nview++;
@@ -64,7 +64,7 @@ static optc_status add_views(optc_binding *b, int tensor)
 
 CORE optc_status blocks_make(optc_binding *b)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     unsigned mask = variants_blocked(p);
     Tensor *was = b->tensor;
     int64_t n = 0;
@@ -96,7 +96,7 @@ CORE int64_t row_stride(const optc_binding *b, const Tensor *t) { return b->tens
 
 CORE int64_t matrix_at(const optc_binding *b, const Tensor *t, int array, int64_t nth)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     const Tensor *all = &b->tensor[t->of];
     const BlockSize *z = &t->blocks;
     if (p->array[array].dom != ELEM || all == t)
@@ -110,7 +110,7 @@ CORE int64_t matrix_at(const optc_binding *b, const Tensor *t, int array, int64_
 /* Pointer of a view: into the tensor's array of values per block, or (before 0) the tensor's own pointer. */
 static void point_view(const optc_binding *b, const Tensor *v, int array, int64_t before)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     char *base = (char *)b->tensor[v->of].mem[array];
     v->mem[array] = base ? base + before * p->type[p->array[array].type].bytes : NULL;
 }
@@ -126,7 +126,7 @@ static bool begin_even(const optc_binding *b, const Tensor *v)
 
 CORE void blocks_point(optc_binding *b)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     for (int i = b->ntensor; i < b->nall; i++)
         b->tensor[i].even = begin_even(b, &b->tensor[i]);
     for (int k = 0; k < p->narray; k++) {
@@ -159,7 +159,7 @@ CORE void blocks_views(optc_binding *b)
 /* Follows changes of the tensors' cohorts and participation. */
 CORE void blocks_update(optc_binding *b)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     for (int i = b->ntensor; i < b->nall; i++) {
         Tensor *v = &b->tensor[i];
         const Tensor *t = &b->tensor[v->of];
@@ -208,7 +208,7 @@ static int by_size(const void *a, const void *b)
 CORE optc_status blocks_units(optc_binding *b, const Units *of, Units *out)
 {
     int n = 0, k = 0;
-    if (!b->rule->program->block)
+    if (!b->program->block)
         return OPTC_OK;
     for (int i = 0; i < of->n; i++)
         n += b->tensor[of->tensor[i]].nview;

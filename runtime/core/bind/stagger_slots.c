@@ -19,13 +19,13 @@ CORE StaggerNow stagger_now(const optc_binding *b, int64_t t)
     StaggerNow x;
     memset(&x, 0, sizeof x);
     for (int i = 0; i < b->nslots; i++)
-        x.now[i] = stagger_slot(b->rule->program->array[b->slots[i].array].slots, t);
+        x.now[i] = stagger_slot(b->program->array[b->slots[i].array].slots, t);
     return x;
 }
 
 static bool of_blocks(const optc_binding *b, int i)
 {
-    return dom_of_block(b->rule->program->array[b->slots[i].array].dom);
+    return dom_of_block(b->program->array[b->slots[i].array].dom);
 }
 
 static bool some_have(const int *slot, int64_t n, int64_t now)
@@ -74,16 +74,16 @@ static double tensor_cost(const optc_binding *b, const ProgStage *s, const Tenso
 {
     double cost = 0;
     if (!stage_of_blocks(s))
-        return call_cost(b->rule->program, s, t->shape);
+        return call_cost(b->program, s, t->shape);
     for (int i = t->first_view; i < t->first_view + t->nview; i++)
-        cost += call_cost(b->rule->program, s, b->tensor[i].shape);
+        cost += call_cost(b->program, s, b->tensor[i].shape);
     return cost;
 }
 
 /* Cost of a tensor, or (block) of one matrix of a view, in its most expensive phase. */
 static double cost_of(const optc_binding *b, int i, const Tensor *t, bool block)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     int phases = program_phases(p);
     double most = 0;
     Shape one = t->shape;
@@ -157,7 +157,7 @@ static void add_owner(Owner *o, int64_t *n, double cost, int *slot)
 /* Lists the tensors in order, or their blocks. Tensors without this slot array keep slot -1. */
 static int64_t list_owners(const optc_binding *b, int i, Owner *o)
 {
-    const ProgArray *m = &b->rule->program->array[b->slots[i].array];
+    const ProgArray *m = &b->program->array[b->slots[i].array];
     int64_t n = 0;
     for (int k = 0; k < b->ntensor; k++) {
         const Tensor *t = &b->tensor[k];
@@ -182,7 +182,7 @@ static bool same_stagger(Stagger a, Stagger b)
 /* Tensors and blocks with the same period are assigned together. */
 static optc_status deal_all(optc_binding *b, Owner *o)
 {
-    const ProgArray *m = b->rule->program->array;
+    const ProgArray *m = b->program->array;
     optc_status s = OPTC_OK;
     for (int i = 0; i < b->nslots && s == OPTC_OK; i++) {
         Stagger stagger = m[b->slots[i].array].slots;
@@ -219,7 +219,7 @@ static int64_t count_blocks_before(optc_binding *b)
 
 CORE optc_status stagger_make(optc_binding *b)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     for (int k = 0; k < p->narray; k++)
         if (p->array[k].slots.every && b->nslots < MOST_SLOTS)
             b->slots[b->nslots++].array = k;
@@ -277,7 +277,7 @@ optc_status optc_get_slot(const optc_binding *b, int tensor, int64_t block, int 
     char label[96];
     bool known = false;
     for (int i = 0; i < b->nslots; i++) {
-        const ProgArray *m = &b->rule->program->array[b->slots[i].array];
+        const ProgArray *m = &b->program->array[b->slots[i].array];
         known = known || m->slots.every == every;
         if (m->slots.every != every || of_blocks(b, i) != (block >= 0) || !(m->held_by >> t->variant & 1))
             continue;
@@ -289,7 +289,7 @@ optc_status optc_get_slot(const optc_binding *b, int tensor, int64_t block, int 
     }
     if (!known)
         return fail(OPTC_ERROR_ARGUMENT, "optc_get_slot: rule '%s' has no every(%d, { stagger = true }, …)",
-                    b->rule->program->name, every);
+                    b->program->name, every);
     return fail(OPTC_ERROR_ABSENT, "optc_get_slot: %s%s has no slot of every(%d, …)", block >= 0 ? "a block of " : "",
                 tensor_label(b, tensor, label), every);
 }

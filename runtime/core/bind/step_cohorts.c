@@ -42,7 +42,7 @@ static void fill_cohort_view(optc_binding *b, Group *g)
 
 CORE optc_status cohort_make(optc_binding *b, Group *g, int of, bool idle)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     g->hyper = TAKE(b, double, p->nhyper + 2);
     g->mem = TAKE(b, void *, p->narray);
     g->scalar_set = idle ? NULL : TAKE(b, bool, p->narray);
@@ -74,7 +74,7 @@ static unsigned reads_gradient(const Program *p, int entry)
 
 CORE optc_status cohorts_prepare(optc_binding *b)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     b->leaves_out = TAKE(b, unsigned, p->nentry);
     b->absent = TAKE(b, int, b->ntensor);
     if (!b->leaves_out || !b->absent)
@@ -90,7 +90,7 @@ CORE optc_status cohorts_prepare(optc_binding *b)
 /* ---- adding cohorts ---- */
 static optc_status cohort_memory(optc_binding *b, Group *g, int n)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     size_t each = 0;
     char *at = NULL;
     for (int k = 0; k < p->narray; k++)
@@ -147,7 +147,7 @@ static CohortKey *find_key(CohortKey *key, int n, int group, int64_t lag)
 static int list_keys(const optc_binding *b, unsigned mask, CohortKey *key)
 {
     int n = 0, kept = 0;
-    for (int i = 0; b->rule->program->needs_t && i < b->ntensor; i++) {
+    for (int i = 0; b->program->needs_t && i < b->ntensor; i++) {
         const Tensor *t = &b->tensor[i];
         if (t->lag && !tensor_out(t, mask)) {
             key[n].group = t->group;
@@ -164,7 +164,7 @@ static int list_keys(const optc_binding *b, unsigned mask, CohortKey *key)
 
 static void cohort_take(optc_binding *b, Group *g, const CohortKey *key)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     const Group *of = &b->group[key->group];
     g->of = key->group;
     g->lag = key->lag;
@@ -235,7 +235,7 @@ static Participation next_participation(const optc_binding *b, unsigned mask, Co
 
 static bool tensor_to_cohort(optc_binding *b, Tensor *t, int cohort)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     if (t->cohort == cohort && t->view.hyper == b->group[cohort].hyper)
         return false;
     t->cohort = cohort;
@@ -339,7 +339,7 @@ CORE void cohorts_stepped(optc_binding *b)
 CORE optc_status cohorts_copy_states(optc_binding *b,
                              optc_status (*copy)(optc_binding *b, void *to, const void *from, size_t n))
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     optc_status s = OPTC_OK;
     for (int r = b->ngroup; b->group_states && r < b->ncohort; r++)
         for (int k = 0; k < p->narray && !b->group[r].idle && s == OPTC_OK; k++)

@@ -75,7 +75,7 @@ typedef struct Filled { const optc_binding *b; int tensor, array; int64_t n; } F
 static void fill_segment(void *with, int64_t i)
 {
     const Filled *x = (const Filled *)with;
-    const Program *p = x->b->rule->program;
+    const Program *p = x->b->program;
     const ProgArray *m = &p->array[x->array];
     const Tensor *t = &x->b->tensor[x->tensor];
     int64_t at = i * FILL_SEGMENT, left = x->n - at, side = axis_len(dom_info[m->dom].axis[0], t->shape);
@@ -88,7 +88,7 @@ static void fill_segment(void *with, int64_t i)
  * is. */
 static void fill_states(optc_binding *b)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     for (int k = 0; k < p->narray; k++) {
         const ProgArray *m = &p->array[k];
         if (m->kind != MEM_STATE && !(m->kind == MEM_INPUT && m->dom == GROUP))
@@ -120,7 +120,7 @@ CORE optc_status cpu_bind(optc_binding *b)
     if (!b->block)
         return fail(OPTC_ERROR_MEMORY,
                     "optc_bind: out of memory: the states and temporaries of '%s' on %d tensors take %zu bytes",
-                    b->rule->program->name, b->ntensor, b->storage_bytes);
+                    b->program->name, b->ntensor, b->storage_bytes);
     memory_account(e, (int64_t)b->storage_bytes);
     if ((uintptr_t)b->block % 64)
         return fail(OPTC_ERROR_ARGUMENT,
@@ -196,7 +196,7 @@ static void run_units(const optc_binding *b, const Units *u, const ProgStage *s,
 static bool folds_tensors(const optc_binding *b, const ProgStage *s)
 {
     for (int k = 0; b->nabsent && s->kind == S_TENSOR && k < s->nwrites; k++) {
-        const ProgArray *m = &b->rule->program->array[s->writes[k]];
+        const ProgArray *m = &b->program->array[s->writes[k]];
         if (m->kind == MEM_PART && m->dom == GROUP)
             return true;
     }
@@ -209,7 +209,7 @@ static int64_t next_units(Counter *c, int64_t n) { return __atomic_fetch_add(&c-
  * alternate their direction: the data at the end of one pass is still in the cache when the next starts there. */
 static void run_stage(const optc_binding *b, const Task *t, Counter *c, int threads)
 {
-    const ProgStage *s = &b->rule->program->stage[t->action->stage];
+    const ProgStage *s = &b->program->stage[t->action->stage];
     if (s->kind == S_GROUP) {
         for (int64_t i; (i = next_units(c, 1)) < b->ncohort;)
             if (b->group[i].view.n >= 0)
@@ -229,7 +229,7 @@ static void run_stage(const optc_binding *b, const Task *t, Counter *c, int thre
  * thread's job numbers only grow, so it iterates over the tensors once. */
 static void run_call(const optc_binding *b, const Task *t, Counter *c, int thread)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     const ProgStage *s = &p->stage[t->action->stage];
     const ProgCall *call = s->call;
     const CalleeInfo *x = callee_info(call);
@@ -248,8 +248,8 @@ static void run_call(const optc_binding *b, const Task *t, Counter *c, int threa
 
 CORE void copy_arrays(const optc_binding *b, const ProgAction *a)
 {
-    const ProgArray *m = &b->rule->program->array[a->to];
-    size_t size = (size_t)b->rule->program->type[m->type].bytes;
+    const ProgArray *m = &b->program->array[a->to];
+    size_t size = (size_t)b->program->type[m->type].bytes;
     for (int i = 0; i < (m->dom == GROUP ? b->ncohort : b->ntensor); i++) {
         void *const *mem = m->dom == GROUP ? b->group[i].mem : b->tensor[i].mem;
         if (mem[a->to] && mem[a->from] && (m->dom == GROUP ? b->group[i].view.n : b->tensor[i].view.n) >= 0)
@@ -260,7 +260,7 @@ CORE void copy_arrays(const optc_binding *b, const ProgAction *a)
 
 static void run_task(const optc_binding *b, const Task *t, Counter *c, int threads, int thread)
 {
-    if (t->action->kind == ACT_LAUNCH && b->rule->program->stage[t->action->stage].kind == S_CALL)
+    if (t->action->kind == ACT_LAUNCH && b->program->stage[t->action->stage].kind == S_CALL)
         run_call(b, t, c, thread);
     else if (t->action->kind == ACT_LAUNCH)
         run_stage(b, t, c, threads);
@@ -282,10 +282,10 @@ static void run_alone(const optc_binding *b, const Tasks *x, int from, int to, i
 /* Too little work for several threads. One thread does consecutive small tasks, without barriers between them. */
 static bool is_small(const optc_binding *b, const Task *t)
 {
-    const ProgStage *s = t->action->kind == ACT_LAUNCH ? &b->rule->program->stage[t->action->stage] : NULL;
+    const ProgStage *s = t->action->kind == ACT_LAUNCH ? &b->program->stage[t->action->stage] : NULL;
     const Units *u = s && s->kind != S_GROUP ? task_units(b, t) : NULL;
     if (u && s->kind == S_CALL)
-        return u->n == 1 && callee_info(s->call)->jobs(b->rule->program, s->call, b->tensor[*u->tensor].shape) <= 1;
+        return u->n == 1 && callee_info(s->call)->jobs(b->program, s->call, b->tensor[*u->tensor].shape) <= 1;
     return !u || u->prefix[s->kind][u->n] <= 1;
 }
 
@@ -348,7 +348,7 @@ CORE void cpu_follow(optc_binding *b) { cohorts_copy_states(b, copy_group); }
 
 static optc_status cpu_run(optc_binding *b, int entry, int phase)
 {
-    const Tasks *x = &b->tasks[entry * program_phases(b->rule->program) + phase];
+    const Tasks *x = &b->tasks[entry * program_phases(b->program) + phase];
     int64_t per_thread = 1 << 15;                  /* with fewer elements, waking a thread costs more than it saves */
     int most = b->rule->engine->threads, threads = b->threads ? b->threads : most;
     if (!b->threads && b->effort / per_thread + 1 < threads)

@@ -49,7 +49,7 @@ static bool kind_blocked(int k) { return dom_of_block(stage_info[k].dom); }
 /* The device's copy of a view: the same struct, with device addresses. */
 static optc_view device_view(const optc_binding *b, const GpuTables *t, int i)
 {
-    size_t row = sizeof(void *) * (size_t)b->rule->program->narray;
+    size_t row = sizeof(void *) * (size_t)b->program->narray;
     bool tensor = i < b->nall;
     int at = tensor ? b->tensor[i].cohort : i - b->nall;
     optc_view v = tensor ? b->tensor[i].view : b->group[at].view;
@@ -71,7 +71,7 @@ static CUdeviceptr pack_views(Packer *p, const optc_binding *b, const GpuTables 
 /* Hyperparameters, pointers and views of groups and cohorts. */
 static void pack_rows(Packer *p, const optc_binding *b, GpuTables *t, CUdeviceptr base)
 {
-    size_t hyper = gpu_hyper_bytes(b), row = sizeof(void *) * (size_t)b->rule->program->narray;
+    size_t hyper = gpu_hyper_bytes(b), row = sizeof(void *) * (size_t)b->program->narray;
     for (int i = 0; p->host && i < b->ncohort; i++)
         memcpy(p->host + p->at + hyper * (size_t)i, b->group[i].hyper, hyper);
     t->hyper = base + pack_end(p, hyper * (size_t)b->ncohort);
@@ -83,7 +83,7 @@ static void pack_rows(Packer *p, const optc_binding *b, GpuTables *t, CUdevicept
 
 static void pack_all(Packer *p, const optc_binding *b, GpuTables *t, CUdeviceptr base)
 {
-    const Program *pr = b->rule->program;
+    const Program *pr = b->program;
     size_t row = sizeof(void *) * (size_t)pr->narray;
     pack_rows(p, b, t, base);
     for (int i = 0; p->host && i < b->nall; i++)
@@ -210,7 +210,7 @@ CORE optc_status gpu_send_views(optc_binding *b)
 {
     GpuEngine *g = b->rule->engine->gpu;
     GpuTables *t = b->gpu;
-    size_t hyper = gpu_hyper_bytes(b), row = sizeof(void *) * (size_t)b->rule->program->narray;
+    size_t hyper = gpu_hyper_bytes(b), row = sizeof(void *) * (size_t)b->program->narray;
     optc_view *v = (optc_view *)malloc(sizeof *v * (size_t)(b->nall + b->ncohort));
     if (!v)
         return no_memory("optc_run");
@@ -245,7 +245,7 @@ static optc_status fill_one(optc_binding *b, const ProgArray *m, int group, void
                             int64_t side)
 {
     GpuEngine *g = b->rule->engine->gpu;
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     int64_t piece = n < 1 << 20 ? n : 1 << 20, size = p->type[m->type].bytes, psize = p->type[p->p].bytes;
     if (!dst || !n)
         return OPTC_OK;
@@ -295,7 +295,7 @@ static optc_status fill_range(optc_binding *b, int array, const ProgArray *m)
 
 static optc_status init_states(optc_binding *b)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     GpuEngine *g = b->rule->engine->gpu;
     optc_status s = OPTC_OK;
     TRY(g, cuMemsetD8Async((CUdeviceptr)(uintptr_t)b->block, 0, b->storage_bytes, b->gpu->stream), "states");
@@ -375,7 +375,7 @@ static optc_status bind_inside(optc_binding *b)
     GpuEngine *g = b->rule->engine->gpu;
     char what[100];
     CUdeviceptr block;
-    snprintf(what, sizeof what, "the states and temporaries of '%.40s' on %d tensors", b->rule->program->name,
+    snprintf(what, sizeof what, "the states and temporaries of '%.40s' on %d tensors", b->program->name,
              b->ntensor);
     b->storage_bytes += 256;
     optc_status s = gpu_alloc(b->rule->engine, b->storage_bytes, b->gpu->stream, what, &block);
@@ -407,7 +407,7 @@ static optc_status bind_checked(optc_binding *b)
         s = check_pointer(b, i, b->tensor[i].mem[0], "optc_bind: the parameter");
         if (s == OPTC_OK)
             s = check_pointer(b, i, b->tensor[i].mem[1], "optc_bind: the gradient");
-        for (int k = 0; b->tensor[i].caller_owned && k < b->rule->program->narray && s == OPTC_OK; k++)
+        for (int k = 0; b->tensor[i].caller_owned && k < b->program->narray && s == OPTC_OK; k++)
             s = check_pointer(b, i, state_caller_owned(b, i, k) ? b->tensor[i].mem[k] : NULL, "optc_bind: a state");
     }
     if (s != OPTC_OK)

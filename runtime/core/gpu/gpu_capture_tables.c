@@ -12,7 +12,7 @@
 
 typedef struct CaptureTable { struct CaptureTable *next; char *host; CUdeviceptr at; } CaptureTable;
 
-static size_t table_row(const optc_binding *b) { return sizeof(void *) * (size_t)b->rule->program->narray; }
+static size_t table_row(const optc_binding *b) { return sizeof(void *) * (size_t)b->program->narray; }
 
 static size_t table_bytes(const optc_binding *b) { return table_row(b) * (size_t)b->nall; }
 

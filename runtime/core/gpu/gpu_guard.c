@@ -36,7 +36,7 @@ CORE optc_status gpu_read_ahead(optc_binding *b, const void *from, bool guard, c
     if (s == OPTC_OK && !b->gpu->code->read_ahead)
         return fail(OPTC_ERROR_UNAVAILABLE, "%s: the package of rule '%s' was made by an older version that cannot "
                                             "read numbers on the device; make the package again",
-                    call, b->rule->program->name);
+                    call, b->program->name);
     if (s == OPTC_OK && guard && !host_guards(b))
         b->gpu->guarded = true;
     return s;
@@ -46,7 +46,7 @@ CORE optc_status gpu_read_ahead(optc_binding *b, const void *from, bool guard, c
  * conditional node that is skipped (gpu_conditional.c). */
 static bool entry_counts(const optc_binding *b, int entry)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     const ProgPhase *ph = &p->entry[entry].phase[0];
     return p->needs_t && ph->naction && ph->action[0].kind == ACT_ADVANCE_T &&
            !(phases_guarded(b, entry) && advances_t_inside(p, ph));
@@ -85,7 +85,7 @@ CORE optc_status guard_launch(optc_binding *b, int entry)
             cuLaunchKernel(t->code->read_ahead, most > 4096 ? 32 : (unsigned)(most / 128 + 1), 1, 1, 128, 1, 1, 0,
                            t->stream,
                            args, NULL),
-            b->rule->program->name);
+            b->program->name);
     }
     return OPTC_OK;
 }

@@ -150,7 +150,7 @@ static optc_status too_many(const Program *p, const LaunchItem *x)
 
 static optc_status make_list(optc_binding *b, LaunchList *p, const ProgPhase *ph, const Tasks *tasks)
 {
-    const Program *pr = b->rule->program;
+    const Program *pr = b->program;
     const GpuCode *c = b->gpu->code;
     bool inside = pr->needs_t && advances_t_inside(pr, ph), advance_t = false;
     p->item = TAKE(b, LaunchItem, tasks->n);
@@ -185,7 +185,7 @@ static optc_status make_list(optc_binding *b, LaunchList *p, const ProgPhase *ph
 CORE void gpu_drop_lists(optc_binding *b)
 {
     GpuTables *t = b->gpu;
-    for (int i = 0; t->launch_list && i < b->rule->program->nentry * t->nphase; i++)
+    for (int i = 0; t->launch_list && i < b->program->nentry * t->nphase; i++)
         if (t->launch_list[i].exec) {
             b->rule->engine->gpu->d->cuGraphExecDestroy(t->launch_list[i].exec);
             t->launch_list[i].exec = NULL;
@@ -195,7 +195,7 @@ CORE void gpu_drop_lists(optc_binding *b)
 
 CORE optc_status gpu_build_lists(optc_binding *b)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     GpuTables *t = b->gpu;
     optc_status s = OPTC_OK;
     int nphase = program_phases(p);
@@ -243,8 +243,8 @@ static bool in_block(const ProgArray *m) { return m->kind == MEM_STATE || m->kin
 
 static optc_status launch_copy(optc_binding *b, const ProgAction *a)
 {
-    const ProgArray *m = &b->rule->program->array[a->to], *x = &b->rule->program->array[a->from];
-    size_t size = (size_t)b->rule->program->type[m->type].bytes;
+    const ProgArray *m = &b->program->array[a->to], *x = &b->program->array[a->from];
+    size_t size = (size_t)b->program->type[m->type].bytes;
     CopyRange r = {NULL, NULL, 0};
     optc_status s = OPTC_OK;
     for (int i = 0; i < (m->dom == GROUP ? b->ncohort : b->ntensor) && s == OPTC_OK; i++) {
@@ -281,14 +281,14 @@ CORE optc_status gpu_launch(optc_binding *b, const LaunchItem *x, int guard)
     if (!rc)
         return OPTC_OK;
     char what[200];
-    stage_label(b->rule->program, x->stage, what, sizeof what);
+    stage_label(b->program, x->stage, what, sizeof what);
     return gpu_error(g, "cuLaunchKernel", rc, what);
 }
 
 static optc_status send_moved(optc_binding *b)
 {
     GpuEngine *g = b->rule->engine->gpu;
-    size_t row = sizeof(void *) * (size_t)b->rule->program->narray;
+    size_t row = sizeof(void *) * (size_t)b->program->narray;
     char *host = table_now(b);
     if (!host)
         return no_memory("optc_run");
@@ -306,7 +306,7 @@ static optc_status send_moved(optc_binding *b)
  * conditional node. */
 static optc_status capture(optc_binding *b, int entry, bool capturing)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     optc_status s = OPTC_OK;
     if (phases_conditional(b, entry))
         return capturing ? phases_capture(b, entry) : phases_run(b, entry);
@@ -329,7 +329,7 @@ static optc_status run_list(optc_binding *b, const LaunchList *p)
     GpuEngine *g = b->rule->engine->gpu;
     optc_status s = OPTC_OK;
     if (p->exec) {
-        TRY(g, cuGraphLaunch(p->exec, b->gpu->stream), b->rule->program->name);
+        TRY(g, cuGraphLaunch(p->exec, b->gpu->stream), b->program->name);
         return OPTC_OK;
     }
     for (int i = 0; i < p->n && s == OPTC_OK; i++)
@@ -376,7 +376,7 @@ static optc_status may_change_participation(const optc_binding *b, const Partici
         return fail(OPTC_ERROR_ARGUMENT,
                     "optc_run: rule '%s' has group states, and a tensor has a step count that no tensor had at the "
                     "capture; set one count for all (optc_set_t), or bind again",
-                    b->rule->program->name);
+                    b->program->name);
     return OPTC_OK;
 }
 
@@ -424,7 +424,7 @@ static optc_status still_captures(const optc_binding *b)
     return status == CAPTURE_INVALIDATED
                ? fail(OPTC_ERROR_DEVICE, "optc_run: a library call of rule '%s' ended the capture; "
                                          "OPTC_CUSOLVER=none and OPTC_CUBLAS=none avoid the "
-                                         "libraries", b->rule->program->name)
+                                         "libraries", b->program->name)
                : OPTC_OK;
 }
 
@@ -445,7 +445,7 @@ static optc_status run_inside(optc_binding *b, int entry, int phase)
     /* After a capture (steps may have been replayed) or with a guard (steps may have been skipped) the host does not
      * know the phase or the stagger slot: the device decides, as in a graph. */
     t->stagger_on = false;
-    if (capturing || ((t->captured || t->guarded) && (b->rule->program->nperiod || b->nslots)) ||
+    if (capturing || ((t->captured || t->guarded) && (b->program->nperiod || b->nslots)) ||
         phases_guarded(b, entry)) {
         gpu_enter_aside(g);                       /* library calls may need the relaxed capture mode */
         s = gpu_leave(g, capture(b, entry, capturing != 0));
@@ -491,7 +491,7 @@ CORE optc_status gpu_sync(optc_binding *b)
     if (s != OPTC_OK)
         return s;
     int rc = gpu_enter_aside(g)->cuStreamSynchronize(b->gpu->stream);
-    return gpu_leave(g, rc ? gpu_error(g, "cuStreamSynchronize", rc, b->rule->program->name) : OPTC_OK);
+    return gpu_leave(g, rc ? gpu_error(g, "cuStreamSynchronize", rc, b->program->name) : OPTC_OK);
 }
 
 CORE void gpu_set_stream(optc_binding *b, void *stream) { b->gpu->stream = stream; }

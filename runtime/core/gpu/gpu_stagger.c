@@ -47,7 +47,7 @@ CORE bool gpu_stagger_any(const LaunchList *p)
 CORE optc_status gpu_stagger_bind(optc_binding *b)
 {
     GpuTables *t = b->gpu;
-    for (int i = 0; b->nslots && i < b->rule->program->nentry * t->nphase; i++) {
+    for (int i = 0; b->nslots && i < b->program->nentry * t->nphase; i++) {
         int64_t n = launch_units(&t->launch_list[i]);
         t->stagger_most = n > t->stagger_most ? n : t->stagger_most;
     }

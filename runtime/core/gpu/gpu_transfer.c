@@ -73,7 +73,7 @@ CORE optc_status gpu_spread(const optc_binding *b, void *to, size_t pitch, int n
     return s;
 }
 
-CORE size_t gpu_hyper_bytes(const optc_binding *b) { return sizeof(double) * (size_t)(b->rule->program->nhyper + 2); }
+CORE size_t gpu_hyper_bytes(const optc_binding *b) { return sizeof(double) * (size_t)(b->program->nhyper + 2); }
 
 CORE optc_status gpu_send_hyper(const optc_binding *b, int first, int n, int at, double value, const char *call)
 {
@@ -87,7 +87,7 @@ CORE optc_status gpu_get_t(const optc_binding *b, int64_t *steps)
 {
     double t = (double)b->steps;
     optc_status s = OPTC_OK;
-    if ((b->gpu->captured || b->gpu->guarded) && b->rule->program->needs_t)
+    if ((b->gpu->captured || b->gpu->guarded) && b->program->needs_t)
         s = copy_bytes(b, &t, b->gpu->hyper, sizeof t, false, true, "optc_get_t");
     if (s == OPTC_OK)
         *steps = (int64_t)t;
@@ -97,7 +97,7 @@ CORE optc_status gpu_get_t(const optc_binding *b, int64_t *steps)
 /* Sets t and lag of all cohorts, or none, by writing the whole table: the host has the hyperparameters in between. */
 CORE optc_status gpu_set_t(optc_binding *b, int64_t steps)
 {
-    int each = b->rule->program->nhyper + 2;
+    int each = b->program->nhyper + 2;
     size_t bytes = gpu_hyper_bytes(b);
     double *all = (double *)malloc(bytes * (size_t)b->ncohort);
     if (!all)

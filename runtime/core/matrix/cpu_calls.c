@@ -146,7 +146,7 @@ static void diagonal_panel(const Blas *blas, const ProgCall *c, Gemm *g, size_t 
 static void mm_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, int thread)
 {
     (void)thread;
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     ProductShape x = product_shape(p, c, t->shape, row_stride(b, t));
     Panels cut = cut_product(c, &x);
     size_t size = (size_t)p->type[p->array[c->out].type].bytes;
@@ -210,14 +210,14 @@ CORE optc_status calls_check(const Program *p)
 static optc_status check_sizes(const optc_binding *b, const ProgStage *s, int tensor)
 {
     const Tensor *t = &b->tensor[tensor];
-    ProductShape x = product_shape(b->rule->program, s->call, t->shape, row_stride(b, t));
+    ProductShape x = product_shape(b->program, s->call, t->shape, row_stride(b, t));
     char stage[200], label[96];
     int64_t most = x.k;
     for (int i = 0; i < 4; i++)
         most = x.ld[i] > most ? x.ld[i] : most;
     if (most <= INT_MAX)
         return OPTC_OK;
-    stage_label(b->rule->program, s, stage, sizeof stage);
+    stage_label(b->program, s, stage, sizeof stage);
     return fail(OPTC_ERROR_ARGUMENT,
                 "optc_bind: %s: %s is too large for %s, whose integers have 32 bits: a product of %lld x %lld and "
                 "%lld x %lld; name a BLAS with 64-bit integers in OPTC_BLAS, or set OPTC_BLAS=none",
@@ -228,7 +228,7 @@ static optc_status check_sizes(const optc_binding *b, const ProgStage *s, int te
 /* Indices are stored as numbers of the values' type. */
 static optc_status check_places(const optc_binding *b, const ProgStage *s, int tensor)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     int64_t n = dom_len_inside(p->array[s->call->a].dom, b->tensor[tensor].shape);
     char stage[200], label[96];
     if (s->call->callee != CALL_SORT || p->array[s->call->a].type == T_F64 || n <= 1 << 24)
@@ -252,7 +252,7 @@ static int64_t call_effort(const optc_binding *b, const ProgStage *s)
     const Range r = call_range(b, s);
     for (int i = r.from; i < r.to; i++)
         if (b->tensor[i].variant == s->variant)
-            flops += callee_info(s->call)->flops(b->rule->program, s->call, b->tensor[i].shape);
+            flops += callee_info(s->call)->flops(b->program, s->call, b->tensor[i].shape);
     return flops < 1e15 ? (int64_t)(flops / 32) : (int64_t)1 << 45;
 }
 
@@ -285,7 +285,7 @@ CORE void cpu_call_path(const optc_rule *r, char *text, size_t n)
 /* Bytes of scratch: each thread gets as much as the largest matrix of any call needs. */
 CORE int64_t cpu_call_bytes(const optc_binding *b)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     int64_t most = 0;
     bool right = b->rule->fn && calls_check(p) == OPTC_OK;     /* cpu_calls reports the error */
     for (int i = 0; i < p->nstage && right; i++) {
@@ -304,7 +304,7 @@ CORE int64_t cpu_call_bytes(const optc_binding *b)
 /* Prepares the calls of a binding: checks the program, opens a BLAS, and checks that it can take all sizes. */
 CORE optc_status cpu_calls(optc_binding *b)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     bool any = false;
     if (!b->rule->fn)                              /* the reference evaluator computes its own products */
         return OPTC_OK;

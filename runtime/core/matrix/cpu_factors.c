@@ -291,7 +291,7 @@ static double factor_off(const ProgCall *c, const MatrixView *of, FactorShape x,
 
 static void record_stats(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, bool good, double off)
 {
-    const ProgStage *s = b->rule->program->stage;
+    const ProgStage *s = b->program->stage;
     while (s->call != c)
         s++;
     FactorStats *x = (FactorStats *)b->stats + factor_stats_first(b, s, (int)(t - b->tensor)) + job;
@@ -302,7 +302,7 @@ static void record_stats(const optc_binding *b, const ProgCall *c, const Tensor 
 
 CORE void factor_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, int thread)
 {
-    FactorShape x = factor_shape(b->rule->program, c, t->shape);
+    FactorShape x = factor_shape(b->program, c, t->shape);
     double *a = call_scratch(b, thread), least = -INFINITY;
     MatrixView of = matrix_view(b, t, c->a, job), out = matrix_view(b, t, c->out, job);
     matrix_view_load(a, &of);

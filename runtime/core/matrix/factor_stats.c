@@ -39,7 +39,7 @@ static bool same_factor(const Program *p, int i, int j)
 
 CORE optc_status factor_stats_make(optc_binding *b)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     int n = 0, *row = TAKE(b, int, p->nstage);
     int64_t all = 0, *first;
     for (int i = 0; row && i < p->nstage; i++) {
@@ -67,5 +67,5 @@ CORE optc_status factor_stats_make(optc_binding *b)
 
 CORE int64_t factor_stats_first(const optc_binding *b, const ProgStage *s, int tensor)
 {
-    return b->stats_at[(int64_t)b->stats_factor[s - b->rule->program->stage] * b->nall + tensor];
+    return b->stats_at[(int64_t)b->stats_factor[s - b->program->stage] * b->nall + tensor];
 }

@@ -242,7 +242,7 @@ CORE optc_status too_long(const optc_binding *b, const ProgStage *s, const CallG
  * own product. Arrays of ours are aligned; such products do not read callers' arrays (segments.c). */
 static bool misaligned(const optc_binding *b, const CallGroup *g, const ProgCall *c, int64_t k)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     const CallType *t = call_type(p);
     const int array[] = {c->a, c->b, c->out};
     int64_t by = k % 8 == 0 ? 16 : k % 2 == 0 ? 4 : 1;
@@ -275,7 +275,7 @@ CORE bool product_steps(const optc_binding *b, GpuCalls *x, const CallType *t, c
 
 CORE optc_status add_product(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     const ProgCall *c = stage->call;
     const CallGroup *g = &x->group[group];
     ProductShape z = product_shape(p, c, g->shape, g->row_stride);

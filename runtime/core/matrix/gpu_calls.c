@@ -73,7 +73,7 @@ CORE void gpu_call_path(const optc_rule *r, char *buf, size_t n)
 /* ---- sizes ---- */
 CORE void call_label(const optc_binding *b, const ProgStage *s, const CallGroup *g, char *buf, size_t n)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     const CallType *t = call_type(p);
     const char *others = g->n > 1 ? " and others of its shape" : "";
     char label[96];
@@ -152,7 +152,7 @@ static int count_groups(const optc_binding *b, const Units *u)
 /* ---- calls ---- */
 static bool stage_in_f32(const optc_binding *b, const ProgStage *s, int tensor)
 {
-    return is_root(s) && root_in_f32(b, s, root_side(b->rule->program, s->call, b->tensor[tensor].shape));
+    return is_root(s) && root_in_f32(b, s, root_side(b->program, s->call, b->tensor[tensor].shape));
 }
 
 static optc_status add_steps(const optc_binding *b, GpuCalls *x, const ProgStage *stage, const Units *u,
@@ -175,7 +175,7 @@ static optc_status add_steps(const optc_binding *b, GpuCalls *x, const ProgStage
 
 static optc_status add_call(optc_binding *b, GpuCalls *x, const Task *t)
 {
-    const ProgStage *stage = &b->rule->program->stage[t->action->stage];
+    const ProgStage *stage = &b->program->stage[t->action->stage];
     const Units *u = task_units(b, t);
     GpuCall *c = &x->call[x->ncall++];
     optc_status s = OPTC_OK;
@@ -207,12 +207,12 @@ enum { STEPS_A_PRODUCT = 4, SETS_A_PRODUCT = 8, SETS_A_ROOT = 30 };
 
 static bool is_call_task(const optc_binding *b, const Task *t)
 {
-    return t->action->kind == ACT_LAUNCH && b->rule->program->stage[t->action->stage].kind == S_CALL;
+    return t->action->kind == ACT_LAUNCH && b->program->stage[t->action->stage].kind == S_CALL;
 }
 
 static optc_status count_pointers(const optc_binding *b, GpuCalls *x, bool stagger)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     for (int i = 0; i < x->nset; i++) {
         PointerSet *s = &x->set[i];
         const CallGroup *g = &x->group[s->group];
@@ -250,7 +250,7 @@ static void count_steps(const optc_binding *b, const ProgStage *s, const Units *
 
 static optc_status make_calls(optc_binding *b, GpuCalls *x)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     int phases = p->nentry * program_phases(p), calls = 0, groups = 0, steps = 0, sets = 0;
     for (int m = 0; m < phases; m++)
         for (int i = 0; i < b->tasks[m].n; i++)
@@ -293,7 +293,7 @@ static void put_address(PointerList *l, long long slot, int64_t offset)
 
 static void put_tensor(const optc_binding *b, const GpuCalls *x, const PointerSet *s, int tensor, PointerList *l)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     Shape shape = x->group[s->group].shape;
     long long slot = (long long)tensor * p->narray + s->array;
     for (int64_t k = 0; k < shape.slices; k++) {
@@ -310,7 +310,7 @@ static void put_tensor(const optc_binding *b, const GpuCalls *x, const PointerSe
 
 static CUdeviceptr nth_pointer(const optc_binding *b, const PointerList *l, int64_t i)
 {
-    int n = b->rule->program->narray;
+    int n = b->program->narray;
     void *base = b->tensor[l->to[i].slot / n].mem[l->to[i].slot % n];
     return (CUdeviceptr)(uintptr_t)base + (CUdeviceptr)l->to[i].offset;
 }
@@ -318,7 +318,7 @@ static CUdeviceptr nth_pointer(const optc_binding *b, const PointerList *l, int6
 /* Whether the addresses have equal distances and do not change. */
 static void find_stride(const optc_binding *b, PointerSet *s, const PointerList *l)
 {
-    MemKind kind = b->rule->program->array[s->array].kind;
+    MemKind kind = b->program->array[s->array].kind;
     s->even = l->n > 0 && kind != MEM_G && kind != MEM_INPUT;
     s->stride = 0;
     if (!s->even)
@@ -416,7 +416,7 @@ static void forget_graphs(optc_binding *b)
 {
     GpuTables *t = b->gpu;
     gpu_drop_lists(b);
-    for (int i = 0; t->launch_list && i < b->rule->program->nentry * t->nphase; i++)
+    for (int i = 0; t->launch_list && i < b->program->nentry * t->nphase; i++)
         t->launch_list[i].runs = 0;
     if (t->close) {
         t->close(b);
@@ -462,7 +462,7 @@ static optc_status open_library(optc_binding *b, GpuCalls *x)
 CORE optc_status calls_bind(optc_binding *b)
 {
     GpuEngine *g = b->rule->engine->gpu;
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     if (!program_calls(p))
         return OPTC_OK;
     if (!call_type(p))

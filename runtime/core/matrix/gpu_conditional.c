@@ -30,7 +30,7 @@ CORE bool phases_conditional(const optc_binding *b, int entry)
 {
     if (!b->gpu->calls)
         return false;
-    return (b->rule->program->nperiod && entry_calls(b, entry)) || phases_guarded(b, entry);
+    return (b->program->nperiod && entry_calls(b, entry)) || phases_guarded(b, entry);
 }
 
 CORE bool phases_guarded(const optc_binding *b, int entry)
@@ -41,7 +41,7 @@ CORE bool phases_guarded(const optc_binding *b, int entry)
 static optc_status may_condition(const optc_binding *b)
 {
     const Driver *d = b->rule->engine->gpu->d;
-    const char *name = b->rule->program->name;
+    const char *name = b->program->name;
     bool there = d->cuStreamGetCaptureInfo_v3 && d->cuStreamUpdateCaptureDependencies_v2 &&
                  d->cuStreamBeginCaptureToGraph && d->cuGraphConditionalHandleCreate && d->cuGraphAddNode_v2;
     if (d->version < CONDITIONS_NEEDED || !there)
@@ -85,7 +85,7 @@ static optc_status capture_info(const optc_binding *b, CUstream stream, Capture 
 static optc_status add_phase_kernel(optc_binding *b, int phase, CUgraphConditionalHandle *handle)
 {
     GpuEngine *g = b->rule->engine->gpu;
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     Capture c;
     optc_status s = capture_info(b, b->gpu->stream, &c);
     if (s != OPTC_OK)
@@ -121,10 +121,10 @@ static optc_status add_condition(optc_binding *b, CUgraphConditionalHandle handl
     x.of.conditional.type = CU_GRAPH_COND_TYPE_IF;
     x.of.conditional.size = 1;
     x.of.conditional.ctx = g->ctx;
-    TRY(g, cuGraphAddNode_v2(&node, c.graph, c.after, c.edge, c.n, &x), b->rule->program->name);
+    TRY(g, cuGraphAddNode_v2(&node, c.graph, c.after, c.edge, c.n, &x), b->program->name);
     *body = x.of.conditional.phGraph_out[0];
     TRY(g, cuStreamUpdateCaptureDependencies_v2(b->gpu->stream, &node, NULL, 1, CU_STREAM_SET_CAPTURE_DEPENDENCIES),
-        b->rule->program->name);
+        b->program->name);
     return OPTC_OK;
 }
 
@@ -134,14 +134,14 @@ static optc_status fill_body(optc_binding *b, const LaunchList *p, CUgraph body)
     CUstream was = b->gpu->stream, inner = b->gpu->calls->inner;
     optc_status s = OPTC_OK;
     TRY(g, cuStreamBeginCaptureToGraph(inner, body, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_RELAXED),
-        b->rule->program->name);
+        b->program->name);
     b->gpu->stream = inner;
     for (int i = 0; i < p->n && s == OPTC_OK; i++)
         if (p->item[i].stage || p->item[i].copy)
             s = gpu_launch(b, &p->item[i], 0);
     b->gpu->stream = was;
     int rc = g->d->cuStreamEndCapture(inner, &body);
-    return s == OPTC_OK && rc ? gpu_error(g, "cuStreamEndCapture", rc, b->rule->program->name) : s;
+    return s == OPTC_OK && rc ? gpu_error(g, "cuStreamEndCapture", rc, b->program->name) : s;
 }
 
 /* Captures the launches that advance t, then one node per phase. */
@@ -172,7 +172,7 @@ static optc_status make_whole(optc_binding *b, int entry, CUgraphExec *exec)
     GpuEngine *g = b->rule->engine->gpu;
     CUstream was = b->gpu->stream, own = calls_stream(b);
     CUgraph graph = NULL;
-    TRY(g, cuStreamBeginCapture_v2(own, CU_STREAM_CAPTURE_MODE_RELAXED), b->rule->program->name);
+    TRY(g, cuStreamBeginCapture_v2(own, CU_STREAM_CAPTURE_MODE_RELAXED), b->program->name);
     b->gpu->stream = own;
     optc_status s = phases_capture(b, entry);
     b->gpu->stream = was;
@@ -181,7 +181,7 @@ static optc_status make_whole(optc_binding *b, int entry, CUgraphExec *exec)
         rc = g->d->cuGraphInstantiateWithFlags(exec, graph, 0);
     if (graph)
         g->d->cuGraphDestroy(graph);
-    return s == OPTC_OK && rc ? gpu_error(g, "cuGraphInstantiate", rc, b->rule->program->name) : s;
+    return s == OPTC_OK && rc ? gpu_error(g, "cuGraphInstantiate", rc, b->program->name) : s;
 }
 
 CORE optc_status phases_run(optc_binding *b, int entry)
@@ -190,14 +190,14 @@ CORE optc_status phases_run(optc_binding *b, int entry)
     optc_status s = *exec ? OPTC_OK : make_whole(b, entry, exec);
     if (s != OPTC_OK)
         return s;
-    TRY(b->rule->engine->gpu, cuGraphLaunch(*exec, b->gpu->stream), b->rule->program->name);
+    TRY(b->rule->engine->gpu, cuGraphLaunch(*exec, b->gpu->stream), b->program->name);
     return OPTC_OK;
 }
 
 CORE void phases_drop(optc_binding *b)
 {
     GpuCalls *x = b->gpu->calls;
-    for (int e = 0; x && x->whole && e < b->rule->program->nentry; e++)
+    for (int e = 0; x && x->whole && e < b->program->nentry; e++)
         if (x->whole[e]) {
             b->rule->engine->gpu->d->cuGraphExecDestroy(x->whole[e]);
             x->whole[e] = NULL;

@@ -91,7 +91,7 @@ static EigenMethod eigen_method(const optc_binding *b, const ProgCall *c, int64_
 {
     const optc_engine *e = b->rule->engine;
     const GpuEngine *g = e->gpu;
-    bool f64 = b->rule->program->array[c->a].type == (int)T_F64, exact = f64 || call_spectral(c);
+    bool f64 = b->program->array[c->a].type == (int)T_F64, exact = f64 || call_spectral(c);
     EigenMethod method = g->eigen;
     if (method == EIGEN_BY_SIZE)
         method = method_known(e, false, f64, n, matrices);
@@ -319,7 +319,7 @@ static void eigen_power(EigenRound *r)
 static void eigen_end(EigenRound *r)
 {
     const ProgCall *c = r->stage->call;
-    bool f64 = r->b->rule->program->array[c->out].type == (int)T_F64;
+    bool f64 = r->b->program->array[c->out].type == (int)T_F64;
     int from = eigen_of_power(r) ? EIGEN_PRODUCT : EIGEN_SQUARES;
     unsigned method = eigen_of_power(r) ? 0 : eigen_vectors;
     if (!eigen_of_power(r))
@@ -373,7 +373,7 @@ CORE optc_status add_eigen(const optc_binding *b, GpuCalls *x, const ProgStage *
     r.group = group;
     r.fits = true;
     r.solver = -1;
-    factor_sides(b->rule->program, stage->call, g->shape, &r.n, &r.wanted);
+    factor_sides(b->program, stage->call, g->shape, &r.n, &r.wanted);
     if (!r.n || !r.wanted || !g->shape.slices)
         return OPTC_OK;
     int64_t all = all_matrices(x, group);

@@ -54,7 +54,7 @@ static Factor factor_in(const optc_binding *b, GpuCalls *x, const ProgStage *s, 
     f.call = s->call;
     f.group = group;
     f.fits = true;
-    factor_sides(b->rule->program, s->call, shape, &f.m, &f.n);
+    factor_sides(b->program, s->call, shape, &f.m, &f.n);
     return f;
 }
 
@@ -234,7 +234,7 @@ static void add_load(Factor *f, int array, int area, int64_t m, int64_t n, unsig
 static void add_store(Factor *f, int area, int64_t m, int64_t n, unsigned flags)
 {
     const ProgCall *c = f->call;
-    double most = f->b->rule->program->array[c->out].type == (int)T_F64 ? DBL_MAX : FLT_MAX;
+    double most = f->b->program->array[c->out].type == (int)T_F64 ? DBL_MAX : FLT_MAX;
     CallStep *s = on_area(f, KERNEL_FACTOR_CHECK, at(area, 0, 0), m, n);
     s->alpha = most;
     s->flags = flags;
@@ -365,7 +365,7 @@ CORE bool is_order(const ProgStage *s)
 
 CORE optc_status add_order(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     const ProgCall *c = stage->call;
     CallGroup *g = &x->group[group];
     Factor f;

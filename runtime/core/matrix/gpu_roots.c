@@ -39,7 +39,7 @@ CORE bool is_root(const ProgStage *s)
 /* Bytes of all records, at most half of the workspace, at least the largest record. */
 CORE int64_t roots_bytes(const optc_binding *b)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     int64_t most = 0, all = 0, half = b->rule->engine->workspace / 2;
     for (int i = 0; i < p->nstage; i++) {
         const Range r = call_range(b, &p->stage[i]);
@@ -73,7 +73,7 @@ CORE int64_t root_pointers(const GpuCalls *x, const PointerSet *s)
 
 CORE int factor_stats_set(GpuCalls *x, const optc_binding *b, const ProgStage *stage, int group)
 {
-    return whole_set(x, OWN_STATS, group, stage - b->rule->program->stage);
+    return whole_set(x, OWN_STATS, group, stage - b->program->stage);
 }
 
 /* The statistics of a matrix have a fixed address, whichever other matrices take part. The set's offset is the
@@ -81,7 +81,7 @@ CORE int factor_stats_set(GpuCalls *x, const optc_binding *b, const ProgStage *s
 static void factor_stats_addresses(const optc_binding *b, const GpuCalls *x, const PointerSet *s, MatrixAddress *to)
 {
     const CallGroup *g = &x->group[s->group];
-    const ProgStage *stage = &b->rule->program->stage[s->offset];
+    const ProgStage *stage = &b->program->stage[s->offset];
     for (int k = 0; k < g->n; k++) {
         const FactorStats *at = (const FactorStats *)b->stats + factor_stats_first(b, stage, g->tensor[k]);
         for (int64_t q = 0; q < g->shape.slices; q++)
@@ -207,7 +207,7 @@ static void root_all(Root *r, int p, const RootStep *q, int n, double off)
     s = root_step(r, root_of_f32(r) ? KERNEL_ROOT32_OFF : KERNEL_ROOT_OFF, AREA(m), AREA(2));
     s->b = whole_set(r->x, AREA(x), r->group, 0);
     s->k = 2;
-    s->alpha = r->b->rule->program->array[c->out].type == (int)T_F64 ? DBL_MAX : FLT_MAX;
+    s->alpha = r->b->program->array[c->out].type == (int)T_F64 ? DBL_MAX : FLT_MAX;
     s = root_step(r, KERNEL_ROOT_JUDGE, AREA(2), AREA(2));
     s->k = 2;
     s->beta = off;
@@ -227,7 +227,7 @@ CORE int root_step_count(const ProgStage *stage)
 
 CORE optc_status add_root(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     const CallGroup *g = &x->group[group];
     int64_t rows = root_side(p, stage->call, g->shape);
     bool in_f32 = !g->again && root_in_f32(b, stage, rows);

@@ -42,7 +42,7 @@ CORE bool f32_suffices(int p, double share, int64_t rows)
 CORE bool root_in_f32(const optc_binding *b, const ProgStage *stage, int64_t rows)
 {
     const GpuEngine *g = b->rule->engine->gpu;
-    if (!is_root(stage) || b->rule->program->array[stage->call->a].type != (int)T_F32)
+    if (!is_root(stage) || b->program->array[stage->call->a].type != (int)T_F32)
         return false;
     if (g->eigen == EIGEN_F32 || g->eigen == EIGEN_F64)
         return g->eigen == EIGEN_F32;
@@ -64,7 +64,7 @@ typedef struct RootsF32 {
 
 static bool any_in_f32(const optc_binding *b)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     for (int i = 0; i < p->nstage; i++)
         if (root_in_f32(b, &p->stage[i], 0))
             return true;
@@ -74,7 +74,7 @@ static bool any_in_f32(const optc_binding *b)
 CORE optc_status roots_f32_bind(optc_binding *b)
 {
     GpuEngine *g = b->rule->engine->gpu;
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     if (!any_in_f32(b) || !factor_stats_count(b))
         return OPTC_OK;
     RootsF32 *x = b->gpu->calls->roots_f32 = TAKE(b, RootsF32, 1);
@@ -111,7 +111,7 @@ CORE void roots_f32_unbind(optc_binding *b)
 }
 
 /* ---- slots ---- */
-static int slots_every(const optc_binding *b, int i) { return b->rule->program->array[b->slots[i].array].slots.every; }
+static int slots_every(const optc_binding *b, int i) { return b->program->array[b->slots[i].array].slots.every; }
 
 static bool item_in_f32(const optc_binding *b, const LaunchItem *x) { return x->call && root_in_f32(b, x->stage, 0); }
 

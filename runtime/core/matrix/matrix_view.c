@@ -7,7 +7,7 @@
 
 CORE MatrixView matrix_view(const optc_binding *b, const Tensor *t, int array, int64_t nth)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     Dom d = p->array[array].dom;
     MatrixAxes m = dom_matrix(d, false);
     size_t size = (size_t)p->type[p->array[array].type].bytes;

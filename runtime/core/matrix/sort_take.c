@@ -102,7 +102,7 @@ static void take_one(const MatrixView *out, int64_t i, int64_t j, const MatrixVi
 
 CORE void take_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, int thread)
 {
-    MatrixAxes m = dom_matrix(b->rule->program->array[c->a].dom, false);
+    MatrixAxes m = dom_matrix(b->program->array[c->a].dom, false);
     int64_t jobs = count_up(axis_len(m.down, t->shape), TAKE_ROWS), nth = job / jobs;
     int64_t from = job % jobs * TAKE_ROWS;
     MatrixView a = matrix_view(b, t, c->a, nth), out = matrix_view(b, t, c->out, nth),

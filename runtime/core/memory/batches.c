@@ -60,7 +60,7 @@ static unsigned variants_called(const Program *p)
 /* From the first stretch with calls of a phase to the end of its last. */
 CORE void batches_live_range(const optc_binding *b, LiveRange *out)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     for (int m = 0; m < p->nentry * program_phases(p); m++) {
         const ProgPhase *ph = nth_phase(p, m);
         out[m].first = ph->naction;
@@ -117,7 +117,7 @@ static void batched_stage(const optc_binding *b, const Touched *t, const ProgSta
  * stretch with calls or not at all. Temporaries of the group and copied arrays are not in the pool. */
 static void find_batched(const optc_binding *b, const Touched *t)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     unsigned called = variants_called(p);
     for (int k = 0; k < p->narray; k++)
         b->batched[k] = array_temporary(&p->array[k]) && p->array[k].dom != GROUP ? p->array[k].held_by & called : 0;
@@ -195,7 +195,7 @@ static int64_t at_most_workspace(int64_t bytes) { return bytes < MOST_WORKSPACE 
 /* Places the arrays of one tensor, which share memory, and returns the bytes they take. */
 static int64_t place_inside(const optc_binding *b, int tensor, Room *r, int64_t *place)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     int n = 0;
     for (int k = 0; k < p->narray; k++)
         if (in_pool(b, k, tensor)) {
@@ -263,7 +263,7 @@ static int longest_side(const optc_binding *b, int variant)
 static optc_status too_large(const optc_binding *b, int tensor, int64_t bytes)
 {
     char label[96];
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     int longest = b->call_bytes > b->rule->engine->workspace ? longest_side(b, b->tensor[tensor].variant) : -1;
     tensor = longest < 0 ? tensor : longest;
     const Shape s = b->tensor[tensor].shape;
@@ -293,7 +293,7 @@ static optc_status cut_variant(optc_binding *b, const Sorted *x, int n, Room *r)
     for (int i = 0; i < n; i++, had++) {
         Tensor *t = &b->tensor[x[i].tensor];
         if (!i || memcmp(&x[i].shape, &x[i - 1].shape, sizeof x->shape)) {
-            if (!(place = TAKE(b, int64_t, b->rule->program->narray)))
+            if (!(place = TAKE(b, int64_t, b->program->narray)))
                 return no_memory("optc_bind");
             bytes = place_inside(b, x[i].tensor, r, place);
             if (bytes > room)
@@ -332,7 +332,7 @@ static optc_status list_batches(optc_binding *b, int variant, const Sorted *x, i
 
 static optc_status cut_all(optc_binding *b, Sorted *x, Room *r)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     unsigned called = variants_called(p);
     optc_status s = OPTC_OK;
     for (int v = 0; v < p->nvariant && s == OPTC_OK; v++)
@@ -350,7 +350,7 @@ static optc_status cut_all(optc_binding *b, Sorted *x, Room *r)
 
 CORE optc_status batches_plan(optc_binding *b)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     const Device *d = b->rule->device;
     size_t n = (size_t)p->narray + 1;
     Room r;
@@ -383,13 +383,13 @@ CORE optc_status batches_plan(optc_binding *b)
 
 CORE void *call_space(const optc_binding *b)
 {
-    return (char *)b->block + b->at[b->rule->program->narray] + b->pool_bytes - b->call_bytes;
+    return (char *)b->block + b->at[b->program->narray] + b->pool_bytes - b->call_bytes;
 }
 
 /* ---- tasks ---- */
 CORE const Units *task_units(const optc_binding *b, const Task *t)
 {
-    return stage_tensors(b, &b->rule->program->stage[t->action->stage], t->batch);
+    return stage_tensors(b, &b->program->stage[t->action->stage], t->batch);
 }
 
 /* out NULL: only counts. */
@@ -397,7 +397,7 @@ static int list_tasks(const optc_binding *b, const ProgPhase *ph, Task *out)
 {
     int n = 0;
     for (int i = 0, next; i < ph->naction; i = next) {
-        Stretch x = stretch_at(b->rule->program, ph, i);
+        Stretch x = stretch_at(b->program, ph, i);
         next = x.end;
         for (int k = x.calls ? 0 : -1; k < (x.calls ? b->nbatch : 0); k++)
             for (int a = i; a < next && (k < 0 || b->batch[k].variant == x.variant); a++, n++)
@@ -411,7 +411,7 @@ static int list_tasks(const optc_binding *b, const ProgPhase *ph, Task *out)
 
 CORE optc_status tasks_make(optc_binding *b)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     int phases = p->nentry * program_phases(p);
     Tasks *t = TAKE(b, Tasks, phases);
     for (int m = 0; t && m < phases; m++) {

@@ -26,7 +26,7 @@ static int owners(const optc_binding *b, const ProgArray *m)
 
 static int64_t bytes_of(const optc_binding *b, const ProgArray *m, int owner)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     if (m->dom == GROUP)
         return m->kind == MEM_PART && b->ntensor ? (int64_t)8 * b->ntensor : p->type[m->type].bytes;
     const Tensor *t = &b->tensor[owner];
@@ -45,7 +45,7 @@ CORE bool in_pool(const optc_binding *b, int array, int tensor)
 /* Bytes of all owners, or (all false) of those that have it outside the pool. -1: more than 2^60. */
 static int64_t array_bytes(const optc_binding *b, int array, bool all)
 {
-    const ProgArray *m = &b->rule->program->array[array];
+    const ProgArray *m = &b->program->array[array];
     int64_t sum = 0;
     for (int i = 0; i < owners(b, m); i++)
         if (!all && b->batched[array] && in_pool(b, array, i))
@@ -58,7 +58,7 @@ static int64_t array_bytes(const optc_binding *b, int array, bool all)
 /* ---- offsets ---- */
 static int list_extents(const optc_binding *b, const LiveRanges *l, const LiveRange *pool, BufferRequest *e)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     int n = 0;
     for (int k = 0; k < p->narray; k++)
         if (array_temporary(&p->array[k])) {
@@ -75,7 +75,7 @@ static int list_extents(const optc_binding *b, const LiveRanges *l, const LiveRa
 
 static optc_status share(optc_binding *b, const LiveRanges *l, int64_t *at)
 {
-    size_t n = (size_t)b->rule->program->narray + 1;
+    size_t n = (size_t)b->program->narray + 1;
     BufferRequest *e = (BufferRequest *)calloc(n, sizeof *e);
     LiveRange *pool = (LiveRange *)calloc((size_t)l->phases + 1, sizeof *pool);
     BufferPlan x = {(PlacedBuffer *)calloc(n, sizeof *x.p), 0, l->phases, *at, *at, 0};
@@ -112,7 +112,7 @@ static optc_status check_copies(const Program *p)
 
 static optc_status measure(optc_binding *b, const LiveRanges *l)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     int64_t kept = 0, all = 0;
     optc_status s = batches_plan(b);
     if (s != OPTC_OK)
@@ -136,7 +136,7 @@ static optc_status measure(optc_binding *b, const LiveRanges *l)
 
 CORE optc_status layout_measure(optc_binding *b)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     LiveRanges l = {NULL, NULL, 0};
     b->at = TAKE(b, int64_t, p->narray + 1);
     b->batched = TAKE(b, unsigned, p->narray);
@@ -152,9 +152,9 @@ CORE optc_status layout_measure(optc_binding *b)
 /* ---- pointers ---- */
 static void point(optc_binding *b, int k)
 {
-    const ProgArray *m = &b->rule->program->array[k];
+    const ProgArray *m = &b->program->array[k];
     int n = owners(b, m);
-    char *at = (char *)b->block + b->at[k], *pool = (char *)b->block + b->at[b->rule->program->narray];
+    char *at = (char *)b->block + b->at[k], *pool = (char *)b->block + b->at[b->program->narray];
     for (int i = 0; i < n; i++) {
         int64_t bytes = bytes_of(b, m, i);
         void *ptr = bytes ? at : NULL;
@@ -230,7 +230,7 @@ CORE optc_status units_count(optc_binding *b, Units *u)
 static optc_status count_units(optc_binding *b)
 {
     optc_status s = OPTC_OK;
-    for (int v = 0; v < b->rule->program->nvariant && s == OPTC_OK; v++) {
+    for (int v = 0; v < b->program->nvariant && s == OPTC_OK; v++) {
         Units *u = &b->units[v];
         if (!(u->tensor = TAKE(b, int, b->ntensor)))
             return no_memory("optc_bind");
@@ -246,7 +246,7 @@ static optc_status count_units(optc_binding *b)
 
 CORE optc_status layout_place(optc_binding *b)
 {
-    const Program *p = b->rule->program;
+    const Program *p = b->program;
     for (int k = 0; k < p->narray; k++)
         if (ours(&p->array[k]))
             point(b, k);

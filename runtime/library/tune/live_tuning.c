@@ -150,7 +150,7 @@ static void take(optc_binding *b, Live *v, const LaunchList *p)
     CUfunction fn;
     pthread_join(v->thread, NULL);
     v->busy = false;
-    const ProgStage *stage = program_stage(b->rule->program, v->fn);
+    const ProgStage *stage = program_stage(b->program, v->fn);
     bool ok = v->cubin && !d->cuModuleLoadData(&v->module, v->cubin) &&
               !d->cuModuleGetFunction(&fn, v->module, stage->kernel);
     free(v->source);

@@ -371,7 +371,7 @@ static bool run_timed(GpuTuner *u, Ring *r, int layout, const Kernel *k, int rep
     for (int i = -r->settle; i < reps; i++) {
         int next_set = r->next_set++;
         optc_binding *b = r->set[(layout < 0 ? next_set : next_set * r->layouts + layout) % r->n].b;
-        LaunchItem x = gpu_launch_item(b, program_stage(b->rule->program, u->at.stage->fn), batch_of(u, b), &k->launch,
+        LaunchItem x = gpu_launch_item(b, program_stage(b->program, u->at.stage->fn), batch_of(u, b), &k->launch,
                                        k->fn);
         if ((i == 0 && d->cuEventRecord(u->begin, NULL)) || gpu_launch(b, &x, 0) != OPTC_OK)
             return false;
