@@ -355,8 +355,9 @@ int optc_rule_follows_params(const optc_rule *r, const char *name);
  * `stream` is NULL.
  *
  * all_gather   every rank sends `bytes` bytes; recv receives ranks * bytes bytes, in the order of the ranks
- * all_to_all   sends send_bytes[r] bytes to each rank r, and receives recv_bytes[r] bytes from it, including this rank
- *              itself. The parts lie in the order of the ranks, without gaps. Both arrays stay valid until optc_unbind */
+ * all_to_all   sends send_bytes[r] bytes to each rank r, and receives recv_bytes[r] bytes from it. This rank is one of
+ *              them. The parts follow each other in the order of the ranks. Both arrays of sizes stay valid until
+ *              optc_unbind */
 typedef struct optc_comm {
     int rank, ranks;
     void *context;

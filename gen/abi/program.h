@@ -249,10 +249,11 @@ typedef struct ProgStage {
     unsigned stagger;
 } ProgStage;
 
-typedef enum { ACT_ADVANCE_T, ACT_LAUNCH, ACT_COPY } ActKind;
+/* EXCHANGE: only in the derived programs of sharded bindings (runtime/core/shard) */
+typedef enum { ACT_ADVANCE_T, ACT_LAUNCH, ACT_COPY, ACT_EXCHANGE } ActKind;
 typedef struct ProgAction {
     ActKind kind;
-    int stage;                     /* LAUNCH: its number in Program.stage. COPY: 0 */
+    int stage;                     /* LAUNCH: its number in Program.stage. EXCHANGE: the exchange. COPY: 0 */
     int to, from;                  /* COPY: arrays of one shape and type, over all tensors (or groups) */
 } ProgAction;
 

@@ -32,6 +32,8 @@ CORE optc_status fail(optc_status s, const char *fmt, ...) __attribute__((format
 CORE optc_status no_memory(const char *call);
 CORE void message_clear(void);
 
+enum { MOST_ROLES = 32 };                  /* variants of a binding's program, which for shards are a rule's roles */
+
 /* A pending change of participation and cohorts, for entries whose participation mask is `mask`.
  * any: something changes; takes: a free cohort comes into use; grows: more cohorts are needed than exist */
 typedef struct Participation { unsigned mask; bool any, takes, grows; } Participation;
@@ -63,6 +65,7 @@ struct optc_rule {
 typedef struct Tensor {
     char *name;
     int rank; int64_t *dim;            /* as the caller passed them */
+    int64_t *whole_dim, *offset;       /* of the tensor that this one is a piece of, and where the piece begins */
     Shape shape;                       /* as the rule sees the tensor */
     /* The tensor that this one is a piece of, or its own shape, and per domain the number of the whole's values ahead
      * of the piece (only elements can be cut today). Sizes and random draws follow the whole. templates/partials.h
@@ -70,9 +73,11 @@ typedef struct Tensor {
     Shape whole;
     int64_t before[NDOM];
     int variant, group;
+    int source;                        /* the bound tensor that it belongs to: itself, or (sharded bindings) another */
     int cohort;                        /* index into optc_binding.group: source of hyperparameters and t */
     int64_t lag;                       /* steps of the binding that this tensor did not take part in */
     void **mem;                        /* by array number */
+    bool needs_grad;                   /* without a gradient it takes no part in entries that read gradients */
     bool *caller_owned;                /* by array number: caller-owned state (caller_states.c); NULL: none */
     /* its batch, the offset of its temporaries in the pool, and the offset of each array from there (batches.c) */
     int batch;
@@ -128,7 +133,11 @@ typedef struct BindAlloc { struct BindAlloc *next; double align[1]; } BindAlloc;
 struct optc_binding {
     optc_rule *rule;
     const Program *program;            /* the rule's; of a sharded binding its own (runtime/core/shard) */
-    Tensor *tensor; int ntensor, nall; /* nall: bound tensors plus views of their blocks */
+    /* ntensor: bound by the caller; nheld: these and the extra entries of a sharded binding; nall: these and views of
+     * blocks */
+    Tensor *tensor; int ntensor, nheld, nall;
+    bool sharded;
+    struct Shards *shards;             /* NULL: the binding is not sharded */
     Span *span; int nspan;             /* parameters, sorted by address */
     Span *caller_span; int ncaller_span;      /* caller-owned states, sorted by address */
     int64_t caller_bytes;
@@ -137,7 +146,7 @@ struct optc_binding {
     unsigned *leaves_out;              /* by entry: participation mask */
     /* settled: participation is set up for the mask left_out; absent: tensors without a gradient */
     bool settled; unsigned left_out; int *absent, nabsent;
-    Units units[MOST_VARIANTS], blocks[MOST_VARIANTS];
+    Units units[MOST_ROLES], blocks[MOST_ROLES];
     int64_t steps;
     int64_t elems;
     bool complete;                     /* all inputs were set at the last check, and none was removed since */
@@ -289,6 +298,8 @@ OPTC_COUNT int64_t factor_stats_count(const optc_binding *b)
 
 /* ---- stagger_slots.c ---- */
 CORE optc_status stagger_make(optc_binding *b);               /* assigns slots; after blocks_make */
+/* takes the slots that the tensors have in a binding of whole tensors */
+CORE optc_status stagger_follow(optc_binding *b, const optc_binding *model);
 CORE optc_status stagger_write(optc_binding *b);              /* writes slots to the device; after allocation */
 CORE StaggerNow stagger_now(const optc_binding *b, int64_t t);
 /* A slot array in `stagger` (bits) schedules the tensor, or this matrix of a view of blocks (-1: any of its
@@ -301,6 +312,23 @@ OPTC_COUNT bool array_visible(const ProgArray *m, bool report)
 {
     return m->kind == MEM_STATE && m->report == report && !m->slots.every;
 }
+
+/* ---- runtime/core/shard; for bindings that are not sharded these do nothing ---- */
+/* makes the derived program and the extra entries; after tensors are filled */
+CORE optc_status shards_make(optc_binding *b, const optc_comm *comm, optc_status so_far);
+CORE int64_t shards_bytes(optc_binding *b, int64_t at);     /* memory for buffers and copies, from this offset on */
+CORE void shards_point(optc_binding *b);                    /* after the tensors' pointers are set */
+CORE void shards_update(optc_binding *b);                   /* after cohorts or participation changed */
+CORE void shards_moved(optc_binding *b, int tensor, int array);            /* after one pointer changed */
+CORE optc_status shards_send_params(optc_binding *b);       /* before states that copy p are filled */
+CORE optc_status shards_begin(optc_binding *b, int entry, int phase);      /* before a run */
+CORE void shards_exchange(const optc_binding *b, int number);
+CORE optc_status shards_end(optc_binding *b);               /* after a run: how the exchanges ended */
+CORE bool shards_move(const optc_binding *b, int array);    /* some exchange moves the array */
+CORE optc_status shards_agree(optc_binding *b, optc_status s);              /* how binding ended on all ranks */
+CORE unsigned shards_roles(const optc_binding *b, unsigned variants);       /* variants of the rule, with their roles */
+/* the entry that holds a state of a bound tensor; -1: another rank holds it */
+CORE int shards_state_entry(const optc_binding *b, int tensor, int array);
 
 /* ---- step_cohorts.c ---- */
 CORE optc_status cohort_make(optc_binding *b, Group *g, int of, bool idle);

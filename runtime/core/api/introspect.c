@@ -116,7 +116,7 @@ optc_status optc_factors_about_sized(const optc_binding *b, int tensor, optc_fac
     memset(&x, 0, sizeof x);
     for (int64_t i = 0; s == OPTC_OK && i < (int64_t)b->nfactor * b->nall; i++)
         for (int64_t k = b->stats_at[i]; k < b->stats_at[i + 1]; k++)
-            if (tensor < 0 || b->tensor[i % b->nall].of == tensor)
+            if (tensor < 0 || b->tensor[b->tensor[i % b->nall].of].source == tensor)
                 add_stats(&x, &all[k]);
     free(all);
     if (s != OPTC_OK)

@@ -193,10 +193,11 @@ static optc_status look_up(const optc_binding *b, const StateQuery *w, optc_stat
     if (w->owner < 0 || w->owner >= limit)
         return fail(OPTC_ERROR_ARGUMENT, "%s: there is no %s %d (there are %d)", w->call, group ? "group" : "tensor",
                     w->owner, limit);
-    out->data = group ? b->group[w->owner].mem[k] : b->tensor[w->owner].mem[k];
-    out->count = group ? 1 : dom_len(m->dom, b->tensor[w->owner].shape);
+    int entry = group ? 0 : shards_state_entry(b, w->owner, k);
+    out->data = group ? b->group[w->owner].mem[k] : entry < 0 ? NULL : b->tensor[entry].mem[k];
+    out->count = group ? 1 : entry < 0 ? 0 : dom_len(m->dom, b->tensor[entry].shape);
     out->type = (optc_type)(plain_type(stored_type(p->type, m->type, group ? 1 : b->tensor[w->owner].whole.n)) + 1);
-    *has = out->data || (!out->count && (m->held_by >> b->tensor[w->owner].variant & 1));
+    *has = out->data || entry < 0 || (!out->count && (m->held_by >> b->tensor[entry].variant & 1));
     return OPTC_OK;
 }
 
@@ -415,6 +416,7 @@ static void put_data(optc_binding *b, int tensor, int array, const void *data)
         b->complete = b->complete && data;
     *at = (void *)(uintptr_t)data;
     blocks_moved(b, tensor, array);
+    shards_moved(b, tensor, array);
 }
 
 static optc_status set_pointer(optc_binding *b, const char *call, int tensor, int array, const void *data,

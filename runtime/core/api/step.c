@@ -45,7 +45,7 @@ static optc_status check_read(const optc_binding *b, int entry, const ProgStage 
     if (m->kind == MEM_INPUT && m->dom == GROUP && (s->kind == S_GROUP || u->n))
         return check_scalar(b, entry, array);
     for (int j = 0; j < u->n && from_caller(m); j++) {
-        const Tensor *t = &b->tensor[u->tensor[j]];
+        const Tensor *t = &b->tensor[b->tensor[u->tensor[j]].source];
         if (!t->mem[array] && t->shape.n && !tensor_out(t, b->leaves_out[entry]))
             return fail(OPTC_ERROR_ARGUMENT,
                         "optc_run: entry '%s' reads input '%s' of %s, which is not set; call optc_set_input first",
@@ -106,7 +106,9 @@ optc_status optc_run(optc_binding *b, const char *entry)
         return s;
     int phase = program_phase(p, b->steps + 1);
     const ProgPhase *ph = &p->entry[e].phase[phase];
-    s = b->complete ? OPTC_OK : check_pointers(b, e, ph);
+    s = shards_begin(b, e, phase);
+    if (s == OPTC_OK && !b->complete)
+        s = check_pointers(b, e, ph);
     if (s == OPTC_OK && !settled)
         s = cohorts_arrange(b, e);
     if (s != OPTC_OK)
@@ -177,7 +179,7 @@ optc_status optc_plan_bytes(const optc_binding *b, const char *entry, int64_t t,
         }
         const ProgAction *c = ph->action[i].kind == ACT_COPY && p->array[ph->action[i].to].dom != GROUP ? &ph->action[i]
                                                                                                        : NULL;
-        for (int k = 0; c && k < b->ntensor; k++)
+        for (int k = 0; c && k < b->nheld; k++)
             if (b->tensor[k].mem[c->to] && b->tensor[k].mem[c->from]) {
                 out->read += traffic(b, &c->from, 1, b->tensor[k].shape);
                 out->written += traffic(b, &c->to, 1, b->tensor[k].shape);

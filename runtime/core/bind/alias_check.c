@@ -118,6 +118,7 @@ optc_status optc_set_params(optc_binding *b, void *const *params, int n)
         if (b->tensor[i].mem[0] != params[i]) {
             b->tensor[i].mem[0] = params[i];
             blocks_moved(b, i, 0);
+            shards_moved(b, i, 0);
         }
     return s;
 }

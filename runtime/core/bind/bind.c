@@ -205,7 +205,7 @@ static optc_status check_piece(const optc_binding *b, const optc_tensor *t, cons
     const Program *p = b->program;
     TensorFacts facts = tensor_facts(t);
     int variant = variant_of(p->variant, p->nvariant, &facts);
-    bool takes = elementwise(p, variant);
+    bool takes = b->sharded || elementwise(p, variant);
     for (int k = 0; k < t->rank; k++) {
         int64_t all = whole_dim(t, k), at = begins_at(t, k);
         bool inside = at >= 0 && at <= all && t->shape[k] <= all - at;
@@ -216,7 +216,9 @@ static optc_status check_piece(const optc_binding *b, const optc_tensor *t, cons
                         label, k, (long long)t->shape[k], (long long)all, (long long)at,
                         inside ? "rule '" : "the piece does not fit into global_shape; check offset",
                         inside ? p->name : "",
-                        inside ? "' uses values per row or per tensor; only elementwise rules can step pieces" : "");
+                        inside ? "' uses values per row or per tensor, which span the pieces of all processes; bind "
+                                 "with optc_bind_sharded"
+                               : "");
     }
     return check_piece_blocks(b, t, variant, label);
 }
@@ -401,10 +403,15 @@ static optc_status fill_tensor(optc_binding *b, const optc_tensor *t, int at, in
     if (s != OPTC_OK)
         return s;
     x->rank = t->rank;
-    if (!(x->dim = TAKE(b, int64_t, t->rank)))
+    if (!(x->dim = TAKE(b, int64_t, 3 * t->rank)))
         return no_memory("optc_bind");
-    for (int k = 0; k < t->rank; k++)
+    x->whole_dim = x->dim + t->rank;
+    x->offset = x->whole_dim + t->rank;
+    for (int k = 0; k < t->rank; k++) {
         x->dim[k] = t->shape[k];
+        x->whole_dim[k] = whole_dim(t, k);
+        x->offset[k] = begins_at(t, k);
+    }
     TensorFacts facts = tensor_facts(t);
     TensorFacts piece = facts;
     piece.dim = t->shape;
@@ -417,6 +424,8 @@ static optc_status fill_tensor(optc_binding *b, const optc_tensor *t, int at, in
     x->before[ELEM] = elements_before(t);
     x->variant = variant_of(p->variant, p->nvariant, &facts);
     x->group = x->cohort = group;
+    x->source = at;
+    x->needs_grad = (b->sharded ? x->whole.n : x->shape.n) > 0;
     x->mem[0] = t->param;
     x->mem[1] = (void *)(uintptr_t)t->grad;
     if (__builtin_add_overflow(b->elems, x->whole.n, &b->elems))
@@ -442,20 +451,23 @@ static optc_status fill_all(optc_binding *b, const optc_group *groups)
 }
 
 /* ---- bindings ---- */
-static optc_status bind_all(optc_binding *b, const optc_group *groups)
+static optc_status bind_all(optc_binding *b, const optc_group *groups, const optc_comm *comm)
 {
     b->ncohort = b->ngroup + b->rule->device->spare_cohorts;
     b->group = TAKE(b, Group, b->ncohort);
     b->tensor = TAKE(b, Tensor, b->ntensor);
     optc_status s = b->group && b->tensor ? fill_all(b, groups) : no_memory("optc_bind");
+    b->nheld = b->ntensor;
     if (s == OPTC_OK)
         warn_stacks(b);
     if (s == OPTC_OK)
-        s = blocks_make(b);
-    if (s == OPTC_OK)
-        s = stagger_make(b);
-    if (s == OPTC_OK)
         s = check_params_apart(b);
+    if (comm)                                     /* also after a failure: the other ranks must learn of it */
+        s = shards_make(b, comm, s);
+    else if (s == OPTC_OK)
+        s = blocks_make(b);
+    if (s == OPTC_OK && !comm)
+        s = stagger_make(b);
     if (s == OPTC_OK)
         s = check_states_apart(b);
     if (s == OPTC_OK)
@@ -468,6 +480,8 @@ static optc_status bind_all(optc_binding *b, const optc_group *groups)
         s = b->rule->device->bind(b);
     if (s == OPTC_OK)
         s = stagger_write(b);
+    if (comm)
+        s = shards_agree(b, s);
     if (s == OPTC_OK && HOST()->bound)
         HOST()->bound(b);
     return s;
@@ -483,7 +497,8 @@ static void binding_free(optc_binding *b)
     free(b);
 }
 
-static optc_status bind_groups(optc_rule *r, const optc_group *groups, int ngroups, optc_binding **out)
+static optc_status bind_groups(optc_rule *r, const optc_group *groups, int ngroups, const optc_comm *comm,
+                               optc_binding **out)
 {
     int64_t n = 0;
     for (int i = 0; i < ngroups; i++) {
@@ -502,7 +517,8 @@ static optc_status bind_groups(optc_rule *r, const optc_group *groups, int ngrou
     b->program = r->program;
     b->ngroup = ngroups;
     b->ntensor = (int)n;
-    optc_status s = bind_all(b, groups);
+    b->sharded = comm != NULL;
+    optc_status s = bind_all(b, groups, comm);
     if (s != OPTC_OK) {
         char why[MOST_MESSAGE];                           /* binding_free may replace the message */
         memcpy(why, optc_message(), sizeof why);
@@ -542,8 +558,8 @@ static optc_status read_groups(const optc_group *in, size_t size, size_t tensor_
     return s;
 }
 
-optc_status optc_bind_sized(optc_rule *r, const optc_group *groups, int ngroups, size_t group_size, size_t tensor_size,
-                            optc_binding **out)
+static optc_status bind_sized(optc_rule *r, const optc_group *groups, int ngroups, size_t group_size,
+                              size_t tensor_size, const optc_comm *comm, optc_binding **out)
 {
     if (out)
         *out = NULL;
@@ -554,13 +570,33 @@ optc_status optc_bind_sized(optc_rule *r, const optc_group *groups, int ngroups,
                     : !out    ? "the pointer for the binding is NULL"
                               : "ngroups must be 1 or more");
     if (group_size == sizeof(optc_group) && tensor_size == sizeof(optc_tensor))
-        return bind_groups(r, groups, ngroups, out);
+        return bind_groups(r, groups, ngroups, comm, out);
     optc_group *g = NULL;
     optc_status s = read_groups(groups, group_size, tensor_size, ngroups, &g);
     if (s == OPTC_OK)
-        s = bind_groups(r, g, ngroups, out);
+        s = bind_groups(r, g, ngroups, comm, out);
     free(g);
     return s;
+}
+
+optc_status optc_bind_sized(optc_rule *r, const optc_group *groups, int ngroups, size_t group_size, size_t tensor_size,
+                            optc_binding **out)
+{
+    return bind_sized(r, groups, ngroups, group_size, tensor_size, NULL, out);
+}
+
+optc_status optc_bind_sharded_sized(optc_rule *r, const optc_group *groups, int ngroups, size_t group_size,
+                                    size_t tensor_size, const optc_comm *comm, optc_binding **out)
+{
+    if (out)
+        *out = NULL;
+    if (!comm || !comm->all_gather || !comm->all_to_all || comm->ranks < 1 || comm->rank < 0 ||
+        comm->rank >= comm->ranks)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_bind_sharded: %s",
+                    !comm                                     ? "the communication table is NULL"
+                    : !comm->all_gather || !comm->all_to_all ? "a function of the communication table is NULL"
+                                                              : "rank is not in 0..ranks - 1");
+    return bind_sized(r, groups, ngroups, group_size, tensor_size, comm, out);
 }
 
 optc_status optc_unbind(optc_binding *b)

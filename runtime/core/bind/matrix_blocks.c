@@ -68,8 +68,8 @@ CORE optc_status blocks_make(optc_binding *b)
     unsigned mask = variants_blocked(p);
     Tensor *was = b->tensor;
     int64_t n = 0;
-    b->nall = b->ntensor;
-    for (int i = 0; i < b->ntensor; i++) {
+    b->nall = b->nheld;
+    for (int i = 0; i < b->nheld; i++) {
         was[i].of = i;
         was[i].even = true;
         for (int k = 0; mask >> was[i].variant & 1 && k < BLOCK_SIZES; k++)
@@ -77,13 +77,13 @@ CORE optc_status blocks_make(optc_binding *b)
     }
     if (!n)
         return OPTC_OK;
-    if (n + b->ntensor > INT_MAX / 2 || !(b->tensor = TAKE(b, Tensor, n + b->ntensor))) {
+    if (n + b->nheld > INT_MAX / 2 || !(b->tensor = TAKE(b, Tensor, n + b->nheld))) {
         b->tensor = was;
         return no_memory("optc_bind");
     }
-    memcpy(b->tensor, was, sizeof *was * (size_t)b->ntensor);
+    memcpy(b->tensor, was, sizeof *was * (size_t)b->nheld);
     optc_status s = OPTC_OK;
-    for (int i = 0; i < b->ntensor && s == OPTC_OK; i++)
+    for (int i = 0; i < b->nheld && s == OPTC_OK; i++)
         if (mask >> was[i].variant & 1) {
             s = check_blocks(b, i);
             s = s == OPTC_OK ? add_views(b, i) : s;
@@ -127,11 +127,11 @@ static bool begin_even(const optc_binding *b, const Tensor *v)
 CORE void blocks_point(optc_binding *b)
 {
     const Program *p = b->program;
-    for (int i = b->ntensor; i < b->nall; i++)
+    for (int i = b->nheld; i < b->nall; i++)
         b->tensor[i].even = begin_even(b, &b->tensor[i]);
     for (int k = 0; k < p->narray; k++) {
         int64_t before = 0;
-        for (int i = b->ntensor; i < b->nall; i++) {
+        for (int i = b->nheld; i < b->nall; i++) {
             Tensor *v = &b->tensor[i];
             before = i == b->tensor[v->of].first_view ? 0 : before;
             point_view(b, v, k, array_blocked(&p->array[k]) ? before : 0);
@@ -145,7 +145,7 @@ CORE void blocks_point(optc_binding *b)
  * random draws. */
 CORE void blocks_views(optc_binding *b)
 {
-    for (int i = b->ntensor; i < b->nall; i++) {
+    for (int i = b->nheld; i < b->nall; i++) {
         Tensor *v = &b->tensor[i];
         v->view = b->tensor[v->of].view;
         v->view.mem = v->mem;
@@ -160,7 +160,7 @@ CORE void blocks_views(optc_binding *b)
 CORE void blocks_update(optc_binding *b)
 {
     const Program *p = b->program;
-    for (int i = b->ntensor; i < b->nall; i++) {
+    for (int i = b->nheld; i < b->nall; i++) {
         Tensor *v = &b->tensor[i];
         const Tensor *t = &b->tensor[v->of];
         v->cohort = t->cohort;

@@ -44,7 +44,7 @@ static bool slot_runs(const optc_binding *b, int i, const Tensor *y, int64_t mat
         return true;
     if (!of_blocks(b, i))
         return slot[y->of] == now;
-    if (matrix >= 0 && y - b->tensor >= b->ntensor)
+    if (matrix >= 0 && y - b->tensor >= b->nheld)
         return slot[y->first_block + matrix] == now;
     return some_have(slot + y->first_block, y->blocks_n, now);
 }
@@ -159,7 +159,7 @@ static int64_t list_owners(const optc_binding *b, int i, Owner *o)
 {
     const ProgArray *m = &b->program->array[b->slots[i].array];
     int64_t n = 0;
-    for (int k = 0; k < b->ntensor; k++) {
+    for (int k = 0; k < b->nheld; k++) {
         const Tensor *t = &b->tensor[k];
         if (!(m->held_by >> t->variant & 1))
             continue;
@@ -204,7 +204,7 @@ static optc_status deal_all(optc_binding *b, Owner *o)
 static int64_t count_blocks_before(optc_binding *b)
 {
     int64_t n = 0;
-    for (int k = 0; k < b->ntensor; k++) {
+    for (int k = 0; k < b->nheld; k++) {
         Tensor *t = &b->tensor[k];
         t->first_block = n;
         for (int v = t->first_view; v < t->first_view + t->nview; v++) {
@@ -217,26 +217,50 @@ static int64_t count_blocks_before(optc_binding *b)
     return n;
 }
 
-CORE optc_status stagger_make(optc_binding *b)
+/* Finds the arrays of slots, and makes the host's copies with slot -1. all: how many slots there are. */
+static optc_status slots_make(optc_binding *b, int64_t *all)
 {
     const Program *p = b->program;
     for (int k = 0; k < p->narray; k++)
         if (p->array[k].slots.every && b->nslots < MOST_SLOTS)
             b->slots[b->nslots++].array = k;
-    if (!b->nslots)
-        return OPTC_OK;
-    int64_t blocks = count_blocks_before(b), all = 0;
+    *all = 0;
+    int64_t blocks = b->nslots ? count_blocks_before(b) : 0;
     for (int i = 0; i < b->nslots; i++) {
-        int64_t n = of_blocks(b, i) ? blocks : b->ntensor;
-        all += n;
+        int64_t n = of_blocks(b, i) ? blocks : b->nheld;
+        *all += n;
         if (!(b->slots[i].slot = TAKE(b, int, n)))
             return no_memory("optc_bind");
         for (int64_t k = 0; k < n; k++)
             b->slots[i].slot[k] = -1;
     }
+    return OPTC_OK;
+}
+
+CORE optc_status stagger_make(optc_binding *b)
+{
+    int64_t all;
+    optc_status s = slots_make(b, &all);
+    if (!b->nslots || s != OPTC_OK)
+        return s;
     Owner *o = (Owner *)calloc((size_t)all + 1, sizeof *o);
-    optc_status s = o ? deal_all(b, o) : no_memory("optc_bind");
+    s = o ? deal_all(b, o) : no_memory("optc_bind");
     free(o);
+    return s;
+}
+
+CORE optc_status stagger_follow(optc_binding *b, const optc_binding *model)
+{
+    int64_t all;
+    optc_status s = slots_make(b, &all);
+    for (int i = 0; i < b->nslots && s == OPTC_OK; i++)
+        for (int k = 0; k < b->nheld; k++) {
+            const Tensor *t = &b->tensor[k], *of = &model->tensor[t->source];
+            bool blocks = of_blocks(b, i);
+            memcpy(b->slots[i].slot + (blocks ? t->first_block : k),
+                   model->slots[i].slot + (blocks ? of->first_block : t->source),
+                   sizeof(int) * (size_t)(blocks ? t->blocks_n : 1));
+        }
     return s;
 }
 
@@ -257,7 +281,7 @@ CORE optc_status stagger_write(optc_binding *b)
 {
     optc_status s = OPTC_OK;
     for (int i = 0; i < b->nslots; i++)
-        for (int k = 0; k < b->ntensor && s == OPTC_OK; k++) {
+        for (int k = 0; k < b->nheld && s == OPTC_OK; k++) {
             const Tensor *t = &b->tensor[k];
             bool blocks = of_blocks(b, i);
             int64_t n = blocks ? t->blocks_n : 1;

@@ -23,7 +23,7 @@ typedef struct CohortKey { int64_t lag; int group, cohort; } CohortKey;
 
 CORE bool tensor_out(const Tensor *t, unsigned mask)
 {
-    return !t->mem[1] && t->shape.n && (mask >> t->variant & 1);
+    return !t->mem[1] && t->needs_grad && (mask >> t->variant & 1);
 }
 static bool own_array(const ProgArray *m) { return m->dom == GROUP && (m->kind == MEM_STATE || m->kind == MEM_TEMP); }
 
@@ -80,7 +80,7 @@ CORE optc_status cohorts_prepare(optc_binding *b)
     if (!b->leaves_out || !b->absent)
         return no_memory("optc_bind");
     for (int e = 0; e < p->nentry; e++)
-        b->leaves_out[e] = reads_gradient(p, e);
+        b->leaves_out[e] = shards_roles(b, reads_gradient(b->rule->program, e));
     for (int k = 0; k < p->narray; k++)
         b->group_states = b->group_states || (own_array(&p->array[k]) && p->array[k].kind == MEM_STATE &&
                                               !p->array[k].report);
@@ -267,7 +267,7 @@ static void place_tensors(optc_binding *b, unsigned mask, CohortKey *key, int n)
         changed = put(&t->view.n, out ? -1 : t->shape.n) || changed;
         present += !out;
         total += out ? 0 : t->whole.n;
-        if (!t->mem[1] && t->shape.n)
+        if (!t->mem[1] && t->needs_grad)
             b->absent[b->nabsent++] = i;
     }
     for (int r = 0; r < b->ngroup; r++)
@@ -281,6 +281,7 @@ static void place_tensors(optc_binding *b, unsigned mask, CohortKey *key, int n)
         changed = put(&v->present, present) || changed;
         changed = put(&v->total, total) || changed;
     }
+    shards_update(b);
     blocks_update(b);
     if (moved || changed)
         b->rule->device->arranged(b, moved);

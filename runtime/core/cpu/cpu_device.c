@@ -95,7 +95,7 @@ static void fill_states(optc_binding *b)
             continue;
         for (int i = 0; m->dom == GROUP && i < b->ngroup; i++)
             state_fill(b, m, i, b->group[i].mem[k], NULL, state_span(0, 1, 1));
-        int from = dom_of_block(m->dom) ? b->ntensor : 0, to = m->dom == GROUP ? 0 : from ? b->nall : b->ntensor;
+        int from = dom_of_block(m->dom) ? b->nheld : 0, to = m->dom == GROUP ? 0 : from ? b->nall : b->nheld;
         for (int i = from; i < to; i++) {
             bool ours = b->tensor[i].mem[k] && !state_caller_owned(b, i, k);
             Filled x = {b, i, k, ours ? dom_len(m->dom, b->tensor[i].shape) : 0};
@@ -126,6 +126,8 @@ CORE optc_status cpu_bind(optc_binding *b)
         return fail(OPTC_ERROR_ARGUMENT,
                     "optc_bind: the caller's allocator returned memory that is not aligned to 64 bytes");
     s = layout_place(b);
+    if (s == OPTC_OK)
+        s = shards_send_params(b);
     if (s == OPTC_OK)
         fill_states(b);
     return s;
@@ -250,7 +252,7 @@ CORE void copy_arrays(const optc_binding *b, const ProgAction *a)
 {
     const ProgArray *m = &b->program->array[a->to];
     size_t size = (size_t)b->program->type[m->type].bytes;
-    for (int i = 0; i < (m->dom == GROUP ? b->ncohort : b->ntensor); i++) {
+    for (int i = 0; i < (m->dom == GROUP ? b->ncohort : b->nheld); i++) {
         void *const *mem = m->dom == GROUP ? b->group[i].mem : b->tensor[i].mem;
         if (mem[a->to] && mem[a->from] && (m->dom == GROUP ? b->group[i].view.n : b->tensor[i].view.n) >= 0)
             memcpy(mem[a->to], mem[a->from],
@@ -266,6 +268,8 @@ static void run_task(const optc_binding *b, const Task *t, Counter *c, int threa
         run_stage(b, t, c, threads);
     else if (t->action->kind == ACT_COPY && next_units(c, 1) == 0)
         copy_arrays(b, t->action);
+    else if (t->action->kind == ACT_EXCHANGE && next_units(c, 1) == 0)
+        shards_exchange(b, t->action->stage);
 }
 
 static void run_alone(const optc_binding *b, const Tasks *x, int from, int to, int thread)
@@ -365,7 +369,7 @@ static optc_status cpu_run(optc_binding *b, int entry, int phase)
     run_tasks(b, x, c, threads);
     if (c != few)
         free(c);
-    return OPTC_OK;
+    return shards_end(b);
 }
 
 /* ---- the rest of the device table ---- */

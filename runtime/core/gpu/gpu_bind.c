@@ -309,7 +309,7 @@ static optc_status init_states(optc_binding *b)
         }
         for (int i = 0; m->dom == GROUP && i < b->ngroup && s == OPTC_OK; i++)
             s = fill_one(b, m, i, b->group[i].mem[k], NULL, 1, 1);
-        int from = dom_of_block(m->dom) ? b->ntensor : 0, to = m->dom == GROUP ? 0 : from ? b->nall : b->ntensor;
+        int from = dom_of_block(m->dom) ? b->nheld : 0, to = m->dom == GROUP ? 0 : from ? b->nall : b->nheld;
         for (int i = from; i < to && s == OPTC_OK; i++)
             s = fill_one(b, m, b->tensor[i].group, state_caller_owned(b, i, k) ? NULL : b->tensor[i].mem[k],
                          b->tensor[i].mem[0], dom_len(m->dom, b->tensor[i].shape),

@@ -78,7 +78,7 @@ typedef struct GpuTables {
     const GpuCode *code;
     CUstream stream;
     CUdeviceptr all; size_t bytes;         /* one allocation; the rest point into it */
-    CUdeviceptr views, groups, mem, group_mem, hyper, units[MOST_VARIANTS][NSTAGEKIND];
+    CUdeviceptr views, groups, mem, group_mem, hyper, units[MOST_ROLES][NSTAGEKIND];
     CUdeviceptr *batch_units;              /* by batch, then kind of stage */
     struct GpuCalls *calls;                /* NULL: the rule has none */
     bool calls_behind;                     /* the calls' addresses are older than the device's tables */

@@ -247,7 +247,7 @@ static optc_status launch_copy(optc_binding *b, const ProgAction *a)
     size_t size = (size_t)b->program->type[m->type].bytes;
     CopyRange r = {NULL, NULL, 0};
     optc_status s = OPTC_OK;
-    for (int i = 0; i < (m->dom == GROUP ? b->ncohort : b->ntensor) && s == OPTC_OK; i++) {
+    for (int i = 0; i < (m->dom == GROUP ? b->ncohort : b->nheld) && s == OPTC_OK; i++) {
         void *const *mem = m->dom == GROUP ? b->group[i].mem : b->tensor[i].mem;
         size_t n = m->dom == GROUP ? 1 : (size_t)dom_len(m->dom, b->tensor[i].shape);
         if ((m->dom == GROUP ? b->group[i].view.n : b->tensor[i].view.n) < 0)

@@ -241,7 +241,7 @@ static optc_status check_places(const optc_binding *b, const ProgStage *s, int t
 
 CORE Range call_range(const optc_binding *b, const ProgStage *s)
 {
-    Range all = {0, b->ntensor}, views = {b->ntensor, b->nall};
+    Range all = {0, b->nheld}, views = {b->nheld, b->nall};
     return stage_of_blocks(s) ? views : all;
 }
 

@@ -6,7 +6,7 @@ CORE bool stage_factor(const ProgStage *s) { return stage_of_kind(s, CALLEE_FACT
 
 static int64_t matrices_of(const optc_binding *b, const ProgStage *s, int tensor)
 {
-    bool there = stage_of_blocks(s) ? tensor >= b->ntensor : tensor < b->ntensor;
+    bool there = stage_of_blocks(s) ? tensor >= b->nheld : tensor < b->nheld;
     return there && b->tensor[tensor].variant == s->variant ? b->tensor[tensor].shape.slices : 0;
 }
 

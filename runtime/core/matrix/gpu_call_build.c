@@ -71,7 +71,7 @@ CORE optc_status count_alike(optc_binding *b, GpuCalls *x)
     x->alike = TAKE(b, int, b->nall);
     for (int i = 0; k && i < b->nall; i++) {
         const Shape s = b->tensor[i].shape;
-        const int64_t of[6] = {i >= b->ntensor, b->tensor[i].variant, s.slices, s.rows, s.cols, s.rank};
+        const int64_t of[6] = {i >= b->nheld, b->tensor[i].variant, s.slices, s.rows, s.cols, s.rank};
         memcpy(k[i].of, of, sizeof of);
         k[i].tensor = i;
     }

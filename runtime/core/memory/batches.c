@@ -94,7 +94,7 @@ typedef struct Touched { int *from; } Touched;
 static void touch_batched(const optc_binding *b, const Touched *t, const ProgStage *s, int array, int stretch,
                           bool written)
 {
-    int *from = &t->from[array * MOST_VARIANTS + s->variant];
+    int *from = &t->from[array * MOST_ROLES + s->variant];
     bool good = *from ? *from == stretch + 1 : written;
     if (!good)
         b->batched[array] &= ~(1u << s->variant);
@@ -114,16 +114,18 @@ static void batched_stage(const optc_binding *b, const Touched *t, const ProgSta
 }
 
 /* A temporary is in the pool for the tensors of a variant if, in every phase, the variant's stages use it inside one
- * stretch with calls or not at all. Temporaries of the group and copied arrays are not in the pool. */
+ * stretch with calls or not at all. Temporaries of the group, copied arrays, and arrays that ranks exchange are not in
+ * the pool. */
 static void find_batched(const optc_binding *b, const Touched *t)
 {
     const Program *p = b->program;
     unsigned called = variants_called(p);
     for (int k = 0; k < p->narray; k++)
-        b->batched[k] = array_temporary(&p->array[k]) && p->array[k].dom != GROUP ? p->array[k].held_by & called : 0;
+        b->batched[k] = array_temporary(&p->array[k]) && p->array[k].dom != GROUP && !shards_move(b, k)
+                            ? p->array[k].held_by & called : 0;
     for (int m = 0; m < p->nentry * program_phases(p); m++) {
         const ProgPhase *ph = nth_phase(p, m);
-        memset(t->from, 0, sizeof *t->from * (size_t)p->narray * MOST_VARIANTS);
+        memset(t->from, 0, sizeof *t->from * (size_t)p->narray * MOST_ROLES);
         for (int i = 0; i < ph->naction;) {
             Stretch x = stretch_at(p, ph, i);
             for (int a = i; a < x.end; a++) {
@@ -227,7 +229,7 @@ static int by_shape(const void *a, const void *b)
 static int sort_variant(const optc_binding *b, int variant, Sorted *out)
 {
     int n = 0;
-    for (int i = 0; i < b->ntensor; i++)
+    for (int i = 0; i < b->nheld; i++)
         if (b->tensor[i].variant == variant) {
             out[n].shape = b->tensor[i].shape;
             out[n++].tensor = i;
@@ -249,7 +251,7 @@ static int longest_side(const optc_binding *b, int variant)
 {
     int found = -1;
     int64_t most = -1;
-    for (int i = 0; i < b->ntensor; i++) {
+    for (int i = 0; i < b->nheld; i++) {
         const Shape s = b->tensor[i].shape;
         int64_t side = s.rows > s.cols ? s.rows : s.cols;
         if (b->tensor[i].variant == variant && s.n && side > most) {
@@ -358,12 +360,12 @@ CORE optc_status batches_plan(optc_binding *b)
         return OPTC_OK;
     memset(&r, 0, sizeof r);
     r.words = r.places.phases = called_stages(p) / 64 + 1;
-    r.touched.from = (int *)calloc(n * MOST_VARIANTS, sizeof *r.touched.from);
+    r.touched.from = (int *)calloc(n * MOST_ROLES, sizeof *r.touched.from);
     r.extent = (BufferRequest *)calloc(n, sizeof *r.extent);
     r.places.p = (PlacedBuffer *)calloc(n, sizeof *r.places.p);
     r.busy = (uint64_t *)calloc(n * (size_t)r.words, sizeof *r.busy);
     r.need = (bool *)calloc(n, sizeof *r.need);
-    Sorted *x = (Sorted *)calloc((size_t)b->ntensor + 1, sizeof *x);
+    Sorted *x = (Sorted *)calloc((size_t)b->nheld + 1, sizeof *x);
     bool ok = r.touched.from && r.extent && r.places.p && r.busy && r.need && x;
     optc_status s = ok ? OPTC_OK : no_memory("optc_bind");
     b->call_bytes = d->call_bytes ? (d->call_bytes(b) + 63) & ~(int64_t)63 : 0;

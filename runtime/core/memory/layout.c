@@ -21,7 +21,7 @@ static int64_t up64(int64_t bytes) { return (bytes + 63) & ~(int64_t)63; }
 /* Number of owners of an array: the tensors, the groups and cohorts, or 1 for partials of a fold over tensors. */
 static int owners(const optc_binding *b, const ProgArray *m)
 {
-    return m->dom != GROUP ? b->ntensor : m->kind == MEM_PART && b->ntensor ? 1 : b->ncohort;
+    return m->dom != GROUP ? b->nheld : m->kind == MEM_PART && b->ntensor ? 1 : b->ncohort;
 }
 
 static int64_t bytes_of(const optc_binding *b, const ProgArray *m, int owner)
@@ -130,6 +130,7 @@ static optc_status measure(optc_binding *b, const LiveRanges *l)
     b->unshared_bytes = (size_t)all;
     b->state_bytes = kept;
     s = share(b, l, &kept);
+    kept = s == OPTC_OK ? kept + shards_bytes(b, kept) : kept;
     b->storage_bytes = (size_t)kept;
     return s;
 }
@@ -185,7 +186,7 @@ static optc_view tensor_view(const optc_binding *b, int i)
     v.mem = t->mem;
     v.hyper = b->group[t->group].hyper;
     v.n = s.n, v.slices = s.slices, v.rows = s.rows, v.cols = s.cols;
-    v.id = i, v.ntensors = v.present = b->ntensor, v.total = b->elems;
+    v.id = t->source, v.ntensors = v.present = b->ntensor, v.total = b->elems;
     v.whole_n = t->whole.n, v.whole_slices = t->whole.slices;
     v.whole_rows = t->whole.rows, v.whole_cols = t->whole.cols;
     v.first = t->before[ELEM], v.first_row = t->before[ROW];
@@ -196,7 +197,7 @@ static optc_view tensor_view(const optc_binding *b, int i)
 
 static void fill_views(optc_binding *b)
 {
-    for (int i = 0; i < b->ntensor; i++)
+    for (int i = 0; i < b->nheld; i++)
         b->tensor[i].view = tensor_view(b, i);
     blocks_views(b);
     cohorts_place(b);
@@ -232,9 +233,9 @@ static optc_status count_units(optc_binding *b)
     optc_status s = OPTC_OK;
     for (int v = 0; v < b->program->nvariant && s == OPTC_OK; v++) {
         Units *u = &b->units[v];
-        if (!(u->tensor = TAKE(b, int, b->ntensor)))
+        if (!(u->tensor = TAKE(b, int, b->nheld)))
             return no_memory("optc_bind");
-        for (int i = 0; i < b->ntensor; i++)
+        for (int i = 0; i < b->nheld; i++)
             if (b->tensor[i].variant == v)
                 u->tensor[u->n++] = i;
         s = units_count(b, u);
@@ -250,6 +251,7 @@ CORE optc_status layout_place(optc_binding *b)
     for (int k = 0; k < p->narray; k++)
         if (ours(&p->array[k]))
             point(b, k);
+    shards_point(b);
     blocks_point(b);
     fill_views(b);
     optc_status s = count_units(b);

@@ -1,0 +1,338 @@
+/* Exchanges: what the ranks send each other between two rounds of a run. When the binding is made, every exchange
+ * becomes lists of moves. Sender and receiver make their lists from the same table of cuts in the same order, so the
+ * packed bytes need no description. */
+#include "runtime/core/shard/shard.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- making moves ---- */
+/* All ranks' moves of an exchange pass through here; only this rank's are kept. from, to: sizes by rank, of lists that
+ * this rank does not have too. */
+typedef struct Maker {
+    optc_binding *b;
+    Exchange *x;
+    MoveList *send, *recv, *shared;            /* by rank */
+    size_t *share;                             /* by rank: bytes that it passes to all */
+    bool ok;
+} Maker;
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static Move whole_move(int entry, int array, int64_t at, int64_t bytes)
+{
+    Move m = {entry, array, at, bytes, 1, 0};
+    return m;
+}
+
+/* Ranks that have the same piece. The receiver takes its own, if it is one of them, or the lowest rank's. */
+static int sender_for(const Cut *c, int primary, int receiver)
+{
+    bool own = c->first[receiver] == c->first[primary] && c->end[receiver] == c->end[primary] &&
+               c->end[receiver] > c->first[receiver];
+    return own ? receiver : primary;
+}
+
+static void pair(Maker *k, int from, int to, const Move *out, const Move *in)
+{
+    const int rank = k->b->shards->comm.rank;
+    k->x->pairs = true;
+    if (from == rank)
+        k->ok = k->ok && move_add(k->b, &k->send[to], out);
+    if (to == rank)
+        k->ok = k->ok && move_add(k->b, &k->recv[from], in);
+}
+
+static void to_all(Maker *k, int from, const Move *m)
+{
+    k->share[from] += (size_t)m->bytes;
+    if (from == k->b->shards->comm.rank)
+        k->ok = k->ok && move_add(k->b, &k->x->share, m);
+    k->ok = k->ok && move_add(k->b, &k->shared[from], m);
+}
+
+static void ghost_moves(Maker *k, const Item *it, int tensor, int size)
+{
+    const Cut *c = &k->b->shards->cut[tensor];
+    const int ranks = k->b->shards->comm.ranks;
+    int64_t whole = k->b->tensor[tensor].whole.n;
+    for (int to = 0; to < ranks && !c->replicated; to++) {
+        int64_t first, end;
+        if (!ghost_range(c, to, whole, &first, &end))
+            continue;
+        for (int r = 0; r < ranks; r++) {
+            int64_t lo = most(first, c->first[r]), hi = least(end, c->end[r]);
+            if (!c->primary[r] || lo >= hi)
+                continue;
+            Move out = whole_move(tensor, it->array, (lo - c->first[r]) * size, (hi - lo) * size);
+            Move in = whole_move(c->ghost, it->array, (lo - first) * size, (hi - lo) * size);
+            pair(k, r, to, &out, &in);
+        }
+    }
+}
+
+static void owner_moves(Maker *k, const Item *it, int tensor, int size)
+{
+    optc_binding *b = k->b;
+    const Cut *c = &b->shards->cut[tensor];
+    const int rank = b->shards->comm.rank;
+    for (int r = 0; r < b->shards->comm.ranks; r++) {
+        int64_t length, n = cut_runs(c, r, &length) * length;
+        bool to_owner = it->kind == ITEM_TO_OWNER;
+        if (!n || (to_owner && !c->primary[r]))
+            continue;
+        int piece = to_owner ? sender_for(c, r, c->owner) : r;
+        const Move at_piece = whole_move(tensor, it->array, 0, n * size), of = whole_move(c->owned, it->array, 0, 0);
+        k->x->pairs = true;
+        if (piece == rank)
+            k->ok = k->ok && move_add(b, to_owner ? &k->send[c->owner] : &k->recv[c->owner], &at_piece);
+        if (c->owner == rank)
+            k->ok = k->ok && cut_moves(b, c, piece, &of, size, to_owner ? &k->recv[piece] : &k->send[piece]);
+    }
+}
+
+/* The partials of the segments that begin in each rank's piece. */
+static void partial_moves(Maker *k, const Item *it, int tensor, int size)
+{
+    const Cut *c = &k->b->shards->cut[tensor];
+    for (int r = 0; r < k->b->shards->comm.ranks && !c->replicated; r++) {
+        int64_t first = count_up(c->first[r], OPTC_SEG), end = count_up(c->end[r], OPTC_SEG);
+        if (!c->primary[r] || first >= end)
+            continue;
+        Move m = whole_move(tensor, it->array, first * size, (end - first) * size);
+        to_all(k, r, &m);
+    }
+}
+
+/* Values that are not elements go to all ranks. The owner packs its own array and the others write the bound one. */
+static void spread_moves(Maker *k, const Item *it, int tensor, int64_t bytes)
+{
+    const Cut *c = &k->b->shards->cut[tensor];
+    Move in = whole_move(tensor, it->array, 0, bytes), out = whole_move(c->owned, it->array, 0, bytes);
+    k->share[c->owner] += (size_t)bytes;
+    if (c->owner == k->b->shards->comm.rank)
+        k->ok = k->ok && move_add(k->b, &k->x->share, &out);
+    k->ok = k->ok && move_add(k->b, &k->shared[c->owner], &in);
+}
+
+static void item_moves(Maker *k, const Item *it, int tensor)
+{
+    const optc_binding *b = k->b;
+    const Program *p = b->program;
+    const ProgArray *m = &p->array[it->array];
+    const Cut *c = &b->shards->cut[tensor];
+    const Tensor *t = &b->tensor[tensor];
+    const int size = p->type[m->type].bytes, v = rule_variant(b, tensor);
+    bool held = b->rule->program->array[it->array].held_by >> v & 1 || m->kind == MEM_P || m->kind == MEM_G ||
+                m->kind == MEM_INPUT;
+    if (it->kind == ITEM_TENSOR_PARTIALS) {
+        Move one = whole_move(tensor, it->array, (int64_t)tensor * 8, 8);
+        if (c->owner >= 0 && (c->as_whole || owner_writes(b, v, it->array)))
+            to_all(k, c->owner, &one);
+        return;
+    }
+    if (v != it->variant || c->as_whole != it->as_whole || !held || !t->whole.n)
+        return;
+    if (it->kind == ITEM_GHOST)
+        ghost_moves(k, it, tensor, size);
+    else if (it->kind == ITEM_PARTIALS)
+        partial_moves(k, it, tensor, size);
+    else if (m->dom == ELEM)
+        owner_moves(k, it, tensor, size);
+    else
+        spread_moves(k, it, tensor, stored_bytes(p->type, m->type, array_length(m, t->whole, t->whole, b->ntensor),
+                                                 t->whole.n));
+}
+
+static size_t list_bytes(const MoveList *l)
+{
+    size_t n = 0;
+    for (int i = 0; i < l->n; i++)
+        n += (size_t)(l->move[i].bytes * l->move[i].count);
+    return n;
+}
+
+/* Joins the lists of all ranks, in their order. */
+static bool join(Maker *k, const MoveList *by_rank, MoveList *out, size_t *bytes, int *at)
+{
+    const int ranks = k->b->shards->comm.ranks;
+    bool ok = true;
+    for (int r = 0; r < ranks; r++) {
+        if (bytes)
+            bytes[r] = list_bytes(&by_rank[r]);
+        if (at)
+            at[r] = out->n;
+        for (int i = 0; i < by_rank[r].n; i++)
+            ok = ok && move_add(k->b, out, &by_rank[r].move[i]);
+    }
+    if (at)
+        at[ranks] = out->n;
+    return ok;
+}
+
+static optc_status exchange_make(optc_binding *b, Exchange *x)
+{
+    const int ranks = b->shards->comm.ranks;
+    Maker k;
+    memset(&k, 0, sizeof k);
+    k.b = b;
+    k.x = x;
+    k.send = (MoveList *)calloc(3 * (size_t)ranks, sizeof *k.send);
+    k.share = (size_t *)calloc((size_t)ranks, sizeof *k.share);
+    x->send_bytes = TAKE(b, size_t, 2 * ranks);
+    x->shared_at = TAKE(b, int, ranks + 1);
+    k.ok = k.send && k.share && x->send_bytes && x->shared_at;
+    if (k.ok) {
+        k.recv = k.send + ranks;
+        k.shared = k.recv + ranks;
+        x->recv_bytes = x->send_bytes + ranks;
+        for (int i = 0; i < x->nitem; i++)
+            for (int t = 0; t < b->ntensor && k.ok; t++)
+                item_moves(&k, &x->item[i], t);
+        k.ok = k.ok && join(&k, k.send, &x->send, x->send_bytes, NULL) &&
+               join(&k, k.recv, &x->recv, x->recv_bytes, NULL) && join(&k, k.shared, &x->shared, NULL, x->shared_at);
+        for (int r = 0; r < ranks; r++)
+            x->share_bytes = k.share[r] > x->share_bytes ? k.share[r] : x->share_bytes;
+    }
+    free(k.send);
+    free(k.share);
+    return k.ok ? OPTC_OK : no_memory("optc_bind_sharded");
+}
+
+CORE optc_status exchanges_make(optc_binding *b)
+{
+    Shards *x = b->shards;
+    optc_status s = OPTC_OK;
+    for (int i = 0; i < x->nexchange && s == OPTC_OK; i++)
+        s = exchange_make(b, &x->exchange[i]);
+    x->copy_at = TAKE(b, int64_t, (int64_t)(b->nheld - b->ntensor) * b->program->narray);
+    x->agrees = true;
+    return s == OPTC_OK && !x->copy_at ? no_memory("optc_bind_sharded") : s;
+}
+
+/* Some exchange moves the array, so it must not be in memory that batches reuse. */
+CORE bool shards_move(const optc_binding *b, int array)
+{
+    for (int i = 0; b->shards && i < b->shards->nexchange; i++)
+        for (int k = 0; k < b->shards->exchange[i].nitem; k++)
+            if (b->shards->exchange[i].item[k].array == array)
+                return true;
+    return false;
+}
+
+/* ---- running ---- */
+/* Copies the runs of a list to or from consecutive bytes. An array that has no memory (a tensor without a gradient)
+ * is skipped: no stage reads the other side. */
+static void move_all(const optc_binding *b, const Move *m, int n, char *packed, bool pack)
+{
+    for (int i = 0; i < n; i++, m++) {
+        char *at = m->entry < 0 ? NULL : (char *)b->tensor[m->entry].mem[m->array];
+        for (int64_t k = 0; k < m->count; k++, packed += m->bytes)
+            if (at && pack)
+                memcpy(packed, at + m->at + k * m->stride, (size_t)m->bytes);
+            else if (at)
+                memcpy(at + m->at + k * m->stride, packed, (size_t)m->bytes);
+    }
+}
+
+static int gather_shared(const optc_binding *b, const Exchange *x, char *send, char *recv)
+{
+    const optc_comm *c = &b->shards->comm;
+    move_all(b, x->share.move, x->share.n, send, true);
+    int rc = c->all_gather(c->context, send, recv, x->share_bytes, NULL);
+    for (int r = 0; r < c->ranks && !rc; r++)
+        move_all(b, x->shared.move + x->shared_at[r], x->shared_at[r + 1] - x->shared_at[r],
+                 recv + x->share_bytes * (size_t)r, false);
+    return rc;
+}
+
+CORE optc_status exchange_run(const optc_binding *b, int number)
+{
+    Shards *x = b->shards;
+    const Exchange *e = &x->exchange[number];
+    const optc_comm *c = &x->comm;
+    char *send = (char *)b->block + x->at + x->send_at, *recv = (char *)b->block + x->at + x->recv_at;
+    int rc = 0;
+    if (e->pairs) {
+        move_all(b, e->send.move, e->send.n, send, true);
+        rc = c->all_to_all(c->context, send, e->send_bytes, recv, e->recv_bytes, NULL);
+        if (!rc)
+            move_all(b, e->recv.move, e->recv.n, recv, false);
+    }
+    if (!rc && e->share_bytes)
+        rc = gather_shared(b, e, send, recv);
+    if (!rc)
+        return OPTC_OK;
+    x->failed = true;
+    return fail(OPTC_ERROR_DEVICE,
+                "optc_run: communication with the other ranks failed on rank %d of %d in the middle of a step; bind "
+                "again and load the states",
+                c->rank, c->ranks);
+}
+
+CORE optc_status shards_send_params(optc_binding *b)
+{
+    return b->shards && b->shards->params >= 0 ? exchange_run(b, b->shards->params) : OPTC_OK;
+}
+
+/* All ranks must agree on which tensors have gradients, before anything changes. */
+static optc_status check_masks(const optc_binding *b, const unsigned char *all, size_t bytes)
+{
+    const optc_comm *c = &b->shards->comm;
+    char label[96];
+    for (int r = 0; r < c->ranks; r++)
+        for (int i = 0; i < b->ntensor; i++)
+            if ((all[bytes * (size_t)r + (size_t)i / 8] ^ all[(size_t)i / 8]) >> i % 8 & 1)
+                return fail(OPTC_ERROR_ARGUMENT,
+                            "optc_run: %s has a gradient on rank %d and none on rank %d; all ranks must pass gradients "
+                            "for the same tensors (zeros where a rank has none)",
+                            tensor_label(b, i, label), all[(size_t)i / 8] >> i % 8 & 1 ? 0 : r,
+                            all[(size_t)i / 8] >> i % 8 & 1 ? r : 0);
+    return OPTC_OK;
+}
+
+static bool phase_exchanges(const ProgPhase *ph)
+{
+    for (int i = 0; i < ph->naction; i++)
+        if (ph->action[i].kind == ACT_EXCHANGE)
+            return true;
+    return false;
+}
+
+CORE optc_status shards_begin(optc_binding *b, int entry, int phase)
+{
+    Shards *x = b->shards;
+    if (!x)
+        return OPTC_OK;
+    const optc_comm *c = &x->comm;
+    if (x->failed)
+        return fail(OPTC_ERROR_DEVICE, "optc_run: an earlier exchange with the other ranks failed, so ranks may have "
+                                       "different states; bind again and load the states");
+    if (!phase_exchanges(&b->program->entry[entry].phase[phase]))
+        return OPTC_OK;
+    size_t bytes = (size_t)b->ntensor / 8 + 1;
+    memset(x->mask, 0, bytes);
+    for (int i = 0; i < b->ntensor; i++)
+        x->mask[i / 8] = (unsigned char)(x->mask[i / 8] | (b->tensor[i].mem[1] != NULL) << i % 8);
+    if (c->all_gather(c->context, x->mask, x->mask + bytes, bytes, NULL)) {
+        x->failed = true;
+        return fail(OPTC_ERROR_DEVICE, "optc_run: communication with the other ranks failed on rank %d of %d", c->rank,
+                    c->ranks);
+    }
+    return check_masks(b, x->mask + bytes, bytes);
+}
+
+CORE void shards_exchange(const optc_binding *b, int number)
+{
+    if (b->shards->status == OPTC_OK)
+        b->shards->status = exchange_run(b, number);
+}
+
+CORE optc_status shards_end(optc_binding *b)
+{
+    optc_status s = b->shards ? b->shards->status : OPTC_OK;
+    if (b->shards)
+        b->shards->status = OPTC_OK;
+    return s;
+}

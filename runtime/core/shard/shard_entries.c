@@ -1,0 +1,356 @@
+/* Extra entries of a sharded binding (roles PART, GHOST, OWNED, WHOLE), their memory and views, and the calls by which
+ * the rest of the core reaches sharded bindings. */
+#include "runtime/core/shard/shard.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- making entries ---- */
+CORE int rule_variant(const optc_binding *b, int entry)
+{
+    const Shards *x = b->shards;
+    int role = b->tensor[entry].variant;
+    for (int v = 0; v < b->rule->program->nvariant; v++)
+        for (int r = 0; r < NROLE; r++)
+            if (x->role[v][r] == role)
+                return v;
+    return 0;
+}
+
+static Role entry_role(const optc_binding *b, int entry)
+{
+    const int *role = b->shards->role[rule_variant(b, entry)];
+    int r = 0;
+    while (r < NROLE - 1 && role[r] != b->tensor[entry].variant)
+        r++;
+    return (Role)r;
+}
+
+CORE bool ghost_range(const Cut *c, int rank, int64_t whole, int64_t *first, int64_t *end)
+{
+    if (!c->primary[rank] || !c->ranges)
+        return false;
+    *first = (c->end[rank] - 1) / OPTC_SEG * OPTC_SEG;
+    *end = *first + OPTC_SEG < whole ? *first + OPTC_SEG : whole;
+    return *first >= c->first[rank] && c->end[rank] < *end;
+}
+
+static Shape range_shape(const Tensor *t, int64_t n)
+{
+    Shape s = t->whole;
+    s.n = s.cols = n;
+    s.slices = s.rows = 1;
+    return s;
+}
+
+static optc_status add_entry(optc_binding *b, int tensor, Role role, Shape shape, int64_t first, int *entry)
+{
+    Tensor *x = &b->tensor[b->nheld];
+    *x = b->tensor[tensor];
+    x->variant = b->shards->role[rule_variant(b, tensor)][role];
+    x->shape = shape;
+    x->before[ELEM] = first;
+    x->caller_owned = NULL;
+    x->source = tensor;
+    if (!(x->mem = TAKE(b, void *, b->program->narray)))
+        return no_memory("optc_bind_sharded");
+    *entry = b->nheld++;
+    return OPTC_OK;
+}
+
+static optc_status add_parts(optc_binding *b, int tensor)
+{
+    Cut *c = &b->shards->cut[tensor];
+    const int rank = b->shards->comm.rank;
+    const Tensor *t = &b->tensor[tensor];
+    int64_t first = c->first[rank], end = c->end[rank], cut = (first + OPTC_SEG - 1) / OPTC_SEG * OPTC_SEG, from, to;
+    optc_status s = OPTC_OK;
+    cut = cut < end ? cut : end;
+    if (first < cut)
+        s = add_entry(b, tensor, ROLE_PART, range_shape(t, cut - first), first, &c->part[0]);
+    if (s == OPTC_OK && cut < end)
+        s = add_entry(b, tensor, ROLE_PART, range_shape(t, end - cut), cut, &c->part[1]);
+    if (s == OPTC_OK && ghost_range(c, rank, t->whole.n, &from, &to))
+        s = add_entry(b, tensor, ROLE_GHOST, range_shape(t, to - from), from, &c->ghost);
+    return s;
+}
+
+static optc_status add_entries(optc_binding *b, int tensor)
+{
+    Cut *c = &b->shards->cut[tensor];
+    Tensor *t = &b->tensor[tensor];
+    const int *role = b->shards->role[t->variant];
+    optc_status s = OPTC_OK;
+    if (c->as_whole) {
+        if (c->owner == b->shards->comm.rank)
+            s = add_entry(b, tensor, ROLE_WHOLE, t->whole, 0, &c->owned);
+        t->variant = role[ROLE_IDLE];
+        return s;
+    }
+    if (role[ROLE_PART] >= 0)
+        s = add_parts(b, tensor);
+    if (s == OPTC_OK && role[ROLE_OWNED] >= 0 && c->owner == b->shards->comm.rank)
+        s = add_entry(b, tensor, ROLE_OWNED, t->whole, 0, &c->owned);
+    return s;
+}
+
+CORE optc_status entries_make(optc_binding *b)
+{
+    Tensor *was = b->tensor;
+    if (b->ntensor > INT_MAX / 8 || !(b->tensor = TAKE(b, Tensor, 5 * b->ntensor))) {
+        b->tensor = was;
+        return no_memory("optc_bind_sharded");
+    }
+    memcpy(b->tensor, was, sizeof *was * (size_t)b->ntensor);
+    optc_status s = OPTC_OK;
+    for (int i = 0; i < b->ntensor && s == OPTC_OK; i++)
+        s = add_entries(b, i);
+    return s;
+}
+
+/* ---- what cannot be sharded ---- */
+/* Block codes store their scales behind the codes: a part of them is not a range of bytes. */
+static optc_status check_codes(const optc_binding *b, int tensor)
+{
+    const Program *p = b->rule->program;
+    const Cut *c = &b->shards->cut[tensor];
+    int v = b->tensor[tensor].variant;
+    bool crosses = c->as_whole || variant_owned(b, v) || variant_folds(b, v);
+    char label[96];
+    for (int k = 0; k < p->narray && crosses; k++)
+        if (p->array[k].held_by >> v & 1 && p->array[k].dom == ELEM && p->array[k].kind == MEM_STATE &&
+            p->type[stored_type(p->type, p->array[k].type, b->tensor[tensor].whole.n)].block > 1 &&
+            (c->as_whole || !owner_writes(b, v, k)))
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "optc_bind_sharded: %s: the state '%.60s' is stored as %s, and rule '%.60s' exchanges it "
+                        "between ranks; store it as f32 or bf16",
+                        tensor_label(b, tensor, label), p->array[k].name, p->type[p->array[k].type].name, p->name);
+    return OPTC_OK;
+}
+
+static optc_status check_sharded(const optc_binding *b)
+{
+    optc_status s = OPTC_OK;
+    char label[96];
+    if (!b->rule->fn || b->rule->device != cpu_device())
+        return fail(OPTC_ERROR_UNAVAILABLE, "optc_bind_sharded: sharded bindings run on the CPU, as compiled code; %s",
+                    b->rule->device == cpu_device() ? "this rule runs on the reference evaluator"
+                                                    : "GPUs are not supported yet");
+    for (int i = 0; i < b->ntensor && s == OPTC_OK; i++)
+        if (b->tensor[i].caller_owned)
+            s = fail(OPTC_ERROR_ARGUMENT, "optc_bind_sharded: %s: states in the caller's memory are not supported; "
+                                          "bind without them and write the states with optc_state_put",
+                     tensor_label(b, i, label));
+    return s;
+}
+
+/* Pieces that are no ranges of elements: a fold over them would add in another order than in one process. */
+static void choose_whole(optc_binding *b)
+{
+    for (int i = 0; i < b->ntensor; i++)
+        b->shards->cut[i].as_whole = !b->shards->cut[i].ranges && variant_folds(b, b->tensor[i].variant);
+}
+
+/* ---- making a sharded binding ---- */
+static optc_status make_roles(optc_binding *b)
+{
+    optc_binding *model = NULL;
+    optc_status s = check_sharded(b);
+    if (s == OPTC_OK)
+        s = places_make(b);
+    if (s == OPTC_OK)
+        choose_whole(b);
+    for (int i = 0; i < b->ntensor && s == OPTC_OK; i++)
+        s = check_codes(b, i);
+    if (s == OPTC_OK)
+        s = model_make(b, &model);
+    if (s == OPTC_OK)
+        s = owners_deal(b, model);
+    if (s == OPTC_OK)
+        s = shard_program_make(b);
+    if (s == OPTC_OK)
+        b->program = &b->shards->program;
+    if (s == OPTC_OK)
+        s = entries_make(b);
+    if (s == OPTC_OK)
+        s = blocks_make(b);
+    if (s == OPTC_OK)
+        s = stagger_follow(b, model);
+    if (s == OPTC_OK)
+        s = exchanges_make(b);
+    model_free(model);
+    return s;
+}
+
+CORE optc_status shards_make(optc_binding *b, const optc_comm *comm, optc_status so_far)
+{
+    b->shards = TAKE(b, Shards, 1);
+    if (!b->shards)
+        return no_memory("optc_bind_sharded");
+    b->shards->comm = *comm;
+    b->shards->params = -1;
+    b->shards->mask = TAKE(b, unsigned char, (b->ntensor / 8 + 9) * (comm->ranks + 1));
+    optc_status s = cuts_make(b, b->shards->mask ? so_far : no_memory("optc_bind_sharded"));
+    return s == OPTC_OK ? make_roles(b) : s;
+}
+
+CORE optc_status shards_agree(optc_binding *b, optc_status s)
+{
+    if (!b->shards || b->shards->failed || !b->shards->agrees)
+        return s;
+    const optc_comm *c = &b->shards->comm;
+    char why[MOST_MESSAGE];
+    int64_t own = s != OPTC_OK, *all = (int64_t *)calloc((size_t)c->ranks, sizeof *all);
+    memcpy(why, optc_message(), sizeof why);
+    int broken = !all || c->all_gather(c->context, &own, all, sizeof own, NULL);
+    int other = -1;
+    for (int r = 0; !broken && r < c->ranks; r++)
+        other = all[r] && other < 0 ? r : other;
+    free(all);
+    if (s != OPTC_OK)
+        return fail(s, "%s", why);
+    if (broken)
+        return fail(OPTC_ERROR_DEVICE, "optc_bind_sharded: communication with the other ranks failed");
+    return other < 0 ? OPTC_OK
+                     : fail(OPTC_ERROR_ARGUMENT, "optc_bind_sharded: rank %d could not bind; its own message says why",
+                            other);
+}
+
+/* ---- memory ---- */
+/* Extra entries with their own elements need copies of what the caller passes. */
+static bool copies_array(const optc_binding *b, int entry, int array)
+{
+    const ProgArray *m = &b->rule->program->array[array];
+    Role role = entry_role(b, entry);
+    bool callers = m->kind == MEM_P || m->kind == MEM_G || (m->kind == MEM_INPUT && m->dom != GROUP);
+    if (!callers || role == ROLE_PART || role == ROLE_BOUND || role == ROLE_IDLE)
+        return false;
+    if (array == 0 && role != ROLE_GHOST)
+        return true;                               /* states may start as a copy of p */
+    return role_uses(b, rule_variant(b, entry), role, array) && (m->dom == ELEM || role != ROLE_GHOST);
+}
+
+static int64_t up_64(int64_t n) { return (n + 63) & ~(int64_t)63; }
+
+CORE int64_t shards_bytes(optc_binding *b, int64_t at)
+{
+    Shards *x = b->shards;
+    const Program *p = b->program;
+    int64_t bytes = 0, send = 0, recv = 0;
+    if (!x)
+        return 0;
+    x->at = at = up_64(at);
+    for (int i = b->ntensor; i < b->nheld; i++)
+        for (int k = 0; k < p->narray; k++) {
+            int64_t *copy = &x->copy_at[(int64_t)(i - b->ntensor) * p->narray + k];
+            bool has = copies_array(b, i, k);
+            *copy = has ? bytes : -1;
+            bytes += has ? up_64(dom_len(p->array[k].dom, b->tensor[i].shape) * p->type[p->array[k].type].bytes) : 0;
+        }
+    for (int i = 0; i < x->nexchange; i++) {
+        int64_t out = (int64_t)x->exchange[i].share_bytes, in = out * x->comm.ranks, a = 0, z = 0;
+        for (int r = 0; r < x->comm.ranks; r++) {
+            a += (int64_t)x->exchange[i].send_bytes[r];
+            z += (int64_t)x->exchange[i].recv_bytes[r];
+        }
+        send = send > out ? send : out;
+        send = send > a ? send : a;
+        recv = recv > in ? recv : in;
+        recv = recv > z ? recv : z;
+    }
+    x->send_at = bytes;
+    x->recv_at = x->send_at + up_64(send);
+    x->bytes = x->recv_at + up_64(recv);
+    return at - at % 64 + x->bytes;
+}
+
+/* Pointers of an extra entry to memory that is not its own. */
+static void point_entry(optc_binding *b, int entry, int array)
+{
+    const Program *p = b->program;
+    const ProgArray *m = &p->array[array];
+    Tensor *x = &b->tensor[entry];
+    const Tensor *t = &b->tensor[x->source];
+    int64_t copy = b->shards->copy_at[(int64_t)(entry - b->ntensor) * p->narray + array];
+    if (copy >= 0) {
+        x->mem[array] = (char *)b->block + b->shards->at + copy;
+    } else if (m->dom == GROUP) {
+        x->mem[array] = t->mem[array];
+    } else if (entry_role(b, entry) == ROLE_PART && m->dom == ELEM) {
+        int64_t ahead = x->before[ELEM] - b->shards->cut[x->source].first[b->shards->comm.rank];
+        x->mem[array] = t->mem[array] ? (char *)t->mem[array] + ahead * p->type[m->type].bytes : NULL;
+    } else if (!(m->held_by >> x->variant & 1)) {
+        x->mem[array] = m->dom == ELEM ? NULL : t->mem[array];
+    }
+}
+
+CORE void shards_point(optc_binding *b)
+{
+    for (int i = b->ntensor; i < b->nheld; i++)
+        for (int k = 0; k < b->program->narray; k++)
+            point_entry(b, i, k);
+}
+
+CORE void shards_moved(optc_binding *b, int tensor, int array)
+{
+    if (!b->shards)
+        return;
+    const Cut *c = &b->shards->cut[tensor];
+    for (int i = 0; i < 2; i++)
+        if (c->part[i] >= 0)
+            point_entry(b, c->part[i], array);
+}
+
+/* Follows changes of the tensors' cohorts and participation. */
+CORE void shards_update(optc_binding *b)
+{
+    const Program *p = b->program;
+    for (int i = b->ntensor; i < b->nheld; i++) {
+        Tensor *x = &b->tensor[i];
+        const Tensor *t = &b->tensor[x->source];
+        x->cohort = t->cohort;
+        x->view.hyper = t->view.hyper;
+        x->view.n = t->view.n < 0 ? -1 : x->shape.n;
+        x->view.present = t->view.present;
+        x->view.total = t->view.total;
+        for (int k = 0; k < p->narray; k++)
+            if (p->array[k].dom == GROUP)
+                x->mem[k] = t->mem[k];
+    }
+}
+
+CORE unsigned shards_roles(const optc_binding *b, unsigned variants)
+{
+    unsigned all = variants;
+    for (int v = 0; b->shards && v < b->rule->program->nvariant; v++)
+        for (int r = 0; r < NROLE; r++)
+            if (variants >> v & 1 && b->shards->role[v][r] >= 0)
+                all |= 1u << b->shards->role[v][r];
+    return all;
+}
+
+/* ---- states ---- */
+CORE int shards_state_entry(const optc_binding *b, int tensor, int array)
+{
+    if (!b->shards || b->program->array[array].dom == GROUP)
+        return tensor;
+    int v = rule_variant(b, tensor);
+    const Cut *c = &b->shards->cut[tensor];
+    bool owned = c->as_whole || (c->owner >= 0 && owner_writes(b, v, array));
+    return owned && b->rule->program->array[array].held_by >> v & 1 ? c->owned : tensor;
+}
+
+optc_status optc_state_rank(const optc_binding *b, int tensor, const char *name, int *rank)
+{
+    int has = 0;
+    if (!rank)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_state_rank: the result pointer is NULL");
+    optc_status s = optc_has_state(b, tensor, name, &has);
+    *rank = -1;
+    for (int k = 0; s == OPTC_OK && b->shards && k < b->program->narray; k++)
+        if (b->program->array[k].kind == MEM_STATE && !strcmp(b->program->array[k].name, name) && has &&
+            shards_state_entry(b, tensor, k) != tensor)
+            *rank = b->shards->cut[tensor].owner;
+    return s;
+}

@@ -1,0 +1,257 @@
+/* Places: where each stage of the rule runs in a sharded binding.
+ *
+ *   AT_PIECES   over the elements of every rank's piece
+ *   AT_ALL      values per tensor, which all ranks compute from the same partials
+ *   AT_OWNER    over the whole tensor on its owner's rank: calls, and stages that see rows or columns
+ *
+ * Elementwise stages ahead of a variant's first stage at the owner and behind its last one stay with the pieces, so
+ * that only what they hand over is sent. A stage in between (its operands come from the owner in the same run, and the
+ * owner needs its results) runs at the owner, and so does every other writer of an array that the owner writes. */
+#include "runtime/core/shard/shard.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const ProgStage *launched(const Program *p, const ProgAction *a, int variant)
+{
+    const ProgStage *s = a->kind == ACT_LAUNCH ? &p->stage[a->stage] : NULL;
+    return s && s->kind != S_GROUP && s->variant == variant ? s : NULL;
+}
+
+static bool lists(const int *list, int n, int array)
+{
+    for (int i = 0; i < n; i++)
+        if (list[i] == array)
+            return true;
+    return false;
+}
+
+CORE bool stage_folds(const Program *p, const ProgStage *s)
+{
+    for (int k = 0; k < s->nwrites; k++)
+        if (p->array[s->writes[k]].kind == MEM_PART)
+            return s->kind == S_FLAT;
+    return false;
+}
+
+/* A stage can run on a piece: elements, one value per tensor or group, and partials of the tensor. */
+static bool fits_pieces(const Program *p, const ProgStage *s)
+{
+    bool fits = s->kind == S_FLAT || s->kind == S_TENSOR;
+    for (int k = 0; k < s->nreads + s->nwrites && fits; k++) {
+        const ProgArray *m = &p->array[k < s->nreads ? s->reads[k] : s->writes[k - s->nreads]];
+        bool small = m->dom == TENSOR || m->dom == GROUP;
+        bool folded = m->kind != MEM_PART || m->from == ELEM || m->from == TENSOR;
+        fits = small ? folded : m->dom == ELEM && s->kind == S_FLAT;
+    }
+    return fits;
+}
+
+/* ---- stages in between ---- */
+typedef struct Marks { bool *array, *stage; } Marks;       /* by array; by action of a phase */
+
+/* reads: some array that the stage reads is marked */
+static bool any_marked(const Marks *x, const int *list, int n)
+{
+    for (int k = 0; k < n; k++)
+        if (x->array[list[k]])
+            return true;
+    return false;
+}
+
+static void mark(const Marks *x, const int *list, int n, bool as)
+{
+    for (int k = 0; k < n; k++)
+        x->array[list[k]] = as;
+}
+
+/* Marks the actions whose operands come from the owner in this run; direct: without a stage in between. */
+static void mark_behind(const optc_binding *b, const ProgPhase *ph, int variant, const Marks *x, bool direct)
+{
+    const Program *p = b->rule->program;
+    memset(x->array, 0, sizeof *x->array * (size_t)p->narray);
+    for (int i = 0; i < ph->naction; i++) {
+        const ProgAction *a = &ph->action[i];
+        const ProgStage *s = launched(p, a, variant);
+        x->stage[i] = s && any_marked(x, s->reads, s->nreads);
+        if (a->kind == ACT_COPY)
+            x->array[a->to] = x->array[a->from];
+        else if (s)
+            mark(x, s->writes, s->nwrites, b->shards->place[a->stage] == AT_OWNER || (x->stage[i] && !direct));
+    }
+}
+
+/* Marks the actions whose results the owner needs later in this run. */
+static void mark_ahead(const optc_binding *b, const ProgPhase *ph, int variant, const Marks *x)
+{
+    const Program *p = b->rule->program;
+    memset(x->array, 0, sizeof *x->array * (size_t)p->narray);
+    for (int i = ph->naction - 1; i >= 0; i--) {
+        const ProgAction *a = &ph->action[i];
+        const ProgStage *s = launched(p, a, variant);
+        x->stage[i] = s && any_marked(x, s->writes, s->nwrites);
+        if (a->kind == ACT_COPY) {
+            bool needed = x->array[a->to];
+            x->array[a->to] = false;
+            x->array[a->from] = x->array[a->from] || needed;
+        } else if (s) {
+            mark(x, s->writes, s->nwrites, false);
+            if (b->shards->place[a->stage] == AT_OWNER || x->stage[i])
+                mark(x, s->reads, s->nreads, true);
+        }
+    }
+}
+
+/* Returns whether a place changed. */
+static bool move_between(const optc_binding *b, const ProgPhase *ph, int variant, const Marks *behind,
+                         const Marks *ahead)
+{
+    const Program *p = b->rule->program;
+    unsigned char *place = b->shards->place;
+    bool changed = false;
+    mark_ahead(b, ph, variant, ahead);
+    for (int direct = 0; direct < 2; direct++) {
+        mark_behind(b, ph, variant, behind, direct);
+        for (int i = 0; i < ph->naction; i++) {
+            const ProgStage *s = launched(p, &ph->action[i], variant);
+            bool moves = s && behind->stage[i] && (direct ? s->kind == S_TENSOR : ahead->stage[i]);
+            if (moves && place[ph->action[i].stage] != AT_OWNER) {
+                place[ph->action[i].stage] = AT_OWNER;
+                changed = true;
+            }
+        }
+    }
+    return changed;
+}
+
+/* Notes the arrays of a variant that stages at the owner write, and copies of these. */
+static void note_owner_writes(const optc_binding *b, int variant)
+{
+    const Program *p = b->rule->program;
+    bool *writes = b->shards->owner_writes + variant * p->narray;
+    for (int i = 0; i < p->nstage; i++)
+        for (int k = 0; p->stage[i].kind != S_GROUP && p->stage[i].variant == variant && k < p->stage[i].nwrites; k++)
+            if (b->shards->place[i] == AT_OWNER)
+                writes[p->stage[i].writes[k]] = true;
+    for (int m = 0; m < p->nentry * program_phases(p); m++) {
+        const ProgPhase *ph = &p->entry[m / program_phases(p)].phase[m % program_phases(p)];
+        for (int i = 0; i < ph->naction; i++)
+            if (ph->action[i].kind == ACT_COPY && p->array[ph->action[i].to].kind != MEM_P)
+                writes[ph->action[i].to] |= writes[ph->action[i].from];
+    }
+}
+
+/* Arrays that the owner writes have no other writer, except the parameter. */
+static bool move_writers(const optc_binding *b, int variant)
+{
+    const Program *p = b->rule->program;
+    bool changed = false;
+    for (int i = 0; i < p->nstage; i++) {
+        const ProgStage *s = &p->stage[i];
+        for (int k = 0; s->kind != S_GROUP && s->variant == variant && k < s->nwrites; k++)
+            if (b->shards->place[i] != AT_OWNER && p->array[s->writes[k]].kind != MEM_P &&
+                p->array[s->writes[k]].dom != GROUP && owner_writes(b, variant, s->writes[k])) {
+                b->shards->place[i] = AT_OWNER;
+                changed = true;
+            }
+    }
+    return changed;
+}
+
+static void settle(const optc_binding *b, int variant, const Marks *behind, const Marks *ahead)
+{
+    const Program *p = b->rule->program;
+    for (bool changed = true; changed;) {
+        note_owner_writes(b, variant);
+        changed = move_writers(b, variant);
+        for (int m = 0; m < p->nentry * program_phases(p); m++) {
+            const ProgPhase *ph = &p->entry[m / program_phases(p)].phase[m % program_phases(p)];
+            changed = move_between(b, ph, variant, behind, ahead) || changed;
+        }
+    }
+}
+
+CORE optc_status places_make(optc_binding *b)
+{
+    const Program *p = b->rule->program;
+    unsigned char *place = b->shards->place = TAKE(b, unsigned char, p->nstage);
+    b->shards->owner_writes = TAKE(b, bool, p->nvariant * p->narray);
+    int most = 0;
+    for (int m = 0; m < p->nentry * program_phases(p); m++) {
+        int n = p->entry[m / program_phases(p)].phase[m % program_phases(p)].naction;
+        most = n > most ? n : most;
+    }
+    bool *room = (bool *)calloc(2 * ((size_t)p->narray + (size_t)most + 1), sizeof *room);
+    bool ok = place && room && b->shards->owner_writes;
+    if (ok) {
+        Marks behind = {room, room + p->narray}, ahead = {behind.stage + most, behind.stage + most + p->narray};
+        for (int i = 0; i < p->nstage; i++) {
+            const ProgStage *s = &p->stage[i];
+            place[i] = s->kind == S_GROUP      ? AT_ALL
+                       : !fits_pieces(p, s)    ? AT_OWNER
+                       : s->kind == S_TENSOR   ? AT_ALL
+                                               : AT_PIECES;
+        }
+        for (int v = 0; v < p->nvariant; v++)
+            settle(b, v, &behind, &ahead);
+    }
+    free(room);
+    return ok ? OPTC_OK : no_memory("optc_bind_sharded");
+}
+
+/* ---- questions ---- */
+static bool any_stage(const optc_binding *b, int variant, Place place, bool folds)
+{
+    const Program *p = b->rule->program;
+    for (int i = 0; i < p->nstage; i++)
+        if (p->stage[i].kind != S_GROUP && p->stage[i].variant == variant && b->shards->place[i] == place &&
+            (!folds || stage_folds(p, &p->stage[i])))
+            return true;
+    return false;
+}
+
+CORE bool variant_folds(const optc_binding *b, int variant) { return any_stage(b, variant, AT_PIECES, true); }
+CORE bool variant_owned(const optc_binding *b, int variant) { return any_stage(b, variant, AT_OWNER, false); }
+
+CORE bool owner_writes(const optc_binding *b, int variant, int array)
+{
+    return b->shards->owner_writes[variant * b->rule->program->narray + array];
+}
+
+static bool runs_in(const optc_binding *b, int stage, Role role)
+{
+    Place at = (Place)b->shards->place[stage];
+    switch (role) {
+    case ROLE_BOUND: return at != AT_OWNER;
+    case ROLE_PART: return at == AT_PIECES;
+    case ROLE_GHOST: return at == AT_PIECES && stage_folds(b->rule->program, &b->rule->program->stage[stage]);
+    case ROLE_OWNED: return at == AT_OWNER;
+    default: return role == ROLE_WHOLE;
+    }
+}
+
+CORE bool role_uses(const optc_binding *b, int variant, Role role, int array)
+{
+    const Program *p = b->rule->program;
+    for (int i = 0; i < p->nstage; i++) {
+        const ProgStage *s = &p->stage[i];
+        if (s->kind != S_GROUP && s->variant == variant && runs_in(b, i, role) &&
+            (lists(s->reads, s->nreads, array) || lists(s->writes, s->nwrites, array)))
+            return true;
+    }
+    return false;
+}
+
+/* Values per tensor that no stage at the owner writes are the same on all ranks: the owner's entry uses the memory of
+ * the bound tensor. */
+CORE bool role_holds(const optc_binding *b, int variant, Role role, int array)
+{
+    const ProgArray *m = &b->rule->program->array[array];
+    bool slots = m->slots.every != 0, uses = role_uses(b, variant, role, array);
+    switch (role) {
+    case ROLE_BOUND: return slots ? uses : uses || !owner_writes(b, variant, array);
+    case ROLE_GHOST: return uses && m->dom == ELEM;
+    case ROLE_OWNED: return uses && (slots || m->dom == ELEM || owner_writes(b, variant, array));
+    default: return role == ROLE_WHOLE;
+    }
+}
