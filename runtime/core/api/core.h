@@ -214,6 +214,9 @@ struct Device {
     /* bytes of scratch memory for calls, which use it one after another; NULL: 0. Must not depend on the number of
      * threads or on free memory: it decides which matrices share a call, and with that bits */
     int64_t (*call_bytes)(const optc_binding *b);
+    /* sharded bindings: gathers host memory of all ranks when binding; runs an exchange */
+    optc_status (*gather)(optc_engine *e, const optc_comm *c, const void *own, void *all, size_t bytes);
+    optc_status (*exchange)(const optc_binding *b, int number);
 };
 CORE const Device *cpu_device(void);
 CORE const Device *gpu_device(void);
@@ -322,7 +325,8 @@ CORE void shards_update(optc_binding *b);                   /* after cohorts or 
 CORE void shards_moved(optc_binding *b, int tensor, int array);            /* after one pointer changed */
 CORE optc_status shards_send_params(optc_binding *b);       /* before states that copy p are filled */
 CORE optc_status shards_begin(optc_binding *b, int entry, int phase);      /* before a run */
-CORE void shards_exchange(const optc_binding *b, int number);
+CORE void shards_exchange(const optc_binding *b, int number);              /* on the CPU */
+CORE optc_status exchange_run(const optc_binding *b, int number);
 CORE optc_status shards_end(optc_binding *b);               /* after a run: how the exchanges ended */
 CORE bool shards_move(const optc_binding *b, int array);    /* some exchange moves the array */
 CORE optc_status shards_agree(optc_binding *b, optc_status s);              /* how binding ended on all ranks */

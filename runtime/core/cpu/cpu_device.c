@@ -464,12 +464,21 @@ static optc_status cpu_memory(optc_engine *e, optc_memory *out)
     return OPTC_OK;
 }
 
+static optc_status cpu_gather(optc_engine *e, const optc_comm *c, const void *own, void *all, size_t bytes)
+{
+    (void)e;
+    return !c->all_gather(c->context, own, all, bytes, NULL)
+               ? OPTC_OK
+               : fail(OPTC_ERROR_DEVICE, "optc_bind_sharded: communication with the other ranks failed on rank %d of %d",
+                      c->rank, c->ranks);
+}
+
 CORE const Device *cpu_device(void)
 {
     static const Device d = {"cpu",          cpu_bind,       cpu_unbind, cpu_run,   cpu_sync,
                              cpu_use_pointer, cpu_set_stream, cpu_read,   cpu_write, cpu_spread,
                              cpu_send_hyper, cpu_get_t,      cpu_set_t,  cpu_more,  cpu_grown,
                              cpu_arranged,   NULL,           0,          cpu_memory, true,
-                             NULL,           cpu_call_bytes};
+                             NULL,           cpu_call_bytes, cpu_gather, exchange_run};
     return &d;
 }

@@ -277,9 +277,9 @@ static optc_status fill_range(optc_binding *b, int array, const ProgArray *m)
 {
     GpuEngine *g = b->rule->engine->gpu;
     char *lo = NULL, *hi = NULL;
-    for (int i = 0; i < b->ntensor; i++) {
+    for (int i = 0; i < b->nheld; i++) {
         char *at = (char *)b->tensor[i].mem[array];
-        if (!at || state_caller_owned(b, i, array))
+        if (!at || state_caller_owned(b, i, array) || !(m->held_by >> b->tensor[i].variant & 1))
             continue;
         lo = lo ? lo : at;
         hi = at + dom_len(m->dom, b->tensor[i].shape) * 4;
@@ -299,6 +299,7 @@ static optc_status init_states(optc_binding *b)
     GpuEngine *g = b->rule->engine->gpu;
     optc_status s = OPTC_OK;
     TRY(g, cuMemsetD8Async((CUdeviceptr)(uintptr_t)b->block, 0, b->storage_bytes, b->gpu->stream), "states");
+    s = shards_send_params(b);
     for (int k = 0; k < p->narray && s == OPTC_OK; k++) {
         const ProgArray *m = &p->array[k];
         if (m->kind != MEM_STATE || is_zero(m))
@@ -392,6 +393,8 @@ static optc_status bind_inside(optc_binding *b)
     if (s == OPTC_OK)
         s = gpu_stagger_bind(b);
     if (s == OPTC_OK)
+        s = gpu_exchanges_bind(b);
+    if (s == OPTC_OK)
         phases_bind(b);
     if (s == OPTC_OK)
         s = init_states(b);
@@ -436,6 +439,7 @@ CORE void gpu_unbind(optc_binding *b)
     gpu_drop_lists(b);
     calls_unbind(b);
     gpu_stagger_unbind(b);
+    gpu_exchanges_unbind(b);
     tables_drop(b);
     gpu_give(b->rule->engine, (CUdeviceptr)(uintptr_t)b->block, b->storage_bytes, t->stream);
     gpu_give(b->rule->engine, t->all, t->bytes, t->stream);

@@ -56,9 +56,10 @@ typedef struct KnownMethod { int roots, f64, power, bucket, method; } KnownMetho
 enum { METHOD_LEAST = 3, METHOD_MOST = 12, METHOD_ROOTS = 256, METHOD_REACH = 2 };
 
 /* fn: by ProgStage.fn. call: by CallKernel, for rules with calls; KERNEL_PHASE is NULL where conditional nodes are not
- * available. read_ahead: the kernel GUARD_KERNEL; NULL in packages from before it existed. */
-typedef struct GpuCode { Launch *launch; CUfunction *fn, advance_t, read_ahead, call[NCALLKERNEL]; } GpuCode;
+ * available. read_ahead, move: the kernels GUARD_KERNEL and MOVE_KERNEL; NULL in packages from before they existed. */
+typedef struct GpuCode { Launch *launch; CUfunction *fn, advance_t, read_ahead, move, call[NCALLKERNEL]; } GpuCode;
 #define GUARD_KERNEL "optc_guard"
+#define MOVE_KERNEL "optc_move"
 
 /* optc_launch of templates/cuda_helpers.h */
 typedef struct Args { CUdeviceptr views, mem, units; long long count; int guard, advance_t; Brief brief; } Args;
@@ -66,11 +67,13 @@ typedef struct LaunchItem {
     CUfunction fn; unsigned blocks, threads; Args args;
     const ProgStage *stage;                /* NULL: the step counter */
     const ProgAction *copy;                /* not NULL: no kernel, copies one array over another */
+    const ProgAction *exchange;            /* not NULL: an exchange of a sharded binding */
     const struct GpuCall *call;            /* not NULL: a call */
     int batch;                             /* -1: all tensors that take part */
     CUdeviceptr stagger_at; int64_t stagger_count;       /* this step's work list of scheduled units (gpu_stagger.c) */
 } LaunchItem;
-/* exec: the graph, from the second run on. copies, calls, stagger: the list contains such items */
+/* exec: the graph, from the second run on. copies, calls, stagger: the list contains such items; exchanges are
+ * copies */
 typedef struct LaunchList { LaunchItem *item; int n, runs; bool copies, calls, stagger; CUgraphExec exec; } LaunchList;
 typedef struct Unit { int tensor, unit; } Unit;    /* optc_unit of templates/cuda_helpers.h */
 
@@ -90,6 +93,7 @@ typedef struct GpuTables {
     bool moved;                            /* a gradient's or input's pointer differs from the device's table */
     CUdeviceptr table;                     /* not 0: capture table of the current step, instead of mem */
     struct CaptureTable *capture_tables;
+    struct GpuExchanges *exchanges;        /* NULL: the binding is not sharded */
     LaunchList *launch_list;               /* by entry, then phase */
     int nphase, step;                      /* step: the entry of that name */
     /* memory for the work lists of scheduled units, and its length; stagger_on: the current run uses them */
@@ -176,6 +180,12 @@ CORE LaunchItem gpu_stagger_item(const optc_binding *b, const LaunchItem *x);   
 CORE char *table_now(const optc_binding *b);               /* for free(); NULL: no memory */
 CORE optc_status table_keep(optc_binding *b);              /* gives the current step its own table */
 CORE void tables_drop(optc_binding *b);
+
+/* ---- gpu_exchange.c: exchanges of sharded bindings; inside gpu_enter ---- */
+CORE optc_status gpu_exchanges_bind(optc_binding *b);
+CORE void gpu_exchanges_unbind(optc_binding *b);
+CORE optc_status gpu_exchange(const optc_binding *b, int number);
+CORE optc_status gpu_gather(optc_engine *e, const optc_comm *c, const void *own, void *all, size_t bytes);
 
 /* ---- gpu_guard.c: device scalars and the guard ---- */
 CORE optc_status gpu_read_ahead(optc_binding *b, const void *from, bool guard, const char *call);

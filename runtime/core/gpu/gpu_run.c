@@ -119,6 +119,15 @@ static LaunchItem copy_item(const ProgAction *a)
     return x;
 }
 
+static LaunchItem exchange_item(const ProgAction *a)
+{
+    LaunchItem x;
+    memset(&x, 0, sizeof x);
+    x.exchange = a;
+    x.blocks = 1;
+    return x;
+}
+
 static LaunchItem call_item(const optc_binding *b, const ProgStage *s, int batch)
 {
     LaunchItem x;
@@ -164,6 +173,10 @@ static optc_status make_list(optc_binding *b, LaunchList *p, const ProgPhase *ph
         advance_t = advance_t || a->kind == ACT_ADVANCE_T;
         if (a->kind == ACT_COPY) {
             p->item[p->n++] = copy_item(a);
+            p->copies = true;
+        }
+        if (a->kind == ACT_EXCHANGE) {
+            p->item[p->n++] = exchange_item(a);
             p->copies = true;
         }
         if (!s)
@@ -270,6 +283,8 @@ CORE optc_status gpu_launch(optc_binding *b, const LaunchItem *x, int guard)
     GpuEngine *g = b->rule->engine->gpu;
     if (x->copy)
         return launch_copy(b, x->copy);
+    if (x->exchange)
+        return gpu_exchange(b, x->exchange->stage);
     if (x->call)
         return calls_launch(b, x->call);
     LaunchItem own = *x;
@@ -313,12 +328,12 @@ static optc_status capture(optc_binding *b, int entry, bool capturing)
     for (int m = 0; m < b->gpu->nphase; m++)
         if (p->nperiod && b->gpu->launch_list[entry * b->gpu->nphase + m].copies)
             return fail(OPTC_ERROR_ARGUMENT,
-                        "optc_run: rule '%s' copies arrays at some steps, so it cannot be captured in a graph; run "
-                        "it outside of the capture", p->name);
+                        "optc_run: rule '%s' copies arrays%s at some steps, so it cannot be captured in a graph; run "
+                        "it outside of the capture", p->name, b->shards ? " or exchanges them with other ranks" : "");
     for (int m = 0; m < b->gpu->nphase && s == OPTC_OK; m++) {
         const LaunchList *launch_list = &b->gpu->launch_list[entry * b->gpu->nphase + m];
         for (int i = 0; i < launch_list->n && s == OPTC_OK; i++)
-            if (launch_list->item[i].stage || launch_list->item[i].copy || m == 0)
+            if (launch_list->item[i].stage || launch_list->item[i].copy || launch_list->item[i].exchange || m == 0)
                 s = gpu_launch(b, &launch_list->item[i], launch_list->item[i].stage && p->nperiod > 0);
     }
     return s;

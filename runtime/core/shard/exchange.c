@@ -247,6 +247,15 @@ static int gather_shared(const optc_binding *b, const Exchange *x, char *send, c
     return rc;
 }
 
+CORE optc_status exchange_failed(const optc_binding *b)
+{
+    b->shards->failed = true;
+    return fail(OPTC_ERROR_DEVICE,
+                "optc_run: communication with the other ranks failed on rank %d of %d in the middle of a step; bind "
+                "again and load the states",
+                b->shards->comm.rank, b->shards->comm.ranks);
+}
+
 CORE optc_status exchange_run(const optc_binding *b, int number)
 {
     Shards *x = b->shards;
@@ -262,18 +271,12 @@ CORE optc_status exchange_run(const optc_binding *b, int number)
     }
     if (!rc && e->share_bytes)
         rc = gather_shared(b, e, send, recv);
-    if (!rc)
-        return OPTC_OK;
-    x->failed = true;
-    return fail(OPTC_ERROR_DEVICE,
-                "optc_run: communication with the other ranks failed on rank %d of %d in the middle of a step; bind "
-                "again and load the states",
-                c->rank, c->ranks);
+    return rc ? exchange_failed(b) : OPTC_OK;
 }
 
 CORE optc_status shards_send_params(optc_binding *b)
 {
-    return b->shards && b->shards->params >= 0 ? exchange_run(b, b->shards->params) : OPTC_OK;
+    return b->shards && b->shards->params >= 0 ? b->rule->device->exchange(b, b->shards->params) : OPTC_OK;
 }
 
 /* All ranks must agree on which tensors have gradients, before anything changes. */
@@ -309,8 +312,8 @@ CORE optc_status shards_begin(optc_binding *b, int entry, int phase)
     if (x->failed)
         return fail(OPTC_ERROR_DEVICE, "optc_run: an earlier exchange with the other ranks failed, so ranks may have "
                                        "different states; bind again and load the states");
-    if (!phase_exchanges(&b->program->entry[entry].phase[phase]))
-        return OPTC_OK;
+    if (!b->rule->device->reaches || !phase_exchanges(&b->program->entry[entry].phase[phase]))
+        return OPTC_OK;                            /* on a GPU the host would have to wait */
     size_t bytes = (size_t)b->ntensor / 8 + 1;
     memset(x->mask, 0, bytes);
     for (int i = 0; i < b->ntensor; i++)

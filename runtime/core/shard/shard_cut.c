@@ -25,11 +25,12 @@ static int64_t words_of(const optc_binding *b)     /* per tensor: dimensions, th
     return n;
 }
 
-static optc_status comm_failed(optc_binding *b, const char *call)
+/* Every rank sends the same number of bytes of host memory. */
+CORE optc_status shards_gather(const optc_binding *b, const void *own, void *all, size_t bytes)
 {
-    b->shards->failed = true;
-    return fail(OPTC_ERROR_DEVICE, "%s: communication with the other ranks failed on rank %d of %d", call,
-                b->shards->comm.rank, b->shards->comm.ranks);
+    optc_status s = b->rule->device->gather(b->rule->engine, &b->shards->comm, own, all, bytes);
+    b->shards->failed = b->shards->failed || s != OPTC_OK;
+    return s;
 }
 
 /* All ranks call it, also those whose arguments were refused (so_far). Each rank then knows whether all can go on. */
@@ -39,10 +40,11 @@ static optc_status greet(optc_binding *b, optc_status so_far, Greeting *all)
     Greeting own = {so_far != OPTC_OK, b->ntensor, words_of(b), text_hash(b->program->name)};
     char why[MOST_MESSAGE];
     memcpy(why, optc_message(), sizeof why);
-    if (c->all_gather(c->context, &own, all, sizeof own, NULL))
-        return so_far != OPTC_OK ? fail(so_far, "%s", why) : comm_failed(b, "optc_bind_sharded");
+    optc_status s = shards_gather(b, &own, all, sizeof own);
     if (so_far != OPTC_OK)
         return fail(so_far, "%s", why);
+    if (s != OPTC_OK)
+        return s;
     for (int r = 0; r < c->ranks; r++) {
         if (all[r].failed)
             return fail(OPTC_ERROR_ARGUMENT, "optc_bind_sharded: rank %d could not bind; its own message says why", r);
@@ -75,8 +77,8 @@ static optc_status gather_tables(optc_binding *b, int64_t words, int64_t **out)
         to += 3 * t->rank;
     }
     optc_status s = !own || !all ? no_memory("optc_bind_sharded") : OPTC_OK;
-    if (s == OPTC_OK && c->all_gather(c->context, own, all, sizeof *own * (size_t)words, NULL))
-        s = comm_failed(b, "optc_bind_sharded");
+    if (s == OPTC_OK)
+        s = shards_gather(b, own, all, sizeof *own * (size_t)words);
     free(own);
     return s;
 }

@@ -133,10 +133,10 @@ static optc_status check_sharded(const optc_binding *b)
 {
     optc_status s = OPTC_OK;
     char label[96];
-    if (!b->rule->fn || b->rule->device != cpu_device())
-        return fail(OPTC_ERROR_UNAVAILABLE, "optc_bind_sharded: sharded bindings run on the CPU, as compiled code; %s",
-                    b->rule->device == cpu_device() ? "this rule runs on the reference evaluator"
-                                                    : "GPUs are not supported yet");
+    if (b->rule->device != cpu_device() && b->rule->device != gpu_device())
+        return fail(OPTC_ERROR_UNAVAILABLE, "optc_bind_sharded: rule '%s' runs on the reference evaluator, which steps "
+                                            "whole tensors only; install a C compiler",
+                    b->rule->program->name);
     for (int i = 0; i < b->ntensor && s == OPTC_OK; i++)
         if (b->tensor[i].caller_owned)
             s = fail(OPTC_ERROR_ARGUMENT, "optc_bind_sharded: %s: states in the caller's memory are not supported; "
@@ -203,15 +203,15 @@ CORE optc_status shards_agree(optc_binding *b, optc_status s)
     char why[MOST_MESSAGE];
     int64_t own = s != OPTC_OK, *all = (int64_t *)calloc((size_t)c->ranks, sizeof *all);
     memcpy(why, optc_message(), sizeof why);
-    int broken = !all || c->all_gather(c->context, &own, all, sizeof own, NULL);
+    optc_status met = all ? shards_gather(b, &own, all, sizeof own) : no_memory("optc_bind_sharded");
     int other = -1;
-    for (int r = 0; !broken && r < c->ranks; r++)
+    for (int r = 0; met == OPTC_OK && r < c->ranks; r++)
         other = all[r] && other < 0 ? r : other;
     free(all);
     if (s != OPTC_OK)
         return fail(s, "%s", why);
-    if (broken)
-        return fail(OPTC_ERROR_DEVICE, "optc_bind_sharded: communication with the other ranks failed");
+    if (met != OPTC_OK)
+        return met;
     return other < 0 ? OPTC_OK
                      : fail(OPTC_ERROR_ARGUMENT, "optc_bind_sharded: rank %d could not bind; its own message says why",
                             other);

@@ -179,9 +179,11 @@ static optc_status find_kernels(optc_rule *r, BuiltKernels *c, const char *prefi
     for (int k = 0; k < NCALLKERNEL; k++)
         if (k != KERNEL_PHASE && call_kernel(p, k))
             TRY(g, cuModuleGetFunction(&c->code.call[k], c->module[0], call_kernel(p, k)), call_kernel(p, k));
-    CUfunction phase = NULL, read_ahead = NULL;
+    CUfunction phase = NULL, read_ahead = NULL, move = NULL;
     if (!g->d->cuModuleGetFunction(&read_ahead, c->module[0], GUARD_KERNEL))
-        c->code.read_ahead = read_ahead;                       /* a package may lack this one and the next */
+        c->code.read_ahead = read_ahead;                       /* a package may lack these kernels */
+    if (!g->d->cuModuleGetFunction(&move, c->module[0], MOVE_KERNEL))
+        c->code.move = move;
     if (conditions(r) && !g->d->cuModuleGetFunction(&phase, c->module[0], call_kernel(p, KERNEL_PHASE)))
         c->code.call[KERNEL_PHASE] = phase;
     for (int i = 0; i < p->nstage; i++) {
