@@ -3,6 +3,7 @@
 #include "tests/harness/rank_threads.h"
 #include "tests/harness/shard_world.h"
 #include "tests/harness/suites.h"
+#include "tests/harness/watched_comm.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -173,38 +174,7 @@ START_TEST(ranks_differ)
 END_TEST
 
 /* ---- communication that fails ---- */
-/* Calls are counted. Call number fail_at fails, before or after it exchanges the data. */
-typedef struct Flaky { optc_comm real; int calls, fail_at; bool after; } Flaky;
-
-static int flaky_gather(void *context, const void *send, void *recv, size_t bytes, void *stream)
-{
-    Flaky *f = context;
-    bool now = ++f->calls == f->fail_at;
-    if (now && !f->after)
-        return 7;
-    int failed = f->real.all_gather(f->real.context, send, recv, bytes, stream);
-    return now ? 7 : failed;
-}
-
-static int flaky_exchange(void *context, const void *send, const size_t *send_bytes, void *recv,
-                          const size_t *recv_bytes, void *stream)
-{
-    Flaky *f = context;
-    bool now = ++f->calls == f->fail_at;
-    if (now && !f->after)
-        return 7;
-    int failed = f->real.all_to_all(f->real.context, send, send_bytes, recv, recv_bytes, stream);
-    return now ? 7 : failed;
-}
-
-static optc_comm flaky_comm(Flaky *f, const optc_comm *real)
-{
-    f->real = *real;
-    return (optc_comm){.rank = real->rank, .ranks = real->ranks, .context = f, .all_gather = flaky_gather,
-                       .all_to_all = flaky_exchange};
-}
-
-typedef struct Failing { Crew crew; Flaky flaky[RANKS]; } Failing;
+typedef struct Failing { Crew crew; WatchedComm watched[RANKS]; } Failing;
 
 /* A binding that failed once refuses to work. */
 static void check_refusal(Crew *w, int rank)
@@ -224,7 +194,7 @@ static void flaky_rank(int rank, void *arg)
     Failing *x = arg;
     Crew *w = &x->crew;
     RankData *d = &w->data[rank];
-    optc_comm comm = flaky_comm(&x->flaky[rank], &w->comm[rank]);
+    optc_comm comm = watched_comm(&x->watched[rank], &w->comm[rank]);
     optc_status s = rank_bind(d, &w->c, &comm);
     bool bound = s == OPTC_OK;
     for (int step = 1; step <= w->c.steps && s == OPTC_OK; step++)
@@ -247,9 +217,9 @@ START_TEST(communication_fails)
     while (reached) {
         Failing *x = calloc(1, sizeof *x);
         crew_open(&x->crew, _i / 2, 0);
-        x->flaky[1] = (Flaky){.fail_at = ++n, .after = _i % 2};
+        x->watched[1] = (WatchedComm){.fail_at = ++n, .after = _i % 2};
         run_ranks(RANKS, flaky_rank, x);
-        reached = x->flaky[1].calls >= n;
+        reached = x->watched[1].calls >= n;
         bool bound = x->crew.data[1].binding != NULL;
         bind_failed += reached && !bound;
         step_failed += reached && bound;
@@ -366,49 +336,6 @@ START_TEST(gradient_on_some_ranks)
         ck_assert_msg(missing < 0 || !memcmp(want, after, sizeof want), "a refused step changes the next one");
         crew_close(&w);
     }
-}
-END_TEST
-
-/* ---- the number of calls ---- */
-static void counting_rank(int rank, void *arg)
-{
-    Failing *x = arg;
-    Crew *w = &x->crew;
-    optc_comm comm = flaky_comm(&x->flaky[rank], &w->comm[rank]);
-    optc_status s = rank_bind(&w->data[rank], &w->c, &comm);
-    x->flaky[rank].calls = 0;
-    returned(w, rank, s == OPTC_OK ? rank_step(&w->data[rank], &w->c, 1) : s);
-}
-
-/* All tensors share their calls. Elementwise rules need none. */
-START_TEST(calls_of_a_step)
-{
-    static WorldTensor twice[2 * NTENSORS];
-    int calls[2];
-    for (int k = 0; k < 2 * NTENSORS; k++)
-        twice[k] = tensors[k / 2];
-    for (int i = 0; i < 2; i++) {
-        Failing *x = calloc(1, sizeof *x);
-        crew_open(&x->crew, _i, 0);
-        for (int rank = 0; rank < RANKS && i; rank++) {
-            rank_free(&x->crew.data[rank], &x->crew.c);
-            rank_fill(&x->crew.data[rank], &(WorldCase){.rule = x->crew.rule, .tensor = twice, .n = 2 * NTENSORS},
-                      CUT_even, rank, RANKS);
-        }
-        if (i)
-            x->crew.c = (WorldCase){.rule = x->crew.rule, .tensor = twice, .n = 2 * NTENSORS, .steps = 2};
-        run_ranks(RANKS, counting_rank, x);
-        for (int rank = 0; rank < RANKS; rank++) {
-            ck_assert_msg(x->crew.status[rank] == OPTC_OK, "%s", x->crew.message[rank]);
-            ck_assert_int_eq(x->flaky[rank].calls, x->flaky[0].calls);
-        }
-        calls[i] = x->flaky[0].calls;
-        crew_close(&x->crew);
-        free(x);
-    }
-    ck_assert_msg(calls[0] == calls[1], "%s: %d calls for %d tensors, %d for %d", rule_list[_i].spec, calls[0], NTENSORS,
-                  calls[1], 2 * NTENSORS);
-    ck_assert_msg(_i < NREDUCING ? calls[0] > 0 : !calls[0], "%s: %d calls", rule_list[_i].spec, calls[0]);
 }
 END_TEST
 
@@ -552,7 +479,6 @@ Suite *shard_errors_suite(void)
     tcase_add_loop_test(t, communication_fails, 0, 2 * NREDUCING);
     tcase_add_loop_test(t, loopback_fails, 0, NREDUCING);
     tcase_add_loop_test(t, gradient_on_some_ranks, 0, NREDUCING);
-    tcase_add_loop_test(t, calls_of_a_step, 0, NRULES);
     tcase_add_test(t, bad_arguments);
     tcase_add_loop_test(t, memory_runs_out, 0, 2 * NRULES);
     suite_add_tcase(s, t);
