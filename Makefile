@@ -114,6 +114,7 @@ help:
 	@echo "make bench-gpu  every row of the table of bars on an NVIDIA GPU, against torch"
 	@echo "make fuzz       random specs against the evaluator for a long time (SECONDS=600, SEED=…)"
 	@echo "make fuzz-emu   random specs and launches on an emulated GPU, bit for bit against the CPU (likewise)"
+	@echo "make test-shards  sharded bindings: every rule, number of ranks and cut, bit for bit against one process"
 	@echo "make faults     every allocation, file call and driver call of every scenario fails once"
 	@echo "make hashes     a hash of the results of every rule, type and wrapper, in $(BUILD)/hashes.txt"
 	@echo "make test-emu   the GPU suite on an emulated GPU; make test-gpu runs it on a real one"
@@ -278,6 +279,12 @@ test-all: setup
 SECONDS ?= 600
 fuzz: all $(BUILD)/run-tests
 	@OPTC_FUZZ_SECONDS=$(SECONDS) OPTC_FUZZ_SEED=$(SEED) CK_RUN_SUITE=fuzz CK_DEFAULT_TIMEOUT=0 $(BUILD)/run-tests
+
+# Every rule with every number of ranks and every cut; `make test` runs a sample.
+.PHONY: test-shards
+test-shards: all $(BUILD)/run-tests
+	@mkdir -p $(BUILD)/test-cache && chmod 700 $(BUILD)/test-cache
+	@OPTC_SHARDS=all OPTC_TEST_CACHE="$(abspath $(BUILD))/test-cache" CK_RUN_SUITE=shards $(BUILD)/run-tests
 
 .PHONY: faults
 faults: $(BUILD)/faults $(EMULATED)

@@ -54,6 +54,16 @@ static optc_status read_states(optc_rule *r, optc_binding *b, Outcome *out)
     return s;
 }
 
+/* A sharded binding of one rank. The loopback lives as long as the binding. */
+static optc_status bind_one_rank(optc_rule *r, const optc_group *all, optc_loopback **l, optc_binding **b)
+{
+    optc_comm comm;
+    optc_status s = optc_loopback_open(1, l);
+    if (s == OPTC_OK)
+        s = optc_loopback_comm(*l, 0, &comm);
+    return s == OPTC_OK ? optc_bind_sharded(r, all, 1, &comm, b) : s;
+}
+
 /* Two tensors. One is excluded from a step and is one step behind from then on. */
 static optc_status step(const Scene *scene, optc_rule *r, float *p, float *g, Outcome *out)
 {
@@ -64,7 +74,8 @@ static optc_status step(const Scene *scene, optc_rule *r, float *p, float *g, Ou
                         {.name = "u", .param = p + COUNT / 2, .grad = half, .rank = 2, .shape = shape}};
     optc_group all = {.tensors = w, .ntensors = 2};
     fill(p, g);
-    optc_status s = optc_bind(r, &all, 1, &b);
+    optc_loopback *l = NULL;
+    optc_status s = scene->sharded ? bind_one_rank(r, &all, &l, &b) : optc_bind(r, &all, 1, &b);
     for (int i = 0; i < 3 && s == OPTC_OK; i++) {
         s = optc_set_hyper(b, -1, "lr", 0.01 * (i + 1));
         if (s == OPTC_OK)
@@ -83,6 +94,7 @@ static optc_status step(const Scene *scene, optc_rule *r, float *p, float *g, Ou
         s = read_states(r, b, out);
     snprintf(out->message, sizeof out->message, "%s", s == OPTC_OK ? "" : optc_message());
     (void)optc_unbind(b);
+    optc_loopback_close(l);
     return s;
 }
 
@@ -232,6 +244,9 @@ static void from_package(const Scene *s, Outcome *out)
 const Scene api_scenes[] = {
     {.name = "built in", .run = built_in, .kinds = HOST, .spec = "adamw", .with = "clip(1)"},
     {.name = "products", .run = built_in, .kinds = HOST, .spec = "muon", .samples = 20},
+    {.name = "sharded", .run = built_in, .kinds = HOST, .spec = "adamw", .with = "clip(1)", .samples = 20,
+     .sharded = true},
+    {.name = "sharded products", .run = built_in, .kinds = HOST, .spec = "muon", .samples = 20, .sharded = true},
     {.name = "from a file", .run = from_file, .kinds = HOST, .spec = "rule.lua"},
     {.name = "evaluated", .run = evaluated, .kinds = HOST, .spec = "adafactor", .with = "clip(1)"},
     {.name = "compiled", .run = compiled, .kinds = HOST, .spec = "lion", .with = "clip(1)"},

@@ -1,6 +1,6 @@
 /* Loopback communication: the ranks of a sharded binding are threads of one process, which copy from each other's
- * buffers. Every call is a barrier: a rank reads the others' buffers after all have arrived, and returns after all have
- * read. */
+ * buffers. Every call has two barriers: a rank reads the others' buffers after all have arrived, and returns after all
+ * have read. */
 #include "runtime/core/api/core.h"
 
 #include <pthread.h>
@@ -15,25 +15,34 @@ struct optc_loopback {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int ranks, arrived;
+    int reading;                       /* ranks that may read the others' buffers now */
     unsigned generation;               /* barriers passed */
+    unsigned refused;                  /* the barrier that no rank passes, because counts do not match */
     bool failed;
     Offer *offer;                      /* by rank */
     LoopbackRank *rank;
 };
 
-/* Waits until all ranks have called it. false: the loopback failed meanwhile. */
-static bool meet(optc_loopback *l)
+/* A barrier. begin: buffers may be read from here on, until the next barrier. same: this rank's counts match. Returns
+ * false on all ranks if they do not match on one of them, or if the loopback failed meanwhile. Also then a rank waits
+ * until the others have read its buffer, because its caller may free it. */
+static bool meet(optc_loopback *l, bool begin, bool same)
 {
     pthread_mutex_lock(&l->lock);
     unsigned generation = l->generation;
+    if (!begin && --l->reading == 0)
+        pthread_cond_broadcast(&l->changed);
+    if (!same)
+        l->refused = generation;
     if (!l->failed && ++l->arrived == l->ranks) {
         l->arrived = 0;
         l->generation++;
+        l->reading = begin ? l->ranks : 0;
         pthread_cond_broadcast(&l->changed);
     }
-    while (!l->failed && l->generation == generation)
+    while (l->generation == generation && (!l->failed || (!begin && l->reading)))
         pthread_cond_wait(&l->changed, &l->lock);
-    bool passed = l->generation != generation;
+    bool passed = l->generation != generation && l->refused != generation;
     pthread_mutex_unlock(&l->lock);
     return passed;
 }
@@ -44,14 +53,14 @@ static int loopback_all_gather(void *context, const void *send, void *recv, size
     optc_loopback *l = r->of;
     (void)stream;
     l->offer[r->rank] = (Offer){(const char *)send, NULL, bytes};
-    if (!meet(l))
+    if (!meet(l, true, true))
         return 1;
     bool same = true;
     for (int i = 0; i < l->ranks; i++)
         same = same && l->offer[i].bytes == bytes && !l->offer[i].send_bytes;
     for (int i = 0; i < l->ranks && same && bytes; i++)
         memcpy((char *)recv + bytes * (size_t)i, l->offer[i].send, bytes);
-    return !meet(l) || !same;
+    return !meet(l, false, same);
 }
 
 /* The bytes that rank `from` sends to rank `to` follow those to lower ranks. */
@@ -71,7 +80,7 @@ static int loopback_all_to_all(void *context, const void *send, const size_t *se
     char *to = (char *)recv;
     (void)stream;
     l->offer[r->rank] = (Offer){(const char *)send, send_bytes, 0};
-    if (!meet(l))
+    if (!meet(l, true, true))
         return 1;
     bool same = true;
     for (int i = 0; i < l->ranks; i++)
@@ -79,7 +88,7 @@ static int loopback_all_to_all(void *context, const void *send, const size_t *se
     for (int i = 0; i < l->ranks && same; to += recv_bytes[i++])
         if (recv_bytes[i])
             memcpy(to, part_for(&l->offer[i], r->rank), recv_bytes[i]);
-    return !meet(l) || !same;
+    return !meet(l, false, same);
 }
 
 optc_status optc_loopback_open(int ranks, optc_loopback **out)
@@ -101,6 +110,7 @@ optc_status optc_loopback_open(int ranks, optc_loopback **out)
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->changed, NULL);
     l->ranks = ranks;
+    l->refused = ~0u;
     l->offer = offer;
     l->rank = rank;
     for (int i = 0; i < ranks; i++)

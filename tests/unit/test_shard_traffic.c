@@ -1,0 +1,128 @@
+/* What the ranks of a sharded binding send in a step: how many calls, and how many bytes. */
+#include "tests/harness/rank_threads.h"
+#include "tests/harness/shard_world.h"
+#include "tests/harness/suites.h"
+#include "tests/harness/watched_comm.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The second step of all ranks is watched. */
+typedef struct Watched {
+    WorldCase c;
+    int ranks;
+    optc_loopback *loopback;
+    RankData data[WORLD_RANKS];
+    WatchedComm comm[WORLD_RANKS];
+    char *failure[WORLD_RANKS];
+} Watched;
+
+static void watched_rank(int rank, void *arg)
+{
+    Watched *x = arg;
+    optc_comm real, comm;
+    optc_status s = optc_loopback_comm(x->loopback, rank, &real);
+    comm = watched_comm(&x->comm[rank], &real);
+    if (s == OPTC_OK)
+        s = rank_bind(&x->data[rank], &x->c, &comm);
+    if (s == OPTC_OK)
+        s = rank_step(&x->data[rank], &x->c, 1);
+    x->comm[rank].calls = 0;
+    x->comm[rank].bytes = 0;
+    if (s == OPTC_OK)
+        s = rank_step(&x->data[rank], &x->c, 2);
+    if (s != OPTC_OK) {
+        x->failure[rank] = format("%s", optc_message());
+        optc_loopback_fail(x->loopback);
+    }
+}
+
+typedef struct Sent { int calls; size_t bytes; } Sent;   /* calls of each rank; bytes of all ranks */
+
+static Sent sent(const optc_rule_options *o, const WorldTensor *t, int n, ShardCut cut, int ranks)
+{
+    optc_engine *e;
+    Watched x = {.c = {.tensor = t, .n = n, .steps = 2}, .ranks = ranks};
+    OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+    OK(optc_compile(e, o, &x.c.rule));
+    OK(optc_loopback_open(ranks, &x.loopback));
+    for (int i = 0; i < ranks; i++)
+        rank_fill(&x.data[i], &x.c, cut, i, ranks);
+    run_ranks(ranks, watched_rank, &x);
+    Sent all = {.calls = x.comm[0].calls};
+    for (int i = 0; i < ranks; i++) {
+        ck_assert_msg(!x.failure[i], "%s: rank %d: %s", optc_rule_name(x.c.rule), i, x.failure[i]);
+        ck_assert_int_eq(x.comm[i].calls, all.calls);
+        all.bytes += x.comm[i].bytes;
+    }
+    for (int i = 0; i < ranks; i++)
+        rank_free(&x.data[i], &x.c);
+    optc_loopback_close(x.loopback);
+    OK(optc_release(x.c.rule));
+    OK(optc_close(e));
+    return all;
+}
+
+/* All tensors share their calls. Elementwise rules need none. */
+static const struct { optc_rule_options o; bool elementwise; } rule_list[] = {
+    {{.spec = "adamw", .with = "clip(1)"}, false}, {{.spec = "lamb"}, false}, {{.spec = "adafactor"}, false},
+    {{.spec = "muon"}, false}, {{.spec = "soap"}, false}, {{.spec = "adamw"}, true}, {{.spec = "lion"}, true},
+};
+enum { NRULES = sizeof rule_list / sizeof *rule_list };
+
+START_TEST(calls_of_a_step)
+{
+    static const WorldTensor one[] = {
+        {.name = "w", .shape = {2, {20, 12}}}, {.name = "large", .shape = {2, {200, 80}}},
+        {.name = "bias", .shape = {1, {33}}, .group = 1}, {.name = "scale", .shape = {0, {0}}, .group = 1},
+    };
+    WorldTensor three[12];
+    for (int k = 0; k < 12; k++)
+        three[k] = one[k / 3];
+    Sent few = sent(&rule_list[_i].o, one, 4, CUT_even, 3), many = sent(&rule_list[_i].o, three, 12, CUT_even, 3);
+    ck_assert_msg(few.calls == many.calls, "%s: %d calls for 4 tensors, %d for 12", rule_list[_i].o.spec, few.calls,
+                  many.calls);
+    ck_assert_msg(rule_list[_i].elementwise ? !few.calls : few.calls > 0, "%s: %d calls", rule_list[_i].o.spec,
+                  few.calls);
+}
+END_TEST
+
+/* Muon sends each rank's momentum to the owners, and the update back: both without the part that stays on its rank.
+ * With replicas only the update is sent. Matrices that no cut divides send nothing. 5 % are for everything else. */
+enum { RANKS = 8, MATRICES = 16, SIDE = 64, ELEMENTS = MATRICES * SIDE * SIDE };
+START_TEST(bytes_of_muon)
+{
+    static const optc_rule_options muon = {.spec = "muon"};
+    WorldTensor t[MATRICES], experts = {.name = "experts", .shape = {2, {16 * 24, 32}}, .split = 16};
+    for (int k = 0; k < MATRICES; k++)
+        t[k] = (WorldTensor){.name = "w", .shape = {2, {SIDE, SIDE}}};
+    size_t pieces = sent(&muon, t, MATRICES, CUT_even, RANKS).bytes;
+    size_t replicas = sent(&muon, t, MATRICES, CUT_replicas, RANKS).bytes;
+    size_t split = sent(&muon, &experts, 1, CUT_even, RANKS).bytes;
+    double most = 1.05 * 7 / 8 * 2 * sizeof(float) * ELEMENTS, all = 1.05 * 7 * sizeof(float) * ELEMENTS;
+    ck_assert_msg((double)pieces <= most && (double)pieces > most / 2, "pieces: %zu bytes, at most %.0f", pieces, most);
+    ck_assert_msg((double)replicas <= all && (double)replicas > all / 2, "replicas: %zu bytes, at most %.0f", replicas,
+                  all);
+    ck_assert_msg(split <= 4096, "matrices that are not cut: %zu bytes", split);
+}
+END_TEST
+
+/* The norm of all gradients: partials of segments, and the operands of small tensors, never all gradients. */
+START_TEST(bytes_of_clip)
+{
+    static const WorldTensor t[] = {{.name = "w", .shape = {2, {1024, 512}}}, {.name = "u", .shape = {2, {777, 333}}}};
+    Sent x = sent(&(optc_rule_options){.spec = "adamw", .with = "clip(1)"}, t, 2, CUT_even, 4);
+    ck_assert_msg(x.bytes > 0 && x.bytes < 4 * 3 * 32768, "%zu bytes", x.bytes);
+}
+END_TEST
+
+Suite *shard_traffic_suite(void)
+{
+    Suite *s = suite_create("shard_traffic");
+    TCase *t = tcase_create("shard traffic");
+    tcase_add_loop_test(t, calls_of_a_step, 0, NRULES);
+    tcase_add_test(t, bytes_of_muon);
+    tcase_add_test(t, bytes_of_clip);
+    suite_add_tcase(s, t);
+    return s;
+}

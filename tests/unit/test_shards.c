@@ -1,0 +1,243 @@
+/* Sharded bindings: the results do not depend on the number of ranks or on the cuts. Every rule of the library and
+ * compositions run on ranks that are threads, and are compared bit for bit with a plain binding.
+ *
+ * `make test` runs each rule on a few worlds and cuts, which rotate so that all pairs occur. OPTC_SHARDS=all runs every
+ * rule on all of them (make test-shards). */
+#include "tests/harness/shard_world.h"
+#include "tests/harness/suites.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct RuleCase {
+    const char *spec, *with, *options, *types, *text;
+} RuleCase;
+
+/* Beside the library's rules. Those with wrappers, options or types that the library does not contain are compiled. */
+static const RuleCase more[] = {
+    {.spec = "adamw", .with = "clip(1)"},
+    {.spec = "lion", .with = "clip(1)"},
+    {.spec = "sgd", .options = "momentum_buffer=false"},
+    {.spec = "adafactor", .options = "torch=true"},
+    {.spec = "adamw", .with = "clip(1),ema(0.9),skip"},
+    {.spec = "lamb", .with = "cautious,lookahead(2,0.5)"},
+    {.spec = "adamw", .with = "sam(0.05)"},
+    {.spec = "sgd", .with = "centralize,clip_norm(1)"},
+    {.spec = "adamw", .with = "galore(3,2,0.25)"},
+    {.spec = "sgd", .with = "fira(3,2,1)"},
+    {.spec = "muon", .with = "clip(1),ema(0.9)"},
+    {.spec = "shampoo", .options = "interval=2,side=40"},
+    {.spec = "soap", .options = "interval=2,stagger=true,limit=100"},
+    {.spec = "dion", .options = "directions=8"},
+    {.spec = "adamw", .with = "clip(1)", .types = "param=bf16,grad=f32,master=low16"},
+    {.spec = "lion", .types = "param=bf16sr"},
+    {.spec = "adafactor", .types = "param=bf16,state=f32"},
+    {.spec = "muon", .types = "param=bf16"},
+    /* draws of every domain; sizes */
+    {.text = "return optimizer { name = 'draws', hyper = { lr = 0.01 }, view = 'last', state = { m = zeros },\n"
+             "  step = function() m = 0.5 * m + g + random() p = p - lr * m + lr * normal 'row' + lr * random 'slice' "
+             "+ lr * normal 'col' + lr * random 'tensor' + lr / (numel + nrows * ncols) end }"},
+    /* reductions of every kind; the last uses the result of an earlier one */
+    {.text = "return optimizer { name = 'folds', hyper = { lr = 0.1 }, state = { r = zeros 'row', c = zeros 'col' },\n"
+             "  step = function() r = 0.5 * r + rowsum(g) c = 0.5 * c + colsum(abs(g))\n"
+             "    p = p - lr * (g / (1 + abs(sum(g))) + max(g) - min(g) + r / (1 + sum(abs(r))))\n"
+             "      - lr * (colmax(g) / (1 + c) + rowmin(g - colsum(g) / nrows)) end }"},
+    {.text = "return optimizer { name = 'slices', hyper = { lr = 0.1 }, view = 'last', state = { s = zeros 'slice' },\n"
+             "  step = function() s = 0.5 * s + slice.sum(g * g)\n"
+             "    p = p - lr * (rowmax(g) * slice.sum(g) + slice.sum(rowsum(g)) - sum(colsum(abs(g))))\n"
+             "      / (1 + s) end }"},
+    /* over all tensors; twice, and the second depends on the first */
+    {.text = "return optimizer { name = 'totals', hyper = { lr = 0.01 },\n"
+             "  step = function() local n = global.sum(g * g) local x = g / (1 + n)\n"
+             "    p = p - lr * (x + 0.1 * global.max(abs(x)) + 0.01 * global.sum(x)) end }"},
+};
+enum { NMORE = sizeof more / sizeof *more };
+
+static const char *library_rule(int i)
+{
+    for (int k = 0; k < optc_library_size(); k++)
+        if (!strchr(optc_library_name(k), '/') && i-- == 0)
+            return optc_library_name(k);
+    return NULL;
+}
+
+static int library_rules(void)
+{
+    int n = 0;
+    while (library_rule(n))
+        n++;
+    return n;
+}
+
+static RuleCase rule_case(int i)
+{
+    int n = library_rules();
+    return i < n ? (RuleCase){.spec = library_rule(i)} : more[i - n];
+}
+
+static optc_engine *open_engine(void)
+{
+    optc_engine *e;
+    setenv("OPTC_CFLAGS", "-O1", 0);                       /* of the rules that are compiled */
+    OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+    return e;
+}
+
+/* All pairs of a world and a cut. With one rank all cuts are equal. hsdp needs an even number. */
+typedef struct Pair { int ranks; ShardCut cut; } Pair;
+enum { MOST_PAIRS = 5 * NCUTS, FEW = 3, STRIDE = 7 };
+static int all_pairs(Pair pair[MOST_PAIRS])
+{
+    static const int worlds[] = {1, 2, 3, 4, 8};
+    int n = 0;
+    for (int w = 0; w < 5; w++)
+        for (int cut = 0; cut < NCUTS; cut++)
+            if ((worlds[w] > 1 || cut == CUT_even) && !(cut == CUT_hsdp && worlds[w] % 2))
+                pair[n++] = (Pair){worlds[w], (ShardCut)cut};
+    return n;
+}
+
+static void run_pairs(const WorldCase *c, const char *name, const Pair *pair, int n)
+{
+    Reference *r[2] = {NULL, NULL};                        /* tensors as they are, and as vectors */
+    char *all = NULL;
+    for (int i = 0; i < n; i++) {
+        bool flat = pair[i].cut == CUT_flat;
+        if (!r[flat])
+            r[flat] = reference_run(c, flat);
+        char *m = world_run(r[flat], pair[i].cut, pair[i].ranks);
+        if (m) {                                           /* lists all pairs that fail */
+            char *longer = format("%s\n    %s, %d ranks, %s: %s", all ? all : "", name, pair[i].ranks,
+                                  shard_cut_name[pair[i].cut], m);
+            free(all);
+            free(m);
+            all = longer;
+        }
+    }
+    ck_assert_msg(!all, "%s", all);
+    for (int i = 0; i < 2; i++)
+        if (r[i])
+            reference_free(r[i]);
+}
+
+START_TEST(rules)
+{
+    if (thinned(_i))
+        return;
+    RuleCase x = rule_case(_i);
+    Pair all[MOST_PAIRS], few[FEW];
+    int n = all_pairs(all);
+    optc_engine *e = open_engine();
+    optc_rule *r;
+    OK(optc_compile(e, &(optc_rule_options){.spec = x.spec, .with = x.with, .options = x.options, .types = x.types,
+                                            .text = x.text}, &r));
+    ck_assert_msg(optc_rule_native(r), "%s: %s", optc_rule_name(r), optc_rule_path(r));
+    for (int i = 0; i < FEW; i++)
+        few[i] = all[(_i * FEW + i) * STRIDE % n];
+    char *name = format("%s%s%s%s%s", optc_rule_name(r), x.options ? " " : "", x.options ? x.options : "",
+                        x.types ? " " : "", x.types ? x.types : "");
+    const char *mode = getenv("OPTC_SHARDS");
+    /* steps 1, 10, 11 and 100: the periods of the library's rules */
+    WorldCase c = {.rule = r, .tensor = world_tensors, .n = world_ntensors, .steps = 4, .at = {0, 9, 0, 99}};
+    if (mode && !strcmp(mode, "all"))
+        run_pairs(&c, name, all, n);
+    else
+        run_pairs(&c, name, few, FEW);
+    free(name);
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
+/* The pairs that `rules` chooses are all pairs. */
+START_TEST(all_pairs_occur)
+{
+    Pair all[MOST_PAIRS];
+    int n = all_pairs(all), seen[MOST_PAIRS] = {0}, rules = library_rules() + NMORE;
+    for (int i = 0; i < rules * FEW; i++)
+        seen[i * STRIDE % n]++;
+    for (int i = 0; i < n; i++)
+        ck_assert_msg(seen[i], "%d ranks, %s", all[i].ranks, shard_cut_name[all[i].cut]);
+}
+END_TEST
+
+/* Every cut covers every tensor, and only the cuts with replicas have an element twice. */
+START_TEST(cuts_cover)
+{
+    Pair all[MOST_PAIRS];
+    int n = all_pairs(all), empty = 0, inside = 0;
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < world_ntensors; k++) {
+            const WorldTensor *t = &world_tensors[k];
+            int64_t whole = 1, sum = 0;
+            for (int d = 0; d < t->shape.rank; d++)
+                whole *= t->shape.dim[d];
+            for (int rank = 0; rank < all[i].ranks; rank++) {
+                Piece x = shard_piece(t, k, all[i].cut, rank, all[i].ranks);
+                sum += x.count;
+                empty += !x.count;
+                inside += t->shape.rank == 2 && x.count && x.offset[0] * t->shape.dim[1] % OPTC_SEG;
+            }
+            bool replicas = !t->shape.rank || all[i].cut == CUT_replicas ||
+                            (all[i].cut == CUT_mixed && k % 5 == 1);
+            ck_assert_msg(sum == whole * (replicas ? all[i].ranks : all[i].cut == CUT_hsdp ? 2 : 1), "%s, %d ranks, %s",
+                          t->name, all[i].ranks, shard_cut_name[all[i].cut]);
+        }
+    ck_assert(empty > 50 && inside > 50);
+}
+END_TEST
+
+/* States in block codes: pieces are ranges of whole blocks. */
+START_TEST(coded_states)
+{
+    static const WorldTensor t[] = {
+        {.name = "w", .shape = {2, {64, 128}}}, {.name = "u", .shape = {2, {37, 256}}},
+        {.name = "v", .shape = {1, {8192}}, .group = 1}, {.name = "small", .shape = {1, {77}}, .group = 1},
+    };
+    static const RuleCase rule[] = {{.spec = "adamw", .with = "clip(1)", .types = "state=q8"},
+                                    {.spec = "muon", .types = "state=q8"}};
+    static const Pair pair[] = {{1, CUT_even}, {2, CUT_even}, {4, CUT_even}, {8, CUT_even}, {8, CUT_replicas},
+                                {4, CUT_hsdp}};
+    optc_engine *e = open_engine();
+    optc_rule *r;
+    const RuleCase *x = &rule[_i];
+    OK(optc_compile(e, &(optc_rule_options){.spec = x->spec, .with = x->with, .types = x->types}, &r));
+    run_pairs(&(WorldCase){.rule = r, .tensor = t, .n = 4, .steps = 3}, optc_rule_name(r), pair, 6);
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
+/* Matrices that are stacked by rows: `split` is that of the whole tensor. Cut between matrices and inside them. */
+START_TEST(split_tensors)
+{
+    static const WorldTensor t[] = {
+        {.name = "heads", .shape = {2, {64, 24}}, .split = 4}, {.name = "experts", .shape = {2, {120, 30}}, .split = 8},
+        {.name = "plain", .shape = {2, {48, 40}}},
+    };
+    static const char *const rule[] = {"muon", "adafactor", "soap", "lamb"};
+    static const Pair pair[] = {{2, CUT_even}, {4, CUT_even}, {8, CUT_even}, {3, CUT_even}, {3, CUT_uneven},
+                                {8, CUT_empty}, {4, CUT_hsdp}, {2, CUT_replicas}};
+    optc_engine *e = open_engine();
+    optc_rule *r;
+    OK(optc_compile(e, &(optc_rule_options){.spec = rule[_i]}, &r));
+    run_pairs(&(WorldCase){.rule = r, .tensor = t, .n = 3, .steps = 2}, rule[_i], pair, 8);
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
+Suite *shards_suite(void)
+{
+    Suite *s = suite_create("shards");
+    TCase *t = tcase_create("equal bits");
+    tcase_set_timeout(t, getenv("OPTC_SHARDS") ? 1200 : 120);
+    tcase_add_test(t, all_pairs_occur);
+    tcase_add_test(t, cuts_cover);
+    tcase_add_loop_test(t, rules, 0, library_rules() + NMORE);
+    tcase_add_loop_test(t, coded_states, 0, 2);
+    tcase_add_loop_test(t, split_tensors, 0, 4);
+    suite_add_tcase(s, t);
+    return s;
+}
