@@ -469,8 +469,9 @@ static optc_status cpu_gather(optc_engine *e, const optc_comm *c, const void *ow
     (void)e;
     return !c->all_gather(c->context, own, all, bytes, NULL)
                ? OPTC_OK
-               : fail(OPTC_ERROR_DEVICE, "optc_bind_sharded: communication with the other ranks failed on rank %d of %d",
-                      c->rank, c->ranks);
+               : fail(OPTC_ERROR_DEVICE,
+                      "optc_bind_sharded: communication with the other ranks failed on rank %d of %d", c->rank,
+                      c->ranks);
 }
 
 CORE const Device *cpu_device(void)

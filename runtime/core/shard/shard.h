@@ -5,7 +5,7 @@
  * variant of the derived program. A tensor has one entry of optc_binding.tensor per role that this rank plays for it:
  *
  *   BOUND   the piece as the caller bound it. Runs stages over pieces, and values per tensor, which all ranks compute
- *   PART    a range of the piece inside one segment or from a segment on (variants with folds). Memory of BOUND
+ *   PART    the piece ahead of its first whole segment, or from there on: folds over pieces. Memory of BOUND
  *   GHOST   one segment of the whole tensor that is cut: a copy of its operands, to compute its partials
  *   OWNED   the whole tensor on its owner's rank: stages that need whole matrices
  *   WHOLE   the whole tensor on its owner's rank: all stages. For cuts whose pieces are no ranges of elements

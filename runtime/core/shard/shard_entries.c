@@ -110,18 +110,23 @@ CORE optc_status entries_make(optc_binding *b)
 }
 
 /* ---- what cannot be sharded ---- */
+/* Folds over pieces, or stages at the place where it is not stored, use the array. */
+static bool state_crosses(const optc_binding *b, int variant, int array)
+{
+    return role_uses(b, variant, ROLE_GHOST, array) ||
+           role_uses(b, variant, owner_writes(b, variant, array) ? ROLE_BOUND : ROLE_OWNED, array);
+}
+
 /* Block codes store their scales behind the codes: a part of them is not a range of bytes. */
 static optc_status check_codes(const optc_binding *b, int tensor)
 {
     const Program *p = b->rule->program;
-    const Cut *c = &b->shards->cut[tensor];
     int v = b->tensor[tensor].variant;
-    bool crosses = c->as_whole || variant_owned(b, v) || variant_folds(b, v);
     char label[96];
-    for (int k = 0; k < p->narray && crosses; k++)
-        if (p->array[k].held_by >> v & 1 && p->array[k].dom == ELEM && p->array[k].kind == MEM_STATE &&
+    for (int k = 0; k < p->narray; k++)
+        if (p->array[k].held_by >> v & 1 &&
             p->type[stored_type(p->type, p->array[k].type, b->tensor[tensor].whole.n)].block > 1 &&
-            (c->as_whole || !owner_writes(b, v, k)))
+            state_crosses(b, v, k))
             return fail(OPTC_ERROR_ARGUMENT,
                         "optc_bind_sharded: %s: the state '%.60s' is stored as %s, and rule '%.60s' exchanges it "
                         "between ranks; store it as f32 or bf16",

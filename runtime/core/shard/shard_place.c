@@ -223,8 +223,8 @@ static bool runs_in(const optc_binding *b, int stage, Role role)
     Place at = (Place)b->shards->place[stage];
     switch (role) {
     case ROLE_BOUND: return at != AT_OWNER;
-    case ROLE_PART: return at == AT_PIECES;
-    case ROLE_GHOST: return at == AT_PIECES && stage_folds(b->rule->program, &b->rule->program->stage[stage]);
+    case ROLE_PART: case ROLE_GHOST:
+        return at == AT_PIECES && stage_folds(b->rule->program, &b->rule->program->stage[stage]);
     case ROLE_OWNED: return at == AT_OWNER;
     default: return role == ROLE_WHOLE;
     }

@@ -87,10 +87,9 @@ static optc_status copy_stages(optc_binding *b, Copies *copies)
         copies[i].ghost = copies[i].whole = -1;
         if (s->kind == S_GROUP)
             continue;
-        to[i].variant = x->place[i] == AT_OWNER                          ? role[ROLE_OWNED]
-                        : x->place[i] == AT_PIECES && role[ROLE_PART] >= 0 ? role[ROLE_PART]
-                                                                           : s->variant;
-        if (x->place[i] == AT_PIECES && stage_folds(p, s)) {
+        bool folds = x->place[i] == AT_PIECES && stage_folds(p, s);
+        to[i].variant = x->place[i] == AT_OWNER ? role[ROLE_OWNED] : folds ? role[ROLE_PART] : s->variant;
+        if (folds) {
             copies[i].ghost = n;
             to[n] = *s;
             to[n++].variant = role[ROLE_GHOST];
