@@ -65,6 +65,7 @@ struct optc_rule {
 typedef struct Tensor {
     char *name;
     int rank; int64_t *dim;            /* as the caller passed them */
+    uint64_t identity;                 /* a hash of what all ranks of a sharded binding must pass alike */
     int64_t *whole_dim, *offset;       /* of the tensor that this one is a piece of, and where the piece begins */
     Shape shape;                       /* as the rule sees the tensor */
     /* The tensor that this one is a piece of, or its own shape, and per domain the number of the whole's values ahead

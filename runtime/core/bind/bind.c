@@ -389,6 +389,20 @@ static int64_t directions(const Program *p, Shape s)
     return p->rank < most ? p->rank : most;
 }
 
+static uint64_t hash_number(uint64_t h, uint64_t x) { return (h ^ x) * 1099511628211u; }
+
+static uint64_t tensor_identity(const optc_tensor *t, int group)
+{
+    uint64_t h = hash_number(1469598103934665603u, (uint64_t)group);
+    for (const char *s = t->name; s && *s; s++)
+        h = hash_number(h, (unsigned char)*s);
+    for (const char *s = t->tags; s && *s; s++)
+        h = hash_number(h, (unsigned char)*s);
+    for (int k = 0; k < t->rank; k++)
+        h = hash_number(h, (uint64_t)whole_dim(t, k));
+    return hash_number(hash_number(hash_number(h, (uint64_t)t->rank), t->flags), (uint64_t)t->split);
+}
+
 static optc_status fill_tensor(optc_binding *b, const optc_tensor *t, int at, int group)
 {
     const Program *p = b->program;
@@ -425,6 +439,7 @@ static optc_status fill_tensor(optc_binding *b, const optc_tensor *t, int at, in
     x->variant = variant_of(p->variant, p->nvariant, &facts);
     x->group = x->cohort = group;
     x->source = at;
+    x->identity = tensor_identity(t, group);
     x->needs_grad = (b->sharded ? x->whole.n : x->shape.n) > 0;
     x->mem[0] = t->param;
     x->mem[1] = (void *)(uintptr_t)t->grad;

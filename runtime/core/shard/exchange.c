@@ -138,6 +138,8 @@ static void item_moves(Maker *k, const Item *it, int tensor)
         ghost_moves(k, it, tensor, size);
     else if (it->kind == ITEM_PARTIALS)
         partial_moves(k, it, tensor, size);
+    else if (c->slices)
+        return;                                    /* the owner's stages run on the piece itself */
     else if (m->dom == ELEM)
         owner_moves(k, it, tensor, size);
     else

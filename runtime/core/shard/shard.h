@@ -8,7 +8,8 @@
  *   PART    the piece ahead of its first whole segment, or from there on: folds over pieces. Memory of BOUND
  *   GHOST   one segment of the whole tensor that is cut: a copy of its operands, to compute its partials
  *   OWNED   the whole tensor on its owner's rank: stages that need whole matrices
- *   WHOLE   the whole tensor on its owner's rank: all stages. For cuts whose pieces are no ranges of elements
+ *   WHOLE   the whole tensor on its owner's rank: all stages. For cuts whose pieces are no ranges of elements, and for
+ *           stacks of matrices
  *   IDLE    the piece of a tensor that is stepped as WHOLE
  *
  * Exchanges (actions of the derived program) move values between roles of different ranks. */
@@ -28,6 +29,7 @@ typedef struct Cut {
     bool ranges;                       /* every piece is one range of the whole's elements in row-major order */
     bool replicated;                   /* every rank has the whole tensor, and there are several ranks */
     bool as_whole;                     /* roles WHOLE and IDLE */
+    bool slices;                       /* every piece is a number of whole matrices: each rank owns its own */
     int owner;                         /* rank of OWNED or WHOLE; -1: none */
     int owned, ghost, part[2];         /* this rank's entries; -1: none */
 } Cut;
@@ -95,6 +97,8 @@ typedef enum { AT_PIECES, AT_ALL, AT_OWNER } Place;
 CORE optc_status places_make(optc_binding *b);
 CORE bool variant_folds(const optc_binding *b, int variant);      /* has folds over pieces */
 CORE bool variant_owned(const optc_binding *b, int variant);      /* has stages at the owner */
+CORE bool variant_slices(const optc_binding *b, int variant);     /* pieces use values per matrix */
+CORE bool variant_apart(const optc_binding *b, int variant);      /* the owner's stages see one matrix at a time */
 CORE bool stage_folds(const Program *p, const ProgStage *s);
 CORE bool owner_writes(const optc_binding *b, int variant, int array);
 /* a role's stages use the array. ROLE_BOUND includes PART */

@@ -7,7 +7,7 @@
 
 /* ---- the ranks' tables ---- */
 /* What a rank sends first. Ranks with different tables stop here. */
-typedef struct Greeting { int64_t failed, tensors, words, rule; } Greeting;
+typedef struct Greeting { int64_t failed, tensors, rule; } Greeting;
 
 static int64_t text_hash(const char *s)
 {
@@ -37,7 +37,7 @@ CORE optc_status shards_gather(const optc_binding *b, const void *own, void *all
 static optc_status greet(optc_binding *b, optc_status so_far, Greeting *all)
 {
     const optc_comm *c = &b->shards->comm;
-    Greeting own = {so_far != OPTC_OK, b->ntensor, words_of(b), text_hash(b->program->name)};
+    Greeting own = {so_far != OPTC_OK, b->ntensor, text_hash(b->program->name)};
     char why[MOST_MESSAGE];
     memcpy(why, optc_message(), sizeof why);
     optc_status s = shards_gather(b, &own, all, sizeof own);
@@ -48,16 +48,37 @@ static optc_status greet(optc_binding *b, optc_status so_far, Greeting *all)
     for (int r = 0; r < c->ranks; r++) {
         if (all[r].failed)
             return fail(OPTC_ERROR_ARGUMENT, "optc_bind_sharded: rank %d could not bind; its own message says why", r);
-        if (all[r].tensors != own.tensors || all[r].words != own.words || all[r].rule != own.rule)
+        if (all[r].tensors != own.tensors || all[r].rule != own.rule)
             return fail(OPTC_ERROR_ARGUMENT,
                         "optc_bind_sharded: rank %d binds %lld tensors and this rank (%d) binds %d%s; all ranks must "
                         "bind the same rule and the same tensors in the same order",
                         r, (long long)all[r].tensors, c->rank, b->ntensor,
-                        all[r].tensors != own.tensors ? ""
-                        : all[r].rule != own.rule     ? ", but another rule"
-                                                      : ", but with other numbers of dimensions");
+                        all[r].tensors != own.tensors ? "" : ", but another rule");
     }
     return OPTC_OK;
+}
+
+/* All ranks must pass the same tensors, up to the pieces. */
+static optc_status check_identities(optc_binding *b)
+{
+    const int ranks = b->shards->comm.ranks;
+    uint64_t *own = (uint64_t *)calloc((size_t)b->ntensor + 1, sizeof *own);
+    uint64_t *all = (uint64_t *)calloc((size_t)b->ntensor * (size_t)ranks + 1, sizeof *all);
+    char label[96];
+    optc_status s = own && all ? OPTC_OK : no_memory("optc_bind_sharded");
+    for (int i = 0; s == OPTC_OK && i < b->ntensor; i++)
+        own[i] = b->tensor[i].identity;
+    if (s == OPTC_OK)
+        s = shards_gather(b, own, all, sizeof *own * (size_t)b->ntensor);
+    for (int64_t i = 0; s == OPTC_OK && i < (int64_t)b->ntensor * ranks; i++)
+        if (all[i] != all[i % b->ntensor])
+            s = fail(OPTC_ERROR_ARGUMENT,
+                     "optc_bind_sharded: %s: rank %d passes another name, group, global shape, flags, tags or split "
+                     "for it than rank 0; all ranks must bind the same tensors in the same order",
+                     tensor_label(b, (int)(i % b->ntensor), label), (int)(i / b->ntensor));
+    free(own);
+    free(all);
+    return s;
 }
 
 /* Gathers the tables of all ranks: `words` numbers per rank. */
@@ -248,9 +269,6 @@ static optc_status cut_make(optc_binding *b, int tensor, const int64_t *table, i
     c->replicated = ranks > 1;
     for (int r = 0; r < ranks; r++) {
         const int64_t *of = table + words * r;
-        bool alike = of[0] == c->rank && !memcmp(of + 1, c->whole, sizeof *of * (size_t)c->rank);
-        if (!alike)
-            return bad_cut(b, tensor, "two ranks pass different global shapes");
         c->box[r] = of + 1 + c->rank;
     }
     for (int r = 0; r < ranks; r++) {
@@ -272,6 +290,8 @@ CORE optc_status cuts_make(optc_binding *b, optc_status so_far)
     x->cut = TAKE(b, Cut, b->ntensor);
     bool ok = all && sorted && x->cut;
     optc_status s = ok ? greet(b, so_far, all) : no_memory("optc_bind_sharded");
+    if (s == OPTC_OK && b->ntensor)
+        s = check_identities(b);
     if (s == OPTC_OK && words)
         s = gather_tables(b, words, &table);
     for (int i = 0; i < b->ntensor && s == OPTC_OK; i++) {

@@ -90,7 +90,9 @@ static optc_status add_entries(optc_binding *b, int tensor)
     }
     if (role[ROLE_PART] >= 0)
         s = add_parts(b, tensor);
-    if (s == OPTC_OK && role[ROLE_OWNED] >= 0 && c->owner == b->shards->comm.rank)
+    if (s == OPTC_OK && role[ROLE_OWNED] >= 0 && c->slices)
+        s = add_entry(b, tensor, ROLE_OWNED, t->shape, t->before[ELEM], &c->owned);
+    else if (s == OPTC_OK && role[ROLE_OWNED] >= 0 && c->owner == b->shards->comm.rank)
         s = add_entry(b, tensor, ROLE_OWNED, t->whole, 0, &c->owned);
     return s;
 }
@@ -150,11 +152,44 @@ static optc_status check_sharded(const optc_binding *b)
     return s;
 }
 
-/* Pieces that are no ranges of elements: a fold over them would add in another order than in one process. */
-static void choose_whole(optc_binding *b)
+/* Every rank's piece consists of whole matrices of a stack. (Replicas of all of it share the work instead.) */
+static bool cut_between_matrices(const optc_binding *b, int tensor)
 {
-    for (int i = 0; i < b->ntensor; i++)
-        b->shards->cut[i].as_whole = !b->shards->cut[i].ranges && variant_folds(b, b->tensor[i].variant);
+    const Cut *c = &b->shards->cut[tensor];
+    const Shape s = b->tensor[tensor].whole;
+    bool between = s.slices > 1 && c->ranges && !c->replicated;
+    for (int r = 0; r < b->shards->comm.ranks && between; r++)
+        between = c->first[r] % (s.rows * s.cols) == 0 && c->end[r] % (s.rows * s.cols) == 0;
+    return between;
+}
+
+/* Each rank steps the matrices of its piece, which it sees like the whole tensor's. */
+static void take_matrices(optc_binding *b, int tensor)
+{
+    Tensor *t = &b->tensor[tensor];
+    int64_t each = t->whole.rows * t->whole.cols;
+    b->shards->cut[tensor].slices = true;
+    t->shape.rows = t->whole.rows;
+    t->shape.cols = t->whole.cols;
+    t->shape.slices = t->shape.n / each;
+    t->before[SLICE] = b->shards->cut[tensor].first[b->shards->comm.rank] / each;
+    t->before[ROW] = t->before[SLICE] * t->whole.rows;
+    t->before[COL] = t->before[SLICE] * t->whole.cols;
+}
+
+/* Pieces that are no ranges of elements: a fold over them would add in another order than in one process. Stacks of
+ * matrices: a piece may begin inside of a matrix, so it has no index of its matrix's values. */
+static void choose_classes(optc_binding *b)
+{
+    for (int i = 0; i < b->ntensor; i++) {
+        int v = b->tensor[i].variant;
+        bool matrices = variant_owned(b, v) || variant_slices(b, v);
+        if (matrices && variant_apart(b, v) && cut_between_matrices(b, i))
+            take_matrices(b, i);
+        else
+            b->shards->cut[i].as_whole = (!b->shards->cut[i].ranges && variant_folds(b, v)) ||
+                                         (b->tensor[i].whole.slices > 1 && variant_slices(b, v));
+    }
 }
 
 /* ---- making a sharded binding ---- */
@@ -165,7 +200,7 @@ static optc_status make_roles(optc_binding *b)
     if (s == OPTC_OK)
         s = places_make(b);
     if (s == OPTC_OK)
-        choose_whole(b);
+        choose_classes(b);
     for (int i = 0; i < b->ntensor && s == OPTC_OK; i++)
         s = check_codes(b, i);
     if (s == OPTC_OK)
@@ -231,6 +266,8 @@ static bool copies_array(const optc_binding *b, int entry, int array)
     bool callers = m->kind == MEM_P || m->kind == MEM_G || (m->kind == MEM_INPUT && m->dom != GROUP);
     if (!callers || role == ROLE_PART || role == ROLE_BOUND || role == ROLE_IDLE)
         return false;
+    if (role == ROLE_OWNED && b->shards->cut[b->tensor[entry].source].slices)
+        return false;                              /* the piece itself */
     if (array == 0 && role != ROLE_GHOST)
         return true;                               /* states may start as a copy of p */
     return role_uses(b, rule_variant(b, entry), role, array) && (m->dom == ELEM || role != ROLE_GHOST);
@@ -280,7 +317,8 @@ static void point_entry(optc_binding *b, int entry, int array)
     int64_t copy = b->shards->copy_at[(int64_t)(entry - b->ntensor) * p->narray + array];
     if (copy >= 0) {
         x->mem[array] = (char *)b->block + b->shards->at + copy;
-    } else if (m->dom == GROUP) {
+    } else if (m->dom == GROUP || (entry == b->shards->cut[x->source].owned && b->shards->cut[x->source].slices &&
+                                   t->mem[array])) {
         x->mem[array] = t->mem[array];
     } else if (entry_role(b, entry) == ROLE_PART && m->dom == ELEM) {
         int64_t ahead = x->before[ELEM] - b->shards->cut[x->source].first[b->shards->comm.rank];
@@ -302,9 +340,10 @@ CORE void shards_moved(optc_binding *b, int tensor, int array)
     if (!b->shards)
         return;
     const Cut *c = &b->shards->cut[tensor];
-    for (int i = 0; i < 2; i++)
-        if (c->part[i] >= 0)
-            point_entry(b, c->part[i], array);
+    const int entry[] = {c->part[0], c->part[1], c->slices ? c->owned : -1};
+    for (int i = 0; i < 3; i++)
+        if (entry[i] >= 0)
+            point_entry(b, entry[i], array);
 }
 
 /* Follows changes of the tensors' cohorts and participation. */
@@ -342,15 +381,16 @@ CORE int shards_state_entry(const optc_binding *b, int tensor, int array)
         return tensor;
     int v = rule_variant(b, tensor);
     const Cut *c = &b->shards->cut[tensor];
-    bool owned = c->as_whole || (c->owner >= 0 && owner_writes(b, v, array));
+    bool owned = c->as_whole || ((c->owner >= 0 || c->slices) && owner_writes(b, v, array));
     return owned && b->rule->program->array[array].held_by >> v & 1 ? c->owned : tensor;
 }
 
 optc_status optc_state_rank(const optc_binding *b, int tensor, const char *name, int *rank)
 {
     int has = 0;
-    if (!rank)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_state_rank: the result pointer is NULL");
+    if (!b || !name || !rank)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_state_rank: %s is NULL",
+                    !b ? "the binding" : !name ? "the name" : "the result pointer");
     optc_status s = optc_has_state(b, tensor, name, &has);
     *rank = -1;
     for (int k = 0; s == OPTC_OK && b->shards && k < b->program->narray; k++)

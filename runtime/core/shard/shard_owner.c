@@ -122,7 +122,7 @@ CORE optc_status owners_deal(optc_binding *b, const optc_binding *model)
         int n = 0;
         count_phases(model->program, count);
         for (int i = 0; i < b->ntensor; i++)
-            if (b->shards->cut[i].as_whole || variant_owned(b, b->tensor[i].variant)) {
+            if (!b->shards->cut[i].slices && (b->shards->cut[i].as_whole || variant_owned(b, b->tensor[i].variant))) {
                 o[n].cost = mean_cost(model, &model->tensor[i], count);
                 o[n++].tensor = i;
             }

@@ -1,7 +1,7 @@
 /* Places: where each stage of the rule runs in a sharded binding.
  *
  *   AT_PIECES   over the elements of every rank's piece
- *   AT_ALL      values per tensor, which all ranks compute from the same partials
+ *   AT_ALL      values per tensor or matrix, which all ranks compute from the same partials
  *   AT_OWNER    over the whole tensor on its owner's rank: calls, and stages that see rows or columns
  *
  * Elementwise stages ahead of a variant's first stage at the owner and behind its last one stay with the pieces, so
@@ -34,13 +34,15 @@ CORE bool stage_folds(const Program *p, const ProgStage *s)
     return false;
 }
 
-/* A stage can run on a piece: elements, one value per tensor or group, and partials of the tensor. */
+static bool computes_single(const ProgStage *s) { return s->kind == S_TENSOR || s->kind == S_SLICE; }
+
+/* A stage can run on a piece: elements, one value per tensor, matrix or group, and partials of the tensor. */
 static bool fits_pieces(const Program *p, const ProgStage *s)
 {
-    bool fits = s->kind == S_FLAT || s->kind == S_TENSOR;
+    bool fits = s->kind == S_FLAT || computes_single(s);
     for (int k = 0; k < s->nreads + s->nwrites && fits; k++) {
         const ProgArray *m = &p->array[k < s->nreads ? s->reads[k] : s->writes[k - s->nreads]];
-        bool small = m->dom == TENSOR || m->dom == GROUP;
+        bool small = m->dom == TENSOR || m->dom == GROUP || (m->dom == SLICE && m->kind != MEM_PART);
         bool folded = m->kind != MEM_PART || m->from == ELEM || m->from == TENSOR;
         fits = small ? folded : m->dom == ELEM && s->kind == S_FLAT;
     }
@@ -114,7 +116,7 @@ static bool move_between(const optc_binding *b, const ProgPhase *ph, int variant
         mark_behind(b, ph, variant, behind, direct);
         for (int i = 0; i < ph->naction; i++) {
             const ProgStage *s = launched(p, &ph->action[i], variant);
-            bool moves = s && behind->stage[i] && (direct ? s->kind == S_TENSOR : ahead->stage[i]);
+            bool moves = s && behind->stage[i] && (direct ? computes_single(s) : ahead->stage[i]);
             if (moves && place[ph->action[i].stage] != AT_OWNER) {
                 place[ph->action[i].stage] = AT_OWNER;
                 changed = true;
@@ -189,7 +191,7 @@ CORE optc_status places_make(optc_binding *b)
             const ProgStage *s = &p->stage[i];
             place[i] = s->kind == S_GROUP      ? AT_ALL
                        : !fits_pieces(p, s)    ? AT_OWNER
-                       : s->kind == S_TENSOR   ? AT_ALL
+                       : computes_single(s)    ? AT_ALL
                                                : AT_PIECES;
         }
         for (int v = 0; v < p->nvariant; v++)
@@ -213,9 +215,28 @@ static bool any_stage(const optc_binding *b, int variant, Place place, bool fold
 CORE bool variant_folds(const optc_binding *b, int variant) { return any_stage(b, variant, AT_PIECES, true); }
 CORE bool variant_owned(const optc_binding *b, int variant) { return any_stage(b, variant, AT_OWNER, false); }
 
+CORE bool variant_slices(const optc_binding *b, int variant)
+{
+    const Program *p = b->rule->program;
+    for (int k = 0; k < p->narray; k++)
+        if (p->array[k].dom == SLICE && role_uses(b, variant, ROLE_BOUND, k))
+            return true;
+    return false;
+}
+
 CORE bool owner_writes(const optc_binding *b, int variant, int array)
 {
     return b->shards->owner_writes[variant * b->rule->program->narray + array];
+}
+
+/* Blocks and slots are numbered through the whole tensor. */
+CORE bool variant_apart(const optc_binding *b, int variant)
+{
+    const Program *p = b->rule->program;
+    bool apart = !p->block;
+    for (int k = 0; k < p->narray && apart; k++)
+        apart = !p->array[k].slots.every && !(p->array[k].dom <= TENSOR && owner_writes(b, variant, k));
+    return apart;
 }
 
 static bool runs_in(const optc_binding *b, int stage, Role role)
