@@ -86,7 +86,7 @@ static optc_engine *open_engine(void)
 
 /* All pairs of a world and a cut. With one rank all cuts are equal. hsdp needs an even number. */
 typedef struct Pair { int ranks; ShardCut cut; } Pair;
-enum { MOST_PAIRS = 5 * NCUTS, FEW = 3, STRIDE = 7 };
+enum { MOST_PAIRS = 5 * NCUTS, FEW = 5, STRIDE = 7 };
 static int all_pairs(Pair pair[MOST_PAIRS])
 {
     static const int worlds[] = {1, 2, 3, 4, 8};

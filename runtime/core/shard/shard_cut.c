@@ -20,7 +20,7 @@ static int64_t text_hash(const char *s)
 static int64_t words_of(const optc_binding *b)     /* per tensor: dimensions, then whole, offset, shape */
 {
     int64_t n = 0;
-    for (int i = 0; i < b->ntensor; i++)
+    for (int i = 0; b->tensor && i < b->ntensor; i++)
         n += 1 + 3 * b->tensor[i].rank;
     return n;
 }
