@@ -373,6 +373,7 @@ CORE void device_scalars_done(optc_binding *b);             /* after a run, whic
 CORE optc_status put_hyper(optc_binding *b, int group, int at, double value, const char *call);
 
 /* ---- state_access.c ---- */
+CORE optc_status has_state(const optc_binding *b, const char *call, int tensor, const char *name, int *has);
 CORE double type_load(int t, const void *p, int64_t i);
 CORE void type_store(int t, void *p, int64_t i, double x);
 /* All n values of an array; t may be a block code. */

@@ -218,17 +218,22 @@ optc_status optc_state(optc_binding *b, int tensor, const char *name, optc_state
     return find_state(b, &w, out);
 }
 
-optc_status optc_has_state(const optc_binding *b, int tensor, const char *name, int *has)
+CORE optc_status has_state(const optc_binding *b, const char *call, int tensor, const char *name, int *has)
 {
-    const StateQuery w = {"optc_has_state", tensor, name, false};
+    const StateQuery w = {call, tensor, name, false};
     optc_state_view v;
     bool kept = false;
     if (!has)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_has_state: the result pointer is NULL");
+        return fail(OPTC_ERROR_ARGUMENT, "%s: the result pointer is NULL", call);
     optc_status s = look_up(b, &w, &v, &kept);
     if (s == OPTC_OK)
         *has = kept;
     return s;
+}
+
+optc_status optc_has_state(const optc_binding *b, int tensor, const char *name, int *has)
+{
+    return has_state(b, "optc_has_state", tensor, name, has);
 }
 
 static size_t state_bytes(const optc_binding *b, const optc_state_view *v)

@@ -288,8 +288,9 @@ CORE optc_status cuts_make(optc_binding *b, optc_status so_far)
     PieceStart *sorted = (PieceStart *)calloc((size_t)x->comm.ranks, sizeof *sorted);
     int64_t words = words_of(b), *table = NULL, at = 0;
     x->cut = TAKE(b, Cut, b->ntensor);
-    bool ok = all && sorted && x->cut;
-    optc_status s = ok ? greet(b, so_far, all) : no_memory("optc_bind_sharded");
+    if (so_far == OPTC_OK && (!sorted || !x->cut))
+        so_far = no_memory("optc_bind_sharded");
+    optc_status s = all ? greet(b, so_far, all) : no_memory("optc_bind_sharded");
     if (s == OPTC_OK && b->ntensor)
         s = check_identities(b);
     if (s == OPTC_OK && words)

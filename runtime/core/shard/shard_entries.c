@@ -391,7 +391,11 @@ optc_status optc_state_rank(const optc_binding *b, int tensor, const char *name,
     if (!b || !name || !rank)
         return fail(OPTC_ERROR_ARGUMENT, "optc_state_rank: %s is NULL",
                     !b ? "the binding" : !name ? "the name" : "the result pointer");
-    optc_status s = optc_has_state(b, tensor, name, &has);
+    optc_status s = has_state(b, "optc_state_rank", tensor, name, &has);
+    char label[96];
+    if (s == OPTC_OK && !has)
+        s = fail(OPTC_ERROR_ABSENT, "optc_state_rank: %s keeps no state '%s' under this rule's options",
+                 tensor_label(b, tensor, label), name);
     *rank = -1;
     for (int k = 0; s == OPTC_OK && b->shards && k < b->program->narray; k++)
         if (b->program->array[k].kind == MEM_STATE && !strcmp(b->program->array[k].name, name) && has &&
