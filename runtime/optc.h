@@ -383,6 +383,26 @@ static inline optc_status optc_bind_sharded(optc_rule *r, const optc_group *grou
 /* Where a state of a tensor is stored. *rank: the rank that holds all of it; -1: every rank holds the values of its own
  * piece, or the same values (states per tensor and per group). In a binding that is not sharded: -1. */
 optc_status optc_state_rank(const optc_binding *b, int tensor, const char *name, int *rank);
+/* What a rank of a sharded binding would send and hold, and the work of all ranks. Needs no memory for the tensors and
+ * no other process. groups: the whole tensors; param and grad may be NULL. They are cut along dimension 0 into equal
+ * pieces, as torch.chunk does. Bytes and work are means over the steps of the entry "step". Work counts operations of
+ * products and factors, plus elements, of the tensors that a rank owns. */
+typedef struct optc_shard_plan {
+    int collectives;                       /* calls of a step, at most */
+    int owned;                             /* tensors that this rank owns */
+    double sent;                           /* bytes that this rank sends to others */
+    double work, mean_work, most_work;     /* of this rank; of all ranks */
+    double largest_work;                   /* of the most expensive tensor, which cannot be divided */
+    int64_t elements;                      /* of this rank's pieces */
+    int64_t states, temporaries, buffers;  /* bytes; buffers: of the exchanges, and whole tensors at their owner */
+} optc_shard_plan;
+optc_status optc_plan_sharded_sized(optc_rule *r, const optc_group *groups, int ngroups, int rank, int ranks,
+                                    optc_shard_plan *out, size_t size);
+static inline optc_status optc_plan_sharded(optc_rule *r, const optc_group *groups, int ngroups, int rank, int ranks,
+                                            optc_shard_plan *out)
+{
+    return optc_plan_sharded_sized(r, groups, ngroups, rank, ranks, out, sizeof(optc_shard_plan));
+}
 /* library: */
 /* Ranks that are threads of one program, for tests and for trying a sharded binding. optc_loopback_open makes an object
  * for `ranks` ranks; optc_loopback_comm fills in the functions of one rank. Each rank needs its own thread, because

@@ -402,6 +402,8 @@ static int hashes(Spec *s, int64_t size)
 int cmd_explain(const Command *self, int argc, char **argv)
 {
     bool only_hashes = false, gpu = false;
+    int ranks = 0;
+    const char *work = NULL;
     Asked ask = {0};
     static DimsList shapes;
     CompileOpts c = COMPILE_OPTS_INIT;
@@ -411,6 +413,9 @@ int cmd_explain(const Command *self, int argc, char **argv)
          "elements of a tensor to predict the time for (default: 64M)"},
         {"shape", 0, OPT_SHAPES, &shapes, "RxC",
          "exact figures for a tensor of this shape, and only the variants that it takes; may be repeated"},
+        {"ranks", 0, OPT_COUNT, &ranks, "N",
+         "only what each of N processes sends, computes and holds if the model is sharded; needs --work or --shape"},
+        {"work", 0, OPT_TEXT, &work, "NAME", "the tensors of a model, for --ranks ('optc bench --work list' names them)"},
         {"bandwidth", 0, OPT_REAL, &ask.bandwidth, "GB/s",
          "memory bandwidth to predict with (default: that of the device, measured once)"},
         {"tera", 0, OPT_REAL, &ask.tera, "TFLOP/s",
@@ -431,6 +436,12 @@ int cmd_explain(const Command *self, int argc, char **argv)
     if (n != 1)
         return cli_misuse(self, n ? "several specs are given: it takes one" : "no spec is given: name a rule or a "
                                                                               "file");
+    if (!ranks && work)
+        return cli_misuse(self, "--work needs --ranks");
+    if (ranks && !work == !shapes.n)
+        return cli_misuse(self, "--ranks needs the tensors: give --work NAME or --shape RxC%s", work ? ", not both" : "");
+    if (ranks)
+        return explain_ranks(argv[0], &c, &shapes, work, ranks);
     if (ask.bandwidth > 0 && (ask.anew || ask.device))
         return cli_misuse(self, "--bandwidth and --%s exclude each other",
                           ask.anew ? "measure" : "device");

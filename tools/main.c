@@ -26,9 +26,11 @@ const Command cli_commands[] = {
      "the passes over memory, bytes, launches, products, state memory and the least time of a step. The time\n"
      "is predicted from the bandwidth of the device, and for products from its arithmetic rate; both are\n"
      "measured once and kept in the cache folder. It is a lower bound: a step takes longer.\n"
-     "--full prints every stage with its lines of the spec, and why each pass is needed.",
+     "--full prints every stage with its lines of the spec, and why each pass is needed.\n"
+     "--ranks prints the collectives, bytes, work and memory of each process of a sharded model.",
      "optc explain adamw\noptc explain muon --full\noptc explain adafactor --shape 4096x4096 --shape 4096\n"
-     "optc explain lamb --size 1G --bandwidth 3350\noptc explain lamb --device cpu --measure",
+     "optc explain lamb --size 1G --bandwidth 3350\noptc explain lamb --device cpu --measure\n"
+     "optc explain muon --ranks 8 --work llama-1b",
      cmd_explain},
     {"emit", "SPEC", "the source that is compiled for a rule",
      "Writes the generated source for a target. Its head says how to make it again.",

@@ -45,15 +45,19 @@ static int gpt2(Dims *out, int64_t layers, int64_t w)
 
 /* The matrices of Llama's layers: the query, key, value and output projections; gate, up and down. Keys and values have
  * a quarter as many heads. */
-static int llama(Dims *out, int64_t layers, int64_t w)
+static int llama_matrices(Dims *out, int64_t layers, int64_t w, int64_t inner)
 {
     const Dims layer[] = {{2, {w, w}},     {2, {w / 4, w}}, {2, {w / 4, w}}, {2, {w, w}},
-                          {2, {4 * w, w}}, {2, {4 * w, w}}, {2, {w, 4 * w}}};
+                          {2, {inner, w}}, {2, {inner, w}}, {2, {w, inner}}};
     enum { EACH = sizeof layer / sizeof *layer };
     for (int64_t l = 0; out && l < layers; l++)
         memcpy(out + l * EACH, layer, sizeof layer);
     return (int)layers * EACH;
 }
+
+static int llama(Dims *out, int64_t layers, int64_t w) { return llama_matrices(out, layers, w, 4 * w); }
+/* Llama 3: the inner layer is 3.5 times as wide. */
+static int llama3(Dims *out, int64_t layers, int64_t w) { return llama_matrices(out, layers, w, 7 * w / 2); }
 
 static const Work works[] = {
     {"2^28", equal, 1, 1 << 28, "one large tensor"},
@@ -62,6 +66,7 @@ static const Work works[] = {
     {"gpt2-1.5b", gpt2, 48, 1600, "GPT-2 XL: 48 layers of width 1600"},
     {"gpt2-layers", gpt2_layers, 12, 768, "GPT-2 small without its embeddings and last norm"},
     {"llama-1b", llama, 16, 2048, "the matrices of a Llama of 1B: 16 layers of width 2048"},
+    {"llama-8b", llama3, 32, 4096, "the matrices of Llama 3 8B: 32 layers of width 4096"},
     {"small5000", equal, 5000, 4096, "many small tensors"},
 };
 enum { NWORK = sizeof works / sizeof *works };

@@ -52,6 +52,9 @@ const char *explain_amount(Arena *a, double bytes);          /* "8", "2.06" */
 /* The pass that a tensor of this variant has only because its states are block codes; NULL: none. */
 const Stage *explain_code_pass(const Phase *ph, int variant);
 
+/* ---- explain_ranks.c ---- */
+int explain_ranks(const char *spec, const CompileOpts *o, const DimsList *shapes, const char *work, int64_t ranks);
+
 /* ---- flop_rates.c ---- */
 /* Rates of this CPU for the products and factors of a plan. */
 bool flop_rates(Arena *a, const Plan *p, bool anew, Bandwidth *f);

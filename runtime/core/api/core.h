@@ -137,7 +137,7 @@ struct optc_binding {
     /* ntensor: bound by the caller; nheld: these and the extra entries of a sharded binding; nall: these and views of
      * blocks */
     Tensor *tensor; int ntensor, nheld, nall;
-    bool sharded;
+    bool sharded, plan;                /* plan: of a sharded binding that is never run */
     struct Shards *shards;             /* NULL: the binding is not sharded */
     Span *span; int nspan;             /* parameters, sorted by address */
     Span *caller_span; int ncaller_span;      /* caller-owned states, sorted by address */
@@ -326,6 +326,9 @@ CORE void shards_update(optc_binding *b);                   /* after cohorts or 
 CORE void shards_moved(optc_binding *b, int tensor, int array);            /* after one pointer changed */
 CORE optc_status shards_send_params(optc_binding *b);       /* before states that copy p are filled */
 CORE optc_status shards_begin(optc_binding *b, int entry, int phase);      /* before a run */
+/* bind.c: everything but the device's memory */
+CORE optc_status bind_plan(optc_rule *r, const optc_group *groups, int ngroups, const optc_comm *comm,
+                           optc_binding **out);
 CORE void shards_exchange(const optc_binding *b, int number);              /* on the CPU */
 CORE optc_status exchange_run(const optc_binding *b, int number);
 CORE optc_status shards_end(optc_binding *b);               /* after a run: how the exchanges ended */

@@ -491,6 +491,8 @@ static optc_status bind_all(optc_binding *b, const optc_group *groups, const opt
         s = cohorts_prepare(b);
     if (s == OPTC_OK)
         s = layout_measure(b);
+    if (b->plan)
+        return s;
     if (s == OPTC_OK)
         s = b->rule->device->bind(b);
     if (s == OPTC_OK)
@@ -512,7 +514,7 @@ static void binding_free(optc_binding *b)
     free(b);
 }
 
-static optc_status bind_groups(optc_rule *r, const optc_group *groups, int ngroups, const optc_comm *comm,
+static optc_status bind_groups(optc_rule *r, const optc_group *groups, int ngroups, const optc_comm *comm, bool plan,
                                optc_binding **out)
 {
     int64_t n = 0;
@@ -533,6 +535,7 @@ static optc_status bind_groups(optc_rule *r, const optc_group *groups, int ngrou
     b->ngroup = ngroups;
     b->ntensor = (int)n;
     b->sharded = comm != NULL;
+    b->plan = plan;
     optc_status s = bind_all(b, groups, comm);
     if (s != OPTC_OK) {
         char why[MOST_MESSAGE];                           /* binding_free may replace the message */
@@ -585,13 +588,19 @@ static optc_status bind_sized(optc_rule *r, const optc_group *groups, int ngroup
                     : !out    ? "the pointer for the binding is NULL"
                               : "ngroups must be 1 or more");
     if (group_size == sizeof(optc_group) && tensor_size == sizeof(optc_tensor))
-        return bind_groups(r, groups, ngroups, comm, out);
+        return bind_groups(r, groups, ngroups, comm, false, out);
     optc_group *g = NULL;
     optc_status s = read_groups(groups, group_size, tensor_size, ngroups, &g);
     if (s == OPTC_OK)
-        s = bind_groups(r, g, ngroups, comm, out);
+        s = bind_groups(r, g, ngroups, comm, false, out);
     free(g);
     return s;
+}
+
+CORE optc_status bind_plan(optc_rule *r, const optc_group *groups, int ngroups, const optc_comm *comm,
+                           optc_binding **out)
+{
+    return bind_groups(r, groups, ngroups, comm, true, out);
 }
 
 optc_status optc_bind_sized(optc_rule *r, const optc_group *groups, int ngroups, size_t group_size, size_t tensor_size,

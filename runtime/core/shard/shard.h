@@ -65,12 +65,14 @@ typedef struct Shards {
     Program program;
     int role[MOST_VARIANTS][NROLE];    /* the derived program's variants; -1: none */
     unsigned char *place;              /* by stage of the rule: Place (shard_place.c) */
+    double *load, largest;             /* by rank: the work of the tensors that it owns; of the largest tensor */
     bool *owner_writes;                /* by variant of the rule, then array: the owner writes it */
     Exchange *exchange; int nexchange, most_exchange;
     int params;                        /* the exchange that sends parameters to owners when states copy them; -1 */
     int64_t at;                        /* offset of this memory in the binding's block */
     int64_t send_at, recv_at, bytes;   /* relative to `at`: buffers; all bytes */
     int64_t *copy_at;                  /* by extra entry, then p, g and inputs: offset of its copy, -1: none */
+    bool plan;                         /* only a plan: host memory, no device */
     bool agrees;                       /* all ranks have got here: they agree on how binding ends */
     bool failed;                       /* an exchange failed: ranks may have different states */
     optc_status status;                /* of the run */
@@ -91,6 +93,8 @@ CORE bool move_add(optc_binding *b, MoveList *to, const Move *m);
 CORE optc_status model_make(const optc_binding *b, optc_binding **out);
 CORE void model_free(optc_binding *m);
 CORE optc_status owners_deal(optc_binding *b, const optc_binding *model);
+CORE int step_entry(const Program *p);
+CORE void phase_weights(const Program *p, double *weight);        /* by phase: its share of all steps */
 
 /* ---- shard_place.c ---- */
 typedef enum { AT_PIECES, AT_ALL, AT_OWNER } Place;

@@ -28,7 +28,8 @@ static int64_t words_of(const optc_binding *b)     /* per tensor: dimensions, th
 /* Every rank sends the same number of bytes of host memory. */
 CORE optc_status shards_gather(const optc_binding *b, const void *own, void *all, size_t bytes)
 {
-    optc_status s = b->rule->device->gather(b->rule->engine, &b->shards->comm, own, all, bytes);
+    const Device *d = b->shards->plan ? cpu_device() : b->rule->device;
+    optc_status s = d->gather(b->rule->engine, &b->shards->comm, own, all, bytes);
     b->shards->failed = b->shards->failed || s != OPTC_OK;
     return s;
 }

@@ -230,6 +230,7 @@ CORE optc_status shards_make(optc_binding *b, const optc_comm *comm, optc_status
         return no_memory("optc_bind_sharded");
     b->shards->comm = *comm;
     b->shards->params = -1;
+    b->shards->plan = b->plan;
     b->shards->mask = TAKE(b, unsigned char, (b->ntensor / 8 + 9) * (comm->ranks + 1));
     optc_status s = cuts_make(b, b->shards->mask ? so_far : no_memory("optc_bind_sharded"));
     return s == OPTC_OK ? make_roles(b) : s;
@@ -258,6 +259,17 @@ CORE optc_status shards_agree(optc_binding *b, optc_status s)
 }
 
 /* ---- memory ---- */
+/* Some state at the owner starts as a copy of p. */
+static bool starts_from_p(const optc_binding *b, int variant, Role role)
+{
+    const Program *p = b->rule->program;
+    for (int k = 0; k < p->narray; k++)
+        if (p->array[k].kind == MEM_STATE && p->array[k].copies_p && p->array[k].held_by >> variant & 1 &&
+            (role == ROLE_WHOLE || (role == ROLE_OWNED && owner_writes(b, variant, k))))
+            return true;
+    return false;
+}
+
 /* Extra entries with their own elements need copies of what the caller passes. */
 static bool copies_array(const optc_binding *b, int entry, int array)
 {
@@ -268,8 +280,8 @@ static bool copies_array(const optc_binding *b, int entry, int array)
         return false;
     if (role == ROLE_OWNED && b->shards->cut[b->tensor[entry].source].slices)
         return false;                              /* the piece itself */
-    if (array == 0 && role != ROLE_GHOST)
-        return true;                               /* states may start as a copy of p */
+    if (array == 0 && starts_from_p(b, rule_variant(b, entry), role))
+        return true;
     return role_uses(b, rule_variant(b, entry), role, array) && (m->dom == ELEM || role != ROLE_GHOST);
 }
 
@@ -282,7 +294,7 @@ CORE int64_t shards_bytes(optc_binding *b, int64_t at)
     int64_t bytes = 0, send = 0, recv = 0;
     if (!x)
         return 0;
-    x->at = at = up_64(at);
+    x->at = up_64(at);
     for (int i = b->ntensor; i < b->nheld; i++)
         for (int k = 0; k < p->narray; k++) {
             int64_t *copy = &x->copy_at[(int64_t)(i - b->ntensor) * p->narray + k];
@@ -304,7 +316,7 @@ CORE int64_t shards_bytes(optc_binding *b, int64_t at)
     x->send_at = bytes;
     x->recv_at = x->send_at + up_64(send);
     x->bytes = x->recv_at + up_64(recv);
-    return at - at % 64 + x->bytes;
+    return x->at - at + x->bytes;
 }
 
 /* Pointers of an extra entry to memory that is not its own. */

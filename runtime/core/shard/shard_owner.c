@@ -37,11 +37,18 @@ CORE optc_status model_make(const optc_binding *b, optc_binding **out)
 /* ---- costs ---- */
 enum { MOST_COUNTED = 4096 };              /* steps over which phases are counted */
 
-/* by phase: how often it occurs in the first MOST_COUNTED steps */
-static void count_phases(const Program *p, int64_t *count)
+CORE void phase_weights(const Program *p, double *weight)
 {
     for (int64_t t = 1; t <= MOST_COUNTED; t++)
-        count[program_phase(p, t)]++;
+        weight[program_phase(p, t)] += 1.0 / MOST_COUNTED;
+}
+
+CORE int step_entry(const Program *p)
+{
+    int step = 0;
+    while (step < p->nentry - 1 && strcmp(p->entry[step].name, "step"))
+        step++;
+    return step;
 }
 
 static double stage_flops(const optc_binding *m, const ProgStage *s, const Tensor *t)
@@ -69,19 +76,17 @@ static double stagger_share(const Program *p, const ProgStage *s)
     return share;
 }
 
-static double mean_cost(const optc_binding *m, const Tensor *t, const int64_t *count)
+static double mean_cost(const optc_binding *m, const Tensor *t, const double *weight)
 {
     const Program *p = m->program;
     double cost = (double)t->shape.n;
-    int step = 0;
-    while (step < p->nentry - 1 && strcmp(p->entry[step].name, "step"))
-        step++;
+    const ProgPhase *phase = p->entry[step_entry(p)].phase;
     for (int ph = 0; ph < program_phases(p); ph++)
-        for (int i = 0; count[ph] && i < p->entry[step].phase[ph].naction; i++) {
-            const ProgAction *a = &p->entry[step].phase[ph].action[i];
+        for (int i = 0; weight[ph] > 0 && i < phase[ph].naction; i++) {
+            const ProgAction *a = &phase[ph].action[i];
             const ProgStage *s = a->kind == ACT_LAUNCH ? &p->stage[a->stage] : NULL;
             if (s && s->kind == S_CALL && s->variant == t->variant)
-                cost += stage_flops(m, s, t) * stagger_share(p, s) * (double)count[ph] / MOST_COUNTED;
+                cost += stage_flops(m, s, t) * stagger_share(p, s) * weight[ph];
         }
     return cost;
 }
@@ -113,24 +118,24 @@ static void deal_owners(optc_binding *b, Owned *o, int n, double *load, int64_t 
 CORE optc_status owners_deal(optc_binding *b, const optc_binding *model)
 {
     const int ranks = b->shards->comm.ranks;
-    int64_t *count = (int64_t *)calloc((size_t)program_phases(model->program), sizeof *count);
+    double *weight = (double *)calloc((size_t)program_phases(model->program), sizeof *weight);
     Owned *o = (Owned *)calloc((size_t)b->ntensor + 1, sizeof *o);
-    double *load = (double *)calloc((size_t)ranks, sizeof *load);
+    double *load = b->shards->load = TAKE(b, double, ranks);
     int64_t *elements = (int64_t *)calloc((size_t)ranks, sizeof *elements);
-    bool ok = count && o && load && elements;
+    bool ok = weight && o && load && elements;
     if (ok) {
         int n = 0;
-        count_phases(model->program, count);
+        phase_weights(model->program, weight);
         for (int i = 0; i < b->ntensor; i++)
             if (!b->shards->cut[i].slices && (b->shards->cut[i].as_whole || variant_owned(b, b->tensor[i].variant))) {
-                o[n].cost = mean_cost(model, &model->tensor[i], count);
+                o[n].cost = mean_cost(model, &model->tensor[i], weight);
+                b->shards->largest = o[n].cost > b->shards->largest ? o[n].cost : b->shards->largest;
                 o[n++].tensor = i;
             }
         deal_owners(b, o, n, load, elements);
     }
-    free(count);
+    free(weight);
     free(o);
-    free(load);
     free(elements);
     return ok ? OPTC_OK : no_memory("optc_bind_sharded");
 }

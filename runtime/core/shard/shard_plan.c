@@ -1,0 +1,168 @@
+/* What a rank of a sharded binding would send, compute and hold, without memory for the tensors and without other
+ * processes. The other ranks' answers are made up: the same tensors, cut along dimension 0 into equal pieces. */
+#include "runtime/core/shard/shard.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Pretend { int ranks, call, ntensor; } Pretend;
+
+/* Rows [*at, *at + result) of n are the piece of a rank. */
+static int64_t even_piece(int64_t n, int rank, int ranks, int64_t *at)
+{
+    int64_t each = count_up(n, ranks);
+    *at = each * rank < n ? each * rank : n;
+    return n - *at < each ? n - *at : each;
+}
+
+/* A table of gather_tables (shard_cut.c), with the pieces of another rank. */
+static void cut_table(int64_t *table, int ntensor, int rank, int ranks)
+{
+    for (int i = 0; i < ntensor; i++) {
+        int64_t dims = *table++;
+        if (dims)
+            table[2 * dims] = even_piece(table[0], rank, ranks, &table[dims]);
+        table += 3 * dims;
+    }
+}
+
+static int pretend_gather(void *context, const void *send, void *recv, size_t bytes, void *stream)
+{
+    Pretend *p = (Pretend *)context;
+    (void)stream;
+    p->call++;
+    for (int r = 0; r < p->ranks; r++) {
+        char *to = (char *)recv + bytes * (size_t)r;
+        memcpy(to, send, bytes);
+        if (p->call == 3)                          /* a greeting, the tensors' identities, their pieces */
+            cut_table((int64_t *)(void *)to, p->ntensor, r, p->ranks);
+    }
+    return 0;
+}
+
+static int pretend_all_to_all(void *context, const void *send, const size_t *send_bytes, void *recv,
+                              const size_t *recv_bytes, void *stream)
+{
+    (void)context, (void)send, (void)send_bytes, (void)recv, (void)recv_bytes, (void)stream;
+    return 1;                                      /* a plan is not run */
+}
+
+/* ---- results ---- */
+static void add_exchange(const optc_binding *b, int number, double weight, optc_shard_plan *out)
+{
+    const Exchange *e = &b->shards->exchange[number];
+    const optc_comm *c = &b->shards->comm;
+    for (int r = 0; r < c->ranks; r++)
+        out->sent += r == c->rank ? 0 : weight * (double)e->send_bytes[r];
+    out->sent += weight * (double)e->share_bytes * (c->ranks - 1);
+}
+
+static void add_phase(const optc_binding *b, const ProgPhase *ph, double weight, optc_shard_plan *out)
+{
+    int collectives = 0;
+    for (int i = 0; i < ph->naction; i++)
+        if (ph->action[i].kind == ACT_EXCHANGE) {
+            const Exchange *e = &b->shards->exchange[ph->action[i].stage];
+            collectives += e->pairs + (e->share_bytes > 0);
+            add_exchange(b, ph->action[i].stage, weight, out);
+        }
+    out->collectives = collectives > out->collectives && weight > 0 ? collectives : out->collectives;
+}
+
+static optc_status describe(const optc_binding *b, optc_shard_plan *out)
+{
+    const Program *p = b->program;
+    const Shards *x = b->shards;
+    double *weight = (double *)calloc((size_t)program_phases(p), sizeof *weight);
+    if (!weight)
+        return no_memory("optc_plan_sharded");
+    phase_weights(p, weight);
+    for (int m = 0; m < program_phases(p); m++)
+        add_phase(b, &p->entry[step_entry(p)].phase[m], weight[m], out);
+    free(weight);
+    out->work = x->load[x->comm.rank];
+    for (int r = 0; r < x->comm.ranks; r++) {
+        out->mean_work += x->load[r] / x->comm.ranks;
+        out->most_work = x->load[r] > out->most_work ? x->load[r] : out->most_work;
+    }
+    out->largest_work = x->largest;
+    for (int i = 0; i < b->ntensor; i++) {
+        out->owned += x->cut[i].owner == x->comm.rank;
+        out->elements += b->tensor[i].shape.n;
+    }
+    out->states = b->state_bytes;
+    out->buffers = x->bytes;
+    out->temporaries = (int64_t)b->storage_bytes - b->state_bytes - x->bytes;
+    return OPTC_OK;
+}
+
+/* ---- pieces ---- */
+/* The rank's pieces of whole tensors, with addresses that are never used. */
+typedef struct Pieces { optc_group *group; optc_tensor *tensor; int64_t *dims; int n; } Pieces;
+
+static optc_status take_pieces(const optc_group *groups, int ngroups, int rank, int ranks, Pieces *out)
+{
+    uintptr_t at = 4096;
+    int64_t dims = 0;
+    memset(out, 0, sizeof *out);
+    for (int i = 0; i < ngroups; i++)
+        for (int k = 0; k < groups[i].ntensors; k++, out->n++)
+            dims += 2 * groups[i].tensors[k].rank;
+    out->group = (optc_group *)calloc((size_t)ngroups, sizeof *out->group);
+    out->tensor = (optc_tensor *)calloc((size_t)out->n + 1, sizeof *out->tensor);
+    int64_t *d = out->dims = (int64_t *)calloc((size_t)dims + 1, sizeof *d);
+    optc_tensor *t = out->tensor;
+    for (int i = 0; out->group && t && d && i < ngroups; i++) {
+        out->group[i] = groups[i];
+        out->group[i].tensors = t;
+        for (int k = 0; k < groups[i].ntensors; k++, t++) {
+            int64_t bytes = 8;
+            *t = groups[i].tensors[k];
+            t->global_shape = t->shape;
+            for (int j = 0; j < t->rank; j++) {
+                d[j] = t->shape[j];
+                if (!j)
+                    d[0] = even_piece(t->shape[0], rank, ranks, &d[t->rank]);
+                bytes = d[j] > 0 ? dom_times(bytes, d[j]) : bytes;
+            }
+            t->shape = d;
+            t->offset = d + t->rank;
+            t->param = (void *)at;
+            t->grad = (const void *)(at + (uintptr_t)bytes);
+            at += 2 * (uintptr_t)bytes;
+            d += 2 * t->rank;
+        }
+    }
+    return out->group && out->tensor && out->dims ? OPTC_OK : no_memory("optc_plan_sharded");
+}
+
+optc_status optc_plan_sharded_sized(optc_rule *r, const optc_group *groups, int ngroups, int rank, int ranks,
+                                    optc_shard_plan *out, size_t size)
+{
+    optc_shard_plan plan;
+    Pieces pieces;
+    optc_binding *b = NULL;
+    Pretend pretend = {ranks, 0, 0};
+    optc_comm comm = {rank, ranks, &pretend, pretend_gather, pretend_all_to_all};
+    if (!r || !groups || !out || ngroups < 1 || ranks < 1 || rank < 0 || rank >= ranks)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_plan_sharded: %s",
+                    !r || !groups || !out ? "a pointer is NULL"
+                    : ngroups < 1         ? "ngroups must be 1 or more"
+                                          : "rank is not in 0..ranks - 1");
+    memset(&plan, 0, sizeof plan);
+    optc_status s = take_pieces(groups, ngroups, rank, ranks, &pieces);
+    pretend.ntensor = pieces.n;
+    if (s == OPTC_OK)
+        s = bind_plan(r, pieces.group, ngroups, &comm, &b);
+    if (s == OPTC_OK)
+        s = describe(b, &plan);
+    (void)optc_unbind(b);
+    free(pieces.group);
+    free(pieces.tensor);
+    free(pieces.dims);
+    if (s != OPTC_OK)
+        return s;
+    memset(out, 0, size);
+    memcpy(out, &plan, size < sizeof plan ? size : sizeof plan);
+    return OPTC_OK;
+}

@@ -1,0 +1,98 @@
+/* `optc explain --ranks N`: what each rank of a sharded binding sends, computes and holds. */
+#include "tools/explain/explain.h"
+
+#include "tools/bench/bench.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static optc_type as_public(int t) { return t < 0 ? OPTC_DEFAULT : (optc_type)(t + 1); }
+
+/* The tensors of --work or --shape. */
+static optc_tensor *list_tensors(const DimsList *shapes, const char *work, Dims **dims, int *n)
+{
+    const Work *w = work ? work_find(work) : NULL;
+    Buf b = {0};
+    if (work && !w) {
+        work_unknown(work, &b);
+        cli_error("explain: %s", buf_text(&b));
+        return NULL;
+    }
+    *n = w ? work_shapes(w, NULL) : shapes->n;
+    *dims = calloc((size_t)*n + 1, sizeof **dims);
+    optc_tensor *t = calloc((size_t)*n + 1, sizeof *t);
+    if (!*dims || !t) {
+        cli_error("explain: out of memory");
+        free(t);
+        return NULL;
+    }
+    if (w)
+        work_shapes(w, *dims);
+    else
+        memcpy(*dims, shapes->v, sizeof **dims * (size_t)*n);
+    for (int i = 0; i < *n; i++)
+        t[i] = (optc_tensor){.rank = (*dims)[i].rank, .shape = (*dims)[i].dim};
+    return t;
+}
+
+static void put_rank(int rank, const optc_shard_plan *x)
+{
+    char a[4][32];
+    printf("  %4d %10s %6d %10s %10s %10s %9.0f%%\n", rank, cli_size(a[0], x->elements), x->owned,
+           cli_bytes(a[1], x->sent), cli_bytes(a[2], (double)x->states),
+           cli_bytes(a[3], (double)(x->temporaries + x->buffers)),
+           x->mean_work > 0 ? 100 * x->work / x->mean_work : 100);
+}
+
+static int put_ranks(optc_rule *r, const optc_group *g, int ranks)
+{
+    enum { MOST_SHOWN = 64 };
+    optc_shard_plan x, most = {0};
+    double sent = 0;
+    char a[2][32];
+    int shown = ranks < MOST_SHOWN ? ranks : MOST_SHOWN;
+    printf("  rank   elements  owned   sent/step     states     memory      work\n");
+    for (int i = 0; i < shown; i++) {
+        int rank = (int)((int64_t)i * ranks / shown);
+        if (optc_plan_sharded(r, g, 1, rank, ranks, &x) != OPTC_OK)
+            return cli_fail("explain: %s", optc_message());
+        put_rank(rank, &x);
+        sent = x.sent > sent ? x.sent : sent;
+        most = x;
+    }
+    if (shown < ranks)
+        printf("  %d of %d ranks are shown\n", shown, ranks);
+    printf("\n  collectives  %d per step at most, for all tensors together\n", most.collectives);
+    printf("  sent         at most %s per rank and step\n", cli_bytes(a[0], sent));
+    if (most.mean_work > 0)
+        printf("  balance      the slowest rank has %.2f of the mean work; the largest tensor alone is %.2f of it\n",
+               most.most_work / most.mean_work, most.largest_work / most.mean_work);
+    printf("  work         operations of products and factors, plus elements, of the tensors that a rank owns\n");
+    printf("  memory       temporaries of the rule, buffers of the exchanges, and whole tensors at their owner\n");
+    return CLI_OK;
+}
+
+int explain_ranks(const char *spec, const CompileOpts *o, const DimsList *shapes, const char *work, int64_t ranks)
+{
+    optc_engine *e = NULL;
+    optc_rule *r = NULL;
+    Dims *dims = NULL;
+    int n = 0, rc = CLI_FAILED;
+    optc_tensor *t = list_tensors(shapes, work, &dims, &n);
+    optc_rule_options ro = {.spec = spec, .with = o->with, .options = o->options, .param = as_public(o->p),
+                            .grad = as_public(o->g), .state = as_public(o->state), .types = o->types,
+                            .products = spec_products(o)};
+    optc_engine_options eo = {.device = "cpu", .spec_path = o->path};
+    if (t && optc_open(&eo, &e) == OPTC_OK && optc_compile(e, &ro, &r) == OPTC_OK) {
+        optc_group g = {.tensors = t, .ntensors = n};
+        printf("%s on %d tensors, cut along dimension 0 among %lld ranks\n\n", optc_rule_name(r), n, (long long)ranks);
+        rc = put_ranks(r, &g, (int)ranks);
+    } else if (t) {
+        rc = cli_fail("explain: %s", optc_message());
+    }
+    optc_release(r);
+    optc_close(e);
+    free(t);
+    free(dims);
+    return rc;
+}
