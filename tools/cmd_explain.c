@@ -421,7 +421,7 @@ int cmd_explain(const Command *self, int argc, char **argv)
         {"tera", 0, OPT_REAL, &ask.tera, "TFLOP/s",
          "rate of matrix products to predict with (default: known for the GPU, or measured once on the CPU)"},
         {"workspace", 0, OPT_SIZE, &ask.workspace, "BYTES",
-         "memory for the products of a batch of tensors, for --full --shape (default: 1G)"},
+         "memory for the products of a batch of tensors, for --full --shape and --ranks (default: 1G)"},
         {"device", 0, OPT_TEXT, &ask.device, "DEVICE",
          "the device to predict for: cpu, cuda, cuda:N (default: best)"},
         {"gpu", 0, OPT_FLAG, &gpu, NULL, "show the plan for a GPU, whose products may use 16 bits"},
@@ -441,7 +441,7 @@ int cmd_explain(const Command *self, int argc, char **argv)
     if (ranks && !work == !shapes.n)
         return cli_misuse(self, "--ranks needs the tensors: give --work NAME or --shape RxC%s", work ? ", not both" : "");
     if (ranks)
-        return explain_ranks(argv[0], &c, &shapes, work, ranks);
+        return explain_ranks(argv[0], &c, &shapes, work, ask.workspace, ranks);
     if (ask.bandwidth > 0 && (ask.anew || ask.device))
         return cli_misuse(self, "--bandwidth and --%s exclude each other",
                           ask.anew ? "measure" : "device");

@@ -72,7 +72,8 @@ static int put_ranks(optc_rule *r, const optc_group *g, int ranks)
     return CLI_OK;
 }
 
-int explain_ranks(const char *spec, const CompileOpts *o, const DimsList *shapes, const char *work, int64_t ranks)
+int explain_ranks(const char *spec, const CompileOpts *o, const DimsList *shapes, const char *work, int64_t workspace,
+                  int ranks)
 {
     optc_engine *e = NULL;
     optc_rule *r = NULL;
@@ -82,11 +83,11 @@ int explain_ranks(const char *spec, const CompileOpts *o, const DimsList *shapes
     optc_rule_options ro = {.spec = spec, .with = o->with, .options = o->options, .param = as_public(o->p),
                             .grad = as_public(o->g), .state = as_public(o->state), .types = o->types,
                             .products = spec_products(o)};
-    optc_engine_options eo = {.device = "cpu", .spec_path = o->path};
+    optc_engine_options eo = {.device = "cpu", .spec_path = o->path, .workspace = workspace};
     if (t && optc_open(&eo, &e) == OPTC_OK && optc_compile(e, &ro, &r) == OPTC_OK) {
         optc_group g = {.tensors = t, .ntensors = n};
-        printf("%s on %d tensors, cut along dimension 0 among %lld ranks\n\n", optc_rule_name(r), n, (long long)ranks);
-        rc = put_ranks(r, &g, (int)ranks);
+        printf("%s on %d tensors, cut along dimension 0 among %d ranks\n\n", optc_rule_name(r), n, ranks);
+        rc = put_ranks(r, &g, ranks);
     } else if (t) {
         rc = cli_fail("explain: %s", optc_message());
     }

@@ -21,6 +21,7 @@ CORE void *binding_alloc(optc_binding *b, size_t n, size_t size)
 
 CORE const char *tensor_label(const optc_binding *b, int i, char buf[96])
 {
+    i = b->nheld > b->ntensor ? b->tensor[i].source : i;
     if (b->tensor[i].name)
         snprintf(buf, 96, "tensor '%.60s' (number %d)", b->tensor[i].name, i);
     else
