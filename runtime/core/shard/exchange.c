@@ -37,7 +37,6 @@ static int sender_for(const Cut *c, int primary, int receiver)
 static void pair(Maker *k, int from, int to, const Move *out, const Move *in)
 {
     const int rank = k->b->shards->comm.rank;
-    k->x->pairs = true;
     if (from == rank)
         k->ok = k->ok && move_add(k->b, &k->send[to], out);
     if (to == rank)
@@ -55,13 +54,14 @@ static void to_all(Maker *k, int from, const Move *m)
 static void ghost_moves(Maker *k, const Item *it, int tensor, int size)
 {
     const Cut *c = &k->b->shards->cut[tensor];
-    const int ranks = k->b->shards->comm.ranks;
+    const int ranks = k->b->shards->comm.ranks, rank = k->b->shards->comm.rank;
     int64_t whole = k->b->tensor[tensor].whole.n;
     for (int to = 0; to < ranks && !c->replicated; to++) {
         int64_t first, end;
         if (!ghost_range(c, to, whole, &first, &end))
             continue;
-        for (int r = 0; r < ranks; r++) {
+        k->x->pairs = true;
+        for (int r = to == rank ? 0 : rank; r < (to == rank ? ranks : rank + 1); r++) {    /* this rank's moves */
             int64_t lo = most(first, c->first[r]), hi = least(end, c->end[r]);
             if (!c->primary[r] || lo >= hi)
                 continue;
