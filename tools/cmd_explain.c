@@ -414,7 +414,7 @@ int cmd_explain(const Command *self, int argc, char **argv)
         {"shape", 0, OPT_SHAPES, &shapes, "RxC",
          "exact figures for a tensor of this shape, and only the variants that it takes; may be repeated"},
         {"ranks", 0, OPT_COUNT, &ranks, "N",
-         "only what each of N processes sends, computes and holds if the model is sharded; needs --work or --shape"},
+         "only what each of N processes of a sharded model sends, computes and holds; needs --work or --shape"},
         {"work", 0, OPT_TEXT, &work, "NAME", "the tensors of a model, for --ranks ('optc bench --work list' names them)"},
         {"bandwidth", 0, OPT_REAL, &ask.bandwidth, "GB/s",
          "memory bandwidth to predict with (default: that of the device, measured once)"},
@@ -439,7 +439,8 @@ int cmd_explain(const Command *self, int argc, char **argv)
     if (!ranks && work)
         return cli_misuse(self, "--work needs --ranks");
     if (ranks && !work == !shapes.n)
-        return cli_misuse(self, "--ranks needs the tensors: give --work NAME or --shape RxC%s", work ? ", not both" : "");
+        return cli_misuse(self, "--ranks needs the tensors: give --work NAME or --shape RxC%s",
+                          work ? ", not both" : "");
     if (ranks)
         return explain_ranks(argv[0], &c, &shapes, work, ask.workspace, ranks);
     if (ask.bandwidth > 0 && (ask.anew || ask.device))
