@@ -415,7 +415,7 @@ int cmd_explain(const Command *self, int argc, char **argv)
          "exact figures for a tensor of this shape, and only the variants that it takes; may be repeated"},
         {"ranks", 0, OPT_COUNT, &ranks, "N",
          "only what each of N processes of a sharded model sends, computes and holds; needs --work or --shape"},
-        {"work", 0, OPT_TEXT, &work, "NAME", "the tensors of a model, for --ranks ('optc bench --work list' names them)"},
+        {"work", 0, OPT_TEXT, &work, "NAME", "the tensors of a model, for --ranks (see 'optc bench --work list')"},
         {"bandwidth", 0, OPT_REAL, &ask.bandwidth, "GB/s",
          "memory bandwidth to predict with (default: that of the device, measured once)"},
         {"tera", 0, OPT_REAL, &ask.tera, "TFLOP/s",
