@@ -17,11 +17,11 @@ local function square() if torch then return g * g else return g * g + eps1 end 
 
 -- f32 range: sums of g^2 along a row or a column must stay under 3.4e38, so |g| under 1.8e19 / sqrt(length); for
 -- vectors |g| under 1.8e19. Beyond it second moments are infinite and the tensor becomes NaN, at this step or the
--- next one. torch=true multiplies row and column moments as torch does: from |g| = 4.3e9 on their product is infinite
--- and the update is 0. Small gradients stay in range: eps1 outweighs their squares.
+-- next one. torch=true multiplies the roots of row and column moments: torch multiplies the moments, whose product is
+-- infinite from |g| = 4.3e9 on and makes its updates 0. Small gradients stay in range: eps1 outweighs their squares;
+-- with torch=true it outweighs |g| itself, and eps1 under 1e-19 lets squares under 1e-38 lose digits.
 -- out_of_range (optc_read_value) of a tensor is 1 at steps whose update or, for vectors, second moment is not finite.
--- A column that leaves the range while all rows stay inside is reported at the next step. The zero updates of
--- torch=true are finite and are not reported.
+-- A column that leaves the range while all rows stay inside is reported at the next step.
 return optimizer {
   name  = "adafactor",
   cite  = "Shazeer and Stern 2018, arXiv:1804.04235",
@@ -38,7 +38,7 @@ return optimizer {
   values = { out_of_range = "tensor" },
   step = function()
     v = lerp(v, square(), t ^ -decay)
-    if torch then apply(g / sqrt(max(v, eps1 * eps1))) else apply(g / sqrt(v)) end
+    if torch then apply(g / max(sqrt(v), eps1)) else apply(g / sqrt(v)) end
     out_of_range = where(isfinite(max(0, max(v))), 0, 1)          -- without elements the maximum is -inf
   end,
   matrix = function()
@@ -46,7 +46,7 @@ return optimizer {
     r = lerp(r, rowmean(sq), w)
     c = lerp(c, colmean(sq), w)
     local u = g * rsqrt(r / slice.mean(r)) * rsqrt(c)
-    if torch then u = g * rsqrt(max(r * c / max(slice.mean(r), eps1), eps1 * eps1)) end
+    if torch then u = g * min(rsqrt(r / max(slice.mean(r), eps1)) * rsqrt(c), 1 / eps1) end
     out_of_range = min(numel, where(isfinite(rms(u)), 0, 1))      -- 0 without elements
     apply(u)
   end,

@@ -8,7 +8,8 @@ end
 -- products: f32. Rounding errors in the factors would rotate the basis.
 -- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond it no basis can be
 -- made, and the last one stays; at step 1 there is none, and the matrix becomes NaN. Eigenvalues have a floor, which
--- tiny gradients meet.
+-- tiny gradients meet. A step divides by the moments of the gradients before it, as the authors' code does: a gradient
+-- k times as large as those moves the weights k times as far, in f64 too (measured at k = 1e6 and 1e18). Clip them.
 return optimizer {
   name  = "klshampoo",
   cite  = "Lin et al. 2025, arXiv:2509.03378, as its authors' code has it",

@@ -1,6 +1,7 @@
 -- Defaults: the paper has none. eps and weight_decay are from the authors' BERT code, lr is timm's.
--- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))), as in torch: the element stands still
--- from then on. |g| under 1e-21 adds 0 to v; eps outweighs sqrt(v) long before that.
+-- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))), as in torch: weight decay
+-- alone moves the element from then on. If that is all of the tensor, the ratio of norms makes its step lr * p.
+-- |g| under 1e-21 adds 0 to v; eps outweighs sqrt(v) long before that.
 return optimizer {
   name  = "lamb",
   cite  = "You et al. 2020, arXiv:1904.00962",

@@ -1,5 +1,7 @@
 -- rate: the learning rate is part of the momentum, as in the paper: v = momentum v + rate g. "outside" is the
 -- form of timm and NVIDIA's LARC, p = p - lr v. Both are equal for a constant lr and differ under a schedule.
+-- f32 range: every finite gradient. lr * trust * norm(p) / norm(g) is one factor: under 1e-38 it loses digits, and
+-- under 1e-45 the tensor stands still.
 return optimizer {
   name  = "lars",
   cite  = "You, Gitman and Ginsburg 2017, arXiv:1708.03888",

@@ -144,6 +144,13 @@ OPTC_COUNT Product product_of_type(Product p, int t)
  * its factors are f64. */
 typedef struct CallNeeds { unsigned sets; Product product; bool f64; } CallNeeds;
 
+OPTC_COUNT bool kernel_multiplies(CallKernel k)                    /* the mm of some row of products.def */
+{
+    for (int i = 0; i < NPRODUCT; i++)
+        if (product_info[i].mm == k)
+            return true;
+    return false;
+}
 OPTC_COUNT bool kernel_of_products(CallKernel k, CallNeeds n)      /* products.def names it for the rule's products */
 {
     const ProductInfo *p = &product_info[n.product];

@@ -160,8 +160,9 @@ void emit_c_shared(Buf *b, const char *code);                  /* the prelude of
 typedef struct CudaKernel { const Launch *launch; const char *prefix, *fn; bool cites; } CudaKernel;
 bool emit_cuda_kernel(Buf *out, Arena *a, const Plan *p, StageAt at, CudaKernel k);
 bool emit_cuda_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code);
-/* The kernels that the calls of these rules need, each once, without KERNEL_PHASE. */
-bool emit_cuda_calls(Buf *b, const Plan *const *p, int n);
+typedef enum { CALLS_NONE = 0, CALLS_PRODUCTS = 1, CALLS_OTHER = 2, CALLS_ALL = 3 } CallKernels;       /* bits */
+/* The kernels that the calls of these rules need, each once, without KERNEL_PHASE. CALLS_PRODUCTS: multiplications. */
+bool emit_cuda_calls(Buf *b, const Plan *const *p, int n, CallKernels which);
 bool emit_cuda_file(Buf *out, Arena *a, const char *title, const char *about, const char *command, const char *name,
                     const char *code);
 bool emit_c(const Gen *g, const EmitOptions *o, Arena *a, Buf *out);

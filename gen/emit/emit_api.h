@@ -14,13 +14,17 @@ typedef struct Gen {
     Diag diag;
 } Gen;
 
+/* PART_CALLS: the kernels of calls except products. PART_PRODUCTS: products where no library computes them; they take
+ * longest to compile, and most bindings launch none. */
+enum EmitPart { PART_CALLS = -1, PART_PRODUCTS = -2 };
 typedef struct EmitOptions {
     const Target *target;       /* NULL: the target of the plan */
     const char *command;        /* printed in the head of the file, to generate it again; NULL: `optc emit` … */
     const char *prefix;         /* of the names of stages, if several rules share a file; NULL: none */
     const Launch *launch;       /* by Stage.fn, for targets that have launches; NULL: the model's */
     const Stage *only;          /* CUDA: only this kernel; NULL: all */
-    int part, nparts;           /* CUDA: only this part of the kernels; nparts 0: all */
+    /* CUDA: only this part of the kernels: part below nparts of the stages, or one of EmitPart; nparts 0: all */
+    int part, nparts;
     bool conditions;            /* CUDA: adds KERNEL_PHASE, which finds the phase of a step on the device */
     bool cite;                  /* CUDA: #line directives, so that compiler messages name lines of the spec */
 } EmitOptions;
@@ -34,8 +38,8 @@ bool emit_cuda_stage_hash(const Gen *g, int fn, char hex[33]);
 /* Kernels that belong to no rule: a section of templates/kron_cuda.txt. The caller frees the text; NULL: out of
  * memory. */
 char *emit_cuda_alone(const char *section);
-/* emit_parts: the number of programs that a rule may be divided into, to compile them in parallel. emit_part_of: the
- * program that contains a stage. The kernel that advances t is in program 0. */
+/* emit_parts: the number of programs that a rule's stages may be divided into, to compile them in parallel.
+ * emit_part_of: the program that contains a stage. The kernel that advances t is in program 0. */
 int emit_parts(const Plan *p);
 int emit_part_of(const Plan *p, int fn, int nparts);
 enum { MOST_STAGE_NAME = 128 };

@@ -120,13 +120,14 @@ static bool put_section(Buf *b, KernelSection s)
     return template_fill(b, sections[s].file, sections[s].name, NULL, 0);
 }
 
-bool emit_cuda_calls(Buf *b, const Plan *const *p, int n)
+bool emit_cuda_calls(Buf *b, const Plan *const *p, int n, CallKernels which)
 {
     bool need[NSECTION] = {false}, ok = true;
     for (int i = 0; i < n; i++) {
         CallNeeds x = plan_needs(p[i]);
         for (int k = 0; k < NCALLKERNEL; k++)
-            if (k != KERNEL_PHASE && call_kernel_name((CallKernel)k, x))
+            if (k != KERNEL_PHASE && which & (kernel_multiplies((CallKernel)k) ? CALLS_PRODUCTS : CALLS_OTHER) &&
+                call_kernel_name((CallKernel)k, x))
                 need[kernel_info[k].section[!kernel_of_products((CallKernel)k, x) && x.f64]] = true;
     }
     for (int s = NSECTION - 1; s >= 0; s--)
@@ -140,10 +141,14 @@ bool emit_cuda(const Gen *g, const EmitOptions *o, Arena *a, Buf *out)
 {
     Buf code = {.arena = a}, text = {.arena = a}, *whole = o->cite ? &text : out;
     bool first = o->part == 0 && !o->only;
+    CallKernels calls = o->part == PART_PRODUCTS    ? CALLS_PRODUCTS
+                        : o->part == PART_CALLS     ? CALLS_OTHER
+                        : first && !o->nparts       ? CALLS_ALL
+                                                    : CALLS_NONE;
     bool ok =
         (!first || template_fill(&code, target_cuda.templates, "advance_t", NULL, 0)) &&
-        (!first || emit_cuda_calls(&code, (const Plan *const[]){g->plan}, 1)) &&
-        (!first || !o->conditions || put_section(&code, kernel_info[KERNEL_PHASE].section[0])) &&
+        emit_cuda_calls(&code, (const Plan *const[]){g->plan}, 1, calls) &&
+        (!(calls & CALLS_OTHER) || !o->conditions || put_section(&code, kernel_info[KERNEL_PHASE].section[0])) &&
         emit_cuda_stages(g, o, a, &code) &&
         emit_cuda_file(whole, a, emit_title(a, g->rule), emit_about(a, g), o->command, g->rule->name, buf_text(&code));
     if (o->cite)

@@ -85,23 +85,26 @@ static const char *own_command(Arena *a, const Gen *g, const char *target)
     return buf_text(&b);
 }
 
+/* Stages that walk along arrays take longest to compile. */
+static bool walks(const Stage *s) { return is_elem(s->kind) || dom_square(stage_info[s->kind].dom); }
+
 int emit_parts(const Plan *p)
 {
     int n = 0;
     for (int f = 0; f < p->nfn; f++) {
         StageAt at = plan_at(p, f);
-        n += at.stage && is_elem(at.stage->kind);
+        n += at.stage && walks(at.stage);
     }
     return n ? n : 1;
 }
 
 int emit_part_of(const Plan *p, int fn, int nparts)
 {
-    bool pass = is_elem(plan_at(p, fn).stage->kind);
-    int before = 0;     /* element passes take longest to compile: they and the other stages are distributed evenly */
+    bool pass = walks(plan_at(p, fn).stage);
+    int before = 0;     /* these and the other stages are distributed evenly */
     for (int f = 0; f < fn; f++) {
         StageAt at = plan_at(p, f);
-        before += at.stage && is_elem(at.stage->kind) == pass;
+        before += at.stage && walks(at.stage) == pass;
     }
     return before % (nparts > 0 ? nparts : 1);
 }

@@ -5,6 +5,9 @@
 -- rate yet. For scale other than 1 the authors subtract scale times the projected part from the gradient, this
 -- wrapper all of it.
 -- The inner rule sees no weights: its weight_decay must be 0, and `decay` is lr times weight decay.
+-- A multiple of g whose squares stay in range; the directions are the same.
+local function unit() return g / max(slice.norm(g), 1e-37) end
+
 return wrapper {
   name  = "fira",
   cite  = "Chen et al. 2024, arXiv:2410.01623",
@@ -23,12 +26,12 @@ return wrapper {
   matrix = function()
     local x, u, rest, _
     if nrows < ncols then
-      every(interval, { offset = 1 }, function() _, P = eigh(gram(g), "rank", { last = P }) end)
+      every(interval, { offset = 1 }, function() _, P = eigh(gram(unit()), "rank", { last = P }) end)
       x = mm(P.T, g)
       local d = inner { g = x }
       u, rest = mm(P, d), (colnorm(d) / (colnorm(x) + eps)) * (g - mm(P, x))
     else
-      every(interval, { offset = 1 }, function() _, Q = eigh(gram(g.T), "rank", { last = Q }) end)
+      every(interval, { offset = 1 }, function() _, Q = eigh(gram(unit().T), "rank", { last = Q }) end)
       x = mm(g, Q)
       local d = inner { g = x }
       u, rest = mm(d, Q.T), (rownorm(d) / (rownorm(x) + eps)) * (g - mm(x, Q.T))

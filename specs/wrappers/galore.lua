@@ -1,5 +1,8 @@
 -- The inner rule keeps states for a few directions of each matrix and sees no weights: its weight_decay must be
 -- 0. `decay` is lr times weight decay; set it again when lr changes.
+-- A multiple of g whose squares stay in range; the directions are the same.
+local function unit() return g / max(slice.norm(g), 1e-37) end
+
 return wrapper {
   name  = "galore",
   cite  = "Zhao et al. 2024, arXiv:2403.03507",
@@ -16,10 +19,10 @@ return wrapper {
   matrix = function()
     local u, _
     if nrows < ncols then
-      every(interval, { offset = 1 }, function() _, P = eigh(gram(g), "rank", { last = P }) end)
+      every(interval, { offset = 1 }, function() _, P = eigh(gram(unit()), "rank", { last = P }) end)
       u = mm(P, inner { g = mm(P.T, g) })
     else
-      every(interval, { offset = 1 }, function() _, Q = eigh(gram(g.T), "rank", { last = Q }) end)
+      every(interval, { offset = 1 }, function() _, Q = eigh(gram(unit().T), "rank", { last = Q }) end)
       u = mm(inner { g = mm(g, Q) }, Q.T)
     end
     p = p + scale * u

@@ -1,7 +1,6 @@
 /* Compiles every rule of the library, every wrapper and some compositions for every architecture that NVRTC supports,
  * and checks the result: a cubin must contain the kernels that the runtime requests, and no others. Kernels that use
- * local memory are listed. Needs no GPU. Several processes share the work, since NVRTC compiles one program at a time
- * per process.
+ * local memory are listed. Needs no GPU. Several processes share the work.
  *    compile-all [PROCESSES [ARCHITECTURES]]   at most ARCHITECTURES, the newest ones. ARCHITECTURES "thin": each rule
  *                                              for one architecture in rotation, no rules with products, and every
  *                                              kind of call for one architecture
@@ -44,7 +43,8 @@ static const char every_call[] =
     "  step = function() p = p - g end }\n";
 
 /* ---- what is compiled ---- */
-typedef struct Case { char label[96]; Gen gen; char *source; const char **kernel; int nkernel; } Case;
+/* part, nparts: as in EmitOptions */
+typedef struct Case { char label[96]; Gen gen; char *source; const char **kernel; int nkernel, part, nparts; } Case;
 
 static bool planned(const Case *k, const char *name)
 {
@@ -59,8 +59,7 @@ static bool planned(const Case *k, const char *name)
 static bool beside(const Case *k, const char *name)
 {
     static const struct { const char *family, *with; } of[] = {
-        {"optc_over_", "optc_over_"}, {"optc_mirror_", "optc_mirror_"}, {"optc_mm_", "optc_mm_"},
-        {"optc_root_", "optc_root_"}, {"optc_root32_", "optc_root32_"},
+        {"optc_mm_", "optc_mm_"}, {"optc_root_", "optc_root_"}, {"optc_root32_", "optc_root32_"},
         {"optc_factor_", "optc_factor_"}, {"optc_eigen_", "optc_eigen_"}, {"optc_sort_", "optc_take_"},
         {"optc_take_", "optc_sort_"}};
     for (int f = 0; f < COUNT(of); f++)
@@ -78,14 +77,17 @@ static bool list_kernels(Case *c)
     c->kernel = calloc((size_t)p->nfn + NCALLKERNEL + 2, sizeof *c->kernel);
     if (!c->kernel)
         return false;
-    c->kernel[c->nkernel++] = "optc_advance_t";
-    c->kernel[c->nkernel++] = "optc_guard";
+    if (c->part == 0) {
+        c->kernel[c->nkernel++] = "optc_advance_t";
+        c->kernel[c->nkernel++] = "optc_guard";
+    }
     for (int k = 0; k < NCALLKERNEL; k++) {
         const char *name = k == KERNEL_PHASE ? NULL : call_kernel(program, k);
-        if (name && !planned(c, name))
+        bool in = !c->nparts || c->part == (kernel_multiplies((CallKernel)k) ? PART_PRODUCTS : PART_CALLS);
+        if (name && in && !planned(c, name))
             c->kernel[c->nkernel++] = name;
     }
-    for (int f = 0; f < p->nfn; f++) {
+    for (int f = 0; f < p->nfn && c->part == 0; f++) {
         StageAt at = plan_at(p, f);
         c->kernel[c->nkernel++] = emit_prefixed(&c->gen.arena, "", p, at.entry->name, at.phase, at.stage);
     }
@@ -102,7 +104,8 @@ static bool make_case(Case *c, const char *spec, const char *with, const char *o
     bool found = spec == every_call ? (s = (Source){"every_call", every_call, strlen(every_call)}, true)
         : find_spec(NULL, spec, &c->gen.arena, &s, &c->gen.diag);
     if (found && gen_compile(&c->gen, s, &o))
-        c->source = gen_emit(&c->gen, &(EmitOptions){.target = &target_cuda, .command = "compile-all"}, &c->gen.diag);
+        c->source = gen_emit(&c->gen, &(EmitOptions){.target = &target_cuda, .command = "compile-all", .part = c->part,
+                                                     .nparts = c->nparts}, &c->gen.diag);
     if (!c->source)
         fprintf(stderr, "%s: %s\n", c->label, c->gen.diag.text ? c->gen.diag.text : "out of memory");
     return c->source && list_kernels(c);
@@ -144,7 +147,12 @@ static int make_cases(Case *c)
     for (int m = MASTER_F32; m < NMASTER; m++)
         ok = make_case(&c[n++], "adamw", "", "",
                        (Types){.p = T_BF16, .g = T_BF16, .master = (Master)m, .copy = 1 + T_F16}) && ok;
-    ok = make_case(&c[n++], every_call, "", "", f32) && ok;
+    static const int parts[] = {0, PART_CALLS, PART_PRODUCTS};         /* the programs that the runtime compiles */
+    for (int i = 0; i < COUNT(parts); i++) {
+        c[n].part = parts[i];
+        c[n].nparts = 1;
+        ok = make_case(&c[n++], every_call, "", "", f32) && ok;
+    }
     ok = make_alone(&c[n++]) && ok;
     if (ok)
         qsort(c, (size_t)n, sizeof *c, longest_first);
@@ -357,7 +365,7 @@ static Work *share_work(void)
     pthread_mutexattr_t a;
     if (w == MAP_FAILED || pthread_mutexattr_init(&a) || pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED) ||
         pthread_mutex_init(&w->spills.lock, &a)) return NULL;
-    w->c = calloc((size_t)optc_library_size() + COUNT(extra) + NMASTER + 2, sizeof *w->c);
+    w->c = calloc((size_t)optc_library_size() + COUNT(extra) + NMASTER + 4, sizeof *w->c);
     return w->c ? w : NULL;
 }
 

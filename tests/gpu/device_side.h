@@ -58,6 +58,7 @@ void add_root_times(TCase *t);
 void add_guard(TCase *t);
 void add_graphs(TCase *t);
 void add_launches(TCase *t);
+void add_modules(TCase *t);
 void add_live(TCase *t);
 void add_master(TCase *t);
 void add_matrices(TCase *t);

@@ -212,6 +212,7 @@ int main(void)
     add_guard(t[2]);
     add_cohorts(t[2]);
     add_launches(t[3]);
+    add_modules(t[3]);
     add_memory(t[4]);
     add_small(t[4]);
     tcase_add_loop_test(t[5], sanitized, 0, 6);

@@ -136,7 +136,20 @@ END_TEST
 static const struct { const char *rule; double size; } rules[] = {
     {"dion", 0x1p70},     {"lars", 0x1p70},
     {"sgd+clip(1)", 0x1p70},     {"sgd+clip(1)", 0x1p100},       {"muon", 0x1p100},
-    {"muon", 0x1p-120},          {"novograd", 0x1p70},           {"novograd", 0x1p120}};
+    {"muon", 0x1p-120},          {"novograd", 0x1p70},           {"novograd", 0x1p120},
+    {"adafactor:torch=true", 0x1p40},                            {"adafactor:torch=true", 0x1p-40},
+    {"lion+galore(4)", 0x1p100}, {"lion+galore(4)", 0x1p-100},   {"lion+fira(4)", 0x1p66}};
+
+/* rule: NAME or NAME:OPTIONS */
+static void compile_named(optc_engine *e, const char *rule, optc_rule **r)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s", rule);
+    char *options = strchr(name, ':');
+    if (options)
+        *options++ = 0;
+    OK(optc_compile(e, &(optc_rule_options){.spec = name, .options = options}, r));
+}
 
 static void take_steps(const char *rule, double size, int steps, float *p)
 {
@@ -148,7 +161,7 @@ static void take_steps(const char *rule, double size, int steps, float *p)
         p[i] = (float)ref_value(0, 0, i), g[i] = (float)(size * ref_value(0, 1, i));
     optc_tensor t = {.param = p, .grad = g, .rank = 2, .shape = (int64_t[]){16, 24}};
     OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
-    OK(optc_compile(e, &(optc_rule_options){.spec = rule}, &r));
+    compile_named(e, rule, &r);
     OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
     for (int k = 0; k < steps; k++)
         OK(optc_step(b));
@@ -199,6 +212,77 @@ START_TEST(stays_finite)
 }
 END_TEST
 
+/* AdamP's cosines and projections, where products of two norms leave the range of f32. The rows of the first case have
+ * a cosine of 0.05, which is too large for a projection: weight decay is then full. Those of the second are orthogonal:
+ * the update loses its component along them. */
+START_TEST(adamp_norms)
+{
+    enum { AMP_ROWS = 8, AMP_COLS = 24, AMP_N = AMP_ROWS * AMP_COLS };
+    static const struct { float p[2], g[2]; double eps, weight_decay; } of[] = {
+        {{1e20f, 0}, {5e17f, 1e19f}, 1e-8, 1}, {{1e-25f, 2e-25f}, {2, -1}, 1e-33, 0}};
+    float p[AMP_N] = {0}, g[AMP_N] = {0};
+    for (int i = 0; i < AMP_N; i += AMP_COLS)
+        for (int k = 0; k < 2; k++)
+            p[i + k] = of[_i].p[k], g[i + k] = of[_i].g[k];
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    optc_tensor t = {.param = p, .grad = g, .rank = 2, .shape = (int64_t[]){AMP_ROWS, AMP_COLS}};
+    OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "adamp"}, &r));
+    OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1, .nhyper = 3,
+                                  .hyper = (optc_setting[]){{"lr", 0.1},
+                                                            {"eps", of[_i].eps},
+                                                            {"weight_decay", of[_i].weight_decay}}}, 1, &b));
+    OK(optc_step(b));
+    if (_i == 0) {
+        ck_assert_msg(fabs(p[0] / 1e20 - 0.9) < 1e-6, "p is %g", (double)p[0]);
+    } else {                                   /* u = (1, -1); less its part along (1, 2), which is -1/5 of (1, 2) */
+        ck_assert_msg(fabs(p[0] + 0.1 * 1.2) < 1e-6, "p is %g", (double)p[0]);
+        ck_assert_msg(fabs(p[1] - 0.1 * 0.6) < 1e-6, "p is %g", (double)p[1]);
+    }
+    OK(optc_unbind(b));
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
+/* Every rule of the library on gradients of all sizes. Rules in the table become NaN from a size on, as their heads
+ * state; all others stay finite, and most elements move at 1e15. */
+static const struct { const char *rule; double nan_from; } leaves[] = {
+    {"adafactor", 1e19}, {"adafactor:torch=true", 1e19}, {"came", 1e19},  {"klshampoo", 1e19},
+    {"psgd", 1e19},      {"psgd_kron", 1e19}, {"soap", 1e19}};
+
+static void check_sizes(const char *rule)
+{
+    static const double size[] = {1e-30, 1e-20, 1e15, 1e19, 1e30};
+    float p[16 * 24];
+    double nan_from = INFINITY;
+    for (int k = 0; k < COUNT(leaves); k++)
+        nan_from = strcmp(leaves[k].rule, rule) ? nan_from : leaves[k].nan_from;
+    for (int s = 0; s < COUNT(size); s++) {
+        int finite = 0, moved = 0;
+        take_steps(rule, size[s], 2, p);
+        for (int i = 0; i < 16 * 24; i++) {
+            finite += isfinite(p[i]) != 0;
+            moved += p[i] != (float)ref_value(0, 0, i);
+        }
+        ck_assert_msg((finite == 16 * 24) == (size[s] < nan_from), "%s on gradients like %g: %d of %d are finite", rule,
+                      size[s], finite, 16 * 24);
+        ck_assert_msg(size[s] != 1e15 || moved > 16 * 12, "%s on gradients like 1e15 moves %d of %d", rule, moved,
+                      16 * 24);
+    }
+}
+
+START_TEST(all_rules)
+{
+    for (int i = 0; i < optc_library_size(); i++)
+        if (!strchr(optc_library_name(i), '/'))
+            check_sizes(optc_library_name(i));
+    check_sizes("adafactor:torch=true");
+}
+END_TEST
+
 /* Element 3 has one gradient whose square overflows f32; all others are ordinary. Its second moment stays infinite and
  * the weights stay finite; a "lerp" of two infinities was NaN once. RAdam, AdaBelief and AdaBound move by the momentum
  * alone. */
@@ -218,12 +302,7 @@ START_TEST(infinite_moments)
     optc_rule *r;
     optc_binding *b;
     OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
-    char rule[32];
-    snprintf(rule, sizeof rule, "%s", adams[_i].rule);
-    char *options = strchr(rule, ':');
-    if (options)
-        *options++ = 0;
-    OK(optc_compile(e, &(optc_rule_options){.spec = rule, .options = options}, &r));
+    compile_named(e, adams[_i].rule, &r);
     for (int i = 0; i < 40; i++)
         p[i] = (float)ref_value(0, 0, i), g[i] = (float)ref_value(0, 1, i);
     OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
@@ -298,6 +377,8 @@ Suite *range_suite(void)
     tcase_add_loop_test(c, steps, 0, COUNT(rules));
     tcase_add_test(c, lengths);
     tcase_add_loop_test(c, stays_finite, 0, 4);
+    tcase_add_loop_test(c, adamp_norms, 0, 2);
+    tcase_add_test(c, all_rules);
     tcase_add_loop_test(c, infinite_moments, 0, COUNT(adams));
     tcase_add_loop_test(c, out_of_range, 0, COUNT(ranges));
     suite_add_tcase(s, c);

@@ -238,6 +238,8 @@ struct Host {
     void (*path)(const optc_rule *r, char *buf, size_t n);                  /* how the rule runs, for users */
     /* the rule's kernels, with launches for this number of elements */
     optc_status (*code)(optc_rule *r, int64_t elements, const struct GpuCode **out);
+    /* loads the kernels of products into code->call, if `code` left them out; NULL: it never does */
+    optc_status (*products)(optc_rule *r, const struct GpuCode *code);
     void (*bound)(optc_binding *b);                                         /* called after binding; may be NULL */
     const char *(*rule_name)(int i);                                        /* names of its rules; NULL: no more */
 };

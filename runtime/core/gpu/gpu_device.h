@@ -56,7 +56,8 @@ typedef struct KnownMethod { int roots, f64, power, bucket, method; } KnownMetho
 enum { METHOD_LEAST = 3, METHOD_MOST = 12, METHOD_ROOTS = 256, METHOD_REACH = 2 };
 
 /* fn: by ProgStage.fn. call: by CallKernel, for rules with calls; KERNEL_PHASE is NULL where conditional nodes are not
- * available. read_ahead, move: the kernels GUARD_KERNEL and MOVE_KERNEL; NULL in packages from before they existed. */
+ * available, kernels of products until Host.products has loaded them. read_ahead, move: the kernels GUARD_KERNEL and
+ * MOVE_KERNEL; NULL in packages from before they existed. */
 typedef struct GpuCode { Launch *launch; CUfunction *fn, advance_t, read_ahead, move, call[NCALLKERNEL]; } GpuCode;
 #define GUARD_KERNEL "optc_guard"
 #define MOVE_KERNEL "optc_move"

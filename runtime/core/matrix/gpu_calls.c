@@ -459,6 +459,16 @@ static optc_status open_library(optc_binding *b, GpuCalls *x)
               : OPTC_OK;
 }
 
+/* Products that cuBLAS computes need no kernel of ours, and these take longest to compile: the host loads them for the
+ * first binding that launches one. */
+static optc_status load_products(optc_binding *b, const GpuCalls *x)
+{
+    for (int i = 0; i < x->nstep; i++)
+        if (x->step[i].own && kernel_multiplies(x->step[i].kernel) && HOST()->products)
+            return HOST()->products(b->rule, b->gpu->code);
+    return OPTC_OK;
+}
+
 CORE optc_status calls_bind(optc_binding *b)
 {
     GpuEngine *g = b->rule->engine->gpu;
@@ -504,6 +514,8 @@ CORE optc_status calls_bind(optc_binding *b)
         s = gpu_write(b, (void *)(uintptr_t)x->periods, p->period, periods, true, "optc_bind");
     if (s == OPTC_OK)
         s = roots_f32_bind(b);
+    if (s == OPTC_OK)
+        s = load_products(b, x);
     if (s == OPTC_OK)
         s = send_addresses(b, x, 0);
     if (s == OPTC_OK)

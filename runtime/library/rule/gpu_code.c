@@ -4,6 +4,7 @@
 
 #include "gen/gen.h"
 #include "runtime/library/package/package.h"
+#include "runtime/library/rule/gpu_modules.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,99 +76,71 @@ char *gpu_stage_source(const optc_rule *r, const Stage *s, const Launch *l)
     return source;
 }
 
-/* Whether kernels set conditions of conditional graph nodes. A driver without such nodes would not load that code. */
-static bool conditions(const optc_rule *r)
+/* ---- programs that other choices of launches have too ---- */
+static bool same_part(const Plan *p, const BuiltKernels *a, const BuiltKernels *b, int part)
 {
-    return r->engine->gpu->d->version >= CONDITIONS_NEEDED && call_conditions(r->program);
+    for (int f = 0; f < p->nfn; f++)
+        if (plan_at(p, f).stage && emit_part_of(p, f, a->nparts) == part &&
+            memcmp(&a->code.launch[f], &b->code.launch[f], sizeof *a->code.launch))
+            return false;
+    return true;
 }
 
-/* ---- compiling: the kernels are split into several programs that are compiled in parallel. One cache entry holds all:
- * a length and a cubin each ---- */
-typedef struct Part {
-    const Nvrtc *n;
-    char *source, *cubin, *log;
-    const char *name;
-    size_t size;
-    int arch;
-    pthread_t thread;
-    bool started;
-} Part;
-
-static void *build_part(void *arg)
+/* Takes the modules that c has in common with the rule's other choices. Returns the others as bits; all are set and
+ * c->nparts is 0 if no other choice was compiled. */
+static unsigned share_modules(const optc_rule *r, BuiltKernels *c)
 {
-    Part *p = arg;
-    p->cubin = nvrtc_build(p->n, p->source, p->name, p->arch, false, &p->size, &p->log);
-    return NULL;
+    const BuiltKernels *like = r->library->gpu->codes;
+    unsigned need = ~0u;
+    while (like && like->package)
+        like = like->next;
+    for (const BuiltKernels *d = like; d; d = d->next) {
+        if (d->package || d->nparts != like->nparts)
+            continue;
+        c->nparts = d->nparts;
+        c->nmodule = d->nmodule;
+        need &= (1u << c->nmodule) - 1;
+        for (int i = 0; i < c->nmodule; i++)
+            if (need >> i & 1 && (i >= c->nparts || same_part(r->library->plan, c, d, i))) {
+                c->module[i] = d->module[i];
+                need &= ~(1u << i);
+            }
+    }
+    return need;
 }
 
-static char *join_parts(const Part *p, int n, size_t *size)
+static void code_unload(optc_rule *r, BuiltKernels *c)
 {
-    *size = 0;
-    for (int i = 0; i < n; i++)
-        *size += sizeof(uint64_t) + ((p[i].size + 7) & ~(size_t)7);
-    char *all = calloc(1, *size + 1), *at = all;
-    for (int i = 0; all && i < n; i++) {
-        uint64_t len = p[i].size;
-        memcpy(at, &len, sizeof len);
-        memcpy(at + sizeof len, p[i].cubin, p[i].size);
-        at += sizeof len + ((p[i].size + 7) & ~(size_t)7);
-    }
-    return all;
+    for (int i = 0; i < MOST_MODULES; i++)
+        if (c->own >> i & 1)
+            r->engine->gpu->d->cuModuleUnload(c->module[i]);
+    c->own = 0;
 }
 
-/* NULL: *why has NVRTC's log. */
-static char *compile_parts(const optc_rule *r, const BuiltKernels *c, const Nvrtc *n, size_t *size, char **why)
-{
-    Part part[MOST_PARTS] = {{0}};
-    int count = emit_parts(r->library->plan), cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    count = count > cores ? cores : count;
-    count = count > MOST_PARTS ? MOST_PARTS : count < 1 ? 1 : count;
-    bool ok = true;
-    for (int i = 0; i < count && ok; i++) {
-        EmitOptions o = {
-            .command = "", .launch = c->code.launch, .part = i, .nparts = count, .cite = true,
-            .conditions = conditions(r)};
-        part[i] = (Part){.n = n,
-                         .source = gen_emit(&r->library->gen, &o, NULL),
-                         .name = r->library->rule->name,
-                         .arch = r->engine->gpu->arch};
-        ok = part[i].source != NULL;
-        part[i].started = ok && i < count - 1 && pthread_create(&part[i].thread, NULL, build_part, &part[i]) == 0;
-        if (ok && !part[i].started)
-            build_part(&part[i]);                   /* the last part, or no thread could be started */
-    }
-    *why = NULL;
-    for (int i = 0; i < count; i++) {
-        if (part[i].started)
-            pthread_join(part[i].thread, NULL);
-        ok = ok && part[i].cubin;
-        if (part[i].log && !*why) {
-            *why = part[i].log;
-            part[i].log = NULL;
-        }
-    }
-    char *all = ok ? join_parts(part, count, size) : NULL;
-    for (int i = 0; i < count; i++) {
-        free(part[i].source);
-        free(part[i].cubin);
-        free(part[i].log);
-    }
-    return all;
-}
-
-static optc_status load_parts(optc_rule *r, BuiltKernels *c, const char *all, size_t size)
+/* An entry with all programs of a rule may be from a machine with more or fewer cores, which divided it otherwise. */
+static optc_status load_parts(optc_rule *r, BuiltKernels *c, unsigned need, bool whole, const char *all, size_t size)
 {
     GpuEngine *g = r->engine->gpu;
-    for (size_t at = 0; at + sizeof(uint64_t) < size && c->nmodule < MOST_PARTS;) {
-        uint64_t len;
-        memcpy(&len, all + at, sizeof len);
-        if (len > size - at - sizeof len)
-            break;
-        TRY(g, cuModuleLoadData(&c->module[c->nmodule], all + at + sizeof len), r->library->rule->name);
-        c->nmodule++;
-        at += sizeof len + ((len + 7) & ~(uint64_t)7);
+    size_t at = 0;
+    int rc = 0;
+    for (int i = 0; i < MOST_MODULES && need >> i; i++)
+        if (need >> i & 1) {
+            if (!modules_load_next(g, all, size, &at, &c->module[i], &rc))
+                break;
+            c->own |= 1u << i;
+        }
+    if (rc)
+        return gpu_error(g, "cuModuleLoadData", rc, r->library->rule->name);
+    if (whole) {
+        int calls = program_calls(r->program) ? 1 : 0;
+        for (c->nmodule = 0; c->own >> c->nmodule & 1;)
+            c->nmodule++;
+        c->nparts = c->nmodule - calls;
     }
-    return OPTC_OK;
+    return c->nparts < 1 || (!whole && c->own != need)
+               ? fail(OPTC_ERROR_IO, "optc_compile: the cache's kernels of rule '%s' are incomplete",
+                      r->library->rule->name)
+               : OPTC_OK;
 }
 
 /* prefix: of the kernels' names in a package; "" otherwise. */
@@ -175,16 +148,19 @@ static optc_status find_kernels(optc_rule *r, BuiltKernels *c, const char *prefi
 {
     const Program *p = r->program;
     GpuEngine *g = r->engine->gpu;
+    CUmodule calls = c->module[c->nmodule > c->nparts ? c->nparts : 0];
     TRY(g, cuModuleGetFunction(&c->code.advance_t, c->module[0], p->advance_t), p->advance_t);
-    for (int k = 0; k < NCALLKERNEL; k++)
-        if (k != KERNEL_PHASE && call_kernel(p, k))
-            TRY(g, cuModuleGetFunction(&c->code.call[k], c->module[0], call_kernel(p, k)), call_kernel(p, k));
+    for (int k = 0; k < NCALLKERNEL; k++) {
+        CUmodule in = c->package || !kernel_multiplies((CallKernel)k) ? calls : r->library->gpu->products;
+        if (k != KERNEL_PHASE && call_kernel(p, k) && in)
+            TRY(g, cuModuleGetFunction(&c->code.call[k], in, call_kernel(p, k)), call_kernel(p, k));
+    }
     CUfunction phase = NULL, read_ahead = NULL, move = NULL;
     if (!g->d->cuModuleGetFunction(&read_ahead, c->module[0], GUARD_KERNEL))
         c->code.read_ahead = read_ahead;                       /* a package may lack these kernels */
     if (!g->d->cuModuleGetFunction(&move, c->module[0], MOVE_KERNEL))
         c->code.move = move;
-    if (conditions(r) && !g->d->cuModuleGetFunction(&phase, c->module[0], call_kernel(p, KERNEL_PHASE)))
+    if (modules_conditions(r) && !g->d->cuModuleGetFunction(&phase, calls, call_kernel(p, KERNEL_PHASE)))
         c->code.call[KERNEL_PHASE] = phase;
     for (int i = 0; i < p->nstage; i++) {
         char name[400];
@@ -193,17 +169,10 @@ static optc_status find_kernels(optc_rule *r, BuiltKernels *c, const char *prefi
         snprintf(name, sizeof name, "%s%s", prefix, p->stage[i].kernel);
         TRY(g,
             cuModuleGetFunction(&c->code.fn[p->stage[i].fn],
-                                c->module[emit_part_of(r->library->plan, p->stage[i].fn, c->nmodule)], name),
+                                c->module[emit_part_of(r->library->plan, p->stage[i].fn, c->nparts)], name),
             name);
     }
     return OPTC_OK;
-}
-
-static void code_unload(optc_rule *r, BuiltKernels *c)
-{
-    for (int i = 0; i < c->nmodule; i++)
-        r->engine->gpu->d->cuModuleUnload(c->module[i]);
-    c->nmodule = 0;
 }
 
 static void code_free(optc_rule *r, BuiltKernels *c)
@@ -217,10 +186,10 @@ static void code_free(optc_rule *r, BuiltKernels *c)
     free(c);
 }
 
-static optc_status load_code(optc_rule *r, BuiltKernels *c, const char *cubins, size_t size)
+static optc_status load_code(optc_rule *r, BuiltKernels *c, unsigned need, bool whole, const char *cubins, size_t size)
 {
     gpu_enter_aside(r->engine->gpu);
-    optc_status s = load_parts(r, c, cubins, size);
+    optc_status s = load_parts(r, c, need, whole, cubins, size);
     if (s == OPTC_OK)
         s = find_kernels(r, c, "");
     if (s != OPTC_OK)
@@ -255,7 +224,9 @@ static optc_status load_package(optc_rule *r, BuiltKernels *c, const Package *p)
                                        "package again", p->m.name,
                         r->library->rule->name);
     TRY(g, cuModuleLoadData(&c->module[0], p->fatbin), p->m.name);
-    c->nmodule = 1;
+    c->nmodule = c->nparts = 1;
+    c->own = 1;
+    c->package = true;
     return find_kernels(r, c, p->rule->prefix);
 }
 
@@ -272,6 +243,8 @@ static bool use_package(optc_rule *r, BuiltKernels *c, char *why, size_t nwhy)
     if (s != OPTC_OK) {
         snprintf(why, nwhy, "the package '%.60s': %s", p.m.name, optc_message());
         code_unload(r, c);
+        c->nmodule = c->nparts = 0;
+        c->package = false;
         memcpy(c->code.launch, c->asked, sizeof *c->code.launch * (size_t)(r->library->plan->nfn + 1));
     }
     gpu_leave(r->engine->gpu, s);
@@ -287,71 +260,96 @@ static bool use_package(optc_rule *r, BuiltKernels *c, char *why, size_t nwhy)
 static optc_status out_of_memory(void) { return fail(OPTC_ERROR_MEMORY, "optc_compile: out of memory"); }
 
 /* The key contains everything that determines the machine code: source with its launches, options, architecture,
- * NVRTC's version, ABI. */
-static bool code_key(const optc_rule *r, const BuiltKernels *c, const Nvrtc *n, char key[DIGEST_HEX])
+ * NVRTC's version, ABI. what: which of the kernels. */
+static bool code_key(const optc_rule *r, const EmitOptions *o, const char *what, const Nvrtc *n, char key[DIGEST_HEX])
 {
     char all[1024], code[DIGEST_HEX];
-    EmitOptions o = {.command = "", .launch = c->code.launch, .conditions = conditions(r)};
-    char *source = gen_emit(&r->library->gen, &o, NULL);
+    char *source = gen_emit(&r->library->gen, o, NULL);
     bool known = source && emit_key(source, code);
     free(source);
     if (!known)
         return false;
-    int len = snprintf(all, sizeof all, "%s|%s|sm_%d|nvrtc %d|abi %d|parts", code, nvrtc_options(),
-                       r->engine->gpu->arch, n ? n->version : 0, OPTC_ABI);
+    int len = snprintf(all, sizeof all, "%s|%s|sm_%d|nvrtc %d|abi %d|%s", code, nvrtc_options(), r->engine->gpu->arch,
+                       n ? n->version : 0, OPTC_ABI, what);
     digest_hex(all, (size_t)len, key);
     return true;
 }
 
-static optc_status compile_code(optc_rule *r, BuiltKernels *c, const Nvrtc *n, CacheSlot *slot)
+/* what: the function that failed. */
+static optc_status refused_by_nvrtc(const optc_rule *r, const char *what, const char *log)
 {
-    GpuEngine *e = r->engine->gpu;
+    const char *name = r->library->rule->name;
+    int arch = r->engine->gpu->arch;
+    if (!log)
+        return fail(OPTC_ERROR_MEMORY, "%s: out of memory", what);
+    return !strncmp(log, NVRTC_FAILED, strlen(NVRTC_FAILED))
+               ? fail(OPTC_ERROR_UNAVAILABLE, "%s: rule '%s' for sm_%d: %s", what, name, arch, log)
+               : fail(OPTC_ERROR_SPEC, "%s: NVRTC refused rule '%s' for sm_%d: %s", what, name, arch, log);
+}
+
+static void end_slot(const optc_rule *r, const Nvrtc *n, CacheSlot *slot, const char *cubins, size_t size)
+{
     CacheNote note;
-    size_t size = 0;
-    char target[32], compiler[32], *log = NULL;
-    double t0 = now_ms();
-    char *cubins = compile_parts(r, c, n, &size, &log);
-    snprintf(target, sizeof target, "sm_%d", e->arch);
+    char target[32], compiler[32];
+    snprintf(target, sizeof target, "sm_%d", r->engine->gpu->arch);
     snprintf(compiler, sizeof compiler, "NVRTC %d.%d", n->version / 1000, n->version % 1000 / 10);
     rule_note(r, target, compiler, &note);
     cache_end(slot, cubins, size, &note);
-    optc_status s;
-    if (!cubins)
-        s = log && !strncmp(log, NVRTC_FAILED, strlen(NVRTC_FAILED))
-                ? fail(OPTC_ERROR_UNAVAILABLE, "optc_compile: rule '%s' for sm_%d: %s", r->library->rule->name, e->arch,
-                       log)
-            : log
-                ? fail(OPTC_ERROR_SPEC, "optc_compile: NVRTC refused rule '%s' for sm_%d: %s", r->library->rule->name,
-                       e->arch, log)
-                : out_of_memory();
-    else
-        s = load_code(r, c, cubins, size);
-    snprintf(r->library->path, sizeof r->library->path, "compiled by %s in %.0f ms (%s)", compiler, now_ms() - t0,
-             target);
+}
+
+/* A rule may be compiled in several builds; the path names the time of all. */
+static void note_time(optc_rule *r, const Nvrtc *n, double ms)
+{
+    r->library->gpu->compile_ms += ms;
+    snprintf(r->library->path, sizeof r->library->path, "compiled by NVRTC %d.%d in %.0f ms (sm_%d)", n->version / 1000,
+             n->version % 1000 / 10, r->library->gpu->compile_ms, r->engine->gpu->arch);
+}
+
+static optc_status compile_code(optc_rule *r, BuiltKernels *c, const Nvrtc *n, unsigned need, CacheSlot *slot)
+{
+    size_t size = 0;
+    char *log = NULL;
+    double t0 = now_ms();
+    char *cubins = modules_compile(r, c, n, need, &size, &log);
+    end_slot(r, n, slot, cubins, size);
+    optc_status s =
+        cubins ? load_code(r, c, need, false, cubins, size) : refused_by_nvrtc(r, "optc_compile", log);
+    note_time(r, n, now_ms() - t0);
     free(log);
     free(cubins);
     return s;
 }
 
-/* A cache entry that the driver refuses is compiled again, like a damaged one. */
-static optc_status build_code(optc_rule *r, BuiltKernels *c)
+static optc_status no_nvrtc(const optc_rule *r, const char *what, const char *unfit, const char *why)
+{
+    return fail(OPTC_ERROR_UNAVAILABLE, "%s: rule '%s' on %s: %s%s%s", what, r->library->rule->name, r->engine->name,
+                unfit, *unfit ? "; and " : "", why);
+}
+
+/* Builds the modules that are bits of `need`; whole: all of the rule, nothing is compiled yet. A cache entry that the
+ * driver refuses is compiled again, like a damaged one. */
+static optc_status build_modules(optc_rule *r, BuiltKernels *c, unsigned need, bool whole)
 {
     const char *why = "";
     const Nvrtc *n = nvrtc_get(&why);
-    char key[DIGEST_HEX], unfit[1024] = "";
+    char key[DIGEST_HEX], unfit[1024] = "", what[64] = "modules";
     size_t size = 0;
     CacheSlot slot;
-    if (!code_key(r, c, n, key))
+    EmitOptions o = {.command = "", .launch = c->code.launch, .conditions = modules_conditions(r)};
+    if (!whole)
+        snprintf(what, sizeof what, "modules %x of %d", need, c->nmodule);
+    if (!code_key(r, &o, what, n, key))
         return out_of_memory();
     char *cubins = cache_begin(&slot, &r->engine->library->cache, key, "cubin", n != NULL, &size);
-    if (cubins && load_code(r, c, cubins, size) == OPTC_OK) {
-        snprintf(r->library->path, sizeof r->library->path, "cubin from the cache (sm_%d)", r->engine->gpu->arch);
+    if (cubins && load_code(r, c, need, whole, cubins, size) == OPTC_OK) {
+        if (!r->library->gpu->compile_ms)
+            snprintf(r->library->path, sizeof r->library->path, "cubin from the cache (sm_%d)", r->engine->gpu->arch);
         free(cubins);
         return OPTC_OK;
     }
     free(cubins);
     optc_status s = gpu_alive(r->engine->gpu);
-    if (s == OPTC_OK && use_package(r, c, unfit, sizeof unfit)) {
+    if (s == OPTC_OK && whole && use_package(r, c, unfit, sizeof unfit)) {
         cache_end(&slot, NULL, 0, NULL);
         return OPTC_OK;
     }
@@ -360,9 +358,88 @@ static optc_status build_code(optc_rule *r, BuiltKernels *c)
         return s;
     }
     if (!n)
-        return fail(OPTC_ERROR_UNAVAILABLE, "optc_compile: rule '%s' on %s: %s%s%s", r->library->rule->name,
-                    r->engine->name, *unfit ? unfit : "", *unfit ? "; and " : "", why);
-    return compile_code(r, c, n, &slot);
+        return no_nvrtc(r, "optc_compile", unfit, why);
+    return compile_code(r, c, n, whole ? modules_divide(r, c) : need, &slot);
+}
+
+static optc_status build_code(optc_rule *r, BuiltKernels *c)
+{
+    unsigned need = share_modules(r, c);
+    if (!c->nparts)
+        return build_modules(r, c, (1u << MOST_MODULES) - 1, true);
+    if (need)
+        return build_modules(r, c, need, false);
+    gpu_enter_aside(r->engine->gpu);
+    return gpu_leave(r->engine->gpu, find_kernels(r, c, ""));
+}
+
+/* ---- products without a library ---- */
+static optc_status load_products(optc_rule *r, const char *cubin, size_t size)
+{
+    GpuEngine *g = r->engine->gpu;
+    size_t at = 0;
+    int rc = 0;
+    gpu_enter_aside(g);
+    bool ok = modules_load_next(g, cubin, size, &at, &r->library->gpu->products, &rc);
+    return gpu_leave(g, ok ? OPTC_OK
+                        : rc ? gpu_error(g, "cuModuleLoadData", rc, r->library->rule->name)
+                             : fail(OPTC_ERROR_IO, "optc_bind: the cache's kernels of products are incomplete"));
+}
+
+static optc_status build_products(optc_rule *r, const Launch *launch)
+{
+    const char *why = "";
+    const Nvrtc *n = nvrtc_get(&why);
+    char key[DIGEST_HEX];
+    size_t size = 0;
+    CacheSlot slot;
+    EmitOptions o = {.command = "", .launch = launch, .part = PART_PRODUCTS, .nparts = 1};
+    if (!code_key(r, &o, "products", n, key))
+        return no_memory("optc_bind");
+    char *cubin = cache_begin(&slot, &r->engine->library->cache, key, "cubin", n != NULL, &size);
+    optc_status s = cubin ? load_products(r, cubin, size) : OPTC_ERROR_IO;
+    free(cubin);
+    if (s == OPTC_OK)
+        return s;
+    if (!n)
+        return no_nvrtc(r, "optc_bind", "", why);
+    double t0 = now_ms();
+    char *log = NULL;
+    cubin = modules_compile_one(r, n, &o, &size, &log);
+    end_slot(r, n, &slot, cubin, size);
+    s = cubin ? load_products(r, cubin, size) : refused_by_nvrtc(r, "optc_bind", log);
+    note_time(r, n, now_ms() - t0);
+    free(cubin);
+    free(log);
+    return s;
+}
+
+static optc_status find_products(optc_rule *r, BuiltKernels *c)
+{
+    GpuEngine *g = r->engine->gpu;
+    for (int k = 0; k < NCALLKERNEL; k++)
+        if (kernel_multiplies((CallKernel)k) && call_kernel(r->program, k))
+            TRY(g, cuModuleGetFunction(&c->code.call[k], r->library->gpu->products, call_kernel(r->program, k)),
+                call_kernel(r->program, k));
+    return OPTC_OK;
+}
+
+optc_status gpu_code_products(optc_rule *r, const GpuCode *code)
+{
+    GpuRule *g = r->library->gpu;
+    optc_status s = OPTC_OK;
+    bool missing = false;
+    pthread_mutex_lock(&g->lock);
+    for (int k = 0; k < NCALLKERNEL; k++)
+        missing = missing || (kernel_multiplies((CallKernel)k) && call_kernel(r->program, k) && !code->call[k]);
+    if (missing && !g->products)
+        s = build_products(r, code->launch);
+    gpu_enter_aside(r->engine->gpu);
+    for (BuiltKernels *c = g->codes; c && s == OPTC_OK && missing; c = c->next)
+        s = c->package ? s : find_products(r, c);
+    s = gpu_leave(r->engine->gpu, s);
+    pthread_mutex_unlock(&g->lock);
+    return s;
 }
 
 static BuiltKernels *code_with(const GpuRule *g, const Launch *l, int n)
@@ -448,6 +525,8 @@ void gpu_drop(optc_rule *r)
         next = c->next;
         code_free(r, c);
     }
+    if (r->library->gpu->products)
+        r->engine->gpu->d->cuModuleUnload(r->library->gpu->products);
     gpu_leave(r->engine->gpu, OPTC_OK);
     pthread_mutex_destroy(&r->library->gpu->lock);
     free(r->library->gpu->hash);

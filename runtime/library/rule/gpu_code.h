@@ -12,18 +12,23 @@
 
 #include <pthread.h>
 
-enum { MOST_PARTS = 8 };
+enum { MOST_PARTS = 8, MOST_MODULES = MOST_PARTS + 1 };
 typedef struct BuiltKernels {
     /* The first member: the core sees only this. Its launches are those of the package if the code is from one, and may
      * then differ from `asked`. */
     GpuCode code;
     Launch *asked;                         /* by Stage.fn: the launches that were requested */
-    CUmodule module[MOST_PARTS]; int nmodule;
+    /* nparts modules of stages (emit_part_of), then one of calls if the rule has any; a package is one module. own:
+     * bits, the modules that this choice loaded; it shares the others with another choice of the rule. */
+    CUmodule module[MOST_MODULES]; int nmodule, nparts; unsigned own;
+    bool package;
     struct BuiltKernels *next;
 } BuiltKernels;
 typedef struct GpuRule {
     BuiltKernels *codes;
-    pthread_mutex_t lock;                  /* protects codes and LibraryRule.path */
+    CUmodule products;                     /* PART_PRODUCTS; NULL until a binding needs it */
+    double compile_ms;                     /* of NVRTC for this rule, in all builds */
+    pthread_mutex_t lock;                  /* protects codes, products and LibraryRule.path */
     /* by Stage.fn: the stage's hash in tuned results; "" if the stage has nothing to tune */
     char (*hash)[33];
 } GpuRule;
@@ -32,6 +37,8 @@ typedef struct GpuRule {
 optc_status gpu_compile(optc_rule *r);
 /* The kernels with the best known launches for that many elements. */
 optc_status gpu_code_for(optc_rule *r, int64_t elements, const GpuCode **out);
+/* Host.products: compiles or loads the kernels of products, and enters them into code->call. */
+optc_status gpu_code_products(optc_rule *r, const GpuCode *code);
 optc_status gpu_code_with(optc_rule *r, const Launch *launch, const GpuCode **out);    /* launch: by Stage.fn */
 /* The source of one stage's kernel with this launch, malloc'ed. NULL: out of memory. */
 char *gpu_stage_source(const optc_rule *r, const Stage *s, const Launch *l);
