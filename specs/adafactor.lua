@@ -32,8 +32,8 @@ return optimizer {
     eps1 = { 1e-30, min = 0 }, eps2 = { 1e-3, min = 0 }, clip_threshold = { 1, above = 0 },
     weight_decay = { 0, min = 0 },
   },
-  options = { relative_step = true, scale_parameter = true, momentum = false,
-              torch = false },     -- true: as torch.optim.Adafactor, with eps1 in the denominators and decay by lr alone
+  -- torch: as torch.optim.Adafactor, with eps1 in the denominators and decay by lr alone
+  options = { relative_step = true, scale_parameter = true, momentum = false, torch = false },
   state = { m = zeros, v = zeros, r = zeros "row", c = zeros "col" },
   values = { out_of_range = "tensor" },
   step = function()

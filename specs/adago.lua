@@ -9,7 +9,9 @@ return optimizer {
     lr = { 0.05, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, gamma = { 1, above = 0 }, eps = { 5e-4, min = 0 },
     v0 = { 1e-6, above = 0 }, weight_decay = { 0, min = 0 },
   },
-  options = { steps = 0, form = { "plain", "gram", "auto" }, coefficients = { "jordan", "polar_express", "cans", "turbo" } },
+  options = {
+    steps = 0, form = { "plain", "gram", "auto" }, coefficients = { "jordan", "polar_express", "cans", "turbo" },
+  },
   products = "f16",
   state = { m = zeros, v = zeros "tensor" },    -- v: the sum of squares without v0 ^ 2
   step  = rule "adamw",

@@ -6,9 +6,13 @@ return optimizer {
   cite  = "Si et al. 2025, arXiv:2507.11005",
   doc   = "Muon of the momentum's signs, divided by its own second moment; AdamW for what is no matrix",
   hyper = {
-    lr = { 0.02, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, eps = { 1e-8, min = 0 }, weight_decay = { 1e-2, min = 0 },
+    lr = { 0.02, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, eps = { 1e-8, min = 0 },
+    weight_decay = { 1e-2, min = 0 },
   },
-  options = { nesterov = true, steps = 0, form = { "plain", "gram", "auto" }, coefficients = { "jordan", "polar_express", "cans", "turbo" } },
+  options = {
+    nesterov = true, steps = 0, form = { "plain", "gram", "auto" },
+    coefficients = { "jordan", "polar_express", "cans", "turbo" },
+  },
   products = "f16",
   state = { m = zeros, v = zeros },
   step  = rule "adamw",

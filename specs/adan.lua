@@ -3,7 +3,8 @@
 return optimizer {
   name  = "adan",
   cite  = "Xie et al. 2022, arXiv:2208.06677",
-  doc   = "Adam with Nesterov momentum estimated from differences of gradients; betas are decay rates (the paper's 1 - beta)",
+  doc   = "Adam with Nesterov momentum estimated from differences of gradients; " ..
+          "betas are decay rates (the paper's 1 - beta)",
   hyper = {
     lr = { 1e-3, min = 0 }, beta1 = { 0.98, min = 0, below = 1 }, beta2 = { 0.92, min = 0, below = 1 },
     beta3 = { 0.99, min = 0, below = 1 }, eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 },

@@ -7,8 +7,8 @@ return optimizer {
   cite  = "An et al. 2025, arXiv:2503.20762, its authors' code; Xie et al. 2025, arXiv:2503.10537 (one-sided Shampoo)",
   doc   = "Momentum times the inverse root of one Gram matrix, that of the smaller side; AdamW for what is no matrix",
   hyper = {
-    lr = { 0.01, min = 0 }, momentum = { 0.9, min = 0, below = 1 }, beta2 = { 0.8, min = 0, below = 1 }, eps = { 1e-10, min = 0 },
-    relative_eps = { 1e-6, min = 0 }, weight_decay = { 0.1, min = 0 },
+    lr = { 0.01, min = 0 }, momentum = { 0.9, min = 0, below = 1 }, beta2 = { 0.8, min = 0, below = 1 },
+    eps = { 1e-10, min = 0 }, relative_eps = { 1e-6, min = 0 }, weight_decay = { 0.1, min = 0 },
   },
   options = { interval = 1, scale = { "rms", "none" } },      -- steps between roots; rms: 0.2 per element, as AdamW
   products = "f32",

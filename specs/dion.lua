@@ -2,9 +2,11 @@
 return optimizer {
   name  = "dion",
   cite  = "Ahn et al. 2025, arXiv:2504.05295",
-  doc   = "Muon of low rank: one power iteration of the momentum, whose rest stays for later steps; AdamW for what is no matrix",
+  doc   = "Muon of low rank: one power iteration of the momentum, whose rest stays for later steps; " ..
+          "AdamW for what is no matrix",
   hyper = {
-    lr = { 0.01, min = 0 }, momentum = { 0.95, min = 0, max = 1 }, eps = { 1e-8, min = 0 }, weight_decay = { 0.01, min = 0 },
+    lr = { 0.01, min = 0 }, momentum = { 0.95, min = 0, max = 1 }, eps = { 1e-8, min = 0 },
+    weight_decay = { 0.01, min = 0 },
   },
   options = { directions = 768 },
   rank  = "directions",

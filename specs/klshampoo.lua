@@ -13,12 +13,14 @@ end
 return optimizer {
   name  = "klshampoo",
   cite  = "Lin et al. 2025, arXiv:2509.03378, as its authors' code has it",
-  doc   = "Shampoo whose two factors are fitted to each other, with eigenvalues from every step; AdamW for the rest and for sides over the limit",
+  doc   = "Shampoo whose two factors are fitted to each other, with eigenvalues from every step; " ..
+          "AdamW for the rest and for sides over the limit",
   hyper = {
-    lr = { 1e-4, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.98, min = 0, below = 1 }, eps = { 1e-8, min = 0 },
-    weight_decay = { 0.01, min = 0 },
+    lr = { 1e-4, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.98, min = 0, below = 1 },
+    eps = { 1e-8, min = 0 }, weight_decay = { 0.01, min = 0 },
   },
-  options = { interval = 10, limit = 4096, first = 0.1, start = { "eigh", "identity" } },     -- first: initial eigenvalues
+  -- first: initial eigenvalues
+  options = { interval = 10, limit = 4096, first = 0.1, start = { "eigh", "identity" } },
   products = "f32",
   state = { m = zeros, L = zeros "rows", R = zeros "cols", X = eye(1, "rows"), Y = eye(1, "cols"),
             a = fill(first, "row"), b = fill(first, "col") },

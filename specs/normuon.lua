@@ -9,8 +9,10 @@ return optimizer {
     eps = { 1e-10, min = 0 }, weight_decay = { 0, min = 0 },
   },
   options = {
-    nesterov = true, steps = 0, form = { "plain", "gram", "auto" }, coefficients = { "jordan", "polar_express", "cans", "turbo" },
-    scale = { "keep", "rms" },                  -- keep: the norm before, Muon's scale (authors' code); rms: 0.2 per element (paper)
+    nesterov = true, steps = 0, form = { "plain", "gram", "auto" },
+    coefficients = { "jordan", "polar_express", "cans", "turbo" },
+    -- scale: keep is the norm before the division times Muon's scale (authors' code); rms is 0.2 per element (paper)
+    scale = { "keep", "rms" },
   },
   products = "f16",
   state = { m = zeros, v = zeros "row" },

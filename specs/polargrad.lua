@@ -5,10 +5,12 @@
 return optimizer {
   name  = "polargrad",
   cite  = "Lau, Long and Su 2025, arXiv:2505.21799",
-  doc   = "The polar factor of the momentum times its nuclear norm: a step that shrinks with the gradient; AdamW for the rest",
+  doc   = "The polar factor of the momentum times its nuclear norm: " ..
+          "a step that shrinks with the gradient; AdamW for the rest",
   hyper = { lr = { 0.02, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, weight_decay = { 0, min = 0 } },
   options = {
-    polar_first = false, steps = 0, form = { "plain", "gram", "auto" }, coefficients = { "polar_express", "jordan", "cans", "turbo" },
+    polar_first = false, steps = 0, form = { "plain", "gram", "auto" },
+    coefficients = { "polar_express", "jordan", "cans", "turbo" },
   },
   products = "f16",
   state = { m = zeros },

@@ -22,10 +22,12 @@ end
 return optimizer {
   name  = "psgd",
   cite  = "Li 2015, arXiv:1512.04202; Pooladzandi and Li 2024, arXiv:2402.04553; its form QUAD",
-  doc   = "Momentum between two matrices that were fitted to whiten gradients; AdamW for the rest and for sides over the limit",
+  doc   = "Momentum between two matrices that were fitted to whiten gradients; " ..
+          "AdamW for the rest and for sides over the limit",
   hyper = {
-    lr = { 1e-3, min = 0 }, momentum = { 0.9, min = 0, below = 1 }, precond_lr = { 0.1, min = 0 }, beta = { 0.9, min = 0, below = 1 },
-    clip_rms = { 2, above = 0 }, clip = { 10, above = 0 }, weight_decay = { 0, min = 0 },
+    lr = { 1e-3, min = 0 }, momentum = { 0.9, min = 0, below = 1 }, precond_lr = { 0.1, min = 0 },
+    beta = { 0.9, min = 0, below = 1 }, clip_rms = { 2, above = 0 }, clip = { 10, above = 0 },
+    weight_decay = { 0, min = 0 },
   },
   options = { limit = 4096, balance = 100 },    -- balance: steps between two that make both factors equally large
   products = "f32",

@@ -22,14 +22,17 @@ end
 return optimizer {
   name  = "psgd_kron",
   cite  = "Li 2015, arXiv:1512.04202; Pooladzandi and Li 2024, arXiv:2402.04553; its form EQ",
-  doc   = "Momentum between triangles that were fitted to whiten gradients, diagonals for sides over the limit; AdamW for what is no matrix",
+  doc   = "Momentum between triangles that were fitted to whiten gradients, " ..
+          "diagonals for sides over the limit; AdamW for what is no matrix",
   hyper = {
-    lr = { 1e-3, min = 0 }, momentum = { 0.9, min = 0, below = 1 }, precond_lr = { 0.1, min = 0 }, beta = { 0.9, min = 0, below = 1 },
-    damping = { 1e-9, min = 0 }, clip_rms = { 1.1, above = 0 }, weight_decay = { 0, min = 0 },
+    lr = { 1e-3, min = 0 }, momentum = { 0.9, min = 0, below = 1 }, precond_lr = { 0.1, min = 0 },
+    beta = { 0.9, min = 0, below = 1 }, damping = { 1e-9, min = 0 }, clip_rms = { 1.1, above = 0 },
+    weight_decay = { 0, min = 0 },
   },
   options = { limit = 2048, balance = 100 },    -- balance: steps between two balancings of the factors' sizes
   products = "f32",
-  state = { m = zeros, C = eye(1, "rows"), D = eye(1, "cols"), c = fill(1, "row"), d = fill(1, "col"), l = zeros "slice", r = zeros "slice" },
+  state = { m = zeros, C = eye(1, "rows"), D = eye(1, "cols"), c = fill(1, "row"), d = fill(1, "col"),
+            l = zeros "slice", r = zeros "slice" },
   values = { out_of_range = "tensor" },
   step  = rule "adamw",
   matrix = function()
@@ -39,8 +42,10 @@ return optimizer {
     local a, b = g + damping * noise, noise
     if down then a, b = mm(C.T, a), solve(C, b) else a, b = c * a, b / c end
     if across then a, b = mm(a, D), solve(D.T, b, { right = true }) else a, b = d * a, b / d end
-    if down then C, l = triangle(C, l, gram(a), gram(b)) else c, l = diagonal(c, l, rowsum(a * a), rowsum(b * b)) end
-    if across then D, r = triangle(D, r, gram(a.T), gram(b.T)) else d, r = diagonal(d, r, colsum(a * a), colsum(b * b)) end
+    if down then C, l = triangle(C, l, gram(a), gram(b))
+    else c, l = diagonal(c, l, rowsum(a * a), rowsum(b * b)) end
+    if across then D, r = triangle(D, r, gram(a.T), gram(b.T))
+    else d, r = diagonal(d, r, colsum(a * a), colsum(b * b)) end
     every(balance, function()
       local x, y = slice.max(abs(c)), slice.max(abs(d))
       if down then x = slice.max(abs(C)) end  if across then y = slice.max(abs(D)) end

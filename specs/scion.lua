@@ -17,9 +17,13 @@ return optimizer {
   cite  = "Pethick et al. 2025, arXiv:2502.07529",
   doc   = "Conditional gradients: spectral norm for matrices, signs for those tagged head, RMS for the rest",
   view  = "plain",
-  hyper = { lr = { 1e-3, min = 0, max = 1 }, momentum = { 0, min = 0, below = 1 }, scale = { 1, above = 0 }, eps = { 1e-8, min = 0 } },
+  hyper = {
+    lr = { 1e-3, min = 0, max = 1 }, momentum = { 0, min = 0, below = 1 }, scale = { 1, above = 0 },
+    eps = { 1e-8, min = 0 },
+  },
   options = {
-    constrained = true, steps = 0, form = { "plain", "gram", "auto" }, coefficients = { "jordan", "polar_express", "cans", "turbo" },
+    constrained = true, steps = 0, form = { "plain", "gram", "auto" },
+    coefficients = { "jordan", "polar_express", "cans", "turbo" },
   },
   products = "f16",
   state = { m = zeros },

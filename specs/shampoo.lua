@@ -10,7 +10,10 @@ end
 
 local function taken(x, u, norm)                -- x, scaled to the length of the grafted rule's step along u
   local like, seen = u
-  if graft ~= "none" and graft ~= "sgd" then v, seen = gathered(graft, v, g * g)  like = u / (sqrt(v / seen) + graft_eps) end
+  if graft ~= "none" and graft ~= "sgd" then
+    v, seen = gathered(graft, v, g * g)
+    like = u / (sqrt(v / seen) + graft_eps)
+  end
   if graft ~= "none" then x = (norm(like) / max(norm(x), 1e-30)) * x end
   if start > 1 then x = where(lt(t, start), like, x) end
   x = x + weight_decay * p  if heavy_ball then b = momentum * b + x  x = b end
@@ -23,15 +26,23 @@ end
 -- decides there.
 return optimizer {
   name  = "shampoo",
-  cite  = "Gupta et al. 2018, arXiv:1802.09568; grafting, blocks: Anil et al. 2020, arXiv:2002.09018; Shi et al. 2023, arXiv:2309.06497",
-  doc   = "Gradients between inverse fourth roots of their Gram matrices, as long as another rule's steps; diagonals for vectors and long sides",
-  hyper = { lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 }, eps = { 1e-12, min = 0 },
-            relative_eps = { 1e-6, min = 0 }, graft_eps = { 1e-8, min = 0 }, momentum = { 0.9, min = 0, below = 1 }, weight_decay = { 0, min = 0 } },
-  options = { graft = { "adam", "rmsprop", "adagrad", "sgd", "none" }, accumulate = { "ema", "sum" }, heavy_ball = false, stagger = true,
-              interval = 50, start = 1, side = 1024, limit = 8192 },     -- side: of a block; sides over limit have a diagonal
+  cite  = "Gupta et al. 2018, arXiv:1802.09568; grafting, blocks: Anil et al. 2020, arXiv:2002.09018; " ..
+          "Shi et al. 2023, arXiv:2309.06497",
+  doc   = "Gradients between inverse fourth roots of their Gram matrices, as long as another rule's steps; " ..
+          "diagonals for vectors and long sides",
+  hyper = {
+    lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
+    eps = { 1e-12, min = 0 }, relative_eps = { 1e-6, min = 0 }, graft_eps = { 1e-8, min = 0 },
+    momentum = { 0.9, min = 0, below = 1 }, weight_decay = { 0, min = 0 },
+  },
+  options = {
+    graft = { "adam", "rmsprop", "adagrad", "sgd", "none" }, accumulate = { "ema", "sum" }, heavy_ball = false,
+    stagger = true, interval = 50, start = 1,
+    side = 1024, limit = 8192,                  -- side: of a block; sides over limit have a diagonal
+  },
   products = "f32",  block = "side",
-  state = { m = zeros, v = zeros, b = zeros, d = zeros, l = zeros "row", r = zeros "col", L = zeros "rows", R = zeros "cols",
-            X = eye(1, "rows"), Y = eye(1, "cols") },
+  state = { m = zeros, v = zeros, b = zeros, d = zeros, l = zeros "row", r = zeros "col",
+            L = zeros "rows", R = zeros "cols", X = eye(1, "rows"), Y = eye(1, "cols") },
   step  = function()
     local n  m, d, n = lerp(m, g, 1 - beta1), gathered(accumulate, d, g * g)
     taken(m / (1 - beta1 ^ t) / sqrt(d / n + eps), m / (1 - beta1 ^ t), norm)

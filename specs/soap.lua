@@ -22,7 +22,8 @@ return optimizer {
     lr = { 3e-3, min = 0 }, beta1 = { 0.95, min = 0, below = 1 }, beta2 = { 0.95, min = 0, below = 1 },
     beta3 = { 0.95, min = 0, below = 1 }, eps = { 1e-8, min = 0 }, weight_decay = { 0.01, min = 0 },
   },
-  options = { interval = 10, limit = 4096, sides = { "both", "smaller" }, start = { "eigh", "identity" }, stagger = false },
+  options = { interval = 10, limit = 4096, sides = { "both", "smaller" }, start = { "eigh", "identity" },
+              stagger = false },
   products = "f32",
   state = { m = zeros, v = zeros, L = zeros "rows", R = zeros "cols", X = eye(1, "rows"), Y = eye(1, "cols") },
   step  = rule "adamw",
@@ -46,7 +47,9 @@ return optimizer {
       m = into(u)
     end
     local function basis() if down then _, X = eigh(L) end  if across then _, Y = eigh(R) end end
-    every(interval, stagger and { stagger = true } or { offset = 1 }, function() if start == "eigh" then turn() else when(late, turn) end end)
+    every(interval, stagger and { stagger = true } or { offset = 1 }, function()
+      if start == "eigh" then turn() else when(late, turn) end
+    end)
     if start == "eigh" then every(1e9, { offset = 1 }, basis) end
   end,
 }

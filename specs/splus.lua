@@ -18,14 +18,16 @@ end
 return optimizer {
   name  = "splus",
   cite  = "Frans et al. 2025, arXiv:2506.07254",
-  doc   = "Signs of momentum in the eigenvectors of gradients' Gram matrices; to_eval puts averaged weights in p, to_train takes them out",
+  doc   = "Signs of momentum in the eigenvectors of gradients' Gram matrices; " ..
+          "to_eval puts averaged weights in p, to_train takes them out",
   hyper = {
     lr = { 0.1, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
     ema_rate = { 0.999, min = 0, below = 1 }, weight_decay = { 0.01, min = 0 }, other_scale = { 1e-3, min = 0 },
   },
   options = { interval = 100, limit = 4096 },  -- interval: steps between two bases
   products = "f32",
-  state = { m = zeros, avg = zeros, seen = zeros "tensor", L = zeros "rows", R = zeros "cols", X = eye(1, "rows"), Y = eye(1, "cols") },
+  state = { m = zeros, avg = zeros, seen = zeros "tensor",
+            L = zeros "rows", R = zeros "cols", X = eye(1, "rows"), Y = eye(1, "cols") },
   step  = function()
     m = lerp(m, g, 1 - beta1)
     taken(lr * other_scale, sign(m))

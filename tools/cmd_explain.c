@@ -30,7 +30,7 @@ static void head(const Spec *s)
     if (*explain_codes(a, s->gen.plan))
         cli_line("", explain_codes(a, s->gen.plan));
     if (plan_calls(s->gen.plan))
-        cli_line("products", arena_printf(a, "%s, and what they read and make kept in %s",
+        cli_line("products", arena_printf(a, "%s; their operands and results are stored in %s",
                                           product_info[s->gen.plan->precision].name,
                                           type_info[s->gen.plan->product].name));
 }
@@ -155,11 +155,11 @@ static void launches(Arena *a, const Plan *p)
                 more = arena_printf(a, "%s%s%d%s%s%s", more, v ? ", " : " (", n[v],
                                     v && nvariant > 3 ? " " : " where all are ",
                                     variant_tensors(&p->rule->variant[v]), v == nvariant - 1 ? ")" : "");
-            cli_line(e || m ? "" : "launches", arena_printf(a, "%d for %s, whatever the number of tensors%s",
+            cli_line(e || m ? "" : "launches", arena_printf(a, "%d for %s, for any number of tensors%s",
                                                             ph->nstage - calls, explain_phase(a, p, e, m), more));
             if (calls)
                 cli_line("",
-                         arena_printf(a, "and %d product%s, each a call for all matrices of a shape in a batch", calls,
+                         arena_printf(a, "and %d product%s, each one call per shape and batch", calls,
                                           calls == 1 ? "" : "s"));
         }
 }
@@ -226,10 +226,10 @@ static void floors(Arena *a, const Plan *p, int64_t n, const Bandwidth *f)
     char size[32], rate[32];
     const Rule *r = p->rule;
     if (f->rate > 0)
-        cli_line("floor", arena_printf(a, "for %s elements at %s/s (%s)", cli_size(size, n), cli_bytes(rate, f->rate),
-                                       f->whence));
+        cli_line("least", arena_printf(a, "time for %s elements at %s/s (%s)", cli_size(size, n),
+                                       cli_bytes(rate, f->rate), f->whence));
     else
-        cli_line("floor", arena_printf(a, "for %s elements (%s)", cli_size(size, n), f->whence));
+        cli_line("least", arena_printf(a, "time for %s elements (%s)", cli_size(size, n), f->whence));
     if (*flops_text(a, p, f))
         cli_line("", arena_printf(a, "and %s", flops_text(a, p, f)));
     for (int e = 0; e < p->nentry; e++)
@@ -244,7 +244,7 @@ static void floors(Arena *a, const Plan *p, int64_t n, const Bandwidth *f)
                 cli_line("", arena_printf(a, "%s%s: %s", explain_phase(a, p, e, m), as,
                                           floor_text(a, phase_cost(p, ph, v, s, f, !stagger), f)));
                 if (stagger)
-                    cli_line("", arena_printf(a, "and when it has its turn: %s",
+                    cli_line("", arena_printf(a, "at its scheduled step: %s",
                                               floor_text(a, phase_cost(p, ph, v, s, f, true), f)));
             }
 }
@@ -309,7 +309,7 @@ static Cost shape_table(Arena *a, const Plan *p, const Dims *d, int e, int m, co
     printf("    %-*s ", digits + 1 + width, "sum");
     put_cost(total, calls, f);
     if (has_stagger(ph, variant)) {
-        printf("    %-*s ", digits + 1 + width, "no turn");
+        printf("    %-*s ", digits + 1 + width, "unscheduled");
         put_cost(phase_cost(p, ph, variant, s, f, false), calls, f);
     }
     if (*limit_text(a, total, f))
@@ -348,7 +348,7 @@ static int explain(Spec *s, const Asked *ask, const DimsList *shapes)
 {
     Arena *a = &s->gen.arena;
     const Plan *p = s->gen.plan;
-    Bandwidth f = {.rate = ask->bandwidth * 1e9, .whence = "as given", .threads = 1};
+    Bandwidth f = {.rate = ask->bandwidth * 1e9, .whence = "from --bandwidth", .threads = 1};
     if (ask->bandwidth <= 0 && !bandwidth_of(a, ask->device, ask->anew, &f))
         return CLI_FAILED;
     bool measured = ask->tera <= 0 && f.target == &target_c && plan_calls(p);
@@ -368,7 +368,7 @@ static int explain(Spec *s, const Asked *ask, const DimsList *shapes)
     head(s);
     cli_heading("\nplan");
     explain_plan(a, p, taken);
-    cli_heading("\nwhat it means");
+    cli_heading("\ncosts");
     launches(a, p);
     states(a, p, taken);
     if (ask->size || !shapes->n)

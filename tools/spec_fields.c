@@ -1,6 +1,6 @@
 /* Reads the fields kind, name, doc, cite and args from a spec's text, without running it. The compiler stores them only
- * for the innermost rule, and `list` needs those of wrappers too. A field that is not a plain string counts as absent.
- * */
+ * for the innermost rule, and `list` needs those of wrappers too. A field counts as absent unless it is a plain string
+ * or plain strings joined by `..`. */
 #include "tools/tools.h"
 
 #include <ctype.h>
@@ -100,6 +100,22 @@ static int block(const Lexer *l)
     return 0;
 }
 
+/* The string at the lexer, and those that `..` joins to it. */
+static const char *joined(Lexer l)
+{
+    const char *text = l.text;
+    for (next(&l); is(&l, PUNCT, "."); next(&l)) {
+        next(&l);
+        if (!is(&l, PUNCT, "."))
+            return text;
+        next(&l);
+        if (l.kind != STRING)
+            return text;
+        text = arena_printf(l.a, "%s%s", text, l.text);
+    }
+    return text;
+}
+
 static void take_field(Lexer *l, const char *name, Fields *out)    /* the lexer is after "name =" */
 {
     const struct {
@@ -108,7 +124,7 @@ static void take_field(Lexer *l, const char *name, Fields *out)    /* the lexer 
     } text[] = {{"name", &out->name}, {"doc", &out->doc}, {"cite", &out->cite}};
     for (int i = 0; i < 3; i++)
         if (!strcmp(name, text[i].name) && l->kind == STRING)
-            *text[i].to = l->text;
+            *text[i].to = joined(*l);
     Lexer ahead = *l;
     if (strcmp(name, "args") || !is(l, PUNCT, "{"))
         return;

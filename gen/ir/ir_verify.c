@@ -21,21 +21,21 @@ static const char *bad_leaf(const Rule *r, const Node *n)
     case OP_STEP: case OP_HYPER: right = n->dom == GROUP; break;
     case OP_SLOT:
         if (!r->state[n->sym].slots.every)
-            return "it asks for the turn by slots of what holds none";
+            return "'slot' reads a state that has no slots";
         right = n->dom == GROUP;
         break;
     case OP_STATE: return n->dom == r->state[n->sym].dom ? NULL : "its domain is not its state's";
     case OP_INPUT: return n->dom == r->input[n->sym].dom ? NULL : "its domain is not its input's";
     case OP_RANDOM: case OP_NORMAL:
         if (!(n->imm >= 0 && n->imm < 256 && n->imm == floor(n->imm)))
-            return "a stream of random numbers is a whole number below 256";
+            return "the stream of random numbers must be a whole number below 256";
         right = dom_info[n->dom].scope >= SCOPE_TENSOR;
         break;
     case OP_EVERY:
         if (!(n->imm >= 1 && n->imm <= 1e9 && n->imm == floor(n->imm)))
             return "'every' needs a whole number from 1 to 1e9";
         if (n->sym >= n->imm)
-            return "the offset of 'every' is below its period";
+            return "the offset of 'every' must be below its period";
         right = n->dom == GROUP;
         break;
     case OP_DOWN: case OP_ACROSS: right = dom_square((Dom)n->dom) && n->dom != ELEM_T; break;
@@ -54,7 +54,7 @@ static const char *bad_product(const Graph *g, const Node *n)
 {
     Dom a = (Dom)g->n[n->arg[0]].dom, b = (Dom)g->n[n->arg[1]].dom;
     if (n->sym & ~(int)callee_facts[CALL_MM].flags)
-        return "flags that no product has";
+        return "a product has a flag that products do not take";
     MatrixAxes x = dom_matrix(a, n->sym & TRANS_A), y = dom_matrix(b, n->sym & TRANS_B);
     if (dom_wide(a) || dom_wide(b) || x.across != y.down || x.across == AXIS_ONE || n->from != a)
         return "the inner axes of the operands differ";
@@ -76,11 +76,11 @@ static const char *bad_words(const Node *n)
     const CalleeFacts *x = facts_of(n);
     bool power = x->traits & EXPONENT;
     if (n->sym & ~(int)x->flags)
-        return "flags that no such factor has";
+        return "a factor has a flag that it does not take";
     if (!isfinite(n->imm) || (power ? n->imm == 0 : n->imm != 1))
-        return "an exponent that no factor has";
+        return "the exponent of a factor is out of range";
     if (power ? !(n->beta > 0 && n->beta < 1) : n->beta != 0)
-        return "a share that no eigenvalue has";
+        return "the lower bound of the eigenvalues is out of range";
     return NULL;
 }
 
@@ -100,13 +100,13 @@ static bool blocks_fit(const Node *n, Dom d) { return d == ELEM || ((n->sym & BL
 static const char *bad_factor(const Graph *g, const Node *n)
 {
     if (g->n[n->arg[0]].dom != n->from)
-        return "the factor's operand domain is not its matrix's";
+        return "the factor's operand has another domain than its matrix";
     if (!call_fits(n) || !blocks_fit(n, (Dom)n->dom) || !blocks_fit(n, (Dom)n->from))
-        return "a factor of what has none";
+        return "a factor of a domain that has no such factor";
     for (int k = 1; k < n->nargs; k++) {
         Dom want = call_operand_dom(n, k), d = (Dom)g->n[n->arg[k]].dom;
         if (d != want && !(!dom_square(want) && d == dom_transposed(want)))
-            return "an operand of another shape than the factor takes";
+            return "an operand has another shape than the factor takes";
     }
     return bad_words(n);
 }
@@ -122,7 +122,7 @@ static const char *bad_domain(const Rule *r, const Node *n, Dom join)
     case K_TRANSPOSE: {
         const Node *x = &g->n[n->arg[0]];
         return x->op == OP_TRANSPOSE || x->ty == BOOL || dom_wide((Dom)x->dom) || n->dom != dom_transposed((Dom)x->dom)
-                   ? "a transpose of a value that has none, or with a wrong domain" : NULL;
+                   ? "a transpose of a value that has no transpose, or with a wrong domain" : NULL;
     }
     case K_RED:
         if ((is_global(n) ? n->dom != GROUP
@@ -155,9 +155,10 @@ static const char *bad_node(const Rule *r, Ref i)
     if (n->dom == ELEM_T)
         return "transposed elements may occur only as a flag of a product's operand";
     if (r->block ? dom_square((Dom)n->dom) && dom_blocked((Dom)n->dom) != (Dom)n->dom : dom_of_block((Dom)n->dom))
-        return r->block ? "a value over two axes that is no block's" : "a value of blocks that there are not";
+        return r->block ? "a value over two axes in a rule with blocks is not per block"
+                        : "a value per block in a rule without 'block'";
     if (is_call(n) && (r->block > 0) != ((n->sym & BLOCKED) != 0))
-        return "a product by blocks where there are none, or not by those that there are";
+        return "a product is blocked in a rule without 'block', or not blocked in a rule with it";
     if (n->nargs != args)
         return n->nargs > args ? "too many operands" : "an operand is missing";
     for (int k = 0; k < args; k++) {
@@ -181,7 +182,7 @@ static const char *bad_node(const Rule *r, Ref i)
         return "the type does not fit the operation";
     if (n->op == OP_STORED && (n->sym < TO_P || n->sym >= r->nstate ||
                                n->dom != (n->sym == TO_P ? ELEM : r->state[n->sym].dom)))
-        return "it names no p or state of its domain";
+        return "it names neither p nor a state of its domain";
     if (is_global(n) && n->from != TENSOR)
         return "a global reduction takes values per tensor";
     return o->kind == K_LEAF ? bad_leaf(r, n) : NULL;
@@ -204,7 +205,7 @@ static const char *bad_declaration(const Rule *r)
     for (int i = 0; i < r->nhyper; i++)
         for (int j = 0; j < i; j++)
             if (twice(r->hyper[i].name, r->hyper[j].name))
-                return "two hyperparameters of one name";
+                return "two hyperparameters have the same name";
     for (int i = 0; i < r->nstate; i++) {
         if (dom_fixed(r->state[i].dom))
             return "a state in domain const";
@@ -212,24 +213,24 @@ static const char *bad_declaration(const Rule *r)
         if (r->state[i].eye && (axis[0] == AXIS_ONE || axis[0] != axis[1] || r->state[i].init == INIT_COPY_P))
             return "'eye' needs a state over two equal axes";
         if (!dom_named(r->state[i].dom, r->rank > 0, r->block > 0))
-            return "a state that lies turned, along a rank that has no length, or by blocks that there are not";
+            return "a state with a transposed domain, a rank axis without 'rank', or blocks without 'block'";
         if (r->state[i].init == INIT_COPY_P && r->state[i].dom != ELEM)
-            return "a copy of p that is not one value per element";
+            return "a state is a copy of p without one value per element";
         if (r->state[i].follows_p && r->state[i].dom != ELEM)
             return "a state that follows p and is not one value per element";
         if (r->state[i].init == INIT_HYPER && (r->state[i].hyper < 0 || r->state[i].hyper >= r->nhyper))
             return "a state that starts as a hyperparameter that does not exist";
         if (bad_slots(&r->state[i], r->block > 0))
-            return "slots that no every(k, { stagger = true }) has";
+            return "slots that do not belong to an every(k, { stagger = true })";
         for (int j = 0; j < i; j++)
             if (twice(r->state[i].name, r->state[j].name))
-                return "two states of one name";
+                return "two states have the same name";
     }
     int slots = 0;
     for (int i = 0; i < r->nstate; i++)
         slots += r->state[i].slots.every > 0;
     if (slots > MOST_SLOTS)
-        return "too many states of slots";
+        return "too many states with slots";
     for (int i = 0; i < r->ninput; i++) {
         if (dom_fixed(r->input[i].dom) || r->input[i].dom == SLICE)
             return "an input in domain const or slice";
@@ -237,14 +238,14 @@ static const char *bad_declaration(const Rule *r)
             return "an input with a transposed domain, a rank axis without 'rank', or blocks";
         for (int j = 0; j < i; j++)
             if (twice(r->input[i].name, r->input[j].name))
-                return "two inputs of one name";
+                return "two inputs have the same name";
     }
     for (int e = 0; e < r->nentry; e++) {
         if (!is_ident(r->entry[e].name))
             return "an entry whose name is not an identifier";
         for (int j = 0; j < e; j++)
             if (twice(r->entry[e].name, r->entry[j].name))
-                return "two entries of one name";
+                return "two entries have the same name";
         for (int v = 0; v < r->nvariant; v++)
             for (int i = 0; i < r->entry[e].body[v].n; i++)
                 for (int j = 0; j < i; j++)
@@ -259,19 +260,19 @@ static const char *bad_declaration(const Rule *r)
 static const char *bad_text(const Rule *r)
 {
     if (!text_plain(r->name, "") || !text_plain(r->with, ""))
-        return "its name, or `with`, holds a control character";
+        return "its name or `with` contains a control character";
     if (!text_plain(r->cite, "\n\r\t") || !text_plain(r->doc, "\n\r\t"))
-        return "'cite' or 'doc' holds a control character";
+        return "'cite' or 'doc' contains a control character";
     for (int i = 0; i < r->nfile; i++)
         if (!text_plain(r->file[i], ""))
-            return "the name of a file holds a control character";
+            return "the name of a file contains a control character";
     for (int i = 0; i < r->noption; i++)
         if (!text_plain(r->option[i].name, "") || !text_plain(r->option[i].value, ""))
-            return "an option's value holds a control character";
+            return "an option's value contains a control character";
     for (int v = 0; v < r->nvariant; v++)
         for (int k = 0; k < r->variant[v].ntest; k++)
             if (r->variant[v].test[k].word && !text_plain(r->variant[v].test[k].word, ""))
-                return "a name or tag in a query holds a control character";
+                return "a name or tag in a query contains a control character";
     return NULL;
 }
 

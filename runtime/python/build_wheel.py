@@ -1,5 +1,5 @@
 """The backend that `pip install ./runtime/python` calls (PEP 517, 660): make builds the library and the command in the
-source tree, and both go into a wheel with the shared libraries they need beside libc. It needs Python alone.
+source tree, and both go into a wheel with the shared libraries they need except libc. It needs only Python.
 
 $BUILD names the build folder (default build), $MAKE the program; MAKEFLAGS and CC are make's own. The build's lines are
 shown on the terminal, and by `pip install -v`.
@@ -69,7 +69,7 @@ def built(target="python"):
     if failed:                                         # pip shows the last lines: without a traceback they are make's
         raise SystemExit("optc was not built: %s. It takes make, a C compiler and the headers of Lua 5.4, which 'make "
                          "setup' in %s installs on Debian and Ubuntu; README.md says how others are named." % (
-                             "what make said stands above" if isinstance(failed, int) else failed, TREE))
+                             "see make's output above" if isinstance(failed, int) else failed, TREE))
     return os.path.join(TREE, build, "python")
 
 

@@ -11,10 +11,12 @@ local function unit() return g / max(slice.norm(g), 1e-37) end
 return wrapper {
   name  = "fira",
   cite  = "Chen et al. 2024, arXiv:2410.01623",
-  doc   = "GaLore that also steps what the directions leave of the gradient, with its growth from step to step limited. Differs from its authors under a changing rate: see the head",
+  doc   = "GaLore that also steps what the directions leave of the gradient, " ..
+          "with its growth from step to step limited. Differs from its authors under a changing rate: see the head",
   args  = { "directions", "interval", "scale" },
   hyper = {
-    scale = { 1, min = 0 }, growth = { 1.01, min = 1 }, eps = { 1e-8, min = 0 }, decay = { 0, min = 0, max = 1 }, -- decay: lr times weight decay
+    scale = { 1, min = 0 }, growth = { 1.01, min = 1 }, eps = { 1e-8, min = 0 },
+    decay = { 0, min = 0, max = 1 },            -- lr times weight decay
   },
   options = { directions = 128, interval = 200 },
   rank  = "directions",

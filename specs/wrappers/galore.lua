@@ -6,7 +6,8 @@ local function unit() return g / max(slice.norm(g), 1e-37) end
 return wrapper {
   name  = "galore",
   cite  = "Zhao et al. 2024, arXiv:2403.03507",
-  doc   = "Steps the largest directions of each gradient matrix, found anew every few hundred steps, in place of the matrix",
+  doc   = "Steps the largest directions of each gradient matrix, found anew every few hundred steps, " ..
+          "in place of the matrix",
   args  = { "directions", "interval", "scale" },
   hyper = { scale = { 0.25, min = 0 }, decay = { 0, min = 0, max = 1 } },     -- decay: lr times weight decay
   options = { directions = 128, interval = 200 },

@@ -181,7 +181,7 @@ expect 1 "bars:2: a row is WORK RULE NAME=VALUE…, and WORK one of '--work list
 bars 'optc-bars 1\n2^28 sgd share=fast\n'
 expect 1 "bars:2: share=fast must be a number from 0" bench --suite --bars "$work/bars"
 bars 'optc-bars 1\n2^28 sgd speed=1\n'
-expect 1 "bars:2: 'speed' is no bar" bench --suite --bars "$work/bars"
+expect 1 "bars:2: unknown bar 'speed'" bench --suite --bars "$work/bars"
 bars 'optc-bars 1\n'
 expect 1 "--suite runs the rows of a table of bars" bench --device cpu --suite --bars "$work/bars"
 expect 1 "No such file" bench --suite --bars "$work/nosuch"

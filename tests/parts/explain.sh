@@ -56,7 +56,7 @@ for rule in $("$OPTC" list --names); do
         ! grep -nE "tmp[0-9]|part[0-9]|_over_|_times_|_squared" "$work/said"'
     check "explain $rule: a pass without a reason" \
         '[ "$(grep -cE "pass ([2-9]|[1-9][0-9]+) over the elements" "$work/said")" = \
-           "$(grep -c "a new pass, for" "$work/said")" ]'
+           "$(grep -c "new pass, needed by" "$work/said")" ]'
     check "explain $rule: a long line" '! awk "{ gsub(/[\200-\277]/, \"\") } length > 150" "$work/said" | grep .'
 done
 for wrapper in $("$OPTC" list --names --wrappers); do
@@ -68,13 +68,13 @@ done
 # the reason names the value that forced the new pass, not one that could have been folded earlier
 explain adafactor --bandwidth 1
 check "the reason of adafactor's third pass" \
-    'grep -A1 "a new pass, for rate / max" "$work/said" | grep -q "^ *rms(u) is known only when pass 2 has"'
+    'grep -A1 "new pass, needed by rate / max" "$work/said" | grep -q "^ *rms(u) is complete only after pass 2 has"'
 # explaining a rule of 801 stages takes memory that does not grow quadratically
 { echo 'return optimizer { name = "chain", hyper = { lr = 1 }, step = function() local x = g'
   for k in $(seq 400); do echo "x = x + 0.5 * g * sum(x * $k)"; done
   echo 'p = p - lr * x end }'; } > "$work/chain.lua"
 ( ulimit -v 400000; explain "$work/chain.lua" --bandwidth 1 )
-check "400 sums in a chain: $(tail -1 "$work/said")" '[ "$(grep -c "a new pass, for" "$work/said")" = 400 ]'
+check "400 sums in a chain: $(tail -1 "$work/said")" '[ "$(grep -c "new pass, needed by" "$work/said")" = 400 ]'
 # control characters of a spec do not reach the terminal
 printf 'return optimizer { name = "x", hyper = { lr = 1 }, step = function() p = p - lr * g end } -- \033[31m\n' \
     > "$work/red.lua"
@@ -82,12 +82,12 @@ explain "$work/red.lua" --bandwidth 1
 check "an escape sequence of the spec" 'grep -q "red.lua:1" "$work/said" && ! grep -q "$(printf "\033")" "$work/said"'
 "$OPTC" dump lamb > "$work/lamb.ir"
 explain "$work/lamb.ir" --bandwidth 1
-check "from IR text" 'grep -q "a new pass, for lr \* ratio (lamb.lua:" "$work/said"'
+check "from IR text" 'grep -q "new pass, needed by lr \* ratio (lamb.lua:" "$work/said"'
 
 # the bandwidth: measured once, stored, measured again on request; a damaged file is measured again (the name of the
 # processor may take two lines)
 rate() {
-    awk '/^  floor/ { on = 1 }
+    awk '/^  least/ { on = 1 }
         on { sub(/^ +/, ""); line = line (line == "" ? "" : " ") $0 }
         on && /\)$/ { print line; exit }' "$work/said" | sed -n 's/.* at \([0-9.]*\) .*B.s (\(.*\))/\1 \2/p'
 }
@@ -100,10 +100,10 @@ printf 'optc-bandwidth 1\n1e+08 2020-02-02 steady other | cpu: x\n1.234e+12 2020
 cp "$OPTC_CACHE/bandwidth" "$work/was"
 explain sgd
 check "what was kept is not used: $(rate)" \
-    '[ "$(rate)" = "1.23 ${key#*| }, measured 2020-02-03, --measure does so anew" ] &&
+    '[ "$(rate)" = "1.23 ${key#*| }, measured 2020-02-03; --measure repeats it" ] &&
     cmp -s "$work/was" "$OPTC_CACHE/bandwidth"'
 explain sgd --measure
-check "--measure: $(rate)" 'rate | grep -q "measured now.* and kept" && ! grep -q 1.234e+12 "$OPTC_CACHE/bandwidth" &&
+check "--measure: $(rate)" 'rate | grep -q "measured now.* and stored" && ! grep -q 1.234e+12 "$OPTC_CACHE/bandwidth" &&
     grep -qx "1e+08 2020-02-02 steady other | cpu: x" "$OPTC_CACHE/bandwidth" &&
     [ "$(grep -c . "$OPTC_CACHE/bandwidth")" = 3 ]'
 printf 'optc-bandwidth 1\n1.5e+13 2020-02-03 busy %s\n' "$key" > "$OPTC_CACHE/bandwidth"
@@ -111,12 +111,12 @@ explain sgd
 check "measured on a busy machine, another day: $(rate)" 'rate | grep -q "^15.0 .*measured now" &&
     ! kept | grep -q 2020'
 explain sgd
-check "measured on a busy machine, the same day: $(rate)" 'rate | grep -q "measured 20.*--measure does so anew"'
+check "measured on a busy machine, the same day: $(rate)" 'rate | grep -q "measured 20.*--measure repeats it"'
 for text in 'nonsense' \
     'optc-bandwidth 1\nfast 2020-02-03 steady K\n-1 2020-02-03 steady K\n1e99 2020-02-03 steady K\n1e10'; do
     printf "$(printf '%s' "$text" | sed "s#K#$key#")" > "$OPTC_CACHE/bandwidth"
     explain sgd
-    check "a damaged file '$text': $(rate)" 'rate | grep -q "measured now.* and kept"'
+    check "a damaged file '$text': $(rate)" 'rate | grep -q "measured now.* and stored"'
 done
 OPTC_CACHE= explain sgd
 check "no cache folder: $(rate)" 'rate | grep -q "measured now" && ! rate | grep -q kept'
@@ -139,9 +139,9 @@ X
 explain "$work/staggered.lua" --bandwidth 100
 check "stagger: $(cat "$work/said")" \
     'grep -q "^ *[0-9]* *power of rows x rows, of one in 5 tensors a step" "$work/said" &&
-    grep -q "and when it has its turn: .* of products" "$work/said"'
+    grep -q "at its scheduled step: .* of products" "$work/said"'
 explain "$work/staggered.lua" --bandwidth 100 --shape 64x64
-check "stagger of a shape: $(cat "$work/said")" 'grep -q "^ *no turn .* bytes" "$work/said"'
+check "stagger of a shape: $(cat "$work/said")" 'grep -q "^ *unscheduled .* bytes" "$work/said"'
 # products and factors on the CPU with stored rates: 12 n^3 for a root and 3 n^3 for products, at 1 GFLOP/s
 cat > "$OPTC_CACHE/bandwidth" <<X
 optc-bandwidth 1
@@ -154,7 +154,7 @@ X
 cp "$OPTC_CACHE/bandwidth" "$work/was"
 explain "$work/staggered.lua" --device cpu --shape 256x256
 check "operations of the CPU: $(cat "$work/said")" 'grep -q "^ *sum .* 252 MFLOP *252 ms" "$work/said" &&
-    grep -q "^ *no turn .* 50.4 MFLOP *50.4 ms" "$work/said" && grep -q "products at 1.00 GFLOP/s" "$work/said" &&
+    grep -q "^ *unscheduled .* 50.4 MFLOP *50.4 ms" "$work/said" && grep -q "products at 1.00 GFLOP/s" "$work/said" &&
     grep -q "products and factors 252 ms: products and factors limit it" "$work/said" &&
     cmp -s "$work/was" "$OPTC_CACHE/bandwidth"'
 explain "$work/staggered.lua" --device cpu --size 64K
@@ -178,7 +178,7 @@ X
     check "the GPU's floor: $(rate)" 'rate | grep -q "^4.25 cuda:0: Fake GPU, .*measured 2020-02-04"'
     explain sgd --measure                        # the fake GPU's clock never advances
     check "a rate that cannot be: $(cat "$work/said")" \
-        'grep -q "floor .*(cuda:0: Fake GPU, .*whose memory could not be timed)" "$work/said" &&
+        'grep -q "least .*(cuda:0: Fake GPU, .*memory bandwidth could not be measured)" "$work/said" &&
         ! grep -q "at least" "$work/said"'
     explain sgd --device cpu
     check "the CPU's floor where it is asked for: $(rate)" 'rate | grep -q "^10.0 cpu: .*measured 2020-02-04"'

@@ -411,16 +411,12 @@ END_TEST
 /* ---- as text ---- */
 START_TEST(as_text)
 {
-    static const Damage bad[] = {{"block 4\n", "block 0\n", "a block"},
-                                                                   {"block 4\n", "block 1.5\n", "a block"},
-                                                                   {"block 4\n", "", "by blocks that there are not"},
-                                                                   {" blocked", "", "or not by those that there are"},
-                                                                   {"state L block_rows", "state L rows",
-                                                                    "by blocks that there are not"},
-                                                                   {"sum block %", "sum slice %",
-                                                                    "below its operand's"},
-                                                                   {"down block_rows", "down rows",
-                                                                    "a value over two axes that is no block's"}};
+    static const Damage bad[] = {{"block 4\n", "block 0\n", "a block"}, {"block 4\n", "block 1.5\n", "a block"},
+                                 {"block 4\n", "", "blocks without 'block'"},
+                                 {" blocked", "", "or not blocked in a rule with it"},
+                                 {"state L block_rows", "state L rows", "blocks without 'block'"},
+                                 {"sum block %", "sum slice %", "below its operand's"},
+                                 {"down block_rows", "down rows", "in a rule with blocks is not per block"}};
     char text[1200];
     snprintf(text, sizeof text, rules[1], "block = 4,", "block ");
     reads_back(text, bad, (int)(sizeof bad / sizeof *bad));

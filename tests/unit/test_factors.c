@@ -459,22 +459,22 @@ END_TEST
 /* The rules' text, whole and damaged. */
 START_TEST(as_text)
 {
-    static const Damage bad[] = {{"alpha -0.25", "alpha 0", "an exponent that no factor has"},
-                                 {"= power rows", "= power cols", "a factor of what has none"},
-        {"= power rows", "= qr rows", "an exponent that no factor has"},
-        {" alpha -0.25", " trans_a alpha -0.25", "flags"}};
+    static const Damage bad[] = {{"alpha -0.25", "alpha 0", "the exponent of a factor is out of range"},
+                                 {"= power rows", "= power cols", "a factor of a domain that has no such factor"},
+        {"= power rows", "= qr rows", "the exponent of a factor is out of range"},
+        {" alpha -0.25", " trans_a alpha -0.25", "a flag that it does not take"}};
     static const Damage more[] = {{" floor last alpha -0.25", " last alpha -0.25", "too many operands"},
-                                  {" low ", " low -", "a share that no eigenvalue has"},
+                                  {" low ", " low -", "the lower bound of the eigenvalues is out of range"},
         {" last alpha 2", " alpha 2", "too many operands"}};
     reads_back(rules[0], bad, (int)(sizeof bad / sizeof *bad));
     reads_back(rules[5], more, 3);
     for (int i = 6; i < NRULES; i++)
         reads_back(rules[i], NULL, 0);
     static const Damage order[] =
-        {{"= sort block_row", "= sort block", "factor of what has none"}, {" cols", " right", "flags"}};
+        {{"= sort block_row", "= sort block", "that has no such factor"}, {" cols", " right", "a flag that"}};
     static const Damage solve[] =
-        {{"= solve elem", "= solve rows", "an operand of another shape"}, {" last", " turn_b last", "flags"}};
-    static const Damage eigh[] = {{"= eigh cols_rank", "= eigh rows_rank", "what has none"}};
+        {{"= solve elem", "= solve rows", "an operand has another shape"}, {" last", " turn_b last", "a flag that it"}};
+    static const Damage eigh[] = {{"= eigh cols_rank", "= eigh rows_rank", "that has no such factor"}};
     reads_back(rules[9], order, 1);
     reads_back(rules[8], solve, 2);
     reads_back(rules[7], eigh, 1);

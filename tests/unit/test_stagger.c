@@ -394,11 +394,11 @@ END_TEST
 START_TEST(as_text)
 {
     static const Damage bad[] =
-        {{"slots slot_4 tensor 4 1 0 first", "slots slot_4 tensor 1 1 0 first", "slots that no every"},
-        {"slots slot_4 tensor 4 1 0", "slots slot_4 rows 4 1 0", "slots that no every"},
-        {"slots slot_4 tensor 4 1 0", "slots slot_4 tensor 4 1 1", "slots that no every"},
+        {{"slots slot_4 tensor 4 1 0 first", "slots slot_4 tensor 1 1 0 first", "slots that do not belong to an every"},
+        {"slots slot_4 tensor 4 1 0", "slots slot_4 rows 4 1 0", "slots that do not belong to an every"},
+        {"slots slot_4 tensor 4 1 0", "slots slot_4 tensor 4 1 1", "slots that do not belong to an every"},
         {"slots slot_4 tensor 4 1 0", "slots slot_4 tensor x 1 0", "how many slots"},
-        {"= slot group slot_4", "= slot group X", "what holds none"},
+        {"= slot group slot_4", "= slot group X", "a state that has no slots"},
         {"= slot group slot_4", "= slot tensor slot_4", "outside its own domain"},
         {"matrix X = ", "matrix slot_4 = ", "does not fit its target"}};
     char *text = format(rules[0], "4, { stagger = true, first = true }", "");

@@ -45,8 +45,8 @@ static bool take_field(const LineReader *r, Bar *x, char *word)
     for (int i = 0; value && i < NFIELD; i++)
         if (!strcmp(word, fields[i].name))
             return line_real(value, field(x, i)) || line_bad(r, "%s=%.40s must be a number from 0", word, value);
-    return line_bad(r, "'%.40s' is no bar: share, torch, graph, host_us, slowest, cold_ms, warm_ms or suite, then '=' "
-                    "and a number", word);
+    return line_bad(r, "unknown bar '%.40s': use share, torch, graph, host_us, slowest, cold_ms, warm_ms or suite, "
+                    "then '=' and a number", word);
 }
 
 /* WORK RULE NAME=VALUE…; blank lines and lines that begin with '#' are skipped. */
@@ -102,8 +102,8 @@ const Bar *bars_find(const Bars *t, const char *work, const char *rule)
 void bars_list(Bars *t)
 {
     if (t->n)
-        printf("\nrows that have bars: what a GPU must reach of its copy rate, against torch's best and its CUDA "
-               "graph, and at most\n");
+        printf("\nrows with bars for a GPU: least share of the copy rate, least speedup over torch's best and over "
+               "its CUDA graph,\nand the most that host, slowest, cold and warm may be\n");
     for (int i = 0; i < t->n; i++) {
         printf("  ");
         cli_cell(t->v[i].work, 12);

@@ -36,7 +36,8 @@ bool bench_first(Bench *b, Case *c)
 {
     Path dir;
     if (!temp_folder(dir, "optc-bench")) {
-        cli_error("bench: no folder for an empty cache in %s: %s (TMPDIR names another)", dir, strerror(errno));
+        cli_error("bench: cannot create a folder for an empty cache in %s: %s; set TMPDIR to another folder", dir,
+                  strerror(errno));
         return false;
     }
     bool ok = once(b, c, dir, &c->cold);

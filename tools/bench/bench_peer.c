@@ -185,7 +185,7 @@ int peer_step(Peer *p, const Bench *b, Case *c, PeerTimes *out)
     out->host *= 1e-6;
     out->graph_host *= 1e-6;
     if (refused) {
-        cli_warning("bench: %s gave up %s: %s", b->peer_name, c->label, a + 5);
+        cli_warning("bench: %s cannot run %s: %s", b->peer_name, c->label, a + 5);
         peer_close(p, b, c);
         free(c->peer);
         c->peer = NULL;

@@ -122,11 +122,11 @@ static void period_row(const Bench *b, const Case *c, const Medians *m, const Wi
         printf("the mean of %d steps of a period of %d", c->reps, c->period);
     else
         printf("the mean of a period of %d steps", c->period);
-    printf("; its slowest step %.2f times the mean", m->slowest);
+    printf("; the slowest step takes %.2f times the mean", m->slowest);
     if (c->first_slowest > 0)
-        printf(", in the first period %.2f", c->first_slowest);
+        printf(" (%.2f in the first period)", c->first_slowest);
     if (c->bar && c->bar->slowest > 0)
-        printf(" (bar: %.2f)", c->bar->slowest);
+        printf("; bar %.2f", c->bar->slowest);
     if (b->compile.options && *b->compile.options)
         cli_print("; %s", b->compile.options);
     char bytes[32];
@@ -139,10 +139,10 @@ static void period_row(const Bench *b, const Case *c, const Medians *m, const Wi
 static void cpu_head(const Bench *b, const Widths *w)
 {
     names(w, "work", "rule", PAINT_NONE);
-    printf("%10s %6s %7s %9s %9s %10s  ", "a step", "spread", "GB/s", "of best", "of mix", "elements/s");
+    printf("%10s %6s %7s %9s %9s %10s  ", "step", "spread", "GB/s", "of best", "of mix", "elements/s");
     if (b->peer_name)
-        printf("%10s %7s  ", b->against, "ahead");
-    puts("how it runs");
+        printf("%10s %7s  ", b->against, "speedup");
+    puts("runs as");
 }
 
 static void cpu_row(const Bench *b, const Case *c, const Medians *m, const Widths *w)
@@ -163,12 +163,13 @@ static void cpu_foot(const Bench *b)
     printf("\n  copy                %6.1f GB/s\n", cli_median(b->copy, b->nstream) * 1e-9);
     printf("  scale in place      %6.1f GB/s\n", cli_median(b->scale, b->nstream) * 1e-9);
     printf("  read only           %6.1f GB/s\n", cli_median(b->read, b->nstream) * 1e-9);
-    printf("  best streaming rate %6.1f GB/s: what 'of best' is a share of; 'of mix' counts bytes that are only read "
-           "at the rate of reading\n  spread: the middle half of the rounds lies within so much of the median\n",
+    printf("  best streaming rate %6.1f GB/s\n"
+           "  of best: GB/s over the best streaming rate. of mix: the same, but bytes that are only read count at the "
+           "read rate\n  spread: half of the rounds differ from the median by at most this much\n",
            cli_median(b->best, b->nstream) * 1e-9);
     if (bench_busy(b) > TOO_BUSY)
-        printf("%s  other work had the cores: threads waited for one %.0f %% of their time. The figures are not this "
-               "machine's at its best; measure again when it is quiet%s\n",
+        printf("%s  the machine was busy: threads waited %.0f %% of the time for a core, so these figures are too low; "
+               "measure again on an idle machine%s\n",
                cli_paint(PAINT_BAD), bench_busy(b) * 100, cli_paint(PAINT_NONE));
 }
 
@@ -176,11 +177,11 @@ static void cpu_foot(const Bench *b)
 static void gpu_head(const Bench *b, const Widths *w)
 {
     names(w, "work", "rule", PAINT_NONE);
-    printf("%7s %9s %5s %5s %7s %6s %7s %6s", "tensors", "a step", "GB/s", "copy", "of copy", "host", "cold", "warm");
+    printf("%7s %9s %5s %5s %7s %6s %7s %6s", "tensors", "step", "GB/s", "copy", "of copy", "host", "cold", "warm");
     if (b->peer_name)
-        printf(" %9s %7s", b->against, "ahead");
+        printf(" %9s %7s", b->against, "speedup");
     if (w->graph)
-        printf(" %9s %6s", "its graph", "ahead");
+        printf(" %9s %7s", "its graph", "speedup");
     putchar('\n');
 }
 
@@ -188,7 +189,7 @@ static void gpu_bar(const Bench *b, const Case *c, const Medians *m, const Width
 {
     Buf missed = {0}, verdict = {0};
     bench_missed(c, m, &missed);
-    buf_printf(&verdict, "%s%s", missed.len ? "misses " : "holds", cli_text(&missed));
+    buf_printf(&verdict, "%s%s", missed.len ? "misses " : "reached", cli_text(&missed));
     printf("  %*s%s", w->shape + 1, "", cli_paint(missed.len ? PAINT_BAD : PAINT_GOOD));
     cli_cell(cli_text(&verdict), w->label + 31);       /* up to the column of the share */
     fputs(cli_paint(PAINT_DIM), stdout);
@@ -199,7 +200,7 @@ static void gpu_bar(const Bench *b, const Case *c, const Medians *m, const Width
     if (b->peer_name && c->peer)
         printf(" %9s %6.2fx", "", c->bar->eager);
     if (w->graph && c->peer && c->bar->graph > 0)
-        printf(" %9s %5.2fx", "", c->bar->graph);
+        printf(" %9s %6.2fx", "", c->bar->graph);
     printf("%s\n", cli_paint(PAINT_NONE));
     buf_free(&missed);
     buf_free(&verdict);
@@ -214,7 +215,7 @@ static void gpu_row(const Bench *b, const Case *c, const Medians *m, const Width
     else if (b->peer_name)
         printf(" %9s", "-");
     if (w->graph && c->peer && c->peer_graph)
-        printf(" %7.3fms %5.2fx", m->graph * 1e3, m->graph_ahead);
+        printf(" %7.3fms %6.2fx", m->graph * 1e3, m->graph_ahead);
     putchar('\n');
     if (c->bar)
         gpu_bar(b, c, m, w);
@@ -223,18 +224,18 @@ static void gpu_row(const Bench *b, const Case *c, const Medians *m, const Width
 
 static void gpu_foot(const Bench *b)
 {
-    int rows = 0, hold = 0;
-    printf("\n  copy: device to device, at least 1 GiB, timed in the same rounds. Steps and copies are timed %s.\n"
-           "  host: what optc_step itself takes. cold, warm: from optc_compile to the end of the first step, with an "
-           "empty cache\n  and with a full one.\n",
-           b->device.alone ? "each alone, from an idle device whose\n  cache holds nothing of theirs, but those of "
-                             "rules with periods, which are behind one another"
-                           : "several behind one another");
+    int rows = 0, reached = 0;
+    printf("\n  copy: device to device, at least 1 GiB, timed in the same rounds\n  %s\n"
+           "  host: CPU time of the call optc_step. cold, warm: from optc_compile to the end of the first step, with "
+           "an empty\n  and with a filled compile cache\n",
+           b->device.alone ? "timing: each step and copy starts on an idle device with a cold cache; steps of rules "
+                             "with periods run back to back"
+                           : "timing: steps and copies run back to back");
     bool same = false;
     for (int i = 0; i < b->ncase; i++)
         same = same || b->cases[i].same;
     if (same)
-        puts("  =: both sides launch the same kernels; the difference is the error of measurement.");
+        puts("  =: both sides launch the same kernels; the difference is measurement error");
     for (int i = 0; i < b->ncase; i++)
         if (b->cases[i].bar) {
             rows++;
@@ -243,12 +244,12 @@ static void gpu_foot(const Bench *b)
             Buf missed = {0};
             Medians m = bench_medians(b, &b->cases[i]);
             bench_missed(&b->cases[i], &m, &missed);
-            hold += !missed.len;
+            reached += !missed.len;
             buf_free(&missed);
         }
     if (rows)
-        printf("  %d of %d rows hold their bars%s\n", hold, rows,
-               b->peer_name ? "" : " (torch was not there: nothing was held against it)");
+        printf("  %d of %d rows reach their bars%s\n", reached, rows,
+               b->peer_name ? "" : " (not compared with torch: it was not timed)");
 }
 
 /* ---- all ---- */
@@ -291,7 +292,7 @@ static void peer_foot(const Bench *b)
             continue;
         cli_print("    %s%s%s: ", c->work ? c->work : "", c->work ? " " : "", c->label);
         cli_put_clean(stdout, c->peer ? c->peer : "nothing: ", false);
-        cli_put_clean(stdout, c->peer ? "" : c->peer_why ? c->peer_why : "it went away", false);
+        cli_put_clean(stdout, c->peer ? "" : c->peer_why ? c->peer_why : "its process ended", false);
         Medians m = bench_medians(b, c);
         char t[32];
         if (c->peer && b->device.ops->async)

@@ -19,7 +19,7 @@ bool bench_lib(optc_status s)
     if (s != OPTC_OK)
         cli_error("%s%s", optc_message(),
                   strstr(optc_message(), "optc_engine_options.workspace")
-                      ? "\nbench: '--workspace 4G' gives products as much to work in" : "");
+                      ? "\nbench: '--workspace 4G' sets the workspace of products to 4 GB" : "");
     return s == OPTC_OK;
 }
 
@@ -270,7 +270,7 @@ static void settle(const Bench *b)
 
 static void lose_peer(Bench *b, const Case *c)
 {
-    cli_warning("bench: %s stopped answering at %s; going on without it", b->peer_name, c->label);
+    cli_warning("bench: %s did not answer for %s; continuing without it", b->peer_name, c->label);
     peer_stop(b->peer);
     b->peer = NULL;
     for (int i = 0; i < b->ncase; i++)
@@ -369,7 +369,8 @@ static bool start_rival(Bench *b, Case *c)
     Buf text = {0};
     c->same = !with || strstr(with, "as the model has them");
     buf_printf(&text, "%s%s%s", r->runs ? r->runs : "",
-               with ? "; beside it " : "; nothing is known of it here: both sides are the same", with ? with : "");
+               with ? "; compared with: " : "; no tuning result for this device: both sides are the same",
+               with ? with : "");
     c->peer = buf_take(&text);
     return c->peer != NULL;
 }
@@ -459,7 +460,7 @@ bool bench_open(Bench *b)
                              .workspace = b->workspace};
     if (optc_open(&o, &b->engine) != OPTC_OK) {
         cli_error("%s\nbench: '--device cpu' runs on the CPU, '--device best' on a GPU where there is one; 'optc "
-                  "doctor' says what was found",
+                  "doctor' shows the devices",
                   optc_message());
         return false;
     }

@@ -141,8 +141,8 @@ static const char *key_of(Arena *a, const char *device)
 static const char *whence(Arena *a, const char *name, const Kept *k, bool known, bool kept)
 {
     const char *busy = is_steady(k) ? "" : " on a busy machine";
-    return known ? arena_printf(a, "%s, measured %s%s, --measure does so anew", name, k->day, busy)
-                 : arena_printf(a, "%s, measured now%s%s", name, busy, kept ? " and kept" : "");
+    return known ? arena_printf(a, "%s, measured %s%s; --measure repeats it", name, k->day, busy)
+                 : arena_printf(a, "%s, measured now%s%s", name, busy, kept ? " and stored" : "");
 }
 
 /* Returns the stored rate of a key, or measures and stores it. *known: it was stored. */
@@ -191,7 +191,7 @@ bool bandwidth_of(Arena *a, const char *device, bool anew, Bandwidth *out)
     Kept now = find_rate(e, key, anew, measure_memory, NULL, &known, &kept);
     *out = (Bandwidth){.rate = now.rate,
                        .whence = now.rate > 0 ? whence(a, name, &now, known, kept)
-                                              : arena_printf(a, "%s, whose memory could not be timed", name),
+                                              : arena_printf(a, "%s, memory bandwidth could not be measured", name),
                        .device = arena_strdup(a, name), .target = engine_target(e),
                        .threads = 1};
     optc_close(e);

@@ -85,7 +85,7 @@ const char *explain_call(Arena *a, const Phase *ph, const Stage *st)
                             c.blocked ? ", each block" : "");
     return arena_printf(a, "product, %s x %s over %s%s%s", axis_name(c.axis[0]), axis_name(c.axis[1]),
                         axis_name(c.axis[2]), c.blocked ? " of each block" : "",
-                        c.symmetric ? ", half of it for it is symmetric" : "");
+                        c.symmetric ? ", symmetric: only half is computed" : "");
 }
 
 /* ---- temporaries ---- */

@@ -170,7 +170,7 @@ static void put_traffic(VariantPlan *w, const Stage *st)
         if (!ours(w, &st->store[i]))
             add_word(&out, st->store[i].name);
         else if (is_elem(st->kind))
-            add_word(&out, arena_printf(w->arena, "%s for later", say(w, st->store[i].val)));
+            add_word(&out, arena_printf(w->arena, "%s as a temporary", say(w, st->store[i].val)));
     if (in.len && is_elem(st->kind))
         buf_printf(&in, " (%d B)", st->bytes_read);
     if (out.len && is_elem(st->kind))
@@ -267,9 +267,9 @@ static void put_why_call(VariantPlan *w, const Stage *st)
             best = &st->load[i];
     if (!best)
         return;
-    printf("      a new pass, for ");
+    printf("      new pass, needed by ");
     cli_put_clean(stdout, say(w, best->val), false);
-    puts(":\n      it needs a product, which is done between passes");
+    puts(":\n      it needs a product, which runs between passes");
 }
 
 /* last: the previous element pass */
@@ -292,10 +292,10 @@ static void put_why(VariantPlan *w, const Stage *st, int pass, const Stage *last
     const char *from = n->line > 0 && n->file < w->plan->rule->nfile
                          ? arena_printf(w->arena, " (%.40s:%d)", w->plan->rule->file[n->file], n->line)
                          : "";
-    printf("      a new pass, for ");
+    printf("      new pass, needed by ");
     cli_put_clean(stdout, arena_printf(w->arena, "%s%s:\n      ", say(w, y.value), from), true);
     cli_put_clean(stdout, buf_text(&needs), true);
-    printf(" %s known only when pass %d has been over %s\n", y.n > 1 ? "are" : "is", pass - 1,
+    printf(" %s complete only after pass %d has read %s\n", y.n > 1 ? "are" : "is", pass - 1,
            y.global ? "all tensors" : arena_printf(w->arena, "the whole %s", dom_info[y.over].per));
 }
 
@@ -368,7 +368,8 @@ static void put_variant_plan(VariantPlan *w, const char *title)
            bytes, launches, launches == 1 ? "" : "es");
     puts(calls ? arena_printf(w->arena, ", %d product%s", calls, calls == 1 ? "" : "s") : "");
     if (w->phase->cheaper)
-        printf("  planned with a cheaper search: over %lld steps of work\n", (long long)w->plan->limits.work);
+        printf("  planned with a cheaper search: the full search needs over %lld steps\n",
+               (long long)w->plan->limits.work);
     if (explain_code_pass(w->phase, w->variant))
         puts("  one pass more than with f32 states: passes over rows and columns do not store block codes");
     const Stage *last = NULL;
@@ -400,8 +401,8 @@ void explain_plan(Arena *a, const Plan *p, unsigned variants)
                 handed = handed || w.handed;
             }
     if (again)
-        puts("  computed again: it takes fewer bytes than keeping the value from one pass to the next\n");
+        puts("  computed again: this moves fewer bytes than storing the value between passes\n");
     if (handed)
-        puts("  -> what goes on to later stages");
-    puts("  the numbers are the stages'; `optc dump --pass plan` shows their arrays");
+        puts("  ->: the value that later stages use");
+    puts("  numbers at the left: stages; `optc dump --pass plan` shows the arrays of each stage");
 }

@@ -120,17 +120,17 @@ static void put_row(Table *t, const char *what, Counts c, Cost cost)
 /* first: the phase that was printed first, or NULL. Rows that equal its rows are left out. */
 static void put_rows(Table *t, const char *what, const Phase *ph, const Phase *first, int variant, Shape s)
 {
-    bool turns = has_stagger(ph, variant);
+    bool stagger = has_stagger(ph, variant);
     Counts c = count_stages(ph, variant), was = first ? count_stages(first, variant) : c;
-    if (first && !turns && !memcmp(&c, &was, sizeof c) &&
+    if (first && !stagger && !memcmp(&c, &was, sizeof c) &&
         phase_cost(t->plan, ph, variant, s, t->rates, true).bytes ==
             phase_cost(t->plan, first, variant, s, t->rates, true).bytes) {
         t->same = true;
         return;
     }
-    put_row(t, what, c, phase_cost(t->plan, ph, variant, s, t->rates, !turns));
-    if (turns)
-        put_row(t, "  at its turn", c, phase_cost(t->plan, ph, variant, s, t->rates, true));
+    put_row(t, what, c, phase_cost(t->plan, ph, variant, s, t->rates, !stagger));
+    if (stagger)
+        put_row(t, "  when scheduled", c, phase_cost(t->plan, ph, variant, s, t->rates, true));
 }
 
 /* One row for each variant with a tensor of `size` elements, or for each shape with its variant. */
@@ -164,15 +164,15 @@ static void put_table(const Plan *p, Arena *a, const DimsList *shapes, int64_t s
             put_phase(&t, &p->entry[e].phase[m], m ? &p->entry[e].phase[0] : NULL, shapes, size);
         }
     if (t.same)
-        puts("  rows that do not differ from those of the first condition are left out");
+        puts("  rows that equal those of the first condition are left out");
     if (t.left_out)
-        printf("  … and %d more rows: --full has them\n", t.left_out);
+        printf("  … and %d more rows: --full shows them\n", t.left_out);
     const char *flops = flops_text(a, p, f);
     const char *at = f->rate > 0 ? arena_printf(a, "%s/s of memory (%s)", cli_bytes(rate, f->rate), f->whence)
         : f->whence;
     put_text("predicted with", *flops ? arena_printf(a, "%s, %s", at, flops) : at);
-    put_text("launches", plan_calls(p) ? "for all tensors together, whatever their number; products: one call per shape"
-                                       : "for all tensors together, whatever their number");
+    put_text("launches", plan_calls(p) ? "shared by all tensors, for any number of them; products: one call per shape"
+                                       : "shared by all tensors, for any number of them");
 }
 
 /* ---- state and passes ---- */

@@ -1,4 +1,4 @@
-"""Images of bars and a small convolutional network that tells how they lie: what private.py and kfac.py train."""
+"""Images of bars, and a small convolutional network that learns their direction. private.py and kfac.py train it."""
 import torch
 from torch import nn
 

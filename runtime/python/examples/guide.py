@@ -1,7 +1,7 @@
-"""What Torchium's CUDA guide describes, with optc and beside torch's own way, in one run: times (the least of a few)
-and how far each is from float64. On the GPU where there is one, else on the CPU.
+"""Runs the topics of Torchium's CUDA guide with optc and with torch. Prints the best time of a few runs and the error
+against float64. Uses a GPU if there is one, otherwise the CPU.
 
-    python guide.py [powers kron batched per_sample kfac bounded memory own mixed layout shampoo]    none named: all
+    python guide.py [powers kron batched per_sample kfac bounded memory own mixed layout shampoo]    default: all
 """
 import sys
 import time
@@ -37,7 +37,7 @@ def off(x, exact):
     return ((x.double().cpu() - exact).abs().max() / exact.abs().max()).item()
 
 
-def beside(what, ours, torchs, exact=None):
+def compare(what, ours, torchs, exact=None):
     (a, x), (b, y) = least(ours), least(torchs)
     exact = y.double().cpu() if exact is None else exact
     print("  %-44s optc %9.3f ms, off by %.1e   torch %9.3f ms, off by %.1e" % (
@@ -64,9 +64,9 @@ def powers():
     """Shampoo's inverse fourth roots, one matrix and a batch."""
     for shape in ((100,), (256,), (24, 64)):
         G = covariance(*shape)
-        beside("G ** -1/4 of %s" % "x".join(map(str, shape + shape[-1:])),
-               lambda: optc.torch.matrix_power(G, -1 / 4, ridge=1e-8),
-               lambda: torch_power(G, -1 / 4, 1e-8), torch_power(G.double().cpu(), -1 / 4, 1e-8))
+        compare("G ** -1/4 of %s" % "x".join(map(str, shape + shape[-1:])),
+                lambda: optc.torch.matrix_power(G, -1 / 4, ridge=1e-8),
+                lambda: torch_power(G, -1 / 4, 1e-8), torch_power(G.double().cpu(), -1 / 4, 1e-8))
     bad = covariance(3, 32)
     bad[1, 0, 0] = float("nan")
     print("  a NaN in matrix 1 of 3: NaN in", optc.torch.matrix_power(bad, -1 / 4).isnan().flatten(1).any(1).tolist())
@@ -75,11 +75,11 @@ def powers():
 def kron():
     """The Kronecker product, and what K-FAC does in its place: a solution with each factor."""
     A, G = covariance(50), covariance(100)
-    beside("kron of 50x50 and 100x100", lambda: optc.torch.kron(A, G), lambda: torch.kron(A, G))
+    compare("kron of 50x50 and 100x100", lambda: optc.torch.kron(A, G), lambda: torch.kron(A, G))
     grad = random(100, 50)
     exact = torch.linalg.solve(G.double().cpu(), torch.linalg.solve(A.double().cpu(), grad.double().cpu(), left=False))
-    beside("(A kron G) ** -1 grad, never made", lambda: natural(A, G, grad),
-           lambda: torch.linalg.solve(G, torch.linalg.solve(A, grad, left=False)), exact)
+    compare("(A kron G) ** -1 grad, never made", lambda: natural(A, G, grad),
+            lambda: torch.linalg.solve(G, torch.linalg.solve(A, grad, left=False)), exact)
 
 
 def natural(A, G, grad):
@@ -90,10 +90,10 @@ def natural(A, G, grad):
 def batched():
     """Many small products in one call."""
     A, B = random(64, 48, 32), random(64, 32, 40)
-    beside("64 products of 48x32 by 32x40", lambda: optc.torch.batched_matmul(A, B), lambda: torch.bmm(A, B),
-           A.double().cpu() @ B.double().cpu())
-    beside("Gram matrices of them", lambda: optc.torch.gram(A), lambda: torch.bmm(A, A.mT),
-           A.double().cpu() @ A.double().cpu().mT)
+    compare("64 products of 48x32 by 32x40", lambda: optc.torch.batched_matmul(A, B), lambda: torch.bmm(A, B),
+            A.double().cpu() @ B.double().cpu())
+    compare("Gram matrices of them", lambda: optc.torch.gram(A), lambda: torch.bmm(A, A.mT),
+            A.double().cpu() @ A.double().cpu().mT)
 
 
 # ---- memory ----
@@ -102,9 +102,9 @@ def bounded():
     n = 4096 if GPU else 768
     A, B, C = random(n, n // 2), random(n // 2, n), random(n, n)
     limit = n * n                                      # a quarter of what A @ B takes
-    beside("%dx%d A @ B @ C within %.1f MB" % (n, n, limit / 1e6),
-           lambda: optc.torch.bounded_matmul(A, B, C, workspace=limit), lambda: A @ B @ C,
-           None if GPU else A.double() @ B.double() @ C.double())
+    compare("%dx%d A @ B @ C within %.1f MB" % (n, n, limit / 1e6),
+            lambda: optc.torch.bounded_matmul(A, B, C, workspace=limit), lambda: A @ B @ C,
+            None if GPU else A.double() @ B.double() @ C.double())
     if GPU:
         for name, f in (("optc", lambda: optc.torch.bounded_matmul(A, B, C, workspace=limit)),
                         ("torch", lambda: A @ B @ C)):
@@ -128,7 +128,7 @@ def small_net():
 
 
 def per_sample():
-    """Every sample's gradient in one backward, beside torch.func's vmap of grad."""
+    """The gradient of every sample in one backward, compared with torch.func's vmap of grad."""
     net, plain, x, y = small_net(), small_net(), random(32, 10), random(32, 4)
     samples = optc.torch.per_sample(net, loss="sum")
 
@@ -142,7 +142,7 @@ def per_sample():
         return ((torch.func.functional_call(plain, params, (x,)) - y) ** 2).sum()
     params = {n: p.detach() for n, p in plain.named_parameters()}
     single = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))
-    beside("gradients of 32 samples", ours, lambda: single(params, x, y)["0.weight"])
+    compare("gradients of 32 samples", ours, lambda: single(params, x, y)["0.weight"])
     ours()
     norms = samples.clip(1.0)
     print("  norms of samples %.2f to %.2f, clipped to 1 and summed in p.grad" % (norms.min(), norms.max()))
@@ -165,8 +165,8 @@ def kfac():
                 p.grad.copy_(g)
             stats.precondition(1e-2, inverse)
             return torch.cat([net[2].weight.grad, net[2].bias.grad[:, None]], 1)
-        beside("G^-1 grad A^-1 of two layers", lambda: ours(lambda x: optc.torch.matrix_power(x, -1)),
-               lambda: ours(torch.linalg.inv), exact)
+        compare("G^-1 grad A^-1 of two layers", lambda: ours(lambda x: optc.torch.matrix_power(x, -1)),
+                lambda: ours(torch.linalg.inv), exact)
 
 
 # ---- own kernels, mixed precision, layout ----
@@ -181,7 +181,7 @@ def own():
     def ours():
         opt.step()
         return p.detach()
-    beside("sign(g) |g| ** 0.75 of a million", ours, lambda: q.sub_(g.sign() * g.abs() ** 0.75, alpha=1e-3))
+    compare("sign(g) |g| ** 0.75 of a million", ours, lambda: q.sub_(g.sign() * g.abs() ** 0.75, alpha=1e-3))
     print("  it runs as:", opt.how()[0][:90])
 
 

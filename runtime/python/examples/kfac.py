@@ -1,5 +1,5 @@
-"""K-FAC ahead of any rule: gradients of convolutions and linear layers times the inverses of both factors, then a step
-of SGD; beside the same step without. The labels that make the factors are the model's own (the Fisher matrix)."""
+"""K-FAC before SGD: gradients of convolutions and linear layers are multiplied by the inverses of both factors.
+Compares it with plain SGD. The labels for the factors are drawn from the model (the Fisher matrix)."""
 import optc.torch
 import torch
 from bars import accuracy, data, fresh

@@ -1,5 +1,5 @@
-"""Mixed precision: forward and backward in 16 bits under autocast, weights in f32, a scaler whose check and unscaling
-are part of the step; then everything in bf16 with f32 states."""
+"""Mixed precision. First: forward and backward in 16 bits under autocast, weights in f32, and a scaler whose check and
+unscaling are part of the step. Then: everything in bf16 with f32 states."""
 import optc.torch
 import torch
 from small import fresh, loss_of, train

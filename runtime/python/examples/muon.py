@@ -1,4 +1,4 @@
-"""Muon for the matrices of a transformer, AdamW for embeddings, heads and vectors: sorted by the module."""
+"""Muon for the matrices of a transformer, AdamW for embeddings, heads and vectors. The modules decide."""
 import optc.torch
 from small import fresh, train
 

@@ -1,5 +1,5 @@
-"""Per-sample clipping (DP-SGD): no sample moves the model by more than its share, and noise hides which were there. How
-private that is (epsilon, delta) an accountant tells from NOISE, BATCH / N and the number of steps."""
+"""Per-sample clipping (DP-SGD): clipping bounds the influence of each sample, and noise hides which samples were used.
+An accountant computes the privacy (epsilon, delta) from NOISE, BATCH / N and the number of steps."""
 import optc.torch
 import torch
 from bars import accuracy, data, fresh

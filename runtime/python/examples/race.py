@@ -1,4 +1,4 @@
-"""A first spec, inline, raced against AdamW on a small transformer."""
+"""A first spec, written inline, compared with AdamW on a small transformer."""
 import optc.torch
 import torch
 from small import fresh, train

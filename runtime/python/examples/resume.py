@@ -1,4 +1,4 @@
-"""A run begun with torch.optim.AdamW goes on with optc's, and back; one of any rule goes on as if nothing was."""
+"""Continues a run of torch.optim.AdamW with optc and back, and a run of any rule from a checkpoint without a change."""
 import io
 
 import optc.torch

@@ -1,4 +1,4 @@
-"""A transformer small enough for a CPU, and sequences for it to learn: what the examples train."""
+"""A transformer that is small enough for a CPU, and sequences for it to learn. The examples train it."""
 import torch
 
 VOCAB, LENGTH = 24, 16

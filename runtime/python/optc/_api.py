@@ -303,7 +303,7 @@ class Rule:
         return bool(lib.optc_rule_changes_grad(self.handle))
 
     def follows_params(self):
-        """States that hold what parameters round away: they are stale when somebody else writes a parameter."""
+        """States that store what parameters round away. They are stale after other code writes a parameter."""
         return [n for n in self.states() if lib.optc_rule_follows_params(self.handle, encoded(n))]
 
     def bind(self, groups):
@@ -464,7 +464,7 @@ class Binding:
         lib.optc_sync(self.handle)
 
     def params_changed(self, tensor=-1):
-        """After parameters were written between steps: what the rule keeps beside them is set from them."""
+        """Call this after writing parameters between steps. It sets the states that follow parameters from them."""
         lib.optc_params_changed(self.handle, tensor)
 
     def has_state(self, tensor, name):
