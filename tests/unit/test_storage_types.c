@@ -360,6 +360,45 @@ START_TEST(bytes_of_states)
 }
 END_TEST
 
+/* `stored` rounds what it reads: a gradient, a constant or a hyperparameter that p or a state was set to. It gave them
+ * unrounded. Both paths: compiled, and the evaluator. */
+static const struct { const char *step; double p, m; } assigned[] = {
+    {"p = g  a = stored 'p'  m = 0 * m", 0x1.02p0, 0},    {"p = 1.005  a = stored 'p'  m = 0 * m", 0x1.02p0, 0},
+    {"p = lr  a = stored 'p'  m = 0 * m", 0x1.02p0, 0},   {"m = g  a = stored 'm'  p = 0 * p", 0, 0x1.014p0},
+    {"m = lr  a = stored 'm'  p = 0 * p", 0, 0x1.014p0},  {"m = 0 * m  p = m  a = stored 'p'", 0, 0},
+};
+
+START_TEST(stored_rounds)
+{
+    char *text = format("return optimizer { name = 'x', hyper = { lr = 1.005 }, state = { a = zeros('elem', 'f32'), "
+                        "m = zeros('elem', 'f16') },\nstep = function() %s end }", assigned[_i / 2].step);
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    uint16_t p[5] = {0};
+    float g[5] = {1.005f, 1.005f, 1.005f, 1.005f, 1.005f};
+    double a[5], m[5];
+    OK(optc_open(&(optc_engine_options){.threads = 1, .compiler = _i % 2 ? "" : NULL, .cache_dir = _i % 2 ? "" :
+                                        getenv("OPTC_TEST_CACHE")}, &e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "made.lua", .text = text, .types = "param=bf16,grad=f32"}, &r));
+    optc_tensor t = {.param = p, .grad = g, .rank = 1, .shape = (int64_t[]){5}};
+    OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
+    OK(optc_step(b));
+    OK(optc_state_read(b, 0, "a", a, 5));
+    OK(optc_state_read(b, 0, "m", m, 5));
+    for (int i = 0; i < 5; i++) {
+        ck_assert_msg(type_load(T_BF16, p, i) == assigned[_i / 2].p && m[i] == assigned[_i / 2].m, "%g, %g",
+                      type_load(T_BF16, p, i), m[i]);
+        ck_assert_msg(a[i] == assigned[_i / 2].p + assigned[_i / 2].m, "%s: stored is %.9g", assigned[_i / 2].step,
+                      a[i]);
+    }
+    OK(optc_unbind(b));
+    OK(optc_release(r));
+    OK(optc_close(e));
+    free(text);
+}
+END_TEST
+
 /* Pieces of tensors with coded states: ranges of whole blocks. */
 static const struct { int64_t whole[2], piece[2], at[2]; const char *part; } pieces[] = {
     {{64, 128}, {32, 128}, {32, 0}, NULL},
@@ -445,6 +484,7 @@ Suite *storage_types_suite(void)
     tcase_add_unchecked_fixture(c, open_engine, close_engine);
     tcase_add_test(c, options_take_the_text);
     tcase_add_test(c, bytes_of_states);
+    tcase_add_loop_test(c, stored_rounds, 0, 2 * COUNT(assigned));
     tcase_add_loop_test(c, pieces_are_whole_blocks, 0, COUNT(pieces));
     tcase_add_test(c, keys_of_types);
     suite_add_tcase(s, c);
