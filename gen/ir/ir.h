@@ -110,6 +110,8 @@ typedef struct {
     bool nonneg;           /* the spec declares that it is never negative: zeros { min = 0 } */
     Stagger slots;         /* every != 0: holds slots of tensors or blocks; set by the runtime, never by an entry */
 } State;
+/* The storage type of a state, if p and elementwise states without a type of their own have these. */
+Type type_of_state(const State *s, Type p, Type state);
 typedef struct { const char *name; Dom dom; } Input;
 /* value: as resolved; def: the spec's default; choices: one per line, or NULL. IR text has only names and values. */
 typedef enum { OPTION_TEXT, OPTION_NUMBER, OPTION_FLAG } OptionKind;

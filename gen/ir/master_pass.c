@@ -210,8 +210,9 @@ static void extend_body(const Keeper *k, int copy, Body *b)
         add_write(r, b, copy, k->how == MASTER_KAHAN ? b->w[at].val : x);
 }
 
-bool pass_master(Rule *r, const Types *types, Diag *d)
+bool pass_master(Rule *r, const Types *types, const char *path, Diag *d)
 {
+    (void)path;                                    /* what it refuses is in no spec */
     Keeper k = {r, types->master, -1};
     Type copied = (Type)(types->copy - 1);
     int copy = -1;

@@ -40,7 +40,7 @@ void rule_warn(Rule *r, Place at, const char *text);
 Place state_place(const Rule *r, const State *s);
 
 bool pass_verify(Rule *r, Diag *d);
-bool pass_master(Rule *r, const Types *types, Diag *d);
+bool pass_master(Rule *r, const Types *types, const char *path, Diag *d);
 bool pass_constant_fold(Rule *r, Diag *d);
 bool pass_product_fuse(Rule *r, Diag *d);
 #endif
