@@ -15,6 +15,7 @@ typedef struct {
 static const RulePass rule_passes[] = {
     {"trace",  NULL, NULL},                   /* a spec or IR text becomes a rule */
     {"master", NULL, pass_master},            /* what p's type rounds away is kept in a state; a copy of p */
+    {"share",  NULL, NULL},                   /* reductions over all tensors span several bindings (pass_share) */
     {"fold",   pass_constant_fold, NULL},     /* exact simplification; merges equal values, drops dead ones */
     {"calls",  pass_product_fuse, NULL},      /* fuses products with constant factors and sums */
     {"storage", NULL, pass_storage},          /* the types that states are stored in */
@@ -64,6 +65,8 @@ static bool run_passes(Gen *g, Source src, const GenOptions *o, bool is_ir, Aren
             ok = g->rule != NULL;
         } else if (rule_passes[i].run) {
             ok = rule_passes[i].run(g->rule, &g->diag);
+        } else if (!rule_passes[i].typed) {
+            ok = pass_share(g->rule, o->bindings, &g->diag);
         } else {
             ok = rule_passes[i].typed(g->rule, &o->types, src.path, &g->diag);
         }

@@ -177,6 +177,10 @@ typedef struct optc_rule_options {
      * param, grad and state above. Where the text has one of these classes, the member above is not used.
      * runtime/TYPES.md has the types. */
     const char *types;
+    /* The number of bindings over which the rule's values of all tensors (clip's norm) are taken: one optimizer whose
+     * tensors have several types takes one rule and one binding for each. Give each rule this number, connect the
+     * bindings by optc_connect and run them by optc_run_all. 0 or 1: the values are over one binding. */
+    int bindings;
 /* :library */
 } optc_rule_options;
 
@@ -271,6 +275,13 @@ const char *optc_binding_warning(const optc_binding *b);
 optc_status optc_step(optc_binding *b);
 /* Runs the named entry. Only "step" increments t. */
 optc_status optc_run(optc_binding *b, const char *entry);
+/* Several bindings as one optimizer, for tensors of several types: one rule for each set of types, compiled with
+ * optc_rule_options.bindings = n, and one binding of each. optc_connect connects them, once: values of all tensors,
+ * such as clip's norm, are then over the tensors of all n. optc_run_all runs an entry on all of them. It first runs the
+ * entries that compute these values ("share_step_0", …). The bindings belong to one engine, and on a GPU to one stream;
+ * a captured graph may contain the call. Reconnect after optc_unbind. If a binding fails, later ones are not run. */
+optc_status optc_connect(optc_binding *const *b, int n);
+optc_status optc_run_all(optc_binding *const *b, int n, const char *entry);
 
 /* Sets a hyperparameter of a group from the next run on. Nothing is compiled again. group -1: all groups.
  * OPTC_ERROR_RANGE: the value is outside its range. */

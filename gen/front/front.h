@@ -28,6 +28,7 @@ typedef struct GenOptions {
     Types types;
     FindSpec find;
     void *find_ctx;
+    int bindings;               /* bindings that share the reductions over all tensors; 0: one */
     int product;                /* 1 + the Product that products are computed in; 0: as in the rule */
     const Target *target;       /* target of the plan; NULL: target_c */
     const struct PlanLimits *limits;   /* of planning; NULL: the defaults */

@@ -557,7 +557,8 @@ Rule *pass_trace(Arena *a, Source spec, const GenOptions *o, Diag *d)
     *r = (Rule){.arena = a, .name = "", .cite = "", .doc = "", .with = "", .product = -1};
     r->g.arena = a;
     Trace *t = NEW(a, Trace);
-    *t = (Trace){.arena = a, .rule = r, .diag = d, .at = -1, .seed = -1, .product = o->product, .params = o->types.p};
+    *t = (Trace){.arena = a, .rule = r, .diag = d, .at = -1, .seed = -1, .product = o->product,
+                 .params = o->types.p, .shared = o->bindings > 1};
     Wrap *wrap;
     int nwrap;
     if (!check_text(spec, d) || !compose_parse(a, o->with, &wrap, &nwrap, d))

@@ -203,6 +203,9 @@ Product rule_product(const Rule *r, Type p);
 /* The seed of random draws: whole numbers that f64 holds exactly. */
 #define SEED_HYPER ((Hyper){"seed", 0, -9007199254740992.0, 9007199254740992.0, false, false})
 int rule_seed(const Rule *r);                             /* its hyperparameter `seed`; -1: none */
+/* Names that pass_share makes: entries share_ENTRY_LEVEL, states shared.K, inputs shared.K.BINDING. */
+#define SHARE_ENTRY "share_"
+int rule_shared(const Rule *r);                            /* the first state of pass_share; -1: none */
 bool hyper_allows(const Hyper *h, double x);
 const char *hyper_range(const Hyper *h, char buf[64]);     /* "[0, 1)" */
 

@@ -41,6 +41,8 @@ Place state_place(const Rule *r, const State *s);
 
 bool pass_verify(Rule *r, Diag *d);
 bool pass_master(Rule *r, const Types *types, const char *path, Diag *d);
+/* bindings: the bindings that share the rule's reductions over all tensors; below 2: nothing changes. */
+bool pass_share(Rule *r, int bindings, Diag *d);
 bool pass_constant_fold(Rule *r, Diag *d);
 bool pass_product_fuse(Rule *r, Diag *d);
 #endif

@@ -261,7 +261,7 @@ static optc_status compile(optc_rule *r, const optc_rule_options *o)
     Source src;
     Finder f = {o, r->engine->library->spec_path};
     GenOptions g = {.options = o->options, .find = find_text, .find_ctx = &f,
-                    .target = engine_target(r->engine)};
+                    .target = engine_target(r->engine), .bindings = o->bindings};
     optc_status s = pick_types(r, o, &g.types);
     if (s == OPTC_OK)
         s = pick_product(o, &g.product);

@@ -196,10 +196,11 @@ class Rule:
     """A compiled rule. `spec`: a name, or a path; `text`: the spec itself. `with_`: wrappers, the last outermost.
     `types`: {"param": "bf16", "grad": …, "state": "q8", "ema.avg": "bf16"}, or "param=bf16,state=q8,ema.avg=bf16": keys
     other than param, grad, state, master and copy name states. `wrappers`: {name: text} that `with_` finds first.
+    `bindings`: of this and other rules, which share values of all tensors (optc.h).
     `check`: warns about probable mistakes in the spec; `warn`: also if it is not compiled code. False: no warnings."""
 
     def __init__(self, engine, spec=None, *, text=None, with_=(), options=None, types=None, wrappers=None,
-                 products=None, warn=True, check=True):
+                 products=None, bindings=0, warn=True, check=True):
         with_ = with_ if isinstance(with_, str) else ",".join(with_ or ())
         types = types_of(types)
         named = ",".join("%s=%s" % pair for pair in types.items() if pair[0] not in ("param", "grad", "state"))
@@ -208,7 +209,7 @@ class Rule:
             spec=encoded(spec), text=encoded(text), options=encoded(option_text(options)),
             param=_type(types.get("param")), grad=_type(types.get("grad")), state=_type(types.get("state")),
             wrappers=array(_lib.Text, texts), nwrappers=len(texts), products=encoded(products),
-            types=encoded(named or None))
+            types=encoded(named or None), bindings=bindings)
         setattr(o, "with", encoded(with_ or None))
         out = ctypes.c_void_p()
         lib.optc_compile_sized(engine.handle, o, ctypes.sizeof(o), out)

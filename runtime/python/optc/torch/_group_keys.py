@@ -307,9 +307,9 @@ class GroupKeys:
             spec = row["spec_of"](group) if row["spec_of"] else self.row
         return spec, {**{k: v for k, v in options.items() if v is not None}, **self.options}, up
 
-    def compiled(self, spec, options, maximize=False, param=None, grad=None, scaler=None, clip=None):
+    def compiled(self, spec, options, maximize=False, param=None, grad=None, scaler=None, bindings=0):
         """Arguments for Engine.compile. scaler: the text of an outermost wrapper that divides gradients by a scale;
-        clip: the text of a wrapper that replaces the library's clip."""
+        bindings: those that share values of all tensors."""
         what = dict(self.what, spec=spec, options=option_text(options))
         types = {"param": param, "grad": grad, **self.types}
         if types["param"] != "%ssr" % param:           # bf16sr is not for f32 parameters beside bf16 ones
@@ -317,8 +317,8 @@ class GroupKeys:
         if param not in ("bf16", "f16"):
             types.pop("master", None)                  # others round nothing away
         what["types"] = {k: v for k, v in types.items() if v is not None}
-        if clip:
-            what["wrappers"] = {**what["wrappers"], "clip": clip}
+        if bindings:
+            what["bindings"] = bindings
         if maximize:
             self._may_go_up()
             what["with_"] = ",".join(x for x in (what["with_"], "maximize") if x)

@@ -326,11 +326,19 @@ class TensorBinding:
             if was != now:
                 self.params_changed(i)
 
-    def run(self, entry):
+    def _before(self):
         if self.follows:
             self._follow_params()
         if self.staged:
             self._stage(True)
+
+    def share(self, entry):
+        """Runs an entry that computes values for other bindings and changes nothing else."""
+        self._before()
+        self.binding.run(entry)
+
+    def run(self, entry):
+        self._before()
         if entry == "step":
             self.binding.step()
             self._count()
