@@ -173,9 +173,9 @@ typedef struct optc_rule_options {
     /* Precision of products of matrices: "f64", "f32", "tf32", "bf16" or "f16". NULL: as the rule says. A CPU does not
      * go below f32. */
     const char *products;
-    /* Storage types by class and by name of a state: "param=bf16,state=q8,ema.avg=bf16,master=low16,copy=bf16". NULL:
-     * param, grad and state above. Where the text has one of these classes, the member above is not used.
-     * runtime/TYPES.md has the types. */
+    /* Storage types by class and by name of a state: "param=bf16,state=q8,ema.avg=bf16,master=low16,copy=bf16,
+     * lost=count" (without spaces). NULL: param, grad and state above. Where the text has one of these classes, the
+     * member above is not used. runtime/TYPES.md has the types. */
     const char *types;
     /* The number of bindings over which the rule's values of all tensors (clip's norm) are taken: one optimizer whose
      * tensors have several types takes one rule and one binding for each. Give each rule this number, connect the

@@ -60,6 +60,19 @@ class Master(Case):
         opt.step()
         self.assertEqual(["low" in opt.state[p] for p in ps], [True, False, False])
 
+    def test_lost(self):
+        """Updates that round away are counted, by parameter and in all; with a remainder there are none."""
+        for types, every in (({"lost": "count"}, True), ({"lost": "count", "master": "low16"}, False)):
+            ps = [torch.nn.Parameter(torch.full((5, 3), 1.0 + k, dtype=d))
+                  for k, d in enumerate((torch.bfloat16, torch.float32, torch.bfloat16))]
+            opt = optc.torch.SGD(ps, lr=1e-3, types=types)
+            grads(ps)
+            for p in ps:
+                p.grad.fill_(1)
+            opt.step()
+            self.assertEqual([opt.value("lost_updates", p) for p in ps], [15 * every, 0, 15 * every])
+            self.assertEqual(opt.value("lost_updates"), 30 * every)
+
     def test_refused(self):
         p = params(torch.float16)
         opt = optc.torch.AdamW(p, types={"master": "low16"})

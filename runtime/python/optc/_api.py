@@ -195,7 +195,7 @@ def number_of(text):
 class Rule:
     """A compiled rule. `spec`: a name, or a path; `text`: the spec itself. `with_`: wrappers, the last outermost.
     `types`: {"param": "bf16", "grad": …, "state": "q8", "ema.avg": "bf16"}, or "param=bf16,state=q8,ema.avg=bf16": keys
-    other than param, grad, state, master and copy name states. `wrappers`: {name: text} that `with_` finds first.
+    other than param, grad, state, master, copy and lost name states. `wrappers`: {name: text} that `with_` finds first.
     `bindings`: of this and other rules, which share values of all tensors (optc.h).
     `check`: warns about probable mistakes in the spec; `warn`: also if it is not compiled code. False: no warnings."""
 

@@ -44,7 +44,8 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
     options      compile-time choices: {"amsgrad": True}
     types        storage types of states: {"state": "q8", "ema.avg": "bf16"} or "state=q8,ema.avg=bf16"; parameters and
                  gradients have their own. "master" says how 16-bit parameters keep what they round away: "low16",
-                 "f32", "low8" or "kahan"; "param" may only ask for stochastic rounding ("bf16sr", "f16sr")
+                 "f32", "low8" or "kahan"; "lost": "count" counts updates that round away; "param" may only
+                 ask for stochastic rounding ("bf16sr", "f16sr")
     spec         the text of a spec, instead of a name
     wrappers     texts of your own wrappers by name, for with_
     products     precision of products of matrices: "f32", "bf16", …
