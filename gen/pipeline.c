@@ -20,6 +20,7 @@ static const RulePass rule_passes[] = {
     {"calls",  pass_product_fuse, NULL},      /* fuses products with constant factors and sums */
     {"storage", NULL, pass_storage},          /* the types that states are stored in */
     {"rounding", NULL, pass_stochastic_rounding},     /* the seed of types that round stochastically */
+    {"precision", NULL, pass_precision},      /* warnings about types that cannot work; changes nothing */
 };
 enum { NRULE_PASSES = sizeof rule_passes / sizeof *rule_passes };
 

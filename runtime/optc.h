@@ -439,11 +439,15 @@ optc_status optc_rule_option(const optc_rule *r, int i, optc_option *out);
 int optc_rule_position(const optc_rule *r, const char *name);
 /* 1 if a wrapper passes a changed gradient to the rule inside it. */
 int optc_rule_changes_grad(const optc_rule *r);
-/* Warnings about a spec that is not the library's, as `optc check` prints them: lines that are valid but probably
- * mistakes, with file and line, and hyperparameters that nothing reads with the chosen options. The strings are valid
- * until optc_release. */
+/* Warnings as `optc check` prints them: storage types that cannot work by the defaults of the hyperparameters; for a
+ * spec that is not the library's also lines that are valid but probably mistakes, with file and line, and
+ * hyperparameters that nothing reads with the chosen options. The strings are valid until optc_release. */
 int optc_rule_warnings(const optc_rule *r);
 const char *optc_rule_warning(const optc_rule *r, int i);              /* NULL: there is no number i */
+/* Warnings about storage types that cannot work with these hyperparameters: an average that freezes, a decay or update
+ * that rounds away. optc_rule_warning has those for the defaults. hyper: values that differ from the defaults. buf:
+ * receives the text, with an empty line between two warnings; "" if there are none. */
+optc_status optc_type_warnings(const optc_rule *r, const optc_setting *hyper, int nhyper, char *buf, size_t size);
 /* :library */
 
 /* ---- what a binding contains ---- */

@@ -44,6 +44,8 @@ typedef struct GenOptions {
 int spec_position(const char *text, const char *name);
 /* Whether no entry reads hyperparameter h with the chosen options; then appends a warning. Call it after all passes. */
 bool rule_unread(Buf *b, const Rule *r, int h);
+/* Warns of averages that freeze and updates that round away, by the defaults of the hyperparameters. */
+bool pass_precision(Rule *r, const Types *t, const char *path, Diag *d);
 bool pass_stochastic_rounding(Rule *r, const Types *t, const char *path, Diag *d);
 Rule *pass_trace(Arena *a, Source spec, const GenOptions *o, Diag *d);         /* NULL: the Diag is set */
 #endif

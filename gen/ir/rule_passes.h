@@ -39,6 +39,7 @@ Ref state_divides(Arena *a, const Rule *r, const Ranges *x, int state);
 typedef struct Place { int file, line; const char *path, *source; } Place;
 void rule_warn(Rule *r, Place at, const char *text);
 Place state_place(const Rule *r, const State *s);
+Place place_in(Place at, const char *path);                /* with the path of the spec, if it is in this file */
 
 bool pass_verify(Rule *r, Diag *d);
 bool pass_master(Rule *r, const Types *types, const char *path, Diag *d);

@@ -3,6 +3,7 @@ was loaded, and after somebody else wrote to them."""
 import copy
 import io
 import unittest
+import warnings
 
 import torch
 
@@ -59,6 +60,22 @@ class Master(Case):
         grads(ps)
         opt.step()
         self.assertEqual(["low" in opt.state[p] for p in ps], [True, False, False])
+
+    def test_warned(self):
+        """Types that cannot work with the optimizer's own hyperparameters, once, when tensors are bound."""
+        ps = params(torch.bfloat16)
+        for given, said in (({"lr": 1e-4}, "update of lr = 0.0001 rounds away"), ({"lr": 0.5, "weight_decay": 0.5}, ""),
+                            ({"lr": 0.5, "weight_decay": 0.5, "types": {"state": "bf16"}}, "'v' is an average"),
+                            ({"lr": 1e-4, "types": {"master": "low16"}}, ""),
+                            ({"lr": 0.5, "weight_decay": 0, "betas": (0.9, 0.95), "types": {"state": "bf16"}}, "")):
+            opt = optc.torch.AdamW(ps, **given)
+            with warnings.catch_warnings(record=True) as seen:
+                warnings.simplefilter("always")
+                for t in range(2):
+                    grads(ps, t), opt.step()
+            found = [str(w.message) for w in seen if str(w.message).startswith("optc: ")]
+            self.assertEqual(len([w for w in found if said and said in w]), int(bool(said)), (given, found))
+            self.assertTrue(said or not found, (given, found))
 
     def test_lost(self):
         """Updates that round away are counted, by parameter and in all; with a remainder there are none."""

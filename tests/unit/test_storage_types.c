@@ -65,7 +65,8 @@ START_TEST(a_choice_covers)
     Gen g;
     ck_assert_msg(make(&g, covered[_i].rule, covered[_i].with, covered[_i].types), "%s", g.diag.text);
     ck_assert_str_eq(type_of(&g, covered[_i].state), covered[_i].is);
-    ck_assert_msg(!g.rule->nwarning, "%s", g.rule->warning[0].text);
+    for (int i = 0; i < g.rule->nwarning; i++)             /* of the choice; those about rounding are others */
+        ck_assert_msg(!strstr(g.rule->warning[i].text, "types: "), "%s", g.rule->warning[i].text);
     gen_free(&g);
 }
 END_TEST
@@ -234,7 +235,9 @@ START_TEST(all_rules_take_codes)
             bool wrapper = !strncmp(e->name, "wrappers/", 9);
             ck_assert_msg(make(&g, wrapper ? "adamw" : e->text, wrapper ? e->name + 9 : NULL, types[i]), "%s, %s: %s",
                           e->name, types[i], g.diag.text);
-            ck_assert_msg(!g.rule->nwarning, "%s: %s", e->name, g.rule->warning[0].text);
+            for (int k = 0; k < g.rule->nwarning; k++)           /* bf16 rounds updates away, as warned */
+                ck_assert_msg(i && strstr(g.rule->warning[k].text, "rounds away"), "%s: %s", e->name,
+                              g.rule->warning[k].text);
             gen_free(&g);
         }
 }
@@ -323,6 +326,38 @@ START_TEST(options_take_the_text)
           "has no state 'w'");
     FAILS(optc_compile(engine, &(optc_rule_options){.spec = "adamw", .param = OPTC_Q8}, &r), OPTC_ERROR_SPEC,
           "param=q8: block codes are for states only");
+}
+END_TEST
+
+/* Warnings about rounding reach callers of the library: by the defaults, and by their own hyperparameters. */
+START_TEST(warnings_of_rounding)
+{
+    static const struct { const char *types; optc_setting set[2]; int n, found; const char *part; } all[] = {
+        {"param=bf16", {{0}}, 0, 2, "an update of lr = 0.001 rounds away on parameters in bf16 above 0.512"},
+        {"param=bf16", {{"lr", 0.1}, {"weight_decay", 0.1}}, 2, 0, ""},
+        {"param=bf16", {{"lr", 1e-4}, {"weight_decay", 0}}, 2, 1, "an update of lr = 0.0001 rounds away"},
+        {"state=bf16", {{0}}, 0, 1, "state 'v' is an average that moves by 0.001 of the difference"},
+        {"state=bf16", {{"beta2", 0.95}}, 1, 0, ""},
+        {"state=bf16", {{"beta1", 0.999}}, 1, 2, "state 'm' is an average that moves by 0.001 of the difference"},
+        {"param=bf16,master=low16", {{0}}, 0, 0, ""}, {"param=bf16sr,state=bf16sr", {{0}}, 0, 0, ""},
+        {"state=q8", {{0}}, 0, 0, ""}};
+    char text[2000];
+    for (int i = 0; i < COUNT(all); i++) {
+        optc_rule *r = compiled(all[i].types);
+        int n = 0;
+        OK(optc_type_warnings(r, all[i].set, all[i].n, text, sizeof text));
+        for (const char *s = text; *s; n++)
+            s = strstr(s, "\n\n") ? strstr(s, "\n\n") + 2 : "";
+        ck_assert_msg(n == all[i].found && strstr(text, all[i].part), "%s: %d: %s", all[i].types, n, text);
+        if (!all[i].n)
+            ck_assert_int_eq(optc_rule_warnings(r), n);
+        if (!all[i].n && n)
+            ck_assert(strstr(text, optc_rule_warning(r, 0)));
+        FAILS(optc_type_warnings(r, &(optc_setting){"beta", 0}, 1, text, sizeof text), OPTC_ERROR_ARGUMENT,
+              "no hyperparameter");
+        FAILS(optc_type_warnings(r, NULL, 0, NULL, 0), OPTC_ERROR_ARGUMENT, "an argument is NULL");
+        OK(optc_release(r));
+    }
 }
 END_TEST
 
@@ -483,6 +518,7 @@ Suite *storage_types_suite(void)
     tcase_set_timeout(c, 120);
     tcase_add_unchecked_fixture(c, open_engine, close_engine);
     tcase_add_test(c, options_take_the_text);
+    tcase_add_test(c, warnings_of_rounding);
     tcase_add_test(c, bytes_of_states);
     tcase_add_loop_test(c, stored_rounds, 0, 2 * COUNT(assigned));
     tcase_add_loop_test(c, pieces_are_whole_blocks, 0, COUNT(pieces));

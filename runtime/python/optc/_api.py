@@ -276,9 +276,16 @@ class Rule:
                 for s in self._list(lib.optc_rule_inputs, lib.optc_rule_input_info, _lib.StateInfo)}
 
     def warnings(self):
-        """Warnings of `optc check` about a spec given as text or by path; a library rule has none. Compiling the rule
+        """Warnings of `optc check`: about a spec given as text or by path, and about storage types. Compiling the rule
         issues them with warnings.warn."""
         return [decoded(lib.optc_rule_warning(self.handle, i)) for i in range(lib.optc_rule_warnings(self.handle))]
+
+    def type_warnings(self, **hyper):
+        """Warnings about storage types that cannot work with these hyperparameters; others have their defaults."""
+        values = [_lib.Setting(encoded(n), v) for n, v in hyper.items()]
+        buf = ctypes.create_string_buffer(1 << 14)
+        lib.optc_type_warnings(self.handle, array(_lib.Setting, values), len(values), buf, len(buf))
+        return [text for text in decoded(buf.value).split("\n\n") if text]
 
     def field(self, name):
         """A text field of the spec's head: "doc", "cite" or "fallback" (the rule for tensors that are not matrices).

@@ -50,6 +50,7 @@ class GroupKeys:
         if isinstance(options, str):
             options = {k: _rules.literal(v) for k, v in (part.split("=", 1) for part in options.split(",") if part)}
         self.options = dict(options or {})
+        self.told = set()                              # warnings of types that were issued
 
     def __setstate__(self, state):
         """Older pickles have one type for all states."""
@@ -58,6 +59,7 @@ class GroupKeys:
             kind = state.pop("state_type", None)
             state["types"] = {"state": kind} if kind else {}
         self.__dict__.update(state)
+        self.told = set(state.get("told", ()))
 
     def defaults(self, given):
         """The defaults of groups: the given values, and the rule's for the others."""
@@ -94,8 +96,19 @@ class GroupKeys:
         about probable mistakes in a spec given as text or by path, once for each set of options."""
         spec, options, _ = self.rule(group, where)
         if (spec, option_text(options)) not in self.seen:
-            for text in self._consider(spec, options).warnings():
-                warnings.warn("optc: " + text, stacklevel=4)
+            rule = self._consider(spec, options)
+            by_default = rule.type_warnings()          # types are known when tensors are bound
+            for text in rule.warnings():
+                if text not in by_default:
+                    warnings.warn("optc: " + text, stacklevel=4)
+
+    def warn_of_types(self, rule, hyper):
+        """Warns once of types that cannot work with a group's hyperparameters."""
+        values = {n: number(v) for n, v in hyper.items() if not isinstance(v, torch.Tensor) or v.device.type == "cpu"}
+        for text in rule.type_warnings(**values):
+            if text not in self.told:
+                self.told.add(text)
+                warnings.warn("optc: " + text, stacklevel=5)
 
     def _consider(self, spec, options):
         rule = asked(**self.compiled(spec, options))

@@ -236,6 +236,8 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
             told = str(e).replace("optc_engine_options.workspace", "workspace").replace("; set a larger one", "")
             raise OutOfMemory("%s: workspace= of this optimizer takes more" % told) from None
         b.dtype = grad
+        for hyper in hypers:
+            self._rule.warn_of_types(b.rule, hyper)
         if self._scaled:                               # the rule reads a scale at every step
             b.guarded(None, torch.ones(()), True)
         return b
