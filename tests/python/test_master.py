@@ -77,6 +77,33 @@ class Master(Case):
             self.assertEqual(len([w for w in found if said and said in w]), int(bool(said)), (given, found))
             self.assertTrue(said or not found, (given, found))
 
+    def test_copy(self):
+        """The copy of the weights is in opt.state, also after a file, and follows what others write."""
+        ps = params(torch.float32)
+        opt = optc.torch.AdamW(ps, lr=0.1, types={"copy": "bf16"})
+        for t in range(2):
+            self.step(opt, ps, t)
+        for p in ps:
+            self.assertEqual(opt.state[p]["copy"].dtype, torch.bfloat16)
+            self.assertTrue(torch.equal(opt.state[p]["copy"], p.detach().bfloat16()))
+        saved = copy.deepcopy(opt.state_dict())
+        for key in ({}, {"copy": None}):                   # a file with it, and one without it
+            fresh = [torch.nn.Parameter(p.detach().clone()) for p in ps]
+            again = optc.torch.AdamW(fresh, lr=0.1, types={"copy": "bf16"})
+            file = copy.deepcopy(saved)
+            for own in file["state"].values():
+                for name in key:
+                    del own[name]
+            again.load_state_dict(file)
+            self.step(again, fresh, 2)
+            for q in fresh:
+                self.assertTrue(torch.equal(again.state[q]["copy"], q.detach().bfloat16()))
+        self.step(opt, ps, 2)
+        for p, q in zip(ps, fresh):
+            self.assertTrue(torch.equal(p, q))
+        plain = optc.torch.AdamW([torch.nn.Parameter(p.detach().clone()) for p in ps], lr=0.1)
+        plain.load_state_dict(saved)                       # a rule without a copy leaves it out
+
     def test_lost(self):
         """Updates that round away are counted, by parameter and in all; with a remainder there are none."""
         for types, every in (({"lost": "count"}, True), ({"lost": "count", "master": "low16"}, False)):

@@ -314,6 +314,10 @@ class Rule:
         """States that hold what parameters round away: they are stale when somebody else writes a parameter."""
         return [n for n in self.states() if lib.optc_rule_follows_params(self.handle, encoded(n))]
 
+    def copies_of_params(self):
+        """Values that are copies of the parameters (types copy=)."""
+        return [n for n in self.values() if lib.optc_rule_follows_params(self.handle, encoded(n))]
+
     def bind(self, groups):
         return Binding(self, groups)
 

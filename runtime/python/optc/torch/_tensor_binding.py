@@ -71,13 +71,14 @@ class TensorBinding:
         self.sent, self.kept = {}, {}                  # hyperparameters as passed to the library; tensors among them
         self.scaling = self.loss = None
         self.stream, self.capturing = 0, False
-        self.domains = rule.states()
+        copies = rule.copies_of_params()
+        self.domains = {**rule.states(), **dict.fromkeys(copies, "elem")}
         self.grouped = [n for n, d in self.domains.items() if d == "group" and not n.startswith(HIDDEN)]
         sizes = [len(m.params) for m in members]
         self.firsts = {sum(sizes[:k]): k for k in range(len(sizes))} if self.grouped else {}   # they show group states
         self.bases = {}                                # memory of earlier bindings that still contains states
         self._old, self._outer = old or {}, names or {}
-        self.follows = {self._outer.get(n, n) for n in rule.follows_params()}
+        self.follows = {self._outer.get(n, n) for n in (*rule.follows_params(), *copies)}
         self.versions = self._read_versions()          # of parameters when the states in `follows` were set
         for p, name in zip(self.params, self.names):
             refuse_freed(p, "", name)
