@@ -6,14 +6,21 @@
 #include <string.h>
 #include <time.h>
 
-typedef struct { const char *name; bool (*run)(Rule *, Diag *); } RulePass;
+/* run: a pass over the rule alone; typed: one that also takes the user's choice of types and the path of the spec */
+typedef struct {
+    const char *name;
+    bool (*run)(Rule *, Diag *), (*typed)(Rule *, const Types *, const char *path, Diag *);
+} RulePass;
 
 static const RulePass rule_passes[] = {
-    {"trace",  NULL},                   /* a spec or IR text becomes a rule */
-    {"master", NULL},                   /* what p's type rounds away is kept in a state; a copy of p */
-    {"fold",   pass_constant_fold},     /* exact simplification; merges equal values, drops dead ones */
-    {"calls",  pass_product_fuse},      /* fuses products with constant factors and sums */
-    {"storage", NULL},                  /* the types that states are stored in (pass_storage) */
+    {"trace",  NULL, NULL},                   /* a spec or IR text becomes a rule */
+    {"master", NULL, pass_master},            /* what p's type rounds away is kept in a state; a copy of p */
+    {"share",  NULL, NULL},                   /* reductions over all tensors span several bindings (pass_share) */
+    {"fold",   pass_constant_fold, NULL},     /* exact simplification; merges equal values, drops dead ones */
+    {"calls",  pass_product_fuse, NULL},      /* fuses products with constant factors and sums */
+    {"storage", NULL, pass_storage},          /* the types that states are stored in */
+    {"rounding", NULL, pass_stochastic_rounding},     /* the seed of types that round stochastically */
+    {"precision", NULL, pass_precision},      /* warnings about types that cannot work; changes nothing */
 };
 enum { NRULE_PASSES = sizeof rule_passes / sizeof *rule_passes };
 
@@ -59,10 +66,10 @@ static bool run_passes(Gen *g, Source src, const GenOptions *o, bool is_ir, Aren
             ok = g->rule != NULL;
         } else if (rule_passes[i].run) {
             ok = rule_passes[i].run(g->rule, &g->diag);
-        } else if (!strcmp(rule_passes[i].name, "master")) {
-            ok = pass_master(g->rule, &o->types, &g->diag);
+        } else if (!rule_passes[i].typed) {
+            ok = pass_share(g->rule, o->bindings, &g->diag);
         } else {
-            ok = pass_storage(g->rule, &o->types, src.path, &g->diag);
+            ok = rule_passes[i].typed(g->rule, &o->types, src.path, &g->diag);
         }
         ok = ok && pass_verify(g->rule, &g->diag);
         if (ok && dumping) {
@@ -73,7 +80,6 @@ static bool run_passes(Gen *g, Source src, const GenOptions *o, bool is_ir, Aren
             is = (Buf){.arena = scratch};
         }
     }
-    ok = ok && pass_stochastic_rounding(g->rule, &o->types, &g->diag);
     if (!ok || o->rule_only)
         return ok;
     double t0 = now_ms();

@@ -173,10 +173,14 @@ typedef struct optc_rule_options {
     /* Precision of products of matrices: "f64", "f32", "tf32", "bf16" or "f16". NULL: as the rule says. A CPU does not
      * go below f32. */
     const char *products;
-    /* Storage types by class and by name of a state: "param=bf16,state=q8,ema.avg=bf16,master=low16,copy=bf16". NULL:
-     * param, grad and state above. Where the text has one of these classes, the member above is not used.
-     * runtime/TYPES.md has the types. */
+    /* Storage types by class and by name of a state: "param=bf16,state=q8,ema.avg=bf16,master=low16,copy=bf16,
+     * lost=count" (without spaces). NULL: param, grad and state above. Where the text has one of these classes, the
+     * member above is not used. runtime/TYPES.md has the types. */
     const char *types;
+    /* The number of bindings over which the rule's values of all tensors (clip's norm) are taken: one optimizer whose
+     * tensors have several types takes one rule and one binding for each. Give each rule this number, connect the
+     * bindings by optc_connect and run them by optc_run_all. 0 or 1: the values are over one binding. */
+    int bindings;
 /* :library */
 } optc_rule_options;
 
@@ -271,6 +275,13 @@ const char *optc_binding_warning(const optc_binding *b);
 optc_status optc_step(optc_binding *b);
 /* Runs the named entry. Only "step" increments t. */
 optc_status optc_run(optc_binding *b, const char *entry);
+/* Several bindings as one optimizer, for tensors of several types: one rule for each set of types, compiled with
+ * optc_rule_options.bindings = n, and one binding of each. optc_connect connects them, once: values of all tensors,
+ * such as clip's norm, are then over the tensors of all n. optc_run_all runs an entry on all of them. It first runs the
+ * entries that compute these values ("share_step_0", …). The bindings belong to one engine, and on a GPU to one stream;
+ * a captured graph may contain the call. Reconnect after optc_unbind. If a binding fails, later ones are not run. */
+optc_status optc_connect(optc_binding *const *b, int n);
+optc_status optc_run_all(optc_binding *const *b, int n, const char *entry);
 
 /* Sets a hyperparameter of a group from the next run on. Nothing is compiled again. group -1: all groups.
  * OPTC_ERROR_RANGE: the value is outside its range. */
@@ -448,11 +459,15 @@ optc_status optc_rule_option(const optc_rule *r, int i, optc_option *out);
 int optc_rule_position(const optc_rule *r, const char *name);
 /* 1 if a wrapper passes a changed gradient to the rule inside it. */
 int optc_rule_changes_grad(const optc_rule *r);
-/* Warnings about a spec that is not the library's, as `optc check` prints them: lines that are valid but probably
- * mistakes, with file and line, and hyperparameters that nothing reads with the chosen options. The strings are valid
- * until optc_release. */
+/* Warnings as `optc check` prints them: storage types that cannot work by the defaults of the hyperparameters; for a
+ * spec that is not the library's also lines that are valid but probably mistakes, with file and line, and
+ * hyperparameters that nothing reads with the chosen options. The strings are valid until optc_release. */
 int optc_rule_warnings(const optc_rule *r);
 const char *optc_rule_warning(const optc_rule *r, int i);              /* NULL: there is no number i */
+/* Warnings about storage types that cannot work with these hyperparameters: an average that freezes, a decay or update
+ * that rounds away. optc_rule_warning has those for the defaults. hyper: values that differ from the defaults. buf:
+ * receives the text, with an empty line between two warnings; "" if there are none. */
+optc_status optc_type_warnings(const optc_rule *r, const optc_setting *hyper, int nhyper, char *buf, size_t size);
 /* :library */
 
 /* ---- what a binding contains ---- */

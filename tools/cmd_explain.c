@@ -357,7 +357,6 @@ static int explain(Spec *s, const Asked *ask, const DimsList *shapes)
     if (measured && !flop_rates(a, p, ask->anew, &f))
         return CLI_FAILED;
     spec_warnings(s);
-    explain_precision(a, p);
     unsigned taken = shapes->n ? 0 : ~0u;
     for (int i = 0; i < shapes->n; i++)
         taken |= 1u << variant_taken(p->rule, &shapes->v[i]);

@@ -265,7 +265,9 @@ typedef struct ProgAction {
 } ProgAction;
 
 typedef struct ProgPhase { const ProgAction *action; int naction; } ProgPhase;
-typedef struct ProgEntry { const char *name; const ProgPhase *phase; } ProgEntry;      /* 1 << nperiod phases */
+/* phase: 1 << nperiod of them. shares: 0, or 1 + the number of the entry whose values of all tensors it computes for
+ * other bindings (gen/ir/shared_reductions.c) */
+typedef struct ProgEntry { const char *name; const ProgPhase *phase; int shares; } ProgEntry;
 
 typedef struct Program {
     const char *name;
@@ -343,6 +345,27 @@ OPTC_COUNT int64_t stagger_slot(Stagger s, int64_t t)
 {
     int64_t count = (t + s.ahead) / s.of;
     return s.first && count == 1 ? -1 : count % s.every;
+}
+
+/* The entry that computes values of this level of entry e for other bindings; -1: there is none. */
+OPTC_COUNT int program_shares(const Program *p, int e, int level)
+{
+    for (int i = 0; i < p->nentry; i++)
+        if (p->entry[i].shares == e + 1 && !level--)
+            return i;
+    return -1;
+}
+
+/* The entry whose tensors take part in entry e. */
+OPTC_COUNT int program_base(const Program *p, int e) { return p->entry[e].shares ? p->entry[e].shares - 1 : e; }
+
+/* Values of all tensors span several bindings. */
+OPTC_COUNT bool program_shared(const Program *p)
+{
+    bool any = false;
+    for (int i = 0; i < p->nentry; i++)
+        any = any || p->entry[i].shares;
+    return any;
 }
 
 /* The first stage with this function, or NULL. */

@@ -177,6 +177,21 @@ static bool calls_any(const Phase *ph)
 }
 
 /* Stages are numbered through all entries and phases, in order. */
+/* 1 + the entry whose values of all tensors this one computes (pass_share); 0: none. */
+static int shares(const Plan *p, const char *name)
+{
+    size_t n = strlen(SHARE_ENTRY);
+    if (strncmp(name, SHARE_ENTRY, n) || rule_shared(p->rule) < 0)
+        return 0;
+    for (int e = 0; e < p->nentry; e++) {
+        size_t of = strlen(p->entry[e].name);
+        if (!strncmp(name + n, p->entry[e].name, of) && name[n + of] == '_' && strspn(name + n + of + 1, "0123456789")
+            == strlen(name + n + of + 1))
+            return e + 1;
+    }
+    return 0;
+}
+
 static void make_entries(Arena *a, const Plan *p, const char *prefix, Program *out)
 {
     int n = 0;
@@ -189,7 +204,7 @@ static void make_entries(Arena *a, const Plan *p, const char *prefix, Program *o
         const PlanEntry *en = &p->entry[e];
         ProgPhase *phase = NEWS(a, ProgPhase, en->nphase + 1);
         bool advance_t = !strcmp(en->name, "step");
-        entry[e] = (ProgEntry){en->name, phase};
+        entry[e] = (ProgEntry){en->name, phase, shares(p, en->name)};
         for (int m = 0; m < en->nphase; m++) {
             ProgAction *act = NEWS(a, ProgAction, en->phase[m].nstage + 2);
             phase[m].action = act;
@@ -361,7 +376,8 @@ static void put_entries(Buf *b, const Program *p, const char *id)
     }
     buf_printf(b, "static const ProgEntry entry_%s[] = {", id);
     for (int e = 0; e < p->nentry; e++)
-        buf_printf(b, "%s{\"%s\", phase_%s_%d}", e ? ", " : "", p->entry[e].name, id, e);
+        buf_printf(b, "%s{\"%s\", phase_%s_%d, %d}", e ? ", " : "", p->entry[e].name, id, e,
+                   p->entry[e].shares);
     buf_puts(b, "};\n");
     if (p->nperiod)
         buf_printf(b, "static const Period period_%s_0[] = {", id);

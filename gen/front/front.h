@@ -11,8 +11,9 @@ struct PlanLimits;
 #define RULE_NAMED "rule:"
 typedef bool (*FindSpec)(void *ctx, const char *name, Arena *arena, Source *out, Diag *d);
 
-/* The user's choice: "param=bf16,state=q8,ema.avg=bf16,master=low16,copy=bf16". Keys that the text does not have stay
- * as they are in *out; keys other than param, grad, state, master and copy name states. false: the Diag is set. */
+/* The user's choice: "param=bf16,state=q8,ema.avg=bf16,master=low16,copy=bf16,lost=count". Keys that the text does not
+ * have stay as they are in *out; keys other than param, grad, state, master, copy and lost name states. false: the Diag
+ * is set. */
 bool types_parse(Arena *a, const char *text, Types *out, Diag *d);
 /* The whole choice: the text, then p, g and state where it does not have them (-1: not chosen), then the defaults:
  * gradients as parameters, states in the type that elements are computed in. */
@@ -28,6 +29,7 @@ typedef struct GenOptions {
     Types types;
     FindSpec find;
     void *find_ctx;
+    int bindings;               /* bindings that share the reductions over all tensors; 0: one */
     int product;                /* 1 + the Product that products are computed in; 0: as in the rule */
     const Target *target;       /* target of the plan; NULL: target_c */
     const struct PlanLimits *limits;   /* of planning; NULL: the defaults */
@@ -42,6 +44,8 @@ typedef struct GenOptions {
 int spec_position(const char *text, const char *name);
 /* Whether no entry reads hyperparameter h with the chosen options; then appends a warning. Call it after all passes. */
 bool rule_unread(Buf *b, const Rule *r, int h);
-bool pass_stochastic_rounding(Rule *r, const Types *t, Diag *d);
+/* Warns of averages that freeze and updates that round away, by the defaults of the hyperparameters. */
+bool pass_precision(Rule *r, const Types *t, const char *path, Diag *d);
+bool pass_stochastic_rounding(Rule *r, const Types *t, const char *path, Diag *d);
 Rule *pass_trace(Arena *a, Source spec, const GenOptions *o, Diag *d);         /* NULL: the Diag is set */
 #endif

@@ -120,12 +120,13 @@ static Ref plain_norm(lua_State *L, Op op, Ref x, Dom to)
 }
 
 /* The square of an f64 value may underflow or overflow. An f64 rule therefore computes the norm at three scales in one
- * pass and selects the one in range. The scales are powers of two, so scaling rounds nothing. */
+ * pass and selects the one in range. The scales are powers of two, so scaling rounds nothing. Global norms that span
+ * bindings of other types have one scale, as those have: a norm in f64 is then in range from 1e-154 to 1e154. */
 Ref trace_norm(lua_State *L, Op op, Ref x, Dom to)
 {
     const double up = 0x1p650, down = 0x1p-600, least = 0x1p-400, most = 0x1p450;
     Ref norm = plain_norm(L, op, x, to);
-    if (trace_of(L)->params != T_F64)
+    if (trace_of(L)->params != T_F64 || (to == GROUP && trace_of(L)->shared))
         return norm;
     Ref tiny = plain_norm(L, op, trace_op(L, OP_MUL, konst(L, up), x), to);
     Ref huge = plain_norm(L, op, trace_op(L, OP_MUL, konst(L, down), x), to), plain = norm;

@@ -3,9 +3,10 @@
  * types. */
 #include "gen/front/front.h"
 
+/* As chosen, also for states that are f64 whatever was chosen: those are refused too. */
 static Type state_type(const State *s, const Types *t)
 {
-    return s->type >= 0 ? (Type)s->type : s->dom == ELEM ? t->state : T_F32;
+    return s->type >= 0 ? (Type)s->type : type_of_state(s, t->p, t->state);
 }
 
 static Type drawn_type(const Rule *r, const Types *t, int state)
@@ -32,8 +33,9 @@ static bool refuse_stored(const Rule *r, const Node *n, Type t, Diag *d)
     return false;
 }
 
-bool pass_stochastic_rounding(Rule *r, const Types *t, Diag *d)
+bool pass_stochastic_rounding(Rule *r, const Types *t, const char *path, Diag *d)
 {
+    (void)path;                                    /* rules have the names of their files */
     bool any = type_draws(t->p);
     for (int i = 0; i < r->nstate; i++) {
         Type is = state_type(&r->state[i], t);

@@ -14,15 +14,7 @@
 
 typedef struct Storage { Rule *r; const Types *t; const char *path; Diag *d; int *named; } Storage;
 
-/* Where the state is declared. Rules hold base names; the path of the spec itself is known. */
-static Place place(const Storage *x, const State *s)
-{
-    Place at = state_place(x->r, s);
-    const char *slash = x->path ? strrchr(x->path, '/') : NULL;
-    if (slash && at.path && !strcmp(slash + 1, at.path))
-        at.path = x->path;
-    return at;
-}
+static Place place(const Storage *x, const State *s) { return place_in(state_place(x->r, s), x->path); }
 
 static bool refuse(const Storage *x, const State *s, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 static bool refuse(const Storage *x, const State *s, const char *fmt, ...)
@@ -60,9 +52,9 @@ static int find_name(const Rule *r, const char *name, size_t n)
 
 static bool unknown_name(const Storage *x, const char *name)
 {
-    static const char *const classes[] = {"param", "grad", "state", "master", "copy"};
+    static const char *const classes[] = {"param", "grad", "state", "master", "copy", "lost"};
     Near near = {.want = name};
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 6; i++)
         near_try(&near, classes[i]);
     Buf all = {.arena = x->r->arena};
     for (int i = 0; i < x->r->nstate; i++)

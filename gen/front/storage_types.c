@@ -49,6 +49,10 @@ static bool parse_one(Arena *a, const char *key, const char *value, Types *out, 
         out->master = m < 0 ? out->master : (Master)m;
         return m >= 0 || no_such(d, key, value, "way to keep rounded bits (none, f32, low16, low8, kahan)");
     }
+    if (!strcmp(key, "lost")) {
+        out->lost = !strcmp(value, "count");
+        return out->lost || !strcmp(value, "none") || no_such(d, key, value, "choice for lost updates (none, count)");
+    }
     if (!set_type(key, value, &t, d))
         return false;
     if (!strcmp(key, "copy"))
@@ -96,5 +100,7 @@ const char *types_beside(Arena *a, const Types *t)
         buf_printf(&b, "%smaster=%s", b.len ? "," : "", master_name[t->master]);
     if (t->copy)
         buf_printf(&b, "%scopy=%s", b.len ? "," : "", type_info[t->copy - 1].name);
+    if (t->lost)
+        buf_printf(&b, "%slost=count", b.len ? "," : "");
     return b.len ? buf_text(&b) : NULL;
 }

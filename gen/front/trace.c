@@ -127,7 +127,8 @@ static int l_stored(lua_State *L)
     if (i != TO_P)
         t->read[i] = true;
     Node n = {.op = OP_STORED, .dom = (uint8_t)d, .ty = NUM, .sym = i, .nargs = 1, .arg = &now};
-    push_value(L, is_leaf(&t->rule->g.n[now]) ? now : trace_node(t, n));       /* an unchanged value was just loaded */
+    bool unchanged = now == (i == TO_P ? leaf(t, OP_P, ELEM, 0) : leaf(t, OP_STATE, d, i));
+    push_value(L, unchanged ? now : trace_node(t, n));         /* an unchanged value was just loaded */
     return 1;
 }
 
@@ -556,7 +557,8 @@ Rule *pass_trace(Arena *a, Source spec, const GenOptions *o, Diag *d)
     *r = (Rule){.arena = a, .name = "", .cite = "", .doc = "", .with = "", .product = -1};
     r->g.arena = a;
     Trace *t = NEW(a, Trace);
-    *t = (Trace){.arena = a, .rule = r, .diag = d, .at = -1, .seed = -1, .product = o->product, .params = o->types.p};
+    *t = (Trace){.arena = a, .rule = r, .diag = d, .at = -1, .seed = -1, .product = o->product,
+                 .params = o->types.p, .shared = o->bindings > 1};
     Wrap *wrap;
     int nwrap;
     if (!check_text(spec, d) || !compose_parse(a, o->with, &wrap, &nwrap, d))

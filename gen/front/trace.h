@@ -89,6 +89,7 @@ typedef struct Trace {
     int stream, seed;                 /* number of random draws; hyperparameter number of the seed, or -1 */
     Ref every[MAX_EVERY]; int nevery;
     int product; Type params;                              /* GenOptions.product, and the type of parameters */
+    bool shared;                                           /* reductions over all tensors span several bindings */
     bool *symmetric; int nsymmetric, symmetric_cap;        /* by node, computed on demand */
     Ref *sizes; int nsizes, sizes_cap;                     /* by node, on demand: its value for blocks (trace_sizes) */
 } Trace;

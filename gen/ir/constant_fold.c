@@ -76,7 +76,7 @@ static Ref fold_node(Graph *g, Node n, void *ctx)
         return with_spread(g, n);
     if (o->kind == K_LEAF)
         return n.op == OP_EVERY && n.imm == 1 ? as_const(g, n, 1) : graph_add(g, n);
-    bool all = true;
+    bool all = n.op != OP_STORED;                  /* which rounds to a type that is not known here */
     for (int k = 0; k < n.nargs; k++)
         all = all && is_const(g, n.arg[k]);
     /* Functions that are not correctly rounded are left to run time: libm and our source could differ. */

@@ -383,6 +383,11 @@ bool hyper_allows(const Hyper *h, double x)
     return (h->lo_open ? x > h->lo : x >= h->lo) && (h->hi_open ? x < h->hi : x <= h->hi);
 }
 
+Type type_of_state(const State *s, Type p, Type state)
+{
+    return dom_wide(s->dom) ? T_F64 : s->type >= 0 ? (Type)s->type : s->dom == ELEM ? state : type_info[p].compute;
+}
+
 const char *hyper_range(const Hyper *h, char buf[64])
 {
     snprintf(buf, 64, "%c%g, %g%c", h->lo_open ? '(' : '[', h->lo, h->hi, h->hi_open ? ')' : ']');

@@ -110,6 +110,8 @@ typedef struct {
     bool nonneg;           /* the spec declares that it is never negative: zeros { min = 0 } */
     Stagger slots;         /* every != 0: holds slots of tensors or blocks; set by the runtime, never by an entry */
 } State;
+/* The storage type of a state, if p and elementwise states without a type of their own have these. */
+Type type_of_state(const State *s, Type p, Type state);
 typedef struct { const char *name; Dom dom; } Input;
 /* value: as resolved; def: the spec's default; choices: one per line, or NULL. IR text has only names and values. */
 typedef enum { OPTION_TEXT, OPTION_NUMBER, OPTION_FLAG } OptionKind;
@@ -201,6 +203,9 @@ Product rule_product(const Rule *r, Type p);
 /* The seed of random draws: whole numbers that f64 holds exactly. */
 #define SEED_HYPER ((Hyper){"seed", 0, -9007199254740992.0, 9007199254740992.0, false, false})
 int rule_seed(const Rule *r);                             /* its hyperparameter `seed`; -1: none */
+/* Names that pass_share makes: entries share_ENTRY_LEVEL, states shared.K, inputs shared.K.BINDING. */
+#define SHARE_ENTRY "share_"
+int rule_shared(const Rule *r);                            /* the first state of pass_share; -1: none */
 bool hyper_allows(const Hyper *h, double x);
 const char *hyper_range(const Hyper *h, char buf[64]);     /* "[0, 1)" */
 

@@ -6,6 +6,7 @@
  *   low8   state `low`: the difference to p, in 127ths of half a step of bf16
  *   kahan  state `compensation`, in p's type: what the last writes rounded away, added to the next change of p
  *   copy   value `copy`: the new p in another type
+ *   lost   value `lost_updates`: elements of the tensor that `step` leaves as they are although their update is not 0
  *
  * A write that leaves the number unchanged (a skipped step) leaves p and its state unchanged. Needs nothing of the
  * passes before it; leaves nodes that constant folding merges. */
@@ -126,7 +127,7 @@ static Ref named(Graph *g, Ref r, const char *name)
 /* Joins p and its state: the value before p was rounded. */
 static Ref whole_p(Graph *g, const Keeper *k)
 {
-    Ref s = node_leaf(g, OP_STATE, ELEM, k->state, 0), p = p_leaf(g);
+    Ref p = p_leaf(g), s = k->how ? node_leaf(g, OP_STATE, ELEM, k->state, 0) : p;
     switch (k->how) {
     case MASTER_F32: return s;
     case MASTER_LOW16: return named(g, two(g, OP_JOIN16, p, s), "p_whole");
@@ -186,7 +187,83 @@ static void add_write(Rule *r, Body *b, int state, Ref val)
     PUSH(r->arena, b->w, b->n, b->cap) = (Write){state, val};
 }
 
-static void extend_body(const Keeper *k, int copy, Body *b)
+/* ---- lost updates ---- */
+enum { DEEP = 40 };                            /* below this depth a value only counts as different or not */
+
+/* x is p with something added to it or scaled by something. */
+static bool carries(const Graph *g, Ref x, Ref p, int depth)
+{
+    const Node *n = &g->n[x];
+    if (x == p || depth == DEEP)
+        return x == p;
+    switch (n->op) {
+    case OP_COPY: case OP_SUB: return carries(g, n->arg[0], p, depth + 1);
+    case OP_ADD: case OP_MUL: return carries(g, n->arg[0], p, depth + 1) || carries(g, n->arg[1], p, depth + 1);
+    case OP_WHERE: return carries(g, n->arg[1], p, depth + 1) || carries(g, n->arg[2], p, depth + 1);
+    default: return false;
+    }
+}
+
+static Ref either(Graph *g, Ref a, Ref b) { return a == NONE ? b : b == NONE ? a : two(g, OP_EITHER, a, b); }
+
+/* Whether x differs from p, before f32 rounds the sum: p - u differs if u is not 0. NONE: it does not. */
+static Ref differs(Graph *g, Ref x, Ref p, int depth)
+{
+    const Node n = g->n[x];
+    if (x == p)
+        return NONE;
+    if (n.op == OP_COPY && depth < DEEP)
+        return differs(g, n.arg[0], p, depth + 1);
+    if (n.op == OP_WHERE && depth < DEEP) {
+        Ref test = n.arg[0], a = differs(g, n.arg[1], p, depth + 1), b = differs(g, n.arg[2], p, depth + 1);
+        return either(g, a == NONE ? NONE : two(g, OP_BOTH, test, a),
+                      b == NONE ? NONE : two(g, OP_BOTH, node_op(g, OP_ISNT, test, NONE, NONE), b));
+    }
+    for (int k = 0; k < 2 && depth < DEEP && (n.op == OP_ADD || (n.op == OP_SUB && !k)); k++)
+        if (carries(g, n.arg[k], p, 0))
+            return either(g, differs(g, n.arg[k], p, depth + 1), two(g, OP_NE, n.arg[!k], node_const(g, 0)));
+    return two(g, OP_NE, x, p);
+}
+
+/* The number of elements for which p and what is kept beside it stay as they are, although the number x that was
+ * assigned differs. p: the new value of the array; kept: of the state, or NONE. */
+static Ref count_lost(Graph *g, const Keeper *k, Ref x, Ref p, Ref kept)
+{
+    bool exact = k->how == MASTER_F32 || k->how == MASTER_LOW16;
+    Ref old = whole_p(g, k), moves = differs(g, x, old, 0);
+    if (moves == NONE)
+        return node_const(g, 0);
+    Ref same = two(g, OP_EQ, exact ? x : as_p(g, p), old), lost;
+    if (k->how == MASTER_LOW8 || k->how == MASTER_KAHAN) {
+        Node n = {.op = OP_STORED, .dom = ELEM, .ty = NUM, .sym = k->state, .nargs = 1, .arg = &kept};
+        same = two(g, OP_BOTH, two(g, OP_EQ, as_p(g, p), p_leaf(g)),
+                   two(g, OP_EQ, graph_add(g, n), node_leaf(g, OP_STATE, ELEM, k->state, 0)));
+    }
+    lost = node_op(g, OP_WHERE, two(g, OP_BOTH, same, moves), node_const(g, 1), node_const(g, 0));
+    return node_red(g, OP_SUM, g->n[lost].dom == ELEM ? lost : node_copy(g, lost, ELEM), TENSOR);
+}
+
+static int add_lost(Rule *r, const Types *t, Diag *d)          /* -1: refused */
+{
+    const char *is = holder(r, "lost_updates");
+    if (type_info[t->p].draws) {
+        refuse(d, arena_printf(r->arena, "lost=count: parameters in %s round up or down at random, so that no update "
+                                         "is lost on average; leave it out", type_info[t->p].name));
+        return -1;
+    }
+    if (is) {
+        refuse(d, arena_printf(r->arena, "lost=count needs a value 'lost_updates', but rule '%s' has a %s of that "
+                                         "name; rename it in the spec", r->name, is));
+        return -1;
+    }
+    State s = {.name = "lost_updates", .dom = TENSOR, .type = -1, .init = INIT_FILL, .report = true, .hyper = -1};
+    PUSH(r->arena, r->state, r->nstate, r->state_cap) = s;
+    return r->nstate - 1;
+}
+
+/* ---- the pass ---- */
+/* copy, lost: the states that take these values; -1: none */
+static void extend_body(const Keeper *k, int copy, int lost, Body *b)
 {
     Rule *r = k->r;
     Graph *g = &r->g;
@@ -195,7 +272,7 @@ static void extend_body(const Keeper *k, int copy, Body *b)
         at++;
     if (at == b->n)
         return;
-    Ref x = b->w[at].val, kept;
+    Ref x = b->w[at].val, kept = NONE;
     g->file = g->n[x].file;
     g->line = g->n[x].line;
     g->entry = g->n[x].entry;
@@ -208,13 +285,16 @@ static void extend_body(const Keeper *k, int copy, Body *b)
     }
     if (copy >= 0)                             /* with compensation only p itself has all earlier changes */
         add_write(r, b, copy, k->how == MASTER_KAHAN ? b->w[at].val : x);
+    if (lost >= 0)
+        add_write(r, b, lost, count_lost(g, k, x, b->w[at].val, kept));
 }
 
-bool pass_master(Rule *r, const Types *types, Diag *d)
+bool pass_master(Rule *r, const Types *types, const char *path, Diag *d)
 {
+    (void)path;                                    /* what it refuses is in no spec */
     Keeper k = {r, types->master, -1};
     Type copied = (Type)(types->copy - 1);
-    int copy = -1;
+    int copy = -1, lost = -1;
     if (!check_plain(r, types, d) || (k.how && !check_master(r->arena, types, d)) ||
         (types->copy && !check_copy(r->arena, copied, d)))
         return false;
@@ -232,8 +312,10 @@ bool pass_master(Rule *r, const Types *types, Diag *d)
         if (copy < 0)
             return false;
     }
-    for (int e = 0; e < r->nentry && (k.how || types->copy); e++)
+    if (types->lost && (lost = add_lost(r, types, d)) < 0)
+        return false;
+    for (int e = 0; e < r->nentry && (k.how || types->copy || types->lost); e++)
         for (int v = 0; v < r->nvariant; v++)
-            extend_body(&k, copy, &r->entry[e].body[v]);
+            extend_body(&k, copy, strcmp(r->entry[e].name, "step") ? -1 : lost, &r->entry[e].body[v]);
     return true;
 }

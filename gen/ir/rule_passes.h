@@ -10,13 +10,14 @@ typedef struct Source { const char *path, *text; size_t len; } Source;
 /* The storage types of a rule. `state` covers elementwise states that start at zero; `named` chooses types by
  * state ("m=bf16,ema.avg=f32"), NULL or "" for none. master: how 16-bit parameters keep the bits that they round away
  * (MASTER_NONE: they do not). copy: 1 + the type of a second copy of the parameters that the same pass writes; 0: none.
- */
+ * lost: counts the elements whose update rounds away. */
 typedef enum { MASTER_NONE, MASTER_F32, MASTER_LOW16, MASTER_LOW8, MASTER_KAHAN, NMASTER } Master;
 typedef struct Types {
     Type p, g, state;
     const char *named;
     Master master;
     int copy;
+    bool lost;
 } Types;
 
 /* ir_print.c, ir_read.c: the text of a rule. product_words: the words for flags of products. */
@@ -38,9 +39,12 @@ Ref state_divides(Arena *a, const Rule *r, const Ranges *x, int state);
 typedef struct Place { int file, line; const char *path, *source; } Place;
 void rule_warn(Rule *r, Place at, const char *text);
 Place state_place(const Rule *r, const State *s);
+Place place_in(Place at, const char *path);                /* with the path of the spec, if it is in this file */
 
 bool pass_verify(Rule *r, Diag *d);
-bool pass_master(Rule *r, const Types *types, Diag *d);
+bool pass_master(Rule *r, const Types *types, const char *path, Diag *d);
+/* bindings: the bindings that share the rule's reductions over all tensors; below 2: nothing changes. */
+bool pass_share(Rule *r, int bindings, Diag *d);
 bool pass_constant_fold(Rule *r, Diag *d);
 bool pass_product_fuse(Rule *r, Diag *d);
 #endif

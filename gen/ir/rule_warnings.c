@@ -1,5 +1,5 @@
 /* Warnings of a rule: valid, but certainly not intended. Passes add them; `optc check` and `optc explain` print
- * them. */
+ * them, optc_rule_warning returns them. */
 #include "gen/ir/rule_passes.h"
 
 #include <string.h>
@@ -20,6 +20,15 @@ void rule_warn(Rule *r, Place at, const char *text)
         w[0] = w[-1];
         w[-1] = now;
     }
+}
+
+/* Rules hold base names; the path of the spec itself is known. */
+Place place_in(Place at, const char *path)
+{
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    if (slash && at.path && !strcmp(slash + 1, at.path))
+        at.path = path;
+    return at;
 }
 
 Place state_place(const Rule *r, const State *s)

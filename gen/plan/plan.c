@@ -195,11 +195,6 @@ bool plan_keeps(const Plan *p, int state)
     return false;
 }
 
-Type type_of_state(const State *s, Type p, Type state)
-{
-    return dom_wide(s->dom) ? T_F64 : s->type >= 0 ? (Type)s->type : s->dom == ELEM ? state : type_info[p].compute;
-}
-
 void plan_types_key(const Plan *p, char out[TYPES_KEY])
 {
     const char *beside = p->rule->types;

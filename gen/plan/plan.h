@@ -162,8 +162,6 @@ typedef struct Traffic { double read, written; } Traffic;
 Traffic stage_traffic(const Plan *p, const Stage *st, Shape s);   /* bytes moved for this tensor */
 int plan_mem_of_state(const Plan *p, int state);
 bool plan_keeps(const Plan *p, int state);                   /* the state is used under some variant */
-/* Storage types: of a state, of temporaries of a domain, of the partials of a reduction. */
-Type type_of_state(const State *s, Type p, Type state);
 /* The set of types in one word: "bf16,bf16,f32" for parameters, gradients and states; "f32,f32,q8+1b0a9c2e" if the user
  * chose types beside these (Rule.types, as a hash). */
 enum { TYPES_KEY = 48 };

@@ -47,7 +47,7 @@ void end_program(ProductProgram *m, Product product)
     m->act[0] = (ProgAction){ACT_ADVANCE_T, 0, 0, 0};
     m->phase.naction++;
     m->phase.action = m->act;
-    m->entry = (ProgEntry){"step", &m->phase};
+    m->entry = (ProgEntry){"step", &m->phase, 0};
     m->variant = (Variant){"", VIEW_LAST, NULL, 0};
     m->p.array = m->array, m->p.stage = m->stage, m->p.nstage = m->ncall;
     m->p.entry = &m->entry, m->p.nentry = 1;

@@ -236,6 +236,7 @@ int main(void)
     add_codes(t[15]);
     add_rounding(t[16]);
     add_master(t[17]);
+    add_connect(t[17]);
     add_sticky(t[STICKY]);
     Suite *last = suite_create("gpu, the end of a context");
     suite_add_tcase(last, t[STICKY]);

@@ -14,7 +14,7 @@ void hand_open(Hand *h, const optc_engine_options *o)
     h->program = *h->was;
     for (int i = 0; i < 2; i++)
         h->array[i] = h->was->array[i];
-    h->entry = (ProgEntry){"step", &h->phase};
+    h->entry = (ProgEntry){"step", &h->phase, 0};
     h->phase.action = h->action;
     h->program.array = h->array, h->program.narray = NARRAY;
     h->program.stage = h->stage;

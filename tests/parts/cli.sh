@@ -135,7 +135,7 @@ expect 0 "state 'ema.avg' is an average that moves by 0.0001" explain sgd --with
     --bandwidth 100
 expect 0 "a decay of 1e-05 of the parameter in a step is less than half a step of bf16" explain adamw --type bf16 \
     --bandwidth 100
-expect 0 "lr = 0.001 rounds away on parameters in bf16 above 0.512; use --types master=low16" explain adamw \
+expect 0 "lr = 0.001 rounds away on parameters in bf16 above 0.512; choose types master=low16" explain adamw \
     --type bf16 --bandwidth 100
 for types in f32 f16; do              # f16 has eleven bits: 0.001 is enough
     "$OPTC" explain adamw --state-type $types --bandwidth 100 2> "$work/said" > /dev/null

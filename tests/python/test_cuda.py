@@ -123,6 +123,30 @@ class Cuda(unittest.TestCase):
         for p, q in zip(before, after):
             self.assertTrue(torch.equal(p - 1, q))
 
+    def test_captured_types(self):
+        """f32 and bf16 parameters with one norm in one graph."""
+        def make():
+            return [p for t in (torch.float32, torch.bfloat16) for p in parameters("cuda", t)]
+        a, b = make(), make()
+        oa, ob = (optc.torch.Optimizer(x, "adamw+clip(0.5)+skip", lr=0.1) for x in (a, b))
+        for params, opt in ((a, oa), (b, ob)):
+            for t in range(2):
+                grads(params, t), opt.step()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            ob.step()
+        for t in range(2, 6):
+            grads(a, t)
+            for p, q in zip(a, b):
+                q.grad.copy_(p.grad)
+            oa.step(), graph.replay()
+        torch.cuda.synchronize()
+        norm = sum(p.grad.double().square().sum() for p in b).sqrt().item()
+        self.assertAlmostEqual(ob.value("clip.grad_norm"), norm, delta=1e-6 * norm)
+        for p, q in zip(a, b):
+            self.assertTrue(torch.equal(p, q))
+
     def captured(self, spec, **given):
         a, b = parameters("cuda"), parameters("cuda")
         oa, ob = optc.torch.Optimizer(a, spec, **given), optc.torch.Optimizer(b, spec, **given)

@@ -3,6 +3,7 @@ was loaded, and after somebody else wrote to them."""
 import copy
 import io
 import unittest
+import warnings
 
 import torch
 
@@ -59,6 +60,62 @@ class Master(Case):
         grads(ps)
         opt.step()
         self.assertEqual(["low" in opt.state[p] for p in ps], [True, False, False])
+
+    def test_warned(self):
+        """Types that cannot work with the optimizer's own hyperparameters, once, when tensors are bound."""
+        ps = params(torch.bfloat16)
+        for given, said in (({"lr": 1e-4}, "update of lr = 0.0001 rounds away"), ({"lr": 0.5, "weight_decay": 0.5}, ""),
+                            ({"lr": 0.5, "weight_decay": 0.5, "types": {"state": "bf16"}}, "'v' is an average"),
+                            ({"lr": 1e-4, "types": {"master": "low16"}}, ""),
+                            ({"lr": 0.5, "weight_decay": 0, "betas": (0.9, 0.95), "types": {"state": "bf16"}}, "")):
+            opt = optc.torch.AdamW(ps, **given)
+            with warnings.catch_warnings(record=True) as seen:
+                warnings.simplefilter("always")
+                for t in range(2):
+                    grads(ps, t), opt.step()
+            found = [str(w.message) for w in seen if str(w.message).startswith("optc: ")]
+            self.assertEqual(len([w for w in found if said and said in w]), int(bool(said)), (given, found))
+            self.assertTrue(said or not found, (given, found))
+
+    def test_copy(self):
+        """The copy of the weights is in opt.state, also after a file, and follows what others write."""
+        ps = params(torch.float32)
+        opt = optc.torch.AdamW(ps, lr=0.1, types={"copy": "bf16"})
+        for t in range(2):
+            self.step(opt, ps, t)
+        for p in ps:
+            self.assertEqual(opt.state[p]["copy"].dtype, torch.bfloat16)
+            self.assertTrue(torch.equal(opt.state[p]["copy"], p.detach().bfloat16()))
+        saved = copy.deepcopy(opt.state_dict())
+        for key in ({}, {"copy": None}):                   # a file with it, and one without it
+            fresh = [torch.nn.Parameter(p.detach().clone()) for p in ps]
+            again = optc.torch.AdamW(fresh, lr=0.1, types={"copy": "bf16"})
+            file = copy.deepcopy(saved)
+            for own in file["state"].values():
+                for name in key:
+                    del own[name]
+            again.load_state_dict(file)
+            self.step(again, fresh, 2)
+            for q in fresh:
+                self.assertTrue(torch.equal(again.state[q]["copy"], q.detach().bfloat16()))
+        self.step(opt, ps, 2)
+        for p, q in zip(ps, fresh):
+            self.assertTrue(torch.equal(p, q))
+        plain = optc.torch.AdamW([torch.nn.Parameter(p.detach().clone()) for p in ps], lr=0.1)
+        plain.load_state_dict(saved)                       # a rule without a copy leaves it out
+
+    def test_lost(self):
+        """Updates that round away are counted, by parameter and in all; with a remainder there are none."""
+        for types, every in (({"lost": "count"}, True), ({"lost": "count", "master": "low16"}, False)):
+            ps = [torch.nn.Parameter(torch.full((5, 3), 1.0 + k, dtype=d))
+                  for k, d in enumerate((torch.bfloat16, torch.float32, torch.bfloat16))]
+            opt = optc.torch.SGD(ps, lr=1e-3, types=types)
+            grads(ps)
+            for p in ps:
+                p.grad.fill_(1)
+            opt.step()
+            self.assertEqual([opt.value("lost_updates", p) for p in ps], [15 * every, 0, 15 * every])
+            self.assertEqual(opt.value("lost_updates"), 30 * every)
 
     def test_refused(self):
         p = params(torch.float16)

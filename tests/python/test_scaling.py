@@ -36,17 +36,12 @@ class Scaling(Case):
             torch.testing.assert_close(p.float(), q.float(), rtol=1e-2 if p.dtype == torch.bfloat16 else 1e-5,
                                        atol=1e-6)
         self.assertEqual(len(ob._bounds), 4)
-        self.assertNotIn("clip.of_these", ob.state[b[0]])
+        self.assertNotIn("shared.0", ob.state[b[0]])
         c, oc = pickle.loads(pickle.dumps((b, ob)))
         for params, o in ((b, ob), (c, oc)):
             grads(params, 9), o.step()
         for p, q in zip(b, c):
             self.assertTrue(torch.equal(p, q))
-        for rule in ("adamw+skip", "adamw+clip(1)+clip_value(1)"):      # what clip sees there is no gradient that came
-            params = make()
-            grads(params)
-            with self.assertRaisesRegex(ValueError, "several devices, types or options"):
-                optc.torch.Optimizer(params, rule).step()
 
     def test_scaler(self):
         """torch's own scaler, by its own passes."""

@@ -125,7 +125,7 @@ START_TEST(placed)
         act[i] = (ProgAction){ACT_LAUNCH, i, 0, 0};
     }
     ProgPhase ph = {act, 4};
-    ProgEntry entry = {"step", &ph};
+    ProgEntry entry = {"step", &ph, 0};
     x.array = array, x.narray += NTEMP, x.stage = stage, x.nstage = 4, x.entry = &entry, x.nentry = 1;
     r->program = &x;
     OK(optc_bind(r, &(optc_group){.tensors = &(optc_tensor){.param = p, .grad = g, .rank = 1, .shape = &n},
@@ -173,7 +173,7 @@ START_TEST(many_placed)
         stage[1].nwrites = 0;
     }
     ProgPhase ph = {act, _i ? 2 : MANY};
-    ProgEntry entry = {"step", &ph};
+    ProgEntry entry = {"step", &ph, 0};
     x.array = array, x.narray += MANY, x.stage = stage, x.nstage = ph.naction, x.entry = &entry, x.nentry = 1;
     r->program = &x;
     clock_t from = clock();
@@ -237,7 +237,7 @@ START_TEST(copies)
     memcpy(act, was->action, sizeof *act * (size_t)was->naction);
     act[was->naction] = (ProgAction){ACT_COPY, 0, v, m};
     ProgPhase ph = {act, was->naction + 1};
-    ProgEntry entry = {"step", &ph};
+    ProgEntry entry = {"step", &ph, 0};
     p.entry = &entry;
     p.nentry = 1;
     for (int k = 0; k < f.n; k++)

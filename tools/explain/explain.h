@@ -9,8 +9,6 @@ void explain_plan(Arena *a, const Plan *p, unsigned variants);                 /
 const char *explain_phase(Arena *a, const Plan *p, int entry, int mask);       /* "step, t divisible by 5" */
 bool explain_runs(const Stage *st, int variant);                               /* the stage runs for that variant */
 
-/* ---- explain_precision.c ---- */
-void explain_precision(Arena *a, const Plan *p);                               /* warns of types that cannot work */
 
 /* The rates from which the least time is computed. */
 typedef struct Bandwidth {

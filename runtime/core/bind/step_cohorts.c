@@ -80,7 +80,7 @@ CORE optc_status cohorts_prepare(optc_binding *b)
     if (!b->leaves_out || !b->absent)
         return no_memory("optc_bind");
     for (int e = 0; e < p->nentry; e++)
-        b->leaves_out[e] = shards_roles(b, reads_gradient(b->rule->program, e));
+        b->leaves_out[e] = shards_roles(b, reads_gradient(b->rule->program, program_base(b->rule->program, e)));
     for (int k = 0; k < p->narray; k++)
         b->group_states = b->group_states || (own_array(&p->array[k]) && p->array[k].kind == MEM_STATE &&
                                               !p->array[k].report);
@@ -253,10 +253,11 @@ static bool put(long long *to, long long x)
     return other;
 }
 
-/* If no tensor takes part, the groups do not either: a mean or maximum over nothing is no value for their states. */
+/* If no tensor takes part, the groups do not either: a mean or maximum over nothing is no value for their states. If
+ * values span several bindings, tensors of others may take part. */
 static void place_tensors(optc_binding *b, unsigned mask, CohortKey *key, int n)
 {
-    bool moved = false, changed = false;
+    bool moved = false, changed = false, shared = program_shared(b->rule->program);
     long long present = 0, total = 0;
     b->nabsent = 0;
     for (int i = 0; i < b->ntensor; i++) {
@@ -271,7 +272,7 @@ static void place_tensors(optc_binding *b, unsigned mask, CohortKey *key, int n)
             b->absent[b->nabsent++] = i;
     }
     for (int r = 0; r < b->ngroup; r++)
-        changed = put(&b->group[r].view.n, present || !b->ntensor ? 1 : -1) || changed;
+        changed = put(&b->group[r].view.n, present || !b->ntensor || shared ? 1 : -1) || changed;
     for (int r = b->ngroup; r < b->ncohort; r++) {
         changed = put(&b->group[r].view.n, b->group[r].idle ? -1 : 1) || b->group[r].stale || changed;
         b->group[r].view.id = b->group[r].of;

@@ -423,6 +423,7 @@ static optc_status derive_phases(Builder *x)
         ProgPhase *to = TAKE(x->b, ProgPhase, phases);
         entry[e].name = p->entry[e].name;
         entry[e].phase = to;
+        entry[e].shares = p->entry[e].shares;
         s = to ? OPTC_OK : no_memory("optc_bind_sharded");
         for (int m = 0; m < phases && s == OPTC_OK; m++)
             s = derive_phase(x, &p->entry[e].phase[m], &to[m]);

@@ -261,7 +261,7 @@ static optc_status compile(optc_rule *r, const optc_rule_options *o)
     Source src;
     Finder f = {o, r->engine->library->spec_path};
     GenOptions g = {.options = o->options, .find = find_text, .find_ctx = &f,
-                    .target = engine_target(r->engine)};
+                    .target = engine_target(r->engine), .bindings = o->bindings};
     optc_status s = pick_types(r, o, &g.types);
     if (s == OPTC_OK)
         s = pick_product(o, &g.product);
@@ -383,6 +383,61 @@ int optc_rule_changes_grad(const optc_rule *r) { return r && r->library->rule->c
 const char *optc_rule_plan(const optc_rule *r) { return r ? r->library->plan_text : ""; }
 
 int optc_rule_warnings(const optc_rule *r) { return r ? r->library->nwarning : 0; }
+
+/* A copy of the rule with other defaults takes the warnings. The pass reads the graph and changes nothing else. */
+static bool warn_with(const optc_rule *r, const double *value, Arena *a, Buf *out)
+{
+    Rule x = *r->library->rule;
+    const Plan *p = r->library->plan;
+    jmp_buf oom;
+    volatile bool ok = false;
+    a->out = &oom;
+    if (!setjmp(oom)) {
+        Diag d = {0};
+        x.arena = a;
+        x.warning = NULL;
+        x.nwarning = x.warning_cap = 0;
+        x.hyper = NEWS(a, Hyper, x.nhyper + 1);
+        for (int i = 0; i < x.nhyper; i++) {
+            x.hyper[i] = r->library->rule->hyper[i];
+            x.hyper[i].def = value[i];
+        }
+        ok = pass_precision(&x, &(Types){.p = p->p, .g = p->g, .state = p->state}, NULL, &d);
+        for (int i = 0; i < x.nwarning; i++)
+            buf_printf(out, "%s%s", i ? "\n\n" : "", x.warning[i].text);
+        diag_free(&d);
+    }
+    a->out = NULL;
+    return ok;
+}
+
+optc_status optc_type_warnings(const optc_rule *r, const optc_setting *hyper, int nhyper, char *buf, size_t size)
+{
+    static const char call[] = "optc_type_warnings";
+    if (!r || !buf || !size || nhyper < 0 || (nhyper && !hyper))
+        return fail(OPTC_ERROR_ARGUMENT, "%s: an argument is NULL, or a size is 0", call);
+    const Rule *x = r->library->rule;
+    double *value = calloc((size_t)x->nhyper + 1, sizeof *value);
+    if (!value)
+        return no_memory(call);
+    for (int i = 0; i < x->nhyper; i++)
+        value[i] = x->hyper[i].def;
+    optc_status s = OPTC_OK;
+    for (int i = 0; i < nhyper && s == OPTC_OK; i++) {
+        int k = 0;
+        s = find_hyper(r->program, call, hyper[i].name, &k);
+        value[k] = s == OPTC_OK ? hyper[i].value : 0;
+    }
+    Arena a = {0};
+    Buf out = {.arena = &a};
+    if (s == OPTC_OK && !warn_with(r, value, &a, &out))
+        s = no_memory(call);
+    if (s == OPTC_OK)
+        snprintf(buf, size, "%s", out.len ? buf_text(&out) : "");
+    arena_free(&a);
+    free(value);
+    return s;
+}
 
 const char *optc_rule_warning(const optc_rule *r, int i)
 {

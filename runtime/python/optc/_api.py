@@ -195,11 +195,12 @@ def number_of(text):
 class Rule:
     """A compiled rule. `spec`: a name, or a path; `text`: the spec itself. `with_`: wrappers, the last outermost.
     `types`: {"param": "bf16", "grad": …, "state": "q8", "ema.avg": "bf16"}, or "param=bf16,state=q8,ema.avg=bf16": keys
-    other than param, grad, state, master and copy name states. `wrappers`: {name: text} that `with_` finds first.
+    other than param, grad, state, master, copy and lost name states. `wrappers`: {name: text} that `with_` finds first.
+    `bindings`: of this and other rules, which share values of all tensors (optc.h).
     `check`: warns about probable mistakes in the spec; `warn`: also if it is not compiled code. False: no warnings."""
 
     def __init__(self, engine, spec=None, *, text=None, with_=(), options=None, types=None, wrappers=None,
-                 products=None, warn=True, check=True):
+                 products=None, bindings=0, warn=True, check=True):
         with_ = with_ if isinstance(with_, str) else ",".join(with_ or ())
         types = types_of(types)
         named = ",".join("%s=%s" % pair for pair in types.items() if pair[0] not in ("param", "grad", "state"))
@@ -208,7 +209,7 @@ class Rule:
             spec=encoded(spec), text=encoded(text), options=encoded(option_text(options)),
             param=_type(types.get("param")), grad=_type(types.get("grad")), state=_type(types.get("state")),
             wrappers=array(_lib.Text, texts), nwrappers=len(texts), products=encoded(products),
-            types=encoded(named or None))
+            types=encoded(named or None), bindings=bindings)
         setattr(o, "with", encoded(with_ or None))
         out = ctypes.c_void_p()
         lib.optc_compile_sized(engine.handle, o, ctypes.sizeof(o), out)
@@ -275,9 +276,16 @@ class Rule:
                 for s in self._list(lib.optc_rule_inputs, lib.optc_rule_input_info, _lib.StateInfo)}
 
     def warnings(self):
-        """Warnings of `optc check` about a spec given as text or by path; a library rule has none. Compiling the rule
+        """Warnings of `optc check`: about a spec given as text or by path, and about storage types. Compiling the rule
         issues them with warnings.warn."""
         return [decoded(lib.optc_rule_warning(self.handle, i)) for i in range(lib.optc_rule_warnings(self.handle))]
+
+    def type_warnings(self, **hyper):
+        """Warnings about storage types that cannot work with these hyperparameters; others have their defaults."""
+        values = [_lib.Setting(encoded(n), v) for n, v in hyper.items()]
+        buf = ctypes.create_string_buffer(1 << 14)
+        lib.optc_type_warnings(self.handle, array(_lib.Setting, values), len(values), buf, len(buf))
+        return [text for text in decoded(buf.value).split("\n\n") if text]
 
     def field(self, name):
         """A text field of the spec's head: "doc", "cite" or "fallback" (the rule for tensors that are not matrices).
@@ -305,6 +313,10 @@ class Rule:
     def follows_params(self):
         """States that store what parameters round away. They are stale after other code writes a parameter."""
         return [n for n in self.states() if lib.optc_rule_follows_params(self.handle, encoded(n))]
+
+    def copies_of_params(self):
+        """Values that are copies of the parameters (types copy=)."""
+        return [n for n in self.values() if lib.optc_rule_follows_params(self.handle, encoded(n))]
 
     def bind(self, groups):
         return Binding(self, groups)

@@ -90,7 +90,7 @@ TypeInfo = _struct("optc_type_info", "str name dtype, int bits dlpack")
 Memory = _struct("optc_memory", "i64 total free ours peak")
 Text = _struct("optc_text", "str name text")
 RuleOptions = _struct("optc_rule_options", "str spec text with options, type param grad state, optc_text* wrappers,"
-                      "int nwrappers, str products types")
+                      "int nwrappers, str products types, int bindings")
 Hyper = _struct("optc_hyper", "str name, double value lo hi, int lo_open hi_open")
 StateInfo = _struct("optc_state_info", "str name domain, type type")
 Option = _struct("optc_option", "str name value preset choices kind")
@@ -147,6 +147,7 @@ optc_rule_position: int ptr str
 optc_rule_changes_grad: int ptr
 optc_rule_warnings: int ptr
 optc_rule_warning: str ptr int
+optc_type_warnings: status ptr optc_setting* int ptr size
 optc_bind_sized: status ptr optc_group* int size size ptr*
 optc_unbind: status ptr
 optc_binding_warning: str ptr
@@ -157,6 +158,8 @@ optc_binding_held_sized: status ptr optc_held* size
 optc_factors_about_sized: status ptr int optc_factors* size
 optc_step: status ptr
 optc_run: status ptr str
+optc_connect: status ptr* int
+optc_run_all: status ptr* int str
 optc_set_stream: status ptr ptr
 optc_sync: status ptr
 optc_get_t: status ptr int i64*

@@ -50,6 +50,7 @@ class GroupKeys:
         if isinstance(options, str):
             options = {k: _rules.literal(v) for k, v in (part.split("=", 1) for part in options.split(",") if part)}
         self.options = dict(options or {})
+        self.told = set()                              # warnings of types that were issued
 
     def __setstate__(self, state):
         """Older pickles have one type for all states."""
@@ -58,6 +59,7 @@ class GroupKeys:
             kind = state.pop("state_type", None)
             state["types"] = {"state": kind} if kind else {}
         self.__dict__.update(state)
+        self.told = set(state.get("told", ()))
 
     def defaults(self, given):
         """The defaults of groups: the given values, and the rule's for the others."""
@@ -94,8 +96,19 @@ class GroupKeys:
         about probable mistakes in a spec given as text or by path, once for each set of options."""
         spec, options, _ = self.rule(group, where)
         if (spec, option_text(options)) not in self.seen:
-            for text in self._consider(spec, options).warnings():
-                warnings.warn("optc: " + text, stacklevel=4)
+            rule = self._consider(spec, options)
+            by_default = rule.type_warnings()          # types are known when tensors are bound
+            for text in rule.warnings():
+                if text not in by_default:
+                    warnings.warn("optc: " + text, stacklevel=4)
+
+    def warn_of_types(self, rule, hyper):
+        """Warns once of types that cannot work with a group's hyperparameters."""
+        values = {n: number(v) for n, v in hyper.items() if not isinstance(v, torch.Tensor) or v.device.type == "cpu"}
+        for text in rule.type_warnings(**values):
+            if text not in self.told:
+                self.told.add(text)
+                warnings.warn("optc: " + text, stacklevel=5)
 
     def _consider(self, spec, options):
         rule = asked(**self.compiled(spec, options))
@@ -307,9 +320,9 @@ class GroupKeys:
             spec = row["spec_of"](group) if row["spec_of"] else self.row
         return spec, {**{k: v for k, v in options.items() if v is not None}, **self.options}, up
 
-    def compiled(self, spec, options, maximize=False, param=None, grad=None, scaler=None, clip=None):
+    def compiled(self, spec, options, maximize=False, param=None, grad=None, scaler=None, bindings=0):
         """Arguments for Engine.compile. scaler: the text of an outermost wrapper that divides gradients by a scale;
-        clip: the text of a wrapper that replaces the library's clip."""
+        bindings: those that share values of all tensors."""
         what = dict(self.what, spec=spec, options=option_text(options))
         types = {"param": param, "grad": grad, **self.types}
         if types["param"] != "%ssr" % param:           # bf16sr is not for f32 parameters beside bf16 ones
@@ -317,8 +330,8 @@ class GroupKeys:
         if param not in ("bf16", "f16"):
             types.pop("master", None)                  # others round nothing away
         what["types"] = {k: v for k, v in types.items() if v is not None}
-        if clip:
-            what["wrappers"] = {**what["wrappers"], "clip": clip}
+        if bindings:
+            what["bindings"] = bindings
         if maximize:
             self._may_go_up()
             what["with_"] = ",".join(x for x in (what["with_"], "maximize") if x)

@@ -24,10 +24,10 @@ from ._tensor_checks import refuse, refuse_shared
 from ._group_keys import GroupKeys, number
 from ._engines import TYPES, capturing, device_of
 from ._rule_inputs import RuleInputs
-from ._scaling import APART, CHECKING, SCALER, read_where_it_lies, send
+from ._scaling import CHECKING, SCALER, read_where_it_lies, send
 from ._sharded import Sharded, is_sharded, local, refuse_placed
 from ._param_routing import sorter
-from ._multi_binding import CLIP, Checks, Norms, can_share
+from ._multi_binding import Shared
 
 # torch.compile's callback for frames that are called now; None: it is off.
 _frame_hook = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: None)
@@ -44,7 +44,8 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
     options      compile-time choices: {"amsgrad": True}
     types        storage types of states: {"state": "q8", "ema.avg": "bf16"} or "state=q8,ema.avg=bf16"; parameters and
                  gradients have their own. "master" says how 16-bit parameters keep what they round away: "low16",
-                 "f32", "low8" or "kahan"; "param" may only ask for stochastic rounding ("bf16sr", "f16sr")
+                 "f32", "low8" or "kahan"; "lost": "count" counts updates that round away; "param" may only
+                 ask for stochastic rounding ("bf16sr", "f16sr")
     spec         the text of a spec, instead of a name
     wrappers     texts of your own wrappers by name, for with_
     products     precision of products of matrices: "f32", "bf16", …
@@ -202,31 +203,27 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
                     members[k] = Member(k, group["params"])
                 members[k].add(p, name or "param_groups[%d][%d]" % (k, i), self._flags.get(id(p), 0),
                                self._splits.get(id(p), 0))
-        several = len(wanted) > 1 and not self._release
-        clip = CLIP if several and self._rule.is_global and can_share(self._rule) else None
-        scaler = APART if several and self._scaled == CHECKING else self._scaled
+        several = len(wanted) > 1 and not self._release and (self._rule.is_global or self._scaled == CHECKING)
         rows = [(local(p), n) for members, _ in wanted.values() for m in members.values()
                 for p, n in zip(m.params, m.names)]
         refuse_shared(*zip(*rows)) if rows else None
         old = {id(p): at for p, at in self._places.items() if not _state.removed(*at, _state.entry(self, p))}
-        bounds = [self._bound(key, *what, clip, scaler, old) for key, what in wanted.items()]
-        if not clip:
-            self._refuse_apart(bounds)
+        bounds = [self._bound(key, *what, len(wanted) if several else 0, old) for key, what in wanted.items()]
+        self._refuse_apart(bounds)
         plans = [_state.plan(self, b, range(len(b.owners)), old) for b in bounds]
         for b, plan in zip(bounds, plans):
             _state.take(self, b, plan)
-        self._norms = Norms(bounds) if clip else None
-        self._checks = Checks(bounds) if scaler == APART else None
+        shared = Shared(bounds, self._rule.spec) if several else None
         self._give_inputs(bounds)                      # all that may fail comes before the old bindings are replaced
-        self._bounds, self._out, self._shape = bounds, out, self._layout()
+        self._bounds, self._shared, self._out, self._shape = bounds, shared, out, self._layout()
         self._of = {id(b.owners[0]): b for b in bounds} if self._release else {}
         self._places = {p: (b, i) for b in bounds for i, p in enumerate(b.owners)}
         self._pushed = None
 
-    def _bound(self, key, members, rule, clip, scaler, old):
+    def _bound(self, key, members, rule, bindings, old):
         device, dtype, grad, sharded = key[:4]
         what = self._rule.compiled(*rule, param=TYPES[dtype], grad=TYPES.get(grad, "f32"),
-                                   scaler=scaler, clip=clip)
+                                   scaler=self._scaled, bindings=bindings)
         members = list(members.values())
         hypers = [self._rule.values(self.param_groups[m.group], dtype, m.group) for m in members]
         kind = Sharded if sharded else TensorBinding
@@ -239,6 +236,8 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
             told = str(e).replace("optc_engine_options.workspace", "workspace").replace("; set a larger one", "")
             raise OutOfMemory("%s: workspace= of this optimizer takes more" % told) from None
         b.dtype = grad
+        for hyper in hypers:
+            self._rule.warn_of_types(b.rule, hyper)
         if self._scaled:                               # the rule reads a scale at every step
             b.guarded(None, torch.ones(()), True)
         return b
@@ -247,10 +246,6 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
         if self._release and any("group" in b.domains.values() for b in bounds):
             raise ValueError("%s has states of whole groups: release_grads=True cannot be used with it"
                              % self._rule.spec)
-        if len(bounds) > 1 and self._rule.is_global:
-            raise ValueError("%s has values of all tensors together (as clip's norm), and these tensors have several "
-                             "devices, types or options: %s" % (self._rule.spec, "; ".join(
-                                 "%d of %s on %s" % (len(b.params), b.params[0].dtype, b.device) for b in bounds)))
 
     # ---- a step ----
     def step(self, closure=None):
@@ -315,12 +310,13 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
         if loss is not None:
             for b in self._bounds:
                 b.take_loss(loss)
-        checked = self._checks.look() if self._checks and entry == "step" else None
         for b in self._bounds:
             if found is not None or scale is not None or b.scaling is not None:
-                b.guarded(checked[b.device] if checked else found, scale, bool(self._scaled))
-        if self._norms and entry == "step":
-            self._norms.measure(scale)
+                b.guarded(found, scale, bool(self._scaled))
+        if self._shared:
+            if self._shared.idle(entry):
+                return
+            self._shared.run(entry)
         for b in self._bounds:
             b.run(entry)
             if b.unseen and entry == "step":
@@ -457,7 +453,7 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
             is_sharded(p) for g in self.param_groups for p in g["params"])
 
     def _found(self):
-        return self._checks.found if self._checks else {b.device: b.found() for b in self._bounds}
+        return {b.device: b.found() for b in self._bounds}
 
     # ---- entries and values of the rule ----
     def entries(self):

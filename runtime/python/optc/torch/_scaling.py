@@ -20,13 +20,8 @@ CHECKING = """return wrapper {
     skipped = skipped + found
     when(ok, function() inner { t = t - skipped } end)
   end }"""
-# With several bindings each checks its gradients before the step, and a guard stops all of them.
-APART = """return wrapper {
-  name = "scaler", inputs = { scale = "group" }, state = { found = zeros "group" },
-  check = function() found = where(isfinite(max(0, global.max(abs(g)))), 0, 1) end,
-  step = function() g = g / scale inner() end }"""
 OWN = "scaler."              # prefix of the states of these wrappers, which opt.state does not show
-HIDDEN = (OWN, "clip.of_these")
+HIDDEN = (OWN, "shared.")   # the second: of _multi_binding.py
 DEVICES = ("cuda",)          # on other devices torch's scaler checks and unscales itself
 
 
@@ -103,10 +98,6 @@ class Guard:
         if scaled:
             for k in range(len(b.members)):
                 b.binding.set_scalar_from(k, "scaler.scale", self.memory.data_ptr() + 4, _lib.F32)
-
-    def let(self):
-        if self.on:
-            self.memory[0].zero_()
 
     def take(self, b, found, scale):
         if found is not None and not self.on:

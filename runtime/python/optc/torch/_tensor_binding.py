@@ -71,13 +71,14 @@ class TensorBinding:
         self.sent, self.kept = {}, {}                  # hyperparameters as passed to the library; tensors among them
         self.scaling = self.loss = None
         self.stream, self.capturing = 0, False
-        self.domains = rule.states()
+        copies = rule.copies_of_params()
+        self.domains = {**rule.states(), **dict.fromkeys(copies, "elem")}
         self.grouped = [n for n, d in self.domains.items() if d == "group" and not n.startswith(HIDDEN)]
         sizes = [len(m.params) for m in members]
         self.firsts = {sum(sizes[:k]): k for k in range(len(sizes))} if self.grouped else {}   # they show group states
         self.bases = {}                                # memory of earlier bindings that still contains states
         self._old, self._outer = old or {}, names or {}
-        self.follows = {self._outer.get(n, n) for n in rule.follows_params()}
+        self.follows = {self._outer.get(n, n) for n in (*rule.follows_params(), *copies)}
         self.versions = self._read_versions()          # of parameters when the states in `follows` were set
         for p, name in zip(self.params, self.names):
             refuse_freed(p, "", name)
@@ -326,11 +327,19 @@ class TensorBinding:
             if was != now:
                 self.params_changed(i)
 
-    def run(self, entry):
+    def _before(self):
         if self.follows:
             self._follow_params()
         if self.staged:
             self._stage(True)
+
+    def share(self, entry):
+        """Runs an entry that computes values for other bindings and changes nothing else."""
+        self._before()
+        self.binding.run(entry)
+
+    def run(self, entry):
+        self._before()
         if entry == "step":
             self.binding.step()
             self._count()

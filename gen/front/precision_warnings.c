@@ -1,9 +1,10 @@
-/* Warnings about storage types that cannot work: averages and decays whose change in one step is below half a step of
- * the type, so that rounding to nearest undoes it. Uses the defaults of the hyperparameters.
+/* pass_precision: warnings about storage types that cannot work: averages and decays whose change in one step is below
+ * half a step of the type, so that rounding to nearest undoes it. Uses the defaults of the hyperparameters;
+ * optc_type_warnings runs it with the caller's.
  *
  * A type with d significant bits has steps of 2^(1-d) to 2^-d of a number: a change below 2^-d of it is lost for some
  * numbers, and below 2^-(d+1) for all. */
-#include "tools/explain/explain.h"
+#include "gen/front/front.h"
 
 #include <math.h>
 #include <string.h>
@@ -88,9 +89,12 @@ static bool rounds(Type t)                     /* to nearest, in few bits */
 
 static bool lost(Type t, double w) { return w > 0 && w < ldexp(1, -type_info[t].digits); }
 
-static const char *line_of(Arena *a, const Rule *r, const Node *n)
+static void warn_at(Rule *r, const Node *n, const char *text)
 {
-    return n->line ? arena_printf(a, "%s:%d: ", r->file[n->file], n->line) : "";
+    bool known = n && n->line && n->file >= 0 && n->file < r->nfile;
+    Place at = {known ? n->file : 0, known ? n->line : 0, known ? r->file[n->file] : NULL,
+                known && n->file < r->ntext ? r->text[n->file] : NULL};
+    rule_warn(r, at, text);
 }
 
 static Ref find_leaf(const Graph *g, Op op, int sym)
@@ -101,24 +105,25 @@ static Ref find_leaf(const Graph *g, Op op, int sym)
     return NONE;
 }
 
-static void warn_average(Arena *a, const Plan *p, const Numbers *x, int state)
+static void warn_average(Rule *r, const Types *t, const Numbers *x, int state)
 {
-    const Rule *r = p->rule;
-    const Mem *m = &p->mem[plan_mem_of_state(p, state)];
+    const State *s = &r->state[state];
+    Type type = type_of_state(s, t->p, t->state);
     Ref leaf = find_leaf(&r->g, OP_STATE, state);
-    if (leaf == NONE || dom_wide(m->dom) || !rounds(m->type) || r->state[state].follows_p)
+    if (leaf == NONE || dom_wide(s->dom) || !rounds(type) || s->follows_p)
         return;
     for (int e = 0; e < r->nentry; e++)
         for (int v = 0; v < r->nvariant; v++)
             for (int k = 0; k < r->entry[e].body[v].n; k++) {
                 Write w = r->entry[e].body[v].w[k];
                 double by = w.state == state ? share(x, w.val, leaf) : NAN;
-                if (!lost(m->type, by))
+                if (!lost(type, by))
                     continue;
-                cli_warning("%sstate '%s' is an average that moves by %g of the difference in a step, less than half a "
-                            "step of %s (%g): it freezes; store it in f32 or in a type with stochastic rounding",
-                            line_of(a, r, &r->g.n[w.val]), m->name, by, type_info[m->type].name,
-                            ldexp(1, -type_info[m->type].digits));
+                warn_at(r, &r->g.n[w.val],
+                        arena_printf(r->arena, "state '%s' is an average that moves by %g of the difference in a step, "
+                                               "less than half a step of %s (%g): it freezes; store it in f32 or in a "
+                                               "type with stochastic rounding", s->name, by, type_info[type].name,
+                                     ldexp(1, -type_info[type].digits)));
                 return;
             }
 }
@@ -131,32 +136,37 @@ static bool has_master(const Rule *r)
     return false;
 }
 
-static void warn_params(Arena *a, const Plan *p, const Numbers *x)
+static void warn_params(Rule *r, Type p, const Numbers *x)
 {
-    const Rule *r = p->rule;
-    const char *name = type_info[p->p].name, *master = p->p == T_BF16 ? "low16" : "f32";
+    const char *name = type_info[p].name, *master = p == T_BF16 ? "low16" : "f32";
     Ref leaf = find_leaf(&r->g, OP_P, 0);
-    double half = ldexp(1, -type_info[p->p].digits);
-    if (leaf == NONE || !rounds(p->p) || has_master(r))
+    double half = ldexp(1, -type_info[p].digits);
+    if (leaf == NONE || !rounds(p) || has_master(r))
         return;
     for (Ref i = 0; i < r->g.len; i++) {
         double by = share(x, i, leaf);
-        if (lost(p->p, by)) {
-            cli_warning("%sa decay of %g of the parameter in a step is less than half a step of %s (%g): it rounds "
-                        "away; use --types master=%s", line_of(a, r, &r->g.n[i]), by, name, half, master);
+        if (lost(p, by)) {
+            warn_at(r, &r->g.n[i],
+                    arena_printf(r->arena, "a decay of %g of the parameter in a step is less than half a step of %s "
+                                           "(%g): it rounds away; choose types master=%s", by, name, half, master));
             break;
         }
     }
     for (int h = 0; h < r->nhyper; h++)
         if (!strcmp(r->hyper[h].name, "lr") && r->hyper[h].def > 0 && r->hyper[h].def < half / 2)
-            cli_warning("an update of lr = %g rounds away on parameters in %s above %g; use --types master=%s",
-                        r->hyper[h].def, name, r->hyper[h].def * 2 / half, master);
+            warn_at(r, NULL,
+                    arena_printf(r->arena, "an update of lr = %g rounds away on parameters in %s above %g; choose "
+                                           "types master=%s", r->hyper[h].def, name,
+                                 r->hyper[h].def * 2 / half, master));
 }
 
-void explain_precision(Arena *a, const Plan *p)
+bool pass_precision(Rule *r, const Types *t, const char *path, Diag *d)
 {
-    Numbers x = numbers(a, p->rule);
-    for (int i = 0; i < p->rule->nstate; i++)
-        warn_average(a, p, &x, i);
-    warn_params(a, p, &x);
+    (void)path;                                    /* rules have the names of their files */
+    (void)d;
+    Numbers x = numbers(r->arena, r);
+    for (int i = 0; i < r->nstate; i++)
+        warn_average(r, t, &x, i);
+    warn_params(r, t->p, &x);
+    return true;
 }

@@ -1,0 +1,92 @@
+/* Bindings of several types that share a norm (optc_connect): the CPU's bits, also in a captured and replayed step. */
+#include "tests/gpu/device_side.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { N = 7000, NSETS = 3, RUNS = 5 };
+static const Type sets[NSETS] = {T_F32, T_BF16, T_F16};
+
+typedef struct Trio {
+    optc_engine *e;
+    optc_rule *r[NSETS];
+    optc_binding *b[NSETS];
+    CUdeviceptr p[NSETS], g[NSETS];
+} Trio;
+static char hp[2][NSETS][N * 4], hg[NSETS][N * 4];
+
+static void open_trio(Trio *x, bool gpu)
+{
+    int64_t n[] = {N / 10, 10};
+    OK(optc_open(&(optc_engine_options){.device = gpu ? "cuda" : NULL, .cache_dir = getenv("OPTC_TEST_CACHE")}, &x->e));
+    for (int s = 0; s < NSETS; s++) {
+        size_t bytes = (size_t)N * (size_t)type_info[sets[s]].bytes;
+        for (int i = 0; i < N; i++) {
+            type_store(sets[s], hp[gpu][s], i, ref_value(s, 0, i));
+            type_store(sets[s], hg[s], i, ref_value(s, 1, i));
+        }
+        ck_assert(!gpu || (!d->cuMemAlloc_v2(&x->p[s], bytes) && !d->cuMemAlloc_v2(&x->g[s], bytes) &&
+                           !d->cuMemcpyHtoDAsync_v2(x->p[s], hp[1][s], bytes, NULL) &&
+                           !d->cuMemcpyHtoDAsync_v2(x->g[s], hg[s], bytes, NULL) && !d->cuStreamSynchronize(NULL)));
+        optc_tensor t = {.param = gpu ? (void *)(uintptr_t)x->p[s] : hp[0][s],
+                         .grad = gpu ? (void *)(uintptr_t)x->g[s] : hg[s], .rank = 2, .shape = n};
+        OK(optc_compile(x->e, &(optc_rule_options){.spec = "adamw+clip(1)+skip", .param = (optc_type)(sets[s] + 1),
+                                                   .bindings = NSETS}, &x->r[s]));
+        OK(optc_bind(x->r[s], &(optc_group){.tensors = &t, .ntensors = 1}, 1, &x->b[s]));
+    }
+    OK(optc_connect(x->b, NSETS));
+}
+
+static void close_trio(Trio *x, bool gpu)
+{
+    for (int s = 0; s < NSETS; s++) {
+        OK(optc_unbind(x->b[s]));
+        OK(optc_release(x->r[s]));
+        ck_assert(!gpu || (!d->cuMemFree_v2(x->p[s]) && !d->cuMemFree_v2(x->g[s])));
+    }
+    OK(optc_close(x->e));
+}
+
+START_TEST(one_norm)
+{
+    Trio c, g;
+    CUstream st;
+    void *graph, *exec;
+    double norm[2];
+    ck_assert(!d->cuStreamCreate(&st, 1));
+    open_trio(&c, false);
+    open_trio(&g, true);
+    for (int s = 0; s < NSETS; s++)
+        OK(optc_set_stream(g.b[s], st));
+    for (int t = 0; t < RUNS; t++)
+        OK(optc_run_all(c.b, NSETS, "step"));
+    OK(optc_run_all(g.b, NSETS, "step"));
+    if (_i) {
+        ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
+        OK(optc_run_all(g.b, NSETS, "step"));
+        ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    }
+    for (int t = 1; t < RUNS; t++)
+        if (_i)
+            ck_assert(!d->cuGraphLaunch(exec, st));
+        else
+            OK(optc_run_all(g.b, NSETS, "step"));
+    for (int s = 0; s < NSETS; s++) {
+        size_t bytes = (size_t)N * (size_t)type_info[sets[s]].bytes;
+        OK(optc_sync(g.b[s]));
+        OK(optc_read_value(c.b[s], 0, "clip.grad_norm", &norm[0], 1));
+        OK(optc_read_value(g.b[s], 0, "clip.grad_norm", &norm[1], 1));
+        ck_assert_msg(norm[0] == norm[1] && norm[0] > 10, "set %d: norms %.17g and %.17g", s, norm[0], norm[1]);
+        ck_assert(!d->cuMemcpyDtoHAsync_v2(hp[1][s], g.p[s], bytes, NULL) && !d->cuStreamSynchronize(NULL));
+        ck_assert_msg(!memcmp(hp[0][s], hp[1][s], bytes), "set %d differs between CPU and GPU", s);
+        OK(optc_set_stream(g.b[s], NULL));
+    }
+    if (_i)
+        d->cuGraphExecDestroy(exec), d->cuGraphDestroy(graph);
+    close_trio(&c, false);
+    close_trio(&g, true);
+    d->cuStreamDestroy_v2(st);
+}
+END_TEST
+
+void add_connect(TCase *t) { tcase_add_loop_test(t, one_norm, 0, 2); }
