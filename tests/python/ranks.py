@@ -3,6 +3,7 @@ that nothing is imported twice."""
 import datetime
 import multiprocessing
 import os
+import pickle
 import queue
 import tempfile
 import time
@@ -18,7 +19,7 @@ def _rank(rank, world, store, work, given, results):
         dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=world,
                                 timeout=datetime.timedelta(seconds=LIMIT))
         found = work(*given)
-        results.put((rank, None, found))
+        results.put((rank, None, pickle.dumps(found)))         # here: a queue's thread would lose its error
         dist.destroy_process_group()
     except BaseException:
         results.put((rank, "rank %d: %s" % (rank, traceback.format_exc()), None))
@@ -53,4 +54,4 @@ def in_ranks(world, work, *given, dying=()):
     errors = [error for error, _ in said.values() if error]
     if errors:
         raise AssertionError("\n".join(errors))
-    return [said[k][1] if k in said else None for k in range(world)]
+    return [pickle.loads(said[k][1]) if k in said else None for k in range(world)]

@@ -89,8 +89,6 @@ def pieces():
 def refused(mesh, cut, Replicate, Shard):
     from torch.distributed.tensor import distribute_tensor
     case = Case()
-    with case.assertRaisesRegex(optc.ArgumentError, "piece of a larger tensor .*rule 'lamb' uses values per row"):
-        optc.torch.Optimizer(cut[:1], "lamb").step()
     alike = distribute_tensor(torch.ones(3, 3), mesh, [Replicate()]).requires_grad_()
     alike.grad = distribute_tensor(torch.ones(3, 3), mesh, [Replicate()])
     optc.torch.Optimizer([alike], "lamb").step()       # everybody has the whole of it

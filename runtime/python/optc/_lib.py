@@ -152,6 +152,8 @@ optc_rule_changes_grad: int ptr
 optc_rule_warnings: int ptr
 optc_rule_warning: str ptr int
 optc_bind_sized: status ptr optc_group* int size size ptr*
+optc_bind_sharded_sized: status ptr optc_group* int size size optc_comm* ptr*
+optc_state_rank: status ptr int str int*
 optc_unbind: status ptr
 optc_binding_warning: str ptr
 optc_tensors: int ptr
