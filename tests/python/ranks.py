@@ -1,6 +1,7 @@
 """Runs a function in several processes of one gloo group, for tests of sharded training. The processes are forked, so
 that nothing is imported twice."""
 import datetime
+import importlib
 import multiprocessing
 import os
 import pickle
@@ -14,11 +15,13 @@ import torch.distributed as dist
 LIMIT = 60                                             # seconds that one function may take
 
 
-def _rank(rank, world, store, work, given, results):
+def _rank(rank, world, store, work, given, dying, results):
     try:
         dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=world,
                                 timeout=datetime.timedelta(seconds=LIMIT))
         found = work(*given)
+        if not dying:
+            dist.barrier()                             # a rank that ends early would break the others' connections
         results.put((rank, None, pickle.dumps(found)))         # here: a queue's thread would lose its error
         dist.destroy_process_group()
     except BaseException:
@@ -28,13 +31,13 @@ def _rank(rank, world, store, work, given, results):
 def in_ranks(world, work, *given, dying=()):
     """The results of work(*given) of all ranks, in their order. dying: ranks that end without one. Raises the errors of
     all ranks together."""
-    import torch.distributed.fsdp
-    import torch.distributed.tensor                    # noqa: F401
+    for name in ("_dynamo", "distributed.checkpoint.state_dict", "distributed.fsdp", "distributed.tensor.parallel"):
+        importlib.import_module("torch." + name)       # what processes would import: one second in each of them
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     fork = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
         results = fork.Queue()
-        made = [fork.Process(target=_rank, args=(k, world, os.path.join(folder, "store"), work, given, results))
+        made = [fork.Process(target=_rank, args=(k, world, os.path.join(folder, "store"), work, given, dying, results))
                 for k in range(world)]
         for p in made:
             p.start()
