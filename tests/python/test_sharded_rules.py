@@ -65,6 +65,31 @@ def each_rule():
     return {k: v for k, v in found.items() if v}
 
 
+def whole_of(x):
+    return x.full_tensor() if hasattr(x, "full_tensor") else x
+
+
+def stacks():
+    """Matrices stacked in one parameter, cut between matrices and inside them, on two replicas of two pieces. States
+    are those of one process, also after loading."""
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
+    grid = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    found = {}
+    for rule in ("muon", "soap", "psgd"):
+        torch.manual_seed(0)
+        whole = [torch.randn(s).requires_grad_() for s in ((5, 8, 6), (16, 5), (10, 4), (6, 6))]
+        cuts = [distribute_tensor(w.detach().clone(), grid, [Replicate(), Shard(0)]).requires_grad_() for w in whole]
+        a, b, again = [(x, optc.torch.Optimizer([(str(i), p) for i, p in enumerate(x)], rule, sort=lambda *_: True,
+                                                split={"0": 5, "1": 4, "2": 5})) for x in (whole, cuts, cuts)]
+        found[rule] = steps(a, b)
+        one, many = (opt.state_dict() for _, opt in (a, b))
+        found[rule] += [(i, k) for i, own in one["state"].items() for k, v in own.items()
+                        if not torch.equal(v, whole_of(many["state"][i][k]))]
+        again[1].load_state_dict(many)
+        found[rule] += steps(a, again, 2, 3)
+    return {k: v for k, v in found.items() if v}
+
+
 def steered():
     """Groups with schedulers, a closure, an added group, frozen parameters that start, and a copied optimizer."""
     import copy
@@ -232,7 +257,7 @@ def two_ranks():
 
 
 def four_ranks():
-    return each_rule(), tensor_parallel()
+    return each_rule(), stacks(), tensor_parallel()
 
 
 class ShardedRules(Case):
@@ -245,8 +270,8 @@ class ShardedRules(Case):
             self.assertEqual([x for _, _, _, x in scaled], [8, 4, 4, 4, 2, 2] * 2)
 
     def test_four_ranks(self):
-        for rules, (strided, parallel) in in_ranks(4, four_ranks):
-            self.assertEqual(rules, {})
+        for rules, stacks, (strided, parallel) in in_ranks(4, four_ranks):
+            self.assertEqual((rules, stacks), ({}, {}))
             self.assertTrue(strided)
             self.assertEqual(parallel, {"adamw": []})
 

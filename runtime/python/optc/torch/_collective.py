@@ -22,12 +22,11 @@ from ._tensor_checks import row_major, tensor_name
 def _steps_pieces(what, dims, flags, split):
     """Whether the rule steps pieces of tensors of so many dimensions without the other ranks. what: arguments of
     Engine.compile, as pairs."""
-    side = max(split, 1) * 2
-    shape = (side,) * dims
+    whole = (2 * max(split, 1),) + (2,) * (dims - 1)   # a piece of one row is a part of a matrix
     rule = asked(**{**dict(what), "wrappers": dict(dict(what)["wrappers"])})
     try:
-        Binding(rule, [([{"param": torch.zeros(shape, dtype=torch.float32, device="cpu"), "flags": flags,
-                          "split": split, "global_shape": (2 * side, *shape[1:]), "offset": (0,) * dims}], {})])
+        Binding(rule, [([{"param": torch.zeros((1, *whole[1:]), dtype=torch.float32, device="cpu"), "flags": flags,
+                          "split": split, "global_shape": whole, "offset": (0,) * dims}], {})])
         return True
     except _lib.ArgumentError:
         return False
@@ -115,27 +114,49 @@ class Collective(Sharded):
                 if d != "group" and not n.startswith(HIDDEN) and self.binding.has_state(i, n)]
 
     def _find_owned(self):
-        """Owners tell the sizes of their states."""
+        """Finds the states that opt.state cannot show with the cuts of their parameters. Ranks tell what they hold."""
         mine = {}
-        for i in range(len(self.params)):
-            for name, _ in self._kept(i):
-                if self.binding.state_rank(i, name) == self.comm.rank:
-                    mine[i, name] = self.binding.state(i, name)[1:]
+        for i, p in enumerate(self.owners):
+            for name, domain in self._kept(i):
+                rank = self.binding.state_rank(i, name)
+                if rank == self.comm.rank or (rank < 0 and is_cut(p) and self._is_stacked(i, domain)):
+                    address, count, kind = self.binding.state(i, name) if self.params[i].numel() or rank >= 0 else \
+                        (None, 0, None)
+                    mine[i, name] = rank, count, kind, self._first(i)
+        every = self.comm.gathered(mine)
         self._kinds, self._owned = {}, [{} for _ in self.params]
-        for rank, found in enumerate(self.comm.gathered(mine)):
-            for (i, name), (count, kind) in sorted(found.items()):
-                self._kinds[i, name] = kind
-                self._owned[i].update(self._make_owned(i, name, rank, count, kind))
+        for i, name in sorted({key for found in every for key in found}):
+            rows = [found.get((i, name)) for found in every]
+            self._owned[i].update(self._make_owned(i, name, [x or (0, 0, None, 0) for x in rows]))
 
-    def _make_owned(self, i, name, rank, count, kind):
-        p, outer, mine = self.owners[i], self._outer.get(name, name), rank == self.comm.rank
-        shape = tuple(shaped(torch.empty(count, device="meta"), torch.empty(p.shape, device="meta"),
-                              self.domains[name]).shape)
-        made = {outer: Owned(self.comm, shape, DTYPES[kind], self.device, rank,
-                             self._tensor(i, name) if mine else None)}
+    def _is_stacked(self, i, domain):
+        """Whether a state has values for each matrix of a stack, in no form that has the parameter's dimensions. If the
+        parameter is one matrix, all ranks have the same value per matrix."""
+        split = self.asked[i][1] > 1
+        return domain not in ("elem", "tensor", "row", "slice") or (domain == "slice" and split)
+
+    def _first(self, i):
+        """The number of this rank's first element in the whole parameter."""
+        p, at = self.owners[i], self._piece(i)["offset"]
+        return sum(k * n for k, n in zip(at, torch.empty(p.shape, device="meta").stride()))
+
+    def _make_owned(self, i, name, rows):
+        """rows: by rank, (rank or -1, count, type, first element of its piece)"""
+        p, outer, me = self.owners[i], self._outer.get(name, name), self.comm.rank
+        counts, begin = {first: count for _, count, _, first in rows if count}, {}
+        for first in sorted(counts):
+            begin[first] = sum(n for k, n in counts.items() if k < first)
+        holds = [(begin[first], begin[first] + count) if count else (0, 0) for _, count, _, first in rows]
+        total, kind = sum(counts.values()), next((kind for _, count, kind, _ in rows if count), _lib.F32)
+        self._kinds[i, name] = kind
+        memory = self._tensor(i, name) if rows[me][1] else None
+        shape = tuple(shaped(torch.empty(total, device="meta"), torch.empty(p.shape, device="meta"),
+                             self.domains[name]).shape)
+        made = {outer: Owned(self.comm, shape, DTYPES[kind], self.device, holds, memory)}
         if kind in CODES:
-            made[outer + SCALE] = Owned(self.comm, (blocks(count),), torch.float32, self.device, rank,
-                                        TensorBinding._scales(self, i, name) if mine else None)
+            scales = [(0, blocks(total)) if count else (0, 0) for _, count, _, _ in rows]
+            made[outer + SCALE] = Owned(self.comm, (blocks(total),), torch.float32, self.device, scales,
+                                        TensorBinding._scales(self, i, name) if memory is not None else None)
         return made
 
     def owned(self, i):

@@ -1,5 +1,6 @@
-"""States that one rank of a sharded binding holds, such as SOAP's L and R. state_dict() shows each as a DTensor that is
-cut by rows over all ranks (Shard(0)); loading brings the rows back to the owner. Both are collective copies."""
+"""States that do not have the cuts of their parameter: one rank of a sharded binding holds all of it, such as SOAP's L
+and R, or each rank holds those of its matrices (stacks). state_dict() shows such a state as a DTensor that is cut by
+rows over all ranks (Shard(0)); loading brings the values back to their ranks. Both are collective copies."""
 import math
 
 import torch
@@ -11,12 +12,13 @@ BATCH = 256 << 20                                      # bytes of all ranks toge
 
 
 class Owned:
-    """A state. shape, dtype: as one process shows it; rank: its owner; memory: the owner's live state, None elsewhere;
-    device: where its pieces are."""
+    """A state. shape, dtype: as one process shows it; device: where its memory is. holds: by rank, (first, end) of the
+    flat values that it holds; ranks with the same values are replicas. memory: this rank's values, flat."""
 
-    def __init__(self, comm, shape, dtype, device, rank, memory):
+    def __init__(self, comm, shape, dtype, device, holds, memory):
         self.comm, self.shape, self.dtype, self.device = comm, torch.Size(shape), dtype, device
-        self.rank, self.memory, self.given = rank, memory, None
+        self.holds, self.memory, self.given = holds, memory, None
+        self.sends = [x if x not in holds[:r] else (0, 0) for r, x in enumerate(holds)]       # one of the replicas
 
     @property
     def bytes(self):
@@ -25,20 +27,18 @@ class Owned:
     def stride(self):
         return tuple(math.prod(self.shape[k + 1:]) for k in range(len(self.shape)))
 
-    def rows(self, rank):
-        """(first, end) of a rank's rows, as torch.chunk cuts them. A state of no dimensions is whole everywhere."""
+    def shows(self, rank):
+        """(first, end) of the flat values that a rank shows: its rows, as torch.chunk cuts them. All ranks show a state
+        of no dimensions."""
         if not self.shape:
             return 0, 1
-        n = self.shape[0]
+        n, row = self.shape[0], math.prod(self.shape[1:])
         each = -(-n // self.comm.ranks)
-        return min(rank * each, n), min((rank + 1) * each, n)
+        return min(rank * each, n) * row, min((rank + 1) * each, n) * row
 
     def piece_shape(self, rank):
-        first, end = self.rows(rank)
-        return (end - first, *self.shape[1:]) if self.shape else ()
-
-    def piece_bytes(self, rank):
-        return math.prod(self.piece_shape(rank)) * self.dtype.itemsize
+        first, end = self.shows(rank)
+        return ((end - first) // max(math.prod(self.shape[1:]), 1), *self.shape[1:]) if self.shape else ()
 
     def shown(self, piece):
         """A rank's rows as a part of the DTensor; a state of no dimensions is a plain tensor."""
@@ -49,7 +49,7 @@ class Owned:
                                   stride=self.stride())
 
     def take(self, value):
-        """A new value, passed to the owner by put(). A value that is cut in another way is made whole first."""
+        """A new value, which put() passes on. A value that is cut in another way is made whole first."""
         if is_sharded(value) and not self._cut_alike(value):
             value = value.full_tensor()
         self.given = value
@@ -73,59 +73,62 @@ def batches(states):
         yield found
 
 
-def _flat(tensors, device):
-    """The bytes of tensors, one after the other."""
-    parts = [t.contiguous().reshape(-1).view(torch.uint8) for t in tensors if t.numel()]
-    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8, device=device)
+def _common(a, b):
+    first = max(a[0], b[0])
+    return first, max(first, min(a[1], b[1]))
 
 
-def _apart(flat, states, rank):
-    """Tensors with the shapes of a rank's pieces, from their bytes; each has its own memory."""
-    found, at = [], 0
-    for s in states:
-        n = s.piece_bytes(rank)
-        found.append(flat[at:at + n].clone().view(s.dtype).view(s.piece_shape(rank)))
-        at += n
-    return found
-
-
-def _exchange(comm, device, parts, sizes):
-    """all_to_all of one flat tensor per rank; sizes: bytes to receive of each rank. Returns them by rank."""
+def _exchange(states, out, into, outgoing):
+    """all_to_all of parts of states, all in one message per pair of ranks. out, into: functions of (state, rank): the
+    (first, end) of values that this rank sends to it, and receives from it. outgoing: this rank's values of a state,
+    and the number of the first. Yields (state, first, values) of what is received."""
+    comm, device, every = states[0].comm, states[0].device, range(states[0].comm.ranks)
+    parts, none = [], torch.empty(0, dtype=torch.uint8, device=device)
+    for r in every:
+        rows = [(s, *out(s, r)) for s in states]
+        made = [values[first - start:end - start].contiguous().view(torch.uint8)
+                for s, first, end in rows if end > first for values, start in [outgoing(s)]]
+        parts.append(torch.cat(made) if made else none)
+    rows = [[(s, *into(s, r)) for s in states] for r in every]
+    sizes = [sum((end - first) * s.dtype.itemsize for s, first, end in each) for each in rows]
     recv = torch.empty(sum(sizes), dtype=torch.uint8, device=device)
     dist.all_to_all_single(recv, torch.cat(parts), sizes, [x.numel() for x in parts], group=comm.group)
-    return recv.split(sizes)
+    at = 0
+    for s, first, end in (x for each in rows for x in each):
+        n = (end - first) * s.dtype.itemsize
+        if n:
+            yield s, first, recv[at:at + n].clone().view(s.dtype)      # clone: an address that fits the type
+        at += n
 
 
 @torch.no_grad()
 def spread(states):
-    """What state_dict() shows of the states: their rows of this rank. All ranks call it with the same states."""
+    """What state_dict() shows of the states. All ranks call it with the same states."""
     shown = {}
     for some in batches(states):
-        comm, device, every = some[0].comm, some[0].device, range(some[0].comm.ranks)
-        mine = [s for s in some if s.rank == comm.rank]
-        parts = [_flat([s.memory.reshape(s.shape)[slice(*s.rows(r))] if s.shape else s.memory for s in mine], device)
-                 for r in every]
-        theirs = [[s for s in some if s.rank == r] for r in every]
-        found = _exchange(comm, device, parts, [sum(s.piece_bytes(comm.rank) for s in own) for own in theirs])
-        for flat, own in zip(found, theirs):
-            for s, piece in zip(own, _apart(flat, own, comm.rank)):
-                shown[id(s)] = s.shown(piece)
+        me = some[0].comm.rank
+        flat = {id(s): torch.empty(math.prod(s.piece_shape(me)), dtype=s.dtype, device=s.device) for s in some}
+        for s, first, values in _exchange(some, lambda s, r: _common(s.sends[me], s.shows(r)),
+                                          lambda s, r: _common(s.sends[r], s.shows(me)),
+                                          lambda s: (s.memory, s.holds[me][0])):
+            at = first - s.shows(me)[0]
+            flat[id(s)][at:at + values.numel()] = values
+        shown.update((id(s), s.shown(flat[id(s)].view(s.piece_shape(me)))) for s in some)
     return [shown[id(s)] for s in states]
 
 
 @torch.no_grad()
 def put(states):
-    """Passes values that were taken to their owners. All ranks call it with the same states."""
+    """Passes values that were taken to the ranks that hold them. All ranks call it with the same states."""
     for s in states:
         if s.given is not None and not is_sharded(s.given) and s.memory is not None:
-            s.memory.copy_(s.given.reshape(s.memory.shape))
+            s.memory.copy_(s.given.reshape(-1)[slice(*s.holds[s.comm.rank])])
     for some in batches([s for s in states if is_sharded(s.given)]):
-        comm, device, every = some[0].comm, some[0].device, range(some[0].comm.ranks)
-        parts = [_flat([local(s.given).to(device, s.dtype) for s in some if s.rank == r], device) for r in every]
-        mine = [s for s in some if s.rank == comm.rank]
-        found = _exchange(comm, device, parts, [sum(s.piece_bytes(r) for s in mine) for r in every])
-        for r, flat in enumerate(found):
-            for s, piece in zip(mine, _apart(flat, mine, r)):
-                s.memory.view(s.shape)[slice(*s.rows(r))].copy_(piece)
+        me = some[0].comm.rank
+        for s, first, values in _exchange(some, lambda s, r: _common(s.shows(me), s.holds[r]),
+                                          lambda s, r: _common(s.shows(r), s.holds[me]),
+                                          lambda s: (local(s.given).to(s.device, s.dtype).reshape(-1), s.shows(me)[0])):
+            at = first - s.holds[me][0]
+            s.memory[at:at + values.numel()] = values
     for s in states:
         s.given = None
