@@ -11,6 +11,7 @@ import torch
 import optc
 import optc.torch
 from case import X, Y, Case, model
+from ranks import in_ranks
 
 TREE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 try:
@@ -46,7 +47,7 @@ class Snippets(Case):
 
     def test_all_are_run(self):
         """A new snippet needs a test here."""
-        self.assertEqual(len(re.findall(r"^```python", TEXT, re.M)), 6)
+        self.assertEqual(len(re.findall(r"^```python", TEXT, re.M)), 7)
 
     def test_construct(self):
         mine = page("README.md").split("```lua mine.lua\n")[1].split("```")[0]
@@ -68,6 +69,13 @@ class Snippets(Case):
         m = model()
         names = self.run_one("samples.clip", model=m, opt=torch.optim.SGD(m.parameters(), 0.1))
         self.assertEqual(names["norms"].shape, (len(X),))
+
+    def test_sharded(self):
+        def both():
+            names = self.run_one("fully_shard")
+            return names["opt"].value("clip.grad_norm"), list(names["opt"].state_dict()["state"])
+        a, b = in_ranks(2, both)
+        self.assertEqual(a, b)
 
     def test_arrays(self):
         p, g, other = (numpy.ones(5, numpy.float32) for _ in range(3))

@@ -318,8 +318,8 @@ class Rule:
         """Values that are copies of the parameters (types copy=)."""
         return [n for n in self.values() if lib.optc_rule_follows_params(self.handle, encoded(n))]
 
-    def bind(self, groups):
-        return Binding(self, groups)
+    def bind(self, groups, comm=None):
+        return Binding(self, groups, comm)
 
 
 class Binding:
@@ -328,20 +328,26 @@ class Binding:
     A tensor is an array (NumPy, CuPy, torch, ctypes, or any with DLPack), a pair of arrays (parameter, gradient), or a
     dict of members of optc_tensor: param and grad (arrays, or addresses, which need a shape), name, shape, strides,
     grad_strides, flags, tags, split, global_shape and offset (of a piece), and states: addresses in the rule's order of
-    states, or None; a state with an address continues with the contents there. The binding holds the arrays."""
+    states, or None; a state with an address continues with the contents there. The binding holds the arrays.
 
-    def __init__(self, rule, groups):
+    `comm`: the ranks of a sharded binding: an object whose `table` is an optc_comm (_lib.Comm) and whose `failed()`
+    returns the exception of a failed function of the table, or None. Binding and running are collective then."""
+
+    def __init__(self, rule, groups, comm=None):
         keep = []
         self._device = _device_of(rule.engine)
         groups = [(list(tensors), hyper) for tensors, hyper in groups]
         made = [_group(tensors, hyper, keep, self._device) for tensors, hyper in groups]
-        out = ctypes.c_void_p()
-        lib.optc_bind_sized(rule.handle, array(_lib.Group, made), len(made), ctypes.sizeof(_lib.Group),
-                            ctypes.sizeof(_lib.Tensor), out)
+        out, self._comm = ctypes.c_void_p(), comm
+        given = rule.handle, array(_lib.Group, made), len(made), ctypes.sizeof(_lib.Group), ctypes.sizeof(_lib.Tensor)
+        if comm is None:
+            lib.optc_bind_sized(*given, out)
+        else:
+            self._together(lib.optc_bind_sharded_sized, *given, comm.table, out)
         self.rule, self.handle = rule, out.value
         self.n = lib.optc_tensors(self.handle)
         self._streams = []                             # kept alive: memory is freed in the order of the last stream
-        self._end = _finalizer(self, lib.optc_unbind, self.handle, rule, self._streams)
+        self._end = _finalizer(self, lib.optc_unbind, self.handle, rule, self._streams, comm)
         self._grads = (ctypes.c_void_p * max(self.n, 1))()
         self._held = {"bound": [t for tensors, _ in groups for t in tensors]}
         if warning := decoded(lib.optc_binding_warning(self.handle)):
@@ -352,10 +358,20 @@ class Binding:
         self.handle = None
 
     def step(self):
-        lib.optc_step(self.handle)
+        self._together(lib.optc_step, self.handle)
 
     def run(self, entry):
-        lib.optc_run(self.handle, encoded(entry))
+        self._together(lib.optc_run, self.handle, encoded(entry))
+
+    def _together(self, call, *given):
+        """A collective call. If a function of the comm raised an exception, this raises it."""
+        try:
+            call(*given)
+        except _lib.Error as e:
+            raised = self._comm and self._comm.failed()
+            if not raised:
+                raise
+            raise raised from e
 
     def set_grads(self, grads):
         """Replaces all gradients, one per tensor: an array with the layout of the bound gradient, an address, or 0 or
@@ -489,6 +505,12 @@ class Binding:
         view = _lib.StateView()
         lib.optc_state(self.handle, tensor, encoded(name), view)
         return view.data, view.count, view.type
+
+    def state_rank(self, tensor, name):
+        """The rank that holds all of a state; -1: each rank holds the values of its piece, or all hold the same."""
+        out = ctypes.c_int()
+        lib.optc_state_rank(self.handle, tensor, encoded(name), out)
+        return out.value
 
     def state_bytes(self, tensor, name):
         """Bytes of a state as it is stored: of block codes with padding and scales."""

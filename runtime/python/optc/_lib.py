@@ -63,6 +63,8 @@ AS_VECTOR, USE_STEP = 1, 2                             # optc_tensor.flags
 
 ALLOC = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_size_t, c_void_p)
 RELEASE = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, c_size_t, c_void_p)
+ALL_GATHER = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t, c_void_p)
+ALL_TO_ALL = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, POINTER(c_size_t), c_void_p, POINTER(c_size_t), c_void_p)
 
 
 def _struct(name, text):
@@ -81,6 +83,7 @@ KINDS = {
     "str": c_char_p, "ptr": c_void_p, "int": c_int, "i64": c_int64, "size": c_size_t, "unsigned": c_uint,
     "double": c_double, "type": c_int, "alloc": ALLOC, "release": RELEASE, "i64*": POINTER(c_int64),
     "int*": POINTER(c_int), "double*": POINTER(c_double), "ptr*": POINTER(c_void_p), "size*": POINTER(c_size_t),
+    "all_gather": ALL_GATHER, "all_to_all": ALL_TO_ALL,
 }
 Allocator = _struct("optc_allocator", "alloc alloc, release release, ptr context")
 EngineOptions = _struct("optc_engine_options", "str device, int threads, str cache_dir compiler spec_path isa,"
@@ -108,6 +111,7 @@ Product = _struct("optc_product", "ptr a b d c, type type, i64 m n k p batch, in
                   "i64 lda ldb ldd ldc next_a next_b next_d next_c, double scale add, str products, i64 workspace,"
                   "ptr stream")
 Kronecker = _struct("optc_kronecker", "ptr a b c, type type, i64 m n p q batch next_a next_b, ptr stream")
+Comm = _struct("optc_comm", "int rank ranks, ptr context, all_gather all_gather, all_to_all all_to_all")
 ONE = -1                                               # next_a, next_b, next_d: the same matrix for the whole batch
 
 # name: result, arguments. "status" is checked; handles are void pointers.
@@ -149,6 +153,8 @@ optc_rule_warnings: int ptr
 optc_rule_warning: str ptr int
 optc_type_warnings: status ptr optc_setting* int ptr size
 optc_bind_sized: status ptr optc_group* int size size ptr*
+optc_bind_sharded_sized: status ptr optc_group* int size size optc_comm* ptr*
+optc_state_rank: status ptr int str int*
 optc_unbind: status ptr
 optc_binding_warning: str ptr
 optc_tensors: int ptr

@@ -18,7 +18,7 @@ class Optimizer(torch.optim.Optimizer):
                  types: Union[None, str, Mapping[str, str]] = None, wrappers: Optional[Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None,
-                 workspace: int = 0, **given: Any) -> None: ...
+                 workspace: int = 0, process_group: Any = None, **given: Any) -> None: ...
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any: ...
     def run(self, entry: str) -> None: ...
     def entries(self) -> List[str]: ...
@@ -77,7 +77,7 @@ class ADOPT(Optimizer):
                  False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
                  = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
-                 int = 0) -> None: ...
+                 int = 0, process_group: Any = None) -> None: ...
 
 class ASGO(Optimizer):
     """Momentum times the inverse root of one Gram matrix, that of the smaller side; AdamW for what is no matrix. An
@@ -89,7 +89,7 @@ class ASGO(Optimizer):
                  False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0) -> None: ...
+                 0, process_group: Any = None) -> None: ...
 
 class AdEMAMix(Optimizer):
     """AdamW with a second, slow momentum mixed in; the warmup option ramps alpha and beta3 over alpha_warmup and
@@ -99,7 +99,7 @@ class AdEMAMix(Optimizer):
                  weight_decay: Number = 0, *, warmup: bool = False, maximize: bool = False, with_: Sequence[str] = (),
                  types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool
                  = False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None,
-                 Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
+                 Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None) -> None: ...
 
 class AdaBelief(Optimizer):
     """Adam that divides by how far the gradient strays from its mean; decoupled weight decay. Zhuang et al. 2020,
@@ -108,7 +108,8 @@ class AdaBelief(Optimizer):
                  1e-16, weight_decay: Number = 0, *, rectify: bool = True, maximize: bool = False, with_:
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
-                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None) -> None: ...
 
 class AdaBound(Optimizer):
     """Adam's rate for each coordinate, clipped to bounds that close in on final_lr, so that it ends as SGD. Luo et
@@ -118,7 +119,7 @@ class AdaBound(Optimizer):
                  Number = 0, *, amsbound: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0) -> None: ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None) -> None: ...
 
 class AdaGO(Optimizer):
     """Muon with AdaGrad's step for each tensor, from the norms of its gradients; AdamW for what is no matrix. Zhang,
@@ -130,7 +131,7 @@ class AdaGO(Optimizer):
                  False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
                  = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
-                 int = 0) -> None: ...
+                 int = 0, process_group: Any = None) -> None: ...
 
 class AdaMuon(Optimizer):
     """Muon of the momentum's signs, divided by its own second moment; AdamW for what is no matrix. Si et al. 2025,
@@ -142,7 +143,7 @@ class AdaMuon(Optimizer):
                  bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0) -> None: ...
+                 0, process_group: Any = None) -> None: ...
 
 class Adadelta(Optimizer):
     """Gradients rescaled by the ratio of running RMS of updates and of gradients. Zeiler 2012, arXiv:1212.5701"""
@@ -151,7 +152,7 @@ class Adadelta(Optimizer):
                  differentiable: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] =
                  None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0) -> None: ...
+                 0, process_group: Any = None) -> None: ...
 
 class Adafactor(Optimizer):
     """Second moments of matrices kept as row and column means; lr caps a rate relative to the size of the weights.
@@ -162,7 +163,7 @@ class Adafactor(Optimizer):
                  True, momentum: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] =
                  None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0) -> None: ...
+                 0, process_group: Any = None) -> None: ...
 
 class Adagrad(Optimizer):
     """Each coordinate's rate falls with the root of its summed squared gradients. Duchi, Hazan and Singer 2011, JMLR
@@ -172,7 +173,8 @@ class Adagrad(Optimizer):
                  maximize: bool = False, differentiable: bool = False, fused: Optional[bool] = None, with_:
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
-                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None) -> None: ...
 
 class Adam(Optimizer):
     """Bias-corrected first moment over the root of the second; weight decay, if any, is L2. Kingma and Ba 2015,
@@ -183,7 +185,7 @@ class Adam(Optimizer):
                  decoupled_weight_decay: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str,
                  str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool =
                  False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None,
-                 workspace: int = 0) -> None: ...
+                 workspace: int = 0, process_group: Any = None) -> None: ...
 
 class AdamP(Optimizer):
     """AdamW without the radial part of updates to scale-invariant weights. Heo et al. 2021, arXiv:2006.08217"""
@@ -192,7 +194,7 @@ class AdamP(Optimizer):
                  False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
                  = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
-                 int = 0) -> None: ...
+                 int = 0, process_group: Any = None) -> None: ...
 
 class AdamW(Optimizer):
     """Adam with weight decay kept apart from the gradient. Loshchilov and Hutter 2019, arXiv:1711.05101; amsgrad:
@@ -203,7 +205,7 @@ class AdamW(Optimizer):
                  = None, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0) -> None: ...
+                 0, process_group: Any = None) -> None: ...
 
 class Adamax(Optimizer):
     """Adam with a decayed maximum of the gradient in place of the second moment. Kingma and Ba 2015, arXiv:1412.6980,
@@ -213,7 +215,7 @@ class Adamax(Optimizer):
                  differentiable: bool = False, capturable: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0) -> None: ...
+                 Callable] = None, workspace: int = 0, process_group: Any = None) -> None: ...
 
 class Adan(Optimizer):
     """Adam with Nesterov momentum estimated from differences of gradients; betas are decay rates (the paper's 1 -
@@ -222,7 +224,8 @@ class Adan(Optimizer):
                  Number = 1e-08, weight_decay: Number = 0, *, proximal: bool = True, maximize: bool = False, with_:
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
-                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None) -> None: ...
 
 class CAME(Optimizer):
     """Adafactor with momentum, whose update is divided by a factored measure of its own instability. Luo et al. 2023,
@@ -232,7 +235,7 @@ class CAME(Optimizer):
                  maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0) -> None: ...
+                 0, process_group: Any = None) -> None: ...
 
 class Dion(Optimizer):
     """Muon of low rank: one power iteration of the momentum, whose rest stays for later steps; AdamW for what is no
@@ -243,7 +246,7 @@ class Dion(Optimizer):
                  0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0) -> None: ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None) -> None: ...
 
 class KLShampoo(Optimizer):
     """Shampoo whose two factors are fitted to each other, with eigenvalues from every step; AdamW for the rest and
@@ -255,7 +258,7 @@ class KLShampoo(Optimizer):
                  maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0) -> None: ...
+                 0, process_group: Any = None) -> None: ...
 
 class LAMB(Optimizer):
     """Adam's direction with weight decay, scaled for each tensor by the ratio of weight and update norms. You et al.
@@ -264,7 +267,7 @@ class LAMB(Optimizer):
                  1e-06, weight_decay: Number = 0.01, *, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0) -> None: ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None) -> None: ...
 
 class LARS(Optimizer):
     """SGD with momentum whose rate for each tensor follows the ratio of its weight and gradient norms. You, Gitman
@@ -273,7 +276,8 @@ class LARS(Optimizer):
                  1e-08, weight_decay: Number = 0, *, rate: str = 'inside', maximize: bool = False, with_:
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
-                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None) -> None: ...
 
 class Lion(Optimizer):
     """The sign of an interpolated momentum, with decoupled weight decay. Chen et al. 2023, arXiv:2302.06675"""
@@ -281,7 +285,7 @@ class Lion(Optimizer):
                  Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
                  Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
                  bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
-                 None, workspace: int = 0) -> None: ...
+                 None, workspace: int = 0, process_group: Any = None) -> None: ...
 
 class MADGRAD(Optimizer):
     """Dual averaging from the first weights, over a cube root of summed squared gradients; L2 weight decay. Defazio
@@ -290,7 +294,7 @@ class MADGRAD(Optimizer):
                  Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
                  Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
                  bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
-                 None, workspace: int = 0) -> None: ...
+                 None, workspace: int = 0, process_group: Any = None) -> None: ...
 
 class Muon(Optimizer):
     """Momentum whose matrices are replaced by their orthogonal factor; AdamW for what is no matrix. Jordan et al.
@@ -303,7 +307,7 @@ class Muon(Optimizer):
                  0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0) -> None: ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None) -> None: ...
 
 class NAdam(Optimizer):
     """Adam with Nesterov momentum under the paper's warm-up of beta1. Dozat 2016, ICLR workshop, Incorporating
@@ -314,7 +318,7 @@ class NAdam(Optimizer):
                  differentiable: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] =
                  None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0) -> None: ...
+                 0, process_group: Any = None) -> None: ...
 
 class NorMuon(Optimizer):
     """Muon whose rows are brought to equal size by a second moment each; AdamW for what is no matrix. Li et al. 2025,
@@ -326,7 +330,7 @@ class NorMuon(Optimizer):
                  adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0) -> None: ...
+                 Callable] = None, workspace: int = 0, process_group: Any = None) -> None: ...
 
 class NovoGrad(Optimizer):
     """Momentum of gradients normalised by one second moment a tensor, with weight decay inside the momentum. Ginsburg
@@ -335,7 +339,8 @@ class NovoGrad(Optimizer):
                  1e-08, weight_decay: Number = 0, *, grad_averaging: bool = False, maximize: bool = False, with_:
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
-                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None) -> None: ...
 
 class PSGD(Optimizer):
     """Momentum between two matrices that were fitted to whiten gradients; AdamW for the rest and for sides over the
@@ -347,7 +352,7 @@ class PSGD(Optimizer):
                  maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0) -> None: ...
+                 0, process_group: Any = None) -> None: ...
 
 class PSGDKron(Optimizer):
     """Momentum between triangles that were fitted to whiten gradients, diagonals for sides over the limit; AdamW for
@@ -359,7 +364,7 @@ class PSGDKron(Optimizer):
                  adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0) -> None: ...
+                 Callable] = None, workspace: int = 0, process_group: Any = None) -> None: ...
 
 class PolarGrad(Optimizer):
     """The polar factor of the momentum times its nuclear norm: a step that shrinks with the gradient; AdamW for the
@@ -371,7 +376,7 @@ class PolarGrad(Optimizer):
                  bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0) -> None: ...
+                 0, process_group: Any = None) -> None: ...
 
 class RAdam(Optimizer):
     """Adam whose step is rectified for the variance of its rate, and is plain momentum while that is intractable. Liu
@@ -381,7 +386,8 @@ class RAdam(Optimizer):
                  None, maximize: bool = False, capturable: bool = False, differentiable: bool = False, with_:
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
-                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None) -> None: ...
 
 class RMSprop(Optimizer):
     """Gradients divided by their running RMS; centred takes the running mean out, momentum_buffer adds momentum.
@@ -391,7 +397,7 @@ class RMSprop(Optimizer):
                  = None, maximize: bool = False, differentiable: bool = False, *, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0) -> None: ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None) -> None: ...
 
 class SGD(Optimizer):
     """Gradient descent with heavy-ball or Nesterov momentum and L2 weight decay. Polyak 1964, USSR Comput. Math.
@@ -401,7 +407,7 @@ class SGD(Optimizer):
                  differentiable: bool = False, fused: Optional[bool] = None, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0) -> None: ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None) -> None: ...
 
 class SGDW(Optimizer):
     """SGD with momentum and weight decay kept apart from the gradient. Loshchilov and Hutter 2019,
@@ -410,7 +416,7 @@ class SGDW(Optimizer):
                  Number = 0.01, *, nesterov: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0) -> None: ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None) -> None: ...
 
 class SOAP(Optimizer):
     """Adam in the eigenvectors of gradients' Gram matrices; AdamW for what is no matrix. Vyas et al. 2024,
@@ -422,7 +428,7 @@ class SOAP(Optimizer):
                  Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0) -> None: ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None) -> None: ...
 
 class SPlus(Optimizer):
     """Signs of momentum in the eigenvectors of gradients' Gram matrices; to_eval puts averaged weights in p, to_train
@@ -432,7 +438,7 @@ class SPlus(Optimizer):
                  Number = 4096, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
                  Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
                  bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
-                 None, workspace: int = 0) -> None: ...
+                 None, workspace: int = 0, process_group: Any = None) -> None: ...
 
 class Scion(Optimizer):
     """Conditional gradients: spectral norm for matrices, signs for those tagged head, RMS for the rest. Pethick et
@@ -442,7 +448,7 @@ class Scion(Optimizer):
                  maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0) -> None: ...
+                 0, process_group: Any = None) -> None: ...
 
 class Shampoo(Optimizer):
     """Gradients between inverse fourth roots of their Gram matrices, as long as another rule's steps; diagonals for
@@ -455,7 +461,7 @@ class Shampoo(Optimizer):
                  maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0) -> None: ...
+                 0, process_group: Any = None) -> None: ...
 
 class Signum(Optimizer):
     """The sign of the momentum; with momentum 0 it is signSGD. Bernstein et al. 2018, arXiv:1802.04434"""
@@ -463,7 +469,7 @@ class Signum(Optimizer):
                  bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0) -> None: ...
+                 0, process_group: Any = None) -> None: ...
 
 class Yogi(Optimizer):
     """Adam whose second moment moves by at most a share of g^2; bias-corrected, decoupled weight decay. Zaheer et al.
@@ -472,4 +478,5 @@ class Yogi(Optimizer):
                  initial_accumulator: Number = 1e-06, weight_decay: Number = 0, *, maximize: bool = False, with_:
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
-                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0) -> None: ...
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None) -> None: ...

@@ -25,7 +25,8 @@ from ._group_keys import GroupKeys, number
 from ._engines import TYPES, capturing, device_of
 from ._rule_inputs import RuleInputs
 from ._scaling import CHECKING, SCALER, read_where_it_lies, send
-from ._sharded import Sharded, is_sharded, local, refuse_placed
+from ._collective import Collective, ranks_of
+from ._sharded import Sharded, is_cut, is_sharded, local, refuse_placed
 from ._param_routing import sorter
 from ._multi_binding import Shared
 
@@ -58,13 +59,15 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
     split        {name: n} or a function of (name, parameter): the parameter is n matrices, stacked by rows
     workspace    most bytes for temporaries of matrix products; 0: 1 GiB, on a large GPU more. A matrix that needs more
                  is refused
+    process_group  the processes that have a copy of the model (DDP): they share the work on matrices. Without it each
+                 process steps all plain tensors. For DTensors the default is the root of their meshes
     All other arguments are hyperparameters or options of the spec. Hyperparameters are in `param_groups` and may
     change at every step. A wrapper's have its prefix: "clip.max_norm".
     """
 
     def __init__(self, params, rule=None, *, spec=None, with_=(), options=None, types=None, wrappers=None,
                  products=None, static_grads=False, release_grads=False, sort=None, split=None, workspace=0,
-                 **given):
+                 process_group=None, **given):
         if rule is None and spec is None:
             raise TypeError("no rule is given: name a rule of the library or a path, or pass a spec's text (spec=)")
         own = types_of(types)
@@ -73,7 +76,7 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
                              "(stochastic rounding) are allowed here")
         if not isinstance(workspace, int) or workspace < 0:
             raise ValueError("workspace=%r: it must be a number of bytes, or 0 for the default" % (workspace,))
-        self._workspace = workspace
+        self._workspace, self._process_group = workspace, process_group
         self._rule = GroupKeys(rule, spec, with_, options, types, wrappers, products)
         self._static, self._release, self._sort, self._split = static_grads, release_grads, sort, split
         self._inputs, self._scalars, self._flags, self._splits, self._watched = {}, {}, {}, {}, {}
@@ -179,7 +182,7 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
         when all is done; after a failure they stay."""
         self._refuse_capture()
         self._count_replays()
-        wanted, out, seen = {}, [], set()
+        wanted, out, seen, ranks = {}, [], set(), ranks_of(self)
         for k, group in enumerate(self.param_groups):
             self._rule.fold(group, self.defaults)
             self._rule.consider(group, k)
@@ -197,7 +200,7 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
                     raise ValueError("optc does not step tensors of %s: %s" % (p.dtype, name or tuple(p.shape)))
                 grad = p.dtype if p.grad is None else p.grad.dtype
                 own = id(p) if self._release else 0
-                key = p.device, p.dtype, grad, is_sharded(p), spec, option_text(options), up, own
+                key = p.device, p.dtype, grad, ranks or is_sharded(p), spec, option_text(options), up, own
                 members = wanted.setdefault(key, ({}, rule))[0]
                 if k not in members:
                     members[k] = Member(k, group["params"])
@@ -208,11 +211,12 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
                 for p, n in zip(m.params, m.names)]
         refuse_shared(*zip(*rows)) if rows else None
         old = {id(p): at for p, at in self._places.items() if not _state.removed(*at, _state.entry(self, p))}
-        bounds = [self._bound(key, *what, len(wanted) if several else 0, old) for key, what in wanted.items()]
-        self._refuse_apart(bounds)
-        plans = [_state.plan(self, b, range(len(b.owners)), old) for b in bounds]
-        for b, plan in zip(bounds, plans):
-            _state.take(self, b, plan)
+        with _state.owned_shown(self, stay=True):
+            bounds = [self._bound(key, *what, len(wanted) if several else 0, old) for key, what in wanted.items()]
+            self._refuse_apart(bounds)
+            plans = [_state.plan(self, b, range(len(b.owners)), old) for b in bounds]
+            for b, plan in zip(bounds, plans):
+                _state.take(self, b, plan)
         shared = Shared(bounds, self._rule.spec) if several else None
         self._give_inputs(bounds)                      # all that may fail comes before the old bindings are replaced
         self._bounds, self._shared, self._out, self._shape = bounds, shared, out, self._layout()
@@ -226,7 +230,7 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
                                    scaler=self._scaled, bindings=bindings)
         members = list(members.values())
         hypers = [self._rule.values(self.param_groups[m.group], dtype, m.group) for m in members]
-        kind = Sharded if sharded else TensorBinding
+        kind = partial(Collective, sharded) if type(sharded) is tuple else Sharded if sharded else TensorBinding
         memory = device_of(device, self._workspace)
         try:
             b = kind(memory, memory.rule(**what), members, hypers, self._static, old, self._rule.names)
@@ -302,10 +306,12 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
             if self._scaled not in (wanted, CHECKING):                 # needs a rule that divides by the scale
                 self._scaled, self._shape = wanted, None
         self._ready()
-        if fresh and entry == "step" and self._is_empty_step():
+        if fresh and entry == "step" and _state.is_empty_step(self):
             for b in self._bounds:
                 self._appear(b)
             return
+        if found is not None:
+            found = next((b.comm.largest(found) for b in self._bounds if b.comm), found)
         loss, self._loss = self._loss, None
         if loss is not None:
             for b in self._bounds:
@@ -413,23 +419,12 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
         left = False
         took = set(b.taken())
         for i, p in enumerate(b.owners):
-            if i in took:
+            if i in took or isinstance(b, Sharded):    # files of all ranks need the same keys
                 if b.marks[i] is None:
                     _state.show(self, b, i)
             else:
                 left = left or b.marks[i] is None
         b.unseen = left
-
-    def _is_empty_step(self):
-        """Detects the first step of a distributed checkpoint, which only creates states: no states yet, rates of 0 and
-        gradients of 0. Such a step creates the states and runs nothing."""
-        if any(_state.entry(self, p) for g in self.param_groups for p in g["params"]):
-            return False
-        rates = [number(g[key]) for g in self.param_groups for key, _ in self._rule.keys if key == "lr"]
-        if not rates or any(rates) or self._capturing():
-            return False
-        grads = [local(p.grad) for g in self.param_groups for p in g["params"] if p.grad is not None]
-        return not any(bool(g.any()) for g in grads)
 
     @torch._disable_dynamo
     def zero_grad(self, set_to_none=True):
@@ -449,8 +444,7 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
         """Whether optc.torch.GradScaler leaves the check to the step as well."""
         if self._checking:
             return True
-        return self._rule.entries == ["step"] and not self._release and not any(
-            is_sharded(p) for g in self.param_groups for p in g["params"])
+        return self._rule.entries == ["step"] and not self._release
 
     def _found(self):
         return {b.device: b.found() for b in self._bounds}
@@ -512,11 +506,15 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
                 b.read_steps()
 
     def state_dict(self):
-        """The state as plain dictionaries. Their tensors share memory with opt.state."""
+        """The state as plain dictionaries. Their tensors share memory with opt.state, except for states that one rank
+        holds (matrix rules on several ranks): of these every rank gets some rows. All ranks call it together then."""
+        if self._bounds is None and self.state and any(is_cut(p) for g in self.param_groups for p in g["params"]):
+            self._bind()                               # after loading: as the parameters are cut here
         self._count_replays()
-        found = super().state_dict()
-        found["state"] = {k: {n: v.detach() if type(v) is torch.Tensor else v for n, v in own.items()}
-                          if isinstance(own, dict) else own for k, own in found["state"].items()}
+        with _state.owned_shown(self):
+            found = super().state_dict()
+            found["state"] = {k: {n: v.detach() if type(v) is torch.Tensor else v for n, v in own.items()}
+                              if isinstance(own, dict) else own for k, own in found["state"].items()}
         return found
 
     def load_state_dict(self, state_dict):
@@ -559,7 +557,7 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
     def __getstate__(self):
         self._count_replays()
         each = [id(p) for g in self.param_groups for p in g["params"]]
-        return {**super().__getstate__(), **{k: self.__dict__[k] for k in KEPT},
+        return {**super().__getstate__(), "state": _state.copied(self), **{k: self.__dict__[k] for k in KEPT},
                 "_sorted": [(self._flags.get(i, 0), self._splits.get(i, 0)) for i in each]}
 
     def __setstate__(self, state):
@@ -570,7 +568,7 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
         if each is None:
             return
         self._unbound()
-        self._module, self._made, self._sort, self._split = None, True, None, None
+        self._module, self._made, self._sort, self._split, self._process_group = None, True, None, None, None
         self._scaled, self._checking, self._loss = None, False, None
         ids = [id(p) for g in self.param_groups for p in g["params"]]
         self._flags, self._splits = ({i: x[k] for i, x in zip(ids, each)} for k in (0, 1))

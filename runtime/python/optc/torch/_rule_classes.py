@@ -17,7 +17,8 @@ SPELLED = {"adabelief": "AdaBelief", "adabound": "AdaBound", "adago": "AdaGO", "
 AROUND = (("with_", "Sequence[str]", ()), ("types", "Union[None, str, Mapping[str, str]]", None),
           ("products", "Optional[str]", None), ("static_grads", "bool", False), ("release_grads", "bool", False),
           ("sort", "Optional[Callable]", None),
-          ("split", "Union[None, Mapping[str, int], Callable]", None), ("workspace", "int", 0))
+          ("split", "Union[None, Mapping[str, int], Callable]", None), ("workspace", "int", 0),
+          ("process_group", "Any", None))
 KEYWORD, EITHER = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
@@ -121,7 +122,7 @@ class Optimizer(torch.optim.Optimizer):
                  types: Union[None, str, Mapping[str, str]] = None, wrappers: Optional[Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None,
-                 workspace: int = 0, **given: Any) -> None: ...
+                 workspace: int = 0, process_group: Any = None, **given: Any) -> None: ...
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any: ...
     def run(self, entry: str) -> None: ...
     def entries(self) -> List[str]: ...

@@ -1,13 +1,17 @@
-"""Parameters that are pieces of larger tensors (DTensor of FSDP2 and tensor parallelism). Each process steps its piece;
-states are DTensors with the placement of their parameters. Nothing is communicated. Rules with values of rows or whole
-tensors accept only tensors that every process has as a whole; the library refuses pieces."""
+"""Parameters that are pieces of larger tensors (DTensor of FSDP2 and tensor parallelism). With a rule that computes
+every element by itself each process steps its piece and nothing is communicated; _collective.py has the other rules.
+States of elements are DTensors with the placement of their parameters."""
 import sys
+from itertools import repeat
+from operator import is_
 
 import torch
 
 from ._codes import blocks
 from ._tensor_binding import TensorBinding, Changed
 from ._tensor_checks import tensor_name
+
+T = torch.Tensor
 
 
 def is_sharded(x):
@@ -16,38 +20,76 @@ def is_sharded(x):
     return there is not None and isinstance(x, there.DTensor)
 
 
+def cut_dim(placement):
+    """The dimension that Shard or _StridedShard cuts; None: Replicate."""
+    return getattr(placement, "dim", None)
+
+
 def refuse_placed(p, name):
-    from torch.distributed.tensor import Replicate, Shard
     for x in p.placements:
-        if type(x) not in (Shard, Replicate):
+        if cut_dim(x) is None and not x.is_replicate():
             raise TypeError("optc steps DTensors that are cut by Shard or whole by Replicate: %s is placed as %s" % (
                 tensor_name(p, name), x))
 
 
 def local(x):
-    """The part of x in this process; a plain tensor itself."""
+    """The part of x in this process; a plain tensor itself. Not to_local(), which takes 15 us for each tensor."""
     if not is_sharded(x):
         return x
-    with torch.no_grad():
-        return x.to_local()
+    here = x._local_tensor
+    return here.trigger_wait() if hasattr(here, "trigger_wait") else here      # of a collective that is under way
 
 
 def piece(p, here):
-    """{global_shape, offset} of this process's piece, cut as by torch.chunk, one mesh dimension after the other. {}: it
-    is the whole tensor, or the process is outside of the mesh and has no piece."""
-    shape, at, mine = list(p.shape), [0] * p.dim(), p.device_mesh.get_coordinate()
-    if mine is None:
+    """{global_shape, offset} of this process's piece. {}: it is the whole tensor, or the process is outside of the
+    mesh and has no piece."""
+    if not is_sharded(p) or p.device_mesh.get_coordinate() is None:
         return {}
-    for k, x in enumerate(p.placements):
-        if x.is_shard():
-            each = -(-shape[x.dim] // p.device_mesh.size(k))
-            begin = min(each * mine[k], shape[x.dim])
-            at[x.dim] += begin
-            shape[x.dim] = min(each, shape[x.dim] - begin)
+    shape, at = _chunk(p)
     if tuple(shape) != tuple(here.shape):
         raise ValueError("a DTensor of shape %s has %s here, where its placement %s says %s" % (
             tuple(p.shape), tuple(here.shape), p.placements, tuple(shape)))
-    return {} if shape == list(p.shape) else {"global_shape": tuple(p.shape), "offset": tuple(at)}
+    return {} if tuple(shape) == tuple(p.shape) else {"global_shape": tuple(p.shape), "offset": tuple(at)}
+
+
+def _chunk(p):
+    """(shape, offset) of this process's piece, by torch's own function. Local tensors of Megatron-FSDP and veScale have
+    a list of their own."""
+    listed = getattr(p._local_tensor, "__create_chunk_list__", None)
+    if listed is None:
+        from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+        shape, at = compute_local_shape_and_global_offset(p.shape, p.device_mesh, p.placements)
+        for d, n in enumerate(shape):
+            rows = _rows(p, d)
+            if n and rows is not None and rows != list(range(at[d], at[d] + n)):
+                raise ValueError("a DTensor of shape %s placed as %s has indices here that are not consecutive "
+                                 "(dimension %d): choose a size that the mesh divides" % (
+                                     tuple(p.shape), p.placements, d))
+        return shape, at
+    chunks = listed()
+    if len(chunks) != 1:
+        raise ValueError("a DTensor of shape %s has %d pieces in this process: optc steps one" % (
+            tuple(p.shape), len(chunks)))
+    return chunks[0].sizes, chunks[0].offsets
+
+
+def _rows(p, d):
+    """The indices of dimension d in this process, if a _StridedShard cuts it; None: they are consecutive anyway."""
+    cuts = [(k, x) for k, x in enumerate(p.placements) if cut_dim(x) == d]
+    if not any(hasattr(x, "split_factor") for _, x in cuts):
+        return None
+    from torch.distributed.tensor import Shard
+    rows, mine = torch.arange(p.shape[d]), p.device_mesh.get_coordinate()
+    for k, x in cuts:
+        along = type(x)(0, split_factor=x.split_factor) if hasattr(x, "split_factor") else Shard(0)
+        rows = along._split_tensor(rows, p.device_mesh.size(k), with_padding=False)[0][mine[k]]
+    return rows.tolist()
+
+
+def is_cut(p):
+    """Whether processes have different pieces of p. The answer is the same in all of them."""
+    return is_sharded(p) and any(cut_dim(x) is not None and p.device_mesh.size(k) > 1
+                                 for k, x in enumerate(p.placements))
 
 
 def placed(view, p):
@@ -58,27 +100,29 @@ def placed(view, p):
 
 def cut_by_rows(p, here):
     """Whether all processes have equally many rows of it."""
-    cuts = [k for k, x in enumerate(p.placements) if x.is_shard()]
-    return len(cuts) == 1 and p.placements[cuts[0]].is_shard(0) and \
+    cuts = [k for k, x in enumerate(p.placements) if cut_dim(x) is not None]
+    return len(cuts) == 1 and cut_dim(p.placements[cuts[0]]) == 0 and \
         here.numel() * p.device_mesh.size(cuts[0]) == p.numel()
 
 
 def placed_scales(scales, p):
     """The scales of a piece's block codes as a part of a DTensor that is cut as the parameter's rows are."""
     from torch.distributed.tensor import DTensor, Replicate, Shard
-    at = [Shard(0) if x.is_shard() else Replicate() for x in p.placements]
+    at = [Replicate() if cut_dim(x) is None else Shard(0) for x in p.placements]
     return DTensor.from_local(scales, p.device_mesh, at, run_check=False, shape=(blocks(p.numel()),), stride=(1,))
 
 
 def refuse_placed_value(value, view, name):
-    if is_sharded(value) and not is_sharded(view):
+    if is_sharded(value) and isinstance(view, torch.Tensor) and not is_sharded(view):
         raise ValueError("%s was saved as a DTensor, and is none here: load it by torch.distributed.checkpoint, or "
                          "give its full_tensor()" % name)
 
 
 def fill(view, value):
     """Copies a loaded state: a DTensor, or a whole tensor, of which this process takes its piece."""
-    if not is_sharded(view):
+    if not isinstance(view, torch.Tensor):
+        view.take(value)                               # a state that one rank holds
+    elif not is_sharded(view):
         view.copy_(value.reshape(view.shape))
     elif is_sharded(value):
         view.copy_(value)
@@ -93,18 +137,25 @@ def fill(view, value):
 
 class Sharded(TensorBinding):
     def _locals(self):
-        return [local(p) for p in self.owners]
+        found = [getattr(p, "_local_tensor", p) for p in self.owners]
+        return found if all(map(is_, map(type, found), repeat(T))) else [local(p) for p in self.owners]
 
     def _piece(self, i):
         return piece(self.owners[i], self.params[i])
 
     def _read(self):
         self.params = self._locals()
-        return [None if p.grad is None else self._local_grad(p, name) for p, name in zip(self.owners, self.names)]
+        return [None if (g := p.grad) is None else
+                g._local_tensor if getattr(g, "_spec", self) is getattr(p, "_spec", 0) and type(g._local_tensor) is T
+                else self._local_grad(p, g, name) for p, name in zip(self.owners, self.names)]
 
-    def _local_grad(self, p, name):
-        g = p.grad
-        if not is_sharded(g) or g.placements != p.placements or g.device_mesh != p.device_mesh:
+    def _local_grad(self, p, g, name):
+        """The local part of a gradient. FSDP2's gradients have the same _spec object as their parameters: _read does
+        not come here for these."""
+        if not is_sharded(p):
+            return g
+        if not is_sharded(g) or g.placements != p.placements or (
+                g.device_mesh is not p.device_mesh and g.device_mesh != p.device_mesh):
             raise RuntimeError("the gradient of %s is placed as %s, and it as %s: redistribute the gradient first" % (
                 tensor_name(p, name), getattr(g, "placements", "a plain tensor"), p.placements))
         return local(g)
@@ -122,9 +173,12 @@ class Sharded(TensorBinding):
 
     def _bind(self, hypers):
         super()._bind(hypers)
+        self._refuse_codes()
+
+    def _refuse_codes(self):
         for i, p in enumerate(self.owners):
             for name in self.codes(i) if piece(p, self.params[i]) else ():
-                if not cut_by_rows(p, self.params[i]):
+                if name not in self.owned(i) and not cut_by_rows(p, self.params[i]):
                     raise ValueError("state '%s' of %s is stored in block codes, and its pieces have different sizes "
                                      "or are not cut by rows: store it as f32, or use equal pieces" % (
                                          name, self.names[i]))
@@ -134,4 +188,5 @@ class Sharded(TensorBinding):
         return scales if scales is None or not piece(p, here) else placed_scales(scales, p)
 
     def _placed(self, i, view):
-        return placed(view, self.owners[i]) if view.shape == self.params[i].shape else view
+        p = self.owners[i]
+        return placed(view, p) if is_sharded(p) and view.shape == self.params[i].shape else view

@@ -1,5 +1,6 @@
 """opt.state and the memory of bindings that it shows: finds edited entries, checks files, and copies both into
 bindings."""
+import contextlib
 import math
 import sys
 import warnings
@@ -57,6 +58,19 @@ _pytree.register_pytree_node(States, lambda s: (list(s.values()), list(s.keys())
 def entry(opt, p):
     """opt.state[p] or None; does not count as a use."""
     return dict.get(opt.state, p)
+
+
+def is_empty_step(opt):
+    """Detects the first step of a distributed checkpoint, which only creates states: no states yet, rates of 0 and
+    gradients of 0. Such a step creates the states and runs nothing. All ranks reach the same answer."""
+    if any(entry(opt, p) for g in opt.param_groups for p in g["params"]):
+        return False
+    rates = [number(g[key]) for g in opt.param_groups for key, _ in opt._rule.keys if key == "lr"]
+    if not rates or any(rates) or opt._capturing():
+        return False
+    found = any(bool(local(p.grad).any()) for g in opt.param_groups for p in g["params"] if p.grad is not None)
+    comm = next((b.comm for b in opt._bounds if b.comm), None)
+    return not (found if comm is None else comm.largest(float(found)).item())
 
 
 # ---- edits ----
@@ -169,13 +183,13 @@ def plan(opt, b, numbers, before=None):
         own = entry(opt, p)
         if not own:
             continue
-        views = b.live(i)
+        views = {**b.live(i), **b.owned(i)}
         if not any(k in own for k in ("step", *views)):
             continue                                   # entries of other code
         count = step_of(own, name, opt._rule.spec in STEPLESS)
         old, k = (before or {}).get(id(p), (None, 0))
         keys = [n for n in views if n not in b.grouped and n not in b.follows
-                and (old is None or n in old.live(k)) and n not in b.scales(i)]
+                and (old is None or n in old.live(k) or n in old.owned(k)) and n not in b.scales(i)]
         own = _codes.fitting(own, views, b.codes(i), name)
         begins = opt._rule.row == "sgd" and "momentum_buffer" in views and own.get("momentum_buffer") is None
         if begins:                                     # as torch starts a state that is None or missing
@@ -183,7 +197,7 @@ def plan(opt, b, numbers, before=None):
         elif count:
             check_missing(opt, own, keys, name, b.marks[i] is None)
             _warn_of_others(opt, own, keys, count, name)
-        fills = [(n, check_value(own[n], b.marks[i][n][0] if b.marks[i] else view.shape, n, name, view,
+        fills = [(n, check_value(own[n], b.marks[i][n][0] if n in (b.marks[i] or ()) else view.shape, n, name, view,
                                  view.dtype == torch.uint8))
                  for n, view in views.items() if own.get(n) is not None and b.edited(i, n, own[n])]
         found.append((i, count, fills))
@@ -204,9 +218,10 @@ def take(opt, b, found):
         counts = [int(n) for n in b.counted.tolist()]
         for i, count, fills in found:
             counts[i] = count
-            live = b.renew(i)
+            live = {**b.renew(i), **b.owned(i)}
             for n, value in fills:
                 fill(live[n], value)
+        b.put_owned()
         b._order_before()
         b.set_steps(counts)
         for i, _, _ in found:
@@ -225,6 +240,34 @@ def show(opt, b, i):
             own.pop(scale, None)
             del own[code]
     own.update(shown)
+    for k in b.owned(i):
+        own.pop(k, None)
+
+
+@contextlib.contextmanager
+def owned_shown(opt, stay=False):
+    """A context in which opt.state has the states that one rank holds too, as DTensors. Collective. stay: they are
+    removed after a failure only."""
+    added = [(own, name, value) for b in opt._bounds or () if b.comm for i, name, value in b.spread()
+             if (own := entry(opt, b.owners[i]))]
+    for own, name, value in added:
+        own[name] = value
+    try:
+        yield
+    except BaseException:
+        stay = False
+        raise
+    finally:
+        for own, name, _ in () if stay else added:
+            own.pop(name, None)
+
+
+def copied(opt):
+    """opt.state for a copy or a pickle."""
+    if not any(b.comm for b in opt._bounds or ()):
+        return opt.state
+    with owned_shown(opt):
+        return defaultdict(dict, {p: dict(own) for p, own in dict.items(opt.state)})
 
 
 @torch.no_grad()

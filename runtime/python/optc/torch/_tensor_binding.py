@@ -95,6 +95,8 @@ class TensorBinding:
         self._old = {}
 
     # ---- binding ----
+    comm = None                                        # the ranks of a binding that runs on several together
+
     def _locals(self):
         return self.owners
 
@@ -147,7 +149,7 @@ class TensorBinding:
                              "states": self._taken_over(at), **self._piece(at)})
                 at += 1
             groups.append((rows, hyper))
-        self.binding = Binding(self.rule, groups)
+        self.binding = Binding(self.rule, groups, self.comm)
 
     def _taken_over(self, at):
         """Addresses of states that keep their memory; None: there are none, or they have another form."""
@@ -423,7 +425,7 @@ class TensorBinding:
                 continue
             flat = self._tensor(i, name) if p.numel() or domain == "tensor" else \
                 torch.empty(0, dtype=p.dtype, device=p.device)
-            views[self._outer.get(name, name)] = self._placed(i, _shaped(flat, lies, domain))
+            views[self._outer.get(name, name)] = self._placed(i, shaped(flat, lies, domain))
             scales = self._scales(i, name)
             if scales is not None:
                 views[self._outer.get(name, name) + SCALE] = scales
@@ -452,6 +454,13 @@ class TensorBinding:
     def scales(self, i):
         """Keys of opt.state that show the scales of block codes."""
         return {k + SCALE for k in self.codes(i)}
+
+    def owned(self, _number):
+        """{name: state} of states that one rank holds; opt.state does not show them."""
+        return {}
+
+    def put_owned(self):
+        """Passes the new values of such states to their ranks."""
 
     def _tensor(self, i, name):
         address, count, kind = self.binding.state(i, name)
@@ -523,7 +532,7 @@ def signature(x):
     return x.shape, here.data_ptr(), here.dtype, here.shape, here.stride()
 
 
-def _shaped(flat, p, domain):
+def shaped(flat, p, domain):
     if domain == "tensor" and flat.numel() == 1:
         return flat.view(())
     if domain in ("row", "col") and p.dim() > 1:       # as in torch's Adafactor: a mean keeps its dimension
