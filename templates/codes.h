@@ -22,13 +22,17 @@ OPTC_FN float optc_code_scale(unsigned most, float least, float floor, float per
     return optc_frombitsf(most >= 0x7f800000u ? 0x7fc00000u : optc_bitsf(optc_frombitsf(s) * per_top));
 }
 
-/* 1 / scale within 2^-23, from a start in the bits and three Newton steps: no branches, the same bits everywhere. */
+/* 1 / scale, rounded to nearest; 0 for a scale of 0 or NaN. Other scales and their inverses are normal numbers, for
+ * which two steps after the approximation are enough: the compiler's own division does the same behind a branch. */
 OPTC_FN float optc_code_inverse(float scale)
 {
-    float r = optc_frombitsf(0x7ef311c7u - optc_bitsf(scale));
+#ifdef __CUDA_ARCH__
+    float r;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(scale));
     r = fmaf(r, fmaf(-scale, r, 1.0f), r);
-    r = fmaf(r, fmaf(-scale, r, 1.0f), r);
-    r = fmaf(r, fmaf(-scale, r, 1.0f), r);
+#else
+    const float r = 1.0f / scale;
+#endif
     return scale > 0.0f ? r : 0.0f;
 }
 
@@ -67,33 +71,16 @@ OPTC_FN unsigned optc_code_to(float size, float inverse, unsigned draw, int shif
 
 OPTC_FN unsigned optc_code_signed(float x, float inverse, unsigned dither, int shift, float one)
 {
-#ifdef __CUDA_ARCH__
-    float size = fabsf(x);                     /* takes no instruction of its own */
-#else
-    float size = optc_frombitsf(optc_bitsf(x) & 0x7fffffffu);
-#endif
+    const float size = optc_frombitsf(optc_bitsf(x) & 0x7fffffffu);
     return optc_code_to(size, inverse, optc_code_draw(dither, shift), shift, one);
-}
-
-/* k, or 1 where k is 0 and x is not. The compiler would take longer ways around two minima. */
-OPTC_FN unsigned optc_code_some(unsigned k, float x)
-{
-    unsigned u = optc_bitsf(x);
-#ifdef __CUDA_ARCH__
-    asm("min.u32 %0, %0, 1;" : "+r"(u));
-    asm("max.u32 %0, %0, %1;" : "+r"(k) : "r"(u));
-    return k;
-#else
-    unsigned some = u < 1u ? u : 1u;
-    return k > some ? k : some;
-#endif
 }
 
 /* A value that is not 0 never becomes code 0: rules divide by roots of such states. */
 OPTC_FN unsigned optc_code_unsigned(float x, float inverse, unsigned dither, int shift, float one)
 {
-    unsigned k = optc_code_to(x, inverse, (1u << shift) - optc_code_draw(dither, shift), shift, one);
-    return optc_code_some(k, x);
+    const unsigned k = optc_code_to(x, inverse, (1u << shift) - optc_code_draw(dither, shift), shift, one);
+    const unsigned u = optc_bitsf(x), some = u < 1u ? u : 1u;
+    return k > some ? k : some;
 }
 
 /* top is a power of two, and `one` is such that the largest code decodes to it exactly. */
@@ -178,5 +165,6 @@ OPTC_FN unsigned char optc_to_f8u(float x, float inverse, unsigned dither)
 
 OPTC_FN float *optc_scales(const void *state, long long n)
 {
-    return (float *)((char *)(unsigned long long)state + (n + OPTC_CODED - 1) / OPTC_CODED * OPTC_CODED);
+    const unsigned long long codes = (unsigned long long)(n + OPTC_CODED - 1) / OPTC_CODED * OPTC_CODED;
+    return (float *)((char *)(unsigned long long)state + codes);
 }

@@ -42,23 +42,25 @@ template <int THREADS, int PIECES> OPTC_FN long long optc_work_rounds(const optc
     return optc_up(a.for_warps, THREADS / 32) + a.for_blocks - a.for_warps + (a.count - a.for_blocks) * PIECES;
 }
 
-/* Block and unit numbers fit 32 bits: a grid has fewer than 2^31 blocks. All loads of a map wait for this function. */
+/* Block and unit numbers fit 32 bits: a grid has fewer than 2^31 blocks. All loads of a map wait for this function, so
+ * it divides unsigned numbers by powers of two only. */
 template <int THREADS, int PIECES, bool BACK> OPTC_FN optc_work optc_take(const optc_launch &a, int block)
 {
-    const int warps = (int)a.for_warps, blocks = (int)a.for_blocks, few = (warps + THREADS / 32 - 1) / (THREADS / 32);
+    const int warps = (int)a.for_warps, blocks = (int)a.for_blocks;
+    const int few = (int)((unsigned)(warps + THREADS / 32 - 1) / (THREADS / 32));
     const int pieces = few + blocks - warps;            /* the first block that takes a piece of a larger unit */
     const bool warp = block < few;
     int nth = warps + block - few, piece = 0;
     if (block >= pieces) {
         const int k = BACK ? ((int)a.count - blocks) * PIECES - 1 - (block - pieces) : block - pieces;
-        nth = blocks + k / PIECES;
-        piece = k % PIECES;
+        nth = blocks + (int)((unsigned)k / PIECES);
+        piece = (int)((unsigned)k % PIECES);
     }
     if (warp)
-        nth = block * (THREADS / 32) + (int)threadIdx.x / 32;
+        nth = block * (THREADS / 32) + (int)(threadIdx.x / 32);
     const bool none = warp && nth >= warps;
     const optc_unit u = a.units[none ? 0 : nth];
-    return optc_work{u.tensor, (int)threadIdx.x % (warp ? 32 : THREADS),
+    return optc_work{u.tensor, (int)(threadIdx.x & (warp ? 31 : THREADS - 1)),
                      none ? 1ll << 60 : (long long)u.unit * OPTC_SEG + piece * (OPTC_SEG / PIECES)};
 }
 

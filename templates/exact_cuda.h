@@ -9,24 +9,27 @@ struct optc_odd {
     OPTC_FN_MEMBER bool any() const { return !(dividend >= 0x1p-60f && optc_absf(sum) <= 0x1.fffffep127f); }
 };
 
-/* Short for finite numbers from 2^-101 on: below, 2^77 / root overflows; of other numbers the root is a NaN. */
-OPTC_FN float optc_root(float x, optc_odd &odd, optc_no)
+/* Short for finite numbers from 2^-101 on: below, 2^77 / root overflows; of other numbers the root is a NaN. NOTED is
+ * false if a quotient that is computed from the root notes the NaN. */
+template <bool NOTED> OPTC_FN float optc_root(float x, optc_odd &odd, optc_no)
 {
 #ifdef __CUDA_ARCH__
     float r;
     asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
     const float root = x * r, y = fmaf(fmaf(-root, root, x), r * 0.5f, root);
     odd.sum = fmaf(r, 0x1p77f, odd.sum);
-    odd.sum = fmaf(y, 0x1p-77f, odd.sum);
+    if (NOTED)
+        odd.sum = fmaf(y, 0x1p-77f, odd.sum);
     return y;
 #else
-    (void)odd;
+    if (!(x >= 0x1p-101f && x <= 0x1.fffffep127f))
+        odd.sum = optc_frombitsf(0x7f800000u);
     return optc_sqrtf(x);
 #endif
 }
 
 //@ if optc_root
-OPTC_FN float optc_root(float x, optc_odd &, optc_yes) { return optc_sqrtf(x); }
+template <bool NOTED> OPTC_FN float optc_root(float x, optc_odd &, optc_yes) { return optc_sqrtf(x); }
 
 /* Short for a of at least 2^-60 and b of at most 2^60 in magnitude, where the quotient is below 2^60: remainders are
  * then exact, and nothing is denormal. */

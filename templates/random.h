@@ -6,9 +6,20 @@
 
 typedef struct { unsigned a, b, c, d; } optc_u4;
 
+OPTC_FN unsigned long long optc_product64(unsigned a, unsigned b)
+{
+#ifdef __CUDA_ARCH__
+    unsigned long long p;                      /* the compiler adds products with the upper halves, which are 0 */
+    asm("mul.wide.u32 %0, %1, %2;" : "=l"(p) : "r"(a), "r"(b));
+    return p;
+#else
+    return (unsigned long long)a * b;
+#endif
+}
+
 OPTC_FN optc_u4 optc_philox_round(optc_u4 x, unsigned k0, unsigned k1)
 {
-    unsigned long long p = (unsigned long long)x.a * 0xD2511F53u, q = (unsigned long long)x.c * 0xCD9E8D57u;
+    unsigned long long p = optc_product64(x.a, 0xD2511F53u), q = optc_product64(x.c, 0xCD9E8D57u);
     optc_u4 r;
     r.a = (unsigned)(q >> 32) ^ x.b ^ k0;
     r.b = (unsigned)q;

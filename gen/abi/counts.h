@@ -35,7 +35,7 @@ typedef enum {
     KNOB_VECTOR,       /* values a thread loads at once */
     KNOB_ITEMS,        /* map: vectors per thread; fold, rows, tile: vectors in flight at once */
     KNOB_BLOCKS,       /* blocks that must fit a multiprocessor: caps the registers; 0: no cap */
-    KNOB_LOAD,         /* 0 plain, 1 streaming (evict first), 2 bypasses the first-level cache */
+    KNOB_LOAD,         /* 0 plain, 1 streaming (evict first), 2 not kept in the L1 cache, 3 by shared memory */
     KNOB_STORE,        /* 0 plain, 1 streaming */
     KNOB_GRID,         /* 0: one block per task; k: k blocks per multiprocessor, which loop over the tasks */
     NKNOB

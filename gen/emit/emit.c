@@ -281,6 +281,22 @@ static const char *stored(Emit *e, const Node *n)
     return emit_call_text(e->arena, type_info[t].load, s);
 }
 
+/* True if a NaN of this value becomes a NaN of a quotient that every element computes. */
+static bool reaches_quotient(const Emit *e, Ref r)
+{
+    bool found = false;
+    for (int i = 0; i < e->st->nbody; i++)
+        if (e->g->n[e->st->body[i]].op == OP_WHERE)
+            return false;
+    for (int i = 0; i < e->st->nbody && !found; i++) {
+        const Node *n = &e->g->n[e->st->body[i]];
+        bool uses = n->arg[0] == r || (op_info[n->op].arity > 1 && n->arg[1] == r);
+        bool keeps = n->op == OP_ADD || n->op == OP_SUB || n->op == OP_MUL;
+        found = uses && (n->op == OP_DIV || (keeps && reaches_quotient(e, e->st->body[i])));
+    }
+    return found;
+}
+
 const char *emit_expr(Emit *e, Ref r)
 {
     const Node *n = &e->g->n[r];
@@ -293,7 +309,8 @@ const char *emit_expr(Emit *e, Ref r)
     if (n->op == OP_STORED)
         return stored(e, n);
     if (e->quick && n->op == OP_SQRT)
-        return arena_printf(e->arena, "optc_root(%s, odd, exact)", operand(e, n->arg[0], 0));
+        return arena_printf(e->arena, "optc_root<%s>(%s, odd, exact)", reaches_quotient(e, r) ? "false" : "true",
+                            operand(e, n->arg[0], 0));
     if (e->quick && n->op == OP_DIV)
         return arena_printf(e->arena, "optc_quotient(%s, %s, odd, exact)", operand(e, n->arg[0], 0),
                             operand(e, n->arg[1], 0));

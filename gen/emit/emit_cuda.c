@@ -12,10 +12,11 @@ static const char *const reserved[] = {
     "batch",  "i",     "k",       "l",     "made",      "pair",     "shared",   "place",   "nth",      "piece",
     "pieces", "walk",  "aligned", "steps", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "work",
     "strip",  "room",  "inside",  "end",   "coded",     "dither",   "exact",    "odd",     "values",
-    "tiles",  "tile",  "at",      "both",  NULL};
+    "tiles",  "tile",  "at",      "both",  "turn",     "outside",  "base",   "slot",  NULL};
 static const char *const prelude[] = {"gen/abi/stage_abi.h", "math.h", "math_f32.h", "math_f64.h", "random.h",
                                       "types.h", "gen/abi/reduction_sizes.h", "codes.h", "rounding.h", "cuda_helpers.h",
-                                      "reductions_cuda.h", "codes_cuda.h", "rounding_cuda.h", "exact_cuda.h",
+                                      "reductions_cuda.h", "codes_cuda.h", "staged_cuda.h", "rounding_cuda.h",
+                                      "exact_cuda.h",
                                       "half_tiles_cuda.h", "partials.h", NULL};
 const Target target_cuda = {.name = "cuda", .gpu = true, .templates = "stage_cuda.txt", .restricted = "__restrict__",
                             .array_slot = "arrays.at", .prelude = prelude, .reserved = reserved, .emit = emit_cuda};
@@ -231,6 +232,34 @@ static void fold_one(CudaStage *c, Access f)
         emit_section(e, AT_FINISH, "four_store", h, nh);
 }
 
+static bool stage_has(const CudaStage *c, Op op)
+{
+    for (int i = 0; i < c->e.st->nbody; i++)
+        if (c->e.g->n[c->e.st->body[i]].op == op)
+            return true;
+    return false;
+}
+
+/* The loop takes the root of the value by templates/exact_cuda.h, which notes zeros. Within a where() it may not. */
+static bool has_root(const CudaStage *c, Ref val)
+{
+    bool any = false;
+    for (int i = 0; i < c->e.st->nbody; i++) {
+        const Node *n = &c->e.g->n[c->e.st->body[i]];
+        any = any || (n->op == OP_SQRT && n->arg[0] == val);
+    }
+    return any && c->e.quick && c->group && !stage_has(c, OP_WHERE);
+}
+
+/* Maps that take turns: from one vector of a turn to the next. */
+static const char *turn_step(CudaStage *c)
+{
+    return c->group && emit_codes(&c->e) ? number(c, OPTC_CODED / c->group) : "0";
+}
+
+/* With block codes a piece of a tensor begins at a multiple of 128. */
+static bool draws_near(const CudaStage *c) { return c->group && emit_codes(&c->e) && emit_draws(&c->e); }
+
 static void store_one(CudaStage *c, Access a)
 {
     Emit *e = &c->e;
@@ -242,10 +271,13 @@ static void store_one(CudaStage *c, Access a)
     const char *ptr = cuda_pointer(c, a);
     if (emit_coded(e, a)) {
         const char *out = emit_joined(e, ptr, "out");
-        const Hole h[] = {{"hint", number(c, c->knob[KNOB_STORE])}, {"type", t->name}, {"x", ptr}, {"from", out}};
-        emit_put(e, AT_OUTS, "float %s[%d];\n", out, c->vec);
-        emit_put(e, AT_BODY, "%s[i] = %s;\n", out, x);
-        emit_section(e, AT_STORES, "put_coded", h, 4);
+        bool root = has_root(c, a.val);
+        const Hole h[] = {{"hint", number(c, c->knob[KNOB_STORE])}, {"type", t->name}, {"x", ptr}, {"from", out},
+                          {"root", root ? "true" : "false"}, {"odd", root ? "outside" : "false"},
+                          {"at", c->group ? "base, room - near" : "offset, left"}};
+        emit_put(e, c->group ? AT_BUFFERS : AT_OUTS, "float %s[%d][%d];\n", out, c->group ? c->group : 1, c->vec);
+        emit_put(e, AT_BODY, "%s[%s][i] = %s;\n", out, c->group ? "k" : "0", x);
+        emit_section(e, c->group ? AT_FINISH : AT_STORES, "put_coded", h, 7);
         return;
     }
     if (!in_vectors(c)) {
@@ -257,9 +289,16 @@ static void store_one(CudaStage *c, Access a)
     emit_put(e, AT_OUTS, "%s %s[%d];\n", type_info[packs ? t->compute : m->type].c, out, c->vec);
     emit_put(e, AT_BODY, "%s[i] = %s;\n", out, x);
     if (emit_drawn(e, a)) {
+        const char *bits = emit_joined(e, ptr, "bits");
         const Hole h[] = {{"type", t->name}, {"c", t->c}, {"to", stored}, {"from", out},
-                          {"vector", number(c, c->vec)}, {"draws", emit_draws_of(e, a, ptr)}};
-        emit_section(e, AT_STORES, "round_all", h, 6);
+                          {"vector", number(c, c->vec)}, {"draws", emit_draws_of(e, a, ptr)},
+                          {"group", number(c, c->group)}, {"step", turn_step(c)},
+                          {"near", draws_near(c) ? "optc_is_full<decltype(wide)>::value" : "false"},
+                          {"bits", bits}};
+        emit_section(e, c->group ? AT_BUFFERS : AT_STORES, c->group ? "draw_turn" : "draw_all", h, 10);
+        const Hole round[] = {h[0], h[1], h[2], h[3], h[4],
+                              {"bits", c->group ? arena_printf(e->arena, "%s[k]", bits) : bits}};
+        emit_section(e, AT_STORES, "round_all", round, 6);
     } else if (packs)
         emit_put(e, AT_STORES, "%s %s[%d];\n%s_all(%s, %s);\n", t->c, stored, c->vec, t->store, stored, out);
     if (c->form == FORM_HALF) {
@@ -281,12 +320,37 @@ static void store_one(CudaStage *c, Access a)
  * without branches. */
 static bool takes_quick(const CudaStage *c)
 {
-    bool any = false;
-    for (int i = 0; i < c->e.st->nbody; i++) {
-        int op = c->e.g->n[c->e.st->body[i]].op;
-        any = any || op == OP_DIV || op == OP_SQRT;
-    }
-    return any && c->form == FORM_MAP && c->e.plan->real == T_F32 && emit_codes(&c->e);
+    return (stage_has(c, OP_DIV) || stage_has(c, OP_SQRT)) && c->form == FORM_MAP && c->e.plan->real == T_F32 &&
+           emit_codes(&c->e);
+}
+
+/* Maps with block codes, and maps whose vectors wait in shared memory, take turns: the loop over a thread's vectors is
+ * not unrolled. With block codes a turn has up to 16 values of one block: more of them need more registers, fewer take
+ * more work for scales. Stages that look up rows step from vector to vector instead. */
+static void choose_turns(CudaStage *c)
+{
+    bool codes = emit_codes(&c->e), flat = c->e.st->kind == S_FLAT && !c->e.st->uses_rows;
+    int most = 16 / c->vec;
+    c->staged = c->form == FORM_MAP && c->knob[KNOB_LOAD] == 3;
+    if (c->form == FORM_MAP && flat && (codes || c->staged))
+        c->group = !codes ? 1 : c->knob[KNOB_ITEMS] < most ? c->knob[KNOB_ITEMS] : most;
+}
+
+/* The holes of maps that take turns. */
+static int turn_holes(CudaStage *c, Hole *h, int n, const char *vector)
+{
+    Emit *e = &c->e;
+    int group = c->group ? c->group : 1, threads = c->knob[KNOB_THREADS];
+    bool codes = emit_codes(e);
+    h[n++] = (Hole){"group", number(c, group)};
+    h[n++] = (Hole){"turns", number(c, c->knob[KNOB_ITEMS] / group)};
+    h[n++] = (Hole){"span_turn", number(c, threads * c->vec * group)};
+    h[n++] = (Hole){"step", turn_step(c)};
+    h[n++] = (Hole){"lane", codes ? arena_printf(e->arena, "optc_code_lane<%s, %d>(work.id)", vector, group)
+                                  : arena_printf(e->arena, "%s * work.id", vector)};
+    h[n++] = (Hole){"await", c->staged ? emit_filled(e, "map_await", h, n) : ""};
+    h[n++] = (Hole){"start", c->staged ? emit_filled(e, "map_start", h, n) : ""};
+    return n;
 }
 
 static void work(CudaStage *c)
@@ -295,6 +359,8 @@ static void work(CudaStage *c)
     emit_scalars(&c->e);
     emit_dither(&c->e);
     c->e.quick = takes_quick(c);
+    if (c->e.quick && c->group)
+        emit_put(&c->e, AT_BUFFERS, "bool outside = false;\n");
     for (int i = 0; i < s->nfin; i++)
         finish_one(c, s->fin[i]);
     for (int i = 0; i < s->nload; i++)
@@ -347,10 +413,11 @@ static const char *choose_even(CudaStage *c, bool placed, Hole coded)
     bool packed = false;
     for (int i = 0; i < c->e.st->nload; i++)
         packed = packed || *type_info[c->e.plan->mem[c->e.st->load[i].mem].type].load;
-    if (c->form == FORM_MAP && !placed && packed)
+    if (c->form == FORM_MAP && !placed && (packed || c->staged))
         return emit_filled(
             &c->e, "walk_full",
-            (Hole[]){{"full", number(c, c->knob[KNOB_THREADS] * c->vec * c->knob[KNOB_ITEMS])}, coded}, 2);
+            (Hole[]){{"full", number(c, c->knob[KNOB_THREADS] * c->vec * c->knob[KNOB_ITEMS])}, coded,
+                     {"near", draws_near(c) ? " && optc_draws_near(self->first + start)" : ""}}, 3);
     if (c->form == FORM_MAP && !placed)
         return emit_filled(&c->e, "walk_any", &coded, 1);
     if (placed) {
@@ -440,7 +507,9 @@ static int stage_holes(CudaStage *c, Hole *h, const Walking *w, int64_t pieces, 
     int n = emit_holes(e, h);
     if (c->form == FORM_MAP)
         h[n++] = (Hole){"loop", emit_filled(e, e->quick ? "loop_quick" : "loop",
-                                            (Hole[]){{"vector", vector}, {"body", buf_text(&e->at[AT_BODY])}}, 2)};
+                                            (Hole[]){{"vector", vector}, {"body", buf_text(&e->at[AT_BODY])},
+                                                     {"outside", c->group ? "outside = true;" : ""}}, 3)};
+    n = turn_holes(c, h, n, vector);
     h[AT_COLEND].text = column_finish(c);
     memcpy(h + n, more, sizeof more);
     return n + (int)(sizeof more / sizeof *more);
@@ -457,7 +526,8 @@ static const char *inside_text(CudaStage *c, int mask)
     int n = stage_holes(c, h, &w, pieces, mask);
     if (c->form != FORM_MAP && c->form != FORM_FOLD)
         return emit_filled(e, form_name[c->form], h, n);
-    const char *each = emit_filled(e, c->form == FORM_MAP ? "map_each" : "fold_each", h, n);
+    const char *each = emit_filled(e, c->form != FORM_MAP ? "fold_each" : c->group ? "map_turns_each" : "map_each", h,
+                                   n);
     const Hole around[] = {{"first", w.first}, {"all", w.all}, {"stride", w.stride}, {"each", each}};
     if (w.round || c->form == FORM_FOLD)
         each = emit_filled(e, w.round ? "round" : "once", around, 4);
@@ -472,6 +542,7 @@ bool emit_cuda_kernel(Buf *out, Arena *a, const Plan *p, StageAt at, CudaKernel 
     c.e.t_ahead = strcmp(at.entry->name, "step") != 0;          /* only a step advances t on the device */
     c.rowfold = NEWS(a, const char *, (c.e.g->len + 1) * NCLASS);
     c.by_matrix = cuda_by_matrix(&c);
+    choose_turns(&c);
     if (squares(&c))                                            /* the first value of a matrix must be aligned */
         buf_printf(&c.wide, "slice * %s %% %d == 0", emit_length(&c.e, stage_info[at.stage->kind].dom), c.vec);
     work(&c);

@@ -24,7 +24,7 @@ static const char *vector_in(CudaStage *c, const char *label, Type t, const char
     const char *name = emit_joined(e, label, "in"), *type = type_coded(t) ? "float" : type_info[t].c;
     bool items = c->form == FORM_MAP || c->form == FORM_HALF, ahead = items || c->form == FORM_TILE;
     if (items)
-        emit_put(e, AT_BUFFERS, "%s %s[%d][%d];\n", type, name, c->knob[KNOB_ITEMS], c->vec);
+        emit_put(e, AT_BUFFERS, "%s %s[%d][%d];\n", type, name, c->group ? c->group : c->knob[KNOB_ITEMS], c->vec);
     else if (ahead)
         emit_put(e, AT_COLSTART, "%s %s[OPTC_TILE_ROWS / 8][%d];\n", type, name, c->vec);
     else
@@ -39,17 +39,35 @@ bool cuda_walks_coded(const CudaStage *c)
     return (c->form == FORM_MAP || c->form == FORM_FOLD) && emit_codes(&c->e);
 }
 
-/* Codes and their scale, decoded where they are used. */
+/* Codes and their scale, decoded where they are used. A map with groups has one for all vectors of a block. */
 static const char *coded_in(CudaStage *c, const char *label, Type t, const char **value)
 {
     Emit *e = &c->e;
     const char *name = emit_joined(e, label, "in");
-    bool map = c->form == FORM_MAP;
-    emit_put(e, map ? AT_BUFFERS : AT_LOADS, "optc_coded<optc_code_%s, %d, decltype(coded)::value> %s%s;\n",
-             type_info[t].name, c->vec, name, map ? arena_printf(e->arena, "[%d]", c->knob[KNOB_ITEMS]) : "");
-    const char *vector = map ? arena_printf(e->arena, "%s[k]", name) : name;
-    *value = arena_printf(e->arena, "%s[i]", vector);
+    bool items = c->form == FORM_MAP && !c->group;
+    emit_put(e, c->form == FORM_MAP ? AT_BUFFERS : AT_LOADS,
+             "optc_coded<optc_code_%s, %d, %d, decltype(coded)::value> %s%s;\n", type_info[t].name, c->vec,
+             c->group ? c->group : 1, name, items ? arena_printf(e->arena, "[%d]", c->knob[KNOB_ITEMS]) : "");
+    const char *vector = items ? arena_printf(e->arena, "%s[k]", name) : name;
+    *value = arena_printf(e->arena, "%s.at(%s, i)", vector, c->group ? "k" : "0");
     return vector;
+}
+
+/* A vector that the walk copies to shared memory before its first turn. */
+static void stage_vector(CudaStage *c, Type t, const char *ptr, const char *vector, bool late)
+{
+    Emit *e = &c->e;
+    const char *staged = emit_joined(e, ptr, "staged");
+    int slots = c->knob[KNOB_ITEMS], threads = c->knob[KNOB_THREADS];
+    const Hole h[] = {{"to", vector}, {"x", ptr}, {"staged", staged}, {"group", number(c, c->group)}};
+    if (late)
+        emit_put(e, AT_POINTERS, "__shared__ optc_staged_codes<optc_code_%s, %d, %d, %d, %d> %s;\n", type_info[t].name,
+                 c->vec, c->group, slots, threads, staged);
+    else
+        emit_put(e, AT_POINTERS, "__shared__ optc_staged<%s, %d, %d, %d> %s;\n", type_info[t].c, c->vec, slots, threads,
+                 staged);
+    emit_section(e, AT_ROWSTART, late ? "start_coded" : "start", h, 4);
+    emit_section(e, AT_LOADS, late ? "get_staged_coded" : "get_staged", h, 4);
 }
 
 static void load_vector(CudaStage *c, Access a)
@@ -59,8 +77,12 @@ static void load_vector(CudaStage *c, Access a)
     bool late = type_coded(t) && cuda_walks_coded(c);
     const char *ptr = cuda_pointer(c, a), *value, *vector = (late ? coded_in : vector_in)(c, ptr, t, &value);
     const char *section = late ? "get_coded" : type_coded(t) ? "get_decoded" : "get";
-    const Hole h[] = {{"hint", number(c, c->knob[KNOB_LOAD])}, {"to", vector}, {"x", ptr}, {"type", type_info[t].name}};
-    emit_section(e, AT_LOADS, section, h, 4);
+    const Hole h[] = {{"hint", number(c, c->knob[KNOB_LOAD])}, {"to", vector}, {"x", ptr}, {"type", type_info[t].name},
+                      {"k", c->group ? "k" : "0"}};
+    if (c->staged)
+        stage_vector(c, t, ptr, vector, late);
+    else
+        emit_section(e, AT_LOADS, section, h, 5);
     value = emit_entry(e, a, value);
     if (e->uses[a.val] == 1 && e->g->n[a.val].ty == NUM)
         e->text[a.val] = value;
@@ -167,7 +189,7 @@ static const char *index_vector(CudaStage *c, const char *how)
     const char *value, *name = emit_joined(e, how, "in");
     bool map = c->form == FORM_MAP;
     emit_put(e, map ? AT_BUFFERS : AT_LOADS, "%s %s%s[%d];\n", emit_index_type(e), name,
-             map ? arena_printf(e->arena, "[%d]", c->knob[KNOB_ITEMS]) : "", c->vec);
+             map ? arena_printf(e->arena, "[%d]", c->group ? c->group : c->knob[KNOB_ITEMS]) : "", c->vec);
     value = arena_printf(e->arena, "%s%s", name, map ? "[k]" : "");
     Dom own = stage_info[e->st->kind].dom;
     const Hole h[] = {{"how", how}, {"to", value}, {"down", emit_axis(e, own, 0)}, {"across", emit_axis(e, own, 1)}};

@@ -20,9 +20,9 @@ _Static_assert(KNOB_GRID == NKNOB - 1, "every knob has a name");
 static const short choices[NFORM][NKNOB][MOST_VALUES + 1] = {
     [FORM_MAP] = {{128, 256, 512, -1},
                   {2, 4, 8, -1},
-                  {1, 2, 4, -1},
+                  {1, 2, 4, 8, -1},
                   {0, 4, 6, 8, 10, -1},
-                  {0, 1, 2, -1},
+                  {0, 1, 2, 3, -1},
                   {0, 1, -1},
                   {0, 4, -1}},
     [FORM_FOLD] =
@@ -184,6 +184,29 @@ int list_chunk(const Plan *p, const Stage *s)
     return chunk;
 }
 
+/* Shared memory of a map whose vectors wait there, with the scales of block codes. */
+static int64_t staged_bytes(const Plan *p, const Stage *s, const Launch *l)
+{
+    int64_t each = 0, vectors = (int64_t)l->v[KNOB_THREADS] * l->v[KNOB_ITEMS];
+    for (int i = 0; i < s->nload; i++) {
+        Type t = p->mem[s->load[i].mem].type;
+        each += is_walked(p, s, &s->load[i]) ? l->v[KNOB_VECTOR] * type_info[t].bytes + (type_coded(t) ? 4 : 0) : 0;
+    }
+    return each * vectors;
+}
+
+/* Loads that wait in shared memory are for flat maps with values narrower than 32 bits. A copy has 16 bytes at most:
+ * with two copies for a vector, each would fetch half of a sector of memory. */
+static bool may_stage(const Plan *p, const Stage *s, const Launch *l)
+{
+    bool whole = true;
+    for (int i = 0; i < s->nload; i++)
+        whole = whole && (!is_walked(p, s, &s->load[i]) ||
+                          l->v[KNOB_VECTOR] * type_info[p->mem[s->load[i].mem].type].bytes <= 16);
+    return s->kind == S_FLAT && !s->nfold && !s->uses_rows && traits_of(p, s) & (BLOCK_CODE | WIDTH_16) && whole &&
+           l->v[KNOB_VECTOR] >= 4 && staged_bytes(p, s, l) <= SHARED;
+}
+
 bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
 {
     LaunchForm f = stage_form(s);
@@ -204,12 +227,16 @@ bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
         return false;
     if (f == FORM_MAP && v[KNOB_THREADS] * values > SEG)
         return false;
+    if (f == FORM_MAP && v[KNOB_LOAD] == 3 && !may_stage(p, s, l))
+        return false;
     /* When everything was tried for two of Adafactor's maps on an H200, long threads and half-filled loads came no
      * nearer than 0.7 % to the best. */
     int most = traits_of(p, s) & BLOCK_CODE ? 32 : 16;
     if (f == FORM_MAP && (values > most || (v[KNOB_VECTOR] == 2 && !(traits_of(p, s) & WIDTH_64))))
         return false;
     if (traits_of(p, s) & BLOCK_CODE && v[KNOB_VECTOR] < 4)                  /* a warp has a whole block */
+        return false;
+    if (f == FORM_MAP && v[KNOB_ITEMS] == 8 && !(traits_of(p, s) & BLOCK_CODE))
         return false;
     if (f == FORM_HALF && v[KNOB_THREADS] * values != 32 * 64)
         return false;
@@ -247,14 +274,14 @@ static const Model models[] = {
     {FORM_MAP, BY_ROWS | WIDTH_16, 0, {{0}}, {{128, 8, 1, 10, 1, 1, 0}}},
     {FORM_MAP, BY_ROWS | THREE, 1 << 23, {{128, 4, 1, 10, 1, 1, 0}}, {{128, 8, 2, 6, 1, 1, 0}}},
     {FORM_MAP, BY_ROWS, 1 << 25, {{128, 8, 1, 10, 1, 1, 0}}, {{128, 8, 2, 8, 0, 0, 0}}},
-    {FORM_MAP, DRAWS, 1 << 23, {{128, 8, 1, 0, 2, 1, 0}}, {{128, 8, 1, 0, 0, 0, 0}}},
-    {FORM_MAP, BLOCK_CODE | WIDTH_32, 1 << 23, {{128, 8, 1, 8, 2, 1, 0}}, {{128, 8, 2, 0, 0, 0, 0}}},
-    {FORM_MAP, BLOCK_CODE, 1 << 23, {{128, 8, 1, 0, 2, 1, 0}}, {{128, 8, 2, 6, 0, 0, 0}}},
+    {FORM_MAP, DRAWS, 1 << 23, {{128, 8, 1, 0, 2, 1, 0}}, {{128, 8, 4, 4, 3, 0, 0}}},
+    {FORM_MAP, BLOCK_CODE | WIDTH_32, 1 << 23, {{128, 8, 1, 8, 2, 1, 0}}, {{128, 4, 8, 4, 3, 0, 0}}},
+    {FORM_MAP, BLOCK_CODE, 1 << 23, {{128, 8, 1, 0, 2, 1, 0}}, {{128, 8, 4, 4, 3, 0, 0}}},
     {FORM_MAP, WIDTH_64, 1 << 23, {{128, 2, 1, 0, 2, 1, 0}}, {{128, 2, 2, 0, 0, 0, 0}}},
     {FORM_MAP, LIGHT, 1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 8, 1, 6, 0, 0, 0}}},
     {FORM_MAP, ALL_16 | CROWD, 1 << 23, {{128, 8, 1, 10, 2, 1, 0}}, {{128, 8, 1, 8, 0, 0, 0}}},
     {FORM_MAP, ALL_16 | COSTLY_LOAD | HEAVY, 1 << 23, {{128, 8, 1, 10, 2, 1, 0}}, {{128, 8, 1, 10, 0, 0, 0}}},
-    {FORM_MAP, ALL_16, 1 << 23, {{128, 8, 1, 10, 2, 1, 0}}, {{128, 8, 2, 8, 0, 0, 0}}},
+    {FORM_MAP, ALL_16, 1 << 23, {{128, 8, 1, 10, 2, 1, 0}}, {{128, 8, 2, 0, 3, 0, 0}}},
     {FORM_MAP, WIDTH_16, 1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 8, 1, 6, 0, 0, 0}}},
     {FORM_MAP, 0, 1 << 23, {{128, 4, 1, 0, 2, 1, 0}}, {{128, 4, 2, 0, 0, 0, 0}}},
     {FORM_FOLD, BY_ROWS | WRITES, 0, {{0}}, {{64, 4, 2, 0, 0, 0, 0}}},

@@ -195,8 +195,87 @@ START_TEST(all_codes)
 }
 END_TEST
 
+/* The walk through shared memory, with every number of vectors. */
+static bool use_staged(Side *g, int vector, int items)
+{
+    const Plan *p = g->r->library->plan;
+    const GpuCode *code;
+    Launch *l = calloc((size_t)p->nfn + 1, sizeof *l);
+    bool any = false;
+    for (int f = 0; f < p->nfn; f++) {
+        const Stage *s = plan_at(p, f).stage;
+        if (!s)
+            continue;
+        Launch staged = {{128, vector, items, 4, 3, 0, 0}};
+        bool valid = stage_form(s) == FORM_MAP && launch_valid(p, s, &staged);
+        l[f] = valid ? staged : launch_model(p, s, 0);
+        any = any || valid;
+    }
+    if (any) {
+        OK(gpu_code_with(g->r, l, &code));
+        gpu_enter(g->e->gpu);
+        g->b->gpu->code = code;
+        OK(gpu_leave(g->e->gpu, gpu_build_lists(g->b)));
+    }
+    free(l);
+    return any;
+}
+
+/* 16-bit parameters at the end of the range and beyond, and from 2 on, where stochastic rounding looks closer. */
+static void set_extremes(Side *c, Side *g)
+{
+    static const unsigned short bits[] = {0x7f7f, 0xff7f, 0x7f80, 0xff80, 0x7fc0, 0x4020, 0xc3c0, 0x7e00};
+    unsigned short *x = c->hp[LARGE], *y = g->hp[LARGE];
+    for (int i = 0; i < 8 && c->wp == 2; i++)
+        x[40 + 97 * i] = y[40 + 97 * i] = bits[i];
+    ck_assert(!d->cuMemcpyHtoDAsync_v2(g->p[LARGE], y, (size_t)g->n[LARGE] * g->wp, NULL));
+    d->cuStreamSynchronize(NULL);
+}
+
+/* Blocks with and without zeros: at the first steps some gradients are 0. */
+static void clear_grads(Side *c, Side *g)
+{
+    memset(c->hg[LARGE], 0, 300 * c->wg);
+    memset((char *)c->hg[LARGE] + 700 * c->wg, 0, 3 * c->wg);
+    memcpy(g->hg[LARGE], c->hg[LARGE], (size_t)c->n[LARGE] * c->wg);
+    ck_assert(!d->cuMemcpyHtoDAsync_v2(g->g[LARGE], g->hg[LARGE], (size_t)g->n[LARGE] * g->wg, NULL));
+    d->cuStreamSynchronize(NULL);
+}
+
+START_TEST(staged)
+{
+    SHARED();
+    static const char *const types[] = {"param=bf16sr,grad=bf16,state=q8", "param=f32,state=q8",
+                                        "param=bf16,grad=bf16,state=bf16"};
+    static const struct { int vector, items; } all[] = {{8, 1}, {8, 2}, {8, 4}, {4, 2}, {4, 8}};
+    int used = 0;
+    Side c, g;
+    optc_rule_options ro = {.spec = "adamw", .with = "", .types = types[_i]};
+    use_sizes(false);
+    open_side(&c, "cpu", ro, 0);
+    open_side(&g, "cuda", ro, 0);
+    set_extremes(&c, &g);
+    for (int k = 0; k < 5; k++) {
+        if (!use_staged(&g, all[k].vector, all[k].items))
+            continue;
+        used++;
+        set_grads(&c, k + 1);
+        set_grads(&g, k + 1);
+        if (used < 3)
+            clear_grads(&c, &g);
+        OK(optc_step(c.b));
+        OK(optc_step(g.b));
+        same_bytes(types[_i], &c, &g);
+    }
+    ck_assert_int_ge(used, 2);
+    close_side(&g, 0);
+    close_side(&c, 0);
+}
+END_TEST
+
 void add_codes(TCase *t)
 {
+    tcase_add_loop_test(t, staged, 0, 3);
     tcase_add_loop_test(t, steps, 0, NRULES);
     tcase_add_loop_test(t, launches_of_codes, 0, 2);
     tcase_add_loop_test(t, all_codes, 0, 1);
