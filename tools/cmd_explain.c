@@ -429,8 +429,7 @@ int cmd_explain(const Command *self, int argc, char **argv)
     if (rc != CLI_GO)
         return rc;
     if (n != 1)
-        return cli_misuse(self, n ? "several specs are given: it takes one" : "no spec is given: name a rule or a "
-                                                                              "file");
+        return cli_one_spec(self, n);
     if (ask.bandwidth > 0 && (ask.anew || ask.device))
         return cli_misuse(self, "--bandwidth and --%s exclude each other",
                           ask.anew ? "measure" : "device");
