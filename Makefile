@@ -222,20 +222,30 @@ ifdef SAN
 $(HOT:%=$(BUILD)/obj/%.o): ALL_CFLAGS += -O1
 endif
 
-# TEST_OPT: flags of the tests' objects, in addition to OPT. With SAN=1 only the library is instrumented. The tests'
-# code takes as long to compile as the library, and the heap checks see its blocks anyway; it is compiled with
-# -DOPTC_SANITIZED instead.
+# TEST_OPT: flags of the tests' objects, in addition to OPT. At -O2 the tests' code takes as long to compile as the
+# library. With SAN=1 only the library is instrumented: the heap checks see the tests' blocks anyway. The tests are
+# compiled with -DOPTC_SANITIZED instead.
+TEST_OPT ?= $(if $(filter -O2,$(OPT)),-O1)
 $(BUILD)/obj/tests/%.o: ALL_CFLAGS += $(CHECK_CFLAGS) $(TEST_OPT)
 ifdef SAN
 $(BUILD)/obj/tests/%.o: ALL_CFLAGS := $(filter-out $(SANITIZE),$(ALL_CFLAGS)) $(CHECK_CFLAGS) $(TEST_OPT) \
                                       -DOPTC_SANITIZED
+endif
+# TESTS_FROM: a folder of tests' objects (default BUILD/obj). With SAN=1 another build's objects work, except those that
+# depend on OPTC_SANITIZED.
+TESTS_FROM ?= $(BUILD)/obj
+TEST_OBJ   := $(patsubst %.c,$(TESTS_FROM)/%.o,$(TEST_SRC))
+ifdef SAN
+SAN_TESTS  := $(addprefix tests/unit/,test_sandbox.c test_calls.c)
+TEST_OBJ   := $(patsubst %.c,$(TESTS_FROM)/%.o,$(filter-out $(SAN_TESTS),$(TEST_SRC))) \
+              $(SAN_TESTS:%.c=$(BUILD)/obj/%.o)
 endif
 FAKES := $(foreach k,versioned versioned11 symbols,$(BUILD)/fake/$(k)/libcuda.so.1) \
          $(foreach k,nvrtc nvrtc_old,$(BUILD)/fake/$(k)/libnvrtc.so.13) $(BUILD)/fake/crowd.so
 # Functions that tests replace: allocations (test_emit.c counts them and lets them fail), the runtime's clocks
 # (test_tune_cpu.c), barriers and parallel regions (test_thread_barrier.c counts them).
 WRAPPED := $(foreach f,malloc calloc realloc free now_ms waited_ms barrier_wait GOMP_parallel,-Wl,--wrap=$(f))
-$(BUILD)/run-tests: $(TEST_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/liboptc.a | $(FAKES)
+$(BUILD)/run-tests: $(TEST_OBJ) $(BUILD)/liboptc.a | $(FAKES)
 	$(call say,LINK,$@)$(CC) -o $@ $^ $(WRAPPED) $(CHECK_LIBS) $(LDLIBS)
 
 # Fake drivers and NVRTC libraries for tests; the files of tests/cuda describe them.

@@ -8,41 +8,57 @@ case $part in *:*:*) shares=${part##*:} ours=${part#*:} ours=$((${ours%:*} % sha
 share() { printf '%s\n' "$@" | awk -v n="$shares" -v k="$ours" 'NR % n == k'; }
 of_them() { [ "$shares" = 1 ] || printf ', %s of %s' "$((ours ? ours : shares))" "$shares"; }
 
+# cpu_seconds FILE: the CPU seconds of the commands that a shell had run when it wrote FILE with `times > FILE`. (A
+# subshell, as in a pipe, counts only its own.)
+cpu_seconds() { awk 'NR == 2 { gsub("[ms]", " "); printf "%.1f\n", $1 * 60 + $2 + $3 * 60 + $4 }' "$1"; }
+
 every_suite=$(sed -n '/define SUITES/,/[^\\]$/p' tests/harness/suites.h | grep -o 'X([a-z_]*)' | sed 's/X(\(.*\))/\1/')
 without() { printf '%s\n' $every_suite | grep -vx "$(printf '%s\n' "$@")"; }
 
-# suites NAME…: runs each suite in its own process with the program "$run". All suites run, also after a failure.
+# suites NAME…: runs each suite in its own process with the program "$run". All suites run, also after a failure. Prints
+# the CPU seconds of suites that took five or more.
 suites() {
     bad=
     for suite; do
-        CK_RUN_SUITE=$suite "$run" || bad="$bad $suite"
+        times > "$work/times.$part"
+        before=$(cpu_seconds "$work/times.$part")
+        CK_RUN_SUITE=$suite OPTC_CACHE="$OPTC_TEST_CACHE" "$run" || bad="$bad $suite"
+        times > "$work/times.$part"
+        cpu_seconds "$work/times.$part" | awk -v was="$before" -v name="$suite" '
+            $1 - was >= 5 { printf "%s: %.0f s CPU\n", name, $1 - was }'
     done
     [ -z "$bad" ] || { echo "failed suites:$bad"; return 1; }
 }
+
+# quick_rules: rules that suites compile are compiled at -O1 (OPTC_ALL: at -O3, the default). Results do not depend on
+# the level, and -O3 takes two to seven times as long. Tests about vector code unset OPTC_CFLAGS. The library's own
+# rules are at -O3 anyway.
+quick_rules() { [ -n "${OPTC_ALL:-}" ] || export OPTC_CFLAGS=-O1; }
 
 # few N: runs N random specs. `make fuzz` runs many.
 few() { [ -n "${OPTC_ALL:-}" ] || export OPTC_FUZZ_SPECS="${OPTC_FUZZ_SPECS:-$1}"; }
 # thin N: from here on tests run one of N of the cases that the plain build runs completely (tests/harness/help.h)
 thin() { [ -n "${OPTC_ALL:-}" ] || export OPTC_THIN=$1; }
 
-# The compiled rules are not instrumented, so they are taken from the plain build. The tests' own code takes longer to
-# compile than to run.
+# The compiled rules and the tests' own code are not instrumented, so they are taken from the plain build.
 sanitizers() {
     echo "the address and undefined-behaviour sanitizers$(of_them)"
     mkdir -p "$BUILD/san"
     flock "$BUILD/san/lock" $MAKE --no-print-directory -s SAN=1 BUILD="$BUILD/san" RULES_FROM="$BUILD/rules" OPT=-O0 \
-        CFLAGS=-g1 "$BUILD/san/run-tests"
+        CFLAGS=-g1 TESTS_FROM="$BUILD/obj" "$BUILD/san/run-tests"
     run="$BUILD/san/run-tests"
     # detect_stack_use_after_return is off: newer compilers enable it by default, and it takes half as long again. The
     # leak check takes long and runs at every exit. So it runs once per suite, in one process (CK_FORK=no), and only for
     # suites whose tests do not kill their process.
     export OPTC_FUZZ_SPECS=2
-    thin 5
+    thin 8
+    quick_rules
     leaks="ir golden api engines tune_cpu cache cache_many tuned tuned_files"
     CK_FORK=no ASAN_OPTIONS=detect_stack_use_after_return=0:detect_leaks=1 suites $(share $leaks)
-    # bits, refs and ops mostly run the rules' code, which is not instrumented here; api, core and others step rules
-    # too. math allocates no memory.
-    ASAN_OPTIONS=detect_stack_use_after_return=0:detect_leaks=0 suites $(share $(without $leaks bits refs ops math))
+    # These mostly run the rules' or the tests' own code, which is not instrumented here. api, core and others step
+    # rules too, and code_states has states in codes. math allocates no memory.
+    skip="bits refs ops math codes code_quality"
+    ASAN_OPTIONS=detect_stack_use_after_return=0:detect_leaks=0 suites $(share $(without $leaks $skip))
 }
 
 clang_there() {
@@ -71,7 +87,7 @@ clang_too() {
 go() {
     run="$BUILD/run-tests"
     case ${part%%:*} in
-    suites) echo "suites$(of_them)"; suites $(share $(without fuzz)) ;;
+    suites) echo "suites$(of_them)"; quick_rules; suites $(share $(without fuzz)) ;;
     random) echo "random specs"; few 9; suites fuzz ;;
     command-line)
         echo "command line"
@@ -122,8 +138,7 @@ rc=0
 inside=yes sh "$0" "$part" > "$work/log.$part" 2>&1 || rc=$?
 [ -d "$work" ] || exit 1        # make test was interrupted
 times > "$work/times.$part"
-awk 'NR == 2 { gsub("[ms]", " "); printf "%.1f\n", $1 * 60 + $2 + $3 * 60 + $4 }' "$work/times.$part" \
-    > "$work/spent.$part"
+cpu_seconds "$work/times.$part" > "$work/spent.$part"
 until mkdir "$work/printing" 2>/dev/null; do [ -d "$work" ] || exit 1; sleep 0.1; done
 [ $rc != 0 ] || : > "$work/passed.$part"
 printf '\n== %s: %d s, %.0f s CPU%s\n' "$(head -n 1 "$work/log.$part")" \

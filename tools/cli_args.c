@@ -75,6 +75,23 @@ void cli_near(const char *what, const char *got, const char *const *names, Buf *
     arena_free(&a);
 }
 
+int cli_unknown(const Command *self, const char *what, const char *got, const char *const *names)
+{
+    Buf b = {0};
+    cli_near(what, got, names, &b);
+    buf_puts(&b, " (known:");
+    for (; *names; names++)
+        buf_printf(&b, " %s", *names);
+    int rc = cli_misuse(self, "%s)", cli_text(&b));
+    buf_free(&b);
+    return rc;
+}
+
+int cli_one_spec(const Command *self, int n)
+{
+    return cli_misuse(self, n ? "several specs are given: it takes one" : "no spec is given: name a rule or a file");
+}
+
 /* ---- values ---- */
 bool cli_parse_size(const char *s, int64_t *out)
 {

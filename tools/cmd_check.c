@@ -43,7 +43,7 @@ int cmd_check(const Command *self, int argc, char **argv)
     if (rc != CLI_GO)
         return rc;
     if (!n)
-        return cli_misuse(self, "no spec is given: name a rule or a file");
+        return cli_one_spec(self, n);
     for (int i = 0; i < n; i++)
         width = cli_width(argv[i]) > width ? cli_width(argv[i]) : width;
     rc = CLI_OK;

@@ -79,10 +79,10 @@ int cmd_compile(const Command *self, int argc, char **argv)
     int n, rc = cli_parse(self, opts, argc, argv, &n);
     if (rc != CLI_GO)
         return rc;
-    if (n != 1 || !arch)
-        return cli_misuse(self, n != 1 ? (n ? "several specs are given: it takes one" :
-                "no spec is given: name a rule or a file") : "--arch is missing: name an architecture, such as "
-                                                             "--arch sm_90");
+    if (n != 1)
+        return cli_one_spec(self, n);
+    if (!arch)
+        return cli_misuse(self, "--arch is missing: name an architecture, such as --arch sm_90");
     const Nvrtc *nvrtc = nvrtc_get(&why);
     if (!nvrtc)
         return cli_fail("compile: %s", why);

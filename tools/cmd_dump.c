@@ -23,15 +23,7 @@ static int check_pass(const Command *self, const char *pass)
     for (int i = 0; i < n; i++)
         if (!strcmp(names[i], pass))
             return CLI_GO;
-    Buf b = {0};
-    cli_near("pass", pass, names, &b);
-    buf_puts(&b, " (known:");
-    for (int i = 0; i < n; i++)
-        buf_printf(&b, " %s", names[i]);
-    buf_puts(&b, ")");
-    int rc = cli_misuse(self, "%s", cli_text(&b));
-    buf_free(&b);
-    return rc;
+    return cli_unknown(self, "pass", pass, names);
 }
 
 int cmd_dump(const Command *self, int argc, char **argv)
@@ -49,8 +41,7 @@ int cmd_dump(const Command *self, int argc, char **argv)
     if (rc != CLI_GO || (pass && (rc = check_pass(self, pass)) != CLI_GO))
         return rc;
     if (n != 1)
-        return cli_misuse(self, n ? "several specs are given: it takes one" : "no spec is given: name a rule or a "
-                                                                              "file");
+        return cli_one_spec(self, n);
     Spec s;
     Buf text = {0};
     SpecDump dump = {pass || time ? pass : last_rule_pass(), &text, time};

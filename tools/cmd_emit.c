@@ -7,19 +7,11 @@ static int pick_target(const Command *self, const char *name, const Target **out
 {
     enum { MOST = 8 };
     const char *names[MOST + 1] = {NULL};
-    Buf b = {0};
     if ((*out = target_by_name(name)))
         return CLI_GO;
     for (int i = 0; gen_targets[i] && i < MOST; i++)
         names[i] = gen_targets[i]->name;
-    cli_near("target", name, names, &b);
-    buf_puts(&b, " (known:");
-    for (int i = 0; names[i]; i++)
-        buf_printf(&b, " %s", names[i]);
-    buf_puts(&b, ")");
-    int rc = cli_misuse(self, "%s", cli_text(&b));
-    buf_free(&b);
-    return rc;
+    return cli_unknown(self, "target", name, names);
 }
 
 int cmd_emit(const Command *self, int argc, char **argv)
@@ -35,8 +27,7 @@ int cmd_emit(const Command *self, int argc, char **argv)
     if (rc != CLI_GO || (rc = pick_target(self, target, &c.target)) != CLI_GO)
         return rc;
     if (n != 1)
-        return cli_misuse(self, n ? "several specs are given: it takes one" : "no spec is given: name a rule or a "
-                                                                              "file");
+        return cli_one_spec(self, n);
     Spec s;
     char *text = NULL;
     if (spec_open(&s, argv[0], &c, false, NULL))

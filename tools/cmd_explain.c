@@ -433,8 +433,7 @@ int cmd_explain(const Command *self, int argc, char **argv)
     if (rc != CLI_GO)
         return rc;
     if (n != 1)
-        return cli_misuse(self, n ? "several specs are given: it takes one" : "no spec is given: name a rule or a "
-                                                                              "file");
+        return cli_one_spec(self, n);
     if (!ranks && work)
         return cli_misuse(self, "--work needs --ranks");
     if (ranks && !work == !shapes.n)

@@ -188,7 +188,7 @@ static void make_command(Ship *s, const Asked *a)
         buf_quoted(&b, a->compile.types);
     }
     if (a->compile.product)
-        buf_printf(&b, " --products %s", spec_products(&a->compile));
+        buf_printf(&b, " --products %s", spec_rule_options(&a->compile, NULL, NULL).products);
     for (int i = 0; i < p->narch && !p->arch[i].ptx; i++)
         buf_printf(&b, "%ssm_%d", i ? "," : " --arch ", p->arch[i].arch);
     buf_printf(&b, "%s -o %s", a->ptx ? " --ptx" : "", p->name);

@@ -126,7 +126,14 @@ bool spec_for_gpu(Spec *s, const Spec *of)
     return ok;
 }
 
-const char *spec_products(const CompileOpts *c) { return c->product ? product_info[c->product - 1].name : NULL; }
+static optc_type public_type(int t) { return t < 0 ? OPTC_DEFAULT : (optc_type)(t + 1); }
+
+optc_rule_options spec_rule_options(const CompileOpts *c, const char *spec, const char *with)
+{
+    return (optc_rule_options){.spec = spec, .with = with, .options = c->options, .param = public_type(c->p),
+                               .grad = public_type(c->g), .state = public_type(c->state), .types = c->types,
+                               .products = c->product ? product_info[c->product - 1].name : NULL};
+}
 
 void spec_close(Spec *s) { gen_free(&s->gen); }
 

@@ -64,6 +64,9 @@ int cli_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 bool cli_parse_size(const char *s, int64_t *out);
 /* Writes "unknown WHAT 'GOT'; did you mean …" */
 void cli_near(const char *what, const char *got, const char *const *names, Buf *b);
+/* The same with all names, as an error; and the error of n specs where one is needed. Both return CLI_USAGE. */
+int cli_unknown(const Command *self, const char *what, const char *got, const char *const *names);
+int cli_one_spec(const Command *self, int n);
 
 /* ---- cmd_compile.c ---- */
 struct Nvrtc;
@@ -99,7 +102,8 @@ bool cli_write_file(const char *path, const char *text);     /* "-": stdout. Pri
 /* Options of a compilation. p, g, state: a Type, or -1: the default; product: 1 + a Product, or 0: as the rule says. */
 typedef struct CompileOpts { const char *with, *options, *path; int p, g, state, product; const Target *target;
     const char *types; } CompileOpts;
-const char *spec_products(const CompileOpts *c);             /* for optc_rule_options.products */
+/* The options of optc_compile for a spec and its wrappers. */
+optc_rule_options spec_rule_options(const CompileOpts *c, const char *spec, const char *with);
 #define COMPILE_OPTS_INIT {.p = -1, .g = -1, .state = -1}
 #define COMPILE_OPTS(c) \
     {"with", 0, OPT_TEXT, &(c).with, "LIST", "wrappers, the last outermost: 'clip(1),ema(0.999)'"}, \

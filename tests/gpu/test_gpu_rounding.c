@@ -16,7 +16,7 @@ static const optc_rule_options rounded[] = {
 START_TEST(rounding)
 {
     SHARED();
-    if (thinned(_i) && _i > 1)                     /* one of each type */
+    if (thinned(1) && _i > 1)                      /* one of each type */
         return;
     Side c, g;
     char label[100];

@@ -26,9 +26,9 @@ loops() {
          { each = /^ *OPTC_EACH$/ }' "$1"
 }
 
-# The library's loops are alike: the second vector level and the second compiler get a third of the rules (OPTC_ALL:
+# The library's loops are alike: the second vector level and the second compiler get a sixth of the rules (OPTC_ALL:
 # all).
-third() { [ -n "${OPTC_ALL:-}" ] && echo "$@" || printf '%s\n' "$@" | awk 'NR % 3 == 1'; }
+sixth() { [ -n "${OPTC_ALL:-}" ] && echo "$@" || printf '%s\n' "$@" | awk 'NR % 6 == 1'; }
 
 # tried REPORT-FLAG REPORT-TEXT COMPILER…
 tried() {
@@ -52,7 +52,7 @@ clang_like() { tried -Rpass=loop-vectorize "remark: vectorized loop" "$@"; }
 
 own="$at/many.c $at/halves.c $at/all_halves.c $at/doubles.c"
 rules=$(ls "$at"/*.c | grep -vxF "$(printf '%s\n' $own)")
-every="$rules $own" some="$(third $rules) $own"
+every="$rules $own" some="$(sixth $rules) $own"
 
 works() { command -v "$1" >/dev/null 2>&1 && echo 'int x;' | "$@" -x c -c -o /dev/null - 2>/dev/null; }
 for cc in "${CC:-cc}" x86_64-linux-gnu-gcc aarch64-linux-gnu-gcc; do

@@ -239,6 +239,7 @@ static void steps_as_defined(const optc_engine_options *eo, int pair_of, const c
 
 START_TEST(compiled)
 {
+    unsetenv("OPTC_CFLAGS");                   /* vector code of every level */
     for (int threads = 1; threads <= 3; threads += 2)
         steps_as_defined(&(optc_engine_options){.threads = threads}, 2 * _i, "threads");
     for (int isa = 0; isa < optc_isas() && !thinned(1); isa++) {

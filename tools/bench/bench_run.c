@@ -93,22 +93,9 @@ static bool make_series(Bench *b)
 }
 
 /* ---- bindings ---- */
-static optc_type public_of(int t)
-{
-    return t < 0 ? OPTC_DEFAULT : (optc_type)(t + 1);
-}
-
 static bool compile_case(Bench *b, Case *c, optc_engine *e)
 {
-    const CompileOpts *o = &b->compile;
-    optc_rule_options r = {.spec = c->spec,
-                           .with = c->with,
-                           .options = o->options,
-                           .param = public_of(o->p),
-                           .grad = public_of(o->g),
-                           .state = public_of(o->state),
-                           .types = o->types,
-                           .products = spec_products(o)};
+    optc_rule_options r = spec_rule_options(&b->compile, c->spec, c->with);
     if (!bench_lib(optc_compile(e, &r, &c->rule)))
         return false;
     c->runs = strdup(optc_rule_path(c->rule));

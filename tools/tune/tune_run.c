@@ -204,25 +204,12 @@ static void no_stage(const TuneRun *r, optc_rule *rule)
                   optc_rule_name(rule), names);
 }
 
-static optc_type public_of(int t)
-{
-    return t < 0 ? OPTC_DEFAULT : (optc_type)(t + 1);
-}
-
 /* A rule from the command line, compiled. */
 typedef struct Ask { optc_rule *rule; char *name; } Ask;
 
 static bool open_rule(const TuneRun *r, const char *arg, Ask *out)
 {
-    const CompileOpts *o = &r->compile;
-    optc_rule_options ro = {.spec = arg,
-                            .with = o->with,
-                            .options = o->options,
-                            .param = public_of(o->p),
-                            .grad = public_of(o->g),
-                            .state = public_of(o->state),
-                            .types = o->types,
-                            .products = spec_products(o)};
+    optc_rule_options ro = spec_rule_options(&r->compile, arg, r->compile.with);
     *out = (Ask){NULL, NULL};
     bool ok = lib(optc_compile(r->engine, &ro, &out->rule));
     if (ok && !out->rule->engine->gpu && !optc_rule_native(out->rule))
