@@ -320,11 +320,18 @@ static const Model *model_of(const Plan *p, const Stage *s)
     return m;
 }
 
-/* Removes the hints for loads or stores that the stage does not have. */
+/* Fits a row to the stage. Removes the hints for loads or stores that the stage does not have. Vectors wait in shared
+ * memory only where there is room for them: the thread then takes fewer, or the launch is the one that was fastest
+ * without shared memory. */
 static Launch fitted(const Plan *p, const Stage *s, Launch l)
 {
-    l.v[KNOB_LOAD] *= elements_of(p, s, s->load, s->nload) > 0;
-    l.v[KNOB_STORE] *= elements_of(p, s, s->store, s->nstore) > 0;
+    int *v = l.v;
+    v[KNOB_LOAD] *= elements_of(p, s, s->load, s->nload) > 0;
+    v[KNOB_STORE] *= elements_of(p, s, s->store, s->nstore) > 0;
+    while (v[KNOB_LOAD] == 3 && !may_stage(p, s, &l) && v[KNOB_ITEMS] > 1)
+        v[KNOB_ITEMS] /= 2;
+    if (v[KNOB_LOAD] == 3 && !may_stage(p, s, &l))
+        l = (Launch){{128, 8, traits_of(p, s) & BLOCK_CODE ? 2 : 1, 0, 0, 0, 0}};
     return l;
 }
 
