@@ -1,6 +1,6 @@
 #!/bin/sh
-# Measures rules with 16-bit storage types, and very many small tensors: their share of the copy bandwidth, with lower
-# bounds. Takes about a minute.
+# Measures rules with 16-bit storage types and block codes, and very many small tensors: their share of the copy
+# bandwidth, with lower bounds. Takes about a minute.
 #   sh tests/gpu/types.sh [BUILD]        after `make`
 set -eu
 optc=${1:-build}/optc
@@ -24,6 +24,9 @@ for rule in adamw lion; do
         done
     done
 done
+row 92 "f32, q8 states" adamw --work gpt2-1.5b --types param=f32,state=q8
+row 78 "bf16, q8 states" adamw --work gpt2-1.5b --types param=bf16,grad=bf16,state=q8
+row 72 "bf16sr, q8 states" adamw --work gpt2-1.5b --types param=bf16sr,grad=bf16,state=q8
 row 40 "100000 of 100 " adamw --tensors 100000 --size 10000000
 row 80 "20000 of 1000 " adamw --tensors 20000 --size 20000000
 row 15 "100000 of 100 " 'adamw+clip(1)' --tensors 100000 --size 10000000

@@ -512,7 +512,9 @@ END_TEST
 START_TEST(model_is_valid)
 {
     static const Type types[][3] =
-        {{T_F32, T_F32, T_F32}, {T_F64, T_F64, T_F64}, {T_BF16, T_BF16, T_F32}, {T_F16, T_F32, T_F64}};
+        {{T_F32, T_F32, T_F32}, {T_F64, T_F64, T_F64}, {T_BF16, T_BF16, T_F32}, {T_F16, T_F32, T_F64},
+         {T_BF16, T_BF16, T_BF16}, {T_F32, T_F32, T_Q8}, {T_BF16SR, T_BF16, T_F8}, {T_F64, T_F64, T_BF16SR},
+         {T_F16SR, T_F32, T_F32}};
     int stages = 0, small = 0;
     for (int r = 0; r < optc_library_size(); r++) {
         Gen g = {0};
@@ -568,7 +570,7 @@ Suite *search_suite(void)
     tcase_add_test(t, only_what_is_worth_it);
     tcase_add_test(t, goes_on_from_before);
     tcase_add_test(t, stands_to_what_is_used);
-    tcase_add_loop_test(t, model_is_valid, 0, 4);
+    tcase_add_loop_test(t, model_is_valid, 0, 9);
     suite_add_tcase(s, t);
     return s;
 }
