@@ -121,6 +121,21 @@ def _placed_like(params, mesh, whole):
     return distribute_tensor(whole, mesh, [Shard(0)])
 
 
+def mixed():
+    """Parameters of two types are two bindings with one clip."""
+    from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+    mesh = init_device_mesh("cpu", (2,))
+    found = {}
+    for rule in ("adamw", "muon"):
+        whole = [w.detach().to(torch.bfloat16 if i % 2 else torch.float32).requires_grad_()
+                 for i, w in enumerate(whole_tensors())]
+        cuts = [distribute_tensor(w.detach().clone(), mesh, [Shard(0)]).requires_grad_() for w in whole]
+        a, b = [(x, optc.torch.Optimizer(x, rule, with_=["clip(0.1)"])) for x in (whole, cuts)]
+        found[rule] = steps(a, b)
+        assert len(b[1]._bounds) == 2 and a[1].value("clip.grad_norm") == b[1].value("clip.grad_norm")
+    return {k: v for k, v in found.items() if v}
+
+
 def tensor_parallel():
     """FSDP2 and tensor parallelism on a mesh of 2 x 2: some rows are cut by both (_StridedShard)."""
     from torch.distributed.fsdp import fully_shard
@@ -253,7 +268,7 @@ def dies():
 
 
 def two_ranks():
-    return each_rule(), steered(), data_parallel(), trained(), refused(), scaled()
+    return each_rule(), steered(), {**data_parallel(), **mixed()}, trained(), refused(), scaled()
 
 
 def four_ranks():
