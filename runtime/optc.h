@@ -417,9 +417,13 @@ static inline optc_status optc_plan_sharded(optc_rule *r, const optc_group *grou
 /* library: */
 /* Ranks that are threads of one program, for tests and for trying a sharded binding. optc_loopback_open makes an object
  * for `ranks` ranks; optc_loopback_comm fills in the functions of one rank. Each rank needs its own thread, because
- * the functions wait until all ranks have called them. optc_loopback_fail makes all waiting and later calls fail. */
+ * the functions wait until all ranks have called them. optc_loopback_fail makes all waiting and later calls fail.
+ *
+ * e: the engine of the bindings, open until optc_loopback_close. With a GPU engine all ranks use that GPU, and each
+ * exchange waits for the stream on the host. A single rank does not wait, so its steps can be captured in a graph.
+ * NULL: host memory. */
 typedef struct optc_loopback optc_loopback;
-optc_status optc_loopback_open(int ranks, optc_loopback **out);
+optc_status optc_loopback_open(int ranks, optc_engine *e, optc_loopback **out);
 optc_status optc_loopback_comm(optc_loopback *l, int rank, optc_comm *out);
 void optc_loopback_fail(optc_loopback *l);
 void optc_loopback_close(optc_loopback *l);

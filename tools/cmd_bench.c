@@ -209,7 +209,7 @@ static int check_args(const Command *self, Bench *b, const char *work, int n)
     if (b->suite && (work || n))
         return cli_misuse(self, "--suite has its own workloads and rules ('--work list' shows them)");
     if (b->against && strcmp(b->against, "torch") && strcmp(b->against, "numpy") && !bench_rivals(b))
-        return cli_misuse(self, "--against knows torch, numpy and untuned, not '%s'", b->against);
+        return cli_misuse(self, "--against knows torch, numpy, untuned and sharded, not '%s'", b->against);
     if (!device_target(b->device_name))
         return cli_misuse(self, "--device knows cpu, cuda, cuda:N and best, not '%s'", b->device_name);
     if (work && !(b->work = work_find(work))) {
@@ -251,7 +251,7 @@ int cmd_bench(const Command *self, int argc, char **argv)
          "memory for the products of a batch of tensors (default: 1G, on a GPU more: 'optc doctor' prints it)"},
         {"against", 0, OPT_TEXT, &b.against, "WHAT",
          "torch, numpy: also time PyTorch or NumPy ($OPTC_PYTHON names the interpreter); untuned: the same rule "
-         "without tuned results"},
+         "without tuned results; sharded: the same rule, sharded over one rank"},
         {"json", 0, OPT_FLAG, &b.json, NULL, "print one JSON object"},
         COMPILE_OPTS(b.compile),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};

@@ -7,10 +7,13 @@
 
 #include "tests/emu/emu_fail.h"
 #define TOLD (told_to_fail("libcuda.so.1") ? CUDA_ERROR_EMULATED : 0)
-#define CALL do { if (TOLD) return CUDA_ERROR_EMULATED; } while (0)
+/* One call runs at a time: kernels of emu_threads.h and the tables below are for one thread. */
+#define LOCKED __attribute__((cleanup(unlock), unused)) int locked = pthread_mutex_lock(&one_call)
+#define CALL LOCKED; if (TOLD) return CUDA_ERROR_EMULATED
 
 #include <dlfcn.h>
 #include <elf.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +23,8 @@
 
 enum { INVALID = 1, INVALID_HANDLE = 400, CUDA_ERROR_EMULATED = 999, ARGS = 56, MOST_ARGS = 1024,
     NUMBERS = 25 * sizeof(int), MOST = 8 };
+static pthread_mutex_t one_call = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static void unlock(int *locked) { (void)locked, pthread_mutex_unlock(&one_call); }
 static size_t total = (size_t)64 << 30;
 static int gpus = 1;
 __attribute__((constructor)) static void begin(void)
@@ -52,7 +57,7 @@ static _Thread_local CUstreamCaptureMode thread_mode;
 static int end_captures(void) { return ended++, 900; }
 int emu_all_wait(void);
 /* affects the whole device: not allowed even in relaxed mode */
-int emu_all_wait(void) { return strict ? end_captures() : 0; }
+int emu_all_wait(void) { LOCKED; return strict ? end_captures() : 0; }
 static int unsafe(void) { return strict && thread_mode != CU_STREAM_CAPTURE_MODE_RELAXED ? end_captures() : 0; }
 
 int cuMemAlloc_v2(CUdeviceptr *p, size_t n)
@@ -72,6 +77,7 @@ int cuMemAlloc_v2(CUdeviceptr *p, size_t n)
 
 int cuMemFree_v2(CUdeviceptr p)
 {
+    LOCKED;
     Span **s = span_of(p), *gone = *s;
     int rc = unsafe(), told = TOLD;            /* frees also if it reports failure */
     if (rc || !gone)
@@ -217,7 +223,12 @@ int cuModuleLoadData(CUmodule *m, const void *image)
         fprintf(stderr, "emulated driver: %s\n", dlerror());
     return !*m;
 }
-int cuModuleUnload(CUmodule m) { int told = TOLD, ends = unsafe(); return dlclose(m) ? INVALID : ends ? ends : told; }
+int cuModuleUnload(CUmodule m)
+{
+    LOCKED;
+    int told = TOLD, ends = unsafe();
+    return dlclose(m) ? INVALID : ends ? ends : told;
+}
 
 /* numbers: the kernel has a second parameter, array numbers; bytes: size of the first parameter */
 typedef struct Kernel { void *fn; void (*launch)(void *, const void *, const void *, unsigned, unsigned); bool numbers;
@@ -230,12 +241,13 @@ int cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
     snprintf(mark, sizeof mark, "emu_numbers_%s", name);
     k->fn = dlsym(m, name);
     k->numbers = dlsym(m, mark) != NULL;
-    bool gate = !strcmp(name, "optc_guard");
-    const unsigned *bytes = gate ? dlsym(m, "emu_guard_bytes") : NULL;
+    snprintf(mark, sizeof mark, "emu_bytes_%s", name);         /* a kernel whose parameter is not an optc_launch */
+    const unsigned *bytes = dlsym(m, mark);
     k->bytes = bytes ? *bytes : ARGS;
     if (k->bytes > MOST_ARGS)
         abort();
-    *(void **)&k->launch = dlsym(m, gate ? "emu_launch_guard" : "emu_launch");
+    snprintf(mark, sizeof mark, "emu_launch_%s", name);
+    *(void **)&k->launch = dlsym(m, bytes ? mark : "emu_launch");
     *f = k;
     return k->fn && k->launch ? 0 : CUDA_ERROR_NOT_FOUND;
 }
@@ -294,6 +306,7 @@ static int copy(void *to, const void *from, size_t n, CUstream s)
 int emu_in_stream(CUstream s, void (*call)(const void *), const void *data, size_t n);
 int emu_in_stream(CUstream s, void (*call)(const void *), const void *data, size_t n)
 {
+    LOCKED;
     if (!(s && ((Stream *)s)->capturing))
         return call(data), 0;
     void *copied = malloc(n);
@@ -303,6 +316,7 @@ int emu_in_stream(CUstream s, void (*call)(const void *), const void *data, size
 int emu_reaches(const void *p, size_t n);
 int emu_reaches(const void *p, size_t n)
 {
+    LOCKED;
     const Span *s = n ? *span_of((CUdeviceptr)(uintptr_t)p) : NULL;
     return !n || (s && (size_t)((const char *)p - s->at) + n <= s->n);
 }
@@ -337,6 +351,7 @@ int cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode m)
 int cuGraphDestroy(CUgraph g) { return free(((Graph *)g)->v), free(g), TOLD; }
 int cuStreamEndCapture(CUstream s, CUgraph *g)
 {
+    LOCKED;
     Stream *x = s;
     int told = TOLD;
     *g = x->capturing;

@@ -22,18 +22,24 @@ static void emu_blocks(unsigned grid, unsigned threads)
     }
 }
 
+// Kernels whose parameter is not an optc_launch.
+#define EMU_OWN(name, type)                                                                                    \
+    static const type *emu_args_##name;                                                                        \
+    static void emu_call_##name(void) { name(*emu_args_##name); }                                              \
+    extern "C" __attribute__((visibility("default"))) const unsigned emu_bytes_##name = sizeof(type);          \
+    extern "C" __attribute__((visibility("default"))) void emu_launch_##name(void *, const void *args,         \
+                                                                             const void *, unsigned grid,      \
+                                                                             unsigned threads)                 \
+    {                                                                                                          \
+        emu_args_##name = (const type *)args;                                                                  \
+        emu_body = emu_call_##name;                                                                            \
+        emu_blocks(grid, threads);                                                                             \
+    }
 #ifdef EMU_GUARD
-// The guard kernel, whose parameter is longer than that of other kernels.
-static const optc_guard_args *emu_guard_args;
-static void emu_call_guard(void) { optc_guard(*emu_guard_args); }
-extern "C" __attribute__((visibility("default"))) const unsigned emu_guard_bytes = sizeof(optc_guard_args);
-extern "C" __attribute__((visibility("default"))) void emu_launch_guard(void *, const void *args, const void *,
-                                                                        unsigned grid, unsigned threads)
-{
-    emu_guard_args = (const optc_guard_args *)args;
-    emu_body = emu_call_guard;
-    emu_blocks(grid, threads);
-}
+EMU_OWN(optc_guard, optc_guard_args)
+#endif
+#ifdef EMU_MOVE
+EMU_OWN(optc_move, optc_move_args)
 #endif
 
 // numbers: the second parameter; NULL: the kernel has only one

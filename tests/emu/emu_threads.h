@@ -38,6 +38,7 @@ static inline unsigned long long atomicMax(unsigned long long *at, unsigned long
     return was;
 }
 
+struct alignas(16) uint4 { unsigned x, y, z, w; };
 struct emu_dim { unsigned x; };
 static emu_dim threadIdx, blockIdx, blockDim, gridDim;
 

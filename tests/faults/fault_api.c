@@ -58,7 +58,7 @@ static optc_status read_states(optc_rule *r, optc_binding *b, Outcome *out)
 static optc_status bind_one_rank(optc_rule *r, const optc_group *all, optc_loopback **l, optc_binding **b)
 {
     optc_comm comm;
-    optc_status s = optc_loopback_open(1, l);
+    optc_status s = optc_loopback_open(1, NULL, l);
     if (s == OPTC_OK)
         s = optc_loopback_comm(*l, 0, &comm);
     return s == OPTC_OK ? optc_bind_sharded(r, all, 1, &comm, b) : s;

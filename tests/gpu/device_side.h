@@ -72,6 +72,7 @@ void add_polar(TCase *t);
 void add_network(TCase *t);
 void add_roots_f32(TCase *t);
 void add_methods(TCase *t);
+void add_shards(TCase *t);
 void add_small(TCase *t);
 void add_squares(TCase *t);
 void add_stagger(TCase *t);

@@ -2,6 +2,8 @@
 
 #include "tests/harness/rank_threads.h"
 
+#include "runtime/core/gpu/gpu_device.h"
+
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -119,25 +121,101 @@ static double value(Type type, int tensor, int step, int64_t i)
     return type_info[type].bytes < 4 ? floor(x * 64) / 64 : x;
 }
 
+/* ---- memory of a GPU ---- */
+typedef struct RankMemory {
+    GpuEngine *engine;
+    CUstream stream;
+    CUdeviceptr p[WORLD_TENSORS], g[2][WORLD_TENSORS];
+} RankMemory;
+
+static size_t array_bytes(const RankData *d, int k) { return 8 * ((size_t)d->piece[k].count + 1); }
+
+static const Driver *gpu_begin(const RankData *d) { return gpu_enter_aside(d->gpu->engine); }
+static void gpu_end(const RankData *d, int rc)
+{
+    gpu_leave(d->gpu->engine, OPTC_OK);
+    if (rc)
+        abort();                                           /* ck_assert is not for threads */
+}
+
+static void gpu_copy(const RankData *d, CUdeviceptr to, const void *from, size_t bytes)
+{
+    const Driver *v = gpu_begin(d);
+    int rc = v->cuMemcpyHtoDAsync_v2(to, from, bytes, d->gpu->stream);
+    gpu_end(d, rc ? rc : v->cuStreamSynchronize(d->gpu->stream));
+}
+
+void *rank_stream(const RankData *d) { return d->gpu ? d->gpu->stream : NULL; }
+
+void rank_fetch(const RankData *d, int k)
+{
+    if (!d->gpu)
+        return;
+    const Driver *v = gpu_begin(d);
+    int rc = v->cuMemcpyDtoHAsync_v2(d->p[k], d->gpu->p[k], array_bytes(d, k), d->gpu->stream);
+    gpu_end(d, rc ? rc : v->cuStreamSynchronize(d->gpu->stream));
+}
+
+static void gpu_make(RankData *d, const WorldCase *c)
+{
+    d->gpu = calloc(1, sizeof *d->gpu);
+    d->gpu->engine = c->rule->engine->gpu;
+    const Driver *v = gpu_begin(d);
+    int rc = v->cuStreamCreate(&d->gpu->stream, 1);
+    for (int k = 0; k < c->n; k++)
+        rc = rc || v->cuMemAlloc_v2(&d->gpu->p[k], array_bytes(d, k)) ||
+             v->cuMemAlloc_v2(&d->gpu->g[0][k], array_bytes(d, k)) ||
+             v->cuMemAlloc_v2(&d->gpu->g[1][k], array_bytes(d, k));
+    gpu_end(d, rc);
+    for (int k = 0; k < c->n; k++)
+        gpu_copy(d, d->gpu->p[k], d->p[k], array_bytes(d, k));
+}
+
+static void gpu_free(RankData *d, const WorldCase *c)
+{
+    const Driver *v = gpu_begin(d);
+    for (int k = 0; k < c->n; k++) {
+        v->cuMemFree_v2(d->gpu->p[k]);
+        v->cuMemFree_v2(d->gpu->g[0][k]);
+        v->cuMemFree_v2(d->gpu->g[1][k]);
+    }
+    gpu_end(d, v->cuStreamDestroy_v2(d->gpu->stream));
+    free(d->gpu);
+    d->gpu = NULL;
+}
+
+/* The pointers that are bound. */
+static void *bound_param(const RankData *d, int k) { return d->gpu ? (void *)(uintptr_t)d->gpu->p[k] : d->p[k]; }
+static void *bound_grad(const RankData *d, int k, int step)
+{
+    return d->gpu ? (void *)(uintptr_t)d->gpu->g[step % 2][k] : d->g[k];
+}
+
+/* ---- arrays ---- */
 void rank_fill(RankData *d, const WorldCase *c, ShardCut cut, int rank, int ranks)
 {
     Type type = c->rule->library->plan->p;
     memset(d, 0, sizeof *d);
     for (int k = 0; k < c->n; k++) {
         d->piece[k] = shard_piece(&c->tensor[k], k, cut, rank, ranks);
-        d->p[k] = calloc((size_t)d->piece[k].count + 1, 8);
-        d->g[k] = calloc((size_t)d->piece[k].count + 1, 8);
+        d->p[k] = calloc(1, array_bytes(d, k));
+        d->g[k] = calloc(1, array_bytes(d, k));
         for (int64_t i = 0; i < d->piece[k].count; i++)
             type_store(type, d->p[k], i, value(type, k, 0, place(&c->tensor[k], &d->piece[k], i)));
     }
+    if (c->rule->engine->gpu)
+        gpu_make(d, c);
 }
 
 void rank_grads(RankData *d, const WorldCase *c, int step)
 {
     Type type = c->rule->library->plan->g;
-    for (int k = 0; k < c->n; k++)
+    for (int k = 0; k < c->n; k++) {
         for (int64_t i = 0; i < d->piece[k].count; i++)
             type_store(type, d->g[k], i, value(type, k, step, place(&c->tensor[k], &d->piece[k], i)));
+        if (d->gpu)
+            gpu_copy(d, d->gpu->g[step % 2][k], d->g[k], array_bytes(d, k));
+    }
 }
 
 optc_status rank_bind(RankData *d, const WorldCase *c, const optc_comm *comm)
@@ -148,7 +226,7 @@ optc_status rank_bind(RankData *d, const WorldCase *c, const optc_comm *comm)
     int ngroups = 0, has_lr = 0;
     for (int k = 0; k < c->n; k++) {
         const WorldTensor *x = &c->tensor[k];
-        t[k] = (optc_tensor){.name = x->name, .param = d->p[k], .grad = x->never ? NULL : d->g[k],
+        t[k] = (optc_tensor){.name = x->name, .param = bound_param(d, k), .grad = x->never ? NULL : bound_grad(d, k, 1),
                              .rank = x->shape.rank, .shape = x->shape.dim, .split = x->split, .tags = x->tags};
     }
     without_kernels(c->rule, t, c->n);                     /* decides by the whole shapes */
@@ -169,8 +247,9 @@ optc_status rank_bind(RankData *d, const WorldCase *c, const optc_comm *comm)
         g[x->group].ntensors++;
         ngroups = x->group + 1;
     }
-    return comm ? optc_bind_sharded(c->rule, g, ngroups, comm, &d->binding)
-                : optc_bind(c->rule, g, ngroups, &d->binding);
+    optc_status s = comm ? optc_bind_sharded(c->rule, g, ngroups, comm, &d->binding)
+                         : optc_bind(c->rule, g, ngroups, &d->binding);
+    return s == OPTC_OK && d->gpu ? optc_set_stream(d->binding, d->gpu->stream) : s;
 }
 
 static bool has_entry(const optc_rule *r, const char *name)
@@ -187,7 +266,7 @@ optc_status rank_step(RankData *d, const WorldCase *c, int step)
     optc_status s = c->at[step - 1] ? optc_set_t(d->binding, -1, c->at[step - 1]) : OPTC_OK;
     rank_grads(d, c, step);
     for (int k = 0; k < c->n; k++)
-        g[k] = c->tensor[k].never || (c->tensor[k].pauses && step == 2) ? NULL : d->g[k];
+        g[k] = c->tensor[k].never || (c->tensor[k].pauses && step == 2) ? NULL : bound_grad(d, k, step);
     if (s == OPTC_OK)
         s = optc_set_grads(d->binding, g, c->n);
     if (s == OPTC_OK && has_entry(c->rule, "perturb"))
@@ -207,6 +286,8 @@ static optc_status run_others(RankData *d, const WorldCase *c)
 void rank_free(RankData *d, const WorldCase *c)
 {
     OK(optc_unbind(d->binding));
+    if (d->gpu)
+        gpu_free(d, c);
     for (int k = 0; k < c->n; k++) {
         free(d->p[k]);
         free(d->g[k]);
@@ -231,6 +312,7 @@ struct Reference {
 static Values read_param(const RankData *d, const WorldCase *c, int k)
 {
     Values x = {malloc(8 * (size_t)(d->piece[k].count + 1)), d->piece[k].count};
+    rank_fetch(d, k);
     for (int64_t i = 0; i < x.n; i++)
         x.v[i] = type_load(c->rule->library->plan->p, d->p[k], i);
     return x;
@@ -510,7 +592,7 @@ char *world_run(const Reference *r, ShardCut cut, int ranks)
 {
     World w = {.of = r, .c = &r->c, .cut = cut, .ranks = ranks};
     pthread_mutex_init(&w.lock, NULL);
-    OK(optc_loopback_open(ranks, &w.loopback));
+    OK(optc_loopback_open(ranks, r->c.rule->engine, &w.loopback));
     for (int rank = 0; rank < ranks; rank++)
         rank_fill(&w.rank[rank], w.c, cut, rank, ranks);
     run_ranks(ranks, steps_of_rank, &w);

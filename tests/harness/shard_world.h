@@ -49,10 +49,13 @@ typedef struct WorldCase {
 extern const WorldTensor world_tensors[];
 extern const int world_ntensors;
 
-/* Parameters and gradients of one rank, or of the plain binding, in the rule's types. */
+/* Parameters and gradients of one rank, or of the plain binding, in the rule's types. With a GPU engine the rank has a
+ * stream of its own, and the arrays' copies on the GPU are bound; gradients of odd and even steps have different
+ * addresses. */
 typedef struct RankData {
     Piece piece[WORLD_TENSORS];
     void *p[WORLD_TENSORS], *g[WORLD_TENSORS];
+    struct RankMemory *gpu;            /* NULL: the arrays themselves are bound */
     optc_binding *binding;
 } RankData;
 void rank_fill(RankData *d, const WorldCase *c, ShardCut cut, int rank, int ranks);   /* p before the first step */
@@ -61,6 +64,8 @@ void rank_grads(RankData *d, const WorldCase *c, int step);
 optc_status rank_bind(RankData *d, const WorldCase *c, const optc_comm *comm);
 /* Steps `step`, from 1. Sets gradients first, and t. Runs `perturb` first if the rule has it. */
 optc_status rank_step(RankData *d, const WorldCase *c, int step);
+void rank_fetch(const RankData *d, int tensor);               /* copies a parameter from the GPU to p */
+void *rank_stream(const RankData *d);                    /* NULL without a GPU */
 void rank_free(RankData *d, const WorldCase *c);         /* unbinds */
 
 /* The results of a plain binding. flat: all tensors are bound as vectors, for the cut `flat`. */

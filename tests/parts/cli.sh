@@ -122,8 +122,9 @@ expect 2 "has its own tensors" bench adamw --work 2^28 --shape 3x3
 expect 2 "has its own tensors" bench --suite --tensors 3
 expect 2 "has its own workloads and rules" bench --suite adamw
 expect 2 "has its own workloads and rules" bench --suite --work 2^28
-expect 2 "knows torch, numpy and untuned" bench adamw --against jax
+expect 2 "knows torch, numpy, untuned and sharded" bench adamw --against jax
 expect 0 "without tuning results ran" bench sgd --device cpu --size 64K --rounds 1 --against untuned
+expect 0 "sharded, one rank" bench adamw+clip"(1)" --device cpu --size 64K --rounds 1 --against sharded
 expect 1 "--size must be that or more" bench adamw --device cpu --work small5000 --size 100
 # GPT-2's published counts of parameters
 expect 0 "148 tensors,   124439808 elements" bench --work list

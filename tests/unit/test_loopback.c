@@ -27,7 +27,7 @@ static void ring_open(Ring *r, int ranks, int mode)
     memset(r, 0, sizeof *r);
     r->ranks = ranks;
     r->mode = mode;
-    OK(optc_loopback_open(ranks, &r->loopback));
+    OK(optc_loopback_open(ranks, NULL, &r->loopback));
     for (int i = 0; i < ranks; i++) {
         OK(optc_loopback_comm(r->loopback, i, &r->comm[i]));
         ck_assert_int_eq(r->comm[i].rank, i);
@@ -225,12 +225,12 @@ START_TEST(bad_arguments)
 {
     optc_loopback *l = (optc_loopback *)&l;
     optc_comm c;
-    FAILS(optc_loopback_open(2, NULL), OPTC_ERROR_ARGUMENT, "NULL");
-    FAILS(optc_loopback_open(0, &l), OPTC_ERROR_ARGUMENT, "ranks");
+    FAILS(optc_loopback_open(2, NULL, NULL), OPTC_ERROR_ARGUMENT, "NULL");
+    FAILS(optc_loopback_open(0, NULL, &l), OPTC_ERROR_ARGUMENT, "ranks");
     ck_assert_ptr_null(l);
-    FAILS(optc_loopback_open(-1, &l), OPTC_ERROR_ARGUMENT, "ranks");
-    FAILS(optc_loopback_open(4097, &l), OPTC_ERROR_ARGUMENT, "ranks");
-    OK(optc_loopback_open(4096, &l));
+    FAILS(optc_loopback_open(-1, NULL, &l), OPTC_ERROR_ARGUMENT, "ranks");
+    FAILS(optc_loopback_open(4097, NULL, &l), OPTC_ERROR_ARGUMENT, "ranks");
+    OK(optc_loopback_open(4096, NULL, &l));
     OK(optc_loopback_comm(l, 4095, &c));
     ck_assert_int_eq(c.rank, 4095);
     FAILS(optc_loopback_comm(NULL, 0, &c), OPTC_ERROR_ARGUMENT, "NULL");
@@ -251,7 +251,7 @@ START_TEST(no_memory_to_open)
     while (s != OPTC_OK) {
         int held = memory_held();                          /* ck_assert changes it */
         memory_fails(++n);
-        s = optc_loopback_open(3, &l);
+        s = optc_loopback_open(3, NULL, &l);
         memory_fails(0);
         bool empty = !l;
         optc_loopback_close(l);

@@ -46,7 +46,7 @@ static void crew_open(Crew *w, int rule, int kind)
                     &w->rule));
     OK(optc_compile(w->engine, &(optc_rule_options){.spec = "sgd"}, &w->second));
     w->c = (WorldCase){.rule = w->rule, .tensor = tensors, .n = NTENSORS, .steps = 2};
-    OK(optc_loopback_open(RANKS, &w->loopback));
+    OK(optc_loopback_open(RANKS, NULL, &w->loopback));
     for (int i = 0; i < RANKS; i++) {
         OK(optc_loopback_comm(w->loopback, i, &w->comm[i]));
         rank_fill(&w->data[i], &w->c, CUT_even, i, RANKS);
@@ -439,7 +439,7 @@ START_TEST(memory_runs_out)
     optc_comm comm;
     OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = "", .allocator = &own}, &e));
     OK(optc_compile(e, &(optc_rule_options){.spec = rule_list[_i / 2].spec, .with = rule_list[_i / 2].with}, &r));
-    OK(optc_loopback_open(1, &l));
+    OK(optc_loopback_open(1, NULL, &l));
     OK(optc_loopback_comm(l, 0, &comm));
     c.rule = r;
     rank_fill(&d, &c, CUT_even, 0, 1);

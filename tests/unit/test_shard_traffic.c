@@ -45,7 +45,7 @@ static Sent sent(const optc_rule_options *o, const WorldTensor *t, int n, ShardC
     Watched x = {.c = {.tensor = t, .n = n, .steps = 2}, .ranks = ranks};
     OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
     OK(optc_compile(e, o, &x.c.rule));
-    OK(optc_loopback_open(ranks, &x.loopback));
+    OK(optc_loopback_open(ranks, NULL, &x.loopback));
     for (int i = 0; i < ranks; i++)
         rank_fill(&x.data[i], &x.c, cut, i, ranks);
     run_ranks(ranks, watched_rank, &x);

@@ -47,6 +47,11 @@ static const RuleCase more[] = {
              "  step = function() s = 0.5 * s + slice.sum(g * g)\n"
              "    p = p - lr * (rowmax(g) * slice.sum(g) + slice.sum(rowsum(g)) - sum(colsum(abs(g))))\n"
              "      / (1 + s) end }"},
+    /* states that start as copies of p: of pieces, of ghosts (r of vectors) and of owners (r of matrices) */
+    {.text = "return optimizer { name = 'copied', hyper = { lr = 0.1 }, state = { s = copy(p), r = copy(p) },\n"
+             "  step = function() s = lerp(s, p, 0.5) p = p - lr * (g / (1 + sum(abs(r))) + p - s) r = r - g end,\n"
+             "  matrix = function() s = lerp(s, p, 0.5) r = mm(gram(r) / (1 + sum(r * r)), r) + g\n"
+             "    p = p - lr * r - lr * (p - s) end }"},
     /* over all tensors; twice, and the second depends on the first */
     {.text = "return optimizer { name = 'totals', hyper = { lr = 0.01 },\n"
              "  step = function() local n = global.sum(g * g) local x = g / (1 + n)\n"

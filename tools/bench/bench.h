@@ -116,12 +116,16 @@ typedef struct Case {
     char *peer_why;                /* why the peer cannot run it */
     bool graph;                    /* the peer runs a CUDA graph too */
     bool same;                     /* --against untuned: both sides launch the same kernels */
-    struct Case *rival;            /* --against untuned: the same rule without tuned results, instead of a peer */
+    /* --against untuned, sharded: the same rule without tuned results, or sharded, instead of a peer */
+    struct Case *rival;
+    bool sharded;                  /* a sharded binding with one rank */
+    optc_loopback *loopback;       /* its communication */
 } Case;
 
 typedef struct Bench {
     CompileOpts compile;
-    /* --device and --against. against NULL: no peer; "untuned": no process, but a rival of each case */
+    /* --device and --against. against NULL: no peer; "untuned", "sharded": no process, but a rival of each
+     * case */
     const char *device_name, *against;
     int64_t size;                  /* 0: the default */
     DimsList *shapes;              /* n = 0: tensors by size */
@@ -150,7 +154,7 @@ void bench_free(Bench *b);
 bool bench_start(Bench *b, Case *c, optc_engine *e);       /* compiles and binds */
 void bench_stop(Case *c);                                  /* unbinds and releases */
 bool bench_steps(Case *c, int n);
-bool bench_rivals(const Bench *b);                         /* --against untuned was given */
+bool bench_rivals(const Bench *b);                         /* --against untuned or sharded was given */
 bool bench_lib(optc_status s);                             /* false and prints optc_message unless OPTC_OK */
 /* bench_period.c: steps after which the work repeats. Periods above 1000 steps are ignored. */
 int period_of(const Plan *p);

@@ -109,7 +109,7 @@ static void names(const Widths *w, const char *shape, const char *label, Paint p
     fputs(cli_paint(paint ? PAINT_NONE : paint), stdout);
 }
 
-/* Digits of the ratio to the peer. An untuned rival differs by little, so it gets one more. */
+/* Digits of the ratio to the peer. A rival differs by little, so it gets one more. */
 static int digits(const Bench *b) { return bench_rivals(b) ? 3 : 2; }
 
 /* For rules with periods: the number of steps in the mean, and the slowest step over it. */

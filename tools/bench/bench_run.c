@@ -131,6 +131,16 @@ static bool set_inputs(Bench *b, Case *c)
     return true;
 }
 
+/* A sharded case has one rank, whose collectives are copies. */
+static bool bind_case(Case *c, optc_engine *e, const optc_group *group)
+{
+    optc_comm comm;
+    if (!c->sharded)
+        return bench_lib(optc_bind(c->rule, group, 1, &c->binding));
+    return bench_lib(optc_loopback_open(1, e, &c->loopback)) && bench_lib(optc_loopback_comm(c->loopback, 0, &comm)) &&
+           bench_lib(optc_bind_sharded(c->rule, group, 1, &comm, &c->binding));
+}
+
 bool bench_start(Bench *b, Case *c, optc_engine *e)
 {
     if (!compile_case(b, c, e))
@@ -148,7 +158,7 @@ bool bench_start(Bench *b, Case *c, optc_engine *e)
         at += (n + 63) / 64 * 64;
     }
     optc_group group = {.tensors = t, .ntensors = c->ntensor};
-    bool ok = t ? bench_lib(optc_bind(c->rule, &group, 1, &c->binding)) : (cli_error("bench: out of memory"), false);
+    bool ok = t ? bind_case(c, e, &group) : (cli_error("bench: out of memory"), false);
     free(t);
     c->t = 0;
     return ok && set_inputs(b, c);
@@ -167,9 +177,11 @@ void bench_stop(Case *c)
 {
     tell_refused(c);
     (void)optc_unbind(c->binding);
+    optc_loopback_close(c->loopback);
     (void)optc_release(c->rule);
     (void)optc_close(c->engine);
     c->binding = NULL;
+    c->loopback = NULL;
     c->rule = NULL;
     c->engine = NULL;
 }
@@ -324,9 +336,27 @@ static bool time_case(Bench *b, Case *c, int round)
 }
 
 /* ---- a batch ---- */
-bool bench_rivals(const Bench *b) { return b->against && !strcmp(b->against, "untuned"); }
+static bool untuned_rivals(const Bench *b) { return b->against && !strcmp(b->against, "untuned"); }
+static bool sharded_rivals(const Bench *b) { return b->against && !strcmp(b->against, "sharded"); }
+bool bench_rivals(const Bench *b) { return untuned_rivals(b) || sharded_rivals(b); }
 
-/* The same case in an engine without tuned results. Its pointers are shared with the case. */
+/* How the rival runs, for the report. */
+static char *describe_rival(Case *c, const Case *r)
+{
+    const char *with = strstr(optc_rule_path(c->rule), "launches tuned");
+    Buf text = {0};
+    if (r->sharded) {
+        buf_printf(&text, "%s; sharded, one rank", r->runs ? r->runs : "");
+        return buf_take(&text);
+    }
+    c->same = !with || strstr(with, "as the model has them");
+    buf_printf(&text, "%s%s%s", r->runs ? r->runs : "",
+               with ? "; compared with: " : "; no tuning result for this device: both sides are the same",
+               with ? with : "");
+    return buf_take(&text);
+}
+
+/* The same case in another engine, without tuned results or sharded. Its pointers are shared with the case. */
 static bool start_rival(Bench *b, Case *c)
 {
     Case *r = c->rival = calloc(1, sizeof *r);
@@ -342,23 +372,18 @@ static bool start_rival(Bench *b, Case *c)
                 .period = c->period,
                 .lap = c->lap,
                 .matrix = c->matrix,
-                .calls = c->calls};
+                .calls = c->calls,
+                .sharded = sharded_rivals(b)};
     if (!bench_lib(optc_open(
             &(optc_engine_options){
-                .device = b->device_name, .threads = b->threads, .spec_path = b->compile.path, .untuned = 1,
-                .workspace = b->workspace},
+                .device = b->device_name, .threads = b->threads, .spec_path = b->compile.path,
+                .untuned = untuned_rivals(b), .workspace = b->workspace},
             &r->engine)))
         return false;
     if (!bench_start(b, r, r->engine) || !warm_up(b, r))
         return false;
     r->reps = c->reps;
-    const char *with = strstr(optc_rule_path(c->rule), "launches tuned");
-    Buf text = {0};
-    c->same = !with || strstr(with, "as the model has them");
-    buf_printf(&text, "%s%s%s", r->runs ? r->runs : "",
-               with ? "; compared with: " : "; no tuning result for this device: both sides are the same",
-               with ? with : "");
-    c->peer = buf_take(&text);
+    c->peer = describe_rival(c, r);
     return c->peer != NULL;
 }
 
@@ -455,7 +480,7 @@ bool bench_open(Bench *b)
     if (!bench_device_open(&b->device, b->engine))
         return false;
     b->device.alone = b->device.ops->async && !b->queued;
-    b->peer_name = bench_rivals(b) ? strdup("without tuning results") : NULL;
+    b->peer_name = bench_rivals(b) ? strdup(sharded_rivals(b) ? "a sharded binding" : "without tuning results") : NULL;
     return true;
 }
 

@@ -177,7 +177,7 @@ CORE optc_status device_scalar_now(const optc_binding *b, const DeviceScalar *s,
 CORE bool host_guards(const optc_binding *b)
 {
     const Program *p = b->program;
-    bool other = program_calls(p);
+    bool other = program_calls(p) || (b->shards && p->nperiod);   /* the host knows which exchanges a step has */
     if (b->conditional)
         return b->rule->device->reaches;
     for (int i = 0; i < p->nentry * program_phases(p); i++) {

@@ -97,7 +97,8 @@ static void fill_states(optc_binding *b)
             state_fill(b, m, i, b->group[i].mem[k], NULL, state_span(0, 1, 1));
         int from = dom_of_block(m->dom) ? b->nheld : 0, to = m->dom == GROUP ? 0 : from ? b->nall : b->nheld;
         for (int i = from; i < to; i++) {
-            bool ours = b->tensor[i].mem[k] && !state_caller_owned(b, i, k);
+            bool no_p = m->copies_p && !b->tensor[i].mem[0];       /* a ghost: an exchange fills it */
+            bool ours = b->tensor[i].mem[k] && !state_caller_owned(b, i, k) && !no_p;
             Filled x = {b, i, k, ours ? dom_len(m->dom, b->tensor[i].shape) : 0};
             if (p->type[m->type].block > 1)                                /* zeros, byte by byte */
                 x.n = stored_bytes(p->type, m->type, x.n, b->tensor[i].whole.n);

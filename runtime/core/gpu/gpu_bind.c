@@ -240,14 +240,15 @@ CORE optc_status gpu_send_views(optc_binding *b)
 /* ---- states ---- */
 static bool is_zero(const ProgArray *m) { return !m->copies_p && !m->hyper && m->value == 0 && !signbit(m->value); }
 
-/* A copy of p of the same type is a device copy. Other initial values are made on the host, in parts. */
+/* A copy of p of the same type is a device copy. Other initial values are made on the host, in parts. A copy without p
+ * belongs to a ghost of a sharded binding: an exchange fills it. */
 static optc_status fill_one(optc_binding *b, const ProgArray *m, int group, void *dst, const void *param, int64_t n,
                             int64_t side)
 {
     GpuEngine *g = b->rule->engine->gpu;
     const Program *p = b->program;
     int64_t piece = n < 1 << 20 ? n : 1 << 20, size = p->type[m->type].bytes, psize = p->type[p->p].bytes;
-    if (!dst || !n)
+    if (!dst || !n || (m->copies_p && !param))
         return OPTC_OK;
     if (m->copies_p && m->type == p->p) {
         TRY(g,

@@ -323,13 +323,14 @@ static optc_status capture(optc_binding *b, int entry, bool capturing)
 {
     const Program *p = b->program;
     optc_status s = OPTC_OK;
-    if (phases_conditional(b, entry))
-        return capturing ? phases_capture(b, entry) : phases_run(b, entry);
-    for (int m = 0; m < b->gpu->nphase; m++)
-        if (p->nperiod && b->gpu->launch_list[entry * b->gpu->nphase + m].copies)
+    bool conditional = phases_conditional(b, entry);
+    for (int m = 0; m < b->gpu->nphase && p->nperiod && (b->shards || !conditional); m++)
+        if (b->gpu->launch_list[entry * b->gpu->nphase + m].copies)
             return fail(OPTC_ERROR_ARGUMENT,
                         "optc_run: rule '%s' copies arrays%s at some steps, so it cannot be captured in a graph; run "
                         "it outside of the capture", p->name, b->shards ? " or exchanges them with other ranks" : "");
+    if (conditional)
+        return capturing ? phases_capture(b, entry) : phases_run(b, entry);
     for (int m = 0; m < b->gpu->nphase && s == OPTC_OK; m++) {
         const LaunchList *launch_list = &b->gpu->launch_list[entry * b->gpu->nphase + m];
         for (int i = 0; i < launch_list->n && s == OPTC_OK; i++)

@@ -58,11 +58,12 @@ static optc_status may_condition(const optc_binding *b)
 }
 
 /* Decides whether guarded steps use conditional nodes. They do not where waiting for the guard on the host is faster:
- * calls that cannot be captured as they are, staggered stages, and roots whose type the host selects. */
+ * calls that cannot be captured as they are, staggered stages, and roots whose type the host selects. Nor where ranks
+ * exchange arrays: a conditional node cannot contain the caller's collectives. */
 CORE void phases_bind(optc_binding *b)
 {
     const GpuCalls *x = b->gpu->calls;
-    b->conditional = x && !b->nslots && !x->roots_f32 && may_condition(b) == OPTC_OK;
+    b->conditional = x && !b->shards && !b->nslots && !x->roots_f32 && may_condition(b) == OPTC_OK;
     for (int i = 0; x && i < x->ncall && b->conditional; i++)
         b->conditional = calls_capture(b, &x->call[i]);
     message_clear();

@@ -256,13 +256,14 @@ static unsigned long long counts_hash(const optc_binding *b, const LaunchList *p
     return (h ^ (unsigned long long)(uintptr_t)p) | 1;
 }
 
-/* Factors that name a previous result may fail for lack of memory here: they handle it when they run. */
+/* Factors that name a previous result may fail for lack of memory here: they handle it when they run. Exchanges need no
+ * memory, and the other ranks would have to take part in them. */
 static optc_status try_all(optc_binding *b, const LaunchList *p)
 {
     optc_status s = OPTC_OK;
     for (int i = 0; i < p->n && s == OPTC_OK; i++) {
         const ProgStage *stage = p->item[i].stage;
-        s = gpu_launch(b, &p->item[i], 0);
+        s = p->item[i].exchange ? OPTC_OK : gpu_launch(b, &p->item[i], 0);
         if (s == OPTC_ERROR_MEMORY && p->item[i].call && stage_of_kind(stage, CALLEE_FACTOR) && stage->call->c >= 0) {
             message_clear();
             s = OPTC_OK;

@@ -1,7 +1,8 @@
 /* Loopback communication: the ranks of a sharded binding are threads of one process, which copy from each other's
  * buffers. Every call has two barriers: a rank reads the others' buffers after all have arrived, and returns after all
- * have read. */
-#include "runtime/core/api/core.h"
+ * have read. On a GPU a rank waits for its stream before each barrier. A single rank needs no barrier: on a GPU its
+ * calls only enqueue copies, so that steps can be captured. */
+#include "runtime/core/gpu/gpu_device.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@ typedef struct Offer { const char *send; const size_t *send_bytes; size_t bytes;
 typedef struct LoopbackRank { optc_loopback *of; int rank; } LoopbackRank;
 
 struct optc_loopback {
+    GpuEngine *gpu;                    /* NULL: buffers are in host memory */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int ranks, arrived;
@@ -47,20 +49,62 @@ static bool meet(optc_loopback *l, bool begin, bool same)
     return passed;
 }
 
+/* ---- copies ---- */
+/* The stream's work is done: other ranks may read what it wrote. */
+static bool stream_done(const optc_loopback *l, void *stream)
+{
+    if (!l->gpu || l->ranks == 1)
+        return true;
+    int rc = gpu_enter_aside(l->gpu)->cuStreamSynchronize(stream);
+    gpu_leave(l->gpu, OPTC_OK);
+    return rc == 0;
+}
+
+static bool copy_part(const optc_loopback *l, void *to, const void *from, size_t bytes, void *stream)
+{
+    if (!bytes)
+        return true;
+    if (!l->gpu) {
+        memcpy(to, from, bytes);
+        return true;
+    }
+    int rc = gpu_enter_aside(l->gpu)->cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from,
+                                                           bytes, stream);
+    gpu_leave(l->gpu, OPTC_OK);
+    return rc == 0;
+}
+
+/* Offers this rank's buffer and waits for the others. false: the call fails. */
+static bool call_begins(const LoopbackRank *r, Offer offer, void *stream)
+{
+    optc_loopback *l = r->of;
+    l->offer[r->rank] = offer;
+    if (!stream_done(l, stream)) {
+        optc_loopback_fail(l);
+        return false;
+    }
+    return meet(l, true, true);
+}
+
+static int call_ends(const LoopbackRank *r, bool ok, void *stream)
+{
+    ok = stream_done(r->of, stream) && ok;
+    return !meet(r->of, false, ok);
+}
+
+/* ---- the functions of optc_comm ---- */
 static int loopback_all_gather(void *context, const void *send, void *recv, size_t bytes, void *stream)
 {
     const LoopbackRank *r = (const LoopbackRank *)context;
-    optc_loopback *l = r->of;
-    (void)stream;
-    l->offer[r->rank] = (Offer){(const char *)send, NULL, bytes};
-    if (!meet(l, true, true))
+    const optc_loopback *l = r->of;
+    if (!call_begins(r, (Offer){(const char *)send, NULL, bytes}, stream))
         return 1;
     bool same = true;
     for (int i = 0; i < l->ranks; i++)
         same = same && l->offer[i].bytes == bytes && !l->offer[i].send_bytes;
     for (int i = 0; i < l->ranks && same && bytes; i++)
-        memcpy((char *)recv + bytes * (size_t)i, l->offer[i].send, bytes);
-    return !meet(l, false, same);
+        same = copy_part(l, (char *)recv + bytes * (size_t)i, l->offer[i].send, bytes, stream);
+    return call_ends(r, same, stream);
 }
 
 /* The bytes that rank `from` sends to rank `to` follow those to lower ranks. */
@@ -76,22 +120,20 @@ static int loopback_all_to_all(void *context, const void *send, const size_t *se
                                const size_t *recv_bytes, void *stream)
 {
     const LoopbackRank *r = (const LoopbackRank *)context;
-    optc_loopback *l = r->of;
+    const optc_loopback *l = r->of;
     char *to = (char *)recv;
-    (void)stream;
-    l->offer[r->rank] = (Offer){(const char *)send, send_bytes, 0};
-    if (!meet(l, true, true))
+    if (!call_begins(r, (Offer){(const char *)send, send_bytes, 0}, stream))
         return 1;
     bool same = true;
     for (int i = 0; i < l->ranks; i++)
         same = same && l->offer[i].send_bytes && l->offer[i].send_bytes[r->rank] == recv_bytes[i];
     for (int i = 0; i < l->ranks && same; to += recv_bytes[i++])
-        if (recv_bytes[i])
-            memcpy(to, part_for(&l->offer[i], r->rank), recv_bytes[i]);
-    return !meet(l, false, same);
+        same = copy_part(l, to, recv_bytes[i] ? part_for(&l->offer[i], r->rank) : NULL, recv_bytes[i], stream);
+    return call_ends(r, same, stream);
 }
 
-optc_status optc_loopback_open(int ranks, optc_loopback **out)
+/* ---- opening ---- */
+optc_status optc_loopback_open(int ranks, optc_engine *e, optc_loopback **out)
 {
     if (out)
         *out = NULL;
@@ -109,6 +151,7 @@ optc_status optc_loopback_open(int ranks, optc_loopback **out)
     }
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->changed, NULL);
+    l->gpu = e ? e->gpu : NULL;
     l->ranks = ranks;
     l->refused = ~0u;
     l->offer = offer;
