@@ -208,7 +208,7 @@ class Library(unittest.TestCase):
     def test_wheel_that_is_not_built(self):
         """What pip shows last says what is missing."""
         package = os.path.join(TREE, "runtime", "python")
-        for make, why in (("false", "what make said stands above"), ("no_make_here", "there is no 'no_make_here'")):
+        for make, why in (("false", "see make's output above"), ("no_make_here", "there is no 'no_make_here'")):
             ran = subprocess.run([sys.executable, "-c", "import build_wheel; build_wheel.built()"], text=True,
                                  env=dict(os.environ, MAKE=make, PYTHONPATH=package), stderr=subprocess.PIPE)
             self.assertEqual(ran.returncode, 1)

@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static optc_type as_public(int t) { return t < 0 ? OPTC_DEFAULT : (optc_type)(t + 1); }
-
 /* The tensors of --work or --shape. */
 static optc_tensor *list_tensors(const DimsList *shapes, const char *work, Dims **dims, int *n)
 {
@@ -80,9 +78,7 @@ int explain_ranks(const char *spec, const CompileOpts *o, const DimsList *shapes
     Dims *dims = NULL;
     int n = 0, rc = CLI_FAILED;
     optc_tensor *t = list_tensors(shapes, work, &dims, &n);
-    optc_rule_options ro = {.spec = spec, .with = o->with, .options = o->options, .param = as_public(o->p),
-                            .grad = as_public(o->g), .state = as_public(o->state), .types = o->types,
-                            .products = spec_products(o)};
+    optc_rule_options ro = spec_rule_options(o, spec, o->with);
     optc_engine_options eo = {.device = "cpu", .spec_path = o->path, .workspace = workspace};
     if (t && optc_open(&eo, &e) == OPTC_OK && optc_compile(e, &ro, &r) == OPTC_OK) {
         optc_group g = {.tensors = t, .ntensors = n};

@@ -229,11 +229,11 @@ CORE bool owner_writes(const optc_binding *b, int variant, int array)
     return b->shards->owner_writes[variant * b->rule->program->narray + array];
 }
 
-/* Blocks and slots are numbered through the whole tensor. */
+/* Blocks, slots and draws along the rank axis are numbered through the whole tensor. */
 CORE bool variant_apart(const optc_binding *b, int variant)
 {
     const Program *p = b->rule->program;
-    bool apart = !p->block;
+    bool apart = !p->block && !p->rank;
     for (int k = 0; k < p->narray && apart; k++)
         apart = !p->array[k].slots.every && !(p->array[k].dom <= TENSOR && owner_writes(b, variant, k));
     return apart;
