@@ -278,7 +278,8 @@ $(BUILD)/faults: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/faults/*.c)) $
 $(BUILD)/compile-all: $(BUILD)/obj/tests/cuda/compile_all.o $(BUILD)/liboptc.a
 	$(call say,LINK,$@)$(CC) -o $@ $^ $(LDLIBS) -lpthread
 
-EMULATED := $(addprefix $(BUILD)/emu/,libcuda.so.1 libnvrtc.so.13 libnvfatbin.so.13 libcublas.so.13 libcusolver.so.12)
+EMULATED := $(addprefix $(BUILD)/emu/,libcuda.so.1 libnvrtc.so.13 libnvfatbin.so.13 libcublas.so.13 libcusolver.so.12 \
+                                     libnccl.so.2)
 build-test: all $(BUILD)/run-tests $(BUILD)/gpu-test $(BUILD)/faults $(EMULATED) $(BUILD)/compile-all
 	@BUILD=$(BUILD) CC="$(CC)" MAKE="$(MAKE)" sh tests/run.sh $(PARTS)
 
@@ -356,6 +357,7 @@ $(BUILD)/emu/libcublas.so.13: tests/emu/emu_cublas.c $(EMU_HEADERS) runtime/core
 $(BUILD)/emu/libcusolver.so.12: tests/emu/emu_cusolver.c $(EMU_HEADERS) runtime/core/matrix/cublas.h \
                                 runtime/core/matrix/cusolver.h
 $(BUILD)/emu/libnvfatbin.so.13: tests/emu/emu_fatbin.c runtime/library/package/fatbin.h tests/emu/emu_fail.h
+$(BUILD)/emu/libnccl.so.2: tests/cuda/fake_nccl.c
 $(BUILD)/emu/%:
 	@mkdir -p $(@D)
 	$(call say,CC,$<)$(CC) -std=gnu11 $(WARN) -O1 -g -fPIC -shared -I. -Wl,-soname,$(@F) -o $@ $< -ldl -lm

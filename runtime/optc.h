@@ -427,6 +427,14 @@ optc_status optc_loopback_open(int ranks, optc_engine *e, optc_loopback **out);
 optc_status optc_loopback_comm(optc_loopback *l, int rank, optc_comm *out);
 void optc_loopback_fail(optc_loopback *l);
 void optc_loopback_close(optc_loopback *l);
+/* NCCL, for one GPU per process. communicator: an ncclComm_t of the caller, with the ranks of the binding; no other
+ * thread may use it during a call of the binding. library: the path of libnccl.so.2; NULL: the one that is loaded, or
+ * that the loader finds. optc_nccl_comm fills in the functions. They only enqueue work, so steps can be captured.
+ * Unbind before optc_nccl_close; the communicator stays the caller's. */
+typedef struct optc_nccl optc_nccl;
+optc_status optc_nccl_open(void *communicator, const char *library, optc_nccl **out);
+optc_status optc_nccl_comm(optc_nccl *n, optc_comm *out);
+void optc_nccl_close(optc_nccl *n);
 /* :library */
 
 /* ---- what a rule declares ---- */

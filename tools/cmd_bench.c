@@ -251,7 +251,7 @@ int cmd_bench(const Command *self, int argc, char **argv)
          "memory for the products of a batch of tensors (default: 1G, on a GPU more: 'optc doctor' prints it)"},
         {"against", 0, OPT_TEXT, &b.against, "WHAT",
          "torch, numpy: also time PyTorch or NumPy ($OPTC_PYTHON names the interpreter); untuned: the same rule "
-         "without tuned results; sharded: the same rule, sharded over one rank"},
+         "without tuned results; sharded: the same rule, sharded over one rank ($OPTC_NCCL names a libnccl.so.2)"},
         {"json", 0, OPT_FLAG, &b.json, NULL, "print one JSON object"},
         COMPILE_OPTS(b.compile),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};

@@ -322,7 +322,7 @@ static void add_copy(Side *s, WithCopy *x, const char *to, const char *from)
     ck_assert_str_eq(x->entry[0].name, "step");
     x->entry[0].phase = x->phase;
     x->p.entry = x->entry;
-    s->r->program = &x->p;
+    s->r->program = s->b->program = &x->p;
     OK(tasks_make(s->b));
     if (s->b->gpu) {
         gpu_enter(s->e->gpu);

@@ -439,7 +439,8 @@ static void steps_of_rank(int rank, void *arg)
     World *w = arg;
     RankData *d = &w->rank[rank];
     optc_comm comm;
-    optc_status s = optc_loopback_comm(w->loopback, rank, &comm);
+    optc_status s = w->c->comm ? w->c->comm(w->c->with, rank, w->ranks, &comm)
+                               : optc_loopback_comm(w->loopback, rank, &comm);
     if (s == OPTC_OK)
         s = rank_bind(d, w->c, &comm);
     if (s != OPTC_OK)

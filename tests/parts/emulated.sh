@@ -2,4 +2,4 @@
 # CUDA toolkit before the loader's path.
 export EMU_DIR="$here/tests/emu" RULES_CUBLAS="$here/$BUILD/emu" LD_LIBRARY_PATH="$here/$BUILD/emu" \
     OPTC_NVRTC="$here/$BUILD/emu" OPTC_CUBLAS="$here/$BUILD/emu" RULES_CUSOLVER="$here/$BUILD/emu" \
-    OPTC_CUSOLVER="$here/$BUILD/emu" OPTC_TUNE= OPTC_TUNE_SITE=
+    OPTC_CUSOLVER="$here/$BUILD/emu" OPTC_NCCL="$here/$BUILD/emu/libnccl.so.2" OPTC_TUNE= OPTC_TUNE_SITE=

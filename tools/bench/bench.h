@@ -119,7 +119,7 @@ typedef struct Case {
     /* --against untuned, sharded: the same rule without tuned results, or sharded, instead of a peer */
     struct Case *rival;
     bool sharded;                  /* a sharded binding with one rank */
-    optc_loopback *loopback;       /* its communication */
+    struct ShardComm *shard;       /* its communication */
 } Case;
 
 typedef struct Bench {
@@ -165,6 +165,13 @@ bool period_sample(Bench *b, Case *c, int n, double *seconds, double *slowest);
 bool period_host(Bench *b, Case *c, double *seconds);      /* mean time of optc_step over a period */
 /* Times bench_start and a step, with an empty cache and with a full one. */
 bool bench_first(Bench *b, Case *c);
+
+/* ---- bench_shard.c ---- */
+typedef struct ShardComm ShardComm;
+/* Opens communication with one rank. The caller closes *out also after a failure. */
+bool bench_shard_open(const Bench *b, optc_engine *e, ShardComm **out, optc_comm *comm);
+const char *bench_shard_name(const ShardComm *x);
+void bench_shard_close(ShardComm *x);
 
 void bench_report_head(const Bench *b);
 void bench_report_cases(const Bench *b, int from, int n);

@@ -131,13 +131,12 @@ static bool set_inputs(Bench *b, Case *c)
     return true;
 }
 
-/* A sharded case has one rank, whose collectives are copies. */
-static bool bind_case(Case *c, optc_engine *e, const optc_group *group)
+static bool bind_case(const Bench *b, Case *c, optc_engine *e, const optc_group *group)
 {
     optc_comm comm;
     if (!c->sharded)
         return bench_lib(optc_bind(c->rule, group, 1, &c->binding));
-    return bench_lib(optc_loopback_open(1, e, &c->loopback)) && bench_lib(optc_loopback_comm(c->loopback, 0, &comm)) &&
+    return bench_shard_open(b, e, &c->shard, &comm) &&
            bench_lib(optc_bind_sharded(c->rule, group, 1, &comm, &c->binding));
 }
 
@@ -158,7 +157,7 @@ bool bench_start(Bench *b, Case *c, optc_engine *e)
         at += (n + 63) / 64 * 64;
     }
     optc_group group = {.tensors = t, .ntensors = c->ntensor};
-    bool ok = t ? bind_case(c, e, &group) : (cli_error("bench: out of memory"), false);
+    bool ok = t ? bind_case(b, c, e, &group) : (cli_error("bench: out of memory"), false);
     free(t);
     c->t = 0;
     return ok && set_inputs(b, c);
@@ -177,11 +176,11 @@ void bench_stop(Case *c)
 {
     tell_refused(c);
     (void)optc_unbind(c->binding);
-    optc_loopback_close(c->loopback);
+    bench_shard_close(c->shard);
     (void)optc_release(c->rule);
     (void)optc_close(c->engine);
     c->binding = NULL;
-    c->loopback = NULL;
+    c->shard = NULL;
     c->rule = NULL;
     c->engine = NULL;
 }
@@ -346,7 +345,7 @@ static char *describe_rival(Case *c, const Case *r)
     const char *with = strstr(optc_rule_path(c->rule), "launches tuned");
     Buf text = {0};
     if (r->sharded) {
-        buf_printf(&text, "%s; sharded, one rank", r->runs ? r->runs : "");
+        buf_printf(&text, "%s; sharded, %s", r->runs ? r->runs : "", bench_shard_name(r->shard));
         return buf_take(&text);
     }
     c->same = !with || strstr(with, "as the model has them");

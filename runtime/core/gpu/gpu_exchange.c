@@ -123,6 +123,7 @@ CORE optc_status gpu_exchange(const optc_binding *b, int number)
     CUdeviceptr recv = (CUdeviceptr)(uintptr_t)b->block + (CUdeviceptr)(x->at + x->recv_at);
     void *from = (void *)(uintptr_t)send, *to = (void *)(uintptr_t)recv;
     optc_status s = OPTC_OK;
+    message_clear();                               /* for exchange_failed */
     if (e->pairs) {
         s = launch_moves(b, &t[LIST_SEND], send, 1);
         if (s == OPTC_OK && c->all_to_all(c->context, from, e->send_bytes, to, e->recv_bytes, b->gpu->stream))

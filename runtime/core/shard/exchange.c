@@ -3,6 +3,7 @@
  * packed bytes need no description. */
 #include "runtime/core/shard/shard.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -249,13 +250,16 @@ static int gather_shared(const optc_binding *b, const Exchange *x, char *send, c
     return rc;
 }
 
+/* A function of the library that communicates leaves its own message; exchange_run cleared it before. */
 CORE optc_status exchange_failed(const optc_binding *b)
 {
+    char why[300];
+    snprintf(why, sizeof why, "%.290s", optc_message());
     b->shards->failed = true;
     return fail(OPTC_ERROR_DEVICE,
-                "optc_run: communication with the other ranks failed on rank %d of %d in the middle of a step; bind "
-                "again and load the states",
-                b->shards->comm.rank, b->shards->comm.ranks);
+                "optc_run: communication with the other ranks failed on rank %d of %d in the middle of a step%s%s; "
+                "bind again and load the states",
+                b->shards->comm.rank, b->shards->comm.ranks, *why ? ": " : "", why);
 }
 
 CORE optc_status exchange_run(const optc_binding *b, int number)
@@ -265,6 +269,7 @@ CORE optc_status exchange_run(const optc_binding *b, int number)
     const optc_comm *c = &x->comm;
     char *send = (char *)b->block + x->at + x->send_at, *recv = (char *)b->block + x->at + x->recv_at;
     int rc = 0;
+    message_clear();
     if (e->pairs) {
         move_all(b, e->send.move, e->send.n, send, true);
         rc = c->all_to_all(c->context, send, e->send_bytes, recv, e->recv_bytes, NULL);
