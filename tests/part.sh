@@ -57,7 +57,7 @@ sanitizers() {
     CK_FORK=no ASAN_OPTIONS=detect_stack_use_after_return=0:detect_leaks=1 suites $(share $leaks)
     # These mostly run the rules' or the tests' own code, which is not instrumented here. api, core and others step
     # rules too, and code_states has states in codes. math allocates no memory.
-    skip="bits refs ops math codes code_quality"
+    skip="bits refs ops math codes code_quality range squares"
     ASAN_OPTIONS=detect_stack_use_after_return=0:detect_leaks=0 suites $(share $(without $leaks $skip))
 }
 

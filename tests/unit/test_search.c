@@ -307,7 +307,7 @@ static double streams_lose(const Launch *l) { return l->v[KNOB_LOAD] == 1 ? 1.2 
 
 START_TEST(no_second_loses_beside)
 {
-    int kept = 0, lands = thinned(1) ? 60 : 300;
+    int kept = 0, lands = thinned(1) ? 15 : 300;
     for (uint64_t seed = 1; seed <= (uint64_t)lands; seed++) {
         Land a = {.height = hints_gain, .beside = streams_lose, .noise = 0.004, .seed = seed};
         Search s = run(&a, 60, false);
