@@ -353,7 +353,8 @@ optc_status optc_read_value(const optc_binding *b, int tensor, const char *name,
  * or kahan) or a copy of it. Sets these arrays from the current parameter: master and copy to p, low and compensation
  * to 0. tensor -1: all tensors. Does nothing for other rules. Without this call the next step continues from the old
  * parameter (f32), or adds the old parameter's remainder to the new one. On a GPU the call waits for the stream, and
- * copies master through the host. Not inside a capture. */
+ * copies master through the host. Not inside a capture. A sharded binding refuses it if one rank holds such an array
+ * for all pieces (optc_state_rank). */
 optc_status optc_params_changed(optc_binding *b, int tensor);
 /* 1 if optc_params_changed sets the state or value of this name; NULL: if it sets any. */
 int optc_rule_follows_params(const optc_rule *r, const char *name);

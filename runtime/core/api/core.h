@@ -327,7 +327,9 @@ CORE void shards_point(optc_binding *b);                    /* after the tensors
 CORE void shards_update(optc_binding *b);                   /* after cohorts or participation changed */
 CORE void shards_moved(optc_binding *b, int tensor, int array);            /* after one pointer changed */
 CORE optc_status shards_send_params(optc_binding *b);       /* before states that copy p are filled */
-CORE optc_status shards_begin(optc_binding *b, int entry, int phase);      /* before a run */
+/* before a run: the ranks compare gradients, guards (skip) and whether each of them can run */
+CORE optc_status shards_begin(optc_binding *b, int entry, optc_status so_far, bool skip);
+CORE int shards_variant(const optc_binding *b, int tensor);                 /* of the rule */
 /* bind.c: everything but the device's memory */
 CORE optc_status bind_plan(optc_rule *r, const optc_group *groups, int ngroups, const optc_comm *comm,
                            optc_binding **out);
@@ -339,6 +341,8 @@ CORE optc_status shards_agree(optc_binding *b, optc_status s);              /* h
 CORE unsigned shards_roles(const optc_binding *b, unsigned variants);       /* variants of the rule, with their roles */
 /* the entry that holds a state of a bound tensor; -1: another rank holds it */
 CORE int shards_state_entry(const optc_binding *b, int tensor, int array);
+/* optc_params_changed: refuses a state that one rank holds for all pieces */
+CORE optc_status shards_check_restart(const optc_binding *b, int tensor, int array);
 
 /* ---- step_cohorts.c ---- */
 CORE optc_status cohort_make(optc_binding *b, Group *g, int of, bool idle);

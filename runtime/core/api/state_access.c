@@ -376,8 +376,8 @@ optc_status optc_params_changed(optc_binding *b, int tensor)
     optc_status s = room ? OPTC_OK : no_memory("optc_params_changed");
     for (int k = 0; k < b->program->narray; k++)
         for (int i = tensor < 0 ? 0 : tensor; i < (tensor < 0 ? b->ntensor : tensor + 1) && s == OPTC_OK; i++)
-            if (b->program->array[k].follows_p)
-                s = state_restart(b, i, k, room, most);
+            if (b->program->array[k].follows_p && (s = shards_check_restart(b, i, k)) == OPTC_OK)
+                s = state_restart(b, shards_state_entry(b, i, k), k, room, most);
     free(room);
     return s;
 }

@@ -41,25 +41,31 @@ static optc_status check_read(const optc_binding *b, int entry, const ProgStage 
 {
     const ProgArray *m = &b->program->array[array];
     const Units *u = &b->units[s->variant];
+    int n = b->shards ? b->ntensor : u->n;                     /* sharded: also what other ranks read */
     char label[96];
-    if (m->kind == MEM_INPUT && m->dom == GROUP && (s->kind == S_GROUP || u->n))
+    if (m->kind == MEM_INPUT && m->dom == GROUP && (s->kind == S_GROUP || n))
         return check_scalar(b, entry, array);
-    for (int j = 0; j < u->n && from_caller(m); j++) {
-        const Tensor *t = &b->tensor[b->tensor[u->tensor[j]].source];
+    for (int j = 0; j < n && from_caller(m); j++) {
+        int i = b->shards ? j : u->tensor[j];
+        const Tensor *t = &b->tensor[i];
+        if (b->shards && shards_variant(b, i) != s->variant)
+            continue;
         if (!t->mem[array] && t->shape.n && !tensor_out(t, b->leaves_out[entry]))
             return fail(OPTC_ERROR_ARGUMENT,
                         "optc_run: entry '%s' reads input '%s' of %s, which is not set; call optc_set_input first",
-                        b->program->entry[entry].name, m->name, tensor_label(b, u->tensor[j], label));
+                        b->program->entry[entry].name, m->name, tensor_label(b, i, label));
     }
     return OPTC_OK;
 }
 
 /* The inputs that this phase reads must be set for all tensors that take part. */
-static optc_status check_pointers(const optc_binding *b, int entry, const ProgPhase *ph)
+static optc_status check_pointers(const optc_binding *b, int entry, int phase)
 {
+    const Program *p = b->shards ? b->rule->program : b->program;
+    const ProgPhase *ph = &p->entry[entry].phase[phase];
     optc_status s = OPTC_OK;
     for (int i = 0; i < ph->naction; i++) {
-        const ProgStage *st = ph->action[i].kind == ACT_LAUNCH ? &b->program->stage[ph->action[i].stage] : NULL;
+        const ProgStage *st = ph->action[i].kind == ACT_LAUNCH ? &p->stage[ph->action[i].stage] : NULL;
         for (int k = 0; st && k < st->nreads && s == OPTC_OK; k++)
             s = check_read(b, entry, st, st->reads[k]);
     }
@@ -102,14 +108,14 @@ optc_status optc_run(optc_binding *b, const char *entry)
     optc_status s = settled ? OPTC_OK : catch_up(b);
     if (s == OPTC_OK)
         s = device_scalars_read(b, &skip);
-    if (s != OPTC_OK || skip)
-        return s;
     int phase = program_phase(p, b->steps + 1);
     const ProgPhase *ph = &p->entry[e].phase[phase];
-    s = shards_begin(b, e, phase);
-    if (s == OPTC_OK && !b->complete)
-        s = check_pointers(b, e, ph);
-    if (s == OPTC_OK && !settled)
+    if (s == OPTC_OK && !skip && !b->complete)
+        s = check_pointers(b, e, phase);
+    s = shards_begin(b, e, s, skip);
+    if (s != OPTC_OK || skip)
+        return s;
+    if (!settled)
         s = cohorts_arrange(b, e);
     if (s != OPTC_OK)
         return s;

@@ -282,8 +282,9 @@ static optc_status fill_range(optc_binding *b, int array, const ProgArray *m)
         char *at = (char *)b->tensor[i].mem[array];
         if (!at || state_caller_owned(b, i, array) || !(m->held_by >> b->tensor[i].variant & 1))
             continue;
-        lo = lo ? lo : at;
-        hi = at + dom_len(m->dom, b->tensor[i].shape) * 4;
+        char *end = at + dom_len(m->dom, b->tensor[i].shape) * 4;
+        lo = lo && lo < at ? lo : at;
+        hi = hi > end ? hi : end;
     }
     double room = 0;                              /* holds a value of any type */
     unsigned bits;

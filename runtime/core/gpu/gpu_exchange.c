@@ -136,6 +136,7 @@ CORE optc_status gpu_exchange(const optc_binding *b, int number)
             return exchange_failed(b);
         s = s == OPTC_OK ? launch_moves(b, &t[LIST_SHARED], recv, 0) : s;
     }
+    b->shards->failed = b->shards->failed || s != OPTC_OK;
     return s;
 }
 

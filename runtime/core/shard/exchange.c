@@ -124,7 +124,7 @@ static void item_moves(Maker *k, const Item *it, int tensor)
     const ProgArray *m = &p->array[it->array];
     const Cut *c = &b->shards->cut[tensor];
     const Tensor *t = &b->tensor[tensor];
-    const int size = p->type[m->type].bytes, v = rule_variant(b, tensor);
+    const int size = p->type[stored_type(p->type, m->type, t->whole.n)].bytes, v = rule_variant(b, tensor);
     bool held = b->rule->program->array[it->array].held_by >> v & 1 || m->kind == MEM_P || m->kind == MEM_G ||
                 m->kind == MEM_INPUT;
     if (it->kind == ITEM_TENSOR_PARTIALS) {
@@ -283,7 +283,10 @@ CORE optc_status exchange_run(const optc_binding *b, int number)
 
 CORE optc_status shards_send_params(optc_binding *b)
 {
-    return b->shards && b->shards->params >= 0 ? b->rule->device->exchange(b, b->shards->params) : OPTC_OK;
+    if (!b->shards || b->shards->params < 0)
+        return OPTC_OK;
+    optc_status s = shards_agree(b, OPTC_OK);      /* a rank whose bind failed must not be waited for */
+    return s == OPTC_OK ? b->rule->device->exchange(b, b->shards->params) : s;
 }
 
 /* All ranks must agree on which tensors have gradients, before anything changes. */
@@ -302,27 +305,50 @@ static optc_status check_masks(const optc_binding *b, const unsigned char *all, 
     return OPTC_OK;
 }
 
-static bool phase_exchanges(const ProgPhase *ph)
+/* Some step of the entry has an exchange. */
+static bool entry_exchanges(const Program *p, int entry)
 {
-    for (int i = 0; i < ph->naction; i++)
-        if (ph->action[i].kind == ACT_EXCHANGE)
-            return true;
+    for (int m = 0; m < program_phases(p); m++)
+        for (int i = 0; i < p->entry[entry].phase[m].naction; i++)
+            if (p->entry[entry].phase[m].action[i].kind == ACT_EXCHANGE)
+                return true;
     return false;
 }
 
-CORE optc_status shards_begin(optc_binding *b, int entry, int phase)
+enum { RANK_RUNS, RANK_SKIPS, RANK_FAILED };               /* the byte behind a rank's mask */
+
+/* A rank that cannot run, or whose guard is set, tells the others, which would wait for it. */
+static optc_status check_runs(const optc_binding *b, const unsigned char *all, size_t bytes)
+{
+    const optc_comm *c = &b->shards->comm;
+    for (int r = 0; r < c->ranks; r++) {
+        int has = all[bytes * (size_t)(r + 1) - 1], own = all[bytes * (size_t)(c->rank + 1) - 1];
+        if (has == RANK_FAILED)
+            return fail(OPTC_ERROR_ARGUMENT, "optc_run: rank %d could not run; its own message says why", r);
+        if (has != own)
+            return fail(OPTC_ERROR_ARGUMENT, "optc_run: the guard is set on rank %d and not on rank %d; all ranks need "
+                                             "the same value, such as the maximum of theirs",
+                        has == RANK_SKIPS ? r : c->rank, has == RANK_SKIPS ? c->rank : r);
+    }
+    return OPTC_OK;
+}
+
+CORE optc_status shards_begin(optc_binding *b, int entry, optc_status so_far, bool skip)
 {
     Shards *x = b->shards;
+    char why[MOST_MESSAGE];
     if (!x)
-        return OPTC_OK;
+        return so_far;
     const optc_comm *c = &x->comm;
     if (x->failed)
         return fail(OPTC_ERROR_DEVICE, "optc_run: an earlier exchange with the other ranks failed, so ranks may have "
                                        "different states; bind again and load the states");
-    if (!b->rule->device->reaches || !phase_exchanges(&b->program->entry[entry].phase[phase]))
-        return OPTC_OK;                            /* on a GPU the host would have to wait */
-    size_t bytes = (size_t)b->ntensor / 8 + 1;
+    if (!b->rule->device->reaches || !entry_exchanges(b->program, entry))
+        return so_far;                             /* on a GPU the host would have to wait */
+    size_t bytes = (size_t)b->ntensor / 8 + 2;
+    memcpy(why, optc_message(), sizeof why);
     memset(x->mask, 0, bytes);
+    x->mask[bytes - 1] = so_far != OPTC_OK ? RANK_FAILED : skip ? RANK_SKIPS : RANK_RUNS;
     for (int i = 0; i < b->ntensor; i++)
         x->mask[i / 8] = (unsigned char)(x->mask[i / 8] | (b->tensor[i].mem[1] != NULL) << i % 8);
     if (c->all_gather(c->context, x->mask, x->mask + bytes, bytes, NULL)) {
@@ -330,7 +356,10 @@ CORE optc_status shards_begin(optc_binding *b, int entry, int phase)
         return fail(OPTC_ERROR_DEVICE, "optc_run: communication with the other ranks failed on rank %d of %d", c->rank,
                     c->ranks);
     }
-    return check_masks(b, x->mask + bytes, bytes);
+    if (so_far != OPTC_OK)
+        return fail(so_far, "%s", why);
+    optc_status s = check_runs(b, x->mask + bytes, bytes);
+    return s == OPTC_OK ? check_masks(b, x->mask + bytes, bytes) : s;
 }
 
 CORE void shards_exchange(const optc_binding *b, int number)

@@ -17,6 +17,21 @@ static int64_t text_hash(const char *s)
     return (int64_t)h;
 }
 
+/* Of what decides which exchanges a rule has: all ranks must have compiled it with the same options and types. */
+static int64_t program_hash(const Program *p)
+{
+    uint64_t h = (uint64_t)text_hash(p->name);
+    for (int k = 0; k < p->narray; k++) {
+        h = h * 31 + (uint64_t)text_hash(p->array[k].name);
+        h = h * 31 + (uint64_t)p->array[k].type * 1024 + (uint64_t)p->array[k].dom * 16 + (uint64_t)p->array[k].kind;
+    }
+    for (int i = 0; i < p->nstage; i++)
+        h = h * 31 + (uint64_t)p->stage[i].kind * 64 + (uint64_t)p->stage[i].variant;
+    for (int i = 0; i < p->nperiod; i++)
+        h = h * 31 + (uint64_t)p->period[i].every * 4096 + (uint64_t)p->period[i].offset;
+    return (int64_t)h;
+}
+
 static int64_t words_of(const optc_binding *b)     /* per tensor: dimensions, then whole, offset, shape */
 {
     int64_t n = 0;
@@ -38,7 +53,7 @@ CORE optc_status shards_gather(const optc_binding *b, const void *own, void *all
 static optc_status greet(optc_binding *b, optc_status so_far, Greeting *all)
 {
     const optc_comm *c = &b->shards->comm;
-    Greeting own = {so_far != OPTC_OK, b->ntensor, text_hash(b->program->name)};
+    Greeting own = {so_far != OPTC_OK, b->ntensor, program_hash(b->program)};
     char why[MOST_MESSAGE];
     memcpy(why, optc_message(), sizeof why);
     optc_status s = shards_gather(b, &own, all, sizeof own);
@@ -54,7 +69,7 @@ static optc_status greet(optc_binding *b, optc_status so_far, Greeting *all)
                         "optc_bind_sharded: rank %d binds %lld tensors and this rank (%d) binds %d%s; all ranks must "
                         "bind the same rule and the same tensors in the same order",
                         r, (long long)all[r].tensors, c->rank, b->ntensor,
-                        all[r].tensors != own.tensors ? "" : ", but another rule");
+                        all[r].tensors != own.tensors ? "" : ", but another rule, or with other options or types");
     }
     return OPTC_OK;
 }

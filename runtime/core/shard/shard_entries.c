@@ -136,6 +136,24 @@ static optc_status check_codes(const optc_binding *b, int tensor)
     return OPTC_OK;
 }
 
+/* A rule's input per row, column or matrix belongs to the piece, and the owner would need all of it. */
+static optc_status check_inputs(const optc_binding *b, int tensor)
+{
+    const Program *p = b->rule->program;
+    int v = b->tensor[tensor].variant;
+    char label[96];
+    for (int k = 0; k < p->narray; k++) {
+        const ProgArray *m = &p->array[k];
+        if (m->kind == MEM_INPUT && m->dom != GROUP && m->dom != TENSOR && m->dom != ELEM &&
+            (role_uses(b, v, ROLE_BOUND, k) || role_uses(b, v, ROLE_OWNED, k)))
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "optc_bind_sharded: %s: rule '%.60s' has the input '%.60s' per %s, which sharded bindings do "
+                        "not exchange; pass it per element or per tensor",
+                        tensor_label(b, tensor, label), p->name, m->name, dom_info[m->dom].per);
+    }
+    return OPTC_OK;
+}
+
 static optc_status check_sharded(const optc_binding *b)
 {
     optc_status s = OPTC_OK;
@@ -196,13 +214,12 @@ static void choose_classes(optc_binding *b)
 static optc_status make_roles(optc_binding *b)
 {
     optc_binding *model = NULL;
-    optc_status s = check_sharded(b);
-    if (s == OPTC_OK)
-        s = places_make(b);
+    optc_status s = places_make(b);
     if (s == OPTC_OK)
         choose_classes(b);
     for (int i = 0; i < b->ntensor && s == OPTC_OK; i++)
-        s = check_codes(b, i);
+        if ((s = check_codes(b, i)) == OPTC_OK)
+            s = check_inputs(b, i);
     if (s == OPTC_OK)
         s = model_make(b, &model);
     if (s == OPTC_OK)
@@ -231,8 +248,10 @@ CORE optc_status shards_make(optc_binding *b, const optc_comm *comm, optc_status
     b->shards->comm = *comm;
     b->shards->params = -1;
     b->shards->plan = b->plan;
-    b->shards->mask = TAKE(b, unsigned char, (b->ntensor / 8 + 9) * (comm->ranks + 1));
-    optc_status s = cuts_make(b, b->shards->mask ? so_far : no_memory("optc_bind_sharded"));
+    b->shards->mask = TAKE(b, unsigned char, ((size_t)b->ntensor / 8 + 9) * ((size_t)comm->ranks + 1));
+    if (so_far == OPTC_OK)
+        so_far = b->shards->mask ? check_sharded(b) : no_memory("optc_bind_sharded");
+    optc_status s = cuts_make(b, so_far);
     return s == OPTC_OK ? make_roles(b) : s;
 }
 
@@ -249,6 +268,7 @@ CORE optc_status shards_agree(optc_binding *b, optc_status s)
     for (int r = 0; met == OPTC_OK && r < c->ranks; r++)
         other = all[r] && other < 0 ? r : other;
     free(all);
+    b->shards->agrees = s == OPTC_OK && met == OPTC_OK && other < 0;       /* else the ranks do not meet again */
     if (s != OPTC_OK)
         return fail(s, "%s", why);
     if (met != OPTC_OK)
@@ -276,13 +296,13 @@ static bool copies_array(const optc_binding *b, int entry, int array)
     const ProgArray *m = &b->rule->program->array[array];
     Role role = entry_role(b, entry);
     bool callers = m->kind == MEM_P || m->kind == MEM_G || (m->kind == MEM_INPUT && m->dom != GROUP);
-    if (!callers || role == ROLE_PART || role == ROLE_BOUND || role == ROLE_IDLE)
+    if (!callers || m->dom != ELEM || role == ROLE_PART || role == ROLE_BOUND || role == ROLE_IDLE)
         return false;
     if (role == ROLE_OWNED && b->shards->cut[b->tensor[entry].source].slices)
         return false;                              /* the piece itself */
     if (array == 0 && starts_from_p(b, rule_variant(b, entry), role))
         return true;
-    return role_uses(b, rule_variant(b, entry), role, array) && (m->dom == ELEM || role != ROLE_GHOST);
+    return role_uses(b, rule_variant(b, entry), role, array);
 }
 
 static int64_t up_64(int64_t n) { return (n + 63) & ~(int64_t)63; }
@@ -334,7 +354,8 @@ static void point_entry(optc_binding *b, int entry, int array)
         x->mem[array] = t->mem[array];
     } else if (entry_role(b, entry) == ROLE_PART && m->dom == ELEM) {
         int64_t ahead = x->before[ELEM] - b->shards->cut[x->source].first[b->shards->comm.rank];
-        x->mem[array] = t->mem[array] ? (char *)t->mem[array] + ahead * p->type[m->type].bytes : NULL;
+        int size = p->type[stored_type(p->type, m->type, t->whole.n)].bytes;
+        x->mem[array] = t->mem[array] ? (char *)t->mem[array] + ahead * size : NULL;
     } else if (!(m->held_by >> x->variant & 1)) {
         x->mem[array] = m->dom == ELEM ? NULL : t->mem[array];
     }
@@ -352,8 +373,8 @@ CORE void shards_moved(optc_binding *b, int tensor, int array)
     if (!b->shards)
         return;
     const Cut *c = &b->shards->cut[tensor];
-    const int entry[] = {c->part[0], c->part[1], c->slices ? c->owned : -1};
-    for (int i = 0; i < 3; i++)
+    const int entry[] = {c->part[0], c->part[1], c->ghost, c->owned};
+    for (int i = 0; i < 4; i++)
         if (entry[i] >= 0)
             point_entry(b, entry[i], array);
 }
@@ -376,6 +397,11 @@ CORE void shards_update(optc_binding *b)
     }
 }
 
+CORE int shards_variant(const optc_binding *b, int tensor)
+{
+    return b->shards ? rule_variant(b, tensor) : b->tensor[tensor].variant;
+}
+
 CORE unsigned shards_roles(const optc_binding *b, unsigned variants)
 {
     unsigned all = variants;
@@ -395,6 +421,17 @@ CORE int shards_state_entry(const optc_binding *b, int tensor, int array)
     const Cut *c = &b->shards->cut[tensor];
     bool owned = c->as_whole || ((c->owner >= 0 || c->slices) && owner_writes(b, v, array));
     return owned && b->rule->program->array[array].held_by >> v & 1 ? c->owned : tensor;
+}
+
+CORE optc_status shards_check_restart(const optc_binding *b, int tensor, int array)
+{
+    char label[96];
+    if (!b->shards || b->shards->cut[tensor].owner < 0 || shards_state_entry(b, tensor, array) == tensor)
+        return OPTC_OK;
+    return fail(OPTC_ERROR_UNAVAILABLE,
+                "optc_params_changed: rank %d holds the state '%.60s' of all pieces of %s and does not see this rank's "
+                "parameter; bind again after the parameters changed",
+                b->shards->cut[tensor].owner, b->program->array[array].name, tensor_label(b, tensor, label));
 }
 
 optc_status optc_state_rank(const optc_binding *b, int tensor, const char *name, int *rank)

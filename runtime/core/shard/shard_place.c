@@ -229,13 +229,15 @@ CORE bool owner_writes(const optc_binding *b, int variant, int array)
     return b->shards->owner_writes[variant * b->rule->program->narray + array];
 }
 
-/* Blocks, slots and draws along the rank axis are numbered through the whole tensor. */
+/* Blocks, slots and draws along the rank axis are numbered through the whole tensor. A fold's parts of a piece do not
+ * know their matrix. */
 CORE bool variant_apart(const optc_binding *b, int variant)
 {
     const Program *p = b->rule->program;
     bool apart = !p->block && !p->rank;
     for (int k = 0; k < p->narray && apart; k++)
-        apart = !p->array[k].slots.every && !(p->array[k].dom <= TENSOR && owner_writes(b, variant, k));
+        apart = !p->array[k].slots.every && !(p->array[k].dom <= TENSOR && owner_writes(b, variant, k)) &&
+                !(p->array[k].dom == SLICE && role_uses(b, variant, ROLE_PART, k));
     return apart;
 }
 

@@ -192,7 +192,7 @@ static void begin_phase(Builder *x)
                 bool callers = m->kind == MEM_P || m->kind == MEM_G || m->kind == MEM_INPUT;
                 bool owners = c ? !callers : !callers && owner_writes(b, v, k);
                 f->valid = owners ? ON_OWNER : ON_PIECES;
-                if (m->slots.every || (!c && !callers && !owners && m->dom != ELEM))
+                if (m->slots.every || (callers && m->dom != ELEM) || (!c && !owners && m->dom != ELEM))
                     f->valid = ON_PIECES | ON_OWNER;
                 f->round = -1;
                 f->partial = false;
@@ -258,6 +258,9 @@ static void place_stage(Builder *x, const ProgAction *a, bool as_whole)
     for (int k = 0; k < s->nreads; k++)
         if (of_tensor(&p->array[s->reads[k]]))
             round = bring(x, as_whole, v, s->reads[k], place == AT_OWNER ? ON_OWNER : ON_PIECES, round);
+    for (int k = 0; k < s->nwrites && place == AT_OWNER; k++)      /* absent tensors get it back */
+        if (s->writes[k] == 0)
+            round = bring(x, as_whole, v, 0, ON_OWNER, round);
     if (folds)
         round = bring_ghosts(x, s, v, round);
     wrote(x, s, as_whole, v, place, round);
@@ -310,9 +313,12 @@ static void place_copy(Builder *x, const ProgAction *a)
                 continue;
             round = bring(x, c, v, a->from, owners ? ON_OWNER : ON_PIECES, round);
             f->valid = owners ? ON_OWNER : p->array[a->to].dom == ELEM ? ON_PIECES : ON_PIECES | ON_OWNER;
-            f->round = round;
         }
-    place_action(x, *a, place_barrier(x, round));
+    round = place_barrier(x, round);
+    for (int c = 0; c < 2 && of_tensor(&p->array[a->to]); c++)
+        for (int v = 0; v < p->nvariant; v++)
+            flow_of(x, c, v, a->to)->round = round;
+    place_action(x, *a, round);
 }
 
 /* The parameter ends where the caller has it. */

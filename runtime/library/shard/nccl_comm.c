@@ -37,12 +37,15 @@ static const NcclSymbol nccl_symbols[] = {
 #undef NCCL_SYMBOL
 };
 
-/* A communicator that does not block returns ncclInProgress: the work is enqueued later, and errors come later. */
+/* A communicator that does not block returns ncclInProgress and enqueues its work later, behind the launch that
+ * unpacks: it is refused. */
 static int nccl_failed(const optc_nccl *n, const char *call, ncclResult_t rc)
 {
-    if (rc == ncclSuccess || rc == ncclInProgress)
+    if (rc == ncclSuccess)
         return 0;
-    const char *text = n->ncclGetErrorString(rc);
+    const char *text = rc == ncclInProgress ? "the communicator does not block (ncclConfig_t.blocking = 0); use one "
+                                              "that does"
+                                            : n->ncclGetErrorString(rc);
     (void)fail(OPTC_ERROR_DEVICE, "%s: %s", call, text ? text : "unknown error");
     return rc;
 }
