@@ -29,7 +29,7 @@ static int64_t cut_chunks(const Move *m, int n, int64_t packed, Chunk *to)
                     Chunk *c = &to[count];
                     c->at = m[i].at + run * m[i].stride + at;
                     c->packed = packed + at;
-                    c->bytes = m[i].bytes - at < CHUNK_BYTES ? m[i].bytes - at : CHUNK_BYTES;
+                    c->bytes = m[i].bytes - at < CHUNK_BYTES ? m[i].bytes - at : (int64_t)CHUNK_BYTES;
                     c->entry = m[i].entry;
                     c->array = m[i].array;
                 }
