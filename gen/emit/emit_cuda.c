@@ -348,8 +348,10 @@ static int turn_holes(CudaStage *c, Hole *h, int n, const char *vector)
     h[n++] = (Hole){"step", turn_step(c)};
     h[n++] = (Hole){"lane", codes ? arena_printf(e->arena, "optc_code_lane<%s, %d>(work.id)", vector, group)
                                   : arena_printf(e->arena, "%s * work.id", vector)};
-    h[n++] = (Hole){"await", c->staged ? emit_filled(e, "map_await", h, n) : ""};
-    h[n++] = (Hole){"start", c->staged ? emit_filled(e, "map_start", h, n) : ""};
+    h[n] = (Hole){"await", c->staged ? emit_filled(e, "map_await", h, n) : ""};
+    n++;
+    h[n] = (Hole){"start", c->staged ? emit_filled(e, "map_start", h, n) : ""};
+    n++;
     return n;
 }
 

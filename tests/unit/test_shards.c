@@ -52,6 +52,9 @@ static const RuleCase more[] = {
              "  step = function() s = lerp(s, p, 0.5) p = p - lr * (g / (1 + sum(abs(r))) + p - s) r = r - g end,\n"
              "  matrix = function() s = lerp(s, p, 0.5) r = mm(gram(r) / (1 + sum(r * r)), r) + g\n"
              "    p = p - lr * r - lr * (p - s) end }"},
+    /* a fold over the tensor of values that are scaled per matrix; stacks may be cut between matrices */
+    {.text = "return optimizer { name = 'scaled', hyper = { lr = 0.1 }, view = 'last',\n"
+             "  step = function() local u = g * slice.rms(g) p = p - lr * u / (1 + sum(u * u)) end }"},
     /* over all tensors; twice, and the second depends on the first */
     {.text = "return optimizer { name = 'totals', hyper = { lr = 0.01 },\n"
              "  step = function() local n = global.sum(g * g) local x = g / (1 + n)\n"
@@ -155,6 +158,21 @@ START_TEST(rules)
 }
 END_TEST
 
+/* Tensors that are too small for block codes store f32, and exchange it. */
+START_TEST(codes_of_small_tensors)
+{
+    static const WorldTensor small[] = {{.name = "w", .shape = {2, {25, 40}}}, {.name = "b", .shape = {1, {1000}}}};
+    optc_engine *e = open_engine();
+    optc_rule *r;
+    OK(optc_compile(e, &(optc_rule_options){.spec = "lamb", .types = "m=q8,v=q8u"}, &r));
+    WorldCase c = {.rule = r, .tensor = small, .n = 2, .steps = 3};
+    const Pair pair[] = {{2, CUT_even}, {3, CUT_uneven}, {4, CUT_empty}};
+    run_pairs(&c, "lamb m=q8,v=q8u", pair, 3);
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
 /* The pairs that `rules` chooses are all pairs. */
 START_TEST(all_pairs_occur)
 {
@@ -239,6 +257,7 @@ Suite *shards_suite(void)
     TCase *t = tcase_create("equal bits");
     tcase_set_timeout(t, getenv("OPTC_SHARDS") ? 1200 : 120);
     tcase_add_test(t, all_pairs_occur);
+    tcase_add_test(t, codes_of_small_tensors);
     tcase_add_test(t, cuts_cover);
     tcase_add_loop_test(t, rules, 0, library_rules() + NMORE);
     tcase_add_loop_test(t, coded_states, 0, 2);
