@@ -236,7 +236,7 @@ CORE bool variant_apart(const optc_binding *b, int variant)
     const Program *p = b->rule->program;
     bool apart = !p->block && !p->rank;
     for (int k = 0; k < p->narray && apart; k++)
-        apart = !p->array[k].slots.every && !(p->array[k].dom <= TENSOR && owner_writes(b, variant, k)) &&
+        apart = !p->array[k].slots.every && !(!dom_inside(p->array[k].dom) && owner_writes(b, variant, k)) &&
                 !(p->array[k].dom == SLICE && role_uses(b, variant, ROLE_PART, k));
     return apart;
 }
