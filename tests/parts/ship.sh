@@ -240,8 +240,7 @@ parts="-ffast-math -funsafe-math-optimizations -ffinite-math-only -freciprocal-m
 expect 0 "1 rule" "$optc" ship 'adamw+clip(1)' --arch sm_90 --name rules -o flags/
 for cc in $have; do
     $cc -O1 -Iflags -I"$top/runtime" -c "$top/tests/ship/compare.c" -o compare-$cc.o
-    # clang with -fassociative-math alone is tried only with OPTC_ALL: gcc is tried with it, and clang's -ffast-math
-    # and -Ofast contain it
+    # Without OPTC_ALL clang is not tried with the single flags that its -ffast-math contains: gcc is tried with each.
     alone=$parts
     [ $cc = gcc ] || [ -n "${OPTC_ALL:-}" ] ||
         alone=$(printf '%s\n' $parts |

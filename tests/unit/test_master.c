@@ -452,7 +452,8 @@ START_TEST(text)
     Gen g = {0}, back = {0};
     Buf a = {0}, b = {0};
     static const char spec[] = "return optimizer { name = \"x\", step = function() p = p - g end }\n";
-    GenOptions o = {.types = {T_BF16, T_BF16, T_F32, NULL, MASTER_LOW16, 1 + T_F16}, .rule_only = true};
+    GenOptions o = {.types = {.p = T_BF16, .g = T_BF16, .state = T_F32, .master = MASTER_LOW16, .copy = 1 + T_F16},
+                    .rule_only = true};
     ck_assert_msg(gen_compile(&g, (Source){"x.lua", spec, strlen(spec)}, &o), "%s", g.diag.text);
     rule_print(&a, g.rule);
     ck_assert_msg(gen_read_ir(&back, (Source){"x.ir", buf_text(&a), a.len}, &(GenOptions){.rule_only = true}), "%s",

@@ -254,7 +254,8 @@ START_TEST(options_take_codes)
     for (int i = 0; i < COUNT(all); i++) {
         Gen g = {0};
         Source s;
-        GenOptions o = {.options = all[i].options, .find = find_wrapper, .types = {T_F32, T_F32, T_Q8, NULL, 0, 0}};
+        GenOptions o = {.options = all[i].options, .find = find_wrapper,
+                        .types = {.p = T_F32, .g = T_F32, .state = T_Q8}};
         ck_assert(find_spec(NULL, all[i].rule, &g.arena, &s, &g.diag));
         bool ok = gen_compile(&g, s, &o);
         ck_assert_msg(ok == !all[i].part, "%s %s: %s", all[i].rule, all[i].options, g.diag.text);
@@ -278,7 +279,7 @@ START_TEST(ir_text_keeps_types)
     ck_assert(strstr(buf_text(&b), "state m elem bf16 0 ") && strstr(buf_text(&b), "state v elem q8u 0 "));
     ck_assert_str_eq(g.rule->types, "m=bf16");
     Gen again = {0};
-    GenOptions o = {.types = {T_F32, T_F32, T_F32, NULL, 0, 0}};
+    GenOptions o = {.types = {.p = T_F32, .g = T_F32, .state = T_F32}};
     ck_assert_msg(gen_read_ir(&again, (Source){"x.ir", buf_text(&b), b.len}, &o), "%s", again.diag.text);
     ck_assert_str_eq(type_of(&again, "v"), "q8u");
     gen_free(&again);
