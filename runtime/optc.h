@@ -395,10 +395,10 @@ static inline optc_status optc_bind_sharded(optc_rule *r, const optc_group *grou
 /* Where a state of a tensor is stored. *rank: the rank that holds all of it; -1: every rank holds the values of its own
  * piece, or the same values (states per tensor and per group). In a binding that is not sharded: -1. */
 optc_status optc_state_rank(const optc_binding *b, int tensor, const char *name, int *rank);
-/* What a rank of a sharded binding would send and hold, and the work of all ranks. Needs no memory for the tensors and
- * no other process. groups: the whole tensors; param and grad may be NULL. They are cut along dimension 0 into equal
- * pieces, as torch.chunk does. Bytes and work are means over the steps of the entry "step". Work counts operations of
- * products and factors, plus elements, of the tensors that a rank owns. */
+/* Computes the bytes that a rank of a sharded binding sends and holds, and the work of all ranks. The call
+ * allocates no tensors and needs no other process. groups: the whole tensors; param and grad may be NULL. They are
+ * cut along dimension 0 into equal pieces, as torch.chunk does. Bytes and work are means over the steps of the
+ * entry "step". Work counts operations of products and factors, plus elements, of the tensors that a rank owns. */
 typedef struct optc_shard_plan {
     int collectives;                       /* calls of a step, at most */
     int owned;                             /* tensors that this rank owns */

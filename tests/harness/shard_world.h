@@ -37,7 +37,7 @@ typedef struct WorldTensor {
 typedef struct Piece { int64_t shape[4], offset[4], count; } Piece;
 Piece shard_piece(const WorldTensor *t, int number, ShardCut cut, int rank, int ranks);
 
-/* What is bound and run. */
+/* A rule, its tensors and the steps to run. */
 typedef struct WorldCase {
     optc_rule *rule;
     const WorldTensor *tensor; int n;

@@ -1,4 +1,4 @@
-/* What the ranks of a sharded binding send in a step: how many calls, and how many bytes. */
+/* Traffic of a sharded step: the number of calls, and the bytes that the ranks send. */
 #include "tests/harness/rank_threads.h"
 #include "tests/harness/shard_world.h"
 #include "tests/harness/suites.h"

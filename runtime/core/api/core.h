@@ -279,6 +279,8 @@ CORE optc_status layout_place(optc_binding *b);             /* after allocation:
 CORE optc_status blocks_make(optc_binding *b);
 CORE void blocks_point(optc_binding *b);                    /* after the tensors' pointers are set */
 CORE void blocks_views(optc_binding *b);                    /* after the tensors' views are set */
+/* x is a view or an extra entry of t: takes its cohort, participation and values per group */
+CORE void tensor_follow(const optc_binding *b, Tensor *x, const Tensor *t);
 CORE void blocks_update(optc_binding *b);                   /* after cohorts or participation changed */
 CORE void blocks_moved(optc_binding *b, int tensor, int array);            /* after one pointer changed */
 CORE bool array_blocked(const ProgArray *m);

@@ -156,22 +156,23 @@ CORE void blocks_views(optc_binding *b)
     }
 }
 
-/* Follows changes of the tensors' cohorts and participation. */
-CORE void blocks_update(optc_binding *b)
+CORE void tensor_follow(const optc_binding *b, Tensor *x, const Tensor *t)
 {
     const Program *p = b->program;
-    for (int i = b->nheld; i < b->nall; i++) {
-        Tensor *v = &b->tensor[i];
-        const Tensor *t = &b->tensor[v->of];
-        v->cohort = t->cohort;
-        v->view.hyper = t->view.hyper;
-        v->view.n = t->view.n < 0 ? -1 : v->shape.n;
-        v->view.present = t->view.present;
-        v->view.total = t->view.total;
-        for (int k = 0; k < p->narray; k++)
-            if (p->array[k].dom == GROUP)
-                v->mem[k] = t->mem[k];
-    }
+    x->cohort = t->cohort;
+    x->view.hyper = t->view.hyper;
+    x->view.n = t->view.n < 0 ? -1 : x->shape.n;
+    x->view.present = t->view.present;
+    x->view.total = t->view.total;
+    for (int k = 0; k < p->narray; k++)
+        if (p->array[k].dom == GROUP)
+            x->mem[k] = t->mem[k];
+}
+
+CORE void blocks_update(optc_binding *b)
+{
+    for (int i = b->nheld; i < b->nall; i++)
+        tensor_follow(b, &b->tensor[i], &b->tensor[b->tensor[i].of]);
 }
 
 CORE void blocks_moved(optc_binding *b, int tensor, int array)

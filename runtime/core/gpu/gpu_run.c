@@ -110,20 +110,12 @@ static LaunchItem advance_t_item(const optc_binding *b)
     return x;
 }
 
-static LaunchItem copy_item(const ProgAction *a)
+/* A copy or an exchange: no kernel of the rule. */
+static LaunchItem transfer_item(const ProgAction *a)
 {
     LaunchItem x;
     memset(&x, 0, sizeof x);
-    x.copy = a;
-    x.blocks = 1;
-    return x;
-}
-
-static LaunchItem exchange_item(const ProgAction *a)
-{
-    LaunchItem x;
-    memset(&x, 0, sizeof x);
-    x.exchange = a;
+    *(a->kind == ACT_COPY ? &x.copy : &x.exchange) = a;
     x.blocks = 1;
     return x;
 }
@@ -171,12 +163,8 @@ static optc_status make_list(optc_binding *b, LaunchList *p, const ProgPhase *ph
         if (a->kind == ACT_ADVANCE_T && pr->needs_t && !inside)
             p->item[p->n++] = advance_t_item(b);
         advance_t = advance_t || a->kind == ACT_ADVANCE_T;
-        if (a->kind == ACT_COPY) {
-            p->item[p->n++] = copy_item(a);
-            p->copies = true;
-        }
-        if (a->kind == ACT_EXCHANGE) {
-            p->item[p->n++] = exchange_item(a);
+        if (a->kind == ACT_COPY || a->kind == ACT_EXCHANGE) {
+            p->item[p->n++] = transfer_item(a);
             p->copies = true;
         }
         if (!s)

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* ---- the ranks' tables ---- */
-/* What a rank sends first. Ranks with different tables stop here. */
+/* The first message of a rank. Binding fails here if the ranks' tables differ. */
 typedef struct Greeting { int64_t failed, tensors, rule; } Greeting;
 
 static int64_t text_hash(const char *s)
@@ -17,7 +17,8 @@ static int64_t text_hash(const char *s)
     return (int64_t)h;
 }
 
-/* Of what decides which exchanges a rule has: all ranks must have compiled it with the same options and types. */
+/* A hash of the program. It differs if two ranks compiled the rule with other options or types, because their exchanges
+ * would not match. */
 static int64_t program_hash(const Program *p)
 {
     uint64_t h = (uint64_t)text_hash(p->name);

@@ -379,22 +379,10 @@ CORE void shards_moved(optc_binding *b, int tensor, int array)
             point_entry(b, entry[i], array);
 }
 
-/* Follows changes of the tensors' cohorts and participation. */
 CORE void shards_update(optc_binding *b)
 {
-    const Program *p = b->program;
-    for (int i = b->ntensor; i < b->nheld; i++) {
-        Tensor *x = &b->tensor[i];
-        const Tensor *t = &b->tensor[x->source];
-        x->cohort = t->cohort;
-        x->view.hyper = t->view.hyper;
-        x->view.n = t->view.n < 0 ? -1 : x->shape.n;
-        x->view.present = t->view.present;
-        x->view.total = t->view.total;
-        for (int k = 0; k < p->narray; k++)
-            if (p->array[k].dom == GROUP)
-                x->mem[k] = t->mem[k];
-    }
+    for (int i = b->ntensor; i < b->nheld; i++)
+        tensor_follow(b, &b->tensor[i], &b->tensor[b->tensor[i].source]);
 }
 
 CORE int shards_variant(const optc_binding *b, int tensor)

@@ -1,5 +1,6 @@
-/* What a rank of a sharded binding would send, compute and hold, without memory for the tensors and without other
- * processes. The other ranks' answers are made up: the same tensors, cut along dimension 0 into equal pieces. */
+/* optc_plan_sharded: computes what a rank of a sharded binding sends, computes and holds. It allocates no tensors
+ * and needs no other process. This file makes up the other ranks' answers: the same tensors, cut along dimension 0
+ * into equal pieces. */
 #include "runtime/core/shard/shard.h"
 
 #include <stdlib.h>

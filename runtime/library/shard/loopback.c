@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a rank passes to the call that is running. */
+/* The arguments of one rank's current call. */
 typedef struct Offer { const char *send; const size_t *send_bytes; size_t bytes; } Offer;
 typedef struct LoopbackRank { optc_loopback *of; int rank; } LoopbackRank;
 
