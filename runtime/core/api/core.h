@@ -254,6 +254,13 @@ CORE optc_status struct_read_array(const StructVersion *s, void *to, const void 
 CORE void *binding_alloc(optc_binding *b, size_t n, size_t size);   /* zeroed, freed with the binding; NULL: failed */
 #define TAKE(b, T, n) ((T *)binding_alloc((b), (size_t)(n), sizeof(T)))
 CORE const char *tensor_label(const optc_binding *b, int i, char buf[96]);
+/* ---- tensor_check.c ---- */
+CORE TensorFacts tensor_facts(const optc_tensor *t);
+CORE int view_of(const Program *p, const TensorFacts *a);
+CORE int64_t whole_dim(const optc_tensor *t, int k);        /* of the tensor that this one is a piece of */
+CORE int64_t begins_at(const optc_tensor *t, int k);        /* where the piece begins in it */
+CORE int64_t elements_before(const optc_tensor *t);
+CORE optc_status check_tensor(const optc_binding *b, const optc_tensor *t, int i);
 /* ---- alias_check.c ---- */
 CORE int span_order(const void *a, const void *b);         /* for qsort: by address */
 CORE optc_status check_params_apart(optc_binding *b);
