@@ -131,7 +131,7 @@ $(BUILD)/embedded_templates.c: $(BUILD)/embed $(TEMPLATES) $(ABI)
 	$(call say,EMBED,$@)$(BUILD)/embed embedded_templates templates/ $(TEMPLATES) $(ABI) > $@
 
 # Sources that are pasted into packages: the core and its headers. gen/emit/package_text.c orders them by includes.
-CORE := $(sort runtime/optc.h $(ABI) $(wildcard gen/abi/*.def) $(wildcard runtime/core/*/*.h runtime/core/*/*.c))
+CORE := $(sort LICENSE runtime/optc.h $(ABI) $(wildcard gen/abi/*.def runtime/core/*/*.h runtime/core/*/*.c))
 $(BUILD)/embedded_core.c: $(BUILD)/embed $(CORE)
 	$(call say,EMBED,$@)$(BUILD)/embed embedded_core "" $(CORE) > $@
 
@@ -325,9 +325,11 @@ bench-factors: all
 
 # ---- install ----
 DEST := $(DESTDIR)$(PREFIX)
+VERSION := $(shell sed -n 's/.*OPTC_VERSION "\(.*\)"/\1/p' runtime/optc.h)
+FILL_IN := sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' -e 's|@LIBS@|$(LDLIBS)|'
 install: all
-	install -d "$(DEST)/bin" "$(DEST)/lib/pkgconfig" "$(DEST)/include" "$(DEST)/share/optc/specs/wrappers" \
-	    "$(DEST)/share/optc/templates"
+	install -d "$(DEST)/bin" "$(DEST)/lib/pkgconfig" "$(DEST)/lib/cmake/optc" "$(DEST)/include" \
+	    "$(DEST)/share/optc/specs/wrappers" "$(DEST)/share/optc/templates"
 	install -m 755 $(BUILD)/optc "$(DEST)/bin/optc"
 	install -m 644 $(BUILD)/liboptc.a "$(DEST)/lib/liboptc.a"
 	install -m 755 $(BUILD)/liboptc.so "$(DEST)/lib/liboptc.so.0"
@@ -336,8 +338,10 @@ install: all
 	install -m 644 $(SPECS) $(wildcard specs/*.md) "$(DEST)/share/optc/specs"
 	install -m 644 $(WRAPPERS) "$(DEST)/share/optc/specs/wrappers"
 	install -m 644 $(TEMPLATES) "$(DEST)/share/optc/templates"
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(shell sed -n 's/.*OPTC_VERSION "\(.*\)"/\1/p' runtime/optc.h)|' \
-	    -e 's|@LIBS@|$(LDLIBS)|' tools/optc.pc.in > "$(DEST)/lib/pkgconfig/optc.pc"
+	install -m 644 LICENSE "$(DEST)/share/optc/LICENSE"
+	$(FILL_IN) tools/optc.pc.in > "$(DEST)/lib/pkgconfig/optc.pc"
+	$(FILL_IN) tools/optc-config.cmake.in > "$(DEST)/lib/cmake/optc/optc-config.cmake"
+	$(FILL_IN) tools/optc-config-version.cmake.in > "$(DEST)/lib/cmake/optc/optc-config-version.cmake"
 
 clean:
 	rm -rf $(BUILD)

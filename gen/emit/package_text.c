@@ -525,6 +525,7 @@ static bool fill(Pack *p, PackFile f, Buf *out)
     case PACK_HEADER: return fill_header(p, out, common, n);
     case PACK_SOURCE: return fill_source(p, out, common, n);
     case PACK_EXAMPLE: return fill_example(p, out, common, n);
+    case PACK_LICENSE: buf_puts(out, source_text("LICENSE")); return true;
     default: return template_fill(out, "package_files.txt", f == PACK_MAKEFILE ? "makefile" : "cmake", common, n);
     }
 }

@@ -34,7 +34,7 @@ typedef struct Pack {
     Arena arena;
 } Pack;
 
-typedef enum { PACK_HEADER, PACK_SOURCE, PACK_EXAMPLE, PACK_MAKEFILE, PACK_CMAKE, NPACKFILE } PackFile;
+typedef enum { PACK_HEADER, PACK_SOURCE, PACK_EXAMPLE, PACK_MAKEFILE, PACK_CMAKE, PACK_LICENSE, NPACKFILE } PackFile;
 
 /* The CUDA program for p->arch[arch], and a file of the package. The caller frees them. NULL: out of memory, or a
  * broken template. */

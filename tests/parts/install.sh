@@ -47,6 +47,31 @@ else
     echo "skipped: the header in C++ (no g++)"
     [ -z "${CI:-}" ] || exit 1
 fi
+# CMake
+if command -v cmake >/dev/null 2>&1; then
+    mkdir "$to/cmade"
+    cat > "$to/cmade/CMakeLists.txt" <<'X'
+cmake_minimum_required(VERSION 3.10)
+project(use C)
+find_package(optc 0.1 REQUIRED)
+add_executable(use ../use.c)
+target_link_libraries(use optc::optc)
+add_executable(alone ../use.c)
+target_link_libraries(alone optc::static)
+X
+    cmake -S "$to/cmade" -B "$to/cmade/build" -DCMAKE_PREFIX_PATH="$to" >/dev/null
+    cmake --build "$to/cmade/build" >/dev/null
+    "$to/cmade/build/use"
+    "$to/cmade/build/alone"
+    for wanted in 0.0 0.2 1; do
+        sed "s/optc 0.1/optc $wanted/" "$to/cmade/CMakeLists.txt" > "$to/CMakeLists.txt"
+        if cmake -S "$to" -B "$to/other" -DCMAKE_PREFIX_PATH="$to" >/dev/null 2>&1; then
+            echo "version $wanted was accepted"; exit 1
+        fi
+    done
+else
+    echo "skipped: find_package (no cmake)"
+fi
 # programs can also be linked against the build folder
 ${CC:-cc} "$to/use.c" -Iruntime -L"$BUILD" -loptc -Wl,-rpath,"$top/$BUILD" -o "$to/built"
 "$to/built"

@@ -44,7 +44,7 @@ mkdir two
 expect 0 "3 rules" "$optc" ship 'adamw+clip(1)' adafactor ./cut.lua -o two/rules
 expect 0 "" diff -r rules two/rules
 check "files of a package without GPU code: $(ls rules)" \
-    '[ "$(ls rules | tr "\n" " ")" = "CMakeLists.txt Makefile example.c manifest rules.c rules.h " ]'
+    '[ "$(ls rules | tr "\n" " ")" = "CMakeLists.txt LICENSE Makefile example.c manifest rules.c rules.h " ]'
 expect 0 "rules, made by optc 0.1.0: 3 rules" "$optc" ship --check rules
 expect 0 "for the CPU alone" "$optc" ship --check rules
 expect 0 "here: it has no GPU code, so it takes its CPU path" "$optc" ship --check rules
@@ -70,6 +70,37 @@ expect 0 "" make -s -C rules CC="${CC:-cc}" CFLAGS="-O2 -Wall -Wextra -Werror -D
 expect 0 "" ${CC:-cc} -O2 -fopenmp -Irules -I"$top/runtime" "$top/tests/ship/compare.c" rules/rules.o \
     -Wl,-rpath,"$work" "$lib" -lm -ldl -o compare
 expect 0 "adamw_clip: equal on cpu" ./compare cpu f32 adamw_clip adamw 'clip(1)'
+# installed by its Makefile, found by pkg-config, as a shared library; a package with built files can be replaced
+expect 0 "" diff "$top/LICENSE" rules/LICENSE
+for file in rules.h rules.c Makefile CMakeLists.txt example.c; do
+    check "$file names no licence" "head -8 rules/$file | grep -q 'SPDX-License-Identifier: MIT'"
+done
+expect 0 "" make -s -C rules CC="${CC:-cc}" shared
+expect 0 "" make -s -C rules install PREFIX="$work/a place"
+flags=$(PKG_CONFIG_PATH="$work/a place/lib/pkgconfig" pkg-config --cflags --libs rules)
+expect 0 "" eval "${CC:-cc} rules/example.c -o shared $flags -lm -Wl,-rpath,'$work/a place/lib'"
+check "the program does not use the shared library" 'ldd ./shared | grep -q "a place/lib/librules.so"'
+expect 0 "after   10 steps" ./shared cpu 10
+if command -v cmake >/dev/null 2>&1; then
+    printf '#!/bin/sh\nexec %s "$@" -O0 -DRULES2_NO_CLONES\n' "${CC:-cc}" > quick-cc && chmod +x quick-cc
+    expect 0 "Build files" cmake -S rules2 -B cmade -DCMAKE_C_COMPILER="$work/quick-cc" \
+        -DCMAKE_INSTALL_PREFIX="$work/cmake"
+    expect 0 "Built target rules2" cmake --build cmade --target rules2
+    expect 0 "rules2-config.cmake" cmake -DCMAKE_INSTALL_COMPONENT=Unspecified -P cmade/cmake_install.cmake
+    mkdir found && cat > found/CMakeLists.txt <<'X'
+cmake_minimum_required(VERSION 3.10)
+project(found C)
+find_package(rules2 0.1 REQUIRED)
+add_executable(found ../rules2/example.c)
+target_link_libraries(found rules2::rules2)
+X
+    expect 0 "Build files" cmake -S found -B found/build -DCMAKE_PREFIX_PATH="$work/cmake"
+    expect 0 "Built target found" cmake --build found/build
+    expect 0 "after   10 steps" found/build/found cpu 10
+else
+    echo "skipped: packages with CMake (no cmake)"
+fi
+expect 0 "1 rule" "$optc" ship sgd -o rules2
 expect 0 "adafactor: equal on cpu" ./compare cpu f32 adafactor adafactor ''
 expect 0 "cut: equal on cpu" ./compare cpu f32 cut ./cut.lua ''
 # states in block codes, and one state by name

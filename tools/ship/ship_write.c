@@ -35,19 +35,20 @@ void ship_drop(Ship *s)
 static int check_old(const Ship *s)
 {
     Manifest m;
-    char why[700], built[3][80] = {"example"};
+    char why[700], built[4][80] = {"example"};
     if (!manifest_read(s->out, false, &m, why, sizeof why)) {
         manifest_free(&m);
         return cli_fail("ship: %s is there, and %s: remove it, or name another folder", s->out, why);
     }
     snprintf(built[1], sizeof built[1], "%.60s.o", m.name);
     snprintf(built[2], sizeof built[2], "lib%.60s.a", m.name);
+    snprintf(built[3], sizeof built[3], "lib%.60s.so", m.name);
     DIR *d = opendir(s->out);
     int rc = d ? CLI_GO : cli_fail("ship: %s: %s", s->out, strerror(errno));
     for (struct dirent *e; d && rc == CLI_GO && (e = readdir(d));) {
         const char *n = e->d_name;
         bool known = !strcmp(n, ".") || !strcmp(n, "..") || !strcmp(n, "manifest") || manifest_file(&m, n);
-        for (int i = 0; i < 3; i++)
+        for (int i = 0; i < 4; i++)
             known = known || !strcmp(n, built[i]);
         if (!known)
             rc = cli_fail("ship: the package in %s cannot be replaced: '%s' is not part of it; move it away first",
@@ -125,8 +126,8 @@ static void put_manifest(Ship *s, const File *file, int n, Buf *b)
 static bool write_files(Ship *s)
 {
     static const char *const form[] =
-        {[PACK_HEADER] = "%s.h",      [PACK_SOURCE] = "%s.c", [PACK_EXAMPLE] = "example.c",
-                                       [PACK_MAKEFILE] = "Makefile", [PACK_CMAKE] = "CMakeLists.txt"};
+        {[PACK_HEADER] = "%s.h",         [PACK_SOURCE] = "%s.c",           [PACK_EXAMPLE] = "example.c",
+         [PACK_MAKEFILE] = "Makefile", [PACK_CMAKE] = "CMakeLists.txt", [PACK_LICENSE] = "LICENSE"};
     _Static_assert(sizeof form / sizeof *form == NPACKFILE, "every file of a package has a name");
     File file[MOST_FILES];
     int n = 0;
