@@ -193,7 +193,10 @@ static Guard holds_at(lua_State *L, Trace *t, double k, const EveryOptions *o)
         return (Guard){.cond = NONE};
     if (o->stagger)
         return (Guard){NONE, {(int)k, (int)of.every, of.offset > 0 ? (int)(of.every - of.offset) : 0, o->first}};
-    Ref cond = condition(L, t, steps_of(of, (Steps){k, o->offset}));
+    Steps at = steps_of(of, (Steps){k, o->offset});
+    if (k == MAX_PERIOD && at.offset < MAX_PERIOD)         /* it means once, also inside of a wrapper's every() */
+        at.every = MAX_PERIOD;
+    Ref cond = condition(L, t, at);
     return (Guard){.cond = o->first ? trace_op(L, OP_EITHER, cond, first_step(L, t)) : cond};
 }
 

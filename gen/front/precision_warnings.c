@@ -105,6 +105,18 @@ static Ref find_leaf(const Graph *g, Op op, int sym)
     return NONE;
 }
 
+/* The share of a state that value r replaces, where the state may first have been chosen by where(). */
+static double share_of_state(const Numbers *x, Ref r, Ref leaf)
+{
+    double by = NAN;
+    for (Ref i = leaf; i < x->r->g.len && isnan(by); i++) {
+        const Node *n = &x->r->g.n[i];
+        if (i == leaf || (n->op == OP_WHERE && (n->arg[1] == leaf || n->arg[2] == leaf)))
+            by = share(x, r, i);
+    }
+    return by;
+}
+
 static void warn_average(Rule *r, const Types *t, const Numbers *x, int state)
 {
     const State *s = &r->state[state];
@@ -116,7 +128,7 @@ static void warn_average(Rule *r, const Types *t, const Numbers *x, int state)
         for (int v = 0; v < r->nvariant; v++)
             for (int k = 0; k < r->entry[e].body[v].n; k++) {
                 Write w = r->entry[e].body[v].w[k];
-                double by = w.state == state ? share(x, w.val, leaf) : NAN;
+                double by = w.state == state ? share_of_state(x, w.val, leaf) : NAN;
                 if (!lost(type, by))
                     continue;
                 warn_at(r, &r->g.n[w.val],
@@ -128,12 +140,42 @@ static void warn_average(Rule *r, const Types *t, const Numbers *x, int state)
             }
 }
 
+/* The value is the parameter, or a choice between it and something else. */
+static bool is_params(const Rule *r, Ref v)
+{
+    const Node *n = &r->g.n[v];
+    if (n->op == OP_WHERE)
+        return is_params(r, n->arg[1]) || is_params(r, n->arg[2]);
+    return n->op == OP_P || (n->op == OP_STATE && r->state[n->sym].follows_p);
+}
+
 static bool has_master(const Rule *r)
 {
     for (int i = 0; i < r->nstate; i++)
         if (r->state[i].follows_p && !r->state[i].report)
             return true;
     return false;
+}
+
+/* A narrow state that keeps the parameters for a while: they come back rounded. */
+static void warn_kept_params(Rule *r, const Types *t, int state)
+{
+    const State *s = &r->state[state];
+    Type type = type_of_state(s, t->p, t->state), whole = has_master(r) ? T_F32 : t->p;
+    if (s->follows_p || type_info[type].digits >= type_info[whole].digits)
+        return;
+    for (int e = 0; e < r->nentry; e++)
+        for (int v = 0; v < r->nvariant; v++)
+            for (int k = 0; k < r->entry[e].body[v].n; k++) {
+                Write w = r->entry[e].body[v].w[k];
+                if (w.state != state || !is_params(r, w.val))
+                    continue;
+                warn_at(r, &r->g.n[w.val],
+                        arena_printf(r->arena, "entry '%s' keeps the parameters in state '%s', and %s rounds them: "
+                                               "store it in %s if you run this entry", r->entry[e].name, s->name,
+                                     type_info[type].name, type_info[whole].name));
+                return;
+            }
 }
 
 static void warn_params(Rule *r, Type p, const Numbers *x)
@@ -167,6 +209,8 @@ bool pass_precision(Rule *r, const Types *t, const char *path, Diag *d)
     Numbers x = numbers(r->arena, r);
     for (int i = 0; i < r->nstate; i++)
         warn_average(r, t, &x, i);
+    for (int i = 0; i < r->nstate; i++)
+        warn_kept_params(r, t, i);
     warn_params(r, t->p, &x);
     return true;
 }

@@ -1,12 +1,29 @@
+-- `to_eval` puts the average into the parameters and the weights into ema.avg; `to_train` and the next step put them
+-- back. Running one of them twice changes nothing. Gradients for a step belong to the weights, so run `to_train`
+-- before computing them. ema.avg then needs the precision of the parameters: a narrower type rounds the weights.
+local function exchange(if_it_is)
+  p, avg = where(if_it_is, avg, p), where(if_it_is, p, avg)
+end
+
 return wrapper {
   name  = "ema",
   cite  = "Polyak and Juditsky 1992, SIAM J. Control Optim. 30(4)",
-  doc   = "Keeps an exponential moving average of the weights in ema.avg",
+  doc   = "Keeps an exponential moving average of the weights in ema.avg; entries to_eval and to_train exchange them",
   args  = { "decay" },
   hyper = { decay = { 0.999, min = 0, max = 1 } },
-  state = { avg = copy(p) },
+  state = { avg = copy(p), exchanged = zeros "tensor" },
   step  = function()
+    exchange(gt(exchanged, 0))
+    exchanged = 0
     inner()
     avg = lerp(p, avg, decay)
+  end,
+  to_eval = function()
+    exchange(eq(exchanged, 0))
+    exchanged = 1
+  end,
+  to_train = function()
+    exchange(gt(exchanged, 0))
+    exchanged = 0
   end,
 }

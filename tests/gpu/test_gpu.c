@@ -91,7 +91,8 @@ static const struct { const char *spec, *with, *options; } composed[] = {
     {"adamw", "clip(1)", ""}, {"adamw", "clip(1),cautious,ema(0.999)", ""}, {"lamb", "lookahead(2,0.5)", ""},
     {"sgd", "centralize", ""}, {"adamw", "sam(0.05)", ""},
     {"adafactor", "clip(1)", ""}, {"adamw", "clip_norm(0.1)", "amsgrad=true"}, {"sgd", "clip_value(0.1)", ""},
-    {"rmsprop", "", "centered=true"}, {"adamw", "clip(1),skip", ""}};
+    {"rmsprop", "", "centered=true"}, {"adamw", "clip(1),skip", ""},
+    {"sgd", "accumulate(2),log", ""}, {"adamw", "loss_scale(1024)", ""}};
 
 START_TEST(compositions)
 {

@@ -2,6 +2,7 @@
 import base64
 import hashlib
 import os
+import platform
 import subprocess
 import sys
 import tempfile
@@ -15,14 +16,16 @@ import optc                                            # noqa: E402
 assert optc.__file__.startswith(site), optc.__file__
 info = [d for d in os.listdir(site) if d.endswith(".dist-info")][0]
 with open(os.path.join(site, info, "WHEEL")) as f:
-    assert "Tag: py3-none-linux_%s" % os.uname().machine in f.read()
+    tag = f.read().split("Tag: ")[1].strip()
+assert tag.startswith("py3-none-manylinux_2_") and tag.endswith(os.uname().machine), tag
+assert tuple(map(int, platform.libc_ver()[1].split("."))) >= tuple(map(int, tag.split("_")[1:3])), tag
 # What pip is told before it builds is what the wheel says.
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "runtime", "python"))
 import build_wheel                                     # noqa: E402
 
 with tempfile.TemporaryDirectory() as folder:
     assert build_wheel.prepare_metadata_for_build_wheel(folder) == info
-    for name in ("METADATA", "WHEEL", "entry_points.txt"):
+    for name in ("METADATA", "entry_points.txt", "licenses/LICENSE"):
         with open(os.path.join(folder, info, name)) as f, open(os.path.join(site, info, name)) as g:
             assert f.read() == g.read(), name
 del sys.path[0]

@@ -157,10 +157,13 @@ def check_value(value, shape, key, name, view=None, coded=False):
     return given
 
 
+ADDED = ("ema.exchanged",)                             # states that files of earlier versions lack; they start at 0
+
+
 def check_missing(opt, own, keys, name, loaded=True):
     """Refuses an entry that lacks some of the rule's states. keys: those it must have. States of wrappers that are new
     to a run start again, and so do states if everything loaded belongs to another rule."""
-    missing = [k for k in keys if own.get(k) is None]
+    missing = [k for k in keys if own.get(k) is None and k not in ADDED]
     if loaded and len(missing) == len(keys) and set(own) - {"step"}:
         return
     for w in split_wrappers(opt._rule.what["with_"], ","):

@@ -1,0 +1,194 @@
+/* Wrappers of the library against plain C that does the same by hand: accumulate, ema's entries, log, loss_scale. */
+#include "gen/gen.h"
+#include "tests/harness/help.h"
+
+#include <math.h>
+#include <string.h>
+
+static const TestShape shapes[] = {{2, {33, 65}}, {1, {100}}};
+enum { NT = 2 };
+
+static void open_rule(Fixture *f, const char *spec)
+{
+    fix_open(f, NULL, &(optc_rule_options){.spec = spec}, shapes, NT, NULL, 0);
+}
+
+static void fill_grads(Fixture *f, int step, double scale)
+{
+    for (int k = 0; k < f->n; k++)
+        for (int64_t i = 0; i < f->count[k]; i++)
+            ((float *)f->g[k])[i] = (float)(scale * ref_value(k, step, i));
+}
+
+static bool same_params(const Fixture *a, const Fixture *b)
+{
+    bool same = true;
+    for (int k = 0; k < a->n; k++)
+        same = same && !memcmp(a->p[k], b->p[k], sizeof(float) * (size_t)a->count[k]);
+    return same;
+}
+
+static double number(Fixture *f, int tensor, const char *name)
+{
+    double x;
+    OK(optc_state_read(f->binding, tensor, name, &x, 1));
+    return x;
+}
+
+/* Every fourth step is the rule's step with the mean; a tensor that misses steps counts its own. SOAP has periods and
+ * a first step of its own. */
+START_TEST(accumulates)
+{
+    static const char *const rule[] = {"adamw", "soap"};
+    Fixture a, b;
+    float sum[NT][33 * 65] = {{0}};
+    open_rule(&a, format("%s+accumulate(4)", rule[_i]));
+    open_rule(&b, rule[_i]);
+    for (int t = 1; t <= 48; t++) {
+        bool all = t < 9 || t > 12;                        /* tensor 1 misses the third round */
+        fill_grads(&a, t, 1);
+        OK(optc_set_grad(a.binding, 1, all ? a.g[1] : NULL, 0));
+        for (int k = 0; k < NT; k++)
+            for (int64_t i = 0; i < a.count[k] && (k == 0 || all); i++)
+                sum[k][i] += ((float *)a.g[k])[i];
+        OK(optc_step(a.binding));
+        if (t % 4 == 0) {
+            for (int k = 0; k < NT; k++)
+                for (int64_t i = 0; i < a.count[k]; i++)
+                    ((float *)b.g[k])[i] = sum[k][i] / 4;
+            OK(optc_set_grad(b.binding, 1, all ? b.g[1] : NULL, 0));
+            OK(optc_step(b.binding));
+            memset(sum, 0, sizeof sum);
+        }
+        ck_assert_msg(same_params(&a, &b), "%s: they differ after %d steps", rule[_i], t);
+    }
+    fix_close(&a);
+    fix_close(&b);
+}
+END_TEST
+
+/* to_eval shows the average and to_train brings back the bits; twice changes nothing; tensors without gradient take
+ * part; a step continues from the weights. */
+START_TEST(average_for_evaluation)
+{
+    Fixture a, b;
+    double avg[33 * 65];
+    open_rule(&a, "adamw+ema(0.9)");
+    open_rule(&b, "adamw+ema(0.9)");
+    for (int t = 1; t <= 9; t++) {
+        fill_grads(&a, t, 1);
+        fill_grads(&b, t, 1);
+        OK(optc_step(a.binding));
+        OK(optc_step(b.binding));
+        for (int k = 0; k < NT; k++) {
+            OK(optc_set_grad(a.binding, k, t % 3 == 0 ? NULL : a.g[k], 0));
+            OK(optc_state_read(a.binding, 0, "ema.avg", avg, a.count[0]));
+        }
+        for (int twice = 0; twice <= t % 2; twice++)
+            OK(optc_run(a.binding, "to_eval"));
+        for (int64_t i = 0; i < a.count[0]; i++)
+            ck_assert_msg(((float *)a.p[0])[i] == (float)avg[i], "step %d: no average at %d", t, (int)i);
+        ck_assert(!same_params(&a, &b));
+        for (int twice = 0; twice <= t % 2 && t < 8; twice++)
+            OK(optc_run(a.binding, "to_train"));
+        ck_assert(t >= 8 || same_params(&a, &b));
+        for (int k = 0; k < NT; k++)
+            OK(optc_set_grad(a.binding, k, a.g[k], 0));
+    }
+    fill_grads(&a, 10, 1);
+    fill_grads(&b, 10, 1);
+    OK(optc_step(a.binding));                              /* still shows the average: the step puts the weights back */
+    OK(optc_step(b.binding));
+    ck_assert(same_params(&a, &b) && fix_hash(&a) == fix_hash(&b));
+    fix_close(&a);
+    fix_close(&b);
+}
+END_TEST
+
+static double norm_of(const float *x, const float *minus, int64_t n)
+{
+    double s = 0;
+    for (int64_t i = 0; i < n; i++) {
+        float d = minus ? x[i] - minus[i] : x[i];
+        s += (double)d * d;
+    }
+    return sqrt(s);
+}
+
+START_TEST(logged_norms)
+{
+    static const char *const rule[] = {"adamw", "muon", "adamw+clip(0.1)"};
+    static const char *const value[] = {"log.gradient", "log.update", "log.weights"};
+    Fixture a, b;
+    float before[NT][33 * 65];
+    open_rule(&a, format("%s+log", rule[_i]));
+    open_rule(&b, rule[_i]);
+    for (int t = 1; t <= 3; t++) {
+        fill_grads(&a, t, 1);
+        fill_grads(&b, t, 1);
+        for (int k = 0; k < NT; k++)
+            memcpy(before[k], a.p[k], sizeof(float) * (size_t)a.count[k]);
+        OK(optc_step(a.binding));
+        OK(optc_step(b.binding));
+        ck_assert(same_params(&a, &b));
+        for (int k = 0; k < NT; k++) {
+            int64_t n = a.count[k];
+            double got, want[] = {norm_of(a.g[k], NULL, n), norm_of(a.p[k], before[k], n), norm_of(a.p[k], NULL, n)};
+            for (int j = 0; j < 3; j++) {
+                OK(optc_read_value(a.binding, k, value[j], &got, 1));
+                ck_assert_msg(fabs(got - want[j]) < 1e-12 * want[j], "%s, step %d, %s: %.17g, not %.17g", rule[_i], t,
+                              value[j], got, want[j]);
+            }
+        }
+    }
+    fix_close(&a);
+    fix_close(&b);
+}
+END_TEST
+
+/* As torch's GradScaler: halves the scale and skips on an infinity or NaN, doubles it after `interval` good steps. */
+START_TEST(scales_losses)
+{
+    Fixture a, b;
+    double scale = 1024, good = 0, skipped = 0;
+    open_rule(&a, "adamw+loss_scale(1024)");
+    open_rule(&b, "adamw");
+    OK(optc_set_hyper(a.binding, 0, "loss_scale.interval", 3));
+    for (int t = 1; t <= 16; t++) {
+        bool bad = t == 1 || t == 8 || t == 9;
+        ck_assert_msg(number(&a, 0, "loss_scale.scale") == scale, "step %d: scale %g, not %g", t,
+                      number(&a, 0, "loss_scale.scale"), scale);
+        fill_grads(&a, t, 1);
+        fill_grads(&b, t, 1);
+        for (int k = 0; k < NT; k++)
+            for (int64_t i = 0; i < a.count[k]; i++)
+                ((float *)a.g[k])[i] *= (float)scale;      /* a power of two: exact */
+        if (bad)
+            ((float *)a.g[1])[99] = t == 8 ? -INFINITY : NAN;
+        OK(optc_step(a.binding));
+        if (!bad)
+            OK(optc_step(b.binding));
+        skipped += bad;
+        good = bad ? 0 : good + 1;
+        scale = bad ? scale / 2 : good == 3 ? scale * 2 : scale;
+        good = good == 3 ? 0 : good;
+        ck_assert_msg(same_params(&a, &b), "they differ after %d steps", t);
+        ck_assert(number(&a, 1, "loss_scale.skipped") == skipped);
+    }
+    fix_close(&a);
+    fix_close(&b);
+}
+END_TEST
+
+Suite *wrappers_suite(void)
+{
+    Suite *s = suite_create("wrappers");
+    TCase *t = tcase_create("wrappers");
+    tcase_set_timeout(t, 120);
+    tcase_add_loop_test(t, accumulates, 0, 2);
+    tcase_add_test(t, average_for_evaluation);
+    tcase_add_loop_test(t, logged_norms, 0, 3);
+    tcase_add_test(t, scales_losses);
+    suite_add_tcase(s, t);
+    return s;
+}
