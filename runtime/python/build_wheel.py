@@ -2,7 +2,8 @@
 source tree, and both go into a wheel with the shared libraries they need except libc. It needs only Python.
 
 $BUILD names the build folder (default build), $MAKE the program; MAKEFLAGS and CC are make's own. The build's lines are
-shown on the terminal, and by `pip install -v`.
+shown on the terminal, and by `pip install -v`. Packages of `optc ship` in BUILD/python/gpu go into the wheel too:
+tools/release.sh makes them, and GPUs then need no NVRTC for their rules.
 """
 import base64
 import hashlib
@@ -24,13 +25,25 @@ def version():
         return re.search(r'OPTC_VERSION "(.*)"', f.read()).group(1)
 
 
-def tag():
-    return "py3-none-" + re.sub(r"[-.]", "_", sysconfig.get_platform())
+def glibc_needed(data):
+    """The newest version of glibc whose symbols a library or program needs, as (2, 34); None: it needs no glibc."""
+    found = [(int(a), int(b)) for a, b in re.findall(rb"\0GLIBC_(\d+)\.(\d+)(?:\.\d+)?(?=\0)", data)]
+    return max(found, default=None)
+
+
+def tag(binaries):
+    """manylinux_2_34_x86_64 (PEP 600) if the symbols tell the oldest glibc that suffices, else linux_x86_64."""
+    platform = re.sub(r"[-.]", "_", sysconfig.get_platform())
+    versions = [v for v in map(glibc_needed, binaries) if v]
+    if versions and platform.startswith("linux_"):
+        platform = "manylinux_%d_%d" % max(versions) + platform[len("linux"):]
+    return "py3-none-" + platform
 
 
 def metadata():
-    lines = ["Metadata-Version: 2.1", "Name: optc", "Version: " + version(), "Requires-Python: >=3.9",
-             "Summary: Compiled optimizers: any spec as a torch.optim.Optimizer"]
+    lines = ["Metadata-Version: 2.4", "Name: optc", "Version: " + version(), "Requires-Python: >=3.9",
+             "Summary: Compiled optimizers: any spec as a torch.optim.Optimizer", "License-Expression: MIT",
+             "License-File: LICENSE"]
     for extra, package in EXTRAS.items():
         lines += ["Provides-Extra: " + extra, 'Requires-Dist: %s; extra == "%s"' % (package, extra)]
     return "\n".join(lines) + "\n"
@@ -38,7 +51,7 @@ def metadata():
 
 def info_files():
     return {"METADATA": metadata(), "entry_points.txt": "[console_scripts]\noptc = optc.__main__:main\n",
-            "WHEEL": "Wheel-Version: 1.0\nGenerator: optc\nRoot-Is-Purelib: false\nTag: %s\n" % tag()}
+            "licenses/LICENSE": read(os.path.join(TREE, "LICENSE")).decode()}
 
 
 def run_shown(command):
@@ -89,9 +102,10 @@ def needed(library):
 class Wheel:
     """Writes a zip file with its record. Dates are fixed, so that the same sources give the same bytes."""
 
-    def __init__(self, folder, name):
-        self.name, self.record = name, []
-        self.zip = zipfile.ZipFile(os.path.join(folder, name), "w", zipfile.ZIP_DEFLATED, compresslevel=6)
+    def __init__(self, folder, tag):
+        self.tag, self.record = tag, []
+        self.name, self.info = ("optc-%s%s" % (version(), end) for end in ("-%s.whl" % tag, ".dist-info"))
+        self.zip = zipfile.ZipFile(os.path.join(folder, self.name), "w", zipfile.ZIP_DEFLATED, compresslevel=6)
 
     def add(self, name, data, executable=False):
         data = data.encode() if isinstance(data, str) else data
@@ -102,10 +116,12 @@ class Wheel:
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
         self.record.append("%s,sha256=%s,%d" % (name, digest, len(data)))
 
-    def close(self, info):
+    def close(self):
         for name, text in info_files().items():
-            self.add(info + "/" + name, text)
-        self.zip.writestr(info + "/RECORD", "\n".join(self.record + [info + "/RECORD,,", ""]))
+            self.add(self.info + "/" + name, text)
+        self.add(self.info + "/WHEEL",
+                 "Wheel-Version: 1.0\nGenerator: optc\nRoot-Is-Purelib: false\nTag: %s\n" % self.tag)
+        self.zip.writestr(self.info + "/RECORD", "\n".join(self.record + [self.info + "/RECORD,,", ""]))
         self.zip.close()
         return self.name
 
@@ -126,32 +142,45 @@ def package():
                 yield os.path.relpath(path, HERE), path
 
 
+def gpu_packages(folder):
+    """(name in the wheel, path) of the files that the library reads of packages in folder/gpu."""
+    top = os.path.join(folder, "gpu")
+    for name in sorted(os.listdir(top)) if os.path.isdir(top) else []:
+        for file in sorted(os.listdir(os.path.join(top, name))):
+            if file == "manifest" or file.endswith(".fatbin"):
+                yield "optc/_bundled/gpu/%s/%s" % (name, file), os.path.join(top, name, file)
+
+
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     folder = built()
-    wheel = Wheel(wheel_directory, "optc-%s-%s.whl" % (version(), tag()))
+    paths = {name: os.path.join(folder, name) for name in ("liboptc.so", "optc")}
+    paths.update(sorted(needed(paths["liboptc.so"]).items()))
+    binaries = {name: read(path) for name, path in paths.items()}
+    wheel = Wheel(wheel_directory, tag(binaries.values()))
     for name, path in package():
         wheel.add(name, read(path))
-    for file in ("liboptc.so", "optc"):
-        wheel.add("optc/_bundled/" + file, read(os.path.join(folder, file)), executable=True)
-    for name, path in sorted(needed(os.path.join(folder, "liboptc.so")).items()):
-        wheel.add("optc/_bundled/" + name, read(path), executable=True)
-    return wheel.close("optc-%s.dist-info" % version())
+    for name, data in binaries.items():
+        wheel.add("optc/_bundled/" + name, data, executable=True)
+    for name, path in gpu_packages(folder):
+        wheel.add(name, read(path))
+    return wheel.close()
 
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
     """Editable: the package stays where it is and uses the library of the build tree."""
     built("all")
-    wheel = Wheel(wheel_directory, "optc-%s-%s.whl" % (version(), tag()))
+    wheel = Wheel(wheel_directory, tag([]))
     wheel.add("optc.pth", HERE + "\n")
-    return wheel.close("optc-%s.dist-info" % version())
+    return wheel.close()
 
 
 def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
     """The metadata without a build: pip asks for it first."""
     info = "optc-%s.dist-info" % version()
-    os.makedirs(os.path.join(metadata_directory, info))
     for name, text in info_files().items():
-        with open(os.path.join(metadata_directory, info, name), "w") as f:
+        path = os.path.join(metadata_directory, info, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as f:
             f.write(text)
     return info
 

@@ -147,13 +147,22 @@ static int64_t next_gap(const double *d, const double *e, int64_t l, int64_t n, 
     return m;
 }
 
+/* sqrt(a^2 + b^2) without overflow. Not hypot, whose bits depend on the version of the C library. */
+static double length2(double a, double b)
+{
+    a = fabs(a);
+    b = fabs(b);
+    double large = a > b ? a : b, ratio = (a > b ? b : a) / large;
+    return large == 0 ? 0 : large * sqrt(1 + ratio * ratio);
+}
+
 /* A step of the implicit QL iteration on rows l to m, with the shift from the 2 x 2 block at l. */
 static void ql_step(double *d, double *e, double *z, int64_t n, int64_t l, int64_t m)
 {
-    double half = (d[l + 1] - d[l]) / (2 * e[l]), root = hypot(half, 1);
+    double half = (d[l + 1] - d[l]) / (2 * e[l]), root = length2(half, 1);
     double g = d[m] - d[l] + e[l] / (half + (half < 0 ? -root : root)), s = 1, c = 1, moved = 0;
     for (int64_t i = m - 1; i >= l; i--) {
-        double f = s * e[i], b = c * e[i], r = hypot(f, g);
+        double f = s * e[i], b = c * e[i], r = length2(f, g);
         e[i + 1] = r;
         if (r == 0) {                                      /* the matrix decoupled */
             d[i + 1] -= moved;

@@ -51,7 +51,8 @@ class Engine:
     def __init__(self, device=None, *, threads=0, cache_dir=None, compiler=None, spec_path=None, workspace=0,
                  allocator=None):
         o = _lib.EngineOptions(device=encoded(device), threads=threads, cache_dir=encoded(cache_dir),
-                               compiler=encoded(compiler), spec_path=encoded(spec_path), workspace=workspace)
+                               compiler=encoded(compiler), spec_path=encoded(spec_path), workspace=workspace,
+                               cache_base=encoded(_lib.cache_bases()))
         keep = None
         if allocator:
             keep = _callbacks(*allocator)

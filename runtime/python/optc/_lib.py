@@ -14,6 +14,13 @@ BUNDLED = os.path.join(HERE, "_bundled")               # files of a wheel; runti
 TREE = os.path.normpath(os.path.join(HERE, "..", "..", ".."))
 
 
+def cache_bases():
+    """Folders of compiled code, for optc_engine_options.cache_base: $OPTC_CACHE_BASE, then the wheel's GPU code."""
+    top = os.path.join(BUNDLED, "gpu")
+    wheel = [os.path.join(top, n) for n in sorted(os.listdir(top))] if os.path.isdir(top) else []
+    return ":".join([p for p in (os.environ.get("OPTC_CACHE_BASE"),) if p] + wheel) or None
+
+
 # ---- errors: one class per status ----
 class Error(Exception):
     """A call of liboptc failed, and changed nothing. The message is the library's."""

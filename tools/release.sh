@@ -1,0 +1,57 @@
+#!/bin/sh
+# Makes the wheel of a release for this machine's architecture: sh tools/release.sh [FOLDER]   (default dist)
+# Run it in a clean checkout on the oldest distribution to support, once on x86-64 and once on aarch64: the wheel's tag
+# names the glibc that it needs. The wheel contains GPU code of every rule if NVRTC and nvFatbin are found.
+#   BUILD     the build folder (default build)
+#   PYTHON    the Python that installs the wheel for a test (default python3)
+#   GPUS      architectures of the GPU code (default: those below; empty: none)
+#   GPU_CODE  a folder of packages from another machine's BUILD/python/gpu: GPU code does not depend on the CPU
+#   LIMIT     most bytes of a wheel (default 30,000,000)
+set -eu
+cd "$(dirname "$0")/.."
+out=${1:-dist} build=${BUILD:-build} python=${PYTHON:-python3} limit=${LIMIT:-30000000}
+gpus=${GPUS-sm_80,sm_86,sm_89,sm_90,sm_100,sm_120}
+case $out in /*) ;; *) out=$PWD/$out ;; esac
+say() { printf '== %s\n' "$1"; }
+
+say "library and command"
+make --no-print-directory BUILD="$build" python
+gpu=$build/python/gpu
+if [ -n "${GPU_CODE:-}" ]; then
+    rm -rf "$gpu"
+    cp -r "$GPU_CODE" "$gpu"
+elif [ -n "$gpus" ]; then
+    mkdir -p "$gpu"
+    # the sets of types of f32 and bf16 models; adding one costs about 1 MB per architecture
+    for types in param=f32 param=bf16,grad=bf16,state=f32; do
+        name=rules_${types#param=} name=${name%%,*}
+        say "GPU code: every rule, $types, $gpus"
+        "$build/python/optc" ship --all-specs --types "$types" --arch "$gpus" --name "$name" -o "$gpu/$name" |
+            sed -n 1p
+    done
+else
+    rm -rf "$gpu"
+fi
+
+say "wheel"
+mkdir -p "$out"
+wheel=$(BUILD=$build PYTHONPATH=runtime/python "$python" -c \
+    'import sys, build_wheel; print(build_wheel.build_wheel(sys.argv[1]))' "$out" | tail -1)
+bytes=$(wc -c < "$out/$wheel")
+echo "$out/$wheel: $bytes bytes"
+[ "$bytes" -le "$limit" ] || { echo "more than $limit bytes: name fewer GPUs"; exit 1; }
+
+say "test in an empty environment"
+try=$(mktemp -d)
+trap 'rm -rf "$try"' EXIT
+"$python" -m venv "$try/venv"
+"$try/venv/bin/python" -m pip install -q --no-index --disable-pip-version-check "$out/$wheel"
+cd "$try"
+venv/bin/optc check adamw
+venv/bin/python -c '
+import ctypes, optc
+p, g = ((ctypes.c_float * 3)(1, 2, 3) for _ in range(2))
+rule = optc.Engine().compile("adamw")
+rule.bind([([{"param": p, "grad": g, "shape": (3,)}], {})]).step()
+print(optc.__version__, "steps:", p[0] != 1)'
+(cd "$out" && sha256sum "$wheel")
