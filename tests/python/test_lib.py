@@ -1,6 +1,8 @@
 """The library through ctypes: structs and calls as in the header, errors, ownership, processes. Needs no torch."""
+import ast
 import ctypes
 import gc
+import inspect
 import os
 import re
 import subprocess
@@ -213,6 +215,39 @@ class Library(unittest.TestCase):
                                  env=dict(os.environ, MAKE=make, PYTHONPATH=package), stderr=subprocess.PIPE)
             self.assertEqual(ran.returncode, 1)
             self.assertRegex(ran.stderr.split("\n")[-2], why + ".*headers of Lua 5.4.*make setup")
+
+    def test_stubs(self):
+        """optc/__init__.pyi has the public names and their parameters."""
+        def parameters(args):
+            plain = args.posonlyargs + args.args
+            return {a.arg: ast.unparse(d) if d else None for a, d in
+                    [*zip(plain, [None] * (len(plain) - len(args.defaults)) + args.defaults),
+                     *zip(args.kwonlyargs, args.kw_defaults)]}
+
+        def told(body):
+            return {n.name: parameters(n.args) for n in body if isinstance(n, ast.FunctionDef)}
+
+        def real(owner, names):
+            found = {}
+            for n in names:
+                f = inspect.getattr_static(owner, n)
+                f = f.fget if isinstance(f, property) else f
+                found[n] = {p.name: None if p.default is p.empty else repr(p.default)
+                            for p in inspect.signature(f).parameters.values() if p.kind not in (p.VAR_KEYWORD,)}
+            return found
+
+        with open(os.path.join(os.path.dirname(optc.__file__), "__init__.pyi")) as f:
+            stub = ast.parse(f.read()).body
+        functions = [n for n in optc.__all__ if inspect.isfunction(getattr(optc, n))]
+        self.assertEqual(told(stub), real(optc, functions))
+        classes = {n.name: n.body for n in stub if isinstance(n, ast.ClassDef)}
+        self.assertEqual(set(classes), {"Engine", "Rule", "Binding"})
+        for name, body in classes.items():
+            made = getattr(optc, name)
+            public = [n for n in vars(made) if n == "__init__" or not n.startswith("_")]
+            self.assertEqual(told(body), real(made, public), name)
+        named = {a.name for n in stub if isinstance(n, ast.ImportFrom) and n.module == "_lib" for a in n.names}
+        self.assertEqual(named, {n for n in optc.__all__ if inspect.isclass(getattr(optc, n)) and n not in classes})
 
     def test_command(self):
         env = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
