@@ -146,9 +146,9 @@ static inline optc_status optc_open(const optc_engine_options *o, optc_engine **
 {
     return optc_open_sized(o, sizeof *o, out);
 }
-/* Closes an engine without rules; NULL is allowed. OPTC_ERROR_BUSY: it still has rules. Do not call this while any
- * stream of the engine's GPU is being captured: it frees the handles of libraries, and that ends captures. Making and
- * freeing rules and bindings is allowed meanwhile. */
+/* Closes an engine without rules; NULL is allowed. OPTC_ERROR_BUSY: it still has rules, or memory of optc_alloc. Do not
+ * call this while any stream of the engine's GPU is being captured: it frees the handles of libraries, and that ends
+ * captures. Making and freeing rules and bindings is allowed meanwhile. */
 optc_status optc_close(optc_engine *e);
 const char *optc_device_name(const optc_engine *e);    /* "cpu: Intel(R) …, 2 threads, x86-64-v4" */
 int optc_threads(const optc_engine *e);
@@ -572,9 +572,32 @@ const char *optc_best_device(void);                    /* what "best" means on t
 optc_status optc_set_stream(optc_binding *b, void *stream);
 /* Waits for the runs that were started. */
 optc_status optc_sync(optc_binding *b);
-/* Bytes of the device: total, free, held by bindings of this engine now (ours) and at most (peak). */
+/* Bytes of the device: total, free, held by bindings and by optc_alloc of this engine now (ours) and at most (peak). */
 typedef struct optc_memory { int64_t total, free, ours, peak; } optc_memory;
 optc_status optc_memory_info(optc_engine *e, optc_memory *out);
+
+/* ---- memory of the device: for parameters, gradients and inputs, on the CPU and on GPUs ---- */
+/* Work is in the order of `stream`, a CUstream; NULL on the CPU, and for the GPU's default stream. Pass the binding's
+ * stream (optc_set_stream). Several threads may call these functions on one engine.
+ *
+ * optc_alloc returns memory that is filled with zeros, aligned to 64 bytes on the CPU and to 256 bytes on a GPU. It
+ * comes from optc_engine_options.allocator, or on a GPU from the device's stream-ordered pool. (In packages of `optc
+ * ship`, and for large blocks, it comes from cuMemAlloc.) optc_memory_info counts it. bytes may be 0. */
+optc_status optc_alloc(optc_engine *e, int64_t bytes, void *stream, void **out);
+/* Frees memory of optc_alloc; NULL is allowed. Unbind the tensors in it first. Refuses memory that is already freed,
+ * that optc_alloc did not return, or that belongs to another engine. optc_close refuses to close an engine that still
+ * has memory. */
+optc_status optc_free(optc_engine *e, void *memory, void *stream);
+/* Sets `count` values of a storage type (0: f32) to `value`, which is rounded to nearest. diagonal: 0, or the number of
+ * rows of the square matrices that `to` consists of: their diagonals become `value`, all other values 0. Block codes
+ * (q8, q8u, f8, f8u) are refused. `to` may be any memory of the device. */
+optc_status optc_fill(optc_engine *e, void *to, int64_t count, optc_type type, double value, int64_t diagonal,
+                      void *stream);
+/* Copies bytes between the host and the device, or inside one of them. The ranges must not overlap. The caller may
+ * change or free a pageable host array when the call returns, and data for it has then arrived. If both arrays are in
+ * device or pinned memory, the call only enqueues the copy. Memory of another GPU is refused. In a captured stream
+ * pageable host memory is refused: each replay would use its address again. */
+optc_status optc_copy(optc_engine *e, void *to, const void *from, int64_t bytes, void *stream);
 
 /* ---- rules by name: the library's own specs, or the rules of a package ---- */
 int optc_library_size(void);

@@ -486,15 +486,19 @@ static bool fill_example(Pack *p, Buf *out, const Hole *common, int n)
     const Plan *pl = p->rule[0].gen->plan;
     const Rule *r = pl->rule;
     bool small = type_info[pl->p].compute != pl->p || type_info[pl->g].compute != pl->g;
-    Buf inputs = {.arena = &p->arena};
+    Buf inputs = {.arena = &p->arena}, freed = {.arena = &p->arena};
     for (int i = 0; i < r->ninput; i++)
-        if (r->input[i].dom == GROUP)
+        if (r->input[i].dom == GROUP) {
             buf_printf(&inputs, "    check(%s_set_scalar(b, -1, \"%s\", 1));\n", p->name, r->input[i].name);
-        else
+        } else {
             buf_printf(&inputs,
-                       "    for (int k = 0; k < 2; k++)\n        check(%s_set_input(b, k, \"%s\", room(gpu, "
-                       "(size_t)count[k] * sizeof(double)), 0));\n",
-                       p->name, r->input[i].name);
+                       "    void *input_%d[2];\n    for (int k = 0; k < 2; k++) {\n"
+                       "        input_%d[k] = room(e, count[k] * (int64_t)sizeof(double));\n"
+                       "        check(%s_set_input(b, k, \"%s\", input_%d[k], 0));\n    }\n",
+                       i, i, p->name, r->input[i].name, i);
+            buf_printf(&freed, "    for (int k = 0; k < 2; k++)\n        check(%s_free(e, input_%d[k], NULL));\n",
+                       p->name, i);
+        }
     Buf text = {.arena = &p->arena};
     if (small) {
         buf_puts(&text, "#define OPTC_FN static inline __attribute__((unused))\n\n");
@@ -509,9 +513,10 @@ static bool fill_example(Pack *p, Buf *out, const Hole *common, int n)
                   {"store", stored_as(&p->arena, pl->p, "x")},
                   {"gtype", type_info[pl->g].c},
                   {"gstore", stored_as(&p->arena, pl->g, "x")},
-                  {"inputs", buf_text(&inputs)}};
-    memcpy(h + 9, common, sizeof *h * (size_t)n);
-    return template_fill(out, "package_files.txt", "example", h, 9 + n);
+                  {"inputs", buf_text(&inputs)},
+                  {"freed", buf_text(&freed)}};
+    memcpy(h + 10, common, sizeof *h * (size_t)n);
+    return template_fill(out, "package_files.txt", "example", h, 10 + n);
 }
 
 static bool fill(Pack *p, PackFile f, Buf *out)

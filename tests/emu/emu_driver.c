@@ -117,13 +117,14 @@ int cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream s)
 {
     CALL; return copy((void *)(uintptr_t)to, (void *)(uintptr_t)from, n, s);
 }
-int cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *c, CUstream s)                     /* from the host */
+int cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *c, CUstream s)                     /* from the host, or on the device */
 {
     CALL;
-    int rc = c->srcMemoryType == CU_MEMORYTYPE_HOST && c->dstMemoryType == CU_MEMORYTYPE_DEVICE ? 0 : INVALID;
+    const char *from = c->srcMemoryType == CU_MEMORYTYPE_HOST ? c->srcHost : (const char *)(uintptr_t)c->srcDevice;
+    int rc = c->dstMemoryType == CU_MEMORYTYPE_DEVICE && c->WidthInBytes <= c->srcPitch && c->srcPitch < 1u << 31 ? 0
+        : INVALID;
     for (size_t i = 0; !rc && i < c->Height; i++)
-        rc = copy((char *)(uintptr_t)c->dstDevice + i * c->dstPitch, (const char *)c->srcHost + i * c->srcPitch,
-                  c->WidthInBytes, s);
+        rc = copy((char *)(uintptr_t)c->dstDevice + i * c->dstPitch, from + i * c->srcPitch, c->WidthInBytes, s);
     return rc;
 }
 int cuMemsetD8Async(CUdeviceptr to, unsigned char x, size_t n, CUstream s)

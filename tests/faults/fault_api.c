@@ -10,28 +10,29 @@
 
 enum { ROWS = 12, COLS = 9, COUNT = ROWS * COLS };
 
-/* Where tensors are: host memory, or memory of the emulated GPU, which the host can access too. */
-typedef struct Gpu { int (*alloc)(unsigned long long *p, size_t n), (*release)(unsigned long long p); void *library;
-    } Gpu;
-
-static Gpu gpu_open(void)
-{
-    inject_rest(true);
-    Gpu g = {.library = dlopen("libcuda.so.1", RTLD_NOW)};
-    if (g.library) {
-        *(void **)&g.alloc = dlsym(g.library, "cuMemAlloc_v2");
-        *(void **)&g.release = dlsym(g.library, "cuMemFree_v2");
-    }
-    inject_rest(false);
-    return g;
-}
-
 static void fill(float *p, float *g)
 {
     for (int i = 0; i < COUNT; i++) {
         p[i] = 0.01f * (float)(i % 17 - 8);
         g[i] = 0.003f * (float)(i % 23 - 11);
     }
+}
+
+/* Parameters and gradients in memory of the device. */
+static optc_status put_tensors(optc_engine *e, float **p, float **g)
+{
+    static float here[2][COUNT];
+    fill(here[0], here[1]);
+    optc_status s = optc_alloc(e, sizeof here[0], NULL, (void **)p);
+    if (s == OPTC_OK)
+        s = optc_alloc(e, sizeof here[1], NULL, (void **)g);
+    if (s == OPTC_OK)
+        s = optc_fill(e, *p, COUNT, OPTC_F32, 0.5, 0, NULL);
+    if (s == OPTC_OK)
+        s = optc_fill(e, *g, 36, OPTC_F32, 1, 6, NULL);
+    if (s == OPTC_OK)
+        s = optc_copy(e, *p, here[0], sizeof here[0], NULL);
+    return s == OPTC_OK ? optc_copy(e, *g, here[1], sizeof here[1], NULL) : s;
 }
 
 static optc_status read_states(optc_rule *r, optc_binding *b, Outcome *out)
@@ -65,15 +66,15 @@ static optc_status bind_one_rank(optc_rule *r, const optc_group *all, optc_loopb
 }
 
 /* Two tensors. One is excluded from a step and is one step behind from then on. */
-static optc_status step(const Scene *scene, optc_rule *r, float *p, float *g, Outcome *out)
+static optc_status step(const Scene *scene, optc_engine *e, optc_rule *r, float *p, float *g, Outcome *out)
 {
+    static float back[COUNT];
     optc_binding *b = NULL;
     int64_t shape[2] = {scene->wide ? 2 : ROWS / 2, scene->wide ? 27 : COLS}, t = 0;
     float *half = g + COUNT / 2;
     optc_tensor w[2] = {{.name = "w", .param = p, .grad = g, .rank = 2, .shape = shape},
                         {.name = "u", .param = p + COUNT / 2, .grad = half, .rank = 2, .shape = shape}};
     optc_group all = {.tensors = w, .ntensors = 2};
-    fill(p, g);
     optc_loopback *l = NULL;
     optc_status s = scene->sharded ? bind_one_rank(r, &all, &l, &b) : optc_bind(r, &all, 1, &b);
     for (int i = 0; i < 3 && s == OPTC_OK; i++) {
@@ -89,7 +90,9 @@ static optc_status step(const Scene *scene, optc_rule *r, float *p, float *g, Ou
         s = optc_sync(b);
     if (s == OPTC_OK)
         s = optc_get_t(b, 1, &t);
-    out->result = mix(mix(7, &t, sizeof t), p, sizeof *p * COUNT);
+    if (s == OPTC_OK)
+        s = optc_copy(e, back, p, sizeof back, NULL);
+    out->result = mix(mix(7, &t, sizeof t), back, sizeof back);
     if (s == OPTC_OK)
         s = read_states(r, b, out);
     snprintf(out->message, sizeof out->message, "%s", s == OPTC_OK ? "" : optc_message());
@@ -102,27 +105,18 @@ static void whole(const Scene *s, const optc_engine_options *eo, Outcome *out)
 {
     optc_engine *e = NULL;
     optc_rule *r = NULL;
-    static float here[2][COUNT];
+    float *p = NULL, *g = NULL;
     *out = (Outcome){.status = optc_open(eo, &e)};
     if (out->status == OPTC_OK)
         out->status = optc_compile(e, &(optc_rule_options){.spec = s->spec, .with = s->with}, &r);
+    if (out->status == OPTC_OK)
+        out->status = put_tensors(e, &p, &g);
     snprintf(out->message, sizeof out->message, "%s", out->status == OPTC_OK ? "" : optc_message());
-    if (out->status == OPTC_OK && !eo->device)
-        out->status = step(s, r, here[0], here[1], out);
-    else if (out->status == OPTC_OK) {
-        Gpu g = gpu_open();
-        unsigned long long p = 0, q = 0;
-        bool there = g.alloc && g.alloc(&p, sizeof here[0]) == 0 && g.alloc(&q, sizeof here[0]) == 0;
-        if (there)
-            out->status = step(s, r, (float *)(uintptr_t)p, (float *)(uintptr_t)q, out);
-        else
-            *out = (Outcome){.status = OPTC_ERROR_DEVICE, .message = "the scene's own tensors"};
-        if (p)
-            g.release(p);
-        if (q)
-            g.release(q);
-        if (g.library)
-            dlclose(g.library);
+    if (out->status == OPTC_OK)
+        out->status = step(s, e, r, p, g, out);
+    if (e && (optc_free(e, p, NULL) != OPTC_OK || optc_free(e, g, NULL) != OPTC_OK)) {
+        out->status = OPTC_ERROR_ARGUMENT;
+        snprintf(out->message, sizeof out->message, "optc_free failed: %.500s", optc_message());
     }
     out->evaluator = r && !optc_rule_native(r) && strstr(optc_rule_path(r), "bits");
     (void)optc_release(r);

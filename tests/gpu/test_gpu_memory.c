@@ -245,8 +245,112 @@ START_TEST(caller_owned_states)
 }
 END_TEST
 
+/* ---- memory for callers ---- */
+/* Filled on the GPU and read back: every plain type, odd counts, diagonals. Memory is zeroed, counted, and refused
+ * where it does not belong. */
+START_TEST(device_memory)
+{
+    enum { BYTES = 40 * 1000 };
+    static unsigned char back[BYTES], want[BYTES];
+    optc_engine *e, *cpu;
+    optc_memory m;
+    char *p, *q, *host;
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = ""}, &e));
+    OK(optc_open(&(optc_engine_options){.cache_dir = ""}, &cpu));
+    OK(optc_alloc(e, BYTES, NULL, (void **)&p));
+    ck_assert_int_eq((uintptr_t)p % 256, 0);
+    memset(back, 1, BYTES);
+    OK(optc_copy(e, back, p, BYTES, NULL));
+    ck_assert_mem_eq(back, want, BYTES);
+    for (int t = 1; t <= optc_types(); t++)
+        for (int64_t n = 1; n < 1100; n = n * 3 + 1) {
+            optc_type_info about;
+            OK(optc_type_about((optc_type)t, &about));
+            if (type_is_coded(t - 1))
+                continue;
+            unsigned char *one = want + n * about.bits / 8;
+            memset(want, 0x5a, BYTES);
+            for (int64_t i = 0; i < n; i++)
+                type_store(t - 1, want, i, -1.3);
+            OK(optc_copy(e, p, memset(back, 0x5a, BYTES), BYTES, NULL));
+            OK(optc_fill(e, p, n, (optc_type)t, -1.3, 0, NULL));
+            OK(optc_copy(e, back, p, BYTES, NULL));
+            ck_assert_msg(!memcmp(back, want, BYTES) && *one == 0x5a, "%s, %d values", about.name, (int)n);
+        }
+    for (int64_t rows = 1; rows < 40; rows += 19) {
+        int64_t n = 3 * rows * rows;
+        OK(optc_fill(e, p, BYTES / 8, OPTC_F64, 7, 0, NULL));
+        OK(optc_fill(e, p, n, OPTC_F64, 0.25, rows, NULL));
+        OK(optc_copy(e, back, p, BYTES, NULL));
+        for (int64_t i = 0; i < BYTES / 8; i++) {
+            int64_t k = i % (rows * rows);
+            ck_assert(((double *)(void *)back)[i] == (i >= n ? 7 : k / rows == k % rows ? 0.25 : 0));
+        }
+    }
+    OK(optc_alloc(e, BYTES, NULL, (void **)&q));
+    OK(optc_copy(e, q, p, BYTES, NULL));                                   /* on the device */
+    memset(want, 0, BYTES);
+    OK(optc_copy(e, want, q, BYTES, NULL));
+    ck_assert_mem_eq(back, want, BYTES);
+    OK(optc_copy(e, want, back, BYTES, NULL));                             /* on the host */
+    OK(optc_memory_info(e, &m));
+    ck_assert(m.ours == 2 * BYTES && m.peak >= m.ours);
+    FAILS(optc_copy(cpu, back, p, 8, NULL), OPTC_ERROR_ARGUMENT, "the memory belongs to another engine (cuda:0");
+    FAILS(optc_fill(cpu, p, 8, OPTC_F32, 0, 0, NULL), OPTC_ERROR_ARGUMENT, "and this one is on the CPU");
+    FAILS(optc_fill(e, back, 8, OPTC_F32, 0, 0, NULL), OPTC_ERROR_ARGUMENT, "not in the memory of cuda:0");
+    OK(optc_alloc(cpu, 64, NULL, (void **)&host));
+    FAILS(optc_fill(e, host, 8, OPTC_F32, 0, 0, NULL), OPTC_ERROR_ARGUMENT, "not in the memory of cuda:0");
+    OK(optc_copy(e, host, p, 64, NULL));
+    FAILS(optc_free(cpu, p, NULL), OPTC_ERROR_ARGUMENT, "belongs to another engine");
+    FAILS(optc_copy(e, p, back, BYTES + 1, NULL), OPTC_ERROR_ARGUMENT, "its block of optc_alloc ends after 40000");
+    FAILS(optc_alloc(e, (int64_t)1 << 50, NULL, (void **)&host), OPTC_ERROR_MEMORY, "for optc_alloc");
+    OK(optc_memory_info(e, &m));
+    ck_assert_int_eq(m.ours, 2 * BYTES);
+    FAILS(optc_close(e), OPTC_ERROR_BUSY, "2 blocks of optc_alloc are not freed (80000 bytes)");
+    OK(optc_free(e, p, NULL));
+    FAILS(optc_free(e, p, NULL), OPTC_ERROR_ARGUMENT, "already freed");
+    OK(optc_free(e, q, NULL));
+    OK(optc_close(e));
+}
+END_TEST
+
+/* In a captured stream memory is neither allocated nor freed nor copied from pageable memory, and the capture goes on.
+ * Copies on the device become part of the graph. */
+START_TEST(memory_in_captures)
+{
+    CUstream s;
+    CUgraph g;
+    CUgraphExec x;
+    optc_engine *e;
+    void *p, *q, *none;
+    float here[16] = {1, 2, 3}, back[16] = {0};
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = ""}, &e));
+    ck_assert(!d->cuStreamCreate(&s, 1));
+    OK(optc_alloc(e, sizeof here, s, &p));
+    OK(optc_alloc(e, sizeof here, s, &q));
+    OK(optc_copy(e, p, here, sizeof here, s));
+    ck_assert(!d->cuStreamSynchronize(s));
+    ck_assert(!d->cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    FAILS(optc_alloc(e, 8, s, &none), OPTC_ERROR_ARGUMENT, "optc_alloc: not allowed while the stream is captured");
+    FAILS(optc_free(e, p, s), OPTC_ERROR_ARGUMENT, "optc_free: not allowed while");
+    FAILS(optc_copy(e, p, here, sizeof here, s), OPTC_ERROR_ARGUMENT, "no copies from or to pageable host memory");
+    OK(optc_copy(e, q, p, sizeof here, s));
+    ck_assert(!d->cuStreamEndCapture(s, &g) && !d->cuGraphInstantiateWithFlags(&x, g, 0));
+    here[0] = 5;
+    OK(optc_copy(e, p, here, sizeof here, s));
+    ck_assert(!d->cuGraphLaunch(x, s));
+    OK(optc_copy(e, back, q, sizeof here, s));
+    ck_assert(back[0] == 5 && back[2] == 3);
+    OK(optc_free(e, p, s));
+    OK(optc_free(e, q, s));
+    OK(optc_close(e));
+}
+END_TEST
+
 void add_memory(TCase *t)
 {
+    tcase_add_test(t, device_memory);
+    tcase_add_test(t, memory_in_captures);
     tcase_add_test(t, caller_owned_states);
     tcase_add_test(t, misaligned_inputs);
     tcase_add_test(t, wrong_memory);

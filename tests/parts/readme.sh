@@ -137,7 +137,10 @@ ${CC:-cc} -std=c11 -Wall -Wextra -Werror step.c -o strict $link 2> "$work/said" 
     bad "step.c: $(cat "$work/said")"
 if command -v g++ >/dev/null 2>&1; then
     follow runtime/C.md
+    ./step++ > "$work/said"
     grep -q "^adamw.*clip.* on cpu: .* norm 768$" "$work/said" && ok || bad "step.cc: $(cat "$work/said")"
+    ${CC:-cc} -std=c11 -Wall -Wextra -Werror device.c -o strict $link 2> "$work/said" && ok ||
+        bad "device.c: $(cat "$work/said")"
     g++ -std=c++17 -Wall -Wextra -Wpedantic -Werror step.cc -o strict $link 2> "$work/said" && ok ||
         bad "step.cc: $(cat "$work/said")"
 else

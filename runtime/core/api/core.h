@@ -48,7 +48,7 @@ struct optc_engine {
     int64_t workspace;                 /* limit in bytes for a batch's temporaries plus the calls' scratch memory */
     char name[400];
     optc_allocator memory;             /* alloc NULL: the core's own allocation */
-    long long ours, peak;              /* bytes that bindings hold, now and at most; atomic */
+    long long ours, peak;              /* bytes that bindings and callers hold, now and at most; atomic */
     int rules;                         /* atomic */
     struct LibraryEngine *library;     /* for the host only */
 };
@@ -180,6 +180,9 @@ struct optc_binding {
     BindAlloc *allocs;                 /* small host memory, freed with the binding */
 };
 
+/* Copies `rows` runs of `bytes` bytes. The runs of each side are `pitch` bytes apart. */
+typedef struct MemoryCopy { void *to; const void *from; size_t bytes, rows, pitch; } MemoryCopy;
+
 struct Device {
     const char *name;
     /* allocates memory, initialises states, makes tables; groups and tensors are already filled */
@@ -218,6 +221,13 @@ struct Device {
     /* sharded bindings: gathers host memory of all ranks when binding; runs an exchange */
     optc_status (*gather)(optc_engine *e, const optc_comm *c, const void *own, void *all, size_t bytes);
     optc_status (*exchange)(const optc_binding *b, int number);
+    /* memory for callers (device_memory.c). take: not initialised. give: refused calls free nothing. fills: `to` is
+     * memory of this device */
+    optc_status (*take)(optc_engine *e, size_t bytes, void *stream, void **out);
+    optc_status (*give)(optc_engine *e, void *memory, size_t bytes, void *stream);
+    optc_status (*fills)(optc_engine *e, const void *to);
+    optc_status (*set)(optc_engine *e, void *to, int byte, size_t bytes, void *stream);
+    optc_status (*copy)(optc_engine *e, const MemoryCopy *c, void *stream);
 };
 CORE const Device *cpu_device(void);
 CORE const Device *gpu_device(void);
@@ -374,6 +384,9 @@ typedef enum DeviceKind { DEVICE_CPU, DEVICE_GPU, DEVICE_BEST } DeviceKind;
 typedef struct DeviceName { DeviceKind kind; int ordinal; } DeviceName;         /* ordinal: GPUs only */
 CORE bool device_parse(const char *text, DeviceName *out);                      /* false: no device has such a name */
 
+/* ---- device_memory.c ---- */
+CORE int memory_blocks(const optc_engine *e, int64_t *bytes);      /* number and bytes of optc_alloc's live blocks */
+
 /* ---- device_scalars.c ---- */
 /* before a run: the host reads the guard and the scalars that are its task to read; it waits for a device whose memory
  * it cannot access. skip: the guard is set, the run must do nothing */
@@ -392,6 +405,8 @@ CORE optc_status put_hyper(optc_binding *b, int group, int at, double value, con
 
 /* ---- state_access.c ---- */
 CORE optc_status has_state(const optc_binding *b, const char *call, int tensor, const char *name, int *has);
+CORE bool type_is_coded(int t);                             /* block codes: q8, q8u, f8, f8u */
+CORE bool type_is_unsigned(int t);                          /* a code for values that are never negative */
 CORE double type_load(int t, const void *p, int64_t i);
 CORE void type_store(int t, void *p, int64_t i, double x);
 /* All n values of an array; t may be a block code. */

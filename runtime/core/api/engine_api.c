@@ -183,6 +183,11 @@ optc_status optc_close(optc_engine *e)
     if (rules > 0)
         return fail(OPTC_ERROR_BUSY, "optc_close: %d rule%s of this engine not released", rules,
                     rules == 1 ? " is" : "s are");
+    int64_t bytes = 0;
+    int blocks = e ? memory_blocks(e, &bytes) : 0;
+    if (blocks)
+        return fail(OPTC_ERROR_BUSY, "optc_close: %d block%s of optc_alloc %s not freed (%lld bytes)", blocks,
+                    blocks == 1 ? "" : "s", blocks == 1 ? "is" : "are", (long long)bytes);
     if (e)
         engine_free(e);
     return OPTC_OK;

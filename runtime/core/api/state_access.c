@@ -68,7 +68,7 @@ static unsigned char code_store(int t, float x, float scale, unsigned dither)
     }
 }
 
-static bool is_coded(int t)
+CORE bool type_is_coded(int t)
 {
     switch (t) {
 #define TYPE(...)
@@ -79,7 +79,7 @@ static bool is_coded(int t)
     }
 }
 
-static bool is_unsigned(int t)                                  /* a code for values that are never negative */
+CORE bool type_is_unsigned(int t)                                  /* a code for values that are never negative */
 {
     switch (t) {
 #define TYPE(...)
@@ -91,7 +91,7 @@ static bool is_unsigned(int t)                                  /* a code for va
 
 CORE void values_load(int t, const void *p, int64_t n, double *out)
 {
-    const float *scale = is_coded(t) ? optc_scales(p, n) : NULL;
+    const float *scale = type_is_coded(t) ? optc_scales(p, n) : NULL;
     for (int64_t i = 0; i < n; i++)
         out[i] = scale ? (float)code_load(t, ((const unsigned char *)p)[i]) * scale[i / OPTC_CODED]
                        : type_load(t, p, i);
@@ -113,9 +113,9 @@ static void store_block(int t, unsigned char *code, float *scale, const double *
 
 CORE void values_store(int t, void *p, int64_t n, const double *in, const unsigned *dither)
 {
-    for (int64_t i = 0; !is_coded(t) && i < n; i++)
+    for (int64_t i = 0; !type_is_coded(t) && i < n; i++)
         type_store(t, p, i, in[i]);
-    for (int64_t i = 0; is_coded(t) && i < n; i += OPTC_CODED) {
+    for (int64_t i = 0; type_is_coded(t) && i < n; i += OPTC_CODED) {
         const unsigned here = dither ? *dither + (unsigned)(i >> 3) * OPTC_DITHER : 0;
         store_block(t, (unsigned char *)p + i, optc_scales(p, n) + i / OPTC_CODED, in + i,
                     n - i < OPTC_CODED ? n - i : OPTC_CODED, dither ? &here : NULL);
@@ -301,7 +301,7 @@ optc_status optc_state_write(optc_binding *b, int tensor, const char *name, cons
     optc_state_view v;
     void *host, *room;
     optc_status s = state_room(b, &w, in, count, &v, &host, &room);
-    for (int64_t i = 0; s == OPTC_OK && is_unsigned((int)v.type - 1) && i < count; i++)
+    for (int64_t i = 0; s == OPTC_OK && type_is_unsigned((int)v.type - 1) && i < count; i++)
         if (in[i] < 0)
             s = fail(OPTC_ERROR_ARGUMENT,
                      "%s: state '%s' is stored as %s, for values that are never negative: value %lld is %g",

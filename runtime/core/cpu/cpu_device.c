@@ -423,7 +423,7 @@ static optc_status cpu_get_t(const optc_binding *b, int64_t *steps)
     return OPTC_OK;
 }
 
-static optc_status cpu_set_t(optc_binding *b, int64_t steps)
+static optc_status cpu_put_t(optc_binding *b, int64_t steps)
 {
     (void)b, (void)steps;
     return OPTC_OK;
@@ -475,12 +475,62 @@ static optc_status cpu_gather(optc_engine *e, const optc_comm *c, const void *ow
                       c->ranks);
 }
 
+/* ---- memory for callers ---- */
+static optc_status cpu_take(optc_engine *e, size_t bytes, void *stream, void **out)
+{
+    (void)stream;
+    void *p = e->memory.alloc ? e->memory.alloc(e->memory.context, bytes, NULL) : block_alloc(bytes);
+    if (p && (uintptr_t)p % 64) {
+        e->memory.release(e->memory.context, p, bytes, NULL);
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_alloc: the caller's allocator returned memory that is not aligned to 64 bytes");
+    }
+    *out = p;
+    if (!p)
+        return fail(OPTC_ERROR_MEMORY, "optc_alloc: out of memory: %zu bytes", bytes);
+    memory_account(e, (int64_t)bytes);
+    return OPTC_OK;
+}
+
+static optc_status cpu_give(optc_engine *e, void *memory, size_t bytes, void *stream)
+{
+    (void)stream;
+    if (e->memory.alloc)
+        e->memory.release(e->memory.context, memory, bytes, NULL);
+    else
+        free(memory);
+    memory_account(e, -(int64_t)bytes);
+    return OPTC_OK;
+}
+
+static optc_status cpu_fills(optc_engine *e, const void *to)
+{
+    (void)e, (void)to;
+    return OPTC_OK;
+}
+
+static optc_status cpu_set(optc_engine *e, void *to, int byte, size_t bytes, void *stream)
+{
+    (void)e, (void)stream;
+    memset(to, byte, bytes);
+    return OPTC_OK;
+}
+
+static optc_status cpu_copy(optc_engine *e, const MemoryCopy *c, void *stream)
+{
+    (void)e, (void)stream;
+    for (size_t i = 0; i < c->rows; i++)
+        memcpy((char *)c->to + i * c->pitch, (const char *)c->from + i * c->pitch, c->bytes);
+    return OPTC_OK;
+}
+
 CORE const Device *cpu_device(void)
 {
     static const Device d = {"cpu",          cpu_bind,       cpu_unbind, cpu_run,   cpu_sync,
                              cpu_use_pointer, cpu_set_stream, cpu_read,   cpu_write, cpu_spread,
-                             cpu_send_hyper, cpu_get_t,      cpu_set_t,  cpu_more,  cpu_grown,
+                             cpu_send_hyper, cpu_get_t,      cpu_put_t,  cpu_more,  cpu_grown,
                              cpu_arranged,   NULL,           0,          cpu_memory, true,
-                             NULL,           cpu_call_bytes, cpu_gather, exchange_run};
+                             NULL,           cpu_call_bytes, cpu_gather, exchange_run,
+                             cpu_take,       cpu_give,       cpu_fills,  cpu_set,   cpu_copy};
     return &d;
 }

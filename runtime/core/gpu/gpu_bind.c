@@ -322,7 +322,7 @@ static optc_status init_states(optc_binding *b)
 }
 
 /* ---- binding ---- */
-CORE optc_status gpu_owns_pointer(GpuEngine *g, const void *p, const char *what, bool *here)
+CORE optc_status gpu_pointer_place(GpuEngine *g, const void *p, const char *what, MemoryPlace *place)
 {
     int type = 0, ordinal = g->ordinal, managed = 0;
     const Driver *d = gpu_enter(g);
@@ -336,7 +336,18 @@ CORE optc_status gpu_owns_pointer(GpuEngine *g, const void *p, const char *what,
     optc_status s = gpu_alive(g);
     if (s == OPTC_OK && rc && rc != CUDA_ERROR_INVALID_VALUE)      /* INVALID_VALUE: not CUDA memory */
         return gpu_error(g, "cuPointerGetAttribute", rc, what);
-    *here = s == OPTC_OK && !rc && type != CU_MEMORYTYPE_HOST && ordinal == g->ordinal;
+    *place = rc                           ? PLACE_HOST
+             : type == CU_MEMORYTYPE_HOST ? PLACE_PINNED
+             : ordinal == g->ordinal      ? PLACE_HERE
+                                          : PLACE_OTHER_GPU;
+    return s;
+}
+
+CORE optc_status gpu_owns_pointer(GpuEngine *g, const void *p, const char *what, bool *here)
+{
+    MemoryPlace place = PLACE_HOST;
+    optc_status s = gpu_pointer_place(g, p, what, &place);
+    *here = s == OPTC_OK && place == PLACE_HERE;
     return s;
 }
 

@@ -145,9 +145,19 @@ CORE optc_status gpu_cohorts_grown(optc_binding *b);
 CORE void gpu_participation_changed(optc_binding *b, bool moved);
 CORE optc_status gpu_may_change_participation(const optc_binding *b, const Participation *c);
 CORE optc_status gpu_send_views(optc_binding *b);
+/* Where memory is. PLACE_HOST: pageable host memory, or an address that the driver does not know */
+typedef enum { PLACE_HOST, PLACE_PINNED, PLACE_HERE, PLACE_OTHER_GPU } MemoryPlace;
+CORE optc_status gpu_pointer_place(GpuEngine *g, const void *p, const char *what, MemoryPlace *place);
 /* here: p is in the memory of this GPU */
 CORE optc_status gpu_owns_pointer(GpuEngine *g, const void *p, const char *what, bool *here);
 CORE optc_status gpu_use_pointer(optc_binding *b, int tensor, const void *was, const void *p, const char *what);
+
+/* ---- gpu_memory.c: memory for callers ---- */
+CORE optc_status gpu_memory_take(optc_engine *e, size_t bytes, void *stream, void **out);
+CORE optc_status gpu_memory_give(optc_engine *e, void *memory, size_t bytes, void *stream);
+CORE optc_status gpu_memory_fills(optc_engine *e, const void *to);
+CORE optc_status gpu_memory_set(optc_engine *e, void *to, int byte, size_t bytes, void *stream);
+CORE optc_status gpu_memory_copy(optc_engine *e, const MemoryCopy *c, void *stream);
 
 /* ---- gpu_calls.c, gpu_products.c: calls ---- */
 CORE const char *call_kernel(const Program *p, int k);     /* kernel name; NULL: the program does not need it */
