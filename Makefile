@@ -67,7 +67,7 @@ WRAPPERS    := $(wildcard specs/wrappers/*.lua)
 TEMPLATES   := $(wildcard templates/*.h templates/*.txt)
 ABI         := $(wildcard gen/abi/*.h)
 TUNED       := $(sort $(wildcard runtime/tuned/*.txt))
-COMPOSED    := $(shell sed -n '/library_compositions/,/};/p;/library_variants/,/};/p' \
+COMPOSED    := $(shell sed -n '/library_compositions/,/};/p;/library_variants/,/};/p;/library_types/,/};/p' \
                    runtime/library/rule/spec_find.c | grep -o '[a-z0-9_]*"}' | tr -d '"}')
 RULES       := $(or $(ONLY),$(patsubst specs/%.lua,%,$(SPECS)) $(COMPOSED))
 
@@ -349,7 +349,8 @@ clean:
 # ---- GPU tests: run by hand on a machine with an NVIDIA GPU ----
 $(BUILD)/obj/tests/gpu/%.o: ALL_CFLAGS += $(CHECK_CFLAGS)
 GPU_HARNESS := $(addprefix $(BUILD)/obj/tests/harness/,reference_product.o basis.o code_blocks.o help.o network.o \
-                                                       random_spec.o random_squares.o rank_threads.o shard_world.o)
+                                                       random_spec.o random_squares.o rank_threads.o shard_world.o \
+                                                       type_grid.o)
 $(BUILD)/gpu-test: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/gpu/*.c)) $(GPU_HARNESS) $(BUILD)/liboptc.a
 	$(call say,LINK,$@)$(CC) -o $@ $^ $(CHECK_LIBS) $(LDLIBS)
 

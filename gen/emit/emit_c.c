@@ -10,7 +10,7 @@
 static const char *const reserved[] = {"self", "unit", "start", "count", "from", "len", "offset", "done",
                                        "lane", "row",  "col",   "slice", "segs", "seg", "block",  "blocks",
                                        "rows", "cols", "width", "line",  "i",    "l",   "stages",
-                                       "dither", NULL};
+                                       "dither", "dithers", NULL};
 static const char *const prelude[] = {"math.h", "math_f32.h", "math_f64.h", "random.h", "types.h",
                                       "gen/abi/reduction_sizes.h", "codes.h", "rounding.h", "loops_c.h",
                                       "reductions_c.h", "partials.h", "codes_c.h", "rounding_c.h", NULL};
@@ -25,6 +25,7 @@ typedef struct CStage {
     int *part;                                 /* by node: the loop that computes it */
     bool *waits;                               /* by node: another loop needs it */
     const char **label;                        /* by Mem of block codes: its name; values are label_in, label_out */
+    bool dithers;                              /* the dither of a block is computed */
     int few;                                   /* values per round if local arrays must be short; 0: the usual number */
 } CStage;
 
@@ -387,14 +388,22 @@ static void fold_one(CStage *c, Access f)
 static void store_coded(CStage *c, Access a)
 {
     Emit *e = &c->e;
-    const char *out = emit_joined(e, coded_label(c, a), "out");
+    const char *out = emit_joined(e, coded_label(c, a), "out"), *most = emit_joined(e, coded_label(c, a), "most");
     const Hole h[] = {{"type", type_info[e->plan->mem[a.mem].type].name},
                       {"to", emit_array(e, a, true)},
-                      {"from", out}};
-    emit_put(e, AT_BUFFERS, "float %s[OPTC_LANES];\n", out);
+                      {"from", out},
+                      {"most", most}};
+    emit_put(e, AT_BUFFERS, "float %s[OPTC_LANES];\nunsigned %s = 0;\n", out, most);
     emit_put(e, AT_BODY, "%s[from %% OPTC_LANES + i] = %s%s;\n", out, e->plan->real == T_F32 ? "" : "(float)",
              emit_expr(e, a.val));
-    emit_section(e, AT_STORES, "encode", h, 3);
+    /* in this loop, which often waits for divisions */
+    emit_put(e, AT_BODY, "%s = optc_code_most(%s, %s[from %% OPTC_LANES + i]);\n", most, most, out);
+    if (!c->dithers) {
+        emit_put(e, AT_BUFFERS, "unsigned dithers[OPTC_CODED];\n");
+        emit_section(e, AT_STORES, "dithers", NULL, 0);
+        c->dithers = true;
+    }
+    emit_section(e, AT_STORES, "encode", h, 4);
 }
 
 /* Values wait in a local array until the loop ends. */

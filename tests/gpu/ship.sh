@@ -33,6 +33,12 @@ if [ "$arch" != all ]; then
     "$work/compare-ptx" cuda f32 "$@"
 fi
 
+echo "== parameters in bf16, states in block codes"
+"$optc" ship adamw --types param=bf16,grad=bf16,state=q8 --arch "$arch" --name rules -o "$work/coded" >/dev/null
+${CC:-cc} -O1 -DRULES_NO_CLONES -I"$work/coded" -Iruntime tests/ship/compare.c "$work/coded/rules.c" "$lib" \
+    -Wl,-rpath,"$work" -lm -ldl -o "$work/compare-coded"
+"$work/compare-coded" cuda bf16+grad=bf16,state=q8 adamw adamw ''
+
 echo "== as fast"
 for i in 1 2 3 4; do
     "$work/compare" time cuda "$1" "$2" "$3"

@@ -33,29 +33,34 @@ double code_bound(const CodeType *c, float x, float scale)
     return scale > 0 ? step * (1 + 0x1p-20) : (double)c->least;          /* decoding rounds in f32 */
 }
 
-size_t state_size(int64_t n) { return (size_t)(n < 4096 ? 4 * n : (n + 127) / 128 * 132); }
+size_t state_size(int64_t n) { return (size_t)(n < CODE_LEAST ? 4 * n : (n + 127) / 128 * 132); }
 
 static unsigned char *scale_at(const unsigned char *state, int64_t n, int64_t block)
 {
     return (unsigned char *)(uintptr_t)state + (n + 127) / 128 * 128 + 4 * block;
 }
 
+float state_scale(const unsigned char *state, int64_t n, int64_t i)
+{
+    float scale;
+    memcpy(&scale, scale_at(state, n, i / 128), sizeof scale);
+    return scale;
+}
+
 void state_decode(const CodeType *c, const unsigned char *state, int64_t n, float *x)
 {
-    if (n < 4096)
+    if (n < CODE_LEAST)
         memcpy(x, state, 4 * (size_t)n);
-    for (int64_t at = 0; n >= 4096 && at < n; at += 128) {
-        float scale;
-        memcpy(&scale, scale_at(state, n, at / 128), sizeof scale);
-        code_decode(c, state + at, scale, x + at, n - at < 128 ? (int)(n - at) : 128);
+    for (int64_t at = 0; n >= CODE_LEAST && at < n; at += 128) {
+        code_decode(c, state + at, state_scale(state, n, at), x + at, n - at < 128 ? (int)(n - at) : 128);
     }
 }
 
 void state_encode(const CodeType *c, unsigned char *state, int64_t n, const float *x, int step)
 {
-    if (n < 4096)
+    if (n < CODE_LEAST)
         memcpy(state, x, 4 * (size_t)n);
-    for (int64_t at = 0; n >= 4096 && at < n; at += 128) {
+    for (int64_t at = 0; n >= CODE_LEAST && at < n; at += 128) {
         unsigned dither = (unsigned)step * 0x9e3779b9u + (unsigned)(at / 8) * OPTC_DITHER;
         float scale = code_encode(c, x + at, n - at < 128 ? (int)(n - at) : 128, dither, true, state + at);
         memcpy(scale_at(state, n, at / 128), &scale, sizeof scale);

@@ -36,7 +36,9 @@ void code_decode(const CodeType *c, const unsigned char *code, float scale, floa
 double code_bound(const CodeType *c, float x, float scale);
 
 /* A state of a tensor with n values: codes padded to whole blocks, then scales; f32 for small tensors. */
+enum { CODE_LEAST = 4096 };                    /* smaller tensors store f32 */
 size_t state_size(int64_t n);
+float state_scale(const unsigned char *state, int64_t n, int64_t i);         /* of the block of value i */
 void state_decode(const CodeType *c, const unsigned char *state, int64_t n, float *x);
 void state_encode(const CodeType *c, unsigned char *state, int64_t n, const float *x, int step);
 #endif

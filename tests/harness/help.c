@@ -1,4 +1,5 @@
 #include "tests/harness/help.h"
+#include "tests/harness/code_blocks.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -101,11 +102,40 @@ void fix_close(Fixture *f)
 }
 
 /* ---- the evaluator beside a binding ---- */
+static const CodeType *code_type(Type t)
+{
+    const CodeType *c = code_types;
+    while (strcmp(c->name, type_info[t].name))
+        c++;
+    return c;
+}
+
+static void load_all(Type t, const void *p, int64_t n, double *x)
+{
+    float *decoded = type_coded(t) ? malloc(4 * (size_t)n + 4) : NULL;
+    if (decoded)
+        state_decode(code_type(t), p, n, decoded);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = decoded ? (double)decoded[i] : type_load(t, p, i);
+    free(decoded);
+}
+
+/* What a block code may change a number in [lo, hi] by, at most. */
+static double code_error(Type t, const void *data, int64_t n, int64_t i, double lo, double hi)
+{
+    bool coded = type_coded(t) && n >= CODE_LEAST;
+    return coded ? code_bound(code_type(t), (float)fmax(fabs(lo), fabs(hi)), state_scale(data, n, i)) : 0;
+}
+
 static Vals vals(Type t, const void *p, int64_t n)
 {
     Vals v = {malloc(8 * (size_t)(n + 1)), malloc(8 * (size_t)(n + 1)), malloc(8 * (size_t)(n + 1)), n};
-    for (int64_t i = 0; p && i < n; i++)
-        v.v[i] = v.lo[i] = v.hi[i] = type_load(t, p, i);
+    if (p)
+        load_all(t, p, n, v.v);
+    if (p && n) {
+        memcpy(v.lo, v.v, 8 * (size_t)n);
+        memcpy(v.hi, v.v, 8 * (size_t)n);
+    }
     return v;
 }
 
@@ -172,14 +202,17 @@ static void job_drop(EvalJob *j)
 }
 
 /* Is the stored value inside the interval, rounded to its storage type? It must be NaN where the evaluator has NaN or
- * gave up. */
-static bool inside(Type t, double got, double lo, double v, double hi)
+ * gave up. Stochastic rounding moves a number by up to a whole step, rounding to nearest by half of one. bound: of the
+ * block code. */
+static bool inside(Type t, double got, double lo, double v, double hi, double bound)
 {
     if (isnan(v) || isnan(lo) || isnan(hi))
         return isnan(got) || (lo == -INFINITY && hi == INFINITY) || isnan(lo);
-    double rel = ldexp(1, -type_info[t].digits), tiny = type_info[t].least, most = type_info[t].most;
-    lo -= fabs(lo) * rel + tiny;
-    hi += fabs(hi) * rel + tiny;
+    Type plain = type_coded(t) ? T_F32 : t;
+    double rel = ldexp(1, (type_info[t].draws > 0) - type_info[plain].digits), tiny = type_info[plain].least;
+    double most = type_info[plain].most;
+    lo -= fabs(lo) * rel + tiny + bound;
+    hi += fabs(hi) * rel + tiny + bound;
     if (lo == -INFINITY && hi == INFINITY)
         return true;
     return (got >= lo || lo > most) && (got <= hi || hi > most || (hi < -most && got == -INFINITY)) && !isnan(got);
@@ -187,16 +220,16 @@ static bool inside(Type t, double got, double lo, double v, double hi)
 
 static char *compare(const char *what, int tensor, Type t, const void *data, const Vals *v)
 {
-    for (int64_t i = 0; data && i < v->n; i++) {
-        double got = type_load(t, data, i);
-        if (!inside(t, got, v->lo[i], v->v[i], v->hi[i])) {
-            char *m = malloc(300);
-            snprintf(m, 300, "%s of tensor %d, element %lld: got %.17g, evaluator %.17g in [%.17g, %.17g]", what,
-                     tensor, (long long)i, got, v->v[i], v->lo[i], v->hi[i]);
-            return m;
-        }
-    }
-    return NULL;
+    char *m = NULL;
+    double *got = calloc((size_t)v->n + 1, sizeof *got);
+    if (data)
+        load_all(t, data, v->n, got);
+    for (int64_t i = 0; data && i < v->n && !m; i++)
+        if (!inside(t, got[i], v->lo[i], v->v[i], v->hi[i], code_error(t, data, v->n, i, v->lo[i], v->hi[i])))
+            m = format("%s of tensor %d, element %lld: got %.17g, evaluator %.17g in [%.17g, %.17g]", what, tensor,
+                       (long long)i, got[i], v->v[i], v->lo[i], v->hi[i]);
+    free(got);
+    return m;
 }
 
 char *step_in_bounds(Fixture *f, const char *entry)
@@ -225,6 +258,8 @@ char *step_in_bounds(Fixture *f, const char *entry)
 
 static uint64_t hash_array(uint64_t h, Type t, const void *p, int64_t n)
 {
+    if (p && type_coded(t))
+        return hash64(h, p, state_size(n));
     for (int64_t i = 0; p && i < n; i++) {
         double x = type_load(t, p, i);
         if (isnan(x))

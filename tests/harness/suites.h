@@ -8,7 +8,7 @@
     X(math) X(ops) X(master) X(range) X(ir) X(domains) X(variants) X(lang) X(wrappers) X(matrix) \
     X(polar) X(plan) X(plan_verify) \
     X(merge_stages) X(golden) X(emit) X(large) X(bad) X(warnings) X(hints) X(sandbox) X(manual) X(spec_words) \
-    X(storage_types) X(connect) X(lost_updates) \
+    X(storage_types) X(type_grid) X(connect) X(lost_updates) \
     X(refs) X(authors) X(api) X(engines) X(rule_info) X(binding) X(cohorts) X(core) X(pieces) X(calls) X(batches) \
     X(thread_barrier) X(rounding) X(search) X(tune_cpu) X(tuned) X(tuned_files) X(memory) X(device_memory) X(cache) \
     X(cache_many) X(bits) X(squares) X(blocks) X(lapack_fallback) X(inverse_root) X(factors) X(stagger) X(device_scalars) \

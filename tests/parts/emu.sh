@@ -24,7 +24,7 @@ fi
 tools=
 [ $# -gt 0 ] ||
     set -- library compositions graphs launches live-tuning memory products square-matrices blocks factors eigen \
-        codes rounding master shards nccl random tools
+        codes rounding master types shards nccl random tools
 for case; do
     if [ "$case" = tools ]; then tools=yes; else CK_RUN_CASE=$case "$BUILD/gpu-test"; fi
 done
@@ -131,3 +131,10 @@ grep -q 'program_2mixed = {"mixed"' "$work/rules/rules.c" && ! grep -q 'program_
 env OPTC_NO_NVRTC=1 OPTC_CACHE= OPTC_CACHE_BASE="$work/rules" "$work/compare" cuda f32 "$@" | tee "$work/log"
 [ "$(grep -c 'from the package rules (sm_90)' "$work/log")" = 6 ]
 EMU_GPUS=2 "$work/compare" elsewhere adamw_clip adamw 'clip(1)'
+
+# A package of a 16-bit parameter with states in block codes.
+"$BUILD/optc" ship adamw --types param=bf16,grad=bf16,state=q8 --arch sm_90 --name rules -o "$work/coded" \
+    > "$work/log" || { cat "$work/log"; exit 1; }
+${CC:-cc} -O1 -DRULES_NO_CLONES -I"$work/coded" -Iruntime tests/ship/compare.c "$work/coded/rules.c" \
+    "$BUILD/liboptc.so" -Wl,-rpath,"$work" -lm -ldl -o "$work/compare_coded"
+"$work/compare_coded" cuda bf16+grad=bf16,state=q8 adamw adamw ''

@@ -11,6 +11,10 @@ cp "$BUILD"/rules/*.c "$at"
 rm "$at/builtin_table.c"
 # their loops are like those of muon, psgd and shampoo
 for rule in adago adamuon normuon polargrad scion asgo dion klshampoo psgd_kron soap splus; do rm "$at/$rule.c"; done
+# of the rules in other types AdamW has all loops
+for rule in adam adamw_clip lion muon sgd; do
+    for types in bf16 all_bf16 q8 bf16_q8; do rm "$at/${rule}_$types.c"; done
+done
 emit() { "$BUILD/optc" emit "$@" --target c > "$at/$file.c"; }
 file=many emit 'ademamix+clip(1)+cautious+ema(0.999)+lookahead(5,0.5)'
 file=halves emit adamw --type bf16

@@ -351,7 +351,7 @@ static void near_evaluator(const char *label, const optc_rule_options *ro)
     enum { N = sizeof shape / sizeof *shape };
     Fixture a, b;
     fix_open(&a, NULL, ro, shape, N, NULL, 0);
-    fix_open(&b, &(optc_engine_options){.compiler = "", .cache_dir = ""}, ro, shape, N, NULL, 0);
+    fix_open(&b, &(optc_engine_options){.compiler = "", .cache_dir = "", .no_builtin = 1}, ro, shape, N, NULL, 0);
     ck_assert(optc_rule_native(a.rule) && !optc_rule_native(b.rule));
     for (int step = 1; step <= 4; step++) {
         set_grads(&a, step);

@@ -32,18 +32,17 @@ static bool is_wanted(const char *id)
     return found;
 }
 
-static void put_rule(const char *dir, const char *rule, const char *with, const char *options, const char *id,
-                     FILE *table, Buf *rows)
+static void put_rule(const char *dir, const char *rule, const char *with, const char *options, const char *types,
+                     const char *id, FILE *table, Buf *rows)
 {
     if (!is_wanted(id))
         return;
     Gen g = {0};
     Source src;
-    GenOptions o = {.with = with, .options = options,
-                    .types = {.p = T_F32, .g = T_F32, .state = T_F32}, .find = find_wrapper,
-                    .find_ctx = ""};
+    GenOptions o = {.with = with, .options = options, .find = find_wrapper, .find_ctx = ""};
     char *text = NULL;
-    if (find_spec("", rule, &g.arena, &src, &g.diag) && gen_compile(&g, src, &o))
+    if (types_choose(&g.arena, types, -1, -1, -1, &o.types, &g.diag) &&
+        find_spec("", rule, &g.arena, &src, &g.diag) && gen_compile(&g, src, &o))
         text = gen_emit(&g, &(EmitOptions){.target = &target_c}, &g.diag);
     char name[128], key[DIGEST_HEX];
     if (!text || !emit_key(text, key)) {
@@ -82,11 +81,13 @@ int main(int argc, char **argv)
     fprintf(table, "#include \"runtime/library/library.h\"\n");
     for (const Embedded *e = embedded_specs; e->name; e++)
         if (!strchr(e->name, '/'))
-            put_rule(argv[1], e->name, "", "", e->name, table, &rows);
+            put_rule(argv[1], e->name, "", "", "", e->name, table, &rows);
     for (const Composition *c = library_compositions; c->rule; c++)
-        put_rule(argv[1], c->rule, c->with, "", c->id, table, &rows);
+        put_rule(argv[1], c->rule, c->with, "", "", c->id, table, &rows);
     for (const Configuration *v = library_variants; v->rule; v++)
-        put_rule(argv[1], v->rule, "", v->options, v->id, table, &rows);
+        put_rule(argv[1], v->rule, "", v->options, "", v->id, table, &rows);
+    for (const TypedRule *t = library_types; t->rule; t++)
+        put_rule(argv[1], t->rule, t->with, "", t->types, t->id, table, &rows);
     fprintf(table, "const Builtin builtin_rules[] = {\n%s    {0, 0},\n};\n",
             buf_text(&rows) ? buf_text(&rows) : "#error out of memory\n");
     buf_free(&rows);

@@ -21,4 +21,7 @@ extern const Composition library_compositions[];       /* ends with a NULL rule 
  * into the library too, for wheels on machines without a compiler. */
 typedef struct Configuration { const char *rule, *options, *id; } Configuration;
 extern const Configuration library_variants[];         /* ends with a NULL rule */
+/* Rules in common sets of storage types, compiled into the library too. types: as in optc_rule_options. */
+typedef struct TypedRule { const char *rule, *with, *types, *id; } TypedRule;
+extern const TypedRule library_types[];                /* ends with a NULL rule */
 #endif
