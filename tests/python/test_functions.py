@@ -239,7 +239,7 @@ class Products(Functions):
         A, B, C = torch.randn(2, 200, 300), torch.randn(2, 300, 400), torch.randn(2, 400, 500)
         want = A.double() @ B.double() @ C.double()
         size = want.abs().max().item()
-        found = [ot.bounded_matmul(A, B, C, workspace=w) for w in (64 * 400 * 4, 1 << 20, 64 << 20)]
+        found = [ot.bounded_matmul(A, B, C, workspace=w) for w in (200 * 400 * 4, 1 << 20, 64 << 20)]
         for X in found:
             self.assertLessEqual((X.double() - want).abs().max().item(), 1e-5 * size)
             self.assertTrue(torch.equal(X, found[0]))          # the limit changes no bit
@@ -248,7 +248,7 @@ class Products(Functions):
         self.assertLessEqual((back.double() - want.mT).abs().max().item(), 1e-5 * size)
         H = ot.bounded_matmul(A.bfloat16(), B.bfloat16(), C.bfloat16())
         self.assertLessEqual((H.double() - want).abs().max().item(), 0.03 * size)
-        self.said(optc.ArgumentError, ["bounded_matmul", "at least 102400"], ot.bounded_matmul, A, B, C, workspace=1000)
+        self.said(optc.ArgumentError, ["bounded_matmul", "at least 320000"], ot.bounded_matmul, A, B, C, workspace=1000)
         self.said(ValueError, ["copied", ".contiguous()"], ot.bounded_matmul, A[:, ::2, ::2], B[:, ::2], workspace=100)
         self.said(ValueError, ["workspace=0"], ot.bounded_matmul, A, B, workspace=0)
 

@@ -1,9 +1,9 @@
-/* The table of callees: what each checks, costs and runs on the CPU. Also products on the CPU, and the preparation of
- * calls when tensors are bound.
+/* The table of callees: what each checks, costs and runs on the CPU. Also the preparation of calls when tensors
+ * are bound.
  *
  * On the CPU a call is cut into jobs that the threads take one after another. How a matrix is cut must depend on its
  * shape alone, so that results do not depend on the number of threads. */
-#include "runtime/core/matrix/cpu_calls.h"
+#include "runtime/core/matrix/cpu_product.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -76,107 +76,48 @@ static optc_status mm_check(const Program *p, const ProgStage *s)
     return OPTC_OK;
 }
 
-/* ---- panels ---- */
-/* Rows and columns of the result per job: large enough that packing the operands for each job is cheap, small enough
- * that one large matrix keeps many threads busy. Panels of small symmetric products are smaller, since half of each
- * panel on the diagonal is computed in vain. */
-enum { PANEL = 512, PANEL_SYMMETRIC = 256, PANEL_LARGE = 2048, PANEL_STEP = 16 };
-typedef struct Panels { int64_t rows, cols, down, across, count; } Panels;  /* size of a panel; panels per axis; all */
-
-static int64_t panel_length(int64_t n, int64_t most)
+/* ---- products: cpu_product.c computes them ---- */
+static MatrixProduct call_product(const Program *p, const ProgCall *c, const ProductShape *x)
 {
-    int64_t parts = count_up(n, most), each = parts ? count_up(n, parts) : 1;
-    return count_up(each, PANEL_STEP) * PANEL_STEP;
-}
-
-static Panels cut_product(const ProgCall *c, const ProductShape *x)
-{
-    bool sym = (c->flags & SYMMETRIC) != 0;
-    int64_t most = sym && x->m < PANEL_LARGE ? PANEL_SYMMETRIC : PANEL;
-    Panels p = {panel_length(x->m, most), panel_length(x->n, most), 0, 0, 0};
-    p.down = count_up(x->m, p.rows);
-    p.across = count_up(x->n, p.cols);
-    p.count = sym ? p.down * (p.down + 1) / 2 : p.down * p.across;
-    return p;
+    MatrixProduct y;
+    memset(&y, 0, sizeof y);
+    y.f64 = p->type[p->array[c->out].type].bytes == (int)sizeof(double);
+    y.symmetric = (c->flags & SYMMETRIC) != 0;
+    y.a.transposed = (c->flags & TRANS_A) != 0, y.b.transposed = (c->flags & TRANS_B) != 0;
+    y.gram = c->a == c->b && y.a.transposed != y.b.transposed;
+    y.m = x->m, y.n = x->n, y.k = x->k;
+    y.a.ld = x->ld[0], y.b.ld = x->ld[1], y.ld_add = x->ld[2], y.ldc = x->ld[3];
+    y.alpha = c->alpha, y.beta = c->c >= 0 ? c->beta : 0;
+    return y;
 }
 
 static int64_t mm_jobs(const Program *p, const ProgCall *c, Shape s)
 {
     ProductShape x = product_shape(p, c, s, s.cols);
-    return x.slices * cut_product(c, &x).count;
+    MatrixProduct y = call_product(p, c, &x);
+    return x.slices * product_cut(&y).count;
 }
 
-/* Copies the summand c into the result, which the product is then added to. */
-static void copy_panel(const Gemm *g, const char *from, int64_t ld, size_t size)
+/* Address of a slice's matrix in array `array`. */
+static char *slice_address(const optc_binding *b, const Tensor *t, int array, int64_t slice)
 {
-    for (int64_t i = 0; i < g->m; i++)
-        memcpy((char *)g->c + (size_t)(i * g->ldc) * size, from + (size_t)(i * ld) * size, (size_t)g->n * size);
-}
-
-#define MIRROR(T)                                                      \
-    for (int64_t i0 = 0; i0 < g->m; i0 += 16)                          \
-        for (int64_t j = 0; j < g->n; j++)                             \
-            for (int64_t i = i0; i < g->m && i < i0 + 16; i++)         \
-                if (!inside || i > j)                                  \
-                    ((T *)to)[j * g->ldc + i] = ((const T *)g->c)[i * g->ldc + j]
-
-/* Mirrors a panel from below the diagonal to above it. inside: the panel is on the diagonal, and its lower half is
- * mirrored. */
-static void mirror_panel(const Gemm *g, void *to, bool inside)
-{
-    if (g->f64) {
-        MIRROR(double);
-    } else {
-        MIRROR(float);
-    }
-}
-
-/* A panel on the diagonal of x x.T: only its lower half is computed. With beta 0 a BLAS may multiply the old values by
- * zero, which keeps NaN, so the panel is cleared first. */
-static void diagonal_panel(const Blas *blas, const ProgCall *c, Gemm *g, size_t size)
-{
-    bool gram = c->a == c->b && (c->flags & (TRANS_A | TRANS_B)) &&
-        (c->flags & (TRANS_A | TRANS_B)) != (TRANS_A | TRANS_B);
-    g->lower = gram && blas->gemm[0] && g->alpha != 0;
-    for (int64_t i = 0; g->lower && g->beta == 0 && i < g->m; i++)
-        memset((char *)g->c + (size_t)(i * g->ldc) * size, 0, (size_t)g->n * size);
-    blas_gemm(blas, g);
+    const Program *p = b->program;
+    size_t size = (size_t)p->type[p->array[array].type].bytes;
+    return (char *)t->mem[array] + (size_t)matrix_at(b, t, array, slice) * size;
 }
 
 static void mm_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, int thread)
 {
     (void)thread;
-    const Program *p = b->program;
-    ProductShape x = product_shape(p, c, t->shape, row_stride(b, t));
-    Panels cut = cut_product(c, &x);
-    size_t size = (size_t)p->type[p->array[c->out].type].bytes;
-    int64_t slice = job / cut.count, at = job % cut.count, i = 0, j = at;
-    for (; (c->flags & SYMMETRIC) && j > i; i++)
-        j -= i + 1;
-    if (!(c->flags & SYMMETRIC))
-        i = at / cut.across, j = at % cut.across;
-    int64_t row = i * cut.rows, col = j * cut.cols, result = matrix_at(b, t, c->out, slice);
-    int64_t place = result + row * x.ld[3] + col;
-    char *out = (char *)t->mem[c->out] + (size_t)place * size;
-    const char *a = (const char *)t->mem[c->a], *y = (const char *)t->mem[c->b];
-    Gemm g;
-    memset(&g, 0, sizeof g);
-    g.f64 = size == sizeof(double);
-    g.trans_a = (c->flags & TRANS_A) != 0, g.trans_b = (c->flags & TRANS_B) != 0;
-    g.m = x.m - row < cut.rows ? x.m - row : cut.rows, g.n = x.n - col < cut.cols ? x.n - col : cut.cols, g.k = x.k;
-    g.alpha = c->alpha, g.beta = c->c >= 0 ? c->beta : 0;
-    g.lda = x.ld[0], g.ldb = x.ld[1], g.ldc = x.ld[3];
-    g.a = a + (size_t)(matrix_at(b, t, c->a, slice) + row * (g.trans_a ? 1 : g.lda)) * size;
-    g.b = y + (size_t)(matrix_at(b, t, c->b, slice) + col * (g.trans_b ? g.ldb : 1)) * size;
-    g.c = out;
-    if (g.beta != 0 && c->c != c->out)
-        copy_panel(&g, (const char *)t->mem[c->c] + (size_t)place * size, x.ld[2], size);
-    if ((c->flags & SYMMETRIC) && i == j)
-        diagonal_panel(b->blas, c, &g, size);
-    else
-        blas_gemm(b->blas, &g);
-    if (c->flags & SYMMETRIC)
-        mirror_panel(&g, (char *)t->mem[c->out] + (size_t)(result + col * x.n + row) * size, i == j);
+    ProductShape x = product_shape(b->program, c, t->shape, row_stride(b, t));
+    MatrixProduct y = call_product(b->program, c, &x);
+    Panels cut = product_cut(&y);
+    int64_t slice = job / cut.count;
+    y.a.at = slice_address(b, t, c->a, slice);
+    y.b.at = slice_address(b, t, c->b, slice);
+    y.c = slice_address(b, t, c->out, slice);
+    y.add = c->c >= 0 && c->c != c->out ? slice_address(b, t, c->c, slice) : NULL;
+    product_panel(b->blas, &y, cut, job % cut.count);
 }
 
 /* ---- the table ---- */

@@ -1,8 +1,8 @@
-/* Opens cuBLAS by dlopen. $OPTC_CUBLAS names its folder, or is "none". */
-#include "runtime/core/gpu/gpu_device.h"
-#include "runtime/core/matrix/cuda_library.h"
+/* Opens cuBLAS by dlopen, and calls its products. $OPTC_CUBLAS names its folder, or is "none". */
+#include "runtime/core/matrix/gpu_gemm.h"
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -54,4 +54,67 @@ CORE bool cublas_open(Cublas *c, int driver, bool *again, char *why, size_t n)
     again = again ? again : &ignored;
     void *library = cuda_library(&blas, driver, again, why, n);
     return library && cublas_use(c, library, again, why, n);      /* never unloaded, like the driver */
+}
+
+/* ---- handles ---- */
+CORE int cublas_handle_take(const Cublas *c, GpuEngine *g, cublasHandle_t *out)
+{
+    cublasHandle_t h = (cublasHandle_t)spare_take(g, c->cublasDestroy_v2);
+    int rc = h ? 0 : c->cublasCreate_v2(&h);
+    *out = rc ? NULL : h;
+    if (!rc)
+        rc = c->cublasSetPointerMode_v2(h, CUBLAS_POINTER_MODE_HOST);
+    if (!rc)            /* sums that several blocks share stay in f32 */
+        rc = c->cublasSetMathMode(h, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
+    return rc;
+}
+
+CORE int cublas_handle_use(const Cublas *c, cublasHandle_t h, CUstream stream, void *space, size_t bytes)
+{
+    int rc = c->cublasSetStream_v2(h, stream);
+    return rc ? rc : c->cublasSetWorkspace_v2(h, space, bytes);        /* cublasSetStream resets the workspace */
+}
+
+CORE optc_status cublas_refused(const Cublas *c, const char *call, int rc, const char *what)
+{
+    return fail(rc == CUBLAS_STATUS_ALLOC_FAILED ? OPTC_ERROR_MEMORY : OPTC_ERROR_DEVICE, "%s: %s%s%s", call,
+                c->cublasGetStatusString(rc), *what ? ": " : "", what);
+}
+
+/* ---- products ---- */
+CORE bool gemm_is_long(const GpuGemm *x)
+{
+    return x->m > INT_MAX || x->n > INT_MAX || x->k > INT_MAX || x->lda > INT_MAX || x->ldb > INT_MAX ||
+           x->ldc > INT_MAX;
+}
+
+static void *gemm_pointer(CUdeviceptr p) { return (void *)(uintptr_t)p; }
+
+CORE int cublas_gemm(const Cublas *f, cublasHandle_t h, const GpuGemm *x)
+{
+    float small[2] = {(float)x->alpha, (float)x->beta};
+    bool f64 = x->type->bytes == 8, far = gemm_is_long(x);
+    const void *alpha = f64 ? (const void *)&x->alpha : (const void *)&small[0];
+    const void *beta = f64 ? (const void *)&x->beta : (const void *)&small[1];
+    cublasOperation_t ta = x->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N, tb = x->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cudaDataType t = x->type->cuda;
+    cublasComputeType_t in = x->type->compute;
+    int m = (int)x->m, n = (int)x->n, k = (int)x->k, lda = (int)x->lda, ldb = (int)x->ldb, ldc = (int)x->ldc,
+        count = (int)x->count;
+    const void *a = gemm_pointer(x->a.at), *b = gemm_pointer(x->b.at);
+    void *c = gemm_pointer(x->c.at);
+    if (x->strided && !far)
+        return f->cublasGemmStridedBatchedEx(h, tb, ta, n, m, k, alpha, b, t, ldb, x->b.stride, a, t, lda, x->a.stride,
+                                             beta, c, t, ldc, x->c.stride, count, in, CUBLAS_GEMM_DEFAULT);
+    if (x->strided)
+        return f->cublasGemmStridedBatchedEx_64(h, tb, ta, x->n, x->m, x->k, alpha, b, t, x->ldb, x->b.stride, a, t,
+                                                x->lda, x->a.stride, beta, c, t, x->ldc, x->c.stride, x->count, in,
+                                                CUBLAS_GEMM_DEFAULT);
+    const void *const *pa = (const void *const *)a, *const *pb = (const void *const *)b;
+    void *const *pc = (void *const *)c;
+    if (!far)
+        return f->cublasGemmBatchedEx(h, tb, ta, n, m, k, alpha, pb, t, ldb, pa, t, lda, beta, pc, t, ldc, count, in,
+                                      CUBLAS_GEMM_DEFAULT);
+    return f->cublasGemmBatchedEx_64(h, tb, ta, x->n, x->m, x->k, alpha, pb, t, x->ldb, pa, t, x->lda, beta, pc, t,
+                                     x->ldc, x->count, in, CUBLAS_GEMM_DEFAULT);
 }

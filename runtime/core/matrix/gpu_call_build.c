@@ -224,10 +224,16 @@ static bool add_ours(GpuCalls *x, CallKernel kernel, const CallType *t, const Pr
     return add_own(x, s, false);
 }
 
-CORE bool step_long(const CallStep *s)
+CORE GpuGemm step_gemm(const CallStep *s)
 {
-    return s->m > INT_MAX || s->n > INT_MAX || s->k > INT_MAX || s->lda > INT_MAX || s->ldb > INT_MAX ||
-           s->ldc > INT_MAX;
+    GpuGemm x;
+    memset(&x, 0, sizeof x);
+    x.type = s->type;
+    x.trans_a = (s->flags & TRANS_A) != 0, x.trans_b = (s->flags & TRANS_B) != 0;
+    x.m = s->m, x.n = s->n, x.k = s->k;
+    x.lda = s->lda, x.ldb = s->ldb, x.ldc = s->ldc;
+    x.alpha = s->alpha, x.beta = s->beta;
+    return x;
 }
 
 CORE optc_status too_long(const optc_binding *b, const ProgStage *s, const CallGroup *g, const char *why)
@@ -283,8 +289,10 @@ CORE optc_status add_product(const optc_binding *b, GpuCalls *x, const ProgStage
     if (!z.m || !z.n || !g->shape.slices)
         return OPTC_OK;
     bool ok = product_steps(b, x, call_type(p), c, group, z, !x->library || !z.k || misaligned(b, g, c, z.k));
-    for (int i = first; i < x->nstep && x->library; i++)
-        if (step_long(&x->step[i]) && !(x->blas.cublasGemmBatchedEx_64 && x->blas.cublasGemmStridedBatchedEx_64))
+    for (int i = first; i < x->nstep && x->library; i++) {
+        GpuGemm y = step_gemm(&x->step[i]);
+        if (gemm_is_long(&y) && !(x->blas.cublasGemmBatchedEx_64 && x->blas.cublasGemmStridedBatchedEx_64))
             return too_long(b, stage, g, "lengths beyond 32 bits need cuBLAS 12.1 or newer");
+    }
     return ok ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
 }

@@ -27,11 +27,13 @@ static const CallType call_types[NPRODUCT] = {
 #include "gen/abi/products.def"
 };
 
+CORE const CallType *call_type_of(Product in) { return in < NPRODUCT ? &call_types[in] : NULL; }
+
 /* All operands of a rule's products have one type; tf32 rounds f32 operands when they are read. */
 CORE const CallType *call_type(const Program *p)
 {
     Product in = product_of_type(p->product, p->array[first_call(p)->call->out].type);
-    return in < NPRODUCT ? &call_types[in] : NULL;
+    return call_type_of(in);
 }
 
 CORE const CallType *call_type_f64(void) { return &call_types[PRODUCT_F64]; }
@@ -446,13 +448,7 @@ static optc_status open_library(optc_binding *b, GpuCalls *x)
     x->library = cublas_open(&x->blas, g->d->version, &again, x->why, sizeof x->why);
     if (!x->library)                               /* a lack of memory must not change results */
         return again ? fail(OPTC_ERROR_MEMORY, "optc_bind: %s", x->why) : OPTC_OK;
-    x->handle = (cublasHandle_t)spare_take(g, x->blas.cublasDestroy_v2);
-    int rc = x->handle ? 0 : x->blas.cublasCreate_v2(&x->handle);
-    x->handle = rc ? NULL : x->handle;
-    if (!rc)
-        rc = x->blas.cublasSetPointerMode_v2(x->handle, CUBLAS_POINTER_MODE_HOST);
-    if (!rc)            /* sums that several blocks share stay in f32 */
-        rc = x->blas.cublasSetMathMode(x->handle, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
+    int rc = cublas_handle_take(&x->blas, g, &x->handle);
     return rc ? fail(rc == CUBLAS_STATUS_ALLOC_FAILED ? OPTC_ERROR_MEMORY : OPTC_ERROR_DEVICE,
                      "optc_bind: cublasCreate of %.300s: %s (OPTC_CUBLAS=none uses our own kernels)", x->blas.path,
                      x->blas.cublasGetStatusString(rc))

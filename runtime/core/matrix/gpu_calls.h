@@ -7,13 +7,11 @@
  *   CallStep     one library call, or one launch of our kernels, over a group
  *   GpuCall      the steps of a stage over a batch
  *
- * Our matrices are row-major and cuBLAS expects column-major ones. Our C = A B is its C^T = B^T A^T, so the operands
- * are passed in exchanged order. */
+ * gpu_gemm.h has the products that cuBLAS computes. */
 #ifndef OPTC_CORE_GPU_CALLS_H
 #define OPTC_CORE_GPU_CALLS_H
 #include "runtime/core/matrix/cpu_calls.h"
-#include "runtime/core/gpu/gpu_device.h"
-#include "runtime/core/matrix/cuda_library.h"
+#include "runtime/core/matrix/gpu_gemm.h"
 
 /* Array numbers below 0 are no arrays of the rule: AREA(k) is area k of a matrix' record, OWN_STATS the factor
  * statistics, OWN_EIGEN the memory that eigenvectors are computed in. */
@@ -56,17 +54,6 @@ typedef struct PointerSet {
     CUdeviceptr first;
     long long stride;
 } PointerSet;
-
-/* A precision of products in cuBLAS and in our kernels (products.def). */
-typedef struct CallType {
-    Product product;
-    Type type;
-    cudaDataType cuda;
-    cublasComputeType_t compute;
-    int bytes;
-    CallKernel mm, over, mirror;
-    const char *name;
-} CallType;
 
 typedef struct CallStep {
     CallKernel kernel;                     /* for products and EIGEN_ROTATE a library may be called instead (own) */
@@ -156,7 +143,7 @@ CORE bool product_steps(const optc_binding *b, GpuCalls *x, const CallType *t, c
                         ProductShape z, bool own);
 CORE optc_status add_product(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
 CORE optc_status too_long(const optc_binding *b, const ProgStage *s, const CallGroup *g, const char *why);
-CORE bool step_long(const CallStep *s);                    /* a length exceeds 32 bits */
+CORE GpuGemm step_gemm(const CallStep *s);                 /* its sizes, transposes and factors; no matrices */
 /* ---- gpu_roots.c ---- */
 CORE bool is_root(const ProgStage *s);
 CORE int64_t root_side(const Program *p, const ProgCall *c, Shape s);

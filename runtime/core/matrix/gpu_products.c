@@ -55,92 +55,43 @@ CORE int launch_own_kernel(const optc_binding *b, const CallStep *s, Matrices of
 }
 
 /* ---- cuBLAS ---- */
-/* cublasSetStream resets the workspace, so both are set. */
 static int use_stream(const optc_binding *b, GpuCalls *x)
 {
     char *space = (char *)call_space(b), *at = (char *)(((uintptr_t)space + 255) / 256 * 256);
     if (x->is_on && x->on == b->gpu->stream)
         return 0;
-    x->is_on = false;
-    int rc = x->blas.cublasSetStream_v2(x->handle, b->gpu->stream);
-    if (!rc)
-        rc = x->blas.cublasSetWorkspace_v2(x->handle, at, (size_t)blas_bytes(b));
+    int rc = cublas_handle_use(&x->blas, x->handle, b->gpu->stream, at, (size_t)blas_bytes(b));
     x->on = b->gpu->stream;
     x->is_on = rc == 0;
     return rc;
 }
 
-/* Arguments of cuBLAS's functions. It is column-major, so a and b are passed in exchanged order. */
-typedef struct GemmArgs {
-    const CallType *t;
-    cublasOperation_t ta, tb;
-    const void *alpha, *beta;
-    const PointerSet *a, *b, *c;
-    const void *const *pa, *const *pb;
-    void *const *pc;
-    Matrices of;
-} GemmArgs;
-
-static void *device_pointer(CUdeviceptr p) { return (void *)(uintptr_t)p; }
-
-static int gemm_batched(const GpuCalls *x, const CallStep *s, const GemmArgs *q)
+/* The matrices of a set from the round's first one on. strided: not for sets with blocks, which have no equal
+ * distances. */
+static GemmMatrices set_matrices(const GpuCalls *x, int set, Matrices of, const CallType *t, bool strided)
 {
-    const Cublas *f = &x->blas;
-    int64_t n = q->of.n * q->c->each;
-    if (!step_long(s))
-        return f->cublasGemmBatchedEx(x->handle, q->ta, q->tb, (int)s->n, (int)s->m, (int)s->k, q->alpha, q->pb,
-                                      q->t->cuda, (int)s->ldb, q->pa, q->t->cuda, (int)s->lda, q->beta, q->pc,
-                                      q->t->cuda, (int)s->ldc, (int)n, q->t->compute, CUBLAS_GEMM_DEFAULT);
-    return f->cublasGemmBatchedEx_64(x->handle, q->ta, q->tb, s->n, s->m, s->k, q->alpha, q->pb, q->t->cuda, s->ldb,
-                                     q->pa, q->t->cuda, s->lda, q->beta, q->pc, q->t->cuda, s->ldc, n, q->t->compute,
-                                     CUBLAS_GEMM_DEFAULT);
-}
-
-/* Address of the round's first matrix; for sets without blocks, since blocks have no equal distances. */
-static void *nth_of(const PointerSet *s, const GemmArgs *q)
-{
-    return device_pointer(s->first + (CUdeviceptr)((s->record ? 0 : q->of.from) * s->stride * q->t->bytes));
-}
-
-static int gemm_strided(const GpuCalls *x, const CallStep *s, const GemmArgs *q)
-{
-    const Cublas *f = &x->blas;
-    const void *a = nth_of(q->a, q), *b = nth_of(q->b, q);
-    void *c = nth_of(q->c, q);
-    int64_t n = q->of.n * q->c->each;
-    if (!step_long(s))
-        return f->cublasGemmStridedBatchedEx(x->handle, q->ta, q->tb, (int)s->n, (int)s->m, (int)s->k, q->alpha, b,
-                                             q->t->cuda, (int)s->ldb, q->b->stride, a, q->t->cuda, (int)s->lda,
-                                             q->a->stride, q->beta, c, q->t->cuda, (int)s->ldc, q->c->stride, (int)n,
-                                             q->t->compute, CUBLAS_GEMM_DEFAULT);
-    return f->cublasGemmStridedBatchedEx_64(x->handle, q->ta, q->tb, s->n, s->m, s->k, q->alpha, b, q->t->cuda, s->ldb,
-                                            q->b->stride, a, q->t->cuda, s->lda, q->a->stride, q->beta, c, q->t->cuda,
-                                            s->ldc, q->c->stride, n, q->t->compute, CUBLAS_GEMM_DEFAULT);
+    const PointerSet *s = &x->set[set];
+    GemmMatrices y;
+    y.stride = s->stride;
+    y.at = strided ? s->first + (CUdeviceptr)((s->record ? 0 : of.from) * s->stride * t->bytes)
+                   : set_pointers(x, set, of.from);
+    return y;
 }
 
 static int library_step(const optc_binding *b, GpuCalls *x, const CallStep *s, Matrices of, const char **call)
 {
-    float small[2] = {(float)s->alpha, (float)s->beta};
-    bool wide = s->type->bytes == 8;
-    GemmArgs q = {s->type,
-                  s->flags & TRANS_B ? CUBLAS_OP_T : CUBLAS_OP_N,
-                  s->flags & TRANS_A ? CUBLAS_OP_T : CUBLAS_OP_N,
-                  wide ? (const void *)&s->alpha : (const void *)&small[0],
-                  wide ? (const void *)&s->beta : (const void *)&small[1],
-                  &x->set[s->a],
-                  &x->set[s->b],
-                  &x->set[s->c],
-                  (const void *const *)device_pointer(set_pointers(x, s->a, of.from)),
-                  (const void *const *)device_pointer(set_pointers(x, s->b, of.from)),
-                  (void *const *)device_pointer(set_pointers(x, s->c, of.from)),
-                  of};
-    bool even = q.a->even && q.b->even && q.c->even;
+    GpuGemm y = step_gemm(s);
+    y.strided = x->set[s->a].even && x->set[s->b].even && x->set[s->c].even;
+    y.count = of.n * x->set[s->c].each;
+    y.a = set_matrices(x, s->a, of, s->type, y.strided);
+    y.b = set_matrices(x, s->b, of, s->type, y.strided);
+    y.c = set_matrices(x, s->c, of, s->type, y.strided);
     *call = "cublasSetStream";
     int rc = use_stream(b, x);
     if (rc)
         return rc;
-    *call = even ? "cublasGemmStridedBatchedEx" : "cublasGemmBatchedEx";
-    return even ? gemm_strided(x, s, &q) : gemm_batched(x, s, &q);
+    *call = y.strided ? "cublasGemmStridedBatchedEx" : "cublasGemmBatchedEx";
+    return cublas_gemm(&x->blas, x->handle, &y);
 }
 
 /* ---- a call ---- */
@@ -149,10 +100,7 @@ static optc_status refused(const optc_binding *b, const GpuCall *c, const CallSt
     const GpuCalls *x = b->gpu->calls;
     char what[400];
     call_label(b, c->stage, &x->group[s->group], what, sizeof what);
-    if (s->own)
-        return gpu_error(b->rule->engine->gpu, call, rc, what);
-    return fail(rc == CUBLAS_STATUS_ALLOC_FAILED ? OPTC_ERROR_MEMORY : OPTC_ERROR_DEVICE, "%s: %s: %s", call,
-                x->blas.cublasGetStatusString(rc), what);
+    return s->own ? gpu_error(b->rule->engine->gpu, call, rc, what) : cublas_refused(&x->blas, call, rc, what);
 }
 
 static optc_status launch_step(optc_binding *b, const GpuCall *c, const CallStep *s, Matrices of)

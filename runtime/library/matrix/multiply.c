@@ -44,7 +44,7 @@ void matrices_close(optc_engine *e)
     if (k && e->gpu) {
         gpu_enter_aside(e->gpu);
         if (k->handle)
-            k->cublas.cublasDestroy_v2(k->handle);
+            spare_keep(e->gpu, k->handle, k->cublas.cublasDestroy_v2);
         if (k->module)
             e->gpu->d->cuModuleUnload(k->module);
         gpu_leave(e->gpu, OPTC_OK);
@@ -137,8 +137,8 @@ static optc_status read_product(optc_engine *e, const optc_product *p, Multiply 
         return fail(OPTC_ERROR_ARGUMENT, "%s: the sizes m = %lld, n = %lld, k = %lld, batch = %lld are not "
                                          "allowed", call, (long long)p->m,
                     (long long)n, (long long)p->k, (long long)p->batch);
-    m->tf32 = p->products && !strcmp(p->products, "tf32");
-    if ((p->products && !m->tf32) || (m->tf32 && type != T_F32))
+    bool tf32 = p->products && !strcmp(p->products, "tf32");
+    if ((p->products && !tf32) || (tf32 && type != T_F32))
         return fail(OPTC_ERROR_ARGUMENT, "%s: products = '%.40s' is not possible for %s; only \"tf32\" with f32 "
                                          "is", call,
                     p->products, type_info[type].name);
@@ -149,6 +149,7 @@ static optc_status read_product(optc_engine *e, const optc_product *p, Multiply 
         return fail(OPTC_ERROR_ARGUMENT, "%s: d is set and b is NULL; a Gram matrix cannot be multiplied by a third "
                                          "matrix", call);
     m->type = (Type)type;
+    m->product = product_of_type(tf32 ? PRODUCT_TF32 : PRODUCT_F32, type);
     m->size = type_info[type].bytes;
     m->batch = p->batch ? p->batch : 1;
     m->limit = p->workspace ? p->workspace : e->workspace;

@@ -4,18 +4,19 @@
 #include "runtime/library/library.h"
 
 #include "runtime/core/matrix/cpu_calls.h"
-#include "runtime/core/gpu/gpu_device.h"
-#include "runtime/core/matrix/cuda_library.h"
+#include "runtime/core/matrix/gpu_gemm.h"
 
 /* rows x cols after a transpose. ld: row stride in memory; next: distance of matrices; both in values. next 0: one
  * matrix for the whole batch. */
 typedef struct Operand { char *at; int64_t rows, cols, ld, next; bool transposed; } Operand;
-/* gram: b is a transposed. chain: a third operand d. limit: bytes of workspace. size: bytes of a value. */
+/* gram: b is a transposed. chain: a third operand d. limit: bytes of workspace. size: bytes of a value. product: the
+ * precision on a GPU (products.def); NPRODUCT: cuBLAS has no products of this type. */
 typedef struct Multiply {
     Type type;
+    Product product;
     int64_t size, batch, limit;
     Operand a, b, d, c;
-    bool gram, chain, tf32;
+    bool gram, chain;
     double scale, add;
     void *stream;
 } Multiply;

@@ -1,17 +1,17 @@
-/* Products without a rule on the CPU. The result is cut into tiles by its shape alone. Threads take tiles in any order,
- * and a BLAS (one thread per call) or gemm_fallback computes each. So bits depend neither on threads nor on the
- * workspace. */
+/* Products without a rule on the CPU. The core's product (cpu_product.h) computes matrices of f32 and f64. This file
+ * adds what rules do not need: a batch with strides, types that are converted to f32, and chains within a workspace.
+ * All cuts depend on sizes alone, so bits depend neither on threads nor on the workspace. */
 #include "runtime/library/matrix/multiply.h"
 
 #include "runtime/core/cpu/conversions.h"
+#include "runtime/core/matrix/cpu_product.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* TILE: rows and columns of the result per call. PACKED_: tile sizes for types that are converted to f32; DEEP: along
- * the sum. CHAIN: rows of a b between the two products of a chain. */
-enum { TILE = 256, PACKED_ROWS = 128, PACKED_COLS = 256, PACKED_DEEP = 512, CHAIN = 64 };
+/* PACKED_: tile sizes of the result for types that are converted to f32; DEEP: along the sum. CHAIN_: the part of a b
+ * that is between the two products of a chain, in f32 and f64. */
+enum { PACKED_ROWS = 128, PACKED_COLS = 256, PACKED_DEEP = 512, CHAIN_ROWS = 1024, CHAIN_COLS = 512 };
 enum { FEW_FLOPS = 1 << 20, FEW_VALUES = 1 << 16 };        /* less is not worth a second thread */
 
 static int64_t less(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -40,36 +40,47 @@ static void packed_store(Type t, void *p, float x)
     }
 }
 
-/* Converts rows x cols of an operand from (row, col) on to f32, row-major without gaps. */
+/* Converts n values that are `by` values apart. */
+static void packed_line(Type t, const char *from, int64_t by, int64_t n, float *to, int64_t to_by)
+{
+    switch (t) {
+#define TYPE(ID, name, bits, block, planes, draws, c, load, store, ...)                                               \
+    case T_##ID:                                                                                                      \
+        for (int64_t i = 0; i < n; i++)                                                                               \
+            to[i * to_by] = (float)load(((const c *)(const void *)from)[i * by]);                                     \
+        return;
+#define CODED(...)
+#include "gen/abi/types.def"
+    default: abort();
+    }
+}
+
+/* Converts rows x cols of an operand from (row, col) on to f32, row-major without gaps, in the order of memory. */
 static void widen(const Multiply *x, const Operand *o, int64_t nth, int64_t row, int64_t col, int64_t rows,
                   int64_t cols, float *to)
 {
     const char *from = operand_at(o, nth, row, col, x->size);
-    int64_t down = (o->transposed ? 1 : o->ld) * x->size, across = (o->transposed ? o->ld : 1) * x->size;
-    if (o->transposed)
-        for (int64_t j = 0; j < cols; j++)                  /* in memory order */
-            for (int64_t i = 0; i < rows; i++)
-                to[i * cols + j] = packed_load(x->type, from + i * down + j * across);
-    else
-        for (int64_t i = 0; i < rows; i++)
-            for (int64_t j = 0; j < cols; j++)
-                to[i * cols + j] = packed_load(x->type, from + i * down + j * across);
+    int64_t lines = o->transposed ? cols : rows, values = o->transposed ? rows : cols;
+    for (int64_t i = 0; i < lines; i++)
+        packed_line(x->type, from + i * o->ld * x->size, 1, values, to + i * (o->transposed ? 1 : cols),
+                    o->transposed ? cols : 1);
 }
 
 enum { PACKED_FLOATS = PACKED_ROWS * PACKED_DEEP + PACKED_DEEP * PACKED_COLS + PACKED_ROWS * PACKED_COLS };
 
-/* Computes a tile of at most PACKED_ROWS x PACKED_COLS. */
+/* Computes a tile of at most PACKED_ROWS x PACKED_COLS. Such a tile is one panel of the core's product. */
 static void packed_tile(const Blas *blas, const Multiply *x, int64_t nth, int64_t row, int64_t col, int64_t rows,
-                      int64_t cols, float *room)
+                        int64_t cols, float *room)
 {
     float *a = room, *b = a + PACKED_ROWS * PACKED_DEEP, *c = b + PACKED_DEEP * PACKED_COLS;
     for (int64_t at = 0; at < x->a.cols; at += PACKED_DEEP) {
         int64_t deep = less(x->a.cols - at, PACKED_DEEP);
         widen(x, &x->a, nth, row, at, rows, deep, a);
         widen(x, &x->b, nth, at, col, deep, cols, b);
-        Gemm g = {.m = rows, .n = cols, .k = deep, .lda = deep, .ldb = cols, .ldc = cols, .alpha = 1,
-                  .beta = at ? 1 : 0, .a = a, .b = b, .c = c};
-        blas_gemm(blas, &g);
+        MatrixProduct g = {.m = rows, .n = cols, .k = deep, .a = {(const char *)a, deep, false},
+                           .b = {(const char *)b, cols, false}, .c = (char *)c, .ldc = cols, .alpha = 1,
+                           .beta = at ? 1 : 0};
+        product_panel(blas, &g, product_cut(&g), 0);
     }
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < cols; j++) {
@@ -79,111 +90,134 @@ static void packed_tile(const Blas *blas, const Multiply *x, int64_t nth, int64_
         }
 }
 
-/* ---- tiles ---- */
-static void full_tile(const Blas *blas, const Multiply *x, int64_t nth, int64_t row, int64_t col, int64_t rows,
-                      int64_t cols)
-{
-    Gemm g = {.f64 = x->type == T_F64, .trans_a = x->a.transposed, .trans_b = x->b.transposed, .m = rows, .n = cols,
-              .k = x->a.cols,
-              .lda = x->a.ld, .ldb = x->b.ld, .ldc = x->c.ld, .alpha = x->scale, .beta = x->add,
-              .a = operand_at(&x->a, nth, row, 0, x->size), .b = operand_at(&x->b, nth, 0, col, x->size),
-              .c = operand_at(&x->c, nth, row, col, x->size)};
-    int64_t most = g.lda > g.ldb ? g.lda : g.ldb;
-    most = g.ldc > most ? g.ldc : most;
-    most = g.k > most ? g.k : most;
-    if (most > INT_MAX && !blas->wide)                     /* more than its integers hold */
-        gemm_fallback(&g);
-    else
-        blas_gemm(blas, &g);
-}
-
-/* Computes any rectangle of the result, tile by tile. */
-static void rectangle(const Blas *blas, const Multiply *x, int64_t nth, int64_t row, int64_t rows, int64_t col,
-                      int64_t cols, float *room)
-{
-    int64_t down = packed(x) ? PACKED_ROWS : TILE, across = packed(x) ? PACKED_COLS : TILE;
-    for (int64_t i = 0; i < rows; i += down)
-        for (int64_t j = 0; j < cols; j += across) {
-            int64_t r = less(rows - i, down), c = less(cols - j, across);
-            if (packed(x))
-                packed_tile(blas, x, nth, row + i, col + j, r, c, room);
-            else
-                full_tile(blas, x, nth, row + i, col + j, r, c);
-        }
-}
-
-/* Gram matrices: copies what was computed below the diagonal to above it. */
-static void mirror(const Multiply *x, int64_t nth, int64_t row, int64_t rows, int64_t col, int64_t cols)
+/* Copies what was computed below the diagonal of a Gram matrix to above it. */
+static void packed_mirror(const Multiply *x, int64_t nth, int64_t row, int64_t rows, int64_t col, int64_t cols)
 {
     for (int64_t i = row; i < row + rows; i++)
         for (int64_t j = col; j < col + cols && j < i; j++)
             memcpy(operand_at(&x->c, nth, j, i, x->size), operand_at(&x->c, nth, i, j, x->size), (size_t)x->size);
 }
 
-/* ---- jobs: each thread takes the next one ---- */
-typedef struct Cut { int64_t down, across, count; } Cut;   /* jobs of one matrix */
-
-static Cut cut_of(const Multiply *x)
+/* Rows [row, row + rows) of a result, of a Gram matrix up to the diagonal. */
+static void packed_rows(const Blas *blas, const Multiply *x, int64_t nth, int64_t row, int64_t rows, float *room)
 {
-    Cut c = {count_up(x->c.rows, x->chain ? CHAIN : TILE), x->chain ? 1 : count_up(x->c.cols, TILE), 0};
-    c.count = x->gram ? c.down * (c.down + 1) / 2 : c.down * c.across;
-    return c;
+    int64_t end = x->gram ? row + rows : x->c.cols;
+    for (int64_t j = 0; j < end; j += PACKED_COLS)
+        packed_tile(blas, x, nth, row, j, rows, less(end - j, PACKED_COLS), room);
+    if (x->gram)
+        packed_mirror(x, nth, row, rows, 0, end);
+}
+
+/* ---- jobs: each thread takes the next one ---- */
+/* A matrix of f32 or f64 as the core's product. */
+static MatrixProduct nth_product(const Multiply *x, int64_t nth)
+{
+    return (MatrixProduct){.f64 = x->type == T_F64, .symmetric = x->gram, .gram = x->gram, .single = true,
+                           .m = x->c.rows, .n = x->c.cols, .k = x->a.cols,
+                           .a = {operand_at(&x->a, nth, 0, 0, x->size), x->a.ld, x->a.transposed},
+                           .b = {operand_at(&x->b, nth, 0, 0, x->size), x->b.ld, x->b.transposed},
+                           .c = operand_at(&x->c, nth, 0, 0, x->size), .ldc = x->c.ld, .alpha = x->scale,
+                           .beta = x->add};
+}
+
+/* The part of a b that a chain stores at a time. Packed types sum up in f32 over all of a row, so it has whole rows. */
+typedef struct Between { int64_t rows, cols; } Between;
+
+static Between between_of(const Multiply *x)
+{
+    if (packed(x))
+        return (Between){less(x->c.rows, PACKED_ROWS), x->b.cols};
+    int64_t rows = panel_length(x->c.rows, x->c.rows <= CHAIN_ROWS ? CHAIN_ROWS / 2 : CHAIN_ROWS),
+            cols = panel_length(x->b.cols, CHAIN_COLS);
+    return (Between){less(rows, x->c.rows), less(cols, x->b.cols)};
+}
+
+static int64_t jobs_of(const Multiply *x)                  /* jobs of one matrix */
+{
+    if (x->chain || packed(x))
+        return count_up(x->c.rows, x->chain ? between_of(x).rows : PACKED_ROWS);
+    MatrixProduct y = nth_product(x, 0);
+    return product_cut(&y).count;
 }
 
 /* Bytes of scratch per thread. */
 static int64_t room_of(const Multiply *x)
 {
-    int64_t between = x->chain ? dom_times(CHAIN * x->size, x->b.cols) : 0;
-    return (packed(x) ? (int64_t)sizeof(float) * PACKED_FLOATS : 0) + count_up(between, 64) * 64;
+    Between t = x->chain ? between_of(x) : (Between){0, 0};
+    return (packed(x) ? (int64_t)sizeof(float) * PACKED_FLOATS : 0) +
+           count_up(dom_times(t.rows * x->size, t.cols), 64) * 64;
 }
 
-static void chain_job(const Blas *blas, const Multiply *x, int64_t nth, int64_t row, char *room)
+static void whole_product(const Blas *blas, const MatrixProduct *x)
 {
-    char *between = room + (packed(x) ? sizeof(float) * PACKED_FLOATS : 0);
-    int64_t rows = less(x->c.rows - row, CHAIN);
+    Panels cut = product_cut(x);
+    for (int64_t i = 0; i < cut.count; i++)
+        product_panel(blas, x, cut, i);
+}
+
+/* Rows [row, row + rows) of c = scale (a b) d + add c, over the columns of a b in order. */
+static void chain_rows(const Blas *blas, const Multiply *x, int64_t nth, int64_t row, int64_t rows, char *room)
+{
+    Between t = between_of(x);
+    for (int64_t at = 0; at < x->b.cols; at += t.cols) {
+        int64_t cols = less(x->b.cols - at, t.cols);
+        MatrixProduct first = nth_product(x, nth), second = first;
+        first.m = second.m = rows, first.n = second.k = cols;
+        first.a.at = operand_at(&x->a, nth, row, 0, x->size);
+        first.b.at = operand_at(&x->b, nth, 0, at, x->size);
+        first.c = room, first.ldc = cols, first.alpha = 1, first.beta = 0;
+        second.a = (ProductOperand){room, cols, false};
+        second.b = (ProductOperand){operand_at(&x->d, nth, at, 0, x->size), x->d.ld, x->d.transposed};
+        second.c = operand_at(&x->c, nth, row, 0, x->size);
+        second.beta = at ? 1 : x->add;
+        whole_product(blas, &first);
+        whole_product(blas, &second);
+    }
+}
+
+static void packed_chain(const Blas *blas, const Multiply *x, int64_t nth, int64_t row, int64_t rows, char *room)
+{
     Multiply first = *x, second = *x;
+    first.chain = second.chain = false;
     first.a.at = operand_at(&x->a, nth, row, 0, x->size);
     first.b.at = x->b.at + nth * x->b.next * x->size;
-    first.c = second.a = (Operand){between, rows, x->b.cols, x->b.cols, 0, false};
+    first.c = second.a =
+        (Operand){room + sizeof(float) * PACKED_FLOATS, rows, x->b.cols, x->b.cols, 0, false};
     first.scale = 1, first.add = 0;
     second.b = x->d;
     second.b.at = x->d.at + nth * x->d.next * x->size;
     second.c.at = operand_at(&x->c, nth, row, 0, x->size);
-    rectangle(blas, &first, 0, 0, rows, 0, x->b.cols, (float *)(void *)room);
-    rectangle(blas, &second, 0, 0, rows, 0, x->c.cols, (float *)(void *)room);
+    packed_rows(blas, &first, 0, 0, rows, (float *)(void *)room);
+    packed_rows(blas, &second, 0, 0, rows, (float *)(void *)room);
 }
 
-static void run_job(const Blas *blas, const Multiply *x, Cut cut, int64_t job, char *room)
+static void run_job(const Blas *blas, const Multiply *x, int64_t jobs, int64_t job, char *room)
 {
-    int64_t nth = job / cut.count, at = job % cut.count, i = 0, j = at;
-    if (x->chain) {
-        chain_job(blas, x, nth, at * CHAIN, room);
-        return;
+    int64_t nth = job / jobs, at = job % jobs, each = x->chain ? between_of(x).rows : PACKED_ROWS, row = at * each,
+            rows = less(x->c.rows - row, each);
+    if (x->chain)
+        (packed(x) ? packed_chain : chain_rows)(blas, x, nth, row, rows, room);
+    else if (packed(x))
+        packed_rows(blas, x, nth, row, rows, (float *)(void *)room);
+    else {
+        MatrixProduct y = nth_product(x, nth);
+        product_panel(blas, &y, product_cut(&y), at);
     }
-    for (; x->gram && j > i; i++)
-        j -= i + 1;
-    if (!x->gram)
-        i = at / cut.across, j = at % cut.across;
-    int64_t row = i * TILE, col = j * TILE, rows = less(x->c.rows - row, TILE), cols = less(x->c.cols - col, TILE);
-    rectangle(blas, x, nth, row, rows, col, cols, (float *)(void *)room);
-    if (x->gram)
-        mirror(x, nth, row, rows, col, cols);
 }
 
 /* A thread takes the next job until none is left. */
-typedef struct Jobs { const Blas *blas; const Multiply *x; Cut cut; int64_t n, next, room; char *all; } Jobs;
+typedef struct Jobs { const Blas *blas; const Multiply *x; int64_t each, n, next, room; char *all; } Jobs;
 
 static void run_jobs(void *with, int64_t thread)
 {
     Jobs *p = with;
     for (int64_t i; (i = __atomic_fetch_add(&p->next, 1, __ATOMIC_RELAXED)) < p->n;)
-        run_job(p->blas, p->x, p->cut, i, p->all + thread * p->room);
+        run_job(p->blas, p->x, p->each, i, p->all + thread * p->room);
 }
 
 optc_status multiply_cpu(optc_engine *e, const Blas *blas, const Multiply *x)
 {
-    Cut cut = cut_of(x);
-    int64_t jobs = dom_times(cut.count, x->batch), room = room_of(x);
+    int64_t each = jobs_of(x), jobs = dom_times(each, x->batch), room = room_of(x);
     double flops = 2.0 * (double)x->batch * (double)x->c.rows * (double)x->b.cols * (double)x->a.cols;
     if (room > x->limit)
         return too_little(room, x->limit);
@@ -196,7 +230,7 @@ optc_status multiply_cpu(optc_engine *e, const Blas *blas, const Multiply *x)
     if (bytes && !all)
         return fail(OPTC_ERROR_MEMORY, "optc_multiply: out of memory: %zu bytes of workspace", bytes);
     memory_account(e, (int64_t)bytes);
-    Jobs p = {.blas = blas, .x = x, .cut = cut, .n = jobs, .room = room, .all = all};
+    Jobs p = {.blas = blas, .x = x, .each = each, .n = jobs, .room = room, .all = all};
     parallel_for((int)team, team, run_jobs, &p);
     if (bytes && e->memory.alloc)
         e->memory.release(e->memory.context, all, bytes, NULL);

@@ -1,6 +1,5 @@
-/* Products without a rule on a GPU, by cuBLAS with strides: the only device memory of ours is the workspace. Our
- * matrices are row-major and cuBLAS expects column-major ones. Our c = a b is its c' = b' a', so the operands are
- * passed in exchanged order. */
+/* Products without a rule on a GPU, by cuBLAS with strides: the only device memory of ours is the workspace. The
+ * core's cublas_gemm makes the calls, as for rules. */
 #include "runtime/library/matrix/multiply.h"
 
 #include <limits.h>
@@ -12,28 +11,24 @@ enum { LEAST_SPACE = 1 << 16, MOST_BATCH = 65535 };
 
 static optc_status refused(const MatrixKit *k, const char *call, const char *function, int rc)
 {
-    return fail(rc == CUBLAS_STATUS_ALLOC_FAILED ? OPTC_ERROR_MEMORY : OPTC_ERROR_DEVICE, "%s: %s: %s", call, function,
-                k->cublas.cublasGetStatusString(rc));
+    char what[80];
+    snprintf(what, sizeof what, "%s: %s", call, function);
+    return cublas_refused(&k->cublas, what, rc, "");
 }
 
 static optc_status open_blas(optc_engine *e, MatrixKit *k)
 {
     static const char call[] = "optc_multiply";
     char why[400];
+    cublasHandle_t h;
     if (!cublas_open(&k->cublas, e->gpu->d->version, NULL, why, sizeof why))
         return fail(OPTC_ERROR_UNAVAILABLE, "%s: products without a rule need cuBLAS on a GPU: %s", call, why);
-    cublasHandle_t h;
-    int rc = k->cublas.cublasCreate_v2(&h);
-    if (rc)
-        return refused(k, call, "cublasCreate", rc);
-    rc = k->cublas.cublasSetPointerMode_v2(h, CUBLAS_POINTER_MODE_HOST);
-    if (!rc)                                               /* sums that several blocks share stay in f32 */
-        rc = k->cublas.cublasSetMathMode(h, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
-    if (rc)
-        k->cublas.cublasDestroy_v2(h);
+    int rc = cublas_handle_take(&k->cublas, e->gpu, &h);
+    if (rc && h)
+        spare_keep(e->gpu, h, k->cublas.cublasDestroy_v2);
     else
         k->handle = h;
-    return rc ? refused(k, call, "cublasSetMathMode", rc) : OPTC_OK;
+    return rc ? refused(k, call, "cublasCreate", rc) : OPTC_OK;
 }
 
 /* Opens the library or kernels on first use. That allocates memory, so it must not happen in a capture. */
@@ -51,39 +46,19 @@ static optc_status ready(optc_engine *e, MatrixKit *k, void *stream, const char 
 }
 
 /* ---- one call ---- */
-enum { NO_CUBLAS = -1 };
-static const int cublas_type[NTYPES] = {
-#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, digits, least, most, beyond, dtype, \
-             dlpack, launch, cublas) [T_##ID] = cublas,
-#include "gen/abi/types.def"
-};
-
 /* Multiplies n matrices of x, from number `from` on. Inside gpu_enter; the handle's stream is set. */
 static optc_status multiply_matrices(const MatrixKit *k, const Multiply *x, const char *call, int64_t from, int64_t n)
 {
-    const Cublas *f = &k->cublas;
-    float small[2] = {(float)x->scale, (float)x->add};
-    const void *alpha = x->type == T_F64 ? (const void *)&x->scale : &small[0];
-    const void *beta = x->type == T_F64 ? (const void *)&x->add : &small[1];
-    const void *a = operand_at(&x->a, from, 0, 0, x->size), *b = operand_at(&x->b, from, 0, 0, x->size);
-    void *c = operand_at(&x->c, from, 0, 0, x->size);
-    cudaDataType t = (cudaDataType)cublas_type[x->type];
-    cublasComputeType_t in = x->type == T_F64 ? CUBLAS_COMPUTE_64F
-                             : x->tf32        ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                              : CUBLAS_COMPUTE_32F;
-    cublasOperation_t ta = x->a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N, tb = x->b.transposed ? CUBLAS_OP_T
-        : CUBLAS_OP_N;
-    int64_t rows = x->c.rows, cols = x->c.cols, deep = x->a.cols;
-    bool far = rows > INT_MAX || cols > INT_MAX || deep > INT_MAX || x->a.ld > INT_MAX || x->b.ld > INT_MAX ||
-               x->c.ld > INT_MAX;
-    if (far && !f->cublasGemmStridedBatchedEx_64)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: a length exceeds 32 bits, which %.300s does not support", call, f->path);
-    int rc = far ? f->cublasGemmStridedBatchedEx_64(k->handle, tb, ta, cols, rows, deep, alpha, b, t, x->b.ld,
-                                                    x->b.next, a, t, x->a.ld, x->a.next, beta, c, t, x->c.ld,
-                                                    x->c.next, n, in, CUBLAS_GEMM_DEFAULT)
-                 : f->cublasGemmStridedBatchedEx(k->handle, tb, ta, (int)cols, (int)rows, (int)deep, alpha, b, t,
-                                                 (int)x->b.ld, x->b.next, a, t, (int)x->a.ld, x->a.next, beta, c, t,
-                                                 (int)x->c.ld, x->c.next, (int)n, in, CUBLAS_GEMM_DEFAULT);
+    const GpuGemm y = {.type = call_type_of(x->product), .strided = true, .trans_a = x->a.transposed,
+                       .trans_b = x->b.transposed, .m = x->c.rows, .n = x->c.cols, .k = x->a.cols, .lda = x->a.ld,
+                       .ldb = x->b.ld, .ldc = x->c.ld, .count = n, .alpha = x->scale, .beta = x->add,
+                       .a = {(CUdeviceptr)(uintptr_t)operand_at(&x->a, from, 0, 0, x->size), x->a.next},
+                       .b = {(CUdeviceptr)(uintptr_t)operand_at(&x->b, from, 0, 0, x->size), x->b.next},
+                       .c = {(CUdeviceptr)(uintptr_t)operand_at(&x->c, from, 0, 0, x->size), x->c.next}};
+    if (gemm_is_long(&y) && !k->cublas.cublasGemmStridedBatchedEx_64)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: a length exceeds 32 bits, which %.300s does not support", call,
+                    k->cublas.path);
+    int rc = cublas_gemm(&k->cublas, k->handle, &y);
     return rc ? refused(k, call, "cublasGemmStridedBatchedEx", rc) : OPTC_OK;
 }
 
@@ -147,14 +122,6 @@ static int64_t blas_space(const optc_engine *e, int64_t limit)
     return (share < full ? share : full) / 256 * 256;
 }
 
-static optc_status set_stream(const MatrixKit *k, void *stream, CUdeviceptr space, int64_t bytes, const char *call)
-{
-    int rc = k->cublas.cublasSetStream_v2(k->handle, stream);
-    if (!rc)                                               /* cublasSetStream resets the workspace */
-        rc = k->cublas.cublasSetWorkspace_v2(k->handle, (void *)(uintptr_t)space, (size_t)bytes);
-    return rc ? refused(k, call, "cublasSetStream", rc) : OPTC_OK;
-}
-
 static optc_status multiply_inside(optc_engine *e, MatrixKit *k, const Multiply *x, const char *call)
 {
     int64_t space = blas_space(e, x->limit), line = dom_times(x->b.cols, x->size), bytes = space;
@@ -171,8 +138,10 @@ static optc_status multiply_inside(optc_engine *e, MatrixKit *k, const Multiply 
     if (s == OPTC_OK) {
         pthread_mutex_lock(&e->library->lock);
         s = k->handle ? OPTC_OK : ready(e, k, x->stream, call, open_blas);
-        if (s == OPTC_OK)
-            s = set_stream(k, x->stream, at, space, call);
+        int rc = s == OPTC_OK ? cublas_handle_use(&k->cublas, k->handle, (CUstream)x->stream, (void *)(uintptr_t)at,
+                                                  (size_t)space) : 0;
+        if (rc)
+            s = refused(k, call, "cublasSetStream", rc);
         if (s == OPTC_OK)
             s = x->chain ? multiply_chain(k, x, &t, call) : multiply_batch(k, x, call);
         pthread_mutex_unlock(&e->library->lock);
@@ -184,7 +153,7 @@ static optc_status multiply_inside(optc_engine *e, MatrixKit *k, const Multiply 
 optc_status multiply_gpu(optc_engine *e, MatrixKit *k, const Multiply *x)
 {
     optc_status s = gpu_alive(e->gpu);
-    if (s == OPTC_OK && cublas_type[x->type] == NO_CUBLAS)
+    if (s == OPTC_OK && x->product == NPRODUCT)
         s = fail(OPTC_ERROR_UNAVAILABLE, "optc_multiply: cuBLAS has no products of %s", type_info[x->type].name);
     if (s != OPTC_OK)
         return s;

@@ -1,0 +1,164 @@
+/* Cuts one product of matrices into panels and computes a panel. cpu_product.h describes who calls it. */
+#include "runtime/core/matrix/cpu_product.h"
+
+#include <limits.h>
+#include <string.h>
+
+/* ---- panels ---- */
+/* Rows and columns of the result per panel: large enough that packing the operands for each panel is cheap, small
+ * enough that one large matrix keeps many threads busy. Panels of small symmetric products are smaller, since half of
+ * each panel on the diagonal is computed in vain.
+ *
+ * A single product has row panels of WIDE_VALUES values. Measured with OpenBLAS 0.3.21 on one core of a Xeon (AVX-512),
+ * f32, time over that of one call for the whole result:
+ *                    512 x 512   512 rows   256 rows
+ *   768 x 768 x 768       1.15       1.09       1.11
+ *   1024                  1.06       1.02       1.13
+ *   2048                  1.23       1.09       1.21 */
+enum { PANEL = 512, PANEL_SYMMETRIC = 256, PANEL_LARGE = 2048, PANEL_STEP = 16, WIDE_VALUES = 1 << 20 };
+
+CORE int64_t panel_length(int64_t n, int64_t most)
+{
+    int64_t parts = count_up(n, most), each = parts ? count_up(n, parts) : 1;
+    return count_up(each, PANEL_STEP) * PANEL_STEP;
+}
+
+CORE Panels product_cut(const MatrixProduct *x)
+{
+    int64_t most = x->symmetric && x->m < PANEL_LARGE && !x->single ? PANEL_SYMMETRIC : PANEL;
+    Panels p = {panel_length(x->m, most), 0, 0, 0, 0};
+    p.cols = panel_length(x->n, x->single && WIDE_VALUES / p.rows > most ? WIDE_VALUES / p.rows : most);
+    p.down = count_up(x->m, p.rows);
+    p.across = x->single && x->symmetric ? 1 : count_up(x->n, p.cols);
+    p.count = x->symmetric && !x->single ? p.down * (p.down + 1) / 2 : p.down * p.across;
+    return p;
+}
+
+/* ---- mirrors ---- */
+/* Tiles of 8 x 8: a tile's cache lines stay in the first cache, and its loops are unrolled. */
+#define MIRROR_OF(NAME, T)                                                                                            \
+    static void NAME##_tile(const T *from, T *to, int64_t ld)                                                         \
+    {                                                                                                                 \
+        for (int j = 0; j < 8; j++, to += ld)                                                                         \
+            for (int i = 0; i < 8; i++)                                                                               \
+                to[i] = from[i * ld + j];                                                                             \
+    }                                                                                                                 \
+    static void NAME(const T *from, T *to, int64_t rows, int64_t cols, int64_t ld)                                    \
+    {                                                                                                                 \
+        for (int64_t i0 = 0; i0 < rows; i0 += 8)                                                                      \
+            for (int64_t j0 = 0; j0 < cols; j0 += 8)                                                                  \
+                if (i0 + 8 <= rows && j0 + 8 <= cols)                                                                 \
+                    NAME##_tile(from + i0 * ld + j0, to + j0 * ld + i0, ld);                                          \
+                else                                                                                                  \
+                    for (int64_t j = j0; j < cols && j < j0 + 8; j++)                                                 \
+                        for (int64_t i = i0; i < rows && i < i0 + 8; i++)                                             \
+                            to[j * ld + i] = from[i * ld + j];                                                        \
+    }                                                                                                                 \
+    static void NAME##_diagonal(T *c, int64_t rows, int64_t ld)                                                       \
+    {                                                                                                                 \
+        for (int64_t j0 = 0; j0 < rows; j0 += 8) {                                                                    \
+            int64_t end = j0 + 8 < rows ? j0 + 8 : rows;                                                              \
+            for (int64_t j = j0; j < end; j++)                                                                        \
+                for (int64_t i = j + 1; i < end; i++)                                                                 \
+                    c[j * ld + i] = c[i * ld + j];                                                                    \
+            NAME(c + end * ld + j0, c + j0 * ld + end, rows - end, end - j0, ld);                                     \
+        }                                                                                                             \
+    }
+MIRROR_OF(mirror_f32, float)
+MIRROR_OF(mirror_f64, double)
+
+/* Mirrors a block from below the diagonal of c to above it. */
+static void mirror_block(const MatrixProduct *x, int64_t row, int64_t rows, int64_t col, int64_t cols)
+{
+    if (x->f64)
+        mirror_f64((const double *)(void *)x->c + row * x->ldc + col, (double *)(void *)x->c + col * x->ldc + row, rows,
+                   cols, x->ldc);
+    else
+        mirror_f32((const float *)(void *)x->c + row * x->ldc + col, (float *)(void *)x->c + col * x->ldc + row, rows,
+                   cols, x->ldc);
+}
+
+static void mirror_inside(const MatrixProduct *x, int64_t row, int64_t rows)
+{
+    if (x->f64)
+        mirror_f64_diagonal((double *)(void *)x->c + row * x->ldc + row, rows, x->ldc);
+    else
+        mirror_f32_diagonal((float *)(void *)x->c + row * x->ldc + row, rows, x->ldc);
+}
+
+/* ---- blocks ---- */
+/* Whether the integers of the BLAS hold all lengths. */
+static bool block_fits(const Blas *blas, const Gemm *g)
+{
+    int64_t most = g->lda > g->ldb ? g->lda : g->ldb;
+    most = g->ldc > most ? g->ldc : most;
+    return blas->wide || (most <= INT_MAX && g->k <= INT_MAX && g->m <= INT_MAX && g->n <= INT_MAX);
+}
+
+/* Copies the summand into the result, which the product is then added to. */
+static void copy_summand(const MatrixProduct *x, const Gemm *g, const char *from, size_t size)
+{
+    for (int64_t i = 0; i < g->m; i++)
+        memcpy((char *)g->c + (size_t)(i * g->ldc) * size, from + (size_t)(i * x->ld_add) * size, (size_t)g->n * size);
+}
+
+/* Computes rows x cols of the result. lower: the block is on the diagonal of x x.T, and only its lower half is needed.
+ * With beta 0 a BLAS may multiply the old values by zero, which keeps NaN, so such a block is cleared first. */
+static void product_block(const Blas *blas, const MatrixProduct *x, int64_t row, int64_t rows, int64_t col,
+                          int64_t cols, bool lower)
+{
+    size_t size = x->f64 ? sizeof(double) : sizeof(float);
+    Gemm g;
+    memset(&g, 0, sizeof g);
+    g.f64 = x->f64;
+    g.trans_a = x->a.transposed, g.trans_b = x->b.transposed;
+    g.m = rows, g.n = cols, g.k = x->k;
+    g.alpha = x->alpha, g.beta = x->beta;
+    g.lda = x->a.ld, g.ldb = x->b.ld, g.ldc = x->ldc;
+    g.a = x->a.at + (size_t)(row * (g.trans_a ? 1 : g.lda)) * size;
+    g.b = x->b.at + (size_t)(col * (g.trans_b ? g.ldb : 1)) * size;
+    g.c = x->c + (size_t)(row * g.ldc + col) * size;
+    bool fits = block_fits(blas, &g);
+    g.lower = lower && fits && blas->gemm[0] && g.alpha != 0;
+    if (g.beta != 0 && x->add)
+        copy_summand(x, &g, x->add + (size_t)(row * x->ld_add + col) * size, size);
+    for (int64_t i = 0; g.lower && g.beta == 0 && i < g.m; i++)
+        memset((char *)g.c + (size_t)(i * g.ldc) * size, 0, (size_t)(i + 1) * size);
+    if (fits)
+        blas_gemm(blas, &g);
+    else
+        gemm_fallback(&g);
+}
+
+static void symmetric_panel(const Blas *blas, const MatrixProduct *x, int64_t row, int64_t rows, int64_t col,
+                            int64_t end)
+{
+    int64_t left = (end < row ? end : row) - col;
+    if (left > 0) {
+        product_block(blas, x, row, rows, col, left, false);
+        mirror_block(x, row, rows, col, left);
+    }
+    if (end > row) {
+        product_block(blas, x, row, rows, row, rows, x->gram);
+        mirror_inside(x, row, rows);
+    }
+}
+
+CORE void product_panel(const Blas *blas, const MatrixProduct *x, Panels cut, int64_t panel)
+{
+    int64_t i = 0, j = panel;
+    if (!x->symmetric) {
+        i = panel / cut.across, j = panel % cut.across;
+    } else if (x->single) {                    /* whole rows up to the diagonal, the longest first */
+        i = cut.down - 1 - panel, j = 0;
+    } else {
+        for (; j > i; i++)
+            j -= i + 1;
+    }
+    int64_t row = i * cut.rows, rows = x->m - row < cut.rows ? x->m - row : cut.rows, col = j * cut.cols,
+            cols = x->n - col < cut.cols ? x->n - col : cut.cols;
+    if (!x->symmetric)
+        product_block(blas, x, row, rows, col, cols, false);
+    else
+        symmetric_panel(blas, x, row, rows, col, x->single ? row + rows : col + cols);
+}
