@@ -74,13 +74,14 @@ static bool list_kernels(Case *c)
 {
     const Plan *p = c->gen.plan;
     const Program *program = program_make(&c->gen.arena, p, NULL);
-    c->kernel = calloc((size_t)p->nfn + NCALLKERNEL + 3, sizeof *c->kernel);
+    c->kernel = calloc((size_t)p->nfn + NCALLKERNEL + 4, sizeof *c->kernel);
     if (!c->kernel)
         return false;
     if (c->part == 0) {
         c->kernel[c->nkernel++] = "optc_advance_t";
         c->kernel[c->nkernel++] = "optc_guard";
         c->kernel[c->nkernel++] = "optc_move";
+        c->kernel[c->nkernel++] = "optc_agree";
     }
     for (int k = 0; k < NCALLKERNEL; k++) {
         const char *name = k == KERNEL_PHASE ? NULL : call_kernel(program, k);

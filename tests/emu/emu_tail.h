@@ -41,6 +41,9 @@ EMU_OWN(optc_guard, optc_guard_args)
 #ifdef EMU_MOVE
 EMU_OWN(optc_move, optc_move_args)
 #endif
+#ifdef EMU_AGREE
+EMU_OWN(optc_agree, optc_agree_args)
+#endif
 
 // numbers: the second parameter; NULL: the kernel has only one
 extern "C" __attribute__((visibility("default"))) void emu_launch(void *kernel, const void *args, const void *numbers,

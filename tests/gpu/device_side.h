@@ -47,6 +47,7 @@ bool others(int i, int line);
 #define SHARED() do { if (others(_i, __LINE__)) return; } while (0)
 
 /* Each file adds its tests to a case. */
+void add_agree(TCase *t);
 void add_codes(TCase *t);
 void add_connect(TCase *t);
 void add_cohorts(TCase *t);

@@ -234,7 +234,7 @@ CORE optc_status gpu_send_views(optc_binding *b)
     if (rc)
         return gpu_error(g, "cuMemcpyHtoDAsync", rc, "views of the tensors");
     t->dirty = false;
-    return OPTC_OK;
+    return gpu_agree_send(b);
 }
 
 /* ---- states ---- */
@@ -406,11 +406,15 @@ static optc_status bind_inside(optc_binding *b)
     if (s == OPTC_OK)
         s = gpu_stagger_bind(b);
     if (s == OPTC_OK)
+        s = gpu_agree_bind(b);
+    if (s == OPTC_OK)
         s = gpu_exchanges_bind(b);
     if (s == OPTC_OK)
         phases_bind(b);
     if (s == OPTC_OK)
         s = init_states(b);
+    if (s == OPTC_OK)
+        s = gpu_agree_send(b);
     if (s == OPTC_OK)
         TRY(g, cuStreamSynchronize(b->gpu->stream), what);      /* the first step may run in another stream */
     return s;
@@ -453,6 +457,7 @@ CORE void gpu_unbind(optc_binding *b)
     calls_unbind(b);
     gpu_stagger_unbind(b);
     gpu_exchanges_unbind(b);
+    gpu_agree_unbind(b);
     tables_drop(b);
     gpu_give(b->rule->engine, (CUdeviceptr)(uintptr_t)b->block, b->storage_bytes, t->stream);
     gpu_give(b->rule->engine, t->all, t->bytes, t->stream);

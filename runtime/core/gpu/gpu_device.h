@@ -56,11 +56,15 @@ typedef struct KnownMethod { int roots, f64, power, bucket, method; } KnownMetho
 enum { METHOD_LEAST = 3, METHOD_MOST = 12, METHOD_ROOTS = 256, METHOD_REACH = 2 };
 
 /* fn: by ProgStage.fn. call: by CallKernel, for rules with calls; KERNEL_PHASE is NULL where conditional nodes are not
- * available, kernels of products until Host.products has loaded them. read_ahead, move: the kernels GUARD_KERNEL and
- * MOVE_KERNEL; NULL in packages from before they existed. */
-typedef struct GpuCode { Launch *launch; CUfunction *fn, advance_t, read_ahead, move, call[NCALLKERNEL]; } GpuCode;
+ * available, kernels of products until Host.products has loaded them. read_ahead, move, agree: the kernels
+ * GUARD_KERNEL, MOVE_KERNEL and AGREE_KERNEL; NULL in packages from before they existed. */
+typedef struct GpuCode {
+    Launch *launch;
+    CUfunction *fn, advance_t, read_ahead, move, agree, call[NCALLKERNEL];
+} GpuCode;
 #define GUARD_KERNEL "optc_guard"
 #define MOVE_KERNEL "optc_move"
+#define AGREE_KERNEL "optc_agree"
 
 /* optc_launch of templates/cuda_helpers.h */
 typedef struct Args { CUdeviceptr views, mem, units; long long count; int guard, advance_t; Brief brief; } Args;
@@ -95,6 +99,7 @@ typedef struct GpuTables {
     CUdeviceptr table;                     /* not 0: capture table of the current step, instead of mem */
     struct CaptureTable *capture_tables;
     struct GpuExchanges *exchanges;        /* NULL: the binding is not sharded */
+    struct GpuAgree *agree;                /* NULL: the ranks need not compare anything */
     LaunchList *launch_list;               /* by entry, then phase */
     int nphase, step;                      /* step: the entry of that name */
     /* memory for the work lists of scheduled units, and its length; stagger_on: the current run uses them */
@@ -198,9 +203,21 @@ CORE void gpu_exchanges_unbind(optc_binding *b);
 CORE optc_status gpu_exchange(const optc_binding *b, int number);
 CORE optc_status gpu_gather(optc_engine *e, const optc_comm *c, const void *own, void *all, size_t bytes);
 
+/* ---- gpu_agree.c: the ranks of a sharded binding compare which tensors take part; inside gpu_enter ---- */
+CORE optc_status gpu_agree_bind(optc_binding *b);          /* before the exchanges' tables */
+CORE void gpu_agree_unbind(optc_binding *b);
+CORE optc_status gpu_agree_send(optc_binding *b);          /* after participation changed on the device */
+CORE CUdeviceptr gpu_agree_guard(const optc_binding *b);   /* where optc_guard reports a skipped step; 0: nowhere */
+CORE optc_status gpu_agree_begin(optc_binding *b, int entry, int phase, bool capturing);
+CORE bool gpu_agree_rides(const optc_binding *b, int exchange);    /* the exchange's gather carries the words */
+CORE optc_status gpu_agree_launch(const optc_binding *b, size_t stride);   /* after they were gathered */
+CORE bool gpu_agree_differs(const optc_binding *b);        /* a step found a difference, which the host knows */
+CORE optc_status gpu_agree_check(const optc_binding *b);   /* fails if so */
+
 /* ---- gpu_guard.c: device scalars and the guard ---- */
 CORE optc_status gpu_read_ahead(optc_binding *b, const void *from, bool guard, const char *call);
 CORE optc_status guard_launch(optc_binding *b, int entry); /* inside gpu_enter; launches nothing if there are none */
+CORE bool entry_counts(const optc_binding *b, int entry);  /* a skipped run still increments t */
 
 /* ---- gpu_conditional.c: rules with calls in which the device chooses the phase ---- */
 CORE void phases_bind(optc_binding *b);                    /* sets optc_binding.conditional */

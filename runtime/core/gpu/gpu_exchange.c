@@ -45,9 +45,10 @@ static int64_t list_chunks(const optc_binding *b, const Exchange *e, int list, C
     if (list == LIST_SHARE)
         return cut_chunks(e->share.move, e->share.n, 0, to);
     int64_t n = 0;
+    int64_t head = gpu_agree_rides(b, (int)(e - b->shards->exchange)) ? b->shards->head : 0;
     for (int r = 0; r < b->shards->comm.ranks; r++)
         n += cut_chunks(e->shared.move + e->shared_at[r], e->shared_at[r + 1] - e->shared_at[r],
-                        (int64_t)e->share_bytes * r, to ? to + n : NULL);
+                        (head + (int64_t)e->share_bytes) * r + head, to ? to + n : NULL);
     return n;
 }
 
@@ -131,9 +132,11 @@ CORE optc_status gpu_exchange(const optc_binding *b, int number)
         s = s == OPTC_OK ? launch_moves(b, &t[LIST_RECV], recv, 0) : s;
     }
     if (s == OPTC_OK && e->share_bytes) {
+        size_t head = gpu_agree_rides(b, number) ? (size_t)x->head : 0;
         s = launch_moves(b, &t[LIST_SHARE], send, 1);
-        if (s == OPTC_OK && c->all_gather(c->context, from, to, e->share_bytes, b->gpu->stream))
+        if (s == OPTC_OK && c->all_gather(c->context, (char *)from - head, to, head + e->share_bytes, b->gpu->stream))
             return exchange_failed(b);
+        s = s == OPTC_OK && head ? gpu_agree_launch(b, head + e->share_bytes) : s;
         s = s == OPTC_OK ? launch_moves(b, &t[LIST_SHARED], recv, 0) : s;
     }
     b->shards->failed = b->shards->failed || s != OPTC_OK;

@@ -8,7 +8,7 @@
 /* optc_source and optc_guard_args of templates/stage_cuda.txt */
 typedef struct GuardScalar { CUdeviceptr from, to; int wide, at, group; } GuardScalar;
 typedef struct GuardArgs {
-    CUdeviceptr views, groups, guard;
+    CUdeviceptr views, groups, guard, told;
     long long nview, ncohort;
     int wide, counts, lets, nsource;
     GuardScalar source[OPTC_SOURCES];
@@ -44,7 +44,7 @@ CORE optc_status gpu_read_ahead(optc_binding *b, const void *from, bool guard, c
 
 /* A skipped run still increments t, so the guard must decrement it. Not if the increment is itself in a
  * conditional node that is skipped (gpu_conditional.c). */
-static bool entry_counts(const optc_binding *b, int entry)
+CORE bool entry_counts(const optc_binding *b, int entry)
 {
     const Program *p = b->program;
     const ProgPhase *ph = &p->entry[entry].phase[0];
@@ -76,6 +76,7 @@ CORE optc_status guard_launch(optc_binding *b, int entry)
             a.guard = (CUdeviceptr)(uintptr_t)b->guard.from;
             a.wide = b->guard.type == T_F64;
             a.counts = entry_counts(b, entry);
+            a.told = gpu_agree_guard(b);
         }
         for (int i = at; i < b->nsource && a.nsource < OPTC_SOURCES; i++)
             put_source(b, &b->source[i], &a.source[a.nsource++]);

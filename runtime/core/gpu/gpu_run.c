@@ -444,6 +444,8 @@ static optc_status run_inside(optc_binding *b, int entry, int phase)
         s = cohorts_copy_states(b, follow_group);
     if (s == OPTC_OK)
         s = guard_launch(b, entry);
+    if (s == OPTC_OK)
+        s = gpu_agree_begin(b, entry, phase, capturing != 0);
     if (s != OPTC_OK)
         return s;
     /* After a capture (steps may have been replayed) or with a guard (steps may have been skipped) the host does not
@@ -482,6 +484,8 @@ CORE optc_status gpu_run(optc_binding *b, int entry, int phase)
 {
     GpuEngine *g = b->rule->engine->gpu;
     optc_status s = gpu_alive(g);
+    if (s == OPTC_OK)
+        s = gpu_agree_check(b);
     if (s != OPTC_OK)
         return s;
     gpu_enter(g);
@@ -495,7 +499,8 @@ CORE optc_status gpu_sync(optc_binding *b)
     if (s != OPTC_OK)
         return s;
     int rc = gpu_enter_aside(g)->cuStreamSynchronize(b->gpu->stream);
-    return gpu_leave(g, rc ? gpu_error(g, "cuStreamSynchronize", rc, b->program->name) : OPTC_OK);
+    s = gpu_leave(g, rc ? gpu_error(g, "cuStreamSynchronize", rc, b->program->name) : OPTC_OK);
+    return s == OPTC_OK ? gpu_agree_check(b) : s;
 }
 
 CORE void gpu_set_stream(optc_binding *b, void *stream) { b->gpu->stream = stream; }

@@ -87,7 +87,8 @@ CORE optc_status gpu_get_t(const optc_binding *b, int64_t *steps)
 {
     double t = (double)b->steps;
     optc_status s = OPTC_OK;
-    if ((b->gpu->captured || b->gpu->guarded) && b->program->needs_t)
+    bool device = b->gpu->captured || b->gpu->guarded || gpu_agree_differs(b);
+    if (device && b->program->needs_t)
         s = copy_bytes(b, &t, b->gpu->hyper, sizeof t, false, true, "optc_get_t");
     if (s == OPTC_OK)
         *steps = (int64_t)t;

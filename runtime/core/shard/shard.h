@@ -71,6 +71,7 @@ typedef struct Shards {
     int params;                        /* the exchange that sends parameters to owners when states copy them; -1 */
     int64_t at;                        /* offset of this memory in the binding's block */
     int64_t send_at, recv_at, bytes;   /* relative to `at`: buffers; all bytes */
+    int64_t head;                      /* bytes ahead of the buffer to send, for gpu_agree.c; 0 on a CPU */
     int64_t *copy_at;                  /* by extra entry, then p, g and inputs: offset of its copy, -1: none */
     bool plan;                         /* only a plan: host memory, no device */
     bool agrees;                       /* all ranks have got here: they agree on how binding ends */

@@ -322,8 +322,10 @@ CORE int64_t shards_bytes(optc_binding *b, int64_t at)
             *copy = has ? bytes : -1;
             bytes += has ? up_64(dom_len(p->array[k].dom, b->tensor[i].shape) * p->type[p->array[k].type].bytes) : 0;
         }
+    x->head = b->rule->device->reaches || x->comm.ranks == 1 ? 0 : up_64((int64_t)(b->ntensor / 64 + 2) * 8);
+    recv = x->head * x->comm.ranks;
     for (int i = 0; i < x->nexchange; i++) {
-        int64_t out = (int64_t)x->exchange[i].share_bytes, in = out * x->comm.ranks, a = 0, z = 0;
+        int64_t out = x->head + (int64_t)x->exchange[i].share_bytes, in = out * x->comm.ranks, a = 0, z = 0;
         for (int r = 0; r < x->comm.ranks; r++) {
             a += (int64_t)x->exchange[i].send_bytes[r];
             z += (int64_t)x->exchange[i].recv_bytes[r];
@@ -333,7 +335,7 @@ CORE int64_t shards_bytes(optc_binding *b, int64_t at)
         recv = recv > in ? recv : in;
         recv = recv > z ? recv : z;
     }
-    x->send_at = bytes;
+    x->send_at = bytes + (x->head ? x->head + 64 : 0);         /* 64: gpu_agree.c's mark */
     x->recv_at = x->send_at + up_64(send);
     x->bytes = x->recv_at + up_64(recv);
     return x->at - at + x->bytes;

@@ -155,11 +155,13 @@ static optc_status find_kernels(optc_rule *r, BuiltKernels *c, const char *prefi
         if (k != KERNEL_PHASE && call_kernel(p, k) && in)
             TRY(g, cuModuleGetFunction(&c->code.call[k], in, call_kernel(p, k)), call_kernel(p, k));
     }
-    CUfunction phase = NULL, read_ahead = NULL, move = NULL;
+    CUfunction phase = NULL, read_ahead = NULL, move = NULL, agree = NULL;
     if (!g->d->cuModuleGetFunction(&read_ahead, c->module[0], GUARD_KERNEL))
         c->code.read_ahead = read_ahead;                       /* a package may lack these kernels */
     if (!g->d->cuModuleGetFunction(&move, c->module[0], MOVE_KERNEL))
         c->code.move = move;
+    if (!g->d->cuModuleGetFunction(&agree, c->module[0], AGREE_KERNEL))
+        c->code.agree = agree;
     if (modules_conditions(r) && !g->d->cuModuleGetFunction(&phase, calls, call_kernel(p, KERNEL_PHASE)))
         c->code.call[KERNEL_PHASE] = phase;
     for (int i = 0; i < p->nstage; i++) {

@@ -12,7 +12,7 @@ from ._comm import comm_of
 from ._engines import DTYPES, asked
 from ._owned import Owned, put, spread
 from ._scaling import HIDDEN
-from ._sharded import Sharded, cut_dim, is_cut, is_sharded, piece
+from ._sharded import Sharded, as_dtensor, cut_dim, is_cut, is_sharded, piece
 from ._tensor_binding import TensorBinding, shaped
 from ._tensor_checks import row_major, tensor_name
 
@@ -209,10 +209,10 @@ class Collective(Sharded):
         shape, mine = ([1 if d in gone else n for d, n in enumerate(x)] for x in (p.shape, here.shape))
         if list(view.shape) != mine:
             return view                                # every rank has all of it
-        from torch.distributed.tensor import DTensor, Replicate
+        from torch.distributed.tensor import Replicate
         at = [Replicate() if cut_dim(x) in gone else x for x in p.placements]
         stride = p.stride() if domain == "elem" else torch.empty(shape, device="meta").stride()
-        return DTensor.from_local(view, p.device_mesh, at, run_check=False, shape=torch.Size(shape), stride=stride)
+        return as_dtensor(view, p.device_mesh, at, shape, stride)
 
     def edited(self, i, key, value):
         return key in self._owned[i] or super().edited(i, key, value)

@@ -92,10 +92,21 @@ def is_cut(p):
                                  for k, x in enumerate(p.placements))
 
 
+def as_dtensor(here, mesh, placements, shape, stride):
+    """A local tensor as a part of a DTensor that shares its memory. from_local would copy it to the device of the mesh:
+    with CPU offload parameters are on the CPU and their mesh is on GPUs."""
+    from torch.distributed.tensor import DTensor
+    if here.device.type == mesh.device_type:
+        return DTensor.from_local(here, mesh, placements, run_check=False, shape=torch.Size(shape),
+                                  stride=tuple(stride))
+    from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+    meta = TensorMeta(torch.Size(shape), tuple(stride), here.dtype)
+    return DTensor(here, DTensorSpec(mesh, tuple(placements), tensor_meta=meta), requires_grad=False)
+
+
 def placed(view, p):
     """A local state as a DTensor with the placement of the parameter."""
-    from torch.distributed.tensor import DTensor
-    return DTensor.from_local(view, p.device_mesh, p.placements, run_check=False, shape=p.shape, stride=p.stride())
+    return as_dtensor(view, p.device_mesh, p.placements, p.shape, p.stride())
 
 
 def cut_by_rows(p, here):
@@ -107,9 +118,9 @@ def cut_by_rows(p, here):
 
 def placed_scales(scales, p):
     """The scales of a piece's block codes as a part of a DTensor that is cut as the parameter's rows are."""
-    from torch.distributed.tensor import DTensor, Replicate, Shard
+    from torch.distributed.tensor import Replicate, Shard
     at = [Replicate() if cut_dim(x) is None else Shard(0) for x in p.placements]
-    return DTensor.from_local(scales, p.device_mesh, at, run_check=False, shape=(blocks(p.numel()),), stride=(1,))
+    return as_dtensor(scales, p.device_mesh, at, (blocks(p.numel()),), (1,))
 
 
 def refuse_placed_value(value, view, name):
