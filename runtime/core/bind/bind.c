@@ -120,7 +120,7 @@ static uint64_t tensor_identity(const optc_tensor *t, int group)
  * reads them). No stage on such a piece sees the rule's rows and columns. */
 static void number_runs(optc_binding *b, const optc_tensor *t, Tensor *x)
 {
-    int64_t run, apart, first = 0;
+    int64_t run = 0, apart = 0, first = 0;
     if (!(b->program->draws >> x->variant & 1) || !x->shape.n || !piece_runs(b, t, &run, &apart))
         return;
     for (int k = 0; k < t->rank; k++)

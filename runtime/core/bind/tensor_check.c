@@ -188,7 +188,7 @@ static optc_status check_piece_blocks(const optc_binding *b, const optc_tensor *
 {
     const Program *p = b->program;
     const ProgArray *m = coded_state(p, variant);
-    int64_t first, end, all, run, apart;
+    int64_t first, end, all, run = 0, apart = 0;
     if (!m || !t->global_shape)
         return OPTC_OK;
     int block = p->type[m->type].block;

@@ -201,7 +201,7 @@ static void take_matrices(optc_binding *b, int tensor)
 static bool numbers_elements(const optc_binding *b, const Cut *c)
 {
     bool even = HOST()->runs != NULL;
-    int64_t run, apart;
+    int64_t run = 0, apart = 0;
     for (int r = 0; r < b->shards->comm.ranks && even; r++)
         even = box_runs(c->rank, c->box[r] + c->rank, c->whole, &run, &apart);
     return even;
