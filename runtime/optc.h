@@ -231,9 +231,9 @@ typedef struct optc_tensor {
     const char *tags;
     /* The shape of the tensor that this one is a piece of, and the piece's position in it. NULL: this is the whole
      * tensor. Only elementwise rules accept pieces; others refuse them by name. Sizes in the rule are those of the
-     * whole tensor. So are random draws, if the tensor is cut along its first dimension. If states are stored in block
-     * codes and the whole tensor has at least 4096 elements, a piece must be a range of whole blocks of 128
-     * elements. */
+     * whole tensor, and so are random draws. A package draws other numbers for pieces that are no range of elements. If
+     * states are stored in block codes and the whole tensor has at least 4096 elements, a piece, or each of its runs of
+     * consecutive elements, must consist of whole blocks of 128 elements. */
     const int64_t *global_shape, *offset;
     /* Number of matrices that are stacked by rows in each matrix: heads, experts, or q, k and v in one tensor. Each is
      * stepped as its own matrix; rows, norms and products of the rule are then those of that matrix. 0: one. */
@@ -384,7 +384,7 @@ typedef struct optc_comm {
  * that is not NULL to take part in steps. Ranks that pass the same piece are replicas. Pieces must cover the tensor.
  *
  * Steps are collective: all ranks run the same entries in the same order. The results do not depend on the number of
- * ranks or on the cuts along the first dimension. runtime/SHARDING.md describes what is exchanged. */
+ * ranks or on the cuts. runtime/SHARDING.md describes what is exchanged. */
 optc_status optc_bind_sharded_sized(optc_rule *r, const optc_group *groups, int ngroups, size_t group_size,
                                     size_t tensor_size, const optc_comm *comm, optc_binding **out);
 static inline optc_status optc_bind_sharded(optc_rule *r, const optc_group *groups, int ngroups, const optc_comm *comm,

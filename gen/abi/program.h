@@ -285,6 +285,9 @@ typedef struct Program {
     Product product;                       /* the precision of its products */
     int rank;                              /* the largest rank (directions of a tensor); 0: the rule has no such axis */
     int block;                             /* the most rows and columns of a block; 0: the rule has no blocks */
+    /* bits: the variants with random draws, stochastic rounding or dithers per element, which depend on the element's
+     * number in the whole tensor */
+    unsigned draws;
 } Program;
 
 /* POWER: a lower bound of eigenvalue / norm of the matrix, from the spec. It determines the number of iterations. */

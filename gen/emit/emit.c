@@ -260,9 +260,9 @@ static const char *draw(Emit *e, const Node *n)
                                             [ROW] = "self->first_row + ",
                                             [COL] = "self->first_col + ",
                                             [ELEM] = "self->first + "};
-    const char *at = !dom_inside((Dom)n->dom)
-                         ? "0"
-                         : arena_printf(e->arena, "%soffset + i", first[n->dom] ? first[n->dom] : "");
+    const char *at = !dom_inside((Dom)n->dom)          ? "0"
+                     : e->runs && (Dom)n->dom == ELEM ? "optc_nth(self, offset + i)"
+                     : arena_printf(e->arena, "%soffset + i", first[n->dom] ? first[n->dom] : "");
     const char *size = dom_of_block((Dom)n->dom) ? " + 256u * (unsigned)self->first" : "";     /* layout.c */
     return arena_printf(e->arena, "optc_%s%s(self->hyper[%d], self->hyper[0]%s, (unsigned)self->id, %du%s, %s)",
                         n->op == OP_RANDOM ? "uniform" : "normal", emit_suffix(e), n->sym + 1,

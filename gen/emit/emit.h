@@ -55,6 +55,7 @@ typedef struct Emit {
     bool wide;                                 /* the stage computes in f64 */
     bool t_ahead;                              /* hyper[0] still holds the previous step's t */
     bool cites;                                /* #line directives in the body */
+    bool runs;                                 /* EmitOptions.runs */
     int *array_slot;                           /* shared stages, by Mem: index in the argument `arrays`, + 1 */
     bool broken;                               /* a template misses a section or names an unknown hole */
 } Emit;
@@ -157,7 +158,7 @@ bool emit_c_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code, Buf 
 const char *emit_c_abi(Arena *a);
 void emit_c_shared(Buf *b, const char *code);                  /* the prelude of this code */
 /* How a stage becomes a kernel. fn: its name. */
-typedef struct CudaKernel { const Launch *launch; const char *prefix, *fn; bool cites; } CudaKernel;
+typedef struct CudaKernel { const Launch *launch; const char *prefix, *fn; bool cites, runs; } CudaKernel;
 bool emit_cuda_kernel(Buf *out, Arena *a, const Plan *p, StageAt at, CudaKernel k);
 bool emit_cuda_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code);
 typedef enum { CALLS_NONE = 0, CALLS_PRODUCTS = 1, CALLS_OTHER = 2, CALLS_ALL = 3 } CallKernels;       /* bits */

@@ -26,6 +26,9 @@ typedef struct EmitOptions {
     /* CUDA: only this part of the kernels: part below nparts of the stages, or one of EmitPart; nparts 0: all */
     int part, nparts;
     bool conditions;            /* CUDA: adds KERNEL_PHASE, which finds the phase of a step on the device */
+    /* Random draws, stochastic rounding and dithers follow pieces that consist of runs (templates/runs.h). Other code
+     * is the same. */
+    bool runs;
     bool cite;                  /* CUDA: #line directives, so that compiler messages name lines of the spec */
 } EmitOptions;
 

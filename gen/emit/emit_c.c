@@ -13,7 +13,8 @@ static const char *const reserved[] = {"self", "unit", "start", "count", "from",
                                        "dither", "dithers", NULL};
 static const char *const prelude[] = {"math.h", "math_f32.h", "math_f64.h", "random.h", "types.h",
                                       "gen/abi/reduction_sizes.h", "codes.h", "rounding.h", "loops_c.h",
-                                      "reductions_c.h", "partials.h", "codes_c.h", "rounding_c.h", NULL};
+                                      "reductions_c.h", "partials.h", "codes_c.h", "rounding_c.h", "runs.h",
+                                      NULL};
 const Target target_c = {.name = "c", .templates = "stage_c.txt", .restricted = "restrict", .array_slot = "arrays",
                          .prelude = prelude, .reserved = reserved, .emit = emit_c};
 
@@ -400,7 +401,7 @@ static void store_coded(CStage *c, Access a)
     emit_put(e, AT_BODY, "%s = optc_code_most(%s, %s[from %% OPTC_LANES + i]);\n", most, most, out);
     if (!c->dithers) {
         emit_put(e, AT_BUFFERS, "unsigned dithers[OPTC_CODED];\n");
-        emit_section(e, AT_STORES, "dithers", NULL, 0);
+        emit_section(e, AT_STORES, e->runs ? "dithers_runs" : "dithers", NULL, 0);
         c->dithers = true;
     }
     emit_section(e, AT_STORES, "encode", h, 4);
@@ -417,7 +418,7 @@ static void store_drawn(CStage *c, Access a)
                       {"draws", emit_draws_of(e, a, to)}};
     emit_put(e, AT_BUFFERS, "float %s[%s];\n", out, round_of(c));
     emit_put(e, AT_BODY, "%s[i] = %s%s;\n", out, e->plan->real == T_F32 ? "" : "(float)", emit_expr(e, a.val));
-    emit_section(e, AT_STORES, "round", h, 4);
+    emit_section(e, AT_STORES, e->runs ? "round_runs" : "round", h, 4);
 }
 
 static void store_one(CStage *c, Access a)
@@ -447,7 +448,7 @@ static const char *template_of(const Stage *s, bool chunks)
     }
 }
 
-typedef struct { Buf *out; const Plan *plan; StageAt at; const char *prefix, *fn; bool ok; } OneStage;
+typedef struct { Buf *out; const Plan *plan; StageAt at; const char *prefix, *fn; bool runs, ok; } OneStage;
 
 static void emit_stage(void *ctx, Arena *a)
 {
@@ -455,6 +456,7 @@ static void emit_stage(void *ctx, Arena *a)
     CStage c = {0};
     const Stage *s = x->at.stage;
     emit_begin(&c.e, &target_c, x->plan, x->at, a, x->prefix);
+    c.e.runs = x->runs;
     c.waiting = NEWS(a, const char *, c.e.g->len + 1);
     c.label = NEWS(a, const char *, x->plan->nmem + 1);
     c.fetch = (s->nfold || s->uses_rows) && few_streams(&c.e);
@@ -497,7 +499,8 @@ bool emit_c_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code, Buf 
         if (!at.stage)
             continue;
         const char *fn = emit_prefixed(a, o->prefix, p, at.entry->name, at.phase, at.stage);
-        OneStage x = {code, p, at, o->prefix, o->prefix ? arena_printf(a, "OPTC_CLONES %s", fn) : fn, false};
+        OneStage x = {code, p, at, o->prefix, o->prefix ? arena_printf(a, "OPTC_CLONES %s", fn) : fn, o->runs,
+                      false};
         arena_scratch(a, emit_stage, &x);
         ok = ok && x.ok;
         buf_puts(code, "\n");

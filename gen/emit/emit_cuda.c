@@ -16,7 +16,7 @@ static const char *const reserved[] = {
 static const char *const prelude[] = {"gen/abi/stage_abi.h", "math.h", "math_f32.h", "math_f64.h", "random.h",
                                       "types.h", "gen/abi/reduction_sizes.h", "codes.h", "rounding.h", "cuda_helpers.h",
                                       "reductions_cuda.h", "codes_cuda.h", "staged_cuda.h", "rounding_cuda.h",
-                                      "exact_cuda.h",
+                                      "exact_cuda.h", "runs.h",
                                       "half_tiles_cuda.h", "partials.h", NULL};
 const Target target_cuda = {.name = "cuda", .gpu = true, .templates = "stage_cuda.txt", .restricted = "__restrict__",
                             .array_slot = "arrays.at", .prelude = prelude, .reserved = reserved, .emit = emit_cuda};
@@ -258,7 +258,13 @@ static const char *turn_step(CudaStage *c)
 }
 
 /* With block codes a piece of a tensor begins at a multiple of 128. */
-static bool draws_near(const CudaStage *c) { return c->group && emit_codes(&c->e) && emit_draws(&c->e); }
+static bool draws_near(const CudaStage *c)
+{
+    return c->group && emit_codes(&c->e) && emit_draws(&c->e) && !c->e.runs;
+}
+
+/* The name of a section, or of its variant for pieces that consist of runs. */
+static const char *by_runs(const CudaStage *c, const char *plain, const char *runs) { return c->e.runs ? runs : plain; }
 
 static void store_one(CudaStage *c, Access a)
 {
@@ -274,10 +280,11 @@ static void store_one(CudaStage *c, Access a)
         bool root = has_root(c, a.val);
         const Hole h[] = {{"hint", number(c, c->knob[KNOB_STORE])}, {"type", t->name}, {"x", ptr}, {"from", out},
                           {"root", root ? "true" : "false"}, {"odd", root ? "outside" : "false"},
-                          {"at", c->group ? "base, room - near" : "offset, left"}};
+                          {"at", c->group ? "base, room - near" : "offset, left"},
+                          {"run", c->group ? "base" : "offset"}};
         emit_put(e, c->group ? AT_BUFFERS : AT_OUTS, "float %s[%d][%d];\n", out, c->group ? c->group : 1, c->vec);
         emit_put(e, AT_BODY, "%s[%s][i] = %s;\n", out, c->group ? "k" : "0", x);
-        emit_section(e, c->group ? AT_FINISH : AT_STORES, "put_coded", h, 7);
+        emit_section(e, c->group ? AT_FINISH : AT_STORES, by_runs(c, "put_coded", "put_coded_runs"), h, 8);
         return;
     }
     if (!in_vectors(c)) {
@@ -295,7 +302,9 @@ static void store_one(CudaStage *c, Access a)
                           {"group", number(c, c->group)}, {"step", turn_step(c)},
                           {"near", draws_near(c) ? "optc_is_full<decltype(wide)>::value" : "false"},
                           {"bits", bits}};
-        emit_section(e, c->group ? AT_BUFFERS : AT_STORES, c->group ? "draw_turn" : "draw_all", h, 10);
+        emit_section(e, c->group ? AT_BUFFERS : AT_STORES,
+                     c->group ? by_runs(c, "draw_turn", "draw_turn_runs") : by_runs(c, "draw_all", "draw_all_runs"), h,
+                     10);
         const Hole round[] = {h[0], h[1], h[2], h[3], h[4],
                               {"bits", c->group ? arena_printf(e->arena, "%s[k]", bits) : bits}};
         emit_section(e, AT_STORES, "round_all", round, 6);
@@ -541,6 +550,7 @@ bool emit_cuda_kernel(Buf *out, Arena *a, const Plan *p, StageAt at, CudaKernel 
     CudaStage c = {.form = stage_form(at.stage), .knob = k.launch->v, .vec = k.launch->v[KNOB_VECTOR], .wide.arena = a};
     emit_begin(&c.e, &target_cuda, p, at, a, k.prefix);
     c.e.cites = k.cites;
+    c.e.runs = k.runs;
     c.e.t_ahead = strcmp(at.entry->name, "step") != 0;          /* only a step advances t on the device */
     c.rowfold = NEWS(a, const char *, (c.e.g->len + 1) * NCLASS);
     c.by_matrix = cuda_by_matrix(&c);

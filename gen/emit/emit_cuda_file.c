@@ -14,7 +14,7 @@ static void hash_stage(const Plan *p, int fn, Arena *a, char hex[33])
     Stage alone = *at.stage;                    /* the hash must not depend on other stages of the plan */
     alone.shared = false;
     at.stage = &alone;
-    emit_cuda_kernel(&b, a, p, at, (CudaKernel){&l, NULL, "stage", false});
+    emit_cuda_kernel(&b, a, p, at, (CudaKernel){&l, NULL, "stage", false, false});
     if (is_tiled(at.stage->kind))
         buf_printf(&b, "%d x %d", at.stage->kind == S_TILE ? OPTC_TILE_ROWS : OPTC_BAND_ROWS,
                    at.stage->kind == S_TILE ? OPTC_TILE_COLS : OPTC_BAND_COLS);
@@ -78,7 +78,7 @@ bool emit_cuda_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code)
             continue;
         Launch l = o->launch ? o->launch[f] : launch_model(p, at.stage, 0);
         const char *fn = emit_prefixed(a, o->prefix, p, at.entry->name, at.phase, at.stage);
-        OneKernel x = {code, p, at, {&l, o->prefix, fn, o->cite}, false};
+        OneKernel x = {code, p, at, {&l, o->prefix, fn, o->cite, o->runs}, false};
         arena_scratch(a, one_kernel, &x);
         ok = ok && x.ok;
     }

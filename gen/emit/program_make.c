@@ -192,6 +192,35 @@ static int shares(const Plan *p, const char *name)
     return 0;
 }
 
+/* The stage uses the numbers of elements. */
+static bool numbers_elements(const Plan *p, const Graph *g, const Stage *s)
+{
+    for (int i = 0; i < s->nbody; i++) {
+        const Node *n = &g->n[s->body[i]];
+        if ((n->op == OP_RANDOM || n->op == OP_NORMAL) && (Dom)n->dom == ELEM)
+            return true;
+    }
+    for (int i = 0; i < s->nstore; i++) {
+        const Mem *m = &p->mem[s->store[i].mem];
+        if (m->dom == ELEM && (type_draws(m->type) || type_coded(m->type)))
+            return true;
+    }
+    return false;
+}
+
+static unsigned make_draws(const Plan *p)
+{
+    unsigned draws = 0;
+    for (int e = 0; e < p->nentry; e++)
+        for (int m = 0; m < p->entry[e].nphase; m++) {
+            const Phase *ph = &p->entry[e].phase[m];
+            for (int i = 0; i < ph->nstage; i++)
+                if (numbers_elements(p, ph->g, &ph->stage[i]))
+                    draws |= 1u << ph->stage[i].variant;
+        }
+    return draws;
+}
+
 static void make_entries(Arena *a, const Plan *p, const char *prefix, Program *out)
 {
     int n = 0;
@@ -241,7 +270,8 @@ const Program *program_make(Arena *a, const Plan *p, const char *prefix)
                      .advance_t = "optc_advance_t",
                      .product = p->precision,
                      .rank = r->rank,
-                     .block = r->block};
+                     .block = r->block,
+                     .draws = make_draws(p)};
     make_hypers(a, r, out);
     make_entries(a, p, prefix, out);
     make_arrays(a, p, out);
@@ -425,6 +455,6 @@ void program_print(Buf *b, const Program *p, const char *id)
                "%d, %d, entry_%s, %d, ",
                id, p->name, p->ntype, id, p->nhyper, id, p->narray, id, p->nstage, p->nfn, id, p->nentry);
     put_list(b, "period", id, 0, p->nperiod);
-    buf_printf(b, "variant_%s, %d, %d, %d, %s, \"%s\", (Product)%d, %d, %d};\n", id, p->nvariant, p->p, p->g,
-               flag(p->needs_t), p->advance_t, p->product, p->rank, p->block);
+    buf_printf(b, "variant_%s, %d, %d, %d, %s, \"%s\", (Product)%d, %d, %d, %uu};\n", id, p->nvariant, p->p, p->g,
+               flag(p->needs_t), p->advance_t, p->product, p->rank, p->block, p->draws);
 }

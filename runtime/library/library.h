@@ -63,6 +63,9 @@ typedef struct LibraryRule {
     Rule *rule;
     Plan *plan;
     void *handle;                      /* dlopen's handle of the CPU code */
+    /* the same for bindings with runs (EmitOptions.runs), made by the first; protected by a lock of rule_compile.c */
+    void *runs_handle;
+    const optc_stage_fn *runs;
     Device evaluator;                  /* the rule's device if there is no native code */
     struct GpuRule *gpu;
     char code[33];                     /* hash of the CPU code */
@@ -75,6 +78,7 @@ void rule_make_free(optc_rule *r);
 optc_status rule_make(optc_rule *r, const optc_rule_options *o);
 void rule_path(const optc_rule *r, char *buf, size_t n);
 void rule_bound(optc_binding *b);
+optc_status rule_runs(optc_binding *b, const struct GpuCode **code, const optc_stage_fn **fn);
 /* Fills the description that is stored with a cache entry. */
 void rule_note(const optc_rule *r, const char *target, const char *compiler, CacheNote *out);
 void cpu_tuned_key(optc_rule *r, int64_t elements, TunedKey *k);

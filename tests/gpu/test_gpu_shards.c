@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct ShardRule { const char *spec, *with, *options, *text; } ShardRule;
+typedef struct ShardRule { const char *spec, *with, *options, *text, *types; } ShardRule;
 static const ShardRule rules[] = {
     {.spec = "adamw", .with = "clip(1)"},
     {.spec = "lamb"},
@@ -48,8 +48,8 @@ static optc_rule *compile(optc_engine *e, const ShardRule *x)
 {
     optc_rule *r;
     optc_status s = optc_compile(e, &(optc_rule_options){.spec = x->spec, .with = x->with, .options = x->options,
-                                                         .text = x->text}, &r);
-    ck_assert_msg(s == OPTC_OK, "%s: %s", x->spec ? x->spec : "copied", optc_message());
+                                                         .text = x->text, .types = x->types}, &r);
+    ck_assert_msg(s == OPTC_OK, "%s: %s", x->spec ? x->spec : "text", optc_message());
     return r;
 }
 
@@ -75,6 +75,37 @@ START_TEST(shards)
         const ShardPair *x = &pairs[small ? (_i * FEW + i) % NPAIRS : i];
         char *m = world_run(plain, x->cut, x->ranks);
         ck_assert_msg(!m, "%s, %d ranks, %s: %s", optc_rule_name(r), x->ranks, shard_cut_name[x->cut], m);
+    }
+    reference_free(plain);
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
+/* Numbers that are drawn per element, of pieces that consist of runs: vectors inside of runs and across them, blocks of
+ * codes, and dimensions whose runs are not equally far apart. */
+START_TEST(draws_of_runs)
+{
+    SHARED();
+    static const WorldTensor t[] = {
+        {.name = "w", .shape = {2, {20, 64}}}, {.name = "odd", .shape = {2, {17, 30}}, .pauses = true},
+        {.name = "s", .shape = {3, {3, 4, 12}}}, {.name = "blocks", .shape = {2, {8, 1024}}},
+        {.name = "v", .shape = {1, {129}}, .group = 1},
+    };
+    static const ShardRule drawing[] = {
+        {.spec = "lion", .types = "param=bf16sr"},
+        {.text = "return optimizer { name = 'noise', hyper = { lr = 0.01 }, state = { m = zeros },\n"
+                 "  step = function() m = 0.5 * m + g + normal() p = p - lr * m * random() end }"},
+        {.spec = "adamw", .types = "param=bf16sr,m=q8,v=q8u"},
+    };
+    static const ShardPair cuts[] = {{2, CUT_cols}, {4, CUT_grid}};
+    optc_engine *e = open_gpu();
+    optc_rule *r = compile(e, &drawing[_i]);
+    WorldCase c = {.rule = r, .tensor = t, .n = 5, .steps = 3};
+    Reference *plain = reference_run(&c, false);
+    for (int i = 0; i < 2; i++) {
+        char *m = world_run(plain, cuts[i].cut, cuts[i].ranks);
+        ck_assert_msg(!m, "%s, %d ranks, %s: %s", optc_rule_name(r), cuts[i].ranks, shard_cut_name[cuts[i].cut], m);
     }
     reference_free(plain);
     OK(optc_release(r));
@@ -179,6 +210,7 @@ END_TEST
 
 void add_shards(TCase *t)
 {
+    tcase_add_loop_test(t, draws_of_runs, 0, 3);
     tcase_add_loop_test(t, captured, 0, 2);
     tcase_add_loop_test(t, periods_refuse_captures, 0, 2);
     tcase_add_loop_test(t, shards, 0, NRULES);

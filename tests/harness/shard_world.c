@@ -84,6 +84,7 @@ Piece shard_piece(const WorldTensor *t, int number, ShardCut cut, int rank, int 
     Range r = {0, n};
     switch (cut) {
     case CUT_even:
+    case CUT_grid:
     case CUT_cols: r = chunk(n, rank, ranks); break;
     case CUT_hsdp: r = chunk(n, rank % (ranks / 2), ranks / 2); break;
     case CUT_empty: r = every_other(n, number, rank, ranks); break;
@@ -91,6 +92,13 @@ Piece shard_piece(const WorldTensor *t, int number, ShardCut cut, int rank, int 
     case CUT_flat: r = anywhere(n, number, rank, ranks); break;
     case CUT_reversed: r = anywhere(n, number, ranks - 1 - rank, ranks); break;
     default: break;
+    }
+    if (cut == CUT_grid && t->shape.rank > 1) {
+        Range half = chunk(x.shape[t->shape.rank - 1], rank % 2, 2);
+        x.offset[t->shape.rank - 1] = half.first;
+        x.shape[t->shape.rank - 1] = half.count;
+        dim = t->shape.rank - 2;
+        r = chunk(x.shape[dim], rank / 2, ranks / 2);
     }
     if (t->shape.rank) {
         x.offset[dim] = r.first;

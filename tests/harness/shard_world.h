@@ -10,11 +10,13 @@
  *   empty      as even among some ranks; the others, first and last ones, have no rows
  *   flat       the tensors are bound as vectors and cut at arbitrary elements
  *   cols       along dimension 1, as even; vectors along dimension 0
+ *   grid       along the last two dimensions: two parts of the last one; vectors along dimension 0. Even numbers of
+ *              ranks
  *   replicas   every rank has the whole tensor
  *   hsdp       two replicas of each piece: rank r has piece r % (ranks / 2)
  *   reversed   as uneven, but the last rank has the first rows
  *   mixed      each tensor has one of even, replicas, uneven, cols and reversed */
-#define SHARD_CUTS(X) X(even) X(uneven) X(empty) X(flat) X(cols) X(replicas) X(hsdp) X(reversed) X(mixed)
+#define SHARD_CUTS(X) X(even) X(uneven) X(empty) X(flat) X(cols) X(grid) X(replicas) X(hsdp) X(reversed) X(mixed)
 typedef enum {
 #define CUT_ID(name) CUT_##name,
     SHARD_CUTS(CUT_ID)

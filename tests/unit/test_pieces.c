@@ -71,6 +71,52 @@ START_TEST(pieces)
 }
 END_TEST
 
+/* The same, cut along the second dimension, with stochastic rounding: a piece consists of one run per row. A state in
+ * block codes needs runs of whole blocks. */
+START_TEST(pieces_of_runs)
+{
+    static const char text[] = "return optimizer { name = 'x', hyper = { lr = 0.5 }, state = { m = zeros },\n"
+                               "  step = function() m = 0.5 * m + g + random() p = p - lr * m + numel * lr end }";
+    enum { ROWS = 40, COLS = 384 };
+    static const int64_t cut[] = {0, 128, 256, COLS};
+    static unsigned short p[ROWS * COLS], g[ROWS * COLS], piece_p[ROWS * COLS], piece_g[ROWS * COLS];
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b;
+    int64_t whole[] = {ROWS, COLS}, size[2] = {ROWS, COLS}, at[2] = {0, 0};
+    for (int i = 0; i < ROWS * COLS; i++)
+        p[i] = g[i] = (unsigned short)(0x3f00 + i % 97);
+    OK(optc_open(&(optc_engine_options){.cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+    OK(optc_compile(e, &(optc_rule_options){.text = text, .types = "param=bf16sr,state=q8"}, &r));
+    for (int k = 3; k >= 0; k--) {             /* the first is the whole */
+        int64_t n = size[1] = k < 3 ? cut[k + 1] - cut[k] : COLS;
+        at[1] = k < 3 ? cut[k] : 0;
+        for (int64_t i = 0; i < ROWS * n; i++) {
+            piece_g[i] = g[i / n * COLS + at[1] + i % n];
+            piece_p[i] = piece_g[i];
+        }
+        optc_tensor t = {.param = piece_p, .grad = piece_g, .rank = 2, .shape = size,
+                         .global_shape = k < 3 ? whole : NULL, .offset = k < 3 ? at : NULL};
+        OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
+        for (int s = 0; s < 3; s++)
+            OK(optc_step(b));
+        OK(optc_unbind(b));
+        for (int64_t i = 0; i < ROWS * n; i++)
+            if (k == 3)
+                p[i] = piece_p[i];
+            else
+                ck_assert_msg(piece_p[i] == p[i / n * COLS + at[1] + i % n], "piece %d, element %d", k, (int)i);
+    }
+    size[1] = 192, at[1] = 0;
+    optc_tensor half = {.param = piece_p, .grad = piece_g, .rank = 2, .shape = size, .global_shape = whole,
+                        .offset = at, .name = "w"};
+    FAILS(optc_bind(r, &(optc_group){.tensors = &half, .ntensors = 1}, 1, &b), OPTC_ERROR_ARGUMENT,
+          "cut the tensor at multiples of 128 elements");
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
 /* Reductions of a piece: its partials have the same places as in the whole. So the pieces of a tensor, stepped stage by
  * stage with partials exchanged, give the result of the whole. Cut by rows, by matrices, and as a vector; the lower
  * part begins in the middle of a segment. Made by hand from bindings of the whole, since such rules take no pieces. A
@@ -190,6 +236,7 @@ Suite *pieces_suite(void)
     Suite *s = suite_create("pieces");
     TCase *t = tcase_create("pieces");
     tcase_add_test(t, pieces);
+    tcase_add_test(t, pieces_of_runs);
     tcase_add_loop_test(t, piece_of_whole, 0, 2);
     tcase_add_loop_test(t, pieces_reduce, 0, (int)(sizeof cuts / sizeof *cuts));
     suite_add_tcase(s, t);

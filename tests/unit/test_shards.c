@@ -92,7 +92,7 @@ static optc_engine *open_engine(void)
     return e;
 }
 
-/* All pairs of a world and a cut. With one rank all cuts are equal. hsdp needs an even number. */
+/* All pairs of a world and a cut. With one rank all cuts are equal. hsdp and grid need an even number. */
 typedef struct Pair { int ranks; ShardCut cut; } Pair;
 enum { MOST_PAIRS = 5 * NCUTS, FEW = 5, STRIDE = 7 };
 static int all_pairs(Pair pair[MOST_PAIRS])
@@ -101,7 +101,7 @@ static int all_pairs(Pair pair[MOST_PAIRS])
     int n = 0;
     for (int w = 0; w < 5; w++)
         for (int cut = 0; cut < NCUTS; cut++)
-            if ((worlds[w] > 1 || cut == CUT_even) && !(cut == CUT_hsdp && worlds[w] % 2))
+            if ((worlds[w] > 1 || cut == CUT_even) && !((cut == CUT_hsdp || cut == CUT_grid) && worlds[w] % 2))
                 pair[n++] = (Pair){worlds[w], (ShardCut)cut};
     return n;
 }
@@ -232,6 +232,42 @@ START_TEST(coded_states)
 }
 END_TEST
 
+/* Random draws, stochastic rounding and dithers follow the element's number in the whole tensor, also if pieces consist
+ * of runs. The stack has runs of 6 and of 12 elements, and pieces whose runs are not equally far apart (grid). */
+START_TEST(draws_of_runs)
+{
+    static const WorldTensor t[] = {
+        {.name = "w", .shape = {2, {40, 96}}},  {.name = "odd", .shape = {2, {33, 130}}, .pauses = true},
+        {.name = "s", .shape = {3, {5, 12, 24}}}, {.name = "thin", .shape = {2, {700, 7}}},
+        {.name = "v", .shape = {1, {4999}}, .group = 1},
+    };
+    static const WorldTensor blocks[] = {
+        {.name = "w", .shape = {2, {40, 1024}}}, {.name = "small", .shape = {2, {20, 100}}},
+        {.name = "v", .shape = {1, {8192}}, .group = 1},
+    };
+    static const RuleCase rule[] = {
+        {.spec = "lion", .types = "param=bf16sr"},
+        {.spec = "adamw", .types = "param=f16sr,state=bf16sr"},
+        {.spec = "muon", .types = "param=bf16sr"},
+        {.text = "return optimizer { name = 'noise', hyper = { lr = 0.01 }, state = { m = zeros },\n"
+                 "  step = function() m = 0.5 * m + g + normal() p = p - lr * m * random() end }"},
+        {.spec = "adamw", .types = "param=bf16sr,m=q8,v=q8u"},
+    };
+    static const Pair pair[] = {{2, CUT_cols}, {3, CUT_cols}, {4, CUT_grid}, {8, CUT_grid}, {4, CUT_mixed},
+                                {3, CUT_even}},
+                      whole[] = {{2, CUT_cols}, {4, CUT_cols}, {8, CUT_cols}, {4, CUT_grid}};
+    optc_engine *e = open_engine();
+    optc_rule *r;
+    const RuleCase *x = &rule[_i];
+    bool codes = _i == 4;
+    OK(optc_compile(e, &(optc_rule_options){.spec = x->spec, .types = x->types, .text = x->text}, &r));
+    run_pairs(&(WorldCase){.rule = r, .tensor = codes ? blocks : t, .n = codes ? 3 : 5, .steps = 3}, optc_rule_name(r),
+              codes ? whole : pair, codes ? 4 : 6);
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
 /* Matrices that are stacked by rows: `split` is that of the whole tensor. Cut between matrices and inside them. */
 START_TEST(split_tensors)
 {
@@ -262,6 +298,7 @@ Suite *shards_suite(void)
     tcase_add_loop_test(t, rules, 0, library_rules() + NMORE);
     tcase_add_loop_test(t, coded_states, 0, 2);
     tcase_add_loop_test(t, split_tensors, 0, 4);
+    tcase_add_loop_test(t, draws_of_runs, 0, 5);
     suite_add_tcase(s, t);
     return s;
 }

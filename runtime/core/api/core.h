@@ -139,6 +139,9 @@ struct optc_binding {
     Tensor *tensor; int ntensor, nheld, nall;
     bool sharded, plan;                /* plan: of a sharded binding that is never run */
     struct Shards *shards;             /* NULL: the binding is not sharded */
+    /* Some piece consists of runs (piece_runs), and its variant draws per element: other code numbers the elements */
+    bool runs;
+    const optc_stage_fn *fn;           /* CPU code of this binding, by ProgStage.fn: the rule's, or that for runs */
     Span *span; int nspan;             /* parameters, sorted by address */
     Span *caller_span; int ncaller_span;      /* caller-owned states, sorted by address */
     int64_t caller_bytes;
@@ -248,6 +251,8 @@ struct Host {
     void (*path)(const optc_rule *r, char *buf, size_t n);                  /* how the rule runs, for users */
     /* the rule's kernels, with launches for this number of elements */
     optc_status (*code)(optc_rule *r, int64_t elements, const struct GpuCode **out);
+    /* Code for a binding with runs: of a CPU rule in fn, of a GPU rule in code. NULL: the host has none */
+    optc_status (*runs)(optc_binding *b, const struct GpuCode **code, const optc_stage_fn **fn);
     /* loads the kernels of products into code->call, if `code` left them out; NULL: it never does */
     optc_status (*products)(optc_rule *r, const struct GpuCode *code);
     void (*bound)(optc_binding *b);                                         /* called after binding; may be NULL */
@@ -270,6 +275,11 @@ CORE int view_of(const Program *p, const TensorFacts *a);
 CORE int64_t whole_dim(const optc_tensor *t, int k);        /* of the tensor that this one is a piece of */
 CORE int64_t begins_at(const optc_tensor *t, int k);        /* where the piece begins in it */
 CORE int64_t elements_before(const optc_tensor *t);
+/* A piece with these dimensions consists of runs of *run elements, *apart elements of the whole tensor apart; one run:
+ * *apart is 0. false: its runs are not equally far apart */
+CORE bool box_runs(int rank, const int64_t *shape, const int64_t *whole, int64_t *run, int64_t *apart);
+/* the same for a tensor; true: it has several runs, and the host has code that numbers their elements */
+CORE bool piece_runs(const optc_binding *b, const optc_tensor *t, int64_t *run, int64_t *apart);
 CORE optc_status check_tensor(const optc_binding *b, const optc_tensor *t, int i);
 /* ---- alias_check.c ---- */
 CORE int span_order(const void *a, const void *b);         /* for qsort: by address */

@@ -116,6 +116,23 @@ static uint64_t tensor_identity(const optc_tensor *t, int group)
     return hash_number(hash_number(hash_number(h, (uint64_t)t->rank), t->flags), (uint64_t)t->split);
 }
 
+/* A piece of several runs whose variant draws per element: rows and columns of its view are the runs (templates/runs.h
+ * reads them). No stage on such a piece sees the rule's rows and columns. */
+static void number_runs(optc_binding *b, const optc_tensor *t, Tensor *x)
+{
+    int64_t run = 0, apart = 0, first = 0;
+    if (!(b->program->draws >> x->variant & 1) || !x->shape.n || !piece_runs(b, t, &run, &apart))
+        return;
+    for (int k = 0; k < t->rank; k++)
+        first = first * whole_dim(t, k) + begins_at(t, k);
+    x->before[ELEM] = first;
+    x->before[COL] = -apart;
+    x->shape.slices = 1;
+    x->shape.rows = x->shape.n / run;
+    x->shape.cols = run;
+    b->runs = true;
+}
+
 static optc_status fill_tensor(optc_binding *b, const optc_tensor *t, int at, int group)
 {
     const Program *p = b->program;
@@ -150,6 +167,7 @@ static optc_status fill_tensor(optc_binding *b, const optc_tensor *t, int at, in
     x->shape.block = p->block;
     x->before[ELEM] = elements_before(t);
     x->variant = variant_of(p->variant, p->nvariant, &facts);
+    number_runs(b, t, x);
     x->group = x->cohort = group;
     x->source = at;
     x->identity = tensor_identity(t, group);

@@ -154,22 +154,53 @@ static bool piece_range(const optc_tensor *t, int64_t *first, int64_t *end, int6
     return one_range || !n;
 }
 
+CORE bool box_runs(int rank, const int64_t *shape, const int64_t *whole, int64_t *run, int64_t *apart)
+{
+    int last = rank - 1;
+    int64_t stride = 1, next = 0;
+    *run = 1;
+    *apart = 0;
+    for (; last > 0 && shape[last] == whole[last]; last--)
+        stride *= whole[last];
+    for (int k = last > 0 ? last : 0; k < rank; k++)
+        *run *= shape[k];
+    for (int k = last; k > 0 && *run; k--) {       /* stride: of dimension k - 1, in the whole tensor */
+        stride *= whole[k];
+        if (shape[k - 1] == 1)
+            continue;
+        if (*apart && stride != next)
+            return false;
+        *apart = *apart ? *apart : stride;
+        next = stride * shape[k - 1];
+    }
+    return true;
+}
+
+CORE bool piece_runs(const optc_binding *b, const optc_tensor *t, int64_t *run, int64_t *apart)
+{
+    bool native = HOST()->runs && (b->rule->fn || b->rule->engine->gpu);
+    return native && t->global_shape && row_major(t, t->param_strides) &&
+           box_runs(t->rank, t->shape, t->global_shape, run, apart) && *apart;
+}
+
 /* Block codes have one scale per block of the whole tensor: a piece must consist of whole blocks. */
 static optc_status check_piece_blocks(const optc_binding *b, const optc_tensor *t, int variant, const char *label)
 {
     const Program *p = b->program;
     const ProgArray *m = coded_state(p, variant);
-    int64_t first, end, all;
+    int64_t first, end, all, run = 0, apart = 0;
     if (!m || !t->global_shape)
         return OPTC_OK;
     int block = p->type[m->type].block;
     bool range = piece_range(t, &first, &end, &all);
     bool fits = range && (first == end || (first % block == 0 && (end % block == 0 || end == all)));
+    if (!range && piece_runs(b, t, &run, &apart))
+        fits = first % block == 0 && run % block == 0 && apart % block == 0;
     if (fits || all < OPTC_LEAST_CODED)
         return OPTC_OK;
     return fail(OPTC_ERROR_ARGUMENT,
                 "optc_bind: %s is a piece of a larger tensor (%s %lld to %lld of %lld), and the state '%.60s' is "
-                "stored as %s in blocks of %d elements: cut the tensor between rows, at a multiple of %d elements, "
+                "stored as %s in blocks of %d elements: cut the tensor at multiples of %d elements, "
                 "or store the state as f32",
                 label, range ? "elements" : "separate runs of elements from", (long long)first, (long long)end,
                 (long long)all, m->name, p->type[m->type].name, block, block);
@@ -199,8 +230,9 @@ static optc_status check_piece(const optc_binding *b, const optc_tensor *t, cons
     return check_piece_blocks(b, t, variant, label);
 }
 
-/* The number of the piece's first element, for random draws: its offset in the whole tensor if the tensor is cut along
- * the first dimension, else a number such that no two pieces have elements of the same number. */
+/* The number of the piece's first element, for random draws: its offset in the whole tensor if the piece is a range of
+ * elements, else a number such that no two pieces have elements of the same number. Bindings with code for runs
+ * replace it (number_runs). */
 CORE int64_t elements_before(const optc_tensor *t)
 {
     int64_t before = 0, inside = 1;

@@ -112,7 +112,10 @@ CORE optc_status cpu_bind(optc_binding *b)
 {
     optc_engine *e = b->rule->engine;
     b->effort = b->elems;
-    optc_status s = cpu_calls(b);
+    b->fn = b->rule->fn;
+    optc_status s = b->runs ? HOST()->runs(b, NULL, &b->fn) : OPTC_OK;
+    if (s == OPTC_OK)
+        s = cpu_calls(b);
     if (s != OPTC_OK)
         return s;
     b->storage_bytes += 64;
@@ -164,14 +167,14 @@ static void run_staggered(const optc_binding *b, const ProgStage *s, const Tenso
 {
     for (; lo < hi; lo++)
         if (stagger_active(b, &b->stagger, s->stagger, t, stagger_matrix(s, t, lo)))
-            run_unit(b->rule->fn[s->fn], s->at, &t->view, lo);
+            run_unit(b->fn[s->fn], s->at, &t->view, lo);
 }
 
 /* Units [lo, hi) of a stage: a binary search finds the first tensor. leaves: run tensors that do not take part, too. */
 static void run_units(const optc_binding *b, const Units *u, const ProgStage *s, bool leaves, int64_t lo, int64_t hi)
 {
     const int64_t *prefix = u->prefix[s->kind];
-    optc_stage_fn fn = b->rule->fn[s->fn];
+    optc_stage_fn fn = b->fn[s->fn];
     int a = 0, z = u->n;
     while (z - a > 1) {
         int mid = (a + z) / 2;
@@ -216,7 +219,7 @@ static void run_stage(const optc_binding *b, const Task *t, Counter *c, int thre
     if (s->kind == S_GROUP) {
         for (int64_t i; (i = next_units(c, 1)) < b->ncohort;)
             if (b->group[i].view.n >= 0)
-                run_unit(b->rule->fn[s->fn], s->at, &b->group[i].view, 0);
+                run_unit(b->fn[s->fn], s->at, &b->group[i].view, 0);
         return;
     }
     const Units *u = task_units(b, t);

@@ -435,7 +435,7 @@ static optc_status bind_checked(optc_binding *b)
     b->gpu = (GpuTables *)calloc(1, sizeof *b->gpu);
     if (!b->gpu)
         return no_memory("optc_bind");
-    s = HOST()->code(b->rule, b->elems, &b->gpu->code);
+    s = b->runs ? HOST()->runs(b, &b->gpu->code, &b->fn) : HOST()->code(b->rule, b->elems, &b->gpu->code);
     return s == OPTC_OK ? bind_inside(b) : s;
 }
 

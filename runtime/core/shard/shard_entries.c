@@ -51,6 +51,7 @@ static optc_status add_entry(optc_binding *b, int tensor, Role role, Shape shape
     x->variant = b->shards->role[rule_variant(b, tensor)][role];
     x->shape = shape;
     x->before[ELEM] = first;
+    x->before[COL] = x->before[COL] < 0 ? 0 : x->before[COL];             /* its elements are a range */
     x->caller_owned = NULL;
     x->source = tensor;
     if (!(x->mem = TAKE(b, void *, b->program->narray)))
@@ -195,17 +196,30 @@ static void take_matrices(optc_binding *b, int tensor)
     t->before[COL] = t->before[SLICE] * t->whole.cols;
 }
 
+/* Every rank's piece is a range or consists of runs that are equally far apart, and there is code that numbers their
+ * elements for random draws. */
+static bool numbers_elements(const optc_binding *b, const Cut *c)
+{
+    bool even = HOST()->runs != NULL;
+    int64_t run = 0, apart = 0;
+    for (int r = 0; r < b->shards->comm.ranks && even; r++)
+        even = box_runs(c->rank, c->box[r] + c->rank, c->whole, &run, &apart);
+    return even;
+}
+
 /* Pieces that are no ranges of elements: a fold over them would add in another order than in one process. Stacks of
  * matrices: a piece may begin inside of a matrix, so it has no index of its matrix's values. */
 static void choose_classes(optc_binding *b)
 {
     for (int i = 0; i < b->ntensor; i++) {
         int v = b->tensor[i].variant;
+        const Cut *c = &b->shards->cut[i];
         bool matrices = variant_owned(b, v) || variant_slices(b, v);
         if (matrices && variant_apart(b, v) && cut_between_matrices(b, i))
             take_matrices(b, i);
         else
-            b->shards->cut[i].as_whole = (!b->shards->cut[i].ranges && variant_folds(b, v)) ||
+            b->shards->cut[i].as_whole = (!c->ranges && variant_folds(b, v)) ||
+                                         (!c->ranges && b->program->draws >> v & 1 && !numbers_elements(b, c)) ||
                                          (b->tensor[i].whole.slices > 1 && variant_slices(b, v));
     }
 }

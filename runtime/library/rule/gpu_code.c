@@ -92,10 +92,10 @@ static unsigned share_modules(const optc_rule *r, BuiltKernels *c)
 {
     const BuiltKernels *like = r->library->gpu->codes;
     unsigned need = ~0u;
-    while (like && like->package)
+    while (like && (like->package || like->runs != c->runs))
         like = like->next;
     for (const BuiltKernels *d = like; d; d = d->next) {
-        if (d->package || d->nparts != like->nparts)
+        if (d->package || d->runs != c->runs || d->nparts != like->nparts)
             continue;
         c->nparts = d->nparts;
         c->nmodule = d->nmodule;
@@ -337,7 +337,8 @@ static optc_status build_modules(optc_rule *r, BuiltKernels *c, unsigned need, b
     char key[DIGEST_HEX], unfit[1024] = "", what[64] = "modules";
     size_t size = 0;
     CacheSlot slot;
-    EmitOptions o = {.command = "", .launch = c->code.launch, .conditions = modules_conditions(r)};
+    EmitOptions o = {
+        .command = "", .launch = c->code.launch, .conditions = modules_conditions(r), .runs = c->runs};
     if (!whole)
         snprintf(what, sizeof what, "modules %x of %d", need, c->nmodule);
     if (!code_key(r, &o, what, n, key))
@@ -351,7 +352,7 @@ static optc_status build_modules(optc_rule *r, BuiltKernels *c, unsigned need, b
     }
     free(cubins);
     optc_status s = gpu_alive(r->engine->gpu);
-    if (s == OPTC_OK && whole && use_package(r, c, unfit, sizeof unfit)) {
+    if (s == OPTC_OK && whole && !c->runs && use_package(r, c, unfit, sizeof unfit)) {
         cache_end(&slot, NULL, 0, NULL);
         return OPTC_OK;
     }
@@ -444,21 +445,21 @@ optc_status gpu_code_products(optc_rule *r, const GpuCode *code)
     return s;
 }
 
-static BuiltKernels *code_with(const GpuRule *g, const Launch *l, int n)
+static BuiltKernels *code_with(const GpuRule *g, const Launch *l, int n, bool runs)
 {
     for (BuiltKernels *c = g->codes; c; c = c->next)
-        if (!memcmp(c->asked, l, sizeof *l * (size_t)n))
+        if (c->runs == runs && !memcmp(c->asked, l, sizeof *l * (size_t)n))
             return c;
     return NULL;
 }
 
 /* Returns the kernels with these launches, and builds them at the first request. */
-optc_status gpu_code_with(optc_rule *r, const Launch *launch, const GpuCode **out)
+static optc_status built_with(optc_rule *r, const Launch *launch, bool runs, const GpuCode **out)
 {
     GpuRule *g = r->library->gpu;
     int n = r->library->plan->nfn + 1;
     pthread_mutex_lock(&g->lock);
-    BuiltKernels *c = code_with(g, launch, n);
+    BuiltKernels *c = code_with(g, launch, n, runs);
     optc_status s = OPTC_OK;
     if (!c) {
         c = calloc(1, sizeof *c);
@@ -466,6 +467,7 @@ optc_status gpu_code_with(optc_rule *r, const Launch *launch, const GpuCode **ou
                   (c->asked = malloc(sizeof *c->asked * (size_t)n)) &&
                   (c->code.fn = calloc((size_t)n, sizeof *c->code.fn));
         if (ok) {
+            c->runs = runs;
             memcpy(c->code.launch, launch, sizeof *launch * (size_t)n);
             memcpy(c->asked, launch, sizeof *launch * (size_t)n);
         }
@@ -482,7 +484,12 @@ optc_status gpu_code_with(optc_rule *r, const Launch *launch, const GpuCode **ou
     return s;
 }
 
-optc_status gpu_code_for(optc_rule *r, int64_t elements, const GpuCode **out)
+optc_status gpu_code_with(optc_rule *r, const Launch *launch, const GpuCode **out)
+{
+    return built_with(r, launch, false, out);
+}
+
+static optc_status built_for(optc_rule *r, int64_t elements, bool runs, const GpuCode **out)
 {
     Launch *l = calloc((size_t)r->library->plan->nfn + 1, sizeof *l);
     if (!l)
@@ -490,9 +497,19 @@ optc_status gpu_code_for(optc_rule *r, int64_t elements, const GpuCode **out)
     pthread_mutex_lock(&r->library->gpu->lock);
     choose_launches(r, elements, l);
     pthread_mutex_unlock(&r->library->gpu->lock);
-    optc_status s = gpu_code_with(r, l, out);
+    optc_status s = built_with(r, l, runs, out);
     free(l);
     return s;
+}
+
+optc_status gpu_code_for(optc_rule *r, int64_t elements, const GpuCode **out)
+{
+    return built_for(r, elements, false, out);
+}
+
+optc_status gpu_code_runs(optc_rule *r, int64_t elements, const GpuCode **out)
+{
+    return built_for(r, elements, true, out);
 }
 
 optc_status gpu_compile(optc_rule *r)

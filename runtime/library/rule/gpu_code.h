@@ -22,6 +22,7 @@ typedef struct BuiltKernels {
      * bits, the modules that this choice loaded; it shares the others with another choice of the rule. */
     CUmodule module[MOST_MODULES]; int nmodule, nparts; unsigned own;
     bool package;
+    bool runs;                             /* for bindings with runs (EmitOptions.runs) */
     struct BuiltKernels *next;
 } BuiltKernels;
 typedef struct GpuRule {
@@ -37,6 +38,8 @@ typedef struct GpuRule {
 optc_status gpu_compile(optc_rule *r);
 /* The kernels with the best known launches for that many elements. */
 optc_status gpu_code_for(optc_rule *r, int64_t elements, const GpuCode **out);
+/* The same for bindings with runs. */
+optc_status gpu_code_runs(optc_rule *r, int64_t elements, const GpuCode **out);
 /* Host.products: compiles or loads the kernels of products, and enters them into code->call. */
 optc_status gpu_code_products(optc_rule *r, const GpuCode *code);
 optc_status gpu_code_with(optc_rule *r, const Launch *launch, const GpuCode **out);    /* launch: by Stage.fn */

@@ -49,7 +49,7 @@ static EmitOptions part_options(const optc_rule *r, const BuiltKernels *c, int p
 {
     return (EmitOptions){
         .command = "", .launch = c->code.launch, .nparts = c->nparts, .cite = true, .conditions = modules_conditions(r),
-        .part = part < c->nparts ? part : PART_CALLS};
+        .runs = c->runs, .part = part < c->nparts ? part : PART_CALLS};
 }
 
 /* Bindings open cuBLAS. It stays loaded, and loading takes as long as some programs: here other threads compile. */

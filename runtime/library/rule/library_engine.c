@@ -114,6 +114,7 @@ const Host *library_host(void)
                               .drop = rule_make_free,
                               .path = rule_path,
                               .code = gpu_code_for,
+                              .runs = rule_runs,
                               .products = gpu_code_products,
                               .bound = rule_bound,
                               .rule_name = spec_name};

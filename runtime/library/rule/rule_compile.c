@@ -21,6 +21,8 @@ void rule_make_free(optc_rule *r)
     free(m->plan_text);
     if (m->handle)
         dlclose(m->handle);
+    if (m->runs_handle)
+        dlclose(m->runs_handle);
     free(m);
     r->library = NULL;
 }
@@ -300,6 +302,45 @@ optc_status rule_make(optc_rule *r, const optc_rule_options *o)
     return r->library ? compile(r, o) : no_memory("optc_compile");
 }
 
+/* Protects LibraryRule.runs. */
+static pthread_mutex_t runs_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Compiles the CPU code for bindings with runs. A copy of the rule takes it, because the rule has its own code. */
+static optc_status make_runs(optc_rule *r)
+{
+    LibraryRule copy = *r->library;
+    optc_rule with = *r;
+    Diag d = {0};
+    with.library = &copy;
+    with.fn = NULL;
+    copy.handle = NULL;
+    char *source = gen_emit(&r->library->gen, &(EmitOptions){.runs = true}, &d);
+    bool ok = source && make_native(&with, source);
+    free(source);
+    diag_free(&d);
+    if (!ok)
+        return no_memory("optc_bind");
+    r->library->runs_handle = copy.handle;
+    r->library->runs = with.fn;
+    return with.fn ? OPTC_OK
+                   : fail(OPTC_ERROR_UNAVAILABLE,
+                          "optc_bind: rule '%s' draws random numbers for pieces that are cut along another dimension "
+                          "than the first, and its code for these is not available: %s; cut along dimension 0",
+                          r->program->name, copy.path);
+}
+
+optc_status rule_runs(optc_binding *b, const GpuCode **code, const optc_stage_fn **fn)
+{
+    optc_rule *r = b->rule;
+    if (r->engine->gpu)
+        return gpu_code_runs(r, b->elems, code);
+    pthread_mutex_lock(&runs_lock);
+    optc_status s = r->library->runs ? OPTC_OK : make_runs(r);
+    *fn = r->library->runs;
+    pthread_mutex_unlock(&runs_lock);
+    return s;
+}
+
 /* Protects LibraryRule.tuned of CPU rules. */
 static pthread_mutex_t tuned_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -341,9 +382,9 @@ static void use_measured(optc_binding *b)
 
 void rule_bound(optc_binding *b)
 {
-    if (b->gpu)
+    if (b->gpu && !b->runs)                    /* live tuning compiles kernels without runs */
         live_open(b);
-    else
+    else if (!b->gpu)
         use_measured(b);
 }
 
