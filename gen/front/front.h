@@ -22,6 +22,8 @@ bool types_choose(Arena *a, const char *text, int p, int g, int state, Types *ou
 const char *types_beside(Arena *a, const Types *t);
 /* Applies the types to the states (storage_pass.c). path: of the spec, for messages. false: the Diag is set. */
 bool pass_storage(Rule *r, const Types *t, const char *path, Diag *d);
+/* An entry that stores the parameters themselves in a state, and the value; -1: none does. */
+int keeps_params(const Rule *r, int state, Ref *at);
 
 typedef struct GenOptions {
     const char *with;           /* "clip(1),ema(0.999)", last one outermost; NULL or "" for none */

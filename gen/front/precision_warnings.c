@@ -140,15 +140,6 @@ static void warn_average(Rule *r, const Types *t, const Numbers *x, int state)
             }
 }
 
-/* The value is the parameter, or a choice between it and something else. */
-static bool is_params(const Rule *r, Ref v)
-{
-    const Node *n = &r->g.n[v];
-    if (n->op == OP_WHERE)
-        return is_params(r, n->arg[1]) || is_params(r, n->arg[2]);
-    return n->op == OP_P || (n->op == OP_STATE && r->state[n->sym].follows_p);
-}
-
 static bool has_master(const Rule *r)
 {
     for (int i = 0; i < r->nstate; i++)
@@ -162,20 +153,13 @@ static void warn_kept_params(Rule *r, const Types *t, int state)
 {
     const State *s = &r->state[state];
     Type type = type_of_state(s, t->p, t->state), whole = has_master(r) ? T_F32 : t->p;
-    if (s->follows_p || type_info[type].digits >= type_info[whole].digits)
-        return;
-    for (int e = 0; e < r->nentry; e++)
-        for (int v = 0; v < r->nvariant; v++)
-            for (int k = 0; k < r->entry[e].body[v].n; k++) {
-                Write w = r->entry[e].body[v].w[k];
-                if (w.state != state || !is_params(r, w.val))
-                    continue;
-                warn_at(r, &r->g.n[w.val],
-                        arena_printf(r->arena, "entry '%s' keeps the parameters in state '%s', and %s rounds them: "
-                                               "store it in %s if you run this entry", r->entry[e].name, s->name,
-                                     type_info[type].name, type_info[whole].name));
-                return;
-            }
+    Ref at;
+    int entry = keeps_params(r, state, &at);
+    if (entry >= 0 && !s->follows_p && type_info[type].digits < type_info[whole].digits)
+        warn_at(r, &r->g.n[at],
+                arena_printf(r->arena, "entry '%s' keeps the parameters in state '%s', and %s rounds them: store it in "
+                                       "%s if you run this entry", r->entry[entry].name, s->name, type_info[type].name,
+                             type_info[whole].name));
 }
 
 static void warn_params(Rule *r, Type p, const Numbers *x)

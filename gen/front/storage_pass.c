@@ -2,7 +2,8 @@
  * results.
  *
  *   state=TYPE   f32, f64, bf16 and f16 cover every elementwise state without a type of its own. Other types cover
- *                those that start at 0; the rest is stored in the type that elements are computed in
+ *                those that start at 0 and never keep the parameters; the rest is stored in the type that elements are
+ *                computed in
  *   NAME=TYPE    one state; it overrides a type that the spec gives, with a warning
  *
  * Block codes are for elementwise states that start at 0. A state that is never negative (value_ranges.c) takes the
@@ -93,14 +94,40 @@ static bool covers_all(Type t) { return !type_coded(t) && !type_info[t].draws &&
 
 static bool starts_at_zero(const State *s) { return s->init == INIT_FILL && s->value == 0 && !s->eye; }
 
+/* The value is the parameter, or a choice between it and something else. */
+static bool is_params(const Rule *r, Ref v)
+{
+    const Node *n = &r->g.n[v];
+    if (n->op == OP_WHERE)
+        return is_params(r, n->arg[1]) || is_params(r, n->arg[2]);
+    return n->op == OP_P || (n->op == OP_STATE && r->state[n->sym].follows_p);
+}
+
+int keeps_params(const Rule *r, int state, Ref *at)
+{
+    for (int e = 0; e < r->nentry; e++)
+        for (int v = 0; v < r->nvariant; v++)
+            for (int k = 0; k < r->entry[e].body[v].n; k++) {
+                Write w = r->entry[e].body[v].w[k];
+                *at = w.val;
+                if (w.state == state && is_params(r, w.val))
+                    return e;
+            }
+    return -1;
+}
+
 static int chosen_type(const Storage *x, int i)
 {
     const State *s = &x->r->state[i];
     if (x->named[i] >= 0)
         return x->named[i];
+    if (s->type == T_F32 && s->dom == ELEM && x->t->state == T_F64)        /* a minimum: f64 keeps more */
+        return T_F64;
     if (s->type >= 0 || s->dom != ELEM || covers_all(x->t->state))
         return s->type;
-    return (int)(starts_at_zero(s) && !s->report ? x->t->state : type_info[x->t->p].compute);
+    Ref at;
+    bool narrow = starts_at_zero(s) && !s->report && keeps_params(x->r, i, &at) < 0;
+    return (int)(narrow ? x->t->state : type_info[x->t->p].compute);
 }
 
 static void apply(const Storage *x)
@@ -108,7 +135,7 @@ static void apply(const Storage *x)
     for (int i = 0; i < x->r->nstate; i++) {
         State *s = &x->r->state[i];
         int type = chosen_type(x, i);
-        if (s->type >= 0 && s->type != type)
+        if (s->type >= 0 && s->type != type && x->named[i] >= 0)
             warn(x, s, "the spec stores the state '%s' as %s; it is stored as %s, which was chosen by name", s->name,
                  type_info[s->type].name, type_info[type].name);
         s->type = type;

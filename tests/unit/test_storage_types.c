@@ -443,7 +443,8 @@ static const struct { int64_t whole[2], piece[2], at[2]; const char *part; } pie
     {{100, 100}, {68, 100}, {32, 0}, NULL},                      /* its last block is not full, as in the whole */
     {{100, 100}, {50, 100}, {0, 0}, "(elements 0 to 5000 of 10000), and the state 'm' is stored as q8 in blocks"},
     {{100, 100}, {50, 100}, {50, 0}, "(elements 5000 to 10000 of 10000)"},
-    {{64, 256}, {64, 128}, {0, 128}, "(separate runs of elements from 128 to"},
+    {{64, 256}, {64, 128}, {0, 128}, NULL},                      /* runs of one block */
+    {{64, 200}, {64, 100}, {0, 100}, "(separate runs of elements from 100 to"},
     {{1, 8192}, {1, 128}, {0, 256}, NULL},
     {{40, 100}, {17, 100}, {3, 0}, NULL},                        /* f32: fewer than 4096 elements */
     {{64, 128}, {0, 128}, {1, 0}, NULL},

@@ -67,6 +67,27 @@ START_TEST(accumulates)
 }
 END_TEST
 
+/* The sum of gradients is not narrowed with the other states, and is as wide as f64 parameters. */
+START_TEST(sums_stay_wide)
+{
+    static const struct { const char *types; optc_type want; } row[] = {{"state=q8", OPTC_F32}, {"param=bf16", OPTC_F32},
+                                                                      {"param=f64", OPTC_F64}};
+    optc_engine *e;
+    optc_rule *r;
+    OK(optc_open(&(optc_engine_options){.no_builtin = 1}, &e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "adamw+accumulate(2)", .types = row[_i].types}, &r));
+    int found = 0;
+    for (int i = 0; i < optc_rule_states(r); i++) {
+        optc_state_info s;
+        OK(optc_rule_state(r, i, &s));
+        found += !strcmp(s.name, "accumulate.grads") && s.type == row[_i].want;
+    }
+    ck_assert_int_eq(found, 1);
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
 /* to_eval shows the average and to_train brings back the bits; twice changes nothing; tensors without gradient take
  * part; a step continues from the weights. */
 START_TEST(average_for_evaluation)
@@ -186,6 +207,7 @@ Suite *wrappers_suite(void)
     TCase *t = tcase_create("wrappers");
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, accumulates, 0, 2);
+    tcase_add_loop_test(t, sums_stay_wide, 0, 3);
     tcase_add_test(t, average_for_evaluation);
     tcase_add_loop_test(t, logged_norms, 0, 3);
     tcase_add_test(t, scales_losses);
