@@ -70,8 +70,8 @@ END_TEST
 /* The sum of gradients is not narrowed with the other states, and is as wide as f64 parameters. */
 START_TEST(sums_stay_wide)
 {
-    static const struct { const char *types; optc_type want; } row[] = {{"state=q8", OPTC_F32}, {"param=bf16", OPTC_F32},
-                                                                      {"param=f64", OPTC_F64}};
+    static const struct { const char *types; optc_type want; } row[] = {
+        {"state=q8", OPTC_F32}, {"param=bf16", OPTC_F32}, {"param=f64", OPTC_F64}};
     optc_engine *e;
     optc_rule *r;
     OK(optc_open(&(optc_engine_options){.no_builtin = 1}, &e));
