@@ -47,18 +47,16 @@ static int place_vectors(const Case *c, MixedPart *m, const Types *types, optc_t
     return n;
 }
 
-static bool fill_vectors(const Bench *b, const Case *c, MixedPart *m, const Types *types)
+static bool fill_vectors(const Case *c, MixedPart *m, const Types *types)
 {
     BenchDevice *d = m->device;
     int64_t n = 0;
     for (int i = 0; i < c->ntensor; i++)
         n += c->shape[i].rank < 2 ? (length(&c->shape[i]) + 63) / 64 * 64 : 0;
     if (!n)
-        return cli_error("bench: --against mixed needs tensors with one dimension: use --work, or more than one --shape"),
-               false;
+        return cli_error("bench: --against mixed needs tensors with one dimension: use --work, or more --shape"), false;
     m->p = d->ops->alloc(d, (size_t)(n * type_info[types->p].bytes));
     m->g = m->p ? d->ops->alloc(d, (size_t)(n * type_info[types->g].bytes)) : NULL;
-    (void)b;
     return m->g && d->ops->fill(d, m->p, types->p, n, 1.0f) && d->ops->fill(d, m->g, types->g, n, 0.0625f);
 }
 
@@ -72,7 +70,7 @@ bool bench_mixed_start(Bench *b, Case *c, optc_engine *e, const optc_rule_option
     bool ok = m && vectors ? true : (cli_error("bench: out of memory"), false);
     if (m)
         m->device = &b->device;
-    ok = ok && types_of(text, &types) && fill_vectors(b, c, m, &types);
+    ok = ok && types_of(text, &types) && fill_vectors(c, m, &types);
     wide.param = wide.grad = wide.state = OPTC_DEFAULT;
     wide.types = text;
     ok = ok && bench_lib(optc_compile(e, &wide, &m->rule));

@@ -370,7 +370,8 @@ static char *describe_rival(Case *c, const Case *r)
     return buf_take(&text);
 }
 
-/* The same case in another engine, without tuned results, sharded or in two sets of types. Its pointers are shared with the case. */
+/* The same case in another engine, without tuned results, sharded or in two sets of types. Its pointers are shared with
+ * the case. */
 static bool start_rival(Bench *b, Case *c)
 {
     Case *r = c->rival = calloc(1, sizeof *r);
