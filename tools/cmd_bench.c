@@ -210,9 +210,11 @@ static int check_args(const Command *self, Bench *b, const char *work, int n)
     if (b->suite && (work || n))
         return cli_misuse(self, "--suite has its own workloads and rules ('--work list' shows them)");
     if (b->against && strcmp(b->against, "torch") && strcmp(b->against, "numpy") && !bench_rivals(b))
-        return cli_misuse(self, "--against knows torch, numpy, untuned, sharded and mixed, not '%s'", b->against);
-    if (b->vectors && (!b->against || strcmp(b->against, "mixed")))
-        return cli_misuse(self, "--vectors sets the types of --against mixed, which is not given");
+        return cli_misuse(self, "--against knows torch, numpy, untuned, sharded, mixed and types, not '%s'",
+                          b->against);
+    bool types = b->against && !strcmp(b->against, "types"), mixed = b->against && !strcmp(b->against, "mixed");
+    if (types != !!b->other_types && !mixed)
+        return cli_misuse(self, "--against types and --other-types belong together");
     if (!device_target(b->device_name))
         return cli_misuse(self, "--device knows cpu, cuda, cuda:N and best, not '%s'", b->device_name);
     if (work && !(b->work = work_find(work))) {
@@ -255,9 +257,10 @@ int cmd_bench(const Command *self, int argc, char **argv)
         {"against", 0, OPT_TEXT, &b.against, "WHAT",
          "torch, numpy: also time PyTorch or NumPy ($OPTC_PYTHON names the interpreter); untuned: the same rule "
          "without tuned results; sharded: the same rule, sharded over one rank ($OPTC_NCCL names a libnccl.so.2); "
-         "mixed: the same rule in two sets of types, as two connected bindings"},
-        {"vectors", 0, OPT_TEXT, &b.vectors, "LIST",
-         "with --against mixed: types of tensors with one dimension (default: param=f32)"},
+         "mixed: the same rule in two sets of types, as two connected bindings; types: in other types"},
+        {"other-types", 0, OPT_TEXT, &b.other_types, "LIST",
+         "for --against types: its types; for --against mixed: those of tensors with one dimension (default: "
+         "param=f32)"},
         {"json", 0, OPT_FLAG, &b.json, NULL, "print one JSON object"},
         COMPILE_OPTS(b.compile),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};

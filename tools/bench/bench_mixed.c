@@ -20,13 +20,13 @@ static int64_t length(const Dims *d)
     return n;
 }
 
-static bool types_of(const char *text, Types *out)
+bool bench_types(const char *text, Types *out)
 {
     Arena a = {0};
     Diag d = {0};
     bool ok = types_choose(&a, text, -1, -1, -1, out, &d);
     if (!ok)
-        cli_error("bench: --vectors: %s", d.text ? d.text : "out of memory");
+        cli_error("bench: --other-types: %s", d.text ? d.text : "out of memory");
     arena_free(&a);
     return ok;
 }
@@ -64,13 +64,13 @@ bool bench_mixed_start(Bench *b, Case *c, optc_engine *e, const optc_rule_option
 {
     MixedPart *m = c->mixed = calloc(1, sizeof *m);
     optc_tensor *vectors = calloc((size_t)c->ntensor, sizeof *vectors);
-    const char *text = b->vectors ? b->vectors : "param=f32";
+    const char *text = b->other_types ? b->other_types : "param=f32";
     optc_rule_options wide = *rule;
     Types types = {0};
     bool ok = m && vectors ? true : (cli_error("bench: out of memory"), false);
     if (m)
         m->device = &b->device;
-    ok = ok && types_of(text, &types) && fill_vectors(c, m, &types);
+    ok = ok && bench_types(text, &types) && fill_vectors(c, m, &types);
     wide.param = wide.grad = wide.state = OPTC_DEFAULT;
     wide.types = text;
     ok = ok && bench_lib(optc_compile(e, &wide, &m->rule));

@@ -95,6 +95,7 @@ static optc_rule_options case_options(const Bench *b, const Case *c)
 {
     optc_rule_options r = spec_rule_options(&b->compile, c->spec, c->with);
     r.bindings = c->mixes ? 2 : 0;
+    r.types = c->types ? c->types : r.types;
     return r;
 }
 
@@ -348,7 +349,23 @@ static bool time_case(Bench *b, Case *c, int round)
 static bool untuned_rivals(const Bench *b) { return b->against && !strcmp(b->against, "untuned"); }
 static bool sharded_rivals(const Bench *b) { return b->against && !strcmp(b->against, "sharded"); }
 static bool mixed_rivals(const Bench *b) { return b->against && !strcmp(b->against, "mixed"); }
-bool bench_rivals(const Bench *b) { return untuned_rivals(b) || sharded_rivals(b) || mixed_rivals(b); }
+static bool types_rivals(const Bench *b) { return b->against && !strcmp(b->against, "types"); }
+bool bench_rivals(const Bench *b)
+{
+    return untuned_rivals(b) || sharded_rivals(b) || mixed_rivals(b) || types_rivals(b);
+}
+
+/* Both sides step the same arrays. */
+static bool fit_types(const Bench *b)
+{
+    Types t = {0};
+    if (!bench_types(b->other_types, &t))
+        return false;
+    if (t.p != b->type || t.g != b->grad)
+        return cli_error("bench: --against types: both have the same arrays, so param and grad of --other-types must "
+                         "be %s and %s", type_info[b->type].name, type_info[b->grad].name), false;
+    return true;
+}
 
 /* How the rival runs, for the report. */
 static char *describe_rival(Case *c, const Case *r)
@@ -359,8 +376,9 @@ static char *describe_rival(Case *c, const Case *r)
         buf_printf(&text, "%s; sharded, %s", r->runs ? r->runs : "", bench_shard_name(r->shard));
         return buf_take(&text);
     }
-    if (r->mixes) {
-        buf_printf(&text, "%s; tensors with one dimension in other types", r->runs ? r->runs : "");
+    if (r->mixes || r->types) {
+        buf_printf(&text, "%s; %s", r->runs ? r->runs : "",
+                   r->mixes ? "tensors with one dimension in other types" : r->types);
         return buf_take(&text);
     }
     c->same = !with || strstr(with, "as the model has them");
@@ -370,13 +388,15 @@ static char *describe_rival(Case *c, const Case *r)
     return buf_take(&text);
 }
 
-/* The same case in another engine, without tuned results, sharded or in two sets of types. Its pointers are shared with
- * the case. */
+/* The same case in another engine, without tuned results, sharded or in other types. Its pointers are shared with the
+ * case. */
 static bool start_rival(Bench *b, Case *c)
 {
     Case *r = c->rival = calloc(1, sizeof *r);
     if (!r)
         return cli_error("bench: out of memory"), false;
+    if (types_rivals(b) && !fit_types(b))
+        return false;
     *r = (Case){.label = c->label,
                 .spec = c->spec,
                 .with = c->with,
@@ -389,7 +409,8 @@ static bool start_rival(Bench *b, Case *c)
                 .matrix = c->matrix,
                 .calls = c->calls,
                 .sharded = sharded_rivals(b),
-                .mixes = mixed_rivals(b)};
+                .mixes = mixed_rivals(b),
+                .types = types_rivals(b) ? b->other_types : NULL};
     if (!bench_lib(optc_open(
             &(optc_engine_options){
                 .device = b->device_name, .threads = b->threads, .spec_path = b->compile.path,
@@ -499,6 +520,7 @@ bool bench_open(Bench *b)
     b->peer_name = !bench_rivals(b) ? NULL
                                     : strdup(sharded_rivals(b) ? "a sharded binding"
                                              : mixed_rivals(b) ? "two sets of types"
+                                             : types_rivals(b) ? "other types"
                                                                : "without tuning results");
     return true;
 }
