@@ -118,6 +118,7 @@ static bool inspect_case(Bench *b, Case *c)
         c->matrix = p->rule->nvariant > 1 || rule_view(p->rule);
         c->calls = plan_calls(p);
         b->type = s.types.p;
+        b->grad = s.types.g;
         for (int i = 0; i < p->rule->nstate; i++)
             if (p->rule->state[i].dom == ELEM && (p->state_used[i] || p->state_used[p->rule->nstate + i]))
                 c->state_bytes += type_info[p->mem[plan_mem_of_state(p, i)].type].bytes;
@@ -209,7 +210,11 @@ static int check_args(const Command *self, Bench *b, const char *work, int n)
     if (b->suite && (work || n))
         return cli_misuse(self, "--suite has its own workloads and rules ('--work list' shows them)");
     if (b->against && strcmp(b->against, "torch") && strcmp(b->against, "numpy") && !bench_rivals(b))
-        return cli_misuse(self, "--against knows torch, numpy, untuned and sharded, not '%s'", b->against);
+        return cli_misuse(self, "--against knows torch, numpy, untuned, sharded, mixed and types, not '%s'",
+                          b->against);
+    bool types = b->against && !strcmp(b->against, "types"), mixed = b->against && !strcmp(b->against, "mixed");
+    if (types != !!b->other_types && !mixed)
+        return cli_misuse(self, "--against types and --other-types belong together");
     if (!device_target(b->device_name))
         return cli_misuse(self, "--device knows cpu, cuda, cuda:N and best, not '%s'", b->device_name);
     if (work && !(b->work = work_find(work))) {
@@ -251,7 +256,11 @@ int cmd_bench(const Command *self, int argc, char **argv)
          "memory for the products of a batch of tensors (default: 1G, on a GPU more: 'optc doctor' prints it)"},
         {"against", 0, OPT_TEXT, &b.against, "WHAT",
          "torch, numpy: also time PyTorch or NumPy ($OPTC_PYTHON names the interpreter); untuned: the same rule "
-         "without tuned results; sharded: the same rule, sharded over one rank ($OPTC_NCCL names a libnccl.so.2)"},
+         "without tuned results; sharded: the same rule, sharded over one rank ($OPTC_NCCL names a libnccl.so.2); "
+         "mixed: the same rule in two sets of types, as two connected bindings; types: in other types"},
+        {"other-types", 0, OPT_TEXT, &b.other_types, "LIST",
+         "for --against types: its types; for --against mixed: those of tensors with one dimension (default: "
+         "param=f32)"},
         {"json", 0, OPT_FLAG, &b.json, NULL, "print one JSON object"},
         COMPILE_OPTS(b.compile),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};

@@ -385,6 +385,13 @@ static void fold_one(CStage *c, Access f)
     emit_section(e, AT_FINISH, "list_end", h, sizeof h / sizeof *h);
 }
 
+/* The value in f32: of codes and of random roundings. */
+static const char *narrowed(Emit *e, Ref val)
+{
+    const char *x = emit_expr(e, val);
+    return e->plan->real == T_F32 ? x : arena_printf(e->arena, "(float)(%s)", x);
+}
+
 /* Values wait in a local array until a block of codes is complete. */
 static void store_coded(CStage *c, Access a)
 {
@@ -395,8 +402,7 @@ static void store_coded(CStage *c, Access a)
                       {"from", out},
                       {"most", most}};
     emit_put(e, AT_BUFFERS, "float %s[OPTC_LANES];\nunsigned %s = 0;\n", out, most);
-    emit_put(e, AT_BODY, "%s[from %% OPTC_LANES + i] = %s%s;\n", out, e->plan->real == T_F32 ? "" : "(float)",
-             emit_expr(e, a.val));
+    emit_put(e, AT_BODY, "%s[from %% OPTC_LANES + i] = %s;\n", out, narrowed(e, a.val));
     /* in this loop, which often waits for divisions */
     emit_put(e, AT_BODY, "%s = optc_code_most(%s, %s[from %% OPTC_LANES + i]);\n", most, most, out);
     if (!c->dithers) {
@@ -417,7 +423,7 @@ static void store_drawn(CStage *c, Access a)
                       {"from", out},
                       {"draws", emit_draws_of(e, a, to)}};
     emit_put(e, AT_BUFFERS, "float %s[%s];\n", out, round_of(c));
-    emit_put(e, AT_BODY, "%s[i] = %s%s;\n", out, e->plan->real == T_F32 ? "" : "(float)", emit_expr(e, a.val));
+    emit_put(e, AT_BODY, "%s[i] = %s;\n", out, narrowed(e, a.val));
     emit_section(e, AT_STORES, e->runs ? "round_runs" : "round", h, 4);
 }
 

@@ -89,4 +89,52 @@ START_TEST(one_norm)
 }
 END_TEST
 
-void add_connect(TCase *t) { tcase_add_loop_test(t, one_norm, 0, 2); }
+/* ---- launches ---- */
+static int launched;
+static const Driver *real;
+static int count_launch(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                        unsigned shared, CUstream s, void **args, void **more)
+{
+    launched++;
+    return real->cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, s, args, more);
+}
+
+/* The first stage increments t too. */
+static int stages_of(const optc_binding *b, const char *entry)
+{
+    const Program *p = b->program;
+    int e = 0, n = 0;
+    while (strcmp(p->entry[e].name, entry))
+        e++;
+    for (int i = 0; i < p->entry[e].phase[0].naction; i++)
+        n += p->entry[e].phase[0].action[i].kind == ACT_LAUNCH;
+    return n;
+}
+
+/* A stage is launched once for each set of types. One launch more reads the other sets' values; entries that do not use
+ * them do without it. */
+START_TEST(launches)
+{
+    static const char *const entry[] = {"share_step_0", "step"};
+    Trio g;
+    open_trio(&g, true);
+    Driver counting = *(real = g.e->gpu->d);
+    counting.cuLaunchKernel = count_launch;
+    g.e->gpu->d = &counting;
+    for (int k = 0; k < 2; k++)
+        for (int s = 0; s < NSETS; s++) {
+            launched = 0;
+            OK(optc_run(g.b[s], entry[k]));
+            ck_assert_msg(launched == stages_of(g.b[s], entry[k]) + k, "%s of set %d: %d launches, not %d", entry[k], s,
+                          launched, stages_of(g.b[s], entry[k]) + k);
+        }
+    g.e->gpu->d = real;
+    close_trio(&g, true);
+}
+END_TEST
+
+void add_connect(TCase *t)
+{
+    tcase_add_loop_test(t, one_norm, 0, 2);
+    tcase_add_test(t, launches);
+}

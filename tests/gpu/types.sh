@@ -14,6 +14,12 @@ row() {
     echo "$label $line  (at least $least%)"
     [ "$(echo "$share $least" | awk '{print ($1 >= $2)}')" = 1 ] || { failed=1; echo "  misses its bar"; }
 }
+# ratio LABEL OPTIONS…: a step with other types over a step without them, in the same rounds.
+ratio() {
+    label=$1
+    shift
+    "$optc" bench --device cuda --rounds 15 "$@" | grep 'x *$' | head -1 | sed "s/.* \([0-9.]*\)x *$/$label \1/"
+}
 for rule in adamw lion; do
     for work in 2^28 gpt2-1.5b; do
         for types in "bf16 bf16" "bf16 f32" "f16 f16" "f16 f32"; do
@@ -30,4 +36,10 @@ row 72 "bf16sr, q8 states" adamw --work gpt2-1.5b --types param=bf16sr,grad=bf16
 row 40 "100000 of 100 " adamw --tensors 100000 --size 10000000
 row 80 "20000 of 1000 " adamw --tensors 20000 --size 20000000
 row 15 "100000 of 100 " 'adamw+clip(1)' --tensors 100000 --size 10000000
+for rule in adamw 'adamw+clip(1)'; do
+    ratio "$rule, gpt2-124m in bf16: norms and biases in f32, of one set" "$rule" --work gpt2-124m --types param=bf16 \
+        --against mixed
+done
+ratio "adamw, gpt2-124m in bf16: lost=count, of without" adamw --work gpt2-124m --types param=bf16 \
+    --against types --other-types param=bf16,lost=count
 exit $failed

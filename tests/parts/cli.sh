@@ -122,9 +122,19 @@ expect 2 "has its own tensors" bench adamw --work 2^28 --shape 3x3
 expect 2 "has its own tensors" bench --suite --tensors 3
 expect 2 "has its own workloads and rules" bench --suite adamw
 expect 2 "has its own workloads and rules" bench --suite --work 2^28
-expect 2 "knows torch, numpy, untuned and sharded" bench adamw --against jax
+expect 2 "knows torch, numpy, untuned, sharded, mixed and types" bench adamw --against jax
 expect 0 "without tuning results ran" bench sgd --device cpu --size 64K --rounds 1 --against untuned
 expect 0 "sharded, one rank" bench adamw+clip"(1)" --device cpu --size 64K --rounds 1 --against sharded
+expect 0 "two sets of types ran" bench adamw+clip"(1)" --device cpu --shape 90x50 --shape 64 --types param=bf16 \
+    --rounds 1 --against mixed --other-types param=f32,state=bf16
+expect 1 "needs tensors with one dimension" bench adamw --device cpu --shape 9x9 --rounds 1 --against mixed
+expect 1 "there is no such storage type" bench adamw --device cpu --shape 9x9 --shape 9 --rounds 1 --against mixed \
+    --other-types param=f31
+expect 0 "param=bf16,lost=count" bench adamw --device cpu --size 64K --types param=bf16 --rounds 1 --against types \
+    --other-types param=bf16,lost=count
+expect 1 "must be f32 and f32" bench adamw --device cpu --size 64K --rounds 1 --against types --other-types param=bf16
+expect 2 "belong together" bench adamw --other-types param=f32
+expect 2 "belong together" bench adamw --against types
 expect 1 "--size must be that or more" bench adamw --device cpu --work small5000 --size 100
 # GPT-2's published counts of parameters
 expect 0 "148 tensors,   124439808 elements" bench --work list

@@ -116,17 +116,23 @@ typedef struct Case {
     char *peer_why;                /* why the peer cannot run it */
     bool graph;                    /* the peer runs a CUDA graph too */
     bool same;                     /* --against untuned: both sides launch the same kernels */
-    /* --against untuned, sharded: the same rule without tuned results, or sharded, instead of a peer */
+    /* --against untuned, sharded, mixed, types: the same rule without tuned results, sharded, in two sets of types, or
+     * in other types, instead of a peer */
     struct Case *rival;
     bool sharded;                  /* a sharded binding with one rank */
     struct ShardComm *shard;       /* its communication */
+    const char *types;             /* its own; NULL: those of --types */
+    bool mixes;                    /* two sets of types: two connected bindings */
+    struct MixedPart *mixed;       /* the second one */
 } Case;
 
 typedef struct Bench {
     CompileOpts compile;
-    /* --device and --against. against NULL: no peer; "untuned", "sharded": no process, but a rival of each
-     * case */
+    /* --device and --against. against NULL: no peer; "untuned", "sharded", "mixed", "types": no process, but a rival of
+     * each case */
     const char *device_name, *against;
+    /* --against types: types of the rival; --against mixed: of tensors with one dimension. NULL: param=f32 */
+    const char *other_types;
     int64_t size;                  /* 0: the default */
     DimsList *shapes;              /* n = 0: tensors by size */
     const Work *work;
@@ -135,7 +141,7 @@ typedef struct Bench {
     int steps;                     /* steps of a period to run; 0: all */
     int64_t workspace;             /* 0: the default */
     bool json, progress, suite, queued;
-    Type type;
+    Type type, grad;
     optc_engine *engine;
     BenchDevice device;
     Case *cases; int ncase;
@@ -154,7 +160,7 @@ void bench_free(Bench *b);
 bool bench_start(Bench *b, Case *c, optc_engine *e);       /* compiles and binds */
 void bench_stop(Case *c);                                  /* unbinds and releases */
 bool bench_steps(Case *c, int n);
-bool bench_rivals(const Bench *b);                         /* --against untuned or sharded was given */
+bool bench_rivals(const Bench *b);                         /* --against untuned, sharded, mixed or types */
 bool bench_lib(optc_status s);                             /* false and prints optc_message unless OPTC_OK */
 /* bench_period.c: steps after which the work repeats. Periods above 1000 steps are ignored. */
 int period_of(const Plan *p);
@@ -172,6 +178,15 @@ typedef struct ShardComm ShardComm;
 bool bench_shard_open(const Bench *b, optc_engine *e, ShardComm **out, optc_comm *comm);
 const char *bench_shard_name(const ShardComm *x);
 void bench_shard_close(ShardComm *x);
+
+/* ---- bench_mixed.c ---- */
+typedef struct MixedPart MixedPart;
+/* Binds the tensors with two and more dimensions to c->rule, and the others to the same rule in other types. rule: the
+ * options of c->rule; all: the case's tensors, which this sorts out. The caller stops c->mixed also after a failure. */
+bool bench_mixed_start(Bench *b, Case *c, optc_engine *e, const optc_rule_options *rule, optc_tensor *all);
+bool bench_types(const char *text, Types *out);            /* of --other-types */
+optc_status bench_mixed_step(const Case *c);
+void bench_mixed_stop(MixedPart *m);
 
 void bench_report_head(const Bench *b);
 void bench_report_cases(const Bench *b, int from, int n);

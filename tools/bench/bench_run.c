@@ -23,8 +23,6 @@ bool bench_lib(optc_status s)
     return s == OPTC_OK;
 }
 
-static Type grad_type(const Bench *b) { return b->compile.g < 0 ? b->type : (Type)b->compile.g; }
-
 static void progress(const Bench *b, const Case *c, const char *what, int i, int n)
 {
     if (!b->progress)
@@ -40,7 +38,7 @@ static void progress(const Bench *b, const Case *c, const char *what, int i, int
 /* ---- memory ---- */
 static bool fits(Bench *b, int from, int n)
 {
-    double need = (double)b->place * (type_info[b->type].bytes + type_info[grad_type(b)].bytes) +
+    double need = (double)b->place * (type_info[b->type].bytes + type_info[b->grad].bytes) +
                   2.0 * (double)b->most * sizeof(float),
            have = b->device.ops->room(&b->device);
     for (int i = from; i < from + n; i++)
@@ -64,9 +62,9 @@ static bool make_buffers(Bench *b, int from, int n)
     if (!fits(b, from, n))
         return false;
     b->p = d->ops->alloc(d, (size_t)b->place * (size_t)type_info[b->type].bytes);
-    b->g = b->p ? d->ops->alloc(d, (size_t)b->place * (size_t)type_info[grad_type(b)].bytes) : NULL;
+    b->g = b->p ? d->ops->alloc(d, (size_t)b->place * (size_t)type_info[b->grad].bytes) : NULL;
     return b->g && d->ops->fill(d, b->p, b->type, b->place, 1.0f) &&
-           d->ops->fill(d, b->g, grad_type(b), b->place, 0.0625f) && d->ops->yard_open(d, b->most);
+           d->ops->fill(d, b->g, b->grad, b->place, 0.0625f) && d->ops->yard_open(d, b->most);
 }
 
 static bool make_series(Bench *b)
@@ -93,9 +91,17 @@ static bool make_series(Bench *b)
 }
 
 /* ---- bindings ---- */
-static bool compile_case(Bench *b, Case *c, optc_engine *e)
+static optc_rule_options case_options(const Bench *b, const Case *c)
 {
     optc_rule_options r = spec_rule_options(&b->compile, c->spec, c->with);
+    r.bindings = c->mixes ? 2 : 0;
+    r.types = c->types ? c->types : r.types;
+    return r;
+}
+
+static bool compile_case(Bench *b, Case *c, optc_engine *e)
+{
+    optc_rule_options r = case_options(b, c);
     if (!bench_lib(optc_compile(e, &r, &c->rule)))
         return false;
     c->runs = strdup(optc_rule_path(c->rule));
@@ -131,13 +137,17 @@ static bool set_inputs(Bench *b, Case *c)
     return true;
 }
 
-static bool bind_case(const Bench *b, Case *c, optc_engine *e, const optc_group *group)
+static bool bind_case(Bench *b, Case *c, optc_engine *e, optc_tensor *t)
 {
     optc_comm comm;
+    optc_group group = {.tensors = t, .ntensors = c->ntensor};
+    optc_rule_options r = case_options(b, c);
+    if (c->mixes)
+        return bench_mixed_start(b, c, e, &r, t);
     if (!c->sharded)
-        return bench_lib(optc_bind(c->rule, group, 1, &c->binding));
+        return bench_lib(optc_bind(c->rule, &group, 1, &c->binding)) && set_inputs(b, c);
     return bench_shard_open(b, e, &c->shard, &comm) &&
-           bench_lib(optc_bind_sharded(c->rule, group, 1, &comm, &c->binding));
+           bench_lib(optc_bind_sharded(c->rule, &group, 1, &comm, &c->binding)) && set_inputs(b, c);
 }
 
 bool bench_start(Bench *b, Case *c, optc_engine *e)
@@ -151,16 +161,15 @@ bool bench_start(Bench *b, Case *c, optc_engine *e)
         for (int k = 0; k < c->shape[i].rank; k++)
             n *= c->shape[i].dim[k];
         t[i] = (optc_tensor){.param = (char *)b->p + at * type_info[b->type].bytes,
-                             .grad = (char *)b->g + at * type_info[grad_type(b)].bytes,
+                             .grad = (char *)b->g + at * type_info[b->grad].bytes,
                              .rank = c->shape[i].rank,
                              .shape = c->shape[i].dim};
         at += (n + 63) / 64 * 64;
     }
-    optc_group group = {.tensors = t, .ntensors = c->ntensor};
-    bool ok = t ? bind_case(b, c, e, &group) : (cli_error("bench: out of memory"), false);
+    bool ok = t ? bind_case(b, c, e, t) : (cli_error("bench: out of memory"), false);
     free(t);
     c->t = 0;
-    return ok && set_inputs(b, c);
+    return ok;
 }
 
 /* If a factor is refused, the rule uses the previous factor or NaN, so the time is not that of the rule. */
@@ -177,10 +186,12 @@ void bench_stop(Case *c)
     tell_refused(c);
     (void)optc_unbind(c->binding);
     bench_shard_close(c->shard);
+    bench_mixed_stop(c->mixed);
     (void)optc_release(c->rule);
     (void)optc_close(c->engine);
     c->binding = NULL;
     c->shard = NULL;
+    c->mixed = NULL;
     c->rule = NULL;
     c->engine = NULL;
 }
@@ -190,7 +201,7 @@ bool bench_steps(Case *c, int n)
 {
     c->t += n;
     for (int k = 0; k < n; k++)
-        if (optc_step(c->binding) != OPTC_OK)
+        if ((c->mixed ? bench_mixed_step(c) : optc_step(c->binding)) != OPTC_OK)
             return bench_lib(OPTC_ERROR_ARGUMENT);
     return true;
 }
@@ -337,7 +348,24 @@ static bool time_case(Bench *b, Case *c, int round)
 /* ---- a batch ---- */
 static bool untuned_rivals(const Bench *b) { return b->against && !strcmp(b->against, "untuned"); }
 static bool sharded_rivals(const Bench *b) { return b->against && !strcmp(b->against, "sharded"); }
-bool bench_rivals(const Bench *b) { return untuned_rivals(b) || sharded_rivals(b); }
+static bool mixed_rivals(const Bench *b) { return b->against && !strcmp(b->against, "mixed"); }
+static bool types_rivals(const Bench *b) { return b->against && !strcmp(b->against, "types"); }
+bool bench_rivals(const Bench *b)
+{
+    return untuned_rivals(b) || sharded_rivals(b) || mixed_rivals(b) || types_rivals(b);
+}
+
+/* Both sides step the same arrays. */
+static bool fit_types(const Bench *b)
+{
+    Types t = {0};
+    if (!bench_types(b->other_types, &t))
+        return false;
+    if (t.p != b->type || t.g != b->grad)
+        return cli_error("bench: --against types: both have the same arrays, so param and grad of --other-types must "
+                         "be %s and %s", type_info[b->type].name, type_info[b->grad].name), false;
+    return true;
+}
 
 /* How the rival runs, for the report. */
 static char *describe_rival(Case *c, const Case *r)
@@ -348,6 +376,11 @@ static char *describe_rival(Case *c, const Case *r)
         buf_printf(&text, "%s; sharded, %s", r->runs ? r->runs : "", bench_shard_name(r->shard));
         return buf_take(&text);
     }
+    if (r->mixes || r->types) {
+        buf_printf(&text, "%s; %s", r->runs ? r->runs : "",
+                   r->mixes ? "tensors with one dimension in other types" : r->types);
+        return buf_take(&text);
+    }
     c->same = !with || strstr(with, "as the model has them");
     buf_printf(&text, "%s%s%s", r->runs ? r->runs : "",
                with ? "; compared with: " : "; no tuning result for this device: both sides are the same",
@@ -355,12 +388,15 @@ static char *describe_rival(Case *c, const Case *r)
     return buf_take(&text);
 }
 
-/* The same case in another engine, without tuned results or sharded. Its pointers are shared with the case. */
+/* The same case in another engine, without tuned results, sharded or in other types. Its pointers are shared with the
+ * case. */
 static bool start_rival(Bench *b, Case *c)
 {
     Case *r = c->rival = calloc(1, sizeof *r);
     if (!r)
         return cli_error("bench: out of memory"), false;
+    if (types_rivals(b) && !fit_types(b))
+        return false;
     *r = (Case){.label = c->label,
                 .spec = c->spec,
                 .with = c->with,
@@ -372,7 +408,9 @@ static bool start_rival(Bench *b, Case *c)
                 .lap = c->lap,
                 .matrix = c->matrix,
                 .calls = c->calls,
-                .sharded = sharded_rivals(b)};
+                .sharded = sharded_rivals(b),
+                .mixes = mixed_rivals(b),
+                .types = types_rivals(b) ? b->other_types : NULL};
     if (!bench_lib(optc_open(
             &(optc_engine_options){
                 .device = b->device_name, .threads = b->threads, .spec_path = b->compile.path,
@@ -479,7 +517,11 @@ bool bench_open(Bench *b)
     if (!bench_device_open(&b->device, b->engine))
         return false;
     b->device.alone = b->device.ops->async && !b->queued;
-    b->peer_name = bench_rivals(b) ? strdup(sharded_rivals(b) ? "a sharded binding" : "without tuning results") : NULL;
+    b->peer_name = !bench_rivals(b) ? NULL
+                                    : strdup(sharded_rivals(b) ? "a sharded binding"
+                                             : mixed_rivals(b) ? "two sets of types"
+                                             : types_rivals(b) ? "other types"
+                                                               : "without tuning results");
     return true;
 }
 
