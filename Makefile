@@ -334,7 +334,7 @@ install: all
 	install -m 644 $(BUILD)/liboptc.a "$(DEST)/lib/liboptc.a"
 	install -m 755 $(BUILD)/liboptc.so "$(DEST)/lib/liboptc.so.0"
 	ln -sf liboptc.so.0 "$(DEST)/lib/liboptc.so"
-	install -m 644 runtime/optc.h "$(DEST)/include/optc.h"
+	install -m 644 runtime/optc.h runtime/optc_matrix.h "$(DEST)/include"
 	install -m 644 $(SPECS) $(wildcard specs/*.md) "$(DEST)/share/optc/specs"
 	install -m 644 $(WRAPPERS) "$(DEST)/share/optc/specs/wrappers"
 	install -m 644 $(TEMPLATES) "$(DEST)/share/optc/templates"

@@ -45,7 +45,7 @@ typedef enum optc_status {
     OPTC_OK = 0,
     OPTC_ERROR_ARGUMENT,       /* a null pointer, an unknown name, a wrong size, or buffers that overlap */
     OPTC_ERROR_SPEC,           /* the spec, its options or its wrappers; the message names file and line */
-    OPTC_ERROR_RANGE,          /* a hyperparameter outside its range */
+    OPTC_ERROR_RANGE,          /* a hyperparameter outside its range, or a matrix that a function is not defined for */
     OPTC_ERROR_IO,             /* a file cannot be read or written */
     OPTC_ERROR_MEMORY,         /* out of memory */
     OPTC_ERROR_UNAVAILABLE,    /* a device or a compiler was requested and is not available */
@@ -658,6 +658,9 @@ static inline optc_status optc_kron(optc_engine *e, const optc_kronecker *x)
 {
     return optc_kron_sized(e, x, sizeof *x);
 }
+
+/* ---- matrices without a rule: functions ---- */
+#include "optc_matrix.h"
 
 /* ---- the machine ---- */
 /* Describes the machine in a page of text, which the caller frees with free(). NULL: the options have no size, or set

@@ -163,16 +163,17 @@ char *emit_cuda_alone(const char *section)
     char *volatile text = NULL;
     if (!setjmp(out)) {
         Buf code = {.arena = &scratch}, b = {.arena = &scratch};
-        bool ok = template_fill(&code, "kron_cuda.txt", section, NULL, 0);
+        const char *file = arena_printf(&scratch, "%s_cuda.txt", section);
+        bool ok = template_fill(&code, file, section, NULL, 0);
         for (int t = 0; t < NTYPES && ok; t++) {
             Hole h[NTYPEHOLE];
             type_holes((Type)t, h);
             if (!type_number((Type)t))
                 continue;
-            ok = template_fill(&code, "kron_cuda.txt", arena_printf(&scratch, "%s_type", section), h, NTYPEHOLE);
+            ok = template_fill(&code, file, arena_printf(&scratch, "%s_type", section), h, NTYPEHOLE);
         }
         if (ok && emit_cuda_file(&b, &scratch, "Matrices with no rule.",
-                                 " * runtime/library/matrix/multiply_gpu.c launches this.", "liboptc", "no rule",
+                                 " * runtime/library/matrix launches this.", "liboptc", "no rule",
                                  buf_text(&code)))
             text = buf_take(&b);
     }

@@ -55,7 +55,8 @@ typedef struct LibraryEngine {
     Cache cache;
     TunedSet tuned;
     struct MatrixKit *matrices;        /* for products without a rule (multiply.h); NULL until the first one */
-    pthread_mutex_t lock;              /* protects matrices */
+    struct { struct FunctionEntry *idle, *captured; } functions;       /* function.h */
+    pthread_mutex_t lock;              /* protects matrices and functions */
 } LibraryEngine;
 
 typedef struct LibraryRule {

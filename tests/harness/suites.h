@@ -1,19 +1,24 @@
-/* One line per suite. tests/harness/run_tests.c runs them in this order. */
+/* One line per theme. tests/harness/run_tests.c runs the suites in this order. */
 #ifndef OPTC_SUITES_H
 #define OPTC_SUITES_H
 #include <check.h>
 
 #define SUITES(X) \
     X(codes) X(code_states) X(code_quality) \
-    X(math) X(ops) X(master) X(range) X(ir) X(domains) X(variants) X(lang) X(wrappers) X(matrix) \
-    X(polar) X(plan) X(plan_verify) \
-    X(merge_stages) X(golden) X(emit) X(large) X(bad) X(warnings) X(hints) X(sandbox) X(manual) X(spec_words) \
+    X(math) X(ops) X(master) X(range) \
+    X(ir) X(domains) X(variants) X(lang) X(wrappers) X(matrix) X(polar) \
+    X(plan) X(plan_verify) X(merge_stages) X(golden) X(emit) X(large) \
+    X(bad) X(warnings) X(hints) X(sandbox) X(manual) X(spec_words) \
     X(storage_types) X(type_grid) X(connect) X(lost_updates) \
-    X(refs) X(authors) X(api) X(engines) X(rule_info) X(binding) X(cohorts) X(core) X(pieces) X(calls) X(batches) \
-    X(thread_barrier) X(rounding) X(search) X(tune_cpu) X(tuned) X(tuned_files) X(memory) X(device_memory) X(cache) \
-    X(cache_many) X(bits) X(squares) X(blocks) X(lapack_fallback) X(inverse_root) X(factors) \
-    X(stagger) X(device_scalars) \
-    X(inner_project) X(factor_rules) X(multiply) X(loopback) X(shards) X(shard_errors) X(shard_traffic) \
+    X(refs) X(authors) X(api) X(engines) X(rule_info) X(binding) \
+    X(cohorts) X(core) X(pieces) X(calls) X(batches) X(thread_barrier) \
+    X(rounding) X(search) X(tune_cpu) X(tuned) X(tuned_files) \
+    X(memory) X(device_memory) \
+    X(cache) X(cache_many) \
+    X(bits) X(squares) X(blocks) X(lapack_fallback) X(inverse_root) \
+    X(factors) X(stagger) X(device_scalars) X(inner_project) X(factor_rules) \
+    X(multiply) X(matrix_functions) \
+    X(loopback) X(shards) X(shard_errors) X(shard_traffic) \
     X(hostile) X(cuda) X(compile_workers) X(fuzz)
 #define DECLARE(name) Suite *name##_suite(void);
 SUITES(DECLARE)

@@ -1,4 +1,4 @@
-/* Loads the kernels for Kronecker products without a rule: from the cache, or compiled by NVRTC. */
+/* Loads kernels that belong to no rule, one per storage type: from the cache, or compiled by NVRTC. */
 #include "runtime/library/matrix/multiply.h"
 
 #include "runtime/library/rule/nvrtc.h"
@@ -7,7 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static optc_status load(optc_engine *e, MatrixKit *k, const char *cubin)
+/* What to load: the kernels optc_NAME_of_TYPE of the template NAME_cuda.txt. */
+typedef struct Kernels { const char *name, *call; CUmodule *module; CUfunction *fn; } Kernels;
+
+static optc_status load(optc_engine *e, const Kernels *k, const char *cubin)
 {
     GpuEngine *g = e->gpu;
     CUmodule module;
@@ -16,18 +19,18 @@ static optc_status load(optc_engine *e, MatrixKit *k, const char *cubin)
         char name[64];
         if (!type_number((Type)t))
             continue;
-        snprintf(name, sizeof name, "optc_kron_of_%s", type_info[t].name);
-        int rc = g->d->cuModuleGetFunction(&k->kron[t], module, name);
+        snprintf(name, sizeof name, "optc_%s_of_%s", k->name, type_info[t].name);
+        int rc = g->d->cuModuleGetFunction(&k->fn[t], module, name);
         if (rc) {
             g->d->cuModuleUnload(module);
             return gpu_error(g, "cuModuleGetFunction", rc, name);
         }
     }
-    k->module = module;
+    *k->module = module;
     return OPTC_OK;
 }
 
-static optc_status compiled(optc_engine *e, MatrixKit *k, const Nvrtc *n, const char *source, CacheSlot *slot)
+static optc_status compiled(optc_engine *e, const Kernels *k, const Nvrtc *n, const char *source, CacheSlot *slot)
 {
     size_t size = 0;
     char *log = NULL, *cubin = nvrtc_build(n, source, "matrices", e->gpu->arch, false, &size, &log);
@@ -38,20 +41,20 @@ static optc_status compiled(optc_engine *e, MatrixKit *k, const Nvrtc *n, const 
     snprintf(note.compiler, sizeof note.compiler, "NVRTC %d.%d", n->version / 1000, n->version % 1000 / 10);
     cache_end(slot, cubin, size, &note);
     optc_status s = cubin ? load(e, k, cubin)
-                    : log ? fail(OPTC_ERROR_UNAVAILABLE, "optc_kron: for sm_%d: %.1500s", e->gpu->arch, log)
-                          : no_memory("optc_kron");
+                    : log ? fail(OPTC_ERROR_UNAVAILABLE, "%s: for sm_%d: %.1500s", k->call, e->gpu->arch, log)
+                          : no_memory(k->call);
     free(cubin);
     free(log);
     return s;
 }
 
-optc_status kron_code(optc_engine *e, MatrixKit *k)
+static optc_status load_kernels(optc_engine *e, const Kernels *k)
 {
     const char *why = "";
     const Nvrtc *n = nvrtc_get(&why);
-    char *source = emit_cuda_alone("kron"), code[DIGEST_HEX], key[DIGEST_HEX], all[512];
+    char *source = emit_cuda_alone(k->name), code[DIGEST_HEX], key[DIGEST_HEX], all[512];
     if (!source)
-        return no_memory("optc_kron");
+        return no_memory(k->call);
     digest_hex(source, strlen(source), code);
     int len = snprintf(all, sizeof all, "%s|%.300s|sm_%d|nvrtc %d|alone", code, nvrtc_options(), e->gpu->arch,
                        n ? n->version : 0);
@@ -63,9 +66,19 @@ optc_status kron_code(optc_engine *e, MatrixKit *k)
     free(cubin);
     optc_status s = OPTC_OK;
     if (!found && !n)
-        s = fail(OPTC_ERROR_UNAVAILABLE, "optc_kron on %s: %s", e->name, why);
+        s = fail(OPTC_ERROR_UNAVAILABLE, "%s on %s: %s", k->call, e->name, why);
     else if (!found)
         s = compiled(e, k, n, source, &slot);
     free(source);
     return s;
+}
+
+optc_status kron_code(optc_engine *e, MatrixKit *k)
+{
+    return load_kernels(e, &(Kernels){"kron", "optc_kron", &k->module, k->kron});
+}
+
+optc_status copy_code(optc_engine *e, MatrixKit *k)
+{
+    return load_kernels(e, &(Kernels){"copy", "functions of matrices", &k->copy_module, k->copy});
 }

@@ -19,7 +19,7 @@ optc_status too_little(int64_t least, int64_t limit)
 }
 
 /* ---- the engine's kit ---- */
-static optc_status kit_of(optc_engine *e, const char *call, MatrixKit **out)
+optc_status matrices_kit(optc_engine *e, const char *call, MatrixKit **out)
 {
     LibraryEngine *m = e->library;
     pthread_mutex_lock(&m->lock);
@@ -47,6 +47,8 @@ void matrices_close(optc_engine *e)
             spare_keep(e->gpu, k->handle, k->cublas.cublasDestroy_v2);
         if (k->module)
             e->gpu->d->cuModuleUnload(k->module);
+        if (k->copy_module)
+            e->gpu->d->cuModuleUnload(k->copy_module);
         gpu_leave(e->gpu, OPTC_OK);
     }
     free(k);
@@ -67,39 +69,46 @@ static int64_t extent(const Operand *x, int64_t batch, int64_t size)
     return all;
 }
 
-static optc_status check_operand(const char *call, const char *name, Operand *x, const Multiply *m, bool one)
+optc_status operand_check(const char *call, const char *name, Operand *x, int64_t batch, int64_t size, bool one)
 {
     int64_t rows = x->transposed ? x->cols : x->rows, cols = x->transposed ? x->rows : x->cols;
     if (!x->at)
         return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", call, name);
-    if ((uintptr_t)x->at % (size_t)m->size)
+    if ((uintptr_t)x->at % (size_t)size)
         return fail(OPTC_ERROR_ARGUMENT, "%s: %s is not aligned to its type", call, name);
     x->ld = x->ld ? x->ld : cols;
     if (x->ld < cols)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: rows of %s have %lld values, but its leading dimension is "
-                                         "%lld", call, name,
-                    (long long)cols, (long long)x->ld);
+        return fail(OPTC_ERROR_ARGUMENT, "%s: rows of %s have %lld values, but its leading dimension is %lld", call,
+                    name, (long long)cols, (long long)x->ld);
     if (x->next < (one ? OPTC_ONE : 0))
         return fail(OPTC_ERROR_ARGUMENT, "%s: the distance between matrices of %s is %lld values; it must be 0 or "
                                          "more, or OPTC_ONE", call, name, (long long)x->next);
     if (!x->next && __builtin_mul_overflow(rows, x->ld, &x->next))
         return fail(OPTC_ERROR_ARGUMENT, "%s: %s is larger than memory can be", call, name);
     x->next = x->next == OPTC_ONE ? 0 : x->next;
-    return extent(x, m->batch, m->size) < 0
-               ? fail(OPTC_ERROR_ARGUMENT, "%s: %s is larger than memory can be", call, name)
-               : OPTC_OK;
+    return extent(x, batch, size) < 0 ? fail(OPTC_ERROR_ARGUMENT, "%s: %s is larger than memory can be", call, name)
+                                      : OPTC_OK;
 }
 
-static bool meet(const Operand *x, const Operand *c, const Multiply *m)
+bool operands_meet(const Operand *x, const Operand *y, int64_t batch, int64_t size)
 {
-    uintptr_t a = (uintptr_t)x->at, b = (uintptr_t)c->at;
-    return a < b + (uintptr_t)extent(c, m->batch, m->size) && b < a + (uintptr_t)extent(x, m->batch, m->size);
+    uintptr_t a = (uintptr_t)x->at, b = (uintptr_t)y->at;
+    return a < b + (uintptr_t)extent(y, batch, size) && b < a + (uintptr_t)extent(x, batch, size);
 }
 
-/* Whether matrices of the result overlap. */
-static bool result_folds(const Operand *c, const Multiply *m)
+bool operand_folds(const Operand *c, int64_t batch)
 {
-    return m->batch > 1 && c->rows && c->cols && c->next < (c->rows - 1) * c->ld + c->cols;
+    return batch > 1 && c->rows && c->cols && c->next < (c->rows - 1) * c->ld + c->cols;
+}
+
+optc_status operand_here(optc_engine *e, const char *call, const char *name, const Operand *x, int64_t batch,
+                         int64_t size)
+{
+    bool here = true;
+    optc_status s = e->gpu && extent(x, batch, size) ? gpu_owns_pointer(e->gpu, x->at, call, &here) : OPTC_OK;
+    return s == OPTC_OK && !here
+               ? fail(OPTC_ERROR_ARGUMENT, "%s: %s is not in the memory of %s", call, name, e->name)
+               : s;
 }
 
 static optc_status check_memory(optc_engine *e, const char *call, const Multiply *m)
@@ -107,19 +116,25 @@ static optc_status check_memory(optc_engine *e, const char *call, const Multiply
     const struct { const char *name; const Operand *x; } all[] = {
         {"a", &m->a}, {"b", &m->b}, {"d", &m->d}, {"c", &m->c}};
     for (int i = 0; i < 4; i++) {
-        bool here = true;
         if ((all[i].x == &m->b && m->gram) || (all[i].x == &m->d && !m->chain))
             continue;
-        if (i < 3 && meet(all[i].x, &m->c, m))
+        if (i < 3 && operands_meet(all[i].x, &m->c, m->batch, m->size))
             return fail(OPTC_ERROR_ARGUMENT, "%s: c overlaps %s in memory; give c its own memory", call, all[i].name);
-        optc_status s = e->gpu && extent(all[i].x, m->batch, m->size)
-            ? gpu_owns_pointer(e->gpu, all[i].x->at, call, &here)
-                                                                      : OPTC_OK;
-        if (s == OPTC_OK && !here)
-            s = fail(OPTC_ERROR_ARGUMENT, "%s: %s is not in the memory of %s", call, all[i].name, e->name);
+        optc_status s = operand_here(e, call, all[i].name, all[i].x, m->batch, m->size);
         if (s != OPTC_OK)
             return s;
     }
+    return OPTC_OK;
+}
+
+optc_status matrix_type(const char *call, optc_type t, Type *out)
+{
+    int type = t ? inner_type(t) : T_F32;
+    if (type < 0)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: there is no type %d", call, (int)t);
+    if (!type_number((Type)type))
+        return fail(OPTC_ERROR_ARGUMENT, "%s: matrices cannot be stored as %s", call, type_info[type].name);
+    *out = (Type)type;
     return OPTC_OK;
 }
 
@@ -127,12 +142,11 @@ static optc_status check_memory(optc_engine *e, const char *call, const Multiply
 static optc_status read_product(optc_engine *e, const optc_product *p, Multiply *m)
 {
     static const char *const call = multiply_call;
-    int type = p->type ? inner_type(p->type) : T_F32;
+    Type type = T_F32;
     int64_t n = p->b ? p->n : p->m;
-    if (type < 0)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: there is no type %d", call, (int)p->type);
-    if (!type_number((Type)type))
-        return fail(OPTC_ERROR_ARGUMENT, "%s: matrices cannot be stored as %s", call, type_info[type].name);
+    optc_status s = matrix_type(call, p->type, &type);
+    if (s != OPTC_OK)
+        return s;
     if (p->m < 0 || n < 0 || p->k < 1 || p->batch < 0 || (p->d && (p->p < 0 || n < 1)))
         return fail(OPTC_ERROR_ARGUMENT, "%s: the sizes m = %lld, n = %lld, k = %lld, batch = %lld are not "
                                          "allowed", call, (long long)p->m,
@@ -148,8 +162,8 @@ static optc_status read_product(optc_engine *e, const optc_product *p, Multiply 
     if (p->d && !p->b)
         return fail(OPTC_ERROR_ARGUMENT, "%s: d is set and b is NULL; a Gram matrix cannot be multiplied by a third "
                                          "matrix", call);
-    m->type = (Type)type;
-    m->product = product_of_type(tf32 ? PRODUCT_TF32 : PRODUCT_F32, type);
+    m->type = type;
+    m->product = product_of_type(tf32 ? PRODUCT_TF32 : PRODUCT_F32, (int)type);
     m->size = type_info[type].bytes;
     m->batch = p->batch ? p->batch : 1;
     m->limit = p->workspace ? p->workspace : e->workspace;
@@ -162,19 +176,19 @@ static optc_status read_product(optc_engine *e, const optc_product *p, Multiply 
     m->b = (Operand){(char *)(uintptr_t)p->b, p->k, n, p->ldb, p->next_b, p->turn_b != 0};
     m->d = (Operand){(char *)(uintptr_t)p->d, n, p->p, p->ldd, p->next_d, p->turn_d != 0};
     m->c = (Operand){p->c, p->m, p->d ? p->p : n, p->ldc, p->next_c, false};
-    optc_status s = check_operand(call, "a", &m->a, m, true);
+    s = operand_check(call, "a", &m->a, m->batch, m->size, true);
     if (s == OPTC_OK && m->gram) {
         m->b = m->a;
         m->b.transposed = !m->a.transposed;
         m->b.rows = p->k, m->b.cols = p->m;
     } else if (s == OPTC_OK) {
-        s = check_operand(call, "b", &m->b, m, true);
+        s = operand_check(call, "b", &m->b, m->batch, m->size, true);
     }
     if (s == OPTC_OK && m->chain)
-        s = check_operand(call, "d", &m->d, m, true);
+        s = operand_check(call, "d", &m->d, m->batch, m->size, true);
     if (s == OPTC_OK)
-        s = check_operand(call, "c", &m->c, m, false);
-    if (s == OPTC_OK && result_folds(&m->c, m))
+        s = operand_check(call, "c", &m->c, m->batch, m->size, false);
+    if (s == OPTC_OK && operand_folds(&m->c, m->batch))
         s = fail(OPTC_ERROR_ARGUMENT, "%s: the matrices of c overlap; next_c must be at least a whole matrix", call);
     return s == OPTC_OK ? check_memory(e, call, m) : s;
 }
@@ -204,7 +218,7 @@ optc_status optc_multiply_sized(optc_engine *e, const optc_product *x, size_t si
     if (s != OPTC_OK || !m.c.rows || !m.c.cols)
         return s;
     fold_batch(&m);
-    s = kit_of(e, multiply_call, &k);
+    s = matrices_kit(e, multiply_call, &k);
     if (s != OPTC_OK)
         return s;
     return e->gpu ? multiply_gpu(e, k, &m) : multiply_cpu(e, &k->blas, &m);
@@ -213,19 +227,18 @@ optc_status optc_multiply_sized(optc_engine *e, const optc_product *x, size_t si
 /* ---- Kronecker products ---- */
 static optc_status read_kron(optc_engine *e, optc_kronecker *x, Multiply *m)
 {
-    int type = x->type ? inner_type(x->type) : T_F32;
+    Type type = T_F32;
     int64_t rows, cols;
-    if (type < 0)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: there is no type %d", kron_call, (int)x->type);
-    if (!type_number((Type)type))
-        return fail(OPTC_ERROR_ARGUMENT, "%s: matrices cannot be stored as %s", kron_call, type_info[type].name);
+    optc_status s = matrix_type(kron_call, x->type, &type);
+    if (s != OPTC_OK)
+        return s;
     if (x->m < 0 || x->n < 0 || x->p < 0 || x->q < 0 || x->batch < 0 || __builtin_mul_overflow(x->m, x->p, &rows) ||
         __builtin_mul_overflow(x->n, x->q, &cols))
         return fail(OPTC_ERROR_ARGUMENT,
                     "%s: the sizes %lld x %lld and %lld x %lld, batch = %lld are not allowed", kron_call,
                     (long long)x->m, (long long)x->n, (long long)x->p, (long long)x->q, (long long)x->batch);
     x->batch = x->batch ? x->batch : 1;
-    m->type = (Type)type;
+    m->type = type;
     m->size = type_info[type].bytes;
     m->batch = x->batch;
     m->a = (Operand){(char *)(uintptr_t)x->a, x->m, x->n, 0, x->next_a, false};
@@ -233,11 +246,11 @@ static optc_status read_kron(optc_engine *e, optc_kronecker *x, Multiply *m)
     m->c = (Operand){x->c, rows, cols, 0, 0, false};
     if (!rows || !cols)
         return OPTC_OK;
-    optc_status s = check_operand(kron_call, "a", &m->a, m, true);
+    s = operand_check(kron_call, "a", &m->a, m->batch, m->size, true);
     if (s == OPTC_OK)
-        s = check_operand(kron_call, "b", &m->b, m, true);
+        s = operand_check(kron_call, "b", &m->b, m->batch, m->size, true);
     if (s == OPTC_OK)
-        s = check_operand(kron_call, "c", &m->c, m, false);
+        s = operand_check(kron_call, "c", &m->c, m->batch, m->size, false);
     x->next_a = m->a.next, x->next_b = m->b.next;
     return s == OPTC_OK ? check_memory(e, kron_call, m) : s;
 }
@@ -260,6 +273,6 @@ optc_status optc_kron_sized(optc_engine *e, const optc_kronecker *x, size_t size
         kron_cpu(e, &all, m.type);
         return OPTC_OK;
     }
-    s = kit_of(e, kron_call, &k);
+    s = matrices_kit(e, kron_call, &k);
     return s == OPTC_OK ? kron_gpu(e, k, &all, m.type) : s;
 }

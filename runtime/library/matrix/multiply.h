@@ -27,10 +27,22 @@ typedef struct MatrixKit {
     Blas blas;
     Cublas cublas;
     cublasHandle_t handle;
-    CUmodule module;
-    CUfunction kron[NTYPES];
+    CUmodule module, copy_module;
+    CUfunction kron[NTYPES], copy[NTYPES];
 } MatrixKit;
 void matrices_close(optc_engine *e);
+optc_status matrices_kit(optc_engine *e, const char *call, MatrixKit **out);       /* opens it on first use */
+/* Loads kernels on first use. That allocates memory, so it must not happen in a capture. Inside gpu_enter. */
+optc_status matrices_load(optc_engine *e, void *stream, const char *call, bool loaded,
+                          optc_status (*open)(optc_engine *e, MatrixKit *k));
+/* Fills in ld and next, and checks an operand: NULL, alignment, strides, size. one: next may be OPTC_ONE. */
+optc_status operand_check(const char *call, const char *name, Operand *x, int64_t batch, int64_t size, bool one);
+bool operands_meet(const Operand *x, const Operand *y, int64_t batch, int64_t size);      /* their memory overlaps */
+bool operand_folds(const Operand *x, int64_t batch);       /* its own matrices overlap */
+optc_status operand_here(optc_engine *e, const char *call, const char *name, const Operand *x, int64_t batch,
+                         int64_t size);
+/* The compiler's type of a caller's; refuses types that no matrix is stored in. */
+optc_status matrix_type(const char *call, optc_type t, Type *out);
 /* Address of value (row, col) of the nth matrix. */
 char *operand_at(const Operand *x, int64_t nth, int64_t row, int64_t col, int64_t size);
 optc_status too_little(int64_t least, int64_t limit);
@@ -41,4 +53,5 @@ optc_status multiply_gpu(optc_engine *e, MatrixKit *k, const Multiply *x);
 optc_status kron_gpu(optc_engine *e, MatrixKit *k, const optc_kronecker *x, Type type);
 /* ---- kron_kernel.c ---- */
 optc_status kron_code(optc_engine *e, MatrixKit *k);       /* inside gpu_enter and the engine's lock */
+optc_status copy_code(optc_engine *e, MatrixKit *k);       /* likewise */
 #endif

@@ -31,18 +31,19 @@ static optc_status open_blas(optc_engine *e, MatrixKit *k)
     return rc ? refused(k, call, "cublasCreate", rc) : OPTC_OK;
 }
 
-/* Opens the library or kernels on first use. That allocates memory, so it must not happen in a capture. */
-static optc_status ready(optc_engine *e, MatrixKit *k, void *stream, const char *call,
-                         optc_status (*open)(optc_engine *e, MatrixKit *k))
+optc_status matrices_load(optc_engine *e, void *stream, const char *call, bool loaded,
+                          optc_status (*open)(optc_engine *e, MatrixKit *k))
 {
     GpuEngine *g = e->gpu;
     CUstreamCaptureStatus capturing = 0;
+    if (loaded)
+        return OPTC_OK;
     TRY(g, cuStreamIsCapturing((CUstream)stream, &capturing), call);
     if (capturing)
         return fail(OPTC_ERROR_ARGUMENT, "%s: the first product of an engine opens cuBLAS, which is not possible in "
                                          "a capture; make one product before capturing",
                     call);
-    return open(e, k);
+    return open(e, e->library->matrices);
 }
 
 /* ---- one call ---- */
@@ -137,7 +138,7 @@ static optc_status multiply_inside(optc_engine *e, MatrixKit *k, const Multiply 
     t.at = at + (CUdeviceptr)space;
     if (s == OPTC_OK) {
         pthread_mutex_lock(&e->library->lock);
-        s = k->handle ? OPTC_OK : ready(e, k, x->stream, call, open_blas);
+        s = matrices_load(e, x->stream, call, k->handle != NULL, open_blas);
         int rc = s == OPTC_OK ? cublas_handle_use(&k->cublas, k->handle, (CUstream)x->stream, (void *)(uintptr_t)at,
                                                   (size_t)space) : 0;
         if (rc)
@@ -180,7 +181,7 @@ static optc_status kron_inside(optc_engine *e, MatrixKit *k, const optc_kronecke
         return fail(OPTC_ERROR_ARGUMENT, "optc_kron: a result of %lld x %lld, batch = %lld is too large for one launch",
                     (long long)high, (long long)wide, (long long)x->batch);
     pthread_mutex_lock(&e->library->lock);
-    optc_status s = k->module ? OPTC_OK : ready(e, k, x->stream, "optc_kron", kron_code);
+    optc_status s = matrices_load(e, x->stream, "optc_kron", k->module != NULL, kron_code);
     pthread_mutex_unlock(&e->library->lock);
     if (s != OPTC_OK)
         return s;

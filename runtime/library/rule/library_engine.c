@@ -1,7 +1,7 @@
 /* The library's part of an engine: compiler, cache, tuned results, specs. */
 #include "runtime/library/rule/gpu_code.h"
 
-#include "runtime/library/matrix/multiply.h"
+#include "runtime/library/matrix/function.h"
 #include "runtime/library/package/package.h"
 #include "gen/abi/embedded.h"
 
@@ -15,6 +15,7 @@ static void engine_drop(optc_engine *e)
     LibraryEngine *m = e->library;
     if (!m)
         return;
+    functions_close(e);
     matrices_close(e);
     pthread_mutex_destroy(&m->lock);
     compiler_free(&m->compiler);

@@ -1,0 +1,82 @@
+/* Functions of matrices without a rule (optc_matrix_power, optc_eigh, …).
+ *
+ *   FunctionForm   one call, after the caller's struct was read: a small spec whose matrices are inputs and whose
+ *                  results are states, and where the caller's matrices are. It is the spec that the Python package
+ *                  uses, so both have the same bits
+ *   FunctionEntry  a compiled spec, bound to memory of its own. Operands are copied in and results out, from and to any
+ *                  strides and types, so a binding fits every call of its signature: spec, sizes and compute type
+ *   LibraryEngine.functions  the engine's entries. A call takes an entry out, so that no other thread uses it, and puts it back;
+ *                  the table keeps the last MOST_FUNCTIONS of them, within MOST_FUNCTION_BYTES. Entries that a captured
+ *                  call used stay until the engine is closed, because graphs contain their addresses */
+#ifndef OPTC_FUNCTION_H
+#define OPTC_FUNCTION_H
+#include "runtime/library/matrix/multiply.h"
+
+enum { MOST_FUNCTIONS = 16, MOST_FUNCTION_BYTES = 256 << 20, MOST_SPEC = 1024 };
+
+/* templates/copy_cuda.txt has these numbers too. The tolerance of COPY_SYMMETRIC is in the bits from 8 on. */
+typedef enum CopyFlag {
+    COPY_STORE = 1,            /* from flat to the caller's matrix */
+    COPY_REVERSED = 2,         /* its columns are in the opposite order */
+    COPY_TRANSPOSED = 4,
+    COPY_FINITE = 8,           /* look for values that are not finite */
+    COPY_LOWER = 16,           /* only in the lower triangle */
+    COPY_SYMMETRIC = 32,       /* look for values that differ from their mirror image */
+    COPY_UPPER = 64,           /* store zeros below the diagonal */
+    COPY_LOOK = 128            /* do not copy */
+} CopyFlag;
+
+/* A batch of matrices of a call. name: in the spec, NULL: the spec does not have it; label: in messages. ld, next: as
+ * stored. flags: of its copy. */
+typedef struct FunctionSlot {
+    const char *name, *label;
+    char *at;
+    int64_t rows, cols, ld, next;
+    unsigned flags;
+} FunctionSlot;
+
+/* shape: of the spec's parameter. why: more reasons for a result that does not exist. after: what is done between the
+ * spec's step and the copies of results; NULL: nothing. */
+typedef struct FunctionForm {
+    const char *call, *why;
+    char spec[MOST_SPEC];
+    Type type, compute;
+    int64_t shape[3], batch;
+    FunctionSlot in[2], out[2];
+    int nin, nout;
+    optc_setting hyper[3]; int nhyper;
+    bool unchecked;
+    void *stream;
+    double *residual;
+    int64_t *bytes;
+    optc_status (*after)(optc_engine *e, const struct FunctionForm *f, const struct FunctionEntry *x);
+} FunctionForm;
+
+/* memory: of operands and of a parameter that is none of them; bad: two numbers per matrix (CopyFlag). result: by
+ * FunctionForm.out */
+typedef struct FunctionEntry {
+    struct FunctionEntry *next;
+    char *key;
+    optc_rule *rule;
+    optc_binding *b;
+    char *memory, *in[2], *result[2];
+    unsigned *bad;
+    int64_t own_bytes, bytes;
+    double hyper[3];
+    void *stream;
+} FunctionEntry;
+
+/* ---- functions.c ---- */
+optc_status function_run(optc_engine *e, FunctionForm *f);
+/* ---- function_cache.c ---- */
+/* Takes an entry out of the table, or makes one. capturing: only one that was used before, with the same numbers. */
+optc_status function_take(optc_engine *e, const FunctionForm *f, bool capturing, FunctionEntry **out);
+void function_put(optc_engine *e, FunctionEntry *x, bool captured);
+void functions_close(optc_engine *e);
+int64_t function_bytes(const optc_engine *e, const FunctionForm *f);       /* of a new entry, without its binding */
+/* ---- function_copy.c ---- */
+/* Copies between the caller's matrices and `flat`, which has no gaps. bad: two numbers per matrix, or NULL. On a GPU in
+ * the order of the stream, inside gpu_enter. */
+optc_status function_copy(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, unsigned flags, char *flat,
+                          unsigned *bad);
+#endif

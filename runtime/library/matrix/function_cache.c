@@ -1,0 +1,258 @@
+/* The engine's table of compiled and bound functions of matrices. function.h describes its owner and its limits. */
+#include "runtime/library/matrix/function.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- an entry's memory ---- */
+static int64_t slot_bytes(const FunctionForm *f, const FunctionSlot *s)
+{
+    int64_t bytes = dom_times(dom_times(s->rows, s->cols), dom_times(f->batch, type_info[f->compute].bytes));
+    return count_up(bytes, 256) * 256;
+}
+
+/* Results that the spec does not have are in the entry's own memory. */
+static int64_t result_bytes(const FunctionForm *f, int i) { return f->out[i].name ? 0 : slot_bytes(f, &f->out[i]); }
+
+static bool is_parameter(const FunctionSlot *s) { return s->name && !strcmp(s->name, "p"); }
+
+static bool takes_parameter(const FunctionForm *f)
+{
+    for (int i = 0; i < f->nin; i++)
+        if (is_parameter(&f->in[i]))
+            return true;
+    return false;
+}
+
+static int64_t parameter_bytes(const FunctionForm *f)
+{
+    FunctionSlot s = {.rows = f->shape[1], .cols = f->shape[2]};
+    return takes_parameter(f) ? 0 : slot_bytes(f, &s);
+}
+
+int64_t function_bytes(const optc_engine *e, const FunctionForm *f)
+{
+    (void)e;
+    int64_t bytes = parameter_bytes(f) + count_up(dom_times(2 * (int64_t)sizeof(unsigned), f->batch), 256) * 256;
+    for (int i = 0; i < f->nin; i++)
+        bytes += slot_bytes(f, &f->in[i]);
+    for (int i = 0; i < f->nout; i++)
+        bytes += result_bytes(f, i);
+    return bytes;
+}
+
+static void give_memory(optc_engine *e, FunctionEntry *x)
+{
+    if (!x->memory)
+        return;
+    if (e->gpu) {
+        gpu_enter_aside(e->gpu);
+        gpu_give(e, (CUdeviceptr)(uintptr_t)x->memory, (size_t)x->own_bytes, (CUstream)x->stream);
+        gpu_leave(e->gpu, OPTC_OK);
+        return;
+    }
+    if (e->memory.alloc)
+        e->memory.release(e->memory.context, x->memory, (size_t)x->own_bytes, NULL);
+    else
+        free(x->memory);
+    memory_account(e, -x->own_bytes);
+}
+
+static optc_status take_memory(optc_engine *e, const FunctionForm *f, FunctionEntry *x)
+{
+    size_t bytes = (size_t)function_bytes(e, f);
+    if (e->gpu) {
+        CUdeviceptr at = 0;
+        gpu_enter_aside(e->gpu);
+        optc_status s = gpu_leave(e->gpu, gpu_alloc(e, bytes, (CUstream)f->stream, f->call, &at));
+        x->memory = (char *)(uintptr_t)at;
+        x->own_bytes = s == OPTC_OK ? (int64_t)bytes : 0;
+        return s;
+    }
+    x->memory = e->memory.alloc ? e->memory.alloc(e->memory.context, bytes, NULL) : aligned_alloc(256, bytes);
+    if (!x->memory)
+        return fail(OPTC_ERROR_MEMORY, "%s: out of memory: %zu bytes for copies of the matrices", f->call, bytes);
+    x->own_bytes = (int64_t)bytes;
+    memory_account(e, (int64_t)bytes);
+    return OPTC_OK;
+}
+
+/* ---- entries ---- */
+/* Rules of the table are not counted as the engine's, so that the engine can be closed without the caller's help. */
+static void entry_free(optc_engine *e, FunctionEntry *x)
+{
+    (void)optc_unbind(x->b);
+    if (x->rule) {
+        __atomic_add_fetch(&e->rules, 1, __ATOMIC_SEQ_CST);
+        (void)optc_release(x->rule);
+    }
+    give_memory(e, x);
+    free(x->key);
+    free(x);
+}
+
+static optc_status bind_entry(const FunctionForm *f, FunctionEntry *x)
+{
+    char *at = x->memory, *param = NULL;
+    for (int i = 0; i < f->nin; i++, at += slot_bytes(f, &f->in[i - 1])) {
+        x->in[i] = at;
+        param = is_parameter(&f->in[i]) ? at : param;
+    }
+    param = param ? param : at;
+    at += parameter_bytes(f);
+    for (int i = 0; i < f->nout; i++, at += result_bytes(f, i - 1))
+        x->result[i] = at;
+    x->bad = (unsigned *)(void *)at;
+    optc_tensor t = {.name = "a", .param = param, .rank = 3, .shape = f->shape};
+    optc_group g = {.tensors = &t, .ntensors = 1, .hyper = f->hyper, .nhyper = f->nhyper};
+    optc_status s = optc_bind(x->rule, &g, 1, &x->b);
+    for (int i = 0; i < f->nin && s == OPTC_OK; i++)
+        if (f->in[i].name && x->in[i] != param)
+            s = optc_set_input(x->b, 0, f->in[i].name, x->in[i], 0);
+    for (int i = 0; i < f->nout && s == OPTC_OK; i++) {
+        optc_state_view v = {.data = f->out[i].name ? param : x->result[i]};
+        if (f->out[i].name && !is_parameter(&f->out[i]))
+            s = optc_state(x->b, 0, f->out[i].name, &v);
+        x->result[i] = v.data;
+    }
+    if (s == OPTC_OK && f->stream)
+        s = optc_set_stream(x->b, f->stream);
+    x->stream = f->stream;
+    return s;
+}
+
+static void key_of(const FunctionForm *f, char key[DIGEST_HEX])
+{
+    char all[MOST_SPEC + 200];
+    int n = snprintf(all, sizeof all, "%s|%s|%lld,%lld,%lld,%lld,%lld,%d", f->spec, type_info[f->compute].name,
+                     (long long)f->batch, (long long)f->shape[1], (long long)f->shape[2], (long long)f->in[0].rows,
+                     (long long)f->in[f->nin - 1].cols, f->nout);
+    digest_hex(all, (size_t)n, key);
+}
+
+static optc_status make_entry(optc_engine *e, const FunctionForm *f, const char *key, FunctionEntry **out)
+{
+    FunctionEntry *x = calloc(1, sizeof *x);
+    if (!x || !(x->key = strdup(key))) {
+        free(x);
+        return no_memory(f->call);
+    }
+    optc_status s = optc_compile(e, &(optc_rule_options){.spec = f->call + 5, .text = f->spec,
+                                                         .param = (optc_type)(f->compute + 1)}, &x->rule);
+    if (s == OPTC_OK)
+        __atomic_sub_fetch(&e->rules, 1, __ATOMIC_SEQ_CST);
+    if (s == OPTC_OK)
+        s = take_memory(e, f, x);
+    if (s == OPTC_OK)
+        s = bind_entry(f, x);
+    if (s != OPTC_OK) {
+        char why[MOST_MESSAGE];
+        snprintf(why, sizeof why, "%s", optc_message());
+        entry_free(e, x);
+        return strncmp(why, f->call, strlen(f->call)) ? fail(s, "%s: %.1900s", f->call, why) : fail(s, "%s", why);
+    }
+    optc_held held;
+    if (optc_binding_held(x->b, &held) == OPTC_OK)
+        x->bytes = x->own_bytes + held.states + held.temporaries + held.workspace;
+    for (int i = 0; i < f->nhyper; i++)
+        x->hyper[i] = f->hyper[i].value;
+    *out = x;
+    return OPTC_OK;
+}
+
+/* ---- the table ---- */
+static bool same_numbers(const FunctionEntry *x, const FunctionForm *f)
+{
+    for (int i = 0; i < f->nhyper; i++)
+        if (x->hyper[i] != f->hyper[i].value)
+            return false;
+    return true;
+}
+
+static FunctionEntry *unlink_entry(FunctionEntry **list, const FunctionForm *f, const char *key, bool numbers)
+{
+    for (; *list; list = &(*list)->next)
+        if (!strcmp((*list)->key, key) && (!numbers || same_numbers(*list, f))) {
+            FunctionEntry *x = *list;
+            *list = x->next;
+            x->next = NULL;
+            return x;
+        }
+    return NULL;
+}
+
+optc_status function_take(optc_engine *e, const FunctionForm *f, bool capturing, FunctionEntry **out)
+{
+    LibraryEngine *m = e->library;
+    char key[DIGEST_HEX];
+    key_of(f, key);
+    pthread_mutex_lock(&m->lock);
+    FunctionEntry *x = unlink_entry(&m->functions.idle, f, key, capturing);
+    if (!x && capturing)                       /* captures without a call between them share an entry */
+        x = unlink_entry(&m->functions.captured, f, key, true);
+    pthread_mutex_unlock(&m->lock);
+    *out = x;
+    if (x)
+        return OPTC_OK;
+    if (capturing)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: the first call for these sizes, type and numbers allocates memory, which "
+                                         "is not possible in a capture; make one call before capturing",
+                    f->call);
+    return make_entry(e, f, key, out);
+}
+
+/* Cuts the list behind the entries that may stay. */
+static FunctionEntry *beyond_limits(FunctionEntry *list)
+{
+    int64_t bytes = 0;
+    int n = 1;
+    for (FunctionEntry *x = list; x; x = x->next, n++) {
+        bytes += x == list ? 0 : x->bytes;     /* the last one used stays in any case */
+        if (x->next && (n == MOST_FUNCTIONS || bytes + x->next->bytes > MOST_FUNCTION_BYTES)) {
+            FunctionEntry *gone = x->next;
+            x->next = NULL;
+            return gone;
+        }
+    }
+    return NULL;
+}
+
+static void free_list(optc_engine *e, FunctionEntry *x)
+{
+    for (FunctionEntry *next; x; x = next) {
+        next = x->next;
+        entry_free(e, x);
+    }
+}
+
+void function_put(optc_engine *e, FunctionEntry *x, bool captured)
+{
+    LibraryEngine *m = e->library;
+    pthread_mutex_lock(&m->lock);
+    FunctionEntry **list = captured ? &m->functions.captured : &m->functions.idle;
+    x->next = *list;
+    *list = x;
+    FunctionEntry *gone = captured ? NULL : beyond_limits(m->functions.idle);
+    pthread_mutex_unlock(&m->lock);
+    free_list(e, gone);
+}
+
+optc_status optc_functions_drop(optc_engine *e)
+{
+    if (!e)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_functions_drop: the engine is NULL");
+    LibraryEngine *m = e->library;
+    pthread_mutex_lock(&m->lock);
+    FunctionEntry *all = m->functions.idle;
+    m->functions.idle = NULL;
+    pthread_mutex_unlock(&m->lock);
+    free_list(e, all);
+    return OPTC_OK;
+}
+
+void functions_close(optc_engine *e)
+{
+    (void)optc_functions_drop(e);
+    free_list(e, e->library->functions.captured);
+    e->library->functions.captured = NULL;
+}

@@ -1,0 +1,112 @@
+/* Copies matrices between the caller's memory, with its strides and storage type, and memory without gaps in the type
+ * that functions compute in. On the way it looks for values that are not finite and for matrices that are not
+ * symmetric. The CPU's loops and templates/copy_cuda.txt do the same. */
+#include "runtime/library/matrix/function.h"
+
+#include "runtime/core/cpu/conversions.h"
+
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+
+/* Entries that belong together may differ by 2^-bits of their size. */
+static unsigned symmetric_bits(Type t) { return (unsigned)type_info[t].digits / 2; }
+
+/* ---- the CPU ---- */
+typedef struct CpuCopy { const FunctionSlot *s; Type t; unsigned flags; char *flat; unsigned *bad; } CpuCopy;
+
+#define COPY_OF(ID, C, LOAD, STORE, COMPUTE)                                                                          \
+    static double value_##ID(const C *m, const FunctionSlot *s, int64_t i, int64_t j)                                 \
+    {                                                                                                                 \
+        return (double)LOAD(m[i * s->ld + j]);                                                                        \
+    }                                                                                                                 \
+    static bool differs_##ID(const C *m, const FunctionSlot *s, int64_t i, int64_t j)                                 \
+    {                                                                                                                 \
+        double p = value_##ID(m, s, i, j), q = value_##ID(m, s, j, i),                                                \
+               d = sqrt(fabs(value_##ID(m, s, i, i) * value_##ID(m, s, j, j)));                                       \
+        return fabs(p - q) * (double)(1 << symmetric_bits(T_##ID)) > fabs(p) + fabs(q) + d;                           \
+    }                                                                                                                 \
+    static void copy_##ID(const CpuCopy *x, int64_t nth)                                                              \
+    {                                                                                                                 \
+        const FunctionSlot *s = x->s;                                                                                 \
+        C *m = (C *)(void *)s->at + nth * s->next;                                                                    \
+        COMPUTE *f = (COMPUTE *)(void *)x->flat + nth * s->rows * s->cols;                                            \
+        for (int64_t i = 0; i < s->rows; i++)                                                                         \
+            for (int64_t j = 0; j < s->cols; j++, f++) {                                                              \
+                int64_t col = x->flags & COPY_REVERSED ? s->cols - 1 - j : j;                                         \
+                C *y = m + (x->flags & COPY_TRANSPOSED ? j * s->ld + i : i * s->ld + col);                            \
+                if (x->flags & COPY_STORE) {                                                                          \
+                    *y = STORE((x->flags & COPY_UPPER) && j < i ? 0 : *f);                                            \
+                    continue;                                                                                         \
+                }                                                                                                     \
+                if ((x->flags & COPY_FINITE) && !((x->flags & COPY_LOWER) && j > i) && !isfinite((double)LOAD(*y)))   \
+                    x->bad[2 * nth] = 1;                                                                              \
+                if ((x->flags & COPY_SYMMETRIC) && j < i && differs_##ID(m, s, i, j))                                 \
+                    x->bad[2 * nth + 1] = 1;                                                                          \
+                if (!(x->flags & COPY_LOOK))                                                                          \
+                    *f = LOAD(*y);                                                                                    \
+            }                                                                                                         \
+    }
+#define COMPUTE_F32 float
+#define COMPUTE_F64 double
+#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, ...) \
+    COPY_OF(ID, c, load, store, COMPUTE_##compute)
+#define CODED(...)
+#define DRAWN(...)
+#define INTEGER(...)
+#include "gen/abi/types.def"
+
+static void copy_nth(void *with, int64_t nth)
+{
+    const CpuCopy *x = with;
+    switch (x->t) {
+#define TYPE(ID, ...) case T_##ID: copy_##ID(x, nth); return;
+#define CODED(...)
+#define DRAWN(...)
+#define INTEGER(...)
+#include "gen/abi/types.def"
+    default: return;                                       /* the caller refuses other types */
+    }
+}
+
+/* ---- a GPU ---- */
+/* Must match optc_copy_of of templates/copy_cuda.txt. */
+typedef struct CopyArgs {
+    void *at, *flat;
+    unsigned *bad;
+    long long next, all;
+    int rows, cols, ld, flags;
+} CopyArgs;
+_Static_assert(sizeof(CopyArgs) == sizeof(Args), "all launches are of one size");
+
+static optc_status copy_gpu(optc_engine *e, const FunctionForm *f, const CpuCopy *x)
+{
+    enum { OF_A_BLOCK = 4096, THREADS = 256 };
+    const FunctionSlot *s = x->s;
+    MatrixKit *k = e->library->matrices;
+    int64_t all = dom_times(dom_times(s->rows, s->cols), f->batch), blocks = count_up(all, OF_A_BLOCK);
+    if (s->rows > INT_MAX || s->cols > INT_MAX || s->ld > INT_MAX || blocks > INT_MAX)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %s, %lld x %lld, batch = %lld, is too large for one launch", f->call,
+                    s->label, (long long)s->rows, (long long)s->cols, (long long)f->batch);
+    CopyArgs args = {s->at, x->flat, x->bad, s->next, all, (int)s->rows, (int)s->cols, (int)s->ld,
+                     (int)(x->flags | symmetric_bits(x->t) << 8)};
+    void *params[] = {&args};
+    TRY(e->gpu, cuLaunchKernel(k->copy[x->t], (unsigned)blocks, 1, 1, THREADS, 1, 1, 0, (CUstream)f->stream, params,
+                               NULL), f->call);
+    return OPTC_OK;
+}
+
+optc_status function_copy(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, unsigned flags, char *flat,
+                          unsigned *bad)
+{
+    enum { FEW_VALUES = 1 << 16 };
+    CpuCopy x = {s, flags & COPY_LOOK ? f->compute : f->type, flags, flat, bad};
+    if (!s->rows || !s->cols || !f->batch)
+        return OPTC_OK;
+    if (e->gpu)
+        return copy_gpu(e, f, &x);
+    double values = (double)s->rows * (double)s->cols * (double)f->batch;
+    int64_t team = values < FEW_VALUES ? 1 : e->threads < f->batch ? e->threads : f->batch;
+    parallel_for(threads_allowed((int)team), f->batch, copy_nth, &x);
+    return OPTC_OK;
+}

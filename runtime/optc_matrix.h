@@ -1,0 +1,77 @@
+/* Functions of matrices without a rule: powers, eigenvectors, triangles, solutions, orthogonal factors. optc.h includes
+ * this file: programs include optc.h only. runtime/MATRICES.md has an example and the details. */
+#ifndef OPTC_MATRIX_H
+#define OPTC_MATRIX_H
+
+/* A batch of row-major matrices. ld: values from row to row; 0: the length of a row. next: values from matrix to
+ * matrix; 0: consecutive. A vector per matrix (eigenvalues) is a matrix of one row. */
+typedef struct optc_matrix { void *data; int64_t ld, next; } optc_matrix;
+
+/* What one call computes. Set the members that the function names below; 0 in a member means its default.
+ *
+ * The engine's device must reach all arrays. The result x may be the same memory as an operand of the same shape,
+ * type and strides; any other overlap is refused. Types of fewer than 32 bits are converted to f32. The calls copy
+ * their operands into memory that the engine keeps for the next call of the same function, sizes and type (the last
+ * 16 signatures, 256 MB; optc_functions_drop frees it). Several threads may call them on one engine.
+ *
+ * Errors: OPTC_ERROR_ARGUMENT for NULL, sizes, overlaps and other devices. OPTC_ERROR_RANGE for values: a matrix that
+ * is not finite or not symmetric, or that has no such result. The message names the matrix. Nothing is changed then.
+ *
+ * On a GPU these checks of values wait for the device. With `unchecked` the call does not wait: the result of a
+ * matrix that has none is NaN, and other matrices are not affected. A captured call needs `unchecked`, no `residual`,
+ * and one call of the same signature and numbers before the capture. */
+typedef struct optc_function {
+    optc_matrix a, b, x, y;
+    optc_type type;            /* of all arrays; 0: f32 */
+    int64_t m, n, batch;       /* batch 0: 1 */
+    /* optc_matrix_power. Eigenvalues v become (max(v + ridge + relative * s, floor))^exponent; s: the largest sum of
+     * magnitudes of a row */
+    double exponent, ridge, relative, floor;
+    int steps;                 /* optc_polar: 0: 12 */
+    const char *coefficients;  /* optc_polar: NULL: "polar_express"; "jordan", "cans", "turbo" */
+    int lower;                 /* symmetric a: 1: the upper triangle is not read, and need not equal the lower one */
+    int upper, right;          /* optc_solve: a is upper triangular; solves x a = b instead of a x = b */
+    int positive;              /* optc_solve: a is symmetric positive definite, not triangular */
+    int unchecked;             /* 1: no checks of values, see above */
+    void *stream;              /* a CUstream; NULL on the CPU */
+    /* NULL: not wanted. residual receives how far the result is from its definition, as optc_factors has it, the
+     * largest of the batch; the call then waits for the device. bytes: the call only stores here how many bytes the
+     * engine keeps for calls of this signature, and does nothing else; arrays may then be NULL. */
+    double *residual;
+    int64_t *bytes;
+} optc_function;
+
+/* x = a^exponent, of n x n. a is symmetric. For a negative or fractional exponent its eigenvalues must be positive,
+ * after ridge, relative and floor. exponent must not be 0. */
+optc_status optc_matrix_power_sized(optc_engine *e, const optc_function *f, size_t size);
+/* a = x diag(y) x.T, of n x n: y has the n eigenvalues in ascending order, x the eigenvectors as columns, the largest
+ * entry of each positive. a is symmetric. y.data NULL: the eigenvalues are not stored. */
+optc_status optc_eigh_sized(optc_engine *e, const optc_function *f, size_t size);
+/* a = x x.T, of n x n: x is lower triangular. a is symmetric positive definite. */
+optc_status optc_cholesky_sized(optc_engine *e, const optc_function *f, size_t size);
+/* Solves a x = b: a is n x n and lower triangular (upper: upper triangular; positive: symmetric positive definite), b
+ * and x are n x m. right: solves x a = b, with b and x of m x n; not with positive. */
+optc_status optc_solve_sized(optc_engine *e, const optc_function *f, size_t size);
+/* x = u v.T where a = u s v.T is the singular value decomposition, of m x n, by `steps` iterations of products. With
+ * the default coefficients singular values below about 1e-5 of the largest do not reach 1. */
+optc_status optc_polar_sized(optc_engine *e, const optc_function *f, size_t size);
+/* a = x y: a is m x n, x has min(m, n) orthonormal columns of m values, y is upper triangular, of min(m, n) x n, with
+ * a diagonal that is not negative. y.data NULL: y is not computed. */
+optc_status optc_qr_sized(optc_engine *e, const optc_function *f, size_t size);
+
+#define OPTC_FUNCTION(NAME)                                                                \
+    static inline optc_status optc_##NAME(optc_engine *e, const optc_function *f)          \
+    {                                                                                      \
+        return optc_##NAME##_sized(e, f, sizeof *f);                                       \
+    }
+OPTC_FUNCTION(matrix_power)
+OPTC_FUNCTION(eigh)
+OPTC_FUNCTION(cholesky)
+OPTC_FUNCTION(solve)
+OPTC_FUNCTION(polar)
+OPTC_FUNCTION(qr)
+#undef OPTC_FUNCTION
+
+/* Frees the memory that the engine keeps for the functions above, except what captured graphs use. */
+optc_status optc_functions_drop(optc_engine *e);
+#endif

@@ -1,0 +1,196 @@
+/* Functions of matrices without a rule: each against its definition in f64, in every storage type, with strides and in
+ * place; the same bits for any number of threads; bad input changes nothing. */
+#include "tests/harness/function_cases.h"
+#include "tests/harness/suites.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void *take(size_t bytes) { return aligned_alloc(64, (bytes + 63) / 64 * 64); }
+static void copy(void *to, const void *from, size_t bytes) { memcpy(to, from, bytes); }
+static const Where host = {take, free, copy, copy};
+
+static optc_engine *open_with(int threads)
+{
+    optc_engine *e;
+    OK(optc_open(&(optc_engine_options){.threads = threads}, &e));
+    return e;
+}
+
+START_TEST(definitions)
+{
+    optc_engine *one = open_with(1), *two = open_with(2);
+    for (int i = 0; i < FUNCTION_CASES; i++) {
+        size_t bytes, again;
+        char *a = function_case(one, &host, &function_cases[i], &bytes),
+             *b = function_case(two, &host, &function_cases[i], &again);
+        ck_assert_msg(bytes == again && !memcmp(a, b, bytes), "case %d: bits by threads", i);
+        free(a), free(b);
+    }
+    OK(optc_close(one));
+    OK(optc_close(two));
+}
+END_TEST
+
+/* The engine keeps entries for the next call, and frees them when it is closed or told to. */
+START_TEST(kept)
+{
+    optc_memory m;
+    double a[4] = {2, 0, 0, 3}, x[4];
+    int64_t bytes = 0;
+    optc_engine *e = open_with(1);
+    optc_function f = {.a = {a, 0, 0}, .x = {x, 0, 0}, .type = OPTC_F64, .n = 2, .exponent = -1, .bytes = &bytes};
+    OK(optc_matrix_power(e, &f));
+    ck_assert_int_gt(bytes, 0);
+    f.bytes = NULL;
+    OK(optc_matrix_power(e, &f));
+    OK(optc_memory_info(e, &m));
+    ck_assert_int_gt(m.ours, 0);
+    int64_t held = m.ours;
+    f.exponent = -1, f.ridge = 1;                          /* another spec */
+    OK(optc_matrix_power(e, &f));
+    ck_assert_double_eq_tol(x[0], 1.0 / 3, 1e-12);
+    f.ridge = 2;                                           /* the same spec with another number */
+    OK(optc_memory_info(e, &m));
+    int64_t both = m.ours;
+    OK(optc_matrix_power(e, &f));
+    ck_assert_double_eq_tol(x[0], 0.25, 1e-12);
+    OK(optc_memory_info(e, &m));
+    ck_assert_int_eq(m.ours, both);
+    ck_assert_int_gt(both, held);
+    OK(optc_functions_drop(e));
+    OK(optc_memory_info(e, &m));
+    ck_assert_int_eq(m.ours, 0);
+    OK(optc_matrix_power(e, &f));
+    OK(optc_close(e));
+}
+END_TEST
+
+/* More signatures than the table keeps. */
+START_TEST(limits)
+{
+    double a[40], x[40];
+    optc_memory m;
+    optc_engine *e = open_with(1);
+    int64_t most = 0;
+    for (int n = 1; n <= 40; n++) {
+        for (int i = 0; i < n; i++)
+            a[i] = 1 + i;
+        optc_function f = {.a = {a, 0, 0}, .x = {x, 0, 0}, .type = OPTC_F64, .n = 1, .batch = n};
+        OK(optc_cholesky(e, &f));
+        OK(optc_memory_info(e, &m));
+        if (n == 20)
+            most = m.ours;
+    }
+    ck_assert_int_lt(m.ours, 2 * most);
+    OK(optc_close(e));
+}
+END_TEST
+
+#define BAD(f, status, part, ...)                                                     \
+    do {                                                                              \
+        optc_function y = good;                                                       \
+        __VA_ARGS__;                                                                  \
+        FAILS(f(e, &y), status, part);                                                \
+        ck_assert_msg(!memcmp(x, was, sizeof x), "%s changed its result", part);      \
+    } while (0)
+
+START_TEST(refused)
+{
+    double a[8] = {2, 1, 1, 2, 3, 0, 0, 3}, b[8] = {1, 2, 3, 4, 5, 6, 7, 8}, x[8], w[4], was[8], bad[8];
+    optc_engine *e = open_with(1);
+    memset(x, 0x55, sizeof x);
+    memcpy(was, x, sizeof x);
+    const optc_function good = {.a = {a, 0, 0}, .b = {b, 0, 0}, .x = {x, 0, 0}, .type = OPTC_F64, .n = 2, .m = 2,
+                                .batch = 2, .exponent = -0.5};
+    const optc_status ARG = OPTC_ERROR_ARGUMENT, RANGE = OPTC_ERROR_RANGE;
+    FAILS(optc_eigh(NULL, &good), ARG, "optc_eigh: the engine is NULL");
+    FAILS(optc_eigh(e, NULL), ARG, "the function is NULL");
+    FAILS(optc_eigh_sized(e, &good, 1), ARG, "pass sizeof(optc_function)");
+    FAILS(optc_functions_drop(NULL), ARG, "the engine is NULL");
+    BAD(optc_matrix_power, ARG, "a is NULL", y.a.data = NULL);
+    BAD(optc_matrix_power, ARG, "x is NULL", y.x.data = NULL);
+    BAD(optc_solve, ARG, "b is NULL", y.b.data = NULL);
+    BAD(optc_cholesky, ARG, "n = -1", y.n = -1);
+    BAD(optc_cholesky, ARG, "batch = -3", y.batch = -3);
+    BAD(optc_polar, ARG, "m = -1", y.m = -1);
+    BAD(optc_cholesky, ARG, "larger than memory", y.n = (int64_t)1 << 40);
+    BAD(optc_qr, ARG, "larger than memory", y.m = (int64_t)1 << 40);
+    BAD(optc_cholesky, ARG, "larger than memory", y.batch = (int64_t)1 << 61);
+    BAD(optc_cholesky, ARG, "larger than memory", y.a.ld = (int64_t)1 << 62);
+    BAD(optc_cholesky, ARG, "its leading dimension is 1", y.a.ld = 1);
+    BAD(optc_cholesky, ARG, "distance between matrices of a is -1", y.a.next = -1);
+    BAD(optc_cholesky, ARG, "the matrices of x overlap", y.x.next = 3);
+    BAD(optc_cholesky, ARG, "not aligned", y.a.data = (char *)a + 1);
+    BAD(optc_cholesky, ARG, "x overlaps a in memory", y.x.data = a + 1; y.batch = 1);
+    BAD(optc_eigh, ARG, "y overlaps x in memory", y.y.data = x);
+    BAD(optc_cholesky, ARG, "there is no type 77", y.type = (optc_type)77);
+    BAD(optc_cholesky, ARG, "matrices cannot be stored as q8", y.type = OPTC_Q8);
+    BAD(optc_matrix_power, ARG, "exponent is 0", y.exponent = 0);
+    BAD(optc_matrix_power, ARG, "exponent is nan", y.exponent = NAN);
+    BAD(optc_matrix_power, ARG, "ridge is -1", y.ridge = -1);
+    BAD(optc_matrix_power, ARG, "floor is inf", y.floor = INFINITY);
+    BAD(optc_polar, ARG, "steps is -2", y.steps = -2);
+    BAD(optc_polar, ARG, "there are no coefficients", y.coefficients = "a b");
+    BAD(optc_polar, OPTC_ERROR_SPEC, "none_such", y.coefficients = "none_such");
+    BAD(optc_solve, ARG, "positive is set together with right", y.positive = y.right = 1);
+    memcpy(bad, a, sizeof a);
+    bad[1] = 1.5;
+    BAD(optc_cholesky, RANGE, "matrix 0 of 2 of a is not symmetric", y.a.data = bad);
+    BAD(optc_eigh, RANGE, "not symmetric", y.a.data = bad; y.y.data = w);
+    bad[1] = 1, bad[7] = -3;
+    BAD(optc_cholesky, RANGE, "no result for matrix 1 of 2: it is not positive definite", y.a.data = bad);
+    BAD(optc_matrix_power, RANGE, "no result for matrix 1 of 2: its eigenvalues", y.a.data = bad);
+    BAD(optc_solve, RANGE, "a is not positive definite", y.a.data = bad; y.positive = 1);
+    bad[7] = 0;
+    BAD(optc_matrix_power, RANGE, "no result for matrix 1 of 2", y.a.data = bad);
+    BAD(optc_solve, RANGE, "0 on its diagonal", y.a.data = bad);
+    bad[7] = NAN;
+    BAD(optc_cholesky, RANGE, "matrix 1 of 2 contains a NaN", y.a.data = bad);
+    BAD(optc_eigh, RANGE, "matrix 1 of 2 contains a NaN", y.a.data = bad; y.y.data = w);
+    BAD(optc_polar, RANGE, "contains a NaN", y.a.data = bad);
+    BAD(optc_qr, RANGE, "contains a NaN", y.a.data = bad);
+    BAD(optc_solve, RANGE, "contains a NaN", y.b.data = bad);
+    bad[7] = 3, bad[1] = NAN;                              /* above the diagonal */
+    BAD(optc_cholesky, RANGE, "NaN", y.a.data = bad);
+    optc_function f = good;
+    f.a.data = bad, f.lower = 1;
+    OK(optc_cholesky(e, &f));
+    /* unchecked: NaN for the matrix without a result, the other one as before */
+    double first[4];
+    memcpy(first, x, sizeof first);
+    bad[7] = -3, f.unchecked = 1;
+    OK(optc_cholesky(e, &f));
+    ck_assert(!memcmp(first, x, sizeof first) && isnan(x[7]));
+    OK(optc_close(e));
+}
+END_TEST
+
+/* Nothing to do is no error, and needs no memory. */
+START_TEST(empty)
+{
+    float a[1] = {7}, x[1] = {5};
+    optc_memory m;
+    optc_engine *e = open_with(1);
+    OK(optc_cholesky(e, &(optc_function){.a = {a, 0, 0}, .x = {x, 0, 0}}));
+    OK(optc_polar(e, &(optc_function){.a = {a, 0, 0}, .x = {x, 0, 0}, .m = 3}));
+    ck_assert(x[0] == 5);
+    OK(optc_memory_info(e, &m));
+    ck_assert_int_eq(m.ours, 0);
+    OK(optc_close(e));
+}
+END_TEST
+
+Suite *matrix_functions_suite(void)
+{
+    Suite *s = suite_create("matrix_functions");
+    TCase *t = tcase_create("matrix_functions");
+    tcase_add_test(t, definitions);
+    tcase_add_test(t, kept);
+    tcase_add_test(t, limits);
+    tcase_add_test(t, refused);
+    tcase_add_test(t, empty);
+    suite_add_tcase(s, t);
+    return s;
+}
