@@ -55,7 +55,7 @@ typedef struct LibraryEngine {
     Cache cache;
     TunedSet tuned;
     struct MatrixKit *matrices;        /* for products without a rule (multiply.h); NULL until the first one */
-    pthread_mutex_t lock;              /* protects matrices */
+    pthread_mutex_t lock;              /* protects matrices, and writes to tuned.shared */
 } LibraryEngine;
 
 typedef struct LibraryRule {

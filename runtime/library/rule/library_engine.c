@@ -115,6 +115,7 @@ const Host *library_host(void)
                               .path = rule_path,
                               .code = gpu_code_for,
                               .products = gpu_code_products,
+                              .share = tuning_share,
                               .bound = rule_bound,
                               .rule_name = spec_name};
     return &host;
