@@ -56,7 +56,7 @@ typedef struct LibraryEngine {
     TunedSet tuned;
     struct MatrixKit *matrices;        /* for products without a rule (multiply.h); NULL until the first one */
     struct { struct FunctionEntry *idle, *captured; } functions;       /* function.h */
-    pthread_mutex_t lock;              /* protects matrices and functions */
+    pthread_mutex_t lock;              /* protects matrices, functions, and writes to tuned.shared */
 } LibraryEngine;
 
 typedef struct LibraryRule {

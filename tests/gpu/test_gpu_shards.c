@@ -1,7 +1,10 @@
 /* Sharded bindings on a GPU: the results equal those of a plain binding on the same GPU, bit for bit. The ranks are
  * threads that share the GPU, each with a stream of its own. */
 #include "tests/gpu/device_side.h"
+#include "tests/harness/rank_threads.h"
 #include "tests/harness/shard_world.h"
+
+#include "gen/gen.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -208,9 +211,93 @@ START_TEST(periods_refuse_captures)
 }
 END_TEST
 
+/* ---- tuned results ---- */
+typedef struct TunedRank {
+    optc_engine *e;
+    optc_rule *r;
+    WorldCase c;
+    RankData d;
+    optc_comm comm;
+    optc_status s;
+} TunedRank;
+
+static void tuned_rank(int rank, void *arg)
+{
+    TunedRank *x = &((TunedRank *)arg)[rank];
+    x->s = rank_bind(&x->d, &x->c, &x->comm);
+    if (x->s == OPTC_OK)
+        x->s = rank_step(&x->d, &x->c, 1);
+}
+
+/* A result of the user, for the first stage with something to tune and all sizes. nth: which of the numbers of threads
+ * that the model does not choose. Returns it. */
+static int give_result(TunedRank *x, int nth, int *fn)
+{
+    const Plan *p = x->r->library->plan;
+    Tuned t = {.ms = 1, .model_ms = 2, .samples = 9};
+    for (*fn = 0; !stage_tunes(plan_at(p, *fn).stage);)
+        ++*fn;
+    const Stage *s = plan_at(p, *fn).stage;
+    const Launch model = launch_model(p, s, 1 << 20);
+    t.launch = model;
+    for (int threads = 64; threads <= 1024; threads *= 2) {
+        t.launch.v[KNOB_THREADS] = threads;
+        if (threads != model.v[KNOB_THREADS] && launch_valid(p, s, &t.launch) && !nth--)
+            break;
+    }
+    ck_assert(nth < 0 && launch_valid(p, s, &t.launch));
+    for (int elements = 1; elements < 1 << 20; elements *= 2) {
+        gpu_tuned_key(x->r, *fn, elements, &t.key);
+        ck_assert(tuned_put(&x->e->library->tuned.user, &t));
+    }
+    return t.launch.v[KNOB_THREADS];
+}
+
+/* Ranks with engines of their own use the results of rank 0, also where their own files have others. 0: rank 0 has a
+ * result. 1: it has none. Both: rank 1 has another, rank 2 has none. */
+START_TEST(results_of_rank_0)
+{
+    SHARED();
+    enum { TUNED_RANKS = 3 };
+    TunedRank x[TUNED_RANKS];
+    optc_loopback *l;
+    int fn = 0, want = 0, other = 0;
+    memset(x, 0, sizeof x);
+    for (int i = 0; i < TUNED_RANKS; i++) {
+        x[i].e = open_gpu();
+        x[i].r = compile(x[i].e, &rules[0]);
+        x[i].c = (WorldCase){.rule = x[i].r, .tensor = tensors, .n = NTENSORS};
+        rank_fill(&x[i].d, &x[i].c, CUT_even, i, TUNED_RANKS);
+    }
+    OK(optc_loopback_open(TUNED_RANKS, x[0].e, &l));
+    other = give_result(&x[1], 0, &fn);
+    if (_i == 0)
+        want = give_result(&x[0], 1, &fn);
+    ck_assert_int_ne(want, other);
+    for (int i = 0; i < TUNED_RANKS; i++)
+        OK(optc_loopback_comm(l, i, &x[i].comm));
+    run_ranks(TUNED_RANKS, tuned_rank, x);
+    for (int i = 0; i < TUNED_RANKS; i++) {
+        ck_assert_msg(x[i].s == OPTC_OK, "rank %d: %s", i, optc_status_name(x[i].s));
+        int threads = x[i].d.binding->gpu->code->launch[fn].v[KNOB_THREADS];
+        ck_assert_msg(_i ? threads != other : threads == want, "rank %d: %d threads", i, threads);
+        ck_assert_msg(_i || strstr(optc_rule_path(x[i].r), i ? "tuned (rank 0" : "tuned (user"), "rank %d: %s", i,
+                      optc_rule_path(x[i].r));
+    }
+    for (int i = 0; i < TUNED_RANKS; i++) {
+        rank_free(&x[i].d, &x[i].c);
+        OK(optc_release(x[i].r));
+    }
+    optc_loopback_close(l);
+    for (int i = 0; i < TUNED_RANKS; i++)
+        OK(optc_close(x[i].e));
+}
+END_TEST
+
 void add_shards(TCase *t)
 {
     tcase_add_loop_test(t, draws_of_runs, 0, 3);
+    tcase_add_loop_test(t, results_of_rank_0, 0, 2);
     tcase_add_loop_test(t, captured, 0, 2);
     tcase_add_loop_test(t, periods_refuse_captures, 0, 2);
     tcase_add_loop_test(t, shards, 0, NRULES);

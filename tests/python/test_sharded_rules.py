@@ -248,6 +248,42 @@ def scaled():
     return found
 
 
+def pipelined():
+    """Two stages of a pipeline, each cut over two ranks: clip's norm is over all of them, as in one process. The mesh
+    of both is the root of the stages' meshes. Then stages of one rank with plain tensors, and a scaler."""
+    from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+    grid = init_device_mesh("cpu", (2, 2), mesh_dim_names=("pp", "dp"))
+    mine, found = slice(0, 4) if dist.get_rank() < 2 else slice(4, 7), {}
+    for rule, kind in (("adamw", "cut"), ("muon", "cut"), ("adamw", "plain"), ("adamw", "scaled")):
+        whole, group = whole_tensors(), dist.group.WORLD
+        if kind == "plain":
+            cuts, group = [w.detach().clone().requires_grad_() for w in whole[mine]], grid["pp"].get_group()
+        else:
+            cuts = [distribute_tensor(w.detach().clone(), grid["dp"], [Shard(0)]).requires_grad_() for w in whole[mine]]
+        one = optc.torch.Optimizer(whole, rule, with_=["clip(0.3)"])
+        many = optc.torch.Optimizer(cuts, rule, with_=["clip(0.3)"], group=group)
+        scalers = [optc.torch.GradScaler("cpu", init_scale=4.0, enabled=kind == "scaled") for _ in range(2)]
+        for t in range(4):
+            torch.manual_seed(1000 + t)
+            for i, w in enumerate(whole):
+                w.grad = torch.randn(w.shape) if t != 1 or i > 3 else None     # once the first stage has no gradients
+            if t == 2 and kind == "scaled":
+                whole[5].grad[0] = float("inf")
+            for w, c in zip(whole[mine], cuts):
+                c.grad = None if w.grad is None else w.grad.clone() if kind == "plain" else cut(w.grad, c)
+            for opt, scaler in zip((one, many), scalers):
+                scaler.scale(torch.ones(1))
+                scaler.step(opt)
+                scaler.update()
+            a, b = (opt.value("clip.grad_norm") for opt in (one, many))
+            found[rule, kind, t] = differing(whole[mine], cuts)
+            if not (abs(a - b) <= 2 ** -51 * a or kind == "scaled" and t == 2):       # the stages' sums are added last
+                found[rule, kind, t].append((a, b))
+        if scalers[1].get_scale() != (2.0 if kind == "scaled" else 1.0):
+            found[rule, kind, "scale"] = scalers[1].get_scale()
+    return {k: v for k, v in found.items() if v}
+
+
 def dies():
     from torch.distributed.tensor import Shard, init_device_mesh
     mesh = init_device_mesh("cpu", (3,))
@@ -272,7 +308,7 @@ def two_ranks():
 
 
 def four_ranks():
-    return each_rule(), stacks(), tensor_parallel()
+    return each_rule(), stacks(), tensor_parallel(), pipelined()
 
 
 class ShardedRules(Case):
@@ -285,8 +321,8 @@ class ShardedRules(Case):
             self.assertEqual([x for _, _, _, x in scaled], [8, 4, 4, 4, 2, 2] * 2)
 
     def test_four_ranks(self):
-        for rules, stacks, (strided, parallel) in in_ranks(4, four_ranks):
-            self.assertEqual((rules, stacks), ({}, {}))
+        for rules, stacks, (strided, parallel), pipelined in in_ranks(4, four_ranks):
+            self.assertEqual((rules, stacks, pipelined), ({}, {}, {}))
             self.assertTrue(strided)
             self.assertEqual(parallel, {"adamw": []})
 

@@ -255,6 +255,8 @@ struct Host {
     optc_status (*runs)(optc_binding *b, const struct GpuCode **code, const optc_stage_fn **fn);
     /* loads the kernels of products into code->call, if `code` left them out; NULL: it never does */
     optc_status (*products)(optc_rule *r, const struct GpuCode *code);
+    /* sharded bindings of several ranks on GPUs: passes what rank 0 measured to all ranks; NULL: nothing is passed */
+    optc_status (*share)(optc_binding *b);
     void (*bound)(optc_binding *b);                                         /* called after binding; may be NULL */
     const char *(*rule_name)(int i);                                        /* names of its rules; NULL: no more */
 };
@@ -367,6 +369,8 @@ CORE optc_status exchange_run(const optc_binding *b, int number);
 CORE optc_status shards_end(optc_binding *b);               /* after a run: how the exchanges ended */
 CORE bool shards_move(const optc_binding *b, int array);    /* some exchange moves the array */
 CORE optc_status shards_agree(optc_binding *b, optc_status s);              /* how binding ended on all ranks */
+CORE optc_status shards_gather(const optc_binding *b, const void *own, void *all, size_t bytes);
+CORE int shards_ranks(const optc_binding *b, int *rank);    /* the number of ranks, 1: not sharded; rank: this one */
 CORE unsigned shards_roles(const optc_binding *b, unsigned variants);       /* variants of the rule, with their roles */
 /* the entry that holds a state of a bound tensor; -1: another rank holds it */
 CORE int shards_state_entry(const optc_binding *b, int tensor, int array);

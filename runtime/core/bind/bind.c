@@ -212,6 +212,10 @@ static optc_status bind_all(optc_binding *b, const optc_group *groups, const opt
         s = shards_make(b, comm, s);
     else if (s == OPTC_OK)
         s = blocks_make(b);
+    if (comm && comm->ranks > 1 && !b->plan && !b->rule->device->reaches && HOST()->share) {
+        s = shards_agree(b, s);
+        s = s == OPTC_OK ? HOST()->share(b) : s;
+    }
     if (s == OPTC_OK && !comm)
         s = stagger_make(b);
     if (s == OPTC_OK)

@@ -82,7 +82,6 @@ typedef struct Shards {
 
 /* ---- shard_cut.c ---- */
 CORE optc_status cuts_make(optc_binding *b, optc_status so_far);
-CORE optc_status shards_gather(const optc_binding *b, const void *own, void *all, size_t bytes);
 /* the number of runs of a piece in the whole tensor, and each run's elements */
 CORE int64_t cut_runs(const Cut *c, int rank, int64_t *length);
 /* adds moves over the whole tensor's elements that are the piece of a rank */

@@ -406,6 +406,12 @@ CORE int shards_variant(const optc_binding *b, int tensor)
     return b->shards ? rule_variant(b, tensor) : b->tensor[tensor].variant;
 }
 
+CORE int shards_ranks(const optc_binding *b, int *rank)
+{
+    *rank = b->shards ? b->shards->comm.rank : 0;
+    return b->shards ? b->shards->comm.ranks : 1;
+}
+
 CORE unsigned shards_roles(const optc_binding *b, unsigned variants)
 {
     unsigned all = variants;

@@ -53,6 +53,9 @@ const Tuned *gpu_tuned(const optc_rule *r, int fn, int64_t elements, const char 
 /* ---- tune_methods.c: GpuEngine.measured ---- */
 EigenMethod method_measured(const optc_engine *e, bool roots, bool f64, int power, int bucket);
 
+/* ---- shard/shared_tuning.c: Host.share ---- */
+optc_status tuning_share(optc_binding *b);
+
 /* ---- live_tuning.c: other launches in real steps ---- */
 /* Starts live tuning if $OPTC_TUNE_LIVE is set: installs begin, end and close of GpuTables. */
 void live_open(optc_binding *b);

@@ -117,6 +117,7 @@ const Host *library_host(void)
                               .code = gpu_code_for,
                               .runs = rule_runs,
                               .products = gpu_code_products,
+                              .share = tuning_share,
                               .bound = rule_bound,
                               .rule_name = spec_name};
     return &host;

@@ -382,7 +382,10 @@ static void use_measured(optc_binding *b)
 
 void rule_bound(optc_binding *b)
 {
-    if (b->gpu && !b->runs)                    /* live tuning compiles kernels without runs */
+    int rank;
+    /* Live tuning compiles kernels without runs. The steps of several ranks wait for each other, so their times do not
+     * show which launch is faster. */
+    if (b->gpu && !b->runs && shards_ranks(b, &rank) == 1)
         live_open(b);
     else if (!b->gpu)
         use_measured(b);

@@ -168,10 +168,14 @@ void tuned_reach(const TunedKey *k, int *lo, int *hi)
 
 const Tuned *tuned_look(const TunedSet *s, const TunedKey *k, int lo, int hi, const char **from)
 {
+    static const TunedList none = {0};
+    const SharedResults *shared = __atomic_load_n(&s->shared, __ATOMIC_ACQUIRE);
     const struct {
         const TunedList *list;
         const char *name;
-    } order[] = {{&s->user, "user"}, {&s->site, "site"}, {&s->builtin, "built-in"}};
+    } order[] = {{shared ? &shared->list : &s->user, shared ? "rank 0" : "user"},
+                 {shared ? &none : &s->site, "site"},
+                 {&s->builtin, "built-in"}};
     for (int i = 0; i < 6; i++) {                  /* first the exact size in each list, then the nearest in each */
         const Tuned *t = find_between(order[i % 3].list, k, lo, hi);
         if (t && (i >= 3 || t->key.bucket == k->bucket)) {

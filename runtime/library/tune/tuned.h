@@ -71,8 +71,10 @@ bool tuned_merge(TunedList *into, const TunedList *from, TunedHow how, TunedMerg
 bool tuned_update(const char *path, const TunedList *from, TunedHow how, bool dry, int wait_ms, TunedMerge *m,
                   char *why, size_t nwhy);
 
-/* The three lists. why: one line for each file that could not be read, or "" */
-typedef struct TunedSet { TunedList user, site, builtin; char why[1200]; } TunedSet;
+/* Results of rank 0 of a sharded binding (shard/shared_tuning.c). They replace the user's and the site's. */
+typedef struct SharedResults { TunedList list; char *text; struct SharedResults *older; } SharedResults;
+/* The three lists. why: one line for each file that could not be read, or ""; shared: atomic, NULL: none */
+typedef struct TunedSet { TunedList user, site, builtin; char why[1200]; SharedResults *shared; } TunedSet;
 void tuned_open(TunedSet *s);
 void tuned_close(TunedSet *s);
 /* A size without a result uses that of the neighbouring bucket ('optc tune' compares it with the model there too), but
@@ -81,7 +83,7 @@ void tuned_close(TunedSet *s);
 enum { TUNED_REACH = 2, TUNED_LARGE = 28 };             /* packages use the same reach for methods: METHOD_REACH */
 void tuned_reach(const TunedKey *k, int *lo, int *hi);
 /* The result for exactly this size from the first list that has one; otherwise the nearest size from lo to hi, from the
- * first list that has one. from: receives "user", "site" or "built-in"; may be NULL. */
+ * first list that has one. from: receives "user", "site", "rank 0" or "built-in"; may be NULL. */
 const Tuned *tuned_look(const TunedSet *s, const TunedKey *k, int lo, int hi, const char **from);
 
 /* ---- trials ----

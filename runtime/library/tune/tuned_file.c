@@ -244,6 +244,13 @@ void tuned_close(TunedSet *s)
     tuned_free(&s->user);
     tuned_free(&s->site);
     tuned_free(&s->builtin);
+    for (SharedResults *x = s->shared, *older; x; x = older) {
+        older = x->older;
+        tuned_free(&x->list);
+        free(x->text);
+        free(x);
+    }
+    s->shared = NULL;
     s->why[0] = 0;
 }
 

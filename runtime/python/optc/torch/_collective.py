@@ -54,6 +54,11 @@ def _root(mesh):
     return _mesh_resources.get_root_mesh(mesh)
 
 
+def _stage_ranks(params):
+    """The ranks of the parameters' own meshes. The root mesh may have the other stages too."""
+    return sorted({r for p in params if is_sharded(p) for r in p.device_mesh.mesh.flatten().tolist()})
+
+
 def ranks_of(opt):
     """The ranks that step an optimizer's parameters together; None: each process steps alone."""
     rows = [(p, name, k) for k, group in enumerate(opt.param_groups) for p, name in zip(
@@ -63,7 +68,8 @@ def ranks_of(opt):
         return None
     if all(_is_elementwise(opt, k, [p for p, _, n in rows if n == k]) for k in {k for _, _, k in rows}):
         return None
-    meshes = root_ranks([p for p, _, _ in rows], [name for _, name, _ in rows])
+    meshes = _stage_ranks([p for p, _, _ in rows]) if opt._group is not None and opt._process_group is None else \
+        root_ranks([p for p, _, _ in rows], [name for _, name, _ in rows])
     ranks = meshes if opt._process_group is None else sorted(dist.get_process_group_ranks(opt._process_group))
     if meshes and not set(ranks) <= set(meshes):
         raise ValueError("process_group has the ranks %s, and the parameters' mesh has the ranks %s" % (ranks, meshes))

@@ -1,21 +1,57 @@
-"""Values of all tensors (clip's norm) over several bindings, for tensors of several devices, types or options. The
-rules are compiled for that many bindings: entries before each entry leave the value of each binding in a state, and the
-others read it there (gen/ir/shared_reductions.c, optc_connect in optc.h)."""
+"""Values of all tensors (clip's norm) over several bindings, for tensors of several devices, types or options, and of
+several processes (stages of a pipeline). The rules are compiled for that many bindings: entries before each entry leave
+the value of each binding in a state, and the others read it there (gen/ir/shared_reductions.c, optc_connect in
+optc.h)."""
 import re
 
 import torch
+import torch.distributed as dist
 
 from .. import _lib
+from ._comm import comm_of
 
 STATE = "shared."
 ENTRY = re.compile(r"share_(.*)_\d+$")
 
 
+class Stages:
+    """The bindings of all processes of a group, in an order that all of them have. ranks: the processes that step this
+    one's parameters together, which count as one stage. count: the bindings of this process."""
+
+    def __init__(self, group, ranks, device, count):
+        self.comm = comm_of(dist.get_process_group_ranks(group), device)
+        mine = ranks or (dist.get_rank(),)
+        every, self.sources, firsts = self.comm.gathered((mine, count)), [], {}
+        for r, (stage, n) in enumerate(every):         # sources: (a rank of the group, the number of its binding)
+            if stage not in firsts:
+                firsts[stage] = len(self.sources), n
+                self.sources += [(r, j) for j in range(n)]
+            elif firsts[stage][1] != n:
+                raise ValueError("the ranks %s step the same parameters, with %d and %d bindings: their parameters "
+                                 "have different types or options" % (list(stage), firsts[stage][1], n))
+        self.first, self.most = firsts[mine][0], max(n for _, n in every)
+
+    def allocate(self, names, spec):
+        if any(n != names for n in self.comm.gathered(names)):
+            raise ValueError("%s: the processes of the group have different values of all tensors: give the same rule "
+                             "and options to all of them" % spec)
+        shape = self.comm.ranks, self.most, len(names)
+        self.values = torch.zeros(shape, dtype=torch.float64, device=self.comm.device)
+        self.mine = torch.zeros(shape[1:], dtype=torch.float64, device=self.comm.device)
+
+    def gather(self, own):
+        """own: by binding, its values"""
+        for j, each in enumerate(own):
+            for k, x in enumerate(each):
+                self.mine[j, k].copy_(x)
+        dist.all_gather_into_tensor(self.values.view(-1), self.mine.view(-1), group=self.comm.group)
+
+
 class Shared:
     """Connects bindings. The host does not wait, unless they are on several devices."""
 
-    def __init__(self, bounds, spec):
-        self.bounds, self.entries, self.copies = bounds, {}, []
+    def __init__(self, bounds, spec, stages=None):
+        self.bounds, self.stages, self.entries, self.copies = bounds, stages, {}, []
         names = [[n for n in b.domains if n.startswith(STATE)] for b in bounds]
         if any(n != names[0] for n in names):
             raise ValueError("%s: with the options of some groups it has other values of all tensors (as clip's norm) "
@@ -24,9 +60,15 @@ class Shared:
             found = ENTRY.match(entry)
             if found and names[0]:
                 self.entries.setdefault(found.group(1), []).append(entry)
-        for name in names[0]:
-            for j, b in enumerate(bounds):
-                self._connect("%s.%d" % (name, j), b.memory.tensor(*b.binding.state(0, name)).view(()))
+        self.own = [[b.memory.tensor(*b.binding.state(0, name)).view(()) for name in names[0]] for b in bounds]
+        first = stages.first if stages else 0
+        if stages:
+            stages.allocate(names[0], spec)
+        for k, name in enumerate(names[0]):
+            for j in range(len(stages.sources if stages else bounds)):
+                here = first <= j < first + len(bounds)
+                self._connect("%s.%d" % (name, j), self.own[j - first][k] if here else
+                              stages.values[(*stages.sources[j], k)])
 
     def _connect(self, name, own):
         elsewhere = {}                                 # by device: a copy of a number that is on another one
@@ -40,8 +82,9 @@ class Shared:
             b.binding.set_scalar_from(-1, name, lies.data_ptr(), _lib.F64)
 
     def idle(self, entry):
-        """Whether an entry with such values has no gradient in any binding, so that there is nothing to do."""
-        return entry in self.entries and not any(any(b.ptrs) for b in self.bounds)
+        """Whether an entry with such values has no gradient in any binding, so that there is nothing to do. Other
+        processes may have some."""
+        return not self.stages and entry in self.entries and not any(any(b.ptrs) for b in self.bounds)
 
     @torch.no_grad()
     def run(self, entry):
@@ -49,5 +92,7 @@ class Shared:
         for level in self.entries.get(entry, ()):
             for b in self.bounds:
                 b.share(level)
+            if self.stages:
+                self.stages.gather(self.own)
             for to, own in self.copies:
                 to.copy_(own)

@@ -28,7 +28,7 @@ from ._scaling import CHECKING, SCALER, read_where_it_lies, send
 from ._collective import Collective, ranks_of
 from ._sharded import Sharded, is_cut, is_sharded, local, refuse_placed
 from ._param_routing import sorter
-from ._multi_binding import Shared
+from ._multi_binding import Shared, Stages
 
 # torch.compile's callback for frames that are called now; None: it is off.
 _frame_hook = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: None)
@@ -61,13 +61,16 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
                  is refused
     process_group  the processes that have a copy of the model (DDP): they share the work on matrices. Without it each
                  process steps all plain tensors. For DTensors the default is the root of their meshes
+    group        the processes whose parameters count for values of all tensors together, such as clip's norm: the
+                 stages of a pipeline. All of them step together. Their DTensors step on their own meshes, not on the
+                 root
     All other arguments are hyperparameters or options of the spec. Hyperparameters are in `param_groups` and may
     change at every step. A wrapper's have its prefix: "clip.max_norm".
     """
 
     def __init__(self, params, rule=None, *, spec=None, with_=(), options=None, types=None, wrappers=None,
                  products=None, static_grads=False, release_grads=False, sort=None, split=None, workspace=0,
-                 process_group=None, **given):
+                 process_group=None, group=None, **given):
         if rule is None and spec is None:
             raise TypeError("no rule is given: name a rule of the library or a path, or pass a spec's text (spec=)")
         own = types_of(types)
@@ -76,7 +79,7 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
                              "(stochastic rounding) are allowed here")
         if not isinstance(workspace, int) or workspace < 0:
             raise ValueError("workspace=%r: it must be a number of bytes, or 0 for the default" % (workspace,))
-        self._workspace, self._process_group = workspace, process_group
+        self._workspace, self._process_group, self._group = workspace, process_group, group
         self._rule = GroupKeys(rule, spec, with_, options, types, wrappers, products)
         self._static, self._release, self._sort, self._split = static_grads, release_grads, sort, split
         self._inputs, self._scalars, self._flags, self._splits, self._watched = {}, {}, {}, {}, {}
@@ -206,18 +209,22 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
                     members[k] = Member(k, group["params"])
                 members[k].add(p, name or "param_groups[%d][%d]" % (k, i), self._flags.get(id(p), 0),
                                self._splits.get(id(p), 0))
-        several = len(wanted) > 1 and not self._release and (self._rule.is_global or self._scaled == CHECKING)
+        shares = not self._release and (self._rule.is_global or self._scaled == CHECKING)
+        stages = Stages(self._group, ranks, next(iter(wanted), (torch.device("cpu"),))[0], len(wanted)) \
+            if shares and self._group is not None else None
+        several = shares and len(stages.sources if stages else wanted)
+        several = several if several > 1 else 0        # bindings that share values of all tensors
         rows = [(local(p), n) for members, _ in wanted.values() for m in members.values()
                 for p, n in zip(m.params, m.names)]
         refuse_shared(*zip(*rows)) if rows else None
         old = {id(p): at for p, at in self._places.items() if not _state.removed(*at, _state.entry(self, p))}
         with _state.owned_shown(self, stay=True):
-            bounds = [self._bound(key, *what, len(wanted) if several else 0, old) for key, what in wanted.items()]
+            bounds = [self._bound(key, *what, several, old) for key, what in wanted.items()]
             self._refuse_apart(bounds)
             plans = [_state.plan(self, b, range(len(b.owners)), old) for b in bounds]
             for b, plan in zip(bounds, plans):
                 _state.take(self, b, plan)
-        shared = Shared(bounds, self._rule.spec) if several else None
+        shared = Shared(bounds, self._rule.spec, stages) if several else None
         self._give_inputs(bounds)                      # all that may fail comes before the old bindings are replaced
         self._bounds, self._shared, self._out, self._shape = bounds, shared, out, self._layout()
         self._of = {id(b.owners[0]): b for b in bounds} if self._release else {}
@@ -311,7 +318,10 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
                 self._appear(b)
             return
         if found is not None:
-            found = next((b.comm.largest(found) for b in self._bounds if b.comm), found)
+            comms = [b.comm for b in self._bounds] + [self._shared.stages.comm if self._shared and self._shared.stages
+                                                      else None]
+            for comm in {id(c): c for c in comms if c}.values():
+                found = comm.largest(found)
         loss, self._loss = self._loss, None
         if loss is not None:
             for b in self._bounds:
@@ -568,7 +578,8 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
         if each is None:
             return
         self._unbound()
-        self._module, self._made, self._sort, self._split, self._process_group = None, True, None, None, None
+        self._module, self._made, self._sort, self._split = None, True, None, None
+        self._process_group = self._group = None
         self._scaled, self._checking, self._loss = None, False, None
         ids = [id(p) for g in self.param_groups for p in g["params"]]
         self._flags, self._splits = ({i: x[k] for i, x in zip(ids, each)} for k in (0, 1))
