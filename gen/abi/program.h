@@ -285,6 +285,8 @@ typedef struct Program {
     Product product;                       /* the precision of its products */
     int rank;                              /* the largest rank (directions of a tensor); 0: the rule has no such axis */
     int block;                             /* the most rows and columns of a block; 0: the rule has no blocks */
+    /* the spec's name, its wrappers and its options as text: the same in the library and in packages (checkpoints) */
+    const char *spec, *with, *options;
 } Program;
 
 /* POWER: a lower bound of eigenvalue / norm of the matrix, from the spec. It determines the number of iterations. */

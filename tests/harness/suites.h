@@ -9,9 +9,10 @@
     X(merge_stages) X(golden) X(emit) X(large) X(bad) X(warnings) X(hints) X(sandbox) X(manual) X(spec_words) \
     X(storage_types) X(connect) X(lost_updates) \
     X(refs) X(authors) X(api) X(engines) X(rule_info) X(binding) X(cohorts) X(core) X(pieces) X(calls) X(batches) \
-    X(thread_barrier) X(rounding) X(search) X(tune_cpu) X(tuned) X(tuned_files) X(memory) X(device_memory) X(cache) \
-    X(cache_many) X(bits) X(squares) X(blocks) X(lapack_fallback) X(inverse_root) X(factors) X(stagger) X(device_scalars) \
+    X(thread_barrier) X(rounding) X(search) X(tune_cpu) X(tuned) X(tuned_files) X(memory) X(cache) X(cache_many) \
+    X(bits) X(squares) X(blocks) X(lapack_fallback) X(inverse_root) X(factors) X(stagger) X(device_scalars) \
     X(inner_project) X(factor_rules) X(multiply) X(loopback) X(shards) X(shard_errors) X(shard_traffic) \
+    X(device_memory) X(checkpoint) X(checkpoint_files) X(safetensors) \
     X(hostile) X(cuda) X(compile_workers) X(fuzz)
 #define DECLARE(name) Suite *name##_suite(void);
 SUITES(DECLARE)
