@@ -288,6 +288,8 @@ typedef struct Program {
     /* bits: the variants with random draws, stochastic rounding or dithers per element, which depend on the element's
      * number in the whole tensor */
     unsigned draws;
+    /* the spec's name, its wrappers and its options as text: the same in the library and in packages (checkpoints) */
+    const char *spec, *with, *options;
 } Program;
 
 /* POWER: a lower bound of eigenvalue / norm of the matrix, from the spec. It determines the number of iterations. */

@@ -252,6 +252,14 @@ static void make_entries(Arena *a, const Plan *p, const char *prefix, Program *o
     out->nentry = p->nentry;
 }
 
+static const char *options_text(Arena *a, const Rule *r)
+{
+    Buf b = {.arena = a};
+    for (int i = 0; i < r->noption; i++)
+        buf_printf(&b, "%s%s=%s", i ? "," : "", r->option[i].name, r->option[i].value);
+    return arena_strdup(a, buf_text(&b));
+}
+
 const Program *program_make(Arena *a, const Plan *p, const char *prefix)
 {
     Program *out = NEW(a, Program);
@@ -271,7 +279,10 @@ const Program *program_make(Arena *a, const Plan *p, const char *prefix)
                      .product = p->precision,
                      .rank = r->rank,
                      .block = r->block,
-                     .draws = make_draws(p)};
+                     .draws = make_draws(p),
+                     .spec = r->name,
+                     .with = r->with,
+                     .options = options_text(a, r)};
     make_hypers(a, r, out);
     make_entries(a, p, prefix, out);
     make_arrays(a, p, out);
@@ -455,6 +466,12 @@ void program_print(Buf *b, const Program *p, const char *id)
                "%d, %d, entry_%s, %d, ",
                id, p->name, p->ntype, id, p->nhyper, id, p->narray, id, p->nstage, p->nfn, id, p->nentry);
     put_list(b, "period", id, 0, p->nperiod);
-    buf_printf(b, "variant_%s, %d, %d, %d, %s, \"%s\", (Product)%d, %d, %d, %uu};\n", id, p->nvariant, p->p, p->g,
+    buf_printf(b, "variant_%s, %d, %d, %d, %s, \"%s\", (Product)%d, %d, %d, %uu", id, p->nvariant, p->p, p->g,
                flag(p->needs_t), p->advance_t, p->product, p->rank, p->block, p->draws);
+    const char *const texts[] = {p->spec, p->with, p->options};
+    for (int i = 0; i < 3; i++) {
+        buf_puts(b, ", ");
+        put_text(b, texts[i]);
+    }
+    buf_puts(b, "};\n");
 }

@@ -1,6 +1,6 @@
 /* The core: binds, lays out, steps and saves a rule that a Program (gen/abi/program.h) describes. The library
  * compiles these sources and packages paste them, with the public names of optc.h renamed. They must compile without
- * a warning as C11 and C++17, and must not use plans, the compiler or files.
+ * a warning as C11 and C++17, and must not use plans or the compiler. Only checkpoints use files.
  *
  *   optc_engine   a device and its threads. Read-only once open
  *   optc_rule     a Program and its code for the engine's device. Read-only once made, except for the number of its
@@ -65,6 +65,7 @@ struct optc_rule {
 typedef struct Tensor {
     char *name;
     int rank; int64_t *dim;            /* as the caller passed them */
+    bool permuted;                     /* its elements are not in row-major order of `dim`, nor are its states */
     uint64_t identity;                 /* a hash of what all ranks of a sharded binding must pass alike */
     int64_t *whole_dim, *offset;       /* of the tensor that this one is a piece of, and where the piece begins */
     Shape shape;                       /* as the rule sees the tensor */
@@ -282,6 +283,7 @@ CORE int64_t elements_before(const optc_tensor *t);
 CORE bool box_runs(int rank, const int64_t *shape, const int64_t *whole, int64_t *run, int64_t *apart);
 /* the same for a tensor; true: it has several runs, and the host has code that numbers their elements */
 CORE bool piece_runs(const optc_binding *b, const optc_tensor *t, int64_t *run, int64_t *apart);
+CORE bool is_row_major(const optc_tensor *t, const int64_t *stride);
 CORE optc_status check_tensor(const optc_binding *b, const optc_tensor *t, int i);
 /* ---- alias_check.c ---- */
 CORE int span_order(const void *a, const void *b);         /* for qsort: by address */
@@ -388,6 +390,10 @@ CORE optc_status cohorts_arrange(optc_binding *b, int entry);
 CORE bool tensor_out(const Tensor *t, unsigned mask);       /* an entry with this participation mask skips t */
 CORE void cohorts_stepped(optc_binding *b);                 /* a step was executed */
 CORE optc_status cohorts_catch_up(optc_binding *b);
+#define MOST_STEPS ((int64_t)1 << 52)
+/* the steps of a tensor; now: the binding's, of Device.get_t */
+CORE int64_t tensor_steps(const optc_binding *b, int tensor, int64_t now);
+CORE optc_status put_steps(optc_binding *b, const int64_t *steps);         /* of the binding, then of its tensors */
 /* before a run: copies the groups' states to their cohorts */
 CORE optc_status cohorts_copy_states(optc_binding *b,
                              optc_status (*copy)(optc_binding *b, void *to, const void *from, size_t n));

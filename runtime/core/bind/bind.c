@@ -147,6 +147,7 @@ static optc_status fill_tensor(optc_binding *b, const optc_tensor *t, int at, in
     if (s != OPTC_OK)
         return s;
     x->rank = t->rank;
+    x->permuted = !is_row_major(t, t->param_strides);
     if (!(x->dim = TAKE(b, int64_t, 3 * t->rank)))
         return no_memory("optc_bind");
     x->whole_dim = x->dim + t->rank;

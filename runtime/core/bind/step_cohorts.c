@@ -352,6 +352,12 @@ CORE optc_status cohorts_copy_states(optc_binding *b,
 }
 
 /* ---- t ---- */
+CORE int64_t tensor_steps(const optc_binding *b, int tensor, int64_t now)
+{
+    const Tensor *t = &b->tensor[tensor];
+    return t->view.n < 0 ? b->steps - t->lag : now - t->lag;           /* n < 0: replays skipped it too */
+}
+
 optc_status optc_get_t(const optc_binding *b, int tensor, int64_t *steps)
 {
     if (!b || !steps)
@@ -362,8 +368,7 @@ optc_status optc_get_t(const optc_binding *b, int tensor, int64_t *steps)
     optc_status s = b->rule->device->get_t(b, &now);
     if (s != OPTC_OK)
         return s;
-    const Tensor *t = tensor < 0 ? NULL : &b->tensor[tensor];
-    *steps = !t ? now : t->view.n < 0 ? b->steps - t->lag : now - t->lag;       /* n < 0: replays skipped it too */
+    *steps = tensor < 0 ? now : tensor_steps(b, tensor, now);
     return OPTC_OK;
 }
 
@@ -381,13 +386,21 @@ static optc_status set_all(optc_binding *b, int64_t steps)
     return OPTC_OK;
 }
 
+CORE optc_status put_steps(optc_binding *b, const int64_t *steps)
+{
+    optc_status s = set_all(b, steps[0]);
+    for (int i = 0; i < b->ntensor && s == OPTC_OK; i++)
+        b->tensor[i].lag = steps[0] - steps[i + 1];
+    return s;
+}
+
 optc_status optc_set_t(optc_binding *b, int tensor, int64_t steps)
 {
     if (!b)
         return fail(OPTC_ERROR_ARGUMENT, "optc_set_t: the binding is NULL");
     if (tensor < -1 || tensor >= b->ntensor)
         return fail(OPTC_ERROR_ARGUMENT, "optc_set_t: there is no tensor %d", tensor);
-    if (steps < 0 || steps > ((int64_t)1 << 52))
+    if (steps < 0 || steps > MOST_STEPS)
         return fail(OPTC_ERROR_ARGUMENT, "optc_set_t: steps is %lld; it must be 0 or more", (long long)steps);
     if (tensor < 0)
         return set_all(b, steps);

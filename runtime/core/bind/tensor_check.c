@@ -27,7 +27,7 @@ CORE int view_of(const Program *p, const TensorFacts *a)
 }
 
 /* ---- strides ---- */
-static bool row_major(const optc_tensor *t, const int64_t *stride)
+CORE bool is_row_major(const optc_tensor *t, const int64_t *stride)
 {
     int64_t want = 1;
     for (int k = t->rank - 1; stride && k >= 0; want *= t->shape[k--])
@@ -82,7 +82,7 @@ static optc_status check_strides(const optc_binding *b, const optc_tensor *t, co
     TensorFacts facts = tensor_facts(t);
     bool flat =
         !b->program->variant[variant_of(b->program->variant, b->program->nvariant, &facts)].view;
-    if (row_major(t, t->param_strides) && row_major(t, t->grad_strides))
+    if (is_row_major(t, t->param_strides) && is_row_major(t, t->grad_strides))
         return OPTC_OK;
     if (!t->param_strides || !t->grad_strides || !same_strides(t))
         return fail(OPTC_ERROR_ARGUMENT,
@@ -139,7 +139,7 @@ static const ProgArray *coded_state(const Program *p, int variant)
 /* The piece as a range of the whole tensor's elements in row-major order. false: it is no such range. */
 static bool piece_range(const optc_tensor *t, int64_t *first, int64_t *end, int64_t *all)
 {
-    bool one_range = row_major(t, t->param_strides), cut = false;
+    bool one_range = is_row_major(t, t->param_strides), cut = false;
     int64_t n = 1;
     *first = 0;
     *all = 1;
