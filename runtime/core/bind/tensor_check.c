@@ -179,7 +179,7 @@ CORE bool box_runs(int rank, const int64_t *shape, const int64_t *whole, int64_t
 CORE bool piece_runs(const optc_binding *b, const optc_tensor *t, int64_t *run, int64_t *apart)
 {
     bool native = HOST()->runs && (b->rule->fn || b->rule->engine->gpu);
-    return native && t->global_shape && row_major(t, t->param_strides) &&
+    return native && t->global_shape && is_row_major(t, t->param_strides) &&
            box_runs(t->rank, t->shape, t->global_shape, run, apart) && *apart;
 }
 
