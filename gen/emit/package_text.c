@@ -230,8 +230,8 @@ static const char *quoted_include(const char *line, size_t *len)
 }
 
 /* The files that a package contains: ntypes headers first, each after the headers that it includes; then code, in any
- * order. */
-typedef struct Sources { const char **path; int n, cap, ntypes; } Sources;
+ * order: nloops files in all before the code that is not in a loop over elements. */
+typedef struct Sources { const char **path; int n, cap, ntypes, nloops; } Sources;
 
 /* Headers that are already in a package's header or before its stages. */
 static bool emitted_elsewhere(const char *path)
@@ -269,6 +269,20 @@ static bool add_headers_of(Pack *p, Sources *s, const char *text)
     return true;
 }
 
+/* Sources with loops over elements or matrices: they keep the user's optimization level. The other sources run once per
+ * call, tensor or launch, and a package compiles them at -O1: gcc takes three times as long at -O3. */
+static bool has_element_loops(const char *path)
+{
+    static const char *const names[] = {"api/state_access.c", "cpu/cpu_device.c", "cpu/thread_barrier.c",
+                                        "matrix/cpu_calls.c", "matrix/cpu_factors.c", "matrix/gemm_fallback.c",
+                                        "matrix/lapack.c", "matrix/lapack_fallback.c", "matrix/matrix_view.c",
+                                        "matrix/sort_take.c"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(path + strlen("runtime/core/"), names[i]))
+            return true;
+    return false;
+}
+
 /* Lists the sources of runtime/core, from the list that the build embedded. runtime/core/matrix contains what only
  * calls need: without calls it is left out, and stubs replace it. false: an include names a file that is not
  * embedded. */
@@ -279,18 +293,21 @@ static bool list_sources(Pack *p, Sources *s)
     *s = (Sources){0};
     if (!add_header(p, s, "gen/abi/hash.h"))               /* package_host.txt calls it */
         return false;
-    for (int pass = 0; pass < 2; pass++) {
+    enum { HEADERS, LOOPS, OTHERS, PASSES };
+    for (int pass = HEADERS; pass < PASSES; pass++) {
         for (const Embedded *e = embedded_core; e->name; e++) {
             if (!begins_with(e->name, "runtime/core/") || !ends_with(e->name, strlen(e->name), ".c") ||
                 (!products && begins_with(e->name, "runtime/core/matrix/")))
                 continue;
-            if (pass)
-                PUSH(&p->arena, s->path, s->n, s->cap) = e->name;
-            else if (!add_headers_of(p, s, e->text))
+            if (pass == HEADERS && !add_headers_of(p, s, e->text))
                 return false;
+            if (pass != HEADERS && has_element_loops(e->name) == (pass == LOOPS))
+                PUSH(&p->arena, s->path, s->n, s->cap) = e->name;
         }
-        if (!pass)
+        if (pass == HEADERS)
             s->ntypes = s->n;
+        if (pass == LOOPS)
+            s->nloops = s->n;
     }
     if (!products)
         PUSH(&p->arena, s->path, s->n, s->cap) = stubs;
@@ -462,11 +479,14 @@ static bool fill_source(Pack *p, Buf *out, const Hole *common, int n)
     if (!list_sources(p, &s) || !fill_stages(p, out, &s, common, n) ||
         !template_fill(out, "package_host.txt", "head", common, n) || !paste_all(p, out, header, &s, 0, s.ntypes) ||
         !template_fill(out, "package_host.txt", "types", common, n) || !fill_tables(p, out) ||
-        !paste_all(p, out, header, &s, s.ntypes, s.n) ||
-        !template_fill(&host, "package_host.txt", "host", common, n))
+        !template_fill(out, "package_host.txt", "loops", common, n) ||
+        !paste_all(p, out, header, &s, s.ntypes, s.nloops) ||
+        !template_fill(out, "package_host.txt", "others", common, n) ||
+        !paste_all(p, out, header, &s, s.nloops, s.n) || !template_fill(&host, "package_host.txt", "host", common, n))
         return false;
     put_renamed(p, out, header, buf_text(&host), strlen(buf_text(&host)));
-    return template_fill(out, "package_files.txt", "fatbin", fatbin, 2);
+    return template_fill(out, "package_host.txt", "end", common, n) &&
+           template_fill(out, "package_files.txt", "fatbin", fatbin, 2);
 }
 
 static bool fill_header(Pack *p, Buf *out, const Hole *common, int n)
