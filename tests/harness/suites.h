@@ -11,8 +11,8 @@
     X(refs) X(authors) X(api) X(engines) X(rule_info) X(binding) X(cohorts) X(core) X(pieces) X(calls) X(batches) \
     X(thread_barrier) X(rounding) X(search) X(tune_cpu) X(tuned) X(tuned_files) X(memory) X(cache) X(cache_many) \
     X(bits) X(squares) X(blocks) X(lapack_fallback) X(inverse_root) X(factors) X(stagger) X(device_scalars) \
-    X(inner_project) X(factor_rules) X(multiply) X(matrix_functions) X(loopback) X(shards) X(shard_errors) X(shard_traffic) \
-    X(hostile) X(cuda) X(compile_workers) X(fuzz)
+    X(inner_project) X(factor_rules) X(multiply) X(matrix_functions) X(loopback) X(shards) X(shard_errors) \
+    X(shard_traffic) X(hostile) X(cuda) X(compile_workers) X(fuzz)
 #define DECLARE(name) Suite *name##_suite(void);
 SUITES(DECLARE)
 #undef DECLARE
