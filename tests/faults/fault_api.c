@@ -226,6 +226,63 @@ static void on_gpu_cold(const Scene *s, Outcome *out)
     whole(s, &(optc_engine_options){.device = "cuda", .threads = 1, .cache_dir = below("cold")}, out);
 }
 
+/* ---- functions of matrices without a rule ---- */
+enum { SIDE = 4, SQUARE = SIDE * SIDE, SQUARES = 2 * SQUARE };
+
+/* A failed call must leave its result as it was. */
+static optc_status call_functions(optc_engine *e, float *a, float *x, Outcome *out)
+{
+    static const float before = -7;
+    optc_function f = {.a = {a, 0, 0}, .x = {x, 0, 0}, .y = {x + SQUARES, 0, 0}, .m = SIDE, .n = SIDE, .batch = 2,
+                       .exponent = -0.5, .ridge = 0.25};
+    optc_product p = {.a = a, .c = x, .m = SIDE, .k = SIDE, .batch = 2};
+    optc_status s = OPTC_OK;
+    for (int i = 0; i < SQUARES; i++)
+        a[i] = (float)(i % SQUARE / SIDE == i % SIDE) + 0.1f * (float)(i % SQUARE / SIDE + i % SIDE) / SIDE;
+    for (int call = 0; call < 5 && s == OPTC_OK; call++) {
+        for (int i = 0; i < 2 * SQUARES; i++)
+            x[i] = before;
+        s = call == 0   ? optc_matrix_power(e, &f)
+            : call == 1 ? optc_cholesky(e, &f)
+            : call == 2 ? optc_qr(e, &f)
+            : call == 3 ? optc_multiply(e, &p)
+                        : optc_functions_drop(e);
+        if (s == OPTC_OK)
+            out->result = mix(out->result, x, sizeof *x * 2 * SQUARES);
+        for (int i = 0; i < 2 * SQUARES && s != OPTC_OK; i++)
+            out->left = out->left || x[i] != before;
+    }
+    snprintf(out->message, sizeof out->message, "%s", s == OPTC_OK ? "" : optc_message());
+    return s;
+}
+
+static void functions(const Scene *s, Outcome *out)
+{
+    static float here[3 * SQUARES];
+    char cc[4096];
+    optc_engine *e = NULL;
+    snprintf(cc, sizeof cc, "%s", s->gpu ? "" : "cc");
+    optc_engine_options o = {.device = s->gpu ? "cuda" : NULL, .threads = 1, .cache_dir = below("cache"),
+                             .compiler = cc};
+    *out = (Outcome){.status = optc_open(&o, &e)};
+    snprintf(out->message, sizeof out->message, "%s", out->status == OPTC_OK ? "" : optc_message());
+    if (out->status == OPTC_OK && !s->gpu)
+        out->status = call_functions(e, here, here + SQUARES, out);
+    else if (out->status == OPTC_OK) {
+        Gpu g = gpu_open();
+        unsigned long long p = 0;
+        if (g.alloc && g.alloc(&p, sizeof here) == 0)
+            out->status = call_functions(e, (float *)(uintptr_t)p, (float *)(uintptr_t)p + SQUARES, out);
+        else
+            *out = (Outcome){.status = OPTC_ERROR_DEVICE, .message = "the scene's own tensors"};
+        if (p)
+            g.release(p);
+        if (g.library)
+            dlclose(g.library);
+    }
+    (void)optc_close(e);
+}
+
 enum { HOST = 1 << ALLOCATIONS | 1 << MEMORY_ENDS | 1 << FILES, ALL = HOST | 1 << DRIVER };
 static void from_package(const Scene *s, Outcome *out)
 {
@@ -252,6 +309,9 @@ const Scene api_scenes[] = {
      .gpu = true},
     {.name = "eigenvectors on a GPU", .run = eigenvectors, .kinds = 1 << ALLOCATIONS | 1 << DRIVER | 1 << CUBLAS | 1 <<
      CUSOLVER, .spec = "eigenvectors.lua", .samples = 5, .gpu = true, .wide = true},
+    {.name = "functions", .run = functions, .kinds = 1 << ALLOCATIONS, .samples = 25},
+    {.name = "functions on a GPU", .run = functions, .kinds = 1 << ALLOCATIONS | 1 << DRIVER | 1 << CUBLAS,
+     .samples = 10, .gpu = true},
     {.name = "from a package", .run = from_package, .kinds = ALL, .spec = "adamw", .with = "clip(1)", .samples = 10,
      .gpu = true},
     {.name = NULL},

@@ -5,8 +5,8 @@
  *                  uses, so both have the same bits
  *   FunctionEntry  a compiled spec, bound to memory of its own. Operands are copied in and results out, from and to any
  *                  strides and types, so a binding fits every call of its signature: spec, sizes and compute type
- *   LibraryEngine.functions  the engine's entries. A call takes an entry out, so that no other thread uses it, and puts it back;
- *                  the table keeps the last MOST_FUNCTIONS of them, within MOST_FUNCTION_BYTES. Entries that a captured
+ *   LibraryEngine.functions  the engine's entries. A call takes an entry out, so that no other thread uses it, and puts
+ *                  it back. The last MOST_FUNCTIONS of them stay, within MOST_FUNCTION_BYTES. Entries that a captured
  *                  call used stay until the engine is closed, because graphs contain their addresses */
 #ifndef OPTC_FUNCTION_H
 #define OPTC_FUNCTION_H

@@ -1,0 +1,178 @@
+/* Functions of matrices without a rule (optc_matrix.h) on a GPU: definitions, captures, refusals, and times of inverses
+ * in f64, which run only if OPTC_INVERSE_TIMES is set. */
+#include "tests/gpu/device_side.h"
+
+#include "tests/harness/function_cases.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void *take(size_t bytes)
+{
+    CUdeviceptr p = 0;
+    ck_assert(!d->cuMemAlloc_v2(&p, bytes));
+    return (void *)(uintptr_t)p;
+}
+
+static void give(void *p) { ck_assert(!d->cuMemFree_v2((CUdeviceptr)(uintptr_t)p)); }
+static void put(void *to, const void *from, size_t bytes)
+{
+    ck_assert(!d->cuMemcpyHtoDAsync_v2((CUdeviceptr)(uintptr_t)to, from, bytes, NULL) && !d->cuStreamSynchronize(NULL));
+}
+static void get(void *to, const void *from, size_t bytes)
+{
+    ck_assert(!d->cuMemcpyDtoHAsync_v2(to, (CUdeviceptr)(uintptr_t)from, bytes, NULL) && !d->cuStreamSynchronize(NULL));
+}
+static const Where device = {take, give, put, get};
+
+static optc_engine *open_gpu(void)
+{
+    optc_engine *e;
+    OK(optc_open(&(optc_engine_options){.device = "cuda"}, &e));
+    return e;
+}
+
+/* _i: a case; twice: the second call uses the entry of the first */
+START_TEST(definitions)
+{
+    SHARED();
+    size_t bytes, again;
+    optc_engine *e = open_gpu();
+    char *a = function_case(e, &device, &function_cases[_i], &bytes),
+         *b = function_case(e, &device, &function_cases[_i], &again);
+    ck_assert(bytes == again && !memcmp(a, b, bytes));
+    free(a), free(b);
+    OK(optc_close(e));
+}
+END_TEST
+
+START_TEST(in_a_graph)
+{
+    SHARED();
+    enum { N = 3 };
+    double a[N * N] = {4, 1, 0, 1, 3, 0.5, 0, 0.5, 2}, want[N * N], x[N * N];
+    CUstream st;
+    void *graph, *exec;
+    optc_engine *e = open_gpu();
+    void *at = take(sizeof a), *xt = take(sizeof x);
+    optc_function f = {.a = {at, 0, 0}, .x = {xt, 0, 0}, .type = OPTC_F64, .n = N};
+    ck_assert(!d->cuStreamCreate(&st, 1));
+    f.stream = st;
+    put(at, a, sizeof a);
+    ck_assert(!d->cuStreamBeginCapture_v2(st, CU_STREAM_CAPTURE_MODE_RELAXED));
+    FAILS(optc_cholesky(e, &f), OPTC_ERROR_ARGUMENT, "set unchecked = 1");
+    f.unchecked = 1;
+    FAILS(optc_cholesky(e, &f), OPTC_ERROR_ARGUMENT, "before capturing");
+    ck_assert(!d->cuStreamEndCapture(st, &graph));
+    OK(optc_cholesky(e, &f));
+    ck_assert(!d->cuStreamSynchronize(st) && !d->cuStreamBeginCapture_v2(st, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(optc_cholesky(e, &f));
+    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    OK(optc_functions_drop(e));                            /* what the graph uses stays */
+    a[0] = 9, a[4] = 5;
+    put(at, a, sizeof a);
+    OK(optc_cholesky(e, &f));
+    ck_assert(!d->cuStreamSynchronize(st));
+    get(want, xt, sizeof want);
+    memset(x, 0, sizeof x);
+    put(xt, x, sizeof x);
+    ck_assert(!d->cuGraphLaunch(exec, st) && !d->cuStreamSynchronize(st));
+    get(x, xt, sizeof x);
+    ck_assert(!memcmp(x, want, sizeof x) && fabs(x[0] - 3) < 1e-12);
+    give(at), give(xt);
+    OK(optc_close(e));
+}
+END_TEST
+
+START_TEST(refused)
+{
+    SHARED();
+    double a[8] = {2, 1, 1, 2, 3, 0, 0, -3}, was[8], x[8];
+    optc_engine *e = open_gpu();
+    void *at = take(sizeof a), *xt = take(sizeof x);
+    memset(was, 0x55, sizeof was);
+    put(at, a, sizeof a);
+    put(xt, was, sizeof was);
+    optc_function f = {.a = {at, 0, 0}, .x = {xt, 0, 0}, .type = OPTC_F64, .n = 2, .batch = 2, .exponent = -1};
+    FAILS(optc_matrix_power(e, &f), OPTC_ERROR_RANGE, "no result for matrix 1 of 2");
+    FAILS(optc_cholesky(e, &f), OPTC_ERROR_RANGE, "no result for matrix 1 of 2");
+    a[7] = NAN;
+    put(at, a, sizeof a);
+    FAILS(optc_cholesky(e, &f), OPTC_ERROR_RANGE, "matrix 1 of 2 contains a NaN");
+    a[7] = 3, a[5] = 1;
+    put(at, a, sizeof a);
+    FAILS(optc_cholesky(e, &f), OPTC_ERROR_RANGE, "matrix 1 of 2 of a is not symmetric");
+    f.a.data = a;
+    FAILS(optc_cholesky(e, &f), OPTC_ERROR_ARGUMENT, "a is not in the memory of cuda:0");
+    get(x, xt, sizeof x);
+    ck_assert(!memcmp(x, was, sizeof x));
+    f.a.data = at, f.lower = 1;
+    OK(optc_cholesky(e, &f));
+    give(at), give(xt);
+    OK(optc_close(e));
+}
+END_TEST
+
+/* Milliseconds of optc_matrix_power(-1), and of optc_solve with the identity, for symmetric matrices in f64. */
+static double time_inverse(optc_engine *e, optc_function *f, bool solve)
+{
+    CUevent from, to;
+    float ms[5], best = 0;
+    ck_assert(!d->cuEventCreate(&from, 0) && !d->cuEventCreate(&to, 0));
+    for (int i = 0; i < 6; i++) {
+        ck_assert(!d->cuEventRecord(from, NULL));
+        OK(solve ? optc_solve(e, f) : optc_matrix_power(e, f));
+        ck_assert(!d->cuEventRecord(to, NULL) && !d->cuEventSynchronize(to));
+        if (i)
+            ck_assert(!d->cuEventElapsedTime(&ms[i - 1], from, to));
+    }
+    for (int i = 0; i < 5; i++)
+        best = !i || ms[i] < best ? ms[i] : best;
+    d->cuEventDestroy_v2(from), d->cuEventDestroy_v2(to);
+    return best;
+}
+
+START_TEST(inverse_times)
+{
+    SHARED();
+    static const struct { int64_t n, batch; double bar; } work[] = {{2048, 4, 20}, {512, 16, 4.5}};
+    if (!getenv("OPTC_INVERSE_TIMES"))
+        return;
+    optc_engine *e = open_gpu();
+    for (int k = 0; k < 2; k++) {
+        int64_t n = work[k].n, size = n * n;
+        size_t bytes = sizeof(double) * (size_t)(size * work[k].batch);
+        double *host = malloc(bytes), *ones = calloc(1, bytes), residual = -1;
+        for (int64_t i = 0; i < size * work[k].batch; i++) {           /* diagonally dominant, condition about 1e3 */
+            int64_t r = i % size / n, c = i % n;
+            host[i] = r == c ? 1 + 1000.0 * (double)r / (double)n : 0.1 / (double)(1 + llabs(r - c)) / (double)n;
+            ones[i] = r == c;
+        }
+        void *at = take(bytes), *bt = take(bytes), *xt = take(bytes);
+        put(at, host, bytes), put(bt, ones, bytes);
+        optc_function f = {.a = {at, 0, 0}, .b = {bt, 0, 0}, .x = {xt, 0, 0}, .type = OPTC_F64, .n = n, .m = n,
+                           .batch = work[k].batch, .exponent = -1, .unchecked = 1};
+        double power = time_inverse(e, &f, false);
+        f.positive = 1;
+        double solve = time_inverse(e, &f, true);
+        f.unchecked = 0, f.residual = &residual;
+        OK(optc_matrix_power(e, &f));
+        printf("%lld x %lld x %lld f64: optc_matrix_power(-1) %.2f ms, optc_solve %.2f ms, bar %.1f ms, residual %g\n",
+               (long long)work[k].batch, (long long)n, (long long)n, power, solve, work[k].bar, residual);
+        give(at), give(bt), give(xt);
+        free(host), free(ones);
+        OK(optc_functions_drop(e));
+    }
+    OK(optc_close(e));
+}
+END_TEST
+
+void add_functions(TCase *t)
+{
+    tcase_add_loop_test(t, definitions, 0, FUNCTION_CASES);
+    tcase_add_test(t, in_a_graph);
+    tcase_add_test(t, refused);
+    tcase_add_test(t, inverse_times);
+}
