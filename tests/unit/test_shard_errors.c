@@ -81,7 +81,8 @@ static void returned(Crew *w, int rank, optc_status s)
 
 /* ---- ranks that bind different tensors ---- */
 typedef enum { FEWER, OTHER_SHAPE, OTHER_RANK, OTHER_RULE, OTHER_GROUPS, OTHER_ORDER, OTHER_FLAGS, OTHER_SPLIT, OVERLAP,
-               GAP, BEYOND, NO_PARAM, NDIFFER } Differ;
+               GAP, BEYOND, NO_PARAM, NO_GROUPS, NO_COUNT, NO_TENSORS, NO_RESULT, NEGATIVE, OLD_CALLER,
+               NDIFFER } Differ;
 static const struct { const char *name; bool names_tensor; } differ[NDIFFER] = {
     [FEWER] = {"one rank has fewer tensors", false},
     [OTHER_SHAPE] = {"one rank has another global shape", true},
@@ -95,6 +96,12 @@ static const struct { const char *name; bool names_tensor; } differ[NDIFFER] = {
     [GAP] = {"there is a gap", true},
     [BEYOND] = {"a piece ends beyond the tensor", true},
     [NO_PARAM] = {"a parameter is NULL", true},
+    [NO_GROUPS] = {"the groups are NULL", false},
+    [NO_COUNT] = {"there are no groups", false},
+    [NO_TENSORS] = {"the tensors of a group are NULL", false},
+    [NO_RESULT] = {"the pointer for the binding is NULL", false},
+    [NEGATIVE] = {"a count is negative", false},
+    [OLD_CALLER] = {"the size of a struct is wrong", false},
 };
 
 /* Rank 1 binds something else. Its piece of `weight` has 7 rows from row 7 on. */
@@ -126,6 +133,12 @@ static optc_status bind_other(Crew *w, int rank)
     case GAP: t[0].shape = six; t[0].offset = at8; break;
     case BEYOND: t[0].offset = at14; break;
     case NO_PARAM: t[0].param = NULL; break;
+    case NO_GROUPS: return optc_bind_sharded(rule, NULL, 2, &w->comm[rank], &d->binding);
+    case NO_COUNT: return optc_bind_sharded(rule, g, 0, &w->comm[rank], &d->binding);
+    case NO_TENSORS: g[1].tensors = NULL; break;
+    case NO_RESULT: d->binding = NULL; return optc_bind_sharded(rule, g, 2, &w->comm[rank], NULL);
+    case NEGATIVE: g[1].ntensors = -1; break;
+    case OLD_CALLER: return optc_bind_sharded_sized(rule, g, 2, 3, 5, &w->comm[rank], &d->binding);
     default: break;
     }
     return optc_bind_sharded(rule, g, 2, &w->comm[rank], &d->binding);
@@ -153,7 +166,7 @@ START_TEST(ranks_differ)
         run_ranks(RANKS, differing_rank, &w);
         ck_assert_msg(!w.hung, "%s: ranks are left waiting; rank 1: %s", differ[_i].name, w.message[1]);
         for (int i = 0; i < RANKS; i++) {
-            bool own = _i == BEYOND || _i == NO_PARAM;     /* rank 1's own mistake; the others only learn of it */
+            bool own = _i >= BEYOND;                       /* rank 1's own mistake; the others only learn of it */
             ck_assert_msg(w.status[i] == OPTC_ERROR_ARGUMENT || (own && i != 1 && w.status[i] != OPTC_OK),
                           "%s, %s: rank %d: %s %s", optc_rule_name(w.rule), differ[_i].name, i,
                           optc_status_name(w.status[i]), w.message[i]);

@@ -355,6 +355,8 @@ OPTC_COUNT bool array_visible(const ProgArray *m, bool report)
 /* ---- runtime/core/shard; for bindings that are not sharded these do nothing ---- */
 /* makes the derived program and the extra entries; after tensors are filled */
 CORE optc_status shards_make(optc_binding *b, const optc_comm *comm, optc_status so_far);
+/* instead of shards_make: tells the other ranks that this one cannot bind; returns s with its message */
+CORE optc_status shards_refuse(const optc_rule *r, const optc_comm *comm, optc_status s);
 CORE int64_t shards_bytes(optc_binding *b, int64_t at);     /* memory for buffers and copies, from this offset on */
 CORE void shards_point(optc_binding *b);                    /* after the tensors' pointers are set */
 CORE void shards_update(optc_binding *b);                   /* after cohorts or participation changed */

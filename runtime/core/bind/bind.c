@@ -250,8 +250,13 @@ static void binding_free(optc_binding *b)
     free(b);
 }
 
-static optc_status bind_groups(optc_rule *r, const optc_group *groups, int ngroups, const optc_comm *comm, bool plan,
-                               optc_binding **out)
+/* A call that fails ahead of shards_make: the other ranks wait there. */
+static optc_status refuse_bind(const optc_rule *r, const optc_comm *comm, optc_status s)
+{
+    return comm && s != OPTC_OK ? shards_refuse(r, comm, s) : s;
+}
+
+static optc_status count_tensors(const optc_group *groups, int ngroups, int64_t *out)
 {
     int64_t n = 0;
     for (int i = 0; i < ngroups; i++) {
@@ -263,16 +268,25 @@ static optc_status bind_groups(optc_rule *r, const optc_group *groups, int ngrou
     }
     if (n > (1 << 24))
         return fail(OPTC_ERROR_ARGUMENT, "optc_bind: there are %lld tensors; a binding has at most 2^24", (long long)n);
-    optc_binding *b = (optc_binding *)calloc(1, sizeof *b);
+    *out = n;
+    return OPTC_OK;
+}
+
+static optc_status bind_groups(optc_rule *r, const optc_group *groups, int ngroups, const optc_comm *comm, bool plan,
+                               optc_binding **out)
+{
+    int64_t n = 0;
+    optc_status s = count_tensors(groups, ngroups, &n);
+    optc_binding *b = s == OPTC_OK ? (optc_binding *)calloc(1, sizeof *b) : NULL;
     if (!b)
-        return no_memory("optc_bind");
+        return refuse_bind(r, comm, s == OPTC_OK ? no_memory("optc_bind") : s);
     b->rule = r;
     b->program = r->program;
     b->ngroup = ngroups;
     b->ntensor = (int)n;
     b->sharded = comm != NULL;
     b->plan = plan;
-    optc_status s = bind_all(b, groups, comm);
+    s = bind_all(b, groups, comm);
     if (s != OPTC_OK) {
         char why[MOST_MESSAGE];                           /* binding_free may replace the message */
         memcpy(why, optc_message(), sizeof why);
@@ -317,16 +331,17 @@ static optc_status bind_sized(optc_rule *r, const optc_group *groups, int ngroup
 {
     if (out)
         *out = NULL;
-    if (!r || !groups || !out || ngroups < 1)
-        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s",
-                    !r        ? "the rule is NULL"
-                    : !groups ? "the groups are NULL"
-                    : !out    ? "the pointer for the binding is NULL"
-                              : "ngroups must be 1 or more");
+    if (!r)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: the rule is NULL");
+    if (!groups || !out || ngroups < 1)
+        return refuse_bind(r, comm, fail(OPTC_ERROR_ARGUMENT, "optc_bind: %s",
+                                         !groups ? "the groups are NULL"
+                                         : !out  ? "the pointer for the binding is NULL"
+                                                 : "ngroups must be 1 or more"));
     if (group_size == sizeof(optc_group) && tensor_size == sizeof(optc_tensor))
         return bind_groups(r, groups, ngroups, comm, false, out);
     optc_group *g = NULL;
-    optc_status s = read_groups(groups, group_size, tensor_size, ngroups, &g);
+    optc_status s = refuse_bind(r, comm, read_groups(groups, group_size, tensor_size, ngroups, &g));
     if (s == OPTC_OK)
         s = bind_groups(r, g, ngroups, comm, false, out);
     free(g);

@@ -75,6 +75,17 @@ static optc_status greet(optc_binding *b, optc_status so_far, Greeting *all)
     return OPTC_OK;
 }
 
+CORE optc_status shards_refuse(const optc_rule *r, const optc_comm *comm, optc_status s)
+{
+    Greeting own = {1, 0, 0}, *all = (Greeting *)calloc((size_t)comm->ranks, sizeof *all);
+    char why[MOST_MESSAGE];
+    memcpy(why, optc_message(), sizeof why);
+    if (all)
+        (void)r->device->gather(r->engine, comm, &own, all, sizeof own);
+    free(all);
+    return fail(s, "%s", why);
+}
+
 /* All ranks must pass the same tensors, up to the pieces. */
 static optc_status check_identities(optc_binding *b)
 {

@@ -258,7 +258,7 @@ CORE optc_status shards_make(optc_binding *b, const optc_comm *comm, optc_status
 {
     b->shards = TAKE(b, Shards, 1);
     if (!b->shards)
-        return no_memory("optc_bind_sharded");
+        return shards_refuse(b->rule, comm, no_memory("optc_bind_sharded"));
     b->shards->comm = *comm;
     b->shards->params = -1;
     b->shards->plan = b->plan;
