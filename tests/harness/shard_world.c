@@ -417,6 +417,8 @@ void reference_free(Reference *r)
     free(r);
 }
 
+void forget_states(const optc_binding *b);                 /* forget_states.c */
+
 /* ---- the world ---- */
 typedef struct World {
     const Reference *of;
@@ -453,9 +455,12 @@ static void steps_of_rank(int rank, void *arg)
         s = rank_bind(d, w->c, &comm);
     if (s != OPTC_OK)
         rank_failed(w, rank, "optc_bind_sharded");
-    for (int step = 1; step <= w->c->steps && s == OPTC_OK; step++)
+    for (int step = 1; step <= w->c->steps && s == OPTC_OK; step++) {
+        if (w->c->forgets)
+            forget_states(d->binding);
         if ((s = rank_step(d, w->c, step)) != OPTC_OK)
             rank_failed(w, rank, "step");
+    }
 }
 
 static void entries_of_rank(int rank, void *arg)

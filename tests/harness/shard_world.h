@@ -46,6 +46,9 @@ typedef struct WorldCase {
     int steps;
     /* before step i + 1 the step count is set to at[i], if that is not 0: to reach the periods of rules */
     int64_t at[8];
+    /* On a CPU: before every step each rank overwrites its copies of states per row and column that other ranks hold,
+     * as if only the holders had loaded them */
+    bool forgets;
     /* makes a rank's communication, in the rank's thread; NULL: the world's loopback */
     optc_status (*comm)(void *with, int rank, int ranks, optc_comm *out);
     void *with;

@@ -268,6 +268,39 @@ START_TEST(draws_of_runs)
 }
 END_TEST
 
+/* Folds over rows and columns on pieces of rows: more than one segment of rows and of columns, several tiles side by
+ * side, cuts inside of tiles and segments, columns that do not divide a segment. */
+START_TEST(rows_and_columns)
+{
+    static const WorldTensor t[] = {
+        {.name = "tall", .shape = {2, {4200, 10}}}, {.name = "wide", .shape = {2, {37, 4300}}},
+        {.name = "tiles", .shape = {2, {200, 1300}}, .pauses = true}, {.name = "small", .shape = {2, {9, 17}}},
+        {.name = "cube", .shape = {3, {70, 5, 6}}}, {.name = "v", .shape = {1, {4999}}, .group = 1},
+    };
+    static const RuleCase rule[] = {
+        {.spec = "adafactor", .options = "momentum=true", .types = "param=bf16sr,state=f32"},
+        {.spec = "came"},
+        {.text = "return optimizer { name = 'both', hyper = { lr = 0.1 }, state = { r = zeros 'row', c = zeros 'col',\n"
+                 "    s = zeros 'slice', m = zeros },\n"
+                 "  step = function() m = 0.5 * m + g + random() r = 0.5 * r + rowsum(m) + normal 'row'\n"
+                 "    c = 0.5 * c + colmax(abs(g)) + random 'col' s = 0.5 * s + sum(c) / (1 + max(abs(r)))\n"
+                 "    p = p - lr * (g + rowmin(g - c) + c * s / (1 + sum(abs(g * r)))) end }"},
+        {.spec = "adafactor", .with = "clip(1)", .types = "param=bf16,state=f32"},
+    };
+    static const Pair pair[] = {{1, CUT_even}, {2, CUT_even}, {3, CUT_uneven}, {4, CUT_empty}, {8, CUT_even},
+                                {4, CUT_hsdp},
+                                {3, CUT_reversed}, {2, CUT_replicas}, {5, CUT_mixed}};
+    optc_engine *e = open_engine();
+    optc_rule *r;
+    const RuleCase *x = &rule[_i];
+    OK(optc_compile(e, &(optc_rule_options){.spec = x->spec, .with = x->with, .options = x->options, .types = x->types,
+                                            .text = x->text}, &r));
+    run_pairs(&(WorldCase){.rule = r, .tensor = t, .n = 6, .steps = 2, .forgets = true}, optc_rule_name(r), pair, 9);
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
 /* Matrices that are stacked by rows: `split` is that of the whole tensor. Cut between matrices and inside them. */
 START_TEST(split_tensors)
 {
@@ -299,6 +332,7 @@ Suite *shards_suite(void)
     tcase_add_loop_test(t, coded_states, 0, 2);
     tcase_add_loop_test(t, split_tensors, 0, 4);
     tcase_add_loop_test(t, draws_of_runs, 0, 5);
+    tcase_add_loop_test(t, rows_and_columns, 0, 4);
     suite_add_tcase(s, t);
     return s;
 }
