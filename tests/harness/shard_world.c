@@ -110,7 +110,7 @@ Piece shard_piece(const WorldTensor *t, int number, ShardCut cut, int rank, int 
 }
 
 /* Where element i of the piece is in the whole tensor. */
-static int64_t place(const WorldTensor *t, const Piece *x, int64_t i)
+int64_t piece_place(const WorldTensor *t, const Piece *x, int64_t i)
 {
     int64_t at = 0, step = 1;
     for (int d = t->shape.rank - 1; d >= 0; d--) {
@@ -209,7 +209,7 @@ void rank_fill(RankData *d, const WorldCase *c, ShardCut cut, int rank, int rank
         d->p[k] = calloc(1, array_bytes(d, k));
         d->g[k] = calloc(1, array_bytes(d, k));
         for (int64_t i = 0; i < d->piece[k].count; i++)
-            type_store(type, d->p[k], i, value(type, k, 0, place(&c->tensor[k], &d->piece[k], i)));
+            type_store(type, d->p[k], i, value(type, k, 0, piece_place(&c->tensor[k], &d->piece[k], i)));
     }
     if (c->rule->engine->gpu)
         gpu_make(d, c);
@@ -220,7 +220,7 @@ void rank_grads(RankData *d, const WorldCase *c, int step)
     Type type = c->rule->library->plan->g;
     for (int k = 0; k < c->n; k++) {
         for (int64_t i = 0; i < d->piece[k].count; i++)
-            type_store(type, d->g[k], i, value(type, k, step, place(&c->tensor[k], &d->piece[k], i)));
+            type_store(type, d->g[k], i, value(type, k, step, piece_place(&c->tensor[k], &d->piece[k], i)));
         if (d->gpu)
             gpu_copy(d, d->gpu->g[step % 2][k], d->g[k], array_bytes(d, k));
     }
@@ -417,6 +417,8 @@ void reference_free(Reference *r)
     free(r);
 }
 
+void forget_states(const optc_binding *b);                 /* forget_states.c */
+
 /* ---- the world ---- */
 typedef struct World {
     const Reference *of;
@@ -453,9 +455,12 @@ static void steps_of_rank(int rank, void *arg)
         s = rank_bind(d, w->c, &comm);
     if (s != OPTC_OK)
         rank_failed(w, rank, "optc_bind_sharded");
-    for (int step = 1; step <= w->c->steps && s == OPTC_OK; step++)
+    for (int step = 1; step <= w->c->steps && s == OPTC_OK; step++) {
+        if (w->c->forgets)
+            forget_states(d->binding);
         if ((s = rank_step(d, w->c, step)) != OPTC_OK)
             rank_failed(w, rank, "step");
+    }
 }
 
 static void entries_of_rank(int rank, void *arg)
@@ -475,7 +480,7 @@ static int64_t whole_place(const WorldTensor *t, const Piece *x, const char *dom
     if (n == whole)
         return i;
     if (!strcmp(domain, "elem"))
-        return n == x->count ? place(t, x, i) : -1;
+        return n == x->count ? piece_place(t, x, i) : -1;
     bool rows = t->shape.rank > 0 && n * t->shape.dim[0] == whole * x->shape[0];
     for (int d = 1; d < t->shape.rank; d++)
         rows = rows && x->shape[d] == t->shape.dim[d];

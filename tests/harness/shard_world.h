@@ -38,6 +38,7 @@ typedef struct WorldTensor {
 /* A rank's piece of a tensor, the tensor with this number in its list. */
 typedef struct Piece { int64_t shape[4], offset[4], count; } Piece;
 Piece shard_piece(const WorldTensor *t, int number, ShardCut cut, int rank, int ranks);
+int64_t piece_place(const WorldTensor *t, const Piece *x, int64_t i);      /* of its element i in the whole tensor */
 
 /* A rule, its tensors and the steps to run. */
 typedef struct WorldCase {
@@ -46,6 +47,9 @@ typedef struct WorldCase {
     int steps;
     /* before step i + 1 the step count is set to at[i], if that is not 0: to reach the periods of rules */
     int64_t at[8];
+    /* On a CPU: before every step each rank overwrites its copies of states per row and column that other ranks hold,
+     * as if only the holders had loaded them */
+    bool forgets;
     /* makes a rank's communication, in the rank's thread; NULL: the world's loopback */
     optc_status (*comm)(void *with, int rank, int ranks, optc_comm *out);
     void *with;

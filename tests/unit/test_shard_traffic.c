@@ -116,6 +116,34 @@ START_TEST(bytes_of_clip)
 }
 END_TEST
 
+/* Rules with folds over rows and columns send partials, values per row and per column, and the rows of cut tiles. With
+ * an owner they would send gradient and parameter there and the parameter back: 2.6 times the gradient. The second
+ * matrix is cut inside of tiles and segments: ghosts get 3 to 61 of its 125 rows per rank. Replicas send states per
+ * column only. Limits are shares of the gradient's bytes. */
+START_TEST(bytes_of_columns)
+{
+    static const struct { optc_rule_options o; double even, odd, replicas; } rule[] = {
+        {{.spec = "adafactor"}, 0.07, 0.22, 0.015},
+        {{.spec = "came"}, 0.13, 0.33, 0.03},
+        /* tiles of both sizes, and folds of all columns' values */
+        {{.spec = "both", .text =
+          "return optimizer { name = 'both', hyper = { lr = 0.1 }, state = { r = zeros 'row', c = zeros 'col' },\n"
+          "  step = function() r = 0.5 * r + rowsum(g) c = 0.5 * c + colmax(abs(g))\n"
+          "    p = p - lr * (g + rowmin(g - c) + c * sum(c) / (1 + sum(abs(g * r)))) end }"}, 0.17, 0.32, 0.03},
+    };
+    static const WorldTensor odd[] = {{.name = "w", .shape = {2, {1000, 511}}}},
+                             even[] = {{.name = "w", .shape = {2, {1024, 512}}},
+                                       {.name = "u", .shape = {2, {512, 1024}}}};
+    const optc_rule_options o = rule[_i].o;
+    double two = 4.0 * 2 * 1024 * 512, one = 4.0 * 1000 * 511;
+    size_t x = sent(&o, even, 2, CUT_even, RANKS).bytes, y = sent(&o, odd, 1, CUT_even, RANKS).bytes,
+           z = sent(&o, even, 2, CUT_replicas, RANKS).bytes;
+    ck_assert_msg((double)x <= rule[_i].even * two && (double)x > 0.02 * two, "%s: %zu bytes of %.0f", o.spec, x, two);
+    ck_assert_msg((double)y <= rule[_i].odd * one, "%s, cut tiles: %zu bytes of %.0f", o.spec, y, one);
+    ck_assert_msg((double)z <= rule[_i].replicas * two, "%s, replicas: %zu bytes of %.0f", o.spec, z, two);
+}
+END_TEST
+
 Suite *shard_traffic_suite(void)
 {
     Suite *s = suite_create("shard_traffic");
@@ -123,6 +151,7 @@ Suite *shard_traffic_suite(void)
     tcase_add_loop_test(t, calls_of_a_step, 0, NRULES);
     tcase_add_test(t, bytes_of_muon);
     tcase_add_test(t, bytes_of_clip);
+    tcase_add_loop_test(t, bytes_of_columns, 0, 3);
     suite_add_tcase(s, t);
     return s;
 }

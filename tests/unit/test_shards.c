@@ -3,6 +3,7 @@
  *
  * `make test` runs each rule on a few worlds and cuts, which rotate so that all pairs occur. OPTC_SHARDS=all runs every
  * rule on all of them (make test-shards). */
+#include "tests/harness/rank_threads.h"
 #include "tests/harness/shard_world.h"
 #include "tests/harness/suites.h"
 
@@ -268,6 +269,154 @@ START_TEST(draws_of_runs)
 }
 END_TEST
 
+/* Folds over rows and columns on pieces of rows: more than one segment of rows and of columns, several tiles side by
+ * side, cuts inside of tiles and segments, columns that do not divide a segment. */
+START_TEST(rows_and_columns)
+{
+    static const WorldTensor t[] = {
+        {.name = "tall", .shape = {2, {4200, 10}}}, {.name = "wide", .shape = {2, {37, 4300}}},
+        {.name = "tiles", .shape = {2, {200, 1300}}, .pauses = true}, {.name = "small", .shape = {2, {9, 17}}},
+        {.name = "cube", .shape = {3, {70, 5, 6}}}, {.name = "v", .shape = {1, {4999}}, .group = 1},
+    };
+    static const RuleCase rule[] = {
+        {.spec = "adafactor", .options = "momentum=true", .types = "param=bf16sr,state=f32"},
+        {.spec = "came"},
+        {.text = "return optimizer { name = 'both', hyper = { lr = 0.1 }, state = { r = zeros 'row', c = zeros 'col',\n"
+                 "    s = zeros 'slice', m = zeros },\n"
+                 "  step = function() m = 0.5 * m + g + random() r = 0.5 * r + rowsum(m) + normal 'row'\n"
+                 "    c = 0.5 * c + colmax(abs(g)) + random 'col' s = 0.5 * s + sum(c) / (1 + max(abs(r)))\n"
+                 "    p = p - lr * (g + rowmin(g - c) + c * s / (1 + sum(abs(g * r)))) end }"},
+        {.spec = "adafactor", .with = "clip(1)", .types = "param=bf16,state=f32"},
+    };
+    static const Pair pair[] = {{1, CUT_even}, {2, CUT_even}, {3, CUT_uneven}, {4, CUT_empty}, {8, CUT_even},
+                                {4, CUT_hsdp},
+                                {3, CUT_reversed}, {2, CUT_replicas}, {5, CUT_mixed}};
+    optc_engine *e = open_engine();
+    optc_rule *r;
+    const RuleCase *x = &rule[_i];
+    OK(optc_compile(e, &(optc_rule_options){.spec = x->spec, .with = x->with, .options = x->options, .types = x->types,
+                                            .text = x->text}, &r));
+    run_pairs(&(WorldCase){.rule = r, .tensor = t, .n = 6, .steps = 2, .forgets = true}, optc_rule_name(r), pair, 9);
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
+/* Two bindings per rank, of f32 and of bf16 parameters, with one norm of all gradients (optc_connect). */
+enum { SETS = 2, CONNECTED_STEPS = 3 };
+typedef struct Connected {
+    WorldCase c[SETS];
+    ShardCut cut;
+    int ranks;
+    optc_loopback *loopback;           /* NULL: plain bindings */
+    RankData d[WORLD_RANKS][SETS];
+    double norm[WORLD_RANKS][CONNECTED_STEPS][SETS];
+    char *failure[WORLD_RANKS];
+} Connected;
+
+static optc_status connected_steps(Connected *x, int rank)
+{
+    optc_comm comm;
+    optc_binding *b[SETS] = {NULL, NULL};
+    optc_status s = x->loopback ? optc_loopback_comm(x->loopback, rank, &comm) : OPTC_OK;
+    for (int i = 0; i < SETS && s == OPTC_OK; i++) {
+        s = rank_bind(&x->d[rank][i], &x->c[i], x->loopback ? &comm : NULL);
+        b[i] = x->d[rank][i].binding;
+    }
+    if (s == OPTC_OK)
+        s = optc_connect(b, SETS);
+    for (int t = 0; t < CONNECTED_STEPS; t++) {
+        for (int i = 0; i < SETS; i++)
+            rank_grads(&x->d[rank][i], &x->c[i], t + 1);
+        if (s == OPTC_OK)
+            s = optc_run_all(b, SETS, "step");
+        for (int i = 0; i < SETS && s == OPTC_OK; i++)
+            s = optc_read_value(b[i], 0, "clip.grad_norm", &x->norm[rank][t][i], 1);
+    }
+    return s;
+}
+
+static void connected_rank(int rank, void *arg)
+{
+    Connected *x = arg;
+    if (connected_steps(x, rank) != OPTC_OK) {
+        x->failure[rank] = format("%s", optc_message());
+        optc_loopback_fail(x->loopback);
+    }
+}
+
+static void connected_run(Connected *x, optc_engine *e, ShardCut cut, int ranks)
+{
+    x->cut = cut;
+    x->ranks = ranks;
+    if (ranks > 1)
+        OK(optc_loopback_open(ranks, e, &x->loopback));
+    for (int r = 0; r < ranks; r++)
+        for (int i = 0; i < SETS; i++)
+            rank_fill(&x->d[r][i], &x->c[i], cut, r, ranks);
+    if (ranks > 1)
+        run_ranks(ranks, connected_rank, x);
+    else
+        OK(connected_steps(x, 0));
+    for (int r = 0; r < ranks; r++)
+        ck_assert_msg(!x->failure[r], "%d ranks, %s: rank %d: %s", ranks, shard_cut_name[cut], r, x->failure[r]);
+}
+
+static void connected_free(Connected *x)
+{
+    for (int r = 0; r < x->ranks; r++)
+        for (int i = 0; i < SETS; i++)
+            rank_free(&x->d[r][i], &x->c[i]);
+    if (x->loopback)
+        optc_loopback_close(x->loopback);
+    free(x);
+}
+
+START_TEST(connected)
+{
+    static const WorldTensor t[] = {{.name = "w", .shape = {2, {70, 90}}}, {.name = "s", .shape = {2, {18, 20}}},
+                                    {.name = "v", .shape = {1, {4999}}, .group = 1}};
+    static const char *const types[SETS] = {"param=f32", "param=bf16,state=f32"};
+    static const char *const spec[] = {"adamw", "adafactor"};
+    static const Pair pair[] = {{2, CUT_even}, {3, CUT_uneven}, {4, CUT_empty}, {3, CUT_cols}, {2, CUT_replicas}};
+    optc_engine *e = open_engine();
+    Connected *plain = calloc(1, sizeof *plain);
+    for (int i = 0; i < SETS; i++) {
+        plain->c[i] = (WorldCase){.tensor = t, .n = 3};
+        OK(optc_compile(e, &(optc_rule_options){.spec = spec[_i], .with = "clip(0.1)", .types = types[i],
+                                                .bindings = SETS}, &plain->c[i].rule));
+    }
+    connected_run(plain, e, CUT_replicas, 1);
+    for (int k = 0; k < 5; k++) {
+        Connected *x = calloc(1, sizeof *x);
+        memcpy(x->c, plain->c, sizeof x->c);
+        connected_run(x, e, pair[k].cut, pair[k].ranks);
+        for (int r = 0; r < x->ranks; r++) {
+            ck_assert_msg(!memcmp(x->norm[r], plain->norm[0], sizeof x->norm[r]),
+                          "%d ranks, %s: norm %.17g, plain %.17g", x->ranks, shard_cut_name[x->cut], x->norm[r][0][0],
+                          plain->norm[0][0][0]);
+            for (int i = 0; i < SETS * 3; i++) {
+                const Piece *y = &x->d[r][i % SETS].piece[i / SETS];
+                size_t size = i % SETS ? 2 : 4;
+                const char *got = x->d[r][i % SETS].p[i / SETS], *want = plain->d[0][i % SETS].p[i / SETS];
+                for (int64_t at = 0; at < y->count; at++)
+                    ck_assert_msg(!memcmp(got + (size_t)at * size,
+                                          want + (size_t)piece_place(&t[i / SETS], y, at) * size, size),
+                                  "%d ranks, %s: rank %d, binding %d, tensor %d, element %d", x->ranks,
+                                  shard_cut_name[x->cut], r, i % SETS, i / SETS, (int)at);
+            }
+        }
+        connected_free(x);
+    }
+    ck_assert(plain->norm[0][0][0] > 0.1 && plain->norm[0][0][0] == plain->norm[0][0][1]);
+    optc_rule *r[SETS] = {plain->c[0].rule, plain->c[1].rule};
+    connected_free(plain);
+    OK(optc_release(r[0]));
+    OK(optc_release(r[1]));
+    OK(optc_close(e));
+}
+END_TEST
+
 /* Matrices that are stacked by rows: `split` is that of the whole tensor. Cut between matrices and inside them. */
 START_TEST(split_tensors)
 {
@@ -298,7 +447,9 @@ Suite *shards_suite(void)
     tcase_add_loop_test(t, rules, 0, library_rules() + NMORE);
     tcase_add_loop_test(t, coded_states, 0, 2);
     tcase_add_loop_test(t, split_tensors, 0, 4);
+    tcase_add_loop_test(t, connected, 0, 2);
     tcase_add_loop_test(t, draws_of_runs, 0, 5);
+    tcase_add_loop_test(t, rows_and_columns, 0, 4);
     suite_add_tcase(s, t);
     return s;
 }

@@ -76,6 +76,8 @@ typedef struct Tensor {
     int64_t before[NDOM];
     int variant, group;
     int source;                        /* the bound tensor that it belongs to: itself, or (sharded bindings) another */
+    bool borrows;                      /* sharded bindings: its arrays are parts of another entry's, or copies */
+    int64_t first_unit;                /* flat stages: its first unit of work; those ahead of it are not its own */
     int cohort;                        /* index into optc_binding.group: source of hyperparameters and t */
     int64_t lag;                       /* steps of the binding that this tensor did not take part in */
     void **mem;                        /* by array number */

@@ -98,7 +98,7 @@ static void fill_states(optc_binding *b)
         int from = dom_of_block(m->dom) ? b->nheld : 0, to = m->dom == GROUP ? 0 : from ? b->nall : b->nheld;
         for (int i = from; i < to; i++) {
             bool no_p = m->copies_p && !b->tensor[i].mem[0];       /* a ghost: an exchange fills it */
-            bool ours = b->tensor[i].mem[k] && !state_caller_owned(b, i, k) && !no_p;
+            bool ours = b->tensor[i].mem[k] && !state_caller_owned(b, i, k) && !no_p && !b->tensor[i].borrows;
             Filled x = {b, i, k, ours ? dom_len(m->dom, b->tensor[i].shape) : 0};
             if (p->type[m->type].block > 1)                                /* zeros, byte by byte */
                 x.n = stored_bytes(p->type, m->type, x.n, b->tensor[i].whole.n);
@@ -192,8 +192,8 @@ static void run_units(const optc_binding *b, const Units *u, const ProgStage *s,
             lo = end;
             continue;
         }
-        for (; lo < end; lo++)
-            run_unit(fn, s->at, v, lo - prefix[i]);
+        for (int64_t from = prefix[i] - (s->kind == S_FLAT ? b->tensor[u->tensor[i]].first_unit : 0); lo < end; lo++)
+            run_unit(fn, s->at, v, lo - from);
     }
 }
 

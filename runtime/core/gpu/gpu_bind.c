@@ -30,7 +30,7 @@ static size_t pack_units(Packer *p, const optc_binding *b, const Units *u, int k
         for (int64_t x = 0; x < n; x++) {
             Unit *at = &to[length && x == n - 1 ? brief[length - 1]++ : next++];
             at->tensor = u->tensor[i];
-            at->unit = (int)x;
+            at->unit = (int)(x + (k == S_FLAT ? b->tensor[u->tensor[i]].first_unit : 0));
         }
     }
     return pack_end(p, (size_t)u->prefix[k][u->n] * sizeof(Unit));
@@ -314,7 +314,8 @@ static optc_status init_states(optc_binding *b)
             s = fill_one(b, m, i, b->group[i].mem[k], NULL, 1, 1);
         int from = dom_of_block(m->dom) ? b->nheld : 0, to = m->dom == GROUP ? 0 : from ? b->nall : b->nheld;
         for (int i = from; i < to && s == OPTC_OK; i++)
-            s = fill_one(b, m, b->tensor[i].group, state_caller_owned(b, i, k) ? NULL : b->tensor[i].mem[k],
+            s = fill_one(b, m, b->tensor[i].group,
+                         state_caller_owned(b, i, k) || b->tensor[i].borrows ? NULL : b->tensor[i].mem[k],
                          b->tensor[i].mem[0], dom_len(m->dom, b->tensor[i].shape),
                          axis_len(dom_info[m->dom].axis[0], b->tensor[i].shape));
     }

@@ -220,7 +220,8 @@ CORE optc_status units_count(optc_binding *b, Units *u)
             return no_memory("optc_bind");
         for (int i = 0; i < u->n; i++) {
             Shape s = b->tensor[u->tensor[i]].shape;
-            u->prefix[k][i + 1] = u->prefix[k][i] + stage_units((StageKind)k, s);
+            u->prefix[k][i + 1] = u->prefix[k][i] + stage_units((StageKind)k, s) -
+                                  (k == S_FLAT ? b->tensor[u->tensor[i]].first_unit : 0);
             u->longest[k] = list_length((StageKind)k, s) > u->longest[k] ? list_length((StageKind)k, s)
                                                                          : u->longest[k];
         }

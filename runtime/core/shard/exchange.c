@@ -117,6 +117,120 @@ static void spread_moves(Maker *k, const Item *it, int tensor, int64_t bytes)
     k->ok = k->ok && move_add(k->b, &k->shared[c->owner], &in);
 }
 
+/* ---- matrices that are cut between rows (shard_rows.c) ---- */
+static void rows_ghost_moves(Maker *k, const Item *it, int tensor, int size)
+{
+    const Cut *c = &k->b->shards->cut[tensor];
+    const RowsEntry which = it->kind == ITEM_GHOST        ? ROWS_FLAT_GHOST
+                            : it->kind == ITEM_TILE_GHOST ? ROWS_TILE_GHOST
+                                                          : ROWS_BAND_GHOST;
+    const int ranks = k->b->shards->comm.ranks, rank = k->b->shards->comm.rank;
+    for (int to = 0; to < ranks; to++) {
+        int64_t first, end;
+        if (!rows_ghost(k->b, tensor, to, which, &first, &end))
+            continue;
+        k->x->pairs = true;
+        for (int r = to == rank ? 0 : rank; r < (to == rank ? ranks : rank + 1); r++) {    /* this rank's moves */
+            int64_t lo = most(first, c->first[r]), hi = least(end, c->end[r]);
+            if (!c->primary[r] || lo >= hi)
+                continue;
+            /* the flat ghost numbers the elements of the whole tensor */
+            int64_t at = which == ROWS_FLAT_GHOST ? lo : lo - first;
+            Move out = whole_move(tensor, it->array, (lo - c->first[r]) * size, (hi - lo) * size);
+            Move in = whole_move(c->rows[which], it->array, at * size, (hi - lo) * size);
+            pair(k, r, to, &out, &in);
+        }
+    }
+}
+
+/* Partials of columns: each rank's rows of tiles to the ranks that finish a range of columns. */
+static void col_partial_moves(Maker *k, const Item *it, int tensor, int size)
+{
+    const optc_binding *b = k->b;
+    const Cut *c = &b->shards->cut[tensor];
+    const int64_t cols = b->tensor[tensor].whole.cols, tile = stage_info[b->program->array[it->array].by].rows;
+    const int rank = b->shards->comm.rank;
+    for (int from = 0; from < b->shards->comm.ranks; from++) {
+        const Lines r = rows_of(c, cols, from);
+        const int64_t first = count_up(r.first, tile), n = count_up(r.end, tile) - first;
+        for (int to = 0; to < b->shards->comm.ranks && c->primary[from] && n > 0; to++) {
+            const Lines range = cols_of(b, tensor, to);
+            const int64_t width = range.end - range.first;
+            if (width <= 0)
+                continue;
+            k->x->pairs = true;
+            if (from != rank && to != rank)
+                continue;
+            /* the memory begins with the tile of the piece's first row */
+            Move out = whole_move(c->rows[ROWS_ALL], it->array, ((first - r.first / tile) * cols + range.first) * size,
+                                  width * size);
+            out.count = n;
+            out.stride = cols * size;
+            Move in = whole_move(c->rows[ROWS_COLS], it->array, first * width * size, n * width * size);
+            pair(k, from, to, &out, &in);
+        }
+    }
+}
+
+/* States per column, from the rank that holds them to those that compute them. */
+static void owner_col_moves(Maker *k, const Item *it, int tensor, int size)
+{
+    const Cut *c = &k->b->shards->cut[tensor];
+    for (int to = 0; to < k->b->shards->comm.ranks; to++) {
+        const Lines range = cols_of(k->b, tensor, to);
+        Move m = whole_move(c->rows[ROWS_ALL], it->array, range.first * size, (range.end - range.first) * size);
+        if (to == c->owner || range.first >= range.end)
+            continue;
+        k->x->pairs = true;
+        pair(k, c->owner, to, &m, &m);
+    }
+}
+
+/* Values [first, end) of the entry with all rows, from a rank to all. */
+static void all_moves(Maker *k, const Item *it, int tensor, int from, int64_t first, int64_t end, int size)
+{
+    Move m = whole_move(k->b->shards->cut[tensor].rows[ROWS_ALL], it->array, first * size, (end - first) * size);
+    if (first < end)
+        to_all(k, from, &m);
+}
+
+static void rows_moves(Maker *k, const Item *it, int tensor, int size)
+{
+    const optc_binding *b = k->b;
+    const ProgArray *m = &b->program->array[it->array];
+    const Cut *c = &b->shards->cut[tensor];
+    const Shape s = b->tensor[tensor].whole;
+    const int64_t tile = m->kind == MEM_PART ? stage_info[m->by].rows : 0;
+    const int64_t across = tile ? count_up(s.cols, stage_info[m->by].cols) : 1;
+    if (it->kind == ITEM_FROM_OWNER)
+        owner_col_moves(k, it, tensor, size);
+    if (it->kind == ITEM_FROM_OWNER || same_everywhere(b, c))
+        return;
+    if (it->kind == ITEM_GHOST || it->kind == ITEM_TILE_GHOST || it->kind == ITEM_BAND_GHOST) {
+        rows_ghost_moves(k, it, tensor, size);
+        return;
+    }
+    if (it->kind == ITEM_PARTIALS && m->dom == COL) {
+        col_partial_moves(k, it, tensor, size);
+        return;
+    }
+    for (int r = 0; r < b->shards->comm.ranks; r++) {
+        const Lines rows = rows_of(c, s.cols, r), cols = cols_of(b, tensor, r);
+        if (it->kind == ITEM_COLS)
+            all_moves(k, it, tensor, r, cols.first, cols.end, size);
+        else if (it->kind == ITEM_PARTIALS && m->from == COL)
+            all_moves(k, it, tensor, r, count_up(cols.first, OPTC_SEG), count_up(cols.end, OPTC_SEG), size);
+        else if (!c->primary[r])
+            continue;
+        else if (m->dom == ROW)                    /* values, or partials: a row's are complete on its rank */
+            all_moves(k, it, tensor, r, rows.first * across, rows.end * across, size);
+        else if (tile)
+            all_moves(k, it, tensor, r, count_up(rows.first, tile) * across, count_up(rows.end, tile) * across, size);
+        else
+            all_moves(k, it, tensor, r, count_up(c->first[r], OPTC_SEG), count_up(c->end[r], OPTC_SEG), size);
+    }
+}
+
 static void item_moves(Maker *k, const Item *it, int tensor)
 {
     const optc_binding *b = k->b;
@@ -129,13 +243,15 @@ static void item_moves(Maker *k, const Item *it, int tensor)
                 m->kind == MEM_INPUT;
     if (it->kind == ITEM_TENSOR_PARTIALS) {
         Move one = whole_move(tensor, it->array, (int64_t)tensor * 8, 8);
-        if (c->owner >= 0 && (c->as_whole || owner_writes(b, v, it->array)))
+        if (c->owner >= 0 && c->how != CLASS_ROWS && (c->how == CLASS_WHOLE || owner_writes(b, v, it->array)))
             to_all(k, c->owner, &one);
         return;
     }
-    if (v != it->variant || c->as_whole != it->as_whole || !held || !t->whole.n)
+    if (v != it->variant || c->how != it->how || !held || !t->whole.n)
         return;
-    if (it->kind == ITEM_GHOST)
+    if (c->how == CLASS_ROWS)
+        rows_moves(k, it, tensor, size);
+    else if (it->kind == ITEM_GHOST)
         ghost_moves(k, it, tensor, size);
     else if (it->kind == ITEM_PARTIALS)
         partial_moves(k, it, tensor, size);

@@ -12,12 +12,31 @@
  *           stacks of matrices
  *   IDLE    the piece of a tensor that is stepped as WHOLE
  *
+ * Matrices that are cut between rows, of rules with folds over rows and columns (shard_rows.c), have other roles:
+ *
+ *   ROWS         the piece as the caller bound it: elementwise stages
+ *   FLAT, TILE, BAND  folds over the piece's segments, tiles or bands: ahead of its first whole one, and from there on
+ *   FLAT_GHOST …  a segment, or a row of tiles or bands, that is cut: a copy of its operands
+ *   ALL          all rows, and values per tensor, on every rank
+ *   COLS         a range of columns
+ *
  * Exchanges (actions of the derived program) move values between roles of different ranks. */
 #ifndef OPTC_SHARD_H
 #define OPTC_SHARD_H
 #include "runtime/core/api/core.h"
 
-typedef enum { ROLE_BOUND, ROLE_PART, ROLE_GHOST, ROLE_OWNED, ROLE_WHOLE, ROLE_IDLE, NROLE } Role;
+typedef enum {
+    ROLE_BOUND, ROLE_PART, ROLE_GHOST, ROLE_OWNED, ROLE_WHOLE, ROLE_IDLE, ROLE_ROWS, ROLE_FLAT, ROLE_FLAT_GHOST,
+    ROLE_TILE, ROLE_TILE_GHOST, ROLE_BAND, ROLE_BAND_GHOST, ROLE_ALL, ROLE_COLS, NROLE
+} Role;
+
+/* How the tensors of a variant are stepped: by pieces and an owner, by the owner alone, by rows. */
+typedef enum { CLASS_PIECES, CLASS_WHOLE, CLASS_ROWS, NCUTCLASS } CutClass;
+/* Entries of a tensor of CLASS_ROWS */
+typedef enum {
+    ROWS_FLAT_HEAD, ROWS_FLAT, ROWS_FLAT_GHOST, ROWS_TILE_HEAD, ROWS_TILE, ROWS_TILE_GHOST, ROWS_BAND_HEAD, ROWS_BAND,
+    ROWS_BAND_GHOST, ROWS_ALL, ROWS_COLS, NROWS_ENTRY
+} RowsEntry;
 
 /* How a tensor is cut. All ranks have the same table. Arrays are by rank. */
 typedef struct Cut {
@@ -28,21 +47,26 @@ typedef struct Cut {
     bool *primary;                     /* the piece is not empty, and no lower rank has the same */
     bool ranges;                       /* every piece is one range of the whole's elements in row-major order */
     bool replicated;                   /* every rank has the whole tensor, and there are several ranks */
-    bool as_whole;                     /* roles WHOLE and IDLE */
+    CutClass how;
     bool slices;                       /* every piece is a number of whole matrices: each rank owns its own */
     int owner;                         /* rank of OWNED or WHOLE; -1: none */
     int owned, ghost, part[2];         /* this rank's entries; -1: none */
+    int rows[NROWS_ENTRY];             /* the same, of CLASS_ROWS; the owner holds states per column */
 } Cut;
 
 typedef enum {
     ITEM_GHOST,                        /* elements of pieces to the ghosts of cut segments */
     ITEM_TO_OWNER,                     /* elements of pieces to the owner */
-    ITEM_FROM_OWNER,                   /* elements to the pieces; other values to all ranks */
+    ITEM_FROM_OWNER,                   /* elements to the pieces, other values to all ranks, or (CLASS_ROWS) columns to
+                                        * those that finish them */
     ITEM_PARTIALS,                     /* each segment's partials to all ranks */
-    ITEM_TENSOR_PARTIALS               /* partials of folds over tensors, from each tensor's owner to all ranks */
+    ITEM_TENSOR_PARTIALS,              /* partials of folds over tensors, from each tensor's owner to all ranks */
+    ITEM_TILE_GHOST, ITEM_BAND_GHOST,  /* elements of pieces to the ghosts of cut tiles and bands */
+    ITEM_ROWS,                         /* values of the piece's rows to all ranks */
+    ITEM_COLS                          /* values of each rank's columns to all ranks */
 } ItemKind;
-/* variant: of the rule; as_whole: its tensors with roles WHOLE and IDLE, or the others */
-typedef struct Item { ItemKind kind; int array, variant; bool as_whole; } Item;
+/* variant: of the rule; how: its tensors of this class */
+typedef struct Item { ItemKind kind; int array, variant; CutClass how; } Item;
 
 /* `count` runs of `bytes` bytes, `stride` bytes apart, from byte `at` of an entry's array on */
 typedef struct Move { int entry, array; int64_t at, bytes, count, stride; } Move;
@@ -67,6 +91,7 @@ typedef struct Shards {
     unsigned char *place;              /* by stage of the rule: Place (shard_place.c) */
     double *load, largest;             /* by rank: the work of the tensors that it owns; of the largest tensor */
     bool *owner_writes;                /* by variant of the rule, then array: the owner writes it */
+    int64_t range_step[MOST_VARIANTS]; /* CLASS_ROWS: ranges of columns begin at multiples of it */
     Exchange *exchange; int nexchange, most_exchange;
     int params;                        /* the exchange that sends parameters to owners when states copy them; -1 */
     int64_t at;                        /* offset of this memory in the binding's block */
@@ -87,6 +112,7 @@ CORE int64_t cut_runs(const Cut *c, int rank, int64_t *length);
 /* adds moves over the whole tensor's elements that are the piece of a rank */
 CORE bool cut_moves(optc_binding *b, const Cut *c, int rank, const Move *of, int size, MoveList *to);
 CORE bool move_add(optc_binding *b, MoveList *to, const Move *m);
+CORE bool any_of_class(const optc_binding *b, int variant, CutClass how);
 
 /* ---- shard_owner.c ---- */
 /* a binding of whole tensors that is never run: costs and stagger slots as in one process */
@@ -109,11 +135,30 @@ CORE bool owner_writes(const optc_binding *b, int variant, int array);
 CORE bool role_uses(const optc_binding *b, int variant, Role role, int array);
 CORE bool role_holds(const optc_binding *b, int variant, Role role, int array);       /* and has its own memory */
 
+/* ---- shard_rows.c ---- */
+CORE bool variant_by_rows(const optc_binding *b, int variant);    /* its stages can run on pieces of rows */
+CORE bool cut_by_rows(const optc_binding *b, int tensor);         /* every piece consists of rows of one matrix */
+CORE Role rows_role(const Program *p, const ProgStage *s);        /* where a stage of CLASS_ROWS runs */
+CORE bool stage_needs_ghost(const Program *p, const ProgStage *s);      /* its units that are cut need ghosts */
+CORE bool rows_holds(const ProgArray *m, Role role);
+CORE optc_status rows_entries(optc_binding *b, int tensor);
+CORE int64_t rows_copy(const optc_binding *b, int entry, int array);        /* bytes of its copy; 0: it has none */
+CORE void rows_point(optc_binding *b, int tensor, int array);
+CORE bool same_everywhere(const optc_binding *b, const Cut *c);   /* every rank has all of the tensor */
+/* elements [*first, *end) that a ghost of a rank copies; false: it has none */
+CORE bool rows_ghost(const optc_binding *b, int tensor, int rank, RowsEntry ghost, int64_t *first, int64_t *end);
+typedef struct Lines { int64_t first, end; } Lines;             /* rows or columns */
+CORE Lines rows_of(const Cut *c, int64_t cols, int rank);         /* of a rank's piece */
+CORE Lines cols_of(const optc_binding *b, int tensor, int rank);  /* the columns that a rank finishes */
+
 /* ---- shard_program.c ---- */
+CORE optc_status roles_make(optc_binding *b);                     /* numbers the roles; after the classes are chosen */
 CORE optc_status shard_program_make(optc_binding *b);
 
 /* ---- shard_entries.c ---- */
 CORE optc_status entries_make(optc_binding *b);
+CORE optc_status add_entry(optc_binding *b, int tensor, Role role, Shape shape, int64_t first, int *entry);
+CORE Role entry_role(const optc_binding *b, int entry);
 /* the segment that begins in a rank's piece and ends in another; false: there is none, or another rank computes it */
 CORE bool ghost_range(const Cut *c, int rank, int64_t whole, int64_t *first, int64_t *end);
 CORE int rule_variant(const optc_binding *b, int entry);

@@ -290,6 +290,8 @@ static optc_status cut_make(optc_binding *b, int tensor, const int64_t *table, i
     c->first = TAKE(b, int64_t, 2 * ranks);
     c->primary = TAKE(b, bool, ranks);
     c->owner = c->owned = c->ghost = c->part[0] = c->part[1] = -1;
+    for (int i = 0; i < (int)NROWS_ENTRY; i++)
+        c->rows[i] = -1;
     if (!c->box || !c->first || !c->primary)
         return no_memory("optc_bind_sharded");
     c->end = c->first + ranks;

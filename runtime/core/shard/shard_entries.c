@@ -18,7 +18,7 @@ CORE int rule_variant(const optc_binding *b, int entry)
     return 0;
 }
 
-static Role entry_role(const optc_binding *b, int entry)
+CORE Role entry_role(const optc_binding *b, int entry)
 {
     const int *role = b->shards->role[rule_variant(b, entry)];
     int r = 0;
@@ -44,7 +44,7 @@ static Shape range_shape(const Tensor *t, int64_t n)
     return s;
 }
 
-static optc_status add_entry(optc_binding *b, int tensor, Role role, Shape shape, int64_t first, int *entry)
+CORE optc_status add_entry(optc_binding *b, int tensor, Role role, Shape shape, int64_t first, int *entry)
 {
     Tensor *x = &b->tensor[b->nheld];
     *x = b->tensor[tensor];
@@ -83,7 +83,9 @@ static optc_status add_entries(optc_binding *b, int tensor)
     Tensor *t = &b->tensor[tensor];
     const int *role = b->shards->role[t->variant];
     optc_status s = OPTC_OK;
-    if (c->as_whole) {
+    if (c->how == CLASS_ROWS)
+        return rows_entries(b, tensor);
+    if (c->how == CLASS_WHOLE) {
         if (c->owner == b->shards->comm.rank)
             s = add_entry(b, tensor, ROLE_WHOLE, t->whole, 0, &c->owned);
         t->variant = role[ROLE_IDLE];
@@ -101,7 +103,7 @@ static optc_status add_entries(optc_binding *b, int tensor)
 CORE optc_status entries_make(optc_binding *b)
 {
     Tensor *was = b->tensor;
-    if (b->ntensor > INT_MAX / 8 || !(b->tensor = TAKE(b, Tensor, 5 * b->ntensor))) {
+    if (b->ntensor > INT_MAX / 16 || !(b->tensor = TAKE(b, Tensor, (1 + (int)NROWS_ENTRY) * b->ntensor))) {
         b->tensor = was;
         return no_memory("optc_bind_sharded");
     }
@@ -211,16 +213,21 @@ static bool numbers_elements(const optc_binding *b, const Cut *c)
  * matrices: a piece may begin inside of a matrix, so it has no index of its matrix's values. */
 static void choose_classes(optc_binding *b)
 {
+    unsigned by_rows = 0;
+    for (int v = 0; v < b->rule->program->nvariant; v++)
+        by_rows |= (unsigned)variant_by_rows(b, v) << v;
     for (int i = 0; i < b->ntensor; i++) {
         int v = b->tensor[i].variant;
         const Cut *c = &b->shards->cut[i];
         bool matrices = variant_owned(b, v) || variant_slices(b, v);
         if (matrices && variant_apart(b, v) && cut_between_matrices(b, i))
             take_matrices(b, i);
-        else
-            b->shards->cut[i].as_whole = (!c->ranges && variant_folds(b, v)) ||
-                                         (!c->ranges && b->program->draws >> v & 1 && !numbers_elements(b, c)) ||
-                                         (b->tensor[i].whole.slices > 1 && variant_slices(b, v));
+        else if (by_rows >> v & 1 && cut_by_rows(b, i))
+            b->shards->cut[i].how = CLASS_ROWS;        /* its owner only holds states */
+        else if ((!c->ranges && variant_folds(b, v)) ||
+                 (!c->ranges && b->program->draws >> v & 1 && !numbers_elements(b, c)) ||
+                 (b->tensor[i].whole.slices > 1 && variant_slices(b, v)))
+            b->shards->cut[i].how = CLASS_WHOLE;
     }
 }
 
@@ -231,8 +238,10 @@ static optc_status make_roles(optc_binding *b)
     optc_status s = places_make(b);
     if (s == OPTC_OK)
         choose_classes(b);
+    if (s == OPTC_OK)
+        s = roles_make(b);
     for (int i = 0; i < b->ntensor && s == OPTC_OK; i++)
-        if ((s = check_codes(b, i)) == OPTC_OK)
+        if ((s = b->shards->cut[i].how == CLASS_ROWS ? OPTC_OK : check_codes(b, i)) == OPTC_OK)
             s = check_inputs(b, i);
     if (s == OPTC_OK)
         s = model_make(b, &model);
@@ -332,9 +341,12 @@ CORE int64_t shards_bytes(optc_binding *b, int64_t at)
     for (int i = b->ntensor; i < b->nheld; i++)
         for (int k = 0; k < p->narray; k++) {
             int64_t *copy = &x->copy_at[(int64_t)(i - b->ntensor) * p->narray + k];
-            bool has = copies_array(b, i, k);
+            bool rows = x->cut[b->tensor[i].source].how == CLASS_ROWS, has = rows ? rows_copy(b, i, k) > 0
+                                                                                   : copies_array(b, i, k);
             *copy = has ? bytes : -1;
-            bytes += has ? up_64(dom_len(p->array[k].dom, b->tensor[i].shape) * p->type[p->array[k].type].bytes) : 0;
+            bytes += !has   ? 0
+                     : rows ? up_64(rows_copy(b, i, k))
+                            : up_64(dom_len(p->array[k].dom, b->tensor[i].shape) * p->type[p->array[k].type].bytes);
         }
     x->head = b->rule->device->reaches || x->comm.ranks == 1 ? 0 : up_64((int64_t)(b->ntensor / 64 + 2) * 8);
     recv = x->head * x->comm.ranks;
@@ -379,9 +391,14 @@ static void point_entry(optc_binding *b, int entry, int array)
 
 CORE void shards_point(optc_binding *b)
 {
-    for (int i = b->ntensor; i < b->nheld; i++)
-        for (int k = 0; k < b->program->narray; k++)
-            point_entry(b, i, k);
+    for (int k = 0; k < b->program->narray; k++) {
+        for (int i = b->ntensor; i < b->nheld; i++)
+            if (b->shards->cut[b->tensor[i].source].how != CLASS_ROWS)
+                point_entry(b, i, k);
+        for (int i = 0; b->shards && i < b->ntensor; i++)
+            if (b->shards->cut[i].how == CLASS_ROWS)
+                rows_point(b, i, k);
+    }
 }
 
 CORE void shards_moved(optc_binding *b, int tensor, int array)
@@ -390,7 +407,9 @@ CORE void shards_moved(optc_binding *b, int tensor, int array)
         return;
     const Cut *c = &b->shards->cut[tensor];
     const int entry[] = {c->part[0], c->part[1], c->ghost, c->owned};
-    for (int i = 0; i < 4; i++)
+    if (c->how == CLASS_ROWS)
+        rows_point(b, tensor, array);
+    for (int i = 0; i < 4 && c->how != CLASS_ROWS; i++)
         if (entry[i] >= 0)
             point_entry(b, entry[i], array);
 }
@@ -429,7 +448,9 @@ CORE int shards_state_entry(const optc_binding *b, int tensor, int array)
         return tensor;
     int v = rule_variant(b, tensor);
     const Cut *c = &b->shards->cut[tensor];
-    bool owned = c->as_whole || ((c->owner >= 0 || c->slices) && owner_writes(b, v, array));
+    bool owned = c->how == CLASS_ROWS ? b->program->array[array].dom == COL
+                                      : c->how == CLASS_WHOLE ||
+                                            ((c->owner >= 0 || c->slices) && owner_writes(b, v, array));
     return owned && b->rule->program->array[array].held_by >> v & 1 ? c->owned : tensor;
 }
 

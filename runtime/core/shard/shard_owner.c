@@ -127,7 +127,10 @@ CORE optc_status owners_deal(optc_binding *b, const optc_binding *model)
         int n = 0;
         phase_weights(model->program, weight);
         for (int i = 0; i < b->ntensor; i++)
-            if (!b->shards->cut[i].slices && (b->shards->cut[i].as_whole || variant_owned(b, b->tensor[i].variant))) {
+            if (b->shards->cut[i].how == CLASS_ROWS)           /* the owner only holds states per column */
+                b->shards->cut[i].owner = i % ranks;
+            else if (!b->shards->cut[i].slices &&
+                     (b->shards->cut[i].how == CLASS_WHOLE || variant_owned(b, b->tensor[i].variant))) {
                 o[n].cost = mean_cost(model, &model->tensor[i], weight);
                 b->shards->largest = o[n].cost > b->shards->largest ? o[n].cost : b->shards->largest;
                 o[n++].tensor = i;

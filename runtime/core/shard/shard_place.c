@@ -275,6 +275,6 @@ CORE bool role_holds(const optc_binding *b, int variant, Role role, int array)
     case ROLE_BOUND: return slots ? uses : uses || !owner_writes(b, variant, array);
     case ROLE_GHOST: return uses && m->dom == ELEM;
     case ROLE_OWNED: return uses && (slots || m->dom == ELEM || owner_writes(b, variant, array));
-    default: return role == ROLE_WHOLE;
+    default: return role == ROLE_WHOLE || rows_holds(m, role);
     }
 }

@@ -88,7 +88,7 @@ static optc_status describe(const optc_binding *b, optc_shard_plan *out)
     }
     out->largest_work = x->largest;
     for (int i = 0; i < b->ntensor; i++) {
-        out->owned += x->cut[i].owner == x->comm.rank;
+        out->owned += x->cut[i].owner == x->comm.rank && x->cut[i].how != CLASS_ROWS;
         out->elements += b->tensor[i].shape.n;
     }
     out->states = b->state_bytes;

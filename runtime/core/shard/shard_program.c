@@ -11,31 +11,61 @@
 #include <string.h>
 
 /* ---- roles ---- */
-static bool any_as_whole(const optc_binding *b, int variant)
+CORE bool any_of_class(const optc_binding *b, int variant, CutClass how)
 {
     for (int i = 0; i < b->ntensor; i++)
-        if (b->tensor[i].variant == variant && b->shards->cut[i].as_whole)
+        if (b->tensor[i].variant == variant && b->shards->cut[i].how == how)
             return true;
     return false;
 }
 
-static optc_status number_roles(optc_binding *b)
+static Role ghost_role(Role of)
+{
+    return of == ROLE_FLAT ? ROLE_FLAT_GHOST : of == ROLE_TILE ? ROLE_TILE_GHOST : ROLE_BAND_GHOST;
+}
+
+/* A variant has the role, for some tensor. */
+static bool has_role(const optc_binding *b, int variant, Role role)
+{
+    const Program *p = b->rule->program;
+    switch (role) {
+    case ROLE_BOUND: return true;
+    case ROLE_PART: case ROLE_GHOST: return variant_folds(b, variant) && any_of_class(b, variant, CLASS_PIECES);
+    case ROLE_OWNED: return variant_owned(b, variant) && any_of_class(b, variant, CLASS_PIECES);
+    case ROLE_WHOLE: case ROLE_IDLE: return any_of_class(b, variant, CLASS_WHOLE);
+    default: break;
+    }
+    bool has = role == ROLE_ROWS || role == ROLE_ALL;
+    for (int i = 0; i < p->nstage && !has; i++) {
+        if (p->stage[i].kind == S_GROUP || p->stage[i].variant != variant)
+            continue;
+        Role of = rows_role(p, &p->stage[i]);
+        has = of == role || (stage_needs_ghost(p, &p->stage[i]) && ghost_role(of) == role);
+    }
+    return has && any_of_class(b, variant, CLASS_ROWS);
+}
+
+static int count_roles(optc_binding *b)
 {
     Shards *x = b->shards;
     int next = b->rule->program->nvariant;
     for (int v = 0; v < b->rule->program->nvariant; v++)
-        for (int r = 0; r < NROLE; r++) {
-            bool has = r == ROLE_PART || r == ROLE_GHOST   ? variant_folds(b, v)
-                       : r == ROLE_OWNED                    ? variant_owned(b, v)
-                       : r == ROLE_WHOLE || r == ROLE_IDLE ? any_as_whole(b, v)
-                                                            : true;
-            x->role[v][r] = r == ROLE_BOUND ? v : has ? next++ : -1;
-        }
-    x->program.nvariant = next;
-    return next <= MOST_ROLES ? OPTC_OK
-                              : fail(OPTC_ERROR_ARGUMENT,
-                                     "optc_bind_sharded: rule '%s' has too many variants (%d roles; at most %d)",
-                                     b->rule->program->name, next, (int)MOST_ROLES);
+        for (int r = 0; r < NROLE; r++)
+            x->role[v][r] = r == ROLE_BOUND ? v : has_role(b, v, (Role)r) ? next++ : -1;
+    return x->program.nvariant = next;
+}
+
+/* If there are too many, matrices are stepped by their owners instead of by rows, which takes fewer. */
+CORE optc_status roles_make(optc_binding *b)
+{
+    for (int i = 0; i < b->ntensor && count_roles(b) > MOST_ROLES; i++)
+        if (b->shards->cut[i].how == CLASS_ROWS)
+            b->shards->cut[i].how = CLASS_PIECES;
+    int n = count_roles(b);
+    return n <= MOST_ROLES ? OPTC_OK
+                           : fail(OPTC_ERROR_ARGUMENT,
+                                  "optc_bind_sharded: rule '%s' has too many variants (%d roles; at most %d)",
+                                  b->rule->program->name, n, (int)MOST_ROLES);
 }
 
 static optc_status copy_variants(optc_binding *b)
@@ -71,25 +101,26 @@ static optc_status copy_arrays_held(optc_binding *b)
 }
 
 /* ---- stages ---- */
-/* A stage of the rule keeps its number. ghost, whole: numbers of its copies; -1: none. */
-typedef struct Copies { int ghost, whole; } Copies;
+/* A stage of the rule keeps its number. ghost, whole, rows, rows_ghost: numbers of its copies; -1: none. */
+typedef struct Copies { int ghost, whole, rows, rows_ghost; } Copies;
 
 static optc_status copy_stages(optc_binding *b, Copies *copies)
 {
     const Program *p = b->rule->program;
     Shards *x = b->shards;
     int n = p->nstage;
-    ProgStage *to = TAKE(b, ProgStage, 3 * p->nstage);
+    ProgStage *to = TAKE(b, ProgStage, 5 * p->nstage);
     for (int i = 0; to && i < p->nstage; i++) {
         const ProgStage *s = &p->stage[i];
         const int *role = x->role[s->variant];
         to[i] = *s;
-        copies[i].ghost = copies[i].whole = -1;
+        copies[i].ghost = copies[i].whole = copies[i].rows = copies[i].rows_ghost = -1;
         if (s->kind == S_GROUP)
             continue;
         bool folds = x->place[i] == AT_PIECES && stage_folds(p, s);
-        to[i].variant = x->place[i] == AT_OWNER ? role[ROLE_OWNED] : folds ? role[ROLE_PART] : s->variant;
-        if (folds) {
+        int at = x->place[i] == AT_OWNER ? role[ROLE_OWNED] : folds ? role[ROLE_PART] : s->variant;
+        to[i].variant = at < 0 ? s->variant : at;              /* below 0: no tensor has the role */
+        if (folds && role[ROLE_GHOST] >= 0) {
             copies[i].ghost = n;
             to[n] = *s;
             to[n++].variant = role[ROLE_GHOST];
@@ -98,6 +129,17 @@ static optc_status copy_stages(optc_binding *b, Copies *copies)
             copies[i].whole = n;
             to[n] = *s;
             to[n++].variant = role[ROLE_WHOLE];
+        }
+        if (role[ROLE_ROWS] >= 0) {
+            Role own = rows_role(p, s);
+            copies[i].rows = n;
+            to[n] = *s;
+            to[n++].variant = role[own];
+            if (stage_needs_ghost(p, s)) {
+                copies[i].rows_ghost = n;
+                to[n] = *s;
+                to[n++].variant = role[ghost_role(own)];
+            }
         }
     }
     x->program.stage = to;
@@ -108,9 +150,10 @@ static optc_status copy_stages(optc_binding *b, Copies *copies)
 /* ---- rounds ---- */
 enum { ON_PIECES = 1, ON_OWNER = 2 };          /* bits: where an array's current values are */
 
-/* An array of the tensors of one variant and class (as_whole or not). round: in which it was written; partial: partials
- * of the own piece only */
-typedef struct Flow { int valid, round; bool partial; } Flow;
+/* An array of the tensors of one variant and class. round: in which it was written; partial: partials of the own piece
+ * only. CLASS_ROWS: which of its values a rank has, if not all; copied: the rounds in which ghosts got copies; -1 */
+typedef enum { HAS_ALL, HAS_ROWS, HAS_COLS, HAS_OWNER } Has;
+typedef struct Flow { int valid, round; bool partial; Has has; int copied[3]; } Flow;
 
 typedef struct Placed { ProgAction action; int round; } Placed;
 
@@ -119,16 +162,16 @@ typedef struct Builder {
     const Copies *copies;
     Flow *flow;                                /* by class, variant, array */
     int *written;                              /* by array: the round in which an owner left tensors' partials; -1 */
-    int now[MOST_VARIANTS][2];                 /* by variant and class: round of the last action */
+    int now[MOST_VARIANTS][NCUTCLASS];         /* by variant and class: round of the last action */
     Placed *placed; int n, room;
     Item *item; int *item_round; int nitem, item_room;
     bool ok;
 } Builder;
 
-static Flow *flow_of(const Builder *x, bool as_whole, int variant, int array)
+static Flow *flow_of(const Builder *x, CutClass how, int variant, int array)
 {
     const Program *p = x->b->rule->program;
-    return &x->flow[((as_whole ? p->nvariant : 0) + variant) * p->narray + array];
+    return &x->flow[((int)how * p->nvariant + variant) * p->narray + array];
 }
 
 static void *grow(Builder *x, void *p, int n, int *room, size_t size)
@@ -152,12 +195,12 @@ static void place_action(Builder *x, ProgAction a, int round)
 }
 
 /* The item is part of the exchange ahead of this round. */
-static void need_item(Builder *x, ItemKind kind, int array, int variant, bool as_whole, int round)
+static void need_item(Builder *x, ItemKind kind, int array, int variant, CutClass how, int round)
 {
     for (int i = 0; i < x->nitem; i++) {
         const Item *y = &x->item[i];
         if (x->item_round[i] == round && y->kind == kind && y->array == array && y->variant == variant &&
-            y->as_whole == as_whole)
+            y->how == how)
             return;
     }
     if (x->nitem == x->item_room) {
@@ -169,7 +212,7 @@ static void need_item(Builder *x, ItemKind kind, int array, int variant, bool as
     }
     if (!x->ok)
         return;
-    Item it = {kind, array, variant, as_whole};
+    Item it = {kind, array, variant, how};
     x->item[x->nitem] = it;
     x->item_round[x->nitem++] = round;
 }
@@ -183,19 +226,23 @@ static void begin_phase(Builder *x)
 {
     const optc_binding *b = x->b;
     const Program *p = b->rule->program;
-    for (int c = 0; c < 2; c++)
+    for (int c = 0; c < (int)NCUTCLASS; c++)
         for (int v = 0; v < p->nvariant; v++) {
             x->now[v][c] = 0;
             for (int k = 0; k < p->narray; k++) {
                 const ProgArray *m = &p->array[k];
-                Flow *f = flow_of(x, c, v, k);
+                Flow *f = flow_of(x, (CutClass)c, v, k);
                 bool callers = m->kind == MEM_P || m->kind == MEM_G || m->kind == MEM_INPUT;
-                bool owners = c ? !callers : !callers && owner_writes(b, v, k);
+                bool owners = !callers && (c == CLASS_WHOLE || owner_writes(b, v, k));
                 f->valid = owners ? ON_OWNER : ON_PIECES;
-                if (m->slots.every || (callers && m->dom != ELEM) || (!c && !owners && m->dom != ELEM))
+                if (m->slots.every || (callers && m->dom != ELEM) || (c == CLASS_PIECES && !owners && m->dom != ELEM))
                     f->valid = ON_PIECES | ON_OWNER;
-                f->round = -1;
+                f->round = f->copied[0] = f->copied[1] = f->copied[2] = -1;
                 f->partial = false;
+                f->has = m->kind != MEM_STATE ? HAS_ALL
+                         : m->dom == ROW      ? HAS_ROWS
+                         : m->dom == COL      ? HAS_OWNER
+                                              : HAS_ALL;
             }
         }
     for (int k = 0; k < p->narray; k++)
@@ -203,17 +250,17 @@ static void begin_phase(Builder *x)
 }
 
 /* Brings an array to where a stage reads it. Returns the lowest round in which the stage can run. */
-static int bring(Builder *x, bool as_whole, int variant, int array, int to, int round)
+static int bring(Builder *x, CutClass how, int variant, int array, int to, int round)
 {
-    Flow *f = flow_of(x, as_whole, variant, array);
+    Flow *f = flow_of(x, how, variant, array);
     if (f->partial) {
         f->round = larger(round, f->round + 1);
-        need_item(x, ITEM_PARTIALS, array, variant, as_whole, f->round);
+        need_item(x, ITEM_PARTIALS, array, variant, how, f->round);
         f->partial = false;
     }
     if (!(f->valid & to)) {
         f->round = larger(round, f->round + 1);
-        need_item(x, to == ON_OWNER ? ITEM_TO_OWNER : ITEM_FROM_OWNER, array, variant, as_whole, f->round);
+        need_item(x, to == ON_OWNER ? ITEM_TO_OWNER : ITEM_FROM_OWNER, array, variant, how, f->round);
         f->valid |= to;
     }
     return larger(round, f->round);
@@ -225,19 +272,19 @@ static int bring_ghosts(Builder *x, const ProgStage *s, int variant, int round)
     const Program *p = x->b->rule->program;
     for (int k = 0; k < s->nreads; k++)
         if (p->array[s->reads[k]].dom == ELEM)
-            round = larger(round, flow_of(x, false, variant, s->reads[k])->round + 1);
+            round = larger(round, flow_of(x, CLASS_PIECES, variant, s->reads[k])->round + 1);
     for (int k = 0; k < s->nreads; k++)
         if (p->array[s->reads[k]].dom == ELEM)
-            need_item(x, ITEM_GHOST, s->reads[k], variant, false, round);
+            need_item(x, ITEM_GHOST, s->reads[k], variant, CLASS_PIECES, round);
     return round;
 }
 
-static void wrote(Builder *x, const ProgStage *s, bool as_whole, int variant, Place place, int round)
+static void wrote(Builder *x, const ProgStage *s, CutClass how, int variant, Place place, int round)
 {
     const Program *p = x->b->rule->program;
     for (int k = 0; k < s->nwrites; k++) {
         const ProgArray *m = &p->array[s->writes[k]];
-        Flow *f = flow_of(x, as_whole, variant, s->writes[k]);
+        Flow *f = flow_of(x, how, variant, s->writes[k]);
         f->round = round;
         f->valid = place == AT_OWNER ? ON_OWNER : m->dom == ELEM ? ON_PIECES : ON_PIECES | ON_OWNER;
         f->partial = place == AT_PIECES && m->kind == MEM_PART;
@@ -246,29 +293,95 @@ static void wrote(Builder *x, const ProgStage *s, bool as_whole, int variant, Pl
     }
 }
 
-/* A stage of a variant, for one class of its tensors. */
-static void place_stage(Builder *x, const ProgAction *a, bool as_whole)
+/* A stage of a variant, for its tensors of CLASS_PIECES or CLASS_WHOLE. */
+static void place_stage(Builder *x, const ProgAction *a, CutClass how)
 {
     const Program *p = x->b->rule->program;
     const ProgStage *s = &p->stage[a->stage];
-    Place place = as_whole ? AT_OWNER : (Place)x->b->shards->place[a->stage];
-    int v = s->variant, round = x->now[v][as_whole];
+    Place place = how == CLASS_WHOLE ? AT_OWNER : (Place)x->b->shards->place[a->stage];
+    int v = s->variant, round = x->now[v][how];
     bool folds = place == AT_PIECES && stage_folds(p, s);
     ProgAction act = *a;
     for (int k = 0; k < s->nreads; k++)
         if (of_tensor(&p->array[s->reads[k]]))
-            round = bring(x, as_whole, v, s->reads[k], place == AT_OWNER ? ON_OWNER : ON_PIECES, round);
+            round = bring(x, how, v, s->reads[k], place == AT_OWNER ? ON_OWNER : ON_PIECES, round);
     for (int k = 0; k < s->nwrites && place == AT_OWNER; k++)      /* absent tensors get it back */
         if (s->writes[k] == 0)
-            round = bring(x, as_whole, v, 0, ON_OWNER, round);
+            round = bring(x, how, v, 0, ON_OWNER, round);
     if (folds)
         round = bring_ghosts(x, s, v, round);
-    wrote(x, s, as_whole, v, place, round);
-    x->now[v][as_whole] = round;
-    act.stage = as_whole ? x->copies[a->stage].whole : a->stage;
+    wrote(x, s, how, v, place, round);
+    x->now[v][how] = round;
+    act.stage = how == CLASS_WHOLE ? x->copies[a->stage].whole : a->stage;
     place_action(x, act, round);
     if (folds) {
         act.stage = x->copies[a->stage].ghost;
+        place_action(x, act, round);
+    }
+}
+
+/* ---- matrices that are cut between rows ---- */
+/* The lowest round in which all ranks have the array, or (a stage over columns) the own columns of it. */
+static int bring_rows(Builder *x, int variant, int array, bool own_cols, int round)
+{
+    static const ItemKind by[] = {ITEM_PARTIALS, ITEM_ROWS, ITEM_COLS, ITEM_FROM_OWNER};       /* by Has */
+    Flow *f = flow_of(x, CLASS_ROWS, variant, array);
+    while (f->partial || !(f->has == HAS_ALL || (f->has == HAS_COLS && own_cols))) {
+        f->round = larger(round, f->round + 1);
+        need_item(x, by[f->has], array, variant, CLASS_ROWS, f->round);
+        f->partial = false;
+        f->has = f->has == HAS_OWNER ? HAS_COLS : HAS_ALL;
+    }
+    return larger(round, f->round);
+}
+
+/* Copies for ghosts, unless they have them since an earlier round. */
+static int bring_rows_ghosts(Builder *x, const ProgStage *s, int round)
+{
+    static const ItemKind by[] = {ITEM_GHOST, ITEM_TILE_GHOST, ITEM_BAND_GHOST};
+    const int tiles = s->kind == S_FLAT ? 0 : s->kind == S_TILE ? 1 : 2;
+    const Program *p = x->b->rule->program;
+    for (int k = 0; k < s->nreads; k++) {
+        Flow *f = flow_of(x, CLASS_ROWS, s->variant, s->reads[k]);
+        if (p->array[s->reads[k]].dom == ELEM && f->copied[tiles] < 0)
+            round = larger(round, f->round + 1);
+    }
+    for (int k = 0; k < s->nreads; k++) {
+        Flow *f = flow_of(x, CLASS_ROWS, s->variant, s->reads[k]);
+        if (p->array[s->reads[k]].dom != ELEM || f->copied[tiles] >= 0)
+            continue;
+        need_item(x, by[tiles], s->reads[k], s->variant, CLASS_ROWS, round);
+        f->copied[tiles] = round;
+    }
+    return round;
+}
+
+static void place_rows_stage(Builder *x, const ProgAction *a)
+{
+    const Program *p = x->b->rule->program;
+    const ProgStage *s = &p->stage[a->stage];
+    const Role role = rows_role(p, s);
+    int v = s->variant, round = x->now[v][CLASS_ROWS];
+    ProgAction act = *a;
+    for (int states = 0; states < 2; states++)     /* states can be sent at any time: with the partials */
+        for (int k = 0; k < s->nreads; k++)
+            if (of_tensor(&p->array[s->reads[k]]) && states == (p->array[s->reads[k]].kind == MEM_STATE))
+                round = bring_rows(x, v, s->reads[k], role == ROLE_COLS, round);
+    if (x->copies[a->stage].rows_ghost >= 0)
+        round = bring_rows_ghosts(x, s, round);
+    for (int k = 0; k < s->nwrites; k++) {
+        const ProgArray *m = &p->array[s->writes[k]];
+        Flow *f = flow_of(x, CLASS_ROWS, v, s->writes[k]);
+        f->round = round;
+        f->partial = m->kind == MEM_PART && m->dom != GROUP && role != ROLE_ALL;
+        f->has = role == ROLE_COLS && m->kind != MEM_PART ? HAS_COLS : HAS_ALL;
+        f->copied[0] = f->copied[1] = f->copied[2] = -1;
+    }
+    x->now[v][CLASS_ROWS] = round;
+    act.stage = x->copies[a->stage].rows;
+    place_action(x, act, round);
+    if (x->copies[a->stage].rows_ghost >= 0) {
+        act.stage = x->copies[a->stage].rows_ghost;
         place_action(x, act, round);
     }
 }
@@ -279,9 +392,11 @@ static int place_barrier(Builder *x, int at_least)
     const Program *p = x->b->rule->program;
     int round = at_least;
     for (int v = 0; v < p->nvariant; v++)
-        round = larger(round, larger(x->now[v][0], x->now[v][1]));
+        for (int c = 0; c < (int)NCUTCLASS; c++)
+            round = larger(round, x->now[v][c]);
     for (int v = 0; v < p->nvariant; v++)
-        x->now[v][0] = x->now[v][1] = round;
+        for (int c = 0; c < (int)NCUTCLASS; c++)
+            x->now[v][c] = round;
     return round;
 }
 
@@ -294,7 +409,7 @@ static void place_group_stage(Builder *x, const ProgAction *a)
             round = larger(round, x->written[s->reads[k]] + 1);
     for (int k = 0; k < s->nreads; k++)
         if (x->written[s->reads[k]] >= 0) {
-            need_item(x, ITEM_TENSOR_PARTIALS, s->reads[k], 0, false, round);
+            need_item(x, ITEM_TENSOR_PARTIALS, s->reads[k], 0, CLASS_PIECES, round);
             x->written[s->reads[k]] = -1;
         }
     place_action(x, *a, place_barrier(x, round));
@@ -307,27 +422,31 @@ static void place_copy(Builder *x, const ProgAction *a)
     int round = place_barrier(x, 0);
     for (int c = 0; c < 2 && of_tensor(&p->array[a->to]); c++)
         for (int v = 0; v < p->nvariant; v++) {
-            Flow *f = flow_of(x, c, v, a->to);
+            Flow *f = flow_of(x, (CutClass)c, v, a->to);
             bool owners = c ? p->array[a->to].kind != MEM_P : owner_writes(x->b, v, a->to);
             if (!(p->array[a->to].held_by >> v & 1) && p->array[a->to].kind != MEM_P)
                 continue;
-            round = bring(x, c, v, a->from, owners ? ON_OWNER : ON_PIECES, round);
+            round = bring(x, (CutClass)c, v, a->from, owners ? ON_OWNER : ON_PIECES, round);
             f->valid = owners ? ON_OWNER : p->array[a->to].dom == ELEM ? ON_PIECES : ON_PIECES | ON_OWNER;
         }
     round = place_barrier(x, round);
     for (int c = 0; c < 2 && of_tensor(&p->array[a->to]); c++)
         for (int v = 0; v < p->nvariant; v++)
-            flow_of(x, c, v, a->to)->round = round;
+            flow_of(x, (CutClass)c, v, a->to)->round = round;
     place_action(x, *a, round);
 }
 
-/* The parameter ends where the caller has it. */
+/* The parameter ends where the caller has it, and states per column where their owner has them. */
 static void end_phase(Builder *x)
 {
     const Program *p = x->b->rule->program;
     for (int c = 0; c < 2; c++)
         for (int v = 0; v < p->nvariant; v++)
-            (void)bring(x, c, v, 0, ON_PIECES, 0);
+            (void)bring(x, (CutClass)c, v, 0, ON_PIECES, 0);
+    for (int v = 0; v < p->nvariant; v++)
+        for (int k = 0; k < p->narray; k++)
+            if (p->array[k].kind == MEM_STATE && flow_of(x, CLASS_ROWS, v, k)->has == HAS_COLS)
+                (void)bring_rows(x, v, k, false, 0);
 }
 
 /* ---- phases ---- */
@@ -406,9 +525,12 @@ static optc_status derive_phase(Builder *x, const ProgPhase *from, ProgPhase *to
         if (s && s->kind == S_GROUP) {
             place_group_stage(x, a);
         } else if (s) {
-            place_stage(x, a, false);
+            if (any_of_class(x->b, s->variant, CLASS_PIECES))
+                place_stage(x, a, CLASS_PIECES);
             if (x->copies[a->stage].whole >= 0)
-                place_stage(x, a, true);
+                place_stage(x, a, CLASS_WHOLE);
+            if (x->copies[a->stage].rows >= 0)
+                place_rows_stage(x, a);
         } else if (a->kind == ACT_COPY) {
             place_copy(x, a);
         } else {
@@ -448,9 +570,9 @@ static optc_status params_exchange(Builder *x)
         for (int v = 0; v < p->nvariant; v++) {
             bool copies = p->array[k].kind == MEM_STATE && p->array[k].copies_p && p->array[k].held_by >> v & 1;
             if (copies && x->b->shards->role[v][ROLE_WHOLE] >= 0)
-                need_item(x, ITEM_TO_OWNER, 0, v, true, 0);
+                need_item(x, ITEM_TO_OWNER, 0, v, CLASS_WHOLE, 0);
             if (copies && owner_writes(x->b, v, k))
-                need_item(x, ITEM_TO_OWNER, 0, v, false, 0);
+                need_item(x, ITEM_TO_OWNER, 0, v, CLASS_PIECES, 0);
         }
     return !x->ok ? no_memory("optc_bind_sharded") : x->nitem ? exchange_of(x, 0, &x->b->shards->params) : OPTC_OK;
 }
@@ -463,13 +585,13 @@ CORE optc_status shard_program_make(optc_binding *b)
     Copies *copies = (Copies *)calloc((size_t)p->nstage + 1, sizeof *copies);
     x.b = b;
     x.copies = copies;
-    x.flow = (Flow *)calloc((size_t)p->nvariant * 2 * (size_t)p->narray, sizeof *x.flow);
+    x.flow = (Flow *)calloc((size_t)p->nvariant * NCUTCLASS * (size_t)p->narray, sizeof *x.flow);
     x.written = (int *)calloc((size_t)p->narray, sizeof *x.written);
     x.ok = copies && x.flow && x.written;
+    int roles = b->shards->program.nvariant;
     b->shards->program = *p;
-    optc_status s = x.ok ? number_roles(b) : no_memory("optc_bind_sharded");
-    if (s == OPTC_OK)
-        s = copy_variants(b);
+    b->shards->program.nvariant = roles;
+    optc_status s = x.ok ? copy_variants(b) : no_memory("optc_bind_sharded");
     if (s == OPTC_OK)
         s = copy_arrays_held(b);
     if (s == OPTC_OK)
