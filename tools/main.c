@@ -82,6 +82,10 @@ const Command cli_commands[] = {
      "optc cache ls\noptc cache ls --json\noptc cache verify --delete\noptc cache prune --older 30d --max 256M\noptc "
      "cache clear --dir /tmp/mine",
      cmd_cache},
+    {"checkpoint", "show FILE", "what a file of optc_save contains",
+     "show    prints the rule, step count, hyperparameters and tensors of a checkpoint, and checks its hash. Other\n"
+     "        safetensors files are shown too. Exit code 1: the file is damaged, or is no safetensors file.",
+     "optc checkpoint show run.safetensors\noptc checkpoint show run.safetensors --json", cmd_checkpoint},
     {"doctor", "", "what this machine has and what optc will use",
      "Looks for compilers, vector levels, GPUs, libraries for products (a BLAS, cuBLAS) and eigenvectors (cuSOLVER),\n"
      "and the cache, and prints what works.",
@@ -107,7 +111,7 @@ static void overview(FILE *f)
     fprintf(f, "optc compiles optimizers: a spec of twenty lines becomes one fused program.\n\nusage: optc COMMAND "
                "[ARGUMENTS]\n\n");
     for (const Command *c = cli_commands; c->name; c++)
-        fprintf(f, "  %-9s %s\n", c->name, c->summary);
+        fprintf(f, "  %-10s %s\n", c->name, c->summary);
     fprintf(f, "\nA SPEC is a name of the library (adamw), a path (./mine.lua) or - for standard input.\n"
                "Specs in folders of your own are found by name too: --path DIR:DIR, or $OPTC_PATH.\n"
                "'optc help COMMAND' has the options and examples of one.\n");

@@ -4,6 +4,7 @@
 #define OPTC_LIBRARY_INTERNAL_H
 #include "gen/emit/package_text.h"
 #include "gen/gen.h"
+#include "runtime/core/checkpoint/checkpoint.h"
 #include "runtime/library/cache/cache.h"
 #include "runtime/library/cache/files.h"
 #include "runtime/library/library.h"

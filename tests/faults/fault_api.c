@@ -1,7 +1,7 @@
 /* Scenarios that use optc.h: open an engine, compile a rule, bind and step tensors, read states, free everything. */
 #include "tests/faults/faults.h"
 
-#include <dlfcn.h>
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,6 +55,29 @@ static optc_status read_states(optc_rule *r, optc_binding *b, Outcome *out)
     return s;
 }
 
+/* Saves to a file, whose bytes are part of the result, and loads it. Only one file is left. */
+static optc_status save_and_load(optc_binding *b, Outcome *out)
+{
+    char path[4096];
+    fresh_folder("saved");
+    snprintf(path, sizeof path, "%s/run.safetensors", below("saved"));
+    const optc_checkpoint c = {.path = path};
+    optc_status s = optc_save(&b, 1, &c);
+    if (s == OPTC_OK)
+        s = optc_load(&b, 1, &c);
+    inject_rest(true);
+    struct dirent *f;
+    DIR *d = opendir(below("saved"));
+    while (d && (f = readdir(d)))
+        out->left = out->left || strstr(f->d_name, ".tmp");
+    if (d)
+        closedir(d);
+    if (s == OPTC_OK)
+        out->result = mix_files(out->result, path);
+    inject_rest(false);
+    return s;
+}
+
 /* A sharded binding of one rank. The loopback lives as long as the binding. */
 static optc_status bind_one_rank(optc_rule *r, const optc_group *all, optc_loopback **l, optc_binding **b)
 {
@@ -95,6 +118,8 @@ static optc_status step(const Scene *scene, optc_engine *e, optc_rule *r, float 
     out->result = mix(mix(7, &t, sizeof t), back, sizeof back);
     if (s == OPTC_OK)
         s = read_states(r, b, out);
+    if (s == OPTC_OK && scene->saves)
+        s = save_and_load(b, out);
     snprintf(out->message, sizeof out->message, "%s", s == OPTC_OK ? "" : optc_message());
     (void)optc_unbind(b);
     optc_loopback_close(l);
@@ -294,6 +319,7 @@ static void from_package(const Scene *s, Outcome *out)
 
 const Scene api_scenes[] = {
     {.name = "built in", .run = built_in, .kinds = HOST, .spec = "adamw", .with = "clip(1)"},
+    {.name = "checkpoint", .run = built_in, .kinds = HOST, .spec = "adamw", .with = "clip(1)", .saves = true},
     {.name = "products", .run = built_in, .kinds = HOST, .spec = "muon", .samples = 20},
     {.name = "sharded", .run = built_in, .kinds = HOST, .spec = "adamw", .with = "clip(1)", .samples = 20,
      .sharded = true},
@@ -303,6 +329,8 @@ const Scene api_scenes[] = {
     {.name = "compiled", .run = compiled, .kinds = HOST, .spec = "lion", .with = "clip(1)"},
     {.name = "from the cache", .run = from_cache, .kinds = HOST, .spec = "lion", .with = "clip(1)"},
     {.name = "on a GPU", .run = on_gpu, .kinds = ALL, .spec = "adamw", .with = "clip(1)", .samples = 20, .gpu = true},
+    {.name = "checkpoint on a GPU", .run = on_gpu, .kinds = ALL, .spec = "adamw", .samples = 20, .gpu = true,
+     .saves = true},
     {.name = "on a GPU, compiled", .run = on_gpu_cold, .kinds = HOST | 1 << NVRTC, .spec = "adamw", .with = "clip(1)",
      .samples = 10, .gpu = true},
     {.name = "products on a GPU", .run = products, .kinds = ALL | 1 << CUBLAS, .spec = "products.lua", .samples = 10,

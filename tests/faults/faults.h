@@ -35,6 +35,7 @@ typedef struct Scene {
     int more;                      /* calls in child processes, which are not counted here */
     bool gpu;                      /* needs the emulated GPU */
     bool sharded;                  /* a sharded binding of one rank */
+    bool saves;                    /* also saves a checkpoint and loads it */
     bool wide;                     /* matrices of 2 x 27, so that one side is large enough for a library */
 } Scene;
 extern const Scene api_scenes[], tool_scenes[];          /* the last entry has a NULL name */

@@ -360,8 +360,81 @@ START_TEST(memory_in_captures)
 }
 END_TEST
 
+/* ---- checkpoints ---- */
+static const struct { const char *spec, *types; } saved_rules[] = {
+    {"adamw+clip(1)", NULL}, {"adamw", "state=q8"}, {"adamw", "param=bf16,master=low16"}, {"adafactor", NULL}};
+
+/* Saved on one device, resumed on the other: both go on with the same bits. A refused file changes nothing on the
+ * GPU. */
+START_TEST(checkpoints)
+{
+    SHARED();
+    const optc_rule_options o = {.spec = saved_rules[_i].spec, .types = saved_rules[_i].types};
+    for (int to_gpu = 0; to_gpu < 2; to_gpu++) {
+        Side c, g;
+        open_side(&c, "cpu", o, 0);
+        open_side(&g, "cuda", o, 0);
+        Side *from = to_gpu ? &c : &g, *to = to_gpu ? &g : &c;
+        for (int s = 1; s <= 2; s++) {
+            set_grads(from, s);
+            OK(optc_step(from->b));
+        }
+        OK(optc_set_hyper(from->b, -1, "lr", 0.003));
+        optc_checkpoint file = {.path = NULL};
+        OK(optc_save_bytes(&from->b, 1, &file, &file.size));
+        file.memory = malloc((size_t)file.size);
+        OK(optc_save(&from->b, 1, &file));
+        ((char *)file.memory)[file.size / 2] ^= 1;
+        FAILS(optc_load(&to->b, 1, &file), OPTC_ERROR_ARGUMENT, "is damaged");
+        ((char *)file.memory)[file.size / 2] ^= 1;
+        if (!to_gpu)
+            fetch_params(&g);
+        for (int k = 0; k < NSHAPES; k++) {
+            size_t bytes = (size_t)c.n[k] * c.wp;
+            if (to_gpu)
+                OK(optc_copy(g.e, (void *)(uintptr_t)g.p[k], c.hp[k], (int64_t)bytes, NULL));
+            else
+                memcpy(c.hp[k], g.hp[k], bytes);
+        }
+        OK(optc_load(&to->b, 1, &file));
+        compare("loaded", &c, &g);
+        for (int s = 3; s <= 4; s++) {
+            set_grads(&c, s), set_grads(&g, s);
+            OK(optc_step(c.b));
+            OK(optc_step(g.b));
+        }
+        compare("resumed", &c, &g);
+        free(file.memory);
+        close_side(&c, 0);
+        close_side(&g, 0);
+    }
+}
+END_TEST
+
+/* A binding whose stream is captured is not saved, and the capture goes on. */
+START_TEST(checkpoint_in_capture)
+{
+    Side g;
+    CUstream s;
+    CUgraph graph;
+    open_side(&g, "cuda", (optc_rule_options){.spec = "lion"}, 0);
+    set_grads(&g, 1);
+    ck_assert(!d->cuStreamCreate(&s, 1));
+    OK(optc_set_stream(g.b, s));
+    OK(optc_step(g.b));
+    ck_assert(!d->cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    FAILS(optc_save(&g.b, 1, &(optc_checkpoint){.path = "/dev/null"}), OPTC_ERROR_ARGUMENT,
+          "optc_save: not allowed while the binding's stream is being captured");
+    ck_assert(!d->cuStreamEndCapture(s, &graph));
+    OK(optc_save(&g.b, 1, &(optc_checkpoint){.path = "/dev/null"}));
+    close_side(&g, 0);
+}
+END_TEST
+
 void add_memory(TCase *t)
 {
+    tcase_add_loop_test(t, checkpoints, 0, sizeof saved_rules / sizeof *saved_rules);
+    tcase_add_test(t, checkpoint_in_capture);
     tcase_add_test(t, device_memory);
     tcase_add_test(t, memory_in_captures);
     tcase_add_test(t, caller_owned_states);

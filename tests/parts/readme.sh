@@ -76,7 +76,7 @@ anchors() {
     awk '/^```/ { code = !code } !code && sub(/^##* /, "")' "$1" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9_\n-'
 }
 plain="README.md gen/IR.md gen/CONTRIBUTING.md runtime/C.md runtime/CAPTURE.md runtime/python/README.md tests/README.md
-    tools/README.md runtime/CACHE.md runtime/TUNING.md runtime/TYPES.md tools/SHIPPING.md"
+    tools/README.md runtime/CACHE.md runtime/CHECKPOINTS.md runtime/TUNING.md runtime/TYPES.md tools/SHIPPING.md"
 for page in $plain; do
     long=$(prose "$page" 100 5)
     [ -z "$long" ] && ok || bad "$long"
@@ -149,7 +149,7 @@ else
 fi
 
 # commands inside of sentences and tables: those that are short and need no NVRTC are run; the options of all must exist
-for c in bench cache check compile doctor dump emit explain list new ship tune; do
+for c in bench cache check checkpoint compile doctor dump emit explain list new ship tune; do
     "$build/optc" help "$c"
 done > "$work/help" 2>&1
 PATH=$build:$PATH

@@ -10,6 +10,34 @@
  *    compare first DEVICE ID                 times from opening the package to the end of the first step */
 #include "ship_pair.h"
 
+/* The library loads what the package saved, and the package what the library saved; then both go on. */
+static void swap_checkpoints(Both *b)
+{
+    optc_checkpoint lc;
+    rules_checkpoint pc;
+    memset(&lc, 0, sizeof lc);
+    memset(&pc, 0, sizeof pc);
+    LIB(optc_save_bytes(&b->lb, 1, &lc, &lc.size));
+    PKG(rules_save_bytes(&b->pb, 1, &pc, &pc.size));
+    lc.memory = malloc((size_t)lc.size);
+    pc.memory = malloc((size_t)pc.size);
+    LIB(optc_save(&b->lb, 1, &lc));
+    PKG(rules_save(&b->pb, 1, &pc));
+    if (lc.size != pc.size || memcmp(lc.memory, pc.memory, (size_t)lc.size))
+        stop(b->id, "the checkpoints of the library and the package differ");
+    set_grads(b, STEPS, 1);
+    run_both(b, STEPS);                        /* one step further, which loading takes back */
+    void *swap = lc.memory;
+    lc.memory = pc.memory, pc.memory = swap;
+    LIB(optc_load(&b->lb, 1, &lc));
+    PKG(rules_load(&b->pb, 1, &pc));
+    compare_states(b, 1);
+    set_grads(b, STEPS, 1);
+    run_both(b, STEPS);
+    free(lc.memory);
+    free(pc.memory);
+}
+
 static void steps(Both *b)
 {
     int64_t x = 0, y = 0;
@@ -44,6 +72,7 @@ static void steps(Both *b)
     compare_states(b, 1);
     compare_values(b);
     compare_hypers(b);
+    swap_checkpoints(b);
 }
 
 /* During a capture of the package's stream, calls that would copy are refused and change nothing; the capture

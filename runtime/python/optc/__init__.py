@@ -6,6 +6,7 @@
 """
 from ._api import Binding, Engine, Rule
 from ._arrays import address
+from ._checkpoint import load, save
 from ._lib import (AS_VECTOR, USE_STEP, Absent, ArgumentError, Busy, DeviceError, Error, FileError, OutOfMemory,
                    RangeError, SpecError, Unavailable, decoded, encoded, lib)
 

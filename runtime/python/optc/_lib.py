@@ -71,6 +71,8 @@ AS_VECTOR, USE_STEP = 1, 2                             # optc_tensor.flags
 ALLOC = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_size_t, c_void_p)
 RELEASE = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, c_size_t, c_void_p)
 ALL_GATHER = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_size_t, c_void_p)
+WRITE = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)
+READ = ctypes.CFUNCTYPE(c_int, c_void_p, c_int64, c_void_p, c_size_t)
 ALL_TO_ALL = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, POINTER(c_size_t), c_void_p, POINTER(c_size_t), c_void_p)
 
 
@@ -90,7 +92,7 @@ KINDS = {
     "str": c_char_p, "ptr": c_void_p, "int": c_int, "i64": c_int64, "size": c_size_t, "unsigned": c_uint,
     "double": c_double, "type": c_int, "alloc": ALLOC, "release": RELEASE, "i64*": POINTER(c_int64),
     "int*": POINTER(c_int), "double*": POINTER(c_double), "ptr*": POINTER(c_void_p), "size*": POINTER(c_size_t),
-    "all_gather": ALL_GATHER, "all_to_all": ALL_TO_ALL,
+    "all_gather": ALL_GATHER, "all_to_all": ALL_TO_ALL, "write": WRITE, "read": READ, "str*": POINTER(c_char_p),
 }
 Allocator = _struct("optc_allocator", "alloc alloc, release release, ptr context")
 EngineOptions = _struct("optc_engine_options", "str device, int threads, str cache_dir compiler spec_path isa,"
@@ -119,6 +121,8 @@ Product = _struct("optc_product", "ptr a b d c, type type, i64 m n k p batch, in
                   "ptr stream")
 Kronecker = _struct("optc_kronecker", "ptr a b c, type type, i64 m n p q batch next_a next_b, ptr stream")
 Comm = _struct("optc_comm", "int rank ranks, ptr context, all_gather all_gather, all_to_all all_to_all")
+Checkpoint = _struct("optc_checkpoint", "str path, ptr memory, write write, read read, ptr context, i64 size,"
+                     "str* prefix, ptr warnings, size warnings_size")
 ONE = -1                                               # next_a, next_b, next_d: the same matrix for the whole batch
 
 # name: result, arguments. "status" is checked; handles are void pointers.
@@ -196,6 +200,8 @@ optc_state_write: status ptr int str double* i64
 optc_read_value: status ptr int str double* i64
 optc_params_changed: status ptr int
 optc_rule_follows_params: int ptr str
+optc_save_sized: status ptr* int optc_checkpoint* size
+optc_load_sized: status ptr* int optc_checkpoint* size
 optc_plan_bytes: status ptr str i64 optc_bytes*
 optc_multiply_sized: status ptr optc_product* size
 optc_kron_sized: status ptr optc_kronecker* size

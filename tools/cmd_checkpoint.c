@@ -1,0 +1,158 @@
+/* optc checkpoint: prints what a file of optc_save, or any safetensors file, contains. */
+#include "tools/tools.h"
+
+#include "optc.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int by_position(const void *a, const void *b)
+{
+    const SafeTensor *x = *(const SafeTensor *const *)a, *y = *(const SafeTensor *const *)b;
+    return x->begin != y->begin ? (x->begin > y->begin) - (x->begin < y->begin) : strcmp(x->name, y->name);
+}
+
+/* The tensors in the order of the file; NULL: out of memory. */
+static const SafeTensor **in_order(const SafeFile *f)
+{
+    const SafeTensor **v = malloc(sizeof *v * (size_t)(f->n + 1));
+    for (int64_t i = 0; v && i < f->n; i++)
+        v[i] = &f->tensor[i];
+    if (v && f->n)
+        qsort(v, (size_t)f->n, sizeof *v, by_position);
+    return v;
+}
+
+static void shape_text(Buf *b, const SafeFile *f, const SafeTensor *t)
+{
+    for (int k = 0; k < t->rank; k++)
+        buf_printf(b, "%s%lld", k ? " x " : "", (long long)f->dim[t->dim + k]);
+    if (!t->rank)
+        buf_puts(b, "1 number");
+}
+
+/* Hyperparameters of a checkpoint, one line per group: the table and the names of its columns have the same prefix. */
+static optc_status print_hypers(const CheckpointSource *s, const SafeFile *f, const SafeTensor *t)
+{
+    static const char end[] = "optc.hyper";
+    size_t n = strlen(t->name), k = strlen(end);
+    if (n < k || strcmp(t->name + n - k, end) || strcmp(t->type->name, "F64") || t->rank != 2)
+        return OPTC_OK;
+    Buf key = {0};
+    buf_printf(&key, "%ss", t->name);
+    const char *names = safe_meta(f, cli_text(&key));
+    int64_t groups = f->dim[t->dim], columns = f->dim[t->dim + 1];
+    optc_status status = OPTC_OK;
+    for (int64_t g = 0; names && columns == about_count(names) && g < groups && status == OPTC_OK; g++) {
+        const char *name = names;
+        cli_print("%.*sgroup %lld:", (int)(n - k), t->name, (long long)g);
+        for (int64_t c = 0; c < columns && status == OPTC_OK; c++) {
+            double x;
+            status = source_read(s, f->data + t->begin + (g * columns + c) * 8, &x, 8);
+            if (status == OPTC_OK)
+                cli_print(" %.*s=%.9g", (int)strcspn(name, ","), name, x);
+            name += strcspn(name, ",") + 1;
+        }
+        puts("");
+    }
+    buf_free(&key);
+    return status;
+}
+
+static optc_status show_text(const CheckpointSource *s, const SafeFile *f, const char *hash)
+{
+    char size[32];
+    optc_status status = OPTC_OK;
+    const SafeTensor **v = in_order(f);
+    if (!v)
+        return no_memory("checkpoint");
+    cli_print("%s: %s, %lld tensors, %s\n", source_name(s),
+              safe_meta(f, "optc") ? "a checkpoint of optc" : "a safetensors file, no checkpoint of optc",
+              (long long)f->n, cli_bytes(size, (double)s->size));
+    printf("hash: %s\n", hash);
+    for (int64_t i = 0; i < f->nmeta; i++)
+        cli_print("%s: %s\n", f->meta[i].key, f->meta[i].text);
+    for (int64_t i = 0; i < f->n && status == OPTC_OK; i++)
+        status = print_hypers(s, f, v[i]);
+    cli_heading("\n  dtype         bytes  shape                 name");
+    for (int64_t i = 0; i < f->n; i++) {
+        Buf shape = {0};
+        shape_text(&shape, f, v[i]);
+        printf("  %-8s %10lld  ", v[i]->type->name, (long long)(v[i]->end - v[i]->begin));
+        cli_cell(cli_text(&shape), 20);
+        cli_print("  %s\n", v[i]->name);
+        buf_free(&shape);
+    }
+    free(v);
+    return status;
+}
+
+static optc_status show_json(const CheckpointSource *s, const SafeFile *f, const char *hash)
+{
+    const SafeTensor **v = in_order(f);
+    if (!v)
+        return no_memory("checkpoint");
+    printf("{\n  \"path\": ");
+    cli_json(source_name(s));
+    printf(",\n  \"bytes\": %lld, \"hash\": ", (long long)s->size);
+    cli_json(hash);
+    printf(",\n  \"metadata\": {");
+    for (int64_t i = 0; i < f->nmeta; i++) {
+        printf("%s\n    ", i ? "," : "");
+        cli_json(f->meta[i].key);
+        printf(": ");
+        cli_json(f->meta[i].text);
+    }
+    printf("},\n  \"tensors\": [");
+    for (int64_t i = 0; i < f->n; i++) {
+        printf("%s\n    {\"name\": ", i ? "," : "");
+        cli_json(v[i]->name);
+        printf(", \"dtype\": \"%s\", \"shape\": [", v[i]->type->name);
+        for (int k = 0; k < v[i]->rank; k++)
+            printf("%s%lld", k ? ", " : "", (long long)f->dim[v[i]->dim + k]);
+        printf("], \"at\": %lld, \"bytes\": %lld}", (long long)(f->data + v[i]->begin),
+               (long long)(v[i]->end - v[i]->begin));
+    }
+    printf("]\n}\n");
+    free(v);
+    return OPTC_OK;
+}
+
+static int show(const char *path, bool json)
+{
+    optc_checkpoint from = {.path = path};
+    CheckpointSource s = {.fd = -1};
+    SafeFile f = {0};
+    bool has = false;
+    optc_status status = source_open(&s, "checkpoint", &from), hashed = OPTC_OK;
+    if (status == OPTC_OK)
+        status = source_header(&s, &f);
+    if (status == OPTC_OK)
+        hashed = source_verify(&s, &f, &has);
+    bool damaged = hashed == OPTC_ERROR_ARGUMENT;          /* the contents are printed nevertheless */
+    char why[MOST_MESSAGE];
+    snprintf(why, sizeof why, "%s", optc_message());
+    if (hashed != OPTC_OK && !damaged)
+        status = hashed;
+    if (status == OPTC_OK)
+        status = (json ? show_json : show_text)(&s, &f, damaged ? "does not fit" : has ? "fits" : "none");
+    source_close(&s);
+    safe_free(&f);
+    return status != OPTC_OK ? cli_fail("%s", optc_message()) : damaged ? cli_fail("%s", why) : CLI_OK;
+}
+
+int cmd_checkpoint(const Command *self, int argc, char **argv)
+{
+    bool json = false;
+    static const char *const actions[] = {"show", NULL};
+    const Opt opts[] = {{"json", 0, OPT_FLAG, &json, NULL, "print one JSON object"},
+                        {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
+    int n, rc = cli_parse(self, opts, argc, argv, &n);
+    if (rc != CLI_GO)
+        return rc;
+    if (!n)
+        return cli_misuse(self, "no action is given: show");
+    if (strcmp(argv[0], "show"))
+        return cli_unknown(self, "action", argv[0], actions);
+    return n != 2 ? cli_misuse(self, "show needs one file") : show(argv[1], json);
+}
