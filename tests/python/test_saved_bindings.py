@@ -1,5 +1,5 @@
-"""optc.save and optc.load: files that other tools read, resumed runs, conversions, `optc checkpoint show`. Needs no torch
-and no package of safetensors: the file is read by its definition."""
+"""optc.save and optc.load: files that other tools read, resumed runs, conversions, `optc checkpoint show`. Needs no
+torch and no package of safetensors: the file is read by its definition."""
 import json
 import os
 import struct
