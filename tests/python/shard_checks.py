@@ -140,8 +140,8 @@ def mixes(device, name):
 
 
 def scales(device, name):
-    """Gradients that are not finite on one rank skip the step of all. The copy is stepped through the scaler too: optc's
-    scaler makes another program of the rule, whose products may round differently."""
+    """Gradients that are not finite on one rank skip the step of all. The copy is stepped through the scaler too:
+    optc's scaler makes another program of the rule, whose products may round differently."""
     for scaler in (optc.torch.GradScaler(device, init_scale=8.0), torch.amp.GradScaler(device, init_scale=8.0)):
         x = Training(device, name)
         for t in range(4):
