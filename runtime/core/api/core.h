@@ -394,7 +394,7 @@ CORE optc_status cohorts_arrange(optc_binding *b, int entry);
 CORE bool tensor_out(const Tensor *t, unsigned mask);       /* an entry with this participation mask skips t */
 CORE void cohorts_stepped(optc_binding *b);                 /* a step was executed */
 CORE optc_status cohorts_catch_up(optc_binding *b);
-#define MOST_STEPS ((int64_t)1 << 52)
+#define MOST_T ((int64_t)1 << 52)
 /* the steps of a tensor; now: the binding's, of Device.get_t */
 CORE int64_t tensor_steps(const optc_binding *b, int tensor, int64_t now);
 CORE optc_status put_steps(optc_binding *b, const int64_t *steps);         /* of the binding, then of its tensors */

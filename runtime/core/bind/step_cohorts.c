@@ -400,7 +400,7 @@ optc_status optc_set_t(optc_binding *b, int tensor, int64_t steps)
         return fail(OPTC_ERROR_ARGUMENT, "optc_set_t: the binding is NULL");
     if (tensor < -1 || tensor >= b->ntensor)
         return fail(OPTC_ERROR_ARGUMENT, "optc_set_t: there is no tensor %d", tensor);
-    if (steps < 0 || steps > MOST_STEPS)
+    if (steps < 0 || steps > MOST_T)
         return fail(OPTC_ERROR_ARGUMENT, "optc_set_t: steps is %lld; it must be 0 or more", (long long)steps);
     if (tensor < 0)
         return set_all(b, steps);

@@ -13,7 +13,7 @@ enum { LOAD_CHUNK = 1 << 16 };
 
 /* A state of the list and its tensors in the file. from: the Type in the file; scales: of block codes in the file */
 typedef struct LoadState { const SavedItem *to; const SafeTensor *values, *scales; int from; } LoadState;
-typedef struct Load {
+typedef struct CheckpointLoad {
     CheckpointSource source;
     SafeFile file;
     SavedList list;
@@ -21,16 +21,16 @@ typedef struct Load {
     bool *used;                            /* by tensor of the file: some binding has it */
     char *buffer; double *value;           /* value: for conversions */
     bool writing;                          /* states are written from now on */
-} Load;
+} CheckpointLoad;
 
-static optc_status load_refuse(const Load *x, const char *why, const char *name)
+static optc_status load_refuse(const CheckpointLoad *x, const char *why, const char *name)
 {
     return fail(OPTC_ERROR_ARGUMENT, "%s: %s does not fit the binding: %s%.200s%s", load_call, source_name(&x->source),
                 why, name ? name : "", name ? "'" : "");
 }
 
 /* ---- the rule and its pieces ---- */
-static optc_status compare_about(const Load *x, const SavedBinding *y, About k)
+static optc_status compare_about(const CheckpointLoad *x, const SavedBinding *y, About k)
 {
     static const char *const what[NCOMPARED] = {
         "its rule is '%.100s', and the binding's '%.100s'",
@@ -54,7 +54,7 @@ static optc_status compare_about(const Load *x, const SavedBinding *y, About k)
     return failed ? no_memory(load_call) : *why ? load_refuse(x, why, NULL) : OPTC_OK;
 }
 
-static optc_status check_format(const Load *x)
+static optc_status check_format(const CheckpointLoad *x)
 {
     const char *format = safe_meta(&x->file, "optc");
     if (!format)
@@ -67,7 +67,7 @@ static optc_status check_format(const Load *x)
 }
 
 /* ---- tensors ---- */
-static const SafeTensor *take_tensor(Load *x, const char *name)
+static const SafeTensor *take_tensor(CheckpointLoad *x, const char *name)
 {
     const SafeTensor *t = safe_find(&x->file, name);
     if (t)
@@ -84,7 +84,7 @@ static void shape_text(const int64_t *dim, int rank, char *buf, size_t room)
         snprintf(buf + n, room - n, "]");
 }
 
-static optc_status check_shape_of(const Load *x, const SavedItem *y, const SafeTensor *t)
+static optc_status check_shape_of(const CheckpointLoad *x, const SavedItem *y, const SafeTensor *t)
 {
     const int64_t *have = x->file.dim + t->dim, *want = y->dim ? y->dim : &y->count;
     int rank = y->dim ? y->rank : 1;
@@ -101,7 +101,7 @@ static optc_status check_shape_of(const Load *x, const SavedItem *y, const SafeT
 }
 
 /* The Type of a state in the file; -1: unknown. Codes are named in the metadata. */
-static int type_in_file(const Load *x, const SavedItem *y, const SafeTensor *t, bool *failed)
+static int type_in_file(const CheckpointLoad *x, const SavedItem *y, const SafeTensor *t, bool *failed)
 {
     const SavedBinding *of = &x->list.binding[y->binding];
     const Program *p = of->b->program;
@@ -119,7 +119,7 @@ static int type_in_file(const Load *x, const SavedItem *y, const SafeTensor *t, 
 
 static bool type_is_integer(int t) { return t == (int)T_I16 || t == (int)T_I8; }
 
-static optc_status find_state_in(Load *x, const SavedItem *y)
+static optc_status find_state_in(CheckpointLoad *x, const SavedItem *y)
 {
     const char *name = saved_name(&x->list, y);
     const SafeTensor *t = take_tensor(x, name);
@@ -153,7 +153,7 @@ static optc_status find_state_in(Load *x, const SavedItem *y)
 }
 
 /* The file has no other tensors of these bindings. (It may have other bindings.) */
-static optc_status check_unused(const Load *x)
+static optc_status check_unused(const CheckpointLoad *x)
 {
     for (int i = 0; i < x->list.nbinding; i++) {
         const SavedBinding *y = &x->list.binding[i];
@@ -194,7 +194,7 @@ static const char *unknown_hyper(const Program *p, const char *names)
 }
 
 /* Reads the file's table over the binding's current numbers in the list, by name, and checks ranges. */
-static optc_status read_hypers(const Load *x, const SavedBinding *y, const SafeTensor *t, const char *names)
+static optc_status read_hypers(const CheckpointLoad *x, const SavedBinding *y, const SafeTensor *t, const char *names)
 {
     const Program *p = y->b->program;
     const char *unknown = unknown_hyper(p, names);
@@ -216,7 +216,7 @@ static optc_status read_hypers(const Load *x, const SavedBinding *y, const SafeT
     return s;
 }
 
-static optc_status load_hypers(Load *x, const SavedItem *item)
+static optc_status load_hypers(CheckpointLoad *x, const SavedItem *item)
 {
     const SavedBinding *y = &x->list.binding[item->binding];
     bool failed = false;
@@ -232,7 +232,7 @@ static optc_status load_hypers(Load *x, const SavedItem *item)
     return dim[0] != y->b->ngroup ? load_refuse(x, why, NULL) : read_hypers(x, y, t, names);
 }
 
-static optc_status load_steps(Load *x, const SavedItem *item)
+static optc_status load_steps(CheckpointLoad *x, const SavedItem *item)
 {
     const SavedBinding *y = &x->list.binding[item->binding];
     const char *name = saved_name(&x->list, item);
@@ -247,10 +247,10 @@ static optc_status load_steps(Load *x, const SavedItem *item)
                                                  (size_t)saved_bytes(item));
 }
 
-static optc_status check_steps(const Load *x, const SavedBinding *y)
+static optc_status check_steps(const CheckpointLoad *x, const SavedBinding *y)
 {
     for (int64_t i = 0; i < y->steps_dim[0]; i++)
-        if (y->steps[i] < 0 || y->steps[i] > MOST_STEPS)
+        if (y->steps[i] < 0 || y->steps[i] > MOST_T)
             return load_refuse(x, "a step count is negative or too large", NULL);
     return OPTC_OK;
 }
@@ -270,7 +270,7 @@ static optc_status put_hypers(const SavedBinding *y)
 }
 
 /* ---- states ---- */
-static optc_status write_state(Load *x, const LoadState *l, int64_t at, const void *data, size_t bytes)
+static optc_status write_state(CheckpointLoad *x, const LoadState *l, int64_t at, const void *data, size_t bytes)
 {
     const optc_binding *b = x->list.binding[l->to->binding].b;
     x->writing = true;
@@ -278,7 +278,7 @@ static optc_status write_state(Load *x, const LoadState *l, int64_t at, const vo
 }
 
 /* Copies a tensor of the file to offset `to` of a state, byte for byte. */
-static optc_status copy_tensor(Load *x, const LoadState *l, const SafeTensor *t, int64_t to)
+static optc_status copy_tensor(CheckpointLoad *x, const LoadState *l, const SafeTensor *t, int64_t to)
 {
     optc_status s = OPTC_OK;
     for (int64_t at = 0, n; at < t->end - t->begin && s == OPTC_OK; at += n) {
@@ -290,7 +290,7 @@ static optc_status copy_tensor(Load *x, const LoadState *l, const SafeTensor *t,
     return s;
 }
 
-static optc_status check_negative(const Load *x, const LoadState *l, int64_t at, int64_t n)
+static optc_status check_negative(const CheckpointLoad *x, const LoadState *l, int64_t at, int64_t n)
 {
     char why[200];
     for (int64_t i = 0; type_is_unsigned(l->to->stored) && i < n; i++)
@@ -303,7 +303,7 @@ static optc_status check_negative(const Load *x, const LoadState *l, int64_t at,
 }
 
 /* Converts values through double, some blocks at a time. dry: only checks that they can be stored. */
-static optc_status convert_state(Load *x, const LoadState *l, bool dry)
+static optc_status convert_state(CheckpointLoad *x, const LoadState *l, bool dry)
 {
     const ProgType *types = x->list.binding[l->to->binding].b->program->type;
     int64_t size = types[l->from].bytes, block = types[l->from].block, out = types[l->to->stored].bytes;
@@ -332,7 +332,7 @@ static optc_status convert_state(Load *x, const LoadState *l, bool dry)
     return s;
 }
 
-static optc_status load_state(Load *x, const LoadState *l)
+static optc_status load_state(CheckpointLoad *x, const LoadState *l)
 {
     if (l->from != l->to->stored)
         return convert_state(x, l, false);
@@ -350,7 +350,7 @@ static void warn_line(const optc_checkpoint *c, const char *text)
 }
 
 /* One line for each state and pair of types. */
-static optc_status warn_conversions(const Load *x, const optc_checkpoint *c)
+static optc_status warn_conversions(const CheckpointLoad *x, const optc_checkpoint *c)
 {
     for (int i = 0; i < x->list.nbinding; i++) {
         const Program *p = x->list.binding[i].b->program;
@@ -378,7 +378,7 @@ static optc_status warn_conversions(const Load *x, const optc_checkpoint *c)
 }
 
 /* ---- loading ---- */
-static optc_status match_file(Load *x)
+static optc_status match_file(CheckpointLoad *x)
 {
     optc_status s = check_format(x);
     for (int i = 0; i < x->list.nbinding * ABOUT_CUT && s == OPTC_OK; i++)
@@ -399,7 +399,7 @@ static optc_status match_file(Load *x)
     return s;
 }
 
-static optc_status check_data_of(Load *x, bool *hashed)
+static optc_status check_data_of(CheckpointLoad *x, bool *hashed)
 {
     optc_status s = source_verify(&x->source, &x->file, hashed);
     for (int64_t i = 0; i < x->nstate && s == OPTC_OK; i++)
@@ -408,7 +408,7 @@ static optc_status check_data_of(Load *x, bool *hashed)
     return s;
 }
 
-static optc_status put_all(Load *x)
+static optc_status put_all(CheckpointLoad *x)
 {
     optc_status s = OPTC_OK;
     for (int64_t i = 0; i < x->nstate && s == OPTC_OK; i++)
@@ -425,7 +425,7 @@ static optc_status put_all(Load *x)
     return fail(s, "%s", why);
 }
 
-static optc_status load_opened(Load *x, const optc_checkpoint *from)
+static optc_status load_opened(CheckpointLoad *x, const optc_checkpoint *from)
 {
     bool hashed = true;
     optc_status s = source_header(&x->source, &x->file);
@@ -449,7 +449,7 @@ static optc_status load_opened(Load *x, const optc_checkpoint *from)
 
 CORE optc_status checkpoint_load(optc_binding *const *b, int n, const optc_checkpoint *from)
 {
-    Load x;
+    CheckpointLoad x;
     memset(&x, 0, sizeof x);
     x.source.fd = -1;
     if (from->warnings && from->warnings_size)
