@@ -43,12 +43,13 @@ if ! has_torch "$python"; then
     fetched && with=$venv/bin/python || true
 fi
 if [ -z "$with" ]; then
-    PYTHONPATH=runtime/python:tests/python "$python" -m unittest -q test_lib
+    PYTHONPATH=runtime/python:tests/python "$python" -m unittest -q test_lib test_saved_bindings
     echo "skipped: optc in torch's loops (torch $torch could not be had)"
     [ -z "${CI:-}" ]
     exit
 fi
-OMP_NUM_THREADS=1 PYTHONPATH=runtime/python:tests/python "$with" -W ignore -m unittest -q test_lib test_torch_inputs \
+OMP_NUM_THREADS=1 PYTHONPATH=runtime/python:tests/python "$with" -W ignore -m unittest -q test_lib \
+    test_saved_bindings test_torch_inputs \
     test_optimizer test_state test_coded_states test_tensor_binding test_scaling test_mixed_types test_function_cache \
     test_rule_classes test_old_pickle test_contracts test_param_routing test_training test_comm test_sharded \
     test_sharded_rules test_sharded_files test_shard_checks test_samples test_master test_hooks test_kfac \

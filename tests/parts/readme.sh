@@ -157,7 +157,7 @@ for page in README.md tools/README.md; do
     tr '\n' ' ' < "$top/$page" | grep -oE '`(build/)?optc [^`]*`' | tr -d '`' | sort -u > "$work/commands"
     while IFS= read -r command; do
         case $command in
-        *"optc "[A-Z]* | *"optc help COMMAND" | *"optc new NAME") ;;
+        *"optc "[A-Z]* | *"optc help COMMAND" | *"optc new NAME" | *"optc checkpoint show"*) ;;
         *"optc "list* | *"optc "new* | *"optc "check* | *"optc "explain* | *"optc "emit* | *"optc "dump* | \
             *"optc "cache* | *"optc "doctor* | *"optc "help*)
             rm -f mine2.lua
