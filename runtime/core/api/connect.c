@@ -1,6 +1,6 @@
 /* Several bindings of one optimizer, one for each set of types. Values of all tensors (clip's norm) are taken over all
  * of them: entries that gen/ir/shared_reductions.c makes leave each binding's part in its states, and the other
- * bindings read it there as a device scalar. No value passes through the host. */
+ * bindings read it there. No value passes through the host, and none is copied. */
 #include "runtime/core/api/core.h"
 
 #include <stdio.h>
@@ -55,6 +55,19 @@ static optc_status check_shared(optc_binding *const *b, int n, int *count)
     }
 }
 
+/* All groups and tensors of b read this scalar input at `from`: nothing is copied before a run. */
+static void point_scalar(optc_binding *b, int array, void *from)
+{
+    drop_device_scalars(b, -1, 0, array);
+    for (int i = 0; i < b->ncohort; i++)
+        b->group[i].mem[array] = from;
+    for (int i = 0; i < b->ngroup; i++)
+        b->group[i].scalar_set[array] = true;
+    for (int i = 0; i < b->nall; i++)
+        b->tensor[i].mem[array] = from;
+    b->rule->device->arranged(b, true);
+}
+
 optc_status optc_connect(optc_binding *const *b, int n)
 {
     char name[32], input[48];
@@ -69,7 +82,10 @@ optc_status optc_connect(optc_binding *const *b, int n)
             optc_state_view own;
             s = optc_state(b[j], 0, name, &own);
             for (int i = 0; i < n && s == OPTC_OK; i++)
-                s = optc_set_scalar_from(b[i], -1, input, own.data, OPTC_F64);
+                if (b[i]->shards)              /* its arrays have places of their own */
+                    s = optc_set_scalar_from(b[i], -1, input, own.data, OPTC_F64);
+                else
+                    point_scalar(b[i], find_array(b[i]->rule->program, MEM_INPUT, input), own.data);
         }
     return s;
 }

@@ -221,14 +221,20 @@ CORE optc_status gpu_send_views(optc_binding *b)
     if (!rc)
         rc = g->d->cuMemcpyHtoDAsync_v2(t->groups, v + b->nall, sizeof *v * (size_t)b->ncohort, t->stream);
     free(v);
+    char *mem = (char *)malloc(row * (size_t)b->ncohort);
+    for (int i = 0; i < b->ncohort && mem; i++)
+        memcpy(mem + row * (size_t)i, b->group[i].mem, row);
+    if (!rc && mem)
+        rc = g->d->cuMemcpyHtoDAsync_v2(t->group_mem, mem, row * (size_t)b->ncohort, t->stream);
+    free(mem);
+    if (!mem)
+        return no_memory("optc_run");
     for (int i = b->ngroup; i < b->ncohort && !rc; i++) {
         Group *x = &b->group[i];
         if (!x->stale)
             continue;
         x->hyper[0] = (double)(b->steps - x->lag);
         rc = g->d->cuMemcpyHtoDAsync_v2(t->hyper + hyper * (size_t)i, x->hyper, hyper, t->stream);
-        if (!rc)
-            rc = g->d->cuMemcpyHtoDAsync_v2(t->group_mem + row * (size_t)i, x->mem, row, t->stream);
         x->stale = rc != 0;
     }
     if (rc)

@@ -61,32 +61,12 @@ static void put_source(const optc_binding *b, const DeviceScalar *from, GuardSca
     to->group = from->group;
 }
 
-/* Entries that compute values for other bindings (gen/ir/shared_reductions.c) often read none of the scalars. Their
- * launch would take as long as the entry's own launches for few tensors. */
-static bool reads_sources(const optc_binding *b, int entry)
-{
-    const Program *p = b->program;
-    bool any = !p->entry[entry].shares;
-    for (int i = 0; i < b->nsource && !any; i++)
-        any = b->source[i].at != 0;            /* a hyperparameter */
-    for (int f = 0; f < 1 << p->nperiod && !any; f++)
-        for (int a = 0; a < p->entry[entry].phase[f].naction && !any; a++) {
-            const ProgAction *act = &p->entry[entry].phase[f].action[a];
-            const ProgStage *s = act->kind == ACT_LAUNCH ? &p->stage[act->stage] : NULL;
-            for (int k = 0; s && k < s->nreads; k++)
-                for (int i = 0; i < b->nsource; i++)
-                    any = any || b->source[i].input == s->reads[k];
-        }
-    return any;
-}
-
 /* The first launch reads the guard. More launches follow only if there are more than OPTC_SOURCES scalars. */
 CORE optc_status guard_launch(optc_binding *b, int entry)
 {
     GpuEngine *g = b->rule->engine->gpu;
     GpuTables *t = b->gpu;
-    const int n = reads_sources(b, entry) ? b->nsource : 0;
-    for (int at = 0; at < n || (!at && t->guarded); at += OPTC_SOURCES) {
+    for (int at = 0; at < b->nsource || (!at && t->guarded); at += OPTC_SOURCES) {
         GuardArgs a;
         memset(&a, 0, sizeof a);
         a.views = t->views, a.groups = t->groups;
@@ -98,7 +78,7 @@ CORE optc_status guard_launch(optc_binding *b, int entry)
             a.counts = entry_counts(b, entry);
             a.told = gpu_agree_guard(b);
         }
-        for (int i = at; i < n && a.nsource < OPTC_SOURCES; i++)
+        for (int i = at; i < b->nsource && a.nsource < OPTC_SOURCES; i++)
             put_source(b, &b->source[i], &a.source[a.nsource++]);
         long long most = a.lets && a.nview > a.ncohort ? a.nview : a.ncohort;
         void *args[] = {&a};

@@ -2,6 +2,7 @@
 several processes (stages of a pipeline). The rules are compiled for that many bindings: entries before each entry leave
 the value of each binding in a state, and the others read it there (gen/ir/shared_reductions.c, optc_connect in
 optc.h)."""
+import ctypes
 import re
 
 import torch
@@ -64,6 +65,10 @@ class Shared:
         first = stages.first if stages else 0
         if stages:
             stages.allocate(names[0], spec)
+        if not stages and len({id(b.rule.engine) for b in bounds}) == 1:
+            handles = (ctypes.c_void_p * len(bounds))(*[b.binding.handle for b in bounds])
+            _lib.lib.optc_connect(handles, len(bounds))
+            return
         for k, name in enumerate(names[0]):
             for j in range(len(stages.sources if stages else bounds)):
                 here = first <= j < first + len(bounds)
