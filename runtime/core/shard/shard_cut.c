@@ -79,7 +79,7 @@ static optc_status greet(optc_binding *b, optc_status so_far, Greeting *all)
 
 CORE optc_status shards_refuse(const optc_rule *r, const optc_comm *comm, optc_status s)
 {
-    Greeting own = {1, 0, 0}, *all = (Greeting *)calloc((size_t)comm->ranks, sizeof *all);
+    Greeting own = {1, 0, 0, 0}, *all = (Greeting *)calloc((size_t)comm->ranks, sizeof *all);
     char why[MOST_MESSAGE];
     memcpy(why, optc_message(), sizeof why);
     if (all)
