@@ -107,6 +107,33 @@ START_TEST(bytes_of_muon)
 }
 END_TEST
 
+/* Groups of tensors use the same buffers: 16 matrices on 8 ranks are two sets of 8. */
+START_TEST(memory_of_groups)
+{
+    optc_engine *e;
+    optc_rule *r;
+    optc_shard_plan plan[2];
+    optc_tensor t[MATRICES];
+    const int64_t shape[] = {SIDE, SIDE};
+    for (int k = 0; k < MATRICES; k++)
+        t[k] = (optc_tensor){.name = "w", .rank = 2, .shape = shape};
+    for (int small = 0; small < 2; small++) {
+        OK(optc_open(&(optc_engine_options){.threads = 1, .workspace = small ? 1 << 17 : 0,
+                                            .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+        OK(optc_compile(e, &(optc_rule_options){.spec = "muon"}, &r));
+        OK(optc_plan_sharded(r, &(optc_group){.tensors = t, .ntensors = MATRICES}, 1, 0, RANKS, &plan[small]));
+        OK(optc_release(r));
+        OK(optc_close(e));
+    }
+    int64_t sent = (int64_t)sizeof(float) * ELEMENTS / RANKS;       /* each of two buffers held as much */
+    ck_assert_int_eq(plan[0].collectives, 2);
+    ck_assert_int_eq(plan[1].collectives, 4);
+    ck_assert_msg(plan[0].buffers - plan[1].buffers == sent, "%lld and %lld bytes", (long long)plan[0].buffers,
+                  (long long)plan[1].buffers);
+    ck_assert(plan[0].sent == plan[1].sent);
+}
+END_TEST
+
 /* The norm of all gradients: partials of segments, and the operands of small tensors, never all gradients. */
 START_TEST(bytes_of_clip)
 {
@@ -150,6 +177,7 @@ Suite *shard_traffic_suite(void)
     TCase *t = tcase_create("shard traffic");
     tcase_add_loop_test(t, calls_of_a_step, 0, NRULES);
     tcase_add_test(t, bytes_of_muon);
+    tcase_add_test(t, memory_of_groups);
     tcase_add_test(t, bytes_of_clip);
     tcase_add_loop_test(t, bytes_of_columns, 0, 3);
     suite_add_tcase(s, t);

@@ -302,6 +302,26 @@ START_TEST(rows_and_columns)
 }
 END_TEST
 
+/* Owned tensors are exchanged in groups: with a small workspace there are several, up to about eight. */
+START_TEST(groups_of_tensors)
+{
+    static const char *const spec[] = {"muon", "copied"};
+    static const char copied[] =           /* states of owners that start as copies of p */
+        "return optimizer { name = 'copied', hyper = { lr = 0.1 }, state = { r = copy(p) },\n"
+        "  step = function() r = r - g p = p - lr * r end,\n"
+        "  matrix = function() r = mm(gram(r) / (1 + sum(r * r)), r) + g p = p - lr * r end }";
+    static const Pair pair[] = {{2, CUT_even}, {3, CUT_uneven}, {4, CUT_cols}, {3, CUT_mixed}};
+    optc_engine *e;
+    optc_rule *r;
+    OK(optc_open(&(optc_engine_options){.threads = 1, .workspace = 1 << 20,
+                                        .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = spec[_i], .text = _i == 1 ? copied : NULL}, &r));
+    run_pairs(&(WorldCase){.rule = r, .tensor = world_tensors, .n = world_ntensors, .steps = 2}, spec[_i], pair, 4);
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
 /* Two bindings per rank, of f32 and of bf16 parameters, with one norm of all gradients (optc_connect). */
 enum { SETS = 2, CONNECTED_STEPS = 3 };
 typedef struct Connected {
@@ -448,6 +468,7 @@ Suite *shards_suite(void)
     tcase_add_loop_test(t, coded_states, 0, 2);
     tcase_add_loop_test(t, split_tensors, 0, 4);
     tcase_add_loop_test(t, connected, 0, 2);
+    tcase_add_loop_test(t, groups_of_tensors, 0, 2);
     tcase_add_loop_test(t, draws_of_runs, 0, 5);
     tcase_add_loop_test(t, rows_and_columns, 0, 4);
     suite_add_tcase(s, t);

@@ -247,7 +247,7 @@ static void item_moves(Maker *k, const Item *it, int tensor)
             to_all(k, c->owner, &one);
         return;
     }
-    if (v != it->variant || c->how != it->how || !held || !t->whole.n)
+    if (v != it->variant || c->how != it->how || !held || !t->whole.n || (it->group >= 0 && c->group != it->group))
         return;
     if (c->how == CLASS_ROWS)
         rows_moves(k, it, tensor, size);
@@ -399,10 +399,12 @@ CORE optc_status exchange_run(const optc_binding *b, int number)
 
 CORE optc_status shards_send_params(optc_binding *b)
 {
-    if (!b->shards || b->shards->params < 0)
+    if (!b->shards || !b->shards->nparams)
         return OPTC_OK;
     optc_status s = shards_agree(b, OPTC_OK);      /* a rank whose bind failed must not be waited for */
-    return s == OPTC_OK ? b->rule->device->exchange(b, b->shards->params) : s;
+    for (int i = 0; i < b->shards->nparams && s == OPTC_OK; i++)
+        s = b->rule->device->exchange(b, b->shards->params[i]);
+    return s;
 }
 
 /* All ranks must agree on which tensors have gradients, before anything changes. */

@@ -50,6 +50,7 @@ typedef struct Cut {
     CutClass how;
     bool slices;                       /* every piece is a number of whole matrices: each rank owns its own */
     int owner;                         /* rank of OWNED or WHOLE; -1: none */
+    int group;                         /* of tensors whose elements are exchanged together */
     int owned, ghost, part[2];         /* this rank's entries; -1: none */
     int rows[NROWS_ENTRY];             /* the same, of CLASS_ROWS; the owner holds states per column */
 } Cut;
@@ -65,8 +66,8 @@ typedef enum {
     ITEM_ROWS,                         /* values of the piece's rows to all ranks */
     ITEM_COLS                          /* values of each rank's columns to all ranks */
 } ItemKind;
-/* variant: of the rule; how: its tensors of this class */
-typedef struct Item { ItemKind kind; int array, variant; CutClass how; } Item;
+/* variant: of the rule; how: its tensors of this class; group: of this group; -1: of all */
+typedef struct Item { ItemKind kind; int array, variant; CutClass how; int group; } Item;
 
 /* `count` runs of `bytes` bytes, `stride` bytes apart, from byte `at` of an entry's array on */
 typedef struct Move { int entry, array; int64_t at, bytes, count, stride; } Move;
@@ -93,7 +94,9 @@ typedef struct Shards {
     bool *owner_writes;                /* by variant of the rule, then array: the owner writes it */
     int64_t range_step[MOST_VARIANTS]; /* CLASS_ROWS: ranges of columns begin at multiples of it */
     Exchange *exchange; int nexchange, most_exchange;
-    int params;                        /* the exchange that sends parameters to owners when states copy them; -1 */
+    int *params, nparams;              /* the exchanges that send parameters to owners when states copy them */
+    int ngroups;                       /* groups of tensors */
+    int64_t workspace;                 /* the least of all ranks' */
     int64_t at;                        /* offset of this memory in the binding's block */
     int64_t send_at, recv_at, bytes;   /* relative to `at`: buffers; all bytes */
     int64_t head;                      /* bytes ahead of the buffer to send, for gpu_agree.c; 0 on a CPU */
@@ -119,6 +122,7 @@ CORE bool any_of_class(const optc_binding *b, int variant, CutClass how);
 CORE optc_status model_make(const optc_binding *b, optc_binding **out);
 CORE void model_free(optc_binding *m);
 CORE optc_status owners_deal(optc_binding *b, const optc_binding *model);
+CORE optc_status groups_make(optc_binding *b);                   /* after owners_deal: Cut.group */
 CORE int step_entry(const Program *p);
 CORE void phase_weights(const Program *p, double *weight);        /* by phase: its share of all steps */
 

@@ -7,7 +7,7 @@
 
 /* ---- the ranks' tables ---- */
 /* The first message of a rank. Binding fails here if the ranks' tables differ. */
-typedef struct Greeting { int64_t failed, tensors, rule; } Greeting;
+typedef struct Greeting { int64_t failed, tensors, rule, workspace; } Greeting;
 
 static int64_t text_hash(const char *s)
 {
@@ -54,7 +54,7 @@ CORE optc_status shards_gather(const optc_binding *b, const void *own, void *all
 static optc_status greet(optc_binding *b, optc_status so_far, Greeting *all)
 {
     const optc_comm *c = &b->shards->comm;
-    Greeting own = {so_far != OPTC_OK, b->ntensor, program_hash(b->program)};
+    Greeting own = {so_far != OPTC_OK, b->ntensor, program_hash(b->program), b->rule->engine->workspace};
     char why[MOST_MESSAGE];
     memcpy(why, optc_message(), sizeof why);
     optc_status s = shards_gather(b, &own, all, sizeof own);
@@ -62,7 +62,9 @@ static optc_status greet(optc_binding *b, optc_status so_far, Greeting *all)
         return fail(so_far, "%s", why);
     if (s != OPTC_OK)
         return s;
+    b->shards->workspace = own.workspace;
     for (int r = 0; r < c->ranks; r++) {
+        b->shards->workspace = all[r].workspace < b->shards->workspace ? all[r].workspace : b->shards->workspace;
         if (all[r].failed)
             return fail(OPTC_ERROR_ARGUMENT, "optc_bind_sharded: rank %d could not bind; its own message says why", r);
         if (all[r].tensors != own.tensors || all[r].rule != own.rule)
@@ -77,7 +79,7 @@ static optc_status greet(optc_binding *b, optc_status so_far, Greeting *all)
 
 CORE optc_status shards_refuse(const optc_rule *r, const optc_comm *comm, optc_status s)
 {
-    Greeting own = {1, 0, 0}, *all = (Greeting *)calloc((size_t)comm->ranks, sizeof *all);
+    Greeting own = {1, 0, 0, 0}, *all = (Greeting *)calloc((size_t)comm->ranks, sizeof *all);
     char why[MOST_MESSAGE];
     memcpy(why, optc_message(), sizeof why);
     if (all)

@@ -248,6 +248,8 @@ static optc_status make_roles(optc_binding *b)
     if (s == OPTC_OK)
         s = owners_deal(b, model);
     if (s == OPTC_OK)
+        s = groups_make(b);
+    if (s == OPTC_OK)
         s = shard_program_make(b);
     if (s == OPTC_OK)
         b->program = &b->shards->program;
@@ -269,7 +271,6 @@ CORE optc_status shards_make(optc_binding *b, const optc_comm *comm, optc_status
     if (!b->shards)
         return shards_refuse(b->rule, comm, no_memory("optc_bind_sharded"));
     b->shards->comm = *comm;
-    b->shards->params = -1;
     b->shards->plan = b->plan;
     b->shards->mask = TAKE(b, unsigned char, ((size_t)b->ntensor / 8 + 9) * ((size_t)comm->ranks + 1));
     if (so_far == OPTC_OK)

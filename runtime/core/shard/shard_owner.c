@@ -142,3 +142,91 @@ CORE optc_status owners_deal(optc_binding *b, const optc_binding *model)
     free(elements);
     return ok ? OPTC_OK : no_memory("optc_bind_sharded");
 }
+
+/* ---- groups of tensors ---- */
+/* The elements of one group of tensors are exchanged at a time, and all groups use the same buffers. A set has the
+ * nth tensor of one shape of every owner, so that all owners receive alike. Sets share a group while they fit: an
+ * eighth of all elements, or as many as keep a network busy if they take a sixteenth of the workspace at most. */
+enum { MOST_GROUPS = 8, LEAST_GROUP = 1 << 24 };
+typedef struct InSet { Shape shape; int tensor, owner, nth; } InSet;       /* a tensor with an owner */
+typedef struct OwnedSet { int first, end; int64_t elements; } OwnedSet;
+
+static int by_shape(Shape x, Shape y)
+{
+    return x.n != y.n         ? (x.n < y.n) - (x.n > y.n)
+           : x.rows != y.rows ? (x.rows < y.rows) - (x.rows > y.rows)
+                              : (x.cols < y.cols) - (x.cols > y.cols);
+}
+
+static int by_owner(const void *a, const void *b)
+{
+    const InSet *x = (const InSet *)a, *y = (const InSet *)b;
+    int shape = by_shape(x->shape, y->shape);
+    return x->owner != y->owner ? x->owner - y->owner : shape ? shape : x->tensor - y->tensor;
+}
+
+static int by_set(const void *a, const void *b)
+{
+    const InSet *x = (const InSet *)a, *y = (const InSet *)b;
+    int shape = by_shape(x->shape, y->shape);
+    return shape ? shape : x->nth != y->nth ? x->nth - y->nth : x->tensor - y->tensor;
+}
+
+static int large_sets_first(const void *a, const void *b)
+{
+    const OwnedSet *x = (const OwnedSet *)a, *y = (const OwnedSet *)b;
+    return x->elements != y->elements ? (x->elements < y->elements) - (x->elements > y->elements)
+                                      : x->first - y->first;
+}
+
+/* Sorts the tensors by set; returns the number of sets. */
+static int make_sets(InSet *of, int n, OwnedSet *set)
+{
+    int sets = 0;
+    qsort(of, (size_t)n, sizeof *of, by_owner);
+    for (int i = 1; i < n; i++)
+        of[i].nth = of[i].owner == of[i - 1].owner && !by_shape(of[i].shape, of[i - 1].shape) ? of[i - 1].nth + 1 : 0;
+    qsort(of, (size_t)n, sizeof *of, by_set);
+    for (int i = 0; i < n; i++) {
+        if (!i || of[i].nth != of[i - 1].nth || by_shape(of[i].shape, of[i - 1].shape))
+            set[sets++].first = i;
+        set[sets - 1].end = i + 1;
+        set[sets - 1].elements += of[i].shape.n;
+    }
+    return sets;
+}
+
+CORE optc_status groups_make(optc_binding *b)
+{
+    InSet *of = (InSet *)calloc((size_t)b->ntensor + 1, sizeof *of);
+    OwnedSet *set = (OwnedSet *)calloc((size_t)b->ntensor + 1, sizeof *set);
+    int64_t *sum = (int64_t *)calloc((size_t)b->ntensor + 1, sizeof *sum), all = 0;
+    bool ok = of && set && sum;
+    int n = 0, groups = 0;
+    for (int i = 0; ok && i < b->ntensor; i++)
+        if (b->shards->cut[i].owner >= 0 && b->shards->cut[i].how != CLASS_ROWS) {
+            of[n].shape = b->tensor[i].whole;
+            of[n].tensor = i;
+            of[n++].owner = b->shards->cut[i].owner;
+            all += b->tensor[i].whole.n;
+        }
+    int sets = ok && n ? make_sets(of, n, set) : 0;
+    int64_t busy = b->shards->workspace / 64 < LEAST_GROUP ? b->shards->workspace / 64 : (int64_t)LEAST_GROUP;
+    int64_t most = all / MOST_GROUPS > busy ? all / MOST_GROUPS : busy;
+    if (sets)
+        qsort(set, (size_t)sets, sizeof *set, large_sets_first);
+    for (int k = 0; k < sets; k++) {
+        int g = 0;
+        while (g < groups && sum[g] + set[k].elements > most)
+            g++;
+        groups += g == groups;
+        sum[g] += set[k].elements;
+        for (int i = set[k].first; i < set[k].end; i++)
+            b->shards->cut[of[i].tensor].group = g;
+    }
+    b->shards->ngroups = groups ? groups : 1;
+    free(of);
+    free(set);
+    free(sum);
+    return ok ? OPTC_OK : no_memory("optc_bind_sharded");
+}

@@ -212,7 +212,7 @@ static void need_item(Builder *x, ItemKind kind, int array, int variant, CutClas
     }
     if (!x->ok)
         return;
-    Item it = {kind, array, variant, how};
+    Item it = {kind, array, variant, how, -1};
     x->item[x->nitem] = it;
     x->item_round[x->nitem++] = round;
 }
@@ -450,16 +450,28 @@ static void end_phase(Builder *x)
 }
 
 /* ---- phases ---- */
-static optc_status exchange_of(Builder *x, int round, int *number)
+/* All elements of a tensor go to its owner or come from there. */
+static bool moves_elements(const Builder *x, const Item *it)
+{
+    return (it->kind == ITEM_TO_OWNER || it->kind == ITEM_FROM_OWNER) && it->how != CLASS_ROWS &&
+           x->b->rule->program->array[it->array].dom == ELEM;
+}
+
+/* The exchange ahead of a round, for one group of tensors. The first group's has all else that is sent. */
+static optc_status exchange_of(Builder *x, int round, int group, int *number)
 {
     Shards *s = x->b->shards;
     int n = 0;
     Item *item = TAKE(x->b, Item, x->nitem);
     if (!item)
         return no_memory("optc_bind_sharded");
-    for (int i = 0; i < x->nitem; i++)
-        if (x->item_round[i] == round)
-            item[n++] = x->item[i];
+    for (int i = 0; i < x->nitem; i++) {
+        bool elements = moves_elements(x, &x->item[i]);
+        if (x->item_round[i] != round || (group && !elements))
+            continue;
+        item[n] = x->item[i];
+        item[n++].group = elements ? group : -1;
+    }
     *number = -1;
     for (int i = 0; i < s->nexchange && *number < 0; i++)
         if (s->exchange[i].nitem == n && !memcmp(s->exchange[i].item, item, sizeof *item * (size_t)n))
@@ -489,18 +501,20 @@ static optc_status write_phase(Builder *x, ProgPhase *to)
         last = larger(last, x->placed[i].round);
     for (int i = 0; i < x->nitem; i++)
         last = larger(last, x->item_round[i]);
-    ProgAction *a = TAKE(x->b, ProgAction, x->n + last + 1);
+    ProgAction *a = TAKE(x->b, ProgAction, x->n + (last + 1) * x->b->shards->ngroups);
     if (!a)
         return no_memory("optc_bind_sharded");
     for (int round = 0; round <= last; round++) {
-        int number = -1;
         for (int i = 0; i < x->n; i++)             /* the step counter advances ahead of everything */
             if (!round && x->placed[i].action.kind == ACT_ADVANCE_T)
                 a[n++] = x->placed[i].action;
-        optc_status s = exchange_of(x, round, &number);
-        if (s != OPTC_OK)
-            return s;
-        if (number >= 0) {
+        for (int k = 0; k < x->b->shards->ngroups; k++) {
+            int number = -1;
+            optc_status s = exchange_of(x, round, k, &number);
+            if (s != OPTC_OK)
+                return s;
+            if (number < 0)
+                continue;
             memset(&a[n], 0, sizeof a[n]);
             a[n].kind = ACT_EXCHANGE;
             a[n++].stage = number;
@@ -565,7 +579,7 @@ static optc_status params_exchange(Builder *x)
 {
     const Program *p = x->b->rule->program;
     x->nitem = 0;
-    x->b->shards->params = -1;
+    Shards *s = x->b->shards;
     for (int k = 0; k < p->narray; k++)
         for (int v = 0; v < p->nvariant; v++) {
             bool copies = p->array[k].kind == MEM_STATE && p->array[k].copies_p && p->array[k].held_by >> v & 1;
@@ -574,7 +588,16 @@ static optc_status params_exchange(Builder *x)
             if (copies && owner_writes(x->b, v, k))
                 need_item(x, ITEM_TO_OWNER, 0, v, CLASS_PIECES, 0);
         }
-    return !x->ok ? no_memory("optc_bind_sharded") : x->nitem ? exchange_of(x, 0, &x->b->shards->params) : OPTC_OK;
+    if (!x->ok || !(s->params = TAKE(x->b, int, s->ngroups)))
+        return no_memory("optc_bind_sharded");
+    optc_status made = OPTC_OK;
+    for (int k = 0; k < s->ngroups && x->nitem && made == OPTC_OK; k++) {
+        int number = -1;
+        made = exchange_of(x, 0, k, &number);
+        if (number >= 0)
+            s->params[s->nparams++] = number;
+    }
+    return made;
 }
 
 CORE optc_status shard_program_make(optc_binding *b)
