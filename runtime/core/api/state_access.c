@@ -392,20 +392,33 @@ int optc_rule_follows_params(const optc_rule *r, const char *name)
 }
 
 /* ---- gradients and inputs ---- */
-static optc_status check_data(optc_binding *b, const char *call, int tensor, int array, const void *data, int64_t count)
+/* A pointer that a call sets. what: "optc_set_grads: 'g'", for messages. Steps set all gradients, so texts are made once
+ * for all tensors, or when a check fails. */
+typedef struct PointerCall { const char *call; int array; char what[96]; } PointerCall;
+
+static PointerCall pointer_call(const optc_binding *b, const char *call, int array)
+{
+    PointerCall x;
+    x.call = call;
+    x.array = array;
+    snprintf(x.what, sizeof x.what, "%s: '%.40s'", call, b->program->array[array].name);
+    return x;
+}
+
+static optc_status check_data(optc_binding *b, const PointerCall *x, int tensor, const void *data, int64_t count)
 {
     const Program *p = b->program;
+    const int array = x->array;
+    const char *call = x->call, *what = x->what;
     const ProgArray *m = &p->array[array];
-    char label[96], what[96];
+    char label[96];
     int64_t n = dom_len(m->dom, b->tensor[tensor].shape);
-    tensor_label(b, tensor, label);
     if (count && count != n)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: %s needs %lld values for '%s', got %lld", call, label, (long long)n,
-                    m->name, (long long)count);
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %s needs %lld values for '%s', got %lld", call,
+                    tensor_label(b, tensor, label), (long long)n, m->name, (long long)count);
     if ((uintptr_t)data % (uintptr_t)p->type[m->type].bytes)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: %s: the pointer for '%s' is not aligned to its element", call, label,
-                    m->name);
-    snprintf(what, sizeof what, "%s: '%.40s'", call, m->name);
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %s: the pointer for '%s' is not aligned to its element", call,
+                    tensor_label(b, tensor, label), m->name);
     optc_status s = check_overlap(b, tensor, data, n * p->type[m->type].bytes, what);
     if (s == OPTC_OK)
         s = b->rule->device->use_pointer(b, tensor, b->tensor[tensor].mem[array], data, what);
@@ -427,7 +440,8 @@ static void put_data(optc_binding *b, int tensor, int array, const void *data)
 static optc_status set_pointer(optc_binding *b, const char *call, int tensor, int array, const void *data,
                                int64_t count)
 {
-    optc_status s = check_data(b, call, tensor, array, data, count);
+    const PointerCall x = pointer_call(b, call, array);
+    optc_status s = check_data(b, &x, tensor, data, count);
     if (s == OPTC_OK)
         put_data(b, tensor, array, data);
     return s;
@@ -469,8 +483,9 @@ optc_status optc_set_grads(optc_binding *b, const void *const *grads, int n)
         return !b || !grads ? fail(OPTC_ERROR_ARGUMENT, "optc_set_grads: %s is NULL", !b ? "the binding" : "the list")
                             : fail(OPTC_ERROR_ARGUMENT, "optc_set_grads: the binding has %d tensors, but n is %d",
                                    b->ntensor, n);
+    const PointerCall x = pointer_call(b, "optc_set_grads", 1);
     for (int i = 0; i < n && s == OPTC_OK; i++)
-        s = grads[i] == b->tensor[i].mem[1] ? OPTC_OK : check_data(b, "optc_set_grads", i, 1, grads[i], 0);
+        s = grads[i] == b->tensor[i].mem[1] ? OPTC_OK : check_data(b, &x, i, grads[i], 0);
     for (int i = 0; i < n && s == OPTC_OK; i++)
         put_data(b, i, 1, grads[i]);
     b->grads_set = b->grads_set || s == OPTC_OK;

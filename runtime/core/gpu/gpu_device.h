@@ -77,9 +77,17 @@ typedef struct LaunchItem {
     int batch;                             /* -1: all tensors that take part */
     CUdeviceptr stagger_at; int64_t stagger_count;       /* this step's work list of scheduled units (gpu_stagger.c) */
 } LaunchItem;
-/* exec: the graph, from the second run on. copies, calls, stagger: the list contains such items; exchanges are
- * copies */
-typedef struct LaunchList { LaunchItem *item; int n, runs; bool copies, calls, stagger; CUgraphExec exec; } LaunchList;
+/* A graph of n items of a list between two exchanges, or NULL: they are launched one by one */
+typedef struct Segment { int first, n; CUgraphExec exec; } Segment;
+/* exec: the graph, from the second run on; segment: of a sharded binding, likewise. copies, calls, stagger: the list
+ * contains such items; exchanges are copies */
+typedef struct LaunchList {
+    LaunchItem *item;
+    int n, runs, nsegment;
+    bool copies, calls, stagger;
+    CUgraphExec exec;
+    Segment *segment;
+} LaunchList;
 typedef struct Unit { int tensor, unit; } Unit;    /* optc_unit of templates/cuda_helpers.h */
 
 typedef struct GpuTables {

@@ -63,15 +63,46 @@ static bool capture_graph(optc_binding *b, const LaunchList *p, CUgraph *graph)
     return s == OPTC_OK && ended;
 }
 
-CORE void list_graph(optc_binding *b, LaunchList *p)
+static void make_exec(optc_binding *b, const LaunchList *p, CUgraphExec *exec)
 {
     const Driver *d = b->rule->engine->gpu->d;
     CUgraph graph = NULL;
-    bool ok = !p->copies && (p->calls ? capture_graph(b, p, &graph) : build_graph(d, p, &graph));
-    if (ok && d->cuGraphInstantiateWithFlags(&p->exec, graph, 0) != 0)
-        p->exec = NULL;
+    bool ok = p->calls ? capture_graph(b, p, &graph) : build_graph(d, p, &graph);
+    if (ok && d->cuGraphInstantiateWithFlags(exec, graph, 0) != 0)
+        *exec = NULL;
     if (graph)
         d->cuGraphDestroy(graph);
+}
+
+static bool launched_apart(const LaunchItem *x) { return x->copy || x->exchange; }
+
+/* A sharded step cannot be one graph: the caller's collectives are between its stages. The stages between two of them
+ * are. A matrix rule has a hundred launches there, which cost the host ten microseconds each. */
+static void segment_graphs(optc_binding *b, LaunchList *p)
+{
+    p->segment = TAKE(b, Segment, p->n);
+    for (int i = 0, end; p->segment && i < p->n; i = end + 1) {
+        LaunchList part = *p;
+        part.calls = false;
+        for (end = i; end < p->n && !launched_apart(&p->item[end]); end++)
+            part.calls = part.calls || p->item[end].call;
+        part.item = p->item + i;
+        part.n = end - i;
+        if (part.n < 2)
+            continue;
+        Segment *x = &p->segment[p->nsegment++];
+        x->first = i;
+        x->n = part.n;
+        make_exec(b, &part, &x->exec);
+    }
+}
+
+CORE void list_graph(optc_binding *b, LaunchList *p)
+{
+    if (!p->copies)
+        make_exec(b, p, &p->exec);
+    else if (b->shards)
+        segment_graphs(b, p);
 }
 
 CORE LaunchItem gpu_launch_item(const optc_binding *b, const ProgStage *s, int batch, const Launch *l, CUfunction fn)
@@ -186,11 +217,17 @@ static optc_status make_list(optc_binding *b, LaunchList *p, const ProgPhase *ph
 CORE void gpu_drop_lists(optc_binding *b)
 {
     GpuTables *t = b->gpu;
-    for (int i = 0; t->launch_list && i < b->program->nentry * t->nphase; i++)
-        if (t->launch_list[i].exec) {
-            b->rule->engine->gpu->d->cuGraphExecDestroy(t->launch_list[i].exec);
-            t->launch_list[i].exec = NULL;
-        }
+    const Driver *d = b->rule->engine->gpu->d;
+    for (int i = 0; t->launch_list && i < b->program->nentry * t->nphase; i++) {
+        LaunchList *p = &t->launch_list[i];
+        if (p->exec)
+            d->cuGraphExecDestroy(p->exec);
+        for (int k = 0; k < p->nsegment; k++)
+            if (p->segment[k].exec)
+                d->cuGraphExecDestroy(p->segment[k].exec);
+        p->exec = NULL;
+        p->nsegment = 0;
+    }
     phases_drop(b);
 }
 
@@ -336,8 +373,13 @@ static optc_status run_list(optc_binding *b, const LaunchList *p)
         TRY(g, cuGraphLaunch(p->exec, b->gpu->stream), b->program->name);
         return OPTC_OK;
     }
-    for (int i = 0; i < p->n && s == OPTC_OK; i++)
-        s = gpu_launch(b, &p->item[i], 0);
+    for (int i = 0, k = 0; i < p->n && s == OPTC_OK;) {
+        const Segment *x = k < p->nsegment && p->segment[k].first == i ? &p->segment[k++] : NULL;
+        if (x && x->exec)
+            TRY(g, cuGraphLaunch(x->exec, b->gpu->stream), b->program->name);
+        for (int end = i + (x ? x->n : 1); i < end && s == OPTC_OK; i++)
+            s = x && x->exec ? OPTC_OK : gpu_launch(b, &p->item[i], 0);
+    }
     return s;
 }
 

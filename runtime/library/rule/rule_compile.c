@@ -382,10 +382,9 @@ static void use_measured(optc_binding *b)
 
 void rule_bound(optc_binding *b)
 {
-    int rank;
-    /* Live tuning compiles kernels without runs. The steps of several ranks wait for each other, so their times do not
+    /* Live tuning compiles kernels without runs. Steps of sharded bindings wait for other ranks, so their times do not
      * show which launch is faster. */
-    if (b->gpu && !b->runs && shards_ranks(b, &rank) == 1)
+    if (b->gpu && !b->runs && !b->shards)
         live_open(b);
     else if (!b->gpu)
         use_measured(b);

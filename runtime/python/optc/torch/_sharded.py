@@ -3,7 +3,7 @@ every element by itself each process steps its piece and nothing is communicated
 States of elements are DTensors with the placement of their parameters."""
 import sys
 from itertools import repeat
-from operator import is_
+from operator import attrgetter, is_
 
 import torch
 
@@ -12,6 +12,7 @@ from ._tensor_binding import TensorBinding, Changed
 from ._tensor_checks import tensor_name
 
 T = torch.Tensor
+_grad, _here, _spec = map(attrgetter, ("grad", "_local_tensor", "_spec"))
 
 
 def is_sharded(x):
@@ -148,7 +149,10 @@ def fill(view, value):
 
 class Sharded(TensorBinding):
     def _locals(self):
-        found = [getattr(p, "_local_tensor", p) for p in self.owners]
+        try:
+            found = list(map(_here, self.owners))
+        except AttributeError:                         # some are plain tensors
+            found = [getattr(p, "_local_tensor", p) for p in self.owners]
         return found if all(map(is_, map(type, found), repeat(T))) else [local(p) for p in self.owners]
 
     def _piece(self, i):
@@ -156,13 +160,19 @@ class Sharded(TensorBinding):
 
     def _read(self):
         self.params = self._locals()
-        return [None if (g := p.grad) is None else
+        grads = list(map(_grad, self.owners))
+        try:                               # gradients of FSDP2 have the same _spec object as their parameters
+            here = list(map(_here, grads))
+            if all(map(is_, map(_spec, grads), map(_spec, self.owners))) and all(map(is_, map(type, here), repeat(T))):
+                return here
+        except AttributeError:                         # plain tensors, or no gradient
+            pass
+        return [None if g is None else
                 g._local_tensor if getattr(g, "_spec", self) is getattr(p, "_spec", 0) and type(g._local_tensor) is T
-                else self._local_grad(p, g, name) for p, name in zip(self.owners, self.names)]
+                else self._local_grad(p, g, name) for p, g, name in zip(self.owners, grads, self.names)]
 
     def _local_grad(self, p, g, name):
-        """The local part of a gradient. FSDP2's gradients have the same _spec object as their parameters: _read does
-        not come here for these."""
+        """The local part of a gradient that has not the _spec object of its parameter."""
         if not is_sharded(p):
             return g
         if not is_sharded(g) or g.placements != p.placements or (
