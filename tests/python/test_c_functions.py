@@ -36,8 +36,8 @@ class Bits(unittest.TestCase):
     def call(self, name, A, B=None, results=1, **named):
         X = torch.empty_like(A if B is None else B)
         w = torch.empty(*A.shape[:-1], dtype=A.dtype)
-        f = Function(type={t.name: t.number for t in _lib.TYPES}[TYPES[A.dtype]], n=A.shape[-1], m=X.shape[-1] if B is not None else A.shape[-2],
-                     batch=A.shape[0], **named)
+        f = Function(type={t.name: t.number for t in _lib.TYPES}[TYPES[A.dtype]], n=A.shape[-1],
+                     m=X.shape[-1] if B is not None else A.shape[-2], batch=A.shape[0], **named)
         f.a.data, f.x.data, f.b.data = A.data_ptr(), X.data_ptr(), 0 if B is None else B.data_ptr()
         if results == 2:
             f.y.data = w.data_ptr()
@@ -50,7 +50,8 @@ class Bits(unittest.TestCase):
     def test_equal(self):
         for dtype in (torch.float32, torch.float64, torch.bfloat16):
             A, B = positive(17, dtype), torch.randn(3, 17, 4).to(dtype)
-            pairs = [(self.call("matrix_power", A, exponent=-0.25, ridge=0.125), ot.matrix_power(A, -1 / 4, ridge=0.125)),
+            pairs = [(self.call("matrix_power", A, exponent=-0.25, ridge=0.125),
+                      ot.matrix_power(A, -1 / 4, ridge=0.125)),
                      (self.call("matrix_power", A, exponent=0.3, floor=0.1), ot.matrix_power(A, 0.3, floor=0.1)),
                      (self.call("cholesky", A), ot.cholesky(A)), (self.call("polar", A), ot.polar(A)),
                      (self.call("solve", A, B), ot.solve_triangular(A, B)),

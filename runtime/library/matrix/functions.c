@@ -380,7 +380,8 @@ optc_status optc_eigh_sized(optc_engine *e, const optc_function *from, size_t si
     optc_status s = read_function(e, "optc_eigh", from, size, &x, &f);
     if (s != OPTC_OK)
         return s;
-    function_spec(&f, "inputs = { A = \"rows\" }, state = { w = zeros \"row\", V = zeros \"rows\" },", "w, V = eigh(A)");
+    function_spec(&f, "inputs = { A = \"rows\" }, state = { w = zeros \"row\", V = zeros \"rows\" },",
+                  "w, V = eigh(A)");
     square_slots(&x, &f);
     f.out[0] = slot("V", "x", x.x, x.n, x.n, COPY_REVERSED);
     f.out[1] = slot("w", "y", x.y, 1, x.n, COPY_REVERSED);
@@ -458,7 +459,8 @@ optc_status optc_qr_sized(optc_engine *e, const optc_function *from, size_t size
     if (s != OPTC_OK)
         return s;
     int64_t k = x.m < x.n ? x.m : x.n;
-    function_spec(&f, "rank = 1048576, inputs = { A = \"rows rank\" }, state = { X = zeros \"rows rank\" },", "X = qr(A)");
+    function_spec(&f, "rank = 1048576, inputs = { A = \"rows rank\" }, state = { X = zeros \"rows rank\" },",
+                  "X = qr(A)");
     f.shape[1] = x.m, f.shape[2] = k;
     f.in[0] = slot("A", "a", x.a, x.m, k, COPY_FINITE);
     f.in[0].ld = x.a.ld ? x.a.ld : x.n;                    /* the distances are those of all columns */
