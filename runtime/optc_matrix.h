@@ -1,5 +1,5 @@
 /* Functions of matrices without a rule: powers, eigenvectors, triangles, solutions, orthogonal factors. optc.h includes
- * this file: programs include optc.h only. runtime/MATRICES.md has an example and the details. */
+ * this file: programs include optc.h only. runtime/FUNCTIONS.md has an example and the details. */
 #ifndef OPTC_MATRIX_H
 #define OPTC_MATRIX_H
 
@@ -71,6 +71,63 @@ OPTC_FUNCTION(solve)
 OPTC_FUNCTION(polar)
 OPTC_FUNCTION(qr)
 #undef OPTC_FUNCTION
+
+/* Computes y = (a (x) b) x, the Kronecker product times a vector, for each vector of a batch, without forming the
+ * product: y = a x b.T, where x is a matrix of n x q and y one of m x p, row-major without gaps. a is m x n, b is
+ * p x q. next_a, next_b: values from matrix to matrix; 0: consecutive; or OPTC_ONE. scale 0: 1; add: y = … + add y. The
+ * rest is as in optc_product with three matrices. */
+typedef struct optc_kron_vector {
+    const void *a, *b, *x;
+    void *y;
+    optc_type type;            /* 0: f32 */
+    int64_t m, n, p, q, batch; /* batch 0: 1 */
+    int64_t next_a, next_b;
+    double scale, add;
+    int64_t workspace;
+    void *stream;
+} optc_kron_vector;
+optc_status optc_kron_apply_sized(optc_engine *e, const optc_kron_vector *x, size_t size);
+static inline optc_status optc_kron_apply(optc_engine *e, const optc_kron_vector *x)
+{
+    return optc_kron_apply_sized(e, x, sizeof *x);
+}
+
+/* The two sides of a linear layer: what it saw, act, of batch x rows x in, and the gradient of its output, out, of
+ * batch x rows x outs; row-major without gaps. rows: positions of a sample (0: 1), such as those of a sequence. The
+ * gradient of sample s is out[s].T act[s], of outs x in; the functions do not form it. */
+typedef struct optc_linear {
+    const void *act, *out;
+    optc_type type;            /* of act, out, sum, a and g; 0: f32 */
+    int64_t batch, rows, in, outs;
+    double *norm;              /* batch values */
+    void *sum;                 /* outs x in */
+    double clip;               /* the largest norm of a sample's gradient in the sum */
+    void *a, *g;               /* in x in, outs x outs */
+    double decay;              /* from 0 to less than 1 */
+    int unchecked;             /* as in optc_function */
+    int64_t workspace;         /* as in optc_product */
+    void *stream;
+} optc_linear;
+/* norm[s] = the Frobenius norm of the gradient of sample s. */
+optc_status optc_sample_norms_sized(optc_engine *e, const optc_linear *x, size_t size);
+/* sum = the sum over s of min(1, clip / norm[s]) times the gradient of sample s. norm is not read; NULL: it is not
+ * stored. Temporary memory: as much as `out`, and what the norms need. */
+optc_status optc_clipped_sum_sized(optc_engine *e, const optc_linear *x, size_t size);
+/* K-FAC's factors: a = decay a + (1 - decay) act.T act / (batch rows), g = decay g + (1 - decay) out.T out / batch.
+ * decay 0: a and g are not read. NULL: that factor is not computed. */
+optc_status optc_kfac_factors_sized(optc_engine *e, const optc_linear *x, size_t size);
+static inline optc_status optc_sample_norms(optc_engine *e, const optc_linear *x)
+{
+    return optc_sample_norms_sized(e, x, sizeof *x);
+}
+static inline optc_status optc_clipped_sum(optc_engine *e, const optc_linear *x)
+{
+    return optc_clipped_sum_sized(e, x, sizeof *x);
+}
+static inline optc_status optc_kfac_factors(optc_engine *e, const optc_linear *x)
+{
+    return optc_kfac_factors_sized(e, x, sizeof *x);
+}
 
 /* Frees the memory that the engine keeps for the functions above, except what captured graphs use. */
 optc_status optc_functions_drop(optc_engine *e);

@@ -310,13 +310,27 @@ OPTC_COUNT int root_by_products(double exponent, double low, unsigned flags)
 }
 OPTC_COUNT int call_root(const ProgCall *c) { return root_by_products(c->alpha, call_low(c), c->flags); }
 
-/* The kernel sets that a call needs on a GPU; root: the result of root_by_products. */
-OPTC_COUNT unsigned callee_kernels(Callee c, int root)
+/* Whether a GPU computes a power by a triangle: inverses in f64 that products do not compute (gpu_factors.c). */
+OPTC_COUNT bool inverse_by_triangle(double exponent, double low, unsigned flags)
+{
+    bool inverse = exponent + 1 < 1e-9 && exponent + 1 > -1e-9;
+    return inverse && flags & EXACT && !(flags & FLOORED) && !root_by_products(exponent, low, flags);
+}
+
+/* The kernel sets that a call needs on a GPU. */
+OPTC_COUNT unsigned callee_kernels(Callee c, double exponent, double low, unsigned flags)
 {
     unsigned sets = callee_facts[c].kernels;
-    return !(sets & FOR_ROOT) ? sets : root ? (unsigned)FOR_ROOT : sets & ~(unsigned)FOR_ROOT;
+    if (!(sets & FOR_ROOT))
+        return sets;
+    if (inverse_by_triangle(exponent, low, flags))
+        return FOR_PANEL | FOR_QR;
+    return root_by_products(exponent, low, flags) ? (unsigned)FOR_ROOT : sets & ~(unsigned)FOR_ROOT;
 }
-OPTC_COUNT unsigned call_kernels(const ProgCall *c) { return callee_kernels(c->callee, call_root(c)); }
+OPTC_COUNT unsigned call_kernels(const ProgCall *c)
+{
+    return callee_kernels(c->callee, c->alpha, call_low(c), c->flags);
+}
 
 OPTC_COUNT bool stage_of_kind(const ProgStage *s, CalleeKind k)
 {

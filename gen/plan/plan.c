@@ -382,7 +382,7 @@ unsigned plan_call_flags(const Plan *p, const Graph *g, const Stage *s)
 static unsigned stage_kernels(const Plan *p, const Graph *g, const Stage *s)
 {
     const Node *n = &g->n[s->body[0]];
-    return callee_kernels(callee_of(n), root_by_products(n->imm, n->beta, plan_call_flags(p, g, s)));
+    return callee_kernels(callee_of(n), n->imm, n->beta, plan_call_flags(p, g, s));
 }
 
 CallNeeds plan_needs(const Plan *p)

@@ -113,18 +113,21 @@ static bool make_case(Case *c, const char *spec, const char *with, const char *o
     return c->source && list_kernels(c);
 }
 
-/* Kernels that belong to no rule. */
-static bool make_alone(Case *c)
+/* Kernels that belong to no rule: those of a template, one per storage type. */
+static bool make_alone(Case *c, const char *name)
 {
-    static const char *const kernels[] =
-        {"optc_kron_of_f32", "optc_kron_of_f64", "optc_kron_of_bf16", "optc_kron_of_f16", "optc_kron_of_e4m3",
-         "optc_kron_of_e5m2"};
-    snprintf(c->label, sizeof c->label, "matrices with no rule");
-    c->source = emit_cuda_alone("kron");
-    c->kernel = malloc(sizeof kernels);
-    for (int i = 0; c->kernel && i < COUNT(kernels); i++)
-        c->kernel[c->nkernel++] = kernels[i];
-    return c->source && c->kernel;
+    static char names[2 * NTYPES][64];
+    static int used;
+    snprintf(c->label, sizeof c->label, "matrices with no rule: %s", name);
+    c->source = emit_cuda_alone(name);
+    c->kernel = calloc(NTYPES, sizeof *c->kernel);
+    for (int t = 0; c->kernel && t < NTYPES; t++) {
+        if (!type_number((Type)t))
+            continue;
+        snprintf(names[used], sizeof *names, "optc_%s_of_%s", name, type_info[t].name);
+        c->kernel[c->nkernel++] = names[used++];
+    }
+    return c->source && c->kernel && c->nkernel;
 }
 
 /* Long sources take longest: they come first, so that no process has one left at the end. */
@@ -155,7 +158,8 @@ static int make_cases(Case *c)
         c[n].nparts = 1;
         ok = make_case(&c[n++], every_call, "", "", f32) && ok;
     }
-    ok = make_alone(&c[n++]) && ok;
+    ok = make_alone(&c[n++], "kron") && ok;
+    ok = make_alone(&c[n++], "copy") && ok;
     if (ok)
         qsort(c, (size_t)n, sizeof *c, longest_first);
     return ok ? n : -1;
@@ -367,7 +371,7 @@ static Work *share_work(void)
     pthread_mutexattr_t a;
     if (w == MAP_FAILED || pthread_mutexattr_init(&a) || pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED) ||
         pthread_mutex_init(&w->spills.lock, &a)) return NULL;
-    w->c = calloc((size_t)optc_library_size() + COUNT(extra) + NMASTER + 4, sizeof *w->c);
+    w->c = calloc((size_t)optc_library_size() + COUNT(extra) + NMASTER + 5, sizeof *w->c);
     return w->c ? w : NULL;
 }
 

@@ -281,30 +281,20 @@ static optc_status call_functions(optc_engine *e, float *a, float *x, Outcome *o
     return s;
 }
 
+/* The host can access the memory of the emulated GPU too. */
 static void functions(const Scene *s, Outcome *out)
 {
-    static float here[3 * SQUARES];
-    char cc[4096];
+    float *at = NULL;
     optc_engine *e = NULL;
-    snprintf(cc, sizeof cc, "%s", s->gpu ? "" : "cc");
-    optc_engine_options o = {.device = s->gpu ? "cuda" : NULL, .threads = 1, .cache_dir = below("cache"),
-                             .compiler = cc};
+    optc_engine_options o = {.device = s->gpu ? "cuda" : NULL, .threads = 1, .cache_dir = below("cache")};
     *out = (Outcome){.status = optc_open(&o, &e)};
+    if (out->status == OPTC_OK)
+        out->status = optc_alloc(e, sizeof *at * 3 * SQUARES, NULL, (void **)&at);
     snprintf(out->message, sizeof out->message, "%s", out->status == OPTC_OK ? "" : optc_message());
-    if (out->status == OPTC_OK && !s->gpu)
-        out->status = call_functions(e, here, here + SQUARES, out);
-    else if (out->status == OPTC_OK) {
-        Gpu g = gpu_open();
-        unsigned long long p = 0;
-        if (g.alloc && g.alloc(&p, sizeof here) == 0)
-            out->status = call_functions(e, (float *)(uintptr_t)p, (float *)(uintptr_t)p + SQUARES, out);
-        else
-            *out = (Outcome){.status = OPTC_ERROR_DEVICE, .message = "the scene's own tensors"};
-        if (p)
-            g.release(p);
-        if (g.library)
-            dlclose(g.library);
-    }
+    if (out->status == OPTC_OK)
+        out->status = call_functions(e, at, at + SQUARES, out);
+    if (e)
+        (void)optc_free(e, at, NULL);
     (void)optc_close(e);
 }
 

@@ -115,6 +115,43 @@ START_TEST(refused)
 }
 END_TEST
 
+/* Norms, clipped sums and factors of a linear layer, and an implicit Kronecker product, as on the CPU. */
+START_TEST(linear_layer)
+{
+    SHARED();
+    enum { BATCH = 3, ROWS = 2, IN = 4, OUTS = 3, ACT = BATCH * ROWS * IN, OUT = BATCH * ROWS * OUTS };
+    double act[ACT], out[OUT], got[2][BATCH + OUTS * IN + IN * IN + OUTS * OUTS + IN * OUTS];
+    optc_engine *e[2] = {NULL, open_gpu()};
+    OK(optc_open(NULL, &e[0]));
+    for (int i = 0; i < ACT; i++)
+        act[i] = (i * 7 % 11 - 5) / 5.0;
+    for (int i = 0; i < OUT; i++)
+        out[i] = (i * 5 % 13 - 6) / 6.0;
+    for (int k = 0; k < 2; k++) {
+        double *a = k ? take(sizeof act) : act, *g = k ? take(sizeof out) : out,
+               *to = k ? take(sizeof got[0]) : got[0];
+        if (k)
+            put(a, act, sizeof act), put(g, out, sizeof out);
+        optc_linear x = {.act = a, .out = g, .type = OPTC_F64, .batch = BATCH, .rows = ROWS, .in = IN, .outs = OUTS,
+                         .norm = to, .sum = to + BATCH, .clip = 1.5, .a = to + BATCH + OUTS * IN,
+                         .g = to + BATCH + OUTS * IN + IN * IN};
+        OK(optc_clipped_sum(e[k], &x));
+        OK(optc_kfac_factors(e[k], &x));
+        OK(optc_kron_apply(e[k], &(optc_kron_vector){.a = a, .b = g, .x = a + IN * IN,
+                                                     .y = to + BATCH + OUTS * IN + IN * IN + OUTS * OUTS,
+                                                     .type = OPTC_F64, .m = IN, .n = IN, .p = OUTS, .q = 2}));
+        if (k) {
+            get(got[1], to, sizeof got[1]);
+            give(a), give(g), give(to);
+        }
+        OK(optc_close(e[k]));
+    }
+    for (size_t i = 0; i < sizeof got[0] / sizeof(double); i++)
+        ck_assert_msg(fabs(got[0][i] - got[1][i]) <= 1e-13 * (1 + fabs(got[0][i])), "value %zu: %g on the CPU, %g", i,
+                      got[0][i], got[1][i]);
+}
+END_TEST
+
 /* Milliseconds of optc_matrix_power(-1), and of optc_solve with the identity, for symmetric matrices in f64. */
 static double time_inverse(optc_engine *e, optc_function *f, bool solve)
 {
@@ -174,5 +211,6 @@ void add_functions(TCase *t)
     tcase_add_loop_test(t, definitions, 0, FUNCTION_CASES);
     tcase_add_test(t, in_a_graph);
     tcase_add_test(t, refused);
+    tcase_add_test(t, linear_layer);
     tcase_add_test(t, inverse_times);
 }

@@ -76,7 +76,8 @@ anchors() {
     awk '/^```/ { code = !code } !code && sub(/^##* /, "")' "$1" | tr 'A-Z ' 'a-z-' | tr -cd 'a-z0-9_\n-'
 }
 plain="README.md gen/IR.md gen/CONTRIBUTING.md runtime/C.md runtime/CAPTURE.md runtime/python/README.md tests/README.md
-    tools/README.md runtime/CACHE.md runtime/CHECKPOINTS.md runtime/TUNING.md runtime/TYPES.md tools/SHIPPING.md"
+    tools/README.md runtime/CACHE.md runtime/CHECKPOINTS.md runtime/FUNCTIONS.md runtime/TUNING.md runtime/TYPES.md
+    tools/SHIPPING.md"
 for page in $plain; do
     long=$(prose "$page" 100 5)
     [ -z "$long" ] && ok || bad "$long"
@@ -135,6 +136,7 @@ said=$(tr '\n' ' ' < "$top/README.md" | grep -o "'betta' is not declared; did yo
 link="-I$top/runtime -L$build -loptc -Wl,-rpath,$build"
 ${CC:-cc} -std=c11 -Wall -Wextra -Werror step.c -o strict $link 2> "$work/said" && ok ||
     bad "step.c: $(cat "$work/said")"
+follow runtime/FUNCTIONS.md
 if command -v g++ >/dev/null 2>&1; then
     follow runtime/C.md
     ./step++ > "$work/said"

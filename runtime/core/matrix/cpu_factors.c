@@ -261,7 +261,7 @@ static double factor_off(const ProgCall *c, const MatrixView *of, FactorShape x,
 {
     double off = 0;
     int64_t n = c->callee == CALL_QR ? x.n : x.m;
-    int times = c->callee == CALL_POWER ? call_root(c) : 0;
+    int times = c->callee != CALL_POWER ? 0 : inverse_by_triangle(c->alpha, call_low(c), c->flags) ? 1 : call_root(c);
     if (c->callee != CALL_QR && !times)
         return 0;
     probe_start(v, n);

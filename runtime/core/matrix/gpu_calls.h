@@ -163,7 +163,7 @@ CORE optc_status roots_f32_bind(optc_binding *b);             /* after the facto
 CORE void roots_f32_unbind(optc_binding *b);
 
 /* ---- gpu_factors.c ---- */
-CORE bool is_factor(const ProgStage *s);                   /* chol, qr, solve */
+CORE bool is_factor(const ProgStage *s);                   /* chol, qr, solve, inverses in f64 */
 CORE int64_t factor_record(const optc_binding *b, const ProgStage *s, Shape shape);
 CORE void factor_most(const optc_binding *b, const ProgStage *s, Shape shape, int *steps, int *sets);
 CORE optc_status add_factor(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
@@ -172,7 +172,7 @@ CORE optc_status add_order(const optc_binding *b, GpuCalls *x, const ProgStage *
 
 /* ---- gpu_eigen.c ---- */
 enum { STEPS_EIGEN = 2 * 14, SETS_EIGEN = 2 * 11 };        /* per group, upper bounds */
-CORE bool is_eigen(const ProgStage *s);                    /* eigh, and powers that call_root does not take */
+CORE bool is_eigen(const ProgStage *s);                    /* eigh, and powers by neither products nor triangles */
 CORE void eigen_path(const optc_rule *r, char *buf, size_t n);     /* appends to buf if the rule has such calls */
 /* The measured method, or EIGEN_BY_SIZE. rows 0: EIGEN_F32 if it was the best for any size. */
 CORE EigenMethod method_known(const optc_engine *e, bool roots, bool f64, int64_t rows, int64_t matrices);

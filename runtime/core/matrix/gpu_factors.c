@@ -1,14 +1,17 @@
-/* Cholesky, QR, triangular solves, sort and take on a GPU.
+/* Cholesky, QR, triangular solves, inverses in f64, sort and take on a GPU.
  *
  * Factors are computed in f64 whatever type the matrices are stored in, by panels of 64 columns: a kernel factors a
  * panel's tile and inverts it, and everything else is products. Products with all earlier panels are subtracted for
  * eight panels at a time, since 64 columns of one large matrix do not keep a GPU busy. Each matrix has a record, in the
  * same memory as the records of roots:
- *   area 0   SOLVE: the triangle, QR: x
- *   area 1   QR: q, SOLVE: the right-hand sides
- *   area 2   the matrix to factor: CHOL's copy of a, QR's Gram matrix; SOLVE: the result
- *   area 3   the triangle
+ *   area 0   SOLVE: the triangle, QR: x, POWER: 1, then a
+ *   area 1   QR: q, SOLVE: the right-hand sides, POWER: the triangle's inverse
+ *   area 2   the matrix to factor: CHOL's and POWER's copy of a, QR's Gram matrix; SOLVE, POWER: the result
+ *   area 3   the triangle; POWER: at the end the result times a
  *   area 4   inverses of its tiles, 64 columns of them
+ * POWER is the inverse of a matrix with positive eigenvalues (inverse_by_triangle): L L.T = a, X = L^-T L^-1. It is
+ * refused if there is no L, or if X a differs from 1 by more than inverse_off. Eigenvectors would take about ten times
+ * as many operations.
  * QR is Cholesky QR in three rounds, each by the triangle of the columns' Gram matrix: the first with its diagonal
  * slightly raised, the others as it is. The Gram matrix of the result decides whether it is accepted. A column that
  * depends on earlier ones, or is zero, shows in the second round: only rounding errors are left of it. Its row of the
@@ -25,7 +28,7 @@
 #include <string.h>
 
 enum { FACTOR_PANEL = 64, FACTOR_WIDE = 8 * FACTOR_PANEL, ROUNDS = 3 };
-static const double columns_off = 1e-6, reflected_most = 0x1p30;
+static const double columns_off = 1e-6, reflected_most = 0x1p30, inverse_off = 0.05;      /* as roots: root_off */
 
 typedef struct Factor {
     const optc_binding *b;
@@ -62,12 +65,13 @@ static Factor factor_in(const optc_binding *b, GpuCalls *x, const ProgStage *s, 
 static void areas_of(const Factor *f, int64_t *values, int64_t *ld)
 {
     Callee c = f->call->callee;
-    int64_t side = c == CALL_QR ? f->n : f->m, down = f->m, across = c == CALL_QR ? f->n : c == CALL_SOLVE ? f->n : 0;
+    int64_t side = c == CALL_QR ? f->n : f->m, down = f->m, across = c == CALL_CHOL ? 0 : f->n;
     bool right = (f->call->flags & FROM_RIGHT) != 0;
     int64_t wide = right ? f->m : across;                      /* row stride of the right-hand sides */
     const int64_t square = dom_times(side, side), all = dom_times(down, across);
     bool qr = c == CALL_QR, solve = c == CALL_SOLVE;
-    const int64_t length[AREAS] = {qr ? all : solve ? square : 0, all, solve ? all : square, solve ? 0 : square,
+    const int64_t length[AREAS] = {qr ? all : c == CALL_CHOL ? 0 : square, all, solve ? all : square,
+                                   solve ? 0 : square,
                                    dom_times(side, FACTOR_PANEL)};
     const int64_t row[AREAS] = {qr ? across : side, qr ? across : wide, solve ? wide : side, side, FACTOR_PANEL};
     for (int i = 0; i < AREAS; i++) {
@@ -274,7 +278,7 @@ static void solve_steps(Factor *f)
     add_store(f, 2, down, across, 0);
 }
 
-/* area 2 = x.T x: the lower triangle, or the whole matrix */
+/* area 2 = x.T x: the lower triangle, or the whole matrix (POWER: m and n are equal) */
 static void add_gram(Factor *f, int x, bool whole)
 {
     ProgCall c;
@@ -291,6 +295,25 @@ static void add_gram(Factor *f, int x, bool whole)
     z.ld[0] = z.ld[1] = f->ld[x];
     z.ld[2] = z.ld[3] = f->ld[2];
     f->fits = product_steps(f->b, f->x, call_type_f64(), &c, f->group, z, !f->x->library) && f->fits;
+}
+
+static void inverse_steps(Factor *f)
+{
+    Solved z = {3, 0, 1, false, false, f->m, f->m};
+    Shaped all = {f->m, f->m, f->m};
+    CallStep *s;
+    add_load(f, f->call->a, 2, f->m, f->m, 64);
+    add_chol(f, f->m, 0);
+    add_load(f, f->call->a, 0, f->m, f->m, 256);
+    add_solve(f, z);
+    add_gram(f, 1, true);
+    add_load(f, f->call->a, 0, f->m, f->m, 128);
+    part_product(f, at(2, 0, 0), at(0, 0, 0), at(3, 0, 0), all, 0, 1, 0);
+    s = on_area(f, KERNEL_FACTOR_ONE, at(3, 0, 0), f->m, f->m);
+    s->c = part_set(f, at(1, 0, 0));
+    s = on_area(f, KERNEL_FACTOR_JUDGE, at(1, 0, 0), f->m, f->m);
+    s->alpha = inverse_off;
+    add_store(f, 2, f->m, f->m, 0);
 }
 
 static void qr_steps(Factor *f)
@@ -349,6 +372,8 @@ CORE optc_status add_factor(const optc_binding *b, GpuCalls *x, const ProgStage 
         chol_steps(&f);
     else if (stage->call->callee == CALL_SOLVE)
         solve_steps(&f);
+    else if (stage->call->callee == CALL_POWER)
+        inverse_steps(&f);
     else
         qr_steps(&f);
     for (int i = first; i < x->nstep; i++)

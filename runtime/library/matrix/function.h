@@ -27,12 +27,14 @@ typedef enum CopyFlag {
 } CopyFlag;
 
 /* A batch of matrices of a call. name: in the spec, NULL: the spec does not have it; label: in messages. ld, next: as
- * stored. flags: of its copy. */
+ * stored. flags: of its copy. computed: it is stored in the type that functions compute in. wide:
+ * it and its state are f64, as values of domain "slice" are. */
 typedef struct FunctionSlot {
     const char *name, *label;
     char *at;
     int64_t rows, cols, ld, next;
     unsigned flags;
+    bool computed, wide;
 } FunctionSlot;
 
 /* shape: of the spec's parameter. why: more reasons for a result that does not exist. after: what is done between the
@@ -67,7 +69,9 @@ typedef struct FunctionEntry {
 } FunctionEntry;
 
 /* ---- functions.c ---- */
-optc_status function_run(optc_engine *e, FunctionForm *f);
+optc_status function_run(optc_engine *e, const FunctionForm *f);
+/* Fills in the spec: what it declares, and what it computes. f->call names it. */
+void function_spec(FunctionForm *f, const char *declares, const char *body);
 /* ---- function_cache.c ---- */
 /* Takes an entry out of the table, or makes one. capturing: only one that was used before, with the same numbers. */
 optc_status function_take(optc_engine *e, const FunctionForm *f, bool capturing, FunctionEntry **out);

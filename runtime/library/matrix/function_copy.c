@@ -100,7 +100,8 @@ optc_status function_copy(optc_engine *e, const FunctionForm *f, const FunctionS
                           unsigned *bad)
 {
     enum { FEW_VALUES = 1 << 16 };
-    CpuCopy x = {s, flags & COPY_LOOK ? f->compute : f->type, flags, flat, bad};
+    Type type = s->wide ? T_F64 : flags & COPY_LOOK || s->computed ? f->compute : f->type;
+    CpuCopy x = {s, type, flags, flat, bad};
     if (!s->rows || !s->cols || !f->batch)
         return OPTC_OK;
     if (e->gpu)

@@ -93,7 +93,7 @@ static optc_status check_results(optc_engine *e, const FunctionForm *f, Function
     optc_status s = clear_bad(e, f, x);
     for (int i = 0; i < f->nout && s == OPTC_OK; i++) {
         FunctionSlot own = {.label = "the result", .at = x->result[i], .rows = f->out[i].rows, .cols = f->out[i].cols,
-                            .ld = f->out[i].cols, .next = f->out[i].rows * f->out[i].cols};
+                            .ld = f->out[i].cols, .next = f->out[i].rows * f->out[i].cols, .wide = f->out[i].wide};
         s = function_copy(e, f, &own, COPY_LOOK | COPY_FINITE, x->result[i], x->bad);
     }
     if (s == OPTC_OK)
@@ -165,7 +165,7 @@ static optc_status run_inside(optc_engine *e, const FunctionForm *f)
     return s;
 }
 
-optc_status function_run(optc_engine *e, FunctionForm *f)
+optc_status function_run(optc_engine *e, const FunctionForm *f)
 {
     optc_status s = e->gpu ? gpu_alive(e->gpu) : OPTC_OK;
     if (s != OPTC_OK || !e->gpu)
@@ -177,7 +177,7 @@ optc_status function_run(optc_engine *e, FunctionForm *f)
 /* ---- checks of the caller's struct ---- */
 static FunctionSlot slot(const char *name, const char *label, optc_matrix x, int64_t rows, int64_t cols, unsigned flags)
 {
-    return (FunctionSlot){name, label, x.data, rows, cols, x.ld, x.next, flags};
+    return (FunctionSlot){name, label, x.data, rows, cols, x.ld, x.next, flags, false, false};
 }
 
 static Operand operand_of(const FunctionSlot *s)
@@ -252,8 +252,7 @@ static optc_status read_function(optc_engine *e, const char *call, const optc_fu
     return s;
 }
 
-/* Fills in the spec: what it declares, and what it computes. */
-static void write_spec(FunctionForm *f, const char *declares, const char *body)
+void function_spec(FunctionForm *f, const char *declares, const char *body)
 {
     snprintf(f->spec, sizeof f->spec,
              "return optimizer { name = \"%s\", view = \"last\", %s\n  matrix = function() %s end,\n"
@@ -334,7 +333,7 @@ static optc_status power_spec(const optc_function *x, FunctionForm *f)
     snprintf(declares, sizeof declares, "hyper = { %s }, inputs = { A = \"rows\" }, state = { X = zeros \"rows\" },",
              hyper);
     snprintf(body, sizeof body, "X = power(A, %s, { %s })", exponent, options);
-    write_spec(f, declares, body);
+    function_spec(f, declares, body);
     return s;
 }
 
@@ -367,7 +366,7 @@ optc_status optc_cholesky_sized(optc_engine *e, const optc_function *from, size_
     optc_status s = read_function(e, "optc_cholesky", from, size, &x, &f);
     if (s != OPTC_OK)
         return s;
-    write_spec(&f, "inputs = { A = \"rows\" }, state = { X = zeros \"rows\" },", "X = chol(A)");
+    function_spec(&f, "inputs = { A = \"rows\" }, state = { X = zeros \"rows\" },", "X = chol(A)");
     square_slots(&x, &f);
     f.why = ": it is not positive definite; add something to its diagonal";
     return check_and_run(e, &f);
@@ -381,7 +380,8 @@ optc_status optc_eigh_sized(optc_engine *e, const optc_function *from, size_t si
     optc_status s = read_function(e, "optc_eigh", from, size, &x, &f);
     if (s != OPTC_OK)
         return s;
-    write_spec(&f, "inputs = { A = \"rows\" }, state = { w = zeros \"row\", V = zeros \"rows\" },", "w, V = eigh(A)");
+    function_spec(&f, "inputs = { A = \"rows\" }, state = { w = zeros \"row\", V = zeros \"rows\" },",
+                  "w, V = eigh(A)");
     square_slots(&x, &f);
     f.out[0] = slot("V", "x", x.x, x.n, x.n, COPY_REVERSED);
     f.out[1] = slot("w", "y", x.y, 1, x.n, COPY_REVERSED);
@@ -405,7 +405,7 @@ optc_status optc_solve_sized(optc_engine *e, const optc_function *from, size_t s
     char body[120];
     snprintf(body, sizeof body, "p = solve(%s, p, { %s })", x.upper ? "T.T" : "T",
              right ? "right = true" : x.positive ? "spd = true" : "");
-    write_spec(&f, right ? "inputs = { T = \"cols\" }," : "inputs = { T = \"rows\" },", body);
+    function_spec(&f, right ? "inputs = { T = \"cols\" }," : "inputs = { T = \"rows\" },", body);
     f.shape[1] = rows, f.shape[2] = cols;
     f.in[0] = slot("T", "a", x.a, x.n, x.n,
                    x.positive ? symmetric_flags(&x) : COPY_FINITE | COPY_LOWER | (x.upper ? COPY_TRANSPOSED : 0));
@@ -432,7 +432,7 @@ optc_status optc_polar_sized(optc_engine *e, const optc_function *from, size_t s
     if (s != OPTC_OK)
         return s;
     snprintf(body, sizeof body, "p = polar(p, { steps = %d, coefficients = \"%s\" })", x.steps ? x.steps : 12, set);
-    write_spec(&f, "", body);
+    function_spec(&f, "", body);
     f.shape[1] = x.m, f.shape[2] = x.n;
     f.in[0] = slot("p", "a", x.a, x.m, x.n, COPY_FINITE);
     f.out[0] = slot("p", "x", x.x, x.m, x.n, 0);
@@ -459,7 +459,8 @@ optc_status optc_qr_sized(optc_engine *e, const optc_function *from, size_t size
     if (s != OPTC_OK)
         return s;
     int64_t k = x.m < x.n ? x.m : x.n;
-    write_spec(&f, "rank = 1048576, inputs = { A = \"rows rank\" }, state = { X = zeros \"rows rank\" },", "X = qr(A)");
+    function_spec(&f, "rank = 1048576, inputs = { A = \"rows rank\" }, state = { X = zeros \"rows rank\" },",
+                  "X = qr(A)");
     f.shape[1] = x.m, f.shape[2] = k;
     f.in[0] = slot("A", "a", x.a, x.m, k, COPY_FINITE);
     f.in[0].ld = x.a.ld ? x.a.ld : x.n;                    /* the distances are those of all columns */

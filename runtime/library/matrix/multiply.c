@@ -5,6 +5,8 @@
 #include <string.h>
 
 static const char multiply_call[] = "optc_multiply", kron_call[] = "optc_kron";
+static const ProductNames multiply_names = {multiply_call, "a", "b", "d", "c"};
+static const ProductNames kron_names = {kron_call, "a", "b", "d", "c"};
 
 char *operand_at(const Operand *x, int64_t nth, int64_t row, int64_t col, int64_t size)
 {
@@ -111,16 +113,17 @@ optc_status operand_here(optc_engine *e, const char *call, const char *name, con
                : s;
 }
 
-static optc_status check_memory(optc_engine *e, const char *call, const Multiply *m)
+static optc_status check_memory(optc_engine *e, const ProductNames *n, const Multiply *m)
 {
     const struct { const char *name; const Operand *x; } all[] = {
-        {"a", &m->a}, {"b", &m->b}, {"d", &m->d}, {"c", &m->c}};
+        {n->a, &m->a}, {n->b, &m->b}, {n->d, &m->d}, {n->c, &m->c}};
     for (int i = 0; i < 4; i++) {
         if ((all[i].x == &m->b && m->gram) || (all[i].x == &m->d && !m->chain))
             continue;
         if (i < 3 && operands_meet(all[i].x, &m->c, m->batch, m->size))
-            return fail(OPTC_ERROR_ARGUMENT, "%s: c overlaps %s in memory; give c its own memory", call, all[i].name);
-        optc_status s = operand_here(e, call, all[i].name, all[i].x, m->batch, m->size);
+            return fail(OPTC_ERROR_ARGUMENT, "%s: %s overlaps %s in memory; give %s its own memory", n->call, n->c,
+                        all[i].name, n->c);
+        optc_status s = operand_here(e, n->call, all[i].name, all[i].x, m->batch, m->size);
         if (s != OPTC_OK)
             return s;
     }
@@ -139,9 +142,9 @@ optc_status matrix_type(const char *call, optc_type t, Type *out)
 }
 
 /* ---- products ---- */
-static optc_status read_product(optc_engine *e, const optc_product *p, Multiply *m)
+static optc_status read_product(optc_engine *e, const optc_product *p, const ProductNames *names, Multiply *m)
 {
-    static const char *const call = multiply_call;
+    const char *call = names->call;
     Type type = T_F32;
     int64_t n = p->b ? p->n : p->m;
     optc_status s = matrix_type(call, p->type, &type);
@@ -176,21 +179,22 @@ static optc_status read_product(optc_engine *e, const optc_product *p, Multiply 
     m->b = (Operand){(char *)(uintptr_t)p->b, p->k, n, p->ldb, p->next_b, p->turn_b != 0};
     m->d = (Operand){(char *)(uintptr_t)p->d, n, p->p, p->ldd, p->next_d, p->turn_d != 0};
     m->c = (Operand){p->c, p->m, p->d ? p->p : n, p->ldc, p->next_c, false};
-    s = operand_check(call, "a", &m->a, m->batch, m->size, true);
+    s = operand_check(call, names->a, &m->a, m->batch, m->size, true);
     if (s == OPTC_OK && m->gram) {
         m->b = m->a;
         m->b.transposed = !m->a.transposed;
         m->b.rows = p->k, m->b.cols = p->m;
     } else if (s == OPTC_OK) {
-        s = operand_check(call, "b", &m->b, m->batch, m->size, true);
+        s = operand_check(call, names->b, &m->b, m->batch, m->size, true);
     }
     if (s == OPTC_OK && m->chain)
-        s = operand_check(call, "d", &m->d, m->batch, m->size, true);
+        s = operand_check(call, names->d, &m->d, m->batch, m->size, true);
     if (s == OPTC_OK)
-        s = operand_check(call, "c", &m->c, m->batch, m->size, false);
+        s = operand_check(call, names->c, &m->c, m->batch, m->size, false);
     if (s == OPTC_OK && operand_folds(&m->c, m->batch))
-        s = fail(OPTC_ERROR_ARGUMENT, "%s: the matrices of c overlap; next_c must be at least a whole matrix", call);
-    return s == OPTC_OK ? check_memory(e, call, m) : s;
+        s = fail(OPTC_ERROR_ARGUMENT, "%s: the matrices of %s overlap; next_c must be at least a whole matrix", call,
+                 names->c);
+    return s == OPTC_OK ? check_memory(e, names, m) : s;
 }
 
 /* Consecutive matrices that are multiplied by the same b (and d) become one tall matrix. */
@@ -203,25 +207,48 @@ static void fold_batch(Multiply *m)
     m->batch = 1;
 }
 
+optc_status multiply_named(optc_engine *e, const optc_product *x, const ProductNames *names)
+{
+    Multiply m;
+    MatrixKit *k = NULL;
+    memset(&m, 0, sizeof m);
+    optc_status s = read_product(e, x, names, &m);
+    if (s != OPTC_OK || !m.c.rows || !m.c.cols)
+        return s;
+    fold_batch(&m);
+    s = matrices_kit(e, names->call, &k);
+    if (s != OPTC_OK)
+        return s;
+    return e->gpu ? multiply_gpu(e, k, &m) : multiply_cpu(e, &k->blas, &m);
+}
+
 optc_status optc_multiply_sized(optc_engine *e, const optc_product *x, size_t size)
 {
     const StructVersion as = {"optc_multiply_sized", "optc_product", multiply_call, sizeof(optc_product)};
     optc_product all;
-    Multiply m;
-    MatrixKit *k = NULL;
     if (!e || !x)
         return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", multiply_call, !e ? "the engine" : "the product");
-    memset(&m, 0, sizeof m);
     optc_status s = struct_read(&as, &all, x, size);
-    if (s == OPTC_OK)
-        s = read_product(e, &all, &m);
-    if (s != OPTC_OK || !m.c.rows || !m.c.cols)
-        return s;
-    fold_batch(&m);
-    s = matrices_kit(e, multiply_call, &k);
+    return s == OPTC_OK ? multiply_named(e, &all, &multiply_names) : s;
+}
+
+/* (a (x) b) x = a x b.T for x and the result as matrices: a chain of two products. */
+optc_status optc_kron_apply_sized(optc_engine *e, const optc_kron_vector *from, size_t size)
+{
+    static const ProductNames names = {"optc_kron_apply", "a", "x", "b", "y"};
+    const StructVersion as = {"optc_kron_apply_sized", "optc_kron_vector", names.call, sizeof(optc_kron_vector)};
+    optc_kron_vector x;
+    if (!e || !from)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", names.call, !e ? "the engine" : "the product");
+    optc_status s = struct_read(&as, &x, from, size);
     if (s != OPTC_OK)
         return s;
-    return e->gpu ? multiply_gpu(e, k, &m) : multiply_cpu(e, &k->blas, &m);
+    if (!x.b || !x.x)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", names.call, !x.b ? "b" : "x");
+    const optc_product p = {.a = x.a, .b = x.x, .d = x.b, .c = x.y, .type = x.type, .m = x.m, .n = x.q, .k = x.n,
+                            .p = x.p, .batch = x.batch, .turn_d = 1, .next_a = x.next_a, .next_d = x.next_b,
+                            .scale = x.scale, .add = x.add, .workspace = x.workspace, .stream = x.stream};
+    return multiply_named(e, &p, &names);
 }
 
 /* ---- Kronecker products ---- */
@@ -252,7 +279,7 @@ static optc_status read_kron(optc_engine *e, optc_kronecker *x, Multiply *m)
     if (s == OPTC_OK)
         s = operand_check(kron_call, "c", &m->c, m->batch, m->size, false);
     x->next_a = m->a.next, x->next_b = m->b.next;
-    return s == OPTC_OK ? check_memory(e, kron_call, m) : s;
+    return s == OPTC_OK ? check_memory(e, &kron_names, m) : s;
 }
 
 optc_status optc_kron_sized(optc_engine *e, const optc_kronecker *x, size_t size)

@@ -21,6 +21,10 @@ typedef struct Multiply {
     void *stream;
 } Multiply;
 
+/* How messages name a call and its matrices. */
+typedef struct ProductNames { const char *call, *a, *b, *d, *c; } ProductNames;
+optc_status multiply_named(optc_engine *e, const optc_product *x, const ProductNames *names);
+
 /* An engine's resources for products without a rule. On a GPU, under the engine's lock: cuBLAS's handle, and our
  * kernels by storage type; NULL until first used. */
 typedef struct MatrixKit {

@@ -1,0 +1,289 @@
+/* Norms of per-sample gradients, their clipped sum, and K-FAC's factors, from the two sides of a linear layer.
+ *
+ * The gradient of a sample is G = out.T act. Its squared norm is the sum of the products of the entries of act act.T
+ * and out out.T, which are rows x rows (the ghost norm), so G is never formed. The steps are functions of small specs
+ * (function.h); the sum and the factors are products (multiply.h). */
+#include "runtime/library/matrix/function.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A call after the caller's struct was read. In the engine's memory: gram, act act.T and out out.T of the samples of a
+ * part, and weight, a number per row, in the type that functions compute in; norm in f64; scaled, out times the
+ * weights, in the caller's type. */
+typedef struct Linear {
+    const char *call;
+    optc_linear x;
+    Type type, compute;
+    char *memory, *gram[2], *weight, *scaled, *norm;
+    int64_t bytes, part;
+} Linear;
+
+/* ---- the caller's struct ---- */
+static optc_status check_array(optc_engine *e, const Linear *l, const char *name, const void *at, int64_t rows,
+                               int64_t cols, int64_t size)
+{
+    Operand x = {(char *)(uintptr_t)at, rows, cols, 0, 0, false};
+    optc_status s = operand_check(l->call, name, &x, 1, size, false);
+    return s == OPTC_OK ? operand_here(e, l->call, name, &x, 1, size) : s;
+}
+
+static optc_status check_apart(const Linear *l, const char *name, const void *at, int64_t rows, int64_t cols)
+{
+    const optc_linear *x = &l->x;
+    int64_t size = type_info[l->type].bytes, lines = x->batch * x->rows;
+    Operand y = {(char *)(uintptr_t)at, rows, cols, cols, 0, false};
+    const Operand in[] = {{(char *)(uintptr_t)x->act, lines, x->in, x->in, 0, false},
+                          {(char *)(uintptr_t)x->out, lines, x->outs, x->outs, 0, false}};
+    for (int i = 0; i < 2; i++)
+        if (operands_meet(&in[i], &y, 1, size))
+            return fail(OPTC_ERROR_ARGUMENT, "%s: %s overlaps %s in memory; give it its own memory", l->call, name,
+                        i ? "out" : "act");
+    return OPTC_OK;
+}
+
+static optc_status check_result(optc_engine *e, const Linear *l, const char *name, const void *at, int64_t rows,
+                                int64_t cols)
+{
+    optc_status s = check_array(e, l, name, at, rows, cols, type_info[l->type].bytes);
+    return s == OPTC_OK ? check_apart(l, name, at, rows, cols) : s;
+}
+
+static optc_status read_linear(optc_engine *e, const char *call, const optc_linear *from, size_t size, Linear *l)
+{
+    char sized[64];
+    snprintf(sized, sizeof sized, "%s_sized", call);
+    const StructVersion as = {sized, "optc_linear", call, sizeof(optc_linear)};
+    optc_linear *x = &l->x;
+    int64_t all;
+    memset(l, 0, sizeof *l);
+    l->call = call;
+    if (!e || !from)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", call, !e ? "the engine" : "the layer");
+    optc_status s = struct_read(&as, x, from, size);
+    if (s != OPTC_OK)
+        return s;
+    if (x->batch < 1 || x->rows < 0 || x->in < 1 || x->outs < 1 || x->workspace < 0)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: the sizes batch = %lld, rows = %lld, in = %lld, outs = %lld, workspace = "
+                                         "%lld are not allowed", call, (long long)x->batch, (long long)x->rows,
+                    (long long)x->in, (long long)x->outs, (long long)x->workspace);
+    x->rows = x->rows ? x->rows : 1;
+    if (__builtin_mul_overflow(x->batch, x->rows, &all) || all > INT64_MAX / 64 / (x->in > x->outs ? x->in : x->outs) ||
+        x->rows > INT32_MAX)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %lld samples of %lld rows are larger than memory can be", call,
+                    (long long)x->batch, (long long)x->rows);
+    s = matrix_type(call, x->type, &l->type);
+    l->compute = s == OPTC_OK ? type_info[l->type].compute : T_F32;
+    if (s == OPTC_OK)
+        s = check_array(e, l, "act", x->act, all, x->in, type_info[l->type].bytes);
+    return s == OPTC_OK ? check_array(e, l, "out", x->out, all, x->outs, type_info[l->type].bytes) : s;
+}
+
+/* ---- memory ---- */
+static int64_t rounded(int64_t values, int64_t size) { return count_up(dom_times(values, size), 256) * 256; }
+
+static void give_memory(optc_engine *e, Linear *l)
+{
+    if (!l->memory)
+        return;
+    if (e->gpu) {
+        gpu_enter_aside(e->gpu);
+        gpu_give(e, (CUdeviceptr)(uintptr_t)l->memory, (size_t)l->bytes, (CUstream)l->x.stream);
+        gpu_leave(e->gpu, OPTC_OK);
+        return;
+    }
+    if (e->memory.alloc)
+        e->memory.release(e->memory.context, l->memory, (size_t)l->bytes, NULL);
+    else
+        free(l->memory);
+    memory_account(e, -l->bytes);
+}
+
+/* As many samples at a time as the workspace holds the squares of; the number changes no norm. */
+static optc_status take_memory(optc_engine *e, Linear *l, bool sum)
+{
+    const optc_linear *x = &l->x;
+    int64_t size = type_info[l->compute].bytes, limit = x->workspace ? x->workspace : e->workspace;
+    int64_t square = dom_times(x->rows, x->rows), each = dom_times(2 * square + x->rows, size);
+    int64_t scaled = sum ? rounded(x->batch * x->rows * x->outs, type_info[l->type].bytes) : 0;
+    l->part = each > limit ? 1 : limit / each < x->batch ? limit / each : x->batch;
+    int64_t gram = rounded(dom_times(square, l->part), size), lines = rounded(x->batch * x->rows, size),
+            numbers = rounded(x->batch, sizeof(double));
+    l->bytes = 2 * gram + lines + numbers + scaled;
+    if (e->gpu) {
+        CUdeviceptr at = 0;
+        gpu_enter_aside(e->gpu);
+        optc_status s = gpu_leave(e->gpu, gpu_alloc(e, (size_t)l->bytes, (CUstream)x->stream, l->call, &at));
+        if (s != OPTC_OK)
+            return s;
+        l->memory = (char *)(uintptr_t)at;
+    } else {
+        l->memory = e->memory.alloc ? e->memory.alloc(e->memory.context, (size_t)l->bytes, NULL)
+                                    : aligned_alloc(256, (size_t)l->bytes);
+        if (!l->memory)
+            return fail(OPTC_ERROR_MEMORY, "%s: out of memory: %lld bytes of temporaries", l->call,
+                        (long long)l->bytes);
+        memory_account(e, l->bytes);
+    }
+    l->gram[0] = l->memory, l->gram[1] = l->memory + gram;
+    l->weight = l->gram[1] + gram, l->norm = l->weight + lines, l->scaled = l->norm + numbers;
+    return OPTC_OK;
+}
+
+/* ---- steps ---- */
+static FunctionForm form_of(const Linear *l, int64_t batch, int64_t rows, int64_t cols)
+{
+    return (FunctionForm){.call = l->call, .why = "", .type = l->type, .compute = l->compute,
+                          .shape = {batch, rows, cols}, .batch = batch, .unchecked = l->x.unchecked != 0,
+                          .stream = l->x.stream};
+}
+
+static FunctionSlot dense(const char *name, const char *label, char *at, int64_t rows, int64_t cols, bool computed)
+{
+    return (FunctionSlot){.name = name, .label = label, .at = at, .rows = rows, .cols = cols, .ld = cols,
+                          .next = rows * cols, .computed = computed};
+}
+
+/* Products of the rows of one side, for n samples from `first` on. */
+static optc_status side_grams(optc_engine *e, const Linear *l, int side, int64_t first, int64_t n)
+{
+    const optc_linear *x = &l->x;
+    int64_t wide = side ? x->outs : x->in, at = first * x->rows * wide * type_info[l->type].bytes;
+    FunctionForm f = form_of(l, n, x->rows, wide);
+    function_spec(&f, "state = { K = zeros \"rows\" },", "K = gram(p)");
+    f.in[0] = dense("p", side ? "out" : "act", (char *)(uintptr_t)(side ? x->out : x->act) + at, x->rows, wide, false);
+    f.in[0].flags = COPY_FINITE;
+    f.out[0] = dense("K", "the products of its rows", l->gram[side], x->rows, x->rows, true);
+    f.nin = f.nout = 1;
+    return function_run(e, &f);
+}
+
+/* Norms and weights from the products of rows. A norm of 0 has the weight 1. */
+static optc_status weights(optc_engine *e, const Linear *l, int64_t first, int64_t n)
+{
+    const optc_linear *x = &l->x;
+    int64_t size = type_info[l->compute].bytes;
+    FunctionForm f = form_of(l, n, x->rows, 1);
+    function_spec(&f, "hyper = { clip = 1 }, inputs = { K = \"rows\", L = \"rows\" }, "
+                      "state = { s = zeros \"slice\", w = zeros \"row\" },",
+                  "s = sqrt(max(0, slice.sum(K * L))) w = where(gt(s, clip), clip / s, 1)");
+    f.in[0] = dense("K", "act", l->gram[0], x->rows, x->rows, true);
+    f.in[1] = dense("L", "out", l->gram[1], x->rows, x->rows, true);
+    f.out[0] = dense("s", "norm", l->norm + first * (int64_t)sizeof(double), 1, 1, true);
+    f.out[0].wide = true;
+    f.out[1] = dense("w", "weight", l->weight + first * x->rows * size, 1, x->rows, true);
+    f.nin = f.nout = 2;
+    f.hyper[f.nhyper++] = (optc_setting){"clip", x->clip};
+    f.why = ": its gradient is too large for the type";
+    return function_run(e, &f);
+}
+
+static optc_status norms(optc_engine *e, const Linear *l)
+{
+    optc_status s = OPTC_OK;
+    for (int64_t first = 0; first < l->x.batch && s == OPTC_OK; first += l->part) {
+        int64_t n = l->x.batch - first < l->part ? l->x.batch - first : l->part;
+        s = side_grams(e, l, 0, first, n);
+        if (s == OPTC_OK)
+            s = side_grams(e, l, 1, first, n);
+        if (s == OPTC_OK)
+            s = weights(e, l, first, n);
+    }
+    return s;
+}
+
+static optc_status scale_out(optc_engine *e, const Linear *l)
+{
+    const optc_linear *x = &l->x;
+    FunctionForm f = form_of(l, x->batch, x->rows, x->outs);
+    function_spec(&f, "inputs = { w = \"row\" },", "p = w * p");
+    f.in[0] = dense("p", "out", (char *)(uintptr_t)x->out, x->rows, x->outs, false);
+    f.in[1] = dense("w", "weight", l->weight, 1, x->rows, true);
+    f.out[0] = dense("p", "out", l->scaled, x->rows, x->outs, false);
+    f.nin = 2, f.nout = 1;
+    return function_run(e, &f);
+}
+
+static optc_status store_norms(optc_engine *e, const Linear *l)
+{
+    size_t bytes = (size_t)l->x.batch * sizeof(double);
+    if (!l->x.norm)
+        return OPTC_OK;
+    if (!e->gpu) {
+        memcpy(l->x.norm, l->norm, bytes);
+        return OPTC_OK;
+    }
+    gpu_enter_aside(e->gpu);
+    int rc = e->gpu->d->cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)l->x.norm, (CUdeviceptr)(uintptr_t)l->norm, bytes,
+                                             (CUstream)l->x.stream);
+    return gpu_leave(e->gpu, rc ? gpu_error(e->gpu, "cuMemcpyDtoDAsync", rc, l->call) : OPTC_OK);
+}
+
+/* ---- the functions ---- */
+static optc_status run_norms(optc_engine *e, Linear *l, bool sum)
+{
+    const optc_linear *x = &l->x;
+    optc_status s = x->norm || !sum ? check_array(e, l, "norm", x->norm, 1, x->batch, sizeof(double)) : OPTC_OK;
+    if (s == OPTC_OK && sum)
+        s = check_result(e, l, "sum", x->sum, x->outs, x->in);
+    if (s == OPTC_OK && sum && !(x->clip > 0 && isfinite(x->clip)))
+        s = fail(OPTC_ERROR_ARGUMENT, "%s: clip is %g; it must be a finite number above 0", l->call, x->clip);
+    if (s == OPTC_OK)
+        s = take_memory(e, l, sum);
+    if (s == OPTC_OK)
+        s = norms(e, l);
+    if (s == OPTC_OK && sum)
+        s = scale_out(e, l);
+    if (s == OPTC_OK && sum) {
+        static const ProductNames names = {"optc_clipped_sum", "out", "act", "", "sum"};
+        const optc_product p = {.a = l->scaled, .b = x->act, .c = x->sum, .type = x->type, .m = x->outs, .n = x->in,
+                                .k = x->batch * x->rows, .turn_a = 1, .stream = x->stream};
+        s = multiply_named(e, &p, &names);
+    }
+    if (s == OPTC_OK)
+        s = store_norms(e, l);
+    give_memory(e, l);
+    return s;
+}
+
+optc_status optc_sample_norms_sized(optc_engine *e, const optc_linear *from, size_t size)
+{
+    Linear l;
+    optc_status s = read_linear(e, "optc_sample_norms", from, size, &l);
+    l.x.clip = 1;
+    return s == OPTC_OK ? run_norms(e, &l, false) : s;
+}
+
+optc_status optc_clipped_sum_sized(optc_engine *e, const optc_linear *from, size_t size)
+{
+    Linear l;
+    optc_status s = read_linear(e, "optc_clipped_sum", from, size, &l);
+    return s == OPTC_OK ? run_norms(e, &l, true) : s;
+}
+
+optc_status optc_kfac_factors_sized(optc_engine *e, const optc_linear *from, size_t size)
+{
+    Linear l;
+    optc_status s = read_linear(e, "optc_kfac_factors", from, size, &l);
+    const optc_linear *x = &l.x;
+    if (s == OPTC_OK && !(x->decay >= 0 && x->decay < 1))
+        s = fail(OPTC_ERROR_ARGUMENT, "%s: decay is %g; it must be from 0 to less than 1", l.call, x->decay);
+    if (s == OPTC_OK && !x->a && !x->g)
+        s = fail(OPTC_ERROR_ARGUMENT, "%s: a and g are NULL", l.call);
+    if (s == OPTC_OK && x->a)
+        s = check_result(e, &l, "a", x->a, x->in, x->in);
+    if (s == OPTC_OK && x->g)
+        s = check_result(e, &l, "g", x->g, x->outs, x->outs);
+    for (int side = 0; side < 2 && s == OPTC_OK; side++) {
+        const ProductNames names = {l.call, side ? "out" : "act", "", "", side ? "g" : "a"};
+        double per = (double)x->batch * (side ? 1.0 : (double)x->rows);
+        const optc_product p = {.a = side ? x->out : x->act, .c = side ? x->g : x->a, .type = x->type,
+                                .m = side ? x->outs : x->in, .k = x->batch * x->rows, .turn_a = 1,
+                                .scale = (1 - x->decay) / per, .add = x->decay, .workspace = x->workspace,
+                                .stream = x->stream};
+        if (p.c)
+            s = multiply_named(e, &p, &names);
+    }
+    return s;
+}

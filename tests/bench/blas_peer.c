@@ -1,0 +1,127 @@
+/* Times of optc_multiply on one CPU thread against OpenBLAS: products, Gram matrices and chains, f32 and f64.
+ *
+ *   cc -O2 tests/bench/blas_peer.c -Iruntime -Lbuild -loptc -ldl -Wl,-rpath,"$PWD/build" -o build/blas-peer
+ *   build/blas-peer [libopenblas.so.0]
+ *
+ * Prints milliseconds and ratios. A Gram matrix is compared with cblas_xsyrk, which leaves the upper triangle empty, and
+ * with cblas_xgemm, which computes both. CPU time is measured, the least of some runs. */
+#include "optc.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { ROWS = 101, PLAIN = 111, LOWER = 122, MOST = 2048 };
+static void (*sgemm)(int, int, int, int, int, int, float, const float *, int, const float *, int, float, float *, int);
+static void (*dgemm)(int, int, int, int, int, int, double, const double *, int, const double *, int, double, double *,
+                     int);
+static void (*ssyrk)(int, int, int, int, int, float, const float *, int, float, float *, int);
+static void (*dsyrk)(int, int, int, int, int, double, const double *, int, double, double *, int);
+static optc_engine *engine;
+static int n, f64;
+static void *a, *b, *c, *d, *t;
+
+static double now(void)
+{
+    struct timespec s;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &s);
+    return (double)s.tv_sec + 1e-9 * (double)s.tv_nsec;
+}
+
+static void gemm(const void *x, const void *y, void *z)
+{
+    if (f64)
+        dgemm(ROWS, PLAIN, PLAIN, n, n, n, 1, x, n, y, n, 0, z, n);
+    else
+        sgemm(ROWS, PLAIN, PLAIN, n, n, n, 1, x, n, y, n, 0, z, n);
+}
+
+static void blas_product(void) { gemm(a, b, c); }
+static void blas_chain(void) { gemm(a, b, t), gemm(t, d, c); }
+static void blas_gram(void)
+{
+    if (f64)
+        dsyrk(ROWS, LOWER, PLAIN, n, n, 1, a, n, 0, c, n);
+    else
+        ssyrk(ROWS, LOWER, PLAIN, n, n, 1, a, n, 0, c, n);
+}
+
+static void multiply(const void *y, const void *z)
+{
+    optc_product x = {.a = a, .b = y, .d = z, .c = c, .m = n, .n = n, .k = n, .p = z ? n : 0,
+                      .type = f64 ? OPTC_F64 : OPTC_F32, .workspace = 64 << 20};
+    if (optc_multiply(engine, &x)) {
+        fprintf(stderr, "%s\n", optc_message());
+        exit(1);
+    }
+}
+static void our_product(void) { multiply(b, NULL); }
+static void our_chain(void) { multiply(b, d); }
+static void our_gram(void) { multiply(NULL, NULL); }
+
+static double seconds(void (*f)(void))
+{
+    int times = 1;
+    double best = 0;
+    f();
+    for (double s = 0; s < 0.01; times *= 2) {
+        s = now();
+        for (int i = 0; i < times; i++)
+            f();
+        s = now() - s;
+    }
+    for (int k = 0; k < 7; k++) {
+        double s = now();
+        for (int i = 0; i < times; i++)
+            f();
+        s = (now() - s) / times;
+        best = !k || s < best ? s : best;
+    }
+    return best;
+}
+
+static void *symbol(void *library, const char *name)
+{
+    void *f = dlsym(library, name);
+    if (!f)
+        fprintf(stderr, "no %s\n", name), exit(1);
+    return f;
+}
+
+int main(int argc, char **argv)
+{
+    static const int sizes[] = {128, 192, 256, 384, 512, 768, 1024, 1536, 2048};
+    void *library = dlopen(argc > 1 ? argv[1] : "libopenblas.so.0", RTLD_NOW | RTLD_GLOBAL);
+    if (!library)
+        return fprintf(stderr, "%s\n", dlerror()), 1;
+    *(void **)&sgemm = symbol(library, "cblas_sgemm"), *(void **)&dgemm = symbol(library, "cblas_dgemm");
+    *(void **)&ssyrk = symbol(library, "cblas_ssyrk"), *(void **)&dsyrk = symbol(library, "cblas_dsyrk");
+    void (*threads)(int);
+    *(void **)&threads = symbol(library, "openblas_set_num_threads");
+    threads(1);
+    if (optc_open(&(optc_engine_options){.threads = 1}, &engine))
+        return fprintf(stderr, "%s\n", optc_message()), 1;
+    void **all[] = {&a, &b, &c, &d, &t};
+    for (int i = 0; i < 5; i++)
+        *all[i] = calloc((size_t)MOST * MOST, sizeof(double));
+    for (f64 = 0; f64 < 2; f64++) {
+        for (int i = 0; i < MOST * MOST; i++)
+            for (int k = 0; k < 5; k++) {
+                double v = rand() / (double)RAND_MAX - 0.5;
+                if (f64)
+                    ((double *)*all[k])[i] = v;
+                else
+                    ((float *)*all[k])[i] = (float)v;
+            }
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            n = sizes[i];
+            double product = seconds(our_product), blas = seconds(blas_product), gram = seconds(our_gram),
+                   syrk = seconds(blas_gram), chain = seconds(our_chain), two = seconds(blas_chain);
+            printf("%s %4d  product %8.3f ms, %.2f of gemm; gram %8.3f ms, %.2f of syrk, %.2f of gemm; chain %8.3f ms, "
+                   "%.2f of two gemm\n", f64 ? "f64" : "f32", n, 1e3 * product, product / blas, 1e3 * gram, gram / syrk,
+                   gram / blas, 1e3 * chain, chain / two);
+        }
+    }
+    return optc_close(engine) != OPTC_OK;
+}
