@@ -374,10 +374,11 @@ typedef struct optc_checkpoint {
     /* Of each binding: what its names in the file begin with. NULL: nothing for one binding; "0.", "1.", … for more. */
     const char *const *prefix;
     char *warnings; size_t warnings_size;      /* optc_load: receives its warnings, one per line; may be NULL */
+    int params;                /* 1: the parameters too; optc_load writes them into the bound memory */
 } optc_checkpoint;
 
 /* Saves n bindings in one file, in the safetensors format: states, step counts, hyperparameters (seeds too), the rule,
- * its options and types, and a hash. Parameters are the caller's, and are not saved. Waits for the runs that were
+ * its options and types, and a hash; parameters only with optc_checkpoint.params. Waits for the runs that were
  * started. A rank of a sharded binding saves its own pieces: give each rank its own file. */
 optc_status optc_save_sized(optc_binding *const *b, int n, const optc_checkpoint *to, size_t size);
 static inline optc_status optc_save(optc_binding *const *b, int n, const optc_checkpoint *to)
@@ -391,8 +392,8 @@ static inline optc_status optc_save_bytes(optc_binding *const *b, int n, const o
     return optc_save_bytes_sized(b, n, to, sizeof *to, bytes);
 }
 /* Loads bindings of the same rules, options and tensors, on any device. A resumed run gives the bits of the run that
- * was saved. States that are stored in another type are converted, with a warning. Load parameters before this call,
- * and call optc_params_changed, if at all, before it too.
+ * was saved. States that are stored in another type are converted, with a warning. Without optc_checkpoint.params load
+ * the parameters before this call, and call optc_params_changed, if at all, before it too.
  *
  * A file that is cut off, damaged, foreign or of other tensors is refused with the reason: everything is checked before
  * the first state is written. If reading or the device fails after that, some states have their new values, and the

@@ -72,6 +72,7 @@ X
 else
     echo "skipped: find_package (no cmake)"
 fi
+sh tests/parts/examples.sh "$to"
 # programs can also be linked against the build folder
 ${CC:-cc} "$to/use.c" -Iruntime -L"$BUILD" -loptc -Wl,-rpath,"$top/$BUILD" -o "$to/built"
 "$to/built"

@@ -121,6 +121,38 @@ START_TEST(names_and_types)
 }
 END_TEST
 
+/* With parameters: a run with other weights continues as the saved one. A file with parameters can be loaded without
+ * them. */
+START_TEST(parameters_too)
+{
+    Run a, b;
+    SafeFile f;
+    char data[1 << 17];
+    optc_checkpoint c = {.memory = data, .size = sizeof data, .params = 1};
+    run_open(&a, "adamw", _i ? "param=bf16,master=low16" : NULL, 1);
+    run_open(&b, "adamw", _i ? "param=bf16,master=low16" : NULL, 1);
+    run_steps(&a, 1, 3);
+    OK(optc_save_bytes(&a.b, 1, &c, &c.size));
+    ck_assert_int_lt(c.size, sizeof data);
+    OK(optc_save(&a.b, 1, &c));
+    open_file(&c, &f);
+    has(&f, "layers.0/weight/param", _i ? "BF16" : "F32", 2, 80);
+    safe_free(&f);
+    run_steps(&b, 7, 9);
+    ck_assert_mem_ne(a.p[0], b.p[0], 16);
+    OK(optc_load(&b.b, 1, &c));
+    ck_assert_mem_eq(a.p[0], b.p[0], 16);
+    run_steps(&a, 4, 6);
+    run_steps(&b, 4, 6);
+    ck_assert_mem_eq(a.p[0], b.p[0], 16);
+    c.params = 0;
+    OK(optc_load(&b.b, 1, &c));
+    ck_assert_mem_eq(a.p[0], b.p[0], 16);
+    run_close(&a);
+    run_close(&b);
+}
+END_TEST
+
 /* Tensors without a name of their own are called by number; names that would clash are refused. */
 START_TEST(names_that_clash)
 {
@@ -353,6 +385,7 @@ Suite *checkpoint_suite(void)
     tcase_add_loop_test(t, resumes, 0, sizeof rules / sizeof *rules);
     tcase_add_test(t, seeds_and_nans);
     tcase_add_test(t, names_and_types);
+    tcase_add_loop_test(t, parameters_too, 0, 2);
     tcase_add_test(t, names_that_clash);
     tcase_add_test(t, several_bindings);
     tcase_add_loop_test(t, converts, 0, sizeof conversions / sizeof *conversions);

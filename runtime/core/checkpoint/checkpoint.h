@@ -15,6 +15,8 @@ enum { CHECKPOINT_BUFFER = 1 << 22 };
 CORE uint64_t checkpoint_hash(uint64_t h, const void *data, size_t bytes);     /* of the next piece; first: h = 1 */
 
 /* ---- checkpoint_list.c ---- */
+enum { PARAM_ARRAY = 0 };                  /* Program.array[0], Tensor.mem[0]: the parameter */
+
 /* A tensor of the file. host: its bytes; NULL: they are in device memory `at` of a binding. scales: of the block codes
  * in the item before it */
 typedef struct SavedItem {
@@ -23,7 +25,7 @@ typedef struct SavedItem {
     int rank; const int64_t *dim;          /* dim NULL: one dimension of `count` */
     int64_t count;
     const void *host; char *at;
-    int binding, array, stored;            /* array -1: no state; stored: a Type */
+    int binding, array, stored;            /* array -1: a table; stored: a Type */
     bool scales;
 } SavedItem;
 /* steps: the binding's count, then those of its tensors; hyper: by group, then hyperparameter */
@@ -32,12 +34,13 @@ typedef struct SavedBinding {
     const char *prefix; char number[16];   /* number: the default prefix */
     int64_t *steps; double *hyper;
     int64_t steps_dim[1], hyper_dim[2];
-    int64_t items;
+    int64_t items;                         /* without parameters */
 } SavedBinding;
 typedef struct SavedList {
     SavedItem *item; int64_t n, room;
     SafeBuf names;
     SavedBinding *binding; int nbinding;
+    bool params;
 } SavedList;
 CORE optc_status saved_make(SavedList *l, const char *call, optc_binding *const *b, int n, const optc_checkpoint *c);
 CORE void saved_free(SavedList *l);

@@ -62,7 +62,7 @@ static bool add_item(SavedList *l, SavedItem x, const char *owner, const char *s
     for (int i = 0; i < 4; i++)
         safe_add(&l->names, parts[i], strlen(parts[i]));
     safe_add(&l->names, "", 1);
-    l->binding[x.binding].items++;
+    l->binding[x.binding].items += x.array != PARAM_ARRAY;
     l->item[l->n++] = x;
     return !l->names.failed;
 }
@@ -93,7 +93,7 @@ static bool add_state(SavedList *l, int binding, int array, const Tensor *t, con
         x.dim = dims_fit(dim, t->rank, count) ? dim : NULL;
         x.rank = x.dim ? t->rank : 0;
     }
-    if (!x.type || !add_item(l, x, owner, m->name, ""))
+    if (!x.type || !add_item(l, x, owner, array == PARAM_ARRAY ? "param" : m->name, ""))
         return false;
     if (!type_is_coded(stored))
         return true;
@@ -123,6 +123,8 @@ static bool add_tensor_states(SavedList *l, int binding, int i, bool usable)
     for (int k = 0; k < p->narray && ok; k++) {
         const ProgArray *m = &p->array[k];
         int entry = array_visible(m, false) && m->dom != GROUP ? shards_state_entry(b, i, k) : -1;
+        if (l->params && k == PARAM_ARRAY)
+            entry = i;
         if (entry < 0)
             continue;
         const Tensor *x = &b->tensor[entry];
@@ -266,6 +268,7 @@ CORE optc_status saved_make(SavedList *l, const char *call, optc_binding *const 
     if (!(l->binding = (SavedBinding *)calloc((size_t)n, sizeof *l->binding)))
         return no_memory(call);
     l->nbinding = n;
+    l->params = c->params != 0;
     for (int i = 0; i < n; i++)
         l->binding[i].b = b[i];
     optc_status s = take_prefixes(l, call, c);

@@ -161,7 +161,8 @@ static optc_status check_unused(const CheckpointLoad *x)
         const char *text = about_in(&x->file, y->prefix, ABOUT_TENSORS, &failed), *extra = NULL;
         int64_t want = text ? strtoll(text, NULL, 10) : 0, have = 2;
         for (int64_t k = 0; k < x->nstate; k++)
-            have += x->state[k].to->binding == i ? 1 + (x->state[k].scales != NULL) : 0;
+            if (x->state[k].to->binding == i && x->state[k].to->array != PARAM_ARRAY)
+                have += 1 + (x->state[k].scales != NULL);
         if (failed)
             return no_memory(load_call);
         for (int64_t k = 0; have != want && k < x->file.n && !extra; k++)

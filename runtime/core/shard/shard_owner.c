@@ -151,7 +151,7 @@ enum { MOST_GROUPS = 8, LEAST_GROUP = 1 << 24 };
 typedef struct InSet { Shape shape; int tensor, owner, nth; } InSet;       /* a tensor with an owner */
 typedef struct OwnedSet { int first, end; int64_t elements; } OwnedSet;
 
-static int by_shape(Shape x, Shape y)
+static int order_of_shapes(Shape x, Shape y)
 {
     return x.n != y.n         ? (x.n < y.n) - (x.n > y.n)
            : x.rows != y.rows ? (x.rows < y.rows) - (x.rows > y.rows)
@@ -161,14 +161,14 @@ static int by_shape(Shape x, Shape y)
 static int by_owner(const void *a, const void *b)
 {
     const InSet *x = (const InSet *)a, *y = (const InSet *)b;
-    int shape = by_shape(x->shape, y->shape);
+    int shape = order_of_shapes(x->shape, y->shape);
     return x->owner != y->owner ? x->owner - y->owner : shape ? shape : x->tensor - y->tensor;
 }
 
 static int by_set(const void *a, const void *b)
 {
     const InSet *x = (const InSet *)a, *y = (const InSet *)b;
-    int shape = by_shape(x->shape, y->shape);
+    int shape = order_of_shapes(x->shape, y->shape);
     return shape ? shape : x->nth != y->nth ? x->nth - y->nth : x->tensor - y->tensor;
 }
 
@@ -185,10 +185,10 @@ static int make_sets(InSet *of, int n, OwnedSet *set)
     int sets = 0;
     qsort(of, (size_t)n, sizeof *of, by_owner);
     for (int i = 1; i < n; i++)
-        of[i].nth = of[i].owner == of[i - 1].owner && !by_shape(of[i].shape, of[i - 1].shape) ? of[i - 1].nth + 1 : 0;
+        of[i].nth = of[i].owner == of[i - 1].owner && !order_of_shapes(of[i].shape, of[i - 1].shape) ? of[i - 1].nth + 1 : 0;
     qsort(of, (size_t)n, sizeof *of, by_set);
     for (int i = 0; i < n; i++) {
-        if (!i || of[i].nth != of[i - 1].nth || by_shape(of[i].shape, of[i - 1].shape))
+        if (!i || of[i].nth != of[i - 1].nth || order_of_shapes(of[i].shape, of[i - 1].shape))
             set[sets++].first = i;
         set[sets - 1].end = i + 1;
         set[sets - 1].elements += of[i].shape.n;

@@ -122,7 +122,7 @@ Product = _struct("optc_product", "ptr a b d c, type type, i64 m n k p batch, in
 Kronecker = _struct("optc_kronecker", "ptr a b c, type type, i64 m n p q batch next_a next_b, ptr stream")
 Comm = _struct("optc_comm", "int rank ranks, ptr context, all_gather all_gather, all_to_all all_to_all")
 Checkpoint = _struct("optc_checkpoint", "str path, ptr memory, write write, read read, ptr context, i64 size,"
-                     "str* prefix, ptr warnings, size warnings_size")
+                     "str* prefix, ptr warnings, size warnings_size, int params")
 ONE = -1                                               # next_a, next_b, next_d: the same matrix for the whole batch
 
 # name: result, arguments. "status" is checked; handles are void pointers.
