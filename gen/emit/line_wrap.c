@@ -12,12 +12,13 @@ typedef struct Wrap {
     size_t ncited;
 } Wrap;
 
-static size_t columns(const char *s, size_t n)
+/* How many of the n bytes fit into WIDTH columns. Bytes after the first of a UTF-8 character need no column. */
+static size_t fitting(const char *s, size_t n)
 {
-    size_t c = 0;
-    for (size_t i = 0; i < n; i++)
-        c += ((unsigned char)s[i] & 0xc0) != 0x80;
-    return c;
+    size_t c = 0, i = 0;
+    while (i < n && (c += ((unsigned char)s[i] & 0xc0) != 0x80) <= WIDTH)
+        i++;
+    return i;
 }
 
 /* How bad a break after c is; 0 is best. */
@@ -30,9 +31,7 @@ static int looseness(char c, bool rest_fits)
  * binding, then the last one. least: the smallest index allowed. 0: none. */
 static size_t code_break(const char *s, size_t n, size_t indent, size_t least)
 {
-    size_t best = 0, limit = n;
-    while (columns(s, limit) > WIDTH)
-        limit--;
+    size_t best = 0, limit = fitting(s, n);
     int depth = 0, best_cost = 0;
     char quote = 0;
     for (size_t i = indent; i < limit; i++) {
@@ -56,8 +55,8 @@ static size_t code_break(const char *s, size_t n, size_t indent, size_t least)
 
 static size_t comment_break(const char *s, size_t n, size_t indent)
 {
-    size_t at = n;
-    while (at > indent + 3 && (s[at] != ' ' || columns(s, at) > WIDTH || !memcmp(s + at, " */", 3)))
+    size_t at = fitting(s, n);
+    while (at > indent + 3 && (s[at] != ' ' || !memcmp(s + at, " */", 3)))
         at--;
     return at > indent + 3 ? at : 0;
 }
@@ -76,16 +75,17 @@ static void put_line(Wrap *w, const char *s, size_t n, bool comment)
 {
     size_t indent = indentation(s, n), lead = indent, least = indent < WIDTH ? indent + (WIDTH - indent) / 3 : indent;
     const char *star = !comment ? "" : s[indent] == '/' ? " * " : s[indent] == '*' ? "* " : "";
+    Buf line = {.arena = w->out->arena};
     for (bool rest = false;; rest = true) {
         size_t room = rest ? lead + strlen(star) : 0;
-        Buf line = {.arena = w->out->arena};
+        line.len = 0;
         if (rest)
             buf_printf(&line, "%*s%s", (int)lead, "", star);
         buf_add(&line, s, n);
         const char *text = buf_text(&line);
-        size_t at = columns(text, line.len) <= WIDTH ? 0
-                    : comment                        ? comment_break(text, line.len, rest ? room : indent)
-                                                     : code_break(text, line.len, lead, least);
+        size_t at = fitting(text, line.len) == line.len ? 0
+                    : comment ? comment_break(text, line.len, rest ? room : indent)
+                              : code_break(text, line.len, lead, least);
         buf_add(w->out, text, at ? at : line.len);
         if (!at)
             return;
@@ -105,7 +105,7 @@ static void put_code(Wrap *w, const char *s, size_t n)
     size_t indent = indentation(s, n), code = 0;
     for (size_t i = indent + 1; i + 1 < n && !code; i++)
         code = s[i] == '/' && s[i + 1] == '*' && s[i - 1] == ' ' ? i : 0;
-    if (code && columns(s, n) > WIDTH && !memcmp(s + n - 2, "*/", 2)) {
+    if (code && fitting(s, n) < n && !memcmp(s + n - 2, "*/", 2)) {
         Buf comment = {.arena = w->out->arena};
         buf_printf(&comment, "%*s%.*s", (int)indent, "", (int)(n - code), s + code);
         put_line(w, buf_text(&comment), comment.len, true);
@@ -147,7 +147,7 @@ void emit_wrap(Buf *out, const char *text)
         spliced = n && end[-1] == '\\';
         bool is_comment = comment || starts(s + indent, n - indent, "/*");
         comment = starts(s, n, "#line ") ? comment : comment_open(s, n, comment);
-        if (whole || columns(s, n) <= WIDTH)
+        if (whole || fitting(s, n) == n)
             buf_add(out, s, n);
         else if (is_comment)
             put_line(&w, s, n, true);

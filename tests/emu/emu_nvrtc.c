@@ -1,7 +1,8 @@
 /* A libnvrtc.so.13 that compiles emitted CUDA for the CPU with the host's C++ compiler, between emu_threads.h and
- * emu_tail.h. EMU_DIR names their folder. Kernels run for a short time, so they are compiled without optimization
- * (EMU_OPT) and with C headers only (C++ headers take longer to read than a kernel). EMU_WRONG: programs that contain
- * this text skip their first block, like a miscompiled one. */
+ * emu_tail.h. EMU_DIR names their folder. EMU_PRECOMPILED names a folder with a precompiled emu_threads.h; g++ reads
+ * the header itself if that does not match its options. Kernels run for a short time, so they are compiled without
+ * optimization (EMU_OPT) and with C headers only (C++ headers take longer to read than a kernel). EMU_WRONG: programs
+ * that contain this text skip their first block, like a miscompiled one. */
 #include "runtime/library/rule/nvrtc.h"
 
 #include "tests/emu/emu_fail.h"
@@ -110,7 +111,7 @@ int nvrtcCompileProgram(nvrtcProgram p, int n, const char *const *options)
     snprintf(path, sizeof path, "%s/k.cc", dir);
     FILE *f = fopen(path, "w");
     const char *wrong = getenv("EMU_WRONG");
-    fprintf(f, "#define EMU_FIRST %d\n#include \"%s/emu_threads.h\"\n", wrong && strstr(p->source, wrong), here);
+    fprintf(f, "#include \"emu_threads.h\"\n#define EMU_FIRST %d\n", wrong && strstr(p->source, wrong));
     put_source(f, p->source);
     fprintf(f, "%s%s%s%s#include \"%s/emu_tail.h\"\n",
             strstr(p->source, "struct optc_numbers") ? "#define EMU_NUMBERS\n" : "",
@@ -119,8 +120,9 @@ int nvrtcCompileProgram(nvrtcProgram p, int n, const char *const *options)
             strstr(p->source, "struct optc_agree_args") ? "#define EMU_AGREE\n" : "", here);
     fclose(f);
     snprintf(command, sizeof command,
-             "${CXX:-g++} -std=c++17 -nostdinc++ ${EMU_OPT:--O0} -fPIC -shared -ffp-contract=off -fno-strict-aliasing "
-             "-U_FORTIFY_SOURCE -w -o %s/k.so %s > %s/log 2>&1", dir, path, dir);
+             "${CXX:-g++} -std=c++17 -nostdinc++ ${EMU_OPT:--O0} -fPIC -shared -nostdlib -fno-exceptions "
+             "-ffp-contract=off -fno-strict-aliasing -U_FORTIFY_SOURCE -w "
+             "${EMU_PRECOMPILED:+-I\"$EMU_PRECOMPILED\"} -I'%s' -o %s/k.so %s > %s/log 2>&1", here, dir, path, dir);
     int rc = system(command);
     snprintf(path, sizeof path, "%s/%s", dir, rc ? "log" : "k.so");
     f = rc ? fopen(path, "r") : NULL;

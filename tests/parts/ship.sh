@@ -162,7 +162,7 @@ for cc in gcc clang; do
         rules/example.c -o example-$cc-c++ -lm -ldl -lstdc++
     wait
 done
-job make make -s -C rules CC="${CC:-cc}"
+job make make -s -C rules CC="${CC:-cc}" ARCH="-Wall -Wextra -Werror"
 wait
 all_quiet
 for b in ./rules/example ./example-*; do
@@ -208,8 +208,11 @@ omp() { echo 'int main(void) { return 0; }' | $1 -fopenmp -x c -o /dev/null - 2>
 # on aarch64 clang 14 knows only -mcpu=native
 native() { for f in -march=native -mcpu=native; do ! $1 $f -x c -S -o /dev/null /dev/null 2>/dev/null ||
     { echo $f; return; }; done; }
-set -- gcc "-O0 $(omp gcc)" gcc "-O2 -DRULES_NO_CLONES $(native gcc)" clang "-O3 $(native clang) $(omp clang)"
-n=0
+# compare1 has the object that the package's Makefile built above: -O3, vector levels, OpenMP
+job compare1 ${CC:-cc} -O0 $(omp "${CC:-cc}") -Wall -Wextra -Werror -Irules $compare rules/rules.o -lm -ldl -o compare1
+set -- gcc "-O2 -DRULES_NO_CLONES $(native gcc)" clang "-O3 $(native clang) $(omp clang)"
+[ -z "${OPTC_ALL:-}" ] || set -- "$@" gcc "-O0 $(omp gcc)" gcc "-O1 $(omp gcc)" gcc "-Os -DRULES_NO_CLONES"
+n=1
 while [ $# -gt 1 ]; do
     n=$((n + 1))
     case "$have" in *$1*) job compare$n $1 $2 -Wall -Wextra -Werror -Irules $compare rules/rules.c -lm -ldl \
@@ -227,7 +230,7 @@ echo 'int main(void) { return 0; }' | gcc -fsanitize=thread -x c -o tsan - 2>/de
     for how in "" "setarch -R"; do $how ./tsan 2>/dev/null && tsan="$how ./example-tsan" && break; done
 [ -z "$tsan" ] || job tsan gcc -O0 -fsanitize=thread -Irules rules/rules.c rules/example.c -lm -ldl -o example-tsan
 all_quiet
-job compare4 ${CC:-cc} $checked $compare checked.o -lm -ldl -o compare4
+job compare-checked ${CC:-cc} $checked $compare checked.o -lm -ldl -o compare0
 job misuse ${CC:-cc} $checked "$top/tests/ship/misuse.c" checked.o -lm -ldl -o misuse
 all_quiet
 for c in compare?; do
@@ -238,6 +241,9 @@ done
 # ---- flags that change bits are refused by the compiler or by open, or have no effect
 parts="-ffast-math -funsafe-math-optimizations -ffinite-math-only -freciprocal-math -fno-signed-zeros"
 expect 0 "1 rule" "$optc" ship 'adamw+clip(1)' --arch sm_90 --name rules -o flags/
+sh "$top/tests/parts/quick_runtime.sh" flags/rules.c > flags/quick.c
+check "the runtime code outside of loops was not found" \
+    '[ "$(diff flags/rules.c flags/quick.c | grep -c "^>.*\(\"O0\"\|clang optimize off\)")" = 2 ]'
 for cc in $have; do
     $cc -O1 -Iflags -I"$top/runtime" -c "$top/tests/ship/compare.c" -o compare-$cc.o
     # Without OPTC_ALL clang is not tried with the single flags that its -ffast-math contains: gcc is tried with each.
@@ -249,7 +255,7 @@ for cc in $have; do
         -fsingle-precision-constant "-fno-honor-nans -fapprox-func" "-std=c11 -ffp-contract=fast $(native $cc)"; do
         case "$cc $flag ${OPTC_ALL:-}" in "clang -fassociative-math"*" ") continue ;; esac
         $cc $flag -Werror -x c -S -o /dev/null /dev/null 2>/dev/null || continue
-        if $cc -O1 $flag -w -DRULES_NO_CLONES -c flags/rules.c -o flagged.o 2>flagged.said; then
+        if $cc -O1 $flag -w -DRULES_NO_CLONES -c flags/quick.c -o flagged.o 2>flagged.said; then
             $cc compare-$cc.o flagged.o -Wl,-rpath,"$work" "$lib" -lm -ldl -o flagged
             out=$(./flagged cpu f32 adamw_clip adamw 'clip(1)' 2>&1)
             check "$cc $flag: $out" 'printf "%s\n" "$out" | grep -q ": equal on cpu" ||
