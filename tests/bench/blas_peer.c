@@ -3,8 +3,8 @@
  *   cc -O2 tests/bench/blas_peer.c -Iruntime -Lbuild -loptc -ldl -Wl,-rpath,"$PWD/build" -o build/blas-peer
  *   build/blas-peer [libopenblas.so.0]
  *
- * Prints milliseconds and ratios. A Gram matrix is compared with cblas_xsyrk, which leaves the upper triangle empty, and
- * with cblas_xgemm, which computes both. CPU time is measured, the least of some runs. */
+ * Prints milliseconds and ratios. A Gram matrix is compared with cblas_xsyrk, which leaves the upper triangle as it is,
+ * and with cblas_xgemm, which computes both. CPU time is measured, the least of some runs. */
 #include "optc.h"
 
 #include <dlfcn.h>

@@ -41,40 +41,14 @@ int64_t function_bytes(const optc_engine *e, const FunctionForm *f)
     return bytes;
 }
 
-static void give_memory(optc_engine *e, FunctionEntry *x)
-{
-    if (!x->memory)
-        return;
-    if (e->gpu) {
-        gpu_enter_aside(e->gpu);
-        gpu_give(e, (CUdeviceptr)(uintptr_t)x->memory, (size_t)x->own_bytes, (CUstream)x->stream);
-        gpu_leave(e->gpu, OPTC_OK);
-        return;
-    }
-    if (e->memory.alloc)
-        e->memory.release(e->memory.context, x->memory, (size_t)x->own_bytes, NULL);
-    else
-        free(x->memory);
-    memory_account(e, -x->own_bytes);
-}
-
 static optc_status take_memory(optc_engine *e, const FunctionForm *f, FunctionEntry *x)
 {
-    size_t bytes = (size_t)function_bytes(e, f);
-    if (e->gpu) {
-        CUdeviceptr at = 0;
-        gpu_enter_aside(e->gpu);
-        optc_status s = gpu_leave(e->gpu, gpu_alloc(e, bytes, (CUstream)f->stream, f->call, &at));
-        x->memory = (char *)(uintptr_t)at;
-        x->own_bytes = s == OPTC_OK ? (int64_t)bytes : 0;
-        return s;
-    }
-    x->memory = e->memory.alloc ? e->memory.alloc(e->memory.context, bytes, NULL) : aligned_alloc(256, bytes);
-    if (!x->memory)
-        return fail(OPTC_ERROR_MEMORY, "%s: out of memory: %zu bytes for copies of the matrices", f->call, bytes);
-    x->own_bytes = (int64_t)bytes;
-    memory_account(e, (int64_t)bytes);
-    return OPTC_OK;
+    void *p = NULL;
+    int64_t bytes = function_bytes(e, f);
+    optc_status s = matrices_take(e, f->call, bytes, f->stream, &p);
+    x->memory = p;
+    x->own_bytes = s == OPTC_OK ? bytes : 0;
+    return s;
 }
 
 /* ---- entries ---- */
@@ -86,7 +60,7 @@ static void entry_free(optc_engine *e, FunctionEntry *x)
         __atomic_add_fetch(&e->rules, 1, __ATOMIC_SEQ_CST);
         (void)optc_release(x->rule);
     }
-    give_memory(e, x);
+    matrices_give(e, x->memory, x->own_bytes, x->stream);
     free(x->key);
     free(x);
 }

@@ -83,23 +83,6 @@ static optc_status read_linear(optc_engine *e, const char *call, const optc_line
 /* ---- memory ---- */
 static int64_t rounded(int64_t values, int64_t size) { return count_up(dom_times(values, size), 256) * 256; }
 
-static void give_memory(optc_engine *e, Linear *l)
-{
-    if (!l->memory)
-        return;
-    if (e->gpu) {
-        gpu_enter_aside(e->gpu);
-        gpu_give(e, (CUdeviceptr)(uintptr_t)l->memory, (size_t)l->bytes, (CUstream)l->x.stream);
-        gpu_leave(e->gpu, OPTC_OK);
-        return;
-    }
-    if (e->memory.alloc)
-        e->memory.release(e->memory.context, l->memory, (size_t)l->bytes, NULL);
-    else
-        free(l->memory);
-    memory_account(e, -l->bytes);
-}
-
 /* As many samples at a time as the workspace holds the squares of; the number changes no norm. */
 static optc_status take_memory(optc_engine *e, Linear *l, bool sum)
 {
@@ -111,21 +94,11 @@ static optc_status take_memory(optc_engine *e, Linear *l, bool sum)
     int64_t gram = rounded(dom_times(square, l->part), size), lines = rounded(x->batch * x->rows, size),
             numbers = rounded(x->batch, sizeof(double));
     l->bytes = 2 * gram + lines + numbers + scaled;
-    if (e->gpu) {
-        CUdeviceptr at = 0;
-        gpu_enter_aside(e->gpu);
-        optc_status s = gpu_leave(e->gpu, gpu_alloc(e, (size_t)l->bytes, (CUstream)x->stream, l->call, &at));
-        if (s != OPTC_OK)
-            return s;
-        l->memory = (char *)(uintptr_t)at;
-    } else {
-        l->memory = e->memory.alloc ? e->memory.alloc(e->memory.context, (size_t)l->bytes, NULL)
-                                    : aligned_alloc(256, (size_t)l->bytes);
-        if (!l->memory)
-            return fail(OPTC_ERROR_MEMORY, "%s: out of memory: %lld bytes of temporaries", l->call,
-                        (long long)l->bytes);
-        memory_account(e, l->bytes);
-    }
+    void *p = NULL;
+    optc_status s = matrices_take(e, l->call, l->bytes, x->stream, &p);
+    if (s != OPTC_OK)
+        return s;
+    l->memory = p;
     l->gram[0] = l->memory, l->gram[1] = l->memory + gram;
     l->weight = l->gram[1] + gram, l->norm = l->weight + lines, l->scaled = l->norm + numbers;
     return OPTC_OK;
@@ -243,7 +216,7 @@ static optc_status run_norms(optc_engine *e, Linear *l, bool sum)
     }
     if (s == OPTC_OK)
         s = store_norms(e, l);
-    give_memory(e, l);
+    matrices_give(e, l->memory, l->bytes, x->stream);
     return s;
 }
 

@@ -57,6 +57,26 @@ void matrices_close(optc_engine *e)
     e->library->matrices = NULL;
 }
 
+/* ---- memory ---- */
+optc_status matrices_take(optc_engine *e, const char *call, int64_t bytes, void *stream, void **out)
+{
+    char why[MOST_MESSAGE];
+    *out = NULL;
+    optc_status s = e->device->take(e, (size_t)bytes, stream, out);
+    if (s == OPTC_OK)
+        return s;
+    *out = NULL;
+    snprintf(why, sizeof why, "%s", optc_message());
+    return fail(s, "%s: temporary memory: %.1900s", call, why);
+}
+
+/* Nothing is freed in the order of a stream that is being captured; then the default stream's order is used. */
+void matrices_give(optc_engine *e, void *memory, int64_t bytes, void *stream)
+{
+    if (memory && e->device->give(e, memory, (size_t)bytes, stream) != OPTC_OK && stream)
+        (void)e->device->give(e, memory, (size_t)bytes, NULL);
+}
+
 /* ---- checks ---- */
 /* Bytes from the first value of all matrices to the end of the last; -1: overflow. */
 static int64_t extent(const Operand *x, int64_t batch, int64_t size)

@@ -45,6 +45,9 @@ bool operands_meet(const Operand *x, const Operand *y, int64_t batch, int64_t si
 bool operand_folds(const Operand *x, int64_t batch);       /* its own matrices overlap */
 optc_status operand_here(optc_engine *e, const char *call, const char *name, const Operand *x, int64_t batch,
                          int64_t size);
+/* Memory of the device for one call, or for as long as an entry lives. `call` is named in messages. */
+optc_status matrices_take(optc_engine *e, const char *call, int64_t bytes, void *stream, void **out);
+void matrices_give(optc_engine *e, void *memory, int64_t bytes, void *stream);         /* memory NULL: nothing */
 /* The compiler's type of a caller's; refuses types that no matrix is stored in. */
 optc_status matrix_type(const char *call, optc_type t, Type *out);
 /* Address of value (row, col) of the nth matrix. */

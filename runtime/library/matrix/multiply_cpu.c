@@ -223,20 +223,14 @@ optc_status multiply_cpu(optc_engine *e, const Blas *blas, const Multiply *x)
         return too_little(room, x->limit);
     int64_t team = flops < FEW_FLOPS ? 1 : less(e->threads, jobs);
     team = threads_allowed((int)(room ? less(team, x->limit / room) : team));
-    size_t bytes = (size_t)(room * team);
-    char *all = !bytes             ? NULL
-                : e->memory.alloc ? e->memory.alloc(e->memory.context, bytes, NULL)
-                                  : aligned_alloc(64, (bytes + 63) / 64 * 64);
-    if (bytes && !all)
-        return fail(OPTC_ERROR_MEMORY, "optc_multiply: out of memory: %zu bytes of workspace", bytes);
-    memory_account(e, (int64_t)bytes);
+    int64_t bytes = room * team;
+    void *all = NULL;
+    optc_status s = bytes ? matrices_take(e, "optc_multiply", bytes, NULL, &all) : OPTC_OK;
+    if (s != OPTC_OK)
+        return s;
     Jobs p = {.blas = blas, .x = x, .each = each, .n = jobs, .room = room, .all = all};
     parallel_for((int)team, team, run_jobs, &p);
-    if (bytes && e->memory.alloc)
-        e->memory.release(e->memory.context, all, bytes, NULL);
-    else
-        free(all);
-    memory_account(e, -(int64_t)bytes);
+    matrices_give(e, all, bytes, NULL);
     return OPTC_OK;
 }
 
