@@ -1,5 +1,7 @@
 #include "tests/harness/type_grid.h"
+#include "gen/gen.h"
 #include "optc.h"
+#include "runtime/library/rule/spec_find.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -57,4 +59,14 @@ bool grid_runs(int i, int share)
 {
     /* 5 and NGRID have no common factor: neighbouring rules get other sets, and 14 rules get every set */
     return getenv("OPTC_ALL") || (i % NGRID + 5 * (i / NGRID)) % NGRID < share;
+}
+
+bool grid_products(const char *rule)
+{
+    Gen g = {0};
+    Source s;
+    GenOptions o = {.find = find_wrapper, .types = {.p = T_F32, .g = T_F32, .state = T_F32}};
+    bool any = find_spec(NULL, rule, &g.arena, &s, &g.diag) && gen_compile(&g, s, &o) && plan_calls(g.plan);
+    gen_free(&g);
+    return any;
 }

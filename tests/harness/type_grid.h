@@ -15,4 +15,5 @@ const char *grid_rule(int i);
 /* Case i of the grid: rule i / NGRID in set i % NGRID. `make test` runs `share` cases of each rule, other ones for each
  * rule; OPTC_ALL=1: all. False: not this one. */
 bool grid_runs(int i, int share);
+bool grid_products(const char *rule);          /* the rule has products or factors of matrices */
 #endif
