@@ -422,6 +422,11 @@ typedef struct optc_comm {
     int (*all_to_all)(void *context, const void *send, const size_t *send_bytes, void *recv, const size_t *recv_bytes,
                       void *stream);
 } optc_comm;
+/* As optc_connect, for an optimizer whose tensors are in several processes that have different ones, such as the stages
+ * of a pipeline: values of all tensors are over the bindings of all ranks of `comm`, which has one process of each
+ * stage. Every rank passes n bindings, compiled with optc_rule_options.bindings = n * ranks. The bindings may be
+ * sharded, over other ranks. optc_run_all is then collective over `comm`. */
+optc_status optc_connect_ranks(optc_binding *const *b, int n, const optc_comm *comm);
 
 /* Binds a model whose tensors are cut into pieces, one per rank. All ranks call it together, with the same rule, the
  * same groups and the same tensors in the same order. Each rank passes its own piece: `shape` is the piece's shape,

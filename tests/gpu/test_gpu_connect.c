@@ -1,5 +1,6 @@
 /* Bindings of several types that share a norm (optc_connect): the CPU's bits, also in a captured and replayed step. */
 #include "tests/gpu/device_side.h"
+#include "tests/harness/pipeline_world.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -132,8 +133,20 @@ START_TEST(launches)
 }
 END_TEST
 
+/* Stages of a pipeline (optc_connect_ranks): the ranks are threads that share the GPU. */
+START_TEST(stages)
+{
+    optc_engine *e;
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+    char *wrong = pipeline_run(e, "adamw", "clip(0.3)");
+    ck_assert_msg(!wrong, "%s", wrong);
+    OK(optc_close(e));
+}
+END_TEST
+
 void add_connect(TCase *t)
 {
+    tcase_add_test(t, stages);
     tcase_add_loop_test(t, one_norm, 0, 2);
     tcase_add_test(t, launches);
 }

@@ -1,5 +1,6 @@
 /* Several bindings as one optimizer: values of all tensors span all of them (optc_connect, optc_run_all). */
 #include "tests/harness/help.h"
+#include "tests/harness/pipeline_world.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -139,6 +140,17 @@ START_TEST(levels)
 }
 END_TEST
 
+/* Bindings in other processes. The matrices of the second rule are at their owners. */
+START_TEST(stages)
+{
+    static const char *const rules[] = {"adamw", "muon"};
+    start(false);
+    char *wrong = pipeline_run(engine, rules[_i], "clip(0.3)");
+    ck_assert_msg(!wrong, "%s: %s", rules[_i], wrong);
+    OK(optc_close(engine));
+}
+END_TEST
+
 START_TEST(refused)
 {
     Part x[3];
@@ -180,6 +192,7 @@ Suite *connect_suite(void)
     tcase_set_timeout(c, 60);
     tcase_add_loop_test(c, one_norm, 0, 2);
     tcase_add_test(c, levels);
+    tcase_add_loop_test(c, stages, 0, 2);
     tcase_add_test(c, refused);
     suite_add_tcase(s, c);
     return s;

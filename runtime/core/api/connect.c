@@ -1,6 +1,7 @@
 /* Several bindings of one optimizer, one for each set of types. Values of all tensors (clip's norm) are taken over all
  * of them: entries that gen/ir/shared_reductions.c makes leave each binding's part in its states, and the other
- * bindings read it there. No value passes through the host, and none is copied. */
+ * bindings read it there. No value passes through the host, and none is copied. Bindings of other processes send
+ * theirs, which are read where they were received. */
 #include "runtime/core/api/core.h"
 
 #include <stdio.h>
@@ -31,8 +32,8 @@ static int find_array(const Program *p, MemKind kind, const char *name)
     return -1;
 }
 
-/* All have the same shared values, and each of them one input for every binding. */
-static optc_status check_shared(optc_binding *const *b, int n, int *count)
+/* All have the same shared values, and each of them one input for every binding: `all`, with those of other ranks. */
+static optc_status check_shared(optc_binding *const *b, int n, int all, int *count)
 {
     char name[32], input[48];
     for (*count = 0;; ++*count) {
@@ -44,13 +45,14 @@ static optc_status check_shared(optc_binding *const *b, int n, int *count)
             return OPTC_OK;
         for (int i = 0; i < n; i++) {
             const Program *p = b[i]->rule->program;
-            snprintf(input, sizeof input, "shared.%d.%d", *count, n - 1);
+            snprintf(input, sizeof input, "shared.%d.%d", *count, all - 1);
             bool fits = there == n && find_array(p, MEM_INPUT, input) >= 0;
-            snprintf(input, sizeof input, "shared.%d.%d", *count, n);
+            snprintf(input, sizeof input, "shared.%d.%d", *count, all);
             if (!fits || find_array(p, MEM_INPUT, input) >= 0)
                 return fail(OPTC_ERROR_ARGUMENT, "optc_connect: the rule of binding %d is not compiled for %d bindings "
                                                  "with these values of all tensors; set optc_rule_options.bindings to "
-                                                 "%d in each of the rules, which differ only in their types", i, n, n);
+                                                 "%d in each of the rules, which differ only in their types",
+                            i, all, all);
         }
     }
 }
@@ -68,13 +70,22 @@ static void point_scalar(optc_binding *b, int array, void *from)
     b->rule->device->arranged(b, true);
 }
 
+/* In a sharded binding arrays have places of their own. */
+static optc_status read_scalar_at(optc_binding *b, const char *input, void *from)
+{
+    if (b->shards)
+        return optc_set_scalar_from(b, -1, input, from, OPTC_F64);
+    point_scalar(b, find_array(b->rule->program, MEM_INPUT, input), from);
+    return OPTC_OK;
+}
+
 optc_status optc_connect(optc_binding *const *b, int n)
 {
     char name[32], input[48];
     int count = 0;
     optc_status s = check_bindings("optc_connect", b, n);
     if (s == OPTC_OK)
-        s = n > 1 ? check_shared(b, n, &count) : OPTC_OK;
+        s = n > 1 ? check_shared(b, n, n, &count) : OPTC_OK;
     for (int k = 0; k < count; k++)
         for (int j = 0; j < n && s == OPTC_OK; j++) {
             snprintf(name, sizeof name, "shared.%d", k);
@@ -82,12 +93,91 @@ optc_status optc_connect(optc_binding *const *b, int n)
             optc_state_view own;
             s = optc_state(b[j], 0, name, &own);
             for (int i = 0; i < n && s == OPTC_OK; i++)
-                if (b[i]->shards)              /* its arrays have places of their own */
-                    s = optc_set_scalar_from(b[i], -1, input, own.data, OPTC_F64);
-                else
-                    point_scalar(b[i], find_array(b[i]->rule->program, MEM_INPUT, input), own.data);
+                s = read_scalar_at(b[i], input, own.data);
         }
     return s;
+}
+
+/* ---- bindings of other processes ---- */
+/* from: the states shared.K of this rank's bindings, by binding, then K; send: they follow each other, then a number
+ * that is not 0 if this rank failed; recv: of all ranks */
+struct RankValues { optc_comm comm; void **from; int n, bindings; char *send, *recv; };
+
+static size_t sent_bytes(const RankValues *x) { return sizeof(double) * (size_t)(x->n + 1); }
+
+static optc_status connect_inputs(optc_binding *const *b, int n, RankValues *x, int count)
+{
+    char name[48];
+    optc_status s = OPTC_OK;
+    for (int i = 0; i < x->n && s == OPTC_OK; i++) {
+        optc_state_view own;
+        snprintf(name, sizeof name, "shared.%d", i % count);
+        s = optc_state(b[i / count], 0, name, &own);
+        x->from[i] = s == OPTC_OK ? own.data : NULL;
+    }
+    for (int j = 0; j < n * x->comm.ranks; j++)            /* the bindings of rank 0, then those of rank 1, … */
+        for (int k = 0; k < count; k++) {
+            const char *at = x->recv + sent_bytes(x) * (size_t)(j / n) + sizeof(double) * (size_t)(j % n * count + k);
+            snprintf(name, sizeof name, "shared.%d.%d", k, j);
+            for (int i = 0; i < n && s == OPTC_OK; i++)
+                s = read_scalar_at(b[i], name, (void *)(uintptr_t)at);
+        }
+    return s;
+}
+
+optc_status optc_connect_ranks(optc_binding *const *b, int n, const optc_comm *comm)
+{
+    int count = 0;
+    optc_status s = check_bindings("optc_connect_ranks", b, n);
+    if (s == OPTC_OK && (!comm || !comm->all_gather || comm->ranks < 1))
+        s = fail(OPTC_ERROR_ARGUMENT, "optc_connect_ranks: the communication table, or its function, is NULL");
+    if (s == OPTC_OK && comm->ranks == 1)
+        return optc_connect(b, n);
+    if (s == OPTC_OK)
+        s = check_shared(b, n, n * comm->ranks, &count);
+    if (s != OPTC_OK || !count)
+        return s;
+    RankValues *x = TAKE(b[0], RankValues, 1);
+    if (!x || !(x->from = TAKE(b[0], void *, n * count)))
+        return no_memory("optc_connect_ranks");
+    x->comm = *comm;
+    x->n = n * count;
+    x->bindings = n;
+    void *memory = NULL;
+    s = b[0]->rule->device->alloc_cohorts(b[0], sent_bytes(x) * (size_t)(comm->ranks + 1), &memory);
+    if (s != OPTC_OK)
+        return s;
+    x->send = (char *)memory;
+    x->recv = x->send + sent_bytes(x);
+    double zero = 0;
+    for (size_t i = 0; i < sent_bytes(x) / sizeof zero * (size_t)(comm->ranks + 1) && s == OPTC_OK; i++)
+        s = b[0]->rule->device->write(b[0], x->send + i * sizeof zero, &zero, sizeof zero, true, "optc_connect_ranks");
+    if (s == OPTC_OK)
+        s = connect_inputs(b, n, x, count);
+    b[0]->rank_values = s == OPTC_OK ? x : b[0]->rank_values;
+    return s;
+}
+
+/* On a CPU a rank that failed tells the others. On a GPU its host cannot without their waiting. */
+static optc_status gather_values(optc_binding *b, optc_status so_far)
+{
+    const RankValues *x = b->rank_values;
+    char why[MOST_MESSAGE];
+    double failed = so_far != OPTC_OK;
+    if (so_far != OPTC_OK && !b->rule->device->reaches)
+        return so_far;
+    memcpy(why, optc_message(), sizeof why);
+    if (b->rule->device->reaches)
+        memcpy(x->send + sizeof failed * (size_t)x->n, &failed, sizeof failed);
+    if (b->rule->device->gather_values(b, &x->comm, x->from, x->n, x->send, x->recv))
+        return fail(OPTC_ERROR_DEVICE, "optc_run_all: communication with the other ranks failed on rank %d of %d",
+                    x->comm.rank, x->comm.ranks);
+    for (int r = 0; r < x->comm.ranks && b->rule->device->reaches && so_far == OPTC_OK; r++) {
+        memcpy(&failed, x->recv + sent_bytes(x) * (size_t)r + sizeof failed * (size_t)x->n, sizeof failed);
+        if (failed != 0)
+            return fail(OPTC_ERROR_ARGUMENT, "optc_run_all: rank %d could not run; its own message says why", r);
+    }
+    return so_far == OPTC_OK ? OPTC_OK : fail(so_far, "%s", why);
 }
 
 static optc_status run_level(optc_binding *const *b, int n, const char *entry, int level, bool *any)
@@ -104,6 +194,8 @@ static optc_status run_level(optc_binding *const *b, int n, const char *entry, i
             s = optc_run(b[i], p->entry[at].name);
         *any = *any || at >= 0;
     }
+    if (*any && b[0]->rank_values && b[0]->rank_values->bindings == n)
+        s = gather_values(b[0], s);
     return s;
 }
 

@@ -38,6 +38,7 @@ enum { MOST_ROLES = 32 };                  /* variants of a binding's program, w
  * any: something changes; takes: a free cohort comes into use; grows: more cohorts are needed than exist */
 typedef struct Participation { unsigned mask; bool any, takes, grows; } Participation;
 
+typedef struct RankValues RankValues;
 typedef struct Device Device;
 typedef struct Host Host;
 
@@ -142,6 +143,7 @@ struct optc_binding {
     Tensor *tensor; int ntensor, nheld, nall;
     bool sharded, plan;                /* plan: of a sharded binding that is never run */
     struct Shards *shards;             /* NULL: the binding is not sharded */
+    struct RankValues *rank_values;    /* of optc_connect_ranks (connect.c); NULL: values are of this process */
     /* Some piece consists of runs (piece_runs), and its variant draws per element: other code numbers the elements */
     bool runs;
     const optc_stage_fn *fn;           /* CPU code of this binding, by ProgStage.fn: the rule's, or that for runs */
@@ -234,6 +236,9 @@ struct Device {
     optc_status (*fills)(optc_engine *e, const void *to);
     optc_status (*set)(optc_engine *e, void *to, int byte, size_t bytes, void *stream);
     optc_status (*copy)(optc_engine *e, const MemoryCopy *c, void *stream);
+    /* copies n numbers of 8 bytes to `send`, and gathers those of all ranks, with one more number, to `recv`. Not 0:
+     * it failed */
+    int (*gather_values)(optc_binding *b, const optc_comm *c, void *const *from, int n, void *send, void *recv);
 };
 CORE const Device *cpu_device(void);
 CORE const Device *gpu_device(void);

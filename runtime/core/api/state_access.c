@@ -392,8 +392,8 @@ int optc_rule_follows_params(const optc_rule *r, const char *name)
 }
 
 /* ---- gradients and inputs ---- */
-/* A pointer that a call sets. what: "optc_set_grads: 'g'", for messages. Steps set all gradients, so texts are made once
- * for all tensors, or when a check fails. */
+/* A pointer that a call sets. what: "optc_set_grads: 'g'", for messages. Steps set all gradients, so texts are made
+ * once for all tensors, or when a check fails. */
 typedef struct PointerCall { const char *call; int array; char what[96]; } PointerCall;
 
 static PointerCall pointer_call(const optc_binding *b, const char *call, int array)

@@ -527,6 +527,14 @@ static optc_status cpu_copy(optc_engine *e, const MemoryCopy *c, void *stream)
     return OPTC_OK;
 }
 
+static int cpu_gather_values(optc_binding *b, const optc_comm *c, void *const *from, int n, void *send, void *recv)
+{
+    (void)b;
+    for (int i = 0; i < n; i++)
+        memcpy((char *)send + 8 * (size_t)i, from[i], 8);
+    return c->all_gather(c->context, send, recv, 8 * (size_t)(n + 1), NULL);
+}
+
 CORE const Device *cpu_device(void)
 {
     static const Device d = {"cpu",          cpu_bind,       cpu_unbind, cpu_run,   cpu_sync,
@@ -534,6 +542,6 @@ CORE const Device *cpu_device(void)
                              cpu_send_hyper, cpu_get_t,      cpu_put_t,  cpu_more,  cpu_grown,
                              cpu_arranged,   NULL,           0,          cpu_memory, true,
                              NULL,           cpu_call_bytes, cpu_gather, exchange_run,
-                             cpu_take,       cpu_give,       cpu_fills,  cpu_set,   cpu_copy};
+                             cpu_take,       cpu_give,       cpu_fills,  cpu_set,   cpu_copy,  cpu_gather_values};
     return &d;
 }

@@ -209,6 +209,7 @@ CORE void tables_drop(optc_binding *b);
 CORE optc_status gpu_exchanges_bind(optc_binding *b);
 CORE void gpu_exchanges_unbind(optc_binding *b);
 CORE optc_status gpu_exchange(const optc_binding *b, int number);
+CORE int gpu_gather_values(optc_binding *b, const optc_comm *c, void *const *from, int n, void *send, void *recv);
 CORE optc_status gpu_gather(optc_engine *e, const optc_comm *c, const void *own, void *all, size_t bytes);
 
 /* ---- gpu_agree.c: the ranks of a sharded binding compare which tensors take part; inside gpu_enter ---- */

@@ -332,6 +332,7 @@ CORE const Device *gpu_device(void)
                              gpu_send_hyper, gpu_get_t,      gpu_set_t,  gpu_alloc_cohorts,  gpu_cohorts_grown,
                              gpu_participation_changed,   gpu_may_change_participation, 8,         gpu_memory, false,
                              gpu_read_ahead,       gpu_call_bytes, gpu_gather, gpu_exchange,
-                             gpu_memory_take, gpu_memory_give, gpu_memory_fills, gpu_memory_set, gpu_memory_copy};
+                             gpu_memory_take, gpu_memory_give, gpu_memory_fills, gpu_memory_set, gpu_memory_copy,
+                             gpu_gather_values};
     return &d;
 }

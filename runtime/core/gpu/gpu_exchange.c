@@ -143,6 +143,21 @@ CORE optc_status gpu_exchange(const optc_binding *b, int number)
     return s;
 }
 
+/* ---- values of other processes' bindings (connect.c) ---- */
+CORE int gpu_gather_values(optc_binding *b, const optc_comm *c, void *const *from, int n, void *send, void *recv)
+{
+    const GpuEngine *g = b->rule->engine->gpu;
+    const Driver *d = gpu_enter_aside(g);
+    int rc = 0;
+    for (int i = 0; i < n && !rc; i++)
+        rc = d->cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)send + 8 * (CUdeviceptr)i, (CUdeviceptr)(uintptr_t)from[i],
+                                     8, b->gpu->stream);
+    if (!rc)
+        rc = c->all_gather(c->context, send, recv, 8 * (size_t)(n + 1), b->gpu->stream);
+    gpu_leave(g, OPTC_OK);
+    return rc;
+}
+
 /* ---- host memory ---- */
 static optc_status gather_inside(optc_engine *e, const optc_comm *c, const void *own, void *all, size_t bytes,
                                  CUdeviceptr at)

@@ -176,6 +176,7 @@ optc_factors_about_sized: status ptr int optc_factors* size
 optc_step: status ptr
 optc_run: status ptr str
 optc_connect: status ptr* int
+optc_connect_ranks: status ptr* int optc_comm*
 optc_run_all: status ptr* int str
 optc_set_stream: status ptr ptr
 optc_sync: status ptr
