@@ -185,7 +185,9 @@ static int make_sets(InSet *of, int n, OwnedSet *set)
     int sets = 0;
     qsort(of, (size_t)n, sizeof *of, by_owner);
     for (int i = 1; i < n; i++)
-        of[i].nth = of[i].owner == of[i - 1].owner && !order_of_shapes(of[i].shape, of[i - 1].shape) ? of[i - 1].nth + 1 : 0;
+        of[i].nth = of[i].owner == of[i - 1].owner && !order_of_shapes(of[i].shape, of[i - 1].shape)
+                        ? of[i - 1].nth + 1
+                        : 0;
     qsort(of, (size_t)n, sizeof *of, by_set);
     for (int i = 0; i < n; i++) {
         if (!i || of[i].nth != of[i - 1].nth || order_of_shapes(of[i].shape, of[i - 1].shape))
