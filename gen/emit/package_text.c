@@ -274,7 +274,8 @@ static bool add_headers_of(Pack *p, Sources *s, const char *text)
 static bool has_element_loops(const char *path)
 {
     static const char *const names[] = {"api/state_access.c", "cpu/cpu_device.c", "cpu/thread_barrier.c",
-                                        "matrix/cpu_calls.c", "matrix/cpu_factors.c", "matrix/gemm_fallback.c",
+                                        "matrix/cpu_calls.c", "matrix/cpu_factors.c", "matrix/cpu_product.c",
+                                        "matrix/gemm_fallback.c",
                                         "matrix/lapack.c", "matrix/lapack_fallback.c", "matrix/matrix_view.c",
                                         "matrix/sort_take.c"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
