@@ -18,7 +18,7 @@ class Optimizer(torch.optim.Optimizer):
                  types: Union[None, str, Mapping[str, str]] = None, wrappers: Optional[Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None,
-                 workspace: int = 0, process_group: Any = None, **given: Any) -> None: ...
+                 workspace: int = 0, process_group: Any = None, group: Any = None, **given: Any) -> None: ...
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any: ...
     def run(self, entry: str) -> None: ...
     def entries(self) -> List[str]: ...
@@ -77,7 +77,7 @@ class ADOPT(Optimizer):
                  False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
                  = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
-                 int = 0, process_group: Any = None) -> None: ...
+                 int = 0, process_group: Any = None, group: Any = None) -> None: ...
 
 class ASGO(Optimizer):
     """Momentum times the inverse root of one Gram matrix, that of the smaller side; AdamW for what is no matrix. An
@@ -89,7 +89,7 @@ class ASGO(Optimizer):
                  False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None) -> None: ...
 
 class AdEMAMix(Optimizer):
     """AdamW with a second, slow momentum mixed in; the warmup option ramps alpha and beta3 over alpha_warmup and
@@ -99,7 +99,8 @@ class AdEMAMix(Optimizer):
                  weight_decay: Number = 0, *, warmup: bool = False, maximize: bool = False, with_: Sequence[str] = (),
                  types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool
                  = False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None,
-                 Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None) -> None: ...
+                 Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any =
+                 None) -> None: ...
 
 class AdaBelief(Optimizer):
     """Adam that divides by how far the gradient strays from its mean; decoupled weight decay. Zhuang et al. 2020,
@@ -109,7 +110,7 @@ class AdaBelief(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None) -> None: ...
+                 None, group: Any = None) -> None: ...
 
 class AdaBound(Optimizer):
     """Adam's rate for each coordinate, clipped to bounds that close in on final_lr, so that it ends as SGD. Luo et
@@ -119,7 +120,8 @@ class AdaBound(Optimizer):
                  Number = 0, *, amsbound: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None) -> None: ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
+                 ...
 
 class AdaGO(Optimizer):
     """Muon with AdaGrad's step for each tensor, from the norms of its gradients; AdamW for what is no matrix. Zhang,
@@ -131,7 +133,7 @@ class AdaGO(Optimizer):
                  False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
                  = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
-                 int = 0, process_group: Any = None) -> None: ...
+                 int = 0, process_group: Any = None, group: Any = None) -> None: ...
 
 class AdaMuon(Optimizer):
     """Muon of the momentum's signs, divided by its own second moment; AdamW for what is no matrix. Si et al. 2025,
@@ -143,7 +145,7 @@ class AdaMuon(Optimizer):
                  bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None) -> None: ...
 
 class Adadelta(Optimizer):
     """Gradients rescaled by the ratio of running RMS of updates and of gradients. Zeiler 2012, arXiv:1212.5701"""
@@ -152,7 +154,7 @@ class Adadelta(Optimizer):
                  differentiable: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] =
                  None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None) -> None: ...
 
 class Adafactor(Optimizer):
     """Second moments of matrices kept as row and column means; lr caps a rate relative to the size of the weights.
@@ -163,7 +165,7 @@ class Adafactor(Optimizer):
                  True, momentum: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] =
                  None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None) -> None: ...
 
 class Adagrad(Optimizer):
     """Each coordinate's rate falls with the root of its summed squared gradients. Duchi, Hazan and Singer 2011, JMLR
@@ -174,7 +176,7 @@ class Adagrad(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None) -> None: ...
+                 None, group: Any = None) -> None: ...
 
 class Adam(Optimizer):
     """Bias-corrected first moment over the root of the second; weight decay, if any, is L2. Kingma and Ba 2015,
@@ -185,7 +187,7 @@ class Adam(Optimizer):
                  decoupled_weight_decay: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str,
                  str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool =
                  False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None,
-                 workspace: int = 0, process_group: Any = None) -> None: ...
+                 workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
 
 class AdamP(Optimizer):
     """AdamW without the radial part of updates to scale-invariant weights. Heo et al. 2021, arXiv:2006.08217"""
@@ -194,7 +196,7 @@ class AdamP(Optimizer):
                  False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
                  = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
-                 int = 0, process_group: Any = None) -> None: ...
+                 int = 0, process_group: Any = None, group: Any = None) -> None: ...
 
 class AdamW(Optimizer):
     """Adam with weight decay kept apart from the gradient. Loshchilov and Hutter 2019, arXiv:1711.05101; amsgrad:
@@ -205,7 +207,7 @@ class AdamW(Optimizer):
                  = None, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None) -> None: ...
 
 class Adamax(Optimizer):
     """Adam with a decayed maximum of the gradient in place of the second moment. Kingma and Ba 2015, arXiv:1412.6980,
@@ -215,7 +217,7 @@ class Adamax(Optimizer):
                  differentiable: bool = False, capturable: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0, process_group: Any = None) -> None: ...
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
 
 class Adan(Optimizer):
     """Adam with Nesterov momentum estimated from differences of gradients; betas are decay rates (the paper's 1 -
@@ -225,7 +227,7 @@ class Adan(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None) -> None: ...
+                 None, group: Any = None) -> None: ...
 
 class CAME(Optimizer):
     """Adafactor with momentum, whose update is divided by a factored measure of its own instability. Luo et al. 2023,
@@ -235,7 +237,7 @@ class CAME(Optimizer):
                  maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None) -> None: ...
 
 class Dion(Optimizer):
     """Muon of low rank: one power iteration of the momentum, whose rest stays for later steps; AdamW for what is no
@@ -246,7 +248,8 @@ class Dion(Optimizer):
                  0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None) -> None: ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
+                 ...
 
 class KLShampoo(Optimizer):
     """Shampoo whose two factors are fitted to each other, with eigenvalues from every step; AdamW for the rest and
@@ -258,7 +261,7 @@ class KLShampoo(Optimizer):
                  maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None) -> None: ...
 
 class LAMB(Optimizer):
     """Adam's direction with weight decay, scaled for each tensor by the ratio of weight and update norms. You et al.
@@ -267,7 +270,8 @@ class LAMB(Optimizer):
                  1e-06, weight_decay: Number = 0.01, *, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None) -> None: ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
+                 ...
 
 class LARS(Optimizer):
     """SGD with momentum whose rate for each tensor follows the ratio of its weight and gradient norms. You, Gitman
@@ -277,7 +281,7 @@ class LARS(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None) -> None: ...
+                 None, group: Any = None) -> None: ...
 
 class Lion(Optimizer):
     """The sign of an interpolated momentum, with decoupled weight decay. Chen et al. 2023, arXiv:2302.06675"""
@@ -285,7 +289,7 @@ class Lion(Optimizer):
                  Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
                  Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
                  bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
-                 None, workspace: int = 0, process_group: Any = None) -> None: ...
+                 None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
 
 class MADGRAD(Optimizer):
     """Dual averaging from the first weights, over a cube root of summed squared gradients; L2 weight decay. Defazio
@@ -294,7 +298,7 @@ class MADGRAD(Optimizer):
                  Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
                  Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
                  bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
-                 None, workspace: int = 0, process_group: Any = None) -> None: ...
+                 None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
 
 class Muon(Optimizer):
     """Momentum whose matrices are replaced by their orthogonal factor; AdamW for what is no matrix. Jordan et al.
@@ -307,7 +311,8 @@ class Muon(Optimizer):
                  0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None) -> None: ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
+                 ...
 
 class NAdam(Optimizer):
     """Adam with Nesterov momentum under the paper's warm-up of beta1. Dozat 2016, ICLR workshop, Incorporating
@@ -318,7 +323,7 @@ class NAdam(Optimizer):
                  differentiable: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] =
                  None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None) -> None: ...
 
 class NorMuon(Optimizer):
     """Muon whose rows are brought to equal size by a second moment each; AdamW for what is no matrix. Li et al. 2025,
@@ -330,7 +335,7 @@ class NorMuon(Optimizer):
                  adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0, process_group: Any = None) -> None: ...
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
 
 class NovoGrad(Optimizer):
     """Momentum of gradients normalised by one second moment a tensor, with weight decay inside the momentum. Ginsburg
@@ -340,7 +345,7 @@ class NovoGrad(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None) -> None: ...
+                 None, group: Any = None) -> None: ...
 
 class PSGD(Optimizer):
     """Momentum between two matrices that were fitted to whiten gradients; AdamW for the rest and for sides over the
@@ -352,7 +357,7 @@ class PSGD(Optimizer):
                  maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None) -> None: ...
 
 class PSGDKron(Optimizer):
     """Momentum between triangles that were fitted to whiten gradients, diagonals for sides over the limit; AdamW for
@@ -364,7 +369,7 @@ class PSGDKron(Optimizer):
                  adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0, process_group: Any = None) -> None: ...
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
 
 class PolarGrad(Optimizer):
     """The polar factor of the momentum times its nuclear norm: a step that shrinks with the gradient; AdamW for the
@@ -376,7 +381,7 @@ class PolarGrad(Optimizer):
                  bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None) -> None: ...
 
 class RAdam(Optimizer):
     """Adam whose step is rectified for the variance of its rate, and is plain momentum while that is intractable. Liu
@@ -387,7 +392,7 @@ class RAdam(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None) -> None: ...
+                 None, group: Any = None) -> None: ...
 
 class RMSprop(Optimizer):
     """Gradients divided by their running RMS; centred takes the running mean out, momentum_buffer adds momentum.
@@ -397,7 +402,8 @@ class RMSprop(Optimizer):
                  = None, maximize: bool = False, differentiable: bool = False, *, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None) -> None: ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
+                 ...
 
 class SGD(Optimizer):
     """Gradient descent with heavy-ball or Nesterov momentum and L2 weight decay. Polyak 1964, USSR Comput. Math.
@@ -407,7 +413,8 @@ class SGD(Optimizer):
                  differentiable: bool = False, fused: Optional[bool] = None, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None) -> None: ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
+                 ...
 
 class SGDW(Optimizer):
     """SGD with momentum and weight decay kept apart from the gradient. Loshchilov and Hutter 2019,
@@ -416,7 +423,8 @@ class SGDW(Optimizer):
                  Number = 0.01, *, nesterov: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None) -> None: ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
+                 ...
 
 class SOAP(Optimizer):
     """Adam in the eigenvectors of gradients' Gram matrices; AdamW for what is no matrix. Vyas et al. 2024,
@@ -428,7 +436,8 @@ class SOAP(Optimizer):
                  Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None) -> None: ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
+                 ...
 
 class SPlus(Optimizer):
     """Signs of momentum in the eigenvectors of gradients' Gram matrices; to_eval puts averaged weights in p, to_train
@@ -438,7 +447,7 @@ class SPlus(Optimizer):
                  Number = 4096, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
                  Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
                  bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
-                 None, workspace: int = 0, process_group: Any = None) -> None: ...
+                 None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
 
 class Scion(Optimizer):
     """Conditional gradients: spectral norm for matrices, signs for those tagged head, RMS for the rest. Pethick et
@@ -448,7 +457,7 @@ class Scion(Optimizer):
                  maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None) -> None: ...
 
 class Shampoo(Optimizer):
     """Gradients between inverse fourth roots of their Gram matrices, as long as another rule's steps; diagonals for
@@ -461,7 +470,7 @@ class Shampoo(Optimizer):
                  maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None) -> None: ...
 
 class Signum(Optimizer):
     """The sign of the momentum; with momentum 0 it is signSGD. Bernstein et al. 2018, arXiv:1802.04434"""
@@ -469,7 +478,7 @@ class Signum(Optimizer):
                  bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None) -> None: ...
 
 class Yogi(Optimizer):
     """Adam whose second moment moves by at most a share of g^2; bias-corrected, decoupled weight decay. Zaheer et al.
@@ -479,4 +488,4 @@ class Yogi(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None) -> None: ...
+                 None, group: Any = None) -> None: ...

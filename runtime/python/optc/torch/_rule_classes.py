@@ -18,7 +18,7 @@ AROUND = (("with_", "Sequence[str]", ()), ("types", "Union[None, str, Mapping[st
           ("products", "Optional[str]", None), ("static_grads", "bool", False), ("release_grads", "bool", False),
           ("sort", "Optional[Callable]", None),
           ("split", "Union[None, Mapping[str, int], Callable]", None), ("workspace", "int", 0),
-          ("process_group", "Any", None))
+          ("process_group", "Any", None), ("group", "Any", None))
 KEYWORD, EITHER = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
@@ -122,7 +122,7 @@ class Optimizer(torch.optim.Optimizer):
                  types: Union[None, str, Mapping[str, str]] = None, wrappers: Optional[Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None,
-                 workspace: int = 0, process_group: Any = None, **given: Any) -> None: ...
+                 workspace: int = 0, process_group: Any = None, group: Any = None, **given: Any) -> None: ...
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any: ...
     def run(self, entry: str) -> None: ...
     def entries(self) -> List[str]: ...
