@@ -161,7 +161,7 @@ static int timed_elapsed(float *ms, CUevent a, CUevent b) { return *ms = (float)
 START_TEST(live_gain)
 {
     SHARED();
-    static const optc_rule_options rule = {.spec = "sgd", .with = "clip_value(9)", .options = "momentum_buffer=false"};
+    static const optc_rule_options rule = {.spec = "sgd", .with = "", .options = "momentum_buffer=false"};
     Side a, b;
     char path[] = "/tmp/optc-live-XXXXXX", why[400];
     Tuned t = {.ms = 1, .model_ms = 2, .samples = 9};
