@@ -1,5 +1,7 @@
 /* A 64-bit hash of bytes, for keys of compiled code and checksums of files. Not cryptographic. Pasted into packages and
  * included by gen/base/util.c. */
+#ifndef OPTC_HASH_H
+#define OPTC_HASH_H
 static inline uint64_t hash_mix(uint64_t x)
 {
     x ^= x >> 32;
@@ -24,3 +26,4 @@ static inline uint64_t hash_bytes(uint64_t seed, const void *data, size_t n)
         w = w << 8 | p[i];
     return hash_mix(h ^ w);
 }
+#endif
