@@ -447,9 +447,44 @@ config("adamw_cautious", "adamw", "timm.optim.AdamWLegacy; with caution", wrap="
        **{**ADAM, "weight_decay": 0.0}, run=run_torch(make_cautious))
 config("sgdw_cautious", "sgdw", "timm.optim.SGDW; with caution", wrap="cautious", cautious__min_share=1e-3,
        lr=0.05, momentum=0.9, dampening=0.0, weight_decay=0.0, run=sgdlike(timm.optim.sgdw.SGDW, caution=True))
+class Accumulated:
+    """Every fourth step is AdamW's, with the mean of four gradients, as torch's loops add them up."""
+
+    def __init__(self, params, h):
+        self.params, self.opt, self.sums, self.steps = params, make_adamw(params, h), [0 for _ in params], 0
+        self.param_groups = self.opt.param_groups
+
+    def step(self):
+        self.steps += 1
+        self.sums = [s + p.grad for s, p in zip(self.sums, self.params)]
+        if self.steps % 4 == 0:
+            for p, s in zip(self.params, self.sums):
+                p.grad = s / 4
+            self.opt.step()
+            self.sums = [0 for _ in self.params]
+
+
+class Scaled:
+    """The gradients count as scaled ones: the scaler divides them, and its scale doubles after every fifth step."""
+
+    def __init__(self, params, h):
+        self.opt = make_adamw(params, h)
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=5)
+        self.scaler.scale(torch.ones(1))
+        self.param_groups = self.opt.param_groups
+
+    def step(self):
+        self.scaler.step(self.opt)
+        self.scaler.update()
+
+
 config("adamw_ema", "adamw", "torch.optim.swa_utils.AveragedModel and torch.optim.AdamW", wrap="ema(0.9)",
        state="ema.avg",
        ema__decay=0.9, **ADAM, run=run_torch(make_adamw, after=ema))
+config("adamw_accumulate", "adamw", "torch.optim.AdamW", wrap="accumulate(4)", **ADAM, run=run_torch(Accumulated))
+config("adamw_log", "adamw", "torch.optim.AdamW", wrap="log", **ADAM, run=run_torch(make_adamw))
+config("adamw_loss_scale", "adamw", "torch.amp.GradScaler and torch.optim.AdamW", wrap="loss_scale(4)",
+       loss_scale__interval=5, **ADAM, run=run_torch(Scaled))
 config("adamw_lookahead", "adamw", "po.Lookahead and torch.optim.AdamW", wrap="lookahead(6,0.3)", lookahead__alpha=0.3,
        **ADAM,
        run=run_torch(lambda ps, h: po.Lookahead(make_adamw(ps, h), k=6, alpha=h["lookahead.alpha"])))
