@@ -8,7 +8,7 @@ set -eu
 here=$PWD
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
-cp -R gen runtime templates tools specs Makefile "$tree"
+cp -R gen runtime templates tools specs Makefile LICENSE "$tree"
 moved='X\((ROWS2|COLS2),'
 rows=$(grep -E "$moved" gen/abi/domains.h)
 grep -Ev "$moved" gen/abi/domains.h | rows=$rows awk '{ print } /^#define SMALL_DOMAINS/ { print ENVIRON["rows"] }' \
