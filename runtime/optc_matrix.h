@@ -7,7 +7,7 @@
  * matrix; 0: consecutive. A vector per matrix (eigenvalues) is a matrix of one row. */
 typedef struct optc_matrix { void *data; int64_t ld, next; } optc_matrix;
 
-/* What one call computes. Set the members that the function names below; 0 in a member means its default.
+/* The operands and options of one call. Set the members that the function names below; 0 in a member means its default.
  *
  * The engine's device must reach all arrays. The result x may be the same memory as an operand of the same shape,
  * type and strides; any other overlap is refused. Types of fewer than 32 bits are converted to f32. The calls copy

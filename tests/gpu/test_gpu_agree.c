@@ -15,8 +15,8 @@ static const WorldTensor tensors[] = {
     {.name = "scale", .shape = {0, {0}}, .group = 1},
 };
 enum { NTENSORS = sizeof tensors / sizeof *tensors, RANKS = 3, LACKED = 1 };
-/* By rule, where the ranks compare: with partials; ahead of all_to_all; ahead of a pass that writes states; likewise,
- * and the host waits, because products write states. */
+/* Each rule compares the ranks at another place: with the partials; ahead of all_to_all; ahead of a pass that writes
+ * states; and ahead of products that write states, where the host waits. */
 static const char *const kept_early =
     "return optimizer { name = 'early', hyper = { lr = 0.1 }, state = { s = zeros },\n"
     "  step = function() s = s + abs(g)  local n = sum(s) p = p - lr * g / n / t end }";

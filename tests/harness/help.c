@@ -120,7 +120,7 @@ static void load_all(Type t, const void *p, int64_t n, double *x)
     free(decoded);
 }
 
-/* What a block code may change a number in [lo, hi] by, at most. */
+/* The largest error of a number in [lo, hi] that a block code stores. */
 static double code_error(Type t, const void *data, int64_t n, int64_t i, double lo, double hi)
 {
     bool coded = type_coded(t) && n >= CODE_LEAST;

@@ -105,7 +105,7 @@ START_TEST(bad_paths)
     c.path = "";
     FAILS(optc_save(&a.b, 1, &c), OPTC_ERROR_ARGUMENT, "the path is empty");
     FAILS(optc_load(&a.b, 1, &c), OPTC_ERROR_IO, "No such file or directory");
-    c.path = "/proc/self/a";                               /* a folder in which nobody can make files */
+    c.path = "/proc/self/a";                               /* no file can be made in this folder */
     FAILS(optc_save(&a.b, 1, &c), OPTC_ERROR_IO, "optc_save: /proc/self/a");
     ck_assert(!mkfifo(in_folder("pipe"), 0600));
     c.path = in_folder("pipe");

@@ -40,7 +40,7 @@ START_TEST(grid)
 }
 END_TEST
 
-/* Of a sum that is stored in fewer bits than it is computed in, only the first term was rounded. */
+/* A sum that is stored in fewer bits than it is computed in is rounded as a whole, not only its first term. */
 START_TEST(sums_are_rounded) { check_steps("adadelta", "param=f64,grad=f32,state=q8"); }
 END_TEST
 

@@ -1,4 +1,4 @@
-/* What a checkpoint of some bindings contains: a list of tensors with their names, types, shapes and memory. */
+/* Lists the tensors that a checkpoint of some bindings contains, with their names, types, shapes and memory. */
 #include "runtime/core/checkpoint/checkpoint.h"
 
 #include <stdio.h>

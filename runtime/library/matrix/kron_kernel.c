@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What to load: the kernels optc_NAME_of_TYPE of the template NAME_cuda.txt. */
+/* The kernels optc_NAME_of_TYPE that are loaded from the template NAME_cuda.txt. */
 typedef struct Kernels { const char *name, *call; CUmodule *module; CUfunction *fn; } Kernels;
 
 static optc_status load(optc_engine *e, const Kernels *k, const char *cubin)
