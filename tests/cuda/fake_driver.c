@@ -136,6 +136,7 @@ MAYBE int cuEventCreate(CUevent *e, unsigned flags) { return *e = calloc(1, size
 MAYBE int cuEventDestroy_v2(CUevent e) { return free(e), 0; }
 MAYBE int cuEventRecord(CUevent e, CUstream s) { return *(float *)e = clock_ms, s == (void *)-1; }
 MAYBE int cuEventSynchronize(CUevent e) { return !e; }
+MAYBE int cuStreamWaitEvent(CUstream s, CUevent e, unsigned flags) { return !s || !e || flags; }
 MAYBE int cuEventElapsedTime(float *ms, CUevent a, CUevent b) { return *ms = *(float *)b - *(float *)a, 0; }
 
 /* The kernel's argument is optc_launch of templates/cuda_helpers.h. */

@@ -258,9 +258,10 @@ int cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
  * freed */
 typedef struct Node { Kernel *k; unsigned grid, threads; char args[MOST_ARGS], numbers[NUMBERS]; void *to;
     const void *from; size_t n; void (*call)(const void *); struct Graph *body; unsigned *wanted; } Node;
-typedef struct Graph { Node *v; int n; } Graph;
-/* into: the captured graph is the body of another */
-typedef struct Stream { Graph *capturing; bool strict, into; int ended; } Stream;
+/* forks: captured streams that no other stream has waited for */
+typedef struct Graph { Node *v; int n, forks; } Graph;
+/* into: the captured graph is the body of another; forked: the capture began in another stream */
+typedef struct Stream { Graph *capturing; bool strict, into, forked; int ended; } Stream;
 
 static void add(Graph *g, Node x)
 {
@@ -360,7 +361,7 @@ int cuStreamEndCapture(CUstream s, CUgraph *g)
     if (x->into)
         return x->into = false, told;
     strict -= x->strict;
-    if (!told && (!x->strict || x->ended == ended))
+    if (!told && !((Graph *)*g)->forks && (!x->strict || x->ended == ended))
         return 0;
     cuGraphDestroy(*g);
     *g = NULL;
@@ -449,9 +450,28 @@ int cuGraphLaunch(CUgraphExec e, CUstream s)
 int cuGraphExecDestroy(CUgraphExec e) { return free(((Graph *)e)->v), free(e), TOLD; }
 
 /* ---- events ---- */
-int cuEventCreate(CUevent *e, unsigned flags) { CALL; return *e = calloc(1, sizeof(double)), flags > 3; }
+typedef struct Event { double ms; Stream *stream; } Event;
+int cuEventCreate(CUevent *e, unsigned flags) { CALL; return *e = calloc(1, sizeof(Event)), flags > 3; }
 int cuEventDestroy_v2(CUevent e) { return free(e), TOLD; }
-int cuEventRecord(CUevent e, CUstream s) { CALL; return (void)s, *(double *)e = clock_ms, 0; }
+int cuEventRecord(CUevent e, CUstream s) { CALL; return *(Event *)e = (Event){clock_ms, s}, 0; }
 int cuEventSynchronize(CUevent e) { CALL; return e ? unsafe() : INVALID; }
 int cuEventQuery(CUevent e) { CALL; return !e; }
-int cuEventElapsedTime(float *ms, CUevent a, CUevent b) { CALL; return *ms = (float)(*(double *)b - *(double *)a), 0; }
+int cuEventElapsedTime(float *ms, CUevent a, CUevent b) { CALL; return *ms = (float)(((Event *)b)->ms - ((Event *)a)->ms), 0; }
+/* A stream that waits for a captured one is captured too, until the first one waits for it. Graphs are in order. */
+int cuStreamWaitEvent(CUstream s, CUevent e, unsigned flags)
+{
+    CALL;
+    Stream *from = ((Event *)e)->stream, *to = s;
+    if (!from || !from->capturing || !to || flags)
+        return flags != 0;
+    if (!to->capturing) {
+        to->capturing = from->capturing;
+        to->forked = true;
+        ((Graph *)from->capturing)->forks++;
+    } else if (from->forked) {
+        from->capturing = NULL;
+        from->forked = false;
+        ((Graph *)to->capturing)->forks--;
+    }
+    return 0;
+}

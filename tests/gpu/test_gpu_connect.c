@@ -133,6 +133,52 @@ START_TEST(launches)
 }
 END_TEST
 
+/* ---- beside each other ---- */
+static CUstream used[NSETS + 1];
+static int nused;
+static int note_stream(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                       unsigned shared, CUstream s, void **args, void **more)
+{
+    int i = 0;
+    while (i < nused && used[i] != s)
+        i++;
+    if (i == nused && nused <= NSETS)
+        used[nused++] = s;
+    return real->cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, s, args, more);
+}
+
+/* All bindings but one run in one other stream, and get the caller's stream back, also if one of them fails. */
+START_TEST(beside)
+{
+    Trio g;
+    CUstream st;
+    open_trio(&g, true);
+    ck_assert(!d->cuStreamCreate(&st, 1));
+    OK(optc_set_stream(g.b[1], st));
+    FAILS(optc_run_all(g.b, NSETS, "step"), OPTC_ERROR_ARGUMENT, "have different streams");
+    for (int s = 0; s < NSETS; s++)
+        OK(optc_set_stream(g.b[s], st));
+    Driver counting = *g.e->gpu->d;
+    counting.cuLaunchKernel = note_stream;
+    real = g.e->gpu->d;
+    g.e->gpu->d = &counting;
+    nused = 0;
+    OK(optc_run_all(g.b, NSETS, "step"));
+    ck_assert_int_eq(nused, 2);
+    ck_assert_ptr_eq(used[0], st);
+    FAILS(optc_run_all(g.b, NSETS, "no entry"), OPTC_ERROR_ARGUMENT, "has no entry 'no entry'");
+    for (int s = 0; s < NSETS; s++)
+        ck_assert_ptr_eq(g.b[s]->gpu->stream, st);
+    g.e->gpu->d = real;
+    for (int s = 0; s < NSETS; s++)
+        OK(optc_sync(g.b[s]));
+    for (int s = 0; s < NSETS; s++)
+        OK(optc_set_stream(g.b[s], NULL));
+    close_trio(&g, true);
+    d->cuStreamDestroy_v2(st);
+}
+END_TEST
+
 /* Stages of a pipeline (optc_connect_ranks): the ranks are threads that share the GPU. */
 START_TEST(stages)
 {
@@ -149,4 +195,5 @@ void add_connect(TCase *t)
     tcase_add_test(t, stages);
     tcase_add_loop_test(t, one_norm, 0, 2);
     tcase_add_test(t, launches);
+    tcase_add_test(t, beside);
 }

@@ -180,32 +180,62 @@ static optc_status gather_values(optc_binding *b, optc_status so_far)
     return so_far == OPTC_OK ? OPTC_OK : fail(so_far, "%s", why);
 }
 
-static optc_status run_level(optc_binding *const *b, int n, const char *entry, int level, bool *any)
+/* Level 0, 1, …: the entry that leaves the value of this level for the others. Level -1: the entry itself. NULL: none. */
+static const char *entry_at(const optc_binding *b, const char *entry, int level)
 {
-    optc_status s = OPTC_OK;
-    *any = false;
-    for (int i = 0; i < n && s == OPTC_OK; i++) {
-        const Program *p = b[i]->rule->program;
-        int e = 0;
-        while (e < p->nentry && strcmp(p->entry[e].name, entry))
-            e++;
-        int at = program_shares(p, e, level);
-        if (at >= 0)
-            s = optc_run(b[i], p->entry[at].name);
-        *any = *any || at >= 0;
+    const Program *p = b->rule->program;
+    int e = 0;
+    while (e < p->nentry && strcmp(p->entry[e].name, entry))
+        e++;
+    int at = level < 0 ? e : program_shares(p, e, level);
+    return level < 0 ? entry : at < 0 ? NULL : p->entry[at].name;
+}
+
+/* The binding with the most elements. The others may run beside it, unless they would communicate with other ranks:
+ * collectives must have the same order everywhere. -1: they run one after another. */
+static int find_lead(optc_binding *const *b, int n)
+{
+    int lead = 0;
+    bool apart = n > 1 && b[0]->rule->device->beside;
+    for (int i = 0; i < n; i++) {
+        lead = b[i]->elems > b[lead]->elems ? i : lead;
+        apart = apart && !b[i]->shards;
     }
-    if (*any && b[0]->rank_values && b[0]->rank_values->bindings == n)
-        s = gather_values(b[0], s);
-    return s;
+    return apart ? lead : -1;
+}
+
+/* The lead is first: the device has work while the host runs the others. */
+static optc_status run_each(optc_binding *const *b, int n, const char *entry, int level)
+{
+    int lead = find_lead(b, n), first = lead > 0 ? lead : 0;
+    optc_status s = lead < 0 ? OPTC_OK : b[0]->rule->device->beside(b, n, lead, true);
+    if (s != OPTC_OK)
+        return s;
+    for (int i = 0; i < n && s == OPTC_OK; i++) {
+        optc_binding *x = b[i == 0 ? first : i <= first ? i - 1 : i];
+        const char *name = entry_at(x, entry, level);
+        s = name ? optc_run(x, name) : OPTC_OK;
+    }
+    if (lead < 0)
+        return s;
+    char why[MOST_MESSAGE];
+    memcpy(why, optc_message(), sizeof why);
+    optc_status ended = b[0]->rule->device->beside(b, n, lead, false);
+    return s == OPTC_OK ? ended : fail(s, "%s", why);
 }
 
 optc_status optc_run_all(optc_binding *const *b, int n, const char *entry)
 {
     optc_status s = check_bindings("optc_run_all", b, n);
-    bool any = entry != NULL;
-    for (int level = 0; any && s == OPTC_OK; level++)
-        s = run_level(b, n, entry, level, &any);
-    for (int i = 0; i < n && s == OPTC_OK; i++)
-        s = optc_run(b[i], entry);
-    return s;
+    if (s == OPTC_OK && !entry)
+        return optc_run(b[0], entry);
+    for (int level = 0, any = 1; any && s == OPTC_OK; level++) {
+        any = 0;
+        for (int i = 0; i < n; i++)
+            any = any || entry_at(b[i], entry, level);
+        s = any ? run_each(b, n, entry, level) : OPTC_OK;
+        if (any && b[0]->rank_values && b[0]->rank_values->bindings == n)
+            s = gather_values(b[0], s);
+    }
+    return s == OPTC_OK ? run_each(b, n, entry, -1) : s;
 }

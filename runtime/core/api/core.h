@@ -239,6 +239,9 @@ struct Device {
     /* copies n numbers of 8 bytes to `send`, and gathers those of all ranks, with one more number, to `recv`. Not 0:
      * it failed */
     int (*gather_values)(optc_binding *b, const optc_comm *c, void *const *from, int n, void *send, void *recv);
+    /* begins: the bindings other than b[lead] run beside it from here on; otherwise: ends that, also after an error.
+     * NULL: bindings run one after another */
+    optc_status (*beside)(optc_binding *const *b, int n, int lead, bool begins);
 };
 CORE const Device *cpu_device(void);
 CORE const Device *gpu_device(void);

@@ -146,7 +146,8 @@ enum { DRIVER_NEEDED = 12000 };        /* CUDA 12.0: older drivers may not load 
     F(cuEventSynchronize, , 2000, (CUevent))                                                                           \
     F(cuEventQuery, , 2000, (CUevent))                                                                                 \
     F(cuEventElapsedTime, , 2000, (float *, CUevent, CUevent))                                                         \
-    F(cuEventDestroy, _v2, 4000, (CUevent))
+    F(cuEventDestroy, _v2, 4000, (CUevent))                                                                            \
+    F(cuStreamWaitEvent, , 3020, (CUstream, CUevent, unsigned))
 
 /* Optional functions, NULL if the driver lacks them: conditional graph nodes, which run if a kernel before them sets
  * their handle. (Introduced by 12.3; bodies with more than kernels by 12.4.) CONDITION_ASSIGN_DEFAULT is the macro

@@ -465,6 +465,7 @@ CORE void gpu_unbind(optc_binding *b)
     gpu_stagger_unbind(b);
     gpu_exchanges_unbind(b);
     gpu_agree_unbind(b);
+    gpu_beside_unbind(b);
     tables_drop(b);
     gpu_give(b->rule->engine, (CUdeviceptr)(uintptr_t)b->block, b->storage_bytes, t->stream);
     gpu_give(b->rule->engine, t->all, t->bytes, t->stream);

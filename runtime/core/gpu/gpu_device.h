@@ -106,6 +106,7 @@ typedef struct GpuTables {
     bool moved;                            /* a gradient's or input's pointer differs from the device's table */
     CUdeviceptr table;                     /* not 0: capture table of the current step, instead of mem */
     struct CaptureTable *capture_tables;
+    struct GpuBeside *beside;              /* NULL: no other binding has run beside this one */
     struct GpuExchanges *exchanges;        /* NULL: the binding is not sharded */
     struct GpuAgree *agree;                /* NULL: the ranks need not compare anything */
     LaunchList *launch_list;               /* by entry, then phase */
@@ -199,6 +200,10 @@ CORE optc_status gpu_stagger_bind(optc_binding *b);        /* after the launch l
 CORE void gpu_stagger_unbind(optc_binding *b);             /* inside gpu_enter */
 CORE optc_status gpu_stagger_send(optc_binding *b, LaunchList *p);    /* before a run that is not captured */
 CORE LaunchItem gpu_stagger_item(const optc_binding *b, const LaunchItem *x);      /* x over the scheduled units */
+
+/* ---- gpu_beside.c ---- */
+CORE optc_status gpu_beside(optc_binding *const *b, int n, int lead, bool begins);          /* Device.beside */
+CORE void gpu_beside_unbind(optc_binding *b);               /* inside gpu_enter */
 
 /* ---- gpu_capture_tables.c: pointers of captured steps; inside gpu_enter ---- */
 CORE char *table_now(const optc_binding *b);               /* for free(); NULL: no memory */

@@ -48,11 +48,19 @@ class Stages:
         dist.all_gather_into_tensor(self.values.view(-1), self.mine.view(-1), group=self.comm.group)
 
 
+def handles_of(bounds):
+    """The handles of bindings that the library runs together, small ones beside a large one (optc_run_all). None: they
+    are on several devices, or communicate with other processes, and run one after another."""
+    if len(bounds) < 2 or any(b.comm is not None or b.rule.engine is not bounds[0].rule.engine for b in bounds):
+        return None
+    return (ctypes.c_void_p * len(bounds))(*[b.binding.handle for b in bounds])
+
+
 class Shared:
     """Connects bindings. The host does not wait, unless they are on several devices."""
 
     def __init__(self, bounds, spec, stages=None):
-        self.bounds, self.stages, self.entries, self.copies = bounds, stages, {}, []
+        self.bounds, self.stages, self.entries, self.copies, self.connected = bounds, stages, {}, [], False
         names = [[n for n in b.domains if n.startswith(STATE)] for b in bounds]
         if any(n != names[0] for n in names):
             raise ValueError("%s: with the options of some groups it has other values of all tensors (as clip's norm) "
@@ -68,6 +76,7 @@ class Shared:
         if not stages and len({id(b.rule.engine) for b in bounds}) == 1:
             handles = (ctypes.c_void_p * len(bounds))(*[b.binding.handle for b in bounds])
             _lib.lib.optc_connect(handles, len(bounds))
+            self.connected = True
             return
         for k, name in enumerate(names[0]):
             for j in range(len(stages.sources if stages else bounds)):

@@ -15,6 +15,7 @@ from torch.compiler import is_compiling as _compiling
 from torch.optim.optimizer import _global_optimizer_post_hooks as _everywhere_after
 from torch.optim.optimizer import _global_optimizer_pre_hooks as _everywhere_before
 
+from .. import _lib
 from .._api import option_text, types_of
 from .._lib import Absent, OutOfMemory
 from . import _rules, _scaling, _state
@@ -28,7 +29,7 @@ from ._scaling import CHECKING, SCALER, read_where_it_lies, send
 from ._collective import Collective, ranks_of
 from ._sharded import Sharded, is_cut, is_sharded, local, refuse_placed
 from ._param_routing import sorter
-from ._multi_binding import Shared, Stages
+from ._multi_binding import Shared, Stages, handles_of
 
 # torch.compile's callback for frames that are called now; None: it is off.
 _frame_hook = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: None)
@@ -227,6 +228,7 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
         shared = Shared(bounds, self._rule.spec, stages) if several else None
         self._give_inputs(bounds)                      # all that may fail comes before the old bindings are replaced
         self._bounds, self._shared, self._out, self._shape = bounds, shared, out, self._layout()
+        self._handles = None if self._release or shared and not shared.connected else handles_of(bounds)
         self._of = {id(b.owners[0]): b for b in bounds} if self._release else {}
         self._places = {p: (b, i) for b in bounds for i, p in enumerate(b.owners)}
         self._pushed = None
@@ -332,9 +334,21 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
         if self._shared:
             if self._shared.idle(entry):
                 return
-            self._shared.run(entry)
+        if self._handles is not None:
+            self._run_together(entry)
+        else:
+            self._shared and self._shared.run(entry)
+            for b in self._bounds:
+                b.run(entry)
+                if b.unseen and entry == "step":
+                    self._appear(b)
+
+    def _run_together(self, entry):
         for b in self._bounds:
-            b.run(entry)
+            b.before_run()
+        _lib.lib.optc_run_all(self._handles, len(self._bounds), entry.encode())
+        for b in self._bounds:
+            b.after_run(entry)
             if b.unseen and entry == "step":
                 self._appear(b)
 

@@ -329,7 +329,7 @@ class TensorBinding:
             if was != now:
                 self.params_changed(i)
 
-    def _before(self):
+    def before_run(self):
         if self.follows:
             self._follow_params()
         if self.staged:
@@ -337,16 +337,17 @@ class TensorBinding:
 
     def share(self, entry):
         """Runs an entry that computes values for other bindings and changes nothing else."""
-        self._before()
+        self.before_run()
         self.binding.run(entry)
 
     def run(self, entry):
-        self._before()
+        self.before_run()
+        self.binding.step() if entry == "step" else self.binding.run(entry)
+        self.after_run(entry)
+
+    def after_run(self, entry):
         if entry == "step":
-            self.binding.step()
             self._count()
-        else:
-            self.binding.run(entry)
         if self.staged:
             self._stage(False)
         if not self.static:
