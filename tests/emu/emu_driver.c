@@ -456,7 +456,11 @@ int cuEventDestroy_v2(CUevent e) { return free(e), TOLD; }
 int cuEventRecord(CUevent e, CUstream s) { CALL; return *(Event *)e = (Event){clock_ms, s}, 0; }
 int cuEventSynchronize(CUevent e) { CALL; return e ? unsafe() : INVALID; }
 int cuEventQuery(CUevent e) { CALL; return !e; }
-int cuEventElapsedTime(float *ms, CUevent a, CUevent b) { CALL; return *ms = (float)(((Event *)b)->ms - ((Event *)a)->ms), 0; }
+int cuEventElapsedTime(float *ms, CUevent a, CUevent b)
+{
+    CALL;
+    return *ms = (float)(((Event *)b)->ms - ((Event *)a)->ms), 0;
+}
 /* A stream that waits for a captured one is captured too, until the first one waits for it. Graphs are in order. */
 int cuStreamWaitEvent(CUstream s, CUevent e, unsigned flags)
 {

@@ -180,7 +180,8 @@ static optc_status gather_values(optc_binding *b, optc_status so_far)
     return so_far == OPTC_OK ? OPTC_OK : fail(so_far, "%s", why);
 }
 
-/* Level 0, 1, …: the entry that leaves the value of this level for the others. Level -1: the entry itself. NULL: none. */
+/* Level 0, 1, …: the entry that leaves the value of this level for the others. Level -1: the entry itself. NULL:
+ * none. */
 static const char *entry_at(const optc_binding *b, const char *entry, int level)
 {
     const Program *p = b->rule->program;
