@@ -58,6 +58,8 @@ static void run_one(Pipeline *x)
     for (int i = 0; i < STEPS; i++)
         OK(optc_run_all(b, STAGES, "step"));
     OK(optc_sync(b[0]));
+    for (int i = 1; i < STAGES; i++)                       /* rank_free destroys the stream of binding 0 first */
+        OK(optc_set_stream(b[i], rank_stream(&x->one[i])));
 }
 
 static char *compare_rank(const Pipeline *x, int rank)
