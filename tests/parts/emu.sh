@@ -24,7 +24,7 @@ fi
 tools=
 [ $# -gt 0 ] ||
     set -- library compositions graphs launches live-tuning memory products square-matrices blocks factors eigen \
-        codes rounding master types shards nccl functions random tools
+        codes rounding master types shards alike nccl functions random tools
 for case; do
     if [ "$case" = tools ]; then tools=yes; else CK_RUN_CASE=$case "$BUILD/gpu-test"; fi
 done

@@ -49,10 +49,7 @@ typedef struct PointerSet {
      * as the workspace holds. */
     int64_t record, base;
     int64_t most;                          /* OWN_EIGEN: matrices of a round; base is an offset in bytes */
-    /* The addresses never change and are `stride` values apart: strided calls need no array of pointers. */
-    bool even;
-    CUdeviceptr first;
-    long long stride;
+    CUdeviceptr first;                     /* OWN_EIGEN: the first matrix; the next ones are `record` bytes apart */
 } PointerSet;
 
 typedef struct CallStep {
@@ -65,10 +62,10 @@ typedef struct CallStep {
     bool own;                              /* our kernel, though there is a library */
     unsigned blocks;                       /* our kernels: thread blocks per matrix */
     int64_t at_once;  /* matrices per round; steps of a group that have it form a round. 0: all matrices at once */
-    /* Eigenvectors. work_at, work, host: the library's workspace: offset and bytes on the device, bytes on the host.
-     * solver: the step that calls the library, -1: none. captured: that call works in a capture. instead: this step
-     * replaces the library's steps in captures where it does not. */
-    int64_t work_at;
+    /* Eigenvectors. per_call: matrices of each call of the library. work_at, work, host: the library's workspace:
+     * offset and bytes on the device, bytes on the host. solver: the step that calls the library, -1: none. captured:
+     * that call works in a capture. instead: this step replaces the library's steps in captures where it does not. */
+    int64_t per_call, work_at;
     size_t work, host;
     int solver;
     bool captured, instead;
