@@ -53,47 +53,6 @@ static int block_set(GpuCalls *x, int array, int group, int blocks, int64_t down
     return add_set(x, &s);
 }
 
-/* ---- tensors of one shape ---- */
-typedef struct AlikeKey { int64_t of[6]; int tensor; } AlikeKey;     /* equal `of`: same kind, variant and shape */
-
-static int by_alike(const void *a, const void *b)
-{
-    const AlikeKey *x = (const AlikeKey *)a, *y = (const AlikeKey *)b;
-    for (int i = 0; i < 6; i++)
-        if (x->of[i] != y->of[i])
-            return x->of[i] < y->of[i] ? -1 : 1;
-    return 0;
-}
-
-CORE optc_status count_alike(optc_binding *b, GpuCalls *x)
-{
-    AlikeKey *k = (AlikeKey *)calloc((size_t)b->nall + 1, sizeof *k);
-    x->alike = TAKE(b, int, b->nall);
-    for (int i = 0; k && i < b->nall; i++) {
-        const Shape s = b->tensor[i].shape;
-        const int64_t of[6] = {i >= b->nheld, b->tensor[i].variant, s.slices, s.rows, s.cols, s.rank};
-        memcpy(k[i].of, of, sizeof of);
-        k[i].tensor = i;
-    }
-    if (k && x->alike)
-        qsort(k, (size_t)b->nall, sizeof *k, by_alike);
-    for (int i = 0, n; k && x->alike && i < b->nall; i += n) {
-        for (n = 1; i + n < b->nall && !by_alike(&k[i], &k[i + n]); n++)
-            ;
-        for (int j = i; j < i + n; j++)
-            x->alike[k[j].tensor] = n;
-    }
-    bool ok = k && x->alike;
-    free(k);
-    return ok ? OPTC_OK : no_memory("optc_bind");
-}
-
-CORE int64_t all_matrices(const GpuCalls *x, int group)
-{
-    const CallGroup *g = &x->group[group];
-    return dom_times(x->alike[g->tensor[0]], g->shape.slices);
-}
-
 /* ---- steps ---- */
 /* Block size for the lower triangle of a symmetric product. It changes bits, so it must follow from the shape alone.
  * Measured on an H200 as shares of the full product's time, mirroring included

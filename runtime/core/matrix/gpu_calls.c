@@ -273,7 +273,7 @@ static optc_status make_calls(optc_binding *b, GpuCalls *x)
     x->whole = TAKE(b, CUgraphExec, p->nentry);
     if (!x->call || !x->group || !x->step || !x->set || !x->present || !x->wide || !x->whole)
         return no_memory("optc_bind");
-    optc_status s = count_alike(b, x);
+    optc_status s = OPTC_OK;
     for (int m = 0; m < phases; m++)
         for (int i = 0; i < b->tasks[m].n && s == OPTC_OK; i++)
             if (is_call_task(b, &b->tasks[m].task[i]))

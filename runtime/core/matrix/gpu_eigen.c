@@ -41,14 +41,14 @@ CORE bool is_eigen(const ProgStage *s)
  * One block synchronises hundreds of times per sweep. Many blocks need two launches per round, each of which moves all
  * matrices through memory. The library's call can be captured at 512 rows and not at 1024 (H200, CUDA 13.0). */
 enum { EIGEN_ROTATED_MOST = 4, EIGEN_CAPTURED_MOST = 512 };
-/* rows: for one block per matrix; the same if every SM has a matrix */
-enum { EIGEN_ALONE_MOST = 96, EIGEN_MANY_MOST = 160 };
+/* rows for one block per matrix */
+enum { EIGEN_ALONE_MOST = 96 };
 
-CORE EigenMethod eigen_rotation_method(const GpuEngine *g, int64_t n, int64_t matrices)
+CORE EigenMethod eigen_rotation_method(const GpuEngine *g, int64_t n)
 {
     if (g->eigen == EIGEN_ROTATED || g->eigen == EIGEN_SPREAD)
         return g->eigen;
-    return n <= (matrices < g->sms ? EIGEN_ALONE_MOST : EIGEN_MANY_MOST) ? EIGEN_ROTATED : EIGEN_SPREAD;
+    return n <= EIGEN_ALONE_MOST ? EIGEN_ROTATED : EIGEN_SPREAD;
 }
 
 CORE EigenMethod eigen_model(const GpuEngine *g, bool f64, int64_t n)
@@ -58,14 +58,14 @@ CORE EigenMethod eigen_model(const GpuEngine *g, bool f64, int64_t n)
     return f64 || f64_fast(g->arch) ? EIGEN_F64 : EIGEN_F32;
 }
 
-CORE EigenMethod method_known(const optc_engine *e, bool roots, bool f64, int64_t rows, int64_t matrices)
+CORE EigenMethod method_known(const optc_engine *e, bool roots, bool f64, int64_t rows)
 {
     int power = rows ? (int)lround(log2((double)rows)) : METHOD_LEAST, last = rows ? power : (int)METHOD_MOST;
     EigenMethod method = EIGEN_BY_SIZE;
     if (!e->gpu->measured || power < METHOD_LEAST || power > METHOD_MOST)
         return EIGEN_BY_SIZE;
     for (; power <= last && method != EIGEN_F32; power++)
-        method = e->gpu->measured(e, roots, f64, power, size_bucket(roots ? (int64_t)METHOD_ROOTS : matrices));
+        method = e->gpu->measured(e, roots, f64, power, size_bucket(roots ? METHOD_ROOTS : METHOD_VECTORS));
     return rows || method == EIGEN_F32 ? method : EIGEN_BY_SIZE;
 }
 
@@ -87,14 +87,14 @@ CORE EigenMethod method_packed(const KnownMethod *w, int n, bool roots, bool f64
 static bool call_spectral(const ProgCall *c) { return (callee_facts[c->callee].traits & SPECTRAL) != 0; }
 
 /* Must not select a method that is less exact than the model's. */
-static EigenMethod eigen_method(const optc_binding *b, const ProgCall *c, int64_t n, int64_t matrices)
+static EigenMethod eigen_method(const optc_binding *b, const ProgCall *c, int64_t n)
 {
     const optc_engine *e = b->rule->engine;
     const GpuEngine *g = e->gpu;
     bool f64 = b->program->array[c->a].type == (int)T_F64, exact = f64 || call_spectral(c);
     EigenMethod method = g->eigen;
     if (method == EIGEN_BY_SIZE)
-        method = method_known(e, false, f64, n, matrices);
+        method = method_known(e, false, f64, n);
     if (method == EIGEN_BY_SIZE ||
         (method == EIGEN_F32 && g->eigen != EIGEN_F32 && eigen_model(g, exact, n) != EIGEN_F32))
         method = eigen_model(g, exact, n);
@@ -395,15 +395,14 @@ CORE optc_status add_eigen(const optc_binding *b, GpuCalls *x, const ProgStage *
     factor_sides(b->program, stage->call, g->shape, &r.n, &r.wanted);
     if (!r.n || !r.wanted || !g->shape.slices)
         return OPTC_OK;
-    int64_t all = all_matrices(x, group);
-    r.method = eigen_method(b, stage->call, r.n, all);
+    r.method = eigen_method(b, stage->call, r.n);
     optc_status s = eigen_by_library(&r) ? eigen_open(b, &x->eigen) : OPTC_OK;
     if (!x->eigen.library || r.n > INT_MAX / r.n)
-        r.method = eigen_by_library(&r) ? eigen_rotation_method(b->rule->engine->gpu, r.n, all) : r.method;
+        r.method = eigen_by_library(&r) ? eigen_rotation_method(b->rule->engine->gpu, r.n) : r.method;
     if (s == OPTC_OK)
         s = eigen_round(&r, false);
     if (s == OPTC_OK && r.solver >= 0) {                   /* for captures */
-        r.method = eigen_rotation_method(b->rule->engine->gpu, r.n, all);
+        r.method = eigen_rotation_method(b->rule->engine->gpu, r.n);
         s = eigen_round(&r, true);
     }
     if (s != OPTC_OK)
