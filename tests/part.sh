@@ -112,7 +112,7 @@ go() {
         thin 5
         few 1
         sh tests/parts/emu.sh $(share products blocks factors compositions eigen launches square-matrices memory \
-            codes rounding master random live-tuning graphs types) ;;
+            codes rounding master random live-tuning graphs types alike) ;;
     emulated-tools) echo "tuning and packages on an emulated GPU"; sh tests/parts/emu.sh tools ;;
     layout) echo "the shape of the source tree"; sh tests/parts/layout.sh ;;
     vectors) echo "every loop over elements is vectorised"; sh tests/parts/vectors.sh ;;

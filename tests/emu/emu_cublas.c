@@ -1,6 +1,7 @@
 /* A libcublas.so.13 for the emulated driver: plain loops, run in the order of their stream, or recorded into its graph
  * during a capture. It refuses what the real library refuses or might refuse: sizes and leading dimensions that do not
  * fit, memory outside of the device, overlapping results of a batch, a stream or workspace that was not set again.
+ * Where the real library's roundings depend on the number of matrices, sums of several matrices run backwards.
  * EMU_FAIL: the call that fails (emu_fail.h). emu_products: number of products, and of matrices, so far. */
 #define _GNU_SOURCE
 #include "runtime/library/rule/nvrtc.h"
@@ -115,10 +116,22 @@ static double *unpack(const Product *p, const void *x, int64_t n, int64_t ld, bo
     return out;
 }
 
+static bool on_tensor_cores(const Product *p)
+{
+    return p->type == CUDA_R_16F || p->type == CUDA_R_16BF || p->compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+}
+
+/* Seen on an H200: calls with strides, and lengths on tensor cores that are no multiples of 16 bytes. */
+static bool sums_backwards(const Product *p)
+{
+    bool odd = (p->m | p->n | p->k | p->lda | p->ldb | p->ldc) * width(p->type) % 16 != 0;
+    return p->count > 1 && (p->strided || (on_tensor_cores(p) && odd));
+}
+
 /* Column-major, as in cuBLAS. */
 static void multiply(const Product *p, const void *a, const void *b, void *c)
 {
-    bool f64 = p->compute == CUBLAS_COMPUTE_64F;
+    bool f64 = p->compute == CUBLAS_COMPUTE_64F, backwards = sums_backwards(p);
     double *rows = unpack(p, a, p->m, p->lda, p->ta), *cols = unpack(p, b, p->n, p->ldb, !p->tb);
     if (!rows || !cols)
         refuse("out of memory");
@@ -127,10 +140,13 @@ static void multiply(const Product *p, const void *a, const void *b, void *c)
             const double *x = rows + i * p->k, *y = cols + j * p->k;
             double wide = 0;
             float sum = 0;
-            for (int64_t l = 0; f64 && l < p->k; l++)
-                wide += x[l] * y[l];
-            for (int64_t l = 0; !f64 && l < p->k; l++)
-                sum += (float)x[l] * (float)y[l];
+            for (int64_t i = 0; i < p->k; i++) {
+                int64_t l = backwards ? p->k - 1 - i : i;
+                if (f64)
+                    wide += x[l] * y[l];
+                else
+                    sum += (float)x[l] * (float)y[l];
+            }
             double was = p->beta == 0 ? 0 : load(p->type, c, i + j * p->ldc);
             store(p->type, c, i + j * p->ldc,
                   f64 ? p->alpha * wide + p->beta * was : (float)p->alpha * sum + (float)p->beta * (float)was);
@@ -156,9 +172,8 @@ static size_t extent(const Product *p, int64_t rows, int64_t cols, int64_t ld)
 /* Alignment for tensor cores with arrays of pointers: cuBLAS requires it and does not check it. */
 static bool lies_ill(const Product *p, const void *x)
 {
-    bool cores = p->type == CUDA_R_16F || p->type == CUDA_R_16BF || p->compute == CUBLAS_COMPUTE_32F_FAST_TF32;
     unsigned by = p->k % 8 == 0 ? 16 : p->k % 2 == 0 ? 4 : 1;
-    return cores && !p->strided && p->k && (uintptr_t)x % by;
+    return on_tensor_cores(p) && !p->strided && p->k && (uintptr_t)x % by;
 }
 
 static bool overlap(const void *x, size_t nx, const void *y, size_t ny)

@@ -21,7 +21,7 @@ suite() {
     jobs=
     # CASE:SHARES. Most of the time goes to compilers, and a process compiles one kernel at a time.
     for job in sticky-error:1 library:4 compositions:2 graphs:6 launches:3 live-tuning:1 memory:1 products:2 \
-        square-matrices:1 blocks:2 factors:4 eigen:2 codes:2 rounding:1 master:1 shards:6 nccl:1 types:12; do
+        square-matrices:1 blocks:2 factors:4 eigen:2 codes:2 rounding:1 master:1 shards:6 alike:4 nccl:1 types:12; do
         case=${job%:*} n=${job#*:}
         for k in $(seq "$n"); do
             OPTC_TEST_SHARE=$k/$n CK_RUN_CASE=$case "$build/gpu-test" > "$build/log.$case-$k" 2>&1 &

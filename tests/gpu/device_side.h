@@ -48,6 +48,7 @@ bool others(int i, int line);
 
 /* Each file adds its tests to a case. */
 void add_agree(TCase *t);
+void add_alike(TCase *t);
 void add_codes(TCase *t);
 void add_connect(TCase *t);
 void add_cohorts(TCase *t);

@@ -196,7 +196,7 @@ int main(void)
          tcase_create("blocks"), tcase_create("factors"), tcase_create("root-times"),
          tcase_create("eigen"), tcase_create("codes"), tcase_create("rounding"), tcase_create("master"),
          tcase_create("shards"), tcase_create("nccl"), tcase_create("types"), tcase_create("functions"),
-         tcase_create("sticky-error")};
+         tcase_create("alike"), tcase_create("sticky-error")};
     enum { STICKY = sizeof t / sizeof *t - 1 };
     for (int i = 0; i <= STICKY; i++) {
         tcase_add_checked_fixture(t[i], gpu_setup, NULL);
@@ -244,6 +244,7 @@ int main(void)
     add_nccl(t[19]);
     add_types(t[20]);
     add_functions(t[21]);
+    add_alike(t[22]);
     add_sticky(t[STICKY]);
     Suite *last = suite_create("gpu, the end of a context");
     suite_add_tcase(last, t[STICKY]);

@@ -153,17 +153,6 @@ static bool all_of_them;
 
 static bool no_memory_for(cudaDataType t) { return (all_of_them || t == CUDA_R_64F) && ++without; }
 
-static int strided(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, const void *alpha,
-                   const void *a, cudaDataType at, int lda, long long sa,
-                   const void *b, cudaDataType bt, int ldb, long long sb, const void *beta, void *c, cudaDataType ct,
-                   int ldc, long long sc, int count, cublasComputeType_t t, cublasGemmAlgo_t g)
-{
-    if (no_memory_for(at))
-        return CUBLAS_STATUS_ALLOC_FAILED;
-    return real.cublasGemmStridedBatchedEx(h, ta, tb, m, n, k, alpha, a, at, lda, sa, b, bt, ldb, sb, beta, c, ct, ldc,
-                                           sc, count, t, g);
-}
-
 static int batched(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k, const void *alpha,
                    const void *const *a, cudaDataType at, int lda,
                    const void *const *b, cudaDataType bt, int ldb, const void *beta, void *const *c, cudaDataType ct,
@@ -179,7 +168,6 @@ static void run_out(Side *g, bool all)
     real = g->b->gpu->calls->blas;
     all_of_them = all;
     without = 0;
-    g->b->gpu->calls->blas.cublasGemmStridedBatchedEx = strided;
     g->b->gpu->calls->blas.cublasGemmBatchedEx = batched;
 }
 

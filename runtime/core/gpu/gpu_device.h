@@ -50,10 +50,11 @@ CORE void *spare_take(GpuEngine *g, SpareGone gone);               /* NULL: ther
 CORE void spare_keep(GpuEngine *g, void *handle, SpareGone gone);
 CORE void spare_drop(GpuEngine *g);                                /* destroys all; inside gpu_enter */
 
-/* A tuned method in a package. Methods for roots are measured for one number of matrices, METHOD_ROOTS. */
+/* A tuned method in a package. Methods are measured for one number of matrices, METHOD_ROOTS or METHOD_VECTORS: results
+ * must not depend on how many matrices a binding steps. */
 typedef struct KnownMethod { int roots, f64, power, bucket, method; } KnownMethod;
 /* range of powers of rows; METHOD_REACH: how many buckets away a result is still used */
-enum { METHOD_LEAST = 3, METHOD_MOST = 12, METHOD_ROOTS = 256, METHOD_REACH = 2 };
+enum { METHOD_LEAST = 3, METHOD_MOST = 12, METHOD_ROOTS = 256, METHOD_VECTORS = 1, METHOD_REACH = 2 };
 
 /* fn: by ProgStage.fn. call: by CallKernel, for rules with calls; KERNEL_PHASE is NULL where conditional nodes are not
  * available, kernels of products until Host.products has loaded them. read_ahead, move, agree: the kernels

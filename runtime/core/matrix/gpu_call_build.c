@@ -53,50 +53,9 @@ static int block_set(GpuCalls *x, int array, int group, int blocks, int64_t down
     return add_set(x, &s);
 }
 
-/* ---- tensors of one shape ---- */
-typedef struct AlikeKey { int64_t of[6]; int tensor; } AlikeKey;     /* equal `of`: same kind, variant and shape */
-
-static int by_alike(const void *a, const void *b)
-{
-    const AlikeKey *x = (const AlikeKey *)a, *y = (const AlikeKey *)b;
-    for (int i = 0; i < 6; i++)
-        if (x->of[i] != y->of[i])
-            return x->of[i] < y->of[i] ? -1 : 1;
-    return 0;
-}
-
-CORE optc_status count_alike(optc_binding *b, GpuCalls *x)
-{
-    AlikeKey *k = (AlikeKey *)calloc((size_t)b->nall + 1, sizeof *k);
-    x->alike = TAKE(b, int, b->nall);
-    for (int i = 0; k && i < b->nall; i++) {
-        const Shape s = b->tensor[i].shape;
-        const int64_t of[6] = {i >= b->nheld, b->tensor[i].variant, s.slices, s.rows, s.cols, s.rank};
-        memcpy(k[i].of, of, sizeof of);
-        k[i].tensor = i;
-    }
-    if (k && x->alike)
-        qsort(k, (size_t)b->nall, sizeof *k, by_alike);
-    for (int i = 0, n; k && x->alike && i < b->nall; i += n) {
-        for (n = 1; i + n < b->nall && !by_alike(&k[i], &k[i + n]); n++)
-            ;
-        for (int j = i; j < i + n; j++)
-            x->alike[k[j].tensor] = n;
-    }
-    bool ok = k && x->alike;
-    free(k);
-    return ok ? OPTC_OK : no_memory("optc_bind");
-}
-
-CORE int64_t all_matrices(const GpuCalls *x, int group)
-{
-    const CallGroup *g = &x->group[group];
-    return dom_times(x->alike[g->tensor[0]], g->shape.slices);
-}
-
 /* ---- steps ---- */
-/* Block size for the lower triangle of a symmetric product. It changes bits, so it must follow from what is known when
- * tensors are bound. Measured on an H200 as shares of the full product's time, mirroring included
+/* Block size for the lower triangle of a symmetric product. It changes bits, so it must follow from the shape alone.
+ * Measured on an H200 as shares of the full product's time, mirroring included
  * (tests/gpu/products.sh), for blocks of 64 / 128 / 256:
  *   16 bits   48 x 2048 x 2048   1.01 / 0.63 / 0.65      12 x 2048 x 2048   1.05 / 0.78 / 0.71
  *             16 x 2048 x 8192   1.12 / 0.63 / 0.57       1 x 4096 x 4096   1.15 / 0.64 / 0.69
@@ -106,11 +65,10 @@ CORE int64_t all_matrices(const GpuCalls *x, int group)
  *   tf32       8 x 2048 x 2048   1.33 / 1.33 / 0.71       8 x 1024 x 1024   1.25 / 1.02 / 0.98
  *   f64        8 x 1024 x 1024   0.72 / 0.73 / 0.80      24 x  768 x  768   0.78 / 0.83 / 0.91
  *   f32        8 x 1024 x 1024   0.77 / 0.77 / 0.88      64 x  256 x  256   1.01 / 1.15 / 1.16
- * For two thousand blocks of 128 cuBLAS uses smaller tiles than for three thousand. Long sums are faster with large
- * blocks. */
-static int64_t block_rows(const CallType *t, ProductShape z, int64_t matrices)
+ * For two thousand blocks of 128 cuBLAS uses smaller tiles than for three thousand, so the best block depends on the
+ * number of matrices too; a choice by shape costs 3 % at 48 x 2048 x 2048. Long sums are faster with large blocks. */
+static int64_t block_rows(const CallType *t, ProductShape z)
 {
-    int64_t down = z.n / 128, many = dom_times(matrices, down * (down + 1) / 2);
     if (t->compute == CUBLAS_COMPUTE_32F_FAST_TF32)
         return z.n > 256 ? 256 : z.n;
     if (t->bytes > 2)
@@ -119,7 +77,7 @@ static int64_t block_rows(const CallType *t, ProductShape z, int64_t matrices)
         return z.n > 256 ? 256 : z.n;
     if (z.n < 1024 || z.n % 256)
         return 128;
-    return z.k < 2 * z.n && (many >= 3000 || z.n >= 4096) ? 128 : 256;
+    return z.k < 2 * z.n && z.n >= 4096 ? 128 : 256;
 }
 
 static int64_t at_least_1(int64_t n) { return n > 0 ? n : 1; }
@@ -267,7 +225,7 @@ CORE bool product_steps(const optc_binding *b, GpuCalls *x, const CallType *t, c
 {
     bool symmetric = c->flags & SYMMETRIC, ok = true;
     int block = b->rule->engine->gpu->block;
-    int64_t rows = !symmetric ? z.n : block && block < z.n ? block : block_rows(t, z, all_matrices(x, group));
+    int64_t rows = !symmetric ? z.n : block && block < z.n ? block : block_rows(t, z);
     if (c->c >= 0 && c->c != c->out)
         ok = add_ours(x, t->over, t, c, group, z);
     if (symmetric && !own && rows < z.n)
@@ -291,7 +249,7 @@ CORE optc_status add_product(const optc_binding *b, GpuCalls *x, const ProgStage
     bool ok = product_steps(b, x, call_type(p), c, group, z, !x->library || !z.k || misaligned(b, g, c, z.k));
     for (int i = first; i < x->nstep && x->library; i++) {
         GpuGemm y = step_gemm(&x->step[i]);
-        if (gemm_is_long(&y) && !(x->blas.cublasGemmBatchedEx_64 && x->blas.cublasGemmStridedBatchedEx_64))
+        if (gemm_is_long(&y) && !x->blas.cublasGemmBatchedEx_64)
             return too_long(b, stage, g, "lengths beyond 32 bits need cuBLAS 12.1 or newer");
     }
     return ok ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");

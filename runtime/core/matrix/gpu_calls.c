@@ -273,7 +273,7 @@ static optc_status make_calls(optc_binding *b, GpuCalls *x)
     x->whole = TAKE(b, CUgraphExec, p->nentry);
     if (!x->call || !x->group || !x->step || !x->set || !x->present || !x->wide || !x->whole)
         return no_memory("optc_bind");
-    optc_status s = count_alike(b, x);
+    optc_status s = OPTC_OK;
     for (int m = 0; m < phases; m++)
         for (int i = 0; i < b->tasks[m].n && s == OPTC_OK; i++)
             if (is_call_task(b, &b->tasks[m].task[i]))
@@ -310,29 +310,6 @@ static void put_tensor(const optc_binding *b, const GpuCalls *x, const PointerSe
     }
 }
 
-static CUdeviceptr nth_pointer(const optc_binding *b, const PointerList *l, int64_t i)
-{
-    int n = b->program->narray;
-    void *base = b->tensor[l->to[i].slot / n].mem[l->to[i].slot % n];
-    return (CUdeviceptr)(uintptr_t)base + (CUdeviceptr)l->to[i].offset;
-}
-
-/* Whether the addresses have equal distances and do not change. */
-static void find_stride(const optc_binding *b, PointerSet *s, const PointerList *l)
-{
-    MemKind kind = b->program->array[s->array].kind;
-    s->even = l->n > 0 && kind != MEM_G && kind != MEM_INPUT;
-    s->stride = 0;
-    if (!s->even)
-        return;
-    s->first = nth_pointer(b, l, 0);
-    int64_t step = l->n > 1 ? (int64_t)(nth_pointer(b, l, 1) - s->first) : 0;
-    s->stride = step / l->bytes;
-    s->even = step >= 0 && step % l->bytes == 0;
-    for (int64_t i = 2; i < l->n && s->even; i++)
-        s->even = (int64_t)(nth_pointer(b, l, i) - nth_pointer(b, l, i - 1)) == step;
-}
-
 /* Fills the addresses of all sets whose pointers start at `from` or later. */
 static void fill_addresses(const optc_binding *b, GpuCalls *x, MatrixAddress *all, int64_t from)
 {
@@ -352,7 +329,6 @@ static void fill_addresses(const optc_binding *b, GpuCalls *x, MatrixAddress *al
         for (int k = 0; k < g->n; k++)
             if (x->present[g->tensor[k]])
                 put_tensor(b, x, s, g->tensor[k], &l);
-        find_stride(b, s, &l);
     }
 }
 

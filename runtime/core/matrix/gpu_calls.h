@@ -49,10 +49,7 @@ typedef struct PointerSet {
      * as the workspace holds. */
     int64_t record, base;
     int64_t most;                          /* OWN_EIGEN: matrices of a round; base is an offset in bytes */
-    /* The addresses never change and are `stride` values apart: strided calls need no array of pointers. */
-    bool even;
-    CUdeviceptr first;
-    long long stride;
+    CUdeviceptr first;                     /* OWN_EIGEN: the first matrix; the next ones are `record` bytes apart */
 } PointerSet;
 
 typedef struct CallStep {
@@ -65,10 +62,10 @@ typedef struct CallStep {
     bool own;                              /* our kernel, though there is a library */
     unsigned blocks;                       /* our kernels: thread blocks per matrix */
     int64_t at_once;  /* matrices per round; steps of a group that have it form a round. 0: all matrices at once */
-    /* Eigenvectors. work_at, work, host: the library's workspace: offset and bytes on the device, bytes on the host.
-     * solver: the step that calls the library, -1: none. captured: that call works in a capture. instead: this step
-     * replaces the library's steps in captures where it does not. */
-    int64_t work_at;
+    /* Eigenvectors. per_call: matrices of each call of the library. work_at, work, host: the library's workspace:
+     * offset and bytes on the device, bytes on the host. solver: the step that calls the library, -1: none. captured:
+     * that call works in a capture. instead: this step replaces the library's steps in captures where it does not. */
+    int64_t per_call, work_at;
     size_t work, host;
     int solver;
     bool captured, instead;
@@ -103,7 +100,6 @@ typedef struct GpuCalls {
     CallGroup *group; int ngroup, near;    /* near: where the next search starts */
     PointerSet *set; int nset;
     CallStep *step; int nstep;
-    int *alike;                            /* by tensor: number of tensors of its shape, in all batches */
     bool *present;                         /* by tensor: takes part according to the pointers on the device */
     bool sent;                             /* the pointers on the device are current */
     bool moves;                            /* a gradient or input is an operand: its address may change */
@@ -130,10 +126,7 @@ CORE const CallType *call_type(const Program *p);          /* NULL: the type of 
 CORE void call_label(const optc_binding *b, const ProgStage *s, const CallGroup *g, char *buf, size_t n);
 
 /* ---- gpu_call_build.c ---- */
-CORE optc_status count_alike(optc_binding *b, GpuCalls *x);
-/* Matrices of a group's shape, in all batches. Choices by the number of matrices use this count, so that results do not
- * depend on how many matrices a workspace holds at a time. */
-CORE int64_t all_matrices(const GpuCalls *x, int group);
+/* No choice that changes bits may depend on the number of matrices: workspaces and ranks divide them differently. */
 CORE int add_set(GpuCalls *x, const PointerSet *want);     /* or returns an equal one */
 CORE int whole_set(GpuCalls *x, int array, int group, int64_t offset);
 /* Thread blocks of a launch over one m x n matrix (KernelGrid). lower: of a symmetric product. */
@@ -175,12 +168,12 @@ enum { STEPS_EIGEN = 2 * 14, SETS_EIGEN = 2 * 11 };        /* per group, upper b
 CORE bool is_eigen(const ProgStage *s);                    /* eigh, and powers by neither products nor triangles */
 CORE void eigen_path(const optc_rule *r, char *buf, size_t n);     /* appends to buf if the rule has such calls */
 /* The measured method, or EIGEN_BY_SIZE. rows 0: EIGEN_F32 if it was the best for any size. */
-CORE EigenMethod method_known(const optc_engine *e, bool roots, bool f64, int64_t rows, int64_t matrices);
+CORE EigenMethod method_known(const optc_engine *e, bool roots, bool f64, int64_t rows);
 /* The same from a package's tuned results. */
 CORE EigenMethod method_packed(const KnownMethod *w, int n, bool roots, bool f64, int power, int bucket);
 /* The default where nothing was measured, with a library. */
 CORE EigenMethod eigen_model(const GpuEngine *g, bool f64, int64_t n);
-CORE EigenMethod eigen_rotation_method(const GpuEngine *g, int64_t n, int64_t matrices);       /* without a library */
+CORE EigenMethod eigen_rotation_method(const GpuEngine *g, int64_t n);                         /* without a library */
 CORE optc_status add_eigen(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
 CORE optc_status eigen_bind(optc_binding *b, GpuCalls *x);         /* after all steps are added */
 CORE void eigen_probe(optc_binding *b, GpuCalls *x);                 /* after all addresses are known */

@@ -4,10 +4,11 @@
  *   fixed signs and order, or their product in f64 -> the result, or the previous one after a failure
  *   (templates/eigen_cuda.txt)
  *
- * The solver is cuSOLVER's for all matrices of a round at once, or our Jacobi rotations in f64, with one thread block
- * or many per matrix; eigen_method selects it and its type. It needs matrices without gaps, so the squares, values and
- * numbers of a round are separate arrays, followed by the solver's workspace. The binding allocates this memory once. A
- * round has as many matrices as half of the engine's workspace holds, at least one.
+ * The solver is cuSOLVER's, in calls of a fixed number of matrices (eigen_per_call), or our Jacobi rotations in f64,
+ * with one thread block or many per matrix; eigen_method selects it and its type. It needs matrices without gaps, so
+ * the squares, values and numbers of a round are separate arrays, followed by the solver's workspace. The binding
+ * allocates this memory once. A round has as many matrices as half of the engine's workspace holds, at least those of
+ * one call.
  *
  * If cuSOLVER's call cannot be captured, a captured step uses rotations: their steps follow the library's, and run only
  * in a capture. */
@@ -38,17 +39,16 @@ CORE bool is_eigen(const ProgStage *s)
  *   library, f64    0.44         1.44      0.13          6.3      0.37          5.9        0.8         7.1        4.3
  *   library, f32    0.39         0.96      0.11          4.1      0.30          3.5        0.7         3.5        2.7
  * One block synchronises hundreds of times per sweep. Many blocks need two launches per round, each of which moves all
- * matrices through memory. The library refuses batches over 65535, and more values than 2^31 - 1. Its call can be
- * captured at 512 rows and not at 1024 (H200, CUDA 13.0). */
-enum { EIGEN_ROTATED_MOST = 4, EIGEN_BATCH_MOST = 32768, EIGEN_CAPTURED_MOST = 512 };
-/* rows: for one block per matrix; the same if every SM has a matrix */
-enum { EIGEN_ALONE_MOST = 96, EIGEN_MANY_MOST = 160 };
+ * matrices through memory. The library's call can be captured at 512 rows and not at 1024 (H200, CUDA 13.0). */
+enum { EIGEN_ROTATED_MOST = 4, EIGEN_CAPTURED_MOST = 512 };
+/* rows for one block per matrix */
+enum { EIGEN_ALONE_MOST = 96 };
 
-CORE EigenMethod eigen_rotation_method(const GpuEngine *g, int64_t n, int64_t matrices)
+CORE EigenMethod eigen_rotation_method(const GpuEngine *g, int64_t n)
 {
     if (g->eigen == EIGEN_ROTATED || g->eigen == EIGEN_SPREAD)
         return g->eigen;
-    return n <= (matrices < g->sms ? EIGEN_ALONE_MOST : EIGEN_MANY_MOST) ? EIGEN_ROTATED : EIGEN_SPREAD;
+    return n <= EIGEN_ALONE_MOST ? EIGEN_ROTATED : EIGEN_SPREAD;
 }
 
 CORE EigenMethod eigen_model(const GpuEngine *g, bool f64, int64_t n)
@@ -58,14 +58,14 @@ CORE EigenMethod eigen_model(const GpuEngine *g, bool f64, int64_t n)
     return f64 || f64_fast(g->arch) ? EIGEN_F64 : EIGEN_F32;
 }
 
-CORE EigenMethod method_known(const optc_engine *e, bool roots, bool f64, int64_t rows, int64_t matrices)
+CORE EigenMethod method_known(const optc_engine *e, bool roots, bool f64, int64_t rows)
 {
     int power = rows ? (int)lround(log2((double)rows)) : METHOD_LEAST, last = rows ? power : (int)METHOD_MOST;
     EigenMethod method = EIGEN_BY_SIZE;
     if (!e->gpu->measured || power < METHOD_LEAST || power > METHOD_MOST)
         return EIGEN_BY_SIZE;
     for (; power <= last && method != EIGEN_F32; power++)
-        method = e->gpu->measured(e, roots, f64, power, size_bucket(roots ? (int64_t)METHOD_ROOTS : matrices));
+        method = e->gpu->measured(e, roots, f64, power, size_bucket(roots ? METHOD_ROOTS : METHOD_VECTORS));
     return rows || method == EIGEN_F32 ? method : EIGEN_BY_SIZE;
 }
 
@@ -87,14 +87,14 @@ CORE EigenMethod method_packed(const KnownMethod *w, int n, bool roots, bool f64
 static bool call_spectral(const ProgCall *c) { return (callee_facts[c->callee].traits & SPECTRAL) != 0; }
 
 /* Must not select a method that is less exact than the model's. */
-static EigenMethod eigen_method(const optc_binding *b, const ProgCall *c, int64_t n, int64_t matrices)
+static EigenMethod eigen_method(const optc_binding *b, const ProgCall *c, int64_t n)
 {
     const optc_engine *e = b->rule->engine;
     const GpuEngine *g = e->gpu;
     bool f64 = b->program->array[c->a].type == (int)T_F64, exact = f64 || call_spectral(c);
     EigenMethod method = g->eigen;
     if (method == EIGEN_BY_SIZE)
-        method = method_known(e, false, f64, n, matrices);
+        method = method_known(e, false, f64, n);
     if (method == EIGEN_BY_SIZE ||
         (method == EIGEN_F32 && g->eigen != EIGEN_F32 && eigen_model(g, exact, n) != EIGEN_F32))
         method = eigen_model(g, exact, n);
@@ -146,7 +146,8 @@ typedef struct EigenRound {
     int group;
     int64_t n, wanted;
     EigenMethod method;
-    int64_t count;                                         /* matrices of a round */
+    int64_t count;                                         /* matrices of a round: a multiple of per_call */
+    int64_t per_call;                                      /* matrices of a call of the library */
     int64_t each[EIGEN_ARRAYS], at[EIGEN_ARRAYS], bytes;   /* bytes per matrix; offsets of the arrays; bytes of all */
     int64_t work_at;
     size_t work, host;                                     /* the library's workspace */
@@ -196,22 +197,39 @@ static optc_status eigen_lay_out(EigenRound *r, int64_t count)
     if (eigen_by_library(r))
         rc = e->f.cusolverDnXsyevBatched_bufferSize(e->handle, e->params, CUSOLVER_EIG_MODE_VECTOR,
                                                     CUBLAS_FILL_MODE_UPPER, r->n, eigen_type(r), any, r->n,
-                                                    eigen_type(r), any, eigen_type(r), &r->work, &r->host, count);
+                                                    eigen_type(r), any, eigen_type(r), &r->work, &r->host,
+                                                    r->per_call);
     r->bytes = eigen_past(r->bytes, r->work > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)r->work);
     return rc ? eigen_failed(r, "cusolverDnXsyevBatched_bufferSize", rc) : OPTC_OK;
 }
 
-/* Selects as many matrices per round as fit; the library's workspace grows with their number. */
+/* Matrices of a call of the library. The library's bits depend on this number, so it follows from the shape alone, and
+ * the last call of a round is padded with zeros. With 2^20 values, at most 64 matrices, padding at most doubles the
+ * time of a call, by the table above. Beyond 512 rows the library computes one matrix after another. */
+enum { EIGEN_CALL_VALUES = 1 << 20, EIGEN_CALL_MOST = 64, EIGEN_CALL_ROWS = 512 };
+
+static int64_t eigen_per_call(const EigenRound *r)
+{
+    int64_t n = 1;
+    if (!eigen_by_library(r) || r->n > EIGEN_CALL_ROWS)
+        return 1;
+    while (n < EIGEN_CALL_MOST && 2 * n * r->n * r->n <= EIGEN_CALL_VALUES)
+        n *= 2;
+    return n;
+}
+
+/* Selects as many matrices per round as fit. */
 static optc_status eigen_cut(EigenRound *r)
 {
     const CallGroup *g = &r->x->group[r->group];
-    int64_t all = dom_times(g->n, g->shape.slices), most = eigen_by_library(r) ? INT_MAX / r->n / r->n : all;
-    int64_t half = r->b->rule->engine->workspace / 2;
-    most = eigen_by_library(r) && most > EIGEN_BATCH_MOST ? (int64_t)EIGEN_BATCH_MOST : most;
-    optc_status s = eigen_lay_out(r, all < most ? all : most);
-    while (s == OPTC_OK && r->bytes > half && r->count > 1) {
-        int64_t fewer = (int64_t)((double)r->count * (double)half / (double)r->bytes);
-        s = eigen_lay_out(r, fewer < 1 ? 1 : fewer < r->count ? fewer : r->count - 1);
+    int64_t calls, half = r->b->rule->engine->workspace / 2;
+    r->per_call = eigen_per_call(r);
+    calls = count_up(dom_times(g->n, g->shape.slices), r->per_call);
+    optc_status s = eigen_lay_out(r, dom_times(calls, r->per_call));
+    while (s == OPTC_OK && r->bytes > half && calls > 1) {
+        int64_t fewer = (int64_t)((double)calls * (double)half / (double)r->bytes);
+        calls = fewer < 1 ? 1 : fewer < calls ? fewer : calls - 1;
+        s = eigen_lay_out(r, dom_times(calls, r->per_call));
     }
     return s;
 }
@@ -285,6 +303,7 @@ static void eigen_solver(EigenRound *r)
     s->own = !eigen_by_library(r);
     s->b = eigen_array(r, eigen_by_library(r) ? EIGEN_INFO : EIGEN_MORE);
     s->c = eigen_array(r, EIGEN_VALUES);
+    s->per_call = r->per_call;
     s->work_at = r->work_at;
     s->work = r->work;
     s->host = r->host;
@@ -376,15 +395,14 @@ CORE optc_status add_eigen(const optc_binding *b, GpuCalls *x, const ProgStage *
     factor_sides(b->program, stage->call, g->shape, &r.n, &r.wanted);
     if (!r.n || !r.wanted || !g->shape.slices)
         return OPTC_OK;
-    int64_t all = all_matrices(x, group);
-    r.method = eigen_method(b, stage->call, r.n, all);
+    r.method = eigen_method(b, stage->call, r.n);
     optc_status s = eigen_by_library(&r) ? eigen_open(b, &x->eigen) : OPTC_OK;
     if (!x->eigen.library || r.n > INT_MAX / r.n)
-        r.method = eigen_by_library(&r) ? eigen_rotation_method(b->rule->engine->gpu, r.n, all) : r.method;
+        r.method = eigen_by_library(&r) ? eigen_rotation_method(b->rule->engine->gpu, r.n) : r.method;
     if (s == OPTC_OK)
         s = eigen_round(&r, false);
     if (s == OPTC_OK && r.solver >= 0) {                   /* for captures */
-        r.method = eigen_rotation_method(b->rule->engine->gpu, r.n, all);
+        r.method = eigen_rotation_method(b->rule->engine->gpu, r.n);
         s = eigen_round(&r, true);
     }
     if (s != OPTC_OK)
@@ -399,17 +417,19 @@ CORE void eigen_addresses(const GpuCalls *x, PointerSet *s, MatrixAddress *to)
         to[i].offset = (long long)(x->eigen.scratch + (CUdeviceptr)(s->base + i * s->record));
     }
     s->first = x->eigen.scratch + (CUdeviceptr)s->base;
-    s->stride = s->record / 8;
-    s->even = true;
 }
 
 /* ---- the library's call ---- */
-static int eigen_call_library(GpuCalls *x, const CallStep *s, int64_t n, CUstream stream,
-                              const char **call)
+static void *eigen_matrix(const GpuCalls *x, int set, int64_t i)
+{
+    return (void *)(uintptr_t)(x->set[set].first + (CUdeviceptr)(i * x->set[set].record));
+}
+
+/* s->per_call matrices of a round, from matrix `from` on. */
+static int eigen_call_library(GpuCalls *x, const CallStep *s, int64_t from, CUstream stream, const char **call)
 {
     Eigen *e = &x->eigen;
     cudaDataType t = s->flags & eigen_in_f32 ? CUDA_R_32F : CUDA_R_64F;
-    void *squares = (void *)(uintptr_t)x->set[s->a].first, *values = (void *)(uintptr_t)x->set[s->c].first;
     void *work = (void *)(uintptr_t)(e->scratch + (CUdeviceptr)s->work_at);
     if (!e->is_on || e->on != stream) {
         *call = "cusolverDnSetStream";
@@ -423,8 +443,17 @@ static int eigen_call_library(GpuCalls *x, const CallStep *s, int64_t n, CUstrea
     /* a row-major lower triangle is a column-major upper one */
     *call = "cusolverDnXsyevBatched";
     return e->f.cusolverDnXsyevBatched(e->handle, e->params, CUSOLVER_EIG_MODE_VECTOR, CUBLAS_FILL_MODE_UPPER, s->n, t,
-                                       squares, s->n, t, values, t, work, s->work, e->host, s->host,
-                                       (int *)(uintptr_t)x->set[s->b].first, n);
+                                       eigen_matrix(x, s->a, from), s->n, t, eigen_matrix(x, s->c, from), t, work,
+                                       s->work, e->host, s->host, (int *)eigen_matrix(x, s->b, from), s->per_call);
+}
+
+/* Fills the last call of n matrices with zeros, for which the library converges at once. */
+static int eigen_pad(const optc_binding *b, const CallStep *s, int64_t n)
+{
+    const PointerSet *squares = &b->gpu->calls->set[s->a];
+    int64_t pad = count_up(n, s->per_call) * s->per_call - n;
+    CUdeviceptr at = squares->first + (CUdeviceptr)(n * squares->record);
+    return pad ? b->rule->engine->gpu->d->cuMemsetD8Async(at, 0, (size_t)(pad * squares->record), b->gpu->stream) : 0;
 }
 
 /* Each round computes angles, then applies them. The host does not check for convergence: kernels return at once for
@@ -454,11 +483,13 @@ CORE optc_status eigen_launch(optc_binding *b, const GpuCall *c, const CallStep 
     GpuCalls *x = b->gpu->calls;
     const char *call = "";
     char what[400];
-    int rc = s->own ? eigen_rounds(b, s, of) : eigen_call_library(x, s, of.n, b->gpu->stream, &call);
-    if (rc && s->own) {
+    int rc = s->own ? eigen_rounds(b, s, of) : eigen_pad(b, s, of.n);
+    if (rc) {
         call_label(b, c->stage, &x->group[s->group], what, sizeof what);
-        return gpu_error(b->rule->engine->gpu, "cuLaunchKernel", rc, what);
+        return gpu_error(b->rule->engine->gpu, s->own ? "cuLaunchKernel" : "cuMemsetD8Async", rc, what);
     }
+    for (int64_t i = 0; i < of.n && !s->own && !rc; i += s->per_call)
+        rc = eigen_call_library(x, s, i, b->gpu->stream, &call);
     EigenRound r;
     memset(&r, 0, sizeof r);
     r.b = b;
@@ -479,11 +510,11 @@ static bool eigen_captures(optc_binding *b, GpuCalls *x, const CallStep *s)
     const char *call;
     CUgraph graph = NULL;
     if (s->n > EIGEN_CAPTURED_MOST ||
-        d->cuMemsetD8Async(x->set[s->a].first, 0, (size_t)(s->at_once * x->set[s->a].record), b->gpu->stream) ||
-        eigen_call_library(x, s, s->at_once, b->gpu->stream, &call) ||
+        d->cuMemsetD8Async(x->set[s->a].first, 0, (size_t)(s->per_call * x->set[s->a].record), b->gpu->stream) ||
+        eigen_call_library(x, s, 0, b->gpu->stream, &call) ||
         d->cuStreamBeginCapture_v2(x->own, CU_STREAM_CAPTURE_MODE_RELAXED))
         return false;
-    bool ok = eigen_call_library(x, s, s->at_once, x->own, &call) == 0;
+    bool ok = eigen_call_library(x, s, 0, x->own, &call) == 0;
     ok = d->cuStreamEndCapture(x->own, &graph) == 0 && ok;
     if (graph)
         d->cuGraphDestroy(graph);
@@ -535,7 +566,7 @@ CORE void eigen_probe(optc_binding *b, GpuCalls *x)
         CallStep *s = &x->step[i];
         if (!eigen_uses_library(s))
             continue;
-        bool same = like && like->n == s->n && like->flags == s->flags && like->at_once == s->at_once;
+        bool same = like && like->n == s->n && like->flags == s->flags;
         s->captured = same ? like->captured : eigen_captures(b, x, s);
         like = s;
     }

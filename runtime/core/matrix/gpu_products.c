@@ -39,6 +39,12 @@ static int own_flags(const GpuCalls *x, const CallStep *s)
            (x->set[s->b].row_stride ? 16 : 0) | (x->set[s->c].row_stride ? 32 : 0);
 }
 
+/* The pointers of matrix i of a round. Records have pointers for one round. */
+static CUdeviceptr step_pointers(const GpuCalls *x, int set, Matrices of, int64_t i)
+{
+    return set_pointers(x, set, of.from) + sizeof(void *) * (size_t)(i * x->set[set].each);
+}
+
 CORE int launch_own_kernel(const optc_binding *b, const CallStep *s, Matrices of)
 {
     const GpuCalls *x = b->gpu->calls;
@@ -66,32 +72,36 @@ static int use_stream(const optc_binding *b, GpuCalls *x)
     return rc;
 }
 
-/* The matrices of a set from the round's first one on. strided: not for sets with blocks, which have no equal
- * distances. */
-static GemmMatrices set_matrices(const GpuCalls *x, int set, Matrices of, const CallType *t, bool strided)
+/* A matrix' result must not depend on how many others a call computes: ranks of a sharded model and one process have
+ * different numbers of alike matrices. Measured on an H200 (cuBLAS 13.1): with arrays of pointers the bits are
+ * independent of the count, with equal distances they are not. The exception are tensor cores with lengths that are no
+ * multiples of 16 bytes, where cuBLAS selects by the count: these products are one call per matrix. */
+static bool alone_in_call(const CallStep *s)
 {
-    const PointerSet *s = &x->set[set];
-    GemmMatrices y;
-    y.stride = s->stride;
-    y.at = strided ? s->first + (CUdeviceptr)((s->record ? 0 : of.from) * s->stride * t->bytes)
-                   : set_pointers(x, set, of.from);
-    return y;
+    bool cores = s->type->bytes == 2 || s->type->compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+    return cores && (s->m | s->n | s->k | s->lda | s->ldb | s->ldc) * s->type->bytes % 16 != 0;
 }
+
+/* Products per call: some kernels of cuBLAS count them in 16 bits. */
+enum { LIBRARY_CALL_MOST = 65535 };
 
 static int library_step(const optc_binding *b, GpuCalls *x, const CallStep *s, Matrices of, const char **call)
 {
+    int64_t each = x->set[s->c].each, most = LIBRARY_CALL_MOST / each;
+    most = most < 1 || alone_in_call(s) ? 1 : most;
     GpuGemm y = step_gemm(s);
-    y.strided = x->set[s->a].even && x->set[s->b].even && x->set[s->c].even;
-    y.count = of.n * x->set[s->c].each;
-    y.a = set_matrices(x, s->a, of, s->type, y.strided);
-    y.b = set_matrices(x, s->b, of, s->type, y.strided);
-    y.c = set_matrices(x, s->c, of, s->type, y.strided);
     *call = "cublasSetStream";
     int rc = use_stream(b, x);
-    if (rc)
-        return rc;
-    *call = y.strided ? "cublasGemmStridedBatchedEx" : "cublasGemmBatchedEx";
-    return cublas_gemm(&x->blas, x->handle, &y);
+    if (!rc)
+        *call = "cublasGemmBatchedEx";
+    for (int64_t i = 0; i < of.n && !rc; i += most) {
+        y.count = (most < of.n - i ? most : of.n - i) * each;
+        y.a.at = step_pointers(x, s->a, of, i);
+        y.b.at = step_pointers(x, s->b, of, i);
+        y.c.at = step_pointers(x, s->c, of, i);
+        rc = cublas_gemm(&x->blas, x->handle, &y);
+    }
+    return rc;
 }
 
 /* ---- a call ---- */

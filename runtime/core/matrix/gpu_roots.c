@@ -96,7 +96,6 @@ CORE void root_addresses(const optc_binding *b, const GpuCalls *x, PointerSet *s
 {
     if (s->array == OWN_STATS) {
         factor_stats_addresses(b, x, s, to);
-        s->even = false;
         return;
     }
     if (s->array == OWN_EIGEN) {
@@ -113,9 +112,6 @@ CORE void root_addresses(const optc_binding *b, const GpuCalls *x, PointerSet *s
                 to[at].offset = (long long)here + s->bytes * (s->offset + r * s->down + k * s->across);
             }
     }
-    s->first = first + (CUdeviceptr)(s->bytes * s->offset);
-    s->stride = s->record / s->bytes;
-    s->even = !s->blocks;
 }
 
 /* ---- steps ---- */

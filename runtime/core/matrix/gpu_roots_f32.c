@@ -48,7 +48,7 @@ CORE bool root_in_f32(const optc_binding *b, const ProgStage *stage, int64_t row
         return g->eigen == EIGEN_F32;
     if (!f32_suffices(call_root(stage->call), call_low(stage->call), rows))
         return false;
-    EigenMethod method = method_known(b->rule->engine, true, false, rows, 0);
+    EigenMethod method = method_known(b->rule->engine, true, false, rows);
     return method == EIGEN_BY_SIZE ? !f64_fast(g->arch) : method == EIGEN_F32;
 }
 

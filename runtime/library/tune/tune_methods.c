@@ -1,10 +1,11 @@
 /* Methods for eigenvectors and roots of matrices on a GPU: measures them, stores the best as a tuned result, and looks
  * it up when tensors are bound.
  *
- * Results are keyed by (rows rounded to a power of two, number of matrices). Other sizes use the nearest number of rows
- * and, as with all results, the neighbouring bucket of matrices. Methods differ in their last bits, as two versions of
- * a library do. So a method is tried only if it is at least as accurate as the model's: f32 only if the model uses it,
- * or if roots in f32 are known to be accurate enough (runtime/core/matrix/gpu_roots_f32.c). */
+ * Results are keyed by (rows rounded to a power of two, number of matrices). Other sizes use the nearest number of
+ * rows. The number of matrices is fixed, so that results do not depend on how many matrices a binding steps. Methods
+ * differ in their last bits, as two versions of a library do. So a method is tried only if it is at least as accurate
+ * as the model's: f32 only if the model uses it, or if roots in f32 are known to be accurate enough
+ * (runtime/core/matrix/gpu_roots_f32.c). */
 #include "runtime/library/tune/launch_search.h"
 
 #include "gen/gen.h"
@@ -47,26 +48,11 @@ EigenMethod method_measured(const optc_engine *e, bool roots, bool f64, int powe
 }
 
 /* ---- sizes that are measured ---- */
-/* Few rows with many matrices are limited by memory, many rows by the solver's time. This bound on the number of values
- * leaves some of both. */
-static bool fits(MethodWork w) { return w.rows * w.rows * w.matrices <= 1 << 24; }
-
 bool method_next(MethodWork *w)
 {
-    static const int64_t matrices[] = {1, 16, 256, 4096};
     const int64_t most = w->roots ? 128 : (int64_t)1 << METHOD_MOST;
-    int at = 0;
-    if (!w->rows) {
-        *w = (MethodWork){w->roots, 1 << METHOD_LEAST, w->roots ? (int64_t)METHOD_ROOTS : 1};
-        return true;
-    }
-    while (!w->roots && at < 3 && matrices[at] != w->matrices)
-        at++;
-    MethodWork more = {w->roots, w->rows, matrices[at < 3 ? at + 1 : 3]};
-    if (!w->roots && at < 3 && fits(more))
-        *w = more;
-    else
-        *w = (MethodWork){w->roots, 2 * w->rows, w->roots ? (int64_t)METHOD_ROOTS : 1};
+    w->rows = w->rows ? 2 * w->rows : (int64_t)1 << METHOD_LEAST;
+    w->matrices = w->roots ? METHOD_ROOTS : METHOD_VECTORS;
     return w->rows <= most;
 }
 
@@ -198,7 +184,7 @@ static EigenMethod model_method(const MethodTuner *u)
     if (u->work.roots)
         return f64_fast(g->arch) ? EIGEN_F64 : EIGEN_F32;
     EigenMethod method = eigen_model(g, u->f64, u->work.rows);
-    return u->solver || method == EIGEN_ROTATED ? method : eigen_rotation_method(g, u->work.rows, u->work.matrices);
+    return u->solver || method == EIGEN_ROTATED ? method : eigen_rotation_method(g, u->work.rows);
 }
 
 /* For a thousand rows one thread block takes minutes, many thread blocks take seconds. */
