@@ -13,7 +13,7 @@ return optimizer {
   options = { rectify = true },
   state = { m = zeros, s = zeros },
   step = function()
-    p = p - (lr * weight_decay) * p
+    p = shrink(p, lr * weight_decay)
     m = lerp(m, g, 1 - beta1)
     local surprise = g - m
     s = beta2 * s + (1 - beta2) * surprise * surprise + eps
@@ -21,9 +21,9 @@ return optimizer {
       local last = 2 / (1 - beta2) - 1
       local rho = last - 2 * t * beta2 ^ t / (1 - beta2 ^ t)
       local r = sqrt((1 - beta2 ^ t) * (rho - 4) * (rho - 2) * last / ((last - 4) * (last - 2) * rho))
-      p = p - (lr / (1 - beta1 ^ t)) * m * where(ge(rho, 5), r / (sqrt(s) + eps), 1)
+      p = descend(p, { m, times = where(ge(rho, 5), r / (sqrt(s) + eps), 1) }, lr / (1 - beta1 ^ t))
     else
-      p = p - (lr / (1 - beta1 ^ t)) * m / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(s) + eps)
+      p = descend(p, { m, over = (1 / sqrt(1 - beta2 ^ t)) * sqrt(s) + eps }, lr / (1 - beta1 ^ t))
     end
   end,
 }

@@ -14,6 +14,6 @@ return optimizer {
     v = rho * v + (1 - rho) * d * d
     local delta = sqrt(u + eps) / sqrt(v + eps) * d      -- not the root of the quotient: it may underflow
     u = rho * u + (1 - rho) * delta * delta
-    p = p - lr * delta
+    p = descend(p, delta, lr)
   end,
 }

@@ -13,6 +13,6 @@ return optimizer {
     local d = g + weight_decay * p
     local start = where(eq(t, 1), initial_accumulator, 0)
     v = (v + start) + d * d
-    p = p - (lr / (1 + (t - 1) * lr_decay)) * d / (sqrt(v) + eps)
+    p = descend(p, { d, over = sqrt(v) + eps }, lr / (1 + (t - 1) * lr_decay))
   end,
 }

@@ -19,6 +19,6 @@ return optimizer {
       vmax = max(vmax, v)
       s = vmax
     end
-    p = p - (lr / (1 - beta1 ^ t)) * m / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(s) + eps)
+    p = descend(p, { m, over = (1 / sqrt(1 - beta2 ^ t)) * sqrt(s) + eps }, lr / (1 - beta1 ^ t))
   end,
 }

@@ -11,6 +11,6 @@ return optimizer {
     local d = g + weight_decay * p
     m = lerp(m, d, 1 - beta1)
     u = max(beta2 * u, abs(d) + eps)
-    p = p - (lr / (1 - beta1 ^ t)) * m / u
+    p = descend(p, { m, over = u }, lr / (1 - beta1 ^ t))
   end,
 }

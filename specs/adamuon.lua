@@ -23,6 +23,6 @@ return optimizer {
     local o = polar(sign(u), { steps = steps, coefficients = coefficients, form = form })
     v = lerp(v, o * o, 1 - momentum)
     local d = o / (sqrt(v) + eps)
-    p = p - lr * weight_decay * p - (lr * 0.2 * sqrt(nrows * ncols) / (slice.norm(d) + eps)) * d
+    p = descend(shrink(p, lr * weight_decay), d, lr * 0.2 * sqrt(nrows * ncols) / (slice.norm(d) + eps))
   end,
 }

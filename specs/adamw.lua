@@ -11,7 +11,7 @@ return optimizer {
   options = { amsgrad = false },
   state = { m = zeros, v = zeros, vmax = zeros },
   step = function()
-    p = p - lr * weight_decay * p
+    p = shrink(p, lr * weight_decay)
     m = lerp(m, g, 1 - beta1)
     v = beta2 * v + (1 - beta2) * g * g
     local s = v
@@ -20,6 +20,6 @@ return optimizer {
       s = vmax
     end
     -- the bias corrections are group values: computed once, not divided by at every element
-    p = p - (lr / (1 - beta1 ^ t)) * m / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(s) + eps)
+    p = descend(p, { m, over = (1 / sqrt(1 - beta2 ^ t)) * sqrt(s) + eps }, lr / (1 - beta1 ^ t))
   end,
 }

@@ -13,7 +13,7 @@ return optimizer {
   step = function()
     local first = eq(t, 1)
     local d = g
-    if decoupled then p = p - where(first, 0, lr * weight_decay) * p else d = g + weight_decay * p end
+    if decoupled then p = shrink(p, where(first, 0, lr * weight_decay)) else d = g + weight_decay * p end
     local u = where(first, 0, d / max(sqrt(v), eps))
     if clip then
       local c = max(t - 1, 1) ^ clip_power
@@ -21,6 +21,6 @@ return optimizer {
     end
     m = lerp(m, u, where(first, 0, 1 - beta1))
     v = beta2 * v + where(first, 1, 1 - beta2) * d * d
-    p = p - lr * m
+    p = descend(p, m, lr)
   end,
 }

@@ -24,6 +24,6 @@ return optimizer {
     end)
     if flat then u = mm(X, m) else u = mm(m, Y) end
     if scale == "rms" then u = (0.2 * sqrt(nrows * ncols) / max(slice.norm(u), 1e-30)) * u end
-    p = p - lr * weight_decay * p - lr * u
+    p = descend(shrink(p, lr * weight_decay), u, lr)
   end,
 }

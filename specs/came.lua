@@ -21,7 +21,7 @@ return optimizer {
     local u = g / sqrt(v)
     u = (1 / max(1, rms(u) / clip_threshold)) * u
     m = lerp(m, u, 1 - beta1)
-    p = p - (lr * weight_decay) * p - lr * m
+    p = descend(shrink(p, lr * weight_decay), m, lr)
   end,
   matrix = function()
     local sq = g * g + eps1
@@ -33,6 +33,6 @@ return optimizer {
     local off = (u - m) * (u - m) + eps2
     ri = lerp(ri, rowmean(off), 1 - beta3)
     ci = lerp(ci, colmean(off), 1 - beta3)
-    p = p - (lr * weight_decay) * p - lr * (m * inverse_root(ri, ci))
+    p = descend(shrink(p, lr * weight_decay), m * inverse_root(ri, ci), lr)
   end,
 }

@@ -19,7 +19,7 @@ return optimizer {
     local R = mm(b.T, P)
     local W = R / (colnorm(R) + eps)
     m = b - (1 - momentum) * mm(P, R.T)
-    p = p - lr * weight_decay * p - (lr * sqrt(nrows / ncols)) * mm(P, W.T)
+    p = descend(shrink(p, lr * weight_decay), mm(P, W.T), lr * sqrt(nrows / ncols))
     Q = where(gt(slice.max(abs(R)), 0), W, q)   -- R is zero: keep the directions
   end,
 }

@@ -34,8 +34,8 @@ return optimizer {
     local turned = mm(mm(X.T, mean), Y)
     local even = turned / (sqrt(a) * sqrt(b) + eps)
     when(late, function()
-      m, p = mean, p - lr * mm(mm(X, even), Y.T)
-      p = p - lr * weight_decay * p
+      m, p = mean, descend(p, mm(mm(X, even), Y.T), lr)
+      p = shrink(p, lr * weight_decay)
     end)
     local l, r = right * where(late, rsqrt(b), 1), left * where(late, rsqrt(a), 1)
     L, R = lerp(L, gram(l) / ncols, 1 - beta2), lerp(R, gram(r.T) / nrows, 1 - beta2)

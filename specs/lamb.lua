@@ -17,6 +17,6 @@ return optimizer {
     local u = (1 / (1 - beta1 ^ t)) * m / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(v) + eps) + weight_decay * p
     local pn, un = norm(p), norm(u)
     local ratio = where(both(gt(pn, 0), gt(un, 0)), pn / un, 1)
-    p = p - (lr * ratio) * u
+    p = descend(p, u, lr * ratio)
   end,
 }

@@ -9,7 +9,7 @@ return optimizer {
   state = { m = zeros },
   step = function()
     local c = lerp(m, g, 1 - beta1)
-    p = p - lr * (sign(c) + weight_decay * p)
+    p = descend(p, sign(c), lr, weight_decay)
     m = lerp(m, g, 1 - beta2)
   end,
 }

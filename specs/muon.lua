@@ -21,9 +21,9 @@ return optimizer {
     local size = sqrt(nrows / ncols)
     if scale == "jordan" then size = max(1, size) end
     if scale == "rms" then size = 0.2 * sqrt(max(nrows, ncols)) end
-    p = p - lr * weight_decay * p
+    p = shrink(p, lr * weight_decay)
     local set, times = coefficients, steps
     if set == "given" then set, times = { { a, b, c } }, steps == 0 and 5 or steps end
-    p = p - (lr * size) * polar(u, { steps = times, coefficients = set, form = form, eps = eps })
+    p = descend(p, polar(u, { steps = times, coefficients = set, form = form, eps = eps }), lr * size)
   end,
 }

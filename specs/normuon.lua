@@ -26,6 +26,6 @@ return optimizer {
     local d = o / (sqrt(v) + eps)
     local size = 0.2 * sqrt(nrows * ncols)
     if scale == "keep" then size = slice.norm(o) * sqrt(max(1, nrows / ncols)) end
-    p = p - lr * weight_decay * p - (lr * size / (slice.norm(d) + eps)) * d
+    p = descend(shrink(p, lr * weight_decay), d, lr * size / (slice.norm(d) + eps))
   end,
 }

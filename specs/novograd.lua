@@ -20,6 +20,6 @@ return optimizer {
     local d = (1 / (sqrt(v) + eps)) * g + weight_decay * p
     if grad_averaging then d = (1 - beta1) * d end
     m = beta1 * m + d
-    p = p - lr * m
+    p = descend(p, m, lr)
   end,
 }

@@ -28,6 +28,6 @@ return optimizer {
       u = polar(m, how)
       size = slice.dot(m, u)
     end
-    p = p - lr * weight_decay * p - (lr * size) * u
+    p = descend(shrink(p, lr * weight_decay), u, lr * size)
   end,
 }

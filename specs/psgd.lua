@@ -49,6 +49,6 @@ return optimizer {
     local u = mm(mm(gram(Ql), m), gram(Qr))
     out_of_range = min(numel, where(isfinite(rms(u)), 0, 1))      -- 0 without elements
     u = min(1, clip_rms / rms(u)) * u
-    p = p - lr * weight_decay * p - lr * clamp(u, -clip, clip)
+    p = descend(shrink(p, lr * weight_decay), clamp(u, -clip, clip), lr)
   end,
 }

@@ -55,6 +55,6 @@ return optimizer {
     if down then u = mm(gram(C), u) else u = c * c * u end
     if across then u = mm(u, gram(D)) else u = d * d * u end
     out_of_range = min(numel, where(isfinite(rms(u)), 0, 1))      -- 0 without elements
-    p = p - lr * weight_decay * p - (lr * min(1, clip_rms / rms(u))) * u
+    p = descend(shrink(p, lr * weight_decay), u, lr * min(1, clip_rms / rms(u)))
   end,
 }

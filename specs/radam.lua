@@ -14,13 +14,13 @@ return optimizer {
   state = { m = zeros, v = zeros },
   step = function()
     local d = g
-    if decoupled then p = p - (lr * weight_decay) * p else d = g + weight_decay * p end
+    if decoupled then p = shrink(p, lr * weight_decay) else d = g + weight_decay * p end
     m = lerp(m, d, 1 - beta1)
     v = beta2 * v + (1 - beta2) * d * d
     local last = 2 / (1 - beta2) - 1
     local rho = last - 2 * t * beta2 ^ t / (1 - beta2 ^ t)
     local r = sqrt((rho - 4) * (rho - 2) * last / ((last - 4) * (last - 2) * rho))
     local adapted = (r * sqrt(1 - beta2 ^ t)) / (sqrt(v) + eps)
-    p = p - (lr / (1 - beta1 ^ t)) * m * where(gt(rho, 5), adapted, 1)
+    p = descend(p, { m, times = where(gt(rho, 5), adapted, 1) }, lr / (1 - beta1 ^ t))
   end,
 }

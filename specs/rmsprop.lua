@@ -25,6 +25,6 @@ return optimizer {
       b = momentum * b + u
       u = b
     end
-    p = p - lr * u
+    p = descend(p, u, lr)
   end,
 }

@@ -16,6 +16,6 @@ return optimizer {
       b = momentum * b + share * d
       if nesterov then d = d + momentum * b else d = b end
     end
-    p = p - lr * d
+    p = descend(p, d, lr)
   end,
 }

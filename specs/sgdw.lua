@@ -16,7 +16,7 @@ return optimizer {
     b = momentum * b + share * g
     local d = b
     if nesterov then d = g + momentum * b end
-    p = p - (lr * weight_decay) * p
-    p = p - lr * d
+    p = shrink(p, lr * weight_decay)
+    p = descend(p, d, lr)
   end,
 }

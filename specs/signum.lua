@@ -6,6 +6,6 @@ return optimizer {
   state = { m = zeros },
   step = function()
     m = lerp(m, g, 1 - momentum)
-    p = p - lr * (sign(m) + weight_decay * p)
+    p = descend(p, sign(m), lr, weight_decay)
   end,
 }

@@ -36,8 +36,8 @@ return optimizer {
     local h, k, late, order = into(g), max(t - 1, 1), gt(t, 1)         -- the first gradient only starts the basis
     local mean, square = lerp(m, h, 1 - beta1), beta2 * v + (1 - beta2) * h * h
     when(late, function()
-      m, v, p = mean, square, p - (lr * sqrt(1 - beta2 ^ k) / (1 - beta1 ^ k)) * back(mean / (sqrt(square) + eps))
-      p = p - lr * weight_decay * p
+      m, v, p = mean, square, descend(p, back(mean / (sqrt(square) + eps)), lr * sqrt(1 - beta2 ^ k) / (1 - beta1 ^ k))
+      p = shrink(p, lr * weight_decay)
     end)
     if down then L = lerp(L, gram(g), 1 - beta3) end  if across then R = lerp(R, gram(g.T), 1 - beta3) end
     local function turn()                       -- v is permuted as its directions, m is rotated

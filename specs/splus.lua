@@ -1,9 +1,9 @@
 local function basis(A, last) return select(2, eigh(A, { last = last })) end
 
 local function taken(size, u)
-  p = p - size * u
+  p = descend(p, u, size)
   avg, seen = lerp(p, avg, ema_rate), lerp(1, seen, ema_rate)
-  p = p - size * weight_decay * p
+  p = shrink(p, size * weight_decay)
 end
 
 -- Tensors of three and more dimensions are viewed as dim 0 x the rest. The authors step them by signs at lr *

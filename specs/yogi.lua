@@ -10,11 +10,11 @@ return optimizer {
   },
   state = { m = zeros, v = zeros { min = 0 } },   -- g^2 is subtracted only where v is larger
   step = function()
-    p = p - (lr * weight_decay) * p
+    p = shrink(p, lr * weight_decay)
     m = lerp(m, g, 1 - beta1)
     v = v + where(eq(t, 1), initial_accumulator, 0)
     local sq = g * g
     v = v + (1 - beta2) * where(lt(v, sq), sq, where(gt(v, sq), -sq, 0))     -- not sign(v - sq): both may be infinite
-    p = p - (lr / (1 - beta1 ^ t)) * m / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(v) + eps)
+    p = descend(p, { m, over = (1 / sqrt(1 - beta2 ^ t)) * sqrt(v) + eps }, lr / (1 - beta1 ^ t))
   end,
 }

@@ -10,7 +10,7 @@
 const char *const spec_fields[] = {"name",   "cite", "doc",  "hyper",  "options",  "args", "inputs", "state",
                                    "values", "view", "step", "matrix", "products", "rank", "block", NULL};
 const char *const spec_names[] = {"p", "g", "t", "numel", "nrows", "ncols", "inner", "every", "when",
-                                  "stored", "seed", "step", NULL};
+                                  "stored", "seed", "step", "shrink", "descend", NULL};
 
 /* The line of `key =` in the spec, for messages about a field; 1: not found. */
 int field_line(const char *text, const char *key)

@@ -136,6 +136,7 @@ static int l_guard(lua_State *L)
     int n = lua_gettop(L), at = t->at, calls = t->inner_calls;
     Clock clock = t->clock;
     GuardedBlock block = t->block;
+    StepParts parts = t->parts;
     if (!lua_toboolean(L, lua_upvalueindex(3)) && any_is(L, n, UNKNOWN))
         return push_unknown(L);
     if (lua_type(L, lua_upvalueindex(2)) == LUA_TSTRING)
@@ -153,6 +154,7 @@ static int l_guard(lua_State *L)
     t->inner_calls = calls;
     t->clock = clock;
     t->block = block;
+    t->parts = parts;
     if (t->at < 0 || errors_over(t))           /* outside of entries tracing cannot continue */
         return errors_raise(L);
     return push_unknown(L);

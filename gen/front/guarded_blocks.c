@@ -6,9 +6,11 @@
 #include <string.h>
 
 /* ---- assignments of a block ---- */
-static Ref *value_slot(Trace *t, int i)                    /* p, g, then the states */
+enum { SLOT_P, SLOT_G, SLOT_X, SLOT_AMOUNT, SLOT_STATES };
+static Ref *value_slot(Trace *t, int i)
 {
-    return i == 0 ? &t->p : i == 1 ? &t->g : &t->state[i - 2];
+    return i == SLOT_P ? &t->p : i == SLOT_G ? &t->g : i == SLOT_X ? &t->parts.x : i == SLOT_AMOUNT ? &t->parts.amount
+           : &t->state[i - SLOT_STATES];
 }
 
 /* When the assignments of a block take effect: if `cond` holds (NONE: always), or in the slot of the tensor or
@@ -77,8 +79,8 @@ static void choose(lua_State *L, Trace *t, int i, const Guard *h, Ref was)
     const Rule *r = t->rule;
     const Graph *g = &r->g;
     Ref *now = value_slot(t, i);
-    const char *name = i > 1 ? r->state[i - 2].name : i ? "g" : "p";
-    Dom dom = i > 1 ? r->state[i - 2].dom : t->elem;
+    const char *name = i >= SLOT_STATES ? r->state[i - SLOT_STATES].name : i == SLOT_G ? "g" : "p";
+    Dom dom = i >= SLOT_STATES ? r->state[i - SLOT_STATES].dom : t->elem;
     if (*now == UNKNOWN || was == UNKNOWN)
         return;
     Ref cond = h->staggered.every ? slot_condition(L, t, h->staggered, name, dom) : h->cond;
@@ -95,20 +97,20 @@ static void choose(lua_State *L, Trace *t, int i, const Guard *h, Ref was)
 static void run_block(lua_State *L, int f, const Guard *h, bool keep)
 {
     Trace *t = trace_of(L);
-    int before = t->rule->nstate + 2;
+    int before = t->rule->nstate + SLOT_STATES;
     if (has_arguments(L, f))
         spec_error(L, "the function of every() and when() takes no arguments: names are known inside; write "
                       "function() … end");
-    Ref *was = lua_newuserdatauv(L, sizeof(Ref) * (MAX_STATES + 2), 0);
+    Ref *was = lua_newuserdatauv(L, sizeof(Ref) * (MAX_STATES + SLOT_STATES), 0);
     for (int i = 0; i < before; i++)
         was[i] = *value_slot(t, i);
     lua_pushvalue(L, f);
     lua_call(L, 0, 0);
-    int n = t->rule->nstate + 2;
+    int n = t->rule->nstate + SLOT_STATES;
     for (int i = before; i < n; i++)                       /* states of a projection that the block added */
-        was[i] = node_leaf(&t->rule->g, OP_STATE, t->rule->state[i - 2].dom, i - 2, 0);
+        was[i] = node_leaf(&t->rule->g, OP_STATE, t->rule->state[i - SLOT_STATES].dom, i - SLOT_STATES, 0);
     for (int i = 0; (h->cond != NONE || h->staggered.every) && i < n; i++)
-        if (*value_slot(t, i) != was[i] && !(keep && i > 1 && t->rule->state[i - 2].report))
+        if (*value_slot(t, i) != was[i] && !(keep && i >= SLOT_STATES && t->rule->state[i - SLOT_STATES].report))
             choose(L, t, i, h, was[i]);
 }
 
@@ -241,12 +243,24 @@ static Ref inner_option(lua_State *L, const char *key)
         return r;
     for (lua_pushnil(L); lua_next(L, 1); lua_pop(L, 1)) {
         const char *k = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
-        if (strcmp(k, "t") && strcmp(k, "g"))
-            spec_error(L, "inner { … } knows 't' and 'g': inner { t = t - skipped }, inner { g = mm(P.T, g) }");
+        if (strcmp(k, "t") && strcmp(k, "g") && strcmp(k, "apart"))
+            spec_error(L, "inner { … } knows 't', 'g' and 'apart': inner { t = t - skipped }, inner { g = mm(P.T, g) "
+                          "}, inner { apart = true }");
         if (!strcmp(k, key))
             r = lang_arg(L, lua_gettop(L), key, 1);
     }
     return r;
+}
+
+static bool inner_apart(lua_State *L)
+{
+    if (lua_type(L, 1) != LUA_TTABLE)
+        return false;
+    int is = lua_getfield(L, 1, "apart");
+    if (is != LUA_TNIL && is != LUA_TBOOLEAN)
+        spec_error(L, "inner { apart = … } is true or false: whether p stays as it is, and the step, its rate and the "
+                      "decay are returned");
+    return lua_toboolean(L, -1);
 }
 
 /* The t of the inner rule. It is rounded to a whole number, so that powers of it become products. */
@@ -295,21 +309,28 @@ int l_inner(lua_State *L)
     GuardedBlock block = t->block;
     t->clock = inner_clock(L, t);
     t->block = (GuardedBlock){{1, 0}, 0, false, false};
+    bool apart = inner_apart(L);
     Ref p = t->p, g = t->g, low = inner_option(L, "g");
     if (low != NONE) {
-        project_open(L, low);
+        project_open(L, low, apart);
         t->rule->changes_grad = true;
     }
+    StepParts parts = t->parts;
+    if (apart)
+        parts_open(t);
     if (!call_entry(L, t, t->at + 1, name))
         return spec_error(L, "the rule inside has no entry '%s'", name);
     t->inner_calls = calls;
     t->clock = clock;
     t->block = block;
-    if (low == NONE)
+    t->parts.stepped = true;
+    if (low == NONE && !apart)
         return push_nothing(L);
-    push_value(L, t->p);                                   /* the change of p that the inner rule computed */
-    t->elem = ELEM;
-    t->p = p;
-    t->g = g;
-    return 1;
+    if (apart)
+        parts_close(L, parts);
+    else
+        push_value(L, t->p);                               /* the change of p that the inner rule computed */
+    if (low != NONE)
+        t->elem = ELEM, t->p = p, t->g = g;
+    return apart ? 3 : 1;
 }

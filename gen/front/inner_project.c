@@ -56,7 +56,7 @@ static void forbid_decay(Trace *t)
 }
 
 /* Adds all twins before the inner rule runs: the blocks around it identify states by number. */
-void project_open(lua_State *L, Ref g)
+void project_open(lua_State *L, Ref g, bool apart)
 {
     Trace *t = trace_of(L);
     const Node *n = &t->rule->g.n[g];
@@ -67,7 +67,8 @@ void project_open(lua_State *L, Ref g)
     if (n->ty != NUM || !dom_square(d) || dom_of_block(d) || (a[0] == AXIS_RANK) == (a[1] == AXIS_RANK))
         spec_error(L, "inner { g = … } takes values over rank and rows or cols, such as mm(P.T, g), not %s",
                    describe(t, g));
-    forbid_decay(t);
+    if (!apart)
+        forbid_decay(t);
     t->elem = d;
     t->g = g;
     t->p = trace_copy(t, node_const(&t->rule->g, 0), d);

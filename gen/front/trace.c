@@ -25,6 +25,12 @@ FIND(input)
 
 static Ref leaf(Trace *t, Op op, Dom dom, int sym) { return node_leaf(&t->rule->g, op, dom, sym, 0); }
 
+Ref trace_hyper(Trace *t, const SpecFile *s, const char *name)
+{
+    int i = find_hyper(t, s, name);
+    return i < 0 ? NONE : leaf(t, OP_HYPER, GROUP, i);
+}
+
 /* A hint for a name that another spec of the composition declares: each spec sees only its own names. */
 static const char *hint_other(Trace *t, const SpecFile *s, const char *name)
 {
@@ -39,7 +45,8 @@ static int undeclared(lua_State *L, Trace *t, const SpecFile *s, const char *nam
 {
     Near near = {.want = name};
     size_t skip = strlen(s->prefix);
-    static const char *const fixed[] = {"p", "g", "t", "numel", "nrows", "ncols", "every", "when", "inner", "stored"};
+    static const char *const fixed[] = {"p", "g", "t", "numel", "nrows", "ncols", "every", "when", "inner", "stored",
+                                        "shrink", "descend"};
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
         near_try(&near, fixed[i]);
     for (int i = 0; i < s->nhyper; i++)
@@ -136,7 +143,7 @@ static bool push_fixed(lua_State *L, Trace *t, const char *name)
 {
     Graph *g = &t->rule->g;
     if (!strcmp(name, "p"))
-        push_value(L, t->p);
+        parts_read_p(L), push_value(L, t->p);
     else if (!strcmp(name, "g"))
         push_value(L, t->g);
     else if (!strcmp(name, "t"))
@@ -153,6 +160,10 @@ static bool push_fixed(lua_State *L, Trace *t, const char *name)
         lua_pushcfunction(L, l_stored), errors_guard(L, NULL, false);
     else if (!strcmp(name, "when"))
         lua_pushcfunction(L, l_when), errors_guard(L, NULL, false);
+    else if (!strcmp(name, "shrink"))
+        lua_pushcfunction(L, l_shrink), errors_guard(L, NULL, false);
+    else if (!strcmp(name, "descend"))
+        lua_pushcfunction(L, l_descend), errors_guard(L, NULL, false);
     else if (!strcmp(name, "inner"))
         lua_pushcfunction(L, l_inner), errors_guard(L, NULL, false);
     else if (!strcmp(name, "step") && t->matrix)
@@ -222,7 +233,9 @@ static int l_env_write(lua_State *L)
         return spec_error(L, "'%s' is assigned outside an entry: use 'local' for helpers", name);
     int i = find_state(t, s, name);
     if (!strcmp(name, "p")) {
+        Ref was = t->p;
         assign(L, t, name, &t->p, t->elem);
+        parts_write_p(L, was);
     } else if (!strcmp(name, "g")) {
         if (!s->is_wrapper)
             return spec_error(
@@ -298,7 +311,7 @@ static void note_returned(Trace *t, const SpecFile *s, int line)
 void call_body(lua_State *L, Trace *t, int i, const char *name)
 {
     SpecFile *s = &t->spec[i];
-    int at = t->at, calls = t->inner_calls;
+    int at = t->at, calls = t->inner_calls, tries = t->tries;
     t->at = i;
     t->inner_calls = 0;
     lua_pushvalue(L, -1);
@@ -306,7 +319,7 @@ void call_body(lua_State *L, Trace *t, int i, const char *name)
     lua_call(L, 0, 1);
     note_returned(t, s, line);
     lua_pop(L, 1);
-    if (s->is_wrapper && !strcmp(name, "step") && t->inner_calls == 0 && t->nerror == t->before) {
+    if (s->is_wrapper && !strcmp(name, "step") && t->inner_calls == 0 && t->tries == tries) {
         diag_set(t->diag, s->path, 0, NULL, "the wrapper's step never calls inner(): the rule inside would not run");
         errors_raise(L);
     }
@@ -421,6 +434,7 @@ void trace_entry(lua_State *L, Trace *t, int e, int variant)
     t->g = leaf(t, OP_G, ELEM, 0);
     t->clock = (Clock){leaf(t, OP_STEP, GROUP, 0), {1, 0}};
     t->block = (GuardedBlock){{1, 0}, 0, false, false};
+    t->parts = (StepParts){NULL, false, NONE, NONE, NONE, 0};
     for (int i = 0; i < r->nstate; i++)
         t->state[i] = leaf(t, OP_STATE, r->state[i].dom, i);
     Job job = {.t = t, .e = e};

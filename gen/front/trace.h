@@ -52,6 +52,11 @@ typedef struct Clock { Ref t; Steps at; } Clock;
 /* The innermost open block of every() in the running spec; `at` in that spec's own steps. */
 typedef struct GuardedBlock { Steps at; int depth; bool first, stagger; } GuardedBlock;
 
+/* What the words shrink and descend said (step_parts.c). by: the wrapper with the open inner { apart = true }; NULL:
+ * there is none. stepped: a wrapper inside of it has called inner(). x, amount: 0 at first. rate: of the last one that
+ * ended, which its wrapper may pass to descend. tries: errors met before */
+typedef struct StepParts { const char *by; bool stepped; Ref x, amount, rate; int tries; } StepParts;
+
 typedef struct SpecError { const char *file, *text; int line; } SpecError;
 
 typedef struct Trace {
@@ -79,6 +84,7 @@ typedef struct Trace {
     Clock clock;                      /* of the running spec */
     GuardedBlock block;
     Ref p, g, *state;                 /* current values */
+    StepParts parts;                  /* of the innermost open inner { apart = true } */
     Dom elem;                         /* domain of g and p in the running spec: ELEM, or a projection's domain */
     int *twin_of;                     /* by state: 1 + the state whose twin in a projection it is; 0: no twin */
     bool *read, *written;             /* by state, over all entries */
@@ -105,6 +111,7 @@ bool has_arguments(lua_State *L, int f);           /* the Lua function at index 
 void trace_entry(lua_State *L, Trace *t, int e, int variant);
 bool call_entry(lua_State *L, Trace *t, int i, const char *name);      /* of spec i, or the next inner spec with it */
 int entry_line(Trace *t, const SpecFile *s, const char *name);         /* first line of the function; 0: none */
+Ref trace_hyper(Trace *t, const SpecFile *s, const char *name);        /* of this spec; NONE: it has none */
 
 /* fallback_rule.c */
 int l_rule(lua_State *L);                          /* rule "adamw", the value of `step` in place of a function */
@@ -142,10 +149,20 @@ int l_every(lua_State *L);
 int l_when(lua_State *L);
 int l_inner(lua_State *L);
 
+/* step_parts.c: the step, the rate and the decay of a rule, apart */
+int l_shrink(lua_State *L);                        /* shrink(p, amount) */
+int l_descend(lua_State *L);                       /* descend(p, x, rate), descend(p, x, rate, decay) */
+void parts_open(Trace *t);                         /* begins inner { apart = true } */
+void parts_close(lua_State *L, StepParts was);     /* ends it and pushes x, rate and amount. was: t->parts before */
+void parts_read_p(lua_State *L);                   /* error: a wrapper inside of it reads p after its inner() */
+void parts_write_p(lua_State *L, Ref was);         /* error: p changes inside of it */
+
 /* inner_project.c: a rule that steps values over the axis rank */
 Dom project_dom(const Trace *t, Dom d);            /* ELEM becomes the projection's domain */
 int project_state(lua_State *L, int i);            /* the twin of state i in the projection */
-void project_open(lua_State *L, Ref g);            /* begins a projection; setting t->elem back ends it */
+/* Begins a projection; setting t->elem back ends it. apart: the caller applies the decay itself */
+void project_open(lua_State *L, Ref g, bool apart);
+
 
 /* tensor_queries.c */
 int l_query_sizes(lua_State *L);                   /* upvalues: the message if there is no answer; the relation */

@@ -447,6 +447,47 @@ config("adamw_cautious", "adamw", "timm.optim.AdamWLegacy; with caution", wrap="
        **{**ADAM, "weight_decay": 0.0}, run=run_torch(make_cautious))
 config("sgdw_cautious", "sgdw", "timm.optim.SGDW; with caution", wrap="cautious", cautious__min_share=1e-3,
        lr=0.05, momentum=0.9, dampening=0.0, weight_decay=0.0, run=sgdlike(timm.optim.sgdw.SGDW, caution=True))
+# decay is not masked
+config("adamw_cautious_apart", "adamw", "timm.optim.AdamWLegacy; with caution", wrap="cautious(apart=true)",
+       cautious__min_share=1e-3, **{**ADAM, "weight_decay": 0.3}, run=run_torch(make_cautious))
+
+
+class FromAdamW:
+    """Changes the steps of torch's AdamW without decay."""
+
+    def __init__(self, params, h):
+        self.params, self.h, self.radius = params, h, [p.detach().norm() for p in params]
+        self.opt = torch.optim.AdamW(params, lr=h.lr, betas=(h.beta1, h.beta2), eps=h.eps, weight_decay=0)
+        self.param_groups = self.opt.param_groups
+
+    @torch.no_grad()
+    def step(self):
+        before = [p.clone() for p in self.params]
+        self.opt.step()
+        for k, (p, was) in enumerate(zip(self.params, before)):
+            self.change(p, was, was - p, self.param_groups[0]["lr"], self.radius[k])
+
+
+class CautiousDecay(FromAdamW):
+    def change(self, p, was, u, lr, radius):
+        p.sub_(lr * self.h.weight_decay * torch.where(u * was >= 0, was, 0.0))
+
+
+class Hyperball(FromAdamW):
+    def change(self, p, was, u, lr, radius):
+        if p.dim() < 2:
+            p.sub_(lr * self.h.weight_decay * was)
+        else:
+            moved = was - lr * radius * u / u.norm()
+            p.copy_(radius * moved / moved.norm())
+
+
+config("adamw_cautious_decay", "adamw", "the paper's formula, and torch.optim.AdamW", wrap="cautious_decay",
+       **{**ADAM, "weight_decay": 0.3}, run=run_torch(CautiousDecay))
+config("adamw_hyperball", "adamw", "the paper's formula, and torch.optim.AdamW", wrap="hyperball", **ADAM,
+       run=run_torch(Hyperball))
+
+
 class Accumulated:
     """Every fourth step is AdamW's, with the mean of four gradients, as torch's loops add them up."""
 

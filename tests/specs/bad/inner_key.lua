@@ -1,4 +1,4 @@
--- expect: 5: inner { … } knows 't' and 'g'
+-- expect: 5: inner { … } knows 't', 'g' and 'apart'
 -- rule: sgd
 -- with: inner_key
 return wrapper {

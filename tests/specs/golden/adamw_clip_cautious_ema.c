@@ -175,7 +175,8 @@ static void step_7_map(const optc_view *self, long long unit)
                 lr_over_one_minus_beta1_pow_t * m[i] / (one_over_sqrt_one_minus_beta2_pow_t * sqrtf(v[i]) + eps);
         const float u = before - before_minus_mul_minus_mul_over_add;
         const int agrees = 0.0f < u * g[i];
-        const float p_new = before - (agrees ? (one_over_max_share_cautious_min_share * u) : 0.0f);
+        const float kept = agrees ? (one_over_max_share_cautious_min_share * u) : 0.0f;
+        const float p_new = before - kept;
         p[i] = p_new;
         ema_avg[i] = p_new + ema_decay * ((if_it_is ? p_i : ema_avg_i) - p_new);
     }

@@ -1,0 +1,10 @@
+return wrapper {
+  name = "cautious_decay",
+  cite = "Chen et al. 2025, arXiv:2510.12402",
+  doc  = "Decays only the weights that the step also moves towards 0",
+  step = function()
+    local x, rate, amount = inner { apart = true }
+    p = shrink(p, where(ge(x * p, 0), amount, 0))
+    p = descend(p, x, rate)
+  end,
+}

@@ -1,0 +1,9 @@
+-- expect: 6: takes the step of 'apart_none' apart, which does not say it by
+-- in: specs/wrappers/cautious_decay.lua
+-- with: cautious_decay
+return optimizer {
+  name = "apart_none", hyper = { lr = 0.1 }, state = { m = zeros },
+  step = function()
+    m = m + lr * g
+  end,
+}

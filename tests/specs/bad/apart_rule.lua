@@ -1,0 +1,10 @@
+-- expect: 8: 'apart_rule' changes p in another way than by p = shrink(p, …)
+-- with: cautious_decay
+return optimizer {
+  name = "apart_rule", hyper = { lr = 0.1 },
+  step = function()
+    local x = sign(g)
+    -- the word descend would say it
+    p = p - lr * x
+  end,
+}

@@ -1,0 +1,5 @@
+-- expect: 4: descend's second argument is x, { x, over = y } or { x, times = y }
+return optimizer {
+  name = "descend_table", hyper = { lr = 0.1 },
+  step = function() p = descend(p, { g, by = 2 }, lr) end,
+}
