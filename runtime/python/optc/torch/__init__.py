@@ -3,9 +3,12 @@
     opt = optc.torch.Optimizer(model.parameters(), "adamw", lr=3e-4, with_=["clip(1.0)"])
     opt = optc.torch.AdamW(model.parameters(), lr=3e-4)
 
-There is a class for every rule of the library: dir(optc.torch) lists them. There are also functions on tensors:
+    opt = optc.torch.create("adamw", model, lr=3e-4)     # no weight decay for biases and norms
+
+There is a class for every rule of the library: list_optimizers("*muon*") finds names. There are also functions on tensors:
 matrix_power, eigh, kron and others (FUNCTIONS).
 """
+from ._create import create, list_optimizers
 from ._functions import cholesky, eigh, inverse_root, matrix_power, polar, qr, solve_positive, solve_triangular
 from ._kfac import kfac_inputs
 from ._device_info import best_device, empty_cache, memory_info

@@ -1,0 +1,62 @@
+"""Optimizers by name: list_optimizers and create, with the arguments that timm's functions have."""
+import difflib
+import fnmatch
+
+import torch
+
+from ._engines import asked
+from ._optimizer import Optimizer
+
+
+def _names():
+    """{class: spec} of the library"""
+    from . import _rule_classes                        # as the classes, at the first use
+    return _rule_classes.names()
+
+
+def list_optimizers(filter="", exclude_filters=(), with_description=False):
+    """The names of the library's rules, sorted. filter: a pattern such as "*muon*", or several; a name is listed if one
+    of them fits. exclude_filters: patterns of names to leave out. with_description: pairs of a name and a sentence."""
+    wanted, unwanted = ([x] if isinstance(x, str) else list(x or ()) for x in (filter, exclude_filters))
+    names = [n for n in sorted(_names().values())
+             if (not any(wanted) or any(fnmatch.fnmatch(n, x.lower()) for x in wanted))
+             and not any(fnmatch.fnmatch(n, x.lower()) for x in unwanted if x)]
+    return [(n, asked(spec=n).field("doc")) for n in names] if with_description else names
+
+
+def create(opt, model_or_params, *, filter_bias_and_bn=True, **given):
+    """An optimizer by its name. opt: a rule's name, as list_optimizers has it or as its class is written ("AdamW"), also
+    with wrappers ("adamw+clip(1)"). model_or_params: a module, or what torch's optimizers take. given: the arguments of
+    the optimizer. filter_bias_and_bn: of a module, weight decay leaves out parameters with fewer than two dimensions
+    and those of the module's no_weight_decay(), as in timm; the groups have weight_decay 0 then."""
+    rule = _rule_named(opt)
+    if not isinstance(model_or_params, torch.nn.Module):
+        return Optimizer(model_or_params, rule, **given)
+    params = [(n, p) for n, p in model_or_params.named_parameters() if p.requires_grad]
+    decays = [k for k in _decays(rule, given) if given.get(k.replace(".", "_"), given.get(k, 1)) != 0]
+    if not filter_bias_and_bn or not decays:
+        return Optimizer(params, rule, **given)
+    out = set(model_or_params.no_weight_decay()) if hasattr(model_or_params, "no_weight_decay") else set()
+    plain = [(n, p) for n, p in params if p.dim() < 2 or n in out]
+    others = [(n, p) for n, p in params if not (p.dim() < 2 or n in out)]
+    groups = [{"params": others}, {"params": plain, **dict.fromkeys(decays, 0.0)}]
+    return Optimizer([g for g in groups if g["params"]], rule, **given)
+
+
+def _decays(rule, given):
+    """The keys of a group that are weight decays: the rule's, and those of its fallback rule."""
+    probe = Optimizer([torch.nn.Parameter(torch.zeros(1))], rule,
+                      **{k: v for k, v in given.items() if k in ("options", "with_", "wrappers")})
+    return [k for k in probe.defaults if k == "weight_decay" or k.endswith(".weight_decay")]
+
+
+def _rule_named(opt):
+    known = _names()
+    name, plus, rest = opt.partition("+")
+    spec = {**{n.lower(): n for n in known.values()}, **{c.lower(): n for c, n in known.items()}}.get(
+        name.strip().lower().replace("-", "_"))
+    if spec is None and not ("/" in name or name.endswith(".lua")):
+        near = difflib.get_close_matches(name.lower(), known.values(), 3)
+        raise ValueError("there is no optimizer '%s'%s; list_optimizers() has all names" % (
+            name, ": did you mean %s?" % " or ".join("'%s'" % n for n in near) if near else ""))
+    return (spec or name) + plus + rest

@@ -1,0 +1,68 @@
+"""Optimizers by name: optc.torch.create and list_optimizers."""
+import unittest
+
+import torch
+
+import optc.torch
+
+
+def model():
+    torch.manual_seed(3)
+    return torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.LayerNorm(5), torch.nn.Linear(5, 4))
+
+
+def trained(opt, net):
+    for t in range(3):
+        torch.manual_seed(t)
+        opt.zero_grad()
+        net(torch.randn(8, 6)).pow(2).mean().backward()
+        opt.step()
+    return [p.detach().clone() for p in net.parameters()]
+
+
+class Create(unittest.TestCase):
+    def test_names(self):
+        names = optc.torch.list_optimizers()
+        self.assertEqual(names, sorted(names))
+        self.assertTrue({"adamw", "muon", "soap"} <= set(names))
+        self.assertTrue(all("muon" in n for n in optc.torch.list_optimizers("*Muon*")))
+        self.assertIn("normuon", optc.torch.list_optimizers(["*muon", "sgd"]))
+        self.assertNotIn("muon", optc.torch.list_optimizers("*muon*", exclude_filters="muon"))
+        self.assertEqual(optc.torch.list_optimizers("no such name"), [])
+        (name, said), = optc.torch.list_optimizers("adamw", with_description=True)
+        self.assertTrue(name == "adamw" and "weight decay" in said)
+
+    def test_decay_leaves_out_vectors(self):
+        net, same = model(), model()
+        opt = optc.torch.create("AdamW", net, lr=0.1, weight_decay=0.5)
+        self.assertEqual([g["weight_decay"] for g in opt.param_groups], [0.5, 0])
+        self.assertEqual([len(g["params"]) for g in opt.param_groups], [2, 4])
+        flat = [p for p in same.parameters() if p.dim() < 2]
+        rest = [p for p in same.parameters() if p.dim() > 1]
+        one = torch.optim.AdamW([{"params": rest}, {"params": flat, "weight_decay": 0}], lr=0.1, weight_decay=0.5)
+        for a, b in zip(trained(opt, net), trained(one, same)):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
+
+    def test_rest_rule(self):
+        opt = optc.torch.create("muon", model(), lr=0.02)
+        self.assertEqual(opt.param_groups[1]["weight_decay"], 0)
+        self.assertEqual(opt.param_groups[1]["adamw.weight_decay"], 0)
+        self.assertNotEqual(opt.param_groups[0]["adamw.weight_decay"], 0)
+
+    def test_given_as_they_are(self):
+        net = model()
+        self.assertEqual(len(optc.torch.create("adamw", net, filter_bias_and_bn=False).param_groups), 1)
+        self.assertEqual(len(optc.torch.create("sgd", net, lr=0.1, weight_decay=0).param_groups), 1)
+        self.assertEqual(len(optc.torch.create("adamw", net.parameters()).param_groups), 1)
+        kept = model()
+        kept.no_weight_decay = lambda: {"0.weight"}
+        self.assertEqual([len(g["params"]) for g in optc.torch.create("lion", kept).param_groups], [1, 5])
+        self.assertIn("clip.max_norm", optc.torch.create("adamw+clip(1)", net).param_groups[0])
+
+    def test_unknown(self):
+        with self.assertRaisesRegex(ValueError, "there is no optimizer 'mouon': did you mean 'muon'"):
+            optc.torch.create("mouon", model())
+
+
+if __name__ == "__main__":
+    unittest.main()
