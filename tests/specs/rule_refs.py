@@ -18,8 +18,12 @@ qhoptim 1.1.0 and absl-py (for optax). --clones names a folder with these reposi
     https://github.com/uclaml/Padam                             586a02b
     https://github.com/clovaai/AdamP                            7f6f038
     https://github.com/jxbz/fromage                             4a6593b
+    https://github.com/davda54/sam                              3c3afdb
+    https://github.com/ironjr/grokfast                          93b2248
+    https://github.com/LucasPrietoAl/grokking-at-the-edge-of-numerical-stability 0cc9e8d
 """
 import contextlib
+import os
 
 import numpy as np
 import torch
@@ -314,3 +318,42 @@ def configs(api, clones):
     config("fromage", "fromage", "jxbz/fromage 4a6593b", run(authors("fromage/fromage.py", "Fromage")), lr=0.1)
     config("fromage_bounded", "fromage", "jxbz/fromage 4a6593b", run(authors("fromage/fromage.py", "Fromage")),
            options="bounded=true", **SCHEDULED, lr=0.2, p_bound=1.01)
+
+    # ---- wrappers ----
+    def timm_agc():
+        """timm.utils imports torchvision: its file alone."""
+        return load(os.path.dirname(timm.optim.laprop.__file__) + "/..", "utils/agc.py")
+    config("adamw_agc", "adamw", "timm.utils.adaptive_clip_grad and torch.optim.AdamW", wrap="agc(0.3)",
+           agc__clip_factor=0.3, agc__eps=0.2, **ADAM,
+           run=run(api.make_adamw, lambda ps, h: timm_agc().adaptive_clip_grad(ps, h["agc.clip_factor"], h["agc.eps"])))
+
+    def grokfast(ps, h):
+        model = torch.nn.ParameterList(ps)
+        held = GROK.get(id(ps)) if id(ps) in GROK else None
+        GROK[id(ps)] = load(clones, "grokfast/grokfast.py").gradfilter_ema(model, held, h["grokfast.alpha"],
+                                                                          h["grokfast.lamb"])
+    GROK = {}
+    config("adamw_grokfast", "adamw", "ironjr/grokfast 93b2248 and torch.optim.AdamW", wrap="grokfast(0.9,1.5)",
+           grokfast__alpha=0.9, grokfast__lamb=1.5, **ADAM, run=run(api.make_adamw, grokfast))
+
+    def orthograd(ps, h):
+        path = "grokking-at-the-edge-of-numerical-stability/orthograd.py"
+        return load(clones, path).OrthoGrad(ps, torch.optim.AdamW, **betas(h))
+    shapes = [(2,), (7,), (33, 65), (3, 5, 7)]          # nothing is left of a scalar's gradient
+    config("adamw_orthograd", "adamw", "LucasPrietoAl/grokking-at-the-edge-of-numerical-stability 0cc9e8d",
+           run(orthograd), wrap="orthograd", shapes=shapes, **ADAM)
+
+    class AdaptiveSAM:
+        def __init__(self, params, h):
+            self.opt = load(clones, "sam/sam.py").SAM(params, torch.optim.SGD, rho=h["sam.rho"], adaptive=True, lr=h.lr,
+                                                      momentum=h.momentum, weight_decay=h.weight_decay)
+            self.params, self.steps = params, 0
+
+        def step(self):
+            self.steps += 1
+            self.opt.first_step()
+            for k, p in enumerate(self.params):
+                p.grad = torch.tensor(api.second_gradient(k, self.steps, p.detach().numpy(), api.RUN["shapes"]))
+            self.opt.second_step()
+    config("sgd_asam", "sgd", "davda54/sam 3c3afdb and torch.optim.SGD", run(AdaptiveSAM),
+           wrap="sam(0.5,adaptive=true)", sam__rho=0.5, sam__eps=1e-12, **api.SGD, dampening=0.0)

@@ -234,8 +234,13 @@ START_TEST(all_rules_take_codes)
         for (int i = 0; i < COUNT(types); i++) {
             Gen g;
             bool wrapper = !strncmp(e->name, "wrappers/", 9);
-            ck_assert_msg(make(&g, wrapper ? "adamw" : e->text, wrapper ? e->name + 9 : NULL, types[i]), "%s, %s: %s",
-                          e->name, types[i], g.diag.text);
+            bool ok = make(&g, wrapper ? "adamw" : e->text, wrapper ? e->name + 9 : NULL, types[i]);
+            if (!strcmp(e->name, "wrappers/grokfast")) {         /* its mean of gradients reaches AdamW's denominator */
+                ck_assert_msg(!ok && strstr(g.diag.text, "the state 'grokfast.avg' may be negative"), "%s", e->name);
+                gen_free(&g);
+                continue;
+            }
+            ck_assert_msg(ok, "%s, %s: %s", e->name, types[i], g.diag.text);
             char name[80];
             snprintf(name, sizeof name, " %s ", e->name);
             for (int k = 0; k < g.rule->nwarning; k++)           /* bf16 rounds updates away, as warned */
