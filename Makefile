@@ -67,9 +67,9 @@ WRAPPERS    := $(wildcard specs/wrappers/*.lua)
 TEMPLATES   := $(wildcard templates/*.h templates/*.txt)
 ABI         := $(wildcard gen/abi/*.h)
 TUNED       := $(sort $(wildcard runtime/tuned/*.txt))
-COMPOSED    := $(shell sed -n '/library_compositions/,/};/p;/library_variants/,/};/p;/library_types/,/};/p' \
+BUILT_IN    := $(shell sed -n '/ library_[a-z]*\[\]/,/};/p' \
                    runtime/library/rule/spec_find.c | grep -o '[a-z0-9_]*"}' | tr -d '"}')
-RULES       := $(or $(ONLY),$(patsubst specs/%.lua,%,$(SPECS)) $(COMPOSED))
+RULES       := $(or $(ONLY),$(BUILT_IN))
 
 GEN_OBJ     := $(GEN_SRC:%.c=$(BUILD)/obj/%.o) $(addprefix $(BUILD)/obj/,embedded_templates.o embedded_core.o \
                                                                           embedded_specs.o)

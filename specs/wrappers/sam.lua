@@ -4,17 +4,20 @@
 -- until its next entry, which starts from `saved`, even if p was set meanwhile. If any gradient in `perturb` is
 -- not finite, no tensor is perturbed. With skip, put sam outside (skip,sam): a skipped step then ends at
 -- `saved`. With sam,skip p stays perturbed after a skipped step, until the next entry.
+-- adaptive: ASAM as in davda54/sam 3c3afdb: gradients are scaled by |p| for the norm and by p^2 for the perturbation.
 return wrapper {
   name  = "sam",
-  cite  = "Foret et al. 2021, arXiv:2010.01412",
+  cite  = "Foret et al. 2021, arXiv:2010.01412; adaptive: Kwon et al. 2021, arXiv:2102.11600",
   doc   = "Steps from the saved weights by the gradient taken rho uphill of them; entries perturb and step",
   args  = { "rho" },
   hyper = { rho = { 0.05, min = 0 }, eps = { 1e-12, min = 0 } },
+  options = { adaptive = false },
   state = { saved = copy(p), up = zeros "tensor" },
   perturb = function()
-    local size = global.norm(g)
     saved = where(gt(up, 0), saved, p)
-    p = where(isfinite(size), saved + (rho / (size + eps)) * g, saved)
+    local size, uphill = global.norm(g), g
+    if adaptive then size, uphill = global.norm(saved * g), saved * saved * g end
+    p = where(isfinite(size), saved + (rho / (size + eps)) * uphill, saved)
     up = 1
   end,
   step  = function()

@@ -10,7 +10,7 @@
     X(plan) X(plan_verify) X(merge_stages) X(golden) X(emit) X(large) \
     X(bad) X(warnings) X(hints) X(sandbox) X(manual) X(spec_words) \
     X(storage_types) X(type_grid) X(connect) X(lost_updates) \
-    X(refs) X(authors) X(api) X(engines) X(rule_info) X(binding) \
+    X(refs) X(authors) X(descent) X(api) X(engines) X(rule_info) X(binding) \
     X(cohorts) X(core) X(pieces) X(calls) X(batches) X(thread_barrier) \
     X(rounding) X(search) X(tune_cpu) X(tuned) X(tuned_files) \
     X(memory) X(device_memory) X(checkpoint) X(checkpoint_files) X(safetensors) \

@@ -8,9 +8,9 @@ files. --long DIR makes each of them for 60 steps with the schedule below, into 
 build/run-tests compares with those. It needs a virtual environment with
     torch 2.13 (CPU), timm 1.0, pytorch_optimizer 4.1, jax and optax 0.2, adabelief-pytorch 0.2.1, adabound 0.0.5,
     came-pytorch 0.1.3, opt_einsum, tabulate, colorama, numpy
-(pip install --no-deps for all but torch and jax; torchvision is not needed, see `import_timm`); and --clones, a folder
-with the repositories of matrix_refs.py, factor_refs.py and https://github.com/apple/ml-ademamix c3d73c0. The files are
-kept in the repository, so tests do not need any of this.
+(pip install --no-deps for all but torch and jax; torchvision is not needed, see `import_timm`; rule_refs.py needs more
+packages); and --clones, a folder with the repositories of matrix_refs.py, factor_refs.py, rule_refs.py and
+https://github.com/apple/ml-ademamix c3d73c0. The files are kept in the repository, so tests do not need any of this.
 
 A file is text lines, an empty line, then little-endian float64: for each saved step, for each tensor, all its elements.
 Of a tensor with more than WHOLE elements: every STRIDE-th element, then STRIDE sums, the r-th over the elements r, r +
@@ -28,6 +28,9 @@ STRIDE, … So an error of any one element still shows. The lines:
     exact f64                  f64: the reference used no f32 arithmetic; f32: it used some, expect agreement to about
                                1e-7
     state ema.avg              the values are this state, not the weights, if present
+    entry update_hessian 3     this entry runs with second gradients ahead of steps 1, 4, 7, …, if present
+    look to_eval to_train      values are read between these two entries, if present
+    pull 4.0                   4 p is added to each gradient, if present: gradients of successive steps agree
     source torch.optim.AdamW 2.13.0
 
 Tensors, first weights and gradients come from `value`, which a few lines of C repeat exactly. A gradient is fresh at
@@ -47,6 +50,7 @@ import numpy as np
 
 import factor_refs
 import matrix_refs
+import rule_refs
 
 warnings.filterwarnings("ignore", message="This overload of")      # adabound calls add_ the old way
 import torch
@@ -109,9 +113,9 @@ def gradient(k, s, shapes=SHAPES):
     return value(k, s, shapes) * 2.0 ** -(i % 4)
 
 
-def second_gradient(k, s, p):
+def second_gradient(k, s, p, shapes=SHAPES):
     """SAM's: of the perturbed weights p."""
-    return gradient(k, s + 100) + 0.25 * p
+    return gradient(k, s + 100, shapes) + 0.25 * p
 
 
 # ------------------------------------------------------------------------------------------------------------- running
@@ -139,7 +143,7 @@ def rate(s):
 
 def scheduled(h):
     """The hyperparameters that a schedule multiplies. A wrapper's `decay` is lr times weight decay."""
-    return [k for k in h if re.search(r"(^|\.)lr$|^(galore|fira)\.decay$", k)]
+    return [k for k in h if re.search(r"(^|\.)lr$|^lr_1d$|^(galore|fira)\.decay$", k)]
 
 
 def schedule(s, h, first, opts):
@@ -166,7 +170,7 @@ def run_torch(make, before=None, after=None):
             look = after(params, h) if after else lambda: params
             for s in range(1, RUN["steps"] + 1):
                 for k, p in enumerate(params):
-                    p.grad = torch.tensor(gradient(k, s, shapes))
+                    p.grad = torch.tensor(gradient(k, s, shapes)) + RUN["pull"] * p.detach()
                 if before:
                     before(params, h)
                 schedule(s, h, first, [opt])
@@ -239,12 +243,11 @@ RUN = {}                                                            # the config
 
 
 def config(name, spec, source, run, options="", wrap="", state="", shapes=SHAPES, native=True, schedule=False,
-           steps=STEPS, **hyper):
+           steps=STEPS, entry="", look="", pull=0.0, **hyper):
     hyper = {k.replace("__", "."): v for k, v in hyper.items()}
     CONFIGS[name] = dict(spec=spec, source=source, run=run, options=options, wrap=wrap, state=state, shapes=shapes,
-                         native=native,
-                         schedule=schedule, steps=steps, saved=SAVED if steps == STEPS else (steps,),
-                         hyper=Hypers(hyper))
+                         native=native, entry=entry, look=look, pull=pull, schedule=schedule, steps=steps,
+                         saved=SAVED if steps == STEPS else (steps,), hyper=Hypers(hyper))
 
 
 def adamlike(cls, **more):
@@ -596,7 +599,7 @@ def make(name):
     lines += [] if c["native"] else ["native no"]
     lines += ["schedule " + " ".join(scheduled(c["hyper"]))] if c["schedule"] else []
     lines += [f"steps {c['steps']}", "saved " + " ".join(map(str, c["saved"])), f"exact {exact}"]
-    lines += [f"state {c['state']}"] if c["state"] else []
+    lines += [f"{k} {c[k]}" for k in ("state", "entry", "look", "pull") if c[k]]
     lines += ["source " + full_source(c["source"])]
     return lines, data
 
@@ -612,6 +615,7 @@ def main():
     CLONES[0] = args.clones
     matrix_refs.configs(sys.modules[__name__], args.clones)
     factor_refs.configs(sys.modules[__name__], args.clones)
+    rule_refs.configs(sys.modules[__name__], args.clones)
     unknown = [n for n in args.names if n not in CONFIGS]
     if unknown:
         sys.exit(f"no configuration {', '.join(unknown)}; there are: {' '.join(CONFIGS)}")

@@ -3,7 +3,8 @@
  *               association of products may differ: a few units in the last place per step.
  *    native     f32 steps 1 to 6, 10, 15 and 20 (OPTC_ALL: each) lie in the evaluator's bounds from the same state,
  *               which follow from the op table. After 20 steps the distance to the reference is within the sum of the
- *               operations' bounds. */
+ *               operations' bounds.
+ * With OPTC_SHOW set, the suite prints every distance to a reference. */
 #include "tests/harness/help.h"
 
 #include <dirent.h>
@@ -17,13 +18,16 @@ typedef struct {
     optc_setting hyper[32];
     char *hyper_text;
     char schedule[128];                  /* hyperparameters that a schedule multiplies, separated by blanks */
+    char entry[32], look[2][32];         /* runs at every `period`-th step; entries around a look at the weights */
+    int period;
+    double pull;                         /* this multiple of the weights is added to gradients */
     int nhyper, steps, saved[8], nsaved, nshape;
     TestShape shape[16];                 /* odd_shapes, unless the file has others */
     double *data;                        /* [saved][tensor][value] */
     bool exact32, evaluator_only;
 } RefFile;
 
-static RefFile refs[192];
+static RefFile refs[512];
 static int nrefs;
 
 /* Files are read before Check runs, so failures are reported here. */
@@ -79,6 +83,12 @@ static void parse_line(RefFile *r, char *line)
         snprintf(r->state, sizeof r->state, "%s", v);
     else if (!strcmp(line, "schedule"))
         snprintf(r->schedule, sizeof r->schedule, " %s ", v);
+    else if (!strcmp(line, "entry"))
+        need(sscanf(v, "%31s %d", r->entry, &r->period) == 2, r->name, "bad entry line");
+    else if (!strcmp(line, "look"))
+        need(sscanf(v, "%31s %31s", r->look[0], r->look[1]) == 2, r->name, "bad look line");
+    else if (!strcmp(line, "pull"))
+        r->pull = strtod(v, NULL);
     else if (!strcmp(line, "hyper"))
         parse_hyper(r, v);
     else if (!strcmp(line, "shapes"))
@@ -155,13 +165,12 @@ static void read_refs(void)
     qsort(refs, (size_t)nrefs, sizeof *refs, by_name);
 }
 
-static void set_grads(Fixture *f, int step, bool second)
+static void set_grads(Fixture *f, int step, bool second, double pull)
 {
     for (int k = 0; k < f->n; k++)
         for (int64_t i = 0; i < f->count[k]; i++) {
             double g = ldexp(ref_value(k, second ? step + 100 : step, i), -(int)(i % 4));
-            if (second)
-                g += 0.25 * type_load(f->type, f->p[k], i);
+            g += (second ? 0.25 : pull) * type_load(f->type, f->p[k], i);
             type_store(f->type, f->g[k], i, g);
         }
 }
@@ -259,18 +268,20 @@ static void run(const RefFile *r, optc_type type, bool bounds)
     if (type == OPTC_F32)
         ck_assert_msg(optc_rule_native(f.rule), "%s runs as: %s", r->name, optc_rule_path(f.rule));
     bool sam = strstr(r->with, "sam") != NULL;
+    const char *entry = sam ? "perturb" : r->entry;
     double ulp = type == OPTC_F64 ? 0 : 0x1p-23, allowed = type == OPTC_F64 ? (r->exact32 ? 1e-6 : 1e-11)
         : rounding(f.rule) * r->steps * ulp + (r->exact32 ? 1e-6 : 0);
     bool all = getenv("OPTC_ALL") != NULL;
     for (int s = 1; s <= r->steps; s++) {
         bool look = bounds && (all || s <= 6 || s % 5 == 0);
-        set_grads(&f, s, false);
+        set_grads(&f, s, false, r->pull);
         set_rates(&f, r, s);
         char *m = NULL;
-        if (sam) {
-            m = look ? step_in_bounds(&f, "perturb") : (optc_run(f.binding, "perturb"), NULL);
-            ck_assert_msg(!m, "%s, perturb %d: %s", r->name, s, m);
-            set_grads(&f, s, true);
+        if (*entry && (sam || (s - 1) % r->period == 0)) {
+            set_grads(&f, s, !sam, 0);
+            m = look ? step_in_bounds(&f, entry) : (optc_run(f.binding, entry), NULL);
+            ck_assert_msg(!m, "%s, %s %d: %s", r->name, entry, s, m);
+            set_grads(&f, s, sam, r->pull);
         }
         if (look)
             m = step_in_bounds(&f, "step");
@@ -279,7 +290,13 @@ static void run(const RefFile *r, optc_type type, bool bounds)
         ck_assert_msg(!m, "%s, step %d: %s", r->name, s, m);
         for (int k = 0; k < r->nsaved; k++)
             if (r->saved[k] == s) {
+                if (*r->look[0])
+                    OK(optc_run(f.binding, r->look[0]));
                 double d = distance(&f, r, k);
+                if (*r->look[1])
+                    OK(optc_run(f.binding, r->look[1]));
+                if (getenv("OPTC_SHOW"))
+                    printf("%s, %s, step %d: %.2g\n", r->name, type == OPTC_F64 ? "evaluator" : "native", s, d);
                 ck_assert_msg(d <= allowed, "%s, %s, step %d: %.3g from the reference, allowed %.3g", r->name,
                               type == OPTC_F64 ? "evaluator" : "native", s, d, allowed);
             }

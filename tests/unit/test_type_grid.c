@@ -73,8 +73,11 @@ START_TEST(refusals)
 }
 END_TEST
 
-/* Unsigned codes are for rules without a state that may be negative: these. */
-static const char *const unsigned_only[] = {"adadelta", "adafactor", "adagrad", "rmsprop", NULL};
+/* Unsigned codes are for rules without a state in codes that may be negative: these. States that start at other values
+ * than 0 are never in codes. */
+static const char *const unsigned_only[] = {
+    "adadelta", "adafactor", "adagrad", "asgd", "dog", "dowg", "fromage", "rmsprop", "rmsprop_tf", "schedulefree_adamw",
+    "schedulefree_radam", "schedulefree_sgd", NULL};
 
 START_TEST(unsigned_codes)
 {

@@ -1,8 +1,7 @@
-/* Build helper: writes the library's rules as C, one file each, and a table of them by the hash of their code.
+/* Build helper: writes the built-in rules as C, one file each, and a table of them by the hash of their code.
  *   prebuild FOLDER [ID…]     all rules, or the named ones
  * The Makefile compiles every file once for each vector level N, with OPTC_MODULE=optc_builtin_NAME_N. */
 #include "runtime/library/rule/spec_find.h"
-#include "gen/abi/embedded.h"
 
 #include "runtime/library/library.h"
 
@@ -79,9 +78,8 @@ int main(int argc, char **argv)
     FILE *table = create(argv[1], "builtin_table.c");
     Buf rows = {0};
     fprintf(table, "#include \"runtime/library/library.h\"\n");
-    for (const Embedded *e = embedded_specs; e->name; e++)
-        if (!strchr(e->name, '/'))
-            put_rule(argv[1], e->name, "", "", "", e->name, table, &rows);
+    for (const BuiltinName *b = library_builtin; b->rule; b++)
+        put_rule(argv[1], b->rule, "", "", "", b->rule, table, &rows);
     for (const Composition *c = library_compositions; c->rule; c++)
         put_rule(argv[1], c->rule, c->with, "", "", c->id, table, &rows);
     for (const Configuration *v = library_variants; v->rule; v++)

@@ -11,6 +11,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* The most used rules are compiled into the library for every vector level. All others are compiled at their first
+ * use: a built-in rule costs a second of build time and 10 kB. */
+const BuiltinName library_builtin[] = {
+    {"adabelief"}, {"adadelta"}, {"adafactor"}, {"adagrad"}, {"adam"}, {"adamax"}, {"adamw"}, {"adan"},
+    {"ademamix"}, {"adopt"}, {"came"}, {"lamb"}, {"lars"}, {"lion"}, {"mars"}, {"muon"}, {"nadam"}, {"normuon"},
+    {"prodigy"}, {"radam"}, {"rmsprop"}, {"schedulefree_adamw"}, {"sgd"}, {"shampoo"}, {"soap"},
+    {NULL},
+};
+
 const Composition library_compositions[] = {
     {"sgd", "clip(1)", "sgd_clip"},
     {"adam", "clip(1)", "adam_clip"},

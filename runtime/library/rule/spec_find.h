@@ -14,6 +14,9 @@ bool spec_embedded(const char *text);
 /* Reads a file, up to 1 MiB and one byte. */
 bool read_text(const char *path, Arena *arena, Source *out, Diag *d);
 
+/* Rules that the build compiles into the library; all others are compiled when they are first used. */
+typedef struct BuiltinName { const char *rule; } BuiltinName;
+extern const BuiltinName library_builtin[];            /* ends with a NULL rule */
 /* Common compositions, which are compiled into the library too. */
 typedef struct Composition { const char *rule, *with, *id; } Composition;
 extern const Composition library_compositions[];       /* ends with a NULL rule */

@@ -82,6 +82,16 @@ class ADOPT(Optimizer):
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
                  int = 0, process_group: Any = None, group: Any = None) -> None: ...
 
+class ASGD(Optimizer):
+    """SGD with a decaying rate that keeps the average of its weights in ax. Polyak and Juditsky 1992, SIAM J. Control
+    Optim. 30(4)"""
+    def __init__(self, params: Any, lr: Number = 0.01, lambd: Number = 0.0001, alpha: Number = 0.75, t0: Number =
+                 1000000.0, weight_decay: Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types:
+                 Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
+                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
+                 ...
+
 class ASGO(Optimizer):
     """Momentum times the inverse root of one Gram matrix, that of the smaller side; AdamW for what is no matrix. An
     et al. 2025, arXiv:2503.20762, its authors' code; Xie et al. 2025, arXiv:2503.10537 (one-sided Shampoo)"""
@@ -138,6 +148,16 @@ class AdaGO(Optimizer):
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
                  int = 0, process_group: Any = None, group: Any = None) -> None: ...
 
+class AdaMod(Optimizer):
+    """AdamW whose rate of each element is bounded by the running mean of its rates. Ding et al. 2019,
+    arXiv:1910.12249"""
+    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), beta3: Number =
+                 0.999, eps: Number = 1e-08, weight_decay: Number = 0, *, maximize: bool = False, with_: Sequence[str]
+                 = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None,
+                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
+                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None,
+                 group: Any = None) -> None: ...
+
 class AdaMuon(Optimizer):
     """Muon of the momentum's signs, divided by its own second moment; AdamW for what is no matrix. Si et al. 2025,
     arXiv:2507.11005"""
@@ -145,6 +165,15 @@ class AdaMuon(Optimizer):
                  Number = 0.01, *, nesterov: bool = True, steps: Number = 0, form: str = 'plain', coefficients: str =
                  'jordan', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08,
                  adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize:
+                 bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
+                 Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0, process_group: Any = None, group: Any = None) -> None: ...
+
+class AdaPNM(Optimizer):
+    """AMSGrad with the difference of two momenta, of even and of odd steps. Xie et al. 2021, arXiv:2103.17182"""
+    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float, float] = (0.9, 0.999, 1), eps:
+                 Number = 1e-08, weight_decay: Number = 0, *, amsgrad: bool = True, decoupled: bool = True, maximize:
                  bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
@@ -181,6 +210,16 @@ class Adagrad(Optimizer):
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
                  None, group: Any = None) -> None: ...
 
+class Adai(Optimizer):
+    """Momentum whose inertia, element by element, shrinks as the gradient's variance grows. Xie et al. 2022,
+    arXiv:2006.15815"""
+    def __init__(self, params: Any, lr: Number = 1, beta0: Number = 0.1, beta2: Number = 0.99, eps: Number = 0.001,
+                 weight_decay: Number = 0, *, decoupled: bool = False, maximize: bool = False, with_: Sequence[str] =
+                 (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads:
+                 bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None,
+                 Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any =
+                 None) -> None: ...
+
 class Adam(Optimizer):
     """Bias-corrected first moment over the root of the second; weight decay, if any, is L2. Kingma and Ba 2015,
     arXiv:1412.6980; amsgrad: Reddi et al. 2018, arXiv:1904.09237"""
@@ -191,6 +230,25 @@ class Adam(Optimizer):
                  str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool =
                  False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None,
                  workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+
+class AdamAtan2(Optimizer):
+    """AdamW with atan2(m, b sqrt(v)) in place of the division: no eps, invariant to the scale of gradients. Everett
+    et al. 2024, arXiv:2407.05872"""
+    def __init__(self, params: Any, lr: Number = 0.0001, betas: Tuple[float, float] = (0.9, 0.99), weight_decay:
+                 Number = 0, a: Number = 1.27, b: Number = 1, *, maximize: bool = False, with_: Sequence[str] = (),
+                 types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool
+                 = False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None,
+                 Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any =
+                 None) -> None: ...
+
+class AdamMini(Optimizer):
+    """AdamW with one second moment for each row, head or tensor. Zhang et al. 2024, arXiv:2406.16793"""
+    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
+                 1e-08, weight_decay: Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types:
+                 Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
+                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
+                 ...
 
 class AdamP(Optimizer):
     """AdamW without the radial part of updates to scale-invariant weights. Heo et al. 2021, arXiv:2006.08217"""
@@ -209,6 +267,16 @@ class AdamW(Optimizer):
                  Optional[bool] = None, capturable: bool = False, differentiable: bool = False, fused: Optional[bool]
                  = None, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0, process_group: Any = None, group: Any = None) -> None: ...
+
+class AdamWScheduleFree(Optimizer):
+    """AdamW without a schedule: a weighted average of the iterates; entries to_eval and to_train. Defazio et al.
+    2024, arXiv:2405.15682"""
+    def __init__(self, params: Any, lr: Number = 0.0025, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
+                 1e-08, weight_decay: Number = 0, warmup_steps: Number = 0, r: Number = 0, weight_lr_power: Number =
+                 2, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] =
+                 None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
                  0, process_group: Any = None, group: Any = None) -> None: ...
 
@@ -232,6 +300,14 @@ class Adan(Optimizer):
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
                  None, group: Any = None) -> None: ...
 
+class AggMo(Optimizer):
+    """The mean of three momenta with different rates of decay. Lucas et al. 2019, arXiv:1804.00325"""
+    def __init__(self, params: Any, lr: Number = 0.1, betas: Tuple[float, float, float] = (0, 0.9, 0.99),
+                 weight_decay: Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
+                 str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+
 class CAME(Optimizer):
     """Adafactor with momentum, whose update is divided by a factored measure of its own instability. Luo et al. 2023,
     arXiv:2307.02047"""
@@ -241,6 +317,56 @@ class CAME(Optimizer):
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
                  0, process_group: Any = None, group: Any = None) -> None: ...
+
+class DAdaptAdaGrad(Optimizer):
+    """AdaGrad by dual averaging whose step size d bounds the distance to the solution; lr stays 1. Defazio and
+    Mishchenko 2023, arXiv:2301.07733"""
+    def __init__(self, params: Any, lr: Number = 1, momentum: Number = 0, eps: Number = 1e-06, weight_decay: Number =
+                 0, d0: Number = 1e-06, growth_rate: Number = ..., *, maximize: bool = False, with_: Sequence[str] =
+                 (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads:
+                 bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None,
+                 Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any =
+                 None) -> None: ...
+
+class DAdaptAdam(Optimizer):
+    """Adam whose step size d is a growing lower bound of the distance to the solution; lr stays 1. Defazio and
+    Mishchenko 2023, arXiv:2301.07733"""
+    def __init__(self, params: Any, lr: Number = 1, betas: Tuple[float, float] = (0.9, 0.999), eps: Number = 1e-08,
+                 weight_decay: Number = 0, d0: Number = 1e-06, growth_rate: Number = ..., layer_scale: Number = 1, *,
+                 decouple: bool = False, use_bias_correction: bool = False, maximize: bool = False, with_:
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None, group: Any = None) -> None: ...
+
+class DAdaptLion(Optimizer):
+    """Lion whose step size d is a growing lower bound of the distance to the solution; lr stays 1. Defazio and
+    Mishchenko 2023, arXiv:2301.07733; Lion: Chen et al. 2023, arXiv:2302.06675"""
+    def __init__(self, params: Any, lr: Number = 1, betas: Tuple[float, float] = (0.9, 0.99), weight_decay: Number =
+                 0, d0: Number = 1e-06, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
+                 Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
+                 bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
+                 None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+
+class DAdaptSGD(Optimizer):
+    """SGD whose step size d is a growing lower bound of the distance to the solution; lr stays 1. Defazio and
+    Mishchenko 2023, arXiv:2301.07733"""
+    def __init__(self, params: Any, lr: Number = 1, momentum: Number = 0, weight_decay: Number = 0, d0: Number =
+                 1e-06, growth_rate: Number = ..., *, maximize: bool = False, with_: Sequence[str] = (), types:
+                 Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
+                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
+                 ...
+
+class DiffGrad(Optimizer):
+    """Adam that is slowed down where the gradient hardly changes: times the sigmoid of its change. Dubey et al. 2020,
+    arXiv:1909.11015"""
+    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
+                 1e-08, weight_decay: Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types:
+                 Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
+                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
+                 ...
 
 class Dion(Optimizer):
     """Muon of low rank: one power iteration of the momentum, whose rest stays for later steps; AdamW for what is no
@@ -253,6 +379,43 @@ class Dion(Optimizer):
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
                  int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
                  ...
+
+class DoG(Optimizer):
+    """SGD whose rate is the distance from the first weights over the root of summed squared gradients; lr stays 1.
+    Ivgi, Hinder and Carmon 2023, arXiv:2302.12022"""
+    def __init__(self, params: Any, lr: Number = 1, reps_rel: Number = 1e-06, eps: Number = 1e-08, weight_decay:
+                 Number = 0, init_eta: Number = 0, *, layerwise: bool = False, maximize: bool = False, with_:
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None, group: Any = None) -> None: ...
+
+class DoWG(Optimizer):
+    """SGD whose rate is the squared distance from the first weights over weighted gradients; lr stays 1. Khaled,
+    Mishchenko and Jin 2023, arXiv:2305.16284"""
+    def __init__(self, params: Any, lr: Number = 1, init_estim_sq_dist: Number = 0, eps: Number = 0.0001,
+                 weight_decay: Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
+                 str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+
+class Fromage(Optimizer):
+    """Gradients scaled to the norm of their weights, which are then divided by sqrt(1 + lr^2). Bernstein et al. 2020,
+    arXiv:2002.03432"""
+    def __init__(self, params: Any, lr: Number = 0.01, p_bound: Number = 2, *, bounded: bool = False, maximize: bool =
+                 False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
+                 Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0, process_group: Any = None, group: Any = None) -> None: ...
+
+class Grams(Optimizer):
+    """AdamW's magnitude with the sign of the current gradient. Cao, Li and Song 2024, arXiv:2412.17107"""
+    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
+                 1e-06, weight_decay: Number = 0, *, correct_bias: bool = True, maximize: bool = False, with_:
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None, group: Any = None) -> None: ...
 
 class KLShampoo(Optimizer):
     """Shampoo whose two factors are fitted to each other, with eigenvalues from every step; AdamW for the rest and
@@ -286,6 +449,16 @@ class LARS(Optimizer):
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
                  None, group: Any = None) -> None: ...
 
+class LaProp(Optimizer):
+    """Momentum of normalised gradients: Adam that divides before it averages; decoupled weight decay. Ziyin, Wang and
+    Ueda 2020, arXiv:2002.04839"""
+    def __init__(self, params: Any, lr: Number = 0.0004, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
+                 1e-15, weight_decay: Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types:
+                 Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
+                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
+                 ...
+
 class Lion(Optimizer):
     """The sign of an interpolated momentum, with decoupled weight decay. Chen et al. 2023, arXiv:2302.06675"""
     def __init__(self, params: Any, lr: Number = 0.0001, betas: Tuple[float, float] = (0.9, 0.99), weight_decay:
@@ -299,6 +472,17 @@ class MADGRAD(Optimizer):
     and Jelassi 2021, arXiv:2101.11075"""
     def __init__(self, params: Any, lr: Number = 0.01, momentum: Number = 0.9, eps: Number = 1e-06, weight_decay:
                  Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
+                 Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
+                 bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
+                 None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+
+class MARS(Optimizer):
+    """AdamW, Lion or Shampoo on gradients with reduced variance; AdamW for what is no matrix. Yuan et al. 2024,
+    arXiv:2411.10438"""
+    def __init__(self, params: Any, lr: Number = 0.003, betas: Tuple[float, float] = (0.95, 0.99), eps: Number =
+                 1e-08, weight_decay: Number = 0, gamma: Number = 0.025, lr_1d: Number = 0.003, beta1_1d: Number =
+                 0.9, beta2_1d: Number = 0.95, weight_decay_1d: Number = 0.1, *, mars_type: str = 'adamw',
+                 optimize_1d: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
                  Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
                  bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
                  None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
@@ -350,6 +534,15 @@ class NovoGrad(Optimizer):
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
                  None, group: Any = None) -> None: ...
 
+class PNM(Optimizer):
+    """The difference of two momenta, of even and of odd steps: adds noise of a chosen size to SGD. Xie et al. 2021,
+    arXiv:2103.17182"""
+    def __init__(self, params: Any, lr: Number = 0.1, betas: Tuple[float, float] = (0.9, 1), weight_decay: Number = 0,
+                 *, decoupled: bool = True, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
+                 Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
+                 bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
+                 None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+
 class PSGD(Optimizer):
     """Momentum between two matrices that were fitted to whiten gradients; AdamW for the rest and for sides over the
     limit. Li 2015, arXiv:1512.04202; Pooladzandi and Li 2024, arXiv:2402.04553; its form QUAD"""
@@ -374,6 +567,16 @@ class PSGDKron(Optimizer):
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
                  Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
 
+class Padam(Optimizer):
+    """AMSGrad whose second moment is raised to the power partial instead of 1/2. Chen et al. 2020,
+    arXiv:1806.06763"""
+    def __init__(self, params: Any, lr: Number = 0.1, betas: Tuple[float, float] = (0.9, 0.999), eps: Number = 1e-08,
+                 weight_decay: Number = 0, partial: Number = 0.25, *, amsgrad: bool = True, maximize: bool = False,
+                 with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str]
+                 = None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None, group: Any = None) -> None: ...
+
 class PolarGrad(Optimizer):
     """The polar factor of the momentum times its nuclear norm: a step that shrinks with the gradient; AdamW for the
     rest. Lau, Long and Su 2025, arXiv:2505.21799"""
@@ -386,6 +589,35 @@ class PolarGrad(Optimizer):
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
                  0, process_group: Any = None, group: Any = None) -> None: ...
 
+class Prodigy(Optimizer):
+    """AdamW whose step size d is estimated from the distance to the first weights; lr stays 1. Mishchenko and Defazio
+    2024, arXiv:2306.06101"""
+    def __init__(self, params: Any, lr: Number = 1, betas: Tuple[float, float] = (0.9, 0.999), beta3: Number = 0, eps:
+                 Number = 1e-08, weight_decay: Number = 0, d0: Number = 1e-06, d_coef: Number = 1, growth_rate: Number
+                 = ..., *, decouple: bool = True, use_bias_correction: bool = False, safeguard_warmup: bool = False,
+                 maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
+                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0, process_group: Any = None, group: Any = None) -> None: ...
+
+class QHAdam(Optimizer):
+    """Adam whose moments are mixed with the current gradient by nu1 and nu2. Ma and Yarats 2019, arXiv:1810.06801"""
+    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), nu1: Number = 1,
+                 nu2: Number = 1, eps: Number = 1e-08, weight_decay: Number = 0, *, decouple_weight_decay: bool =
+                 False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
+                 = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
+                 sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
+                 int = 0, process_group: Any = None, group: Any = None) -> None: ...
+
+class QHM(Optimizer):
+    """Mixes plain SGD and momentum by nu. Ma and Yarats 2019, arXiv:1810.06801"""
+    def __init__(self, params: Any, lr: Number = 1, momentum: Number = 0.999, nu: Number = 0.7, weight_decay: Number =
+                 0, *, weight_decay_type: str = 'grad', maximize: bool = False, with_: Sequence[str] = (), types:
+                 Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
+                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
+                 ...
+
 class RAdam(Optimizer):
     """Adam whose step is rectified for the variance of its rate, and is plain momentum while that is intractable. Liu
     et al. 2020, arXiv:1908.03265"""
@@ -396,6 +628,16 @@ class RAdam(Optimizer):
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
                  None, group: Any = None) -> None: ...
+
+class RAdamScheduleFree(Optimizer):
+    """RAdam without a schedule or warm-up: a weighted average of the iterates; entries to_eval and to_train. Defazio
+    et al. 2024, arXiv:2405.15682; Liu et al. 2020, arXiv:1908.03265"""
+    def __init__(self, params: Any, lr: Number = 0.0025, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
+                 1e-08, weight_decay: Number = 0, r: Number = 0, weight_lr_power: Number = 2, *, silent_sgd_phase:
+                 bool = True, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str,
+                 str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool =
+                 False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None,
+                 workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
 
 class RMSprop(Optimizer):
     """Gradients divided by their running RMS; centred takes the running mean out, momentum_buffer adds momentum.
@@ -408,6 +650,27 @@ class RMSprop(Optimizer):
                  int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
                  ...
 
+class RMSpropTF(Optimizer):
+    """TensorFlow's RMSprop: v starts at 1, eps inside of the root, lr inside of the momentum. Tieleman and Hinton
+    2012, Coursera lecture 6.5; as in TensorFlow"""
+    def __init__(self, params: Any, lr: Number = 0.01, alpha: Number = 0.9, momentum: Number = 0.9, eps: Number =
+                 1e-10, weight_decay: Number = 0, *, centered: bool = False, momentum_buffer: bool = False,
+                 decoupled_decay: bool = False, lr_in_momentum: bool = True, maximize: bool = False, with_:
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None, group: Any = None) -> None: ...
+
+class Rprop(Optimizer):
+    """Steps by signs, with a step size for each element that grows while the sign stays and shrinks when it flips.
+    Riedmiller and Braun 1993, ICNN"""
+    def __init__(self, params: Any, lr: Number = 0.01, etaminus: Number = 0.5, etaplus: Number = 1.2, step_size_min:
+                 Number = 1e-06, step_size_max: Number = 50, *, maximize: bool = False, with_: Sequence[str] = (),
+                 types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool
+                 = False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None,
+                 Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any =
+                 None) -> None: ...
+
 class SGD(Optimizer):
     """Gradient descent with heavy-ball or Nesterov momentum and L2 weight decay. Polyak 1964, USSR Comput. Math.
     Math. Phys. 4(5); Sutskever et al. 2013, ICML 28(3)"""
@@ -418,6 +681,35 @@ class SGD(Optimizer):
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
                  int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
                  ...
+
+class SGDP(Optimizer):
+    """SGD with momentum without the radial part of updates to scale-invariant weights. Heo et al. 2021,
+    arXiv:2006.08217"""
+    def __init__(self, params: Any, lr: Number = 0.1, momentum: Number = 0.9, dampening: Number = 0, weight_decay:
+                 Number = 0, eps: Number = 1e-08, delta: Number = 0.1, wd_ratio: Number = 0.1, *, nesterov: bool =
+                 False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
+                 = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
+                 sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
+                 int = 0, process_group: Any = None, group: Any = None) -> None: ...
+
+class SGDSaI(Optimizer):
+    """Momentum whose rate for each tensor is fixed at the start by the signal-to-noise ratio of its gradient. Xu et
+    al. 2024, arXiv:2412.11768"""
+    def __init__(self, params: Any, lr: Number = 0.01, momentum: Number = 0.9, eps: Number = 1e-08, weight_decay:
+                 Number = 0.01, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
+                 Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
+                 bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
+                 None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+
+class SGDScheduleFree(Optimizer):
+    """SGD without a schedule: a weighted average of the iterates; entries to_eval and to_train. Defazio et al. 2024,
+    arXiv:2405.15682"""
+    def __init__(self, params: Any, lr: Number = 1, momentum: Number = 0.9, weight_decay: Number = 0, warmup_steps:
+                 Number = 0, r: Number = 0, weight_lr_power: Number = 2, *, maximize: bool = False, with_:
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None, group: Any = None) -> None: ...
 
 class SGDW(Optimizer):
     """SGD with momentum and weight decay kept apart from the gradient. Loshchilov and Hutter 2019,
@@ -482,6 +774,35 @@ class Signum(Optimizer):
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
                  0, process_group: Any = None, group: Any = None) -> None: ...
+
+class SimplifiedAdEMAMix(Optimizer):
+    """AdamW of a summed momentum plus alpha times the gradient: AdEMAMix with one momentum. Morwani et al. 2025,
+    arXiv:2502.02431"""
+    def __init__(self, params: Any, lr: Number = 0.0001, betas: Tuple[float, float] = (0.99, 0.95), alpha: Number = 0,
+                 beta1_warmup: Number = 0, min_beta1: Number = 0.9, eps: Number = 1e-08, weight_decay: Number = 0, *,
+                 bias_correction1: bool = False, bias_correction2: bool = True, maximize: bool = False, with_:
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None, group: Any = None) -> None: ...
+
+class Sophia(Optimizer):
+    """Momentum over a diagonal of the Hessian, clipped element by element; entries update_hessian and step. Liu et
+    al. 2023, arXiv:2305.14342"""
+    def __init__(self, params: Any, lr: Number = 0.0001, betas: Tuple[float, float] = (0.965, 0.99), rho: Number =
+                 0.04, weight_decay: Number = 0.1, bs: Number = 5120, *, maximize: bool = False, with_: Sequence[str]
+                 = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None,
+                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
+                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None,
+                 group: Any = None) -> None: ...
+
+class StableAdamW(Optimizer):
+    """AdamW with Adafactor's update clipping. Wortsman et al. 2023, arXiv:2304.13013"""
+    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.99), eps: Number = 1e-08,
+                 weight_decay: Number = 0.01, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
+                 str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
 
 class Yogi(Optimizer):
     """Adam whose second moment moves by at most a share of g^2; bias-corrected, decoupled weight decay. Zaheer et al.

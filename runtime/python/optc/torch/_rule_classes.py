@@ -2,6 +2,7 @@
 stubs for editors and type checkers (python -m optc.torch._rule_classes > __init__.pyi)."""
 import inspect
 import textwrap
+from math import inf
 
 from . import _rules
 from ._group_keys import GroupKeys, range_text
@@ -9,11 +10,17 @@ from ._engines import asked
 from ._optimizer import Optimizer
 
 # Names in the authors' spelling; others are made from the words of the spec's name.
-SPELLED = {"adabelief": "AdaBelief", "adabound": "AdaBound", "adago": "AdaGO", "adamp": "AdamP", "adamuon": "AdaMuon",
-           "ademamix": "AdEMAMix", "adopt": "ADOPT", "asgo": "ASGO", "came": "CAME", "klshampoo": "KLShampoo",
-           "lamb": "LAMB", "lars": "LARS", "madgrad": "MADGRAD", "normuon": "NorMuon", "novograd": "NovoGrad",
-           "polargrad": "PolarGrad", "psgd": "PSGD", "psgd_kron": "PSGDKron", "sgdw": "SGDW", "soap": "SOAP",
-           "splus": "SPlus", **_rules.CLASSES}
+SPELLED = {"adabelief": "AdaBelief", "adabound": "AdaBound", "adago": "AdaGO", "adamod": "AdaMod", "adamp": "AdamP",
+           "adamuon": "AdaMuon", "adapnm": "AdaPNM", "ademamix": "AdEMAMix", "adopt": "ADOPT", "aggmo": "AggMo",
+           "asgd": "ASGD", "asgo": "ASGO", "came": "CAME", "dadapt_adagrad": "DAdaptAdaGrad",
+           "dadapt_adam": "DAdaptAdam", "dadapt_lion": "DAdaptLion", "dadapt_sgd": "DAdaptSGD",
+           "diffgrad": "DiffGrad", "dog": "DoG", "dowg": "DoWG", "klshampoo": "KLShampoo", "lamb": "LAMB",
+           "laprop": "LaProp", "lars": "LARS", "madgrad": "MADGRAD", "mars": "MARS", "normuon": "NorMuon",
+           "novograd": "NovoGrad", "pnm": "PNM", "polargrad": "PolarGrad", "psgd": "PSGD", "psgd_kron": "PSGDKron",
+           "qhadam": "QHAdam", "qhm": "QHM", "rmsprop_tf": "RMSpropTF", "schedulefree_adamw": "AdamWScheduleFree",
+           "schedulefree_radam": "RAdamScheduleFree", "schedulefree_sgd": "SGDScheduleFree", "sgd_sai": "SGDSaI",
+           "sgdp": "SGDP", "sgdw": "SGDW", "simplified_ademamix": "SimplifiedAdEMAMix", "soap": "SOAP",
+           "splus": "SPlus", "stableadamw": "StableAdamW", **_rules.CLASSES}
 AROUND = (("with_", "Sequence[str]", ()), ("types", "Union[None, str, Mapping[str, str]]", None),
           ("products", "Optional[str]", None), ("static_grads", "bool", False), ("release_grads", "bool", False),
           ("sort", "Optional[Callable]", None),
@@ -56,7 +63,7 @@ def _own(spec):
 def _plain(x):
     if isinstance(x, tuple):
         return tuple(map(_plain, x))
-    return int(x) if isinstance(x, float) and x == int(x) and abs(x) < 1e6 else x
+    return int(x) if isinstance(x, float) and abs(x) < 1e6 and x == int(x) else x
 
 
 def signature(spec):
@@ -171,7 +178,7 @@ def stubs():
             if p.kind == KEYWORD and not star:
                 rows.append("*")
                 star = True
-            rows.append("%s: %s = %r" % (p.name, _kind(p), p.default))
+            rows.append("%s: %s = %s" % (p.name, _kind(p), "..." if p.default == inf else repr(p.default)))
         lines = ["class %s(Optimizer):" % name]
         lines += _wrapped('"""%s. %s"""' % (rule.field("doc"), rule.field("cite")), 4, 4)
         lines += _wrapped("def __init__(%s) -> None: ..." % ", ".join(rows), 4, 17)

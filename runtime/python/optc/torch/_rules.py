@@ -85,8 +85,9 @@ _row("muon", {"m": "momentum_buffer"}, options={
 CLASSES = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "adamax": "Adamax", "nadam": "NAdam", "radam": "RAdam",
            "adadelta": "Adadelta", "adagrad": "Adagrad", "rmsprop": "RMSprop", "adafactor": "Adafactor",
            "muon": "Muon"}
-# Rules of the library whose `betas` are fewer than their spec's beta1, beta2, …: SOAP's third is its shampoo_beta.
-FEWER_BETAS = {"soap": 2}
+# Rules of the library whose `betas` are fewer than their spec's beta1, beta2, …: SOAP's third is its shampoo_beta; the
+# authors of Prodigy and AdaMod pass the third as beta3.
+FEWER_BETAS = {"adamod": 2, "prodigy": 2, "soap": 2}
 
 
 def torch_class(spec):

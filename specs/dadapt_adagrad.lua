@@ -1,0 +1,23 @@
+-- As DAdaptAdaGrad of the authors' package dadaptation 3.2 for dense gradients. d is one number for all tensors and
+-- groups; the step uses the d of the step before it. Their running sums of s are plain sums here.
+-- f32 range: a is infinite from |g| = 1.8e19 on: the element then moves back to where it began.
+return optimizer {
+  name  = "dadapt_adagrad",
+  cite  = "Defazio and Mishchenko 2023, arXiv:2301.07733",
+  doc   = "AdaGrad by dual averaging whose step size d bounds the distance to the solution; lr stays 1",
+  hyper = {
+    lr = { 1, min = 0 }, momentum = { 0, min = 0, below = 1 }, eps = { 1e-6, above = 0 },
+    weight_decay = { 0, min = 0 }, d0 = { 1e-6, above = 0 }, growth_rate = { inf, above = 1, max = inf },
+  },
+  state = { x0 = copy(p), s = zeros, a = fill(1e-6), d = fill(d0, "group"), squares = zeros "group" },
+  step = function()
+    local rate, x = d * lr, g + weight_decay * p
+    a = a + x * x
+    local root = sqrt(a) + eps
+    s = s + rate * x
+    local total, gain = global.sum(abs(s)), global.sum(s * (s / root))
+    squares = squares + rate * rate * global.sum(x * (x / root))
+    d = where(both(gt(total, 0), gt(lr, 0)), max(d, min((gain - squares) / total, d * growth_rate)), d)
+    p = lerp(p, x0 - s / root, 1 - momentum)
+  end,
+}

@@ -1,0 +1,17 @@
+-- As optax.contrib.dowg; the authors' repository was not available. Distances and gradients are taken over all tensors
+-- of all groups. init_estim_sq_dist = 0: eps (optax's None).
+return optimizer {
+  name  = "dowg",
+  cite  = "Khaled, Mishchenko and Jin 2023, arXiv:2305.16284",
+  doc   = "SGD whose rate is the squared distance from the first weights over weighted gradients; lr stays 1",
+  hyper = {
+    lr = { 1, min = 0 }, init_estim_sq_dist = { 0, min = 0 }, eps = { 1e-4, above = 0 }, weight_decay = { 0, min = 0 },
+  },
+  state = { x0 = copy(p), r = zeros "group", v = zeros "group" },
+  step = function()
+    local x = g + weight_decay * p
+    r = max(r, max(where(gt(init_estim_sq_dist, 0), init_estim_sq_dist, eps), global.norm(p - x0) ^ 2))
+    v = v + r * global.norm(x) ^ 2
+    p = p - (lr * r / (sqrt(v) + eps)) * x
+  end,
+}

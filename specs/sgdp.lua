@@ -1,0 +1,41 @@
+-- Momentum, before the rate.
+local function direction()
+  b = momentum * b + (1 - dampening) * g
+  if nesterov then return g + momentum * b end
+  return b
+end
+
+-- As the authors' code (clovaai/AdamP 7f6f038). A weight that is nearly orthogonal to its gradient, in each row or as a
+-- whole, is treated as scale-invariant: the component of the update along it is removed. Weight decay is divided by
+-- 1 - momentum. Their lr has no default and their momentum is 0; 0.1 and 0.9 are the values of their ImageNet runs.
+-- As in their code the buffer itself is projected, unless nesterov.
+return optimizer {
+  name  = "sgdp",
+  cite  = "Heo et al. 2021, arXiv:2006.08217",
+  doc   = "SGD with momentum without the radial part of updates to scale-invariant weights",
+  hyper = {
+    lr = { 0.1, min = 0 }, momentum = { 0.9, min = 0, below = 1 }, dampening = { 0, min = 0, max = 1 },
+    weight_decay = { 0, min = 0 }, eps = { 1e-8, above = 0 }, delta = { 0.1, min = 0 },
+    wd_ratio = { 0.1, min = 0, max = 1 },
+  },
+  options = { nesterov = false },
+  state = { b = zeros },
+  step = function()
+    local u = direction()
+    p = (1 - lr * weight_decay / (1 - momentum)) * p - lr * u
+  end,
+  matrix = function()
+    local u = direction()
+    local pr, pn = rownorm(p), norm(p)
+    local cos_row = rowdot(p, g) / max(pr, eps) / max(rownorm(g), eps)
+    local cos_all = dot(p, g) / max(pn, eps) / max(norm(g), eps)
+    local by_row = lt(max(abs(cos_row)), delta / sqrt(ncols))
+    local by_all = lt(abs(cos_all), delta / sqrt(numel))
+    local radial = where(by_row, rowdot(p, u) / (pr + eps) / (pr + eps),
+                   where(by_all, dot(p, u) / (pn + eps) / (pn + eps), 0))
+    local decay = weight_decay * where(either(by_row, by_all), wd_ratio, 1) / (1 - momentum)
+    u = u - radial * p
+    if not nesterov then b = u end
+    p = (1 - lr * decay) * p - lr * u
+  end,
+}
