@@ -14,7 +14,7 @@ return optimizer {
   step = function()
     m = lerp(m, g, 1 - beta1)
     v = beta2 * v + (1 - beta2) * g * g
-    p = p - (lr * weight_decay) * p
-    p = p - (lr * a) * atan2((1 / (1 - beta1 ^ t)) * m, (b / sqrt(1 - beta2 ^ t)) * sqrt(v))
+    p = shrink(p, lr * weight_decay)
+    p = descend(p, atan2((1 / (1 - beta1 ^ t)) * m, (b / sqrt(1 - beta2 ^ t)) * sqrt(v)), lr * a)
   end,
 }

@@ -5,9 +5,9 @@
 -- and norms: give these a group of their own.
 -- f32 range: a row's v is infinite from a mean square of 3.4e38 on: its elements stand still.
 local function step_by(second)
-  p = p - (lr * weight_decay) * p
+  p = shrink(p, lr * weight_decay)
   m = lerp(m, g, 1 - beta1)
-  p = p - (lr / (1 - beta1 ^ t)) * m / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(second) + eps)
+  p = descend(p, { m, over = (1 / sqrt(1 - beta2 ^ t)) * sqrt(second) + eps }, lr / (1 - beta1 ^ t))
 end
 
 return optimizer {

@@ -14,6 +14,6 @@ return optimizer {
     b1 = beta1 * b1 + d
     b2 = beta2 * b2 + d
     b3 = beta3 * b3 + d
-    p = p - (lr / 3) * (b1 + b2 + b3)
+    p = descend(p, b1 + b2 + b3, lr / 3)
   end,
 }

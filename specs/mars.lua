@@ -18,7 +18,7 @@ local function mars(is_matrix)
     v = beta2 * v + (1 - beta2) * c * c
     u = (1 / (1 - beta1 ^ t)) * m / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(v) + eps)
   end
-  p = p - lr * (u + weight_decay * p)
+  p = descend(p, u, lr, weight_decay)
 end
 
 return optimizer {

@@ -20,6 +20,6 @@ return optimizer {
       v_max = max(v_max, v)
       s = v_max
     end
-    p = p - (lr * sqrt(1 - beta2 ^ t) / (1 - beta1 ^ t)) * m / (sqrt(s) + eps) ^ (2 * partial)
+    p = descend(p, { m, over = (sqrt(s) + eps) ^ (2 * partial) }, lr * sqrt(1 - beta2 ^ t) / (1 - beta1 ^ t))
   end,
 }

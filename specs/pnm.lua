@@ -11,8 +11,8 @@ return optimizer {
   state = { pos = zeros, neg = zeros },
   step = function()
     local d = g
-    if decoupled then p = p - (lr * weight_decay) * p else d = g + weight_decay * p end
+    if decoupled then p = shrink(p, lr * weight_decay) else d = g + weight_decay * p end
     pos, neg = lerp(neg, d, 1 - beta1 * beta1), pos
-    p = p - (lr / sqrt((1 + beta2) ^ 2 + beta2 ^ 2)) * ((1 + beta2) * pos - beta2 * neg)
+    p = descend(p, (1 + beta2) * pos - beta2 * neg, lr / sqrt((1 + beta2) ^ 2 + beta2 ^ 2))
   end,
 }

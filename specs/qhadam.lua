@@ -14,10 +14,10 @@ return optimizer {
   state = { m = zeros, v = zeros { min = 0 } },
   step = function()
     local x = g
-    if decouple_weight_decay then p = p - (lr * weight_decay) * p else x = g + weight_decay * p end
+    if decouple_weight_decay then p = shrink(p, lr * weight_decay) else x = g + weight_decay * p end
     local share = (1 - beta2) / (1 - beta2 ^ t)
     m = lerp(m, x, (1 - beta1) / (1 - beta1 ^ t))
     v = (1 - share) * v + share * x * x
-    p = p - lr * (nu1 * m + (1 - nu1) * x) / (sqrt(nu2 * v + (1 - nu2) * x * x) + eps)
+    p = descend(p, { nu1 * m + (1 - nu1) * x, over = sqrt(nu2 * v + (1 - nu2) * x * x) + eps }, lr)
   end,
 }

@@ -12,8 +12,8 @@ return optimizer {
   state = { b = zeros },
   step = function()
     local d = g
-    if weight_decay_type == "grad" then d = g + weight_decay * p else p = p - (lr * weight_decay) * p end
+    if weight_decay_type == "grad" then d = g + weight_decay * p else p = shrink(p, lr * weight_decay) end
     b = lerp(b, d, 1 - momentum)
-    p = p - lr * (nu * b + (1 - nu) * d)
+    p = descend(p, nu * b + (1 - nu) * d, lr)
   end,
 }

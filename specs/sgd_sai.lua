@@ -15,7 +15,7 @@ return optimizer {
     local sigma = sqrt(max(size ^ 2 - total * total / numel, 0) / max(numel - 1, 1))
     gsnr = where(first, size / (sigma + eps), gsnr)
     b = lerp(b, g, where(first, 1, 1 - momentum))
-    p = p - (lr * weight_decay) * p
-    p = p - (lr * gsnr) * b
+    p = shrink(p, lr * weight_decay)
+    p = descend(p, b, lr * gsnr)
   end,
 }

@@ -14,8 +14,8 @@ return optimizer {
   state = { m = zeros, h = zeros },
   update_hessian = function() h = beta2 * h + (1 - beta2) * g * g end,
   step = function()
-    p = p - (lr * weight_decay) * p
+    p = shrink(p, lr * weight_decay)
     m = lerp(m, g, 1 - beta1)
-    p = p - lr * sign(m) * min(abs(m) / ((rho * bs) * h + 1e-15), 1)
+    p = descend(p, { sign(m), times = min(abs(m) / ((rho * bs) * h + 1e-15), 1) }, lr)
   end,
 }
