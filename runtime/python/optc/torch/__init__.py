@@ -5,8 +5,8 @@
 
     opt = optc.torch.create("adamw", model, lr=3e-4)     # no weight decay for biases and norms
 
-There is a class for every rule of the library: list_optimizers("*muon*") finds names. There are also functions on tensors:
-matrix_power, eigh, kron and others (FUNCTIONS).
+There is a class for every rule of the library: list_optimizers("*muon*") finds names. There are also functions on
+tensors: matrix_power, eigh, kron and others (FUNCTIONS).
 """
 from ._create import create, list_optimizers
 from ._functions import cholesky, eigh, inverse_root, matrix_power, polar, qr, solve_positive, solve_triangular
