@@ -61,7 +61,7 @@ sanitizers() {
     # A fork takes 9 ms under the address sanitizer, and the leak check runs at every exit. So a suite is one process
     # (CK_FORK=no), except those whose tests need a process of their own. Tests of the suites in `leaky` do not free all
     # they allocate themselves.
-    forked="large thread_barrier hostile cuda compile_workers"
+    forked="large thread_barrier hostile cuda compile_workers checkpoint_files"
     leaky="wrappers blocks"
     CK_FORK=no ASAN_OPTIONS=$options:detect_leaks=1 suites $(share $(without $skip $forked $leaky))
     CK_FORK=no ASAN_OPTIONS=$options:detect_leaks=0 suites $(share $leaky)

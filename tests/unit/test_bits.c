@@ -69,11 +69,8 @@ START_TEST(threads_and_levels)
     optc_engine_options one = {.threads = 1, .cache_dir = ""};
     uint64_t want = hash_after(&one, name, NULL, 3, path, sizeof path);
     ck_assert_msg(!strncmp(path, "built in", 8), "%s runs as: %s", name, path);
-    for (int threads = 2; threads <= 3; threads++) {
-        optc_engine_options eo = {.threads = threads, .cache_dir = ""};
-        ck_assert_msg(hash_after(&eo, name, NULL, 3, NULL, 0) == want, "%s: %d threads give other bits than 1", name,
-                      threads);
-    }
+    optc_engine_options three = {.threads = 3, .cache_dir = ""};         /* the levels below run in two */
+    ck_assert_msg(hash_after(&three, name, NULL, 3, NULL, 0) == want, "%s: 3 threads give other bits than 1", name);
     for (int isa = 0; isa < optc_isas(); isa++) {
         optc_engine_options eo = {.threads = 2, .cache_dir = "", .isa = optc_isa_name(isa)};
         if (optc_isa_usable(isa))
