@@ -47,22 +47,25 @@ sanitizers() {
     flock "$BUILD/san/lock" $MAKE --no-print-directory -s SAN=1 BUILD="$BUILD/san" RULES_FROM="$BUILD/rules" OPT=-O0 \
         CFLAGS=-g1 TESTS_FROM="$BUILD/obj" "$BUILD/san/run-tests"
     run="$BUILD/san/run-tests"
-    # detect_stack_use_after_return is off: newer compilers enable it by default, and it takes half as long again. The
-    # leak check takes long and runs at every exit. So it runs once per suite, in one process (CK_FORK=no), and only for
-    # suites whose tests do not kill their process.
+    # detect_stack_use_after_return is off: newer compilers enable it by default, and it takes half as long again.
     # strstr is not intercepted: the interceptor measures the whole text at every call, two thirds of the suite emit.
     export OPTC_FUZZ_SPECS=2
     options=detect_stack_use_after_return=0
     [ -n "${OPTC_ALL:-}" ] || options=$options:intercept_strstr=0
     thin 8
     quick_rules
-    leaks="ir golden api engines tune_cpu cache cache_many tuned tuned_files"
-    CK_FORK=no ASAN_OPTIONS=$options:detect_leaks=1 suites $(share $leaks)
     # These mostly run the rules' or the tests' own code, which is not instrumented here. api, core and others step
     # rules too, and code_states has states in codes. math allocates no memory.
     skip="bits refs ops math"
     [ -n "${OPTC_ALL:-}" ] || skip="$skip codes code_quality range squares"
-    ASAN_OPTIONS=$options:detect_leaks=0 suites $(share $(without $leaks $skip))
+    # A fork takes 9 ms under the address sanitizer, and the leak check runs at every exit. So a suite is one process
+    # (CK_FORK=no), except those whose tests need a process of their own. Tests of the suites in `leaky` do not free all
+    # they allocate themselves.
+    forked="large thread_barrier hostile cuda compile_workers checkpoint_files"
+    leaky="wrappers blocks"
+    CK_FORK=no ASAN_OPTIONS=$options:detect_leaks=1 suites $(share $(without $skip $forked $leaky))
+    CK_FORK=no ASAN_OPTIONS=$options:detect_leaks=0 suites $(share $leaky)
+    ASAN_OPTIONS=$options:detect_leaks=0 suites $(share $forked)
 }
 
 clang_there() {
@@ -74,13 +77,15 @@ clang_too() {
     if clang_there; then
         echo "clang, warnings as errors"
         # clang's warnings do not depend on the optimization level, and the rules have their own flags. clang compiles
-        # only the rules whose bits are compared: every third (thin 3).
+        # only the rules whose bits are compared: every third (thin 3). The other cases of the suite compile rules
+        # themselves, with both compilers, as they do in the plain build.
         only= dir=$BUILD/clang-all
         [ -n "${OPTC_ALL:-}" ] ||
             dir=$BUILD/clang only="$("$BUILD/optc" list --names | grep -v / | awk 'NR % 3 == 1' | tr '\n' ' ')"
         $MAKE --no-print-directory -s CC=clang BUILD="$dir" OPT=-O0 CFLAGS=-Werror ONLY="$only" "$dir/optc" \
             "$dir/run-tests"
         thin 3
+        [ -n "${OPTC_ALL:-}" ] || export CK_RUN_CASE="same bits"
         CK_RUN_SUITE=bits "$dir/run-tests"
     else
         echo "skipped: clang, warnings as errors (no clang with OpenMP, or it is the compiler)"

@@ -15,6 +15,15 @@ bool thinned(int i)
     return n && atoi(n) > 1 && i % atoi(n);
 }
 
+int sample(const char *name, int n)
+{
+    uint64_t h = 1;
+    for (const char *s = name; *s; s++)
+        h = splitmix(h ^ (unsigned char)*s);
+    const char *all = getenv("OPTC_ALL");
+    return all && *all ? -1 : (int)(h % (uint64_t)n);
+}
+
 char *format(const char *fmt, ...)
 {
     Buf b = {0};

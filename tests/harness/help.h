@@ -22,6 +22,9 @@
 /* OPTC_THIN=N skips all but every N-th case. Used where the plain build has run all cases: under the sanitizers, with
  * clang, on the emulated GPU. */
 bool thinned(int i);
+/* Chooses one of n cases by a hash of a name, for checks whose cost grows with the library. The choice does not depend
+ * on the other rules. Returns -1 with OPTC_ALL: run all. */
+int sample(const char *name, int n);
 char *format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));       /* the caller frees it */
 uint64_t splitmix(uint64_t x);
 double ref_value(int tensor, int step, int64_t i);       /* the same numbers as in tests/specs/make_refs.py */
