@@ -451,7 +451,13 @@ static optc_status check_runs(const optc_binding *b, const unsigned char *all, s
     return OPTC_OK;
 }
 
-CORE optc_status shards_begin(optc_binding *b, int entry, optc_status so_far, bool skip)
+CORE optc_status shards_refuse_run(optc_binding *b, int entry, int phase, optc_status why)
+{
+    const Device *d = b->rule->device;
+    return b->shards && d->refuse && entry_exchanges(b->program, entry) ? d->refuse(b, entry, phase, why) : why;
+}
+
+CORE optc_status shards_begin(optc_binding *b, int entry, int phase, optc_status so_far, bool skip)
 {
     Shards *x = b->shards;
     char why[MOST_MESSAGE];
@@ -461,8 +467,10 @@ CORE optc_status shards_begin(optc_binding *b, int entry, optc_status so_far, bo
     if (x->failed)
         return fail(OPTC_ERROR_DEVICE, "optc_run: an earlier exchange with the other ranks failed, so ranks may have "
                                        "different states; bind again and load the states");
-    if (!b->rule->device->reaches || !entry_exchanges(b->program, entry))
-        return so_far;                             /* on a GPU the host would have to wait */
+    if (!entry_exchanges(b->program, entry))
+        return so_far;
+    if (!b->rule->device->reaches)                 /* on a GPU the host would have to wait */
+        return so_far == OPTC_OK ? so_far : shards_refuse_run(b, entry, phase, so_far);
     size_t bytes = (size_t)b->ntensor / 8 + 2;
     memcpy(why, optc_message(), sizeof why);
     memset(x->mask, 0, bytes);
