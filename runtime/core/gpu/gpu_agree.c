@@ -19,7 +19,6 @@ typedef struct AgreeArgs {
     int nword, ranks, wide, counts;
 } AgreeArgs;
 
-typedef enum { AGREE_NOT, AGREE_RIDES, AGREE_APART, AGREE_WAITS } AgreeMode;
 enum { AGREE_THREADS = 128, AGREE_BLOCKS = 32 };
 /* optc_difference of templates/stage_cuda.txt: DIFFERS, whether rank 0 has the bit, the other rank, the bit's number */
 static const unsigned long long DIFFERS = 1ull << 63, RANK_0_HAS = 1ull << 62;
@@ -43,41 +42,6 @@ static CUdeviceptr words_at(const optc_binding *b)
 }
 
 /* ---- binding ---- */
-static bool keeps(const ProgArray *m) { return m->kind == MEM_STATE || m->kind == MEM_P; }
-
-static bool action_keeps(const Program *p, const ProgAction *a)
-{
-    const ProgStage *s = a->kind == ACT_LAUNCH ? &p->stage[a->stage] : NULL;
-    bool any = a->kind == ACT_COPY && keeps(&p->array[a->to]);
-    for (int i = 0; s && i < s->nwrites; i++)
-        any = any || keeps(&p->array[s->writes[i]]);
-    return any;
-}
-
-/* Only kernels of the rule look at the views. */
-static bool skips_by_views(const Program *p, const ProgAction *a)
-{
-    return a->kind == ACT_LAUNCH && p->stage[a->stage].kind != S_CALL;
-}
-
-static AgreeMode phase_mode(const optc_binding *b, const ProgPhase *ph, int *exchange)
-{
-    bool kept = false, waits = false;
-    int first = -1;
-    for (int i = 0; i < ph->naction; i++) {
-        const ProgAction *a = &ph->action[i];
-        const Exchange *e = a->kind == ACT_EXCHANGE ? &b->shards->exchange[a->stage] : NULL;
-        if (e && first < 0 && (e->pairs || e->share_bytes))
-            first = a->stage;
-        kept = kept || (first < 0 && action_keeps(b->program, a));
-        waits = waits || (action_keeps(b->program, a) && !skips_by_views(b->program, a));
-    }
-    *exchange = first;
-    if (first < 0)
-        return AGREE_NOT;
-    return waits ? AGREE_WAITS : kept || !b->shards->exchange[first].share_bytes ? AGREE_APART : AGREE_RIDES;
-}
-
 CORE optc_status gpu_agree_bind(optc_binding *b)
 {
     GpuEngine *g = b->rule->engine->gpu;
@@ -92,7 +56,7 @@ CORE optc_status gpu_agree_bind(optc_binding *b)
     x->nword = b->ntensor / 64 + 2;
     for (int i = 0; i < n; i++) {
         int exchange = -1;
-        x->mode[i] = phase_mode(b, &p->entry[i / program_phases(p)].phase[i % program_phases(p)], &exchange);
+        x->mode[i] = compare_mode(b, &p->entry[i / program_phases(p)].phase[i % program_phases(p)], &exchange);
         if (x->mode[i] == AGREE_RIDES)
             x->rides[exchange] = true;
         any = any || x->mode[i] != AGREE_NOT;

@@ -167,6 +167,12 @@ CORE Role entry_role(const optc_binding *b, int entry);
 CORE bool ghost_range(const Cut *c, int rank, int64_t whole, int64_t *first, int64_t *end);
 CORE int rule_variant(const optc_binding *b, int entry);
 
+/* ---- shard_plan.c ---- */
+/* A phase without exchanges compares nothing; the words travel with its first gather, or in a gather of their own, and
+ * the host may wait for that. exchange: the first one, or -1 */
+typedef enum { AGREE_NOT, AGREE_RIDES, AGREE_APART, AGREE_WAITS } AgreeMode;
+CORE AgreeMode compare_mode(const optc_binding *b, const ProgPhase *ph, int *exchange);
+
 /* ---- exchange.c ---- */
 CORE optc_status exchanges_make(optc_binding *b);
 CORE optc_status exchange_failed(const optc_binding *b);
