@@ -350,7 +350,8 @@ clean:
 $(BUILD)/obj/tests/gpu/%.o: ALL_CFLAGS += $(CHECK_CFLAGS)
 GPU_HARNESS := $(addprefix $(BUILD)/obj/tests/harness/,reference_product.o basis.o code_blocks.o function_cases.o \
                                                        help.o network.o random_spec.o random_squares.o rank_threads.o \
-                                                       shard_world.o type_grid.o forget_states.o pipeline_world.o)
+                                                       shard_rank.o shard_world.o type_grid.o forget_states.o \
+                                                       pipeline_world.o)
 $(BUILD)/gpu-test: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/gpu/*.c)) $(GPU_HARNESS) $(BUILD)/liboptc.a
 	$(call say,LINK,$@)$(CC) -o $@ $^ $(CHECK_LIBS) $(LDLIBS)
 

@@ -451,7 +451,7 @@ optc_status optc_state_rank(const optc_binding *b, int tensor, const char *name,
  * cut along dimension 0 into equal pieces, as torch.chunk does. Bytes and work are means over the steps of the
  * entry "step". Work counts operations of products and factors, plus elements, of the tensors that a rank owns. */
 typedef struct optc_shard_plan {
-    int collectives;                       /* calls of a step, at most */
+    int collectives;                       /* calls of a step, at most, with the one that compares participation */
     int owned;                             /* tensors that this rank owns */
     double sent;                           /* bytes that this rank sends to others */
     double work, mean_work, most_work;     /* of this rank; of all ranks */

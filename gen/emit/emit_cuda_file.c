@@ -137,6 +137,15 @@ bool emit_cuda_calls(Buf *b, const Plan *const *p, int n, CallKernels which)
     return ok;
 }
 
+bool emit_cuda_common(Buf *b, const Plan *const *p, int n)
+{
+    bool exchanges = false;
+    for (int i = 0; i < n; i++)
+        exchanges = exchanges || plan_exchanges(p[i]);
+    return template_fill(b, target_cuda.templates, "advance_t", NULL, 0) &&
+           (!exchanges || template_fill(b, target_cuda.templates, "shards", NULL, 0));
+}
+
 bool emit_cuda(const Gen *g, const EmitOptions *o, Arena *a, Buf *out)
 {
     Buf code = {.arena = a}, text = {.arena = a}, *whole = o->cite ? &text : out;
@@ -146,7 +155,7 @@ bool emit_cuda(const Gen *g, const EmitOptions *o, Arena *a, Buf *out)
                         : first && !o->nparts       ? CALLS_ALL
                                                     : CALLS_NONE;
     bool ok =
-        (!first || template_fill(&code, target_cuda.templates, "advance_t", NULL, 0)) &&
+        (!first || emit_cuda_common(&code, (const Plan *const[]){g->plan}, 1)) &&
         emit_cuda_calls(&code, (const Plan *const[]){g->plan}, 1, calls) &&
         (!(calls & CALLS_OTHER) || !o->conditions || put_section(&code, kernel_info[KERNEL_PHASE].section[0])) &&
         emit_cuda_stages(g, o, a, &code) &&

@@ -562,7 +562,7 @@ static bool fill_cuda(Pack *p, int arch, Buf *out)
     const Plan **plan = NEWS(&p->arena, const Plan *, p->nrule + 1);
     for (int i = 0; i < p->nrule; i++)
         plan[i] = p->rule[i].gpu->plan;
-    bool ok = template_fill(&code, "stage_cuda.txt", "advance_t", NULL, 0) &&
+    bool ok = emit_cuda_common(&code, plan, p->nrule) &&
               emit_cuda_calls(&code, plan, p->nrule, CALLS_ALL);
     for (int i = 0; i < p->nrule && ok; i++) {
         EmitOptions o = {.target = &target_cuda,

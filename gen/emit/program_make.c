@@ -221,6 +221,21 @@ static unsigned make_draws(const Plan *p)
     return draws;
 }
 
+/* Element passes without folds run on pieces. Pieces whose elements are numbered may need an owner. */
+bool plan_exchanges(const Plan *p)
+{
+    bool any = make_draws(p) != 0;
+    for (int i = 0; i < p->nmem; i++)
+        any = any || p->mem[i].kind == MEM_PART;
+    for (int e = 0; e < p->nentry; e++)
+        for (int m = 0; m < p->entry[e].nphase; m++) {
+            const Phase *ph = &p->entry[e].phase[m];
+            for (int i = 0; i < ph->nstage; i++)
+                any = any || (ph->stage[i].kind != S_FLAT && ph->stage[i].kind != S_GROUP);
+        }
+    return any;
+}
+
 static void make_entries(Arena *a, const Plan *p, const char *prefix, Program *out)
 {
     int n = 0;

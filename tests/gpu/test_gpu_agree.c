@@ -1,5 +1,6 @@
-/* Sharded bindings on a GPU whose ranks do not agree: a gradient on some ranks only, or different guards. No rank
- * changes anything, and the next call on every rank names the tensor. The ranks are threads that share the GPU. */
+/* Sharded bindings on a GPU whose ranks do not agree: a gradient on some ranks only, different guards, or a rank that
+ * cannot run. No rank changes anything, and the next call on every rank names the tensor or the rank. The ranks are
+ * threads that share the GPU. */
 #include "tests/gpu/device_side.h"
 #include "tests/harness/rank_threads.h"
 #include "tests/harness/shard_world.h"
@@ -20,7 +21,7 @@ enum { NTENSORS = sizeof tensors / sizeof *tensors, RANKS = 3, LACKED = 1 };
 static const char *const kept_early =
     "return optimizer { name = 'early', hyper = { lr = 0.1 }, state = { s = zeros },\n"
     "  step = function() s = s + abs(g)  local n = sum(s) p = p - lr * g / n / t end }";
-typedef struct AgreeRule { const char *spec, *with, *options; bool early; } AgreeRule;
+typedef struct AgreeRule { const char *spec, *with, *options, *text; bool early; } AgreeRule;
 static const AgreeRule rules[] = {{.spec = "adamw", .with = "clip(1)"}, {.spec = "muon"}, {.early = true},
                                   {.spec = "soap", .options = "interval=1"}};
 enum { NRULES = sizeof rules / sizeof *rules };
@@ -47,7 +48,7 @@ static void crew_open(Crew *w, const AgreeRule *x, int ranks)
     w->lacking = -1;
     OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &w->e));
     OK(optc_compile(w->e, &(optc_rule_options){.spec = x->spec, .with = x->with, .options = x->options,
-                                               .text = x->early ? kept_early : NULL}, &w->r));
+                                               .text = x->early ? kept_early : x->text}, &w->r));
     OK(optc_loopback_open(ranks, w->e, &w->l));
     memcpy(w->without, tensors, sizeof tensors);
     w->without[LACKED].pauses = true;
@@ -206,6 +207,94 @@ START_TEST(guards)
 }
 END_TEST
 
+/* ---- a rank that cannot run ---- */
+/* Rules that read a number which some ranks have not set. They compare the ranks with the partials, ahead of a pass
+ * that writes states, ahead of all_to_all, and ahead of products that write states. */
+static const char *const reads_number[] = {
+    "return optimizer { name = 'rides', hyper = { lr = 0.1 }, inputs = { loss = 'group' }, state = { s = zeros },\n"
+    "  step = function() local n = sum(g * g)  s = s + g / (1 + n)  p = p - lr * loss * s / t end }",
+    "return optimizer { name = 'apart', hyper = { lr = 0.1 }, inputs = { loss = 'group' }, state = { s = zeros },\n"
+    "  step = function() s = s + abs(g)  local n = sum(s)  p = p - lr * loss * g / n / t end }",
+    "return optimizer { name = 'owned', hyper = { lr = 0.1 }, inputs = { loss = 'group' }, state = { m = zeros },\n"
+    "  step = function() p = p - lr * loss * g / t end,\n"
+    "  matrix = function() m = 0.5 * m + g  p = p - lr * loss * mm(gram(m), m) / (1 + slice.norm(m)) end }",
+    "return optimizer { name = 'waits', hyper = { lr = 0.1 }, inputs = { loss = 'group' }, state = { L = zeros 'rows' "
+    "},\n"
+    "  step = function() p = p - lr * loss * g / t end,\n"
+    "  matrix = function() L = gram(g)  p = p - lr * loss * mm(L, g) / (1 + slice.norm(g)) end }",
+};
+enum { NREADS = sizeof reads_number / sizeof *reads_number };
+
+static void set_numbers(Crew *w, int rank)
+{
+    for (int group = 0; group < 2; group++)
+        OK(optc_set_scalar(w->d[rank].binding, group, "loss", 0.5));
+}
+
+static void bind_and_step(int rank, void *arg)
+{
+    Crew *w = arg;
+    OK(rank_bind(&w->d[rank], &w->c, &w->comm[rank]));
+    if (rank != w->lacking && w->lacking < w->ranks)       /* lacking = ranks: all of them lack it */
+        set_numbers(w, rank);
+    optc_status s = rank_step(&w->d[rank], &w->c, 1);
+    crew_note(w, rank, s == OPTC_OK ? optc_sync(w->d[rank].binding) : s);
+}
+
+static void set_and_step(int rank, void *arg)
+{
+    Crew *w = arg;
+    set_numbers(w, rank);
+    optc_status s = rank_step(&w->d[rank], &w->c, 1);
+    crew_note(w, rank, s == OPTC_OK ? optc_sync(w->d[rank].binding) : s);
+}
+
+START_TEST(a_rank_fails)
+{
+    SHARED();
+    Crew w;
+    char says[100];
+    crew_open(&w, &(AgreeRule){.text = reads_number[_i]}, RANKS);
+    w.lacking = _i % RANKS;
+    run_crew(&w, bind_and_step, OPTC_ERROR_ARGUMENT);
+    snprintf(says, sizeof says, "rank %d could not run a step; its own message says why", w.lacking);
+    for (int i = 0; i < RANKS; i++) {
+        int64_t t = 0;
+        const char *want = i == w.lacking ? "reads the scalar input 'loss'" : says;
+        ck_assert_msg(strstr(w.message[i], want), "%s, rank %d: %s", optc_rule_name(w.r), i, w.message[i]);
+        for (int k = 0; k < NTENSORS; k++) {               /* parameters are as they were bound */
+            size_t bytes = (size_t)w.d[i].piece[k].count * sizeof(float);
+            void *was = malloc(bytes + 1);
+            memcpy(was, w.d[i].p[k], bytes);
+            rank_fetch(&w.d[i], k);
+            ck_assert_msg(!memcmp(was, w.d[i].p[k], bytes), "%s, rank %d: '%s' changed", optc_rule_name(w.r), i,
+                          tensors[k].name);
+            free(was);
+        }
+        OK(optc_get_t(w.d[i].binding, 0, &t));
+        ck_assert_int_eq(t, 0);
+        set_numbers(&w, i);
+        FAILS(rank_step(&w.d[i], &w.c, 2), OPTC_ERROR_ARGUMENT, says);
+    }
+    crew_close(&w);
+}
+END_TEST
+
+/* Ranks that all fail can correct the mistake and go on. */
+START_TEST(all_ranks_fail)
+{
+    SHARED();
+    Crew w;
+    crew_open(&w, &(AgreeRule){.text = reads_number[_i]}, RANKS);
+    w.lacking = RANKS;
+    run_crew(&w, bind_and_step, OPTC_ERROR_ARGUMENT);
+    for (int i = 0; i < RANKS; i++)
+        ck_assert_msg(strstr(w.message[i], "reads the scalar input 'loss'"), "rank %d: %s", i, w.message[i]);
+    run_crew(&w, set_and_step, OPTC_OK);
+    crew_close(&w);
+}
+END_TEST
+
 /* ---- captures ---- */
 /* A comm whose collectives can be captured though the other rank does not run: each gather returns what the other rank
  * sent at the last step that was run by both. */
@@ -308,5 +397,7 @@ void add_agree(TCase *t)
 {
     tcase_add_loop_test(t, gradient_on_some_ranks, 0, NRULES);
     tcase_add_loop_test(t, guards, 0, 2);
+    tcase_add_loop_test(t, a_rank_fails, 0, NREADS);
+    tcase_add_loop_test(t, all_ranks_fail, 0, NREADS);
     tcase_add_loop_test(t, replays_compare, 0, 2);
 }

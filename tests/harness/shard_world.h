@@ -38,6 +38,7 @@ typedef struct WorldTensor {
 /* A rank's piece of a tensor, the tensor with this number in its list. */
 typedef struct Piece { int64_t shape[4], offset[4], count; } Piece;
 Piece shard_piece(const WorldTensor *t, int number, ShardCut cut, int rank, int ranks);
+int64_t whole_count(const TestShape *s);                 /* elements */
 int64_t piece_place(const WorldTensor *t, const Piece *x, int64_t i);      /* of its element i in the whole tensor */
 
 /* A rule, its tensors and the steps to run. */

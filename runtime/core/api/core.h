@@ -242,6 +242,9 @@ struct Device {
     /* begins: the bindings other than b[lead] run beside it from here on; otherwise: ends that, also after an error.
      * NULL: bindings run one after another */
     optc_status (*beside)(optc_binding *const *b, int n, int lead, bool begins);
+    /* sharded bindings: this rank cannot run and marks that for the other ranks, which have not waited for it. Returns
+     * `why`, with its message. NULL: all ranks compare before a run (shards_begin) */
+    optc_status (*refuse)(optc_binding *b, int entry, int phase, optc_status why);
 };
 CORE const Device *cpu_device(void);
 CORE const Device *gpu_device(void);
@@ -373,7 +376,9 @@ CORE void shards_update(optc_binding *b);                   /* after cohorts or 
 CORE void shards_moved(optc_binding *b, int tensor, int array);            /* after one pointer changed */
 CORE optc_status shards_send_params(optc_binding *b);       /* before states that copy p are filled */
 /* before a run: the ranks compare gradients, guards (skip) and whether each of them can run */
-CORE optc_status shards_begin(optc_binding *b, int entry, optc_status so_far, bool skip);
+CORE optc_status shards_begin(optc_binding *b, int entry, int phase, optc_status so_far, bool skip);
+/* this rank cannot run, though shards_begin succeeded; returns why */
+CORE optc_status shards_refuse_run(optc_binding *b, int entry, int phase, optc_status why);
 CORE int shards_variant(const optc_binding *b, int tensor);                 /* of the rule */
 /* bind.c: everything but the device's memory */
 CORE optc_status bind_plan(optc_rule *r, const optc_group *groups, int ngroups, const optc_comm *comm,

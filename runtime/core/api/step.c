@@ -112,13 +112,13 @@ optc_status optc_run(optc_binding *b, const char *entry)
     const ProgPhase *ph = &p->entry[e].phase[phase];
     if (s == OPTC_OK && !skip && !b->complete)
         s = check_pointers(b, e, phase);
-    s = shards_begin(b, e, s, skip);
+    s = shards_begin(b, e, phase, s, skip);
     if (s != OPTC_OK || skip)
         return s;
     if (!settled)
         s = cohorts_arrange(b, e);
     if (s != OPTC_OK)
-        return s;
+        return shards_refuse_run(b, e, phase, s);
     if (!b->complete)
         b->complete = all_set(b);
     b->stagger = stagger_now(b, b->steps + 1);

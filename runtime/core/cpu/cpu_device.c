@@ -542,6 +542,7 @@ CORE const Device *cpu_device(void)
                              cpu_send_hyper, cpu_get_t,      cpu_put_t,  cpu_more,  cpu_grown,
                              cpu_arranged,   NULL,           0,          cpu_memory, true,
                              NULL,           cpu_call_bytes, cpu_gather, exchange_run,
-                             cpu_take,       cpu_give,       cpu_fills,  cpu_set,   cpu_copy,  cpu_gather_values, NULL};
+                             cpu_take,       cpu_give,       cpu_fills,  cpu_set,   cpu_copy,  cpu_gather_values, NULL,
+                             NULL};
     return &d;
 }

@@ -2,7 +2,8 @@
  * wait. Each rank keeps words in device memory ahead of its buffer to send: its guard, then a bit per tensor. They
  * travel with the step's first gather, or, where a step writes states ahead of that, with a gather of their own. The
  * kernel AGREE_KERNEL compares them. If they differ, this step and all later ones change nothing on any rank, and the
- * next call on each rank fails.
+ * next call on each rank fails. A rank that cannot run takes part in the exchanges of its step without its stages, with
+ * a mark in its first word.
  *
  * Libraries' products do not look at the views that the kernel marks. In steps where they write states, the host
  * waits for the comparison, unless the step is captured. */
@@ -18,10 +19,12 @@ typedef struct AgreeArgs {
     int nword, ranks, wide, counts;
 } AgreeArgs;
 
-typedef enum { AGREE_NOT, AGREE_RIDES, AGREE_APART, AGREE_WAITS } AgreeMode;
 enum { AGREE_THREADS = 128, AGREE_BLOCKS = 32 };
 /* optc_difference of templates/stage_cuda.txt: DIFFERS, whether rank 0 has the bit, the other rank, the bit's number */
 static const unsigned long long DIFFERS = 1ull << 63, RANK_0_HAS = 1ull << 62;
+
+/* bits of the first word: optc_guard writes the first one */
+enum { BIT_GUARD, BIT_FAILED };
 
 typedef struct GpuAgree {
     volatile unsigned long long *found;    /* in host memory that the device writes; 0: no difference so far */
@@ -39,41 +42,6 @@ static CUdeviceptr words_at(const optc_binding *b)
 }
 
 /* ---- binding ---- */
-static bool keeps(const ProgArray *m) { return m->kind == MEM_STATE || m->kind == MEM_P; }
-
-static bool action_keeps(const Program *p, const ProgAction *a)
-{
-    const ProgStage *s = a->kind == ACT_LAUNCH ? &p->stage[a->stage] : NULL;
-    bool any = a->kind == ACT_COPY && keeps(&p->array[a->to]);
-    for (int i = 0; s && i < s->nwrites; i++)
-        any = any || keeps(&p->array[s->writes[i]]);
-    return any;
-}
-
-/* Only kernels of the rule look at the views. */
-static bool skips_by_views(const Program *p, const ProgAction *a)
-{
-    return a->kind == ACT_LAUNCH && p->stage[a->stage].kind != S_CALL;
-}
-
-static AgreeMode phase_mode(const optc_binding *b, const ProgPhase *ph, int *exchange)
-{
-    bool kept = false, waits = false;
-    int first = -1;
-    for (int i = 0; i < ph->naction; i++) {
-        const ProgAction *a = &ph->action[i];
-        const Exchange *e = a->kind == ACT_EXCHANGE ? &b->shards->exchange[a->stage] : NULL;
-        if (e && first < 0 && (e->pairs || e->share_bytes))
-            first = a->stage;
-        kept = kept || (first < 0 && action_keeps(b->program, a));
-        waits = waits || (action_keeps(b->program, a) && !skips_by_views(b->program, a));
-    }
-    *exchange = first;
-    if (first < 0)
-        return AGREE_NOT;
-    return waits ? AGREE_WAITS : kept || !b->shards->exchange[first].share_bytes ? AGREE_APART : AGREE_RIDES;
-}
-
 CORE optc_status gpu_agree_bind(optc_binding *b)
 {
     GpuEngine *g = b->rule->engine->gpu;
@@ -88,7 +56,7 @@ CORE optc_status gpu_agree_bind(optc_binding *b)
     x->nword = b->ntensor / 64 + 2;
     for (int i = 0; i < n; i++) {
         int exchange = -1;
-        x->mode[i] = phase_mode(b, &p->entry[i / program_phases(p)].phase[i % program_phases(p)], &exchange);
+        x->mode[i] = compare_mode(b, &p->entry[i / program_phases(p)].phase[i % program_phases(p)], &exchange);
         if (x->mode[i] == AGREE_RIDES)
             x->rides[exchange] = true;
         any = any || x->mode[i] != AGREE_NOT;
@@ -204,6 +172,32 @@ CORE optc_status gpu_agree_begin(optc_binding *b, int entry, int phase, bool cap
     return gpu_agree_check(b);
 }
 
+static optc_status write_mark(const optc_binding *b, unsigned long long mark)
+{
+    TRY(b->rule->engine->gpu, cuMemcpyHtoDAsync_v2(words_at(b), &mark, sizeof mark, b->gpu->stream),
+        "the mark of a failed run");
+    return OPTC_OK;
+}
+
+/* The other ranks wait in all exchanges of this step, unless their hosts wait for the comparison ahead of them. */
+CORE optc_status gpu_agree_refuse(optc_binding *b, int entry, int phase)
+{
+    GpuAgree *x = b->gpu->agree;
+    const int at = entry * b->gpu->nphase + phase;
+    const LaunchList *p = &b->gpu->launch_list[at];
+    AgreeMode mode = x ? x->mode[at] : AGREE_NOT;
+    if (mode == AGREE_NOT)
+        return OPTC_OK;
+    optc_status s = write_mark(b, 1ull << BIT_FAILED);
+    x->counts = false;
+    if (s == OPTC_OK && mode != AGREE_RIDES)
+        s = gather_apart(b);
+    for (int i = 0; i < p->n && mode != AGREE_WAITS && s == OPTC_OK; i++)
+        if (p->item[i].exchange)
+            s = gpu_exchange(b, p->item[i].exchange->stage);
+    return s == OPTC_OK ? write_mark(b, 0) : s;
+}
+
 CORE bool gpu_agree_differs(const optc_binding *b) { return b->gpu->agree && *b->gpu->agree->found; }
 
 CORE optc_status gpu_agree_check(const optc_binding *b)
@@ -214,7 +208,11 @@ CORE optc_status gpu_agree_check(const optc_binding *b)
     char label[96];
     if (!(found & DIFFERS))
         return OPTC_OK;
-    if (bit < 64)
+    if (bit == BIT_FAILED)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_run: rank %d could not run a step; its own message says why. No rank "
+                                         "has changed anything since: bind again",
+                    has);
+    if (bit == BIT_GUARD)
         return fail(OPTC_ERROR_ARGUMENT,
                     "optc_run: the guard was set on rank %d and not on rank %d in a step; all ranks need the "
                     "same value, such as the maximum of theirs. No rank has changed anything since: bind again",

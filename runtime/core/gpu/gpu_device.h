@@ -224,6 +224,7 @@ CORE void gpu_agree_unbind(optc_binding *b);
 CORE optc_status gpu_agree_send(optc_binding *b);          /* after participation changed on the device */
 CORE CUdeviceptr gpu_agree_guard(const optc_binding *b);   /* where optc_guard reports a skipped step; 0: nowhere */
 CORE optc_status gpu_agree_begin(optc_binding *b, int entry, int phase, bool capturing);
+CORE optc_status gpu_agree_refuse(optc_binding *b, int entry, int phase);      /* the other ranks' steps do nothing */
 CORE bool gpu_agree_rides(const optc_binding *b, int exchange);    /* the exchange's gather carries the words */
 CORE optc_status gpu_agree_launch(const optc_binding *b, size_t stride);   /* after they were gathered */
 CORE bool gpu_agree_differs(const optc_binding *b);        /* a step found a difference, which the host knows */
@@ -248,6 +249,7 @@ CORE optc_status gpu_build_lists(optc_binding *b);
 CORE void gpu_drop_lists(optc_binding *b);
 CORE bool advances_t_inside(const Program *p, const ProgPhase *ph);     /* the first stage increments t */
 CORE optc_status gpu_run(optc_binding *b, int entry, int phase);
+CORE optc_status gpu_refuse(optc_binding *b, int entry, int phase, optc_status why);        /* Device.refuse */
 CORE LaunchItem gpu_launch_item(const optc_binding *b, const ProgStage *s, int batch, const Launch *l, CUfunction fn);
 CORE optc_status gpu_launch(optc_binding *b, const LaunchItem *x, int guard);       /* inside gpu_enter */
 CORE int item_launch(const Driver *d, const LaunchItem *x, int guard, CUstream stream);

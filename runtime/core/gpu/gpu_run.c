@@ -341,20 +341,26 @@ static optc_status send_moved(optc_binding *b)
     return OPTC_OK;
 }
 
-/* Launches all phases into the caller's graph: at each replay the stages of the current phase work and the others
- * return at once. Copies cannot do that and are refused before any launch. If a phase has calls, each phase is a
- * conditional node. */
-static optc_status capture(optc_binding *b, int entry, bool capturing)
+/* A captured step has the launches of all phases. Copies and exchanges cannot return at once in the wrong phase. */
+static optc_status may_capture(const optc_binding *b, int entry)
 {
     const Program *p = b->program;
-    optc_status s = OPTC_OK;
     bool conditional = phases_conditional(b, entry);
     for (int m = 0; m < b->gpu->nphase && p->nperiod && (b->shards || !conditional); m++)
         if (b->gpu->launch_list[entry * b->gpu->nphase + m].copies)
             return fail(OPTC_ERROR_ARGUMENT,
                         "optc_run: rule '%s' copies arrays%s at some steps, so it cannot be captured in a graph; run "
                         "it outside of the capture", p->name, b->shards ? " or exchanges them with other ranks" : "");
-    if (conditional)
+    return OPTC_OK;
+}
+
+/* Launches all phases into the caller's graph: at each replay the stages of the current phase work and the others
+ * return at once. If a phase has calls, each phase is a conditional node. */
+static optc_status capture(optc_binding *b, int entry, bool capturing)
+{
+    const Program *p = b->program;
+    optc_status s = OPTC_OK;
+    if (phases_conditional(b, entry))
         return capturing ? phases_capture(b, entry) : phases_run(b, entry);
     for (int m = 0; m < b->gpu->nphase && s == OPTC_OK; m++) {
         const LaunchList *launch_list = &b->gpu->launch_list[entry * b->gpu->nphase + m];
@@ -474,44 +480,59 @@ static optc_status still_captures(const optc_binding *b)
                : OPTC_OK;
 }
 
-static optc_status run_inside(optc_binding *b, int entry, int phase)
+/* All that may fail before anything changes. The guard's launch comes last: it may decrement t. by_device: the device
+ * selects the phase. */
+static optc_status prepare(optc_binding *b, int entry, LaunchList *p, bool capturing, bool by_device)
+{
+    GpuTables *t = b->gpu;
+    optc_status s = send_changes(b, capturing);
+    if (s == OPTC_OK)
+        s = cohorts_copy_states(b, follow_group);
+    t->stagger_on = p->stagger && !by_device;
+    if (s == OPTC_OK)
+        s = by_device ? may_capture(b, entry) : roots_f32_check(b, p);
+    if (s == OPTC_OK && t->stagger_on)
+        s = gpu_stagger_send(b, p);
+    if (s == OPTC_OK && p->calls && !by_device)
+        s = calls_probe(b, p);
+    return s == OPTC_OK ? guard_launch(b, entry) : s;
+}
+
+static optc_status run_by_device(optc_binding *b, int entry, bool capturing)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    GpuTables *t = b->gpu;
+    gpu_enter_aside(g);                           /* library calls may need the relaxed capture mode */
+    optc_status s = gpu_leave(g, capture(b, entry, capturing));
+    if (s == OPTC_OK && capturing)
+        s = still_captures(b);
+    b->recorded = s == OPTC_OK ? capturing : b->recorded;
+    t->captured_out |= s == OPTC_OK && capturing ? b->leaves_out[entry] : 0;
+    t->captured = t->captured || (s == OPTC_OK && capturing);
+    return s;
+}
+
+/* begun: other ranks may have this rank's answer. */
+static optc_status run_inside(optc_binding *b, int entry, int phase, bool *begun)
 {
     GpuEngine *g = b->rule->engine->gpu;
     GpuTables *t = b->gpu;
     LaunchList *p = &t->launch_list[entry * t->nphase + phase];
     int capturing = 0;
     TRY(g, cuStreamIsCapturing(t->stream, &capturing), "");
-    optc_status s = send_changes(b, capturing != 0);
-    if (s == OPTC_OK)
-        s = cohorts_copy_states(b, follow_group);
-    if (s == OPTC_OK)
-        s = guard_launch(b, entry);
+    /* After a capture (steps may have been replayed) or with a guard (steps may have been skipped) the host does not
+     * know the phase or the stagger slot: the device decides, as in a graph. */
+    bool by_device = capturing || ((t->captured || t->guarded) && (b->program->nperiod || b->nslots)) ||
+                     phases_guarded(b, entry);
+    optc_status s = prepare(b, entry, p, capturing != 0, by_device);
+    *begun = s == OPTC_OK || capturing;
     if (s == OPTC_OK)
         s = gpu_agree_begin(b, entry, phase, capturing != 0);
     if (s != OPTC_OK)
         return s;
-    /* After a capture (steps may have been replayed) or with a guard (steps may have been skipped) the host does not
-     * know the phase or the stagger slot: the device decides, as in a graph. */
-    t->stagger_on = false;
-    if (capturing || ((t->captured || t->guarded) && (b->program->nperiod || b->nslots)) ||
-        phases_guarded(b, entry)) {
-        gpu_enter_aside(g);                       /* library calls may need the relaxed capture mode */
-        s = gpu_leave(g, capture(b, entry, capturing != 0));
-        if (s == OPTC_OK && capturing)
-            s = still_captures(b);
-        b->recorded = s == OPTC_OK ? capturing != 0 : b->recorded;
-        t->captured_out |= s == OPTC_OK && capturing ? b->leaves_out[entry] : 0;
-        t->captured = t->captured || (s == OPTC_OK && capturing);
-        return s;
-    }
+    if (by_device)
+        return run_by_device(b, entry, capturing != 0);
     b->recorded = false;
-    t->stagger_on = p->stagger;
-    if ((s = roots_f32_check(b, p)) != OPTC_OK)
-        return s;
-    if (p->stagger && (s = gpu_stagger_send(b, p)) != OPTC_OK)
-        return s;
-    if (p->calls && (s = calls_probe(b, p)) != OPTC_OK)
-        return s;
     if (p->runs < 2 && ++p->runs == 2 && p->n > 1 && !g->no_graphs && !p->stagger)
         list_graph(b, p);
     bool tuned = t->begin && p->runs == 2 && p == &t->launch_list[t->step * t->nphase] && !p->stagger &&
@@ -525,13 +546,32 @@ static optc_status run_inside(optc_binding *b, int entry, int phase)
 CORE optc_status gpu_run(optc_binding *b, int entry, int phase)
 {
     GpuEngine *g = b->rule->engine->gpu;
+    bool begun = false;
     optc_status s = gpu_alive(g);
     if (s == OPTC_OK)
         s = gpu_agree_check(b);
     if (s != OPTC_OK)
         return s;
     gpu_enter(g);
-    return gpu_leave(g, run_inside(b, entry, phase));
+    s = gpu_leave(g, run_inside(b, entry, phase, &begun));
+    return s == OPTC_OK || begun ? s : shards_refuse_run(b, entry, phase, s);
+}
+
+/* The pointers on the device must be the caller's current ones: exchanges read gradients. */
+CORE optc_status gpu_refuse(optc_binding *b, int entry, int phase, optc_status why)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    char message[MOST_MESSAGE];
+    int capturing = 0;
+    memcpy(message, optc_message(), sizeof message);
+    if (gpu_alive(g) == OPTC_OK && !gpu_agree_differs(b)) {
+        const Driver *d = gpu_enter(g);
+        optc_status s = OPTC_OK;
+        if (!d->cuStreamIsCapturing(b->gpu->stream, &capturing) && !capturing)
+            s = send_changes(b, false);
+        gpu_leave(g, s == OPTC_OK && !capturing ? gpu_agree_refuse(b, entry, phase) : s);
+    }
+    return fail(why, "%s", message);
 }
 
 CORE optc_status gpu_sync(optc_binding *b)

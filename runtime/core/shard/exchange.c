@@ -52,25 +52,34 @@ static void to_all(Maker *k, int from, const Move *m)
     k->ok = k->ok && move_add(k->b, &k->shared[from], m);
 }
 
-static void ghost_moves(Maker *k, const Item *it, int tensor, int size)
+/* A ghost: elements [first, end) of the whole tensor, in an array of `entry` that begins with element `at`. */
+typedef struct Ghost { int entry; int64_t first, end, at; } Ghost;
+
+/* The elements of all pieces to a rank's ghost. */
+static void to_ghost(Maker *k, const Item *it, int tensor, int size, int to, const Ghost *g)
 {
     const Cut *c = &k->b->shards->cut[tensor];
     const int ranks = k->b->shards->comm.ranks, rank = k->b->shards->comm.rank;
-    int64_t whole = k->b->tensor[tensor].whole.n;
-    for (int to = 0; to < ranks && !c->replicated; to++) {
-        int64_t first, end;
-        if (!ghost_range(c, to, whole, &first, &end))
+    k->x->pairs = true;
+    for (int r = to == rank ? 0 : rank; r < (to == rank ? ranks : rank + 1); r++) {    /* this rank's moves */
+        int64_t lo = most(g->first, c->first[r]), hi = least(g->end, c->end[r]);
+        if (!c->primary[r] || lo >= hi)
             continue;
-        k->x->pairs = true;
-        for (int r = to == rank ? 0 : rank; r < (to == rank ? ranks : rank + 1); r++) {    /* this rank's moves */
-            int64_t lo = most(first, c->first[r]), hi = least(end, c->end[r]);
-            if (!c->primary[r] || lo >= hi)
-                continue;
-            Move out = whole_move(tensor, it->array, (lo - c->first[r]) * size, (hi - lo) * size);
-            Move in = whole_move(c->ghost, it->array, (lo - first) * size, (hi - lo) * size);
-            pair(k, r, to, &out, &in);
-        }
+        Move out = whole_move(tensor, it->array, (lo - c->first[r]) * size, (hi - lo) * size);
+        Move in = whole_move(g->entry, it->array, (lo - g->at) * size, (hi - lo) * size);
+        pair(k, r, to, &out, &in);
     }
+}
+
+static void ghost_moves(Maker *k, const Item *it, int tensor, int size)
+{
+    const Cut *c = &k->b->shards->cut[tensor];
+    Ghost g = {c->ghost, 0, 0, 0};
+    for (int to = 0; to < k->b->shards->comm.ranks && !c->replicated; to++)
+        if (ghost_range(c, to, k->b->tensor[tensor].whole.n, &g.first, &g.end)) {
+            g.at = g.first;
+            to_ghost(k, it, tensor, size, to, &g);
+        }
 }
 
 static void owner_moves(Maker *k, const Item *it, int tensor, int size)
@@ -124,23 +133,12 @@ static void rows_ghost_moves(Maker *k, const Item *it, int tensor, int size)
     const RowsEntry which = it->kind == ITEM_GHOST        ? ROWS_FLAT_GHOST
                             : it->kind == ITEM_TILE_GHOST ? ROWS_TILE_GHOST
                                                           : ROWS_BAND_GHOST;
-    const int ranks = k->b->shards->comm.ranks, rank = k->b->shards->comm.rank;
-    for (int to = 0; to < ranks; to++) {
-        int64_t first, end;
-        if (!rows_ghost(k->b, tensor, to, which, &first, &end))
-            continue;
-        k->x->pairs = true;
-        for (int r = to == rank ? 0 : rank; r < (to == rank ? ranks : rank + 1); r++) {    /* this rank's moves */
-            int64_t lo = most(first, c->first[r]), hi = least(end, c->end[r]);
-            if (!c->primary[r] || lo >= hi)
-                continue;
-            /* the flat ghost numbers the elements of the whole tensor */
-            int64_t at = which == ROWS_FLAT_GHOST ? lo : lo - first;
-            Move out = whole_move(tensor, it->array, (lo - c->first[r]) * size, (hi - lo) * size);
-            Move in = whole_move(c->rows[which], it->array, at * size, (hi - lo) * size);
-            pair(k, r, to, &out, &in);
+    Ghost g = {c->rows[which], 0, 0, 0};
+    for (int to = 0; to < k->b->shards->comm.ranks; to++)
+        if (rows_ghost(k->b, tensor, to, which, &g.first, &g.end)) {
+            g.at = which == ROWS_FLAT_GHOST ? 0 : g.first;     /* the flat ghost numbers the whole tensor's elements */
+            to_ghost(k, it, tensor, size, to, &g);
         }
-    }
 }
 
 /* Partials of columns: each rank's rows of tiles to the ranks that finish a range of columns. */
@@ -451,7 +449,13 @@ static optc_status check_runs(const optc_binding *b, const unsigned char *all, s
     return OPTC_OK;
 }
 
-CORE optc_status shards_begin(optc_binding *b, int entry, optc_status so_far, bool skip)
+CORE optc_status shards_refuse_run(optc_binding *b, int entry, int phase, optc_status why)
+{
+    const Device *d = b->rule->device;
+    return b->shards && d->refuse && entry_exchanges(b->program, entry) ? d->refuse(b, entry, phase, why) : why;
+}
+
+CORE optc_status shards_begin(optc_binding *b, int entry, int phase, optc_status so_far, bool skip)
 {
     Shards *x = b->shards;
     char why[MOST_MESSAGE];
@@ -461,8 +465,10 @@ CORE optc_status shards_begin(optc_binding *b, int entry, optc_status so_far, bo
     if (x->failed)
         return fail(OPTC_ERROR_DEVICE, "optc_run: an earlier exchange with the other ranks failed, so ranks may have "
                                        "different states; bind again and load the states");
-    if (!b->rule->device->reaches || !entry_exchanges(b->program, entry))
-        return so_far;                             /* on a GPU the host would have to wait */
+    if (!entry_exchanges(b->program, entry))
+        return so_far;
+    if (!b->rule->device->reaches)                 /* on a GPU the host would have to wait */
+        return so_far == OPTC_OK ? so_far : shards_refuse_run(b, entry, phase, so_far);
     size_t bytes = (size_t)b->ntensor / 8 + 2;
     memcpy(why, optc_message(), sizeof why);
     memset(x->mask, 0, bytes);

@@ -115,7 +115,6 @@ CORE int64_t cut_runs(const Cut *c, int rank, int64_t *length);
 /* adds moves over the whole tensor's elements that are the piece of a rank */
 CORE bool cut_moves(optc_binding *b, const Cut *c, int rank, const Move *of, int size, MoveList *to);
 CORE bool move_add(optc_binding *b, MoveList *to, const Move *m);
-CORE bool any_of_class(const optc_binding *b, int variant, CutClass how);
 
 /* ---- shard_owner.c ---- */
 /* a binding of whole tensors that is never run: costs and stagger slots as in one process */
@@ -155,8 +154,17 @@ typedef struct Lines { int64_t first, end; } Lines;             /* rows or colum
 CORE Lines rows_of(const Cut *c, int64_t cols, int rank);         /* of a rank's piece */
 CORE Lines cols_of(const optc_binding *b, int tensor, int rank);  /* the columns that a rank finishes */
 
-/* ---- shard_program.c ---- */
+/* ---- shard_roles.c ---- */
+/* A stage of the rule keeps its number. ghost, whole, rows, rows_ghost: numbers of its copies; -1: none. */
+typedef struct StageCopies { int ghost, whole, rows, rows_ghost; } StageCopies;
 CORE optc_status roles_make(optc_binding *b);                     /* numbers the roles; after the classes are chosen */
+CORE bool any_of_class(const optc_binding *b, int variant, CutClass how);
+/* of the derived program */
+CORE optc_status roles_copy_variants(optc_binding *b);
+CORE optc_status roles_copy_arrays_held(optc_binding *b);
+CORE optc_status roles_copy_stages(optc_binding *b, StageCopies *copies);
+
+/* ---- shard_program.c ---- */
 CORE optc_status shard_program_make(optc_binding *b);
 
 /* ---- shard_entries.c ---- */
@@ -166,6 +174,12 @@ CORE Role entry_role(const optc_binding *b, int entry);
 /* the segment that begins in a rank's piece and ends in another; false: there is none, or another rank computes it */
 CORE bool ghost_range(const Cut *c, int rank, int64_t whole, int64_t *first, int64_t *end);
 CORE int rule_variant(const optc_binding *b, int entry);
+
+/* ---- shard_plan.c ---- */
+/* A phase without exchanges compares nothing; the words travel with its first gather, or in a gather of their own, and
+ * the host may wait for that. exchange: the first one, or -1 */
+typedef enum { AGREE_NOT, AGREE_RIDES, AGREE_APART, AGREE_WAITS } AgreeMode;
+CORE AgreeMode compare_mode(const optc_binding *b, const ProgPhase *ph, int *exchange);
 
 /* ---- exchange.c ---- */
 CORE optc_status exchanges_make(optc_binding *b);

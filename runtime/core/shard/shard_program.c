@@ -10,143 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- roles ---- */
-CORE bool any_of_class(const optc_binding *b, int variant, CutClass how)
-{
-    for (int i = 0; i < b->ntensor; i++)
-        if (b->tensor[i].variant == variant && b->shards->cut[i].how == how)
-            return true;
-    return false;
-}
-
-static Role ghost_role(Role of)
-{
-    return of == ROLE_FLAT ? ROLE_FLAT_GHOST : of == ROLE_TILE ? ROLE_TILE_GHOST : ROLE_BAND_GHOST;
-}
-
-/* A variant has the role, for some tensor. */
-static bool has_role(const optc_binding *b, int variant, Role role)
-{
-    const Program *p = b->rule->program;
-    switch (role) {
-    case ROLE_BOUND: return true;
-    case ROLE_PART: case ROLE_GHOST: return variant_folds(b, variant) && any_of_class(b, variant, CLASS_PIECES);
-    case ROLE_OWNED: return variant_owned(b, variant) && any_of_class(b, variant, CLASS_PIECES);
-    case ROLE_WHOLE: case ROLE_IDLE: return any_of_class(b, variant, CLASS_WHOLE);
-    default: break;
-    }
-    bool has = role == ROLE_ROWS || role == ROLE_ALL;
-    for (int i = 0; i < p->nstage && !has; i++) {
-        if (p->stage[i].kind == S_GROUP || p->stage[i].variant != variant)
-            continue;
-        Role of = rows_role(p, &p->stage[i]);
-        has = of == role || (stage_needs_ghost(p, &p->stage[i]) && ghost_role(of) == role);
-    }
-    return has && any_of_class(b, variant, CLASS_ROWS);
-}
-
-static int count_roles(optc_binding *b)
-{
-    Shards *x = b->shards;
-    int next = b->rule->program->nvariant;
-    for (int v = 0; v < b->rule->program->nvariant; v++)
-        for (int r = 0; r < NROLE; r++)
-            x->role[v][r] = r == ROLE_BOUND ? v : has_role(b, v, (Role)r) ? next++ : -1;
-    return x->program.nvariant = next;
-}
-
-/* If there are too many, matrices are stepped by their owners instead of by rows, which takes fewer. */
-CORE optc_status roles_make(optc_binding *b)
-{
-    for (int i = 0; i < b->ntensor && count_roles(b) > MOST_ROLES; i++)
-        if (b->shards->cut[i].how == CLASS_ROWS)
-            b->shards->cut[i].how = CLASS_PIECES;
-    int n = count_roles(b);
-    return n <= MOST_ROLES ? OPTC_OK
-                           : fail(OPTC_ERROR_ARGUMENT,
-                                  "optc_bind_sharded: rule '%s' has too many variants (%d roles; at most %d)",
-                                  b->rule->program->name, n, (int)MOST_ROLES);
-}
-
-static optc_status copy_variants(optc_binding *b)
-{
-    const Program *p = b->rule->program;
-    Shards *x = b->shards;
-    Variant *to = TAKE(b, Variant, x->program.nvariant);
-    for (int v = 0; to && v < p->nvariant; v++)
-        for (int r = 0; r < NROLE; r++)
-            if (x->role[v][r] >= 0)
-                to[x->role[v][r]] = p->variant[v];
-    x->program.variant = to;
-    return to ? OPTC_OK : no_memory("optc_bind_sharded");
-}
-
-/* Caller-owned arrays (p, g, inputs) of extra entries are not here: shard_entries.c. */
-static optc_status copy_arrays_held(optc_binding *b)
-{
-    const Program *p = b->rule->program;
-    Shards *x = b->shards;
-    ProgArray *to = TAKE(b, ProgArray, p->narray);
-    for (int k = 0; to && k < p->narray; k++) {
-        to[k] = p->array[k];
-        to[k].held_by = 0;
-        for (int v = 0; v < p->nvariant; v++)
-            for (int r = 0; r < NROLE; r++)
-                if (p->array[k].held_by >> v & 1 && x->role[v][r] >= 0 && r != ROLE_PART && r != ROLE_IDLE &&
-                    role_holds(b, v, (Role)r, k))
-                    to[k].held_by |= 1u << x->role[v][r];
-    }
-    x->program.array = to;
-    return to ? OPTC_OK : no_memory("optc_bind_sharded");
-}
-
-/* ---- stages ---- */
-/* A stage of the rule keeps its number. ghost, whole, rows, rows_ghost: numbers of its copies; -1: none. */
-typedef struct Copies { int ghost, whole, rows, rows_ghost; } Copies;
-
-static optc_status copy_stages(optc_binding *b, Copies *copies)
-{
-    const Program *p = b->rule->program;
-    Shards *x = b->shards;
-    int n = p->nstage;
-    ProgStage *to = TAKE(b, ProgStage, 5 * p->nstage);
-    for (int i = 0; to && i < p->nstage; i++) {
-        const ProgStage *s = &p->stage[i];
-        const int *role = x->role[s->variant];
-        to[i] = *s;
-        copies[i].ghost = copies[i].whole = copies[i].rows = copies[i].rows_ghost = -1;
-        if (s->kind == S_GROUP)
-            continue;
-        bool folds = x->place[i] == AT_PIECES && stage_folds(p, s);
-        int at = x->place[i] == AT_OWNER ? role[ROLE_OWNED] : folds ? role[ROLE_PART] : s->variant;
-        to[i].variant = at < 0 ? s->variant : at;              /* below 0: no tensor has the role */
-        if (folds && role[ROLE_GHOST] >= 0) {
-            copies[i].ghost = n;
-            to[n] = *s;
-            to[n++].variant = role[ROLE_GHOST];
-        }
-        if (role[ROLE_WHOLE] >= 0) {
-            copies[i].whole = n;
-            to[n] = *s;
-            to[n++].variant = role[ROLE_WHOLE];
-        }
-        if (role[ROLE_ROWS] >= 0) {
-            Role own = rows_role(p, s);
-            copies[i].rows = n;
-            to[n] = *s;
-            to[n++].variant = role[own];
-            if (stage_needs_ghost(p, s)) {
-                copies[i].rows_ghost = n;
-                to[n] = *s;
-                to[n++].variant = role[ghost_role(own)];
-            }
-        }
-    }
-    x->program.stage = to;
-    x->program.nstage = n;
-    return to ? OPTC_OK : no_memory("optc_bind_sharded");
-}
-
 /* ---- rounds ---- */
 enum { ON_PIECES = 1, ON_OWNER = 2 };          /* bits: where an array's current values are */
 
@@ -159,7 +22,7 @@ typedef struct Placed { ProgAction action; int round; } Placed;
 
 typedef struct Builder {
     optc_binding *b;
-    const Copies *copies;
+    const StageCopies *copies;
     Flow *flow;                                /* by class, variant, array */
     int *written;                              /* by array: the round in which an owner left tensors' partials; -1 */
     int now[MOST_VARIANTS][NCUTCLASS];         /* by variant and class: round of the last action */
@@ -605,7 +468,7 @@ CORE optc_status shard_program_make(optc_binding *b)
     const Program *p = b->rule->program;
     Builder x;
     memset(&x, 0, sizeof x);
-    Copies *copies = (Copies *)calloc((size_t)p->nstage + 1, sizeof *copies);
+    StageCopies *copies = (StageCopies *)calloc((size_t)p->nstage + 1, sizeof *copies);
     x.b = b;
     x.copies = copies;
     x.flow = (Flow *)calloc((size_t)p->nvariant * NCUTCLASS * (size_t)p->narray, sizeof *x.flow);
@@ -614,11 +477,11 @@ CORE optc_status shard_program_make(optc_binding *b)
     int roles = b->shards->program.nvariant;
     b->shards->program = *p;
     b->shards->program.nvariant = roles;
-    optc_status s = x.ok ? copy_variants(b) : no_memory("optc_bind_sharded");
+    optc_status s = x.ok ? roles_copy_variants(b) : no_memory("optc_bind_sharded");
     if (s == OPTC_OK)
-        s = copy_arrays_held(b);
+        s = roles_copy_arrays_held(b);
     if (s == OPTC_OK)
-        s = copy_stages(b, copies);
+        s = roles_copy_stages(b, copies);
     if (s == OPTC_OK)
         s = derive_phases(&x);
     if (s == OPTC_OK)

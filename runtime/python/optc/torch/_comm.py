@@ -10,6 +10,7 @@ import torch.distributed as dist
 from .. import _lib
 
 BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
+VIEWS = 256                                            # tensors over exchanged memory that a Comm keeps
 _made = {}                                             # (pid, ranks, device type): (the world at that time, Comm)
 
 
@@ -45,6 +46,14 @@ def _timeout(backend):
     return None
 
 
+def _options(name):
+    """Options of a collective that its caller waits for: NCCL then runs it in the current stream."""
+    options = getattr(torch.distributed.distributed_c10d, name)()
+    if hasattr(options, "asyncOp"):
+        options.asyncOp = False
+    return options
+
+
 class _DeviceMemory:
     """Memory of a GPU, for torch.as_tensor."""
 
@@ -60,6 +69,10 @@ class Comm:
         self.group, self.device = group, device
         self.rank, self.ranks = dist.get_rank(group), dist.get_world_size(group)
         self._error = self._mesh = None
+        self._views = {}
+        self._gather = getattr(group, "all_gather_single", None) or group._allgather_base      # before torch 2.13
+        self._swap = getattr(group, "all_to_all_single", None) or group.alltoall_base
+        self._gather_options, self._swap_options = _options("AllgatherOptions"), _options("AllToAllOptions")
         self.table = _lib.Comm(rank=self.rank, ranks=self.ranks, all_gather=_lib.ALL_GATHER(self._all_gather),
                                all_to_all=_lib.ALL_TO_ALL(self._all_to_all))
 
@@ -69,32 +82,48 @@ class Comm:
         return error
 
     # ---- functions of the table; a thread of the library calls them, not always the one that called the library ----
+    # They call the process group itself: the functions of torch.distributed around it take as long as a small exchange.
     def _all_gather(self, _context, send, recv, count, stream):
-        return self._run(stream, lambda: dist.all_gather_into_tensor(
-            self._bytes(recv, count * self.ranks), self._bytes(send, count), group=self.group) if count else None)
+        return self._run(stream, self._gather, self._bytes(recv, count * self.ranks), self._bytes(send, count),
+                         self._gather_options) if count else 0
 
     def _all_to_all(self, _context, send, send_bytes, recv, recv_bytes, stream):
         out, into = send_bytes[:self.ranks], recv_bytes[:self.ranks]
-        return self._run(stream, lambda: dist.all_to_all_single(
-            self._bytes(recv, sum(into)), self._bytes(send, sum(out)), into, out, group=self.group))
+        return self._run(stream, self._swap, self._bytes(recv, sum(into)), self._bytes(send, sum(out)), into, out,
+                         self._swap_options)
 
-    def _run(self, stream, call):
+    def _run(self, stream, call, *given):
         try:
-            with torch.no_grad(), self._on(stream):
-                call()
+            with torch.no_grad() if self._is_current(stream) else self._on(stream):
+                work = call(*given)
+                if work is not None:
+                    work.wait()
             return 0
         except BaseException as e:                     # a KeyboardInterrupt too: C would ignore it
             self._error = self._error or e
             return 1
 
-    def _on(self, stream):
+    def _is_current(self, stream):
         if self.device.type != "cuda":
-            return torch.no_grad()
+            return True
+        index = torch.cuda.current_device() if self.device.index is None else self.device.index
+        return torch._C._cuda_getCurrentRawStream(index) == (stream or 0)
+
+    def _on(self, stream):
         return torch.cuda.stream(torch.cuda.ExternalStream(stream, self.device) if stream else
                                  torch.cuda.default_stream(self.device))
 
     def _bytes(self, address, count):
-        """Memory as a tensor of bytes, without a copy."""
+        """Memory as a tensor of bytes, without a copy. A step uses the same few ranges again: their tensors are kept,
+        which own nothing."""
+        found = self._views.get((address, count))
+        if found is None:
+            if len(self._views) >= VIEWS:
+                self._views.clear()
+            found = self._views[address, count] = self._view(address, count)
+        return found
+
+    def _view(self, address, count):
         if not count:
             return torch.empty(0, dtype=torch.uint8, device=self.device)
         if self.device.type == "cuda":

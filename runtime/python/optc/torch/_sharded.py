@@ -2,7 +2,6 @@
 every element by itself each process steps its piece and nothing is communicated; _collective.py has the other rules.
 States of elements are DTensors with the placement of their parameters."""
 import sys
-from itertools import repeat
 from operator import attrgetter, is_
 
 import torch
@@ -12,6 +11,7 @@ from ._tensor_binding import TensorBinding, Changed
 from ._tensor_checks import tensor_name
 
 T = torch.Tensor
+PLAIN = {T}
 _grad, _here, _spec = map(attrgetter, ("grad", "_local_tensor", "_spec"))
 
 
@@ -153,7 +153,7 @@ class Sharded(TensorBinding):
             found = list(map(_here, self.owners))
         except AttributeError:                         # some are plain tensors
             found = [getattr(p, "_local_tensor", p) for p in self.owners]
-        return found if all(map(is_, map(type, found), repeat(T))) else [local(p) for p in self.owners]
+        return found if set(map(type, found)) == PLAIN else [local(p) for p in self.owners]
 
     def _piece(self, i):
         return piece(self.owners[i], self.params[i])
@@ -163,7 +163,7 @@ class Sharded(TensorBinding):
         grads = list(map(_grad, self.owners))
         try:                               # gradients of FSDP2 have the same _spec object as their parameters
             here = list(map(_here, grads))
-            if all(map(is_, map(_spec, grads), map(_spec, self.owners))) and all(map(is_, map(type, here), repeat(T))):
+            if all(map(is_, map(_spec, grads), map(_spec, self.owners))) and set(map(type, here)) == PLAIN:
                 return here
         except AttributeError:                         # plain tensors, or no gradient
             pass

@@ -1,7 +1,7 @@
 """One binding of a rule to torch's parameters of one device, type and set of options."""
 import math
 from itertools import compress, repeat
-from operator import attrgetter, is_, is_not, ne
+from operator import attrgetter, is_, ne
 
 import torch
 
@@ -249,7 +249,7 @@ class TensorBinding:
         if sizes != (self.sizes if everyone else [n for n, g in zip(self.sizes, grads) if g is not None]):
             self._refuse_grads(grads)
             raise Changed                              # parameters changed their sizes in place
-        if any(map(is_not, map(_dtype, there), repeat(self._grad_dtype(there)))):
+        if set(map(_dtype, there)) - {self._grad_dtype(there)}:
             raise Changed
         if not plain or self.grad_copies:
             ptrs = self._copied(grads)
@@ -258,8 +258,10 @@ class TensorBinding:
             ptrs = [0 if g is None else next(found) for g in grads]
         if ptrs == self.ptrs:
             return
-        moved = there if self.ptrs is None else list(compress(grads, map(ne, ptrs, self.ptrs)))
-        if nowhere or not inside(moved, self.dtype):
+        if everyone and self.ptrs is not None:
+            differ = list(map(ne, ptrs, self.ptrs))
+            there, sizes = list(compress(grads, differ)), compress(sizes, differ)
+        if nowhere or not inside(there, sizes, self.dtype):
             self._refuse_grads(grads)
             ptrs = [a if a or g is None else self.memory.empty() for a, g in zip(ptrs, grads)]
         if ptrs != self.ptrs:

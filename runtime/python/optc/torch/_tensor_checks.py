@@ -67,12 +67,12 @@ def refuse_freed(x, what, name):
             what, name, storage.nbytes(), x.numel()))
 
 
-def inside(tensors, dtype):
-    """Whether contiguous tensors of a type, or None, end within their storages. Other tensors may count as outside."""
-    there = [x for x in tensors if x is not None]
-    ends = map(add, map(T.storage_offset, there), map(T.numel, there))
-    sizes = map(torch.UntypedStorage.nbytes, map(T.untyped_storage, there))
-    return all(map(le, map(mul, ends, repeat(dtype.itemsize if there else 0)), sizes))
+def inside(tensors, lengths, dtype):
+    """Whether contiguous tensors of a type, with these numbers of elements, end within their storages. Other tensors
+    may count as outside."""
+    ends = map(add, map(T.storage_offset, tensors), lengths)
+    sizes = map(torch.UntypedStorage.nbytes, map(T.untyped_storage, tensors))
+    return all(map(le, map(mul, ends, repeat(dtype.itemsize if tensors else 0)), sizes))
 
 
 def refuse_shared(params, names):
