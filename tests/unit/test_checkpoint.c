@@ -348,6 +348,55 @@ START_TEST(refuses_other_shapes)
 }
 END_TEST
 
+/* The hash of a small file that a test changed. */
+static void hash_again(optc_checkpoint *c)
+{
+    uint64_t h = checkpoint_hash(1, c->memory, (size_t)c->size - sizeof h);
+    memcpy((char *)c->memory + c->size - sizeof h, &h, sizeof h);
+}
+
+/* Replaces a text of the header by another one of the same length. */
+static void edit_file(optc_checkpoint *c, const char *was, const char *now)
+{
+    char *at = memmem(c->memory, (size_t)c->size, was, strlen(was));
+    ck_assert_msg(at != NULL, "the file has no %s", was);
+    memcpy(at, now, strlen(now));
+    hash_again(c);
+}
+
+/* A state of a tensor that is not row-major is saved in memory order: strides must be the same. A file of an older
+ * version, without them, loads with a warning. */
+START_TEST(refuses_other_strides)
+{
+    static float p[24], g[24];
+    const int64_t shape[3] = {2, 3, 4}, strides[3][3] = {{12, 1, 3}, {1, 8, 2}, {12, 1, 3}};
+    char warnings[300];
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b[3];
+    OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = ""}, &e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "adamw"}, &r));
+    for (int i = 0; i < 3; i++) {
+        optc_tensor t = {.name = "w", .param = p, .grad = g, .rank = 3, .shape = shape, .param_strides = strides[i],
+                         .grad_strides = strides[i]};
+        OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b[i]));
+    }
+    optc_checkpoint c = run_saved(b, 1, NULL);
+    c.warnings = warnings, c.warnings_size = sizeof warnings;
+    FAILS(optc_load(&b[1], 1, &c), OPTC_ERROR_ARGUMENT, "its tensors have other strides");
+    OK(optc_load(&b[2], 1, &c));
+    ck_assert_str_eq(warnings, "");
+    edit_file(&c, "optc.strides", "optc.stridex");
+    OK(optc_load(&b[2], 1, &c));
+    ck_assert_msg(strstr(warnings, "does not record strides"), "%s", warnings);
+    free(c.memory);
+    for (int i = 0; i < 3; i++)
+        OK(optc_unbind(b[i]));
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
 /* Every truncation and every damaged byte is refused, with no change. Bytes of names and numbers in the header make
  * other files, which the hash refuses at the latest. */
 START_TEST(refuses_damage)
@@ -392,6 +441,7 @@ Suite *checkpoint_suite(void)
     tcase_add_test(t, refuses_conversions);
     tcase_add_test(t, refuses_others);
     tcase_add_test(t, refuses_other_shapes);
+    tcase_add_test(t, refuses_other_strides);
     tcase_add_test(t, refuses_damage);
     suite_add_tcase(s, t);
     return s;
