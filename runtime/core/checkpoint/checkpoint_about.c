@@ -10,7 +10,7 @@
 CORE const char *about_key(About k)
 {
     static const char *const keys[NABOUT] = {"optc.rule", "optc.with",   "optc.options", "optc.rank", "optc.cut",
-                                             "optc.strides", "optc.types", "optc.hypers", "optc.t", "optc.tensors"};
+                                             "optc.strides", "optc.order", "optc.types", "optc.hypers", "optc.t", "optc.tensors"};
     return keys[k];
 }
 
@@ -31,6 +31,18 @@ static uint64_t hash_strides(const optc_binding *b)
             const uint64_t x[2] = {(uint64_t)i, b->tensor[i].layout};
             h = hash_bytes(h + 1, x, sizeof x);
         }
+    return h;
+}
+
+/* Step counts and draws go by the number of a tensor, hyperparameters by the number of its group. */
+static uint64_t hash_order(const optc_binding *b)
+{
+    uint64_t h = 1;
+    for (int i = 0; i < b->ntensor; i++) {
+        const char *name = b->tensor[i].name ? b->tensor[i].name : "";
+        const int64_t x[2] = {b->tensor[i].group, (int64_t)strlen(name)};
+        h = hash_bytes(hash_bytes(h, x, sizeof x), name, strlen(name));
+    }
     return h;
 }
 
@@ -57,6 +69,7 @@ CORE void about_text(SafeBuf *out, const SavedBinding *x, About k)
         break;
     case ABOUT_CUT: safe_print(out, "%016llx", (unsigned long long)hash_cut(x->b)); break;
     case ABOUT_STRIDES: safe_print(out, "%016llx", (unsigned long long)hash_strides(x->b)); break;
+    case ABOUT_ORDER: safe_print(out, "%016llx", (unsigned long long)hash_order(x->b)); break;
     case ABOUT_TYPES: types_text(out, p); break;
     case ABOUT_HYPERS:
         for (int i = 0; i < p->nhyper; i++)

@@ -38,7 +38,9 @@ static optc_status compare_about(const CheckpointLoad *x, const SavedBinding *y,
         "its options are '%.200s', and the binding's '%.200s'",
         "it is of rank '%.40s', and the binding of '%.40s': load each rank's own file, with the same number of ranks",
         "its tensors are other pieces of larger ones (%.40s; here %.40s): bind the pieces that were saved",
-        "its tensors have other strides (%.40s; here %.40s): bind them with the strides that were saved"};
+        "its tensors have other strides (%.40s; here %.40s): bind them with the strides that were saved",
+        "its tensors have another order or other groups (%.40s; here %.40s): bind them in the order and the groups "
+        "that were saved"};
     bool failed = false;
     char why[600] = "";
     SafeBuf own;
@@ -386,12 +388,17 @@ static optc_status warn_unrecorded(const CheckpointLoad *x, const optc_checkpoin
 {
     for (int i = 0; i < x->list.nbinding; i++) {
         const SavedBinding *y = &x->list.binding[i];
-        bool failed = false, permuted = false;
-        for (int k = 0; k < y->b->ntensor; k++)
+        bool failed = false, permuted = false, ordered = y->b->ngroup > 1;
+        for (int k = 0; k < y->b->ntensor; k++) {
             permuted = permuted || y->b->tensor[k].permuted;
+            ordered = ordered || y->steps[k + 1] != y->steps[1];
+        }
         if (permuted && !about_in(&x->file, y->prefix, ABOUT_STRIDES, &failed) && !failed)
             warn_line(c, "the file does not record strides (an older version wrote it): tensors that are not row-major "
                          "must have the strides that were saved");
+        if (ordered && !about_in(&x->file, y->prefix, ABOUT_ORDER, &failed) && !failed)
+            warn_line(c, "the file does not record the order of tensors (an older version wrote it): bind them in the "
+                         "order and the groups that were saved");
         if (failed)
             return no_memory(load_call);
     }
@@ -413,6 +420,8 @@ static optc_status match_file(CheckpointLoad *x)
     }
     if (s == OPTC_OK)
         s = check_unused(x);
+    for (int i = 0; i < x->list.nbinding && s == OPTC_OK; i++)
+        s = compare_about(x, &x->list.binding[i], ABOUT_ORDER);
     for (int i = 0; i < x->list.nbinding && s == OPTC_OK; i++)
         s = compare_about(x, &x->list.binding[i], ABOUT_CUT);              /* shapes have a clearer message */
     for (int i = 0; i < x->list.nbinding && s == OPTC_OK; i++)
