@@ -426,7 +426,8 @@ typedef struct optc_comm {
 /* As optc_connect, for an optimizer whose tensors are in several processes that have different ones, such as the stages
  * of a pipeline: values of all tensors are over the bindings of all ranks of `comm`, which has one process of each
  * stage. Every rank passes n bindings, compiled with optc_rule_options.bindings = n * ranks. The bindings may be
- * sharded, over other ranks. optc_run_all is then collective over `comm`. */
+ * sharded, over other ranks. optc_run_all is then collective over `comm`; it takes these bindings in this order, and
+ * refuses another list if the entry needs such values. A new call, or optc_connect, replaces the connection. */
 optc_status optc_connect_ranks(optc_binding *const *b, int n, const optc_comm *comm);
 
 /* Binds a model whose tensors are cut into pieces, one per rank. All ranks call it together, with the same rule, the

@@ -1,6 +1,8 @@
--- The rule sees the sum of k gradients divided by k and counts one step for each k. A tensor without a gradient at a
--- step adds nothing; if it has none when the rule steps, its sum waits for the next time. Other steps read and write
--- only the sum, which state= does not narrow: it would lose small gradients.
+-- The rule sees the mean of the gradients that were added since its last step, and counts one step for each k. A tensor
+-- without a gradient at a step adds 0 to its mean; if it has none when the rule steps, its sum waits for the next time.
+-- A step that an outer wrapper skips (accumulate(4),skip) adds nothing, and the mean is taken over the others. If the
+-- rule's own step is skipped, the sum stays, and the rule steps k steps later with the mean of all of them.
+-- Other steps read and write only the sum, which state= does not narrow: it would lose small gradients.
 -- With clip,accumulate the mean is clipped, with accumulate,clip each gradient.
 return wrapper {
   name  = "accumulate",
@@ -8,12 +10,13 @@ return wrapper {
   doc   = "Adds up the gradients of k steps and lets the rule step once with their mean",
   args  = { "k" },
   options = { k = 4 },
-  state = { grads = zeros { type = "f32" }, made = zeros "tensor" },
+  state = { grads = zeros { type = "f32" }, added = zeros "group", made = zeros "tensor" },
   step  = function()
     grads = grads + g
+    added = added + 1
     every(k, function()
-      g = grads / k
-      grads = 0
+      g = grads / added
+      grads, added = 0, 0
       made = made + 1
       inner { t = made }
     end)

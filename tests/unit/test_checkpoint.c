@@ -348,6 +348,103 @@ START_TEST(refuses_other_shapes)
 }
 END_TEST
 
+/* The hash of a small file that a test changed. */
+static void hash_again(optc_checkpoint *c)
+{
+    uint64_t h = checkpoint_hash(1, c->memory, (size_t)c->size - sizeof h);
+    memcpy((char *)c->memory + c->size - sizeof h, &h, sizeof h);
+}
+
+/* Replaces a text of the header by another one of the same length. */
+static void edit_file(optc_checkpoint *c, const char *was, const char *now)
+{
+    char *at = memmem(c->memory, (size_t)c->size, was, strlen(was));
+    ck_assert_msg(at != NULL, "the file has no %s", was);
+    memcpy(at, now, strlen(now));
+    hash_again(c);
+}
+
+/* A state of a tensor that is not row-major is saved in memory order: strides must be the same. A file of an older
+ * version, without them, loads with a warning. */
+START_TEST(refuses_other_strides)
+{
+    static float p[24], g[24];
+    const int64_t shape[3] = {2, 3, 4}, strides[3][3] = {{12, 1, 3}, {1, 8, 2}, {12, 1, 3}};
+    char warnings[300];
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b[3];
+    OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = ""}, &e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "adamw"}, &r));
+    for (int i = 0; i < 3; i++) {
+        optc_tensor t = {.name = "w", .param = p, .grad = g, .rank = 3, .shape = shape, .param_strides = strides[i],
+                         .grad_strides = strides[i]};
+        OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b[i]));
+    }
+    optc_checkpoint c = run_saved(b, 1, NULL);
+    c.warnings = warnings, c.warnings_size = sizeof warnings;
+    FAILS(optc_load(&b[1], 1, &c), OPTC_ERROR_ARGUMENT, "its tensors have other strides");
+    OK(optc_load(&b[2], 1, &c));
+    ck_assert_str_eq(warnings, "");
+    edit_file(&c, "optc.strides", "optc.stridex");
+    OK(optc_load(&b[2], 1, &c));
+    ck_assert_msg(strstr(warnings, "does not record strides"), "%s", warnings);
+    free(c.memory);
+    for (int i = 0; i < 3; i++)
+        OK(optc_unbind(b[i]));
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
+/* Step counts and hyperparameters go by number: tensors with the same shapes must have the saved order and groups. A
+ * file of an older version loads with a warning, unless all tensors have the same count and group. */
+START_TEST(refuses_another_order)
+{
+    static float p[8], g[8];
+    static const char *const says = "its tensors have another order or other groups";
+    const int64_t shape[1] = {4};
+    const struct { const char *names; int first; bool fits; } row[] = {
+        {"ab", 2, true}, {"ba", 2, false}, {"ab", 1, false}, {"ab", 1, true}, {"ba", 1, false}, {"ab", 0, false}};
+    char warnings[300];
+    optc_engine *e;
+    optc_rule *r;
+    optc_binding *b[6];
+    optc_checkpoint c;
+    OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = ""}, &e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "adamw"}, &r));
+    for (int i = 0; i < 6; i++) {
+        char name[2][2] = {{row[i].names[0]}, {row[i].names[1]}};
+        optc_tensor t[2] = {{.name = name[0], .param = p, .grad = g, .rank = 1, .shape = shape},
+                            {.name = name[1], .param = p + 4, .grad = g + 4, .rank = 1, .shape = shape}};
+        optc_group group[2] = {{.tensors = t, .ntensors = row[i].first},
+                               {.tensors = t + row[i].first, .ntensors = 2 - row[i].first}};
+        OK(optc_bind(r, group, 2, &b[i]));
+    }
+    for (int from = 0; from < 6; from += 3) {              /* row `from` is saved */
+        OK(optc_step(b[from]));
+        OK(optc_set_grad(b[from], 1, NULL, 0));
+        OK(optc_step(b[from]));
+        c = run_saved(&b[from], 1, NULL);
+        c.warnings = warnings, c.warnings_size = sizeof warnings;
+        for (int i = from; i < from + 3; i++)
+            if (row[i].fits)
+                OK(optc_load(&b[i], 1, &c));
+            else
+                FAILS(optc_load(&b[i], 1, &c), OPTC_ERROR_ARGUMENT, says);
+        ck_assert_str_eq(warnings, "");
+        edit_file(&c, "optc.order", "optc.ordex");
+        OK(optc_load(&b[from], 1, &c));
+        ck_assert_msg(strstr(warnings, "does not record the order"), "%s", warnings);
+        free(c.memory);
+    }
+    for (int i = 0; i < 6; i++)
+        OK(optc_unbind(b[i]));
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
 /* Every truncation and every damaged byte is refused, with no change. Bytes of names and numbers in the header make
  * other files, which the hash refuses at the latest. */
 START_TEST(refuses_damage)
@@ -392,6 +489,8 @@ Suite *checkpoint_suite(void)
     tcase_add_test(t, refuses_conversions);
     tcase_add_test(t, refuses_others);
     tcase_add_test(t, refuses_other_shapes);
+    tcase_add_test(t, refuses_other_strides);
+    tcase_add_test(t, refuses_another_order);
     tcase_add_test(t, refuses_damage);
     suite_add_tcase(s, t);
     return s;

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 enum { N = 500 };
@@ -185,6 +186,57 @@ START_TEST(refused)
 }
 END_TEST
 
+/* Two ranks with the same gradients. */
+static int gather_twice(void *calls, const void *send, void *recv, size_t bytes, void *stream)
+{
+    (void)stream;
+    ++*(int *)calls;
+    memcpy(recv, send, bytes);
+    memcpy((char *)recv + bytes, send, bytes);
+    return 0;
+}
+
+/* The connected list gathers; any other list is refused, and nothing of it runs. optc_connect and one rank end the
+ * connection. */
+START_TEST(lists_of_ranks)
+{
+    Part x[4];
+    int calls = 0;
+    optc_comm comm = {.ranks = 2, .context = &calls, .all_gather = gather_twice}, one = comm;
+    one.ranks = 1;
+    start(true);
+    for (int i = 0; i < 4; i++)
+        open_part(&x[i], i % 2, "sgd+clip(1)", NULL, 4);
+    optc_binding *b[] = {x[0].b, x[1].b, x[2].b, x[3].b}, *back[] = {b[1], b[0]}, *mixed[] = {b[2], b[1]};
+    float before;
+    OK(optc_connect_ranks(b, 2, &comm));
+    OK(optc_run_all(b, 2, "step"));
+    ck_assert_int_eq(calls, 1);
+    memcpy(&before, x[0].p[0], sizeof before);
+    FAILS(optc_run_all(back, 2, "step"), OPTC_ERROR_ARGUMENT, "connected with other ranks in another list, of 2");
+    FAILS(optc_run_all(b, 1, "step"), OPTC_ERROR_ARGUMENT, "binding 0 was connected");
+    FAILS(optc_run_all(b + 1, 1, "step"), OPTC_ERROR_ARGUMENT, "binding 0 was connected");
+    FAILS(optc_run_all(b, 3, "step"), OPTC_ERROR_ARGUMENT, "binding 0 was connected");
+    FAILS(optc_run_all(mixed, 2, "step"), OPTC_ERROR_ARGUMENT, "binding 1 was connected");
+    ck_assert(calls == 1 && !memcmp(&before, x[0].p[0], sizeof before));
+    OK(optc_connect_ranks(back, 2, &comm));
+    OK(optc_run_all(back, 2, "step"));
+    ck_assert_int_eq(calls, 2);
+    FAILS(optc_connect(b, 1), OPTC_ERROR_ARGUMENT, "not compiled for 1 bindings");
+    for (int i = 0; i < 2; i++) {
+        OK(i ? optc_connect_ranks(b, 4, &one) : optc_connect(b, 4));
+        OK(optc_run_all(b, 4, "step"));
+        ck_assert_int_eq(calls, 2 + i);
+        OK(optc_connect_ranks(b, 2, &comm));
+        OK(optc_run_all(b, 2, "step"));
+        ck_assert_int_eq(calls, 3 + i);
+    }
+    for (int i = 0; i < 4; i++)
+        close_part(&x[i]);
+    OK(optc_close(engine));
+}
+END_TEST
+
 Suite *connect_suite(void)
 {
     Suite *s = suite_create("connect");
@@ -194,6 +246,7 @@ Suite *connect_suite(void)
     tcase_add_test(c, levels);
     tcase_add_loop_test(c, stages, 0, 2);
     tcase_add_test(c, refused);
+    tcase_add_test(c, lists_of_ranks);
     suite_add_tcase(s, c);
     return s;
 }

@@ -67,6 +67,44 @@ START_TEST(accumulates)
 }
 END_TEST
 
+/* A step that an outer wrapper skips is left out of the mean: within a round (t = 2), at the rule's own step (t = 8, so
+ * that the sum waits until t = 12), and both (13 to 16). Tensor 1 has no gradient at t = 17: it counts as 0. */
+START_TEST(skipped_gradients)
+{
+    static const char *const with[] = {"skip", "loss_scale(1)"};
+    Fixture a, b;
+    float sum[NT][33 * 65] = {{0}};
+    int added = 0;
+    open_rule(&a, format("adamw+accumulate(4),%s", with[_i]));
+    open_rule(&b, "adamw");
+    if (_i)
+        OK(optc_set_hyper(a.binding, 0, "loss_scale.backoff", 1));
+    for (int t = 1; t <= 24; t++) {
+        bool bad = t == 2 || t == 8 || (t > 12 && t <= 16);
+        fill_grads(&a, t, 1);
+        OK(optc_set_grad(a.binding, 1, t == 17 ? NULL : a.g[1], 0));
+        for (int k = 0; k < NT; k++)
+            for (int64_t i = 0; i < a.count[k] && !bad && (k == 0 || t != 17); i++)
+                sum[k][i] += ((float *)a.g[k])[i];
+        added += !bad;
+        if (bad)
+            ((float *)a.g[1])[99] = NAN;
+        OK(optc_step(a.binding));
+        if (t % 4 == 0 && !bad) {
+            for (int k = 0; k < NT; k++)
+                for (int64_t i = 0; i < a.count[k]; i++)
+                    ((float *)b.g[k])[i] = sum[k][i] / (float)added;
+            OK(optc_step(b.binding));
+            memset(sum, 0, sizeof sum);
+            added = 0;
+        }
+        ck_assert_msg(same_params(&a, &b), "%s: they differ after %d steps", with[_i], t);
+    }
+    fix_close(&a);
+    fix_close(&b);
+}
+END_TEST
+
 /* The sum of gradients is not narrowed with the other states, and is as wide as f64 parameters. */
 START_TEST(sums_stay_wide)
 {
@@ -207,6 +245,7 @@ Suite *wrappers_suite(void)
     TCase *t = tcase_create("wrappers");
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, accumulates, 0, 2);
+    tcase_add_loop_test(t, skipped_gradients, 0, 2);
     tcase_add_loop_test(t, sums_stay_wide, 0, 3);
     tcase_add_test(t, average_for_evaluation);
     tcase_add_loop_test(t, logged_norms, 0, 3);

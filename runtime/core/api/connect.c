@@ -84,8 +84,10 @@ optc_status optc_connect(optc_binding *const *b, int n)
     char name[32], input[48];
     int count = 0;
     optc_status s = check_bindings("optc_connect", b, n);
-    if (s == OPTC_OK)
-        s = n > 1 ? check_shared(b, n, n, &count) : OPTC_OK;
+    if (s == OPTC_OK && (n > 1 || b[0]->rank_values))
+        s = check_shared(b, n, n, &count);
+    for (int i = 0; i < n && s == OPTC_OK; i++)
+        b[i]->rank_values = NULL;
     for (int k = 0; k < count; k++)
         for (int j = 0; j < n && s == OPTC_OK; j++) {
             snprintf(name, sizeof name, "shared.%d", k);
@@ -99,9 +101,10 @@ optc_status optc_connect(optc_binding *const *b, int n)
 }
 
 /* ---- bindings of other processes ---- */
-/* from: the states shared.K of this rank's bindings, by binding, then K; send: they follow each other, then a number
- * that is not 0 if this rank failed; recv: of all ranks */
-struct RankValues { optc_comm comm; void **from; int n, bindings; char *send, *recv; };
+/* list: this rank's bindings. Every one of them has a list of its own: they may be unbound in any order. The other
+ * members are of the first one. from: the states shared.K of the list, by binding, then K; send: they follow each
+ * other, then a number that is not 0 if this rank failed; recv: of all ranks */
+struct RankValues { optc_binding **list; int bindings; optc_comm comm; void **from; int n; char *send, *recv; };
 
 static size_t sent_bytes(const RankValues *x) { return sizeof(double) * (size_t)(x->n + 1); }
 
@@ -125,6 +128,29 @@ static optc_status connect_inputs(optc_binding *const *b, int n, RankValues *x, 
     return s;
 }
 
+static RankValues *take_rank_values(optc_binding *own, optc_binding *const *b, int n)
+{
+    RankValues *x = TAKE(own, RankValues, 1);
+    if (!x || !(x->list = TAKE(own, optc_binding *, n)))
+        return NULL;
+    x->bindings = n;
+    for (int i = 0; i < n; i++)
+        x->list[i] = b[i];
+    return x;
+}
+
+/* Marks all bindings as connected with other ranks. The first one gathers. */
+static optc_status put_rank_values(optc_binding *const *b, int n, RankValues *first)
+{
+    for (int i = n - 1; i >= 0; i--) {
+        RankValues *x = i ? take_rank_values(b[i], b, n) : first;
+        if (!x)
+            return no_memory("optc_connect_ranks");
+        b[i]->rank_values = x;
+    }
+    return OPTC_OK;
+}
+
 optc_status optc_connect_ranks(optc_binding *const *b, int n, const optc_comm *comm)
 {
     int count = 0;
@@ -137,12 +163,11 @@ optc_status optc_connect_ranks(optc_binding *const *b, int n, const optc_comm *c
         s = check_shared(b, n, n * comm->ranks, &count);
     if (s != OPTC_OK || !count)
         return s;
-    RankValues *x = TAKE(b[0], RankValues, 1);
+    RankValues *x = take_rank_values(b[0], b, n);
     if (!x || !(x->from = TAKE(b[0], void *, n * count)))
         return no_memory("optc_connect_ranks");
     x->comm = *comm;
     x->n = n * count;
-    x->bindings = n;
     void *memory = NULL;
     s = b[0]->rule->device->alloc_cohorts(b[0], sent_bytes(x) * (size_t)(comm->ranks + 1), &memory);
     if (s != OPTC_OK)
@@ -154,8 +179,23 @@ optc_status optc_connect_ranks(optc_binding *const *b, int n, const optc_comm *c
         s = b[0]->rule->device->write(b[0], x->send + i * sizeof zero, &zero, sizeof zero, true, "optc_connect_ranks");
     if (s == OPTC_OK)
         s = connect_inputs(b, n, x, count);
-    b[0]->rank_values = s == OPTC_OK ? x : b[0]->rank_values;
-    return s;
+    return s == OPTC_OK ? put_rank_values(b, n, x) : s;
+}
+
+/* With another list this rank would not gather, or gather other values, and the other ranks would wait. */
+static optc_status check_rank_list(optc_binding *const *b, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const RankValues *x = b[i]->rank_values;
+        bool same = !x || x->bindings == n;
+        for (int k = 0; x && same && k < n; k++)
+            same = x->list[k] == b[k];
+        if (!same)
+            return fail(OPTC_ERROR_ARGUMENT, "optc_run_all: binding %d was connected with other ranks in another list, "
+                                             "of %d; pass the list of optc_connect_ranks in its order, or connect "
+                                             "this one", i, x->bindings);
+    }
+    return OPTC_OK;
 }
 
 /* On a CPU a rank that failed tells the others. On a GPU its host cannot without their waiting. */
@@ -234,8 +274,11 @@ optc_status optc_run_all(optc_binding *const *b, int n, const char *entry)
         any = 0;
         for (int i = 0; i < n; i++)
             any = any || entry_at(b[i], entry, level);
+        s = any && !level ? check_rank_list(b, n) : OPTC_OK;
+        if (s != OPTC_OK)
+            return s;
         s = any ? run_each(b, n, entry, level) : OPTC_OK;
-        if (any && b[0]->rank_values && b[0]->rank_values->bindings == n)
+        if (any && b[0]->rank_values)
             s = gather_values(b[0], s);
     }
     return s == OPTC_OK ? run_each(b, n, entry, -1) : s;

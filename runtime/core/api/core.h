@@ -67,6 +67,7 @@ typedef struct Tensor {
     char *name;
     int rank; int64_t *dim;            /* as the caller passed them */
     bool permuted;                     /* its elements are not in row-major order of `dim`, nor are its states */
+    uint64_t layout;                   /* of a permuted tensor: a hash of its strides; else 0 */
     uint64_t identity;                 /* a hash of what all ranks of a sharded binding must pass alike */
     int64_t *whole_dim, *offset;       /* of the tensor that this one is a piece of, and where the piece begins */
     Shape shape;                       /* as the rule sees the tensor */

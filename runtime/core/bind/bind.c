@@ -148,6 +148,8 @@ static optc_status fill_tensor(optc_binding *b, const optc_tensor *t, int at, in
         return s;
     x->rank = t->rank;
     x->permuted = !is_row_major(t, t->param_strides);
+    for (int k = 0; k < t->rank && x->permuted; k++)
+        x->layout = t->shape[k] == 1 ? x->layout : hash_number(x->layout + 1, (uint64_t)t->param_strides[k]);
     if (!(x->dim = TAKE(b, int64_t, 3 * t->rank)))
         return no_memory("optc_bind");
     x->whole_dim = x->dim + t->rank;

@@ -49,8 +49,9 @@ OPTC_COUNT int64_t saved_bytes(const SavedItem *x) { return x->count * x->type->
 CORE const SafeType *saved_dtype(int type);                /* of a Type; block codes: U8 */
 
 /* ---- checkpoint_about.c: metadata of a binding ---- */
-/* The first NCOMPARED must be equal for a file to be loaded */
-typedef enum { ABOUT_RULE, ABOUT_WITH, ABOUT_OPTIONS, ABOUT_RANK, ABOUT_CUT, NCOMPARED,
+/* The first NCOMPARED must be equal for a file to be loaded. Files of older versions lack those from
+ * ABOUT_STRIDES on. */
+typedef enum { ABOUT_RULE, ABOUT_WITH, ABOUT_OPTIONS, ABOUT_RANK, ABOUT_CUT, ABOUT_STRIDES, ABOUT_ORDER, NCOMPARED,
                ABOUT_TYPES = NCOMPARED, ABOUT_HYPERS, ABOUT_T, ABOUT_TENSORS, NABOUT } About;
 CORE const char *about_key(About k);                       /* "optc.rule" */
 CORE void about_text(SafeBuf *out, const SavedBinding *x, About k);

@@ -9,8 +9,8 @@
 
 CORE const char *about_key(About k)
 {
-    static const char *const keys[NABOUT] = {"optc.rule", "optc.with",   "optc.options", "optc.rank",   "optc.cut",
-                                             "optc.types", "optc.hypers", "optc.t",       "optc.tensors"};
+    static const char *const keys[NABOUT] = {"optc.rule", "optc.with",   "optc.options", "optc.rank", "optc.cut",
+                                             "optc.strides", "optc.order", "optc.types", "optc.hypers", "optc.t", "optc.tensors"};
     return keys[k];
 }
 
@@ -19,6 +19,30 @@ static uint64_t hash_cut(const optc_binding *b)
     uint64_t h = 1;
     for (int i = 0; i < b->ntensor; i++)                   /* dim, then whole_dim and offset */
         h = hash_bytes(h, b->tensor[i].dim, sizeof(int64_t) * 3 * (size_t)b->tensor[i].rank);
+    return h;
+}
+
+/* 0: all tensors are row-major. States of others are saved in memory order. */
+static uint64_t hash_strides(const optc_binding *b)
+{
+    uint64_t h = 0;
+    for (int i = 0; i < b->ntensor; i++)
+        if (b->tensor[i].permuted) {
+            const uint64_t x[2] = {(uint64_t)i, b->tensor[i].layout};
+            h = hash_bytes(h + 1, x, sizeof x);
+        }
+    return h;
+}
+
+/* Step counts and draws go by the number of a tensor, hyperparameters by the number of its group. */
+static uint64_t hash_order(const optc_binding *b)
+{
+    uint64_t h = 1;
+    for (int i = 0; i < b->ntensor; i++) {
+        const char *name = b->tensor[i].name ? b->tensor[i].name : "";
+        const int64_t x[2] = {b->tensor[i].group, (int64_t)strlen(name)};
+        h = hash_bytes(hash_bytes(h, x, sizeof x), name, strlen(name));
+    }
     return h;
 }
 
@@ -44,6 +68,8 @@ CORE void about_text(SafeBuf *out, const SavedBinding *x, About k)
             safe_print(out, "%d/%d", x->b->shards->comm.rank, x->b->shards->comm.ranks);
         break;
     case ABOUT_CUT: safe_print(out, "%016llx", (unsigned long long)hash_cut(x->b)); break;
+    case ABOUT_STRIDES: safe_print(out, "%016llx", (unsigned long long)hash_strides(x->b)); break;
+    case ABOUT_ORDER: safe_print(out, "%016llx", (unsigned long long)hash_order(x->b)); break;
     case ABOUT_TYPES: types_text(out, p); break;
     case ABOUT_HYPERS:
         for (int i = 0; i < p->nhyper; i++)

@@ -37,7 +37,10 @@ static optc_status compare_about(const CheckpointLoad *x, const SavedBinding *y,
         "its wrappers are '%.100s', and the binding's '%.100s'",
         "its options are '%.200s', and the binding's '%.200s'",
         "it is of rank '%.40s', and the binding of '%.40s': load each rank's own file, with the same number of ranks",
-        "its tensors are other pieces of larger ones (%.40s; here %.40s): bind the pieces that were saved"};
+        "its tensors are other pieces of larger ones (%.40s; here %.40s): bind the pieces that were saved",
+        "its tensors have other strides (%.40s; here %.40s): bind them with the strides that were saved",
+        "its tensors have another order or other groups (%.40s; here %.40s): bind them in the order and the groups "
+        "that were saved"};
     bool failed = false;
     char why[600] = "";
     SafeBuf own;
@@ -45,7 +48,9 @@ static optc_status compare_about(const CheckpointLoad *x, const SavedBinding *y,
     about_text(&own, y, k);
     const char *text = about_in(&x->file, y->prefix, k, &failed);
     failed = failed || own.failed;
-    if (!failed && !text)
+    if (!failed && !text && k >= ABOUT_STRIDES)
+        *why = 0;                                          /* an older version: warn_unrecorded */
+    else if (!failed && !text)
         snprintf(why, sizeof why, "it has no binding with the prefix '%.100s' (no '%s' in its metadata)", y->prefix,
                  about_key(k));
     else if (!failed && strcmp(text, own.s))
@@ -378,6 +383,28 @@ static optc_status warn_conversions(const CheckpointLoad *x, const optc_checkpoi
     return OPTC_OK;
 }
 
+/* Files of older versions do not record all that must be equal. */
+static optc_status warn_unrecorded(const CheckpointLoad *x, const optc_checkpoint *c)
+{
+    for (int i = 0; i < x->list.nbinding; i++) {
+        const SavedBinding *y = &x->list.binding[i];
+        bool failed = false, permuted = false, ordered = y->b->ngroup > 1;
+        for (int k = 0; k < y->b->ntensor; k++) {
+            permuted = permuted || y->b->tensor[k].permuted;
+            ordered = ordered || y->steps[k + 1] != y->steps[1];
+        }
+        if (permuted && !about_in(&x->file, y->prefix, ABOUT_STRIDES, &failed) && !failed)
+            warn_line(c, "the file does not record strides (an older version wrote it): tensors that are not row-major "
+                         "must have the strides that were saved");
+        if (ordered && !about_in(&x->file, y->prefix, ABOUT_ORDER, &failed) && !failed)
+            warn_line(c, "the file does not record the order of tensors (an older version wrote it): bind them in the "
+                         "order and the groups that were saved");
+        if (failed)
+            return no_memory(load_call);
+    }
+    return OPTC_OK;
+}
+
 /* ---- loading ---- */
 static optc_status match_file(CheckpointLoad *x)
 {
@@ -394,7 +421,11 @@ static optc_status match_file(CheckpointLoad *x)
     if (s == OPTC_OK)
         s = check_unused(x);
     for (int i = 0; i < x->list.nbinding && s == OPTC_OK; i++)
+        s = compare_about(x, &x->list.binding[i], ABOUT_ORDER);
+    for (int i = 0; i < x->list.nbinding && s == OPTC_OK; i++)
         s = compare_about(x, &x->list.binding[i], ABOUT_CUT);              /* shapes have a clearer message */
+    for (int i = 0; i < x->list.nbinding && s == OPTC_OK; i++)
+        s = compare_about(x, &x->list.binding[i], ABOUT_STRIDES);
     for (int i = 0; i < x->list.nbinding && s == OPTC_OK; i++)
         s = check_steps(x, &x->list.binding[i]);
     return s;
@@ -443,6 +474,8 @@ static optc_status load_opened(CheckpointLoad *x, const optc_checkpoint *from)
         s = check_data_of(x, &hashed);
     if (s == OPTC_OK)
         s = warn_conversions(x, from);
+    if (s == OPTC_OK)
+        s = warn_unrecorded(x, from);
     if (s == OPTC_OK && !hashed)
         warn_line(from, "the file has no hash (optc.hash): its values were not checked");
     return s == OPTC_OK ? put_all(x) : s;
