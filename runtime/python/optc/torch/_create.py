@@ -25,10 +25,12 @@ def list_optimizers(filter="", exclude_filters=(), with_description=False):
 
 
 def create(opt, model_or_params, *, filter_bias_and_bn=True, **given):
-    """An optimizer by its name. opt: a rule's name, as list_optimizers has it or as its class is written ("AdamW"),
-    also with wrappers ("adamw+clip(1)"). model_or_params: a module, or what torch's optimizers take. given: the
-    arguments of the optimizer. filter_bias_and_bn: of a module, weight decay leaves out parameters with fewer than two dimensions
-    and those of the module's no_weight_decay(), as in timm; the groups have weight_decay 0 then."""
+    """An optimizer by its name.
+
+    opt: a rule's name, as list_optimizers has it or as its class is written ("AdamW"), also with wrappers
+    ("adamw+clip(1)"). model_or_params: a module, or what torch's optimizers take. given: the optimizer's arguments.
+    filter_bias_and_bn: of a module, weight decay leaves out parameters with fewer than two dimensions and those of the
+    module's no_weight_decay(), as in timm; they are a group with weight_decay 0."""
     rule = _rule_named(opt)
     if not isinstance(model_or_params, torch.nn.Module):
         return Optimizer(model_or_params, rule, **given)
