@@ -27,7 +27,7 @@ typedef struct optc_function {
     /* optc_matrix_power. Eigenvalues v become (max(v + ridge + relative * s, floor))^exponent; s: the largest sum of
      * magnitudes of a row */
     double exponent, ridge, relative, floor;
-    int steps;                 /* optc_polar: 0: 12 */
+    int steps;                 /* optc_polar: 0: 12, or ntriples */
     const char *coefficients;  /* optc_polar: NULL: "polar_express"; "jordan", "cans", "turbo" */
     int lower;                 /* symmetric a: 1: the upper triangle is not read, and need not equal the lower one */
     int upper, right;          /* optc_solve: a is upper triangular; solves x a = b instead of a x = b */
@@ -39,6 +39,8 @@ typedef struct optc_function {
      * engine keeps for calls of this signature, and does nothing else; arrays may then be NULL. */
     double *residual;
     int64_t *bytes;
+    const double *triples;     /* optc_polar: up to 8 triples of coefficients, one per step; the last one repeats */
+    int ntriples;              /* 0: `coefficients` names them */
 } optc_function;
 
 /* x = a^exponent, of n x n. a is symmetric. For a negative or fractional exponent its eigenvalues must be positive,
@@ -131,4 +133,6 @@ static inline optc_status optc_kfac_factors(optc_engine *e, const optc_linear *x
 
 /* Frees the memory that the engine keeps for the functions above, except what captured graphs use. */
 optc_status optc_functions_drop(optc_engine *e);
+/* Stores how many bytes the engine keeps for them, with what captured graphs use. */
+optc_status optc_functions_held(optc_engine *e, int64_t *bytes);
 #endif

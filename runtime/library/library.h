@@ -55,7 +55,7 @@ typedef struct LibraryEngine {
     Cache cache;
     TunedSet tuned;
     struct MatrixKit *matrices;        /* for products without a rule (multiply.h); NULL until the first one */
-    struct { struct FunctionEntry *idle, *captured; } functions;       /* function.h */
+    struct { struct FunctionEntry *idle, *captured; struct FunctionRule *rules; } functions;       /* function.h */
     pthread_mutex_t lock;              /* protects matrices, functions, and writes to tuned.shared */
 } LibraryEngine;
 

@@ -66,6 +66,13 @@ START_TEST(in_a_graph)
     f.unchecked = 1;
     FAILS(optc_cholesky(e, &f), OPTC_ERROR_ARGUMENT, "before capturing");
     ck_assert(!d->cuStreamEndCapture(st, &graph));
+    f.exponent = -1, f.ridge = 0.5, f.stream = NULL;       /* a graph keeps its numbers: others need a call too */
+    OK(optc_matrix_power(e, &f));
+    f.ridge = 0.25, f.stream = st;
+    ck_assert(!d->cuStreamBeginCapture_v2(st, CU_STREAM_CAPTURE_MODE_RELAXED));
+    FAILS(optc_matrix_power(e, &f), OPTC_ERROR_ARGUMENT, "before capturing");
+    ck_assert(!d->cuStreamEndCapture(st, &graph));
+    OK(optc_matrix_power(e, &f));                          /* in another stream than the last call */
     OK(optc_cholesky(e, &f));
     ck_assert(!d->cuStreamSynchronize(st) && !d->cuStreamBeginCapture_v2(st, CU_STREAM_CAPTURE_MODE_RELAXED));
     OK(optc_cholesky(e, &f));

@@ -9,8 +9,7 @@ import torch
 
 import optc.torch as ot
 from case import grads, lists
-from optc import OutOfMemory
-from optc.torch import _tensor_binding, _functions, _function_cache, _engines, _optimizer, _rule_inputs
+from optc.torch import _tensor_binding, _function_args, _engines, _optimizer, _rule_inputs
 
 CUDA = torch.device("cuda:0")
 
@@ -51,17 +50,13 @@ class Defaults(unittest.TestCase):
 
     def test_precision(self):
         """Products are in tf32 where torch's are, by whichever of its names that was set (asked for by the old name,
-        what the new one set is an error); R of a QR never is."""
+        what the new one set is an error)."""
         self.addCleanup(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
         for said, so in (("high", True), ("medium", True), ("highest", False)):
             torch.set_float32_matmul_precision(said)
             with mock.patch.object(torch, "get_float32_matmul_precision", side_effect=RuntimeError):
-                self.assertEqual(_functions.tf32(CUDA, torch.float32), so)
-                self.assertFalse(_functions.tf32(CUDA, torch.float64))
-        with mock.patch.object(_functions, "tf32", return_value=True), \
-                mock.patch.object(torch, "matmul", wraps=torch.matmul) as matmul:
-            ot.qr(torch.eye(3))
-        self.assertEqual({x.dtype for x in matmul.call_args.args}, {torch.float64})
+                self.assertEqual(_function_args.tf32(CUDA, torch.float32), so)
+                self.assertFalse(_function_args.tf32(CUDA, torch.float64))
 
 
 class Negative(unittest.TestCase):
@@ -268,53 +263,6 @@ class OnGpu(unittest.TestCase):
             grads(ps)
             ot.AdamW(ps).step()
         self.assertFalse([c for c in empty.call_args_list if c.args[0] != 0])
-
-
-class Captures(unittest.TestCase):
-    def test_numbers(self):
-        """A graph keeps the numbers it was captured with; another graph, with others, is told what to do, and can."""
-        store = _function_cache._Store()
-        forms = [_function_cache.Form("matrix_power", "spec", ["A"], ["X"], {"by_ridge": r}) for r in (0.5, 0.25)]
-        made = [mock.Mock(hyper=dict(f.hyper), bytes=1) for f in forms]
-        with mock.patch.object(_function_cache, "capturing") as capturing:
-            found = []
-            for form, kept in zip(forms, made):
-                capturing.return_value = True
-                with self.assertRaisesRegex(RuntimeError, "ridge=%g before" % form.hyper["by_ridge"]):
-                    store.get("key", None, form, CUDA)
-                capturing.return_value = False
-                store.get("key", lambda: kept, form, CUDA)
-                capturing.return_value = True
-                found.append(store.get("key", None, form, CUDA))
-            self.assertEqual(found, made)
-            self.assertIs(store.get("key", None, forms[0], CUDA), made[0])
-
-    def test_dropped(self):
-        """What goes waits for its own work in a way that ends nobody's capture, which torch's is not."""
-        store = _function_cache._Store()
-        gone = _function_cache.CachedFunction.__new__(_function_cache.CachedFunction)
-        gone.lock, gone.stream, gone.binding = threading.Lock(), mock.Mock(), mock.Mock()
-        store.kept["key"] = gone
-        store.drop_all()
-        self.assertEqual((gone.binding.sync.call_count, gone.stream.synchronize.call_count), (1, 0))
-        gone.form, gone.hyper, gone.device = _function_cache.Form("f", "", [], [], {}), {}, torch.device("cpu")
-        gone.run(gone.form, [], lambda: None)          # by a thread that had found it before
-        self.assertEqual(gone.binding.sync.call_count, 2)
-
-    def test_second_try(self):
-        """Where memory ran out, what the first try had made is gone before the second."""
-        store, tries = _function_cache._Store(), []
-
-        class Made:
-            bytes = 0
-
-            def __init__(self):
-                tries.append(weakref.ref(self))
-                if len(tries) == 1:
-                    raise OutOfMemory("none")
-                self.first = tries[0]()
-        form = _function_cache.Form("f", "spec", [], [], {})
-        self.assertIsNone(store.get("key", Made, form, torch.device("cpu")).first)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,11 @@
 """Functions on tensors against torch.linalg in f64."""
 import threading
 import unittest
-from unittest import mock
 
 import torch
 
 import optc
 import optc.torch as ot
-from optc.torch import _function_cache
 
 ULP = {torch.float64: 2.2e-16, torch.float32: 1.2e-7, torch.bfloat16: 7.9e-3, torch.float16: 9.8e-4}
 
@@ -155,20 +153,15 @@ class Powers(Functions):
         self.assertEqual(wrong, [])
 
     def test_kept(self):
-        """The last few are kept, and given back when asked."""
-        for n in range(2, 4 + _function_cache.MOST):
-            ot.matrix_power(positive(n), -0.25, ridge=1e-2)
-        self.assertEqual(len(_function_cache.store().kept), _function_cache.MOST)
-        self.assertLess(0, ot.memory_info("cpu")["functions"])
+        """Memory for the last few calls is kept, and freed when asked."""
+        held = []
+        for n in range(2, 40):
+            ot.matrix_power(positive(2).expand(n, 2, 2), -0.25, ridge=1e-2)
+            held.append(ot.memory_info("cpu")["functions"])
+        self.assertLess(0, held[0])
+        self.assertLess(held[-1], 2 * held[18])
         ot.empty_cache()
         self.assertEqual(ot.memory_info("cpu")["functions"], 0)
-        most, _function_cache.MOST_BYTES = _function_cache.MOST_BYTES, 1
-        try:
-            for n in (3, 4, 5):
-                ot.matrix_power(positive(n), -0.25, ridge=1e-2)
-            self.assertEqual(len(_function_cache.store().kept), 1)
-        finally:
-            _function_cache.MOST_BYTES = most
 
 
 class Factors(Functions):
@@ -206,6 +199,9 @@ class Factors(Functions):
             U, _, V = torch.linalg.svd(A.double(), full_matrices=False)
             self.near(ot.polar(A), U @ V)
         self.said(ValueError, ["coefficients"], ot.polar, A, coefficients='x" }')
+        self.said(TypeError, ["triples"], ot.polar, A, coefficients=[(1.0, 2.0)])
+        jordan = ot.polar(A, steps=5, coefficients="jordan")
+        self.assertTrue(torch.equal(ot.polar(A, steps=5, coefficients=[(3.4445, -4.775, 2.0315)]), jordan))
 
 
 class Products(Functions):
@@ -295,57 +291,6 @@ class Products(Functions):
         self.said(ValueError, ["last two"], ot.kron, A, torch.ones(3))
         for call in (ot.batched_matmul, ot.kron, ot.bounded_matmul):
             self.said(RuntimeError, ["not differentiable", "B.detach()"], call, A, torch.ones(4, 2, requires_grad=True))
-
-
-class _Stream:
-    """As torch's are: beside None both == and != are False."""
-    def __init__(self, handle):
-        self.cuda_stream, self.behind = handle, []
-
-    def __eq__(self, other):
-        return other is not None and self.cuda_stream == other.cuda_stream
-
-    def __ne__(self, other):
-        return other is not None and self.cuda_stream != other.cuda_stream
-
-    def wait_stream(self, other):
-        self.behind.append(other.cuda_stream)
-
-
-class Streams(unittest.TestCase):
-    def test_followed(self):
-        """A binding goes to torch's stream at its first run and whenever that is another one, behind what it did."""
-        kept = _function_cache.CachedFunction.__new__(_function_cache.CachedFunction)
-        kept.device, kept.stream, kept.binding = torch.device("cuda:0"), None, mock.Mock()
-        streams = [_Stream(h) for h in (7, 7, 9, 7)]
-        with mock.patch.object(torch.cuda, "current_stream", side_effect=streams), \
-                mock.patch.object(_function_cache, "capturing", return_value=False):
-            for _ in streams:
-                kept._follow()
-        self.assertEqual([c.args[0] for c in kept.binding.set_stream.call_args_list], [7, 9, 7])
-        self.assertEqual([s.behind for s in streams], [[], [], [7], [9]])
-
-
-    def test_captured(self):
-        """A graph has what was called since the last one was captured; else it shares the last one's."""
-        store, form = _function_cache._Store(), _function_cache.Form("f", "", [], [], {"by_ridge": 2.0})
-
-        def made():
-            k = _function_cache.CachedFunction.__new__(_function_cache.CachedFunction)
-            k.hyper, k.bytes, k.device = {"by_ridge": 2.0}, 5, "d"
-            return k
-
-        def get(capturing):
-            with mock.patch.object(_function_cache, "capturing", return_value=capturing):
-                return store.get("key", made, form, "d")
-        with self.assertRaisesRegex(RuntimeError, "ridge=2 before capturing"):
-            get(True)
-        first = get(False)
-        self.assertEqual([get(True) is first, get(True) is first], [True, True])
-        second = get(False)
-        self.assertIsNot(second, first)
-        self.assertIs(get(True), second)
-        self.assertEqual(store.held(), 10)             # both live as long as their graphs may
 
 
 class Machine(unittest.TestCase):

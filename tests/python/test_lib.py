@@ -51,8 +51,11 @@ class Header(unittest.TestCase):
             self.assertEqual(getattr(made, field).offset if field else ctypes.sizeof(made), int(size), name)
 
     def test_calls(self):
-        with open(os.path.join(TREE, "runtime", "optc.h")) as f:
-            header = re.sub(r"/\*.*?\*/", "", f.read(), flags=re.S)
+        text = ""
+        for name in sorted(n for n in os.listdir(os.path.join(TREE, "runtime")) if n.endswith(".h")):
+            with open(os.path.join(TREE, "runtime", name)) as f:
+                text += f.read()
+        header = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
         for line in filter(None, _lib.CALLS.split("\n")):
             name, _, kinds = line.partition(": ")
             found = re.search(r"\b%s\(([^)]*)\)" % name, header)

@@ -59,9 +59,12 @@ START_TEST(kept)
     OK(optc_memory_info(e, &m));
     ck_assert_int_eq(m.ours, both);
     ck_assert_int_gt(both, held);
+    OK(optc_functions_held(e, &bytes));
+    ck_assert_int_eq(bytes, both);
     OK(optc_functions_drop(e));
+    OK(optc_functions_held(e, &bytes));
     OK(optc_memory_info(e, &m));
-    ck_assert_int_eq(m.ours, 0);
+    ck_assert(m.ours == 0 && bytes == 0);
     OK(optc_matrix_power(e, &f));
     OK(optc_close(e));
 }
@@ -134,6 +137,10 @@ START_TEST(refused)
     BAD(optc_polar, ARG, "steps is -2", y.steps = -2);
     BAD(optc_polar, ARG, "there are no coefficients", y.coefficients = "a b");
     BAD(optc_polar, OPTC_ERROR_SPEC, "none_such", y.coefficients = "none_such");
+    BAD(optc_polar, ARG, "ntriples is 9", y.ntriples = 9; y.triples = b);
+    BAD(optc_polar, ARG, "triples is NULL", y.ntriples = 1);
+    BAD(optc_polar, ARG, "a coefficient is nan", y.ntriples = 1; y.triples = (double[]){1, NAN, 1});
+    FAILS(optc_functions_held(e, NULL), ARG, "the result pointer is NULL");
     BAD(optc_solve, ARG, "positive is set together with right", y.positive = y.right = 1);
     memcpy(bad, a, sizeof a);
     bad[1] = 1.5;
@@ -182,6 +189,22 @@ START_TEST(empty)
 }
 END_TEST
 
+/* Coefficients as numbers: Jordan's triple, by name and by value. */
+START_TEST(triples)
+{
+    static const double jordan[3] = {3.4445, -4.775, 2.0315};
+    double a[6] = {3, 1, -2, 0, 5, 1}, x[6], y[6];
+    optc_engine *e = open_with(1);
+    optc_function f = {.a = {a, 0, 0}, .x = {x, 0, 0}, .type = OPTC_F64, .m = 2, .n = 3, .steps = 5,
+                       .coefficients = "jordan"};
+    OK(optc_polar(e, &f));
+    f.coefficients = NULL, f.triples = jordan, f.ntriples = 1, f.x.data = y;
+    OK(optc_polar(e, &f));
+    ck_assert(!memcmp(x, y, sizeof x));
+    OK(optc_close(e));
+}
+END_TEST
+
 Suite *matrix_functions_suite(void)
 {
     Suite *s = suite_create("matrix_functions");
@@ -191,6 +214,7 @@ Suite *matrix_functions_suite(void)
     tcase_add_test(t, limits);
     tcase_add_test(t, refused);
     tcase_add_test(t, empty);
+    tcase_add_test(t, triples);
     suite_add_tcase(s, t);
     return s;
 }

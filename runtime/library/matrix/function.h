@@ -12,7 +12,7 @@
 #define OPTC_FUNCTION_H
 #include "runtime/library/matrix/multiply.h"
 
-enum { MOST_FUNCTIONS = 16, MOST_FUNCTION_BYTES = 256 << 20, MOST_SPEC = 1024 };
+enum { MOST_FUNCTIONS = 16, MOST_FUNCTION_BYTES = 256 << 20, MOST_SPEC = 1024, MOST_FUNCTION_RULES = 64 };
 
 /* templates/copy_cuda.txt has these numbers too. The tolerance of COPY_SYMMETRIC is in the bits from 8 on. */
 typedef enum CopyFlag {
@@ -54,12 +54,20 @@ typedef struct FunctionForm {
     optc_status (*after)(optc_engine *e, const struct FunctionForm *f, const struct FunctionEntry *x);
 } FunctionForm;
 
+/* A compiled spec. users: entries that are bound to it */
+typedef struct FunctionRule {
+    struct FunctionRule *next;
+    char key[DIGEST_HEX];
+    optc_rule *rule;
+    int users;
+} FunctionRule;
+
 /* memory: of operands and of a parameter that is none of them; bad: two numbers per matrix (CopyFlag). result: by
  * FunctionForm.out */
 typedef struct FunctionEntry {
     struct FunctionEntry *next;
     char *key;
-    optc_rule *rule;
+    FunctionRule *rule;
     optc_binding *b;
     char *memory, *in[2], *result[2];
     unsigned *bad;

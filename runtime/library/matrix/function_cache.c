@@ -51,15 +51,100 @@ static optc_status take_memory(optc_engine *e, const FunctionForm *f, FunctionEn
     return s;
 }
 
-/* ---- entries ---- */
+/* ---- rules: entries of different sizes share one ---- */
+static void rule_free(optc_engine *e, FunctionRule *r)
+{
+    if (r->rule) {
+        __atomic_add_fetch(&e->rules, 1, __ATOMIC_SEQ_CST);
+        (void)optc_release(r->rule);
+    }
+    free(r);
+}
+
+/* Frees the rules without entries beyond the `most` last ones. */
+static void trim_rules(optc_engine *e, int most)
+{
+    LibraryEngine *m = e->library;
+    FunctionRule *gone = NULL;
+    int n = 0;
+    pthread_mutex_lock(&m->lock);
+    for (FunctionRule **at = &m->functions.rules; *at;) {
+        FunctionRule *r = *at;
+        if (++n <= most || r->users) {
+            at = &r->next;
+            continue;
+        }
+        *at = r->next;
+        r->next = gone;
+        gone = r;
+    }
+    pthread_mutex_unlock(&m->lock);
+    for (FunctionRule *next; gone; gone = next) {
+        next = gone->next;
+        rule_free(e, gone);
+    }
+}
+
+static FunctionRule *find_rule(optc_engine *e, const char *key)
+{
+    LibraryEngine *m = e->library;
+    pthread_mutex_lock(&m->lock);
+    FunctionRule *r = m->functions.rules;
+    while (r && strcmp(r->key, key))
+        r = r->next;
+    if (r)
+        r->users++;
+    pthread_mutex_unlock(&m->lock);
+    return r;
+}
+
 /* Rules of the table are not counted as the engine's, so that the engine can be closed without the caller's help. */
+static optc_status take_rule(optc_engine *e, const FunctionForm *f, FunctionRule **out)
+{
+    LibraryEngine *m = e->library;
+    char all[MOST_SPEC + 40], key[DIGEST_HEX];
+    int n = snprintf(all, sizeof all, "%s|%s", f->spec, type_info[f->compute].name);
+    digest_hex(all, (size_t)n, key);
+    if ((*out = find_rule(e, key)))
+        return OPTC_OK;
+    FunctionRule *r = calloc(1, sizeof *r);
+    if (!r)
+        return no_memory(f->call);
+    optc_status s = optc_compile(e, &(optc_rule_options){.spec = f->call + 5, .text = f->spec,
+                                                         .param = (optc_type)(f->compute + 1)}, &r->rule);
+    if (s != OPTC_OK) {
+        free(r);
+        return s;
+    }
+    __atomic_sub_fetch(&e->rules, 1, __ATOMIC_SEQ_CST);
+    memcpy(r->key, key, sizeof key);
+    r->users = 1;
+    pthread_mutex_lock(&m->lock);
+    r->next = m->functions.rules;
+    m->functions.rules = r;
+    pthread_mutex_unlock(&m->lock);
+    trim_rules(e, MOST_FUNCTION_RULES);
+    *out = r;
+    return OPTC_OK;
+}
+
+static void give_rule(optc_engine *e, FunctionRule *r)
+{
+    if (!r)
+        return;
+    pthread_mutex_lock(&e->library->lock);
+    r->users--;
+    pthread_mutex_unlock(&e->library->lock);
+}
+
+/* ---- entries ---- */
 static void entry_free(optc_engine *e, FunctionEntry *x)
 {
+    /* A caller's allocator may give the memory to another stream at once. */
+    if (e->gpu && e->memory.alloc && x->b)
+        (void)optc_sync(x->b);
     (void)optc_unbind(x->b);
-    if (x->rule) {
-        __atomic_add_fetch(&e->rules, 1, __ATOMIC_SEQ_CST);
-        (void)optc_release(x->rule);
-    }
+    give_rule(e, x->rule);
     matrices_give(e, x->memory, x->own_bytes, x->stream);
     free(x->key);
     free(x);
@@ -79,7 +164,7 @@ static optc_status bind_entry(const FunctionForm *f, FunctionEntry *x)
     x->bad = (unsigned *)(void *)at;
     optc_tensor t = {.name = "a", .param = param, .rank = 3, .shape = f->shape};
     optc_group g = {.tensors = &t, .ntensors = 1, .hyper = f->hyper, .nhyper = f->nhyper};
-    optc_status s = optc_bind(x->rule, &g, 1, &x->b);
+    optc_status s = optc_bind(x->rule->rule, &g, 1, &x->b);
     for (int i = 0; i < f->nin && s == OPTC_OK; i++)
         if (f->in[i].name && x->in[i] != param)
             s = optc_set_input(x->b, 0, f->in[i].name, x->in[i], 0);
@@ -111,10 +196,7 @@ static optc_status make_entry(optc_engine *e, const FunctionForm *f, const char 
         free(x);
         return no_memory(f->call);
     }
-    optc_status s = optc_compile(e, &(optc_rule_options){.spec = f->call + 5, .text = f->spec,
-                                                         .param = (optc_type)(f->compute + 1)}, &x->rule);
-    if (s == OPTC_OK)
-        __atomic_sub_fetch(&e->rules, 1, __ATOMIC_SEQ_CST);
+    optc_status s = take_rule(e, f, &x->rule);
     if (s == OPTC_OK)
         s = take_memory(e, f, x);
     if (s == OPTC_OK)
@@ -172,7 +254,10 @@ optc_status function_take(optc_engine *e, const FunctionForm *f, bool capturing,
         return fail(OPTC_ERROR_ARGUMENT, "%s: the first call for these sizes, type and numbers allocates memory, which "
                                          "is not possible in a capture; make one call before capturing",
                     f->call);
-    return make_entry(e, f, key, out);
+    optc_status s = make_entry(e, f, key, out);
+    if (s == OPTC_ERROR_MEMORY && optc_functions_drop(e) == OPTC_OK)
+        s = make_entry(e, f, key, out);
+    return s;
 }
 
 /* Cuts the list behind the entries that may stay. */
@@ -221,12 +306,27 @@ optc_status optc_functions_drop(optc_engine *e)
     m->functions.idle = NULL;
     pthread_mutex_unlock(&m->lock);
     free_list(e, all);
+    trim_rules(e, 0);
+    return OPTC_OK;
+}
+
+optc_status optc_functions_held(optc_engine *e, int64_t *bytes)
+{
+    if (!e || !bytes)
+        return fail(OPTC_ERROR_ARGUMENT, "optc_functions_held: %s is NULL", e ? "the result pointer" : "the engine");
+    LibraryEngine *m = e->library;
+    *bytes = 0;
+    pthread_mutex_lock(&m->lock);
+    for (int i = 0; i < 2; i++)
+        for (const FunctionEntry *x = i ? m->functions.captured : m->functions.idle; x; x = x->next)
+            *bytes += x->bytes;
+    pthread_mutex_unlock(&m->lock);
     return OPTC_OK;
 }
 
 void functions_close(optc_engine *e)
 {
-    (void)optc_functions_drop(e);
     free_list(e, e->library->functions.captured);
     e->library->functions.captured = NULL;
+    (void)optc_functions_drop(e);
 }

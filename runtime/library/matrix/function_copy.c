@@ -26,11 +26,27 @@ typedef struct CpuCopy { const FunctionSlot *s; Type t; unsigned flags; char *fl
                d = sqrt(fabs(value_##ID(m, s, i, i) * value_##ID(m, s, j, j)));                                       \
         return fabs(p - q) * (double)(1 << symmetric_bits(T_##ID)) > fabs(p) + fabs(q) + d;                           \
     }                                                                                                                 \
+    /* without looks and changes of the order: loops that the compiler vectorizes */                                  \
+    static void rows_##ID(const CpuCopy *x, C *m, COMPUTE *f)                                                         \
+    {                                                                                                                 \
+        const FunctionSlot *s = x->s;                                                                                 \
+        for (int64_t i = 0; i < s->rows; i++, m += s->ld, f += s->cols)                                               \
+            if (x->flags & COPY_STORE)                                                                                \
+                for (int64_t j = 0; j < s->cols; j++)                                                                 \
+                    m[j] = STORE(f[j]);                                                                               \
+            else                                                                                                      \
+                for (int64_t j = 0; j < s->cols; j++)                                                                 \
+                    f[j] = LOAD(m[j]);                                                                                \
+    }                                                                                                                 \
     static void copy_##ID(const CpuCopy *x, int64_t nth)                                                              \
     {                                                                                                                 \
         const FunctionSlot *s = x->s;                                                                                 \
         C *m = (C *)(void *)s->at + nth * s->next;                                                                    \
         COMPUTE *f = (COMPUTE *)(void *)x->flat + nth * s->rows * s->cols;                                            \
+        if (!(x->flags & ~(unsigned)COPY_STORE)) {                                                                    \
+            rows_##ID(x, m, f);                                                                                       \
+            return;                                                                                                   \
+        }                                                                                                             \
         for (int64_t i = 0; i < s->rows; i++)                                                                         \
             for (int64_t j = 0; j < s->cols; j++, f++) {                                                              \
                 int64_t col = x->flags & COPY_REVERSED ? s->cols - 1 - j : j;                                         \

@@ -18,12 +18,24 @@ static optc_status set_numbers(const FunctionForm *f, FunctionEntry *x)
     return s;
 }
 
+/* Orders the work of `stream` after the work of another one. The host does not wait. */
+static optc_status wait_for_stream(optc_engine *e, const FunctionForm *f, CUstream stream, CUstream other)
+{
+    enum { NO_TIMES = 2 };                     /* CU_EVENT_DISABLE_TIMING */
+    CUevent event;
+    TRY(e->gpu, cuEventCreate(&event, NO_TIMES), f->call);
+    int rc = e->gpu->d->cuEventRecord(event, other);
+    rc = rc ? rc : e->gpu->d->cuStreamWaitEvent(stream, event, 0);
+    (void)e->gpu->d->cuEventDestroy_v2(event);
+    return rc ? gpu_error(e->gpu, "cuStreamWaitEvent", rc, f->call) : OPTC_OK;
+}
+
 /* The binding follows the caller's stream, after the work in the previous one. */
-static optc_status follow_stream(const optc_engine *e, const FunctionForm *f, FunctionEntry *x, bool capturing)
+static optc_status follow_stream(optc_engine *e, const FunctionForm *f, FunctionEntry *x, bool capturing)
 {
     if (!e->gpu || x->stream == f->stream)
         return OPTC_OK;
-    optc_status s = capturing ? OPTC_OK : optc_sync(x->b);
+    optc_status s = capturing ? OPTC_OK : wait_for_stream(e, f, (CUstream)f->stream, (CUstream)x->stream);
     if (s == OPTC_OK)
         s = optc_set_stream(x->b, f->stream);
     x->stream = s == OPTC_OK ? f->stream : x->stream;
@@ -417,21 +429,46 @@ optc_status optc_solve_sized(optc_engine *e, const optc_function *from, size_t s
     return check_and_run(e, &f);
 }
 
+/* Appends the name of the coefficients, or the triples, as the spec language has them. */
+static optc_status coefficients_text(const optc_function *x, char *buf, size_t n, size_t *at)
+{
+    enum { MOST_TRIPLES = 8 };                             /* of the spec language */
+    const char *set = x->coefficients ? x->coefficients : "polar_express";
+    if (strlen(set) > 40 || set[strspn(set, "abcdefghijklmnopqrstuvwxyz_0123456789")])
+        return fail(OPTC_ERROR_ARGUMENT, "optc_polar: there are no coefficients '%.40s'; known are polar_express, "
+                                         "jordan, cans and turbo", set);
+    if (x->ntriples < 0 || x->ntriples > MOST_TRIPLES || (x->ntriples && !x->triples))
+        return fail(OPTC_ERROR_ARGUMENT, "optc_polar: ntriples is %d%s; it must be 0 (named coefficients) to %d",
+                    x->ntriples, x->triples ? "" : " and triples is NULL", MOST_TRIPLES);
+    *at += (size_t)snprintf(buf + *at, n - *at, x->ntriples ? "{" : "\"%s\"", set);
+    for (int i = 0; i < 3 * x->ntriples; i++) {
+        optc_status s = check_number("optc_polar", "a coefficient", x->triples[i], -INFINITY);
+        if (s != OPTC_OK)
+            return s;
+        *at += (size_t)snprintf(buf + *at, n - *at, i % 3 ? ", %.17g%s" : " { %.17g%s", x->triples[i],
+                                i % 3 == 2 ? " }," : "");
+    }
+    *at += (size_t)snprintf(buf + *at, n - *at, x->ntriples ? " }" : "");
+    return OPTC_OK;
+}
+
 optc_status optc_polar_sized(optc_engine *e, const optc_function *from, size_t size)
 {
     optc_function x;
     FunctionForm f;
-    char body[200];
+    char body[MOST_SPEC - 120];
     optc_status s = read_function(e, "optc_polar", from, size, &x, &f);
-    const char *set = s == OPTC_OK && x.coefficients ? x.coefficients : "polar_express";
-    if (s == OPTC_OK && (strlen(set) > 40 || set[strspn(set, "abcdefghijklmnopqrstuvwxyz_0123456789")]))
-        s = fail(OPTC_ERROR_ARGUMENT, "optc_polar: there are no coefficients '%.40s'; known are polar_express, jordan, "
-                                      "cans and turbo", set);
     if (s == OPTC_OK && (x.steps < 0 || x.steps > 64))
         s = fail(OPTC_ERROR_ARGUMENT, "optc_polar: steps is %d; it must be 0 (12 steps) to 64", x.steps);
+    size_t at = 0;
+    if (s == OPTC_OK)
+        at = (size_t)snprintf(body, sizeof body, "p = polar(p, { steps = %d, coefficients = ",
+                              x.steps ? x.steps : x.ntriples ? x.ntriples : 12);
+    if (s == OPTC_OK)
+        s = coefficients_text(&x, body, sizeof body, &at);
     if (s != OPTC_OK)
         return s;
-    snprintf(body, sizeof body, "p = polar(p, { steps = %d, coefficients = \"%s\" })", x.steps ? x.steps : 12, set);
+    snprintf(body + at, sizeof body - at, " })");
     function_spec(&f, "", body);
     f.shape[1] = x.m, f.shape[2] = x.n;
     f.in[0] = slot("p", "a", x.a, x.m, x.n, COPY_FINITE);

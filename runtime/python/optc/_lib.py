@@ -119,6 +119,11 @@ Bytes = _struct("optc_bytes", "double read written")
 Product = _struct("optc_product", "ptr a b d c, type type, i64 m n k p batch, int turn_a turn_b turn_d,"
                   "i64 lda ldb ldd ldc next_a next_b next_d next_c, double scale add, str products, i64 workspace,"
                   "ptr stream")
+Matrix = _struct("optc_matrix", "ptr data, i64 ld next")
+Function = _struct("optc_function", "optc_matrix a b x y, type type, i64 m n batch,"
+                   "double exponent ridge relative floor, int steps, str coefficients,"
+                   "int lower upper right positive unchecked, ptr stream, double* residual,"
+                   "i64* bytes, double* triples, int ntriples")
 Kronecker = _struct("optc_kronecker", "ptr a b c, type type, i64 m n p q batch next_a next_b, ptr stream")
 Comm = _struct("optc_comm", "int rank ranks, ptr context, all_gather all_gather, all_to_all all_to_all")
 Checkpoint = _struct("optc_checkpoint", "str path, ptr memory, write write, read read, ptr context, i64 size,"
@@ -206,6 +211,14 @@ optc_load_sized: status ptr* int optc_checkpoint* size
 optc_plan_bytes: status ptr str i64 optc_bytes*
 optc_multiply_sized: status ptr optc_product* size
 optc_kron_sized: status ptr optc_kronecker* size
+optc_matrix_power_sized: status ptr optc_function* size
+optc_eigh_sized: status ptr optc_function* size
+optc_cholesky_sized: status ptr optc_function* size
+optc_solve_sized: status ptr optc_function* size
+optc_polar_sized: status ptr optc_function* size
+optc_qr_sized: status ptr optc_function* size
+optc_functions_drop: status ptr
+optc_functions_held: status ptr i64*
 optc_library_size: int
 optc_library_name: str int
 optc_library_text: str str

@@ -1,11 +1,12 @@
 """Memory of a device, and the machine's best device."""
+import ctypes
 from typing import Any, Dict, Optional, Tuple, Union
 
 import torch
 
+from .. import _lib
 from .. import best_device as best_of_optc
 from .. import device_count
-from ._function_cache import store
 from ._engines import device_of, engines
 
 
@@ -14,15 +15,16 @@ def memory_info(device: Optional[Any] = None) -> Dict[str, int]:
 
     total, free  of the device
     ours, peak   held by optc for optimizers and functions, now and at most so far
-    functions    held by functions for their next call, with the tensors that they copy to and from;
-                 optc.torch.empty_cache() frees it
+    functions    of them, held by functions for their next call; optc.torch.empty_cache() frees it
     allocated, reserved  by torch; 0 on a CPU"""
     device = _device(device)
-    found = {"total": 0, "free": 0, "ours": 0, "peak": 0}
+    found = {"total": 0, "free": 0, "ours": 0, "peak": 0, "functions": 0}
     for engine in engines(device) or [device_of(device).engine]:
         m = engine.memory()
         found.update(total=m["total"], free=m["free"], ours=found["ours"] + m["ours"], peak=found["peak"] + m["peak"])
-    found["functions"] = store().held(device)
+        held = ctypes.c_int64()
+        _lib.lib.optc_functions_held(engine.handle, held)
+        found["functions"] += held.value
     gpu = device.type == "cuda"
     found["allocated"] = torch.cuda.memory_allocated(device) if gpu else 0
     found["reserved"] = torch.cuda.memory_reserved(device) if gpu else 0
@@ -48,7 +50,8 @@ def _device(device):
 
 def empty_cache() -> None:
     """Frees the memory that functions hold for their next call, except memory that captured graphs use."""
-    store().drop_all()
+    for engine in engines():
+        _lib.lib.optc_functions_drop(engine.handle)
 
 
 def best_device(why: bool = False) -> Union[torch.device, Tuple[torch.device, str]]:

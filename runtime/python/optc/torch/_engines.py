@@ -125,6 +125,7 @@ def device_of(device, workspace=0):
     return _open.get(key) or _open.setdefault(key, Device(device, threads, workspace))     # all threads share it
 
 
-def engines(device):
-    """The engines that this process has open on a torch device."""
-    return [d.engine for key, d in list(_open.items()) if key != "asked" and key[:2] == (os.getpid(), str(device))]
+def engines(device=None):
+    """The engines that this process has open, on a torch device or on all."""
+    return [d.engine for key, d in list(_open.items())
+            if key != "asked" and key[0] == os.getpid() and (device is None or key[1] == str(device))]

@@ -12,9 +12,8 @@ import torch
 
 from .. import _lib
 from .._api import product
-from ._functions import fits, leave, matrices, plain, tf32
-from ._function_cache import on, uncompiled
-from ._engines import TYPES, device_of
+from ._engines import TYPES
+from ._function_args import matrices, on, place, plain, result_in, run_on, tf32, uncompiled
 
 BOUND = 64 << 20                                       # default workspace of bounded_matmul, in bytes
 
@@ -120,33 +119,6 @@ def _room(who, workspace, lying, lies, dtype):
 
 
 # ---- execution ----
-def _place(who, like, shape, out, operands):
-    """The tensor for the result: `out` if it is row-major and does not overlap the operands."""
-    fits(who, like, shape, out)
-    apart = out is not None and out.is_contiguous() and not out.is_neg() and all(
-        out.untyped_storage().data_ptr() != x.untyped_storage().data_ptr() for x in operands)
-    return out if apart else torch.empty(shape, dtype=like.dtype, device=like.device)
-
-
-def _given(like, shape, out, to):
-    if out is None or to is not out:
-        return to if out is None else leave(like, shape, out, to)
-    torch.autograd.graph.increment_version(out)        # torch does not see the library's writes
-    return out
-
-
-def _run(who, device, call):
-    """call: a function of an engine and a stream"""
-    stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else None
-    memory = device_of(device)
-    try:
-        with memory.passing():
-            call(memory.engine, stream)
-    except _lib.Error as e:
-        e.args = (("optc.torch.%s: %s" % (who, e)).replace("optc_multiply: ", "").replace("optc_kron: ", ""),)
-        raise
-
-
 def _multiply(who, given, out, workspace=0):
     """The product of two or three tensors. If the second of two is None, the product is a Gram matrix."""
     given = [None if x is None else x.resolve_neg() for x in given]
@@ -156,15 +128,15 @@ def _multiply(who, given, out, workspace=0):
     ready = _ready(who, tuple(None if x is None else (x.shape, x.stride()) for x in given), dtype, workspace,
                    "tf32" if tf32(device, dtype) else None)
     with torch.no_grad(), on(device):
-        to = _place(who, first, ready.shape, out, tensors)
+        to = place(who, first, ready.shape, out, tensors)
         if ready.nothing:
-            return _given(first, ready.shape, out, to.zero_())
+            return result_in(first, ready.shape, out, to.zero_())
 
         def call(engine, stream):
             p, _held = ready.of(tensors, to, stream)
             engine.multiply_ready(p)
-        _run(who, device, call)
-        return _given(first, ready.shape, out, to)
+        run_on(who, device, call)
+        return result_in(first, ready.shape, out, to)
 
 
 def _plain(who, **tensors):
@@ -221,13 +193,13 @@ def kron(A: torch.Tensor, B: torch.Tensor, *, out: Optional[torch.Tensor] = None
     batch = _batch(who, A.shape, B.shape)
     shape = (*batch, m * p, n * q)
     with torch.no_grad(), on(A.device):
-        to = _place(who, A, shape, out, (A, B))
+        to = place(who, A, shape, out, (A, B))
         if to.numel():
             a, b = (x.reshape(1, *x.shape[-2:]).contiguous() if x.dim() == 2 else
                     x.expand(*batch, *x.shape[-2:]).reshape(-1, *x.shape[-2:]).contiguous()
                     for x in (A.resolve_neg(), B.resolve_neg()))
-            _run(who, A.device, lambda engine, stream: engine.kron(
+            run_on(who, A.device, lambda engine, stream: engine.kron(
                 a.data_ptr(), b.data_ptr(), to.data_ptr(), type=TYPES[A.dtype], m=m, n=n, p=p, q=q,
                 batch=prod(batch), next_a=_lib.ONE if a.shape[0] == 1 else 0,
                 next_b=_lib.ONE if b.shape[0] == 1 else 0, stream=stream))
-        return _given(A, shape, out, to)
+        return result_in(A, shape, out, to)
