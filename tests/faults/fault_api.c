@@ -254,24 +254,37 @@ static void on_gpu_cold(const Scene *s, Outcome *out)
 /* ---- functions of matrices without a rule ---- */
 enum { SIDE = 4, SQUARE = SIDE * SIDE, SQUARES = 2 * SQUARE };
 
-/* A failed call must leave its result as it was. */
-static optc_status call_functions(optc_engine *e, float *a, float *x, Outcome *out)
+/* A failed call must leave its result as it was. more: the rest of the functions. */
+static optc_status call_functions(optc_engine *e, float *a, float *x, bool more, Outcome *out)
 {
     static const float before = -7;
     optc_function f = {.a = {a, 0, 0}, .x = {x, 0, 0}, .y = {x + SQUARES, 0, 0}, .m = SIDE, .n = SIDE, .batch = 2,
                        .exponent = -0.5, .ridge = 0.25};
     optc_product p = {.a = a, .c = x, .m = SIDE, .k = SIDE, .batch = 2};
+    optc_kron_vector k = {.a = a, .b = a + SQUARE, .x = a, .y = x, .m = SIDE, .n = SIDE, .p = SIDE, .q = SIDE};
+    optc_linear l = {.act = a, .out = a, .batch = 2, .rows = SIDE, .in = SIDE, .outs = SIDE,
+                     .norm = (double *)(void *)(x + SQUARES), .sum = x, .clip = 1, .a = x, .g = x + SQUARE};
+    f.b = f.a;
     optc_status s = OPTC_OK;
     for (int i = 0; i < SQUARES; i++)
         a[i] = (float)(i % SQUARE / SIDE == i % SIDE) + 0.1f * (float)(i % SQUARE / SIDE + i % SIDE) / SIDE;
-    for (int call = 0; call < 5 && s == OPTC_OK; call++) {
+    for (int call = 0; call < (more ? 7 : 5) && s == OPTC_OK; call++) {
         for (int i = 0; i < 2 * SQUARES; i++)
             x[i] = before;
-        s = call == 0   ? optc_matrix_power(e, &f)
-            : call == 1 ? optc_cholesky(e, &f)
-            : call == 2 ? optc_qr(e, &f)
-            : call == 3 ? optc_multiply(e, &p)
-                        : optc_functions_drop(e);
+        if (more)
+            s = call == 0   ? optc_eigh(e, &f)
+                : call == 1 ? optc_solve(e, &f)
+                : call == 2 ? optc_polar(e, &f)
+                : call == 3 ? optc_kron_apply(e, &k)
+                : call == 4 ? optc_sample_norms(e, &l)
+                : call == 5 ? optc_clipped_sum(e, &l)
+                            : optc_kfac_factors(e, &l);
+        else
+            s = call == 0   ? optc_matrix_power(e, &f)
+                : call == 1 ? optc_cholesky(e, &f)
+                : call == 2 ? optc_qr(e, &f)
+                : call == 3 ? optc_multiply(e, &p)
+                            : optc_functions_drop(e);
         if (s == OPTC_OK)
             out->result = mix(out->result, x, sizeof *x * 2 * SQUARES);
         for (int i = 0; i < 2 * SQUARES && s != OPTC_OK; i++)
@@ -292,7 +305,7 @@ static void functions(const Scene *s, Outcome *out)
         out->status = optc_alloc(e, sizeof *at * 3 * SQUARES, NULL, (void **)&at);
     snprintf(out->message, sizeof out->message, "%s", out->status == OPTC_OK ? "" : optc_message());
     if (out->status == OPTC_OK)
-        out->status = call_functions(e, at, at + SQUARES, out);
+        out->status = call_functions(e, at, at + SQUARES, s->other_functions, out);
     if (e)
         (void)optc_free(e, at, NULL);
     (void)optc_close(e);
@@ -330,6 +343,10 @@ const Scene api_scenes[] = {
     {.name = "functions", .run = functions, .kinds = 1 << ALLOCATIONS, .samples = 25},
     {.name = "functions on a GPU", .run = functions, .kinds = 1 << ALLOCATIONS | 1 << DRIVER | 1 << CUBLAS,
      .samples = 10, .gpu = true},
+    {.name = "more functions", .run = functions, .kinds = 1 << ALLOCATIONS, .samples = 10,
+     .other_functions = true},
+    {.name = "more functions on a GPU", .run = functions, .kinds = 1 << ALLOCATIONS | 1 << DRIVER | 1 << CUBLAS,
+     .samples = 5, .gpu = true, .other_functions = true},
     {.name = "from a package", .run = from_package, .kinds = ALL, .spec = "adamw", .with = "clip(1)", .samples = 10,
      .gpu = true},
     {.name = NULL},

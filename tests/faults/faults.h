@@ -37,6 +37,7 @@ typedef struct Scene {
     bool sharded;                  /* a sharded binding of one rank */
     bool saves;                    /* also saves a checkpoint and loads it */
     bool wide;                     /* matrices of 2 x 27, so that one side is large enough for a library */
+    bool other_functions;          /* the second half of the functions of matrices */
 } Scene;
 extern const Scene api_scenes[], tool_scenes[];          /* the last entry has a NULL name */
 

@@ -159,6 +159,63 @@ START_TEST(linear_layer)
 }
 END_TEST
 
+/* A captured sum and its norms follow the arrays; kept memory of the call is the graph's from then on. */
+START_TEST(linear_layer_in_a_graph)
+{
+    SHARED();
+    enum { BATCH = 3, ROWS = 2, IN = 4, OUTS = 3, ACT = BATCH * ROWS * IN, OUT = BATCH * ROWS * OUTS,
+           RESULT = BATCH + OUTS * IN + IN * IN };
+    double act[ACT], out[OUT], want[RESULT], got[RESULT];
+    CUstream st;
+    void *graph, *exec;
+    optc_engine *e = open_gpu();
+    double *a = take(sizeof act), *g = take(sizeof out), *to = take(sizeof got);
+    for (int i = 0; i < ACT; i++)
+        act[i] = (i * 7 % 11 - 5) / 5.0;
+    for (int i = 0; i < OUT; i++)
+        out[i] = (i * 5 % 13 - 6) / 6.0;
+    put(a, act, sizeof act), put(g, out, sizeof out);
+    ck_assert(!d->cuStreamCreate(&st, 1));
+    /* the workspace holds the squares of one sample */
+    optc_linear x = {.act = a, .out = g, .type = OPTC_F64, .batch = BATCH, .rows = ROWS, .in = IN, .outs = OUTS,
+                     .norm = to, .sum = to + BATCH, .clip = 1.5, .a = to + BATCH + OUTS * IN, .workspace = 1,
+                     .stream = st};
+    ck_assert(!d->cuStreamBeginCapture_v2(st, CU_STREAM_CAPTURE_MODE_RELAXED));
+    FAILS(optc_clipped_sum(e, &x), OPTC_ERROR_ARGUMENT, "set unchecked = 1");
+    FAILS(optc_kfac_factors(e, &x), OPTC_ERROR_ARGUMENT, "set unchecked = 1");
+    x.unchecked = 1;
+    FAILS(optc_clipped_sum(e, &x), OPTC_ERROR_ARGUMENT, "before capturing");
+    FAILS(optc_sample_norms(e, &x), OPTC_ERROR_ARGUMENT, "before capturing");
+    ck_assert(!d->cuStreamEndCapture(st, &graph));
+    x.workspace = 0;
+    OK(optc_kfac_factors(e, &x));
+    x.workspace = 1;
+    OK(optc_clipped_sum(e, &x));
+    ck_assert(!d->cuStreamSynchronize(st) && !d->cuStreamBeginCapture_v2(st, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(optc_clipped_sum(e, &x));
+    x.workspace = 0;
+    OK(optc_kfac_factors(e, &x));
+    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    OK(optc_functions_drop(e));
+    for (int i = 0; i < ACT; i++)
+        act[i] = (i * 3 % 7 - 3) / 2.0;
+    put(a, act, sizeof act);
+    x.workspace = 1;
+    OK(optc_clipped_sum(e, &x));
+    x.workspace = 0;
+    OK(optc_kfac_factors(e, &x));
+    ck_assert(!d->cuStreamSynchronize(st));
+    get(want, to, sizeof want);
+    memset(got, 0, sizeof got);
+    put(to, got, sizeof got);
+    ck_assert(!d->cuGraphLaunch(exec, st) && !d->cuStreamSynchronize(st));
+    get(got, to, sizeof got);
+    ck_assert(!memcmp(got, want, sizeof got) && got[0] > 0);
+    give(a), give(g), give(to);
+    OK(optc_close(e));
+}
+END_TEST
+
 /* Milliseconds of optc_matrix_power(-1), and of optc_solve with the identity, for symmetric matrices in f64. */
 static double time_inverse(optc_engine *e, optc_function *f, bool solve)
 {
@@ -219,5 +276,6 @@ void add_functions(TCase *t)
     tcase_add_test(t, in_a_graph);
     tcase_add_test(t, refused);
     tcase_add_test(t, linear_layer);
+    tcase_add_test(t, linear_layer_in_a_graph);
     tcase_add_test(t, inverse_times);
 }

@@ -181,9 +181,24 @@ START_TEST(refused)
     BAD(optc_kfac_factors, ARG, "a and g are NULL", (void)0);
     BAD(optc_kfac_factors, ARG, "decay is 1", y.decay = 1; y.a = sum);
     BAD(optc_kfac_factors, ARG, "g overlaps out", y.g = out.at);
+    BAD(optc_kfac_factors, ARG, "g overlaps a", y.g = y.a = sum);
+    BAD(optc_clipped_sum, ARG, "sum overlaps norm", y.norm = (double *)(void *)(sum + 2));
+    float a[IN * IN], g[OUTS * OUTS], old[IN * IN];
+    for (int i = 0; i < IN * IN; i++)
+        a[i] = old[i] = 1;
+    a[5] = old[5] = NAN;
+    BAD(optc_kfac_factors, RANGE, "matrix 0 of 1 of a contains a NaN", y.a = a; y.g = g; y.decay = 0.5);
     ((float *)(void *)act.at)[3 * IN] = INFINITY;
     BAD(optc_sample_norms, RANGE, "matrix 1 of 2 contains a NaN or an infinity", (void)0);
     BAD(optc_clipped_sum, RANGE, "matrix 1 of 2 contains a NaN or an infinity", (void)0);
+    BAD(optc_kfac_factors, RANGE, "matrix 1 of 2 of act contains a NaN or an infinity", y.a = a; y.g = g);
+    ck_assert(!memcmp(a, old, sizeof a));
+    optc_linear y = good;
+    y.a = a, y.unchecked = 1;
+    OK(optc_kfac_factors(e, &y));
+    ck_assert(isnan(a[0]) || isinf(a[0]));
+    y.a = NULL, y.g = g, y.unchecked = 0;                  /* act is not read */
+    OK(optc_kfac_factors(e, &y));
     values_free(act), values_free(out);
     OK(optc_close(e));
 }

@@ -37,11 +37,13 @@ typedef struct FunctionSlot {
     bool computed, wide;
 } FunctionSlot;
 
-/* shape: of the spec's parameter. why: more reasons for a result that does not exist. after: what is done between the
+/* shape: of the spec's parameter. scratch: bytes of an entry without a spec, which is memory only. group: entries of the
+ * same group other than 0 belong to one call, and none of them replaces another. why: more reasons for a result that does not exist. after: what is done between the
  * spec's step and the copies of results; NULL: nothing. */
 typedef struct FunctionForm {
     const char *call, *why;
     char spec[MOST_SPEC];
+    int64_t scratch, group;
     Type type, compute;
     int64_t shape[3], batch;
     FunctionSlot in[2], out[2];
@@ -71,13 +73,17 @@ typedef struct FunctionEntry {
     optc_binding *b;
     char *memory, *in[2], *result[2];
     unsigned *bad;
-    int64_t own_bytes, bytes;
+    int64_t own_bytes, bytes, group;
     double hyper[3];
     void *stream;
 } FunctionEntry;
 
 /* ---- functions.c ---- */
 optc_status function_run(optc_engine *e, const FunctionForm *f);
+/* Takes an entry of f->scratch bytes, for function_put. *capturing: the call is captured. */
+optc_status function_memory(optc_engine *e, const FunctionForm *f, FunctionEntry **out, bool *capturing);
+/* Fails with OPTC_ERROR_RANGE if a value of the caller's matrices is not finite. x: memory of two numbers per matrix. */
+optc_status function_finite(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, FunctionEntry *x);
 /* Fills in the spec: what it declares, and what it computes. f->call names it. */
 void function_spec(FunctionForm *f, const char *declares, const char *body);
 /* ---- function_cache.c ---- */

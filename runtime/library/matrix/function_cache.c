@@ -44,7 +44,7 @@ int64_t function_bytes(const optc_engine *e, const FunctionForm *f)
 static optc_status take_memory(optc_engine *e, const FunctionForm *f, FunctionEntry *x)
 {
     void *p = NULL;
-    int64_t bytes = function_bytes(e, f);
+    int64_t bytes = f->scratch ? f->scratch : function_bytes(e, f);
     optc_status s = matrices_take(e, f->call, bytes, f->stream, &p);
     x->memory = p;
     x->own_bytes = s == OPTC_OK ? bytes : 0;
@@ -141,8 +141,10 @@ static void give_rule(optc_engine *e, FunctionRule *r)
 static void entry_free(optc_engine *e, FunctionEntry *x)
 {
     /* A caller's allocator may give the memory to another stream at once. */
-    if (e->gpu && e->memory.alloc && x->b)
-        (void)optc_sync(x->b);
+    if (e->gpu && e->memory.alloc) {
+        (void)gpu_enter_aside(e->gpu)->cuStreamSynchronize((CUstream)x->stream);
+        gpu_leave(e->gpu, OPTC_OK);
+    }
     (void)optc_unbind(x->b);
     give_rule(e, x->rule);
     matrices_give(e, x->memory, x->own_bytes, x->stream);
@@ -152,6 +154,11 @@ static void entry_free(optc_engine *e, FunctionEntry *x)
 
 static optc_status bind_entry(const FunctionForm *f, FunctionEntry *x)
 {
+    x->stream = f->stream;
+    if (f->scratch) {
+        x->bad = (unsigned *)(void *)x->memory;
+        return OPTC_OK;
+    }
     char *at = x->memory, *param = NULL;
     for (int i = 0; i < f->nin; i++, at += slot_bytes(f, &f->in[i - 1])) {
         x->in[i] = at;
@@ -176,16 +183,15 @@ static optc_status bind_entry(const FunctionForm *f, FunctionEntry *x)
     }
     if (s == OPTC_OK && f->stream)
         s = optc_set_stream(x->b, f->stream);
-    x->stream = f->stream;
     return s;
 }
 
 static void key_of(const FunctionForm *f, char key[DIGEST_HEX])
 {
     char all[MOST_SPEC + 200];
-    int n = snprintf(all, sizeof all, "%s|%s|%lld,%lld,%lld,%lld,%lld,%d", f->spec, type_info[f->compute].name,
+    int n = snprintf(all, sizeof all, "%s|%s|%lld,%lld,%lld,%lld,%lld,%d,%lld", f->spec, type_info[f->compute].name,
                      (long long)f->batch, (long long)f->shape[1], (long long)f->shape[2], (long long)f->in[0].rows,
-                     (long long)f->in[f->nin - 1].cols, f->nout);
+                     (long long)(f->nin ? f->in[f->nin - 1].cols : 0), f->nout, (long long)f->scratch);
     digest_hex(all, (size_t)n, key);
 }
 
@@ -196,7 +202,7 @@ static optc_status make_entry(optc_engine *e, const FunctionForm *f, const char 
         free(x);
         return no_memory(f->call);
     }
-    optc_status s = take_rule(e, f, &x->rule);
+    optc_status s = f->scratch ? OPTC_OK : take_rule(e, f, &x->rule);
     if (s == OPTC_OK)
         s = take_memory(e, f, x);
     if (s == OPTC_OK)
@@ -208,8 +214,9 @@ static optc_status make_entry(optc_engine *e, const FunctionForm *f, const char 
         return strncmp(why, f->call, strlen(f->call)) ? fail(s, "%s: %.1900s", f->call, why) : fail(s, "%s", why);
     }
     optc_held held;
-    if (optc_binding_held(x->b, &held) == OPTC_OK)
-        x->bytes = x->own_bytes + held.states + held.temporaries + held.workspace;
+    x->bytes = x->own_bytes;
+    if (x->b && optc_binding_held(x->b, &held) == OPTC_OK)
+        x->bytes += held.states + held.temporaries + held.workspace;
     for (int i = 0; i < f->nhyper; i++)
         x->hyper[i] = f->hyper[i].value;
     *out = x;
@@ -248,8 +255,10 @@ optc_status function_take(optc_engine *e, const FunctionForm *f, bool capturing,
         x = unlink_entry(&m->functions.captured, f, key, true);
     pthread_mutex_unlock(&m->lock);
     *out = x;
-    if (x)
+    if (x) {
+        x->group = f->group;
         return OPTC_OK;
+    }
     if (capturing)
         return fail(OPTC_ERROR_ARGUMENT, "%s: the first call for these sizes, type and numbers allocates memory, which "
                                          "is not possible in a capture; make one call before capturing",
@@ -257,17 +266,27 @@ optc_status function_take(optc_engine *e, const FunctionForm *f, bool capturing,
     optc_status s = make_entry(e, f, key, out);
     if (s == OPTC_ERROR_MEMORY && optc_functions_drop(e) == OPTC_OK)
         s = make_entry(e, f, key, out);
+    if (s == OPTC_OK)
+        (*out)->group = f->group;
     return s;
+}
+
+/* The last entry used, and others of the same call, stay in any case: a capture after the call needs all of them. */
+static bool of_last_call(const FunctionEntry *list, const FunctionEntry *x)
+{
+    return x == list || (x->group && x->group == list->group);
 }
 
 /* Cuts the list behind the entries that may stay. */
 static FunctionEntry *beyond_limits(FunctionEntry *list)
 {
     int64_t bytes = 0;
-    int n = 1;
-    for (FunctionEntry *x = list; x; x = x->next, n++) {
-        bytes += x == list ? 0 : x->bytes;     /* the last one used stays in any case */
-        if (x->next && (n == MOST_FUNCTIONS || bytes + x->next->bytes > MOST_FUNCTION_BYTES)) {
+    int n = 0;
+    for (FunctionEntry *x = list; x; x = x->next) {
+        bytes += of_last_call(list, x) ? 0 : x->bytes;
+        n += !of_last_call(list, x);
+        if (x->next && !of_last_call(list, x->next) &&
+            (n == MOST_FUNCTIONS - 1 || bytes + x->next->bytes > MOST_FUNCTION_BYTES)) {
             FunctionEntry *gone = x->next;
             x->next = NULL;
             return gone;

@@ -116,7 +116,7 @@ optc_status function_copy(optc_engine *e, const FunctionForm *f, const FunctionS
                           unsigned *bad)
 {
     enum { FEW_VALUES = 1 << 16 };
-    Type type = s->wide ? T_F64 : flags & COPY_LOOK || s->computed ? f->compute : f->type;
+    Type type = s->wide ? T_F64 : s->computed ? f->compute : f->type;
     CpuCopy x = {s, type, flags, flat, bad};
     if (!s->rows || !s->cols || !f->batch)
         return OPTC_OK;

@@ -36,7 +36,7 @@ static optc_status follow_stream(optc_engine *e, const FunctionForm *f, Function
     if (!e->gpu || x->stream == f->stream)
         return OPTC_OK;
     optc_status s = capturing ? OPTC_OK : wait_for_stream(e, f, (CUstream)f->stream, (CUstream)x->stream);
-    if (s == OPTC_OK)
+    if (s == OPTC_OK && x->b)
         s = optc_set_stream(x->b, f->stream);
     x->stream = s == OPTC_OK ? f->stream : x->stream;
     return s;
@@ -105,7 +105,7 @@ static optc_status check_results(optc_engine *e, const FunctionForm *f, Function
     optc_status s = clear_bad(e, f, x);
     for (int i = 0; i < f->nout && s == OPTC_OK; i++) {
         FunctionSlot own = {.label = "the result", .at = x->result[i], .rows = f->out[i].rows, .cols = f->out[i].cols,
-                            .ld = f->out[i].cols, .next = f->out[i].rows * f->out[i].cols, .wide = f->out[i].wide};
+                            .ld = f->out[i].cols, .next = f->out[i].rows * f->out[i].cols, .computed = true, .wide = f->out[i].wide};
         s = function_copy(e, f, &own, COPY_LOOK | COPY_FINITE, x->result[i], x->bad);
     }
     if (s == OPTC_OK)
@@ -150,12 +150,14 @@ static optc_status run_entry(optc_engine *e, const FunctionForm *f, FunctionEntr
     return s;
 }
 
-static optc_status run_inside(optc_engine *e, const FunctionForm *f)
+/* Loads the kernels for copies, and takes an entry. */
+static optc_status take_inside(optc_engine *e, const FunctionForm *f, FunctionEntry **out, bool *capturing)
 {
-    CUstreamCaptureStatus capturing = 0;
+    CUstreamCaptureStatus status = 0;
+    *capturing = false;
     if (e->gpu) {
-        TRY(e->gpu, cuStreamIsCapturing((CUstream)f->stream, &capturing), f->call);
-        if (capturing && (!f->unchecked || f->residual))
+        TRY(e->gpu, cuStreamIsCapturing((CUstream)f->stream, &status), f->call);
+        if (status && (!f->unchecked || f->residual))
             return fail(OPTC_ERROR_ARGUMENT, "%s: checks and the residual wait for the device, which is not possible "
                                              "in a capture; set unchecked = 1 and residual = NULL",
                         f->call);
@@ -168,12 +170,19 @@ static optc_status run_inside(optc_engine *e, const FunctionForm *f)
         if (s != OPTC_OK)
             return s;
     }
+    *capturing = status != 0;
+    return function_take(e, f, *capturing, out);
+}
+
+static optc_status run_inside(optc_engine *e, const FunctionForm *f)
+{
     FunctionEntry *x = NULL;
-    optc_status s = function_take(e, f, capturing != 0, &x);
+    bool capturing;
+    optc_status s = take_inside(e, f, &x, &capturing);
     if (s != OPTC_OK)
         return s;
-    s = run_entry(e, f, x, capturing != 0);
-    function_put(e, x, capturing != 0);
+    s = run_entry(e, f, x, capturing);
+    function_put(e, x, capturing);
     return s;
 }
 
@@ -184,6 +193,52 @@ optc_status function_run(optc_engine *e, const FunctionForm *f)
         return s == OPTC_OK ? run_inside(e, f) : s;
     gpu_enter_aside(e->gpu);
     return gpu_leave(e->gpu, run_inside(e, f));
+}
+
+static optc_status memory_inside(optc_engine *e, const FunctionForm *f, FunctionEntry **out, bool *capturing)
+{
+    optc_status s = take_inside(e, f, out, capturing);
+    if (s == OPTC_OK)
+        s = follow_stream(e, f, *out, *capturing);
+    if (s != OPTC_OK && *out) {
+        function_put(e, *out, *capturing);
+        *out = NULL;
+    }
+    return s;
+}
+
+optc_status function_memory(optc_engine *e, const FunctionForm *f, FunctionEntry **out, bool *capturing)
+{
+    optc_status s = e->gpu ? gpu_alive(e->gpu) : OPTC_OK;
+    *out = NULL;
+    *capturing = false;
+    if (s != OPTC_OK || !e->gpu)
+        return s == OPTC_OK ? memory_inside(e, f, out, capturing) : s;
+    gpu_enter_aside(e->gpu);
+    return gpu_leave(e->gpu, memory_inside(e, f, out, capturing));
+}
+
+static optc_status finite_inside(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, FunctionEntry *x)
+{
+    int64_t which = -1;
+    int mark;
+    optc_status st = clear_bad(e, f, x);
+    if (st == OPTC_OK)
+        st = function_copy(e, f, s, COPY_LOOK | COPY_FINITE, s->at, x->bad);
+    if (st == OPTC_OK)
+        st = read_bad(e, f, x, &which, &mark);
+    return st == OPTC_OK && which >= 0
+               ? fail(OPTC_ERROR_RANGE, "%s: matrix %lld of %lld of %s contains a NaN or an infinity", f->call,
+                      (long long)which, (long long)f->batch, s->label)
+               : st;
+}
+
+optc_status function_finite(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, FunctionEntry *x)
+{
+    if (!e->gpu)
+        return finite_inside(e, f, s, x);
+    gpu_enter_aside(e->gpu);
+    return gpu_leave(e->gpu, finite_inside(e, f, s, x));
 }
 
 /* ---- checks of the caller's struct ---- */

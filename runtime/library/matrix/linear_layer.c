@@ -11,13 +11,15 @@
 
 /* A call after the caller's struct was read. In the engine's memory: gram, act act.T and out out.T of the samples of a
  * part, and weight, a number per row, in the type that functions compute in; norm in f64; scaled, out times the
- * weights, in the caller's type. */
+ * weights, in the caller's type. group: of the call's entries (function.h). */
 typedef struct Linear {
     const char *call;
     optc_linear x;
     Type type, compute;
-    char *memory, *gram[2], *weight, *scaled, *norm;
-    int64_t bytes, part;
+    char *gram[2], *weight, *scaled, *norm;
+    int64_t part, group;
+    FunctionEntry *scratch;
+    bool capturing;
 } Linear;
 
 /* ---- the caller's struct ---- */
@@ -43,6 +45,15 @@ static optc_status check_apart(const Linear *l, const char *name, const void *at
     return OPTC_OK;
 }
 
+static optc_status check_apart_of(const Linear *l, const char *name, const void *at, int64_t bytes, const char *other,
+                                  const void *from, int64_t more)
+{
+    uintptr_t a = (uintptr_t)at, b = (uintptr_t)from;
+    return a < b + (uintptr_t)more && b < a + (uintptr_t)bytes
+               ? fail(OPTC_ERROR_ARGUMENT, "%s: %s overlaps %s in memory; give it its own memory", l->call, name, other)
+               : OPTC_OK;
+}
+
 static optc_status check_result(optc_engine *e, const Linear *l, const char *name, const void *at, int64_t rows,
                                 int64_t cols)
 {
@@ -57,8 +68,10 @@ static optc_status read_linear(optc_engine *e, const char *call, const optc_line
     const StructVersion as = {sized, "optc_linear", call, sizeof(optc_linear)};
     optc_linear *x = &l->x;
     int64_t all;
+    static int64_t groups;
     memset(l, 0, sizeof *l);
     l->call = call;
+    l->group = __atomic_add_fetch(&groups, 1, __ATOMIC_RELAXED);
     if (!e || !from)
         return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", call, !e ? "the engine" : "the layer");
     optc_status s = struct_read(&as, x, from, size);
@@ -83,6 +96,26 @@ static optc_status read_linear(optc_engine *e, const char *call, const optc_line
 /* ---- memory ---- */
 static int64_t rounded(int64_t values, int64_t size) { return count_up(dom_times(values, size), 256) * 256; }
 
+static FunctionForm form_of(const Linear *l, int64_t batch, int64_t rows, int64_t cols)
+{
+    return (FunctionForm){.call = l->call, .why = "", .type = l->type, .compute = l->compute,
+                          .shape = {batch, rows, cols}, .batch = batch, .unchecked = l->x.unchecked != 0,
+                          .stream = l->x.stream, .group = l->group};
+}
+
+static optc_status take_scratch(optc_engine *e, Linear *l, int64_t bytes)
+{
+    FunctionForm f = form_of(l, l->x.batch, l->x.rows, 1);
+    f.scratch = bytes;
+    return function_memory(e, &f, &l->scratch, &l->capturing);
+}
+
+static void give_scratch(optc_engine *e, const Linear *l)
+{
+    if (l->scratch)
+        function_put(e, l->scratch, l->capturing);
+}
+
 /* As many samples at a time as the workspace holds the squares of; the number changes no norm. */
 static optc_status take_memory(optc_engine *e, Linear *l, bool sum)
 {
@@ -93,25 +126,15 @@ static optc_status take_memory(optc_engine *e, Linear *l, bool sum)
     l->part = each > limit ? 1 : limit / each < x->batch ? limit / each : x->batch;
     int64_t gram = rounded(dom_times(square, l->part), size), lines = rounded(x->batch * x->rows, size),
             numbers = rounded(x->batch, sizeof(double));
-    l->bytes = 2 * gram + lines + numbers + scaled;
-    void *p = NULL;
-    optc_status s = matrices_take(e, l->call, l->bytes, x->stream, &p);
+    optc_status s = take_scratch(e, l, 2 * gram + lines + numbers + scaled);
     if (s != OPTC_OK)
         return s;
-    l->memory = p;
-    l->gram[0] = l->memory, l->gram[1] = l->memory + gram;
+    l->gram[0] = l->scratch->memory, l->gram[1] = l->gram[0] + gram;
     l->weight = l->gram[1] + gram, l->norm = l->weight + lines, l->scaled = l->norm + numbers;
     return OPTC_OK;
 }
 
 /* ---- steps ---- */
-static FunctionForm form_of(const Linear *l, int64_t batch, int64_t rows, int64_t cols)
-{
-    return (FunctionForm){.call = l->call, .why = "", .type = l->type, .compute = l->compute,
-                          .shape = {batch, rows, cols}, .batch = batch, .unchecked = l->x.unchecked != 0,
-                          .stream = l->x.stream};
-}
-
 static FunctionSlot dense(const char *name, const char *label, char *at, int64_t rows, int64_t cols, bool computed)
 {
     return (FunctionSlot){.name = name, .label = label, .at = at, .rows = rows, .cols = cols, .ld = cols,
@@ -200,6 +223,9 @@ static optc_status run_norms(optc_engine *e, Linear *l, bool sum)
     optc_status s = x->norm || !sum ? check_array(e, l, "norm", x->norm, 1, x->batch, sizeof(double)) : OPTC_OK;
     if (s == OPTC_OK && sum)
         s = check_result(e, l, "sum", x->sum, x->outs, x->in);
+    if (s == OPTC_OK && sum && x->norm)
+        s = check_apart_of(l, "sum", x->sum, x->outs * x->in * type_info[l->type].bytes, "norm", x->norm,
+                           x->batch * (int64_t)sizeof(double));
     if (s == OPTC_OK && sum && !(x->clip > 0 && isfinite(x->clip)))
         s = fail(OPTC_ERROR_ARGUMENT, "%s: clip is %g; it must be a finite number above 0", l->call, x->clip);
     if (s == OPTC_OK)
@@ -216,7 +242,7 @@ static optc_status run_norms(optc_engine *e, Linear *l, bool sum)
     }
     if (s == OPTC_OK)
         s = store_norms(e, l);
-    matrices_give(e, l->memory, l->bytes, x->stream);
+    give_scratch(e, l);
     return s;
 }
 
@@ -235,6 +261,26 @@ optc_status optc_clipped_sum_sized(optc_engine *e, const optc_linear *from, size
     return s == OPTC_OK ? run_norms(e, &l, true) : s;
 }
 
+/* Old factors are operands too, unless decay is 0. */
+static optc_status check_finite(optc_engine *e, Linear *l)
+{
+    const optc_linear *x = &l->x;
+    FunctionForm f = form_of(l, x->batch, x->rows, 1);
+    const FunctionSlot slots[] = {
+        dense(NULL, "act", (char *)(uintptr_t)(x->a ? x->act : NULL), x->rows, x->in, false),
+        dense(NULL, "out", (char *)(uintptr_t)(x->g ? x->out : NULL), x->rows, x->outs, false),
+        dense(NULL, "a", x->decay != 0 ? x->a : NULL, x->in, x->in, false),
+        dense(NULL, "g", x->decay != 0 ? x->g : NULL, x->outs, x->outs, false)};
+    optc_status s = take_scratch(e, l, rounded(2 * x->batch, sizeof(unsigned)));
+    for (int i = 0; i < 4 && s == OPTC_OK; i++) {
+        f.batch = i < 2 ? x->batch : 1;
+        if (slots[i].at)
+            s = function_finite(e, &f, &slots[i], l->scratch);
+    }
+    give_scratch(e, l);
+    return s;
+}
+
 optc_status optc_kfac_factors_sized(optc_engine *e, const optc_linear *from, size_t size)
 {
     Linear l;
@@ -248,6 +294,11 @@ optc_status optc_kfac_factors_sized(optc_engine *e, const optc_linear *from, siz
         s = check_result(e, &l, "a", x->a, x->in, x->in);
     if (s == OPTC_OK && x->g)
         s = check_result(e, &l, "g", x->g, x->outs, x->outs);
+    if (s == OPTC_OK && x->a && x->g)
+        s = check_apart_of(&l, "g", x->g, x->outs * x->outs * type_info[l.type].bytes, "a", x->a,
+                           x->in * x->in * type_info[l.type].bytes);
+    if (s == OPTC_OK && !x->unchecked)
+        s = check_finite(e, &l);
     for (int side = 0; side < 2 && s == OPTC_OK; side++) {
         const ProductNames names = {l.call, side ? "out" : "act", "", "", side ? "g" : "a"};
         double per = (double)x->batch * (side ? 1.0 : (double)x->rows);
