@@ -662,8 +662,8 @@ enum { OPTC_ONE = -1 };        /* next_a, next_b, next_d: the same matrix for th
 
 /* Computes c = scale a b + add c for each matrix of a batch. a is m x k, b is k x n, c is m x n, all row-major.
  *
- * b NULL: b is the transpose of a, and c is a Gram matrix of m x m. The CPU computes the lower triangle, mirrors it,
- * and adds only the lower triangle of c.
+ * b NULL: b is the transpose of a, and c is a Gram matrix of m x m. The call computes the lower triangle, mirrors it,
+ * and adds only the lower triangle of c. On a GPU small matrices, and all of them without NVRTC, are computed whole.
  *
  * With d, of n x p: c = scale (a b) d + add c, of m x p. A part of a b is stored at a time, in the same type: on the
  * CPU at most 1024 x 512 values per thread (16-bit types: 128 rows), on a GPU some rows or some matrices.

@@ -38,7 +38,7 @@ char *gen_emit(const Gen *g, const EmitOptions *o, Diag *d);
 bool emit_key(const char *source, char hex[DIGEST_HEX]);
 /* The hash by which tuning results identify a stage; false: out of memory. */
 bool emit_cuda_stage_hash(const Gen *g, int fn, char hex[33]);
-/* Kernels that belong to no rule: a section of templates/kron_cuda.txt. The caller frees the text; NULL: out of
+/* Kernels that belong to no rule: section NAME of templates/NAME_cuda.txt. The caller frees the text; NULL: out of
  * memory. */
 char *emit_cuda_alone(const char *section);
 /* emit_parts: the number of programs that a rule's stages may be divided into, to compile them in parallel.

@@ -67,17 +67,17 @@ static int block_set(GpuCalls *x, int array, int group, int blocks, int64_t down
  *   f32        8 x 1024 x 1024   0.77 / 0.77 / 0.88      64 x  256 x  256   1.01 / 1.15 / 1.16
  * For two thousand blocks of 128 cuBLAS uses smaller tiles than for three thousand, so the best block depends on the
  * number of matrices too; a choice by shape costs 3 % at 48 x 2048 x 2048. Long sums are faster with large blocks. */
-static int64_t block_rows(const CallType *t, ProductShape z)
+CORE int64_t gram_block(const CallType *t, int64_t n, int64_t k)
 {
     if (t->compute == CUBLAS_COMPUTE_32F_FAST_TF32)
-        return z.n > 256 ? 256 : z.n;
+        return n > 256 ? 256 : n;
     if (t->bytes > 2)
-        return z.n >= 256 ? 64 : z.n;
-    if (z.n < 640)
-        return z.n > 256 ? 256 : z.n;
-    if (z.n < 1024 || z.n % 256)
+        return n >= 256 ? 64 : n;
+    if (n < 640)
+        return n > 256 ? 256 : n;
+    if (n < 1024 || n % 256)
         return 128;
-    return z.k < 2 * z.n && z.n >= 4096 ? 128 : 256;
+    return k < 2 * n && n >= 4096 ? 128 : 256;
 }
 
 static int64_t at_least_1(int64_t n) { return n > 0 ? n : 1; }
@@ -225,7 +225,7 @@ CORE bool product_steps(const optc_binding *b, GpuCalls *x, const CallType *t, c
 {
     bool symmetric = c->flags & SYMMETRIC, ok = true;
     int block = b->rule->engine->gpu->block;
-    int64_t rows = !symmetric ? z.n : block && block < z.n ? block : block_rows(t, z);
+    int64_t rows = !symmetric ? z.n : block && block < z.n ? block : gram_block(t, z.n, z.k);
     if (c->c >= 0 && c->c != c->out)
         ok = add_ours(x, t->over, t, c, group, z);
     if (symmetric && !own && rows < z.n)

@@ -34,6 +34,8 @@ typedef struct GpuGemm {
     double alpha, beta;
     GemmMatrices a, b, c;
 } GpuGemm;
+/* Side of the blocks of a symmetric product, n x n with sums of k terms; n: the whole matrix is one block. */
+CORE int64_t gram_block(const CallType *t, int64_t n, int64_t k);
 /* ---- cublas.c; these return cuBLAS's status ---- */
 CORE int cublas_gemm(const Cublas *f, cublasHandle_t h, const GpuGemm *x);
 CORE bool gemm_is_long(const GpuGemm *x);                  /* a length exceeds 32 bits: needs the _64 functions */

@@ -7,8 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The kernels optc_NAME_of_TYPE that are loaded from the template NAME_cuda.txt. */
-typedef struct Kernels { const char *name, *call; CUmodule *module; CUfunction *fn; } Kernels;
+/* The kernels optc_NAME_of_TYPE that are loaded from the template NAME_cuda.txt; second: more of them, or NULL. */
+typedef struct Kernels { const char *name, *call; CUmodule *module; CUfunction *fn; const char *second; CUfunction *more;
+} Kernels;
 
 static optc_status load(optc_engine *e, const Kernels *k, const char *cubin)
 {
@@ -21,6 +22,10 @@ static optc_status load(optc_engine *e, const Kernels *k, const char *cubin)
             continue;
         snprintf(name, sizeof name, "optc_%s_of_%s", k->name, type_info[t].name);
         int rc = g->d->cuModuleGetFunction(&k->fn[t], module, name);
+        if (!rc && k->second) {
+            snprintf(name, sizeof name, "optc_%s_of_%s", k->second, type_info[t].name);
+            rc = g->d->cuModuleGetFunction(&k->more[t], module, name);
+        }
         if (rc) {
             g->d->cuModuleUnload(module);
             return gpu_error(g, "cuModuleGetFunction", rc, name);
@@ -75,10 +80,15 @@ static optc_status load_kernels(optc_engine *e, const Kernels *k)
 
 optc_status kron_code(optc_engine *e, MatrixKit *k)
 {
-    return load_kernels(e, &(Kernels){"kron", "optc_kron", &k->module, k->kron});
+    return load_kernels(e, &(Kernels){"kron", "optc_kron", &k->module, k->kron, NULL, NULL});
 }
 
 optc_status copy_code(optc_engine *e, MatrixKit *k)
 {
-    return load_kernels(e, &(Kernels){"copy", "functions of matrices", &k->copy_module, k->copy});
+    return load_kernels(e, &(Kernels){"copy", "functions of matrices", &k->copy_module, k->copy, NULL, NULL});
+}
+
+optc_status gram_code(optc_engine *e, MatrixKit *k)
+{
+    return load_kernels(e, &(Kernels){"gram", "optc_multiply", &k->gram_module, k->gram, "blocks", k->blocks});
 }

@@ -51,6 +51,8 @@ void matrices_close(optc_engine *e)
             e->gpu->d->cuModuleUnload(k->module);
         if (k->copy_module)
             e->gpu->d->cuModuleUnload(k->copy_module);
+        if (k->gram_module)
+            e->gpu->d->cuModuleUnload(k->gram_module);
         gpu_leave(e->gpu, OPTC_OK);
     }
     free(k);

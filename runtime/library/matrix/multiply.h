@@ -31,8 +31,8 @@ typedef struct MatrixKit {
     Blas blas;
     Cublas cublas;
     cublasHandle_t handle;
-    CUmodule module, copy_module;
-    CUfunction kron[NTYPES], copy[NTYPES];
+    CUmodule module, copy_module, gram_module;
+    CUfunction kron[NTYPES], copy[NTYPES], gram[NTYPES], blocks[NTYPES];
 } MatrixKit;
 void matrices_close(optc_engine *e);
 optc_status matrices_kit(optc_engine *e, const char *call, MatrixKit **out);       /* opens it on first use */
@@ -61,4 +61,5 @@ optc_status kron_gpu(optc_engine *e, MatrixKit *k, const optc_kronecker *x, Type
 /* ---- kron_kernel.c ---- */
 optc_status kron_code(optc_engine *e, MatrixKit *k);       /* inside gpu_enter and the engine's lock */
 optc_status copy_code(optc_engine *e, MatrixKit *k);       /* likewise */
+optc_status gram_code(optc_engine *e, MatrixKit *k);       /* likewise */
 #endif

@@ -40,7 +40,7 @@ optc_status matrices_load(optc_engine *e, void *stream, const char *call, bool l
         return OPTC_OK;
     TRY(g, cuStreamIsCapturing((CUstream)stream, &capturing), call);
     if (capturing)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: the first product of an engine opens cuBLAS, which is not possible in "
+        return fail(OPTC_ERROR_ARGUMENT, "%s: the first product of a kind loads its code, which is not possible in "
                                          "a capture; make one product before capturing",
                     call);
     return open(e, e->library->matrices);
@@ -69,6 +69,90 @@ static optc_status multiply_batch(const MatrixKit *k, const Multiply *x, const c
     for (int64_t at = 0; at < x->batch && s == OPTC_OK; at += MOST_BATCH)
         s = multiply_matrices(k, x, call, at, x->batch - at < MOST_BATCH ? x->batch - at : MOST_BATCH);
     return s;
+}
+
+/* ---- Gram matrices: blocks on and below the diagonal, then a mirror ---- */
+/* Must match optc_gram_of of templates/gram_cuda.txt. */
+typedef struct GramArgs {
+    void *a, *c, *to;
+    long long next_a, next_c;
+    int n, rows, down, ld;
+} GramArgs;
+_Static_assert(sizeof(GramArgs) == sizeof(Args), "all launches are of one size");
+
+/* rows: of a block; down: whole blocks a side; each: blocks of a matrix; bytes: of their addresses; tiles: of a mirror,
+ * 0: no mirror, because this is no Gram matrix or has no code. rows 0: one product computes all of it. */
+typedef struct Gram { int64_t rows, down, each, bytes, tiles; } Gram;
+
+/* cuBLAS does not check the alignment of matrices that it is given by address (gpu_call_build.c). */
+static bool aligned_blocks(const Multiply *x, const CallType *t)
+{
+    int64_t all = (int64_t)(uintptr_t)x->a.at | (int64_t)(uintptr_t)x->c.at |
+                  (x->a.ld | x->a.next | x->c.ld | x->c.next) * x->size;
+    return (t->bytes > 2 && t->compute != CUBLAS_COMPUTE_32F_FAST_TF32) || (all % 16 == 0 && x->a.cols % 8 == 0);
+}
+
+static Gram gram_of(const optc_engine *e, const Multiply *x)
+{
+    enum { TILE = 32 };
+    Gram g = {0, 0, 0, 0, 0};
+    int64_t n = x->c.rows, tiles = count_up(n, TILE);
+    const CallType *t = call_type_of(x->product);
+    if (!x->gram || !t || n > INT_MAX || x->a.ld > INT_MAX || x->c.ld > INT_MAX ||
+        dom_times(tiles * (tiles + 1) / 2, x->batch) > INT_MAX)
+        return g;
+    g.tiles = tiles;
+    int64_t rows = e->gpu->block && e->gpu->block < n ? e->gpu->block : gram_block(t, n, x->a.cols);
+    if (rows >= n || !x->a.cols || !aligned_blocks(x, t))
+        return g;
+    g.rows = rows, g.down = n / rows, g.each = g.down * (g.down + 1) / 2;
+    g.bytes = count_up(dom_times(3 * (int64_t)sizeof(void *) * g.each, x->batch), 256) * 256;
+    if (g.bytes > x->limit - LEAST_SPACE)      /* no memory for the addresses */
+        g.rows = g.bytes = 0;
+    return g;
+}
+
+static optc_status launch_gram(const optc_engine *e, const Multiply *x, CUfunction fn, unsigned blocks, GramArgs *args)
+{
+    void *params[] = {args};
+    TRY(e->gpu, cuLaunchKernel(fn, blocks, 1, 1, 256, 1, 1, 0, (CUstream)x->stream, params, NULL), "optc_multiply");
+    return OPTC_OK;
+}
+
+/* The whole blocks, in as few calls as possible. at: the addresses */
+static optc_status multiply_blocks(const optc_engine *e, const MatrixKit *k, const Multiply *x, const Gram *g,
+                                   CUdeviceptr at, const char *call)
+{
+    int64_t all = g->each * x->batch, size = sizeof(void *);
+    GramArgs args = {x->a.at, x->c.at, (void *)(uintptr_t)at, x->a.next, x->c.next, (int)g->down, (int)g->rows,
+                     x->a.transposed ? 1 : (int)x->a.ld, (int)x->c.ld};
+    optc_status s = launch_gram(e, x, k->blocks[x->type], (unsigned)x->batch, &args);
+    for (int64_t i = 0; i < all && s == OPTC_OK; i += MOST_BATCH) {
+        GpuGemm y = {.type = call_type_of(x->product), .trans_a = x->a.transposed, .trans_b = x->b.transposed,
+                     .m = g->rows, .n = g->rows, .k = x->a.cols, .lda = x->a.ld, .ldb = x->b.ld, .ldc = x->c.ld,
+                     .count = all - i < MOST_BATCH ? all - i : MOST_BATCH, .alpha = x->scale, .beta = x->add,
+                     .a = {at + (CUdeviceptr)(i * size), 0}, .b = {at + (CUdeviceptr)((all + i) * size), 0},
+                     .c = {at + (CUdeviceptr)((2 * all + i) * size), 0}};
+        int rc = cublas_gemm(&k->cublas, k->handle, &y);
+        s = rc ? refused(k, call, "cublasGemmBatchedEx", rc) : OPTC_OK;
+    }
+    return s;
+}
+
+static optc_status multiply_gram(const optc_engine *e, const MatrixKit *k, const Multiply *x, const Gram *g,
+                                 CUdeviceptr at, const char *call)
+{
+    int64_t top = g->rows * g->down, left = x->c.rows - top;
+    Multiply rest = *x;                        /* the rows below the last whole block */
+    rest.a.at = operand_at(&x->a, 0, top, 0, x->size);
+    rest.c.at = operand_at(&x->c, 0, top, 0, x->size);
+    rest.a.rows = rest.c.rows = left;
+    optc_status s = g->rows ? multiply_blocks(e, k, x, g, at, call) : OPTC_OK;
+    if (s == OPTC_OK && left)
+        s = multiply_batch(k, &rest, call);
+    GramArgs args = {x->a.at, x->c.at, NULL, x->a.next, x->c.next, (int)x->c.rows, (int)g->tiles, 0, (int)x->c.ld};
+    return s == OPTC_OK ? launch_gram(e, x, k->gram[x->type], (unsigned)(g->tiles * (g->tiles + 1) / 2 * x->batch), &args)
+                        : s;
 }
 
 /* ---- chains: a b is stored between the two products ---- */
@@ -125,7 +209,8 @@ static int64_t blas_space(const optc_engine *e, int64_t limit)
 
 static optc_status multiply_inside(optc_engine *e, MatrixKit *k, const Multiply *x, const char *call)
 {
-    int64_t space = blas_space(e, x->limit), line = dom_times(x->b.cols, x->size), bytes = space;
+    Gram g = gram_of(e, x);
+    int64_t space = blas_space(e, x->limit - g.bytes), line = dom_times(x->b.cols, x->size), bytes = space + g.bytes;
     Between t = {0, 0, 0};
     CUdeviceptr at = 0;
     if (x->limit < LEAST_SPACE)
@@ -143,8 +228,14 @@ static optc_status multiply_inside(optc_engine *e, MatrixKit *k, const Multiply 
                                                   (size_t)space) : 0;
         if (rc)
             s = refused(k, call, "cublasSetStream", rc);
+        if (s == OPTC_OK && g.tiles)
+            s = matrices_load(e, x->stream, call, k->gram_module != NULL, gram_code);
+        if (s == OPTC_ERROR_UNAVAILABLE && g.tiles)        /* without NVRTC the product computes both halves */
+            g.tiles = 0, s = OPTC_OK;
         if (s == OPTC_OK)
-            s = x->chain ? multiply_chain(k, x, &t, call) : multiply_batch(k, x, call);
+            s = x->chain  ? multiply_chain(k, x, &t, call)
+                : g.tiles ? multiply_gram(e, k, x, &g, at + (CUdeviceptr)space, call)
+                          : multiply_batch(k, x, call);
         pthread_mutex_unlock(&e->library->lock);
     }
     gpu_give(e, at, (size_t)bytes, (CUstream)x->stream);
