@@ -291,6 +291,65 @@ START_TEST(above_4_gib)
 }
 END_TEST
 
+/* Rewrites a header: `pad` bytes of another tool's tensor come first, the others follow, and the hash is removed. */
+static void shifted_header(const SafeFile *f, int64_t pad, SafeBuf *out)
+{
+    safe_print(out, "{\"__metadata__\":{");
+    for (int64_t i = 0; i < f->nmeta; i++) {
+        safe_print(out, i ? "," : "");
+        safe_quote(out, f->meta[i].key);
+        safe_print(out, ":");
+        safe_quote(out, f->meta[i].text);
+    }
+    safe_print(out, "},\"elsewhere\":{\"dtype\":\"U8\",\"shape\":[%lld],\"data_offsets\":[0,%lld]}", (long long)pad,
+               (long long)pad);
+    for (int64_t i = 0; i < f->n; i++) {
+        const SafeTensor *t = &f->tensor[i];
+        if (!strcmp(t->name, CHECKPOINT_HASH))
+            continue;
+        safe_print(out, ",");
+        safe_quote(out, t->name);
+        safe_print(out, ":{\"dtype\":\"%s\",\"shape\":[", t->type->name);
+        for (int k = 0; k < t->rank; k++)
+            safe_print(out, k ? ",%lld" : "%lld", (long long)f->dim[t->dim + k]);
+        safe_print(out, "],\"data_offsets\":[%lld,%lld]}", (long long)(pad + t->begin), (long long)(pad + t->end));
+    }
+    safe_print(out, "}");
+}
+
+/* A sparse file whose tensors begin behind 5 GiB: the load reads them there. */
+START_TEST(reads_above_4_gib)
+{
+    const int64_t pad = ((int64_t)5 << 30) + 4;
+    Run a, b;
+    run_open(&a, "adamw", NULL, 1);
+    run_open(&b, "adamw", NULL, 1);
+    run_steps(&a, 1, 3);
+    run_copy_params(&b, &a);
+    optc_checkpoint c = run_saved(&a.b, 1, NULL);
+    int64_t length = 0;
+    memcpy(&length, c.memory, 8);
+    char why[200], *text = malloc((size_t)length + 1);
+    memcpy(text, (char *)c.memory + 8, (size_t)length);
+    SafeFile f;
+    SafeBuf header = {0};
+    ck_assert(safe_parse(&f, text, length, c.size, why, sizeof why));
+    shifted_header(&f, pad, &header);
+    int64_t n = (int64_t)header.n, bytes = f.bytes - 8;
+    int fd = open(in_folder("large"), O_WRONLY | O_CREAT, 0600);
+    ck_assert(fd >= 0 && pwrite(fd, &n, 8, 0) == 8 && pwrite(fd, header.s, header.n, 8) == n);
+    ck_assert(pwrite(fd, (char *)c.memory + f.data, (size_t)bytes, 8 + n + pad) == bytes && !close(fd));
+    char warnings[400] = "";
+    optc_checkpoint from = {.path = in_folder("large"), .warnings = warnings, .warnings_size = sizeof warnings};
+    OK(optc_load(&b.b, 1, &from));
+    ck_assert(run_hash(&b) == run_hash(&a));
+    safe_free(&f);
+    free(header.s), free(c.memory);
+    run_close(&a);
+    run_close(&b);
+}
+END_TEST
+
 /* ---- sharded bindings: each rank saves its own pieces ---- */
 typedef struct Ranks {
     optc_rule *rule;
@@ -389,6 +448,7 @@ Suite *checkpoint_files_suite(void)
     tcase_add_test(t, killed_and_rivals);
     tcase_add_test(t, callbacks);
     tcase_add_test(t, above_4_gib);
+    tcase_add_test(t, reads_above_4_gib);
     tcase_add_loop_test(t, sharded, 0, 2);
     suite_add_tcase(s, t);
     return s;
