@@ -138,7 +138,8 @@ static void copy_summand(const MatrixProduct *x, const Gemm *g, const char *from
 }
 
 /* Computes rows x cols of the result. lower: the block is on the diagonal of x x.T, and only its lower half is needed.
- * With beta 0 a BLAS may multiply the old values by zero, which keeps NaN, so such a block is cleared first. */
+ * With beta 0 a BLAS may multiply the old values by zero, which keeps NaN. So such a block is cleared first, and the
+ * product is added to the zeros: that saves the pass in which the BLAS would multiply them. */
 static void product_block(const Blas *blas, const MatrixProduct *x, int64_t row, int64_t rows, int64_t col,
                           int64_t cols, bool lower)
 {
@@ -157,8 +158,11 @@ static void product_block(const Blas *blas, const MatrixProduct *x, int64_t row,
     g.lower = lower && fits && blas->gemm[0] && g.alpha != 0;
     if (g.beta != 0 && x->add)
         copy_summand(x, &g, x->add + (size_t)(row * x->ld_add + col) * size, size);
-    for (int64_t i = 0; g.lower && g.beta == 0 && i < g.m; i++)
-        memset((char *)g.c + (size_t)(i * g.ldc) * size, 0, (size_t)(i + 1) * size);
+    if (g.lower && g.beta == 0) {
+        for (int64_t i = 0; i < g.m; i++)
+            memset((char *)g.c + (size_t)(i * g.ldc) * size, 0, (size_t)(i + 1) * size);
+        g.beta = 1;
+    }
     if (fits)
         blas_gemm(blas, &g);
     else
