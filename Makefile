@@ -131,7 +131,7 @@ $(BUILD)/embedded_templates.c: $(BUILD)/embed $(TEMPLATES) $(ABI)
 	$(call say,EMBED,$@)$(BUILD)/embed embedded_templates templates/ $(TEMPLATES) $(ABI) > $@
 
 # Sources that are pasted into packages: the core and its headers. gen/emit/package_text.c orders them by includes.
-CORE := $(sort LICENSE runtime/optc.h $(ABI) $(wildcard gen/abi/*.def runtime/core/*/*.h runtime/core/*/*.c))
+CORE := $(sort LICENSE $(wildcard runtime/*.h) $(ABI) $(wildcard gen/abi/*.def runtime/core/*/*.h runtime/core/*/*.c))
 $(BUILD)/embedded_core.c: $(BUILD)/embed $(CORE)
 	$(call say,EMBED,$@)$(BUILD)/embed embedded_core "" $(CORE) > $@
 
@@ -334,7 +334,7 @@ install: all
 	install -m 644 $(BUILD)/liboptc.a "$(DEST)/lib/liboptc.a"
 	install -m 755 $(BUILD)/liboptc.so "$(DEST)/lib/liboptc.so.0"
 	ln -sf liboptc.so.0 "$(DEST)/lib/liboptc.so"
-	install -m 644 runtime/optc.h runtime/optc_matrix.h "$(DEST)/include"
+	install -m 644 runtime/*.h "$(DEST)/include"
 	install -m 644 $(SPECS) $(wildcard specs/*.md) "$(DEST)/share/optc/specs"
 	install -m 644 $(WRAPPERS) "$(DEST)/share/optc/specs/wrappers"
 	install -m 644 $(TEMPLATES) "$(DEST)/share/optc/templates"

@@ -1,8 +1,9 @@
 /* Makes the files of a package from templates/package_*.txt: the stages of its rules, tables that describe them, and
- * the sources of the runtime with renamed public names. */
+ * the sources of the runtime (package_sources.c). */
 #include "gen/emit/package_text.h"
 
 #include "gen/emit/emit.h"
+#include "gen/emit/package_sources.h"
 #include "gen/emit/program_make.h"
 #include "gen/emit/template.h"
 
@@ -184,226 +185,13 @@ static const char *rule_list(Pack *p)
     return buf_text(&b);
 }
 
-static const char *upper(Arena *a, const char *s)
-{
-    char *t = arena_strdup(a, s);
-    for (char *c = t; *c; c++)
-        *c = (char)(*c >= 'a' && *c <= 'z' ? *c - 'a' + 'A' : *c);
-    return t;
-}
-
 static const char *stored_as(Arena *a, Type t, const char *x)
 {
     return emit_call_text(a, type_info[t].store, arena_printf(a, "(%s)%s", type_info[type_info[t].compute].c, x));
 }
 
-/* ---- pasted sources ---- */
-static bool has_products(const Pack *p)
-{
-    for (int i = 0; i < p->nrule; i++)
-        if (plan_calls(p->rule[i].gen->plan))
-            return true;
-    return false;
-}
-
-static const char *source_text(const char *path)           /* NULL: it is not embedded */
-{
-    for (const Embedded *e = embedded_core; e->name; e++)
-        if (!strcmp(e->name, path))
-            return e->text;
-    return NULL;
-}
-
-static bool begins_with(const char *s, const char *with) { return !strncmp(s, with, strlen(with)); }
-
-static bool ends_with(const char *s, size_t n, const char *with)
-{
-    return n > strlen(with) && !memcmp(s + n - strlen(with), with, strlen(with));
-}
-
-/* The path of a line's #include "…", of *len characters; NULL: it is no such line. */
-static const char *quoted_include(const char *line, size_t *len)
-{
-    const char *path = begins_with(line, "#include \"") ? line + 10 : NULL;
-    *len = path ? strcspn(path, "\"") : 0;
-    return path;
-}
-
-/* The files that a package contains: ntypes headers first, each after the headers that it includes; then code, in any
- * order: nloops files in all before the code that is not in a loop over elements. */
-typedef struct Sources { const char **path; int n, cap, ntypes, nloops; } Sources;
-
-/* Headers that are already in a package's header or before its stages. */
-static bool emitted_elsewhere(const char *path)
-{
-    static const char *const headers[] = {"runtime/optc.h", "gen/abi/stage_abi.h", "gen/abi/reduction_sizes.h",
-                                          "runtime/core/cpu/conversions.h"};
-    for (size_t i = 0; i < sizeof headers / sizeof *headers; i++)
-        if (!strcmp(path, headers[i]))
-            return true;
-    return false;
-}
-
-static bool add_headers_of(Pack *p, Sources *s, const char *text);
-
-static bool add_header(Pack *p, Sources *s, const char *path)
-{
-    for (int i = 0; i < s->n; i++)
-        if (!strcmp(s->path[i], path))
-            return true;
-    if (emitted_elsewhere(path))
-        return true;
-    if (!source_text(path) || !add_headers_of(p, s, source_text(path)))
-        return false;
-    PUSH(&p->arena, s->path, s->n, s->cap) = path;
-    return true;
-}
-
-static bool add_headers_of(Pack *p, Sources *s, const char *text)
-{
-    for (size_t len; *text; text += strcspn(text, "\n"), text += *text != 0) {
-        const char *path = quoted_include(text, &len);
-        if (path && !ends_with(path, len, ".def") && !add_header(p, s, arena_strndup(&p->arena, path, len)))
-            return false;
-    }
-    return true;
-}
-
-/* Sources with loops over elements or matrices: they keep the user's optimization level. The other sources run once per
- * call, tensor or launch, and a package compiles them at -O1: gcc takes three times as long at -O3. */
-static bool has_element_loops(const char *path)
-{
-    static const char *const names[] = {"api/state_access.c", "cpu/cpu_device.c", "cpu/thread_barrier.c",
-                                        "matrix/cpu_calls.c", "matrix/cpu_factors.c", "matrix/cpu_product.c",
-                                        "matrix/gemm_fallback.c",
-                                        "matrix/lapack.c", "matrix/lapack_fallback.c", "matrix/matrix_view.c",
-                                        "matrix/sort_take.c"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!strcmp(path + strlen("runtime/core/"), names[i]))
-            return true;
-    return false;
-}
-
-/* Lists the sources of runtime/core, from the list that the build embedded. runtime/core/matrix contains what only
- * calls need: without calls it is left out, and stubs replace it. false: an include names a file that is not
- * embedded. */
-static bool list_sources(Pack *p, Sources *s)
-{
-    static const char stubs[] = "runtime/core/api/no_matrix_calls.h";
-    bool products = has_products(p);
-    *s = (Sources){0};
-    if (!add_header(p, s, "gen/abi/hash.h"))               /* package_host.txt calls it */
-        return false;
-    enum { HEADERS, LOOPS, OTHERS, PASSES };
-    for (int pass = HEADERS; pass < PASSES; pass++) {
-        for (const Embedded *e = embedded_core; e->name; e++) {
-            if (!begins_with(e->name, "runtime/core/") || !ends_with(e->name, strlen(e->name), ".c") ||
-                (!products && begins_with(e->name, "runtime/core/matrix/")))
-                continue;
-            if (pass == HEADERS && !add_headers_of(p, s, e->text))
-                return false;
-            if (pass != HEADERS && has_element_loops(e->name) == (pass == LOOPS))
-                PUSH(&p->arena, s->path, s->n, s->cap) = e->name;
-        }
-        if (pass == HEADERS)
-            s->ntypes = s->n;
-        if (pass == LOOPS)
-            s->nloops = s->n;
-    }
-    if (!products)
-        PUSH(&p->arena, s->path, s->n, s->cap) = stubs;
-    return true;
-}
-
-static size_t word_length(const char *s)
-{
-    size_t n = 0;
-    while (s[n] == '_' || (s[n] >= '0' && s[n] <= '9') || (s[n] >= 'a' && s[n] <= 'z') || (s[n] >= 'A' && s[n] <= 'Z'))
-        n++;
-    return n;
-}
-
-/* A public name: it occurs in the header, in code or in a comment (environment variables). */
-static bool is_public(const char *header, const char *word, size_t n)
-{
-    if (n < 6 || (memcmp(word, "optc_", 5) && memcmp(word, "OPTC_", 5)))
-        return false;
-    for (const char *s = strstr(header, n && word[0] == 'o' ? "optc_" : "OPTC_"); s;
-         s = strstr(s + 1, word[0] == 'o' ? "optc_" : "OPTC_"))
-        if (word_length(s) == n && !memcmp(s, word, n))
-            return true;
-    return false;
-}
-
-/* Prints text with the public names of optc.h renamed to this package's prefix, in code, strings and comments. */
-static void put_renamed(const Pack *p, Buf *b, const char *header, const char *s, size_t len)
-{
-    const char *const P = upper((Arena *)&p->arena, p->name), *end = s + len;
-    while (s < end) {
-        size_t n = word_length(s);
-        if (n && is_public(header, s, n)) {
-            buf_puts(b, s[0] == 'o' ? p->name : P);
-            buf_add(b, s + 4, n - 4);
-        } else {
-            buf_add(b, s, n ? n : 1);
-        }
-        s += n ? n : 1;
-    }
-}
-
-/* The header without the parts that only the library has, which are between lines "library:" and ":library". */
-static const char *public_header(Pack *p)
-{
-    Buf b = {.arena = &p->arena};
-    bool skip = false;
-    for (const char *s = source_text("runtime/optc.h"); *s;) {
-        size_t n = strcspn(s, "\n") + 1;
-        bool opens = !strncmp(s, "/* library: */\n", n), closes = !strncmp(s, "/* :library */\n", n);
-        skip = (skip || opens) && !closes;
-        if (!skip && !closes)
-            buf_add(&b, s, n);
-        s += n;
-    }
-    return buf_text(&b);
-}
-
-/* Pastes one source of the runtime. Includes of other sources are left out, because the package contains them; an
- * include of a table (.def) is replaced by the table. */
-static bool paste(Pack *p, Buf *b, const char *header, const char *path)
-{
-    const char *s = source_text(path);
-    if (!s)
-        return false;
-    buf_printf(b, "/* ==== %s ==== */\n", path);
-    while (*s) {
-        size_t n = strcspn(s, "\n");
-        size_t len;
-        const char *quote = quoted_include(s, &len);
-        if (quote && ends_with(quote, len, ".def")) {
-            const char *table = source_text(arena_strndup(&p->arena, quote, len));
-            if (!table)
-                return false;
-            buf_puts(b, table);
-        } else if (!quote) {
-            put_renamed(p, b, header, s, n);
-            buf_puts(b, "\n");
-        }
-        s += n + (s[n] == '\n');
-    }
-    return true;
-}
-
-static bool paste_all(Pack *p, Buf *b, const char *header, const Sources *s, int from, int to)
-{
-    bool ok = true;
-    for (int i = from; i < to && ok; i++)
-        ok = paste(p, b, header, s->path[i]);
-    buf_puts(b, "/* ==== of this package ==== */\n");
-    return ok;
-}
-
 /* The stages of all rules as C, and a table of functions for each rule. */
-static bool fill_stages(Pack *p, Buf *out, const Sources *sources, const Hole *common, int ncommon)
+static bool fill_stages(Pack *p, Buf *out, const PackSources *sources, const Hole *common, int ncommon)
 {
     Arena *a = &p->arena;
     Buf code = {.arena = a}, tables = {.arena = a}, shared = {.arena = a};
@@ -418,9 +206,9 @@ static bool fill_stages(Pack *p, Buf *out, const Sources *sources, const Hole *c
     Buf all = {.arena = a};                    /* the runtime uses the same prelude as the stages */
     buf_puts(&all, buf_text(&code));
     for (int i = 0; i < sources->n; i++)
-        buf_puts(&all, source_text(sources->path[i]));
-    buf_puts(&all, source_text("gen/abi/types.def"));
-    buf_puts(&all, source_text("gen/abi/stages.def"));
+        buf_puts(&all, pack_source(sources->path[i]));
+    buf_puts(&all, pack_source("gen/abi/types.def"));
+    buf_puts(&all, pack_source("gen/abi/stages.def"));
     for (int t = 0; t < NTYPES; t++)           /* names that state_access.c makes with ## */
         if (type_coded((Type)t))
             buf_printf(&all, " %s_per_top %s_floor %s_least %s_signed\n", type_info[t].store, type_info[t].store,
@@ -469,35 +257,35 @@ static bool fill_tables(Pack *p, Buf *out)
 static bool fill_source(Pack *p, Buf *out, const Hole *common, int n)
 {
     /* environment variables are renamed too */
-    const char *header = arena_printf(&p->arena, "%s OPTC_NO_CUDA OPTC_NO_GRAPHS ", public_header(p));
+    const char *header = arena_printf(&p->arena, "%s OPTC_NO_CUDA OPTC_NO_GRAPHS ", pack_public_header(p));
     Buf words = {.arena = &p->arena}, host = {.arena = &p->arena};
     if (p->fatbin)
         put_words(&words, p->fatbin, p->fatbin_size);
     else
         buf_puts(&words, "0");
     Hole fatbin[] = {{"words", buf_text(&words)}, {"p", p->name}};
-    Sources s;
-    if (!list_sources(p, &s) || !fill_stages(p, out, &s, common, n) ||
-        !template_fill(out, "package_host.txt", "head", common, n) || !paste_all(p, out, header, &s, 0, s.ntypes) ||
+    PackSources s;
+    if (!pack_sources(p, &s) || !fill_stages(p, out, &s, common, n) ||
+        !template_fill(out, "package_host.txt", "head", common, n) || !pack_paste(p, out, header, &s, 0, s.ntypes) ||
         !template_fill(out, "package_host.txt", "types", common, n) || !fill_tables(p, out) ||
         !template_fill(out, "package_host.txt", "loops", common, n) ||
-        !paste_all(p, out, header, &s, s.ntypes, s.nloops) ||
+        !pack_paste(p, out, header, &s, s.ntypes, s.nloops) ||
         !template_fill(out, "package_host.txt", "others", common, n) ||
-        !paste_all(p, out, header, &s, s.nloops, s.n) || !template_fill(&host, "package_host.txt", "host", common, n))
+        !pack_paste(p, out, header, &s, s.nloops, s.n) || !template_fill(&host, "package_host.txt", "host", common, n))
         return false;
-    put_renamed(p, out, header, buf_text(&host), strlen(buf_text(&host)));
+    pack_rename(p, out, header, buf_text(&host), strlen(buf_text(&host)));
     return template_fill(out, "package_host.txt", "end", common, n) &&
            template_fill(out, "package_files.txt", "fatbin", fatbin, 2);
 }
 
 static bool fill_header(Pack *p, Buf *out, const Hole *common, int n)
 {
-    const char *header = public_header(p);
+    const char *header = pack_public_header(p);
     Buf head = {.arena = &p->arena};
     if (!template_fill(&head, "package_header.txt", "header", common, n))
         return false;
     buf_puts(out, buf_text(&head));
-    put_renamed(p, out, header, header, strlen(header));
+    pack_rename(p, out, header, header, strlen(header));
     return true;
 }
 
@@ -542,7 +330,7 @@ static bool fill_example(Pack *p, Buf *out, const Hole *common, int n)
 
 static bool fill(Pack *p, PackFile f, Buf *out)
 {
-    const char *P = upper(&p->arena, p->name);
+    const char *P = pack_upper(&p->arena, p->name);
     Hole common[] = {{"p", p->name},          {"P", P},
                      {"version", p->version}, {"command", emit_comment_text(&p->arena, p->command)},
                      {"rules", rule_list(p)}, {"first", p->rule[0].id}};
@@ -551,7 +339,7 @@ static bool fill(Pack *p, PackFile f, Buf *out)
     case PACK_HEADER: return fill_header(p, out, common, n);
     case PACK_SOURCE: return fill_source(p, out, common, n);
     case PACK_EXAMPLE: return fill_example(p, out, common, n);
-    case PACK_LICENSE: buf_puts(out, source_text("LICENSE")); return true;
+    case PACK_LICENSE: buf_puts(out, pack_source("LICENSE")); return true;
     default: return template_fill(out, "package_files.txt", f == PACK_MAKEFILE ? "makefile" : "cmake", common, n);
     }
 }

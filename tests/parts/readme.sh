@@ -95,8 +95,9 @@ for page in $plain; do
         [ -e "$file" ] || [ -e "$(dirname "$page")/$file" ] && ok || bad "$page: $file is not there"
     done
 done
-long=$(LC_ALL=C.UTF-8 awk '{ s = $0; gsub(/[\200-\277]/, "", s) } length(s) > 120 { print FNR }' runtime/optc.h)
-[ -z "$long" ] && ok || bad "runtime/optc.h: over 120 columns: $long"
+long=$(LC_ALL=C.UTF-8 awk '{ s = $0; gsub(/[\200-\277]/, "", s) }
+    length(s) > 120 { print FILENAME ":" FNR }' runtime/*.h)
+[ -z "$long" ] && ok || bad "over 120 columns: $long"
 
 # ---- files and commands of the pages
 mkdir "$work/clone"

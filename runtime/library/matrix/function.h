@@ -37,9 +37,9 @@ typedef struct FunctionSlot {
     bool computed, wide;
 } FunctionSlot;
 
-/* shape: of the spec's parameter. scratch: bytes of an entry without a spec, which is memory only. group: entries of the
- * same group other than 0 belong to one call, and none of them replaces another. why: more reasons for a result that does not exist. after: what is done between the
- * spec's step and the copies of results; NULL: nothing. */
+/* shape: of the spec's parameter. scratch: bytes of an entry without a spec, which is memory only. group: entries of
+ * the same group other than 0 belong to one call, and none of them replaces another. why: more reasons for a result
+ * that does not exist. after: what is done between the spec's step and the copies of results; NULL: nothing. */
 typedef struct FunctionForm {
     const char *call, *why;
     char spec[MOST_SPEC];
@@ -82,7 +82,7 @@ typedef struct FunctionEntry {
 optc_status function_run(optc_engine *e, const FunctionForm *f);
 /* Takes an entry of f->scratch bytes, for function_put. *capturing: the call is captured. */
 optc_status function_memory(optc_engine *e, const FunctionForm *f, FunctionEntry **out, bool *capturing);
-/* Fails with OPTC_ERROR_RANGE if a value of the caller's matrices is not finite. x: memory of two numbers per matrix. */
+/* Fails with OPTC_ERROR_RANGE if a value of the caller's matrices is not finite. x: has two numbers per matrix. */
 optc_status function_finite(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, FunctionEntry *x);
 /* Fills in the spec: what it declares, and what it computes. f->call names it. */
 void function_spec(FunctionForm *f, const char *declares, const char *body);

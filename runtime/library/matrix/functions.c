@@ -105,7 +105,8 @@ static optc_status check_results(optc_engine *e, const FunctionForm *f, Function
     optc_status s = clear_bad(e, f, x);
     for (int i = 0; i < f->nout && s == OPTC_OK; i++) {
         FunctionSlot own = {.label = "the result", .at = x->result[i], .rows = f->out[i].rows, .cols = f->out[i].cols,
-                            .ld = f->out[i].cols, .next = f->out[i].rows * f->out[i].cols, .computed = true, .wide = f->out[i].wide};
+                            .ld = f->out[i].cols, .next = f->out[i].rows * f->out[i].cols, .computed = true,
+                            .wide = f->out[i].wide};
         s = function_copy(e, f, &own, COPY_LOOK | COPY_FINITE, x->result[i], x->bad);
     }
     if (s == OPTC_OK)

@@ -8,7 +8,12 @@
 #include <string.h>
 
 /* The kernels optc_NAME_of_TYPE that are loaded from the template NAME_cuda.txt; second: more of them, or NULL. */
-typedef struct Kernels { const char *name, *call; CUmodule *module; CUfunction *fn; const char *second; CUfunction *more;
+typedef struct Kernels {
+    const char *name, *call;
+    CUmodule *module;
+    CUfunction *fn;
+    const char *second;
+    CUfunction *more;
 } Kernels;
 
 static optc_status load(optc_engine *e, const Kernels *k, const char *cubin)

@@ -151,8 +151,8 @@ static optc_status multiply_gram(const optc_engine *e, const MatrixKit *k, const
     if (s == OPTC_OK && left)
         s = multiply_batch(k, &rest, call);
     GramArgs args = {x->a.at, x->c.at, NULL, x->a.next, x->c.next, (int)x->c.rows, (int)g->tiles, 0, (int)x->c.ld};
-    return s == OPTC_OK ? launch_gram(e, x, k->gram[x->type], (unsigned)(g->tiles * (g->tiles + 1) / 2 * x->batch), &args)
-                        : s;
+    int64_t tiles = g->tiles * (g->tiles + 1) / 2 * x->batch;
+    return s == OPTC_OK ? launch_gram(e, x, k->gram[x->type], (unsigned)tiles, &args) : s;
 }
 
 /* ---- chains: a b is stored between the two products ---- */
@@ -228,10 +228,11 @@ static optc_status multiply_inside(optc_engine *e, MatrixKit *k, const Multiply 
                                                   (size_t)space) : 0;
         if (rc)
             s = refused(k, call, "cublasSetStream", rc);
-        if (s == OPTC_OK && g.tiles)
+        if (s == OPTC_OK && g.tiles) {
             s = matrices_load(e, x->stream, call, k->gram_module != NULL, gram_code);
-        if (s == OPTC_ERROR_UNAVAILABLE && g.tiles)        /* without NVRTC the product computes both halves */
-            g.tiles = 0, s = OPTC_OK;
+            if (s == OPTC_ERROR_UNAVAILABLE)               /* without NVRTC the product computes both halves */
+                g.tiles = 0, s = OPTC_OK;
+        }
         if (s == OPTC_OK)
             s = x->chain  ? multiply_chain(k, x, &t, call)
                 : g.tiles ? multiply_gram(e, k, x, &g, at + (CUdeviceptr)space, call)

@@ -1,0 +1,228 @@
+/* The sources of the runtime in a package: which ones it contains, its public header, and the renaming of public
+ * names. */
+#include "gen/emit/package_sources.h"
+
+#include "gen/emit/emit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *pack_upper(Arena *a, const char *s)
+{
+    char *t = arena_strdup(a, s);
+    for (char *c = t; *c; c++)
+        *c = (char)(*c >= 'a' && *c <= 'z' ? *c - 'a' + 'A' : *c);
+    return t;
+}
+
+static bool has_products(const Pack *p)
+{
+    for (int i = 0; i < p->nrule; i++)
+        if (plan_calls(p->rule[i].gen->plan))
+            return true;
+    return false;
+}
+
+const char *pack_source(const char *path)
+{
+    for (const Embedded *e = embedded_core; e->name; e++)
+        if (!strcmp(e->name, path))
+            return e->text;
+    return NULL;
+}
+
+static bool begins_with(const char *s, const char *with) { return !strncmp(s, with, strlen(with)); }
+
+static bool ends_with(const char *s, size_t n, const char *with)
+{
+    return n > strlen(with) && !memcmp(s + n - strlen(with), with, strlen(with));
+}
+
+/* The path of a line's #include "…", of *len characters; NULL: it is no such line. */
+static const char *quoted_include(const char *line, size_t *len)
+{
+    const char *path = begins_with(line, "#include \"") ? line + 10 : NULL;
+    *len = path ? strcspn(path, "\"") : 0;
+    return path;
+}
+
+/* Headers that are already in a package's header or before its stages. */
+static bool emitted_elsewhere(const char *path)
+{
+    static const char *const headers[] = {"runtime/optc.h", "gen/abi/stage_abi.h", "gen/abi/reduction_sizes.h",
+                                          "runtime/core/cpu/conversions.h"};
+    for (size_t i = 0; i < sizeof headers / sizeof *headers; i++)
+        if (!strcmp(path, headers[i]))
+            return true;
+    return false;
+}
+
+static bool add_headers_of(Pack *p, PackSources *s, const char *text);
+
+static bool add_header(Pack *p, PackSources *s, const char *path)
+{
+    for (int i = 0; i < s->n; i++)
+        if (!strcmp(s->path[i], path))
+            return true;
+    if (emitted_elsewhere(path))
+        return true;
+    if (!pack_source(path) || !add_headers_of(p, s, pack_source(path)))
+        return false;
+    PUSH(&p->arena, s->path, s->n, s->cap) = path;
+    return true;
+}
+
+static bool add_headers_of(Pack *p, PackSources *s, const char *text)
+{
+    for (size_t len; *text; text += strcspn(text, "\n"), text += *text != 0) {
+        const char *path = quoted_include(text, &len);
+        if (path && !ends_with(path, len, ".def") && !add_header(p, s, arena_strndup(&p->arena, path, len)))
+            return false;
+    }
+    return true;
+}
+
+/* Sources with loops over elements or matrices: they keep the user's optimization level. The other sources run once per
+ * call, tensor or launch, and a package compiles them at -O1: gcc takes three times as long at -O3. */
+static bool has_element_loops(const char *path)
+{
+    static const char *const names[] = {"api/state_access.c", "cpu/cpu_device.c", "cpu/thread_barrier.c",
+                                        "matrix/cpu_calls.c", "matrix/cpu_factors.c", "matrix/cpu_product.c",
+                                        "matrix/gemm_fallback.c",
+                                        "matrix/lapack.c", "matrix/lapack_fallback.c", "matrix/matrix_view.c",
+                                        "matrix/sort_take.c"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(path + strlen("runtime/core/"), names[i]))
+            return true;
+    return false;
+}
+
+/* Lists the sources of runtime/core, from the list that the build embedded. runtime/core/matrix contains what only
+ * calls need: without calls it is left out, and stubs replace it. false: an include names a file that is not
+ * embedded. */
+bool pack_sources(Pack *p, PackSources *s)
+{
+    static const char stubs[] = "runtime/core/api/no_matrix_calls.h";
+    bool products = has_products(p);
+    *s = (PackSources){0};
+    if (!add_header(p, s, "gen/abi/hash.h"))               /* package_host.txt calls it */
+        return false;
+    enum { HEADERS, LOOPS, OTHERS, PASSES };
+    for (int pass = HEADERS; pass < PASSES; pass++) {
+        for (const Embedded *e = embedded_core; e->name; e++) {
+            if (!begins_with(e->name, "runtime/core/") || !ends_with(e->name, strlen(e->name), ".c") ||
+                (!products && begins_with(e->name, "runtime/core/matrix/")))
+                continue;
+            if (pass == HEADERS && !add_headers_of(p, s, e->text))
+                return false;
+            if (pass != HEADERS && has_element_loops(e->name) == (pass == LOOPS))
+                PUSH(&p->arena, s->path, s->n, s->cap) = e->name;
+        }
+        if (pass == HEADERS)
+            s->ntypes = s->n;
+        if (pass == LOOPS)
+            s->nloops = s->n;
+    }
+    if (!products)
+        PUSH(&p->arena, s->path, s->n, s->cap) = stubs;
+    return true;
+}
+
+static size_t word_length(const char *s)
+{
+    size_t n = 0;
+    while (s[n] == '_' || (s[n] >= '0' && s[n] <= '9') || (s[n] >= 'a' && s[n] <= 'z') || (s[n] >= 'A' && s[n] <= 'Z'))
+        n++;
+    return n;
+}
+
+/* A public name: it occurs in the header, in code or in a comment (environment variables). */
+static bool is_public(const char *header, const char *word, size_t n)
+{
+    if (n < 6 || (memcmp(word, "optc_", 5) && memcmp(word, "OPTC_", 5)))
+        return false;
+    for (const char *s = strstr(header, n && word[0] == 'o' ? "optc_" : "OPTC_"); s;
+         s = strstr(s + 1, word[0] == 'o' ? "optc_" : "OPTC_"))
+        if (word_length(s) == n && !memcmp(s, word, n))
+            return true;
+    return false;
+}
+
+/* Prints text with the public names of optc.h renamed to this package's prefix, in code, strings and comments. */
+void pack_rename(const Pack *p, Buf *b, const char *header, const char *s, size_t len)
+{
+    const char *const P = pack_upper((Arena *)&p->arena, p->name), *end = s + len;
+    while (s < end) {
+        size_t n = word_length(s);
+        if (n && is_public(header, s, n)) {
+            buf_puts(b, s[0] == 'o' ? p->name : P);
+            buf_add(b, s + 4, n - 4);
+        } else {
+            buf_add(b, s, n ? n : 1);
+        }
+        s += n ? n : 1;
+    }
+}
+
+/* Adds a public header without the parts that only the library has, which are between lines "library:" and ":library".
+ * Other public headers are added in place of their #include. */
+static void add_public(Buf *b, const char *path)
+{
+    bool skip = false;
+    char other[80];
+    for (const char *s = pack_source(path); s && *s;) {
+        size_t n = strcspn(s, "\n") + 1, len;
+        bool opens = !strncmp(s, "/* library: */\n", n), closes = !strncmp(s, "/* :library */\n", n);
+        const char *quote = quoted_include(s, &len);
+        skip = (skip || opens) && !closes;
+        if (!skip && quote) {
+            snprintf(other, sizeof other, "runtime/%.*s", (int)len, quote);
+            add_public(b, other);
+        } else if (!skip && !closes)
+            buf_add(b, s, n);
+        s += n;
+    }
+}
+
+const char *pack_public_header(Pack *p)
+{
+    Buf b = {.arena = &p->arena};
+    add_public(&b, "runtime/optc.h");
+    return buf_text(&b);
+}
+
+/* Pastes one source of the runtime. Includes of other sources are left out, because the package contains them; an
+ * include of a table (.def) is replaced by the table. */
+static bool paste(Pack *p, Buf *b, const char *header, const char *path)
+{
+    const char *s = pack_source(path);
+    if (!s)
+        return false;
+    buf_printf(b, "/* ==== %s ==== */\n", path);
+    while (*s) {
+        size_t n = strcspn(s, "\n");
+        size_t len;
+        const char *quote = quoted_include(s, &len);
+        if (quote && ends_with(quote, len, ".def")) {
+            const char *table = pack_source(arena_strndup(&p->arena, quote, len));
+            if (!table)
+                return false;
+            buf_puts(b, table);
+        } else if (!quote) {
+            pack_rename(p, b, header, s, n);
+            buf_puts(b, "\n");
+        }
+        s += n + (s[n] == '\n');
+    }
+    return true;
+}
+
+bool pack_paste(Pack *p, Buf *b, const char *header, const PackSources *s, int from, int to)
+{
+    bool ok = true;
+    for (int i = from; i < to && ok; i++)
+        ok = paste(p, b, header, s->path[i]);
+    buf_puts(b, "/* ==== of this package ==== */\n");
+    return ok;
+}
