@@ -113,7 +113,7 @@ typedef struct optc_linear {
 /* norm[s] = the Frobenius norm of the gradient of sample s. */
 optc_status optc_sample_norms_sized(optc_engine *e, const optc_linear *x, size_t size);
 /* sum = the sum over s of min(1, clip / norm[s]) times the gradient of sample s. norm is not read; NULL: it is not
- * stored. Temporary memory: as much as `out`, and what the norms need. */
+ * stored. The engine keeps as much memory as `out` takes, and what the norms need, for the next call. */
 optc_status optc_clipped_sum_sized(optc_engine *e, const optc_linear *x, size_t size);
 /* K-FAC's factors: a = decay a + (1 - decay) act.T act / (batch rows), g = decay g + (1 - decay) out.T out / batch.
  * decay 0: a and g are not read. NULL: that factor is not computed. */

@@ -202,3 +202,22 @@ void same_params(Side *a, Side *b, const char *what)
     for (int k = 0; k < NSHAPES; k++)
         ck_assert_msg(!memcmp(a->hp[k], b->hp[k], (size_t)a->n[k] * a->wp), "%s: tensor %d has other bits", what, k);
 }
+
+/* ---- memory for tests without a side ---- */
+void *device_take(size_t bytes)
+{
+    CUdeviceptr p = 0;
+    ck_assert(!d->cuMemAlloc_v2(&p, bytes));
+    return (void *)(uintptr_t)p;
+}
+
+void device_give(void *p) { ck_assert(!d->cuMemFree_v2((CUdeviceptr)(uintptr_t)p)); }
+void device_put(void *to, const void *from, size_t bytes)
+{
+    ck_assert(!d->cuMemcpyHtoDAsync_v2((CUdeviceptr)(uintptr_t)to, from, bytes, NULL) && !d->cuStreamSynchronize(NULL));
+}
+void device_get(void *to, const void *from, size_t bytes)
+{
+    ck_assert(!d->cuMemcpyDtoHAsync_v2(to, (CUdeviceptr)(uintptr_t)from, bytes, NULL) && !d->cuStreamSynchronize(NULL));
+}
+const Where device_where = {device_take, device_give, device_put, device_get};

@@ -2,6 +2,7 @@
 #ifndef OPTC_TESTS_SIDE_H
 #define OPTC_TESTS_SIDE_H
 #include "tests/harness/help.h"
+#include "tests/harness/reference_product.h"
 
 #include "runtime/library/rule/gpu_code.h"
 
@@ -22,6 +23,13 @@ extern int untuned;                            /* option of the next side that i
 extern int64_t side_workspace;                 /* the next side's workspace in bytes */
 /* the next side's method for eigenvectors, overriding model and results */
 extern EigenMethod side_method;
+
+/* Memory of the GPU for tests without a side. Copies wait. */
+void *device_take(size_t bytes);
+void device_give(void *p);
+void device_put(void *to, const void *from, size_t bytes);
+void device_get(void *to, const void *from, size_t bytes);
+extern const Where device_where;               /* the four functions */
 
 void gpu_setup(void);
 /* For the rest of this test: shapes of a few values, for rules that square the sizes. */

@@ -9,24 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void *take(size_t bytes)
-{
-    CUdeviceptr p = 0;
-    ck_assert(!d->cuMemAlloc_v2(&p, bytes));
-    return (void *)(uintptr_t)p;
-}
-
-static void give(void *p) { ck_assert(!d->cuMemFree_v2((CUdeviceptr)(uintptr_t)p)); }
-static void put(void *to, const void *from, size_t bytes)
-{
-    ck_assert(!d->cuMemcpyHtoDAsync_v2((CUdeviceptr)(uintptr_t)to, from, bytes, NULL) && !d->cuStreamSynchronize(NULL));
-}
-static void get(void *to, const void *from, size_t bytes)
-{
-    ck_assert(!d->cuMemcpyDtoHAsync_v2(to, (CUdeviceptr)(uintptr_t)from, bytes, NULL) && !d->cuStreamSynchronize(NULL));
-}
-static const Where device = {take, give, put, get};
-
 static optc_engine *open_gpu(void)
 {
     optc_engine *e;
@@ -40,8 +22,8 @@ START_TEST(definitions)
     SHARED();
     size_t bytes, again;
     optc_engine *e = open_gpu();
-    char *a = function_case(e, &device, &function_cases[_i], &bytes),
-         *b = function_case(e, &device, &function_cases[_i], &again);
+    char *a = function_case(e, &device_where, &function_cases[_i], &bytes),
+         *b = function_case(e, &device_where, &function_cases[_i], &again);
     ck_assert(bytes == again && !memcmp(a, b, bytes));
     free(a), free(b);
     OK(optc_close(e));
@@ -56,11 +38,11 @@ START_TEST(in_a_graph)
     CUstream st;
     void *graph, *exec;
     optc_engine *e = open_gpu();
-    void *at = take(sizeof a), *xt = take(sizeof x);
+    void *at = device_take(sizeof a), *xt = device_take(sizeof x);
     optc_function f = {.a = {at, 0, 0}, .x = {xt, 0, 0}, .type = OPTC_F64, .n = N};
     ck_assert(!d->cuStreamCreate(&st, 1));
     f.stream = st;
-    put(at, a, sizeof a);
+    device_put(at, a, sizeof a);
     ck_assert(!d->cuStreamBeginCapture_v2(st, CU_STREAM_CAPTURE_MODE_RELAXED));
     FAILS(optc_cholesky(e, &f), OPTC_ERROR_ARGUMENT, "set unchecked = 1");
     f.unchecked = 1;
@@ -79,16 +61,16 @@ START_TEST(in_a_graph)
     ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
     OK(optc_functions_drop(e));                            /* what the graph uses stays */
     a[0] = 9, a[4] = 5;
-    put(at, a, sizeof a);
+    device_put(at, a, sizeof a);
     OK(optc_cholesky(e, &f));
     ck_assert(!d->cuStreamSynchronize(st));
-    get(want, xt, sizeof want);
+    device_get(want, xt, sizeof want);
     memset(x, 0, sizeof x);
-    put(xt, x, sizeof x);
+    device_put(xt, x, sizeof x);
     ck_assert(!d->cuGraphLaunch(exec, st) && !d->cuStreamSynchronize(st));
-    get(x, xt, sizeof x);
+    device_get(x, xt, sizeof x);
     ck_assert(!memcmp(x, want, sizeof x) && fabs(x[0] - 3) < 1e-12);
-    give(at), give(xt);
+    device_give(at), device_give(xt);
     OK(optc_close(e));
 }
 END_TEST
@@ -98,26 +80,26 @@ START_TEST(refused)
     SHARED();
     double a[8] = {2, 1, 1, 2, 3, 0, 0, -3}, was[8], x[8];
     optc_engine *e = open_gpu();
-    void *at = take(sizeof a), *xt = take(sizeof x);
+    void *at = device_take(sizeof a), *xt = device_take(sizeof x);
     memset(was, 0x55, sizeof was);
-    put(at, a, sizeof a);
-    put(xt, was, sizeof was);
+    device_put(at, a, sizeof a);
+    device_put(xt, was, sizeof was);
     optc_function f = {.a = {at, 0, 0}, .x = {xt, 0, 0}, .type = OPTC_F64, .n = 2, .batch = 2, .exponent = -1};
     FAILS(optc_matrix_power(e, &f), OPTC_ERROR_RANGE, "no result for matrix 1 of 2");
     FAILS(optc_cholesky(e, &f), OPTC_ERROR_RANGE, "no result for matrix 1 of 2");
     a[7] = NAN;
-    put(at, a, sizeof a);
+    device_put(at, a, sizeof a);
     FAILS(optc_cholesky(e, &f), OPTC_ERROR_RANGE, "matrix 1 of 2 contains a NaN");
     a[7] = 3, a[5] = 1;
-    put(at, a, sizeof a);
+    device_put(at, a, sizeof a);
     FAILS(optc_cholesky(e, &f), OPTC_ERROR_RANGE, "matrix 1 of 2 of a is not symmetric");
     f.a.data = a;
     FAILS(optc_cholesky(e, &f), OPTC_ERROR_ARGUMENT, "a is not in the memory of cuda:0");
-    get(x, xt, sizeof x);
+    device_get(x, xt, sizeof x);
     ck_assert(!memcmp(x, was, sizeof x));
     f.a.data = at, f.lower = 1;
     OK(optc_cholesky(e, &f));
-    give(at), give(xt);
+    device_give(at), device_give(xt);
     OK(optc_close(e));
 }
 END_TEST
@@ -135,10 +117,10 @@ START_TEST(linear_layer)
     for (int i = 0; i < OUT; i++)
         out[i] = (i * 5 % 13 - 6) / 6.0;
     for (int k = 0; k < 2; k++) {
-        double *a = k ? take(sizeof act) : act, *g = k ? take(sizeof out) : out,
-               *to = k ? take(sizeof got[0]) : got[0];
+        double *a = k ? device_take(sizeof act) : act, *g = k ? device_take(sizeof out) : out,
+               *to = k ? device_take(sizeof got[0]) : got[0];
         if (k)
-            put(a, act, sizeof act), put(g, out, sizeof out);
+            device_put(a, act, sizeof act), device_put(g, out, sizeof out);
         optc_linear x = {.act = a, .out = g, .type = OPTC_F64, .batch = BATCH, .rows = ROWS, .in = IN, .outs = OUTS,
                          .norm = to, .sum = to + BATCH, .clip = 1.5, .a = to + BATCH + OUTS * IN,
                          .g = to + BATCH + OUTS * IN + IN * IN};
@@ -148,8 +130,8 @@ START_TEST(linear_layer)
                                                      .y = to + BATCH + OUTS * IN + IN * IN + OUTS * OUTS,
                                                      .type = OPTC_F64, .m = IN, .n = IN, .p = OUTS, .q = 2}));
         if (k) {
-            get(got[1], to, sizeof got[1]);
-            give(a), give(g), give(to);
+            device_get(got[1], to, sizeof got[1]);
+            device_give(a), device_give(g), device_give(to);
         }
         OK(optc_close(e[k]));
     }
@@ -169,12 +151,12 @@ START_TEST(linear_layer_in_a_graph)
     CUstream st;
     void *graph, *exec;
     optc_engine *e = open_gpu();
-    double *a = take(sizeof act), *g = take(sizeof out), *to = take(sizeof got);
+    double *a = device_take(sizeof act), *g = device_take(sizeof out), *to = device_take(sizeof got);
     for (int i = 0; i < ACT; i++)
         act[i] = (i * 7 % 11 - 5) / 5.0;
     for (int i = 0; i < OUT; i++)
         out[i] = (i * 5 % 13 - 6) / 6.0;
-    put(a, act, sizeof act), put(g, out, sizeof out);
+    device_put(a, act, sizeof act), device_put(g, out, sizeof out);
     ck_assert(!d->cuStreamCreate(&st, 1));
     /* the workspace holds the squares of one sample */
     optc_linear x = {.act = a, .out = g, .type = OPTC_F64, .batch = BATCH, .rows = ROWS, .in = IN, .outs = OUTS,
@@ -199,19 +181,19 @@ START_TEST(linear_layer_in_a_graph)
     OK(optc_functions_drop(e));
     for (int i = 0; i < ACT; i++)
         act[i] = (i * 3 % 7 - 3) / 2.0;
-    put(a, act, sizeof act);
+    device_put(a, act, sizeof act);
     x.workspace = 1;
     OK(optc_clipped_sum(e, &x));
     x.workspace = 0;
     OK(optc_kfac_factors(e, &x));
     ck_assert(!d->cuStreamSynchronize(st));
-    get(want, to, sizeof want);
+    device_get(want, to, sizeof want);
     memset(got, 0, sizeof got);
-    put(to, got, sizeof got);
+    device_put(to, got, sizeof got);
     ck_assert(!d->cuGraphLaunch(exec, st) && !d->cuStreamSynchronize(st));
-    get(got, to, sizeof got);
+    device_get(got, to, sizeof got);
     ck_assert(!memcmp(got, want, sizeof got) && got[0] > 0);
-    give(a), give(g), give(to);
+    device_give(a), device_give(g), device_give(to);
     OK(optc_close(e));
 }
 END_TEST
@@ -251,8 +233,8 @@ START_TEST(inverse_times)
             host[i] = r == c ? 1 + 1000.0 * (double)r / (double)n : 0.1 / (double)(1 + llabs(r - c)) / (double)n;
             ones[i] = r == c;
         }
-        void *at = take(bytes), *bt = take(bytes), *xt = take(bytes);
-        put(at, host, bytes), put(bt, ones, bytes);
+        void *at = device_take(bytes), *bt = device_take(bytes), *xt = device_take(bytes);
+        device_put(at, host, bytes), device_put(bt, ones, bytes);
         optc_function f = {.a = {at, 0, 0}, .b = {bt, 0, 0}, .x = {xt, 0, 0}, .type = OPTC_F64, .n = n, .m = n,
                            .batch = work[k].batch, .exponent = -1, .unchecked = 1};
         double power = time_inverse(e, &f, false);
@@ -262,7 +244,7 @@ START_TEST(inverse_times)
         OK(optc_matrix_power(e, &f));
         printf("%lld x %lld x %lld f64: optc_matrix_power(-1) %.2f ms, optc_solve %.2f ms, bar %.1f ms, residual %g\n",
                (long long)work[k].batch, (long long)n, (long long)n, power, solve, work[k].bar, residual);
-        give(at), give(bt), give(xt);
+        device_give(at), device_give(bt), device_give(xt);
         free(host), free(ones);
         OK(optc_functions_drop(e));
     }

@@ -6,24 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void *take(size_t bytes)
-{
-    CUdeviceptr p = 0;
-    ck_assert(!d->cuMemAlloc_v2(&p, bytes));
-    return (void *)(uintptr_t)p;
-}
-
-static void give(void *p) { ck_assert(!d->cuMemFree_v2((CUdeviceptr)(uintptr_t)p)); }
-static void put(void *to, const void *from, size_t bytes)
-{
-    ck_assert(!d->cuMemcpyHtoDAsync_v2((CUdeviceptr)(uintptr_t)to, from, bytes, NULL) && !d->cuStreamSynchronize(NULL));
-}
-static void get(void *to, const void *from, size_t bytes)
-{
-    ck_assert(!d->cuMemcpyDtoHAsync_v2(to, (CUdeviceptr)(uintptr_t)from, bytes, NULL) && !d->cuStreamSynchronize(NULL));
-}
-static const Where device = {take, give, put, get};
-
 static optc_engine *open_gpu(void)
 {
     optc_engine *e;
@@ -37,7 +19,7 @@ START_TEST(multiply)
     optc_engine *e = open_gpu();
     for (int i = 0; i < 4 * ALONES; i++) {
         size_t bytes;
-        free(reference_product(e, &device, &alone_cases[i / 4], (optc_type)(OPTC_F32 + i % 4), i % 3 ? 0 : 140000,
+        free(reference_product(e, &device_where, &alone_cases[i / 4], (optc_type)(OPTC_F32 + i % 4), i % 3 ? 0 : 140000,
                                &bytes));
     }
     OK(optc_close(e));
@@ -51,7 +33,7 @@ START_TEST(kronecker)
                                        {0, 2, 3, 1, 1}, {9, 6, 5, 11, 2}, {2, 300, 3, 3, 1}, {3, 2, 2, 700, 2}};
     optc_engine *e = open_gpu();
     for (int i = 0; i < 4 * 2 * 8; i++)
-        reference_kron(e, &device, sizes[i / 8], (optc_type)(OPTC_F32 + i % 4), i / 4 % 2);
+        reference_kron(e, &device_where, sizes[i / 8], (optc_type)(OPTC_F32 + i % 4), i / 4 % 2);
     OK(optc_close(e));
 }
 END_TEST
@@ -67,12 +49,12 @@ START_TEST(in_a_graph)
     optc_engine *e = open_gpu();
     for (int i = 0; i < N * N; i++)
         a[i] = i % 7 - 3, b[i] = i % 5 - 2;
-    void *at = take(sizeof a), *bt = take(sizeof b), *ct = take(sizeof c);
+    void *at = device_take(sizeof a), *bt = device_take(sizeof b), *ct = device_take(sizeof c);
     optc_product x = {.a = at, .b = bt, .c = ct, .type = OPTC_F64, .m = N, .n = N, .k = N};
     ck_assert(!d->cuStreamCreate(&st, 1));
     x.stream = st;
-    put(at, a, sizeof a);
-    put(bt, b, sizeof b);
+    device_put(at, a, sizeof a);
+    device_put(bt, b, sizeof b);
     ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
     FAILS(optc_multiply(e, &x), OPTC_ERROR_ARGUMENT, "make one product before capturing");
     ck_assert(!d->cuStreamEndCapture(st, &graph));
@@ -82,9 +64,9 @@ START_TEST(in_a_graph)
     ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
     for (int i = 0; i < N * N; i++)
         a[i] = i % 3;
-    put(at, a, sizeof a);
+    device_put(at, a, sizeof a);
     ck_assert(!d->cuGraphLaunch(exec, st) && !d->cuStreamSynchronize(st));
-    get(c, ct, sizeof c);
+    device_get(c, ct, sizeof c);
     bool same = true;
     for (int i = 0; i < N * N; i++) {
         double want = 0;
@@ -93,7 +75,7 @@ START_TEST(in_a_graph)
         same = same && c[i] == want;
     }
     ck_assert(same);
-    give(at), give(bt), give(ct);
+    device_give(at), device_give(bt), device_give(ct);
     OK(optc_close(e));
 }
 END_TEST
@@ -103,7 +85,7 @@ START_TEST(refused)
     SHARED();
     float host[16] = {0};
     optc_engine *e = open_gpu();
-    void *at = take(64), *ct = take(64);
+    void *at = device_take(64), *ct = device_take(64);
     optc_product x = {.a = at, .b = host, .c = ct, .m = 2, .n = 2, .k = 2};
     FAILS(optc_multiply(e, &x), OPTC_ERROR_ARGUMENT, "b is not in the memory of cuda:0");
     x.b = NULL;
@@ -118,7 +100,7 @@ START_TEST(refused)
     OK(optc_kron(e, &(optc_kronecker){.a = at, .b = at, .c = ct, .m = 1, .n = 1, .p = 1, .q = 1}));
     OK(optc_close(e));
     use_cublas(true);
-    give(at), give(ct);
+    device_give(at), device_give(ct);
 }
 END_TEST
 

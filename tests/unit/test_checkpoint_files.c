@@ -49,6 +49,15 @@ static void drop_folder(void)
     ck_assert(!system(command));
 }
 
+/* Two runs of AdamW with the same parameters: a after some steps, b before its first one. */
+static void open_pair(Run *a, Run *b, int steps)
+{
+    run_open(a, "adamw", NULL, 1);
+    run_open(b, "adamw", NULL, 1);
+    run_steps(a, 1, steps);
+    run_copy_params(b, a);
+}
+
 /* A file of the run: the bits that were saved, the mode of the umask, nothing beside it. A link stays a link. */
 START_TEST(writes_files)
 {
@@ -131,10 +140,7 @@ END_TEST
 START_TEST(full_disk)
 {
     Run a, b;
-    run_open(&a, "adamw", NULL, 1);
-    run_open(&b, "adamw", NULL, 1);
-    run_steps(&a, 1, 2);
-    run_copy_params(&b, &a);
+    open_pair(&a, &b, 2);
     uint64_t then = run_hash(&a);
     optc_checkpoint c = {.path = in_folder("a")};
     OK(optc_save(&a.b, 1, &c));
@@ -167,10 +173,7 @@ static pid_t save_in_child(Run *a, const char *path, int times)
 START_TEST(killed_and_rivals)
 {
     Run a, b;
-    run_open(&a, "adamw", NULL, 1);
-    run_open(&b, "adamw", NULL, 1);
-    run_steps(&a, 1, 2);
-    run_copy_params(&b, &a);
+    open_pair(&a, &b, 2);
     optc_checkpoint c = {.path = in_folder("a")};
     OK(optc_save(&a.b, 1, &c));
     for (int i = 0; i < 12; i++) {
@@ -322,10 +325,7 @@ START_TEST(reads_above_4_gib)
 {
     const int64_t pad = ((int64_t)5 << 30) + 4;
     Run a, b;
-    run_open(&a, "adamw", NULL, 1);
-    run_open(&b, "adamw", NULL, 1);
-    run_steps(&a, 1, 3);
-    run_copy_params(&b, &a);
+    open_pair(&a, &b, 3);
     optc_checkpoint c = run_saved(&a.b, 1, NULL);
     int64_t length = 0;
     memcpy(&length, c.memory, 8);

@@ -402,6 +402,7 @@ static optc_status power_spec(const optc_function *x, FunctionForm *f)
              hyper);
     snprintf(body, sizeof body, "X = power(A, %s, { %s })", exponent, options);
     function_spec(f, declares, body);
+    f->why = ": its eigenvalues are not positive where they have to be; ridge, relative or floor lifts them";
     return s;
 }
 
@@ -413,48 +414,58 @@ static void square_slots(const optc_function *x, FunctionForm *f)
     f->nin = f->nout = 1;
 }
 
-optc_status optc_matrix_power_sized(optc_engine *e, const optc_function *from, size_t size)
+/* The spec's eigenvalues are in descending order. */
+static void eigen_slots(const optc_function *x, FunctionForm *f)
+{
+    square_slots(x, f);
+    f->out[0] = slot("V", "x", x->x, x->n, x->n, COPY_REVERSED);
+    f->out[1] = slot("w", "y", x->y, 1, x->n, COPY_REVERSED);
+    f->nout = 2;
+}
+
+static optc_status cholesky_spec(const optc_function *x, FunctionForm *f)
+{
+    (void)x;
+    function_spec(f, "inputs = { A = \"rows\" }, state = { X = zeros \"rows\" },", "X = chol(A)");
+    f->why = ": it is not positive definite; add something to its diagonal";
+    return OPTC_OK;
+}
+
+static optc_status eigen_spec(const optc_function *x, FunctionForm *f)
+{
+    (void)x;
+    function_spec(f, "inputs = { A = \"rows\" }, state = { w = zeros \"row\", V = zeros \"rows\" },", "w, V = eigh(A)");
+    return OPTC_OK;
+}
+
+static optc_status run_square(optc_engine *e, const char *call, const optc_function *from, size_t size,
+                              optc_status (*spec)(const optc_function *, FunctionForm *),
+                              void (*slots)(const optc_function *, FunctionForm *))
 {
     optc_function x;
     FunctionForm f;
-    optc_status s = read_function(e, "optc_matrix_power", from, size, &x, &f);
+    optc_status s = read_function(e, call, from, size, &x, &f);
     if (s == OPTC_OK)
-        s = power_spec(&x, &f);
+        s = spec(&x, &f);
     if (s != OPTC_OK)
         return s;
-    square_slots(&x, &f);
-    f.why = ": its eigenvalues are not positive where they have to be; ridge, relative or floor lifts them";
+    slots(&x, &f);
     return check_and_run(e, &f);
+}
+
+optc_status optc_matrix_power_sized(optc_engine *e, const optc_function *from, size_t size)
+{
+    return run_square(e, "optc_matrix_power", from, size, power_spec, square_slots);
 }
 
 optc_status optc_cholesky_sized(optc_engine *e, const optc_function *from, size_t size)
 {
-    optc_function x;
-    FunctionForm f;
-    optc_status s = read_function(e, "optc_cholesky", from, size, &x, &f);
-    if (s != OPTC_OK)
-        return s;
-    function_spec(&f, "inputs = { A = \"rows\" }, state = { X = zeros \"rows\" },", "X = chol(A)");
-    square_slots(&x, &f);
-    f.why = ": it is not positive definite; add something to its diagonal";
-    return check_and_run(e, &f);
+    return run_square(e, "optc_cholesky", from, size, cholesky_spec, square_slots);
 }
 
-/* The spec's eigenvalues are in descending order. */
 optc_status optc_eigh_sized(optc_engine *e, const optc_function *from, size_t size)
 {
-    optc_function x;
-    FunctionForm f;
-    optc_status s = read_function(e, "optc_eigh", from, size, &x, &f);
-    if (s != OPTC_OK)
-        return s;
-    function_spec(&f, "inputs = { A = \"rows\" }, state = { w = zeros \"row\", V = zeros \"rows\" },",
-                  "w, V = eigh(A)");
-    square_slots(&x, &f);
-    f.out[0] = slot("V", "x", x.x, x.n, x.n, COPY_REVERSED);
-    f.out[1] = slot("w", "y", x.y, 1, x.n, COPY_REVERSED);
-    f.nout = 2;
-    return check_and_run(e, &f);
+    return run_square(e, "optc_eigh", from, size, eigen_spec, eigen_slots);
 }
 
 /* ---- solutions and orthogonal factors: the parameter is the operand and the result ---- */
