@@ -22,7 +22,13 @@ static optc_status set_numbers(const FunctionForm *f, FunctionEntry *x)
 static optc_status wait_for_stream(optc_engine *e, const FunctionForm *f, CUstream stream, CUstream other)
 {
     enum { NO_TIMES = 2 };                     /* CU_EVENT_DISABLE_TIMING */
+    CUstreamCaptureStatus status = 0;
     CUevent event;
+    if (other)
+        TRY(e->gpu, cuStreamIsCapturing(other, &status), f->call);
+    if (status)                                /* an event of that stream would draw this one into the capture */
+        return fail(OPTC_ERROR_ARGUMENT, "%s: the stream of the last call of this signature is being captured; call "
+                                         "it in that stream, or after the capture", f->call);
     TRY(e->gpu, cuEventCreate(&event, NO_TIMES), f->call);
     int rc = e->gpu->d->cuEventRecord(event, other);
     rc = rc ? rc : e->gpu->d->cuStreamWaitEvent(stream, event, 0);
