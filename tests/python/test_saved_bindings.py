@@ -129,6 +129,14 @@ class Saved(unittest.TestCase):
         with self.assertRaises(ValueError):
             optc.save(c, "a\0b")
 
+        class Other:
+            state_dict = None
+        for call in (optc.save, optc.load):
+            with self.assertRaisesRegex(TypeError, r"take bindings \(Rule.bind\), not Other; use its state_dict\(\)"):
+                call([c, Other()], self.path)
+            with self.assertRaisesRegex(TypeError, "not Rule$"):   # it has a handle too
+                call(c.rule, self.path)
+
     def test_show(self):
         """The command prints the same tensors and metadata, and finds damage."""
         a, _ = self.bind("state=q8")
