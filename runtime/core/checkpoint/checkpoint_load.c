@@ -39,8 +39,7 @@ static optc_status compare_about(const CheckpointLoad *x, const SavedBinding *y,
         "it is of rank '%.40s', and the binding of '%.40s': load each rank's own file, with the same number of ranks",
         "its tensors are other pieces of larger ones (%.40s; here %.40s): bind the pieces that were saved",
         "its tensors have other strides (%.40s; here %.40s): bind them with the strides that were saved",
-        "its tensors have another order or other groups (%.40s; here %.40s): bind them in the order and the groups "
-        "that were saved"};
+        "its tensors have another order or other groups (%.40s; here %.40s): bind them as they were saved"};
     bool failed = false;
     char why[600] = "";
     SafeBuf own;
