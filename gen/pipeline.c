@@ -12,6 +12,11 @@ typedef struct {
     bool (*run)(Rule *, Diag *), (*typed)(Rule *, const Types *, const char *path, Diag *);
 } RulePass;
 
+static bool warn_of_types(Rule *r, const Types *t, const char *path, Diag *d)
+{
+    return pass_precision(r, t, path, d) && pass_exchange(r, t, path, d);
+}
+
 static const RulePass rule_passes[] = {
     {"trace",  NULL, NULL},                   /* a spec or IR text becomes a rule */
     {"master", NULL, pass_master},            /* what p's type rounds away is kept in a state; a copy of p */
@@ -20,7 +25,7 @@ static const RulePass rule_passes[] = {
     {"calls",  pass_product_fuse, NULL},      /* fuses products with constant factors and sums */
     {"storage", NULL, pass_storage},          /* the types that states are stored in */
     {"rounding", NULL, pass_stochastic_rounding},     /* the seed of types that round stochastically */
-    {"precision", NULL, pass_precision},      /* warnings about types that cannot work; changes nothing */
+    {"precision", NULL, warn_of_types},       /* warnings about types that cannot work; changes nothing */
 };
 enum { NRULE_PASSES = sizeof rule_passes / sizeof *rule_passes };
 

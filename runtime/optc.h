@@ -520,9 +520,10 @@ optc_status optc_free(optc_engine *e, void *memory, void *stream);
 optc_status optc_fill(optc_engine *e, void *to, int64_t count, optc_type type, double value, int64_t diagonal,
                       void *stream);
 /* Copies bytes between the host and the device, or inside one of them. The ranges must not overlap. The caller may
- * change or free a pageable host array when the call returns, and data for it has then arrived. If both arrays are in
- * device or pinned memory, the call only enqueues the copy. Memory of another GPU is refused. In a captured stream
- * pageable host memory is refused: each replay would use its address again. */
+ * change or free a pageable host array when the call returns, and data for it has then arrived. If one array is in
+ * device memory and the other one in device or pinned memory, the call only enqueues the copy. Between two host arrays,
+ * pinned or not, it waits for the stream and copies. Memory of another GPU is refused. In a captured stream pageable
+ * host memory is refused, since each replay would use its address again, and so are copies between two host arrays. */
 optc_status optc_copy(optc_engine *e, void *to, const void *from, int64_t bytes, void *stream);
 
 /* ---- rules by name: the library's own specs, or the rules of a package ---- */

@@ -31,6 +31,15 @@ static void shape_text(Buf *b, const SafeFile *f, const SafeTensor *t)
         buf_puts(b, "1 number");
 }
 
+/* The first n bytes of a text of the file, on one line: a newline could forge other lines of the output. */
+static void put_name(const char *s, size_t n)
+{
+    Buf b = {0};
+    buf_printf(&b, "%.*s", (int)n, s);
+    cli_put_clean(stdout, cli_text(&b), false);
+    buf_free(&b);
+}
+
 /* Hyperparameters of a checkpoint, one line per group: the table and the names of its columns have the same prefix. */
 static optc_status print_hypers(const CheckpointSource *s, const SafeFile *f, const SafeTensor *t)
 {
@@ -43,14 +52,18 @@ static optc_status print_hypers(const CheckpointSource *s, const SafeFile *f, co
     const char *names = safe_meta(f, cli_text(&key));
     int64_t groups = f->dim[t->dim], columns = f->dim[t->dim + 1];
     optc_status status = OPTC_OK;
-    for (int64_t g = 0; names && columns == about_count(names) && g < groups && status == OPTC_OK; g++) {
+    for (int64_t g = 0; names && columns > 0 && columns == about_count(names) && g < groups && status == OPTC_OK; g++) {
         const char *name = names;
-        cli_print("%.*sgroup %lld:", (int)(n - k), t->name, (long long)g);
+        put_name(t->name, n - k);
+        printf("group %lld:", (long long)g);
         for (int64_t c = 0; c < columns && status == OPTC_OK; c++) {
             double x;
             status = source_read(s, f->data + t->begin + (g * columns + c) * 8, &x, 8);
-            if (status == OPTC_OK)
-                cli_print(" %.*s=%.9g", (int)strcspn(name, ","), name, x);
+            if (status == OPTC_OK) {
+                putchar(' ');
+                put_name(name, strcspn(name, ","));
+                printf("=%.9g", x);
+            }
             name += strcspn(name, ",") + 1;
         }
         puts("");
@@ -70,8 +83,12 @@ static optc_status show_text(const CheckpointSource *s, const SafeFile *f, const
               safe_meta(f, "optc") ? "a checkpoint of optc" : "a safetensors file, no checkpoint of optc",
               (long long)f->n, cli_bytes(size, (double)s->size));
     printf("hash: %s\n", hash);
-    for (int64_t i = 0; i < f->nmeta; i++)
-        cli_print("%s: %s\n", f->meta[i].key, f->meta[i].text);
+    for (int64_t i = 0; i < f->nmeta; i++) {
+        put_name(f->meta[i].key, strlen(f->meta[i].key));
+        printf(": ");
+        put_name(f->meta[i].text, strlen(f->meta[i].text));
+        puts("");
+    }
     for (int64_t i = 0; i < f->n && status == OPTC_OK; i++)
         status = print_hypers(s, f, v[i]);
     cli_heading("\n  dtype         bytes  shape                 name");
@@ -80,7 +97,9 @@ static optc_status show_text(const CheckpointSource *s, const SafeFile *f, const
         shape_text(&shape, f, v[i]);
         printf("  %-8s %10lld  ", v[i]->type->name, (long long)(v[i]->end - v[i]->begin));
         cli_cell(cli_text(&shape), 20);
-        cli_print("  %s\n", v[i]->name);
+        printf("  ");
+        put_name(v[i]->name, strlen(v[i]->name));
+        puts("");
         buf_free(&shape);
     }
     free(v);

@@ -21,13 +21,16 @@ if [ -n "${GPU_CODE:-}" ]; then
     rm -rf "$gpu"
     cp -r "$GPU_CODE" "$gpu"
 elif [ -n "$gpus" ]; then
+    rm -rf "$gpu"                          # packages of an earlier run must not get into the wheel
     mkdir -p "$gpu"
     # the sets of types of f32 and bf16 models; adding one costs about 1 MB per architecture
     for types in param=f32 param=bf16,grad=bf16,state=f32; do
         name=rules_${types#param=} name=${name%%,*}
         say "GPU code: every rule, $types, $gpus"
-        "$build/python/optc" ship --all-specs --types "$types" --arch "$gpus" --name "$name" -o "$gpu/$name" |
-            sed -n 1p
+        # no pipe: its exit code would hide that of ship
+        "$build/python/optc" ship --all-specs --types "$types" --arch "$gpus" --name "$name" -o "$gpu/$name" \
+            > "$build/python/ship.log" || { cat "$build/python/ship.log"; exit 1; }
+        sed -n 1p "$build/python/ship.log"
     done
 else
     rm -rf "$gpu"

@@ -45,6 +45,8 @@ bool pass_verify(Rule *r, Diag *d);
 bool pass_master(Rule *r, const Types *types, const char *path, Diag *d);
 /* bindings: the bindings that share the rule's reductions over all tensors; below 2: nothing changes. */
 bool pass_share(Rule *r, int bindings, Diag *d);
+/* exchange_warnings.c: as pass_precision, for entries that exchange p with a state */
+bool pass_exchange(Rule *r, const Types *types, const char *path, Diag *d);
 bool pass_constant_fold(Rule *r, Diag *d);
 bool pass_product_fuse(Rule *r, Diag *d);
 #endif

@@ -1,6 +1,6 @@
 -- `to_eval` puts the average into the parameters and the weights into ema.avg; `to_train` and the next step put them
--- back. Running one of them twice changes nothing. Gradients for a step belong to the weights, so run `to_train`
--- before computing them. ema.avg then needs the precision of the parameters: a narrower type rounds the weights.
+-- back; twice changes nothing. A step needs gradients of the weights: run `to_train` before computing them. Values are
+-- rounded by the exchange: a narrower ema.avg rounds the weights, 16-bit parameters without master= the average.
 local function exchange(if_it_is)
   p, avg = where(if_it_is, avg, p), where(if_it_is, p, avg)
 end

@@ -328,25 +328,31 @@ START_TEST(device_memory)
 END_TEST
 
 /* In a captured stream memory is neither allocated nor freed nor copied from pageable memory, and the capture goes on.
- * Copies on the device become part of the graph. */
+ * Nor are host arrays copied by the host, pinned ones too. Copies on the device become part of the graph. */
 START_TEST(memory_in_captures)
 {
     CUstream s;
     CUgraph g;
     CUgraphExec x;
     optc_engine *e;
-    void *p, *q, *none;
+    void *p, *q, *none, *pinned;
     float here[16] = {1, 2, 3}, back[16] = {0};
     OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = ""}, &e));
     ck_assert(!d->cuStreamCreate(&s, 1));
+    ck_assert(!d->cuMemHostAlloc(&pinned, 2 * sizeof here, 0));
     OK(optc_alloc(e, sizeof here, s, &p));
     OK(optc_alloc(e, sizeof here, s, &q));
     OK(optc_copy(e, p, here, sizeof here, s));
+    OK(optc_copy(e, pinned, here, sizeof here, s));
+    OK(optc_copy(e, (char *)pinned + sizeof here, pinned, sizeof here, s));
+    ck_assert_mem_eq((char *)pinned + sizeof here, here, sizeof here);
     ck_assert(!d->cuStreamSynchronize(s));
     ck_assert(!d->cuStreamBeginCapture_v2(s, CU_STREAM_CAPTURE_MODE_GLOBAL));
     FAILS(optc_alloc(e, 8, s, &none), OPTC_ERROR_ARGUMENT, "optc_alloc: not allowed while the stream is captured");
     FAILS(optc_free(e, p, s), OPTC_ERROR_ARGUMENT, "optc_free: not allowed while");
     FAILS(optc_copy(e, p, here, sizeof here, s), OPTC_ERROR_ARGUMENT, "no copies from or to pageable host memory");
+    FAILS(optc_copy(e, (char *)pinned + sizeof here, pinned, sizeof here, s), OPTC_ERROR_ARGUMENT,
+          "no copies between two host arrays");
     OK(optc_copy(e, q, p, sizeof here, s));
     ck_assert(!d->cuStreamEndCapture(s, &g) && !d->cuGraphInstantiateWithFlags(&x, g, 0));
     here[0] = 5;
@@ -356,6 +362,7 @@ START_TEST(memory_in_captures)
     ck_assert(back[0] == 5 && back[2] == 3);
     OK(optc_free(e, p, s));
     OK(optc_free(e, q, s));
+    ck_assert(!d->cuMemFreeHost(pinned));
     OK(optc_close(e));
 }
 END_TEST

@@ -4,7 +4,7 @@
 #   OPTC   the command
 #   FAKES  the folder with crowd.so (tests/preload)
 set -u
-passed=0 failed=0
+passed=0 failed=0 root=$PWD
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export OPTC_CACHE="$work/cache"
@@ -480,6 +480,18 @@ for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do "$OPTC" check ca
 times > times.txt
 ms=$((($(spent) - t0) / 20))
 [ "$ms" -lt 20 ] && passed=$((passed + 1)) || { failed=$((failed + 1)); echo "a check took $ms ms"; }
+# tools/release.sh ends when shipping GPU code fails, and drops the packages of an earlier run
+mkdir -p "$work/bin" "$work/release/python/gpu/old"
+printf '#!/bin/sh\n' > "$work/bin/make"
+printf '#!/bin/sh\necho first line\nexit 1\n' > "$work/release/python/optc"
+chmod +x "$work/bin/make" "$work/release/python/optc"
+out=$(cd "$root" && PATH="$work/bin:$PATH" BUILD="$work/release" PYTHON=false sh tools/release.sh "$work/dist" 2>&1)
+if [ $? != 0 ] && ! printf '%s' "$out" | grep -q '^== wheel' && [ ! -e "$work/release/python/gpu/old" ]; then
+    passed=$((passed + 1))
+else
+    failed=$((failed + 1))
+    printf 'tools/release.sh went on after a failure:\n%s\n' "$out"
+fi
 # control characters in a file name must not reach the terminal
 hostile=$(printf 'a\033[2Jb\233c.lua')
 expect 0 "wrote a [2Jb c.lua; next: optc check ./a [2Jb c.lua" new mine -o "$hostile"

@@ -25,6 +25,8 @@ for rule in 'adamw+clip(1)' muon; do
     gpt/gpt "$top/README.md" --device cpu --rule "$rule" --steps 8 --resume half.safetensors > second
     grep -q 'steps 5 to 8' second
     [ "$(grep 'last loss' straight)" = "$(grep 'last loss' second)" ] || { cat straight second; exit 1; }
+    gpt/gpt "$top/README.md" --device cpu --rule "$rule" --steps 8 --resume half.safetensors --lr 1e-9 > second
+    [ "$(grep 'last loss' straight)" != "$(grep 'last loss' second)" ] || { echo "--resume overrides --lr"; exit 1; }
 done
 "$prefix/bin/optc" checkpoint show half.safetensors | grep -q '0.qkv/param'
 if gpt/gpt "$top/README.md" --device cpu --rule lion --resume half.safetensors > /dev/null 2> said; then exit 1; fi

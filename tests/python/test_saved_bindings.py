@@ -129,6 +129,14 @@ class Saved(unittest.TestCase):
         with self.assertRaises(ValueError):
             optc.save(c, "a\0b")
 
+        class Other:
+            state_dict = None
+        for call in (optc.save, optc.load):
+            with self.assertRaisesRegex(TypeError, r"take bindings \(Rule.bind\), not Other; use its state_dict\(\)"):
+                call([c, Other()], self.path)
+            with self.assertRaisesRegex(TypeError, "not Rule$"):   # it has a handle too
+                call(c.rule, self.path)
+
     def test_show(self):
         """The command prints the same tensors and metadata, and finds damage."""
         a, _ = self.bind("state=q8")
@@ -161,6 +169,21 @@ class Saved(unittest.TestCase):
             said = run(*args)
             self.assertEqual(said.returncode, code)
             self.assertIn(part, said.stderr)
+
+    def test_show_hostile(self):
+        """A table without columns has no lines, however many groups it claims. A newline in a text forges no line."""
+        header = {"__metadata__": {"optc": "1", "optc.hypers": "", "a\nhash: fits": "b\nhash: fits"},
+                  "optc.hyper": {"dtype": "F64", "shape": [1 << 59, 0], "data_offsets": [0, 0]},
+                  "c\nhash: fits": {"dtype": "F64", "shape": [0], "data_offsets": [0, 0]}}
+        text = json.dumps(header).encode()
+        with open(self.path, "wb") as f:
+            f.write(struct.pack("<Q", len(text)) + text)
+        said = subprocess.run([_lib.program(), "checkpoint", "show", self.path], capture_output=True, text=True,
+                              timeout=60)
+        self.assertEqual(said.returncode, 0, said.stderr)
+        self.assertNotIn("group", said.stdout)
+        self.assertEqual(sum(line.startswith("hash:") for line in said.stdout.splitlines()), 1)
+        self.assertIn("a hash: fits: b hash: fits", said.stdout)
 
 
 if __name__ == "__main__":

@@ -284,6 +284,27 @@ def pipelined():
     return {k: v for k, v in found.items() if v}
 
 
+def bound_alone():
+    """A rank of group= that binds again alone: both ranks raise the error, at once and without a step. When the other
+    one binds too, they go on. Then with a block that is too small for the values, which follow in another message."""
+    from optc.torch import _multi_binding
+    found = []
+    for block in (_multi_binding.BLOCK, _multi_binding.HEAD):
+        p, _multi_binding.BLOCK = torch.zeros(2, requires_grad=True), block
+        opt = optc.torch.Optimizer([p], "sgd", with_=["clip(1)"], lr=1.0, momentum=0.0, group=dist.group.WORLD)
+        p.grad = torch.tensor([3.0, 4.0])
+        for who in (None, 0, 1):
+            if dist.get_rank() == who:
+                opt.load_state_dict(opt.state_dict())
+            try:
+                opt.step()
+                said = ""
+            except RuntimeError as e:
+                said = str(e)
+            found.append((p.tolist(), said))
+    return found
+
+
 def dies():
     from torch.distributed.tensor import Shard, init_device_mesh
     mesh = init_device_mesh("cpu", (3,))
@@ -304,7 +325,7 @@ def dies():
 
 
 def two_ranks():
-    return each_rule(), steered(), {**data_parallel(), **mixed()}, trained(), refused(), scaled()
+    return each_rule(), steered(), {**data_parallel(), **mixed()}, trained(), refused(), scaled(), bound_alone()
 
 
 def four_ranks():
@@ -313,10 +334,16 @@ def four_ranks():
 
 class ShardedRules(Case):
     def test_two_ranks(self):
-        for rules, steered, replicas, trained, refused, scaled in in_ranks(2, two_ranks):
+        for rules, steered, replicas, trained, refused, scaled, alone in in_ranks(2, two_ranks):
             self.assertEqual((rules, replicas, trained), ({}, {}, {}))
             self.assertEqual(steered, [[], False, [], [], []])
             self.assertTrue(refused)
+            for (p, said), (q, failed), (r, again) in (alone[:3], alone[3:]):
+                self.assertEqual((said, q, again), ("", p, ""))
+                self.assertIn("the ranks [0] of the group bind their parameters, while the ranks [1] step", failed)
+                for a, b, c in zip(p, r, (-3, -4)):    # each step has the length 1 over both ranks
+                    self.assertAlmostEqual(a, c / 50 ** 0.5, places=5)
+                    self.assertAlmostEqual(b, 2 * c / 50 ** 0.5, places=5)
             self.assertEqual([x for _, _, x, _ in scaled], [[]] * 12)
             self.assertEqual([x for _, _, _, x in scaled], [8, 4, 4, 4, 2, 2] * 2)
 

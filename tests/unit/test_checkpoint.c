@@ -445,6 +445,51 @@ START_TEST(refuses_another_order)
 }
 END_TEST
 
+/* Puts a tensor without values into the header. */
+static void add_empty(optc_checkpoint *c, const char *name)
+{
+    enum { ROOM = 96 };
+    char text[ROOM + 1];
+    uint64_t header;
+    snprintf(text, sizeof text, "\"%s\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},", name);
+    memset(text + strlen(text), ' ', ROOM - strlen(text));
+    c->memory = realloc(c->memory, (size_t)c->size + ROOM);
+    memcpy(&header, c->memory, sizeof header);
+    char *at = (char *)c->memory + sizeof header + 1;      /* after the first brace */
+    memmove(at + ROOM, at, (size_t)c->size - sizeof header - 1);
+    memcpy(at, text, ROOM);
+    header += ROOM;
+    memcpy(c->memory, &header, sizeof header);
+    c->size += ROOM;
+    hash_again(c);
+}
+
+/* A tensor that no binding of the file has is refused by the binding with its prefix. Another binding's is not, also if
+ * both prefixes fit its name. */
+START_TEST(refuses_extra_tensors)
+{
+    static const char *const prefix[] = {"", "b."};
+    Run a, b;
+    run_open(&a, "adamw", NULL, 1);
+    run_open(&b, "adamw", NULL, 1);
+    optc_binding *both[] = {a.b, b.b};
+    optc_checkpoint c = run_saved(both, 2, prefix);
+    for (int i = 0; i < 2; i++) {
+        c.prefix = &prefix[i];
+        OK(optc_load(&both[i], 1, &c));
+    }
+    c.prefix = prefix;
+    add_empty(&c, "conv/zzz");
+    FAILS(optc_load(both, 2, &c), OPTC_ERROR_ARGUMENT, "the binding has no 'conv/zzz'");
+    FAILS(optc_load(both, 1, &c), OPTC_ERROR_ARGUMENT, "the binding has no 'conv/zzz'");
+    c.prefix = &prefix[1];
+    OK(optc_load(&both[1], 1, &c));
+    free(c.memory);
+    run_close(&a);
+    run_close(&b);
+}
+END_TEST
+
 /* Every truncation and every damaged byte is refused, with no change. Bytes of names and numbers in the header make
  * other files, which the hash refuses at the latest. */
 START_TEST(refuses_damage)
@@ -491,6 +536,7 @@ Suite *checkpoint_suite(void)
     tcase_add_test(t, refuses_other_shapes);
     tcase_add_test(t, refuses_other_strides);
     tcase_add_test(t, refuses_another_order);
+    tcase_add_test(t, refuses_extra_tensors);
     tcase_add_test(t, refuses_damage);
     suite_add_tcase(s, t);
     return s;

@@ -243,10 +243,13 @@ START_TEST(all_rules_take_codes)
             ck_assert_msg(ok, "%s, %s: %s", e->name, types[i], g.diag.text);
             char name[80];
             snprintf(name, sizeof name, " %s ", e->name);
-            for (int k = 0; k < g.rule->nwarning; k++)           /* bf16 rounds updates away, as warned */
-                ck_assert_msg((i && strstr(g.rule->warning[k].text, "rounds away")) ||
-                              (strstr(none, name) && strstr(g.rule->warning[k].text, "applies to no state")), "%s: %s",
-                              e->name, g.rule->warning[k].text);
+            for (int k = 0; k < g.rule->nwarning; k++) {         /* bf16 rounds updates away, and ema's exchange */
+                const char *text = g.rule->warning[k].text;
+                bool rounded = strstr(text, "rounds away") || (!strcmp(e->name, "wrappers/ema") &&
+                                                               strstr(text, "rounds it for good"));
+                ck_assert_msg((i && rounded) || (strstr(none, name) && strstr(text, "applies to no state")), "%s: %s",
+                              e->name, text);
+            }
             gen_free(&g);
         }
 }
@@ -366,6 +369,29 @@ START_TEST(warnings_of_rounding)
         FAILS(optc_type_warnings(r, &(optc_setting){"beta", 0}, 1, text, sizeof text), OPTC_ERROR_ARGUMENT,
               "no hyperparameter");
         FAILS(optc_type_warnings(r, NULL, 0, NULL, 0), OPTC_ERROR_ARGUMENT, "an argument is NULL");
+        OK(optc_release(r));
+    }
+}
+END_TEST
+
+/* Entries that exchange p with a wider state round it, unless a master keeps the bits. sam's state only keeps p. */
+START_TEST(warnings_of_exchanges)
+{
+    static const struct { const char *spec, *types; bool warned; } all[] = {
+        {"adamw+ema", "param=bf16,state=f32", true},  {"adamw+ema", "param=bf16,ema.avg=f32", true},
+        {"adamw+ema", "param=f16,state=f32", true},   {"adamw+ema", "param=bf16,state=bf16,ema.avg=bf16", false},
+        {"adamw+ema", "param=bf16,master=low16", false}, {"adamw+ema", "param=bf16,master=f32", false},
+        {"adamw+ema", NULL, false},                   {"sgd+sam", "param=bf16,state=f32", false},
+        {"sgd+lookahead", "param=bf16,state=f32", false}};
+    char text[4000];
+    for (int i = 0; i < COUNT(all); i++) {
+        optc_rule *r;
+        OK(optc_compile(engine, &(optc_rule_options){.spec = all[i].spec, .types = all[i].types}, &r));
+        OK(optc_type_warnings(r, NULL, 0, text, sizeof text));
+        bool said = strstr(text, "puts state 'ema.avg' into the parameters"), here = false;
+        for (int k = 0; k < optc_rule_warnings(r); k++)
+            here = here || strstr(optc_rule_warning(r, k), "rounds it for good: choose types master=");
+        ck_assert_msg(said == all[i].warned && here == said, "%s, %s: %s", all[i].spec, all[i].types, text);
         OK(optc_release(r));
     }
 }
@@ -530,6 +556,7 @@ Suite *storage_types_suite(void)
     tcase_add_unchecked_fixture(c, open_engine, close_engine);
     tcase_add_test(c, options_take_the_text);
     tcase_add_test(c, warnings_of_rounding);
+    tcase_add_test(c, warnings_of_exchanges);
     tcase_add_test(c, bytes_of_states);
     tcase_add_loop_test(c, stored_rounds, 0, 2 * COUNT(assigned));
     tcase_add_loop_test(c, pieces_are_whole_blocks, 0, COUNT(pieces));

@@ -9,8 +9,9 @@
 
 CORE const char *about_key(About k)
 {
-    static const char *const keys[NABOUT] = {"optc.rule", "optc.with",   "optc.options", "optc.rank", "optc.cut",
-                                             "optc.strides", "optc.order", "optc.types", "optc.hypers", "optc.t", "optc.tensors"};
+    static const char *const keys[NABOUT] = {"optc.rule",  "optc.with",   "optc.options", "optc.rank",
+                                             "optc.cut",   "optc.strides", "optc.order",  "optc.types",
+                                             "optc.hypers", "optc.t",      "optc.tensors"};
     return keys[k];
 }
 

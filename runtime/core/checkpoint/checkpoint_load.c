@@ -39,8 +39,7 @@ static optc_status compare_about(const CheckpointLoad *x, const SavedBinding *y,
         "it is of rank '%.40s', and the binding of '%.40s': load each rank's own file, with the same number of ranks",
         "its tensors are other pieces of larger ones (%.40s; here %.40s): bind the pieces that were saved",
         "its tensors have other strides (%.40s; here %.40s): bind them with the strides that were saved",
-        "its tensors have another order or other groups (%.40s; here %.40s): bind them in the order and the groups "
-        "that were saved"};
+        "its tensors have another order or other groups (%.40s; here %.40s): bind them as they were saved"};
     bool failed = false;
     char why[600] = "";
     SafeBuf own;
@@ -157,6 +156,30 @@ static optc_status find_state_in(CheckpointLoad *x, const SavedItem *y)
     return OPTC_OK;
 }
 
+static bool starts_with(const char *s, const char *with) { return !strncmp(s, with, strlen(with)); }
+
+/* Another binding of the file may have this tensor: its prefix (P of the metadata P optc.rule) fits too. */
+static bool of_another(const CheckpointLoad *x, const char *prefix, const char *name)
+{
+    const char *rule = about_key(ABOUT_RULE);
+    for (int64_t i = 0; i < x->file.nmeta; i++) {
+        const char *key = x->file.meta[i].key;
+        size_t all = strlen(key), end = strlen(rule), n = all < end ? 0 : all - end;
+        if (all >= end && !strcmp(key + n, rule) && (n != strlen(prefix) || strncmp(key, prefix, n)) &&
+            !strncmp(name, key, n))
+            return true;
+    }
+    return false;
+}
+
+/* A file with parameters can be loaded without them. */
+static bool left_out(const CheckpointLoad *x, const char *name)
+{
+    static const char param[] = "/param";
+    size_t n = strlen(name), end = sizeof param - 1;
+    return !strcmp(name, CHECKPOINT_HASH) || (!x->list.params && n > end && !strcmp(name + n - end, param));
+}
+
 /* The file has no other tensors of these bindings. (It may have other bindings.) */
 static optc_status check_unused(const CheckpointLoad *x)
 {
@@ -170,11 +193,12 @@ static optc_status check_unused(const CheckpointLoad *x)
                 have += 1 + (x->state[k].scales != NULL);
         if (failed)
             return no_memory(load_call);
-        for (int64_t k = 0; have != want && k < x->file.n && !extra; k++)
-            if (!x->used[k] && strcmp(x->file.tensor[k].name, CHECKPOINT_HASH) &&
-                !strncmp(x->file.tensor[k].name, y->prefix, strlen(y->prefix)))
-                extra = x->file.tensor[k].name;
-        if (have != want)
+        for (int64_t k = 0; k < x->file.n && !extra; k++) {
+            const char *name = x->file.tensor[k].name;
+            if (!x->used[k] && starts_with(name, y->prefix) && !left_out(x, name) && !of_another(x, y->prefix, name))
+                extra = name;
+        }
+        if (have != want || extra)
             return load_refuse(x, extra ? "the binding has no '" : "it lists another number of tensors", extra);
     }
     return OPTC_OK;

@@ -104,7 +104,9 @@ CORE optc_status gpu_memory_copy(optc_engine *e, const MemoryCopy *c, void *stre
     if (s != OPTC_OK)
         return s;
     gpu_enter_aside(e->gpu);
-    if (to == PLACE_HOST || from == PLACE_HOST || (to != PLACE_HERE && from != PLACE_HERE))
-        s = outside_capture(e->gpu, stream, "optc_copy", "no copies from or to pageable host memory");
+    bool apart = to != PLACE_HERE && from != PLACE_HERE;               /* the host copies, after the stream's work */
+    if (to == PLACE_HOST || from == PLACE_HOST || apart)
+        s = outside_capture(e->gpu, stream, "optc_copy", apart ? "no copies between two host arrays"
+                                                               : "no copies from or to pageable host memory");
     return gpu_leave(e->gpu, s == OPTC_OK ? copy_placed(e->gpu, c, to, from, stream) : s);
 }

@@ -138,12 +138,12 @@ int main(int argc, char **argv)
     check(optc_compile(e, &(optc_rule_options){.spec = s.rule}, &r));
     make_weights(e, &w);
     check(optc_bind(r, &(optc_group){.tensors = w.tensor, .ntensors = WEIGHTS}, 1, &b));
-    if (s.lr > 0)
-        check(optc_set_hyper(b, 0, "lr", s.lr));
     if (s.resume) {
         check(optc_load(&b, 1, &(optc_checkpoint){.path = s.resume, .params = 1}));
         check(optc_get_t(b, 0, &step));
     }
+    if (s.lr > 0)                              /* after loading, which sets hyperparameters too */
+        check(optc_set_hyper(b, 0, "lr", s.lr));
     printf("%s with %s: steps %d to %d\n", optc_device_name(e), s.rule, (int)step + 1, s.steps);
     for (; step < s.steps; step++) {
         loss = run_batch(e, &w, text, size, step);

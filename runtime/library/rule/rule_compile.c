@@ -445,7 +445,8 @@ static bool warn_with(const optc_rule *r, const double *value, Arena *a, Buf *ou
             x.hyper[i] = r->library->rule->hyper[i];
             x.hyper[i].def = value[i];
         }
-        ok = pass_precision(&x, &(Types){.p = p->p, .g = p->g, .state = p->state}, NULL, &d);
+        Types types = {.p = p->p, .g = p->g, .state = p->state};
+        ok = pass_precision(&x, &types, NULL, &d) && pass_exchange(&x, &types, NULL, &d);
         for (int i = 0; i < x.nwarning; i++)
             buf_printf(out, "%s%s", i ? "\n\n" : "", x.warning[i].text);
         diag_free(&d);

@@ -3,6 +3,7 @@ import ctypes
 import warnings
 
 from . import _lib
+from ._api import Binding
 from ._lib import array, decoded, encoded, lib
 
 
@@ -25,6 +26,10 @@ def _call(call, binding, path, prefix, params):
     """Calls it and returns the warnings."""
     several = isinstance(binding, (list, tuple))
     bindings = list(binding) if several else [binding]
+    for b in bindings:
+        if not isinstance(b, Binding):
+            raise TypeError("optc.save and optc.load take bindings (Rule.bind), not %s%s" % (
+                type(b).__name__, "; use its state_dict() and load_state_dict()" if hasattr(b, "state_dict") else ""))
     names = [prefix] if isinstance(prefix, str) else prefix
     if names is not None and len(names) != len(bindings):
         raise ValueError("there are %d prefixes for %d bindings" % (len(names), len(bindings)))

@@ -15,14 +15,32 @@ STATE = "shared."
 ENTRY = re.compile(r"share_(.*)_\d+$")
 
 
+# Every collective of Stages begins with one message of BLOCK numbers: its kind, the number of values, and the values if
+# they fit. So a rank that binds alone meets the others in a message of the same size, and both see that they differ.
+BINDS, STEPS = 1.0, 2.0
+BLOCK, HEAD = 16, 2
+
+
+def differ(kinds):
+    """Raises if some ranks bind while others step. kinds: by rank"""
+    if len(set(kinds)) > 1:
+        raise RuntimeError("group=: the ranks %s of the group bind their parameters, while the ranks %s step. "
+                           "add_param_group, load_state_dict, and new parameters or gradients of another type bind "
+                           "again: do it on all ranks of the group before the same step"
+                           % tuple([r for r, x in enumerate(kinds) if (x == BINDS) == own] for own in (True, False)))
+
+
 class Stages:
     """The bindings of all processes of a group, in an order that all of them have. ranks: the processes that step this
     one's parameters together, which count as one stage. count: the bindings of this process."""
 
     def __init__(self, group, ranks, device, count):
         self.comm = comm_of(dist.get_process_group_ranks(group), device)
+        self.sent = torch.zeros(BLOCK, dtype=torch.float64, device=self.comm.device)
+        self.received = torch.zeros(self.comm.ranks, BLOCK, dtype=torch.float64, device=self.comm.device)
+        self.kinds = self.done = None                  # of the last step on a GPU; the event after which they are there
         mine = ranks or (dist.get_rank(),)
-        every, self.sources, firsts = self.comm.gathered((mine, count)), [], {}
+        every, self.sources, firsts = self._objects((mine, count)), [], {}
         for r, (stage, n) in enumerate(every):         # sources: (a rank of the group, the number of its binding)
             if stage not in firsts:
                 firsts[stage] = len(self.sources), n
@@ -32,20 +50,54 @@ class Stages:
                                  "have different types or options" % (list(stage), firsts[stage][1], n))
         self.first, self.most = firsts[mine][0], max(n for _, n in every)
 
+    def _objects(self, item):
+        """A small object of every rank, while all of them bind."""
+        self._send(BINDS, 0)
+        differ(self.received[:, 0].tolist())
+        return self.comm.gathered(item)
+
+    @torch.no_grad()
+    def _send(self, kind, count):
+        self.sent[0], self.sent[1] = kind, count
+        dist.all_gather_into_tensor(self.received.view(-1), self.sent, group=self.comm.group)
+
+    def _check_step(self):
+        """On a CPU before the values are used. On a GPU the host does not wait: a rank that steps while others bind
+        finds it at a later step, and those that bind find it at once."""
+        if self.comm.device.type != "cuda":
+            differ(self.received[:, 0].tolist())
+        elif not torch.cuda.is_current_stream_capturing():
+            if self.done is not None and self.done.query():
+                differ(self.kinds.tolist())
+                self.done = None
+            if self.done is None:
+                self.kinds = torch.empty(self.comm.ranks, dtype=torch.float64, pin_memory=True)
+                self.kinds.copy_(self.received[:, 0], non_blocking=True)
+                self.done = torch.cuda.Event()
+                self.done.record()
+
     def allocate(self, names, spec):
-        if any(n != names for n in self.comm.gathered(names)):
+        if any(n != names for n in self._objects(names)):
             raise ValueError("%s: the processes of the group have different values of all tensors: give the same rule "
                              "and options to all of them" % spec)
-        shape = self.comm.ranks, self.most, len(names)
-        self.values = torch.zeros(shape, dtype=torch.float64, device=self.comm.device)
-        self.mine = torch.zeros(shape[1:], dtype=torch.float64, device=self.comm.device)
+        shape, self.count = (self.comm.ranks, self.most, len(names)), self.most * len(names)
+        self.fits = HEAD + self.count <= BLOCK
+        if self.fits:
+            self.values = self.received[:, HEAD:HEAD + self.count].unflatten(1, shape[1:])
+            self.mine = self.sent[HEAD:HEAD + self.count].view(shape[1:])
+        else:
+            self.values = torch.zeros(shape, dtype=torch.float64, device=self.comm.device)
+            self.mine = torch.zeros(shape[1:], dtype=torch.float64, device=self.comm.device)
 
     def gather(self, own):
         """own: by binding, its values"""
         for j, each in enumerate(own):
             for k, x in enumerate(each):
                 self.mine[j, k].copy_(x)
-        dist.all_gather_into_tensor(self.values.view(-1), self.mine.view(-1), group=self.comm.group)
+        self._send(STEPS, self.count)
+        self._check_step()
+        if not self.fits:
+            dist.all_gather_into_tensor(self.values.view(-1), self.mine.view(-1), group=self.comm.group)
 
 
 def handles_of(bounds):
