@@ -12,15 +12,15 @@ return optimizer {
     weight_decay = { 0, min = 0 },
   },
   options = { decoupled = false },
-  state = { m = zeros, v = zeros, beta1_prod = fill(1) },
+  state = { m = zeros, v = zeros, share = zeros { min = 0 } },
   step = function()
     local d = g
     if decoupled then p = p - (lr * weight_decay) * p else d = g + weight_decay * p end
     v = beta2 * v + (1 - beta2) * d * d
     local average = global.sum(sum(v) / (1 - beta2 ^ t)) / global.sum(numel)
-    local beta1 = clamp(1 - beta0 * v / max((1 - beta2 ^ t) * average, 1e-37), 0, 1 - eps)
-    beta1_prod = beta1_prod * beta1
-    m = beta1 * m + (1 - beta1) * d
-    p = p - lr * m / (1 - beta1_prod)
+    local rest = clamp(beta0 * v / max((1 - beta2 ^ t) * average, 1e-37), eps, 1)     -- 1 - beta1
+    share = share + (1 - share) * rest                                                -- 1 - the product of all beta1
+    m = lerp(m, d, rest)
+    p = p - lr * m / share
   end,
 }

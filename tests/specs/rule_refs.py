@@ -18,17 +18,51 @@ qhoptim 1.1.0 and absl-py (for optax). --clones names a folder with these reposi
     https://github.com/uclaml/Padam                             586a02b
     https://github.com/clovaai/AdamP                            7f6f038
     https://github.com/jxbz/fromage                             4a6593b
+    https://github.com/facebookresearch/optimizers              f606606
+    https://github.com/jie040109/Conda                          449af71
+    https://github.com/NVIDIA-NeMo/Emerging-Optimizers          fd77292
     https://github.com/davda54/sam                              3c3afdb
     https://github.com/ironjr/grokfast                          93b2248
     https://github.com/LucasPrietoAl/grokking-at-the-edge-of-numerical-stability 0cc9e8d
 """
 import contextlib
 import os
+import sys
+import types
+import typing
 
 import numpy as np
 import torch
 
-from matrix_refs import load, polar
+from matrix_refs import SHAPES as MATRICES, load, polar, run_matrix
+
+
+def load_f64(clones, path):
+    """A file whose computation in float32 is in float64 instead; nothing else is changed."""
+    with open(os.path.join(clones, path)) as f:
+        text = f.read().replace("torch.float32", "torch.float64").replace("matrix.float()", "matrix.double()")
+    module = types.ModuleType("f64_" + os.path.basename(path)[:-3])
+    exec(compile(text, path, "exec"), module.__dict__)
+    return module
+
+
+def nvidia(clones, name):
+    """A module of Emerging-Optimizers with the iteration of polar() in float64 and norms in float64."""
+    root = os.path.join(clones, "Emerging-Optimizers")
+    if root not in sys.path:
+        sys.path.insert(0, root)
+    if not hasattr(typing, "override"):                    # Python before 3.12
+        typing.override = lambda f: f
+    stub = sys.modules.setdefault("emerging_optimizers.registry", types.ModuleType("registry"))
+    stub.register_optimizer = lambda name: lambda kind: kind       # its file has syntax of Python 3.12
+    import emerging_optimizers
+    emerging_optimizers.registry = stub
+    import emerging_optimizers.orthogonalized_optimizers as family
+    family.muon_utils.newton_schulz = lambda x, steps, coefficient_type, **unused: polar(x, steps)
+    folder = "Emerging-Optimizers/emerging_optimizers/"
+    ball = load_f64(clones, folder + "orthogonalized_optimizers/muon_hyperball.py")
+    ball.HyperballHook = load_f64(clones, folder + "weight_update_hooks/hyperball.py").HyperballHook
+    return ball.MuonHyperball if name == "MuonHyperball" else getattr(family, name)
 
 
 def configs(api, clones):
@@ -318,6 +352,146 @@ def configs(api, clones):
     config("fromage", "fromage", "jxbz/fromage 4a6593b", run(authors("fromage/fromage.py", "Fromage")), lr=0.1)
     config("fromage_bounded", "fromage", "jxbz/fromage 4a6593b", run(authors("fromage/fromage.py", "Fromage")),
            options="bounded=true", **SCHEDULED, lr=0.2, p_bound=1.01)
+
+    # ---- more of others' and authors' classes ----
+    ftrl = dict(lr=0.3, lr_power=-0.5, beta=0.4, lambda_1=0.1, lambda_2=0.2)
+    both("ftrl", "ftrl", "po.FTRL", lambda ps, h: po.FTRL(ps, **h, foreach=False), **ftrl)
+    config("ftrl_power", "ftrl", "po.FTRL", run(lambda ps, h: po.FTRL(ps, **h, foreach=False)), native=False,
+           **{**ftrl, "lr_power": -0.4})
+    both("tiger", "tiger", "po.Tiger", lambda ps, h: po.Tiger(ps, **h, foreach=False), lr=0.02, beta=0.8,
+         weight_decay=0.1)
+
+    class ScaledTiger:
+        """bojone/tiger without gradient accumulation and NaN; matrices have no names here, vectors are biases."""
+
+        def __init__(self, params, h):
+            self.params, self.h, self.m, self.param_groups = params, h, [0.0 for _ in params], []
+
+        @torch.no_grad()
+        def step(self):
+            h = self.h
+            for k, p in enumerate(self.params):
+                self.m[k] = h.beta * self.m[k] + (1 - h.beta) * p.grad
+                lr, d = (h.lr * 0.5, 0) if p.dim() < 2 else (h.lr * p.square().mean().sqrt(), h.weight_decay)
+                p.sub_((torch.sign(self.m[k]) + d * p) * lr)
+    config("tiger_rms", "tiger", "a transcription of bojone/tiger 43fb6b6; that is for TensorFlow 1", run(ScaledTiger),
+           options="scale=rms", **SCHEDULED, lr=0.02, beta=0.8, weight_decay=0.1)
+
+    def cocob(h):
+        import optax
+        return optax.contrib.cocob(h.lr, h.alpha, h.eps, h.weight_decay)
+    config("cocob", "cocob", "optax.contrib.cocob", optax_run(cocob), lr=0.9, alpha=20.0, eps=1e-2, weight_decay=0.1)
+    two = [(7,), (33, 65), (9, 1), (1, 9)]
+    sm3 = lambda ps, h: po.SM3(ps, lr=h.lr, momentum=h.get("momentum", 0.0), beta=h.beta, eps=h.eps, foreach=False)
+    config("sm3", "sm3", "po.SM3", run(sm3), shapes=[()] + two, lr=0.1, beta=0.0, eps=1e-3)
+    config("sm3_beta", "sm3", "po.SM3", run(sm3), shapes=two, schedule=True, steps=60, native=False,
+           options="momentum_buffer=true", lr=0.1, momentum=0.7, beta=0.8, eps=1e-3)
+    adagc = {**ADAM, "beta": 0.8, "lambda_abs": 5.0, "lambda_rel": 1.02, "warmup_steps": 6.0}
+    # its global norm is in float32
+    sys.modules[po.AdaGC.__module__].get_global_gradient_norm = lambda groups: torch.stack(
+        [p.grad.norm() for g in groups for p in g["params"]]).square().sum()
+    both("adagc", "adagc", "po.AdaGC; global norm in float64", lambda ps, h: po.AdaGC(
+        ps, **betas(h), beta=h.beta, lambda_abs=h.lambda_abs, lambda_rel=h.lambda_rel, warmup_steps=h.warmup_steps,
+        foreach=False), **adagc)
+    amos = dict(lr=0.1, beta=0.9, extra_l2=0.01, eps=1e-3)
+    for name, momentum in (("amos", 0.0), ("amos_momentum", 0.7)):
+        config(name, "amos", "po.Amos", options="momentum_buffer=true" if momentum else "", native=not momentum,
+               **amos, **(dict(momentum=momentum) if momentum else {}), shapes=[()] + two,
+               run=run(lambda ps, h: po.Amos(ps, lr=h.lr, beta=h.beta, momentum=h.get("momentum", 0.0),
+                                             extra_l2=h.extra_l2, eps=h.eps, foreach=False)))
+
+    def hessian(ps, h):
+        """timm's class, given the estimates of `entry`: ahead of every third step, kept between them."""
+        import timm.optim.adahessian
+        opt = timm.optim.adahessian.Adahessian(ps, **betas(h), hessian_power=h.hessian_power)
+        steps = [0]
+
+        def set_hessian():
+            steps[0] += 1
+            for k, p in enumerate(ps):
+                if steps[0] % 3 == 1:
+                    p.hess = torch.tensor(api.second_gradient(k, steps[0], p.detach().numpy(), api.RUN["shapes"]))
+        opt.zero_hessian, opt.set_hessian = lambda: None, set_hessian
+        return opt
+    for name, how, power in (("adahessian", {}, 1.0), ("adahessian_schedule", SCHEDULED, 0.7)):
+        config(name, "adahessian", "timm.optim.Adahessian", run(hessian), entry="set_hessian 3", **how, **ADAM,
+               hessian_power=power)
+    spam = {**ADAM, "gamma1": 0.6, "gamma2": 0.8, "theta": 0.7}
+    for name, gap, how in (("stable_spam", 1000, {}), ("stable_spam_restart", 7, SCHEDULED)):
+        config(name, "stable_spam", "po.StableSPAM", options="" if gap == 1000 else f"update_proj_gap={gap}", **how,
+               run=run(lambda ps, h, gap=gap: po.StableSPAM(ps, **betas(h), gamma1=h.gamma1, gamma2=h.gamma2,
+                                                           theta=h.theta, update_proj_gap=gap, foreach=False)), **spam)
+
+    # ---- GPA: its states and scalars in float64 ----
+    def gpa(look=False, **more):
+        held = []
+
+        def make(ps, h):
+            root = os.path.join(clones, "optimizers")
+            if root not in sys.path:
+                sys.path.insert(0, root)
+            held[:] = [load_f64(clones, "optimizers/gpa/gpa_adamw.py").GPAAdamW(ps, **h, **more)]
+            held[0].train()
+            return held[0]
+
+        def after(ps, h):
+            def evaluated():
+                held[0].eval()
+                x = [p.detach().clone() for p in ps]
+                held[0].train()
+                return x
+            return evaluated
+        return run(make, after=after if look else None)
+    adam = {**ADAM, "train_interp_coeff": 0.6, "eval_interp_coeff": 0.8}
+    source = "facebookresearch/optimizers f606606; in float64"
+    config("gpa_adamw", "gpa_adamw", source, gpa(), **adam)
+    config("gpa_adamw_y", "gpa_adamw", source, gpa(use_wd_on_y=True), options="use_wd_on_y=true", **SCHEDULED, **adam)
+    config("gpa_adamw_eval", "gpa_adamw", source, gpa(look=True), look="to_eval to_train", native=False, **adam)
+
+    # ---- matrices ----
+    adamw = {"adamw." + k: v for k, v in ADAM.items()}
+    adamw = {k.replace(".", "__"): v for k, v in adamw.items()}
+    make_rest = lambda ps, h: torch.optim.AdamW(ps, lr=h["adamw.lr"], betas=(h["adamw.beta1"], h["adamw.beta2"]),
+                                                eps=h["adamw.eps"], weight_decay=h["adamw.weight_decay"])
+
+    def conda(ps, h):
+        module = load_f64(clones, "Conda/" + CONDA + "/projector.py")
+        text = types.ModuleType("conda_f64")
+        with open(os.path.join(clones, "Conda", CONDA, "conda.py")) as f:
+            source = f.read().replace("from .projector import CondaProjector", "").replace(
+                "from transformers.utils.versions import require_version", "require_version = lambda x: None")
+        text.CondaProjector = module.CondaProjector
+        exec(compile(source, "conda.py", "exec"), text.__dict__)
+        return text.Conda([dict(params=[p], dim=2, update_proj_gap=5, scale=h.scale, proj_type="std") for p in ps],
+                          **betas(h), no_deprecation_warning=True)
+    CONDA = next(os.path.relpath(d, os.path.join(clones, "Conda"))
+                 for d, _, files in os.walk(os.path.join(clones, "Conda")) if "projector.py" in files) if clones else ""
+    for name, how in (("conda", {}), ("conda_schedule", dict(schedule=True, steps=60, native=False))):
+        config(name, "conda", "jie040109/Conda 449af71; in float64", run_matrix(api, conda, make_rest),
+               shapes=MATRICES, options="update_proj_gap=5", **how, **ADAM, scale=0.8, **adamw)
+    muon = dict(lr=0.05, momentum=0.8, weight_decay=0.1)
+    for name, nesterov in (("spel", False), ("spel_nesterov", True)):
+        config(name, "spel", "NVIDIA-NeMo/Emerging-Optimizers fd77292; iteration in float64", shapes=MATRICES,
+               options="nesterov=true" if nesterov else "", native=not nesterov, **muon, **adamw,
+               run=run_matrix(api, lambda ps, h, nesterov=nesterov: nvidia(clones, "Spel")(
+                   ps, h.lr, h.momentum, h.weight_decay, nesterov=nesterov), make_rest))
+
+    class Hyperballs:
+        """One optimizer for each matrix, since each has its own radius."""
+
+        def __init__(self, params, h, nesterov):
+            self.opts = [nvidia(clones, "MuonHyperball")(
+                [p], h.lr, h.momentum, h.weight_decay, nesterov=nesterov, hyperball_radius=float(p.detach().norm()))
+                for p in params]
+            self.param_groups = [g for o in self.opts for g in o.param_groups]
+
+        def step(self):
+            for opt in self.opts:
+                opt.step()
+    for name, nesterov in (("muonh", False), ("muonh_nesterov", True)):
+        config(name, "muonh", "NVIDIA-NeMo/Emerging-Optimizers fd77292; iteration in float64", shapes=MATRICES,
+               options="nesterov=true" if nesterov else "", native=not nesterov, **muon, **adamw,
+               run=run_matrix(api, lambda ps, h, nesterov=nesterov: Hyperballs(ps, h, nesterov), make_rest))
 
     # ---- wrappers ----
     def timm_agc():

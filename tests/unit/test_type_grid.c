@@ -76,8 +76,8 @@ END_TEST
 /* Unsigned codes are for rules without a state in codes that may be negative: these. States that start at other values
  * than 0 are never in codes. */
 static const char *const unsigned_only[] = {
-    "adadelta", "adafactor", "adagrad", "asgd", "dog", "dowg", "fromage", "rmsprop", "rmsprop_tf", "schedulefree_adamw",
-    "schedulefree_radam", "schedulefree_sgd", NULL};
+    "adadelta", "adafactor", "adagrad", "amos", "asgd", "dog", "dowg", "fromage", "rmsprop", "rmsprop_tf",
+    "schedulefree_adamw", "schedulefree_radam", "schedulefree_sgd", "sm3", NULL};
 
 START_TEST(unsigned_codes)
 {

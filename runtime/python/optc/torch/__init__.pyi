@@ -136,6 +136,17 @@ class AdaBound(Optimizer):
                  int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
                  ...
 
+class AdaGC(Optimizer):
+    """AdamW whose gradients are clipped tensor by tensor to a running mean of their norms. Wang et al. 2025,
+    arXiv:2502.11034"""
+    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), beta: Number =
+                 0.98, lambda_abs: Number = 1, lambda_rel: Number = 1.05, warmup_steps: Number = 100, eps: Number =
+                 1e-08, weight_decay: Number = 0.1, *, maximize: bool = False, with_: Sequence[str] = (), types:
+                 Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
+                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
+                 ...
+
 class AdaGO(Optimizer):
     """Muon with AdaGrad's step for each tensor, from the norms of its gradients; AdamW for what is no matrix. Zhang,
     Liu and Schaeffer 2025, arXiv:2509.02981"""
@@ -147,6 +158,16 @@ class AdaGO(Optimizer):
                  = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
                  int = 0, process_group: Any = None, group: Any = None) -> None: ...
+
+class AdaHessian(Optimizer):
+    """AdamW with a diagonal of the Hessian in place of the gradient in v; entries set_hessian and step. Yao et al.
+    2021, arXiv:2006.00719"""
+    def __init__(self, params: Any, lr: Number = 0.1, betas: Tuple[float, float] = (0.9, 0.999), eps: Number = 1e-08,
+                 weight_decay: Number = 0, hessian_power: Number = 1, *, maximize: bool = False, with_: Sequence[str]
+                 = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None,
+                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
+                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None,
+                 group: Any = None) -> None: ...
 
 class AdaMod(Optimizer):
     """AdamW whose rate of each element is bounded by the running mean of its rates. Ding et al. 2019,
@@ -308,6 +329,16 @@ class AggMo(Optimizer):
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
                  Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
 
+class Amos(Optimizer):
+    """Adam-like with one second moment a tensor, and weight decay and rate that decay on their own. Tian and Parikh
+    2022, arXiv:2210.11693"""
+    def __init__(self, params: Any, lr: Number = 0.001, beta: Number = 0.999, momentum: Number = 0.9, extra_l2: Number
+                 = 0, eps: Number = 1e-18, *, momentum_buffer: bool = False, maximize: bool = False, with_:
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None, group: Any = None) -> None: ...
+
 class CAME(Optimizer):
     """Adafactor with momentum, whose update is divided by a factored measure of its own instability. Luo et al. 2023,
     arXiv:2307.02047"""
@@ -317,6 +348,27 @@ class CAME(Optimizer):
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
                  0, process_group: Any = None, group: Any = None) -> None: ...
+
+class COCOB(Optimizer):
+    """Bets on coins: SGD without a rate, element by element; lr stays 1. Orabona and Tommasi 2017,
+    arXiv:1705.07795"""
+    def __init__(self, params: Any, lr: Number = 1, alpha: Number = 100, eps: Number = 1e-08, weight_decay: Number =
+                 0, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] =
+                 None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0, process_group: Any = None, group: Any = None) -> None: ...
+
+class Conda(Optimizer):
+    """Adam in the singular vectors of the momentum, on the shorter side; AdamW for what is no matrix. Wang et al.
+    2025, arXiv:2509.24218"""
+    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
+                 1e-08, weight_decay: Number = 0, scale: Number = 1, *, update_proj_gap: Number = 2000, adamw_beta1:
+                 Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001,
+                 adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_:
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None, group: Any = None) -> None: ...
 
 class DAdaptAdaGrad(Optimizer):
     """AdaGrad by dual averaging whose step size d bounds the distance to the solution; lr stays 1. Defazio and
@@ -399,6 +451,15 @@ class DoWG(Optimizer):
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
                  Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
 
+class FTRL(Optimizer):
+    """Follow the regularised leader: AdaGrad's rates with an L1 penalty that makes weights exactly 0. McMahan et al.
+    2013, KDD"""
+    def __init__(self, params: Any, lr: Number = 0.001, lr_power: Number = -0.5, beta: Number = 0, lambda_1: Number =
+                 0, lambda_2: Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
+                 str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+
 class Fromage(Optimizer):
     """Gradients scaled to the norm of their weights, which are then divided by sqrt(1 + lr^2). Bernstein et al. 2020,
     arXiv:2002.03432"""
@@ -407,6 +468,16 @@ class Fromage(Optimizer):
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
                  0, process_group: Any = None, group: Any = None) -> None: ...
+
+class GPAAdamW(Optimizer):
+    """AdamW with primal averaging: gradients and evaluation at two means; entries to_eval and to_train. Smoothing
+    DiLoCo with primal averaging, 2025, arXiv:2512.17131"""
+    def __init__(self, params: Any, lr: Number = 1, betas: Tuple[float, float] = (0.9, 0.999), eps: Number = 1e-08,
+                 weight_decay: Number = 0, train_interp_coeff: Number = 0.7, eval_interp_coeff: Number = 0.9967, *,
+                 use_wd_on_y: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
+                 Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
+                 bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
+                 None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
 
 class Grams(Optimizer):
     """AdamW's magnitude with the sign of the current gradient. Cao, Li and Song 2024, arXiv:2412.17107"""
@@ -500,6 +571,18 @@ class Muon(Optimizer):
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
                  int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
                  ...
+
+class MuonH(Optimizer):
+    """Muon whose matrices keep their norm and move by a share lr of it; AdamW for what is no matrix. Hyperball, 2026,
+    arXiv:2606.16899"""
+    def __init__(self, params: Any, lr: Number = 0.0003, momentum: Number = 0.95, weight_decay: Number = 0, radius:
+                 Number = 0, eps: Number = 1e-15, *, nesterov: bool = False, steps: Number = 0, coefficients: str =
+                 'jordan', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08,
+                 adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize:
+                 bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
+                 Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0, process_group: Any = None, group: Any = None) -> None: ...
 
 class NAdam(Optimizer):
     """Adam with Nesterov momentum under the paper's warm-up of beta1. Dozat 2016, ICLR workshop, Incorporating
@@ -721,12 +804,33 @@ class SGDW(Optimizer):
                  int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
                  ...
 
+class SM3(Optimizer):
+    """AdaGrad with one second moment for each row and each column of a matrix. Anil et al. 2019, arXiv:1901.11150"""
+    def __init__(self, params: Any, lr: Number = 0.1, momentum: Number = 0.9, beta: Number = 0, eps: Number = 1e-30,
+                 *, momentum_buffer: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
+                 Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
+                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
+                 ...
+
 class SOAP(Optimizer):
     """Adam in the eigenvectors of gradients' Gram matrices; AdamW for what is no matrix. Vyas et al. 2024,
     arXiv:2409.11321"""
     def __init__(self, params: Any, lr: Number = 0.003, betas: Tuple[float, float] = (0.95, 0.95), beta3: Number =
                  0.95, eps: Number = 1e-08, weight_decay: Number = 0.01, *, interval: Number = 10, limit: Number =
                  4096, sides: str = 'both', start: str = 'eigh', stagger: bool = False, adamw_beta1: Number = 0.9,
+                 adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay:
+                 Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
+                 Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
+                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
+                 ...
+
+class SPEL(Optimizer):
+    """Muon for matrices that stay orthogonal; AdamW for what is no matrix. Manifold constrained steepest descent,
+    2026, arXiv:2601.21487"""
+    def __init__(self, params: Any, lr: Number = 0.0003, momentum: Number = 0.95, weight_decay: Number = 0.1, *,
+                 nesterov: bool = False, steps: Number = 0, coefficients: str = 'jordan', adamw_beta1: Number = 0.9,
                  adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay:
                  Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
@@ -803,6 +907,25 @@ class StableAdamW(Optimizer):
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
                  Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+
+class StableSPAM(Optimizer):
+    """Adam on gradients whose spikes and norms are clipped to running means, with moments that start again. Huang et
+    al. 2025, arXiv:2502.17055"""
+    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), gamma1: Number =
+                 0.7, gamma2: Number = 0.9, theta: Number = 0.999, eps: Number = 1e-08, weight_decay: Number = 0, *,
+                 update_proj_gap: Number = 1000, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
+                 str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+
+class Tiger(Optimizer):
+    """The sign of the momentum, with decoupled weight decay. Su 2023, kexue.fm/archives/9512,
+    github.com/bojone/tiger"""
+    def __init__(self, params: Any, lr: Number = 0.001, beta: Number = 0.965, weight_decay: Number = 0.01, *, scale:
+                 str = 'none', maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str,
+                 str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool =
+                 False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None,
+                 workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
 
 class Yogi(Optimizer):
     """Adam whose second moment moves by at most a share of g^2; bias-corrected, decoupled weight decay. Zaheer et al.

@@ -10,17 +10,19 @@ from ._engines import asked
 from ._optimizer import Optimizer
 
 # Names in the authors' spelling; others are made from the words of the spec's name.
-SPELLED = {"adabelief": "AdaBelief", "adabound": "AdaBound", "adago": "AdaGO", "adamod": "AdaMod", "adamp": "AdamP",
-           "adamuon": "AdaMuon", "adapnm": "AdaPNM", "ademamix": "AdEMAMix", "adopt": "ADOPT", "aggmo": "AggMo",
-           "asgd": "ASGD", "asgo": "ASGO", "came": "CAME", "dadapt_adagrad": "DAdaptAdaGrad",
-           "dadapt_adam": "DAdaptAdam", "dadapt_lion": "DAdaptLion", "dadapt_sgd": "DAdaptSGD",
-           "diffgrad": "DiffGrad", "dog": "DoG", "dowg": "DoWG", "klshampoo": "KLShampoo", "lamb": "LAMB",
-           "laprop": "LaProp", "lars": "LARS", "madgrad": "MADGRAD", "mars": "MARS", "normuon": "NorMuon",
-           "novograd": "NovoGrad", "pnm": "PNM", "polargrad": "PolarGrad", "psgd": "PSGD", "psgd_kron": "PSGDKron",
-           "qhadam": "QHAdam", "qhm": "QHM", "rmsprop_tf": "RMSpropTF", "schedulefree_adamw": "AdamWScheduleFree",
-           "schedulefree_radam": "RAdamScheduleFree", "schedulefree_sgd": "SGDScheduleFree", "sgd_sai": "SGDSaI",
-           "sgdp": "SGDP", "sgdw": "SGDW", "simplified_ademamix": "SimplifiedAdEMAMix", "soap": "SOAP",
-           "splus": "SPlus", "stableadamw": "StableAdamW", **_rules.CLASSES}
+SPELLED = {"adabelief": "AdaBelief", "adabound": "AdaBound", "adagc": "AdaGC", "adago": "AdaGO",
+           "adahessian": "AdaHessian", "adamod": "AdaMod", "adamp": "AdamP", "adamuon": "AdaMuon", "adapnm": "AdaPNM",
+           "ademamix": "AdEMAMix", "adopt": "ADOPT", "aggmo": "AggMo", "asgd": "ASGD", "asgo": "ASGO", "came": "CAME",
+           "cocob": "COCOB", "dadapt_adagrad": "DAdaptAdaGrad", "dadapt_adam": "DAdaptAdam",
+           "dadapt_lion": "DAdaptLion", "dadapt_sgd": "DAdaptSGD", "diffgrad": "DiffGrad", "dog": "DoG",
+           "dowg": "DoWG", "ftrl": "FTRL", "gpa_adamw": "GPAAdamW", "klshampoo": "KLShampoo", "lamb": "LAMB",
+           "laprop": "LaProp", "lars": "LARS", "madgrad": "MADGRAD", "mars": "MARS", "muonh": "MuonH",
+           "normuon": "NorMuon", "novograd": "NovoGrad", "pnm": "PNM", "polargrad": "PolarGrad", "psgd": "PSGD",
+           "psgd_kron": "PSGDKron", "qhadam": "QHAdam", "qhm": "QHM", "rmsprop_tf": "RMSpropTF",
+           "schedulefree_adamw": "AdamWScheduleFree", "schedulefree_radam": "RAdamScheduleFree",
+           "schedulefree_sgd": "SGDScheduleFree", "sgd_sai": "SGDSaI", "sgdp": "SGDP", "sgdw": "SGDW",
+           "simplified_ademamix": "SimplifiedAdEMAMix", "sm3": "SM3", "soap": "SOAP", "spel": "SPEL",
+           "splus": "SPlus", "stable_spam": "StableSPAM", "stableadamw": "StableAdamW", **_rules.CLASSES}
 AROUND = (("with_", "Sequence[str]", ()), ("types", "Union[None, str, Mapping[str, str]]", None),
           ("products", "Optional[str]", None), ("static_grads", "bool", False), ("release_grads", "bool", False),
           ("sort", "Optional[Callable]", None),

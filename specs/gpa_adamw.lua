@@ -1,0 +1,37 @@
+-- As GPAAdamW of the authors' code (facebookresearch/optimizers f606606) with its type GPA. p holds the paper's y,
+-- where gradients are taken; z is the base iterate. Entry to_eval puts the average x = p + (1 - 1/mu_y) (z - p) into
+-- p, to_train puts y back; mu_y is train_interp_coeff. Running one of them twice changes nothing. A step in evaluation
+-- mode returns to y first (the authors raise an error); its gradient must belong to y.
+-- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))): the element's z stands still then.
+local function to_y(if_it_is) p = where(if_it_is, lerp(p, z, 1 - train_interp_coeff), p) end
+
+return optimizer {
+  name  = "gpa_adamw",
+  cite  = "Smoothing DiLoCo with primal averaging, 2025, arXiv:2512.17131",
+  doc   = "AdamW with primal averaging: gradients and evaluation at two means; entries to_eval and to_train",
+  hyper = {
+    lr = { 1, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
+    eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 }, train_interp_coeff = { 0.7, above = 0, max = 1 },
+    eval_interp_coeff = { 0.9967, min = 0, max = 1 },
+  },
+  options = { use_wd_on_y = false },
+  state = { z = copy(p), m = zeros, v = zeros, evaluated = zeros "tensor" },
+  step = function()
+    to_y(gt(evaluated, 0))
+    evaluated = 0
+    m = lerp(m, g, 1 - beta1)
+    v = beta2 * v + (1 - beta2) * g * g
+    local d = (1 / (1 - beta1 ^ t)) * m / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(v) + eps)
+    if use_wd_on_y then p = p - (lr * weight_decay) * p else z = z - (lr * weight_decay) * z end
+    p = lerp(p, z, 1 - eval_interp_coeff) - (lr * (1 - train_interp_coeff * eval_interp_coeff)) * d
+    z = z - lr * d
+  end,
+  to_eval = function()
+    p = where(eq(evaluated, 0), lerp(p, z, 1 - 1 / train_interp_coeff), p)
+    evaluated = 1
+  end,
+  to_train = function()
+    to_y(gt(evaluated, 0))
+    evaluated = 0
+  end,
+}

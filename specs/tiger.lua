@@ -1,0 +1,26 @@
+-- As pytorch_optimizer's Tiger: Lion with beta1 = beta2. The author's code (bojone/tiger, TensorFlow 1) has this rule
+-- and also multiplies lr by the RMS of a matrix (of each row of embeddings) and by 0.5 for vectors, which it does not
+-- decay. scale = "rms" does that; it is checked against a transcription, since that code cannot be run today.
+return optimizer {
+  name  = "tiger",
+  cite  = "Su 2023, kexue.fm/archives/9512, github.com/bojone/tiger",
+  doc   = "The sign of the momentum, with decoupled weight decay",
+  hyper = { lr = { 1e-3, min = 0 }, beta = { 0.965, min = 0, below = 1 }, weight_decay = { 0.01, min = 0 } },
+  options = { scale = { "none", "rms" } },
+  state = { m = zeros },
+  step = function()
+    m = lerp(m, g, 1 - beta)
+    if scale == "rms" then
+      p = p - 0.5 * lr * sign(m)
+    else
+      p = p - (lr * weight_decay) * p
+      p = p - lr * sign(m)
+    end
+  end,
+  matrix = function()
+    local rate = lr
+    if scale == "rms" then if named "*embed*" then rate = lr * rowrms(p) else rate = lr * rms(p) end end
+    m = lerp(m, g, 1 - beta)
+    p = p - rate * (sign(m) + weight_decay * p)
+  end,
+}
