@@ -149,6 +149,8 @@ END_TEST
  * column only. Limits are shares of the gradient's bytes. */
 START_TEST(bytes_of_columns)
 {
+    if (thinned(_i))
+        return;
     static const struct { optc_rule_options o; double even, odd, replicas; } rule[] = {
         {{.spec = "adafactor"}, 0.07, 0.22, 0.015},
         {{.spec = "came"}, 0.13, 0.33, 0.03},

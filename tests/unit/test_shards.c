@@ -273,6 +273,8 @@ END_TEST
  * side, cuts inside of tiles and segments, columns that do not divide a segment. */
 START_TEST(rows_and_columns)
 {
+    if (thinned(_i))
+        return;
     static const WorldTensor t[] = {
         {.name = "tall", .shape = {2, {4200, 10}}}, {.name = "wide", .shape = {2, {37, 4300}}},
         {.name = "tiles", .shape = {2, {200, 1300}}, .pauses = true}, {.name = "small", .shape = {2, {9, 17}}},
