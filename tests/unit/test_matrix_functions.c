@@ -174,6 +174,40 @@ START_TEST(refused)
 }
 END_TEST
 
+/* lower: the upper triangle is not read, also where an algorithm uses whole matrices. */
+START_TEST(lower_triangle)
+{
+    enum { N = 3 };
+    static const double whole[N * N] = {2, 1, 0.5, 1, 3, 0.25, 0.5, 0.25, 4};
+    static const double upper[] = {100, NAN, -7};
+    optc_engine *e = open_with(1);
+    for (int k = 0; k < 6; k++) {
+        double half[N * N], x[2][N * N] = {{0}}, w[2][N] = {{0}};
+        memcpy(half, whole, sizeof half);
+        half[1] = half[2] = half[5] = upper[k / 2];
+        for (int i = 0; i < 2; i++) {
+            optc_function f = {.type = OPTC_F64, .n = N, .a = {i ? half : (double *)(uintptr_t)whole, N, 0},
+                               .x = {x[i], N, 0}, .lower = i, .unchecked = k % 2};
+            optc_function y = f;
+            y.y.data = w[i];
+            OK(optc_eigh(e, &y));
+            f.exponent = -0.5, f.relative = 0.125;
+            f.x.data = x[i];
+            OK(optc_matrix_power(e, &f));
+        }
+        ck_assert_msg(!memcmp(w[0], w[1], sizeof w[0]), "eigh: %g and %g", w[0][0], w[1][0]);
+        ck_assert_msg(!memcmp(x[0], x[1], sizeof x[0]), "power: %g and %g", x[0][0], x[1][0]);
+    }
+    double skew[4] = {1e170, 3e169, -3e169, 1e170}, v[4], w[2];
+    FAILS(optc_eigh(e, &(optc_function){.type = OPTC_F64, .n = 2, .a = {skew, 2, 0}, .x = {v, 2, 0}, .y = {w, 0, 0}}),
+          OPTC_ERROR_RANGE, "not symmetric");
+    int64_t bytes;
+    FAILS(optc_eigh(e, &(optc_function){.n = INT32_MAX, .batch = 1 << 20, .bytes = &bytes}), OPTC_ERROR_ARGUMENT,
+          "larger than memory can be");
+    OK(optc_close(e));
+}
+END_TEST
+
 /* Nothing to do is no error, and needs no memory. */
 START_TEST(empty)
 {
@@ -213,6 +247,7 @@ Suite *matrix_functions_suite(void)
     tcase_add_test(t, kept);
     tcase_add_test(t, limits);
     tcase_add_test(t, refused);
+    tcase_add_test(t, lower_triangle);
     tcase_add_test(t, empty);
     tcase_add_test(t, triples);
     suite_add_tcase(s, t);

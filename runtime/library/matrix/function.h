@@ -20,7 +20,7 @@ typedef enum CopyFlag {
     COPY_REVERSED = 2,         /* its columns are in the opposite order */
     COPY_TRANSPOSED = 4,
     COPY_FINITE = 8,           /* look for values that are not finite */
-    COPY_LOWER = 16,           /* only in the lower triangle */
+    COPY_LOWER = 16,           /* the upper triangle is not read: the lower one takes its place */
     COPY_SYMMETRIC = 32,       /* look for values that differ from their mirror image */
     COPY_UPPER = 64,           /* store zeros below the diagonal */
     COPY_LOOK = 128            /* do not copy */

@@ -23,7 +23,7 @@ typedef struct CpuCopy { const FunctionSlot *s; Type t; unsigned flags; char *fl
     static bool differs_##ID(const C *m, const FunctionSlot *s, int64_t i, int64_t j)                                 \
     {                                                                                                                 \
         double p = value_##ID(m, s, i, j), q = value_##ID(m, s, j, i),                                                \
-               d = sqrt(fabs(value_##ID(m, s, i, i) * value_##ID(m, s, j, j)));                                       \
+               d = sqrt(fabs(value_##ID(m, s, i, i))) * sqrt(fabs(value_##ID(m, s, j, j)));                           \
         return fabs(p - q) * (double)(1 << symmetric_bits(T_##ID)) > fabs(p) + fabs(q) + d;                           \
     }                                                                                                                 \
     /* without looks and changes of the order: loops that the compiler vectorizes */                                  \
@@ -50,12 +50,13 @@ typedef struct CpuCopy { const FunctionSlot *s; Type t; unsigned flags; char *fl
         for (int64_t i = 0; i < s->rows; i++)                                                                         \
             for (int64_t j = 0; j < s->cols; j++, f++) {                                                              \
                 int64_t col = x->flags & COPY_REVERSED ? s->cols - 1 - j : j;                                         \
-                C *y = m + (x->flags & COPY_TRANSPOSED ? j * s->ld + i : i * s->ld + col);                            \
+                bool mirrors = (x->flags & COPY_LOWER) && j > i;                                                      \
+                C *y = m + (mirrors != !!(x->flags & COPY_TRANSPOSED) ? j * s->ld + i : i * s->ld + col);             \
                 if (x->flags & COPY_STORE) {                                                                          \
                     *y = STORE((x->flags & COPY_UPPER) && j < i ? 0 : *f);                                            \
                     continue;                                                                                         \
                 }                                                                                                     \
-                if ((x->flags & COPY_FINITE) && !((x->flags & COPY_LOWER) && j > i) && !isfinite((double)LOAD(*y)))   \
+                if ((x->flags & COPY_FINITE) && !isfinite((double)LOAD(*y)))                                          \
                     x->bad[2 * nth] = 1;                                                                              \
                 if ((x->flags & COPY_SYMMETRIC) && j < i && differs_##ID(m, s, i, j))                                 \
                     x->bad[2 * nth + 1] = 1;                                                                          \

@@ -86,7 +86,7 @@ static optc_status read_bad(optc_engine *e, const FunctionForm *f, const Functio
 static optc_status copy_in(optc_engine *e, const FunctionForm *f, FunctionEntry *x)
 {
     optc_status s = f->unchecked ? OPTC_OK : clear_bad(e, f, x);
-    unsigned looks = COPY_FINITE | COPY_LOWER | COPY_SYMMETRIC;
+    unsigned looks = COPY_FINITE | COPY_SYMMETRIC;
     for (int i = 0; i < f->nin && s == OPTC_OK; i++)
         s = function_copy(e, f, &f->in[i], f->unchecked ? f->in[i].flags & ~looks : f->in[i].flags, x->in[i], x->bad);
     return s;
@@ -333,14 +333,22 @@ void function_spec(FunctionForm *f, const char *declares, const char *body)
              "  step = function() p = 0 end }", f->call + 5, declares, body);
 }
 
+static bool exceeds_memory(int64_t rows, int64_t cols, int64_t batch)
+{
+    int64_t all;
+    return __builtin_mul_overflow(rows, cols, &all) || __builtin_mul_overflow(all, batch, &all) ||
+           all > INT64_MAX / 1024 || rows > INT32_MAX || cols > INT32_MAX;
+}
+
 static optc_status check_and_run(optc_engine *e, FunctionForm *f)
 {
     optc_status s = OPTC_OK;
-    int64_t all;
-    if (__builtin_mul_overflow(f->shape[1], f->shape[2], &all) || __builtin_mul_overflow(all, f->batch, &all) ||
-        all > INT64_MAX / 16 || f->in[0].rows > INT32_MAX || f->in[0].cols > INT32_MAX)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: %lld matrices of %lld x %lld are larger than memory can be", f->call,
-                    (long long)f->batch, (long long)f->shape[1], (long long)f->shape[2]);
+    for (int i = 0; i < f->nin + f->nout; i++) {
+        const FunctionSlot *x = i < f->nin ? &f->in[i] : &f->out[i - f->nin];
+        if (exceeds_memory(x->rows, x->cols, f->batch))
+            return fail(OPTC_ERROR_ARGUMENT, "%s: %lld matrices of %lld x %lld are larger than memory can be", f->call,
+                        (long long)f->batch, (long long)x->rows, (long long)x->cols);
+    }
     if (f->bytes) {
         *f->bytes = function_bytes(e, f);
         for (int i = 0; i < f->nout; i++)
@@ -531,8 +539,8 @@ optc_status optc_polar_sized(optc_engine *e, const optc_function *from, size_t s
     FunctionForm f;
     char body[MOST_SPEC - 120];
     optc_status s = read_function(e, "optc_polar", from, size, &x, &f);
-    if (s == OPTC_OK && (x.steps < 0 || x.steps > 64))
-        s = fail(OPTC_ERROR_ARGUMENT, "optc_polar: steps is %d; it must be 0 (12 steps) to 64", x.steps);
+    if (s == OPTC_OK && (x.steps < 0 || x.steps > 30))
+        s = fail(OPTC_ERROR_ARGUMENT, "optc_polar: steps is %d; it must be 0 (12 steps) to 30", x.steps);
     size_t at = 0;
     if (s == OPTC_OK)
         at = (size_t)snprintf(body, sizeof body, "p = polar(p, { steps = %d, coefficients = ",
