@@ -1,5 +1,11 @@
 local function basis(A, last) return select(2, eigh(A, { last = last })) end
 
+-- Puts the average into p and the weights into avg, or back.
+local function to_average(if_it_is)
+  p, avg = where(if_it_is, where(gt(seen, 0), avg / seen, p), p), where(if_it_is, p, avg)
+end
+local function to_weights(if_it_is) p, avg = where(if_it_is, avg, p), where(if_it_is, seen * p, avg) end
+
 local function taken(size, u)
   p = descend(p, u, size)
   avg, seen = lerp(p, avg, ema_rate), lerp(1, seen, ema_rate)
@@ -13,6 +19,8 @@ end
 -- have no basis.
 -- products: f32. Only signs are taken in the basis, but rounding errors in the Gram matrices rotate the basis
 -- itself.
+-- `to_eval` and `to_train`: twice changes nothing. A step returns to the weights first; its gradient must belong to
+-- them.
 -- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond it no basis can be
 -- made, and the last one stays. Gram matrices under 1e-45 are 0: the basis is then arbitrary.
 return optimizer {
@@ -26,13 +34,17 @@ return optimizer {
   },
   options = { interval = 100, limit = 4096 },  -- interval: steps between two bases
   products = "f32",
-  state = { m = zeros, avg = zeros, seen = zeros "tensor",
+  state = { m = zeros, avg = zeros, seen = zeros "tensor", exchanged = zeros "tensor",
             L = zeros "rows", R = zeros "cols", X = eye(1, "rows"), Y = eye(1, "cols") },
   step  = function()
+    to_weights(gt(exchanged, 0))
+    exchanged = 0
     m = lerp(m, g, 1 - beta1)
     taken(lr * other_scale, sign(m))
   end,
   matrix = function()
+    to_weights(gt(exchanged, 0))
+    exchanged = 0
     local small, narrow = nrows <= limit, ncols <= limit
     local size = lr * other_scale
     if small and narrow then size = lr * 2 / (nrows + ncols) end
@@ -48,6 +60,12 @@ return optimizer {
     end)
     taken(size, u)
   end,
-  to_eval  = function() p, avg = where(gt(seen, 0), avg / seen, p), p end,
-  to_train = function() p, avg = avg, seen * p end,
+  to_eval = function()
+    to_average(eq(exchanged, 0))
+    exchanged = 1
+  end,
+  to_train = function()
+    to_weights(gt(exchanged, 0))
+    exchanged = 0
+  end,
 }

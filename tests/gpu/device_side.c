@@ -33,6 +33,12 @@ void gpu_setup(void)
     ck_assert(!d->cuDeviceGet(&dev, 0) && !d->cuDevicePrimaryCtxRetain(&ctx, dev) && !d->cuCtxPushCurrent_v2(ctx));
 }
 
+void gpu_teardown(void)
+{
+    CUcontext was;
+    d->cuCtxPopCurrent_v2(&was);
+}
+
 void use_shapes(const TestShape *s) { shapes = s; }
 
 void use_tiny_shapes(void) { shapes = tiny; }

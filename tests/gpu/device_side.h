@@ -32,6 +32,7 @@ void device_get(void *to, const void *from, size_t bytes);
 extern const Where device_where;               /* the four functions */
 
 void gpu_setup(void);
+void gpu_teardown(void);
 /* For the rest of this test: shapes of a few values, for rules that square the sizes. */
 void use_tiny_shapes(void);
 void use_shapes(const TestShape *s);           /* NSHAPES shapes for the sides that this test opens */

@@ -59,6 +59,26 @@ class Create(unittest.TestCase):
         self.assertEqual([len(g["params"]) for g in optc.torch.create("lion", kept).param_groups], [1, 5])
         self.assertIn("clip.max_norm", optc.torch.create("adamw+clip(1)", net).param_groups[0])
 
+    def test_modes(self):
+        """eval and train, as the authors of schedule-free rules call them; twice changes nothing."""
+        for name in ("schedulefree_adamw", "splus", "adamw+ema(0.5)"):
+            net = model()
+            opt = optc.torch.create(name, net, lr=0.1)
+            opt.train()
+            trained(opt, net)
+            weights = [p.detach().clone() for p in net.parameters()]
+            opt.eval()
+            averages = [p.detach().clone() for p in net.parameters()]
+            opt.eval()
+            self.assertTrue(all(map(torch.equal, averages, net.parameters())), name)
+            self.assertFalse(all(map(torch.equal, averages, weights)), name)
+            opt.train()
+            opt.train()
+            for a, b in zip(weights, net.parameters()):
+                torch.testing.assert_close(a, b.detach(), rtol=1e-5, atol=1e-6)
+        with self.assertRaises(AttributeError):
+            optc.torch.create("adamw", model()).eval()
+
     def test_unknown(self):
         with self.assertRaisesRegex(ValueError, "there is no optimizer 'mouon': did you mean 'muon'"):
             optc.torch.create("mouon", model())

@@ -294,7 +294,8 @@ START_TEST(above_4_gib)
 }
 END_TEST
 
-/* Rewrites a header: `pad` bytes of another tool's tensor come first, the others follow, and the hash is removed. */
+/* Rewrites a header: `pad` bytes of a parameter, which is not loaded, come first, the others follow, and the hash is
+ * removed. */
 static void shifted_header(const SafeFile *f, int64_t pad, SafeBuf *out)
 {
     safe_print(out, "{\"__metadata__\":{");
@@ -304,7 +305,7 @@ static void shifted_header(const SafeFile *f, int64_t pad, SafeBuf *out)
         safe_print(out, ":");
         safe_quote(out, f->meta[i].text);
     }
-    safe_print(out, "},\"elsewhere\":{\"dtype\":\"U8\",\"shape\":[%lld],\"data_offsets\":[0,%lld]}", (long long)pad,
+    safe_print(out, "},\"large/param\":{\"dtype\":\"U8\",\"shape\":[%lld],\"data_offsets\":[0,%lld]}", (long long)pad,
                (long long)pad);
     for (int64_t i = 0; i < f->n; i++) {
         const SafeTensor *t = &f->tensor[i];

@@ -33,6 +33,7 @@ from ._multi_binding import Shared, Stages, handles_of
 
 # torch.compile's callback for frames that are called now; None: it is off.
 _frame_hook = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: None)
+MODES = {"eval": "to_eval", "train": "to_train"}
 # Attributes that copies and pickles contain besides torch's. The functions sort and split are applied already.
 KEPT = ("_rule", "_static", "_release", "_inputs", "_scalars", "_workspace")
 
@@ -480,8 +481,9 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
 
     def __getattr__(self, name):
         made = self.__dict__.get("_made")
-        if made and not name.startswith("_") and name in self._rule.entries:
-            return lambda: self.run(name)
+        entry = MODES.get(name, name)                  # eval(), train(): the names of schedule-free rules' authors
+        if made and not name.startswith("_") and entry in self._rule.entries:
+            return lambda: self.run(entry)
         raise AttributeError("'%s' object has no attribute '%s'" % (type(self).__name__, name))
 
     def value(self, name, p=None):
