@@ -16,6 +16,7 @@ return optimizer {
     local u = m
     if nesterov then u = lerp(g, m, momentum) end
     local how = { steps = steps, coefficients = coefficients }
-    p = polar(p - lr * polar(u, how), how)
+    local moved = p - lr * polar(u, how)
+    p = polar(moved, how)
   end,
 }
