@@ -16,7 +16,8 @@ return optimizer {
     local u = m
     if nesterov then u = lerp(g, m, momentum) end
     local how = { steps = steps, coefficients = coefficients }
-    local moved = p - lr * polar(u, how)
+    local o = polar(u, how)
+    local moved = p - lr * o
     p = polar(moved, how)
   end,
 }
