@@ -107,6 +107,12 @@ MAYBE int cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *c, CUstream s)               /
                c->WidthInBytes);
     return s == (void *)-1;
 }
+MAYBE int cuMemsetD32Async(CUdeviceptr to, unsigned x, size_t n, CUstream s)
+{
+    for (size_t i = 0; i < n; i++)
+        memcpy((char *)(size_t)to + 4 * i, &x, 4);
+    return s == (void *)-1;
+}
 MAYBE int cuMemsetD8Async(CUdeviceptr to, unsigned char x, size_t n, CUstream s)
 {
     return memset((void *)(size_t)to, x, n), s == (void *)-1;
