@@ -112,7 +112,7 @@ class Names(Case):
 
     def test_methods(self):
         m = model()
-        self.has(optc.torch.AdamW(m.parameters()), re.findall(r"\bopt\.(?!perturb)(\w+\(?)", TEXT))
+        self.has(optc.torch.AdamW(m.parameters()), re.findall(r"\bopt\.(?!perturb|eval|train)(\w+\(?)", TEXT))
         self.assertIn("perturb", optc.torch.SGD(m.parameters(), with_=["sam(0.05)"]).entries())
         with optc.torch.per_sample(m, loss="sum") as samples:
             self.has(samples, re.findall(r"\bsamples\.(\w+\(?)", TEXT))
