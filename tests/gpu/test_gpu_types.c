@@ -60,7 +60,8 @@ static void step_case(int i)
 START_TEST(grid)
 {
     setenv("OPTC_CFLAGS", "-O1", 0);           /* the CPU's bits do not depend on the level */
-    for (int k = 0; k < NGRID && !thinned(_i); k++)
+    bool skipped = thinned(_i) || thinned(_i / 5);         /* one of 25 rules where other tests run one of 5 cases */
+    for (int k = 0; k < NGRID && !skipped; k++)
         step_case(_i * NGRID + k);
 }
 END_TEST
