@@ -491,6 +491,20 @@ config("adamw_hyperball", "adamw", "the paper's formula, and torch.optim.AdamW",
        run=run_torch(Hyperball))
 
 
+def make_adamc(ps, h):
+    opt = po.AdamC([{"params": ps, "normalized": True}], lr=h.lr, betas=(h.beta1, h.beta2), eps=h.eps, foreach=False,
+                   weight_decay=h.weight_decay)
+    opt.max_lr = h["corrected_decay.max_lr"]
+    root = opt.apply_ams_bound
+    opt.apply_ams_bound = lambda **given: root(**given, exp_avg_sq_eps=0.0)        # po adds 1e-15 to v
+    return opt
+
+
+# eps 0: po adds it before the bias correction
+config("adamw_corrected_decay", "adamw", "po.AdamC", wrap="corrected_decay(0.05)", corrected_decay__max_lr=0.05,
+       **{**ADAM, "eps": 0.0, "weight_decay": 0.3}, run=run_torch(make_adamc))
+
+
 class Accumulated:
     """Every fourth step is AdamW's, with the mean of four gradients, as torch's loops add them up."""
 
