@@ -7,15 +7,25 @@
 set -eu
 at=$(mktemp -d)
 trap 'rm -rf "$at"' EXIT
-cp "$BUILD"/rules/*.c "$at"
-rm "$at/builtin_table.c"
-# their loops are like those of muon, psgd and shampoo
-for rule in adago adamuon normuon polargrad scion asgo dion klshampoo psgd_kron soap splus; do rm "$at/$rule.c"; done
-# of the rules in other types AdamW has all loops
-for rule in adam adamw_clip lion muon sgd; do
-    for types in bf16 all_bf16 q8 bf16_q8; do rm "$at/${rule}_$types.c"; done
-done
 emit() { "$BUILD/optc" emit "$@" --target c > "$at/$file.c"; }
+# The rules that are built in, and of the others without products every third (OPTC_ALL: all). Rules with products have
+# loops like those of muon, psgd and shampoo; of the built-in types AdamW has all loops. Two are left out, which gcc
+# vectorises only with AVX: dadapt_adam (a choice by a value of the group in a sum) and padam (a power).
+has_products() { grep -q '^  products = ' "specs/$1.lua"; }
+n=0
+for file in $("$BUILD/optc" list --names | grep -v /); do
+    case $file in
+    muon | psgd | shampoo) emit "$file"; continue ;;
+    dadapt_adam | padam) continue ;;
+    esac
+    ! has_products "$file" || continue
+    if ! grep -q "\"$file\"}" runtime/library/rule/spec_find.c; then
+        n=$((n + 1))
+        [ -n "${OPTC_ALL:-}" ] || [ $((n % 3)) = 1 ] || continue
+    fi
+    emit "$file"
+done
+for types in bf16 all_bf16 q8 bf16_q8; do cp "$BUILD/rules/adamw_$types.c" "$at"; done
 # ema is left out: gcc does not vectorise its exchange beside so many arrays for x86-64 without AVX
 file=many emit 'ademamix+clip(1)+cautious+lookahead(5,0.5)'
 file=halves emit adamw --type bf16
