@@ -101,6 +101,7 @@ typedef struct Trace {
 } Trace;
 
 static inline Trace *trace_of(lua_State *L) { return *(Trace **)lua_getextraspace(L); }
+static inline Ref leaf(Trace *t, Op op, Dom dom, int sym) { return node_leaf(&t->rule->g, op, dom, sym, 0); }
 
 /* Raises an error at the spec's current line; does not return. */
 int spec_error(lua_State *L, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -111,6 +112,9 @@ bool has_arguments(lua_State *L, int f);           /* the Lua function at index 
 void trace_entry(lua_State *L, Trace *t, int e, int variant);
 bool call_entry(lua_State *L, Trace *t, int i, const char *name);      /* of spec i, or the next inner spec with it */
 int entry_line(Trace *t, const SpecFile *s, const char *name);         /* first line of the function; 0: none */
+
+/* spec_environment.c */
+void make_env(lua_State *L, SpecFile *s);          /* pushes the environment of a spec's functions */
 Ref trace_hyper(Trace *t, const SpecFile *s, const char *name);        /* of this spec; NONE: it has none */
 
 /* fallback_rule.c */
