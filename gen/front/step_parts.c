@@ -1,6 +1,6 @@
 /* The words by which a rule changes p: p = shrink(p, amount), its weight decay, and p = descend(p, x, rate), its step.
- * A wrapper that writes local x, rate, amount = inner { apart = true } gets what they say and changes p itself; p stays
- * as it is meanwhile. rate is the rule's lr: other factors of the rate become part of x. */
+ * A wrapper that writes local x, rate, amount = inner { apart = true } gets their arguments and changes p itself; p
+ * stays as it is meanwhile. rate is the rule's lr: other factors of the rate become part of x. */
 #include "gen/front/trace.h"
 
 #include <string.h>
@@ -133,7 +133,7 @@ void parts_close(lua_State *L, StepParts was)
         return;
     }
     if (x.rate == NONE)
-        spec_error(L, "the wrapper '%s' takes the step of '%s' apart, which does not say it by p = descend(p, x, lr)",
+        spec_error(L, "the wrapper '%s' takes the step of '%s' apart, which has no p = descend(p, x, lr)",
                    x.by, t->spec[t->nspec - 1].name);
     push_value(L, t->rule->g.n[x.x].dom == t->elem ? x.x : trace_copy(t, x.x, t->elem));
     push_value(L, x.rate);

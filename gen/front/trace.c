@@ -3,8 +3,6 @@
 #include "gen/front/trace.h"
 
 #include <ctype.h>
-#include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 static bool push_field(lua_State *L, const SpecFile *s, const char *name)      /* a function; false: pushes nothing */

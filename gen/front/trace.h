@@ -52,9 +52,10 @@ typedef struct Clock { Ref t; Steps at; } Clock;
 /* The innermost open block of every() in the running spec; `at` in that spec's own steps. */
 typedef struct GuardedBlock { Steps at; int depth; bool first, stagger; } GuardedBlock;
 
-/* What the words shrink and descend said (step_parts.c). by: the wrapper with the open inner { apart = true }; NULL:
- * there is none. stepped: a wrapper inside of it has called inner(). x, amount: 0 at first. rate: of the last one that
- * ended, which its wrapper may pass to descend. tries: errors met before */
+/* The step of a rule inside of inner { apart = true } (step_parts.c). by: the name of the wrapper that made this call;
+ * NULL: no such call is open. stepped: a wrapper inside of it has called inner(). x: the second argument of descend,
+ * with the factors of the rate other than lr. amount: the second argument of shrink. Both start as 0. rate: lr; after
+ * the call the wrapper may pass it to descend itself. tries: Trace.tries before the call */
 typedef struct StepParts { const char *by; bool stepped; Ref x, amount, rate; int tries; } StepParts;
 
 typedef struct SpecError { const char *file, *text; int line; } SpecError;

@@ -1,4 +1,4 @@
--- apart=true: decoupled weight decay is not masked, as in the authors' code and in timm, for rules that say their step
+-- apart=true: decoupled weight decay is not masked, as in the authors' code and in timm, for rules that make their step
 -- by shrink and descend. Without it the wrapper sees only the change of the weights, and masks decay with the rest.
 return wrapper {
   name  = "cautious",

@@ -4,7 +4,7 @@ return optimizer {
   name = "apart_rule", hyper = { lr = 0.1 },
   step = function()
     local x = sign(g)
-    -- the word descend would say it
+    -- descend(p, x, lr) would be accepted
     p = p - lr * x
   end,
 }
