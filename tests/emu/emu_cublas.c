@@ -121,11 +121,12 @@ static bool on_tensor_cores(const Product *p)
     return p->type == CUDA_R_16F || p->type == CUDA_R_16BF || p->compute == CUBLAS_COMPUTE_32F_FAST_TF32;
 }
 
-/* Seen on an H200: calls with strides, and lengths on tensor cores that are no multiples of 16 bytes. */
+/* Seen on an H200 (gpu_products.c has the figures). p->n are the caller's rows. */
 static bool sums_backwards(const Product *p)
 {
     bool odd = (p->m | p->n | p->k | p->lda | p->ldb | p->ldc) * width(p->type) % 16 != 0;
-    return p->count > 1 && (p->strided || (on_tensor_cores(p) && odd));
+    bool selects = p->compute == CUBLAS_COMPUTE_32F_FAST_TF32 || (on_tensor_cores(p) ? odd : p->n <= 16);
+    return p->count > 1 && (p->strided || selects);
 }
 
 /* Column-major, as in cuBLAS. */
