@@ -1,8 +1,8 @@
 """Does the result of a matrix depend on how many matrices cublasGemmBatchedEx multiplies in one call?
 
 Run by hand on a GPU, with torch: python3 tests/gpu/batch_counts.py [SECONDS] [SEED]. Multiplies random shapes in
-batches of 1 to 180 and compares the bits of a matrix with those of a call for it alone. Prints one line for each class of
-products. The classes marked "batched" are those that optc computes in one call for many matrices (alone_in_call in
+batches of 1 to 180 and compares the bits of a matrix with those of a call for it alone. Prints one line for each class
+of products. optc computes the classes marked "batched" in one call for many matrices (alone_in_call in
 runtime/core/matrix/gpu_products.c): a difference there breaks equal bits for any number of ranks, and the exit status
 is 1.
 """
