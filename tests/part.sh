@@ -37,22 +37,41 @@ quick_rules() { [ -n "${OPTC_ALL:-}" ] || export OPTC_CFLAGS=-O1; }
 
 # few N: runs N random specs. `make fuzz` runs many.
 few() { [ -n "${OPTC_ALL:-}" ] || export OPTC_FUZZ_SPECS="${OPTC_FUZZ_SPECS:-$1}"; }
-# thin N: from here on tests run one of N of the cases that the plain build runs completely (tests/harness/help.h)
+# thin N: from here on tests run one of N cases of each grid (thinned in tests/harness/help.h). OPTC_ALL: all of them.
 thin() { [ -n "${OPTC_ALL:-}" ] || export OPTC_THIN=$1; }
 
-# The compiled rules and the tests' own code are not instrumented, so they are taken from the plain build.
+# sanitizing_clang: whether clang builds programs with OpenMP and both sanitizers here
+sanitizing_clang() {
+    command -v clang >/dev/null 2>&1 && echo 'int main(void) { return 0; }' |
+        clang -fopenmp -fsanitize=address,undefined -x c -o /dev/null - 2>/dev/null
+}
+
+# The sanitizers' build is also the build by a second compiler, with its warnings as errors. clang compiles this in
+# three quarters of gcc's time. The compiled rules are not instrumented, so they are taken from the plain build; suite
+# bits compiles rules with both compilers. -Wno-pass-failed: clang does not vectorise instrumented loops. OPTC_ALL uses
+# the plain build's compiler: gcc checks pointer overflows too.
 sanitizers() {
-    echo "the address and undefined-behaviour sanitizers$(of_them)"
+    echo "the address and undefined-behaviour sanitizers, by clang, warnings as errors$(of_them)"
+    sanitize="SAN=1 BUILD=$BUILD/san RULES_FROM=$BUILD/rules OPT=-O0"
+    if [ -n "${OPTC_ALL:-}" ]; then
+        flags=-g1 sanitize="$sanitize TESTS_FROM=$BUILD/obj"
+    elif sanitizing_clang; then
+        flags="-g1 -Werror -Wno-pass-failed" sanitize="$sanitize CC=clang"
+    else
+        echo "skipped: clang's warnings (no clang with OpenMP and sanitizers; Debian: clang libomp-dev libclang-rt-dev)"
+        [ -z "${CI:-}" ]
+        flags=-g1 sanitize="$sanitize TESTS_FROM=$BUILD/obj"
+    fi
     mkdir -p "$BUILD/san"
-    flock "$BUILD/san/lock" $MAKE --no-print-directory -s SAN=1 BUILD="$BUILD/san" RULES_FROM="$BUILD/rules" OPT=-O0 \
-        CFLAGS=-g1 TESTS_FROM="$BUILD/obj" "$BUILD/san/run-tests"
+    flock "$BUILD/san/lock" $MAKE --no-print-directory -s $sanitize CFLAGS="$flags" "$BUILD/san/run-tests" \
+        "$BUILD/san/optc"
     run="$BUILD/san/run-tests"
     # detect_stack_use_after_return is off: newer compilers enable it by default, and it takes half as long again.
     # strstr is not intercepted: the interceptor measures the whole text at every call, two thirds of the suite emit.
     export OPTC_FUZZ_SPECS=2
     options=detect_stack_use_after_return=0
     [ -n "${OPTC_ALL:-}" ] || options=$options:intercept_strstr=0
-    thin 8
+    thin 16
     quick_rules
     # These mostly run the rules' or the tests' own code, which is not instrumented here. api, core and others step
     # rules too, and code_states has states in codes. math allocates no memory.
@@ -63,43 +82,17 @@ sanitizers() {
     # they allocate themselves.
     forked="large thread_barrier hostile cuda compile_workers checkpoint_files"
     leaky="wrappers blocks"
+    echo "leak:libomp.so" > "$BUILD/san/leaks"         # LLVM's OpenMP keeps its threads' memory until the end
+    export LSAN_OPTIONS="suppressions=$PWD/$BUILD/san/leaks:print_suppressions=0"
     CK_FORK=no ASAN_OPTIONS=$options:detect_leaks=1 suites $(share $(without $skip $forked $leaky))
     CK_FORK=no ASAN_OPTIONS=$options:detect_leaks=0 suites $(share $leaky)
     ASAN_OPTIONS=$options:detect_leaks=0 suites $(share $forked)
 }
 
-clang_there() {
-    command -v clang >/dev/null 2>&1 && [ "${CC##*/}" != clang ] && echo 'int main(void) { return 0; }' |
-        clang -fopenmp -x c -o /dev/null - 2>/dev/null
-}
-
-clang_too() {
-    if clang_there; then
-        echo "clang, warnings as errors"
-        # clang's warnings do not depend on the optimization level, and the rules have their own flags. clang compiles
-        # only the built-in rules whose bits are compared: every third (thin 3). The other cases of the suite compile
-        # rules themselves, with both compilers, as they do in the plain build.
-        only= dir=$BUILD/clang-all
-        [ -n "${OPTC_ALL:-}" ] ||
-            dir=$BUILD/clang only="$("$BUILD/optc" list --names | grep -v / | awk 'NR % 3 == 1' |
-                while read -r rule; do
-                    ! grep -q "\"$rule\"}" runtime/library/rule/spec_find.c || printf '%s ' "$rule"
-                done)"
-        $MAKE --no-print-directory -s CC=clang BUILD="$dir" OPT=-O0 CFLAGS=-Werror ONLY="$only" "$dir/optc" \
-            "$dir/run-tests"
-        thin 3
-        [ -n "${OPTC_ALL:-}" ] || export CK_RUN_CASE="same bits"
-        CK_RUN_SUITE=bits "$dir/run-tests"
-    else
-        echo "skipped: clang, warnings as errors (no clang with OpenMP, or it is the compiler)"
-        [ -z "${CI:-}" ]
-    fi
-}
-
 go() {
     run="$BUILD/run-tests"
     case ${part%%:*} in
-    suites) echo "suites$(of_them)"; quick_rules; suites $(share $(without fuzz)) ;;
+    suites) echo "suites$(of_them)"; quick_rules; thin 3; suites $(share $(without fuzz)) ;;
     random) echo "random specs"; few 9; suites fuzz ;;
     command-line)
         echo "command line"
@@ -117,7 +110,7 @@ go() {
     emulated-library) echo "the GPU's suite on an emulated GPU: library"; sh tests/parts/emu.sh library ;;
     emulated-rest)
         echo "the GPU's suite on an emulated GPU: the rest$(of_them)"
-        thin 5
+        thin 10
         few 1
         sh tests/parts/emu.sh $(share products blocks factors compositions eigen launches square-matrices memory \
             codes rounding master random live-tuning graphs types alike) ;;
@@ -133,7 +126,6 @@ go() {
     faults) echo "calls that fail once: a sample"; sh tests/parts/faults.sh quick ;;
     python) echo "the Python package: over the library, as a wheel, in torch's loops"; sh tests/parts/python.sh ;;
     sanitizers) sanitizers ;;
-    clang) clang_too ;;
     broken) echo "a part that fails in its middle"; false; true ;;
     *) echo "there is no part '$part'"; return 1 ;;
     esac

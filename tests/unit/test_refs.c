@@ -309,7 +309,7 @@ END_TEST
 
 START_TEST(native)
 {
-    if (!refs[_i].evaluator_only)
+    if (!refs[_i].evaluator_only && !thinned(_i))
         run(&refs[_i], OPTC_F32, true);
 }
 END_TEST
