@@ -24,6 +24,7 @@ int cmd_emit(const Command *self, int argc, char **argv);
 int cmd_compile(const Command *self, int argc, char **argv);
 int cmd_dump(const Command *self, int argc, char **argv);
 int cmd_bench(const Command *self, int argc, char **argv);
+int cmd_race(const Command *self, int argc, char **argv);
 int cmd_tune(const Command *self, int argc, char **argv);
 int cmd_cache(const Command *self, int argc, char **argv);
 int cmd_ship(const Command *self, int argc, char **argv);
