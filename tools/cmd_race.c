@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 typedef struct RaceOpts {
-    const char *tasks, *out, *json, *from, *path;
+    const char *tasks, *out, *json, *from, *path, *schedule;
     int seeds, first, trials, steps, threads;
     double target;
     bool full, check;
@@ -146,10 +146,11 @@ static void make_entries(RaceReport *p)
 
 static void make_seeds(RaceReport *p, const RaceOpts *o)
 {
-    enum { TUNING_SEEDS = 2, FAR = 1000000 };              /* tuning seeds are never among the reported ones */
+    enum { TUNING_SEEDS = 3, FAR = 1000000 };              /* tuning seeds are never among the reported ones */
     p->nseed = o->seeds;
     p->ntune = TUNING_SEEDS;
     p->most_trials = o->trials;
+    p->linear = !strcmp(o->schedule, "linear");
     p->seed = NEWS(&p->arena, int64_t, p->nseed);
     p->tune = NEWS(&p->arena, int64_t, p->ntune);
     for (int i = 0; i < p->nseed; i++)
@@ -239,6 +240,8 @@ static int check_args(const Command *self, const RaceOpts *o, char **label, int 
     if (o->seeds < RACE_LEAST_SEEDS || o->seeds > RACE_MOST_SEEDS)
         return cli_misuse(self, "--seeds %d: a race has %d to %d seeds; fewer rarely separate two rules", o->seeds,
                           RACE_LEAST_SEEDS, RACE_MOST_SEEDS);
+    if (strcmp(o->schedule, "linear") && strcmp(o->schedule, "constant"))
+        return cli_misuse(self, "--schedule knows linear and constant, not '%s'", o->schedule);
     if (o->trials > RACE_MOST_TRIALS)
         return cli_misuse(self, "--trials %d: at most %d", o->trials, RACE_MOST_TRIALS);
     if (o->steps > 100000)
@@ -271,16 +274,18 @@ static int execute(const Command *self, RaceReport *p, const RaceOpts *o, char *
 
 int cmd_race(const Command *self, int argc, char **argv)
 {
-    RaceOpts o = {.out = "race.html", .seeds = 8, .first = 1, .trials = 12};
+    RaceOpts o = {.out = "race.html", .seeds = 8, .first = 1, .trials = 12, .schedule = "linear"};
     const Opt opts[] = {
         {"tasks", 0, OPT_TEXT, &o.tasks, "LIST",
          "of matrix, logistic, spirals, embedding, digits, text (default: the first four)"},
         {"full", 0, OPT_FLAG, &o.full, NULL, "all tasks: also digits, and a small transformer on text"},
         {"seeds", 0, OPT_COUNT, &o.seeds, "N", "runs of every rule on every task, from 6 (default: 8)"},
         {"seed", 0, OPT_COUNT, &o.first, "N", "the first seed (default: 1)"},
-        {"trials", 0, OPT_COUNT, &o.trials, "N", "trials of rate and decay, on two other seeds (default: 12)"},
+        {"trials", 0, OPT_COUNT, &o.trials, "N", "trials of rate and decay, on three other seeds (default: 12)"},
         {"steps", 0, OPT_COUNT, &o.steps, "N", "the step budget (default: that of the task)"},
         {"target", 0, OPT_REAL, &o.target, "LOSS", "the loss to reach; with one task (default: that of the task)"},
+        {"schedule", 0, OPT_TEXT, &o.schedule, "NAME",
+         "linear (default): rates fall to 0 over the steps; or constant. Rules that average are always constant"},
         {"threads", 0, OPT_COUNT, &o.threads, "N", "runs at the same time (default: one for each core)"},
         {"out", 'o', OPT_TEXT, &o.out, "FILE", "the HTML report (default: race.html)"},
         {"json", 0, OPT_TEXT, &o.json, "FILE", "also write the report as JSON; '-' is standard output"},

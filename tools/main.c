@@ -67,10 +67,10 @@ const Command cli_commands[] = {
      "optc bench --device cuda --work gpt2-124m adamw lamb --against untuned",
      cmd_bench},
     {"race", "SPEC…", "train small tasks with several rules and report which one wins",
-     "Trains each task with each rule on the CPU, from the same data, weights and batches. Rate and decay of every rule\n"
-     "are tuned first, with the same number of trials on other seeds. Prints a table and writes an HTML page with the\n"
-     "curves, the sweep, the verdicts and the specs. Verdicts come from an exact Mann-Whitney test over the seeds, with\n"
-     "Holm's correction over the pairs of a task. A race repeats bit for bit; only its times differ.\n"
+     "Trains each task with each rule on the CPU, from the same data, weights and batches. Rate and decay of every\n"
+     "rule are tuned first, with the same number of trials on other seeds. Prints a table and writes an HTML page\n"
+     "with the curves, the sweep, the verdicts and the specs. Verdicts come from an exact Mann-Whitney test over the\n"
+     "seeds, with Holm's correction over the pairs of a task. A race repeats bit for bit; only its times differ.\n"
      "NAME+WRAPPERS is a rule with its own wrappers. Ctrl-C ends the race and writes what is done.",
      "optc race adamw muon ./mine.lua\noptc race adamw 'adamw+clip(1)' --tasks spirals,embedding --seeds 12\n"
      "optc race sgd lion --full -o full.html --json full.json\noptc race --from full.json -o again.html",

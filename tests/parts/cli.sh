@@ -25,7 +25,7 @@ expect() {
 
 expect 0 "usage" --help
 expect 2 "usage"
-for c in list check explain emit compile ship dump bench tune cache checkpoint doctor new version; do
+for c in list check explain emit compile ship dump bench race tune cache checkpoint doctor new version; do
     expect 0 "optc $c" help "$c"
     expect 0 "optc $c" "$c" --help
 done

@@ -65,6 +65,7 @@ typedef struct RaceReport {
     RaceTaskInfo *task;
     RaceRuleInfo *rule;
     RaceEntry *entry;          /* of task t and rule r: race_entry */
+    bool linear;               /* rates fall linearly to 0 over the budget; otherwise they are constant */
     bool interrupted;
     double seconds, cpu_seconds;
 } RaceReport;
@@ -92,7 +93,7 @@ typedef struct RaceRule {
 bool race_rule_open(RaceRule *r, RaceRuleInfo *info, Arena *a, optc_engine *e, const char *label, const char *path);
 
 /* ---- race_run.c ---- */
-typedef struct RaceSettings { double factor, decay; } RaceSettings;    /* decay NAN: the rule's default */
+typedef struct RaceSettings { double factor, decay; bool linear; } RaceSettings;      /* decay NAN: the default */
 /* Trains once. `run` has room for race_points losses. false: an error of the library, in `error`. */
 bool race_run(const RaceRule *r, const RaceTask *t, const RaceTaskInfo *info, RaceSettings s,
               const volatile sig_atomic_t *stop, RaceRun *run, char error[512]);
@@ -136,7 +137,7 @@ int race_median_curve(const RaceReport *p, int task, int rule, double *out);
 double race_final(const RaceRun *r);                   /* INFINITY: it diverged */
 typedef struct RaceSummary {   /* of the runs that are done */
     int done, reached, diverged;
-    double steps, seconds, loss, step_seconds;         /* medians; steps and seconds: INFINITY if most did not reach it */
+    double steps, seconds, loss, step_seconds;         /* medians; steps, seconds: INFINITY if most did not reach it */
 } RaceSummary;
 RaceSummary race_summary(const RaceReport *p, int task, int rule);
 typedef struct RaceVerdict { int a, b; double p, adjusted; bool beats; } RaceVerdict;  /* a is the better one */

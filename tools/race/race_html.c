@@ -198,7 +198,10 @@ static void seed_list(Buf *b, const int64_t *v, int n)
 static void method(const RaceReport *p, Buf *b)
 {
     buf_puts(b, "<h2>Method</h2>\n<ul><li>Every rule has the same tasks, data, initial weights, batches, target and "
-                "steps.</li>\n<li>Rate and decay were tuned for every rule on every task with at most ");
+                "steps.</li>\n<li>");
+    buf_puts(b, p->linear ? "Rates fall linearly to 0 over the steps, except those of rules that average iterates."
+                          : "Rates are constant.");
+    buf_puts(b, "</li>\n<li>Rate and decay were tuned for every rule on every task with at most ");
     buf_printf(b, "%d trials, on the seeds ", p->most_trials);
     seed_list(b, p->tune, p->ntune);
     buf_puts(b, ". The reported seeds are ");

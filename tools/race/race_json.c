@@ -53,8 +53,8 @@ static void result(const RaceReport *p, int task, int rule, Buf *b)
     field(b, "task", p->task[task].name);
     buf_puts(b, ", ");
     field(b, "rule", p->rule[rule].name);
-    buf_printf(b, ", \"best\": %d,\n     \"summary\": {\"runs\": %d, \"reached\": %d, \"diverged\": %d", e->best, s.done,
-               s.reached, s.diverged);
+    buf_printf(b, ", \"best\": %d,\n     \"summary\": {\"runs\": %d, \"reached\": %d, \"diverged\": %d", e->best,
+               s.done, s.reached, s.diverged);
     real(b, "median_steps", s.steps);
     real(b, "median_loss", s.loss);
     buf_puts(b, "},\n     \"trials\": [");
@@ -141,7 +141,8 @@ void race_json(const RaceReport *p, Buf *b)
     LocaleMark was = locale_plain();
     buf_puts(b, "{\n  \"format\": \"optc-race 1\",\n  ");
     field(b, "version", p->version);
-    buf_printf(b, ",\n  \"interrupted\": %s,\n  \"most_trials\": %d,\n", truth(p->interrupted), p->most_trials);
+    buf_printf(b, ",\n  \"interrupted\": %s,\n  \"most_trials\": %d,\n  \"schedule\": \"%s\",\n",
+               truth(p->interrupted), p->most_trials, p->linear ? "linear" : "constant");
     seeds(b, "seeds", p->seed, p->nseed);
     seeds(b, "tuning_seeds", p->tune, p->ntune);
     buf_puts(b, "  \"tasks\": [");

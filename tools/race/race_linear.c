@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- matrix factorisation: U V^T = A, where the singular values of A fall by a factor of 50 ---- */
+/* ---- matrix factorisation: U V^T = A, where the singular values of A fall by a factor of 100 ---- */
 enum { ROWS = 24, COLS = 16, INNER = 6 };
 
 /* Columns of m rows by n, made orthonormal by Gram-Schmidt, twice for accuracy. */
@@ -37,7 +37,7 @@ static void make_matrix(TaskData *d, uint64_t key)
     for (int i = 0; i < ROWS; i++)
         for (int j = 0; j < COLS; j++)
             for (int k = 0; k < INNER; k++)
-                d->x[i * COLS + j] += u[i * INNER + k] * v[j * INNER + k] * pow(50, -k / (INNER - 1.0)) * 4;
+                d->x[i * COLS + j] += u[i * INNER + k] * v[j * INNER + k] * pow(100, -k / (INNER - 1.0)) * 4;
 }
 
 static void start_matrix(const TaskData *d, double *const *p, uint64_t key)
@@ -77,18 +77,23 @@ static double loss_matrix(TaskData *d, const int *sample, int n, const double *c
 static const TaskTensor matrix_tensors[] = {{"u", 2, {ROWS, INNER}, TENSOR_HIDDEN},
                                             {"v", 2, {COLS, INNER}, TENSOR_HIDDEN}};
 const RaceTask race_matrix = {.name = "matrix",
-                              .about = "factorisation of a 24 x 16 matrix of rank 6 and condition 50, without noise",
-                              .steps = 300, .every = 5, .batch = 1, .train = 1, .target = 0.01,
+                              .about = "factorisation of a 24 x 16 matrix of rank 6 and condition 100, without noise",
+                              .steps = 300, .every = 5, .batch = 1, .train = 1, .target = 3e-4,
                               .tensor = matrix_tensors, .ntensor = 2, .nx = ROWS * COLS, .nwork = ROWS * COLS,
                               .make = make_matrix, .start = start_matrix, .loss = loss_matrix};
 
 /* ---- logistic regression: 40 features whose scales span a factor of 100 ---- */
-enum { FEATURES = 40, LOGISTIC_TRAIN = 1024, LOGISTIC_HELD = 512 };
+enum { FEATURES = 40, LOGISTIC_TRAIN = 2048, LOGISTIC_HELD = 512 };
 
 static void make_logistic(TaskData *d, uint64_t key)
 {
     double w[FEATURES];
-    race_normals(w, FEATURES, 0.5, race_bits(key, 1));
+    double norm = 0;
+    race_normals(w, FEATURES, 1, race_bits(key, 1));
+    for (int k = 0; k < FEATURES; k++)
+        norm += w[k] * w[k];
+    for (int k = 0; k < FEATURES; k++)
+        w[k] *= 6 / sqrt(norm);                            /* labels are equally noisy for every seed */
     for (int s = 0; s < LOGISTIC_TRAIN + LOGISTIC_HELD; s++) {
         double z = 0, *x = d->x + (int64_t)s * FEATURES;
         for (int k = 0; k < FEATURES; k++) {
@@ -134,13 +139,14 @@ static const TaskTensor logistic_tensors[] = {{"weight", 1, {FEATURES}, TENSOR_H
 const RaceTask race_logistic = {.name = "logistic",
                                 .about = "logistic regression, 40 features whose scales span a factor of 100",
                                 .steps = 300, .every = 5, .batch = 32, .train = LOGISTIC_TRAIN, .held = LOGISTIC_HELD,
-                                .target = 0.33, .tensor = logistic_tensors, .ntensor = 2,
+                                .target = 0.25, .tensor = logistic_tensors, .ntensor = 2,
                                 .nx = (LOGISTIC_TRAIN + LOGISTIC_HELD) * FEATURES,
                                 .ny = LOGISTIC_TRAIN + LOGISTIC_HELD, .make = make_logistic, .start = start_logistic,
                                 .loss = loss_logistic};
 
 /* ---- embeddings: the class of a context of three words; most words are rare ---- */
-enum { WORDS = 200, WIDTH = 12, CONTEXT = 3, CLASSES = 12, EMBED_TRAIN = 2048, EMBED_HELD = 256, EMBED_ROW = CONTEXT + 1 };
+enum { WORDS = 200, WIDTH = 12, CONTEXT = 3, CLASSES = 12, EMBED_TRAIN = 2048, EMBED_HELD = 256,
+       EMBED_ROW = CONTEXT + 1 };
 
 static void make_embedding(TaskData *d, uint64_t key)
 {
@@ -177,7 +183,8 @@ static void start_embedding(const TaskData *d, double *const *p, uint64_t key)
 
 static double loss_embedding(TaskData *d, const int *sample, int n, const double *const *p, double *const *g)
 {
-    double *x = d->work, *z = x + EMBED_TRAIN * WIDTH, *gz = z + EMBED_TRAIN * CLASSES, *gx = gz + EMBED_TRAIN * CLASSES;
+    double *x = d->work, *z = x + EMBED_TRAIN * WIDTH, *gz = z + EMBED_TRAIN * CLASSES;
+    double *gx = gz + EMBED_TRAIN * CLASSES;
     int label[EMBED_TRAIN];
     memset(x, 0, sizeof *x * (size_t)n * WIDTH);
     for (int i = 0; i < n; i++) {
@@ -208,7 +215,7 @@ static const TaskTensor embedding_tensors[] = {{"embedding", 2, {WORDS, WIDTH}, 
 const RaceTask race_embedding = {.name = "embedding",
                                  .about = "200 words of very different frequency; most gradients of a step are zero",
                                  .steps = 300, .every = 5, .batch = 32, .train = EMBED_TRAIN, .held = EMBED_HELD,
-                                 .target = 1.0, .tensor = embedding_tensors, .ntensor = 3,
+                                 .target = 0.95, .tensor = embedding_tensors, .ntensor = 3,
                                  .ny = (EMBED_TRAIN + EMBED_HELD) * EMBED_ROW,
                                  .nwork = EMBED_TRAIN * (2 * WIDTH + 2 * CLASSES), .make = make_embedding,
                                  .start = start_embedding, .loss = loss_embedding};

@@ -12,7 +12,7 @@ static void make_spirals(TaskData *d, uint64_t key)
     for (int s = 0; s < SPIRAL_TRAIN + SPIRAL_HELD; s++) {
         int arm = s % ARMS;
         double r = 0.1 + 0.9 * race_uniform(race_bits(key, 1), (uint64_t)s);
-        double angle = 4.5 * r + 6.283185307179586 * arm / ARMS + 0.12 * race_normal(race_bits(key, 2), (uint64_t)s);
+        double angle = 6 * r + 6.283185307179586 * arm / ARMS + 0.12 * race_normal(race_bits(key, 2), (uint64_t)s);
         d->x[2 * s] = 2 * r * cos(angle);
         d->x[2 * s + 1] = 2 * r * sin(angle);
         d->y[s] = arm;
@@ -70,7 +70,7 @@ static const TaskTensor spiral_tensors[] = {
     {"head.weight", 2, {ARMS, MID}, TENSOR_HEAD},  {"head.bias", 1, {ARMS}, TENSOR_HEAD}};
 const RaceTask race_spirals = {.name = "spirals", .about = "a network of two hidden layers separates three spirals",
                                .steps = 300, .every = 5, .batch = 32, .train = SPIRAL_TRAIN, .held = SPIRAL_HELD,
-                               .target = 0.15, .tensor = spiral_tensors, .ntensor = 6,
+                               .target = 0.06, .tensor = spiral_tensors, .ntensor = 6,
                                .nx = 2 * (SPIRAL_TRAIN + SPIRAL_HELD), .ny = SPIRAL_TRAIN + SPIRAL_HELD,
                                .nwork = SPIRAL_TRAIN * (2 + 4 * MID + 2 * ARMS), .make = make_spirals,
                                .start = start_spirals, .loss = loss_spirals};
@@ -92,8 +92,8 @@ static double dot_at(int digit, int row, int col)
 static void make_digits(TaskData *d, uint64_t key)
 {
     for (int s = 0; s < DIGIT_TRAIN + DIGIT_HELD; s++) {
-        double right = 5 * race_uniform(race_bits(key, 1), (uint64_t)(2 * s));
-        double down = 3 * race_uniform(race_bits(key, 1), (uint64_t)(2 * s + 1));
+        double right = 3 * race_uniform(race_bits(key, 1), (uint64_t)(2 * s));
+        double down = 2 * race_uniform(race_bits(key, 1), (uint64_t)(2 * s + 1));
         d->y[s] = s % DIGITS;
         for (int i = 0; i < SIDE; i++)
             for (int j = 0; j < SIDE; j++) {
@@ -102,7 +102,7 @@ static void make_digits(TaskData *d, uint64_t key)
                 double v = (1 - fy) * ((1 - fx) * dot_at(digit, r, c) + fx * dot_at(digit, r, c + 1)) +
                            fy * ((1 - fx) * dot_at(digit, r + 1, c) + fx * dot_at(digit, r + 1, c + 1));
                 int64_t at = (int64_t)s * PIXELS + i * SIDE + j;
-                d->x[at] = v + 0.25 * race_normal(race_bits(key, 2), (uint64_t)at);
+                d->x[at] = v + 0.15 * race_normal(race_bits(key, 2), (uint64_t)at);
             }
     }
 }
@@ -145,7 +145,7 @@ static const TaskTensor digit_tensors[] = {{"first.weight", 2, {HIDDEN, PIXELS},
                                            {"head.bias", 1, {DIGITS}, TENSOR_HEAD}};
 const RaceTask race_digits = {.name = "digits", .about = "a network of one hidden layer reads drawn digits, 10 x 10",
                               .full = true, .steps = 300, .every = 10, .batch = 32, .train = DIGIT_TRAIN,
-                              .held = DIGIT_HELD, .target = 0.5, .tensor = digit_tensors, .ntensor = 4,
+                              .held = DIGIT_HELD, .target = 0.3, .tensor = digit_tensors, .ntensor = 4,
                               .nx = (int64_t)PIXELS * (DIGIT_TRAIN + DIGIT_HELD), .ny = DIGIT_TRAIN + DIGIT_HELD,
                               .nwork = (int64_t)DIGIT_TRAIN * (PIXELS + 2 * HIDDEN + 2 * DIGITS), .make = make_digits,
                               .start = start_digits, .loss = loss_digits};

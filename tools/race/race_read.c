@@ -148,6 +148,7 @@ static void read_tree(Reading *in, const Json *x)
     p->version = text_of(in, x, "version");
     p->interrupted = truth_of(x, "interrupted");
     p->most_trials = whole_of(in, x, "most_trials", 0, RACE_MOST_TRIALS);
+    p->linear = !strcmp(text_of(in, x, "schedule"), "linear");
     p->seed = seeds_of(in, x, "seeds", &p->nseed);
     p->tune = seeds_of(in, x, "tuning_seeds", &p->ntune);
     p->ntask = list_of(in, x, "tasks", 1, RACE_MOST_TASKS, &tasks);

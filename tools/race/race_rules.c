@@ -99,7 +99,7 @@ bool race_rule_open(RaceRule *r, RaceRuleInfo *info, Arena *a, optc_engine *e, c
     r->fallback = *optc_rule_field(r->rule, "fallback") != 0;
     Buf b = {.arena = a};
     if (r->averages)
-        buf_puts(&b, "evaluated between to_eval and to_train; ");
+        buf_puts(&b, "evaluated between to_eval and to_train, at a constant rate; ");
     if (r->perturbs)
         buf_puts(&b, "two gradients per step (perturb); ");
     if (r->hessian)

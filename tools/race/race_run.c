@@ -115,6 +115,15 @@ static void hessian(Trainer *x, const RaceTask *t, int step)
             x->grad[i][k] = (float)x->p[i][k];
 }
 
+/* Rules that average their iterates keep their rate: the average takes the place of a schedule. */
+static optc_status set_rates(Trainer *x, const RaceRule *r, RaceSettings s, double share)
+{
+    optc_status status = OPTC_OK;
+    for (int i = 0; i < r->nrate && s.linear && !r->averages && status == OPTC_OK; i++)
+        status = optc_set_hyper(x->binding, -1, r->rate[i], clamp_rate(r, i, s.factor * share));
+    return status;
+}
+
 static optc_status one_step(Trainer *x, const RaceRule *r, const RaceTask *t, int step)
 {
     optc_status s = OPTC_OK;
@@ -144,14 +153,15 @@ static optc_status evaluate(Trainer *x, const RaceRule *r, const RaceTask *t, do
 /* A loss that is not finite, or a thousand times the first one, does not come back within the budget. */
 static bool has_diverged(double loss, double first) { return !isfinite(loss) || loss > 1000 * (first + 1); }
 
-static optc_status train(Trainer *x, const RaceRule *r, const RaceTask *t, const RaceTaskInfo *info,
+static optc_status train(Trainer *x, const RaceRule *r, const RaceTask *t, const RaceTaskInfo *info, RaceSettings set,
                          const volatile sig_atomic_t *stop, RaceRun *run)
 {
     optc_status s = evaluate(x, r, t, &run->loss[0]);
     run->npoint = 1;
     for (int step = 1; s == OPTC_OK && step <= info->steps && !*stop; step++) {
         double began = thread_seconds();
-        s = one_step(x, r, t, step);
+        s = set_rates(x, r, set, 1 - (step - 1.0) / info->steps);
+        s = s == OPTC_OK ? one_step(x, r, t, step) : s;
         run->seconds += thread_seconds() - began;
         if (s != OPTC_OK || (step % info->every && step != info->steps))
             continue;
@@ -187,7 +197,7 @@ bool race_run(const RaceRule *r, const RaceTask *t, const RaceTaskInfo *info, Ra
                 x.param[i][k] = (float)x.p[i][k];
         status = bind_task(&x, r, t, s);
         if (status == OPTC_OK)
-            status = train(&x, r, t, info, stop, run);
+            status = train(&x, r, t, info, s, stop, run);
         task_close(&x.data);
     }
     if (status != OPTC_OK)

@@ -18,7 +18,10 @@ typedef struct RaceUnit {      /* progress of one entry; the lock protects it */
 } RaceUnit;
 typedef struct Item { int task, rule; RaceRun *run; RaceSettings settings; bool trial; } Item;
 
-static RaceUnit *unit_of(const Race *race, int task, int rule) { return &race->unit[task * race->report->nrule + rule]; }
+static RaceUnit *unit_of(const Race *race, int task, int rule)
+{
+    return &race->unit[task * race->report->nrule + rule];
+}
 
 /* Finds a run to start. *waiting: runs are in progress whose results are needed first. */
 static bool take_item(Race *race, Item *item, bool *waiting)
@@ -33,7 +36,7 @@ static bool take_item(Race *race, Item *item, bool *waiting)
             if (u->started < most) {
                 const RaceTrial *x = &e->trial[u->tuning ? e->ntrial : e->best];
                 *item = (Item){t, r, u->tuning ? &u->trial_run[u->started] : &e->run[u->started],
-                               {x->factor, x->decay}, u->tuning};
+                               {x->factor, x->decay, p->linear}, u->tuning};
                 u->started++;
                 return true;
             }
@@ -114,7 +117,9 @@ double race_progress(const Race *race, double *remaining)
         for (int r = 0; r < p->nrule; r++) {
             const RaceUnit *u = unit_of(race, t, r);
             bool finished = !u->tuning && u->ended == p->nseed;
-            double mean = u->runs ? u->seconds / u->runs : task_runs ? task_seconds / task_runs : seconds / (runs + !runs);
+            double mean = u->runs      ? u->seconds / u->runs
+                          : task_runs ? task_seconds / task_runs
+                                      : seconds / (runs + !runs);
             all += each;
             done += finished ? each : u->runs;
             left += finished ? 0 : (each - u->runs) * mean;

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { WIDTH = 480, HEIGHT = 300, LEFT = 52, RIGHT = 12, TOP = 12, BOTTOM = 38,
+enum { WIDTH = 480, HEIGHT = 300, LEFT = 56, RIGHT = 16, TOP = 12, BOTTOM = 38,
        INNER_WIDTH = WIDTH - LEFT - RIGHT, INNER_HEIGHT = HEIGHT - TOP - BOTTOM };
 
 typedef struct Plot { double x0, x1, y0, y1; bool log_x; Buf *b; const char *clip; } Plot;
@@ -22,11 +22,14 @@ static double at_y(const Plot *p, double y)
     return TOP + INNER_HEIGHT * (v < -5 ? -5 : v > 6 ? 6 : v);     /* far outside: keeps coordinates short */
 }
 
+/* 0.01, 5e-3: short enough for the margin. */
 static void tick_text(Buf *b, double v)
 {
-    char s[32];
-    snprintf(s, sizeof s, "%.3g", v);
-    buf_puts(b, s);
+    int e = (int)floor(log10(v) + 1e-9);
+    if (v > 0 && (e < -2 || e > 4))
+        buf_printf(b, "%.0fe%d", v / pow(10, e), e);
+    else
+        buf_printf(b, "%.3g", v);
 }
 
 static void tick_y(const Plot *p, double v)
@@ -40,7 +43,8 @@ static void tick_y(const Plot *p, double v)
 static void tick_x(const Plot *p, double v)
 {
     buf_printf(p->b, "<path class=\"grid\" d=\"M%.1f %dV%d\"/><text class=\"tick\" x=\"%.1f\" y=\"%d\" "
-                     "text-anchor=\"middle\">", at_x(p, v), TOP, TOP + INNER_HEIGHT, at_x(p, v), TOP + INNER_HEIGHT + 16);
+                     "text-anchor=\"middle\">", at_x(p, v), TOP, TOP + INNER_HEIGHT, at_x(p, v),
+               TOP + INNER_HEIGHT + 16);
     tick_text(p->b, v);
     buf_puts(p->b, "</text>\n");
 }
@@ -61,7 +65,8 @@ static void log_ticks(const Plot *p, double from, double to, void (*put)(const P
 
 static void plain_ticks(const Plot *p, double from, double to, void (*put)(const Plot *, double))
 {
-    double raw = (to - from) / 5, unit = pow(10, floor(log10(raw))), step = unit * (raw / unit > 5 ? 10 : raw / unit > 2 ? 5 : 2);
+    double raw = (to - from) / 5, unit = pow(10, floor(log10(raw)));
+    double step = unit * (raw / unit > 5 ? 10 : raw / unit > 2 ? 5 : 2);
     for (double v = ceil(from / step) * step; v <= to + 1e-9; v += step)
         put(p, v);
 }
@@ -78,7 +83,8 @@ static void open_plot(const Plot *p, const char *kind, const char *task, const c
     log_ticks(p, p->y0, p->y1, tick_y);
     (p->log_x ? log_ticks : plain_ticks)(p, p->x0, p->x1, tick_x);
     buf_printf(p->b, "<text class=\"tick\" x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text>\n"
-                     "<text class=\"tick\" transform=\"translate(12 %d) rotate(-90)\" text-anchor=\"middle\">%s</text>\n",
+                     "<text class=\"tick\" transform=\"translate(12 %d) rotate(-90)\" text-anchor=\"middle\">%s"
+                     "</text>\n",
                LEFT + INNER_WIDTH / 2, HEIGHT - 4, label_x, TOP + INNER_HEIGHT / 2, label_y);
     buf_printf(p->b, "<clipPath id=\"%s\"><rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/></clipPath>\n", p->clip,
                LEFT, TOP, INNER_WIDTH, INNER_HEIGHT);
@@ -219,8 +225,8 @@ static void sweep_rule(const Plot *plot, const RaceReport *p, int task, int rule
         const RaceTrial *t = sorted[i];
         double y = at_y(plot, isfinite(t->loss) ? t->loss : plot->y1);
         if (!isfinite(t->loss))
-            buf_printf(plot->b, "<text class=\"cross r%d\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">×</text>\n", rule,
-                       at_x(plot, t->rate), y + 9);
+            buf_printf(plot->b, "<text class=\"cross r%d\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">×</text>\n",
+                       rule, at_x(plot, t->rate), y + 9);
         else
             buf_printf(plot->b, "<circle class=\"%s r%d\" cx=\"%.2f\" cy=\"%.2f\" r=\"%d\"/>\n",
                        t->reached == t->seeds ? "full" : "hollow", rule, at_x(plot, t->rate), y,

@@ -157,8 +157,8 @@ static const TaskTensor text_tensors[] = {{"embedding", 2, {LETTERS, WIDE}, TENS
                                           {"norm", 1, {WIDE}, TENSOR_HIDDEN},
                                           {"head", 2, {LETTERS, WIDE}, TENSOR_HEAD}};
 const RaceTask race_text = {.name = "text", .about = "a transformer of two normalised layers predicts letters",
-                            .full = true, .steps = 300, .every = 10, .batch = TEXT_BATCH, .train = TEXT_TRAIN,
-                            .held = HELD_WINDOWS, .target = 2.3, .tensor = text_tensors,
+                            .full = true, .steps = 200, .every = 10, .batch = TEXT_BATCH, .train = TEXT_TRAIN,
+                            .held = HELD_WINDOWS, .target = 2.35, .tensor = text_tensors,
                             .ntensor = FIRST + LAYERS * PER_LAYER + 2, .ny = TEXT_LENGTH + 2 * MAX_WINDOWS * TIME,
                             .nwork = (int64_t)MAX_WINDOWS * TIME * TEXT_MEMORY, .make = make_text,
                             .start = start_text, .loss = loss_text};
