@@ -21,6 +21,12 @@ const Command cli_commands[] = {
      "mistakes: values that an entry returns, solve(A, B) with a symmetric A, roots of singular matrices.\n"
      "A wrapper is checked around sgd.",
      "optc check mine.lua\noptc check adamw --with 'clip(1),ema(0.999)'\noptc check specs/*.lua", cmd_check},
+    {"try", "SPEC", "step a rule a few times on small tensors and say what looks wrong",
+     "Steps tensors of every rank with ordinary gradients, and with gradients that are zero, of rank one, huge, tiny\n"
+     "or not a number. Reports parameters that never move, NaN, refused factors of matrices, results in f32 that are\n"
+     "far from f64, and states that stop changing. A wrapper is tried around sgd. Exit code 1: there is a problem;\n"
+     "notes are no problems.",
+     "optc try mine.lua\noptc try adamw --with 'clip(1),skip'\noptc try soap", cmd_try},
     {"explain", "SPEC", "what a rule costs: passes over memory, bytes, launches, state, least time",
      "Prints on two screens what the rule declares, which tensors take which variant, and for each variant\n"
      "the passes over memory, bytes, launches, products, state memory and the least time of a step. The time\n"

@@ -19,6 +19,7 @@ extern const Command cli_commands[];                         /* NULL-terminated 
 
 int cmd_list(const Command *self, int argc, char **argv);
 int cmd_check(const Command *self, int argc, char **argv);
+int cmd_try(const Command *self, int argc, char **argv);
 int cmd_explain(const Command *self, int argc, char **argv);
 int cmd_emit(const Command *self, int argc, char **argv);
 int cmd_compile(const Command *self, int argc, char **argv);

@@ -88,6 +88,7 @@ typedef struct RaceRule {
     double rate_default[RACE_HYPERS], rate_lo[RACE_HYPERS], rate_hi[RACE_HYPERS], decay_default;
     int nrate, ndecay;
     bool fallback, averages, perturbs, hessian;        /* a rest rule; entries to_eval, perturb, set_hessian */
+    bool scales;                                       /* wrapper loss_scale: gradients are multiplied by its state */
 } RaceRule;
 /* Compiles a rule and fills in its row of the report. Prints the reason of a failure. */
 bool race_rule_open(RaceRule *r, RaceRuleInfo *info, Arena *a, optc_engine *e, const char *label, const char *path);

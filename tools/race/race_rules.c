@@ -96,6 +96,10 @@ bool race_rule_open(RaceRule *r, RaceRuleInfo *info, Arena *a, optc_engine *e, c
     if (!find_entries(r, label))
         return false;
     find_rate(r);
+    for (int i = 0; i < optc_rule_states(r->rule); i++) {
+        optc_state_info s;
+        r->scales = r->scales || (optc_rule_state(r->rule, i, &s) == OPTC_OK && !strcmp(s.name, "loss_scale.scale"));
+    }
     r->fallback = *optc_rule_field(r->rule, "fallback") != 0;
     Buf b = {.arena = a};
     if (r->averages)

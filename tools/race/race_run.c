@@ -80,13 +80,13 @@ static void load_params(Trainer *x, const RaceTask *t)
             x->p[i][k] = x->param[i][k];
 }
 
-static void gradient(Trainer *x, const RaceTask *t)
+static void gradient(Trainer *x, const RaceTask *t, double scale)
 {
     load_params(x, t);
     t->loss(&x->data, x->data.sample, t->batch, (const double *const *)x->p, x->g);
     for (int i = 0; i < t->ntensor; i++)
         for (int64_t k = 0, n = tensor_count(&t->tensor[i]); k < n; k++)
-            x->grad[i][k] = (float)x->g[i][k];
+            x->grad[i][k] = (float)(scale * x->g[i][k]);
 }
 
 /* Hutchinson's estimate of the Hessian's diagonal, u (H u) with random signs u. H u is a central difference of exact
@@ -126,16 +126,17 @@ static optc_status set_rates(Trainer *x, const RaceRule *r, RaceSettings s, doub
 
 static optc_status one_step(Trainer *x, const RaceRule *r, const RaceTask *t, int step)
 {
-    optc_status s = OPTC_OK;
+    double scale = 1;
+    optc_status s = r->scales ? optc_state_read(x->binding, 0, "loss_scale.scale", &scale, 1) : OPTC_OK;
     task_batch(&x->data, step);
-    if (r->hessian) {
+    if (r->hessian && s == OPTC_OK) {
         hessian(x, t, step);
         s = optc_run(x->binding, "set_hessian");
     }
-    gradient(x, t);
+    gradient(x, t, scale);
     if (r->perturbs && s == OPTC_OK) {
         s = optc_run(x->binding, "perturb");
-        gradient(x, t);
+        gradient(x, t, scale);
     }
     return s == OPTC_OK ? optc_step(x->binding) : s;
 }
