@@ -41,7 +41,7 @@ static const char style[] =
     "*{box-sizing:border-box}body{margin:0 auto;padding:1rem;max-width:64rem;background:var(--bg);color:var(--fg);"
     "font:16px/1.5 system-ui,sans-serif}\n"
     "h1{font-size:1.5rem}h2{margin:2rem 0 .3rem;font-size:1.2rem}p{margin:.4rem 0}.dim,.empty{color:var(--dim)}\n"
-    ".plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,22rem),1fr));gap:1rem}\n"
+    ".plots{display:grid;margin:.8rem 0;grid-template-columns:repeat(auto-fit,minmax(min(100%,22rem),1fr));gap:1rem}\n"
     "figure{margin:0;padding:.5rem;background:var(--card);border-radius:.5rem;min-width:0}"
     "figcaption{font-size:.9rem;color:var(--dim)}\n"
     "svg{display:block;width:100%;height:auto}.wide{overflow-x:auto}\n"

@@ -188,10 +188,13 @@ static int by_rate(const void *a, const void *b)
 
 static bool sweep_range(const RaceReport *p, int task, Extent *x)
 {
+    double chosen = 0;                                     /* the largest loss of a chosen trial */
     *x = (Extent){INFINITY, 0, INFINITY, 0};
     for (int rule = 0; rule < p->nrule; rule++)
         for (int i = 0; i < race_entry(p, task, rule)->ntrial; i++) {
             const RaceTrial *t = &race_entry(p, task, rule)->trial[i];
+            if (i == race_entry(p, task, rule)->best && isfinite(t->loss) && t->loss > chosen)
+                chosen = t->loss;
             if (!(t->rate > 0))
                 continue;
             x->x0 = t->rate < x->x0 ? t->rate : x->x0;
@@ -200,7 +203,7 @@ static bool sweep_range(const RaceReport *p, int task, Extent *x)
             x->y1 = isfinite(t->loss) && t->loss > x->y1 ? t->loss : x->y1;
         }
     bool ok = x->x1 > 0 && x->y1 > 0;
-    x->y1 = x->y1 > 300 * x->y0 ? 300 * x->y0 : x->y1;         /* losses of useless rates leave no room for others */
+    x->y1 = x->y1 > 30 * chosen ? 30 * chosen : x->y1;     /* losses of useless rates would leave no room for others */
     *x = (Extent){x->x0 / 1.5, x->x1 * 1.5, x->y0 / 1.2, x->y1 * 1.4};
     return ok;
 }
