@@ -227,6 +227,19 @@ static int run_race(const Command *self, Race *race, const RaceOpts *o, char **l
     return !write_reports(p, o) ? CLI_FAILED : p->interrupted ? 130 : CLI_OK;
 }
 
+/* The smallest p-value of n seeds against n is 2 / C(2 n, n), before Holm's correction. */
+static void warn_few_seeds(int seeds, int rules)
+{
+    int pairs = rules * (rules - 1) / 2, need = 0;
+    double ways = 1;
+    for (int n = 1; !need && n <= RACE_MOST_SEEDS; n++) {
+        ways *= 2 * (2 * n - 1.0) / n;
+        need = pairs * 2 / ways < RACE_ALPHA ? n : 0;
+    }
+    if (need > seeds)
+        cli_warning("race: %d seeds cannot separate any two of %d rules; use --seeds %d or more", seeds, rules, need);
+}
+
 static int check_args(const Command *self, const RaceOpts *o, char **label, int n)
 {
     if (o->from && n)
@@ -250,6 +263,7 @@ static int check_args(const Command *self, const RaceOpts *o, char **label, int 
         for (int k = 0; k < i; k++)
             if (!strcmp(label[i], label[k]))
                 return cli_misuse(self, "%s is named twice", label[i]);
+    warn_few_seeds(o->seeds, n);
     return CLI_GO;
 }
 

@@ -63,6 +63,8 @@ END
 check page stopped.json stopped.html
 
 # ---- messages
+expect 0 "6 seeds cannot separate any two of 9 rules; use --seeds 7 or more" adam adamw sgd lion muon lamb adan nadam \
+    radam --seeds 6 --tasks matrix --steps 1 --trials 1 -o many.html
 expect 2 "no rule is given"
 expect 1 "adamx" adamx
 expect 1 "No such file" ./none.lua

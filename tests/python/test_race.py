@@ -67,6 +67,20 @@ class Race(unittest.TestCase):
         self.assertGreater(chosen["factor"], 1)        # 1e-3 is slow for eight steps
         self.assertLess(chosen["loss"], best["trials"][0]["loss"])
 
+    def test_interrupt_leaves_a_report(self):
+        calls = []
+
+        def stops(seed, step):
+            calls.append(step)
+            if len(calls) > 100:                       # during the reported runs
+                raise KeyboardInterrupt
+            return data(seed, step)
+        report = optc.torch.race(Net, stops, ["adamw"], steps=4, trials=3, seeds=20, device="cpu", verbose=False,
+                                 out=self.at("race.html"), json=self.at("race.json"))
+        self.assertTrue(report["interrupted"] and 0 < len(report["results"][0]["runs"]) < 20)
+        subprocess.run([sys.executable, os.path.join(HERE, "race_page.py"), self.at("race.json"),
+                        self.at("race.html")], check=True, stdout=subprocess.DEVNULL)
+
     def test_refusals(self):
         for given, said in (({"seeds": 3}, "6 to 64 seeds"), ({"target": float("nan")}, "finite"),
                             ({"schedule": "cosine"}, "linear"), ({"rules": []}, "name one or more"),
