@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -211,7 +212,10 @@ static int run_race(const Command *self, Race *race, const RaceOpts *o, char **l
         return CLI_FAILED;
     make_entries(p);
     bool quiet = (o->json && !strcmp(o->json, "-")) || !strcmp(o->out, "-");
-    race->show = isatty(STDOUT_FILENO) && !quiet ? race_show : NULL;
+    struct winsize window;
+    bool wide = isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 &&
+                (window.ws_col >= RACE_COLUMNS || !window.ws_col);
+    race->show = wide && !quiet ? race_show : NULL;
     double began = cli_now(), cpu = cli_cpu_seconds();
     catch_interrupt();
     bool ok = race_execute(race);

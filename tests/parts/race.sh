@@ -27,8 +27,9 @@ check() { "$@" && passed=$((passed + 1)) || { failed=$((failed + 1)); echo "fail
 page() { "$python" "$root/tests/python/race_page.py" "$@"; }
 
 # ---- exact gradients
-expect 0 "ok  text" --check-gradients
-check test "$("$OPTC" race --check-gradients | grep -c '^ok ')" = 6
+"$OPTC" race --check-gradients > gradients
+check test $? = 0
+check test "$(grep -c '^ok ' gradients)" = 6
 
 # ---- one small race: a matrix rule, a wrapper, an average, a rule that diverges
 cat > wild.lua <<'END'
@@ -51,7 +52,7 @@ page same one.json other.json 2> /dev/null && { failed=$((failed + 1)); echo "an
 # ---- Ctrl-C leaves a valid report
 check "$python" - "$OPTC" <<'END'
 import json, signal, subprocess, sys, time
-race = subprocess.Popen([sys.argv[1], "race", "sgd", "adamw", "--tasks", "matrix,text", "--steps", "100", "--json",
+race = subprocess.Popen([sys.argv[1], "race", "sgd", "adamw", "--tasks", "matrix,text", "--threads", "1", "--json",
                          "stopped.json", "-o", "stopped.html"], stdout=subprocess.PIPE)
 time.sleep(1)
 race.send_signal(signal.SIGINT)

@@ -162,6 +162,7 @@ void svg_curves(const RaceReport *p, int task, bool zoom, Buf *b);
 void svg_sweep(const RaceReport *p, int task, Buf *b);
 
 /* ---- race_terminal.c ---- */
+enum { RACE_COLUMNS = 76 };                            /* of the live plot; narrower terminals get none */
 void race_show(const Race *race, bool last);           /* the live plot */
 void race_table(const RaceReport *p);
 #endif

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PLOT_WIDTH = 64, PLOT_HEIGHT = 12 };
+enum { PLOT_WIDTH = RACE_COLUMNS - 12, PLOT_HEIGHT = 12 };
 
 static const char *rule_paint(int rule)
 {
@@ -91,7 +91,12 @@ void race_show(const Race *race, bool last)
         putchar('\n');
     }
     printf("\033[K%10s", "");
-    for (int r = 0; r < p->nrule; r++) {
+    for (int r = 0, wide = 10; r < p->nrule; r++) {
+        wide += 4 + cli_width(p->rule[r].name);
+        if (wide > RACE_COLUMNS - 2) {                     /* a line that wraps would spoil the next frame */
+            printf(" …");
+            break;
+        }
         printf(" %s%c\033[0m ", rule_paint(r), 'A' + r);
         cli_print("%s", p->rule[r].name);
     }
