@@ -1,6 +1,8 @@
 /* optc check: compiles specs, and prints a summary and warnings about probable mistakes. */
 #include "tools/tools.h"
 
+#include <string.h>
+
 static void warn_unread(const char *label, const Rule *r)
 {
     for (int h = 0; h < r->nhyper; h++) {
@@ -58,5 +60,9 @@ int cmd_check(const Command *self, int argc, char **argv)
         }
         spec_close(&s);
     }
+    /* Only for a file of the user, which is probably being written. */
+    if (rc == CLI_OK && n == 1 && (strchr(argv[0], '/') || strstr(argv[0], ".lua")))
+        cli_print("%snext: optc try %s steps it on small tensors%s\n", cli_paint(PAINT_DIM), argv[0],
+                  cli_paint(PAINT_NONE));
     return rc;
 }

@@ -21,6 +21,12 @@ const Command cli_commands[] = {
      "mistakes: values that an entry returns, solve(A, B) with a symmetric A, roots of singular matrices.\n"
      "A wrapper is checked around sgd.",
      "optc check mine.lua\noptc check adamw --with 'clip(1),ema(0.999)'\noptc check specs/*.lua", cmd_check},
+    {"try", "SPEC", "step a rule a few times on small tensors and say what looks wrong",
+     "Steps tensors of every rank with ordinary gradients, and with gradients that are zero, of rank one, huge, tiny\n"
+     "or not a number. Reports parameters that never move, NaN, refused factors of matrices, results in f32 that are\n"
+     "far from f64, and states that stop changing. A wrapper is tried around sgd. Exit code 1: there is a problem;\n"
+     "notes are no problems.",
+     "optc try mine.lua\noptc try adamw --with 'clip(1),skip'\noptc try soap", cmd_try},
     {"explain", "SPEC", "what a rule costs: passes over memory, bytes, launches, state, least time",
      "Prints on two screens what the rule declares, which tensors take which variant, and for each variant\n"
      "the passes over memory, bytes, launches, products, state memory and the least time of a step. The time\n"
@@ -66,6 +72,15 @@ const Command cli_commands[] = {
      "OPTC_PYTHON=venv/bin/python optc bench --device cuda --suite --against torch\n"
      "optc bench --device cuda --work gpt2-124m adamw lamb --against untuned",
      cmd_bench},
+    {"race", "SPEC…", "train small tasks with several rules and report which one wins",
+     "Trains each task with each rule on the CPU, from the same data, weights and batches. Rate and decay of every\n"
+     "rule are tuned first, with the same number of trials on other seeds. Prints a table and writes an HTML page\n"
+     "with the curves, the sweep, the verdicts and the specs. Verdicts come from an exact Mann-Whitney test over the\n"
+     "seeds, with Holm's correction over the pairs of a task. A race repeats bit for bit; only its times differ.\n"
+     "NAME+WRAPPERS is a rule with its own wrappers. Ctrl-C ends the race and writes what is done.",
+     "optc race adamw muon ./mine.lua\noptc race adamw 'adamw+clip(1)' --tasks spirals,embedding --seeds 12\n"
+     "optc race sgd lion --full -o full.html --json full.json\noptc race --from full.json -o again.html",
+     cmd_race},
     {"tune", "[SPEC…] | export|merge|show …", "measure which launches are fastest here, and keep the results",
      "export  writes results as text\n"
      "merge   adds the results of such files, entry by entry\n"

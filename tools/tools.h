@@ -19,11 +19,13 @@ extern const Command cli_commands[];                         /* NULL-terminated 
 
 int cmd_list(const Command *self, int argc, char **argv);
 int cmd_check(const Command *self, int argc, char **argv);
+int cmd_try(const Command *self, int argc, char **argv);
 int cmd_explain(const Command *self, int argc, char **argv);
 int cmd_emit(const Command *self, int argc, char **argv);
 int cmd_compile(const Command *self, int argc, char **argv);
 int cmd_dump(const Command *self, int argc, char **argv);
 int cmd_bench(const Command *self, int argc, char **argv);
+int cmd_race(const Command *self, int argc, char **argv);
 int cmd_tune(const Command *self, int argc, char **argv);
 int cmd_cache(const Command *self, int argc, char **argv);
 int cmd_ship(const Command *self, int argc, char **argv);

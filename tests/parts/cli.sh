@@ -25,7 +25,7 @@ expect() {
 
 expect 0 "usage" --help
 expect 2 "usage"
-for c in list check explain emit compile ship dump bench tune cache checkpoint doctor new version; do
+for c in list check try explain emit compile ship dump bench race tune cache checkpoint doctor new version; do
     expect 0 "optc $c" help "$c"
     expect 0 "optc $c" "$c" --help
 done
@@ -64,6 +64,30 @@ expect 0 "trap.lua:2: solve(A, B) uses only the lower triangle" explain "$work/t
 expect 1 "no wrapper 'clop'" check adamw --with 'clop(1)'
 expect 1 "outside the range" check adamw --with 'ema(2)'
 expect 1 "expected wrapper" check adamw --with 'ema(0.9'
+# try: a rule that does nothing for matrices and divides by zero, and one whose numbers cannot be trusted
+cat > "$work/still.lua" <<'END'
+return optimizer { name = "still", hyper = { lr = 0.1 }, state = { s = zeros },
+  step = function() s = 0 * s p = p - lr * g / norm(g) end, matrix = function() s = 0 * s end }
+END
+cat > "$work/noisy.lua" <<'END'
+return optimizer { name = "noisy", hyper = { lr = 0.1 }, step = function() p = p - lr * ((g + 1e7) - 1e7) end,
+  matrix = function() p = p - mm(power(gram(g) - eye(1e9, 'rows'), -1/2), g) end }
+END
+tried() { OPTC_CFLAGS=-O1 "$OPTC" try "$1" > "$work/try" 2>&1; got=$?; shift; for part; do
+    [ $got = 1 ] && grep -qF -- "$part" "$work/try" && passed=$((passed + 1)) || {
+        failed=$((failed + 1)); echo "optc try: exit $got, wanted 1 and '$part' in:"; cat "$work/try"; }; done; }
+tried "$work/still.lua" "problem: ordinary gradients never move square (6x6)" "note: the state 's' never changes" \
+    "problem: zero gradients make parameters NaN or infinite: scalar (rank 0), single (1), vector (7)"
+tried "$work/noisy.lua" "factors of matrices were refused (largest residual inf)" \
+    "problem: ordinary gradients make parameters NaN or infinite: square (6x6)"
+printf 'return optimizer { name = "far", step = function() p = p - 0.1 * ((g + 1e7) - 1e7) end }' > "$work/far.lua"
+tried "$work/far.lua" "problem: ordinary gradients: after 8 steps f32 differs from f64"
+expect 0 "ok  no problem was found" try adamw
+expect 0 "does not reach the parameters" try adamw --with skip
+expect 0 "clip" try clip
+expect 1 "adamx" try adamx
+expect 2 "several specs are given" try adamw sgd
+expect 0 "next: optc try $work/trap.lua" check "$work/trap.lua"
 # every subcommand accepts a rule and its wrappers in one word, and wrappers by path
 cat > "$work/halve.lua" <<'END'
 return wrapper { name = 'halve', args = { 'by' }, hyper = { by = 0.5 }, step = function() g = g * by inner() end }

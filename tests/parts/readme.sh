@@ -152,7 +152,7 @@ else
 fi
 
 # commands inside of sentences and tables: those that are short and need no NVRTC are run; the options of all must exist
-for c in bench cache check checkpoint compile doctor dump emit explain list new ship tune; do
+for c in bench cache check checkpoint compile doctor dump emit explain list new race ship try tune; do
     "$build/optc" help "$c"
 done > "$work/help" 2>&1
 PATH=$build:$PATH
@@ -162,7 +162,7 @@ for page in README.md tools/README.md; do
         case $command in
         *"optc "[A-Z]* | *"optc help COMMAND" | *"optc new NAME" | *"optc checkpoint show"*) ;;
         *"optc "list* | *"optc "new* | *"optc "check* | *"optc "explain* | *"optc "emit* | *"optc "dump* | \
-            *"optc "cache* | *"optc "doctor* | *"optc "help*)
+            *"optc "cache* | *"optc "doctor* | *"optc "help* | *"optc "try*)
             rm -f mine2.lua
             sh -eu -c "$(printf %s "$command" | sed 's/new mine$/new mine2/')" > "$work/said" 2>&1 </dev/null && ok ||
                 bad "$page: $command: $(cat "$work/said")" ;;

@@ -1,8 +1,11 @@
 """The documentation's Python: the snippets of runtime/python/README.md run, and the names on the page exist."""
+import contextlib
 import copy
 import inspect
+import io
 import os
 import re
+import tempfile
 import unittest
 
 import numpy
@@ -47,12 +50,25 @@ class Snippets(Case):
 
     def test_all_are_run(self):
         """A new snippet needs a test here."""
-        self.assertEqual(len(re.findall(r"^```python", TEXT, re.M)), 7)
+        self.assertEqual(len(re.findall(r"^```python", TEXT, re.M)), 8)
 
     def test_construct(self):
         mine = page("README.md").split("```lua mine.lua\n")[1].split("```")[0]
         names = self.run_one("spec=text", text=mine)
         self.assertEqual(names["opt"].param_groups[0]["lr"], 0.1)
+
+    def test_race(self):
+        with tempfile.TemporaryDirectory() as folder:
+            was = os.getcwd()
+            os.chdir(folder)
+            try:
+                with contextlib.redirect_stdout(io.StringIO()) as out:
+                    names = self.run_one("optc.torch.race")
+                self.assertIn("muon", out.getvalue())
+                self.assertTrue(os.path.exists("race.html"))
+            finally:
+                os.chdir(was)
+        self.assertEqual(len(names["report"]["results"]), 2)
 
     def test_schedule(self):
         group = self.run_one("CosineAnnealingLR")["opt"].param_groups[0]

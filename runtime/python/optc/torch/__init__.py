@@ -14,6 +14,7 @@ from ._kfac import kfac_inputs
 from ._device_info import best_device, empty_cache, memory_info
 from ._optimizer import Optimizer
 from ._products import batched_matmul, bounded_matmul, gram, kron
+from ._race import race
 from ._samples import per_sample
 from ._scaling import GradScaler
 from ._param_routing import sorted_by

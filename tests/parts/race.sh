@@ -1,0 +1,91 @@
+#!/bin/sh
+# Tests `optc race`: gradients of the tasks, a small race whose page and JSON agree, repetition bit for bit on any
+# number of threads, interruption, and messages.
+#   OPTC          the command
+#   OPTC_PYTHON   Python 3 (default python3)
+set -u
+passed=0 failed=0 root=$PWD python=${OPTC_PYTHON:-python3}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export OPTC_CACHE="${OPTC_TEST_CACHE:-$work/cache}"
+cd "$work" || exit 1
+
+# expect CODE PART ARGS…: the command exits with CODE and its output contains PART
+expect() {
+    code=$1 part=$2
+    shift 2
+    out=$("$OPTC" race "$@" </dev/null 2>&1)
+    got=$?
+    if [ "$got" = "$code" ] && printf '%s' "$out" | grep -qF -- "$part"; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        printf 'optc race %s: exit %s (wanted %s), wanted "%s" in:\n%s\n' "$*" "$got" "$code" "$part" "$out" | head -20
+    fi
+}
+check() { "$@" && passed=$((passed + 1)) || { failed=$((failed + 1)); echo "failed: $*"; }; }
+page() { "$python" "$root/tests/python/race_page.py" "$@"; }
+
+# ---- exact gradients
+"$OPTC" race --check-gradients > gradients
+check test $? = 0
+check test "$(grep -c '^ok ' gradients)" = 6
+
+# ---- one small race: a matrix rule, a wrapper, an average, a rule that diverges
+cat > wild.lua <<'END'
+return optimizer { name = "wild", hyper = { lr = 1 }, doc = "climbs <fast> & far", step = function() p = p + 9 * g end }
+END
+small() { "$OPTC" race adamw muon 'sgd+clip(1)' schedulefree_adamw ./wild.lua --tasks matrix,spirals,embedding \
+    --steps 22 --trials 4 --seeds 6 "$@"; }
+small --threads 1 -o one.html --json one.json > one.txt
+check test $? = 0
+small --threads 3 -o two.html --json two.json > two.txt
+check page one.json one.html
+check page same one.json two.json
+check grep -q "wild.lua .* 6 " one.txt
+check grep -q "not separable\|beats" one.txt
+expect 0 "wrote again.html" --from one.json -o again.html
+check cmp one.html again.html
+small --threads 3 -o other.html --json other.json --seed 50 > /dev/null
+page same one.json other.json 2> /dev/null && { failed=$((failed + 1)); echo "another seed gave the same race"; }
+
+# ---- Ctrl-C leaves a valid report
+check "$python" - "$OPTC" <<'END'
+import json, signal, subprocess, sys, time
+race = subprocess.Popen([sys.argv[1], "race", "sgd", "adamw", "--tasks", "matrix,text", "--threads", "1", "--json",
+                         "stopped.json", "-o", "stopped.html"], stdout=subprocess.PIPE)
+time.sleep(1)
+race.send_signal(signal.SIGINT)
+out, _ = race.communicate(timeout=20)
+report = json.load(open("stopped.json"))
+assert race.returncode == 130 and report["interrupted"] and b"interrupted" in out, (race.returncode, out)
+assert "interrupted" in open("stopped.html").read()
+END
+check page stopped.json stopped.html
+
+# ---- messages
+expect 0 "6 seeds cannot separate any two of 9 rules; use --seeds 7 or more" adam adamw sgd lion muon lamb adan nadam \
+    radam --seeds 6 --tasks matrix --steps 1 --trials 1 -o many.html
+expect 2 "no rule is given"
+expect 1 "adamx" adamx
+expect 1 "No such file" ./none.lua
+expect 1 "sophia has the entry 'update_hessian'" adamw sophia
+expect 2 "adamw is named twice" adamw adamw
+expect 2 "must be a whole number from 1" adamw --seeds 0
+expect 2 "a race has 6 to 64 seeds" adamw --seeds 5
+expect 2 "must be a number above 0" adamw --tasks matrix --target nan
+expect 2 "--target needs one task" adamw --target 1
+expect 2 "did you mean 'spirals'" adamw --tasks spiral
+expect 2 "--schedule knows linear and constant" adamw --schedule cosine
+expect 1 "cannot write none/a.html" adamw -o none/a.html
+expect 1 "cannot read none.json" --from none.json
+expect 2 "it takes no rules" --from one.json adamw
+printf '{"format": "optc-race 1", "seeds": [1,]}' > bad.json
+expect 1 "bad.json:1: the text is not JSON" --from bad.json
+printf '{"format": "optc-race 1", "most_trials": 4, "seeds": 7}' > bad.json
+expect 1 "'seeds' must be a list" --from bad.json
+sed 's/"best": [0-9]*/"best": 77/' one.json > bad.json
+expect 1 "'best' must be a whole number" --from bad.json
+check test ! -e race.html
+echo "race: $passed passed, $failed failed"
+[ $failed = 0 ]

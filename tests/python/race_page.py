@@ -1,0 +1,158 @@
+"""Checks what `optc race` wrote: race_page.py JSON HTML compares the page with the numbers, and the verdicts with a
+count of all permutations. race_page.py same A.json B.json compares two races without their times."""
+import html.parser
+import itertools
+import json
+import math
+import sys
+
+VOID = {"meta", "br", "link", "img", "input", "hr"}
+
+
+class Page(html.parser.HTMLParser):
+    """Collects plots with their curves, and checks that tags are closed in order."""
+
+    def __init__(self):
+        super().__init__(convert_charrefs=True)
+        self.open, self.plots, self.texts, self.tables = [], [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        assert tag not in ("script", "link", "img", "iframe"), "the page has <%s>" % tag
+        for name, value in attrs.items():
+            assert not name.startswith("on") and "://" not in (value or ""), "%s=%s" % (name, value)
+        if tag == "svg":
+            self.plots.append((attrs, []))
+        elif tag in ("polyline", "circle") and self.plots:
+            self.plots[-1][1].append(attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.tables.append([])
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open and self.open[-1] == tag.replace("clippath", "clippath"), (tag, self.open)
+        self.open.pop()
+
+    def handle_data(self, data):
+        self.texts.append(data)
+        if self.open and self.open[-1] in ("td", "th"):
+            self.tables[-1].append(data)
+
+
+def median(v):
+    v = sorted(v)
+    n = len(v)
+    return v[n // 2] if n % 2 or math.isinf(v[n // 2]) else (v[n // 2 - 1] + v[n // 2]) / 2
+
+
+def curve_of(result, name, points):
+    """The losses that a curve must show."""
+    runs = [r for r in result["runs"] if r["done"]]
+    if name != "median":
+        return next(r["loss"] for r in runs if r["seed"] == int(name))
+    out = []
+    for k in range(points):
+        v = median([r["loss"][k] if k < len(r["loss"]) else math.inf for r in runs])
+        if math.isinf(v):
+            break
+        out.append(v)
+    return out
+
+
+def check_curves(report, page):
+    tasks = {t["name"]: t for t in report["tasks"]}
+    results = {(r["task"], r["rule"]): r for r in report["results"]}
+    seen = set()
+    for plot, curves in page.plots:
+        if plot["data-plot"] == "sweep":
+            continue
+        task = tasks[plot["data-task"]]
+        x0, x1, y0, y1, left, top, width, height = (
+            float(plot["data-" + k]) for k in "x0 x1 y0 y1 left top width height".split())
+        points = -(-task["steps"] // task["every"]) + 1
+        for c in curves:
+            want = curve_of(results[task["name"], c["data-rule"]], c["data-curve"], points)
+            shown = [tuple(map(float, p.split(","))) for p in c["points"].split()]
+            assert len(shown) == len(want), (plot, c["data-rule"], len(shown), len(want))
+            for k, (x, y) in enumerate(shown):
+                step = min(k * task["every"], task["steps"])
+                at = 1 - (math.log(max(want[k], 1e-30)) - math.log(y0)) / (math.log(y1) - math.log(y0))
+                assert abs(x - (left + width * (step - x0) / (x1 - x0))) < 0.006, "step of point %d" % k
+                assert abs(y - (top + height * min(max(at, -5), 6))) < 0.006, "loss of point %d" % k
+            seen.add((plot["data-plot"], task["name"], c["data-rule"], c["data-curve"]))
+    for (task, rule), r in results.items():
+        for run in r["runs"]:
+            if run["done"] and run["loss"]:
+                assert ("curves", task, rule, str(run["seed"])) in seen, (task, rule, run["seed"])
+    return len(seen)
+
+
+def order(run):
+    return (0, run["reached"]) if run["reached"] else (1, math.inf if run["diverged"] else run["loss"][-1])
+
+
+def permutation_p(a, b):
+    """Two-sided p of the rank sum, by all choices of len(a) runs."""
+    both = sorted(a + b)
+    ranks = {v: (both.index(v) + 1 + both.index(v) + both.count(v)) / 2 for v in both}
+    all_ranks = [ranks[v] for v in a + b]
+    mean = sum(all_ranks) * len(a) / len(all_ranks)
+    off = abs(sum(ranks[v] for v in a) - mean)
+    sums = [abs(sum(c) - mean) >= off - 1e-9 for c in itertools.combinations(all_ranks, len(a))]
+    return sum(sums) / len(sums)
+
+
+def check_verdicts(report):
+    results = {(r["task"], r["rule"]): [order(x) for x in r["runs"] if x["done"]] for r in report["results"]}
+    for task in report["tasks"]:
+        pairs = [v for v in report["verdicts"] if v["task"] == task["name"]]
+        rules = len(report["rules"])
+        assert len(pairs) == rules * (rules - 1) // 2
+        last = 0
+        for i, v in enumerate(pairs):
+            a, b = results[task["name"], v["a"]], results[task["name"], v["b"]]
+            p = permutation_p(a, b) if a and b else 1
+            assert abs(p - v["p"]) < 1e-9, (v, p)
+            last = max(last, min(1, v["p"] * (len(pairs) - i)))
+            assert abs(v["adjusted"] - last) < 1e-12 and v["beats"] == (last < 0.05), v
+
+
+def check_page(path, page_path):
+    report = json.load(open(path))
+    page = Page()
+    page.feed(open(page_path).read())
+    assert not page.open, page.open
+    curves = check_curves(report, page)
+    check_verdicts(report)
+    text = "".join(page.texts)
+    assert report["machine"]["command"] in text
+    for rule in report["rules"]:
+        assert rule["text"].strip() in text, "the spec of %s is missing" % rule["name"]
+    for seed in report["seeds"] + report["tuning_seeds"]:
+        assert str(seed) in text
+    assert not set(report["seeds"]) & set(report["tuning_seeds"])
+    rows = {tuple(row) for row in page.tables}
+    for r in report["results"]:
+        loss = r["summary"]["median_loss"]
+        shown = "–" if loss is None else "%.4g" % loss
+        assert any(r["rule"] in row and shown in row for row in rows), (r["task"], r["rule"], shown)
+        assert len(r["trials"]) <= report["most_trials"]
+    print("%d curves, %d verdicts" % (curves, len(report["verdicts"])))
+
+
+def same(a, b):
+    a, b = json.load(open(a)), json.load(open(b))
+    del a["machine"], b["machine"]
+    assert a == b, "two races with the same seeds differ"
+
+
+if sys.argv[1] == "same":
+    same(*sys.argv[2:])
+else:
+    check_page(*sys.argv[1:])

@@ -1,0 +1,208 @@
+/* Reads a report from JSON, as race_json writes it. optc.torch.race writes the same format, so that there is one page
+ * for both. Verdicts and medians are computed again from the runs. */
+#include "tools/race/json_tree.h"
+#include "tools/race/race.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_POINTS = 100000 };
+
+/* The first mistake; later ones are not reported. */
+typedef struct Reading { RaceReport *p; const char *path; bool bad; } Reading;
+
+static void wrong(Reading *in, const char *what, const char *need)
+{
+    if (!in->bad)
+        cli_error("race: %s: '%s' must be %s", in->path, what, need);
+    in->bad = true;
+}
+
+static const char *text_of(Reading *in, const Json *x, const char *key)
+{
+    const Json *m = json_member(x, key);
+    if (!m)
+        return "";
+    if (m->kind != JSON_STRING)
+        wrong(in, key, "a text");
+    return m->text;
+}
+
+static double real_of(Reading *in, const Json *x, const char *key)
+{
+    const Json *m = json_member(x, key);
+    if (m && m->kind != JSON_NUMBER && m->kind != JSON_NULL)
+        wrong(in, key, "a number or null");
+    return m ? m->number : NAN;
+}
+
+static int whole_of(Reading *in, const Json *x, const char *key, int least, int most)
+{
+    double v = real_of(in, x, key);
+    if (!(v >= least && v <= most) || v != floor(v)) {
+        char need[64];
+        snprintf(need, sizeof need, "a whole number from %d to %d", least, most);
+        wrong(in, key, need);
+        return least;
+    }
+    return (int)v;
+}
+
+static bool truth_of(const Json *x, const char *key)
+{
+    const Json *m = json_member(x, key);
+    return m && m->kind == JSON_TRUE;
+}
+
+static int list_of(Reading *in, const Json *x, const char *key, int least, int most, const Json **list)
+{
+    char need[64];
+    *list = json_member(x, key);
+    snprintf(need, sizeof need, "a list of %d to %d items", least, most);
+    if (*list && (*list)->kind == JSON_LIST && (*list)->count >= least && (*list)->count <= most)
+        return (*list)->count;
+    wrong(in, key, need);
+    return 0;
+}
+
+static int64_t *seeds_of(Reading *in, const Json *x, const char *key, int *n)
+{
+    const Json *list;
+    *n = list_of(in, x, key, 0, RACE_MOST_SEEDS, &list);
+    int64_t *v = NEWS(&in->p->arena, int64_t, *n + 1);
+    for (int i = 0; i < *n; i++) {
+        double s = json_item(list, i)->number;
+        v[i] = s > -0x1p53 && s < 0x1p53 ? (int64_t)s : 0;
+    }
+    return v;
+}
+
+static void read_trials(Reading *in, const Json *x, RaceEntry *e)
+{
+    const Json *list;
+    e->ntrial = list_of(in, x, "trials", 0, RACE_MOST_TRIALS, &list);
+    e->trial = NEWS(&in->p->arena, RaceTrial, e->ntrial + 1);
+    for (int i = 0; i < e->ntrial; i++) {
+        const Json *t = json_item(list, i);
+        double loss = real_of(in, t, "loss"), steps = real_of(in, t, "steps");
+        e->trial[i] = (RaceTrial){.rate = real_of(in, t, "rate"), .decay = real_of(in, t, "decay"),
+                                  .factor = real_of(in, t, "factor"),
+                                  .seeds = whole_of(in, t, "seeds", 0, RACE_MOST_SEEDS),
+                                  .reached = whole_of(in, t, "reached", 0, RACE_MOST_SEEDS),
+                                  .diverged = whole_of(in, t, "diverged", 0, RACE_MOST_SEEDS),
+                                  .steps = isnan(steps) ? INFINITY : steps, .loss = isnan(loss) ? INFINITY : loss};
+    }
+    e->best = e->ntrial ? whole_of(in, x, "best", 0, e->ntrial - 1) : -1;
+}
+
+static void read_runs(Reading *in, const Json *x, RaceEntry *e, const RaceTaskInfo *task)
+{
+    const Json *list, *points;
+    e->nrun = list_of(in, x, "runs", 0, RACE_MOST_SEEDS, &list);
+    e->run = NEWS(&in->p->arena, RaceRun, e->nrun + 1);
+    for (int i = 0; i < e->nrun && !in->bad; i++) {
+        const Json *r = json_item(list, i);
+        RaceRun *run = &e->run[i];
+        *run = (RaceRun){.seed = (int64_t)whole_of(in, r, "seed", 0, 2000000000), .done = truth_of(r, "done"),
+                         .diverged = truth_of(r, "diverged"), .reached = whole_of(in, r, "reached", 0, task->steps)};
+        run->npoint = list_of(in, r, "loss", 0, race_points(task), &points);
+        run->loss = NEWS(&in->p->arena, double, run->npoint + 1);
+        const Json *m = run->npoint ? points->first : NULL;
+        for (int k = 0; m; m = m->next)
+            run->loss[k++] = m->number;
+        if (run->done && !run->npoint && !run->diverged)
+            wrong(in, "loss", "a list of numbers in a run that is done");
+    }
+}
+
+static void read_machine(Reading *in, const Json *x)
+{
+    RaceReport *p = in->p;
+    const Json *m = json_member(x, "machine"), *rules = json_member(m, "rules"), *times = json_member(m, "times");
+    p->command = text_of(in, m, "command");
+    p->machine = text_of(in, m, "device");
+    p->date = text_of(in, m, "date");
+    p->seconds = real_of(in, m, "seconds");
+    p->cpu_seconds = real_of(in, m, "cpu_seconds");
+    for (int r = 0; r < p->nrule; r++) {
+        const Json *rule = json_item(rules, r);
+        p->rule[r].path = text_of(in, rule, "path");
+        p->rule[r].compile_seconds = real_of(in, rule, "compile_seconds");
+    }
+    for (int i = 0; i < p->ntask * p->nrule; i++)
+        for (int k = 0; k < p->entry[i].nrun; k++) {
+            const Json *t = json_item(json_item(times, i), k);
+            p->entry[i].run[k].seconds = real_of(in, t, "all");
+            p->entry[i].run[k].target_seconds = real_of(in, t, "target");
+        }
+}
+
+static void read_tree(Reading *in, const Json *x)
+{
+    RaceReport *p = in->p;
+    const Json *tasks, *rules, *results;
+    if (strcmp(text_of(in, x, "format"), "optc-race 1"))
+        wrong(in, "format", "\"optc-race 1\": the file is no report of a race");
+    p->version = text_of(in, x, "version");
+    p->interrupted = truth_of(x, "interrupted");
+    p->most_trials = whole_of(in, x, "most_trials", 0, RACE_MOST_TRIALS);
+    p->linear = !strcmp(text_of(in, x, "schedule"), "linear");
+    p->seed = seeds_of(in, x, "seeds", &p->nseed);
+    p->tune = seeds_of(in, x, "tuning_seeds", &p->ntune);
+    p->ntask = list_of(in, x, "tasks", 1, RACE_MOST_TASKS, &tasks);
+    p->nrule = list_of(in, x, "rules", 1, RACE_MOST_RULES, &rules);
+    if (in->bad)
+        return;
+    p->task = NEWS(&p->arena, RaceTaskInfo, p->ntask);
+    p->rule = NEWS(&p->arena, RaceRuleInfo, p->nrule);
+    p->entry = NEWS(&p->arena, RaceEntry, p->ntask * p->nrule);
+    for (int t = 0; t < p->ntask; t++) {
+        const Json *m = json_item(tasks, t);
+        p->task[t] = (RaceTaskInfo){text_of(in, m, "name"), text_of(in, m, "about"),
+                                    whole_of(in, m, "steps", 1, MOST_POINTS), whole_of(in, m, "every", 1, MOST_POINTS),
+                                    real_of(in, m, "target")};
+        if (!isfinite(p->task[t].target))
+            wrong(in, "target", "a number");
+    }
+    for (int r = 0; r < p->nrule; r++) {
+        const Json *m = json_item(rules, r);
+        p->rule[r] = (RaceRuleInfo){.name = text_of(in, m, "name"), .text = text_of(in, m, "text"), .path = "",
+                                    .rate = text_of(in, m, "rate"), .decay = text_of(in, m, "decay"),
+                                    .note = text_of(in, m, "note")};
+    }
+    int n = p->ntask * p->nrule;
+    list_of(in, x, "results", n, n, &results);
+    for (int i = 0; i < n && !in->bad; i++) {
+        const Json *m = json_item(results, i);
+        if (strcmp(text_of(in, m, "task"), p->task[i / p->nrule].name) ||
+            strcmp(text_of(in, m, "rule"), p->rule[i % p->nrule].name))
+            wrong(in, "results", "in the order of tasks, and inside a task of rules");
+        read_trials(in, m, &p->entry[i]);
+        read_runs(in, m, &p->entry[i], &p->task[i / p->nrule]);
+    }
+    if (!in->bad)
+        read_machine(in, x);
+}
+
+bool race_read(RaceReport *p, const char *path)
+{
+    FILE *f = fopen(path, "rb");
+    size_t len = 0;
+    if (!f)
+        return cli_error("race: cannot read %s: %s", path, strerror(errno)), false;
+    char *text = cli_read_all(f, (size_t)256 << 20, &len);
+    int line = 0;
+    fclose(f);
+    if (!text)
+        return cli_error("race: cannot read %s: %s", path, strerror(errno)), false;
+    char *copy = arena_strndup(&p->arena, text, len);
+    free(text);
+    const Json *x = json_parse(&p->arena, copy, &line);
+    if (!x)
+        return cli_error("race: %s:%d: the text is not JSON", path, line), false;
+    Reading in = {p, path, false};
+    read_tree(&in, x);
+    return !in.bad;
+}

@@ -1,0 +1,123 @@
+/* Rules of a race: compiles them and finds out which hyperparameters to tune and which entries to call. */
+#include "tools/race/race.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The hyperparameter `name` of the rule itself, of its rest rule or of a wrapper: "lr", "adamw.lr". */
+static bool has_name(const char *hyper, const char *name)
+{
+    const char *dot = strrchr(hyper, '.');
+    return !strcmp(dot ? dot + 1 : hyper, name);
+}
+
+static void find_hypers(RaceRule *r, const char *rate)
+{
+    for (int i = 0; i < optc_rule_hypers(r->rule); i++) {
+        optc_hyper h;
+        if (optc_rule_hyper(r->rule, i, &h) != OPTC_OK)
+            continue;
+        if (has_name(h.name, rate) && r->nrate < RACE_HYPERS) {
+            r->rate[r->nrate] = h.name;
+            r->rate_default[r->nrate] = h.value;
+            r->rate_lo[r->nrate] = h.lo;
+            r->rate_hi[r->nrate++] = h.hi;
+        }
+        if (has_name(h.name, "weight_decay") && r->ndecay < RACE_HYPERS) {
+            r->decay_default = r->ndecay ? r->decay_default : h.value;
+            r->decay[r->ndecay++] = h.name;
+        }
+    }
+}
+
+/* Rates have one of these names; a rate of 0 cannot be scaled. */
+static void find_rate(RaceRule *r)
+{
+    static const char *const names[] = {"lr", "learning_rate", "step_size", "rate", "eta", "alpha"};
+    for (size_t i = 0; i < sizeof names / sizeof *names && !r->nrate; i++) {
+        r->nrate = r->ndecay = 0;
+        find_hypers(r, names[i]);
+        if (r->nrate && r->rate_default[0] == 0)
+            r->nrate = 0;
+    }
+}
+
+/* Entries that the race calls. A rule with another entry would run without what that entry provides. */
+static bool find_entries(RaceRule *r, const char *label)
+{
+    for (int i = 0; i < optc_rule_entries(r->rule); i++) {
+        const char *e = optc_rule_entry(r->rule, i);
+        r->averages = r->averages || !strcmp(e, "to_eval");
+        r->perturbs = r->perturbs || !strcmp(e, "perturb");
+        r->hessian = r->hessian || !strcmp(e, "set_hessian");
+        if (strcmp(e, "step") && strcmp(e, "to_eval") && strcmp(e, "to_train") && strcmp(e, "perturb") &&
+            strcmp(e, "set_hessian"))
+            return cli_error("race: %s has the entry '%s', which no task of the race can feed; race rules whose "
+                             "entries are step, to_eval, to_train, perturb and set_hessian", label, e), false;
+    }
+    for (int i = 0; i < optc_rule_inputs(r->rule); i++)
+        return cli_error("race: %s needs the input '%s', which no task of the race provides", label,
+                         optc_rule_input(r->rule, i)), false;
+    return true;
+}
+
+static bool spec_text(RaceRuleInfo *info, Arena *a, const char *label, const char *path)
+{
+    Spec s;
+    CompileOpts o = COMPILE_OPTS_INIT;
+    o.path = path;
+    bool ok = spec_open(&s, label, &o, false, NULL);
+    if (!ok)
+        spec_fail(&s);
+    else if (spec_entry(s.gen.plan, "step") < 0) {
+        cli_error("race: %s has no entry 'step'", label);
+        ok = false;
+    } else {
+        spec_warnings(&s);
+        info->text = arena_strndup(a, s.src.text, s.src.len);
+    }
+    spec_close(&s);
+    return ok;
+}
+
+bool race_rule_open(RaceRule *r, RaceRuleInfo *info, Arena *a, optc_engine *e, const char *label, const char *path)
+{
+    double began = cli_now();
+    *info = (RaceRuleInfo){.name = arena_strdup(a, label), .text = "", .path = "", .rate = "", .decay = "", .note = ""};
+    if (!strcmp(label, "-"))
+        return cli_error("race: cannot read a spec from standard input: it is read more than once; name a file"), false;
+    if (!spec_text(info, a, label, path))
+        return false;
+    if (optc_compile(e, &(optc_rule_options){.spec = label}, &r->rule) != OPTC_OK)
+        return cli_error("%s", optc_message()), false;
+    info->compile_seconds = cli_now() - began;
+    info->path = arena_strdup(a, optc_rule_path(r->rule));
+    if (!find_entries(r, label))
+        return false;
+    find_rate(r);
+    for (int i = 0; i < optc_rule_states(r->rule); i++) {
+        optc_state_info s;
+        r->scales = r->scales || (optc_rule_state(r->rule, i, &s) == OPTC_OK && !strcmp(s.name, "loss_scale.scale"));
+    }
+    r->fallback = *optc_rule_field(r->rule, "fallback") != 0;
+    Buf b = {.arena = a};
+    if (r->averages)
+        buf_puts(&b, "evaluated between to_eval and to_train, at a constant rate; ");
+    if (r->perturbs)
+        buf_puts(&b, "two gradients per step (perturb); ");
+    if (r->hessian)
+        buf_puts(&b, "three gradients per step (set_hessian gets a Hutchinson estimate); ");
+    if (r->fallback)
+        buf_printf(&b, "embeddings and heads take %s; ", optc_rule_field(r->rule, "fallback"));
+    if (!r->nrate)
+        buf_puts(&b, "no hyperparameter named lr: its rate is not tuned; ");
+    if (b.len > 2)
+        info->note = arena_strndup(a, buf_text(&b), b.len - 2);
+    Buf rates = {.arena = a};
+    for (int i = 0; i < r->nrate; i++)
+        buf_printf(&rates, "%s%s", i ? " and " : "", r->rate[i]);
+    info->rate = arena_strdup(a, r->nrate ? buf_text(&rates) : "");
+    info->decay = r->ndecay ? "weight_decay" : "";
+    return true;
+}

@@ -1,0 +1,157 @@
+/* What a race prints: a live plot on a terminal, and the table of results. */
+#include "tools/race/race.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PLOT_WIDTH = RACE_COLUMNS - 12, PLOT_HEIGHT = 12 };
+
+static const char *rule_paint(int rule)
+{
+    static const char *const code[] = {"\033[34m", "\033[33m", "\033[32m", "\033[35m", "\033[36m", "\033[31m"};
+    return code[rule % 6];
+}
+
+/* The last task with a finished run. */
+static int shown_task(const RaceReport *p)
+{
+    for (int t = p->ntask; t-- > 0;)
+        for (int i = 0; i < p->nrule; i++)
+            for (int k = 0; k < race_entry(p, t, i)->nrun; k++)
+                if (race_entry(p, t, i)->run[k].done)
+                    return t;
+    return -1;
+}
+
+/* Draws the medians of a task into cells: 0 is empty, otherwise 1 + the rule. */
+static bool draw(const RaceReport *p, int task, unsigned char cell[PLOT_HEIGHT][PLOT_WIDTH], double *low, double *high)
+{
+    const RaceTaskInfo *t = &p->task[task];
+    double *m = malloc(sizeof *m * (size_t)race_points(t));
+    memset(cell, 0, PLOT_HEIGHT * PLOT_WIDTH);
+    *low = *high = t->target;
+    for (int pass = 0; m && pass < 2; pass++)
+        for (int r = 0; r < p->nrule; r++)
+            for (int k = 0, n = race_median_curve(p, task, r, m); k < n; k++) {
+                double v = m[k] > 1e-30 ? m[k] : 1e-30;
+                if (pass == 0) {
+                    *low = v < *low ? v : *low;
+                    *high = v > *high ? v : *high;
+                    continue;
+                }
+                int x = (int)((PLOT_WIDTH - 1.0) * race_step(t, k) / t->steps + 0.5);
+                int y = (int)((PLOT_HEIGHT - 1) * log(*high / v) / log(*high / *low) + 0.5);
+                cell[y][x] = (unsigned char)(1 + r);
+            }
+    free(m);
+    return *high > *low;
+}
+
+static void progress_line(const Race *race, bool last)
+{
+    double remaining, share = race_progress(race, &remaining);
+    int full = (int)(share * 40);
+    printf("\033[K[");
+    for (int i = 0; i < 40; i++)
+        putchar(i < full ? '#' : '.');
+    printf("] %3.0f %%", 100 * share);
+    if (last)
+        printf(", %.0f s\n", cli_now() - race->started);
+    else if (remaining >= 0)
+        printf(", about %.0f s left\n", remaining + 0.5);
+    else
+        printf("\n");
+}
+
+void race_show(const Race *race, bool last)
+{
+    static bool drawn;                                     /* the cursor is below an earlier plot */
+    const RaceReport *p = race->report;
+    unsigned char cell[PLOT_HEIGHT][PLOT_WIDTH];
+    int task = shown_task(p);
+    double low = 1, high = 1;
+    if (drawn)
+        printf("\033[%dA", PLOT_HEIGHT + 3);
+    drawn = !last;
+    bool any = task >= 0 && draw(p, task, cell, &low, &high);
+    printf("\033[K%s\n", any ? p->task[task].name : "tuning rates");
+    for (int y = 0; y < PLOT_HEIGHT; y++) {
+        double edge = y == 0 ? high : y == PLOT_HEIGHT - 1 ? low : NAN;
+        printf("\033[K");
+        if (any && !isnan(edge))
+            printf("%9.3g |", edge);
+        else
+            printf("%9s |", "");
+        for (int x = 0; any && x < PLOT_WIDTH; x++)
+            if (cell[y][x])
+                printf("%s%c\033[0m", rule_paint(cell[y][x] - 1), 'A' + cell[y][x] - 1);
+            else
+                putchar(' ');
+        putchar('\n');
+    }
+    printf("\033[K%10s", "");
+    for (int r = 0, wide = 10; r < p->nrule; r++) {
+        wide += 4 + cli_width(p->rule[r].name);
+        if (wide > RACE_COLUMNS - 2) {                     /* a line that wraps would spoil the next frame */
+            printf(" …");
+            break;
+        }
+        printf(" %s%c\033[0m ", rule_paint(r), 'A' + r);
+        cli_print("%s", p->rule[r].name);
+    }
+    putchar('\n');
+    progress_line(race, last);
+    fflush(stdout);
+}
+
+static void number_cell(double x, int width)
+{
+    if (isfinite(x))
+        printf("  %*.4g", width, x);
+    else
+        printf("  %*s", width, "-");
+}
+
+static void verdict_line(const RaceReport *p, const RaceVerdict *v)
+{
+    if (v->beats)
+        cli_print("  %s beats %s (p = %.2g)\n", p->rule[v->a].name, p->rule[v->b].name, v->adjusted);
+    else
+        cli_print("  %s and %s: not separable (p = %.2g)\n", p->rule[v->a].name, p->rule[v->b].name, v->adjusted);
+}
+
+void race_table(const RaceReport *p)
+{
+    int wide = 4;
+    for (int r = 0; r < p->nrule; r++)
+        wide = cli_width(p->rule[r].name) > wide ? cli_width(p->rule[r].name) : wide;
+    for (int t = 0; t < p->ntask; t++) {
+        int order[RACE_MOST_RULES];
+        RaceVerdict v[RACE_MOST_RULES * RACE_MOST_RULES];
+        char title[256];
+        snprintf(title, sizeof title, "%s%s: %s; target %.4g in %d steps", t ? "\n" : "", p->task[t].name,
+                 p->task[t].about, p->task[t].target, p->task[t].steps);
+        cli_heading(title);
+        printf("  %-*s  %8s  %8s  %9s  %10s  %8s  %9s  %7s\n", wide, "rule", "steps", "reached", "time", "final loss",
+               "diverged", "rate", "decay");
+        race_order(p, t, order);
+        for (int i = 0; i < p->nrule; i++) {
+            const RaceEntry *e = race_entry(p, t, order[i]);
+            RaceSummary s = race_summary(p, t, order[i]);
+            char reached[32], time[32];
+            snprintf(reached, sizeof reached, "%d of %d", s.reached, s.done);
+            printf("  ");
+            cli_cell(p->rule[order[i]].name, wide);
+            number_cell(s.steps, 8);
+            printf("  %8s  %9s", reached, isfinite(s.seconds) ? cli_time(time, s.seconds) : "-");
+            number_cell(s.loss, 10);
+            printf("  %8d", s.diverged);
+            number_cell(e->best < 0 ? NAN : e->trial[e->best].rate, 9);
+            number_cell(e->best < 0 ? NAN : e->trial[e->best].decay, 7);
+            putchar('\n');
+        }
+        for (int i = 0, n = race_verdicts(p, t, v); i < n; i++)
+            verdict_line(p, &v[i]);
+    }
+}
