@@ -117,6 +117,7 @@ help:
 	@echo "make fuzz       random specs against the evaluator for a long time (SECONDS=600, SEED=…)"
 	@echo "make fuzz-emu   random specs and launches on an emulated GPU, bit for bit against the CPU (likewise)"
 	@echo "make test-shards  sharded bindings: every rule, number of ranks and cut, bit for bit against one process"
+	@echo "make test-html  the report of a race in headless Chromium"
 	@echo "make faults     every allocation, file call and driver call of every scenario fails once"
 	@echo "make hashes     a hash of the results of every rule, type and wrapper, in $(BUILD)/hashes.txt"
 	@echo "make test-emu   the GPU suite on an emulated GPU; make test-gpu runs it on a real one"
@@ -298,6 +299,11 @@ fuzz: all $(BUILD)/run-tests
 test-shards: all $(BUILD)/run-tests
 	@mkdir -p $(BUILD)/test-cache && chmod 700 $(BUILD)/test-cache
 	@OPTC_SHARDS=all OPTC_TEST_CACHE="$(abspath $(BUILD))/test-cache" CK_RUN_SUITE=shards $(BUILD)/run-tests
+
+# The report of a race in a browser, at the width of a phone and of a desktop; needs chromium.
+.PHONY: test-html
+test-html: all
+	@OPTC="$(abspath $(BUILD))/optc" sh tests/parts/html.sh
 
 .PHONY: faults
 faults: $(BUILD)/faults $(EMULATED)

@@ -99,7 +99,8 @@ go() {
         export OPTC="$PWD/$BUILD/optc" FAKES="$PWD/$BUILD/fake"
         sh tests/parts/cli.sh
         sh tests/parts/explain.sh
-        sh tests/parts/manual.sh ;;
+        sh tests/parts/manual.sh
+        sh tests/parts/race.sh ;;
     cuda) echo "CUDA: declarations, tuning on a fake GPU"; sh tests/parts/cuda.sh declared ;;
     architectures) echo "every rule and every architecture"; sh tests/parts/cuda.sh architectures ;;
     packages)
