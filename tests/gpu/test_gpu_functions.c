@@ -75,6 +75,54 @@ START_TEST(in_a_graph)
 }
 END_TEST
 
+/* A caller destroys its stream after the call. Later calls of the signature, other entries that replace it, and
+ * optc_functions_drop do not use that stream: the emulated driver refuses it. */
+START_TEST(stream_is_not_kept)
+{
+    SHARED();
+    enum { N = 3, SIZES = 20 };                            /* more than the engine keeps */
+    double a[SIZES * SIZES], x[N * N], want[N * N];
+    CUstream st;
+    size_t before, after, all;
+    optc_engine *e = open_gpu();
+    void *at = device_take(sizeof a), *xt = device_take(sizeof a);
+    optc_function f = {.a = {at, 0, 0}, .x = {xt, 0, 0}, .type = OPTC_F64, .n = N, .exponent = -1, .ridge = 0.5};
+    for (int i = 0; i < N * N; i++)
+        a[i] = i % (N + 1) ? 0.25 : 2 + i;
+    device_put(at, a, sizeof a);
+    OK(optc_matrix_power(e, &f));
+    device_get(want, xt, sizeof want);
+    OK(optc_functions_drop(e));
+    ck_assert(!d->cuMemGetInfo_v2(&before, &all));
+    for (int k = 0; k < 2; k++) {
+        f.n = N, f.ridge = 0.25 + 0.25 * k;                /* the second call sets the numbers of the entry */
+        ck_assert(!d->cuStreamCreate(&st, 1));
+        f.stream = st;
+        OK(optc_matrix_power(e, &f));
+        ck_assert(!d->cuStreamSynchronize(st) && !d->cuStreamDestroy_v2(st));
+    }
+    f.stream = NULL;
+    OK(optc_matrix_power(e, &f));
+    device_get(x, xt, sizeof x);
+    ck_assert(!memcmp(x, want, sizeof x));
+    for (int n = 1; n < SIZES; n++) {
+        for (int i = 0; i < n * n; i++)
+            a[i] = i % (n + 1) ? 0 : 2;
+        device_put(at, a, sizeof a);
+        ck_assert(!d->cuStreamCreate(&st, 1));
+        f.n = n, f.stream = st;
+        OK(optc_matrix_power(e, &f));
+        ck_assert(!d->cuStreamSynchronize(st) && !d->cuStreamDestroy_v2(st));
+    }
+    OK(optc_functions_drop(e));
+    ck_assert(!d->cuMemGetInfo_v2(&after, &all));
+    if (getenv("EMU_DIR"))                                 /* a GPU's pool keeps memory */
+        ck_assert_msg(after == before, "%zu bytes are kept", before - after);
+    device_give(at), device_give(xt);
+    OK(optc_close(e));
+}
+END_TEST
+
 START_TEST(refused)
 {
     SHARED();
@@ -256,6 +304,7 @@ void add_functions(TCase *t)
 {
     tcase_add_loop_test(t, definitions, 0, FUNCTION_CASES);
     tcase_add_test(t, in_a_graph);
+    tcase_add_test(t, stream_is_not_kept);
     tcase_add_test(t, refused);
     tcase_add_test(t, linear_layer);
     tcase_add_test(t, linear_layer_in_a_graph);

@@ -65,7 +65,8 @@ typedef struct FunctionRule {
 } FunctionRule;
 
 /* memory: of operands and of a parameter that is none of them; bad: two numbers per matrix (CopyFlag). result: by
- * FunctionForm.out */
+ * FunctionForm.out. done: on a GPU, recorded after the entry's last call; the caller may have destroyed the stream of
+ * that call, so the entry and its binding do not keep it. pending: `done` was recorded, and the host has not waited for it */
 typedef struct FunctionEntry {
     struct FunctionEntry *next;
     char *key;
@@ -75,7 +76,8 @@ typedef struct FunctionEntry {
     unsigned *bad;
     int64_t own_bytes, bytes, group;
     double hyper[3];
-    void *stream;
+    CUevent done;
+    bool pending;
 } FunctionEntry;
 
 /* ---- functions.c ---- */
@@ -89,7 +91,8 @@ void function_spec(FunctionForm *f, const char *declares, const char *body);
 /* ---- function_cache.c ---- */
 /* Takes an entry out of the table, or makes one. capturing: only one that was used before, with the same numbers. */
 optc_status function_take(optc_engine *e, const FunctionForm *f, bool capturing, FunctionEntry **out);
-void function_put(optc_engine *e, FunctionEntry *x, bool captured);
+/* stream: of the call that used the entry */
+void function_put(optc_engine *e, FunctionEntry *x, void *stream, bool captured);
 void functions_close(optc_engine *e);
 int64_t function_bytes(const optc_engine *e, const FunctionForm *f);       /* of a new entry, without its binding */
 /* ---- function_copy.c ---- */

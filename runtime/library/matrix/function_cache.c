@@ -138,23 +138,36 @@ static void give_rule(optc_engine *e, FunctionRule *r)
 }
 
 /* ---- entries ---- */
-static void entry_free(optc_engine *e, FunctionEntry *x)
+/* The memory is free for work of `stream` after the entry's last call. The host waits for that call if the stream
+ * cannot, or if a caller's allocator may give the memory to another stream at once. */
+static void settle(optc_engine *e, FunctionEntry *x, void *stream)
 {
-    /* A caller's allocator may give the memory to another stream at once. */
-    if (e->gpu && e->memory.alloc) {
-        (void)gpu_enter_aside(e->gpu)->cuStreamSynchronize((CUstream)x->stream);
+    const Driver *d = e->gpu->d;
+    if (x->pending && (e->memory.alloc || d->cuStreamWaitEvent((CUstream)stream, x->done, 0)))
+        (void)d->cuEventSynchronize(x->done);
+    if (x->done)
+        (void)d->cuEventDestroy_v2(x->done);
+}
+
+/* stream: of the current call; NULL: the default stream */
+static void entry_free(optc_engine *e, FunctionEntry *x, void *stream)
+{
+    if (e->gpu) {
+        gpu_enter_aside(e->gpu);
+        settle(e, x, stream);
         gpu_leave(e->gpu, OPTC_OK);
     }
+    if (x->b)
+        (void)optc_set_stream(x->b, stream);
     (void)optc_unbind(x->b);
     give_rule(e, x->rule);
-    matrices_give(e, x->memory, x->own_bytes, x->stream);
+    matrices_give(e, x->memory, x->own_bytes, stream);
     free(x->key);
     free(x);
 }
 
 static optc_status bind_entry(const FunctionForm *f, FunctionEntry *x)
 {
-    x->stream = f->stream;
     if (f->scratch) {
         x->bad = (unsigned *)(void *)x->memory;
         return OPTC_OK;
@@ -181,9 +194,15 @@ static optc_status bind_entry(const FunctionForm *f, FunctionEntry *x)
             s = optc_state(x->b, 0, f->out[i].name, &v);
         x->result[i] = v.data;
     }
-    if (s == OPTC_OK && f->stream)
-        s = optc_set_stream(x->b, f->stream);
     return s;
+}
+
+static optc_status make_event(optc_engine *e, const FunctionForm *f, FunctionEntry *x)
+{
+    enum { NO_TIMES = 2 };                     /* CU_EVENT_DISABLE_TIMING */
+    if (e->gpu)
+        TRY(e->gpu, cuEventCreate(&x->done, NO_TIMES), f->call);
+    return OPTC_OK;
 }
 
 static void key_of(const FunctionForm *f, char key[DIGEST_HEX])
@@ -202,7 +221,9 @@ static optc_status make_entry(optc_engine *e, const FunctionForm *f, const char 
         free(x);
         return no_memory(f->call);
     }
-    optc_status s = f->scratch ? OPTC_OK : take_rule(e, f, &x->rule);
+    optc_status s = make_event(e, f, x);
+    if (s == OPTC_OK && !f->scratch)
+        s = take_rule(e, f, &x->rule);
     if (s == OPTC_OK)
         s = take_memory(e, f, x);
     if (s == OPTC_OK)
@@ -210,7 +231,7 @@ static optc_status make_entry(optc_engine *e, const FunctionForm *f, const char 
     if (s != OPTC_OK) {
         char why[MOST_MESSAGE];
         snprintf(why, sizeof why, "%s", optc_message());
-        entry_free(e, x);
+        entry_free(e, x, f->stream);
         return strncmp(why, f->call, strlen(f->call)) ? fail(s, "%s: %.1900s", f->call, why) : fail(s, "%s", why);
     }
     optc_held held;
@@ -295,24 +316,40 @@ static FunctionEntry *beyond_limits(FunctionEntry *list)
     return NULL;
 }
 
-static void free_list(optc_engine *e, FunctionEntry *x)
+static void free_list(optc_engine *e, FunctionEntry *x, void *stream)
 {
     for (FunctionEntry *next; x; x = next) {
         next = x->next;
-        entry_free(e, x);
+        entry_free(e, x, stream);
     }
 }
 
-void function_put(optc_engine *e, FunctionEntry *x, bool captured)
+/* The entry's next call waits for this one. A captured call is ordered by its graph: its event would be the graph's. */
+static void mark_done(optc_engine *e, FunctionEntry *x, void *stream, bool captured)
+{
+    const Driver *d = gpu_enter_aside(e->gpu);
+    if (x->b)
+        (void)optc_set_stream(x->b, NULL);
+    if (!captured) {
+        x->pending = d->cuEventRecord(x->done, (CUstream)stream) == 0;
+        if (!x->pending)
+            (void)d->cuStreamSynchronize((CUstream)stream);
+    }
+    gpu_leave(e->gpu, OPTC_OK);
+}
+
+void function_put(optc_engine *e, FunctionEntry *x, void *stream, bool captured)
 {
     LibraryEngine *m = e->library;
+    if (e->gpu)
+        mark_done(e, x, stream, captured);
     pthread_mutex_lock(&m->lock);
     FunctionEntry **list = captured ? &m->functions.captured : &m->functions.idle;
     x->next = *list;
     *list = x;
     FunctionEntry *gone = captured ? NULL : beyond_limits(m->functions.idle);
     pthread_mutex_unlock(&m->lock);
-    free_list(e, gone);
+    free_list(e, gone, stream);
 }
 
 optc_status optc_functions_drop(optc_engine *e)
@@ -324,7 +361,7 @@ optc_status optc_functions_drop(optc_engine *e)
     FunctionEntry *all = m->functions.idle;
     m->functions.idle = NULL;
     pthread_mutex_unlock(&m->lock);
-    free_list(e, all);
+    free_list(e, all, NULL);
     trim_rules(e, 0);
     return OPTC_OK;
 }
@@ -345,7 +382,7 @@ optc_status optc_functions_held(optc_engine *e, int64_t *bytes)
 
 void functions_close(optc_engine *e)
 {
-    free_list(e, e->library->functions.captured);
+    free_list(e, e->library->functions.captured, NULL);
     e->library->functions.captured = NULL;
     (void)optc_functions_drop(e);
 }

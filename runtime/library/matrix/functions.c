@@ -18,34 +18,17 @@ static optc_status set_numbers(const FunctionForm *f, FunctionEntry *x)
     return s;
 }
 
-/* Orders the work of `stream` after the work of another one. The host does not wait. */
-static optc_status wait_for_stream(optc_engine *e, const FunctionForm *f, CUstream stream, CUstream other)
-{
-    enum { NO_TIMES = 2 };                     /* CU_EVENT_DISABLE_TIMING */
-    CUstreamCaptureStatus status = 0;
-    CUevent event;
-    if (other)
-        TRY(e->gpu, cuStreamIsCapturing(other, &status), f->call);
-    if (status)                                /* an event of that stream would draw this one into the capture */
-        return fail(OPTC_ERROR_ARGUMENT, "%s: the stream of the last call of this signature is being captured; call "
-                                         "it in that stream, or after the capture", f->call);
-    TRY(e->gpu, cuEventCreate(&event, NO_TIMES), f->call);
-    int rc = e->gpu->d->cuEventRecord(event, other);
-    rc = rc ? rc : e->gpu->d->cuStreamWaitEvent(stream, event, 0);
-    (void)e->gpu->d->cuEventDestroy_v2(event);
-    return rc ? gpu_error(e->gpu, "cuStreamWaitEvent", rc, f->call) : OPTC_OK;
-}
-
-/* The binding follows the caller's stream, after the work in the previous one. */
+/* The binding uses the caller's stream until the call ends, after the work of the entry's last call. In a capture the
+ * host waits for that work: an event from outside cannot be waited for there. */
 static optc_status follow_stream(optc_engine *e, const FunctionForm *f, FunctionEntry *x, bool capturing)
 {
-    if (!e->gpu || x->stream == f->stream)
+    if (!e->gpu)
         return OPTC_OK;
-    optc_status s = capturing ? OPTC_OK : wait_for_stream(e, f, (CUstream)f->stream, (CUstream)x->stream);
-    if (s == OPTC_OK && x->b)
-        s = optc_set_stream(x->b, f->stream);
-    x->stream = s == OPTC_OK ? f->stream : x->stream;
-    return s;
+    if (x->pending && capturing)
+        TRY(e->gpu, cuEventSynchronize(x->done), f->call);
+    else if (x->pending)
+        TRY(e->gpu, cuStreamWaitEvent((CUstream)f->stream, x->done, 0), f->call);
+    return x->b ? optc_set_stream(x->b, f->stream) : OPTC_OK;
 }
 
 static optc_status clear_bad(optc_engine *e, const FunctionForm *f, FunctionEntry *x)
@@ -135,9 +118,9 @@ static optc_status copy_out(optc_engine *e, const FunctionForm *f, const Functio
 static optc_status run_entry(optc_engine *e, const FunctionForm *f, FunctionEntry *x, bool capturing)
 {
     optc_factors about = {0};
-    optc_status s = set_numbers(f, x);
+    optc_status s = follow_stream(e, f, x, capturing);
     if (s == OPTC_OK)
-        s = follow_stream(e, f, x, capturing);
+        s = set_numbers(f, x);
     if (s == OPTC_OK)
         s = copy_in(e, f, x);
     if (s == OPTC_OK && !f->unchecked)
@@ -189,7 +172,7 @@ static optc_status run_inside(optc_engine *e, const FunctionForm *f)
     if (s != OPTC_OK)
         return s;
     s = run_entry(e, f, x, capturing);
-    function_put(e, x, capturing);
+    function_put(e, x, f->stream, capturing);
     return s;
 }
 
@@ -208,7 +191,7 @@ static optc_status memory_inside(optc_engine *e, const FunctionForm *f, Function
     if (s == OPTC_OK)
         s = follow_stream(e, f, *out, *capturing);
     if (s != OPTC_OK && *out) {
-        function_put(e, *out, *capturing);
+        function_put(e, *out, f->stream, *capturing);
         *out = NULL;
     }
     return s;

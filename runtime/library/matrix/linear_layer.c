@@ -113,7 +113,7 @@ static optc_status take_scratch(optc_engine *e, Linear *l, int64_t bytes)
 static void give_scratch(optc_engine *e, const Linear *l)
 {
     if (l->scratch)
-        function_put(e, l->scratch, l->capturing);
+        function_put(e, l->scratch, l->x.stream, l->capturing);
 }
 
 /* As many samples at a time as the workspace holds the squares of; the number changes no norm. */
