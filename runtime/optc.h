@@ -547,7 +547,10 @@ enum { OPTC_ONE = -1 };        /* next_a, next_b, next_d: the same matrix for th
  * engine. On a GPU the call returns when the work is in the stream. cuBLAS does the work; without cuBLAS the call
  * returns OPTC_ERROR_UNAVAILABLE. Temporaries stay within `workspace`; a call that needs more is refused, with the
  * number of bytes it needs. On the CPU bits depend neither on the workspace nor on threads. On a GPU cuBLAS chooses by
- * sizes and workspace. */
+ * sizes and workspace.
+ *
+ * OPTC_ERROR_DEVICE can leave a part of c written: Gram matrices, chains and large batches take several launches.
+ * Other errors change nothing. */
 typedef struct optc_product {
     const void *a, *b, *d;
     void *c;

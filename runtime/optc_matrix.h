@@ -15,7 +15,8 @@ typedef struct optc_matrix { void *data; int64_t ld, next; } optc_matrix;
  * 16 signatures, 256 MB; optc_functions_drop frees it). Several threads may call them on one engine.
  *
  * Errors: OPTC_ERROR_ARGUMENT for NULL, sizes, overlaps and other devices. OPTC_ERROR_RANGE for values: a matrix that
- * is not finite or not symmetric, or that has no such result. The message names the matrix. Nothing is changed then.
+ * is not finite or not symmetric, or that has no such result. The message names the matrix. Any failed call changes
+ * nothing: the results are stored last, on a GPU by one launch.
  *
  * On a GPU these checks of values wait for the device. With `unchecked` the call does not wait: the result of a
  * matrix that has none is NaN, and other matrices are not affected. A captured call needs `unchecked`, no `residual`,
@@ -77,7 +78,7 @@ OPTC_FUNCTION(qr)
 /* Computes y = (a (x) b) x, the Kronecker product times a vector, for each vector of a batch, without forming the
  * product: y = a x b.T, where x is a matrix of n x q and y one of m x p, row-major without gaps. a is m x n, b is
  * p x q. next_a, next_b: values from matrix to matrix; 0: consecutive; or OPTC_ONE. scale 0: 1; add: y = … + add y. The
- * rest is as in optc_product with three matrices. */
+ * rest is as in optc_product with three matrices; OPTC_ERROR_DEVICE can leave a part of y written too. */
 typedef struct optc_kron_vector {
     const void *a, *b, *x;
     void *y;
@@ -113,10 +114,10 @@ typedef struct optc_linear {
 /* norm[s] = the Frobenius norm of the gradient of sample s. */
 optc_status optc_sample_norms_sized(optc_engine *e, const optc_linear *x, size_t size);
 /* sum = the sum over s of min(1, clip / norm[s]) times the gradient of sample s. norm is not read; NULL: it is not
- * stored. The engine keeps as much memory as `out` takes, and what the norms need, for the next call. */
+ * stored. The engine keeps as much memory as `out` and `sum` take, and what the norms need, for the next call. */
 optc_status optc_clipped_sum_sized(optc_engine *e, const optc_linear *x, size_t size);
 /* K-FAC's factors: a = decay a + (1 - decay) act.T act / (batch rows), g = decay g + (1 - decay) out.T out / batch.
- * decay 0: a and g are not read. NULL: that factor is not computed. */
+ * decay 0: a and g are not read. NULL: that factor is not computed. The engine keeps as much memory as both take. */
 optc_status optc_kfac_factors_sized(optc_engine *e, const optc_linear *x, size_t size);
 static inline optc_status optc_sample_norms(optc_engine *e, const optc_linear *x)
 {

@@ -14,7 +14,7 @@
 
 enum { MOST_FUNCTIONS = 16, MOST_FUNCTION_BYTES = 256 << 20, MOST_SPEC = 1024, MOST_FUNCTION_RULES = 64 };
 
-/* templates/copy_cuda.txt has these numbers too. The tolerance of COPY_SYMMETRIC is in the bits from 8 on. */
+/* templates/copy_cuda.txt has these numbers too. The tolerance of COPY_SYMMETRIC is in the bits from 16 on. */
 typedef enum CopyFlag {
     COPY_STORE = 1,            /* from flat to the caller's matrix */
     COPY_REVERSED = 2,         /* its columns are in the opposite order */
@@ -23,7 +23,9 @@ typedef enum CopyFlag {
     COPY_LOWER = 16,           /* the upper triangle is not read: the lower one takes its place */
     COPY_SYMMETRIC = 32,       /* look for values that differ from their mirror image */
     COPY_UPPER = 64,           /* store zeros below the diagonal */
-    COPY_LOOK = 128            /* do not copy */
+    COPY_LOOK = 128,           /* do not copy */
+    COPY_RAW = 256,            /* with COPY_STORE: flat has the caller's type */
+    COPY_WIDE = 512            /* with COPY_STORE: both have f64, without gaps */
 } CopyFlag;
 
 /* A batch of matrices of a call. name: in the spec, NULL: the spec does not have it; label: in messages. ld, next: as
@@ -100,4 +102,6 @@ int64_t function_bytes(const optc_engine *e, const FunctionForm *f);       /* of
  * the order of the stream, inside gpu_enter. */
 optc_status function_copy(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, unsigned flags, char *flat,
                           unsigned *bad);
+/* Stores up to two results: all of them, or none and an error. flat: by slot. */
+optc_status function_store(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, char *const *flat, int n);
 #endif

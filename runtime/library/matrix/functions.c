@@ -106,15 +106,6 @@ static optc_status check_results(optc_engine *e, const FunctionForm *f, Function
                : s;
 }
 
-static optc_status copy_out(optc_engine *e, const FunctionForm *f, const FunctionEntry *x)
-{
-    optc_status s = OPTC_OK;
-    for (int i = 0; i < f->nout && s == OPTC_OK; i++)
-        if (f->out[i].at)
-            s = function_copy(e, f, &f->out[i], f->out[i].flags | COPY_STORE, x->result[i], NULL);
-    return s;
-}
-
 static optc_status run_entry(optc_engine *e, const FunctionForm *f, FunctionEntry *x, bool capturing)
 {
     optc_factors about = {0};
@@ -134,7 +125,7 @@ static optc_status run_entry(optc_engine *e, const FunctionForm *f, FunctionEntr
     if (s == OPTC_OK && f->residual)
         s = optc_factors_about(x->b, 0, &about);
     if (s == OPTC_OK)
-        s = copy_out(e, f, x);
+        s = function_store(e, f, f->out, x->result, f->nout);
     if (s == OPTC_OK && f->residual)
         *f->residual = about.residual;
     return s;

@@ -11,12 +11,13 @@
 
 /* A call after the caller's struct was read. In the engine's memory: gram, act act.T and out out.T of the samples of a
  * part, and weight, a number per row, in the type that functions compute in; norm in f64; scaled, out times the
- * weights, in the caller's type. group: of the call's entries (function.h). */
+ * weights, and made, results that are stored when all of them exist, in the caller's type. group: of the call's entries
+ * (function.h). */
 typedef struct Linear {
     const char *call;
     optc_linear x;
     Type type, compute;
-    char *gram[2], *weight, *scaled, *norm;
+    char *gram[2], *weight, *scaled, *norm, *made[2];
     int64_t part, group;
     FunctionEntry *scratch;
     bool capturing;
@@ -122,15 +123,17 @@ static optc_status take_memory(optc_engine *e, Linear *l, bool sum)
     const optc_linear *x = &l->x;
     int64_t size = type_info[l->compute].bytes, limit = x->workspace ? x->workspace : e->workspace;
     int64_t square = dom_times(x->rows, x->rows), each = dom_times(2 * square + x->rows, size);
-    int64_t scaled = sum ? rounded(x->batch * x->rows * x->outs, type_info[l->type].bytes) : 0;
+    int64_t scaled = sum ? rounded(x->batch * x->rows * x->outs, type_info[l->type].bytes) : 0,
+            made = sum ? rounded(dom_times(x->outs, x->in), type_info[l->type].bytes) : 0;
     l->part = each > limit ? 1 : limit / each < x->batch ? limit / each : x->batch;
     int64_t gram = rounded(dom_times(square, l->part), size), lines = rounded(x->batch * x->rows, size),
             numbers = rounded(x->batch, sizeof(double));
-    optc_status s = take_scratch(e, l, 2 * gram + lines + numbers + scaled);
+    optc_status s = take_scratch(e, l, 2 * gram + lines + numbers + scaled + made);
     if (s != OPTC_OK)
         return s;
     l->gram[0] = l->scratch->memory, l->gram[1] = l->gram[0] + gram;
     l->weight = l->gram[1] + gram, l->norm = l->weight + lines, l->scaled = l->norm + numbers;
+    l->made[0] = sum ? l->scaled + scaled : NULL;
     return OPTC_OK;
 }
 
@@ -201,19 +204,31 @@ static optc_status scale_out(optc_engine *e, const Linear *l)
     return function_run(e, &f);
 }
 
-static optc_status store_norms(optc_engine *e, const Linear *l)
+/* Stores two results of the call, whose arrays have no gaps: both or none. */
+static optc_status store_results(optc_engine *e, const Linear *l, const FunctionSlot s[2], char *const made[2])
 {
-    size_t bytes = (size_t)l->x.batch * sizeof(double);
-    if (!l->x.norm)
-        return OPTC_OK;
-    if (!e->gpu) {
-        memcpy(l->x.norm, l->norm, bytes);
-        return OPTC_OK;
-    }
+    FunctionForm f = form_of(l, 1, 1, 1);
+    if (!e->gpu)
+        return function_store(e, &f, s, made, 2);
     gpu_enter_aside(e->gpu);
-    int rc = e->gpu->d->cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)l->x.norm, (CUdeviceptr)(uintptr_t)l->norm, bytes,
-                                             (CUstream)l->x.stream);
-    return gpu_leave(e->gpu, rc ? gpu_error(e->gpu, "cuMemcpyDtoDAsync", rc, l->call) : OPTC_OK);
+    return gpu_leave(e->gpu, function_store(e, &f, s, made, 2));
+}
+
+static FunctionSlot result_slot(const char *label, void *at, int64_t rows, int64_t cols, bool wide)
+{
+    FunctionSlot s = dense(NULL, label, (char *)at, rows, cols, false);
+    s.flags = wide ? 0 : COPY_RAW;
+    s.wide = wide;
+    return s;
+}
+
+static optc_status store_sum(optc_engine *e, const Linear *l)
+{
+    const optc_linear *x = &l->x;
+    const FunctionSlot s[2] = {result_slot("sum", l->made[0] ? x->sum : NULL, x->outs, x->in, false),
+                               result_slot("norm", x->norm, 1, x->batch, true)};
+    char *const made[2] = {l->made[0], l->norm};
+    return store_results(e, l, s, made);
 }
 
 /* ---- the functions ---- */
@@ -236,12 +251,12 @@ static optc_status run_norms(optc_engine *e, Linear *l, bool sum)
         s = scale_out(e, l);
     if (s == OPTC_OK && sum) {
         static const ProductNames names = {"optc_clipped_sum", "out", "act", "", "sum"};
-        const optc_product p = {.a = l->scaled, .b = x->act, .c = x->sum, .type = x->type, .m = x->outs, .n = x->in,
+        const optc_product p = {.a = l->scaled, .b = x->act, .c = l->made[0], .type = x->type, .m = x->outs, .n = x->in,
                                 .k = x->batch * x->rows, .turn_a = 1, .stream = x->stream};
         s = multiply_named(e, &p, &names);
     }
     if (s == OPTC_OK)
-        s = store_norms(e, l);
+        s = store_sum(e, l);
     give_scratch(e, l);
     return s;
 }
@@ -261,6 +276,22 @@ optc_status optc_clipped_sum_sized(optc_engine *e, const optc_linear *from, size
     return s == OPTC_OK ? run_norms(e, &l, true) : s;
 }
 
+/* ---- K-FAC ---- */
+static int64_t factor_side(const optc_linear *x, int side) { return side ? x->outs : x->in; }
+static char *factor_at(const optc_linear *x, int side) { return (char *)(side ? x->g : x->a); }
+
+static optc_status take_factors(optc_engine *e, Linear *l)
+{
+    const optc_linear *x = &l->x;
+    int64_t marks = rounded(2 * x->batch, sizeof(unsigned)), size = type_info[l->type].bytes, bytes[2];
+    for (int i = 0; i < 2; i++)
+        bytes[i] = factor_at(x, i) ? rounded(dom_times(factor_side(x, i), factor_side(x, i)), size) : 0;
+    optc_status s = take_scratch(e, l, marks + bytes[0] + bytes[1]);
+    l->made[0] = s == OPTC_OK ? l->scratch->memory + marks : NULL;
+    l->made[1] = s == OPTC_OK ? l->made[0] + bytes[0] : NULL;
+    return s;
+}
+
 /* Old factors are operands too, unless decay is 0. */
 static optc_status check_finite(optc_engine *e, Linear *l)
 {
@@ -269,14 +300,58 @@ static optc_status check_finite(optc_engine *e, Linear *l)
     const FunctionSlot slots[] = {
         dense(NULL, "act", (char *)(uintptr_t)(x->a ? x->act : NULL), x->rows, x->in, false),
         dense(NULL, "out", (char *)(uintptr_t)(x->g ? x->out : NULL), x->rows, x->outs, false),
-        dense(NULL, "a", x->decay != 0 ? x->a : NULL, x->in, x->in, false),
-        dense(NULL, "g", x->decay != 0 ? x->g : NULL, x->outs, x->outs, false)};
-    optc_status s = take_scratch(e, l, rounded(2 * x->batch, sizeof(unsigned)));
+        dense(NULL, "a", x->decay != 0 ? (char *)x->a : NULL, x->in, x->in, false),
+        dense(NULL, "g", x->decay != 0 ? (char *)x->g : NULL, x->outs, x->outs, false)};
+    optc_status s = OPTC_OK;
     for (int i = 0; i < 4 && s == OPTC_OK; i++) {
         f.batch = i < 2 ? x->batch : 1;
         if (slots[i].at)
             s = function_finite(e, &f, &slots[i], l->scratch);
     }
+    return s;
+}
+
+static optc_status copy_factor(optc_engine *e, const Linear *l, int side)
+{
+    size_t bytes = (size_t)(factor_side(&l->x, side) * factor_side(&l->x, side) * type_info[l->type].bytes);
+    if (!e->gpu) {
+        memcpy(l->made[side], factor_at(&l->x, side), bytes);
+        return OPTC_OK;
+    }
+    gpu_enter_aside(e->gpu);
+    int rc = e->gpu->d->cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)l->made[side],
+                                             (CUdeviceptr)(uintptr_t)factor_at(&l->x, side), bytes,
+                                             (CUstream)l->x.stream);
+    return gpu_leave(e->gpu, rc ? gpu_error(e->gpu, "cuMemcpyDtoDAsync", rc, l->call) : OPTC_OK);
+}
+
+static optc_status make_factor(optc_engine *e, const Linear *l, int side)
+{
+    const optc_linear *x = &l->x;
+    const ProductNames names = {l->call, side ? "out" : "act", "", "", side ? "g" : "a"};
+    double per = (double)x->batch * (side ? 1.0 : (double)x->rows);
+    const optc_product p = {.a = side ? x->out : x->act, .c = l->made[side], .type = x->type,
+                            .m = factor_side(x, side), .k = x->batch * x->rows, .turn_a = 1,
+                            .scale = (1 - x->decay) / per, .add = x->decay, .workspace = x->workspace,
+                            .stream = x->stream};
+    optc_status s = x->decay != 0 ? copy_factor(e, l, side) : OPTC_OK;
+    return s == OPTC_OK ? multiply_named(e, &p, &names) : s;
+}
+
+/* Both factors are computed in the engine's memory, then stored: an error changes neither. */
+static optc_status run_factors(optc_engine *e, Linear *l)
+{
+    const optc_linear *x = &l->x;
+    const FunctionSlot to[2] = {result_slot("a", x->a, x->in, x->in, false),
+                                result_slot("g", x->g, x->outs, x->outs, false)};
+    optc_status s = take_factors(e, l);
+    if (s == OPTC_OK && !x->unchecked)
+        s = check_finite(e, l);
+    for (int side = 0; side < 2 && s == OPTC_OK; side++)
+        if (factor_at(x, side))
+            s = make_factor(e, l, side);
+    if (s == OPTC_OK)
+        s = store_results(e, l, to, l->made);
     give_scratch(e, l);
     return s;
 }
@@ -297,17 +372,5 @@ optc_status optc_kfac_factors_sized(optc_engine *e, const optc_linear *from, siz
     if (s == OPTC_OK && x->a && x->g)
         s = check_apart_of(&l, "g", x->g, x->outs * x->outs * type_info[l.type].bytes, "a", x->a,
                            x->in * x->in * type_info[l.type].bytes);
-    if (s == OPTC_OK && !x->unchecked)
-        s = check_finite(e, &l);
-    for (int side = 0; side < 2 && s == OPTC_OK; side++) {
-        const ProductNames names = {l.call, side ? "out" : "act", "", "", side ? "g" : "a"};
-        double per = (double)x->batch * (side ? 1.0 : (double)x->rows);
-        const optc_product p = {.a = side ? x->out : x->act, .c = side ? x->g : x->a, .type = x->type,
-                                .m = side ? x->outs : x->in, .k = x->batch * x->rows, .turn_a = 1,
-                                .scale = (1 - x->decay) / per, .add = x->decay, .workspace = x->workspace,
-                                .stream = x->stream};
-        if (p.c)
-            s = multiply_named(e, &p, &names);
-    }
-    return s;
+    return s == OPTC_OK ? run_factors(e, &l) : s;
 }
