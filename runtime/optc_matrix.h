@@ -1,8 +1,68 @@
-/* Functions of matrices without a rule: powers, eigenvectors, triangles, solutions, orthogonal factors. optc.h includes
+/* library: */
+/* Matrices without a rule: products, powers, eigenvectors, triangles, solutions, orthogonal factors. optc.h includes
  * this file: programs include optc.h only. runtime/FUNCTIONS.md has an example and the details. */
+/* :library */
 #ifndef OPTC_MATRIX_H
 #define OPTC_MATRIX_H
 
+/* ---- products, Kronecker products ---- */
+enum { OPTC_ONE = -1 };        /* next_a, next_b, next_d: the same matrix for the whole batch */
+
+/* Computes c = scale a b + add c for each matrix of a batch. a is m x k, b is k x n, c is m x n, all row-major.
+ *
+ * b NULL: b is the transpose of a, and c is a Gram matrix of m x m. The call computes the lower triangle, mirrors it,
+ * and adds only the lower triangle of c. On a GPU small matrices, and all of them without NVRTC, are computed whole.
+ *
+ * With d, of n x p: c = scale (a b) d + add c, of m x p. A part of a b is stored at a time, in the same type: on the
+ * CPU at most 1024 x 512 values per thread (16-bit types: 128 rows), on a GPU some rows or some matrices.
+ *
+ * The engine's device must reach all arrays, and c must not overlap another one. Several threads may call this on one
+ * engine. On a GPU the call returns when the work is in the stream. cuBLAS does the work; without cuBLAS the call
+ * returns OPTC_ERROR_UNAVAILABLE. Temporaries stay within `workspace`; a call that needs more is refused, with the
+ * number of bytes it needs. On the CPU bits depend neither on the workspace nor on threads. On a GPU cuBLAS chooses by
+ * sizes and workspace.
+ *
+ * OPTC_ERROR_DEVICE can leave a part of c written: Gram matrices, chains and large batches take several launches.
+ * Other errors change nothing. */
+typedef struct optc_product {
+    const void *a, *b, *d;
+    void *c;
+    optc_type type;            /* of all arrays; 0: f32. Sums of 16-bit values are computed in f32 */
+    int64_t m, n, k, p;        /* k is at least 1, and n too if there is a d; n is not read if b is NULL */
+    int64_t batch;             /* 0: 1 */
+    int turn_a, turn_b, turn_d;                        /* 1: stored transposed: a as k x m, b as n x k, d as p x n */
+    int64_t lda, ldb, ldd, ldc;                        /* values from row to row, as stored; 0: the length of a row */
+    int64_t next_a, next_b, next_d, next_c;            /* from matrix to matrix; 0: consecutive; or OPTC_ONE */
+    double scale, add;         /* scale 0: 1; add 0: c is not read */
+    const char *products;      /* "tf32": a GPU rounds f32 to tf32; NULL: no rounding */
+    int64_t workspace;         /* bytes; 0: as optc_engine_options.workspace */
+    void *stream;              /* a CUstream; NULL on the CPU */
+} optc_product;
+optc_status optc_multiply_sized(optc_engine *e, const optc_product *x, size_t size);
+static inline optc_status optc_multiply(optc_engine *e, const optc_product *x)
+{
+    return optc_multiply_sized(e, x, sizeof *x);
+}
+
+/* Computes c = a (x) b, the Kronecker product, for each matrix of a batch. a is m x n, b is p x q, c is m p x n q, all
+ * row-major. Every value is one product, rounded once. On a GPU NVRTC compiles a kernel for it, as for rules; the call
+ * needs no temporary memory. */
+typedef struct optc_kronecker {
+    const void *a, *b;
+    void *c;
+    optc_type type;            /* 0: f32 */
+    int64_t m, n, p, q;
+    int64_t batch;             /* 0: 1 */
+    int64_t next_a, next_b;    /* from matrix to matrix; 0: consecutive; or OPTC_ONE */
+    void *stream;              /* a CUstream; NULL on the CPU */
+} optc_kronecker;
+optc_status optc_kron_sized(optc_engine *e, const optc_kronecker *x, size_t size);
+static inline optc_status optc_kron(optc_engine *e, const optc_kronecker *x)
+{
+    return optc_kron_sized(e, x, sizeof *x);
+}
+
+/* ---- functions ---- */
 /* A batch of row-major matrices. ld: values from row to row; 0: the length of a row. next: values from matrix to
  * matrix; 0: consecutive. A vector per matrix (eigenvalues) is a matrix of one row. */
 typedef struct optc_matrix { void *data; int64_t ld, next; } optc_matrix;

@@ -165,22 +165,33 @@ void pack_rename(const Pack *p, Buf *b, const char *header, const char *s, size_
     }
 }
 
-/* Adds a public header without the parts that only the library has, which are between lines "library:" and ":library".
- * Other public headers are added in place of their #include. */
-static void add_public(Buf *b, const char *path)
+static bool is_line(const char *s, size_t n, const char *line) { return n == strlen(line) && !memcmp(s, line, n); }
+
+/* Adds a public header without the parts that only the library has, which are between lines "library:" and ":library",
+ * and without the functions of matrices ("functions:") if the package has none. Other public headers are added in place
+ * of their #include. */
+static void add_public(Buf *b, const char *path, bool functions)
 {
-    bool skip = false;
+    bool library = false, function = false;
     char other[80];
     for (const char *s = pack_source(path); s && *s;) {
         size_t n = strcspn(s, "\n") + 1, len;
-        bool opens = !strncmp(s, "/* library: */\n", n), closes = !strncmp(s, "/* :library */\n", n);
         const char *quote = quoted_include(s, &len);
-        skip = (skip || opens) && !closes;
-        if (!skip && quote) {
-            snprintf(other, sizeof other, "runtime/%.*s", (int)len, quote);
-            add_public(b, other);
-        } else if (!skip && !closes)
-            buf_add(b, s, n);
+        bool mark = true;
+        if (is_line(s, n, "/* library: */\n") || is_line(s, n, "/* :library */\n"))
+            library = s[3] == 'l';
+        else if (is_line(s, n, "/* functions: */\n") || is_line(s, n, "/* :functions */\n"))
+            function = s[3] == 'f';
+        else
+            mark = false;
+        if (!mark && !library && (functions || !function)) {
+            if (quote) {
+                snprintf(other, sizeof other, "runtime/%.*s", (int)len, quote);
+                add_public(b, other, functions);
+            } else {
+                buf_add(b, s, n);
+            }
+        }
         s += n;
     }
 }
@@ -188,7 +199,7 @@ static void add_public(Buf *b, const char *path)
 const char *pack_public_header(Pack *p)
 {
     Buf b = {.arena = &p->arena};
-    add_public(&b, "runtime/optc.h");
+    add_public(&b, "runtime/optc.h", false);
     return buf_text(&b);
 }
 

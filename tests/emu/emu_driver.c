@@ -102,7 +102,10 @@ int cuMemFreeHost(void *p)
 }
 
 static bool is_gone(CUstream s);
-int cuMemAllocAsync(CUdeviceptr *p, size_t n, CUstream s) { CALL; return is_gone(s) ? INVALID_HANDLE : cuMemAlloc_v2(p, n); }
+int cuMemAllocAsync(CUdeviceptr *p, size_t n, CUstream s)
+{
+    CALL; return is_gone(s) ? INVALID_HANDLE : cuMemAlloc_v2(p, n);
+}
 int cuMemFreeAsync(CUdeviceptr p, CUstream s) { LOCKED; return is_gone(s) ? INVALID_HANDLE : cuMemFree_v2(p); }
 int cuMemGetInfo_v2(size_t *have, size_t *all) { CALL; return *all = total, *have = total - used, 0; }
 static int copy(void *to, const void *from, size_t n, CUstream s);

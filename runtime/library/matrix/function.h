@@ -68,7 +68,7 @@ typedef struct FunctionRule {
 
 /* memory: of operands and of a parameter that is none of them; bad: two numbers per matrix (CopyFlag). result: by
  * FunctionForm.out. done: on a GPU, recorded after the entry's last call; the caller may have destroyed the stream of
- * that call, so the entry and its binding do not keep it. pending: `done` was recorded, and the host has not waited for it */
+ * that call, so the entry and its binding do not keep it. pending: `done` was recorded */
 typedef struct FunctionEntry {
     struct FunctionEntry *next;
     char *key;
