@@ -182,7 +182,7 @@ char *emit_cuda_alone(const char *section)
             ok = template_fill(&code, file, arena_printf(&scratch, "%s_type", section), h, NTYPEHOLE);
         }
         if (ok && emit_cuda_file(&b, &scratch, "Matrices with no rule.",
-                                 " * runtime/library/matrix launches this.", "liboptc", "no rule",
+                                 " * runtime/core/functions launches this.", "liboptc", "no rule",
                                  buf_text(&code)))
             text = buf_take(&b);
     }

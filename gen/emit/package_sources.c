@@ -112,6 +112,7 @@ bool pack_sources(Pack *p, PackSources *s)
     for (int pass = HEADERS; pass < PASSES; pass++) {
         for (const Embedded *e = embedded_core; e->name; e++) {
             if (!begins_with(e->name, "runtime/core/") || !ends_with(e->name, strlen(e->name), ".c") ||
+                begins_with(e->name, "runtime/core/functions/") ||
                 (!products && begins_with(e->name, "runtime/core/matrix/")))
                 continue;
             if (pass == HEADERS && !add_headers_of(p, s, e->text))

@@ -1,5 +1,5 @@
 /* Loads kernels that belong to no rule, one per storage type: from the cache, or compiled by NVRTC. */
-#include "runtime/library/matrix/multiply.h"
+#include "runtime/core/functions/multiply.h"
 
 #include "runtime/library/rule/nvrtc.h"
 #include "gen/gen.h"

@@ -1,7 +1,7 @@
 /* The library's part of an engine: compiler, cache, tuned results, specs. */
 #include "runtime/library/rule/gpu_code.h"
 
-#include "runtime/library/matrix/function.h"
+#include "runtime/core/functions/function.h"
 #include "runtime/library/package/package.h"
 #include "gen/abi/embedded.h"
 

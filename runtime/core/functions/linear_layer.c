@@ -3,7 +3,7 @@
  * The gradient of a sample is G = out.T act. Its squared norm is the sum of the products of the entries of act act.T
  * and out out.T, which are rows x rows (the ghost norm), so G is never formed. The steps are functions of small specs
  * (function.h); the sum and the factors are products (multiply.h). */
-#include "runtime/library/matrix/function.h"
+#include "runtime/core/functions/function.h"
 
 #include <math.h>
 #include <stdlib.h>

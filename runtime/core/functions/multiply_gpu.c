@@ -1,6 +1,6 @@
 /* Products without a rule on a GPU, by cuBLAS with strides: the only device memory of ours is the workspace. The
  * core's cublas_gemm makes the calls, as for rules. */
-#include "runtime/library/matrix/multiply.h"
+#include "runtime/core/functions/multiply.h"
 
 #include <limits.h>
 #include <string.h>

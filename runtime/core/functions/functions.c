@@ -1,6 +1,6 @@
 /* Functions of matrices without a rule: reads and checks the caller's struct, writes the spec, copies operands in, runs
  * the entry's binding and copies results out. */
-#include "runtime/library/matrix/function.h"
+#include "runtime/core/functions/function.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* Copies matrices between the caller's memory, with its strides and storage type, and memory without gaps in the type
  * that functions compute in. On the way it looks for values that are not finite and for matrices that are not
  * symmetric. The CPU's loops and templates/copy_cuda.txt do the same. */
-#include "runtime/library/matrix/function.h"
+#include "runtime/core/functions/function.h"
 
 #include "runtime/core/cpu/conversions.h"
 

@@ -1,5 +1,5 @@
 /* The engine's table of compiled and bound functions of matrices. function.h describes its owner and its limits. */
-#include "runtime/library/matrix/function.h"
+#include "runtime/core/functions/function.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -10,7 +10,7 @@
  *                  call used stay until the engine is closed, because graphs contain their addresses */
 #ifndef OPTC_FUNCTION_H
 #define OPTC_FUNCTION_H
-#include "runtime/library/matrix/multiply.h"
+#include "runtime/core/functions/multiply.h"
 
 enum { MOST_FUNCTIONS = 16, MOST_FUNCTION_BYTES = 256 << 20, MOST_SPEC = 1024, MOST_FUNCTION_RULES = 64 };
 

@@ -1,7 +1,7 @@
 /* Products without a rule on the CPU. The core's product (cpu_product.h) computes matrices of f32 and f64. This file
  * adds what rules do not need: a batch with strides, types that are converted to f32, and chains within a workspace.
  * All cuts depend on sizes alone, so bits depend neither on threads nor on the workspace. */
-#include "runtime/library/matrix/multiply.h"
+#include "runtime/core/functions/multiply.h"
 
 #include "runtime/core/cpu/conversions.h"
 #include "runtime/core/matrix/cpu_product.h"

@@ -1,5 +1,5 @@
 /* Products without a rule: reads and checks the caller's struct, then calls the CPU's or the GPU's implementation. */
-#include "runtime/library/matrix/multiply.h"
+#include "runtime/core/functions/multiply.h"
 
 #include <stdlib.h>
 #include <string.h>
