@@ -122,18 +122,30 @@ optc_status optc_polar_sized(optc_engine *e, const optc_function *f, size_t size
  * a diagonal that is not negative. y.data NULL: y is not computed. */
 optc_status optc_qr_sized(optc_engine *e, const optc_function *f, size_t size);
 
-#define OPTC_FUNCTION(NAME)                                                                \
-    static inline optc_status optc_##NAME(optc_engine *e, const optc_function *f)          \
-    {                                                                                      \
-        return optc_##NAME##_sized(e, f, sizeof *f);                                       \
-    }
-OPTC_FUNCTION(matrix_power)
-OPTC_FUNCTION(eigh)
-OPTC_FUNCTION(cholesky)
-OPTC_FUNCTION(solve)
-OPTC_FUNCTION(polar)
-OPTC_FUNCTION(qr)
-#undef OPTC_FUNCTION
+static inline optc_status optc_matrix_power(optc_engine *e, const optc_function *f)
+{
+    return optc_matrix_power_sized(e, f, sizeof *f);
+}
+static inline optc_status optc_eigh(optc_engine *e, const optc_function *f)
+{
+    return optc_eigh_sized(e, f, sizeof *f);
+}
+static inline optc_status optc_cholesky(optc_engine *e, const optc_function *f)
+{
+    return optc_cholesky_sized(e, f, sizeof *f);
+}
+static inline optc_status optc_solve(optc_engine *e, const optc_function *f)
+{
+    return optc_solve_sized(e, f, sizeof *f);
+}
+static inline optc_status optc_polar(optc_engine *e, const optc_function *f)
+{
+    return optc_polar_sized(e, f, sizeof *f);
+}
+static inline optc_status optc_qr(optc_engine *e, const optc_function *f)
+{
+    return optc_qr_sized(e, f, sizeof *f);
+}
 
 /* Computes y = (a (x) b) x, the Kronecker product times a vector, for each vector of a batch, without forming the
  * product: y = a x b.T, where x is a matrix of n x q and y one of m x p, row-major without gaps. a is m x n, b is

@@ -18,6 +18,8 @@ const char *pack_upper(Arena *a, const char *s)
 
 static bool has_products(const Pack *p)
 {
+    if (p->functions)
+        return true;
     for (int i = 0; i < p->nrule; i++)
         if (plan_calls(p->rule[i].gen->plan))
             return true;
@@ -89,7 +91,8 @@ static bool has_element_loops(const char *path)
 {
     static const char *const names[] = {"api/state_access.c", "cpu/cpu_device.c", "cpu/thread_barrier.c",
                                         "matrix/cpu_calls.c", "matrix/cpu_factors.c", "matrix/cpu_product.c",
-                                        "matrix/gemm_fallback.c",
+                                        "matrix/gemm_fallback.c", "functions/function_copy.c",
+                                        "functions/multiply_cpu.c",
                                         "matrix/lapack.c", "matrix/lapack_fallback.c", "matrix/matrix_view.c",
                                         "matrix/sort_take.c"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -112,7 +115,7 @@ bool pack_sources(Pack *p, PackSources *s)
     for (int pass = HEADERS; pass < PASSES; pass++) {
         for (const Embedded *e = embedded_core; e->name; e++) {
             if (!begins_with(e->name, "runtime/core/") || !ends_with(e->name, strlen(e->name), ".c") ||
-                begins_with(e->name, "runtime/core/functions/") ||
+                (!p->functions && begins_with(e->name, "runtime/core/functions/")) ||
                 (!products && begins_with(e->name, "runtime/core/matrix/")))
                 continue;
             if (pass == HEADERS && !add_headers_of(p, s, e->text))
@@ -200,7 +203,7 @@ static void add_public(Buf *b, const char *path, bool functions)
 const char *pack_public_header(Pack *p)
 {
     Buf b = {.arena = &p->arena};
-    add_public(&b, "runtime/optc.h", false);
+    add_public(&b, "runtime/optc.h", p->functions != NULL);
     return buf_text(&b);
 }
 

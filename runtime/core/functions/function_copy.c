@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Entries that belong together may differ by 2^-bits of their size. */
-static unsigned symmetric_bits(Type t) { return (unsigned)type_info[t].digits / 2; }
+static unsigned symmetric_bits(Type t) { return (unsigned)number_type[t].digits / 2; }
 
 /* ---- the CPU ---- */
 typedef struct CpuCopy { const FunctionSlot *s; Type t; unsigned flags; char *flat; unsigned *bad; } CpuCopy;
@@ -81,7 +81,7 @@ typedef struct CpuCopy { const FunctionSlot *s; Type t; unsigned flags; char *fl
 
 static void copy_nth(void *with, int64_t nth)
 {
-    const CpuCopy *x = with;
+    const CpuCopy *x = (const CpuCopy *)with;
     switch (x->t) {
 #define TYPE(ID, ...) case T_##ID: copy_##ID(x, nth); return;
 #define CODED(...)
@@ -112,8 +112,9 @@ static optc_status copy_args(const FunctionForm *f, const CpuCopy *x, CopyArgs *
     if (s->rows > INT_MAX || s->cols > INT_MAX || s->ld > INT_MAX || *blocks > INT_MAX / 2)
         return fail(OPTC_ERROR_ARGUMENT, "%s: %s, %lld x %lld, batch = %lld, is too large for one launch", f->call,
                     s->label, (long long)s->rows, (long long)s->cols, (long long)f->batch);
-    *out = (CopyArgs){s->at, x->flat, x->bad, s->next, all, (int)s->rows, (int)s->cols, (int)s->ld,
-                      (int)(x->flags | symmetric_bits(x->t) << 16)};
+    out->at = s->at, out->flat = x->flat, out->bad = x->bad, out->next = s->next, out->all = all;
+    out->rows = (int)s->rows, out->cols = (int)s->cols, out->ld = (int)s->ld;
+    out->flags = (int)(x->flags | symmetric_bits(x->t) << 16);
     return OPTC_OK;
 }
 
@@ -130,19 +131,20 @@ static optc_status copies_gpu(optc_engine *e, const FunctionForm *f, const CpuCo
     }
     args.split = blocks[0];
     void *params[] = {&args};
-    TRY(e->gpu, cuLaunchKernel(e->library->matrices->copy[x->t], (unsigned)(blocks[0] + blocks[1]), 1, 1, COPY_THREADS,
+    TRY(e->gpu, cuLaunchKernel(e->functions->kit->copy[x->t], (unsigned)(blocks[0] + blocks[1]), 1, 1, COPY_THREADS,
                                1, 1, 0, (CUstream)f->stream, params, NULL), f->call);
     return OPTC_OK;
 }
 
 static CpuCopy copy_of(const FunctionForm *f, const FunctionSlot *s, unsigned flags, char *flat, unsigned *bad)
 {
-    return (CpuCopy){s, s->wide ? T_F64 : s->computed ? f->compute : f->type, flags, flat, bad};
+    CpuCopy x = {s, s->wide ? T_F64 : s->computed ? f->compute : f->type, flags, flat, bad};
+    return x;
 }
 
 static bool is_empty(const FunctionForm *f, const FunctionSlot *s) { return !s->rows || !s->cols || !f->batch; }
 
-optc_status function_copy(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, unsigned flags, char *flat,
+CORE optc_status function_copy(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, unsigned flags, char *flat,
                           unsigned *bad)
 {
     enum { FEW_VALUES = 1 << 16 };
@@ -158,7 +160,7 @@ optc_status function_copy(optc_engine *e, const FunctionForm *f, const FunctionS
 }
 
 /* Of two results of different types one is f64 without gaps (FunctionSlot.wide). */
-optc_status function_store(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, char *const *flat, int n)
+CORE optc_status function_store(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, char *const *flat, int n)
 {
     CpuCopy x[2];
     int all = 0;
