@@ -31,10 +31,13 @@ typedef struct CpuCopy { const FunctionSlot *s; Type t; unsigned flags; char *fl
     {                                                                                                                 \
         const FunctionSlot *s = x->s;                                                                                 \
         for (int64_t i = 0; i < s->rows; i++, m += s->ld, f += s->cols)                                               \
-            if (x->flags & COPY_STORE)                                                                                \
-                for (int64_t j = 0; j < s->cols; j++)                                                                 \
+            if (x->flags & COPY_STORE) {                                                                              \
+                int64_t from = !(x->flags & COPY_UPPER) ? 0 : i < s->cols ? i : s->cols;                              \
+                for (int64_t j = 0; j < from; j++)                                                                    \
+                    m[j] = STORE(0);                                                                                  \
+                for (int64_t j = from; j < s->cols; j++)                                                              \
                     m[j] = STORE(f[j]);                                                                               \
-            else                                                                                                      \
+            } else                                                                                                    \
                 for (int64_t j = 0; j < s->cols; j++)                                                                 \
                     f[j] = LOAD(m[j]);                                                                                \
     }                                                                                                                 \
@@ -49,7 +52,7 @@ typedef struct CpuCopy { const FunctionSlot *s; Type t; unsigned flags; char *fl
             return;                                                                                                   \
         }                                                                                                             \
         COMPUTE *f = (COMPUTE *)(void *)x->flat + nth * s->rows * s->cols;                                            \
-        if (!(x->flags & ~(unsigned)COPY_STORE)) {                                                                    \
+        if (!(x->flags & ~(unsigned)COPY_STORE) || x->flags == (COPY_STORE | COPY_UPPER)) {                           \
             rows_##ID(x, m, f);                                                                                       \
             return;                                                                                                   \
         }                                                                                                             \

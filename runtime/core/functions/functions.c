@@ -333,14 +333,32 @@ static optc_status check_and_run(optc_engine *e, FunctionForm *f)
 /* ---- the functions ---- */
 /* The spec has the leading columns of a, as many as the result has. y = x.T a, whose values below the diagonal are
  * rounding errors. */
-static optc_status make_r(optc_engine *e, const FunctionForm *f, const FunctionEntry *x)
+static optc_status make_r_rows(optc_engine *e, const FunctionForm *f, const FunctionEntry *x, int64_t row, int64_t rows)
 {
     const FunctionSlot *q = &f->out[0], *a = &f->in[f->nin - 1];
+    int64_t size = number_type[f->compute].bytes;
     optc_product p;
     memset(&p, 0, sizeof p);
-    p.a = x->result[0], p.b = x->in[f->nin - 1], p.c = x->result[1], p.type = (optc_type)(f->compute + 1);
-    p.m = q->cols, p.n = a->cols, p.k = q->rows, p.batch = f->batch, p.turn_a = 1, p.stream = f->stream;
+    p.a = x->result[0] + row * size, p.b = x->in[f->nin - 1] + row * size;
+    p.c = x->result[1] + (row * a->cols + row) * size, p.type = (optc_type)(f->compute + 1);
+    p.m = rows, p.n = a->cols - row, p.k = q->rows, p.batch = f->batch, p.turn_a = 1, p.stream = f->stream;
+    p.lda = q->cols, p.ldb = p.ldc = a->cols;
+    p.next_a = q->rows * q->cols, p.next_b = q->rows * a->cols, p.next_c = q->cols * a->cols;
     return optc_multiply(e, &p);
+}
+
+/* On the CPU row by row of blocks, from the diagonal on: 3/8 fewer operations. */
+static optc_status make_r(optc_engine *e, const FunctionForm *f, const FunctionEntry *x)
+{
+    enum { BLOCK = 64 };
+    int64_t rows = f->out[0].cols, cols = f->in[f->nin - 1].cols, size = number_type[f->compute].bytes;
+    int64_t each = e->gpu || rows < 2 * BLOCK ? rows : (int64_t)BLOCK;
+    optc_status s = OPTC_OK;
+    for (int64_t row = 0; row < rows && s == OPTC_OK; row += each)
+        s = make_r_rows(e, f, x, row, rows - row < each ? rows - row : each);
+    for (int64_t i = each; i < rows * f->batch && each < rows; i++)       /* they are looked at */
+        memset(x->result[1] + i * cols * size, 0, (size_t)((i % rows / each * each) * size));
+    return s;
 }
 
 static optc_status run_function(optc_engine *e, FunctionName name, const optc_function *from, size_t size)
