@@ -502,29 +502,8 @@ optc_status optc_sync(optc_binding *b);
 typedef struct optc_memory { int64_t total, free, ours, peak; } optc_memory;
 optc_status optc_memory_info(optc_engine *e, optc_memory *out);
 
-/* ---- memory of the device: for parameters, gradients and inputs, on the CPU and on GPUs ---- */
-/* Work is in the order of `stream`, a CUstream; NULL on the CPU, and for the GPU's default stream. Pass the binding's
- * stream (optc_set_stream). Several threads may call these functions on one engine.
- *
- * optc_alloc returns memory that is filled with zeros, aligned to 64 bytes on the CPU and to 256 bytes on a GPU. It
- * comes from optc_engine_options.allocator, or on a GPU from the device's stream-ordered pool. (In packages of `optc
- * ship`, and for large blocks, it comes from cuMemAlloc.) optc_memory_info counts it. bytes may be 0. */
-optc_status optc_alloc(optc_engine *e, int64_t bytes, void *stream, void **out);
-/* Frees memory of optc_alloc; NULL is allowed. Unbind the tensors in it first. Refuses memory that is already freed,
- * that optc_alloc did not return, or that belongs to another engine. optc_close refuses to close an engine that still
- * has memory. */
-optc_status optc_free(optc_engine *e, void *memory, void *stream);
-/* Sets `count` values of a storage type (0: f32) to `value`, which is rounded to nearest. diagonal: 0, or the number of
- * rows of the square matrices that `to` consists of: their diagonals become `value`, all other values 0. Block codes
- * (q8, q8u, f8, f8u) are refused. `to` may be any memory of the device. */
-optc_status optc_fill(optc_engine *e, void *to, int64_t count, optc_type type, double value, int64_t diagonal,
-                      void *stream);
-/* Copies bytes between the host and the device, or inside one of them. The ranges must not overlap. The caller may
- * change or free a pageable host array when the call returns, and data for it has then arrived. If one array is in
- * device memory and the other one in device or pinned memory, the call only enqueues the copy. Between two host arrays,
- * pinned or not, it waits for the stream and copies. Memory of another GPU is refused. In a captured stream pageable
- * host memory is refused, since each replay would use its address again, and so are copies between two host arrays. */
-optc_status optc_copy(optc_engine *e, void *to, const void *from, int64_t bytes, void *stream);
+/* ---- memory of the device ---- */
+#include "optc_memory.h"
 
 /* ---- rules by name: the library's own specs, or the rules of a package ---- */
 int optc_library_size(void);
@@ -532,62 +511,13 @@ const char *optc_library_name(int i);                  /* "adamw", "wrappers/ema
 /* library: */
 const char *optc_library_text(const char *name);       /* NULL: no such spec */
 
-/* ---- matrices without a rule: products, Kronecker products ---- */
-enum { OPTC_ONE = -1 };        /* next_a, next_b, next_d: the same matrix for the whole batch */
+/* :library */
+/* functions: */
 
-/* Computes c = scale a b + add c for each matrix of a batch. a is m x k, b is k x n, c is m x n, all row-major.
- *
- * b NULL: b is the transpose of a, and c is a Gram matrix of m x m. The call computes the lower triangle, mirrors it,
- * and adds only the lower triangle of c. On a GPU small matrices, and all of them without NVRTC, are computed whole.
- *
- * With d, of n x p: c = scale (a b) d + add c, of m x p. A part of a b is stored at a time, in the same type: on the
- * CPU at most 1024 x 512 values per thread (16-bit types: 128 rows), on a GPU some rows or some matrices.
- *
- * The engine's device must reach all arrays, and c must not overlap another one. Several threads may call this on one
- * engine. On a GPU the call returns when the work is in the stream. cuBLAS does the work; without cuBLAS the call
- * returns OPTC_ERROR_UNAVAILABLE. Temporaries stay within `workspace`; a call that needs more is refused, with the
- * number of bytes it needs. On the CPU bits depend neither on the workspace nor on threads. On a GPU cuBLAS chooses by
- * sizes and workspace. */
-typedef struct optc_product {
-    const void *a, *b, *d;
-    void *c;
-    optc_type type;            /* of all arrays; 0: f32. Sums of 16-bit values are computed in f32 */
-    int64_t m, n, k, p;        /* k is at least 1, and n too if there is a d; n is not read if b is NULL */
-    int64_t batch;             /* 0: 1 */
-    int turn_a, turn_b, turn_d;                        /* 1: stored transposed: a as k x m, b as n x k, d as p x n */
-    int64_t lda, ldb, ldd, ldc;                        /* values from row to row, as stored; 0: the length of a row */
-    int64_t next_a, next_b, next_d, next_c;            /* from matrix to matrix; 0: consecutive; or OPTC_ONE */
-    double scale, add;         /* scale 0: 1; add 0: c is not read */
-    const char *products;      /* "tf32": a GPU rounds f32 to tf32; NULL: no rounding */
-    int64_t workspace;         /* bytes; 0: as optc_engine_options.workspace */
-    void *stream;              /* a CUstream; NULL on the CPU */
-} optc_product;
-optc_status optc_multiply_sized(optc_engine *e, const optc_product *x, size_t size);
-static inline optc_status optc_multiply(optc_engine *e, const optc_product *x)
-{
-    return optc_multiply_sized(e, x, sizeof *x);
-}
-
-/* Computes c = a (x) b, the Kronecker product, for each matrix of a batch. a is m x n, b is p x q, c is m p x n q, all
- * row-major. Every value is one product, rounded once. On a GPU NVRTC compiles a kernel for it, as for rules; the call
- * needs no temporary memory. */
-typedef struct optc_kronecker {
-    const void *a, *b;
-    void *c;
-    optc_type type;            /* 0: f32 */
-    int64_t m, n, p, q;
-    int64_t batch;             /* 0: 1 */
-    int64_t next_a, next_b;    /* from matrix to matrix; 0: consecutive; or OPTC_ONE */
-    void *stream;              /* a CUstream; NULL on the CPU */
-} optc_kronecker;
-optc_status optc_kron_sized(optc_engine *e, const optc_kronecker *x, size_t size);
-static inline optc_status optc_kron(optc_engine *e, const optc_kronecker *x)
-{
-    return optc_kron_sized(e, x, sizeof *x);
-}
-
-/* ---- matrices without a rule: functions ---- */
+/* ---- matrices without a rule: products and functions ---- */
 #include "optc_matrix.h"
+/* :functions */
+/* library: */
 
 /* ---- the machine ---- */
 /* Describes the machine in a page of text, which the caller frees with free(). NULL: the options have no size, or set

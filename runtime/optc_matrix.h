@@ -1,8 +1,68 @@
-/* Functions of matrices without a rule: powers, eigenvectors, triangles, solutions, orthogonal factors. optc.h includes
+/* library: */
+/* Matrices without a rule: products, powers, eigenvectors, triangles, solutions, orthogonal factors. optc.h includes
  * this file: programs include optc.h only. runtime/FUNCTIONS.md has an example and the details. */
+/* :library */
 #ifndef OPTC_MATRIX_H
 #define OPTC_MATRIX_H
 
+/* ---- products, Kronecker products ---- */
+enum { OPTC_ONE = -1 };        /* next_a, next_b, next_d: the same matrix for the whole batch */
+
+/* Computes c = scale a b + add c for each matrix of a batch. a is m x k, b is k x n, c is m x n, all row-major.
+ *
+ * b NULL: b is the transpose of a, and c is a Gram matrix of m x m. The call computes the lower triangle, mirrors it,
+ * and adds only the lower triangle of c. On a GPU small matrices, and all of them without NVRTC, are computed whole.
+ *
+ * With d, of n x p: c = scale (a b) d + add c, of m x p. A part of a b is stored at a time, in the same type: on the
+ * CPU at most 1024 x 512 values per thread (16-bit types: 128 rows), on a GPU some rows or some matrices.
+ *
+ * The engine's device must reach all arrays, and c must not overlap another one. Several threads may call this on one
+ * engine. On a GPU the call returns when the work is in the stream. cuBLAS does the work; without cuBLAS the call
+ * returns OPTC_ERROR_UNAVAILABLE. Temporaries stay within `workspace`; a call that needs more is refused, with the
+ * number of bytes it needs. On the CPU bits depend neither on the workspace nor on threads. On a GPU cuBLAS chooses by
+ * sizes and workspace.
+ *
+ * OPTC_ERROR_DEVICE can leave a part of c written: Gram matrices, chains and large batches take several launches.
+ * Other errors change nothing. */
+typedef struct optc_product {
+    const void *a, *b, *d;
+    void *c;
+    optc_type type;            /* of all arrays; 0: f32. Sums of 16-bit values are computed in f32 */
+    int64_t m, n, k, p;        /* k is at least 1, and n too if there is a d; n is not read if b is NULL */
+    int64_t batch;             /* 0: 1 */
+    int turn_a, turn_b, turn_d;                        /* 1: stored transposed: a as k x m, b as n x k, d as p x n */
+    int64_t lda, ldb, ldd, ldc;                        /* values from row to row, as stored; 0: the length of a row */
+    int64_t next_a, next_b, next_d, next_c;            /* from matrix to matrix; 0: consecutive; or OPTC_ONE */
+    double scale, add;         /* scale 0: 1; add 0: c is not read */
+    const char *products;      /* "tf32": a GPU rounds f32 to tf32; NULL: no rounding */
+    int64_t workspace;         /* bytes; 0: as optc_engine_options.workspace */
+    void *stream;              /* a CUstream; NULL on the CPU */
+} optc_product;
+optc_status optc_multiply_sized(optc_engine *e, const optc_product *x, size_t size);
+static inline optc_status optc_multiply(optc_engine *e, const optc_product *x)
+{
+    return optc_multiply_sized(e, x, sizeof *x);
+}
+
+/* Computes c = a (x) b, the Kronecker product, for each matrix of a batch. a is m x n, b is p x q, c is m p x n q, all
+ * row-major. Every value is one product, rounded once. On a GPU NVRTC compiles a kernel for it, as for rules; the call
+ * needs no temporary memory. */
+typedef struct optc_kronecker {
+    const void *a, *b;
+    void *c;
+    optc_type type;            /* 0: f32 */
+    int64_t m, n, p, q;
+    int64_t batch;             /* 0: 1 */
+    int64_t next_a, next_b;    /* from matrix to matrix; 0: consecutive; or OPTC_ONE */
+    void *stream;              /* a CUstream; NULL on the CPU */
+} optc_kronecker;
+optc_status optc_kron_sized(optc_engine *e, const optc_kronecker *x, size_t size);
+static inline optc_status optc_kron(optc_engine *e, const optc_kronecker *x)
+{
+    return optc_kron_sized(e, x, sizeof *x);
+}
+
+/* ---- functions ---- */
 /* A batch of row-major matrices. ld: values from row to row; 0: the length of a row. next: values from matrix to
  * matrix; 0: consecutive. A vector per matrix (eigenvalues) is a matrix of one row. */
 typedef struct optc_matrix { void *data; int64_t ld, next; } optc_matrix;
@@ -15,7 +75,8 @@ typedef struct optc_matrix { void *data; int64_t ld, next; } optc_matrix;
  * 16 signatures, 256 MB; optc_functions_drop frees it). Several threads may call them on one engine.
  *
  * Errors: OPTC_ERROR_ARGUMENT for NULL, sizes, overlaps and other devices. OPTC_ERROR_RANGE for values: a matrix that
- * is not finite or not symmetric, or that has no such result. The message names the matrix. Nothing is changed then.
+ * is not finite or not symmetric, or that has no such result. The message names the matrix. Any failed call changes
+ * nothing: the results are stored last, on a GPU by one launch.
  *
  * On a GPU these checks of values wait for the device. With `unchecked` the call does not wait: the result of a
  * matrix that has none is NaN, and other matrices are not affected. A captured call needs `unchecked`, no `residual`,
@@ -61,23 +122,35 @@ optc_status optc_polar_sized(optc_engine *e, const optc_function *f, size_t size
  * a diagonal that is not negative. y.data NULL: y is not computed. */
 optc_status optc_qr_sized(optc_engine *e, const optc_function *f, size_t size);
 
-#define OPTC_FUNCTION(NAME)                                                                \
-    static inline optc_status optc_##NAME(optc_engine *e, const optc_function *f)          \
-    {                                                                                      \
-        return optc_##NAME##_sized(e, f, sizeof *f);                                       \
-    }
-OPTC_FUNCTION(matrix_power)
-OPTC_FUNCTION(eigh)
-OPTC_FUNCTION(cholesky)
-OPTC_FUNCTION(solve)
-OPTC_FUNCTION(polar)
-OPTC_FUNCTION(qr)
-#undef OPTC_FUNCTION
+static inline optc_status optc_matrix_power(optc_engine *e, const optc_function *f)
+{
+    return optc_matrix_power_sized(e, f, sizeof *f);
+}
+static inline optc_status optc_eigh(optc_engine *e, const optc_function *f)
+{
+    return optc_eigh_sized(e, f, sizeof *f);
+}
+static inline optc_status optc_cholesky(optc_engine *e, const optc_function *f)
+{
+    return optc_cholesky_sized(e, f, sizeof *f);
+}
+static inline optc_status optc_solve(optc_engine *e, const optc_function *f)
+{
+    return optc_solve_sized(e, f, sizeof *f);
+}
+static inline optc_status optc_polar(optc_engine *e, const optc_function *f)
+{
+    return optc_polar_sized(e, f, sizeof *f);
+}
+static inline optc_status optc_qr(optc_engine *e, const optc_function *f)
+{
+    return optc_qr_sized(e, f, sizeof *f);
+}
 
 /* Computes y = (a (x) b) x, the Kronecker product times a vector, for each vector of a batch, without forming the
  * product: y = a x b.T, where x is a matrix of n x q and y one of m x p, row-major without gaps. a is m x n, b is
  * p x q. next_a, next_b: values from matrix to matrix; 0: consecutive; or OPTC_ONE. scale 0: 1; add: y = … + add y. The
- * rest is as in optc_product with three matrices. */
+ * rest is as in optc_product with three matrices; OPTC_ERROR_DEVICE can leave a part of y written too. */
 typedef struct optc_kron_vector {
     const void *a, *b, *x;
     void *y;
@@ -113,10 +186,10 @@ typedef struct optc_linear {
 /* norm[s] = the Frobenius norm of the gradient of sample s. */
 optc_status optc_sample_norms_sized(optc_engine *e, const optc_linear *x, size_t size);
 /* sum = the sum over s of min(1, clip / norm[s]) times the gradient of sample s. norm is not read; NULL: it is not
- * stored. The engine keeps as much memory as `out` takes, and what the norms need, for the next call. */
+ * stored. The engine keeps as much memory as `out` and `sum` take, and what the norms need, for the next call. */
 optc_status optc_clipped_sum_sized(optc_engine *e, const optc_linear *x, size_t size);
 /* K-FAC's factors: a = decay a + (1 - decay) act.T act / (batch rows), g = decay g + (1 - decay) out.T out / batch.
- * decay 0: a and g are not read. NULL: that factor is not computed. */
+ * decay 0: a and g are not read. NULL: that factor is not computed. The engine keeps as much memory as both take. */
 optc_status optc_kfac_factors_sized(optc_engine *e, const optc_linear *x, size_t size);
 static inline optc_status optc_sample_norms(optc_engine *e, const optc_linear *x)
 {

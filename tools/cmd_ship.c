@@ -13,7 +13,7 @@ volatile sig_atomic_t ship_stopped;
 static void on_signal(int number) { ship_stopped = number; }
 
 typedef struct Asked {
-    const char *arch, *name, *out, *check;
+    const char *arch, *name, *out, *check, *functions;
     bool ptx, all;
     CompileOpts compile;
 } Asked;
@@ -58,7 +58,8 @@ static const char *rule_id(Ship *s, int rule)
 {
     const Rule *r = s->spec[rule].gen.rule;
     Buf b = {.arena = &s->pack.arena};
-    buf_puts(&b, r->name);
+    bool function = rule >= s->nspec - s->pack.nfunction;
+    buf_printf(&b, function ? "function_%s_%s" : "%s", r->name, type_info[s->spec[rule].gen.plan->p].name);
     int depth = 0;
     bool word = true;
     for (const char *c = r->with; *c; c++) {
@@ -107,14 +108,15 @@ static int name_rules(Ship *s)
 {
     Pack *p = &s->pack;
     const char *clash;
+    int named = s->nspec - s->pack.nfunction;
     p->rule = NEWS(&p->arena, PackRule, s->nspec + 1);
     for (int i = 0; i < s->nspec; i++) {
         Gen *g = &s->spec[i].gen;
-        for (int k = 0; k < i; k++)
+        for (int k = 0; k < i && i < named; k++)
             if (same_rule(&s->spec[k], &s->spec[i]))
                 return cli_fail("ship: the rule '%s%s%s' is given twice", g->rule->name, *g->rule->with ? " with " : "",
                                 g->rule->with);
-        p->rule[i] = (PackRule){.gen = g, .id = rule_id(s, i)};
+        p->rule[i] = (PackRule){.gen = g, .id = rule_id(s, i), .text = i < named ? NULL : s->spec[i].src.text};
         p->nrule = i + 1;
         digest_hex(s->spec[i].src.text, s->spec[i].src.len, p->rule[i].spec);
         if (!plan_for_gpu(s, i))
@@ -130,6 +132,38 @@ static int name_rules(Ship *s)
             "ship: two rules would both have a stage '%s': give one of them another name, or a package of its own",
             clash);
     return CLI_GO;
+}
+
+/* ---- functions of matrices ---- */
+/* Opens their specs after the rules. GPU kernels of exponents other than the specs' come from more plans. */
+static int open_functions(Ship *s, const char *list)
+{
+    Pack *p = &s->pack;
+    char why[400];
+    PackedForm *form = calloc(MOST_PACKED_FORMS, sizeof *form);
+    int n = form ? packed_forms(list, form, MOST_PACKED_FORMS, why, sizeof why) : 0, rc = CLI_GO;
+    if (!form || n < 0)
+        rc = cli_fail("ship: --functions: %s", form ? why : "out of memory");
+    s->donor = calloc((size_t)(n > 0 ? n : 1), sizeof *s->donor);
+    p->donor = NEWS(&p->arena, const Gen *, n > 0 ? n : 1);
+    p->functions = list;
+    for (int i = 0; i < n && rc == CLI_GO; i++) {
+        CompileOpts c = COMPILE_OPTS_INIT;
+        Spec *to = form[i].kernels_only ? s->donor ? &s->donor[s->ndonor] : NULL : &s->spec[s->nspec];
+        c.p = (int)form[i].type;
+        c.target = form[i].kernels_only ? &target_cuda : NULL;
+        if (!to)
+            rc = cli_fail("ship: out of memory");
+        else if (!spec_open_text(to, form[i].id, form[i].spec, &c))
+            rc = spec_fail(to);
+        if (rc == CLI_GO && form[i].kernels_only)
+            p->donor[s->ndonor++] = &to->gen;
+        else if (rc == CLI_GO)
+            s->nspec++, p->nfunction++;
+    }
+    p->ndonor = s->ndonor;
+    free(form);
+    return rc;
 }
 
 /* ---- architectures ---- */
@@ -160,7 +194,7 @@ static void make_command(Ship *s, const Asked *a)
     Pack *p = &s->pack;
     Buf b = {0};
     buf_puts(&b, "optc ship");
-    for (int i = 0; i < p->nrule && !a->all; i++) {
+    for (int i = 0; i < p->nrule - p->nfunction && !a->all; i++) {
         const Rule *r = p->rule[i].gen->rule;
         buf_printf(&b, *r->with ? " " : " %s", r->name);
         if (*r->with)
@@ -189,6 +223,10 @@ static void make_command(Ship *s, const Asked *a)
     }
     if (a->compile.product)
         buf_printf(&b, " --products %s", spec_rule_options(&a->compile, NULL, NULL).products);
+    if (a->functions) {
+        buf_puts(&b, " --functions ");
+        buf_quoted(&b, a->functions);
+    }
     for (int i = 0; i < p->narch && !p->arch[i].ptx; i++)
         buf_printf(&b, "%ssm_%d", i ? "," : " --arch ", p->arch[i].arch);
     buf_printf(&b, "%s -o %s", a->ptx ? " --ptx" : "", p->name);
@@ -284,6 +322,8 @@ static int ship(const Command *self, const Asked *a, Ship *s, int n, char **argv
         ok = open_rule(s, argv[i], "", a);
     if (!ok || (a->all && !open_library(s, a)))
         return CLI_FAILED;
+    if (a->functions && (rc = open_functions(s, a->functions)) != CLI_GO)
+        return rc;
     if ((rc = name_rules(s)) != CLI_GO)
         return rc;
     add_archs(s, &want, a->ptx);
@@ -304,6 +344,9 @@ static void free_all(Ship *s)
         spec_close(&s->gpu[i]);                /* before s->spec[i], whose memory it uses */
         spec_close(&s->spec[i]);
     }
+    for (int i = 0; i < s->ndonor; i++)
+        spec_close(&s->donor[i]);
+    free(s->donor);
     free(s->gpu);
     free(s->spec);
     free(s->pack.fatbin);
@@ -332,6 +375,9 @@ int cmd_ship(const Command *self, int argc, char **argv)
         {"name", 0, OPT_TEXT, &a.name, "NAME", "what its files and functions are called (default: as the folder)"},
         {"all-specs", 0, OPT_FLAG, &a.all, NULL,
          "every rule of the library, and the compositions that are built into it"},
+        {"functions", 0, OPT_TEXT, &a.functions, "LIST",
+         "also functions of matrices without a rule: all, or some of products, matrix_power, eigh, cholesky, solve, "
+         "polar, polar(5,jordan), qr, linear"},
         {"check", 0, OPT_TEXT, &a.check, "DIR",
          "hold a package against its manifest, and say which GPUs it would run on"},
         COMPILE_OPTS(a.compile),

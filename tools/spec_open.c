@@ -111,6 +111,23 @@ bool spec_open(Spec *s, const char *arg, const CompileOpts *c, bool wrappers, co
     return ok;
 }
 
+bool spec_open_text(Spec *s, const char *name, const char *text, const CompileOpts *c)
+{
+    *s = (Spec){.asked = *c};
+    jmp_buf out;
+    s->gen.arena.out = &out;
+    volatile bool ok = false;
+    if (setjmp(out)) {
+        diag_set(&s->gen.diag, name, 0, NULL, "out of memory");
+    } else {
+        s->src = (Source){arena_strdup(&s->gen.arena, name), arena_strdup(&s->gen.arena, text), strlen(text)};
+        ok = types_choose(&s->gen.arena, c->types, c->p, c->g, c->state, &s->types, &s->gen.diag) &&
+             compile(s, c, false, NULL);
+    }
+    s->gen.arena.out = NULL;
+    return ok;
+}
+
 bool spec_for_gpu(Spec *s, const Spec *of)
 {
     *s = (Spec){.src = of->src, .types = of->types, .asked = of->asked};

@@ -138,6 +138,7 @@ typedef struct Spec {
 typedef struct SpecDump { const char *pass; Buf *to; bool time; } SpecDump;
 bool spec_open(Spec *s, const char *arg, const CompileOpts *c, bool wrappers, const SpecDump *dump);
 /* Plans the same rule for a GPU; plans of rules with products differ. `of` must outlive it. */
+bool spec_open_text(Spec *s, const char *name, const char *text, const CompileOpts *c);
 bool spec_for_gpu(Spec *s, const Spec *of);
 void spec_close(Spec *s);
 int spec_fail(const Spec *s);                                /* prints the diagnosis, returns CLI_FAILED */

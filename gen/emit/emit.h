@@ -164,6 +164,7 @@ bool emit_cuda_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code);
 typedef enum { CALLS_NONE = 0, CALLS_PRODUCTS = 1, CALLS_OTHER = 2, CALLS_ALL = 3 } CallKernels;       /* bits */
 /* The kernels that the calls of these rules need, each once, without KERNEL_PHASE. CALLS_PRODUCTS: multiplications. */
 bool emit_cuda_calls(Buf *b, const Plan *const *p, int n, CallKernels which);
+bool emit_cuda_matrices(Buf *b, const char *section);       /* kernels that belong to no rule, for all types */
 bool emit_cuda_common(Buf *b, const Plan *const *p, int n);        /* kernels that no stage has; for all of the plans */
 bool plan_exchanges(const Plan *p);                    /* a sharded binding of it may exchange arrays */
 bool emit_cuda_file(Buf *out, Arena *a, const char *title, const char *about, const char *command, const char *name,

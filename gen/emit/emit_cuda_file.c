@@ -165,6 +165,19 @@ bool emit_cuda(const Gen *g, const EmitOptions *o, Arena *a, Buf *out)
     return ok;
 }
 
+bool emit_cuda_matrices(Buf *b, const char *section)
+{
+    const char *file = arena_printf(b->arena, "%s_cuda.txt", section);
+    bool ok = template_fill(b, file, section, NULL, 0);
+    for (int t = 0; t < NTYPES && ok; t++) {
+        Hole h[NTYPEHOLE];
+        type_holes((Type)t, h);
+        if (type_number((Type)t))
+            ok = template_fill(b, file, arena_printf(b->arena, "%s_type", section), h, NTYPEHOLE);
+    }
+    return ok;
+}
+
 char *emit_cuda_alone(const char *section)
 {
     jmp_buf out;
@@ -172,18 +185,9 @@ char *emit_cuda_alone(const char *section)
     char *volatile text = NULL;
     if (!setjmp(out)) {
         Buf code = {.arena = &scratch}, b = {.arena = &scratch};
-        const char *file = arena_printf(&scratch, "%s_cuda.txt", section);
-        bool ok = template_fill(&code, file, section, NULL, 0);
-        for (int t = 0; t < NTYPES && ok; t++) {
-            Hole h[NTYPEHOLE];
-            type_holes((Type)t, h);
-            if (!type_number((Type)t))
-                continue;
-            ok = template_fill(&code, file, arena_printf(&scratch, "%s_type", section), h, NTYPEHOLE);
-        }
-        if (ok && emit_cuda_file(&b, &scratch, "Matrices with no rule.",
-                                 " * runtime/library/matrix launches this.", "liboptc", "no rule",
-                                 buf_text(&code)))
+        if (emit_cuda_matrices(&code, section) &&
+            emit_cuda_file(&b, &scratch, "Matrices with no rule.", " * runtime/core/functions launches this.",
+                           "liboptc", "no rule", buf_text(&code)))
             text = buf_take(&b);
     }
     arena_free(&scratch);

@@ -18,6 +18,8 @@ const char *pack_upper(Arena *a, const char *s)
 
 static bool has_products(const Pack *p)
 {
+    if (p->functions)
+        return true;
     for (int i = 0; i < p->nrule; i++)
         if (plan_calls(p->rule[i].gen->plan))
             return true;
@@ -89,7 +91,8 @@ static bool has_element_loops(const char *path)
 {
     static const char *const names[] = {"api/state_access.c", "cpu/cpu_device.c", "cpu/thread_barrier.c",
                                         "matrix/cpu_calls.c", "matrix/cpu_factors.c", "matrix/cpu_product.c",
-                                        "matrix/gemm_fallback.c",
+                                        "matrix/gemm_fallback.c", "functions/function_copy.c",
+                                        "functions/multiply_cpu.c",
                                         "matrix/lapack.c", "matrix/lapack_fallback.c", "matrix/matrix_view.c",
                                         "matrix/sort_take.c"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -112,6 +115,7 @@ bool pack_sources(Pack *p, PackSources *s)
     for (int pass = HEADERS; pass < PASSES; pass++) {
         for (const Embedded *e = embedded_core; e->name; e++) {
             if (!begins_with(e->name, "runtime/core/") || !ends_with(e->name, strlen(e->name), ".c") ||
+                (!p->functions && begins_with(e->name, "runtime/core/functions/")) ||
                 (!products && begins_with(e->name, "runtime/core/matrix/")))
                 continue;
             if (pass == HEADERS && !add_headers_of(p, s, e->text))
@@ -165,22 +169,33 @@ void pack_rename(const Pack *p, Buf *b, const char *header, const char *s, size_
     }
 }
 
-/* Adds a public header without the parts that only the library has, which are between lines "library:" and ":library".
- * Other public headers are added in place of their #include. */
-static void add_public(Buf *b, const char *path)
+static bool is_line(const char *s, size_t n, const char *line) { return n == strlen(line) && !memcmp(s, line, n); }
+
+/* Adds a public header without the parts that only the library has, which are between lines "library:" and ":library",
+ * and without the functions of matrices ("functions:") if the package has none. Other public headers are added in place
+ * of their #include. */
+static void add_public(Buf *b, const char *path, bool functions)
 {
-    bool skip = false;
+    bool library = false, function = false;
     char other[80];
     for (const char *s = pack_source(path); s && *s;) {
         size_t n = strcspn(s, "\n") + 1, len;
-        bool opens = !strncmp(s, "/* library: */\n", n), closes = !strncmp(s, "/* :library */\n", n);
         const char *quote = quoted_include(s, &len);
-        skip = (skip || opens) && !closes;
-        if (!skip && quote) {
-            snprintf(other, sizeof other, "runtime/%.*s", (int)len, quote);
-            add_public(b, other);
-        } else if (!skip && !closes)
-            buf_add(b, s, n);
+        bool mark = true;
+        if (is_line(s, n, "/* library: */\n") || is_line(s, n, "/* :library */\n"))
+            library = s[3] == 'l';
+        else if (is_line(s, n, "/* functions: */\n") || is_line(s, n, "/* :functions */\n"))
+            function = s[3] == 'f';
+        else
+            mark = false;
+        if (!mark && !library && (functions || !function)) {
+            if (quote) {
+                snprintf(other, sizeof other, "runtime/%.*s", (int)len, quote);
+                add_public(b, other, functions);
+            } else {
+                buf_add(b, s, n);
+            }
+        }
         s += n;
     }
 }
@@ -188,7 +203,7 @@ static void add_public(Buf *b, const char *path)
 const char *pack_public_header(Pack *p)
 {
     Buf b = {.arena = &p->arena};
-    add_public(&b, "runtime/optc.h");
+    add_public(&b, "runtime/optc.h", p->functions != NULL);
     return buf_text(&b);
 }
 

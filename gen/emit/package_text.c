@@ -66,6 +66,18 @@ static void put_program(Pack *pk, Buf *b, const Plan *p, const char *id, const c
     buf_puts(b, "\n");
 }
 
+/* The functions of matrices by hashes of their specs: packed_rules[nrule + i] */
+static void put_functions(const Pack *pk, Buf *b)
+{
+    buf_puts(b, "static const PackedFunction packed_functions[] = {\n");
+    for (int i = pk->nrule - pk->nfunction; i < pk->nrule; i++) {
+        const char *text = pk->rule[i].text;
+        buf_printf(b, "    {0x%llxu, 0x%llxu, %d},\n", (unsigned long long)hash64(1, text, strlen(text)),
+                   (unsigned long long)hash64(2, text, strlen(text)), pk->rule[i].gen->plan->p);
+    }
+    buf_puts(b, "    {0, 0, -1}};\n");
+}
+
 static void put_rules(Pack *pk, Buf *b)
 {
     Buf rows = {.arena = &pk->arena};
@@ -85,9 +97,11 @@ static void put_rules(Pack *pk, Buf *b)
         first += gpu->nfn;
     }
     buf_printf(b,
-               "static const PackedRule packed_rules[] = {\n%s};\nenum { nrule = sizeof packed_rules / sizeof "
-               "*packed_rules };\n",
-               buf_text(&rows));
+               "static const PackedRule packed_rules[] = {\n%s};\nenum { nall = sizeof packed_rules / sizeof "
+               "*packed_rules, nrule = nall - %d };\n",
+               buf_text(&rows), pk->nfunction);
+    if (pk->functions)
+        put_functions(pk, b);
 }
 
 typedef struct { Buf *b; const Launch *l; } LaunchRow;
@@ -180,8 +194,10 @@ static const char *title_of(Pack *p, int rule)
 static const char *rule_list(Pack *p)
 {
     Buf b = {.arena = &p->arena};
-    for (int i = 0; i < p->nrule; i++)
+    for (int i = 0; i < p->nrule - p->nfunction; i++)
         buf_printf(&b, " *   %-20s %s\n", p->rule[i].id, title_of(p, i));
+    if (p->functions)
+        buf_printf(&b, " *   %-20s %s\n", "functions of matrices", emit_comment_text(&p->arena, p->functions));
     return buf_text(&b);
 }
 
@@ -265,13 +281,17 @@ static bool fill_source(Pack *p, Buf *out, const Hole *common, int n)
         buf_puts(&words, "0");
     Hole fatbin[] = {{"words", buf_text(&words)}, {"p", p->name}};
     PackSources s;
+    if (p->functions && !template_fill(&host, "package_host.txt", "functions_ahead", common, n))
+        return false;
     if (!pack_sources(p, &s) || !fill_stages(p, out, &s, common, n) ||
         !template_fill(out, "package_host.txt", "head", common, n) || !pack_paste(p, out, header, &s, 0, s.ntypes) ||
         !template_fill(out, "package_host.txt", "types", common, n) || !fill_tables(p, out) ||
         !template_fill(out, "package_host.txt", "loops", common, n) ||
         !pack_paste(p, out, header, &s, s.ntypes, s.nloops) ||
         !template_fill(out, "package_host.txt", "others", common, n) ||
-        !pack_paste(p, out, header, &s, s.nloops, s.n) || !template_fill(&host, "package_host.txt", "host", common, n))
+        !pack_paste(p, out, header, &s, s.nloops, s.n) ||
+        !template_fill(&host, "package_host.txt", "host", common, n) ||
+        (p->functions && !template_fill(&host, "package_host.txt", "functions", common, n)))
         return false;
     pack_rename(p, out, header, buf_text(&host), strlen(buf_text(&host)));
     return template_fill(out, "package_host.txt", "end", common, n) &&
@@ -330,10 +350,15 @@ static bool fill_example(Pack *p, Buf *out, const Hole *common, int n)
 
 static bool fill(Pack *p, PackFile f, Buf *out)
 {
+    static const char functions_open[] = "    optc_status opened = matrices_open(e);\n"
+                                         "    if (opened != OPTC_OK)\n        return opened;\n";
     const char *P = pack_upper(&p->arena, p->name);
     Hole common[] = {{"p", p->name},          {"P", P},
                      {"version", p->version}, {"command", emit_comment_text(&p->arena, p->command)},
-                     {"rules", rule_list(p)}, {"first", p->rule[0].id}};
+                     {"rules", rule_list(p)}, {"first", p->rule[0].id},
+                     {"functions_open", p->functions ? functions_open : ""},
+                     {"functions_close", p->functions ? "    functions_close(e);\n    matrices_close(e);\n" : ""},
+                     {"function_hooks", p->functions ? "packed_function, packed_matrices" : "NULL, NULL"}};
     int n = sizeof common / sizeof *common;
     switch (f) {
     case PACK_HEADER: return fill_header(p, out, common, n);
@@ -347,11 +372,16 @@ static bool fill(Pack *p, PackFile f, Buf *out)
 static bool fill_cuda(Pack *p, int arch, Buf *out)
 {
     Buf code = {.arena = &p->arena};
-    const Plan **plan = NEWS(&p->arena, const Plan *, p->nrule + 1);
+    const Plan **plan = NEWS(&p->arena, const Plan *, p->nrule + p->ndonor + 1);
     for (int i = 0; i < p->nrule; i++)
         plan[i] = p->rule[i].gpu->plan;
+    for (int i = 0; i < p->ndonor; i++)
+        plan[p->nrule + i] = p->donor[i]->plan;
     bool ok = emit_cuda_common(&code, plan, p->nrule) &&
-              emit_cuda_calls(&code, plan, p->nrule, CALLS_ALL);
+              emit_cuda_calls(&code, plan, p->nrule + p->ndonor, CALLS_ALL);
+    static const char *const matrices[] = {"copy", "gram", "kron"};
+    for (int i = 0; i < 3 && ok && p->functions; i++)
+        ok = emit_cuda_matrices(&code, matrices[i]);
     for (int i = 0; i < p->nrule && ok; i++) {
         EmitOptions o = {.target = &target_cuda,
                          .prefix = arena_printf(&p->arena, "%s_", p->rule[i].id),

@@ -9,6 +9,7 @@ typedef struct PackRule {
     const Gen *gpu;                /* planned for a GPU, where products have fewer bits; may be the same as gen */
     const char *id;                /* the rule's name in the package, a C identifier */
     char spec[DIGEST_HEX];         /* hash of the spec's text */
+    const char *text;              /* of a function of matrices: its spec; of a rule: NULL */
     char key[DIGEST_HEX];          /* emit_key of its CUDA source with the model's launches: the library's cache key */
 } PackRule;
 
@@ -27,7 +28,10 @@ typedef struct PackArch {
 typedef struct Pack {
     const char *name, *version;    /* version: optc's */
     const char *command;           /* to generate it again, without paths */
-    PackRule *rule; int nrule;
+    PackRule *rule; int nrule;     /* rules by name, then nfunction functions of matrices */
+    int nfunction;
+    const char *functions;         /* the list of --functions; NULL: the package has no functions of matrices */
+    const Gen **donor; int ndonor; /* plans whose GPU kernels of calls the functions need too */
     PackArch *arch; int narch;     /* machine code by architecture, then PTX if there is any; 0: CPU only */
     int cuda;                      /* NVRTC's version, 13000; 0: no GPU code */
     char *fatbin; size_t fatbin_size;              /* NULL: no GPU code */

@@ -9,6 +9,7 @@
 #include "runtime/library/cache/files.h"
 #include "runtime/library/library.h"
 #include "runtime/library/line_reader.h"
+#include "runtime/library/matrix/packed_functions.h"
 #include "runtime/library/package/fatbin.h"
 #include "runtime/library/package/package.h"
 #include "runtime/library/rule/gpu_code.h"

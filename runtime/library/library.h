@@ -54,9 +54,7 @@ typedef struct LibraryEngine {
     char *spec_path;
     Cache cache;
     TunedSet tuned;
-    struct MatrixKit *matrices;        /* for products without a rule (multiply.h); NULL until the first one */
-    struct { struct FunctionEntry *idle, *captured; struct FunctionRule *rules; } functions;       /* function.h */
-    pthread_mutex_t lock;              /* protects matrices, functions, and writes to tuned.shared */
+    pthread_mutex_t lock;              /* protects writes to tuned.shared */
 } LibraryEngine;
 
 typedef struct LibraryRule {

@@ -101,8 +101,12 @@ int cuMemFreeHost(void *p)
     return rc ? rc : (free(p), told);
 }
 
-int cuMemAllocAsync(CUdeviceptr *p, size_t n, CUstream s) { CALL; return (void)s, cuMemAlloc_v2(p, n); }
-int cuMemFreeAsync(CUdeviceptr p, CUstream s) { return (void)s, cuMemFree_v2(p); }
+static bool is_gone(CUstream s);
+int cuMemAllocAsync(CUdeviceptr *p, size_t n, CUstream s)
+{
+    CALL; return is_gone(s) ? INVALID_HANDLE : cuMemAlloc_v2(p, n);
+}
+int cuMemFreeAsync(CUdeviceptr p, CUstream s) { LOCKED; return is_gone(s) ? INVALID_HANDLE : cuMemFree_v2(p); }
 int cuMemGetInfo_v2(size_t *have, size_t *all) { CALL; return *all = total, *have = total - used, 0; }
 static int copy(void *to, const void *from, size_t n, CUstream s);
 int cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t n, CUstream s)
@@ -260,8 +264,11 @@ typedef struct Node { Kernel *k; unsigned grid, threads; char args[MOST_ARGS], n
     const void *from; size_t n; void (*call)(const void *); struct Graph *body; unsigned *wanted; } Node;
 /* forks: captured streams that no other stream has waited for */
 typedef struct Graph { Node *v; int n, forks; } Graph;
-/* into: the captured graph is the body of another; forked: the capture began in another stream */
-typedef struct Stream { Graph *capturing; bool strict, into, forked; int ended; } Stream;
+/* into: the captured graph is the body of another; forked: the capture began in another stream. gone: it was destroyed,
+ * and calls with it fail; its memory is not used again */
+typedef struct Stream { Graph *capturing; bool strict, into, forked, gone; int ended; struct Stream *next; } Stream;
+static Stream *gone_streams;
+static bool is_gone(CUstream s) { return s && ((Stream *)s)->gone; }
 
 static void add(Graph *g, Node x)
 {
@@ -297,6 +304,8 @@ static void take(Node *x, void *const *params)
 
 static int run_in(CUstream s, Node x)
 {
+    if (is_gone(s))
+        return INVALID_HANDLE;
     return s && ((Stream *)s)->capturing ? add(((Stream *)s)->capturing, x), 0 : run(&x);
 }
 static int copy(void *to, const void *from, size_t n, CUstream s)
@@ -309,6 +318,8 @@ int emu_in_stream(CUstream s, void (*call)(const void *), const void *data, size
 int emu_in_stream(CUstream s, void (*call)(const void *), const void *data, size_t n)
 {
     LOCKED;
+    if (is_gone(s))
+        return INVALID_HANDLE;
     if (!(s && ((Stream *)s)->capturing))
         return call(data), 0;
     void *copied = malloc(n);
@@ -335,9 +346,28 @@ int cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx
 }
 
 int cuStreamCreate(CUstream *s, unsigned flags) { CALL; return *s = calloc(1, sizeof(Stream)), flags > 1; }
-int cuStreamDestroy_v2(CUstream s) { return free(s), TOLD; }
-int cuStreamSynchronize(CUstream s) { CALL; return s && ((Stream *)s)->capturing ? end_captures() : unsafe(); }
-int cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *x) { CALL; return *x = s && ((Stream *)s)->capturing, 0; }
+int cuStreamDestroy_v2(CUstream s)
+{
+    LOCKED;
+    Stream *x = s;
+    int told = TOLD;
+    if (!x || x->gone)
+        return INVALID_HANDLE;
+    *x = (Stream){.gone = true, .next = gone_streams};
+    gone_streams = x;
+    return told;
+}
+int cuStreamSynchronize(CUstream s)
+{
+    CALL;
+    return is_gone(s) ? INVALID_HANDLE : s && ((Stream *)s)->capturing ? end_captures() : unsafe();
+}
+int cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *x)
+{
+    CALL;
+    *x = s && ((Stream *)s)->capturing;
+    return is_gone(s) ? INVALID_HANDLE : 0;
+}
 int cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *m)
 {
     CALL; CUstreamCaptureMode was = thread_mode; return thread_mode = *m, *m = was, 0;
@@ -453,7 +483,12 @@ int cuGraphExecDestroy(CUgraphExec e) { return free(((Graph *)e)->v), free(e), T
 typedef struct Event { double ms; Stream *stream; } Event;
 int cuEventCreate(CUevent *e, unsigned flags) { CALL; return *e = calloc(1, sizeof(Event)), flags > 3; }
 int cuEventDestroy_v2(CUevent e) { return free(e), TOLD; }
-int cuEventRecord(CUevent e, CUstream s) { CALL; return *(Event *)e = (Event){clock_ms, s}, 0; }
+int cuEventRecord(CUevent e, CUstream s)
+{
+    CALL;
+    *(Event *)e = (Event){clock_ms, s};
+    return is_gone(s) ? INVALID_HANDLE : 0;
+}
 int cuEventSynchronize(CUevent e) { CALL; return e ? unsafe() : INVALID; }
 int cuEventQuery(CUevent e) { CALL; return !e; }
 int cuEventElapsedTime(float *ms, CUevent a, CUevent b)
@@ -466,6 +501,8 @@ int cuStreamWaitEvent(CUstream s, CUevent e, unsigned flags)
 {
     CALL;
     Stream *from = ((Event *)e)->stream, *to = s;
+    if (is_gone(s))
+        return INVALID_HANDLE;
     if (!from || !from->capturing || !to || flags)
         return flags != 0;
     if (!to->capturing) {

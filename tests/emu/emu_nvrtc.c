@@ -113,10 +113,11 @@ int nvrtcCompileProgram(nvrtcProgram p, int n, const char *const *options)
     const char *wrong = getenv("EMU_WRONG");
     fprintf(f, "#include \"emu_threads.h\"\n#define EMU_FIRST %d\n", wrong && strstr(p->source, wrong));
     put_source(f, p->source);
-    fprintf(f, "%s%s%s%s#include \"%s/emu_tail.h\"\n",
+    fprintf(f, "%s%s%s%s%s#include \"%s/emu_tail.h\"\n",
             strstr(p->source, "struct optc_numbers") ? "#define EMU_NUMBERS\n" : "",
             strstr(p->source, "struct optc_guard_args") ? "#define EMU_GUARD\n" : "",
             strstr(p->source, "struct optc_move_args") ? "#define EMU_MOVE\n" : "",
+            strstr(p->source, "struct optc_copies") ? "#define EMU_COPIES\n" : "",
             strstr(p->source, "struct optc_agree_args") ? "#define EMU_AGREE\n" : "", here);
     fclose(f);
     snprintf(command, sizeof command,

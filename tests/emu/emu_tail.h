@@ -41,6 +41,14 @@ EMU_OWN(optc_guard, optc_guard_args)
 #ifdef EMU_MOVE
 EMU_OWN(optc_move, optc_move_args)
 #endif
+#ifdef EMU_COPIES
+EMU_OWN(optc_copy_of_f32, optc_copies)
+EMU_OWN(optc_copy_of_f64, optc_copies)
+EMU_OWN(optc_copy_of_bf16, optc_copies)
+EMU_OWN(optc_copy_of_f16, optc_copies)
+EMU_OWN(optc_copy_of_e4m3, optc_copies)
+EMU_OWN(optc_copy_of_e5m2, optc_copies)
+#endif
 #ifdef EMU_AGREE
 EMU_OWN(optc_agree, optc_agree_args)
 #endif

@@ -254,7 +254,8 @@ static void on_gpu_cold(const Scene *s, Outcome *out)
 /* ---- functions of matrices without a rule ---- */
 enum { SIDE = 4, SQUARE = SIDE * SIDE, SQUARES = 2 * SQUARE };
 
-/* A failed call must leave its result as it was. more: the rest of the functions. */
+/* A failed call must leave its result as it was, except products whose device failed. more: the rest of the
+ * functions. */
 static optc_status call_functions(optc_engine *e, float *a, float *x, bool more, Outcome *out)
 {
     static const float before = -7;
@@ -287,7 +288,8 @@ static optc_status call_functions(optc_engine *e, float *a, float *x, bool more,
                             : optc_functions_drop(e);
         if (s == OPTC_OK)
             out->result = mix(out->result, x, sizeof *x * 2 * SQUARES);
-        for (int i = 0; i < 2 * SQUARES && s != OPTC_OK; i++)
+        bool product = call == 3 && s == OPTC_ERROR_DEVICE;            /* optc_multiply, or optc_kron_apply */
+        for (int i = 0; i < 2 * SQUARES && s != OPTC_OK && !product; i++)
             out->left = out->left || x[i] != before;
     }
     snprintf(out->message, sizeof out->message, "%s", s == OPTC_OK ? "" : optc_message());

@@ -4,6 +4,7 @@
 
 #include "tests/harness/function_cases.h"
 
+#include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,6 +72,111 @@ START_TEST(in_a_graph)
     device_get(x, xt, sizeof x);
     ck_assert(!memcmp(x, want, sizeof x) && fabs(x[0] - 3) < 1e-12);
     device_give(at), device_give(xt);
+    OK(optc_close(e));
+}
+END_TEST
+
+/* A caller destroys its stream after the call. Later calls of the signature, other entries that replace it, and
+ * optc_functions_drop do not use that stream: the emulated driver refuses it. */
+START_TEST(stream_is_not_kept)
+{
+    SHARED();
+    enum { N = 3, SIZES = 20 };                            /* more than the engine keeps */
+    double a[SIZES * SIZES], x[N * N], want[N * N];
+    CUstream st;
+    size_t before, after, all;
+    optc_engine *e = open_gpu();
+    void *at = device_take(sizeof a), *xt = device_take(sizeof a);
+    optc_function f = {.a = {at, 0, 0}, .x = {xt, 0, 0}, .type = OPTC_F64, .n = N, .exponent = -1, .ridge = 0.5};
+    for (int i = 0; i < N * N; i++)
+        a[i] = i % (N + 1) ? 0.25 : 2 + i;
+    device_put(at, a, sizeof a);
+    OK(optc_matrix_power(e, &f));
+    device_get(want, xt, sizeof want);
+    OK(optc_functions_drop(e));
+    ck_assert(!d->cuMemGetInfo_v2(&before, &all));
+    for (int k = 0; k < 2; k++) {
+        f.n = N, f.ridge = 0.25 + 0.25 * k;                /* the second call sets the numbers of the entry */
+        ck_assert(!d->cuStreamCreate(&st, 1));
+        f.stream = st;
+        OK(optc_matrix_power(e, &f));
+        ck_assert(!d->cuStreamSynchronize(st) && !d->cuStreamDestroy_v2(st));
+    }
+    f.stream = NULL;
+    OK(optc_matrix_power(e, &f));
+    device_get(x, xt, sizeof x);
+    ck_assert(!memcmp(x, want, sizeof x));
+    for (int n = 1; n < SIZES; n++) {
+        for (int i = 0; i < n * n; i++)
+            a[i] = i % (n + 1) ? 0 : 2;
+        device_put(at, a, sizeof a);
+        ck_assert(!d->cuStreamCreate(&st, 1));
+        f.n = n, f.stream = st;
+        OK(optc_matrix_power(e, &f));
+        ck_assert(!d->cuStreamSynchronize(st) && !d->cuStreamDestroy_v2(st));
+    }
+    OK(optc_functions_drop(e));
+    ck_assert(!d->cuMemGetInfo_v2(&after, &all));
+    if (getenv("EMU_DIR"))                                 /* a GPU's pool keeps memory */
+        ck_assert_msg(after == before, "%zu bytes are kept", before - after);
+    device_give(at), device_give(xt);
+    OK(optc_close(e));
+}
+END_TEST
+
+/* ---- every call of a library fails once ---- */
+enum { SIDE = 4, SQUARE = SIDE * SIDE };
+
+static optc_status call_with_two_results(optc_engine *e, int which, double *a, double *x, double *y)
+{
+    const optc_function f = {.a = {a, 0, 0}, .x = {x, 0, 0}, .y = {y, 0, 0}, .type = OPTC_F64, .m = SIDE, .n = SIDE};
+    const optc_linear l = {.act = a, .out = a, .type = OPTC_F64, .batch = SIDE, .in = SIDE, .outs = SIDE, .sum = x,
+                           .norm = y, .clip = 1, .a = x, .g = y, .decay = 0.5};
+    return which == 0   ? optc_eigh(e, &f)
+           : which == 1 ? optc_qr(e, &f)
+           : which == 2 ? optc_clipped_sum(e, &l)
+                        : optc_kfac_factors(e, &l);
+}
+
+/* _i: the function. Calls that fail store neither result. Only the emulated libraries can be told to fail. */
+START_TEST(both_results_or_none)
+{
+    SHARED();
+    static const char *const libraries[] = {"libcuda.so.1", "libcublas.so.13"};
+    double a[SQUARE], was[2 * SQUARE], want[2 * SQUARE], got[2 * SQUARE];
+    char text[80];
+    int failed = 0;
+    if (!getenv("EMU_DIR"))
+        return;
+    optc_engine *e;
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .workspace = 1 << 20}, &e));
+    double *at = device_take(sizeof a), *to = device_take(sizeof was);
+    for (int i = 0; i < SQUARE; i++)
+        a[i] = i % (SIDE + 1) ? 0.25 : 2 + i;
+    for (int i = 0; i < 2 * SQUARE; i++)
+        was[i] = i % SQUARE % (SIDE + 1) ? 0.5 : -7;
+    device_put(at, a, sizeof a), device_put(to, was, sizeof was);
+    OK(call_with_two_results(e, _i, at, to, to + SQUARE));
+    device_get(want, to, sizeof want);
+    for (int k = 0; k < 2; k++) {
+        int (*count)(void) = NULL;
+        *(void **)&count = dlsym(dlopen(libraries[k], RTLD_NOW | RTLD_NOLOAD), "emu_calls");
+        for (int n = 1, most = 1; n <= most; n++) {
+            device_put(to, was, sizeof was);
+            int before = count ? count() : 0;
+            snprintf(text, sizeof text, "%s %d", libraries[k], before + n);
+            setenv("EMU_FAIL", text, 1);
+            optc_status s = call_with_two_results(e, _i, at, to, to + SQUARE);
+            setenv("EMU_FAIL", "- 0", 1);
+            most = (count ? count() : 0) - before > most ? (count ? count() : 0) - before : most;
+            device_get(got, to, sizeof got);
+            ck_assert_msg(!memcmp(got, s == OPTC_OK ? want : was, sizeof got), "call %d of %s failed: %s", n,
+                          libraries[k], s == OPTC_OK ? "the result differs" : optc_message());
+            failed += s != OPTC_OK;
+        }
+    }
+    ck_assert(failed > 10);
+    device_give(at), device_give(to);
     OK(optc_close(e));
 }
 END_TEST
@@ -256,6 +362,8 @@ void add_functions(TCase *t)
 {
     tcase_add_loop_test(t, definitions, 0, FUNCTION_CASES);
     tcase_add_test(t, in_a_graph);
+    tcase_add_test(t, stream_is_not_kept);
+    tcase_add_loop_test(t, both_results_or_none, 0, 4);
     tcase_add_test(t, refused);
     tcase_add_test(t, linear_layer);
     tcase_add_test(t, linear_layer_in_a_graph);

@@ -14,6 +14,7 @@ typedef struct Ship {
     char dir[PATH_MAX];            /* the temporary folder until the package is complete; "": none */
     Spec *spec; int nspec;
     Spec *gpu;                     /* by rule: the plan for a GPU if it differs; otherwise empty */
+    Spec *donor; int ndonor;       /* plans whose GPU kernels the functions of matrices need too */
     Pack pack;
     TunedSet tuned;
     struct StageKey **key;         /* by rule and Stage.fn: the key of the stage's tuned results */

@@ -200,13 +200,16 @@ int ship_finish(Ship *s)
     if (!let_others_read(s->dir) || !swap_in(s))
         return cli_fail("ship: %s cannot be made: %s", s->out, strerror(errno));
     int ptx = s->pack.narch && s->pack.arch[s->pack.narch - 1].ptx;
-    cli_print("%s: %d rule%s, ", s->out, s->pack.nrule, s->pack.nrule == 1 ? "" : "s");
+    int rules = s->pack.nrule - s->pack.nfunction;
+    cli_print("%s: %d rule%s, ", s->out, rules, rules == 1 ? "" : "s");
     if (s->pack.narch)
         printf("%d architecture%s%s, %s of GPU code\n", s->pack.narch - ptx, s->pack.narch - ptx == 1 ? "" : "s",
                ptx ? " and PTX" : "", cli_bytes(size, (double)s->pack.fatbin_size));
     else
         printf("for the CPU alone (--arch adds GPUs)\n");
-    for (int i = 0; i < s->pack.nrule; i++)
+    for (int i = 0; i < rules; i++)
         printf("  %s\n", s->pack.rule[i].id);
+    if (s->pack.functions)
+        printf("  functions of matrices: %s\n", s->pack.functions);
     return CLI_OK;
 }

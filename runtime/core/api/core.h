@@ -10,6 +10,7 @@
  *   Device        table of functions: what differs between the CPU, a GPU and (library only) the reference evaluator
  *   Host          table of functions: the library, which compiles and tunes rules, or a package, which contains them
  *
+ * Only packages with functions of matrices contain runtime/core/functions.
  * Packages without products do not contain cpu_calls.h, gpu_calls.h and the sources that include them. They contain
  * runtime/core/api/no_matrix_calls.h instead. */
 #ifndef OPTC_CORE_H
@@ -52,6 +53,7 @@ struct optc_engine {
     long long ours, peak;              /* bytes that bindings and callers hold, now and at most; atomic */
     int rules;                         /* atomic */
     struct LibraryEngine *library;     /* for the host only */
+    struct MatrixFunctions *functions; /* runtime/core/functions; NULL: the host has none */
 };
 
 struct optc_rule {
@@ -251,6 +253,8 @@ CORE const Device *cpu_device(void);
 CORE const Device *gpu_device(void);
 
 struct GpuCode;
+struct FunctionForm;
+struct MatrixKit;
 struct Host {
     /* lowest CUDA version of the driver that its code needs, such as 13000; 0: DRIVER_NEEDED is enough */
     int cuda;
@@ -274,6 +278,11 @@ struct Host {
     optc_status (*share)(optc_binding *b);
     void (*bound)(optc_binding *b);                                         /* called after binding; may be NULL */
     const char *(*rule_name)(int i);                                        /* names of its rules; NULL: no more */
+    /* Matrices without a rule (runtime/core/functions). function: the rule of a function. kernels: loads the kernels of
+     * a MatrixKernels into the kit, inside gpu_enter. NULL: the host has no such functions */
+    optc_status (*function)(optc_engine *e, const struct FunctionForm *f, optc_rule **out);
+    optc_status (*kernels)(optc_engine *e, struct MatrixKit *k, int which);
+    bool packed;                                                            /* it compiles no rules */
 };
 
 /* ---- struct_version.c ---- */

@@ -242,9 +242,12 @@ static void probe_start(double *v, int64_t n)
 static void probe_by(const double *m, int64_t rows, int64_t cols, bool transposed, const double *v, double *to)
 {
     memset(to, 0, sizeof *to * (size_t)(transposed ? cols : rows));
-    for (int64_t i = 0; i < rows; i++)
+    for (int64_t i = 0; i < rows && transposed; i++)
         for (int64_t j = 0; j < cols; j++)
-            to[transposed ? j : i] += m[i * cols + j] * v[transposed ? i : j];
+            to[j] += m[i * cols + j] * v[i];
+    for (int64_t i = 0; i < rows && !transposed; i++)
+        for (int64_t j = 0; j < cols; j++)
+            to[i] += m[i * cols + j] * v[j];
 }
 
 static double matrix_view_at(const MatrixView *x, int64_t i, int64_t j)

@@ -14,7 +14,13 @@
  *                    512 x 512   512 rows   256 rows
  *   768 x 768 x 768       1.15       1.09       1.11
  *   1024                  1.06       1.02       1.13
- *   2048                  1.23       1.09       1.21 */
+ *   2048                  1.23       1.09       1.21
+ * A single Gram matrix of up to PANEL_LARGE rows has two panels, of whole rows up to the diagonal, with the same work.
+ * Time over that of one ssyrk, as above, without the mirror:
+ *              in 0.7 : 0.3   in halves   in quarters
+ *   640               1.06        1.10          1.14
+ *   1024              1.02        1.01          1.06
+ *   2048              1.03        1.04          1.07 */
 enum { PANEL = 512, PANEL_SYMMETRIC = 256, PANEL_LARGE = 2048, PANEL_STEP = 16, WIDE_VALUES = 1 << 20 };
 
 CORE int64_t panel_length(int64_t n, int64_t most)
@@ -27,6 +33,8 @@ CORE Panels product_cut(const MatrixProduct *x)
 {
     int64_t most = x->symmetric && x->m < PANEL_LARGE && !x->single ? PANEL_SYMMETRIC : PANEL;
     Panels p = {panel_length(x->m, most), 0, 0, 0, 0};
+    if (x->symmetric && x->single && x->m > PANEL && x->m <= PANEL_LARGE)
+        p.rows = count_up(x->m * 7, 10 * PANEL_STEP) * PANEL_STEP;
     p.cols = panel_length(x->n, x->single && WIDE_VALUES / p.rows > most ? WIDE_VALUES / p.rows : most);
     p.down = count_up(x->m, p.rows);
     p.across = x->single && x->symmetric ? 1 : count_up(x->n, p.cols);

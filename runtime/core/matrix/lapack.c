@@ -123,8 +123,9 @@ CORE bool lapack_qr(const Blas *x, double *a, int64_t m, int64_t n, double *work
     done = done && (x->wide ? orgqr64(orgqr, col, m, n, tau, more, doubles)
                             : orgqr32(orgqr, col, m, n, tau, more, doubles));
     blas_release(x, was);
-    for (int64_t i = 0; i < m * n && done; i++)
-        col[i] = r[i / m] < 0 ? -col[i] : col[i];
+    for (int64_t k = 0; k < n && done; k++)
+        for (int64_t i = 0; i < m && r[k] < 0; i++)
+            col[k * m + i] = -col[k * m + i];
     if (done)
         dense_transpose(a, col, n, m);
     return done;

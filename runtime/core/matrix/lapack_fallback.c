@@ -265,9 +265,14 @@ CORE int64_t dense_qr_work(int64_t m, int64_t n) { return 2 * m * n + 2 * n; }
 
 CORE void dense_transpose(double *to, const double *from, int64_t rows, int64_t cols)
 {
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < cols; j++)
-            to[j * rows + i] = from[i * cols + j];
+    enum { SIDE = 8 };                         /* of tiles: whole lines of the cache on both sides */
+    for (int64_t i0 = 0; i0 < rows; i0 += SIDE)
+        for (int64_t j0 = 0; j0 < cols; j0 += SIDE) {
+            int64_t below = rows - i0 < SIDE ? rows : i0 + SIDE, right = cols - j0 < SIDE ? cols : j0 + SIDE;
+            for (int64_t j = j0; j < right; j++)
+                for (int64_t i = i0; i < below; i++)
+                    to[j * rows + i] = from[i * cols + j];
+        }
 }
 
 CORE bool dense_qr(double *a, int64_t m, int64_t n, double *work)

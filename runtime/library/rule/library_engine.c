@@ -1,7 +1,8 @@
 /* The library's part of an engine: compiler, cache, tuned results, specs. */
 #include "runtime/library/rule/gpu_code.h"
 
-#include "runtime/library/matrix/function.h"
+#include "runtime/core/functions/function.h"
+#include "runtime/library/matrix/matrix_kernels.h"
 #include "runtime/library/package/package.h"
 #include "gen/abi/embedded.h"
 
@@ -13,10 +14,10 @@
 static void engine_drop(optc_engine *e)
 {
     LibraryEngine *m = e->library;
-    if (!m)
-        return;
     functions_close(e);
     matrices_close(e);
+    if (!m)
+        return;
     pthread_mutex_destroy(&m->lock);
     compiler_free(&m->compiler);
     free(m->spec_path);
@@ -79,7 +80,9 @@ static optc_status engine_open(optc_engine *e, const optc_engine_options *o)
     if (!m)
         return no_memory("optc_open");
     pthread_mutex_init(&m->lock, NULL);
-    optc_status s = pick_isa(m, o->isa);
+    optc_status s = matrices_open(e);
+    if (s == OPTC_OK)
+        s = pick_isa(m, o->isa);
     if (s != OPTC_OK)
         return s;
     m->no_builtin = o->no_builtin;
@@ -119,7 +122,9 @@ const Host *library_host(void)
                               .products = gpu_code_products,
                               .share = tuning_share,
                               .bound = rule_bound,
-                              .rule_name = spec_name};
+                              .rule_name = spec_name,
+                              .function = library_function,
+                              .kernels = library_kernels};
     return &host;
 }
 

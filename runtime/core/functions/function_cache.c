@@ -1,13 +1,16 @@
 /* The engine's table of compiled and bound functions of matrices. function.h describes its owner and its limits. */
-#include "runtime/library/matrix/function.h"
+#include "runtime/core/functions/function.h"
 
+#include "gen/abi/hash.h"
+
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- an entry's memory ---- */
 static int64_t slot_bytes(const FunctionForm *f, const FunctionSlot *s)
 {
-    int64_t bytes = dom_times(dom_times(s->rows, s->cols), dom_times(f->batch, type_info[f->compute].bytes));
+    int64_t bytes = dom_times(dom_times(s->rows, s->cols), dom_times(f->batch, number_type[f->compute].bytes));
     return count_up(bytes, 256) * 256;
 }
 
@@ -26,13 +29,14 @@ static bool takes_parameter(const FunctionForm *f)
 
 static int64_t parameter_bytes(const FunctionForm *f)
 {
-    FunctionSlot s = {.rows = f->shape[1], .cols = f->shape[2]};
+    FunctionSlot s;
+    memset(&s, 0, sizeof s);
+    s.rows = f->shape[1], s.cols = f->shape[2];
     return takes_parameter(f) ? 0 : slot_bytes(f, &s);
 }
 
-int64_t function_bytes(const optc_engine *e, const FunctionForm *f)
+CORE int64_t function_bytes(const FunctionForm *f)
 {
-    (void)e;
     int64_t bytes = parameter_bytes(f) + count_up(dom_times(2 * (int64_t)sizeof(unsigned), f->batch), 256) * 256;
     for (int i = 0; i < f->nin; i++)
         bytes += slot_bytes(f, &f->in[i]);
@@ -41,12 +45,12 @@ int64_t function_bytes(const optc_engine *e, const FunctionForm *f)
     return bytes;
 }
 
-static optc_status take_memory(optc_engine *e, const FunctionForm *f, FunctionEntry *x)
+static optc_status take_entry_memory(optc_engine *e, const FunctionForm *f, FunctionEntry *x)
 {
     void *p = NULL;
-    int64_t bytes = f->scratch ? f->scratch : function_bytes(e, f);
+    int64_t bytes = f->scratch ? f->scratch : function_bytes(f);
     optc_status s = matrices_take(e, f->call, bytes, f->stream, &p);
-    x->memory = p;
+    x->memory = (char *)p;
     x->own_bytes = s == OPTC_OK ? bytes : 0;
     return s;
 }
@@ -64,11 +68,11 @@ static void rule_free(optc_engine *e, FunctionRule *r)
 /* Frees the rules without entries beyond the `most` last ones. */
 static void trim_rules(optc_engine *e, int most)
 {
-    LibraryEngine *m = e->library;
+    MatrixFunctions *m = e->functions;
     FunctionRule *gone = NULL;
     int n = 0;
     pthread_mutex_lock(&m->lock);
-    for (FunctionRule **at = &m->functions.rules; *at;) {
+    for (FunctionRule **at = &m->rules; *at;) {
         FunctionRule *r = *at;
         if (++n <= most || r->users) {
             at = &r->next;
@@ -87,9 +91,9 @@ static void trim_rules(optc_engine *e, int most)
 
 static FunctionRule *find_rule(optc_engine *e, const char *key)
 {
-    LibraryEngine *m = e->library;
+    MatrixFunctions *m = e->functions;
     pthread_mutex_lock(&m->lock);
-    FunctionRule *r = m->functions.rules;
+    FunctionRule *r = m->rules;
     while (r && strcmp(r->key, key))
         r = r->next;
     if (r)
@@ -98,20 +102,26 @@ static FunctionRule *find_rule(optc_engine *e, const char *key)
     return r;
 }
 
+/* Two hashes of 64 bits, as text. */
+static void text_key(const char *text, size_t n, char key[FUNCTION_KEY])
+{
+    snprintf(key, FUNCTION_KEY, "%016llx%016llx", (unsigned long long)hash_bytes(1, text, n),
+             (unsigned long long)hash_bytes(2, text, n));
+}
+
 /* Rules of the table are not counted as the engine's, so that the engine can be closed without the caller's help. */
 static optc_status take_rule(optc_engine *e, const FunctionForm *f, FunctionRule **out)
 {
-    LibraryEngine *m = e->library;
-    char all[MOST_SPEC + 40], key[DIGEST_HEX];
-    int n = snprintf(all, sizeof all, "%s|%s", f->spec, type_info[f->compute].name);
-    digest_hex(all, (size_t)n, key);
+    MatrixFunctions *m = e->functions;
+    char all[MOST_SPEC + 80], key[FUNCTION_KEY];
+    int n = snprintf(all, sizeof all, "%s|%s|%a", f->spec, number_type[f->compute].name, f->exponent);
+    text_key(all, (size_t)n, key);
     if ((*out = find_rule(e, key)))
         return OPTC_OK;
-    FunctionRule *r = calloc(1, sizeof *r);
+    FunctionRule *r = (FunctionRule *)calloc(1, sizeof *r);
     if (!r)
         return no_memory(f->call);
-    optc_status s = optc_compile(e, &(optc_rule_options){.spec = f->call + 5, .text = f->spec,
-                                                         .param = (optc_type)(f->compute + 1)}, &r->rule);
+    optc_status s = HOST()->function(e, f, &r->rule);
     if (s != OPTC_OK) {
         free(r);
         return s;
@@ -120,8 +130,8 @@ static optc_status take_rule(optc_engine *e, const FunctionForm *f, FunctionRule
     memcpy(r->key, key, sizeof key);
     r->users = 1;
     pthread_mutex_lock(&m->lock);
-    r->next = m->functions.rules;
-    m->functions.rules = r;
+    r->next = m->rules;
+    m->rules = r;
     pthread_mutex_unlock(&m->lock);
     trim_rules(e, MOST_FUNCTION_RULES);
     *out = r;
@@ -132,29 +142,41 @@ static void give_rule(optc_engine *e, FunctionRule *r)
 {
     if (!r)
         return;
-    pthread_mutex_lock(&e->library->lock);
+    pthread_mutex_lock(&e->functions->lock);
     r->users--;
-    pthread_mutex_unlock(&e->library->lock);
+    pthread_mutex_unlock(&e->functions->lock);
 }
 
 /* ---- entries ---- */
-static void entry_free(optc_engine *e, FunctionEntry *x)
+/* The memory is free for work of `stream` after the entry's last call. The host waits for that call if the stream
+ * cannot, or if a caller's allocator may give the memory to another stream at once. */
+static void settle_entry(optc_engine *e, FunctionEntry *x, void *stream)
 {
-    /* A caller's allocator may give the memory to another stream at once. */
-    if (e->gpu && e->memory.alloc) {
-        (void)gpu_enter_aside(e->gpu)->cuStreamSynchronize((CUstream)x->stream);
+    const Driver *d = e->gpu->d;
+    if (x->pending && (e->memory.alloc || d->cuStreamWaitEvent((CUstream)stream, x->done, 0)))
+        (void)d->cuEventSynchronize(x->done);
+    if (x->done)
+        (void)d->cuEventDestroy_v2(x->done);
+}
+
+/* stream: of the current call; NULL: the default stream */
+static void entry_free(optc_engine *e, FunctionEntry *x, void *stream)
+{
+    if (e->gpu) {
+        gpu_enter_aside(e->gpu);
+        settle_entry(e, x, stream);
         gpu_leave(e->gpu, OPTC_OK);
     }
+    if (x->b)
+        (void)optc_set_stream(x->b, stream);
     (void)optc_unbind(x->b);
     give_rule(e, x->rule);
-    matrices_give(e, x->memory, x->own_bytes, x->stream);
-    free(x->key);
+    matrices_give(e, x->memory, x->own_bytes, stream);
     free(x);
 }
 
 static optc_status bind_entry(const FunctionForm *f, FunctionEntry *x)
 {
-    x->stream = f->stream;
     if (f->scratch) {
         x->bad = (unsigned *)(void *)x->memory;
         return OPTC_OK;
@@ -169,48 +191,62 @@ static optc_status bind_entry(const FunctionForm *f, FunctionEntry *x)
     for (int i = 0; i < f->nout; i++, at += result_bytes(f, i - 1))
         x->result[i] = at;
     x->bad = (unsigned *)(void *)at;
-    optc_tensor t = {.name = "a", .param = param, .rank = 3, .shape = f->shape};
-    optc_group g = {.tensors = &t, .ntensors = 1, .hyper = f->hyper, .nhyper = f->nhyper};
+    optc_tensor t;
+    optc_group g;
+    memset(&t, 0, sizeof t);
+    memset(&g, 0, sizeof g);
+    t.name = "a", t.param = param, t.rank = 3, t.shape = f->shape;
+    g.tensors = &t, g.ntensors = 1, g.hyper = f->hyper, g.nhyper = f->nhyper;
     optc_status s = optc_bind(x->rule->rule, &g, 1, &x->b);
     for (int i = 0; i < f->nin && s == OPTC_OK; i++)
         if (f->in[i].name && x->in[i] != param)
             s = optc_set_input(x->b, 0, f->in[i].name, x->in[i], 0);
     for (int i = 0; i < f->nout && s == OPTC_OK; i++) {
-        optc_state_view v = {.data = f->out[i].name ? param : x->result[i]};
+        optc_state_view v;
+        memset(&v, 0, sizeof v);
+        v.data = f->out[i].name ? param : x->result[i];
         if (f->out[i].name && !is_parameter(&f->out[i]))
             s = optc_state(x->b, 0, f->out[i].name, &v);
-        x->result[i] = v.data;
+        x->result[i] = (char *)v.data;
     }
-    if (s == OPTC_OK && f->stream)
-        s = optc_set_stream(x->b, f->stream);
     return s;
 }
 
-static void key_of(const FunctionForm *f, char key[DIGEST_HEX])
+static optc_status make_event(optc_engine *e, const FunctionForm *f, FunctionEntry *x)
 {
-    char all[MOST_SPEC + 200];
-    int n = snprintf(all, sizeof all, "%s|%s|%lld,%lld,%lld,%lld,%lld,%d,%lld", f->spec, type_info[f->compute].name,
-                     (long long)f->batch, (long long)f->shape[1], (long long)f->shape[2], (long long)f->in[0].rows,
+    enum { NO_TIMES = 2 };                     /* CU_EVENT_DISABLE_TIMING */
+    if (e->gpu)
+        TRY(e->gpu, cuEventCreate(&x->done, NO_TIMES), f->call);
+    return OPTC_OK;
+}
+
+static void entry_key(const FunctionForm *f, char key[FUNCTION_KEY])
+{
+    char all[MOST_SPEC + 240];
+    int n = snprintf(all, sizeof all, "%s|%s|%a|%lld,%lld,%lld,%lld,%lld,%d,%lld", f->spec,
+                     number_type[f->compute].name, f->exponent, (long long)f->batch, (long long)f->shape[1],
+                     (long long)f->shape[2], (long long)f->in[0].rows,
                      (long long)(f->nin ? f->in[f->nin - 1].cols : 0), f->nout, (long long)f->scratch);
-    digest_hex(all, (size_t)n, key);
+    text_key(all, (size_t)n, key);
 }
 
 static optc_status make_entry(optc_engine *e, const FunctionForm *f, const char *key, FunctionEntry **out)
 {
-    FunctionEntry *x = calloc(1, sizeof *x);
-    if (!x || !(x->key = strdup(key))) {
-        free(x);
+    FunctionEntry *x = (FunctionEntry *)calloc(1, sizeof *x);
+    if (!x)
         return no_memory(f->call);
-    }
-    optc_status s = f->scratch ? OPTC_OK : take_rule(e, f, &x->rule);
+    snprintf(x->key, sizeof x->key, "%s", key);
+    optc_status s = make_event(e, f, x);
+    if (s == OPTC_OK && !f->scratch)
+        s = take_rule(e, f, &x->rule);
     if (s == OPTC_OK)
-        s = take_memory(e, f, x);
+        s = take_entry_memory(e, f, x);
     if (s == OPTC_OK)
         s = bind_entry(f, x);
     if (s != OPTC_OK) {
         char why[MOST_MESSAGE];
         snprintf(why, sizeof why, "%s", optc_message());
-        entry_free(e, x);
+        entry_free(e, x, f->stream);
         return strncmp(why, f->call, strlen(f->call)) ? fail(s, "%s: %.1900s", f->call, why) : fail(s, "%s", why);
     }
     optc_held held;
@@ -244,15 +280,15 @@ static FunctionEntry *unlink_entry(FunctionEntry **list, const FunctionForm *f, 
     return NULL;
 }
 
-optc_status function_take(optc_engine *e, const FunctionForm *f, bool capturing, FunctionEntry **out)
+CORE optc_status function_take(optc_engine *e, const FunctionForm *f, bool capturing, FunctionEntry **out)
 {
-    LibraryEngine *m = e->library;
-    char key[DIGEST_HEX];
-    key_of(f, key);
+    MatrixFunctions *m = e->functions;
+    char key[FUNCTION_KEY];
+    entry_key(f, key);
     pthread_mutex_lock(&m->lock);
-    FunctionEntry *x = unlink_entry(&m->functions.idle, f, key, capturing);
+    FunctionEntry *x = unlink_entry(&m->idle, f, key, capturing);
     if (!x && capturing)                       /* captures without a call between them share an entry */
-        x = unlink_entry(&m->functions.captured, f, key, true);
+        x = unlink_entry(&m->captured, f, key, true);
     pthread_mutex_unlock(&m->lock);
     *out = x;
     if (x) {
@@ -295,36 +331,52 @@ static FunctionEntry *beyond_limits(FunctionEntry *list)
     return NULL;
 }
 
-static void free_list(optc_engine *e, FunctionEntry *x)
+static void free_list(optc_engine *e, FunctionEntry *x, void *stream)
 {
     for (FunctionEntry *next; x; x = next) {
         next = x->next;
-        entry_free(e, x);
+        entry_free(e, x, stream);
     }
 }
 
-void function_put(optc_engine *e, FunctionEntry *x, bool captured)
+/* The entry's next call waits for this one. A captured call is ordered by its graph: its event would be the graph's. */
+static void mark_done(optc_engine *e, FunctionEntry *x, void *stream, bool captured)
 {
-    LibraryEngine *m = e->library;
+    const Driver *d = gpu_enter_aside(e->gpu);
+    if (x->b)
+        (void)optc_set_stream(x->b, NULL);
+    if (!captured) {
+        x->pending = d->cuEventRecord(x->done, (CUstream)stream) == 0;
+        if (!x->pending)
+            (void)d->cuStreamSynchronize((CUstream)stream);
+    }
+    gpu_leave(e->gpu, OPTC_OK);
+}
+
+CORE void function_put(optc_engine *e, FunctionEntry *x, void *stream, bool captured)
+{
+    MatrixFunctions *m = e->functions;
+    if (e->gpu)
+        mark_done(e, x, stream, captured);
     pthread_mutex_lock(&m->lock);
-    FunctionEntry **list = captured ? &m->functions.captured : &m->functions.idle;
+    FunctionEntry **list = captured ? &m->captured : &m->idle;
     x->next = *list;
     *list = x;
-    FunctionEntry *gone = captured ? NULL : beyond_limits(m->functions.idle);
+    FunctionEntry *gone = captured ? NULL : beyond_limits(m->idle);
     pthread_mutex_unlock(&m->lock);
-    free_list(e, gone);
+    free_list(e, gone, stream);
 }
 
 optc_status optc_functions_drop(optc_engine *e)
 {
     if (!e)
         return fail(OPTC_ERROR_ARGUMENT, "optc_functions_drop: the engine is NULL");
-    LibraryEngine *m = e->library;
+    MatrixFunctions *m = e->functions;
     pthread_mutex_lock(&m->lock);
-    FunctionEntry *all = m->functions.idle;
-    m->functions.idle = NULL;
+    FunctionEntry *all = m->idle;
+    m->idle = NULL;
     pthread_mutex_unlock(&m->lock);
-    free_list(e, all);
+    free_list(e, all, NULL);
     trim_rules(e, 0);
     return OPTC_OK;
 }
@@ -333,19 +385,21 @@ optc_status optc_functions_held(optc_engine *e, int64_t *bytes)
 {
     if (!e || !bytes)
         return fail(OPTC_ERROR_ARGUMENT, "optc_functions_held: %s is NULL", e ? "the result pointer" : "the engine");
-    LibraryEngine *m = e->library;
+    MatrixFunctions *m = e->functions;
     *bytes = 0;
     pthread_mutex_lock(&m->lock);
     for (int i = 0; i < 2; i++)
-        for (const FunctionEntry *x = i ? m->functions.captured : m->functions.idle; x; x = x->next)
+        for (const FunctionEntry *x = i ? m->captured : m->idle; x; x = x->next)
             *bytes += x->bytes;
     pthread_mutex_unlock(&m->lock);
     return OPTC_OK;
 }
 
-void functions_close(optc_engine *e)
+CORE void functions_close(optc_engine *e)
 {
-    free_list(e, e->library->functions.captured);
-    e->library->functions.captured = NULL;
+    if (!e->functions)
+        return;
+    free_list(e, e->functions->captured, NULL);
+    e->functions->captured = NULL;
     (void)optc_functions_drop(e);
 }

@@ -5,16 +5,17 @@
  *                  uses, so both have the same bits
  *   FunctionEntry  a compiled spec, bound to memory of its own. Operands are copied in and results out, from and to any
  *                  strides and types, so a binding fits every call of its signature: spec, sizes and compute type
- *   LibraryEngine.functions  the engine's entries. A call takes an entry out, so that no other thread uses it, and puts
+ *   MatrixFunctions  the engine's entries. A call takes an entry out, so that no other thread uses it, and puts
  *                  it back. The last MOST_FUNCTIONS of them stay, within MOST_FUNCTION_BYTES. Entries that a captured
  *                  call used stay until the engine is closed, because graphs contain their addresses */
 #ifndef OPTC_FUNCTION_H
 #define OPTC_FUNCTION_H
-#include "runtime/library/matrix/multiply.h"
+#include "runtime/core/functions/multiply.h"
 
-enum { MOST_FUNCTIONS = 16, MOST_FUNCTION_BYTES = 256 << 20, MOST_SPEC = 1024, MOST_FUNCTION_RULES = 64 };
+enum { MOST_FUNCTIONS = 16, MOST_FUNCTION_BYTES = 256 << 20, MOST_SPEC = 1024, MOST_FUNCTION_RULES = 64,
+       FUNCTION_KEY = 40 };
 
-/* templates/copy_cuda.txt has these numbers too. The tolerance of COPY_SYMMETRIC is in the bits from 8 on. */
+/* templates/copy_cuda.txt has these numbers too. The tolerance of COPY_SYMMETRIC is in the bits from 16 on. */
 typedef enum CopyFlag {
     COPY_STORE = 1,            /* from flat to the caller's matrix */
     COPY_REVERSED = 2,         /* its columns are in the opposite order */
@@ -23,7 +24,9 @@ typedef enum CopyFlag {
     COPY_LOWER = 16,           /* the upper triangle is not read: the lower one takes its place */
     COPY_SYMMETRIC = 32,       /* look for values that differ from their mirror image */
     COPY_UPPER = 64,           /* store zeros below the diagonal */
-    COPY_LOOK = 128            /* do not copy */
+    COPY_LOOK = 128,           /* do not copy */
+    COPY_RAW = 256,            /* with COPY_STORE: flat has the caller's type */
+    COPY_WIDE = 512            /* with COPY_STORE: both have f64, without gaps */
 } CopyFlag;
 
 /* A batch of matrices of a call. name: in the spec, NULL: the spec does not have it; label: in messages. ld, next: as
@@ -39,11 +42,13 @@ typedef struct FunctionSlot {
 
 /* shape: of the spec's parameter. scratch: bytes of an entry without a spec, which is memory only. group: entries of
  * the same group other than 0 belong to one call, and none of them replaces another. why: more reasons for a result
- * that does not exist. after: what is done between the spec's step and the copies of results; NULL: nothing. */
+ * that does not exist. exponent: of a power in a package, whose spec then has PACKED_EXPONENT; else 0. after: what is
+ * done between the spec's step and the copies of results; NULL: nothing. */
 typedef struct FunctionForm {
     const char *call, *why;
     char spec[MOST_SPEC];
     int64_t scratch, group;
+    double exponent;
     Type type, compute;
     int64_t shape[3], batch;
     FunctionSlot in[2], out[2];
@@ -59,42 +64,59 @@ typedef struct FunctionForm {
 /* A compiled spec. users: entries that are bound to it */
 typedef struct FunctionRule {
     struct FunctionRule *next;
-    char key[DIGEST_HEX];
+    char key[FUNCTION_KEY];
     optc_rule *rule;
     int users;
 } FunctionRule;
 
 /* memory: of operands and of a parameter that is none of them; bad: two numbers per matrix (CopyFlag). result: by
- * FunctionForm.out */
+ * FunctionForm.out. done: on a GPU, recorded after the entry's last call; the caller may have destroyed the stream of
+ * that call, so the entry and its binding do not keep it. pending: `done` was recorded */
 typedef struct FunctionEntry {
     struct FunctionEntry *next;
-    char *key;
+    char key[FUNCTION_KEY];
     FunctionRule *rule;
     optc_binding *b;
     char *memory, *in[2], *result[2];
     unsigned *bad;
     int64_t own_bytes, bytes, group;
     double hyper[3];
-    void *stream;
+    CUevent done;
+    bool pending;
 } FunctionEntry;
 
 /* ---- functions.c ---- */
-optc_status function_run(optc_engine *e, const FunctionForm *f);
+/* Packages have powers with this exponent alone; the package's host puts others into a copy of the program. */
+#define PACKED_EXPONENT "-1/4"
+typedef enum FunctionName {
+    FUNCTION_MATRIX_POWER, FUNCTION_EIGH, FUNCTION_CHOLESKY, FUNCTION_SOLVE, FUNCTION_POLAR, FUNCTION_QR, NFUNCTION
+} FunctionName;
+CORE optc_status function_run(optc_engine *e, const FunctionForm *f);
 /* Takes an entry of f->scratch bytes, for function_put. *capturing: the call is captured. */
-optc_status function_memory(optc_engine *e, const FunctionForm *f, FunctionEntry **out, bool *capturing);
+CORE optc_status function_memory(optc_engine *e, const FunctionForm *f, FunctionEntry **out, bool *capturing);
 /* Fails with OPTC_ERROR_RANGE if a value of the caller's matrices is not finite. x: has two numbers per matrix. */
-optc_status function_finite(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, FunctionEntry *x);
-/* Fills in the spec: what it declares, and what it computes. f->call names it. */
-void function_spec(FunctionForm *f, const char *declares, const char *body);
+CORE optc_status function_finite(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, FunctionEntry *x);
+/* Fills in the spec: its name, what it declares, and what it computes. */
+CORE void function_spec(FunctionForm *f, const char *name, const char *declares, const char *body);
+/* ---- function_forms.c ---- */
+CORE const char *function_call(FunctionName name);         /* "optc_eigh" */
+/* Fills in the spec, the matrices and the numbers of a call. packed: for a package. f->call is set. */
+CORE optc_status function_form(FunctionName name, const optc_function *x, bool packed, FunctionForm *f);
+/* ---- linear_layer.c ---- */
+typedef enum LinearStep { LINEAR_GRAM, LINEAR_WEIGHTS, LINEAR_SCALE, NLINEARSTEP } LinearStep;
+CORE void linear_spec(LinearStep step, FunctionForm *f);
 /* ---- function_cache.c ---- */
 /* Takes an entry out of the table, or makes one. capturing: only one that was used before, with the same numbers. */
-optc_status function_take(optc_engine *e, const FunctionForm *f, bool capturing, FunctionEntry **out);
-void function_put(optc_engine *e, FunctionEntry *x, bool captured);
-void functions_close(optc_engine *e);
-int64_t function_bytes(const optc_engine *e, const FunctionForm *f);       /* of a new entry, without its binding */
+CORE optc_status function_take(optc_engine *e, const FunctionForm *f, bool capturing, FunctionEntry **out);
+/* stream: of the call that used the entry */
+CORE void function_put(optc_engine *e, FunctionEntry *x, void *stream, bool captured);
+CORE void functions_close(optc_engine *e);
+CORE int64_t function_bytes(const FunctionForm *f);        /* of a new entry, without its binding */
 /* ---- function_copy.c ---- */
 /* Copies between the caller's matrices and `flat`, which has no gaps. bad: two numbers per matrix, or NULL. On a GPU in
  * the order of the stream, inside gpu_enter. */
-optc_status function_copy(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, unsigned flags, char *flat,
+CORE optc_status function_copy(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, unsigned flags, char *flat,
                           unsigned *bad);
+/* Stores up to two results: all of them, or none and an error. flat: by slot. */
+CORE optc_status function_store(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, char *const *flat, int n);
 #endif

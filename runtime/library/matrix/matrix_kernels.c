@@ -1,42 +1,42 @@
-/* Loads kernels that belong to no rule, one per storage type: from the cache, or compiled by NVRTC. */
-#include "runtime/library/matrix/multiply.h"
+/* Matrices without a rule in the library: compiles the specs of functions, and loads kernels that belong to no rule,
+ * one per storage type, from the cache, or compiled by NVRTC. */
+#include "runtime/library/matrix/matrix_kernels.h"
 
+#include "runtime/core/functions/function.h"
 #include "runtime/library/rule/nvrtc.h"
 #include "gen/gen.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* The kernels optc_NAME_of_TYPE that are loaded from the template NAME_cuda.txt; second: more of them, or NULL. */
-typedef struct Kernels {
-    const char *name, *call;
-    CUmodule *module;
-    CUfunction *fn;
-    const char *second;
-    CUfunction *more;
-} Kernels;
+optc_status library_function(optc_engine *e, const FunctionForm *f, optc_rule **out)
+{
+    return optc_compile(e, &(optc_rule_options){.spec = f->call + 5, .text = f->spec,
+                                                .param = (optc_type)(f->compute + 1)}, out);
+}
+
+/* The kernels optc_NAME_of_TYPE that are loaded from the template NAME_cuda.txt. call: in messages. */
+typedef struct Kernels { const char *name, *call; MatrixKernels which; MatrixKit *kit; } Kernels;
 
 static optc_status load(optc_engine *e, const Kernels *k, const char *cubin)
 {
     GpuEngine *g = e->gpu;
     CUmodule module;
     TRY(g, cuModuleLoadData(&module, cubin), "kernels of matrices with no rule");
-    for (int t = 0; t < NTYPES; t++) {
+    for (int t = 0; t < 2 * NTYPES; t++) {
         char name[64];
-        if (!type_number((Type)t))
+        bool second = t >= NTYPES;
+        const char *kernel = matrix_kernel_name(k->which, second);
+        if (!number_type[t % NTYPES].number || !*kernel)
             continue;
-        snprintf(name, sizeof name, "optc_%s_of_%s", k->name, type_info[t].name);
-        int rc = g->d->cuModuleGetFunction(&k->fn[t], module, name);
-        if (!rc && k->second) {
-            snprintf(name, sizeof name, "optc_%s_of_%s", k->second, type_info[t].name);
-            rc = g->d->cuModuleGetFunction(&k->more[t], module, name);
-        }
+        snprintf(name, sizeof name, "optc_%s_of_%s", kernel, number_type[t % NTYPES].name);
+        int rc = g->d->cuModuleGetFunction(&matrix_kernel_at(k->kit, k->which, second)[t % NTYPES], module, name);
         if (rc) {
             g->d->cuModuleUnload(module);
             return gpu_error(g, "cuModuleGetFunction", rc, name);
         }
     }
-    *k->module = module;
+    k->kit->module[k->which] = module;
     return OPTC_OK;
 }
 
@@ -83,17 +83,10 @@ static optc_status load_kernels(optc_engine *e, const Kernels *k)
     return s;
 }
 
-optc_status kron_code(optc_engine *e, MatrixKit *k)
+optc_status library_kernels(optc_engine *e, MatrixKit *k, int which)
 {
-    return load_kernels(e, &(Kernels){"kron", "optc_kron", &k->module, k->kron, NULL, NULL});
-}
-
-optc_status copy_code(optc_engine *e, MatrixKit *k)
-{
-    return load_kernels(e, &(Kernels){"copy", "functions of matrices", &k->copy_module, k->copy, NULL, NULL});
-}
-
-optc_status gram_code(optc_engine *e, MatrixKit *k)
-{
-    return load_kernels(e, &(Kernels){"gram", "optc_multiply", &k->gram_module, k->gram, "blocks", k->blocks});
+    static const char *const calls[] = {[MATRIX_COPY] = "functions of matrices", [MATRIX_GRAM] = "optc_multiply",
+                                        [MATRIX_KRON] = "optc_kron"};
+    MatrixKernels w = (MatrixKernels)which;
+    return load_kernels(e, &(Kernels){matrix_kernel_name(w, false), calls[w], w, k});
 }

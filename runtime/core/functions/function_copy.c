@@ -1,7 +1,7 @@
 /* Copies matrices between the caller's memory, with its strides and storage type, and memory without gaps in the type
  * that functions compute in. On the way it looks for values that are not finite and for matrices that are not
  * symmetric. The CPU's loops and templates/copy_cuda.txt do the same. */
-#include "runtime/library/matrix/function.h"
+#include "runtime/core/functions/function.h"
 
 #include "runtime/core/cpu/conversions.h"
 
@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Entries that belong together may differ by 2^-bits of their size. */
-static unsigned symmetric_bits(Type t) { return (unsigned)type_info[t].digits / 2; }
+static unsigned symmetric_bits(Type t) { return (unsigned)number_type[t].digits / 2; }
 
 /* ---- the CPU ---- */
 typedef struct CpuCopy { const FunctionSlot *s; Type t; unsigned flags; char *flat; unsigned *bad; } CpuCopy;
@@ -31,10 +31,13 @@ typedef struct CpuCopy { const FunctionSlot *s; Type t; unsigned flags; char *fl
     {                                                                                                                 \
         const FunctionSlot *s = x->s;                                                                                 \
         for (int64_t i = 0; i < s->rows; i++, m += s->ld, f += s->cols)                                               \
-            if (x->flags & COPY_STORE)                                                                                \
-                for (int64_t j = 0; j < s->cols; j++)                                                                 \
+            if (x->flags & COPY_STORE) {                                                                              \
+                int64_t from = !(x->flags & COPY_UPPER) ? 0 : i < s->cols ? i : s->cols;                              \
+                for (int64_t j = 0; j < from; j++)                                                                    \
+                    m[j] = STORE(0);                                                                                  \
+                for (int64_t j = from; j < s->cols; j++)                                                              \
                     m[j] = STORE(f[j]);                                                                               \
-            else                                                                                                      \
+            } else                                                                                                    \
                 for (int64_t j = 0; j < s->cols; j++)                                                                 \
                     f[j] = LOAD(m[j]);                                                                                \
     }                                                                                                                 \
@@ -42,8 +45,14 @@ typedef struct CpuCopy { const FunctionSlot *s; Type t; unsigned flags; char *fl
     {                                                                                                                 \
         const FunctionSlot *s = x->s;                                                                                 \
         C *m = (C *)(void *)s->at + nth * s->next;                                                                    \
+        if (x->flags & COPY_RAW) {                                                                                    \
+            const C *raw = (const C *)(const void *)x->flat + nth * s->rows * s->cols;                                \
+            for (int64_t i = 0; i < s->rows; i++)                                                                     \
+                memcpy(m + i * s->ld, raw + i * s->cols, sizeof *m * (size_t)s->cols);                                \
+            return;                                                                                                   \
+        }                                                                                                             \
         COMPUTE *f = (COMPUTE *)(void *)x->flat + nth * s->rows * s->cols;                                            \
-        if (!(x->flags & ~(unsigned)COPY_STORE)) {                                                                    \
+        if (!(x->flags & ~(unsigned)COPY_STORE) || x->flags == (COPY_STORE | COPY_UPPER)) {                           \
             rows_##ID(x, m, f);                                                                                       \
             return;                                                                                                   \
         }                                                                                                             \
@@ -75,7 +84,7 @@ typedef struct CpuCopy { const FunctionSlot *s; Type t; unsigned flags; char *fl
 
 static void copy_nth(void *with, int64_t nth)
 {
-    const CpuCopy *x = with;
+    const CpuCopy *x = (const CpuCopy *)with;
     switch (x->t) {
 #define TYPE(ID, ...) case T_##ID: copy_##ID(x, nth); return;
 #define CODED(...)
@@ -87,44 +96,89 @@ static void copy_nth(void *with, int64_t nth)
 }
 
 /* ---- a GPU ---- */
-/* Must match optc_copy_of of templates/copy_cuda.txt. */
+/* Must match optc_copy_of and optc_copies of templates/copy_cuda.txt. */
 typedef struct CopyArgs {
     void *at, *flat;
     unsigned *bad;
     long long next, all;
     int rows, cols, ld, flags;
 } CopyArgs;
-_Static_assert(sizeof(CopyArgs) == sizeof(Args), "all launches are of one size");
+typedef struct CopyPair { CopyArgs x[2]; long long split; } CopyPair;
 
-static optc_status copy_gpu(optc_engine *e, const FunctionForm *f, const CpuCopy *x)
+enum { COPY_BLOCK = 4096, COPY_THREADS = 256 };
+
+static optc_status copy_args(const FunctionForm *f, const CpuCopy *x, CopyArgs *out, int64_t *blocks)
 {
-    enum { OF_A_BLOCK = 4096, THREADS = 256 };
     const FunctionSlot *s = x->s;
-    MatrixKit *k = e->library->matrices;
-    int64_t all = dom_times(dom_times(s->rows, s->cols), f->batch), blocks = count_up(all, OF_A_BLOCK);
-    if (s->rows > INT_MAX || s->cols > INT_MAX || s->ld > INT_MAX || blocks > INT_MAX)
+    int64_t all = dom_times(dom_times(s->rows, s->cols), f->batch);
+    *blocks = count_up(all, COPY_BLOCK);
+    if (s->rows > INT_MAX || s->cols > INT_MAX || s->ld > INT_MAX || *blocks > INT_MAX / 2)
         return fail(OPTC_ERROR_ARGUMENT, "%s: %s, %lld x %lld, batch = %lld, is too large for one launch", f->call,
                     s->label, (long long)s->rows, (long long)s->cols, (long long)f->batch);
-    CopyArgs args = {s->at, x->flat, x->bad, s->next, all, (int)s->rows, (int)s->cols, (int)s->ld,
-                     (int)(x->flags | symmetric_bits(x->t) << 8)};
-    void *params[] = {&args};
-    TRY(e->gpu, cuLaunchKernel(k->copy[x->t], (unsigned)blocks, 1, 1, THREADS, 1, 1, 0, (CUstream)f->stream, params,
-                               NULL), f->call);
+    out->at = s->at, out->flat = x->flat, out->bad = x->bad, out->next = s->next, out->all = all;
+    out->rows = (int)s->rows, out->cols = (int)s->cols, out->ld = (int)s->ld;
+    out->flags = (int)(x->flags | symmetric_bits(x->t) << 16);
     return OPTC_OK;
 }
 
-optc_status function_copy(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, unsigned flags, char *flat,
+/* One launch, in the kernel for the type of the first copy. */
+static optc_status copies_gpu(optc_engine *e, const FunctionForm *f, const CpuCopy *x, int n)
+{
+    CopyPair args;
+    int64_t blocks[2] = {0, 0};
+    memset(&args, 0, sizeof args);
+    for (int i = 0; i < n; i++) {
+        optc_status s = copy_args(f, &x[i], &args.x[i], &blocks[i]);
+        if (s != OPTC_OK)
+            return s;
+    }
+    args.split = blocks[0];
+    void *params[] = {&args};
+    TRY(e->gpu, cuLaunchKernel(e->functions->kit->copy[x->t], (unsigned)(blocks[0] + blocks[1]), 1, 1, COPY_THREADS,
+                               1, 1, 0, (CUstream)f->stream, params, NULL), f->call);
+    return OPTC_OK;
+}
+
+static CpuCopy copy_of(const FunctionForm *f, const FunctionSlot *s, unsigned flags, char *flat, unsigned *bad)
+{
+    CpuCopy x = {s, s->wide ? T_F64 : s->computed ? f->compute : f->type, flags, flat, bad};
+    return x;
+}
+
+static bool is_empty(const FunctionForm *f, const FunctionSlot *s) { return !s->rows || !s->cols || !f->batch; }
+
+CORE optc_status function_copy(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, unsigned flags, char *flat,
                           unsigned *bad)
 {
     enum { FEW_VALUES = 1 << 16 };
-    Type type = s->wide ? T_F64 : s->computed ? f->compute : f->type;
-    CpuCopy x = {s, type, flags, flat, bad};
-    if (!s->rows || !s->cols || !f->batch)
+    CpuCopy x = copy_of(f, s, flags, flat, bad);
+    if (is_empty(f, s))
         return OPTC_OK;
     if (e->gpu)
-        return copy_gpu(e, f, &x);
+        return copies_gpu(e, f, &x, 1);
     double values = (double)s->rows * (double)s->cols * (double)f->batch;
     int64_t team = values < FEW_VALUES ? 1 : e->threads < f->batch ? e->threads : f->batch;
     parallel_for(threads_allowed((int)team), f->batch, copy_nth, &x);
+    return OPTC_OK;
+}
+
+/* Of two results of different types one is f64 without gaps (FunctionSlot.wide). */
+CORE optc_status function_store(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, char *const *flat, int n)
+{
+    CpuCopy x[2];
+    int all = 0;
+    for (int i = 0; i < n; i++)
+        if (s[i].at && !is_empty(f, &s[i]))
+            x[all++] = copy_of(f, &s[i], s[i].flags | COPY_STORE, flat[i], NULL);
+    if (all == 2 && x[1].t != x[0].t) {
+        CpuCopy first = x[0];
+        if (first.s->wide)
+            x[0] = x[1], x[1] = first;
+        x[1].flags |= COPY_WIDE;
+    }
+    if (e->gpu)
+        return all ? copies_gpu(e, f, x, all) : OPTC_OK;
+    for (int i = 0; i < all; i++)                          /* cannot fail */
+        (void)function_copy(e, f, x[i].s, x[i].flags & ~(unsigned)COPY_WIDE, x[i].flat, NULL);
     return OPTC_OK;
 }

@@ -1,15 +1,17 @@
 /* Products without a rule on a GPU, by cuBLAS with strides: the only device memory of ours is the workspace. The
  * core's cublas_gemm makes the calls, as for rules. */
-#include "runtime/library/matrix/multiply.h"
+#include "runtime/core/functions/multiply.h"
 
+#include <assert.h>
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 /* LEAST_SPACE: the smallest workspace for cuBLAS (its manual: with 16 KiB its calls do not fail). MOST_BATCH: matrices
  * per call; some of its kernels count them in 16 bits. */
 enum { LEAST_SPACE = 1 << 16, MOST_BATCH = 65535 };
 
-static optc_status refused(const MatrixKit *k, const char *call, const char *function, int rc)
+static optc_status product_refused(const MatrixKit *k, const char *call, const char *function, int rc)
 {
     char what[80];
     snprintf(what, sizeof what, "%s: %s", call, function);
@@ -28,46 +30,71 @@ static optc_status open_blas(optc_engine *e, MatrixKit *k)
         spare_keep(e->gpu, h, k->cublas.cublasDestroy_v2);
     else
         k->handle = h;
-    return rc ? refused(k, call, "cublasCreate", rc) : OPTC_OK;
+    return rc ? product_refused(k, call, "cublasCreate", rc) : OPTC_OK;
 }
 
-optc_status matrices_load(optc_engine *e, void *stream, const char *call, bool loaded,
-                          optc_status (*open)(optc_engine *e, MatrixKit *k))
+static optc_status refuse_capture(optc_engine *e, void *stream, const char *call)
 {
-    GpuEngine *g = e->gpu;
-    CUstreamCaptureStatus capturing = 0;
-    if (loaded)
+    CUstreamCaptureStatus capturing = (CUstreamCaptureStatus)0;
+    TRY(e->gpu, cuStreamIsCapturing((CUstream)stream, &capturing), call);
+    return capturing ? fail(OPTC_ERROR_ARGUMENT, "%s: the first product of a kind loads its code, which is not "
+                                                 "possible in a capture; make one product before capturing", call)
+                     : OPTC_OK;
+}
+
+CORE optc_status matrices_load(optc_engine *e, void *stream, const char *call, MatrixKernels which)
+{
+    MatrixKit *k = e->functions->kit;
+    if (k->loaded[which])
         return OPTC_OK;
-    TRY(g, cuStreamIsCapturing((CUstream)stream, &capturing), call);
-    if (capturing)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: the first product of a kind loads its code, which is not possible in "
-                                         "a capture; make one product before capturing",
-                    call);
-    return open(e, e->library->matrices);
+    optc_status s = refuse_capture(e, stream, call);
+    if (s == OPTC_OK)
+        s = HOST()->kernels(e, k, (int)which);
+    k->loaded[which] = s == OPTC_OK;
+    return s;
+}
+
+static optc_status load_blas(optc_engine *e, MatrixKit *k, void *stream, const char *call)
+{
+    optc_status s = k->handle ? OPTC_OK : refuse_capture(e, stream, call);
+    return s == OPTC_OK && !k->handle ? open_blas(e, k) : s;
 }
 
 /* ---- one call ---- */
+static GemmMatrices gemm_matrices(const Operand *x, int64_t from, int64_t size)
+{
+    GemmMatrices y = {(CUdeviceptr)(uintptr_t)operand_at(x, from, 0, 0, size), x->next};
+    return y;
+}
+
+static GemmMatrices gemm_addresses(CUdeviceptr at)
+{
+    GemmMatrices y = {at, 0};
+    return y;
+}
+
 /* Multiplies n matrices of x, from number `from` on. Inside gpu_enter; the handle's stream is set. */
 static optc_status multiply_matrices(const MatrixKit *k, const Multiply *x, const char *call, int64_t from, int64_t n)
 {
-    const GpuGemm y = {.type = call_type_of(x->product), .strided = true, .trans_a = x->a.transposed,
-                       .trans_b = x->b.transposed, .m = x->c.rows, .n = x->c.cols, .k = x->a.cols, .lda = x->a.ld,
-                       .ldb = x->b.ld, .ldc = x->c.ld, .count = n, .alpha = x->scale, .beta = x->add,
-                       .a = {(CUdeviceptr)(uintptr_t)operand_at(&x->a, from, 0, 0, x->size), x->a.next},
-                       .b = {(CUdeviceptr)(uintptr_t)operand_at(&x->b, from, 0, 0, x->size), x->b.next},
-                       .c = {(CUdeviceptr)(uintptr_t)operand_at(&x->c, from, 0, 0, x->size), x->c.next}};
+    GpuGemm y;
+    memset(&y, 0, sizeof y);
+    y.type = call_type_of(x->product), y.strided = true, y.trans_a = x->a.transposed, y.trans_b = x->b.transposed;
+    y.m = x->c.rows, y.n = x->c.cols, y.k = x->a.cols, y.lda = x->a.ld, y.ldb = x->b.ld, y.ldc = x->c.ld;
+    y.count = n, y.alpha = x->scale, y.beta = x->add;
+    y.a = gemm_matrices(&x->a, from, x->size), y.b = gemm_matrices(&x->b, from, x->size);
+    y.c = gemm_matrices(&x->c, from, x->size);
     if (gemm_is_long(&y) && !k->cublas.cublasGemmStridedBatchedEx_64)
         return fail(OPTC_ERROR_ARGUMENT, "%s: a length exceeds 32 bits, which %.300s does not support", call,
                     k->cublas.path);
     int rc = cublas_gemm(&k->cublas, k->handle, &y);
-    return rc ? refused(k, call, "cublasGemmStridedBatchedEx", rc) : OPTC_OK;
+    return rc ? product_refused(k, call, "cublasGemmStridedBatchedEx", rc) : OPTC_OK;
 }
 
 static optc_status multiply_batch(const MatrixKit *k, const Multiply *x, const char *call)
 {
     optc_status s = OPTC_OK;
     for (int64_t at = 0; at < x->batch && s == OPTC_OK; at += MOST_BATCH)
-        s = multiply_matrices(k, x, call, at, x->batch - at < MOST_BATCH ? x->batch - at : MOST_BATCH);
+        s = multiply_matrices(k, x, call, at, x->batch - at < MOST_BATCH ? x->batch - at : (int64_t)MOST_BATCH);
     return s;
 }
 
@@ -78,7 +105,7 @@ typedef struct GramArgs {
     long long next_a, next_c;
     int n, rows, down, ld;
 } GramArgs;
-_Static_assert(sizeof(GramArgs) == sizeof(Args), "all launches are of one size");
+static_assert(sizeof(GramArgs) == sizeof(Args), "all launches are of one size");
 
 /* rows: of a block; down: whole blocks a side; each: blocks of a matrix; bytes: of their addresses; tiles: of a mirror,
  * 0: no mirror, because this is no Gram matrix or has no code. rows 0: one product computes all of it. */
@@ -128,13 +155,15 @@ static optc_status multiply_blocks(const optc_engine *e, const MatrixKit *k, con
                      x->a.transposed ? 1 : (int)x->a.ld, (int)x->c.ld};
     optc_status s = launch_gram(e, x, k->blocks[x->type], (unsigned)x->batch, &args);
     for (int64_t i = 0; i < all && s == OPTC_OK; i += MOST_BATCH) {
-        GpuGemm y = {.type = call_type_of(x->product), .trans_a = x->a.transposed, .trans_b = x->b.transposed,
-                     .m = g->rows, .n = g->rows, .k = x->a.cols, .lda = x->a.ld, .ldb = x->b.ld, .ldc = x->c.ld,
-                     .count = all - i < MOST_BATCH ? all - i : MOST_BATCH, .alpha = x->scale, .beta = x->add,
-                     .a = {at + (CUdeviceptr)(i * size), 0}, .b = {at + (CUdeviceptr)((all + i) * size), 0},
-                     .c = {at + (CUdeviceptr)((2 * all + i) * size), 0}};
+        GpuGemm y;
+        memset(&y, 0, sizeof y);
+        y.type = call_type_of(x->product), y.trans_a = x->a.transposed, y.trans_b = x->b.transposed;
+        y.m = y.n = g->rows, y.k = x->a.cols, y.lda = x->a.ld, y.ldb = x->b.ld, y.ldc = x->c.ld;
+        y.count = all - i < MOST_BATCH ? all - i : (int64_t)MOST_BATCH, y.alpha = x->scale, y.beta = x->add;
+        y.a = gemm_addresses(at + (CUdeviceptr)(i * size)), y.b = gemm_addresses(at + (CUdeviceptr)((all + i) * size));
+        y.c = gemm_addresses(at + (CUdeviceptr)((2 * all + i) * size));
         int rc = cublas_gemm(&k->cublas, k->handle, &y);
-        s = rc ? refused(k, call, "cublasGemmBatchedEx", rc) : OPTC_OK;
+        s = rc ? product_refused(k, call, "cublasGemmBatchedEx", rc) : OPTC_OK;
     }
     return s;
 }
@@ -178,7 +207,7 @@ static optc_status multiply_chain(const MatrixKit *k, const Multiply *x, const B
             int64_t n = x->batch - nth < t->matrices ? x->batch - nth : t->matrices;
             int64_t rows = x->c.rows - row < t->rows ? x->c.rows - row : t->rows, wide = x->b.cols;
             Multiply first = part_of(x, nth, n, row, rows), second = first;
-            first.c = second.a = (Operand){(char *)(uintptr_t)t->at, rows, wide, wide, rows * wide, false};
+            first.c = second.a = operand_of((const void *)(uintptr_t)t->at, rows, wide, wide, rows * wide, false);
             first.scale = 1, first.add = 0;
             second.b = first.d;
             s = multiply_batch(k, &first, call);
@@ -203,7 +232,7 @@ static optc_status fit_between(const Multiply *x, int64_t bytes, Between *t)
 static int64_t blas_space(const optc_engine *e, int64_t limit)
 {
     int64_t full = e->gpu->arch >= 90 ? 32 << 20 : 4 << 20, share = limit / 4;
-    share = share < LEAST_SPACE ? LEAST_SPACE : share;
+    share = share < LEAST_SPACE ? (int64_t)LEAST_SPACE : share;
     return (share < full ? share : full) / 256 * 256;
 }
 
@@ -222,14 +251,14 @@ static optc_status multiply_inside(optc_engine *e, MatrixKit *k, const Multiply 
         s = gpu_alloc(e, (size_t)bytes, (CUstream)x->stream, "the workspace of a product", &at);
     t.at = at + (CUdeviceptr)space;
     if (s == OPTC_OK) {
-        pthread_mutex_lock(&e->library->lock);
-        s = matrices_load(e, x->stream, call, k->handle != NULL, open_blas);
+        pthread_mutex_lock(&e->functions->lock);
+        s = load_blas(e, k, x->stream, call);
         int rc = s == OPTC_OK ? cublas_handle_use(&k->cublas, k->handle, (CUstream)x->stream, (void *)(uintptr_t)at,
                                                   (size_t)space) : 0;
         if (rc)
-            s = refused(k, call, "cublasSetStream", rc);
+            s = product_refused(k, call, "cublasSetStream", rc);
         if (s == OPTC_OK && g.tiles) {
-            s = matrices_load(e, x->stream, call, k->gram_module != NULL, gram_code);
+            s = matrices_load(e, x->stream, call, MATRIX_GRAM);
             if (s == OPTC_ERROR_UNAVAILABLE)               /* without NVRTC the product computes both halves */
                 g.tiles = 0, s = OPTC_OK;
         }
@@ -237,17 +266,17 @@ static optc_status multiply_inside(optc_engine *e, MatrixKit *k, const Multiply 
             s = x->chain  ? multiply_chain(k, x, &t, call)
                 : g.tiles ? multiply_gram(e, k, x, &g, at + (CUdeviceptr)space, call)
                           : multiply_batch(k, x, call);
-        pthread_mutex_unlock(&e->library->lock);
+        pthread_mutex_unlock(&e->functions->lock);
     }
     gpu_give(e, at, (size_t)bytes, (CUstream)x->stream);
     return s;
 }
 
-optc_status multiply_gpu(optc_engine *e, MatrixKit *k, const Multiply *x)
+CORE optc_status multiply_gpu(optc_engine *e, MatrixKit *k, const Multiply *x)
 {
     optc_status s = gpu_alive(e->gpu);
     if (s == OPTC_OK && x->product == NPRODUCT)
-        s = fail(OPTC_ERROR_UNAVAILABLE, "optc_multiply: cuBLAS has no products of %s", type_info[x->type].name);
+        s = fail(OPTC_ERROR_UNAVAILABLE, "optc_multiply: cuBLAS has no products of %s", number_type[x->type].name);
     if (s != OPTC_OK)
         return s;
     gpu_enter_aside(e->gpu);
@@ -262,7 +291,7 @@ typedef struct KronArgs {
     long long all;
     int m, n, p, q, flags, unused;
 } KronArgs;
-_Static_assert(sizeof(KronArgs) == sizeof(Args), "all launches are of one size");
+static_assert(sizeof(KronArgs) == sizeof(Args), "all launches are of one size");
 
 static optc_status kron_inside(optc_engine *e, MatrixKit *k, const optc_kronecker *x, Type type)
 {
@@ -272,9 +301,9 @@ static optc_status kron_inside(optc_engine *e, MatrixKit *k, const optc_kronecke
         count_up(all, OF_A_BLOCK) > INT_MAX)
         return fail(OPTC_ERROR_ARGUMENT, "optc_kron: a result of %lld x %lld, batch = %lld is too large for one launch",
                     (long long)high, (long long)wide, (long long)x->batch);
-    pthread_mutex_lock(&e->library->lock);
-    optc_status s = matrices_load(e, x->stream, "optc_kron", k->module != NULL, kron_code);
-    pthread_mutex_unlock(&e->library->lock);
+    pthread_mutex_lock(&e->functions->lock);
+    optc_status s = matrices_load(e, x->stream, "optc_kron", MATRIX_KRON);
+    pthread_mutex_unlock(&e->functions->lock);
     if (s != OPTC_OK)
         return s;
     KronArgs args = {x->a, x->b, x->c, all, (int)x->m, (int)x->n, (int)x->p, (int)x->q, 0, 0};
@@ -285,7 +314,7 @@ static optc_status kron_inside(optc_engine *e, MatrixKit *k, const optc_kronecke
     return OPTC_OK;
 }
 
-optc_status kron_gpu(optc_engine *e, MatrixKit *k, const optc_kronecker *x, Type type)
+CORE optc_status kron_gpu(optc_engine *e, MatrixKit *k, const optc_kronecker *x, Type type)
 {
     optc_status s = gpu_alive(e->gpu);
     if (s != OPTC_OK)

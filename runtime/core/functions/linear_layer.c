@@ -3,20 +3,22 @@
  * The gradient of a sample is G = out.T act. Its squared norm is the sum of the products of the entries of act act.T
  * and out out.T, which are rows x rows (the ghost norm), so G is never formed. The steps are functions of small specs
  * (function.h); the sum and the factors are products (multiply.h). */
-#include "runtime/library/matrix/function.h"
+#include "runtime/core/functions/function.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* A call after the caller's struct was read. In the engine's memory: gram, act act.T and out out.T of the samples of a
  * part, and weight, a number per row, in the type that functions compute in; norm in f64; scaled, out times the
- * weights, in the caller's type. group: of the call's entries (function.h). */
+ * weights, and made, results that are stored when all of them exist, in the caller's type. group: of the call's entries
+ * (function.h). */
 typedef struct Linear {
     const char *call;
     optc_linear x;
     Type type, compute;
-    char *gram[2], *weight, *scaled, *norm;
+    char *gram[2], *weight, *scaled, *norm, *made[2];
     int64_t part, group;
     FunctionEntry *scratch;
     bool capturing;
@@ -26,7 +28,7 @@ typedef struct Linear {
 static optc_status check_array(optc_engine *e, const Linear *l, const char *name, const void *at, int64_t rows,
                                int64_t cols, int64_t size)
 {
-    Operand x = {(char *)(uintptr_t)at, rows, cols, 0, 0, false};
+    Operand x = operand_of(at, rows, cols, 0, 0, false);
     optc_status s = operand_check(l->call, name, &x, 1, size, false);
     return s == OPTC_OK ? operand_here(e, l->call, name, &x, 1, size) : s;
 }
@@ -34,10 +36,10 @@ static optc_status check_array(optc_engine *e, const Linear *l, const char *name
 static optc_status check_apart(const Linear *l, const char *name, const void *at, int64_t rows, int64_t cols)
 {
     const optc_linear *x = &l->x;
-    int64_t size = type_info[l->type].bytes, lines = x->batch * x->rows;
-    Operand y = {(char *)(uintptr_t)at, rows, cols, cols, 0, false};
-    const Operand in[] = {{(char *)(uintptr_t)x->act, lines, x->in, x->in, 0, false},
-                          {(char *)(uintptr_t)x->out, lines, x->outs, x->outs, 0, false}};
+    int64_t size = number_type[l->type].bytes, lines = x->batch * x->rows;
+    Operand y = operand_of(at, rows, cols, cols, 0, false);
+    const Operand in[] = {operand_of(x->act, lines, x->in, x->in, 0, false),
+                          operand_of(x->out, lines, x->outs, x->outs, 0, false)};
     for (int i = 0; i < 2; i++)
         if (operands_meet(&in[i], &y, 1, size))
             return fail(OPTC_ERROR_ARGUMENT, "%s: %s overlaps %s in memory; give it its own memory", l->call, name,
@@ -57,7 +59,7 @@ static optc_status check_apart_of(const Linear *l, const char *name, const void 
 static optc_status check_result(optc_engine *e, const Linear *l, const char *name, const void *at, int64_t rows,
                                 int64_t cols)
 {
-    optc_status s = check_array(e, l, name, at, rows, cols, type_info[l->type].bytes);
+    optc_status s = check_array(e, l, name, at, rows, cols, number_type[l->type].bytes);
     return s == OPTC_OK ? check_apart(l, name, at, rows, cols) : s;
 }
 
@@ -87,10 +89,10 @@ static optc_status read_linear(optc_engine *e, const char *call, const optc_line
         return fail(OPTC_ERROR_ARGUMENT, "%s: %lld samples of %lld rows are larger than memory can be", call,
                     (long long)x->batch, (long long)x->rows);
     s = matrix_type(call, x->type, &l->type);
-    l->compute = s == OPTC_OK ? type_info[l->type].compute : T_F32;
+    l->compute = s == OPTC_OK ? number_type[l->type].compute : T_F32;
     if (s == OPTC_OK)
-        s = check_array(e, l, "act", x->act, all, x->in, type_info[l->type].bytes);
-    return s == OPTC_OK ? check_array(e, l, "out", x->out, all, x->outs, type_info[l->type].bytes) : s;
+        s = check_array(e, l, "act", x->act, all, x->in, number_type[l->type].bytes);
+    return s == OPTC_OK ? check_array(e, l, "out", x->out, all, x->outs, number_type[l->type].bytes) : s;
 }
 
 /* ---- memory ---- */
@@ -98,12 +100,15 @@ static int64_t rounded(int64_t values, int64_t size) { return count_up(dom_times
 
 static FunctionForm form_of(const Linear *l, int64_t batch, int64_t rows, int64_t cols)
 {
-    return (FunctionForm){.call = l->call, .why = "", .type = l->type, .compute = l->compute,
-                          .shape = {batch, rows, cols}, .batch = batch, .unchecked = l->x.unchecked != 0,
-                          .stream = l->x.stream, .group = l->group};
+    FunctionForm f;
+    memset(&f, 0, sizeof f);
+    f.call = l->call, f.why = "", f.type = l->type, f.compute = l->compute;
+    f.shape[0] = f.batch = batch, f.shape[1] = rows, f.shape[2] = cols;
+    f.unchecked = l->x.unchecked != 0, f.stream = l->x.stream, f.group = l->group;
+    return f;
 }
 
-static optc_status take_scratch(optc_engine *e, Linear *l, int64_t bytes)
+static optc_status take_linear_scratch(optc_engine *e, Linear *l, int64_t bytes)
 {
     FunctionForm f = form_of(l, l->x.batch, l->x.rows, 1);
     f.scratch = bytes;
@@ -113,44 +118,59 @@ static optc_status take_scratch(optc_engine *e, Linear *l, int64_t bytes)
 static void give_scratch(optc_engine *e, const Linear *l)
 {
     if (l->scratch)
-        function_put(e, l->scratch, l->capturing);
+        function_put(e, l->scratch, l->x.stream, l->capturing);
 }
 
 /* As many samples at a time as the workspace holds the squares of; the number changes no norm. */
-static optc_status take_memory(optc_engine *e, Linear *l, bool sum)
+static optc_status take_linear_memory(optc_engine *e, Linear *l, bool sum)
 {
     const optc_linear *x = &l->x;
-    int64_t size = type_info[l->compute].bytes, limit = x->workspace ? x->workspace : e->workspace;
+    int64_t size = number_type[l->compute].bytes, limit = x->workspace ? x->workspace : e->workspace;
     int64_t square = dom_times(x->rows, x->rows), each = dom_times(2 * square + x->rows, size);
-    int64_t scaled = sum ? rounded(x->batch * x->rows * x->outs, type_info[l->type].bytes) : 0;
+    int64_t scaled = sum ? rounded(x->batch * x->rows * x->outs, number_type[l->type].bytes) : 0,
+            made = sum ? rounded(dom_times(x->outs, x->in), number_type[l->type].bytes) : 0;
     l->part = each > limit ? 1 : limit / each < x->batch ? limit / each : x->batch;
     int64_t gram = rounded(dom_times(square, l->part), size), lines = rounded(x->batch * x->rows, size),
             numbers = rounded(x->batch, sizeof(double));
-    optc_status s = take_scratch(e, l, 2 * gram + lines + numbers + scaled);
+    optc_status s = take_linear_scratch(e, l, 2 * gram + lines + numbers + scaled + made);
     if (s != OPTC_OK)
         return s;
     l->gram[0] = l->scratch->memory, l->gram[1] = l->gram[0] + gram;
     l->weight = l->gram[1] + gram, l->norm = l->weight + lines, l->scaled = l->norm + numbers;
+    l->made[0] = sum ? l->scaled + scaled : NULL;
     return OPTC_OK;
 }
 
 /* ---- steps ---- */
-static FunctionSlot dense(const char *name, const char *label, char *at, int64_t rows, int64_t cols, bool computed)
+CORE void linear_spec(LinearStep step, FunctionForm *f)
 {
-    return (FunctionSlot){.name = name, .label = label, .at = at, .rows = rows, .cols = cols, .ld = cols,
-                          .next = rows * cols, .computed = computed};
+    if (step == LINEAR_GRAM)
+        function_spec(f, "linear", "state = { K = zeros \"rows\" },", "K = gram(p)");
+    else if (step == LINEAR_WEIGHTS)
+        function_spec(f, "linear", "hyper = { clip = 1 }, inputs = { K = \"rows\", L = \"rows\" }, "
+                                   "state = { s = zeros \"slice\", w = zeros \"row\" },",
+                      "s = sqrt(max(0, slice.sum(K * L))) w = where(gt(s, clip), clip / s, 1)");
+    else
+        function_spec(f, "linear", "inputs = { w = \"row\" },", "p = w * p");
+}
+
+static FunctionSlot dense_slot(const char *name, const char *label, char *at, int64_t rows, int64_t cols, bool computed)
+{
+    FunctionSlot s = {name, label, at, rows, cols, cols, rows * cols, 0, computed, false};
+    return s;
 }
 
 /* Products of the rows of one side, for n samples from `first` on. */
 static optc_status side_grams(optc_engine *e, const Linear *l, int side, int64_t first, int64_t n)
 {
     const optc_linear *x = &l->x;
-    int64_t wide = side ? x->outs : x->in, at = first * x->rows * wide * type_info[l->type].bytes;
+    int64_t wide = side ? x->outs : x->in, at = first * x->rows * wide * number_type[l->type].bytes;
     FunctionForm f = form_of(l, n, x->rows, wide);
-    function_spec(&f, "state = { K = zeros \"rows\" },", "K = gram(p)");
-    f.in[0] = dense("p", side ? "out" : "act", (char *)(uintptr_t)(side ? x->out : x->act) + at, x->rows, wide, false);
+    linear_spec(LINEAR_GRAM, &f);
+    f.in[0] = dense_slot("p", side ? "out" : "act", (char *)(uintptr_t)(side ? x->out : x->act) + at, x->rows, wide,
+                         false);
     f.in[0].flags = COPY_FINITE;
-    f.out[0] = dense("K", "the products of its rows", l->gram[side], x->rows, x->rows, true);
+    f.out[0] = dense_slot("K", "the products of its rows", l->gram[side], x->rows, x->rows, true);
     f.nin = f.nout = 1;
     return function_run(e, &f);
 }
@@ -159,18 +179,16 @@ static optc_status side_grams(optc_engine *e, const Linear *l, int side, int64_t
 static optc_status weights(optc_engine *e, const Linear *l, int64_t first, int64_t n)
 {
     const optc_linear *x = &l->x;
-    int64_t size = type_info[l->compute].bytes;
+    int64_t size = number_type[l->compute].bytes;
     FunctionForm f = form_of(l, n, x->rows, 1);
-    function_spec(&f, "hyper = { clip = 1 }, inputs = { K = \"rows\", L = \"rows\" }, "
-                      "state = { s = zeros \"slice\", w = zeros \"row\" },",
-                  "s = sqrt(max(0, slice.sum(K * L))) w = where(gt(s, clip), clip / s, 1)");
-    f.in[0] = dense("K", "act", l->gram[0], x->rows, x->rows, true);
-    f.in[1] = dense("L", "out", l->gram[1], x->rows, x->rows, true);
-    f.out[0] = dense("s", "norm", l->norm + first * (int64_t)sizeof(double), 1, 1, true);
+    linear_spec(LINEAR_WEIGHTS, &f);
+    f.in[0] = dense_slot("K", "act", l->gram[0], x->rows, x->rows, true);
+    f.in[1] = dense_slot("L", "out", l->gram[1], x->rows, x->rows, true);
+    f.out[0] = dense_slot("s", "norm", l->norm + first * (int64_t)sizeof(double), 1, 1, true);
     f.out[0].wide = true;
-    f.out[1] = dense("w", "weight", l->weight + first * x->rows * size, 1, x->rows, true);
+    f.out[1] = dense_slot("w", "weight", l->weight + first * x->rows * size, 1, x->rows, true);
     f.nin = f.nout = 2;
-    f.hyper[f.nhyper++] = (optc_setting){"clip", x->clip};
+    f.hyper[f.nhyper].name = "clip", f.hyper[f.nhyper++].value = x->clip;
     f.why = ": its gradient is too large for the type";
     return function_run(e, &f);
 }
@@ -193,27 +211,39 @@ static optc_status scale_out(optc_engine *e, const Linear *l)
 {
     const optc_linear *x = &l->x;
     FunctionForm f = form_of(l, x->batch, x->rows, x->outs);
-    function_spec(&f, "inputs = { w = \"row\" },", "p = w * p");
-    f.in[0] = dense("p", "out", (char *)(uintptr_t)x->out, x->rows, x->outs, false);
-    f.in[1] = dense("w", "weight", l->weight, 1, x->rows, true);
-    f.out[0] = dense("p", "out", l->scaled, x->rows, x->outs, false);
+    linear_spec(LINEAR_SCALE, &f);
+    f.in[0] = dense_slot("p", "out", (char *)(uintptr_t)x->out, x->rows, x->outs, false);
+    f.in[1] = dense_slot("w", "weight", l->weight, 1, x->rows, true);
+    f.out[0] = dense_slot("p", "out", l->scaled, x->rows, x->outs, false);
     f.nin = 2, f.nout = 1;
     return function_run(e, &f);
 }
 
-static optc_status store_norms(optc_engine *e, const Linear *l)
+/* Stores two results of the call, whose arrays have no gaps: both or none. */
+static optc_status store_results(optc_engine *e, const Linear *l, const FunctionSlot s[2], char *const made[2])
 {
-    size_t bytes = (size_t)l->x.batch * sizeof(double);
-    if (!l->x.norm)
-        return OPTC_OK;
-    if (!e->gpu) {
-        memcpy(l->x.norm, l->norm, bytes);
-        return OPTC_OK;
-    }
+    FunctionForm f = form_of(l, 1, 1, 1);
+    if (!e->gpu)
+        return function_store(e, &f, s, made, 2);
     gpu_enter_aside(e->gpu);
-    int rc = e->gpu->d->cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)l->x.norm, (CUdeviceptr)(uintptr_t)l->norm, bytes,
-                                             (CUstream)l->x.stream);
-    return gpu_leave(e->gpu, rc ? gpu_error(e->gpu, "cuMemcpyDtoDAsync", rc, l->call) : OPTC_OK);
+    return gpu_leave(e->gpu, function_store(e, &f, s, made, 2));
+}
+
+static FunctionSlot result_slot(const char *label, void *at, int64_t rows, int64_t cols, bool wide)
+{
+    FunctionSlot s = dense_slot(NULL, label, (char *)at, rows, cols, false);
+    s.flags = wide ? 0 : COPY_RAW;
+    s.wide = wide;
+    return s;
+}
+
+static optc_status store_sum(optc_engine *e, const Linear *l)
+{
+    const optc_linear *x = &l->x;
+    const FunctionSlot s[2] = {result_slot("sum", l->made[0] ? x->sum : NULL, x->outs, x->in, false),
+                               result_slot("norm", x->norm, 1, x->batch, true)};
+    char *const made[2] = {l->made[0], l->norm};
+    return store_results(e, l, s, made);
 }
 
 /* ---- the functions ---- */
@@ -224,24 +254,26 @@ static optc_status run_norms(optc_engine *e, Linear *l, bool sum)
     if (s == OPTC_OK && sum)
         s = check_result(e, l, "sum", x->sum, x->outs, x->in);
     if (s == OPTC_OK && sum && x->norm)
-        s = check_apart_of(l, "sum", x->sum, x->outs * x->in * type_info[l->type].bytes, "norm", x->norm,
+        s = check_apart_of(l, "sum", x->sum, x->outs * x->in * number_type[l->type].bytes, "norm", x->norm,
                            x->batch * (int64_t)sizeof(double));
     if (s == OPTC_OK && sum && !(x->clip > 0 && isfinite(x->clip)))
         s = fail(OPTC_ERROR_ARGUMENT, "%s: clip is %g; it must be a finite number above 0", l->call, x->clip);
     if (s == OPTC_OK)
-        s = take_memory(e, l, sum);
+        s = take_linear_memory(e, l, sum);
     if (s == OPTC_OK)
         s = norms(e, l);
     if (s == OPTC_OK && sum)
         s = scale_out(e, l);
     if (s == OPTC_OK && sum) {
         static const ProductNames names = {"optc_clipped_sum", "out", "act", "", "sum"};
-        const optc_product p = {.a = l->scaled, .b = x->act, .c = x->sum, .type = x->type, .m = x->outs, .n = x->in,
-                                .k = x->batch * x->rows, .turn_a = 1, .stream = x->stream};
+        optc_product p;
+        memset(&p, 0, sizeof p);
+        p.a = l->scaled, p.b = x->act, p.c = l->made[0], p.type = x->type, p.m = x->outs, p.n = x->in;
+        p.k = x->batch * x->rows, p.turn_a = 1, p.stream = x->stream;
         s = multiply_named(e, &p, &names);
     }
     if (s == OPTC_OK)
-        s = store_norms(e, l);
+        s = store_sum(e, l);
     give_scratch(e, l);
     return s;
 }
@@ -261,22 +293,83 @@ optc_status optc_clipped_sum_sized(optc_engine *e, const optc_linear *from, size
     return s == OPTC_OK ? run_norms(e, &l, true) : s;
 }
 
+/* ---- K-FAC ---- */
+static int64_t factor_side(const optc_linear *x, int side) { return side ? x->outs : x->in; }
+static char *factor_at(const optc_linear *x, int side) { return (char *)(side ? x->g : x->a); }
+
+static optc_status take_factors(optc_engine *e, Linear *l)
+{
+    const optc_linear *x = &l->x;
+    int64_t marks = rounded(2 * x->batch, sizeof(unsigned)), size = number_type[l->type].bytes, bytes[2];
+    for (int i = 0; i < 2; i++)
+        bytes[i] = factor_at(x, i) ? rounded(dom_times(factor_side(x, i), factor_side(x, i)), size) : 0;
+    optc_status s = take_linear_scratch(e, l, marks + bytes[0] + bytes[1]);
+    l->made[0] = s == OPTC_OK ? l->scratch->memory + marks : NULL;
+    l->made[1] = s == OPTC_OK ? l->made[0] + bytes[0] : NULL;
+    return s;
+}
+
 /* Old factors are operands too, unless decay is 0. */
 static optc_status check_finite(optc_engine *e, Linear *l)
 {
     const optc_linear *x = &l->x;
     FunctionForm f = form_of(l, x->batch, x->rows, 1);
     const FunctionSlot slots[] = {
-        dense(NULL, "act", (char *)(uintptr_t)(x->a ? x->act : NULL), x->rows, x->in, false),
-        dense(NULL, "out", (char *)(uintptr_t)(x->g ? x->out : NULL), x->rows, x->outs, false),
-        dense(NULL, "a", x->decay != 0 ? x->a : NULL, x->in, x->in, false),
-        dense(NULL, "g", x->decay != 0 ? x->g : NULL, x->outs, x->outs, false)};
-    optc_status s = take_scratch(e, l, rounded(2 * x->batch, sizeof(unsigned)));
+        dense_slot(NULL, "act", (char *)(uintptr_t)(x->a ? x->act : NULL), x->rows, x->in, false),
+        dense_slot(NULL, "out", (char *)(uintptr_t)(x->g ? x->out : NULL), x->rows, x->outs, false),
+        dense_slot(NULL, "a", x->decay != 0 ? (char *)x->a : NULL, x->in, x->in, false),
+        dense_slot(NULL, "g", x->decay != 0 ? (char *)x->g : NULL, x->outs, x->outs, false)};
+    optc_status s = OPTC_OK;
     for (int i = 0; i < 4 && s == OPTC_OK; i++) {
         f.batch = i < 2 ? x->batch : 1;
         if (slots[i].at)
             s = function_finite(e, &f, &slots[i], l->scratch);
     }
+    return s;
+}
+
+static optc_status copy_factor(optc_engine *e, const Linear *l, int side)
+{
+    size_t bytes = (size_t)(factor_side(&l->x, side) * factor_side(&l->x, side) * number_type[l->type].bytes);
+    if (!e->gpu) {
+        memcpy(l->made[side], factor_at(&l->x, side), bytes);
+        return OPTC_OK;
+    }
+    gpu_enter_aside(e->gpu);
+    int rc = e->gpu->d->cuMemcpyDtoDAsync_v2((CUdeviceptr)(uintptr_t)l->made[side],
+                                             (CUdeviceptr)(uintptr_t)factor_at(&l->x, side), bytes,
+                                             (CUstream)l->x.stream);
+    return gpu_leave(e->gpu, rc ? gpu_error(e->gpu, "cuMemcpyDtoDAsync", rc, l->call) : OPTC_OK);
+}
+
+static optc_status make_factor(optc_engine *e, const Linear *l, int side)
+{
+    const optc_linear *x = &l->x;
+    const ProductNames names = {l->call, side ? "out" : "act", "", "", side ? "g" : "a"};
+    double per = (double)x->batch * (side ? 1.0 : (double)x->rows);
+    optc_product p;
+    memset(&p, 0, sizeof p);
+    p.a = side ? x->out : x->act, p.c = l->made[side], p.type = x->type, p.m = factor_side(x, side);
+    p.k = x->batch * x->rows, p.turn_a = 1, p.scale = (1 - x->decay) / per, p.add = x->decay;
+    p.workspace = x->workspace, p.stream = x->stream;
+    optc_status s = x->decay != 0 ? copy_factor(e, l, side) : OPTC_OK;
+    return s == OPTC_OK ? multiply_named(e, &p, &names) : s;
+}
+
+/* Both factors are computed in the engine's memory, then stored: an error changes neither. */
+static optc_status run_factors(optc_engine *e, Linear *l)
+{
+    const optc_linear *x = &l->x;
+    const FunctionSlot to[2] = {result_slot("a", x->a, x->in, x->in, false),
+                                result_slot("g", x->g, x->outs, x->outs, false)};
+    optc_status s = take_factors(e, l);
+    if (s == OPTC_OK && !x->unchecked)
+        s = check_finite(e, l);
+    for (int side = 0; side < 2 && s == OPTC_OK; side++)
+        if (factor_at(x, side))
+            s = make_factor(e, l, side);
+    if (s == OPTC_OK)
+        s = store_results(e, l, to, l->made);
     give_scratch(e, l);
     return s;
 }
@@ -295,19 +388,7 @@ optc_status optc_kfac_factors_sized(optc_engine *e, const optc_linear *from, siz
     if (s == OPTC_OK && x->g)
         s = check_result(e, &l, "g", x->g, x->outs, x->outs);
     if (s == OPTC_OK && x->a && x->g)
-        s = check_apart_of(&l, "g", x->g, x->outs * x->outs * type_info[l.type].bytes, "a", x->a,
-                           x->in * x->in * type_info[l.type].bytes);
-    if (s == OPTC_OK && !x->unchecked)
-        s = check_finite(e, &l);
-    for (int side = 0; side < 2 && s == OPTC_OK; side++) {
-        const ProductNames names = {l.call, side ? "out" : "act", "", "", side ? "g" : "a"};
-        double per = (double)x->batch * (side ? 1.0 : (double)x->rows);
-        const optc_product p = {.a = side ? x->out : x->act, .c = side ? x->g : x->a, .type = x->type,
-                                .m = side ? x->outs : x->in, .k = x->batch * x->rows, .turn_a = 1,
-                                .scale = (1 - x->decay) / per, .add = x->decay, .workspace = x->workspace,
-                                .stream = x->stream};
-        if (p.c)
-            s = multiply_named(e, &p, &names);
-    }
-    return s;
+        s = check_apart_of(&l, "g", x->g, x->outs * x->outs * number_type[l.type].bytes, "a", x->a,
+                           x->in * x->in * number_type[l.type].bytes);
+    return s == OPTC_OK ? run_factors(e, &l) : s;
 }

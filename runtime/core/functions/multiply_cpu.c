@@ -1,7 +1,7 @@
 /* Products without a rule on the CPU. The core's product (cpu_product.h) computes matrices of f32 and f64. This file
  * adds what rules do not need: a batch with strides, types that are converted to f32, and chains within a workspace.
  * All cuts depend on sizes alone, so bits depend neither on threads nor on the workspace. */
-#include "runtime/library/matrix/multiply.h"
+#include "runtime/core/functions/multiply.h"
 
 #include "runtime/core/cpu/conversions.h"
 #include "runtime/core/matrix/cpu_product.h"
@@ -15,7 +15,12 @@ enum { PACKED_ROWS = 128, PACKED_COLS = 256, PACKED_DEEP = 512, CHAIN_ROWS = 102
 enum { FEW_FLOPS = 1 << 20, FEW_VALUES = 1 << 16 };        /* less is not worth a second thread */
 
 static int64_t less(int64_t a, int64_t b) { return a < b ? a : b; }
-static bool packed(const Multiply *x) { return type_info[x->type].compute != x->type; }
+static ProductOperand product_operand(const char *at, int64_t ld, bool transposed)
+{
+    ProductOperand x = {at, ld, transposed};
+    return x;
+}
+static bool is_packed(const Multiply *x) { return number_type[x->type].compute != x->type; }
 
 /* ---- types that are computed in f32 ---- */
 static float packed_load(Type t, const void *p)
@@ -77,9 +82,12 @@ static void packed_tile(const Blas *blas, const Multiply *x, int64_t nth, int64_
         int64_t deep = less(x->a.cols - at, PACKED_DEEP);
         widen(x, &x->a, nth, row, at, rows, deep, a);
         widen(x, &x->b, nth, at, col, deep, cols, b);
-        MatrixProduct g = {.m = rows, .n = cols, .k = deep, .a = {(const char *)a, deep, false},
-                           .b = {(const char *)b, cols, false}, .c = (char *)c, .ldc = cols, .alpha = 1,
-                           .beta = at ? 1 : 0};
+        MatrixProduct g;
+        memset(&g, 0, sizeof g);
+        g.m = rows, g.n = cols, g.k = deep, g.alpha = 1, g.beta = at ? 1 : 0;
+        g.a = product_operand((const char *)a, deep, false);
+        g.b = product_operand((const char *)b, cols, false);
+        g.c = (char *)c, g.ldc = cols;
         product_panel(blas, &g, product_cut(&g), 0);
     }
     for (int64_t i = 0; i < rows; i++)
@@ -112,30 +120,38 @@ static void packed_rows(const Blas *blas, const Multiply *x, int64_t nth, int64_
 /* A matrix of f32 or f64 as the core's product. */
 static MatrixProduct nth_product(const Multiply *x, int64_t nth)
 {
-    return (MatrixProduct){.f64 = x->type == T_F64, .symmetric = x->gram, .gram = x->gram, .single = true,
-                           .m = x->c.rows, .n = x->c.cols, .k = x->a.cols,
-                           .a = {operand_at(&x->a, nth, 0, 0, x->size), x->a.ld, x->a.transposed},
-                           .b = {operand_at(&x->b, nth, 0, 0, x->size), x->b.ld, x->b.transposed},
-                           .c = operand_at(&x->c, nth, 0, 0, x->size), .ldc = x->c.ld, .alpha = x->scale,
-                           .beta = x->add};
+    MatrixProduct y;
+    memset(&y, 0, sizeof y);
+    y.f64 = x->type == T_F64, y.symmetric = y.gram = x->gram, y.single = true;
+    y.m = x->c.rows, y.n = x->c.cols, y.k = x->a.cols;
+    y.a = product_operand(operand_at(&x->a, nth, 0, 0, x->size), x->a.ld, x->a.transposed);
+    y.b = product_operand(operand_at(&x->b, nth, 0, 0, x->size), x->b.ld, x->b.transposed);
+    y.c = operand_at(&x->c, nth, 0, 0, x->size), y.ldc = x->c.ld;
+    y.alpha = x->scale, y.beta = x->add;
+    return y;
 }
 
 /* The part of a b that a chain stores at a time. Packed types sum up in f32 over all of a row, so it has whole rows. */
-typedef struct Between { int64_t rows, cols; } Between;
+typedef struct ChainPart { int64_t rows, cols; } ChainPart;
 
-static Between between_of(const Multiply *x)
+static ChainPart chain_part(const Multiply *x)
 {
-    if (packed(x))
-        return (Between){less(x->c.rows, PACKED_ROWS), x->b.cols};
-    int64_t rows = panel_length(x->c.rows, x->c.rows <= CHAIN_ROWS ? CHAIN_ROWS / 2 : CHAIN_ROWS),
-            cols = panel_length(x->b.cols, CHAIN_COLS);
-    return (Between){less(rows, x->c.rows), less(cols, x->b.cols)};
+    ChainPart t = {0, 0};
+    if (!x->chain)
+        return t;
+    t.rows = less(x->c.rows, PACKED_ROWS), t.cols = x->b.cols;
+    if (!is_packed(x)) {
+        t.rows = less(panel_length(x->c.rows, x->c.rows <= CHAIN_ROWS ? CHAIN_ROWS / 2 : (int64_t)CHAIN_ROWS),
+                      x->c.rows);
+        t.cols = less(panel_length(x->b.cols, CHAIN_COLS), x->b.cols);
+    }
+    return t;
 }
 
 static int64_t jobs_of(const Multiply *x)                  /* jobs of one matrix */
 {
-    if (x->chain || packed(x))
-        return count_up(x->c.rows, x->chain ? between_of(x).rows : PACKED_ROWS);
+    if (x->chain || is_packed(x))
+        return count_up(x->c.rows, x->chain ? chain_part(x).rows : (int64_t)PACKED_ROWS);
     MatrixProduct y = nth_product(x, 0);
     return product_cut(&y).count;
 }
@@ -143,8 +159,8 @@ static int64_t jobs_of(const Multiply *x)                  /* jobs of one matrix
 /* Bytes of scratch per thread. */
 static int64_t room_of(const Multiply *x)
 {
-    Between t = x->chain ? between_of(x) : (Between){0, 0};
-    return (packed(x) ? (int64_t)sizeof(float) * PACKED_FLOATS : 0) +
+    ChainPart t = chain_part(x);
+    return (is_packed(x) ? (int64_t)sizeof(float) * PACKED_FLOATS : 0) +
            count_up(dom_times(t.rows * x->size, t.cols), 64) * 64;
 }
 
@@ -158,7 +174,7 @@ static void whole_product(const Blas *blas, const MatrixProduct *x)
 /* Rows [row, row + rows) of c = scale (a b) d + add c, over the columns of a b in order. */
 static void chain_rows(const Blas *blas, const Multiply *x, int64_t nth, int64_t row, int64_t rows, char *room)
 {
-    Between t = between_of(x);
+    ChainPart t = chain_part(x);
     for (int64_t at = 0; at < x->b.cols; at += t.cols) {
         int64_t cols = less(x->b.cols - at, t.cols);
         MatrixProduct first = nth_product(x, nth), second = first;
@@ -166,8 +182,8 @@ static void chain_rows(const Blas *blas, const Multiply *x, int64_t nth, int64_t
         first.a.at = operand_at(&x->a, nth, row, 0, x->size);
         first.b.at = operand_at(&x->b, nth, 0, at, x->size);
         first.c = room, first.ldc = cols, first.alpha = 1, first.beta = 0;
-        second.a = (ProductOperand){room, cols, false};
-        second.b = (ProductOperand){operand_at(&x->d, nth, at, 0, x->size), x->d.ld, x->d.transposed};
+        second.a = product_operand(room, cols, false);
+        second.b = product_operand(operand_at(&x->d, nth, at, 0, x->size), x->d.ld, x->d.transposed);
         second.c = operand_at(&x->c, nth, row, 0, x->size);
         second.beta = at ? 1 : x->add;
         whole_product(blas, &first);
@@ -182,7 +198,7 @@ static void packed_chain(const Blas *blas, const Multiply *x, int64_t nth, int64
     first.a.at = operand_at(&x->a, nth, row, 0, x->size);
     first.b.at = x->b.at + nth * x->b.next * x->size;
     first.c = second.a =
-        (Operand){room + sizeof(float) * PACKED_FLOATS, rows, x->b.cols, x->b.cols, 0, false};
+        operand_of(room + sizeof(float) * PACKED_FLOATS, rows, x->b.cols, x->b.cols, 0, false);
     first.scale = 1, first.add = 0;
     second.b = x->d;
     second.b.at = x->d.at + nth * x->d.next * x->size;
@@ -193,11 +209,12 @@ static void packed_chain(const Blas *blas, const Multiply *x, int64_t nth, int64
 
 static void run_job(const Blas *blas, const Multiply *x, int64_t jobs, int64_t job, char *room)
 {
-    int64_t nth = job / jobs, at = job % jobs, each = x->chain ? between_of(x).rows : PACKED_ROWS, row = at * each,
+    int64_t nth = job / jobs, at = job % jobs, each = x->chain ? chain_part(x).rows : (int64_t)PACKED_ROWS,
+            row = at * each,
             rows = less(x->c.rows - row, each);
     if (x->chain)
-        (packed(x) ? packed_chain : chain_rows)(blas, x, nth, row, rows, room);
-    else if (packed(x))
+        (is_packed(x) ? packed_chain : chain_rows)(blas, x, nth, row, rows, room);
+    else if (is_packed(x))
         packed_rows(blas, x, nth, row, rows, (float *)(void *)room);
     else {
         MatrixProduct y = nth_product(x, nth);
@@ -210,12 +227,12 @@ typedef struct Jobs { const Blas *blas; const Multiply *x; int64_t each, n, next
 
 static void run_jobs(void *with, int64_t thread)
 {
-    Jobs *p = with;
+    Jobs *p = (Jobs *)with;
     for (int64_t i; (i = __atomic_fetch_add(&p->next, 1, __ATOMIC_RELAXED)) < p->n;)
         run_job(p->blas, p->x, p->each, i, p->all + thread * p->room);
 }
 
-optc_status multiply_cpu(optc_engine *e, const Blas *blas, const Multiply *x)
+CORE optc_status multiply_cpu(optc_engine *e, const Blas *blas, const Multiply *x)
 {
     int64_t each = jobs_of(x), jobs = dom_times(each, x->batch), room = room_of(x);
     double flops = 2.0 * (double)x->batch * (double)x->c.rows * (double)x->b.cols * (double)x->a.cols;
@@ -228,7 +245,7 @@ optc_status multiply_cpu(optc_engine *e, const Blas *blas, const Multiply *x)
     optc_status s = bytes ? matrices_take(e, "optc_multiply", bytes, NULL, &all) : OPTC_OK;
     if (s != OPTC_OK)
         return s;
-    Jobs p = {.blas = blas, .x = x, .each = each, .n = jobs, .room = room, .all = all};
+    Jobs p = {blas, x, each, jobs, 0, room, (char *)all};
     parallel_for((int)team, team, run_jobs, &p);
     matrices_give(e, all, bytes, NULL);
     return OPTC_OK;
@@ -236,11 +253,11 @@ optc_status multiply_cpu(optc_engine *e, const Blas *blas, const Multiply *x)
 
 /* ---- Kronecker products: every row of c comes from a row of a and a row of b ---- */
 #define KRON_ROW(NAME, T)                                                                                 \
-    static void NAME(const optc_kronecker *x, const T *restrict a, const T *restrict b, T *restrict c)    \
+    static void NAME(const optc_kronecker *x, const T *__restrict a, const T *__restrict b, T *__restrict c)    \
     {                                                                                                     \
         for (int64_t k = 0; k < x->n; k++) {                                                              \
             const T y = a[k];                                                                             \
-            _Pragma("omp simd") for (int64_t l = 0; l < x->q; l++)                                        \
+            for (int64_t l = 0; l < x->q; l++)                                                            \
                 c[k * x->q + l] = y * b[l];                                                               \
         }                                                                                                 \
     }
@@ -249,7 +266,7 @@ KRON_ROW(kron_f64, double)
 
 static void kron_row(const optc_kronecker *x, Type t, const char *a, const char *b, char *c)
 {
-    int64_t size = type_info[t].bytes;
+    int64_t size = number_type[t].bytes;
     if (t == T_F32)
         kron_f32(x, (const float *)(const void *)a, (const float *)(const void *)b, (float *)(void *)c);
     else if (t == T_F64)
@@ -264,14 +281,15 @@ typedef struct Kron { const optc_kronecker *x; Type t; } Kron;
 
 static void kron_nth(void *with, int64_t r)
 {
-    const Kron *k = with;
+    const Kron *k = (const Kron *)with;
     const optc_kronecker *x = k->x;
-    int64_t size = type_info[k->t].bytes, rows = x->m * x->p, nth = r / rows, i = r % rows / x->p, j = r % rows % x->p;
+    int64_t size = number_type[k->t].bytes, rows = x->m * x->p, nth = r / rows, i = r % rows / x->p,
+            j = r % rows % x->p;
     kron_row(x, k->t, (const char *)x->a + (nth * x->next_a + i * x->n) * size,
              (const char *)x->b + (nth * x->next_b + j * x->q) * size, (char *)x->c + r * x->n * x->q * size);
 }
 
-void kron_cpu(optc_engine *e, const optc_kronecker *x, Type t)
+CORE void kron_cpu(optc_engine *e, const optc_kronecker *x, Type t)
 {
     int64_t wide = x->n * x->q, all = x->m * x->p * x->batch;
     Kron k = {x, t};

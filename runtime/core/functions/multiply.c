@@ -1,6 +1,7 @@
 /* Products without a rule: reads and checks the caller's struct, then calls the CPU's or the GPU's implementation. */
-#include "runtime/library/matrix/multiply.h"
+#include "runtime/core/functions/multiply.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,59 +9,80 @@ static const char multiply_call[] = "optc_multiply", kron_call[] = "optc_kron";
 static const ProductNames multiply_names = {multiply_call, "a", "b", "d", "c"};
 static const ProductNames kron_names = {kron_call, "a", "b", "d", "c"};
 
-char *operand_at(const Operand *x, int64_t nth, int64_t row, int64_t col, int64_t size)
+CORE char *operand_at(const Operand *x, int64_t nth, int64_t row, int64_t col, int64_t size)
 {
     int64_t at = x->transposed ? col * x->ld + row : row * x->ld + col;
     return x->at + (nth * x->next + at) * size;
 }
 
-optc_status too_little(int64_t least, int64_t limit)
+CORE optc_status too_little(int64_t least, int64_t limit)
 {
     return fail(OPTC_ERROR_ARGUMENT, "optc_multiply: the workspace is %lld bytes; this product needs at least %lld",
                 (long long)limit, (long long)least);
 }
 
 /* ---- the engine's kit ---- */
-optc_status matrices_kit(optc_engine *e, const char *call, MatrixKit **out)
+CORE optc_status matrices_open(optc_engine *e)
 {
-    LibraryEngine *m = e->library;
+    e->functions = (MatrixFunctions *)calloc(1, sizeof *e->functions);
+    if (!e->functions)
+        return no_memory("optc_open");
+    pthread_mutex_init(&e->functions->lock, NULL);
+    return OPTC_OK;
+}
+
+CORE optc_status matrices_kit(optc_engine *e, const char *call, MatrixKit **out)
+{
+    MatrixFunctions *m = e->functions;
     pthread_mutex_lock(&m->lock);
     optc_status s = OPTC_OK;
-    MatrixKit *k = m->matrices ? NULL : calloc(1, sizeof *k);
-    if (!m->matrices && !k)
+    MatrixKit *k = m->kit ? NULL : (MatrixKit *)calloc(1, sizeof *k);
+    if (!m->kit && !k)
         s = no_memory(call);
     else if (k && !e->gpu)
         s = blas_open(&k->blas, call);
     if (k && s == OPTC_OK)
-        m->matrices = k;
+        m->kit = k;
     else
         free(k);
-    *out = m->matrices;
+    *out = m->kit;
     pthread_mutex_unlock(&m->lock);
     return s;
 }
 
-void matrices_close(optc_engine *e)
+CORE void matrices_close(optc_engine *e)
 {
-    MatrixKit *k = e->library->matrices;
+    MatrixKit *k = e->functions ? e->functions->kit : NULL;
     if (k && e->gpu) {
         gpu_enter_aside(e->gpu);
         if (k->handle)
             spare_keep(e->gpu, k->handle, k->cublas.cublasDestroy_v2);
-        if (k->module)
-            e->gpu->d->cuModuleUnload(k->module);
-        if (k->copy_module)
-            e->gpu->d->cuModuleUnload(k->copy_module);
-        if (k->gram_module)
-            e->gpu->d->cuModuleUnload(k->gram_module);
+        for (int i = 0; i < NMATRIXKERNELS; i++)
+            if (k->module[i])
+                e->gpu->d->cuModuleUnload(k->module[i]);
         gpu_leave(e->gpu, OPTC_OK);
     }
     free(k);
-    e->library->matrices = NULL;
+    if (e->functions)
+        pthread_mutex_destroy(&e->functions->lock);
+    free(e->functions);
+    e->functions = NULL;
+}
+
+CORE const char *matrix_kernel_name(MatrixKernels which, bool second)
+{
+    return second ? which == MATRIX_GRAM ? "blocks" : "" : which == MATRIX_COPY ? "copy"
+           : which == MATRIX_GRAM                        ? "gram"
+                                                         : "kron";
+}
+
+CORE CUfunction *matrix_kernel_at(MatrixKit *k, MatrixKernels which, bool second)
+{
+    return second ? k->blocks : which == MATRIX_COPY ? k->copy : which == MATRIX_GRAM ? k->gram : k->kron;
 }
 
 /* ---- memory ---- */
-optc_status matrices_take(optc_engine *e, const char *call, int64_t bytes, void *stream, void **out)
+CORE optc_status matrices_take(optc_engine *e, const char *call, int64_t bytes, void *stream, void **out)
 {
     char why[MOST_MESSAGE];
     *out = NULL;
@@ -73,7 +95,7 @@ optc_status matrices_take(optc_engine *e, const char *call, int64_t bytes, void 
 }
 
 /* Nothing is freed in the order of a stream that is being captured; then the default stream's order is used. */
-void matrices_give(optc_engine *e, void *memory, int64_t bytes, void *stream)
+CORE void matrices_give(optc_engine *e, void *memory, int64_t bytes, void *stream)
 {
     if (memory && e->device->give(e, memory, (size_t)bytes, stream) != OPTC_OK && stream)
         (void)e->device->give(e, memory, (size_t)bytes, NULL);
@@ -93,7 +115,7 @@ static int64_t extent(const Operand *x, int64_t batch, int64_t size)
     return all;
 }
 
-optc_status operand_check(const char *call, const char *name, Operand *x, int64_t batch, int64_t size, bool one)
+CORE optc_status operand_check(const char *call, const char *name, Operand *x, int64_t batch, int64_t size, bool one)
 {
     int64_t rows = x->transposed ? x->cols : x->rows, cols = x->transposed ? x->rows : x->cols;
     if (!x->at)
@@ -104,7 +126,7 @@ optc_status operand_check(const char *call, const char *name, Operand *x, int64_
     if (x->ld < cols)
         return fail(OPTC_ERROR_ARGUMENT, "%s: rows of %s have %lld values, but its leading dimension is %lld", call,
                     name, (long long)cols, (long long)x->ld);
-    if (x->next < (one ? OPTC_ONE : 0))
+    if (x->next < (one ? (int64_t)OPTC_ONE : 0))
         return fail(OPTC_ERROR_ARGUMENT, "%s: the distance between matrices of %s is %lld values; it must be 0 or "
                                          "more, or OPTC_ONE", call, name, (long long)x->next);
     if (!x->next && __builtin_mul_overflow(rows, x->ld, &x->next))
@@ -114,18 +136,18 @@ optc_status operand_check(const char *call, const char *name, Operand *x, int64_
                                       : OPTC_OK;
 }
 
-bool operands_meet(const Operand *x, const Operand *y, int64_t batch, int64_t size)
+CORE bool operands_meet(const Operand *x, const Operand *y, int64_t batch, int64_t size)
 {
     uintptr_t a = (uintptr_t)x->at, b = (uintptr_t)y->at;
     return a < b + (uintptr_t)extent(y, batch, size) && b < a + (uintptr_t)extent(x, batch, size);
 }
 
-bool operand_folds(const Operand *c, int64_t batch)
+CORE bool operand_folds(const Operand *c, int64_t batch)
 {
     return batch > 1 && c->rows && c->cols && c->next < (c->rows - 1) * c->ld + c->cols;
 }
 
-optc_status operand_here(optc_engine *e, const char *call, const char *name, const Operand *x, int64_t batch,
+CORE optc_status operand_here(optc_engine *e, const char *call, const char *name, const Operand *x, int64_t batch,
                          int64_t size)
 {
     bool here = true;
@@ -152,13 +174,13 @@ static optc_status check_memory(optc_engine *e, const ProductNames *n, const Mul
     return OPTC_OK;
 }
 
-optc_status matrix_type(const char *call, optc_type t, Type *out)
+CORE optc_status matrix_type(const char *call, optc_type t, Type *out)
 {
-    int type = t ? inner_type(t) : T_F32;
-    if (type < 0)
+    int type = t ? (int)t - 1 : (int)T_F32;
+    if (type < 0 || type >= NTYPES)
         return fail(OPTC_ERROR_ARGUMENT, "%s: there is no type %d", call, (int)t);
-    if (!type_number((Type)type))
-        return fail(OPTC_ERROR_ARGUMENT, "%s: matrices cannot be stored as %s", call, type_info[type].name);
+    if (!number_type[type].number)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: matrices cannot be stored as %s", call, number_type[type].name);
     *out = (Type)type;
     return OPTC_OK;
 }
@@ -180,7 +202,7 @@ static optc_status read_product(optc_engine *e, const optc_product *p, const Pro
     if ((p->products && !tf32) || (tf32 && type != T_F32))
         return fail(OPTC_ERROR_ARGUMENT, "%s: products = '%.40s' is not possible for %s; only \"tf32\" with f32 "
                                          "is", call,
-                    p->products, type_info[type].name);
+                    p->products, number_type[type].name);
     if (p->workspace < 0)
         return fail(OPTC_ERROR_ARGUMENT, "%s: workspace is %lld bytes; it must be 0 or more", call,
                     (long long)p->workspace);
@@ -189,7 +211,7 @@ static optc_status read_product(optc_engine *e, const optc_product *p, const Pro
                                          "matrix", call);
     m->type = type;
     m->product = product_of_type(tf32 ? PRODUCT_TF32 : PRODUCT_F32, (int)type);
-    m->size = type_info[type].bytes;
+    m->size = number_type[type].bytes;
     m->batch = p->batch ? p->batch : 1;
     m->limit = p->workspace ? p->workspace : e->workspace;
     m->gram = !p->b;
@@ -197,10 +219,10 @@ static optc_status read_product(optc_engine *e, const optc_product *p, const Pro
     m->scale = p->scale != 0 ? p->scale : 1;
     m->add = p->add;
     m->stream = p->stream;
-    m->a = (Operand){(char *)(uintptr_t)p->a, p->m, p->k, p->lda, p->next_a, p->turn_a != 0};
-    m->b = (Operand){(char *)(uintptr_t)p->b, p->k, n, p->ldb, p->next_b, p->turn_b != 0};
-    m->d = (Operand){(char *)(uintptr_t)p->d, n, p->p, p->ldd, p->next_d, p->turn_d != 0};
-    m->c = (Operand){p->c, p->m, p->d ? p->p : n, p->ldc, p->next_c, false};
+    m->a = operand_of(p->a, p->m, p->k, p->lda, p->next_a, p->turn_a != 0);
+    m->b = operand_of(p->b, p->k, n, p->ldb, p->next_b, p->turn_b != 0);
+    m->d = operand_of(p->d, n, p->p, p->ldd, p->next_d, p->turn_d != 0);
+    m->c = operand_of(p->c, p->m, p->d ? p->p : n, p->ldc, p->next_c, false);
     s = operand_check(call, names->a, &m->a, m->batch, m->size, true);
     if (s == OPTC_OK && m->gram) {
         m->b = m->a;
@@ -229,7 +251,7 @@ static void fold_batch(Multiply *m)
     m->batch = 1;
 }
 
-optc_status multiply_named(optc_engine *e, const optc_product *x, const ProductNames *names)
+CORE optc_status multiply_named(optc_engine *e, const optc_product *x, const ProductNames *names)
 {
     Multiply m;
     MatrixKit *k = NULL;
@@ -267,9 +289,12 @@ optc_status optc_kron_apply_sized(optc_engine *e, const optc_kron_vector *from, 
         return s;
     if (!x.b || !x.x)
         return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", names.call, !x.b ? "b" : "x");
-    const optc_product p = {.a = x.a, .b = x.x, .d = x.b, .c = x.y, .type = x.type, .m = x.m, .n = x.q, .k = x.n,
-                            .p = x.p, .batch = x.batch, .turn_d = 1, .next_a = x.next_a, .next_d = x.next_b,
-                            .scale = x.scale, .add = x.add, .workspace = x.workspace, .stream = x.stream};
+    optc_product p;
+    memset(&p, 0, sizeof p);
+    p.a = x.a, p.b = x.x, p.d = x.b, p.c = x.y, p.type = x.type;
+    p.m = x.m, p.n = x.q, p.k = x.n, p.p = x.p, p.batch = x.batch;
+    p.turn_d = 1, p.next_a = x.next_a, p.next_d = x.next_b;
+    p.scale = x.scale, p.add = x.add, p.workspace = x.workspace, p.stream = x.stream;
     return multiply_named(e, &p, &names);
 }
 
@@ -288,11 +313,11 @@ static optc_status read_kron(optc_engine *e, optc_kronecker *x, Multiply *m)
                     (long long)x->m, (long long)x->n, (long long)x->p, (long long)x->q, (long long)x->batch);
     x->batch = x->batch ? x->batch : 1;
     m->type = type;
-    m->size = type_info[type].bytes;
+    m->size = number_type[type].bytes;
     m->batch = x->batch;
-    m->a = (Operand){(char *)(uintptr_t)x->a, x->m, x->n, 0, x->next_a, false};
-    m->b = (Operand){(char *)(uintptr_t)x->b, x->p, x->q, 0, x->next_b, false};
-    m->c = (Operand){x->c, rows, cols, 0, 0, false};
+    m->a = operand_of(x->a, x->m, x->n, 0, x->next_a, false);
+    m->b = operand_of(x->b, x->p, x->q, 0, x->next_b, false);
+    m->c = operand_of(x->c, rows, cols, 0, 0, false);
     if (!rows || !cols)
         return OPTC_OK;
     s = operand_check(kron_call, "a", &m->a, m->batch, m->size, true);

@@ -1,0 +1,403 @@
+/* Functions of matrices without a rule: reads and checks the caller's struct, writes the spec, copies operands in, runs
+ * the entry's binding and copies results out. */
+#include "runtime/core/functions/function.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- running an entry ---- */
+static optc_status set_numbers(const FunctionForm *f, FunctionEntry *x)
+{
+    optc_status s = OPTC_OK;
+    for (int i = 0; i < f->nhyper && s == OPTC_OK; i++)
+        if (x->hyper[i] != f->hyper[i].value) {
+            s = optc_set_hyper(x->b, 0, f->hyper[i].name, f->hyper[i].value);
+            x->hyper[i] = s == OPTC_OK ? f->hyper[i].value : x->hyper[i];
+        }
+    return s;
+}
+
+/* The binding uses the caller's stream until the call ends, after the work of the entry's last call. In a capture the
+ * host waits for that work: an event from outside cannot be waited for there. */
+static optc_status follow_stream(optc_engine *e, const FunctionForm *f, FunctionEntry *x, bool capturing)
+{
+    if (!e->gpu)
+        return OPTC_OK;
+    if (x->pending && capturing)
+        TRY(e->gpu, cuEventSynchronize(x->done), f->call);
+    else if (x->pending)
+        TRY(e->gpu, cuStreamWaitEvent((CUstream)f->stream, x->done, 0), f->call);
+    return x->b ? optc_set_stream(x->b, f->stream) : OPTC_OK;
+}
+
+static optc_status clear_bad(optc_engine *e, const FunctionForm *f, FunctionEntry *x)
+{
+    size_t bytes = 2 * sizeof(unsigned) * (size_t)f->batch;
+    if (e->gpu)
+        TRY(e->gpu, cuMemsetD8Async((CUdeviceptr)(uintptr_t)x->bad, 0, bytes, (CUstream)f->stream), f->call);
+    else
+        memset(x->bad, 0, bytes);
+    return OPTC_OK;
+}
+
+/* Reads the marks of all matrices; the device has then done everything before. *which: the first marked matrix, -1:
+ * none. *mark: 0: not finite, 1: not symmetric. */
+static optc_status read_bad(optc_engine *e, const FunctionForm *f, const FunctionEntry *x, int64_t *which, int *mark)
+{
+    size_t bytes = 2 * sizeof(unsigned) * (size_t)f->batch;
+    unsigned *bad = e->gpu ? (unsigned *)malloc(bytes) : x->bad;
+    *which = -1;
+    if (!bad)
+        return no_memory(f->call);
+    if (e->gpu) {
+        int rc = e->gpu->d->cuMemcpyDtoHAsync_v2(bad, (CUdeviceptr)(uintptr_t)x->bad, bytes, (CUstream)f->stream);
+        rc = rc ? rc : e->gpu->d->cuStreamSynchronize((CUstream)f->stream);
+        if (rc) {
+            free(bad);
+            return gpu_error(e->gpu, "cuStreamSynchronize", rc, f->call);
+        }
+    }
+    for (int64_t i = 2 * f->batch - 1; i >= 0; i--)
+        if (bad[i])
+            *which = i / 2, *mark = (int)(i % 2);
+    if (e->gpu)
+        free(bad);
+    return OPTC_OK;
+}
+
+static optc_status copy_in(optc_engine *e, const FunctionForm *f, FunctionEntry *x)
+{
+    optc_status s = f->unchecked ? OPTC_OK : clear_bad(e, f, x);
+    unsigned looks = COPY_FINITE | COPY_SYMMETRIC;
+    for (int i = 0; i < f->nin && s == OPTC_OK; i++)
+        s = function_copy(e, f, &f->in[i], f->unchecked ? f->in[i].flags & ~looks : f->in[i].flags, x->in[i], x->bad);
+    return s;
+}
+
+static optc_status check_operands(optc_engine *e, const FunctionForm *f, const FunctionEntry *x)
+{
+    int64_t which;
+    int mark;
+    optc_status s = read_bad(e, f, x, &which, &mark);
+    if (s != OPTC_OK || which < 0)
+        return s;
+    return fail(OPTC_ERROR_RANGE, "%s: matrix %lld of %lld %s", f->call, (long long)which, (long long)f->batch,
+                mark ? "of a is not symmetric; set lower = 1 if only its lower triangle is meant"
+                     : "contains a NaN or an infinity");
+}
+
+static optc_status check_results(optc_engine *e, const FunctionForm *f, FunctionEntry *x)
+{
+    int64_t which;
+    int mark;
+    optc_status s = clear_bad(e, f, x);
+    for (int i = 0; i < f->nout && s == OPTC_OK; i++) {
+        FunctionSlot own;
+        memset(&own, 0, sizeof own);
+        own.label = "the result", own.at = x->result[i], own.rows = f->out[i].rows, own.cols = f->out[i].cols;
+        own.ld = own.cols, own.next = own.rows * own.cols, own.computed = true, own.wide = f->out[i].wide;
+        s = function_copy(e, f, &own, COPY_LOOK | COPY_FINITE, x->result[i], x->bad);
+    }
+    if (s == OPTC_OK)
+        s = read_bad(e, f, x, &which, &mark);
+    return s == OPTC_OK && which >= 0
+               ? fail(OPTC_ERROR_RANGE, "%s: there is no result for matrix %lld of %lld%s", f->call, (long long)which,
+                      (long long)f->batch, f->why)
+               : s;
+}
+
+static optc_status run_entry(optc_engine *e, const FunctionForm *f, FunctionEntry *x, bool capturing)
+{
+    optc_factors about = {0, 0, 0};
+    optc_status s = follow_stream(e, f, x, capturing);
+    if (s == OPTC_OK)
+        s = set_numbers(f, x);
+    if (s == OPTC_OK)
+        s = copy_in(e, f, x);
+    if (s == OPTC_OK && !f->unchecked)
+        s = check_operands(e, f, x);
+    if (s == OPTC_OK)
+        s = optc_step(x->b);
+    if (s == OPTC_OK && f->after)
+        s = f->after(e, f, x);
+    if (s == OPTC_OK && !f->unchecked)
+        s = check_results(e, f, x);
+    if (s == OPTC_OK && f->residual)
+        s = optc_factors_about(x->b, 0, &about);
+    if (s == OPTC_OK)
+        s = function_store(e, f, f->out, x->result, f->nout);
+    if (s == OPTC_OK && f->residual)
+        *f->residual = about.residual;
+    return s;
+}
+
+/* Loads the kernels for copies, and takes an entry. */
+static optc_status take_inside(optc_engine *e, const FunctionForm *f, FunctionEntry **out, bool *capturing)
+{
+    CUstreamCaptureStatus status = (CUstreamCaptureStatus)0;
+    *capturing = false;
+    if (e->gpu) {
+        TRY(e->gpu, cuStreamIsCapturing((CUstream)f->stream, &status), f->call);
+        if (status && (!f->unchecked || f->residual))
+            return fail(OPTC_ERROR_ARGUMENT, "%s: checks and the residual wait for the device, which is not possible "
+                                             "in a capture; set unchecked = 1 and residual = NULL",
+                        f->call);
+        MatrixKit *k;
+        optc_status s = matrices_kit(e, f->call, &k);
+        pthread_mutex_lock(&e->functions->lock);
+        if (s == OPTC_OK)
+            s = matrices_load(e, f->stream, f->call, MATRIX_COPY);
+        pthread_mutex_unlock(&e->functions->lock);
+        if (s != OPTC_OK)
+            return s;
+    }
+    *capturing = status != 0;
+    return function_take(e, f, *capturing, out);
+}
+
+static optc_status run_function_inside(optc_engine *e, const FunctionForm *f)
+{
+    FunctionEntry *x = NULL;
+    bool capturing;
+    optc_status s = take_inside(e, f, &x, &capturing);
+    if (s != OPTC_OK)
+        return s;
+    s = run_entry(e, f, x, capturing);
+    function_put(e, x, f->stream, capturing);
+    return s;
+}
+
+CORE optc_status function_run(optc_engine *e, const FunctionForm *f)
+{
+    optc_status s = e->gpu ? gpu_alive(e->gpu) : OPTC_OK;
+    if (s != OPTC_OK || !e->gpu)
+        return s == OPTC_OK ? run_function_inside(e, f) : s;
+    gpu_enter_aside(e->gpu);
+    return gpu_leave(e->gpu, run_function_inside(e, f));
+}
+
+static optc_status memory_inside(optc_engine *e, const FunctionForm *f, FunctionEntry **out, bool *capturing)
+{
+    optc_status s = take_inside(e, f, out, capturing);
+    if (s == OPTC_OK)
+        s = follow_stream(e, f, *out, *capturing);
+    if (s != OPTC_OK && *out) {
+        function_put(e, *out, f->stream, *capturing);
+        *out = NULL;
+    }
+    return s;
+}
+
+CORE optc_status function_memory(optc_engine *e, const FunctionForm *f, FunctionEntry **out, bool *capturing)
+{
+    optc_status s = e->gpu ? gpu_alive(e->gpu) : OPTC_OK;
+    *out = NULL;
+    *capturing = false;
+    if (s != OPTC_OK || !e->gpu)
+        return s == OPTC_OK ? memory_inside(e, f, out, capturing) : s;
+    gpu_enter_aside(e->gpu);
+    return gpu_leave(e->gpu, memory_inside(e, f, out, capturing));
+}
+
+static optc_status finite_inside(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, FunctionEntry *x)
+{
+    int64_t which = -1;
+    int mark;
+    optc_status st = clear_bad(e, f, x);
+    if (st == OPTC_OK)
+        st = function_copy(e, f, s, COPY_LOOK | COPY_FINITE, s->at, x->bad);
+    if (st == OPTC_OK)
+        st = read_bad(e, f, x, &which, &mark);
+    return st == OPTC_OK && which >= 0
+               ? fail(OPTC_ERROR_RANGE, "%s: matrix %lld of %lld of %s contains a NaN or an infinity", f->call,
+                      (long long)which, (long long)f->batch, s->label)
+               : st;
+}
+
+CORE optc_status function_finite(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, FunctionEntry *x)
+{
+    if (!e->gpu)
+        return finite_inside(e, f, s, x);
+    gpu_enter_aside(e->gpu);
+    return gpu_leave(e->gpu, finite_inside(e, f, s, x));
+}
+
+/* ---- checks of the caller's struct ---- */
+static Operand slot_operand(const FunctionSlot *s)
+{
+    bool turned = s->flags & COPY_TRANSPOSED;
+    return operand_of(s->at, turned ? s->cols : s->rows, turned ? s->rows : s->cols, s->ld, s->next, false);
+}
+
+static optc_status check_slot(optc_engine *e, const FunctionForm *f, FunctionSlot *s, bool result)
+{
+    int64_t size = number_type[f->type].bytes;
+    Operand x = slot_operand(s);
+    optc_status st = operand_check(f->call, s->label, &x, f->batch, size, false);
+    s->ld = x.ld, s->next = x.next;
+    if (st == OPTC_OK && result && operand_folds(&x, f->batch))
+        st = fail(OPTC_ERROR_ARGUMENT, "%s: the matrices of %s overlap; its next must be at least a whole matrix",
+                  f->call, s->label);
+    return st == OPTC_OK ? operand_here(e, f->call, s->label, &x, f->batch, size) : st;
+}
+
+/* A result may be an operand's memory if it is stored in the same way: all operands are read before it is written. */
+static bool same_place(const FunctionSlot *a, const FunctionSlot *b)
+{
+    return a->at == b->at && a->rows == b->rows && a->cols == b->cols && a->ld == b->ld && a->next == b->next;
+}
+
+static optc_status check_aliases(const FunctionForm *f)
+{
+    int64_t size = number_type[f->type].bytes;
+    for (int i = 0; i < f->nout; i++)
+        for (int k = 0; k < f->nin + i && f->out[i].at; k++) {
+            const FunctionSlot *other = k < f->nin ? &f->in[k] : &f->out[k - f->nin];
+            Operand x = slot_operand(&f->out[i]), y = slot_operand(other);
+            if (other->at && operands_meet(&x, &y, f->batch, size) &&
+                !(k < f->nin && same_place(&f->out[i], other)))
+                return fail(OPTC_ERROR_ARGUMENT, "%s: %s overlaps %s in memory; give it its own memory", f->call,
+                            f->out[i].label, other->label);
+        }
+    return OPTC_OK;
+}
+
+/* Reads what all functions share. */
+static optc_status read_function(optc_engine *e, const char *call, const optc_function *from, size_t size,
+                                 optc_function *x, FunctionForm *f)
+{
+    char sized[64];
+    snprintf(sized, sizeof sized, "%s_sized", call);
+    const StructVersion as = {sized, "optc_function", call, sizeof(optc_function)};
+    memset(f, 0, sizeof *f);
+    if (!e || !from)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", call, !e ? "the engine" : "the function");
+    optc_status s = struct_read(&as, x, from, size);
+    if (s != OPTC_OK)
+        return s;
+    if (x->m < 0 || x->n < 0 || x->batch < 0)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: the sizes m = %lld, n = %lld, batch = %lld are not allowed", call,
+                    (long long)x->m, (long long)x->n, (long long)x->batch);
+    f->call = call;
+    f->why = "";
+    f->batch = x->batch ? x->batch : 1;
+    f->unchecked = x->unchecked != 0;
+    f->stream = x->stream, f->residual = x->residual, f->bytes = x->bytes;
+    s = matrix_type(call, x->type, &f->type);
+    f->compute = s == OPTC_OK ? number_type[f->type].compute : T_F32;
+    return s;
+}
+
+CORE void function_spec(FunctionForm *f, const char *name, const char *declares, const char *body)
+{
+    snprintf(f->spec, sizeof f->spec,
+             "return optimizer { name = \"%s\", view = \"last\", %s\n  matrix = function() %s end,\n"
+             "  step = function() p = 0 end }", name, declares, body);
+}
+
+static bool exceeds_memory(int64_t rows, int64_t cols, int64_t batch)
+{
+    int64_t all;
+    return __builtin_mul_overflow(rows, cols, &all) || __builtin_mul_overflow(all, batch, &all) ||
+           all > INT64_MAX / 1024 || rows > INT32_MAX || cols > INT32_MAX;
+}
+
+static optc_status check_and_run(optc_engine *e, FunctionForm *f)
+{
+    optc_status s = OPTC_OK;
+    for (int i = 0; i < f->nin + f->nout; i++) {
+        const FunctionSlot *x = i < f->nin ? &f->in[i] : &f->out[i - f->nin];
+        if (exceeds_memory(x->rows, x->cols, f->batch))
+            return fail(OPTC_ERROR_ARGUMENT, "%s: %lld matrices of %lld x %lld are larger than memory can be", f->call,
+                        (long long)f->batch, (long long)x->rows, (long long)x->cols);
+    }
+    if (f->bytes) {
+        *f->bytes = function_bytes(f);
+        for (int i = 0; i < f->nout; i++)
+            *f->bytes += f->batch * f->out[i].rows * f->out[i].cols * number_type[f->compute].bytes;
+        return OPTC_OK;
+    }
+    for (int i = 0; i < f->nin && s == OPTC_OK; i++)
+        s = check_slot(e, f, &f->in[i], false);
+    for (int i = 0; i < f->nout && s == OPTC_OK; i++)
+        if (f->out[i].at || i == 0)
+            s = check_slot(e, f, &f->out[i], true);
+    if (s == OPTC_OK)
+        s = check_aliases(f);
+    f->shape[0] = f->batch;
+    bool nothing = !f->in[0].rows || !f->in[0].cols || !f->shape[1] || !f->shape[2];
+    return s != OPTC_OK || nothing ? s : function_run(e, f);
+}
+
+/* ---- the functions ---- */
+/* The spec has the leading columns of a, as many as the result has. y = x.T a, whose values below the diagonal are
+ * rounding errors. */
+static optc_status make_r_rows(optc_engine *e, const FunctionForm *f, const FunctionEntry *x, int64_t row, int64_t rows)
+{
+    const FunctionSlot *q = &f->out[0], *a = &f->in[f->nin - 1];
+    int64_t size = number_type[f->compute].bytes;
+    optc_product p;
+    memset(&p, 0, sizeof p);
+    p.a = x->result[0] + row * size, p.b = x->in[f->nin - 1] + row * size;
+    p.c = x->result[1] + (row * a->cols + row) * size, p.type = (optc_type)(f->compute + 1);
+    p.m = rows, p.n = a->cols - row, p.k = q->rows, p.batch = f->batch, p.turn_a = 1, p.stream = f->stream;
+    p.lda = q->cols, p.ldb = p.ldc = a->cols;
+    p.next_a = q->rows * q->cols, p.next_b = q->rows * a->cols, p.next_c = q->cols * a->cols;
+    return optc_multiply(e, &p);
+}
+
+/* On the CPU row by row of blocks, from the diagonal on: 3/8 fewer operations. */
+static optc_status make_r(optc_engine *e, const FunctionForm *f, const FunctionEntry *x)
+{
+    enum { BLOCK = 64 };
+    int64_t rows = f->out[0].cols, cols = f->in[f->nin - 1].cols, size = number_type[f->compute].bytes;
+    int64_t each = e->gpu || rows < 2 * BLOCK ? rows : (int64_t)BLOCK;
+    optc_status s = OPTC_OK;
+    for (int64_t row = 0; row < rows && s == OPTC_OK; row += each)
+        s = make_r_rows(e, f, x, row, rows - row < each ? rows - row : each);
+    for (int64_t i = each; i < rows * f->batch && each < rows; i++)       /* they are looked at */
+        memset(x->result[1] + i * cols * size, 0, (size_t)((i % rows / each * each) * size));
+    return s;
+}
+
+static optc_status run_function(optc_engine *e, FunctionName name, const optc_function *from, size_t size)
+{
+    optc_function x;
+    FunctionForm f;
+    optc_status s = read_function(e, function_call(name), from, size, &x, &f);
+    if (s == OPTC_OK)
+        s = function_form(name, &x, HOST()->packed, &f);
+    f.after = s == OPTC_OK && name == FUNCTION_QR && f.nout == 2 ? make_r : NULL;
+    return s == OPTC_OK ? check_and_run(e, &f) : s;
+}
+
+optc_status optc_matrix_power_sized(optc_engine *e, const optc_function *f, size_t size)
+{
+    return run_function(e, FUNCTION_MATRIX_POWER, f, size);
+}
+
+optc_status optc_eigh_sized(optc_engine *e, const optc_function *f, size_t size)
+{
+    return run_function(e, FUNCTION_EIGH, f, size);
+}
+
+optc_status optc_cholesky_sized(optc_engine *e, const optc_function *f, size_t size)
+{
+    return run_function(e, FUNCTION_CHOLESKY, f, size);
+}
+
+optc_status optc_solve_sized(optc_engine *e, const optc_function *f, size_t size)
+{
+    return run_function(e, FUNCTION_SOLVE, f, size);
+}
+
+optc_status optc_polar_sized(optc_engine *e, const optc_function *f, size_t size)
+{
+    return run_function(e, FUNCTION_POLAR, f, size);
+}
+
+optc_status optc_qr_sized(optc_engine *e, const optc_function *f, size_t size)
+{
+    return run_function(e, FUNCTION_QR, f, size);
+}

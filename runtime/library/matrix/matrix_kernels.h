@@ -1,0 +1,10 @@
+/* What the library provides for matrices without a rule: Host.function and Host.kernels. */
+#ifndef OPTC_MATRIX_KERNELS_H
+#define OPTC_MATRIX_KERNELS_H
+#include "runtime/library/library.h"
+
+struct FunctionForm;
+struct MatrixKit;
+optc_status library_function(optc_engine *e, const struct FunctionForm *f, optc_rule **out);
+optc_status library_kernels(optc_engine *e, struct MatrixKit *k, int which);
+#endif
