@@ -244,8 +244,9 @@ struct Device {
     /* begins: the bindings other than b[lead] run beside it from here on; otherwise: ends that, also after an error.
      * NULL: bindings run one after another */
     optc_status (*beside)(optc_binding *const *b, int n, int lead, bool begins);
-    /* sharded bindings: this rank cannot run and marks that for the other ranks, which have not waited for it. Returns
-     * `why`, with its message. NULL: all ranks compare before a run (shards_begin) */
+    /* sharded bindings: this rank cannot run, or (why OPTC_OK) a guard skips its run. Marks that for the other ranks,
+     * which have not waited for it. Returns `why`, with its message. NULL: all ranks compare before a run
+     * (shards_begin) */
     optc_status (*refuse)(optc_binding *b, int entry, int phase, optc_status why);
     bool overlaps;                     /* exchanges can run beside stages (shard_overlap.c) */
 };

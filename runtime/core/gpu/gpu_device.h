@@ -234,7 +234,8 @@ CORE void gpu_agree_unbind(optc_binding *b);
 CORE optc_status gpu_agree_send(optc_binding *b);          /* after participation changed on the device */
 CORE CUdeviceptr gpu_agree_guard(const optc_binding *b);   /* where optc_guard reports a skipped step; 0: nowhere */
 CORE optc_status gpu_agree_begin(optc_binding *b, int entry, int phase, bool capturing);
-CORE optc_status gpu_agree_refuse(optc_binding *b, int entry, int phase);      /* the other ranks' steps do nothing */
+/* the other ranks' steps do nothing, unless (guard) all ranks skip this one */
+CORE optc_status gpu_agree_refuse(optc_binding *b, int entry, int phase, bool guard);
 CORE bool gpu_agree_rides(const optc_binding *b, int exchange);    /* the exchange's gather carries the words */
 CORE optc_status gpu_agree_launch(const optc_binding *b, size_t stride);   /* after they were gathered */
 CORE bool gpu_agree_differs(const optc_binding *b);        /* a step found a difference, which the host knows */

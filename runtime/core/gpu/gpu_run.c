@@ -570,14 +570,16 @@ CORE optc_status gpu_refuse(optc_binding *b, int entry, int phase, optc_status w
     char message[MOST_MESSAGE];
     int capturing = 0;
     memcpy(message, optc_message(), sizeof message);
-    if (gpu_alive(g) == OPTC_OK && !gpu_agree_differs(b)) {
+    optc_status s = gpu_alive(g);
+    if (s == OPTC_OK)
+        s = gpu_agree_check(b);
+    if (s == OPTC_OK) {
         const Driver *d = gpu_enter(g);
-        optc_status s = OPTC_OK;
         if (!d->cuStreamIsCapturing(b->gpu->stream, &capturing) && !capturing)
             s = send_changes(b, false);
-        gpu_leave(g, s == OPTC_OK && !capturing ? gpu_agree_refuse(b, entry, phase) : s);
+        s = gpu_leave(g, s == OPTC_OK && !capturing ? gpu_agree_refuse(b, entry, phase, why == OPTC_OK) : s);
     }
-    return fail(why, "%s", message);
+    return why == OPTC_OK ? s : fail(why, "%s", message);
 }
 
 CORE optc_status gpu_sync(optc_binding *b)
