@@ -58,6 +58,10 @@ typedef struct optc_shard_plan {
     double largest_work;                   /* of the most expensive tensor, which cannot be divided */
     int64_t elements;                      /* of this rank's pieces */
     int64_t states, temporaries, buffers;  /* bytes; buffers: of the exchanges, and whole tensors at their owner */
+    /* On a GPU: groups of tensors whose exchanges run beside the owners' stages (0: none), and how many of the bytes
+     * `sent` do. results: results of owners do too, not only their operands */
+    int groups, results;
+    double overlapped;
 } optc_shard_plan;
 optc_status optc_plan_sharded_sized(optc_rule *r, const optc_group *groups, int ngroups, int rank, int ranks,
                                     optc_shard_plan *out, size_t size);

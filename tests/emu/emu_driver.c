@@ -1,7 +1,7 @@
-/* A libcuda.so.1 for the code of emu_nvrtc.c: device memory is host memory, every call completes at once, graphs are
- * lists of launches and copies. One GPU with 8 multiprocessors. EMU_FAIL: the call that fails (emu_fail.h). EMU_MEMORY:
- * its memory in bytes (default 64 GiB). EMU_GPUS: number of GPUs, up to 8; they differ only in which memory belongs to
- * which. */
+/* A libcuda.so.1 for the code of emu_nvrtc.c: device memory is host memory, every call completes at once (but see
+ * emu_late), graphs are lists of launches and copies. One GPU with 8 multiprocessors. EMU_FAIL: the call that fails
+ * (emu_fail.h). EMU_MEMORY: its memory in bytes (default 64 GiB). EMU_GPUS: number of GPUs, up to 8; they differ only
+ * in which memory belongs to which. */
 #define _GNU_SOURCE
 #include "runtime/library/rule/nvrtc.h"
 
@@ -60,6 +60,8 @@ int emu_all_wait(void);
 int emu_all_wait(void) { LOCKED; return strict ? end_captures() : 0; }
 static int unsafe(void) { return strict && thread_mode != CU_STREAM_CAPTURE_MODE_RELAXED ? end_captures() : 0; }
 
+static void finish_all(void);                  /* of emu_late: all that streams have not run yet */
+
 int cuMemAlloc_v2(CUdeviceptr *p, size_t n)
 {
     CALL;
@@ -78,6 +80,7 @@ int cuMemAlloc_v2(CUdeviceptr *p, size_t n)
 int cuMemFree_v2(CUdeviceptr p)
 {
     LOCKED;
+    finish_all();
     Span **s = span_of(p), *gone = *s;
     int rc = unsafe(), told = TOLD;            /* frees also if it reports failure */
     if (rc || !gone)
@@ -109,13 +112,14 @@ int cuMemAllocAsync(CUdeviceptr *p, size_t n, CUstream s)
 int cuMemFreeAsync(CUdeviceptr p, CUstream s) { LOCKED; return is_gone(s) ? INVALID_HANDLE : cuMemFree_v2(p); }
 int cuMemGetInfo_v2(size_t *have, size_t *all) { CALL; return *all = total, *have = total - used, 0; }
 static int copy(void *to, const void *from, size_t n, CUstream s);
+static int copy_now(void *to, const void *from, size_t n, CUstream s);
 int cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t n, CUstream s)
 {
-    CALL; return copy((void *)(uintptr_t)to, from, n, s);
+    CALL; return copy_now((void *)(uintptr_t)to, from, n, s);
 }
 int cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t n, CUstream s)
 {
-    CALL; return copy(to, (void *)(uintptr_t)from, n, s);
+    CALL; return copy_now(to, (void *)(uintptr_t)from, n, s);
 }
 int cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t n, CUstream s)
 {
@@ -128,17 +132,18 @@ int cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *c, CUstream s)                     /
     int rc = c->dstMemoryType == CU_MEMORYTYPE_DEVICE && c->WidthInBytes <= c->srcPitch && c->srcPitch < 1u << 31 ? 0
         : INVALID;
     for (size_t i = 0; !rc && i < c->Height; i++)
-        rc = copy((char *)(uintptr_t)c->dstDevice + i * c->dstPitch, from + i * c->srcPitch, c->WidthInBytes, s);
+        rc = copy_now((char *)(uintptr_t)c->dstDevice + i * c->dstPitch, from + i * c->srcPitch, c->WidthInBytes, s);
     return rc;
 }
 int cuMemsetD8Async(CUdeviceptr to, unsigned char x, size_t n, CUstream s)
 {
-    CALL; return (void)s, memset((void *)(uintptr_t)to, x, n), 0;
+    CALL; finish_all(); return (void)s, memset((void *)(uintptr_t)to, x, n), 0;
 }
 int cuMemsetD32Async(CUdeviceptr to, unsigned x, size_t n, CUstream s)
 {
     CALL;
     (void)s;
+    finish_all();
     for (size_t i = 0; i < n; i++)
         ((unsigned *)(uintptr_t)to)[i] = x;
     return 0;
@@ -261,12 +266,16 @@ int cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
 /* k NULL: a copy from its recorded source; call: a library function with a copy of its arguments, which is never
  * freed */
 typedef struct Node { Kernel *k; unsigned grid, threads; char args[MOST_ARGS], numbers[NUMBERS]; void *to;
-    const void *from; size_t n; void (*call)(const void *); struct Graph *body; unsigned *wanted; } Node;
-/* forks: captured streams that no other stream has waited for */
-typedef struct Graph { Node *v; int n, forks; } Graph;
-/* into: the captured graph is the body of another; forked: the capture began in another stream. gone: it was destroyed,
- * and calls with it fail; its memory is not used again */
-typedef struct Stream { Graph *capturing; bool strict, into, forked, gone; int ended; struct Stream *next; } Stream;
+    const void *from; size_t n; void (*call)(const void *); struct Graph *body; unsigned *wanted; struct Stream *of;
+    } Node;
+/* fork: streams that became part of the capture, which began in another one */
+typedef struct Graph { Node *v; int n; struct Stream *fork[MOST]; int forks; } Graph;
+/* into: the captured graph is the body of another; forked: the capture began in another stream; added, joined: the
+ * nodes of this stream, and those that the first stream has waited for. later: nodes of emu_late, of which `ran` have
+ * run; a node with `of` waits for the first `n` nodes of that stream; told: number of nodes in `later`. gone: it was
+ * destroyed, and calls with it fail; its memory is not used again */
+typedef struct Stream { Graph *capturing; bool strict, into, forked, gone; int ended, added, joined; Graph later;
+    int ran, told; struct Stream *next; } Stream;
 static Stream *gone_streams;
 static bool is_gone(CUstream s) { return s && ((Stream *)s)->gone; }
 
@@ -302,15 +311,57 @@ static void take(Node *x, void *const *params)
         memcpy(x->numbers, params[1], NUMBERS);
 }
 
+/* Work of streams, later than the calls that enqueue it: only waiting runs it, in an order that events allow.
+ * 0: at once; 1: a stream that something waits for runs alone; 2: all other streams run first. Wrong results of a
+ * program in one of the orders show that an event is missing. */
+static int late;
+static Stream *streams;
+static void advance(Stream *s, int until)
+{
+    while (s->ran < until) {
+        Node x = s->later.v[s->ran++];
+        if (x.of)
+            advance(x.of, (int)x.n);
+        else
+            run(&x);
+    }
+}
+static void finish(Stream *s)
+{
+    for (Stream *x = streams; x; x = x->next)
+        if (x != s && late == 2)
+            advance(x, x->told);
+    if (s)
+        advance(s, s->told);
+}
+static void finish_all(void)
+{
+    for (Stream *x = streams; x; x = x->next)
+        finish(x);
+}
+int emu_late(int order);
+int emu_late(int order) { LOCKED; return finish_all(), late = order, 0; }
+
 static int run_in(CUstream s, Node x)
 {
+    Stream *in = s;
     if (is_gone(s))
         return INVALID_HANDLE;
-    return s && ((Stream *)s)->capturing ? add(((Stream *)s)->capturing, x), 0 : run(&x);
+    if (in && in->capturing)
+        return in->added++, add(in->capturing, x), 0;
+    if (in && late)
+        return in->told++, add(&in->later, x), 0;
+    return finish_all(), run(&x);
 }
 static int copy(void *to, const void *from, size_t n, CUstream s)
 {
     return run_in(s, (Node){.to = to, .from = from, .n = n});
+}
+/* The host's memory may have gone later. */
+static int copy_now(void *to, const void *from, size_t n, CUstream s)
+{
+    Node x = {.to = to, .from = from, .n = n};
+    return s && ((Stream *)s)->capturing ? run_in(s, x) : (finish_all(), run(&x));
 }
 
 /* For other emulated libraries: work in a stream, and the memory they may access. */
@@ -320,7 +371,7 @@ int emu_in_stream(CUstream s, void (*call)(const void *), const void *data, size
     LOCKED;
     if (is_gone(s))
         return INVALID_HANDLE;
-    if (!(s && ((Stream *)s)->capturing))
+    if (!s || !(((Stream *)s)->capturing || late))
         return call(data), 0;
     void *copied = malloc(n);
     memcpy(copied, data, n);
@@ -345,22 +396,42 @@ int cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx
     return run_in(s, n);
 }
 
-int cuStreamCreate(CUstream *s, unsigned flags) { CALL; return *s = calloc(1, sizeof(Stream)), flags > 1; }
+int cuStreamCreate(CUstream *s, unsigned flags)
+{
+    CALL;
+    Stream *x = calloc(1, sizeof *x);
+    x->next = streams;
+    *s = streams = x;
+    return flags > 1;
+}
 int cuStreamDestroy_v2(CUstream s)
 {
     LOCKED;
-    Stream *x = s;
     int told = TOLD;
-    if (!x || x->gone)
+    if (!s || is_gone(s))
         return INVALID_HANDLE;
-    *x = (Stream){.gone = true, .next = gone_streams};
-    gone_streams = x;
+    finish_all();
+    Stream **x = &streams, *gone = s;
+    while (*x != gone)
+        x = &(*x)->next;
+    *x = gone->next;
+    free(gone->later.v);
+    *gone = (Stream){.gone = true, .next = gone_streams};
+    gone_streams = gone;
     return told;
 }
 int cuStreamSynchronize(CUstream s)
 {
     CALL;
-    return is_gone(s) ? INVALID_HANDLE : s && ((Stream *)s)->capturing ? end_captures() : unsafe();
+    if (is_gone(s))
+        return INVALID_HANDLE;
+    if (s && ((Stream *)s)->capturing)
+        return end_captures();
+    if (s)
+        finish(s);
+    else
+        finish_all();
+    return unsafe();
 }
 int cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *x)
 {
@@ -375,6 +446,7 @@ int cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *m)
 int cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode m)
 {
     CALL;
+    ((Stream *)s)->added = 0;
     ((Stream *)s)->capturing = calloc(1, sizeof(Graph));
     strict += ((Stream *)s)->strict = m != CU_STREAM_CAPTURE_MODE_RELAXED;
     ((Stream *)s)->ended = ended;
@@ -391,7 +463,14 @@ int cuStreamEndCapture(CUstream s, CUgraph *g)
     if (x->into)
         return x->into = false, told;
     strict -= x->strict;
-    if (!told && !((Graph *)*g)->forks && (!x->strict || x->ended == ended))
+    bool joined = true;
+    for (int i = 0; i < ((Graph *)*g)->forks; i++) {
+        Stream *fork = ((Graph *)*g)->fork[i];
+        joined = joined && fork->joined == fork->added;
+        fork->capturing = NULL;
+        fork->forked = false;
+    }
+    if (!told && joined && (!x->strict || x->ended == ended))
         return 0;
     cuGraphDestroy(*g);
     *g = NULL;
@@ -420,7 +499,10 @@ int cuStreamBeginCaptureToGraph(CUstream s, CUgraph g, const CUgraphNode *after,
                                 CUstreamCaptureMode m)
 {
     CALL;
-    *(Stream *)s = (Stream){.capturing = g, .into = true, .ended = ended};
+    ((Stream *)s)->capturing = g;
+    ((Stream *)s)->into = true;
+    ((Stream *)s)->strict = false;
+    ((Stream *)s)->ended = ended;
     return after || edge || n || m != CU_STREAM_CAPTURE_MODE_RELAXED;
 }
 int cuGraphConditionalHandleCreate(CUgraphConditionalHandle *h, CUgraph g, CUcontext c, unsigned value, unsigned flags)
@@ -469,6 +551,14 @@ int cuGraphLaunch(CUgraphExec e, CUstream s)
     Graph *g = e;
     if (s && ((Stream *)s)->capturing)
         return INVALID;
+    bool chooses = false;
+    for (int i = 0; i < g->n; i++)
+        chooses = chooses || g->v[i].wanted;
+    for (int i = 0; i < g->n && late && s && !chooses; i++)
+        run_in(s, g->v[i]);
+    if (late && s && !chooses)
+        return 0;
+    finish_all();
     for (int i = 0; i < g->n; i++) {
         if (g->v[i].wanted)
             *g->v[i].wanted = 0;               /* the default unless a kernel sets it */
@@ -480,39 +570,48 @@ int cuGraphLaunch(CUgraphExec e, CUstream s)
 int cuGraphExecDestroy(CUgraphExec e) { return free(((Graph *)e)->v), free(e), TOLD; }
 
 /* ---- events ---- */
-typedef struct Event { double ms; Stream *stream; } Event;
+typedef struct Event { double ms; Stream *stream; int added, told; } Event;
 int cuEventCreate(CUevent *e, unsigned flags) { CALL; return *e = calloc(1, sizeof(Event)), flags > 3; }
 int cuEventDestroy_v2(CUevent e) { return free(e), TOLD; }
 int cuEventRecord(CUevent e, CUstream s)
 {
     CALL;
-    *(Event *)e = (Event){clock_ms, s};
+    const Stream *x = s;
+    *(Event *)e = (Event){clock_ms, s, x ? x->added : 0, x ? x->told : 0};
     return is_gone(s) ? INVALID_HANDLE : 0;
 }
-int cuEventSynchronize(CUevent e) { CALL; return e ? unsafe() : INVALID; }
-int cuEventQuery(CUevent e) { CALL; return !e; }
+int cuEventSynchronize(CUevent e) { CALL; finish_all(); return e ? unsafe() : INVALID; }
+int cuEventQuery(CUevent e) { CALL; finish_all(); return !e; }
 int cuEventElapsedTime(float *ms, CUevent a, CUevent b)
 {
     CALL;
     return *ms = (float)(((Event *)b)->ms - ((Event *)a)->ms), 0;
 }
-/* A stream that waits for a captured one is captured too, until the first one waits for it. Graphs are in order. */
+/* A stream that waits for a captured one is captured too. The first one must wait for all that is in it, before its
+ * capture ends. Graphs are in order. */
 int cuStreamWaitEvent(CUstream s, CUevent e, unsigned flags)
 {
     CALL;
-    Stream *from = ((Event *)e)->stream, *to = s;
+    const Event *x = e;
+    Stream *from = x->stream, *to = s;
     if (is_gone(s))
         return INVALID_HANDLE;
-    if (!from || !from->capturing || !to || flags)
+    if (!from || !to || flags)
         return flags != 0;
+    if (!from->capturing && !to->capturing && late) {
+        to->told++;
+        add(&to->later, (Node){.of = from, .n = (size_t)x->told});
+    }
+    if (!from->capturing)
+        return 0;
+    Graph *g = from->capturing;
     if (!to->capturing) {
-        to->capturing = from->capturing;
+        to->capturing = g;
         to->forked = true;
-        ((Graph *)from->capturing)->forks++;
-    } else if (from->forked) {
-        from->capturing = NULL;
-        from->forked = false;
-        ((Graph *)to->capturing)->forks--;
+        to->added = to->joined = 0;
+        g->fork[g->forks++] = to;
+    } else if (from->forked && !to->forked) {
+        from->joined = x->added;
     }
     return 0;
 }

@@ -77,6 +77,7 @@ void add_master(TCase *t);
 void add_matrices(TCase *t);
 void add_memory(TCase *t);
 void add_nccl(TCase *t);
+void add_overlap(TCase *t);
 void add_products(TCase *t);
 void add_product_times(TCase *t);
 void add_random(TCase *t);

@@ -243,6 +243,7 @@ int main(void)
     add_connect(t[17]);
     add_shards(t[18]);
     add_agree(t[18]);
+    add_overlap(t[18]);
     add_nccl(t[19]);
     add_types(t[20]);
     add_functions(t[21]);

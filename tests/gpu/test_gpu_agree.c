@@ -207,6 +207,60 @@ START_TEST(guards)
 }
 END_TEST
 
+static void take_guard(Crew *w, int rank)
+{
+    ck_assert(!d->cuMemAlloc_v2(&w->guard[rank], sizeof *w->set) && !d->cuMemsetD8Async(w->guard[rank], 0, 4, NULL));
+    ck_assert(!d->cuStreamSynchronize(NULL));
+}
+
+/* The host reads the guards of rules with products, and does not launch a step that is skipped. 0: the guard is set on
+ * one rank. 1: only one rank has a guard. Before, the other ranks waited. */
+START_TEST(guards_of_the_host)
+{
+    SHARED();
+    Crew w;
+    crew_open(&w, &rules[_i < 2 ? 1 : 3], RANKS);
+    for (int i = 0; i < RANKS; i++)
+        if (!(_i % 2) || i == 2)
+            take_guard(&w, i);
+    w.set[2] = 1;
+    check_refused(&w, "the guard was set on rank 2 and not on rank 0");
+    crew_close(&w);
+}
+END_TEST
+
+/* All ranks skip a step: nothing changes, and the next one runs. */
+START_TEST(all_ranks_skip)
+{
+    SHARED();
+    static const float set = 1, clear = 0;
+    Crew w;
+    double *was[RANKS];
+    size_t n[RANKS];
+    crew_open(&w, &rules[_i ? 3 : 1], RANKS);
+    for (int i = 0; i < RANKS; i++)
+        take_guard(&w, i);
+    run_crew(&w, first_step, OPTC_OK);
+    for (int i = 0; i < RANKS; i++) {
+        n[i] = rank_values(&w, i, was[i] = malloc(sizeof **was * ALL_VALUES));
+        device_put((void *)(uintptr_t)w.guard[i], &set, sizeof set);
+    }
+    run_crew(&w, second_step, OPTC_OK);
+    check_kept(&w, was, n);
+    for (int i = 0; i < RANKS; i++) {
+        device_put((void *)(uintptr_t)w.guard[i], &clear, sizeof clear);
+        free(was[i]);
+    }
+    run_crew(&w, second_step, OPTC_OK);
+    for (int i = 0; i < RANKS; i++) {
+        int64_t t = 0;
+        OK(optc_get_t(w.d[i].binding, 0, &t));
+        ck_assert_int_eq(t, 2);
+    }
+    crew_close(&w);
+}
+END_TEST
+
 /* ---- a rank that cannot run ---- */
 /* Rules that read a number which some ranks have not set. They compare the ranks with the partials, ahead of a pass
  * that writes states, ahead of all_to_all, and ahead of products that write states. */
@@ -397,6 +451,8 @@ void add_agree(TCase *t)
 {
     tcase_add_loop_test(t, gradient_on_some_ranks, 0, NRULES);
     tcase_add_loop_test(t, guards, 0, 2);
+    tcase_add_loop_test(t, guards_of_the_host, 0, 4);
+    tcase_add_loop_test(t, all_ranks_skip, 0, 2);
     tcase_add_loop_test(t, a_rank_fails, 0, NREADS);
     tcase_add_loop_test(t, all_ranks_fail, 0, NREADS);
     tcase_add_loop_test(t, replays_compare, 0, 2);

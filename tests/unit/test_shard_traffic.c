@@ -131,6 +131,10 @@ START_TEST(memory_of_groups)
     ck_assert_msg(plan[0].buffers - plan[1].buffers == sent, "%lld and %lld bytes", (long long)plan[0].buffers,
                   (long long)plan[1].buffers);
     ck_assert(plan[0].sent == plan[1].sent);
+    /* on a GPU: the second group's operands and the first one's results */
+    ck_assert(!plan[0].groups && plan[1].groups == 2 && plan[1].results);
+    ck_assert_msg(plan[0].overlapped == 0 && plan[1].overlapped == (double)sent * (RANKS - 1) / RANKS,
+                  "%.0f of %.0f bytes", plan[1].overlapped, plan[1].sent);
 }
 END_TEST
 

@@ -46,7 +46,7 @@ static int put_ranks(optc_rule *r, const optc_group *g, int ranks)
 {
     enum { MOST_SHOWN = 64 };
     optc_shard_plan x, most = {0};
-    double sent = 0;
+    double sent = 0, overlapped = 0;
     char a[2][32];
     int shown = ranks < MOST_SHOWN ? ranks : MOST_SHOWN;
     printf("  rank   elements  owned   sent/step     states     memory      work\n");
@@ -56,12 +56,18 @@ static int put_ranks(optc_rule *r, const optc_group *g, int ranks)
             return cli_fail("explain: %s", optc_message());
         put_rank(rank, &x);
         sent = x.sent > sent ? x.sent : sent;
+        overlapped = x.overlapped > overlapped ? x.overlapped : overlapped;
         most = x;
     }
     if (shown < ranks)
         printf("  %d of %d ranks are shown\n", shown, ranks);
     printf("\n  collectives  %d per step at most, for all tensors together\n", most.collectives);
     printf("  sent         at most %s per rank and step\n", cli_bytes(a[0], sent));
+    if (most.groups)
+        printf("  overlap      on a GPU %s of it are sent beside owners' stages: %d groups of tensors, operands%s\n",
+               cli_bytes(a[0], overlapped), most.groups, most.results ? " and results" : ", not results");
+    else
+        printf("  overlap      none: no tensors are sent to owners in groups\n");
     if (most.mean_work > 0)
         printf("  balance      the slowest rank has %.2f of the mean work; the largest tensor alone is %.2f of it\n",
                most.most_work / most.mean_work, most.largest_work / most.mean_work);

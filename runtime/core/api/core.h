@@ -118,12 +118,13 @@ typedef struct Units {
     int64_t *prefix[NSTAGEKIND], longest[NSTAGEKIND], elems;
     int64_t *shorter;                  /* by length up to BRIEF: units of a flat stage up to that length */
 } Units;
-/* Tensors of a variant with calls that are stepped together, sorted by shape (batches.c). blocks: views of the same
- * tensors */
-typedef struct Batch { int variant; Units units, blocks; } Batch;
+/* Tensors of a variant with calls that are stepped together, sorted by shape (batches.c). group: of shards_group;
+ * blocks: views of the same tensors */
+typedef struct Batch { int variant, group; Units units, blocks; } Batch;
 /* An action over one batch, or (batch -1) over all tensors that take part. A run executes its tasks in order. Copies
- * and the step counter always cover all tensors */
-typedef struct Task { const ProgAction *action; int batch; } Task;
+ * and the step counter always cover all tensors. beside: 0, or (EXCHANGE) 1 + the exchange's number in the second
+ * stream, or (JOIN) the exchange to wait for (tasks.c) */
+typedef struct Task { const ProgAction *action; int batch, beside; } Task;
 typedef struct Tasks { Task *task; int n; } Tasks;
 /* an array of stagger slots and the host's copy: by tensor, or by block of all tensors (stagger_slots.c) */
 typedef struct Slots { int array, *slot; } Slots;
@@ -245,9 +246,11 @@ struct Device {
     /* begins: the bindings other than b[lead] run beside it from here on; otherwise: ends that, also after an error.
      * NULL: bindings run one after another */
     optc_status (*beside)(optc_binding *const *b, int n, int lead, bool begins);
-    /* sharded bindings: this rank cannot run and marks that for the other ranks, which have not waited for it. Returns
-     * `why`, with its message. NULL: all ranks compare before a run (shards_begin) */
+    /* sharded bindings: this rank cannot run, or (why OPTC_OK) a guard skips its run. Marks that for the other ranks,
+     * which have not waited for it. Returns `why`, with its message. NULL: all ranks compare before a run
+     * (shards_begin) */
     optc_status (*refuse)(optc_binding *b, int entry, int phase, optc_status why);
+    bool overlaps;                     /* exchanges can run beside stages (shard_overlap.c) */
 };
 CORE const Device *cpu_device(void);
 CORE const Device *gpu_device(void);
@@ -345,7 +348,7 @@ CORE int64_t matrix_at(const optc_binding *b, const Tensor *t, int array, int64_
 CORE const Units *stage_tensors(const optc_binding *b, const ProgStage *s, int batch);
 CORE optc_status blocks_units(optc_binding *b, const Units *of, Units *out);
 
-/* ---- batches.c ---- */
+/* ---- batches.c, tasks.c ---- */
 #define MOST_WORKSPACE ((int64_t)1 << 46)
 CORE bool parse_size(const char *s, int64_t *out);          /* engine_api.c: "512M", "0" */
 CORE optc_status tasks_make(optc_binding *b);
@@ -397,6 +400,8 @@ CORE void shards_exchange(const optc_binding *b, int number);              /* on
 CORE optc_status exchange_run(const optc_binding *b, int number);
 CORE optc_status shards_end(optc_binding *b);               /* after a run: how the exchanges ended */
 CORE bool shards_move(const optc_binding *b, int array);    /* some exchange moves the array */
+/* the group of tensors that an entry is exchanged with; 0 if exchanges do not run beside computation */
+CORE int shards_group(const optc_binding *b, int entry);
 CORE optc_status shards_agree(optc_binding *b, optc_status s);              /* how binding ended on all ranks */
 CORE optc_status shards_gather(const optc_binding *b, const void *own, void *all, size_t bytes);
 CORE int shards_ranks(const optc_binding *b, int *rank);    /* the number of ranks, 1: not sharded; rank: this one */

@@ -2,8 +2,8 @@
  * wait. Each rank keeps words in device memory ahead of its buffer to send: its guard, then a bit per tensor. They
  * travel with the step's first gather, or, where a step writes states ahead of that, with a gather of their own. The
  * kernel AGREE_KERNEL compares them. If they differ, this step and all later ones change nothing on any rank, and the
- * next call on each rank fails. A rank that cannot run takes part in the exchanges of its step without its stages, with
- * a mark in its first word.
+ * next call on each rank fails. A rank that cannot run, or whose host has read a guard that is set, takes part in the
+ * exchanges of its step without its stages, with a mark in its first word.
  *
  * Libraries' products do not look at the views that the kernel marks. In steps where they write states, the host
  * waits for the comparison, unless the step is captured. */
@@ -180,7 +180,7 @@ static optc_status write_mark(const optc_binding *b, unsigned long long mark)
 }
 
 /* The other ranks wait in all exchanges of this step, unless their hosts wait for the comparison ahead of them. */
-CORE optc_status gpu_agree_refuse(optc_binding *b, int entry, int phase)
+CORE optc_status gpu_agree_refuse(optc_binding *b, int entry, int phase, bool guard)
 {
     GpuAgree *x = b->gpu->agree;
     const int at = entry * b->gpu->nphase + phase;
@@ -188,7 +188,7 @@ CORE optc_status gpu_agree_refuse(optc_binding *b, int entry, int phase)
     AgreeMode mode = x ? x->mode[at] : AGREE_NOT;
     if (mode == AGREE_NOT)
         return OPTC_OK;
-    optc_status s = write_mark(b, 1ull << BIT_FAILED);
+    optc_status s = write_mark(b, 1ull << (guard ? BIT_GUARD : BIT_FAILED));
     x->counts = false;
     if (s == OPTC_OK && mode != AGREE_RIDES)
         s = gather_apart(b);

@@ -417,6 +417,8 @@ static optc_status bind_inside(optc_binding *b)
     if (s == OPTC_OK)
         s = gpu_exchanges_bind(b);
     if (s == OPTC_OK)
+        s = gpu_overlap_bind(b);
+    if (s == OPTC_OK)
         phases_bind(b);
     if (s == OPTC_OK)
         s = init_states(b);
@@ -464,6 +466,7 @@ CORE void gpu_unbind(optc_binding *b)
     calls_unbind(b);
     gpu_stagger_unbind(b);
     gpu_exchanges_unbind(b);
+    gpu_overlap_unbind(b);
     gpu_agree_unbind(b);
     gpu_beside_unbind(b);
     tables_drop(b);

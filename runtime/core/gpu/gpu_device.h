@@ -74,6 +74,8 @@ typedef struct LaunchItem {
     const ProgStage *stage;                /* NULL: the step counter */
     const ProgAction *copy;                /* not NULL: no kernel, copies one array over another */
     const ProgAction *exchange;            /* not NULL: an exchange of a sharded binding */
+    const ProgAction *sync;                /* not NULL: FORK or JOIN (tasks.c) */
+    int beside;                            /* of exchange and sync: Task.beside */
     const struct GpuCall *call;            /* not NULL: a call */
     int batch;                             /* -1: all tensors that take part */
     CUdeviceptr stagger_at; int64_t stagger_count;       /* this step's work list of scheduled units (gpu_stagger.c) */
@@ -109,6 +111,7 @@ typedef struct GpuTables {
     struct CaptureTable *capture_tables;
     struct GpuBeside *beside;              /* NULL: no other binding has run beside this one */
     struct GpuExchanges *exchanges;        /* NULL: the binding is not sharded */
+    struct GpuOverlap *overlap;            /* NULL: no exchange runs beside stages */
     struct GpuAgree *agree;                /* NULL: the ranks need not compare anything */
     LaunchList *launch_list;               /* by entry, then phase */
     int nphase, step;                      /* step: the entry of that name */
@@ -218,13 +221,21 @@ CORE optc_status gpu_exchange(const optc_binding *b, int number);
 CORE int gpu_gather_values(optc_binding *b, const optc_comm *c, void *const *from, int n, void *send, void *recv);
 CORE optc_status gpu_gather(optc_engine *e, const optc_comm *c, const void *own, void *all, size_t bytes);
 
+/* ---- gpu_overlap.c: exchanges in a second stream; inside gpu_enter ---- */
+CORE optc_status gpu_overlap_bind(optc_binding *b);        /* after the launch lists are built */
+CORE void gpu_overlap_unbind(optc_binding *b);
+CORE optc_status gpu_overlap_exchange(const optc_binding *b, const LaunchItem *x);
+CORE optc_status gpu_overlap_sync(const optc_binding *b, const LaunchItem *x);
+CORE optc_status gpu_overlap_end(const optc_binding *b, optc_status s);    /* of a run; returns s */
+
 /* ---- gpu_agree.c: the ranks of a sharded binding compare which tensors take part; inside gpu_enter ---- */
 CORE optc_status gpu_agree_bind(optc_binding *b);          /* before the exchanges' tables */
 CORE void gpu_agree_unbind(optc_binding *b);
 CORE optc_status gpu_agree_send(optc_binding *b);          /* after participation changed on the device */
 CORE CUdeviceptr gpu_agree_guard(const optc_binding *b);   /* where optc_guard reports a skipped step; 0: nowhere */
 CORE optc_status gpu_agree_begin(optc_binding *b, int entry, int phase, bool capturing);
-CORE optc_status gpu_agree_refuse(optc_binding *b, int entry, int phase);      /* the other ranks' steps do nothing */
+/* the other ranks' steps do nothing, unless (guard) all ranks skip this one */
+CORE optc_status gpu_agree_refuse(optc_binding *b, int entry, int phase, bool guard);
 CORE bool gpu_agree_rides(const optc_binding *b, int exchange);    /* the exchange's gather carries the words */
 CORE optc_status gpu_agree_launch(const optc_binding *b, size_t stride);   /* after they were gathered */
 CORE bool gpu_agree_differs(const optc_binding *b);        /* a step found a difference, which the host knows */

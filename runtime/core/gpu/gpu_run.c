@@ -74,7 +74,7 @@ static void make_exec(optc_binding *b, const LaunchList *p, CUgraphExec *exec)
         d->cuGraphDestroy(graph);
 }
 
-static bool launched_apart(const LaunchItem *x) { return x->copy || x->exchange; }
+static bool launched_apart(const LaunchItem *x) { return x->copy || x->exchange || x->sync; }
 
 /* A sharded step cannot be one graph: the caller's collectives are between its stages. The stages between two of them
  * are. A matrix rule has a hundred launches there, which cost the host ten microseconds each. */
@@ -141,12 +141,16 @@ static LaunchItem advance_t_item(const optc_binding *b)
     return x;
 }
 
-/* A copy or an exchange: no kernel of the rule. */
-static LaunchItem transfer_item(const ProgAction *a)
+/* A copy, an exchange, or streams that wait for each other: no kernel of the rule. */
+static bool is_transfer(const ProgAction *a) { return a->kind != ACT_ADVANCE_T && a->kind != ACT_LAUNCH; }
+
+static LaunchItem transfer_item(const Task *t)
 {
+    const ProgAction *a = t->action;
     LaunchItem x;
     memset(&x, 0, sizeof x);
-    *(a->kind == ACT_COPY ? &x.copy : &x.exchange) = a;
+    *(a->kind == ACT_COPY ? &x.copy : a->kind == ACT_EXCHANGE ? &x.exchange : &x.sync) = a;
+    x.beside = t->beside;
     x.blocks = 1;
     return x;
 }
@@ -194,8 +198,8 @@ static optc_status make_list(optc_binding *b, LaunchList *p, const ProgPhase *ph
         if (a->kind == ACT_ADVANCE_T && pr->needs_t && !inside)
             p->item[p->n++] = advance_t_item(b);
         advance_t = advance_t || a->kind == ACT_ADVANCE_T;
-        if (a->kind == ACT_COPY || a->kind == ACT_EXCHANGE) {
-            p->item[p->n++] = transfer_item(a);
+        if (is_transfer(a)) {
+            p->item[p->n++] = transfer_item(&tasks->task[i]);
             p->copies = true;
         }
         if (!s)
@@ -309,7 +313,9 @@ CORE optc_status gpu_launch(optc_binding *b, const LaunchItem *x, int guard)
     if (x->copy)
         return launch_copy(b, x->copy);
     if (x->exchange)
-        return gpu_exchange(b, x->exchange->stage);
+        return x->beside ? gpu_overlap_exchange(b, x) : gpu_exchange(b, x->exchange->stage);
+    if (x->sync)
+        return gpu_overlap_sync(b, x);
     if (x->call)
         return calls_launch(b, x->call);
     LaunchItem own = *x;
@@ -365,7 +371,7 @@ static optc_status capture(optc_binding *b, int entry, bool capturing)
     for (int m = 0; m < b->gpu->nphase && s == OPTC_OK; m++) {
         const LaunchList *launch_list = &b->gpu->launch_list[entry * b->gpu->nphase + m];
         for (int i = 0; i < launch_list->n && s == OPTC_OK; i++)
-            if (launch_list->item[i].stage || launch_list->item[i].copy || launch_list->item[i].exchange || m == 0)
+            if (launch_list->item[i].stage || launched_apart(&launch_list->item[i]) || m == 0)
                 s = gpu_launch(b, &launch_list->item[i], launch_list->item[i].stage && p->nperiod > 0);
     }
     return s;
@@ -503,7 +509,7 @@ static optc_status run_by_device(optc_binding *b, int entry, bool capturing)
     GpuEngine *g = b->rule->engine->gpu;
     GpuTables *t = b->gpu;
     gpu_enter_aside(g);                           /* library calls may need the relaxed capture mode */
-    optc_status s = gpu_leave(g, capture(b, entry, capturing));
+    optc_status s = gpu_leave(g, gpu_overlap_end(b, capture(b, entry, capturing)));
     if (s == OPTC_OK && capturing)
         s = still_captures(b);
     b->recorded = s == OPTC_OK ? capturing : b->recorded;
@@ -537,7 +543,7 @@ static optc_status run_inside(optc_binding *b, int entry, int phase, bool *begun
         list_graph(b, p);
     bool tuned = t->begin && p->runs == 2 && p == &t->launch_list[t->step * t->nphase] && !p->stagger &&
                  !t->guarded;                       /* a skipped step would be measured as fast */
-    s = run_list(b, tuned ? t->begin(b, p) : p);
+    s = gpu_overlap_end(b, run_list(b, tuned ? t->begin(b, p) : p));
     if (tuned && s == OPTC_OK)
         t->end(b);
     return s == OPTC_OK ? roots_f32_save(b, p) : s;
@@ -564,14 +570,16 @@ CORE optc_status gpu_refuse(optc_binding *b, int entry, int phase, optc_status w
     char message[MOST_MESSAGE];
     int capturing = 0;
     memcpy(message, optc_message(), sizeof message);
-    if (gpu_alive(g) == OPTC_OK && !gpu_agree_differs(b)) {
+    optc_status s = gpu_alive(g);
+    if (s == OPTC_OK)
+        s = gpu_agree_check(b);
+    if (s == OPTC_OK) {
         const Driver *d = gpu_enter(g);
-        optc_status s = OPTC_OK;
         if (!d->cuStreamIsCapturing(b->gpu->stream, &capturing) && !capturing)
             s = send_changes(b, false);
-        gpu_leave(g, s == OPTC_OK && !capturing ? gpu_agree_refuse(b, entry, phase) : s);
+        s = gpu_leave(g, s == OPTC_OK && !capturing ? gpu_agree_refuse(b, entry, phase, why == OPTC_OK) : s);
     }
-    return fail(why, "%s", message);
+    return why == OPTC_OK ? s : fail(why, "%s", message);
 }
 
 CORE optc_status gpu_sync(optc_binding *b)

@@ -6,25 +6,24 @@
  * after tensor, with offsets of a tensor's arrays that depend on its shape. All other arrays have memory for all
  * tensors.
  *
- * A variant's tensors are sorted by shape, so that tensors of one shape are neighbours and can share one call. A batch
- * takes tensors in that order while they fit into the workspace. Only the engine's option decides that: free memory and
- * the number of threads must not change which tensors share a call. A program without calls has no batches, and each
- * task is an action over all tensors. */
+ * A variant's tensors are sorted by shape, so that tensors of one shape are neighbours and can share one call. In
+ * sharded bindings on a GPU the groups of tensors that are exchanged together come first: a batch has tensors of one
+ * group. A batch takes tensors in that order while they fit into the workspace. Only the engine's option decides that:
+ * free memory and the number of threads must not change which tensors share a call. A program without calls has no
+ * batches, and each task is an action over all tensors. */
 #include "runtime/core/memory/layout.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- stretches ---- */
-typedef struct Stretch { int end, variant; bool calls; } Stretch;
-
 /* NULL: a stage of the group, or no launch */
 static const ProgStage *tensors_stage(const Program *p, const ProgAction *a)
 {
     return a->kind == ACT_LAUNCH && p->stage[a->stage].kind != S_GROUP ? &p->stage[a->stage] : NULL;
 }
 
-static Stretch stretch_at(const Program *p, const ProgPhase *ph, int from)
+CORE Stretch stretch_at(const Program *p, const ProgPhase *ph, int from)
 {
     const ProgStage *s = tensors_stage(p, &ph->action[from]), *next = s;
     Stretch x = {from + 1, s ? s->variant : 0, s && s->kind == S_CALL};
@@ -43,7 +42,7 @@ static const ProgPhase *nth_phase(const Program *p, int i)
 }
 
 /* The variants that have a stretch with calls: bits. */
-static unsigned variants_called(const Program *p)
+CORE unsigned variants_called(const Program *p)
 {
     unsigned mask = 0;
     for (int m = 0; m < p->nentry * program_phases(p); m++) {
@@ -70,6 +69,25 @@ CORE void batches_live_range(const optc_binding *b, LiveRange *out)
             if (x.calls) {
                 out[m].first = i < out[m].first ? i : out[m].first;
                 out[m].last = x.end - 1;
+            }
+            i = x.end;
+        }
+    }
+}
+
+/* Every batch runs all stages of a stretch, so arrays outside the pool are live from its first stage to its last. */
+CORE void batches_cover(const optc_binding *b, LiveRanges *l)
+{
+    const Program *p = b->program;
+    for (int m = 0; m < l->phases && b->nbatch > 1; m++) {
+        const ProgPhase *ph = nth_phase(p, m);
+        for (int i = 0; i < ph->naction;) {
+            Stretch x = stretch_at(p, ph, i);
+            for (int a = i; a < x.end && x.calls; a++) {
+                const ProgStage *s = &p->stage[ph->action[a].stage];
+                const LiveRange all = {i, x.end - 1};
+                for (int k = 0; k < s->nreads + s->nwrites; k++)
+                    live_range_cover(l, k < s->nreads ? s->reads[k] : s->writes[k - s->nreads], m, all);
             }
             i = x.end;
         }
@@ -213,14 +231,15 @@ static int64_t place_inside(const optc_binding *b, int tensor, Room *r, int64_t 
 }
 
 /* ---- forming batches ---- */
-typedef struct Sorted { Shape shape; int tensor; } Sorted;
+typedef struct Sorted { Shape shape; int group, tensor; } Sorted;
 
 static int compare_lengths(int64_t a, int64_t b) { return (a > b) - (a < b); }
 
 static int by_shape(const void *a, const void *b)
 {
     const Sorted *x = (const Sorted *)a, *y = (const Sorted *)b;
-    int by = compare_lengths(x->shape.slices, y->shape.slices);
+    int by = x->group - y->group;
+    by = by ? by : compare_lengths(x->shape.slices, y->shape.slices);
     by = by ? by : compare_lengths(x->shape.rows, y->shape.rows);
     by = by ? by : compare_lengths(x->shape.cols, y->shape.cols);
     return by ? by : x->tensor - y->tensor;
@@ -232,6 +251,7 @@ static int sort_variant(const optc_binding *b, int variant, Sorted *out)
     for (int i = 0; i < b->nheld; i++)
         if (b->tensor[i].variant == variant) {
             out[n].shape = b->tensor[i].shape;
+            out[n].group = shards_group(b, i);
             out[n++].tensor = i;
         }
     qsort(out, (size_t)n, sizeof *out, by_shape);
@@ -278,12 +298,17 @@ static optc_status too_large(const optc_binding *b, int tensor, int64_t bytes)
                 *where ? " (" : "", where, *where ? ")" : "", (long long)b->rule->engine->workspace);
 }
 
+static bool same_kind(const Sorted *x, const Sorted *y)
+{
+    return x->group == y->group && !memcmp(&x->shape, &y->shape, sizeof x->shape);
+}
+
 /* Tensors per batch for n tensors of which the first have one shape: batches of about equal size, because a small last
  * batch would not fill the device. */
 static int64_t even_share(const Sorted *x, int n, int64_t bytes, int64_t room)
 {
     int64_t most = bytes ? room / bytes : n, same = 1;
-    while (same < n && !memcmp(&x[same].shape, &x->shape, sizeof x->shape))
+    while (same < n && same_kind(&x[same], x))
         same++;
     return most < same ? count_up(same, count_up(same, most)) : same;
 }
@@ -294,7 +319,7 @@ static optc_status cut_variant(optc_binding *b, const Sorted *x, int n, Room *r)
     int64_t room = b->rule->engine->workspace - b->call_bytes, at = 0, bytes = 0, share = 0, had = 0, *place = NULL;
     for (int i = 0; i < n; i++, had++) {
         Tensor *t = &b->tensor[x[i].tensor];
-        if (!i || memcmp(&x[i].shape, &x[i - 1].shape, sizeof x->shape)) {
+        if (!i || !same_kind(&x[i], &x[i - 1])) {
             if (!(place = TAKE(b, int64_t, b->program->narray)))
                 return no_memory("optc_bind");
             bytes = place_inside(b, x[i].tensor, r, place);
@@ -303,7 +328,7 @@ static optc_status cut_variant(optc_binding *b, const Sorted *x, int n, Room *r)
             share = even_share(x + i, n - i, bytes, room);
             had = 0;
         }
-        if (!i || had == share || at + bytes > room) {
+        if (!i || had == share || at + bytes > room || x[i].group != x[i - 1].group) {
             at = had = 0;
             b->nbatch++;
         }
@@ -326,6 +351,7 @@ static optc_status list_batches(optc_binding *b, int variant, const Sorted *x, i
         Batch *y = &b->batch[b->tensor[x[i].tensor].batch];
         tensor[i] = x[i].tensor;
         y->variant = variant;
+        y->group = x[i].group;
         y->units.tensor = y->units.n ? y->units.tensor : tensor + i;
         y->units.n++;
     }
@@ -386,44 +412,6 @@ CORE optc_status batches_plan(optc_binding *b)
 CORE void *call_space(const optc_binding *b)
 {
     return (char *)b->block + b->at[b->program->narray] + b->pool_bytes - b->call_bytes;
-}
-
-/* ---- tasks ---- */
-CORE const Units *task_units(const optc_binding *b, const Task *t)
-{
-    return stage_tensors(b, &b->program->stage[t->action->stage], t->batch);
-}
-
-/* out NULL: only counts. */
-static int list_tasks(const optc_binding *b, const ProgPhase *ph, Task *out)
-{
-    int n = 0;
-    for (int i = 0, next; i < ph->naction; i = next) {
-        Stretch x = stretch_at(b->program, ph, i);
-        next = x.end;
-        for (int k = x.calls ? 0 : -1; k < (x.calls ? b->nbatch : 0); k++)
-            for (int a = i; a < next && (k < 0 || b->batch[k].variant == x.variant); a++, n++)
-                if (out) {
-                    out[n].action = &ph->action[a];
-                    out[n].batch = k;
-                }
-    }
-    return n;
-}
-
-CORE optc_status tasks_make(optc_binding *b)
-{
-    const Program *p = b->program;
-    int phases = p->nentry * program_phases(p);
-    Tasks *t = TAKE(b, Tasks, phases);
-    for (int m = 0; t && m < phases; m++) {
-        t[m].n = list_tasks(b, nth_phase(p, m), NULL);
-        if (!(t[m].task = TAKE(b, Task, t[m].n)))
-            return no_memory("optc_bind");
-        list_tasks(b, nth_phase(p, m), t[m].task);
-    }
-    b->tasks = t;
-    return t ? OPTC_OK : no_memory("optc_bind");
 }
 
 CORE optc_status batches_place(optc_binding *b)

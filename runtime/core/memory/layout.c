@@ -110,7 +110,7 @@ static optc_status check_copies(const Program *p)
     return OPTC_OK;
 }
 
-static optc_status measure(optc_binding *b, const LiveRanges *l)
+static optc_status measure(optc_binding *b, LiveRanges *l)
 {
     const Program *p = b->program;
     int64_t kept = 0, all = 0;
@@ -129,6 +129,8 @@ static optc_status measure(optc_binding *b, const LiveRanges *l)
     }
     b->unshared_bytes = (size_t)all;
     b->state_bytes = kept;
+    batches_cover(b, l);
+    overlaps_cover(b, l);
     s = share(b, l, &kept);
     kept = s == OPTC_OK ? kept + shards_bytes(b, kept) : kept;
     b->storage_bytes = (size_t)kept;

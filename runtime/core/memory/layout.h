@@ -20,6 +20,7 @@ typedef struct BufferPlan { PlacedBuffer *p; int n, phases; int64_t base, end, w
 /* ---- lifetime_alloc.c ---- */
 CORE bool live_ranges_make(const Program *p, LiveRanges *out);  /* false: no memory; call live_ranges_free anyway */
 CORE void live_ranges_free(LiveRanges *l);
+CORE void live_range_cover(LiveRanges *l, int array, int phase, LiveRange actions);    /* of an array that is used */
 CORE void buffer_plan_place(BufferPlan *x, BufferRequest *e, int n, int64_t *at);     /* at: by BufferRequest.array */
 
 /* ---- layout.c ---- */
@@ -29,7 +30,15 @@ CORE bool in_pool(const optc_binding *b, int array, int tensor);
 CORE optc_status units_count(optc_binding *b, Units *u);        /* fills u from u->tensor and u->n */
 
 /* ---- batches.c ---- */
+/* A maximal sequence of stages of one variant, from some action up to `end`. calls: it has a call */
+typedef struct Stretch { int end, variant; bool calls; } Stretch;
+CORE Stretch stretch_at(const Program *p, const ProgPhase *ph, int from);
+CORE unsigned variants_called(const Program *p);        /* bits: variants that have batches */
 CORE optc_status batches_plan(optc_binding *b);
 CORE void batches_live_range(const optc_binding *b, LiveRange *out);   /* by phase: live range of the pool */
+CORE void batches_cover(const optc_binding *b, LiveRanges *l);         /* after batches_plan */
 CORE optc_status batches_place(optc_binding *b);
+
+/* ---- shard_overlap.c ---- */
+CORE void overlaps_cover(const optc_binding *b, LiveRanges *l);
 #endif

@@ -55,6 +55,15 @@ CORE void live_ranges_free(LiveRanges *l)
     free(l->alone);
 }
 
+CORE void live_range_cover(LiveRanges *l, int array, int phase, LiveRange actions)
+{
+    LiveRange *x = &l->range[(size_t)array * (size_t)l->phases + (size_t)phase];
+    if (x->last < x->first)
+        return;
+    x->first = actions.first < x->first ? actions.first : x->first;
+    x->last = actions.last > x->last ? actions.last : x->last;
+}
+
 /* Both are live at the same time in some phase. */
 static bool overlap_in_time(const BufferRequest *a, const BufferRequest *b, int phases)
 {

@@ -468,7 +468,7 @@ CORE optc_status shards_begin(optc_binding *b, int entry, int phase, optc_status
     if (!entry_exchanges(b->program, entry))
         return so_far;
     if (!b->rule->device->reaches)                 /* on a GPU the host would have to wait */
-        return so_far == OPTC_OK ? so_far : shards_refuse_run(b, entry, phase, so_far);
+        return so_far == OPTC_OK && !skip ? so_far : shards_refuse_run(b, entry, phase, so_far);
     size_t bytes = (size_t)b->ntensor / 8 + 2;
     memcpy(why, optc_message(), sizeof why);
     memset(x->mask, 0, bytes);

@@ -84,6 +84,15 @@ typedef struct Exchange {
     bool pairs;                        /* some rank sends something by all_to_all */
 } Exchange;
 
+/* A section of a phase in which exchanges run beside stages (shard_overlap.c). Numbers are actions of the phase.
+ * operands, results: the exchange of group 0 to owners and from them, followed by those of the other groups;
+ * [stages, stages_end): stages in between. Of these, up to `grouped`, stages of owners run group by group, after all
+ * others. end: of the section; ends_early: results are sent group by group too, else it ends ahead of them */
+typedef struct Overlap {
+    int phase, groups, operands, stages, grouped, stages_end, results, end;
+    bool ends_early;
+} Overlap;
+
 typedef struct Shards {
     optc_comm comm;
     Cut *cut;                          /* by bound tensor */
@@ -96,6 +105,8 @@ typedef struct Shards {
     Exchange *exchange; int nexchange, most_exchange;
     int *params, nparams;              /* the exchanges that send parameters to owners when states copy them */
     int ngroups;                       /* groups of tensors */
+    Overlap *overlap; int noverlap;
+    unsigned called;                   /* variants_called of the derived program */
     int64_t workspace;                 /* the least of all ranks' */
     int64_t at;                        /* offset of this memory in the binding's block */
     int64_t send_at, recv_at, bytes;   /* relative to `at`: buffers; all bytes */
@@ -180,6 +191,12 @@ CORE int rule_variant(const optc_binding *b, int entry);
  * the host may wait for that. exchange: the first one, or -1 */
 typedef enum { AGREE_NOT, AGREE_RIDES, AGREE_APART, AGREE_WAITS } AgreeMode;
 CORE AgreeMode compare_mode(const optc_binding *b, const ProgPhase *ph, int *exchange);
+
+/* ---- shard_overlap.c ---- */
+CORE optc_status overlaps_make(optc_binding *b);                  /* after the exchanges are made */
+/* the section that begins with this action of a phase, on devices that overlap; NULL: none */
+CORE const Overlap *overlap_at(const optc_binding *b, int phase, int action);
+CORE bool runs_in_groups(const optc_binding *b, const ProgAction *a);     /* a stage of owners that has batches */
 
 /* ---- exchange.c ---- */
 CORE optc_status exchanges_make(optc_binding *b);

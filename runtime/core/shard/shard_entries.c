@@ -261,6 +261,8 @@ static optc_status make_roles(optc_binding *b)
         s = stagger_follow(b, model);
     if (s == OPTC_OK)
         s = exchanges_make(b);
+    if (s == OPTC_OK)
+        s = overlaps_make(b);
     model_free(model);
     return s;
 }

@@ -111,6 +111,22 @@ static void add_phase(const optc_binding *b, const ProgPhase *ph, double weight,
     out->collectives = collectives > out->collectives && weight > 0 ? collectives : out->collectives;
 }
 
+/* The first group's operands and the last one's results are exchanged while no stage of the owner runs. */
+static void add_overlap(const optc_binding *b, const Overlap *o, const ProgPhase *ph, double weight,
+                        optc_shard_plan *out)
+{
+    optc_shard_plan beside;
+    memset(&beside, 0, sizeof beside);
+    for (int g = 1; g < o->groups; g++) {
+        add_exchange(b, ph->action[o->operands + g].stage, weight, &beside);
+        if (o->ends_early)
+            add_exchange(b, ph->action[o->results + g - 1].stage, weight, &beside);
+    }
+    out->groups = o->groups;
+    out->results = out->results || o->ends_early;
+    out->overlapped += beside.sent;
+}
+
 static optc_status describe(const optc_binding *b, optc_shard_plan *out)
 {
     const Program *p = b->program;
@@ -121,6 +137,12 @@ static optc_status describe(const optc_binding *b, optc_shard_plan *out)
     phase_weights(p, weight);
     for (int m = 0; m < program_phases(p); m++)
         add_phase(b, &p->entry[step_entry(p)].phase[m], weight[m], out);
+    for (int i = 0; i < x->noverlap; i++) {
+        const Overlap *o = &x->overlap[i];
+        const int m = o->phase - step_entry(p) * program_phases(p);
+        if (m >= 0 && m < program_phases(p) && weight[m] > 0)
+            add_overlap(b, o, &p->entry[step_entry(p)].phase[m], weight[m], out);
+    }
     free(weight);
     out->work = x->load[x->comm.rank];
     for (int r = 0; r < x->comm.ranks; r++) {

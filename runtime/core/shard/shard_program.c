@@ -320,7 +320,8 @@ static bool moves_elements(const Builder *x, const Item *it)
            x->b->rule->program->array[it->array].dom == ELEM;
 }
 
-/* The exchange ahead of a round, for one group of tensors. The first group's has all else that is sent. */
+/* The exchange ahead of a round, for the elements of one group of tensors. Group -1: all else that is sent; if there is
+ * only one group, both are one exchange. */
 static optc_status exchange_of(Builder *x, int round, int group, int *number)
 {
     Shards *s = x->b->shards;
@@ -330,7 +331,7 @@ static optc_status exchange_of(Builder *x, int round, int group, int *number)
         return no_memory("optc_bind_sharded");
     for (int i = 0; i < x->nitem; i++) {
         bool elements = moves_elements(x, &x->item[i]);
-        if (x->item_round[i] != round || (group && !elements))
+        if (x->item_round[i] != round || (s->ngroups > 1 && elements != (group >= 0)))
             continue;
         item[n] = x->item[i];
         item[n++].group = elements ? group : -1;
@@ -364,14 +365,14 @@ static optc_status write_phase(Builder *x, ProgPhase *to)
         last = larger(last, x->placed[i].round);
     for (int i = 0; i < x->nitem; i++)
         last = larger(last, x->item_round[i]);
-    ProgAction *a = TAKE(x->b, ProgAction, x->n + (last + 1) * x->b->shards->ngroups);
+    ProgAction *a = TAKE(x->b, ProgAction, x->n + (last + 1) * (x->b->shards->ngroups + 1));
     if (!a)
         return no_memory("optc_bind_sharded");
     for (int round = 0; round <= last; round++) {
         for (int i = 0; i < x->n; i++)             /* the step counter advances ahead of everything */
             if (!round && x->placed[i].action.kind == ACT_ADVANCE_T)
                 a[n++] = x->placed[i].action;
-        for (int k = 0; k < x->b->shards->ngroups; k++) {
+        for (int k = x->b->shards->ngroups > 1 ? -1 : 0; k < x->b->shards->ngroups; k++) {
             int number = -1;
             optc_status s = exchange_of(x, round, k, &number);
             if (s != OPTC_OK)
