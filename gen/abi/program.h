@@ -269,6 +269,9 @@ typedef struct ProgPhase { const ProgAction *action; int naction; } ProgPhase;
  * other bindings (gen/ir/shared_reductions.c) */
 typedef struct ProgEntry { const char *name; const ProgPhase *phase; int shares; } ProgEntry;
 
+/* An entry that one training step runs after a fresh gradient, at steps with step % every == offset. */
+typedef struct ProgGradient { const char *entry; Period at; } ProgGradient;
+
 typedef struct Program {
     const char *name;
     const ProgType *type; int ntype;
@@ -278,6 +281,7 @@ typedef struct Program {
     int nfn;
     const ProgEntry *entry; int nentry;
     const Period *period; int nperiod;        /* bits of a phase's number, by period */
+    const ProgGradient *gradient; int ngradient;           /* in order, "step" last; none: "step" alone */
     const Variant *variant; int nvariant;
     int p, g;                              /* storage types */
     bool needs_t;                          /* stages read the step number, so the device needs it */
@@ -355,6 +359,15 @@ OPTC_COUNT int program_phase(const Program *p, int64_t t)         /* of step t *
     for (int i = 0; i < p->nperiod; i++)
         phase |= (t % p->period[i].every == p->period[i].offset) << i;
     return phase;
+}
+
+/* The i-th entry of training step t; t 0: of the list for all steps. NULL: there are no more. */
+OPTC_COUNT const char *program_gradient(const Program *p, int64_t t, int i)
+{
+    for (int k = 0; k < p->ngradient; k++)
+        if ((!t || t % p->gradient[k].at.every == p->gradient[k].at.offset) && !i--)
+            return p->gradient[k].entry;
+    return p->ngradient || i ? NULL : "step";
 }
 
 enum { MOST_SLOTS = 8 };                                         /* arrays of slots in a program */

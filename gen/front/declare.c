@@ -8,7 +8,8 @@
 #include <string.h>
 
 const char *const spec_fields[] = {"name",   "cite", "doc",  "hyper",  "options",  "args", "inputs", "state",
-                                   "values", "view", "step", "matrix", "products", "rank", "block", NULL};
+                                   "values", "view", "step", "matrix", "products", "rank", "block",
+                                   "gradients", NULL};
 const char *const spec_names[] = {"p", "g", "t", "numel", "nrows", "ncols", "inner", "every", "when",
                                   "stored", "seed", "step", "shrink", "descend", NULL};
 
@@ -457,6 +458,7 @@ void declare_spec(Trace *t, SpecFile *s, const char *options)
     declare_products(t, s);
     declare_length(t, s, "rank", MAX_DIRECTIONS, &t->rule->rank);
     declare_length(t, s, "block", MAX_BLOCK, &t->rule->block);
+    declare_gradients(t, s);
     each_name(t, s, "state", declare_state);
     each_name(t, s, "values", declare_value);
     each_name(t, s, "inputs", declare_input);

@@ -156,6 +156,8 @@ void rule_print(Buf *b, const Rule *r)
         buf_printf(b, "%s%s%s @%d:%d\n", s->eye ? " eye" : "", s->nonneg ? " nonneg" : "",
                    s->follows_p ? " follows" : "", s->file, s->line);
     }
+    for (int i = 0; i < r->ngradient; i++)
+        buf_printf(b, "gradient %s %d %d\n", r->gradient[i].entry, r->gradient[i].at.every, r->gradient[i].at.offset);
     buf_puts(b, "nodes\n");
     for (Ref i = 0; i < r->g.len; i++)
         print_node(b, r, i);

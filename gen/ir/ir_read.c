@@ -364,6 +364,19 @@ static void read_entry(Reader *p, Rule *r)
     PUSH(p->a, r->entry, r->nentry, r->entry_cap) = e;
 }
 
+static void read_gradient(Reader *p, Rule *r)
+{
+    Gradient g = {.entry = name(p)};
+    g.at.every = read_count(p, "a period");
+    g.at.offset = read_count(p, "an offset");
+    if (r->ngradient == MAX_ENTRIES)
+        complain(p, "fewer gradients");
+    if (!r->gradient)
+        r->gradient = NEWS(p->a, Gradient, MAX_ENTRIES);
+    if (!p->bad)
+        r->gradient[r->ngradient++] = g;
+}
+
 static void read_line(Reader *p, Rule *r)
 {
     const char *k = p->tok;
@@ -405,10 +418,12 @@ static void read_line(Reader *p, Rule *r)
         read_slots(p, r);
     } else if (!strcmp(k, "value")) {
         read_value(p, r);
+    } else if (!strcmp(k, "gradient")) {
+        read_gradient(p, r);
     } else if (*k == '%') {
         read_node(p, r);
     } else if (strcmp(k, "nodes")) {
-        complain(p, "rule, variant, hyper, state, slots, value, input, nodes, entry or end");
+        complain(p, "rule, variant, hyper, state, slots, value, input, gradient, nodes, entry or end");
     }
 }
 

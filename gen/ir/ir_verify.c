@@ -252,6 +252,18 @@ static const char *bad_declaration(const Rule *r)
                     if (r->entry[e].body[v].w[i].state == r->entry[e].body[v].w[j].state)
                         return "two writes to one target";
     }
+    for (int i = 0; i < r->ngradient; i++) {
+        bool known = false, last = i == r->ngradient - 1;
+        for (int e = 0; e < r->nentry; e++)
+            known = known || !strcmp(r->entry[e].name, r->gradient[i].entry);
+        for (int j = 0; j < i; j++)
+            known = known && strcmp(r->gradient[j].entry, r->gradient[i].entry);
+        Period at = r->gradient[i].at;
+        if (!known || at.every < 1 || at.offset < 0 || at.offset >= at.every)
+            return "a gradient for no entry, for an entry twice, or with a wrong period";
+        if (last && (strcmp(r->gradient[i].entry, "step") || at.every != 1))
+            return "gradients that do not end with every step";
+    }
     return NULL;
 }
 

@@ -49,6 +49,7 @@ import warnings
 import numpy as np
 
 import factor_refs
+import gradient_refs
 import matrix_refs
 import rule_refs
 
@@ -630,6 +631,7 @@ def main():
     matrix_refs.configs(sys.modules[__name__], args.clones)
     factor_refs.configs(sys.modules[__name__], args.clones)
     rule_refs.configs(sys.modules[__name__], args.clones)
+    gradient_refs.configs(sys.modules[__name__])
     unknown = [n for n in args.names if n not in CONFIGS]
     if unknown:
         sys.exit(f"no configuration {', '.join(unknown)}; there are: {' '.join(CONFIGS)}")
