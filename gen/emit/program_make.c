@@ -293,6 +293,7 @@ const Program *program_make(Arena *a, const Plan *p, const char *prefix)
                      .advance_t = "optc_advance_t",
                      .product = p->precision,
                      .rank = r->rank,
+                     .share = r->share,
                      .block = r->block,
                      .draws = make_draws(p),
                      .spec = r->name,
@@ -489,8 +490,10 @@ void program_print(Buf *b, const Program *p, const char *id)
                id, p->name, p->ntype, id, p->nhyper, id, p->narray, id, p->nstage, p->nfn, id, p->nentry);
     put_list(b, "period", id, 0, p->nperiod);
     put_list(b, "gradient", id, 0, p->ngradient);
-    buf_printf(b, "variant_%s, %d, %d, %d, %s, \"%s\", (Product)%d, %d, %d, %uu", id, p->nvariant, p->p, p->g,
-               flag(p->needs_t), p->advance_t, p->product, p->rank, p->block, p->draws);
+    buf_printf(b, "variant_%s, %d, %d, %d, %s, \"%s\", (Product)%d, %d, {", id, p->nvariant, p->p, p->g,
+               flag(p->needs_t), p->advance_t, p->product, p->rank);
+    put_double(b, p->share.share);
+    buf_printf(b, ", (Axis)%d}, %d, %uu", p->share.of, p->block, p->draws);
     const char *const texts[] = {p->spec, p->with, p->options};
     for (int i = 0; i < 3; i++) {
         buf_puts(b, ", ");

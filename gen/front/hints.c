@@ -27,6 +27,7 @@ static const Hint hints[] = {
     {BY_NAME, "spectral_norm", "write local w = eigh(gram(x)), then sqrt(slice.max(w))"},
     {BY_NAME, "nuclear_norm", "the nuclear norm of x is about slice.sum(x * polar(x))"},
     {BY_NAME, "argsort", "places by value are sort(v); take(X, sort(v)) has rows in that order"},
+    {BY_NAME, "scatter index_copy", "put(X, i, V) replaces the rows i = topk(v) of X by V"},
     {BY_NAME, "gather index_select", "rows by their places are take(X, order), columns take(X, order, 'cols')"},
     {BY_NAME, "newton_schulz zeropower_via_newtonschulz5 orthogonalize",
      "the orthogonal factor is polar(x, { steps = 5 })"},
@@ -37,7 +38,7 @@ static const Hint hints[] = {
     {BY_NAME, "any", "whether c holds anywhere is gt(max(where(c, 1, 0)), 0)"},
     {BY_NAME, "all", "whether c holds everywhere is gt(min(where(c, 1, 0)), 0)"},
     {BY_NAME, "prod", "there is no product over elements; for positive x it is exp(sum(log(x)))"},
-    {BY_NAME, "topk kthvalue quantile median argmax argmin",
+    {BY_NAME, "kthvalue quantile median argmax argmin",
      "values are not ranked over a tensor: sum, mean, norm, rms, max and min reduce it, and sort(v) "
      "ranks values along one axis"},
     {BY_NAME, "softmax", "write local e = exp(x - rowmax(x)), then e / rowsum(e)"},
@@ -183,6 +184,7 @@ static const Hint hints[] = {
      "norm is the 2-norm, rownorm and colnorm that of rows and columns; the 1-norm is sum(abs(x)), the "
      "largest entry max(abs(x))"},
     {BY_COUNT, "clamp", "clamp(x, lo, hi); with one end it is max(x, lo) or min(x, hi)"},
+    {BY_COUNT, "topk", "topk(v) gives as many indices as the axis rank is long: say rank = 5 at the head of the spec"},
     {BY_COUNT, "lerp", "lerp(a, b, w) is a + w * (b - a)"},
     {BY_COUNT, "normal", "normal() has mean 0 and deviation 1: write mean + sd * normal()"},
     {BY_COUNT, "random", "random() is uniform in [0, 1): write lo + (hi - lo) * random()"},

@@ -123,7 +123,13 @@ void rule_print(Buf *b, const Rule *r)
     if (r->product >= 0)
         buf_printf(b, "products %s\n", product_info[r->product].name);
     if (r->rank)
-        buf_printf(b, "rank %d\n", r->rank);
+        buf_printf(b, "rank %d", r->rank);
+    if (r->rank && r->share.share > 0) {
+        buf_puts(b, " share ");
+        buf_double(b, r->share.share);
+        buf_printf(b, " %s", r->share.of == AXIS_ONE ? "side" : axis_name(r->share.of));
+    }
+    buf_puts(b, r->rank ? "\n" : "");
     if (r->block)
         buf_printf(b, "block %d\n", r->block);
     for (int i = 0; i < r->nhyper; i++) {

@@ -377,6 +377,22 @@ static void read_gradient(Reader *p, Rule *r)
         r->gradient[r->ngradient++] = g;
 }
 
+static void read_rank(Reader *p, Rule *r)
+{
+    double rank = number(p);
+    if (!(rank >= 1 && rank <= MAX_DIRECTIONS && rank == floor(rank)))
+        complain(p, "a rank");
+    r->rank = p->bad ? 0 : (int)rank;
+    if (!*word(p))
+        return;
+    bool word_share = !strcmp(p->tok, "share");
+    double share = word_share ? number(p) : 0;
+    bool rows = !strcmp(word(p), "rows"), cols = !strcmp(p->tok, "cols");
+    if (!(share > 0 && share <= 1) || !(rows || cols || !strcmp(p->tok, "side")))
+        complain(p, "a share such as share 0.25 rows");
+    r->share = (RankShare){share, rows ? AXIS_ROWS : cols ? AXIS_COLS : AXIS_ONE};
+}
+
 static void read_line(Reader *p, Rule *r)
 {
     const char *k = p->tok;
@@ -400,10 +416,7 @@ static void read_line(Reader *p, Rule *r)
     } else if (!strcmp(k, "products")) {
         r->product = one_of(p, product_by_name(word(p)), "a precision of products");
     } else if (!strcmp(k, "rank")) {
-        double rank = number(p);
-        if (!(rank >= 1 && rank <= MAX_DIRECTIONS && rank == floor(rank)))
-            complain(p, "a rank");
-        r->rank = p->bad ? 0 : (int)rank;
+        read_rank(p, r);
     } else if (!strcmp(k, "block")) {
         double block = number(p);
         if (!(block >= 1 && block <= MAX_BLOCK && block == floor(block)))

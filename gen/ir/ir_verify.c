@@ -86,10 +86,9 @@ static const char *bad_words(const Node *n)
 
 static bool call_fits(const Node *n)
 {
-    bool same = n->dom == n->from, wide = dom_wide((Dom)n->dom);
     switch (facts_of(n)->fits) {
-    case FITS_LINE: return same && !wide && !dom_square((Dom)n->dom);
-    case FITS_TAKEN: return same && !wide && call_operand_dom(n, 1) != NDOM;
+    case FITS_LINE: return sort_fits((unsigned)n->sym, (Dom)n->from, (Dom)n->dom);
+    case FITS_TAKEN: return take_fits((unsigned)n->sym, (Dom)n->from, (Dom)n->dom);
     default: return factor_fits(callee_of(n), (unsigned)n->sym, (Dom)n->from, (Dom)n->dom);
     }
 }

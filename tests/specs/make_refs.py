@@ -52,6 +52,7 @@ import factor_refs
 import gradient_refs
 import matrix_refs
 import rule_refs
+import select_refs
 
 warnings.filterwarnings("ignore", message="This overload of")      # adabound calls add_ the old way
 import torch
@@ -632,6 +633,7 @@ def main():
     factor_refs.configs(sys.modules[__name__], args.clones)
     rule_refs.configs(sys.modules[__name__], args.clones)
     gradient_refs.configs(sys.modules[__name__])
+    select_refs.configs(sys.modules[__name__], args.clones)
     unknown = [n for n in args.names if n not in CONFIGS]
     if unknown:
         sys.exit(f"no configuration {', '.join(unknown)}; there are: {' '.join(CONFIGS)}")
