@@ -192,7 +192,18 @@ static Dom vectors_over(lua_State *L, Ref a, bool first)
     return some;
 }
 
-/* Returns w, V. The eigenvalues w cost a product and a sum if they are used, and nothing otherwise (dead code). */
+/* The eigenvalues w cost a product and a sum if they are used, and nothing otherwise (dead code). */
+MatrixEigen matrix_eigh(lua_State *L, Ref a, bool first, Ref last)
+{
+    Dom d = vectors_over(L, a, first);
+    last = last_value(L, "eigh", last, d);
+    Ref v = matrix_call(L, (Factor){.op = OP_EIGH, .a = a, .b = NONE, .c = last, .dom = d});
+    Dom across = dom_scoped(dom_info[d].scope, AXIS_ONE, dom_info[d].axis[1]);
+    Ref w = trace_fold(L, OP_SUM, trace_op(L, OP_MUL, v, matrix_product(L, "eigh", a, v, false)), across);
+    return (MatrixEigen){w, v};
+}
+
+/* Returns w, V. */
 int l_eigh(lua_State *L)
 {
     static const char *const known[] = {"last", NULL};
@@ -202,14 +213,10 @@ int l_eigh(lua_State *L)
         return spec_error(L, "eigh(A) gives values and vectors, and eigh(A, \"rank\") the first `rank` of them: local "
                              "w, V = eigh(A)");
     Ref a = factor_arg(L, "eigh", true);
-    Dom d = vectors_over(L, a, first);
     Options o = options(L, first ? 3 : 2, "eigh", known, "eigh(A, { last = V })");
-    Ref last = last_value(L, "eigh", o.last, d);
-    Ref v = matrix_call(L, (Factor){.op = OP_EIGH, .a = a, .b = NONE, .c = last, .dom = d});
-    Dom across = dom_scoped(dom_info[d].scope, AXIS_ONE, dom_info[d].axis[1]);
-    Ref w = trace_fold(L, OP_SUM, trace_op(L, OP_MUL, v, matrix_product(L, "eigh", a, v, false)), across);
-    push_value(L, dom_info[d].axis[1] == AXIS_COLS ? w : matrix_transpose(L, w));
-    push_value(L, v);
+    MatrixEigen e = matrix_eigh(L, a, first, o.last);
+    push_value(L, dom_info[node_at(L, e.v)->dom].axis[1] == AXIS_COLS ? e.w : matrix_transpose(L, e.w));
+    push_value(L, e.v);
     return 2;
 }
 
@@ -301,4 +308,5 @@ void factors_open(lua_State *L)
                                    {"solve", l_solve}, {"sort", l_sort}, {NULL, NULL}};
     luaL_setfuncs(L, own, 0);
     select_open(L);
+    singular_open(L);
 }

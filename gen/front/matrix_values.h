@@ -22,7 +22,9 @@ void matrix_open(lua_State *L);
 /* Error, with the hint `says`, if the table at this index has a key that is not in `known`. */
 void matrix_keys(lua_State *L, int table, const char *says, const char *const *known);
 
-int l_polar(lua_State *L);                         /* polar.c */
+/* polar.c */
+int l_polar(lua_State *L);
+bool matrix_is_wide(lua_State *L, Dom d);          /* no more rows than columns; of elements a query about the tensor */
 /* matrix_factors.c */
 void factors_open(lua_State *L);
 Ref matrix_call(lua_State *L, Factor f);           /* of each block, if the rule has blocks */
@@ -33,7 +35,13 @@ Ref matrix_operand(lua_State *L, int i, const char *what, int n);
 typedef struct MatrixPlain { Ref x; bool transposed; } MatrixPlain;
 MatrixPlain matrix_plain(lua_State *L, Ref r);
 
+/* Eigenvalues, one for each column of the eigenvectors v. first: as many as the axis rank is long. */
+typedef struct MatrixEigen { Ref w, v; } MatrixEigen;
+MatrixEigen matrix_eigh(lua_State *L, Ref a, bool first, Ref last);
+
 void select_open(lua_State *L);                    /* row_select.c */
+void singular_open(lua_State *L);                  /* singular_values.c */
+int l_svd(lua_State *L);                           /* returns three values */
 int l_eigh(lua_State *L);                          /* returns two values */
 
 /* reduce.c */

@@ -280,7 +280,10 @@ static bool at_most(lua_State *L, bool wide, int times)
     return trace_query(t, q);
 }
 
-static bool is_wide(lua_State *L, Dom d) { return d == ELEM ? at_most(L, true, 1) : dom_info[d].axis[1] != AXIS_RANK; }
+bool matrix_is_wide(lua_State *L, Dom d)
+{
+    return d == ELEM ? at_most(L, true, 1) : dom_info[d].axis[1] != AXIS_RANK;
+}
 
 /* Whether to use the Gram form. Flops in units of n^3, with k = alpha n: plain 15 alpha + 5, Gram with its restart
  * 9 alpha + 14; symmetric products count half. From alpha = 2 on the Gram form always has fewer flops. It squares the
@@ -307,7 +310,7 @@ int l_polar(lua_State *L)
         return spec_error(L, "polar takes a matrix; it got %s", describe(t, x));
     Polar o = read_options(L);
     t->spec[t->at].uses_view = true;
-    bool wide = is_wide(L, dom_at(L, x));
+    bool wide = matrix_is_wide(L, dom_at(L, x));
     Ref square = NONE;
     if (o.set.scaled && t->rule->block && dom_at(L, x) == ELEM)
         return spec_error(L, "polar: coefficients \"turbo\" scale rows by sums of X X^T, which is not possible with "
