@@ -28,11 +28,11 @@ static bool of_columns(lua_State *L, const char *what, int i)
 static Dom taken_dom(Dom x, Axis index, bool across)
 {
     const DomInfo *d = &dom_info[x];
-    if (along_one(x)) {
+    if (along_one(x) && index != line_axis(x)) {
         Dom line = dom_product(index, AXIS_ONE);
-        return dom_of_block(x) ? dom_blocked(line) : line;
+        return x == dom_product(d->axis[0], d->axis[1]) ? line : dom_transposed(line);
     }
-    if (index == d->axis[across])
+    if (along_one(x) || index == d->axis[across])
         return x;
     return across ? dom_of_axes(d->axis[0], index) : dom_of_axes(index, d->axis[1]);
 }

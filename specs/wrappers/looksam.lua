@@ -8,7 +8,7 @@ return wrapper {
   args  = { "rho", "k" },
   hyper = { rho = { 0.1, min = 0 }, alpha = { 0.7, min = 0 }, eps = { 1e-12, min = 0 } },
   options = { k = 10, adaptive = false },
-  state = { saved = copy(p), first = zeros, v = zeros, up = zeros "tensor" },
+  state = { saved = copy(p), first = zeros { type = "f32" }, v = zeros { type = "f32" }, up = zeros "tensor" },
   gradients = { { "perturb", every = "k", offset = 1 }, "step" },
   perturb = function()
     saved = where(gt(up, 0), saved, p)

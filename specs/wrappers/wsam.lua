@@ -7,7 +7,7 @@ return wrapper {
   args  = { "rho", "gamma" },
   hyper = { rho = { 0.05, min = 0 }, gamma = { 0.9, min = 0, below = 1 }, eps = { 1e-12, min = 0 } },
   options = { adaptive = false, decouple = true },
-  state = { saved = copy(p), first = zeros, up = zeros "tensor" },
+  state = { saved = copy(p), first = zeros { type = "f32" }, up = zeros "tensor" },
   gradients = { "perturb", "step" },
   perturb = function()
     saved = where(gt(up, 0), saved, p)
