@@ -14,7 +14,7 @@ return wrapper {
     local size, uphill = global.norm(g), g
     if adaptive then size, uphill = global.norm(saved * g), saved * saved * g end
     p = where(isfinite(size), saved + (rho / (size + eps)) * uphill, saved)
-    first, up = g, 1
+    first, up = g, where(isfinite(size), 1, 0)       -- a gradient that is not finite is not used
   end,
   step  = function()
     p = where(gt(up, 0), saved, p)

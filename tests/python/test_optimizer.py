@@ -481,9 +481,33 @@ class Loop(Case):
         away = sum(((p - q) ** 2).sum() for p, q in zip(*calls[:2])).sqrt().item()
         self.assertAlmostEqual(away, 0.05, places=5)
 
+    def test_first_gradient_not_finite(self):
+        """If the first gradient of a step is not finite, the step is the rule's own, and so are later ones."""
+        for wrapper in "sam", "friendlysam", "gsam", "wsam", "looksam(0.05,2)":
+            b, calls = model(), []
+            opt = optc.torch.Optimizer(b.parameters(), "sgd+" + wrapper, lr=0.05)
+
+            def closure():
+                calls.append(0)
+                opt.zero_grad()
+                loss = ((b(X) - Y) ** 2).mean()
+                loss.backward()
+                if len(calls) == 1:
+                    next(b.parameters()).grad.fill_(float("nan"))
+                return loss
+            a = model()
+            ((a(X) - Y) ** 2).mean().backward()
+            torch.optim.SGD(a.parameters(), lr=0.05).step()
+            opt.step(closure)
+            for p, q in zip(a.parameters(), b.parameters()):
+                torch.testing.assert_close(p, q, msg=wrapper)
+            for _ in range(3):
+                opt.step(closure)
+            self.assertTrue(all(p.isfinite().all() for p in b.parameters()), wrapper)
+
     def test_gradients_fail(self):
         """A closure that fails after `perturb` leaves the parameters where they were."""
-        for wrapper in "sam", "gsam", "wsam", "looksam":
+        for wrapper in "sam", "friendlysam", "gsam", "wsam", "looksam":
             b, calls = model(), []
             opt = optc.torch.Optimizer(b.parameters(), "sgd+" + wrapper, lr=0.05)
 

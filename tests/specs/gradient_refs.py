@@ -81,6 +81,21 @@ def configs(api):
                wrap="wsam(0.4,0.3,decouple=false,adaptive=true)", wsam__rho=0.4, wsam__gamma=0.3, wsam__eps=1e-3,
                **SGD, dampening=0.0)
 
+    def friendly(adaptive):
+        class Made(Base):
+            def make(self, params, h):
+                return sam.FriendlySAM(params, torch.optim.SGD, rho=h["friendlysam.rho"], sigma=h["friendlysam.sigma"],
+                                       lmbda=h["friendlysam.lmbda"], adaptive=adaptive,
+                                       perturb_eps=h["friendlysam.eps"], **sgd(h))
+        return Made
+
+    api.config("sgd_friendlysam", "sgd", "po.FriendlySAM and torch.optim.SGD", run(friendly(False)),
+               wrap="friendlysam(0.5,0.8)", friendlysam__rho=0.5, friendlysam__sigma=0.8, friendlysam__lmbda=0.7,
+               friendlysam__eps=1e-12, **SGD, dampening=0.0)
+    api.config("sgd_friendlysam_adaptive", "sgd", "po.FriendlySAM and torch.optim.SGD", run(friendly(True)),
+               native=False, wrap="friendlysam(0.4,adaptive=true)", friendlysam__rho=0.4, friendlysam__sigma=1.0,
+               friendlysam__lmbda=0.4, friendlysam__eps=1e-3, **SGD, dampening=0.0)
+
     def looksam(k, adaptive):
         class Made(Base):
             def make(self, params, h):
