@@ -1,6 +1,6 @@
 -- As sam, but the point uphill leaves out the mean of earlier gradients: what is left is the noise of the batch.
--- Follows pytorch_optimizer 4.1: the first step perturbs by the gradient itself. A tensor may miss either entry, as with
--- sam.
+-- Follows pytorch_optimizer 4.1: the first step perturbs by the gradient itself. A tensor may miss either entry, as
+-- with sam.
 return wrapper {
   name  = "friendlysam",
   cite  = "Li et al. 2024, arXiv:2403.12350",
