@@ -378,6 +378,11 @@ int optc_rule_values(const optc_rule *r);
 optc_status optc_rule_value(const optc_rule *r, int i, optc_state_info *out);
 int optc_rule_entries(const optc_rule *r);
 const char *optc_rule_entry(const optc_rule *r, int i);
+/* The i-th entry, from 0, of a training step: 1, 2, … (one more than the binding's optc_get_t). NULL: it has no more.
+ * step 0: of those that any step has. The caller computes new gradients before each entry and runs it with optc_run.
+ * For most rules this is "step" alone. With the wrapper sam it is "perturb", then "step"; looksam has "perturb" only at
+ * some steps. */
+const char *optc_rule_gradient(const optc_rule *r, int64_t step, int i);
 int optc_rule_inputs(const optc_rule *r);
 const char *optc_rule_input(const optc_rule *r, int i);
 /* An input's name, its domain and the type of its values in memory. Domain "group" is a scalar, for optc_set_scalar.

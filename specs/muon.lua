@@ -7,8 +7,8 @@ return optimizer {
   doc   = "Momentum whose matrices are replaced by their orthogonal factor; AdamW for what is no matrix",
   hyper = { lr = { 0.02, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, weight_decay = { 0, min = 0 } },
   options = {
-    nesterov = true, steps = 0, form = { "auto", "plain", "gram" },
-    scale = { "jordan", "rms", "spectral" }, coefficients = { "jordan", "polar_express", "cans", "turbo", "given" },
+    nesterov = true, steps = 0, form = { "auto", "plain", "gram" }, scale = { "jordan", "rms", "spectral" },
+    coefficients = { "jordan", "quintic", "polar_express", "cans", "turbo", "cubic5", "deepseekv4", "given" },
     a = 3.4445, b = -4.775, c = 2.0315, eps = 0.0,  -- a, b, c: for coefficients = "given"; eps: least norm to divide by
   },
   products = "f16",

@@ -1,6 +1,6 @@
 -- As MuonHyperball of NVIDIA's Emerging-Optimizers fd77292. radius = 0: the norm of each matrix at its first step; they
 -- require one radius for all. Their scale of the update has no effect and is left out. Weight decay is in their class
--- too; the paper has none. coefficients: theirs are "quintic"; here the sets of `polar`.
+-- too; the paper has none. coefficients: theirs are "quintic".
 -- products: f16, as in muon.
 return optimizer {
   name  = "muonh",
@@ -10,7 +10,7 @@ return optimizer {
     lr = { 3e-4, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, weight_decay = { 0, min = 0 },
     radius = { 0, min = 0 }, eps = { 1e-15, above = 0 },
   },
-  options = { nesterov = false, steps = 0, coefficients = { "jordan", "polar_express", "cans", "turbo" } },
+  options = { nesterov = false, steps = 0, coefficients = { "jordan", "quintic", "polar_express", "cans", "turbo" } },
   products = "f16",
   state = { m = zeros, R = zeros "slice" },
   step  = rule "adamw",

@@ -195,8 +195,7 @@ static void states(Arena *a, const Plan *p, unsigned variants)
 
 Shape rule_shape(const Rule *r, Shape s)
 {
-    int64_t side = s.rows < s.cols ? s.rows : s.cols;
-    s.rank = r->rank < side ? r->rank : side;
+    s.rank = rank_length(r->rank, r->share, s);
     s.block = r->block;
     return s;
 }

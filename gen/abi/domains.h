@@ -78,10 +78,26 @@ static const DomInfo dom_info[NDOM] = {
 };
 
 /* A tensor as slices x rows x cols (a vector: 1 x 1 x n).
- * rank: length of the rank axis (Program.rank, at most rows and cols); 0: the rule has no such axis.
+ * rank: length of the rank axis (rank_length); 0: the rule has no such axis.
  * block: matrices are cut into blocks of at most this many rows and columns, and each block has its own values in
  * domains of SCOPE_BLOCK; 0: they are not cut. */
 typedef struct Shape { int64_t n, slices, rows, cols, rank, block; } Shape;
+
+/* The length of the rank axis as a share of an axis, rounded up; of: AXIS_ONE is the shorter one of rows and columns.
+ * share 0: it is a number. */
+typedef struct RankShare { double share; Axis of; } RankShare;
+
+/* The length of the rank axis: at most `most`, rows and columns, or the share. */
+OPTC_COUNT int64_t rank_length(int most, RankShare r, Shape s)
+{
+    int64_t side = s.rows < s.cols ? s.rows : s.cols;
+    int64_t of = r.of == AXIS_ROWS ? s.rows : r.of == AXIS_COLS ? s.cols : side, n = most < side ? most : side;
+    if (!(r.share > 0))
+        return n;
+    n = (int64_t)(r.share * (double)of);
+    n += (double)n < r.share * (double)of;
+    return n < of ? n : of;
+}
 
 OPTC_COUNT int64_t axis_len(Axis a, Shape s)
 {

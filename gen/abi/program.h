@@ -221,6 +221,25 @@ OPTC_COUNT bool factor_fits(Callee c, unsigned flags, Dom a, Dom out)
     }
 }
 
+/* SORT: the result has all indices, or as many as the rank axis is long. */
+OPTC_COUNT bool sort_fits(unsigned flags, Dom a, Dom out)
+{
+    return !dom_wide(a) && !dom_square(a) && (a == out || (out == RANK && !(flags & BLOCKED)));
+}
+
+/* TAKE: `a` and the result differ at most in the axis that is taken along; the index varies along the result's. */
+OPTC_COUNT bool take_fits(unsigned flags, Dom a, Dom out)
+{
+    const DomInfo *x = &dom_info[a], *y = &dom_info[out];
+    bool blocked = (flags & BLOCKED) != 0, both = dom_square(a);
+    if (dom_wide(a) || dom_wide(out) || both != dom_square(out) || a == ELEM_T || out == ELEM_T)
+        return false;
+    if ((a != ELEM && dom_of_block(a) != blocked) || (out != ELEM && dom_of_block(out) != blocked))
+        return false;
+    int same = flags & OF_COLS ? 0 : 1;
+    return !both || x->axis[same] == y->axis[same];
+}
+
 /* One call, computed for each matrix of the stage's tensors. alpha and beta are constants: what depends on a
  * hyperparameter is computed in an element pass or read from an array.
  *   MM     out = alpha * a b + beta * c
@@ -229,8 +248,10 @@ OPTC_COUNT bool factor_fits(Callee c, unsigned flags, Dom a, Dom out)
  *   EIGH   the columns of out are eigenvectors of a, as many as out has columns, largest eigenvalue first. The first of
  *          each column's largest entries is positive
  *   SOLVE  T out = b, T being the lower triangle of a, transposed with TRANS_A. FROM_RIGHT: out T = b
- *   SORT   out holds indices into a, from 0, largest value first; equal values keep their order, NaN comes last
- *   TAKE   row i of out is row b[i] of a; OF_COLS: columns. An index out of range gives NaN */
+ *   SORT   out holds indices into a, from 0, largest value first; equal values keep their order, NaN comes last. A
+ *          shorter out holds the first of them
+ *   TAKE   row i of out is row b[i] of a; OF_COLS: columns. An index out of range gives NaN. out may have more or fewer
+ *          rows (columns) than a */
 typedef struct ProgCall {
     Callee callee;
     unsigned flags;
@@ -270,6 +291,9 @@ typedef struct ProgPhase { const ProgAction *action; int naction; } ProgPhase;
  * other bindings (gen/ir/shared_reductions.c) */
 typedef struct ProgEntry { const char *name; const ProgPhase *phase; int shares; } ProgEntry;
 
+/* An entry that one training step runs after a fresh gradient, at steps with step % every == offset. */
+typedef struct ProgGradient { const char *entry; Period at; } ProgGradient;
+
 typedef struct Program {
     const char *name;
     const ProgType *type; int ntype;
@@ -279,12 +303,14 @@ typedef struct Program {
     int nfn;
     const ProgEntry *entry; int nentry;
     const Period *period; int nperiod;        /* bits of a phase's number, by period */
+    const ProgGradient *gradient; int ngradient;           /* in order, "step" last; none: "step" alone */
     const Variant *variant; int nvariant;
     int p, g;                              /* storage types */
     bool needs_t;                          /* stages read the step number, so the device needs it */
     const char *advance_t;                 /* the kernel that increments t */
     Product product;                       /* the precision of its products */
     int rank;                              /* the largest rank (directions of a tensor); 0: the rule has no such axis */
+    RankShare share;                       /* of the rank axis; share 0: its length is `rank` */
     int block;                             /* the most rows and columns of a block; 0: the rule has no blocks */
     /* bits: the variants with random draws, stochastic rounding or dithers per element, which depend on the element's
      * number in the whole tensor */
@@ -356,6 +382,15 @@ OPTC_COUNT int program_phase(const Program *p, int64_t t)         /* of step t *
     for (int i = 0; i < p->nperiod; i++)
         phase |= (t % p->period[i].every == p->period[i].offset) << i;
     return phase;
+}
+
+/* The i-th entry of training step t; t 0: of the list for all steps. NULL: there are no more. */
+OPTC_COUNT const char *program_gradient(const Program *p, int64_t t, int i)
+{
+    for (int k = 0; k < p->ngradient; k++)
+        if ((!t || t % p->gradient[k].at.every == p->gradient[k].at.offset) && !i--)
+            return p->gradient[k].entry;
+    return p->ngradient || i ? NULL : "step";
 }
 
 enum { MOST_SLOTS = 8 };                                         /* arrays of slots in a program */

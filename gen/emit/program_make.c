@@ -293,11 +293,14 @@ const Program *program_make(Arena *a, const Plan *p, const char *prefix)
                      .advance_t = "optc_advance_t",
                      .product = p->precision,
                      .rank = r->rank,
+                     .share = r->share,
                      .block = r->block,
                      .draws = make_draws(p),
                      .spec = r->name,
                      .with = r->with,
-                     .options = options_text(a, r)};
+                     .options = options_text(a, r),
+                     .gradient = r->gradient,
+                     .ngradient = r->ngradient};
     make_hypers(a, r, out);
     make_entries(a, p, prefix, out);
     make_arrays(a, p, out);
@@ -440,6 +443,11 @@ static void put_entries(Buf *b, const Program *p, const char *id)
     for (int i = 0; i < p->nperiod; i++)
         buf_printf(b, "%s{%d, %d}%s", i ? ", " : "", p->period[i].every, p->period[i].offset,
                    i + 1 < p->nperiod ? "" : "};\n");
+    if (p->ngradient)
+        buf_printf(b, "static const ProgGradient gradient_%s_0[] = {", id);
+    for (int i = 0; i < p->ngradient; i++)
+        buf_printf(b, "%s{\"%s\", {%d, %d}}%s", i ? ", " : "", p->gradient[i].entry, p->gradient[i].at.every,
+                   p->gradient[i].at.offset, i + 1 < p->ngradient ? "" : "};\n");
 }
 
 static void put_variants(Buf *b, const Program *p, const char *id)
@@ -481,8 +489,11 @@ void program_print(Buf *b, const Program *p, const char *id)
                "%d, %d, entry_%s, %d, ",
                id, p->name, p->ntype, id, p->nhyper, id, p->narray, id, p->nstage, p->nfn, id, p->nentry);
     put_list(b, "period", id, 0, p->nperiod);
-    buf_printf(b, "variant_%s, %d, %d, %d, %s, \"%s\", (Product)%d, %d, %d, %uu", id, p->nvariant, p->p, p->g,
-               flag(p->needs_t), p->advance_t, p->product, p->rank, p->block, p->draws);
+    put_list(b, "gradient", id, 0, p->ngradient);
+    buf_printf(b, "variant_%s, %d, %d, %d, %s, \"%s\", (Product)%d, %d, {", id, p->nvariant, p->p, p->g,
+               flag(p->needs_t), p->advance_t, p->product, p->rank);
+    put_double(b, p->share.share);
+    buf_printf(b, ", (Axis)%d}, %d, %uu", p->share.of, p->block, p->draws);
     const char *const texts[] = {p->spec, p->with, p->options};
     for (int i = 0; i < 3; i++) {
         buf_puts(b, ", ");

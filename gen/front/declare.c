@@ -8,7 +8,8 @@
 #include <string.h>
 
 const char *const spec_fields[] = {"name",   "cite", "doc",  "hyper",  "options",  "args", "inputs", "state",
-                                   "values", "view", "step", "matrix", "products", "rank", "block", NULL};
+                                   "values", "view", "step", "matrix", "products", "rank", "block",
+                                   "gradients", NULL};
 const char *const spec_names[] = {"p", "g", "t", "numel", "nrows", "ncols", "inner", "every", "when",
                                   "stored", "seed", "step", "shrink", "descend", NULL};
 
@@ -401,6 +402,42 @@ static void declare_length(Trace *t, const SpecFile *s, const char *field, int m
     *out = (int)x;
 }
 
+/* rank = { share = 0.25, of = "rows" }: true, and the field is read. share: a number, or the name of an option. */
+static bool declare_share(Trace *t, const SpecFile *s)
+{
+    lua_State *L = t->L;
+    Rule *r = t->rule;
+    bool known = true;
+    if (lua_getfield(L, -1, "rank") != LUA_TTABLE)
+        return lua_pop(L, 1), false;
+    for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1)) {
+        const char *k = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
+        known = known && (!strcmp(k, "share") || !strcmp(k, "of"));
+    }
+    if (lua_getfield(L, -1, "share") == LUA_TSTRING) {
+        const char *name = arena_strdup(t->arena, lua_tostring(L, -1));
+        lua_rawgeti(L, LUA_REGISTRYINDEX, s->opts);
+        lua_getfield(L, -1, name);
+        lua_replace(L, -3);
+        lua_pop(L, 1);
+    }
+    double share = lua_type(L, -1) == LUA_TNUMBER ? lua_tonumber(L, -1) : 0;
+    lua_getfield(L, -2, "of");
+    const char *of = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "";
+    bool rows = !strcmp(of, "rows"), cols = !strcmp(of, "cols");
+    if (!known || !(share > 0 && share <= 1) || !(rows || cols || !strcmp(of, "side")))
+        declare_fail(t, s, "rank", "rank = { share = 0.25, of = \"rows\" }: share is a number above 0 and up to 1, or "
+                                   "the name of an option that is one; of is \"rows\", \"cols\" or \"side\", the "
+                                   "shorter one");
+    lua_pop(L, 3);
+    RankShare x = {share, rows ? AXIS_ROWS : cols ? AXIS_COLS : AXIS_ONE};
+    if (r->rank && (r->share.share != x.share || r->share.of != x.of))
+        declare_fail(t, s, "rank", "'rank' differs from that of another spec of the composition: both must be equal");
+    r->rank = MAX_DIRECTIONS;
+    r->share = x;
+    return true;
+}
+
 /* Reads the user's arguments of a wrapper, or options. fallback_rule.c has already set those of a fallback rule. */
 static void read_args(Trace *t, SpecFile *s, const char *options)
 {
@@ -455,8 +492,12 @@ void declare_spec(Trace *t, SpecFile *s, const char *options)
     each_name(t, s, "options", declare_option);
     each_name(t, s, "hyper", declare_hyper);
     declare_products(t, s);
-    declare_length(t, s, "rank", MAX_DIRECTIONS, &t->rule->rank);
+    if (!declare_share(t, s))
+        declare_length(t, s, "rank", MAX_DIRECTIONS, &t->rule->rank);
     declare_length(t, s, "block", MAX_BLOCK, &t->rule->block);
+    if (t->rule->block && t->rule->share.share > 0)
+        declare_fail(t, s, "rank", "'rank' as a share cannot be combined with 'block': give a number");
+    declare_gradients(t, s);
     each_name(t, s, "state", declare_state);
     each_name(t, s, "values", declare_value);
     each_name(t, s, "inputs", declare_input);

@@ -23,6 +23,9 @@ void state_init_open(lua_State *L);
 void declare_state(Trace *t, SpecFile *s, const char *key);
 void declare_value(Trace *t, SpecFile *s, const char *key);
 
+/* gradient_list.c: the field `gradients`; the spec's table is on top */
+void declare_gradients(Trace *t, SpecFile *s);
+
 void declare_option(Trace *t, SpecFile *s, const char *key);
 void name_args(Trace *t, const SpecFile *s, Arg *arg, int narg);
 void apply_args(Trace *t, SpecFile *s, const Arg *arg, int narg);

@@ -122,7 +122,8 @@ static void refuse_values(lua_State *L, int n, const char *name)
 /* Pushes as many UNKNOWN values as the function has results. */
 static int push_unknown(lua_State *L)
 {
-    int n = lua_tocfunction(L, lua_upvalueindex(1)) == l_eigh ? 2 : 1;
+    lua_CFunction f = lua_tocfunction(L, lua_upvalueindex(1));
+    int n = f == l_svd ? 3 : f == l_eigh ? 2 : 1;
     for (int i = 0; i < n; i++)
         push_value(L, UNKNOWN);
     return n;

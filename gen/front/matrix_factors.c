@@ -1,4 +1,4 @@
-/* The Lua functions power, chol, qr, eigh, solve, sort and take. Each is a call (CALL in ops.def): its operands and
+/* The Lua functions power, chol, qr, eigh, solve and sort. Each is a call (CALL in ops.def): its operands and
  * result are arrays in memory. Of a symmetric matrix only the lower triangle is read. */
 #include "gen/front/matrix_values.h"
 
@@ -7,7 +7,7 @@
 
 static const Node *node_at(lua_State *L, Ref r) { return &trace_of(L)->rule->g.n[r]; }
 
-static Ref factor(lua_State *L, Factor f)
+Ref matrix_call(lua_State *L, Factor f)
 {
     Trace *t = trace_of(L);
     f.flags |= t->rule->block > 0 ? BLOCKED : 0;
@@ -155,7 +155,7 @@ static int l_power(lua_State *L)
         return spec_error(L, "power(A, r): r is a number other than 0 that is known when the rule is compiled; of "
                              "elements it is x ^ r");
     Options o = options(L, 3, "power", known, "power(A, -1/4, { ridge = 1e-6 })");
-    push_value(L, factor(L, (Factor){.op = OP_POWER, .a = with_ridge(L, a, &o), .b = floor_of(L, o.floor),
+    push_value(L, matrix_call(L, (Factor){.op = OP_POWER, .a = with_ridge(L, a, &o), .b = floor_of(L, o.floor),
                                      .c = last_value(L, "power", o.last, d), .imm = r, .low = share(L, o.relative),
                                      .dom = d}));
     return 1;
@@ -169,8 +169,10 @@ static int one_factor(lua_State *L, Op op, bool square, const char *says)
     lang_count(L, what, 1, 2);
     Ref a = factor_arg(L, what, square);
     Dom d = (Dom)node_at(L, a)->dom;
+    if (dom_info[d].axis[1] == AXIS_RANK)
+        matrix_rank_within(L, what, dom_info[d].axis[0]);
     Options o = options(L, 2, what, known, says);
-    push_value(L, factor(L, (Factor){.op = op, .a = a, .b = NONE, .c = last_value(L, what, o.last, d), .dom = d}));
+    push_value(L, matrix_call(L, (Factor){.op = op, .a = a, .b = NONE, .c = last_value(L, what, o.last, d), .dom = d}));
     return 1;
 }
 
@@ -183,12 +185,25 @@ static Dom vectors_over(lua_State *L, Ref a, bool first)
 {
     Dom d = (Dom)node_at(L, a)->dom;
     Dom some = first ? dom_scoped(dom_info[d].scope, dom_info[d].axis[0], AXIS_RANK) : d;
-    if (first)
+    if (first) {
         matrix_rank(L, RANK2);
+        matrix_rank_within(L, "eigh", dom_info[d].axis[0]);
+    }
     return some;
 }
 
-/* Returns w, V. The eigenvalues w cost a product and a sum if they are used, and nothing otherwise (dead code). */
+/* The eigenvalues w cost a product and a sum if they are used, and nothing otherwise (dead code). */
+MatrixEigen matrix_eigh(lua_State *L, Ref a, bool first, Ref last)
+{
+    Dom d = vectors_over(L, a, first);
+    last = last_value(L, "eigh", last, d);
+    Ref v = matrix_call(L, (Factor){.op = OP_EIGH, .a = a, .b = NONE, .c = last, .dom = d});
+    Dom across = dom_scoped(dom_info[d].scope, AXIS_ONE, dom_info[d].axis[1]);
+    Ref w = trace_fold(L, OP_SUM, trace_op(L, OP_MUL, v, matrix_product(L, "eigh", a, v, false)), across);
+    return (MatrixEigen){w, v};
+}
+
+/* Returns w, V. */
 int l_eigh(lua_State *L)
 {
     static const char *const known[] = {"last", NULL};
@@ -198,34 +213,25 @@ int l_eigh(lua_State *L)
         return spec_error(L, "eigh(A) gives values and vectors, and eigh(A, \"rank\") the first `rank` of them: local "
                              "w, V = eigh(A)");
     Ref a = factor_arg(L, "eigh", true);
-    Dom d = vectors_over(L, a, first);
     Options o = options(L, first ? 3 : 2, "eigh", known, "eigh(A, { last = V })");
-    Ref last = last_value(L, "eigh", o.last, d);
-    Ref v = factor(L, (Factor){.op = OP_EIGH, .a = a, .b = NONE, .c = last, .dom = d});
-    Dom across = dom_scoped(dom_info[d].scope, AXIS_ONE, dom_info[d].axis[1]);
-    Ref w = trace_fold(L, OP_SUM, trace_op(L, OP_MUL, v, matrix_product(L, "eigh", a, v, false)), across);
-    push_value(L, dom_info[d].axis[1] == AXIS_COLS ? w : matrix_transpose(L, w));
-    push_value(L, v);
+    MatrixEigen e = matrix_eigh(L, a, first, o.last);
+    push_value(L, dom_info[node_at(L, e.v)->dom].axis[1] == AXIS_COLS ? e.w : matrix_transpose(L, e.w));
+    push_value(L, e.v);
     return 2;
 }
 
 /* ---- solve ---- */
-/* A value without its transpose, and whether it was transposed. Values along one axis are transposed if their domain is
- * (row_t, col_t …). */
-typedef struct Plain { Ref x; bool transposed; } Plain;
-
-static Plain plain(lua_State *L, Ref r)
+MatrixPlain matrix_plain(lua_State *L, Ref r)
 {
     const Node *n = node_at(L, r);
-    Plain p = {n->op == OP_TRANSPOSE ? n->arg[0] : r, n->op == OP_TRANSPOSE};
+    MatrixPlain p = {n->op == OP_TRANSPOSE ? n->arg[0] : r, n->op == OP_TRANSPOSE};
     Dom d = (Dom)n->dom, upright = dom_square(d) ? d : dom_product(dom_info[d].axis[0], dom_info[d].axis[1]);
     if (!dom_square(d))
         p.transposed = d != (dom_of_block(d) ? dom_blocked(upright) : upright);
     return p;
 }
 
-/* An argument that is a matrix or values along one axis; in a rule with blocks: a block's values, or elements. */
-static Ref operand_arg(lua_State *L, int i, const char *what, int n)
+Ref matrix_operand(lua_State *L, int i, const char *what, int n)
 {
     Trace *t = trace_of(L);
     inside_entry(L, what);
@@ -241,9 +247,9 @@ static Ref operand_arg(lua_State *L, int i, const char *what, int n)
 }
 
 /* Solves with one triangle: T X = B, or X T = B (right). A transposed B is solved from the other side. */
-static Ref solved(lua_State *L, Plain t, Ref b, bool right, Ref last)
+static Ref solved(lua_State *L, MatrixPlain t, Ref b, bool right, Ref last)
 {
-    Plain x = plain(L, b);
+    MatrixPlain x = matrix_plain(L, b);
     Dom d = (Dom)node_at(L, x.x)->dom;
     bool other = right != x.transposed;
     Axis side = dom_info[node_at(L, t.x)->dom].axis[0];
@@ -256,7 +262,7 @@ static Ref solved(lua_State *L, Plain t, Ref b, bool right, Ref last)
     if (last != NONE && x.transposed && dom_square(d))
         last = matrix_transpose(L, last);
     unsigned flags = (t.transposed != x.transposed ? TRANS_A : 0) | (other ? FROM_RIGHT : 0);
-    Ref r = factor(L, (Factor){.op = OP_SOLVE, .a = t.x, .b = x.x, .c = last, .flags = flags, .dom = d});
+    Ref r = matrix_call(L, (Factor){.op = OP_SOLVE, .a = t.x, .b = x.x, .c = last, .flags = flags, .dom = d});
     return node_at(L, b)->op == OP_TRANSPOSE ? matrix_transpose(L, r) : r;
 }
 
@@ -264,55 +270,34 @@ static int l_solve(lua_State *L)
 {
     static const char *const known[] = {"right", "spd", "last", NULL};
     lang_count(L, "solve", 2, 3);
-    Ref a = factor_arg(L, "solve", true), b = operand_arg(L, 2, "solve", 2);
+    Ref a = factor_arg(L, "solve", true), b = matrix_operand(L, 2, "solve", 2);
     Options o = options(L, 3, "solve", known, "solve(T, B, { right = true })");
-    Plain t = plain(L, a);
+    MatrixPlain t = matrix_plain(L, a);
     if (!o.spd) {
         push_value(L, solved(L, t, b, o.right, o.last));
         return 1;
     }
     /* A = C C.T: two triangular solves */
     Dom d = (Dom)node_at(L, t.x)->dom;
-    Ref c = factor(L, (Factor){.op = OP_CHOL, .a = t.x, .b = NONE, .c = NONE, .dom = d});
-    Plain first = {c, o.right}, second = {c, !o.right};
+    Ref c = matrix_call(L, (Factor){.op = OP_CHOL, .a = t.x, .b = NONE, .c = NONE, .dom = d});
+    MatrixPlain first = {c, o.right}, second = {c, !o.right};
     push_value(L, solved(L, second, solved(L, first, b, o.right, NONE), o.right, o.last));
     return 1;
 }
 
-/* ---- sort, take ---- */
+/* ---- sort ---- */
 static bool along_one(Dom d) { return !dom_wide(d) && !dom_square(d); }
 
 static int l_sort(lua_State *L)
 {
     lang_count(L, "sort", 1, 1);
-    Ref v = operand_arg(L, 1, "sort", 1);
-    Plain x = plain(L, v);
+    Ref v = matrix_operand(L, 1, "sort", 1);
+    MatrixPlain x = matrix_plain(L, v);
     Dom d = (Dom)node_at(L, x.x)->dom;
     if (!along_one(d))
         return spec_error(L, "sort takes values along one axis, by row, column or direction; it got %s",
                           describe(trace_of(L), v));
-    Ref r = factor(L, (Factor){.op = OP_SORT, .a = x.x, .b = NONE, .c = NONE, .dom = d});
-    push_value(L, node_at(L, v)->op == OP_TRANSPOSE ? matrix_transpose(L, r) : r);
-    return 1;
-}
-
-/* Takes rows of X, or columns; of a transposed X the other ones. */
-static int l_take(lua_State *L)
-{
-    const char *word = lua_type(L, 3) == LUA_TSTRING ? lua_tostring(L, 3) : NULL;
-    lang_count(L, "take", 2, 3);
-    Ref v = operand_arg(L, 1, "take", 2), by = operand_arg(L, 2, "take", 2);
-    bool cols = word && !strcmp(word, "cols");
-    if (lua_gettop(L) > 2 && !cols && !(word && !strcmp(word, "rows")))
-        return spec_error(L, "take(X, order) takes rows of X, and take(X, order, \"cols\") columns");
-    Plain x = plain(L, v), order = plain(L, by);
-    Dom d = (Dom)node_at(L, x.x)->dom, o = (Dom)node_at(L, order.x)->dom;
-    bool one = along_one(d), across = !one && cols != x.transposed;
-    if (!along_one(o) || dom_matrix(o, false).down != dom_matrix(d, across).down || (one && cols))
-        return spec_error(L, "take: %s is not one index for each of the %s of %s", describe(trace_of(L), by),
-                          cols ? "columns" : "rows", describe(trace_of(L), v));
-    unsigned flags = across ? OF_COLS : 0;
-    Ref r = factor(L, (Factor){.op = OP_TAKE, .a = x.x, .b = order.x, .c = NONE, .flags = flags, .dom = d});
+    Ref r = matrix_call(L, (Factor){.op = OP_SORT, .a = x.x, .b = NONE, .c = NONE, .dom = d});
     push_value(L, node_at(L, v)->op == OP_TRANSPOSE ? matrix_transpose(L, r) : r);
     return 1;
 }
@@ -320,6 +305,8 @@ static int l_take(lua_State *L)
 void factors_open(lua_State *L)
 {
     static const luaL_Reg own[] = {{"power", l_power}, {"chol", l_chol}, {"qr", l_qr},     {"eigh", l_eigh},
-                                   {"solve", l_solve}, {"sort", l_sort}, {"take", l_take}, {NULL, NULL}};
+                                   {"solve", l_solve}, {"sort", l_sort}, {NULL, NULL}};
     luaL_setfuncs(L, own, 0);
+    select_open(L);
+    singular_open(L);
 }

@@ -222,6 +222,14 @@ void matrix_rank(lua_State *L, Dom d)
             "the axis 'rank' has no length: say rank = 8, or rank = the name of an option, at the head of the spec");
 }
 
+void matrix_rank_within(lua_State *L, const char *what, Axis axis)
+{
+    RankShare r = trace_of(L)->rule->share;
+    if (r.share > 0 && r.of != AXIS_ONE && r.of != axis && axis != AXIS_RANK)
+        spec_error(L, "%s: rank is a share of the %s and may be more than there are %s: say of = \"%s\" or \"side\"",
+                   what, axis_name(r.of), axis_name(axis), axis_name(axis));
+}
+
 /* The domain with two equal axes that argument i of eye() names. */
 static Dom square_named(lua_State *L, int i)
 {

@@ -13,6 +13,8 @@ Ref matrix_lift(lua_State *L, Op op, const Ref *arg, Dom d);
 Ref matrix_product(lua_State *L, const char *what, Ref a, Ref b, bool symmetric);
 Ref matrix_eye(lua_State *L, Ref x, Dom d);        /* x on the diagonal, 0 elsewhere */
 void matrix_rank(lua_State *L, Dom d);             /* error if the domain has a rank axis and the rule has no rank */
+/* Error if `rank` may be longer than this axis, of which `what` takes the first `rank` values. */
+void matrix_rank_within(lua_State *L, const char *what, Axis axis);
 int matrix_field(lua_State *L);                    /* a.T, or an error */
 int l_eye(lua_State *L);
 void matrix_open(lua_State *L);
@@ -20,8 +22,26 @@ void matrix_open(lua_State *L);
 /* Error, with the hint `says`, if the table at this index has a key that is not in `known`. */
 void matrix_keys(lua_State *L, int table, const char *says, const char *const *known);
 
-int l_polar(lua_State *L);                         /* polar.c */
-void factors_open(lua_State *L);                   /* matrix_factors.c */
+/* polar.c */
+int l_polar(lua_State *L);
+bool matrix_is_wide(lua_State *L, Dom d);          /* no more rows than columns; of elements a query about the tensor */
+/* matrix_factors.c */
+void factors_open(lua_State *L);
+Ref matrix_call(lua_State *L, Factor f);           /* of each block, if the rule has blocks */
+/* An argument that is a matrix or values along one axis; in a rule with blocks: a block's values, or elements. */
+Ref matrix_operand(lua_State *L, int i, const char *what, int n);
+/* A value without its transpose, and whether it was transposed. Values along one axis are transposed if their domain is
+ * (row_t, col_t …). */
+typedef struct MatrixPlain { Ref x; bool transposed; } MatrixPlain;
+MatrixPlain matrix_plain(lua_State *L, Ref r);
+
+/* Eigenvalues, one for each column of the eigenvectors v. first: as many as the axis rank is long. */
+typedef struct MatrixEigen { Ref w, v; } MatrixEigen;
+MatrixEigen matrix_eigh(lua_State *L, Ref a, bool first, Ref last);
+
+void select_open(lua_State *L);                    /* row_select.c */
+void singular_open(lua_State *L);                  /* singular_values.c */
+int l_svd(lua_State *L);                           /* returns three values */
 int l_eigh(lua_State *L);                          /* returns two values */
 
 /* reduce.c */

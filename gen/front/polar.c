@@ -14,7 +14,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MOST_STEPS = 30, MOST_TRIPLES = 8 };
+enum { MOST_STEPS = 30, MOST_GIVEN = 8, MOST_TRIPLES = 10 };
 typedef struct { double a, b, c; } Triple;
 typedef struct {
     const char *name;
@@ -24,8 +24,13 @@ typedef struct {
     bool scaled;                           /* scales rows by rsqrt of the row sums of |X X^T| in place of the norm */
 } Set;
 
+#define JORDAN {3.4445, -4.7750, 2.0315}
+#define EXACT_STEP {2, -1.5, 0.5}
+/* published with p(x / 1.02) multiplied out */
+#define WITH_SAFETY(a, b, c) {(a) * 1.02, (b) * 1.02 * 1.02 * 1.02, (c) * 1.02 * 1.02 * 1.02 * 1.02 * 1.02}
+
 static const Set sets[] = {
-    {"jordan", {{3.4445, -4.7750, 2.0315}}, 1, 5, 1, false}, /* kellerjordan.github.io/posts/muon, torch.optim.Muon */
+    {"jordan", {JORDAN}, 1, 5, 1, false}, /* kellerjordan.github.io/posts/muon, torch.optim.Muon */
     {"polar_express",                              /* arXiv 2505.16932 */
      {{8.28721201814563, -23.595886519098837, 17.300387312530933},
       {4.107059111542203, -2.9478499167379106, 0.5448431082926601},
@@ -46,6 +51,30 @@ static const Set sets[] = {
     {"turbo",                                      /* arXiv 2512.04632 */
      {{4.0098, -7.0585, 2.4635}, {3.4585, -5.5479, 2.5959}, {2.7573, -3.2939, 1.4254}, {2.7215, -3.0494, 1.3169}},
      4, 4, 1, true},
+    {"quintic",                                    /* leloykun.github.io/ponder/muon-opt-coeffs, modded-nanogpt */
+     {{4.0848, -6.8946, 2.9270},
+      {3.9505, -6.3029, 2.6377},
+      {3.7418, -5.5913, 2.3037},
+      {2.8769, -3.1427, 1.2046},
+      {2.8366, -3.0525, 1.2012}},
+     5, 5, 1, false},
+    {"deepseekv4",                                 /* DeepSeek-V4 report: eight steps of jordan, two that end at 1 */
+     {JORDAN, JORDAN, JORDAN, JORDAN, JORDAN, JORDAN, JORDAN, JORDAN, EXACT_STEP, EXACT_STEP},
+     10, 10, 1, false},
+    {"cubic5",                                     /* arXiv 2606.00371: no square of A */
+     {{3.3656576, -3.3420992, 0},
+      {2.5744352, -1.4957376, 0},
+      {2.5368962, -1.4312570, 0},
+      {2.4418906, -1.2764040, 0},
+      {2.2230472, -0.9630650, 0}},
+     5, 5, 1, false},
+    {"polar_express_5",                            /* arXiv 2505.16932 for 5 steps: modded-nanogpt, nanochat, dion */
+     {WITH_SAFETY(8.156554524902461, -22.48329292557795, 15.878769915207462),
+      WITH_SAFETY(4.042929935166739, -2.808917465908714, 0.5000178451051316),
+      WITH_SAFETY(3.8916678022926607, -2.772484153217685, 0.5060648178503393),
+      WITH_SAFETY(3.285753657755655, -2.3681294933425376, 0.46449024233003106),
+      {2.3465413258596377, -1.7097828382687081, 0.42323551169305323}},
+     5, 5, 1.02, false},
 };
 enum { NSETS = sizeof sets / sizeof *sets };
 
@@ -81,8 +110,8 @@ static void read_coefficients(lua_State *L, Polar *o)
     int ty = lua_type(L, -1);
     if (ty == LUA_TTABLE) {
         int n = (int)lua_rawlen(L, -1);
-        if (n < 1 || n > MOST_TRIPLES)
-            spec_error(L, "polar: coefficients are 1 to %d triples, and this list has %d", MOST_TRIPLES, n);
+        if (n < 1 || n > MOST_GIVEN)
+            spec_error(L, "polar: coefficients are 1 to %d triples, and this list has %d", MOST_GIVEN, n);
         o->set = (Set){.name = "", .n = n, .steps = n, .safety = 1};
         for (int i = 0; i < n; i++)
             read_triple(L, i + 1, &o->set.step[i]);
@@ -205,7 +234,9 @@ static Ref by_sums(lua_State *L, Ref x, bool wide, Ref *a)
 
 static Ref polynomial(lua_State *L, Triple k, Ref a)       /* k.a I + k.b a + k.c a a */
 {
-    Ref b = plus(L, times(L, k.c, symmetric(L, a, a)), times(L, k.b, a));
+    Ref b = times(L, k.b, a);
+    if (k.c != 0)
+        b = plus(L, times(L, k.c, symmetric(L, a, a)), b);
     return plus(L, b, matrix_eye(L, konst(L, k.a), dom_at(L, a)));
 }
 
@@ -249,7 +280,10 @@ static bool at_most(lua_State *L, bool wide, int times)
     return trace_query(t, q);
 }
 
-static bool is_wide(lua_State *L, Dom d) { return d == ELEM ? at_most(L, true, 1) : dom_info[d].axis[1] != AXIS_RANK; }
+bool matrix_is_wide(lua_State *L, Dom d)
+{
+    return d == ELEM ? at_most(L, true, 1) : dom_info[d].axis[1] != AXIS_RANK;
+}
 
 /* Whether to use the Gram form. Flops in units of n^3, with k = alpha n: plain 15 alpha + 5, Gram with its restart
  * 9 alpha + 14; symmetric products count half. From alpha = 2 on the Gram form always has fewer flops. It squares the
@@ -276,7 +310,7 @@ int l_polar(lua_State *L)
         return spec_error(L, "polar takes a matrix; it got %s", describe(t, x));
     Polar o = read_options(L);
     t->spec[t->at].uses_view = true;
-    bool wide = is_wide(L, dom_at(L, x));
+    bool wide = matrix_is_wide(L, dom_at(L, x));
     Ref square = NONE;
     if (o.set.scaled && t->rule->block && dom_at(L, x) == ELEM)
         return spec_error(L, "polar: coefficients \"turbo\" scale rows by sums of X X^T, which is not possible with "

@@ -121,6 +121,9 @@ typedef struct { int32_t state; Ref val; } Write;          /* state -1: p */
 typedef struct { Write *w; int n, cap; } Body;
 typedef struct { const char *name; Body *body; } Entry;    /* body: by variant */
 
+/* An entry that a training step runs after a fresh gradient, at steps with step % every == offset. */
+typedef ProgGradient Gradient;
+
 /* text: "path:line: what was found; what to do", and the spec's line */
 typedef struct Warning { int file, line; const char *text; } Warning;
 
@@ -133,6 +136,7 @@ typedef struct Rule {
     Input *input;   int ninput, input_cap;
     Option *option; int noption, option_cap;
     Entry *entry;   int nentry, entry_cap;
+    Gradient *gradient; int ngradient;                     /* in order, "step" last; none: "step" alone */
     const char **file; int nfile, file_cap;
     const char **text; int ntext, text_cap;                /* of the files; none if the rule was read from IR text */
     Variant *variant; int nvariant, variant_cap;
@@ -141,6 +145,7 @@ typedef struct Rule {
     bool changes_grad;                                     /* a wrapper passes a different gradient to the inner rule */
     int product;                                           /* the Product that the spec's head names; -1: none */
     int rank;                                              /* the largest rank; 0: the rule has no rank axis */
+    RankShare share;                                       /* of the rank axis; share 0: its length is `rank` */
     int block;                                             /* the most rows and columns of a block; 0: no blocks */
     const char *types;                                     /* chosen beside param, grad and state: "m=bf16"; or NULL */
 } Rule;

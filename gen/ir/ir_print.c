@@ -123,7 +123,13 @@ void rule_print(Buf *b, const Rule *r)
     if (r->product >= 0)
         buf_printf(b, "products %s\n", product_info[r->product].name);
     if (r->rank)
-        buf_printf(b, "rank %d\n", r->rank);
+        buf_printf(b, "rank %d", r->rank);
+    if (r->rank && r->share.share > 0) {
+        buf_puts(b, " share ");
+        buf_double(b, r->share.share);
+        buf_printf(b, " %s", r->share.of == AXIS_ONE ? "side" : axis_name(r->share.of));
+    }
+    buf_puts(b, r->rank ? "\n" : "");
     if (r->block)
         buf_printf(b, "block %d\n", r->block);
     for (int i = 0; i < r->nhyper; i++) {
@@ -156,6 +162,8 @@ void rule_print(Buf *b, const Rule *r)
         buf_printf(b, "%s%s%s @%d:%d\n", s->eye ? " eye" : "", s->nonneg ? " nonneg" : "",
                    s->follows_p ? " follows" : "", s->file, s->line);
     }
+    for (int i = 0; i < r->ngradient; i++)
+        buf_printf(b, "gradient %s %d %d\n", r->gradient[i].entry, r->gradient[i].at.every, r->gradient[i].at.offset);
     buf_puts(b, "nodes\n");
     for (Ref i = 0; i < r->g.len; i++)
         print_node(b, r, i);

@@ -364,6 +364,35 @@ static void read_entry(Reader *p, Rule *r)
     PUSH(p->a, r->entry, r->nentry, r->entry_cap) = e;
 }
 
+static void read_gradient(Reader *p, Rule *r)
+{
+    Gradient g = {.entry = name(p)};
+    g.at.every = read_count(p, "a period");
+    g.at.offset = read_count(p, "an offset");
+    if (r->ngradient == MAX_ENTRIES)
+        complain(p, "fewer gradients");
+    if (!r->gradient)
+        r->gradient = NEWS(p->a, Gradient, MAX_ENTRIES);
+    if (!p->bad)
+        r->gradient[r->ngradient++] = g;
+}
+
+static void read_rank(Reader *p, Rule *r)
+{
+    double rank = number(p);
+    if (!(rank >= 1 && rank <= MAX_DIRECTIONS && rank == floor(rank)))
+        complain(p, "a rank");
+    r->rank = p->bad ? 0 : (int)rank;
+    if (!*word(p))
+        return;
+    bool word_share = !strcmp(p->tok, "share");
+    double share = word_share ? number(p) : 0;
+    bool rows = !strcmp(word(p), "rows"), cols = !strcmp(p->tok, "cols");
+    if (!(share > 0 && share <= 1) || !(rows || cols || !strcmp(p->tok, "side")))
+        complain(p, "a share such as share 0.25 rows");
+    r->share = (RankShare){share, rows ? AXIS_ROWS : cols ? AXIS_COLS : AXIS_ONE};
+}
+
 static void read_line(Reader *p, Rule *r)
 {
     const char *k = p->tok;
@@ -387,10 +416,7 @@ static void read_line(Reader *p, Rule *r)
     } else if (!strcmp(k, "products")) {
         r->product = one_of(p, product_by_name(word(p)), "a precision of products");
     } else if (!strcmp(k, "rank")) {
-        double rank = number(p);
-        if (!(rank >= 1 && rank <= MAX_DIRECTIONS && rank == floor(rank)))
-            complain(p, "a rank");
-        r->rank = p->bad ? 0 : (int)rank;
+        read_rank(p, r);
     } else if (!strcmp(k, "block")) {
         double block = number(p);
         if (!(block >= 1 && block <= MAX_BLOCK && block == floor(block)))
@@ -405,10 +431,12 @@ static void read_line(Reader *p, Rule *r)
         read_slots(p, r);
     } else if (!strcmp(k, "value")) {
         read_value(p, r);
+    } else if (!strcmp(k, "gradient")) {
+        read_gradient(p, r);
     } else if (*k == '%') {
         read_node(p, r);
     } else if (strcmp(k, "nodes")) {
-        complain(p, "rule, variant, hyper, state, slots, value, input, nodes, entry or end");
+        complain(p, "rule, variant, hyper, state, slots, value, input, gradient, nodes, entry or end");
     }
 }
 

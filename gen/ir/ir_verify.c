@@ -86,10 +86,9 @@ static const char *bad_words(const Node *n)
 
 static bool call_fits(const Node *n)
 {
-    bool same = n->dom == n->from, wide = dom_wide((Dom)n->dom);
     switch (facts_of(n)->fits) {
-    case FITS_LINE: return same && !wide && !dom_square((Dom)n->dom);
-    case FITS_TAKEN: return same && !wide && call_operand_dom(n, 1) != NDOM;
+    case FITS_LINE: return sort_fits((unsigned)n->sym, (Dom)n->from, (Dom)n->dom);
+    case FITS_TAKEN: return take_fits((unsigned)n->sym, (Dom)n->from, (Dom)n->dom);
     default: return factor_fits(callee_of(n), (unsigned)n->sym, (Dom)n->from, (Dom)n->dom);
     }
 }
@@ -251,6 +250,18 @@ static const char *bad_declaration(const Rule *r)
                 for (int j = 0; j < i; j++)
                     if (r->entry[e].body[v].w[i].state == r->entry[e].body[v].w[j].state)
                         return "two writes to one target";
+    }
+    for (int i = 0; i < r->ngradient; i++) {
+        bool known = false, last = i == r->ngradient - 1;
+        for (int e = 0; e < r->nentry; e++)
+            known = known || !strcmp(r->entry[e].name, r->gradient[i].entry);
+        for (int j = 0; j < i; j++)
+            known = known && strcmp(r->gradient[j].entry, r->gradient[i].entry);
+        Period at = r->gradient[i].at;
+        if (!known || at.every < 1 || at.offset < 0 || at.offset >= at.every)
+            return "a gradient for no entry, for an entry twice, or with a wrong period";
+        if (last && (strcmp(r->gradient[i].entry, "step") || at.every != 1))
+            return "gradients that do not end with every step";
     }
     return NULL;
 }

@@ -13,6 +13,7 @@ return wrapper {
   hyper = { rho = { 0.05, min = 0 }, eps = { 1e-12, min = 0 } },
   options = { adaptive = false },
   state = { saved = copy(p), up = zeros "tensor" },
+  gradients = { "perturb", "step" },
   perturb = function()
     saved = where(gt(up, 0), saved, p)
     local size, uphill = global.norm(g), g

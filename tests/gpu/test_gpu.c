@@ -94,7 +94,8 @@ static const struct { const char *spec, *with, *options; } composed[] = {
     {"sgd", "centralize", ""}, {"adamw", "sam(0.05)", ""},
     {"adafactor", "clip(1)", ""}, {"adamw", "clip_norm(0.1)", "amsgrad=true"}, {"sgd", "clip_value(0.1)", ""},
     {"rmsprop", "", "centered=true"}, {"adamw", "clip(1),skip", ""},
-    {"sgd", "accumulate(2),log", ""}, {"adamw", "loss_scale(1024)", ""}};
+    {"sgd", "accumulate(2),log", ""}, {"adamw", "loss_scale(1024)", ""}, {"sgd", "looksam(0.1,2)", ""},
+    {"adamw", "gsam(0.1)", ""}};
 
 START_TEST(compositions)
 {

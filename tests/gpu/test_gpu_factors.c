@@ -112,6 +112,31 @@ START_TEST(as_on_the_cpu)
 }
 END_TEST
 
+/* Selected rows and columns have the CPU's bits: nothing is rounded by sort, take and put. */
+START_TEST(selected_rows)
+{
+    SHARED();
+    static const char text[] =
+        "return optimizer { name = 'select', rank = { share = 0.3, of = 'side' }, state = { m = zeros, r = zeros 'row' "
+        "},\n"
+        "  matrix = function() local u = m + g  local i, j = topk(rowmax(abs(u))), topk(colmax(abs(u)))\n"
+        "    r = put(r, i, take(r, i) + rowmax(take(u, i)))  m = put(u, i, 0.5 * take(u, i))\n"
+        "    p = p - put(0, i, take(u, i) + 0.1 * normal 'rank cols') - 0.1 * put(u, j, normal 'rows rank' * take(u, "
+        "j, 'cols'), 'cols') end,\n"
+        "  step = function() p = p - 0.1 * g end }";
+    Side c, g;
+    optc_rule_options o = {.text = text, .param = _i ? OPTC_F64 : OPTC_F32};
+    use_shapes(getenv("OPTC_TEST_SMALL") ? small : large);
+    open_side(&c, "cpu", o, 0);
+    open_side(&g, "cuda", o, 0);
+    for (int step = 1; step <= 3; step++)
+        step_both(&c, &g, step);
+    compare_within(text, &c, &g, 0);
+    close_side(&c, 0);
+    close_side(&g, 0);
+}
+END_TEST
+
 /* Any workspace gives the same bits: in batches and rounds, one matrix or all. This holds where no library chooses an
  * algorithm by its workspace. Of a large workspace only the needed part is allocated. */
 START_TEST(any_workspace)
@@ -407,6 +432,7 @@ void add_factors(TCase *t)
 {
     tcase_add_loop_test(t, a_call_fails, 0, 2);
     tcase_add_loop_test(t, as_on_the_cpu, 0, NRULES * 4);
+    tcase_add_loop_test(t, selected_rows, 0, 2);
     tcase_add_loop_test(t, any_workspace, 0, 4);
     tcase_add_loop_test(t, root_errors, 0, 6);
     tcase_add_loop_test(t, orthonormal_columns, 0, 3);

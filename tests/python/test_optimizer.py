@@ -456,6 +456,75 @@ class Loop(Case):
         with self.assertRaises(AttributeError):
             opt.to_eval
 
+    def test_looksam(self):
+        """The closure is called twice at steps 1, 4, 7, …, and again after loading."""
+        b = model()
+        opt = optc.torch.Optimizer(b.parameters(), "sgd+looksam(0.05,3)", lr=0.05)
+        calls = []
+
+        def closure():
+            calls.append([p.detach().clone() for p in b.parameters()])
+            opt.zero_grad()
+            loss = ((b(X) - Y) ** 2).mean()
+            loss.backward()
+            return loss
+        counts = []
+        for t in range(8):
+            if t == 5:
+                saved = opt.state_dict()
+                opt = optc.torch.Optimizer(b.parameters(), "sgd+looksam(0.05,3)", lr=0.05)
+                opt.load_state_dict(saved)
+            before = len(calls)
+            opt.step(closure)
+            counts.append(len(calls) - before)
+        self.assertEqual(counts, [2, 1, 1, 2, 1, 1, 2, 1])
+        away = sum(((p - q) ** 2).sum() for p, q in zip(*calls[:2])).sqrt().item()
+        self.assertAlmostEqual(away, 0.05, places=5)
+
+    def test_first_gradient_not_finite(self):
+        """If the first gradient of a step is not finite, the step is the rule's own, and so are later ones."""
+        for wrapper in "sam", "friendlysam", "gsam", "wsam", "looksam(0.05,2)":
+            b, calls = model(), []
+            opt = optc.torch.Optimizer(b.parameters(), "sgd+" + wrapper, lr=0.05)
+
+            def closure():
+                calls.append(0)
+                opt.zero_grad()
+                loss = ((b(X) - Y) ** 2).mean()
+                loss.backward()
+                if len(calls) == 1:
+                    next(b.parameters()).grad.fill_(float("nan"))
+                return loss
+            a = model()
+            ((a(X) - Y) ** 2).mean().backward()
+            torch.optim.SGD(a.parameters(), lr=0.05).step()
+            opt.step(closure)
+            for p, q in zip(a.parameters(), b.parameters()):
+                torch.testing.assert_close(p, q, msg=wrapper)
+            for _ in range(3):
+                opt.step(closure)
+            self.assertTrue(all(p.isfinite().all() for p in b.parameters()), wrapper)
+
+    def test_gradients_fail(self):
+        """A closure that fails after `perturb` leaves the parameters where they were."""
+        for wrapper in "sam", "friendlysam", "gsam", "wsam", "looksam":
+            b, calls = model(), []
+            opt = optc.torch.Optimizer(b.parameters(), "sgd+" + wrapper, lr=0.05)
+
+            def closure():
+                calls.append(0)
+                if len(calls) == 2:
+                    raise KeyError
+                opt.zero_grad()
+                loss = ((b(X) - Y) ** 2).mean()
+                loss.backward()
+                return loss
+            before = [p.detach().clone() for p in b.parameters()]
+            with self.assertRaises(KeyError):
+                opt.step(closure)
+            for p, q in zip(b.parameters(), before):
+                self.assertTrue(torch.equal(p, q), wrapper)
+
     def test_static_grads(self):
         a, b = lists(), lists()
         oa, ob = torch.optim.AdamW(a), optc.torch.AdamW(b, static_grads=True)

@@ -49,8 +49,10 @@ import warnings
 import numpy as np
 
 import factor_refs
+import gradient_refs
 import matrix_refs
 import rule_refs
+import select_refs
 
 warnings.filterwarnings("ignore", message="This overload of")      # adabound calls add_ the old way
 import torch
@@ -630,6 +632,8 @@ def main():
     matrix_refs.configs(sys.modules[__name__], args.clones)
     factor_refs.configs(sys.modules[__name__], args.clones)
     rule_refs.configs(sys.modules[__name__], args.clones)
+    gradient_refs.configs(sys.modules[__name__])
+    select_refs.configs(sys.modules[__name__], args.clones)
     unknown = [n for n in args.names if n not in CONFIGS]
     if unknown:
         sys.exit(f"no configuration {', '.join(unknown)}; there are: {' '.join(CONFIGS)}")

@@ -479,6 +479,8 @@ START_TEST(queries)
     ck_assert_str_eq(s.domain, "elem");
     ck_assert_str_eq(optc_rule_entry(adamw, 0), "step");
     ck_assert_ptr_null(optc_rule_entry(adamw, 1));
+    ck_assert_str_eq(optc_rule_gradient(adamw, 1, 0), "step");
+    ck_assert_ptr_null(optc_rule_gradient(adamw, 1, 1));
     ck_assert(strstr(optc_rule_plan(adamw), "28 bytes per element"));
     ck_assert(strstr(optc_device_name(engine), "cpu: "));
     ck_assert_ptr_nonnull(optc_library_text("wrappers/ema"));
@@ -491,6 +493,29 @@ START_TEST(queries)
     char *d = optc_doctor(NULL);
     ck_assert(strstr(d, "compiler") && strstr(d, "cache") && strstr(d, "vectors"));
     free(d);
+}
+END_TEST
+
+/* The loop of optc_rule_gradient in runtime/C.md: the entries of each step, in order. */
+START_TEST(gradients_of_a_step)
+{
+    static const char *const want[] = {"perturb step ", "step ", "step ", "perturb step ", "step "};
+    optc_rule_options o = {.spec = "sgd", .with = "looksam(0.1,3)"};
+    optc_rule *r;
+    OK(optc_compile(engine, &o, &r));
+    for (int64_t t = 1; t <= (int64_t)(sizeof want / sizeof *want); t++) {
+        char found[64] = "";
+        const char *entry;
+        for (int i = 0; (entry = optc_rule_gradient(r, t, i)); i++)
+            snprintf(found + strlen(found), sizeof found - strlen(found), "%s ", entry);
+        ck_assert_str_eq(found, want[t - 1]);
+    }
+    ck_assert_str_eq(optc_rule_gradient(r, 0, 0), "perturb");           /* those of any step */
+    ck_assert_str_eq(optc_rule_gradient(r, 0, 1), "step");
+    ck_assert_ptr_null(optc_rule_gradient(r, 0, 2));
+    ck_assert_ptr_null(optc_rule_gradient(r, -1, 0));
+    ck_assert_ptr_null(optc_rule_gradient(NULL, 1, 0));
+    OK(optc_release(r));
 }
 END_TEST
 
@@ -514,6 +539,7 @@ Suite *api_suite(void)
     tcase_add_test(t, values_for_the_reader);
     tcase_add_test(t, clashing_views);
     tcase_add_test(t, queries);
+    tcase_add_test(t, gradients_of_a_step);
     suite_add_tcase(s, t);
     return s;
 }

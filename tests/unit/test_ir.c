@@ -154,6 +154,9 @@ static const char *const strange[] = {
          "p = p - g * global.max(p * g)"),
     RULE("extra = function() p = p + 1 end, other = function() end,", "p = p - g"),
     RULE("", "p = 0"),
+    RULE("rank = { share = 0.3, of = \"rows\" }, matrix = function() local i = topk(rowsum(g)) p = put(p, i, g) - "
+         "put(0, i, tanh(mm(normal \"rank\", take(g, i)))) end,", "p = p - g"),
+    RULE("up = function() p = p + g end, gradients = { { \"up\", every = 7, offset = 3 }, \"step\" },", "p = p - g"),
 };
 
 START_TEST(strange_reads_back) { round_trip(strange[_i], of(strange[_i]), NULL, NULL); }

@@ -277,7 +277,7 @@ static void run(const RefFile *r, optc_type type, bool bounds)
         set_grads(&f, s, false, r->pull);
         set_rates(&f, r, s);
         char *m = NULL;
-        if (*entry && (sam || (s - 1) % r->period == 0)) {
+        if (*entry && (sam ? optc_rule_gradient(f.rule, s, 1) != NULL : (s - 1) % r->period == 0)) {
             set_grads(&f, s, !sam, 0);
             m = look ? step_in_bounds(&f, entry) : (optc_run(f.binding, entry), NULL);
             ck_assert_msg(!m, "%s, %s %d: %s", r->name, entry, s, m);

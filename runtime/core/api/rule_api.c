@@ -85,6 +85,11 @@ const char *optc_rule_entry(const optc_rule *r, int i)
     return r && i >= 0 && i < r->program->nentry ? r->program->entry[i].name : NULL;
 }
 
+const char *optc_rule_gradient(const optc_rule *r, int64_t step, int i)
+{
+    return r && step >= 0 && i >= 0 ? program_gradient(r->program, step, i) : NULL;
+}
+
 const char *optc_rule_input(const optc_rule *r, int i)
 {
     const ProgArray *m = nth_array(r, MEM_INPUT, false, i);

@@ -96,12 +96,6 @@ static optc_status fill_group(optc_binding *b, const optc_group *group, Group *g
     return OPTC_OK;
 }
 
-static int64_t directions(const Program *p, Shape s)
-{
-    int64_t most = s.rows < s.cols ? s.rows : s.cols;
-    return p->rank < most ? p->rank : most;
-}
-
 static uint64_t hash_number(uint64_t h, uint64_t x) { return (h ^ x) * 1099511628211u; }
 
 static uint64_t tensor_identity(const optc_tensor *t, int group)
@@ -163,7 +157,7 @@ static optc_status fill_tensor(optc_binding *b, const optc_tensor *t, int at, in
     TensorFacts piece = facts;
     piece.dim = t->shape;
     x->whole = facts_shape(&facts, view_of(p, &facts));
-    x->whole.rank = directions(p, x->whole);
+    x->whole.rank = rank_length(p->rank, p->share, x->whole);
     x->whole.block = p->block;
     x->shape = facts_shape(&piece, view_of(p, &facts));
     x->shape.rank = x->whole.rank;

@@ -409,11 +409,15 @@ CORE optc_status add_order(const optc_binding *b, GpuCalls *x, const ProgStage *
         return OPTC_OK;
     int a = whole_set(x, c->a, group, 0), to = whole_set(x, c->out, group, 0);
     if (c->callee == CALL_SORT) {
-        own_of(&f, KERNEL_SORT, a, to, 1, f.m);
+        int64_t all = dom_len_inside(p->array[c->a].dom, g->shape);
+        own_of(&f, KERNEL_SORT, a, to, 1, all)->k = f.m;
     } else {
         CallStep *s = own_of(&f, KERNEL_TAKE, a, to, f.m, f.n);
+        Dom from = p->array[c->a].dom;
         s->b = whole_set(x, c->b, group, 0);
         s->flags = c->flags & OF_COLS && !vector ? 1 : 0;
+        s->k = vector ? dom_len_inside(from, g->shape) : axis_len(dom_matrix(from, s->flags == 1).down, g->shape);
+        f.fits = f.fits && s->k <= INT_MAX;
     }
     return f.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
 }

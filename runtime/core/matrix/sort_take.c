@@ -7,7 +7,8 @@
 
 CORE double order_flops(const Program *p, const ProgCall *c, Shape s)
 {
-    return (double)s.slices * callee_flops(c->callee, (double)dom_len_inside(p->array[c->a].dom, s), 1);
+    int of = c->callee == CALL_SORT ? c->a : c->out;
+    return (double)s.slices * callee_flops(c->callee, (double)dom_len_inside(p->array[of].dom, s), 1);
 }
 
 static bool along_one(Dom d) { return !dom_wide(d) && !dom_square(d); }
@@ -19,8 +20,9 @@ CORE optc_status order_check(const Program *p, const ProgStage *s)
     if (c->a < 0 || c->out < 0 || c->a == c->out || (c->b >= 0) != take || (take && c->b == c->out) || c->c >= 0)
         return bad_call(p, s, "the call lacks an operand, has one too many, or would overwrite one");
     Dom a = p->array[c->a].dom, out = p->array[c->out].dom, by = take ? p->array[c->b].dom : a;
-    if (a != out || dom_wide(a) || p->array[c->a].type != p->array[c->out].type || !along_one(by) ||
-        (take && (dom_matrix(by, false).down != dom_matrix(a, along_one(a) ? false : (c->flags & OF_COLS) != 0).down ||
+    bool fits = take ? take_fits(c->flags, a, out) : sort_fits(c->flags, a, out);
+    if (!fits || p->array[c->a].type != p->array[c->out].type || !along_one(by) ||
+        (take && (dom_matrix(by, false).down != dom_matrix(out, dom_square(out) && c->flags & OF_COLS).down ||
                   p->array[c->b].type != p->array[c->a].type)))
         return bad_call(p, s, "the operands do not fit");
     if ((a != ELEM && dom_of_block(a) != blocked) || dom_of_block(by) != blocked)
@@ -71,7 +73,7 @@ CORE void sort_run(const optc_binding *b, const ProgCall *c, const Tensor *t, in
     int64_t *indices = (int64_t *)(x + a.rows), *sorted;
     matrix_view_load(x, &a);
     sorted = sort_indices(x, a.rows, indices, indices + a.rows);
-    for (int64_t i = 0; i < a.rows; i++)
+    for (int64_t i = 0; i < out.rows; i++)
         x[i] = (double)sorted[i];
     matrix_view_store(&out, x);
 }
@@ -81,7 +83,7 @@ enum { TAKE_ROWS = 64 };
 
 CORE int64_t take_jobs(const Program *p, const ProgCall *c, Shape s)
 {
-    MatrixAxes m = dom_matrix(p->array[c->a].dom, false);
+    MatrixAxes m = dom_matrix(p->array[c->out].dom, false);
     return axis_len(m.across, s) ? s.slices * count_up(axis_len(m.down, s), TAKE_ROWS) : 0;
 }
 
@@ -102,12 +104,12 @@ static void take_one(const MatrixView *out, int64_t i, int64_t j, const MatrixVi
 
 CORE void take_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, int thread)
 {
-    MatrixAxes m = dom_matrix(b->program->array[c->a].dom, false);
+    MatrixAxes m = dom_matrix(b->program->array[c->out].dom, false);
     int64_t jobs = count_up(axis_len(m.down, t->shape), TAKE_ROWS), nth = job / jobs;
     int64_t from = job % jobs * TAKE_ROWS;
     MatrixView a = matrix_view(b, t, c->a, nth), out = matrix_view(b, t, c->out, nth),
         order = matrix_view(b, t, c->b, nth);
-    int64_t end = from + TAKE_ROWS < a.rows ? from + TAKE_ROWS : a.rows;
+    int64_t end = from + TAKE_ROWS < out.rows ? from + TAKE_ROWS : out.rows;
     bool cols = (c->flags & OF_COLS) != 0;
     size_t size = a.f64 ? sizeof(double) : sizeof(float);
     (void)thread;
@@ -116,7 +118,7 @@ CORE void take_run(const optc_binding *b, const ProgCall *c, const Tensor *t, in
         if (!cols && k >= 0)
             memcpy(out.at + (size_t)(i * out.row_stride) * size, a.at + (size_t)(k * a.row_stride) * size,
                    (size_t)a.cols * size);
-        for (int64_t j = 0; j < a.cols && (cols || k < 0); j++)
+        for (int64_t j = 0; j < out.cols && (cols || k < 0); j++)
             take_one(&out, i, j, &a, k, cols ? index_at(&order, j, a.cols) : j);
     }
 }

@@ -245,6 +245,14 @@ class Rule:
     def entries(self):
         return [decoded(lib.optc_rule_entry(self.handle, i)) for i in range(lib.optc_rule_entries(self.handle))]
 
+    def gradients(self, step=0):
+        """The entries of a training step (1, 2, …) in order; each needs fresh gradients: ["perturb", "step"]. Step 0:
+        those of any step"""
+        found, i = [], 0
+        while entry := lib.optc_rule_gradient(self.handle, step, i):
+            found, i = found + [decoded(entry)], i + 1
+        return found
+
     def inputs(self):
         return [decoded(lib.optc_rule_input(self.handle, i)) for i in range(lib.optc_rule_inputs(self.handle))]
 

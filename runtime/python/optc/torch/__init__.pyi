@@ -437,6 +437,30 @@ class Dion(Optimizer):
                  int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
                  ...
 
+class Dion2(Optimizer):
+    """Muon of the rows or columns with the largest momentum, a share of them at each step; AdamW for what is no
+    matrix. Ahn et al. 2025, arXiv:2512.16928"""
+    def __init__(self, params: Any, lr: Number = 0.01, ef_decay: Number = 0.95, weight_decay: Number = 0.01, *,
+                 fraction: Number = 0.25, scale: str = 'spectral', coefficients: str = 'polar_express_5', adamw_beta1:
+                 Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001,
+                 adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_:
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None, group: Any = None) -> None: ...
+
+class Dion3(Optimizer):
+    """NorMuon of the rows with the largest momentum, a share of them at each step; AdamW for what is no matrix. Ahn
+    et al. 2025, arXiv:2512.16928; Li et al. 2025, arXiv:2510.05491; github.com/microsoft/dion"""
+    def __init__(self, params: Any, lr: Number = 0.01, mu: Number = 0.95, beta2: Number = 0.95, weight_decay: Number =
+                 0.01, eps: Number = 1e-08, *, fraction: Number = 0.25, scale: str = 'spectral', coefficients: str =
+                 'polar_express_5', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08,
+                 adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize:
+                 bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
+                 Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0, process_group: Any = None, group: Any = None) -> None: ...
+
 class DoG(Optimizer):
     """SGD whose rate is the distance from the first weights over the root of summed squared gradients; lr stays 1.
     Ivgi, Hinder and Carmon 2023, arXiv:2302.12022"""

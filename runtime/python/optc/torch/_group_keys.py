@@ -53,8 +53,9 @@ class GroupKeys:
         self.told = set()                              # warnings of types that were issued
 
     def __setstate__(self, state):
-        """Older pickles have one type for all states."""
+        """Older pickles have one type for all states, and do not list gradients."""
         state = dict(state)
+        state.setdefault("gradients", ["perturb", "step"] if "perturb" in state.get("entries", ()) else ["step"])
         if "types" not in state:
             kind = state.pop("state_type", None)
             state["types"] = {"state": kind} if kind else {}
@@ -63,7 +64,7 @@ class GroupKeys:
 
     def defaults(self, given):
         """The defaults of groups: the given values, and the rule's for the others."""
-        self.entries, self.is_global, self.seen = [], False, set()
+        self.entries, self.gradients, self.is_global, self.seen = [], [], False, set()
         rule = self._consider(self.spec, self.options)
         self.ranges, self.rest = rule.hypers(), rule.field("fallback") or None
         self.declared = {n: v for n, v in rule.options().items()      # without the options of wrappers
@@ -85,7 +86,7 @@ class GroupKeys:
             raise ValueError("differentiable=True: a step of optc is not differentiable")
         self.check(found)
         self.base = found
-        self.entries, self.is_global, self.seen = [], False, set()
+        self.entries, self.gradients, self.is_global, self.seen = [], [], False, set()
         self.consider(found)
         if found.get("maximize"):
             self._may_go_up()
@@ -113,6 +114,7 @@ class GroupKeys:
     def _consider(self, spec, options):
         rule = asked(**self.compiled(spec, options))
         self.entries = self.entries + [e for e in rule.entries() if e not in self.entries]
+        self.gradients = max(self.gradients, rule.gradients(), key=len)
         self.is_global = self.is_global or has_global(rule)
         self.seen.add((spec, option_text(options)))
         return rule

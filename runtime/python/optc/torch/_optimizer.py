@@ -263,8 +263,8 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
 
     # ---- a step ----
     def step(self, closure=None):
-        """Takes one step. A closure is called first, and its loss is returned. With the wrapper `sam` it is called
-        twice, the second time at the point that `perturb` moved to."""
+        """Takes one step. A closure is called first, and its loss is returned. Rules that take several gradients, such
+        as those with the wrapper `sam`, call it once for each: Rule.gradients lists the entries in between."""
         if _compiling() or _frame_hook() not in (None, False):     # traced, or in a frame between two graphs
             return _uncompiled_step(self, closure)
         return self._step_with_hooks(closure)
@@ -281,8 +281,8 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
         try:
             if closure is not None:
                 loss = self._loss = self._called(closure)
-                if "perturb" in self._rule.entries:
-                    self._step_perturbed(closure)
+                if len(self._rule.gradients) > 1:
+                    self._step_by_gradients(closure)
                     return loss
             if not self._release:
                 self.run("step")
@@ -294,11 +294,17 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
         with torch.enable_grad():
             return closure()
 
-    def _step_perturbed(self, closure):
+    def _step_by_gradients(self, closure):
+        """Runs the entries of this step; the closure was called for the first one."""
+        with torch.inference_mode(False) if torch.is_inference_mode_enabled() else nothing:
+            self._ready()                              # the count of steps is known once tensors are bound
+        steps, rule = max(((b.binding.get_t(), b.rule) for b in self._bounds), key=lambda x: x[0], default=(0, None))
+        first, *others = rule.gradients(steps + 1) if rule else ["step"]
         try:
-            self.run("perturb")
-            self._loss = self._called(closure)
-            self.run("step")
+            self.run(first)
+            for entry in others:
+                self._loss = self._called(closure)
+                self.run(entry)
         except BaseException:                          # moves the parameters back
             _state.restore(self)
             raise

@@ -275,13 +275,13 @@ def copied(opt):
 
 @torch.no_grad()
 def restore(opt):
-    """Moves the parameters back that `sam` has moved."""
+    """Moves the parameters back that `sam` or its kin has moved: where its state `up` is 1, to its state `saved`."""
     for p, (b, i) in opt._places.items():
         views = b.live(i)
-        if "sam.saved" in views and "sam.up" in views:
-            here = b.params[i]
-            here.copy_(torch.where(views["sam.up"] > 0, local(views["sam.saved"]).to(here.dtype), here))
-            views["sam.up"].zero_()
+        for up in [n for n in views if n.endswith(".up") and n[:-2] + "saved" in views]:
+            here, saved = b.params[i], views[up[:-2] + "saved"]
+            here.copy_(torch.where(views[up] > 0, local(saved).to(here.dtype), here))
+            views[up].zero_()
 
 
 # ---- files ----

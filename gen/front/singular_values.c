@@ -1,0 +1,81 @@
+/* svd, spectral_norm and nuclear_norm: by eigenvectors of the smaller Gram matrix. They add no operation.
+ *
+ *   wide x:  w, U = eigh(x x.T), V = x.T U / s;   tall x:  w, V = eigh(x.T x), U = x V / s;   s = sqrt(w)
+ *
+ * Squares lose half of the digits: singular values below the square root of the precision, times the largest one, are
+ * not accurate. A column that belongs to a singular value of 0 is 0. */
+#include "gen/front/matrix_values.h"
+
+#include <string.h>
+
+static Dom dom_at(lua_State *L, Ref r) { return (Dom)trace_of(L)->rule->g.n[r].dom; }
+static Ref zero(lua_State *L) { return node_const(&trace_of(L)->rule->g, 0); }
+
+/* x without its transpose, as the first argument; wide: no more rows than columns. */
+typedef struct Matrix { Ref x; bool transposed, wide; } Matrix;
+
+static Matrix read_matrix(lua_State *L, const char *what, int most)
+{
+    Trace *t = trace_of(L);
+    inside_entry(L, what);
+    lang_count(L, what, 1, most);
+    Ref x = lang_num(L, 1, what, most);
+    Matrix m = {x, t->rule->g.n[x].op == OP_TRANSPOSE, false};
+    if (m.transposed)
+        m.x = t->rule->g.n[x].arg[0];
+    if (!dom_square(dom_at(L, m.x)))
+        spec_error(L, "%s takes a matrix; it got %s", what, describe(t, x));
+    t->spec[t->at].uses_view = true;
+    m.wide = matrix_is_wide(L, dom_at(L, m.x));
+    return m;
+}
+
+static MatrixEigen eigen_of(lua_State *L, const char *what, Matrix m, bool first)
+{
+    Ref turned = matrix_transpose(L, m.x);
+    return matrix_eigh(L, matrix_product(L, what, m.wide ? m.x : turned, m.wide ? turned : m.x, true), first, NONE);
+}
+
+static Ref roots(lua_State *L, Ref w)                      /* of eigenvalues; rounding may leave some below 0 */
+{
+    return trace_op(L, OP_SQRT, trace_op(L, OP_MAX, w, zero(L)), NONE);
+}
+
+int l_svd(lua_State *L)
+{
+    bool first = lua_type(L, 2) == LUA_TSTRING && !strcmp(lua_tostring(L, 2), "rank");
+    if (!lua_isnoneornil(L, 2) && !first)
+        return spec_error(L, "svd(x) gives singular vectors and values, and svd(x, \"rank\") the first `rank` of them: "
+                             "local U, s, V = svd(x)");
+    Matrix m = read_matrix(L, "svd", 2);
+    MatrixEigen e = eigen_of(L, "svd", m, first);
+    Ref s = roots(L, e.w), by = m.wide ? matrix_transpose(L, m.x) : m.x;
+    Ref other = trace_op(L, OP_DIV, matrix_product(L, "svd", by, e.v, false), s);
+    other = trace_op3(L, OP_WHERE, trace_op(L, OP_LT, zero(L), s), other, zero(L));
+    bool own_first = m.wide != m.transposed;               /* of x.T the two sides are exchanged */
+    push_value(L, own_first ? e.v : other);
+    push_value(L, matrix_transpose(L, s));
+    push_value(L, own_first ? other : e.v);
+    return 3;
+}
+
+static int l_spectral_norm(lua_State *L)
+{
+    Matrix m = read_matrix(L, "spectral_norm", 1);
+    push_value(L, roots(L, trace_fold(L, OP_RMAX, eigen_of(L, "spectral_norm", m, false).w, SLICE)));
+    return 1;
+}
+
+static int l_nuclear_norm(lua_State *L)
+{
+    Matrix m = read_matrix(L, "nuclear_norm", 1);
+    push_value(L, trace_fold(L, OP_SUM, roots(L, eigen_of(L, "nuclear_norm", m, false).w), SLICE));
+    return 1;
+}
+
+void singular_open(lua_State *L)
+{
+    static const luaL_Reg own[] = {{"svd", l_svd}, {"spectral_norm", l_spectral_norm},
+                                   {"nuclear_norm", l_nuclear_norm}, {NULL, NULL}};
+    luaL_setfuncs(L, own, 0);
+}

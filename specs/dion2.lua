@@ -1,0 +1,37 @@
+-- Selects along the shorter side: rows of wide matrices, columns of tall ones. The rest of the momentum stays for later
+-- steps. As microsoft/dion 0a059a4 with flatten = true, on one process; ef_decay and fraction are its names.
+-- products: f16 as in Muon; singular values only have to come near 1.
+return optimizer {
+  name  = "dion2",
+  cite  = "Ahn et al. 2025, arXiv:2512.16928",
+  doc   = "Muon of the rows or columns with the largest momentum, a share of them at each step; " ..
+          "AdamW for what is no matrix",
+  hyper = {
+    lr = { 0.01, min = 0 }, ef_decay = { 0.95, min = 0 }, weight_decay = { 0.01, min = 0 },
+  },
+  options = {
+    fraction = 0.25, scale = { "spectral", "rms", "none" },
+    coefficients = { "polar_express_5", "jordan", "quintic", "polar_express", "cans" },
+  },
+  rank  = { share = "fraction", of = "side" },
+  products = "f16",
+  state = { m = zeros },
+  step  = rule "adamw",
+  matrix = function()
+    local size, u = 1, m + g
+    if scale == "spectral" then size = sqrt(nrows / ncols) end
+    if scale == "rms" then size = 0.2 * sqrt(max(nrows, ncols)) end
+    p = shrink(p, lr * weight_decay)
+    if nrows <= ncols then
+      local i = topk(rowsum(abs(u)))
+      local o = polar(take(u, i), { coefficients = coefficients })
+      m = put(u, i, ef_decay * take(u, i))
+      p = descend(p, put(0, i, o), lr * size)
+    else
+      local i = topk(colsum(abs(u)))
+      local o = polar(take(u, i, "cols"), { coefficients = coefficients })
+      m = put(u, i, ef_decay * take(u, i, "cols"), "cols")
+      p = descend(p, put(0, i, o, "cols"), lr * size)
+    end
+  end,
+}

@@ -1,0 +1,32 @@
+-- As sam, but the point uphill leaves out the mean of earlier gradients: what is left is the noise of the batch.
+-- Follows pytorch_optimizer 4.1: the first step perturbs by the gradient itself. A tensor may miss either entry, as
+-- with sam.
+return wrapper {
+  name  = "friendlysam",
+  cite  = "Li et al. 2024, arXiv:2403.12350",
+  doc   = "SAM whose perturbation leaves out the mean of earlier gradients; entries perturb and step",
+  args  = { "rho", "sigma" },
+  hyper = {
+    rho = { 0.05, min = 0 }, sigma = { 1, min = 0 }, lmbda = { 0.9, min = 0, max = 1 }, eps = { 1e-12, min = 0 },
+  },
+  options = { adaptive = false },
+  state = { saved = copy(p), mean_g = zeros, seen = zeros "tensor", up = zeros "tensor" },
+  gradients = { "perturb", "step" },
+  perturb = function()
+    saved = where(gt(up, 0), saved, p)
+    local uphill = g - sigma * mean_g
+    local size = global.norm(uphill)
+    if adaptive then size, uphill = global.norm(saved * uphill), saved * saved * uphill end
+    p = where(isfinite(size), saved + (rho / (size + eps)) * uphill, saved)
+    when(isfinite(size), function()                  -- a gradient that is not finite is not used
+      mean_g = where(gt(seen, 0), lerp(mean_g, g, 1 - lmbda), g)
+      seen = 1
+    end)
+    up = 1
+  end,
+  step  = function()
+    p = where(gt(up, 0), saved, p)
+    up = 0
+    inner()
+  end,
+}

@@ -1,0 +1,28 @@
+-- As sam, but the step leaves out a part of the first gradient: what is orthogonal to the second one grows the gap
+-- between the loss uphill and the loss here. rho and alpha are fixed here; the paper lowers rho with lr, by the caller.
+return wrapper {
+  name  = "gsam",
+  cite  = "Zhuang et al. 2022, arXiv:2203.08065",
+  doc   = "SAM that also lowers the gap between the loss uphill and at the weights; entries perturb and step",
+  args  = { "rho", "alpha" },
+  hyper = { rho = { 0.05, min = 0 }, alpha = { 0.4, min = 0, max = 1 }, eps = { 1e-12, min = 0 } },
+  options = { adaptive = false },
+  state = { saved = copy(p), first = zeros { type = "f32" }, up = zeros "tensor" },
+  gradients = { "perturb", "step" },
+  perturb = function()
+    saved = where(gt(up, 0), saved, p)
+    local size, uphill = global.norm(g), g
+    if adaptive then size, uphill = global.norm(saved * g), saved * saved * g end
+    p = where(isfinite(size), saved + (rho / (size + eps)) * uphill, saved)
+    first, up = g, where(isfinite(size), 1, 0)       -- a gradient that is not finite is not used
+  end,
+  step  = function()
+    p = where(gt(up, 0), saved, p)
+    local f = where(gt(up, 0), first, 0)
+    local n, nf = global.norm(g), global.norm(f)
+    local cosine = global.sum(f * g) / (n * nf + eps)
+    g = g - alpha * (f - (cosine * nf) * g / (n + eps))
+    up = 0
+    inner()
+  end,
+}

@@ -1,0 +1,32 @@
+-- One step in k computes the gradient uphill, as sam does, and keeps v: its part orthogonal to the gradient at the
+-- weights. The other steps take one gradient and add v, scaled to its norm. k = 1 is sam. Follows pytorch_optimizer
+-- 4.1: norms are per tensor, the first step is one with two gradients. A tensor may miss either entry, as with sam.
+return wrapper {
+  name  = "looksam",
+  cite  = "Liu et al. 2022, arXiv:2203.02714",
+  doc   = "SAM with a second gradient at one step in k; entries perturb and step",
+  args  = { "rho", "k" },
+  hyper = { rho = { 0.1, min = 0 }, alpha = { 0.7, min = 0 }, eps = { 1e-12, min = 0 } },
+  options = { k = 10, adaptive = false },
+  state = { saved = copy(p), first = zeros { type = "f32" }, v = zeros { type = "f32" }, up = zeros "tensor" },
+  gradients = { { "perturb", every = "k", offset = 1 }, "step" },
+  perturb = function()
+    saved = where(gt(up, 0), saved, p)
+    local size, uphill = global.norm(g), g
+    if adaptive then size, uphill = global.norm(saved * g), saved * saved * g end
+    p = where(isfinite(size), saved + (rho / (size + eps)) * uphill, saved)
+    first, up = g, where(isfinite(size), 1, 0)       -- a gradient that is not finite is not used
+  end,
+  step  = function()
+    local here, size = g, norm(g)
+    g = g + alpha * (size / (norm(v) + 1e-8)) * v
+    every(k, { offset = 1 }, function()
+      local a, b = first / max(norm(first), eps), here / max(size, eps)
+      v = where(gt(up, 0), here - (size * sum(a * b)) * a, v)
+      g = here
+    end)
+    p = where(gt(up, 0), saved, p)
+    up = 0
+    inner()
+  end,
+}

@@ -1,0 +1,106 @@
+/* svd, spectral_norm and nuclear_norm, on the evaluator and compiled: U diag(s) V.T is x, U and V have orthonormal
+ * columns, s descends, and the norms are the largest value and the sum of s. */
+#include "tests/harness/help.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char rule[] =
+    "return optimizer { name = 'x', hyper = { lr = 0 }, rank = 2, products = 'f64', view = 'last',\n"
+    "  state = { back = zeros, back_t = zeros, some = zeros, top = zeros 'slice', all = zeros 'slice', first = "
+    "zeros 'rank1', UU = zeros 'rank', VV = zeros 'rank' },\n"
+    "  step = function() p = p - g end,\n"
+    "  matrix = function() local U, s, V = svd(g)  local A, w, B = svd(g, 'rank')  local C, z, D = svd(g.T)\n"
+    "    back = mm(U * s.T, V.T)  some = mm(A * w.T, B.T)  back_t = mm(D * z.T, C.T)\n"
+    "    top, all, first = spectral_norm(g), nuclear_norm(g.T), w\n"
+    "    UU, VV = mm(A.T, A), mm(B.T, B)\n"
+    "    p = p - 0 * g end }";
+
+static const TestShape shapes[] = {{2, {5, 9}}, {2, {9, 5}}, {2, {4, 4}}, {3, {2, 3, 6}}, {2, {1, 3}}, {2, {3, 1}}};
+enum { NSHAPE = sizeof shapes / sizeof *shapes };
+
+static void near(const char *what, int tensor, double got, double want, double within)
+{
+    ck_assert_msg(fabs(got - want) <= within, "%s of tensor %d: %.17g, not %.17g", what, tensor, got, want);
+}
+
+static void read_state(const Fixture *f, int k, const char *name, double *to, int64_t n)
+{
+    OK(optc_state_read(f->binding, k, name, to, n));
+}
+
+static void check_singular(const Fixture *f, int k)
+{
+    int r = shapes[k].rank;
+    int64_t rows = shapes[k].dim[r - 2], cols = shapes[k].dim[r - 1], n = rows * cols, slices = f->count[k] / n;
+    int64_t side = rows < cols ? rows : cols, some = side < 2 ? side : 2;
+    double back[64], back_t[64], part[64], s[4], top[2], sum[2], u[8], v[8], left = 0, squares = 0;
+    const double *g = f->g[k];
+    read_state(f, k, "back", back, f->count[k]), read_state(f, k, "back_t", back_t, f->count[k]);
+    read_state(f, k, "some", part, f->count[k]), read_state(f, k, "first", s, slices * some);
+    read_state(f, k, "top", top, slices), read_state(f, k, "all", sum, slices);
+    read_state(f, k, "UU", u, slices * some * some), read_state(f, k, "VV", v, slices * some * some);
+    for (int64_t i = 0; i < f->count[k]; i++) {
+        near("U s V.T", k, back[i], g[i], 1e-12), near("svd of x.T", k, back_t[i], g[i], 1e-12);
+        left += (g[i] - part[i]) * (g[i] - part[i]);
+        squares += g[i] * g[i];
+    }
+    for (int64_t i = 0; i < slices * some * some; i++) {
+        double one = i % (some * some) % (some + 1) == 0;
+        near("U.T U", k, u[i], one, 1e-10), near("V.T V", k, v[i], one, 1e-10);
+    }
+    for (int64_t i = 0; i < slices; i++) {
+        near("spectral norm", k, top[i], s[i * some], 1e-12);
+        ck_assert(some < 2 || s[i * some] >= s[i * some + 1]);
+        double held = s[i * some] + (some > 1 ? s[i * some + 1] : 0);
+        ck_assert_msg(sum[i] >= held - 1e-12 && (side > some || sum[i] <= held + 1e-12), "nuclear norm %g", sum[i]);
+        for (int64_t x = 0; x < some; x++)
+            squares -= s[i * some + x] * s[i * some + x];
+    }
+    near("what the first two leave", k, left, squares, 1e-10);         /* Eckart and Young */
+}
+
+START_TEST(singular)
+{
+    Fixture f;
+    optc_engine_options eo = {.threads = 2, .cache_dir = getenv("OPTC_TEST_CACHE"), .compiler = _i ? NULL : "",
+                              .no_builtin = !_i};
+    fix_open(&f, &eo, &(optc_rule_options){.spec = "x", .text = rule, .param = OPTC_F64}, shapes, NSHAPE, NULL, 0);
+    for (int k = 0; k < f.n; k++)
+        for (int64_t i = 0; i < f.count[k]; i++)
+            ((double *)f.g[k])[i] = ref_value(k, 1, i);
+    OK(optc_step(f.binding));
+    for (int k = 0; k < f.n; k++)
+        check_singular(&f, k);
+    fix_close(&f);
+}
+END_TEST
+
+/* A zero matrix: all values are 0, and the side that is divided by them is 0 instead of NaN. */
+START_TEST(of_zero)
+{
+    Fixture f;
+    fix_open(&f, &(optc_engine_options){.threads = 1, .compiler = "", .no_builtin = 1},
+             &(optc_rule_options){.spec = "x", .text = rule, .param = OPTC_F64}, &(TestShape){2, {2, 3}}, 1, NULL, 0);
+    memset(f.g[0], 0, 6 * sizeof(double));
+    OK(optc_step(f.binding));
+    double back[6], top;
+    read_state(&f, 0, "back", back, 6), read_state(&f, 0, "top", &top, 1);
+    for (int i = 0; i < 6; i++)
+        ck_assert(back[i] == 0);
+    ck_assert(top == 0);
+    fix_close(&f);
+}
+END_TEST
+
+Suite *singular_values_suite(void)
+{
+    Suite *s = suite_create("singular_values");
+    TCase *t = tcase_create("svd");
+    tcase_set_timeout(t, 60);
+    tcase_add_loop_test(t, singular, 0, 2);
+    tcase_add_test(t, of_zero);
+    suite_add_tcase(s, t);
+    return s;
+}
