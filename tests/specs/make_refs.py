@@ -31,6 +31,8 @@ STRIDE, … So an error of any one element still shows. The lines:
     entry update_hessian 3     this entry runs with second gradients ahead of steps 1, 4, 7, …, if present
     look to_eval to_train      values are read between these two entries, if present
     pull 4.0                   4 p is added to each gradient, if present: gradients of successive steps agree
+    tag head                   all tensors have this tag, if present
+    group 2 lr=0.01            tensors from the third on are a second group with these hyperparameters, if present
     source torch.optim.AdamW 2.13.0
 
 Tensors, first weights and gradients come from `value`, which a few lines of C repeat exactly. A gradient is fresh at
@@ -50,6 +52,7 @@ import numpy as np
 
 import factor_refs
 import matrix_refs
+import more_refs
 import rule_refs
 
 warnings.filterwarnings("ignore", message="This overload of")      # adabound calls add_ the old way
@@ -243,10 +246,11 @@ RUN = {}                                                            # the config
 
 
 def config(name, spec, source, run, options="", wrap="", state="", shapes=SHAPES, native=True, schedule=False,
-           steps=STEPS, entry="", look="", pull=0.0, **hyper):
+           steps=STEPS, entry="", look="", pull=0.0, tag="", group=None, **hyper):
     hyper = {k.replace("__", "."): v for k, v in hyper.items()}
     CONFIGS[name] = dict(spec=spec, source=source, run=run, options=options, wrap=wrap, state=state, shapes=shapes,
-                         native=native, entry=entry, look=look, pull=pull, schedule=schedule, steps=steps,
+                         native=native, entry=entry, look=look, pull=pull, schedule=schedule, steps=steps, tag=tag,
+                         group=group,
                          saved=SAVED if steps == STEPS else (steps,), hyper=Hypers(hyper))
 
 
@@ -613,7 +617,9 @@ def make(name):
     lines += [] if c["native"] else ["native no"]
     lines += ["schedule " + " ".join(scheduled(c["hyper"]))] if c["schedule"] else []
     lines += [f"steps {c['steps']}", "saved " + " ".join(map(str, c["saved"])), f"exact {exact}"]
-    lines += [f"{k} {c[k]}" for k in ("state", "entry", "look", "pull") if c[k]]
+    lines += [f"{k} {c[k]}" for k in ("state", "entry", "look", "pull", "tag") if c[k]]
+    if c["group"]:
+        lines += [f"group {c['group'][0]} " + ",".join(f"{k}={v!r}" for k, v in c["group"][1].items())]
     lines += ["source " + full_source(c["source"])]
     return lines, data
 
@@ -630,6 +636,7 @@ def main():
     matrix_refs.configs(sys.modules[__name__], args.clones)
     factor_refs.configs(sys.modules[__name__], args.clones)
     rule_refs.configs(sys.modules[__name__], args.clones)
+    more_refs.configs(sys.modules[__name__], args.clones)
     unknown = [n for n in args.names if n not in CONFIGS]
     if unknown:
         sys.exit(f"no configuration {', '.join(unknown)}; there are: {' '.join(CONFIGS)}")

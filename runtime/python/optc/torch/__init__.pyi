@@ -82,6 +82,32 @@ class ADOPT(Optimizer):
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
                  int = 0, process_group: Any = None, group: Any = None) -> None: ...
 
+class APOLLO(Optimizer):
+    """Gradients scaled column by column as Adam would scale a random projection of them; AdamW for the rest. Zhu et
+    al. 2024, arXiv:2412.05270"""
+    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
+                 1e-06, weight_decay: Number = 0, scale: Number = 1, growth: Number = 1.01, seed: Number = 0, *,
+                 directions: Number = 256, update_proj_gap: Number = 200, scale_front: bool = False, disable_nl: bool
+                 = False, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr:
+                 Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool =
+                 False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
+                 Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0, process_group: Any = None, group: Any = None) -> None: ...
+
+class APOLLOMini(Optimizer):
+    """Gradients scaled matrix by matrix as Adam would scale one random direction of them; AdamW for the rest. Zhu et
+    al. 2024, arXiv:2412.05270"""
+    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
+                 1e-06, weight_decay: Number = 0, scale: Number = 128, growth: Number = 1.01, seed: Number = 0, *,
+                 update_proj_gap: Number = 200, scale_front: bool = False, disable_nl: bool = False, adamw_beta1:
+                 Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001,
+                 adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_:
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None, group: Any = None) -> None: ...
+
 class ASGD(Optimizer):
     """SGD with a decaying rate that keeps the average of its weights in ax. Polyak and Juditsky 1992, SIAM J. Control
     Optim. 30(4)"""
@@ -169,6 +195,16 @@ class AdaHessian(Optimizer):
                  Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None,
                  group: Any = None) -> None: ...
 
+class AdaLomo(Optimizer):
+    """Row and column means of squared gradients, and a rate relative to the size of the weights. Lv et al. 2023,
+    arXiv:2310.10195"""
+    def __init__(self, params: Any, lr: Number = 0.001, eps: Tuple[float, float] = (1e-30, 0.001), clip_threshold:
+                 Number = 1, decay_rate: Number = -0.8, weight_decay: Number = 0, *, maximize: bool = False, with_:
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None, group: Any = None) -> None: ...
+
 class AdaMod(Optimizer):
     """AdamW whose rate of each element is bounded by the running mean of its rates. Ding et al. 2019,
     arXiv:1910.12249"""
@@ -199,6 +235,16 @@ class AdaPNM(Optimizer):
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
                  0, process_group: Any = None, group: Any = None) -> None: ...
+
+class AdaTAM(Optimizer):
+    """Adam to whose momentum a gradient adds more, the better it agrees with it. Malviya et al. 2024,
+    arXiv:2412.18790"""
+    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), decay_rate: Number
+                 = 0.9, eps: Number = 1e-08, weight_decay: Number = 0, *, maximize: bool = False, with_: Sequence[str]
+                 = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None,
+                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
+                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None,
+                 group: Any = None) -> None: ...
 
 class Adadelta(Optimizer):
     """Gradients rescaled by the ratio of running RMS of updates and of gradients. Zeiler 2012, arXiv:1212.5701"""
@@ -339,6 +385,18 @@ class Amos(Optimizer):
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
                  None, group: Any = None) -> None: ...
 
+class Aurora(Optimizer):
+    """Muon with rows (or columns) of the polar factor at equal norms; AdamW for what is no matrix. Aurora, 2026,
+    github.com/tilde-research/aurora-release"""
+    def __init__(self, params: Any, lr: Number = 0.05, momentum: Number = 0.95, pp_beta: Number = 0.5, eps: Number =
+                 1e-07, weight_decay: Number = 0.025, *, nesterov: bool = True, pp_iterations: Number = 2,
+                 adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number =
+                 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_:
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None, group: Any = None) -> None: ...
+
 class CAME(Optimizer):
     """Adafactor with momentum, whose update is divided by a factored measure of its own instability. Luo et al. 2023,
     arXiv:2307.02047"""
@@ -355,6 +413,18 @@ class COCOB(Optimizer):
     def __init__(self, params: Any, lr: Number = 1, alpha: Number = 100, eps: Number = 1e-08, weight_decay: Number =
                  0, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] =
                  None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0, process_group: Any = None, group: Any = None) -> None: ...
+
+class COSMOS(Optimizer):
+    """SOAP's step in the leading directions of the gradient and Muon's in the others; AdamW for the rest. Liu et al.
+    2025, arXiv:2502.17410"""
+    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
+                 1e-08, weight_decay: Number = 0, lr_ratio: Number = 0.1, gamma: Number = 0.2, *, directions: Number =
+                 64, limit: Number = 10000, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number
+                 = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False,
+                 maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
+                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
                  0, process_group: Any = None, group: Any = None) -> None: ...
 
@@ -488,6 +558,18 @@ class Grams(Optimizer):
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
                  None, group: Any = None) -> None: ...
 
+class KLSOAP(Optimizer):
+    """Adam in the eigenvectors of KL-Shampoo's factors; AdamW for the rest and for sides over the limit. Lin et al.
+    2025, arXiv:2509.03378"""
+    def __init__(self, params: Any, lr: Number = 0.003, betas: Tuple[float, float] = (0.9, 0.95), shampoo_beta: Number
+                 = 0.95, eps: Number = 1e-08, weight_decay: Number = 0.01, *, nesterov: bool = False, correct_bias:
+                 bool = True, limit: Number = 4096, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps:
+                 Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool =
+                 False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
+                 = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
+                 sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
+                 int = 0, process_group: Any = None, group: Any = None) -> None: ...
+
 class KLShampoo(Optimizer):
     """Shampoo whose two factors are fitted to each other, with eigenvalues from every step; AdamW for the rest and
     for sides over the limit. Lin et al. 2025, arXiv:2509.03378, as its authors' code has it"""
@@ -538,6 +620,14 @@ class Lion(Optimizer):
                  bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
                  None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
 
+class Lomo(Optimizer):
+    """Plain SGD with clipping, for steps inside the backward pass. Lv et al. 2023, arXiv:2306.09782"""
+    def __init__(self, params: Any, lr: Number = 0.001, weight_decay: Number = 0, *, clip_grad_norm: Number = 0,
+                 clip_grad_value: Number = 0, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
+                 str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+
 class MADGRAD(Optimizer):
     """Dual averaging from the first weights, over a cube root of summed squared gradients; L2 weight decay. Defazio
     and Jelassi 2021, arXiv:2101.11075"""
@@ -557,6 +647,41 @@ class MARS(Optimizer):
                  Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
                  bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
                  None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+
+class MOP(Optimizer):
+    """The exact polar factor of the momentum, times its nuclear norm; AdamW for what is no matrix. NVIDIA 2025,
+    Emerging-Optimizers; scale: Lau, Long and Su 2025, arXiv:2505.21799"""
+    def __init__(self, params: Any, lr: Number = 0.0003, momentum: Number = 0.95, weight_decay: Number = 0.01,
+                 extra_scale_factor: Number = 1, *, nesterov: bool = False, scale: str = 'nuclear_norm', adamw_beta1:
+                 Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001,
+                 adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_:
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None, group: Any = None) -> None: ...
+
+class MOSO(Optimizer):
+    """RMSprop of the momentum in the eigenvectors of the momentum's Gram matrix, on the shorter side; AdamW for the
+    rest. NVIDIA 2026, Emerging-Optimizers; after Vyas et al. 2024, arXiv:2409.11321"""
+    def __init__(self, params: Any, lr: Number = 0.0003, momentum: Number = 0.95, rms_beta: Number = 0.95,
+                 shampoo_beta: Number = 0.95, eps: Number = 1e-08, weight_decay: Number = 0.01, *, max_update_rms:
+                 Number = 0, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08,
+                 adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize:
+                 bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
+                 Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0, process_group: Any = None, group: Any = None) -> None: ...
+
+class Mano(Optimizer):
+    """Momentum without its part along the weights, with columns and rows of norm 1 in turn; AdamW for what is no
+    matrix. Gu and Xie 2026, arXiv:2601.23000"""
+    def __init__(self, params: Any, lr: Number = 0.001, momentum: Number = 0.95, eps: Number = 1e-08, weight_decay:
+                 Number = 0.1, *, nesterov: bool = False, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
+                 adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01,
+                 adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
+                 str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
 
 class Muon(Optimizer):
     """Momentum whose matrices are replaced by their orthogonal factor; AdamW for what is no matrix. Jordan et al.
@@ -584,6 +709,42 @@ class MuonH(Optimizer):
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
                  0, process_group: Any = None, group: Any = None) -> None: ...
 
+class MuonSq(Optimizer):
+    """Muon of the momentum over the root of an elementwise second moment; AdamW for what is no matrix. Muon^2, 2026,
+    arXiv:2604.09967"""
+    def __init__(self, params: Any, lr: Number = 0.02, momentum: Number = 0.95, beta2: Number = 0.95, eps: Number =
+                 1e-10, weight_decay: Number = 0, *, nesterov: bool = True, steps: Number = 0, coefficients: str =
+                 'exact', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr:
+                 Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool =
+                 False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
+                 Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0, process_group: Any = None, group: Any = None) -> None: ...
+
+class Muown(Optimizer):
+    """Muon on the directions of rows and Adam on their norms; AdamW for what is no matrix. Lion et al. 2026,
+    arXiv:2605.10797"""
+    def __init__(self, params: Any, lr: Number = 0.0003, momentum: Number = 0.95, betas: Tuple[float, float] = (0.9,
+                 0.95), eps: Number = 1e-08, weight_decay: Number = 0, extra_scale_factor: Number = 1, *, steps:
+                 Number = 0, coefficients: str = 'jordan', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
+                 adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01,
+                 adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
+                 str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+
+class NAMO(Optimizer):
+    """Muon scaled by the norm of the momentum over the root mean square of gradient norms; AdamW for the rest. NAMO,
+    2026, arXiv:2602.17080"""
+    def __init__(self, params: Any, lr: Number = 0.0003, momentum: Number = 0.95, beta2: Number = 0.95, eps: Number =
+                 1e-08, weight_decay: Number = 0.01, extra_scale_factor: Number = 1, *, nesterov: bool = False, steps:
+                 Number = 0, coefficients: str = 'jordan', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
+                 adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01,
+                 adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
+                 str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+
 class NAdam(Optimizer):
     """Adam with Nesterov momentum under the paper's warm-up of beta1. Dozat 2016, ICLR workshop, Incorporating
     Nesterov Momentum into Adam"""
@@ -592,6 +753,15 @@ class NAdam(Optimizer):
                  False, *, foreach: Optional[bool] = None, maximize: bool = False, capturable: bool = False,
                  differentiable: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] =
                  None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0, process_group: Any = None, group: Any = None) -> None: ...
+
+class Nero(Optimizer):
+    """Steps of lr for each neuron relative to its size, with weights of a neuron kept at mean 0 and norm 1. Liu et
+    al. 2021, arXiv:2102.07227"""
+    def __init__(self, params: Any, lr: Number = 0.01, beta: Number = 0.999, *, constraints: bool = True, maximize:
+                 bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
+                 Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
                  0, process_group: Any = None, group: Any = None) -> None: ...
 
@@ -722,6 +892,28 @@ class RAdamScheduleFree(Optimizer):
                  False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None,
                  workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
 
+class REKLS(Optimizer):
+    """KL-SOAP whose basis is computed anew at every step; AdamW for the rest and for sides over the limit. NVIDIA
+    2026, Emerging-Optimizers; Lin et al. 2025, arXiv:2509.03378"""
+    def __init__(self, params: Any, lr: Number = 0.003, betas: Tuple[float, float] = (0.9, 0.95), shampoo_beta: Number
+                 = 0.95, eps: Number = 1e-08, weight_decay: Number = 0.01, *, limit: Number = 4096, adamw_beta1:
+                 Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001,
+                 adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_:
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None, group: Any = None) -> None: ...
+
+class RMNP(Optimizer):
+    """Momentum whose rows are brought to norm 1; AdamW for what is no matrix. Deng et al. 2026, arXiv:2603.20527"""
+    def __init__(self, params: Any, lr: Number = 0.02, momentum: Number = 0.95, weight_decay: Number = 0, *,
+                 adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number =
+                 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_:
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None, group: Any = None) -> None: ...
+
 class RMSprop(Optimizer):
     """Gradients divided by their running RMS; centred takes the running mean out, momentum_buffer adds momentum.
     Tieleman and Hinton 2012, Coursera lecture 6.5; centred: Graves 2013, arXiv:1308.0850"""
@@ -753,6 +945,17 @@ class Rprop(Optimizer):
                  = False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None,
                  Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any =
                  None) -> None: ...
+
+class SCALE(Optimizer):
+    """Gradients over their RMS along the input axis, with momentum in the last layer only; AdamW for the rest.
+    Glentis et al. 2025, arXiv:2506.16659"""
+    def __init__(self, params: Any, lr: Number = 0.0001, momentum: Number = 0.9, weight_decay: Number = 0, *,
+                 adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number =
+                 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_:
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None, group: Any = None) -> None: ...
 
 class SGD(Optimizer):
     """Gradient descent with heavy-ball or Nesterov momentum and L2 weight decay. Polyak 1964, USSR Comput. Math.
@@ -848,6 +1051,17 @@ class SPlus(Optimizer):
                  bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
                  None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
 
+class SWAN(Optimizer):
+    """SGD with rows of gradients standardised and the matrix whitened; no state. AdamW for what is no matrix. Ma et
+    al. 2024, arXiv:2412.13148"""
+    def __init__(self, params: Any, lr: Number = 0.02, weight_decay: Number = 0, *, ns_steps: Number = 6, beta: Number
+                 = 0.5, post_norm: bool = True, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps:
+                 Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool =
+                 False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
+                 = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
+                 sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
+                 int = 0, process_group: Any = None, group: Any = None) -> None: ...
+
 class Scion(Optimizer):
     """Conditional gradients: spectral norm for matrices, signs for those tagged head, RMS for the rest. Pethick et
     al. 2025, arXiv:2502.07529"""
@@ -890,6 +1104,17 @@ class SimplifiedAdEMAMix(Optimizer):
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
                  None, group: Any = None) -> None: ...
 
+class SinkGD(Optimizer):
+    """Gradients whose rows and columns are brought to equal norms; no state. AdamW for what is no matrix. Scetbon et
+    al. 2025, arXiv:2502.06742"""
+    def __init__(self, params: Any, lr: Number = 0.001, lr_scale: Number = 0.05, eps: Number = 1e-08, weight_decay:
+                 Number = 0, *, sinkhorn_iters: Number = 5, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
+                 adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01,
+                 adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
+                 str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+
 class Sophia(Optimizer):
     """Momentum over a diagonal of the Hessian, clipped element by element; entries update_hessian and step. Liu et
     al. 2023, arXiv:2305.14342"""
@@ -917,6 +1142,16 @@ class StableSPAM(Optimizer):
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
                  Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+
+class TAM(Optimizer):
+    """Momentum to which a gradient adds more, the better it agrees with the momentum. Malviya et al. 2024,
+    arXiv:2412.18790"""
+    def __init__(self, params: Any, lr: Number = 0.001, momentum: Number = 0.9, decay_rate: Number = 0.9, eps: Number
+                 = 1e-08, weight_decay: Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types:
+                 Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
+                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
+                 ...
 
 class Tiger(Optimizer):
     """The sign of the momentum, with decoupled weight decay. Su 2023, kexue.fm/archives/9512,
