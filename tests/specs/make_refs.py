@@ -459,42 +459,6 @@ config("adamw_cautious_apart", "adamw", "timm.optim.AdamWLegacy; with caution", 
        cautious__min_share=1e-3, **{**ADAM, "weight_decay": 0.3}, run=run_torch(make_cautious))
 
 
-class FromAdamW:
-    """Changes the steps of torch's AdamW without decay."""
-
-    def __init__(self, params, h):
-        self.params, self.h, self.radius = params, h, [p.detach().norm() for p in params]
-        self.opt = torch.optim.AdamW(params, lr=h.lr, betas=(h.beta1, h.beta2), eps=h.eps, weight_decay=0)
-        self.param_groups = self.opt.param_groups
-
-    @torch.no_grad()
-    def step(self):
-        before = [p.clone() for p in self.params]
-        self.opt.step()
-        for k, (p, was) in enumerate(zip(self.params, before)):
-            self.change(p, was, was - p, self.param_groups[0]["lr"], self.radius[k])
-
-
-class CautiousDecay(FromAdamW):
-    def change(self, p, was, u, lr, radius):
-        p.sub_(lr * self.h.weight_decay * torch.where(u * was >= 0, was, 0.0))
-
-
-class Hyperball(FromAdamW):
-    def change(self, p, was, u, lr, radius):
-        if p.dim() < 2:
-            p.sub_(lr * self.h.weight_decay * was)
-        else:
-            moved = was - lr * radius * u / u.norm()
-            p.copy_(radius * moved / moved.norm())
-
-
-config("adamw_cautious_decay", "adamw", "the paper's formula, and torch.optim.AdamW", wrap="cautious_decay",
-       **{**ADAM, "weight_decay": 0.3}, run=run_torch(CautiousDecay))
-config("adamw_hyperball", "adamw", "the paper's formula, and torch.optim.AdamW", wrap="hyperball", **ADAM,
-       run=run_torch(Hyperball))
-
-
 def make_adamc(ps, h):
     opt = po.AdamC([{"params": ps, "normalized": True}], lr=h.lr, betas=(h.beta1, h.beta2), eps=h.eps, foreach=False,
                    weight_decay=h.weight_decay)

@@ -12,6 +12,7 @@
     https://github.com/zhuhanqing/APOLLO                        76b3472
     https://github.com/lliu606/COSMOS                           61de180
     https://github.com/NVIDIA-NeMo/Emerging-Optimizers          fd77292
+    https://github.com/gdevos010/simply-pytorch                 dad68d0
 """
 import os
 import sys
@@ -376,3 +377,68 @@ def configs(api, clones):
     source = "lliu606/COSMOS 61de180 and torch.optim.AdamW; iteration in float64"
     both("cosmos", "cosmos", source, cosmos(4), dict(gamma=0.5, beta1=0.5), "directions=4", WIDE, **ADAM, lr_ratio=0.4,
          gamma=0.3)
+
+    # ---- wrappers that take step, rate and decay apart ----
+    class Cautious:
+        """Matrices and vectors alike; the authors have published no code."""
+
+        def __init__(self, params, h):
+            sys.path.insert(0, os.path.join(clones, "simply-pytorch"))
+            from simply_pytorch.optimizers import Adam
+            self.opt = Adam(params, h.lr, (h.beta1, h.beta2), h.eps, h.weight_decay, use_cautious_wd=True)
+            self.step, self.param_groups = self.opt.step, self.opt.param_groups
+    for name, how in (("adamw_cautious_decay", {}), ("adamw_cautious_decay_schedule", SCHEDULED)):
+        config(name, "adamw", "gdevos010/simply-pytorch dad68d0", run(Cautious), wrap="cautious_decay", **how,
+               **{**ADAM, "weight_decay": 0.3})
+
+    def adamh(ps, h):
+        text = text_of(clones, TRACK_3 + "20260430_adamh/6b19a86b-ddfe-476c-9983-2a967bd99ca9.txt")
+        part = between(text, "@torch.no_grad()\ndef scale_invariant_update_", "#                Setup").rstrip("#\n")
+        module = in_float64(clones, "adamh.py", torch=torch, Tensor=torch.Tensor, text=part)
+        return module.AdamH(list(ps), h.lr, (h.beta1, h.beta2), h.eps)
+
+    def plain_adamw(ps, h):
+        return torch.optim.AdamW(ps, lr=h.lr, betas=(h.beta1, h.beta2), eps=h.eps, weight_decay=h.weight_decay)
+    source = "KellerJordan/modded-nanogpt f411b3d and torch.optim.AdamW"
+    for name, how in (("adamw_hyperball", {}), ("adamw_hyperball_schedule", dict(schedule=True, steps=api.LONG,
+                                                                                  native=False))):
+        config(name, "adamw", source, run_matrix(api, adamh, plain_adamw, None, MATRICES), wrap="hyperball",
+               shapes=MATRICES, **how, **ADAM)
+
+    def muonh(ps, h):
+        text = text_of(clones, TRACK_3 + "20260430_muonh/train_gpt_simple_muonh.py")
+        module = in_float64(clones, "muonh.py", torch=torch, Tensor=torch.Tensor, zeropower_via_newtonschulz5=polar,
+                            text=between(text, "def muon_update(", "class MuonH("))
+
+        def update(p, g, kept):
+            u = module.muon_update(g.clone(), kept.setdefault("m", torch.zeros_like(p)), h.momentum)
+            module.scale_invariant_update_(p, u, each.param_groups[0]["lr"])
+        each = Each(ps, h, update)
+        return each
+    config("muon_hyperball", "muon", source + "; in float64", run_matrix(api, muonh, adamw, None, MATRICES),
+           wrap="hyperball", shapes=MATRICES, schedule=True, steps=api.LONG, native=False, **muon, **rest)
+
+    def hooked(hook, **given):
+        """Muon of Emerging-Optimizers with a hook around its step."""
+        def make(ps, h):
+            path = f"Emerging-Optimizers/emerging_optimizers/weight_update_hooks/{hook[0]}.py"
+            return nvidia(clones, "Muon")(ps, h.lr, h.momentum, h.weight_decay, nesterov=True,
+                                          scale_mode="shape_scaling",
+                                          weight_update_hook=getattr(in_float64(clones, path), hook[1])(**given))
+        return make
+    source = NVIDIA + " and torch.optim.AdamW; in float64"
+    for name, wrap, make, more in (
+            ("muon_radial_brake", "radial_brake(0.4,0.7)",
+             hooked(("radial_brake", "RadialBrakeHook"), outward_scale=0.4, inward_scale=0.7),
+             dict(radial_brake__outward_scale=0.4, radial_brake__inward_scale=0.7)),
+            ("muon_relative_update", "relative_update", hooked(("relative_update", "RelativeUpdateHook")), {})):
+        config(name, "muon", source, run_matrix(api, make, adamw, None, MATRICES), wrap=wrap, shapes=MATRICES,
+               schedule=True, steps=api.LONG, native=False, **muon, **rest, **more)
+
+    def mechanic(h):
+        import optax
+        return optax.contrib.mechanize(api.optax_adamw(h), h["mechanic.weight_decay"], h["mechanic.eps"],
+                                       h["mechanic.s_init"])
+    config("adamw_mechanic", "adamw", "optax.contrib.mechanize and optax.adamw", api.optax_run(mechanic),
+           wrap="mechanic(0.02,0.001)", mechanic__weight_decay=0.02, mechanic__s_init=1e-3, mechanic__eps=1e-8,
+           **{**ADAM, "lr": 1.0}, pull=4.0)
