@@ -112,7 +112,8 @@ class ASGD(Optimizer):
     """SGD with a decaying rate that keeps the average of its weights in ax. Polyak and Juditsky 1992, SIAM J. Control
     Optim. 30(4)"""
     def __init__(self, params: Any, lr: Number = 0.01, lambd: Number = 0.0001, alpha: Number = 0.75, t0: Number =
-                 1000000.0, weight_decay: Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types:
+                 1000000.0, weight_decay: Number = 0, foreach: Optional[bool] = None, maximize: bool = False,
+                 differentiable: bool = False, capturable: bool = False, *, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
                  int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
@@ -939,12 +940,12 @@ class RMSpropTF(Optimizer):
 class Rprop(Optimizer):
     """Steps by signs, with a step size for each element that grows while the sign stays and shrinks when it flips.
     Riedmiller and Braun 1993, ICNN"""
-    def __init__(self, params: Any, lr: Number = 0.01, etaminus: Number = 0.5, etaplus: Number = 1.2, step_size_min:
-                 Number = 1e-06, step_size_max: Number = 50, *, maximize: bool = False, with_: Sequence[str] = (),
-                 types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool
-                 = False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None,
-                 Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any =
-                 None) -> None: ...
+    def __init__(self, params: Any, lr: Number = 0.01, etas: Tuple[float, float] = (0.5, 1.2), step_sizes:
+                 Tuple[float, float] = (1e-06, 50), *, capturable: bool = False, foreach: Optional[bool] = None,
+                 maximize: bool = False, differentiable: bool = False, with_: Sequence[str] = (), types: Union[None,
+                 str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
 
 class SCALE(Optimizer):
     """Gradients over their RMS along the input axis, with momentum in the last layer only; AdamW for the rest.
