@@ -80,7 +80,7 @@ class ADOPT(Optimizer):
                  False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
                  = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
-                 int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 int = 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class APOLLO(Optimizer):
     """Gradients scaled column by column as Adam would scale a random projection of them; AdamW for the rest. Zhu et
@@ -93,7 +93,7 @@ class APOLLO(Optimizer):
                  False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class APOLLOMini(Optimizer):
     """Gradients scaled matrix by matrix as Adam would scale one random direction of them; AdamW for the rest. Zhu et
@@ -106,7 +106,7 @@ class APOLLOMini(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class ASGD(Optimizer):
     """SGD with a decaying rate that keeps the average of its weights in ax. Polyak and Juditsky 1992, SIAM J. Control
@@ -116,8 +116,8 @@ class ASGD(Optimizer):
                  differentiable: bool = False, capturable: bool = False, *, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class ASGO(Optimizer):
     """Momentum times the inverse root of one Gram matrix, that of the smaller side; AdamW for what is no matrix. An
@@ -129,7 +129,7 @@ class ASGO(Optimizer):
                  False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class AdEMAMix(Optimizer):
     """AdamW with a second, slow momentum mixed in; the warmup option ramps alpha and beta3 over alpha_warmup and
@@ -140,7 +140,7 @@ class AdEMAMix(Optimizer):
                  types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool
                  = False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None,
                  Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any =
-                 None) -> None: ...
+                 None, follow_lr: bool = True) -> None: ...
 
 class AdaBelief(Optimizer):
     """Adam that divides by how far the gradient strays from its mean; decoupled weight decay. Zhuang et al. 2020,
@@ -150,7 +150,7 @@ class AdaBelief(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class AdaBound(Optimizer):
     """Adam's rate for each coordinate, clipped to bounds that close in on final_lr, so that it ends as SGD. Luo et
@@ -160,8 +160,8 @@ class AdaBound(Optimizer):
                  Number = 0, *, amsbound: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class AdaGC(Optimizer):
     """AdamW whose gradients are clipped tensor by tensor to a running mean of their norms. Wang et al. 2025,
@@ -171,8 +171,8 @@ class AdaGC(Optimizer):
                  1e-08, weight_decay: Number = 0.1, *, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class AdaGO(Optimizer):
     """Muon with AdaGrad's step for each tensor, from the norms of its gradients; AdamW for what is no matrix. Zhang,
@@ -184,7 +184,7 @@ class AdaGO(Optimizer):
                  False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
                  = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
-                 int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 int = 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class AdaHessian(Optimizer):
     """AdamW with a diagonal of the Hessian in place of the gradient in v; entries set_hessian and step. Yao et al.
@@ -194,7 +194,7 @@ class AdaHessian(Optimizer):
                  = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None,
                  static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
                  Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None,
-                 group: Any = None) -> None: ...
+                 group: Any = None, follow_lr: bool = True) -> None: ...
 
 class AdaLomo(Optimizer):
     """Row and column means of squared gradients, and a rate relative to the size of the weights. Lv et al. 2023,
@@ -204,7 +204,7 @@ class AdaLomo(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class AdaMod(Optimizer):
     """AdamW whose rate of each element is bounded by the running mean of its rates. Ding et al. 2019,
@@ -214,7 +214,7 @@ class AdaMod(Optimizer):
                  = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None,
                  static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
                  Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None,
-                 group: Any = None) -> None: ...
+                 group: Any = None, follow_lr: bool = True) -> None: ...
 
 class AdaMuon(Optimizer):
     """Muon of the momentum's signs, divided by its own second moment; AdamW for what is no matrix. Si et al. 2025,
@@ -226,7 +226,7 @@ class AdaMuon(Optimizer):
                  bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class AdaPNM(Optimizer):
     """AMSGrad with the difference of two momenta, of even and of odd steps. Xie et al. 2021, arXiv:2103.17182"""
@@ -235,7 +235,7 @@ class AdaPNM(Optimizer):
                  bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class AdaTAM(Optimizer):
     """Adam to whose momentum a gradient adds more, the better it agrees with it. Malviya et al. 2024,
@@ -245,7 +245,7 @@ class AdaTAM(Optimizer):
                  = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None,
                  static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
                  Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None,
-                 group: Any = None) -> None: ...
+                 group: Any = None, follow_lr: bool = True) -> None: ...
 
 class Adadelta(Optimizer):
     """Gradients rescaled by the ratio of running RMS of updates and of gradients. Zeiler 2012, arXiv:1212.5701"""
@@ -254,7 +254,7 @@ class Adadelta(Optimizer):
                  differentiable: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] =
                  None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class Adafactor(Optimizer):
     """Second moments of matrices kept as row and column means; lr caps a rate relative to the size of the weights.
@@ -265,7 +265,7 @@ class Adafactor(Optimizer):
                  True, momentum: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] =
                  None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class Adagrad(Optimizer):
     """Each coordinate's rate falls with the root of its summed squared gradients. Duchi, Hazan and Singer 2011, JMLR
@@ -276,7 +276,7 @@ class Adagrad(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class Adai(Optimizer):
     """Momentum whose inertia, element by element, shrinks as the gradient's variance grows. Xie et al. 2022,
@@ -286,7 +286,7 @@ class Adai(Optimizer):
                  (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads:
                  bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None,
                  Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any =
-                 None) -> None: ...
+                 None, follow_lr: bool = True) -> None: ...
 
 class Adam(Optimizer):
     """Bias-corrected first moment over the root of the second; weight decay, if any, is L2. Kingma and Ba 2015,
@@ -297,7 +297,8 @@ class Adam(Optimizer):
                  decoupled_weight_decay: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str,
                  str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool =
                  False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None,
-                 workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None:
+                 ...
 
 class AdamAtan2(Optimizer):
     """AdamW with atan2(m, b sqrt(v)) in place of the division: no eps, invariant to the scale of gradients. Everett
@@ -307,7 +308,7 @@ class AdamAtan2(Optimizer):
                  types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool
                  = False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None,
                  Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any =
-                 None) -> None: ...
+                 None, follow_lr: bool = True) -> None: ...
 
 class AdamMini(Optimizer):
     """AdamW with one second moment for each row, head or tensor. Zhang et al. 2024, arXiv:2406.16793"""
@@ -315,8 +316,8 @@ class AdamMini(Optimizer):
                  1e-08, weight_decay: Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class AdamP(Optimizer):
     """AdamW without the radial part of updates to scale-invariant weights. Heo et al. 2021, arXiv:2006.08217"""
@@ -325,7 +326,7 @@ class AdamP(Optimizer):
                  False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
                  = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
-                 int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 int = 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class AdamW(Optimizer):
     """Adam with weight decay kept apart from the gradient. Loshchilov and Hutter 2019, arXiv:1711.05101; amsgrad:
@@ -336,7 +337,7 @@ class AdamW(Optimizer):
                  = None, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class AdamWScheduleFree(Optimizer):
     """AdamW without a schedule: a weighted average of the iterates; entries to_eval and to_train. Defazio et al.
@@ -346,7 +347,7 @@ class AdamWScheduleFree(Optimizer):
                  2, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] =
                  None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class Adamax(Optimizer):
     """Adam with a decayed maximum of the gradient in place of the second moment. Kingma and Ba 2015, arXiv:1412.6980,
@@ -356,7 +357,8 @@ class Adamax(Optimizer):
                  differentiable: bool = False, capturable: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class Adan(Optimizer):
     """Adam with Nesterov momentum estimated from differences of gradients; betas are decay rates (the paper's 1 -
@@ -366,7 +368,7 @@ class Adan(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class AggMo(Optimizer):
     """The mean of three momenta with different rates of decay. Lucas et al. 2019, arXiv:1804.00325"""
@@ -374,7 +376,8 @@ class AggMo(Optimizer):
                  weight_decay: Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class Amos(Optimizer):
     """Adam-like with one second moment a tensor, and weight decay and rate that decay on their own. Tian and Parikh
@@ -384,7 +387,7 @@ class Amos(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class Aurora(Optimizer):
     """Muon with rows (or columns) of the polar factor at equal norms; AdamW for what is no matrix. Aurora, 2026,
@@ -396,7 +399,7 @@ class Aurora(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class CAME(Optimizer):
     """Adafactor with momentum, whose update is divided by a factored measure of its own instability. Luo et al. 2023,
@@ -406,7 +409,7 @@ class CAME(Optimizer):
                  maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class COCOB(Optimizer):
     """Bets on coins: SGD without a rate, element by element; lr stays 1. Orabona and Tommasi 2017,
@@ -415,7 +418,7 @@ class COCOB(Optimizer):
                  0, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] =
                  None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class COSMOS(Optimizer):
     """SOAP's step in the leading directions of the gradient and Muon's in the others; AdamW for the rest. Liu et al.
@@ -427,7 +430,7 @@ class COSMOS(Optimizer):
                  maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class Conda(Optimizer):
     """Adam in the singular vectors of the momentum, on the shorter side; AdamW for what is no matrix. Wang et al.
@@ -439,7 +442,7 @@ class Conda(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class DAdaptAdaGrad(Optimizer):
     """AdaGrad by dual averaging whose step size d bounds the distance to the solution; lr stays 1. Defazio and
@@ -449,7 +452,7 @@ class DAdaptAdaGrad(Optimizer):
                  (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads:
                  bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None,
                  Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any =
-                 None) -> None: ...
+                 None, follow_lr: bool = True) -> None: ...
 
 class DAdaptAdam(Optimizer):
     """Adam whose step size d is a growing lower bound of the distance to the solution; lr stays 1. Defazio and
@@ -460,7 +463,7 @@ class DAdaptAdam(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class DAdaptLion(Optimizer):
     """Lion whose step size d is a growing lower bound of the distance to the solution; lr stays 1. Defazio and
@@ -469,7 +472,8 @@ class DAdaptLion(Optimizer):
                  0, d0: Number = 1e-06, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
                  Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
                  bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
-                 None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class DAdaptSGD(Optimizer):
     """SGD whose step size d is a growing lower bound of the distance to the solution; lr stays 1. Defazio and
@@ -478,8 +482,8 @@ class DAdaptSGD(Optimizer):
                  1e-06, growth_rate: Number = ..., *, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class DiffGrad(Optimizer):
     """Adam that is slowed down where the gradient hardly changes: times the sigmoid of its change. Dubey et al. 2020,
@@ -488,8 +492,8 @@ class DiffGrad(Optimizer):
                  1e-08, weight_decay: Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class Dion(Optimizer):
     """Muon of low rank: one power iteration of the momentum, whose rest stays for later steps; AdamW for what is no
@@ -500,8 +504,8 @@ class Dion(Optimizer):
                  0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class DoG(Optimizer):
     """SGD whose rate is the distance from the first weights over the root of summed squared gradients; lr stays 1.
@@ -511,7 +515,7 @@ class DoG(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class DoWG(Optimizer):
     """SGD whose rate is the squared distance from the first weights over weighted gradients; lr stays 1. Khaled,
@@ -520,7 +524,8 @@ class DoWG(Optimizer):
                  weight_decay: Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class FTRL(Optimizer):
     """Follow the regularised leader: AdaGrad's rates with an L1 penalty that makes weights exactly 0. McMahan et al.
@@ -529,7 +534,8 @@ class FTRL(Optimizer):
                  0, lambda_2: Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class Fromage(Optimizer):
     """Gradients scaled to the norm of their weights, which are then divided by sqrt(1 + lr^2). Bernstein et al. 2020,
@@ -538,7 +544,7 @@ class Fromage(Optimizer):
                  False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class GPAAdamW(Optimizer):
     """AdamW with primal averaging: gradients and evaluation at two means; entries to_eval and to_train. Smoothing
@@ -548,7 +554,8 @@ class GPAAdamW(Optimizer):
                  use_wd_on_y: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
                  Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
                  bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
-                 None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class Grams(Optimizer):
     """AdamW's magnitude with the sign of the current gradient. Cao, Li and Song 2024, arXiv:2412.17107"""
@@ -557,7 +564,7 @@ class Grams(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class KLSOAP(Optimizer):
     """Adam in the eigenvectors of KL-Shampoo's factors; AdamW for the rest and for sides over the limit. Lin et al.
@@ -569,7 +576,7 @@ class KLSOAP(Optimizer):
                  False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
                  = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
-                 int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 int = 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class KLShampoo(Optimizer):
     """Shampoo whose two factors are fitted to each other, with eigenvalues from every step; AdamW for the rest and
@@ -581,7 +588,7 @@ class KLShampoo(Optimizer):
                  maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class LAMB(Optimizer):
     """Adam's direction with weight decay, scaled for each tensor by the ratio of weight and update norms. You et al.
@@ -590,8 +597,8 @@ class LAMB(Optimizer):
                  1e-06, weight_decay: Number = 0.01, *, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class LARS(Optimizer):
     """SGD with momentum whose rate for each tensor follows the ratio of its weight and gradient norms. You, Gitman
@@ -601,7 +608,7 @@ class LARS(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class LaProp(Optimizer):
     """Momentum of normalised gradients: Adam that divides before it averages; decoupled weight decay. Ziyin, Wang and
@@ -610,8 +617,8 @@ class LaProp(Optimizer):
                  1e-15, weight_decay: Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class Lion(Optimizer):
     """The sign of an interpolated momentum, with decoupled weight decay. Chen et al. 2023, arXiv:2302.06675"""
@@ -619,7 +626,8 @@ class Lion(Optimizer):
                  Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
                  Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
                  bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
-                 None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class Lomo(Optimizer):
     """Plain SGD with clipping, for steps inside the backward pass. Lv et al. 2023, arXiv:2306.09782"""
@@ -627,7 +635,8 @@ class Lomo(Optimizer):
                  clip_grad_value: Number = 0, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class MADGRAD(Optimizer):
     """Dual averaging from the first weights, over a cube root of summed squared gradients; L2 weight decay. Defazio
@@ -636,7 +645,8 @@ class MADGRAD(Optimizer):
                  Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
                  Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
                  bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
-                 None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class MARS(Optimizer):
     """AdamW, Lion or Shampoo on gradients with reduced variance; AdamW for what is no matrix. Yuan et al. 2024,
@@ -647,7 +657,8 @@ class MARS(Optimizer):
                  optimize_1d: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
                  Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
                  bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
-                 None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class MOP(Optimizer):
     """The exact polar factor of the momentum, times its nuclear norm; AdamW for what is no matrix. NVIDIA 2025,
@@ -659,7 +670,7 @@ class MOP(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class MOSO(Optimizer):
     """RMSprop of the momentum in the eigenvectors of the momentum's Gram matrix, on the shorter side; AdamW for the
@@ -671,7 +682,7 @@ class MOSO(Optimizer):
                  bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class Mano(Optimizer):
     """Momentum without its part along the weights, with columns and rows of norm 1 in turn; AdamW for what is no
@@ -682,7 +693,8 @@ class Mano(Optimizer):
                  adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class Muon(Optimizer):
     """Momentum whose matrices are replaced by their orthogonal factor; AdamW for what is no matrix. Jordan et al.
@@ -695,8 +707,8 @@ class Muon(Optimizer):
                  0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class MuonH(Optimizer):
     """Muon whose matrices keep their norm and move by a share lr of it; AdamW for what is no matrix. Hyperball, 2026,
@@ -708,7 +720,7 @@ class MuonH(Optimizer):
                  bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class MuonSq(Optimizer):
     """Muon of the momentum over the root of an elementwise second moment; AdamW for what is no matrix. Muon^2, 2026,
@@ -720,7 +732,7 @@ class MuonSq(Optimizer):
                  False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class Muown(Optimizer):
     """Muon on the directions of rows and Adam on their norms; AdamW for what is no matrix. Lion et al. 2026,
@@ -732,7 +744,8 @@ class Muown(Optimizer):
                  adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class NAMO(Optimizer):
     """Muon scaled by the norm of the momentum over the root mean square of gradient norms; AdamW for the rest. NAMO,
@@ -744,7 +757,8 @@ class NAMO(Optimizer):
                  adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class NAdam(Optimizer):
     """Adam with Nesterov momentum under the paper's warm-up of beta1. Dozat 2016, ICLR workshop, Incorporating
@@ -755,7 +769,7 @@ class NAdam(Optimizer):
                  differentiable: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] =
                  None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class Nero(Optimizer):
     """Steps of lr for each neuron relative to its size, with weights of a neuron kept at mean 0 and norm 1. Liu et
@@ -764,7 +778,7 @@ class Nero(Optimizer):
                  bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class NorMuon(Optimizer):
     """Muon whose rows are brought to equal size by a second moment each; AdamW for what is no matrix. Li et al. 2025,
@@ -776,7 +790,8 @@ class NorMuon(Optimizer):
                  adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class NovoGrad(Optimizer):
     """Momentum of gradients normalised by one second moment a tensor, with weight decay inside the momentum. Ginsburg
@@ -786,7 +801,7 @@ class NovoGrad(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class PNM(Optimizer):
     """The difference of two momenta, of even and of odd steps: adds noise of a chosen size to SGD. Xie et al. 2021,
@@ -795,7 +810,8 @@ class PNM(Optimizer):
                  *, decoupled: bool = True, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
                  Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
                  bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
-                 None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class PSGD(Optimizer):
     """Momentum between two matrices that were fitted to whiten gradients; AdamW for the rest and for sides over the
@@ -807,7 +823,7 @@ class PSGD(Optimizer):
                  maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class PSGDKron(Optimizer):
     """Momentum between triangles that were fitted to whiten gradients, diagonals for sides over the limit; AdamW for
@@ -819,7 +835,8 @@ class PSGDKron(Optimizer):
                  adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class Padam(Optimizer):
     """AMSGrad whose second moment is raised to the power partial instead of 1/2. Chen et al. 2020,
@@ -829,7 +846,7 @@ class Padam(Optimizer):
                  with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str]
                  = None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class PolarGrad(Optimizer):
     """The polar factor of the momentum times its nuclear norm: a step that shrinks with the gradient; AdamW for the
@@ -841,7 +858,7 @@ class PolarGrad(Optimizer):
                  bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class Prodigy(Optimizer):
     """AdamW whose step size d is estimated from the distance to the first weights; lr stays 1. Mishchenko and Defazio
@@ -852,7 +869,7 @@ class Prodigy(Optimizer):
                  maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class QHAdam(Optimizer):
     """Adam whose moments are mixed with the current gradient by nu1 and nu2. Ma and Yarats 2019, arXiv:1810.06801"""
@@ -861,7 +878,7 @@ class QHAdam(Optimizer):
                  False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
                  = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
-                 int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 int = 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class QHM(Optimizer):
     """Mixes plain SGD and momentum by nu. Ma and Yarats 2019, arXiv:1810.06801"""
@@ -869,8 +886,8 @@ class QHM(Optimizer):
                  0, *, weight_decay_type: str = 'grad', maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class RAdam(Optimizer):
     """Adam whose step is rectified for the variance of its rate, and is plain momentum while that is intractable. Liu
@@ -881,7 +898,7 @@ class RAdam(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class RAdamScheduleFree(Optimizer):
     """RAdam without a schedule or warm-up: a weighted average of the iterates; entries to_eval and to_train. Defazio
@@ -891,7 +908,8 @@ class RAdamScheduleFree(Optimizer):
                  bool = True, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str,
                  str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool =
                  False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None,
-                 workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None:
+                 ...
 
 class REKLS(Optimizer):
     """KL-SOAP whose basis is computed anew at every step; AdamW for the rest and for sides over the limit. NVIDIA
@@ -903,7 +921,7 @@ class REKLS(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class RMNP(Optimizer):
     """Momentum whose rows are brought to norm 1; AdamW for what is no matrix. Deng et al. 2026, arXiv:2603.20527"""
@@ -913,7 +931,7 @@ class RMNP(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class RMSprop(Optimizer):
     """Gradients divided by their running RMS; centred takes the running mean out, momentum_buffer adds momentum.
@@ -923,8 +941,8 @@ class RMSprop(Optimizer):
                  = None, maximize: bool = False, differentiable: bool = False, *, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class RMSpropTF(Optimizer):
     """TensorFlow's RMSprop: v starts at 1, eps inside of the root, lr inside of the momentum. Tieleman and Hinton
@@ -935,7 +953,7 @@ class RMSpropTF(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class Rprop(Optimizer):
     """Steps by signs, with a step size for each element that grows while the sign stays and shrinks when it flips.
@@ -945,7 +963,8 @@ class Rprop(Optimizer):
                  maximize: bool = False, differentiable: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class SCALE(Optimizer):
     """Gradients over their RMS along the input axis, with momentum in the last layer only; AdamW for the rest.
@@ -956,7 +975,7 @@ class SCALE(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class SGD(Optimizer):
     """Gradient descent with heavy-ball or Nesterov momentum and L2 weight decay. Polyak 1964, USSR Comput. Math.
@@ -966,8 +985,8 @@ class SGD(Optimizer):
                  differentiable: bool = False, fused: Optional[bool] = None, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class SGDP(Optimizer):
     """SGD with momentum without the radial part of updates to scale-invariant weights. Heo et al. 2021,
@@ -977,7 +996,7 @@ class SGDP(Optimizer):
                  False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
                  = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
-                 int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 int = 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class SGDSaI(Optimizer):
     """Momentum whose rate for each tensor is fixed at the start by the signal-to-noise ratio of its gradient. Xu et
@@ -986,7 +1005,8 @@ class SGDSaI(Optimizer):
                  Number = 0.01, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
                  Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
                  bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
-                 None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class SGDScheduleFree(Optimizer):
     """SGD without a schedule: a weighted average of the iterates; entries to_eval and to_train. Defazio et al. 2024,
@@ -996,7 +1016,7 @@ class SGDScheduleFree(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class SGDW(Optimizer):
     """SGD with momentum and weight decay kept apart from the gradient. Loshchilov and Hutter 2019,
@@ -1005,8 +1025,8 @@ class SGDW(Optimizer):
                  Number = 0.01, *, nesterov: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class SM3(Optimizer):
     """AdaGrad with one second moment for each row and each column of a matrix. Anil et al. 2019, arXiv:1901.11150"""
@@ -1014,8 +1034,8 @@ class SM3(Optimizer):
                  *, momentum_buffer: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class SOAP(Optimizer):
     """Adam in the eigenvectors of gradients' Gram matrices; AdamW for what is no matrix. Vyas et al. 2024,
@@ -1027,8 +1047,8 @@ class SOAP(Optimizer):
                  Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class SPEL(Optimizer):
     """Muon for matrices that stay orthogonal; AdamW for what is no matrix. Manifold constrained steepest descent,
@@ -1039,8 +1059,8 @@ class SPEL(Optimizer):
                  Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class SPlus(Optimizer):
     """Signs of momentum in the eigenvectors of gradients' Gram matrices; to_eval puts averaged weights in p, to_train
@@ -1050,7 +1070,8 @@ class SPlus(Optimizer):
                  Number = 4096, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
                  Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
                  bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
-                 None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class SWAN(Optimizer):
     """SGD with rows of gradients standardised and the matrix whitened; no state. AdamW for what is no matrix. Ma et
@@ -1061,7 +1082,7 @@ class SWAN(Optimizer):
                  False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
                  = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
-                 int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 int = 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class Scion(Optimizer):
     """Conditional gradients: spectral norm for matrices, signs for those tagged head, RMS for the rest. Pethick et
@@ -1071,7 +1092,7 @@ class Scion(Optimizer):
                  maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class Shampoo(Optimizer):
     """Gradients between inverse fourth roots of their Gram matrices, as long as another rule's steps; diagonals for
@@ -1084,7 +1105,7 @@ class Shampoo(Optimizer):
                  maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class Signum(Optimizer):
     """The sign of the momentum; with momentum 0 it is signSGD. Bernstein et al. 2018, arXiv:1802.04434"""
@@ -1092,7 +1113,7 @@ class Signum(Optimizer):
                  bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class SimplifiedAdEMAMix(Optimizer):
     """AdamW of a summed momentum plus alpha times the gradient: AdEMAMix with one momentum. Morwani et al. 2025,
@@ -1103,7 +1124,7 @@ class SimplifiedAdEMAMix(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class SinkGD(Optimizer):
     """Gradients whose rows and columns are brought to equal norms; no state. AdamW for what is no matrix. Scetbon et
@@ -1114,7 +1135,8 @@ class SinkGD(Optimizer):
                  adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class Sophia(Optimizer):
     """Momentum over a diagonal of the Hessian, clipped element by element; entries update_hessian and step. Liu et
@@ -1124,7 +1146,7 @@ class Sophia(Optimizer):
                  = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None,
                  static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
                  Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None,
-                 group: Any = None) -> None: ...
+                 group: Any = None, follow_lr: bool = True) -> None: ...
 
 class StableAdamW(Optimizer):
     """AdamW with Adafactor's update clipping. Wortsman et al. 2023, arXiv:2304.13013"""
@@ -1132,7 +1154,8 @@ class StableAdamW(Optimizer):
                  weight_decay: Number = 0.01, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class StableSPAM(Optimizer):
     """Adam on gradients whose spikes and norms are clipped to running means, with moments that start again. Huang et
@@ -1142,7 +1165,8 @@ class StableSPAM(Optimizer):
                  update_proj_gap: Number = 1000, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class TAM(Optimizer):
     """Momentum to which a gradient adds more, the better it agrees with the momentum. Malviya et al. 2024,
@@ -1151,8 +1175,8 @@ class TAM(Optimizer):
                  = 1e-08, weight_decay: Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class Tiger(Optimizer):
     """The sign of the momentum, with decoupled weight decay. Su 2023, kexue.fm/archives/9512,
@@ -1161,7 +1185,8 @@ class Tiger(Optimizer):
                  str = 'none', maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str,
                  str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool =
                  False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None,
-                 workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None:
+                 ...
 
 class Yogi(Optimizer):
     """Adam whose second moment moves by at most a share of g^2; bias-corrected, decoupled weight decay. Zaheer et al.
@@ -1171,4 +1196,4 @@ class Yogi(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...

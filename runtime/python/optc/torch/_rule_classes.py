@@ -31,7 +31,7 @@ AROUND = (("with_", "Sequence[str]", ()), ("types", "Union[None, str, Mapping[st
           ("products", "Optional[str]", None), ("static_grads", "bool", False), ("release_grads", "bool", False),
           ("sort", "Optional[Callable]", None),
           ("split", "Union[None, Mapping[str, int], Callable]", None), ("workspace", "int", 0),
-          ("process_group", "Any", None), ("group", "Any", None))
+          ("process_group", "Any", None), ("group", "Any", None), ("follow_lr", "bool", True))
 KEYWORD, EITHER = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
@@ -187,7 +187,8 @@ def stubs():
             rows.append("%s: %s = %s" % (p.name, _kind(p), "..." if p.default == inf else repr(p.default)))
         lines = ["class %s(Optimizer):" % name]
         lines += _wrapped('"""%s. %s"""' % (rule.field("doc"), rule.field("cite")), 4, 4)
-        lines += _wrapped("def __init__(%s) -> None: ..." % ", ".join(rows), 4, 17)
+        # no line ends with an arrow, which is outside of the parentheses
+        lines += [x.replace("\0", " ") for x in _wrapped("def __init__(%s)\0->\0None: ..." % ", ".join(rows), 4, 17)]
         found.append("\n".join(lines) + "\n")
     return "\n".join(found)
 
