@@ -4,13 +4,10 @@ local function apply(u)
   if relative_step then rate = min(lr, 1 / sqrt(t)) end
   if scale_parameter then rate = rate * max(eps2, rms(p)) end
   local base = rate
-  u = (rate / max(1, rms(u) / clip_threshold)) * u
-  if momentum then
-    m = lerp(m, u, 1 - beta1)
-    u = m
-  end
   if torch then base = lr end
-  p = p - (base * weight_decay) * p - u
+  if momentum then m = lerp(m, (rate / max(1, rms(u) / clip_threshold)) * u, 1 - beta1) end
+  p = shrink(p, base * weight_decay)
+  if momentum then p = p - m else p = descend(p, u, rate / max(1, rms(u) / clip_threshold)) end
 end
 
 local function square() if torch then return g * g else return g * g + eps1 end end

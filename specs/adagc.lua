@@ -18,9 +18,9 @@ return optimizer {
     gamma = where(early, where(eq(t, 1), ratio * size, min(gamma, ratio * size)),
                   lerp(gamma, ratio * size, 1 - beta))
     local x = ratio * g
-    p = p - (lr * weight_decay) * p
+    p = shrink(p, lr * weight_decay)
     m = lerp(m, x, 1 - beta1)
     v = beta2 * v + (1 - beta2) * x * x
-    p = p - (lr / (1 - beta1 ^ t)) * m / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(v) + eps)
+    p = descend(p, { m, over = (1 / sqrt(1 - beta2 ^ t)) * sqrt(v) + eps }, lr / (1 - beta1 ^ t))
   end,
 }

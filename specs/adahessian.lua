@@ -13,10 +13,10 @@ return optimizer {
   state = { m = zeros, v = zeros, h = fill(1) },
   set_hessian = function() h = abs(g) end,
   step = function()
-    p = p - (lr * weight_decay) * p
+    p = shrink(p, lr * weight_decay)
     m = lerp(m, g, 1 - beta1)
     v = beta2 * v + (1 - beta2) * h * h
     local root = where(gt(v, 0), ((1 / (1 - beta2 ^ t)) * v) ^ (0.5 * hessian_power), 0)
-    p = p - (lr / (1 - beta1 ^ t)) * m / (root + eps)
+    p = descend(p, { m, over = root + eps }, lr / (1 - beta1 ^ t))
   end,
 }

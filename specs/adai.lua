@@ -15,12 +15,12 @@ return optimizer {
   state = { m = zeros, v = zeros, share = zeros { min = 0 } },
   step = function()
     local d = g
-    if decoupled then p = p - (lr * weight_decay) * p else d = g + weight_decay * p end
+    if decoupled then p = shrink(p, lr * weight_decay) else d = g + weight_decay * p end
     v = beta2 * v + (1 - beta2) * d * d
     local average = global.sum(sum(v) / (1 - beta2 ^ t)) / global.sum(numel)
     local rest = clamp(beta0 * v / max((1 - beta2 ^ t) * average, 1e-37), eps, 1)     -- 1 - beta1
     share = share + (1 - share) * rest                                                -- 1 - the product of all beta1
     m = lerp(m, d, rest)
-    p = p - lr * m / share
+    p = descend(p, { m, over = share }, lr)
   end,
 }

@@ -13,7 +13,7 @@ return optimizer {
   state = { pos = zeros, neg = zeros, v = zeros, v_max = zeros },
   step = function()
     local d = g
-    if decoupled then p = p - (lr * weight_decay) * p else d = g + weight_decay * p end
+    if decoupled then p = shrink(p, lr * weight_decay) else d = g + weight_decay * p end
     pos, neg = lerp(neg, d, 1 - beta1 * beta1), pos
     v = beta2 * v + (1 - beta2) * d * d
     local s = v
@@ -22,6 +22,7 @@ return optimizer {
       s = v_max
     end
     local rate = lr / (1 - beta1 ^ t) / sqrt((1 + beta3) ^ 2 + beta3 ^ 2)
-    p = p - rate * ((1 + beta3) * pos - beta3 * neg) / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(s) + eps)
+    local root = (1 / sqrt(1 - beta2 ^ t)) * sqrt(s) + eps
+    p = descend(p, { (1 + beta3) * pos - beta3 * neg, over = root }, rate)
   end,
 }

@@ -1,5 +1,5 @@
--- As torch.optim.ASGD: ax is the average of the weights from step t0 on. The rate of a step comes from the lr of the
--- step before it, as in torch.
+-- As torch.optim.ASGD: ax is the average of the weights from step t0 on. The rate eta of a step and the weight mu of the
+-- average come from lr and t0 of the step before it, as in torch.
 return optimizer {
   name  = "asgd",
   cite  = "Polyak and Juditsky 1992, SIAM J. Control Optim. 30(4)",
@@ -8,13 +8,14 @@ return optimizer {
     lr = { 1e-2, min = 0 }, lambd = { 1e-4, min = 0 }, alpha = { 0.75, min = 0 }, t0 = { 1e6, min = 0 },
     weight_decay = { 0, min = 0 },
   },
-  state = { ax = copy(p), eta = zeros "tensor" },
+  state = { ax = copy(p), eta = zeros "tensor", mu = fill(1, "tensor") },
   step = function()
     local rate = where(eq(t, 1), lr, eta)
     local d = g + weight_decay * p
     p = p - (lambd * rate) * p
     p = p - rate * d
-    ax = lerp(ax, p, 1 / max(1, t - 1 - t0))
+    ax = lerp(ax, p, mu)
+    mu = 1 / max(1, t - t0)
     eta = lr / (1 + lambd * lr * t) ^ alpha
   end,
 }

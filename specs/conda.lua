@@ -25,7 +25,7 @@ return optimizer {
     local function back(x) if left then return mm(U, x) else return mm(x, V.T) end end
     local d = into(g)
     v = beta2 * v + (1 - beta2) * d * d
-    p = p - (lr * scale * sqrt(1 - beta2 ^ t) / (1 - beta1 ^ t)) * back(into(m) / (sqrt(v) + eps))
-    p = p - lr * weight_decay * p
+    p = descend(p, back(into(m) / (sqrt(v) + eps)), lr * scale * sqrt(1 - beta2 ^ t) / (1 - beta1 ^ t))
+    p = shrink(p, lr * weight_decay)
   end,
 }

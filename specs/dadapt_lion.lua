@@ -14,8 +14,8 @@ return optimizer {
     local rate, root = d * lr, sqrt(beta2)
     local u = sign(lerp(m, g, 1 - beta1))
     local gain = global.sum(rate * dot(u, s))
-    p = p - (rate * weight_decay) * p
-    p = p - rate * u
+    p = shrink(p, rate * weight_decay)
+    p = descend(p, u, rate)
     m = beta2 * m + ((1 - beta2) * rate) * g
     s = root * s + ((1 - root) * rate) * u
     local total = global.sum(abs(s))

@@ -16,6 +16,6 @@ return optimizer {
     v = beta2 * v + (1 - beta2) * d * d
     local friction = sigmoid(abs(g_old - d))
     g_old = d
-    p = p - (lr * sqrt(1 - beta2 ^ t) / (1 - beta1 ^ t)) * (m * friction) / (sqrt(v) + eps)
+    p = descend(p, { m * friction, over = sqrt(v) + eps }, lr * sqrt(1 - beta2 ^ t) / (1 - beta1 ^ t))
   end,
 }

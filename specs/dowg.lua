@@ -12,6 +12,6 @@ return optimizer {
     local x = g + weight_decay * p
     r = max(r, max(where(gt(init_estim_sq_dist, 0), init_estim_sq_dist, eps), global.norm(p - x0) ^ 2))
     v = v + r * global.norm(x) ^ 2
-    p = p - (lr * r / (sqrt(v) + eps)) * x
+    p = descend(p, x, lr * r / (sqrt(v) + eps))
   end,
 }

@@ -21,7 +21,7 @@ return optimizer {
       p = p - b
     else
       b = momentum * b + ratio * (g + weight_decay * p)
-      p = p - lr * b
+      p = descend(p, b, lr)
     end
   end,
 }

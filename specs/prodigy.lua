@@ -33,8 +33,8 @@ return optimizer {
         local d_hat = d_coef * d_numerator / total
         d_max = max(d_max, d_hat)
         d = min(d_max, where(eq(d, d0), max(d, d_hat), d) * growth_rate)
-        if decouple then p = p - (rate * weight_decay) * p end
-        p = p - rate * m / (sqrt(v) + d * eps)
+        if decouple then p = shrink(p, rate * weight_decay) end
+        p = descend(p, { m, over = sqrt(v) + d * eps }, rate)
       end)
     end)
   end,

@@ -13,7 +13,7 @@ return optimizer {
   state = { v = fill(1), a = zeros, b = zeros },
   step = function()
     local d = g
-    if decoupled_decay then p = p - (lr * weight_decay) * p else d = g + weight_decay * p end
+    if decoupled_decay then p = shrink(p, lr * weight_decay) else d = g + weight_decay * p end
     v = alpha * v + (1 - alpha) * d * d
     local s = v
     if centered then
@@ -22,13 +22,13 @@ return optimizer {
     end
     local u = d / sqrt(s + eps)
     if not momentum_buffer then
-      p = p - lr * u
+      p = descend(p, u, lr)
     elseif lr_in_momentum then
       b = momentum * b + lr * u
       p = p - b
     else
       b = momentum * b + u
-      p = p - lr * b
+      p = descend(p, b, lr)
     end
   end,
 }

@@ -1,8 +1,8 @@
 -- Steps towards the point of a norm ball that minimizes the inner product with the momentum (a linear minimization
 -- oracle). With constrained = true the weights never leave the ball.
 local function move(direction)
-  if constrained then p = p - lr * p end
-  p = p - (lr * scale) * direction
+  if constrained then p = shrink(p, lr) end
+  p = descend(p, direction, lr * scale)
 end
 
 -- momentum: 1 minus the authors' value (theirs is 1 by default: no momentum). Their recipe for language models:

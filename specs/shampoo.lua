@@ -17,7 +17,7 @@ local function taken(x, u, norm)                -- x, scaled to the length of th
   if graft ~= "none" then x = (norm(like) / max(norm(x), 1e-30)) * x end
   if start > 1 then x = where(lt(t, start), like, x) end
   x = x + weight_decay * p  if heavy_ball then b = momentum * b + x  x = b end
-  p = p - lr * x
+  p = descend(p, x, lr)
 end
 
 -- products: f32. At condition 1e6 the inverse fourth root of f32 sums has an error of 2e-4; of tf32 sums, over 100 %.

@@ -23,6 +23,6 @@ return optimizer {
       rate = 1 / num_sum
     end
     if bias_correction2 then rate = rate * root end
-    p = p - lr * (rate * (alpha * g + m) / (sqrt(v) + eps * root) + weight_decay * p)
+    p = descend(p, rate * (alpha * g + m) / (sqrt(v) + eps * root), lr, weight_decay)
   end,
 }

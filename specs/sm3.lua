@@ -8,7 +8,7 @@ local function step_by(nu)
     m = lerp(m, u, 1 - momentum)
     u = m
   end
-  p = p - lr * u
+  p = descend(p, u, lr)
 end
 
 return optimizer {

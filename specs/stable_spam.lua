@@ -16,7 +16,7 @@ return optimizer {
     since = zeros "tensor",
   },
   step = function()
-    p = p - (lr * weight_decay) * p
+    p = shrink(p, lr * weight_decay)
     every(update_proj_gap, function() m, v, since = 0, 0, 0 end)
     since = since + 1
     local top = max(abs(g))
@@ -31,7 +31,8 @@ return optimizer {
       x = (target / size) * x
       m = lerp(m, x, 1 - beta1)
       v = beta2 * v + (1 - beta2) * x * x
-      p = p - (lr / (1 - beta1 ^ since)) * m / ((1 / sqrt(1 - beta2 ^ since)) * sqrt(v) + eps)
+      local root = (1 / sqrt(1 - beta2 ^ since)) * sqrt(v) + eps
+      p = descend(p, { m, over = root }, lr / (1 - beta1 ^ since))
     end)
   end,
 }

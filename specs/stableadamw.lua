@@ -15,7 +15,7 @@ return optimizer {
     m = lerp(m, g, share1)
     v = (1 - share2) * v + share2 * g * g
     local rate = lr / max(rms(g / max(sqrt(v), eps)), 1)
-    p = p - (rate * weight_decay) * p
-    p = p - rate * m / (sqrt(v) + eps)
+    p = shrink(p, rate * weight_decay)
+    p = descend(p, { m, over = sqrt(v) + eps }, rate)
   end,
 }

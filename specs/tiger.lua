@@ -11,16 +11,16 @@ return optimizer {
   step = function()
     m = lerp(m, g, 1 - beta)
     if scale == "rms" then
-      p = p - 0.5 * lr * sign(m)
+      p = descend(p, sign(m), 0.5 * lr)
     else
-      p = p - (lr * weight_decay) * p
-      p = p - lr * sign(m)
+      p = shrink(p, lr * weight_decay)
+      p = descend(p, sign(m), lr)
     end
   end,
   matrix = function()
     local rate = lr
     if scale == "rms" then if named "*embed*" then rate = lr * rowrms(p) else rate = lr * rms(p) end end
     m = lerp(m, g, 1 - beta)
-    p = p - rate * (sign(m) + weight_decay * p)
+    p = descend(p, sign(m), rate, weight_decay)
   end,
 }

@@ -1,5 +1,7 @@
--- The inner rule keeps states for a few directions of each matrix and sees no weights: its weight_decay must be
--- 0. `decay` is lr times weight decay; set it again when lr changes.
+-- apart=true: as the authors' code, for rules whose weight decay is decoupled (by shrink): the step is made first,
+-- then the rule's own decay. Rules that add decay to the gradient see no weights there: set their weight_decay to 0.
+-- Without it the inner rule's weight_decay must be 0, and `decay` is lr times weight decay; set it again when lr
+-- changes.
 -- A multiple of g whose squares stay in range; the directions are the same.
 local function unit() return g / max(slice.norm(g), 1e-37) end
 
@@ -10,23 +12,34 @@ return wrapper {
           "in place of the matrix",
   args  = { "directions", "interval", "scale" },
   hyper = { scale = { 0.25, min = 0 }, decay = { 0, min = 0, max = 1 } },     -- decay: lr times weight decay
-  options = { directions = 128, interval = 200 },
+  options = { directions = 128, interval = 200, apart = false },
   rank  = "directions",
   state = { P = zeros "rows rank", Q = zeros "cols rank" },
   step  = function()
-    inner()
-    p = p - decay * p
+    if apart then
+      local x, rate, amount = inner { apart = true }
+      p = shrink(descend(p, x, rate), amount)
+    else
+      inner()
+      p = p - decay * p
+    end
   end,
   matrix = function()
-    local u, _
+    local u, x, rate, amount, _
     if nrows < ncols then
       every(interval, { offset = 1 }, function() _, P = eigh(gram(unit()), "rank", { last = P }) end)
-      u = mm(P, inner { g = mm(P.T, g) })
+      x, rate, amount = inner { g = mm(P.T, g), apart = apart }
+      u = mm(P, x)
     else
       every(interval, { offset = 1 }, function() _, Q = eigh(gram(unit().T), "rank", { last = Q }) end)
-      u = mm(inner { g = mm(g, Q) }, Q.T)
+      x, rate, amount = inner { g = mm(g, Q), apart = apart }
+      u = mm(x, Q.T)
     end
-    p = p + scale * u
-    p = p - decay * p
+    if apart then
+      p = shrink(descend(p, u, rate * scale), amount)
+    else
+      p = p + scale * u
+      p = p - decay * p
+    end
   end,
 }

@@ -1,3 +1,4 @@
+-- As AdamH and MuonH of modded-nanogpt f411b3d (track 3).
 -- Matrices stay on the sphere of their first norm, and a step moves them by about lr times that norm; the rule's weight
 -- decay is left out. Weights that start as zeros stay zeros. Other tensors are stepped as without the wrapper.
 return wrapper {

@@ -1,5 +1,6 @@
 #include "tests/harness/help.h"
 #include "tests/harness/code_blocks.h"
+#include "runtime/library/rule/spec_find.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -22,6 +23,14 @@ int sample(const char *name, int n)
         h = splitmix(h ^ (unsigned char)*s);
     const char *all = getenv("OPTC_ALL");
     return all && *all ? -1 : (int)(h % (uint64_t)n);
+}
+
+bool sampled_rule(const char *rule, int n)
+{
+    for (const BuiltinName *b = library_builtin; b->rule; b++)
+        if (!strcmp(b->rule, rule))
+            return true;
+    return sample(rule, n) <= 0;
 }
 
 char *format(const char *fmt, ...)
@@ -51,6 +60,12 @@ double ref_value(int tensor, int step, int64_t i)
 void fix_open(Fixture *f, const optc_engine_options *eo, const optc_rule_options *ro, const TestShape *shape, int n,
               const optc_setting *set, int nset)
 {
+    fix_open_groups(f, eo, ro, shape, n, set, nset, &(FixtureGroups){0});
+}
+
+void fix_open_groups(Fixture *f, const optc_engine_options *eo, const optc_rule_options *ro, const TestShape *shape,
+                     int n, const optc_setting *set, int nset, const FixtureGroups *groups)
+{
     memset(f, 0, sizeof *f);
     OK(optc_open(eo, &f->engine));
     OK(optc_compile(f->engine, ro, &f->rule));
@@ -66,11 +81,21 @@ void fix_open(Fixture *f, const optc_engine_options *eo, const optc_rule_options
         f->g[k] = calloc((size_t)f->count[k] + 1, 8);
         for (int64_t i = 0; i < f->count[k]; i++)
             type_store(f->type, f->p[k], i, 0.5 * ref_value(k, 0, i));
-        t[k] = (optc_tensor){.param = f->p[k], .grad = f->g[k], .rank = shape[k].rank, .shape = shape[k].dim};
+        t[k] = (optc_tensor){.param = f->p[k], .grad = f->g[k], .rank = shape[k].rank, .shape = shape[k].dim,
+                             .tags = groups->tag};
     }
     without_kernels(f->rule, t, n);
-    optc_group g = {.tensors = t, .ntensors = n, .hyper = set, .nhyper = nset};
-    OK(optc_bind(f->rule, &g, 1, &f->binding));
+    int first = groups->second ? groups->second : n;
+    optc_setting other[64];
+    ck_assert_int_le(nset + groups->nset, 64);
+    for (int k = 0; k < nset; k++) {
+        other[k] = set[k];
+        for (int i = 0; i < groups->nset; i++)
+            other[k].value = strcmp(groups->set[i].name, set[k].name) ? other[k].value : groups->set[i].value;
+    }
+    optc_group g[2] = {{.tensors = t, .ntensors = first, .hyper = set, .nhyper = nset},
+                       {.tensors = t + first, .ntensors = n - first, .hyper = other, .nhyper = nset}};
+    OK(optc_bind(f->rule, g, first < n ? 2 : 1, &f->binding));
 }
 
 void without_kernels(const optc_rule *r, optc_tensor *t, int n)
@@ -211,8 +236,8 @@ static void job_drop(EvalJob *j)
 }
 
 /* Is the stored value inside the interval, rounded to its storage type? It must be NaN where the evaluator has NaN or
- * gave up. Stochastic rounding moves a number by up to a whole step, rounding to nearest by half of one. bound: of the
- * block code. */
+ * gave up. Stochastic rounding moves a number by up to a whole step and saturates; rounding to nearest moves it by half
+ * of one and overflows to infinity. bound: of the block code. */
 static bool inside(Type t, double got, double lo, double v, double hi, double bound)
 {
     if (isnan(v) || isnan(lo) || isnan(hi))
@@ -224,7 +249,8 @@ static bool inside(Type t, double got, double lo, double v, double hi, double bo
     hi += fabs(hi) * rel + tiny + bound;
     if (lo == -INFINITY && hi == INFINITY)
         return true;
-    return (got >= lo || lo > most) && (got <= hi || hi > most || (hi < -most && got == -INFINITY)) && !isnan(got);
+    double least = type_info[t].draws > 0 ? -most : -INFINITY;
+    return (got >= lo || lo > most) && (got <= hi || hi > most || (hi < -most && got == least)) && !isnan(got);
 }
 
 static char *compare(const char *what, int tensor, Type t, const void *data, const Vals *v)

@@ -25,6 +25,9 @@ bool thinned(int i);
 /* Chooses one of n cases by a hash of a name, for checks whose cost grows with the library. The choice does not depend
  * on the other rules. Returns -1 with OPTC_ALL: run all. */
 int sample(const char *name, int n);
+/* Tells whether to run a case that compiles a rule: rules that the build compiles, and one in n of the others, chosen
+ * by name. With OPTC_ALL: each. */
+bool sampled_rule(const char *rule, int n);
 char *format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));       /* the caller frees it */
 uint64_t splitmix(uint64_t x);
 double ref_value(int tensor, int step, int64_t i);       /* the same numbers as in tests/specs/make_refs.py */
@@ -46,6 +49,10 @@ enum { NODD = 5 };
 
 void fix_open(Fixture *f, const optc_engine_options *eo, const optc_rule_options *ro, const TestShape *shape, int n,
               const optc_setting *set, int nset);
+/* tag: of all tensors. Tensors from `second` on (0: none) form a second group with further settings of its own. */
+typedef struct { const char *tag; int second; const optc_setting *set; int nset; } FixtureGroups;
+void fix_open_groups(Fixture *f, const optc_engine_options *eo, const optc_rule_options *ro, const TestShape *shape,
+                     int n, const optc_setting *set, int nset, const FixtureGroups *groups);
 void fix_close(Fixture *f);
 /* for rules that refuse convolution kernels: such tensors take `step` */
 void without_kernels(const optc_rule *r, optc_tensor *t, int n);

@@ -15,7 +15,7 @@ from case import Case
 from optc.torch import _engines, _rules
 
 # Torch's classes that the library has no rule for; a new class of torch's shows up here.
-WITHOUT = {"ASGD", "LBFGS", "Rprop", "SparseAdam", "Optimizer"}
+WITHOUT = {"LBFGS", "SparseAdam", "Optimizer"}
 # A value of every key of torch's that differs from its default and changes five steps; None: accepted, of no effect.
 OTHER = {
     "lr": 0.03, "betas": (0.5, 0.7), "eps": 0.3, "weight_decay": 0.4, "amsgrad": True, "maximize": True,
@@ -23,6 +23,7 @@ OTHER = {
     "momentum_decay": 0.3,
     "alpha": 0.6, "centered": True, "decoupled_weight_decay": True, "beta2_decay": -0.3, "d": 1.7,
     "nesterov": True, "ns_coefficients": (3.0, -3.2, 1.2), "ns_steps": 3, "adjust_lr_fn": "match_rms_adamw",
+    "lambd": 0.3, "t0": 1.0, "etas": (0.4, 1.5), "step_sizes": (1e-3, 0.011),
     "foreach": None, "capturable": None, "fused": None, "differentiable": None,
 }
 WITH = {"amsgrad": {"betas": (0.5, 0.2)}, "dampening": {"momentum": 0.5}, "nesterov": {"momentum": 0.5},
@@ -103,6 +104,10 @@ class Contract(Evaluated):
                     if key == "eps" and spec == "muon":
                         given = {"eps": 50.0}
                     given = {**({} if key == "d" and spec != "adafactor" else WITH.get(key, {})), **given}
+                    if key == "alpha" and spec == "asgd":
+                        given["lambd"] = 0.3
+                    if key == "t0":                    # acts on the average alone: test_average
+                        continue
                     if key == "eps" and spec == "radam":
                         given["betas"] = (0.9, 0.9)
                     want = steps(theirs(p := lists(shapes=shapes), **given), p, many)
@@ -135,6 +140,16 @@ class Contract(Evaluated):
                 oc = theirs(c, lr=0.7)
                 oc.load_state_dict(through_file(ob.state_dict()))
                 self.near(steps(oa, a, 3, 6), steps(oc, c, 3, 6), spec)
+
+    def test_average(self):
+        """ASGD's average, the same as torch's from before t0 to after it."""
+        for t0 in (1e6, 3.0):
+            a, b = torch.optim.ASGD(p := lists(), 0.1, t0=t0), optc.torch.ASGD(q := lists(), 0.1, t0=t0)
+            steps(a, p, 7)
+            steps(b, q, 7)
+            for key in ("ax", "mu", "eta"):
+                self.near([a.state[x][key] for x in p], [b.state[x][key] for x in q], (t0, key))
+            self.assertEqual(a.state[p[0]]["mu"].item(), 1 if t0 > 3 else 0.25)
 
     def test_muon_beside(self):
         """What torch's Muon does not have: its coefficients and steps by optc's names, vectors, wrong combinations."""

@@ -51,26 +51,40 @@ class Settings(Case):
             for p, q in zip(m.parameters(), plain.parameters()):
                 self.assertTrue(torch.equal(p, q))
 
-    def test_scheduler_that_leaves_the_rest(self):
-        def warned(kind, follow, **given):
-            opt = kind(model(), **given)
-            with warnings.catch_warnings(record=True) as found:
-                warnings.simplefilter("always")
-                schedule = lrs.CosineAnnealingLR(opt, 6)
-                for _ in range(4):
-                    grads([p for g in opt.param_groups for p in g["params"]])
-                    opt.step()
-                    schedule.step()
-                    if follow:
-                        for g in opt.param_groups:
-                            g["adamw.lr"] = 0.1 * g["lr"]
-            return [str(w.message) for w in found if "adamw.lr" in str(w.message)]
-        said = warned(optc.torch.Muon, False)
-        self.assertEqual(len(said), 1)
-        self.assertRegex(said[0], "stays at 0.001")
-        self.assertEqual(warned(optc.torch.Muon, True), [])
-        self.assertEqual(warned(optc.torch.Muon, False, adamw_lr=0.0), [])
-        self.assertEqual(warned(optc.torch.AdamW, False), [])
+    def test_scheduler_moves_the_rest(self):
+        """adamw.lr keeps its ratio to lr under schedulers, unless it is set or follow_lr is off."""
+        def rates(schedule, given=None, n=6, between=lambda opt: None, opt=None):
+            opt = opt or optc.torch.Muon(model(), lr=0.02, **(given or {"adamw_lr": 0.004}))
+            moves, found = schedule(opt), []
+            for _ in range(n):
+                grads([p for g in opt.param_groups for p in g["params"]])
+                opt.step()
+                found.append((opt.param_groups[0]["lr"], opt.param_groups[0]["adamw.lr"]))
+                moves.step()
+                between(opt)
+            return opt, found
+
+        def set_once(opt):
+            if not done:
+                done.append(opt.param_groups[0].update({"adamw.lr": opt.param_groups[0]["lr"]}))
+        cosine, done = (lambda opt: lrs.CosineAnnealingLR(opt, 6)), []
+        warm = lambda opt: lrs.LambdaLR(opt, lambda t: min(t, 3) / 3)  # begins at 0
+        cycle = lambda opt: lrs.OneCycleLR(opt, 0.02, total_steps=8, cycle_momentum=False)
+        for schedule in (cosine, warm, cycle):
+            for lr, rest in rates(schedule)[1]:
+                self.assertAlmostEqual(rest, 0.2 * lr, 15)
+        self.assertEqual(rates(cosine)[1][0], (0.02, 0.004))
+        self.assertEqual({rest for _, rest in rates(cosine, {"adamw_lr": 0.004, "follow_lr": False})[1]}, {0.004})
+        self.assertEqual({rest for _, rest in rates(cosine, {"adamw_lr": 0.0})[1]}, {0.0})
+        for lr, rest in rates(cosine, between=set_once)[1][1:]:
+            self.assertAlmostEqual(rest, lr, 15)
+        of_users = rates(cosine, between=lambda opt: opt.param_groups[0].update({"adamw.lr": 0.003}))[1]
+        self.assertEqual([rest for _, rest in of_users[1:2]], [0.003])
+        opt, _ = rates(cosine, n=3)
+        for again in (copy.deepcopy(opt), optc.torch.Muon(model(), lr=1.0, adamw_lr=1.0)):
+            again.load_state_dict(opt.state_dict())
+            for lr, rest in rates(cosine, n=2, opt=again)[1]:
+                self.assertAlmostEqual(rest, 0.2 * lr, 15)
 
     def test_files_of_other_rules(self):
         """Told once; wrappers that are new to a run, and torch's own files, are no other rule."""

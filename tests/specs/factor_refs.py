@@ -282,9 +282,9 @@ def signed(u):
     return u * np.sign(u[top, range(u.shape[1])])
 
 
-def projected(clones, repository, file, rank, interval, scale, settings):
-    """A rule of the authors, with singular vectors of our signs, matrices in groups of their own; the 1e-8 that Fira
-    adds to norms is left out where it limits growth, since ours limits steps that have been scaled by lr."""
+def projected(clones, repository, file, rank, interval, scale, settings, apart=False):
+    """A rule of the authors, with singular vectors of our signs, matrices in groups of their own. Without `apart` the
+    1e-8 that Fira adds to norms is left out where it limits growth, since ours then limits steps scaled by lr."""
     def make(params, h):
         for name in ("transformers", "transformers.utils", "transformers.utils.versions", "tensorly",
                      "tensorly.decomposition"):
@@ -298,7 +298,9 @@ def projected(clones, repository, file, rank, interval, scale, settings):
         module = sys.modules[name] = types.ModuleType(name)
         module.__package__ = package
         with open(os.path.join(clones, repository, file)) as f:
-            exec(f.read().replace('state["scaling_grad"] + 1e-8', 'state["scaling_grad"] + 1e-300'), module.__dict__)
+            text = f.read()
+        exec(text if apart else text.replace('state["scaling_grad"] + 1e-8', 'state["scaling_grad"] + 1e-300'),
+             module.__dict__)
         cls = next(v for k, v in vars(module).items() if k in ("AdamW", "RMSprop", "RMSProp"))
         whole = dict(params=[p for p in params if p.dim() < 2])
         low = dict(params=[p for p in params if p.dim() > 1], rank=rank, update_proj_gap=interval, proj_type="std",
@@ -447,3 +449,16 @@ def configs(api, clones):
     wrapped("adamw_fira", "adamw", "arXiv:2410.01623 transcribed", fira_adamw(4, 6), "fira(4,6)", fira__scale=0.5,
             fira__growth=1.01, fira__eps=1e-8,
             fira__decay=0.005, **{**ADAM, "eps": 1e-3})
+
+    # the same with the rule's own rate and decay, under a schedule; RMSprop of Fira has no decay
+    def apart(name, spec, source, repository, file, wrap, scale, settings, **hyper):
+        api.config(name, spec, source + "; the signs of singular vectors ours",
+                   run_matrix(api, projected(clones, repository, file, 4, 6, scale, settings, apart=True)), wrap=wrap,
+                   shapes=SHAPES, native=False, schedule=True, steps=api.LONG, **hyper)
+    decayed = lambda h: dict(lr=h.lr, betas=(h.beta1, h.beta2), eps=h.eps, weight_decay=h.weight_decay)
+    apart("adamw_galore_apart", "adamw", "jiaweizzhao/GaLore 2cc66f8", "GaLore", "galore_torch/adamw.py",
+          "galore(4,6,apart=true)", lambda h: dict(scale=h["galore.scale"]), decayed, galore__scale=0.5,
+          **{**ADAM, "weight_decay": 0.1})
+    apart("rmsprop_fira_apart", "rmsprop", "xichen-fy/Fira 5c28b13", "Fira", "optimizer_torch/fira_rmsprop.py",
+          "fira(4,6,apart=true)", lambda h: dict(alpha=h["fira.scale"]), as_rms, fira__scale=0.7, fira__growth=1.01,
+          fira__eps=1e-8, **RMS)

@@ -31,6 +31,8 @@ STRIDE, … So an error of any one element still shows. The lines:
     entry update_hessian 3     this entry runs with second gradients ahead of steps 1, 4, 7, …, if present
     look to_eval to_train      values are read between these two entries, if present
     pull 4.0                   4 p is added to each gradient, if present: gradients of successive steps agree
+    tag head                   all tensors have this tag, if present
+    group 2 lr=0.01            tensors from the third on are a second group with these hyperparameters, if present
     source torch.optim.AdamW 2.13.0
 
 Tensors, first weights and gradients come from `value`, which a few lines of C repeat exactly. A gradient is fresh at
@@ -51,6 +53,7 @@ import numpy as np
 import factor_refs
 import gradient_refs
 import matrix_refs
+import more_refs
 import rule_refs
 import select_refs
 
@@ -245,10 +248,11 @@ RUN = {}                                                            # the config
 
 
 def config(name, spec, source, run, options="", wrap="", state="", shapes=SHAPES, native=True, schedule=False,
-           steps=STEPS, entry="", look="", pull=0.0, **hyper):
+           steps=STEPS, entry="", look="", pull=0.0, tag="", group=None, **hyper):
     hyper = {k.replace("__", "."): v for k, v in hyper.items()}
     CONFIGS[name] = dict(spec=spec, source=source, run=run, options=options, wrap=wrap, state=state, shapes=shapes,
-                         native=native, entry=entry, look=look, pull=pull, schedule=schedule, steps=steps,
+                         native=native, entry=entry, look=look, pull=pull, schedule=schedule, steps=steps, tag=tag,
+                         group=group,
                          saved=SAVED if steps == STEPS else (steps,), hyper=Hypers(hyper))
 
 
@@ -457,42 +461,6 @@ config("adamw_cautious_apart", "adamw", "timm.optim.AdamWLegacy; with caution", 
        cautious__min_share=1e-3, **{**ADAM, "weight_decay": 0.3}, run=run_torch(make_cautious))
 
 
-class FromAdamW:
-    """Changes the steps of torch's AdamW without decay."""
-
-    def __init__(self, params, h):
-        self.params, self.h, self.radius = params, h, [p.detach().norm() for p in params]
-        self.opt = torch.optim.AdamW(params, lr=h.lr, betas=(h.beta1, h.beta2), eps=h.eps, weight_decay=0)
-        self.param_groups = self.opt.param_groups
-
-    @torch.no_grad()
-    def step(self):
-        before = [p.clone() for p in self.params]
-        self.opt.step()
-        for k, (p, was) in enumerate(zip(self.params, before)):
-            self.change(p, was, was - p, self.param_groups[0]["lr"], self.radius[k])
-
-
-class CautiousDecay(FromAdamW):
-    def change(self, p, was, u, lr, radius):
-        p.sub_(lr * self.h.weight_decay * torch.where(u * was >= 0, was, 0.0))
-
-
-class Hyperball(FromAdamW):
-    def change(self, p, was, u, lr, radius):
-        if p.dim() < 2:
-            p.sub_(lr * self.h.weight_decay * was)
-        else:
-            moved = was - lr * radius * u / u.norm()
-            p.copy_(radius * moved / moved.norm())
-
-
-config("adamw_cautious_decay", "adamw", "the paper's formula, and torch.optim.AdamW", wrap="cautious_decay",
-       **{**ADAM, "weight_decay": 0.3}, run=run_torch(CautiousDecay))
-config("adamw_hyperball", "adamw", "the paper's formula, and torch.optim.AdamW", wrap="hyperball", **ADAM,
-       run=run_torch(Hyperball))
-
-
 def make_adamc(ps, h):
     opt = po.AdamC([{"params": ps, "normalized": True}], lr=h.lr, betas=(h.beta1, h.beta2), eps=h.eps, foreach=False,
                    weight_decay=h.weight_decay)
@@ -615,7 +583,9 @@ def make(name):
     lines += [] if c["native"] else ["native no"]
     lines += ["schedule " + " ".join(scheduled(c["hyper"]))] if c["schedule"] else []
     lines += [f"steps {c['steps']}", "saved " + " ".join(map(str, c["saved"])), f"exact {exact}"]
-    lines += [f"{k} {c[k]}" for k in ("state", "entry", "look", "pull") if c[k]]
+    lines += [f"{k} {c[k]}" for k in ("state", "entry", "look", "pull", "tag") if c[k]]
+    if c["group"]:
+        lines += [f"group {c['group'][0]} " + ",".join(f"{k}={v!r}" for k, v in c["group"][1].items())]
     lines += ["source " + full_source(c["source"])]
     return lines, data
 
@@ -634,6 +604,7 @@ def main():
     rule_refs.configs(sys.modules[__name__], args.clones)
     gradient_refs.configs(sys.modules[__name__])
     select_refs.configs(sys.modules[__name__], args.clones)
+    more_refs.configs(sys.modules[__name__], args.clones)
     unknown = [n for n in args.names if n not in CONFIGS]
     if unknown:
         sys.exit(f"no configuration {', '.join(unknown)}; there are: {' '.join(CONFIGS)}")

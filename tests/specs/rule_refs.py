@@ -166,6 +166,7 @@ def configs(api, clones):
                 saved += [np.asarray(p) for p in params] if s in api.RUN["saved"] else []
             return saved, "f64" if all(x.dtype == np.float64 for x in saved) else "f32"
         return run_it
+    api.optax_run = optax_run                               # for more_refs.py
 
     # ---- step sizes that are estimated ----
     def prodigy(**more):

@@ -82,10 +82,11 @@ static void descends(Model *m, const char *rule, const char *what, double (*loss
 }
 
 /* Steps with zero gradients, then with rank-one and ordinary ones, then at t = 10^6: all weights stay finite. Zero
- * gradients move weights by decay only, except in FTRL, whose weights are then 0, and SPEL, which orthogonalises. */
+ * gradients move weights by decay only, except in FTRL, whose weights are then 0, and in Nero and SPEL, which
+ * normalise and orthogonalise. */
 static void survives(Model *m, const char *rule)
 {
-    bool moves = !strcmp(rule, "ftrl") || !strcmp(rule, "spel");
+    bool moves = !strcmp(rule, "ftrl") || !strcmp(rule, "nero") || !strcmp(rule, "spel");
     for (int i = 0; i < ALL; i++)
         m->p[i] = (float)ref_value(0, 0, i);
     bind_model(m);

@@ -250,7 +250,7 @@ END_TEST
 /* Every rule of the library on gradients of all sizes. Rules in the table become NaN from a size on, as their heads
  * state; all others stay finite, and most elements move at 1e15. */
 static const struct { const char *rule; double nan_from; } leaves[] = {
-    {"adafactor", 1e19}, {"adafactor:torch=true", 1e19}, {"came", 1e19},  {"klshampoo", 1e19},
+    {"adafactor", 1e19}, {"adafactor:torch=true", 1e19}, {"adalomo", 1e19}, {"came", 1e19}, {"klshampoo", 1e19},
     {"psgd", 1e19},      {"psgd_kron", 1e19}, {"soap", 1e19}, {"adai", 1e30}, {"ftrl", 1e30}};
 
 static void check_sizes(const char *rule)

@@ -14,14 +14,14 @@
 #include <string.h>
 
 typedef struct {
-    char name[64], spec[64], with[128], options[128], state[64];
-    optc_setting hyper[32];
-    char *hyper_text;
+    char name[64], spec[64], with[128], options[128], state[64], tag[32];
+    optc_setting hyper[32], other[8];    /* other: what differs for tensors from `second` on, a group of their own */
+    char *hyper_text, *other_text;
     char schedule[128];                  /* hyperparameters that a schedule multiplies, separated by blanks */
     char entry[32], look[2][32];         /* runs at every `period`-th step; entries around a look at the weights */
     int period;
     double pull;                         /* this multiple of the weights is added to gradients */
-    int nhyper, steps, saved[8], nsaved, nshape;
+    int nhyper, nother, second, steps, saved[8], nsaved, nshape;
     TestShape shape[16];                 /* odd_shapes, unless the file has others */
     double *data;                        /* [saved][tensor][value] */
     bool exact32, evaluator_only;
@@ -39,17 +39,28 @@ static void need(bool ok, const char *path, const char *what)
     exit(1);
 }
 
-static void parse_hyper(RefFile *r, const char *s)
+/* Returns the number of settings, which point into `text`. */
+static int parse_hyper(const RefFile *r, char *text, optc_setting *set, int room)
 {
-    r->hyper_text = strdup(s);           /* settings point into this text, so it must not move */
-    for (char *save, *w = strtok_r(r->hyper_text, ",", &save); w; w = strtok_r(NULL, ",", &save)) {
+    int n = 0;
+    for (char *save, *w = strtok_r(text, ",", &save); w; w = strtok_r(NULL, ",", &save)) {
         char *eq = strchr(w, '=');
-        need(eq && r->nhyper < 32, r->name, "bad hyper line");
+        need(eq && n < room, r->name, "bad hyper line");
         *eq = 0;
         while (*w == ' ')
             w++;
-        r->hyper[r->nhyper++] = (optc_setting){w, strtod(eq + 1, NULL)};
+        set[n++] = (optc_setting){w, strtod(eq + 1, NULL)};
     }
+    return n;
+}
+
+/* "2 lr=0.01,eps=0": tensors from the third on are a group with these hyperparameters. */
+static void parse_group(RefFile *r, const char *s)
+{
+    char *end;
+    r->second = (int)strtol(s, &end, 10);
+    r->other_text = strdup(end);
+    r->nother = parse_hyper(r, r->other_text, r->other, 8);
 }
 
 /* "s 7 2x3x4": a scalar, a vector, a tensor of three dimensions. */
@@ -89,8 +100,12 @@ static void parse_line(RefFile *r, char *line)
         need(sscanf(v, "%31s %31s", r->look[0], r->look[1]) == 2, r->name, "bad look line");
     else if (!strcmp(line, "pull"))
         r->pull = strtod(v, NULL);
+    else if (!strcmp(line, "tag"))
+        snprintf(r->tag, sizeof r->tag, "%s", v);
+    else if (!strcmp(line, "group"))
+        parse_group(r, v);
     else if (!strcmp(line, "hyper"))
-        parse_hyper(r, v);
+        r->nhyper = parse_hyper(r, r->hyper_text = strdup(v), r->hyper, 32);
     else if (!strcmp(line, "shapes"))
         parse_shapes(r, v);
     else if (!strcmp(line, "steps"))
@@ -181,9 +196,15 @@ static void set_rates(Fixture *f, const RefFile *r, int step)
     double rate = fmin(step / 5.0, 1) * (1 - fmax(step - 5, 0) / 64);
     for (int i = 0; i < r->nhyper; i++) {
         char name[80];
+        double other = r->hyper[i].value;
+        for (int k = 0; k < r->nother; k++)
+            other = strcmp(r->other[k].name, r->hyper[i].name) ? other : r->other[k].value;
         snprintf(name, sizeof name, " %s ", r->hyper[i].name);
-        if (strstr(r->schedule, name))
-            OK(optc_set_hyper(f->binding, 0, r->hyper[i].name, r->hyper[i].value * rate));
+        if (!strstr(r->schedule, name))
+            continue;
+        OK(optc_set_hyper(f->binding, 0, r->hyper[i].name, r->hyper[i].value * rate));
+        if (r->second)
+            OK(optc_set_hyper(f->binding, 1, r->hyper[i].name, other * rate));
     }
 }
 
@@ -264,7 +285,9 @@ static void run(const RefFile *r, optc_type type, bool bounds)
                               .compiler = type == OPTC_F64 ? "" : NULL, .no_builtin = type == OPTC_F64};
     optc_rule_options ro = {.spec = r->spec, .with = r->with, .options = r->options, .param = type};
     Fixture f;
-    fix_open(&f, &eo, &ro, r->shape, r->nshape, r->hyper, r->nhyper);
+    fix_open_groups(&f, &eo, &ro, r->shape, r->nshape, r->hyper, r->nhyper,
+                    &(FixtureGroups){.tag = *r->tag ? r->tag : NULL, .second = r->second, .set = r->other,
+                                     .nset = r->nother});
     if (type == OPTC_F32)
         ck_assert_msg(optc_rule_native(f.rule), "%s runs as: %s", r->name, optc_rule_path(f.rule));
     bool sam = strstr(r->with, "sam") != NULL;
@@ -309,7 +332,7 @@ END_TEST
 
 START_TEST(native)
 {
-    if (!refs[_i].evaluator_only && !thinned(_i))
+    if (!refs[_i].evaluator_only && sampled_rule(refs[_i].spec, 3))
         run(&refs[_i], OPTC_F32, true);
 }
 END_TEST

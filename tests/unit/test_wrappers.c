@@ -1,5 +1,6 @@
 /* Wrappers of the library against plain C that does the same by hand: accumulate, ema's entries, log, loss_scale. */
 #include "gen/gen.h"
+#include "runtime/library/rule/spec_find.h"
 #include "tests/harness/help.h"
 
 #include <math.h>
@@ -239,6 +240,40 @@ START_TEST(scales_losses)
 }
 END_TEST
 
+static bool compiles_with(const char *rule, const char *options, const char *with)
+{
+    Gen g = {0};
+    Source s;
+    GenOptions o = {.find = find_wrapper, .options = options, .with = with};
+    bool ok = find_spec(NULL, rule, &g.arena, &s, &g.diag) && gen_compile(&g, s, &o);
+    gen_free(&g);
+    return ok;
+}
+
+/* Rules that change p by shrink and descend alone can be taken apart. These change it in another way, or have a rate
+ * that is no multiple of lr: writing them with the words would change their bits. */
+static const char *const not_apart[] = {
+    "adabound", "adafactor", "adago", "adamod", "adamp", "adan", "ademamix", "amos", "asgd", "cocob", "dadapt_adagrad",
+    "dadapt_adam", "dadapt_sgd", "dog", "fromage", "ftrl", "gpa_adamw", "grams", "laprop", "lars", "madgrad", "mars",
+    "muonh", "muown", "nadam", "nero", "rprop", "schedulefree_adamw", "schedulefree_radam", "schedulefree_sgd", "sgdp",
+    "spel", "splus", NULL};
+
+START_TEST(taken_apart)
+{
+    for (int i = 0; i < optc_library_size(); i++) {
+        const char *rule = optc_library_name(i);
+        bool refused = strchr(rule, '/') != NULL;
+        for (const char *const *n = not_apart; *n && !strchr(rule, '/'); n++)
+            refused = refused || !strcmp(*n, rule);
+        if (!strchr(rule, '/'))
+            ck_assert_msg(compiles_with(rule, "", "cautious_decay") == !refused, "%s is %s apart", rule,
+                          refused ? "taken" : "not taken");
+    }
+    ck_assert(compiles_with("adafactor", "relative_step=false", "cautious_decay"));
+    ck_assert(compiles_with("lars", "rate=outside", "cautious_decay"));
+}
+END_TEST
+
 Suite *wrappers_suite(void)
 {
     Suite *s = suite_create("wrappers");
@@ -250,6 +285,7 @@ Suite *wrappers_suite(void)
     tcase_add_test(t, average_for_evaluation);
     tcase_add_loop_test(t, logged_norms, 0, 3);
     tcase_add_test(t, scales_losses);
+    tcase_add_test(t, taken_apart);
     suite_add_tcase(s, t);
     return s;
 }

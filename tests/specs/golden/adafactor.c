@@ -289,8 +289,7 @@ static void step_11_map(const optc_view *self, long long unit)
     for (int i = 0; i < count; i++) {
         const float p_i = p[i];
         const float u = g[i] / sqrtf(v[i]);
-        const float u_2 = rate_over_max_one_rms_u_over_clip_threshold * u;
-        p[i] = p_i - rate_times_weight_decay * p_i - u_2;
+        p[i] = p_i - rate_times_weight_decay * p_i - rate_over_max_one_rms_u_over_clip_threshold * u;
     }
 }
 
@@ -320,8 +319,7 @@ static void step_12_map_matrix(const optc_view *self, long long unit)
         for (int i = 0; i < len; i++) {
             const float p_i = p[i];
             const float u = g[i] * one_over_sqrt_r_new_over_slice_mean_r_new * one_over_sqrt_c_new[i];
-            const float u_2 = rate_over_max_one_rms_u_over_clip_threshold_2 * u;
-            p[i] = p_i - rate_times_weight_decay * p_i - u_2;
+            p[i] = p_i - rate_times_weight_decay * p_i - rate_over_max_one_rms_u_over_clip_threshold_2 * u;
         }
         col = col + len < self->cols ? col + len : 0;
         row += !col;

@@ -85,17 +85,44 @@ class ADOPT(Optimizer):
                  False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
                  = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
-                 int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 int = 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
+
+class APOLLO(Optimizer):
+    """Gradients scaled column by column as Adam would scale a random projection of them; AdamW for the rest. Zhu et
+    al. 2024, arXiv:2412.05270"""
+    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
+                 1e-06, weight_decay: Number = 0, scale: Number = 1, growth: Number = 1.01, seed: Number = 0, *,
+                 directions: Number = 256, update_proj_gap: Number = 200, scale_front: bool = False, disable_nl: bool
+                 = False, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr:
+                 Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool =
+                 False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
+                 Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
+
+class APOLLOMini(Optimizer):
+    """Gradients scaled matrix by matrix as Adam would scale one random direction of them; AdamW for the rest. Zhu et
+    al. 2024, arXiv:2412.05270"""
+    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
+                 1e-06, weight_decay: Number = 0, scale: Number = 128, growth: Number = 1.01, seed: Number = 0, *,
+                 update_proj_gap: Number = 200, scale_front: bool = False, disable_nl: bool = False, adamw_beta1:
+                 Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001,
+                 adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_:
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class ASGD(Optimizer):
     """SGD with a decaying rate that keeps the average of its weights in ax. Polyak and Juditsky 1992, SIAM J. Control
     Optim. 30(4)"""
     def __init__(self, params: Any, lr: Number = 0.01, lambd: Number = 0.0001, alpha: Number = 0.75, t0: Number =
-                 1000000.0, weight_decay: Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types:
+                 1000000.0, weight_decay: Number = 0, foreach: Optional[bool] = None, maximize: bool = False,
+                 differentiable: bool = False, capturable: bool = False, *, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class ASGO(Optimizer):
     """Momentum times the inverse root of one Gram matrix, that of the smaller side; AdamW for what is no matrix. An
@@ -107,7 +134,7 @@ class ASGO(Optimizer):
                  False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class AdEMAMix(Optimizer):
     """AdamW with a second, slow momentum mixed in; the warmup option ramps alpha and beta3 over alpha_warmup and
@@ -118,7 +145,7 @@ class AdEMAMix(Optimizer):
                  types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool
                  = False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None,
                  Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any =
-                 None) -> None: ...
+                 None, follow_lr: bool = True) -> None: ...
 
 class AdaBelief(Optimizer):
     """Adam that divides by how far the gradient strays from its mean; decoupled weight decay. Zhuang et al. 2020,
@@ -128,7 +155,7 @@ class AdaBelief(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class AdaBound(Optimizer):
     """Adam's rate for each coordinate, clipped to bounds that close in on final_lr, so that it ends as SGD. Luo et
@@ -138,8 +165,8 @@ class AdaBound(Optimizer):
                  Number = 0, *, amsbound: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class AdaGC(Optimizer):
     """AdamW whose gradients are clipped tensor by tensor to a running mean of their norms. Wang et al. 2025,
@@ -149,8 +176,8 @@ class AdaGC(Optimizer):
                  1e-08, weight_decay: Number = 0.1, *, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class AdaGO(Optimizer):
     """Muon with AdaGrad's step for each tensor, from the norms of its gradients; AdamW for what is no matrix. Zhang,
@@ -162,7 +189,7 @@ class AdaGO(Optimizer):
                  False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
                  = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
-                 int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 int = 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class AdaHessian(Optimizer):
     """AdamW with a diagonal of the Hessian in place of the gradient in v; entries set_hessian and step. Yao et al.
@@ -172,7 +199,17 @@ class AdaHessian(Optimizer):
                  = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None,
                  static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
                  Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None,
-                 group: Any = None) -> None: ...
+                 group: Any = None, follow_lr: bool = True) -> None: ...
+
+class AdaLomo(Optimizer):
+    """Row and column means of squared gradients, and a rate relative to the size of the weights. Lv et al. 2023,
+    arXiv:2310.10195"""
+    def __init__(self, params: Any, lr: Number = 0.001, eps: Tuple[float, float] = (1e-30, 0.001), clip_threshold:
+                 Number = 1, decay_rate: Number = -0.8, weight_decay: Number = 0, *, maximize: bool = False, with_:
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class AdaMod(Optimizer):
     """AdamW whose rate of each element is bounded by the running mean of its rates. Ding et al. 2019,
@@ -182,7 +219,7 @@ class AdaMod(Optimizer):
                  = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None,
                  static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
                  Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None,
-                 group: Any = None) -> None: ...
+                 group: Any = None, follow_lr: bool = True) -> None: ...
 
 class AdaMuon(Optimizer):
     """Muon of the momentum's signs, divided by its own second moment; AdamW for what is no matrix. Si et al. 2025,
@@ -194,7 +231,7 @@ class AdaMuon(Optimizer):
                  bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class AdaPNM(Optimizer):
     """AMSGrad with the difference of two momenta, of even and of odd steps. Xie et al. 2021, arXiv:2103.17182"""
@@ -203,7 +240,17 @@ class AdaPNM(Optimizer):
                  bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
+
+class AdaTAM(Optimizer):
+    """Adam to whose momentum a gradient adds more, the better it agrees with it. Malviya et al. 2024,
+    arXiv:2412.18790"""
+    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), decay_rate: Number
+                 = 0.9, eps: Number = 1e-08, weight_decay: Number = 0, *, maximize: bool = False, with_: Sequence[str]
+                 = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None,
+                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
+                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None,
+                 group: Any = None, follow_lr: bool = True) -> None: ...
 
 class Adadelta(Optimizer):
     """Gradients rescaled by the ratio of running RMS of updates and of gradients. Zeiler 2012, arXiv:1212.5701"""
@@ -212,7 +259,7 @@ class Adadelta(Optimizer):
                  differentiable: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] =
                  None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class Adafactor(Optimizer):
     """Second moments of matrices kept as row and column means; lr caps a rate relative to the size of the weights.
@@ -223,7 +270,7 @@ class Adafactor(Optimizer):
                  True, momentum: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] =
                  None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class Adagrad(Optimizer):
     """Each coordinate's rate falls with the root of its summed squared gradients. Duchi, Hazan and Singer 2011, JMLR
@@ -234,7 +281,7 @@ class Adagrad(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class Adai(Optimizer):
     """Momentum whose inertia, element by element, shrinks as the gradient's variance grows. Xie et al. 2022,
@@ -244,7 +291,7 @@ class Adai(Optimizer):
                  (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads:
                  bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None,
                  Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any =
-                 None) -> None: ...
+                 None, follow_lr: bool = True) -> None: ...
 
 class Adam(Optimizer):
     """Bias-corrected first moment over the root of the second; weight decay, if any, is L2. Kingma and Ba 2015,
@@ -255,7 +302,8 @@ class Adam(Optimizer):
                  decoupled_weight_decay: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str,
                  str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool =
                  False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None,
-                 workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None:
+                 ...
 
 class AdamAtan2(Optimizer):
     """AdamW with atan2(m, b sqrt(v)) in place of the division: no eps, invariant to the scale of gradients. Everett
@@ -265,7 +313,7 @@ class AdamAtan2(Optimizer):
                  types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool
                  = False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None,
                  Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any =
-                 None) -> None: ...
+                 None, follow_lr: bool = True) -> None: ...
 
 class AdamMini(Optimizer):
     """AdamW with one second moment for each row, head or tensor. Zhang et al. 2024, arXiv:2406.16793"""
@@ -273,8 +321,8 @@ class AdamMini(Optimizer):
                  1e-08, weight_decay: Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class AdamP(Optimizer):
     """AdamW without the radial part of updates to scale-invariant weights. Heo et al. 2021, arXiv:2006.08217"""
@@ -283,7 +331,7 @@ class AdamP(Optimizer):
                  False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
                  = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
-                 int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 int = 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class AdamW(Optimizer):
     """Adam with weight decay kept apart from the gradient. Loshchilov and Hutter 2019, arXiv:1711.05101; amsgrad:
@@ -294,7 +342,7 @@ class AdamW(Optimizer):
                  = None, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class AdamWScheduleFree(Optimizer):
     """AdamW without a schedule: a weighted average of the iterates; entries to_eval and to_train. Defazio et al.
@@ -304,7 +352,7 @@ class AdamWScheduleFree(Optimizer):
                  2, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] =
                  None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class Adamax(Optimizer):
     """Adam with a decayed maximum of the gradient in place of the second moment. Kingma and Ba 2015, arXiv:1412.6980,
@@ -314,7 +362,8 @@ class Adamax(Optimizer):
                  differentiable: bool = False, capturable: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class Adan(Optimizer):
     """Adam with Nesterov momentum estimated from differences of gradients; betas are decay rates (the paper's 1 -
@@ -324,7 +373,7 @@ class Adan(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class AggMo(Optimizer):
     """The mean of three momenta with different rates of decay. Lucas et al. 2019, arXiv:1804.00325"""
@@ -332,7 +381,8 @@ class AggMo(Optimizer):
                  weight_decay: Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class Amos(Optimizer):
     """Adam-like with one second moment a tensor, and weight decay and rate that decay on their own. Tian and Parikh
@@ -342,7 +392,19 @@ class Amos(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
+
+class Aurora(Optimizer):
+    """Muon with rows (or columns) of the polar factor at equal norms; AdamW for what is no matrix. Aurora, 2026,
+    github.com/tilde-research/aurora-release"""
+    def __init__(self, params: Any, lr: Number = 0.05, momentum: Number = 0.95, pp_beta: Number = 0.5, eps: Number =
+                 1e-07, weight_decay: Number = 0.025, *, nesterov: bool = True, pp_iterations: Number = 2,
+                 adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number =
+                 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_:
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class CAME(Optimizer):
     """Adafactor with momentum, whose update is divided by a factored measure of its own instability. Luo et al. 2023,
@@ -352,7 +414,7 @@ class CAME(Optimizer):
                  maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class COCOB(Optimizer):
     """Bets on coins: SGD without a rate, element by element; lr stays 1. Orabona and Tommasi 2017,
@@ -361,7 +423,19 @@ class COCOB(Optimizer):
                  0, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] =
                  None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
+
+class COSMOS(Optimizer):
+    """SOAP's step in the leading directions of the gradient and Muon's in the others; AdamW for the rest. Liu et al.
+    2025, arXiv:2502.17410"""
+    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
+                 1e-08, weight_decay: Number = 0, lr_ratio: Number = 0.1, gamma: Number = 0.2, *, directions: Number =
+                 64, limit: Number = 10000, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number
+                 = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False,
+                 maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
+                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class Conda(Optimizer):
     """Adam in the singular vectors of the momentum, on the shorter side; AdamW for what is no matrix. Wang et al.
@@ -373,7 +447,7 @@ class Conda(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class DAdaptAdaGrad(Optimizer):
     """AdaGrad by dual averaging whose step size d bounds the distance to the solution; lr stays 1. Defazio and
@@ -383,7 +457,7 @@ class DAdaptAdaGrad(Optimizer):
                  (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads:
                  bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None,
                  Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any =
-                 None) -> None: ...
+                 None, follow_lr: bool = True) -> None: ...
 
 class DAdaptAdam(Optimizer):
     """Adam whose step size d is a growing lower bound of the distance to the solution; lr stays 1. Defazio and
@@ -394,7 +468,7 @@ class DAdaptAdam(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class DAdaptLion(Optimizer):
     """Lion whose step size d is a growing lower bound of the distance to the solution; lr stays 1. Defazio and
@@ -403,7 +477,8 @@ class DAdaptLion(Optimizer):
                  0, d0: Number = 1e-06, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
                  Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
                  bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
-                 None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class DAdaptSGD(Optimizer):
     """SGD whose step size d is a growing lower bound of the distance to the solution; lr stays 1. Defazio and
@@ -412,8 +487,8 @@ class DAdaptSGD(Optimizer):
                  1e-06, growth_rate: Number = ..., *, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class DiffGrad(Optimizer):
     """Adam that is slowed down where the gradient hardly changes: times the sigmoid of its change. Dubey et al. 2020,
@@ -422,8 +497,8 @@ class DiffGrad(Optimizer):
                  1e-08, weight_decay: Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class Dion(Optimizer):
     """Muon of low rank: one power iteration of the momentum, whose rest stays for later steps; AdamW for what is no
@@ -434,8 +509,8 @@ class Dion(Optimizer):
                  0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class Dion2(Optimizer):
     """Muon of the rows or columns with the largest momentum, a share of them at each step; AdamW for what is no
@@ -469,7 +544,7 @@ class DoG(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class DoWG(Optimizer):
     """SGD whose rate is the squared distance from the first weights over weighted gradients; lr stays 1. Khaled,
@@ -478,7 +553,8 @@ class DoWG(Optimizer):
                  weight_decay: Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class FTRL(Optimizer):
     """Follow the regularised leader: AdaGrad's rates with an L1 penalty that makes weights exactly 0. McMahan et al.
@@ -487,7 +563,8 @@ class FTRL(Optimizer):
                  0, lambda_2: Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class Fromage(Optimizer):
     """Gradients scaled to the norm of their weights, which are then divided by sqrt(1 + lr^2). Bernstein et al. 2020,
@@ -496,7 +573,7 @@ class Fromage(Optimizer):
                  False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class GPAAdamW(Optimizer):
     """AdamW with primal averaging: gradients and evaluation at two means; entries to_eval and to_train. Smoothing
@@ -506,7 +583,8 @@ class GPAAdamW(Optimizer):
                  use_wd_on_y: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
                  Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
                  bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
-                 None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class Grams(Optimizer):
     """AdamW's magnitude with the sign of the current gradient. Cao, Li and Song 2024, arXiv:2412.17107"""
@@ -515,7 +593,19 @@ class Grams(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
+
+class KLSOAP(Optimizer):
+    """Adam in the eigenvectors of KL-Shampoo's factors; AdamW for the rest and for sides over the limit. Lin et al.
+    2025, arXiv:2509.03378"""
+    def __init__(self, params: Any, lr: Number = 0.003, betas: Tuple[float, float] = (0.9, 0.95), shampoo_beta: Number
+                 = 0.95, eps: Number = 1e-08, weight_decay: Number = 0.01, *, nesterov: bool = False, correct_bias:
+                 bool = True, limit: Number = 4096, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps:
+                 Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool =
+                 False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
+                 = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
+                 sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
+                 int = 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class KLShampoo(Optimizer):
     """Shampoo whose two factors are fitted to each other, with eigenvalues from every step; AdamW for the rest and
@@ -527,7 +617,7 @@ class KLShampoo(Optimizer):
                  maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class LAMB(Optimizer):
     """Adam's direction with weight decay, scaled for each tensor by the ratio of weight and update norms. You et al.
@@ -536,8 +626,8 @@ class LAMB(Optimizer):
                  1e-06, weight_decay: Number = 0.01, *, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class LARS(Optimizer):
     """SGD with momentum whose rate for each tensor follows the ratio of its weight and gradient norms. You, Gitman
@@ -547,7 +637,7 @@ class LARS(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class LaProp(Optimizer):
     """Momentum of normalised gradients: Adam that divides before it averages; decoupled weight decay. Ziyin, Wang and
@@ -556,8 +646,8 @@ class LaProp(Optimizer):
                  1e-15, weight_decay: Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class Lion(Optimizer):
     """The sign of an interpolated momentum, with decoupled weight decay. Chen et al. 2023, arXiv:2302.06675"""
@@ -565,7 +655,17 @@ class Lion(Optimizer):
                  Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
                  Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
                  bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
-                 None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
+
+class Lomo(Optimizer):
+    """Plain SGD with clipping, for steps inside the backward pass. Lv et al. 2023, arXiv:2306.09782"""
+    def __init__(self, params: Any, lr: Number = 0.001, weight_decay: Number = 0, *, clip_grad_norm: Number = 0,
+                 clip_grad_value: Number = 0, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
+                 str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class MADGRAD(Optimizer):
     """Dual averaging from the first weights, over a cube root of summed squared gradients; L2 weight decay. Defazio
@@ -574,7 +674,8 @@ class MADGRAD(Optimizer):
                  Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
                  Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
                  bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
-                 None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class MARS(Optimizer):
     """AdamW, Lion or Shampoo on gradients with reduced variance; AdamW for what is no matrix. Yuan et al. 2024,
@@ -585,7 +686,44 @@ class MARS(Optimizer):
                  optimize_1d: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
                  Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
                  bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
-                 None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
+
+class MOP(Optimizer):
+    """The exact polar factor of the momentum, times its nuclear norm; AdamW for what is no matrix. NVIDIA 2025,
+    Emerging-Optimizers; scale: Lau, Long and Su 2025, arXiv:2505.21799"""
+    def __init__(self, params: Any, lr: Number = 0.0003, momentum: Number = 0.95, weight_decay: Number = 0.01,
+                 extra_scale_factor: Number = 1, *, nesterov: bool = False, scale: str = 'nuclear_norm', adamw_beta1:
+                 Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001,
+                 adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_:
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
+
+class MOSO(Optimizer):
+    """RMSprop of the momentum in the eigenvectors of the momentum's Gram matrix, on the shorter side; AdamW for the
+    rest. NVIDIA 2026, Emerging-Optimizers; after Vyas et al. 2024, arXiv:2409.11321"""
+    def __init__(self, params: Any, lr: Number = 0.0003, momentum: Number = 0.95, rms_beta: Number = 0.95,
+                 shampoo_beta: Number = 0.95, eps: Number = 1e-08, weight_decay: Number = 0.01, *, max_update_rms:
+                 Number = 0, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08,
+                 adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize:
+                 bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
+                 Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
+
+class Mano(Optimizer):
+    """Momentum without its part along the weights, with columns and rows of norm 1 in turn; AdamW for what is no
+    matrix. Gu and Xie 2026, arXiv:2601.23000"""
+    def __init__(self, params: Any, lr: Number = 0.001, momentum: Number = 0.95, eps: Number = 1e-08, weight_decay:
+                 Number = 0.1, *, nesterov: bool = False, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
+                 adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01,
+                 adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
+                 str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class Muon(Optimizer):
     """Momentum whose matrices are replaced by their orthogonal factor; AdamW for what is no matrix. Jordan et al.
@@ -598,8 +736,8 @@ class Muon(Optimizer):
                  0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class MuonH(Optimizer):
     """Muon whose matrices keep their norm and move by a share lr of it; AdamW for what is no matrix. Hyperball, 2026,
@@ -611,7 +749,45 @@ class MuonH(Optimizer):
                  bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
+
+class MuonSq(Optimizer):
+    """Muon of the momentum over the root of an elementwise second moment; AdamW for what is no matrix. Muon^2, 2026,
+    arXiv:2604.09967"""
+    def __init__(self, params: Any, lr: Number = 0.02, momentum: Number = 0.95, beta2: Number = 0.95, eps: Number =
+                 1e-10, weight_decay: Number = 0, *, nesterov: bool = True, steps: Number = 0, coefficients: str =
+                 'exact', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr:
+                 Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool =
+                 False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
+                 Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
+
+class Muown(Optimizer):
+    """Muon on the directions of rows and Adam on their norms; AdamW for what is no matrix. Lion et al. 2026,
+    arXiv:2605.10797"""
+    def __init__(self, params: Any, lr: Number = 0.0003, momentum: Number = 0.95, betas: Tuple[float, float] = (0.9,
+                 0.95), eps: Number = 1e-08, weight_decay: Number = 0, extra_scale_factor: Number = 1, *, steps:
+                 Number = 0, coefficients: str = 'jordan', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
+                 adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01,
+                 adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
+                 str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
+
+class NAMO(Optimizer):
+    """Muon scaled by the norm of the momentum over the root mean square of gradient norms; AdamW for the rest. NAMO,
+    2026, arXiv:2602.17080"""
+    def __init__(self, params: Any, lr: Number = 0.0003, momentum: Number = 0.95, beta2: Number = 0.95, eps: Number =
+                 1e-08, weight_decay: Number = 0.01, extra_scale_factor: Number = 1, *, nesterov: bool = False, steps:
+                 Number = 0, coefficients: str = 'jordan', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
+                 adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01,
+                 adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
+                 str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class NAdam(Optimizer):
     """Adam with Nesterov momentum under the paper's warm-up of beta1. Dozat 2016, ICLR workshop, Incorporating
@@ -622,7 +798,16 @@ class NAdam(Optimizer):
                  differentiable: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] =
                  None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
+
+class Nero(Optimizer):
+    """Steps of lr for each neuron relative to its size, with weights of a neuron kept at mean 0 and norm 1. Liu et
+    al. 2021, arXiv:2102.07227"""
+    def __init__(self, params: Any, lr: Number = 0.01, beta: Number = 0.999, *, constraints: bool = True, maximize:
+                 bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
+                 Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class NorMuon(Optimizer):
     """Muon whose rows are brought to equal size by a second moment each; AdamW for what is no matrix. Li et al. 2025,
@@ -634,7 +819,8 @@ class NorMuon(Optimizer):
                  adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class NovoGrad(Optimizer):
     """Momentum of gradients normalised by one second moment a tensor, with weight decay inside the momentum. Ginsburg
@@ -644,7 +830,7 @@ class NovoGrad(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class PNM(Optimizer):
     """The difference of two momenta, of even and of odd steps: adds noise of a chosen size to SGD. Xie et al. 2021,
@@ -653,7 +839,8 @@ class PNM(Optimizer):
                  *, decoupled: bool = True, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
                  Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
                  bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
-                 None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class PSGD(Optimizer):
     """Momentum between two matrices that were fitted to whiten gradients; AdamW for the rest and for sides over the
@@ -665,7 +852,7 @@ class PSGD(Optimizer):
                  maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class PSGDKron(Optimizer):
     """Momentum between triangles that were fitted to whiten gradients, diagonals for sides over the limit; AdamW for
@@ -677,7 +864,8 @@ class PSGDKron(Optimizer):
                  adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class Padam(Optimizer):
     """AMSGrad whose second moment is raised to the power partial instead of 1/2. Chen et al. 2020,
@@ -687,7 +875,7 @@ class Padam(Optimizer):
                  with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str]
                  = None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class PolarGrad(Optimizer):
     """The polar factor of the momentum times its nuclear norm: a step that shrinks with the gradient; AdamW for the
@@ -699,7 +887,7 @@ class PolarGrad(Optimizer):
                  bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class Prodigy(Optimizer):
     """AdamW whose step size d is estimated from the distance to the first weights; lr stays 1. Mishchenko and Defazio
@@ -710,7 +898,7 @@ class Prodigy(Optimizer):
                  maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class QHAdam(Optimizer):
     """Adam whose moments are mixed with the current gradient by nu1 and nu2. Ma and Yarats 2019, arXiv:1810.06801"""
@@ -719,7 +907,7 @@ class QHAdam(Optimizer):
                  False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
                  = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
-                 int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 int = 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class QHM(Optimizer):
     """Mixes plain SGD and momentum by nu. Ma and Yarats 2019, arXiv:1810.06801"""
@@ -727,8 +915,8 @@ class QHM(Optimizer):
                  0, *, weight_decay_type: str = 'grad', maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class RAdam(Optimizer):
     """Adam whose step is rectified for the variance of its rate, and is plain momentum while that is intractable. Liu
@@ -739,7 +927,7 @@ class RAdam(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class RAdamScheduleFree(Optimizer):
     """RAdam without a schedule or warm-up: a weighted average of the iterates; entries to_eval and to_train. Defazio
@@ -749,7 +937,30 @@ class RAdamScheduleFree(Optimizer):
                  bool = True, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str,
                  str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool =
                  False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None,
-                 workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None:
+                 ...
+
+class REKLS(Optimizer):
+    """KL-SOAP whose basis is computed anew at every step; AdamW for the rest and for sides over the limit. NVIDIA
+    2026, Emerging-Optimizers; Lin et al. 2025, arXiv:2509.03378"""
+    def __init__(self, params: Any, lr: Number = 0.003, betas: Tuple[float, float] = (0.9, 0.95), shampoo_beta: Number
+                 = 0.95, eps: Number = 1e-08, weight_decay: Number = 0.01, *, limit: Number = 4096, adamw_beta1:
+                 Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001,
+                 adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_:
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
+
+class RMNP(Optimizer):
+    """Momentum whose rows are brought to norm 1; AdamW for what is no matrix. Deng et al. 2026, arXiv:2603.20527"""
+    def __init__(self, params: Any, lr: Number = 0.02, momentum: Number = 0.95, weight_decay: Number = 0, *,
+                 adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number =
+                 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_:
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class RMSprop(Optimizer):
     """Gradients divided by their running RMS; centred takes the running mean out, momentum_buffer adds momentum.
@@ -759,8 +970,8 @@ class RMSprop(Optimizer):
                  = None, maximize: bool = False, differentiable: bool = False, *, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class RMSpropTF(Optimizer):
     """TensorFlow's RMSprop: v starts at 1, eps inside of the root, lr inside of the momentum. Tieleman and Hinton
@@ -771,17 +982,29 @@ class RMSpropTF(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class Rprop(Optimizer):
     """Steps by signs, with a step size for each element that grows while the sign stays and shrinks when it flips.
     Riedmiller and Braun 1993, ICNN"""
-    def __init__(self, params: Any, lr: Number = 0.01, etaminus: Number = 0.5, etaplus: Number = 1.2, step_size_min:
-                 Number = 1e-06, step_size_max: Number = 50, *, maximize: bool = False, with_: Sequence[str] = (),
-                 types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool
-                 = False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None,
-                 Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any =
-                 None) -> None: ...
+    def __init__(self, params: Any, lr: Number = 0.01, etas: Tuple[float, float] = (0.5, 1.2), step_sizes:
+                 Tuple[float, float] = (1e-06, 50), *, capturable: bool = False, foreach: Optional[bool] = None,
+                 maximize: bool = False, differentiable: bool = False, with_: Sequence[str] = (), types: Union[None,
+                 str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
+
+class SCALE(Optimizer):
+    """Gradients over their RMS along the input axis, with momentum in the last layer only; AdamW for the rest.
+    Glentis et al. 2025, arXiv:2506.16659"""
+    def __init__(self, params: Any, lr: Number = 0.0001, momentum: Number = 0.9, weight_decay: Number = 0, *,
+                 adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number =
+                 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_:
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class SGD(Optimizer):
     """Gradient descent with heavy-ball or Nesterov momentum and L2 weight decay. Polyak 1964, USSR Comput. Math.
@@ -791,8 +1014,8 @@ class SGD(Optimizer):
                  differentiable: bool = False, fused: Optional[bool] = None, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class SGDP(Optimizer):
     """SGD with momentum without the radial part of updates to scale-invariant weights. Heo et al. 2021,
@@ -802,7 +1025,7 @@ class SGDP(Optimizer):
                  False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
                  = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
-                 int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 int = 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class SGDSaI(Optimizer):
     """Momentum whose rate for each tensor is fixed at the start by the signal-to-noise ratio of its gradient. Xu et
@@ -811,7 +1034,8 @@ class SGDSaI(Optimizer):
                  Number = 0.01, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
                  Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
                  bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
-                 None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class SGDScheduleFree(Optimizer):
     """SGD without a schedule: a weighted average of the iterates; entries to_eval and to_train. Defazio et al. 2024,
@@ -821,7 +1045,7 @@ class SGDScheduleFree(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class SGDW(Optimizer):
     """SGD with momentum and weight decay kept apart from the gradient. Loshchilov and Hutter 2019,
@@ -830,8 +1054,8 @@ class SGDW(Optimizer):
                  Number = 0.01, *, nesterov: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class SM3(Optimizer):
     """AdaGrad with one second moment for each row and each column of a matrix. Anil et al. 2019, arXiv:1901.11150"""
@@ -839,8 +1063,8 @@ class SM3(Optimizer):
                  *, momentum_buffer: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class SOAP(Optimizer):
     """Adam in the eigenvectors of gradients' Gram matrices; AdamW for what is no matrix. Vyas et al. 2024,
@@ -852,8 +1076,8 @@ class SOAP(Optimizer):
                  Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class SPEL(Optimizer):
     """Muon for matrices that stay orthogonal; AdamW for what is no matrix. Manifold constrained steepest descent,
@@ -864,8 +1088,8 @@ class SPEL(Optimizer):
                  Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None:
-                 ...
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class SPlus(Optimizer):
     """Signs of momentum in the eigenvectors of gradients' Gram matrices; to_eval puts averaged weights in p, to_train
@@ -875,7 +1099,19 @@ class SPlus(Optimizer):
                  Number = 4096, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
                  Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
                  bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
-                 None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
+
+class SWAN(Optimizer):
+    """SGD with rows of gradients standardised and the matrix whitened; no state. AdamW for what is no matrix. Ma et
+    al. 2024, arXiv:2412.13148"""
+    def __init__(self, params: Any, lr: Number = 0.02, weight_decay: Number = 0, *, ns_steps: Number = 6, beta: Number
+                 = 0.5, post_norm: bool = True, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps:
+                 Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool =
+                 False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
+                 = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
+                 sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
+                 int = 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class Scion(Optimizer):
     """Conditional gradients: spectral norm for matrices, signs for those tagged head, RMS for the rest. Pethick et
@@ -885,7 +1121,7 @@ class Scion(Optimizer):
                  maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class Shampoo(Optimizer):
     """Gradients between inverse fourth roots of their Gram matrices, as long as another rule's steps; diagonals for
@@ -898,7 +1134,7 @@ class Shampoo(Optimizer):
                  maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class Signum(Optimizer):
     """The sign of the momentum; with momentum 0 it is signSGD. Bernstein et al. 2018, arXiv:1802.04434"""
@@ -906,7 +1142,7 @@ class Signum(Optimizer):
                  bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class SimplifiedAdEMAMix(Optimizer):
     """AdamW of a summed momentum plus alpha times the gradient: AdEMAMix with one momentum. Morwani et al. 2025,
@@ -917,7 +1153,19 @@ class SimplifiedAdEMAMix(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
+
+class SinkGD(Optimizer):
+    """Gradients whose rows and columns are brought to equal norms; no state. AdamW for what is no matrix. Scetbon et
+    al. 2025, arXiv:2502.06742"""
+    def __init__(self, params: Any, lr: Number = 0.001, lr_scale: Number = 0.05, eps: Number = 1e-08, weight_decay:
+                 Number = 0, *, sinkhorn_iters: Number = 5, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
+                 adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01,
+                 adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
+                 str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class Sophia(Optimizer):
     """Momentum over a diagonal of the Hessian, clipped element by element; entries update_hessian and step. Liu et
@@ -927,7 +1175,7 @@ class Sophia(Optimizer):
                  = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None,
                  static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
                  Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None,
-                 group: Any = None) -> None: ...
+                 group: Any = None, follow_lr: bool = True) -> None: ...
 
 class StableAdamW(Optimizer):
     """AdamW with Adafactor's update clipping. Wortsman et al. 2023, arXiv:2304.13013"""
@@ -935,7 +1183,8 @@ class StableAdamW(Optimizer):
                  weight_decay: Number = 0.01, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class StableSPAM(Optimizer):
     """Adam on gradients whose spikes and norms are clipped to running means, with moments that start again. Huang et
@@ -945,7 +1194,18 @@ class StableSPAM(Optimizer):
                  update_proj_gap: Number = 1000, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
+
+class TAM(Optimizer):
+    """Momentum to which a gradient adds more, the better it agrees with the momentum. Malviya et al. 2024,
+    arXiv:2412.18790"""
+    def __init__(self, params: Any, lr: Number = 0.001, momentum: Number = 0.9, decay_rate: Number = 0.9, eps: Number
+                 = 1e-08, weight_decay: Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types:
+                 Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
+                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class Tiger(Optimizer):
     """The sign of the momentum, with decoupled weight decay. Su 2023, kexue.fm/archives/9512,
@@ -954,7 +1214,8 @@ class Tiger(Optimizer):
                  str = 'none', maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str,
                  str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool =
                  False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None,
-                 workspace: int = 0, process_group: Any = None, group: Any = None) -> None: ...
+                 workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None:
+                 ...
 
 class Yogi(Optimizer):
     """Adam whose second moment moves by at most a share of g^2; bias-corrected, decoupled weight decay. Zaheer et al.
@@ -964,4 +1225,4 @@ class Yogi(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...

@@ -20,7 +20,7 @@ FASTER = ("foreach", "fused", "capturable")            # torch's keys for speed:
 
 # Keywords of optc.torch.Optimizer that apply to all groups together.
 WHOLE = ("rule", "spec", "with_", "options", "types", "wrappers", "products", "static_grads", "release_grads", "sort",
-         "split", "workspace")
+         "split", "workspace", "follow_lr")
 # A scheduler that reaches 0 by a recurrence (LinearLR) may end a few units of 2^-53 of its first rate below 0. A value
 # beyond a bound by less than this share of the first value counts as the bound: 9000 such roundings, too small to be
 # intended.

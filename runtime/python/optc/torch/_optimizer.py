@@ -24,6 +24,7 @@ from ._tensor_binding import TensorBinding, Changed, Member, nothing
 from ._tensor_checks import refuse, refuse_shared
 from ._group_keys import GroupKeys, number
 from ._engines import TYPES, capturing, device_of
+from ._rest_rate import Rates
 from ._rule_inputs import RuleInputs
 from ._scaling import CHECKING, SCALER, read_where_it_lies, send
 from ._collective import Collective, ranks_of
@@ -35,7 +36,7 @@ from ._multi_binding import Shared, Stages, handles_of
 _frame_hook = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: None)
 MODES = {"eval": "to_eval", "train": "to_train"}
 # Attributes that copies and pickles contain besides torch's. The functions sort and split are applied already.
-KEPT = ("_rule", "_static", "_release", "_inputs", "_scalars", "_workspace")
+KEPT = ("_rule", "_static", "_release", "_inputs", "_scalars", "_workspace", "_rates")
 
 
 class Optimizer(RuleInputs, torch.optim.Optimizer):
@@ -66,13 +67,15 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
     group        the processes whose parameters count for values of all tensors together, such as clip's norm: the
                  stages of a pipeline. All of them step together. Their DTensors step on their own meshes, not on the
                  root
+    follow_lr    schedulers also move the rate of the rule for other parameters than matrices (adamw.lr of Muon), which
+                 keeps its ratio to lr. False: they leave it
     All other arguments are hyperparameters or options of the spec. Hyperparameters are in `param_groups` and may
     change at every step. A wrapper's have its prefix: "clip.max_norm".
     """
 
     def __init__(self, params, rule=None, *, spec=None, with_=(), options=None, types=None, wrappers=None,
                  products=None, static_grads=False, release_grads=False, sort=None, split=None, workspace=0,
-                 process_group=None, group=None, **given):
+                 process_group=None, group=None, follow_lr=True, **given):
         if rule is None and spec is None:
             raise TypeError("no rule is given: name a rule of the library or a path, or pass a spec's text (spec=)")
         own = types_of(types)
@@ -95,6 +98,7 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
         super().__init__(params, defaults)
         for group in self.param_groups:
             self._check_group(group)
+        self._rates = Rates(self, follow_lr)
         self._sort_all()
 
     def _unbound(self):
@@ -126,6 +130,7 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
         if self._made:                                 # the constructor checks its own groups
             try:
                 self._check_group(self.param_groups[-1])
+                self._rates.note(self)
                 self._sort_all()
             except BaseException:
                 self.param_groups.pop()
@@ -408,6 +413,8 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
         self._values = []
         for g in self.param_groups:
             self._rule.fold(g, self.defaults)
+        self._rates.follow(self)
+        values = [g.get(k) for g in self.param_groups for k in self.defaults] + values[-len(self.param_groups):]
         raw = [self._raw(k, g) for k, g in enumerate(self.param_groups)]
         tensors = any(isinstance(v, torch.Tensor) for r in raw for x in r[0]
                       for v in (x if isinstance(x, (tuple, list)) else (x,)))
@@ -424,26 +431,9 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
         for b, k, each in found:                       # all values were checked above: all are sent, or none
             for name, value in each.items():
                 send(b, k, name, value)
-        if not tensors and not self._tensors:
-            self._warn_of_rates(raw)
         self._tensors, self._pushed, self._values = tensors, raw, kept
 
-    def _warn_of_rates(self, raw):
-        """Warns if a scheduler changes only lr, because the fallback rule's rate would silently stay."""
-        key = "%s.lr" % self._rule.rest
-        names = [k for k, _ in self._rule.keys]
-        if self._pushed is None or self._warned or key not in names or "lr" not in names:
-            return
-        lr, rest = names.index("lr"), names.index(key)
-        for group, (now, _), (was, _) in zip(self.param_groups, raw, self._pushed):
-            if "initial_lr" in group and now[lr] != was[lr] and now[rest] == was[rest] and now[rest] and any(
-                    p.dim() < 2 or self._flags.get(id(p)) for p in group["params"]):
-                self._warned = True
-                warnings.warn("optc: a scheduler changes lr, but %s, by which %s steps embeddings, heads and vectors, "
-                              "stays at %g: set it as well, as in g[\"%s\"] = 0.1 * g[\"lr\"] for g in "
-                              "opt.param_groups" % (key, self._rule.spec, number(now[rest]), key), stacklevel=2)
-                return
-    _warned = _warned_of_states = False
+    _warned_of_states = False
 
     def _appear(self, b):
         """Adds the states of tensors that took part for the first time to self.state."""
@@ -543,6 +533,7 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
         if self._bounds is None and self.state and any(is_cut(p) for g in self.param_groups for p in g["params"]):
             self._bind()                               # after loading: as the parameters are cut here
         self._count_replays()
+        self._rates.follow(self)                       # a scheduler may have changed lr since the last step
         with _state.owned_shown(self):
             found = super().state_dict()
             found["state"] = {k: {n: v.detach() if type(v) is torch.Tensor else v for n, v in own.items()}
@@ -571,6 +562,7 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
             for group, old in zip(self.param_groups, groups):      # files of older versions or torch lack some keys
                 for key, value in old.items():
                     group.setdefault(key, value)
+            self._rates.note(self)
         finally:
             before.remove()
             after.remove()
@@ -601,6 +593,7 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
             return
         self._unbound()
         self._module, self._made, self._sort, self._split = None, True, None, None
+        self._rates = state.get("_rates") or Rates(self, True)         # pickles of older versions lack it
         self._process_group = self._group = None
         self._scaled, self._checking, self._loss = None, False, None
         ids = [id(p) for g in self.param_groups for p in g["params"]]

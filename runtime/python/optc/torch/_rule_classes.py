@@ -11,23 +11,27 @@ from ._optimizer import Optimizer
 
 # Names in the authors' spelling; others are made from the words of the spec's name.
 SPELLED = {"adabelief": "AdaBelief", "adabound": "AdaBound", "adagc": "AdaGC", "adago": "AdaGO",
-           "adahessian": "AdaHessian", "adamod": "AdaMod", "adamp": "AdamP", "adamuon": "AdaMuon", "adapnm": "AdaPNM",
-           "ademamix": "AdEMAMix", "adopt": "ADOPT", "aggmo": "AggMo", "asgd": "ASGD", "asgo": "ASGO", "came": "CAME",
-           "cocob": "COCOB", "dadapt_adagrad": "DAdaptAdaGrad", "dadapt_adam": "DAdaptAdam",
-           "dadapt_lion": "DAdaptLion", "dadapt_sgd": "DAdaptSGD", "diffgrad": "DiffGrad", "dog": "DoG",
-           "dowg": "DoWG", "ftrl": "FTRL", "gpa_adamw": "GPAAdamW", "klshampoo": "KLShampoo", "lamb": "LAMB",
-           "laprop": "LaProp", "lars": "LARS", "madgrad": "MADGRAD", "mars": "MARS", "muonh": "MuonH",
-           "normuon": "NorMuon", "novograd": "NovoGrad", "pnm": "PNM", "polargrad": "PolarGrad", "psgd": "PSGD",
-           "psgd_kron": "PSGDKron", "qhadam": "QHAdam", "qhm": "QHM", "rmsprop_tf": "RMSpropTF",
+           "adahessian": "AdaHessian", "adalomo": "AdaLomo", "adamod": "AdaMod", "adamp": "AdamP",
+           "adamuon": "AdaMuon", "adapnm": "AdaPNM", "adatam": "AdaTAM", "ademamix": "AdEMAMix", "adopt": "ADOPT",
+           "aggmo": "AggMo", "apollo": "APOLLO", "apollo_mini": "APOLLOMini", "asgd": "ASGD", "asgo": "ASGO",
+           "came": "CAME", "cocob": "COCOB", "cosmos": "COSMOS", "dadapt_adagrad": "DAdaptAdaGrad",
+           "dadapt_adam": "DAdaptAdam", "dadapt_lion": "DAdaptLion", "dadapt_sgd": "DAdaptSGD",
+           "diffgrad": "DiffGrad", "dog": "DoG", "dowg": "DoWG", "ftrl": "FTRL", "gpa_adamw": "GPAAdamW",
+           "klshampoo": "KLShampoo", "klsoap": "KLSOAP", "lamb": "LAMB", "laprop": "LaProp", "lars": "LARS",
+           "lomo": "Lomo", "madgrad": "MADGRAD", "mars": "MARS", "mop": "MOP", "moso": "MOSO", "muonh": "MuonH",
+           "muonsq": "MuonSq", "namo": "NAMO", "normuon": "NorMuon", "novograd": "NovoGrad", "pnm": "PNM",
+           "polargrad": "PolarGrad", "psgd": "PSGD", "psgd_kron": "PSGDKron", "qhadam": "QHAdam", "qhm": "QHM",
+           "rekls": "REKLS", "rmnp": "RMNP", "rmsprop_tf": "RMSpropTF", "scale": "SCALE",
            "schedulefree_adamw": "AdamWScheduleFree", "schedulefree_radam": "RAdamScheduleFree",
            "schedulefree_sgd": "SGDScheduleFree", "sgd_sai": "SGDSaI", "sgdp": "SGDP", "sgdw": "SGDW",
-           "simplified_ademamix": "SimplifiedAdEMAMix", "sm3": "SM3", "soap": "SOAP", "spel": "SPEL",
-           "splus": "SPlus", "stable_spam": "StableSPAM", "stableadamw": "StableAdamW", **_rules.CLASSES}
+           "simplified_ademamix": "SimplifiedAdEMAMix", "sinkgd": "SinkGD", "sm3": "SM3", "soap": "SOAP",
+           "spel": "SPEL", "splus": "SPlus", "stable_spam": "StableSPAM", "stableadamw": "StableAdamW",
+           "swan": "SWAN", "tam": "TAM", **_rules.CLASSES}
 AROUND = (("with_", "Sequence[str]", ()), ("types", "Union[None, str, Mapping[str, str]]", None),
           ("products", "Optional[str]", None), ("static_grads", "bool", False), ("release_grads", "bool", False),
           ("sort", "Optional[Callable]", None),
           ("split", "Union[None, Mapping[str, int], Callable]", None), ("workspace", "int", 0),
-          ("process_group", "Any", None), ("group", "Any", None))
+          ("process_group", "Any", None), ("group", "Any", None), ("follow_lr", "bool", True))
 KEYWORD, EITHER = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
@@ -188,7 +192,8 @@ def stubs():
             rows.append("%s: %s = %s" % (p.name, _kind(p), "..." if p.default == inf else repr(p.default)))
         lines = ["class %s(Optimizer):" % name]
         lines += _wrapped('"""%s. %s"""' % (rule.field("doc"), rule.field("cite")), 4, 4)
-        lines += _wrapped("def __init__(%s) -> None: ..." % ", ".join(rows), 4, 17)
+        # no line ends with an arrow, which is outside of the parentheses
+        lines += [x.replace("\0", " ") for x in _wrapped("def __init__(%s)\0->\0None: ..." % ", ".join(rows), 4, 17)]
         found.append("\n".join(lines) + "\n")
     return "\n".join(found)
 

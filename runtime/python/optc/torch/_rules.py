@@ -76,6 +76,9 @@ _row("rmsprop", {"v": "square_avg", "a": "grad_avg", "b": "momentum_buffer"},
 _row("adafactor", {"v": "variance", "r": "row_var", "c": "col_var"},
      {"beta2_decay": ("decay",), "eps": ("eps1", "eps2"), "d": ("clip_threshold",)}, {"torch": lambda g: True},
      own={"relative_step": True, "scale_parameter": True, "momentum": False}, negative=("decay",))
+_row("asgd", {"ax": "ax", "eta": "eta", "mu": "mu"})
+_row("rprop", {"prev": "prev", "step_size": "step_size"},
+     {"etas": ("etaminus", "etaplus"), "step_sizes": ("step_size_min", "step_size_max")})
 _row("muon", {"m": "momentum_buffer"}, options={
      "nesterov": lambda g: bool(g["nesterov"]), "steps": lambda g: g["ns_steps"], "scale": _scale,
      "eps": lambda g: float(g["eps"]), "coefficients": _coefficients,
@@ -84,7 +87,7 @@ _row("muon", {"m": "momentum_buffer"}, options={
      implied={"coefficients": ("ns_steps", None)})
 CLASSES = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "adamax": "Adamax", "nadam": "NAdam", "radam": "RAdam",
            "adadelta": "Adadelta", "adagrad": "Adagrad", "rmsprop": "RMSprop", "adafactor": "Adafactor",
-           "muon": "Muon"}
+           "asgd": "ASGD", "rprop": "Rprop", "muon": "Muon"}
 # Rules of the library whose `betas` are fewer than their spec's beta1, beta2, …: SOAP's third is its shampoo_beta; the
 # authors of Prodigy and AdaMod pass the third as beta3.
 FEWER_BETAS = {"adamod": 2, "prodigy": 2, "soap": 2}

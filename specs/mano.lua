@@ -1,0 +1,25 @@
+-- As the authors' code (xie-lab-ml/Mano b78b952). Odd steps take columns, even steps take rows. The part of the
+-- momentum along the weights is removed, and the rest is brought to unit norm.
+return optimizer {
+  name  = "mano",
+  cite  = "Gu and Xie 2026, arXiv:2601.23000",
+  doc   = "Momentum without its part along the weights, with columns and rows of norm 1 in turn; " ..
+          "AdamW for what is no matrix",
+  hyper = {
+    lr = { 1e-3, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, eps = { 1e-8, above = 0 },
+    weight_decay = { 0.1, min = 0 },
+  },
+  options = { nesterov = false },
+  state = { m = zeros },
+  step  = rule "adamw",
+  matrix = function()
+    m = momentum * m + g
+    local u = m
+    if nesterov then u = g + momentum * m end
+    local c, r = p / max(colnorm(p), eps), p / max(rownorm(p), eps)
+    local x, y = u - coldot(u, c) * c, u - rowdot(u, r) * r
+    local odd = eq(t - 2 * floor(t / 2), 1)
+    local z = where(odd, x / max(colnorm(x), eps), y / max(rownorm(y), eps))
+    p = descend(shrink(p, lr * weight_decay), z, lr * (0.2 * sqrt(where(odd, nrows, ncols))))
+  end,
+}

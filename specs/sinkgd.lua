@@ -1,0 +1,23 @@
+-- As SinkGD of axolotl 067b021 without its spectral options. Rows are brought to norm sqrt(columns), then columns to
+-- sqrt(rows), sinkhorn_iters times. lr_scale multiplies lr for matrices, also in weight decay. AdamW steps the rest:
+-- give it embeddings and heads too (tag "embed" or "head").
+return optimizer {
+  name  = "sinkgd",
+  cite  = "Scetbon et al. 2025, arXiv:2502.06742",
+  doc   = "Gradients whose rows and columns are brought to equal norms; no state. AdamW for what is no matrix",
+  view  = "last",
+  hyper = {
+    lr = { 1e-3, min = 0 }, lr_scale = { 0.05, min = 0 }, eps = { 1e-8, above = 0 }, weight_decay = { 0, min = 0 },
+  },
+  options = { sinkhorn_iters = 5 },
+  step = rule "adamw",
+  matrix = function()
+    if tagged "embed" or tagged "head" then return step() end
+    local x = g
+    for _ = 1, sinkhorn_iters do
+      x = x * (sqrt(ncols) / max(rownorm(x), eps))
+      x = x * (sqrt(nrows) / max(colnorm(x), eps))
+    end
+    p = descend(shrink(p, lr * lr_scale * weight_decay), x, lr * lr_scale)
+  end,
+}
