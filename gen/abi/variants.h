@@ -8,13 +8,14 @@
 #define OPTC_VARIANTS_H
 
 typedef enum { TEST_MATRIX, TEST_SIZES, TEST_NAMED, TEST_TAGGED } TestKind;
-typedef enum { SIZE_ONE, SIZE_NUMEL, SIZE_ROWS, SIZE_COLS, NSIZE } Size;
-typedef enum { IS_LESS, IS_AT_MOST, IS_EQUAL, NRELATION } Relation;
+typedef enum { SIZE_ONE, SIZE_NUMEL, SIZE_ROWS, SIZE_COLS, SIZE_DIMS, NSIZE } Size;
+typedef enum { IS_LESS, IS_AT_MOST, IS_EQUAL, IS_MULTIPLE, NRELATION } Relation;
 
 typedef struct Test {
     TestKind kind;
     bool yes;                              /* the answer that passes */
-    /* SIZES: compares factor[0] * size[0] with factor[1] * size[1], sizes taken in `view` */
+    /* SIZES: compares factor[0] * size[0] with factor[1] * size[1], sizes taken in `view`. IS_MULTIPLE: factor[1] is a
+     * whole number from 1, size[1] is SIZE_ONE */
     Relation relation;
     Size size[2];
     double factor[2];
@@ -89,8 +90,9 @@ OPTC_COUNT bool test_passes(const Test *t, const TensorFacts *a)
         double x[2];
         for (int i = 0; i < 2; i++)
             x[i] = t->factor[i] * (t->size[i] == SIZE_NUMEL ? (double)s.n : t->size[i] == SIZE_ROWS ? (double)s.rows
-                                 : t->size[i] == SIZE_COLS ? (double)s.cols : 1);
-        is = t->relation == IS_LESS ? x[0] < x[1] : t->relation == IS_AT_MOST ? x[0] <= x[1] : x[0] == x[1];
+                                 : t->size[i] == SIZE_COLS ? (double)s.cols : t->size[i] == SIZE_DIMS ? a->rank : 1);
+        is = t->relation == IS_LESS ? x[0] < x[1] : t->relation == IS_AT_MOST ? x[0] <= x[1]
+             : t->relation == IS_EQUAL ? x[0] == x[1] : (int64_t)x[0] % (int64_t)x[1] == 0;
     } else {
         is = t->kind == TEST_MATRIX ? a->matrix : t->kind == TEST_NAMED ? word_matches(t->word, a->name ? a->name : "")
                                                                         : has_word(a->tags, t->word);

@@ -452,13 +452,13 @@ static void value_metatable(lua_State *L)
         {"__mod", "% is not an operation on symbolic values: use a - b * floor(a / b)"},
         {"__tostring", "a symbolic value cannot become text: it is known only when the rule runs"},
     };
-    static const struct { const char *event, *why; } compare[NRELATION] = {
+    static const struct { const char *event, *why; } compare[IS_EQUAL + 1] = {         /* by Relation */
         {"__lt", "Lua's own < and > cannot compare symbolic values: use lt(a, b) or gt(a, b) and where(c, x, y)"},
         {"__le", "Lua's own <= and >= cannot compare symbolic values: use le(a, b) or ge(a, b) and where(c, x, y)"},
         {"__eq", "Lua's own == and ~= cannot compare symbolic values: use eq(a, b) or ne(a, b) and where(c, x, y)"},
     };
     luaL_newmetatable(L, VALUE);
-    for (int k = 0; k < NRELATION; k++) {
+    for (int k = 0; k <= IS_EQUAL; k++) {
         lua_pushstring(L, compare[k].why);
         lua_pushinteger(L, k);
         lua_pushcclosure(L, l_query_sizes, 2);
@@ -512,6 +512,8 @@ void lang_open(lua_State *L)
     set_closure(L, "normal", l_random, OP_NORMAL);
     set_closure(L, "named", l_query_word, TEST_NAMED);
     set_closure(L, "tagged", l_query_word, TEST_TAGGED);
+    set_closure(L, "divisible", l_query_divisible, 0);
+    set_closure(L, "dims", l_query_dims, 0);
     reduce_open(L);
     matrix_open(L);
     lua_pushnumber(L, 3.141592653589793);

@@ -58,12 +58,14 @@ static bool sized(const Lint *l, int i, int dir)
     return is_size(at(l, i)) || (is(at(l, i + dir), "*") && is_size(at(l, i + 2 * dir)));
 }
 
-/* A size, perhaps times a number, next to < <= > >=, or compared with another size by ==: a query about the tensor,
- * which tracing answers. */
+/* A size, perhaps times a number, next to < <= > >=, or compared with another size by ==, or in divisible(): a query
+ * about the tensor, which tracing answers. */
 static bool is_question(const Lint *l, int i)
 {
     if (!is_size(at(l, i)))
         return false;
+    if (is(at(l, i - 1), "(") && is(at(l, i - 2), "divisible"))
+        return true;
     int a = is(at(l, i - 1), "*") ? i - 3 : i - 1, b = is(at(l, i + 1), "*") ? i + 3 : i + 1;
     bool equal = (is(at(l, a), "==") && sized(l, a - 1, -1)) || (is(at(l, b), "==") && sized(l, b + 1, 1));
     return equal || relates(at(l, a)) || relates(at(l, b));

@@ -65,6 +65,47 @@ int l_query_sizes(lua_State *L)
     return 1;
 }
 
+/* A whole number from 1 to `most` at index i. */
+static double whole_number(lua_State *L, int i, double most, const char *says)
+{
+    double k = lua_type(L, i) == LUA_TNUMBER ? lua_tonumber(L, i) : 0;
+    if (!(k >= 1 && k <= most && k == floor(k)))
+        spec_error(L, "%s", says);
+    return k;
+}
+
+/* divisible(nrows, 64) */
+int l_query_divisible(lua_State *L)
+{
+    static const char says[] = "divisible takes a size and a whole number from 1: divisible(nrows, 64), of nrows, "
+                               "ncols or numel";
+    Trace *t = trace_of(L);
+    Test q = {.kind = TEST_SIZES, .relation = IS_MULTIPLE};
+    inside_entry(L, "divisible");
+    if (t->elem != ELEM)
+        return spec_error(L, "a rule that asks for sizes cannot step a projection (inner { g = … })");
+    if (lua_gettop(L) != 2 || !size_side(L, 1, &q, 0) || q.size[0] == SIZE_ONE || q.factor[0] != 1)
+        return spec_error(L, "%s", says);
+    q.factor[1] = whole_number(L, 2, MOST_DIVISOR, says);
+    q.view = t->spec[t->at].view;
+    lua_pushboolean(L, trace_query(t, q));
+    return 1;
+}
+
+/* dims(4): the tensor has four dimensions */
+int l_query_dims(lua_State *L)
+{
+    static const char says[] = "dims takes a number of dimensions from 1: dims(4) holds for kernels of convolutions";
+    Test q = {.kind = TEST_SIZES, .relation = IS_EQUAL, .size = {SIZE_DIMS, SIZE_ONE}, .factor = {1, 1}};
+    inside_entry(L, "dims");
+    if (lua_gettop(L) != 1)
+        return spec_error(L, "%s", says);
+    q.factor[1] = whole_number(L, 1, 64, says);
+    q.view = trace_of(L)->spec[trace_of(L)->at].view;
+    lua_pushboolean(L, trace_query(trace_of(L), q));
+    return 1;
+}
+
 /* named "*.bias", tagged "head": the name and tags that the caller gives a tensor. */
 int l_query_word(lua_State *L)
 {

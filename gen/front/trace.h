@@ -172,6 +172,8 @@ void project_open(lua_State *L, Ref g, bool apart);
 /* tensor_queries.c */
 int l_query_sizes(lua_State *L);                   /* upvalues: the message if there is no answer; the relation */
 int l_query_word(lua_State *L);                    /* upvalue: NAMED or TAGGED */
+int l_query_divisible(lua_State *L);
+int l_query_dims(lua_State *L);
 
 /* variants_trace.c */
 bool trace_query(Trace *t, Test q);                /* the answer in the traced variant */

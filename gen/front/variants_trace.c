@@ -52,8 +52,8 @@ static void check_group_writes(Trace *t, const Entry *e)
 static bool as_bound(const Test *q, double *k, bool *yes)
 {
     bool right = q->size[0] == SIZE_ONE;                   /* 4 < nrows: not at most 4 */
-    if (q->kind != TEST_SIZES || q->relation == IS_EQUAL || (q->size[1] == SIZE_ONE) == right ||
-        !(q->factor[right] > 0))
+    if (q->kind != TEST_SIZES || (q->relation != IS_LESS && q->relation != IS_AT_MOST) ||
+        (q->size[1] == SIZE_ONE) == right || !(q->factor[right] > 0))
         return false;
     double b = q->factor[!right] / q->factor[right];
     bool closed = (q->relation == IS_AT_MOST) != right;    /* the bound itself is included */

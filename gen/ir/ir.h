@@ -66,6 +66,7 @@ enum { MAX_STAGGER = 1 << 20 };         /* slots of every(k, { stagger = true })
 enum { MAX_PERIODS = 8 };               /* different every() of a rule */
 enum { MAX_PERIOD = 1000000000 };       /* steps: no run is longer */
 enum { MAX_TESTS = 16 };                /* of one variant */
+enum { MOST_DIVISOR = 1 << 30 };        /* of divisible(nrows, k) */
 
 typedef int32_t Ref;
 #define NONE ((Ref)-1)

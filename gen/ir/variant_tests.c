@@ -6,8 +6,10 @@
 #include <string.h>
 
 static const char *const size_name[] = {
-    [SIZE_ONE] = "", [SIZE_NUMEL] = "numel", [SIZE_ROWS] = "nrows", [SIZE_COLS] = "ncols"};
-static const char *const relation_name[] = {[IS_LESS] = "<", [IS_AT_MOST] = "<=", [IS_EQUAL] = "=="};
+    [SIZE_ONE] = "", [SIZE_NUMEL] = "numel", [SIZE_ROWS] = "nrows", [SIZE_COLS] = "ncols",
+    [SIZE_DIMS] = "ndims"};
+static const char *const relation_name[] = {[IS_LESS] = "<", [IS_AT_MOST] = "<=", [IS_EQUAL] = "==",
+                                            [IS_MULTIPLE] = "%"};
 _Static_assert(sizeof size_name / sizeof *size_name == NSIZE, "every size has a name");
 _Static_assert(sizeof relation_name / sizeof *relation_name == NRELATION, "every relation has a sign");
 
@@ -73,10 +75,14 @@ static bool parse_sizes(const char *s, Test *t)
     s = parse_side(s, t, 0);
     if (!s)
         return false;
-    t->relation = !strncmp(s, "==", 2) ? IS_EQUAL : !strncmp(s, "<=", 2) ? IS_AT_MOST : IS_LESS;
+    t->relation = *s == '%' ? IS_MULTIPLE : !strncmp(s, "==", 2) ? IS_EQUAL : !strncmp(s, "<=", 2) ? IS_AT_MOST
+                                                                                                     : IS_LESS;
     if (strncmp(s, relation_name[t->relation], strlen(relation_name[t->relation])))
         return false;
     s = parse_side(s + strlen(relation_name[t->relation]), t, 1);
+    double k = t->factor[1];
+    if (t->relation == IS_MULTIPLE && (t->size[1] != SIZE_ONE || !(k >= 1 && k <= MOST_DIVISOR && k == floor(k))))
+        return false;
     if (s && !strcmp(s, "@last")) {
         t->view = VIEW_LAST;
         return true;

@@ -154,6 +154,8 @@ static const char *const strange[] = {
          "p = p - g * global.max(p * g)"),
     RULE("extra = function() p = p + 1 end, other = function() end,", "p = p - g"),
     RULE("", "p = 0"),
+    RULE("matrix = function() p = p - (divisible(nrows, 64) and 1 or 2) end, view = \"last\",",
+         "p = p - (dims(1) and 1 or 2) * g"),
     RULE("rank = { share = 0.3, of = \"rows\" }, matrix = function() local i = topk(rowsum(g)) p = put(p, i, g) - "
          "put(0, i, tanh(mm(normal \"rank\", take(g, i)))) end,", "p = p - g"),
     RULE("up = function() p = p + g end, gradients = { { \"up\", every = 7, offset = 3 }, \"step\" },", "p = p - g"),

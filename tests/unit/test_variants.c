@@ -62,6 +62,30 @@ START_TEST(tensors_take_their_own)
 }
 END_TEST
 
+/* divisible and dims: p decreases by a number that identifies the answers. */
+START_TEST(divisors_and_dimensions)
+{
+    static const char spec[] =
+        "return optimizer { name = 'parts', view = 'last', step = function() p = p - (divisible(numel, 3) and 1 or 2) "
+        "end,\n"
+        "  matrix = function() p = p - (divisible(nrows, 4) and 10 or 20) - (dims(3) and 100 or 200) end }";
+    static const struct { int rank; int64_t dim[3]; float fall; } c[] = {{1, {6}, 1}, {1, {7}, 2}, {2, {8, 3}, 210},
+            {2, {6, 4}, 220}, {3, {3, 4, 2}, 110}, {3, {4, 3, 2}, 120}};
+    optc_rule *r;
+    OK(optc_compile(engine, &(optc_rule_options){.spec = "parts.lua", .text = spec}, &r));
+    for (int i = 0; i < (int)(sizeof c / sizeof *c); i++) {
+        optc_binding *b;
+        float p[24] = {0}, g[24] = {0};
+        optc_tensor t = {.name = "w", .param = p, .grad = g, .rank = c[i].rank, .shape = c[i].dim};
+        OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
+        OK(optc_step(b));
+        ck_assert_msg(p[0] == -c[i].fall, "tensor %d: %g", i, p[0]);
+        OK(optc_unbind(b));
+    }
+    OK(optc_release(r));
+}
+END_TEST
+
 /* Chosen by a flag, `step` sees the rows and columns as they are, or one long row. */
 START_TEST(step_keeps_the_shape)
 {
@@ -238,6 +262,7 @@ Suite *variants_suite(void)
     TCase *t = tcase_create("variants");
     tcase_add_unchecked_fixture(t, open_engine, close_engine);
     tcase_add_test(t, tensors_take_their_own);
+    tcase_add_test(t, divisors_and_dimensions);
     tcase_add_test(t, step_keeps_the_shape);
     tcase_add_test(t, all_ways_feed_what_is_global);
     tcase_add_test(t, text_reads_back);

@@ -44,7 +44,7 @@ static void put_head(const Spec *s)
 /* ---- which tensors take which variant ---- */
 static const char *size_text(Arena *a, Size size, double factor)
 {
-    static const char *const name[NSIZE] = {"1", "numel", "nrows", "ncols"};
+    static const char *const name[NSIZE] = {"1", "numel", "nrows", "ncols", "dimensions"};
     return size == SIZE_ONE ? arena_printf(a, "%g", factor)
            : factor == 1    ? name[size]
                             : arena_printf(a, "%g * %s", factor, name[size]);
@@ -52,7 +52,8 @@ static const char *size_text(Arena *a, Size size, double factor)
 
 static const char *test_text(Arena *a, const Test *t)
 {
-    static const char *const relation[NRELATION][2] = {{">=", "<"}, {">", "<="}, {"!=", "=="}};
+    static const char *const relation[NRELATION][2] = {
+        {">=", "<"}, {">", "<="}, {"!=", "=="}, {"no multiple of", "a multiple of"}};
     const char *not = t->yes ? "" : "not ";
     switch (t->kind) {
     case TEST_MATRIX: return t->yes ? "matrices" : "vectors and scalars";
