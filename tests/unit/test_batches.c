@@ -146,6 +146,45 @@ START_TEST(across_stretches)
 }
 END_TEST
 
+/* Of a stretch that runs batch by batch, one temporary ends inside and another, larger one begins inside. They must not
+ * share memory: a batch writes the second one before the next batch reads the first one. */
+START_TEST(ends_and_begins)
+{
+    enum { SQUARE = NARRAY, LARGE, COPY };
+    uint64_t hash[2][NMIXED];
+    for (int small = 0; small < 2; small++) {
+        Hand h;
+        hand_open(&h, &(optc_engine_options){.threads = 1, .workspace = small ? 1 << 19 : 0});
+        hand_array(&h, A, MEM_STATE, ELEM, T_F32, "a");
+        hand_array(&h, B, MEM_TEMP, ELEM, T_F32, "b");
+        hand_array(&h, C, MEM_TEMP, ELEM, T_F32, "c");
+        hand_array(&h, OUT, MEM_STATE, ELEM, T_F32, "out");
+        hand_array(&h, SQUARE, MEM_STATE, ROWS2, T_F32, "square");
+        hand_array(&h, LARGE, MEM_TEMP, ROWS2, T_F32, "large");
+        hand_array(&h, COPY, MEM_STATE, ELEM, T_F32, "copy");
+        hand_call(&h, (ProgCall){CALL_MM, 0, SQUARE, A, -1, B, 1, 0});
+        hand_call(&h, (ProgCall){CALL_MM, 0, SQUARE, B, -1, C, 1e-2, 0});
+        hand_call(&h, (ProgCall){CALL_MM, TRANS_B, C, A, -1, LARGE, 1e-2, 0});
+        hand_call(&h, (ProgCall){CALL_MM, 0, LARGE, A, -1, OUT, 1e-2, 0});
+        const ProgAction copy = {ACT_COPY, 0, COPY, A}, call[] = {h.action[0], h.action[1], h.action[2], h.action[3]};
+        const ProgAction order[] = {call[0], copy, call[1], call[2], copy, call[3]};
+        memcpy(h.action, order, sizeof order);
+        h.phase.naction = 6;
+        OK(hand_bind(&h, mixed, NMIXED));
+        for (int i = 0; i < NMIXED; i++) {
+            hand_fill(&h, i, A, i);
+            hand_fill(&h, i, SQUARE, i + 100);
+        }
+        OK(optc_step(h.binding));
+        ck_assert(small ? h.binding->nbatch > 1 : h.binding->nbatch == 1);
+        for (int i = 0; i < NMIXED; i++)
+            hash[small][i] = hash_array(&h, i, OUT);
+        hand_close(&h);
+    }
+    ck_assert(!memcmp(hash[0], hash[1], sizeof *hash));
+}
+END_TEST
+
 static void *no_alloc(void *context, size_t bytes, void *stream)
 {
     (void)context, (void)bytes, (void)stream;
@@ -381,6 +420,7 @@ Suite *batches_suite(void)
     tcase_add_loop_test(t, same_bits, 0, 2);
     tcase_add_test(t, batch_layout);
     tcase_add_test(t, across_stretches);
+    tcase_add_test(t, ends_and_begins);
     tcase_add_test(t, too_little);
     tcase_add_test(t, memory_ends);
     tcase_add_test(t, absent_and_nan);
