@@ -5,7 +5,6 @@ again (after loading, copying, unfreezing or moving), the library's memory is fi
 then shows that memory.
 """
 import warnings
-from contextlib import suppress
 from functools import partial
 from operator import is_
 
@@ -17,14 +16,15 @@ from torch.optim.optimizer import _global_optimizer_pre_hooks as _everywhere_bef
 
 from .. import _lib
 from .._api import option_text, types_of
-from .._lib import Absent, OutOfMemory
-from . import _rules, _scaling, _state
+from .._lib import OutOfMemory
+from . import _rules, _state
 from ._step_in_backward import watch
 from ._tensor_binding import TensorBinding, Changed, Member, nothing
 from ._tensor_checks import refuse, refuse_shared
 from ._group_keys import GroupKeys, number
 from ._engines import TYPES, capturing, device_of
 from ._rest_rate import Rates
+from ._rule_entries import RuleEntries
 from ._rule_inputs import RuleInputs
 from ._scaling import CHECKING, SCALER, read_where_it_lies, send
 from ._collective import Collective, ranks_of
@@ -34,12 +34,11 @@ from ._multi_binding import Shared, Stages, handles_of
 
 # torch.compile's callback for frames that are called now; None: it is off.
 _frame_hook = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", lambda: None)
-MODES = {"eval": "to_eval", "train": "to_train"}
 # Attributes that copies and pickles contain besides torch's. The functions sort and split are applied already.
 KEPT = ("_rule", "_static", "_release", "_inputs", "_scalars", "_workspace", "_rates")
 
 
-class Optimizer(RuleInputs, torch.optim.Optimizer):
+class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
     """Steps torch's parameters by a rule of optc.
 
     params       as for torch.optim, also named parameters, or a module
@@ -453,72 +452,6 @@ class Optimizer(RuleInputs, torch.optim.Optimizer):
             for b in self._bounds or ():
                 b.let_go()
         super().zero_grad(set_to_none)
-
-    @property
-    def _step_supports_amp_scaling(self):
-        """Whether a GradScaler leaves the check and the unscaling to the step."""
-        return self._rule.entries == ["step"] and not self._release and all(
-            p.device.type in _scaling.DEVICES and not is_sharded(p) for g in self.param_groups for p in g["params"])
-
-    @property
-    def _checks_itself(self):
-        """Whether optc.torch.GradScaler leaves the check to the step as well."""
-        if self._checking:
-            return True
-        return self._rule.entries == ["step"] and not self._release
-
-    def _found(self):
-        return {b.device: b.found() for b in self._bounds}
-
-    # ---- entries and values of the rule ----
-    def entries(self):
-        """The rule's entries: "step" and others."""
-        return list(self._rule.entries)
-
-    def __getattr__(self, name):
-        made = self.__dict__.get("_made")
-        entry = MODES.get(name, name)                  # eval(), train(): the names of schedule-free rules' authors
-        if made and not name.startswith("_") and entry in self._rule.entries:
-            return lambda: self.run(entry)
-        raise AttributeError("'%s' object has no attribute '%s'" % (type(self).__name__, name))
-
-    def value(self, name, p=None):
-        """A value that the last step left for the caller, such as "clip.grad_norm". For a value per tensor, such as
-        "out_of_range": that of the parameter `p`, or without `p` the sum over all parameters that have it."""
-        total = 0.0
-        for b in sorted(self._bounds or (), key=lambda b: not any(b.ptrs or ())):        # bindings with gradients first
-            b.settle()
-            if p is None and b.rule.values().get(name) != "tensor":
-                return b.binding.value(name)[0]
-            for i, q in enumerate(b.owners):
-                if q is p:
-                    return b.binding.value(name, i)[0]
-                if p is None:
-                    with suppress(Absent):
-                        total += b.binding.value(name, i)[0]
-        return total
-
-    @property
-    def copies(self):
-        """The number of copies of parameters and gradients whose strides the rule does not support."""
-        return sum(b.copies for b in self._bounds or ())
-
-    def how(self):
-        """How each binding runs: "built in (…)", "compiled by cc …", "reference evaluator (…)"."""
-        return [b.rule.path for b in self._bounds or ()]
-
-    def held(self):
-        """Bytes that the bindings hold: states, temporaries, workspace."""
-        found = [b.binding.held() for b in self._bounds or ()]
-        return {k: sum(h[k] for h in found) for k in ("states", "temporaries", "workspace")}
-
-    def factors(self, p=None):
-        """Counts the roots and other factors of matrices since their tensors were bound, for one parameter or for all:
-        computed, refused, and the largest residual (optc_factors of optc.h). On a GPU this waits for the device."""
-        found = [b.binding.factors(i) for b in self._bounds or ()
-                 for i in ([-1] if p is None else [i for i, q in enumerate(b.owners) if q is p])]
-        return {"computed": sum(f["computed"] for f in found), "refused": sum(f["refused"] for f in found),
-                "residual": max((f["residual"] for f in found), default=0.0)}
 
     # ---- saving, loading, copying ----
     def _count_replays(self):

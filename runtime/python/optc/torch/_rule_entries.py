@@ -1,0 +1,79 @@
+"""Entries and values of a rule, what GradScalers ask for, and what the bindings hold."""
+from contextlib import suppress
+
+from .._lib import Absent
+from . import _scaling
+from ._sharded import is_sharded
+
+MODES = {"eval": "to_eval", "train": "to_train"}
+
+
+class RuleEntries:
+    """The part of Optimizer that runs no step. It needs the attributes _rule, _bounds, _release and _checking."""
+
+    # ---- for scalers ----
+    @property
+    def _step_supports_amp_scaling(self):
+        """Whether a GradScaler leaves the check and the unscaling to the step."""
+        return self._rule.entries == ["step"] and not self._release and all(
+            p.device.type in _scaling.DEVICES and not is_sharded(p) for g in self.param_groups for p in g["params"])
+
+    @property
+    def _checks_itself(self):
+        """Whether optc.torch.GradScaler leaves the check to the step as well."""
+        if self._checking:
+            return True
+        return self._rule.entries == ["step"] and not self._release
+
+    def _found(self):
+        return {b.device: b.found() for b in self._bounds}
+
+    # ---- entries and values of the rule ----
+    def entries(self):
+        """The rule's entries: "step" and others."""
+        return list(self._rule.entries)
+
+    def __getattr__(self, name):
+        made = self.__dict__.get("_made")
+        entry = MODES.get(name, name)                  # eval(), train(): the names of schedule-free rules' authors
+        if made and not name.startswith("_") and entry in self._rule.entries:
+            return lambda: self.run(entry)
+        raise AttributeError("'%s' object has no attribute '%s'" % (type(self).__name__, name))
+
+    def value(self, name, p=None):
+        """A value that the last step left for the caller, such as "clip.grad_norm". For a value per tensor, such as
+        "out_of_range": that of the parameter `p`, or without `p` the sum over all parameters that have it."""
+        total = 0.0
+        for b in sorted(self._bounds or (), key=lambda b: not any(b.ptrs or ())):        # bindings with gradients first
+            b.settle()
+            if p is None and b.rule.values().get(name) != "tensor":
+                return b.binding.value(name)[0]
+            for i, q in enumerate(b.owners):
+                if q is p:
+                    return b.binding.value(name, i)[0]
+                if p is None:
+                    with suppress(Absent):
+                        total += b.binding.value(name, i)[0]
+        return total
+
+    @property
+    def copies(self):
+        """The number of copies of parameters and gradients whose strides the rule does not support."""
+        return sum(b.copies for b in self._bounds or ())
+
+    def how(self):
+        """How each binding runs: "built in (…)", "compiled by cc …", "reference evaluator (…)"."""
+        return [b.rule.path for b in self._bounds or ()]
+
+    def held(self):
+        """Bytes that the bindings hold: states, temporaries, workspace."""
+        found = [b.binding.held() for b in self._bounds or ()]
+        return {k: sum(h[k] for h in found) for k in ("states", "temporaries", "workspace")}
+
+    def factors(self, p=None):
+        """Counts the roots and other factors of matrices since their tensors were bound, for one parameter or for all:
+        computed, refused, and the largest residual (optc_factors of optc.h). On a GPU this waits for the device."""
+        found = [b.binding.factors(i) for b in self._bounds or ()
+                 for i in ([-1] if p is None else [i for i, q in enumerate(b.owners) if q is p])]
+        return {"computed": sum(f["computed"] for f in found), "refused": sum(f["refused"] for f in found),
+                "residual": max((f["residual"] for f in found), default=0.0)}
