@@ -229,7 +229,7 @@ END_TEST
 START_TEST(all_rules_take_codes)
 {
     static const char *const types[] = {"state=q8", "state=f8,param=bf16"};
-    static const char none[] = " asgd dog dowg fromage rmsprop_tf schedulefree_sgd ";
+    static const char none[] = " asgd dog dowg fromage lomo rmsprop_tf schedulefree_sgd ";
     for (const Embedded *e = embedded_specs; e->name; e++)
         for (int i = 0; i < COUNT(types); i++) {
             Gen g;
