@@ -157,11 +157,8 @@ def configs(api, clones):
         config(name, spec, source, run(make), options=options, **(dict(shapes=shapes) if shapes else {}), **hyper)
         low = {**hyper, **other}
 
-        def grouped(ps, h):
-            opt = make([dict(params=ps[:1]), dict(params=ps[1:], lr=h.lr * 0.5)], h)
-            return opt
         how = dict(SCHEDULED, **(dict(shapes=[s for s in shapes if int(torch.Size(s).numel()) < 60]) if shapes else {}))
-        config(name + "_groups", spec, source, run(grouped), options=options, **how, **low,
+        config(name + "_groups", spec, source, run(make), options=options, **how, **low,
                group=(1, dict(lr=low["lr"] * 0.5)))
 
     def matrices(name, spec, source, make, options="", shapes=MATRICES, native=True, **hyper):
