@@ -391,6 +391,12 @@ for name, options, how in (("lars", "", {}), ("lars_outside", "rate=outside", SC
            run=run_torch(lambda ps, h: timm.optim.lars.Lars(ps, lr=h.lr, momentum=h.momentum, trust_coeff=h.trust,
                                                             eps=h.eps,
                                                             weight_decay=h.weight_decay)))
+config("lars_clip", "lars", "timm.optim.Lars", options="rate=outside,trust_clip=true", lr=1.5, momentum=0.9, trust=0.4,
+       eps=1e-2, weight_decay=0.3, **SCHEDULED, native=False,
+       run=run_torch(lambda ps, h: timm.optim.lars.Lars(ps, lr=h.lr, momentum=h.momentum, trust_coeff=h.trust,
+                                                        eps=h.eps, weight_decay=h.weight_decay, trust_clip=True)))
+config("lamb_clip", "lamb", "timm.optim.Lamb", adamlike(timm.optim.lamb.Lamb, max_grad_norm=None, trust_clip=True),
+       options="trust_clip=true", **{**ADAM, "weight_decay": 1.5}, **SCHEDULED, native=False)
 config("lamb", "lamb", "timm.optim.Lamb", adamlike(timm.optim.lamb.Lamb, max_grad_norm=None), **ADAM)
 config("novograd", "novograd", "timm.optim.NvNovoGrad", adamlike(timm.optim.nvnovograd.NvNovoGrad),
        **{**ADAM, "eps": 1e-1})
@@ -561,7 +567,7 @@ config("lamb_centralize_lookahead", "lamb", "po.centralize_gradient, timm.optim.
 # something else by them: estimates over each group, which are over all tensors here.
 UNGROUPED = {"adago", "adam_mini", "adalomo", "adamuon", "apollo", "apollo_mini", "aurora", "cocob", "conda",
              "dadapt_adagrad", "dadapt_adam", "dadapt_lion", "dadapt_sgd", "dion", "dog", "dowg", "lomo", "mano",
-             "muonh", "muonsq", "prodigy", "psgd", "psgd_kron", "scale", "shampoo", "sinkgd", "soap", "yogi"}
+             "muoneq", "muonh", "muonsq", "prodigy", "psgd", "psgd_kron", "scale", "shampoo", "sinkgd", "soap", "yogi"}
 # Configurations to start from in place of a rule's first one: those that a schedule fits.
 BASE = {"adabound": "adabound_schedule", "adafactor": "adafactor_fixed", "lars": "lars_outside"}
 OTHERS = dict(lr=0.7, beta=0.5, beta1=0.6, beta2=0.7, momentum=0.5, weight_decay=0.04, eps=2e-3)
