@@ -522,7 +522,7 @@ class Dion2(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class Dion3(Optimizer):
     """NorMuon of the rows with the largest momentum, a share of them at each step; AdamW for what is no matrix. Ahn
@@ -534,7 +534,7 @@ class Dion3(Optimizer):
                  bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class DoG(Optimizer):
     """SGD whose rate is the distance from the first weights over the root of summed squared gradients; lr stays 1.
