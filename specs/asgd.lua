@@ -1,5 +1,5 @@
--- As torch.optim.ASGD: ax is the average of the weights from step t0 on. The rate eta of a step and the weight mu of the
--- average come from lr and t0 of the step before it, as in torch.
+-- As torch.optim.ASGD: ax is the average of the weights from step t0 on. The rate eta of a step and the weight mu of
+-- the average come from lr and t0 of the step before it, as in torch.
 return optimizer {
   name  = "asgd",
   cite  = "Polyak and Juditsky 1992, SIAM J. Control Optim. 30(4)",

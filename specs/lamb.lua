@@ -10,6 +10,7 @@ return optimizer {
     lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
     eps = { 1e-6, min = 0 }, weight_decay = { 1e-2, min = 0 },
   },
+  options = { trust_clip = false },             -- LAMBC: the ratio of norms is at most 1
   state = { m = zeros, v = zeros },
   step = function()
     m = lerp(m, g, 1 - beta1)
@@ -17,6 +18,7 @@ return optimizer {
     local u = (1 / (1 - beta1 ^ t)) * m / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(v) + eps) + weight_decay * p
     local pn, un = norm(p), norm(u)
     local ratio = where(both(gt(pn, 0), gt(un, 0)), pn / un, 1)
+    if trust_clip then ratio = min(ratio, 1) end
     p = descend(p, u, lr * ratio)
   end,
 }

@@ -161,6 +161,14 @@ def schedule(s, h, first, opts):
             group["lr"] = group["first_lr"] * rate(s)
 
 
+def in_groups(params, h, first=0):
+    """The parameters, or two groups of them, the second with its own rate. first: the tensor's number of params[0]."""
+    if not RUN["group"]:
+        return params
+    n = RUN["group"][0] - first
+    return [dict(params=params[:n]), dict(params=params[n:], lr=RUN["group"][1]["lr"])]
+
+
 def run_torch(make, before=None, after=None):
     """make(params, h) gives something with step(); before(params, h) may change gradients; after(params, h) gives a
     function called after each step that returns the tensors to save."""
@@ -171,7 +179,7 @@ def run_torch(make, before=None, after=None):
         with WatchPrecision() as watch:
             for k, p in enumerate(params):
                 p.grad = torch.tensor(gradient(k, 1, shapes))
-            opt = make(params, h)
+            opt = make(in_groups(params, h), h)
             look = after(params, h) if after else lambda: params
             for s in range(1, RUN["steps"] + 1):
                 for k, p in enumerate(params):
@@ -383,6 +391,12 @@ for name, options, how in (("lars", "", {}), ("lars_outside", "rate=outside", SC
            run=run_torch(lambda ps, h: timm.optim.lars.Lars(ps, lr=h.lr, momentum=h.momentum, trust_coeff=h.trust,
                                                             eps=h.eps,
                                                             weight_decay=h.weight_decay)))
+config("lars_clip", "lars", "timm.optim.Lars", options="rate=outside,trust_clip=true", lr=1.5, momentum=0.9, trust=0.4,
+       eps=1e-2, weight_decay=0.3, **SCHEDULED, native=False,
+       run=run_torch(lambda ps, h: timm.optim.lars.Lars(ps, lr=h.lr, momentum=h.momentum, trust_coeff=h.trust,
+                                                        eps=h.eps, weight_decay=h.weight_decay, trust_clip=True)))
+config("lamb_clip", "lamb", "timm.optim.Lamb", adamlike(timm.optim.lamb.Lamb, max_grad_norm=None, trust_clip=True),
+       options="trust_clip=true", **{**ADAM, "weight_decay": 1.5}, **SCHEDULED, native=False)
 config("lamb", "lamb", "timm.optim.Lamb", adamlike(timm.optim.lamb.Lamb, max_grad_norm=None), **ADAM)
 config("novograd", "novograd", "timm.optim.NvNovoGrad", adamlike(timm.optim.nvnovograd.NvNovoGrad),
        **{**ADAM, "eps": 1e-1})
@@ -549,6 +563,38 @@ config("lamb_centralize_lookahead", "lamb", "po.centralize_gradient, timm.optim.
 
 # ------------------------------------------------------------------------------------------------------------- writing
 
+# Rules whose reference takes no groups (a transcription, a function, a class for one list of parameters), or means
+# something else by them: estimates over each group, which are over all tensors here.
+UNGROUPED = {"adago", "adam_mini", "adalomo", "adamuon", "apollo", "apollo_mini", "aurora", "cocob", "conda",
+             "dadapt_adagrad", "dadapt_adam", "dadapt_lion", "dadapt_sgd", "dion", "dog", "dowg", "lomo", "mano",
+             "muoneq", "muonh", "muonsq", "prodigy", "psgd", "psgd_kron", "scale", "shampoo", "sinkgd", "soap", "yogi"}
+# Configurations to start from in place of a rule's first one: those that a schedule fits.
+BASE = {"adabound": "adabound_schedule", "adafactor": "adafactor_fixed", "lars": "lars_outside"}
+OTHERS = dict(lr=0.7, beta=0.5, beta1=0.6, beta2=0.7, momentum=0.5, weight_decay=0.04, eps=2e-3)
+
+
+def add_groups():
+    """For each rule a configuration with two groups, other settings and a schedule, over few elements."""
+    for spec in dict.fromkeys(c["spec"] for c in CONFIGS.values() if not c["wrap"]):
+        c = CONFIGS[BASE[spec]] if spec in BASE else next(c for c in CONFIGS.values()
+                                                          if c["spec"] == spec and not c["wrap"])
+        if spec in UNGROUPED or any(c["spec"] == spec and c["group"] for c in CONFIGS.values()) or c["entry"]:
+            continue
+        hyper = Hypers({k: v * OTHERS["lr"] if k.endswith("lr") else OTHERS.get(k.rsplit(".", 1)[-1], v) if v else v
+                        for k, v in c["hyper"].items()})
+        shapes = [(), (7,), (9, 5), (5, 9)]
+        if c["shapes"] is not SHAPES:                               # those that the rule's reference takes
+            small = [s for s in c["shapes"] if np.prod(s) <= 50 or s == (12, 12)]
+            shapes = [s for s in small if len(s) < 2] + [s for s in small if len(s) > 1][-3:]
+        CONFIGS[spec + "_groups"] = {**c, "hyper": hyper, "shapes": shapes, "schedule": True, "steps": LONG,
+                                     "saved": (LONG,), "native": False, "state": "", "look": "",
+                                     "group": (len(shapes) - 1, {k: 0.5 * hyper[k] for k in ("lr", "base_lr")
+                                                                 if k in hyper})}
+    CONFIGS["normuon_groups"]["hyper"]["eps"] = 1e-10               # a constant of the authors' code
+    CONFIGS["rprop_groups"]["schedule"] = False                     # its lr is the first step size and stays
+    CONFIGS["spel_groups"].update(steps=STEPS, saved=(STEPS,))      # it doubles rounding errors at every step
+
+
 def full_source(text):
     """The packages by their full names, and their versions; what follows a semicolon is a remark."""
     text, semicolon, remark = text.partition(";")
@@ -605,6 +651,7 @@ def main():
     gradient_refs.configs(sys.modules[__name__])
     select_refs.configs(sys.modules[__name__], args.clones)
     more_refs.configs(sys.modules[__name__], args.clones)
+    add_groups()
     unknown = [n for n in args.names if n not in CONFIGS]
     if unknown:
         sys.exit(f"no configuration {', '.join(unknown)}; there are: {' '.join(CONFIGS)}")

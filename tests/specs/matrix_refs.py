@@ -94,17 +94,19 @@ def load(clones, path):
     return module
 
 
-def run_matrix(api, matrices, others=None, before=None, shapes=SHAPES):
+def run_matrix(api, matrices, others=None, before=None, unused=None):
     """matrices(params, h) and others(params, h) give something with step(); without others all tensors go to the first.
     before(params, h) may change gradients."""
     def run(h):
+        shapes = api.RUN["shapes"]
         n = range(len(shapes))
         seen = [s if len(s) < 2 else (s[0], int(np.prod(s[1:]))) for s in shapes]
         params = [torch.nn.Parameter(torch.tensor(api.first_weights(k, shapes).reshape(seen[k]))) for k in n]
         mine = params if others is None else [p for p in params if p.dim() >= 2]
         saved, first = [], dict(h)
         with api.WatchPrecision() as watch:
-            opts = [matrices(mine, h)] + ([others([p for p in params if p.dim() < 2], h)] if others else [])
+            opts = [matrices(api.in_groups(mine, h, len(params) - len(mine)), h)]
+            opts += [others([p for p in params if p.dim() < 2], h)] if others else []
             for s in range(1, api.RUN["steps"] + 1):
                 for k, p in enumerate(params):
                     p.grad = torch.tensor(api.gradient(k, s, shapes).reshape(seen[k]))

@@ -157,11 +157,8 @@ def configs(api, clones):
         config(name, spec, source, run(make), options=options, **(dict(shapes=shapes) if shapes else {}), **hyper)
         low = {**hyper, **other}
 
-        def grouped(ps, h):
-            opt = make([dict(params=ps[:1]), dict(params=ps[1:], lr=h.lr * 0.5)], h)
-            return opt
         how = dict(SCHEDULED, **(dict(shapes=[s for s in shapes if int(torch.Size(s).numel()) < 60]) if shapes else {}))
-        config(name + "_groups", spec, source, run(grouped), options=options, **how, **low,
+        config(name + "_groups", spec, source, run(make), options=options, **how, **low,
                group=(1, dict(lr=low["lr"] * 0.5)))
 
     def matrices(name, spec, source, make, options="", shapes=MATRICES, native=True, **hyper):
@@ -442,3 +439,31 @@ def configs(api, clones):
     config("adamw_mechanic", "adamw", "optax.contrib.mechanize and optax.adamw", api.optax_run(mechanic),
            wrap="mechanic(0.02,0.001)", mechanic__weight_decay=0.02, mechanic__s_init=1e-3, mechanic__eps=1e-8,
            **{**ADAM, "lr": 1.0}, pull=4.0)
+
+    # ---- nanochat's step, cut at its second moment; X is divided by its norm alone, as polar() does ----
+    def muoneq(renormalize, jordan=False):
+        text = text_of(clones, "nanochat/nanochat/optim.py") if clones else ""
+        if clones:
+            head = between(text, "polar_express_coeffs = [", "class MuonAdamW")
+            text = head.replace(between(head, "    # Variance reduction\n", "    # Cautious weight decay"), "")
+            text = text.replace("    mask = (g * stacked_params) >= 0\n", "    mask = 1\n").replace("* 1.01 + 1e-6", "")
+            if not renormalize:
+                text = text.replace("target_norm / current_norm", "current_norm / current_norm")
+        module = in_float64(clones, "nanochat.py", text=text, torch=torch, Tensor=torch.Tensor,
+                            COMPUTE_DTYPE=torch.float64) if clones else None
+        if clones and jordan:
+            module.polar_express_coeffs = [(3.4445, -4.7750, 2.0315)] * 5
+
+        def make(ps, h):
+            def update(p, g, kept):
+                scalars = [torch.tensor(x) for x in (h.momentum, each.param_groups[0]["lr"] * max(
+                    1.0, p.shape[0] / p.shape[1]) ** 0.5, h.weight_decay, 0.9)]
+                m = kept.setdefault("m", torch.zeros_like(p)[None])
+                module.muon_step_fused(g.clone()[None], p[None], m, None, *scalars, 5, -1)
+            each = Each(ps, h, update)
+            return each
+        return make
+    source = "karpathy/nanochat 92d63d4 and torch.optim.AdamW; in float64, without its second moment and 1.01"
+    both("muoneq", "muoneq", source, muoneq(False), dict(momentum=0.5, weight_decay=0.0), **muon)
+    matrices("muoneq_renormalize", "muoneq", source, muoneq(True, True), "renormalize=true,coefficients=jordan",
+             native=False, **muon)

@@ -522,7 +522,7 @@ class Dion2(Optimizer):
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None) -> None: ...
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class Dion3(Optimizer):
     """NorMuon of the rows with the largest momentum, a share of them at each step; AdamW for what is no matrix. Ahn
@@ -534,7 +534,7 @@ class Dion3(Optimizer):
                  bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None) -> None: ...
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class DoG(Optimizer):
     """SGD whose rate is the distance from the first weights over the root of summed squared gradients; lr stays 1.
@@ -623,21 +623,21 @@ class LAMB(Optimizer):
     """Adam's direction with weight decay, scaled for each tensor by the ratio of weight and update norms. You et al.
     2020, arXiv:1904.00962"""
     def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
-                 1e-06, weight_decay: Number = 0.01, *, maximize: bool = False, with_: Sequence[str] = (), types:
-                 Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
-                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
-                 bool = True) -> None: ...
+                 1e-06, weight_decay: Number = 0.01, *, trust_clip: bool = False, maximize: bool = False, with_:
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class LARS(Optimizer):
     """SGD with momentum whose rate for each tensor follows the ratio of its weight and gradient norms. You, Gitman
     and Ginsburg 2017, arXiv:1708.03888"""
     def __init__(self, params: Any, lr: Number = 1, momentum: Number = 0.9, trust: Number = 0.001, eps: Number =
-                 1e-08, weight_decay: Number = 0, *, rate: str = 'inside', maximize: bool = False, with_:
-                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
-                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
-                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None, follow_lr: bool = True) -> None: ...
+                 1e-08, weight_decay: Number = 0, *, rate: str = 'inside', trust_clip: bool = False, maximize: bool =
+                 False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
+                 Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class LaProp(Optimizer):
     """Momentum of normalised gradients: Adam that divides before it averages; decoupled weight decay. Ziyin, Wang and
@@ -738,6 +738,18 @@ class Muon(Optimizer):
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
                  int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
                  bool = True) -> None: ...
+
+class MuonEq(Optimizer):
+    """Muon of a momentum whose rows or columns were brought to equal norms; AdamW for what is no matrix. MuonEq,
+    2026, arXiv:2603.28254; renormalize: Muon+, 2026, arXiv:2602.21545"""
+    def __init__(self, params: Any, lr: Number = 0.02, momentum: Number = 0.95, weight_decay: Number = 0, *, nesterov:
+                 bool = True, equilibrate: str = 'rows', renormalize: bool = False, steps: Number = 0, coefficients:
+                 str = 'nanochat', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08,
+                 adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize:
+                 bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
+                 Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class MuonH(Optimizer):
     """Muon whose matrices keep their norm and move by a share lr of it; AdamW for what is no matrix. Hyperball, 2026,
