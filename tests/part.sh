@@ -106,7 +106,10 @@ go() {
     packages)
         echo "packages: made, checked, built by every compiler, compared with the library"
         sh tests/parts/ship.sh ;;
-    packages-cpu) echo "packages for the CPU alone"; sh tests/parts/ship_cpu.sh ;;
+    packages-cpu)
+        echo "packages for the CPU alone; functions of matrices in packages"
+        sh tests/parts/ship_cpu.sh
+        sh tests/parts/ship_functions.sh ;;
     packages-all) echo "the whole library in a package"; sh tests/parts/ship.sh all ;;
     emulated-library) echo "the GPU's suite on an emulated GPU: library"; sh tests/parts/emu.sh library ;;
     emulated-rest)
