@@ -1,5 +1,5 @@
 -- As AdaLomo of the authors' package lomo-optim (OpenLMLab/LOMO 45d4bac), for steps inside the backward pass
--- (step_in_backward in Python): Adafactor's second moments, at a rate relative to the RMS of the weights.
+-- (release_grads=True in Python): Adafactor's second moments, at a rate relative to the RMS of the weights.
 -- f32 range: as Adafactor, |g| under 1.8e19 / sqrt(length of a row or column).
 local function move(u)
   local rate = lr * max(eps2, rms(p))
