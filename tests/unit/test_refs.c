@@ -332,7 +332,7 @@ END_TEST
 
 START_TEST(native)
 {
-    if (!refs[_i].evaluator_only && sampled_rule(refs[_i].spec, 3))
+    if (!refs[_i].evaluator_only && !thinned(_i) && sampled_rule(refs[_i].spec, 3))
         run(&refs[_i], OPTC_F32, true);
 }
 END_TEST
