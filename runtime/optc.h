@@ -15,7 +15,8 @@
  * machine. Notes on threads after fork(), stacks, memory and versions are at the end of this file.
  *
  * Errors: every call that can fail returns a status. optc_message() then describes the failure and names the call, the
- * line of the spec or the tensor. A failed call changes nothing. The library never prints and never exits.
+ * line of the spec or the tensor. A failed call changes nothing. The library never exits, and prints nothing unless
+ * $OPTC_PROFILE is set.
  *
  * Ownership: an engine outlives its rules, and a rule outlives its bindings. Both are counted: closing one that is
  * still in use is refused. The caller owns parameters, gradients and inputs, and must not move them while they are
@@ -523,6 +524,9 @@ const char *optc_library_text(const char *name);       /* NULL: no such spec */
 #include "optc_matrix.h"
 /* :functions */
 /* library: */
+
+/* ---- profiles ---- */
+#include "optc_profile.h"
 
 /* ---- the machine ---- */
 /* Describes the machine in a page of text, which the caller frees with free(). NULL: the options have no size, or set

@@ -18,6 +18,7 @@
 #include "gen/abi/stage_abi.h"
 #include "runtime/optc.h"
 #include "gen/abi/program.h"
+#include "runtime/core/api/profile_hooks.h"
 
 #ifndef CORE
 #define CORE                               /* packages define it as `static` */
@@ -188,6 +189,8 @@ struct optc_binding {
     DeviceScalar guard;                /* from NULL: no guard. While its value is not 0, runs do nothing */
     struct GpuTables *gpu;
     int threads, grain;                /* CPU: threads of a step, units per fetch of a thread; 0: by size */
+    /* profile: of the current run, NULL: it is not recorded; profiled: what the profiler stores for the binding */
+    ProfileBinding *profile, *profiled;
     char warning[480];                 /* optc_binding_warning; "": none */
     BindAlloc *allocs;                 /* small host memory, freed with the binding */
 };
@@ -451,6 +454,10 @@ CORE bool scalar_known(const optc_binding *b, int group, int input);       /* wa
 CORE void device_scalars_done(optc_binding *b);             /* after a run, which read all of them */
 
 /* ---- step.c ---- */
+/* Bytes that one stage of a batch (-1: of all tensors), or one copy, moves by the plan. present: of the tensors that
+ * take part in the current run, otherwise of all */
+CORE void add_bytes(const optc_binding *b, const ProgStage *s, const ProgAction *copy, int batch,
+                    const StaggerNow *stagger, bool present, optc_bytes *out);
 /* sets hyperparameter `at` of a group (-1: all groups) on the device and in Group.hyper, of its cohorts too; all or
  * none */
 CORE optc_status put_hyper(optc_binding *b, int group, int at, double value, const char *call);

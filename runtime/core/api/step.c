@@ -96,6 +96,17 @@ static optc_status catch_up(optc_binding *b)
     return s;
 }
 
+static optc_status run_device(optc_binding *b, int entry, int phase)
+{
+    const ProfileHooks *h = PROFILE_HOOKS();
+    b->profile = h ? h->begin(b, entry, phase) : NULL;
+    optc_status s = b->rule->device->run(b, entry, phase);
+    if (b->profile)
+        h->end(b, s);
+    b->profile = NULL;
+    return s;
+}
+
 optc_status optc_run(optc_binding *b, const char *entry)
 {
     int e = b ? find_entry(b, entry) : -1;
@@ -122,7 +133,7 @@ optc_status optc_run(optc_binding *b, const char *entry)
     if (!b->complete)
         b->complete = all_set(b);
     b->stagger = stagger_now(b, b->steps + 1);
-    s = b->rule->device->run(b, e, phase);
+    s = run_device(b, e, phase);
     b->grads_set = b->grads_set && (s != OPTC_OK || b->recorded);
     if (s == OPTC_OK && b->nsource)
         device_scalars_done(b);
@@ -161,6 +172,25 @@ static double stagger_on(const optc_binding *b, const StaggerNow *stagger, const
     return all ? (double)have / (double)all : 0;
 }
 
+CORE void add_bytes(const optc_binding *b, const ProgStage *s, const ProgAction *copy, int batch,
+                    const StaggerNow *stagger, bool present, optc_bytes *out)
+{
+    const Units *u = !s || s->kind == S_GROUP ? NULL : batch < 0 ? &b->units[s->variant] : &b->batch[batch].units;
+    for (int k = 0; u && k < u->n; k++) {
+        const Tensor *x = &b->tensor[u->tensor[k]];
+        double share = present && x->view.n < 0 ? 0 : stagger_on(b, stagger, s, x);
+        out->read += share * traffic(b, s->reads, s->nreads, x->shape);
+        out->written += share * traffic(b, s->writes, s->nwrites, x->shape);
+    }
+    for (int k = 0; copy && b->program->array[copy->to].dom != GROUP && k < b->nheld; k++) {
+        const Tensor *x = &b->tensor[k];
+        if (!x->mem[copy->to] || !x->mem[copy->from] || (present && x->view.n < 0))
+            continue;
+        out->read += traffic(b, &copy->from, 1, x->shape);
+        out->written += traffic(b, &copy->to, 1, x->shape);
+    }
+}
+
 optc_status optc_plan_bytes(const optc_binding *b, const char *entry, int64_t t, optc_bytes *out)
 {
     int e = b ? find_entry(b, entry) : -1;
@@ -175,21 +205,9 @@ optc_status optc_plan_bytes(const optc_binding *b, const char *entry, int64_t t,
     const StaggerNow stagger = stagger_now(b, t);
     out->read = out->written = 0;
     for (int i = 0; i < ph->naction; i++) {
-        const ProgStage *st = ph->action[i].kind == ACT_LAUNCH ? &p->stage[ph->action[i].stage] : NULL;
-        const Units *u = st && st->kind != S_GROUP ? &b->units[st->variant] : NULL;
-        for (int k = 0; u && k < u->n; k++) {
-            const Tensor *x = &b->tensor[u->tensor[k]];
-            double share = stagger_on(b, &stagger, st, x);
-            out->read += share * traffic(b, st->reads, st->nreads, x->shape);
-            out->written += share * traffic(b, st->writes, st->nwrites, x->shape);
-        }
-        const ProgAction *c = ph->action[i].kind == ACT_COPY && p->array[ph->action[i].to].dom != GROUP ? &ph->action[i]
-                                                                                                       : NULL;
-        for (int k = 0; c && k < b->nheld; k++)
-            if (b->tensor[k].mem[c->to] && b->tensor[k].mem[c->from]) {
-                out->read += traffic(b, &c->from, 1, b->tensor[k].shape);
-                out->written += traffic(b, &c->to, 1, b->tensor[k].shape);
-            }
+        const ProgAction *a = &ph->action[i];
+        add_bytes(b, a->kind == ACT_LAUNCH ? &p->stage[a->stage] : NULL, a->kind == ACT_COPY ? a : NULL, -1, &stagger,
+                  false, out);
     }
     return OPTC_OK;
 }

@@ -279,9 +279,11 @@ static void run_task(const optc_binding *b, const Task *t, Counter *c, int threa
 static void run_alone(const optc_binding *b, const Tasks *x, int from, int to, int thread)
 {
     unsigned long long mode = float_mode_set();
+    int64_t at = profile_clock(b->profile);
     for (int i = from; i < to; i++) {
         Counter c = {0, {0}};
         run_task(b, &x->task[i], &c, 1, thread);
+        at = profile_task(b->profile, i, at);
     }
     float_mode_reset(mode);
 }
@@ -309,14 +311,20 @@ static void run_together(const optc_binding *b, const Tasks *x, Counter *c, int 
 {
     int thread = omp_get_thread_num();
     unsigned long long mode = float_mode_set();
+    if (!thread)
+        profile_joined(b->profile, x->n);
     for (int next; i < end; i = next) {
         next = small_until(b, x, i, end);
+        bool timed = b->profile && next == i && !thread;       /* by one thread, to the end of all threads' work */
+        int64_t at = timed ? profile_clock(b->profile) : 0;
         if (next > i && next_units(&c[i], 1) == 0)
             run_alone(b, x, i, next, thread);
         else if (next == i)
             run_task(b, &x->task[next++], &c[i], threads, thread);
         if (next < end)
             barrier_wait(t, threads);
+        if (timed)
+            profile_task(b->profile, i, at);
     }
     float_mode_reset(mode);
 }
@@ -336,8 +344,10 @@ static void run_tasks(const optc_binding *b, const Tasks *x, Counter *c, int thr
     run_alone(b, x, 0, first, 0);
     if (first < end) {
         Barrier t = {0, 0, 0};
+        profile_task(b->profile, x->n, profile_clock(b->profile));         /* until the threads have started */
 #pragma omp parallel num_threads(threads)
         run_together(b, x, c, first, end, &t, omp_get_num_threads());
+        profile_joined(b->profile, end - 1);
     }
     run_alone(b, x, end, x->n, 0);
 #else

@@ -377,20 +377,34 @@ static optc_status capture(optc_binding *b, int entry, bool capturing)
     return s;
 }
 
+/* For the profiler. */
+static void note_launched(optc_binding *b, const LaunchList *p, int first, int n)
+{
+    if (b->profile)
+        b->profile->launched(b, p, first, n);
+}
+
 static optc_status run_list(optc_binding *b, const LaunchList *p)
 {
     GpuEngine *g = b->rule->engine->gpu;
     optc_status s = OPTC_OK;
+    note_launched(b, p, 0, 0);
     if (p->exec) {
         TRY(g, cuGraphLaunch(p->exec, b->gpu->stream), b->program->name);
+        note_launched(b, p, 0, p->n);
         return OPTC_OK;
     }
     for (int i = 0, k = 0; i < p->n && s == OPTC_OK;) {
         const Segment *x = k < p->nsegment && p->segment[k].first == i ? &p->segment[k++] : NULL;
         if (x && x->exec)
             TRY(g, cuGraphLaunch(x->exec, b->gpu->stream), b->program->name);
-        for (int end = i + (x ? x->n : 1); i < end && s == OPTC_OK; i++)
+        if (x && x->exec)
+            note_launched(b, p, i, x->n);
+        for (int end = i + (x ? x->n : 1); i < end && s == OPTC_OK; i++) {
             s = x && x->exec ? OPTC_OK : gpu_launch(b, &p->item[i], 0);
+            if (!x || !x->exec)
+                note_launched(b, p, i, 1);
+        }
     }
     return s;
 }
@@ -509,7 +523,12 @@ static optc_status run_by_device(optc_binding *b, int entry, bool capturing)
     GpuEngine *g = b->rule->engine->gpu;
     GpuTables *t = b->gpu;
     gpu_enter_aside(g);                           /* library calls may need the relaxed capture mode */
-    optc_status s = gpu_leave(g, gpu_overlap_end(b, capture(b, entry, capturing)));
+    if (!capturing)
+        note_launched(b, NULL, 0, 0);
+    optc_status s = gpu_overlap_end(b, capture(b, entry, capturing));
+    if (!capturing)
+        note_launched(b, NULL, 0, -1);
+    gpu_leave(g, s);
     if (s == OPTC_OK && capturing)
         s = still_captures(b);
     b->recorded = s == OPTC_OK ? capturing : b->recorded;

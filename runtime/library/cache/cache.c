@@ -2,6 +2,7 @@
 #include "runtime/library/cache/cache.h"
 
 #include "runtime/library/cache/files.h"
+#include "runtime/library/profile/profile.h"
 #include "runtime/library/tune/timing.h"
 #include "runtime/core/api/core.h"
 
@@ -205,7 +206,9 @@ char *cache_begin(CacheSlot *s, const Cache *c, const char *key, const char *kin
     char path[CACHE_PATH];
     *s = (CacheSlot){.cache = c, .kind = kind, .lock = -1};
     snprintf(s->key, sizeof s->key, "%s", key);
+    int64_t begun = profile_clock_on();
     char *data = look_up(s, size);
+    profile_work(data ? "cache hit:" : "cache miss:", kind, begun);
     if (data || !build || !c->dir || !can_keep(c->dir))
         return data;
     snprintf(path, sizeof path, "%s/.lock", c->dir);

@@ -4,6 +4,7 @@
 #include "runtime/core/functions/function.h"
 #include "runtime/library/matrix/matrix_kernels.h"
 #include "runtime/library/package/package.h"
+#include "runtime/library/profile/profile.h"
 #include "gen/abi/embedded.h"
 
 #include <errno.h>
@@ -14,6 +15,7 @@
 static void engine_drop(optc_engine *e)
 {
     LibraryEngine *m = e->library;
+    profile_engine_close(e);
     functions_close(e);
     matrices_close(e);
     if (!m)
@@ -103,6 +105,7 @@ static optc_status engine_open(optc_engine *e, const optc_engine_options *o)
         return no_memory("optc_open");
     if (!e->gpu)
         name_cpu_model(e);
+    profile_environment();
     return OPTC_OK;
 }
 

@@ -7,6 +7,7 @@
 #include "runtime/core/gpu/gpu_device.h"
 #include "runtime/core/matrix/cuda_library.h"
 #include "runtime/library/cache/files.h"
+#include "runtime/library/profile/profile.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -225,7 +226,9 @@ char *nvrtc_build(const Nvrtc *n, const char *source, const char *name, int arch
             given[count++] = options[i].text;
     if (n->version >= SPLIT_SINCE && sysconf(_SC_NPROCESSORS_ONLN) >= SPLIT_CORES)
         given[count++] = side_by_side;
+    int64_t begun = profile_clock_on();
     int rc = n->nvrtcCompileProgram(p, count, given);
+    profile_work("NVRTC:", name, begun);
     char *out = rc ? NULL : take_code(n, p, ptx, size, &rc);
     if (!out && rc)
         *log = take_log(n, p, rc);

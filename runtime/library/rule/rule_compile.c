@@ -1,6 +1,7 @@
 /* Compiles a spec to a plan and, if possible, native code: built in, from the cache, or by the host compiler. */
 #include "runtime/library/rule/gpu_code.h"
 
+#include "runtime/library/profile/profile.h"
 #include "runtime/library/rule/spec_find.h"
 #include "gen/gen.h"
 
@@ -81,7 +82,9 @@ static bool compile_native(optc_rule *r, const char *source, const char *flags, 
     size_t size = 0;
     char *object;
     CacheNote note;
+    int64_t begun = profile_clock_on();
     bool ok = use_object(r, compiler_build(&e->compiler, source, flags, &object, &size, why, nwhy));
+    profile_work("C compiler:", r->program->name, begun);
     rule_note(r, isas[e->isa].name, e->compiler.label, &note);
     /* not an error if the cache cannot be written: the next start compiles again */
     cache_end(slot, ok ? object : NULL, size, &note);
@@ -298,8 +301,11 @@ static optc_status compile(optc_rule *r, const optc_rule_options *o)
 
 optc_status rule_make(optc_rule *r, const optc_rule_options *o)
 {
+    int64_t begun = profile_clock_on();
     r->library = calloc(1, sizeof *r->library);
-    return r->library ? compile(r, o) : no_memory("optc_compile");
+    optc_status s = r->library ? compile(r, o) : no_memory("optc_compile");
+    profile_work("optc_compile", s == OPTC_OK ? r->program->name : "that failed", begun);
+    return s;
 }
 
 /* Protects LibraryRule.runs. */
