@@ -12,8 +12,8 @@ optc_status optc_profile_start(void);
 optc_status optc_profile_stop(void);
 /* 1: a profile is recording. */
 int optc_profile_active(void);
-/* Writes what was recorded, up to now or up to the stop: the trace as JSON (trace 1), or the table as text (trace 0). GPU
- * work that has not finished is left out while the profile records. The caller frees the text. NULL: out of memory. */
+/* Returns what was recorded, up to now or up to the stop: the trace as JSON (trace 1), or the table (trace 0). GPU work
+ * that has not finished is left out while the profile records. The caller frees the text. NULL: out of memory. */
 char *optc_profile_text(int trace);
 /* Writes the trace into a file, which it replaces. OPTC_ERROR_IO: the file cannot be written. */
 optc_status optc_profile_save(const char *path);

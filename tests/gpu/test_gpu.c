@@ -215,6 +215,7 @@ int main(void)
     tcase_add_loop_test(t[1], crowded, 0, 2);
     add_graphs(t[2]);
     add_guard(t[2]);
+    add_profile(t[2]);
     add_cohorts(t[2]);
     add_launches(t[3]);
     add_modules(t[3]);

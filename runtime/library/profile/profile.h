@@ -66,7 +66,7 @@ int profile_row(Recording *r, RowKind kind, int of, const char *name);         /
 void profile_add(Recording *r, const ProfileSpan *x);
 int64_t profile_now(void);                                     /* nanoseconds of CLOCK_MONOTONIC */
 EngineProfile *profile_engine(Recording *r, optc_engine *e);   /* NULL: there is no room */
-enum { GPU_THREAD = 0x40000000 };                              /* plus the ordinal: a GPU's thread number on the trace */
+enum { GPU_THREAD = 0x40000000 };                              /* plus the ordinal: a GPU on the trace */
 
 /* The hooks of other files. profile_clock_on returns 0 while nothing is recorded; profile_work then does nothing. */
 int64_t profile_clock_on(void);
@@ -77,7 +77,8 @@ void profile_engine_close(optc_engine *e);                     /* the device is 
 extern const ProfileHooks profile_recorder;
 /* For a run of a GPU: the row, bytes and flops of launch items [first, first + n); n -1: of a graph of all phases */
 void profile_items(optc_binding *b, int first, int n, GpuMark *out);
-GpuRun **profile_run(optc_binding *b, int *entry, int *n);      /* the current run, its entry's row and number of items */
+/* the current run; its entry's row and its number of items */
+GpuRun **profile_run(optc_binding *b, int *entry, int *n);
 
 /* ---- profile_gpu.c ---- */
 void profile_gpu_launched(optc_binding *b, const LaunchList *list, int first, int n);

@@ -138,8 +138,8 @@ static void start_of_process(void)
     own.fd = open_file(path);
     struct stat s;
     bool file = own.fd >= 0 && !fstat(own.fd, &s) && S_ISREG(s.st_mode);
-    if (file && flock(own.fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK && name_of_process(path, other, sizeof other) &&
-        strlen(other) < sizeof own.path) {
+    if (file && flock(own.fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK &&
+        name_of_process(path, other, sizeof other) && strlen(other) < sizeof own.path) {
         close(own.fd);
         memcpy(own.path, other, strlen(other) + 1);
         own.fd = open_file(other);

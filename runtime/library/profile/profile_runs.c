@@ -235,6 +235,15 @@ GpuRun **profile_run(optc_binding *b, int *entry, int *n)
     return &bound(b)->run;
 }
 
+/* A stage lasts until the next one begins, so waiting for other threads is a part of it. (The thread that takes the
+ * time may wake up late from a barrier, and another one has then begun the next stage.) */
+static int64_t stage_end(const BoundProfile *x, int i)
+{
+    const ProfileMark *m = x->hooks.mark, *start = &m[x->now->n];
+    int64_t end = i + 1 < x->now->n && m[i + 1].begin ? m[i + 1].begin : m[i].end;
+    return start->begin >= m[i].begin && start->begin < end ? start->begin : end;
+}
+
 static void record_cpu(Recording *r, const BoundProfile *x, ProfileSpan span)
 {
     PhaseProfile *p = x->now;
@@ -254,7 +263,7 @@ static void record_cpu(Recording *r, const BoundProfile *x, ProfileSpan span)
         span.bytes += p->item[i].bytes;
         span.flops += p->item[i].flops;
         profile_add(r, &(ProfileSpan){.row = p->item[i].row, .thread = span.thread, .begin = m->begin,
-                                      .ns = m->end - m->begin, .bytes = p->item[i].bytes,
+                                      .ns = stage_end(x, i) - m->begin, .bytes = p->item[i].bytes,
                                       .flops = p->item[i].flops});
     }
     if (!any) {                                /* the reference evaluator has no stages */

@@ -123,7 +123,8 @@ void profile_trace(Buf *b, const Recording *r)
     for (int i = 0; i < 16; i++)
         buf_printf(b, "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"GPU %d\"}},\n",
                    pid, GPU_THREAD + i, i);
-    buf_printf(b, "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"optc\"}}],\n\"totals\":[", pid);
+    buf_printf(b, "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"optc\"}}],\n\"totals\":[",
+               pid);
     put_totals(b, r);
     buf_puts(b, "],\n\"memory\":[");
     for (int i = 0; i < r->nengine; i++) {
