@@ -129,6 +129,7 @@ static void overview(FILE *f)
         fprintf(f, "  %-10s %s\n", c->name, c->summary);
     fprintf(f, "\nA SPEC is a name of the library (adamw), a path (./mine.lua) or - for standard input.\n"
                "Specs in folders of your own are found by name too: --path DIR:DIR, or $OPTC_PATH.\n"
+               "OPTC_PROFILE=out.json records the stages of the steps of any program with the library.\n"
                "'optc help COMMAND' has the options and examples of one.\n");
 }
 

@@ -3,6 +3,7 @@ import ast
 import ctypes
 import gc
 import inspect
+import json
 import os
 import re
 import subprocess
@@ -244,11 +245,12 @@ class Library(unittest.TestCase):
         functions = [n for n in optc.__all__ if inspect.isfunction(getattr(optc, n))]
         self.assertEqual(told(stub), real(optc, functions))
         classes = {n.name: n.body for n in stub if isinstance(n, ast.ClassDef)}
-        self.assertEqual(set(classes), {"Engine", "Rule", "Binding"})
+        self.assertEqual(set(classes), {"Engine", "Rule", "Binding", "Profile"})
         for name, body in classes.items():
             made = getattr(optc, name)
             public = [n for n in vars(made) if n == "__init__" or not n.startswith("_")]
-            self.assertEqual(told(body), real(made, public), name)
+            stubs = {n: a for n, a in told(body).items() if n == "__init__" or not n.startswith("_")}
+            self.assertEqual(stubs, real(made, public), name)
         named = {a.name for n in stub if isinstance(n, ast.ImportFrom) and n.module == "_lib" for a in n.names}
         self.assertEqual(named, {n for n in optc.__all__ if inspect.isclass(getattr(optc, n)) and n not in classes})
 
@@ -484,6 +486,49 @@ class Numpy(unittest.TestCase):
         c.flags.writeable = False
         with self.assertRaisesRegex(optc.ArgumentError, "optc_multiply: c is read-only"):
             engine.multiply(a, a, c, **sizes)
+
+
+class Profiles(unittest.TestCase):
+    def binding(self):
+        p, g = (ctypes.c_float * 4096)(), (ctypes.c_float * 4096)(*[1] * 4096)
+        return optc.Engine(threads=1).compile("adamw").bind([([{"param": p, "grad": g, "shape": (64, 64)}], {})])
+
+    def test_steps(self):
+        b = self.binding()
+        b.step()
+        with optc.profile() as prof:
+            b.step(), b.step()
+            self.assertIn("adamw step", prof.table())
+        b.step()
+        with optc.profile() as other:
+            b.step()
+        steps = [e for e in prof.events if e["name"] == "adamw step"]
+        self.assertEqual((len(steps), len([e for e in other.events if e["cat"] == "entry"])), (2, 1))
+        for step in steps:
+            inside = [e["dur"] for e in prof.events
+                      if e["cat"] == "stage" and step["ts"] <= e["ts"] < step["ts"] + step["dur"]]
+            self.assertTrue(0 < sum(inside) <= step["dur"] + 0.01)
+        total, = [t for t in prof.totals if t["name"] == "adamw step"]
+        self.assertEqual((total["launches"], total["of"]), (2, ""))
+        self.assertEqual(total["bytes"] // 2 // 4096, 7 * 4)             # reads p, g, m, v; writes p, m, v
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "out.json")
+            prof.save(path)
+            with open(path) as f:
+                self.assertEqual(len([e for e in json.load(f)["traceEvents"] if e["ph"] == "X"]), len(prof.events))
+            with self.assertRaises(OSError):
+                prof.save(folder)
+
+    def test_one_at_a_time(self):
+        with optc.profile():
+            with self.assertRaisesRegex(optc.Busy, "a profile is recording already"):
+                optc.profile().__enter__()
+        with self.assertRaises(ZeroDivisionError):
+            with optc.profile():
+                1 / 0
+        with optc.profile() as prof:                   # an exception ended the last one
+            pass
+        self.assertEqual(prof.events, [])
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from ._arrays import address
 from ._checkpoint import load, save
 from ._lib import (AS_VECTOR, USE_STEP, Absent, ArgumentError, Busy, DeviceError, Error, FileError, OutOfMemory,
                    RangeError, SpecError, Unavailable, decoded, encoded, lib)
+from ._profile import Profile, profile
 
 __version__ = decoded(lib.optc_version())
 

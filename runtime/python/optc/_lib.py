@@ -220,6 +220,10 @@ optc_polar_sized: status ptr optc_function* size
 optc_qr_sized: status ptr optc_function* size
 optc_functions_drop: status ptr
 optc_functions_held: status ptr i64*
+optc_profile_start: status
+optc_profile_stop: status
+optc_profile_active: int
+optc_profile_text: ptr int
 optc_library_size: int
 optc_library_name: str int
 optc_library_text: str str
