@@ -60,7 +60,10 @@ static void name_stage(const optc_binding *b, const ProgStage *s, const ProgActi
     else if (other && other->kind == ACT_COPY)
         snprintf(buf, n, "copy of %.100s", b->program->array[other->from].name);
     else
-        snprintf(buf, n, "%s", other && other->kind == ACT_EXCHANGE ? "exchange with other ranks" : "step counter");
+        snprintf(buf, n, "%s", !other || other->kind == ACT_ADVANCE_T  ? "step counter"
+                               : other->kind == ACT_EXCHANGE ? "exchange with other ranks"
+                               : other->kind == ACT_FORK     ? "start of exchanges beside stages"
+                                                             : "wait for exchanges beside stages");
 }
 
 /* ---- the items of a phase ---- */
@@ -72,8 +75,8 @@ static void fill_item(Recording *r, optc_binding *b, PhaseProfile *p, int i, con
     ItemProfile *x = &p->item[i];
     if (p->generation != r->generation) {
         name_stage(b, s, other, name, sizeof name);
-        x->row = !b->gpu && other && other->kind == ACT_ADVANCE_T ? NO_WORK
-                                                                  : profile_row(r, ROW_STAGE, p->entry, name);
+        bool none = !b->gpu && (other->kind == ACT_ADVANCE_T || other->kind == ACT_FORK || other->kind == ACT_JOIN);
+        x->row = none ? NO_WORK : profile_row(r, ROW_STAGE, p->entry, name);
     }
     add_bytes(b, s, other && other->kind == ACT_COPY ? other : NULL, batch, &b->stagger, true, &bytes);
     x->bytes = bytes.read + bytes.written;
@@ -111,11 +114,10 @@ static bool know_items(Recording *r, optc_binding *b, PhaseProfile *p, int at)
     }
     p->fixed = !b->nslots && !b->nabsent;
     for (int i = 0; i < p->n; i++) {
-        const ProgAction *a = list ? list->item[i].copy ? list->item[i].copy : list->item[i].exchange
-                                   : x->task[i].action;
-        const ProgStage *s = list ? list->item[i].stage
-                             : a->kind == ACT_LAUNCH ? &b->program->stage[a->stage] : NULL;
-        fill_item(r, b, p, i, s, a, list ? list->item[i].batch : x->task[i].batch);
+        const LaunchItem *y = list ? &list->item[i] : NULL;
+        const ProgAction *a = !y ? x->task[i].action : y->copy ? y->copy : y->exchange ? y->exchange : y->sync;
+        const ProgStage *s = y ? y->stage : a->kind == ACT_LAUNCH ? &b->program->stage[a->stage] : NULL;
+        fill_item(r, b, p, i, s, a, y ? y->batch : x->task[i].batch);
     }
     p->generation = r->generation;
     return true;
