@@ -28,18 +28,16 @@ unsigned profile_generation(void) { return __atomic_load_n(&recording.generation
 void profile_unlock(void) { pthread_mutex_unlock(&lock); }
 
 /* ---- rows and events ---- */
-/* Room for one more of n elements; the capacity doubles up to `most`. false: there is none. */
-static bool room(void **at, int n, int *cap, int most, size_t size)
+static bool room_for_row(Recording *r)
 {
-    if (n < *cap)
+    int more = r->row_cap ? 2 * r->row_cap : 64;
+    if (r->nrow < r->row_cap)
         return true;
-    int more = *cap ? 2 * *cap : 64;
-    more = more < most ? more : most;
-    void *p = n < more ? realloc(*at, size * (size_t)more) : NULL;
+    ProfileRow *p = more <= MOST_ROWS ? realloc(r->row, sizeof *p * (size_t)more) : NULL;
     if (!p)
         return false;
-    *at = p;
-    *cap = more;
+    r->row = p;
+    r->row_cap = more;
     return true;
 }
 
@@ -50,10 +48,8 @@ int profile_row(Recording *r, RowKind kind, int of, const char *name)
     for (int i = 0; i < r->nrow; i++)
         if (r->row[i].kind == kind && r->row[i].of == of && !strcmp(r->row[i].name, x.name))
             return i;
-    void *at = r->row;
-    if (!room(&at, r->nrow, &r->row_cap, MOST_ROWS, sizeof *r->row))
+    if (!room_for_row(r))
         return -1;
-    r->row = at;
     r->row[r->nrow] = x;
     return r->nrow++;
 }
@@ -72,14 +68,11 @@ void profile_add(Recording *r, const ProfileSpan *x)
     row->ns += x->ns;
     row->bytes += x->bytes;
     row->flops += x->flops;
-    void *at = r->event;
-    if (!room(&at, r->nevent, &r->event_cap, MOST_EVENTS, sizeof *r->event)) {
+    if (!r->event || r->nevent == MOST_EVENTS) {
         r->dropped++;
         return;
     }
-    r->event = at;
-    r->event[r->nevent++] = (ProfileEvent){.row = x->row, .thread = x->thread, .begin = x->begin, .ns = x->ns,
-                                           .bytes = x->bytes, .flops = x->flops};
+    r->event[r->nevent++] = (ProfileEvent){.row = x->row, .thread = x->thread, .begin = x->begin, .ns = x->ns};
 }
 
 EngineProfile *profile_engine(Recording *r, optc_engine *e)
@@ -138,13 +131,13 @@ void profile_engine_close(optc_engine *e)
 static void forget(Recording *r)
 {
     free(r->row);
-    free(r->event);
     free(r->rule);
     r->row = NULL;
-    r->event = NULL;
     r->rule = NULL;
-    r->nrow = r->row_cap = r->nevent = r->event_cap = r->nengine = r->nrule = 0;
+    r->nrow = r->row_cap = r->nevent = r->nengine = r->nrule = 0;
     r->dropped = 0;
+    if (!r->event && (r->event = malloc(sizeof *r->event * MOST_EVENTS)))
+        memset(r->event, 1, sizeof *r->event * MOST_EVENTS);       /* not 0: the compiler would make it a calloc */
     __atomic_store_n(&r->generation, r->generation + 1, __ATOMIC_RELEASE);
 }
 

@@ -24,7 +24,7 @@ typedef struct ProfileRow {                /* numbers first: a run changes one c
     int of;                            /* -1: none */
     char name[200];
 } ProfileRow;
-typedef struct ProfileEvent { int row, thread; int64_t begin, ns; double bytes, flops; } ProfileEvent;
+typedef struct ProfileEvent { int row, thread; int64_t begin, ns; } ProfileEvent;
 
 /* An interval of a row. ns -1: not timed. */
 typedef struct ProfileSpan { int row, thread; int64_t begin, ns; double bytes, flops; } ProfileSpan;
@@ -52,7 +52,8 @@ typedef struct Recording {
     unsigned generation;               /* atomic */
     int64_t began, ended;
     ProfileRow *row; int nrow, row_cap;
-    ProfileEvent *event; int nevent, event_cap;
+    /* MOST_EVENTS of them, written once before the first run: a run causes no page faults. NULL: no memory */
+    ProfileEvent *event; int nevent;
     int64_t dropped;                   /* events beyond MOST_EVENTS, or without memory */
     EngineProfile engine[MOST_ENGINES]; int nengine;
     RuleMemory *rule; int nrule;

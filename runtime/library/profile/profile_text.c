@@ -96,8 +96,9 @@ static void put_event(Buf *b, const Recording *r, const ProfileEvent *e, int pid
     put_text(b, x->name);
     buf_printf(b, ",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f", kinds[x->kind], pid,
                e->thread, (double)(e->begin - r->began) * 1e-3, (double)e->ns * 1e-3);
-    if (e->bytes > 0 || e->flops > 0)
-        buf_printf(b, ",\"args\":{\"bytes\":%.0f,\"flops\":%.0f}", e->bytes, e->flops);
+    if (x->bytes > 0 || x->flops > 0)          /* means of the row's launches */
+        buf_printf(b, ",\"args\":{\"bytes\":%.0f,\"flops\":%.0f}", x->bytes / (double)x->timed,
+                   x->flops / (double)x->timed);
     buf_puts(b, "},\n");
 }
 
