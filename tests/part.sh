@@ -13,6 +13,7 @@ of_them() { [ "$shares" = 1 ] || printf ', %s of %s' "$((ours ? ours : shares))"
 cpu_seconds() { awk 'NR == 2 { gsub("[ms]", " "); printf "%.1f\n", $1 * 60 + $2 + $3 * 60 + $4 }' "$1"; }
 
 every_suite=$(sed -n '/define SUITES/,/[^\\]$/p' tests/harness/suites.h | grep -o 'X([a-z_]*)' | sed 's/X(\(.*\))/\1/')
+[ -n "$every_suite" ] || { echo "tests/harness/suites.h names no suites"; exit 1; }
 without() { printf '%s\n' $every_suite | grep -vx "$(printf '%s\n' "$@")"; }
 
 # suites NAME…: runs each suite in its own process with the program "$run". All suites run, also after a failure. Prints
@@ -22,7 +23,9 @@ suites() {
     for suite; do
         times > "$work/times.$part"
         before=$(cpu_seconds "$work/times.$part")
-        CK_RUN_SUITE=$suite OPTC_CACHE="$OPTC_TEST_CACHE" "$run" || bad="$bad $suite"
+        CK_RUN_SUITE=$suite OPTC_CACHE="$OPTC_TEST_CACHE" "$run" > "$work/suite.$part" 2>&1 || bad="$bad $suite"
+        cat "$work/suite.$part"
+        grep -q 'Checks: [1-9]' "$work/suite.$part" || bad="$bad $suite(no checks)"
         times > "$work/times.$part"
         cpu_seconds "$work/times.$part" | awk -v was="$before" -v name="$suite" '
             $1 - was >= 5 { printf "%s: %.0f s CPU\n", name, $1 - was }'
@@ -117,7 +120,7 @@ go() {
         thin 10
         few 1
         sh tests/parts/emu.sh $(share products blocks factors compositions eigen launches square-matrices memory \
-            codes rounding master random live-tuning graphs types alike) ;;
+            codes rounding master random live-tuning graphs types alike shards nccl functions) ;;
     emulated-tools) echo "tuning and packages on an emulated GPU"; sh tests/parts/emu.sh tools ;;
     layout) echo "the shape of the source tree"; sh tests/parts/layout.sh ;;
     vectors) echo "every loop over elements is vectorised"; sh tests/parts/vectors.sh ;;
