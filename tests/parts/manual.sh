@@ -26,6 +26,7 @@ for name in $pages; do
     [ -z "$long" ] && ok || bad "$page: over 100 columns: $long"
     for link in $(grep -o '](\([^)]*\))' "$page" | sed 's/](\(.*\))/\1/' | grep -v ://); do
         file=specs/${link%%#*} heading=${link#*#}
+        [ "$file" != specs/ ] || file=$page
         [ -e "$file" ] && ok || bad "$page: $link is not there"
         [ "$heading" = "$link" ] || grep '^#' "$file" | tr 'A-Z ' 'a-z-' | tr -dc 'a-z0-9\n-' | sed 's/^-*//' |
             grep -qx "$heading" && ok || bad "$page: $link names no heading"
@@ -59,6 +60,45 @@ for call in 'polar(g, { x = 1 })' 'power(gram(g), 2, { x = 1 })' 'chol(gram(g), 
     for word in $words; do
         grep -q "[\`{ ]$word\( =\|\`\)" specs/*.md && ok || bad "no page has the option '$word' of $call"
     done
+done
+# optc show: two screens for the longest specs; texts, code, states, cost and wrappers come from the spec and its plan.
+show() { "$OPTC" show "$@" > "$work/said" 2>&1; }
+for name in adamw splus psgd_kron shampoo fira mechanic; do
+    show "$name" && [ "$(wc -l < "$work/said")" -le 60 ] &&
+        ! LC_ALL=C awk '{ gsub(/[\200-\277]/, "") } length > 100' "$work/said" | grep . &&
+        ok || bad "show $name: more than 60 lines, or a line of more than 100 columns"
+done
+has() { grep -qE -- "$1" "$work/said" && ok || bad "show: no line '$1' in $(cat "$work/said")"; }
+show fromage
+has '^  when to use it  For GANs'
+has '^  compared with   jxbz/fromage 4a6593b$'
+has '^  accept it       21 of 27: all but cautious_decay, corrected_decay, hyperball, radial_brake,$'
+has '^  with apart=true none'
+! grep -qE '^ *(name|cite|doc|use|family|follows|hyper) *=|-- ' "$work/said" && ok || bad "show: texts or comments as code"
+show soap
+has '^  4096x4096 .* TFLOP +403 MB$'             # m, v, and four squares of 4096: 6 * 4096 * 4096 * 4 bytes
+has 'more lines: optc show soap --code$'
+show ema
+has '^  all tensors +4 bytes per element: ema.avg; ema.exchanged: 8 per tensor$'
+has '^  sgd alone +1 +20 '
+has '^  it accepts +all [0-9]+$'
+show soap --code
+cmp -s "$work/said" specs/soap.lua && ok || bad "show --code: not the spec"
+! show cauttious && ok || bad "show of an unknown name succeeds"
+has "unknown rule or wrapper 'cauttious'; did you mean 'cautious'"
+
+# Every spec has the fields that `show` and the catalogue print. `follows` starts with an implementation that a
+# trajectory in tests/specs/refs was made with.
+for spec in specs/*.lua specs/wrappers/*.lua; do
+    name=$(basename "$spec" .lua) from=
+    grep -q '^  use *= "[A-Z]' "$spec" && grep -q '^  family = "[a-z ]*", follows = "' "$spec" && ok ||
+        bad "$spec: no field use, family or follows"
+    from=$(sed -n 's/.* follows = "\([^ ,"]*\).*/\1/p' "$spec")
+    case $spec in
+    specs/wrappers/*) files=$(grep -laE "^with (.*,)?$name([(,].*)?$" tests/specs/refs/*.ref) ;;
+    *) files=$(grep -lax "spec $name" tests/specs/refs/"$name"*.ref) ;;
+    esac
+    [ -n "$files" ] && grep -aqF "$from" $files && ok || bad "$spec: no trajectory of $from"
 done
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]
