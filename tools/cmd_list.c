@@ -179,8 +179,8 @@ static int detail(const char *name, const CompileOpts *c)
     detail_options(a, r, s.wrapper);
     for (int i = 0; i < r->ninput; i++)
         if (fields_own(r->input[i].name, s.wrapper))
-            cli_line("input", arena_printf(a, "%s: one per %s, set by the caller", fields_own(r->input[i].name, s.wrapper),
-                                           dom_info[r->input[i].dom].name));
+            cli_line("input", arena_printf(a, "%s: one per %s, set by the caller",
+                                           fields_own(r->input[i].name, s.wrapper), dom_info[r->input[i].dom].name));
     detail_states(s.gen.plan, s.wrapper);
     detail_values(s.gen.plan, s.wrapper);
     detail_entries(a, s.gen.plan, s.wrapper ? " around sgd" : "");

@@ -18,8 +18,8 @@ static void put_text(const char *key, const char *text)
 }
 
 /* ---- the code ---- */
-/* The length of the field `hyper = { … }` at the start of a line, with its comma and the rest of its last line; 0: there
- * is none. Its values are printed in the head. */
+/* The length of the field `hyper = { … }` at the start of a line, with its comma and the rest of its last line; 0:
+ * there is none. Its values are printed in the head. */
 static size_t hyper_length(const char *line)
 {
     const char *s = line + strspn(line, " ");

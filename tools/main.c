@@ -16,9 +16,9 @@ const Command cli_commands[] = {
      "states, then every wrapper. With NAME (or a path): everything that this spec declares.",
      "optc list\noptc list adamw\noptc list ema\noptc list --names | wc -l", cmd_list},
     {"show", "NAME", "one rule or wrapper: code, paper, states, cost, when to use it",
-     "Prints on two screens what the spec's fields and its plan say: what it does, when to use it, which implementation\n"
-     "its results are compared with, its code without comments, the memory of its states, the cost of a step, and\n"
-     "which wrappers accept it. A wrapper is shown around sgd, with the rules that accept it.",
+     "Prints on two screens what the spec's fields and its plan say: what it does, when to use it, which\n"
+     "implementation its results are compared with, its code without comments, the memory of its states, the cost\n"
+     "of a step, and which wrappers accept it. A wrapper is shown around sgd, with the rules that accept it.",
      "optc show adamw\noptc show soap\noptc show ema\noptc show ./mine.lua", cmd_show},
     {"check", "SPEC…", "compile specs and say whether they are well formed",
      "Prints 'ok' and the cost of a step, or the error with its line. Checks all specs, even after one failed. Warns\n"

@@ -74,7 +74,8 @@ has '^  when to use it  For GANs'
 has '^  compared with   jxbz/fromage 4a6593b$'
 has '^  accept it       21 of 27: all but cautious_decay, corrected_decay, hyperball, radial_brake,$'
 has '^  with apart=true none'
-! grep -qE '^ *(name|cite|doc|use|family|follows|hyper) *=|-- ' "$work/said" && ok || bad "show: texts or comments as code"
+! grep -qE '^ *(name|cite|doc|use|family|follows|hyper) *=|-- ' "$work/said" && ok ||
+    bad "show: texts or comments as code"
 show soap
 has '^  4096x4096 .* TFLOP +403 MB$'             # m, v, and four squares of 4096: 6 * 4096 * 4096 * 4 bytes
 has 'more lines: optc show soap --code$'

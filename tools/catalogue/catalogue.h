@@ -1,5 +1,5 @@
-/* Facts about the specs of the library, for `optc list` and `optc show`. Texts come from the spec's fields, numbers from
- * its plan. */
+/* Facts about the specs of the library, for `optc list` and `optc show`. Texts come from the spec's fields, numbers
+ * from its plan. */
 #ifndef OPTC_CATALOGUE_H
 #define OPTC_CATALOGUE_H
 #include "tools/tools.h"
