@@ -188,13 +188,30 @@ static int detail(const char *name, const CompileOpts *c)
     return CLI_OK;
 }
 
+/* Writes the catalogue of the whole library. */
+static int write_page(const CompileOpts *c, const char *path)
+{
+    Arena a = {0};
+    int n;
+    const CatalogueEntry *v = catalogue_read(&a, c, &n);
+    Buf b = {.arena = &a};
+    if (v)
+        catalogue_markdown(v, n, &b);
+    int rc = v && cli_write_file(path, buf_text(&b)) ? CLI_OK : CLI_FAILED;
+    arena_free(&a);
+    return rc;
+}
+
 int cmd_list(const Command *self, int argc, char **argv)
 {
-    bool names = false, wrappers = false;
+    bool names = false, wrappers = false, markdown = false;
+    const char *output = NULL;
     CompileOpts c = COMPILE_OPTS_INIT;
     const Opt opts[] = {
         {"names", 0, OPT_FLAG, &names, NULL, "plain names, one per line"},
         {"wrappers", 0, OPT_FLAG, &wrappers, NULL, "only the wrappers"},
+        {"markdown", 0, OPT_FLAG, &markdown, NULL, "the catalogue by family as a Markdown page: specs/CATALOGUE.md"},
+        {"output", 'o', OPT_TEXT, &output, "FILE", "the file of --markdown (default: standard output)"},
         COMPILE_OPTS(c),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);
@@ -204,6 +221,12 @@ int cmd_list(const Command *self, int argc, char **argv)
         return cli_misuse(self, "--names and --wrappers list all specs and cannot be used with NAME");
     if (!n && ((c.with && *c.with) || (c.options && *c.options)))
         return cli_misuse(self, "--with and --options belong to one rule: optc list NAME --with …");
+    if (markdown && (n || names || wrappers))
+        return cli_misuse(self, "--markdown lists all specs and cannot be used with NAME, --names or --wrappers");
+    if (output && !markdown)
+        return cli_misuse(self, "--output needs --markdown");
+    if (markdown)
+        return write_page(&c, output ? output : "-");
     rc = CLI_OK;
     for (int i = 0; i < n; i++) {
         if (i)

@@ -2,7 +2,9 @@
 # Checks the pages of specs/: `optc check` accepts every ```lua block without a warning. It refuses a block ```lua
 # refused, and its message contains the ```text block that follows. Lines outside of tables and blocks have at most 100
 # columns; links lead to existing files and headings.
-#   OPTC  the command
+# specs/CATALOGUE.md is the output of `optc list --markdown`.
+#   OPTC      the command
+#   UPDATE=1  writes specs/CATALOGUE.md again
 set -u
 passed=0 failed=0
 ok() { passed=$((passed + 1)); }
@@ -10,7 +12,10 @@ bad() { failed=$((failed + 1)); printf '%s\n' "$*" | head -20; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-pages="README COOKBOOK EXAMPLES FACTORS MATRICES"
+pages="README CATALOGUE COOKBOOK EXAMPLES FACTORS MATRICES"
+[ -z "${UPDATE:-}" ] || "$OPTC" list --markdown -o specs/CATALOGUE.md
+"$OPTC" list --markdown > "$work/catalogue" && diff specs/CATALOGUE.md "$work/catalogue" > "$work/diff" && ok ||
+    bad "specs/CATALOGUE.md is not current (UPDATE=1 sh tests/parts/manual.sh writes it): $(cat "$work/diff")"
 [ "$(ls specs/*.md | wc -l)" = "$(echo $pages | wc -w)" ] && ok || bad "specs/ has other pages than $pages"
 
 for name in $pages; do

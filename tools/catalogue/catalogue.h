@@ -16,4 +16,10 @@ typedef struct CatalogueEntry {
 const char *catalogue_wrapper(const char *library_name);
 /* Reads and compiles a spec of the library. Prints the reason of a failure. */
 bool catalogue_entry(Arena *a, const char *library_name, const CompileOpts *c, CatalogueEntry *out);
+
+/* ---- catalogue_pages.c ---- */
+/* All specs: rules, then wrappers, by family and name. NULL: one of them failed, and the reason was printed. */
+CatalogueEntry *catalogue_read(Arena *a, const CompileOpts *c, int *n);
+int catalogue_group(const CatalogueEntry *v, int n, int from);         /* the end of the family that starts at from */
+void catalogue_markdown(const CatalogueEntry *v, int n, Buf *b);
 #endif
