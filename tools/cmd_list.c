@@ -189,13 +189,16 @@ static int detail(const char *name, const CompileOpts *c)
 }
 
 /* Writes the catalogue of the whole library. */
-static int write_page(const CompileOpts *c, const char *path)
+static int write_page(const CompileOpts *c, const char *path, bool html, const char *curves)
 {
     Arena a = {0};
-    int n;
-    const CatalogueEntry *v = catalogue_read(&a, c, &n);
+    int n, ncurve = 0;
+    const CatalogueCurve *curve = curves ? catalogue_curves(&a, curves, &ncurve) : NULL;
+    const CatalogueEntry *v = curves && !curve ? NULL : catalogue_read(&a, c, &n);
     Buf b = {.arena = &a};
-    if (v)
+    if (v && html)
+        catalogue_html(v, n, curve, ncurve, &b);
+    else if (v)
         catalogue_markdown(v, n, &b);
     int rc = v && cli_write_file(path, buf_text(&b)) ? CLI_OK : CLI_FAILED;
     arena_free(&a);
@@ -204,14 +207,16 @@ static int write_page(const CompileOpts *c, const char *path)
 
 int cmd_list(const Command *self, int argc, char **argv)
 {
-    bool names = false, wrappers = false, markdown = false;
-    const char *output = NULL;
+    bool names = false, wrappers = false, markdown = false, html = false;
+    const char *output = NULL, *curves = NULL;
     CompileOpts c = COMPILE_OPTS_INIT;
     const Opt opts[] = {
         {"names", 0, OPT_FLAG, &names, NULL, "plain names, one per line"},
         {"wrappers", 0, OPT_FLAG, &wrappers, NULL, "only the wrappers"},
         {"markdown", 0, OPT_FLAG, &markdown, NULL, "the catalogue by family as a Markdown page: specs/CATALOGUE.md"},
-        {"output", 'o', OPT_TEXT, &output, "FILE", "the file of --markdown (default: standard output)"},
+        {"output", 'o', OPT_TEXT, &output, "FILE", "the file of --markdown or --html (default: standard output)"},
+        {"html", 0, OPT_FLAG, &html, NULL, "the catalogue as one HTML page"},
+        {"curves", 0, OPT_TEXT, &curves, "FILE", "curves for --html, by optc race --curves: specs/curves.jsonl"},
         COMPILE_OPTS(c),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);
@@ -221,12 +226,16 @@ int cmd_list(const Command *self, int argc, char **argv)
         return cli_misuse(self, "--names and --wrappers list all specs and cannot be used with NAME");
     if (!n && ((c.with && *c.with) || (c.options && *c.options)))
         return cli_misuse(self, "--with and --options belong to one rule: optc list NAME --with …");
-    if (markdown && (n || names || wrappers))
-        return cli_misuse(self, "--markdown lists all specs and cannot be used with NAME, --names or --wrappers");
-    if (output && !markdown)
-        return cli_misuse(self, "--output needs --markdown");
-    if (markdown)
-        return write_page(&c, output ? output : "-");
+    if (markdown && html)
+        return cli_misuse(self, "--markdown and --html exclude each other");
+    bool page = markdown || html;
+    if (page && (n || names || wrappers))
+        return cli_misuse(self, "--%s lists all specs and cannot be used with NAME, --names or --wrappers",
+                          html ? "html" : "markdown");
+    if ((output && !page) || (curves && !html))
+        return cli_misuse(self, output && !page ? "--output needs --markdown or --html" : "--curves needs --html");
+    if (page)
+        return write_page(&c, output ? output : "-", html, curves);
     rc = CLI_OK;
     for (int i = 0; i < n; i++) {
         if (i)

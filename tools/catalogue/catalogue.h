@@ -22,4 +22,15 @@ bool catalogue_entry(Arena *a, const char *library_name, const CompileOpts *c, C
 CatalogueEntry *catalogue_read(Arena *a, const CompileOpts *c, int *n);
 int catalogue_group(const CatalogueEntry *v, int n, int from);         /* the end of the family that starts at from */
 void catalogue_markdown(const CatalogueEntry *v, int n, Buf *b);
+
+/* ---- catalogue_html.c ---- */
+/* The median losses of a rule at steps 0, every, 2 every, …, by optc race --curves. */
+typedef struct CatalogueCurve {
+    const char *rule, *task, *command;
+    double steps, every, target, *loss;
+    int npoint;
+} CatalogueCurve;
+CatalogueCurve *catalogue_curves(Arena *a, const char *path, int *n);  /* NULL: failed, and the reason was printed */
+/* ncurve 0: a page without curves. */
+void catalogue_html(const CatalogueEntry *v, int n, const CatalogueCurve *curve, int ncurve, Buf *b);
 #endif

@@ -19,7 +19,9 @@ static Range range_add(Range r, int x)
 
 static const char *range_text(Arena *a, Range r)
 {
-    return r.most > r.least ? arena_printf(a, "%d-%d", r.least, r.most) : arena_printf(a, "%d", r.least);
+    if (r.most == r.least)
+        return arena_printf(a, "%d", r.least);
+    return arena_printf(a, r.least < 0 ? "%d to %d" : "%d-%d", r.least, r.most);
 }
 
 /* Bytes per element that a step moves, least and most over variants and phases. */

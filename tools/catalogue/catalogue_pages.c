@@ -51,7 +51,8 @@ void catalogue_markdown(const CatalogueEntry *v, int n, Buf *b)
     while (rules < n && !catalogue_wrapper(v[rules].library))
         rules++;
     buf_printf(b, "# Catalogue\n\n`optc show NAME` prints one of these with its code, its cost and the wrappers that "
-                  "accept it.\n`optc list --markdown` writes this page from the specs.\n\n"
+                  "accept it.\n`optc list --markdown` writes this page from the specs. A page with curves is made by\n"
+                  "`optc list --html --curves specs/curves.jsonl -o catalogue.html`.\n\n"
                   "- **state**: bytes per parameter that the states take in f32. A + means that further states are "
                   "not\n  elements: rows, columns, squares or numbers.\n"
                   "- **moves**: bytes per parameter that a step reads and writes, without products of matrices. Of "
