@@ -5,6 +5,8 @@
 return optimizer {
   name  = "adabelief",
   cite  = "Zhuang et al. 2020, arXiv:2010.07468",
+  use   = "In place of AdamW when gradients are noisy and generalisation matters, as for image models",
+  family = "adam", follows = "timm.optim.AdaBelief 1.0.30 and adabelief_pytorch.AdaBelief 0.2.1",
   doc   = "Adam that divides by how far the gradient strays from its mean; decoupled weight decay",
   hyper = {
     lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },

@@ -5,6 +5,8 @@
 return optimizer {
   name  = "adabound",
   cite  = "Luo et al. 2019, arXiv:1902.09843",
+  use   = "When training should start as fast as Adam and end like SGD",
+  family = "adam", follows = "adabound.AdaBound 0.0.5",
   doc   = "Adam's rate for each coordinate, clipped to bounds that close in on final_lr, so that it ends as SGD",
   hyper = {
     lr = { 1e-3, min = 0 }, base_lr = { 0, min = 0 }, final_lr = { 0.1, min = 0 }, gamma = { 1e-3, above = 0 },

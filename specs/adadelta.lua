@@ -4,6 +4,8 @@
 return optimizer {
   name  = "adadelta",
   cite  = "Zeiler 2012, arXiv:1212.5701",
+  use   = "For small models when choosing a rate by hand is not practical; AdamW is usually better",
+  family = "adagrad", follows = "torch.optim.Adadelta 2.13.0",
   doc   = "Gradients rescaled by the ratio of running RMS of updates and of gradients",
   hyper = {
     lr = { 1, min = 0 }, rho = { 0.9, min = 0, max = 1 }, eps = { 1e-6, above = 0 }, weight_decay = { 0, min = 0 },

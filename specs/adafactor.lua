@@ -22,6 +22,8 @@ local function square() if torch then return g * g else return g * g + eps1 end 
 return optimizer {
   name  = "adafactor",
   cite  = "Shazeer and Stern 2018, arXiv:1804.04235",
+  use   = "For large models when Adam's states do not fit; it stores one value per row and column",
+  family = "small state", follows = "timm.optim.Adafactor 1.0.30; with torch=true torch.optim.Adafactor 2.13.0",
   doc   = "Second moments of matrices kept as row and column means; lr caps a rate relative to the size of the weights",
   view  = "last",
   hyper = {

@@ -4,6 +4,8 @@
 return optimizer {
   name  = "adagc",
   cite  = "Wang et al. 2025, arXiv:2502.11034",
+  use   = "For language models whose loss spikes because single tensors get large gradients",
+  family = "adam", follows = "pytorch_optimizer.AdaGC 4.1.0",
   doc   = "AdamW whose gradients are clipped tensor by tensor to a running mean of their norms",
   hyper = {
     lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },

@@ -4,6 +4,8 @@
 return optimizer {
   name  = "adago",
   cite  = "Zhang, Liu and Schaeffer 2025, arXiv:2509.02981",
+  use   = "In place of Muon when gradient norms vary a lot and a schedule is hard to choose",
+  family = "muon", follows = "arXiv:2509.02981, transcribed",
   doc   = "Muon with AdaGrad's step for each tensor, from the norms of its gradients; AdamW for what is no matrix",
   hyper = {
     lr = { 0.05, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, gamma = { 1, above = 0 }, eps = { 5e-4, min = 0 },

@@ -3,6 +3,8 @@
 return optimizer {
   name  = "adagrad",
   cite  = "Duchi, Hazan and Singer 2011, JMLR 12",
+  use   = "For sparse features and convex problems; its rate falls too early for deep networks",
+  family = "adagrad", follows = "torch.optim.Adagrad 2.13.0",
   doc   = "Each coordinate's rate falls with the root of its summed squared gradients",
   hyper = {
     lr = { 1e-2, min = 0 }, lr_decay = { 0, min = 0 }, initial_accumulator = { 0, min = 0 },

@@ -5,6 +5,8 @@
 return optimizer {
   name  = "adahessian",
   cite  = "Yao et al. 2021, arXiv:2006.00719",
+  use   = "When Hessian-vector products are affordable and Adam's scaling is not good enough",
+  family = "curvature", follows = "timm.optim.Adahessian 1.0.31",
   doc   = "AdamW with a diagonal of the Hessian in place of the gradient in v; entries set_hessian and step",
   hyper = {
     lr = { 0.1, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },

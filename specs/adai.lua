@@ -6,6 +6,8 @@
 return optimizer {
   name  = "adai",
   cite  = "Xie et al. 2022, arXiv:2006.15815",
+  use   = "In place of SGD for image models when generalisation matters more than speed",
+  family = "momentum", follows = "zeke-xie/adaptive-inertia-adai e6c1b9d",
   doc   = "Momentum whose inertia, element by element, shrinks as the gradient's variance grows",
   hyper = {
     lr = { 1, min = 0 }, beta0 = { 0.1, min = 0 }, beta2 = { 0.99, min = 0, below = 1 }, eps = { 1e-3, above = 0 },

@@ -10,6 +10,8 @@ end
 return optimizer {
   name  = "adalomo",
   cite  = "Lv et al. 2023, arXiv:2310.10195",
+  use   = "To fine-tune all weights with almost no optimizer memory, inside the backward pass",
+  family = "small state", follows = "OpenLMLab/LOMO 45d4bac",
   doc   = "Row and column means of squared gradients, and a rate relative to the size of the weights",
   view  = "last",
   hyper = {

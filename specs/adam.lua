@@ -3,6 +3,8 @@
 return optimizer {
   name  = "adam",
   cite  = "Kingma and Ba 2015, arXiv:1412.6980; amsgrad: Reddi et al. 2018, arXiv:1904.09237",
+  use   = "To reproduce results that used Adam with L2 decay; prefer adamw for new work",
+  family = "adam", follows = "torch.optim.Adam 2.13.0",
   doc   = "Bias-corrected first moment over the root of the second; weight decay, if any, is L2",
   hyper = {
     lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },

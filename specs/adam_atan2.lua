@@ -5,6 +5,8 @@
 return optimizer {
   name  = "adam_atan2",
   cite  = "Everett et al. 2024, arXiv:2407.05872",
+  use   = "In place of AdamW when gradients are tiny or vary in scale, since it has no eps to choose",
+  family = "adam", follows = "lucidrains/adam-atan2-pytorch b42d7cb",
   doc   = "AdamW with atan2(m, b sqrt(v)) in place of the division: no eps, invariant to the scale of gradients",
   hyper = {
     lr = { 1e-4, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.99, min = 0, below = 1 },

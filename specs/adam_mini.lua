@@ -13,6 +13,8 @@ end
 return optimizer {
   name  = "adam_mini",
   cite  = "Zhang et al. 2024, arXiv:2406.16793",
+  use   = "In place of AdamW to halve the state of transformers at nearly the same results",
+  family = "small state", follows = "adam_mini.Adam_mini 1.1.1",
   doc   = "AdamW with one second moment for each row, head or tensor",
   hyper = {
     lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },

@@ -1,6 +1,8 @@
 return optimizer {
   name  = "adamax",
   cite  = "Kingma and Ba 2015, arXiv:1412.6980, section 7.1",
+  use   = "When gradients are sparse or have outliers that inflate Adam's second moment",
+  family = "adam", follows = "torch.optim.Adamax 2.13.0",
   doc   = "Adam with a decayed maximum of the gradient in place of the second moment",
   hyper = {
     lr = { 2e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },

@@ -3,6 +3,8 @@
 return optimizer {
   name  = "adamod",
   cite  = "Ding et al. 2019, arXiv:1910.12249",
+  use   = "When Adam's first steps are too large and a warm-up is not wanted",
+  family = "adam", follows = "lancopku/AdaMod d866407",
   doc   = "AdamW whose rate of each element is bounded by the running mean of its rates",
   hyper = {
     lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },

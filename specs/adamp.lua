@@ -15,6 +15,8 @@ end
 return optimizer {
   name  = "adamp",
   cite  = "Heo et al. 2021, arXiv:2006.08217",
+  use   = "For networks with batch or layer normalisation, whose weights are scale-invariant",
+  family = "adam", follows = "timm.optim.AdamP 1.0.30",
   doc   = "AdamW without the radial part of updates to scale-invariant weights",
   hyper = {
     lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },

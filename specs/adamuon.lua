@@ -4,6 +4,8 @@
 return optimizer {
   name  = "adamuon",
   cite  = "Si et al. 2025, arXiv:2507.11005",
+  use   = "In place of Muon when elements of an update differ in noise",
+  family = "muon", follows = "Chongjie-Si/AdaMuon 369f0b3",
   doc   = "Muon of the momentum's signs, divided by its own second moment; AdamW for what is no matrix",
   hyper = {
     lr = { 0.02, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, eps = { 1e-8, min = 0 },

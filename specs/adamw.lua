@@ -3,6 +3,8 @@
 return optimizer {
   name  = "adamw",
   cite  = "Loshchilov and Hutter 2019, arXiv:1711.05101; amsgrad: Reddi et al. 2018, arXiv:1904.09237",
+  use   = "First: it is the standard for transformers and most deep networks",
+  family = "adam", follows = "torch.optim.AdamW 2.13.0",
   doc   = "Adam with weight decay kept apart from the gradient",
   hyper = {
     lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },

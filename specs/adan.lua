@@ -3,6 +3,8 @@
 return optimizer {
   name  = "adan",
   cite  = "Xie et al. 2022, arXiv:2208.06677",
+  use   = "For vision and language models when faster convergence is worth two more states than AdamW",
+  family = "adam", follows = "timm.optim.Adan 1.0.30",
   doc   = "Adam with Nesterov momentum estimated from differences of gradients; " ..
           "betas are decay rates (the paper's 1 - beta)",
   hyper = {

@@ -4,6 +4,8 @@
 return optimizer {
   name  = "adapnm",
   cite  = "Xie et al. 2021, arXiv:2103.17182",
+  use   = "In place of AMSGrad when more gradient noise helps generalisation",
+  family = "adam", follows = "zeke-xie/Positive-Negative-Momentum 9ffd201",
   doc   = "AMSGrad with the difference of two momenta, of even and of odd steps",
   hyper = {
     lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },

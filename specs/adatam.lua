@@ -13,6 +13,8 @@ end
 return optimizer {
   name  = "adatam",
   cite  = "Malviya et al. 2024, arXiv:2412.18790",
+  use   = "In place of Adam when gradients of successive steps disagree strongly",
+  family = "adam", follows = "pytorch_optimizer.AdaTAM 4.1.0",
   doc   = "Adam to whose momentum a gradient adds more, the better it agrees with it",
   hyper = {
     lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },

@@ -5,6 +5,8 @@
 return optimizer {
   name  = "ademamix",
   cite  = "Pagliardini, Ablin and Grangier 2024, arXiv:2409.03137",
+  use   = "For long language-model runs, where very old gradients still carry information",
+  family = "adam", follows = "apple/ml-ademamix c3d73c0",
   doc   = "AdamW with a second, slow momentum mixed in; " ..
           "the warmup option ramps alpha and beta3 over alpha_warmup and beta3_warmup steps",
   hyper = {

@@ -3,6 +3,8 @@
 return optimizer {
   name  = "adopt",
   cite  = "Taniguchi et al. 2024, arXiv:2411.02853",
+  use   = "In place of Adam when training is unstable or beta2 has to be small",
+  family = "adam", follows = "timm.optim.Adopt 1.0.30",
   doc   = "Adam that normalises by the second moment before this gradient, then takes momentum; step 1 only starts v",
   hyper = {
     lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.9999, min = 0, below = 1 },

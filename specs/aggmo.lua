@@ -3,6 +3,8 @@
 return optimizer {
   name  = "aggmo",
   cite  = "Lucas et al. 2019, arXiv:1804.00325",
+  use   = "In place of SGD with momentum when large momentum oscillates",
+  family = "momentum", follows = "AtheMathmo/AggMo f91730d",
   doc   = "The mean of three momenta with different rates of decay",
   hyper = {
     lr = { 0.1, min = 0 }, beta1 = { 0, min = 0, max = 1 }, beta2 = { 0.9, min = 0, max = 1 },

@@ -19,6 +19,8 @@ end
 return optimizer {
   name  = "amos",
   cite  = "Tian and Parikh 2022, arXiv:2210.11693",
+  use   = "For pre-training of transformers when neither a schedule nor a decay should be tuned",
+  family = "adam", follows = "pytorch_optimizer.Amos 4.1.0",
   doc   = "Adam-like with one second moment a tensor, and weight decay and rate that decay on their own",
   hyper = {
     lr = { 1e-3, min = 0 }, beta = { 0.999, min = 0, below = 1 }, momentum = { 0.9, min = 0, below = 1 },

@@ -7,6 +7,8 @@
 return optimizer {
   name  = "apollo",
   cite  = "Zhu et al. 2024, arXiv:2412.05270",
+  use   = "To pre-train large language models with AdamW's quality and a fraction of its state",
+  family = "small state", follows = "zhuhanqing/APOLLO 76b3472",
   doc   = "Gradients scaled column by column as Adam would scale a random projection of them; AdamW for the rest",
   hyper = {
     lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },

@@ -4,6 +4,8 @@
 return optimizer {
   name  = "apollo_mini",
   cite  = "Zhu et al. 2024, arXiv:2412.05270",
+  use   = "When memory must be close to that of plain SGD in language-model training",
+  family = "small state", follows = "zhuhanqing/APOLLO 76b3472",
   doc   = "Gradients scaled matrix by matrix as Adam would scale one random direction of them; AdamW for the rest",
   hyper = {
     lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },

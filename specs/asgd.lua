@@ -3,6 +3,8 @@
 return optimizer {
   name  = "asgd",
   cite  = "Polyak and Juditsky 1992, SIAM J. Control Optim. 30(4)",
+  use   = "For convex or linear models, where the average of the iterates is the result",
+  family = "momentum", follows = "torch.optim.ASGD 2.13.0",
   doc   = "SGD with a decaying rate that keeps the average of its weights in ax",
   hyper = {
     lr = { 1e-2, min = 0 }, lambd = { 1e-4, min = 0 }, alpha = { 0.75, min = 0 }, t0 = { 1e6, min = 0 },

@@ -5,6 +5,8 @@
 return optimizer {
   name  = "asgo",
   cite  = "An et al. 2025, arXiv:2503.20762, its authors' code; Xie et al. 2025, arXiv:2503.10537 (one-sided Shampoo)",
+  use   = "In place of Shampoo when only one of the two factors is affordable",
+  family = "shampoo", follows = "infinity-stars/ASGO d3ef14b",
   doc   = "Momentum times the inverse root of one Gram matrix, that of the smaller side; AdamW for what is no matrix",
   hyper = {
     lr = { 0.01, min = 0 }, momentum = { 0.9, min = 0, below = 1 }, beta2 = { 0.8, min = 0, below = 1 },

@@ -4,6 +4,8 @@
 return optimizer {
   name  = "aurora",
   cite  = "Aurora, 2026, github.com/tilde-research/aurora-release",
+  use   = "In place of Muon when rows of tall matrices get updates of very different size",
+  family = "muon", follows = "tilde-research/aurora-release 3d79a5c",
   doc   = "Muon with rows (or columns) of the polar factor at equal norms; AdamW for what is no matrix",
   hyper = {
     lr = { 0.05, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, pp_beta = { 0.5, above = 0 },

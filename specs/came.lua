@@ -8,6 +8,8 @@ local function inverse_root(row, col) return rsqrt(row / slice.mean(row)) * rsqr
 return optimizer {
   name  = "came",
   cite  = "Luo et al. 2023, arXiv:2307.02047",
+  use   = "In place of Adafactor for large language models when its updates are unstable",
+  family = "small state", follows = "came_pytorch.CAME 0.1.3",
   doc   = "Adafactor with momentum, whose update is divided by a factored measure of its own instability",
   view  = "last",
   hyper = {

@@ -6,6 +6,8 @@
 return optimizer {
   name  = "conda",
   cite  = "Wang et al. 2025, arXiv:2509.24218",
+  use   = "For language models when SOAP's two bases cost too much",
+  family = "shampoo", follows = "jie040109/Conda 449af71",
   doc   = "Adam in the singular vectors of the momentum, on the shorter side; AdamW for what is no matrix",
   hyper = {
     lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },

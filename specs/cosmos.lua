@@ -8,6 +8,8 @@
 return optimizer {
   name  = "cosmos",
   cite  = "Liu et al. 2025, arXiv:2502.17410",
+  use   = "For language models when SOAP's state does not fit and Muon alone is not enough",
+  family = "shampoo", follows = "lliu606/COSMOS 61de180",
   doc   = "SOAP's step in the leading directions of the gradient and Muon's in the others; AdamW for the rest",
   hyper = {
     lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },

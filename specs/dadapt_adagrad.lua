@@ -4,6 +4,8 @@
 return optimizer {
   name  = "dadapt_adagrad",
   cite  = "Defazio and Mishchenko 2023, arXiv:2301.07733",
+  use   = "For convex problems when no rate is known; prodigy is usually better for networks",
+  family = "no rate", follows = "dadaptation.DAdaptAdaGrad 3.2",
   doc   = "AdaGrad by dual averaging whose step size d bounds the distance to the solution; lr stays 1",
   hyper = {
     lr = { 1, min = 0 }, momentum = { 0, min = 0, below = 1 }, eps = { 1e-6, above = 0 },

@@ -4,6 +4,8 @@
 return optimizer {
   name  = "dadapt_adam",
   cite  = "Defazio and Mishchenko 2023, arXiv:2301.07733",
+  use   = "In place of Adam when the rate is unknown; prodigy adapts faster",
+  family = "no rate", follows = "dadaptation.DAdaptAdam 3.2",
   doc   = "Adam whose step size d is a growing lower bound of the distance to the solution; lr stays 1",
   hyper = {
     lr = { 1, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, above = 0, below = 1 },

@@ -4,6 +4,8 @@
 return optimizer {
   name  = "dadapt_lion",
   cite  = "Defazio and Mishchenko 2023, arXiv:2301.07733; Lion: Chen et al. 2023, arXiv:2302.06675",
+  use   = "In place of Lion when the rate is unknown",
+  family = "no rate", follows = "dadaptation.DAdaptLion 3.2",
   doc   = "Lion whose step size d is a growing lower bound of the distance to the solution; lr stays 1",
   hyper = {
     lr = { 1, min = 0 }, beta1 = { 0.9, min = 0, max = 1 }, beta2 = { 0.99, above = 0, below = 1 },

@@ -4,6 +4,8 @@
 return optimizer {
   name  = "dadapt_sgd",
   cite  = "Defazio and Mishchenko 2023, arXiv:2301.07733",
+  use   = "In place of SGD when the rate is unknown",
+  family = "no rate", follows = "dadaptation.DAdaptSGD 3.2",
   doc   = "SGD whose step size d is a growing lower bound of the distance to the solution; lr stays 1",
   hyper = {
     lr = { 1, min = 0 }, momentum = { 0, min = 0, below = 1 }, weight_decay = { 0, min = 0 },

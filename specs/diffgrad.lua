@@ -4,6 +4,8 @@
 return optimizer {
   name  = "diffgrad",
   cite  = "Dubey et al. 2020, arXiv:1909.11015",
+  use   = "In place of Adam when training oscillates near a minimum",
+  family = "adam", follows = "shivram1987/diffGrad 73233ba",
   doc   = "Adam that is slowed down where the gradient hardly changes: times the sigmoid of its change",
   hyper = {
     lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },

@@ -4,6 +4,8 @@
 return optimizer {
   name  = "dion2",
   cite  = "Ahn et al. 2025, arXiv:2512.16928",
+  use   = "In place of Muon when its products dominate the step; a share of the rows takes part",
+  family = "muon", follows = "microsoft/dion 0a059a4",
   doc   = "Muon of the rows or columns with the largest momentum, a share of them at each step; " ..
           "AdamW for what is no matrix",
   hyper = {

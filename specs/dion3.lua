@@ -4,6 +4,8 @@
 return optimizer {
   name  = "dion3",
   cite  = "Ahn et al. 2025, arXiv:2512.16928; Li et al. 2025, arXiv:2510.05491; github.com/microsoft/dion",
+  use   = "In place of NorMuon when its products dominate the step",
+  family = "muon", follows = "microsoft/dion 0a059a4",
   doc   = "NorMuon of the rows with the largest momentum, a share of them at each step; AdamW for what is no matrix",
   hyper = {
     lr = { 0.01, min = 0 }, mu = { 0.95, min = 0 }, beta2 = { 0.95, min = 0, below = 1 },

@@ -4,6 +4,8 @@
 return optimizer {
   name  = "dog",
   cite  = "Ivgi, Hinder and Carmon 2023, arXiv:2302.12022",
+  use   = "To fine-tune without tuning a rate, with an average of the weights: dog+ema",
+  family = "no rate", follows = "formll/dog 8d45cf5",
   doc   = "SGD whose rate is the distance from the first weights over the root of summed squared gradients; lr stays 1",
   hyper = {
     lr = { 1, min = 0 }, reps_rel = { 1e-6, above = 0 }, eps = { 1e-8, above = 0 }, weight_decay = { 0, min = 0 },

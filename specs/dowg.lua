@@ -3,6 +3,8 @@
 return optimizer {
   name  = "dowg",
   cite  = "Khaled, Mishchenko and Jin 2023, arXiv:2305.16284",
+  use   = "In place of DoG when weights move far from their start",
+  family = "no rate", follows = "optax.contrib.dowg 0.2.8",
   doc   = "SGD whose rate is the squared distance from the first weights over weighted gradients; lr stays 1",
   hyper = {
     lr = { 1, min = 0 }, init_estim_sq_dist = { 0, min = 0 }, eps = { 1e-4, above = 0 }, weight_decay = { 0, min = 0 },

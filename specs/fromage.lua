@@ -2,6 +2,8 @@
 return optimizer {
   name  = "fromage",
   cite  = "Bernstein et al. 2020, arXiv:2002.03432",
+  use   = "For GANs and networks whose layers differ in scale; one rate serves all layers",
+  family = "momentum", follows = "jxbz/fromage 4a6593b",
   doc   = "Gradients scaled to the norm of their weights, which are then divided by sqrt(1 + lr^2)",
   hyper = { lr = { 0.01, min = 0 }, p_bound = { 2, min = 0 } },
   options = { bounded = false },

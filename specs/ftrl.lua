@@ -5,6 +5,8 @@
 return optimizer {
   name  = "ftrl",
   cite  = "McMahan et al. 2013, KDD",
+  use   = "For linear models with sparse features, where most weights should be exactly 0",
+  family = "adagrad", follows = "pytorch_optimizer.FTRL 4.1.0",
   doc   = "Follow the regularised leader: AdaGrad's rates with an L1 penalty that makes weights exactly 0",
   hyper = {
     lr = { 1e-3, above = 0 }, lr_power = { -0.5, max = 0 }, beta = { 0, min = 0 }, lambda_1 = { 0, min = 0 },

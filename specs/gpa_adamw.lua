@@ -8,6 +8,8 @@ local function to_y(if_it_is) p = where(if_it_is, lerp(p, z, 1 - train_interp_co
 return optimizer {
   name  = "gpa_adamw",
   cite  = "Smoothing DiLoCo with primal averaging, 2025, arXiv:2512.17131",
+  use   = "In place of AdamW in long runs when averaged iterates should replace a schedule",
+  family = "averaging", follows = "facebookresearch/optimizers f606606",
   doc   = "AdamW with primal averaging: gradients and evaluation at two means; entries to_eval and to_train",
   hyper = {
     lr = { 1, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },

@@ -3,6 +3,8 @@
 return optimizer {
   name  = "grams",
   cite  = "Cao, Li and Song 2024, arXiv:2412.17107",
+  use   = "In place of AdamW when momentum often points against the gradient",
+  family = "adam", follows = "Gunale0926/Grams f91a375",
   doc   = "AdamW's magnitude with the sign of the current gradient",
   hyper = {
     lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },

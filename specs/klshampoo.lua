@@ -13,6 +13,8 @@ end
 return optimizer {
   name  = "klshampoo",
   cite  = "Lin et al. 2025, arXiv:2509.03378, as its authors' code has it",
+  use   = "In place of Shampoo when grafting is not wanted",
+  family = "shampoo", follows = "yorkerlin/KL-Methods a02e622",
   doc   = "Shampoo whose two factors are fitted to each other, with eigenvalues from every step; " ..
           "AdamW for the rest and for sides over the limit",
   hyper = {

@@ -14,6 +14,8 @@ end
 return optimizer {
   name  = "klsoap",
   cite  = "Lin et al. 2025, arXiv:2509.03378",
+  use   = "In place of SOAP when its factors should be fitted to each other, as in KL-Shampoo",
+  family = "shampoo", follows = "NVIDIA-NeMo/Emerging-Optimizers fd77292",
   doc   = "Adam in the eigenvectors of KL-Shampoo's factors; AdamW for the rest and for sides over the limit",
   hyper = {
     lr = { 3e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.95, min = 0, below = 1 },

@@ -5,6 +5,8 @@
 return optimizer {
   name  = "lamb",
   cite  = "You et al. 2020, arXiv:1904.00962",
+  use   = "For training with very large batches, such as BERT at 32K samples",
+  family = "layerwise", follows = "timm.optim.Lamb 1.0.30",
   doc   = "Adam's direction with weight decay, scaled for each tensor by the ratio of weight and update norms",
   hyper = {
     lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },

@@ -5,6 +5,8 @@
 return optimizer {
   name  = "laprop",
   cite  = "Ziyin, Wang and Ueda 2020, arXiv:2002.04839",
+  use   = "In place of Adam when beta2 is small or gradients jump",
+  family = "adam", follows = "timm.optim.LaProp 1.0.31",
   doc   = "Momentum of normalised gradients: Adam that divides before it averages; decoupled weight decay",
   hyper = {
     lr = { 4e-4, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },

@@ -6,6 +6,8 @@
 return optimizer {
   name  = "lars",
   cite  = "You, Gitman and Ginsburg 2017, arXiv:1708.03888",
+  use   = "For convolutional networks trained with very large batches",
+  family = "layerwise", follows = "timm.optim.Lars 1.0.30",
   doc   = "SGD with momentum whose rate for each tensor follows the ratio of its weight and gradient norms",
   hyper = {
     lr = { 1, min = 0 }, momentum = { 0.9, min = 0, max = 1 }, trust = { 1e-3, above = 0 },

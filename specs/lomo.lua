@@ -4,6 +4,8 @@
 return optimizer {
   name  = "lomo",
   cite  = "Lv et al. 2023, arXiv:2306.09782",
+  use   = "To fine-tune all weights with no optimizer state, inside the backward pass",
+  family = "small state", follows = "OpenLMLab/LOMO 45d4bac",
   doc   = "Plain SGD with clipping, for steps inside the backward pass",
   hyper = { lr = { 1e-3, min = 0 }, weight_decay = { 0, min = 0 } },
   options = { clip_grad_norm = 0.0, clip_grad_value = 0.0 },

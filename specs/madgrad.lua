@@ -4,6 +4,8 @@
 return optimizer {
   name  = "madgrad",
   cite  = "Defazio and Jelassi 2021, arXiv:2101.11075",
+  use   = "For sparse problems and tasks such as MRI, where both SGD and Adam do well",
+  family = "adagrad", follows = "timm.optim.MADGRAD 1.0.30",
   doc   = "Dual averaging from the first weights, over a cube root of summed squared gradients; L2 weight decay",
   hyper = {
     lr = { 1e-2, min = 0 }, momentum = { 0.9, min = 0, below = 1 }, eps = { 1e-6, min = 0 },

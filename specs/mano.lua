@@ -3,6 +3,8 @@
 return optimizer {
   name  = "mano",
   cite  = "Gu and Xie 2026, arXiv:2601.23000",
+  use   = "In place of Muon when Newton-Schulz products are too expensive",
+  family = "muon", follows = "xie-lab-ml/Mano b78b952",
   doc   = "Momentum without its part along the weights, with columns and rows of norm 1 in turn; " ..
           "AdamW for what is no matrix",
   hyper = {

@@ -24,6 +24,8 @@ end
 return optimizer {
   name  = "mars",
   cite  = "Yuan et al. 2024, arXiv:2411.10438",
+  use   = "For language models when reduced gradient variance is worth one more state",
+  family = "adam", follows = "AGI-Arena/MARS 4831e28",
   doc   = "AdamW, Lion or Shampoo on gradients with reduced variance; AdamW for what is no matrix",
   hyper = {
     lr = { 3e-3, min = 0 }, beta1 = { 0.95, min = 0, below = 1 }, beta2 = { 0.99, min = 0, below = 1 },

@@ -4,6 +4,8 @@
 return optimizer {
   name  = "mop",
   cite  = "NVIDIA 2025, Emerging-Optimizers; scale: Lau, Long and Su 2025, arXiv:2505.21799",
+  use   = "As a reference for Muon: the polar factor is exact, at a higher cost",
+  family = "muon", follows = "NVIDIA-NeMo/Emerging-Optimizers fd77292",
   doc   = "The exact polar factor of the momentum, times its nuclear norm; AdamW for what is no matrix",
   hyper = {
     lr = { 3e-4, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, weight_decay = { 0.01, min = 0 },

@@ -11,6 +11,8 @@ end
 return optimizer {
   name  = "moso",
   cite  = "NVIDIA 2026, Emerging-Optimizers; after Vyas et al. 2024, arXiv:2409.11321",
+  use   = "In place of SOAP when only one basis, of the shorter side, is affordable",
+  family = "shampoo", follows = "NVIDIA-NeMo/Emerging-Optimizers fd77292",
   doc   = "RMSprop of the momentum in the eigenvectors of the momentum's Gram matrix, on the shorter side; " ..
           "AdamW for the rest",
   hyper = {

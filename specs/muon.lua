@@ -4,6 +4,8 @@
 return optimizer {
   name  = "muon",
   cite  = "Jordan et al. 2024, kellerjordan.github.io/posts/muon; scale rms: Liu et al. 2025, arXiv:2502.16982",
+  use   = "For the hidden matrices of transformers; AdamW steps embeddings, heads and vectors",
+  family = "muon", follows = "torch.optim.Muon 2.13.0; other coefficients: NVIDIA-NeMo/Emerging-Optimizers fd77292",
   doc   = "Momentum whose matrices are replaced by their orthogonal factor; AdamW for what is no matrix",
   hyper = { lr = { 0.02, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, weight_decay = { 0, min = 0 } },
   options = {

@@ -6,6 +6,8 @@
 return optimizer {
   name  = "muoneq",
   cite  = "MuonEq, 2026, arXiv:2603.28254; renormalize: Muon+, 2026, arXiv:2602.21545",
+  use   = "In place of Muon when rows or columns of the momentum differ strongly in norm",
+  family = "muon", follows = "karpathy/nanochat 92d63d4",
   doc   = "Muon of a momentum whose rows or columns were brought to equal norms; AdamW for what is no matrix",
   hyper = { lr = { 0.02, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, weight_decay = { 0, min = 0 } },
   options = {

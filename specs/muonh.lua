@@ -5,6 +5,8 @@
 return optimizer {
   name  = "muonh",
   cite  = "Hyperball, 2026, arXiv:2606.16899",
+  use   = "In place of Muon when the norms of matrices should stay fixed and decay is not wanted",
+  family = "muon", follows = "NVIDIA-NeMo/Emerging-Optimizers fd77292",
   doc   = "Muon whose matrices keep their norm and move by a share lr of it; AdamW for what is no matrix",
   hyper = {
     lr = { 3e-4, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, weight_decay = { 0, min = 0 },

@@ -4,6 +4,8 @@
 return optimizer {
   name  = "muonsq",
   cite  = "Muon^2, 2026, arXiv:2604.09967",
+  use   = "In place of Muon when elements of the momentum differ strongly in scale",
+  family = "muon", follows = "KellerJordan/modded-nanogpt f411b3d",
   doc   = "Muon of the momentum over the root of an elementwise second moment; AdamW for what is no matrix",
   hyper = {
     lr = { 0.02, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, beta2 = { 0.95, min = 0, below = 1 },

@@ -5,6 +5,8 @@
 return optimizer {
   name  = "muown",
   cite  = "Lion et al. 2026, arXiv:2605.10797",
+  use   = "In place of Muon when row norms of the weights grow during training",
+  family = "muon", follows = "NVIDIA-NeMo/Emerging-Optimizers fd77292",
   doc   = "Muon on the directions of rows and Adam on their norms; AdamW for what is no matrix",
   hyper = {
     lr = { 3e-4, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, beta1 = { 0.9, min = 0, below = 1 },

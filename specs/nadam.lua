@@ -3,6 +3,8 @@
 return optimizer {
   name  = "nadam",
   cite  = "Dozat 2016, ICLR workshop, Incorporating Nesterov Momentum into Adam",
+  use   = "In place of Adam when Nesterov momentum converges faster, as in recurrent networks",
+  family = "adam", follows = "torch.optim.NAdam 2.13.0",
   doc   = "Adam with Nesterov momentum under the paper's warm-up of beta1",
   hyper = {
     lr = { 2e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },

@@ -5,6 +5,8 @@
 return optimizer {
   name  = "namo",
   cite  = "NAMO, 2026, arXiv:2602.17080",
+  use   = "In place of Muon when the step should shrink as gradients become noisy",
+  family = "muon", follows = "NVIDIA-NeMo/Emerging-Optimizers fd77292",
   doc   = "Muon scaled by the norm of the momentum over the root mean square of gradient norms; AdamW for the rest",
   hyper = {
     lr = { 3e-4, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, beta2 = { 0.95, min = 0, below = 1 },

@@ -15,6 +15,8 @@ end
 return optimizer {
   name  = "nero",
   cite  = "Liu et al. 2021, arXiv:2102.07227",
+  use   = "When no rate should be tuned: each neuron has a fixed norm and one rate serves all",
+  family = "layerwise", follows = "jxbz/nero 32436c0",
   doc   = "Steps of lr for each neuron relative to its size, with weights of a neuron kept at mean 0 and norm 1",
   hyper = { lr = { 0.01, min = 0 }, beta = { 0.999, min = 0, below = 1 } },
   options = { constraints = true },

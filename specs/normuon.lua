@@ -3,6 +3,8 @@
 return optimizer {
   name  = "normuon",
   cite  = "Li et al. 2025, arXiv:2510.05491",
+  use   = "In place of Muon when neurons get updates of very different size",
+  family = "muon", follows = "zichongli5/NorMuon d45c9a4 and pytorch_optimizer.NorMuon 4.1.0",
   doc   = "Muon whose rows are brought to equal size by a second moment each; AdamW for what is no matrix",
   hyper = {
     lr = { 0.02, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, beta2 = { 0.95, min = 0, below = 1 },

@@ -5,6 +5,8 @@
 return optimizer {
   name  = "novograd",
   cite  = "Ginsburg et al. 2019, arXiv:1905.11286",
+  use   = "For speech and vision models with large batches; its second moment is one value per tensor",
+  family = "layerwise", follows = "timm.optim.NvNovoGrad 1.0.30",
   doc   = "Momentum of gradients normalised by one second moment a tensor, with weight decay inside the momentum",
   hyper = {
     lr = { 1e-3, min = 0 }, beta1 = { 0.95, min = 0, below = 1 }, beta2 = { 0.98, min = 0, below = 1 },

@@ -4,6 +4,8 @@
 return optimizer {
   name  = "padam",
   cite  = "Chen et al. 2020, arXiv:1806.06763",
+  use   = "To choose between Adam's speed and SGD's generalisation by one exponent",
+  family = "adam", follows = "uclaml/Padam 586a02b",
   doc   = "AMSGrad whose second moment is raised to the power partial instead of 1/2",
   hyper = {
     lr = { 0.1, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },

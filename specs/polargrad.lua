@@ -5,6 +5,8 @@
 return optimizer {
   name  = "polargrad",
   cite  = "Lau, Long and Su 2025, arXiv:2505.21799",
+  use   = "In place of Muon when the step should shrink with the gradient",
+  family = "muon", follows = "timlautk/polargrad 79f3c6f",
   doc   = "The polar factor of the momentum times its nuclear norm: " ..
           "a step that shrinks with the gradient; AdamW for the rest",
   hyper = { lr = { 0.02, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, weight_decay = { 0, min = 0 } },

@@ -5,6 +5,8 @@
 return optimizer {
   name  = "prodigy",
   cite  = "Mishchenko and Defazio 2024, arXiv:2306.06101",
+  use   = "In place of AdamW when the rate is unknown, as for fine-tuning of diffusion models",
+  family = "no rate", follows = "prodigyopt.Prodigy 1.1.2",
   doc   = "AdamW whose step size d is estimated from the distance to the first weights; lr stays 1",
   hyper = {
     lr = { 1, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },

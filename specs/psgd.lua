@@ -22,6 +22,8 @@ end
 return optimizer {
   name  = "psgd",
   cite  = "Li 2015, arXiv:1512.04202; Pooladzandi and Li 2024, arXiv:2402.04553; its form QUAD",
+  use   = "In place of Shampoo when inverse roots are too expensive or gradients are very noisy",
+  family = "shampoo", follows = "lixilinx/psgd_torch a8616f1",
   doc   = "Momentum between two matrices that were fitted to whiten gradients; " ..
           "AdamW for the rest and for sides over the limit",
   hyper = {

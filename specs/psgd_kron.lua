@@ -22,6 +22,8 @@ end
 return optimizer {
   name  = "psgd_kron",
   cite  = "Li 2015, arXiv:1512.04202; Pooladzandi and Li 2024, arXiv:2402.04553; its form EQ",
+  use   = "In place of psgd when triangular factors are wanted, as in kron_torch",
+  family = "shampoo", follows = "lixilinx/psgd_torch a8616f1",
   doc   = "Momentum between triangles that were fitted to whiten gradients, " ..
           "diagonals for sides over the limit; AdamW for what is no matrix",
   hyper = {

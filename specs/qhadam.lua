@@ -4,6 +4,8 @@
 return optimizer {
   name  = "qhadam",
   cite  = "Ma and Yarats 2019, arXiv:1810.06801",
+  use   = "In place of Adam when the weight of the current gradient should be tuned",
+  family = "adam", follows = "qhoptim.pyt.QHAdam 1.1.0",
   doc   = "Adam whose moments are mixed with the current gradient by nu1 and nu2",
   hyper = {
     lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },

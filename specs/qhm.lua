@@ -3,6 +3,8 @@
 return optimizer {
   name  = "qhm",
   cite  = "Ma and Yarats 2019, arXiv:1810.06801",
+  use   = "In place of SGD with momentum when the weight of the current gradient should be tuned",
+  family = "momentum", follows = "qhoptim.pyt.QHM 1.1.0",
   doc   = "Mixes plain SGD and momentum by nu",
   hyper = {
     lr = { 1, min = 0 }, momentum = { 0.999, min = 0, max = 1 }, nu = { 0.7, min = 0, max = 1 },

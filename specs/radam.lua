@@ -5,6 +5,8 @@
 return optimizer {
   name  = "radam",
   cite  = "Liu et al. 2020, arXiv:1908.03265",
+  use   = "In place of Adam when a warm-up is not wanted",
+  family = "adam", follows = "torch.optim.RAdam 2.13.0",
   doc   = "Adam whose step is rectified for the variance of its rate, and is plain momentum while that is intractable",
   hyper = {
     lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },

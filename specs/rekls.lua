@@ -5,6 +5,8 @@
 return optimizer {
   name  = "rekls",
   cite  = "NVIDIA 2026, Emerging-Optimizers; Lin et al. 2025, arXiv:2509.03378",
+  use   = "As the exact form of klsoap, for small matrices or as a reference",
+  family = "shampoo", follows = "NVIDIA-NeMo/Emerging-Optimizers fd77292",
   doc   = "KL-SOAP whose basis is computed anew at every step; AdamW for the rest and for sides over the limit",
   hyper = {
     lr = { 3e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.95, min = 0, below = 1 },

@@ -5,6 +5,8 @@
 return optimizer {
   name  = "rmsprop",
   cite  = "Tieleman and Hinton 2012, Coursera lecture 6.5; centred: Graves 2013, arXiv:1308.0850",
+  use   = "For reinforcement learning and recurrent networks, and to reproduce torch results",
+  family = "adagrad", follows = "torch.optim.RMSprop 2.13.0",
   doc   = "Gradients divided by their running RMS; centred takes the running mean out, momentum_buffer adds momentum",
   hyper = {
     lr = { 1e-2, min = 0 }, alpha = { 0.99, min = 0, max = 1 }, momentum = { 0.9, min = 0, max = 1 },

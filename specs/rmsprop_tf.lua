@@ -4,6 +4,8 @@
 return optimizer {
   name  = "rmsprop_tf",
   cite  = "Tieleman and Hinton 2012, Coursera lecture 6.5; as in TensorFlow",
+  use   = "To reproduce TensorFlow results, such as EfficientNet and MnasNet",
+  family = "adagrad", follows = "timm.optim.RMSpropTF 1.0.31",
   doc   = "TensorFlow's RMSprop: v starts at 1, eps inside of the root, lr inside of the momentum",
   hyper = {
     lr = { 1e-2, min = 0 }, alpha = { 0.9, min = 0, max = 1 }, momentum = { 0.9, min = 0, max = 1 },

@@ -2,6 +2,8 @@
 return optimizer {
   name  = "rprop",
   cite  = "Riedmiller and Braun 1993, ICNN",
+  use   = "For full-batch training only; mini-batches break its sign test",
+  family = "sign", follows = "torch.optim.Rprop 2.13.0",
   doc   = "Steps by signs, with a step size for each element that grows while the sign stays and shrinks when it flips",
   hyper = {
     lr = { 1e-2, min = 0 }, etaminus = { 0.5, above = 0, below = 1 }, etaplus = { 1.2, above = 1 },

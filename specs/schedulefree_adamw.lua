@@ -8,6 +8,8 @@ local function to_y(if_it_is) p = where(if_it_is, lerp(p, z, 1 - beta1), p) end
 return optimizer {
   name  = "schedulefree_adamw",
   cite  = "Defazio et al. 2024, arXiv:2405.15682",
+  use   = "In place of AdamW when the length of training is not known in advance",
+  family = "averaging", follows = "schedulefree.AdamWScheduleFree 1.4.1",
   doc   = "AdamW without a schedule: a weighted average of the iterates; entries to_eval and to_train",
   hyper = {
     lr = { 2.5e-3, min = 0 }, beta1 = { 0.9, above = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },

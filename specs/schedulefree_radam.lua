@@ -8,6 +8,8 @@ local function to_y(if_it_is) p = where(if_it_is, lerp(p, z, 1 - beta1), p) end
 return optimizer {
   name  = "schedulefree_radam",
   cite  = "Defazio et al. 2024, arXiv:2405.15682; Liu et al. 2020, arXiv:1908.03265",
+  use   = "In place of schedulefree_adamw when a warm-up is not wanted",
+  family = "averaging", follows = "schedulefree.RAdamScheduleFree 1.4.1",
   doc   = "RAdam without a schedule or warm-up: a weighted average of the iterates; entries to_eval and to_train",
   hyper = {
     lr = { 2.5e-3, min = 0 }, beta1 = { 0.9, above = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },

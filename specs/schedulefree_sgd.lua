@@ -7,6 +7,8 @@ local function to_y(if_it_is) p = where(if_it_is, lerp(p, z, 1 - momentum), p) e
 return optimizer {
   name  = "schedulefree_sgd",
   cite  = "Defazio et al. 2024, arXiv:2405.15682",
+  use   = "In place of SGD when the length of training is not known in advance",
+  family = "averaging", follows = "schedulefree.SGDScheduleFree 1.4.1",
   doc   = "SGD without a schedule: a weighted average of the iterates; entries to_eval and to_train",
   hyper = {
     lr = { 1, min = 0 }, momentum = { 0.9, above = 0, below = 1 }, weight_decay = { 0, min = 0 },

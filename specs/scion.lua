@@ -15,6 +15,8 @@ end
 return optimizer {
   name  = "scion",
   cite  = "Pethick et al. 2025, arXiv:2502.07529",
+  use   = "In place of Muon when one rate should transfer between model sizes",
+  family = "muon", follows = "LIONS-EPFL/scion f58a393",
   doc   = "Conditional gradients: spectral norm for matrices, signs for those tagged head, RMS for the rest",
   view  = "plain",
   hyper = {

@@ -2,6 +2,8 @@
 return optimizer {
   name  = "sgd",
   cite  = "Polyak 1964, USSR Comput. Math. Math. Phys. 4(5); Sutskever et al. 2013, ICML 28(3)",
+  use   = "For convolutional networks with a tuned schedule, and as the baseline of a comparison",
+  family = "momentum", follows = "torch.optim.SGD 2.13.0",
   doc   = "Gradient descent with heavy-ball or Nesterov momentum and L2 weight decay",
   hyper = {
     lr = { 1e-2, min = 0 }, momentum = { 0.9, min = 0, max = 1 },

@@ -4,6 +4,8 @@
 return optimizer {
   name  = "sgd_sai",
   cite  = "Xu et al. 2024, arXiv:2412.11768",
+  use   = "For transformers when only momentum fits in memory",
+  family = "momentum", follows = "AnonymousAlethiometer/SGD_SaI e213080",
   doc   = "Momentum whose rate for each tensor is fixed at the start by the signal-to-noise ratio of its gradient",
   hyper = {
     lr = { 1e-2, min = 0 }, momentum = { 0.9, min = 0, below = 1 }, eps = { 1e-8, above = 0 },

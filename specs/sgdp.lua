@@ -12,6 +12,8 @@ end
 return optimizer {
   name  = "sgdp",
   cite  = "Heo et al. 2021, arXiv:2006.08217",
+  use   = "In place of SGD for networks with batch normalisation",
+  family = "momentum", follows = "clovaai/AdamP 7f6f038",
   doc   = "SGD with momentum without the radial part of updates to scale-invariant weights",
   hyper = {
     lr = { 0.1, min = 0 }, momentum = { 0.9, min = 0, below = 1 }, dampening = { 0, min = 0, max = 1 },

@@ -4,6 +4,8 @@
 return optimizer {
   name  = "sgdw",
   cite  = "Loshchilov and Hutter 2019, arXiv:1711.05101",
+  use   = "In place of SGD when decay should not depend on momentum",
+  family = "momentum", follows = "timm.optim.SGDW 1.0.30",
   doc   = "SGD with momentum and weight decay kept apart from the gradient",
   hyper = {
     lr = { 1e-3, min = 0 }, momentum = { 0.9, min = 0, max = 1 },

@@ -28,6 +28,8 @@ return optimizer {
   name  = "shampoo",
   cite  = "Gupta et al. 2018, arXiv:1802.09568; grafting, blocks: Anil et al. 2020, arXiv:2002.09018; " ..
           "Shi et al. 2023, arXiv:2309.06497",
+  use   = "When steps are few and expensive, so that better directions pay for matrix roots",
+  family = "shampoo", follows = "facebookresearch/optimizers f606606; other choices: arXiv:2002.09018, transcribed",
   doc   = "Gradients between inverse fourth roots of their Gram matrices, as long as another rule's steps; " ..
           "diagonals for vectors and long sides",
   hyper = {

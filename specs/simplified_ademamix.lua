@@ -4,6 +4,8 @@
 return optimizer {
   name  = "simplified_ademamix",
   cite  = "Morwani et al. 2025, arXiv:2502.02431",
+  use   = "In place of AdEMAMix to save one state, mostly with small batches",
+  family = "adam", follows = "DepenM/Simplified-AdEMAMix dba14d0",
   doc   = "AdamW of a summed momentum plus alpha times the gradient: AdEMAMix with one momentum",
   hyper = {
     lr = { 1e-4, min = 0 }, beta1 = { 0.99, above = 0, below = 1 }, beta2 = { 0.95, min = 0, below = 1 },

@@ -4,6 +4,8 @@
 return optimizer {
   name  = "sinkgd",
   cite  = "Scetbon et al. 2025, arXiv:2502.06742",
+  use   = "To pre-train language models with no state for matrices",
+  family = "small state", follows = "axolotl-ai-cloud/axolotl 067b021",
   doc   = "Gradients whose rows and columns are brought to equal norms; no state. AdamW for what is no matrix",
   view  = "last",
   hyper = {

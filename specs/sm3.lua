@@ -14,6 +14,8 @@ end
 return optimizer {
   name  = "sm3",
   cite  = "Anil et al. 2019, arXiv:1901.11150",
+  use   = "In place of AdaGrad when its state does not fit, as for large embeddings",
+  family = "small state", follows = "pytorch_optimizer.SM3 4.1.0",
   doc   = "AdaGrad with one second moment for each row and each column of a matrix",
   hyper = {
     lr = { 0.1, min = 0 }, momentum = { 0.9, min = 0, below = 1 }, beta = { 0, min = 0, below = 1 },

@@ -17,6 +17,8 @@ end
 return optimizer {
   name  = "soap",
   cite  = "Vyas et al. 2024, arXiv:2409.11321",
+  use   = "For language models when fewer steps are worth Adam in two bases and their memory",
+  family = "shampoo", follows = "nikhilvyas/SOAP a1e5535",
   doc   = "Adam in the eigenvectors of gradients' Gram matrices; AdamW for what is no matrix",
   hyper = {
     lr = { 3e-3, min = 0 }, beta1 = { 0.95, min = 0, below = 1 }, beta2 = { 0.95, min = 0, below = 1 },

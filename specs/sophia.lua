@@ -6,6 +6,8 @@
 return optimizer {
   name  = "sophia",
   cite  = "Liu et al. 2023, arXiv:2305.14342",
+  use   = "For language-model pre-training when a Hessian estimate every ten steps is affordable",
+  family = "curvature", follows = "Liuhong99/Sophia a7e1572",
   doc   = "Momentum over a diagonal of the Hessian, clipped element by element; entries update_hessian and step",
   hyper = {
     lr = { 1e-4, min = 0 }, beta1 = { 0.965, min = 0, below = 1 }, beta2 = { 0.99, min = 0, below = 1 },

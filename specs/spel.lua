@@ -4,6 +4,8 @@
 return optimizer {
   name  = "spel",
   cite  = "Manifold constrained steepest descent, 2026, arXiv:2601.21487",
+  use   = "For matrices that should stay orthogonal during training",
+  family = "muon", follows = "NVIDIA-NeMo/Emerging-Optimizers fd77292",
   doc   = "Muon for matrices that stay orthogonal; AdamW for what is no matrix",
   hyper = { lr = { 3e-4, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, weight_decay = { 0.1, min = 0 } },
   options = { nesterov = false, steps = 0, coefficients = { "jordan", "polar_express", "cans", "turbo" } },

@@ -26,6 +26,8 @@ end
 return optimizer {
   name  = "splus",
   cite  = "Frans et al. 2025, arXiv:2506.07254",
+  use   = "In place of Shampoo or SOAP when bases are renewed rarely and steps must stay stable",
+  family = "shampoo", follows = "kvfrans/splus d96bd16",
   doc   = "Signs of momentum in the eigenvectors of gradients' Gram matrices; " ..
           "to_eval puts averaged weights in p, to_train takes them out",
   hyper = {

@@ -4,6 +4,8 @@
 return optimizer {
   name  = "stable_spam",
   cite  = "Huang et al. 2025, arXiv:2502.17055",
+  use   = "For training in 4-bit precision, where gradients spike",
+  family = "adam", follows = "pytorch_optimizer.StableSPAM 4.1.0",
   doc   = "Adam on gradients whose spikes and norms are clipped to running means, with moments that start again",
   hyper = {
     lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },

@@ -4,6 +4,8 @@
 return optimizer {
   name  = "stableadamw",
   cite  = "Wortsman et al. 2023, arXiv:2304.13013",
+  use   = "In place of AdamW with gradient clipping when the loss spikes",
+  family = "adam", follows = "pytorch_optimizer.StableAdamW 4.1.0",
   doc   = "AdamW with Adafactor's update clipping",
   hyper = {
     lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.99, min = 0, below = 1 },

@@ -5,6 +5,8 @@
 return optimizer {
   name  = "swan",
   cite  = "Ma et al. 2024, arXiv:2412.13148",
+  use   = "To pre-train language models with no state for matrices, at the cost of products",
+  family = "small state", follows = "ethansmith2000/SWANOptimizer 1184360",
   doc   = "SGD with rows of gradients standardised and the matrix whitened; no state. AdamW for what is no matrix",
   hyper = { lr = { 0.02, min = 0 }, weight_decay = { 0, min = 0 } },
   options = { ns_steps = 6, beta = 0.5, post_norm = true },

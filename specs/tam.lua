@@ -12,6 +12,8 @@ end
 return optimizer {
   name  = "tam",
   cite  = "Malviya et al. 2024, arXiv:2412.18790",
+  use   = "In place of SGD with momentum when gradients of successive steps disagree",
+  family = "momentum", follows = "pytorch_optimizer.TAM 4.1.0",
   doc   = "Momentum to which a gradient adds more, the better it agrees with the momentum",
   hyper = {
     lr = { 1e-3, min = 0 }, momentum = { 0.9, min = 0, below = 1 }, decay_rate = { 0.9, min = 0, below = 1 },

@@ -3,6 +3,8 @@
 return optimizer {
   name  = "yogi",
   cite  = "Zaheer et al. 2018, NeurIPS, Adaptive Methods for Nonconvex Optimization",
+  use   = "In place of Adam when the second moment changes too fast, as with sparse gradients",
+  family = "adam", follows = "pytorch_optimizer.Yogi 4.1.0",
   doc   = "Adam whose second moment moves by at most a share of g^2; bias-corrected, decoupled weight decay",
   hyper = {
     lr = { 1e-2, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },

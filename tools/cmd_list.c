@@ -1,70 +1,12 @@
 /* optc list: the specs of the library, or the declarations of one spec. */
-#include "tools/tools.h"
+#include "tools/catalogue/catalogue.h"
 
 #include "optc.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char folder[] = "wrappers/";
-
-static bool is_wrapper_name(const char *name) { return !strncmp(name, folder, strlen(folder)); }
-
-static const char *range_text(Arena *a, int least, int most)
-{
-    return most > least ? arena_printf(a, "%d-%d", least, most) : arena_printf(a, "%d", least);
-}
-
-/* Bytes per element that a step moves, least and most over variants and phases. */
-static const char *moved_text(Arena *a, const Plan *p, int entry)
-{
-    int least = INT_MAX, most = 0;
-    for (int v = 0; v < p->rule->nvariant; v++) {
-        int lo, hi;
-        spec_bytes(p, entry, v, &lo, &hi);
-        least = lo < least ? lo : least;
-        most = hi > most ? hi : most;
-    }
-    return range_text(a, least, most);
-}
-
-/* Bytes per element of the states, with a + if some state is a matrix or a list. */
-static const char *state_text(Arena *a, const Plan *p)
-{
-    const Rule *r = p->rule;
-    int least = INT_MAX, most = 0;
-    bool more = false;
-    for (int v = 0; v < r->nvariant; v++) {
-        int bytes = 0;
-        for (int i = 0; i < r->nstate; i++) {
-            const Mem *m = &p->mem[plan_mem_of_state(p, i)];
-            bool used = p->state_used[v * r->nstate + i] && !r->state[i].report;
-            bytes += used && m->dom == ELEM ? type_info[m->type].bytes : 0;
-            more = more || (used && m->dom != ELEM);
-        }
-        least = bytes < least ? bytes : least;
-        most = bytes > most ? bytes : most;
-    }
-    return arena_printf(a, "%s%s", range_text(a, least, most), more ? "+" : "");
-}
-
 typedef struct Row { const char *name, *bytes, *states, *doc; } Row;
-
-static bool rule_row(Arena *a, const char *name, const CompileOpts *c, Row *row)
-{
-    Spec s;
-    bool ok = spec_open(&s, name, c, false, NULL);
-    if (ok) {
-        int step = spec_entry(s.gen.plan, "step");
-        *row = (Row){name, moved_text(a, s.gen.plan, step < 0 ? 0 : step), state_text(a, s.gen.plan),
-                     arena_strdup(a, s.gen.rule->doc)};
-    } else {
-        spec_fail(&s);
-    }
-    spec_close(&s);
-    return ok;
-}
 
 static int longest(const Row *v, int n, size_t field)
 {
@@ -101,10 +43,10 @@ static int list_rules(Arena *a, const CompileOpts *c)
     Row *v = NEWS(a, Row, optc_library_size() + 1);
     int n = 0, rc = CLI_OK;
     for (int i = 0; i < optc_library_size(); i++)
-        if (!is_wrapper_name(optc_library_name(i))) {
-            const char *name = optc_library_name(i);
-            if (rule_row(a, name, c, &v[n]))
-                n++;
+        if (!catalogue_wrapper(optc_library_name(i))) {
+            CatalogueEntry e;
+            if (catalogue_entry(a, optc_library_name(i), c, &e))
+                v[n++] = (Row){e.fields.name, e.moved, e.states, e.fields.doc};
             else
                 rc = CLI_FAILED;
         }
@@ -115,27 +57,16 @@ static int list_rules(Arena *a, const CompileOpts *c)
     return rc;
 }
 
-static const char *call_text(Arena *a, const Fields *f)
-{
-    Buf b = {0};
-    buf_puts(&b, f->name);
-    for (int i = 0; i < f->narg; i++)
-        buf_printf(&b, "%s%s%s", i ? ", " : "(", f->arg[i], i == f->narg - 1 ? ")" : "");
-    const char *s = arena_strdup(a, cli_text(&b));
-    buf_free(&b);
-    return s;
-}
-
 static void list_wrappers(Arena *a)
 {
     Row *v = NEWS(a, Row, optc_library_size() + 1);
     int n = 0;
     for (int i = 0; i < optc_library_size(); i++)
-        if (is_wrapper_name(optc_library_name(i))) {
+        if (catalogue_wrapper(optc_library_name(i))) {
             Fields f;
             const char *text = optc_library_text(optc_library_name(i));
             fields_read(a, text, strlen(text), &f);
-            v[n++] = (Row){call_text(a, &f), "", "", f.doc};
+            v[n++] = (Row){fields_call(a, &f), "", "", f.doc};
         }
     char head[64];
     snprintf(head, sizeof head, "wrappers (%d), for --with", n);
@@ -150,21 +81,14 @@ static void list_wrappers(Arena *a)
 }
 
 /* ---- one spec ---- */
-/* The name without the wrapper's prefix; NULL if it belongs to the rule inside, whose names have no prefix. */
-static const char *own(const char *name, const char *wrapper)
-{
-    size_t n = wrapper ? strlen(wrapper) : 0;
-    return !wrapper ? name : !strncmp(name, wrapper, n) && name[n] == '.' ? name + n + 1 : NULL;
-}
-
 static void detail_hyper(const Rule *r, const char *wrapper)
 {
     const char *key = "hyper";
     for (int i = 0; i < r->nhyper; i++) {
         Hyper h = r->hyper[i];
-        if (!own(h.name, wrapper))
+        if (!fields_own(h.name, wrapper))
             continue;
-        h.name = own(h.name, wrapper);
+        h.name = fields_own(h.name, wrapper);
         Buf b = {0};
         cli_hyper(&b, &h);
         cli_line(key, cli_text(&b));
@@ -178,7 +102,7 @@ static void detail_values(const Plan *p, const char *wrapper)
     const char *key = "values";
     for (int i = 0; i < p->rule->nstate; i++) {
         const State *s = &p->rule->state[i];
-        const char *name = own(s->name, wrapper);
+        const char *name = fields_own(s->name, wrapper);
         if (name && s->report) {
             printf("  %-9s %s: one per %s, to read after a step\n", key, name, dom_info[s->dom].name);
             key = "";
@@ -192,7 +116,7 @@ static void detail_states(const Plan *p, const char *wrapper)
     const char *key = "states";
     for (int i = 0; i < r->nstate; i++) {
         const State *s = &r->state[i];
-        const char *name = own(s->name, wrapper);
+        const char *name = fields_own(s->name, wrapper);
         if (!name || s->report)
             continue;
         bool used = plan_keeps(p, i);
@@ -201,7 +125,7 @@ static void detail_states(const Plan *p, const char *wrapper)
         if (s->init == INIT_COPY_P)
             printf("a copy of p");
         else if (s->init == INIT_HYPER)
-            printf("the hyperparameter %s", own(r->hyper[s->hyper].name, wrapper));
+            printf("the hyperparameter %s", fields_own(r->hyper[s->hyper].name, wrapper));
         else
             printf("%g", s->value);
         if (s->eye)
@@ -215,8 +139,8 @@ static void detail_options(Arena *a, const Rule *r, const char *wrapper)
 {
     const char *key = "options";
     for (int i = 0; i < r->noption; i++)
-        if (own(r->option[i].name, wrapper)) {
-            cli_line(key, arena_printf(a, "%s = %s", own(r->option[i].name, wrapper), r->option[i].value));
+        if (fields_own(r->option[i].name, wrapper)) {
+            cli_line(key, arena_printf(a, "%s = %s", fields_own(r->option[i].name, wrapper), r->option[i].value));
             key = "";
         }
 }
@@ -245,7 +169,7 @@ static int detail(const char *name, const CompileOpts *c)
     Fields f = {.kind = "", .name = r->name, .doc = r->doc, .cite = r->cite};
     if (s.wrapper)
         fields_read(a, s.src.text, s.src.len, &f);
-    cli_heading(s.wrapper ? arena_printf(a, "%s, a wrapper: --with '%s'", f.name, call_text(a, &f))
+    cli_heading(s.wrapper ? arena_printf(a, "%s, a wrapper: --with '%s'", f.name, fields_call(a, &f))
                           : *r->with ? arena_printf(a, "%s with %s", r->name, r->with) : r->name);
     if (*f.doc)
         cli_line("", f.doc);
@@ -254,9 +178,9 @@ static int detail(const char *name, const CompileOpts *c)
     detail_hyper(r, s.wrapper);
     detail_options(a, r, s.wrapper);
     for (int i = 0; i < r->ninput; i++)
-        if (own(r->input[i].name, s.wrapper))
-            cli_line("input", arena_printf(a, "%s: one per %s, set by the caller", own(r->input[i].name, s.wrapper),
-                                           dom_info[r->input[i].dom].name));
+        if (fields_own(r->input[i].name, s.wrapper))
+            cli_line("input", arena_printf(a, "%s: one per %s, set by the caller",
+                                           fields_own(r->input[i].name, s.wrapper), dom_info[r->input[i].dom].name));
     detail_states(s.gen.plan, s.wrapper);
     detail_values(s.gen.plan, s.wrapper);
     detail_entries(a, s.gen.plan, s.wrapper ? " around sgd" : "");
@@ -264,13 +188,35 @@ static int detail(const char *name, const CompileOpts *c)
     return CLI_OK;
 }
 
+/* Writes the catalogue of the whole library. */
+static int write_page(const CompileOpts *c, const char *path, bool html, const char *curves)
+{
+    Arena a = {0};
+    int n, ncurve = 0;
+    const CatalogueCurve *curve = curves ? catalogue_curves(&a, curves, &ncurve) : NULL;
+    const CatalogueEntry *v = curves && !curve ? NULL : catalogue_read(&a, c, &n);
+    Buf b = {.arena = &a};
+    if (v && html)
+        catalogue_html(v, n, curve, ncurve, &b);
+    else if (v)
+        catalogue_markdown(v, n, &b);
+    int rc = v && cli_write_file(path, buf_text(&b)) ? CLI_OK : CLI_FAILED;
+    arena_free(&a);
+    return rc;
+}
+
 int cmd_list(const Command *self, int argc, char **argv)
 {
-    bool names = false, wrappers = false;
+    bool names = false, wrappers = false, markdown = false, html = false;
+    const char *output = NULL, *curves = NULL;
     CompileOpts c = COMPILE_OPTS_INIT;
     const Opt opts[] = {
         {"names", 0, OPT_FLAG, &names, NULL, "plain names, one per line"},
         {"wrappers", 0, OPT_FLAG, &wrappers, NULL, "only the wrappers"},
+        {"markdown", 0, OPT_FLAG, &markdown, NULL, "the catalogue by family as a Markdown page: specs/CATALOGUE.md"},
+        {"output", 'o', OPT_TEXT, &output, "FILE", "the file of --markdown or --html (default: standard output)"},
+        {"html", 0, OPT_FLAG, &html, NULL, "the catalogue as one HTML page"},
+        {"curves", 0, OPT_TEXT, &curves, "FILE", "curves for --html, by optc race --curves: specs/curves.jsonl"},
         COMPILE_OPTS(c),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);
@@ -280,6 +226,16 @@ int cmd_list(const Command *self, int argc, char **argv)
         return cli_misuse(self, "--names and --wrappers list all specs and cannot be used with NAME");
     if (!n && ((c.with && *c.with) || (c.options && *c.options)))
         return cli_misuse(self, "--with and --options belong to one rule: optc list NAME --with …");
+    if (markdown && html)
+        return cli_misuse(self, "--markdown and --html exclude each other");
+    bool page = markdown || html;
+    if (page && (n || names || wrappers))
+        return cli_misuse(self, "--%s lists all specs and cannot be used with NAME, --names or --wrappers",
+                          html ? "html" : "markdown");
+    if ((output && !page) || (curves && !html))
+        return cli_misuse(self, output && !page ? "--output needs --markdown or --html" : "--curves needs --html");
+    if (page)
+        return write_page(&c, output ? output : "-", html, curves);
     rc = CLI_OK;
     for (int i = 0; i < n; i++) {
         if (i)
@@ -291,8 +247,8 @@ int cmd_list(const Command *self, int argc, char **argv)
         return rc;
     if (names) {
         for (int i = 0; i < optc_library_size(); i++)
-            if (is_wrapper_name(optc_library_name(i)) == wrappers)
-                puts(optc_library_name(i) + (wrappers ? strlen(folder) : 0));
+            if (!catalogue_wrapper(optc_library_name(i)) == !wrappers)
+                puts(wrappers ? catalogue_wrapper(optc_library_name(i)) : optc_library_name(i));
         return CLI_OK;
     }
     Arena a = {0};

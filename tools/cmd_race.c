@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 typedef struct RaceOpts {
-    const char *tasks, *out, *json, *from, *path, *schedule;
+    const char *tasks, *out, *json, *curves, *from, *path, *schedule;
     int seeds, first, trials, steps, threads;
     double target;
     bool full, check;
@@ -64,6 +64,13 @@ static bool write_reports(const RaceReport *p, const RaceOpts *o)
     if (o->json) {
         race_json(p, &json);
         ok = cli_write_file(o->json, cli_text(&json));
+    }
+    if (o->curves) {
+        Arena a = {0};
+        Buf curves = {.arena = &a};
+        race_curves(p, &curves);
+        ok = cli_write_file(o->curves, curves.len ? buf_text(&curves) : "") && ok;
+        arena_free(&a);
     }
     if (o->out) {
         race_html(p, &html);
@@ -208,7 +215,7 @@ static int run_race(const Command *self, Race *race, const RaceOpts *o, char **l
     race->threads = o->threads ? o->threads : (int)sysconf(_SC_NPROCESSORS_ONLN);
     make_seeds(p, o);
     describe(p, race->threads);
-    if (!writable(o->out) || !writable(o->json) || !open_rules(race, label, n, o->path))
+    if (!writable(o->out) || !writable(o->json) || !writable(o->curves) || !open_rules(race, label, n, o->path))
         return CLI_FAILED;
     make_entries(p);
     bool quiet = (o->json && !strcmp(o->json, "-")) || !strcmp(o->out, "-");
@@ -307,6 +314,7 @@ int cmd_race(const Command *self, int argc, char **argv)
         {"threads", 0, OPT_COUNT, &o.threads, "N", "runs at the same time (default: one for each core)"},
         {"out", 'o', OPT_TEXT, &o.out, "FILE", "the HTML report (default: race.html)"},
         {"json", 0, OPT_TEXT, &o.json, "FILE", "also write the report as JSON; '-' is standard output"},
+        {"curves", 0, OPT_TEXT, &o.curves, "FILE", "also write the median curves, one line of JSON per rule and task"},
         {"from", 0, OPT_TEXT, &o.from, "FILE", "only write the HTML report of such a JSON file"},
         {"path", 0, OPT_TEXT, &o.path, "DIRS", "folders with your own specs, separated by ':' (default: $OPTC_PATH)"},
         {"check-gradients", 0, OPT_FLAG, &o.check, NULL, "only compare the tasks' gradients with finite differences"},

@@ -14,7 +14,13 @@ const Command cli_commands[] = {
     {"list", "[NAME]", "the optimizers and wrappers of the library",
      "Without NAME: every rule with the bytes per element that a step moves (vectors/matrices if they differ) and its\n"
      "states, then every wrapper. With NAME (or a path): everything that this spec declares.",
-     "optc list\noptc list adamw\noptc list ema\noptc list --names | wc -l", cmd_list},
+     "optc list\noptc list adamw\noptc list ema\noptc list --names | wc -l\noptc list --markdown -o catalogue.md",
+     cmd_list},
+    {"show", "NAME", "one rule or wrapper: code, paper, states, cost, when to use it",
+     "Prints on two screens what the spec's fields and its plan say: what it does, when to use it, which\n"
+     "implementation its results are compared with, its code without comments, the memory of its states, the cost\n"
+     "of a step, and which wrappers accept it. A wrapper is shown around sgd, with the rules that accept it.",
+     "optc show adamw\noptc show soap\noptc show ema\noptc show ./mine.lua", cmd_show},
     {"check", "SPEC…", "compile specs and say whether they are well formed",
      "Prints 'ok' and the cost of a step, or the error with its line. Checks all specs, even after one failed. Warns\n"
      "about hyperparameters that nothing reads with the chosen options, and about valid lines that are probably\n"

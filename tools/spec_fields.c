@@ -1,6 +1,6 @@
-/* Reads the fields kind, name, doc, cite and args from a spec's text, without running it. The compiler stores them only
- * for the innermost rule, and `list` needs those of wrappers too. A field counts as absent unless it is a plain string
- * or plain strings joined by `..`. */
+/* Reads the texts (name, doc, cite, family, use, follows) and args from a spec's text, without running it. The compiler
+ * stores some of them, and only for the innermost rule; `list` and `show` need all of them, of wrappers too. A field
+ * counts as absent unless it is a plain string or plain strings joined by `..`. */
 #include "tools/tools.h"
 
 #include <ctype.h>
@@ -100,10 +100,11 @@ static int block(const Lexer *l)
     return 0;
 }
 
-/* The string at the lexer, and those that `..` joins to it. */
-static const char *joined(Lexer l)
+/* The string at the lexer, and those that `..` joins to it. *end: the character after them. */
+static const char *joined(Lexer l, const char **end)
 {
     const char *text = l.text;
+    *end = l.s;
     for (next(&l); is(&l, PUNCT, "."); next(&l)) {
         next(&l);
         if (!is(&l, PUNCT, "."))
@@ -112,19 +113,24 @@ static const char *joined(Lexer l)
         if (l.kind != STRING)
             return text;
         text = arena_printf(l.a, "%s%s", text, l.text);
+        *end = l.s;
     }
     return text;
 }
 
-static void take_field(Lexer *l, const char *name, Fields *out)    /* the lexer is after "name =" */
+/* at: the field's name in the text; the lexer is after "name =". */
+static void take_field(Lexer *l, const char *name, const char *at, Fields *out)
 {
     const struct {
         const char *name;
         const char **to;
-    } text[] = {{"name", &out->name}, {"doc", &out->doc}, {"cite", &out->cite}};
-    for (int i = 0; i < 3; i++)
-        if (!strcmp(name, text[i].name) && l->kind == STRING)
-            *text[i].to = joined(*l);
+    } text[NFIELD_TEXT] = {{"name", &out->name}, {"doc", &out->doc},       {"cite", &out->cite},
+                           {"use", &out->use},   {"family", &out->family}, {"follows", &out->follows}};
+    for (int i = 0; i < NFIELD_TEXT; i++)
+        if (!strcmp(name, text[i].name) && l->kind == STRING) {
+            out->text_at[i] = at;
+            *text[i].to = joined(*l, &out->text_end[i]);
+        }
     Lexer ahead = *l;
     if (strcmp(name, "args") || !is(l, PUNCT, "{"))
         return;
@@ -135,7 +141,7 @@ static void take_field(Lexer *l, const char *name, Fields *out)    /* the lexer 
 
 void fields_read(Arena *a, const char *text, size_t len, Fields *out)
 {
-    *out = (Fields){.kind = "", .name = "", .doc = "", .cite = ""};
+    *out = (Fields){.kind = "", .name = "", .doc = "", .cite = "", .use = "", .family = "", .follows = ""};
     Lexer l = {.s = text, .end = text + len, .a = a};
     int depth = 0, code = 0;
     bool fresh = false;                        /* after { , or ; where a field's name may follow */
@@ -160,14 +166,29 @@ void fields_read(Arena *a, const char *text, size_t len, Fields *out)
         if (depth == 0)
             return;
         if (fresh && depth == 1 && code == 0 && l.kind == WORD) {
-            const char *name = l.text;
+            const char *name = l.text, *at = l.s - strlen(l.text);
             Lexer ahead = l;
             next(&ahead);
             if (is(&ahead, PUNCT, "=")) {
                 next(&ahead);
-                take_field(&ahead, name, out);
+                take_field(&ahead, name, at, out);
             }
         }
         fresh = depth == 1 && code == 0 && (is(&l, PUNCT, ",") || is(&l, PUNCT, ";"));
     }
+}
+
+const char *fields_own(const char *name, const char *wrapper)
+{
+    size_t n = wrapper ? strlen(wrapper) : 0;
+    return !wrapper ? name : !strncmp(name, wrapper, n) && name[n] == '.' ? name + n + 1 : NULL;
+}
+
+const char *fields_call(Arena *a, const Fields *f)
+{
+    Buf b = {.arena = a};
+    buf_puts(&b, f->name);
+    for (int i = 0; i < f->narg; i++)
+        buf_printf(&b, "%s%s%s", i ? ", " : "(", f->arg[i], i == f->narg - 1 ? ")" : "");
+    return buf_text(&b);
 }

@@ -17,6 +17,7 @@ struct Command {
 };
 extern const Command cli_commands[];                         /* NULL-terminated */
 
+int cmd_show(const Command *self, int argc, char **argv);
 int cmd_list(const Command *self, int argc, char **argv);
 int cmd_check(const Command *self, int argc, char **argv);
 int cmd_try(const Command *self, int argc, char **argv);
@@ -150,10 +151,18 @@ void spec_bytes_text(Buf *b, const Plan *p, int entry);
 int spec_entry(const Plan *p, const char *name);             /* -1: none */
 
 /* ---- spec_fields.c ---- */
-enum { MAX_FIELD_ARGS = 8 };
-/* Fields of a spec's head; "" if absent. */
-typedef struct Fields { const char *kind, *name, *doc, *cite; const char *arg[MAX_FIELD_ARGS]; int narg; } Fields;
+enum { MAX_FIELD_ARGS = 8, NFIELD_TEXT = 6 };
+/* Fields of a spec's head; "" if absent. text_at, text_end: where each text stands, with its name; NULL if absent. */
+typedef struct Fields {
+    const char *kind, *name, *doc, *cite, *use, *family, *follows;
+    const char *text_at[NFIELD_TEXT], *text_end[NFIELD_TEXT];
+    const char *arg[MAX_FIELD_ARGS];
+    int narg;
+} Fields;
 void fields_read(Arena *a, const char *text, size_t len, Fields *out);
+/* The name without the wrapper's prefix; NULL if it belongs to the rule inside, whose names have no prefix. */
+const char *fields_own(const char *name, const char *wrapper);
+const char *fields_call(Arena *a, const Fields *f);          /* "lookahead(k, alpha)", as --with takes it */
 
 /* ---- stream.c ---- */
 double cli_cpu_seconds(void);                                /* CPU time of all threads of this process */

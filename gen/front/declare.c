@@ -9,7 +9,9 @@
 
 const char *const spec_fields[] = {"name",   "cite", "doc",  "hyper",  "options",  "args", "inputs", "state",
                                    "values", "view", "step", "matrix", "products", "rank", "block",
-                                   "gradients", NULL};
+                                   "gradients", "family", "use", "follows", NULL};
+/* Texts for people, which no pass of the compiler reads; the tools read them from the spec's text. */
+static const char *const catalogue_fields[] = {"family", "use", "follows"};
 const char *const spec_names[] = {"p", "g", "t", "numel", "nrows", "ncols", "inner", "every", "when",
                                   "stored", "seed", "step", "shrink", "descend", NULL};
 
@@ -470,6 +472,8 @@ void declare_spec(Trace *t, SpecFile *s, const char *options)
     if (!is_ident(name))
         declare_fail(t, s, "name", "'name' must be an identifier, such as name = \"adamw\"");
     s->name = name;
+    for (size_t i = 0; i < sizeof catalogue_fields / sizeof *catalogue_fields; i++)
+        text_field(t, s, catalogue_fields[i]);           /* refuses what is no string */
     if (s->wrap) {
         make_prefix(t, s);
     } else if (!s->is_fallback) {

@@ -7,6 +7,8 @@
 return wrapper {
   name  = "accumulate",
   cite  = "Ott et al. 2018, arXiv:1806.00187",
+  use   = "When the wanted batch does not fit in memory at once",
+  family = "gradient", follows = "torch.optim.AdamW 2.13.0 with the mean of k gradients",
   doc   = "Adds up the gradients of k steps and lets the rule step once with their mean",
   args  = { "k" },
   options = { k = 4 },

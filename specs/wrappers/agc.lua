@@ -9,6 +9,8 @@ end
 return wrapper {
   name  = "agc",
   cite  = "Brock et al. 2021, arXiv:2102.06171",
+  use   = "For networks without normalisation layers and for large batches",
+  family = "gradient", follows = "timm.utils.adaptive_clip_grad 1.0.31",
   doc   = "Adaptive gradient clipping: each unit's gradient has at most clip_factor of the norm of its weights",
   args  = { "clip_factor" },
   hyper = { clip_factor = { 0.01, min = 0, max = inf }, eps = { 1e-3, above = 0 } },

@@ -8,6 +8,8 @@ end
 return wrapper {
   name  = "ema",
   cite  = "Polyak and Juditsky 1992, SIAM J. Control Optim. 30(4)",
+  use   = "When evaluation should use averaged weights, as for diffusion models",
+  family = "averaging", follows = "torch.optim.swa_utils.AveragedModel 2.13.0",
   doc   = "Keeps an exponential moving average of the weights in ema.avg; entries to_eval and to_train exchange them",
   args  = { "decay" },
   hyper = { decay = { 0.999, min = 0, max = 1 } },

@@ -14,6 +14,8 @@ local function unit() return g / max(slice.norm(g), 1e-37) end
 return wrapper {
   name  = "fira",
   cite  = "Chen et al. 2024, arXiv:2410.01623",
+  use   = "In place of galore when quality matters more than the cost of a full gradient pass",
+  family = "low rank", follows = "xichen-fy/Fira 5c28b13; without apart=true also arXiv:2410.01623, transcribed",
   doc   = "GaLore that also steps what the directions leave of the gradient, " ..
           "with its growth from step to step limited; apart=true is as the authors have it",
   args  = { "directions", "interval", "scale" },

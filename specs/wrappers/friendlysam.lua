@@ -4,6 +4,8 @@
 return wrapper {
   name  = "friendlysam",
   cite  = "Li et al. 2024, arXiv:2403.12350",
+  use   = "In place of sam when the noise of the batch should define the perturbation",
+  family = "sharpness", follows = "pytorch_optimizer.FriendlySAM 4.1.0",
   doc   = "SAM whose perturbation leaves out the mean of earlier gradients; entries perturb and step",
   args  = { "rho", "sigma" },
   hyper = {

@@ -8,6 +8,8 @@ local function unit() return g / max(slice.norm(g), 1e-37) end
 return wrapper {
   name  = "galore",
   cite  = "Zhao et al. 2024, arXiv:2403.03507",
+  use   = "To fit Adam's states of large matrices in memory",
+  family = "low rank", follows = "jiaweizzhao/GaLore 2cc66f8 and the GaLore of xichen-fy/Fira 5c28b13",
   doc   = "Steps the largest directions of each gradient matrix, found anew every few hundred steps, " ..
           "in place of the matrix",
   args  = { "directions", "interval", "scale" },

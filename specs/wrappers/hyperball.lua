@@ -4,6 +4,8 @@
 return wrapper {
   name  = "hyperball",
   cite  = "Wen et al. 2026, arXiv:2606.16899",
+  use   = "When matrices should keep their norm, so that no decay is tuned",
+  family = "step", follows = "KellerJordan/modded-nanogpt f411b3d",
   doc   = "Keeps the norm of each matrix: steps by lr times its norm, then scales back to it",
   state = { radius = zeros "tensor" },
   step  = function() inner() end,

@@ -4,6 +4,8 @@
 return wrapper {
   name  = "looksam",
   cite  = "Liu et al. 2022, arXiv:2203.02714",
+  use   = "In place of sam when two gradients at each step are too expensive",
+  family = "sharpness", follows = "pytorch_optimizer.LookSAM 4.1.0",
   doc   = "SAM with a second gradient at one step in k; entries perturb and step",
   args  = { "rho", "k" },
   hyper = { rho = { 0.1, min = 0 }, alpha = { 0.7, min = 0 }, eps = { 1e-12, min = 0 } },

@@ -4,6 +4,8 @@
 return wrapper {
   name  = "loss_scale",
   cite  = "Micikevicius et al. 2018, arXiv:1710.03740",
+  use   = "When gradients are in f16 and small values would become 0",
+  family = "precision", follows = "torch.amp.GradScaler 2.13.0",
   doc   = "Divides gradients by a loss scale that grows slowly, and halves it instead of stepping if one is not finite",
   args  = { "first" },
   hyper = {

@@ -12,6 +12,8 @@ end
 return wrapper {
   name  = "mechanic",
   cite  = "Cutkosky, Defazio and Mehta 2023, arXiv:2306.00144",
+  use   = "When the rate of a rule is unknown but its schedule is known",
+  family = "no rate", follows = "optax.contrib.mechanize 0.2.8",
   doc   = "Learns the scale of any rule's steps from its gradients",
   args  = { "weight_decay", "s_init" },
   hyper = { weight_decay = { 1e-2, min = 0 }, s_init = { 1e-6, above = 0 }, eps = { 1e-8, above = 0 } },

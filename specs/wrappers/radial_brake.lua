@@ -3,6 +3,8 @@
 return wrapper {
   name  = "radial_brake",
   cite  = "modded-nanogpt, track 3, 2026; NVIDIA Emerging-Optimizers",
+  use   = "With Muon when norms of matrices grow too fast",
+  family = "step", follows = "NVIDIA-NeMo/Emerging-Optimizers fd77292",
   doc   = "Keeps a share of each change of a matrix's norm: by default half of its growth",
   args  = { "outward_scale", "inward_scale" },
   hyper = {

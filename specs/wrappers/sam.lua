@@ -8,6 +8,8 @@
 return wrapper {
   name  = "sam",
   cite  = "Foret et al. 2021, arXiv:2010.01412; adaptive: Kwon et al. 2021, arXiv:2102.11600",
+  use   = "When generalisation is worth two gradients at each step",
+  family = "sharpness", follows = "optax.contrib.sam 0.2.8; adaptive: davda54/sam 3c3afdb",
   doc   = "Steps from the saved weights by the gradient taken rho uphill of them; entries perturb and step",
   args  = { "rho" },
   hyper = { rho = { 0.05, min = 0 }, eps = { 1e-12, min = 0 } },

@@ -5,6 +5,8 @@
 return wrapper {
   name   = "skip",
   cite   = "Micikevicius et al. 2018, arXiv:1710.03740",
+  use    = "When single steps may have NaN or infinite gradients",
+  family = "precision", follows = "torch.optim.AdamW 2.13.0 without the skipped steps",
   doc    = "Leaves parameters, states and the rule's t as they are at a step whose gradients hold a NaN or an infinity",
   state  = { skipped = zeros "tensor" },
   values = { nonfinite = "group" },

@@ -3,6 +3,8 @@
 return wrapper {
   name  = "wsam",
   cite  = "Yue et al. 2023, arXiv:2305.15817",
+  use   = "In place of sam when the weight of the sharpness should be tuned",
+  family = "sharpness", follows = "pytorch_optimizer.WSAM 4.1.0",
   doc   = "SAM with a weight of the sharpness, which is a step of its own; entries perturb and step",
   args  = { "rho", "gamma" },
   hyper = { rho = { 0.05, min = 0 }, gamma = { 0.9, min = 0, below = 1 }, eps = { 1e-12, min = 0 } },

@@ -2,7 +2,9 @@
 # Checks the pages of specs/: `optc check` accepts every ```lua block without a warning. It refuses a block ```lua
 # refused, and its message contains the ```text block that follows. Lines outside of tables and blocks have at most 100
 # columns; links lead to existing files and headings.
-#   OPTC  the command
+# specs/CATALOGUE.md is the output of `optc list --markdown`.
+#   OPTC      the command
+#   UPDATE=1  writes specs/CATALOGUE.md again
 set -u
 passed=0 failed=0
 ok() { passed=$((passed + 1)); }
@@ -10,7 +12,10 @@ bad() { failed=$((failed + 1)); printf '%s\n' "$*" | head -20; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-pages="README COOKBOOK EXAMPLES FACTORS MATRICES"
+pages="README CATALOGUE COOKBOOK EXAMPLES FACTORS MATRICES"
+[ -z "${UPDATE:-}" ] || "$OPTC" list --markdown -o specs/CATALOGUE.md
+"$OPTC" list --markdown > "$work/catalogue" && diff specs/CATALOGUE.md "$work/catalogue" > "$work/diff" && ok ||
+    bad "specs/CATALOGUE.md is not current (UPDATE=1 sh tests/parts/manual.sh writes it): $(cat "$work/diff")"
 [ "$(ls specs/*.md | wc -l)" = "$(echo $pages | wc -w)" ] && ok || bad "specs/ has other pages than $pages"
 
 for name in $pages; do
@@ -26,6 +31,7 @@ for name in $pages; do
     [ -z "$long" ] && ok || bad "$page: over 100 columns: $long"
     for link in $(grep -o '](\([^)]*\))' "$page" | sed 's/](\(.*\))/\1/' | grep -v ://); do
         file=specs/${link%%#*} heading=${link#*#}
+        [ "$file" != specs/ ] || file=$page
         [ -e "$file" ] && ok || bad "$page: $link is not there"
         [ "$heading" = "$link" ] || grep '^#' "$file" | tr 'A-Z ' 'a-z-' | tr -dc 'a-z0-9\n-' | sed 's/^-*//' |
             grep -qx "$heading" && ok || bad "$page: $link names no heading"
@@ -59,6 +65,46 @@ for call in 'polar(g, { x = 1 })' 'power(gram(g), 2, { x = 1 })' 'chol(gram(g), 
     for word in $words; do
         grep -q "[\`{ ]$word\( =\|\`\)" specs/*.md && ok || bad "no page has the option '$word' of $call"
     done
+done
+# optc show: two screens for the longest specs; texts, code, states, cost and wrappers come from the spec and its plan.
+show() { "$OPTC" show "$@" > "$work/said" 2>&1; }
+for name in adamw splus psgd_kron shampoo fira mechanic; do
+    show "$name" && [ "$(wc -l < "$work/said")" -le 60 ] &&
+        ! LC_ALL=C awk '{ gsub(/[\200-\277]/, "") } length > 100' "$work/said" | grep . &&
+        ok || bad "show $name: more than 60 lines, or a line of more than 100 columns"
+done
+has() { grep -qE -- "$1" "$work/said" && ok || bad "show: no line '$1' in $(cat "$work/said")"; }
+show fromage
+has '^  when to use it  For GANs'
+has '^  compared with   jxbz/fromage 4a6593b$'
+has '^  accept it       21 of 27: all but cautious_decay, corrected_decay, hyperball, radial_brake,$'
+has '^  with apart=true none'
+! grep -qE '^ *(name|cite|doc|use|family|follows|hyper) *=|-- ' "$work/said" && ok ||
+    bad "show: texts or comments as code"
+show soap
+has '^  4096x4096 .* TFLOP +403 MB$'             # m, v, and four squares of 4096: 6 * 4096 * 4096 * 4 bytes
+has 'more lines: optc show soap --code$'
+show ema
+has '^  all tensors +4 bytes per element: ema.avg; ema.exchanged: 8 per tensor$'
+has '^  sgd alone +1 +20 '
+has '^  it accepts +all [0-9]+$'
+show soap --code
+cmp -s "$work/said" specs/soap.lua && ok || bad "show --code: not the spec"
+! show cauttious && ok || bad "show of an unknown name succeeds"
+has "unknown rule or wrapper 'cauttious'; did you mean 'cautious'"
+
+# Every spec has the fields that `show` and the catalogue print. `follows` starts with an implementation that a
+# trajectory in tests/specs/refs was made with.
+for spec in specs/*.lua specs/wrappers/*.lua; do
+    name=$(basename "$spec" .lua) from=
+    grep -q '^  use *= "[A-Z]' "$spec" && grep -q '^  family = "[a-z ]*", follows = "' "$spec" && ok ||
+        bad "$spec: no field use, family or follows"
+    from=$(sed -n 's/.* follows = "\([^ ,"]*\).*/\1/p' "$spec")
+    case $spec in
+    specs/wrappers/*) files=$(grep -laE "^with (.*,)?$name([(,].*)?$" tests/specs/refs/*.ref) ;;
+    *) files=$(grep -lax "spec $name" tests/specs/refs/"$name"*.ref) ;;
+    esac
+    [ -n "$files" ] && grep -aqF "$from" $files && ok || bad "$spec: no trajectory of $from"
 done
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

@@ -37,11 +37,21 @@ return optimizer { name = "wild", hyper = { lr = 1 }, doc = "climbs <fast> & far
 END
 small() { "$OPTC" race adamw muon 'sgd+clip(1)' schedulefree_adamw ./wild.lua --tasks matrix,spirals,embedding \
     --steps 22 --trials 4 --seeds 6 "$@"; }
-small --threads 1 -o one.html --json one.json > one.txt
+small --threads 1 -o one.html --json one.json --curves one.jsonl > one.txt
 check test $? = 0
 small --threads 3 -o two.html --json two.json > two.txt
 check page one.json one.html
 check page same one.json two.json
+check page curves one.json one.jsonl
+# the catalogue's page, with the curves that are kept in the repository; they fit in 100 KB
+"$OPTC" list --html --curves "$root/specs/curves.jsonl" -o list.html
+check page catalogue list.html "$root/specs/curves.jsonl" $("$OPTC" list --names)
+check test "$(grep -c '<figure' list.html)" = "$( { "$OPTC" list --names; "$OPTC" list --names --wrappers; } | wc -l)"
+check test "$(wc -c < "$root/specs/curves.jsonl")" -le 100000
+"$OPTC" list --html > plain.html
+check grep -q 'no curve' plain.html
+check test "$("$OPTC" list --html --curves one.json 2>&1)" = \
+    "optc: list: line 1 of 'one.json' is no curve of optc race --curves"
 check grep -q "wild.lua .* 6 " one.txt
 check grep -q "not separable\|beats" one.txt
 expect 0 "wrote again.html" --from one.json -o again.html

@@ -1,5 +1,7 @@
 """Checks what `optc race` wrote: race_page.py JSON HTML compares the page with the numbers, and the verdicts with a
-count of all permutations. race_page.py same A.json B.json compares two races without their times."""
+count of all permutations. race_page.py same A.json B.json compares two races without their times.
+race_page.py curves JSON LINES compares the lines of --curves with the medians of the race. race_page.py catalogue HTML
+LINES NAME… compares the curves on the page of `optc list --html` with these lines; it has one figure for each name."""
 import html.parser
 import itertools
 import json
@@ -152,7 +154,49 @@ def same(a, b):
     assert a == b, "two races with the same seeds differ"
 
 
+def read_lines(path):
+    return [json.loads(line) for line in open(path)]
+
+
+def check_lines(report, lines):
+    report, lines = json.load(open(report)), read_lines(lines)
+    assert [(x["task"], x["rule"]) for x in lines] == [(t["name"], r["name"]) for t in report["tasks"]
+                                                       for r in report["rules"]]
+    for x in lines:
+        task = next(t for t in report["tasks"] if t["name"] == x["task"])
+        result = next(r for r in report["results"] if (r["task"], r["rule"]) == (x["task"], x["rule"]))
+        points = -(-task["steps"] // task["every"]) + 1
+        want = curve_of(result, "median", points)[::x["every"] // task["every"]]
+        assert len(want) == len(x["loss"]) <= 40, (x["rule"], len(want), len(x["loss"]))
+        assert all(abs(a - b) <= 0.006 * abs(a) for a, b in zip(want, x["loss"])), (x, want)
+
+
+def check_catalogue(path, lines, *names):
+    page, lines = Page(), read_lines(lines)
+    page.feed(open(path).read())
+    assert not page.open, page.open
+    text = "".join(page.texts)
+    assert all(name in page.texts for name in names)
+    shown = {a["aria-label"].split()[-1]: [tuple(map(float, p.split(","))) for p in c[0]["points"].split()]
+             for a, c in page.plots}
+    assert set(shown) == {x["rule"] for x in lines} & set(names) and shown
+    low = min(min(x["loss"] + [x["target"]]) for x in lines)
+    high = max(x["loss"][0] for x in lines)
+    for x in lines:
+        assert x["command"] in text
+        points = shown[x["rule"]]
+        assert len(points) == len(x["loss"])
+        for (_, y), loss in zip(points, x["loss"]):
+            share = min(max(math.log(loss / low) / math.log(high / low), 0), 1)
+            assert abs(y - (2 + 60 * (1 - share))) <= 0.06, (x["rule"], y, loss)
+    assert text.count("no curve") == len(names) - len(shown)
+
+
 if sys.argv[1] == "same":
     same(*sys.argv[2:])
+elif sys.argv[1] == "curves":
+    check_lines(*sys.argv[2:])
+elif sys.argv[1] == "catalogue":
+    check_catalogue(*sys.argv[2:])
 else:
     check_page(*sys.argv[1:])

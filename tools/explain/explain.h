@@ -79,5 +79,11 @@ Dims square(int64_t n);                                 /* an approximately squa
 int variant_taken(const Rule *r, const Dims *d);        /* the variant of a tensor of this shape, without tags */
 
 /* ---- explain_summary.c ---- */
+/* What the stages of a variant do: passes over the elements, bytes per element, launches, calls of products and
+ * factors. */
+typedef struct StageCounts { int passes, bytes, launches, calls; } StageCounts;
+StageCounts explain_counts(const Phase *ph, int variant);
+/* "8 bytes per element: m, v; r: 4 per row". wrapper: only the states of this wrapper; NULL: all. */
+const char *explain_states(Arena *a, const Plan *p, int variant, const char *wrapper);
 void explain_summary(const Spec *s, unsigned variants, const DimsList *shapes, int64_t size, const Bandwidth *f);
 #endif

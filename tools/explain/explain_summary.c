@@ -80,11 +80,9 @@ static void put_variants(Arena *a, const Rule *r, unsigned variants)
 }
 
 /* ---- the table ---- */
-typedef struct Counts { int passes, bytes, launches, calls; } Counts;
-
-static Counts count_stages(const Phase *ph, int variant)
+StageCounts explain_counts(const Phase *ph, int variant)
 {
-    Counts c = {0};
+    StageCounts c = {0};
     for (int i = 0; i < ph->nstage; i++) {
         const Stage *st = &ph->stage[i];
         if (!explain_runs(st, variant))
@@ -105,7 +103,7 @@ typedef struct Table {
     bool same;                 /* a row was left out because it equals that of the first phase */
 } Table;
 
-static void put_row(Table *t, const char *what, Counts c, Cost cost)
+static void put_row(Table *t, const char *what, StageCounts c, Cost cost)
 {
     char bytes[32], flops[32], time[32];
     if (t->rows++ >= MOST_ROWS) {
@@ -123,7 +121,7 @@ static void put_row(Table *t, const char *what, Counts c, Cost cost)
 static void put_rows(Table *t, const char *what, const Phase *ph, const Phase *first, int variant, Shape s)
 {
     bool stagger = has_stagger(ph, variant);
-    Counts c = count_stages(ph, variant), was = first ? count_stages(first, variant) : c;
+    StageCounts c = explain_counts(ph, variant), was = first ? explain_counts(first, variant) : c;
     if (first && !stagger && !memcmp(&c, &was, sizeof c) &&
         phase_cost(t->plan, ph, variant, s, t->rates, true).bytes ==
             phase_cost(t->plan, first, variant, s, t->rates, true).bytes) {
@@ -178,15 +176,14 @@ static void put_table(const Plan *p, Arena *a, const DimsList *shapes, int64_t s
 }
 
 /* ---- state and passes ---- */
-static const char *state_text(Arena *a, const Plan *p, const Phase *ph, int v)
+const char *explain_states(Arena *a, const Plan *p, int v, const char *wrapper)
 {
-    (void)ph;
     const Rule *r = p->rule;
     double bytes = 0;
     Buf each = {.arena = a}, rest = {.arena = a};
     for (int i = 0; i < r->nstate; i++) {
         const Mem *m = &p->mem[plan_mem_of_state(p, i)];
-        if (!p->state_used[v * r->nstate + i] || r->state[i].report)
+        if (!p->state_used[v * r->nstate + i] || r->state[i].report || !fields_own(r->state[i].name, wrapper))
             continue;
         if (m->dom == ELEM) {
             bytes += explain_bytes(m->type);
@@ -197,6 +194,12 @@ static const char *state_text(Arena *a, const Plan *p, const Phase *ph, int v)
     }
     return arena_printf(a, "%s bytes per element%s%s", explain_amount(a, bytes), each.len ? buf_text(&each) : "",
                         rest.len ? buf_text(&rest) : "");
+}
+
+static const char *state_text(Arena *a, const Plan *p, const Phase *ph, int v)
+{
+    (void)ph;
+    return explain_states(a, p, v, NULL);
 }
 
 static void put_arrays(Buf *b, const Plan *p, const Access *v, int n, const char *what)

@@ -149,13 +149,18 @@ double race_mann_whitney(const int *rank2, int na, int nb, double sum2);       /
 void race_order(const RaceReport *p, int task, int *rule);
 #define RACE_ALPHA 0.05
 
+/* ---- race_curves.c ---- */
+void race_curves(const RaceReport *p, Buf *b);         /* b must be in an arena */
+
 /* ---- race_json.c, race_read.c ---- */
+void json_field(Buf *b, const char *name, const char *s);
 void race_json(const RaceReport *p, Buf *b);
 /* Reads what race_json or optc.torch.race wrote. Prints the reason of a failure. */
 bool race_read(RaceReport *p, const char *path);
 
 /* ---- race_html.c, race_svg.c ---- */
 void race_html(const RaceReport *p, Buf *b);
+extern const char html_style[];                        /* CSS of the pages, light and dark */
 void html_text(Buf *b, const char *s);                 /* escaped */
 void html_number(Buf *b, double x);                    /* at most four digits; a dash if it is not finite */
 void svg_curves(const RaceReport *p, int task, bool zoom, Buf *b);

@@ -33,7 +33,7 @@ static void seconds_text(Buf *b, double x)
 }
 
 /* Colours after Okabe and Ito 2008, which colour-blind readers can tell apart; later rules repeat them dashed. */
-static const char style[] =
+const char html_style[] =
     ":root{--bg:#fff;--fg:#1b1f24;--dim:#667;--line:#d8dce2;--card:#f6f7f9;--c0:#0072b2;--c1:#d55e00;--c2:#009e73;"
     "--c3:#b0578d;--c4:#8a6d00;--c5:#3a9bd0;--c6:#444;--c7:#a33}\n"
     "@media(prefers-color-scheme:dark){:root{--bg:#14171b;--fg:#e6e8eb;--dim:#9aa3ad;--line:#333a42;--card:#1c2127;"
@@ -241,7 +241,7 @@ void race_html(const RaceReport *p, Buf *b)
     buf_puts(b, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
                 "content=\"width=device-width,initial-scale=1\"><meta name=\"color-scheme\" content=\"light dark\">\n"
                 "<title>optc race</title>\n<style>\n");
-    buf_puts(b, style);
+    buf_puts(b, html_style);
     colours(b, p->nrule);
     buf_puts(b, "</style></head><body>\n<h1>");
     for (int r = 0; r < p->nrule; r++) {

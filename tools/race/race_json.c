@@ -14,7 +14,7 @@ static void string(Buf *b, const char *s)
     buf_puts(b, "\"");
 }
 
-static void field(Buf *b, const char *name, const char *s)
+void json_field(Buf *b, const char *name, const char *s)
 {
     string(b, name);
     buf_puts(b, ": ");
@@ -50,9 +50,9 @@ static void result(const RaceReport *p, int task, int rule, Buf *b)
     const RaceEntry *e = race_entry(p, task, rule);
     RaceSummary s = race_summary(p, task, rule);
     buf_puts(b, "    {");
-    field(b, "task", p->task[task].name);
+    json_field(b, "task", p->task[task].name);
     buf_puts(b, ", ");
-    field(b, "rule", p->rule[rule].name);
+    json_field(b, "rule", p->rule[rule].name);
     buf_printf(b, ", \"best\": %d,\n     \"summary\": {\"runs\": %d, \"reached\": %d, \"diverged\": %d", e->best,
                s.done, s.reached, s.diverged);
     real(b, "median_steps", s.steps);
@@ -92,11 +92,11 @@ static void verdicts(const RaceReport *p, Buf *b)
     for (int t = 0; t < p->ntask; t++)
         for (int i = 0, n = race_verdicts(p, t, v); i < n; i++, first = false) {
             buf_puts(b, first ? "\n    {" : ",\n    {");
-            field(b, "task", p->task[t].name);
+            json_field(b, "task", p->task[t].name);
             buf_puts(b, ", ");
-            field(b, "a", p->rule[v[i].a].name);
+            json_field(b, "a", p->rule[v[i].a].name);
             buf_puts(b, ", ");
-            field(b, "b", p->rule[v[i].b].name);
+            json_field(b, "b", p->rule[v[i].b].name);
             real(b, "p", v[i].p);
             real(b, "adjusted", v[i].adjusted);
             buf_printf(b, ", \"beats\": %s}", truth(v[i].beats));
@@ -107,17 +107,17 @@ static void verdicts(const RaceReport *p, Buf *b)
 static void machine(const RaceReport *p, Buf *b)
 {
     buf_puts(b, "  \"machine\": {\n    ");
-    field(b, "command", p->command);
+    json_field(b, "command", p->command);
     buf_puts(b, ",\n    ");
-    field(b, "device", p->machine);
+    json_field(b, "device", p->machine);
     buf_puts(b, ",\n    ");
-    field(b, "date", p->date);
+    json_field(b, "date", p->date);
     real(b, "seconds", p->seconds);
     real(b, "cpu_seconds", p->cpu_seconds);
     buf_puts(b, ",\n    \"rules\": [");
     for (int r = 0; r < p->nrule; r++) {
         buf_puts(b, r ? ",\n      {" : "\n      {");
-        field(b, "path", p->rule[r].path);
+        json_field(b, "path", p->rule[r].path);
         real(b, "compile_seconds", p->rule[r].compile_seconds);
         buf_puts(b, "}");
     }
@@ -140,7 +140,7 @@ void race_json(const RaceReport *p, Buf *b)
 {
     LocaleMark was = locale_plain();
     buf_puts(b, "{\n  \"format\": \"optc-race 1\",\n  ");
-    field(b, "version", p->version);
+    json_field(b, "version", p->version);
     buf_printf(b, ",\n  \"interrupted\": %s,\n  \"most_trials\": %d,\n  \"schedule\": \"%s\",\n",
                truth(p->interrupted), p->most_trials, p->linear ? "linear" : "constant");
     seeds(b, "seeds", p->seed, p->nseed);
@@ -148,9 +148,9 @@ void race_json(const RaceReport *p, Buf *b)
     buf_puts(b, "  \"tasks\": [");
     for (int t = 0; t < p->ntask; t++) {
         buf_puts(b, t ? ",\n    {" : "\n    {");
-        field(b, "name", p->task[t].name);
+        json_field(b, "name", p->task[t].name);
         buf_puts(b, ", ");
-        field(b, "about", p->task[t].about);
+        json_field(b, "about", p->task[t].about);
         buf_printf(b, ", \"steps\": %d, \"every\": %d", p->task[t].steps, p->task[t].every);
         real(b, "target", p->task[t].target);
         buf_puts(b, "}");
@@ -163,7 +163,7 @@ void race_json(const RaceReport *p, Buf *b)
         buf_puts(b, r ? ",\n    {" : "\n    {");
         for (int i = 0; i < 5; i++) {
             buf_puts(b, i ? ", " : "");
-            field(b, name[i], value[i]);
+            json_field(b, name[i], value[i]);
         }
         buf_puts(b, "}");
     }
