@@ -30,10 +30,10 @@ extern const ProfileHooks *profile_hooks;      /* atomic; NULL: nothing is recor
 #endif
 
 /* x: optc_binding.profile */
-static inline int64_t profile_clock(const ProfileBinding *x) { return x ? x->clock() : 0; }
+static inline __attribute__((unused)) int64_t profile_clock(const ProfileBinding *x) { return x ? x->clock() : 0; }
 
 /* Task i ran from `begin` until now. Returns now: the begin of the next task of this thread. */
-static inline int64_t profile_task(ProfileBinding *x, int i, int64_t begin)
+static inline __attribute__((unused)) int64_t profile_task(ProfileBinding *x, int i, int64_t begin)
 {
     if (!x)
         return 0;
@@ -42,7 +42,7 @@ static inline int64_t profile_task(ProfileBinding *x, int i, int64_t begin)
 }
 
 /* All threads have finished task i, which the calling thread has marked. */
-static inline void profile_joined(ProfileBinding *x, int i)
+static inline __attribute__((unused)) void profile_joined(ProfileBinding *x, int i)
 {
     if (x)
         x->mark[i].end = x->clock();
