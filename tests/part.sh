@@ -83,7 +83,7 @@ sanitizers() {
     # A fork takes 9 ms under the address sanitizer, and the leak check runs at every exit. So a suite is one process
     # (CK_FORK=no), except those whose tests need a process of their own. Tests of the suites in `leaky` do not free all
     # they allocate themselves.
-    forked="large thread_barrier hostile cuda compile_workers checkpoint_files"
+    forked="large thread_barrier hostile cuda compile_workers checkpoint_files profile"
     leaky="wrappers blocks"
     echo "leak:libomp.so" > "$BUILD/san/leaks"         # LLVM's OpenMP keeps its threads' memory until the end
     export LSAN_OPTIONS="suppressions=$PWD/$BUILD/san/leaks:print_suppressions=0"
