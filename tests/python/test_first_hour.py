@@ -1,7 +1,9 @@
 """The first hour of a new user: missing settings, wrong arguments, forgotten calls."""
 import copy
 import pathlib
+import pickle
 import tempfile
+import types
 import unittest
 import warnings
 
@@ -12,6 +14,7 @@ import optc
 import optc.torch
 from case import X, Y, Case, grads, model, train
 from optc.torch._functions import judged
+from optc.torch._rest_rate import Rates
 
 
 class Settings(Case):
@@ -85,6 +88,73 @@ class Settings(Case):
             again.load_state_dict(opt.state_dict())
             for lr, rest in rates(cosine, n=2, opt=again)[1]:
                 self.assertAlmostEqual(rest, 0.2 * lr, 15)
+
+    def test_added_group_keeps_the_ratio(self):
+        """A change of lr by a scheduler that no step has seen is no new ratio when a group is added."""
+        opt = optc.torch.Muon([torch.nn.Parameter(torch.ones(2, 2))], lr=0.02, adamw_lr=0.002)
+        moves = lrs.LambdaLR(opt, lambda t: min(1, 0.1 + 0.45 * t))
+        opt.add_param_group({"params": [torch.nn.Parameter(torch.ones(3, 3))]})
+        with self.assertRaises(ValueError):
+            opt.add_param_group({"params": [torch.nn.Parameter(torch.ones(3).to_sparse())]})
+        opt.add_param_group({"params": [torch.nn.Parameter(torch.ones(3))], "lr": 0.1, "adamw.lr": 0.05})
+        moves.base_lrs += [0.02, 0.1]                  # torch's schedulers do not see added groups
+        moves.lr_lambdas *= 3
+        for g, lr in zip(opt.param_groups, moves.base_lrs):
+            g["initial_lr"] = lr
+        for share in (0.1, 0.55, 1.0):
+            grads([p for g in opt.param_groups for p in g["params"]])
+            opt.step()
+            self.assertAlmostEqual(opt.param_groups[0]["adamw.lr"], 0.002 * share, 15)
+            moves.step()
+        opt.step()
+        self.assertEqual([g["adamw.lr"] for g in opt.param_groups[1:]], [0.002, 0.05])
+
+    def test_equal_rate_that_is_set_stays(self):
+        """A rate set before every step is the one that steps use, also if it equals the last one."""
+        opt, rate = optc.torch.Muon(model(), lr=0.02, adamw_lr=0.002), 0.002
+        for copied in (lambda x: x, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))):
+            opt = copied(opt)
+            moves = lrs.StepLR(opt, 1, 0.9)
+            for k in range(3):
+                opt.param_groups[0]["adamw.lr"] = rate
+                grads(opt.param_groups[0]["params"])
+                opt.step()
+                self.assertEqual(opt.param_groups[0]["adamw.lr"], 0.002)
+                moves.step()
+        opt.step()
+        self.assertAlmostEqual(opt.param_groups[0]["adamw.lr"], 0.9 * 0.002, 15)
+
+    def test_tensor_rates_are_followed(self):
+        for rate in (0.5, torch.tensor(0.5)):
+            opt = optc.torch.Muon(model(), lr=torch.tensor(0.25), adamw_lr=rate)
+            group, moves = opt.param_groups[0], lrs.StepLR(opt, 1, 0.5)
+            for share in (1, 0.5, 0.25):
+                grads(group["params"])
+                opt.step()
+                self.assertEqual((float(group["lr"]), float(group["adamw.lr"])), (0.25 * share, 0.5 * share))
+                moves.step()
+            if isinstance(rate, torch.Tensor):         # set by the caller, to the value it has
+                group["adamw.lr"].fill_(0.125)
+                opt.step()
+                self.assertEqual(float(group["adamw.lr"]), 0.125)
+
+    def test_rates_on_a_device_are_not_followed(self):
+        """One warning if a scheduler changes lr there: the host does not wait for it. meta stands for a GPU."""
+        for rates in ({"lr": torch.tensor(0.1, device="meta"), "adamw.lr": 0.5},
+                      {"lr": 0.1, "adamw.lr": torch.tensor(0.5, device="meta")}):
+            opt = types.SimpleNamespace(_rule=types.SimpleNamespace(rest="adamw"), param_groups=[dict(rates)])
+            for on, scheduler, many in ((True, False, 0), (True, True, 1), (False, True, 0)):
+                found = Rates(opt, on)
+                if scheduler:
+                    opt.param_groups[0]["initial_lr"] = 0.1
+                with warnings.catch_warnings(record=True) as seen:
+                    warnings.simplefilter("always")
+                    found.follow(opt)
+                    found.follow(opt)
+                self.assertEqual([("meta" in str(w.message), "adamw.lr" in str(w.message)) for w in seen],
+                                 [(True, True)] * many)
+                self.assertEqual({k: opt.param_groups[0][k] for k in rates}, rates)
+                opt.param_groups[0].pop("initial_lr", None)
 
     def test_files_of_other_rules(self):
         """Told once; wrappers that are new to a run, and torch's own files, are no other rule."""

@@ -67,7 +67,7 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
                  stages of a pipeline. All of them step together. Their DTensors step on their own meshes, not on the
                  root
     follow_lr    schedulers also move the rate of the rule for other parameters than matrices (adamw.lr of Muon), which
-                 keeps its ratio to lr. False: they leave it
+                 keeps its ratio to lr. False: they leave it. Rates that are tensors on a GPU are not moved
     All other arguments are hyperparameters or options of the spec. Hyperparameters are in `param_groups` and may
     change at every step. A wrapper's have its prefix: "clip.max_norm".
     """
@@ -129,11 +129,11 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
         if self._made:                                 # the constructor checks its own groups
             try:
                 self._check_group(self.param_groups[-1])
-                self._rates.note(self)
                 self._sort_all()
             except BaseException:
                 self.param_groups.pop()
                 raise
+            self._rates.follow(self)                   # a scheduler's change of the other groups may be pending
 
     def _read_group(self, group):
         """Puts a new group's values under the keys of groups, in place, and refuses wrong ones. torch's constructor
@@ -527,6 +527,7 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
         self._unbound()
         self._module, self._made, self._sort, self._split = None, True, None, None
         self._rates = state.get("_rates") or Rates(self, True)         # pickles of older versions lack it
+        self._rates.adopt(self)
         self._process_group = self._group = None
         self._scaled, self._checking, self._loss = None, False, None
         ids = [id(p) for g in self.param_groups for p in g["params"]]
