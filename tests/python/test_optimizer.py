@@ -3,6 +3,7 @@ import copy
 import gc
 import pickle
 import warnings
+from unittest import mock
 
 import torch
 from torch.optim import lr_scheduler as lrs
@@ -480,6 +481,22 @@ class Loop(Case):
         self.assertEqual(counts, [2, 1, 1, 2, 1, 1, 2, 1])
         away = sum(((p - q) ** 2).sum() for p, q in zip(*calls[:2])).sqrt().item()
         self.assertAlmostEqual(away, 0.05, places=5)
+
+    def test_count_of_steps_is_read_for_periods_only(self):
+        """Reading it waits for a GPU, and fails in a capture: only lists with `every` need it."""
+        for wrapper, reads in ("sam", 0), ("looksam(0.05,2)", 3), ("looksam(0.05,1)", 0):
+            p = torch.ones(2, requires_grad=True)
+            opt = optc.torch.Optimizer([p], "sgd+" + wrapper, lr=0.05)
+
+            def closure():
+                opt.zero_grad()
+                loss = (p ** 2).sum()
+                loss.backward()
+                return loss
+            with mock.patch.object(optc.Binding, "get_t", autospec=True, side_effect=optc.Binding.get_t) as read:
+                for _ in range(3):
+                    opt.step(closure)
+            self.assertEqual(read.call_count, reads, wrapper)
 
     def test_first_gradient_not_finite(self):
         """If the first gradient of a step is not finite, the step is the rule's own, and so are later ones."""

@@ -302,8 +302,7 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
         """Runs the entries of this step; the closure was called for the first one."""
         with torch.inference_mode(False) if torch.is_inference_mode_enabled() else nothing:
             self._ready()                              # the count of steps is known once tensors are bound
-        steps, rule = max(((b.binding.get_t(), b.rule) for b in self._bounds), key=lambda x: x[0], default=(0, None))
-        first, *others = rule.gradients(steps + 1) if rule else ["step"]
+        first, *others = self._next_entries()
         try:
             self.run(first)
             for entry in others:

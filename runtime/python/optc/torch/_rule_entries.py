@@ -33,6 +33,16 @@ class RuleEntries:
         """The rule's entries: "step" and others."""
         return list(self._rule.entries)
 
+    def _next_entries(self):
+        """The entries of the next step. The count of steps is read only if they depend on it (`every` in the spec's
+        list): after a capture reading it waits for the device, and during one it fails."""
+        lists = [b.rule.gradients() for b in self._bounds] or [["step"]]
+        # An entry with a period of 2 or more is missing in the list of step 1 or of step 2.
+        if all(each == lists[0] == b.rule.gradients(1) == b.rule.gradients(2) for each, b in zip(lists, self._bounds)):
+            return lists[0]
+        steps, rule = max(((b.binding.get_t(), b.rule) for b in self._bounds), key=lambda x: x[0])
+        return rule.gradients(steps + 1)
+
     def __getattr__(self, name):
         made = self.__dict__.get("_made")
         entry = MODES.get(name, name)                  # eval(), train(): the names of schedule-free rules' authors
