@@ -81,9 +81,63 @@ class Race(unittest.TestCase):
         subprocess.run([sys.executable, os.path.join(HERE, "race_page.py"), self.at("race.json"),
                         self.at("race.html")], check=True, stdout=subprocess.DEVNULL)
 
+    def test_limits_are_checked_before_training(self):
+        """A report that the optc command refuses would be lost after hours of training."""
+        calls = []
+
+        def untouched(seed, step):
+            calls.append(step)
+            return data(seed, step)
+        nan = lambda seed, step: tuple(x * float("nan") for x in untouched(seed, step))     # noqa: E731
+        os.mkdir(self.at("folder"))
+        with open(self.at("old.html"), "w") as f:
+            f.write("old")
+        for data_fn, error, given in (
+                (untouched, "first_seed=-1", {"first_seed": -1}), (untouched, "first_seed", {"first_seed": 2 * 10**9}),
+                (untouched, "1 to 16 rules", {"rules": ["adamw+clip(%d)" % k for k in range(1, 18)]}),
+                (untouched, "steps=100001", {"steps": 100001}), (untouched, "every=100001", {"every": 100001}),
+                (untouched, "every=0", {"every": 0}), (untouched, "every=1", {"steps": 99999, "every": 1, "seeds": 64,
+                                                                             "rules": ["adamw", "sgd"]}),
+                (untouched, "name=3", {"name": 3}), (nan, "loss of the untrained model is nan with seed 1", {}),
+                (untouched, "out=.*No such", {"out": self.at("none/race.html")}),
+                (untouched, "json=.*Is a dir", {"out": self.at("old.html"), "json": self.at("folder")})):
+            del calls[:]
+            with self.assertRaisesRegex((ValueError, OSError), error):
+                optc.torch.race(Net, data_fn, given.pop("rules", ["adamw"]), **{
+                    "steps": 4, "device": "cpu", "verbose": False, "out": None, **given})
+            self.assertEqual(calls, [0] if data_fn is nan else [])
+        with open(self.at("old.html")) as f:
+            self.assertEqual(f.read(), "old")
+        self.assertEqual(sorted(os.listdir(self.folder)), ["folder", "old.html"])
+
+    def test_start_that_is_not_finite_diverges(self):
+        def holes(seed, step):
+            return tuple(x * float("nan") if seed == 2 else x for x in data(seed, step))
+        report = optc.torch.race(Net, holes, ["adamw"], steps=2, trials=1, seeds=6, device="cpu", verbose=False,
+                                 out=self.at("race.html"), json=self.at("race.json"))
+        self.assertEqual([r["diverged"] for r in report["results"][0]["runs"]], [False, True] + 4 * [False])
+        subprocess.run([sys.executable, os.path.join(HERE, "race_page.py"), self.at("race.json"),
+                        self.at("race.html")], check=True, stdout=subprocess.DEVNULL)
+
+    def test_page_that_fails_leaves_the_numbers(self):
+        def removed(seed, step):
+            if seed == 6 and os.path.exists(self.at("gone")):          # after the check
+                os.rmdir(self.at("gone"))
+            return data(seed, step)
+        for out, folder in ((self.at("gone/race.html"), tempfile.gettempdir()), (self.at("race.html"), self.folder)):
+            os.mkdir(self.at("gone"))
+            with self.assertRaisesRegex(RuntimeError, "(?s)could not be written: .*; its numbers are in ") as e:
+                optc.torch.race(Net, removed, ["adamw"], steps=1, trials=1, seeds=6, device="cpu", verbose=False,
+                                out=out, json=self.at("gone/race.json"))
+            path = str(e.exception).split(" are in ")[1]
+            self.addCleanup(os.remove, path)
+            self.assertEqual(os.path.dirname(path), folder)
+            with open(path) as f:
+                self.assertEqual(len(json.load(f)["results"][0]["runs"]), 6)
+
     def test_refusals(self):
-        for given, said in (({"seeds": 3}, "6 to 64 seeds"), ({"target": float("nan")}, "finite"),
-                            ({"schedule": "cosine"}, "linear"), ({"rules": []}, "name one or more"),
+        for given, said in (({"seeds": 3}, "whole number from 6 to 64"), ({"target": float("nan")}, "finite"),
+                            ({"schedule": "cosine"}, "linear"), ({"rules": []}, "name 1 to 16"),
                             ({"rules": ["adamw", "adamw"]}, "once"), ({"rules": ["sophia"]}, "update_hessian")):
             with self.assertRaisesRegex(ValueError, said):
                 self.race(given.pop("rules", ["adamw"]), **given)

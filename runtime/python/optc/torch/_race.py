@@ -18,6 +18,8 @@ from .. import _lib
 from ._optimizer import Optimizer
 
 LEAST_SEEDS, TUNING, FAR = 6, 2, 1000000               # tuning seeds start at first_seed + FAR
+# Limits of `optc race --from`, which makes the page (tools/race/race.h, race_read.c).
+MOST_SEEDS, MOST_RULES, MOST_TRIALS, MOST_STEPS, MOST_SEED, MOST_LOSSES = 64, 16, 64, 100000, 2000000000, 10000000
 FIRST_STRIDE, LEAST_STRIDE, DECAY_TRIALS = 3.0, 0.1, 2     # of the search: log2 of the factors of rates
 ENTRIES = {"step", "to_eval", "to_train", "perturb"}
 
@@ -44,18 +46,12 @@ def race(model_fn, data_fn, rules, *, loss_fn=None, steps=200, every=None, targe
     if program is None:
         raise RuntimeError("the optc program was not found in the package or in the build tree: run make")
     rules = list(rules)
-    if not rules or len(set(rules)) < len(rules):
-        raise ValueError("rules=%r: name one or more rules, each of them once" % (rules,))
-    if not LEAST_SEEDS <= seeds <= 64:
-        raise ValueError("seeds=%r: a race has 6 to 64 seeds; fewer rarely separate two rules" % (seeds,))
-    if schedule not in ("linear", "constant"):
-        raise ValueError("schedule=%r: it must be 'linear' or 'constant'" % (schedule,))
-    if target is not None and not math.isfinite(target):
-        raise ValueError("target=%r: it must be a finite number" % (target,))
-    if steps < 1 or not 1 <= trials <= 64:
-        raise ValueError("steps=%r, trials=%r: steps must be at least 1, trials 1 to 64" % (steps, trials))
+    every = max(1, steps // 40) if every is None and isinstance(steps, int) else every
+    target = None if target is None else float(target)
+    _check(rules, steps, every, target, seeds, first_seed, trials, schedule, name)
+    for what, path in (("out", out), ("json", json)):
+        _check_writable(what, path)
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    every = every or max(1, steps // 40)
     made = _Race(model_fn, data_fn, loss_fn or _call_model, steps, every, schedule, device, verbose)
     report = made.report(rules, target, list(range(first_seed, first_seed + seeds)), trials, name,
                          list(range(first_seed + FAR, first_seed + FAR + TUNING)))
@@ -67,18 +63,72 @@ def _call_model(model, batch):
     return model(*batch)
 
 
+def _check(rules, steps, every, target, seeds, first_seed, trials, schedule, name):
+    """Refuses what the page's maker would refuse after the training."""
+    if not 1 <= len(rules) <= MOST_RULES or len(set(rules)) < len(rules):
+        raise ValueError("rules=%r: name 1 to %d rules, each of them once" % (rules, MOST_RULES))
+    for what, value, least, most, why in (
+            ("seeds", seeds, LEAST_SEEDS, MOST_SEEDS, "; fewer rarely separate two rules"),
+            ("steps", steps, 1, MOST_STEPS, ""), ("every", every, 1, MOST_STEPS, ""),
+            ("trials", trials, 1, MOST_TRIALS, ""),
+            ("first_seed", first_seed, 0, MOST_SEED - (seeds if isinstance(seeds, int) else 0), "")):
+        if not isinstance(value, int) or not least <= value <= most:
+            raise ValueError("%s=%r: a race has a whole number from %d to %d%s" % (what, value, least, most, why))
+    losses = len(rules) * seeds * (steps // every + 2)
+    if losses > MOST_LOSSES:
+        raise ValueError("every=%r: the report would have %d losses, and may have %d; evaluate less often"
+                         % (every, losses, MOST_LOSSES))
+    if schedule not in ("linear", "constant"):
+        raise ValueError("schedule=%r: it must be 'linear' or 'constant'" % (schedule,))
+    if target is not None and not math.isfinite(target):
+        raise ValueError("target=%r: it must be a finite number" % (target,))
+    if not isinstance(name, str):
+        raise ValueError("name=%r: it must be a str" % (name,))
+
+
+def _check_writable(what, path):
+    """Raises OSError if a file of the report cannot be written. An existing file is not changed."""
+    if path is None:
+        return
+    there = os.path.exists(path)
+    try:
+        with open(path, "ab"):
+            pass
+    except OSError as e:
+        raise type(e)(e.errno, "%s=%r cannot be written: %s" % (what, path, e.strerror)) from None
+    if not there:
+        os.remove(path)
+
+
 def _render(program, report, out, json, verbose):
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "race.json")
-        with open(path, "w") as f:
-            _json.dump(report, f)
-        page = out or os.path.join(folder, "race.html")
-        done = subprocess.run([program, "race", "--from", path, "-o", page] + (["--json", json] if json else []),
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        if done.returncode:
-            raise RuntimeError("the report could not be written: %s" % done.stderr.strip())
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "race.json")
+            with open(path, "w") as f:
+                _json.dump(report, f)
+            page = out or os.path.join(folder, "race.html")
+            done = subprocess.run([program, "race", "--from", path, "-o", page] + (["--json", json] if json else []),
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        told = done.stderr.strip() if done.returncode else None
+    except (OSError, TypeError, ValueError) as e:      # the last two: of a value that JSON lacks
+        told = str(e)
+    if told is not None:
+        raise RuntimeError("the report could not be written: %s; %s" % (told, _saved(report, out or json)))
     if verbose:
         print(done.stdout, end="")
+
+
+def _saved(report, beside):
+    """Saves the report of a race whose page failed in a new file, and returns where it is."""
+    for folder in (os.path.dirname(os.path.abspath(beside)) if beside else None, None):
+        try:
+            number, path = tempfile.mkstemp(prefix="race-", suffix=".json", dir=folder)
+            with open(number, "w") as f:
+                _json.dump(report, f, default=repr)
+            return "its numbers are in %s" % path
+        except OSError:
+            pass
+    return "its numbers could not be saved"
 
 
 class _Rule:
@@ -145,9 +195,10 @@ class _Race:
             for k in rule.decays if decay is not None else ():
                 group[k] = decay
         with torch.no_grad():
-            losses, times = [float(self.loss_fn(model, held))], [0.0]
-        spent, diverged, first = 0.0, False, losses[0]
-        for step in range(1, self.steps + 1):
+            first = float(self.loss_fn(model, held))
+        diverged, spent = not math.isfinite(first), 0.0
+        losses, times = ([], []) if diverged else ([first], [0.0])
+        for step in range(1, 1 if diverged else self.steps + 1):
             batch, began = self._batch(seed, step), time.perf_counter()
             share = 1 - (step - 1) / self.steps if self.linear and not rule.averages else 1.0
             for group in opt.param_groups:
@@ -179,6 +230,13 @@ class _Race:
         run["reached"] = 0 if at is None else min(at * self.every, self.steps)
         run["target"] = run["times"][at] if at else 0.0
         return run
+
+    def _check_first_loss(self, seed):
+        with torch.no_grad():
+            first = float(self.loss_fn(self._model(seed), self._batch(seed, 0)))
+        if not math.isfinite(first):
+            raise ValueError("race: the loss of the untrained model is %r with seed %d; check model_fn, data_fn and "
+                             "loss_fn" % (first, seed))
 
     def trial(self, rule, seeds, shift, decay, target):
         t = {"rate": rule.rate(2.0 ** shift), "factor": 2.0 ** shift, "decay": decay, "shift": shift,
@@ -222,6 +280,7 @@ class _Race:
     def report(self, names, target, seeds, most, title, tuning):
         began, cpu, interrupted = time.perf_counter(), time.process_time(), False
         made = [_Rule(n, self._model(seeds[0])) for n in names]
+        self._check_first_loss(seeds[0])
         trials, runs = [[] for _ in made], [[] for _ in made]
         try:
             for rule, mine in zip(made, trials):
