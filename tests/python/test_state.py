@@ -109,6 +109,34 @@ class Edits(Case):
             oa.step(), ob.step()
         self.same(a, oa, b, ob, AT[kind], (kind, what))
 
+    def test_asgd_without_mu(self):
+        """Files and pickles of earlier versions lack asgd's `mu`, which follows from the steps and t0."""
+        for rule in "asgd", "asgd+ema(0.5)":
+            opt = optc.torch.Optimizer(ps := lists(), rule, lr=0.1, t0=1.0)
+            for _ in range(4):
+                grads(ps)
+                opt.step()
+            saved = copy.deepcopy(opt.state_dict())
+            mu = [float(own.pop("mu")) for own in saved["state"].values()]
+            self.assertEqual({round(x, 6) for x in mu}, {round(1 / 3, 6)})
+            pickled, qs = copy.deepcopy(opt), [p.detach().clone().requires_grad_() for p in ps]
+            for own in pickled.state.values():
+                del own["mu"]
+            loaded = optc.torch.Optimizer(qs, rule, lr=0.5)
+            loaded.load_state_dict(saved)
+            for other in pickled, loaded:
+                grads(ps)
+                there = other.param_groups[0]["params"]
+                for p, q in zip(ps, there):
+                    q.grad = p.grad.clone()
+                other.step()
+            opt.step()
+            for other in pickled, loaded:
+                for p, q in zip(ps, other.param_groups[0]["params"]):
+                    self.assertTrue(torch.equal(p, q), rule)
+                    for key, value in opt.state[p].items():
+                        self.assertTrue(torch.equal(value, other.state[q][key]), (rule, key))
+
     def test_edits(self):
         for kind in AT:
             for what, edit in EDITS:

@@ -160,6 +160,16 @@ def check_value(value, shape, key, name, view=None, coded=False):
 ADDED = ("ema.exchanged",)                             # states that files of earlier versions lack; they start at 0
 
 
+def completed(opt, own, kept, count, p):
+    """An entry with the state `mu` of asgd, which files of earlier versions lack: it follows from the steps and t0.
+    kept: the rule's states. p: a parameter of its group, or the group."""
+    if opt._rule.spec != "asgd" or not count or "mu" not in kept or own.get("mu") is not None or \
+            any(own.get(k) is None for k in ("ax", "eta")):
+        return own
+    group = p if isinstance(p, dict) else next(g for g in opt.param_groups if any(q is p for q in g["params"]))
+    return {**own, "mu": torch.tensor(1 / max(1.0, count - number(group["t0"])), dtype=torch.float64, device="cpu")}
+
+
 def check_missing(opt, own, keys, name, loaded=True):
     """Refuses an entry that lacks some of the rule's states. keys: those it must have. States of wrappers that are new
     to a run start again, and so do states if everything loaded belongs to another rule."""
@@ -190,6 +200,7 @@ def plan(opt, b, numbers, before=None):
         if not any(k in own for k in ("step", *views)):
             continue                                   # entries of other code
         count = step_of(own, name, opt._rule.spec in STEPLESS)
+        own = completed(opt, own, views, count, p)
         old, k = (before or {}).get(id(p), (None, 0))
         keys = [n for n in views if n not in b.grouped and n not in b.follows
                 and (old is None or n in old.live(k) or n in old.owned(k)) and n not in b.scales(i)]
@@ -302,6 +313,7 @@ def check_file(opt, saved, groups):
             own = saved[key] = _codes.translated(own, kept)
             name = "%s (number %s of the file)" % (name, key)
             count = step_of(own, name, opt._rule.spec in STEPLESS)
+            own = saved[key] = completed(opt, own, kept, count, {**mine, **given})
             if count and whole and opt._rule.row != "sgd":
                 check_missing(opt, own, kept, name)
             for n, domain in kept.items():
