@@ -1,5 +1,7 @@
 -- As SOAP of NVIDIA's Emerging-Optimizers fd77292 with use_kl_shampoo: the factors are those of KL-Shampoo, the basis
 -- turns at every step by one power iteration. rekls computes it anew at every step.
+-- Directions are sorted at every step and v is not permuted, unlike in soap: so does their code, although the docstring
+-- of update_eigenbasis_and_exp_avgs says that exp_avg_sq is permuted.
 -- limit: they have none, but a square of the size of a vocabulary fits on no GPU; AdamW steps such matrices.
 -- products: f32. Rounding errors in the factors rotate the basis.
 -- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond it the last basis

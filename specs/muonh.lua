@@ -1,6 +1,6 @@
 -- As MuonHyperball of NVIDIA's Emerging-Optimizers fd77292. radius = 0: the norm of each matrix at its first step; they
 -- require one radius for all. Their scale of the update has no effect and is left out. Weight decay is in their class
--- too; the paper has none. coefficients: theirs are "quintic".
+-- too; the paper has none. coefficients: their default is "quintic", here it is "jordan".
 -- products: f16, as in muon.
 return optimizer {
   name  = "muonh",

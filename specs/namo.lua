@@ -1,6 +1,6 @@
 -- As AdaptiveMuon of NVIDIA's Emerging-Optimizers fd77292 with moment2_method namo; adamuon and normuon are rules of
--- their own here. The paper has bias corrections that their code leaves out. coefficients: theirs are "quintic"; here
--- the sets of `polar`.
+-- their own here. The paper has bias corrections that their code leaves out.
+-- coefficients: "quintic" is their default, and "jordan" is their "simple".
 -- products: f16, as in muon.
 return optimizer {
   name  = "namo",
@@ -12,7 +12,9 @@ return optimizer {
     lr = { 3e-4, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, beta2 = { 0.95, min = 0, below = 1 },
     eps = { 1e-8, above = 0 }, weight_decay = { 0.01, min = 0 }, extra_scale_factor = { 1, min = 0 },
   },
-  options = { nesterov = false, steps = 0, coefficients = { "jordan", "polar_express", "cans", "turbo" } },
+  options = {
+    nesterov = false, steps = 0, coefficients = { "quintic", "jordan", "polar_express", "cans", "turbo" },
+  },
   products = "f16",
   state = { m = zeros, v = zeros "slice" },
   step  = rule "adamw",

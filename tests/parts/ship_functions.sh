@@ -24,7 +24,8 @@ fi
 # All functions, as C++ too, and on the emulated GPU: with OPTC_ALL=1. Otherwise a part of them on the CPU.
 if [ -z "${OPTC_ALL:-}" ]; then
     "$optc" ship sgd --functions eigh,linear -o "$work/pf" > "$work/log"
-    devices=cpu some=some
+    # products are part of every package with functions
+    devices=cpu some="eigh multiply chain kron kron_apply sample_norms clipped_sum kfac_factors"
 else
     . tests/parts/emulated.sh
     unset OPTC_NO_CUDA OPTC_NO_NVRTC 2> /dev/null || true

@@ -326,8 +326,8 @@ def configs(api, clones):
         return make
     both("namo", "namo", source, namo(), dict(beta2=0.6, weight_decay=0.0), **muon, beta2=0.9, eps=1e-3,
          extra_scale_factor=0.2)
-    matrices("namo_nesterov", "namo", source, namo(nesterov=True), "nesterov=true", native=False, **muon, beta2=0.9,
-             eps=1e-3, extra_scale_factor=0.2)
+    matrices("namo_nesterov", "namo", source, namo(nesterov=True, coefficient_type="simple"),
+             "nesterov=true,coefficients=jordan", native=False, **muon, beta2=0.9, eps=1e-3, extra_scale_factor=0.2)
 
     # ---- bases ----
     def moso(**more):
@@ -420,7 +420,7 @@ def configs(api, clones):
         def make(ps, h):
             path = f"Emerging-Optimizers/emerging_optimizers/weight_update_hooks/{hook[0]}.py"
             return nvidia(clones, "Muon")(ps, h.lr, h.momentum, h.weight_decay, nesterov=True,
-                                          scale_mode="shape_scaling",
+                                          scale_mode="shape_scaling", coefficient_type="simple",
                                           weight_update_hook=getattr(in_float64(clones, path), hook[1])(**given))
         return make
     source = NVIDIA + " and torch.optim.AdamW; in float64"

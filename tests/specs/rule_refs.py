@@ -58,7 +58,8 @@ def nvidia(clones, name):
     import emerging_optimizers
     emerging_optimizers.registry = stub
     import emerging_optimizers.orthogonalized_optimizers as family
-    family.muon_utils.newton_schulz = lambda x, steps, coefficient_type, **unused: polar(x, steps)
+    family.muon_utils.newton_schulz = lambda x, steps, coefficient_type, **unused: polar(
+        x, steps, family.muon_utils._COEFFICIENT_SETS[coefficient_type])
     folder = "Emerging-Optimizers/emerging_optimizers/"
     ball = load_f64(clones, folder + "orthogonalized_optimizers/muon_hyperball.py")
     ball.HyperballHook = load_f64(clones, folder + "weight_update_hooks/hyperball.py").HyperballHook
@@ -475,14 +476,15 @@ def configs(api, clones):
         config(name, "spel", "NVIDIA-NeMo/Emerging-Optimizers fd77292; iteration in float64", shapes=MATRICES,
                options="nesterov=true" if nesterov else "", native=not nesterov, **muon, **adamw,
                run=run_matrix(api, lambda ps, h, nesterov=nesterov: nvidia(clones, "Spel")(
-                   ps, h.lr, h.momentum, h.weight_decay, nesterov=nesterov), make_rest))
+                   ps, h.lr, h.momentum, h.weight_decay, nesterov=nesterov, coefficient_type="simple"), make_rest))
 
     class Hyperballs:
         """One optimizer for each matrix, since each has its own radius."""
 
         def __init__(self, params, h, nesterov):
             self.opts = [nvidia(clones, "MuonHyperball")(
-                [p], h.lr, h.momentum, h.weight_decay, nesterov=nesterov, hyperball_radius=float(p.detach().norm()))
+                [p], h.lr, h.momentum, h.weight_decay, nesterov=nesterov, coefficient_type="simple",
+                hyperball_radius=float(p.detach().norm()))
                 for p in params]
             self.param_groups = [g for o in self.opts for g in o.param_groups]
 

@@ -1,5 +1,6 @@
 /* topk, take and put against loops in C: which rows and columns are chosen, ties, NaN, how many of them, and that the
  * chosen ones alone change. Also equal bits for any number of threads, and the evaluator's bounds. */
+#include "gen/abi/program.h"
 #include "tests/harness/help.h"
 
 #include <math.h>
@@ -148,6 +149,17 @@ START_TEST(not_a_number)
 }
 END_TEST
 
+/* A share is rounded up after the product was rounded to f64, as by Dion2's math.ceil: 0.07 * 100 is above 7. */
+START_TEST(share_rounded)
+{
+    static const struct { double share; int64_t rows, want; } x[] = {{0.07, 100, 8}, {0.25, 100, 25}, {0.29, 100, 29},
+                                                                     {0.001, 5, 1}, {1, 7, 7}};
+    for (int i = 0; i < 5; i++)
+        ck_assert_int_eq(rank_length(0, (RankShare){.share = x[i].share, .of = AXIS_ROWS}, (Shape){.rows = x[i].rows}),
+                         x[i].want);
+}
+END_TEST
+
 Suite *row_select_suite(void)
 {
     Suite *s = suite_create("row_select");
@@ -155,6 +167,7 @@ Suite *row_select_suite(void)
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, by_definition, 0, NRULES);
     tcase_add_test(t, not_a_number);
+    tcase_add_test(t, share_rounded);
     suite_add_tcase(s, t);
     return s;
 }

@@ -187,6 +187,62 @@ START_TEST(ranks_differ)
 }
 END_TEST
 
+/* ---- ranks of other versions, and of a rule with another rank ---- */
+enum { FRACTION_ONLY, OLDER, NEWER };
+typedef struct Version { optc_comm real; int kind, calls; } Version;
+
+/* Writes another version into the first message. Libraries without a version send 0 or 1 there. */
+static int version_gather(void *context, const void *send, void *recv, size_t bytes, void *stream)
+{
+    Version *v = context;
+    int64_t message[4];
+    if (v->calls++)
+        return v->real.all_gather(v->real.context, send, recv, bytes, stream);
+    if (bytes != sizeof message)                           /* the size must be that of older libraries */
+        return 1;
+    memcpy(message, send, bytes);
+    message[0] = v->kind == OLDER ? message[0] & 1 : message[0] + 2;
+    return v->real.all_gather(v->real.context, message, recv, bytes, stream);
+}
+
+static int version_exchange(void *context, const void *send, const size_t *send_bytes, void *recv,
+                            const size_t *recv_bytes, void *stream)
+{
+    const Version *v = context;
+    return v->real.all_to_all(v->real.context, send, send_bytes, recv, recv_bytes, stream);
+}
+
+static void other_version(int rank, void *arg)
+{
+    Crew *w = arg;
+    Version v = {.real = w->comm[rank], .kind = w->kind};
+    optc_comm comm = {.rank = rank, .ranks = RANKS, .context = &v, .all_gather = version_gather,
+                      .all_to_all = version_exchange};
+    WorldCase c = w->c;
+    c.rule = rank == 1 && w->kind == FRACTION_ONLY ? w->second : w->rule;
+    returned(w, rank, rank_bind(&w->data[rank], &c, rank == 1 && w->kind != FRACTION_ONLY ? &comm : &w->comm[rank]));
+}
+
+START_TEST(versions_differ)
+{
+    Crew w;
+    crew_open(&w, 0, _i);
+    if (_i == FRACTION_ONLY) {
+        OK(optc_release(w.rule));
+        OK(optc_release(w.second));
+        OK(optc_compile(w.engine, &(optc_rule_options){.spec = "dion2", .options = "fraction=0.25"}, &w.rule));
+        OK(optc_compile(w.engine, &(optc_rule_options){.spec = "dion2", .options = "fraction=0.5"}, &w.second));
+    }
+    run_ranks(RANKS, other_version, &w);
+    ck_assert_msg(!w.hung, "case %d: ranks are left waiting; rank 1: %s", _i, w.message[1]);
+    for (int i = 0; i < RANKS; i++)
+        ck_assert_msg(w.status[i] == OPTC_ERROR_ARGUMENT && !w.data[i].binding &&
+                      strstr(w.message[i], _i == FRACTION_ONLY ? "other options" : "same version of optc"),
+                      "case %d, rank %d: %s %s", _i, i, optc_status_name(w.status[i]), w.message[i]);
+    crew_close(&w);
+}
+END_TEST
+
 /* ---- communication that fails ---- */
 typedef struct Failing { Crew crew; WatchedComm watched[RANKS]; } Failing;
 
@@ -490,6 +546,7 @@ Suite *shard_errors_suite(void)
     Suite *s = suite_create("shard_errors");
     TCase *t = tcase_create("shard errors");
     tcase_add_loop_test(t, ranks_differ, 0, NDIFFER);
+    tcase_add_loop_test(t, versions_differ, 0, NEWER + 1);
     tcase_add_loop_test(t, communication_fails, 0, 2 * NREDUCING);
     tcase_add_loop_test(t, loopback_fails, 0, NREDUCING);
     tcase_add_loop_test(t, gradient_on_some_ranks, 0, NREDUCING);

@@ -94,6 +94,49 @@ START_TEST(of_zero)
 }
 END_TEST
 
+/* g has rank 1, so two of three singular values are rounding noise. The longer side's vectors of those are 0, and the
+ * product of both sides has spectral norm 1, for x and x.T; and s still adds up to the nuclear norm. */
+START_TEST(of_low_rank)
+{
+    static const char text[] =
+        "return optimizer { name = 'x', hyper = { lr = 0 }, rank = 2, view = 'last',\n"
+        "  state = { o = zeros, o_t = zeros, some = zeros, back = zeros, top = zeros 'slice', all = zeros 'slice' },\n"
+        "  step = function() p = p - g end,\n"
+        "  matrix = function() local U, s, V = svd(g)  local A, w, B = svd(g, 'rank')  local C, z, D = svd(g.T)\n"
+        "    o, o_t, some, back = mm(U, V.T), mm(D, C.T), mm(A, B.T), mm(U * s.T, V.T)\n"
+        "    top, all = spectral_norm(g), nuclear_norm(g)\n"
+        "    p = p - 0 * g end }";
+    static const char *const name[] = {"o", "o_t", "some"};
+    const bool wide = _i & 1, f64 = _i & 2;
+    const double within = f64 ? 1e-10 : 1e-5, s = sqrt(0.14 * 385);
+    Fixture f;
+    fix_open(&f, &(optc_engine_options){.threads = 1, .compiler = "", .no_builtin = 1},
+             &(optc_rule_options){.spec = "x", .text = text, .param = f64 ? OPTC_F64 : OPTC_F32},
+             &(TestShape){2, {wide ? 3 : 10, wide ? 10 : 3}}, 1, NULL, 0);
+    double want[30], got[30], top, all;
+    for (int i = 0; i < 30; i++) {
+        int row = wide ? i / 10 : i % 3, col = wide ? i % 10 : i / 3;
+        want[i] = (row + 1) / 10.0 * (col + 1);
+        if (f64)
+            ((double *)f.g[0])[i] = want[i];
+        else
+            ((float *)f.g[0])[i] = (float)want[i];
+    }
+    OK(optc_step(f.binding));
+    for (int k = 0; k < 3; k++) {
+        read_state(&f, 0, name[k], got, 30);
+        for (int i = 0; i < 30; i++)
+            near(name[k], 0, got[i], want[i] / s, within);
+    }
+    read_state(&f, 0, "back", got, 30);
+    for (int i = 0; i < 30; i++)
+        near("U s V.T", 0, got[i], want[i], within);
+    read_state(&f, 0, "top", &top, 1), read_state(&f, 0, "all", &all, 1);
+    near("spectral norm", 0, top, s, within), near("nuclear norm", 0, all, s, f64 ? 1e-6 : 1e-2);
+    fix_close(&f);
+}
+END_TEST
+
 Suite *singular_values_suite(void)
 {
     Suite *s = suite_create("singular_values");
@@ -101,6 +144,7 @@ Suite *singular_values_suite(void)
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, singular, 0, 2);
     tcase_add_test(t, of_zero);
+    tcase_add_loop_test(t, of_low_rank, 0, 4);
     suite_add_tcase(s, t);
     return s;
 }

@@ -6,8 +6,19 @@
 #include <string.h>
 
 /* ---- the ranks' tables ---- */
-/* The first message of a rank. Binding fails here if the ranks' tables differ. */
+/* The version of the ranks' protocol. Increment it with every change of the collectives: their order, their number, or
+ * what a message contains. Ranks with different versions would wait for each other for ever; binding refuses them.
+ *   0  libraries without a version
+ *   1  overlapped exchanges; a guard that the host reads is compared */
+enum { SHARD_PROTOCOL = 1 };
+
+/* The first message of a rank. Binding fails here if the ranks' tables differ.
+ * Its size never changes: with another size, ranks of two versions could not exchange even this message.
+ * failed: bit 0: this rank cannot bind; above it the protocol version. Version 0 reads any other value than 0 as a
+ * failure, so its ranks return an error too. */
 typedef struct Greeting { int64_t failed, tensors, rule, workspace; } Greeting;
+
+static int64_t greeting_failed(bool failed) { return (int64_t)SHARD_PROTOCOL * 2 + failed; }
 
 static int64_t text_hash(const char *s)
 {
@@ -30,6 +41,10 @@ static int64_t program_hash(const Program *p)
         h = h * 31 + (uint64_t)p->stage[i].kind * 64 + (uint64_t)p->stage[i].variant;
     for (int i = 0; i < p->nperiod; i++)
         h = h * 31 + (uint64_t)p->period[i].every * 4096 + (uint64_t)p->period[i].offset;
+    uint64_t share;                            /* sizes of arrays depend on the rank axis and on blocks */
+    memcpy(&share, &p->share.share, sizeof share);
+    h = (h * 31 + (uint64_t)p->rank) * 31 + (uint64_t)p->block;
+    h = (h * 31 + (uint64_t)p->share.of) * 31 + (share ^ share >> 32);
     return (int64_t)h;
 }
 
@@ -54,7 +69,8 @@ CORE optc_status shards_gather(const optc_binding *b, const void *own, void *all
 static optc_status greet(optc_binding *b, optc_status so_far, Greeting *all)
 {
     const optc_comm *c = &b->shards->comm;
-    Greeting own = {so_far != OPTC_OK, b->ntensor, program_hash(b->program), b->rule->engine->workspace};
+    Greeting own = {greeting_failed(so_far != OPTC_OK), b->ntensor, program_hash(b->program),
+                    b->rule->engine->workspace};
     char why[MOST_MESSAGE];
     memcpy(why, optc_message(), sizeof why);
     optc_status s = shards_gather(b, &own, all, sizeof own);
@@ -65,7 +81,12 @@ static optc_status greet(optc_binding *b, optc_status so_far, Greeting *all)
     b->shards->workspace = own.workspace;
     for (int r = 0; r < c->ranks; r++) {
         b->shards->workspace = all[r].workspace < b->shards->workspace ? all[r].workspace : b->shards->workspace;
-        if (all[r].failed)
+        if (all[r].failed >> 1 != SHARD_PROTOCOL)
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "optc_bind_sharded: rank %d uses version %lld of the ranks' protocol and this rank (%d) "
+                        "uses version %d; use the same version of optc on all ranks",
+                        r, (long long)(all[r].failed >> 1), c->rank, SHARD_PROTOCOL);
+        if (all[r].failed & 1)
             return fail(OPTC_ERROR_ARGUMENT, "optc_bind_sharded: rank %d could not bind; its own message says why", r);
         if (all[r].tensors != own.tensors || all[r].rule != own.rule)
             return fail(OPTC_ERROR_ARGUMENT,
@@ -79,7 +100,7 @@ static optc_status greet(optc_binding *b, optc_status so_far, Greeting *all)
 
 CORE optc_status shards_refuse(const optc_rule *r, const optc_comm *comm, optc_status s)
 {
-    Greeting own = {1, 0, 0, 0}, *all = (Greeting *)calloc((size_t)comm->ranks, sizeof *all);
+    Greeting own = {greeting_failed(true), 0, 0, 0}, *all = (Greeting *)calloc((size_t)comm->ranks, sizeof *all);
     char why[MOST_MESSAGE];
     memcpy(why, optc_message(), sizeof why);
     if (all)
