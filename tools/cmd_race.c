@@ -268,8 +268,8 @@ static int check_args(const Command *self, const RaceOpts *o, char **label, int 
         return cli_misuse(self, "--schedule knows linear and constant, not '%s'", o->schedule);
     if (o->trials > RACE_MOST_TRIALS)
         return cli_misuse(self, "--trials %d: at most %d", o->trials, RACE_MOST_TRIALS);
-    if (o->steps > 100000)
-        return cli_misuse(self, "--steps %d: at most 100000", o->steps);
+    if (o->steps > RACE_MOST_STEPS)
+        return cli_misuse(self, "--steps %d: at most %d", o->steps, RACE_MOST_STEPS);
     for (int i = 0; i < n; i++)
         for (int k = 0; k < i; k++)
             if (!strcmp(label[i], label[k]))

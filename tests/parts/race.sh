@@ -59,6 +59,36 @@ check cmp one.html again.html
 small --threads 3 -o other.html --json other.json --seed 50 > /dev/null
 page same one.json other.json 2> /dev/null && { failed=$((failed + 1)); echo "another seed gave the same race"; }
 
+# ---- entries under `gradients`: NaN unless `perturb` runs at steps 1, 4, 7, … and `step` gets a new gradient
+cat > turns.lua <<'END'
+return optimizer { name = "turns", hyper = { lr = 0.1 }, 
+  state = { first = zeros, up = zeros "tensor", ok = zeros "tensor" },
+  gradients = { { "perturb", every = 3, offset = 1 }, "step" },
+  perturb = function() first, up, p = g, up + 1, p + 0.01 * g end,
+  step = function()
+    ok = where(gt(up, 0), 0, 1)
+    every(3, { offset = 1 }, function() ok = where(gt(norm(g - first), 0), up, 0) end)
+    p = p - lr * g / ok
+    up = 0
+  end }
+END
+sed 's/perturb/look/' turns.lua > look.lua
+expect 0 "wrote turns.html" ./turns.lua ./look.lua sgd+sam sgd+looksam 'sgd+looksam(0.1,1)' --tasks matrix \
+    --steps 22 --trials 1 --seeds 6 -o turns.html --json turns.json
+check "$python" - <<'END'
+import json
+report = json.load(open("turns.json"))
+turns, look, *others = report["results"]
+assert [r["diverged"] for r in turns["runs"]] == [False] * 6, turns
+assert [r["loss"] for r in turns["runs"]] == [r["loss"] for r in look["runs"]]
+assert [r["note"] for r in report["rules"]] == [
+    "one more gradient at one step in 3 (perturb)", "one more gradient at one step in 3 (look)",
+    "one more gradient per step (perturb)", "one more gradient at one step in 10 (perturb)",
+    "one more gradient per step (perturb)"], report["rules"]
+END
+sed 's/ gradients = .*//' turns.lua > unlisted.lua
+expect 1 "has the entry 'perturb', which no task of the race can feed" ./unlisted.lua --tasks matrix
+
 # ---- Ctrl-C leaves a valid report
 check "$python" - "$OPTC" <<'END'
 import json, signal, subprocess, sys, time

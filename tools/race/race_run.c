@@ -133,12 +133,12 @@ static optc_status one_step(Trainer *x, const RaceRule *r, const RaceTask *t, in
         hessian(x, t, step);
         s = optc_run(x->binding, "set_hessian");
     }
-    gradient(x, t, scale);
-    if (r->perturbs && s == OPTC_OK) {
-        s = optc_run(x->binding, "perturb");
+    const char *entry;
+    for (int i = 0; s == OPTC_OK && (entry = optc_rule_gradient(r->rule, step, i)); i++) {
         gradient(x, t, scale);
+        s = optc_run(x->binding, entry);
     }
-    return s == OPTC_OK ? optc_step(x->binding) : s;
+    return s;
 }
 
 static optc_status evaluate(Trainer *x, const RaceRule *r, const RaceTask *t, double *loss)
