@@ -113,6 +113,18 @@ expect 1 "sophia has the entry 'update_hessian'" adamw sophia
 expect 2 "adamw is named twice" adamw adamw
 expect 2 "must be a whole number from 1" adamw --seeds 0
 expect 2 "a race has 6 to 64 seeds" adamw --seeds 5
+expect 2 "--seed 2147483647: at most 1999999995 with 6 seeds" sgd --tasks matrix --seeds 6 --seed 2147483647
+expect 2 "--seed 1999999996: at most 1999999995 with 6 seeds" sgd --tasks matrix --seeds 6 --seed 1999999996
+expect 0 "wrote last.html" sgd --tasks matrix --seeds 6 --trials 1 --steps 2 --seed 1999999995 --json last.json \
+    -o last.html
+expect 0 "wrote again.html" --from last.json -o again.html
+check page last.json last.html
+check cmp last.html again.html
+expect 2 "--seed '2147483648' must be a whole number from 1" sgd --seed 2147483648
+for option in seeds trials steps threads; do
+    expect 2 "--$option 2147483647: " sgd --tasks matrix --$option 2147483647
+    expect 2 "--$option '99999999999999999999' must be a whole number" sgd --$option 99999999999999999999
+done
 expect 2 "must be a number above 0" adamw --tasks matrix --target nan
 expect 2 "--target needs one task" adamw --target 1
 expect 2 "did you mean 'spirals'" adamw --tasks spiral

@@ -22,7 +22,7 @@
 #include <signal.h>
 
 enum { RACE_LEAST_SEEDS = 6, RACE_MOST_SEEDS = 64, RACE_MOST_RULES = 16, RACE_MOST_TASKS = 16, RACE_MOST_TRIALS = 64,
-       RACE_MOST_STEPS = 100000 };
+       RACE_MOST_STEPS = 100000, RACE_MOST_THREADS = 64, RACE_LARGEST_SEED = 2000000000 };
 
 /* ---- the report ---- */
 typedef struct RaceRun {
@@ -113,7 +113,7 @@ struct Race {
     const RaceTask *task[RACE_MOST_TASKS];
     RaceRule rule[RACE_MOST_RULES];
     optc_engine *engine;
-    int threads;
+    int threads;                                       /* 1 to RACE_MOST_THREADS */
     void (*show)(const Race *race, bool last);         /* called several times a second; NULL: nothing is shown */
     /* The scheduler's own: */
     struct RaceUnit *unit;                             /* progress of each entry */

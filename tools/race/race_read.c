@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_POINTS = 100000 };
-
 /* The first mistake; later ones are not reported. */
 typedef struct Reading { RaceReport *p; const char *path; bool bad; } Reading;
 
@@ -105,7 +103,7 @@ static void read_runs(Reading *in, const Json *x, RaceEntry *e, const RaceTaskIn
     for (int i = 0; i < e->nrun && !in->bad; i++) {
         const Json *r = json_item(list, i);
         RaceRun *run = &e->run[i];
-        *run = (RaceRun){.seed = (int64_t)whole_of(in, r, "seed", 0, 2000000000), .done = truth_of(r, "done"),
+        *run = (RaceRun){.seed = (int64_t)whole_of(in, r, "seed", 0, RACE_LARGEST_SEED), .done = truth_of(r, "done"),
                          .diverged = truth_of(r, "diverged"), .reached = whole_of(in, r, "reached", 0, task->steps)};
         run->npoint = list_of(in, r, "loss", 0, race_points(task), &points);
         run->loss = NEWS(&in->p->arena, double, run->npoint + 1);
@@ -161,7 +159,8 @@ static void read_tree(Reading *in, const Json *x)
     for (int t = 0; t < p->ntask; t++) {
         const Json *m = json_item(tasks, t);
         p->task[t] = (RaceTaskInfo){text_of(in, m, "name"), text_of(in, m, "about"),
-                                    whole_of(in, m, "steps", 1, MOST_POINTS), whole_of(in, m, "every", 1, MOST_POINTS),
+                                    whole_of(in, m, "steps", 1, RACE_MOST_STEPS),
+                                    whole_of(in, m, "every", 1, RACE_MOST_STEPS),
                                     real_of(in, m, "target")};
         if (!isfinite(p->task[t].target))
             wrong(in, "target", "a number");
