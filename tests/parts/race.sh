@@ -138,6 +138,40 @@ printf '{"format": "optc-race 1", "most_trials": 4, "seeds": 7}' > bad.json
 expect 1 "'seeds' must be a list" --from bad.json
 sed 's/"best": [0-9]*/"best": 77/' one.json > bad.json
 expect 1 "'best' must be a whole number" --from bad.json
+# spoil LOSS [MEMBER VALUE]: bad.json is one.json with another second loss of adamw on matrix, seed 3; `line`: its line
+spoil() { "$python" - "$@" > bad.json <<'END'
+import json, sys
+loss, *member = sys.argv[1:]
+report = json.load(open("one.json"))
+run = report["results"][0]["runs"][2]
+assert run["done"] and not run["diverged"] and run["seed"] == 3
+run["loss"][1] = "LOSS"
+if member:
+    run[member[0]] = json.loads(member[1])
+before, after = json.dumps(report, indent=1).split('"LOSS"')
+open("line", "w").write(str(before.count("\n") + 1))
+print(before + loss + after)
+END
+}
+for loss in '"x"' '"1"' null true '[1]' '{}' 1e999; do
+    spoil "$loss"
+    expect 1 "bad.json:$(cat line): 'loss' must be a list of numbers: item 2 of adamw on matrix, seed 3, is " \
+        --from bad.json -o bad.html
+done
+spoil '"x"' diverged true
+expect 1 "seed 3, is a text" --from bad.json -o bad.html
+spoil null diverged true
+expect 0 "wrote bad.html" --from bad.json -o bad.html --json ended.json
+check "$python" -c 'import json
+run = json.load(open("ended.json"))["results"][0]["runs"][2]
+assert run["diverged"] and len(run["loss"]) == 1, run'
+check page ended.json bad.html
+spoil null done false
+expect 0 "wrote bad.html" --from bad.json -o bad.html
+spoil 1 done '"yes"'
+expect 1 "'done' must be true or false" --from bad.json -o bad.html
+sed 's/"tuning_seeds": \[[0-9]*/"tuning_seeds": ["x"/' one.json > bad.json
+expect 1 "'tuning_seeds' must be a list of whole numbers" --from bad.json -o bad.html
 check test ! -e race.html
 echo "race: $passed passed, $failed failed"
 [ $failed = 0 ]
