@@ -98,6 +98,7 @@ END
 OPTC_CFLAGS=-O1 "$OPTC" try "$work/turns.lua" > "$work/try" 2>&1 && grep -q "turns: 26 steps" "$work/try" &&
     ! grep -q "stops changing" "$work/try" && passed=$((passed + 1)) || {
     failed=$((failed + 1)); echo "optc try: gradients at one step in 12:"; cat "$work/try"; }
+expect 0 "ok  no problem was found" try sgd+looksam
 expect 0 "does not reach the parameters" try adamw --with skip
 expect 0 "clip" try clip
 expect 1 "adamx" try adamx

@@ -35,11 +35,12 @@ static double ordinary(int tensor, int step, int again, int64_t k)
 double try_gradient(TryGrad kind, int tensor, int step, int again, int64_t k)
 {
     const TryShape *s = &try_shapes[tensor];
-    int64_t cols = s->rank > 1 ? try_count(s) / s->dim[0] : 1;
+    int64_t cols = s->rank > 1 ? try_count(s) / s->dim[0] : 1, row = k / cols, col = k % cols;
     switch (kind) {
     case GRAD_ZERO: return 0;
     case GRAD_RANK_ONE:                                    /* column times row, of dimension 0 x the rest */
-        return (float)((1 + k / cols) * 0.1) * (1 + (double)(k % cols)) * ((step + again) % 2 ? 1 : 0.5);
+        row = again % 2 ? try_count(s) / cols - 1 - row : row;     /* not parallel to the first one of the step */
+        return (float)((1 + row) * 0.1) * (1 + (double)col) * ((step + again) % 2 ? 1 : 0.5);
     case GRAD_HUGE: return 1e15 * ordinary(tensor, step, again, k);
     case GRAD_TINY: return 1e-20 * ordinary(tensor, step, again, k);
     case GRAD_NAN: return tensor == 3 && step == 3 && k == 8 ? NAN : ordinary(tensor, step, again, k);
