@@ -89,6 +89,19 @@ END
 sed 's/ gradients = .*//' turns.lua > unlisted.lua
 expect 1 "has the entry 'perturb', which no task of the race can feed" ./unlisted.lua --tasks matrix
 
+# ---- a rule without an average before its first step: the first loss is that of the initial weights
+cat > late.lua <<'END'
+return optimizer { name = "late", hyper = { lr = 0.01 }, state = { train = zeros, n = zeros "tensor" },
+  step = function() n, p = n + 1, p - lr * g end,
+  to_eval = function() train, p = p, p * (n / n) end,
+  to_train = function() p = train end }
+END
+expect 0 "wrote late.html" ./late.lua sgd --tasks matrix --steps 8 --trials 1 --seeds 6 -o late.html --json late.json
+check "$python" -c 'import json
+late, sgd = json.load(open("late.json"))["results"]
+assert [r["loss"][0] for r in late["runs"]] == [r["loss"][0] for r in sgd["runs"]], late'
+expect 0 "wrote again.html" --from late.json -o again.html
+
 # ---- Ctrl-C leaves a valid report
 check "$python" - "$OPTC" <<'END'
 import json, signal, subprocess, sys, time
