@@ -83,7 +83,10 @@ class Race(unittest.TestCase):
 
     def test_refusals(self):
         for given, said in (({"seeds": 3}, "6 to 64 seeds"), ({"target": float("nan")}, "finite"),
-                            ({"schedule": "cosine"}, "linear"), ({"rules": []}, "name one or more"),
+                            ({"schedule": "cosine"}, "linear"),
+                            ({"first_seed": 1999999996}, "from 0 to 1999999995 with 6 seeds"),
+                            ({"first_seed": -1}, "from 0 to"), ({"steps": 100001}, "steps must be 1 to 100000"),
+                            ({"rules": []}, "name one or more"),
                             ({"rules": ["adamw", "adamw"]}, "once"), ({"rules": ["sophia"]}, "update_hessian")):
             with self.assertRaisesRegex(ValueError, said):
                 self.race(given.pop("rules", ["adamw"]), **given)

@@ -18,6 +18,7 @@ from .. import _lib
 from ._optimizer import Optimizer
 
 LEAST_SEEDS, TUNING, FAR = 6, 2, 1000000               # tuning seeds start at first_seed + FAR
+LARGEST_SEED, MOST_STEPS = 2000000000, 100000          # limits of the optc command, which reads the report
 FIRST_STRIDE, LEAST_STRIDE, DECAY_TRIALS = 3.0, 0.1, 2     # of the search: log2 of the factors of rates
 ENTRIES = {"step", "to_eval", "to_train", "perturb"}
 
@@ -48,12 +49,15 @@ def race(model_fn, data_fn, rules, *, loss_fn=None, steps=200, every=None, targe
         raise ValueError("rules=%r: name one or more rules, each of them once" % (rules,))
     if not LEAST_SEEDS <= seeds <= 64:
         raise ValueError("seeds=%r: a race has 6 to 64 seeds; fewer rarely separate two rules" % (seeds,))
+    if not 0 <= first_seed <= LARGEST_SEED - seeds + 1:
+        raise ValueError("first_seed=%r: it must be from 0 to %d with %d seeds" % (first_seed, LARGEST_SEED - seeds + 1,
+                                                                                  seeds))
     if schedule not in ("linear", "constant"):
         raise ValueError("schedule=%r: it must be 'linear' or 'constant'" % (schedule,))
     if target is not None and not math.isfinite(target):
         raise ValueError("target=%r: it must be a finite number" % (target,))
-    if steps < 1 or not 1 <= trials <= 64:
-        raise ValueError("steps=%r, trials=%r: steps must be at least 1, trials 1 to 64" % (steps, trials))
+    if not 1 <= steps <= MOST_STEPS or not 1 <= trials <= 64:
+        raise ValueError("steps=%r, trials=%r: steps must be 1 to %d, trials 1 to 64" % (steps, trials, MOST_STEPS))
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     every = every or max(1, steps // 40)
     made = _Race(model_fn, data_fn, loss_fn or _call_model, steps, every, schedule, device, verbose)
