@@ -152,6 +152,12 @@ static void make_entries(RaceReport *p)
     }
 }
 
+static int default_threads(void)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    return cores < 1 ? 1 : cores < RACE_MOST_THREADS ? (int)cores : RACE_MOST_THREADS;
+}
+
 static void make_seeds(RaceReport *p, const RaceOpts *o)
 {
     enum { TUNING_SEEDS = 3, FAR = 1000000 };              /* tuning seeds are never among the reported ones */
@@ -162,9 +168,9 @@ static void make_seeds(RaceReport *p, const RaceOpts *o)
     p->seed = NEWS(&p->arena, int64_t, p->nseed);
     p->tune = NEWS(&p->arena, int64_t, p->ntune);
     for (int i = 0; i < p->nseed; i++)
-        p->seed[i] = o->first + i;
+        p->seed[i] = (int64_t)o->first + i;
     for (int i = 0; i < p->ntune; i++)
-        p->tune[i] = o->first + FAR + i;
+        p->tune[i] = (int64_t)o->first + FAR + i;
 }
 
 /* ---- rules ---- */
@@ -212,7 +218,7 @@ static int run_race(const Command *self, Race *race, const RaceOpts *o, char **l
     int rc = choose_tasks(self, race, o);
     if (rc != CLI_GO)
         return rc;
-    race->threads = o->threads ? o->threads : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    race->threads = o->threads ? o->threads : default_threads();
     make_seeds(p, o);
     describe(p, race->threads);
     if (!writable(o->out) || !writable(o->json) || !writable(o->curves) || !open_rules(race, label, n, o->path))
@@ -264,12 +270,17 @@ static int check_args(const Command *self, const RaceOpts *o, char **label, int 
     if (o->seeds < RACE_LEAST_SEEDS || o->seeds > RACE_MOST_SEEDS)
         return cli_misuse(self, "--seeds %d: a race has %d to %d seeds; fewer rarely separate two rules", o->seeds,
                           RACE_LEAST_SEEDS, RACE_MOST_SEEDS);
+    if (o->first > RACE_LARGEST_SEED - o->seeds + 1)
+        return cli_misuse(self, "--seed %d: at most %d with %d seeds; the last seed is at most %d", o->first,
+                          RACE_LARGEST_SEED - o->seeds + 1, o->seeds, RACE_LARGEST_SEED);
     if (strcmp(o->schedule, "linear") && strcmp(o->schedule, "constant"))
         return cli_misuse(self, "--schedule knows linear and constant, not '%s'", o->schedule);
     if (o->trials > RACE_MOST_TRIALS)
         return cli_misuse(self, "--trials %d: at most %d", o->trials, RACE_MOST_TRIALS);
-    if (o->steps > 100000)
-        return cli_misuse(self, "--steps %d: at most 100000", o->steps);
+    if (o->steps > RACE_MOST_STEPS)
+        return cli_misuse(self, "--steps %d: at most %d", o->steps, RACE_MOST_STEPS);
+    if (o->threads > RACE_MOST_THREADS)
+        return cli_misuse(self, "--threads %d: at most %d", o->threads, RACE_MOST_THREADS);
     for (int i = 0; i < n; i++)
         for (int k = 0; k < i; k++)
             if (!strcmp(label[i], label[k]))

@@ -1,5 +1,6 @@
 /* optc try: options, the two compilations, and what the runs of try/ mean. */
 #include "tools/bench/bench.h"
+#include "tools/gradient_steps.h"
 #include "tools/try/try.h"
 
 #include <math.h>
@@ -28,6 +29,17 @@ static void add(Buf *b, const char *fmt, ...)
 }
 
 /* ---- the rule ---- */
+/* A state that only an entry under `gradients` changes has that entry's period. */
+static void lengthen_period(Try *x)
+{
+    const char *entry;
+    for (int i = 0; (entry = optc_rule_gradient(x->rule, 0, i)); i++) {
+        int period = gradient_period(x->rule, entry, 2 * TRY_PERIOD);
+        x->period = period > x->period ? period : x->period;
+    }
+    x->period = x->period > TRY_PERIOD ? TRY_PERIOD : x->period;
+}
+
 static bool inputs_possible(const Try *x)
 {
     for (int i = 0; i < optc_rule_inputs(x->rule); i++) {
@@ -54,7 +66,6 @@ static bool compile_both(Try *x, const char *arg)
     }
     spec_warnings(&s);
     x->period = period_of(s.gen.plan);
-    x->period = x->period > 200 ? 200 : x->period;
     Buf label = {0};                                       /* a wrapper is tried around sgd, as `optc check` does */
     buf_printf(&label, s.wrapper ? "sgd+%s" : "%s", arg);
     optc_rule_options o = {.spec = cli_text(&label), .with = x->asked.with, .options = x->asked.options};
@@ -68,6 +79,8 @@ static bool compile_both(Try *x, const char *arg)
     ok = ok && optc_open(&slow, &x->evaluator) == OPTC_OK && optc_compile(x->evaluator, &o, &x->exact) == OPTC_OK;
     if (!ok)
         cli_error("%s", optc_message());
+    else
+        lengthen_period(x);
     buf_free(&label);
     spec_close(&s);
     return ok && inputs_possible(x);

@@ -83,6 +83,22 @@ tried "$work/noisy.lua" "factors of matrices were refused (largest residual inf)
 printf 'return optimizer { name = "far", step = function() p = p - 0.1 * ((g + 1e7) - 1e7) end }' > "$work/far.lua"
 tried "$work/far.lua" "problem: ordinary gradients: after 8 steps f32 differs from f64"
 expect 0 "ok  no problem was found" try adamw
+# try: NaN unless `look` runs at steps 1, 13, 25, …; no move unless `step` then gets a new gradient
+cat > "$work/turns.lua" <<'END'
+return optimizer { name = "turns", hyper = { lr = 0.1 },
+  state = { first = zeros, up = zeros "tensor", n = zeros "tensor" },
+  gradients = { { "look", every = 12, offset = 1 }, "step" },
+  look = function() first, up, n = g, 1, n + 1 end,
+  step = function()
+    local ok = where(gt(t, 12 * n), 0, where(gt(12 * n, t + 11), 0, 1))
+    p = p - where(gt(up, 0), lr * (g - first), 0) / ok
+    up = 0
+  end }
+END
+OPTC_CFLAGS=-O1 "$OPTC" try "$work/turns.lua" > "$work/try" 2>&1 && grep -q "turns: 26 steps" "$work/try" &&
+    ! grep -q "stops changing" "$work/try" && passed=$((passed + 1)) || {
+    failed=$((failed + 1)); echo "optc try: gradients at one step in 12:"; cat "$work/try"; }
+expect 0 "ok  no problem was found" try sgd+looksam
 expect 0 "does not reach the parameters" try adamw --with skip
 expect 0 "clip" try clip
 expect 1 "adamx" try adamx

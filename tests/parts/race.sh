@@ -59,6 +59,49 @@ check cmp one.html again.html
 small --threads 3 -o other.html --json other.json --seed 50 > /dev/null
 page same one.json other.json 2> /dev/null && { failed=$((failed + 1)); echo "another seed gave the same race"; }
 
+# ---- entries under `gradients`: NaN unless `perturb` runs at steps 1, 4, 7, … and `step` gets a new gradient
+cat > turns.lua <<'END'
+return optimizer { name = "turns", hyper = { lr = 0.1 }, 
+  state = { first = zeros, up = zeros "tensor", ok = zeros "tensor" },
+  gradients = { { "perturb", every = 3, offset = 1 }, "step" },
+  perturb = function() first, up, p = g, up + 1, p + 0.01 * g end,
+  step = function()
+    ok = where(gt(up, 0), 0, 1)
+    every(3, { offset = 1 }, function() ok = where(gt(norm(g - first), 0), up, 0) end)
+    p = p - lr * g / ok
+    up = 0
+  end }
+END
+sed 's/perturb/look/' turns.lua > look.lua
+expect 0 "wrote turns.html" ./turns.lua ./look.lua sgd+sam sgd+looksam 'sgd+looksam(0.1,1)' --tasks matrix \
+    --steps 22 --trials 1 --seeds 6 -o turns.html --json turns.json
+check "$python" - <<'END'
+import json
+report = json.load(open("turns.json"))
+turns, look, *others = report["results"]
+assert [r["diverged"] for r in turns["runs"]] == [False] * 6, turns
+assert [r["loss"] for r in turns["runs"]] == [r["loss"] for r in look["runs"]]
+assert [r["note"] for r in report["rules"]] == [
+    "one more gradient at one step in 3 (perturb)", "one more gradient at one step in 3 (look)",
+    "one more gradient per step (perturb)", "one more gradient at one step in 10 (perturb)",
+    "one more gradient per step (perturb)"], report["rules"]
+END
+sed 's/ gradients = .*//' turns.lua > unlisted.lua
+expect 1 "has the entry 'perturb', which no task of the race can feed" ./unlisted.lua --tasks matrix
+
+# ---- a rule without an average before its first step: the first loss is that of the initial weights
+cat > late.lua <<'END'
+return optimizer { name = "late", hyper = { lr = 0.01 }, state = { train = zeros, n = zeros "tensor" },
+  step = function() n, p = n + 1, p - lr * g end,
+  to_eval = function() train, p = p, p * (n / n) end,
+  to_train = function() p = train end }
+END
+expect 0 "wrote late.html" ./late.lua sgd --tasks matrix --steps 8 --trials 1 --seeds 6 -o late.html --json late.json
+check "$python" -c 'import json
+late, sgd = json.load(open("late.json"))["results"]
+assert [r["loss"][0] for r in late["runs"]] == [r["loss"][0] for r in sgd["runs"]], late'
+expect 0 "wrote again.html" --from late.json -o again.html
+
 # ---- Ctrl-C leaves a valid report
 check "$python" - "$OPTC" <<'END'
 import json, signal, subprocess, sys, time
@@ -83,6 +126,18 @@ expect 1 "sophia has the entry 'update_hessian'" adamw sophia
 expect 2 "adamw is named twice" adamw adamw
 expect 2 "must be a whole number from 1" adamw --seeds 0
 expect 2 "a race has 6 to 64 seeds" adamw --seeds 5
+expect 2 "--seed 2147483647: at most 1999999995 with 6 seeds" sgd --tasks matrix --seeds 6 --seed 2147483647
+expect 2 "--seed 1999999996: at most 1999999995 with 6 seeds" sgd --tasks matrix --seeds 6 --seed 1999999996
+expect 0 "wrote last.html" sgd --tasks matrix --seeds 6 --trials 1 --steps 2 --seed 1999999995 --json last.json \
+    -o last.html
+expect 0 "wrote again.html" --from last.json -o again.html
+check page last.json last.html
+check cmp last.html again.html
+expect 2 "--seed '2147483648' must be a whole number from 1" sgd --seed 2147483648
+for option in seeds trials steps threads; do
+    expect 2 "--$option 2147483647: " sgd --tasks matrix --$option 2147483647
+    expect 2 "--$option '99999999999999999999' must be a whole number" sgd --$option 99999999999999999999
+done
 expect 2 "must be a number above 0" adamw --tasks matrix --target nan
 expect 2 "--target needs one task" adamw --target 1
 expect 2 "did you mean 'spirals'" adamw --tasks spiral
@@ -96,6 +151,40 @@ printf '{"format": "optc-race 1", "most_trials": 4, "seeds": 7}' > bad.json
 expect 1 "'seeds' must be a list" --from bad.json
 sed 's/"best": [0-9]*/"best": 77/' one.json > bad.json
 expect 1 "'best' must be a whole number" --from bad.json
+# spoil LOSS [MEMBER VALUE]: bad.json is one.json with another second loss of adamw on matrix, seed 3; `line`: its line
+spoil() { "$python" - "$@" > bad.json <<'END'
+import json, sys
+loss, *member = sys.argv[1:]
+report = json.load(open("one.json"))
+run = report["results"][0]["runs"][2]
+assert run["done"] and not run["diverged"] and run["seed"] == 3
+run["loss"][1] = "LOSS"
+if member:
+    run[member[0]] = json.loads(member[1])
+before, after = json.dumps(report, indent=1).split('"LOSS"')
+open("line", "w").write(str(before.count("\n") + 1))
+print(before + loss + after)
+END
+}
+for loss in '"x"' '"1"' null true '[1]' '{}' 1e999; do
+    spoil "$loss"
+    expect 1 "bad.json:$(cat line): 'loss' must be a list of numbers: item 2 of adamw on matrix, seed 3, is " \
+        --from bad.json -o bad.html
+done
+spoil '"x"' diverged true
+expect 1 "seed 3, is a text" --from bad.json -o bad.html
+spoil null diverged true
+expect 0 "wrote bad.html" --from bad.json -o bad.html --json ended.json
+check "$python" -c 'import json
+run = json.load(open("ended.json"))["results"][0]["runs"][2]
+assert run["diverged"] and len(run["loss"]) == 1, run'
+check page ended.json bad.html
+spoil null done false
+expect 0 "wrote bad.html" --from bad.json -o bad.html
+spoil 1 done '"yes"'
+expect 1 "'done' must be true or false" --from bad.json -o bad.html
+sed 's/"tuning_seeds": \[[0-9]*/"tuning_seeds": ["x"/' one.json > bad.json
+expect 1 "'tuning_seeds' must be a list of whole numbers" --from bad.json -o bad.html
 check test ! -e race.html
 echo "race: $passed passed, $failed failed"
 [ $failed = 0 ]

@@ -129,6 +129,7 @@ static Json *read_value(Reader *r)
         return x;
     }
     skip_blanks(r);
+    x->line = r->line;
     if (take(r, '{')) {
         x->kind = JSON_OBJECT;
         read_items(r, x, '}');

@@ -10,7 +10,7 @@ struct Json {
     const char *key, *text;    /* key: of a member of an object; text: of a string */
     double number;             /* NAN for null */
     Json *first, *next;        /* of a list or an object */
-    int count;
+    int count, line;           /* line: where the value begins, from 1 */
 };
 /* NULL: not JSON; *line is then the line of the mistake. */
 const Json *json_parse(Arena *a, const char *text, int *line);

@@ -21,7 +21,8 @@
 #include <pthread.h>
 #include <signal.h>
 
-enum { RACE_LEAST_SEEDS = 6, RACE_MOST_SEEDS = 64, RACE_MOST_RULES = 16, RACE_MOST_TASKS = 16, RACE_MOST_TRIALS = 64 };
+enum { RACE_LEAST_SEEDS = 6, RACE_MOST_SEEDS = 64, RACE_MOST_RULES = 16, RACE_MOST_TASKS = 16, RACE_MOST_TRIALS = 64,
+       RACE_MOST_STEPS = 100000, RACE_MOST_THREADS = 64, RACE_LARGEST_SEED = 2000000000 };
 
 /* ---- the report ---- */
 typedef struct RaceRun {
@@ -87,7 +88,7 @@ typedef struct RaceRule {
     const char *rate[RACE_HYPERS], *decay[RACE_HYPERS];                /* names; matrix rules also have adamw.lr */
     double rate_default[RACE_HYPERS], rate_lo[RACE_HYPERS], rate_hi[RACE_HYPERS], decay_default;
     int nrate, ndecay;
-    bool fallback, averages, perturbs, hessian;        /* a rest rule; entries to_eval, perturb, set_hessian */
+    bool fallback, averages, hessian;                  /* a rest rule; entries to_eval, set_hessian */
     bool scales;                                       /* wrapper loss_scale: gradients are multiplied by its state */
 } RaceRule;
 /* Compiles a rule and fills in its row of the report. Prints the reason of a failure. */
@@ -112,7 +113,7 @@ struct Race {
     const RaceTask *task[RACE_MOST_TASKS];
     RaceRule rule[RACE_MOST_RULES];
     optc_engine *engine;
-    int threads;
+    int threads;                                       /* 1 to RACE_MOST_THREADS */
     void (*show)(const Race *race, bool last);         /* called several times a second; NULL: nothing is shown */
     /* The scheduler's own: */
     struct RaceUnit *unit;                             /* progress of each entry */

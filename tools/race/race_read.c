@@ -8,16 +8,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_POINTS = 100000 };
-
 /* The first mistake; later ones are not reported. */
 typedef struct Reading { RaceReport *p; const char *path; bool bad; } Reading;
 
-static void wrong(Reading *in, const char *what, const char *need)
+/* at: the value, or the object that lacks it; NULL: the file has neither. */
+static void wrong(Reading *in, const Json *at, const char *what, const char *need)
 {
     if (!in->bad)
-        cli_error("race: %s: '%s' must be %s", in->path, what, need);
+        cli_error("race: %s:%d: '%s' must be %s", in->path, at ? at->line : 1, what, need);
     in->bad = true;
+}
+
+static const char *found_text(const Json *m)
+{
+    static const char *const name[] = {[JSON_NULL] = "null", [JSON_FALSE] = "false", [JSON_TRUE] = "true",
+                                       [JSON_NUMBER] = "a number beyond the range of doubles",
+                                       [JSON_STRING] = "a text", [JSON_LIST] = "a list", [JSON_OBJECT] = "an object"};
+    return name[m->kind];
 }
 
 static const char *text_of(Reading *in, const Json *x, const char *key)
@@ -26,7 +33,7 @@ static const char *text_of(Reading *in, const Json *x, const char *key)
     if (!m)
         return "";
     if (m->kind != JSON_STRING)
-        wrong(in, key, "a text");
+        wrong(in, m, key, "a text");
     return m->text;
 }
 
@@ -34,25 +41,28 @@ static double real_of(Reading *in, const Json *x, const char *key)
 {
     const Json *m = json_member(x, key);
     if (m && m->kind != JSON_NUMBER && m->kind != JSON_NULL)
-        wrong(in, key, "a number or null");
+        wrong(in, m, key, "a number or null");
     return m ? m->number : NAN;
 }
 
 static int whole_of(Reading *in, const Json *x, const char *key, int least, int most)
 {
+    const Json *m = json_member(x, key);
     double v = real_of(in, x, key);
     if (!(v >= least && v <= most) || v != floor(v)) {
         char need[64];
         snprintf(need, sizeof need, "a whole number from %d to %d", least, most);
-        wrong(in, key, need);
+        wrong(in, m ? m : x, key, need);
         return least;
     }
     return (int)v;
 }
 
-static bool truth_of(const Json *x, const char *key)
+static bool truth_of(Reading *in, const Json *x, const char *key)
 {
     const Json *m = json_member(x, key);
+    if (m && m->kind != JSON_TRUE && m->kind != JSON_FALSE)
+        wrong(in, m, key, "true or false");
     return m && m->kind == JSON_TRUE;
 }
 
@@ -63,7 +73,7 @@ static int list_of(Reading *in, const Json *x, const char *key, int least, int m
     snprintf(need, sizeof need, "a list of %d to %d items", least, most);
     if (*list && (*list)->kind == JSON_LIST && (*list)->count >= least && (*list)->count <= most)
         return (*list)->count;
-    wrong(in, key, need);
+    wrong(in, *list ? *list : x, key, need);
     return 0;
 }
 
@@ -73,8 +83,11 @@ static int64_t *seeds_of(Reading *in, const Json *x, const char *key, int *n)
     *n = list_of(in, x, key, 0, RACE_MOST_SEEDS, &list);
     int64_t *v = NEWS(&in->p->arena, int64_t, *n + 1);
     for (int i = 0; i < *n; i++) {
-        double s = json_item(list, i)->number;
-        v[i] = s > -0x1p53 && s < 0x1p53 ? (int64_t)s : 0;
+        const Json *m = json_item(list, i);
+        bool whole = m->kind == JSON_NUMBER && fabs(m->number) < 0x1p53 && m->number == floor(m->number);
+        if (!whole)
+            wrong(in, m, key, "a list of whole numbers");
+        v[i] = whole ? (int64_t)m->number : 0;
     }
     return v;
 }
@@ -97,6 +110,28 @@ static void read_trials(Reading *in, const Json *x, RaceEntry *e)
     e->best = e->ntrial ? whole_of(in, x, "best", 0, e->ntrial - 1) : -1;
 }
 
+/* The losses of a run. null is a loss that was not finite: a diverged or unfinished run ends there, and any other run
+ * is refused, because NaN ties with every other loss. */
+static void read_losses(Reading *in, const Json *result, const Json *points, RaceRun *run)
+{
+    int n = run->npoint, k = 0;
+    run->loss = NEWS(&in->p->arena, double, n + 1);
+    for (const Json *m = n ? points->first : NULL; m; m = m->next, k++) {
+        bool ends = m->kind == JSON_NULL && (run->diverged || !run->done);
+        if (!ends && !(m->kind == JSON_NUMBER && isfinite(m->number))) {
+            char need[256];
+            snprintf(need, sizeof need, "a list of numbers: item %d of %.40s on %.40s, seed %lld, is %s; only runs "
+                     "with \"diverged\": true may have null", k + 1, text_of(in, result, "rule"),
+                     text_of(in, result, "task"), (long long)run->seed, found_text(m));
+            wrong(in, m, "loss", need);
+        }
+        run->npoint = ends && run->npoint == n ? k : run->npoint;
+        run->loss[k] = m->number;
+    }
+    if (run->done && !run->npoint && !run->diverged)
+        wrong(in, points, "loss", "a list of numbers in a run that is done");
+}
+
 static void read_runs(Reading *in, const Json *x, RaceEntry *e, const RaceTaskInfo *task)
 {
     const Json *list, *points;
@@ -105,15 +140,11 @@ static void read_runs(Reading *in, const Json *x, RaceEntry *e, const RaceTaskIn
     for (int i = 0; i < e->nrun && !in->bad; i++) {
         const Json *r = json_item(list, i);
         RaceRun *run = &e->run[i];
-        *run = (RaceRun){.seed = (int64_t)whole_of(in, r, "seed", 0, 2000000000), .done = truth_of(r, "done"),
-                         .diverged = truth_of(r, "diverged"), .reached = whole_of(in, r, "reached", 0, task->steps)};
+        *run = (RaceRun){.seed = (int64_t)whole_of(in, r, "seed", 0, RACE_LARGEST_SEED),
+                         .done = truth_of(in, r, "done"), .diverged = truth_of(in, r, "diverged"),
+                         .reached = whole_of(in, r, "reached", 0, task->steps)};
         run->npoint = list_of(in, r, "loss", 0, race_points(task), &points);
-        run->loss = NEWS(&in->p->arena, double, run->npoint + 1);
-        const Json *m = run->npoint ? points->first : NULL;
-        for (int k = 0; m; m = m->next)
-            run->loss[k++] = m->number;
-        if (run->done && !run->npoint && !run->diverged)
-            wrong(in, "loss", "a list of numbers in a run that is done");
+        read_losses(in, x, points, run);
     }
 }
 
@@ -144,9 +175,9 @@ static void read_tree(Reading *in, const Json *x)
     RaceReport *p = in->p;
     const Json *tasks, *rules, *results;
     if (strcmp(text_of(in, x, "format"), "optc-race 1"))
-        wrong(in, "format", "\"optc-race 1\": the file is no report of a race");
+        wrong(in, json_member(x, "format"), "format", "\"optc-race 1\": the file is no report of a race");
     p->version = text_of(in, x, "version");
-    p->interrupted = truth_of(x, "interrupted");
+    p->interrupted = truth_of(in, x, "interrupted");
     p->most_trials = whole_of(in, x, "most_trials", 0, RACE_MOST_TRIALS);
     p->linear = !strcmp(text_of(in, x, "schedule"), "linear");
     p->seed = seeds_of(in, x, "seeds", &p->nseed);
@@ -161,10 +192,11 @@ static void read_tree(Reading *in, const Json *x)
     for (int t = 0; t < p->ntask; t++) {
         const Json *m = json_item(tasks, t);
         p->task[t] = (RaceTaskInfo){text_of(in, m, "name"), text_of(in, m, "about"),
-                                    whole_of(in, m, "steps", 1, MOST_POINTS), whole_of(in, m, "every", 1, MOST_POINTS),
+                                    whole_of(in, m, "steps", 1, RACE_MOST_STEPS),
+                                    whole_of(in, m, "every", 1, RACE_MOST_STEPS),
                                     real_of(in, m, "target")};
         if (!isfinite(p->task[t].target))
-            wrong(in, "target", "a number");
+            wrong(in, m, "target", "a number");
     }
     for (int r = 0; r < p->nrule; r++) {
         const Json *m = json_item(rules, r);
@@ -178,7 +210,7 @@ static void read_tree(Reading *in, const Json *x)
         const Json *m = json_item(results, i);
         if (strcmp(text_of(in, m, "task"), p->task[i / p->nrule].name) ||
             strcmp(text_of(in, m, "rule"), p->rule[i % p->nrule].name))
-            wrong(in, "results", "in the order of tasks, and inside a task of rules");
+            wrong(in, m, "results", "in the order of tasks, and inside a task of rules");
         read_trials(in, m, &p->entry[i]);
         read_runs(in, m, &p->entry[i], &p->task[i / p->nrule]);
     }

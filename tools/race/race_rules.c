@@ -1,4 +1,5 @@
 /* Rules of a race: compiles them and finds out which hyperparameters to tune and which entries to call. */
+#include "tools/gradient_steps.h"
 #include "tools/race/race.h"
 
 #include <math.h>
@@ -49,17 +50,34 @@ static bool find_entries(RaceRule *r, const char *label)
     for (int i = 0; i < optc_rule_entries(r->rule); i++) {
         const char *e = optc_rule_entry(r->rule, i);
         r->averages = r->averages || !strcmp(e, "to_eval");
-        r->perturbs = r->perturbs || !strcmp(e, "perturb");
         r->hessian = r->hessian || !strcmp(e, "set_hessian");
-        if (strcmp(e, "step") && strcmp(e, "to_eval") && strcmp(e, "to_train") && strcmp(e, "perturb") &&
-            strcmp(e, "set_hessian"))
+        if (strcmp(e, "step") && strcmp(e, "to_eval") && strcmp(e, "to_train") && strcmp(e, "set_hessian") &&
+            !gradient_listed(r->rule, e))
             return cli_error("race: %s has the entry '%s', which no task of the race can feed; race rules whose "
-                             "entries are step, to_eval, to_train, perturb and set_hessian", label, e), false;
+                             "entries are step, to_eval, to_train, set_hessian or listed under 'gradients'", label, e),
+                   false;
     }
     for (int i = 0; i < optc_rule_inputs(r->rule); i++)
         return cli_error("race: %s needs the input '%s', which no task of the race provides", label,
                          optc_rule_input(r->rule, i)), false;
     return true;
+}
+
+/* Gradients that the rule takes besides the one of each step. */
+static void note_gradients(const RaceRule *r, Buf *b)
+{
+    const char *e;
+    for (int i = 0; (e = optc_rule_gradient(r->rule, 0, i)); i++) {
+        int period = gradient_period(r->rule, e, RACE_MOST_STEPS);
+        if (strcmp(e, "step") && period == 1)
+            buf_printf(b, "one more gradient per step (%s); ", e);
+        else if (strcmp(e, "step") && period)
+            buf_printf(b, "one more gradient at one step in %d (%s); ", period, e);
+        else if (strcmp(e, "step"))
+            buf_printf(b, "one more gradient at most once (%s); ", e);
+    }
+    if (r->hessian)
+        buf_puts(b, "two more gradients per step (set_hessian gets a Hutchinson estimate); ");
 }
 
 static bool spec_text(RaceRuleInfo *info, Arena *a, const char *label, const char *path)
@@ -104,10 +122,7 @@ bool race_rule_open(RaceRule *r, RaceRuleInfo *info, Arena *a, optc_engine *e, c
     Buf b = {.arena = a};
     if (r->averages)
         buf_puts(&b, "evaluated between to_eval and to_train, at a constant rate; ");
-    if (r->perturbs)
-        buf_puts(&b, "two gradients per step (perturb); ");
-    if (r->hessian)
-        buf_puts(&b, "three gradients per step (set_hessian gets a Hutchinson estimate); ");
+    note_gradients(r, &b);
     if (r->fallback)
         buf_printf(&b, "embeddings and heads take %s; ", optc_rule_field(r->rule, "fallback"));
     if (!r->nrate)

@@ -133,12 +133,12 @@ static optc_status one_step(Trainer *x, const RaceRule *r, const RaceTask *t, in
         hessian(x, t, step);
         s = optc_run(x->binding, "set_hessian");
     }
-    gradient(x, t, scale);
-    if (r->perturbs && s == OPTC_OK) {
-        s = optc_run(x->binding, "perturb");
+    const char *entry;
+    for (int i = 0; s == OPTC_OK && (entry = optc_rule_gradient(r->rule, step, i)); i++) {
         gradient(x, t, scale);
+        s = optc_run(x->binding, entry);
     }
-    return s == OPTC_OK ? optc_step(x->binding) : s;
+    return s;
 }
 
 static optc_status evaluate(Trainer *x, const RaceRule *r, const RaceTask *t, double *loss)
@@ -157,7 +157,9 @@ static bool has_diverged(double loss, double first) { return !isfinite(loss) || 
 static optc_status train(Trainer *x, const RaceRule *r, const RaceTask *t, const RaceTaskInfo *info, RaceSettings set,
                          const volatile sig_atomic_t *stop, RaceRun *run)
 {
-    optc_status s = evaluate(x, r, t, &run->loss[0]);
+    optc_status s = OPTC_OK;
+    load_params(x, t);                         /* without to_eval: before the first step a rule has no average */
+    run->loss[0] = task_evaluate(&x->data, (const double *const *)x->p);
     run->npoint = 1;
     for (int step = 1; s == OPTC_OK && step <= info->steps && !*stop; step++) {
         double began = thread_seconds();
@@ -166,9 +168,11 @@ static optc_status train(Trainer *x, const RaceRule *r, const RaceTask *t, const
         run->seconds += thread_seconds() - began;
         if (s != OPTC_OK || (step % info->every && step != info->steps))
             continue;
-        double loss;
+        double loss = NAN;
         s = evaluate(x, r, t, &loss);
-        if (s == OPTC_OK && has_diverged(loss, run->loss[0])) {
+        if (s != OPTC_OK)
+            return s;
+        if (has_diverged(loss, run->loss[0])) {
             run->diverged = run->done = true;
             return s;
         }

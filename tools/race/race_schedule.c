@@ -151,8 +151,8 @@ static bool make_units(Race *race)
 /* Starts the threads, and shows progress until they have ended. */
 bool race_execute(Race *race)
 {
-    pthread_t thread[64];
-    int n = race->threads < 64 ? race->threads : 64, made = 0;
+    pthread_t thread[RACE_MOST_THREADS];
+    int n = race->threads, made = 0;
     make_units(race);
     race->started = cli_now();
     pthread_mutex_init(&race->lock, NULL);

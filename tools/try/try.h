@@ -11,7 +11,8 @@
 
 #include "optc.h"
 
-enum { TRY_TENSORS = 8, TRY_MOST = 64, TRY_STATES = 64, TRY_COMPARED = 8 };    /* TRY_COMPARED: steps against f64 */
+enum { TRY_TENSORS = 8, TRY_MOST = 64, TRY_STATES = 64, TRY_COMPARED = 8,        /* TRY_COMPARED: steps against f64 */
+       TRY_PERIOD = 200 };                                             /* longest period of a rule that is covered */
 
 typedef enum { GRAD_ORDINARY, GRAD_ZERO, GRAD_RANK_ONE, GRAD_HUGE, GRAD_TINY, GRAD_NAN, GRADS } TryGrad;
 typedef struct TryShape { const char *name; int rank; int64_t dim[4]; } TryShape;
@@ -19,7 +20,8 @@ extern const TryShape try_shapes[TRY_TENSORS];
 extern const char *const try_grad_names[GRADS];
 int64_t try_count(const TryShape *s);
 double try_start(int tensor, int64_t k);                               /* the initial parameter */
-double try_gradient(TryGrad kind, int tensor, int step, int64_t k);    /* steps count from 1 */
+/* Steps count from 1. again: the number of the gradient in its step, from 0, for rules that take several. */
+double try_gradient(TryGrad kind, int tensor, int step, int again, int64_t k);
 
 typedef struct TryRun {
     TryGrad kind;

@@ -1,6 +1,7 @@
 /* Runs of `optc try`: tensors, gradients, steps, and what is measured at every step. */
 #include "tools/try/try.h"
 
+#include "tools/gradient_steps.h"
 #include "tools/race/race_task.h"
 
 #include <math.h>
@@ -23,25 +24,27 @@ int64_t try_count(const TryShape *s)
 double try_start(int tensor, int64_t k) { return 0.5 * race_normal(race_bits(11, (uint64_t)tensor), (uint64_t)k); }
 
 /* Noise around a mean, so that momenta neither vanish nor dominate. f32 holds all of these numbers exactly. */
-static double ordinary(int tensor, int step, int64_t k)
+static double ordinary(int tensor, int step, int again, int64_t k)
 {
-    uint64_t key = race_bits(22, (uint64_t)tensor);
-    double mean = race_normal(key, (uint64_t)k), noise = race_normal(key, (uint64_t)(step * TRY_MOST + k));
+    enum { STEPS = 1 << 20 };                              /* more than a run has */
+    uint64_t key = race_bits(22, (uint64_t)tensor), at = (uint64_t)step + (uint64_t)again * STEPS;
+    double mean = race_normal(key, (uint64_t)k), noise = race_normal(key, at * TRY_MOST + (uint64_t)k);
     return (float)(0.1 * mean + 0.1 * noise);
 }
 
-double try_gradient(TryGrad kind, int tensor, int step, int64_t k)
+double try_gradient(TryGrad kind, int tensor, int step, int again, int64_t k)
 {
     const TryShape *s = &try_shapes[tensor];
-    int64_t cols = s->rank > 1 ? try_count(s) / s->dim[0] : 1;
+    int64_t cols = s->rank > 1 ? try_count(s) / s->dim[0] : 1, row = k / cols, col = k % cols;
     switch (kind) {
     case GRAD_ZERO: return 0;
     case GRAD_RANK_ONE:                                    /* column times row, of dimension 0 x the rest */
-        return (float)((1 + k / cols) * 0.1) * (1 + (double)(k % cols)) * (step % 2 ? 1 : 0.5);
-    case GRAD_HUGE: return 1e15 * ordinary(tensor, step, k);
-    case GRAD_TINY: return 1e-20 * ordinary(tensor, step, k);
-    case GRAD_NAN: return tensor == 3 && step == 3 && k == 8 ? NAN : ordinary(tensor, step, k);
-    default: return ordinary(tensor, step, k);
+        row = again % 2 ? try_count(s) / cols - 1 - row : row;     /* not parallel to the first one of the step */
+        return (float)((1 + row) * 0.1) * (1 + (double)col) * ((step + again) % 2 ? 1 : 0.5);
+    case GRAD_HUGE: return 1e15 * ordinary(tensor, step, again, k);
+    case GRAD_TINY: return 1e-20 * ordinary(tensor, step, again, k);
+    case GRAD_NAN: return tensor == 3 && step == 3 && k == 8 ? NAN : ordinary(tensor, step, again, k);
+    default: return ordinary(tensor, step, again, k);
     }
 }
 
@@ -71,7 +74,7 @@ static optc_status set_inputs(TryRun *r, optc_rule *rule, Memory *input)
             s = optc_set_scalar(r->binding, -1, info.name, 0.5);
         for (int t = 0; s == OPTC_OK && strcmp(info.domain, "group") && t < TRY_TENSORS; t++) {
             for (int64_t k = 0; k < TRY_MOST; k++)
-                put(input[t].grad, info.type == OPTC_F64, k, fabs(ordinary(t, 100 + i, k)));
+                put(input[t].grad, info.type == OPTC_F64, k, fabs(ordinary(t, 100 + i, 0, k)));
             s = optc_set_input(r->binding, t, info.name, input[t].grad, 0);
         }
     }
@@ -119,14 +122,28 @@ static void look_at_params(TryRun *r, const Memory *m, int step)
 
 static bool is_mode(const char *entry) { return !strcmp(entry, "to_eval") || !strcmp(entry, "to_train"); }
 
-/* Entries other than step run before it, with the same gradient; to_eval and to_train follow each other after it. */
-static optc_status one_step(TryRun *r, const optc_rule *rule)
+static void set_gradients(const TryRun *r, Memory *m, int step, int again)
+{
+    for (int t = 0; t < TRY_TENSORS; t++)
+        for (int64_t k = 0; k < try_count(&try_shapes[t]); k++)
+            put(m[t].grad, r->f64, k, try_gradient(r->kind, t, step, again, k));
+}
+
+/* Entries under `gradients` run at their steps, each with a new gradient. Others run first, with the first gradient of
+ * the step; to_eval and to_train follow each other after it. */
+static optc_status one_step(TryRun *r, const optc_rule *rule, Memory *m, int step)
 {
     optc_status s = OPTC_OK;
-    for (int i = 0; i < optc_rule_entries(rule) && s == OPTC_OK; i++)
-        if (strcmp(optc_rule_entry(rule, i), "step") && !is_mode(optc_rule_entry(rule, i)))
-            s = optc_run(r->binding, optc_rule_entry(rule, i));
-    return s == OPTC_OK ? optc_step(r->binding) : s;
+    const char *entry;
+    set_gradients(r, m, step, 0);
+    for (int i = 0; (entry = optc_rule_entry(rule, i)) && s == OPTC_OK; i++)
+        if (!gradient_listed(rule, entry) && !is_mode(entry))
+            s = optc_run(r->binding, entry);
+    for (int i = 0; s == OPTC_OK && (entry = optc_rule_gradient(rule, step, i)); i++) {
+        set_gradients(r, m, step, i);
+        s = optc_run(r->binding, entry);
+    }
+    return s;
 }
 
 static optc_status visit_modes(TryRun *r, const optc_rule *rule)
@@ -185,10 +202,7 @@ bool try_run(TryRun *r, optc_rule *rule, const bool *flat, TryGrad kind, bool f6
     optc_status s = bind_all(r, rule, flat, m);
     s = s == OPTC_OK ? set_inputs(r, rule, m + TRY_TENSORS) : s;
     for (int step = 0; step <= steps && s == OPTC_OK; step++) {
-        for (int t = 0; t < TRY_TENSORS && step; t++)
-            for (int64_t k = 0; k < try_count(&try_shapes[t]); k++)
-                put(m[t].grad, f64, k, try_gradient(kind, t, step, k));
-        s = step ? one_step(r, rule) : OPTC_OK;
+        s = step ? one_step(r, rule, m, step) : OPTC_OK;
         if (s == OPTC_OK && !f64)
             look_at_states(r, rule, last, step);
         look_at_params(r, m, step);
