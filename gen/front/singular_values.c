@@ -43,10 +43,11 @@ static Ref roots(lua_State *L, Ref w)                      /* of eigenvalues; ro
 
 /* Singular values of at most this share of the largest one are noise. eps: the spacing of products at 1, 2^-52 for f64.
  * The noise of eigenvalues is about eps * s_max^2, so that of s is about sqrt(eps) * s_max. Measured in those units,
- * for 3x10 to 300x300 matrices with singular values of 0, of equal size and in geometric sequences:
+ * for 3x10 to 300x300 matrices with singular values of 0, of equal size and in geometric sequences. f64 and f32: with
+ * optc_eigh on a CPU; the others: with their rounding emulated on a CPU, not on a GPU.
  *
- *   f64, f32   the noise is up to 1.6 (sums add errors). Columns with s above 4 have norms within 1% of 1; with s above
- *              1, some are noise
+ *   f64, f32   the noise is up to 1.6 (sums add errors). Columns with s above 4 have norms within 1% of 1, and all of
+ *              them together a spectral norm of at most 1.1; with s above 1, some are noise
  *   f16, bf16  the noise is up to 0.5 (only the result is rounded). Columns with s above 1 have norms within 11% of 1
  *   tf32       the noise is up to 0.03 (only operands are rounded, both equally). 1/4 gives norms within 1% of 1 */
 static double noise_share(const Trace *t)
