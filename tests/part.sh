@@ -74,12 +74,12 @@ sanitizers() {
     export OPTC_FUZZ_SPECS=2
     options=detect_stack_use_after_return=0
     [ -n "${OPTC_ALL:-}" ] || options=$options:intercept_strstr=0
-    thin 16
+    thin 32
     quick_rules
     # These mostly run the rules' or the tests' own code, which is not instrumented here. api, core and others step
     # rules too, and code_states has states in codes. math allocates no memory.
     skip="bits refs ops math"
-    [ -n "${OPTC_ALL:-}" ] || skip="$skip codes code_quality range squares"
+    [ -n "${OPTC_ALL:-}" ] || skip="$skip codes code_quality range squares type_grid search compile_workers"
     # A fork takes 9 ms under the address sanitizer, and the leak check runs at every exit. So a suite is one process
     # (CK_FORK=no), except those whose tests need a process of their own. Tests of the suites in `leaky` do not free all
     # they allocate themselves.

@@ -316,7 +316,7 @@ static bool compile_one(Work *w, const Nvrtc *n, const Case *c, int arch)
 }
 
 /* Whether pair i is compiled. Thinned, the longest rules (one for each architecture) take one architecture in rotation,
- * and so does every fourth one of the others. Rules with products have hundreds of kernels that are alike: thinned, one
+ * and so does every eighth one of the others. Rules with products have hundreds of kernels that are alike: thinned, one
  * spec with every kind of call replaces them, for the oldest architecture. A package of the whole library covers sm_90
  * (tests/parts/ship.sh). */
 static bool chosen(const Work *w, int i)
@@ -326,7 +326,7 @@ static bool chosen(const Work *w, int i)
     const char *name = g->rule ? g->rule->name : "";
     if (w->thin && g->rule && plan_calls(g->plan))
         return !strcmp(name, "every_call") && a == 0;
-    return !w->thin || (a == rule % w->narch && (rule < w->narch || rule % 4 == 1));
+    return !w->thin || (a == rule % w->narch && (rule < w->narch || rule % 8 == 1));
 }
 
 static void worker(Work *w)

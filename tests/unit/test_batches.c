@@ -213,7 +213,7 @@ START_TEST(too_little)
     OK(optc_open(&(optc_engine_options){.workspace = 64}, &e));
     OK(optc_compile(e, &(optc_rule_options){.spec = "muon"}, &r));
     FAILS(optc_bind(r, &g, 1, &b), OPTC_ERROR_MEMORY, "tensor 'w' (number 0) (1 x 2 x 3) needs a workspace of");
-    ck_assert(strstr(optc_message(), "for the products of 'muon' (muon.lua:27)"));
+    ck_assert(strstr(optc_message(), "for the products of 'muon' (muon.lua:"));
     OK(optc_release(r));
     OK(optc_close(e));
     /* the threads' own memory is too much by itself: the largest side decides that, wherever it is */
