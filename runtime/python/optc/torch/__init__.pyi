@@ -780,7 +780,7 @@ class Muown(Optimizer):
     arXiv:2605.10797"""
     def __init__(self, params: Any, lr: Number = 0.0003, momentum: Number = 0.95, betas: Tuple[float, float] = (0.9,
                  0.95), eps: Number = 1e-08, weight_decay: Number = 0, extra_scale_factor: Number = 1, *, steps:
-                 Number = 0, coefficients: str = 'jordan', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
+                 Number = 0, coefficients: str = 'quintic', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
                  adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01,
                  adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
@@ -793,7 +793,7 @@ class NAMO(Optimizer):
     2026, arXiv:2602.17080"""
     def __init__(self, params: Any, lr: Number = 0.0003, momentum: Number = 0.95, beta2: Number = 0.95, eps: Number =
                  1e-08, weight_decay: Number = 0.01, extra_scale_factor: Number = 1, *, nesterov: bool = False, steps:
-                 Number = 0, coefficients: str = 'jordan', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
+                 Number = 0, coefficients: str = 'quintic', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
                  adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01,
                  adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
