@@ -146,7 +146,7 @@ START_TEST(across_stretches)
 }
 END_TEST
 
-/* Of a stretch that runs batch by batch, one temporary ends inside and another, larger one begins inside. They must not
+/* A stretch runs batch by batch. One temporary ends inside it, and another, larger one begins inside it. They must not
  * share memory: a batch writes the second one before the next batch reads the first one. */
 START_TEST(ends_and_begins)
 {

@@ -57,7 +57,7 @@ static const char *state_text(Arena *a, const Plan *p, const char *wrapper)
     return arena_printf(a, "%s%s", range_text(a, all), more ? "+" : "");
 }
 
-/* What a wrapper adds to the bytes that a step of sgd moves. */
+/* Describes the bytes that a wrapper adds to a step of sgd. */
 static const char *added_text(Arena *a, const Plan *p, const CompileOpts *c)
 {
     Spec plain;

@@ -79,7 +79,7 @@ Dims square(int64_t n);                                 /* an approximately squa
 int variant_taken(const Rule *r, const Dims *d);        /* the variant of a tensor of this shape, without tags */
 
 /* ---- explain_summary.c ---- */
-/* What the stages of a variant do: passes over the elements, bytes per element, launches, calls of products and
+/* Counts over the stages of a variant: passes over the elements, bytes per element, launches, calls of products and
  * factors. */
 typedef struct StageCounts { int passes, bytes, launches, calls; } StageCounts;
 StageCounts explain_counts(const Phase *ph, int variant);

@@ -1,4 +1,4 @@
-/* What a race prints: a live plot on a terminal, and the table of results. */
+/* Prints a race: a live plot on a terminal, and the table of results. */
 #include "tools/race/race.h"
 
 #include <math.h>

@@ -162,7 +162,7 @@ CORE optc_status function_copy(optc_engine *e, const FunctionForm *f, const Func
     return OPTC_OK;
 }
 
-/* Of two results of different types one is f64 without gaps (FunctionSlot.wide). */
+/* Two results may have different types. One of them is then f64 and has no gaps (FunctionSlot.wide). */
 CORE optc_status function_store(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, char *const *flat, int n)
 {
     CpuCopy x[2];

@@ -58,7 +58,7 @@ typedef struct MatrixKit {
     bool loaded[NMATRIXKERNELS];
     CUfunction kron[NTYPES], copy[NTYPES], gram[NTYPES], blocks[NTYPES];
 } MatrixKit;
-/* What an engine keeps for products and functions without a rule. functions: function.h. */
+/* An engine's memory and caches for products and functions without a rule. functions: see function.h. */
 typedef struct MatrixFunctions {
     pthread_mutex_t lock;              /* protects all members */
     MatrixKit *kit;                    /* NULL until the first product */

@@ -1,4 +1,4 @@
-/* What the library provides for matrices without a rule: Host.function and Host.kernels. */
+/* The library's Host.function and Host.kernels: functions of matrices, and kernels for them, without a rule. */
 #ifndef OPTC_MATRIX_KERNELS_H
 #define OPTC_MATRIX_KERNELS_H
 #include "runtime/library/library.h"

@@ -6,7 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* What one run of a task, or of a launch item, does. row NO_WORK: nothing */
+/* The work of one run of a task or launch item. row NO_WORK: it does nothing */
 enum { NO_WORK = -2 };
 typedef struct ItemProfile { int row; double bytes, flops; } ItemProfile;
 /* The items of one entry in one phase. fixed: bytes and flops are the same in every run */
