@@ -254,17 +254,20 @@ CORE optc_status phases_capture(optc_binding *b, int entry);       /* while the 
 CORE optc_status phases_run(optc_binding *b, int entry);           /* outside of a capture, after one */
 CORE void phases_drop(optc_binding *b);
 
-/* ---- gpu_run.c ---- */
+/* ---- gpu_lists.c ---- */
 /* builds the launch lists, or replaces them; on failure the old ones stay */
 CORE optc_status gpu_build_lists(optc_binding *b);
 CORE void gpu_drop_lists(optc_binding *b);
 CORE bool advances_t_inside(const Program *p, const ProgPhase *ph);     /* the first stage increments t */
+CORE LaunchItem gpu_launch_item(const optc_binding *b, const ProgStage *s, int batch, const Launch *l, CUfunction fn);
+CORE int item_launch(const Driver *d, const LaunchItem *x, int guard, CUstream stream);
+CORE bool launched_apart(const LaunchItem *x);                    /* it is in no graph */
+CORE void list_graph(optc_binding *b, LaunchList *p);             /* inside gpu_enter */
+
+/* ---- gpu_run.c ---- */
 CORE optc_status gpu_run(optc_binding *b, int entry, int phase);
 CORE optc_status gpu_refuse(optc_binding *b, int entry, int phase, optc_status why);        /* Device.refuse */
-CORE LaunchItem gpu_launch_item(const optc_binding *b, const ProgStage *s, int batch, const Launch *l, CUfunction fn);
 CORE optc_status gpu_launch(optc_binding *b, const LaunchItem *x, int guard);       /* inside gpu_enter */
-CORE int item_launch(const Driver *d, const LaunchItem *x, int guard, CUstream stream);
-CORE void list_graph(optc_binding *b, LaunchList *p);             /* inside gpu_enter */
 CORE optc_status gpu_sync(optc_binding *b);
 CORE void gpu_set_stream(optc_binding *b, void *stream);
 

@@ -1,0 +1,257 @@
+/* Launch lists on a GPU: the launches of each phase, made when binding, and the CUDA graphs of a list. gpu_run.c runs
+ * them. */
+#include "runtime/core/gpu/gpu_device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Second argument of a kernel that several stages share: the array numbers. Other kernels ignore it. */
+static void *item_arrays(const LaunchItem *x) { return x->stage ? (void *)x->stage->at : NULL; }
+
+CORE int item_launch(const Driver *d, const LaunchItem *x, int guard, CUstream stream)
+{
+    Args a = x->args;
+    void *args[] = {&a, item_arrays(x)};
+    a.guard = guard;
+    return d->cuLaunchKernel(x->fn, x->blocks, 1, 1, x->threads, 1, 1, 0, stream, args, NULL);
+}
+
+/* Builds a graph of the list's launches, in sequence. A failure is no error: single launches do the same.
+ *
+ * Lists that copy arrays have no graph: every run launches them item by item. A caller's graph can contain copies,
+ * unless the rule has periods: it then contains the stages of all phases, and stages of the wrong phase return at once,
+ * which a copy cannot. Such a capture is refused. */
+static bool build_graph(const Driver *d, const LaunchList *p, CUgraph *graph)
+{
+    CUgraphNode node = NULL;
+    bool ok = d->cuGraphCreate(graph, 0) == 0;
+    for (int i = 0; i < p->n && ok; i++) {
+        void *args[] = {&p->item[i].args, item_arrays(&p->item[i])};
+        CUgraphNode before = node;
+        CUDA_KERNEL_NODE_PARAMS k;
+        memset(&k, 0, sizeof k);
+        k.func = p->item[i].fn;
+        k.gridDimX = p->item[i].blocks;
+        k.blockDimX = p->item[i].threads;
+        k.gridDimY = k.gridDimZ = k.blockDimY = k.blockDimZ = 1;
+        k.kernelParams = args;
+        ok = d->cuGraphAddKernelNode_v2(&node, *graph, i ? &before : NULL, i ? 1 : 0, &k) == 0;
+    }
+    return ok;
+}
+
+/* Library calls can only be captured, not added as nodes. The capture uses a private stream. */
+static bool capture_graph(optc_binding *b, const LaunchList *p, CUgraph *graph)
+{
+    const Driver *d = b->rule->engine->gpu->d;
+    CUstream was = b->gpu->stream, own = calls_stream(b);
+    optc_status s = OPTC_OK;
+    for (int i = 0; i < p->n; i++)
+        if (p->item[i].call && !calls_capture(b, p->item[i].call))
+            return false;                      /* its replacement in captures is slower */
+    if (d->cuStreamBeginCapture_v2(own, CU_STREAM_CAPTURE_MODE_RELAXED))
+        return false;
+    b->gpu->stream = own;
+    for (int i = 0; i < p->n && s == OPTC_OK; i++)
+        s = gpu_launch(b, &p->item[i], 0);
+    b->gpu->stream = was;
+    bool ended = d->cuStreamEndCapture(own, graph) == 0;
+    if (s != OPTC_OK)
+        message_clear();
+    return s == OPTC_OK && ended;
+}
+
+static void make_exec(optc_binding *b, const LaunchList *p, CUgraphExec *exec)
+{
+    const Driver *d = b->rule->engine->gpu->d;
+    CUgraph graph = NULL;
+    bool ok = p->calls ? capture_graph(b, p, &graph) : build_graph(d, p, &graph);
+    if (ok && d->cuGraphInstantiateWithFlags(exec, graph, 0) != 0)
+        *exec = NULL;
+    if (graph)
+        d->cuGraphDestroy(graph);
+}
+
+CORE bool launched_apart(const LaunchItem *x) { return x->copy || x->exchange || x->sync; }
+
+/* A sharded step cannot be one graph: the caller's collectives are between its stages. The stages between two of them
+ * are. A matrix rule has a hundred launches there, which cost the host ten microseconds each. */
+static void segment_graphs(optc_binding *b, LaunchList *p)
+{
+    p->segment = TAKE(b, Segment, p->n);
+    for (int i = 0, end; p->segment && i < p->n; i = end + 1) {
+        LaunchList part = *p;
+        part.calls = false;
+        for (end = i; end < p->n && !launched_apart(&p->item[end]); end++)
+            part.calls = part.calls || p->item[end].call;
+        part.item = p->item + i;
+        part.n = end - i;
+        if (part.n < 2)
+            continue;
+        Segment *x = &p->segment[p->nsegment++];
+        x->first = i;
+        x->n = part.n;
+        make_exec(b, &part, &x->exec);
+    }
+}
+
+CORE void list_graph(optc_binding *b, LaunchList *p)
+{
+    if (!p->copies)
+        make_exec(b, p, &p->exec);
+    else if (b->shards)
+        segment_graphs(b, p);
+}
+
+CORE LaunchItem gpu_launch_item(const optc_binding *b, const ProgStage *s, int batch, const Launch *l, CUfunction fn)
+{
+    const GpuTables *t = b->gpu;
+    const Units *u = stage_tensors(b, s, batch);
+    bool group = s->kind == S_GROUP;
+    LaunchItem x;
+    memset(&x, 0, sizeof x);
+    x.fn = fn;
+    x.stage = s;
+    x.args.views = group ? t->groups : t->views;
+    x.args.mem = group ? t->group_mem : t->mem;
+    x.args.units = batch < 0 ? t->units[s->variant][s->kind] : t->batch_units[batch * NSTAGEKIND + (int)s->kind];
+    x.batch = batch;
+    x.args.count = group ? b->ncohort : u->prefix[s->kind][u->n];
+    x.args.brief = count_brief(s->form, l, s->kind == S_FLAT ? u->shorter : NULL);
+    int64_t grid =
+        count_blocks(s->form, l, x.args.count, x.args.brief, u->longest[s->kind], b->rule->engine->gpu->sms);
+    /* 0: more than a launch can have; refused when binding */
+    x.blocks = grid > MOST_BLOCKS ? 0 : (unsigned)grid;
+    x.threads = (unsigned)count_threads(s->form, l, u->longest[s->kind]);
+    return x;
+}
+
+static LaunchItem advance_t_item(const optc_binding *b)
+{
+    LaunchItem x;
+    memset(&x, 0, sizeof x);
+    x.fn = b->gpu->code->advance_t;
+    x.blocks = 1;
+    x.threads = 128;
+    x.args.views = b->gpu->groups;
+    x.args.mem = b->gpu->group_mem;
+    x.args.count = b->ncohort;
+    return x;
+}
+
+/* A copy, an exchange, or streams that wait for each other: no kernel of the rule. */
+static bool is_transfer(const ProgAction *a) { return a->kind != ACT_ADVANCE_T && a->kind != ACT_LAUNCH; }
+
+static LaunchItem transfer_item(const Task *t)
+{
+    const ProgAction *a = t->action;
+    LaunchItem x;
+    memset(&x, 0, sizeof x);
+    *(a->kind == ACT_COPY ? &x.copy : a->kind == ACT_EXCHANGE ? &x.exchange : &x.sync) = a;
+    x.beside = t->beside;
+    x.blocks = 1;
+    return x;
+}
+
+static LaunchItem call_item(const optc_binding *b, const ProgStage *s, int batch)
+{
+    LaunchItem x;
+    memset(&x, 0, sizeof x);
+    x.stage = s;
+    x.batch = batch;
+    x.call = calls_of(b, s, batch);
+    x.blocks = 1;
+    return x;
+}
+
+/* A step starts by incrementing t: in its first stage if that is a stage of the group, else in a separate launch. Rules
+ * with periods always use a separate launch, because a captured step launches the stages of all phases. */
+CORE bool advances_t_inside(const Program *p, const ProgPhase *ph)
+{
+    return !p->nperiod && ph->naction > 1 && ph->action[1].kind == ACT_LAUNCH &&
+           p->stage[ph->action[1].stage].kind == S_GROUP;
+}
+
+static optc_status too_many(const Program *p, const LaunchItem *x)
+{
+    char what[200];
+    stage_label(p, x->stage, what, sizeof what);
+    return fail(OPTC_ERROR_ARGUMENT,
+                "optc_bind: %s would need more than 2^31 - 1 thread blocks on these tensors (%lld units); bind fewer "
+                "tensors at a time",
+                what, x->args.count);
+}
+
+static optc_status make_list(optc_binding *b, LaunchList *p, const ProgPhase *ph, const Tasks *tasks)
+{
+    const Program *pr = b->program;
+    const GpuCode *c = b->gpu->code;
+    bool inside = pr->needs_t && advances_t_inside(pr, ph), advance_t = false;
+    p->item = TAKE(b, LaunchItem, tasks->n);
+    if (!p->item)
+        return no_memory("optc_bind");
+    for (int i = 0; i < tasks->n; i++) {
+        const ProgAction *a = tasks->task[i].action;
+        const ProgStage *s = a->kind == ACT_LAUNCH ? &pr->stage[a->stage] : NULL;
+        if (a->kind == ACT_ADVANCE_T && pr->needs_t && !inside)
+            p->item[p->n++] = advance_t_item(b);
+        advance_t = advance_t || a->kind == ACT_ADVANCE_T;
+        if (is_transfer(a)) {
+            p->item[p->n++] = transfer_item(&tasks->task[i]);
+            p->copies = true;
+        }
+        if (!s)
+            continue;
+        bool call = s->kind == S_CALL;
+        LaunchItem x = call ? call_item(b, s, tasks->task[i].batch)
+                      : gpu_launch_item(b, s, tasks->task[i].batch, &c->launch[s->fn], c->fn[s->fn]);
+        x.args.advance_t = advance_t && inside && a == &ph->action[1];
+        p->calls = p->calls || call;
+        if (call ? x.call != NULL : x.args.count != 0)
+            p->item[p->n++] = x;
+        if (x.args.count && !x.blocks)
+            return too_many(pr, &x);
+    }
+    p->stagger = gpu_stagger_any(p);
+    return OPTC_OK;
+}
+
+CORE void gpu_drop_lists(optc_binding *b)
+{
+    GpuTables *t = b->gpu;
+    const Driver *d = b->rule->engine->gpu->d;
+    for (int i = 0; t->launch_list && i < b->program->nentry * t->nphase; i++) {
+        LaunchList *p = &t->launch_list[i];
+        if (p->exec)
+            d->cuGraphExecDestroy(p->exec);
+        for (int k = 0; k < p->nsegment; k++)
+            if (p->segment[k].exec)
+                d->cuGraphExecDestroy(p->segment[k].exec);
+        p->exec = NULL;
+        p->nsegment = 0;
+    }
+    phases_drop(b);
+}
+
+CORE optc_status gpu_build_lists(optc_binding *b)
+{
+    const Program *p = b->program;
+    GpuTables *t = b->gpu;
+    optc_status s = OPTC_OK;
+    int nphase = program_phases(p);
+    LaunchList *launch_list = TAKE(b, LaunchList, p->nentry * nphase);
+    if (!launch_list)
+        return no_memory("optc_bind");
+    for (int i = 0; i < p->nentry * nphase && s == OPTC_OK; i++)
+        s = make_list(b, &launch_list[i], &p->entry[i / nphase].phase[i % nphase], &b->tasks[i]);
+    if (s != OPTC_OK)
+        return s;
+    gpu_drop_lists(b);
+    t->launch_list = launch_list;
+    t->nphase = nphase;
+    for (int e = 0; e < p->nentry; e++)
+        if (!strcmp(p->entry[e].name, "step"))
+            t->step = e;
+    return OPTC_OK;
+}
