@@ -79,7 +79,8 @@ sanitizers() {
     # These mostly run the rules' or the tests' own code, which is not instrumented here. api, core and others step
     # rules too, and code_states has states in codes. math allocates no memory.
     skip="bits refs ops math"
-    [ -n "${OPTC_ALL:-}" ] || skip="$skip codes code_quality range squares type_grid search compile_workers"
+    [ -n "${OPTC_ALL:-}" ] || skip="$skip codes code_quality range squares type_grid search compile_workers fuzz authors
+        factor_rules shard_traffic storage_types merge_stages tuned"
     # A fork takes 9 ms under the address sanitizer, and the leak check runs at every exit. So a suite is one process
     # (CK_FORK=no), except those whose tests need a process of their own. Tests of the suites in `leaky` do not free all
     # they allocate themselves.
@@ -89,7 +90,7 @@ sanitizers() {
     export LSAN_OPTIONS="suppressions=$PWD/$BUILD/san/leaks:print_suppressions=0"
     CK_FORK=no ASAN_OPTIONS=$options:detect_leaks=1 suites $(share $(without $skip $forked $leaky))
     CK_FORK=no ASAN_OPTIONS=$options:detect_leaks=0 suites $(share $leaky)
-    ASAN_OPTIONS=$options:detect_leaks=0 suites $(share $forked)
+    ASAN_OPTIONS=$options:detect_leaks=0 suites $(share $(printf '%s\n' $forked | grep -vx "$(printf '%s\n' $skip)"))
 }
 
 go() {

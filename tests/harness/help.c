@@ -16,6 +16,12 @@ bool thinned(int i)
     return n && atoi(n) > 1 && i % atoi(n);
 }
 
+bool sanitized(void)
+{
+    const char *n = getenv("OPTC_THIN");
+    return n && atoi(n) >= 32;
+}
+
 int sample(const char *name, int n)
 {
     uint64_t h = 1;

@@ -22,6 +22,8 @@
 /* OPTC_THIN=N skips all but every N-th case. Used where the plain build has run all cases: under the sanitizers, with
  * clang, on the emulated GPU. */
 bool thinned(int i);
+/* Tells whether the sanitizers check this run (OPTC_THIN=32 or more), where everything takes ten times as long. */
+bool sanitized(void);
 /* Chooses one of n cases by a hash of a name, for checks whose cost grows with the library. The choice does not depend
  * on the other rules. Returns -1 with OPTC_ALL: run all. */
 int sample(const char *name, int n);

@@ -1,7 +1,12 @@
 """Shared by the tests of training loops: a small network, fixed gradients, comparison of losses."""
+import functools
 import unittest
+from unittest import mock
 
 import torch
+
+import optc
+from optc.torch import _engines
 
 
 def model(seed=1, dtype=torch.float32):
@@ -43,3 +48,13 @@ class Case(unittest.TestCase):
         self.assertEqual(len(a), len(b))
         for x, y in zip(a, b):
             self.assertLessEqual(abs(x - y), bound)
+
+
+class Evaluated(Case):
+    """On the reference evaluator: for tests of many rules or options on few values, each of which would be compiled."""
+    def setUp(self):
+        engine = functools.partial(optc.Engine, compiler="", cache_dir="")
+        for name, value in (("Engine", engine), ("_open", {})):
+            patch = mock.patch.object(_engines, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)

@@ -1,6 +1,5 @@
 """Keys of constructors and groups: torch's for rules that torch has, authors' for the others, and schedulers."""
 import copy
-import functools
 import inspect
 import io
 import unittest
@@ -11,8 +10,8 @@ import torch
 from torch.optim import lr_scheduler as lrs
 
 import optc.torch
-from case import Case
-from optc.torch import _engines, _rules
+from case import Case, Evaluated
+from optc.torch import _rules
 
 # Torch's classes that the library has no rule for; a new class of torch's shows up here.
 WITHOUT = {"LBFGS", "SparseAdam", "Optimizer"}
@@ -58,16 +57,6 @@ def pairs():
         extra = {"products": "f32"} if spec == "muon" else {}
         shapes = ((4, 3), (3, 7)) if spec == "muon" else SHAPES
         yield spec, getattr(torch.optim, name), getattr(optc.torch, name), extra, shapes
-
-
-class Evaluated(Case):
-    """On the reference evaluator: these tests try many options on few values, and each would be compiled."""
-    def setUp(self):
-        engine = functools.partial(optc.Engine, compiler="", cache_dir="")
-        for name, value in (("Engine", engine), ("_open", {})):
-            patch = mock.patch.object(_engines, name, value)
-            patch.start()
-            self.addCleanup(patch.stop)
 
 
 class Contract(Evaluated):

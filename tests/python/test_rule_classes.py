@@ -10,12 +10,12 @@ import torch
 
 import optc
 import optc.torch
-from case import X, Y, Case, grads, lists, model
+from case import X, Y, Case, Evaluated, grads, lists, model
 
 TREE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
-class Named(Case):
+class Named(Evaluated):
     def test_stubs(self):
         from optc.torch import _rule_classes
         path = os.path.join(os.path.dirname(optc.torch.__file__), "__init__.pyi")

@@ -232,7 +232,7 @@ END_TEST
 START_TEST(readable)
 {
     for (int i = 0; i < optc_library_size(); i++) {
-        if (strchr(optc_library_name(i), '/'))
+        if (strchr(optc_library_name(i), '/') || (sanitized() && i % 8))
             continue;
         Gen g = {0};
         open_rule(&g, optc_library_name(i), NULL);

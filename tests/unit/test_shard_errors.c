@@ -160,7 +160,7 @@ static void good_rank(int rank, void *arg)
 
 START_TEST(ranks_differ)
 {
-    for (int rule = 0; rule < NRULES; rule++) {
+    for (int rule = sanitized() ? _i % NRULES : 0; rule < NRULES; rule += sanitized() ? NRULES : 1) {
         Crew w;
         crew_open(&w, rule, _i);
         run_ranks(RANKS, differing_rank, &w);

@@ -298,7 +298,8 @@ START_TEST(rows_and_columns)
     const RuleCase *x = &rule[_i];
     OK(optc_compile(e, &(optc_rule_options){.spec = x->spec, .with = x->with, .options = x->options, .types = x->types,
                                             .text = x->text}, &r));
-    run_pairs(&(WorldCase){.rule = r, .tensor = t, .n = 6, .steps = 2, .forgets = true}, optc_rule_name(r), pair, 9);
+    run_pairs(&(WorldCase){.rule = r, .tensor = t, .n = 6, .steps = 2, .forgets = true}, optc_rule_name(r), pair,
+              sanitized() ? 3 : 9);
     OK(optc_release(r));
     OK(optc_close(e));
 }
@@ -318,7 +319,8 @@ START_TEST(groups_of_tensors)
     OK(optc_open(&(optc_engine_options){.threads = 1, .workspace = 1 << 20,
                                         .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
     OK(optc_compile(e, &(optc_rule_options){.spec = spec[_i], .text = _i == 1 ? copied : NULL}, &r));
-    run_pairs(&(WorldCase){.rule = r, .tensor = world_tensors, .n = world_ntensors, .steps = 2}, spec[_i], pair, 4);
+    run_pairs(&(WorldCase){.rule = r, .tensor = world_tensors, .n = world_ntensors, .steps = 2}, spec[_i], pair,
+              sanitized() ? 2 : 4);
     OK(optc_release(r));
     OK(optc_close(e));
 }
