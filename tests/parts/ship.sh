@@ -108,8 +108,8 @@ if [ "${1:-}" = all ]; then
     exit
 fi
 
-# ---- identical builds, complete contents: three rules for one architecture and as PTX (OPTC_ALL: for all), a small rule
-# for every architecture
+# ---- identical builds, complete contents: three rules for one architecture and as PTX (OPTC_ALL: for all), a small
+# rule for every architecture
 known=$("$optc" compile sgd --arch sm_7 2>&1 | sed -n 's/.*it knows:\([^)]*\)).*/\1/p' | head -1)
 check "NVRTC names no architecture" '[ -n "$known" ]'
 some=sm_90
