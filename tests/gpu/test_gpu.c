@@ -83,7 +83,7 @@ START_TEST(library)
     SHARED();
     char name[64];
     rule_name(_i, name);
-    if (getenv("OPTC_TEST_SMALL") && sample(name, 2) > 0)            /* the emulated GPU takes half a second for each */
+    if (getenv("OPTC_TEST_SMALL") && sample(name, 3) > 0)            /* the emulated GPU takes half a second for each */
         return;
     both((optc_rule_options){.spec = name, .with = "", .options = ""}, _i % 4);
 }
