@@ -92,6 +92,8 @@ END_TEST
 START_TEST(draws_of_runs)
 {
     SHARED();
+    if (thinned(_i))
+        return;
     static const WorldTensor t[] = {
         {.name = "w", .shape = {2, {20, 64}}}, {.name = "odd", .shape = {2, {17, 30}}, .pauses = true},
         {.name = "s", .shape = {3, {3, 4, 12}}}, {.name = "blocks", .shape = {2, {8, 1024}}},
