@@ -174,7 +174,7 @@ END_TEST
 
 /* One stage of each kind, and steps as graphs: few enough for compute-sanitizer, which slows everything down a hundred
  * times. */
-START_TEST(sanitized)
+START_TEST(under_sanitizers)
 {
     SHARED();
     static const struct { const char *spec, *with; } r[] = {{"adamw", "clip(1)"}, {"adafactor", ""}, {"came", ""},
@@ -221,7 +221,7 @@ int main(void)
     add_modules(t[3]);
     add_memory(t[4]);
     add_small(t[4]);
-    tcase_add_loop_test(t[5], sanitized, 0, 6);
+    tcase_add_loop_test(t[5], under_sanitizers, 0, 6);
     add_random(t[6]);
     add_live(t[7]);
     add_squares(t[8]);
