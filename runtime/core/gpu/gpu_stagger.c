@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes of a graph's node, which CUDA does not report: 2 KB on the device and 5 KB on the host (H200, CUDA 13, graphs of
- * 1000 to 20000 kernels). The limit is one part in SLOTS_SHARE of the workspace. */
+/* Bytes of a graph's node, which CUDA does not report: 2 KB on the device and 5 KB on the host (H200, CUDA 13, graphs
+ * of 1000 to 20000 kernels). The limit is one part in SLOTS_SHARE of the workspace. */
 enum { NODE_BYTES = 7168, SLOTS_SHARE = 4 };
 enum { LONGEST_CYCLE = 1 << 20 };
 
