@@ -165,6 +165,54 @@ START_TEST(captured)
 }
 END_TEST
 
+/* A captured step computes the factors of the scheduled matrices, and of no others. */
+static optc_factors factors_of(const Side *g)
+{
+    optc_factors x;
+    OK(optc_sync(g->b));
+    OK(optc_factors_about(g->b, -1, &x));
+    return x;
+}
+
+START_TEST(captured_factors)
+{
+    SHARED();
+    Side a, b;
+    CUstream st;
+    CUgraph graph;
+    CUgraphExec exec;
+    optc_rule_options o = {.text = rules[2], .param = OPTC_F64, .products = "f64"};
+    use_shapes(few);
+    open_side(&a, "cuda", o, 0);
+    open_side(&b, "cuda", o, 0);
+    ck_assert(!d->cuStreamCreate(&st, 1));
+    for (int step = 1; step <= 9; step++) {
+        set_grads(&a, step);
+        set_grads(&b, step);
+        OK(optc_step(b.b));
+        if (step < 2 || step > 7) {                        /* before and after the replays */
+            OK(optc_step(a.b));
+        } else if (step == 2) {
+            OK(optc_set_stream(a.b, st));
+            ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
+            OK(optc_step(a.b));
+            ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+        }
+        if (step >= 2 && step <= 7)
+            ck_assert(!d->cuGraphLaunch(exec, st) && !d->cuStreamSynchronize(st));
+        same_params(&a, &b, format("step %d", step));
+        int64_t x = factors_of(&a).computed, y = factors_of(&b).computed;
+        ck_assert_msg(x == y, "step %d: %d factors, not %d", step, (int)x, (int)y);
+    }
+    OK(optc_set_stream(a.b, NULL));
+    d->cuGraphExecDestroy(exec);
+    d->cuGraphDestroy(graph);
+    close_side(&a, 0);
+    close_side(&b, 0);
+    d->cuStreamDestroy_v2(st);
+}
+END_TEST
+
 /* ---- lists and graphs that are kept ---- */
 static const Driver *real;
 static int graphs, uploads, launches;
@@ -350,6 +398,7 @@ void add_stagger(TCase *t)
     tcase_add_loop_test(t, staggered_steps, 0, 2 * NRULES - 1);
     tcase_add_test(t, only_scheduled_tensors);
     tcase_add_loop_test(t, captured, 0, NRULES);
+    tcase_add_test(t, captured_factors);
     tcase_add_loop_test(t, kept_lists, 0, 2);
     tcase_add_test(t, bounded_lists);
     tcase_add_test(t, split_lists);

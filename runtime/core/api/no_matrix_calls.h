@@ -21,10 +21,8 @@ CORE optc_status calls_slots_send(optc_binding *b, CallSlots *s, CUdeviceptr mem
 {
     return (void)b, (void)s, (void)memory, OPTC_OK;
 }
-CORE optc_status calls_slots_use(optc_binding *b, CallSlots *s, bool launches)
-{
-    return (void)b, (void)s, (void)launches, OPTC_OK;
-}
+CORE void calls_slots_select(optc_binding *b, const CallSlots *s) { (void)b, (void)s; }
+CORE optc_status calls_slots_update(optc_binding *b, CallSlots *s) { return (void)b, (void)s, OPTC_OK; }
 CORE void calls_slots_count(const optc_binding *b, int *sets, int *groups) { (void)b, *sets = 0, *groups = 0; }
 CORE const struct GpuCall *calls_of(const optc_binding *b, const ProgStage *s, int batch)
 {
@@ -42,3 +40,7 @@ CORE bool phases_conditional(const optc_binding *b, int entry) { return (void)b,
 CORE optc_status phases_capture(optc_binding *b, int entry) { return (void)b, (void)entry, OPTC_OK; }
 CORE optc_status phases_run(optc_binding *b, int entry) { return (void)b, (void)entry, OPTC_OK; }
 CORE void phases_drop(optc_binding *b) { (void)b; }
+CORE void slot_switch_bind(optc_binding *b) { (void)b; }
+CORE bool slot_switch_used(const optc_binding *b, int entry) { return (void)b, (void)entry, false; }
+CORE optc_status slot_switch_make(optc_binding *b, int entry) { return (void)b, (void)entry, OPTC_OK; }
+CORE void slot_switch_drop(optc_binding *b, bool unbinds) { (void)b, (void)unbinds; }

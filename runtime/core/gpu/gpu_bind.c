@@ -416,9 +416,9 @@ static optc_status bind_inside(optc_binding *b)
         s = gpu_exchanges_bind(b);
     if (s == OPTC_OK)
         s = gpu_overlap_bind(b);
+    gpu_stagger_bind(b);
     if (s == OPTC_OK)
         phases_bind(b);
-    gpu_stagger_bind(b);
     if (s == OPTC_OK)
         s = init_states(b);
     if (s == OPTC_OK)

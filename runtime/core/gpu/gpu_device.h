@@ -103,6 +103,9 @@ typedef struct Unit { int tensor, unit; } Unit;    /* optc_unit of templates/cud
 typedef struct CallSlots { int64_t npointer, *at, *now; CUdeviceptr addresses, pointers; unsigned moves; } CallSlots;
 /* list: with own items. memory: work lists, then the pointers of calls. held: bytes of memory and graphs that count
  * for the limit; 0: it is not kept. used: the binding's step count at its last use */
+/* NODE_BYTES: of a graph's node, which CUDA does not report: 2 KB on the device and 5 KB on the host (H200, CUDA 13,
+ * graphs of 1000 to 20000 kernels) */
+enum { NODE_BYTES = 7168 };
 typedef struct SlotList {
     LaunchList list;
     StaggerNow now;
@@ -219,8 +222,8 @@ CORE CUstream calls_stream(const optc_binding *b);         /* private stream, to
 /* ---- gpu_call_slots.c: calls over the scheduled matrices only ---- */
 CORE size_t calls_slots_bytes(optc_binding *b, CallSlots *s);          /* for b->stagger; fills at and now */
 CORE optc_status calls_slots_send(optc_binding *b, CallSlots *s, CUdeviceptr memory);
-/* Updates the pointers if they have moved. launches: the following launches shall use them; a graph needs no more. */
-CORE optc_status calls_slots_use(optc_binding *b, CallSlots *s, bool launches);
+CORE void calls_slots_select(optc_binding *b, const CallSlots *s);     /* for the following launches */
+CORE optc_status calls_slots_update(optc_binding *b, CallSlots *s);    /* if pointers have moved */
 CORE void calls_slots_count(const optc_binding *b, int *sets, int *groups);
 
 /* ---- gpu_roots_f32.c: roots in f32, and the matrices that need f64 ---- */
@@ -232,6 +235,10 @@ CORE bool gpu_stagger_any(const LaunchList *p);
 CORE void gpu_stagger_bind(optc_binding *b);
 CORE optc_status gpu_slots_choose(optc_binding *b, const LaunchList *p);   /* before a run that is not captured */
 CORE void gpu_slots_drop(optc_binding *b);                 /* all of them; inside gpu_enter */
+/* A list for b->stagger that is not kept. Its uploads are in the binding's stream. */
+CORE optc_status gpu_slots_make(optc_binding *b, const LaunchList *p, SlotList **out);
+CORE void gpu_slots_free(optc_binding *b, SlotList *x);
+CORE int64_t gpu_slots_limit(const optc_binding *b);       /* bytes */
 
 /* ---- gpu_beside.c ---- */
 CORE optc_status gpu_beside(optc_binding *const *b, int n, int lead, bool begins);          /* Device.beside */
@@ -281,6 +288,12 @@ CORE bool phases_conditional(const optc_binding *b, int entry);
 CORE optc_status phases_capture(optc_binding *b, int entry);       /* while the binding's stream is captured */
 CORE optc_status phases_run(optc_binding *b, int entry);           /* outside of a capture, after one */
 CORE void phases_drop(optc_binding *b);
+
+/* ---- gpu_slot_switch.c: captured and guarded steps of staggered rules with calls ---- */
+CORE void slot_switch_bind(optc_binding *b);               /* sets GpuCalls.switches */
+CORE bool slot_switch_used(const optc_binding *b, int entry);
+CORE optc_status slot_switch_make(optc_binding *b, int entry);     /* before such a step; in a capture too */
+CORE void slot_switch_drop(optc_binding *b, bool unbinds);
 
 /* ---- gpu_lists.c ---- */
 /* builds the launch lists, or replaces them; on failure the old ones stay */

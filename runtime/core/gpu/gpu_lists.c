@@ -194,11 +194,20 @@ static LaunchItem call_item(const optc_binding *b, const ProgStage *s, int batch
     return x;
 }
 
+static bool has_slots(const Program *p)
+{
+    for (int i = 0; i < p->narray; i++)
+        if (p->array[i].slots.every)
+            return true;
+    return false;
+}
+
 /* A step starts by incrementing t: in its first stage if that is a stage of the group, else in a separate launch. Rules
- * with periods always use a separate launch, because a captured step launches the stages of all phases. */
+ * with periods or slots always use a separate launch: a captured step launches the stages of all phases, or selects
+ * slots by t before its first stage. */
 CORE bool advances_t_inside(const Program *p, const ProgPhase *ph)
 {
-    return !p->nperiod && ph->naction > 1 && ph->action[1].kind == ACT_LAUNCH &&
+    return !p->nperiod && !has_slots(p) && ph->naction > 1 && ph->action[1].kind == ACT_LAUNCH &&
            p->stage[ph->action[1].stage].kind == S_GROUP;
 }
 
@@ -254,6 +263,7 @@ CORE void gpu_drop_lists(optc_binding *b)
         list_drop_graphs(d, &t->launch_list[i]);
     gpu_slots_drop(b);
     phases_drop(b);
+    slot_switch_drop(b, false);
 }
 
 CORE optc_status gpu_build_lists(optc_binding *b)

@@ -259,6 +259,8 @@ static optc_status prepare(optc_binding *b, int entry, LaunchList *p, bool captu
     t->slots = NULL;
     if (s == OPTC_OK)
         s = by_device ? may_capture(b, entry) : roots_f32_check(b, p);
+    if (s == OPTC_OK && by_device)
+        s = slot_switch_make(b, entry);
     if (s == OPTC_OK && p->stagger && !by_device)
         s = gpu_slots_choose(b, p);
     if (s == OPTC_OK && p->calls && !by_device)

@@ -9,9 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes of a graph's node, which CUDA does not report: 2 KB on the device and 5 KB on the host (H200, CUDA 13, graphs
- * of 1000 to 20000 kernels). The limit is one part in SLOTS_SHARE of the workspace. */
-enum { NODE_BYTES = 7168, SLOTS_SHARE = 4 };
+enum { SLOTS_SHARE = 4 };                                      /* the limit is one part of the workspace in these */
 enum { LONGEST_CYCLE = 1 << 20 };
 
 static bool listed(const ProgStage *s) { return s && s->stagger && s->kind != S_CALL; }
@@ -115,7 +113,7 @@ static void fill_lists(const optc_binding *b, LaunchList *p, Unit *host, CUdevic
 }
 
 /* ---- one slot list ---- */
-static void slots_free(optc_binding *b, SlotList *x)
+CORE void gpu_slots_free(optc_binding *b, SlotList *x)
 {
     if (!x)
         return;
@@ -158,7 +156,7 @@ static optc_status slots_memory(optc_binding *b, SlotList *x, size_t bytes)
         x->bytes = old->bytes;
         old->memory = 0;
     }
-    slots_free(b, old);
+    gpu_slots_free(b, old);
     if (x->memory || !bytes)
         return OPTC_OK;
     optc_status s = gpu_alloc(b->rule->engine, bytes, b->gpu->stream, "lists of staggered work", &x->memory);
@@ -184,7 +182,7 @@ static optc_status slots_send(optc_binding *b, SlotList *x)
 }
 
 /* ---- the kept ones ---- */
-static int64_t slots_limit(const optc_binding *b) { return b->rule->engine->workspace / SLOTS_SHARE; }
+CORE int64_t gpu_slots_limit(const optc_binding *b) { return b->rule->engine->workspace / SLOTS_SHARE; }
 
 /* Drops the least recently used list, unless it was used within a cycle. Combinations recur in turn: if such a list
  * were dropped for another one, each step would build a list and a graph that is dropped before its next use. false:
@@ -200,16 +198,16 @@ static bool slots_drop_last(optc_binding *b)
     if (ago >= 0 && ago <= t->slots_cycle)
         return false;
     *last = NULL;
-    slots_free(b, x);
+    gpu_slots_free(b, x);
     t->slots_full = false;
     return true;
 }
 
 static bool slots_make_room(optc_binding *b, int64_t more)
 {
-    bool fits = b->graph_bytes + more <= slots_limit(b);
+    bool fits = b->graph_bytes + more <= gpu_slots_limit(b);
     while (!fits && slots_drop_last(b))
-        fits = b->graph_bytes + more <= slots_limit(b);
+        fits = b->graph_bytes + more <= gpu_slots_limit(b);
     return fits;
 }
 
@@ -259,18 +257,25 @@ static SlotList *slots_find(optc_binding *b, const LaunchList *p)
     return x;
 }
 
+CORE optc_status gpu_slots_make(optc_binding *b, const LaunchList *p, SlotList **out)
+{
+    SlotList *x = slots_take(b, p);
+    optc_status s = x ? slots_send(b, x) : no_memory("optc_run");
+    *out = s == OPTC_OK ? x : NULL;
+    if (s != OPTC_OK)
+        gpu_slots_free(b, x);
+    return s;
+}
+
 /* A list's first run is often the only one with its combination (`first`, the phase of step 1), and so is one after
  * participation changed: it is not kept. */
 static optc_status slots_build(optc_binding *b, const LaunchList *p)
 {
-    SlotList *x = slots_take(b, p);
-    optc_status s = x ? slots_send(b, x) : no_memory("optc_run");
-    if (s == OPTC_OK)
-        s = calls_slots_use(b, &x->calls, true);
-    if (s != OPTC_OK) {
-        slots_free(b, x);
+    SlotList *x;
+    optc_status s = gpu_slots_make(b, p, &x);
+    if (s != OPTC_OK)
         return s;
-    }
+    calls_slots_select(b, &x->calls);
     x->used = b->steps;
     b->gpu->slots = x;
     if (p->runs)
@@ -287,7 +292,9 @@ static optc_status slots_choose(optc_binding *b, const LaunchList *p)
         return slots_build(b, p);
     x->used = b->steps;
     b->gpu->slots = x;
-    return calls_slots_use(b, &x->calls, !x->list.exec);
+    if (!x->list.exec)
+        calls_slots_select(b, &x->calls);
+    return calls_slots_update(b, &x->calls);
 }
 
 CORE optc_status gpu_slots_choose(optc_binding *b, const LaunchList *p)
@@ -301,9 +308,9 @@ CORE void gpu_slots_drop(optc_binding *b)
     GpuTables *t = b->gpu;
     for (SlotList *x = t->slot_lists, *next; x; x = next) {
         next = x->next;
-        slots_free(b, x);
+        gpu_slots_free(b, x);
     }
-    slots_free(b, t->passing);
+    gpu_slots_free(b, t->passing);
     t->slot_lists = t->slots = t->passing = NULL;
     t->slots_full = false;
     for (int i = 0; t->launch_list && i < b->program->nentry * t->nphase; i++)

@@ -53,19 +53,23 @@ CORE optc_status calls_slots_send(optc_binding *b, CallSlots *s, CUdeviceptr mem
               : calls_gather(b, s->addresses, s->pointers, s->npointer);
 }
 
-CORE optc_status calls_slots_use(optc_binding *b, CallSlots *s, bool launches)
+CORE void calls_slots_select(optc_binding *b, const CallSlots *s)
 {
     GpuCalls *x = b->gpu->calls;
-    if (!x)
-        return OPTC_OK;
-    for (int i = 0; launches && i < x->ngroup; i++)
+    for (int i = 0; x && i < x->ngroup; i++)
         if (x->group[i].stagger)
             x->group[i].now = x->group[i].most = s->now[i];
-    for (int i = 0; launches && i < x->nset; i++)
+    for (int i = 0; x && i < x->nset; i++)
         if (set_staggered(x, &x->set[i]))
             x->set[i].at = s->at[i];
-    x->slot_pointers = launches ? s->pointers : x->slot_pointers;
-    if (s->moves == x->nmoved)
+    if (x)
+        x->slot_pointers = s->pointers;
+}
+
+CORE optc_status calls_slots_update(optc_binding *b, CallSlots *s)
+{
+    const GpuCalls *x = b->gpu->calls;
+    if (!x || s->moves == x->nmoved)
         return OPTC_OK;
     optc_status r = calls_gather(b, s->addresses, s->pointers, s->npointer);
     s->moves = r == OPTC_OK ? x->nmoved : s->moves;

@@ -509,6 +509,7 @@ CORE void calls_unbind(optc_binding *b)
     if (!x)
         return;
     roots_f32_unbind(b);
+    slot_switch_drop(b, true);
     gpu_give(b->rule->engine, x->memory, x->bytes, b->gpu->stream);
     eigen_unbind(b, x);
     if (x->handle)

@@ -119,7 +119,20 @@ typedef struct GpuCalls {
     /* calls_probe: hashes of launch lists and their numbers of matrices */
     unsigned long long tried[TRIED_MOST]; unsigned ntried;
     CUgraphExec *whole;                    /* by entry: a graph of all phases, each the body of a conditional node */
+    /* switches: the device can select among slot lists in captured and guarded steps */
+    bool switches;
+    struct SlotSwitch *slot_switch;
 } GpuCalls;
+
+/* The slot lists of a launch list, one for each combination of slots that its steps can have. table: for the kernel
+ * that selects one (optc_phase). n 0: there are too many, one body covers all units */
+typedef struct SlotSwitch {
+    struct SlotSwitch *next;
+    const LaunchList *of;
+    SlotList **list; int n;
+    CUdeviceptr table; size_t bytes;
+} SlotSwitch;
+CORE const SlotSwitch *slot_switch_of(const optc_binding *b, const LaunchList *p);         /* NULL: none */
 
 CORE const CallType *call_type_f64(void);
 CORE const CallType *call_type_f32(void);
