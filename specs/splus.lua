@@ -58,9 +58,9 @@ return optimizer {
     u = sign(u)
     if small then u = mm(X, u) end
     if narrow then u = mm(u, Y.T) end
-    every(interval, { first = true, stagger = stagger }, function()
-      if small then X = basis(L, X) end  if narrow then Y = basis(R, Y) end
-    end)
+    local at = { first = true, stagger = stagger }  -- the two sides of a matrix have different steps
+    if small then every(interval, at, function() X = basis(L, X) end) end
+    if narrow then every(interval, at, function() Y = basis(R, Y) end) end
     taken(size, u)
   end,
   to_eval = function()

@@ -210,16 +210,18 @@ START_TEST(averaged_weights)
 }
 END_TEST
 
-/* splus with stagger: a matrix in slot 0 is stepped as without, the others have their bases at other steps. */
+/* splus with stagger: a matrix in slot 0 is stepped as without, the others have their bases at other steps. Their
+ * columns exceed the limit, so that each matrix has one basis. */
 START_TEST(staggered_bases)
 {
-    static const TestShape shape[] = {{2, {4, 3}}, {2, {3, 3}}, {1, {3}}, {2, {2, 2}}};
+    static const TestShape shape[] = {{2, {3, 5}}, {2, {3, 4}}, {1, {3}}, {2, {2, 6}}};
     enum { N = sizeof shape / sizeof *shape };
     optc_engine_options eo = {.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")};
     Fixture f, g;
     int slots = 0;
-    fix_open(&f, &eo, &(optc_rule_options){.spec = "splus", .options = "interval=2,stagger=true"}, shape, N, NULL, 0);
-    fix_open(&g, &eo, &(optc_rule_options){.spec = "splus", .options = "interval=2"}, shape, N, NULL, 0);
+    fix_open(&f, &eo, &(optc_rule_options){.spec = "splus", .options = "interval=2,limit=3,stagger=true"}, shape, N,
+             NULL, 0);
+    fix_open(&g, &eo, &(optc_rule_options){.spec = "splus", .options = "interval=2,limit=3"}, shape, N, NULL, 0);
     for (int step = 1; step <= 4; step++) {
         for (int k = 0; k < N; k++)
             for (int64_t i = 0; i < f.count[k]; i++) {
