@@ -436,8 +436,10 @@ static inline optc_status optc_tensor_about(const optc_binding *b, int tensor, o
 }
 
 /* Bytes that the binding holds: for states, for temporaries, and for the batches of rules with products
- * (optc_engine_options.workspace). batches: the number of batches in a step; 0 if the rule has no products. */
-typedef struct optc_held { int64_t states, temporaries, workspace; int batches; } optc_held;
+ * (optc_engine_options.workspace). batches: the number of batches in a step; 0 if the rule has no products. graphs:
+ * bytes of the work lists and CUDA graphs that are kept for staggered steps (runtime/CAPTURE.md), at most a quarter of
+ * the workspace. The driver's part of a graph is estimated. */
+typedef struct optc_held { int64_t states, temporaries, workspace; int batches; int64_t graphs; } optc_held;
 optc_status optc_binding_held_sized(const optc_binding *b, optc_held *out, size_t size);
 static inline optc_status optc_binding_held(const optc_binding *b, optc_held *out)
 {
@@ -492,8 +494,9 @@ optc_status optc_set_scalar_from(optc_binding *b, int group, const char *name, c
  *
  * On a GPU only the device then knows how many steps were done, and optc_get_t waits for it. Rules that do not use t
  * count skipped steps too. Rules with products need conditional graph nodes (CUDA 12.4). The host waits for the guard,
- * and the run cannot be captured, in these cases: an older driver, a rule that copies whole arrays, a rule with
- * stagger, and a rule with factors of a library that cannot be captured. runtime/CAPTURE.md has the details. */
+ * and the run cannot be captured, in these cases: an older driver, a rule that copies whole arrays, a rule with stagger
+ * of very long periods, and a rule with factors of a library that cannot be captured. runtime/CAPTURE.md has the
+ * details. */
 optc_status optc_set_guard(optc_binding *b, const void *at, optc_type type);
 
 /* ---- GPUs ---- */

@@ -34,7 +34,8 @@ return optimizer {
     lr = { 0.1, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
     ema_rate = { 0.999, min = 0, below = 1 }, weight_decay = { 0.01, min = 0 }, other_scale = { 1e-3, min = 0 },
   },
-  options = { interval = 100, limit = 4096 },  -- interval: steps between two bases
+  -- interval: steps between two bases. stagger: after step 1 each matrix has its own step of an interval
+  options = { interval = 100, limit = 4096, stagger = false },
   products = "f32",
   state = { m = zeros, avg = zeros, seen = zeros "tensor", exchanged = zeros "tensor",
             L = zeros "rows", R = zeros "cols", X = eye(1, "rows"), Y = eye(1, "cols") },
@@ -57,9 +58,9 @@ return optimizer {
     u = sign(u)
     if small then u = mm(X, u) end
     if narrow then u = mm(u, Y.T) end
-    every(interval, { first = true }, function()
-      if small then X = basis(L, X) end  if narrow then Y = basis(R, Y) end
-    end)
+    local at = { first = true, stagger = stagger }  -- the two sides of a matrix have different steps
+    if small then every(interval, at, function() X = basis(L, X) end) end
+    if narrow then every(interval, at, function() Y = basis(R, Y) end) end
     taken(size, u)
   end,
   to_eval = function()

@@ -536,6 +536,11 @@ int cuGraphAddKernelNode_v2(CUgraphNode *out, CUgraph g, const CUgraphNode *afte
     *out = g;
     return n && !after;
 }
+int cuGraphGetNodes(CUgraph g, CUgraphNode *nodes, size_t *n)
+{
+    CALL;
+    return *n = (size_t)((Graph *)g)->n, nodes != NULL;
+}
 int cuGraphInstantiateWithFlags(CUgraphExec *e, CUgraph g, unsigned long long flags)
 {
     CALL;

@@ -8,10 +8,10 @@
 #include <string.h>
 
 enum { RUNS = 10 };
-/* products into states at some steps; staggered ones need the guard on the host */
+/* products into states at some steps; slots with too many combinations need the guard on the host */
 #define PRODUCTS(how)                                                                                                  \
     "return optimizer { name = 'x', hyper = { lr = 0.1 }, state = { l = eye(0.5, 'rows'), s = zeros 'rows' },\n"       \
-    "  matrix = function() l = 0.9 * l + 0.1 * gram(g) every(2, " how "function() s = mm(l, l) end) "                  \
+    "  matrix = function() l = 0.9 * l + 0.1 * gram(g) every(" how "function() s = mm(l, l) end) "                     \
     "p = p - lr * mm(s, g) end,\n"                                                                                     \
     "  step = function() p = p - lr * g end }"
 static const struct { const char *spec, *with, *text; bool tiny, waits; } rules[] = {
@@ -19,7 +19,8 @@ static const struct { const char *spec, *with, *text; bool tiny, waits; } rules[
     {"adafactor", "", NULL, false, false},
     {"sgd", "lookahead(3,0.5)", NULL, false, false}, {"lion", "ema(0.9)", NULL, false, false},
     {"muon", "", NULL, true, false},
-    {"products", "", PRODUCTS(""), true, false}, {"turns", "", PRODUCTS("{ stagger = true }, "), true, true}};
+    {"products", "", PRODUCTS("2, "), true, false}, {"turns", "", PRODUCTS("3, { stagger = true }, "), true, false},
+    {"long turns", "", PRODUCTS("5000, { stagger = true, first = true }, "), true, true}};
 enum { NRULES = sizeof rules / sizeof *rules };
 
 typedef struct Numbers { float guard, rate; double wide; } Numbers;

@@ -44,6 +44,9 @@ static const char *const rules[] = {
 enum { NRULES = sizeof rules / sizeof *rules, LONG = 9 };
 static const TestShape some[NSHAPES] = {{2, {19, 21}}, {1, {7}}, {3, {3, 9, 7}}, {2, {8, 8}}, {2, {1, 40}},
         {2, {30, 1}}, {2, {24, 16}}, {2, {8, 8}}, {2, {0, 5}}, {2, {5, 3}}, {1, {5000}}, {2, {21, 19}}};
+/* as few matrices as show it: the emulated GPU takes a second for each step of all of them */
+static const TestShape few[NSHAPES] = {{2, {5, 4}}, {1, {7}}, {2, {3, 4}}, {2, {4, 4}}, {2, {1, 3}},
+        {1, {3}}, {2, {6, 3}}, {2, {4, 4}}, {2, {0, 5}}, {1, {5}}, {1, {50}}, {1, {9}}};
 
 static void open_both(Side *c, Side *g, int rule)
 {
@@ -162,9 +165,241 @@ START_TEST(captured)
 }
 END_TEST
 
+/* A captured step computes the factors of the scheduled matrices, and of no others. */
+static optc_factors factors_of(const Side *g)
+{
+    optc_factors x;
+    OK(optc_sync(g->b));
+    OK(optc_factors_about(g->b, -1, &x));
+    return x;
+}
+
+START_TEST(captured_factors)
+{
+    SHARED();
+    Side a, b;
+    CUstream st;
+    CUgraph graph;
+    CUgraphExec exec;
+    optc_rule_options o = {.text = rules[2], .param = OPTC_F64, .products = "f64"};
+    use_shapes(few);
+    open_side(&a, "cuda", o, 0);
+    open_side(&b, "cuda", o, 0);
+    ck_assert(!d->cuStreamCreate(&st, 1));
+    for (int step = 1; step <= 9; step++) {
+        set_grads(&a, step);
+        set_grads(&b, step);
+        OK(optc_step(b.b));
+        if (step < 2 || step > 7) {                        /* before and after the replays */
+            OK(optc_step(a.b));
+        } else if (step == 2) {
+            OK(optc_set_stream(a.b, st));
+            ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
+            OK(optc_step(a.b));
+            ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+        }
+        if (step >= 2 && step <= 7)
+            ck_assert(!d->cuGraphLaunch(exec, st) && !d->cuStreamSynchronize(st));
+        same_params(&a, &b, format("step %d", step));
+        int64_t x = factors_of(&a).computed, y = factors_of(&b).computed;
+        ck_assert_msg(x == y, "step %d: %d factors, not %d", step, (int)x, (int)y);
+    }
+    OK(optc_set_stream(a.b, NULL));
+    d->cuGraphExecDestroy(exec);
+    d->cuGraphDestroy(graph);
+    close_side(&a, 0);
+    close_side(&b, 0);
+    d->cuStreamDestroy_v2(st);
+}
+END_TEST
+
+/* ---- lists and graphs that are kept ---- */
+static const Driver *real;
+static int graphs, uploads, launches;
+static int count_graph(CUgraphExec e, CUstream s) { return graphs++, real->cuGraphLaunch(e, s); }
+static int count_upload(CUdeviceptr to, const void *from, size_t n, CUstream s)
+{
+    return uploads++, real->cuMemcpyHtoDAsync_v2(to, from, n, s);
+}
+static int count_launch(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                        unsigned shared, CUstream s, void **args, void **more)
+{
+    return launches++, real->cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, s, args, more);
+}
+
+/* One step, with its calls of the driver counted. */
+static void counted_step(Side *g)
+{
+    Driver counting = *(real = g->e->gpu->d);
+    counting.cuGraphLaunch = count_graph;
+    counting.cuMemcpyHtoDAsync_v2 = count_upload;
+    counting.cuLaunchKernel = count_launch;
+    graphs = uploads = launches = 0;
+    g->e->gpu->d = &counting;
+    optc_status s = optc_step(g->b);
+    g->e->gpu->d = real;
+    ck_assert_msg(s == OPTC_OK, "%s", optc_message());
+}
+
+/* The same step with lists that are built for it alone, launch by launch. */
+static void step_without_lists(Side *g)
+{
+    gpu_slots_drop(g->b);
+    OK(optc_step(g->b));
+}
+
+static int64_t held_graphs(const Side *g)
+{
+    optc_held held;
+    OK(optc_binding_held(g->b, &held));
+    return held.graphs;
+}
+
+/* sides a and b have one rule: a keeps its lists, b does not */
+static void open_kept(Side *a, Side *b, const char *text)
+{
+    optc_rule_options o = {.text = text, .param = OPTC_F64, .products = strstr(text, "matrix") ? "f64" : NULL};
+    use_shapes(few);
+    open_side(a, "cuda", o, 0);
+    open_side(b, "cuda", o, 0);
+}
+
+static void step_kept(Side *a, Side *b, int step)
+{
+    set_grads(a, step);
+    set_grads(b, step);
+    counted_step(a);
+    step_without_lists(b);
+    same_params(a, b, format("step %d", step));
+}
+
+/* From the second cycle of slots on a step is one graph. It sends no lists, and keeps doing so if a gradient moves. A
+ * change of participation drops all lists, and they are built again. */
+START_TEST(kept_lists)
+{
+    SHARED();
+    static const struct { int rule, cycle; } of[] = {{2, 3}, {3, 15}};
+    int cycle = of[_i].cycle, step = 1;
+    Side a, b;
+    open_kept(&a, &b, rules[of[_i].rule]);
+    step_kept(&a, &b, step);
+    ck_assert_msg(!graphs && launches && !held_graphs(&a), "the first step runs a graph, or keeps its list");
+    for (step = 2; step <= cycle + 1; step++) {
+        int64_t before = held_graphs(&a);
+        step_kept(&a, &b, step);
+        ck_assert_msg(graphs == 1 && held_graphs(&a) > before, "step %d: %d graphs, %d bytes", step, graphs,
+                      (int)held_graphs(&a));
+    }
+    int64_t all = held_graphs(&a);
+    for (; step <= 2 * cycle + 1; step++) {
+        step_kept(&a, &b, step);
+        ck_assert_msg(graphs == 1 && !uploads && !launches && held_graphs(&a) == all,
+                      "step %d: %d graphs, %d uploads, %d launches, %d bytes of %d", step, graphs, uploads, launches,
+                      (int)held_graphs(&a), (int)all);
+    }
+    ck_assert(all <= a.e->workspace / 4);
+    for (int k = 0; k < 2; k++, step++) {                  /* the gradient of another tensor of the same shape */
+        CUdeviceptr other = a.g[k ? 3 : 7];
+        OK(optc_set_grad(a.b, 3, (void *)(uintptr_t)other, 0));
+        OK(optc_set_grad(b.b, 3, (void *)(uintptr_t)b.g[k ? 3 : 7], 0));
+        step_kept(&a, &b, step);
+        ck_assert_msg(graphs == 1 && uploads == 1 && launches <= 2, "a moved gradient: %d graphs, %d uploads, %d "
+                      "launches", graphs, uploads, launches);
+    }
+    for (int k = 0; k < 2; k++) {
+        OK(optc_set_grad(a.b, 6, k ? (void *)(uintptr_t)a.g[6] : NULL, 0));
+        OK(optc_set_grad(b.b, 6, k ? (void *)(uintptr_t)b.g[6] : NULL, 0));
+        step_kept(&a, &b, step++);
+        ck_assert_msg(!graphs && !held_graphs(&a), "a list of other tensors is kept");
+        for (int i = 0; i < cycle; i++)
+            step_kept(&a, &b, step++);
+        step_kept(&a, &b, step++);
+        ck_assert_msg(graphs == 1 && !uploads && !launches, "the lists are not built again");
+    }
+    close_side(&a, 0);
+    close_side(&b, 0);
+}
+END_TEST
+
+/* No more is kept than the limit allows. A list in use stays, one that a whole cycle did not use makes room. */
+START_TEST(bounded_lists)
+{
+    SHARED();
+    Side a, b;
+    open_kept(&a, &b, rules[3]);
+    int64_t usual = a.e->workspace;
+    step_kept(&a, &b, 1);
+    step_kept(&a, &b, 2);
+    int64_t one = held_graphs(&a);
+    const SlotList *first = a.b->gpu->slot_lists;
+    a.e->workspace = 4 * (one + one / 2);
+    for (int step = 3; step <= 18; step++) {
+        step_kept(&a, &b, step);
+        ck_assert_msg(held_graphs(&a) == one && graphs == (step == 17) && (step == 17 ? !uploads : uploads == 1),
+                      "step %d: %d graphs, %d uploads, %d bytes", step, graphs, uploads, (int)held_graphs(&a));
+    }
+    ck_assert(a.b->gpu->slot_lists == first && !first->next);
+    for (int k = 0; k < 2; k++)
+        OK(optc_set_t((k ? &b : &a)->b, -1, 1000));
+    step_kept(&a, &b, 1001);
+    ck_assert_msg(graphs == 1 && held_graphs(&a) <= one + one / 2 && a.b->gpu->slot_lists->used == 1000,
+                  "an old list does not make room");
+    a.e->workspace = usual;
+    close_side(&a, 0);
+    close_side(&b, 0);
+}
+END_TEST
+
+/* Eigenvectors that a capture cannot contain are launched between two graphs. At steps without them there is one. */
+static const char bases[] =
+    "return optimizer { name = 'bases', hyper = { lr = 0.125 }, state = { L = zeros 'rows', X = eye(1, 'rows') },\n"
+    " step = function() p = p - lr * g end,\n"
+    " matrix = function() L = 0.5 * L + gram(g)  every(9, { stagger = true }, function() X = select(2, eigh(L, { last ="
+    " X })) end)\n"
+    "  p = p - lr * mm(X.T, g) end }";
+
+static void no_captures(const Side *g)
+{
+    GpuCalls *x = g->b->gpu->calls;
+    for (int i = 0; i < x->nstep; i++)
+        x->step[i].captured = false;
+}
+
+START_TEST(split_lists)
+{
+    SHARED();
+    Side a, b;
+    int parts = 0, whole = 0, slot;
+    side_method = EIGEN_F64;
+    open_kept(&a, &b, bases);
+    no_captures(&a);
+    no_captures(&b);
+    for (int step = 1; step <= 19; step++) {
+        bool any = false;
+        for (int k = 0; k < NSHAPES; k++)
+            any = any || (optc_get_slot(a.b, k, -1, 9, &slot) == OPTC_OK && slot == step % 9);
+        step_kept(&a, &b, step);
+        if (step < 11)
+            continue;
+        ck_assert_msg(!uploads && graphs == (any ? 2 : 1) && (any ? launches > 0 : !launches),
+                      "step %d%s: %d graphs, %d uploads, %d launches", step, any ? " with eigenvectors" : "", graphs,
+                      uploads, launches);
+        parts += any, whole += !any;
+    }
+    ck_assert(parts && whole);
+    side_method = EIGEN_BY_SIZE;
+    close_side(&a, 0);
+    close_side(&b, 0);
+}
+END_TEST
+
 void add_stagger(TCase *t)
 {
     tcase_add_loop_test(t, staggered_steps, 0, 2 * NRULES - 1);
     tcase_add_test(t, only_scheduled_tensors);
     tcase_add_loop_test(t, captured, 0, NRULES);
+    tcase_add_test(t, captured_factors);
+    tcase_add_loop_test(t, kept_lists, 0, 2);
+    tcase_add_test(t, bounded_lists);
+    tcase_add_test(t, split_lists);
 }

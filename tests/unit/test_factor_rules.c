@@ -210,6 +210,42 @@ START_TEST(averaged_weights)
 }
 END_TEST
 
+/* splus with stagger: a matrix in slot 0 is stepped as without, the others have their bases at other steps. Their
+ * columns exceed the limit, so that each matrix has one basis. */
+START_TEST(staggered_bases)
+{
+    static const TestShape shape[] = {{2, {3, 5}}, {2, {3, 4}}, {1, {3}}, {2, {2, 6}}};
+    enum { N = sizeof shape / sizeof *shape };
+    optc_engine_options eo = {.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")};
+    Fixture f, g;
+    int slots = 0;
+    fix_open(&f, &eo, &(optc_rule_options){.spec = "splus", .options = "interval=2,limit=3,stagger=true"}, shape, N,
+             NULL, 0);
+    fix_open(&g, &eo, &(optc_rule_options){.spec = "splus", .options = "interval=2,limit=3"}, shape, N, NULL, 0);
+    for (int step = 1; step <= 4; step++) {
+        for (int k = 0; k < N; k++)
+            for (int64_t i = 0; i < f.count[k]; i++) {
+                type_store(f.type, f.g[k], i, ref_value(k, step, i));
+                type_store(g.type, g.g[k], i, ref_value(k, step, i));
+            }
+        OK(optc_step(f.binding));
+        OK(optc_step(g.binding));
+        for (int k = 0; k < N; k++) {
+            int slot = 0;
+            if (shape[k].rank == 2)
+                OK(optc_get_slot(f.binding, k, -1, 2, &slot));
+            slots |= 1 << slot;
+            bool same = !memcmp(f.p[k], g.p[k], 4 * (size_t)f.count[k]);
+            ck_assert_msg(same || slot, "step %d: tensor %d of slot 0 differs", step, k);
+            ck_assert_msg(!same || !slot || step < 3, "step %d: tensor %d has the bases of the others", step, k);
+        }
+    }
+    ck_assert_int_eq(slots, 3);
+    fix_close(&f);
+    fix_close(&g);
+}
+END_TEST
+
 Suite *factor_rules_suite(void)
 {
     Suite *s = suite_create("factor_rules");
@@ -219,6 +255,7 @@ Suite *factor_rules_suite(void)
     tcase_add_loop_test(t, nan_stays, 0, NRULES);
     tcase_add_loop_test(t, a_thousand_steps, 0, 2);
     tcase_add_test(t, averaged_weights);
+    tcase_add_test(t, staggered_bases);
     suite_add_tcase(s, t);
     return s;
 }

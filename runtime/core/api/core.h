@@ -180,6 +180,7 @@ struct optc_binding {
     Tasks *tasks;                      /* by entry, then phase */
     Slots slots[MOST_SLOTS]; int nslots;
     StaggerNow stagger;                /* of the current run */
+    int64_t graph_bytes;               /* GPU: of the work lists and graphs that are kept for staggered steps */
     /* FactorStats of all matrices of all factors, in the device's memory. stats_at: by factor, then tensor or view, the
      * index of its first matrix; the last entry is the total (factor_stats.c) */
     void *stats;

@@ -88,6 +88,7 @@ optc_status optc_binding_held_sized(const optc_binding *b, optc_held *out, size_
     x.workspace += b->call_more;
     x.states += b->caller_bytes;
     x.batches = b->nbatch;
+    x.graphs = b->graph_bytes;
     memset(out, 0, size);
     memcpy(out, &x, size < sizeof x ? size : sizeof x);
     return OPTC_OK;

@@ -16,13 +16,20 @@ CORE int64_t gpu_call_bytes(const optc_binding *b) { return (void)b, 0; }
 CORE optc_status calls_bind(optc_binding *b) { return (void)b, OPTC_OK; }
 CORE void calls_unbind(optc_binding *b) { (void)b; }
 CORE optc_status calls_update(optc_binding *b) { return (void)b, OPTC_OK; }
-CORE optc_status calls_restagger(optc_binding *b) { return (void)b, OPTC_OK; }
+CORE size_t calls_slots_bytes(optc_binding *b, CallSlots *s) { return (void)b, (void)s, (size_t)0; }
+CORE optc_status calls_slots_send(optc_binding *b, CallSlots *s, CUdeviceptr memory)
+{
+    return (void)b, (void)s, (void)memory, OPTC_OK;
+}
+CORE void calls_slots_select(optc_binding *b, const CallSlots *s) { (void)b, (void)s; }
+CORE optc_status calls_slots_update(optc_binding *b, CallSlots *s) { return (void)b, (void)s, OPTC_OK; }
+CORE void calls_slots_count(const optc_binding *b, int *sets, int *groups) { (void)b, *sets = 0, *groups = 0; }
 CORE const struct GpuCall *calls_of(const optc_binding *b, const ProgStage *s, int batch)
 {
     return (void)b, (void)s, (void)batch, (const struct GpuCall *)NULL;
 }
 CORE optc_status calls_launch(optc_binding *b, const struct GpuCall *c) { return (void)b, (void)c, OPTC_OK; }
-CORE optc_status calls_probe(optc_binding *b, const LaunchList *p) { return (void)b, (void)p, OPTC_OK; }
+CORE optc_status calls_probe(optc_binding *b, LaunchList *p) { return (void)b, (void)p, OPTC_OK; }
 CORE bool calls_capture(const optc_binding *b, const struct GpuCall *c) { return (void)b, (void)c, true; }
 CORE CUstream calls_stream(const optc_binding *b) { return (void)b, (CUstream)NULL; }
 CORE optc_status roots_f32_check(optc_binding *b, const LaunchList *p) { return (void)b, (void)p, OPTC_OK; }
@@ -33,3 +40,7 @@ CORE bool phases_conditional(const optc_binding *b, int entry) { return (void)b,
 CORE optc_status phases_capture(optc_binding *b, int entry) { return (void)b, (void)entry, OPTC_OK; }
 CORE optc_status phases_run(optc_binding *b, int entry) { return (void)b, (void)entry, OPTC_OK; }
 CORE void phases_drop(optc_binding *b) { (void)b; }
+CORE void slot_switch_bind(optc_binding *b) { (void)b; }
+CORE bool slot_switch_used(const optc_binding *b, int entry) { return (void)b, (void)entry, false; }
+CORE optc_status slot_switch_make(optc_binding *b, int entry) { return (void)b, (void)entry, OPTC_OK; }
+CORE void slot_switch_drop(optc_binding *b, bool unbinds) { (void)b, (void)unbinds; }

@@ -1,9 +1,10 @@
 /* Stagger slots: every(k, { stagger = true }) gives each tensor, or each block of a rule with blocks, a slot below k.
  *
- * Binding assigns slots: in descending order of cost, each to the slot with the least cost so far (the lowest slot of
- * equal ones), so that all steps cost about the same. The cost is the operations of the staggered calls plus the number
- * of elements. Slots depend only on the program and the shapes, so a run that continues from saved states has the same
- * slots.
+ * Binding assigns slots: in descending order of cost, to the slot with the least cost so far (the lowest slot of equal
+ * ones), so that all steps cost about the same. Matrices of one shape go to a slot together, as far as it does not get
+ * more than FULL times its share: a library's call over several matrices takes little longer than over one. The cost is
+ * the operations of the staggered calls plus the number of elements. Slots depend only on the program and the shapes,
+ * so a run that continues from saved states has the same slots.
  *
  * Arrays of the binding hold the slots, and stages compare them with the step. Stages with ProgStage.stagger
  * (gen/plan/stagger_plan.c) run only for the tensors or blocks scheduled for this step; they would change nothing for
@@ -103,13 +104,34 @@ static double cost_of(const optc_binding *b, int i, const Tensor *t, bool block)
 }
 
 /* ---- assignment ---- */
-typedef struct Owner { double cost; int64_t nth; int *slot; } Owner;
+/* array: of slots, by number; rows, cols: of its matrices; first: nth of the first one that is alike */
+typedef struct Owner { double cost; int64_t nth, first, rows, cols; int array, *slot; } Owner;
 typedef struct Load { double cost; int slot; } Load;
+
+static int number_order(int64_t a, int64_t b) { return (a > b) - (a < b); }
+
+static int owners_by_shape(const void *a, const void *b)
+{
+    const Owner *x = (const Owner *)a, *y = (const Owner *)b;
+    return x->cost != y->cost     ? (x->cost < y->cost) - (x->cost > y->cost)
+           : x->array != y->array ? x->array - y->array
+           : x->rows != y->rows   ? number_order(x->rows, y->rows)
+           : x->cols != y->cols   ? number_order(x->cols, y->cols)
+                                  : number_order(x->nth, y->nth);
+}
 
 static int dearest_first(const void *a, const void *b)
 {
     const Owner *x = (const Owner *)a, *y = (const Owner *)b;
-    return x->cost != y->cost ? (x->cost < y->cost) - (x->cost > y->cost) : (x->nth > y->nth) - (x->nth < y->nth);
+    return x->cost != y->cost     ? (x->cost < y->cost) - (x->cost > y->cost)
+           : x->first != y->first ? number_order(x->first, y->first)
+                                  : number_order(x->nth, y->nth);
+}
+
+/* A call can step both at once. */
+static bool owners_alike(const Owner *x, const Owner *y)
+{
+    return x->cost == y->cost && x->array == y->array && x->rows == y->rows && x->cols == y->cols;
 }
 
 static bool less_loaded(const Load *a, const Load *b)
@@ -130,27 +152,41 @@ static void sink(Load *h, int n)
     }
 }
 
+/* The slowest step may take 1.3 times the mean, which includes work that is not staggered. */
+static const double FULL = 1.15;
+
 static optc_status deal(Owner *o, int64_t n, int slots)
 {
     Load *h = (Load *)calloc((size_t)slots, sizeof *h);
+    double all = 0;
     if (!h)
         return no_memory("optc_bind");
     for (int i = 0; i < slots; i++)
         h[i].slot = i;
+    qsort(o, (size_t)n, sizeof *o, owners_by_shape);
+    for (int64_t i = 0; i < n; i++) {
+        o[i].first = i && owners_alike(&o[i - 1], &o[i]) ? o[i - 1].first : o[i].nth;
+        all += o[i].cost;
+    }
     qsort(o, (size_t)n, sizeof *o, dearest_first);
     for (int64_t i = 0; i < n; i++) {
         *o[i].slot = h[0].slot;
         h[0].cost += o[i].cost;
-        sink(h, slots);
+        bool more = i + 1 < n && owners_alike(&o[i], &o[i + 1]);
+        if (!more || h[0].cost + o[i].cost > FULL * all / slots)
+            sink(h, slots);
     }
     free(h);
     return OPTC_OK;
 }
 
-static void add_owner(Owner *o, int64_t *n, double cost, int *slot)
+static void add_owner(Owner *o, int64_t *n, double cost, const Tensor *t, int array, int *slot)
 {
     o[*n].cost = cost;
     o[*n].nth = *n;
+    o[*n].rows = t->shape.rows;
+    o[*n].cols = t->shape.cols;
+    o[*n].array = array;
     o[(*n)++].slot = slot;
 }
 
@@ -164,11 +200,11 @@ static int64_t list_owners(const optc_binding *b, int i, Owner *o)
         if (!(m->held_by >> t->variant & 1))
             continue;
         if (!of_blocks(b, i))
-            add_owner(o, &n, cost_of(b, i, t, false), &b->slots[i].slot[k]);
+            add_owner(o, &n, cost_of(b, i, t, false), t, i, &b->slots[i].slot[k]);
         for (int v = t->first_view; of_blocks(b, i) && v < t->first_view + t->nview; v++) {
             double cost = cost_of(b, i, &b->tensor[v], true);
             for (int64_t q = 0; q < b->tensor[v].shape.slices; q++)
-                add_owner(o, &n, cost, &b->slots[i].slot[b->tensor[v].first_block + q]);
+                add_owner(o, &n, cost, &b->tensor[v], i, &b->slots[i].slot[b->tensor[v].first_block + q]);
         }
     }
     return n;

@@ -128,6 +128,7 @@ enum { DRIVER_NEEDED = 12000 };        /* CUDA 12.0: older drivers may not load 
     F(cuGraphCreate, , 10000, (CUgraph *, unsigned))                                                                   \
     F(cuGraphAddKernelNode, _v2, 12000, (CUgraphNode *, CUgraph, const CUgraphNode *, size_t,                          \
                                          const CUDA_KERNEL_NODE_PARAMS *))                                             \
+    F(cuGraphGetNodes, , 10000, (CUgraph, CUgraphNode *, size_t *))                                                    \
     F(cuGraphInstantiateWithFlags, , 11040, (CUgraphExec *, CUgraph, unsigned long long))                              \
     F(cuGraphLaunch, , 10000, (CUgraphExec, CUstream))                                                                 \
     F(cuGraphDestroy, , 10000, (CUgraph))                                                                              \

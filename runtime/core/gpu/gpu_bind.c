@@ -411,13 +411,12 @@ static optc_status bind_inside(optc_binding *b)
     if (s == OPTC_OK)
         s = gpu_build_lists(b);
     if (s == OPTC_OK)
-        s = gpu_stagger_bind(b);
-    if (s == OPTC_OK)
         s = gpu_agree_bind(b);
     if (s == OPTC_OK)
         s = gpu_exchanges_bind(b);
     if (s == OPTC_OK)
         s = gpu_overlap_bind(b);
+    gpu_stagger_bind(b);
     if (s == OPTC_OK)
         phases_bind(b);
     if (s == OPTC_OK)
@@ -464,7 +463,6 @@ CORE void gpu_unbind(optc_binding *b)
         t->close(b);
     gpu_drop_lists(b);
     calls_unbind(b);
-    gpu_stagger_unbind(b);
     gpu_exchanges_unbind(b);
     gpu_overlap_unbind(b);
     gpu_agree_unbind(b);

@@ -8,6 +8,8 @@
  *               they are set
  *   LaunchList  the launches of one entry in one phase, built when binding. From its second run on it is a CUDA graph,
  *               which costs the host one call
+ *   SlotList    a launch list over the tensors of one combination of stagger slots, with its graph. Built at the first
+ *               step with that combination, and kept (gpu_stagger.c)
  *
  * Only binding, reading of states and optc_sync wait for the device. */
 #ifndef OPTC_CORE_GPU_H
@@ -78,20 +80,40 @@ typedef struct LaunchItem {
     int beside;                            /* of exchange and sync: Task.beside */
     const struct GpuCall *call;            /* not NULL: a call */
     int batch;                             /* -1: all tensors that take part */
-    CUdeviceptr stagger_at; int64_t stagger_count;       /* this step's work list of scheduled units (gpu_stagger.c) */
 } LaunchItem;
-/* A graph of n items of a list between two exchanges, or NULL: they are launched one by one */
+/* A graph of n consecutive items of a list, or NULL: they are launched one by one */
 typedef struct Segment { int first, n; CUgraphExec exec; } Segment;
-/* exec: the graph, from the second run on; segment: of a sharded binding, likewise. copies, calls, stagger: the list
- * contains such items; exchanges are copies */
+/* Items with 0 blocks launch nothing. exec: the graph, from the second run on; segment: likewise, of lists with items
+ * that no graph can contain. copies, calls, stagger: the list contains such items; exchanges are copies. probed: its
+ * calls have found the memory that they need. of: the list of all units that this one is a part of, or NULL. nodes: of
+ * its graphs */
 typedef struct LaunchList {
     LaunchItem *item;
     int n, runs, nsegment;
-    bool copies, calls, stagger;
+    bool copies, calls, stagger, probed;
     CUgraphExec exec;
     Segment *segment;
+    const struct LaunchList *of;
+    int64_t nodes;
 } LaunchList;
 typedef struct Unit { int tensor, unit; } Unit;    /* optc_unit of templates/cuda_helpers.h */
+
+/* The pointers of staggered calls over the scheduled matrices (gpu_call_slots.c). at: by set, the index of its first
+ * pointer; now: by group, how many matrices. moves: the number of changes of pointers that they contain */
+typedef struct CallSlots { int64_t npointer, *at, *now; CUdeviceptr addresses, pointers; unsigned moves; } CallSlots;
+/* list: with own items. memory: work lists, then the pointers of calls. held: bytes of memory and graphs that count
+ * for the limit; 0: it is not kept. used: the binding's step count at its last use */
+/* NODE_BYTES: of a graph's node, which CUDA does not report: 2 KB on the device and 5 KB on the host (H200, CUDA 13,
+ * graphs of 1000 to 20000 kernels) */
+enum { NODE_BYTES = 7168 };
+typedef struct SlotList {
+    LaunchList list;
+    StaggerNow now;
+    CallSlots calls;
+    CUdeviceptr memory; size_t bytes;
+    int64_t held, used;
+    struct SlotList *next;
+} SlotList;
 
 typedef struct GpuTables {
     const GpuCode *code;
@@ -115,8 +137,12 @@ typedef struct GpuTables {
     struct GpuAgree *agree;                /* NULL: the ranks need not compare anything */
     LaunchList *launch_list;               /* by entry, then phase */
     int nphase, step;                      /* step: the entry of that name */
-    /* memory for the work lists of scheduled units, and its length; stagger_on: the current run uses them */
-    CUdeviceptr stagger_units; int64_t stagger_most; bool stagger_on;
+    /* Kept slot lists, the last used one first; slots: of the current run, NULL: it covers all units; passing: the last
+     * one that did not fit into the limit; slots_full: such a one had graphs; slots_cycle: steps until all combinations
+     * of slots have occurred */
+    SlotList *slot_lists, *slots, *passing;
+    bool slots_full;
+    int64_t slots_cycle;
     /* The library's tuning during real steps; all NULL without it. */
     struct Live *live;
     LaunchList *(*begin)(optc_binding *b, LaunchList *p);      /* the launch list that this step runs */
@@ -186,13 +212,19 @@ CORE int64_t gpu_call_bytes(const optc_binding *b);
 CORE optc_status calls_bind(optc_binding *b);              /* after layout_place; inside gpu_enter */
 CORE void calls_unbind(optc_binding *b);                   /* inside gpu_enter */
 CORE optc_status calls_update(optc_binding *b);            /* after pointers or participation changed on the device */
-CORE optc_status calls_restagger(optc_binding *b);         /* after the step's schedule changed */
 /* NULL: nothing to do */
 CORE const struct GpuCall *calls_of(const optc_binding *b, const ProgStage *s, int batch);
 CORE optc_status calls_launch(optc_binding *b, const struct GpuCall *c);
-CORE optc_status calls_probe(optc_binding *b, const LaunchList *p);        /* before a run: memory is available */
+CORE optc_status calls_probe(optc_binding *b, LaunchList *p);              /* before a run: memory is available */
 CORE bool calls_capture(const optc_binding *b, const struct GpuCall *c);   /* captures use the same method as runs */
 CORE CUstream calls_stream(const optc_binding *b);         /* private stream, to capture in */
+
+/* ---- gpu_call_slots.c: calls over the scheduled matrices only ---- */
+CORE size_t calls_slots_bytes(optc_binding *b, CallSlots *s);          /* for b->stagger; fills at and now */
+CORE optc_status calls_slots_send(optc_binding *b, CallSlots *s, CUdeviceptr memory);
+CORE void calls_slots_select(optc_binding *b, const CallSlots *s);     /* for the following launches */
+CORE optc_status calls_slots_update(optc_binding *b, CallSlots *s);    /* if pointers have moved */
+CORE void calls_slots_count(const optc_binding *b, int *sets, int *groups);
 
 /* ---- gpu_roots_f32.c: roots in f32, and the matrices that need f64 ---- */
 CORE optc_status roots_f32_check(optc_binding *b, const LaunchList *p);    /* before a run that is not captured */
@@ -200,10 +232,13 @@ CORE optc_status roots_f32_save(optc_binding *b, const LaunchList *p);     /* af
 
 /* ---- gpu_stagger.c: rules with every(k, { stagger = true }) ---- */
 CORE bool gpu_stagger_any(const LaunchList *p);
-CORE optc_status gpu_stagger_bind(optc_binding *b);        /* after the launch lists are built; inside gpu_enter */
-CORE void gpu_stagger_unbind(optc_binding *b);             /* inside gpu_enter */
-CORE optc_status gpu_stagger_send(optc_binding *b, LaunchList *p);    /* before a run that is not captured */
-CORE LaunchItem gpu_stagger_item(const optc_binding *b, const LaunchItem *x);      /* x over the scheduled units */
+CORE void gpu_stagger_bind(optc_binding *b);
+CORE optc_status gpu_slots_choose(optc_binding *b, const LaunchList *p);   /* before a run that is not captured */
+CORE void gpu_slots_drop(optc_binding *b);                 /* all of them; inside gpu_enter */
+/* A list for b->stagger that is not kept. Its uploads are in the binding's stream. */
+CORE optc_status gpu_slots_make(optc_binding *b, const LaunchList *p, SlotList **out);
+CORE void gpu_slots_free(optc_binding *b, SlotList *x);
+CORE int64_t gpu_slots_limit(const optc_binding *b);       /* bytes */
 
 /* ---- gpu_beside.c ---- */
 CORE optc_status gpu_beside(optc_binding *const *b, int n, int lead, bool begins);          /* Device.beside */
@@ -254,6 +289,12 @@ CORE optc_status phases_capture(optc_binding *b, int entry);       /* while the 
 CORE optc_status phases_run(optc_binding *b, int entry);           /* outside of a capture, after one */
 CORE void phases_drop(optc_binding *b);
 
+/* ---- gpu_slot_switch.c: captured and guarded steps of staggered rules with calls ---- */
+CORE void slot_switch_bind(optc_binding *b);               /* sets GpuCalls.switches */
+CORE bool slot_switch_used(const optc_binding *b, int entry);
+CORE optc_status slot_switch_make(optc_binding *b, int entry);     /* before such a step; in a capture too */
+CORE void slot_switch_drop(optc_binding *b, bool unbinds);
+
 /* ---- gpu_lists.c ---- */
 /* builds the launch lists, or replaces them; on failure the old ones stay */
 CORE optc_status gpu_build_lists(optc_binding *b);
@@ -263,6 +304,7 @@ CORE LaunchItem gpu_launch_item(const optc_binding *b, const ProgStage *s, int b
 CORE int item_launch(const Driver *d, const LaunchItem *x, int guard, CUstream stream);
 CORE bool launched_apart(const LaunchItem *x);                    /* it is in no graph */
 CORE void list_graph(optc_binding *b, LaunchList *p);             /* inside gpu_enter */
+CORE void list_drop_graphs(const Driver *d, LaunchList *p);
 
 /* ---- gpu_run.c ---- */
 CORE optc_status gpu_run(optc_binding *b, int entry, int phase);

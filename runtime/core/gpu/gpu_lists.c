@@ -26,17 +26,20 @@ static bool build_graph(const Driver *d, const LaunchList *p, CUgraph *graph)
 {
     CUgraphNode node = NULL;
     bool ok = d->cuGraphCreate(graph, 0) == 0;
-    for (int i = 0; i < p->n && ok; i++) {
+    for (int i = 0, n = 0; i < p->n && ok; i++) {
         void *args[] = {&p->item[i].args, item_arrays(&p->item[i])};
         CUgraphNode before = node;
         CUDA_KERNEL_NODE_PARAMS k;
+        if (!p->item[i].blocks)
+            continue;
         memset(&k, 0, sizeof k);
         k.func = p->item[i].fn;
         k.gridDimX = p->item[i].blocks;
         k.blockDimX = p->item[i].threads;
         k.gridDimY = k.gridDimZ = k.blockDimY = k.blockDimZ = 1;
         k.kernelParams = args;
-        ok = d->cuGraphAddKernelNode_v2(&node, *graph, i ? &before : NULL, i ? 1 : 0, &k) == 0;
+        ok = d->cuGraphAddKernelNode_v2(&node, *graph, n ? &before : NULL, n ? 1 : 0, &k) == 0;
+        n = 1;
     }
     return ok;
 }
@@ -47,9 +50,6 @@ static bool capture_graph(optc_binding *b, const LaunchList *p, CUgraph *graph)
     const Driver *d = b->rule->engine->gpu->d;
     CUstream was = b->gpu->stream, own = calls_stream(b);
     optc_status s = OPTC_OK;
-    for (int i = 0; i < p->n; i++)
-        if (p->item[i].call && !calls_capture(b, p->item[i].call))
-            return false;                      /* its replacement in captures is slower */
     if (d->cuStreamBeginCapture_v2(own, CU_STREAM_CAPTURE_MODE_RELAXED))
         return false;
     b->gpu->stream = own;
@@ -62,28 +62,41 @@ static bool capture_graph(optc_binding *b, const LaunchList *p, CUgraph *graph)
     return s == OPTC_OK && ended;
 }
 
-static void make_exec(optc_binding *b, const LaunchList *p, CUgraphExec *exec)
+/* Returns the number of its nodes. */
+static int64_t make_exec(optc_binding *b, const LaunchList *p, CUgraphExec *exec)
 {
     const Driver *d = b->rule->engine->gpu->d;
     CUgraph graph = NULL;
+    size_t nodes = 0;
     bool ok = p->calls ? capture_graph(b, p, &graph) : build_graph(d, p, &graph);
     if (ok && d->cuGraphInstantiateWithFlags(exec, graph, 0) != 0)
         *exec = NULL;
+    if (*exec && d->cuGraphGetNodes(graph, NULL, &nodes))
+        nodes = 0;
     if (graph)
         d->cuGraphDestroy(graph);
+    return (int64_t)nodes;
 }
 
 CORE bool launched_apart(const LaunchItem *x) { return x->copy || x->exchange || x->sync; }
 
-/* A sharded step cannot be one graph: the caller's collectives are between its stages. The stages between two of them
- * are. A matrix rule has a hundred launches there, which cost the host ten microseconds each. */
+/* A graph of ours cannot contain the item. Of a library's call: its replacement in captures is slower, and has other
+ * bits. */
+static bool outside_graphs(const optc_binding *b, const LaunchItem *x)
+{
+    return launched_apart(x) || (x->call && !calls_capture(b, x->call));
+}
+
+/* A sharded step cannot be one graph: the caller's collectives are between its stages. Nor can a step with eigenvectors
+ * that a capture cannot contain. The stages between two of them are. A matrix rule has a hundred launches there, which
+ * cost the host ten microseconds each. */
 static void segment_graphs(optc_binding *b, LaunchList *p)
 {
-    p->segment = TAKE(b, Segment, p->n);
+    p->segment = p->segment ? p->segment : TAKE(b, Segment, p->n);
     for (int i = 0, end; p->segment && i < p->n; i = end + 1) {
         LaunchList part = *p;
         part.calls = false;
-        for (end = i; end < p->n && !launched_apart(&p->item[end]); end++)
+        for (end = i; end < p->n && !outside_graphs(b, &p->item[end]); end++)
             part.calls = part.calls || p->item[end].call;
         part.item = p->item + i;
         part.n = end - i;
@@ -92,16 +105,32 @@ static void segment_graphs(optc_binding *b, LaunchList *p)
         Segment *x = &p->segment[p->nsegment++];
         x->first = i;
         x->n = part.n;
-        make_exec(b, &part, &x->exec);
+        x->exec = NULL;
+        p->nodes += make_exec(b, &part, &x->exec);
     }
 }
 
 CORE void list_graph(optc_binding *b, LaunchList *p)
 {
-    if (!p->copies)
-        make_exec(b, p, &p->exec);
-    else if (b->shards)
+    bool whole = true;
+    for (int i = 0; i < p->n; i++)
+        whole = whole && !outside_graphs(b, &p->item[i]);
+    if (whole)
+        p->nodes = make_exec(b, p, &p->exec);
+    else if (b->shards || !p->copies)
         segment_graphs(b, p);
+}
+
+CORE void list_drop_graphs(const Driver *d, LaunchList *p)
+{
+    if (p->exec)
+        d->cuGraphExecDestroy(p->exec);
+    for (int k = 0; k < p->nsegment; k++)
+        if (p->segment[k].exec)
+            d->cuGraphExecDestroy(p->segment[k].exec);
+    p->exec = NULL;
+    p->nsegment = 0;
+    p->nodes = 0;
 }
 
 CORE LaunchItem gpu_launch_item(const optc_binding *b, const ProgStage *s, int batch, const Launch *l, CUfunction fn)
@@ -165,11 +194,20 @@ static LaunchItem call_item(const optc_binding *b, const ProgStage *s, int batch
     return x;
 }
 
+static bool has_slots(const Program *p)
+{
+    for (int i = 0; i < p->narray; i++)
+        if (p->array[i].slots.every)
+            return true;
+    return false;
+}
+
 /* A step starts by incrementing t: in its first stage if that is a stage of the group, else in a separate launch. Rules
- * with periods always use a separate launch, because a captured step launches the stages of all phases. */
+ * with periods or slots always use a separate launch: a captured step launches the stages of all phases, or selects
+ * slots by t before its first stage. */
 CORE bool advances_t_inside(const Program *p, const ProgPhase *ph)
 {
-    return !p->nperiod && ph->naction > 1 && ph->action[1].kind == ACT_LAUNCH &&
+    return !p->nperiod && !has_slots(p) && ph->naction > 1 && ph->action[1].kind == ACT_LAUNCH &&
            p->stage[ph->action[1].stage].kind == S_GROUP;
 }
 
@@ -221,17 +259,11 @@ CORE void gpu_drop_lists(optc_binding *b)
 {
     GpuTables *t = b->gpu;
     const Driver *d = b->rule->engine->gpu->d;
-    for (int i = 0; t->launch_list && i < b->program->nentry * t->nphase; i++) {
-        LaunchList *p = &t->launch_list[i];
-        if (p->exec)
-            d->cuGraphExecDestroy(p->exec);
-        for (int k = 0; k < p->nsegment; k++)
-            if (p->segment[k].exec)
-                d->cuGraphExecDestroy(p->segment[k].exec);
-        p->exec = NULL;
-        p->nsegment = 0;
-    }
+    for (int i = 0; t->launch_list && i < b->program->nentry * t->nphase; i++)
+        list_drop_graphs(d, &t->launch_list[i]);
+    gpu_slots_drop(b);
     phases_drop(b);
+    slot_switch_drop(b, false);
 }
 
 CORE optc_status gpu_build_lists(optc_binding *b)

@@ -67,11 +67,9 @@ CORE optc_status gpu_launch(optc_binding *b, const LaunchItem *x, int guard)
     if (x->call)
         return calls_launch(b, x->call);
     LaunchItem own = *x;
-    if (b->gpu->stagger_on && x->stage && x->stage->stagger)
-        own = gpu_stagger_item(b, x);
     if (b->gpu->table && own.args.mem == b->gpu->mem)
         own.args.mem = b->gpu->table;
-    int rc = !x->args.count || own.args.count ? item_launch(g->d, &own, guard, b->gpu->stream) : 0;
+    int rc = x->blocks ? item_launch(g->d, &own, guard, b->gpu->stream) : 0;
     if (!rc)
         return OPTC_OK;
     char what[200];
@@ -227,6 +225,8 @@ static optc_status send_changes(optc_binding *b, bool capturing)
     }
     bool dirty = t->dirty, moved = t->moved || t->captured;
     optc_status s = dirty ? gpu_send_views(b) : OPTC_OK;
+    if (dirty)
+        gpu_slots_drop(b);                         /* they contain the tensors that took part */
     if (s == OPTC_OK && t->moved)
         s = send_moved(b);
     t->calls_behind = t->calls_behind || dirty || moved;
@@ -256,13 +256,15 @@ static optc_status prepare(optc_binding *b, int entry, LaunchList *p, bool captu
     optc_status s = send_changes(b, capturing);
     if (s == OPTC_OK)
         s = cohorts_copy_states(b, follow_group);
-    t->stagger_on = p->stagger && !by_device;
+    t->slots = NULL;
     if (s == OPTC_OK)
         s = by_device ? may_capture(b, entry) : roots_f32_check(b, p);
-    if (s == OPTC_OK && t->stagger_on)
-        s = gpu_stagger_send(b, p);
+    if (s == OPTC_OK && by_device)
+        s = slot_switch_make(b, entry);
+    if (s == OPTC_OK && p->stagger && !by_device)
+        s = gpu_slots_choose(b, p);
     if (s == OPTC_OK && p->calls && !by_device)
-        s = calls_probe(b, p);
+        s = calls_probe(b, t->slots ? &t->slots->list : p);
     return s == OPTC_OK ? guard_launch(b, entry) : s;
 }
 
@@ -310,7 +312,7 @@ static optc_status run_inside(optc_binding *b, int entry, int phase, bool *begun
         list_graph(b, p);
     bool tuned = t->begin && p->runs == 2 && p == &t->launch_list[t->step * t->nphase] && !p->stagger &&
                  !t->guarded;                       /* a skipped step would be measured as fast */
-    s = gpu_overlap_end(b, run_list(b, tuned ? t->begin(b, p) : p));
+    s = gpu_overlap_end(b, run_list(b, tuned ? t->begin(b, p) : t->slots ? &t->slots->list : p));
     if (tuned && s == OPTC_OK)
         t->end(b);
     return s == OPTC_OK ? roots_f32_save(b, p) : s;

@@ -1,6 +1,6 @@
-/* Staggered stages on a GPU. For stages with ProgStage.stagger the host builds a work list at every step, which
- * contains only the scheduled units, and sends it; the lists are short. So such a step is not run as a graph of
- * the core. For calls it sends the addresses of the scheduled matrices (gpu_calls.c).
+/* Staggered stages on a GPU. A step runs the slot list of its combination of slots: work lists that contain only the
+ * scheduled units, the addresses of the scheduled matrices (gpu_call_slots.c), and a CUDA graph of the launches. The
+ * first step with a combination builds it, all later ones launch it. CAPTURE.md has the limit of what is kept.
  *
  * In a caller's graph the host does not know which step it is: there such stages cover all units, and the device
  * finds that the others have nothing to change. */
@@ -9,8 +9,37 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { SLOTS_SHARE = 4 };                                      /* the limit is one part of the workspace in these */
+enum { LONGEST_CYCLE = 1 << 20 };
+
 static bool listed(const ProgStage *s) { return s && s->stagger && s->kind != S_CALL; }
 
+CORE bool gpu_stagger_any(const LaunchList *p)
+{
+    for (int i = 0; i < p->n; i++)
+        if (p->item[i].stage && p->item[i].stage->stagger)
+            return true;
+    return false;
+}
+
+/* The least common multiple of all periods of slots. */
+CORE void gpu_stagger_bind(optc_binding *b)
+{
+    int64_t cycle = 1;
+    for (int i = 0; i < b->nslots && cycle < LONGEST_CYCLE; i++) {
+        Stagger s = b->program->array[b->slots[i].array].slots;
+        int64_t period = (int64_t)s.every * s.of, x = cycle, y = period;
+        while (y) {
+            int64_t rest = x % y;
+            x = y;
+            y = rest;
+        }
+        cycle = period ? cycle / x * period : cycle;
+    }
+    b->gpu->slots_cycle = cycle;
+}
+
+/* ---- work lists ---- */
 /* Stages of one launch list that cover the same units share a work list. */
 static bool same_list(const LaunchItem *a, const LaunchItem *b)
 {
@@ -26,44 +55,7 @@ static const LaunchItem *first_alike(const LaunchList *p, int i)
     return &p->item[k];
 }
 
-/* Upper bound on the length of all work lists of a launch list: all units are scheduled. */
-static int64_t launch_units(const LaunchList *p)
-{
-    int64_t n = 0;
-    for (int i = 0; i < p->n; i++)
-        if (listed(p->item[i].stage) && first_alike(p, i) == &p->item[i])
-            n += p->item[i].args.count;
-    return n;
-}
-
-CORE bool gpu_stagger_any(const LaunchList *p)
-{
-    for (int i = 0; i < p->n; i++)
-        if (p->item[i].stage && p->item[i].stage->stagger)
-            return true;
-    return false;
-}
-
-CORE optc_status gpu_stagger_bind(optc_binding *b)
-{
-    GpuTables *t = b->gpu;
-    for (int i = 0; b->nslots && i < b->program->nentry * t->nphase; i++) {
-        int64_t n = launch_units(&t->launch_list[i]);
-        t->stagger_most = n > t->stagger_most ? n : t->stagger_most;
-    }
-    return t->stagger_most ? gpu_alloc(b->rule->engine, sizeof(Unit) * (size_t)t->stagger_most, t->stream,
-                                       "lists of staggered work", &t->stagger_units)
-                           : OPTC_OK;
-}
-
-CORE void gpu_stagger_unbind(optc_binding *b)
-{
-    GpuTables *t = b->gpu;
-    if (t->stagger_units)
-        gpu_give(b->rule->engine, t->stagger_units, sizeof(Unit) * (size_t)t->stagger_most, t->stream);
-}
-
-/* Lists the units of a stage that are scheduled; for views of blocks, matrix by matrix. */
+/* Lists the units of a stage that are scheduled; for views of blocks, matrix by matrix. to NULL: only counts them. */
 static int64_t list_units(const optc_binding *b, const LaunchItem *x, Unit *to)
 {
     const ProgStage *s = x->stage;
@@ -74,57 +66,253 @@ static int64_t list_units(const optc_binding *b, const LaunchItem *x, Unit *to)
         int64_t all = u->prefix[s->kind][i + 1] - u->prefix[s->kind][i], each = all;
         if (stagger_matrix(s, y, 0) >= 0 && y->shape.slices)
             each = all / y->shape.slices;
-        for (int64_t k = 0; k < all && y->view.n >= 0; k += each)
-            for (int64_t q = stagger_active(b, &b->stagger, s->stagger, y, stagger_matrix(s, y, k)) ? k : k + each;
-                 q < k + each;
-                 q++) {
-                to[n].tensor = u->tensor[i];
-                to[n++].unit = (int)q;
+        for (int64_t k = 0; k < all && y->view.n >= 0; k += each) {
+            if (!stagger_active(b, &b->stagger, s->stagger, y, stagger_matrix(s, y, k)))
+                continue;
+            for (int64_t q = k; to && q < k + each; q++) {
+                to[n + q - k].tensor = u->tensor[i];
+                to[n + q - k].unit = (int)q;
             }
+            n += each;
+        }
     }
     return n;
 }
 
-/* Fills the work lists of this step and stores their addresses and lengths in the items. */
-static int64_t fill_lists(optc_binding *b, LaunchList *p, Unit *host)
+/* Counts the units of the list's items; returns those of all work lists. */
+static int64_t count_scheduled(const optc_binding *b, LaunchList *p)
 {
-    int64_t at = 0;
+    int64_t n = 0;
     for (int i = 0; i < p->n; i++) {
         LaunchItem *x = &p->item[i];
         const LaunchItem *first = listed(x->stage) ? first_alike(p, i) : NULL;
         if (!first)
             continue;
-        x->stagger_at = first == x ? b->gpu->stagger_units + sizeof(Unit) * (size_t)at : first->stagger_at;
-        x->stagger_count = first == x ? list_units(b, x, host + at) : first->stagger_count;
-        at += first == x ? x->stagger_count : 0;
+        x->args.count = first == x ? list_units(b, x, NULL) : first->args.count;
+        n += first == x ? x->args.count : 0;
     }
-    return at;
+    return n;
 }
 
-CORE optc_status gpu_stagger_send(optc_binding *b, LaunchList *p)
+static void fill_lists(const optc_binding *b, LaunchList *p, Unit *host, CUdeviceptr memory)
 {
-    GpuTables *t = b->gpu;
-    Unit *host = (Unit *)malloc(sizeof *host * (size_t)(t->stagger_most + 1));
+    int64_t at = 0;
+    for (int i = 0; i < p->n; i++) {
+        LaunchItem *x = &p->item[i];
+        const ProgStage *s = x->stage;
+        const LaunchItem *first = listed(s) ? first_alike(p, i) : NULL;
+        if (!first)
+            continue;
+        x->args.units = first == x ? memory + sizeof(Unit) * (size_t)at : first->args.units;
+        at += first == x ? list_units(b, x, host + at) : 0;
+        memset(&x->args.brief, 0, sizeof x->args.brief);
+        int64_t grid = count_blocks(s->form, &b->gpu->code->launch[s->fn], x->args.count, x->args.brief,
+                                    stage_tensors(b, s, x->batch)->longest[s->kind], b->rule->engine->gpu->sms);
+        x->blocks = x->args.count ? (unsigned)grid : 0u;
+    }
+}
+
+/* ---- one slot list ---- */
+CORE void gpu_slots_free(optc_binding *b, SlotList *x)
+{
+    if (!x)
+        return;
+    list_drop_graphs(b->rule->engine->gpu->d, &x->list);
+    if (x->memory)
+        gpu_give(b->rule->engine, x->memory, x->bytes, b->gpu->stream);
+    b->graph_bytes -= x->held;
+    free(x);
+}
+
+/* One allocation with its arrays behind it. */
+static SlotList *slots_take(const optc_binding *b, const LaunchList *p)
+{
+    int sets = 0, groups = 0;
+    calls_slots_count(b, &sets, &groups);
+    size_t numbers = sizeof(int64_t) * (size_t)(sets + groups), items = sizeof(LaunchItem) * (size_t)p->n;
+    SlotList *x = (SlotList *)calloc(1, sizeof *x + numbers + items + sizeof(Segment) * (size_t)p->n);
+    if (!x)
+        return NULL;
+    x->calls.at = (int64_t *)(x + 1);
+    x->calls.now = x->calls.at + sets;
+    x->list = *p;
+    x->list.of = p;
+    x->list.item = (LaunchItem *)(x->calls.now + groups);
+    x->list.segment = (Segment *)(x->list.item + p->n);
+    x->list.exec = NULL;
+    x->list.nsegment = 0;
+    memcpy(x->list.item, p->item, items);
+    x->now = b->stagger;
+    return x;
+}
+
+/* Gives it the memory of the last list that was not kept, if that is large enough. */
+static optc_status slots_memory(optc_binding *b, SlotList *x, size_t bytes)
+{
+    SlotList *old = b->gpu->passing;
+    b->gpu->passing = NULL;
+    if (old && old->bytes >= bytes && bytes) {
+        x->memory = old->memory;
+        x->bytes = old->bytes;
+        old->memory = 0;
+    }
+    gpu_slots_free(b, old);
+    if (x->memory || !bytes)
+        return OPTC_OK;
+    optc_status s = gpu_alloc(b->rule->engine, bytes, b->gpu->stream, "lists of staggered work", &x->memory);
+    x->bytes = s == OPTC_OK ? bytes : 0;
+    return s;
+}
+
+static optc_status slots_send(optc_binding *b, SlotList *x)
+{
+    int64_t n = count_scheduled(b, &x->list);
+    size_t lists = (sizeof(Unit) * (size_t)n + 255) & ~(size_t)255;
+    optc_status s = slots_memory(b, x, lists + calls_slots_bytes(b, &x->calls));
+    Unit *host = s == OPTC_OK ? (Unit *)malloc(sizeof *host * (size_t)(n + 1)) : NULL;
     if (!host)
-        return no_memory("optc_run");
-    int64_t n = fill_lists(b, p, host);
+        return s == OPTC_OK ? no_memory("optc_run") : s;
+    fill_lists(b, &x->list, host, x->memory);
     /* pageable: copied before it returns */
     const Driver *d = b->rule->engine->gpu->d;
-    int rc = n ? d->cuMemcpyHtoDAsync_v2(t->stagger_units, host, sizeof *host * (size_t)n, t->stream) : 0;
+    int rc = n ? d->cuMemcpyHtoDAsync_v2(x->memory, host, sizeof *host * (size_t)n, b->gpu->stream) : 0;
     free(host);
     return rc ? gpu_error(b->rule->engine->gpu, "cuMemcpyHtoDAsync", rc, "lists of staggered work")
-              : calls_restagger(b);
+              : calls_slots_send(b, &x->calls, x->memory + lists);
 }
 
-CORE LaunchItem gpu_stagger_item(const optc_binding *b, const LaunchItem *x)
+/* ---- the kept ones ---- */
+CORE int64_t gpu_slots_limit(const optc_binding *b) { return b->rule->engine->workspace / SLOTS_SHARE; }
+
+/* Drops the least recently used list, unless it was used within a cycle. Combinations recur in turn: if such a list
+ * were dropped for another one, each step would build a list and a graph that is dropped before its next use. false:
+ * there is none to drop. */
+static bool slots_drop_last(optc_binding *b)
 {
-    const ProgStage *s = x->stage;
-    const Launch *l = &b->gpu->code->launch[s->fn];
-    LaunchItem y = *x;
-    y.args.units = x->stagger_at;
-    y.args.count = x->stagger_count;
-    memset(&y.args.brief, 0, sizeof y.args.brief);
-    y.blocks = (unsigned)count_blocks(s->form, l, y.args.count, y.args.brief,
-                                      stage_tensors(b, s, x->batch)->longest[s->kind], b->rule->engine->gpu->sms);
-    return y;
+    GpuTables *t = b->gpu;
+    SlotList **last = &t->slot_lists;
+    while (*last && (*last)->next)
+        last = &(*last)->next;
+    SlotList *x = *last;
+    int64_t ago = x ? b->steps - x->used : 0;
+    if (ago >= 0 && ago <= t->slots_cycle)
+        return false;
+    *last = NULL;
+    gpu_slots_free(b, x);
+    t->slots_full = false;
+    return true;
+}
+
+static bool slots_make_room(optc_binding *b, int64_t more)
+{
+    bool fits = b->graph_bytes + more <= gpu_slots_limit(b);
+    while (!fits && slots_drop_last(b))
+        fits = b->graph_bytes + more <= gpu_slots_limit(b);
+    return fits;
+}
+
+static int64_t slots_held(const optc_binding *b, const SlotList *x)
+{
+    int sets = 0, groups = 0;
+    calls_slots_count(b, &sets, &groups);
+    size_t host = sizeof *x + sizeof(int64_t) * (size_t)(sets + groups) +
+                  (sizeof(LaunchItem) + sizeof(Segment)) * (size_t)x->list.n;
+    return (int64_t)(x->bytes + host) + NODE_BYTES * x->list.nodes;
+}
+
+/* Makes the graph, and keeps the list if both fit. */
+static void slots_keep(optc_binding *b, SlotList *x)
+{
+    GpuTables *t = b->gpu;
+    GpuEngine *g = b->rule->engine->gpu;
+    bool fits = slots_make_room(b, slots_held(b, x)) && (!t->slots_full || slots_drop_last(b));
+    if (fits && !g->no_graphs)
+        list_graph(b, &x->list);
+    if (fits && !slots_make_room(b, slots_held(b, x))) {
+        list_drop_graphs(g->d, &x->list);
+        t->slots_full = true;
+        fits = false;
+    }
+    if (!fits) {
+        t->passing = x;
+        return;
+    }
+    x->held = slots_held(b, x);
+    b->graph_bytes += x->held;
+    x->next = t->slot_lists;
+    t->slot_lists = x;
+}
+
+/* The kept list of this combination, moved to the front; NULL: none. */
+static SlotList *slots_find(optc_binding *b, const LaunchList *p)
+{
+    SlotList **at = &b->gpu->slot_lists, *x;
+    while (*at && ((*at)->list.of != p || memcmp(&(*at)->now, &b->stagger, sizeof b->stagger)))
+        at = &(*at)->next;
+    if (!(x = *at))
+        return NULL;
+    *at = x->next;
+    x->next = b->gpu->slot_lists;
+    b->gpu->slot_lists = x;
+    return x;
+}
+
+CORE optc_status gpu_slots_make(optc_binding *b, const LaunchList *p, SlotList **out)
+{
+    SlotList *x = slots_take(b, p);
+    optc_status s = x ? slots_send(b, x) : no_memory("optc_run");
+    *out = s == OPTC_OK ? x : NULL;
+    if (s != OPTC_OK)
+        gpu_slots_free(b, x);
+    return s;
+}
+
+/* A list's first run is often the only one with its combination (`first`, the phase of step 1), and so is one after
+ * participation changed: it is not kept. */
+static optc_status slots_build(optc_binding *b, const LaunchList *p)
+{
+    SlotList *x;
+    optc_status s = gpu_slots_make(b, p, &x);
+    if (s != OPTC_OK)
+        return s;
+    calls_slots_select(b, &x->calls);
+    x->used = b->steps;
+    b->gpu->slots = x;
+    if (p->runs)
+        slots_keep(b, x);
+    else
+        b->gpu->passing = x;
+    return OPTC_OK;
+}
+
+static optc_status slots_choose(optc_binding *b, const LaunchList *p)
+{
+    SlotList *x = slots_find(b, p);
+    if (!x)
+        return slots_build(b, p);
+    x->used = b->steps;
+    b->gpu->slots = x;
+    if (!x->list.exec)
+        calls_slots_select(b, &x->calls);
+    return calls_slots_update(b, &x->calls);
+}
+
+CORE optc_status gpu_slots_choose(optc_binding *b, const LaunchList *p)
+{
+    gpu_enter_aside(b->rule->engine->gpu);                 /* it may allocate, and captures */
+    return gpu_leave(b->rule->engine->gpu, slots_choose(b, p));
+}
+
+CORE void gpu_slots_drop(optc_binding *b)
+{
+    GpuTables *t = b->gpu;
+    for (SlotList *x = t->slot_lists, *next; x; x = next) {
+        next = x->next;
+        gpu_slots_free(b, x);
+    }
+    gpu_slots_free(b, t->passing);
+    t->slot_lists = t->slots = t->passing = NULL;
+    t->slots_full = false;
+    for (int i = 0; t->launch_list && i < b->program->nentry * t->nphase; i++)
+        t->launch_list[i].runs = t->launch_list[i].stagger ? 0 : t->launch_list[i].runs;
 }

@@ -127,6 +127,7 @@ static int group_of(GpuCalls *x, const optc_binding *b, const int *tensor, int n
     g->again = again;
     g->shape = b->tensor[tensor[0]].shape;
     g->row_stride = row_stride(b, &b->tensor[tensor[0]]);
+    g->most = dom_times(n, g->shape.slices);
     g->sets = -1;
     return x->ngroup++;
 }
@@ -212,9 +213,16 @@ static bool is_call_task(const optc_binding *b, const Task *t)
     return t->action->kind == ACT_LAUNCH && b->program->stage[t->action->stage].kind == S_CALL;
 }
 
+CORE int64_t set_length(const GpuCalls *x, const PointerSet *s)
+{
+    return s->array < 0 ? root_pointers(x, s) : dom_times(s->each, x->group[s->group].most);
+}
+
+/* Of staggered groups: checks how many there can be, and assigns no place. */
 static optc_status count_pointers(const optc_binding *b, GpuCalls *x, bool stagger)
 {
     const Program *p = b->program;
+    int64_t n = 0;
     for (int i = 0; i < x->nset; i++) {
         PointerSet *s = &x->set[i];
         const CallGroup *g = &x->group[s->group];
@@ -226,12 +234,13 @@ static optc_status count_pointers(const optc_binding *b, GpuCalls *x, bool stagg
             x->moves = x->moves || kind == MEM_G || kind == MEM_INPUT;
             s->row_stride = p->array[s->array].dom == ELEM && g->row_stride != g->shape.cols ? g->row_stride : 0;
         }
-        x->npointer += s->row_stride ? 1 : 0;
-        s->at = x->npointer;
-        x->npointer += s->array < 0 ? root_pointers(x, s) : dom_times(dom_times(s->each, g->shape.slices), g->n);
-        if (x->npointer > INT_MAX)
+        n += s->row_stride ? 1 : 0;
+        s->at = n;
+        n += set_length(x, s);
+        if (n > INT_MAX)
             return fail(OPTC_ERROR_ARGUMENT, "optc_bind: more than 2^31 - 1 matrices; bind fewer tensors at a time");
     }
+    x->npointer = stagger ? x->npointer : n;
     return OPTC_OK;
 }
 
@@ -280,7 +289,6 @@ static optc_status make_calls(optc_binding *b, GpuCalls *x)
                 s = add_call(b, x, &b->tasks[m].task[i]);
     if (s == OPTC_OK)
         s = count_pointers(b, x, false);
-    x->stagger_from = x->npointer;
     return s == OPTC_OK ? count_pointers(b, x, true) : s;
 }
 
@@ -310,15 +318,15 @@ static void put_tensor(const optc_binding *b, const GpuCalls *x, const PointerSe
     }
 }
 
-/* Fills the addresses of all sets whose pointers start at `from` or later. */
-static void fill_addresses(const optc_binding *b, GpuCalls *x, MatrixAddress *all, int64_t from)
+/* Fills the addresses of all sets of groups that are staggered, or are not. */
+CORE void fill_addresses(const optc_binding *b, GpuCalls *x, MatrixAddress *all, bool stagger)
 {
     for (int i = 0; i < x->nset; i++) {
         PointerSet *s = &x->set[i];
         const CallGroup *g = &x->group[s->group];
-        MatrixAddress *to = all + (s->at - from);
+        MatrixAddress *to = all + s->at;
         PointerList l = {to, 0, s->bytes};
-        if (s->at < from)
+        if ((g->stagger != 0) != stagger)
             continue;
         if (s->row_stride)
             to[-1].slot = -1, to[-1].offset = s->row_stride;
@@ -335,7 +343,8 @@ static void fill_addresses(const optc_binding *b, GpuCalls *x, MatrixAddress *al
 CORE CUdeviceptr set_pointers(const GpuCalls *x, int set, int64_t from)
 {
     const PointerSet *s = &x->set[set];
-    return x->pointers + sizeof(void *) * (size_t)(s->at + (s->record ? 0 : from) * s->each);
+    CUdeviceptr base = x->group[s->group].stagger ? x->slot_pointers : x->pointers;
+    return base + sizeof(void *) * (size_t)(s->at + (s->record ? 0 : from) * s->each);
 }
 
 CORE bool calls_participate(const optc_binding *b, const CallGroup *g, int tensor, int64_t matrix)
@@ -344,7 +353,7 @@ CORE bool calls_participate(const optc_binding *b, const CallGroup *g, int tenso
            (!g->again || b->gpu->calls->wide[factor_stats_first(b, g->again, tensor) + matrix]);
 }
 
-static void count_now(const optc_binding *b, CallGroup *g)
+CORE void calls_count_now(const optc_binding *b, CallGroup *g)
 {
     g->now = 0;
     for (int k = 0; k < g->n; k++)
@@ -352,33 +361,32 @@ static void count_now(const optc_binding *b, CallGroup *g)
             g->now += calls_participate(b, g, g->tensor[k], q);
 }
 
-/* Sends addresses from pointer `from` on: 0 (all), or the first one of staggered groups. */
-static optc_status send_addresses(optc_binding *b, GpuCalls *x, int64_t from)
+static optc_status gather_again(optc_binding *b, GpuCalls *x)
+{
+    x->nmoved++;
+    return calls_gather(b, x->addresses, x->pointers, x->npointer);
+}
+
+/* Sends the addresses of groups that are not staggered. */
+static optc_status send_addresses(optc_binding *b, GpuCalls *x)
 {
     GpuEngine *g = b->rule->engine->gpu;
-    size_t bytes = sizeof(MatrixAddress) * (size_t)(x->npointer - from);
+    size_t bytes = sizeof(MatrixAddress) * (size_t)x->npointer;
     MatrixAddress *all = (MatrixAddress *)calloc(1, bytes + 1);
     if (!all)
         return no_memory("optc_run");
-    for (int i = 0; i < b->nall && !from; i++)
+    for (int i = 0; i < b->nall; i++)
         x->present[i] = b->tensor[i].view.n >= 0;
     for (int i = 0; i < x->ngroup; i++)
-        if (!from || x->group[i].stagger)
-            count_now(b, &x->group[i]);
-    fill_addresses(b, x, all, from);
+        if (!x->group[i].stagger)
+            calls_count_now(b, &x->group[i]);
+    fill_addresses(b, x, all, false);
     /* pageable memory: the driver has copied it when the call returns */
-    CUdeviceptr to = x->addresses + sizeof(MatrixAddress) * (size_t)from;
-    int rc = bytes ? g->d->cuMemcpyHtoDAsync_v2(to, all, bytes, b->gpu->stream) : 0;
+    int rc = bytes ? g->d->cuMemcpyHtoDAsync_v2(x->addresses, all, bytes, b->gpu->stream) : 0;
     free(all);
-    optc_status s = rc ? gpu_error(g, "cuMemcpyHtoDAsync", rc, "addresses of matrices") : calls_gather(b, from);
+    optc_status s = rc ? gpu_error(g, "cuMemcpyHtoDAsync", rc, "addresses of matrices") : gather_again(b, x);
     x->sent = s == OPTC_OK;
     return s;
-}
-
-CORE optc_status calls_restagger(optc_binding *b)
-{
-    GpuCalls *x = b->gpu->calls;
-    return x && x->stagger_from < x->npointer ? send_addresses(b, x, x->stagger_from) : OPTC_OK;
 }
 
 static bool arranged_otherwise(const optc_binding *b, const GpuCalls *x)
@@ -405,7 +413,7 @@ static void forget_graphs(optc_binding *b)
 CORE optc_status calls_rebuild(optc_binding *b)
 {
     forget_graphs(b);
-    return send_addresses(b, b->gpu->calls, 0);
+    return send_addresses(b, b->gpu->calls);
 }
 
 CORE optc_status calls_update(optc_binding *b)
@@ -413,7 +421,7 @@ CORE optc_status calls_update(optc_binding *b)
     GpuCalls *x = b->gpu->calls;
     if (arranged_otherwise(b, x))
         return calls_rebuild(b);
-    return x->moves ? calls_gather(b, 0) : OPTC_OK;
+    return x->moves ? gather_again(b, x) : OPTC_OK;
 }
 
 /* ---- binding ---- */
@@ -489,7 +497,7 @@ CORE optc_status calls_bind(optc_binding *b)
     if (s == OPTC_OK)
         s = load_products(b, x);
     if (s == OPTC_OK)
-        s = send_addresses(b, x, 0);
+        s = send_addresses(b, x);
     if (s == OPTC_OK)
         eigen_probe(b, x);
     return s;
@@ -501,6 +509,7 @@ CORE void calls_unbind(optc_binding *b)
     if (!x)
         return;
     roots_f32_unbind(b);
+    slot_switch_drop(b, true);
     gpu_give(b->rule->engine, x->memory, x->bytes, b->gpu->stream);
     eigen_unbind(b, x);
     if (x->handle)

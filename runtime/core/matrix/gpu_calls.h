@@ -3,7 +3,8 @@
  *   CallGroup    tensors of a batch that have one shape: one library call computes all of their matrices
  *   PointerSet   addresses of the matrices of one array, or of blocks of them, for a group, in the order of its
  *                tensors. The kernel optc_gather fills the device array from the binding's table of pointers, again
- *                when a pointer has changed. Equal sets are shared.
+ *                when a pointer has changed. Equal sets are shared. Sets of staggered groups are in the memory of the
+ *                current combination of slots (gpu_call_slots.c)
  *   CallStep     one library call, or one launch of our kernels, over a group
  *   GpuCall      the steps of a stage over a batch
  *
@@ -25,12 +26,13 @@ typedef struct CallArgs { CUdeviceptr a, b, c; int m, n, k, flags; double alpha,
 typedef struct MatrixAddress { long long slot, offset; } MatrixAddress;
 
 /* sets: the first set, or -1. row_stride: of arrays over all elements. now: matrices of the tensors that take part.
+ * most: matrices that its sets have pointers for.
  * stagger: unless 0, only matrices that are scheduled for this step (ProgStage.stagger). again: unless NULL, only
  * matrices whose roots by that stage were refused in f32 and need f64. */
 typedef struct CallGroup {
     const int *tensor; int n, sets;
     Shape shape;
-    int64_t row_stride, now;
+    int64_t row_stride, now, most;
     unsigned stagger;
     const ProgStage *again;
 } CallGroup;
@@ -49,7 +51,6 @@ typedef struct PointerSet {
      * as the workspace holds. */
     int64_t record, base;
     int64_t most;                          /* OWN_EIGEN: matrices of a round; base is an offset in bytes */
-    CUdeviceptr first;                     /* OWN_EIGEN: the first matrix; the next ones are `record` bytes apart */
 } PointerSet;
 
 typedef struct CallStep {
@@ -110,14 +111,28 @@ typedef struct GpuCalls {
     int value_bytes;                       /* bytes of a value in the areas */
     bool *wide;                            /* by index of the statistics: computed in f64, since f32 was refused */
     struct RootsF32 *roots_f32;            /* NULL: no root is computed in f32 */
-    /* from stagger_from on: pointers of staggered groups, filled again at every step */
-    int64_t npointer, stagger_from;
+    int64_t npointer;                      /* of groups that are not staggered */
     CUdeviceptr memory, addresses, pointers, periods; size_t bytes;
+    CUdeviceptr slot_pointers;             /* of staggered groups: those of the current combination of slots */
+    unsigned nmoved;                       /* how often pointers were gathered again */
     Eigen eigen;
     /* calls_probe: hashes of launch lists and their numbers of matrices */
     unsigned long long tried[TRIED_MOST]; unsigned ntried;
     CUgraphExec *whole;                    /* by entry: a graph of all phases, each the body of a conditional node */
+    /* switches: the device can select among slot lists in captured and guarded steps */
+    bool switches;
+    struct SlotSwitch *slot_switch;
 } GpuCalls;
+
+/* The slot lists of a launch list, one for each combination of slots that its steps can have. table: for the kernel
+ * that selects one (optc_phase). n 0: there are too many, one body covers all units */
+typedef struct SlotSwitch {
+    struct SlotSwitch *next;
+    const LaunchList *of;
+    SlotList **list; int n;
+    CUdeviceptr table; size_t bytes;
+} SlotSwitch;
+CORE const SlotSwitch *slot_switch_of(const optc_binding *b, const LaunchList *p);         /* NULL: none */
 
 CORE const CallType *call_type_f64(void);
 CORE const CallType *call_type_f32(void);
@@ -178,7 +193,7 @@ CORE optc_status add_eigen(const optc_binding *b, GpuCalls *x, const ProgStage *
 CORE optc_status eigen_bind(optc_binding *b, GpuCalls *x);         /* after all steps are added */
 CORE void eigen_probe(optc_binding *b, GpuCalls *x);                 /* after all addresses are known */
 CORE void eigen_unbind(optc_binding *b, GpuCalls *x);
-CORE void eigen_addresses(const GpuCalls *x, PointerSet *s, MatrixAddress *to);
+CORE void eigen_addresses(const GpuCalls *x, const PointerSet *s, MatrixAddress *to);
 CORE bool eigen_launches(const CallStep *s);                          /* eigen_launch launches it */
 CORE optc_status eigen_launch(optc_binding *b, const GpuCall *c, const CallStep *s, Matrices of);
 CORE optc_status eigen_skips(const optc_binding *b, const CallStep *s, bool *skips);
@@ -189,6 +204,9 @@ CORE bool calls_participate(const optc_binding *b, const CallGroup *g, int tenso
 CORE int launch_own_kernel(const optc_binding *b, const CallStep *s, Matrices of);  /* returns the driver's status */
 CORE int64_t blas_bytes(const optc_binding *b);            /* the library's part of call_space */
 CORE optc_status calls_rebuild(optc_binding *b);  /* participation has changed: sends addresses, drops graphs */
-CORE optc_status calls_gather(optc_binding *b, int64_t from);      /* refills pointers from that index on */
+CORE optc_status calls_gather(optc_binding *b, CUdeviceptr addresses, CUdeviceptr pointers, int64_t n);
+CORE void calls_count_now(const optc_binding *b, CallGroup *g);
+CORE int64_t set_length(const GpuCalls *x, const PointerSet *s);   /* pointers of a set */
+CORE void fill_addresses(const optc_binding *b, GpuCalls *x, MatrixAddress *all, bool stagger);
 CORE CUdeviceptr set_pointers(const GpuCalls *x, int set, int64_t from);  /* the set's pointers, from that matrix on */
 #endif

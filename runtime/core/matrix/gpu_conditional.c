@@ -30,7 +30,7 @@ CORE bool phases_conditional(const optc_binding *b, int entry)
 {
     if (!b->gpu->calls)
         return false;
-    return (b->program->nperiod && entry_calls(b, entry)) || phases_guarded(b, entry);
+    return (b->program->nperiod && entry_calls(b, entry)) || slot_switch_used(b, entry) || phases_guarded(b, entry);
 }
 
 CORE bool phases_guarded(const optc_binding *b, int entry)
@@ -58,12 +58,15 @@ static optc_status may_condition(const optc_binding *b)
 }
 
 /* Decides whether guarded steps use conditional nodes. They do not where waiting for the guard on the host is faster:
- * calls that cannot be captured as they are, staggered stages, and roots whose type the host selects. Nor where ranks
- * exchange arrays: a conditional node cannot contain the caller's collectives. */
+ * calls that cannot be captured as they are, slots with too many combinations, and roots whose type the host selects.
+ * Nor where ranks exchange arrays: a conditional node cannot contain the caller's collectives. */
 CORE void phases_bind(optc_binding *b)
 {
     const GpuCalls *x = b->gpu->calls;
-    b->conditional = x && !b->shards && !b->nslots && !x->roots_f32 && may_condition(b) == OPTC_OK;
+    bool can = x && !b->shards && may_condition(b) == OPTC_OK;
+    if (can)
+        slot_switch_bind(b);
+    b->conditional = can && (!b->nslots || x->switches) && !x->roots_f32;
     for (int i = 0; x && i < x->ncall && b->conditional; i++)
         b->conditional = calls_capture(b, &x->call[i]);
     message_clear();
@@ -82,8 +85,10 @@ static optc_status capture_info(const optc_binding *b, CUstream stream, Capture 
     return OPTC_OK;
 }
 
-/* Adds a kernel to the captured stream that evaluates whether the step belongs to this phase. */
-static optc_status add_phase_kernel(optc_binding *b, int phase, CUgraphConditionalHandle *handle)
+/* Adds a kernel to the captured stream that evaluates whether the step belongs to this phase, and (w not NULL) has this
+ * combination of slots. */
+static optc_status add_phase_kernel(optc_binding *b, int phase, const SlotSwitch *w, int combination,
+                                    CUgraphConditionalHandle *handle)
 {
     GpuEngine *g = b->rule->engine->gpu;
     const Program *p = b->program;
@@ -95,7 +100,8 @@ static optc_status add_phase_kernel(optc_binding *b, int phase, CUgraphCondition
     CallArgs a;
     memset(&a, 0, sizeof a);
     a.a = b->gpu->groups;
-    a.b = b->gpu->calls->periods;
+    a.b = w ? w->table : b->gpu->calls->periods;
+    a.alpha = w ? 1 + combination : 0;
     a.c = *handle;
     a.m = p->nperiod;
     a.n = phase;
@@ -129,7 +135,8 @@ static optc_status add_condition(optc_binding *b, CUgraphConditionalHandle handl
     return OPTC_OK;
 }
 
-static optc_status fill_body(optc_binding *b, const LaunchList *p, CUgraph body)
+/* slots: not NULL, the body is of this combination. It fetches its pointers itself: no other step does. */
+static optc_status fill_body(optc_binding *b, const LaunchList *p, SlotList *slots, CUgraph body)
 {
     GpuEngine *g = b->rule->engine->gpu;
     CUstream was = b->gpu->stream, inner = b->gpu->calls->inner;
@@ -137,15 +144,34 @@ static optc_status fill_body(optc_binding *b, const LaunchList *p, CUgraph body)
     TRY(g, cuStreamBeginCaptureToGraph(inner, body, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_RELAXED),
         b->program->name);
     b->gpu->stream = inner;
+    b->gpu->slots = slots;
+    if (slots) {
+        calls_slots_select(b, &slots->calls);
+        s = calls_gather(b, slots->calls.addresses, slots->calls.pointers, slots->calls.npointer);
+    }
     for (int i = 0; i < p->n && s == OPTC_OK; i++)
         if (p->item[i].stage || p->item[i].copy)
             s = gpu_launch(b, &p->item[i], 0);
     b->gpu->stream = was;
+    b->gpu->slots = NULL;
     int rc = g->d->cuStreamEndCapture(inner, &body);
     return s == OPTC_OK && rc ? gpu_error(g, "cuStreamEndCapture", rc, b->program->name) : s;
 }
 
-/* Captures the launches that advance t, then one node per phase. */
+/* One node of a phase, or (w not NULL) of one of its combinations of slots. */
+static optc_status add_body(optc_binding *b, const LaunchList *p, int phase, const SlotSwitch *w, int i)
+{
+    CUgraphConditionalHandle handle = 0;
+    CUgraph body = NULL;
+    optc_status s = add_phase_kernel(b, phase, w, i, &handle);
+    if (s == OPTC_OK)
+        s = add_condition(b, handle, &body);
+    if (s == OPTC_OK)
+        s = fill_body(b, w ? &w->list[i]->list : p, w ? w->list[i] : NULL, body);
+    return s;
+}
+
+/* Captures the launches that advance t, then one node per phase and combination of slots. */
 CORE optc_status phases_capture(optc_binding *b, int entry)
 {
     const LaunchList *first = &b->gpu->launch_list[entry * b->gpu->nphase];
@@ -154,15 +180,10 @@ CORE optc_status phases_capture(optc_binding *b, int entry)
         if (!first->item[i].stage && !first->item[i].copy)
             s = gpu_launch(b, &first->item[i], 0);
     for (int m = 0; m < b->gpu->nphase && s == OPTC_OK; m++) {
-        CUgraphConditionalHandle handle = 0;
-        CUgraph body = NULL;
-        if (!first[m].n)
-            continue;
-        s = add_phase_kernel(b, m, &handle);
-        if (s == OPTC_OK)
-            s = add_condition(b, handle, &body);
-        if (s == OPTC_OK)
-            s = fill_body(b, &first[m], body);
+        const SlotSwitch *w = slot_switch_of(b, &first[m]);
+        bool each = w && w->n;
+        for (int i = 0; i < (each ? w->n : first[m].n > 0) && s == OPTC_OK; i++)
+            s = add_body(b, &first[m], m, each ? w : NULL, i);
     }
     return s;
 }

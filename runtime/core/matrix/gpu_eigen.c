@@ -410,20 +410,21 @@ CORE optc_status add_eigen(const optc_binding *b, GpuCalls *x, const ProgStage *
     return r.fits ? OPTC_OK : too_long(b, stage, g, "more than 2^31 - 1 blocks, or rows; bind fewer tensors at a time");
 }
 
-CORE void eigen_addresses(const GpuCalls *x, PointerSet *s, MatrixAddress *to)
+CORE void eigen_addresses(const GpuCalls *x, const PointerSet *s, MatrixAddress *to)
 {
     for (int64_t i = 0; i < root_pointers(x, s); i++) {
         to[i].slot = -1;
         to[i].offset = (long long)(x->eigen.scratch + (CUdeviceptr)(s->base + i * s->record));
     }
-    s->first = x->eigen.scratch + (CUdeviceptr)s->base;
 }
 
 /* ---- the library's call ---- */
-static void *eigen_matrix(const GpuCalls *x, int set, int64_t i)
+static CUdeviceptr eigen_at(const GpuCalls *x, int set, int64_t i)
 {
-    return (void *)(uintptr_t)(x->set[set].first + (CUdeviceptr)(i * x->set[set].record));
+    return x->eigen.scratch + (CUdeviceptr)(x->set[set].base + i * x->set[set].record);
 }
+
+static void *eigen_matrix(const GpuCalls *x, int set, int64_t i) { return (void *)(uintptr_t)eigen_at(x, set, i); }
 
 /* s->per_call matrices of a round, from matrix `from` on. */
 static int eigen_call_library(GpuCalls *x, const CallStep *s, int64_t from, CUstream stream, const char **call)
@@ -452,7 +453,7 @@ static int eigen_pad(const optc_binding *b, const CallStep *s, int64_t n)
 {
     const PointerSet *squares = &b->gpu->calls->set[s->a];
     int64_t pad = count_up(n, s->per_call) * s->per_call - n;
-    CUdeviceptr at = squares->first + (CUdeviceptr)(n * squares->record);
+    CUdeviceptr at = eigen_at(b->gpu->calls, s->a, n);
     return pad ? b->rule->engine->gpu->d->cuMemsetD8Async(at, 0, (size_t)(pad * squares->record), b->gpu->stream) : 0;
 }
 
@@ -510,7 +511,7 @@ static bool eigen_captures(optc_binding *b, GpuCalls *x, const CallStep *s)
     const char *call;
     CUgraph graph = NULL;
     if (s->n > EIGEN_CAPTURED_MOST ||
-        d->cuMemsetD8Async(x->set[s->a].first, 0, (size_t)(s->per_call * x->set[s->a].record), b->gpu->stream) ||
+        d->cuMemsetD8Async(eigen_at(x, s->a, 0), 0, (size_t)(s->per_call * x->set[s->a].record), b->gpu->stream) ||
         eigen_call_library(x, s, 0, b->gpu->stream, &call) ||
         d->cuStreamBeginCapture_v2(x->own, CU_STREAM_CAPTURE_MODE_RELAXED))
         return false;
@@ -524,8 +525,10 @@ static bool eigen_captures(optc_binding *b, GpuCalls *x, const CallStep *s)
 CORE bool calls_capture(const optc_binding *b, const GpuCall *c)
 {
     const GpuCalls *x = b->gpu->calls;
-    for (int i = c->first; i < c->first + c->n; i++)
-        if (eigen_uses_library(&x->step[i]) && !x->step[i].captured)
+    bool slots = b->gpu->slots && c->stage->stagger;       /* then other matrices do not matter */
+    int first = slots ? c->stagger_first : c->first, n = slots ? c->stagger_n : c->n;
+    for (int i = first; i < first + n; i++)
+        if (eigen_uses_library(&x->step[i]) && !x->step[i].captured && (!slots || x->group[x->step[i].group].now))
             return false;
     return true;
 }

@@ -17,16 +17,14 @@ static int launch(const optc_binding *b, CallKernel k, int64_t blocks, const Cal
                                                    b->gpu->stream, args, NULL);
 }
 
-/* Refills the pointer arrays from the binding's table of pointers. */
-CORE optc_status calls_gather(optc_binding *b, int64_t from)
+/* Fills n pointers from their addresses and the binding's table of pointers. */
+CORE optc_status calls_gather(optc_binding *b, CUdeviceptr addresses, CUdeviceptr pointers, int64_t n)
 {
-    const GpuCalls *x = b->gpu->calls;
-    int64_t n = x->npointer - from;
     CallArgs a;
     memset(&a, 0, sizeof a);
     a.a = b->gpu->table ? b->gpu->table : b->gpu->mem;
-    a.b = x->addresses + sizeof(MatrixAddress) * (size_t)from;
-    a.c = x->pointers + sizeof(void *) * (size_t)from;
+    a.b = addresses;
+    a.c = pointers;
     a.m = (int)n;
     int rc = n ? launch(b, KERNEL_GATHER, count_up(n, 256), &a) : 0;
     return rc ? gpu_error(b->rule->engine->gpu, "cuLaunchKernel", rc, "addresses of matrices") : OPTC_OK;
@@ -185,7 +183,7 @@ CORE optc_status calls_launch(optc_binding *b, const GpuCall *call)
     optc_status s = OPTC_OK;
     GpuCall own = *call;
     const GpuCall *c = &own;
-    if (b->gpu->stagger_on && call->stage->stagger)
+    if (b->gpu->slots && call->stage->stagger)
         own.first = call->stagger_first, own.n = call->stagger_n;
     for (int i = c->first, to; i < c->first + c->n; i = to) {
         int64_t all = x->group[x->step[i].group].now, most = x->step[i].at_once;      /* all 0: no tensor takes part */
@@ -220,7 +218,7 @@ static unsigned long long counts_hash(const optc_binding *b, const LaunchList *p
             int at = k < c->n ? c->first + k : c->stagger_first + k - c->n;
             h = (h ^ (unsigned long long)x->group[x->step[at].group].now) * 1099511628211u;
         }
-    return (h ^ (unsigned long long)(uintptr_t)p) | 1;
+    return (h ^ (unsigned long long)(uintptr_t)(p->of ? p->of : p)) | 1;
 }
 
 /* Factors that name a previous result may fail for lack of memory here: they handle it when they run. Exchanges need no
@@ -239,18 +237,19 @@ static optc_status try_all(optc_binding *b, const LaunchList *p)
     return s;
 }
 
-CORE optc_status calls_probe(optc_binding *b, const LaunchList *p)
+CORE optc_status calls_probe(optc_binding *b, LaunchList *p)
 {
     const Driver *d = b->rule->engine->gpu->d;
     GpuCalls *x = b->gpu->calls;
     CUstream was = b->gpu->stream;
     CUgraph graph = NULL;
-    if (p->exec || (p->runs && !p->stagger))
+    if (p->exec || p->probed || (p->runs && !p->stagger))
         return OPTC_OK;
     unsigned long long numbers = counts_hash(b, p);
-    for (int i = 0; i < TRIED_MOST; i++)
-        if (x->tried[i] == numbers)
-            return OPTC_OK;
+    for (int i = 0; i < TRIED_MOST && !p->probed; i++)
+        p->probed = x->tried[i] == numbers;
+    if (p->probed)
+        return OPTC_OK;
     if (d->cuStreamBeginCapture_v2(x->own, CU_STREAM_CAPTURE_MODE_RELAXED))
         return OPTC_OK;                                    /* no probe is possible */
     b->gpu->stream = x->own;
@@ -264,5 +263,6 @@ CORE optc_status calls_probe(optc_binding *b, const LaunchList *p)
     if (s != OPTC_OK)                                      /* a call that works in a run may fail in a capture */
         message_clear();
     x->tried[x->ntried++ % TRIED_MOST] = numbers;
+    p->probed = p->of != NULL;
     return OPTC_OK;
 }

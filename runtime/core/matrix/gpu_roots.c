@@ -63,7 +63,7 @@ CORE int64_t roots_bytes(const optc_binding *b)
 CORE int64_t root_pointers(const GpuCalls *x, const PointerSet *s)
 {
     const CallGroup *g = &x->group[s->group];
-    int64_t all = dom_times(g->n, g->shape.slices), fit = all;
+    int64_t all = g->most, fit = all;
     if (s->array == OWN_EIGEN)
         fit = s->most;
     else if (s->array != OWN_STATS)

@@ -250,7 +250,8 @@ class Binding:
     def held(self):
         h = _lib.Held()
         lib.optc_binding_held_sized(self.handle, h, ctypes.sizeof(h))
-        return {"states": h.states, "temporaries": h.temporaries, "workspace": h.workspace, "batches": h.batches}
+        return {"states": h.states, "temporaries": h.temporaries, "workspace": h.workspace, "batches": h.batches,
+                "graphs": h.graphs}
 
     def factors(self, tensor=-1):
         f = _lib.Factors()

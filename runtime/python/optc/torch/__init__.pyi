@@ -1108,11 +1108,11 @@ class SPlus(Optimizer):
     takes them out. Frans et al. 2025, arXiv:2506.07254"""
     def __init__(self, params: Any, lr: Number = 0.1, betas: Tuple[float, float] = (0.9, 0.999), ema_rate: Number =
                  0.999, weight_decay: Number = 0.01, other_scale: Number = 0.001, *, interval: Number = 100, limit:
-                 Number = 4096, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
-                 Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
-                 bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
-                 None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
-                 True) -> None: ...
+                 Number = 4096, stagger: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
+                 Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
+                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class SWAN(Optimizer):
     """SGD with rows of gradients standardised and the matrix whitened; no state. AdamW for what is no matrix. Ma et

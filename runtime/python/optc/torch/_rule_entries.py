@@ -76,9 +76,9 @@ class RuleEntries:
         return [b.rule.path for b in self._bounds or ()]
 
     def held(self):
-        """Bytes that the bindings hold: states, temporaries, workspace."""
+        """Bytes that the bindings hold: states, temporaries, workspace, and graphs kept for staggered steps."""
         found = [b.binding.held() for b in self._bounds or ()]
-        return {k: sum(h[k] for h in found) for k in ("states", "temporaries", "workspace")}
+        return {k: sum(h[k] for h in found) for k in ("states", "temporaries", "workspace", "graphs")}
 
     def factors(self, p=None):
         """Counts the roots and other factors of matrices since their tensors were bound, for one parameter or for all:

@@ -1,0 +1,221 @@
+/* Captured and guarded steps of staggered rules with calls. The host does not know the slots of such a step, so the
+ * graph has a body for each combination of slots, with the launches of its slot list, and a kernel (optc_phase) finds
+ * on the device which one runs.
+ *
+ * A caller's graph uses the lists, and CUDA does not report when it is destroyed: after a capture they live as long as
+ * the binding. If there are too many combinations, or their graphs would exceed the limit of slot lists, the one body
+ * of the phase computes all matrices, and the device discards what is not scheduled. */
+#include "runtime/core/matrix/gpu_calls.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_COMBINATIONS = 128, LONGEST_SEARCH = 4096, MOST_RARE = 2 };
+
+static bool switched(const LaunchList *p) { return p->stagger && p->calls; }
+
+CORE bool slot_switch_used(const optc_binding *b, int entry)
+{
+    bool any = false;
+    for (int m = 0; m < b->gpu->nphase && b->gpu->calls && b->gpu->calls->switches; m++)
+        any = any || switched(&b->gpu->launch_list[entry * b->gpu->nphase + m]);
+    return any;
+}
+
+/* ---- combinations ---- */
+static int64_t divisor(int64_t a, int64_t b) { return b ? divisor(b, a % b) : a; }
+
+/* The steps after which slots and phases repeat. Periods that are longer than the search are rare: they exclude few
+ * steps from other phases. 0: too many steps, or rare periods. */
+static int64_t steps_repeat(const optc_binding *b)
+{
+    const Program *p = b->program;
+    int64_t n = b->gpu->slots_cycle;
+    int rare = 0;
+    for (int i = 0; i < p->nperiod && n <= LONGEST_SEARCH; i++) {
+        rare += p->period[i].every > LONGEST_SEARCH;
+        if (p->period[i].every <= LONGEST_SEARCH)
+            n = n / divisor(n, p->period[i].every) * p->period[i].every;
+    }
+    return n > LONGEST_SEARCH || rare > MOST_RARE ? 0 : n;
+}
+
+/* The combinations of slots that steps of a phase can have: each step of some cycles is tried, one more than there are
+ * rare periods, which could exclude the same combination in each. Of a phase with a rare period its own steps are
+ * tried. Returns their number; 0: too many, or none. */
+static int list_combinations(const optc_binding *b, int phase, StaggerNow *to)
+{
+    const Program *p = b->program;
+    int64_t cycle = steps_repeat(b), from = 1, by = 1;
+    int n = 0;
+    for (int i = 0; i < p->nperiod; i++)
+        if (phase >> i & 1 && p->period[i].every > LONGEST_SEARCH) {
+            by = p->period[i].every;
+            from = p->period[i].offset ? p->period[i].offset : by;
+        }
+    for (int64_t k = 0, t = from; k < (MOST_RARE + 2) * cycle && n <= MOST_COMBINATIONS; k++, t += by) {
+        StaggerNow now = stagger_now(b, t);
+        bool known = program_phase(p, t) != phase;
+        for (int i = 0; i < n && !known; i++)
+            known = !memcmp(&to[i], &now, sizeof now);
+        if (!known && n++ < MOST_COMBINATIONS)
+            to[n - 1] = now;
+    }
+    return n > MOST_COMBINATIONS ? 0 : n;
+}
+
+CORE void slot_switch_bind(optc_binding *b)
+{
+    b->gpu->calls->switches = b->nslots && steps_repeat(b) > 0;
+}
+
+/* ---- lists ---- */
+static void switch_free(optc_binding *b, SlotSwitch *x)
+{
+    for (int i = 0; i < x->n; i++)
+        if (x->list[i]) {
+            b->graph_bytes -= (int64_t)x->list[i]->bytes;
+            gpu_slots_free(b, x->list[i]);
+        }
+    if (x->table)
+        gpu_give(b->rule->engine, x->table, x->bytes, b->gpu->stream);
+    x->table = 0;
+    x->n = 0;
+}
+
+static void drop_all(optc_binding *b, SlotSwitch *x)
+{
+    for (SlotSwitch *next; x; x = next) {
+        next = x->next;
+        switch_free(b, x);
+        free(x);
+    }
+}
+
+CORE void slot_switch_drop(optc_binding *b, bool unbinds)
+{
+    GpuCalls *c = b->gpu->calls;
+    if (!c || (b->gpu->captured && !unbinds))
+        return;
+    drop_all(b, c->slot_switch);
+    c->slot_switch = NULL;
+}
+
+/* Periods, then the numbers of slots and combinations, the slots' periods, and by combination its slots: as optc_phase
+ * reads them. */
+static optc_status send_table(optc_binding *b, SlotSwitch *x)
+{
+    const Program *p = b->program;
+    size_t n = (size_t)(2 * p->nperiod + 2 + (4 + x->n) * b->nslots);
+    int *host = (int *)malloc(sizeof *host * n), *to = host;
+    if (!host)
+        return no_memory("optc_run");
+    for (int i = 0; i < p->nperiod; i++)
+        *to++ = p->period[i].every, *to++ = p->period[i].offset;
+    *to++ = b->nslots;
+    *to++ = x->n;
+    for (int i = 0; i < b->nslots; i++) {
+        Stagger s = p->array[b->slots[i].array].slots;
+        *to++ = s.every, *to++ = s.of, *to++ = s.ahead, *to++ = s.first;
+    }
+    for (int k = 0; k < x->n; k++)
+        for (int i = 0; i < b->nslots; i++)
+            *to++ = (int)x->list[k]->now.now[i];
+    x->bytes = sizeof *host * n;
+    optc_status s = gpu_alloc(b->rule->engine, x->bytes, b->gpu->stream, "combinations of slots", &x->table);
+    int rc = s == OPTC_OK ? b->rule->engine->gpu->d->cuMemcpyHtoDAsync_v2(x->table, host, x->bytes, b->gpu->stream) : 0;
+    free(host);
+    return rc ? gpu_error(b->rule->engine->gpu, "cuMemcpyHtoDAsync", rc, "combinations of slots") : s;
+}
+
+/* Bytes of all bodies, from the nodes of the first one. */
+static int64_t bodies_bytes(optc_binding *b, SlotSwitch *x)
+{
+    SlotList *one = x->list[0];
+    calls_slots_select(b, &one->calls);
+    b->gpu->slots = one;
+    list_graph(b, &one->list);
+    int64_t nodes = one->list.nodes;
+    list_drop_graphs(b->rule->engine->gpu->d, &one->list);
+    b->gpu->slots = NULL;
+    return nodes * x->n * NODE_BYTES;
+}
+
+static optc_status fill_switch(optc_binding *b, SlotSwitch *x, const StaggerNow *now, int n)
+{
+    optc_status s = OPTC_OK;
+    for (int i = 0; i < n && s == OPTC_OK; i++) {
+        b->stagger = now[i];
+        s = gpu_slots_make(b, x->of, &x->list[i]);
+        x->n += s == OPTC_OK;
+        b->graph_bytes += s == OPTC_OK ? (int64_t)x->list[i]->bytes : 0;
+    }
+    if (s == OPTC_OK && n && b->graph_bytes + bodies_bytes(b, x) > gpu_slots_limit(b))
+        switch_free(b, x);
+    return s == OPTC_OK && x->n ? send_table(b, x) : s;
+}
+
+/* Uses a stream that is not captured, and waits for it. */
+static optc_status fill_apart(optc_binding *b, SlotSwitch *x, const StaggerNow *now, int n)
+{
+    GpuTables *t = b->gpu;
+    GpuEngine *g = b->rule->engine->gpu;
+    StaggerNow stagger = b->stagger;
+    SlotList *passing = t->passing;
+    CUstream was = t->stream, own = NULL;
+    TRY(g, cuStreamCreate(&own, 1), "combinations of slots");
+    t->stream = own;
+    t->passing = NULL;                         /* its memory belongs to the other stream */
+    optc_status s = fill_switch(b, x, now, n);
+    int rc = g->d->cuStreamSynchronize(own);
+    if (s == OPTC_OK && rc)
+        s = gpu_error(g, "cuStreamSynchronize", rc, "combinations of slots");
+    t->stream = was;
+    t->passing = passing;
+    b->stagger = stagger;
+    g->d->cuStreamDestroy_v2(own);
+    return s;
+}
+
+static optc_status make_switch(optc_binding *b, const LaunchList *p, int phase)
+{
+    GpuCalls *c = b->gpu->calls;
+    StaggerNow now[MOST_COMBINATIONS];
+    int n = list_combinations(b, phase, now);
+    SlotSwitch *x = (SlotSwitch *)calloc(1, sizeof *x + sizeof(SlotList *) * (size_t)n);
+    if (!x)
+        return no_memory("optc_run");
+    x->of = p;
+    x->list = (SlotList **)(x + 1);
+    optc_status s = fill_apart(b, x, now, n);
+    x->next = c->slot_switch;
+    c->slot_switch = x;
+    if (s != OPTC_OK) {
+        c->slot_switch = x->next;
+        switch_free(b, x);
+        free(x);
+    }
+    return s;
+}
+
+CORE const SlotSwitch *slot_switch_of(const optc_binding *b, const LaunchList *p)
+{
+    const SlotSwitch *x = b->gpu->calls->slot_switch;
+    while (x && x->of != p)
+        x = x->next;
+    return x;
+}
+
+CORE optc_status slot_switch_make(optc_binding *b, int entry)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    optc_status s = OPTC_OK;
+    for (int m = 0; m < b->gpu->nphase && s == OPTC_OK && slot_switch_used(b, entry); m++) {
+        const LaunchList *p = &b->gpu->launch_list[entry * b->gpu->nphase + m];
+        if (!switched(p) || slot_switch_of(b, p))
+            continue;
+        gpu_enter_aside(g);
+        s = gpu_leave(g, make_switch(b, p, m));
+    }
+    return s;
+}
