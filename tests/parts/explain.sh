@@ -38,7 +38,8 @@ return optimizer { name = "mixed", state = { L = zeros "rows" }, step = function
 END
 page one_in_tf32 "$work/mixed.lua" --gpu --tera 50
 explain "$work/mixed.lua" --bandwidth 100 --tera 1
-check "explain mixed.lua: a CPU computes in tf32" 'grep -q "product, rows x cols over rows, in tf32 on a GPU" "$work/said"'
+check "explain mixed.lua: a CPU computes in tf32" \
+    'grep -q "product, rows x cols over rows, in tf32 on a GPU" "$work/said"'
 explain "$work/mixed.lua" --bandwidth 100 --tera 1 --products f32
 check "explain --products f32: a product in tf32" '! grep -q "tf32 on a GPU" "$work/said" &&
     grep -q "products  f32;" "$work/said"'
