@@ -6,11 +6,20 @@
 #include <string.h>
 #include <time.h>
 
-/* run: a pass over the rule alone; typed: one that also takes the user's choice of types and the path of the spec */
+/* run: a pass over the rule alone; typed: one that also takes the user's choice of types and the path of the spec;
+ * chosen: one that takes other choices of the user */
 typedef struct {
     const char *name;
-    bool (*run)(Rule *, Diag *), (*typed)(Rule *, const Types *, const char *path, Diag *);
+    bool (*run)(Rule *, Diag *), (*typed)(Rule *, const Types *, const char *path, Diag *),
+        (*chosen)(Rule *, const GenOptions *, Diag *);
 } RulePass;
+
+static bool share_reductions(Rule *r, const GenOptions *o, Diag *d) { return pass_share(r, o->bindings, d); }
+
+static bool override_products(Rule *r, const GenOptions *o, Diag *d)
+{
+    return pass_product_override(r, o->product, o->types.p, d);
+}
 
 static bool warn_of_types(Rule *r, const Types *t, const char *path, Diag *d)
 {
@@ -18,14 +27,15 @@ static bool warn_of_types(Rule *r, const Types *t, const char *path, Diag *d)
 }
 
 static const RulePass rule_passes[] = {
-    {"trace",  NULL, NULL},                   /* a spec or IR text becomes a rule */
-    {"master", NULL, pass_master},            /* what p's type rounds away is kept in a state; a copy of p */
-    {"share",  NULL, NULL},                   /* reductions over all tensors span several bindings (pass_share) */
-    {"fold",   pass_constant_fold, NULL},     /* exact simplification; merges equal values, drops dead ones */
-    {"calls",  pass_product_fuse, NULL},      /* fuses products with constant factors and sums */
-    {"storage", NULL, pass_storage},          /* the types that states are stored in */
-    {"rounding", NULL, pass_stochastic_rounding},     /* the seed of types that round stochastically */
-    {"precision", NULL, warn_of_types},       /* warnings about types that cannot work; changes nothing */
+    {.name = "trace"},                                         /* a spec or IR text becomes a rule */
+    {.name = "master", .typed = pass_master},                  /* a state with what p's type rounds away; a copy of p */
+    {.name = "share", .chosen = share_reductions},             /* reductions over all tensors span several bindings */
+    {.name = "products", .chosen = override_products},         /* the user's precision replaces that of single calls */
+    {.name = "fold", .run = pass_constant_fold},               /* exact; merges equal values, drops dead ones */
+    {.name = "calls", .run = pass_product_fuse},               /* fuses products with constant factors and sums */
+    {.name = "storage", .typed = pass_storage},                /* the types that states are stored in */
+    {.name = "rounding", .typed = pass_stochastic_rounding},   /* the seed of types that round stochastically */
+    {.name = "precision", .typed = warn_of_types},             /* warnings about types; changes nothing */
 };
 enum { NRULE_PASSES = sizeof rule_passes / sizeof *rule_passes };
 
@@ -71,8 +81,8 @@ static bool run_passes(Gen *g, Source src, const GenOptions *o, bool is_ir, Aren
             ok = g->rule != NULL;
         } else if (rule_passes[i].run) {
             ok = rule_passes[i].run(g->rule, &g->diag);
-        } else if (!rule_passes[i].typed) {
-            ok = pass_share(g->rule, o->bindings, &g->diag);
+        } else if (rule_passes[i].chosen) {
+            ok = rule_passes[i].chosen(g->rule, o, &g->diag);
         } else {
             ok = rule_passes[i].typed(g->rule, &o->types, src.path, &g->diag);
         }

@@ -171,8 +171,8 @@ typedef struct optc_rule_options {
 /* library: */
     /* Texts of wrappers. `with` finds them by these names, before the library's wrappers. */
     const optc_text *wrappers; int nwrappers;
-    /* Precision of products of matrices: "f64", "f32", "tf32", "bf16" or "f16". NULL: as the rule says. A CPU does not
-     * go below f32. */
+    /* Precision of all products of matrices: "f64", "f32", "tf32", "bf16" or "f16". It also replaces that of single
+     * calls in the spec. NULL: as the rule says. A CPU does not go below f32. */
     const char *products;
     /* Storage types by class and by name of a state: "param=bf16,state=q8,ema.avg=bf16,master=low16,copy=bf16,
      * lost=count" (without spaces). NULL: param, grad and state above. Where the text has one of these classes, the

@@ -11,6 +11,9 @@ end
 -- and most GPUs: binding would be refused. limit=10000 with enough workspace is the authors' rule. Longer sides
 -- have no basis.
 -- products: f32. Rounding errors in the Gram matrices rotate the basis; 11 bits lose their small eigenvalues.
+-- apply: precision of the products that rotate g, m and the update into and out of the basis. A GPU computes
+-- them faster in tf32; Gram matrices, eigenvectors and QR stay in f32. Operands then have 11 bits: a direction in
+-- which gradients are under 2^-11 of the largest ones has noise for a gradient, which Adam scales up.
 -- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond it no basis can be
 -- made, and the last one stays; at step 1 there is none, and the matrix becomes NaN. Squares under 1e-45 are 0: eps
 -- decides there.
@@ -25,16 +28,21 @@ return optimizer {
     beta3 = { 0.95, min = 0, below = 1 }, eps = { 1e-8, min = 0 }, weight_decay = { 0.01, min = 0 },
   },
   options = { interval = 10, limit = 4096, sides = { "both", "smaller" }, start = { "eigh", "identity" },
-              stagger = false },
+              stagger = false, apply = { "f32", "tf32" } },
   products = "f32",
   state = { m = zeros, v = zeros, L = zeros "rows", R = zeros "cols", X = eye(1, "rows"), Y = eye(1, "cols") },
   step  = rule "adamw",
   matrix = function()
     local down, across, _
+    local fast = { products = apply }
     if sides == "both" then down, across = nrows <= limit, ncols <= limit
     elseif nrows <= ncols then down = nrows <= limit else across = ncols <= limit end
-    local function into(x) if down then x = mm(X.T, x) end  if across then x = mm(x, Y) end  return x end
-    local function back(x) if down then x = mm(X, x) end  if across then x = mm(x, Y.T) end  return x end
+    local function into(x)
+      if down then x = mm(X.T, x, fast) end  if across then x = mm(x, Y, fast) end  return x
+    end
+    local function back(x)
+      if down then x = mm(X, x, fast) end  if across then x = mm(x, Y.T, fast) end  return x
+    end
     local h, k, late, order = into(g), max(t - 1, 1), gt(t, 1)         -- the first gradient only starts the basis
     local mean, square = lerp(m, h, 1 - beta1), beta2 * v + (1 - beta2) * h * h
     when(late, function()

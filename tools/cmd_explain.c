@@ -31,7 +31,7 @@ static void head(const Spec *s)
         cli_line("", explain_codes(a, s->gen.plan));
     if (plan_calls(s->gen.plan))
         cli_line("products", arena_printf(a, "%s; their operands and results are stored in %s",
-                                          product_info[s->gen.plan->precision].name,
+                                          explain_products(a, s->gen.plan),
                                           type_info[s->gen.plan->product].name));
 }
 
@@ -217,6 +217,7 @@ const char *flops_text(Arena *a, const Plan *p, const Bandwidth *f)
             text = arena_printf(a, "%s%s%s at %s/s%s", text, *text ? ", " : "",
                                 c == CALL_MM ? "products" : callee_facts[c].name, cli_flops(rate, f->flops[c]),
                                 c == CALL_MM ? "" : " (256 rows, one thread)");
+    text = *text ? explain_own_rates(a, p, f, text) : text;
     return *text && f->busy ? arena_printf(a, "%s, measured on a busy machine", text) : text;
 }
 
@@ -351,6 +352,8 @@ static int explain(Spec *s, const Asked *ask, const DimsList *shapes)
     if (ask->bandwidth <= 0 && !bandwidth_of(a, ask->device, ask->anew, &f))
         return CLI_FAILED;
     bool measured = ask->tera <= 0 && f.target == &target_c && plan_calls(p);
+    for (int i = 0; i < NPRODUCT && !measured && ask->tera <= 0; i++)
+        f.own[i] = explain_rate(f.device, (Product)i);
     for (int c = 0; c < NCALLEE && !measured; c++)
         f.flops[c] = ask->tera > 0 ? ask->tera * 1e12 : explain_rate(f.device, p->precision);
     if (measured && !flop_rates(a, p, ask->anew, &f))

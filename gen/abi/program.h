@@ -140,9 +140,9 @@ OPTC_COUNT Product product_of_type(Product p, int t)
     return (Product)i;
 }
 
-/* The GPU kernels that a rule's calls need. sets: bits of KernelSet, 0 for a rule without calls; f64: the operands of
- * its factors are f64. */
-typedef struct CallNeeds { unsigned sets; Product product; bool f64; } CallNeeds;
+/* The GPU kernels that a rule's calls need. sets: bits of KernelSet, 0 for a rule without calls; products: a bit per
+ * Product; f64: the operands of its factors are f64. */
+typedef struct CallNeeds { unsigned sets, products; bool f64; } CallNeeds;
 
 OPTC_COUNT bool kernel_multiplies(CallKernel k)                    /* the mm of some row of products.def */
 {
@@ -153,8 +153,12 @@ OPTC_COUNT bool kernel_multiplies(CallKernel k)                    /* the mm of 
 }
 OPTC_COUNT bool kernel_of_products(CallKernel k, CallNeeds n)      /* products.def names it for the rule's products */
 {
-    const ProductInfo *p = &product_info[n.product];
-    return n.sets && (k == p->mm || k == p->over || k == p->mirror);
+    for (int i = 0; i < NPRODUCT && n.sets; i++) {
+        const ProductInfo *p = &product_info[i];
+        if (n.products >> i & 1 && (k == p->mm || k == p->over || k == p->mirror))
+            return true;
+    }
+    return false;
 }
 
 OPTC_COUNT const char *call_kernel_name(CallKernel k, CallNeeds n)      /* NULL: the rule does not need it */
@@ -173,8 +177,18 @@ typedef enum {
     KEEP_LAST = 64,        /* factors: c is the result if the factor fails */
     FROM_RIGHT = 128,      /* SOLVE: X T = B instead of T X = B */
     OF_COLS = 256,         /* TAKE: columns instead of rows */
-    EXACT = 512            /* the result is stored in f64 */
+    EXACT = 512,           /* the result is stored in f64 */
+    IN_F32 = 1024,         /* MM: computed in f32, and not in the rule's precision */
+    IN_TF32 = 2048         /* MM: computed in tf32 */
 } ProductFlag;
+
+/* The precision of one product: its own, else the rule's. */
+OPTC_COUNT Product product_precision(Product of_rule, unsigned flags)
+{
+    return flags & IN_TF32 ? PRODUCT_TF32 : flags & IN_F32 ? PRODUCT_F32 : of_rule;
+}
+/* Products of one rule may differ in precision, but not in their storage type. */
+OPTC_COUNT bool product_mixes(Product of_rule) { return product_info[of_rule].gpu == T_F32; }
 /* ---- callees: gen/abi/callees.def ---- */
 typedef enum {
 #define CALLEE(ID, ...) CALL_##ID,
@@ -308,7 +322,7 @@ typedef struct Program {
     int p, g;                              /* storage types */
     bool needs_t;                          /* stages read the step number, so the device needs it */
     const char *advance_t;                 /* the kernel that increments t */
-    Product product;                       /* the precision of its products */
+    Product product;                       /* the precision of its products, except those with IN_F32 or IN_TF32 */
     int rank;                              /* the largest rank (directions of a tensor); 0: the rule has no such axis */
     RankShare share;                       /* of the rank axis; share 0: its length is `rank` */
     int block;                             /* the most rows and columns of a block; 0: the rule has no blocks */

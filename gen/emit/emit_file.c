@@ -80,7 +80,7 @@ static const char *own_command(Arena *a, const Gen *g, const char *target)
                type_info[g->plan->state].name);
     if (r->types)
         buf_printf(&b, " --types %s", r->types);
-    if (g->plan->precision != rule_product(r, g->plan->p))
+    if (g->plan->precision != rule_product(r, g->plan->p) || r->products_chosen)
         buf_printf(&b, " --products %s", product_info[g->plan->precision].name);
     return buf_text(&b);
 }

@@ -267,11 +267,14 @@ static void make_entries(Arena *a, const Plan *p, const char *prefix, Program *o
     out->nentry = p->nentry;
 }
 
+/* The options that identify a rule in checkpoints. Those that choose the precision of products do not: a run may go on
+ * in another one, as with --products. */
 static const char *options_text(Arena *a, const Rule *r)
 {
     Buf b = {.arena = a};
     for (int i = 0; i < r->noption; i++)
-        buf_printf(&b, "%s%s=%s", i ? "," : "", r->option[i].name, r->option[i].value);
+        if (product_by_name(r->option[i].value) < 0)
+            buf_printf(&b, "%s%s=%s", b.len ? "," : "", r->option[i].name, r->option[i].value);
     return arena_strdup(a, buf_text(&b));
 }
 

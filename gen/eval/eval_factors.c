@@ -301,7 +301,7 @@ static void put_factor(const Ev *e, const Node *n, const Vals *last, Vals *out, 
     else if (err == NO_MATRIX)                             /* the target's matrix may be finite */
         y = anything(last ? last->v[at] : NAN);
     else if (out->lo)
-        y = isfinite(err) && !isnan(v) ? widen(e, eval_rounded(e, y, false), (Dom)n->dom, 0.5) : anything(v);
+        y = isfinite(err) && !isnan(v) ? widen(e, eval_rounded(e, y, n), (Dom)n->dom, 0.5) : anything(v);
     val_put(out, at, y);
 }
 
@@ -383,7 +383,7 @@ static bool read_operands(Ev *e, const Node *n, int i, Vals *own, const Vals **i
             continue;
         bool plain = dom_wide((Dom)e->g->n[n->arg[at]].dom);       /* f64, whatever the precision of products */
         ok = plain ? vals_new(&own[k], slot(e, n->arg[at], i)->n, e->j->bounds)
-                   : eval_read(e, n->arg[at], i, &own[k], false);
+                   : eval_read(e, n->arg[at], i, &own[k], n);
         if (ok && plain)
             copy_vals(&own[k], slot(e, n->arg[at], i));
     }

@@ -96,10 +96,11 @@ void eval_transpose(Ev *e, Ref r, int i, Shape s);
 bool eval_mm(Ev *e, Ref r, int i, Shape s);
 bool eval_factor(Ev *e, Ref r, int i, Shape s);            /* eval_factors.c */
 bool eval_sort_take(Ev *e, Ref r, int i, Shape s);         /* eval_sort.c: SORT, TAKE */
-/* product: rounding to the type of products; false: of other calls. */
-Iv eval_rounded(const Ev *e, Iv x, bool product);          /* the interval after rounding to the call's storage type */
+/* The interval after rounding to the call's storage type; an operand or result of a tf32 product: to tf32. */
+Iv eval_rounded(const Ev *e, Iv x, const Node *call);
 bool eval_fits(const Ev *e, const double *x, int64_t n);   /* no value overflows the storage type of a factor */
-bool eval_read(Ev *e, Ref r, int i, Vals *out, bool product);          /* a rounded copy; false: out of memory */
+/* A rounded copy of an operand; false: out of memory. */
+bool eval_read(Ev *e, Ref r, int i, Vals *out, const Node *call);
 
 /* One matrix of a value, as a call sees it: element (i, j) is at first + i*step[0] + j*step[1]. */
 typedef struct { int64_t down, across, step[2], first; } MatrixLayout;

@@ -45,10 +45,14 @@ bool eval_fits(const Ev *e, const double *x, int64_t n)
     return true;
 }
 
-Iv eval_rounded(const Ev *e, Iv x, bool product)
+static Product precision_of(const Ev *e, const Node *n) { return product_precision(e->j->product, (unsigned)n->sym); }
+
+Iv eval_rounded(const Ev *e, Iv x, const Node *call)
 {
+    bool product = call->op == OP_MM;
     const TypeInfo *t = kept_in(e, product);
-    double rel = product && eval_target(e)->gpu && e->j->product == PRODUCT_TF32 ? 0x1p-10 : ldexp(1, -t->digits);
+    bool tf32 = product && eval_target(e)->gpu && precision_of(e, call) == PRODUCT_TF32;
+    double rel = tf32 ? 0x1p-10 : ldexp(1, -t->digits);
     if (t == &type_info[T_F64])
         return x;
     x.lo -= fabs(x.lo) * rel + t->least;
@@ -82,7 +86,7 @@ static Dot dot_of(const Vals *a, int64_t at, int64_t astep, const Vals *b, int64
 
 static Iv dot_bounds(const Ev *e, const Node *n, Dot d, const Iv *c, int64_t k)
 {
-    const TypeInfo *sums = &type_info[type_info[product_info[e->j->product].gpu].compute];
+    const TypeInfo *sums = &type_info[type_info[product_info[precision_of(e, n)].gpu].compute];
     double u = ldexp(1, -sums->digits), most = sums->most;
     double v = n->imm * d.v + (c ? n->beta * c->v : 0), own = (double)(k + 2) * (u + 0x1p-53);
     double lo = n->imm * (n->imm < 0 ? d.hi : d.lo), hi = n->imm * (n->imm < 0 ? d.lo : d.hi),
@@ -95,17 +99,17 @@ static Iv dot_bounds(const Ev *e, const Node *n, Dot d, const Iv *c, int64_t k)
     Iv b = {lo - own * mag - least(e, ELEM), v, hi + own * mag + least(e, ELEM)};
     if (isnan(v) || isnan(b.lo) || isnan(b.hi) || !(d.mag <= most))
         return anything(v);
-    return widen(e, eval_rounded(e, b, true), (Dom)n->dom, 0.5);
+    return widen(e, eval_rounded(e, b, n), (Dom)n->dom, 0.5);
 }
 
-bool eval_read(Ev *e, Ref r, int i, Vals *out, bool product)
+bool eval_read(Ev *e, Ref r, int i, Vals *out, const Node *call)
 {
     const Vals *in = slot(e, r, i);
     if (!vals_new(out, in->n, e->j->bounds))
         return false;
     copy_vals(out, in);
     for (int64_t k = 0; out->lo && k < out->n; k++)
-        val_put(out, k, eval_rounded(e, val_at(out, k), product));
+        val_put(out, k, eval_rounded(e, val_at(out, k), call));
     return true;
 }
 
@@ -146,7 +150,7 @@ bool eval_mm(Ev *e, Ref r, int i, Shape s)
     Vals *out = slot(e, r, i), in[3] = {{0}};
     bool ok = true;
     for (int k = 0; k < n->nargs && ok; k++)
-        ok = eval_read(e, n->arg[k], i, &in[k], true);
+        ok = eval_read(e, n->arg[k], i, &in[k], n);
     Dom over = n->sym & BLOCKED ? BLOCK : SLICE;
     const Dom d[3] = {(Dom)e->g->n[n->arg[0]].dom, (Dom)e->g->n[n->arg[1]].dom, (Dom)n->dom};
     int64_t before[3] = {0}, parts = ok ? eval_parts(e, over, s) : 0;

@@ -357,9 +357,10 @@ static void make_prefix(Trace *t, SpecFile *s)
 }
 
 /* products = "bf16": the default precision of the rule's products. */
-static void declare_products(Trace *t, const SpecFile *s)
+static void declare_products(Trace *t, SpecFile *s)
 {
     const char *word = text_field(t, s, "products");
+    s->product = -1;
     if (!*word)
         return;
     Buf all = {.arena = t->arena};
@@ -370,8 +371,9 @@ static void declare_products(Trace *t, const SpecFile *s)
     if (s->is_wrapper)
         declare_fail(t, s, "products", "'products' belongs to a rule, not to a wrapper: a wrapper computes as its "
                                        "rule does");
+    s->product = product_by_name(word);
     if (t->rule->product < 0)
-        t->rule->product = product_by_name(word);
+        t->rule->product = s->product;
 }
 
 /* rank = 8 and block = 1024, or the name of a numeric option: the largest rank, the most rows and columns of a

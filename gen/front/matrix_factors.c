@@ -199,7 +199,7 @@ MatrixEigen matrix_eigh(lua_State *L, Ref a, bool first, Ref last)
     last = last_value(L, "eigh", last, d);
     Ref v = matrix_call(L, (Factor){.op = OP_EIGH, .a = a, .b = NONE, .c = last, .dom = d});
     Dom across = dom_scoped(dom_info[d].scope, AXIS_ONE, dom_info[d].axis[1]);
-    Ref w = trace_fold(L, OP_SUM, trace_op(L, OP_MUL, v, matrix_product(L, "eigh", a, v, false)), across);
+    Ref w = trace_fold(L, OP_SUM, trace_op(L, OP_MUL, v, matrix_product(L, "eigh", a, v, 0)), across);
     return (MatrixEigen){w, v};
 }
 

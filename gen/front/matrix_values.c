@@ -129,7 +129,7 @@ static void check_blocks(lua_State *L, const char *what, Ref r)
                    what, describe(t, r), t->rule->block);
 }
 
-Ref matrix_product(lua_State *L, const char *what, Ref a, Ref b, bool symmetric)
+Ref matrix_product(lua_State *L, const char *what, Ref a, Ref b, unsigned with)
 {
     Trace *t = trace_of(L);
     Operand x = operand(L, a), y = operand(L, b);
@@ -145,31 +145,15 @@ Ref matrix_product(lua_State *L, const char *what, Ref a, Ref b, bool symmetric)
         return inner(L, x.x, y.x);
     bool square = x.axes.down == y.axes.across, same = x.x == y.x &&
         (x.transposed != y.transposed || is_symmetric(t, x.x));
-    unsigned blocked = t->rule->block ? BLOCKED : 0;
+    unsigned blocked = t->rule->block ? BLOCKED : 0, precision = with & (IN_F32 | IN_TF32);
     unsigned flags = (x.transposed ? TRANS_A : 0) | (y.transposed ? TRANS_B : 0) |
-                     (square && (symmetric || same) ? SYMMETRIC : 0) | blocked;
+                     (square && (with & SYMMETRIC || same) ? SYMMETRIC : 0) | blocked | precision;
     if (blocked)
         check_blocks(L, what, a), check_blocks(L, what, b);
     if (dom_product(x.axes.down, y.axes.across) != ELEM_T)
         return node_mm(trace_here(t), x.x, y.x, flags);
-    flags = (y.transposed ? 0 : TRANS_A) | (x.transposed ? 0 : TRANS_B) | blocked;           /* (a b).T = b.T a.T */
+    flags = (y.transposed ? 0 : TRANS_A) | (x.transposed ? 0 : TRANS_B) | blocked | precision;   /* (a b).T = b.T a.T */
     return matrix_transpose(L, node_mm(trace_here(t), y.x, x.x, flags));
-}
-
-static int l_mm(lua_State *L)
-{
-    lang_count(L, "mm", 2, 2);
-    Ref a = matrix_arg(L, 1, "mm", 2), b = matrix_arg(L, 2, "mm", 2);
-    push_value(L, matrix_product(L, "mm", a, b, false));
-    return 1;
-}
-
-static int l_gram(lua_State *L)
-{
-    lang_count(L, "gram", 1, 1);
-    Ref x = matrix_arg(L, 1, "gram", 1);
-    push_value(L, matrix_product(L, "gram", x, matrix_transpose(L, x), true));
-    return 1;
 }
 
 void matrix_keys(lua_State *L, int table, const char *says, const char *const *known)
@@ -185,6 +169,51 @@ void matrix_keys(lua_State *L, int table, const char *says, const char *const *k
         if (!found)
             spec_error(L, "%s, not '%.40s'%s", says, key, near_text(&near, trace_of(L)->arena));
     }
+}
+
+/* The precision that argument i, { products = "tf32" }, names, as a flag; 0: that of the rule. Only precisions that are
+ * stored in f32 are possible: others would need operands and results in two types. */
+static unsigned own_precision(lua_State *L, int i, const char *what, const char *example)
+{
+    static const char *const known[] = {"products", NULL};
+    Trace *t = trace_of(L);
+    if (lua_isnoneornil(L, i))
+        return 0;
+    if (lua_type(L, i) != LUA_TTABLE)
+        spec_error(L, "%s's options are a table: %s", what, example);
+    matrix_keys(L, i, arena_printf(t->arena, "%s knows products", what), known);
+    int type = lua_getfield(L, i, "products");
+    const char *word = type == LUA_TSTRING ? lua_tostring(L, -1) : NULL;
+    unsigned flag = !word ? 0u : !strcmp(word, "f32") ? IN_F32 : !strcmp(word, "tf32") ? IN_TF32 : 0u;
+    int head = t->spec[t->at].product, of_rule = t->rule->product;
+    if (type != LUA_TNIL && !flag)
+        spec_error(L, "%s: products is \"f32\" or \"tf32\", not %s%.40s%s%s", what, word ? "\"" : "a ",
+                   word ? word : is_value(L, -1) ? "value" : luaL_typename(L, -1), word ? "\"" : "",
+                   word && product_by_name(word) >= 0 ? "; only a whole rule can have that precision, by the field "
+                                                        "products at its head" : "");
+    if (flag && head >= 0 && !product_mixes((Product)head))
+        spec_error(L, "%s: products = \"%s\" is not possible in a rule whose products are \"%s\": it stores their "
+                      "operands in another type than f32", what, word, product_info[head].name);
+    lua_pop(L, 1);
+    bool ignored = of_rule >= 0 && !product_mixes((Product)of_rule);       /* a fallback rule in such a rule */
+    return ignored || product_precision(PRODUCT_F32, flag) == (of_rule < 0 ? PRODUCT_F32 : (Product)of_rule) ? 0 : flag;
+}
+
+static int l_mm(lua_State *L)
+{
+    lang_count(L, "mm", 2, 3);
+    Ref a = matrix_arg(L, 1, "mm", 2), b = matrix_arg(L, 2, "mm", 2);
+    push_value(L, matrix_product(L, "mm", a, b, own_precision(L, 3, "mm", "mm(a, b, { products = \"tf32\" })")));
+    return 1;
+}
+
+static int l_gram(lua_State *L)
+{
+    lang_count(L, "gram", 1, 2);
+    Ref x = matrix_arg(L, 1, "gram", 1);
+    unsigned precision = own_precision(L, 2, "gram", "gram(x, { products = \"tf32\" })");
+    push_value(L, matrix_product(L, "gram", x, matrix_transpose(L, x), SYMMETRIC | precision));
+    return 1;
 }
 
 int matrix_field(lua_State *L)

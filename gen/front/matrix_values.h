@@ -8,9 +8,9 @@ Ref matrix_transpose(lua_State *L, Ref r);
 /* Moves transposes out of an operation: op(a.T, b.T) becomes op(a, b).T (gen/IR.md). d: the operation's domain. NONE:
  * the operation stays as it is. */
 Ref matrix_lift(lua_State *L, Op op, const Ref *arg, Dom d);
-/* The product a b. symmetric: the caller knows that the result is, even if it cannot be derived. Error if the shapes do
- * not fit. */
-Ref matrix_product(lua_State *L, const char *what, Ref a, Ref b, bool symmetric);
+/* The product a b. flags: SYMMETRIC if the caller knows that the result is, even if it cannot be derived; IN_F32 or
+ * IN_TF32. Error if the shapes do not fit. */
+Ref matrix_product(lua_State *L, const char *what, Ref a, Ref b, unsigned flags);
 Ref matrix_eye(lua_State *L, Ref x, Dom d);        /* x on the diagonal, 0 elsewhere */
 void matrix_rank(lua_State *L, Dom d);             /* error if the domain has a rank axis and the rule has no rank */
 /* Error if `rank` may be longer than this axis, of which `what` takes the first `rank` values. */

@@ -202,13 +202,13 @@ static Triple triple_of(const Polar *o, int step)
 static Ref small_square(lua_State *L, Ref x, bool wide)
 {
     Ref t = matrix_transpose(L, x);
-    return matrix_product(L, "polar", wide ? x : t, wide ? t : x, true);
+    return matrix_product(L, "polar", wide ? x : t, wide ? t : x, SYMMETRIC);
 }
 static Ref beside(lua_State *L, Ref square, Ref x, bool wide)
 {
-    return matrix_product(L, "polar", wide ? square : x, wide ? x : square, false);
+    return matrix_product(L, "polar", wide ? square : x, wide ? x : square, 0);
 }
-static Ref symmetric(lua_State *L, Ref a, Ref b) { return matrix_product(L, "polar", a, b, true); }
+static Ref symmetric(lua_State *L, Ref a, Ref b) { return matrix_product(L, "polar", a, b, SYMMETRIC); }
 
 static Ref by_norm(lua_State *L, Ref x, double safety, double eps)         /* scales each matrix by its norm */
 {

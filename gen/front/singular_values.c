@@ -33,7 +33,8 @@ static Matrix read_matrix(lua_State *L, const char *what, int most)
 static MatrixEigen eigen_of(lua_State *L, const char *what, Matrix m, bool first)
 {
     Ref turned = matrix_transpose(L, m.x);
-    return matrix_eigh(L, matrix_product(L, what, m.wide ? m.x : turned, m.wide ? turned : m.x, true), first, NONE);
+    Ref square = matrix_product(L, what, m.wide ? m.x : turned, m.wide ? turned : m.x, SYMMETRIC);
+    return matrix_eigh(L, square, first, NONE);
 }
 
 static Ref roots(lua_State *L, Ref w)                      /* of eigenvalues; rounding may leave some below 0 */
@@ -67,7 +68,7 @@ int l_svd(lua_State *L)
     Matrix m = read_matrix(L, "svd", 2);
     MatrixEigen e = eigen_of(L, "svd", m, first);
     Ref s = roots(L, e.w), by = m.wide ? matrix_transpose(L, m.x) : m.x;
-    Ref other = trace_op(L, OP_DIV, matrix_product(L, "svd", by, e.v, false), s);
+    Ref other = trace_op(L, OP_DIV, matrix_product(L, "svd", by, e.v, 0), s);
     Ref share = node_const(&trace_of(L)->rule->g, noise_share(trace_of(L)));
     Ref noise = trace_op(L, OP_MUL, roots(L, trace_fold(L, OP_RMAX, e.w, SLICE)), share);
     other = trace_op3(L, OP_WHERE, trace_op(L, OP_LT, noise, s), other, zero(L));

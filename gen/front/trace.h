@@ -33,6 +33,7 @@ typedef struct SpecFile {             /* one loaded spec: the rule or a wrapper 
     int *hyper, nhyper;               /* indices in the rule of this spec's hyperparameters, states, inputs */
     int *state, nstate;
     int *input, ninput;
+    int product;                      /* the Product that its head names; -1: none */
     int view;
     bool uses_view, plain;            /* plain: tensors of more than two dimensions are refused */
     Arg *arg; int narg;               /* the user's options, or a wrapper's arguments */

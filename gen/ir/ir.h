@@ -145,6 +145,7 @@ typedef struct Rule {
     const char *fallback;                                  /* name of the fallback rule, or NULL */
     bool changes_grad;                                     /* a wrapper passes a different gradient to the inner rule */
     int product;                                           /* the Product that the spec's head names; -1: none */
+    bool products_chosen;                                  /* the user's choice replaced that of single products */
     int rank;                                              /* the largest rank; 0: the rule has no rank axis */
     RankShare share;                                       /* of the rank axis; share 0: its length is `rank` */
     int block;                                             /* the most rows and columns of a block; 0: no blocks */

@@ -32,7 +32,8 @@ static void put_range(Buf *b, const Hyper *h)
 
 const ProductWord product_words[NPRODUCT_WORDS] = {
     {"trans_a", TRANS_A}, {"trans_b", TRANS_B}, {"symmetric", SYMMETRIC}, {"blocked", BLOCKED},
-    {"floor", FLOORED}, {"last", KEEP_LAST}, {"right", FROM_RIGHT}, {"cols", OF_COLS}};
+    {"floor", FLOORED}, {"last", KEEP_LAST}, {"right", FROM_RIGHT}, {"cols", OF_COLS},
+    {"f32", IN_F32}, {"tf32", IN_TF32}};
 
 /* "trans_b symmetric alpha 2 beta 0.5": flags and numbers that differ from the defaults. */
 static void print_product(Buf *b, const Node *n)
@@ -97,10 +98,19 @@ static void print_variant(Buf *b, const Variant *v)
     buf_puts(b, "\n");
 }
 
+/* The oldest version that has all words of the rule. Version 3 adds the precision of single products. */
+static int version_of(const Rule *r)
+{
+    for (Ref i = 0; i < r->g.len; i++)
+        if (r->g.n[i].op == OP_MM && r->g.n[i].sym & (IN_F32 | IN_TF32))
+            return 3;
+    return 2;
+}
+
 void rule_print(Buf *b, const Rule *r)
 {
     LocaleMark was = locale_plain();
-    buf_printf(b, "optc-ir 2\nrule %s\n", r->name);
+    buf_printf(b, "optc-ir %d\nrule %s\n", version_of(r), r->name);
     for (int v = 0; v < r->nvariant; v++)
         print_variant(b, &r->variant[v]);
     const struct { const char *key, *text; } text[] = {{"cite", r->cite}, {"doc", r->doc}, {"with", r->with}};

@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct { Arena *a; const char *path, *text, *s; int line; Diag *d; bool bad; char tok[4096]; } Reader;
+typedef struct {
+    Arena *a; const char *path, *text, *s; int line, version; Diag *d; bool bad; char tok[4096];
+} Reader;
 
 static void complain(Reader *p, const char *what)
 {
@@ -219,6 +221,8 @@ static bool read_product_word(Reader *p, Node *n)
 {
     for (int i = 0; i < NPRODUCT_WORDS; i++)
         if (!strcmp(current_word(p->tok), product_words[i].word)) {
+            if (product_words[i].flag & (IN_F32 | IN_TF32) && p->version < 3)
+                complain(p, "no precision of a single product, which needs 'optc-ir 3' on the first line");
             n->sym |= product_words[i].flag;
             return true;
         }
@@ -450,8 +454,9 @@ Rule *rule_parse(Arena *a, Source text, Diag *d)
     p.s = p.text;
     word(&p);
     bool right = !strcmp(p.tok, "optc-ir");
-    if (!right || strcmp(word(&p), "2"))
-        complain(&p, "'optc-ir 2' on the first line");
+    p.version = right && !strcmp(word(&p), "3") ? 3 : 2;
+    if (!right || (p.version == 2 && strcmp(p.tok, "2")))
+        complain(&p, "'optc-ir 2' or 'optc-ir 3' on the first line");
     bool ended = false;
     while (!ended && next_line(&p)) {
         word(&p);

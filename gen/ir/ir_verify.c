@@ -55,6 +55,8 @@ static const char *bad_product(const Graph *g, const Node *n)
     Dom a = (Dom)g->n[n->arg[0]].dom, b = (Dom)g->n[n->arg[1]].dom;
     if (n->sym & ~(int)callee_facts[CALL_MM].flags)
         return "a product has a flag that products do not take";
+    if (n->sym & IN_F32 && n->sym & IN_TF32)
+        return "a product is in f32 and in tf32";
     MatrixAxes x = dom_matrix(a, n->sym & TRANS_A), y = dom_matrix(b, n->sym & TRANS_B);
     if (dom_wide(a) || dom_wide(b) || x.across != y.down || x.across == AXIS_ONE || n->from != a)
         return "the inner axes of the operands differ";
@@ -158,6 +160,8 @@ static const char *bad_node(const Rule *r, Ref i)
                         : "a value per block in a rule without 'block'";
     if (is_call(n) && (r->block > 0) != ((n->sym & BLOCKED) != 0))
         return "a product is blocked in a rule without 'block', or not blocked in a rule with it";
+    if (n->op == OP_MM && n->sym & (IN_F32 | IN_TF32) && r->product >= 0 && !product_mixes((Product)r->product))
+        return "a product has a precision of its own in a rule whose products are not stored in f32";
     if (n->nargs != args)
         return n->nargs > args ? "too many operands" : "an operand is missing";
     for (int k = 0; k < args; k++) {

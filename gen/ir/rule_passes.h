@@ -22,7 +22,7 @@ typedef struct Types {
 
 /* ir_print.c, ir_read.c: the text of a rule. product_words: the words for flags of products. */
 typedef struct ProductWord { const char *word; int flag; } ProductWord;
-enum { NPRODUCT_WORDS = 8 };
+enum { NPRODUCT_WORDS = 10 };
 extern const ProductWord product_words[NPRODUCT_WORDS];
 void rule_print(Buf *b, const Rule *r);
 Rule *rule_parse(Arena *a, Source text, Diag *d);          /* NULL: the Diag is set */
@@ -45,6 +45,8 @@ bool pass_verify(Rule *r, Diag *d);
 bool pass_master(Rule *r, const Types *types, const char *path, Diag *d);
 /* bindings: the bindings that share the rule's reductions over all tensors; below 2: nothing changes. */
 bool pass_share(Rule *r, int bindings, Diag *d);
+/* chosen: 1 + the Product that the user chose for all products, or 0; p: the type of parameters */
+bool pass_product_override(Rule *r, int chosen, Type p, Diag *d);
 /* exchange_warnings.c: as pass_precision, for entries that exchange p with a state */
 bool pass_exchange(Rule *r, const Types *types, const char *path, Diag *d);
 bool pass_constant_fold(Rule *r, Diag *d);

@@ -327,6 +327,13 @@ Type type_of_call(const Plan *p, const Graph *g, const Node *n, int k)
     return n->op != OP_MM && type_info[p->product].bytes < type_info[p->real].bytes ? p->real : p->product;
 }
 
+/* Factors of a rule with 16-bit or tf32 products are treated as its products are. */
+bool call_needs_alignment(const Plan *p, const Node *n)
+{
+    Product in = n->op == OP_MM ? product_of_call(p, n) : p->precision;
+    return p->target->gpu && (type_info[p->product].compute != p->product || in == PRODUCT_TF32);
+}
+
 Plan *plan_make(Arena *a, Rule *r, const Phases *phases, PlanTypes t, const PlanLimits *limits)
 {
     Plan *pl = NEW(a, Plan);
@@ -389,17 +396,19 @@ CallNeeds plan_needs(const Plan *p)
 {
     Type factors = type_info[p->product].bytes > type_info[p->real].bytes ? p->product : p->real;
     CallNeeds needs = {.f64 = factors == T_F64};
-    bool products = false;
     for (int e = 0; e < p->nentry; e++)
         for (int m = 0; m < p->entry[e].nphase; m++) {
             const Phase *ph = &p->entry[e].phase[m];
             for (int i = 0; i < ph->nstage; i++)
                 if (is_called(ph->stage[i].kind)) {
+                    const Node *n = &ph->g->n[ph->stage[i].body[0]];
                     needs.sets |= FOR_ANY | stage_kernels(p, ph->g, &ph->stage[i]);
-                    products = products || ph->g->n[ph->stage[i].body[0]].op == OP_MM;
+                    if (n->op == OP_MM)
+                        needs.products |= 1u << product_of_type(product_of_call(p, n), (int)p->product);
                 }
         }
-    needs.product = product_of_type(p->precision, (int)(products ? p->product : factors));
+    if (!needs.products)
+        needs.products = 1u << product_of_type(p->precision, (int)factors);
     return needs;
 }
 

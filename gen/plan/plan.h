@@ -119,7 +119,7 @@ typedef struct Plan {
     Rule *rule;
     Type p, g, state, real;        /* storage types; real: the type that elements are computed in */
     const Target *target;
-    Product precision;             /* of products */
+    Product precision;             /* of products without one of their own (product_of_call) */
     Type product;                  /* storage type of their operands and results (type_of_call) */
     Mem *mem; int nmem, mem_cap;
     Period period[MAX_PERIODS]; int nperiod;        /* bit i of a phase number: period i is due */
@@ -171,4 +171,11 @@ Type part_type_of(const Plan *p, const Node *n);
 /* The storage type of operand k of a call, or of its result (k = -1). Products are rounded to their own type; other
  * calls keep at least the precision that elements are computed in. */
 Type type_of_call(const Plan *p, const Graph *g, const Node *n, int k);
+/* The precision of a product: its own, else the plan's. */
+static inline Product product_of_call(const Plan *p, const Node *n)
+{
+    return product_precision(p->precision, (unsigned)n->sym);
+}
+/* The call uses tensor cores, so its operands must not be arrays of the caller, which may have any alignment. */
+bool call_needs_alignment(const Plan *p, const Node *n);
 #endif

@@ -111,6 +111,14 @@ static bool operand_of_call(const Check *c, Access a, int k)
     return k < n->nargs && n->arg[k] == a.val && c->plan->mem[a.mem].type == type_of_call(c->plan, c->ph->g, n, k);
 }
 
+/* Tensor cores need aligned matrices, and arrays of the caller may have any alignment. */
+static bool alignment_unknown(const Check *c, const Mem *m)
+{
+    Ref r = c->s->body[0];
+    bool callers = m->kind == MEM_P || m->kind == MEM_G || m->kind == MEM_INPUT;
+    return callers && r >= 0 && r < c->ph->g->len && call_needs_alignment(c->plan, &c->ph->g->n[r]);
+}
+
 static void check_load(Check *c, Access a, int k)
 {
     if (!known(c, a))
@@ -138,6 +146,8 @@ static void check_load(Check *c, Access a, int k)
         wrong(c, a.val, a.mem, "the temporary has another type than the value is computed in");
     if (called && !operand_of_call(c, a, k))
         wrong(c, a.val, a.mem, "the call takes this operand in another type, or takes another operand");
+    if (called && alignment_unknown(c, m))
+        wrong(c, a.val, a.mem, "tensor cores would read an array of the caller, which may be misaligned");
     if (!called && dom_find(stage_domain(c->s->kind), transposed ? dom_transposed(m->dom) : m->dom) == INDEX_NONE)
         wrong(c, a.val, a.mem, "the axes of the stage give no index into the array");
     if (c->have[a.val] == c->now && !called)

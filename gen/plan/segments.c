@@ -196,18 +196,16 @@ static bool leaf_of(const Node *n, int state)
 }
 
 /* Tensor cores need aligned matrices. Arrays of the caller (p, g, inputs) may have any alignment. */
-static bool is_aligned(const Plan *p, const Node *n)
+static bool is_aligned(const Plan *p, const Node *call, const Node *n)
 {
-    bool ours = n->op == OP_STATE || n->op == OP_CARRIED, cores = type_info[p->product].compute != p->product ||
-        p->precision == PRODUCT_TF32;
-    return ours || !p->target->gpu || !cores;
+    return n->op == OP_STATE || n->op == OP_CARRIED || !call_needs_alignment(p, call);
 }
 
 /* The call can read operand k directly: it is in memory, aligned, and of the type that the call needs. */
 static bool is_readable(const Cutter *c, Ref call, int k)
 {
     const Node *n = &c->g->n[c->g->n[call].arg[k]];
-    return in_memory(n) && is_aligned(c->p->plan, n) && n->dom != GROUP &&
+    return in_memory(n) && is_aligned(c->p->plan, &c->g->n[call], n) && n->dom != GROUP &&
            mem_at(c->p, leaf_mem(c->p, n))->type == operand_type(c, call, k);
 }
 
@@ -331,8 +329,8 @@ static void own_put(Arena *a, Seg *s, int v, Ref r, Ref own)
 }
 
 /* The array that holds a value of an earlier segment or call in the given type when segment `before` begins. If there
- * is none, the value becomes a carried value. */
-static int value_array(Cutter *c, int v, Ref r, Type type, int before)
+ * is none, the value becomes a carried value. ours: the array must not be the caller's, which may be misaligned. */
+static int value_array(Cutter *c, int v, Ref r, Type type, int before, bool ours)
 {
     const Body *b = &c->p->ph->body[v];
     if (is_call(&c->g->n[r]) && operand_type(c, r, -1) == type)
@@ -341,7 +339,7 @@ static int value_array(Cutter *c, int v, Ref r, Type type, int before)
         int mem = plan_mem_of_state(c->p->plan, b->w[i].state);
         const Mem *m = &c->p->plan->mem[mem];
         if (b->w[i].val == r && c->when[v][i] >= 0 && c->when[v][i] < before && m->type == type &&
-            m->dom == (Dom)c->g->n[r].dom)
+            m->dom == (Dom)c->g->n[r].dom && !(ours && m->kind == MEM_P))
             return mem;
     }
     int k = carry_of(c, r, type), from = everywhere(&c->g->n[r]) ? 0 : ready(c, v, r);
@@ -390,7 +388,7 @@ static void bring(Cutter *c, int k, int v, Ref r)
         n.arg = arg;
     } else {
         Dom d = dom_fixed((Dom)n.dom) ? GROUP : (Dom)n.dom;
-        int mem = is_call(&n) ? result_of(c, r) : value_array(c, v, r, mem_type_of(p->plan, d), k);
+        int mem = is_call(&n) ? result_of(c, r) : value_array(c, v, r, mem_type_of(p->plan, d), k, false);
         Ref known = carried_already(c, s, v, r);
         if (known != NONE) {
             own_put(p->arena, s, v, r, known);
@@ -414,7 +412,8 @@ static int operand(Cutter *c, int v, Ref call, int k)
     Ref r = c->g->n[call].arg[k];
     if (is_readable(c, call, k))
         return leaf_mem(c->p, &c->g->n[r]);
-    return value_array(c, v, r, operand_type(c, call, k), c->seg[v][call] + 1);
+    return value_array(c, v, r, operand_type(c, call, k), c->seg[v][call] + 1,
+                       call_needs_alignment(c->p->plan, &c->g->n[call]));
 }
 
 static Draft make_call(Cutter *c, int v, Ref r)

@@ -80,6 +80,7 @@ void add_nccl(TCase *t);
 void add_overlap(TCase *t);
 void add_products(TCase *t);
 void add_profile(TCase *t);
+void add_product_precision(TCase *t);
 void add_product_times(TCase *t);
 void add_random(TCase *t);
 void add_rounding(TCase *t);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BY_ROTATIONS = 1, IN_F32 = 2 };
+enum { BY_ROTATIONS = 1, BY_F32 = 2 };
 
 /* The method of the bound call. */
 static int found(const One *o)
@@ -19,8 +19,8 @@ static int found(const One *o)
     for (int i = 0; i < x->nstep; i++) {
         const CallStep *s = &x->step[i];
         is &= s->solver >= 0 ? ~BY_ROTATIONS : ~0;
-        is |= s->kernel == KERNEL_EIGEN_LOAD && s->flags & 256 ? IN_F32 : 0;
-        is |= s->kernel == KERNEL_ROOT32_POLY ? IN_F32 : 0;
+        is |= s->kernel == KERNEL_EIGEN_LOAD && s->flags & 256 ? BY_F32 : 0;
+        is |= s->kernel == KERNEL_ROOT32_POLY ? BY_F32 : 0;
     }
     return is;
 }
@@ -55,7 +55,7 @@ START_TEST(which_method)
         {false, "", 300, 16, false, BY_ROTATIONS, 0},       /* for any number of matrices */
         {false, "", 1, 64, false, 0, 0},                    /* f32 is less than this GPU's model allows */
         {false, "", 1, 16, true, 0, 0},                     /* another type */
-        {true, "1/32", 1, 16, false, BY_ROTATIONS | IN_F32, BY_ROTATIONS},
+        {true, "1/32", 1, 16, false, BY_ROTATIONS | BY_F32, BY_ROTATIONS},
         {true, "1e-6", 1, 16, false, BY_ROTATIONS, BY_ROTATIONS},
         {true, "1/32", 1, 40, false, BY_ROTATIONS, BY_ROTATIONS}};
     for (int i = 0; i < (int)(sizeof c / sizeof *c); i++) {

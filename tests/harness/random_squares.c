@@ -94,8 +94,8 @@ static void statement(Dice *d, Buf *b)
         buf_printf(b, "    s = clamp(slice.max(%c * (%s)) + slice.mean(%s + 0 * %c), -4, 4)\n", axis ? 'R' : 'L', x, x,
                    axis ? 'R' : 'L');
     else if (i == 4 && d->products)
-        buf_printf(b, "    p = clamp(p - 0.01 * mm(%s0 * %c + %s%s), -8, 8)\n", axis ? "m, " : "", axis ? 'R' : 'L', x,
-                   axis ? "" : ", m");
+        buf_printf(b, "    p = clamp(p - 0.01 * mm(%s0 * %c + %s%s%s), -8, 8)\n", axis ? "m, " : "", axis ? 'R' : 'L',
+                   x, axis ? "" : ", m", d->s % 2 ? ", { products = \"tf32\" }" : "");
     else
         buf_printf(b, "    p = clamp(p - 0.01 * g * %s, -8, 8)\n", scales[d->block > 0][pick(d, 4)]);
     free(x);

@@ -28,6 +28,21 @@ page adafactor adafactor
 page adamw_clip adamw --with 'clip(1)'
 page sgd_lookahead sgd --with 'lookahead(5)'
 page muon muon --options form=plain,steps=2 --gpu --tera 750 --shape 2048x8192 --shape 768
+# one product in tf32, on a GPU and on a CPU, which computes it in f32
+cat > "$work/mixed.lua" <<'END'
+return optimizer { name = "mixed", state = { L = zeros "rows" }, step = function() p = p - g end,
+  matrix = function()
+    L = gram(g)
+    p = p - mm(L, g, { products = "tf32" })
+  end }
+END
+page one_in_tf32 "$work/mixed.lua" --gpu --tera 50
+explain "$work/mixed.lua" --bandwidth 100 --tera 1
+check "explain mixed.lua: a CPU computes in tf32" \
+    'grep -q "product, rows x cols over rows, in tf32 on a GPU" "$work/said"'
+explain "$work/mixed.lua" --bandwidth 100 --tera 1 --products f32
+check "explain --products f32: a product in tf32" '! grep -q "tf32 on a GPU" "$work/said" &&
+    grep -q "products  f32;" "$work/said"'
 # the short form: at most two screens; with --shape only the variants of that shape
 explain() { "$OPTC" explain "$@" > "$work/said" 2>&1; }
 page short_adamw_clip adamw --with 'clip(1)'

@@ -187,8 +187,8 @@ START_TEST(ranks_differ)
 }
 END_TEST
 
-/* ---- ranks of other versions, and of a rule with another rank ---- */
-enum { FRACTION_ONLY, OLDER, NEWER };
+/* ---- ranks of other versions, of a rule with another rank, or with products in another precision ---- */
+enum { FRACTION_ONLY, PRECISION_ONLY, CALLS_ONLY, OLDER, NEWER };
 typedef struct Version { optc_comm real; int kind, calls; } Version;
 
 /* Writes another version into the first message. Libraries without a version send 0 or 1 there. */
@@ -219,25 +219,29 @@ static void other_version(int rank, void *arg)
     optc_comm comm = {.rank = rank, .ranks = RANKS, .context = &v, .all_gather = version_gather,
                       .all_to_all = version_exchange};
     WorldCase c = w->c;
-    c.rule = rank == 1 && w->kind == FRACTION_ONLY ? w->second : w->rule;
-    returned(w, rank, rank_bind(&w->data[rank], &c, rank == 1 && w->kind != FRACTION_ONLY ? &comm : &w->comm[rank]));
+    c.rule = rank == 1 && w->kind < OLDER ? w->second : w->rule;
+    returned(w, rank, rank_bind(&w->data[rank], &c, rank == 1 && w->kind >= OLDER ? &comm : &w->comm[rank]));
 }
 
 START_TEST(versions_differ)
 {
     Crew w;
     crew_open(&w, 0, _i);
-    if (_i == FRACTION_ONLY) {
+    static const optc_rule_options rules[OLDER][2] = {
+        [FRACTION_ONLY] = {{.spec = "dion2", .options = "fraction=0.25"}, {.spec = "dion2", .options = "fraction=0.5"}},
+        [PRECISION_ONLY] = {{.spec = "soap"}, {.spec = "soap", .products = "tf32"}},
+        [CALLS_ONLY] = {{.spec = "soap"}, {.spec = "soap", .options = "apply=tf32"}}};
+    if (_i < OLDER) {
         OK(optc_release(w.rule));
         OK(optc_release(w.second));
-        OK(optc_compile(w.engine, &(optc_rule_options){.spec = "dion2", .options = "fraction=0.25"}, &w.rule));
-        OK(optc_compile(w.engine, &(optc_rule_options){.spec = "dion2", .options = "fraction=0.5"}, &w.second));
+        OK(optc_compile(w.engine, &rules[_i][0], &w.rule));
+        OK(optc_compile(w.engine, &rules[_i][1], &w.second));
     }
     run_ranks(RANKS, other_version, &w);
     ck_assert_msg(!w.hung, "case %d: ranks are left waiting; rank 1: %s", _i, w.message[1]);
     for (int i = 0; i < RANKS; i++)
         ck_assert_msg(w.status[i] == OPTC_ERROR_ARGUMENT && !w.data[i].binding &&
-                      strstr(w.message[i], _i == FRACTION_ONLY ? "other options" : "same version of optc"),
+                      strstr(w.message[i], _i < OLDER ? "other options" : "same version of optc"),
                       "case %d, rank %d: %s %s", _i, i, optc_status_name(w.status[i]), w.message[i]);
     crew_close(&w);
 }

@@ -16,6 +16,7 @@ typedef struct Bandwidth {
     const char *device; const Target *target;  /* device NULL: the rate is from --bandwidth */
     double flops[NCALLEE], growth[NCALLEE];    /* operations per second, by callee, 0: unknown; see flop_rate */
     double gram;                               /* operations per second of symmetric products; 0: as others */
+    double own[NPRODUCT];                      /* of products with a precision of their own; 0: as others */
     bool busy;                                 /* some rates were measured on a busy machine */
     int threads;                               /* threads that compute factors, one matrix each */
 } Bandwidth;
@@ -27,7 +28,11 @@ typedef struct Bandwidth {
 typedef struct CallCost { double flops, one, all; bool factor; } CallCost;
 CallCost explain_call_cost(const Phase *ph, const Stage *st, Shape s, const Bandwidth *f);
 void plan_callees(const Plan *p, bool any[NCALLEE]);                           /* the callees of a plan */
-const char *explain_call(Arena *a, const Phase *ph, const Stage *st);          /* "product, rows x rows over cols …" */
+/* "product, rows x rows over cols …, in tf32" */
+const char *explain_call(Arena *a, const Plan *p, const Phase *ph, const Stage *st);
+const char *explain_products(Arena *a, const Plan *p);                         /* their precisions: "f32 and tf32" */
+/* Appends the rates of products with a precision of their own: ", those in tf32 at 380 TFLOP/s". */
+const char *explain_own_rates(Arena *a, const Plan *p, const Bandwidth *f, const char *text);
 /* Most bytes of temporaries that a tensor of this shape needs at the same time. */
 double explain_room(Arena *a, const Plan *p, const Phase *ph, int variant, Shape s);
 double explain_rate(const char *device, Product product);                      /* operations per second; 0: unknown */

@@ -41,10 +41,14 @@ static double matrix_flops(CallAxes c, Shape s)            /* operations on one 
     return over * down * (c.symmetric ? across + 1 : 2 * across);
 }
 
+static bool has_own_precision(const Node *n) { return n->op == OP_MM && n->sym & (IN_F32 | IN_TF32); }
+
 static void add_matrices(CallCost *to, CallAxes c, Shape s, const Bandwidth *f)
 {
     double each = matrix_flops(c, s), rate = flop_rate(f, callee_of(c.of), (double)axis_len(c.axis[0], s));
     rate = c.symmetric && f->gram > 0 ? f->gram : rate;
+    if (has_own_precision(c.of) && f->own[product_precision(PRODUCT_F32, (unsigned)c.of->sym)] > 0)
+        rate = f->own[product_precision(PRODUCT_F32, (unsigned)c.of->sym)];
     double seconds = rate > 0 && s.slices > 0 ? each / rate : 0;
     to->flops += (double)s.slices * each;
     to->all += (double)s.slices * seconds;
@@ -77,15 +81,52 @@ void plan_callees(const Plan *p, bool any[NCALLEE])
         }
 }
 
-const char *explain_call(Arena *a, const Phase *ph, const Stage *st)
+/* The precisions of a plan's products, a bit each. own: only of products with a precision of their own. */
+static unsigned products_of(const Plan *p, bool own)
+{
+    unsigned bits = 0;
+    for (int e = 0; e < p->nentry; e++)
+        for (int m = 0; m < p->entry[e].nphase; m++) {
+            const Phase *ph = &p->entry[e].phase[m];
+            for (int i = 0; i < ph->nstage; i++) {
+                const Node *n = is_called(ph->stage[i].kind) ? &ph->g->n[ph->stage[i].body[0]] : NULL;
+                if (n && n->op == OP_MM && (!own || has_own_precision(n)))
+                    bits |= 1u << product_of_call(p, n);
+            }
+        }
+    return bits;
+}
+
+const char *explain_products(Arena *a, const Plan *p)
+{
+    unsigned bits = products_of(p, false);
+    const char *text = "";
+    for (int i = 0; i < NPRODUCT; i++)
+        if (bits >> i & 1)
+            text = arena_printf(a, "%s%s%s", text, *text ? " and " : "", product_info[i].name);
+    return *text ? text : product_info[p->precision].name;
+}
+
+const char *explain_own_rates(Arena *a, const Plan *p, const Bandwidth *f, const char *text)
+{
+    char rate[32];
+    for (int i = 0; i < NPRODUCT; i++)
+        if (products_of(p, true) >> i & 1 && f->own[i] > 0)
+            text = arena_printf(a, "%s, those in %s at %s/s", text, product_info[i].name, cli_flops(rate, f->own[i]));
+    return text;
+}
+
+const char *explain_call(Arena *a, const Plan *p, const Phase *ph, const Stage *st)
 {
     CallAxes c = call_axes(ph, st);
     if (c.of->op != OP_MM)
         return arena_printf(a, "%s of %s x %s%s", op_info[c.of->op].name, axis_name(c.axis[0]), axis_name(c.axis[1]),
                             c.blocked ? ", each block" : "");
-    return arena_printf(a, "product, %s x %s over %s%s%s", axis_name(c.axis[0]), axis_name(c.axis[1]),
+    const char *in = has_own_precision(c.of) ? arena_printf(a, ", in %s%s", product_info[product_of_call(p, c.of)].name,
+                                                            p->target->gpu ? "" : " on a GPU") : "";
+    return arena_printf(a, "product, %s x %s over %s%s%s%s", axis_name(c.axis[0]), axis_name(c.axis[1]),
                         axis_name(c.axis[2]), c.blocked ? " of each block" : "",
-                        c.symmetric ? ", symmetric: only half is computed" : "");
+                        c.symmetric ? ", symmetric: only half is computed" : "", in);
 }
 
 /* ---- temporaries ---- */

@@ -337,7 +337,7 @@ static void put_stage(VariantPlan *w, const Stage *st, int number, int pass, con
     if (is_elem(st->kind))
         printf("\n  %2d  pass %d over the elements", number, pass);
     else if (is_called(st->kind))
-        printf("\n  %2d  %s", number, explain_call(w->arena, w->phase, st));
+        printf("\n  %2d  %s", number, explain_call(w->arena, w->plan, w->phase, st));
     else
         printf("\n  %2d  once per %s%s", number, st->kind == S_GROUP ? "hyperparameter " : "",
                dom_info[stage_info[st->kind].dom].per);

@@ -33,7 +33,7 @@ static void put_head(const Spec *s)
     put_text("hyperparameters", buf_text(&hyper));
     put_text("options", buf_text(&option));
     put_text("inputs", buf_text(&input));
-    const char *products = plan_calls(p) ? arena_printf(a, "; products in %s", product_info[p->precision].name) : "";
+    const char *products = plan_calls(p) ? arena_printf(a, "; products in %s", explain_products(a, p)) : "";
     const char *lost = s->types.lost ? "; updates that round away are counted in the value lost_updates" : "";
     put_text("storage", arena_printf(a, "parameters %s, gradients %s, %s; computed in %s%s%s",
                                      type_info[s->types.p].name, type_info[s->types.g].name,

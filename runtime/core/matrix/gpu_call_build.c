@@ -207,7 +207,7 @@ CORE optc_status too_long(const optc_binding *b, const ProgStage *s, const CallG
 static bool misaligned(const optc_binding *b, const CallGroup *g, const ProgCall *c, int64_t k)
 {
     const Program *p = b->program;
-    const CallType *t = call_type(p);
+    const CallType *t = call_type(p, c);
     const int array[] = {c->a, c->b, c->out};
     int64_t by = k % 8 == 0 ? 16 : k % 2 == 0 ? 4 : 1;
     bool blocked = c->flags & BLOCKED, even = !blocked || b->tensor[g->tensor[0]].even;
@@ -246,7 +246,7 @@ CORE optc_status add_product(const optc_binding *b, GpuCalls *x, const ProgStage
     int first = x->nstep;
     if (!z.m || !z.n || !g->shape.slices)
         return OPTC_OK;
-    bool ok = product_steps(b, x, call_type(p), c, group, z, !x->library || !z.k || misaligned(b, g, c, z.k));
+    bool ok = product_steps(b, x, call_type(p, c), c, group, z, !x->library || !z.k || misaligned(b, g, c, z.k));
     for (int i = first; i < x->nstep && x->library; i++) {
         GpuGemm y = step_gemm(&x->step[i]);
         if (gemm_is_long(&y) && !x->blas.cublasGemmBatchedEx_64)

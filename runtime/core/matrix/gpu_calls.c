@@ -7,19 +7,6 @@
 #include <string.h>
 
 /* ---- facts about a program ---- */
-/* The first product; in rules without products the first factor. */
-static const ProgStage *first_call(const Program *p)
-{
-    const ProgStage *any = NULL;
-    for (int i = 0; i < p->nstage; i++)
-        if (p->stage[i].kind == S_CALL) {
-            any = any ? any : &p->stage[i];
-            if (p->stage[i].call->callee == CALL_MM)
-                return &p->stage[i];
-        }
-    return any;
-}
-
 static const CallType call_types[NPRODUCT] = {
 #define PRODUCT(ID, name, gpu, cpu, cuda, compute, mm, over, mirror, what) \
     {PRODUCT_##ID, gpu, CUDA_R_##cuda, CUBLAS_COMPUTE_##compute, gpu##_BYTES, KERNEL_##mm, KERNEL_##over, \
@@ -30,10 +17,9 @@ static const CallType call_types[NPRODUCT] = {
 CORE const CallType *call_type_of(Product in) { return in < NPRODUCT ? &call_types[in] : NULL; }
 
 /* All operands of a rule's products have one type; tf32 rounds f32 operands when they are read. */
-CORE const CallType *call_type(const Program *p)
+CORE const CallType *call_type(const Program *p, const ProgCall *c)
 {
-    Product in = product_of_type(p->product, p->array[first_call(p)->call->out].type);
-    return call_type_of(in);
+    return call_type_of(product_of_type(product_precision(p->product, c->flags), p->array[c->out].type));
 }
 
 CORE const CallType *call_type_f64(void) { return &call_types[PRODUCT_F64]; }
@@ -41,15 +27,28 @@ CORE const CallType *call_type_f32(void) { return &call_types[PRODUCT_F32]; }
 
 CORE bool call_conditions(const Program *p) { return program_calls(p); }
 
+/* The precisions of a program's products, a bit each. A rule without products has one, that of its first factor. */
+static unsigned products_of(const Program *p)
+{
+    unsigned products = 0, first = 0;
+    for (int i = 0; i < p->nstage; i++)
+        if (p->stage[i].kind == S_CALL) {
+            const CallType *t = call_type(p, p->stage[i].call);
+            unsigned bit = t ? 1u << t->product : 0;
+            first = first ? first : bit;
+            products |= stage_of_kind(&p->stage[i], CALLEE_PRODUCT) ? bit : 0;
+        }
+    return products ? products : first;
+}
+
 static CallNeeds call_needs(const Program *p)
 {
-    CallNeeds n = {FOR_ANY, PRODUCT_F64, false};
+    CallNeeds n = {FOR_ANY, products_of(p), false};
     for (int i = 0; i < p->nstage; i++)
         if (p->stage[i].kind == S_CALL && !stage_of_kind(&p->stage[i], CALLEE_PRODUCT)) {
             n.sets |= call_kernels(p->stage[i].call);
             n.f64 = p->array[p->stage[i].call->a].type == (int)T_F64;
         }
-    n.product = call_type(p) ? call_type(p)->product : PRODUCT_F64;
     return n;
 }
 
@@ -76,7 +75,7 @@ CORE void gpu_call_path(const optc_rule *r, char *buf, size_t n)
 CORE void call_label(const optc_binding *b, const ProgStage *s, const CallGroup *g, char *buf, size_t n)
 {
     const Program *p = b->program;
-    const CallType *t = call_type(p);
+    const CallType *t = call_type(p, s->call);
     const char *others = g->n > 1 ? " and others of its shape" : "";
     char label[96];
     if (s->call->callee != CALL_MM) {                      /* not a product */
@@ -455,10 +454,10 @@ CORE optc_status calls_bind(optc_binding *b)
     const Program *p = b->program;
     if (!program_calls(p))
         return OPTC_OK;
-    if (!call_type(p))
-        return fail(OPTC_ERROR_ARGUMENT, "optc_bind: rule '%s' has products in a type that no GPU supports; compile "
-                                         "it with products = \"f32\"",
-                    p->name);
+    for (int i = 0; i < p->nstage; i++)
+        if (stage_of_kind(&p->stage[i], CALLEE_PRODUCT) && !call_type(p, p->stage[i].call))
+            return fail(OPTC_ERROR_ARGUMENT, "optc_bind: rule '%s' has products in a type that no GPU supports; "
+                                             "compile it with products = \"f32\"", p->name);
     GpuCalls *x = TAKE(b, GpuCalls, 1);
     if (!x)
         return no_memory("optc_bind");

@@ -136,7 +136,8 @@ CORE const SlotSwitch *slot_switch_of(const optc_binding *b, const LaunchList *p
 
 CORE const CallType *call_type_f64(void);
 CORE const CallType *call_type_f32(void);
-CORE const CallType *call_type(const Program *p);          /* NULL: the type of its products is not in products.def */
+/* The precision of a call; NULL: the type of its result is not in products.def. */
+CORE const CallType *call_type(const Program *p, const ProgCall *c);
 /* Describes a call for messages: "the product of 3 x 4 by 4 x 3 in bf16 (…)". */
 CORE void call_label(const optc_binding *b, const ProgStage *s, const CallGroup *g, char *buf, size_t n);
 

@@ -9,8 +9,9 @@
 /* The version of the ranks' protocol. Increment it with every change of the collectives: their order, their number, or
  * what a message contains. Ranks with different versions would wait for each other for ever; binding refuses them.
  *   0  libraries without a version
- *   1  overlapped exchanges; a guard that the host reads is compared */
-enum { SHARD_PROTOCOL = 1 };
+ *   1  overlapped exchanges; a guard that the host reads is compared
+ *   2  the hash of the program has the precision of its products */
+enum { SHARD_PROTOCOL = 2 };
 
 /* The first message of a rank. Binding fails here if the ranks' tables differ.
  * Its size never changes: with another size, ranks of two versions could not exchange even this message.
@@ -29,7 +30,7 @@ static int64_t text_hash(const char *s)
 }
 
 /* A hash of the program. It differs if two ranks compiled the rule with other options or types, because their exchanges
- * would not match. */
+ * would not match; and if their products have other precisions, because results would depend on the owner. */
 static int64_t program_hash(const Program *p)
 {
     uint64_t h = (uint64_t)text_hash(p->name);
@@ -39,6 +40,9 @@ static int64_t program_hash(const Program *p)
     }
     for (int i = 0; i < p->nstage; i++)
         h = h * 31 + (uint64_t)p->stage[i].kind * 64 + (uint64_t)p->stage[i].variant;
+    h = h * 31 + (uint64_t)p->product;
+    for (int i = 0; i < p->nstage; i++)
+        h = h * 31 + (p->stage[i].call ? p->stage[i].call->flags & (IN_F32 | IN_TF32) : 0);
     for (int i = 0; i < p->nperiod; i++)
         h = h * 31 + (uint64_t)p->period[i].every * 4096 + (uint64_t)p->period[i].offset;
     uint64_t share;                            /* sizes of arrays depend on the rank axis and on blocks */

@@ -1083,13 +1083,13 @@ class SOAP(Optimizer):
     arXiv:2409.11321"""
     def __init__(self, params: Any, lr: Number = 0.003, betas: Tuple[float, float] = (0.95, 0.95), beta3: Number =
                  0.95, eps: Number = 1e-08, weight_decay: Number = 0.01, *, interval: Number = 10, limit: Number =
-                 4096, sides: str = 'both', start: str = 'eigh', stagger: bool = False, adamw_beta1: Number = 0.9,
-                 adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay:
-                 Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
-                 Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
-                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
-                 bool = True) -> None: ...
+                 4096, sides: str = 'both', start: str = 'eigh', stagger: bool = False, apply: str = 'f32',
+                 adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number =
+                 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_:
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class SPEL(Optimizer):
     """Muon for matrices that stay orthogonal; AdamW for what is no matrix. Manifold constrained steepest descent,
@@ -1142,11 +1142,12 @@ class Shampoo(Optimizer):
     def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
                  1e-12, relative_eps: Number = 1e-06, graft_eps: Number = 1e-08, momentum: Number = 0.9, weight_decay:
                  Number = 0, *, graft: str = 'adam', accumulate: str = 'ema', heavy_ball: bool = False, stagger: bool
-                 = True, interval: Number = 50, start: Number = 1, side: Number = 1024, limit: Number = 8192,
-                 maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
-                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
+                 = True, interval: Number = 50, start: Number = 1, apply: str = 'f32', side: Number = 1024, limit:
+                 Number = 8192, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
+                 Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
+                 bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
+                 None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class Signum(Optimizer):
     """The sign of the momentum; with momentum 0 it is signSGD. Bernstein et al. 2018, arXiv:1802.04434"""
