@@ -22,7 +22,11 @@ typedef struct Pair {
 /* ---- what the driver is asked for ---- */
 static struct { int graphs, kernels, waits, made; bool refuses; } count;
 static int live;                               /* graphs that were instantiated and not destroyed */
-static int count_graph(CUgraphExec x, CUstream s) { return count.graphs++, d->cuGraphLaunch(x, s); }
+static int count_graph(CUgraphExec x, CUstream s)
+{
+    count.graphs++;
+    return count.refuses ? CUDA_ERROR_OUT_OF_MEMORY : d->cuGraphLaunch(x, s);
+}
 static int count_wait(CUstream s, CUevent e, unsigned flags)
 {
     return count.waits++, d->cuStreamWaitEvent(s, e, flags);
@@ -259,6 +263,34 @@ START_TEST(events)
 }
 END_TEST
 
+/* A launch that fails has done nothing: the run can be repeated. */
+START_TEST(failed_launch)
+{
+    Pair a, b;
+    open_pair(&a, clipped, true);
+    open_pair(&b, clipped, false);
+    for (int run = 1; run <= 5; run++) {
+        fill_grads(&a, run);
+        fill_grads(&b, run);
+        memset(&count, 0, sizeof count);
+        count.refuses = run == 4;
+        if (run == 4)
+            FAILS(optc_run_all(a.b, SETS, "step"), OPTC_ERROR_MEMORY, "cuGraphLaunch");
+        count.refuses = false;
+        OK(optc_run_all(a.b, SETS, "step"));
+        OK(optc_run_all(b.b, SETS, "step"));
+        for (int s = 0; s < SETS; s++) {
+            int64_t t = 0;
+            OK(optc_get_t(a.b[s], -1, &t));
+            ck_assert_int_eq(t, run);
+        }
+        same_pairs(&a, &b, run);
+    }
+    close_pair(&a);
+    close_pair(&b);
+}
+END_TEST
+
 /* Each phase of a rule with periods has its graph. Bindings in different phases have one too. */
 START_TEST(periods)
 {
@@ -321,6 +353,7 @@ END_TEST
 void add_joint(TCase *t)
 {
     tcase_add_loop_test(t, events, 0, (int)(sizeof event / sizeof *event));
+    tcase_add_test(t, failed_launch);
     tcase_add_test(t, periods);
     tcase_add_test(t, profiled);
 }
