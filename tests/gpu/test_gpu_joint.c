@@ -291,20 +291,25 @@ START_TEST(failed_launch)
 }
 END_TEST
 
-/* Each phase of a rule with periods has its graph. Bindings in different phases have one too. */
+/* Each phase of a rule with periods has its graph. Bindings in different phases have one too. The rule has two levels
+ * of values of all tensors. */
 START_TEST(periods)
 {
     static const char text[] = "return optimizer { name = 'often', hyper = { lr = 0.1 }, state = { s = zeros },\n"
-                               "  step = function() p = p - lr * g  every(2, function() s = s + p  p = p - lr * s end) "
-                               "end }";
+                               "  step = function() local most = global.max(abs(g))\n"
+                               "    p = p - lr * g / (1 + global.sum(abs(g) / most))\n"
+                               "    every(2, function() s = s + p  p = p - lr * s end) end }";
     Pair a, b;
     open_pair(&a, (optc_rule_options){.text = text, .bindings = SETS}, true);
     open_pair(&b, (optc_rule_options){.text = text, .bindings = SETS}, false);
+    ck_assert(find_entry(a.b[0], "share_step_1") >= 0);
     for (int run = 1; run <= RUNS; run++) {
         if (run == 6) {
             OK(optc_run(a.b[1], "step"));
             OK(optc_run(b.b[1], "step"));
         }
+        fill_grads(&a, run);
+        fill_grads(&b, run);
         memset(&count, 0, sizeof count);
         OK(optc_run_all(a.b, SETS, "step"));
         OK(optc_run_all(b.b, SETS, "step"));
