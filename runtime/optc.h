@@ -280,8 +280,9 @@ optc_status optc_run(optc_binding *b, const char *entry);
  * optc_rule_options.bindings = n, and one binding of each. optc_connect connects them, once: values of all tensors,
  * such as clip's norm, are then over the tensors of all n. optc_run_all runs an entry on all of them. It first runs the
  * entries that compute these values ("share_step_0", …). The bindings belong to one engine, and on a GPU to one stream;
- * a captured graph may contain the call. On a GPU the smaller ones run beside the largest, in a stream of the library;
- * the caller's stream waits for it. Reconnect after optc_unbind. If a binding fails, later ones are not run. */
+ * a captured graph may contain the call. On a GPU the smaller ones run beside the largest, in a stream of the library,
+ * which the caller's stream waits for; from the third run on all of them are one graph. Reconnect after optc_unbind. If
+ * a binding fails, later ones are not run. */
 optc_status optc_connect(optc_binding *const *b, int n);
 optc_status optc_run_all(optc_binding *const *b, int n, const char *entry);
 

@@ -264,10 +264,10 @@ int cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
 
 /* ---- launches, streams, graphs ---- */
 /* k NULL: a copy from its recorded source; call: a library function with a copy of its arguments, which is never
- * freed */
+ * freed. alone: it depends on the nodes `after` (by number) only; otherwise, captured, on the node before it */
 typedef struct Node { Kernel *k; unsigned grid, threads; char args[MOST_ARGS], numbers[NUMBERS]; void *to;
     const void *from; size_t n; void (*call)(const void *); struct Graph *body; unsigned *wanted; struct Stream *of;
-    } Node;
+    bool alone; int *after, nafter; } Node;
 /* fork: streams that became part of the capture, which began in another one */
 typedef struct Graph { Node *v; int n; struct Stream *fork[MOST]; int forks; } Graph;
 /* into: the captured graph is the body of another; forked: the capture began in another stream; added, joined: the
@@ -452,7 +452,12 @@ int cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode m)
     ((Stream *)s)->ended = ended;
     return 0;
 }
-int cuGraphDestroy(CUgraph g) { return free(((Graph *)g)->v), free(g), TOLD; }
+int cuGraphDestroy(CUgraph g)
+{
+    for (int i = 0; i < ((Graph *)g)->n; i++)
+        free(((Graph *)g)->v[i].after);
+    return free(((Graph *)g)->v), free(g), TOLD;
+}
 int cuStreamEndCapture(CUstream s, CUgraph *g)
 {
     LOCKED;
@@ -532,9 +537,25 @@ int cuGraphAddKernelNode_v2(CUgraphNode *out, CUgraph g, const CUgraphNode *afte
     Node x = {.k = p->func, .grid = p->gridDimX * p->gridDimY * p->gridDimZ,
               .threads = p->blockDimX * p->blockDimY * p->blockDimZ};
     take(&x, p->kernelParams);
+    x.alone = true;
+    x.nafter = (int)n;
+    x.after = n ? malloc(sizeof *x.after * n) : NULL;
+    bool ok = !n || after;
+    for (size_t i = 0; i < n && ok; i++) {
+        x.after[i] = (int)(uintptr_t)after[i] - 1;             /* a node is its number, from 1 on */
+        ok = x.after[i] >= 0 && x.after[i] < ((Graph *)g)->n;
+    }
     add(g, x);
-    *out = g;
-    return n && !after;
+    *out = (CUgraphNode)(uintptr_t)((Graph *)g)->n;
+    return !ok;
+}
+/* Of the nodes that may run, the one that was added last runs first: a missing dependency gives wrong results. */
+static bool may_run(const Graph *g, int i, const bool *ran)
+{
+    bool may = !ran[i] && (g->v[i].alone || !i || ran[i - 1]);
+    for (int k = 0; k < g->v[i].nafter && may; k++)
+        may = ran[g->v[i].after[k]];
+    return may;
 }
 int cuGraphGetNodes(CUgraph g, CUgraphNode *nodes, size_t *n)
 {
@@ -544,9 +565,17 @@ int cuGraphGetNodes(CUgraph g, CUgraphNode *nodes, size_t *n)
 int cuGraphInstantiateWithFlags(CUgraphExec *e, CUgraph g, unsigned long long flags)
 {
     CALL;
-    Graph *from = g, *to = calloc(1, sizeof *to);
-    for (int i = 0; i < from->n; i++)
+    const Graph *from = g;
+    Graph *to = calloc(1, sizeof *to);
+    bool *ran = calloc((size_t)from->n + 1, sizeof *ran);
+    for (int n = 0; n < from->n; n++) {
+        int i = from->n - 1;
+        while (!may_run(from, i, ran))
+            i--;
+        ran[i] = true;
         add(to, from->v[i]);
+    }
+    free(ran);
     *e = to;
     return flags != 0;
 }

@@ -126,6 +126,36 @@ static optc_status step(const Scene *scene, optc_engine *e, optc_rule *r, float 
     return s;
 }
 
+/* The tensors are two connected bindings. They are a joint graph from the third step on. One has no gradient for a
+ * step. */
+static optc_status step_connected(optc_engine *e, optc_rule *r, float *p, float *g, Outcome *out)
+{
+    static float back[COUNT];
+    optc_binding *b[2] = {NULL, NULL};
+    int64_t shape[2] = {ROWS / 2, COLS};
+    optc_status s = OPTC_OK;
+    for (int i = 0; i < 2 && s == OPTC_OK; i++) {
+        optc_tensor w = {.param = p + i * COUNT / 2, .grad = g + i * COUNT / 2, .rank = 2, .shape = shape};
+        s = optc_bind(r, &(optc_group){.tensors = &w, .ntensors = 1}, 1, &b[i]);
+    }
+    if (s == OPTC_OK)
+        s = optc_connect(b, 2);
+    for (int i = 0; i < 7 && s == OPTC_OK; i++) {
+        s = optc_set_grad(b[1], 0, i == 4 ? NULL : g + COUNT / 2, 0);
+        if (s == OPTC_OK)
+            s = optc_run_all(b, 2, "step");
+    }
+    if (s == OPTC_OK)
+        s = optc_sync(b[0]);
+    if (s == OPTC_OK)
+        s = optc_copy(e, back, p, sizeof back, NULL);
+    out->result = mix(7, back, sizeof back);
+    snprintf(out->message, sizeof out->message, "%s", s == OPTC_OK ? "" : optc_message());
+    (void)optc_unbind(b[1]);
+    (void)optc_unbind(b[0]);
+    return s;
+}
+
 static void whole(const Scene *s, const optc_engine_options *eo, Outcome *out)
 {
     optc_engine *e = NULL;
@@ -133,12 +163,13 @@ static void whole(const Scene *s, const optc_engine_options *eo, Outcome *out)
     float *p = NULL, *g = NULL;
     *out = (Outcome){.status = optc_open(eo, &e)};
     if (out->status == OPTC_OK)
-        out->status = optc_compile(e, &(optc_rule_options){.spec = s->spec, .with = s->with}, &r);
+        out->status = optc_compile(e, &(optc_rule_options){.spec = s->spec, .with = s->with,
+                                                           .bindings = s->connected ? 2 : 0}, &r);
     if (out->status == OPTC_OK)
         out->status = put_tensors(e, &p, &g);
     snprintf(out->message, sizeof out->message, "%s", out->status == OPTC_OK ? "" : optc_message());
     if (out->status == OPTC_OK)
-        out->status = step(s, e, r, p, g, out);
+        out->status = s->connected ? step_connected(e, r, p, g, out) : step(s, e, r, p, g, out);
     if (e && (optc_free(e, p, NULL) != OPTC_OK || optc_free(e, g, NULL) != OPTC_OK)) {
         out->status = OPTC_ERROR_ARGUMENT;
         snprintf(out->message, sizeof out->message, "optc_free failed: %.500s", optc_message());
@@ -334,6 +365,8 @@ const Scene api_scenes[] = {
     {.name = "compiled", .run = compiled, .kinds = HOST, .spec = "lion", .with = "clip(1)"},
     {.name = "from the cache", .run = from_cache, .kinds = HOST, .spec = "lion", .with = "clip(1)"},
     {.name = "on a GPU", .run = on_gpu, .kinds = ALL, .spec = "adamw", .with = "clip(1)", .samples = 20, .gpu = true},
+    {.name = "connected on a GPU", .run = on_gpu, .kinds = 1 << ALLOCATIONS | 1 << DRIVER, .spec = "adamw",
+     .with = "clip(1)", .samples = -1, .gpu = true, .connected = true},
     {.name = "checkpoint on a GPU", .run = on_gpu, .kinds = ALL, .spec = "adamw", .samples = 20, .gpu = true,
      .saves = true},
     {.name = "on a GPU, compiled", .run = on_gpu_cold, .kinds = HOST | 1 << NVRTC, .spec = "adamw", .with = "clip(1)",

@@ -35,6 +35,7 @@ typedef struct Scene {
     int more;                      /* calls in child processes, which are not counted here */
     bool gpu;                      /* needs the emulated GPU */
     bool sharded;                  /* a sharded binding of one rank */
+    bool connected;                /* two connected bindings that run together */
     bool saves;                    /* also saves a checkpoint and loads it */
     bool wide;                     /* matrices of 2 x 27, so that one side is large enough for a library */
     bool other_functions;          /* the second half of the functions of matrices */

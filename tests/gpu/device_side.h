@@ -61,6 +61,7 @@ void add_alike(TCase *t);
 void add_codes(TCase *t);
 void add_connect(TCase *t);
 void add_cohorts(TCase *t);
+void add_joint(TCase *t);
 void add_blocks(TCase *t);
 void add_eigenvectors(TCase *t);
 void add_eigen_fails(TCase *t);

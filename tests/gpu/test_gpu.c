@@ -244,6 +244,7 @@ int main(void)
     add_rounding(t[16]);
     add_master(t[17]);
     add_connect(t[17]);
+    add_joint(t[17]);
     add_shards(t[18]);
     add_agree(t[18]);
     add_overlap(t[18]);

@@ -265,11 +265,56 @@ static optc_status run_each(optc_binding *const *b, int n, const char *entry, in
     return s == OPTC_OK ? ended : fail(s, "%s", why);
 }
 
-optc_status optc_run_all(optc_binding *const *b, int n, const char *entry)
+/* ---- all entries as one graph ---- */
+/* Adds the entries of a level, or (-1) the entry itself, the lead's first. false: one of them must be run by itself. */
+static bool add_level(optc_binding *const *b, int n, const char *entry, int level, JointTask *task, int *count)
 {
-    optc_status s = check_bindings("optc_run_all", b, n);
-    if (s == OPTC_OK && !entry)
-        return optc_run(b[0], entry);
+    int first = find_lead(b, n), was = *count;
+    for (int i = 0; i < n; i++) {
+        optc_binding *x = b[i == 0 ? first : i <= first ? i - 1 : i];
+        const char *name = entry_at(x, entry, level);
+        int e = name ? find_entry(x, name) : -1;
+        if (!name && level >= 0)
+            continue;
+        if (e < 0 || *count == MOST_JOINT || x->rank_values || !entry_steady(x, e))
+            return false;
+        JointTask *t = &task[(*count)++];
+        t->b = x;
+        t->entry = e;
+        t->phase = program_phase(x->program, x->steps + 1);
+        t->level = was ? task[was - 1].level + 1 : 0;
+    }
+    return true;
+}
+
+/* The entries that optc_run_all runs, in order. Returns their number; 0: they must be run one by one. */
+static int list_joint(optc_binding *const *b, int n, const char *entry, JointTask *task)
+{
+    int count = 0, was = -1;
+    if (find_lead(b, n) < 0 || !b[0]->rule->device->joint)
+        return 0;
+    for (int level = 0; count != was; level++) {
+        was = count;
+        if (!add_level(b, n, entry, level, task, &count))
+            return 0;
+    }
+    return add_level(b, n, entry, -1, task, &count) ? count : 0;
+}
+
+static optc_status run_joint(const JointTask *task, int n, bool *done)
+{
+    optc_status s = task[0].b->rule->device->joint(task, n, false, done);
+    for (int i = 0; i < n && s == OPTC_OK && *done; i++) {
+        task[i].b->recorded = false;
+        entry_ran(task[i].b, task[i].entry, task[i].phase);
+    }
+    return s;
+}
+
+/* ---- running ---- */
+static optc_status run_levels(optc_binding *const *b, int n, const char *entry)
+{
+    optc_status s = OPTC_OK;
     for (int level = 0, any = 1; any && s == OPTC_OK; level++) {
         any = 0;
         for (int i = 0; i < n; i++)
@@ -282,4 +327,22 @@ optc_status optc_run_all(optc_binding *const *b, int n, const char *entry)
             s = gather_values(b[0], s);
     }
     return s == OPTC_OK ? run_each(b, n, entry, -1) : s;
+}
+
+optc_status optc_run_all(optc_binding *const *b, int n, const char *entry)
+{
+    JointTask task[MOST_JOINT];
+    bool done = false;
+    optc_status s = check_bindings("optc_run_all", b, n);
+    if (s == OPTC_OK && !entry)
+        return optc_run(b[0], entry);
+    int tasks = s == OPTC_OK ? list_joint(b, n, entry, task) : 0;
+    if (tasks)
+        s = run_joint(task, tasks, &done);
+    if (s != OPTC_OK || done)
+        return s;
+    s = run_levels(b, n, entry);
+    if (s == OPTC_OK && tasks)
+        s = task[0].b->rule->device->joint(task, tasks, true, &done);
+    return s;
 }

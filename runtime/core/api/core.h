@@ -199,6 +199,11 @@ struct optc_binding {
 /* Copies `rows` runs of `bytes` bytes. The runs of each side are `pitch` bytes apart. */
 typedef struct MemoryCopy { void *to; const void *from; size_t bytes, rows, pitch; } MemoryCopy;
 
+/* One entry of one binding, of those that optc_run_all runs. Tasks of one level are independent of each other, and
+ * depend on all tasks of the levels before. In the order in which they are run one by one. */
+typedef struct JointTask { optc_binding *b; int entry, phase, level; } JointTask;
+enum { MOST_JOINT = 64 };                  /* tasks of one optc_run_all that can be one graph */
+
 struct Device {
     const char *name;
     /* allocates memory, initialises states, makes tables; groups and tensors are already filled */
@@ -250,6 +255,9 @@ struct Device {
     /* begins: the bindings other than b[lead] run beside it from here on; otherwise: ends that, also after an error.
      * NULL: bindings run one after another */
     optc_status (*beside)(optc_binding *const *b, int n, int lead, bool begins);
+    /* The tasks of an optc_run_all as one graph. ran false: launches it if there is one that still fits, and sets
+     * *done. ran true: the tasks ran one by one, and may be the same next time: makes their graph. NULL: none */
+    optc_status (*joint)(const JointTask *task, int n, bool ran, bool *done);
     /* sharded bindings: this rank cannot run, or (why OPTC_OK) a guard skips its run. Marks that for the other ranks,
      * which have not waited for it. Returns `why`, with its message. NULL: all ranks compare before a run
      * (shards_begin) */
@@ -455,6 +463,10 @@ CORE bool scalar_known(const optc_binding *b, int group, int input);       /* wa
 CORE void device_scalars_done(optc_binding *b);             /* after a run, which read all of them */
 
 /* ---- step.c ---- */
+CORE int find_entry(const optc_binding *b, const char *name);           /* -1: none */
+CORE void entry_ran(optc_binding *b, int entry, int phase);             /* counts a run that succeeded */
+/* the next run of the entry needs nothing of the host but the launch: inputs and participation are as before */
+CORE bool entry_steady(const optc_binding *b, int entry);
 /* Bytes that one stage of a batch (-1: of all tensors), or one copy, moves by the plan. present: of the tensors that
  * take part in the current run, otherwise of all */
 CORE void add_bytes(const optc_binding *b, const ProgStage *s, const ProgAction *copy, int batch,

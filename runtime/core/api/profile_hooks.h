@@ -19,6 +19,8 @@ typedef struct ProfileBinding {
 } ProfileBinding;
 typedef struct ProfileHooks {
     ProfileBinding *(*begin)(optc_binding *b, int entry, int phase);       /* NULL: this run is not recorded */
+    /* the run of b that began is a graph that contains this entry of `other` too (gpu_joint_graph.c) */
+    void (*adds)(optc_binding *b, optc_binding *other, int entry, int phase);
     void (*end)(optc_binding *b, optc_status s);
 } ProfileHooks;
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* ---- entries ---- */
-static int find_entry(const optc_binding *b, const char *name)
+CORE int find_entry(const optc_binding *b, const char *name)
 {
     for (int i = 0; name && i < b->program->nentry; i++)
         if (!strcmp(b->program->entry[i].name, name))
@@ -107,6 +107,26 @@ static optc_status run_device(optc_binding *b, int entry, int phase)
     return s;
 }
 
+CORE void entry_ran(optc_binding *b, int entry, int phase)
+{
+    const ProgPhase *ph = &b->program->entry[entry].phase[phase];
+    b->grads_set = b->grads_set && b->recorded;
+    if (b->nsource)
+        device_scalars_done(b);
+    if (ph->naction && ph->action[0].kind == ACT_ADVANCE_T && !b->recorded)
+        cohorts_stepped(b);
+}
+
+/* Cohorts with states of their own are copied from the group before each entry. */
+CORE bool entry_steady(const optc_binding *b, int entry)
+{
+    bool copies = false;
+    for (int r = b->ngroup; b->group_states && r < b->ncohort; r++)
+        copies = copies || !b->group[r].idle;
+    return cohorts_settled(b, entry) && b->complete && !copies && !b->shards && !b->nslots &&
+           !(b->guard.from && host_guards(b));
+}
+
 optc_status optc_run(optc_binding *b, const char *entry)
 {
     int e = b ? find_entry(b, entry) : -1;
@@ -120,7 +140,6 @@ optc_status optc_run(optc_binding *b, const char *entry)
     if (s == OPTC_OK)
         s = device_scalars_read(b, &skip);
     int phase = program_phase(p, b->steps + 1);
-    const ProgPhase *ph = &p->entry[e].phase[phase];
     if (s == OPTC_OK && !skip && !b->complete)
         s = check_pointers(b, e, phase);
     s = shards_begin(b, e, phase, s, skip);
@@ -134,11 +153,8 @@ optc_status optc_run(optc_binding *b, const char *entry)
         b->complete = all_set(b);
     b->stagger = stagger_now(b, b->steps + 1);
     s = run_device(b, e, phase);
-    b->grads_set = b->grads_set && (s != OPTC_OK || b->recorded);
-    if (s == OPTC_OK && b->nsource)
-        device_scalars_done(b);
-    if (s == OPTC_OK && ph->naction && ph->action[0].kind == ACT_ADVANCE_T && !b->recorded)
-        cohorts_stepped(b);
+    if (s == OPTC_OK)
+        entry_ran(b, e, phase);
     return s;
 }
 

@@ -42,6 +42,7 @@ typedef struct GpuEngine {
      * (size_bucket); EIGEN_BY_SIZE: not measured. NULL: no tuned results */
     EigenMethod (*measured)(const optc_engine *e, bool roots, bool f64, int power, int bucket);
     struct Spare *spare[MOST_SPARE];       /* atomic, each */
+    struct JointGraph *joint; bool joint_locked;           /* graphs of several bindings (gpu_joint_graph.c) */
 } GpuEngine;
 
 /* Library handles that no binding uses any more. Destroying one waits for the whole device, which ends every
@@ -244,6 +245,10 @@ CORE int64_t gpu_slots_limit(const optc_binding *b);       /* bytes */
 CORE optc_status gpu_beside(optc_binding *const *b, int n, int lead, bool begins);          /* Device.beside */
 CORE void gpu_beside_unbind(optc_binding *b);               /* inside gpu_enter */
 
+/* ---- gpu_joint_graph.c ---- */
+CORE optc_status gpu_joint(const JointTask *task, int n, bool ran, bool *done);             /* Device.joint */
+CORE void gpu_joint_drop(optc_binding *b);                  /* destroys its graphs; inside gpu_enter */
+
 /* ---- gpu_capture_tables.c: pointers of captured steps; inside gpu_enter ---- */
 CORE char *table_now(const optc_binding *b);               /* for free(); NULL: no memory */
 CORE optc_status table_keep(optc_binding *b);              /* gives the current step its own table */
@@ -277,7 +282,20 @@ CORE bool gpu_agree_differs(const optc_binding *b);        /* a step found a dif
 CORE optc_status gpu_agree_check(const optc_binding *b);   /* fails if so */
 
 /* ---- gpu_guard.c: device scalars and the guard ---- */
+/* optc_source and optc_guard_args of templates/stage_cuda.txt */
+typedef struct GuardScalar { CUdeviceptr from, to; int wide, at, group; } GuardScalar;
+typedef struct GuardArgs {
+    CUdeviceptr views, groups, guard, told;
+    long long nview, ncohort;
+    int wide, counts, lets, nsource;
+    GuardScalar source[OPTC_SOURCES];
+} GuardArgs;
+typedef struct GuardLaunch { GuardArgs args; unsigned blocks; } GuardLaunch;
+enum { GUARD_THREADS = 128 };
 CORE optc_status gpu_read_ahead(optc_binding *b, const void *from, bool guard, const char *call);
+/* Launch i of GpuCode.read_ahead before an entry; false: there are no more. The first one reads the guard. More follow
+ * only if there are more than OPTC_SOURCES scalars. */
+CORE bool guard_item(const optc_binding *b, int entry, int i, GuardLaunch *x);
 CORE optc_status guard_launch(optc_binding *b, int entry); /* inside gpu_enter; launches nothing if there are none */
 CORE bool entry_counts(const optc_binding *b, int entry);  /* a skipped run still increments t */
 
@@ -302,6 +320,12 @@ CORE void gpu_drop_lists(optc_binding *b);
 CORE bool advances_t_inside(const Program *p, const ProgPhase *ph);     /* the first stage increments t */
 CORE LaunchItem gpu_launch_item(const optc_binding *b, const ProgStage *s, int batch, const Launch *l, CUfunction fn);
 CORE int item_launch(const Driver *d, const LaunchItem *x, int guard, CUstream stream);
+/* A kernel of a graph. args: its parameters, read when the node is added */
+typedef struct KernelNode { CUfunction fn; unsigned blocks, threads; void *args[2]; } KernelNode;
+CORE KernelNode item_node(const LaunchItem *x);                   /* x must exist until the node is added */
+/* adds a node that depends on the n nodes `after`; returns the driver's error code */
+CORE int kernel_node(const Driver *d, const KernelNode *x, CUgraph graph, const CUgraphNode *after, int n,
+                     CUgraphNode *node);
 CORE bool launched_apart(const LaunchItem *x);                    /* it is in no graph */
 CORE void list_graph(optc_binding *b, LaunchList *p);             /* inside gpu_enter */
 CORE void list_drop_graphs(const Driver *d, LaunchList *p);
@@ -309,6 +333,8 @@ CORE void list_drop_graphs(const Driver *d, LaunchList *p);
 /* ---- gpu_run.c ---- */
 CORE optc_status gpu_run(optc_binding *b, int entry, int phase);
 CORE optc_status gpu_refuse(optc_binding *b, int entry, int phase, optc_status why);        /* Device.refuse */
+/* before a run: sends changed pointers and views; inside gpu_enter */
+CORE optc_status gpu_send_changes(optc_binding *b, bool capturing);
 CORE optc_status gpu_launch(optc_binding *b, const LaunchItem *x, int guard);       /* inside gpu_enter */
 CORE optc_status gpu_sync(optc_binding *b);
 CORE void gpu_set_stream(optc_binding *b, void *stream);

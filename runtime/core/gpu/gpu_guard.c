@@ -5,15 +5,6 @@
 
 #include <string.h>
 
-/* optc_source and optc_guard_args of templates/stage_cuda.txt */
-typedef struct GuardScalar { CUdeviceptr from, to; int wide, at, group; } GuardScalar;
-typedef struct GuardArgs {
-    CUdeviceptr views, groups, guard, told;
-    long long nview, ncohort;
-    int wide, counts, lets, nsource;
-    GuardScalar source[OPTC_SOURCES];
-} GuardArgs;
-
 static optc_status check_reached(const optc_binding *b, const void *from, const char *call)
 {
     GpuEngine *g = b->rule->engine->gpu;
@@ -61,31 +52,39 @@ static void put_source(const optc_binding *b, const DeviceScalar *from, GuardSca
     to->group = from->group;
 }
 
-/* The first launch reads the guard. More launches follow only if there are more than OPTC_SOURCES scalars. */
+CORE bool guard_item(const optc_binding *b, int entry, int i, GuardLaunch *x)
+{
+    const GpuTables *t = b->gpu;
+    GuardArgs *a = &x->args;
+    int at = i * OPTC_SOURCES;
+    if (at >= b->nsource && (at || !t->guarded))
+        return false;
+    memset(x, 0, sizeof *x);
+    a->views = t->views, a->groups = t->groups;
+    a->nview = b->nall, a->ncohort = b->ncohort;
+    a->lets = !at && t->guarded;
+    if (a->lets) {
+        a->guard = (CUdeviceptr)(uintptr_t)b->guard.from;
+        a->wide = b->guard.type == T_F64;
+        a->counts = entry_counts(b, entry);
+        a->told = gpu_agree_guard(b);
+    }
+    for (int k = at; k < b->nsource && a->nsource < OPTC_SOURCES; k++)
+        put_source(b, &b->source[k], &a->source[a->nsource++]);
+    long long most = a->lets && a->nview > a->ncohort ? a->nview : a->ncohort;
+    x->blocks = most > 4096 ? 32 : (unsigned)(most / GUARD_THREADS + 1);
+    return true;
+}
+
 CORE optc_status guard_launch(optc_binding *b, int entry)
 {
     GpuEngine *g = b->rule->engine->gpu;
-    GpuTables *t = b->gpu;
-    for (int at = 0; at < b->nsource || (!at && t->guarded); at += OPTC_SOURCES) {
-        GuardArgs a;
-        memset(&a, 0, sizeof a);
-        a.views = t->views, a.groups = t->groups;
-        a.nview = b->nall, a.ncohort = b->ncohort;
-        a.lets = !at && t->guarded;
-        if (a.lets) {
-            a.guard = (CUdeviceptr)(uintptr_t)b->guard.from;
-            a.wide = b->guard.type == T_F64;
-            a.counts = entry_counts(b, entry);
-            a.told = gpu_agree_guard(b);
-        }
-        for (int i = at; i < b->nsource && a.nsource < OPTC_SOURCES; i++)
-            put_source(b, &b->source[i], &a.source[a.nsource++]);
-        long long most = a.lets && a.nview > a.ncohort ? a.nview : a.ncohort;
-        void *args[] = {&a};
+    GuardLaunch x;
+    for (int i = 0; guard_item(b, entry, i, &x); i++) {
+        void *args[] = {&x.args};
         TRY(g,
-            cuLaunchKernel(t->code->read_ahead, most > 4096 ? 32 : (unsigned)(most / 128 + 1), 1, 1, 128, 1, 1, 0,
-                           t->stream,
-                           args, NULL),
+            cuLaunchKernel(b->gpu->code->read_ahead, x.blocks, 1, 1, GUARD_THREADS, 1, 1, 0, b->gpu->stream, args,
+                           NULL),
             b->program->name);
     }
     return OPTC_OK;

@@ -17,6 +17,25 @@ CORE int item_launch(const Driver *d, const LaunchItem *x, int guard, CUstream s
     return d->cuLaunchKernel(x->fn, x->blocks, 1, 1, x->threads, 1, 1, 0, stream, args, NULL);
 }
 
+CORE int kernel_node(const Driver *d, const KernelNode *x, CUgraph graph, const CUgraphNode *after, int n,
+                     CUgraphNode *node)
+{
+    CUDA_KERNEL_NODE_PARAMS k;
+    memset(&k, 0, sizeof k);
+    k.func = x->fn;
+    k.gridDimX = x->blocks;
+    k.blockDimX = x->threads;
+    k.gridDimY = k.gridDimZ = k.blockDimY = k.blockDimZ = 1;
+    k.kernelParams = (void **)(uintptr_t)x->args;
+    return d->cuGraphAddKernelNode_v2(node, graph, n ? after : NULL, (size_t)n, &k);
+}
+
+CORE KernelNode item_node(const LaunchItem *x)
+{
+    KernelNode k = {x->fn, x->blocks, x->threads, {(void *)(uintptr_t)&x->args, item_arrays(x)}};
+    return k;
+}
+
 /* Builds a graph of the list's launches, in sequence. A failure is no error: single launches do the same.
  *
  * Lists that copy arrays have no graph: every run launches them item by item. A caller's graph can contain copies,
@@ -27,18 +46,11 @@ static bool build_graph(const Driver *d, const LaunchList *p, CUgraph *graph)
     CUgraphNode node = NULL;
     bool ok = d->cuGraphCreate(graph, 0) == 0;
     for (int i = 0, n = 0; i < p->n && ok; i++) {
-        void *args[] = {&p->item[i].args, item_arrays(&p->item[i])};
         CUgraphNode before = node;
-        CUDA_KERNEL_NODE_PARAMS k;
+        KernelNode k = item_node(&p->item[i]);
         if (!p->item[i].blocks)
             continue;
-        memset(&k, 0, sizeof k);
-        k.func = p->item[i].fn;
-        k.gridDimX = p->item[i].blocks;
-        k.blockDimX = p->item[i].threads;
-        k.gridDimY = k.gridDimZ = k.blockDimY = k.blockDimZ = 1;
-        k.kernelParams = args;
-        ok = d->cuGraphAddKernelNode_v2(&node, *graph, n ? &before : NULL, n ? 1 : 0, &k) == 0;
+        ok = kernel_node(d, &k, *graph, &before, n, &node) == 0;
         n = 1;
     }
     return ok;
@@ -258,6 +270,7 @@ static optc_status make_list(optc_binding *b, LaunchList *p, const ProgPhase *ph
 CORE void gpu_drop_lists(optc_binding *b)
 {
     GpuTables *t = b->gpu;
+    gpu_joint_drop(b);
     const Driver *d = b->rule->engine->gpu->d;
     for (int i = 0; t->launch_list && i < b->program->nentry * t->nphase; i++)
         list_drop_graphs(d, &t->launch_list[i]);

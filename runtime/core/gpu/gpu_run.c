@@ -211,7 +211,7 @@ CORE optc_status gpu_may_change_participation(const optc_binding *b, const Parti
 /* Sends what changed since the last run. A step that is captured gets a capture table for changed pointers, which stay
  * marked as not sent. Captures and later runs share one list of matrix addresses: each captured step builds it again,
  * and so do runs after a capture. */
-static optc_status send_changes(optc_binding *b, bool capturing)
+CORE optc_status gpu_send_changes(optc_binding *b, bool capturing)
 {
     GpuTables *t = b->gpu;
     t->table = 0;
@@ -253,7 +253,7 @@ static optc_status still_captures(const optc_binding *b)
 static optc_status prepare(optc_binding *b, int entry, LaunchList *p, bool capturing, bool by_device)
 {
     GpuTables *t = b->gpu;
-    optc_status s = send_changes(b, capturing);
+    optc_status s = gpu_send_changes(b, capturing);
     if (s == OPTC_OK)
         s = cohorts_copy_states(b, follow_group);
     t->slots = NULL;
@@ -345,7 +345,7 @@ CORE optc_status gpu_refuse(optc_binding *b, int entry, int phase, optc_status w
     if (s == OPTC_OK) {
         const Driver *d = gpu_enter(g);
         if (!d->cuStreamIsCapturing(b->gpu->stream, &capturing) && !capturing)
-            s = send_changes(b, false);
+            s = gpu_send_changes(b, false);
         s = gpu_leave(g, s == OPTC_OK && !capturing ? gpu_agree_refuse(b, entry, phase, why == OPTC_OK) : s);
     }
     return why == OPTC_OK ? s : fail(why, "%s", message);

@@ -23,6 +23,7 @@ typedef struct BoundProfile {
     unsigned generation;
     int nmark;
     PhaseProfile *phases, *now;
+    double more;                               /* bytes of the other entries that the run's graph contains */
     int64_t begin;
     int thread;                                /* the kernel's number of the thread `caller` */
     pthread_t caller;
@@ -201,9 +202,19 @@ static ProfileBinding *begin(optc_binding *b, int entry, int phase)
         return NULL;
     memset(x->hooks.mark, 0, sizeof *x->hooks.mark * (size_t)(x->nmark + 1));
     x->run = NULL;
+    x->more = 0;
     nvtx_push(x->now->name);
     x->begin = profile_now();
     return &x->hooks;
+}
+
+static void adds(optc_binding *b, optc_binding *other, int entry, int phase)
+{
+    const LaunchList *p = &other->gpu->launch_list[entry * other->gpu->nphase + phase];
+    optc_bytes bytes = {0, 0};
+    for (int i = 0; i < p->n; i++)
+        add_bytes(other, p->item[i].stage, p->item[i].copy, p->item[i].batch, &other->stagger, true, &bytes);
+    bound(b)->more += bytes.read + bytes.written;
 }
 
 void profile_items(optc_binding *b, int first, int n, GpuMark *out)
@@ -219,6 +230,7 @@ void profile_items(optc_binding *b, int first, int n, GpuMark *out)
     }
     if (n == 1)
         return;
+    out->bytes += x->more;
     char name[100];
     if (n < 0)
         snprintf(name, sizeof name, "graph; the GPU selects the phase");
@@ -295,4 +307,4 @@ static void end(optc_binding *b, optc_status s)
     profile_unlock();
 }
 
-const ProfileHooks profile_recorder = {.begin = begin, .end = end};
+const ProfileHooks profile_recorder = {.begin = begin, .adds = adds, .end = end};

@@ -275,6 +275,8 @@ static LaunchList *live_begin(optc_binding *b, LaunchList *p)
         start(b, v);
     if (!v->launch_list.item && v->busy && __atomic_load_n(&v->ready, __ATOMIC_SEQ_CST))
         take(b, v, p);
+    if (v->done && !v->launch_list.item && !v->busy && !v->save)
+        b->gpu->begin = NULL;                  /* nothing is left to try: steps need no call of this file any more */
     Timing *x = &v->ring[v->slot];
     v->turn = v->launch_list.item && !x->used ? !v->turn : 0;
     if (v->launch_list.item && !x->used) {
