@@ -1,5 +1,6 @@
 /* optc bench: options, cases with their tensors, and the order of runs. bench/ has the measurements. */
 #include "tools/bench/bench.h"
+#include "tools/page/page.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -117,12 +118,13 @@ static bool inspect_case(Bench *b, Case *c)
         c->graph = c->graph && c->period == 1;             /* a graph replays one and the same step */
         c->matrix = p->rule->nvariant > 1 || rule_view(p->rule);
         c->calls = plan_calls(p);
+        c->precision = p->precision;
         b->type = s.types.p;
         b->grad = s.types.g;
         for (int i = 0; i < p->rule->nstate; i++)
             if (p->rule->state[i].dom == ELEM && (p->state_used[i] || p->state_used[p->rule->nstate + i]))
                 c->state_bytes += type_info[p->mem[plan_mem_of_state(p, i)].type].bytes;
-        ok = c->lap ? shape_case(b, c) : (cli_error("out of memory"), false);
+        ok = c->lap ? shape_case(b, c) && (!b->out || bench_plan_ops(c, p)) : (cli_error("out of memory"), false);
         c->state_bytes *= (double)c->n;
     }
     spec_close(&s);
@@ -180,23 +182,40 @@ static void drop_bars(Bench *b)
             b->cases[i].bar = NULL;
 }
 
+static bool write_page(const Bench *b, bool quiet)
+{
+    Buf page = {0};
+    (page_is_svg(b->out) ? bench_picture : bench_page)(b, &page);
+    bool ok = cli_write_file(b->out, cli_text(&page));
+    if (ok && !quiet)
+        cli_print("\nwrote %s\n", b->out);
+    buf_free(&page);
+    return ok;
+}
+
 /* On the CPU every round runs all rules. On a GPU, where measurements vary little, and in the suite, each rule runs
  * alone and has all the memory. */
 static bool run_all(Bench *b)
 {
     int each = b->suite || b->device.ops->async ? 1 : b->ncase;
     bool ok = true;
-    for (int i = 0; i < b->ncase && (ok || b->suite); i += each) {
+    bool quiet = b->json || (b->out && !strcmp(b->out, "-"));
+    for (int i = 0; i < b->ncase && (ok || b->suite) && !bench_stopped; i += each) {
         ok = bench_batch(b, i, each) && ok;
-        if (b->json || (!ok && !b->suite))
+        if (quiet || (!ok && !b->suite))
             continue;
         if (i == 0)
             bench_report_head(b);
         bench_report_cases(b, i, each);
     }
-    if (ok || b->suite)
-        (b->json ? bench_json : bench_report_foot)(b);
-    return ok;
+    b->interrupted = bench_stopped;
+    if (b->out && (ok || b->suite) && !b->interrupted)
+        bench_roofs(b);
+    if (b->json && (ok || b->suite))
+        bench_json(b);
+    else if (!quiet && (ok || b->suite))
+        bench_report_foot(b);
+    return (!b->out || !(ok || b->suite) || write_page(b, quiet)) && ok;
 }
 
 static int check_args(const Command *self, Bench *b, const char *work, int n)
@@ -215,6 +234,8 @@ static int check_args(const Command *self, Bench *b, const char *work, int n)
     bool types = b->against && !strcmp(b->against, "types"), mixed = b->against && !strcmp(b->against, "mixed");
     if (types != !!b->other_types && !mixed)
         return cli_misuse(self, "--against types and --other-types belong together");
+    if (b->json && b->out && !strcmp(b->out, "-"))
+        return cli_misuse(self, "--json and -o - both write to standard output: name a file after -o");
     if (!device_target(b->device_name))
         return cli_misuse(self, "--device knows cpu, cuda, cuda:N and best, not '%s'", b->device_name);
     if (work && !(b->work = work_find(work))) {
@@ -262,28 +283,40 @@ int cmd_bench(const Command *self, int argc, char **argv)
          "for --against types: its types; for --against mixed: those of tensors with one dimension (default: "
          "param=f32)"},
         {"json", 0, OPT_FLAG, &b.json, NULL, "print one JSON object"},
+        {"out", 'o', OPT_TEXT, &b.out, "FILE",
+         "also write an HTML report with a roofline of every stage; FILE.svg: only the picture"},
         COMPILE_OPTS(b.compile),
         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
+    Arena arena = {0};
+    b.command = cli_command_text(&arena, self, argc, argv);
     int n, rc = cli_parse(self, opts, argc, argv, &n);
     bool list = rc == CLI_GO && work && !strcmp(work, "list"), ok;
     if (rc == CLI_GO && !list)
         rc = check_args(self, &b, work, n);
-    if (rc != CLI_GO)
+    if (rc != CLI_GO) {
+        arena_free(&arena);
         return rc;
+    }
     ok = bars_read(&bars, bars_path);
     if (list && ok) {
         work_list();
         bars_list(&bars);
         free(bars.text);
+        arena_free(&arena);
         return CLI_OK;
     }
     b.progress = isatty(STDERR_FILENO);
-    ok = ok && bench_open(&b) && add_cases(&b, argv, n);
+    ok = ok && cli_writable(self, b.out) && bench_open(&b) && add_cases(&b, argv, n);
+    if (ok && b.out && optc_profile_active())
+        ok = (cli_error("bench: -o records a profile of its own: unset OPTC_PROFILE"), false);
     if (ok) {
         drop_bars(&b);
+        if (b.out)
+            cli_catch_interrupt(&bench_stopped);
         ok = run_all(&b);
     }
     bench_free(&b);
     free(bars.text);
-    return ok ? CLI_OK : CLI_FAILED;
+    arena_free(&arena);
+    return !ok ? CLI_FAILED : b.interrupted ? 130 : CLI_OK;
 }

@@ -16,47 +16,6 @@ typedef struct RaceOpts {
     bool full, check;
 } RaceOpts;
 
-static void stop(int signal)
-{
-    (void)signal;
-    race_stop = 1;
-}
-
-/* A second Ctrl-C ends the program at once. */
-static void catch_interrupt(void)
-{
-    struct sigaction a = {.sa_handler = stop, .sa_flags = (int)SA_RESETHAND};
-    sigemptyset(&a.sa_mask);
-    sigaction(SIGINT, &a, NULL);
-    sigaction(SIGTERM, &a, NULL);
-}
-
-static const char *command_text(Arena *a, int argc, char **argv)
-{
-    Buf b = {.arena = a};
-    buf_puts(&b, "optc race");
-    for (int i = 0; i < argc; i++) {
-        buf_puts(&b, " ");
-        buf_shell(&b, argv[i]);
-    }
-    return buf_text(&b);
-}
-
-/* Before the race: it takes long, and its report must not be lost. An existing file stays as it is. */
-static bool writable(const char *path)
-{
-    if (!path || !strcmp(path, "-"))
-        return true;
-    bool there = access(path, F_OK) == 0;
-    FILE *f = fopen(path, "ab");
-    if (!f)
-        return cli_error("race: cannot write %s: %s", path, strerror(errno)), false;
-    fclose(f);
-    if (!there)
-        unlink(path);
-    return true;
-}
-
 static bool write_reports(const RaceReport *p, const RaceOpts *o)
 {
     Buf html = {0}, json = {0};
@@ -73,7 +32,7 @@ static bool write_reports(const RaceReport *p, const RaceOpts *o)
         arena_free(&a);
     }
     if (o->out) {
-        race_html(p, &html);
+        (page_is_svg(o->out) ? race_picture : race_html)(p, &html);
         ok = cli_write_file(o->out, cli_text(&html)) && ok;
         if (ok && strcmp(o->out, "-") && !(o->json && !strcmp(o->json, "-")))
             cli_print("\nwrote %s\n", o->out);
@@ -221,7 +180,8 @@ static int run_race(const Command *self, Race *race, const RaceOpts *o, char **l
     race->threads = o->threads ? o->threads : default_threads();
     make_seeds(p, o);
     describe(p, race->threads);
-    if (!writable(o->out) || !writable(o->json) || !writable(o->curves) || !open_rules(race, label, n, o->path))
+    if (!cli_writable(self, o->out) || !cli_writable(self, o->json) || !cli_writable(self, o->curves) ||
+        !open_rules(race, label, n, o->path))
         return CLI_FAILED;
     make_entries(p);
     bool quiet = (o->json && !strcmp(o->json, "-")) || !strcmp(o->out, "-");
@@ -230,7 +190,7 @@ static int run_race(const Command *self, Race *race, const RaceOpts *o, char **l
                 (window.ws_col >= RACE_COLUMNS || !window.ws_col);
     race->show = wide && !quiet ? race_show : NULL;
     double began = cli_now(), cpu = cli_cpu_seconds();
-    catch_interrupt();
+    cli_catch_interrupt(&race_stop);
     bool ok = race_execute(race);
     p->interrupted = race_stop;
     p->seconds = cli_now() - began;
@@ -323,7 +283,7 @@ int cmd_race(const Command *self, int argc, char **argv)
         {"schedule", 0, OPT_TEXT, &o.schedule, "NAME",
          "linear (default): rates fall to 0 over the steps; or constant. Rules that average are always constant"},
         {"threads", 0, OPT_COUNT, &o.threads, "N", "runs at the same time (default: one for each core)"},
-        {"out", 'o', OPT_TEXT, &o.out, "FILE", "the HTML report (default: race.html)"},
+        {"out", 'o', OPT_TEXT, &o.out, "FILE", "the HTML report (default: race.html); FILE.svg: only the curves"},
         {"json", 0, OPT_TEXT, &o.json, "FILE", "also write the report as JSON; '-' is standard output"},
         {"curves", 0, OPT_TEXT, &o.curves, "FILE", "also write the median curves, one line of JSON per rule and task"},
         {"from", 0, OPT_TEXT, &o.from, "FILE", "only write the HTML report of such a JSON file"},
@@ -338,7 +298,7 @@ int cmd_race(const Command *self, int argc, char **argv)
         cli_error("out of memory");
     } else {
         int n;
-        report.command = command_text(&report.arena, argc, argv);
+        report.command = cli_command_text(&report.arena, self, argc, argv);
         rc = cli_parse(self, opts, argc, argv, &n);
         if (rc == CLI_GO)
             rc = check_args(self, &o, argv, n);

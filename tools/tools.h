@@ -6,6 +6,7 @@
 #define OPTC_TOOLS_H
 #include "runtime/library/internal.h"
 
+#include <signal.h>
 #include <stdio.h>
 
 enum { CLI_OK, CLI_FAILED, CLI_USAGE, CLI_GO = -1 };       /* exit codes; CLI_GO: no exit, continue */
@@ -101,6 +102,14 @@ const char *cli_dims(char buf[160], const Dims *d);          /* "4096x4096" */
 void cli_hyper(Buf *b, const Hyper *h);                      /* "beta1 = 0.9 in [0, 1)" */
 char *cli_read_all(FILE *f, size_t most, size_t *len);       /* NULL: unreadable or out of memory */
 bool cli_write_file(const char *path, const char *text);     /* "-": stdout. Prints the reason of a failure */
+
+/* ---- cli_report.c: commands that run long and write a report ---- */
+/* The command as it was typed, quoted for a shell. */
+const char *cli_command_text(Arena *a, const Command *self, int argc, char **argv);
+/* Tests before the work whether a file can be written. An existing file stays as it is. Prints the reason. */
+bool cli_writable(const Command *self, const char *path);
+/* The first Ctrl-C (or SIGTERM) sets *stop: the command writes what is done. A second one ends the program at once. */
+void cli_catch_interrupt(volatile sig_atomic_t *stop);
 
 /* ---- spec_open.c ---- */
 /* Options of a compilation. p, g, state: a Type, or -1: the default; product: 1 + a Product, or 0: as the rule says. */

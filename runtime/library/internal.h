@@ -12,6 +12,7 @@
 #include "runtime/library/matrix/packed_functions.h"
 #include "runtime/library/package/fatbin.h"
 #include "runtime/library/package/package.h"
+#include "runtime/library/profile/profile.h"
 #include "runtime/library/rule/gpu_code.h"
 #include "runtime/library/rule/nvrtc.h"
 #include "runtime/library/rule/spec_find.h"

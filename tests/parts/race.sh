@@ -43,6 +43,9 @@ small --threads 3 -o two.html --json two.json > two.txt
 check page one.json one.html
 check page same one.json two.json
 check page curves one.json one.jsonl
+# only the picture: the same curves
+expect 0 "wrote one.svg" --from one.json -o one.svg
+check page picture one.json one.svg
 # the catalogue's page, with the curves that are kept in the repository; they fit in 100 KB
 "$OPTC" list --html --curves "$root/specs/curves.jsonl" -o list.html
 check page catalogue list.html "$root/specs/curves.jsonl" $("$OPTC" list --names)
@@ -186,5 +189,6 @@ expect 1 "'done' must be true or false" --from bad.json -o bad.html
 sed 's/"tuning_seeds": \[[0-9]*/"tuning_seeds": ["x"/' one.json > bad.json
 expect 1 "'tuning_seeds' must be a list of whole numbers" --from bad.json -o bad.html
 check test ! -e race.html
+cd "$root" && check sh tests/parts/roofline.sh
 echo "race: $passed passed, $failed failed"
 [ $failed = 0 ]

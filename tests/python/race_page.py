@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import sys
+import xml.etree.ElementTree
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 
@@ -74,7 +75,7 @@ def check_curves(report, page):
     for plot, curves in page.plots:
         if plot["data-plot"] == "sweep":
             continue
-        task = tasks[plot["data-task"]]
+        task = tasks[plot["data-subject"]]
         x0, x1, y0, y1, left, top, width, height = (
             float(plot["data-" + k]) for k in "x0 x1 y0 y1 left top width height".split())
         points = -(-task["steps"] // task["every"]) + 1
@@ -148,6 +149,20 @@ def check_page(path, page_path):
     print("%d curves, %d verdicts" % (curves, len(report["verdicts"])))
 
 
+def check_picture(path, picture):
+    """An SVG file has the curves of the page, its own style and no other file."""
+    text, page = open(picture).read(), Page()
+    root = xml.etree.ElementTree.fromstring(text)
+    assert root.tag == "{http://www.w3.org/2000/svg}svg" and "prefers-color-scheme:dark" in text
+    page.feed(text.replace('xmlns="http://www.w3.org/2000/svg"', "", 1))
+    assert not page.open, page.open
+    page.plots = page.plots[1:]                        # the picture around the plots
+    report = json.load(open(path))
+    check_curves(report, page)
+    assert len(page.plots) == len(report["tasks"])
+    assert all(r["name"] in page.texts for r in report["rules"])
+
+
 def same(a, b):
     a, b = json.load(open(a)), json.load(open(b))
     del a["machine"], b["machine"]
@@ -194,6 +209,8 @@ def check_catalogue(path, lines, *names):
 
 if sys.argv[1] == "same":
     same(*sys.argv[2:])
+elif sys.argv[1] == "picture":
+    check_picture(*sys.argv[2:])
 elif sys.argv[1] == "curves":
     check_lines(*sys.argv[2:])
 elif sys.argv[1] == "catalogue":

@@ -5,6 +5,8 @@
 
 #include "optc.h"
 
+#include <signal.h>
+
 /* ---- bench_device.c: memory and clocks of a device ---- */
 /* Bytes per second; scale and read are 0 if only copying is measured. */
 typedef struct Rates { double copy, scale, read, best; } Rates;
@@ -81,6 +83,16 @@ typedef struct Peer Peer;
 /* Seconds per step; graph 0: the peer has no CUDA graph. */
 typedef struct PeerTimes { double seconds, host, graph, graph_host; } PeerTimes;
 
+/* -o FILE: the operations and bytes of one value of a stage, by the stage's name in emitted code. */
+typedef struct StageOps { char name[MOST_STAGE_NAME]; double ops, bytes; } StageOps;
+/* A stage of a step. All numbers are per step. call: a product or factor; each: seconds of each recording. */
+enum { RECORDINGS = 5 };                       /* an odd number */
+typedef struct BenchStage {
+    char name[200];
+    bool call;
+    double launches, bytes, flops, seconds, each[RECORDINGS];
+} BenchStage;
+
 typedef struct Case {
     char *label, *spec, *with;     /* with: NULL or "": no wrappers */
     const char *work;              /* the workload's name; NULL: tensors by size or shape */
@@ -93,6 +105,11 @@ typedef struct Case {
     double *lap;                   /* seconds of the last sample, by step of the period; NULL if period is 1 */
     bool matrix;                   /* the rule works on rows and columns */
     bool calls;                    /* the rule has products */
+    Product precision;             /* of these */
+    StageOps *ops; int nops;
+    BenchStage *stage; int nstage; /* n = 0: not measured */
+    double profiled;               /* seconds of a step in the profile */
+    int rounds;                    /* rounds that were timed: fewer than Bench.rounds after an interruption */
     double state_bytes;            /* estimated bytes of the states */
     optc_engine *engine;           /* the case's own engine; NULL: Bench.engine */
     optc_rule *rule;
@@ -141,6 +158,9 @@ typedef struct Bench {
     int steps;                     /* steps of a period to run; 0: all */
     int64_t workspace;             /* 0: the default */
     bool json, progress, suite, queued;
+    const char *out, *command;     /* -o, and the command that was typed */
+    bool interrupted;
+    double roof[NPRODUCT];         /* -o: operations per second of products; 0: not measured */
     Type type, grad;
     optc_engine *engine;
     BenchDevice device;
@@ -154,12 +174,15 @@ typedef struct Bench {
     char *peer_name;               /* "torch 2.13.0"; NULL: none */
 } Bench;
 
+extern volatile sig_atomic_t bench_stopped;    /* set by Ctrl-C if there is a report to write */
 bool bench_open(Bench *b);                     /* functions that return false have printed the reason */
 bool bench_batch(Bench *b, int from, int n);   /* times n cases in the same rounds, then frees their memory */
 void bench_free(Bench *b);
 bool bench_start(Bench *b, Case *c, optc_engine *e);       /* compiles and binds */
 void bench_stop(Case *c);                                  /* unbinds and releases */
 bool bench_steps(Case *c, int n);
+/* Seconds per step, and a period's slowest step over its mean. Sets c->bytes. */
+bool bench_sample(Bench *b, Case *c, double *seconds, double *slowest);
 bool bench_rivals(const Bench *b);                         /* --against untuned, sharded, mixed or types */
 bool bench_lib(optc_status s);                             /* false and prints optc_message unless OPTC_OK */
 /* bench_period.c: steps after which the work repeats. Periods above 1000 steps are ignored. */
@@ -188,6 +211,24 @@ bool bench_types(const char *text, Types *out);            /* of --other-types *
 optc_status bench_mixed_step(const Case *c);
 void bench_mixed_stop(MixedPart *m);
 
+/* ---- bench_stages.c ---- */
+bool bench_plan_ops(Case *c, const Plan *p);
+bool bench_stages(Bench *b, Case *c);                      /* profiles some steps; the case is bound */
+BenchStage bench_whole(const Case *c);                     /* the sum of the stages; it has no time */
+
+/* ---- bench_roof.c ---- */
+void bench_roofs(Bench *b);
+Product bench_product(const Bench *b, const Case *c);      /* whose roof applies to calls of c; NULL: to other stages */
+double bench_of_roof(const Bench *b, const Case *c, const BenchStage *s);      /* the share that the stage reaches */
+
+/* ---- bench_roofline.c, bench_page.c ---- */
+struct Plot;
+bool bench_drawn(const Case *c, const BenchStage *s);
+int bench_number(const Bench *b, const Case *c, const BenchStage *s);          /* of a drawn stage, from 1 */
+bool bench_svg_roofline(const Bench *b, const struct Plot *box, Buf *out);     /* false: there is nothing to draw */
+void bench_picture(const Bench *b, Buf *out);              /* an SVG file */
+void bench_page(const Bench *b, Buf *out);                 /* an HTML file */
+
 void bench_report_head(const Bench *b);
 void bench_report_cases(const Bench *b, int from, int n);
 void bench_report_foot(const Bench *b);
@@ -198,7 +239,7 @@ typedef struct Medians {
     double peer, peer_host, ahead, graph, graph_host, graph_ahead, slowest;
 } Medians;
 double bench_busy(const Bench *b);             /* the share of the threads' time that they waited for a core */
-Medians bench_medians(const Bench *b, const Case *c);
+Medians bench_medians(const Case *c);
 /* Appends the names of the bars that the case misses. */
 void bench_missed(const Case *c, const Medians *m, Buf *names);
 

@@ -40,6 +40,32 @@ static void put_bar(const Case *c, const Medians *m)
     buf_free(&missed);
 }
 
+/* With -o: what the roofline shows. */
+static void put_stages(const Case *c)
+{
+    printf(",\n     \"profiled_ms\": %.6g, \"stages\": [", c->profiled * 1e3);
+    for (int i = 0; i < c->nstage; i++) {
+        const BenchStage *s = &c->stage[i];
+        printf("%s\n       {\"name\": ", i ? "," : "");
+        cli_json(s->name);
+        printf(", \"us\": %.9g, \"launches\": %.6g, \"bytes\": %.17g, \"flops\": %.17g, \"call\": %s}",
+               s->seconds * 1e6, s->launches, s->bytes, s->flops, s->call ? "true" : "false");
+    }
+    putchar(']');
+}
+
+static void put_roofs(const Bench *b)
+{
+    const char *between = "";
+    printf("  \"interrupted\": %s, \"product_gflop_per_s\": {", b->interrupted ? "true" : "false");
+    for (int p = 0; p < NPRODUCT; p++)
+        if (b->roof[p] > 0) {
+            printf("%s\"%s\": %.6g", between, product_info[p].name, b->roof[p] * 1e-9);
+            between = ", ";
+        }
+    puts("},");
+}
+
 static void put_case(const Bench *b, const Case *c)
 {
     char text[200];
@@ -51,11 +77,11 @@ static void put_case(const Bench *b, const Case *c)
     }
     printf(", \"elements\": %lld, \"tensors\": %d, \"shape\": ", (long long)c->n, c->ntensor);
     cli_json(bench_shape(text, c));
-    if (c->failed) {
+    if (c->failed || !c->rounds) {
         printf(", \"failed\": true}");
         return;
     }
-    Medians m = bench_medians(b, c);
+    Medians m = bench_medians(c);
     printf(",\n     \"ms\": %.6g, \"spread\": %.6g, \"bytes_read\": %.17g, \"bytes_written\": %.17g, "
            "\"gb_per_s\": %.6g, \"share_of_best\": %.6g, \"share_of_mix\": %.6g, "
            "\"elements_per_s\": %.6g, \"native\": %s, \"runs\": ",
@@ -71,6 +97,8 @@ static void put_case(const Bench *b, const Case *c)
         put_peer(b, c, &m);
     if (c->bar)
         put_bar(c, &m);
+    if (b->out)
+        put_stages(c);
     putchar('}');
 }
 
@@ -95,6 +123,8 @@ void bench_json(const Bench *b)
         cli_json(b->peer_name);
         printf(",\n");
     }
+    if (b->out)
+        put_roofs(b);
     printf("  \"rules\": [\n");
     for (int i = 0; i < b->ncase; i++) {
         put_case(b, &b->cases[i]);

@@ -14,6 +14,7 @@
 #endif
 #include "tools/bench/bench.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -27,7 +28,8 @@ struct Peer { pid_t pid; FILE *to, *from; bool hung; int patience_ms; };
 /* The first step of a large case allocates and may compile. Work of one second on a GPU takes minutes on a CPU. */
 enum { PATIENCE_MS = 180000, PATIENCE_CPU_MS = 1200000 };
 
-static Peer *spawn(char *const argv[])
+/* lasting: Ctrl-C ends the measurement, which still needs the peer's answer; the peer ends with its input. */
+static Peer *spawn(char *const argv[], bool lasting)
 {
     Peer *p = calloc(1, sizeof *p);
     int in[2], out[2];
@@ -43,6 +45,8 @@ static Peer *spawn(char *const argv[])
     }
     if (p->pid == 0) {
         signal(SIGPIPE, SIG_DFL);              /* this process ignores it; the peer should not inherit that */
+        if (lasting)
+            signal(SIGINT, SIG_IGN);
         dup2(in[0], STDIN_FILENO);
         dup2(out[1], STDOUT_FILENO);
         execvp(argv[0], argv);
@@ -62,7 +66,12 @@ static char *answer(Peer *p)
     size_t cap = 0;
     /* each request has one answer, so nothing is left in p->from's buffer and poll is enough */
     struct pollfd ready = {.fd = p->from ? fileno(p->from) : -1, .events = POLLIN};
-    if (!p->from || poll(&ready, 1, p->patience_ms) <= 0) {
+    int got = -1;
+    do {
+        errno = 0;
+        got = p->from ? poll(&ready, 1, p->patience_ms) : -1;
+    } while (got < 0 && errno == EINTR);       /* Ctrl-C with -o */
+    if (got <= 0) {
         p->hung = true;
         return NULL;
     }
@@ -97,7 +106,7 @@ Peer *peer_start(const char *name, const Bench *b, char **version)
     char *argv[] = {
         python, path, device, threads, (char *)(uintptr_t)type_info[b->type].name, b->device.alone ? "alone" : "queued",
         NULL};
-    Peer *p = path && python ? spawn(argv) : NULL;
+    Peer *p = path && python ? spawn(argv, b->out != NULL) : NULL;
     if (p)
         p->patience_ms = b->device.ops->async ? PATIENCE_MS : PATIENCE_CPU_MS;
     char *first = p ? answer(p) : NULL;

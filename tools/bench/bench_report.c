@@ -26,9 +26,11 @@ double bench_busy(const Bench *b)
     return b->device.ops->async || b->timed <= 0 ? 0 : b->waited / (b->timed * b->threads);
 }
 
-Medians bench_medians(const Bench *b, const Case *c)
+Medians bench_medians(const Case *c)
 {
-    int n = b->rounds;
+    int n = c->rounds;
+    if (!n)
+        return (Medians){0};
     Medians m = {.seconds = cli_median(c->seconds, n),
                  .spread = cli_spread(c->seconds, n),
                  .rate = cli_median(c->rate, n),
@@ -242,7 +244,7 @@ static void gpu_foot(const Bench *b)
             if (!b->cases[i].timed)
                 continue;
             Buf missed = {0};
-            Medians m = bench_medians(b, &b->cases[i]);
+            Medians m = bench_medians(&b->cases[i]);
             bench_missed(&b->cases[i], &m, &missed);
             reached += !missed.len;
             buf_free(&missed);
@@ -275,7 +277,7 @@ void bench_report_cases(const Bench *b, int from, int n)
             printf("%sfailed%s\n", cli_paint(PAINT_BAD), cli_paint(PAINT_NONE));
             continue;
         }
-        Medians m = bench_medians(b, c);
+        Medians m = bench_medians(c);
         if (b->device.ops->async)
             gpu_row(b, c, &m, &w);
         else
@@ -293,7 +295,7 @@ static void peer_foot(const Bench *b)
         cli_print("    %s%s%s: ", c->work ? c->work : "", c->work ? " " : "", c->label);
         cli_put_clean(stdout, c->peer ? c->peer : "nothing: ", false);
         cli_put_clean(stdout, c->peer ? "" : c->peer_why ? c->peer_why : "its process ended", false);
-        Medians m = bench_medians(b, c);
+        Medians m = bench_medians(c);
         char t[32];
         if (c->peer && b->device.ops->async)
             printf("; host %s", cli_time(t, m.peer_host));

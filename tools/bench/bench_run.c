@@ -35,6 +35,8 @@ static void progress(const Bench *b, const Case *c, const char *what, int i, int
     }
 }
 
+volatile sig_atomic_t bench_stopped;
+
 /* ---- memory ---- */
 static bool fits(Bench *b, int from, int n)
 {
@@ -208,7 +210,7 @@ bool bench_steps(Case *c, int n)
 
 /* Seconds per step: the mean of c->reps consecutive steps, or the median of a few if steps are timed alone. Sets
  * c->bytes to the bytes per step that the plan moves. */
-static bool sample(Bench *b, Case *c, double *seconds, double *slowest)
+bool bench_sample(Bench *b, Case *c, double *seconds, double *slowest)
 {
     int kinds = c->period > 1 ? c->reps : 1;
     c->bytes = (optc_bytes){0, 0};
@@ -242,11 +244,11 @@ static bool warm_up(Bench *b, Case *c)
     c->reps = 1;
     if (c->period > 1 && b->device.ops->async) {
         c->reps = c->period;
-        if (!sample(b, c, &s, &c->first_slowest))
+        if (!bench_sample(b, c, &s, &c->first_slowest))
             return false;
     }
     for (int i = 0; i < 3 && c->reps == 1 && s < LONG_STEP; i++)
-        if (!sample(b, c, &s, &slowest))
+        if (!bench_sample(b, c, &s, &slowest))
             return false;
     c->reps = c->period > 1     ? period_steps(b, c, bench_device_reps(&b->device, s))
               : b->device.alone ? ALONE
@@ -310,8 +312,9 @@ static void time_peer(Bench *b, Case *c, int round)
 static bool time_rival(Bench *b, Case *c, int round)
 {
     double again, slowest;
-    if (!sample(b, c->rival, &c->peer_seconds[round], &slowest) ||
-        (b->device.ops->async && !time_host(b, c->rival, &c->peer_host[round])) || !sample(b, c, &again, &slowest))
+    if (!bench_sample(b, c->rival, &c->peer_seconds[round], &slowest) ||
+        (b->device.ops->async && !time_host(b, c->rival, &c->peer_host[round])) ||
+        !bench_sample(b, c, &again, &slowest))
         return false;
     c->seconds[round] = (c->seconds[round] + again) / 2;
     c->ahead[round] = c->peer_seconds[round] / c->seconds[round];
@@ -326,7 +329,7 @@ static bool time_case(Bench *b, Case *c, int round)
     if (!d->ops->yard_time(d, &r))             /* right before each rule: rates change within a round */
         return false;
     settle(b);
-    if ((d->ops->async && !bench_steps(c, 1)) || !sample(b, c, &c->seconds[round], &c->slowest[round]) ||
+    if ((d->ops->async && !bench_steps(c, 1)) || !bench_sample(b, c, &c->seconds[round], &c->slowest[round]) ||
         (d->ops->async && !time_host(b, c, &c->host[round])) || (c->rival && !time_rival(b, c, round)))
         return false;
     c->rate[round] = (c->bytes.read + c->bytes.written) / c->seconds[round];
@@ -487,13 +490,18 @@ bool bench_batch(Bench *b, int from, int n)
         open_peers(b, from, n);
     double began = cli_now(), waited = waited_ms();
     for (int round = 0; ok && round < b->rounds; round++)
-        for (int i = 0; ok && i < n; i++) {
+        for (int i = 0; ok && i < n && !bench_stopped; i++) {
             Case *c = &b->cases[from + (i + round) % n];       /* rotates, so that no case always follows the peer */
             progress(b, c, "round", round, b->rounds);
             ok = time_case(b, c, round);
+            c->rounds += ok;
         }
     b->timed += cli_now() - began;
     b->waited += (waited_ms() - waited) * 1e-3;
+    for (int i = from; ok && b->out && !bench_stopped && i < from + n; i++) {
+        progress(b, &b->cases[i], "stages", i - from, n);
+        ok = bench_stages(b, &b->cases[i]);
+    }
     put_away(b, from, n);
     for (int i = from; i < from + n; i++) {
         b->cases[i].timed = ok;
@@ -532,7 +540,7 @@ void bench_free(Bench *b)
     for (int i = 0; i < b->ncase; i++) {
         Case *c = &b->cases[i];
         void *each[] = {c->label,      c->spec,     c->with, c->shape, c->seconds, c->runs, c->peer,
-                        c->peer_graph, c->peer_why, c->lap};
+                        c->peer_graph, c->peer_why, c->lap,  c->ops,   c->stage};
         for (size_t k = 0; k < sizeof each / sizeof *each; k++)
             free(each[k]);
     }

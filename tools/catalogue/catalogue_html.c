@@ -1,7 +1,7 @@
 /* The catalogue as one HTML page without scripts or other files, with a small curve of each rule from a race. */
 #include "tools/catalogue/catalogue.h"
+#include "tools/page/page.h"
 #include "tools/race/json_tree.h"
-#include "tools/race/race.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -127,14 +127,10 @@ void catalogue_html(const CatalogueEntry *v, int n, const CatalogueCurve *curve,
 {
     LocaleMark was = locale_plain();
     Scale s = scale_of(curve, ncurve);
-    buf_puts(b, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
-                "content=\"width=device-width,initial-scale=1\"><meta name=\"color-scheme\" content=\"light dark\">\n"
-                "<title>optc: rules and wrappers</title>\n<style>\n");
-    buf_puts(b, html_style);
-    buf_puts(b, ".r0{stroke:var(--c0)}h3{margin:0;font-size:1.05rem}figure svg{max-width:20rem}"
-                "pre{white-space:pre-wrap}\n"
-                "</style></head><body>\n<h1>Rules and wrappers</h1>\n<p>States are in f32; + means that further "
-                "states are not elements. <code>optc show NAME</code> has more.</p>\n");
+    html_begin(b, "optc: rules and wrappers", 1,
+               "h3{margin:0;font-size:1.05rem}figure svg{max-width:20rem}pre{white-space:pre-wrap}\n");
+    buf_puts(b, "<h1>Rules and wrappers</h1>\n<p>States are in f32; + means that further states are not elements. "
+                "<code>optc show NAME</code> has more.</p>\n");
     if (ncurve) {
         buf_puts(b, "<p>Curves: median loss on the task ");
         html_text(b, curve[0].task);
@@ -157,6 +153,6 @@ void catalogue_html(const CatalogueEntry *v, int n, const CatalogueCurve *curve,
             put_entry(&v[k], curve, ncurve, s, b);
         buf_puts(b, "</div></section>\n");
     }
-    buf_puts(b, "</body></html>\n");
+    html_end(b);
     locale_back(was);
 }

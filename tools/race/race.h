@@ -14,6 +14,7 @@
  * rate and the decay, so a race repeats bit for bit on any number of threads; only times differ. */
 #ifndef OPTC_RACE_H
 #define OPTC_RACE_H
+#include "tools/page/page.h"
 #include "tools/race/race_task.h"
 
 #include "optc.h"
@@ -161,11 +162,10 @@ bool race_read(RaceReport *p, const char *path);
 
 /* ---- race_html.c, race_svg.c ---- */
 void race_html(const RaceReport *p, Buf *b);
-extern const char html_style[];                        /* CSS of the pages, light and dark */
-void html_text(Buf *b, const char *s);                 /* escaped */
-void html_number(Buf *b, double x);                    /* at most four digits; a dash if it is not finite */
-void svg_curves(const RaceReport *p, int task, bool zoom, Buf *b);
+/* box: at_x and at_y, where the plot goes in a picture; NULL: in a page. */
+void svg_curves(const RaceReport *p, int task, bool zoom, const Plot *box, Buf *b);
 void svg_sweep(const RaceReport *p, int task, Buf *b);
+void race_picture(const RaceReport *p, Buf *b);        /* an SVG file */
 
 /* ---- race_terminal.c ---- */
 enum { RACE_COLUMNS = 76 };                            /* of the live plot; narrower terminals get none */

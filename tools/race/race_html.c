@@ -4,69 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-void html_text(Buf *b, const char *s)
-{
-    for (; *s; s++)
-        switch (*s) {
-        case '<': buf_puts(b, "&lt;"); break;
-        case '>': buf_puts(b, "&gt;"); break;
-        case '&': buf_puts(b, "&amp;"); break;
-        case '"': buf_puts(b, "&quot;"); break;
-        default:
-            if ((unsigned char)*s >= 0x20 || *s == '\n' || *s == '\t')
-                buf_add(b, s, 1);
-        }
-}
-
-void html_number(Buf *b, double x)
-{
-    if (isfinite(x))
-        buf_printf(b, "%.4g", x);
-    else
-        buf_puts(b, "–");
-}
-
-static void seconds_text(Buf *b, double x)
-{
-    char s[32];
-    buf_puts(b, isfinite(x) ? cli_time(s, x) : "–");
-}
-
-/* Colours after Okabe and Ito 2008, which colour-blind readers can tell apart; later rules repeat them dashed. */
-const char html_style[] =
-    ":root{--bg:#fff;--fg:#1b1f24;--dim:#667;--line:#d8dce2;--card:#f6f7f9;--c0:#0072b2;--c1:#d55e00;--c2:#009e73;"
-    "--c3:#b0578d;--c4:#8a6d00;--c5:#3a9bd0;--c6:#444;--c7:#a33}\n"
-    "@media(prefers-color-scheme:dark){:root{--bg:#14171b;--fg:#e6e8eb;--dim:#9aa3ad;--line:#333a42;--card:#1c2127;"
-    "--c0:#56b4e9;--c1:#ff8c42;--c2:#2fc79a;--c3:#e08cc0;--c4:#f0e442;--c5:#8cc8ff;--c6:#bbb;--c7:#ff7b7b}}\n"
-    "*{box-sizing:border-box}body{margin:0 auto;padding:1rem;max-width:64rem;background:var(--bg);color:var(--fg);"
-    "font:16px/1.5 system-ui,sans-serif}\n"
-    "h1{font-size:1.5rem}h2{margin:2rem 0 .3rem;font-size:1.2rem}p{margin:.4rem 0}.dim,.empty{color:var(--dim)}\n"
-    ".plots{display:grid;margin:.8rem 0;grid-template-columns:repeat(auto-fit,minmax(min(100%,22rem),1fr));gap:1rem}\n"
-    "figure{margin:0;padding:.5rem;background:var(--card);border-radius:.5rem;min-width:0}"
-    "figcaption{font-size:.9rem;color:var(--dim)}\n"
-    "svg{display:block;width:100%;height:auto}.wide{overflow-x:auto}\n"
-    "table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.92rem}"
-    "th,td{padding:.25rem .7rem .25rem 0;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}"
-    "th:first-child,td:first-child{text-align:left}\n"
-    "pre{overflow-x:auto;padding:.6rem;background:var(--card);border-radius:.5rem;font-size:.85rem}"
-    "summary{cursor:pointer}code{overflow-wrap:anywhere}\n"
-    ".tick{font:13px system-ui,sans-serif;fill:var(--dim)}.grid{stroke:var(--line);fill:none}"
-    ".target{stroke:var(--fg);stroke-dasharray:4 4;fill:none}\n"
-    "polyline{fill:none;stroke-linejoin:round}.median{stroke-width:2.5}.seed{stroke-width:.8;opacity:.35}"
-    ".sweep{stroke-width:1;opacity:.6}.cross{font:bold 16px sans-serif;stroke:none}.hollow{fill:var(--card)}"
-    ".key{display:inline-block;width:1rem;height:.25rem;margin-right:.4rem;vertical-align:middle}\n";
-
-static void colours(Buf *b, int n)
-{
-    for (int i = 0; i < n; i++) {
-        buf_printf(b, ".r%d{stroke:var(--c%d)%s}.full.r%d,.cross.r%d{fill:var(--c%d)}.k%d{background:var(--c%d)}", i,
-                   i % 8, i < 8 ? "" : ";stroke-dasharray:6 3", i, i, i % 8, i, i % 8);
-        if (i >= 8)
-            buf_printf(b, "circle.r%d{stroke-dasharray:none}", i);
-    }
-    buf_puts(b, ".cross{stroke:none}\n");
-}
-
 static void rule_cell(const RaceReport *p, int rule, Buf *b)
 {
     buf_printf(b, "<td><span class=\"key k%d\"></span>", rule);
@@ -98,7 +35,7 @@ static void results_table(const RaceReport *p, int task, Buf *b)
         buf_puts(b, "<td>");
         html_number(b, s.steps);
         buf_printf(b, "</td><td>%d of %d</td><td>", s.reached, s.done);
-        seconds_text(b, s.seconds);
+        html_time(b, s.seconds);
         buf_puts(b, "</td><td>");
         html_number(b, s.loss);
         buf_printf(b, "</td><td>%d</td><td>", s.diverged);
@@ -106,7 +43,7 @@ static void results_table(const RaceReport *p, int task, Buf *b)
         buf_puts(b, "</td><td>");
         html_number(b, e->best < 0 ? NAN : e->trial[e->best].decay);
         buf_puts(b, "</td><td>");
-        seconds_text(b, s.step_seconds);
+        html_time(b, s.step_seconds);
         buf_puts(b, "</td></tr>\n");
     }
     buf_puts(b, "</table></div>\n");
@@ -157,10 +94,10 @@ static void task_section(const RaceReport *p, int task, Buf *b)
     buf_puts(b, "</ul>\n");
     results_table(p, task, b);
     buf_puts(b, "<div class=\"plots\"><figure>");
-    svg_curves(p, task, false, b);
+    svg_curves(p, task, false, NULL, b);
     buf_puts(b, "<figcaption>Thick: median over seeds. Thin: single seeds. Dashed: target. ×: diverged.</figcaption>"
                 "</figure><figure>");
-    svg_curves(p, task, true, b);
+    svg_curves(p, task, true, NULL, b);
     buf_puts(b, "<figcaption>The same near the target.</figcaption></figure><figure>");
     svg_sweep(p, task, b);
     buf_puts(b, "<figcaption>The sweep, on other seeds. Filled: every run reached the target. Large: chosen. ×: every "
@@ -238,12 +175,8 @@ static void method(const RaceReport *p, Buf *b)
 void race_html(const RaceReport *p, Buf *b)
 {
     LocaleMark was = locale_plain();
-    buf_puts(b, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
-                "content=\"width=device-width,initial-scale=1\"><meta name=\"color-scheme\" content=\"light dark\">\n"
-                "<title>optc race</title>\n<style>\n");
-    buf_puts(b, html_style);
-    colours(b, p->nrule);
-    buf_puts(b, "</style></head><body>\n<h1>");
+    html_begin(b, "optc race", p->nrule, "");
+    buf_puts(b, "<h1>");
     for (int r = 0; r < p->nrule; r++) {
         buf_puts(b, r ? ", " : "");
         html_text(b, p->rule[r].name);
@@ -257,6 +190,6 @@ void race_html(const RaceReport *p, Buf *b)
     for (int t = 0; t < p->ntask; t++)
         task_section(p, t, b);
     method(p, b);
-    buf_puts(b, "</body></html>\n");
+    html_end(b);
     locale_back(was);
 }

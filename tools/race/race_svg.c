@@ -1,94 +1,9 @@
-/* Plots of a report as SVG: losses over steps, the same near the target, and the sweep. Axes of losses and rates are
- * logarithmic. Each plot has its ranges in data attributes, so that a program can read the numbers back. */
+/* Plots of a report as SVG: losses over steps, the same near the target, the sweep, and the curves of all tasks as one
+ * picture. Axes of losses and rates are logarithmic. */
 #include "tools/race/race.h"
 
 #include <math.h>
 #include <stdlib.h>
-
-enum { WIDTH = 480, HEIGHT = 300, LEFT = 56, RIGHT = 16, TOP = 12, BOTTOM = 38,
-       INNER_WIDTH = WIDTH - LEFT - RIGHT, INNER_HEIGHT = HEIGHT - TOP - BOTTOM };
-
-typedef struct Plot { double x0, x1, y0, y1; bool log_x; Buf *b; const char *clip; } Plot;
-
-static double scaled(double v, double from, double to, bool logarithm)
-{
-    return logarithm ? (log(v) - log(from)) / (log(to) - log(from)) : (v - from) / (to - from);
-}
-
-static double at_x(const Plot *p, double x) { return LEFT + INNER_WIDTH * scaled(x, p->x0, p->x1, p->log_x); }
-static double at_y(const Plot *p, double y)
-{
-    double v = 1 - scaled(y < 1e-30 ? 1e-30 : y, p->y0, p->y1, true);
-    return TOP + INNER_HEIGHT * (v < -5 ? -5 : v > 6 ? 6 : v);     /* far outside: keeps coordinates short */
-}
-
-/* 0.01, 5e-3: short enough for the margin. */
-static void tick_text(Buf *b, double v)
-{
-    int e = (int)floor(log10(v) + 1e-9);
-    if (v > 0 && (e < -2 || e > 4))
-        buf_printf(b, "%.0fe%d", v / pow(10, e), e);
-    else
-        buf_printf(b, "%.3g", v);
-}
-
-static void tick_y(const Plot *p, double v)
-{
-    buf_printf(p->b, "<path class=\"grid\" d=\"M%d %.1fH%d\"/><text class=\"tick\" x=\"%d\" y=\"%.1f\" "
-                     "text-anchor=\"end\">", LEFT, at_y(p, v), LEFT + INNER_WIDTH, LEFT - 6, at_y(p, v) + 4);
-    tick_text(p->b, v);
-    buf_puts(p->b, "</text>\n");
-}
-
-static void tick_x(const Plot *p, double v)
-{
-    buf_printf(p->b, "<path class=\"grid\" d=\"M%.1f %dV%d\"/><text class=\"tick\" x=\"%.1f\" y=\"%d\" "
-                     "text-anchor=\"middle\">", at_x(p, v), TOP, TOP + INNER_HEIGHT, at_x(p, v),
-               TOP + INNER_HEIGHT + 16);
-    tick_text(p->b, v);
-    buf_puts(p->b, "</text>\n");
-}
-
-/* 1, 2 and 5 times powers of ten if few fit, otherwise powers of ten, at most about eight. */
-static void log_ticks(const Plot *p, double from, double to, void (*put)(const Plot *, double))
-{
-    static const double part[] = {1, 2, 5};
-    int first = (int)floor(log10(from)) - 1, last = (int)ceil(log10(to)), every = (last - first) / 8 + 1;
-    bool fine = to / from < 300;
-    for (int e = first; e <= last; e++)
-        for (int i = 0; i < (fine ? 3 : 1); i++) {
-            double v = part[i] * pow(10, e);
-            if (v >= from * 0.999 && v <= to * 1.001 && (fine || e % every == 0))
-                put(p, v);
-        }
-}
-
-static void plain_ticks(const Plot *p, double from, double to, void (*put)(const Plot *, double))
-{
-    double raw = (to - from) / 5, unit = pow(10, floor(log10(raw)));
-    double step = unit * (raw / unit > 5 ? 10 : raw / unit > 2 ? 5 : 2);
-    for (double v = ceil(from / step) * step; v <= to + 1e-9; v += step)
-        put(p, v);
-}
-
-static void open_plot(const Plot *p, const char *kind, const char *task, const char *label_x, const char *label_y)
-{
-    buf_printf(p->b, "<svg viewBox=\"0 0 %d %d\" role=\"img\" data-plot=\"%s\" data-task=\"", WIDTH, HEIGHT, kind);
-    html_text(p->b, task);
-    buf_printf(p->b, "\" data-x0=\"%.17g\" data-x1=\"%.17g\" data-y0=\"%.17g\" data-y1=\"%.17g\" data-left=\"%d\" "
-                     "data-top=\"%d\" data-width=\"%d\" data-height=\"%d\">\n<title>", p->x0, p->x1, p->y0, p->y1, LEFT,
-               TOP, INNER_WIDTH, INNER_HEIGHT);
-    html_text(p->b, task);
-    buf_printf(p->b, ": %s over %s</title>\n", label_y, label_x);
-    log_ticks(p, p->y0, p->y1, tick_y);
-    (p->log_x ? log_ticks : plain_ticks)(p, p->x0, p->x1, tick_x);
-    buf_printf(p->b, "<text class=\"tick\" x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text>\n"
-                     "<text class=\"tick\" transform=\"translate(12 %d) rotate(-90)\" text-anchor=\"middle\">%s"
-                     "</text>\n",
-               LEFT + INNER_WIDTH / 2, HEIGHT - 4, label_x, TOP + INNER_HEIGHT / 2, label_y);
-    buf_printf(p->b, "<clipPath id=\"%s\"><rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/></clipPath>\n", p->clip,
-               LEFT, TOP, INNER_WIDTH, INNER_HEIGHT);
-}
 
 static void curve(const Plot *p, const RaceReport *r, int task, int rule, const double *loss, int n, int64_t seed)
 {
@@ -99,7 +14,7 @@ static void curve(const Plot *p, const RaceReport *r, int task, int rule, const 
     else
         buf_printf(p->b, "\" data-curve=\"%lld\" points=\"", (long long)seed);
     for (int i = 0; i < n; i++)
-        buf_printf(p->b, "%s%.2f,%.2f", i ? " " : "", at_x(p, race_step(&r->task[task], i)), at_y(p, loss[i]));
+        buf_printf(p->b, "%s%.2f,%.2f", i ? " " : "", plot_x(p, race_step(&r->task[task], i)), plot_y(p, loss[i]));
     buf_puts(p->b, "\"/>\n");
 }
 
@@ -143,22 +58,24 @@ static bool zoom_range(const RaceReport *p, int task, Extent *x)
     return t->target > 0 && x->x1 > x->x0;
 }
 
-void svg_curves(const RaceReport *p, int task, bool zoom, Buf *b)
+void svg_curves(const RaceReport *p, int task, bool zoom, const Plot *box, Buf *b)
 {
     const RaceTaskInfo *t = &p->task[task];
     Extent x;
     if (!(zoom ? zoom_range : whole_range)(p, task, &x)) {
-        buf_puts(b, zoom ? "<p class=\"empty\">No median comes within a factor of two of the target.</p>\n"
-                         : "<p class=\"empty\">No run is done.</p>\n");
+        if (!box)
+            buf_puts(b, zoom ? "<p class=\"empty\">No median comes within a factor of two of the target.</p>\n"
+                             : "<p class=\"empty\">No run is done.</p>\n");
         return;
     }
     char clip[32];
     snprintf(clip, sizeof clip, "clip-%s%d", zoom ? "z" : "c", task);
-    Plot plot = {.x0 = x.x0, .x1 = x.x1, .y0 = x.y0, .y1 = x.y1, .b = b, .clip = clip};
+    Plot plot = {.x0 = x.x0, .x1 = x.x1, .y0 = x.y0, .y1 = x.y1, .b = b, .clip = clip, .inside = box != NULL,
+                 .at_x = box ? box->at_x : 0, .at_y = box ? box->at_y : 0};
     double *m = malloc(sizeof *m * (size_t)race_points(t));
-    open_plot(&plot, zoom ? "zoom" : "curves", t->name, "steps", "evaluation loss");
-    buf_printf(b, "<path class=\"target\" d=\"M%d %.1fH%d\"/>\n<g clip-path=\"url(#%s)\">\n", LEFT,
-               at_y(&plot, t->target), LEFT + INNER_WIDTH, clip);
+    plot_open(&plot, zoom ? "zoom" : "curves", t->name, "steps", "evaluation loss");
+    buf_printf(b, "<path class=\"target\" d=\"M%d %.1fH%d\"/>\n<g clip-path=\"url(#%s)\">\n", PLOT_LEFT,
+               plot_y(&plot, t->target), plot_end_x(&plot), clip);
     for (int rule = 0; m && rule < p->nrule; rule++) {
         const RaceEntry *e = race_entry(p, task, rule);
         for (int i = 0; i < e->nrun; i++) {
@@ -168,7 +85,7 @@ void svg_curves(const RaceReport *p, int task, bool zoom, Buf *b)
             curve(&plot, p, task, rule, r->loss, r->npoint, r->seed);
             if (r->diverged)
                 buf_printf(b, "<text class=\"cross r%d\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">×</text>\n", rule,
-                           at_x(&plot, race_step(t, r->npoint - 1)), at_y(&plot, r->loss[r->npoint - 1]) + 5);
+                           plot_x(&plot, race_step(t, r->npoint - 1)), plot_y(&plot, r->loss[r->npoint - 1]) + 5);
         }
     }
     for (int rule = 0; m && rule < p->nrule; rule++) {
@@ -176,7 +93,8 @@ void svg_curves(const RaceReport *p, int task, bool zoom, Buf *b)
         if (n)
             curve(&plot, p, task, rule, m, n, -1);
     }
-    buf_puts(b, "</g>\n</svg>\n");
+    buf_puts(b, "</g>\n");
+    plot_close(&plot);
     free(m);
 }
 
@@ -222,17 +140,17 @@ static void sweep_rule(const Plot *plot, const RaceReport *p, int task, int rule
     buf_puts(plot->b, "\" points=\"");
     for (int i = 0; i < n; i++)
         if (isfinite(sorted[i]->loss) && (isnan(sorted[i]->decay) || sorted[i]->decay == e->trial[0].decay))
-            buf_printf(plot->b, "%.2f,%.2f ", at_x(plot, sorted[i]->rate), at_y(plot, sorted[i]->loss));
+            buf_printf(plot->b, "%.2f,%.2f ", plot_x(plot, sorted[i]->rate), plot_y(plot, sorted[i]->loss));
     buf_puts(plot->b, "\"/>\n");
     for (int i = 0; i < n; i++) {
         const RaceTrial *t = sorted[i];
-        double y = at_y(plot, isfinite(t->loss) ? t->loss : plot->y1);
+        double y = plot_y(plot, isfinite(t->loss) ? t->loss : plot->y1);
         if (!isfinite(t->loss))
             buf_printf(plot->b, "<text class=\"cross r%d\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">×</text>\n",
-                       rule, at_x(plot, t->rate), y + 9);
+                       rule, plot_x(plot, t->rate), y + 9);
         else
             buf_printf(plot->b, "<circle class=\"%s r%d\" cx=\"%.2f\" cy=\"%.2f\" r=\"%d\"/>\n",
-                       t->reached == t->seeds ? "full" : "hollow", rule, at_x(plot, t->rate), y,
+                       t->reached == t->seeds ? "full" : "hollow", rule, plot_x(plot, t->rate), y,
                        t == &e->trial[e->best] ? 6 : 3);
     }
 }
@@ -247,9 +165,62 @@ void svg_sweep(const RaceReport *p, int task, Buf *b)
     }
     snprintf(clip, sizeof clip, "clip-s%d", task);
     Plot plot = {.x0 = x.x0, .x1 = x.x1, .y0 = x.y0, .y1 = x.y1, .log_x = true, .b = b, .clip = clip};
-    open_plot(&plot, "sweep", p->task[task].name, "rate", "mean final loss");
+    plot_open(&plot, "sweep", p->task[task].name, "rate", "mean final loss");
     buf_printf(b, "<g clip-path=\"url(#%s)\">\n", clip);
     for (int rule = 0; rule < p->nrule; rule++)
         sweep_rule(&plot, p, task, rule);
-    buf_puts(b, "</g>\n</svg>\n");
+    buf_puts(b, "</g>\n");
+    plot_close(&plot);
+}
+
+/* ---- the picture as a file ---- */
+enum { MARGIN = 8, LINE_HEIGHT = 22, NAME_START = 34 };
+
+static int name_width(const char *name) { return NAME_START + 8 * cli_width(name) + 18; }
+
+/* The names of the rules with their colours, in lines. b NULL: only counts the lines. */
+static int legend(const RaceReport *p, int width, int y, Buf *b)
+{
+    int x = MARGIN, lines = 1;
+    for (int r = 0; r < p->nrule; r++) {
+        int need = name_width(p->rule[r].name);
+        if (x > MARGIN && x + need > width) {
+            x = MARGIN;
+            lines++;
+        }
+        int at = y + lines * LINE_HEIGHT;
+        if (b) {
+            buf_printf(b, "<path class=\"median r%d\" d=\"M%d %dh24\"/><text class=\"name\" x=\"%d\" y=\"%d\">", r,
+                       x + 4, at - 5, x + NAME_START, at);
+            html_text(b, p->rule[r].name);
+            buf_puts(b, "</text>\n");
+        }
+        x += need;
+    }
+    return lines;
+}
+
+/* The curves of all tasks in two columns. */
+void race_picture(const RaceReport *p, Buf *b)
+{
+    LocaleMark was = locale_plain();
+    int columns = p->ntask > 1 ? 2 : 1, rows = (p->ntask + columns - 1) / columns;
+    int width = columns * PLOT_WIDTH + 2 * MARGIN, each = PLOT_HEIGHT + LINE_HEIGHT + MARGIN;
+    int top = legend(p, width, 0, NULL) * LINE_HEIGHT + MARGIN, height = top + rows * each + 2 * LINE_HEIGHT;
+    svg_begin(b, "optc race: loss over steps", width, height, p->nrule);
+    legend(p, width, 0, b);
+    for (int t = 0; t < p->ntask; t++) {
+        Plot box = {.at_x = MARGIN + t % columns * PLOT_WIDTH, .at_y = top + t / columns * each + LINE_HEIGHT};
+        buf_printf(b, "<text class=\"head\" x=\"%d\" y=\"%d\">", box.at_x + PLOT_LEFT, box.at_y - 2);
+        html_text(b, p->task[t].name);
+        buf_puts(b, "</text>\n");
+        svg_curves(p, t, false, &box, b);
+    }
+    const char *const line[] = {"Thick: median over the seeds. Thin: single seeds.",
+                                "Dashed: target. Rate and decay are tuned for every rule."};
+    for (int i = 0; i < 2; i++)
+        buf_printf(b, "<text class=\"tick\" x=\"%d\" y=\"%d\">%s</text>\n", MARGIN + PLOT_LEFT,
+                   height + (i - 2) * LINE_HEIGHT + 12, line[i]);
+    svg_end(b);
+    locale_back(was);
 }

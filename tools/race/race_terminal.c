@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PLOT_WIDTH = RACE_COLUMNS - 12, PLOT_HEIGHT = 12 };
+enum { TEXT_WIDTH = RACE_COLUMNS - 12, TEXT_HEIGHT = 12 };
 
 static const char *rule_paint(int rule)
 {
@@ -25,11 +25,11 @@ static int shown_task(const RaceReport *p)
 }
 
 /* Draws the medians of a task into cells: 0 is empty, otherwise 1 + the rule. */
-static bool draw(const RaceReport *p, int task, unsigned char cell[PLOT_HEIGHT][PLOT_WIDTH], double *low, double *high)
+static bool draw(const RaceReport *p, int task, unsigned char cell[TEXT_HEIGHT][TEXT_WIDTH], double *low, double *high)
 {
     const RaceTaskInfo *t = &p->task[task];
     double *m = malloc(sizeof *m * (size_t)race_points(t));
-    memset(cell, 0, PLOT_HEIGHT * PLOT_WIDTH);
+    memset(cell, 0, TEXT_HEIGHT * TEXT_WIDTH);
     *low = *high = t->target;
     for (int pass = 0; m && pass < 2; pass++)
         for (int r = 0; r < p->nrule; r++)
@@ -40,8 +40,8 @@ static bool draw(const RaceReport *p, int task, unsigned char cell[PLOT_HEIGHT][
                     *high = v > *high ? v : *high;
                     continue;
                 }
-                int x = (int)((PLOT_WIDTH - 1.0) * race_step(t, k) / t->steps + 0.5);
-                int y = (int)((PLOT_HEIGHT - 1) * log(*high / v) / log(*high / *low) + 0.5);
+                int x = (int)((TEXT_WIDTH - 1.0) * race_step(t, k) / t->steps + 0.5);
+                int y = (int)((TEXT_HEIGHT - 1) * log(*high / v) / log(*high / *low) + 0.5);
                 cell[y][x] = (unsigned char)(1 + r);
             }
     free(m);
@@ -68,22 +68,22 @@ void race_show(const Race *race, bool last)
 {
     static bool drawn;                                     /* the cursor is below an earlier plot */
     const RaceReport *p = race->report;
-    unsigned char cell[PLOT_HEIGHT][PLOT_WIDTH];
+    unsigned char cell[TEXT_HEIGHT][TEXT_WIDTH];
     int task = shown_task(p);
     double low = 1, high = 1;
     if (drawn)
-        printf("\033[%dA", PLOT_HEIGHT + 3);
+        printf("\033[%dA", TEXT_HEIGHT + 3);
     drawn = !last;
     bool any = task >= 0 && draw(p, task, cell, &low, &high);
     printf("\033[K%s\n", any ? p->task[task].name : "tuning rates");
-    for (int y = 0; y < PLOT_HEIGHT; y++) {
-        double edge = y == 0 ? high : y == PLOT_HEIGHT - 1 ? low : NAN;
+    for (int y = 0; y < TEXT_HEIGHT; y++) {
+        double edge = y == 0 ? high : y == TEXT_HEIGHT - 1 ? low : NAN;
         printf("\033[K");
         if (any && !isnan(edge))
             printf("%9.3g |", edge);
         else
             printf("%9s |", "");
-        for (int x = 0; any && x < PLOT_WIDTH; x++)
+        for (int x = 0; any && x < TEXT_WIDTH; x++)
             if (cell[y][x])
                 printf("%s%c\033[0m", rule_paint(cell[y][x] - 1), 'A' + cell[y][x] - 1);
             else

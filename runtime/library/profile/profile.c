@@ -33,7 +33,7 @@ static bool room_for_row(Recording *r)
     int more = r->row_cap ? 2 * r->row_cap : 64;
     if (r->nrow < r->row_cap)
         return true;
-    ProfileRow *p = more <= MOST_ROWS ? realloc(r->row, sizeof *p * (size_t)more) : NULL;
+    ProfileRow *p = more <= MOST_PROFILE_ROWS ? realloc(r->row, sizeof *p * (size_t)more) : NULL;
     if (!p)
         return false;
     r->row = p;

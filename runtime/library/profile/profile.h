@@ -12,7 +12,7 @@
 
 #include "runtime/core/gpu/gpu_device.h"
 
-enum { MOST_EVENTS = 200000, MOST_ROWS = 4096, MOST_ENGINES = 64 };
+enum { MOST_EVENTS = 200000, MOST_PROFILE_ROWS = 4096, MOST_ENGINES = 64 };
 
 /* ENTRY: a run of an entry. STAGE: a part of one, whose `of` is the row of its ENTRY. HOST: what the host takes to
  * enqueue a run of a GPU; no part of the ENTRY, whose time is the GPU's. WORK: compilations, cache lookups */

@@ -135,7 +135,8 @@ static void note_memory(Recording *r, optc_binding *b)
     for (int i = 0; i < r->nrule; i++)
         x = !strcmp(r->rule[i].name, name) ? &r->rule[i] : x;
     if (!x) {
-        RuleMemory *more = r->nrule < MOST_ROWS ? realloc(r->rule, sizeof *more * (size_t)(r->nrule + 1)) : NULL;
+        size_t bytes = sizeof *x * (size_t)(r->nrule + 1);
+        RuleMemory *more = r->nrule < MOST_PROFILE_ROWS ? realloc(r->rule, bytes) : NULL;
         if (!more)
             return;
         r->rule = more;

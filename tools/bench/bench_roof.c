@@ -1,0 +1,77 @@
+/* Roofs of the roofline: the rate of large products, with the library that rules use on this device. */
+#include "tools/bench/bench.h"
+
+enum { ROOF_SIDE = 512, ROOF_SIDE_GPU = 8192, ROOF_ROUNDS = 5 };
+#define ROOF_ROUND 0.02                        /* least seconds of a round */
+
+static optc_type array_type(Product p)
+{
+    return p == PRODUCT_F64 ? OPTC_F64 : p == PRODUCT_BF16 ? OPTC_BF16 : p == PRODUCT_F16 ? OPTC_F16 : OPTC_F32;
+}
+
+static bool multiply(Bench *b, const optc_product *x, int times, double *seconds)
+{
+    BenchDevice *d = &b->device;
+    bool ok = d->ops->begin(d);
+    for (int i = 0; ok && i < times; i++)
+        ok = optc_multiply(b->engine, x) == OPTC_OK;
+    double all = 0;
+    ok = ok && d->ops->end(d, &all);
+    *seconds = all / times;
+    return ok;
+}
+
+/* Operations per second, the best of some rounds; 0: it cannot be measured. */
+static double product_rate(Bench *b, Product product)
+{
+    BenchDevice *d = &b->device;
+    bool gpu = d->ops->async;
+    int64_t n = gpu ? ROOF_SIDE_GPU : ROOF_SIDE;
+    Type t = gpu ? product_info[product].gpu : product_info[product].cpu;
+    size_t square = (size_t)(n * n) * (size_t)type_info[t].bytes;
+    char *a = d->ops->alloc(d, 3 * square);
+    if (!a)
+        return 0;
+    optc_product x = {.a = a, .b = a + square, .c = a + 2 * square, .m = n, .n = n, .k = n,
+                      .type = gpu ? array_type(product) : product == PRODUCT_F64 ? OPTC_F64 : OPTC_F32,
+                      .products = gpu && product == PRODUCT_TF32 ? "tf32" : NULL};
+    double best = 0, one = 0;
+    bool ok = d->ops->fill(d, a, t, 3 * n * n, 1.0f) && multiply(b, &x, 1, &one) && multiply(b, &x, 1, &one);
+    int times = one > 0 && one < ROOF_ROUND ? (int)(ROOF_ROUND / one) + 1 : 1;
+    times = times < 1000 ? times : 1000;       /* the clock of a fake driver does not advance */
+    for (int i = 0; ok && i < ROOF_ROUNDS; i++) {
+        double s = 0;
+        ok = multiply(b, &x, times, &s);
+        best = ok && s > 0 && (best == 0 || s < best) ? s : best;
+    }
+    if (!ok)
+        cli_warning("bench: the rate of products was not measured: %s", optc_message());
+    (void)d->ops->sync(d);
+    d->ops->free(d, a);
+    return best > 0 ? 2.0 * (double)n * (double)n * (double)n / best : 0;
+}
+
+Product bench_product(const Bench *b, const Case *c)
+{
+    Product p = c && c->calls ? c->precision : b->type == T_F64 ? PRODUCT_F64 : PRODUCT_F32;
+    return b->device.ops->async || p == PRODUCT_F64 ? p : PRODUCT_F32;
+}
+
+void bench_roofs(Bench *b)
+{
+    bool any[NPRODUCT] = {false};
+    any[bench_product(b, NULL)] = true;
+    for (int i = 0; i < b->ncase; i++)
+        any[bench_product(b, &b->cases[i])] = true;
+    for (int p = 0; p < NPRODUCT; p++)
+        b->roof[p] = any[p] ? product_rate(b, (Product)p) : 0;
+}
+
+/* The larger share of the two roofs, which is the share of the lower one at the stage's intensity. */
+double bench_of_roof(const Bench *b, const Case *c, const BenchStage *s)
+{
+    double memory = b->nstream ? cli_median(b->best, b->nstream) : 0;
+    double compute = b->roof[bench_product(b, s->call ? c : NULL)];
+    double moved = memory > 0 ? s->bytes / memory : 0, computed = compute > 0 ? s->flops / compute : 0;
+    return s->seconds > 0 ? (moved > computed ? moved : computed) / s->seconds : 0;
+}
