@@ -161,6 +161,7 @@ typedef struct Bench {
     const char *out, *command;     /* -o, and the command that was typed */
     bool interrupted;
     double roof[NPRODUCT];         /* -o: operations per second of products; 0: not measured */
+    int64_t roof_side[NPRODUCT];   /* rows and columns of these */
     Type type, grad;
     optc_engine *engine;
     BenchDevice device;
@@ -225,6 +226,7 @@ double bench_of_roof(const Bench *b, const Case *c, const BenchStage *s);      /
 struct Plot;
 bool bench_drawn(const Case *c, const BenchStage *s);
 int bench_number(const Bench *b, const Case *c, const BenchStage *s);          /* of a drawn stage, from 1 */
+bool bench_graphs(const Bench *b);                         /* some peer ran a CUDA graph */
 bool bench_svg_roofline(const Bench *b, const struct Plot *box, Buf *out);     /* false: there is nothing to draw */
 void bench_picture(const Bench *b, Buf *out);              /* an SVG file */
 void bench_page(const Bench *b, Buf *out);                 /* an HTML file */

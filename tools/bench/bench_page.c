@@ -35,9 +35,7 @@ static void rule_cell(const Bench *b, const Case *c, Buf *out)
 
 static void steps_table(const Bench *b, Buf *out)
 {
-    bool graph = false;
-    for (int i = 0; i < b->ncase; i++)
-        graph = graph || (b->cases[i].peer && b->cases[i].peer_graph);
+    bool graph = bench_graphs(b);
     buf_puts(out, "<div class=\"wide\"><table><tr><th>rule</th><th>work</th><th>step</th><th>GB/s</th><th>of ");
     buf_puts(out, b->device.ops->async ? "copy</th>" : "memory</th>");
     if (b->peer_name) {
@@ -139,9 +137,9 @@ static void method(const Bench *b, Buf *out)
                    b->device.ops->async ? "copying within the device" : "the better of copying and scaling in place");
     for (int p = 0; p < NPRODUCT; p++)
         if (b->roof[p] > 0)
-            buf_printf(out, "<li>Roof of products in %s: %s/s, measured with products of %s.</li>\n",
-                       product_info[p].name, cli_flops(rate, b->roof[p]),
-                       b->device.ops->async ? "8192 x 8192 matrices" : "512 x 512 matrices");
+            buf_printf(out, "<li>Roof of products in %s: %s/s, measured with products of %d x %d matrices.</li>\n",
+                       product_info[p].name, cli_flops(rate, b->roof[p]), (int)b->roof_side[p],
+                       (int)b->roof_side[p]);
     if (bench_busy(b) > TOO_BUSY)
         buf_printf(out, "<li><b>The machine was busy</b>: threads waited %.0f %% of the time for a core. Measure again "
                         "on an idle machine.</li>\n", bench_busy(b) * 100);
@@ -180,7 +178,7 @@ void bench_page(const Bench *b, Buf *out)
     if (b->peer_name) {
         buf_puts(out, " Hollow squares: ");
         html_text(out, b->peer_name);
-        buf_puts(out, "; hollow diamonds: its CUDA graph.");
+        buf_puts(out, bench_graphs(b) ? "; hollow diamonds: its CUDA graph." : ".");
     }
     buf_puts(out, " Stages below 0.5 % of a step are only in the tables.</figcaption></figure>\n"
                   "<h2>Whole steps</h2>\n");

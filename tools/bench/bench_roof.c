@@ -1,23 +1,28 @@
 /* Roofs of the roofline: the rate of large products, with the library that rules use on this device. */
 #include "tools/bench/bench.h"
 
-enum { ROOF_SIDE = 512, ROOF_SIDE_GPU = 8192, ROOF_ROUNDS = 5 };
+/* Matrices grow from the least to the largest size as long as a product is short. */
+enum { LEAST_SIDE = 256, LARGEST_SIDE = 1024, LARGEST_SIDE_GPU = 8192, ROOF_ROUNDS = 5 };
 #define ROOF_ROUND 0.02                        /* least seconds of a round */
+#define LONGEST_PRODUCT 0.25                   /* seconds */
 
 static optc_type array_type(Product p)
 {
     return p == PRODUCT_F64 ? OPTC_F64 : p == PRODUCT_BF16 ? OPTC_BF16 : p == PRODUCT_F16 ? OPTC_F16 : OPTC_F32;
 }
 
-static bool multiply(Bench *b, const optc_product *x, int times, double *seconds)
+/* *wall: seconds per product by the host's clock; the clock of a fake driver does not advance. */
+static bool multiply(Bench *b, const optc_product *x, int times, double *seconds, double *wall)
 {
     BenchDevice *d = &b->device;
     bool ok = d->ops->begin(d);
+    double began = cli_now();
     for (int i = 0; ok && i < times; i++)
         ok = optc_multiply(b->engine, x) == OPTC_OK;
     double all = 0;
     ok = ok && d->ops->end(d, &all);
     *seconds = all / times;
+    *wall = (cli_now() - began) / times;
     return ok;
 }
 
@@ -26,22 +31,26 @@ static double product_rate(Bench *b, Product product)
 {
     BenchDevice *d = &b->device;
     bool gpu = d->ops->async;
-    int64_t n = gpu ? ROOF_SIDE_GPU : ROOF_SIDE;
+    int64_t n = LEAST_SIDE, most = gpu ? LARGEST_SIDE_GPU : LARGEST_SIDE;
     Type t = gpu ? product_info[product].gpu : product_info[product].cpu;
-    size_t square = (size_t)(n * n) * (size_t)type_info[t].bytes;
+    size_t square = (size_t)(most * most) * (size_t)type_info[t].bytes;
     char *a = d->ops->alloc(d, 3 * square);
     if (!a)
         return 0;
     optc_product x = {.a = a, .b = a + square, .c = a + 2 * square, .m = n, .n = n, .k = n,
                       .type = gpu ? array_type(product) : product == PRODUCT_F64 ? OPTC_F64 : OPTC_F32,
                       .products = gpu && product == PRODUCT_TF32 ? "tf32" : NULL};
-    double best = 0, one = 0;
-    bool ok = d->ops->fill(d, a, t, 3 * n * n, 1.0f) && multiply(b, &x, 1, &one) && multiply(b, &x, 1, &one);
-    int times = one > 0 && one < ROOF_ROUND ? (int)(ROOF_ROUND / one) + 1 : 1;
-    times = times < 1000 ? times : 1000;       /* the clock of a fake driver does not advance */
+    double best = 0, one = 0, s = 0;
+    bool ok = d->ops->fill(d, a, t, 3 * most * most, 1.0f) && multiply(b, &x, 1, &s, &one) &&
+              multiply(b, &x, 1, &s, &one);
+    while (ok && n < most && 8 * one < LONGEST_PRODUCT) {
+        x.m = x.n = x.k = n *= 2;
+        ok = multiply(b, &x, 1, &s, &one) && multiply(b, &x, 1, &s, &one);
+    }
+    b->roof_side[product] = n;
+    int times = one < ROOF_ROUND ? (int)(ROOF_ROUND / (one > 1e-6 ? one : 1e-6)) + 1 : 1;
     for (int i = 0; ok && i < ROOF_ROUNDS; i++) {
-        double s = 0;
-        ok = multiply(b, &x, times, &s);
+        ok = multiply(b, &x, times, &s, &one);
         best = ok && s > 0 && (best == 0 || s < best) ? s : best;
     }
     if (!ok)

@@ -22,6 +22,14 @@ int bench_number(const Bench *b, const Case *c, const BenchStage *s)
     return n;
 }
 
+bool bench_graphs(const Bench *b)
+{
+    for (int i = 0; i < b->ncase; i++)
+        if (b->cases[i].peer && b->cases[i].peer_graph)
+            return true;
+    return false;
+}
+
 /* ---- ranges ---- */
 static void widen(Plot *p, double intensity, double rate)
 {
@@ -256,7 +264,9 @@ void bench_picture(const Bench *b, Buf *out)
     put_list(b, below, out);
     buf_printf(out, "<text class=\"tick\" x=\"%d\" y=\"%d\">Circles: stages, by their share of the step. "
                     "Squares: whole steps%s</text>\n", 2 * MARGIN, below + (lines + 1) * LINE,
-               b->peer_name ? "; hollow: the peer, diamond: its CUDA graph." : ".");
+               !b->peer_name     ? "."
+               : bench_graphs(b) ? "; hollow: the peer, diamond: its CUDA graph."
+                                 : "; hollow: the peer.");
     svg_end(out);
     locale_back(was);
 }
