@@ -96,8 +96,9 @@ def check_curves(report, page):
     return len(seen)
 
 
-def order(run):
-    return (0, run["reached"]) if run["reached"] else (1, math.inf if run["diverged"] else run["loss"][-1])
+def order(run, by):
+    loss = math.inf if run["diverged"] else run["loss"][-1]
+    return (1, loss) if by == "final loss" or not run["reached"] else (0, run[by])
 
 
 def permutation_p(a, b):
@@ -112,9 +113,18 @@ def permutation_p(a, b):
 
 
 def check_verdicts(report):
-    results = {(r["task"], r["rule"]): [order(x) for x in r["runs"] if x["done"]] for r in report["results"]}
+    for r, times in zip(report["results"], report["machine"]["times"]):
+        for run, time in zip(r["runs"], times):
+            run.update({"steps to target": run["reached"], "time to target": time["target"]})
+    for by in ("steps to target", "final loss", "time to target"):
+        check_metric(report, by, report["machine" if by[0] == "t" else "verdicts"])
+
+
+def check_metric(report, by, verdicts):
+    verdicts = verdicts["verdicts"] if isinstance(verdicts, dict) else verdicts
+    results = {(r["task"], r["rule"]): [order(x, by) for x in r["runs"] if x["done"]] for r in report["results"]}
     for task in report["tasks"]:
-        pairs = [v for v in report["verdicts"] if v["task"] == task["name"]]
+        pairs = [v for v in verdicts if v["task"] == task["name"] and v["by"] == by]
         rules = len(report["rules"])
         assert len(pairs) == rules * (rules - 1) // 2
         last = 0
@@ -146,6 +156,9 @@ def check_page(path, page_path):
         shown = "–" if loss is None else "%.4g" % loss
         assert any(r["rule"] in row and shown in row for row in rows), (r["task"], r["rule"], shown)
         assert len(r["trials"]) <= report["most_trials"]
+    for v in report["verdicts"] + report["machine"]["verdicts"]:
+        shown = ("%s wins" % v["a"] if v["beats"] else "not separable") + " (p = %.2g)" % v["adjusted"]
+        assert v["by"] == "steps to target" or any(shown in row for row in rows), (shown, v)
     print("%d curves, %d verdicts" % (curves, len(report["verdicts"])))
 
 

@@ -131,8 +131,11 @@ bool race_execute(Race *race);
 double race_progress(const Race *race, double *remaining);
 
 /* ---- race_stats.c ---- */
-/* Order of two runs of a task: by steps to the target, then by final loss; diverged runs are last. */
-int race_compare(const RaceRun *a, const RaceRun *b);
+/* RACE_STEPS, RACE_TIME: to the target; runs that miss it come later, by final loss. RACE_LOSS: the final loss.
+ * Diverged runs are last. Times are CPU times and differ from race to race. */
+typedef enum { RACE_STEPS, RACE_LOSS, RACE_TIME, RACE_METRICS } RaceMetric;
+extern const char *const race_metric_names[RACE_METRICS];              /* "steps to target", … */
+int race_compare(RaceMetric by, const RaceRun *a, const RaceRun *b);   /* below 0: a is better */
 double race_median(double *v, int n);                  /* sorts v; NAN if there is none */
 /* The median loss at each point, up to the first that is not finite. Diverged runs count as infinite. Returns the
  * number of points; out has room for race_points. */
@@ -144,8 +147,9 @@ typedef struct RaceSummary {   /* of the runs that are done */
 } RaceSummary;
 RaceSummary race_summary(const RaceReport *p, int task, int rule);
 typedef struct RaceVerdict { int a, b; double p, adjusted; bool beats; } RaceVerdict;  /* a is the better one */
-/* All pairs of rules of a task, by the exact Mann-Whitney test with Holm's correction. v: room for all pairs. */
-int race_verdicts(const RaceReport *p, int task, RaceVerdict *v);
+/* All pairs of rules of a task, by the exact Mann-Whitney test with Holm's correction over the pairs. v: room for all
+ * pairs. */
+int race_verdicts(const RaceReport *p, int task, RaceMetric by, RaceVerdict *v);
 double race_mann_whitney(const int *rank2, int na, int nb, double sum2);       /* two-sided p; for tests too */
 /* Rules of a task, the best one first. */
 void race_order(const RaceReport *p, int task, int *rule);

@@ -76,11 +76,51 @@ static void trials_table(const RaceReport *p, int task, Buf *b)
     buf_puts(b, "</table></div></details>\n");
 }
 
+static bool same_pair(const RaceVerdict *x, const RaceVerdict *y)
+{
+    return (x->a == y->a && x->b == y->b) || (x->a == y->b && x->b == y->a);
+}
+
+/* The same pairs by final loss and by time: which rule beats the other one. */
+static void other_verdicts(const RaceReport *p, int task, Buf *b)
+{
+    static const RaceMetric by[] = {RACE_LOSS, RACE_TIME};
+    enum { N = sizeof by / sizeof *by };
+    RaceVerdict v[N][RACE_MOST_RULES * RACE_MOST_RULES];
+    int n = 0;
+    for (int k = 0; k < N; k++)
+        n = race_verdicts(p, task, by[k], v[k]);
+    if (!n)
+        return;
+    buf_puts(b, "<details><summary>Verdicts by final loss and by time to target</summary><div class=\"wide\"><table>"
+                "<tr><th>pair</th>");
+    for (int k = 0; k < N; k++)
+        buf_printf(b, "<th>%s</th>", race_metric_names[by[k]]);
+    buf_puts(b, "</tr>\n");
+    for (int i = 0; i < n; i++) {
+        buf_puts(b, "<tr><td>");
+        html_text(b, p->rule[v[0][i].a].name);
+        buf_puts(b, ", ");
+        html_text(b, p->rule[v[0][i].b].name);
+        buf_puts(b, "</td>");
+        for (int k = 0; k < N; k++) {
+            const RaceVerdict *x = v[k];
+            while (!same_pair(x, &v[0][i]))
+                x++;                                       /* each metric has its own order of pairs */
+            buf_puts(b, "<td>");
+            html_text(b, x->beats ? p->rule[x->a].name : "not separable");
+            buf_printf(b, "%s (p = %.2g)</td>", x->beats ? " wins" : "", x->adjusted);
+        }
+        buf_puts(b, "</tr>\n");
+    }
+    buf_puts(b, "</table></div></details>\n");
+}
+
 static void task_section(const RaceReport *p, int task, Buf *b)
 {
     const RaceTaskInfo *t = &p->task[task];
     RaceVerdict v[RACE_MOST_RULES * RACE_MOST_RULES];
-    int n = race_verdicts(p, task, v);
+    int n = race_verdicts(p, task, RACE_STEPS, v);
     buf_puts(b, "<section><h2>");
     html_text(b, t->name);
     buf_puts(b, "</h2><p class=\"dim\">");
@@ -92,6 +132,7 @@ static void task_section(const RaceReport *p, int task, Buf *b)
         buf_puts(b, "</li>\n");
     }
     buf_puts(b, "</ul>\n");
+    other_verdicts(p, task, b);
     results_table(p, task, b);
     buf_puts(b, "<div class=\"plots\"><figure>");
     svg_curves(p, task, false, NULL, b);
@@ -111,7 +152,7 @@ static void standing(const RaceReport *p, Buf *b)
     int wins[RACE_MOST_RULES] = {0}, losses[RACE_MOST_RULES] = {0}, pairs = (p->nrule - 1) * p->ntask;
     RaceVerdict v[RACE_MOST_RULES * RACE_MOST_RULES];
     for (int t = 0; t < p->ntask; t++)
-        for (int i = 0, n = race_verdicts(p, t, v); i < n; i++)
+        for (int i = 0, n = race_verdicts(p, t, RACE_STEPS, v); i < n; i++)
             if (v[i].beats) {
                 wins[v[i].a]++;
                 losses[v[i].b]++;
@@ -144,8 +185,9 @@ static void method(const RaceReport *p, Buf *b)
     buf_puts(b, ". The reported seeds are ");
     seed_list(b, p->seed, p->nseed);
     buf_puts(b, ".</li>\n<li>Verdicts: exact two-sided Mann-Whitney test over the seeds, with Holm's correction over "
-                "the pairs of a task, at 0.05. Runs are ordered by steps to the target; those that miss it come later, "
-                "by final loss; diverged runs are last. Rules share seeds, which makes the test conservative.</li>\n"
+                "the pairs of a task, at 0.05, for each metric by itself. Runs are ordered by steps or by time to the "
+                "target; those that miss it come later, by final loss; diverged runs are last. Rules share seeds, "
+                "which makes the test conservative.</li>\n"
                 "<li>Numbers in tables are medians over seeds. Times are CPU times of gradients and steps, without "
                 "evaluations.</li></ul>\n<h2>Machine</h2><p>");
     html_text(b, p->machine);
@@ -184,8 +226,8 @@ void race_html(const RaceReport *p, Buf *b)
     buf_puts(b, "</h1>\n");
     if (p->interrupted)
         buf_puts(b, "<p><b>The race was interrupted.</b> This page has the runs that were done.</p>\n");
-    buf_printf(b, "<p class=\"dim\">%d task%s, %d seeds. A rule beats another one on a task if the difference is "
-                  "significant.</p>\n", p->ntask, p->ntask == 1 ? "" : "s", p->nseed);
+    buf_printf(b, "<p class=\"dim\">%d task%s, %d seeds. A rule beats another one on a task if it needs "
+                  "significantly fewer steps to the target.</p>\n", p->ntask, p->ntask == 1 ? "" : "s", p->nseed);
     standing(p, b);
     for (int t = 0; t < p->ntask; t++)
         task_section(p, t, b);

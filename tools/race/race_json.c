@@ -83,16 +83,16 @@ static void result(const RaceReport *p, int task, int rule, Buf *b)
     buf_puts(b, "]}");
 }
 
-static void verdicts(const RaceReport *p, Buf *b)
+/* first: no verdict was written yet */
+static void metric_verdicts(const RaceReport *p, RaceMetric by, bool first, Buf *b)
 {
     RaceVerdict v[RACE_MOST_RULES * RACE_MOST_RULES];
-    bool first = true;
-    buf_puts(b, "  \"test\": \"exact Mann-Whitney, two-sided; Holm's correction over the pairs of a task\",\n"
-                "  \"verdicts\": [");
     for (int t = 0; t < p->ntask; t++)
-        for (int i = 0, n = race_verdicts(p, t, v); i < n; i++, first = false) {
+        for (int i = 0, n = race_verdicts(p, t, by, v); i < n; i++, first = false) {
             buf_puts(b, first ? "\n    {" : ",\n    {");
             json_field(b, "task", p->task[t].name);
+            buf_puts(b, ", ");
+            json_field(b, "by", race_metric_names[by]);
             buf_puts(b, ", ");
             json_field(b, "a", p->rule[v[i].a].name);
             buf_puts(b, ", ");
@@ -101,6 +101,14 @@ static void verdicts(const RaceReport *p, Buf *b)
             real(b, "adjusted", v[i].adjusted);
             buf_printf(b, ", \"beats\": %s}", truth(v[i].beats));
         }
+}
+
+static void verdicts(const RaceReport *p, Buf *b)
+{
+    buf_puts(b, "  \"test\": \"exact Mann-Whitney, two-sided; Holm's correction over the pairs of a task\",\n"
+                "  \"verdicts\": [");
+    metric_verdicts(p, RACE_STEPS, true, b);
+    metric_verdicts(p, RACE_LOSS, p->nrule < 2, b);
     buf_puts(b, "],\n");
 }
 
@@ -133,6 +141,8 @@ static void machine(const RaceReport *p, Buf *b)
         }
         buf_puts(b, "]");
     }
+    buf_puts(b, "],\n    \"verdicts\": [");
+    metric_verdicts(p, RACE_TIME, true, b);
     buf_puts(b, "]\n  }\n}\n");
 }
 

@@ -10,16 +10,19 @@
 
 double race_final(const RaceRun *r) { return r->diverged || !r->npoint ? INFINITY : r->loss[r->npoint - 1]; }
 
-int race_compare(const RaceRun *a, const RaceRun *b)
+const char *const race_metric_names[RACE_METRICS] = {
+    [RACE_STEPS] = "steps to target", [RACE_LOSS] = "final loss", [RACE_TIME] = "time to target"};
+
+static int order(double x, double y) { return x < y ? -1 : x > y; }
+
+int race_compare(RaceMetric by, const RaceRun *a, const RaceRun *b)
 {
-    if (!!a->reached != !!b->reached)
+    if (by == RACE_LOSS || (!a->reached && !b->reached))
+        return order(race_final(a), race_final(b));
+    if (!a->reached || !b->reached)
         return a->reached ? -1 : 1;
-    if (a->reached != b->reached)
-        return a->reached < b->reached ? -1 : 1;
-    if (a->reached)
-        return 0;                                          /* equally fast: a tie, whatever follows */
-    double x = race_final(a), y = race_final(b);
-    return x < y ? -1 : x > y;
+    /* equally fast: a tie, whatever follows */
+    return by == RACE_TIME ? order(a->target_seconds, b->target_seconds) : order(a->reached, b->reached);
 }
 
 /* The mean of the two middle values of an even number, unless one of them is infinite. */
@@ -76,13 +79,14 @@ double race_mann_whitney(const int *rank2, int na, int nb, double sum2)
     return far / all;
 }
 
-typedef struct Ranked { const RaceRun *run; int group; } Ranked;
+typedef struct Ranked { const RaceRun *run; int group; RaceMetric by; } Ranked;
 static int by_rank(const void *a, const void *b)
 {
-    return race_compare(((const Ranked *)a)->run, ((const Ranked *)b)->run);
+    const Ranked *x = a, *y = b;
+    return race_compare(x->by, x->run, y->run);
 }
 
-static RaceVerdict compare_rules(const RaceReport *p, int task, int a, int b)
+static RaceVerdict compare_rules(const RaceReport *p, int task, RaceMetric by, int a, int b)
 {
     Ranked all[2 * RACE_MOST_SEEDS];
     int rank2[2 * RACE_MOST_SEEDS], n[2] = {0, 0}, total = 0;
@@ -91,13 +95,13 @@ static RaceVerdict compare_rules(const RaceReport *p, int task, int a, int b)
         const RaceEntry *e = race_entry(p, task, g ? b : a);
         for (int i = 0; i < e->nrun; i++)
             if (e->run[i].done) {
-                all[total++] = (Ranked){&e->run[i], g};
+                all[total++] = (Ranked){&e->run[i], g, by};
                 n[g]++;
             }
     }
     qsort(all, (size_t)total, sizeof *all, by_rank);
     for (int i = 0, j; i < total; i = j) {
-        for (j = i; j < total && race_compare(all[i].run, all[j].run) == 0; j++)
+        for (j = i; j < total && race_compare(by, all[i].run, all[j].run) == 0; j++)
             ;
         for (int k = i; k < j; k++) {
             rank2[k] = i + 1 + j;                          /* twice the mean of ranks i + 1 … j */
@@ -115,12 +119,12 @@ static int by_p(const void *a, const void *b)
     return x->p < y->p ? -1 : x->p > y->p ? 1 : x->a != y->a ? x->a - y->a : x->b - y->b;
 }
 
-int race_verdicts(const RaceReport *p, int task, RaceVerdict *v)
+int race_verdicts(const RaceReport *p, int task, RaceMetric by, RaceVerdict *v)
 {
     int n = 0;
     for (int a = 0; a < p->nrule; a++)
         for (int b = a + 1; b < p->nrule; b++)
-            v[n++] = compare_rules(p, task, a, b);
+            v[n++] = compare_rules(p, task, by, a, b);
     qsort(v, (size_t)n, sizeof *v, by_p);
     for (int i = 0; i < n; i++) {
         double x = v[i].p * (n - i);                       /* Holm 1979 */

@@ -121,6 +121,25 @@ static void verdict_line(const RaceReport *p, const RaceVerdict *v)
         cli_print("  %s and %s: not separable (p = %.2g)\n", p->rule[v->a].name, p->rule[v->b].name, v->adjusted);
 }
 
+/* One line: the pairs that differ significantly. */
+static void other_verdicts(const RaceReport *p, int task, RaceMetric by)
+{
+    RaceVerdict v[RACE_MOST_RULES * RACE_MOST_RULES];
+    int n = race_verdicts(p, task, by, v), none = 0;
+    if (!n)
+        return;
+    printf("  by %s:", race_metric_names[by]);
+    for (int i = 0; i < n; i++) {
+        if (v[i].beats)
+            cli_print("%s %s beats %s (p = %.2g)", i > none ? "," : "", p->rule[v[i].a].name, p->rule[v[i].b].name,
+                      v[i].adjusted);
+        none += !v[i].beats;
+    }
+    if (none)
+        printf("%s %d of %d pairs not separable", none < n ? ";" : "", none, n);
+    putchar('\n');
+}
+
 void race_table(const RaceReport *p)
 {
     int wide = 4;
@@ -151,7 +170,9 @@ void race_table(const RaceReport *p)
             number_cell(e->best < 0 ? NAN : e->trial[e->best].decay, 7);
             putchar('\n');
         }
-        for (int i = 0, n = race_verdicts(p, t, v); i < n; i++)
+        for (int i = 0, n = race_verdicts(p, t, RACE_STEPS, v); i < n; i++)
             verdict_line(p, &v[i]);
+        other_verdicts(p, t, RACE_LOSS);
+        other_verdicts(p, t, RACE_TIME);
     }
 }
