@@ -105,6 +105,24 @@ late, sgd = json.load(open("late.json"))["results"]
 assert [r["loss"][0] for r in late["runs"]] == [r["loss"][0] for r in sgd["runs"]], late'
 expect 0 "wrote again.html" --from late.json -o again.html
 
+# ---- hyperparameters and options of one rule: they change the runs, and rates and decays start there
+expect 0 "wrote own.html" adamw 'adamw(beta2=0.5)' 'adamw(beta2=0.999)' 'adamw(amsgrad=true)+clip(1)' 'adamw+clip(1)' \
+    'adamw(lr=0.1, weight_decay=0.5)' --tasks matrix --steps 8 --trials 1 --seeds 6 -o own.html --json own.json
+check "$python" - <<'END'
+import json
+plain, other, same, ams, clip, rate = json.load(open("own.json"))["results"]
+losses = [[run["loss"] for run in x["runs"]] for x in (plain, other, same, ams, clip, rate)]
+assert losses[0] == losses[2] != losses[1] and losses[3] != losses[4], losses
+assert (rate["trials"][0]["rate"], rate["trials"][0]["decay"]) == (0.1, 0.5), rate["trials"]
+END
+expect 0 "wrote again.html" --from own.json -o again.html
+check cmp own.html again.html
+expect 1 "beta2 = 2 is outside its range" 'adamw(beta2=2)' --tasks matrix
+expect 1 "unknown hyperparameter or option 'beta'; did you mean 'beta1'" 'adamw(beta=0.9)' --tasks matrix
+expect 1 "settings are NAME=VALUE" 'adamw(0.9)' --tasks matrix
+expect 1 "end with ')'" 'adamw(beta2=0.9' --tasks matrix
+expect 1 "beta2 must be a number, not 'x'" 'adamw(beta2=x)' --tasks matrix
+
 # ---- Ctrl-C leaves a valid report
 check "$python" - "$OPTC" <<'END'
 import json, signal, subprocess, sys, time

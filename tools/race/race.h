@@ -83,16 +83,18 @@ static inline int race_step(const RaceTaskInfo *t, int point)
 static inline int race_points(const RaceTaskInfo *t) { return (t->steps + t->every - 1) / t->every + 1; }
 
 /* ---- race_rules.c ---- */
-enum { RACE_HYPERS = 8 };
+enum { RACE_HYPERS = 8, RACE_SETTINGS = 16 };
 typedef struct RaceRule {
     optc_rule *rule;
+    optc_setting fixed[RACE_SETTINGS]; int nfixed;     /* of "adamw(beta2=0.95)" */
     const char *rate[RACE_HYPERS], *decay[RACE_HYPERS];                /* names; matrix rules also have adamw.lr */
     double rate_default[RACE_HYPERS], rate_lo[RACE_HYPERS], rate_hi[RACE_HYPERS], decay_default;
     int nrate, ndecay;
     bool fallback, averages, hessian;                  /* a rest rule; entries to_eval, set_hessian */
     bool scales;                                       /* wrapper loss_scale: gradients are multiplied by its state */
 } RaceRule;
-/* Compiles a rule and fills in its row of the report. Prints the reason of a failure. */
+/* Compiles a rule and fills in its row of the report. Prints the reason of a failure. label: a spec with its own
+ * hyperparameters, options and wrappers: "adamw(beta2=0.95,amsgrad=true)+clip(1)". */
 bool race_rule_open(RaceRule *r, RaceRuleInfo *info, Arena *a, optc_engine *e, const char *label, const char *path);
 
 /* ---- race_run.c ---- */

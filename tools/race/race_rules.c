@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The hyperparameter `name` of the rule itself, of its rest rule or of a wrapper: "lr", "adamw.lr". */
 static bool has_name(const char *hyper, const char *name)
@@ -80,23 +81,121 @@ static void note_gradients(const RaceRule *r, Buf *b)
         buf_puts(b, "two more gradients per step (set_hessian gets a Hutchinson estimate); ");
 }
 
-static bool spec_text(RaceRuleInfo *info, Arena *a, const char *label, const char *path)
+/* ---- "adamw(beta2=0.95)+clip(1)" ---- */
+typedef struct Setting { const char *name, *value; } Setting;
+/* spec: without the settings: "adamw+clip(1)". */
+typedef struct Label { const char *spec; Setting setting[RACE_SETTINGS]; int n; } Label;
+
+static const char *trimmed(Arena *a, const char *s, size_t n)
+{
+    while (n && *s == ' ')
+        s++, n--;
+    while (n && s[n - 1] == ' ')
+        n--;
+    return arena_strndup(a, s, n);
+}
+
+/* Settings follow the name of the rule; parentheses after a '+' belong to a wrapper. */
+static bool read_label(Label *x, Arena *a, const char *label)
+{
+    size_t from = strcspn(label, "(+");
+    const char *end = label[from] == '(' ? strchr(label + from, ')') : NULL;
+    *x = (Label){.spec = label};
+    if (label[from] != '(' || access(label, F_OK) == 0)
+        return true;
+    if (!end || (end[1] && end[1] != '+'))
+        return cli_error("race: '%s': the settings of a rule end with ')', and '+' precedes a wrapper", label), false;
+    x->spec = arena_printf(a, "%.*s%s", (int)from, label, end + 1);
+    for (const char *s = label + from + 1; s < end;) {
+        size_t n = strcspn(s, ",)"), k = strcspn(s, "=");
+        if (k >= n || x->n == RACE_SETTINGS)
+            return cli_error("race: '%s': settings are NAME=VALUE, at most %d: adamw(beta2=0.95,amsgrad=true)", label,
+                             RACE_SETTINGS), false;
+        x->setting[x->n++] = (Setting){trimmed(a, s, k), trimmed(a, s + k + 1, n - k - 1)};
+        s += n + (s[n] == ',');
+    }
+    return true;
+}
+
+static const Hyper *named_hyper(const Rule *r, const char *name)
+{
+    for (int i = 0; i < r->nhyper; i++)
+        if (!strcmp(r->hyper[i].name, name))
+            return &r->hyper[i];
+    return NULL;
+}
+
+static bool named_option(Arena *a, const Rule *r, const char *name, const char *label)
+{
+    const char **names = NEWS(a, const char *, r->nhyper + r->noption + 1);
+    int n = 0;
+    for (int i = 0; i < r->noption; i++)
+        if (!strcmp(names[n++] = r->option[i].name, name))
+            return true;
+    for (int i = 0; i < r->nhyper; i++)
+        names[n++] = r->hyper[i].name;
+    Buf b = {.arena = a};
+    cli_near("hyperparameter or option", name, names, &b);
+    cli_error("race: '%s': %s", label, buf_text(&b));
+    return false;
+}
+
+/* Hyperparameters are set when tensors are bound; other names are options of the compilation. */
+static bool sort_settings(RaceRule *r, Arena *a, const Rule *rule, const Label *x, const char *label, Buf *options)
+{
+    for (int i = 0; i < x->n; i++) {
+        const char *name = x->setting[i].name, *value = x->setting[i].value;
+        const Hyper *h = named_hyper(rule, name);
+        double number;
+        if (!h && !named_option(a, rule, name, label))
+            return false;
+        if (!h) {
+            buf_printf(options, "%s%s=%s", options->len ? "," : "", name, value);
+            continue;
+        }
+        if (!line_real(value, &number) && !(*value == '-' && line_real(value + 1, &number)))
+            return cli_error("race: '%s': %s must be a number, not '%s'", label, name, value), false;
+        number = *value == '-' ? -number : number;
+        r->fixed[r->nfixed++] = (optc_setting){arena_strdup(a, name), number};
+    }
+    return true;
+}
+
+static bool spec_text(RaceRule *r, RaceRuleInfo *info, Arena *a, const Label *x, const char *path, const char **options)
 {
     Spec s;
     CompileOpts o = COMPILE_OPTS_INIT;
+    Buf chosen = {.arena = a};
     o.path = path;
-    bool ok = spec_open(&s, label, &o, false, NULL);
+    bool ok = spec_open(&s, x->spec, &o, false, NULL);
     if (!ok)
         spec_fail(&s);
     else if (spec_entry(s.gen.plan, "step") < 0) {
-        cli_error("race: %s has no entry 'step'", label);
+        cli_error("race: %s has no entry 'step'", info->name);
         ok = false;
     } else {
         spec_warnings(&s);
         info->text = arena_strndup(a, s.src.text, s.src.len);
+        ok = sort_settings(r, a, s.gen.plan->rule, x, info->name, &chosen);
     }
     spec_close(&s);
+    *options = chosen.len ? buf_text(&chosen) : NULL;
     return ok;
+}
+
+/* A setting of a rate or a decay is where its search starts. */
+static void start_search(RaceRule *r)
+{
+    for (int i = 0; i < r->nfixed; i++) {
+        for (int k = 0; k < r->nrate; k++)
+            if (!strcmp(r->rate[k], r->fixed[i].name))
+                r->rate_default[k] = r->fixed[i].value;
+        for (int k = 0; k < r->ndecay; k++)
+            if (!strcmp(r->decay[k], r->fixed[i].name) && (!k || r->ndecay == 1))
+                r->decay_default = r->fixed[i].value;
+    }
+    if (r->nrate && r->rate_default[0] == 0)
+        r->nrate = 0;                                      /* it cannot be scaled */
 }
 
 bool race_rule_open(RaceRule *r, RaceRuleInfo *info, Arena *a, optc_engine *e, const char *label, const char *path)
@@ -105,15 +204,18 @@ bool race_rule_open(RaceRule *r, RaceRuleInfo *info, Arena *a, optc_engine *e, c
     *info = (RaceRuleInfo){.name = arena_strdup(a, label), .text = "", .path = "", .rate = "", .decay = "", .note = ""};
     if (!strcmp(label, "-"))
         return cli_error("race: cannot read a spec from standard input: it is read more than once; name a file"), false;
-    if (!spec_text(info, a, label, path))
+    Label x;
+    const char *options;
+    if (!read_label(&x, a, label) || !spec_text(r, info, a, &x, path, &options))
         return false;
-    if (optc_compile(e, &(optc_rule_options){.spec = label}, &r->rule) != OPTC_OK)
+    if (optc_compile(e, &(optc_rule_options){.spec = x.spec, .options = options}, &r->rule) != OPTC_OK)
         return cli_error("%s", optc_message()), false;
     info->compile_seconds = cli_now() - began;
     info->path = arena_strdup(a, optc_rule_path(r->rule));
     if (!find_entries(r, label))
         return false;
     find_rate(r);
+    start_search(r);
     for (int i = 0; i < optc_rule_states(r->rule); i++) {
         optc_state_info s;
         r->scales = r->scales || (optc_rule_state(r->rule, i, &s) == OPTC_OK && !strcmp(s.name, "loss_scale.scale"));

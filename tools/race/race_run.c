@@ -56,7 +56,7 @@ static double clamp_rate(const RaceRule *r, int i, double factor)
 static optc_status bind_task(Trainer *x, const RaceRule *r, const RaceTask *t, RaceSettings s)
 {
     optc_tensor tensor[TASK_TENSORS];
-    optc_setting set[2 * RACE_HYPERS];
+    optc_setting set[2 * RACE_HYPERS + RACE_SETTINGS];
     int n = 0;
     for (int i = 0; i < t->ntensor; i++) {
         const TaskTensor *shape = &t->tensor[i];
@@ -65,6 +65,8 @@ static optc_status bind_task(Trainer *x, const RaceRule *r, const RaceTask *t, R
                                   .shape = shape->dim, .flags = rest ? OPTC_USE_STEP : 0,
                                   .tags = shape->role == TENSOR_HEAD ? "head" : NULL};
     }
+    for (int i = 0; i < r->nfixed; i++)
+        set[n++] = r->fixed[i];                            /* a later setting of the same name replaces it */
     for (int i = 0; i < r->nrate; i++)
         set[n++] = (optc_setting){r->rate[i], clamp_rate(r, i, s.factor)};
     for (int i = 0; i < r->ndecay && !isnan(s.decay); i++)
