@@ -71,8 +71,11 @@ const Command cli_commands[] = {
      "Steps real tensors and compares the time with the plan's bytes and with copying memory (on a CPU also with\n"
      "scaling it in place), measured in the same rounds. On a GPU also: host time of a step, and the first step with\n"
      "an empty and a full cache.\n"
+     "-o FILE also profiles the stages and writes a page that draws each below the roofs of memory and of products,\n"
+     "beside whole steps and peers. Ctrl-C then ends the measurement and writes what is done.\n"
      "NAME+WRAPPERS is a rule with its own wrappers. Without SPEC: adamw, lamb, adafactor and adamw+clip(1).",
-     "optc bench\noptc bench adamw sgd --device cpu --size 16M --threads 2\noptc bench 'adamw+clip(1),ema(0.999)' "
+     "optc bench\noptc bench adamw muon -o report.html\n"
+     "optc bench adamw sgd --device cpu --size 16M --threads 2\noptc bench 'adamw+clip(1),ema(0.999)' "
      "--tensors 100\n"
      "optc bench adafactor --shape 4096x4096 --shape 4096\noptc bench --device cuda --work gpt2-1.5b adamw lion\n"
      "OPTC_PYTHON=venv/bin/python optc bench --device cuda --suite --against torch\n"
@@ -83,8 +86,10 @@ const Command cli_commands[] = {
      "rule are tuned first, with the same number of trials on other seeds. Prints a table and writes an HTML page\n"
      "with the curves, the sweep, the verdicts and the specs. Verdicts come from an exact Mann-Whitney test over the\n"
      "seeds, with Holm's correction over the pairs of a task. A race repeats bit for bit; only its times differ.\n"
-     "NAME+WRAPPERS is a rule with its own wrappers. Ctrl-C ends the race and writes what is done.",
-     "optc race adamw muon ./mine.lua\noptc race adamw 'adamw+clip(1)' --tasks spirals,embedding --seeds 12\n"
+     "NAME(HYPER=VALUE,OPTION=VALUE)+WRAPPERS is a rule with its own settings and wrappers. Ctrl-C ends the race and\n"
+     "writes what is done.",
+     "optc race adamw muon ./mine.lua\noptc race 'adamw(beta2=0.95)' adamw\n"
+     "optc race adamw 'adamw+clip(1)' --tasks spirals,embedding --seeds 12\n"
      "optc race sgd lion --full -o full.html --json full.json\noptc race --from full.json -o again.html",
      cmd_race},
     {"tune", "[SPEC…] | export|merge|show …", "measure which launches are fastest here, and keep the results",

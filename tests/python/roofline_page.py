@@ -49,7 +49,7 @@ class Page(html.parser.HTMLParser):
 
 
 def drawn(rule, stage):
-    return stage["bytes"] > 0 and stage["flops"] > 0 and 0.005 * rule["profiled_ms"] <= stage["us"] * 1e-3 > 0
+    return stage["bytes"] > 0 and stage["flops"] > 0 and 0.02 * rule["profiled_ms"] <= stage["us"] * 1e-3 > 0
 
 
 def peer(rule):

@@ -67,6 +67,17 @@ class Race(unittest.TestCase):
         self.assertGreater(chosen["factor"], 1)        # 1e-3 is slow for eight steps
         self.assertLess(chosen["loss"], best["trials"][0]["loss"])
 
+    def test_settings_of_one_rule(self):
+        rules = ["adamw", "adamw(beta2=0.999)", "adamw(beta2=0.5, amsgrad=true)+clip(1)", "adamw(lr=0.05)"]
+        plain, same, other, rate = self.race(rules, trials=1, steps=2)["results"]
+        losses = [[run["loss"] for run in x["runs"]] for x in (plain, same, other)]
+        self.assertTrue(losses[0] == losses[1] != losses[2])
+        self.assertEqual([x["trials"][0]["rate"] for x in (plain, rate)], [1e-3, 0.05])
+        with self.assertRaisesRegex(ValueError, "NAME=VALUE"):
+            self.race(["adamw(0.9)"])
+        with self.assertRaisesRegex((TypeError, ValueError), "beta"):
+            self.race(["adamw(beta=0.9)"])
+
     def test_interrupt_leaves_a_report(self):
         calls = []
 

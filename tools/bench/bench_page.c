@@ -180,7 +180,7 @@ void bench_page(const Bench *b, Buf *out)
         html_text(out, b->peer_name);
         buf_puts(out, bench_graphs(b) ? "; hollow diamonds: its CUDA graph." : ".");
     }
-    buf_puts(out, " Stages below 0.5 % of a step are only in the tables.</figcaption></figure>\n"
+    buf_puts(out, " Stages below 2 % of a step are only in the tables.</figcaption></figure>\n"
                   "<h2>Whole steps</h2>\n");
     steps_table(b, out);
     for (const Case *c = b->cases; c < b->cases + b->ncase; c++)

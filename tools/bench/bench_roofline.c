@@ -5,8 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-enum { MOST_LABELS = 200, MOST_LISTED = 8 };
-#define LEAST_SHARE 0.005                      /* of a step: shorter stages are only in the table */
+enum { MOST_LABELS = 200 };
+#define LEAST_SHARE 0.02                       /* of a step: shorter stages are only in the table */
 
 bool bench_drawn(const Case *c, const BenchStage *s)
 {
@@ -95,7 +95,7 @@ static void put_roofs(const Bench *b, const Plot *p, double memory)
     double x0 = plot_x(p, p->x0), y0 = plot_y(p, memory * p->x0 * 1e-9), angle = atan2(y - y0, x - x0) * 180 / M_PI;
     char size[32];
     buf_printf(p->b, "<text class=\"tick\" transform=\"translate(%.1f %.1f) rotate(%.1f)\">%s: %s/s</text>\n",
-               x0 + 0.25 * (x - x0) - 4, y0 + 0.25 * (y - y0) - 6, angle,
+               x0 + 0.6 * (x - x0) - 4, y0 + 0.6 * (y - y0) - 6, angle,
                b->device.ops->async ? "copy" : "memory", cli_bytes(size, memory));
 }
 
@@ -105,27 +105,33 @@ typedef struct Labels { double x[MOST_LABELS], y[MOST_LABELS]; int n; } Labels;
 static bool taken(const Labels *l, double x, double y)
 {
     for (int i = 0; i < l->n; i++)
-        if (fabs(l->x[i] - x) < 15 && fabs(l->y[i] - y) < 12)
+        if (fabs(l->x[i] - x) < 16 && fabs(l->y[i] - y) < 11)
             return true;
     return false;
 }
 
-/* Beside the mark, at the first of some places that no other label has. */
+static void take(Labels *l, double x, double y)
+{
+    if (l->n < MOST_LABELS) {
+        l->x[l->n] = x;
+        l->y[l->n++] = y;
+    }
+}
+
+/* Beside the mark, at the first place on rings around it that no other label has. */
 static void put_label(const Plot *p, Labels *l, double x, double y, double radius, int number)
 {
-    static const double place[][2] = {{1, -0.4}, {-1, -0.4}, {0, -1.3}, {0, 1.8}, {1, 1.2}, {-1, 1.2}, {1, -1.6},
-                                      {-1, -1.6}, {1.8, 0.4}, {-1.8, 0.4}};
-    double r = radius + 7, at_x = x, at_y = y;
-    for (size_t i = 0; i < sizeof place / sizeof *place; i++) {
-        at_x = x + place[i][0] * r;
-        at_y = y + place[i][1] * (radius + 5) + 4;
-        if (!taken(l, at_x, at_y))
+    static const double turns[] = {0.05, 0.45, 0.25, 0.75, 0.9, 0.6, 0.15, 0.35, 0.82, 0.68, 0, 0.5};
+    enum { TURNS = sizeof turns / sizeof *turns, RINGS = 5 };
+    double at_x = x, at_y = y;
+    for (int i = 0; i < TURNS * RINGS; i++) {
+        double r = radius + 8 + 11 * (i / TURNS), angle = 2 * M_PI * turns[i % TURNS];
+        at_x = x + r * cos(angle);
+        at_y = y - r * sin(angle) + 4;
+        if (!taken(l, at_x, at_y) && at_x > PLOT_LEFT + 8 && at_y < plot_end_y(p))
             break;
     }
-    if (l->n < MOST_LABELS) {
-        l->x[l->n] = at_x;
-        l->y[l->n++] = at_y;
-    }
+    take(l, at_x, at_y);
     buf_printf(p->b, "<text class=\"label\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%d</text>\n", at_x, at_y,
                number);
 }
@@ -145,13 +151,14 @@ static void put_stage(const Bench *b, const Plot *p, const Case *c, const BenchS
     buf_printf(p->b, ", %.1f %% of the step</title></circle>\n", 100 * share);
 }
 
-/* kind: "step", "peer", "graph" */
-static void put_step(const Bench *b, const Plot *p, const Case *c, const char *kind, double seconds)
+/* kind: "step", "peer", "graph". Labels avoid the mark. */
+static void put_step(const Bench *b, const Plot *p, const Case *c, const char *kind, double seconds, Labels *l)
 {
     BenchStage all = bench_whole(c);
     if (!(seconds > 0) || !(all.bytes > 0) || !(all.flops > 0))
         return;
     double x = plot_x(p, all.flops / all.bytes), y = plot_y(p, all.flops / seconds * 1e-9);
+    take(l, x, y + 4);
     buf_printf(p->b, "<path class=\"%s r%d\" d=\"", strcmp(kind, "step") ? "hollow" : "full", (int)(c - b->cases));
     if (!strcmp(kind, "graph"))
         buf_printf(p->b, "M%.2f %.2fl7 7l-7 7l-7 -7z", x, y - 7);
@@ -184,9 +191,9 @@ bool bench_svg_roofline(const Bench *b, const Plot *box, Buf *out)
                 put_stage(b, &p, c, &c->stage[k]);
     for (const Case *c = b->cases; c < b->cases + b->ncase; c++) {
         Medians m = bench_medians(c);
-        put_step(b, &p, c, "graph", c->peer && c->peer_graph ? m.graph : 0);
-        put_step(b, &p, c, "peer", c->peer ? m.peer : 0);
-        put_step(b, &p, c, "step", m.seconds);
+        put_step(b, &p, c, "graph", c->peer && c->peer_graph ? m.graph : 0, &labels);
+        put_step(b, &p, c, "peer", c->peer ? m.peer : 0, &labels);
+        put_step(b, &p, c, "step", m.seconds, &labels);
     }
     for (const Case *c = b->cases; c < b->cases + b->ncase; c++)
         for (int k = 0; k < c->nstage; k++) {
@@ -202,7 +209,7 @@ bool bench_svg_roofline(const Bench *b, const Plot *box, Buf *out)
 /* ---- the picture as a file ---- */
 enum { PICTURE_WIDTH = 760, PICTURE_PLOT = 440, MARGIN = 8, LINE = 20 };
 
-/* The rules with their times, and their longest stages. out NULL: only counts the lines. */
+/* The rules with their times, and the drawn stages. out NULL: only counts the lines. */
 static int put_list(const Bench *b, int y, Buf *out)
 {
     int lines = 0;
@@ -210,7 +217,7 @@ static int put_list(const Bench *b, int y, Buf *out)
     for (int i = 0; i < b->ncase; i++) {
         const Case *c = &b->cases[i];
         Medians m = bench_medians(c);
-        int at = y + ++lines * LINE, listed = 0;
+        int at = y + ++lines * LINE;
         if (out) {
             buf_printf(out, "<path class=\"full r%d\" d=\"M%d %dh10v10h-10z\"/>"
                             "<text class=\"name\" x=\"%d\" y=\"%d\">", i, 2 * MARGIN, at - 10, 2 * MARGIN + 18, at);
@@ -231,12 +238,8 @@ static int put_list(const Bench *b, int y, Buf *out)
         }
         for (int k = 0; k < c->nstage; k++) {
             const BenchStage *s = &c->stage[k];
-            int longer = 0;
-            for (int j = 0; j < c->nstage; j++)
-                longer += bench_drawn(c, &c->stage[j]) && c->stage[j].seconds > s->seconds;
-            if (!bench_drawn(c, s) || longer >= MOST_LISTED || listed == MOST_LISTED)
+            if (!bench_drawn(c, s))
                 continue;
-            listed++;
             at = y + ++lines * LINE;
             if (!out)
                 continue;
@@ -262,7 +265,7 @@ void bench_picture(const Bench *b, Buf *out)
     if (!bench_svg_roofline(b, &box, out))
         buf_printf(out, "<text class=\"name\" x=\"%d\" y=\"%d\">No stage was measured.</text>\n", 2 * MARGIN, 3 * LINE);
     put_list(b, below, out);
-    buf_printf(out, "<text class=\"tick\" x=\"%d\" y=\"%d\">Circles: stages, by their share of the step. "
+    buf_printf(out, "<text class=\"tick\" x=\"%d\" y=\"%d\">Circles: stages with 2 %% of the step or more, by share. "
                     "Squares: whole steps%s</text>\n", 2 * MARGIN, below + (lines + 1) * LINE,
                !b->peer_name     ? "."
                : bench_graphs(b) ? "; hollow: the peer, diamond: its CUDA graph."

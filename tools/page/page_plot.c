@@ -32,7 +32,7 @@ static void tick_text(Buf *b, double v)
     if (v > 0 && (e < -2 || e > 4))
         buf_printf(b, "%.0fe%d", v / pow(10, e), e);
     else
-        buf_printf(b, "%.3g", v);
+        buf_printf(b, "%.5g", v);
 }
 
 static void tick_y(const Plot *p, double v)

@@ -6,6 +6,7 @@ page, so that both exist once.
 import json as _json
 import math
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -31,7 +32,8 @@ def race(model_fn, data_fn, rules, *, loss_fn=None, steps=200, every=None, targe
 
     model_fn     makes the model; it is called after torch.manual_seed(seed), so every rule starts from the same weights
     data_fn      function of (seed, step) that returns a batch: a tuple of tensors. Step 0 is the evaluation's batch
-    rules        names or paths, also with wrappers: ["adamw", "muon", "adamw+clip(1)", "./mine.lua"]
+    rules        names or paths, also with hyperparameters, options and wrappers of their own: ["adamw", "muon",
+                 "adamw(beta2=0.95)", "adamw+clip(1)", "./mine.lua"]
     loss_fn      function of (model, batch) that returns the loss; None: model(*batch) returns it
     steps, every the step budget, and the steps between two evaluations (None: a fortieth of the steps)
     target       the evaluation loss to reach; None: what the first rule reached in all runs of its best trial
@@ -131,11 +133,32 @@ def _saved(report, beside):
     return "its numbers could not be saved"
 
 
+def _value(text):
+    """A number, True, False or a word."""
+    try:
+        return float(text)
+    except ValueError:
+        return {"true": True, "false": False}.get(text, text)
+
+
+def _settings(label):
+    """Splits "adamw(beta2=0.95)+clip(1)" into the rule with its wrappers and a dict, as `optc race` does."""
+    found = re.fullmatch(r"([^(+]+)\(([^)]*)\)(|\+.*)", label)
+    if not found or os.path.exists(label):
+        return label, {}
+    pairs = [x.partition("=") for x in found[2].split(",") if x.strip()]
+    if not all(sep for _, sep, _ in pairs):
+        raise ValueError("race: %r: settings of a rule are NAME=VALUE: adamw(beta2=0.95,amsgrad=true)" % label)
+    return found[1] + found[3], {k.strip(): _value(v.strip()) for k, _, v in pairs}
+
+
 class _Rule:
-    """What the race changes of a rule: groups' keys of rates and decays."""
+    """What the race changes of a rule: groups' keys of rates and decays. Rates and decays of `name` are where their
+    search starts."""
 
     def __init__(self, name, model):
-        opt = Optimizer(model, name)
+        self.spec, self.settings = _settings(name)
+        opt = self.optimizer(model)
         other = set(opt.entries()) - ENTRIES
         if other:
             raise ValueError("race: %s has the entry '%s', which a race cannot feed" % (name, sorted(other)[0]))
@@ -144,7 +167,10 @@ class _Rule:
         self.rates = {k: float(v) for k, v in group.items() if k.split(".")[-1] == "lr" and float(v) != 0}
         self.decays = [k for k in group if k.split(".")[-1] == "weight_decay"]
         self.decay = float(group[self.decays[0]]) if self.decays else None
-        self.text = _text(name)
+        self.text = _text(self.spec)
+
+    def optimizer(self, model):
+        return Optimizer(model, self.spec, **self.settings)
 
     def rate(self, factor):
         return next(iter(self.rates.values())) * factor if self.rates else None
@@ -189,7 +215,7 @@ class _Race:
     def train(self, rule, seed, factor, decay):
         """One run: a dict with its losses. `reached` is filled in when the target is known."""
         model = self._model(seed)
-        opt = Optimizer(model, rule.name)
+        opt = rule.optimizer(model)
         held = self._batch(seed, 0)
         for group in opt.param_groups:
             for k in rule.decays if decay is not None else ():
