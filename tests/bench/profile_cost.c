@@ -4,8 +4,8 @@
  *     build/profile_cost [RULE [ELEMENTS [TENSORS [PAIRS]]]]
  *
  * A pair is 1000 steps without and 1000 with the profile, in an order that alternates. The engine has one thread, so
- * the thread's CPU time covers all work and excludes the time that other processes had the core. Prints medians over the
- * pairs, the quartiles of the ratio, and the times of the lowest tenth, which other processes disturb least. */
+ * the thread's CPU time covers all work and excludes the time that other processes had the core. Prints medians over
+ * the pairs, the quartiles of the ratio, and the times of the lowest tenth, which other processes disturb least. */
 #include <optc.h>
 
 #include <math.h>
@@ -83,8 +83,9 @@ int main(int argc, char **argv)
         ratio[k] = us[1] / us[0] - 1;
     }
     printf("%s, %d x %lld elements: %.2f us per step, with a profile %.2f us; pairs differ by %+.2f %% "
-           "(quartiles %+.2f to %+.2f); lowest tenth %.2f and %.2f us\n", rule, tensors, (long long)n, quantile(plain, pairs, 0.5),
-           quantile(with, pairs, 0.5), 100 * quantile(ratio, pairs, 0.5), 100 * quantile(ratio, pairs, 0.25),
-           100 * quantile(ratio, pairs, 0.75), quantile(plain, pairs, 0.1), quantile(with, pairs, 0.1));
+           "(quartiles %+.2f to %+.2f); lowest tenth %.2f and %.2f us\n", rule, tensors, (long long)n,
+           quantile(plain, pairs, 0.5), quantile(with, pairs, 0.5), 100 * quantile(ratio, pairs, 0.5),
+           100 * quantile(ratio, pairs, 0.25), 100 * quantile(ratio, pairs, 0.75), quantile(plain, pairs, 0.1),
+           quantile(with, pairs, 0.1));
     return optc_unbind(b) || optc_release(r) || optc_close(e);
 }

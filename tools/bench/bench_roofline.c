@@ -255,7 +255,7 @@ static int put_list(const Bench *b, int y, Buf *out)
 void bench_picture(const Bench *b, Buf *out)
 {
     LocaleMark was = locale_plain();
-    int lines = put_list(b, 0, NULL), below = LINE + MARGIN + PICTURE_PLOT, height = below + (lines + 2) * LINE;
+    int lines = put_list(b, 0, NULL), below = LINE + MARGIN + PICTURE_PLOT, height = below + (lines + 3) * LINE;
     Plot box = {.width = PICTURE_WIDTH - 2 * MARGIN, .height = PICTURE_PLOT, .at_x = MARGIN, .at_y = LINE + MARGIN,
                 .inside = true};
     svg_begin(out, "optc bench: roofline", PICTURE_WIDTH, height, b->ncase);
@@ -265,11 +265,13 @@ void bench_picture(const Bench *b, Buf *out)
     if (!bench_svg_roofline(b, &box, out))
         buf_printf(out, "<text class=\"name\" x=\"%d\" y=\"%d\">No stage was measured.</text>\n", 2 * MARGIN, 3 * LINE);
     put_list(b, below, out);
-    buf_printf(out, "<text class=\"tick\" x=\"%d\" y=\"%d\">Circles: stages with 2 %% of the step or more, by share. "
-                    "Squares: whole steps%s</text>\n", 2 * MARGIN, below + (lines + 1) * LINE,
-               !b->peer_name     ? "."
-               : bench_graphs(b) ? "; hollow: the peer, diamond: its CUDA graph."
-                                 : "; hollow: the peer.");
+    const char *const line[] = {"Circles: stages with 2 % of the step or more, by share. Squares: whole steps.",
+                                !b->peer_name     ? ""
+                                : bench_graphs(b) ? "Hollow: the peer; diamond: its CUDA graph."
+                                                  : "Hollow: the peer."};
+    for (int i = 0; i < 2; i++)
+        buf_printf(out, "<text class=\"tick\" x=\"%d\" y=\"%d\">%s</text>\n", 2 * MARGIN,
+                   below + (lines + 1 + i) * LINE, line[i]);
     svg_end(out);
     locale_back(was);
 }

@@ -25,11 +25,11 @@ double plot_y(const Plot *p, double y)
     return PLOT_TOP + (plot_end_y(p) - PLOT_TOP) * (v < -5 ? -5 : v > 6 ? 6 : v);      /* keeps coordinates short */
 }
 
-/* 0.01, 5e-3: short enough for the margin. */
-static void tick_text(Buf *b, double v)
+/* 0.01, 5e-3: short enough for the margin. Ticks of a logarithmic axis have one digit. */
+static void tick_text(Buf *b, double v, bool logarithm)
 {
     int e = (int)floor(log10(v) + 1e-9);
-    if (v > 0 && (e < -2 || e > 4))
+    if (v > 0 && (e < -2 || e > (logarithm ? 3 : 4)))
         buf_printf(b, "%.0fe%d", v / pow(10, e), e);
     else
         buf_printf(b, "%.5g", v);
@@ -39,7 +39,7 @@ static void tick_y(const Plot *p, double v)
 {
     buf_printf(p->b, "<path class=\"grid\" d=\"M%d %.1fH%d\"/><text class=\"tick\" x=\"%d\" y=\"%.1f\" "
                      "text-anchor=\"end\">", PLOT_LEFT, plot_y(p, v), plot_end_x(p), PLOT_LEFT - 6, plot_y(p, v) + 4);
-    tick_text(p->b, v);
+    tick_text(p->b, v, true);
     buf_puts(p->b, "</text>\n");
 }
 
@@ -48,7 +48,7 @@ static void tick_x(const Plot *p, double v)
     buf_printf(p->b, "<path class=\"grid\" d=\"M%.1f %dV%d\"/><text class=\"tick\" x=\"%.1f\" y=\"%d\" "
                      "text-anchor=\"middle\">", plot_x(p, v), PLOT_TOP, plot_end_y(p), plot_x(p, v),
                plot_end_y(p) + 16);
-    tick_text(p->b, v);
+    tick_text(p->b, v, p->log_x);
     buf_puts(p->b, "</text>\n");
 }
 
