@@ -5,7 +5,7 @@
 return optimizer {
   name  = "adabelief",
   cite  = "Zhuang et al. 2020, arXiv:2010.07468",
-  use   = "In place of AdamW when gradients are noisy and generalisation matters, as for image models",
+  use   = "In place of Adam for image models, where its paper reports the accuracy of SGD",
   family = "adam", follows = "timm.optim.AdaBelief 1.0.30 and adabelief_pytorch.AdaBelief 0.2.1",
   doc   = "Adam that divides by how far the gradient strays from its mean; decoupled weight decay",
   hyper = {

@@ -13,7 +13,7 @@ end
 return optimizer {
   name  = "adam_mini",
   cite  = "Zhang et al. 2024, arXiv:2406.16793",
-  use   = "In place of AdamW to halve the state of transformers at nearly the same results",
+  use   = "In place of AdamW to halve the state of transformers: one second moment serves many weights",
   family = "small state", follows = "adam_mini.Adam_mini 1.1.1",
   doc   = "AdamW with one second moment for each row, head or tensor",
   hyper = {

@@ -1,7 +1,7 @@
 return optimizer {
   name  = "adamax",
   cite  = "Kingma and Ba 2015, arXiv:1412.6980, section 7.1",
-  use   = "When gradients are sparse or have outliers that inflate Adam's second moment",
+  use   = "For embeddings and other sparse gradients; the infinity norm needs no bias correction",
   family = "adam", follows = "torch.optim.Adamax 2.13.0",
   doc   = "Adam with a decayed maximum of the gradient in place of the second moment",
   hyper = {

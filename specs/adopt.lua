@@ -3,7 +3,7 @@
 return optimizer {
   name  = "adopt",
   cite  = "Taniguchi et al. 2024, arXiv:2411.02853",
-  use   = "In place of Adam when training is unstable or beta2 has to be small",
+  use   = "In place of Adam when training is unstable; by its paper it converges with any beta2",
   family = "adam", follows = "timm.optim.Adopt 1.0.30",
   doc   = "Adam that normalises by the second moment before this gradient, then takes momentum; step 1 only starts v",
   hyper = {

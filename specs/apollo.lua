@@ -7,7 +7,7 @@
 return optimizer {
   name  = "apollo",
   cite  = "Zhu et al. 2024, arXiv:2412.05270",
-  use   = "To pre-train large language models with AdamW's quality and a fraction of its state",
+  use   = "To pre-train large language models when AdamW's states do not fit",
   family = "small state", follows = "zhuhanqing/APOLLO 76b3472",
   doc   = "Gradients scaled column by column as Adam would scale a random projection of them; AdamW for the rest",
   hyper = {

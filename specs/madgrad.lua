@@ -4,7 +4,7 @@
 return optimizer {
   name  = "madgrad",
   cite  = "Defazio and Jelassi 2021, arXiv:2101.11075",
-  use   = "For sparse problems and tasks such as MRI, where both SGD and Adam do well",
+  use   = "For sparse problems, and for tasks such as MRI reconstruction, on which its paper compares it",
   family = "adagrad", follows = "timm.optim.MADGRAD 1.0.30",
   doc   = "Dual averaging from the first weights, over a cube root of summed squared gradients; L2 weight decay",
   hyper = {

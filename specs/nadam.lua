@@ -3,7 +3,7 @@
 return optimizer {
   name  = "nadam",
   cite  = "Dozat 2016, ICLR workshop, Incorporating Nesterov Momentum into Adam",
-  use   = "In place of Adam when Nesterov momentum converges faster, as in recurrent networks",
+  use   = "In place of Adam when Nesterov momentum is wanted",
   family = "adam", follows = "torch.optim.NAdam 2.13.0",
   doc   = "Adam with Nesterov momentum under the paper's warm-up of beta1",
   hyper = {

@@ -20,7 +20,7 @@ end
 return optimizer {
   name  = "soap",
   cite  = "Vyas et al. 2024, arXiv:2409.11321",
-  use   = "For language models when fewer steps are worth Adam in two bases and their memory",
+  use   = "For language models when fewer steps are worth longer ones: Adam in Shampoo's eigenbases",
   family = "shampoo", follows = "nikhilvyas/SOAP a1e5535",
   doc   = "Adam in the eigenvectors of gradients' Gram matrices; AdamW for what is no matrix",
   hyper = {

@@ -4,7 +4,7 @@
 return optimizer {
   name  = "tiger",
   cite  = "Su 2023, kexue.fm/archives/9512, github.com/bojone/tiger",
-  use   = "In place of Lion when one beta is enough and memory is small",
+  use   = "In place of Lion when one beta is enough",
   family = "sign", follows = "pytorch_optimizer.Tiger 4.1.0; with scale=rms bojone/tiger 43fb6b6, transcribed",
   doc   = "The sign of the momentum, with decoupled weight decay",
   hyper = { lr = { 1e-3, min = 0 }, beta = { 0.965, min = 0, below = 1 }, weight_decay = { 0.01, min = 0 } },
