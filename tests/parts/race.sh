@@ -51,6 +51,15 @@ check page picture one.json one.svg
 check page catalogue list.html "$root/specs/curves.jsonl" $("$OPTC" list --names)
 check test "$(grep -c '<figure' list.html)" = "$( { "$OPTC" list --names; "$OPTC" list --names --wrappers; } | wc -l)"
 check test "$(wc -c < "$root/specs/curves.jsonl")" -le 100000
+# every rule that can race has one; the task is still the one that they were made with: the first losses are the same
+for name in $("$OPTC" list --names); do
+    grep -q "\"rule\": \"$name\"" "$root/specs/curves.jsonl" ||
+        expect 1 "which no task of the race can feed" "$name" --tasks spirals
+done
+check test "$(cut -d, -f1 "$root/specs/curves.jsonl" | sort | uniq -d)" = ""
+expect 0 "wrote start.html" sgd --tasks spirals --seeds 6 --trials 1 --steps 10 -o start.html --curves start.jsonl
+check test "$(grep -o '"loss": \[[^,]*' "$root/specs/curves.jsonl" | sort -u)" = \
+    "$(grep -o '"loss": \[[^,]*' start.jsonl)"
 "$OPTC" list --html > plain.html
 check grep -q 'no curve' plain.html
 check test "$("$OPTC" list --html --curves one.json 2>&1)" = \
