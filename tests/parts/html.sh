@@ -1,7 +1,7 @@
 #!/bin/sh
 # Opens the pages of a small race and of a small roofline in headless Chromium (Debian: chromium), at the width of a
-# phone and of a desktop, in light and in dark: no errors in the console, no horizontal overflow, every plot drawn. Opens
-# the pictures as images of a page, as GitHub does. Not part of `make test`.
+# phone and of a desktop, in light and in dark: no errors in the console, no horizontal overflow, every plot drawn.
+# Opens the pictures as images of a page, as GitHub does. Not part of `make test`.
 #   OPTC      the command
 #   SHOTS     a folder for screenshots (default: none)
 set -u
