@@ -357,11 +357,13 @@ static bool gone(const Cutter *c, int v, const Node *n, int k)
     return false;
 }
 
-/* Segment k computes the value or has it as a leaf. Truth values are computed again: no array holds them. */
+/* Segment k computes the value or has it as a leaf. Truth values are computed again: only those of groups have an
+ * array. */
 static bool made_in(const Cutter *c, int k, int v, Ref r)
 {
     const Node *n = &c->g->n[r];
-    return everywhere(n) ? !gone(c, v, n, k) : !is_call(n) && (n->ty == BOOL || c->free[r] || c->seg[v][r] == k);
+    return everywhere(n) ? !gone(c, v, n, k)
+                         : !is_call(n) && ((n->ty == BOOL && n->dom != GROUP) || c->free[r] || c->seg[v][r] == k);
 }
 
 /* A value of a group is common to all variants: it has one CARRIED leaf, as one stage reads it. NONE: no leaf yet. */

@@ -176,6 +176,22 @@ START_TEST(enqueued_ahead)
 }
 END_TEST
 
+/* Steps of a sharded binding wait for other ranks, so their times do not show which launch is faster. An adopted launch
+ * would also be missing in the graphs of its stages between two exchanges. */
+START_TEST(not_tuned_live)
+{
+    SHARED();
+    Single plain, x;
+    setenv("OPTC_TUNE_LIVE", "0.5", 1);
+    single_open(&plain, 0, false);
+    single_open(&x, 0, true);
+    unsetenv("OPTC_TUNE_LIVE");
+    ck_assert(plain.d.binding->gpu->live && !x.d.binding->gpu->live);
+    single_close(&x);
+    single_close(&plain);
+}
+END_TEST
+
 /* ---- results ---- */
 /* Steps with graphs, pauses of a tensor and periods. order: of emu_late; blind: streams do not wait for each other */
 static bool steps_equal(int rule, int order, bool blind)
@@ -300,6 +316,7 @@ void add_overlap(TCase *t)
     tcase_add_test(t, enqueued_ahead);
     tcase_add_test(t, captured_with_its_exchanges);
     tcase_add_test(t, joined_after_failures);
+    tcase_add_test(t, not_tuned_live);
     tcase_add_loop_test(t, any_order_of_streams, 0, NRULES);
     tcase_add_loop_test(t, ranks_in_groups, 0, 2);
 }

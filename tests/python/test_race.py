@@ -104,7 +104,8 @@ class Race(unittest.TestCase):
         with open(self.at("old.html"), "w") as f:
             f.write("old")
         for data_fn, error, given in (
-                (untouched, "first_seed=-1", {"first_seed": -1}), (untouched, "first_seed", {"first_seed": 2 * 10**9}),
+                (untouched, "first_seed=-1", {"first_seed": -1}), (untouched, "0 to 1999999993",
+                                                                         {"first_seed": 1999999994, "seeds": 8}),
                 (untouched, "1 to 16 rules", {"rules": ["adamw+clip(%d)" % k for k in range(1, 18)]}),
                 (untouched, "steps=100001", {"steps": 100001}), (untouched, "every=100001", {"every": 100001}),
                 (untouched, "every=0", {"every": 0}), (untouched, "every=1", {"steps": 99999, "every": 1, "seeds": 64,

@@ -138,6 +138,27 @@ START_TEST(memory_of_groups)
 }
 END_TEST
 
+/* SOAP's stages read t > 1, a truth value of the group. It is computed once, ahead of them: a stage of the group
+ * between two stages of an owner would delay all results to the end. */
+START_TEST(results_of_soap)
+{
+    optc_engine *e;
+    optc_rule *r;
+    optc_shard_plan plan;
+    optc_tensor t[MATRICES];
+    const int64_t shape[] = {SIDE, SIDE / 2};
+    for (int k = 0; k < MATRICES; k++)
+        t[k] = (optc_tensor){.name = "w", .rank = 2, .shape = shape};
+    OK(optc_open(&(optc_engine_options){.threads = 1, .workspace = 1 << 18, .cache_dir = getenv("OPTC_TEST_CACHE")},
+                 &e));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "soap", .options = "limit=32"}, &r));
+    OK(optc_plan_sharded(r, &(optc_group){.tensors = t, .ntensors = MATRICES}, 1, 0, RANKS, &plan));
+    ck_assert(plan.groups > 1 && plan.results);
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
 /* The norm of all gradients: partials of segments, and the operands of small tensors, never all gradients. */
 START_TEST(bytes_of_clip)
 {
@@ -184,6 +205,7 @@ Suite *shard_traffic_suite(void)
     tcase_add_loop_test(t, calls_of_a_step, 0, NRULES);
     tcase_add_test(t, bytes_of_muon);
     tcase_add_test(t, memory_of_groups);
+    tcase_add_test(t, results_of_soap);
     tcase_add_test(t, bytes_of_clip);
     tcase_add_loop_test(t, bytes_of_columns, 0, 3);
     suite_add_tcase(s, t);

@@ -73,7 +73,7 @@ def _check(rules, steps, every, target, seeds, first_seed, trials, schedule, nam
             ("seeds", seeds, LEAST_SEEDS, MOST_SEEDS, "; fewer rarely separate two rules"),
             ("steps", steps, 1, MOST_STEPS, ""), ("every", every, 1, MOST_STEPS, ""),
             ("trials", trials, 1, MOST_TRIALS, ""),
-            ("first_seed", first_seed, 0, MOST_SEED - (seeds if isinstance(seeds, int) else 0), "")):
+            ("first_seed", first_seed, 0, MOST_SEED + 1 - (seeds if isinstance(seeds, int) else 0), "")):
         if not isinstance(value, int) or not least <= value <= most:
             raise ValueError("%s=%r: a race has a whole number from %d to %d%s" % (what, value, least, most, why))
     losses = len(rules) * seeds * (steps // every + 2)
