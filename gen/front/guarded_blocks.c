@@ -92,9 +92,27 @@ static void choose(lua_State *L, Trace *t, int i, const Guard *h, Ref was)
     *now = trace_node(t, w);
 }
 
-/* Runs the function at index f. keep: assignments to reports always take effect, so that they show what was
- * computed. */
-static void run_block(lua_State *L, int f, const Guard *h, bool keep)
+/* A local that the block assigned: its value where the block applies, and the one before it elsewhere. */
+static Ref choose_local(lua_State *L, const void *guard, const char *name, Ref now, Ref was)
+{
+    const Guard *h = guard;
+    Trace *t = trace_of(L);
+    const Graph *g = &t->rule->g;
+    Dom dom = dom_join((Dom)g->n[now].dom, (Dom)g->n[was].dom);
+    bool truth = g->n[now].ty == BOOL;
+    if (dom == NDOM || truth != (g->n[was].ty == BOOL))
+        spec_error(L, "the local '%s' is %s where the block applies and %s elsewhere: they do not fit", name,
+                   describe(t, now), describe(t, was));
+    Ref cond = h->staggered.every ? slot_condition(L, t, h->staggered, name, dom) : h->cond;
+    if (!truth)
+        return trace_op3(L, OP_WHERE, cond, now, was);
+    Ref other = trace_op(L, OP_BOTH, trace_op(L, OP_ISNT, cond, NONE), was);
+    return trace_op(L, OP_EITHER, trace_op(L, OP_BOTH, cond, now), other);
+}
+
+/* Runs the function at index f. block: its word. keep: assignments to reports always take effect, so that they show
+ * what was computed. */
+static void run_block(lua_State *L, int f, const Guard *h, const char *block, bool keep)
 {
     Trace *t = trace_of(L);
     int before = t->rule->nstate + SLOT_STATES;
@@ -104,8 +122,11 @@ static void run_block(lua_State *L, int f, const Guard *h, bool keep)
     Ref *was = lua_newuserdatauv(L, sizeof(Ref) * (MAX_STATES + SLOT_STATES), 0);
     for (int i = 0; i < before; i++)
         was[i] = *value_slot(t, i);
+    locals_save(L, f);
     lua_pushvalue(L, f);
     lua_call(L, 0, 0);
+    if (h->cond != NONE || h->staggered.every)
+        locals_choose(L, lua_gettop(L), block, choose_local, h);
     int n = t->rule->nstate + SLOT_STATES;
     for (int i = before; i < n; i++)                       /* states of a projection that the block added */
         was[i] = node_leaf(&t->rule->g, OP_STATE, t->rule->state[i - SLOT_STATES].dom, i - SLOT_STATES, 0);
@@ -218,7 +239,7 @@ int l_every(lua_State *L)
     Guard h = holds_at(L, t, k, &o);
     if (k > 1)
         t->block = (GuardedBlock){{k, o.offset}, was.depth + 1, o.first, was.stagger || o.stagger};
-    run_block(L, f, &h, false);
+    run_block(L, f, &h, "every()", false);
     t->block = was;
     return push_nothing(L);
 }
@@ -230,7 +251,7 @@ int l_when(lua_State *L)
     if (lua_gettop(L) != 2 || lua_type(L, 2) != LUA_TFUNCTION)
         return spec_error(L, "when takes a truth value and a function: when(isfinite(norm), function() … end)");
     Guard h = {.cond = lang_truth(L, 1, "when", 2)};
-    run_block(L, 2, &h, true);
+    run_block(L, 2, &h, "when()", true);
     return push_nothing(L);
 }
 

@@ -25,7 +25,7 @@ static void check_states(Trace *t)
     const Rule *r = t->rule;
     for (int i = 0; i < r->nstate; i++) {
         const State *x = &r->state[i];
-        if (t->written[i] || (t->read[i] ? x->init == INIT_COPY_P : r->noption > 0))
+        if (t->written[i] || (t->read[i] ? x->init == INIT_COPY_P || x->init == INIT_NORMAL : r->noption > 0))
             continue;
         int local = hidden_by_local(t, i);
         tell_at(t, x->file, x->line,
@@ -163,7 +163,7 @@ static void look(const Rule *r, Facts *f)
         const State *s = &r->state[i];
         bool even = dom_square(s->dom) && dom_info[s->dom].axis[0] == dom_info[s->dom].axis[1];
         bool zero = s->init == INIT_FILL && s->value == 0;
-        if (even && s->init != INIT_COPY_P)
+        if (even && (s->init == INIT_FILL || s->init == INIT_HYPER))
             f->state[i] = (uint8_t)(SYMMETRIC_VALUE | (s->eye || zero ? DIAGONAL : 0) | (zero ? GRAM : 0));
     }
     while (look_once(r, f))

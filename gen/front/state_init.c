@@ -1,5 +1,5 @@
-/* States: initial values (zeros, fill(c), copy(p), eye(c)), domain, type and least value; and reports (`values`), which
- * are stored like states. */
+/* States: initial values (zeros, fill(c), copy(p), eye(c), normal()), domain, type and least value; and reports
+ * (`values`), which are stored like states. */
 #include "gen/front/declare.h"
 #include "gen/front/matrix_values.h"
 
@@ -43,9 +43,9 @@ static InitValue with_fields(lua_State *L, InitValue v, int table)
                        *key ? key : luaL_typename(L, -2));
         }
     }
-    if (v.nonneg && (v.init == INIT_COPY_P || v.value < 0))
+    if (v.nonneg && (v.init == INIT_COPY_P || v.init == INIT_NORMAL || v.value < 0))
         spec_error(L, "a state that starts %s cannot have min = 0",
-                   v.init == INIT_COPY_P ? "as a copy of p" : "below 0");
+                   v.init == INIT_COPY_P ? "as a copy of p" : v.init == INIT_NORMAL ? "as random values" : "below 0");
     return v;
 }
 
@@ -126,6 +126,18 @@ static int l_eye_state(lua_State *L)
     return push_init(L, v);
 }
 
+/* normal(), normal "rows rank": a state that starts as standard normal draws; inside an entry, a value. */
+static int l_normal_state(lua_State *L)
+{
+    if (trace_of(L)->at >= 0)
+        return lang_draw(L, OP_NORMAL);
+    InitValue v = with_place(L, (InitValue){INIT_NORMAL, 0, ELEM, -1, NULL, false, false}, 1);
+    if (dom_info[v.dom].scope < SCOPE_TENSOR)
+        return spec_error(L, "normal(\"%s\"): random values start states of tensors only, one draw per value",
+                          dom_info[v.dom].name);
+    return push_init(L, v);
+}
+
 static int l_copy(lua_State *L)
 {
     if (!lua_islightuserdata(L, 1))
@@ -155,6 +167,8 @@ void state_init_open(lua_State *L)
     lua_setfield(L, -2, "fill");
     lua_pushcfunction(L, l_copy);
     lua_setfield(L, -2, "copy");
+    lua_pushcfunction(L, l_normal_state);
+    lua_setfield(L, -2, "normal");
     lua_pushcfunction(L, l_eye_state);
     lua_setfield(L, -2, "eye");
 }
@@ -215,9 +229,8 @@ void declare_state(Trace *t, SpecFile *s, const char *key)
     const InitValue *v = luaL_testudata(t->L, -1, INIT);
     if (!v)
         declare_fail(t, s, key,
-                     "state '%s' must be zeros, fill(c), copy(p) or eye(c, \"rows\"), with a domain where it is not "
-                     "per element: zeros "
-                     "\"row\"",
+                     "state '%s' must be zeros, fill(c), copy(p), normal() or eye(c, \"rows\"), with a domain where it "
+                     "is not per element: zeros \"row\"",
                      key);
     if (v->init == INIT_COPY_P && v->dom != ELEM)
         declare_fail(t, s, key, "state '%s': a copy of p has one value per element", key);
@@ -226,6 +239,8 @@ void declare_state(Trace *t, SpecFile *s, const char *key)
     State st = {
         .dom = d, .type = v->type, .init = (Init)v->init, .value = v->value, .hyper = -1, .eye = v->eye,
         .nonneg = v->nonneg};
+    if (v->init == INIT_NORMAL)
+        st.hyper = trace_seed(t);
     if (v->name)
         start_from(t, s, &st, key, v->name);
     add_state(t, s, key, st);

@@ -164,7 +164,9 @@ static bool can_hold_codes(const Storage *x, int i)
     if (!starts_at_zero(s))
         return refuse(x, s, "the state '%s' starts as %s, and %s is for states that start at 0: store it as f32 or "
                             "bf16",
-                      s->name, s->init == INIT_COPY_P ? "a copy of p" : "a value other than 0", type);
+                      s->name,
+                      s->init == INIT_COPY_P ? "a copy of p" : s->init == INIT_NORMAL ? "random values"
+                                                                                      : "a value other than 0", type);
     if (s->report)
         return refuse(x, s, "'%s' is a value for the caller, and %s is for states: leave it out", s->name, type);
     if (read_as_stored(x->r, i))

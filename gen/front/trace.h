@@ -155,6 +155,12 @@ int l_every(lua_State *L);
 int l_when(lua_State *L);
 int l_inner(lua_State *L);
 
+/* block_locals.c */
+typedef Ref (*ChooseLocal)(lua_State *L, const void *guard, const char *name, Ref now, Ref was);
+void locals_save(lua_State *L, int f);             /* pushes a list of the values that the function at f may assign */
+/* list: of locals_save. Replaces each value that changed since; block: "every()" or "when()", for messages */
+void locals_choose(lua_State *L, int list, const char *block, ChooseLocal choose, const void *guard);
+
 /* step_parts.c: the step, the rate and the decay of a rule, apart */
 int l_shrink(lua_State *L);                        /* shrink(p, amount) */
 int l_descend(lua_State *L);                       /* descend(p, x, rate), descend(p, x, rate, decay) */
@@ -206,6 +212,8 @@ Graph *trace_here(Trace *t);                       /* the graph; new nodes get t
 void push_value(lua_State *L, Ref r);
 bool is_value(lua_State *L, int i);
 const Ref *value_at(lua_State *L, int i);          /* NULL: not a value */
+int lang_draw(lua_State *L, Op op);                /* random() and normal() inside an entry */
+int trace_seed(Trace *t);                          /* number of the hyperparameter seed; adds it if there is none */
 void inside_entry(lua_State *L, const char *what); /* error unless an entry runs */
 const char *describe(Trace *t, Ref r);
 Ref trace_node(Trace *t, Node n);

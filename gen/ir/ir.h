@@ -101,12 +101,12 @@ typedef struct Graph {
 } Graph;
 
 typedef struct { const char *name; double def, lo, hi; bool lo_open, hi_open; } Hyper;
-typedef enum { INIT_FILL, INIT_COPY_P, INIT_HYPER } Init;
+typedef enum { INIT_FILL, INIT_COPY_P, INIT_HYPER, INIT_NORMAL } Init;
 /* type -1: the type chosen for states at compile time. report: written for the caller and never read by the rule, so it
  * is not needed to resume a run. follows_p: made by pass_master from p, so it is stale once the caller writes p. */
 typedef struct {
     const char *name; Dom dom; int type; Init init; double value; int file, line; bool report, follows_p;
-    int hyper;             /* INIT_HYPER: the hyperparameter whose value at bind is the initial value */
+    int hyper;             /* INIT_HYPER: the hyperparameter whose value at bind is the initial value; NORMAL: `seed` */
     bool eye;              /* the initial value on the diagonal, 0 elsewhere */
     bool nonneg;           /* the spec declares that it is never negative: zeros { min = 0 } */
     Stagger slots;         /* every != 0: holds slots of tensors or blocks; set by the runtime, never by an entry */

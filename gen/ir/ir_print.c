@@ -167,6 +167,8 @@ void rule_print(Buf *b, const Rule *r)
             buf_puts(b, "copy");
         else if (s->init == INIT_HYPER)
             buf_printf(b, "=%s", r->hyper[s->hyper].name);
+        else if (s->init == INIT_NORMAL)
+            buf_puts(b, "normal");
         else
             buf_double(b, s->value);
         buf_printf(b, "%s%s%s @%d:%d\n", s->eye ? " eye" : "", s->nonneg ? " nonneg" : "",

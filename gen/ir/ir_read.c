@@ -158,6 +158,9 @@ static void read_state(Reader *p, Rule *r)
     s.type = strcmp(word(p), "any") ? one_of(p, type_by_name(p->tok), "a storage type or any") : -1;
     if (!strcmp(word(p), "copy")) {
         s.init = INIT_COPY_P;
+    } else if (!strcmp(p->tok, "normal")) {
+        s.init = INIT_NORMAL;
+        s.hyper = one_of(p, rule_seed(r), "the hyperparameter seed before a state that starts as normal");
     } else if (*p->tok == '=') {
         s.init = INIT_HYPER;
         s.hyper = one_of(p, find_hyper(r, p->tok + 1), "a hyperparameter behind =");
@@ -165,7 +168,7 @@ static void read_state(Reader *p, Rule *r)
         char *e;
         s.value = strtod(p->tok, &e);
         if (e == p->tok || *e)
-            complain(p, "copy or a number");
+            complain(p, "copy, normal or a number");
     }
     word(p);
     s.eye = !strcmp(p->tok, "eye");

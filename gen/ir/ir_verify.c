@@ -221,6 +221,9 @@ static const char *bad_declaration(const Rule *r)
             return "a state is a copy of p without one value per element";
         if (r->state[i].follows_p && r->state[i].dom != ELEM)
             return "a state that follows p and is not one value per element";
+        if (r->state[i].init == INIT_NORMAL && (r->state[i].hyper != rule_seed(r) || r->state[i].hyper < 0 ||
+                                                r->state[i].eye || r->state[i].nonneg || r->state[i].dom == GROUP))
+            return "'normal' needs the hyperparameter seed and a state of tensors without 'eye' and 'nonneg'";
         if (r->state[i].init == INIT_HYPER && (r->state[i].hyper < 0 || r->state[i].hyper >= r->nhyper))
             return "a state that starts as a hyperparameter that does not exist";
         if (bad_slots(&r->state[i], r->block > 0))
