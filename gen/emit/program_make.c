@@ -58,6 +58,7 @@ static void make_arrays(Arena *a, const Plan *p, Program *out)
                            0,
                            s && s->eye,
                            s ? s->slots : (Stagger){0, 0, 0, 0},
+                           s && s->rotates ? s->age + 1 : 0,
                            s && s->init == INIT_NORMAL ? x->sym + 1 : 0};
         for (int v = 0; s && v < r->nvariant; v++)
             m[k].held_by |= (unsigned)p->state_used[v * r->nstate + x->sym] << v;
@@ -361,9 +362,9 @@ static void put_arrays(Buf *b, const Program *p, const char *id)
         buf_printf(b, "    {(MemKind)%d, (Dom)%d, (Dom)%d, (StageKind)%d, %d, \"%s\", %s, ", m->kind, m->dom, m->from,
                    m->by, m->type, m->name, flag(m->copies_p));
         put_double(b, m->value);
-        buf_printf(b, ", %d, %s, %s, %uu, %s, {%d, %d, %d, %d}, %d},\n", m->hyper, flag(m->report), flag(m->follows_p),
+        buf_printf(b, ", %d, %s, %s, %uu, %s, {%d, %d, %d, %d}, %d, %d},\n", m->hyper, flag(m->report), flag(m->follows_p),
                    m->held_by, flag(m->eye), m->slots.every, m->slots.of, m->slots.ahead, m->slots.first,
-                   m->normal);
+                   m->ring, m->normal);
     }
     buf_puts(b, "};\n");
 }

@@ -1,6 +1,6 @@
 /* Guarded blocks and inner rules: every(), when(), inner(). A block is traced once; each of its assignments then
  * becomes a selection between the new value and the old one. */
-#include "gen/front/trace.h"
+#include "gen/front/rings.h"
 
 #include <math.h>
 #include <string.h>
@@ -83,6 +83,9 @@ static void choose(lua_State *L, Trace *t, int i, const Guard *h, Ref was)
     Dom dom = i >= SLOT_STATES ? r->state[i - SLOT_STATES].dom : t->elem;
     if (*now == UNKNOWN || was == UNKNOWN)
         return;
+    if (i >= SLOT_STATES && r->state[i - SLOT_STATES].rotates)
+        spec_error(L, "the rule inside keeps a ring, '%s', and this block may skip it: say what its t is, inner { t = … "
+                      "}", ring_name(t->arena, &r->state[i - SLOT_STATES]));
     Ref cond = h->staggered.every ? slot_condition(L, t, h->staggered, name, dom) : h->cond;
     if (!dom_spreads((Dom)g->n[cond].dom, dom))
         spec_error(L, "'%s' has one value per %s and cannot be assigned where %s decides", name, dom_info[dom].name,
@@ -238,7 +241,7 @@ int l_every(lua_State *L)
     EveryOptions o = f == 3 ? read_every(L, 2, k) : (EveryOptions){.offset = 0};
     Guard h = holds_at(L, t, k, &o);
     if (k > 1)
-        t->block = (GuardedBlock){{k, o.offset}, was.depth + 1, o.first, was.stagger || o.stagger};
+        t->block = (GuardedBlock){{k, o.offset}, was.depth + 1, o.first, was.stagger || o.stagger, was.whens};
     run_block(L, f, &h, "every()", false);
     t->block = was;
     return push_nothing(L);
@@ -251,7 +254,9 @@ int l_when(lua_State *L)
     if (lua_gettop(L) != 2 || lua_type(L, 2) != LUA_TFUNCTION)
         return spec_error(L, "when takes a truth value and a function: when(isfinite(norm), function() … end)");
     Guard h = {.cond = lang_truth(L, 1, "when", 2)};
+    trace_of(L)->block.whens++;
     run_block(L, 2, &h, "when()", true);
+    trace_of(L)->block.whens--;
     return push_nothing(L);
 }
 
@@ -329,7 +334,7 @@ int l_inner(lua_State *L)
     Clock clock = t->clock;
     GuardedBlock block = t->block;
     t->clock = inner_clock(L, t);
-    t->block = (GuardedBlock){{1, 0}, 0, false, false};
+    t->block = (GuardedBlock){{1, 0}, 0, false, false, 0};
     bool apart = inner_apart(L);
     Ref p = t->p, g = t->g, low = inner_option(L, "g");
     if (low != NONE) {
@@ -344,6 +349,9 @@ int l_inner(lua_State *L)
     t->inner_calls = calls;
     t->clock = clock;
     t->block = block;
+    /* a rule without shrink() adds its decay to the gradient, where p is 0 */
+    if (low != NONE && apart && t->rule->g.n[t->parts.amount].op == OP_CONST)
+        forbid_decay(t);
     t->parts.stepped = true;
     if (low == NONE && !apart)
         return push_nothing(L);

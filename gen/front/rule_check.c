@@ -4,7 +4,7 @@
  *
  * Properties of states are found by induction: a state whose initial value is symmetric (diagonal, a Gram matrix) is
  * assumed to stay so until one of its assignments is not. */
-#include "gen/front/trace.h"
+#include "gen/front/rings.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -25,7 +25,7 @@ static void check_states(Trace *t)
     const Rule *r = t->rule;
     for (int i = 0; i < r->nstate; i++) {
         const State *x = &r->state[i];
-        if (t->written[i] || (t->read[i] ? x->init == INIT_COPY_P || x->init == INIT_NORMAL : r->noption > 0))
+        if (t->written[i] || x->age || (t->read[i] ? x->init == INIT_COPY_P || x->init == INIT_NORMAL : r->noption > 0))
             continue;
         int local = hidden_by_local(t, i);
         tell_at(t, x->file, x->line,
@@ -34,7 +34,7 @@ static void check_states(Trace *t)
                 : t->read[i] ? "state '%s' is read but never written: assign it in an entry, or make it a "
                                "hyperparameter%s"
                              : "state '%s' is never used%s",
-                x->name, local ? arena_printf(t->arena, "%d", local) : "");
+                ring_name(t->arena, x), local ? arena_printf(t->arena, "%d", local) : "");
     }
 }
 

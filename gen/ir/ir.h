@@ -110,9 +110,19 @@ typedef struct {
     bool eye;              /* the initial value on the diagonal, 0 elsewhere */
     bool nonneg;           /* the spec declares that it is never negative: zeros { min = 0 } */
     Stagger slots;         /* every != 0: holds slots of tensors or blocks; set by the runtime, never by an entry */
+    /* One of `ring` adjacent states of a ring of past values, number `age` of them (front/rings.c). rotates: in an entry
+     * it stands for the array of number (t - age) mod ring; only age 0 is written, only by `step` */
+    int ring, age;
+    bool rotates;
 } State;
 /* The storage type of a state, if p and elementwise states without a type of their own have these. */
 Type type_of_state(const State *s, Type p, Type state);
+/* The state whose array state i stands for at step t. */
+static inline int state_array(const State *s, int i, double t)
+{
+    const State *x = &s[i];
+    return x->rotates ? i - x->age + (int)(((int64_t)t + x->ring - x->age) % x->ring) : i;
+}
 typedef struct { const char *name; Dom dom; } Input;
 /* value: as resolved; def: the spec's default; choices: one per line, or NULL. IR text has only names and values. */
 typedef enum { OPTION_TEXT, OPTION_NUMBER, OPTION_FLAG } OptionKind;

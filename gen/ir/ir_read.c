@@ -151,6 +151,15 @@ static void read_place(Reader *p, int32_t *file, int32_t *line, int nfile)
         complain(p, "a place such as @0:12");
 }
 
+static int read_count(Reader *p, const char *what)
+{
+    char *e;
+    long n = strtol(word(p), &e, 10);
+    if (e == p->tok || *e || n < 0 || n > 1000000000)
+        complain(p, what);
+    return (int)n;
+}
+
 static void read_state(Reader *p, Rule *r)
 {
     State s = {.name = name(p)};
@@ -180,18 +189,15 @@ static void read_state(Reader *p, Rule *r)
     s.follows_p = !strcmp(p->tok, "follows");
     if (s.follows_p)
         word(p);
+    s.rotates = !strcmp(p->tok, "ring");
+    if (s.rotates) {
+        s.ring = read_count(p, "the number of values of a ring");
+        s.age = read_count(p, "the number in a ring");
+        word(p);
+    }
     if (*p->tok)
         read_place(p, &s.file, &s.line, r->nfile);
     PUSH(p->a, r->state, r->nstate, r->state_cap) = s;
-}
-
-static int read_count(Reader *p, const char *what)
-{
-    char *e;
-    long n = strtol(word(p), &e, 10);
-    if (e == p->tok || *e || n < 0 || n > 1000000000)
-        complain(p, what);
-    return (int)n;
 }
 
 static void read_slots(Reader *p, Rule *r)

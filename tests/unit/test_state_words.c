@@ -20,10 +20,12 @@ static optc_engine *engine_of(int evaluator)
     return e;
 }
 
-static void bind_one(Bound *x, optc_engine *e, const char *text, const char *with)
+static void bind_one(Bound *x, optc_engine *e, const char *text, const char *wrapper)
 {
     *x = (Bound){.r = NULL};
-    OK(optc_compile(e, &(optc_rule_options){.spec = "made.lua", .text = text, .with = with}, &x->r));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "made.lua", .text = text, .with = *wrapper ? "w" : "",
+                                            .wrappers = &(optc_text){"w", wrapper}, .nwrappers = *wrapper != 0},
+                    &x->r));
     optc_tensor t = {.name = "w", .param = x->p, .grad = x->g, .rank = 1, .shape = (int64_t[]){N}};
     OK(optc_bind(x->r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &x->b));
 }
@@ -201,6 +203,87 @@ START_TEST(normal_pieces)
 }
 END_TEST
 
+/* ---- rings of past values ---- */
+static const char rings[] =
+    "return optimizer { name = 'x', options = { k = 4 },\n"
+    "state = { s = ring(3), w = ring(k, 'tensor'), a = zeros, b = zeros, c = zeros 'tensor', d = zeros 'tensor' },\n"
+    "step = function()\n"
+    "  b = s[1] + 10 * s[3]  c = s.count  s:push(g)  a = s[1] + 10 * s[2] + 100 * s[3]  c = 10 * c + s.count\n"
+    "  w:push(sum(g))  d = w[4]  p = p - a end }";
+
+/* The form of the ring depends on the wrapper: only without a t of its own the arrays rotate. */
+static const struct { const char *wrapper; int every, offset; } around[] = {
+    {"", 1, 0},
+    {"return wrapper { name = 'w', step = function() every(3, { offset = 1 }, function() inner() end) end }", 3, 1},
+    {"return wrapper { name = 'w', state = { made = zeros 'tensor' }, step = function()\n"
+     "every(2, function() made = made + 1 inner { t = made } end) end }", 2, 0},
+    {"return wrapper { name = 'w', state = { n = zeros 'tensor' }, step = function()\n"
+     "local ok = gt(sum(g), 0) when(ok, function() n = n + 1 inner { t = n } end) end }", 1, 0}};
+
+static double past(const double *h, int n, int back) { return n - back >= 1 ? h[n - back] : 0; }
+
+START_TEST(rings_of_values)
+{
+    optc_engine *e = engine_of(_i % 2);
+    int k = _i / 2, n = 0;
+    Bound o;
+    double h[60] = {0}, a[N], b[N];
+    bind_one(&o, e, rings, around[k].wrapper);
+    for (int t = 1; t <= 26; t++) {
+        bool there = k || t % 5 != 3;                      /* without a gradient its t stays */
+        for (int i = 0; i < N; i++)
+            o.g[i] = (float)(t * (i + 1));
+        OK(optc_set_grad(o.b, 0, there ? o.g : NULL, 0));
+        OK(optc_step(o.b));
+        if (there && t % around[k].every == around[k].offset)
+            h[++n] = t;
+        else
+            continue;
+        OK(optc_state_read(o.b, 0, "a", a, N));
+        OK(optc_state_read(o.b, 0, "b", b, N));
+        for (int i = 0; i < N; i++) {
+            double now = (past(h, n, 0) + 10 * past(h, n, 1) + 100 * past(h, n, 2)) * (i + 1);
+            double before = (past(h, n, 1) + 10 * past(h, n, 3)) * (i + 1);
+            ck_assert_msg(a[i] == now && b[i] == before, "%d: step %d, element %d: %g %g, not %g %g", _i, t, i, a[i],
+                          b[i], now, before);
+        }
+        double c = (n - 1 < 3 ? n - 1 : 3) * 10 + (n < 3 ? n : 3), d = past(h, n, 3) * N * (N + 1) / 2;
+        ck_assert_msg(read_one(&o, "c") == c && read_one(&o, "d") == d, "%d: step %d: %g %g, not %g %g", _i, t,
+                      read_one(&o, "c"), read_one(&o, "d"), c, d);
+        double slot[N];                                    /* push n is in array n mod 3 */
+        char name[] = "s_0";
+        name[2] = (char)('0' + n % 3);
+        OK(optc_state_read(o.b, 0, name, slot, N));
+        ck_assert_msg(slot[1] == 2 * t, "%s at step %d: %g", name, t, slot[1]);
+    }
+    unbind(&o);
+    OK(optc_close(e));
+}
+END_TEST
+
+/* A rotating ring stores one array per step, not all of them; and no stage has more bytes for a longer ring. */
+START_TEST(rings_store_one_array)
+{
+    static const char text[] = "return optimizer { name = 'x', options = { k = 8 },\n"
+                               "state = { s = ring(k), m = zeros },\n"
+                               "step = function() m = m + g - s[k] s:push(g) p = p - m end }";
+    optc_engine *e = engine_of(0);
+    optc_rule *r;
+    for (int k = 8; k <= 100; k += 92) {
+        char options[20];
+        snprintf(options, sizeof options, "k=%d", k);
+        OK(optc_compile(e, &(optc_rule_options){.spec = "made.lua", .text = text, .options = options}, &r));
+        const Plan *p = r->library->plan;
+        const Phase *ph = &p->entry[0].phase[0];
+        ck_assert_msg(ph->nstage == 1 && ph->stage[0].bytes_read == 16 && ph->stage[0].bytes_written == 12,
+                      "%d stages, %d + %d bytes", ph->nstage, ph->stage[0].bytes_read, ph->stage[0].bytes_written);
+        ck_assert_int_eq(optc_rule_states(r), k + 1);
+        OK(optc_release(r));
+    }
+    OK(optc_close(e));
+}
+END_TEST
+
 Suite *state_words_suite(void)
 {
     Suite *s = suite_create("state_words");
@@ -210,6 +293,8 @@ Suite *state_words_suite(void)
     tcase_add_loop_test(t, locals_of_elements, 0, 4);
     tcase_add_loop_test(t, normal_states, 0, 2);
     tcase_add_test(t, normal_pieces);
+    tcase_add_loop_test(t, rings_of_values, 0, 8);
+    tcase_add_test(t, rings_store_one_array);
     suite_add_tcase(s, t);
     return s;
 }

@@ -416,6 +416,12 @@ static optc_status derive_phase(Builder *x, const ProgPhase *from, ProgPhase *to
         }
     }
     end_phase(x);
+    for (int i = 0; i < x->nitem; i++)                     /* an exchange names its arrays, and stages select those */
+        if (p->array[x->item[i].array].ring)
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "optc_bind_sharded: rule '%s' uses the ring of '%s' on several ranks, which exchanges do not "
+                        "support; bind whole tensors on each rank, or use a rule without a ring",
+                        p->name, p->array[x->item[i].array].name);
     return x->ok ? write_phase(x, to) : no_memory("optc_bind_sharded");
 }
 
