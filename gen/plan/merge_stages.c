@@ -42,8 +42,10 @@ static bool matched(Sharing *s, Other *of[2], int x, int y)
 /* Emitted code computes the number of a ring's array from the step. */
 static bool same_ring(const Plan *p, const Mem *m, const Mem *n)
 {
+    if (m->kind != MEM_STATE)
+        return true;
     const State *a = &p->rule->state[m->sym], *b = &p->rule->state[n->sym];
-    return m->kind != MEM_STATE || (a->rotates == b->rotates && (!a->rotates || (a->ring == b->ring && a->age == b->age)));
+    return a->rotates == b->rotates && (!a->rotates || (a->ring == b->ring && a->age == b->age));
 }
 
 static bool same_array(Sharing *s, Access x, Access y)
