@@ -172,8 +172,9 @@ static bool can_hold_codes(const Storage *x, int i)
                       s->init == INIT_COPY_P ? "a copy of p" : s->init == INIT_NORMAL ? "random values"
                                                                                       : "a value other than 0", type);
     if (s->ring)
-        return refuse(x, s, "'%s' is one of the values of a ring, and %s is for states: store it as f32 or bf16", s->name,
-                      type);
+        return refuse(x, s, "'%s' is one of the values of a ring, and %s is not available for rings: store it as f32 "
+                            "or bf16",
+                      s->name, type);
     if (s->report)
         return refuse(x, s, "'%s' is a value for the caller, and %s is for states: leave it out", s->name, type);
     if (read_as_stored(x->r, i))

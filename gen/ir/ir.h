@@ -110,7 +110,7 @@ typedef struct {
     bool eye;              /* the initial value on the diagonal, 0 elsewhere */
     bool nonneg;           /* the spec declares that it is never negative: zeros { min = 0 } */
     Stagger slots;         /* every != 0: holds slots of tensors or blocks; set by the runtime, never by an entry */
-    /* One of `ring` adjacent states of a ring of past values, number `age` of them (front/rings.c). rotates: in an entry
+    /* One of `ring` adjacent states of a ring of past values, number `age` (front/rings.c). rotates: in an entry
      * it stands for the array of number (t - age) mod ring; only age 0 is written, only by `step` */
     int ring, age;
     bool rotates;

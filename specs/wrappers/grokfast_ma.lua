@@ -9,7 +9,7 @@ return wrapper {
   args  = { "window_size", "lamb" },
   hyper = { lamb = { 5, min = 0 } },
   options = { window_size = 100, filter_type = { "mean", "sum" }, warmup = true },
-  state = { grads = ring(window_size), total = zeros, anew = zeros },
+  state = { grads = ring(window_size), total = zeros { type = "f32" }, anew = zeros { type = "f32" } },
   step  = function()
     local old = grads[window_size]
     grads:push(g)
