@@ -78,7 +78,7 @@ typedef struct ProgArray {
     unsigned held_by;              /* states, temporaries, partials: bits, the variants whose tensors have it */
     bool eye;                      /* states over two equal axes: the initial value on the diagonal, 0 elsewhere */
     Stagger slots;                 /* every != 0: holds the slots of tensors or blocks, set at bind; not in the spec */
-    int ring;                      /* states: 0, or 1 + its number in a ring of adjacent arrays: stages select one by t */
+    int ring;                      /* states: 0, or 1 + its number in a ring of adjacent arrays; stages select by t */
     int normal;                    /* states: 0, or 1 + the stream of the draws that are the initial values (step 0) */
 } ProgArray;
 

@@ -345,8 +345,8 @@ const char *emit_array_number(Emit *e, Access a)
         : slot(e->arena, e->prefix, a.name);
     if (!s || !s->rotates)
         return number;
-    return arena_printf(e->arena, "%s + optc_ring(self->hyper[0]%s, %d, %d)", number, e->t_ahead ? " + 1.0" : "", s->age,
-                        s->ring);
+    return arena_printf(e->arena, "%s + optc_ring(self->hyper[0]%s, %d, %d)", number, e->t_ahead ? " + 1.0" : "",
+                        s->age, s->ring);
 }
 
 const char *emit_array(Emit *e, Access a, bool writable)

@@ -362,9 +362,9 @@ static void put_arrays(Buf *b, const Program *p, const char *id)
         buf_printf(b, "    {(MemKind)%d, (Dom)%d, (Dom)%d, (StageKind)%d, %d, \"%s\", %s, ", m->kind, m->dom, m->from,
                    m->by, m->type, m->name, flag(m->copies_p));
         put_double(b, m->value);
-        buf_printf(b, ", %d, %s, %s, %uu, %s, {%d, %d, %d, %d}, %d, %d},\n", m->hyper, flag(m->report), flag(m->follows_p),
-                   m->held_by, flag(m->eye), m->slots.every, m->slots.of, m->slots.ahead, m->slots.first,
-                   m->ring, m->normal);
+        buf_printf(b, ", %d, %s, %s, %uu, %s, {%d, %d, %d, %d}, %d, %d},\n", m->hyper, flag(m->report),
+                   flag(m->follows_p), m->held_by, flag(m->eye), m->slots.every, m->slots.of, m->slots.ahead,
+                   m->slots.first, m->ring, m->normal);
     }
     buf_puts(b, "};\n");
 }

@@ -84,8 +84,8 @@ static void choose(lua_State *L, Trace *t, int i, const Guard *h, Ref was)
     if (*now == UNKNOWN || was == UNKNOWN)
         return;
     if (i >= SLOT_STATES && r->state[i - SLOT_STATES].rotates)
-        spec_error(L, "the rule inside keeps a ring, '%s', and this block may skip it: say what its t is, inner { t = … "
-                      "}", ring_name(t->arena, &r->state[i - SLOT_STATES]));
+        spec_error(L, "the rule inside keeps a ring, '%s', and this block may skip it: say what its t is, inner { t = "
+                      "… }", ring_name(t->arena, &r->state[i - SLOT_STATES]));
     Ref cond = h->staggered.every ? slot_condition(L, t, h->staggered, name, dom) : h->cond;
     if (!dom_spreads((Dom)g->n[cond].dom, dom))
         spec_error(L, "'%s' has one value per %s and cannot be assigned where %s decides", name, dom_info[dom].name,

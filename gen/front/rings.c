@@ -1,8 +1,8 @@
 /* Rings of past values: `s = ring(8)` in `state`; in an entry s:push(x), s[1] … s[8] (s[1] is the newest) and s.count.
  *
  * A ring of K values is K states. Push n, counted by the rule's t, goes to array n mod K. There are two forms:
- *   rotating  State.age: in an entry, state j stands for the array (t - j) mod K, the value of j pushes ago. Emitted code
- *             selects the array from t. The entry writes state 0 only, so a push costs one store.
+ *   rotating  State.age: in an entry, state j stands for the array (t - j) mod K, the value of j pushes ago. Emitted
+ *             code selects the array from t. The entry writes state 0 only, so a push costs one store.
  *   slots     if a wrapper gives the rule another t (inner { t = … }, every()), state j is array j, and selections by
  *             t find the array. A push then stores all arrays. */
 #include "gen/front/rings.h"
@@ -97,8 +97,8 @@ static int l_ring_push(lua_State *L)
     if (lua_gettop(L) != 2)
         return spec_error(L, "push takes one value: %s:push(g)", name);
     if (t->block.depth || t->block.whens)
-        return spec_error(L, "%s:push(…) is in every() or when(): a ring takes one value at each step; push where(c, a, "
-                             "b), or what it had, %s:push(%s[1])", name, name, name);
+        return spec_error(L, "%s:push(…) is in every() or when(): a ring takes one value at each step; push where(c, "
+                             "a, b), or what it had, %s:push(%s[1])", name, name, name);
     if (t->pushed[first])
         return spec_error(L, "%s:push(…) is called twice in one step: a ring takes one value at each step", name);
     Ref x = NONE;

@@ -254,7 +254,8 @@ static void declare_ring(Trace *t, SpecFile *s, const char *key, const InitValue
         start_from(t, s, &from, key, v->name);
     st.ring = v->name ? (int)from.value : v->ring;
     if (from.hyper >= 0 || (v->name && !(from.value >= 1 && from.value <= MAX_RING && from.value == st.ring)))
-        declare_fail(t, s, key, "ring '%s': '%s' must be an option, a whole number from 1 to %d", key, v->name, MAX_RING);
+        declare_fail(t, s, key, "ring '%s': '%s' must be an option, a whole number from 1 to %d", key, v->name,
+                     MAX_RING);
     for (st.age = 0; st.age < st.ring; st.age++) {
         const char *name = arena_printf(t->arena, "%s_%d", key, st.age);
         check_name(t, s, name, "state");
