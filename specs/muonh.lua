@@ -1,6 +1,6 @@
 -- As MuonHyperball of NVIDIA's Emerging-Optimizers fd77292. radius = 0: the norm of each matrix at its first step; they
 -- require one radius for all. Their scale of the update has no effect and is left out. Weight decay is in their class
--- too; the paper has none. coefficients: their default is "quintic", here it is "jordan".
+-- too; the paper has none. coefficients: "jordan" is their "simple".
 -- products: f16, as in muon.
 return optimizer {
   name  = "muonh",
@@ -12,7 +12,7 @@ return optimizer {
     lr = { 3e-4, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, weight_decay = { 0, min = 0 },
     radius = { 0, min = 0 }, eps = { 1e-15, above = 0 },
   },
-  options = { nesterov = false, steps = 0, coefficients = { "jordan", "quintic", "polar_express", "cans", "turbo" } },
+  options = { nesterov = false, steps = 0, coefficients = { "quintic", "jordan", "polar_express", "cans", "turbo" } },
   products = "f16",
   state = { m = zeros, R = zeros "slice" },
   step  = rule "adamw",

@@ -1,5 +1,5 @@
 -- As Spel of NVIDIA's Emerging-Optimizers fd77292: Muon on the Stiefel manifold. Weights are made orthogonal after
--- every step, from the first on. coefficients: their default is "quintic", here it is "jordan".
+-- every step, from the first on. coefficients: "jordan" is their "simple".
 -- products: f16, as in muon.
 return optimizer {
   name  = "spel",
@@ -8,7 +8,7 @@ return optimizer {
   family = "muon", follows = "NVIDIA-NeMo/Emerging-Optimizers fd77292",
   doc   = "Muon for matrices that stay orthogonal; AdamW for what is no matrix",
   hyper = { lr = { 3e-4, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, weight_decay = { 0.1, min = 0 } },
-  options = { nesterov = false, steps = 0, coefficients = { "jordan", "quintic", "polar_express", "cans", "turbo" } },
+  options = { nesterov = false, steps = 0, coefficients = { "quintic", "jordan", "polar_express", "cans", "turbo" } },
   products = "f16",
   state = { m = zeros },
   step  = rule "adamw",

@@ -126,6 +126,8 @@ static void detail_states(const Plan *p, const char *wrapper)
             printf("a copy of p");
         else if (s->init == INIT_HYPER)
             printf("the hyperparameter %s", fields_own(r->hyper[s->hyper].name, wrapper));
+        else if (s->init == INIT_NORMAL)
+            printf("standard normal draws");
         else
             printf("%g", s->value);
         if (s->eye)

@@ -71,12 +71,15 @@ typedef struct ProgArray {
     int type;                      /* number of a storage type */
     const char *name;
     bool copies_p; double value;   /* states: the initial value */
-    int hyper;                     /* states: 0, or 1 + the number of the hyperparameter that is the initial value */
+    /* states: 0, or 1 + the number of the hyperparameter that is the initial value (normal: that is the seed) */
+    int hyper;
     bool report;                   /* states: written for the caller and never read; not needed to resume a run */
     bool follows_p;                /* states: optc_params_changed sets it to its initial value again */
     unsigned held_by;              /* states, temporaries, partials: bits, the variants whose tensors have it */
     bool eye;                      /* states over two equal axes: the initial value on the diagonal, 0 elsewhere */
     Stagger slots;                 /* every != 0: holds the slots of tensors or blocks, set at bind; not in the spec */
+    int ring;                      /* states: 0, or 1 + its number in a ring of adjacent arrays; stages select by t */
+    int normal;                    /* states: 0, or 1 + the stream of the draws that are the initial values (step 0) */
 } ProgArray;
 
 /* ---- kernels of matrix calls: gen/abi/kernels.def ---- */

@@ -338,8 +338,15 @@ const char *emit_call_text(Arena *a, const char *fn, const char *x)
 /* ---- arrays, partials and names of stages ---- */
 const char *emit_array_number(Emit *e, Access a)
 {
-    return e->array_slot ? arena_printf(e->arena, "%s[%d]", e->target->array_slot, e->array_slot[a.mem] - 1)
-                         : slot(e->arena, e->prefix, a.name);
+    const Mem *m = &e->plan->mem[a.mem];
+    const State *s = m->kind == MEM_STATE ? &e->plan->rule->state[m->sym] : NULL;
+    const char *number = e->array_slot
+        ? arena_printf(e->arena, "%s[%d]", e->target->array_slot, e->array_slot[a.mem] - 1)
+        : slot(e->arena, e->prefix, a.name);
+    if (!s || !s->rotates)
+        return number;
+    return arena_printf(e->arena, "%s + optc_ring(self->hyper[0]%s, %d, %d)", number, e->t_ahead ? " + 1.0" : "",
+                        s->age, s->ring);
 }
 
 const char *emit_array(Emit *e, Access a, bool writable)

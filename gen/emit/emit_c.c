@@ -13,8 +13,8 @@ static const char *const reserved[] = {"self", "unit", "start", "count", "from",
                                        "dither", "dithers", NULL};
 static const char *const prelude[] = {"math.h", "math_f32.h", "math_f64.h", "random.h", "types.h",
                                       "gen/abi/reduction_sizes.h", "codes.h", "rounding.h", "loops_c.h",
-                                      "reductions_c.h", "partials.h", "codes_c.h", "rounding_c.h", "runs.h",
-                                      NULL};
+                                      "reductions_c.h", "partials.h", "ring_arrays.h", "codes_c.h", "rounding_c.h",
+                                      "runs.h", NULL};
 const Target target_c = {.name = "c", .templates = "stage_c.txt", .restricted = "restrict", .array_slot = "arrays",
                          .prelude = prelude, .reserved = reserved, .emit = emit_c};
 

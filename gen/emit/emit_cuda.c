@@ -17,7 +17,7 @@ static const char *const prelude[] = {"gen/abi/stage_abi.h", "math.h", "math_f32
                                       "types.h", "gen/abi/reduction_sizes.h", "codes.h", "rounding.h", "cuda_helpers.h",
                                       "reductions_cuda.h", "codes_cuda.h", "staged_cuda.h", "rounding_cuda.h",
                                       "exact_cuda.h", "runs.h",
-                                      "half_tiles_cuda.h", "partials.h", NULL};
+                                      "half_tiles_cuda.h", "partials.h", "ring_arrays.h", NULL};
 const Target target_cuda = {.name = "cuda", .gpu = true, .templates = "stage_cuda.txt", .restricted = "__restrict__",
                             .array_slot = "arrays.at", .prelude = prelude, .reserved = reserved, .emit = emit_cuda};
 

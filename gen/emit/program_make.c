@@ -52,12 +52,14 @@ static void make_arrays(Arena *a, const Plan *p, Program *out)
                            x->name ? x->name : "",
                            s && s->init == INIT_COPY_P,
                            s && s->init == INIT_FILL ? s->value : 0,
-                           s && s->init == INIT_HYPER ? s->hyper + 1 : 0,
+                           s && (s->init == INIT_HYPER || s->init == INIT_NORMAL) ? s->hyper + 1 : 0,
                            s && s->report,
                            s && s->follows_p,
                            0,
                            s && s->eye,
-                           s ? s->slots : (Stagger){0, 0, 0, 0}};
+                           s ? s->slots : (Stagger){0, 0, 0, 0},
+                           s && s->rotates ? s->age + 1 : 0,
+                           s && s->init == INIT_NORMAL ? x->sym + 1 : 0};
         for (int v = 0; s && v < r->nvariant; v++)
             m[k].held_by |= (unsigned)p->state_used[v * r->nstate + x->sym] << v;
     }
@@ -210,7 +212,11 @@ static bool numbers_elements(const Plan *p, const Graph *g, const Stage *s)
 
 static unsigned make_draws(const Plan *p)
 {
+    const Rule *r = p->rule;
     unsigned draws = 0;
+    for (int i = 0; i < r->nstate; i++)                    /* initial values per element */
+        for (int v = 0; v < r->nvariant && r->state[i].init == INIT_NORMAL && r->state[i].dom == ELEM; v++)
+            draws |= (unsigned)p->state_used[v * r->nstate + i] << v;
     for (int e = 0; e < p->nentry; e++)
         for (int m = 0; m < p->entry[e].nphase; m++) {
             const Phase *ph = &p->entry[e].phase[m];
@@ -356,8 +362,9 @@ static void put_arrays(Buf *b, const Program *p, const char *id)
         buf_printf(b, "    {(MemKind)%d, (Dom)%d, (Dom)%d, (StageKind)%d, %d, \"%s\", %s, ", m->kind, m->dom, m->from,
                    m->by, m->type, m->name, flag(m->copies_p));
         put_double(b, m->value);
-        buf_printf(b, ", %d, %s, %s, %uu, %s, {%d, %d, %d, %d}},\n", m->hyper, flag(m->report), flag(m->follows_p),
-                   m->held_by, flag(m->eye), m->slots.every, m->slots.of, m->slots.ahead, m->slots.first);
+        buf_printf(b, ", %d, %s, %s, %uu, %s, {%d, %d, %d, %d}, %d, %d},\n", m->hyper, flag(m->report),
+                   flag(m->follows_p), m->held_by, flag(m->eye), m->slots.every, m->slots.of, m->slots.ahead,
+                   m->slots.first, m->ring, m->normal);
     }
     buf_puts(b, "};\n");
 }

@@ -355,6 +355,12 @@ static void eval_leaf_part(Ev *e, Ref r, int i, Part p, Span at)
     }
 }
 
+static Vals *tensor_state(const EvalJob *j, int i, int state)
+{
+    const EvalTensor *x = &j->tensor[i];
+    return &x->state[state_array(j->rule->state, state, j->t - j->group[x->group].lag)];
+}
+
 static void eval_leaf(Ev *e, Ref r, int i, Shape s)
 {
     const Node *n = &e->g->n[r];
@@ -363,7 +369,7 @@ static void eval_leaf(Ev *e, Ref r, int i, Shape s)
     switch (n->op) {
     case OP_P: copy_vals(out, &j->tensor[i].p); return;
     case OP_G: copy_vals(out, &j->tensor[i].g); return;
-    case OP_STATE: copy_vals(out, n->dom == GROUP ? &j->group[i].state[n->sym] : &j->tensor[i].state[n->sym]); return;
+    case OP_STATE: copy_vals(out, n->dom == GROUP ? &j->group[i].state[n->sym] : tensor_state(j, i, n->sym)); return;
     case OP_INPUT: copy_vals(out, n->dom == GROUP ? &j->group[i].input[n->sym] : &j->tensor[i].input[n->sym]); return;
     default: break;
     }
@@ -447,7 +453,7 @@ static void write_back(Ev *e, const Entry *en)
             }
             for (int i = 0; i < j->ntensor; i++)
                 if (j->tensor[i].variant == v && !j->tensor[i].absent)
-                    store(e, w, i, w.state == TO_P ? &j->tensor[i].p : &j->tensor[i].state[w.state]);
+                    store(e, w, i, w.state == TO_P ? &j->tensor[i].p : tensor_state(j, i, w.state));
         }
 }
 

@@ -1,6 +1,6 @@
 /* Guarded blocks and inner rules: every(), when(), inner(). A block is traced once; each of its assignments then
  * becomes a selection between the new value and the old one. */
-#include "gen/front/trace.h"
+#include "gen/front/rings.h"
 
 #include <math.h>
 #include <string.h>
@@ -83,6 +83,9 @@ static void choose(lua_State *L, Trace *t, int i, const Guard *h, Ref was)
     Dom dom = i >= SLOT_STATES ? r->state[i - SLOT_STATES].dom : t->elem;
     if (*now == UNKNOWN || was == UNKNOWN)
         return;
+    if (i >= SLOT_STATES && r->state[i - SLOT_STATES].rotates)
+        spec_error(L, "the rule inside keeps a ring, '%s', and this block may skip it: say what its t is, inner { t = "
+                      "… }", ring_name(t->arena, &r->state[i - SLOT_STATES]));
     Ref cond = h->staggered.every ? slot_condition(L, t, h->staggered, name, dom) : h->cond;
     if (!dom_spreads((Dom)g->n[cond].dom, dom))
         spec_error(L, "'%s' has one value per %s and cannot be assigned where %s decides", name, dom_info[dom].name,
@@ -92,9 +95,27 @@ static void choose(lua_State *L, Trace *t, int i, const Guard *h, Ref was)
     *now = trace_node(t, w);
 }
 
-/* Runs the function at index f. keep: assignments to reports always take effect, so that they show what was
- * computed. */
-static void run_block(lua_State *L, int f, const Guard *h, bool keep)
+/* A local that the block assigned: its value where the block applies, and the one before it elsewhere. */
+static Ref choose_local(lua_State *L, const void *guard, const char *name, Ref now, Ref was)
+{
+    const Guard *h = guard;
+    Trace *t = trace_of(L);
+    const Graph *g = &t->rule->g;
+    Dom dom = dom_join((Dom)g->n[now].dom, (Dom)g->n[was].dom);
+    bool truth = g->n[now].ty == BOOL;
+    if (dom == NDOM || truth != (g->n[was].ty == BOOL))
+        spec_error(L, "the local '%s' is %s where the block applies and %s elsewhere: they do not fit", name,
+                   describe(t, now), describe(t, was));
+    Ref cond = h->staggered.every ? slot_condition(L, t, h->staggered, name, dom) : h->cond;
+    if (!truth)
+        return trace_op3(L, OP_WHERE, cond, now, was);
+    Ref other = trace_op(L, OP_BOTH, trace_op(L, OP_ISNT, cond, NONE), was);
+    return trace_op(L, OP_EITHER, trace_op(L, OP_BOTH, cond, now), other);
+}
+
+/* Runs the function at index f. block: its word. keep: assignments to reports always take effect, so that they show
+ * what was computed. */
+static void run_block(lua_State *L, int f, const Guard *h, const char *block, bool keep)
 {
     Trace *t = trace_of(L);
     int before = t->rule->nstate + SLOT_STATES;
@@ -104,8 +125,11 @@ static void run_block(lua_State *L, int f, const Guard *h, bool keep)
     Ref *was = lua_newuserdatauv(L, sizeof(Ref) * (MAX_STATES + SLOT_STATES), 0);
     for (int i = 0; i < before; i++)
         was[i] = *value_slot(t, i);
+    locals_save(L, f);
     lua_pushvalue(L, f);
     lua_call(L, 0, 0);
+    if (h->cond != NONE || h->staggered.every)
+        locals_choose(L, lua_gettop(L), block, choose_local, h);
     int n = t->rule->nstate + SLOT_STATES;
     for (int i = before; i < n; i++)                       /* states of a projection that the block added */
         was[i] = node_leaf(&t->rule->g, OP_STATE, t->rule->state[i - SLOT_STATES].dom, i - SLOT_STATES, 0);
@@ -217,8 +241,8 @@ int l_every(lua_State *L)
     EveryOptions o = f == 3 ? read_every(L, 2, k) : (EveryOptions){.offset = 0};
     Guard h = holds_at(L, t, k, &o);
     if (k > 1)
-        t->block = (GuardedBlock){{k, o.offset}, was.depth + 1, o.first, was.stagger || o.stagger};
-    run_block(L, f, &h, false);
+        t->block = (GuardedBlock){{k, o.offset}, was.depth + 1, o.first, was.stagger || o.stagger, was.whens};
+    run_block(L, f, &h, "every()", false);
     t->block = was;
     return push_nothing(L);
 }
@@ -230,7 +254,9 @@ int l_when(lua_State *L)
     if (lua_gettop(L) != 2 || lua_type(L, 2) != LUA_TFUNCTION)
         return spec_error(L, "when takes a truth value and a function: when(isfinite(norm), function() … end)");
     Guard h = {.cond = lang_truth(L, 1, "when", 2)};
-    run_block(L, 2, &h, true);
+    trace_of(L)->block.whens++;
+    run_block(L, 2, &h, "when()", true);
+    trace_of(L)->block.whens--;
     return push_nothing(L);
 }
 
@@ -308,7 +334,7 @@ int l_inner(lua_State *L)
     Clock clock = t->clock;
     GuardedBlock block = t->block;
     t->clock = inner_clock(L, t);
-    t->block = (GuardedBlock){{1, 0}, 0, false, false};
+    t->block = (GuardedBlock){{1, 0}, 0, false, false, 0};
     bool apart = inner_apart(L);
     Ref p = t->p, g = t->g, low = inner_option(L, "g");
     if (low != NONE) {
@@ -323,6 +349,9 @@ int l_inner(lua_State *L)
     t->inner_calls = calls;
     t->clock = clock;
     t->block = block;
+    /* a rule without shrink() adds its decay to the gradient, where p is 0 */
+    if (low != NONE && apart && t->rule->g.n[t->parts.amount].op == OP_CONST)
+        forbid_decay(t);
     t->parts.stepped = true;
     if (low == NONE && !apart)
         return push_nothing(L);

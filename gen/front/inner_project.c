@@ -45,7 +45,7 @@ static void add_twin(lua_State *L, Trace *t, int i)
 }
 
 /* p is 0 for the inner rule, so its weight decay would silently have no effect: weight_decay is fixed to 0. */
-static void forbid_decay(Trace *t)
+void forbid_decay(Trace *t)
 {
     const SpecFile *s = &t->spec[t->nspec - 1];
     for (int k = 0; k < s->nhyper; k++) {

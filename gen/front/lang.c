@@ -203,7 +203,8 @@ Ref lang_arg(lua_State *L, int i, const char *what, int n)
         return trace_node(t, b);
     }
     case LUA_TNIL: case LUA_TNONE:
-        return (Ref)spec_error(L, "%s: argument %d of %d is nil: it was never given a value", what, i, n);
+        return (Ref)spec_error(L, "%s: argument %d of %d is nil: it was never given a value outside of every() and "
+                                  "when()", what, i, n);
     case LUA_TFUNCTION:
         return (Ref)spec_error(L, "%s: argument %d is a function, not a value or a number: call it, as in f(x)", what,
                                i);
@@ -394,10 +395,18 @@ static int l_isfinite(lua_State *L)
 }
 
 /* ---- random draws ---- */
-static int l_random(lua_State *L)
+int trace_seed(Trace *t)
+{
+    if (t->seed < 0) {
+        t->seed = t->rule->nhyper;
+        PUSH(t->arena, t->rule->hyper, t->rule->nhyper, t->rule->hyper_cap) = SEED_HYPER;
+    }
+    return t->seed;
+}
+
+int lang_draw(lua_State *L, Op op)
 {
     Trace *t = trace_of(L);
-    Op op = (Op)lua_tointeger(L, lua_upvalueindex(1));
     const char *what = op_info[op].name;
     lang_count(L, what, 0, 1);
     inside_entry(L, what);
@@ -425,12 +434,11 @@ static int l_random(lua_State *L)
         return spec_error(L, "over 200 random draws in one rule");
     if (dom_inside((Dom)dom) && dom != ELEM)
         t->spec[t->at].uses_view = true;
-    if (t->seed < 0) {
-        t->seed = t->rule->nhyper;
-        PUSH(t->arena, t->rule->hyper, t->rule->nhyper, t->rule->hyper_cap) = SEED_HYPER;
-    }
-    return give(L, node_leaf(&t->rule->g, op, (Dom)dom, t->seed, t->stream++));
+    int seed = trace_seed(t);
+    return give(L, node_leaf(&t->rule->g, op, (Dom)dom, seed, t->stream++));
 }
+
+static int l_random(lua_State *L) { return lang_draw(L, OP_RANDOM); }
 
 static void set_closure(lua_State *L, const char *name, lua_CFunction f, lua_Integer up)
 {
@@ -508,8 +516,7 @@ void lang_open(lua_State *L)
     set_closure(L, "ge", l_swapped, OP_LE);
     set_closure(L, "isnan", l_isnan, 0);
     set_closure(L, "isfinite", l_isfinite, 0);
-    set_closure(L, "random", l_random, OP_RANDOM);
-    set_closure(L, "normal", l_random, OP_NORMAL);
+    set_closure(L, "random", l_random, 0);
     set_closure(L, "named", l_query_word, TEST_NAMED);
     set_closure(L, "tagged", l_query_word, TEST_TAGGED);
     set_closure(L, "divisible", l_query_divisible, 0);

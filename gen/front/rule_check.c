@@ -4,7 +4,7 @@
  *
  * Properties of states are found by induction: a state whose initial value is symmetric (diagonal, a Gram matrix) is
  * assumed to stay so until one of its assignments is not. */
-#include "gen/front/trace.h"
+#include "gen/front/rings.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -25,7 +25,7 @@ static void check_states(Trace *t)
     const Rule *r = t->rule;
     for (int i = 0; i < r->nstate; i++) {
         const State *x = &r->state[i];
-        if (t->written[i] || (t->read[i] ? x->init == INIT_COPY_P : r->noption > 0))
+        if (t->written[i] || x->age || (t->read[i] ? x->init == INIT_COPY_P || x->init == INIT_NORMAL : r->noption > 0))
             continue;
         int local = hidden_by_local(t, i);
         tell_at(t, x->file, x->line,
@@ -34,7 +34,7 @@ static void check_states(Trace *t)
                 : t->read[i] ? "state '%s' is read but never written: assign it in an entry, or make it a "
                                "hyperparameter%s"
                              : "state '%s' is never used%s",
-                x->name, local ? arena_printf(t->arena, "%d", local) : "");
+                ring_name(t->arena, x), local ? arena_printf(t->arena, "%d", local) : "");
     }
 }
 
@@ -163,7 +163,7 @@ static void look(const Rule *r, Facts *f)
         const State *s = &r->state[i];
         bool even = dom_square(s->dom) && dom_info[s->dom].axis[0] == dom_info[s->dom].axis[1];
         bool zero = s->init == INIT_FILL && s->value == 0;
-        if (even && s->init != INIT_COPY_P)
+        if (even && (s->init == INIT_FILL || s->init == INIT_HYPER))
             f->state[i] = (uint8_t)(SYMMETRIC_VALUE | (s->eye || zero ? DIAGONAL : 0) | (zero ? GRAM : 0));
     }
     while (look_once(r, f))

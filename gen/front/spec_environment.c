@@ -1,6 +1,6 @@
 /* The names that a spec's code reads and assigns: its own hyperparameters, states and inputs, and p, g, t and the words
  * of the language. A table with these as metamethods is the environment of the spec's functions. */
-#include "gen/front/trace.h"
+#include "gen/front/rings.h"
 
 #include <string.h>
 
@@ -19,6 +19,13 @@ static char mark_p;                      /* the value of `p` in declarations: on
 FIND(hyper)
 FIND(state)
 FIND(input)
+
+/* Specs name a ring, never one of its states. */
+static int own_state(const Trace *t, const SpecFile *s, const char *name)
+{
+    int i = find_state(t, s, name);
+    return i >= 0 && t->rule->state[i].ring ? -1 : i;
+}
 
 Ref trace_hyper(Trace *t, const SpecFile *s, const char *name)
 {
@@ -69,7 +76,7 @@ static int undeclared(lua_State *L, Trace *t, const SpecFile *s, const char *nam
 static bool push_own(lua_State *L, Trace *t, SpecFile *s, const char *name)
 {
     int i;
-    if ((i = find_state(t, s, name)) >= 0) {
+    if ((i = own_state(t, s, name)) >= 0) {
         i = project_state(L, i);
         t->read[i] = true;
         Dom d = t->rule->state[i].dom;
@@ -80,6 +87,8 @@ static bool push_own(lua_State *L, Trace *t, SpecFile *s, const char *name)
                        name);
         s->uses_view = s->uses_view || (dom_inside(d) && d != ELEM);
         push_value(L, t->state[i]);
+    } else if ((i = ring_find(t, s, name)) >= 0) {
+        ring_push_value(L, i);
     } else if ((i = find_hyper(t, s, name)) >= 0) {
         push_value(L, leaf(t, OP_HYPER, GROUP, i));
     } else if ((i = find_input(t, s, name)) >= 0) {
@@ -116,7 +125,7 @@ static int l_stored(lua_State *L)
     const SpecFile *s = &t->spec[t->at];
     const char *name = lua_type(L, 1) == LUA_TSTRING ? lua_tostring(L, 1) : "";
     bool of_p = !strcmp(name, "p");
-    int i = of_p ? TO_P : find_state(t, s, name);
+    int i = of_p ? TO_P : own_state(t, s, name);
     if (lua_gettop(L) != 1 || !*name)
         return spec_error(L, "stored takes the name of a state, or of p: stored \"p\"");
     if (i < 0 && !of_p)                            /* -1 is also TO_P */
@@ -195,14 +204,14 @@ static int l_env_read(lua_State *L)
     return undeclared(L, t, s, name, false);
 }
 
-static void assign(lua_State *L, Trace *t, const char *name, Ref *slot, Dom dom)
+void assign_value(lua_State *L, Trace *t, int i, const char *name, Ref *slot, Dom dom)
 {
     const Rule *r = t->rule;
-    if (is_value(L, 3) && *value_at(L, 3) == UNKNOWN) {
+    if (is_value(L, i) && *value_at(L, i) == UNKNOWN) {
         *slot = UNKNOWN;
         return;
     }
-    Ref v = lang_arg(L, 3, name, 1);
+    Ref v = lang_arg(L, i, name, 1);
     const Node *n = &r->g.n[v];
     if (n->ty == BOOL)
         spec_error(L, "'%s' cannot hold %s: turn it into numbers with where(c, 1, 0)", name, describe(t, v));
@@ -226,21 +235,23 @@ static int l_env_write(lua_State *L)
         return spec_error(L, "a name was expected");
     if (t->at < 0)
         return spec_error(L, "'%s' is assigned outside an entry: use 'local' for helpers", name);
-    int i = find_state(t, s, name);
+    int i = own_state(t, s, name);
     if (!strcmp(name, "p")) {
         Ref was = t->p;
-        assign(L, t, name, &t->p, t->elem);
+        assign_value(L, t, 3, name, &t->p, t->elem);
         parts_write_p(L, was);
     } else if (!strcmp(name, "g")) {
         if (!s->is_wrapper)
             return spec_error(
                 L, "a rule reads its gradient and does not change it: write 'local grad = …' (wrappers may assign g)");
-        assign(L, t, name, &t->g, t->elem);
+        assign_value(L, t, 3, name, &t->g, t->elem);
         t->rule->changes_grad = true;
     } else if (i >= 0) {
         i = project_state(L, i);
-        assign(L, t, name, &t->state[i], t->rule->state[i].dom);
+        assign_value(L, t, 3, name, &t->state[i], t->rule->state[i].dom);
         t->written[i] = true;
+    } else if (ring_find(t, s, name) >= 0) {
+        return spec_error(L, "'%s' is a ring and cannot be assigned: %s:push(x) adds the newest value", name, name);
     } else if (find_hyper(t, s, name) >= 0) {
         return spec_error(L,
                           "'%s' is a hyperparameter and cannot be assigned: keep what changes in a state, such as %s = "

@@ -1,15 +1,16 @@
-/* States: initial values (zeros, fill(c), copy(p), eye(c)), domain, type and least value; and reports (`values`), which
- * are stored like states. */
+/* States: initial values (zeros, fill(c), copy(p), eye(c), normal()), domain, type and least value; and reports
+ * (`values`), which are stored like states. */
 #include "gen/front/declare.h"
 #include "gen/front/matrix_values.h"
+#include "gen/front/rings.h"
 
 #include <string.h>
 
 #define INIT "optc.init"
 #define NAMED "optc.named"
 
-/* name: of the hyperparameter or option that is the initial value */
-typedef struct { int init; double value; int dom, type; const char *name; bool eye, nonneg; } InitValue;
+/* name: of the hyperparameter or option that is the initial value, or (ring < 0) the number of values of a ring */
+typedef struct { int init; double value; int dom, type; const char *name; bool eye, nonneg; int ring; } InitValue;
 
 static int push_init(lua_State *L, InitValue v)
 {
@@ -43,9 +44,9 @@ static InitValue with_fields(lua_State *L, InitValue v, int table)
                        *key ? key : luaL_typename(L, -2));
         }
     }
-    if (v.nonneg && (v.init == INIT_COPY_P || v.value < 0))
+    if (v.nonneg && (v.init == INIT_COPY_P || v.init == INIT_NORMAL || v.value < 0))
         spec_error(L, "a state that starts %s cannot have min = 0",
-                   v.init == INIT_COPY_P ? "as a copy of p" : "below 0");
+                   v.init == INIT_COPY_P ? "as a copy of p" : v.init == INIT_NORMAL ? "as random values" : "below 0");
     return v;
 }
 
@@ -89,7 +90,7 @@ bool declare_named(lua_State *L, const SpecFile *s, const char *name, int line)
 {
     for (const Tok *k = s->tok; k && k->kind != END; k++)
         if (k->line == line && tok_is(k, name) && k > s->tok + 1 && tok_is(k - 1, "(") &&
-            (tok_is(k - 2, "fill") || tok_is(k - 2, "eye"))) {
+            (tok_is(k - 2, "fill") || tok_is(k - 2, "eye") || tok_is(k - 2, "ring"))) {
             *(const char **)lua_newuserdatauv(L, sizeof name, 0) = arena_strdup(trace_of(L)->arena, name);
             luaL_setmetatable(L, NAMED);
             return true;
@@ -101,11 +102,11 @@ static int l_fill(lua_State *L)
 {
     const char **name = luaL_testudata(L, 1, NAMED);
     if (name)
-        return push_init(L, with_place(L, (InitValue){INIT_HYPER, 0, ELEM, -1, *name, false, false}, 2));
+        return push_init(L, with_place(L, (InitValue){INIT_HYPER, 0, ELEM, -1, *name, false, false, 0}, 2));
     if (lua_type(L, 1) != LUA_TNUMBER)
         return spec_error(L, "fill needs a number or a hyperparameter: fill(1), fill(1, \"tensor\") or fill(d0, "
                              "\"group\")");
-    return push_init(L, with_place(L, (InitValue){INIT_FILL, lua_tonumber(L, 1), ELEM, -1, NULL, false, false}, 2));
+    return push_init(L, with_place(L, (InitValue){INIT_FILL, lua_tonumber(L, 1), ELEM, -1, NULL, false, false, 0}, 2));
 }
 
 /* eye(eps, "rows"): a state that starts as eps on its diagonal; inside an entry, a value. */
@@ -114,7 +115,7 @@ static int l_eye_state(lua_State *L)
     if (trace_of(L)->at >= 0)
         return l_eye(L);
     const char **name = luaL_testudata(L, 1, NAMED);
-    InitValue v = {name ? INIT_HYPER : INIT_FILL, lua_tonumber(L, 1), ELEM, -1, name ? *name : NULL, true, false};
+    InitValue v = {name ? INIT_HYPER : INIT_FILL, lua_tonumber(L, 1), ELEM, -1, name ? *name : NULL, true, false, 0};
     if (!name && lua_type(L, 1) != LUA_TNUMBER)
         return spec_error(
             L, "eye needs the diagonal value and its domain: eye(1, \"rows\") or eye(eps, \"cols\")");
@@ -126,15 +127,47 @@ static int l_eye_state(lua_State *L)
     return push_init(L, v);
 }
 
+/* normal(), normal "rows rank": a state that starts as standard normal draws; inside an entry, a value. */
+static int l_normal_state(lua_State *L)
+{
+    if (trace_of(L)->at >= 0)
+        return lang_draw(L, OP_NORMAL);
+    InitValue v = with_place(L, (InitValue){INIT_NORMAL, 0, ELEM, -1, NULL, false, false, 0}, 1);
+    if (dom_info[v.dom].scope < SCOPE_TENSOR)
+        return spec_error(L, "normal(\"%s\"): random values start states of tensors only, one draw per value",
+                          dom_info[v.dom].name);
+    return push_init(L, v);
+}
+
 static int l_copy(lua_State *L)
 {
     if (!lua_islightuserdata(L, 1))
         return spec_error(L, "copy takes p: a state can start as a copy of the parameter");
-    return push_init(L, with_place(L, (InitValue){INIT_COPY_P, 0, ELEM, -1, NULL, false, false}, 2));
+    return push_init(L, with_place(L, (InitValue){INIT_COPY_P, 0, ELEM, -1, NULL, false, false, 0}, 2));
+}
+
+/* ring(8), ring(window, "elem"): the number of values is a number or an option. */
+static int l_ring(lua_State *L)
+{
+    const char **name = luaL_testudata(L, 1, NAMED);
+    double k = lua_tonumber(L, 1);
+    InitValue v = {INIT_FILL, 0, ELEM, -1, name ? *name : NULL, false, false, name ? -1 : (int)k};
+    if (!name && (lua_type(L, 1) != LUA_TNUMBER || !(k >= 1 && k <= MAX_RING && k == (int)k)))
+        return spec_error(L, "ring takes the number of values, from 1 to %d, and a domain: ring(8), ring(8, \"row\")",
+                          MAX_RING);
+    v = with_place(L, v, 2);
+    if (v.nonneg)
+        return spec_error(L, "a ring has no least value: leave out min = 0");
+    const Axis *axis = dom_info[v.dom].axis;
+    if (v.dom == GROUP || (dom_square((Dom)v.dom) && axis[0] == axis[1]))
+        return spec_error(L, "a ring keeps values of tensors, such as ring(8, \"tensor\") or ring(8): not one per %s",
+                          dom_info[v.dom].per);
+    return push_init(L, v);
 }
 
 void state_init_open(lua_State *L)
 {
+    rings_open(L);
     luaL_newmetatable(L, INIT);
     lua_pushcfunction(L, l_init_call);
     lua_setfield(L, -2, "__call");
@@ -149,12 +182,16 @@ void state_init_open(lua_State *L)
     lua_pushboolean(L, 0);
     lua_setfield(L, -2, "__metatable");
     lua_pop(L, 1);
-    push_init(L, (InitValue){INIT_FILL, 0, ELEM, -1, NULL, false, false});
+    push_init(L, (InitValue){INIT_FILL, 0, ELEM, -1, NULL, false, false, 0});
     lua_setfield(L, -2, "zeros");
     lua_pushcfunction(L, l_fill);
     lua_setfield(L, -2, "fill");
     lua_pushcfunction(L, l_copy);
     lua_setfield(L, -2, "copy");
+    lua_pushcfunction(L, l_normal_state);
+    lua_setfield(L, -2, "normal");
+    lua_pushcfunction(L, l_ring);
+    lua_setfield(L, -2, "ring");
     lua_pushcfunction(L, l_eye_state);
     lua_setfield(L, -2, "eye");
 }
@@ -209,15 +246,32 @@ static void add_state(Trace *t, SpecFile *s, const char *key, State st)
     PUSH(t->arena, t->rule->state, t->rule->nstate, t->rule->state_cap) = st;
 }
 
+/* The states of a ring, s_0 … s_7; st: the first without name, ring and age. */
+static void declare_ring(Trace *t, SpecFile *s, const char *key, const InitValue *v, State st)
+{
+    State from = st;
+    if (v->name)
+        start_from(t, s, &from, key, v->name);
+    st.ring = v->name ? (int)from.value : v->ring;
+    if (from.hyper >= 0 || (v->name && !(from.value >= 1 && from.value <= MAX_RING && from.value == st.ring)))
+        declare_fail(t, s, key, "ring '%s': '%s' must be an option, a whole number from 1 to %d", key, v->name,
+                     MAX_RING);
+    for (st.age = 0; st.age < st.ring; st.age++) {
+        const char *name = arena_printf(t->arena, "%s_%d", key, st.age);
+        check_name(t, s, name, "state");
+        add_state(t, s, name, st);
+        t->rule->state[t->rule->nstate - 1].line = field_line(s->text, key);
+    }
+}
+
 void declare_state(Trace *t, SpecFile *s, const char *key)
 {
     check_name(t, s, key, "state");
     const InitValue *v = luaL_testudata(t->L, -1, INIT);
     if (!v)
         declare_fail(t, s, key,
-                     "state '%s' must be zeros, fill(c), copy(p) or eye(c, \"rows\"), with a domain where it is not "
-                     "per element: zeros "
-                     "\"row\"",
+                     "state '%s' must be zeros, fill(c), copy(p), normal() or eye(c, \"rows\"), with a domain where it "
+                     "is not per element: zeros \"row\"",
                      key);
     if (v->init == INIT_COPY_P && v->dom != ELEM)
         declare_fail(t, s, key, "state '%s': a copy of p has one value per element", key);
@@ -226,6 +280,12 @@ void declare_state(Trace *t, SpecFile *s, const char *key)
     State st = {
         .dom = d, .type = v->type, .init = (Init)v->init, .value = v->value, .hyper = -1, .eye = v->eye,
         .nonneg = v->nonneg};
+    if (v->init == INIT_NORMAL)
+        st.hyper = trace_seed(t);
+    if (v->ring) {
+        declare_ring(t, s, key, v, st);
+        return;
+    }
     if (v->name)
         start_from(t, s, &st, key, v->name);
     add_state(t, s, key, st);

@@ -43,11 +43,14 @@ static void warn(const Storage *x, const State *s, const char *fmt, ...)
 }
 
 /* ---- the choice ---- */
+/* A state, or the first state of a ring: its name ends in _0. */
 static int find_name(const Rule *r, const char *name, size_t n)
 {
-    for (int i = 0; i < r->nstate; i++)
-        if (strlen(r->state[i].name) == n && !strncmp(r->state[i].name, name, n))
+    for (int i = 0; i < r->nstate; i++) {
+        const State *s = &r->state[i];
+        if (!strncmp(s->name, name, n) && !strcmp(s->name + n, s->ring ? "_0" : ""))
             return i;
+    }
     return -1;
 }
 
@@ -83,7 +86,8 @@ static bool read_named(const Storage *x)
             return refuse(x, st, "the state '%s' has one value per %s, and such values are always stored as f64: leave "
                                  "'%s' out",
                           st->name, dom_info[st->dom].per, st->name);
-        x->named[i] = type_by_name(arena_strndup(a, s + n + 1, len - n - 1));
+        for (int k = 0; k < (st->ring ? st->ring : 1); k++)
+            x->named[i + k] = type_by_name(arena_strndup(a, s + n + 1, len - n - 1));
         s += len + (s[len] == ',');
     }
     return true;
@@ -126,7 +130,7 @@ static int chosen_type(const Storage *x, int i)
     if (s->type >= 0 || s->dom != ELEM || covers_all(x->t->state))
         return s->type;
     Ref at;
-    bool narrow = starts_at_zero(s) && !s->report && keeps_params(x->r, i, &at) < 0;
+    bool narrow = starts_at_zero(s) && !s->report && !s->ring && keeps_params(x->r, i, &at) < 0;
     return (int)(narrow ? x->t->state : type_info[x->t->p].compute);
 }
 
@@ -164,7 +168,13 @@ static bool can_hold_codes(const Storage *x, int i)
     if (!starts_at_zero(s))
         return refuse(x, s, "the state '%s' starts as %s, and %s is for states that start at 0: store it as f32 or "
                             "bf16",
-                      s->name, s->init == INIT_COPY_P ? "a copy of p" : "a value other than 0", type);
+                      s->name,
+                      s->init == INIT_COPY_P ? "a copy of p" : s->init == INIT_NORMAL ? "random values"
+                                                                                      : "a value other than 0", type);
+    if (s->ring)
+        return refuse(x, s, "'%s' is one of the values of a ring, and %s is not available for rings: store it as f32 "
+                            "or bf16",
+                      s->name, type);
     if (s->report)
         return refuse(x, s, "'%s' is a value for the caller, and %s is for states: leave it out", s->name, type);
     if (read_as_stored(x->r, i))

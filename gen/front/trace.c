@@ -1,6 +1,6 @@
 /* Runs a spec on symbolic values and records its assignments.
  * Needs: the spec's text and a function that finds wrappers by name. Result: a Rule whose graph may hold dead nodes. */
-#include "gen/front/trace.h"
+#include "gen/front/rings.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -162,7 +162,8 @@ void trace_entry(lua_State *L, Trace *t, int e, int variant)
     t->p = leaf(t, OP_P, ELEM, 0);
     t->g = leaf(t, OP_G, ELEM, 0);
     t->clock = (Clock){leaf(t, OP_STEP, GROUP, 0), {1, 0}};
-    t->block = (GuardedBlock){{1, 0}, 0, false, false};
+    t->block = (GuardedBlock){{1, 0}, 0, false, false, 0};
+    ring_start(t);
     t->parts = (StepParts){NULL, false, NONE, NONE, NONE, 0};
     for (int i = 0; i < r->nstate; i++)
         t->state[i] = leaf(t, OP_STATE, r->state[i].dom, i);
@@ -202,6 +203,7 @@ static int run_all(lua_State *L)
     t->state = NEWS(t->arena, Ref, MAX_STATES + 1);        /* projections add some */
     t->read = NEWS(t->arena, bool, MAX_STATES + 1);
     t->written = NEWS(t->arena, bool, MAX_STATES + 1);
+    t->pushed = NEWS(t->arena, bool, MAX_STATES + 1);
     t->twin_of = NEWS(t->arena, int, MAX_STATES + 1);
     collect_entries(L, t);
     bool has_matrix = false;

@@ -40,7 +40,7 @@ typedef struct SpecFile {             /* one loaded spec: the rule or a wrapper 
     NameSet failed;                   /* names whose declaration was an error: reading one gives UNKNOWN */
 } SpecFile;
 
-enum { MAX_SPECS = 16, MAX_STATES = 64, MAX_HYPERS = 128, MAX_EVERY = 3, MAX_TEXT = 1000 };
+enum { MAX_SPECS = 16, MAX_STATES = 256, MAX_HYPERS = 128, MAX_EVERY = 3, MAX_TEXT = 1000 };
 
 /* A reduction over all tensors. It is a node without operands until all variants are traced; variants_join then fills
  * them in. */
@@ -50,8 +50,9 @@ typedef struct GlobalRed { Op op; int entry, file, line; Ref node, of[MAX_VARIAN
  * these; its Clock has its t and the binding's steps at which it runs. */
 typedef struct Steps { double every, offset; } Steps;
 typedef struct Clock { Ref t; Steps at; } Clock;
-/* The innermost open block of every() in the running spec; `at` in that spec's own steps. */
-typedef struct GuardedBlock { Steps at; int depth; bool first, stagger; } GuardedBlock;
+/* The innermost open block of every() in the running spec; `at` in that spec's own steps. whens: open blocks of
+ * when() */
+typedef struct GuardedBlock { Steps at; int depth; bool first, stagger; int whens; } GuardedBlock;
 
 /* The step of a rule inside of inner { apart = true } (step_parts.c). by: the name of the wrapper that made this call;
  * NULL: no such call is open. stepped: a wrapper inside of it has called inner(). x: the second argument of descend,
@@ -90,6 +91,7 @@ typedef struct Trace {
     Dom elem;                         /* domain of g and p in the running spec: ELEM, or a projection's domain */
     int *twin_of;                     /* by state: 1 + the state whose twin in a projection it is; 0: no twin */
     bool *read, *written;             /* by state, over all entries */
+    bool *pushed;                     /* by first state of a ring: the running entry has pushed a value */
     GlobalRed *gred; int ngred, gred_cap;      /* in order of appearance, matched between variants */
     Test path[MAX_TESTS]; int npath, asked;    /* the answers of the traced variant; how many were queried so far */
     struct { int file, line; } question;       /* position of the last new query */
@@ -117,6 +119,8 @@ int entry_line(Trace *t, const SpecFile *s, const char *name);         /* first 
 
 /* spec_environment.c */
 void make_env(lua_State *L, SpecFile *s);          /* pushes the environment of a spec's functions */
+/* Takes the Lua value at index i as the new value of `name`, broadcast to dom; error if it does not fit. */
+void assign_value(lua_State *L, Trace *t, int i, const char *name, Ref *slot, Dom dom);
 Ref trace_hyper(Trace *t, const SpecFile *s, const char *name);        /* of this spec; NONE: it has none */
 
 /* fallback_rule.c */
@@ -155,6 +159,12 @@ int l_every(lua_State *L);
 int l_when(lua_State *L);
 int l_inner(lua_State *L);
 
+/* block_locals.c */
+typedef Ref (*ChooseLocal)(lua_State *L, const void *guard, const char *name, Ref now, Ref was);
+void locals_save(lua_State *L, int f);             /* pushes a list of the values that the function at f may assign */
+/* list: of locals_save. Replaces each value that changed since; block: "every()" or "when()", for messages */
+void locals_choose(lua_State *L, int list, const char *block, ChooseLocal choose, const void *guard);
+
 /* step_parts.c: the step, the rate and the decay of a rule, apart */
 int l_shrink(lua_State *L);                        /* shrink(p, amount) */
 int l_descend(lua_State *L);                       /* descend(p, x, rate), descend(p, x, rate, decay) */
@@ -168,6 +178,7 @@ Dom project_dom(const Trace *t, Dom d);            /* ELEM becomes the projectio
 int project_state(lua_State *L, int i);            /* the twin of state i in the projection */
 /* Begins a projection; setting t->elem back ends it. apart: the caller applies the decay itself */
 void project_open(lua_State *L, Ref g, bool apart);
+void forbid_decay(Trace *t);                       /* the innermost rule's weight_decay must be 0 */
 
 
 /* tensor_queries.c */
@@ -206,6 +217,8 @@ Graph *trace_here(Trace *t);                       /* the graph; new nodes get t
 void push_value(lua_State *L, Ref r);
 bool is_value(lua_State *L, int i);
 const Ref *value_at(lua_State *L, int i);          /* NULL: not a value */
+int lang_draw(lua_State *L, Op op);                /* random() and normal() inside an entry */
+int trace_seed(Trace *t);                          /* number of the hyperparameter seed; adds it if there is none */
 void inside_entry(lua_State *L, const char *what); /* error unless an entry runs */
 const char *describe(Trace *t, Ref r);
 Ref trace_node(Trace *t, Node n);

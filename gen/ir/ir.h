@@ -101,18 +101,28 @@ typedef struct Graph {
 } Graph;
 
 typedef struct { const char *name; double def, lo, hi; bool lo_open, hi_open; } Hyper;
-typedef enum { INIT_FILL, INIT_COPY_P, INIT_HYPER } Init;
+typedef enum { INIT_FILL, INIT_COPY_P, INIT_HYPER, INIT_NORMAL } Init;
 /* type -1: the type chosen for states at compile time. report: written for the caller and never read by the rule, so it
  * is not needed to resume a run. follows_p: made by pass_master from p, so it is stale once the caller writes p. */
 typedef struct {
     const char *name; Dom dom; int type; Init init; double value; int file, line; bool report, follows_p;
-    int hyper;             /* INIT_HYPER: the hyperparameter whose value at bind is the initial value */
+    int hyper;             /* INIT_HYPER: the hyperparameter whose value at bind is the initial value; NORMAL: `seed` */
     bool eye;              /* the initial value on the diagonal, 0 elsewhere */
     bool nonneg;           /* the spec declares that it is never negative: zeros { min = 0 } */
     Stagger slots;         /* every != 0: holds slots of tensors or blocks; set by the runtime, never by an entry */
+    /* One of `ring` adjacent states of a ring of past values, number `age` (front/rings.c). rotates: in an entry
+     * it stands for the array of number (t - age) mod ring; only age 0 is written, only by `step` */
+    int ring, age;
+    bool rotates;
 } State;
 /* The storage type of a state, if p and elementwise states without a type of their own have these. */
 Type type_of_state(const State *s, Type p, Type state);
+/* The state whose array state i stands for at step t. */
+static inline int state_array(const State *s, int i, double t)
+{
+    const State *x = &s[i];
+    return x->rotates ? i - x->age + (int)(((int64_t)t + x->ring - x->age) % x->ring) : i;
+}
 typedef struct { const char *name; Dom dom; } Input;
 /* value: as resolved; def: the spec's default; choices: one per line, or NULL. IR text has only names and values. */
 typedef enum { OPTION_TEXT, OPTION_NUMBER, OPTION_FLAG } OptionKind;

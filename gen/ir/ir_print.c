@@ -167,10 +167,14 @@ void rule_print(Buf *b, const Rule *r)
             buf_puts(b, "copy");
         else if (s->init == INIT_HYPER)
             buf_printf(b, "=%s", r->hyper[s->hyper].name);
+        else if (s->init == INIT_NORMAL)
+            buf_puts(b, "normal");
         else
             buf_double(b, s->value);
-        buf_printf(b, "%s%s%s @%d:%d\n", s->eye ? " eye" : "", s->nonneg ? " nonneg" : "",
-                   s->follows_p ? " follows" : "", s->file, s->line);
+        buf_printf(b, "%s%s%s", s->eye ? " eye" : "", s->nonneg ? " nonneg" : "", s->follows_p ? " follows" : "");
+        if (s->rotates)
+            buf_printf(b, " ring %d %d", s->ring, s->age);
+        buf_printf(b, " @%d:%d\n", s->file, s->line);
     }
     for (int i = 0; i < r->ngradient; i++)
         buf_printf(b, "gradient %s %d %d\n", r->gradient[i].entry, r->gradient[i].at.every, r->gradient[i].at.offset);

@@ -151,6 +151,15 @@ static void read_place(Reader *p, int32_t *file, int32_t *line, int nfile)
         complain(p, "a place such as @0:12");
 }
 
+static int read_count(Reader *p, const char *what)
+{
+    char *e;
+    long n = strtol(word(p), &e, 10);
+    if (e == p->tok || *e || n < 0 || n > 1000000000)
+        complain(p, what);
+    return (int)n;
+}
+
 static void read_state(Reader *p, Rule *r)
 {
     State s = {.name = name(p)};
@@ -158,6 +167,9 @@ static void read_state(Reader *p, Rule *r)
     s.type = strcmp(word(p), "any") ? one_of(p, type_by_name(p->tok), "a storage type or any") : -1;
     if (!strcmp(word(p), "copy")) {
         s.init = INIT_COPY_P;
+    } else if (!strcmp(p->tok, "normal")) {
+        s.init = INIT_NORMAL;
+        s.hyper = one_of(p, rule_seed(r), "the hyperparameter seed before a state that starts as normal");
     } else if (*p->tok == '=') {
         s.init = INIT_HYPER;
         s.hyper = one_of(p, find_hyper(r, p->tok + 1), "a hyperparameter behind =");
@@ -165,7 +177,7 @@ static void read_state(Reader *p, Rule *r)
         char *e;
         s.value = strtod(p->tok, &e);
         if (e == p->tok || *e)
-            complain(p, "copy or a number");
+            complain(p, "copy, normal or a number");
     }
     word(p);
     s.eye = !strcmp(p->tok, "eye");
@@ -177,18 +189,15 @@ static void read_state(Reader *p, Rule *r)
     s.follows_p = !strcmp(p->tok, "follows");
     if (s.follows_p)
         word(p);
+    s.rotates = !strcmp(p->tok, "ring");
+    if (s.rotates) {
+        s.ring = read_count(p, "the number of values of a ring");
+        s.age = read_count(p, "the number in a ring");
+        word(p);
+    }
     if (*p->tok)
         read_place(p, &s.file, &s.line, r->nfile);
     PUSH(p->a, r->state, r->nstate, r->state_cap) = s;
-}
-
-static int read_count(Reader *p, const char *what)
-{
-    char *e;
-    long n = strtol(word(p), &e, 10);
-    if (e == p->tok || *e || n < 0 || n > 1000000000)
-        complain(p, what);
-    return (int)n;
 }
 
 static void read_slots(Reader *p, Rule *r)

@@ -202,6 +202,29 @@ static bool bad_slots(const State *s, bool blocks)
                      (s->dom != TENSOR && !(blocks && s->dom == BLOCK)));
 }
 
+/* The states of a ring are adjacent and alike. Only `step` writes one, the first. */
+static const char *bad_ring(const Rule *r, int i)
+{
+    const State *s = &r->state[i], *one = s - s->age;
+    if (!s->rotates)
+        return NULL;
+    if (s->ring < 1 || s->age < 0 || s->age >= s->ring || i < s->age || i - s->age + s->ring > r->nstate)
+        return "a ring whose states are not there";
+    for (int k = 0; k < s->ring; k++)
+        if (!one[k].rotates || one[k].ring != s->ring || one[k].age != k || one[k].dom != s->dom ||
+            one[k].type != s->type || one[k].report || one[k].slots.every || one[k].init != INIT_FILL ||
+            one[k].nonneg || one[k].eye)
+            return "the states of a ring differ";
+    if (s->dom == GROUP || (dom_square(s->dom) && dom_info[s->dom].axis[0] == dom_info[s->dom].axis[1]))
+        return "a ring of group values or of square matrices";
+    for (int e = 0; e < r->nentry; e++)
+        for (int v = 0; v < r->nvariant; v++)
+            for (int k = 0; k < r->entry[e].body[v].n; k++)
+                if (r->entry[e].body[v].w[k].state == i && (s->age || strcmp(r->entry[e].name, "step")))
+                    return "an entry writes to a ring other than by the push of 'step'";
+    return NULL;
+}
+
 /* Declarations: names are unique, domains can be declared. */
 static const char *bad_declaration(const Rule *r)
 {
@@ -212,6 +235,8 @@ static const char *bad_declaration(const Rule *r)
     for (int i = 0; i < r->nstate; i++) {
         if (dom_fixed(r->state[i].dom))
             return "a state in domain const";
+        if (bad_ring(r, i))
+            return bad_ring(r, i);
         const Axis *axis = dom_info[r->state[i].dom].axis;
         if (r->state[i].eye && (axis[0] == AXIS_ONE || axis[0] != axis[1] || r->state[i].init == INIT_COPY_P))
             return "'eye' needs a state over two equal axes";
@@ -221,6 +246,9 @@ static const char *bad_declaration(const Rule *r)
             return "a state is a copy of p without one value per element";
         if (r->state[i].follows_p && r->state[i].dom != ELEM)
             return "a state that follows p and is not one value per element";
+        if (r->state[i].init == INIT_NORMAL && (r->state[i].hyper != rule_seed(r) || r->state[i].hyper < 0 ||
+                                                r->state[i].eye || r->state[i].nonneg || r->state[i].dom == GROUP))
+            return "'normal' needs the hyperparameter seed and a state of tensors without 'eye' and 'nonneg'";
         if (r->state[i].init == INIT_HYPER && (r->state[i].hyper < 0 || r->state[i].hyper >= r->nhyper))
             return "a state that starts as a hyperparameter that does not exist";
         if (bad_slots(&r->state[i], r->block > 0))

@@ -175,6 +175,8 @@ static Interval node_range(const Rule *r, const Ranges *x, Ref i)
 
 static bool starts_nonneg(const Rule *r, const State *s)
 {
+    if (s->rotates)                                        /* what other steps pushed */
+        return false;
     return s->init == INIT_FILL ? s->value >= 0 : s->init == INIT_HYPER && r->hyper[s->hyper].lo >= 0;
 }
 

@@ -39,11 +39,20 @@ static bool matched(Sharing *s, Other *of[2], int x, int y)
     return there->pair == s->pair && back->pair == s->pair && there->is == y && back->is == x;
 }
 
+/* Emitted code computes the number of a ring's array from the step. */
+static bool same_ring(const Plan *p, const Mem *m, const Mem *n)
+{
+    if (m->kind != MEM_STATE)
+        return true;
+    const State *a = &p->rule->state[m->sym], *b = &p->rule->state[n->sym];
+    return a->rotates == b->rotates && (!a->rotates || (a->ring == b->ring && a->age == b->age));
+}
+
 static bool same_array(Sharing *s, Access x, Access y)
 {
     const Mem *m = &s->plan->mem[x.mem], *n = &s->plan->mem[y.mem];
     return m->kind == n->kind && m->dom == n->dom && m->from == n->from && m->by == n->by && m->type == n->type &&
-           x.transposed == y.transposed && matched(s, s->mem, x.mem, y.mem);
+           x.transposed == y.transposed && same_ring(s->plan, m, n) && matched(s, s->mem, x.mem, y.mem);
 }
 
 /* Compares everything but the operands. */

@@ -269,8 +269,10 @@ static void plan_one(void *ctx, Arena *scratch)
 
 static void note_state(Plan *pl, int variant, int mem)
 {
-    if (pl->mem[mem].kind == MEM_STATE)
-        pl->state_used[variant * pl->rule->nstate + pl->mem[mem].sym] = true;
+    const State *s = pl->mem[mem].kind == MEM_STATE ? &pl->rule->state[pl->mem[mem].sym] : NULL;
+    int first = s && s->rotates ? pl->mem[mem].sym - s->age : pl->mem[mem].sym;
+    for (int k = 0; s && k < (s->rotates ? s->ring : 1); k++)              /* a ring as a whole */
+        pl->state_used[variant * pl->rule->nstate + first + k] = true;
 }
 
 static void note_stages(Plan *pl, const Phase *ph)
@@ -414,6 +416,9 @@ CallNeeds plan_needs(const Plan *p)
 
 bool plan_uses_t(const Plan *p)
 {
+    for (int i = 0; i < p->rule->nstate; i++)
+        if (p->rule->state[i].rotates)
+            return true;
     for (Ref r = 0; r < p->rule->g.len; r++) {
         Op op = (Op)p->rule->g.n[r].op;
         if (op == OP_STEP || op == OP_SLOT || op == OP_RANDOM || op == OP_NORMAL || op == OP_EVERY)

@@ -205,7 +205,8 @@ static bool is_aligned(const Plan *p, const Node *call, const Node *n)
 static bool is_readable(const Cutter *c, Ref call, int k)
 {
     const Node *n = &c->g->n[c->g->n[call].arg[k]];
-    return in_memory(n) && is_aligned(c->p->plan, &c->g->n[call], n) && n->dom != GROUP &&
+    bool rotates = n->op == OP_STATE && c->p->plan->rule->state[n->sym].rotates;       /* stages select its array */
+    return in_memory(n) && is_aligned(c->p->plan, &c->g->n[call], n) && n->dom != GROUP && !rotates &&
            mem_at(c->p, leaf_mem(c->p, n))->type == operand_type(c, call, k);
 }
 
@@ -234,7 +235,7 @@ static bool straight(const Cutter *c, int v, Write w)
 {
     const Plan *pl = c->p->plan;
     Ref r = w.val;
-    if (!is_call(&c->g->n[r]) || c->result[r] != UNPLACED || w.state == TO_P)
+    if (!is_call(&c->g->n[r]) || c->result[r] != UNPLACED || w.state == TO_P || pl->rule->state[w.state].rotates)
         return false;
     const Mem *m = &pl->mem[plan_mem_of_state(pl, w.state)];
     if (m->dom != (Dom)c->g->n[r].dom || m->type != operand_type(c, r, -1) ||

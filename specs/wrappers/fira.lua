@@ -3,7 +3,7 @@
 -- apart=true: as the authors' code, for rules whose weight decay is decoupled (by shrink). The growth limiter sees the
 -- rest without lr, then the step is made, then the rule's own decay. Two differences remain: with AdamW the limiter
 -- also sees the corrections of bias, and after a zero rest growth is free. Rules that add decay to the gradient see no
--- weights there: set their weight_decay to 0.
+-- weights there: their weight_decay must be 0.
 -- Without it the limiter measures the step with lr in it: during a warm-up the rest moves by less than a tenth of
 -- theirs. For scale other than 1 the authors subtract scale times the projected part from the gradient, and so does
 -- apart=true; without it all of that part is subtracted. The inner rule's weight_decay must be 0, and `decay` is lr

@@ -1,5 +1,5 @@
 -- apart=true: as the authors' code, for rules whose weight decay is decoupled (by shrink): the step is made first,
--- then the rule's own decay. Rules that add decay to the gradient see no weights there: set their weight_decay to 0.
+-- then the rule's own decay. Rules that add decay to the gradient see no weights there: their weight_decay must be 0.
 -- Without it the inner rule's weight_decay must be 0, and `decay` is lr times weight decay; set it again when lr
 -- changes.
 -- A multiple of g whose squares stay in range; the directions are the same.

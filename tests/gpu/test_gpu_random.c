@@ -86,8 +86,46 @@ START_TEST(random_specs)
 }
 END_TEST
 
+/* States that start as draws, and rings of past values: initial bits, and those of each step over two rounds of the
+ * ring, also with random launches. */
+START_TEST(kept_values)
+{
+    static const struct { const char *text, *types; optc_type param; } specs[] = {
+        {"return optimizer { name = 'x',\n"
+         "state = { q = normal(), u = normal 'tensor', s = ring(3), w = ring(2, 'tensor') },\n"
+         "step = function() q = 0.5 * q + u * s[2] + 0.1 * s.count s:push(g) w:push(sum(s[1]))\n"
+         "p = p - 0.1 * q + s[3] - 1e-3 * w[2] end }", NULL, OPTC_F32},
+        {"return optimizer { name = 'x', state = { q = normal 'row', s = ring(3), w = ring(4, 'row') },\n"
+         "step = function() s:push(2 * g + q) w:push(rowmax(abs(g))) p = p - s[3] * w[4] end }", NULL, OPTC_F64},
+        {"return optimizer { name = 'x', state = { q = normal(), s = ring(3) },\n"
+         "step = function() s:push(g * q) p = p - s[3] + s[2] end }", "s=bf16sr", OPTC_BF16}};
+    Side c, g;
+    char label[80];
+    uint64_t dice = 5;
+    optc_rule_options rule = {.spec = "kept.lua", .text = specs[_i].text, .param = specs[_i].param,
+                              .types = specs[_i].types};
+    open_side(&c, "cpu", rule, 0);
+    open_side(&g, "cuda", rule, _i);
+    for (int round = 0; round <= 7; round++) {
+        if (round == 3)
+            use_random_launches(&g, &dice, true);
+        set_grads(&c, round);
+        set_grads(&g, round);
+        if (round) {                               /* 0: the initial values */
+            OK(optc_step(c.b));
+            OK(optc_step(g.b));
+        }
+        snprintf(label, sizeof label, "spec %d, step %d", _i, round);
+        compare(label, &c, &g);
+    }
+    close_side(&g, _i);
+    close_side(&c, 0);
+}
+END_TEST
+
 void add_random(TCase *t)
 {
     tcase_set_timeout(t, getenv("OPTC_FUZZ_SECONDS") ? 0 : 300);
     tcase_add_test(t, random_specs);
+    tcase_add_loop_test(t, kept_values, 0, 3);
 }

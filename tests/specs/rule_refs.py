@@ -474,17 +474,18 @@ def configs(api, clones):
     muon = dict(lr=0.05, momentum=0.8, weight_decay=0.1)
     for name, nesterov in (("spel", False), ("spel_nesterov", True)):
         config(name, "spel", "NVIDIA-NeMo/Emerging-Optimizers fd77292; iteration in float64", shapes=MATRICES,
-               options="nesterov=true" if nesterov else "", native=not nesterov, **muon, **adamw,
+               options="nesterov=true,coefficients=jordan" if nesterov else "", native=not nesterov, **muon, **adamw,
                run=run_matrix(api, lambda ps, h, nesterov=nesterov: nvidia(clones, "Spel")(
-                   ps, h.lr, h.momentum, h.weight_decay, nesterov=nesterov, coefficient_type="simple"), make_rest))
+                   ps, h.lr, h.momentum, h.weight_decay, nesterov=nesterov,
+                   coefficient_type="simple" if nesterov else "quintic"), make_rest))
 
     class Hyperballs:
         """One optimizer for each matrix, since each has its own radius."""
 
         def __init__(self, params, h, nesterov):
             self.opts = [nvidia(clones, "MuonHyperball")(
-                [p], h.lr, h.momentum, h.weight_decay, nesterov=nesterov, coefficient_type="simple",
-                hyperball_radius=float(p.detach().norm()))
+                [p], h.lr, h.momentum, h.weight_decay, nesterov=nesterov,
+                coefficient_type="simple" if nesterov else "quintic", hyperball_radius=float(p.detach().norm()))
                 for p in params]
             self.param_groups = [g for o in self.opts for g in o.param_groups]
 
@@ -493,8 +494,19 @@ def configs(api, clones):
                 opt.step()
     for name, nesterov in (("muonh", False), ("muonh_nesterov", True)):
         config(name, "muonh", "NVIDIA-NeMo/Emerging-Optimizers fd77292; iteration in float64", shapes=MATRICES,
-               options="nesterov=true" if nesterov else "", native=not nesterov, **muon, **adamw,
+               options="nesterov=true,coefficients=jordan" if nesterov else "", native=not nesterov, **muon, **adamw,
                run=run_matrix(api, lambda ps, h, nesterov=nesterov: Hyperballs(ps, h, nesterov), make_rest))
+
+    # ---- rings ----
+    def shift(keep, reduce):
+        return lambda ps, h: po.AdaShift(ps, lr=h.lr, betas=(h.beta1, h.beta2), keep_num=keep, reduce_func=reduce,
+                                         eps=h.eps, foreach=False)
+    for name, options, keep, reduce, more in (
+            ("adashift", "", 10, torch.max, dict(eps=1e-10)),
+            ("adashift_mean", "keep_num=4,reduce=mean", 4, torch.mean, dict(eps=1e-6)),
+            ("adashift_none", "keep_num=1,reduce=none", 1, None, dict(eps=1e-6))):
+        both(name, "adashift", "po.AdaShift", shift(keep, reduce), options=options, native=name == "adashift",
+             lr=0.01, beta1=0.8, beta2=0.95, **more)
 
     # ---- wrappers ----
     def timm_agc():
@@ -512,6 +524,20 @@ def configs(api, clones):
     GROK = {}
     config("adamw_grokfast", "adamw", "ironjr/grokfast 93b2248 and torch.optim.AdamW", wrap="grokfast(0.9,1.5)",
            grokfast__alpha=0.9, grokfast__lamb=1.5, **ADAM, run=run(api.make_adamw, grokfast))
+
+    def window(size, **more):
+        held = {}
+
+        def before(ps, h):
+            model = torch.nn.ParameterList(ps)
+            filtered = load(clones, "grokfast/grokfast.py").gradfilter_ma
+            held[id(ps)] = filtered(model, held.get(id(ps)), size, h["grokfast_ma.lamb"], **more)
+        return before
+    GROKFAST = "ironjr/grokfast 93b2248 and torch.optim.AdamW"
+    config("adamw_grokfast_ma", "adamw", GROKFAST, wrap="grokfast_ma(7,1.5)", grokfast_ma__lamb=1.5, **ADAM,
+           run=run(api.make_adamw, window(7)))
+    config("adamw_grokfast_ma_sum", "adamw", GROKFAST, wrap="grokfast_ma(5,0.5,filter_type=sum,warmup=false)",
+           grokfast_ma__lamb=0.5, **ADAM, run=run(api.make_adamw, window(5, filter_type="sum", warmup=False)))
 
     def orthograd(ps, h):
         path = "grokking-at-the-edge-of-numerical-stability/orthograd.py"

@@ -145,6 +145,18 @@ START_TEST(decay_under_a_projection)
         OK(optc_unbind(b));
         OK(optc_release(r));
     }
+    static const struct { const char *rule; bool decoupled; } apart[] = {
+        {"adamw", true}, {"lion", true}, {"sgd", false}};
+    for (int i = 0; i < COUNT(apart); i++) {
+        optc_rule *r = compiled(e, apart[i].rule, "galore(2,2,apart=true)", "");
+        optc_tensor x = {.param = p, .grad = g, .rank = 2, .shape = dim};
+        optc_binding *b;
+        OK(optc_bind(r, &(optc_group){.tensors = &x, .ntensors = 1}, 1, &b));
+        optc_status s = optc_set_hyper(b, 0, "weight_decay", 0.1);
+        ck_assert_msg((s == OPTC_OK) == apart[i].decoupled, "%s: %d", apart[i].rule, s);
+        OK(optc_unbind(b));
+        OK(optc_release(r));
+    }
     OK(optc_close(e));
 }
 END_TEST

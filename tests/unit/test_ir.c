@@ -139,6 +139,8 @@ static const char *const strange[] = {
     RULE("state = { a = zeros(\"elem\", \"bf16\"), b = fill(-2.5, \"row\"), c = copy(p), d = zeros \"group\", e = "
          "fill(1, \"slice\") },",
          "a = g b = rowmax(g) c = c + p d = d + 1 e = slice.norm(g) p = p - a * b + c * d / e"),
+    RULE("state = { q = normal(), r = normal \"row\", s = normal(\"tensor\", { type = \"f32\" }) },",
+         "q = q * g p = p - q * r + s * random()"),
     RULE("", "every(2, function() p = p - g end) every(3, function() p = p * g end)"),
     RULE("", "every(2, { offset = 1 }, function() p = p - g end) every(300, { offset = 299 }, function() p = p * g "
              "end)"),
@@ -212,7 +214,7 @@ static const Hostile hostile[] = {
     {DECL("hyper a"), "a number"}, {DECL("hyper a 1"), "a range"}, {DECL("hyper a 1 [0"), "end of a range"},
     {DECL("hyper a 1 0 1"), "a range"}, {DECL("hyper a 1 [0 1] 2"), "end of the line"},
     {DECL("hyper a/b 1 [0 1]"), "a name"}, {DECL("state m"), "a domain"},
-    {DECL("state m elem f99 0"), "a storage type"}, {DECL("state m elem any zero"), "copy or a number"},
+    {DECL("state m elem f99 0"), "a storage type"}, {DECL("state m elem any zero"), "copy, normal or a number"},
     {DECL("state m elem any 0 @7:1"), "a place"}, {DECL("state m elem any =beta"), "a hyperparameter"},
     {DECL("input h"), "a domain"}, {DECL("input h tens"), "a domain"}, {DECL("option"), "a name"},
     {DECL("hyper ._FILE__ 1 [0 1]"), "a name"}, {DECL("state a..b elem any 0"), "a name"},

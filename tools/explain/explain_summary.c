@@ -185,12 +185,14 @@ const char *explain_states(Arena *a, const Plan *p, int v, const char *wrapper)
         const Mem *m = &p->mem[plan_mem_of_state(p, i)];
         if (!p->state_used[v * r->nstate + i] || r->state[i].report || !fields_own(r->state[i].name, wrapper))
             continue;
-        if (m->dom == ELEM) {
-            bytes += explain_bytes(m->type);
-            buf_printf(&each, "%s%s", each.len ? ", " : ": ", m->name);
-        } else {
-            buf_printf(&rest, "; %s: %d per %s", m->name, type_info[m->type].bytes, dom_info[m->dom].per);
-        }
+        int n = r->state[i].ring && r->state[i].rotates ? r->state[i].ring : 1;        /* a ring has one line */
+        const char *name = n > 1 ? arena_printf(a, "%s to %d", m->name, n - 1) : m->name;
+        bytes += m->dom == ELEM ? n * explain_bytes(m->type) : 0;
+        if (m->dom == ELEM)
+            buf_printf(&each, "%s%s", each.len ? ", " : ": ", name);
+        else
+            buf_printf(&rest, "; %s: %d per %s", name, n * type_info[m->type].bytes, dom_info[m->dom].per);
+        i += n - 1;
     }
     return arena_printf(a, "%s bytes per element%s%s", explain_amount(a, bytes), each.len ? buf_text(&each) : "",
                         rest.len ? buf_text(&rest) : "");

@@ -487,12 +487,13 @@ CORE void values_load(int t, const void *p, int64_t n, double *out);
 CORE void values_store(int t, void *p, int64_t n, const double *in, const unsigned *dither);
 CORE optc_status find_input(const optc_binding *b, const char *call, const char *name, bool group, int *out);
 CORE double state_start(const optc_binding *b, const ProgArray *m, int group);
-/* n values of a state from index `at` on. side: rows of its square matrices, to find their diagonals */
-typedef struct StateSpan { int64_t at, n, side; } StateSpan;
-OPTC_COUNT StateSpan state_span(int64_t at, int64_t n, int64_t side)
+/* n values of a state from index `at` on. side: rows of its square matrices, to find their diagonals. of: the tensor;
+ * NULL: a state of the group */
+typedef struct StateSpan { int64_t at, n, side; const Tensor *of; } StateSpan;
+OPTC_COUNT StateSpan state_span(const Tensor *of, int64_t at, int64_t n, int64_t side)
 {
     StateSpan x;
-    x.at = at, x.n = n, x.side = side;
+    x.at = at, x.n = n, x.side = side, x.of = of;
     return x;
 }
 CORE void state_fill(const optc_binding *b, const ProgArray *m, int group, void *dst, const void *param, StateSpan x);

@@ -128,6 +128,22 @@ CORE double state_start(const optc_binding *b, const ProgArray *m, int group)
     return m->hyper ? b->group[group].hyper[m->hyper] : m->value;
 }
 
+/* Standard normal draws of step 0, which no stage draws. The number of a value in the whole tensor is its index, as in
+ * stages: templates/runs.h has those of pieces along another dimension than the first. */
+static void fill_normal(const Program *p, const ProgArray *m, double seed, void *dst, StateSpan x)
+{
+    const optc_view *v = &x.of->view;
+    const bool elem = m->dom == ELEM, blocks = dom_of_block(m->dom);
+    const unsigned id = (unsigned)v->id, stream = (unsigned)m->normal - 1 + (blocks ? 256u * (unsigned)v->first : 0);
+    const long long ahead = blocks ? 0 : x.of->before[m->dom], apart = elem && v->first_col < 0 ? -v->first_col : 0;
+    const bool narrow = !dom_wide(m->dom) && p->type[p->p].bytes < 8;
+    for (int64_t i = 0; i < x.n; i++) {
+        const long long k = x.at + i, nth = ahead + k + (apart ? k / v->cols * (apart - v->cols) : 0);
+        type_store(m->type, dst, i, narrow ? (double)optc_normalf(seed, 0, id, stream, nth)
+                                           : optc_normal(seed, 0, id, stream, nth));
+    }
+}
+
 /* Writes the initial values of a state, or of a part of it. */
 CORE void state_fill(const optc_binding *b, const ProgArray *m, int group, void *dst, const void *param, StateSpan x)
 {
@@ -135,7 +151,9 @@ CORE void state_fill(const optc_binding *b, const ProgArray *m, int group, void 
     double value = state_start(b, m, group);
     if (!dst || !x.n)
         return;
-    if (m->copies_p && p->p == m->type && param)
+    if (m->normal)
+        fill_normal(p, m, value, dst, x);
+    else if (m->copies_p && p->p == m->type && param)
         memcpy(dst, param, (size_t)x.n * (size_t)p->type[p->p].bytes);
     else if (!m->copies_p && (m->eye || (value == 0 && !signbit(value))))
         memset(dst, 0, (size_t)x.n * (size_t)p->type[m->type].bytes);
@@ -359,7 +377,7 @@ static optc_status state_restart(optc_binding *b, int tensor, int array, char *r
                                       "optc_params_changed");
         if (s != OPTC_OK)
             break;
-        state_fill(b, m, t->group, room, m->copies_p ? from : NULL, state_span(at, k, 1));
+        state_fill(b, m, t->group, room, m->copies_p ? from : NULL, state_span(t, at, k, 1));
         s = b->rule->device->write(b, (char *)t->mem[array] + at * size, room, (size_t)(k * size), true,
                                    "optc_params_changed");
     }

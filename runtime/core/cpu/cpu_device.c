@@ -81,7 +81,7 @@ static void fill_segment(void *with, int64_t i)
     int64_t at = i * FILL_SEGMENT, left = x->n - at, side = axis_len(dom_info[m->dom].axis[0], t->shape);
     const char *src = m->copies_p ? (const char *)t->mem[0] + at * p->type[p->p].bytes : NULL;
     state_fill(x->b, m, t->group, (char *)t->mem[x->array] + at * p->type[m->type].bytes, src,
-               state_span(at, left < FILL_SEGMENT ? left : FILL_SEGMENT, side));
+               state_span(t, at, left < FILL_SEGMENT ? left : FILL_SEGMENT, side));
 }
 
 /* Initialises all states. Large ones in segments by all threads: the first touch decides on which NUMA node a page
@@ -94,7 +94,7 @@ static void fill_states(optc_binding *b)
         if (m->kind != MEM_STATE && !(m->kind == MEM_INPUT && m->dom == GROUP))
             continue;
         for (int i = 0; m->dom == GROUP && i < b->ngroup; i++)
-            state_fill(b, m, i, b->group[i].mem[k], NULL, state_span(0, 1, 1));
+            state_fill(b, m, i, b->group[i].mem[k], NULL, state_span(NULL, 0, 1, 1));
         int from = dom_of_block(m->dom) ? b->nheld : 0, to = m->dom == GROUP ? 0 : from ? b->nall : b->nheld;
         for (int i = from; i < to; i++) {
             bool no_p = m->copies_p && !b->tensor[i].mem[0];       /* a ghost: an exchange fills it */

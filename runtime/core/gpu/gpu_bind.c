@@ -248,12 +248,11 @@ static bool is_zero(const ProgArray *m) { return !m->copies_p && !m->hyper && m-
 
 /* A copy of p of the same type is a device copy. Other initial values are made on the host, in parts. A copy without p
  * belongs to a ghost of a sharded binding: an exchange fills it. */
-static optc_status fill_one(optc_binding *b, const ProgArray *m, int group, void *dst, const void *param, int64_t n,
-                            int64_t side)
+static optc_status fill_one(optc_binding *b, const ProgArray *m, int group, void *dst, const void *param, StateSpan x)
 {
     GpuEngine *g = b->rule->engine->gpu;
     const Program *p = b->program;
-    int64_t piece = n < 1 << 20 ? n : 1 << 20, size = p->type[m->type].bytes, psize = p->type[p->p].bytes;
+    int64_t n = x.n, piece = n < 1 << 20 ? n : 1 << 20, size = p->type[m->type].bytes, psize = p->type[p->p].bytes;
     if (!dst || !n || (m->copies_p && !param))
         return OPTC_OK;
     if (m->copies_p && m->type == p->p) {
@@ -270,7 +269,7 @@ static optc_status fill_one(optc_binding *b, const ProgArray *m, int group, void
         if (m->copies_p)
             s = gpu_read(b, src, (const char *)param + at * psize, (size_t)(k * psize), "optc_bind");
         if (s == OPTC_OK) {
-            state_fill(b, m, group, buf, src, state_span(at, k, side));
+            state_fill(b, m, group, buf, src, state_span(x.of, at, k, x.side));
             s = gpu_write(b, (char *)dst + at * size, buf, (size_t)(k * size), true, "optc_bind");
         }
     }
@@ -317,13 +316,14 @@ static optc_status init_states(optc_binding *b)
             continue;
         }
         for (int i = 0; m->dom == GROUP && i < b->ngroup && s == OPTC_OK; i++)
-            s = fill_one(b, m, i, b->group[i].mem[k], NULL, 1, 1);
+            s = fill_one(b, m, i, b->group[i].mem[k], NULL, state_span(NULL, 0, 1, 1));
         int from = dom_of_block(m->dom) ? b->nheld : 0, to = m->dom == GROUP ? 0 : from ? b->nall : b->nheld;
         for (int i = from; i < to && s == OPTC_OK; i++)
             s = fill_one(b, m, b->tensor[i].group,
                          state_caller_owned(b, i, k) || b->tensor[i].borrows ? NULL : b->tensor[i].mem[k],
-                         b->tensor[i].mem[0], dom_len(m->dom, b->tensor[i].shape),
-                         axis_len(dom_info[m->dom].axis[0], b->tensor[i].shape));
+                         b->tensor[i].mem[0],
+                         state_span(&b->tensor[i], 0, dom_len(m->dom, b->tensor[i].shape),
+                                    axis_len(dom_info[m->dom].axis[0], b->tensor[i].shape)));
     }
     return s;
 }

@@ -226,6 +226,8 @@ CORE bool variant_slices(const optc_binding *b, int variant)
 
 CORE bool owner_writes(const optc_binding *b, int variant, int array)
 {
+    int ring = b->rule->program->array[array].ring;        /* stages write the first of a ring, wherever it is */
+    array -= ring ? ring - 1 : 0;
     return b->shards->owner_writes[variant * b->rule->program->narray + array];
 }
 

@@ -416,6 +416,12 @@ static optc_status derive_phase(Builder *x, const ProgPhase *from, ProgPhase *to
         }
     }
     end_phase(x);
+    for (int i = 0; i < x->nitem; i++)                     /* an exchange names its arrays, and stages select those */
+        if (p->array[x->item[i].array].ring)
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "rule '%s' uses the ring of '%s' on several ranks, which exchanges do not "
+                        "support; bind whole tensors on each rank, or use a rule without a ring",
+                        p->name, p->array[x->item[i].array].name);
     return x->ok ? write_phase(x, to) : no_memory("optc_bind_sharded");
 }
 
@@ -468,6 +474,12 @@ CORE optc_status shard_program_make(optc_binding *b)
 {
     const Program *p = b->rule->program;
     Builder x;
+    for (int k = 0; k < p->narray; k++)                    /* the ranks would number them by piece */
+        if (p->array[k].normal && (p->array[k].dom == ROW || p->array[k].dom == COL))
+            return fail(OPTC_ERROR_ARGUMENT,
+                        "the state '%s' of rule '%s' starts as random draws per %s, which sharded bindings do not "
+                        "support; use draws per element or per tensor", p->array[k].name, p->name,
+                        dom_info[p->array[k].dom].name);
     memset(&x, 0, sizeof x);
     StageCopies *copies = (StageCopies *)calloc((size_t)p->nstage + 1, sizeof *copies);
     x.b = b;

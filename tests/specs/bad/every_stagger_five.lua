@@ -1,4 +1,4 @@
--- expect: 11: over 8 arrays of slots in one rule, or 64 states with them: each different staggered period takes one, of tensors and of blocks
+-- expect: 11: over 8 arrays of slots in one rule, or 256 states with them: each different staggered period takes one, of tensors and of blocks
 return optimizer {
   name  = "bad",
   state = { a = zeros, b = zeros, c = zeros, d = zeros, e = zeros, f = zeros, h = zeros, i = zeros, j = zeros },

@@ -1,10 +1,7 @@
--- expect: 7: over 64 states
-local many = {}
-for i = 1, 100 do many["s" .. i] = zeros end
-
+-- expect: 4: over 256 states
 return optimizer {
   name  = "bad",
-  state = many,
+  state = { a = ring(100), b = ring(100), c = ring(100) },
   step = function()
     p = p - g
   end,

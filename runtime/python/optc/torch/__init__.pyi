@@ -375,6 +375,16 @@ class Adan(Optimizer):
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
                  None, group: Any = None, follow_lr: bool = True) -> None: ...
 
+class Adashift(Optimizer):
+    """Adam whose second moment takes the gradient of keep_num steps ago, reduced over the tensor, and whose first
+    moment is the weighted mean of the gradients since. Zhou et al. 2019, arXiv:1810.00143"""
+    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
+                 1e-10, *, keep_num: Number = 10, reduce: str = 'max', maximize: bool = False, with_: Sequence[str] =
+                 (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads:
+                 bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None,
+                 Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any =
+                 None, follow_lr: bool = True) -> None: ...
+
 class AggMo(Optimizer):
     """The mean of three momenta with different rates of decay. Lucas et al. 2019, arXiv:1804.00325"""
     def __init__(self, params: Any, lr: Number = 0.1, betas: Tuple[float, float, float] = (0, 0.9, 0.99),
@@ -756,7 +766,7 @@ class MuonH(Optimizer):
     arXiv:2606.16899"""
     def __init__(self, params: Any, lr: Number = 0.0003, momentum: Number = 0.95, weight_decay: Number = 0, radius:
                  Number = 0, eps: Number = 1e-15, *, nesterov: bool = False, steps: Number = 0, coefficients: str =
-                 'jordan', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08,
+                 'quintic', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08,
                  adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize:
                  bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
@@ -1095,7 +1105,7 @@ class SPEL(Optimizer):
     """Muon for matrices that stay orthogonal; AdamW for what is no matrix. Manifold constrained steepest descent,
     2026, arXiv:2601.21487"""
     def __init__(self, params: Any, lr: Number = 0.0003, momentum: Number = 0.95, weight_decay: Number = 0.1, *,
-                 nesterov: bool = False, steps: Number = 0, coefficients: str = 'jordan', adamw_beta1: Number = 0.9,
+                 nesterov: bool = False, steps: Number = 0, coefficients: str = 'quintic', adamw_beta1: Number = 0.9,
                  adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay:
                  Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =

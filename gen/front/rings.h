@@ -1,0 +1,13 @@
+/* Rings of past values, between the files of the front end that declare and read states. */
+#ifndef OPTC_RINGS_H
+#define OPTC_RINGS_H
+#include "gen/front/trace.h"
+
+enum { MAX_RING = 128 };                               /* values of one ring */
+
+void rings_open(lua_State *L);
+void ring_start(Trace *t);                             /* a new entry: nothing is pushed */
+int ring_find(const Trace *t, const SpecFile *s, const char *name);    /* its first state; -1: no such ring */
+void ring_push_value(lua_State *L, int first);         /* pushes the Lua value that stands for the ring */
+const char *ring_name(Arena *a, const State *s);       /* the name in the spec of a state, or of its ring */
+#endif
