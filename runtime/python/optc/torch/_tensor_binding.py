@@ -1,14 +1,12 @@
 """One binding of a rule to torch's parameters of one device, type and set of options."""
 import math
-from itertools import compress
-from operator import attrgetter, ne
+from itertools import compress, repeat
+from operator import attrgetter, is_, ne
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from .. import _lib
 from .._api import Binding
-from ._address_check import PLAIN, AddressCheck
 from ._codes import BLOCK, CODE, CODES, SCALE, blocks
 from ._engines import capturing
 from ._scaling import HIDDEN, OWN, Guard, Loss
@@ -16,6 +14,7 @@ from ._tensor_checks import dense, fitting, inside, refuse_freed, refuse_grad, r
 
 T = torch.Tensor
 _dtype = attrgetter("dtype")
+FEW = 1000       # with more gradients, types and strides are not read again while all are the same objects
 ON_HOST = {"dtype": torch.float32, "device": "cpu"}       # independent of torch's defaults
 ONE = torch.ones((), **ON_HOST)
 
@@ -57,16 +56,15 @@ class TensorBinding:
         self.grad_copies = {}                          # number: memory for a gradient with another layout
         self.recorded = []                             # those of grad_copies that graphs write to
         self.single = [i for i, p in enumerate(self.params) if p.numel() == 1]     # autograd may hand these out as -x
-        self.ptrs = self.seen = None                   # addresses that were passed; what compares them
+        self.held = self.last_ids = self.ptrs = None
         self.sizes = list(map(T.numel, self.params))
         self.dtype = None
         self.versioned = [p for p in self.params if not p.is_inference()]      # inference tensors have no versions
         self.views = [None] * len(self.params)         # {name: live state} of each
         self.marks = [None] * len(self.params)         # {name: signature} of the entry in opt.state of each
         self._codes = [None] * len(self.params)        # {name: optc_type} of states in block codes
-        self._counts = torch.zeros(2, len(self.params), **ON_HOST)
-        # t of each, in torch's form; opt.state has views of it, and `counted` is a copy that users cannot edit
-        self.steps, self.counted = self._counts.unbind()
+        self.steps = torch.zeros(len(self.params), **ON_HOST)     # t of each, in torch's form; opt.state has views
+        self.counted = torch.zeros(len(self.params), **ON_HOST)   # a copy that users cannot edit
         self.step_views = list(self.steps.unbind())
         self.took = None                               # participation: None: all tensors, or ones and zeros
         self.unseen = True                             # some have no states in the optimizer yet
@@ -183,28 +181,39 @@ class TensorBinding:
 
     # ---- gradients ----
     def find_grads(self):
-        """Passes changed gradients to the library. Every step compares addresses, sizes, types and strides of all
-        gradients, and the addresses of all parameters."""
+        """Passes changed gradients to the library. Every step reads p.grad and the addresses and sizes of all
+        parameters and gradients. Types and strides are read too, except for many gradients that are all the same
+        objects as before."""
         if self.static and self.ptrs is not None and not self.grad_copies:
             return
         if self.capturing:
-            self.ptrs = self.seen = None              # always passed: a captured step keeps the addresses it gets
-        if not all(same(m.whole, m.was) for m in self.members):
-            raise Changed
-        if self.seen is not None and self.seen.stays():
-            return
-        self.seen = None
+            self.let_go()
+            self.ptrs = None                          # always passed: a captured step keeps the addresses it gets
         grads = self._read()
         self._params_stay()
+        if self.held is not None and all(map(is_, grads, self.held)) and \
+                list(map(T.data_ptr, grads)) == self.ptrs and list(map(T.numel, grads)) == self.sizes:
+            return
         self._look(grads)
+        if len(grads) > FEW:
+            self._hold(grads)
 
     def _read(self):
         return [p.grad for p in self.params]
 
-    def _check(self):
-        return AddressCheck(self)
+    def _hold(self, grads):
+        """Holds gradients that were the same objects in two steps, so that their ids are not reused."""
+        ids = list(map(id, grads))
+        same = ids == self.last_ids and self.took is None and not self.grad_copies
+        self.held, self.last_ids = grads if same else None, ids
+
+    def let_go(self):
+        """Releases the gradients before they are set to None."""
+        self.held = self.last_ids = None
 
     def _params_stay(self):
+        if not all(all(map(is_, m.whole, m.was)) for m in self.members):
+            raise Changed
         where = list(map(T.data_ptr, self.params))
         if where != self.where:
             self._move(where)
@@ -218,7 +227,7 @@ class TensorBinding:
         for p, name, was, now in zip(self.params, self.names, self.where, where):
             if was != now:
                 refuse_freed(p, "", name)
-        self.ptrs = None                               # a parameter may now be at the address of an old gradient
+        self.held = self.ptrs = None                   # a parameter may now be at the address of an old gradient
         try:
             self.binding.set_grads([0] * len(where))
             self.binding.set_params([self._address(p) for p in self.params])
@@ -227,16 +236,13 @@ class TensorBinding:
         self.where, self.alias = where, [p.detach() for p in self.params]
 
     def _look(self, grads):
-        everyone, there = True, grads
+        everyone = not any(map(is_, grads, repeat(None)))      # `in` would compare tensors
+        there = grads if everyone else [g for g in grads if g is not None]
         try:
-            try:
-                ptrs = list(map(T.data_ptr, there))
-            except TypeError:                          # some are None
-                everyone, there = False, [g for g in grads if g is not None]
-                ptrs = list(map(T.data_ptr, there))
+            ptrs = list(map(T.data_ptr, there))
             plain = all(map(T.is_contiguous, there)) and not self.staged and self.contiguous() and not any(
                 grads[i] is not None and grads[i].is_neg() for i in self.single)
-            sizes = list(map(T.numel, there))
+            nowhere, sizes = 0 in ptrs, list(map(T.numel, there))
         except (RuntimeError, NotImplementedError):
             self._refuse_grads(grads)
             raise
@@ -245,15 +251,12 @@ class TensorBinding:
             raise Changed                              # parameters changed their sizes in place
         if set(map(_dtype, there)) - {self._grad_dtype(there)}:
             raise Changed
-        nowhere = 0 in ptrs
         if not plain or self.grad_copies:
             ptrs = self._copied(grads)
         elif not everyone:
             found = iter(ptrs)
             ptrs = [0 if g is None else next(found) for g in grads]
-        if ptrs == self.ptrs:                          # the second time: they may stay
-            if everyone and plain and not self.grad_copies and PLAIN.describe:
-                self.seen = self._check()
+        if ptrs == self.ptrs:
             return
         if everyone and self.ptrs is not None:
             differ = list(map(ne, ptrs, self.ptrs))
@@ -361,7 +364,8 @@ class TensorBinding:
             self.read_steps()
         else:
             more = ONE if self.took is None else self.took         # a tensor: torch would convert a number first
-            self._counts.add_(more)                    # steps and counted
+            self.steps.add_(more)
+            self.counted.add_(more)
 
     def guarded(self, found, scale, scaled):
         """Sets the guard and the scale of the next step from a scaler's values, if there are any."""
@@ -523,25 +527,6 @@ class TensorBinding:
     def found(self):
         """Whether the last step's gradients were not finite, on the device."""
         return self.memory.tensor(*self.binding.state(0, OWN + "found")).float()
-
-
-class _Differ(TorchFunctionMode):
-    """Raises Changed instead of comparing the elements of two tensors."""
-
-    def __torch_function__(self, *_given, **_named):
-        raise Changed
-
-
-_differ = _Differ()
-
-
-def same(tensors, others):
-    """Whether two lists contain the same objects. A list compares identities first, five times as fast as map(is_)."""
-    try:
-        with _differ:
-            return tensors == others
-    except Changed:
-        return False
 
 
 def signature(x):
