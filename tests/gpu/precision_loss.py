@@ -1,0 +1,108 @@
+"""Losses of a byte-level transformer on this repository's text over five seeds: SOAP and Shampoo with apply=f32, with
+apply=tf32, and with f32 again from weights that differ by 1e-6, which shows the noise of f32. From the top of the tree,
+on a GPU; about six minutes for 300 steps.
+    PYTHONPATH=runtime/python python3 tests/gpu/precision_loss.py [STEPS [DEVICE]]"""
+import glob
+import sys
+import time
+
+import torch
+
+import optc.torch
+
+STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 400
+DEV = sys.argv[2] if len(sys.argv) > 2 else "cuda"
+D, LAYERS, HEADS, LENGTH, BATCH = (384, 6, 6, 256, 32) if DEV == "cuda" else (32, 2, 4, 32, 4)
+torch.backends.cuda.matmul.allow_tf32 = False
+FILES = ("gen/**/*.[ch]", "runtime/**/*.[ch]", "specs/*.*", "tests/**/*.c")
+
+
+def read(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+text = b"".join(read(f) for f in sorted(f for pattern in FILES for f in glob.glob(pattern, recursive=True)))
+data = torch.frombuffer(bytearray(text), dtype=torch.uint8).to(DEV)
+cut = len(data) * 9 // 10
+print(len(data), "bytes")
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = torch.nn.Linear(D, 3 * D), torch.nn.Linear(D, D)
+        self.up, self.down = torch.nn.Linear(D, 4 * D), torch.nn.Linear(4 * D, D)
+        self.n1, self.n2 = torch.nn.LayerNorm(D), torch.nn.LayerNorm(D)
+
+    def forward(self, x):
+        b, t, d = x.shape
+        q, k, v = (y.view(b, t, HEADS, -1).transpose(1, 2) for y in self.qkv(self.n1(x)).chunk(3, -1))
+        a = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(a.transpose(1, 2).reshape(b, t, d))
+        return x + self.down(torch.nn.functional.gelu(self.up(self.n2(x))))
+
+
+class GPT(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wte, self.wpe = torch.nn.Embedding(256, D), torch.nn.Embedding(LENGTH, D)
+        self.h = torch.nn.ModuleList(Block() for _ in range(LAYERS))
+        self.ln, self.head = torch.nn.LayerNorm(D), torch.nn.Linear(D, 256, bias=False)
+        for e in (self.wte, self.wpe):
+            torch.nn.init.normal_(e.weight, std=0.02)
+
+    def forward(self, i):
+        x = self.wte(i) + self.wpe(torch.arange(i.shape[1], device=i.device))
+        for b in self.h:
+            x = b(x)
+        return self.head(self.ln(x))
+
+
+def batch(g, lo, hi):
+    at = torch.randint(lo, hi - LENGTH - 1, (BATCH,), generator=g).to(DEV)
+    x = data[at[:, None] + torch.arange(LENGTH + 1, device=DEV)].long()
+    return x[:, :-1], x[:, 1:]
+
+
+def loss_of(net, g, lo, hi):
+    x, y = batch(g, lo, hi)
+    return torch.nn.functional.cross_entropy(net(x).flatten(0, 1), y.flatten())
+
+
+def run(make, seed, shake):
+    torch.manual_seed(seed)
+    net = GPT().to(DEV)
+    if shake:
+        with torch.no_grad():
+            for p in net.parameters():
+                p.mul_(1 + 1e-6)
+    opt = make(net.parameters())
+    sched = torch.optim.lr_scheduler.LambdaLR(opt, lambda s: min(1, (s + 1) / 40) * max(0.05, 1 - s / STEPS))
+    g = torch.Generator().manual_seed(1000 + seed)
+    for _ in range(STEPS):
+        opt.zero_grad(set_to_none=False)
+        loss_of(net, g, 0, cut).backward()
+        opt.step()
+        sched.step()
+    with torch.no_grad():
+        v = torch.Generator().manual_seed(7)
+        return sum(loss_of(net, v, cut, len(data)).item() for _ in range(20)) / 20
+
+
+makes = {
+    "soap": lambda a: lambda p: optc.torch.SOAP(p, lr=3e-3, apply=a),
+    "shampoo": lambda a: lambda p: optc.torch.Shampoo(p, lr=2e-3, interval=10, apply=a),
+}
+for rule, make in makes.items():
+    got = {"f32": [], "f32 shaken": [], "tf32": []}
+    for seed in range(5):
+        for kind in got:
+            t = time.time()
+            got[kind].append(run(make(kind.split()[0]), seed, kind == "f32 shaken"))
+            print(rule, kind, "seed", seed, "%.5f" % got[kind][-1], "%.1f s" % (time.time() - t), flush=True)
+    for kind, v in got.items():
+        t = torch.tensor(v, dtype=torch.float64)
+        d = t - torch.tensor(got["f32"], dtype=torch.float64)
+        print("%s %-10s mean %.5f, std over seeds %.5f, difference to f32 mean %+.5f, largest %.5f" % (
+            rule, kind, t.mean(), t.std(), d.mean(), d.abs().max()), flush=True)
