@@ -119,6 +119,14 @@ static bool alignment_unknown(const Check *c, const Mem *m)
     return callers && r >= 0 && r < c->ph->g->len && call_needs_alignment(c->plan, &c->ph->g->n[r]);
 }
 
+/* A call has the number of its array, and only stages compute the number of a ring's array from t. */
+static void check_call_array(Check *c, Access a)
+{
+    const Mem *m = &c->plan->mem[a.mem];
+    if (m->kind == MEM_STATE && c->plan->rule->state[m->sym].rotates)
+        wrong(c, a.val, a.mem, "a call would use a fixed array of a ring that rotates");
+}
+
 static void check_load(Check *c, Access a, int k)
 {
     if (!known(c, a))
@@ -146,6 +154,8 @@ static void check_load(Check *c, Access a, int k)
         wrong(c, a.val, a.mem, "the temporary has another type than the value is computed in");
     if (called && !operand_of_call(c, a, k))
         wrong(c, a.val, a.mem, "the call takes this operand in another type, or takes another operand");
+    if (called)
+        check_call_array(c, a);
     if (called && alignment_unknown(c, m))
         wrong(c, a.val, a.mem, "tensor cores would read an array of the caller, which may be misaligned");
     if (!called && dom_find(stage_domain(c->s->kind), transposed ? dom_transposed(m->dom) : m->dom) == INDEX_NONE)
@@ -278,6 +288,8 @@ static void check_store(Check *c, Access a)
         wrong(c, a.val, a.mem, "the temporary has another domain or type than the value");
     else if (ours && !check_write(c, m->kind == MEM_P ? TO_P : m->sym, a.val))
         wrong(c, a.val, a.mem, "the entry does not write this value there");
+    if (is_called(c->s->kind))
+        check_call_array(c, a);
 }
 
 /* ---- stages without an order ---- */

@@ -329,9 +329,15 @@ static void own_put(Arena *a, Seg *s, int v, Ref r, Ref own)
     s->nown++;
 }
 
+/* Stages select the array of a ring by t. A call cannot, and tensor cores need arrays of known alignment. */
+static bool call_can_read(const Plan *p, const Node *call, int state)
+{
+    return state == TO_P ? !call_needs_alignment(p, call) : !p->rule->state[state].rotates;
+}
+
 /* The array that holds a value of an earlier segment or call in the given type when segment `before` begins. If there
- * is none, the value becomes a carried value. ours: the array must not be the caller's, which may be misaligned. */
-static int value_array(Cutter *c, int v, Ref r, Type type, int before, bool ours)
+ * is none, the value becomes a carried value. call: the call that reads the array; NULL: a stage. */
+static int value_array(Cutter *c, int v, Ref r, Type type, int before, const Node *call)
 {
     const Body *b = &c->p->ph->body[v];
     if (is_call(&c->g->n[r]) && operand_type(c, r, -1) == type)
@@ -340,7 +346,7 @@ static int value_array(Cutter *c, int v, Ref r, Type type, int before, bool ours
         int mem = plan_mem_of_state(c->p->plan, b->w[i].state);
         const Mem *m = &c->p->plan->mem[mem];
         if (b->w[i].val == r && c->when[v][i] >= 0 && c->when[v][i] < before && m->type == type &&
-            m->dom == (Dom)c->g->n[r].dom && !(ours && m->kind == MEM_P))
+            m->dom == (Dom)c->g->n[r].dom && (!call || call_can_read(c->p->plan, call, b->w[i].state)))
             return mem;
     }
     int k = carry_of(c, r, type), from = everywhere(&c->g->n[r]) ? 0 : ready(c, v, r);
@@ -391,7 +397,7 @@ static void bring(Cutter *c, int k, int v, Ref r)
         n.arg = arg;
     } else {
         Dom d = dom_fixed((Dom)n.dom) ? GROUP : (Dom)n.dom;
-        int mem = is_call(&n) ? result_of(c, r) : value_array(c, v, r, mem_type_of(p->plan, d), k, false);
+        int mem = is_call(&n) ? result_of(c, r) : value_array(c, v, r, mem_type_of(p->plan, d), k, NULL);
         Ref known = carried_already(c, s, v, r);
         if (known != NONE) {
             own_put(p->arena, s, v, r, known);
@@ -415,8 +421,7 @@ static int operand(Cutter *c, int v, Ref call, int k)
     Ref r = c->g->n[call].arg[k];
     if (is_readable(c, call, k))
         return leaf_mem(c->p, &c->g->n[r]);
-    return value_array(c, v, r, operand_type(c, call, k), c->seg[v][call] + 1,
-                       call_needs_alignment(c->p->plan, &c->g->n[call]));
+    return value_array(c, v, r, operand_type(c, call, k), c->seg[v][call] + 1, &c->g->n[call]);
 }
 
 static Draft make_call(Cutter *c, int v, Ref r)

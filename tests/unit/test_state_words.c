@@ -284,6 +284,42 @@ START_TEST(rings_store_one_array)
 }
 END_TEST
 
+/* Calls get the number of an array from the plan, so a product must not read the array of a ring that a stage selects
+ * by t. _i: the compiled rule, or the evaluator. */
+START_TEST(rings_and_products)
+{
+    static const char text[] = "return optimizer { name = 'x', products = 'f32', state = { s = ring(3), a = zeros },\n"
+                               "step = function() p = p - g end,\n"
+                               "matrix = function()\n"
+                               "  local x = 0.5 * g  s:push(x)  a = mm(gram(x), x)  p = p - a - s[2] end }";
+    enum { ROWS = 3, COLS = 2 };
+    optc_engine *e = engine_of(_i);
+    optc_rule *r;
+    optc_binding *b;
+    float p[ROWS * COLS] = {0}, g[ROWS * COLS];
+    double x[ROWS * COLS], a[ROWS * COLS];
+    optc_tensor w = {.name = "w", .param = p, .grad = g, .rank = 2, .shape = (int64_t[]){ROWS, COLS}};
+    OK(optc_compile(e, &(optc_rule_options){.spec = "made.lua", .text = text}, &r));
+    OK(optc_bind(r, &(optc_group){.tensors = &w, .ntensors = 1}, 1, &b));
+    for (int t = 1; t <= 7; t++) {
+        for (int i = 0; i < ROWS * COLS; i++)
+            x[i] = 0.5 * (g[i] = (float)(t + i));
+        OK(optc_step(b));
+        OK(optc_state_read(b, 0, "a", a, ROWS * COLS));
+        for (int i = 0; i < ROWS * COLS; i++) {
+            double sum = 0;
+            for (int k = 0; k < ROWS; k++)
+                for (int j = 0; j < COLS; j++)
+                    sum += x[i / COLS * COLS + j] * x[k * COLS + j] * x[k * COLS + i % COLS];
+            ck_assert_msg(a[i] == sum, "%d: step %d, element %d: %g, not %g", _i, t, i, a[i], sum);
+        }
+    }
+    OK(optc_unbind(b));
+    OK(optc_release(r));
+    OK(optc_close(e));
+}
+END_TEST
+
 Suite *state_words_suite(void)
 {
     Suite *s = suite_create("state_words");
@@ -295,6 +331,7 @@ Suite *state_words_suite(void)
     tcase_add_test(t, normal_pieces);
     tcase_add_loop_test(t, rings_of_values, 0, 8);
     tcase_add_test(t, rings_store_one_array);
+    tcase_add_loop_test(t, rings_and_products, 0, 2);
     suite_add_tcase(s, t);
     return s;
 }
