@@ -275,8 +275,9 @@ static optc_status joint_inside(const JointTask *task, int n, bool ran, bool *do
     }
     for (int i = 0; i < n && s == OPTC_OK; i++)
         s = gpu_send_changes(task[i].b, false);
-    if (s == OPTC_OK)
-        s = launch_joint(x);
+    if (s != OPTC_OK || find_joint(g, task, n) != x)       /* gpu_send_changes may rebuild lists, and drop the graph */
+        return s;
+    s = launch_joint(x);
     *done = s == OPTC_OK;
     return s;
 }
