@@ -393,12 +393,65 @@ START_TEST(split_lists)
 }
 END_TEST
 
+/* If the lists of a captured step cannot be made, nothing is freed in the stream that is captured: the driver would
+ * refuse it, or add it to the caller's graph. */
+static CUstream captured_stream;
+static int uploads_left, frees_inside;
+static int fail_upload(CUdeviceptr to, const void *from, size_t n, CUstream s)
+{
+    return uploads_left-- > 0 ? real->cuMemcpyHtoDAsync_v2(to, from, n, s) : CUDA_ERROR_OUT_OF_MEMORY;
+}
+static int watch_free(CUdeviceptr p, CUstream s)
+{
+    frees_inside += s == captured_stream;
+    return real->cuMemFreeAsync(p, s);
+}
+
+START_TEST(captured_failure)
+{
+    SHARED();
+    Side a, b;
+    CUgraph graph = NULL;
+    optc_memory before, after;
+    open_kept(&a, &b, rules[2]);
+    step_kept(&a, &b, 1);
+    step_kept(&a, &b, 2);
+    ck_assert(!d->cuStreamCreate(&captured_stream, 1));
+    OK(optc_sync(a.b));
+    OK(optc_set_stream(a.b, captured_stream));
+    OK(optc_memory_info(a.e, &before));
+    Driver failing = *(real = a.e->gpu->d);
+    failing.cuMemcpyHtoDAsync_v2 = fail_upload;
+    failing.cuMemFreeAsync = watch_free;
+    a.e->gpu->d = &failing;
+    for (int n = 0; n < 4; n++) {                          /* the first list, or a later one */
+        uploads_left = n;
+        frees_inside = 0;
+        ck_assert(!d->cuStreamBeginCapture_v2(captured_stream, 0));
+        FAILS(optc_step(a.b), OPTC_ERROR_MEMORY, "cuMemcpyHtoDAsync");
+        d->cuStreamEndCapture(captured_stream, &graph);
+        if (graph)
+            d->cuGraphDestroy(graph);
+        OK(optc_memory_info(a.e, &after));
+        ck_assert_msg(!frees_inside && after.ours == before.ours, "%d uploads: %d frees in the capture, %d bytes left",
+                      n, frees_inside, (int)(after.ours - before.ours));
+    }
+    a.e->gpu->d = real;
+    step_kept(&a, &b, 3);
+    OK(optc_set_stream(a.b, NULL));
+    close_side(&a, 0);
+    close_side(&b, 0);
+    d->cuStreamDestroy_v2(captured_stream);
+}
+END_TEST
+
 void add_stagger(TCase *t)
 {
     tcase_add_loop_test(t, staggered_steps, 0, 2 * NRULES - 1);
     tcase_add_test(t, only_scheduled_tensors);
     tcase_add_loop_test(t, captured, 0, NRULES);
     tcase_add_test(t, captured_factors);
+    tcase_add_test(t, captured_failure);
     tcase_add_loop_test(t, kept_lists, 0, 2);
     tcase_add_test(t, bounded_lists);
     tcase_add_test(t, split_lists);

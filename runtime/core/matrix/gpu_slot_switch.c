@@ -155,7 +155,8 @@ static optc_status fill_switch(optc_binding *b, SlotSwitch *x, const StaggerNow 
     return s == OPTC_OK && x->n ? send_table(b, x) : s;
 }
 
-/* Uses a stream that is not captured, and waits for it. */
+/* Uses a stream that is not captured, and waits for it. A failure leaves no list: freeing one in the caller's stream
+ * would end its capture. */
 static optc_status fill_apart(optc_binding *b, SlotSwitch *x, const StaggerNow *now, int n)
 {
     GpuTables *t = b->gpu;
@@ -170,6 +171,8 @@ static optc_status fill_apart(optc_binding *b, SlotSwitch *x, const StaggerNow *
     int rc = g->d->cuStreamSynchronize(own);
     if (s == OPTC_OK && rc)
         s = gpu_error(g, "cuStreamSynchronize", rc, "combinations of slots");
+    if (s != OPTC_OK)
+        switch_free(b, x);
     t->stream = was;
     t->passing = passing;
     b->stagger = stagger;
@@ -188,13 +191,10 @@ static optc_status make_switch(optc_binding *b, const LaunchList *p, int phase)
     x->of = p;
     x->list = (SlotList **)(x + 1);
     optc_status s = fill_apart(b, x, now, n);
+    if (s != OPTC_OK)
+        return free(x), s;
     x->next = c->slot_switch;
     c->slot_switch = x;
-    if (s != OPTC_OK) {
-        c->slot_switch = x->next;
-        switch_free(b, x);
-        free(x);
-    }
     return s;
 }
 
