@@ -467,7 +467,8 @@ static inline optc_status optc_factors_about(const optc_binding *b, int tensor, 
 /* For rules with every(k, { stagger = true }, …): at which steps a tensor is scheduled. every: the k. block: -1, or in
  * a rule with blocks the number of a block, in the order of its states. The tensor or block is scheduled at the steps
  * whose remainder modulo k is *slot. optc_bind assigns the slots by the cost of the work; the same rule and tensors get
- * the same slots. A tensor without a gradient at such a step misses it. OPTC_ERROR_ABSENT: it has no slot. */
+ * the same slots. A tensor without a gradient at such a step misses it. OPTC_ERROR_ABSENT: it has no slot. If several
+ * blocks of the rule have this k, the tensor has a slot for each of them, and *slot is that of the first one. */
 optc_status optc_get_slot(const optc_binding *b, int tensor, int64_t block, int every, int *slot);
 
 /* Bytes that one run of an entry moves by the plan at step t (1, 2, …): the lower bound of any benchmark. */
