@@ -171,8 +171,11 @@ static void put_table(const Plan *p, Arena *a, const DimsList *shapes, int64_t s
     const char *at = f->rate > 0 ? arena_printf(a, "%s/s of memory (%s)", cli_bytes(rate, f->rate), f->whence)
         : f->whence;
     put_text("predicted with", *flops ? arena_printf(a, "%s, %s", at, flops) : at);
-    put_text("launches", plan_calls(p) ? "shared by all tensors, for any number of them; products: one call per shape"
-                                       : "shared by all tensors, for any number of them");
+    const char *products = !plan_calls(p) ? ""
+        : p->target->gpu && plan_needs(p).products >> PRODUCT_TF32 & 1
+            ? "; products: one call per shape, in tf32 one call per matrix"
+            : "; products: one call per shape";
+    put_text("launches", arena_printf(a, "shared by all tensors, for any number of them%s", products));
 }
 
 /* ---- state and passes ---- */
