@@ -445,6 +445,45 @@ START_TEST(captured_failure)
 }
 END_TEST
 
+static void capture_step(Side *g)
+{
+    CUgraph graph;
+    CUstream st;
+    ck_assert(!d->cuStreamCreate(&st, 1));
+    OK(optc_sync(g->b));
+    OK(optc_set_stream(g->b, st));
+    ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
+    OK(optc_step(g->b));
+    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphDestroy(graph));
+    OK(optc_set_stream(g->b, NULL));
+    d->cuStreamDestroy_v2(st);
+}
+
+/* Steps before a capture keep lists. They do not use up the limit of the captured step, and are freed after it. */
+START_TEST(captured_after_lists)
+{
+    SHARED();
+    Side a, b;
+    open_kept(&a, &b, rules[2]);
+    for (int step = 1; step <= 4; step++)
+        step_kept(&a, &b, step);
+    capture_step(&b);
+    int64_t usual = a.e->workspace, kept = held_graphs(&a), needed = held_graphs(&b);
+    ck_assert(kept && b.b->gpu->calls->slot_switch->n);
+    a.e->workspace = 4 * needed;
+    capture_step(&a);
+    ck_assert_msg(a.b->gpu->calls->slot_switch->n && held_graphs(&a) == kept + needed,
+                  "the kept lists leave no room: %d of %d bytes", (int)held_graphs(&a), (int)(kept + needed));
+    OK(optc_step(a.b));
+    OK(optc_step(b.b));
+    same_params(&a, &b, "after the capture");
+    ck_assert_msg(held_graphs(&a) == needed, "%d bytes are held, %d are used", (int)held_graphs(&a), (int)needed);
+    a.e->workspace = usual;
+    close_side(&a, 0);
+    close_side(&b, 0);
+}
+END_TEST
+
 void add_stagger(TCase *t)
 {
     tcase_add_loop_test(t, staggered_steps, 0, 2 * NRULES - 1);
@@ -452,6 +491,7 @@ void add_stagger(TCase *t)
     tcase_add_loop_test(t, captured, 0, NRULES);
     tcase_add_test(t, captured_factors);
     tcase_add_test(t, captured_failure);
+    tcase_add_test(t, captured_after_lists);
     tcase_add_loop_test(t, kept_lists, 0, 2);
     tcase_add_test(t, bounded_lists);
     tcase_add_test(t, split_lists);

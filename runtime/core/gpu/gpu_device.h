@@ -240,6 +240,7 @@ CORE void gpu_slots_drop(optc_binding *b);                 /* all of them; insid
 CORE optc_status gpu_slots_make(optc_binding *b, const LaunchList *p, SlotList **out);
 CORE void gpu_slots_free(optc_binding *b, SlotList *x);
 CORE int64_t gpu_slots_limit(const optc_binding *b);       /* bytes */
+CORE int64_t gpu_slots_kept(const optc_binding *b);        /* bytes of all kept lists and their graphs */
 
 /* ---- gpu_beside.c ---- */
 CORE optc_status gpu_beside(optc_binding *const *b, int n, int lead, bool begins);          /* Device.beside */

@@ -184,6 +184,14 @@ static optc_status slots_send(optc_binding *b, SlotList *x)
 /* ---- the kept ones ---- */
 CORE int64_t gpu_slots_limit(const optc_binding *b) { return b->rule->engine->workspace / SLOTS_SHARE; }
 
+CORE int64_t gpu_slots_kept(const optc_binding *b)
+{
+    int64_t bytes = 0;
+    for (const SlotList *x = b->gpu->slot_lists; x; x = x->next)
+        bytes += x->held;
+    return bytes;
+}
+
 /* Drops the least recently used list, unless it was used within a cycle. Combinations recur in turn: if such a list
  * were dropped for another one, each step would build a list and a graph that is dropped before its next use. false:
  * there is none to drop. */

@@ -125,12 +125,13 @@ typedef struct GpuCalls {
 } GpuCalls;
 
 /* The slot lists of a launch list, one for each combination of slots that its steps can have. table: for the kernel
- * that selects one (optc_phase). n 0: there are too many, one body covers all units */
+ * that selects one (optc_phase). n 0: there are too many, one body covers all units. bodies: bytes of their graphs */
 typedef struct SlotSwitch {
     struct SlotSwitch *next;
     const LaunchList *of;
     SlotList **list; int n;
     CUdeviceptr table; size_t bytes;
+    int64_t bodies;
 } SlotSwitch;
 CORE const SlotSwitch *slot_switch_of(const optc_binding *b, const LaunchList *p);         /* NULL: none */
 

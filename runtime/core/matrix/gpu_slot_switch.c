@@ -72,6 +72,8 @@ CORE void slot_switch_bind(optc_binding *b)
 /* ---- lists ---- */
 static void switch_free(optc_binding *b, SlotSwitch *x)
 {
+    b->graph_bytes -= x->bodies;
+    x->bodies = 0;
     for (int i = 0; i < x->n; i++)
         if (x->list[i]) {
             b->graph_bytes -= (int64_t)x->list[i]->bytes;
@@ -150,7 +152,9 @@ static optc_status fill_switch(optc_binding *b, SlotSwitch *x, const StaggerNow 
         x->n += s == OPTC_OK;
         b->graph_bytes += s == OPTC_OK ? (int64_t)x->list[i]->bytes : 0;
     }
-    if (s == OPTC_OK && n && b->graph_bytes + bodies_bytes(b, x) > gpu_slots_limit(b))
+    x->bodies = s == OPTC_OK && n ? bodies_bytes(b, x) : 0;
+    b->graph_bytes += x->bodies;
+    if (s == OPTC_OK && b->graph_bytes - gpu_slots_kept(b) > gpu_slots_limit(b))
         switch_free(b, x);
     return s == OPTC_OK && x->n ? send_table(b, x) : s;
 }
