@@ -102,11 +102,11 @@ typedef struct Unit { int tensor, unit; } Unit;    /* optc_unit of templates/cud
 /* The pointers of staggered calls over the scheduled matrices (gpu_call_slots.c). at: by set, the index of its first
  * pointer; now: by group, how many matrices. moves: the number of changes of pointers that they contain */
 typedef struct CallSlots { int64_t npointer, *at, *now; CUdeviceptr addresses, pointers; unsigned moves; } CallSlots;
-/* list: with own items. memory: work lists, then the pointers of calls. held: bytes of memory and graphs that count
- * for the limit; 0: it is not kept. used: the binding's step count at its last use */
 /* NODE_BYTES: of a graph's node, which CUDA does not report: 2 KB on the device and 5 KB on the host (H200, CUDA 13,
  * graphs of 1000 to 20000 kernels) */
 enum { NODE_BYTES = 7168 };
+/* list: with own items. memory: work lists, then the pointers of calls. held: bytes of memory and graphs that count
+ * for the limit; 0: it is not kept. used: the binding's step count at its last use */
 typedef struct SlotList {
     LaunchList list;
     StaggerNow now;
@@ -139,8 +139,8 @@ typedef struct GpuTables {
     LaunchList *launch_list;               /* by entry, then phase */
     int nphase, step;                      /* step: the entry of that name */
     /* Kept slot lists, the last used one first; slots: of the current run, NULL: it covers all units; passing: the last
-     * one that did not fit into the limit; slots_full: such a one had graphs; slots_cycle: steps until all combinations
-     * of slots have occurred */
+     * one that was not kept; slots_full: one did not fit into the limit with its graphs; slots_cycle: steps until
+     * all combinations of slots have occurred */
     SlotList *slot_lists, *slots, *passing;
     bool slots_full;
     int64_t slots_cycle;
