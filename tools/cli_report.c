@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 const char *cli_command_text(Arena *a, const Command *self, int argc, char **argv)
@@ -20,7 +21,8 @@ bool cli_writable(const Command *self, const char *path)
 {
     if (!path || !strcmp(path, "-"))
         return true;
-    bool there = access(path, F_OK) == 0;
+    struct stat s;
+    bool there = lstat(path, &s) == 0;                     /* also a link whose target does not exist yet */
     FILE *f = fopen(path, "ab");
     if (!f)
         return cli_error("%s: cannot write %s: %s", self->name, path, strerror(errno)), false;

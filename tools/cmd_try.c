@@ -66,6 +66,10 @@ static bool compile_both(Try *x, const char *arg)
     }
     spec_warnings(&s);
     x->period = period_of(s.gen.plan);
+    for (int i = 0; i < s.gen.plan->rule->nstate; i++) {   /* an array of a ring changes at one push in `ring` */
+        int ring = s.gen.plan->rule->state[i].ring;
+        x->period = ring > x->period ? ring : x->period;
+    }
     Buf label = {0};                                       /* a wrapper is tried around sgd, as `optc check` does */
     buf_printf(&label, s.wrapper ? "sgd+%s" : "%s", arg);
     optc_rule_options o = {.spec = cli_text(&label), .with = x->asked.with, .options = x->asked.options};

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char ir_mark[] = "optc-ir 2";
+static const char ir_mark[] = "optc-ir ";        /* the reader checks the version */
 
 /* Finds wrappers by name. For a wrapper that is being checked, own is its text, wherever the file is. */
 typedef struct Finder { const char *path; const char *own_name; Source own; } Finder;

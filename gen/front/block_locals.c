@@ -1,36 +1,69 @@
 /* Lua locals that a block of every() or when() assigns. The block is traced once, so Lua itself would keep the new
  * value at all steps. Each such local becomes a selection between the new value and the one before the block, as states
- * do. Found through the upvalues of the block's function, and of Lua functions among them; a table that the block
- * changes is an error. A local without a value before the block has none after it. */
+ * do. Found through the upvalues of the block's function, and of Lua functions among them and in their tables; a table
+ * that the block changes is an error. A local without a value before the block has none after it. */
 #include "gen/front/trace.h"
 
 #include <string.h>
 
-enum { MOST_NESTED = 16 };               /* functions in upvalues of functions */
+enum { MOST_NESTED = 16 };               /* functions and tables in upvalues and fields of others */
 
-/* Entry i of the list on top: { function, number of the upvalue, its value, the fields if that is a table }. */
-enum { AT_FUNCTION = 1, AT_NUMBER, AT_VALUE, AT_FIELDS };
+/* Entry i of the list on top is a local, { function, number of the upvalue, its value }, or a table: { nil, name of the
+ * local that leads to it, the table, a copy of its fields }. */
+enum { AT_FUNCTION = 1, AT_NUMBER, AT_VALUE, AT_FIELDS, AT_NAME = AT_NUMBER };
 
-static void copy_fields(lua_State *L, int table)
+/* Entries are appended to `list`; `seen` has the upvalues and tables in it. name: of the local that leads there. */
+typedef struct Reached { int list, seen; } Reached;
+
+static void add_upvalues(lua_State *L, const Reached *w, int f, int depth);
+
+static void append(lua_State *L, const Reached *w)            /* the table on top */
 {
-    lua_newtable(L);
-    for (lua_pushnil(L); lua_next(L, table);) {
-        lua_pushvalue(L, -2);
-        lua_insert(L, -2);
-        lua_rawset(L, -4);
-    }
+    lua_rawseti(L, w->list, (lua_Integer)lua_rawlen(L, w->list) + 1);
 }
 
-/* Appends the upvalues of the Lua function at index f. seen: table of the upvalues in the list. */
-static void add_upvalues(lua_State *L, int f, int list, int seen, int depth)
+static bool seen_before(lua_State *L, const Reached *w, const void *key)
+{
+    bool known = lua_rawgetp(L, w->seen, key) != LUA_TNIL;
+    lua_pop(L, 1);
+    lua_pushboolean(L, 1);
+    lua_rawsetp(L, w->seen, key);
+    return known;
+}
+
+static void add_value(lua_State *L, const Reached *w, int value, const char *name, int depth)
 {
     luaL_checkstack(L, 12, NULL);
-    for (int n = 1; depth < MOST_NESTED && !lua_iscfunction(L, f) && lua_getupvalue(L, f, n); n++) {
+    if (lua_type(L, value) == LUA_TFUNCTION)
+        add_upvalues(L, w, value, depth);
+    if (depth >= MOST_NESTED || lua_type(L, value) != LUA_TTABLE || seen_before(L, w, lua_topointer(L, value)))
+        return;
+    lua_createtable(L, AT_FIELDS, 0);
+    lua_pushstring(L, name);
+    lua_rawseti(L, -2, AT_NAME);
+    lua_pushvalue(L, value);
+    lua_rawseti(L, -2, AT_VALUE);
+    lua_newtable(L);
+    for (lua_pushnil(L); lua_next(L, value); lua_pop(L, 1)) {
+        add_value(L, w, lua_gettop(L), name, depth + 1);
+        lua_pushvalue(L, -2);
+        lua_pushvalue(L, -2);
+        lua_rawset(L, -5);
+    }
+    lua_rawseti(L, -2, AT_FIELDS);
+    append(L, w);
+}
+
+/* Appends the upvalues of the function at index f, unless it is one of C. */
+static void add_upvalues(lua_State *L, const Reached *w, int f, int depth)
+{
+    luaL_checkstack(L, 12, NULL);
+    for (int n = 1; depth < MOST_NESTED && lua_type(L, f) == LUA_TFUNCTION && !lua_iscfunction(L, f); n++) {
+        const char *name = lua_getupvalue(L, f, n);
+        if (!name)
+            return;
         int value = lua_gettop(L);
-        bool known = lua_rawgetp(L, seen, lua_upvalueid(L, f, n)) != LUA_TNIL;
-        if (!known) {
-            lua_pushboolean(L, 1);
-            lua_rawsetp(L, seen, lua_upvalueid(L, f, n));
+        if (!seen_before(L, w, lua_upvalueid(L, f, n))) {
             lua_createtable(L, AT_FIELDS, 0);
             lua_pushvalue(L, f);
             lua_rawseti(L, -2, AT_FUNCTION);
@@ -38,13 +71,8 @@ static void add_upvalues(lua_State *L, int f, int list, int seen, int depth)
             lua_rawseti(L, -2, AT_NUMBER);
             lua_pushvalue(L, value);
             lua_rawseti(L, -2, AT_VALUE);
-            if (lua_type(L, value) == LUA_TTABLE) {
-                copy_fields(L, value);
-                lua_rawseti(L, -2, AT_FIELDS);
-            }
-            lua_rawseti(L, list, (lua_Integer)lua_rawlen(L, list) + 1);
-            if (lua_type(L, value) == LUA_TFUNCTION)
-                add_upvalues(L, value, list, seen, depth + 1);
+            append(L, w);
+            add_value(L, w, value, name, depth + 1);
         }
         lua_settop(L, value - 1);
     }
@@ -55,7 +83,7 @@ void locals_save(lua_State *L, int f)
     lua_newtable(L);
     int list = lua_gettop(L);
     lua_newtable(L);
-    add_upvalues(L, f, list, list + 1, 0);
+    add_upvalues(L, &(Reached){list, list + 1}, f, 0);
     lua_settop(L, list);
 }
 
@@ -101,15 +129,18 @@ void locals_choose(lua_State *L, int list, const char *block, ChooseLocal choose
         lua_rawgeti(L, top + 1, AT_NUMBER);
         lua_rawgeti(L, top + 1, AT_VALUE);
         lua_rawgeti(L, top + 1, AT_FIELDS);
-        int f = top + 2, was = top + 4, up = (int)lua_tointeger(L, top + 3);
-        const char *name = lua_getupvalue(L, f, up);
-        int now = lua_gettop(L);
-        if (same_value(L, now, was)) {
-            if (lua_istable(L, top + 5) && fields_changed(L, now, top + 5))
+        int f = top + 2, was = top + 4;
+        if (lua_isnil(L, f)) {
+            if (fields_changed(L, was, top + 5))
                 spec_error(L, "%s changes a field of the table '%s', which would apply at all steps: use a state or a "
-                              "local per value", block, name);
+                              "local per value", block, lua_tostring(L, top + 3));
             continue;
         }
+        int up = (int)lua_tointeger(L, top + 3);
+        const char *name = lua_getupvalue(L, f, up);
+        int now = lua_gettop(L);
+        if (same_value(L, now, was))
+            continue;
         if (lua_isnil(L, was) || !strcmp(name, "_")) {         /* known inside of the block only; a use is an error */
             lua_pushvalue(L, was);
             lua_setupvalue(L, f, up);

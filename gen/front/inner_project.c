@@ -4,6 +4,7 @@
  * tensors. */
 #include "gen/front/declare.h"
 #include "gen/front/matrix_values.h"
+#include "gen/front/rings.h"
 
 #include <string.h>
 
@@ -33,7 +34,9 @@ static void add_twin(lua_State *L, Trace *t, int i)
             return;
     if (r->nstate >= MAX_STATES)
         spec_error(L, "over %d states, with those of projections", MAX_STATES);
-    s.name = arena_printf(t->arena, "%s_%s", s.name, dom_info[t->elem].name);
+    const char *dom = dom_info[t->elem].name;              /* a ring's states keep their number at the end */
+    s.name = s.ring ? arena_printf(t->arena, "%s_%s_%d", ring_name(t->arena, &s), dom, s.age)
+                    : arena_printf(t->arena, "%s_%s", s.name, dom);
     s.dom = t->elem;
     for (int k = 0; k < r->nstate; k++)
         if (!strcmp(r->state[k].name, s.name))

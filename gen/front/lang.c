@@ -1,5 +1,6 @@
 /* The functions and operators of the spec language. Each checks its arguments, records nodes, and returns a value. */
 #include "gen/front/matrix_values.h"
+#include "gen/front/rings.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -209,6 +210,9 @@ Ref lang_arg(lua_State *L, int i, const char *what, int n)
         return (Ref)spec_error(L, "%s: argument %d is a function, not a value or a number: call it, as in f(x)", what,
                                i);
     case LUA_TUSERDATA:
+        if (ring_is(L, i))
+            return (Ref)spec_error(L, "%s: argument %d is a ring, not a value: s[1] is the newest value of a ring s",
+                                   what, i);
         return (Ref)spec_error(L,
                                "%s: argument %d is not a value: zeros, fill and copy declare states, state = { m = "
                                "zeros }, and inner(), step(), every() and when() give none",

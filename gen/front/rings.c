@@ -34,6 +34,8 @@ void ring_push_value(lua_State *L, int first)
     luaL_setmetatable(L, RING);
 }
 
+bool ring_is(lua_State *L, int i) { return luaL_testudata(L, i, RING) != NULL; }
+
 /* The ring at index 1, as states of the running rule. Decides its form at the first use. */
 static int ring_at(lua_State *L, const char *what)
 {

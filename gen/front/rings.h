@@ -9,5 +9,6 @@ void rings_open(lua_State *L);
 void ring_start(Trace *t);                             /* a new entry: nothing is pushed */
 int ring_find(const Trace *t, const SpecFile *s, const char *name);    /* its first state; -1: no such ring */
 void ring_push_value(lua_State *L, int first);         /* pushes the Lua value that stands for the ring */
+bool ring_is(lua_State *L, int i);                     /* the Lua value at index i is a ring */
 const char *ring_name(Arena *a, const State *s);       /* the name in the spec of a state, or of its ring */
 #endif

@@ -211,6 +211,8 @@ void assign_value(lua_State *L, Trace *t, int i, const char *name, Ref *slot, Do
         *slot = UNKNOWN;
         return;
     }
+    if (lua_isnoneornil(L, i))
+        spec_error(L, "'%s' cannot take nil: that was never given a value outside of every() and when()", name);
     Ref v = lang_arg(L, i, name, 1);
     const Node *n = &r->g.n[v];
     if (n->ty == BOOL)

@@ -151,8 +151,9 @@ static int l_ring(lua_State *L)
 {
     const char **name = luaL_testudata(L, 1, NAMED);
     double k = lua_tonumber(L, 1);
-    InitValue v = {INIT_FILL, 0, ELEM, -1, name ? *name : NULL, false, false, name ? -1 : (int)k};
-    if (!name && (lua_type(L, 1) != LUA_TNUMBER || !(k >= 1 && k <= MAX_RING && k == (int)k)))
+    bool fits = k >= 1 && k <= MAX_RING;
+    InitValue v = {INIT_FILL, 0, ELEM, -1, name ? *name : NULL, false, false, name ? -1 : fits ? (int)k : 0};
+    if (!name && (lua_type(L, 1) != LUA_TNUMBER || k != v.ring || !fits))
         return spec_error(L, "ring takes the number of values, from 1 to %d, and a domain: ring(8), ring(8, \"row\")",
                           MAX_RING);
     v = with_place(L, v, 2);
@@ -252,10 +253,14 @@ static void declare_ring(Trace *t, SpecFile *s, const char *key, const InitValue
     State from = st;
     if (v->name)
         start_from(t, s, &from, key, v->name);
-    st.ring = v->name ? (int)from.value : v->ring;
-    if (from.hyper >= 0 || (v->name && !(from.value >= 1 && from.value <= MAX_RING && from.value == st.ring)))
-        declare_fail(t, s, key, "ring '%s': '%s' must be an option, a whole number from 1 to %d", key, v->name,
-                     MAX_RING);
+    bool fits = from.value >= 1 && from.value <= MAX_RING;
+    st.ring = !v->name ? v->ring : fits ? (int)from.value : 0;
+    if (from.hyper >= 0)
+        declare_fail(t, s, key, "ring '%s': '%s' is a hyperparameter: the number of values must be an option", key,
+                     v->name);
+    if (v->name && st.ring != from.value)
+        declare_fail(t, s, key, "ring '%s': '%s' is %.9g: the number of values is a whole number from 1 to %d", key,
+                     v->name, from.value, MAX_RING);
     for (st.age = 0; st.age < st.ring; st.age++) {
         const char *name = arena_printf(t->arena, "%s_%d", key, st.age);
         check_name(t, s, name, "state");
@@ -270,8 +275,8 @@ void declare_state(Trace *t, SpecFile *s, const char *key)
     const InitValue *v = luaL_testudata(t->L, -1, INIT);
     if (!v)
         declare_fail(t, s, key,
-                     "state '%s' must be zeros, fill(c), copy(p), normal() or eye(c, \"rows\"), with a domain where it "
-                     "is not per element: zeros \"row\"",
+                     "state '%s' must be zeros, fill(c), copy(p), normal(), ring(n) or eye(c, \"rows\"), with a domain "
+                     "where it is not per element: zeros \"row\"",
                      key);
     if (v->init == INIT_COPY_P && v->dom != ELEM)
         declare_fail(t, s, key, "state '%s': a copy of p has one value per element", key);

@@ -9,6 +9,7 @@
  * Block codes are for elementwise states that start at 0. A state that is never negative (value_ranges.c) takes the
  * unsigned code, which keeps small values apart from 0; one of unknown sign must not divide. */
 #include "gen/front/front.h"
+#include "gen/front/rings.h"
 
 #include <stdarg.h>
 #include <string.h>
@@ -62,9 +63,10 @@ static bool unknown_name(const Storage *x, const char *name)
         near_try(&near, classes[i]);
     Buf all = {.arena = x->r->arena};
     for (int i = 0; i < x->r->nstate; i++)
-        if (!x->r->state[i].slots.every) {
-            near_try(&near, x->r->state[i].name);
-            buf_printf(&all, "%s%s", all.len ? ", " : "", x->r->state[i].name);
+        if (!x->r->state[i].slots.every && !x->r->state[i].age) {          /* a ring has one type, under its name */
+            const char *known = ring_name(x->r->arena, &x->r->state[i]);
+            near_try(&near, known);
+            buf_printf(&all, "%s%s", all.len ? ", " : "", known);
         }
     diag_set(x->d, NULL, 0, NULL, "types: the rule '%s' has no state '%s'%s (its states: %s)", x->r->name, name,
              near_text(&near, x->r->arena), all.len ? buf_text(&all) : "none");
@@ -85,7 +87,7 @@ static bool read_named(const Storage *x)
         if (dom_wide(st->dom))
             return refuse(x, st, "the state '%s' has one value per %s, and such values are always stored as f64: leave "
                                  "'%s' out",
-                          st->name, dom_info[st->dom].per, st->name);
+                          ring_name(a, st), dom_info[st->dom].per, ring_name(a, st));
         for (int k = 0; k < (st->ring ? st->ring : 1); k++)
             x->named[i + k] = type_by_name(arena_strndup(a, s + n + 1, len - n - 1));
         s += len + (s[len] == ',');
@@ -172,9 +174,8 @@ static bool can_hold_codes(const Storage *x, int i)
                       s->init == INIT_COPY_P ? "a copy of p" : s->init == INIT_NORMAL ? "random values"
                                                                                       : "a value other than 0", type);
     if (s->ring)
-        return refuse(x, s, "'%s' is one of the values of a ring, and %s is not available for rings: store it as f32 "
-                            "or bf16",
-                      s->name, type);
+        return refuse(x, s, "'%s' is a ring, and %s is not available for rings: store it as f32 or bf16",
+                      ring_name(x->r->arena, s), type);
     if (s->report)
         return refuse(x, s, "'%s' is a value for the caller, and %s is for states: leave it out", s->name, type);
     if (read_as_stored(x->r, i))

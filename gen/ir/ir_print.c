@@ -98,9 +98,13 @@ static void print_variant(Buf *b, const Variant *v)
     buf_puts(b, "\n");
 }
 
-/* The oldest version that has all words of the rule. Version 3 adds the precision of single products. */
+/* The oldest version that has all words of the rule. Version 3 adds the precision of single products, rings and states
+ * that start as normal. */
 static int version_of(const Rule *r)
 {
+    for (int i = 0; i < r->nstate; i++)
+        if (r->state[i].rotates || r->state[i].init == INIT_NORMAL)
+            return 3;
     for (Ref i = 0; i < r->g.len; i++)
         if (r->g.n[i].op == OP_MM && r->g.n[i].sym & (IN_F32 | IN_TF32))
             return 3;

@@ -195,6 +195,8 @@ static void read_state(Reader *p, Rule *r)
         s.age = read_count(p, "the number in a ring");
         word(p);
     }
+    if ((s.rotates || s.init == INIT_NORMAL) && p->version < 3)
+        complain(p, "no ring and no 'normal', which need 'optc-ir 3' on the first line");
     if (*p->tok)
         read_place(p, &s.file, &s.line, r->nfile);
     PUSH(p->a, r->state, r->nstate, r->state_cap) = s;

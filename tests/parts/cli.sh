@@ -98,6 +98,12 @@ END
 OPTC_CFLAGS=-O1 "$OPTC" try "$work/turns.lua" > "$work/try" 2>&1 && grep -q "turns: 26 steps" "$work/try" &&
     ! grep -q "stops changing" "$work/try" && passed=$((passed + 1)) || {
     failed=$((failed + 1)); echo "optc try: gradients at one step in 12:"; cat "$work/try"; }
+# try: a ring's arrays change at one step in 10, and parameters move from step 11 on
+out=$("$OPTC" try adashift 2>&1)
+case "$out" in
+*changes*|*changing*|*"move no tensor"*) failed=$((failed + 1)); printf 'optc try adashift:\n%s\n' "$out" ;;
+*) passed=$((passed + 1)) ;;
+esac
 expect 0 "ok  no problem was found" try sgd+looksam
 expect 0 "does not reach the parameters" try adamw --with skip
 expect 0 "clip" try clip
@@ -504,6 +510,8 @@ expect 0 "ok" check adamw --with './half.lua(0.1)'
 "$OPTC" dump adamw --pass fold > a.ir && expect 0 "optc-ir 2" dump a.ir --pass fold
 "$OPTC" dump a.ir --pass fold | cmp -s - a.ir && passed=$((passed + 1)) ||
     { failed=$((failed + 1)); echo "IR does not read back as it was"; }
+"$OPTC" dump soap --options apply=tf32 --pass fold > b.ir && expect 0 "optc-ir 3" dump b.ir --pass fold
+"$OPTC" dump adashift --pass fold > b.ir && expect 0 "optc-ir 3" dump b.ir --pass fold
 printf 'return optimizer { name = "x", step = function()\n  p = p - lrr * g\nend, hyper = { lr = 1 } }\n' > bad.lua
 expect 1 "bad.lua:2: 'lrr' is not declared; did you mean 'lr'" check bad.lua
 expect 1 "   2 | p = p - lrr * g" check bad.lua

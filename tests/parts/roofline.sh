@@ -47,6 +47,10 @@ expect 0 "wrote one.html" sgd -o one.html
 expect 0 "<!DOCTYPE html>" sgd -o -
 expect 1 "cannot write none/a.html: No such file" sgd -o none/a.html
 check test ! -e none
+# a link stays one
+ln -s target.html link.html
+expect 0 "wrote link.html" sgd -o link.html
+check test -h link.html -a -s target.html
 expect 2 "both write to standard output" sgd --json -o -
 OPTC_PROFILE=other.json expect 1 "unset OPTC_PROFILE" sgd -o two.html
 check test ! -e two.html

@@ -73,6 +73,10 @@ class Race(unittest.TestCase):
         losses = [[run["loss"] for run in x["runs"]] for x in (plain, same, other)]
         self.assertTrue(losses[0] == losses[1] != losses[2])
         self.assertEqual([x["trials"][0]["rate"] for x in (plain, rate)], [1e-3, 0.05])
+        plain, rest = self.race(["muon", "muon(adamw.weight_decay=9)"], trials=1, steps=2)["results"]
+        self.assertNotEqual(plain["runs"][0]["loss"], rest["runs"][0]["loss"])
+        with self.assertRaisesRegex(ValueError, "end with"):
+            self.race(["adamw("])
         with self.assertRaisesRegex(ValueError, "NAME=VALUE"):
             self.race(["adamw(0.9)"])
         with self.assertRaisesRegex((TypeError, ValueError), "beta"):

@@ -141,6 +141,7 @@ static const char *const strange[] = {
          "a = g b = rowmax(g) c = c + p d = d + 1 e = slice.norm(g) p = p - a * b + c * d / e"),
     RULE("state = { q = normal(), r = normal \"row\", s = normal(\"tensor\", { type = \"f32\" }) },",
          "q = q * g p = p - q * r + s * random()"),
+    RULE("state = { s = ring(3), r = ring(2, \"tensor\") },", "s:push(g) r:push(sum(g)) p = p - s[3] * r[2]"),
     RULE("", "every(2, function() p = p - g end) every(3, function() p = p * g end)"),
     RULE("", "every(2, { offset = 1 }, function() p = p - g end) every(300, { offset = 299 }, function() p = p * g "
              "end)"),
@@ -215,6 +216,8 @@ static const Hostile hostile[] = {
     {DECL("hyper a 1 0 1"), "a range"}, {DECL("hyper a 1 [0 1] 2"), "end of the line"},
     {DECL("hyper a/b 1 [0 1]"), "a name"}, {DECL("state m"), "a domain"},
     {DECL("state m elem f99 0"), "a storage type"}, {DECL("state m elem any zero"), "copy, normal or a number"},
+    {DECL("state m elem any 0 ring 1 0"), "'optc-ir 3'"},
+    {DECL("hyper seed 0 [0 1]\nstate m elem any normal"), "'optc-ir 3'"},
     {DECL("state m elem any 0 @7:1"), "a place"}, {DECL("state m elem any =beta"), "a hyperparameter"},
     {DECL("input h"), "a domain"}, {DECL("input h tens"), "a domain"}, {DECL("option"), "a name"},
     {DECL("hyper ._FILE__ 1 [0 1]"), "a name"}, {DECL("state a..b elem any 0"), "a name"},

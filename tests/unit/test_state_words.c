@@ -60,7 +60,8 @@ START_TEST(locals_of_blocks)
         LOCALS("local x = 0 local function set() x = t end every(3, function() set() end) a = x"),
         LOCALS("local x, c = t, lt(t, 4) when(gt(t, 6), function() x, c = -t, lt(t, 9) end) a, b = x, where(c, 1, 0)"),
         LOCALS("local x = 3 every(1, function() x = 4 end) a = x"),
-        LOCALS("local _, x = 1, 2 every(2, function() _, x = x, 5 end) a = x b = _")};
+        LOCALS("local _, x = 1, 2 every(2, function() _, x = x, 5 end) a = x b = _"),
+        LOCALS("local x = 0 local h = { { set = function() x = t end } } every(3, function() h[1].set() end) a = x")};
     optc_engine *e = engine_of(_i % 2);
     Bound o;
     bind_one(&o, e, text[_i / 2], "");
@@ -71,7 +72,7 @@ START_TEST(locals_of_blocks)
         case 0: a = t % 3 ? t : 10 * t; break;
         case 1: a = (t % 3 == 1 ? t + 5 : t) * (t % 4 ? 1 : 2); break;
         case 2: a = t % 2 ? 1 : 7, b = t % 6 ? 2 : 7; break;
-        case 3: a = t % 3 ? 0 : t; break;
+        case 3: case 7: a = t % 3 ? 0 : t; break;
         case 4: a = t > 6 ? -t : t, b = t > 6 ? t < 9 : t < 4; break;
         case 5: a = 4; break;
         default: a = t % 2 ? 2 : 5, b = 1; break;
@@ -325,7 +326,7 @@ Suite *state_words_suite(void)
     Suite *s = suite_create("state_words");
     TCase *t = tcase_create("state_words");
     tcase_set_timeout(t, 60);
-    tcase_add_loop_test(t, locals_of_blocks, 0, 14);
+    tcase_add_loop_test(t, locals_of_blocks, 0, 16);
     tcase_add_loop_test(t, locals_of_elements, 0, 4);
     tcase_add_loop_test(t, normal_states, 0, 2);
     tcase_add_test(t, normal_pieces);

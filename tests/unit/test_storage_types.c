@@ -180,6 +180,10 @@ static const struct { const char *rule, *with, *types, *part; } refused[] = {
     {"adafactor", NULL, "r=q8", "types: the state 'r' has one value per row, and q8 is for elementwise states"},
     {"soap", NULL, "L=q8", "types: the state 'L' has one value per pair of rows, and q8 is for elementwise states"},
     {"nadam", NULL, "mu_product=f32", "has one value per tensor, and such values are always stored as f64"},
+    {"adashift", NULL, "grads_0=bf16", "has no state 'grads_0'; did you mean 'grads' or 'grad'? (its states: grads, m, "
+                                       "squares, v, w)"},
+    {"adashift", NULL, "squares=bf16", "the state 'squares' has one value per tensor"},
+    {"adashift", "galore(2,2)", "grads_rank_cols=q8", "'grads_rank_cols_0' has one value per direction and column"},
     {"adamw", NULL, "m=q8u", "q8u is for states that are never negative, and the compiler cannot prove this of 'm': "
                              "store it as q8, or declare it in the spec, m = zeros { min = 0 }"},
     {"adamw", NULL, "m=f8u", "store it as f8, or declare it"},

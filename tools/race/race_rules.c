@@ -100,8 +100,9 @@ static bool read_label(Label *x, Arena *a, const char *label)
 {
     size_t from = strcspn(label, "(+");
     const char *end = label[from] == '(' ? strchr(label + from, ')') : NULL;
+    const char *file = arena_strndup(a, label, strcspn(label, "+"));
     *x = (Label){.spec = label};
-    if (label[from] != '(' || access(label, F_OK) == 0)
+    if (label[from] != '(' || access(label, F_OK) == 0 || access(file, F_OK) == 0)
         return true;
     if (!end || (end[1] && end[1] != '+'))
         return cli_error("race: '%s': the settings of a rule end with ')', and '+' precedes a wrapper", label), false;
@@ -183,16 +184,22 @@ static bool spec_text(RaceRule *r, RaceRuleInfo *info, Arena *a, const Label *x,
     return ok;
 }
 
-/* A setting of a rate or a decay is where its search starts. */
+/* A setting of a rate or of the first decay is where its search starts. The search gives all decays one value, so other
+ * decays with a setting leave it. */
 static void start_search(RaceRule *r)
 {
     for (int i = 0; i < r->nfixed; i++) {
+        const char *name = r->fixed[i].name;
         for (int k = 0; k < r->nrate; k++)
-            if (!strcmp(r->rate[k], r->fixed[i].name))
+            if (!strcmp(r->rate[k], name))
                 r->rate_default[k] = r->fixed[i].value;
-        for (int k = 0; k < r->ndecay; k++)
-            if (!strcmp(r->decay[k], r->fixed[i].name) && (!k || r->ndecay == 1))
-                r->decay_default = r->fixed[i].value;
+        if (r->ndecay && !strcmp(r->decay[0], name))
+            r->decay_default = r->fixed[i].value;
+        int kept = r->ndecay ? 1 : 0;
+        for (int k = 1; k < r->ndecay; k++)
+            if (strcmp(r->decay[k], name))
+                r->decay[kept++] = r->decay[k];
+        r->ndecay = kept;
     }
     if (r->nrate && r->rate_default[0] == 0)
         r->nrate = 0;                                      /* it cannot be scaled */

@@ -11,7 +11,7 @@
 
 #include "optc.h"
 
-enum { TRY_TENSORS = 8, TRY_MOST = 64, TRY_STATES = 64, TRY_COMPARED = 8,        /* TRY_COMPARED: steps against f64 */
+enum { TRY_TENSORS = 8, TRY_MOST = 64, TRY_STATES = 256, TRY_COMPARED = 8,        /* TRY_COMPARED: steps against f64 */
        TRY_PERIOD = 200 };                                             /* longest period of a rule that is covered */
 
 typedef enum { GRAD_ORDINARY, GRAD_ZERO, GRAD_RANK_ONE, GRAD_HUGE, GRAD_TINY, GRAD_NAN, GRADS } TryGrad;

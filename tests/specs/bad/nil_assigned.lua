@@ -1,4 +1,4 @@
--- expect: 7: p: argument
+-- expect: 7: 'p' cannot take nil
 return optimizer {
   name  = "bad",
   hyper = { lr = 0.1 },

@@ -1,4 +1,4 @@
--- expect: 4: state 'm' must be zeros, fill(c), copy(p), normal() or eye(c, "rows")
+-- expect: 4: state 'm' must be zeros, fill(c), copy(p), normal(), ring(n) or eye(c, "rows")
 return optimizer {
   name  = "bad",
   state = { m = 0 },

@@ -143,9 +143,11 @@ def _value(text):
 
 def _settings(label):
     """Splits "adamw(beta2=0.95)+clip(1)" into the rule with its wrappers and a dict, as `optc race` does."""
-    found = re.fullmatch(r"([^(+]+)\(([^)]*)\)(|\+.*)", label)
-    if not found or os.path.exists(label):
+    if not re.match(r"[^(+]*\(", label) or os.path.exists(label) or os.path.exists(label.split("+")[0]):
         return label, {}
+    found = re.fullmatch(r"([^(+]+)\(([^)]*)\)(|\+.*)", label)
+    if not found:
+        raise ValueError("race: %r: the settings of a rule end with ')', and '+' precedes a wrapper" % label)
     pairs = [x.partition("=") for x in found[2].split(",") if x.strip()]
     if not all(sep for _, sep, _ in pairs):
         raise ValueError("race: %r: settings of a rule are NAME=VALUE: adamw(beta2=0.95,amsgrad=true)" % label)
@@ -166,6 +168,8 @@ class _Rule:
         self.name, self.averages = name, "to_eval" in opt.entries()
         self.rates = {k: float(v) for k, v in group.items() if k.split(".")[-1] == "lr" and float(v) != 0}
         self.decays = [k for k in group if k.split(".")[-1] == "weight_decay"]
+        # all decays get one value; others than the first stay as set
+        self.decays = [k for k in self.decays if k == self.decays[0] or k not in self.settings]
         self.decay = float(group[self.decays[0]]) if self.decays else None
         self.text = _text(self.spec)
 
