@@ -14,7 +14,7 @@ static void on_signal(int number) { ship_stopped = number; }
 
 typedef struct Asked {
     const char *arch, *name, *out, *check, *functions;
-    bool ptx, all;
+    bool ptx, all, code;
     CompileOpts compile;
 } Asked;
 
@@ -43,13 +43,22 @@ static bool open_library(Ship *s, const Asked *a)
             ok = open_rule(s, optc_library_name(i), "", a);
     for (const Composition *c = library_compositions; c->rule && ok; c++)
         ok = open_rule(s, c->rule, c->with, a);
+    /* the library finds a rule by its code; in a program's package a second sgd would only be sgd_2 */
+    for (const Configuration *v = library_variants; v->rule && ok && a->code && !a->compile.options; v++) {
+        Asked with = *a;
+        with.compile.options = v->options;
+        ok = open_rule(s, v->rule, "", &with);
+    }
     return ok;
 }
+
+static bool same_text(const char *a, const char *b) { return !strcmp(a ? a : "", b ? b : ""); }
 
 static bool same_rule(const Spec *a, const Spec *b)
 {
     const Rule *x = a->gen.rule, *y = b->gen.rule;
-    return !strcmp(x->name, y->name) && !strcmp(x->with, y->with) && a->src.len == b->src.len &&
+    return !strcmp(x->name, y->name) && !strcmp(x->with, y->with) &&
+           same_text(a->asked.options, b->asked.options) && a->src.len == b->src.len &&
            !memcmp(a->src.text, b->src.text, a->src.len);
 }
 
@@ -135,28 +144,49 @@ static int name_rules(Ship *s)
 }
 
 /* ---- functions of matrices ---- */
-/* Opens their specs after the rules. GPU kernels of exponents other than the specs' come from more plans. */
-static int open_functions(Ship *s, const char *list)
+/* An earlier function has the same GPU code: exponents and steps are arguments of its kernels. */
+static bool same_code(Ship *s, Spec *x)
+{
+    char *source = gen_emit(&x->gen, &(EmitOptions){.target = &target_cuda, .command = ""}, &x->gen.diag);
+    char key[DIGEST_HEX];
+    bool same = false;
+    if (source && emit_key(source, key)) {
+        for (int i = 0; i < s->pack.nfunction; i++)
+            same = same || !strcmp(s->function_key[i], key);
+        memcpy(s->function_key[s->pack.nfunction], key, sizeof key);
+    }
+    free(source);
+    return same;
+}
+
+/* Opens their specs after the rules. GPU kernels of exponents other than the specs' come from more plans. code: the
+ * library's own specs, whose exponents are not those of a package. */
+static int open_functions(Ship *s, const char *list, bool code)
 {
     Pack *p = &s->pack;
     char why[400];
     PackedForm *form = calloc(MOST_PACKED_FORMS, sizeof *form);
-    int n = form ? packed_forms(list, form, MOST_PACKED_FORMS, why, sizeof why) : 0, rc = CLI_GO;
+    int n = form ? packed_forms(list, code, form, MOST_PACKED_FORMS, why, sizeof why) : 0, rc = CLI_GO;
     if (!form || n < 0)
         rc = cli_fail("ship: --functions: %s", form ? why : "out of memory");
     s->donor = calloc((size_t)(n > 0 ? n : 1), sizeof *s->donor);
     p->donor = NEWS(&p->arena, const Gen *, n > 0 ? n : 1);
+    s->function_key = calloc((size_t)(n > 0 ? n : 1), sizeof *s->function_key);
+    if (rc == CLI_GO && !s->function_key)
+        rc = cli_fail("ship: out of memory");
     p->functions = list;
     for (int i = 0; i < n && rc == CLI_GO; i++) {
         CompileOpts c = COMPILE_OPTS_INIT;
         Spec *to = form[i].kernels_only ? s->donor ? &s->donor[s->ndonor] : NULL : &s->spec[s->nspec];
         c.p = (int)form[i].type;
-        c.target = form[i].kernels_only ? &target_cuda : NULL;
+        c.target = code || form[i].kernels_only ? &target_cuda : NULL;
         if (!to)
             rc = cli_fail("ship: out of memory");
         else if (!spec_open_text(to, form[i].id, form[i].spec, &c))
             rc = spec_fail(to);
-        if (rc == CLI_GO && form[i].kernels_only)
+        if (rc == CLI_GO && code && same_code(s, to))
+            spec_close(to);
+        else if (rc == CLI_GO && form[i].kernels_only)
             p->donor[s->ndonor++] = &to->gen;
         else if (rc == CLI_GO)
             s->nspec++, p->nfunction++;
@@ -227,6 +257,8 @@ static void make_command(Ship *s, const Asked *a)
         buf_puts(&b, " --functions ");
         buf_quoted(&b, a->functions);
     }
+    if (a->code)
+        buf_puts(&b, " --code-only");
     for (int i = 0; i < p->narch && !p->arch[i].ptx; i++)
         buf_printf(&b, "%ssm_%d", i ? "," : " --arch ", p->arch[i].arch);
     buf_printf(&b, "%s -o %s", a->ptx ? " --ptx" : "", p->name);
@@ -322,7 +354,7 @@ static int ship(const Command *self, const Asked *a, Ship *s, int n, char **argv
         ok = open_rule(s, argv[i], "", a);
     if (!ok || (a->all && !open_library(s, a)))
         return CLI_FAILED;
-    if (a->functions && (rc = open_functions(s, a->functions)) != CLI_GO)
+    if (a->functions && (rc = open_functions(s, a->functions, a->code)) != CLI_GO)
         return rc;
     if ((rc = name_rules(s)) != CLI_GO)
         return rc;
@@ -347,6 +379,7 @@ static void free_all(Ship *s)
     for (int i = 0; i < s->ndonor; i++)
         spec_close(&s->donor[i]);
     free(s->donor);
+    free(s->function_key);
     free(s->gpu);
     free(s->spec);
     free(s->pack.fatbin);
@@ -378,6 +411,9 @@ int cmd_ship(const Command *self, int argc, char **argv)
         {"functions", 0, OPT_TEXT, &a.functions, "LIST",
          "also functions of matrices without a rule: all, or some of products, matrix_power, eigh, cholesky, solve, "
          "polar, polar(5,jordan), qr, linear"},
+        {"code-only", 0, OPT_FLAG, &a.code, NULL,
+         "only the GPU code and its manifest, for the library ($OPTC_CACHE_BASE), without C sources; --functions then "
+         "needs no rule"},
         {"check", 0, OPT_TEXT, &a.check, "DIR",
          "hold a package against its manifest, and say which GPUs it would run on"},
         COMPILE_OPTS(a.compile),
@@ -387,7 +423,9 @@ int cmd_ship(const Command *self, int argc, char **argv)
         return rc;
     if (a.check)
         return n || a.arch || a.out || a.all ? cli_misuse(self, "--check takes no other options") : ship_check(a.check);
-    if (!a.all && !n)
+    if (a.code && !a.arch)
+        return cli_misuse(self, "--code-only needs --arch: without it there is no GPU code");
+    if (!a.all && !n && !(a.code && a.functions))
         return cli_misuse(self, "no spec is given: name rules or files");
     if (a.all && n)
         return cli_misuse(self, "--all-specs ships the whole library: name no specs with it");
@@ -397,7 +435,7 @@ int cmd_ship(const Command *self, int argc, char **argv)
         return cli_misuse(self, "-o DIR is missing: name the folder to make");
     if (n > MOST_RULES / 2)
         return cli_misuse(self, "at most %d specs", MOST_RULES / 2);
-    Ship s = {.out = NULL};
+    Ship s = {.out = NULL, .code_only = a.code};
     struct sigaction act = {.sa_handler = on_signal}, was[3];          /* no SA_RESTART: a signal ends waiting calls */
     static const int number[] = {SIGINT, SIGTERM, SIGHUP};
     for (int i = 0; i < 3; i++)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes the wheel of a release for this machine's architecture: sh tools/release.sh [FOLDER]   (default dist)
 # Run it in a clean checkout on the oldest distribution to support, once on x86-64 and once on aarch64: the wheel's tag
-# names the glibc that it needs. The wheel contains GPU code of every rule if NVRTC and nvFatbin are found.
+# names the glibc that it needs. The wheel contains GPU code of every rule and of the functions of matrices.
 #   BUILD     the build folder (default build)
 #   PYTHON    the Python that installs the wheel for a test (default python3)
 #   GPUS      architectures of the GPU code (default: those below; empty: none)
@@ -9,13 +9,24 @@
 #   LIMIT     most bytes of a wheel (default 30,000,000)
 set -eu
 cd "$(dirname "$0")/.."
+top=$PWD
 out=${1:-dist} build=${BUILD:-build} python=${PYTHON:-python3} limit=${LIMIT:-30000000}
-gpus=${GPUS-sm_80,sm_86,sm_89,sm_90,sm_100,sm_120}
+gpus=${GPUS-sm_80,sm_90,sm_100,sm_120}   # sm_86 and sm_89 run the code of sm_80
 case $out in /*) ;; *) out=$PWD/$out ;; esac
+case $build in /*) whole=$build ;; *) whole=$PWD/$build ;; esac      # for commands in another folder
 say() { printf '== %s\n' "$1"; }
 
+# ship_code NAME ARGUMENT…: makes the package $gpu/NAME. No pipe: its exit code would hide that of ship
+ship_code() {
+    package=$1
+    shift
+    "$build/python/optc" ship "$@" --code-only --arch "$gpus" --name "$package" -o "$gpu/$package" \
+        > "$build/python/ship.log" || { cat "$build/python/ship.log"; exit 1; }
+    sed -n 1p "$build/python/ship.log"
+}
+
 say "library and command"
-make --no-print-directory BUILD="$build" python
+make --no-print-directory BUILD="$build" python "$build/fake/versioned/libcuda.so.1"
 gpu=$build/python/gpu
 if [ -n "${GPU_CODE:-}" ]; then
     rm -rf "$gpu"
@@ -23,15 +34,14 @@ if [ -n "${GPU_CODE:-}" ]; then
 elif [ -n "$gpus" ]; then
     rm -rf "$gpu"                          # packages of an earlier run must not get into the wheel
     mkdir -p "$gpu"
-    # the sets of types of f32 and bf16 models; adding one costs about 1 MB per architecture
+    # the sets of types of f32 and bf16 models; RELEASING.md has what each adds
     for types in param=f32 param=bf16,grad=bf16,state=f32; do
         name=rules_${types#param=} name=${name%%,*}
         say "GPU code: every rule, $types, $gpus"
-        # no pipe: its exit code would hide that of ship
-        "$build/python/optc" ship --all-specs --types "$types" --arch "$gpus" --name "$name" -o "$gpu/$name" \
-            > "$build/python/ship.log" || { cat "$build/python/ship.log"; exit 1; }
-        sed -n 1p "$build/python/ship.log"
+        ship_code "$name" --all-specs --types "$types"
     done
+    say "GPU code: functions of matrices, $gpus"
+    ship_code functions --functions all
 else
     rm -rf "$gpu"
 fi
@@ -57,4 +67,12 @@ p, g = ((ctypes.c_float * 3)(1, 2, 3) for _ in range(2))
 rule = optc.Engine().compile("adamw")
 rule.bind([([{"param": p, "grad": g, "shape": (3,)}], {})]).step()
 print(optc.__version__, "steps:", p[0] != 1)'
+for package in venv/lib/python*/site-packages/optc/_bundled/gpu/*/; do
+    [ ! -d "$package" ] || venv/bin/optc ship --check "$package" > check.log || { cat check.log; exit 1; }
+done
+# every rule and function without NVRTC, on a driver that loads code and computes nothing
+for arch in $(cat "$whole/python/gpu/functions/manifest" 2> /dev/null | sed -n 's/^arch sm_\([0-9]*\) .*/\1/p'); do
+    LD_LIBRARY_PATH="$whole/fake/versioned" FAKE_CUDA=works FAKE_ARCH=$arch \
+        venv/bin/python "$top/tests/python/wheel_gpu.py"
+done
 (cd "$out" && sha256sum "$wheel")

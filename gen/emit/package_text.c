@@ -369,6 +369,9 @@ static bool fill(Pack *p, PackFile f, Buf *out)
     }
 }
 
+/* Templates of kernels that functions of matrices need and that belong to no rule. */
+static const char *const matrices[] = {"copy", "gram", "kron"};
+
 static bool fill_cuda(Pack *p, int arch, Buf *out)
 {
     Buf code = {.arena = &p->arena};
@@ -379,7 +382,6 @@ static bool fill_cuda(Pack *p, int arch, Buf *out)
         plan[p->nrule + i] = p->donor[i]->plan;
     bool ok = emit_cuda_common(&code, plan, p->nrule) &&
               emit_cuda_calls(&code, plan, p->nrule + p->ndonor, CALLS_ALL);
-    static const char *const matrices[] = {"copy", "gram", "kron"};
     for (int i = 0; i < 3 && ok && p->functions; i++)
         ok = emit_cuda_matrices(&code, matrices[i]);
     for (int i = 0; i < p->nrule && ok; i++) {
@@ -422,11 +424,28 @@ static void launch_line(Pack *p, int rule, const PlanEntry *en, int mask, const 
         buf_printf(row->b, "%s%d", k ? "," : "", row->l[s->fn].v[k]);
 }
 
-void pack_manifest_rules(Pack *p, Buf *b)
+/* The library finds these kernels by the hash of their own program. They have no launches. */
+static bool manifest_matrices(const Pack *p, Buf *b)
+{
+    for (int i = 0; i < 3; i++) {
+        char key[DIGEST_HEX], *source = emit_cuda_alone(matrices[i]);
+        bool known = source && emit_key(source, key);
+        free(source);
+        if (!known)
+            return false;
+        buf_printf(b, "rule matrices_%s\n  kind function\n  key %s\n", matrices[i], key);
+        for (int a = 0; a < p->narch; a++)
+            buf_printf(b, "  launch %s_%d\n", p->arch[a].ptx ? "compute" : "sm", p->arch[a].arch);
+    }
+    return true;
+}
+
+bool pack_manifest_rules(Pack *p, Buf *b)
 {
     for (int i = 0; i < p->nrule; i++) {
         const Gen *g = p->rule[i].gen;
-        buf_printf(b, "rule %s\n  spec %s %s\n  with %s\n  options ", p->rule[i].id, g->rule->name, p->rule[i].spec,
+        buf_printf(b, "rule %s\n%s  spec %s %s\n  with %s\n  options ", p->rule[i].id,
+                   p->rule[i].text ? "  kind function\n" : "", g->rule->name, p->rule[i].spec,
                    *g->rule->with ? g->rule->with : "-");
         for (int k = 0; k < g->rule->noption; k++)
             buf_printf(b, "%s%s=%s", k ? "," : "", g->rule->option[k].name, g->rule->option[k].value);
@@ -439,4 +458,5 @@ void pack_manifest_rules(Pack *p, Buf *b)
             buf_puts(b, "\n");
         }
     }
+    return !p->functions || !p->narch || manifest_matrices(p, b);
 }

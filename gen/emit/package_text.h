@@ -45,5 +45,6 @@ typedef enum { PACK_HEADER, PACK_SOURCE, PACK_EXAMPLE, PACK_MAKEFILE, PACK_CMAKE
 char *pack_cuda(Pack *p, int arch);
 char *pack_file(Pack *p, PackFile f);
 bool pack_clash(Pack *p, const char **name);                   /* two rules have a stage of the same name: *name */
-void pack_manifest_rules(Pack *p, Buf *b);                     /* the lines that describe rules and launches */
+/* The lines that describe rules, functions and launches. False: out of memory. */
+bool pack_manifest_rules(Pack *p, Buf *b);
 #endif

@@ -229,7 +229,9 @@ static void say_package(Buf *b, const char *dir)
         bool named = !strncmp(what, dir, strlen(dir));
         buf_printf(b, "refused: %s%s%s\n", named ? "" : dir, named ? "" : ": ", what);
     } else {
-        buf_printf(b, "%s (package %s: %d rule%s for", dir, m.name, m.nrule, m.nrule == 1 ? "" : "s");
+        int functions = manifest_functions(&m), rules = m.nrule - functions;
+        buf_printf(b, "%s (package %s: %d rule%s", dir, m.name, rules, rules == 1 ? "" : "s");
+        buf_puts(b, functions ? " and functions of matrices for" : " for");
         for (int i = 0; i < m.nimage; i++)
             buf_printf(b, " %s_%d", m.image[i].ptx ? "compute" : "sm", m.image[i].arch);
         buf_puts(b, ", only read)\n");

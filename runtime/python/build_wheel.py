@@ -2,8 +2,8 @@
 source tree, and both go into a wheel with the shared libraries they need except libc. It needs only Python.
 
 $BUILD names the build folder (default build), $MAKE the program; MAKEFLAGS and CC are make's own. The build's lines are
-shown on the terminal, and by `pip install -v`. Packages of `optc ship` in BUILD/python/gpu go into the wheel too:
-tools/release.sh makes them, and GPUs then need no NVRTC for their rules.
+shown on the terminal, and by `pip install -v`. Packages of `optc ship --code-only` in BUILD/python/gpu go into the
+wheel too: tools/release.sh makes them, and GPUs then need no NVRTC for their rules.
 """
 import base64
 import hashlib
@@ -147,8 +147,10 @@ def gpu_packages(folder):
     top = os.path.join(folder, "gpu")
     for name in sorted(os.listdir(top)) if os.path.isdir(top) else []:
         for file in sorted(os.listdir(os.path.join(top, name))):
-            if file == "manifest" or file.endswith(".fatbin"):
-                yield "optc/_bundled/gpu/%s/%s" % (name, file), os.path.join(top, name, file)
+            if file != "manifest" and not file.endswith(".fatbin"):        # its manifest lists files of no use here
+                raise SystemExit("%s contains %s: make it again by 'optc ship --code-only', which writes no sources"
+                                 % (os.path.join(top, name), file))
+            yield "optc/_bundled/gpu/%s/%s" % (name, file), os.path.join(top, name, file)
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):

@@ -138,11 +138,11 @@ MAYBE int cuMemFree_v2(CUdeviceptr p) { return free((void *)(size_t)p), 0; }
 /* Time advances only in kernels: blocks of 256 threads take one millisecond, others take more, the further they are
  * from that. */
 static float clock_ms;
-MAYBE int cuEventCreate(CUevent *e, unsigned flags) { return *e = calloc(1, sizeof(float)), flags != 0; }
+MAYBE int cuEventCreate(CUevent *e, unsigned flags) { return *e = calloc(1, sizeof(float)), flags & ~2u; }
 MAYBE int cuEventDestroy_v2(CUevent e) { return free(e), 0; }
 MAYBE int cuEventRecord(CUevent e, CUstream s) { return *(float *)e = clock_ms, s == (void *)-1; }
 MAYBE int cuEventSynchronize(CUevent e) { return !e; }
-MAYBE int cuStreamWaitEvent(CUstream s, CUevent e, unsigned flags) { return !s || !e || flags; }
+MAYBE int cuStreamWaitEvent(CUstream s, CUevent e, unsigned flags) { return s == (void *)-1 || !e || flags; }
 MAYBE int cuEventElapsedTime(float *ms, CUevent a, CUevent b) { return *ms = *(float *)b - *(float *)a, 0; }
 
 /* The kernel's argument is optc_launch of templates/cuda_helpers.h. */

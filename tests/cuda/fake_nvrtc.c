@@ -1,5 +1,6 @@
 /* A libnvrtc for tests: refuses every program, and its log is the list of options. FAKE_NVRTC: its version (such as
- * "12.9"; default 13.0). */
+ * "12.9"; default 13.0). FAKE_CODE: every program compiles, to the first bytes of a cubin: for tests of what is found
+ * where, on fake_driver.c, which loads them. */
 #include "runtime/library/rule/nvrtc.h"
 
 #include <stdio.h>
@@ -30,13 +31,14 @@ EXPORTED int nvrtcCompileProgram(nvrtcProgram p, int n, const char *const *optio
 {
     for (int i = 0; i < n; i++)
         snprintf(p->given + strlen(p->given), sizeof p->given - strlen(p->given), "[%s]", option[i]);
-    return 6;
+    return getenv("FAKE_CODE") ? 0 : 6;
 }
 
 EXPORTED int nvrtcGetProgramLogSize(nvrtcProgram p, size_t *n) { return *n = strlen(p->given) + 1, 0; }
 EXPORTED int nvrtcGetProgramLog(nvrtcProgram p, char *out) { return strcpy(out, p->given), 0; }
-EXPORTED int nvrtcGetCUBINSize(nvrtcProgram p, size_t *n) { return *n = 0, p != NULL; }
-EXPORTED int nvrtcGetCUBIN(nvrtcProgram p, char *out) { return *out = 0, p != NULL; }
+static const char code[64] = "\177ELF";
+EXPORTED int nvrtcGetCUBINSize(nvrtcProgram p, size_t *n) { return *n = sizeof code, p == NULL; }
+EXPORTED int nvrtcGetCUBIN(nvrtcProgram p, char *out) { return memcpy(out, code, sizeof code), p == NULL; }
 EXPORTED int nvrtcGetPTXSize(nvrtcProgram p, size_t *n) { return *n = 0, p != NULL; }
 EXPORTED int nvrtcDestroyProgram(nvrtcProgram *p) { return free(*p), *p = NULL, 0; }
 #ifndef FAKE_old                       /* FAKE_old: a version before 12.0 lacks this function */

@@ -28,6 +28,18 @@ with tempfile.TemporaryDirectory() as folder:
     for name in ("METADATA", "entry_points.txt", "licenses/LICENSE"):
         with open(os.path.join(folder, info, name)) as f, open(os.path.join(site, info, name)) as g:
             assert f.read() == g.read(), name
+with tempfile.TemporaryDirectory() as folder:
+    os.makedirs(os.path.join(folder, "gpu", "rules"))
+    for name in ("manifest", "rules.fatbin"):
+        open(os.path.join(folder, "gpu", "rules", name), "w").close()
+    assert [n for n, _ in build_wheel.gpu_packages(folder)] == ["optc/_bundled/gpu/rules/manifest",
+                                                                "optc/_bundled/gpu/rules/rules.fatbin"]
+    open(os.path.join(folder, "gpu", "rules", "rules.c"), "w").close()
+    try:
+        list(build_wheel.gpu_packages(folder))
+        raise AssertionError("a package with sources goes into the wheel, where its check would fail")
+    except SystemExit as e:
+        assert "--code-only" in str(e), e
 del sys.path[0]
 listed = set()
 with open(os.path.join(site, info, "RECORD")) as f:

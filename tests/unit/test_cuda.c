@@ -113,7 +113,8 @@ static const struct { const char *kind, *mode; int version; const char *nvrtc, *
     {"versioned", "one", 13000, NULL, "cuda", OPTC_OK, "cuda:0: Fake GPU"},
     {"versioned", "one", 13000, "13.0", "cuda:1", OPTC_ERROR_UNAVAILABLE, "no cuda:1"},
     {"versioned", "none", 13000, "13.0", "cuda", OPTC_ERROR_UNAVAILABLE, "no cuda:0"},
-    {"versioned", "nodevice", 13000, "13.0", "cuda", OPTC_ERROR_UNAVAILABLE, "sees no GPU"},
+    {"versioned", "nodevice", 13000, "13.0", "cuda", OPTC_ERROR_UNAVAILABLE, "sees no GPU: cuInit: "
+     "CUDA_ERROR_NO_DEVICE; it needs a GPU and NVIDIA's driver, and the device \"cpu\" needs neither"},
     {"versioned", "broken", 13000, "13.0", "cuda", OPTC_ERROR_UNAVAILABLE, "cuInit: CUDA_ERROR_UNKNOWN"},
     {"versioned", "one", 11080, "13.0", "cuda", OPTC_ERROR_UNAVAILABLE, "too old: it is for CUDA 11.8"},
     {"versioned", "lacks", 13000, "13.0", "cuda", OPTC_ERROR_UNAVAILABLE, "lacks cuGraphInstantiateWithFlags"},
@@ -149,7 +150,11 @@ END_TEST
 static const struct { int arch; const char *nvrtc; optc_status status; const char *part; } compiles[] = {
     {90, "12.8", OPTC_ERROR_SPEC, "[--gpu-architecture=sm_90]"},        /* the fake NVRTC's log */
     {90, NULL, OPTC_ERROR_UNAVAILABLE, "NVRTC was not found"},
-    {35, "real", OPTC_ERROR_SPEC, "gpu-architecture"},
+    {75, "13.0", OPTC_ERROR_UNAVAILABLE, "compiles for sm_80 to sm_90, and not for sm_75; an older version does: "
+                                         "'python3 -m pip install nvidia-cuda-nvrtc-cu12'"},
+    {120, "13.0", OPTC_ERROR_UNAVAILABLE, "and not for sm_120; a newer version does: "
+                                          "'python3 -m pip install --upgrade nvidia-cuda-nvrtc'"},
+    {35, "real", OPTC_ERROR_UNAVAILABLE, "and not for sm_35; an older version does"},
     {90, "real", OPTC_ERROR_DEVICE, "CUDA_ERROR_NO_BINARY_FOR_GPU"},
 };
 

@@ -10,11 +10,13 @@ typedef struct Ship {
     const char *out;               /* the package's folder */
     const Nvrtc *nvrtc;
     char packer[40];               /* "nvFatbin 13.0", "fatbinary" */
+    bool code_only;                /* the GPU code and the manifest, without sources */
     bool replaces;                 /* out is an older package, which is replaced */
     char dir[PATH_MAX];            /* the temporary folder until the package is complete; "": none */
     Spec *spec; int nspec;
     Spec *gpu;                     /* by rule: the plan for a GPU if it differs; otherwise empty */
     Spec *donor; int ndonor;       /* plans whose GPU kernels the functions of matrices need too */
+    char (*function_key)[DIGEST_HEX];              /* of the functions, if code_only */
     Pack pack;
     TunedSet tuned;
     struct StageKey **key;         /* by rule and Stage.fn: the key of the stage's tuned results */

@@ -146,7 +146,14 @@ int ship_check(const char *dir)
     printf("%s, made by optc %s", m.name, m.optc ? m.optc : "?");
     if (m.cuda)
         printf(" with CUDA %d.%d", m.cuda / 1000, m.cuda % 1000 / 10);
-    printf(": %d rule%s\n", m.nrule, m.nrule == 1 ? "" : "s");
+    int functions = manifest_functions(&m), rules = m.nrule - functions;
+    printf(": %d rule%s", rules, rules == 1 ? "" : "s");
+    if (functions)
+        printf(", %d programs of functions of matrices", functions);
+    printf("\n");
+    snprintf(why, sizeof why, "%.60s.c", m.name);
+    if (!manifest_file(&m, why))
+        printf("GPU code alone, without C sources: the library loads it from a folder of $OPTC_CACHE_BASE\n");
     for (int i = 0; i < m.nrule; i++)
         printf("       %s%s%s\n", m.rule[i].id, strcmp(m.rule[i].about, "-") ? " with " : "",
                strcmp(m.rule[i].about, "-") ? m.rule[i].about : "");

@@ -101,7 +101,7 @@ static bool write_file(const Ship *s, const char *name, const char *data, size_t
     return ok;
 }
 
-static void put_manifest(Ship *s, const File *file, int n, Buf *b)
+static bool put_manifest(Ship *s, const File *file, int n, Buf *b)
 {
     Pack *p = &s->pack;
     char hex[DIGEST_HEX];
@@ -115,12 +115,15 @@ static void put_manifest(Ship *s, const File *file, int n, Buf *b)
         buf_printf(b, "%s_%d %zu %s\n", p->arch[i].ptx ? "ptx compute" : "arch sm", p->arch[i].arch, p->arch[i].size,
                    hex);
     }
-    pack_manifest_rules(p, b);
+    bool ok = pack_manifest_rules(p, b);
     for (int i = 0; i < n; i++) {
         digest_hex(file[i].data, file[i].size, hex);
         buf_printf(b, "file %s %zu %s\n", file[i].name, file[i].size, hex);
     }
     package_seal(b);
+    if (!ok)
+        cli_error("ship: out of memory");
+    return ok;
 }
 
 static bool write_files(Ship *s)
@@ -132,7 +135,7 @@ static bool write_files(Ship *s)
     File file[MOST_FILES];
     int n = 0;
     bool ok = true;
-    for (int i = 0; i < NPACKFILE && ok; i++) {
+    for (int i = 0; i < NPACKFILE && ok && !s->code_only; i++) {
         File *f = &file[n];
         const char *hole = strstr(form[i], "%s");
         snprintf(f->name, sizeof f->name, "%s%s", hole ? s->pack.name : "", hole ? hole + 2 : form[i]);
@@ -151,8 +154,7 @@ static bool write_files(Ship *s)
     }
     qsort(file, (size_t)n, sizeof *file, by_name);
     Buf m = {.arena = &s->pack.arena};         /* if memory runs out, ship_drop removes the files so far */
-    if (ok)
-        put_manifest(s, file, n, &m);
+    ok = ok && put_manifest(s, file, n, &m);
     for (int i = 0; i < n && ok; i++)
         ok = write_file(s, file[i].name, file[i].data, file[i].size);
     ok = ok && write_file(s, "manifest", cli_text(&m), m.len);

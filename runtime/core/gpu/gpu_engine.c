@@ -230,7 +230,8 @@ CORE optc_status gpu_open(optc_engine *e, int ordinal)
     /* for profilers and debuggers that want to see single launches */
     g->no_graphs = getenv("OPTC_NO_GRAPHS") != NULL;
     if (!driver_open(&g->own, HOST()->cuda, why, sizeof why))
-        return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: cuda:%d: %s", ordinal, why);
+        return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: cuda:%d: %s; it needs a GPU and NVIDIA's driver, and the "
+                                            "device \"cpu\" needs neither", ordinal, why);
     TRY(g, cuDeviceGetCount(&count), "");
     if (ordinal >= count)
         return fail(OPTC_ERROR_UNAVAILABLE, "optc_open: there is no cuda:%d (there are %d)", ordinal, count);

@@ -1,8 +1,9 @@
 /* Matrices without a rule in the library: compiles the specs of functions, and loads kernels that belong to no rule,
- * one per storage type, from the cache, or compiled by NVRTC. */
+ * one per storage type, from the cache, from a package, or compiled by NVRTC. */
 #include "runtime/library/matrix/matrix_kernels.h"
 
 #include "runtime/core/functions/function.h"
+#include "runtime/library/package/package.h"
 #include "runtime/library/rule/nvrtc.h"
 #include "gen/gen.h"
 
@@ -58,14 +59,28 @@ static optc_status compiled(optc_engine *e, const Kernels *k, const Nvrtc *n, co
     return s;
 }
 
+/* The package's fatbin has the kernels under the same names. code: emit_key of their program. */
+static bool use_package(optc_engine *e, const Kernels *k, const char *code, char *why, size_t nwhy)
+{
+    Package p;
+    if (!package_find(&e->library->cache, code, e->gpu->arch, e->gpu->d->version, &p, why, nwhy))
+        return false;
+    bool ok = load(e, k, p.fatbin) == OPTC_OK;
+    if (!ok)
+        snprintf(why, nwhy, "the package '%.60s': %s", p.m.name, optc_message());
+    package_free(&p);
+    return ok;
+}
+
 static optc_status load_kernels(optc_engine *e, const Kernels *k)
 {
     const char *why = "";
     const Nvrtc *n = nvrtc_get(&why);
-    char *source = emit_cuda_alone(k->name), code[DIGEST_HEX], key[DIGEST_HEX], all[512];
-    if (!source)
+    char *source = emit_cuda_alone(k->name), code[DIGEST_HEX], key[DIGEST_HEX], all[512], unfit[1024] = "";
+    if (!source || !emit_key(source, code)) {
+        free(source);
         return no_memory(k->call);
-    digest_hex(source, strlen(source), code);
+    }
     int len = snprintf(all, sizeof all, "%s|%.300s|sm_%d|nvrtc %d|alone", code, nvrtc_options(), e->gpu->arch,
                        n ? n->version : 0);
     digest_hex(all, (size_t)len, key);
@@ -75,8 +90,11 @@ static optc_status load_kernels(optc_engine *e, const Kernels *k)
     bool found = cubin && load(e, k, cubin) == OPTC_OK;
     free(cubin);
     optc_status s = OPTC_OK;
-    if (!found && !n)
-        s = fail(OPTC_ERROR_UNAVAILABLE, "%s on %s: %s", k->call, e->name, why);
+    bool packed = !found && use_package(e, k, code, unfit, sizeof unfit);
+    if (packed)
+        cache_end(&slot, NULL, 0, NULL);
+    else if (!found && !n)
+        s = fail(OPTC_ERROR_UNAVAILABLE, "%s on %s: %s%s%s", k->call, e->name, unfit, *unfit ? "; and " : "", why);
     else if (!found)
         s = compiled(e, k, n, source, &slot);
     free(source);

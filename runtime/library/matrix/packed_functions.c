@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct Forms { PackedForm *v; int n, most; } Forms;
+typedef struct Forms { PackedForm *v; int n, most; bool library; } Forms;
 
 static void add_form(Forms *to, const char *id, const FunctionForm *f, bool kernels_only)
 {
@@ -26,19 +26,24 @@ static bool add_call(Forms *to, FunctionName name, const optc_function *x, bool 
     memset(&f, 0, sizeof f);
     f.call = function_call(name);
     f.why = "";
-    if (function_form(name, x, !kernels_only, &f) != OPTC_OK)
+    if (function_form(name, x, !kernels_only && !to->library, &f) != OPTC_OK)
         return false;
     add_form(to, f.call + strlen("optc_"), &f, kernels_only);
     return true;
 }
 
 /* ridge, relative and floor in all combinations. On a GPU exponents differ in the kernels that they need: roots by
- * products, inverses by triangles, and the others by eigenvectors. */
+ * products, inverses by triangles, and the others by eigenvectors. The library has one spec per exponent, and the specs
+ * of one kind have the same code. */
 static void add_powers(Forms *to)
 {
-    for (int k = 0; k < 8; k++)
-        add_call(to, FUNCTION_MATRIX_POWER, &(optc_function){.exponent = -0.25, .ridge = k & 1, .relative = k >> 1 & 1,
-                                                             .floor = k >> 2}, false);
+    static const double exponents[] = {-0.25, -1, 0.3};
+    for (int i = 0; i < (to->library ? 3 : 1); i++)
+        for (int k = 0; k < 8; k++)
+            add_call(to, FUNCTION_MATRIX_POWER, &(optc_function){.exponent = exponents[i], .ridge = k & 1,
+                                                                 .relative = k >> 1 & 1, .floor = k >> 2}, false);
+    if (to->library)
+        return;
     add_call(to, FUNCTION_MATRIX_POWER, &(optc_function){.exponent = -1}, true);
     add_call(to, FUNCTION_MATRIX_POWER, &(optc_function){.exponent = 0.3}, true);
 }
@@ -85,6 +90,8 @@ static bool add_word(Forms *to, const char *word)
         add_solves(to);
     if (all || !strncmp(word, "polar", 5))
         add_polar(to, all ? "polar" : word);
+    if (all && to->library)                        /* Muon's; each number of steps has its own code */
+        add_polar(to, "polar(5,polar_express)"), add_polar(to, "polar(5,jordan)");
     if (all || !strcmp(word, "qr"))
         add_call(to, FUNCTION_QR, &(optc_function){.n = 1}, false);
     if (all || !strcmp(word, "linear"))
@@ -109,9 +116,9 @@ static bool form_given(const PackedForm *v, int n, const PackedForm *x)
     return false;
 }
 
-int packed_forms(const char *list, PackedForm *out, int most, char *why, size_t nwhy)
+int packed_forms(const char *list, bool library, PackedForm *out, int most, char *why, size_t nwhy)
 {
-    Forms to = {out, 0, most};
+    Forms to = {out, 0, most, library};
     char word[80];
     for (const char *s = list; *s; s += *s == ',') {
         size_t n = word_end(s);

@@ -106,6 +106,8 @@ static bool read_line(Manifest *m, char *line)
             r->key = rest;
         else if (!strcmp(word, "prefix"))
             r->prefix = rest;
+        else if (!strcmp(word, "kind"))
+            r->function = !strcmp(rest, "function");
         else if (!strcmp(word, "with"))
             r->about = rest;
         else if (!strcmp(word, "launch"))
@@ -202,6 +204,14 @@ const PackageFile *manifest_file(const Manifest *m, const char *name)
         if (!strcmp(m->file[i].name, name))
             return &m->file[i];
     return NULL;
+}
+
+int manifest_functions(const Manifest *m)
+{
+    int n = 0;
+    for (int i = 0; i < m->nrule; i++)
+        n += m->rule[i].function;
+    return n;
 }
 
 /* Chooses as the package's own loader does. driver 0: unknown, any is accepted. */

@@ -4,8 +4,8 @@
  * manifest: lines of a word and its values. The first is `optc-package 2`, the last `sum HASH` over all lines before.
  *   name optc cuda              name of the package; version of optc; of NVRTC (absent: CPU only, no arch lines)
  *   arch sm_90 BYTES HASH       machine code in the fatbin; ptx compute_80 …: PTX
- *   rule ID, then indented      spec with options types key prefix launch
- *   file NAME BYTES HASH        every other file of the folder */
+ *   rule ID, then indented      spec with options types key prefix launch; kind function: not a rule of its own
+ *   file NAME BYTES HASH        every other file of the folder; GPU code alone (--code-only): only the fatbin */
 #ifndef OPTC_PACKAGE_H
 #define OPTC_PACKAGE_H
 #include "runtime/library/cache/cache.h"
@@ -15,8 +15,8 @@
 
 typedef struct PackageImage { int arch; bool ptx; uint64_t bytes; char hash[DIGEST_HEX]; } PackageImage;
 typedef struct PackageFile { const char *name; uint64_t bytes; char hash[DIGEST_HEX]; } PackageFile;
-/* launch: by image, "FN:KNOB,KNOB,… FN:…" */
-typedef struct PackageRule { const char *id, *about, *key, *prefix; const char **launch; } PackageRule;
+/* launch: by image, "FN:KNOB,KNOB,… FN:…". function: of matrices, or kernels of such functions */
+typedef struct PackageRule { const char *id, *about, *key, *prefix; const char **launch; bool function; } PackageRule;
 
 typedef struct Manifest {
     Arena arena;
@@ -35,6 +35,7 @@ void package_seal(Buf *b);                                                   /* 
 /* Reads a file of the package and verifies its hash; malloc'ed. */
 char *package_read(const char *dir, const PackageFile *f, bool trusted, size_t *size, char *why, size_t nwhy);
 const PackageFile *manifest_file(const Manifest *m, const char *name);       /* NULL: none */
+int manifest_functions(const Manifest *m);                                   /* rules of kind function */
 /* The image for this architecture and driver. -1: there is none, and why has the reason. */
 int manifest_pick(const Manifest *m, int arch, int driver, char *why, size_t nwhy);
 

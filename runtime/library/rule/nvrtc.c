@@ -187,6 +187,27 @@ static char *take_log(const Nvrtc *n, nvrtcProgram p, int rc)
     return log;
 }
 
+/* NVRTC's own message for an architecture that it does not know names neither the versions nor a remedy. NULL: it knows
+ * the architecture, or memory ran out. */
+static char *unknown_arch(const Nvrtc *n, int arch)
+{
+    int known[64] = {0}, count = nvrtc_archs(n, known, COUNT(known)), low = known[0], high = low;
+    char *log = NULL;
+    for (int i = 0; i < count; i++) {
+        low = known[i] < low ? known[i] : low;
+        high = known[i] > high ? known[i] : high;
+        if (known[i] == arch)
+            return NULL;
+    }
+    bool older = arch < low;
+    if (count && asprintf(&log, NVRTC_FAILED ": version %d.%d compiles for sm_%d to sm_%d, and not for sm_%d; "
+                                "%s version does: 'python3 -m pip install %s%s'",
+                          n->version / 1000, n->version % 1000 / 10, low, high, arch, older ? "an older" : "a newer",
+                          older ? "" : "--upgrade ", nvrtc_package(older ? (n->version / 1000 - 1) * 1000 : 0)) < 0)
+        log = NULL;
+    return log;
+}
+
 /* NULL: *rc is NVRTC's error, or 0 if memory ran out. */
 static char *take_code(const Nvrtc *n, nvrtcProgram p, bool ptx, size_t *size, int *rc)
 {
@@ -230,7 +251,7 @@ char *nvrtc_build(const Nvrtc *n, const char *source, const char *name, int arch
     int rc = n->nvrtcCompileProgram(p, count, given);
     profile_work("NVRTC:", name, begun);
     char *out = rc ? NULL : take_code(n, p, ptx, size, &rc);
-    if (!out && rc)
+    if (!out && rc && !(*log = unknown_arch(n, arch)))
         *log = take_log(n, p, rc);
     n->nvrtcDestroyProgram(&p);
     return out;
