@@ -1,4 +1,4 @@
-/* The text form of a rule, its verifier, constant folding and the planner's figures.
+/* The text form of a rule, its verifier and constant folding.
  * Text: after each pass it reads back to the same rule, plan and source. Hostile text is refused and never crashes.
  * Folding: a table of expressions and results; inexact folds must not happen. */
 #include "runtime/library/rule/spec_find.h"
@@ -505,85 +505,10 @@ START_TEST(one_of_each)           /* equal values are one node; unused values ar
 }
 END_TEST
 
-/* ---- the planner ---- */
-typedef struct { const char *spec, *with, *options; int phases, phase, vec, mat, passes; } Fact;
-static const Fact facts[] = {
-    {"adamw", NULL, NULL, 1, 0, 28, 0, 1},              /* p g m v read, p m v written: the minimum */
-    {"adamw", NULL, "amsgrad=true", 1, 0, 36, 0, 1},
-    {"adamw", "clip(1)", NULL, 1, 0, 32, 0, 2},         /* g again, for its norm */
-    {"adamw", "clip_value(1)", NULL, 1, 0, 28, 0, 1},
-    {"adamw", "ema(0.999)", NULL, 1, 0, 36, 0, 1},
-    {"adamw", "clip(1),ema(0.999)", NULL, 1, 0, 40, 0, 2},
-    {"adam", NULL, NULL, 1, 0, 28, 0, 1},
-    {"sgd", NULL, NULL, 1, 0, 20, 0, 1},
-    {"sgd", NULL, "momentum_buffer=false", 1, 0, 12, 0, 1},
-    {"sgd", NULL, "nesterov=true", 1, 0, 20, 0, 1},
-    {"lion", NULL, NULL, 1, 0, 20, 0, 1},
-    {"signum", NULL, NULL, 1, 0, 20, 0, 1},
-    /* 24 for m, v and both norms, then p m v read and p written: u is computed again */
-    {"lamb", NULL, NULL, 1, 0, 40, 0, 2},
-    {"sgd", "lookahead(5,0.5)", NULL, 2, 0, 20, 0, 1},  /* slow weights are not touched … */
-    {"sgd", "lookahead(5,0.5)", NULL, 2, 1, 28, 0, 1},  /* … except every fifth step */
-    /* matrices: p and g folded, g for the update's size, then g, p and p */
-    {"adafactor", NULL, NULL, 1, 0, 32, 24, 5},
-    {"sgd", "centralize", NULL, 1, 0, 20, 24, 3},
-};
-
-START_TEST(bytes_and_passes)
-{
-    const Fact *f = &facts[_i];
-    Arena arena = {0};
-    Run r = run(lib(&arena, f->spec), false, f->with, f->options, NULL);
-    ck_assert_msg(r.ok, "%s", r.g.diag.text);
-    const PlanEntry *e = &r.g.plan->entry[0];
-    ck_assert_str_eq(e->name, "step");
-    ck_assert_int_eq(e->nphase, f->phases);
-    int bytes[MAX_VARIANTS] = {0}, passes = 0;
-    for (int i = 0; i < e->phase[f->phase].nstage; i++) {
-        const Stage *s = &e->phase[f->phase].stage[i];
-        if (!is_elem(s->kind))
-            continue;
-        bytes[s->variant] += s->bytes_read + s->bytes_written;
-        passes++;
-    }
-    ck_assert_msg(bytes[0] == f->vec && bytes[1] == f->mat && passes == f->passes,
-            "%s with %s: %d and %d bytes in %d passes, not %d and %d in %d", f->spec, f->with ? f->with : "nothing",
-                  bytes[0], bytes[1], passes, f->vec, f->mat, f->passes);
-    done(&r);
-    arena_free(&arena);
-}
-END_TEST
-
-START_TEST(phases)
-{
-    Run r = run(of(RULE("state = { m = zeros, n = zeros },", "every(2, function() m = m + g end) every(1, function() p "
-                                                             "= p - g end) every(3, function() n = n + m end)")), false,
-                                                             NULL, NULL, NULL);
-    ck_assert_msg(r.ok, "%s", r.g.diag.text);
-    const Plan *p = r.g.plan;
-    ck_assert_int_eq(p->nperiod, 2);
-    ck_assert_int_eq(p->entry[0].nphase, 4);
-    for (int t = 1; t <= 24; t++) {
-        int phase = plan_phase(p, t);
-        for (int k = 0; k < 2; k++)
-            ck_assert_int_eq(phase >> k & 1, t % p->period[k].every == p->period[k].offset);
-        const Phase *ph = &p->entry[0].phase[phase];
-        bool wrote[2] = {false, false};                  /* m, n */
-        for (int i = 0; i < ph->nstage; i++)
-            for (int k = 0; k < ph->stage[i].nstore; k++)
-                if (p->mem[ph->stage[i].store[k].mem].kind == MEM_STATE)
-                    wrote[p->mem[ph->stage[i].store[k].mem].sym] = true;
-        ck_assert_msg(wrote[0] == (t % 2 == 0) && wrote[1] == (t % 3 == 0), "step %d writes m: %d, n: %d", t, wrote[0],
-                      wrote[1]);
-    }
-    done(&r);
-}
-END_TEST
-
 Suite *ir_suite(void)
 {
     Suite *s = suite_create("ir");
-    TCase *t = tcase_create("text"), *f = tcase_create("fold"), *p = tcase_create("plan");
+    TCase *t = tcase_create("text"), *f = tcase_create("fold");
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, library_reads_back, 0, optc_library_size());
     tcase_add_test(t, options_read_back);
@@ -595,10 +520,7 @@ Suite *ir_suite(void)
     tcase_add_test(t, long_chain);
     tcase_add_loop_test(f, folding, 0, COUNT(folds));
     tcase_add_test(f, one_of_each);
-    tcase_add_loop_test(p, bytes_and_passes, 0, COUNT(facts));
-    tcase_add_test(p, phases);
     suite_add_tcase(s, t);
     suite_add_tcase(s, f);
-    suite_add_tcase(s, p);
     return s;
 }

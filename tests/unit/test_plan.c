@@ -370,6 +370,85 @@ START_TEST(small_values_wait_for_users)
 }
 END_TEST
 
+/* ---- bytes, passes and phases of plans ---- */
+typedef struct { const char *spec, *with, *options; int phases, phase, vec, mat, passes; } Fact;
+static const Fact facts[] = {
+    {"adamw", NULL, NULL, 1, 0, 28, 0, 1},              /* p g m v read, p m v written: the minimum */
+    {"adamw", NULL, "amsgrad=true", 1, 0, 36, 0, 1},
+    {"adamw", "clip(1)", NULL, 1, 0, 32, 0, 2},         /* g again, for its norm */
+    {"adamw", "clip_value(1)", NULL, 1, 0, 28, 0, 1},
+    {"adamw", "ema(0.999)", NULL, 1, 0, 36, 0, 1},
+    {"adamw", "clip(1),ema(0.999)", NULL, 1, 0, 40, 0, 2},
+    {"adam", NULL, NULL, 1, 0, 28, 0, 1},
+    {"sgd", NULL, NULL, 1, 0, 20, 0, 1},
+    {"sgd", NULL, "momentum_buffer=false", 1, 0, 12, 0, 1},
+    {"sgd", NULL, "nesterov=true", 1, 0, 20, 0, 1},
+    {"lion", NULL, NULL, 1, 0, 20, 0, 1},
+    {"signum", NULL, NULL, 1, 0, 20, 0, 1},
+    /* 24 for m, v and both norms, then p m v read and p written: u is computed again */
+    {"lamb", NULL, NULL, 1, 0, 40, 0, 2},
+    {"sgd", "lookahead(5,0.5)", NULL, 2, 0, 20, 0, 1},  /* slow weights are not touched … */
+    {"sgd", "lookahead(5,0.5)", NULL, 2, 1, 28, 0, 1},  /* … except every fifth step */
+    /* matrices: p and g folded, g for the update's size, then g, p and p */
+    {"adafactor", NULL, NULL, 1, 0, 32, 24, 5},
+    {"sgd", "centralize", NULL, 1, 0, 20, 24, 3},
+};
+
+START_TEST(bytes_and_passes)
+{
+    const Fact *f = &facts[_i];
+    Arena arena = {0};
+    Gen g = {0};
+    Source src;
+    GenOptions o = {.with = f->with, .options = f->options, .find = find_wrapper};
+    ck_assert_msg(find_spec(NULL, f->spec, &arena, &src, &g.diag) && gen_compile(&g, src, &o), "%s", g.diag.text);
+    const PlanEntry *e = &g.plan->entry[0];
+    ck_assert_str_eq(e->name, "step");
+    ck_assert_int_eq(e->nphase, f->phases);
+    int bytes[MAX_VARIANTS] = {0}, passes = 0;
+    for (int i = 0; i < e->phase[f->phase].nstage; i++) {
+        const Stage *s = &e->phase[f->phase].stage[i];
+        if (!is_elem(s->kind))
+            continue;
+        bytes[s->variant] += s->bytes_read + s->bytes_written;
+        passes++;
+    }
+    ck_assert_msg(bytes[0] == f->vec && bytes[1] == f->mat && passes == f->passes,
+            "%s with %s: %d and %d bytes in %d passes, not %d and %d in %d", f->spec, f->with ? f->with : "nothing",
+                  bytes[0], bytes[1], passes, f->vec, f->mat, f->passes);
+    gen_free(&g);
+    arena_free(&arena);
+}
+END_TEST
+
+START_TEST(phases)
+{
+    static const char text[] =
+        "return optimizer { name = 'x', state = { m = zeros, n = zeros }, step = function()\n"
+        "every(2, function() m = m + g end) every(1, function() p = p - g end)\n"
+        "every(3, function() n = n + m end) end }";
+    Gen g = {0};
+    ck_assert_msg(compile(&g, text), "%s", g.diag.text);
+    const Plan *p = g.plan;
+    ck_assert_int_eq(p->nperiod, 2);
+    ck_assert_int_eq(p->entry[0].nphase, 4);
+    for (int t = 1; t <= 24; t++) {
+        int phase = plan_phase(p, t);
+        for (int k = 0; k < 2; k++)
+            ck_assert_int_eq(phase >> k & 1, t % p->period[k].every == p->period[k].offset);
+        const Phase *ph = &p->entry[0].phase[phase];
+        bool wrote[2] = {false, false};                  /* m, n */
+        for (int i = 0; i < ph->nstage; i++)
+            for (int k = 0; k < ph->stage[i].nstore; k++)
+                if (p->mem[ph->stage[i].store[k].mem].kind == MEM_STATE)
+                    wrote[p->mem[ph->stage[i].store[k].mem].sym] = true;
+        ck_assert_msg(wrote[0] == (t % 2 == 0) && wrote[1] == (t % 3 == 0), "step %d writes m: %d, n: %d", t, wrote[0],
+                      wrote[1]);
+    }
+    gen_free(&g);
+}
+END_TEST
+
 Suite *plan_suite(void)
 {
     Suite *s = suite_create("plan");
@@ -387,6 +466,10 @@ Suite *plan_suite(void)
     tcase_add_loop_test(c, products_are_placed, 0, COUNT(products));
     tcase_add_test(c, callers_memory_is_copied);
     suite_add_tcase(s, c);
+    TCase *f = tcase_create("figures");
+    tcase_add_loop_test(f, bytes_and_passes, 0, COUNT(facts));
+    tcase_add_test(f, phases);
+    suite_add_tcase(s, f);
     TCase *v = tcase_create("search");
     tcase_set_timeout(v, 60);
     tcase_add_test(v, random_plans);

@@ -1,5 +1,5 @@
-/* What is kept between steps: locals that a block assigns, states that start as random draws, and rings of past
- * values, against plain C that does the same by hand. */
+/* Compares three words of the language with plain C: locals that a block assigns, states that start as random draws,
+ * and rings of past values. */
 #include "gen/gen.h"
 #include "tests/harness/help.h"
 
