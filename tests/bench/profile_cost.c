@@ -1,4 +1,4 @@
-/* What a profile costs on the CPU: CPU time of steps with and without it, in one process, in turns.
+/* Measures the cost of a profile on the CPU: the CPU time of steps with and without it, alternating in one process.
  *
  *     cc -O2 tests/bench/profile_cost.c -Iruntime -Lbuild -loptc -Wl,-rpath,"$PWD/build" -o build/profile_cost
  *     build/profile_cost [RULE [ELEMENTS [TENSORS [PAIRS]]]]

@@ -287,7 +287,8 @@ int cuGraphAddKernelNode_v2(CUgraphNode *out, CUgraph g, const CUgraphNode *afte
     *out = (CUgraphNode)(uintptr_t)((Graph *)g)->n;
     return !ok;
 }
-/* Of the nodes that may run, the one that was added last runs first: a missing dependency gives wrong results. */
+/* A launched graph runs, of the nodes whose dependencies have run, the last one. So a missing dependency gives wrong
+ * results. */
 static bool may_run(const Graph *g, int i, const bool *ran)
 {
     bool may = !ran[i] && (g->v[i].alone || !i || ran[i - 1]);

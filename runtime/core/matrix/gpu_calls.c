@@ -217,7 +217,8 @@ CORE int64_t set_length(const GpuCalls *x, const PointerSet *s)
     return s->array < 0 ? root_pointers(x, s) : dom_times(s->each, x->group[s->group].most);
 }
 
-/* Of staggered groups: checks how many there can be, and assigns no place. */
+/* Counts the addresses of the groups with or without stagger. Each set of groups without stagger gets its place in the
+ * array; for groups with stagger only the largest number is checked. */
 static optc_status count_pointers(const optc_binding *b, GpuCalls *x, bool stagger)
 {
     const Program *p = b->program;
