@@ -1,5 +1,6 @@
 /* optc bench: options, cases with their tensors, and the order of runs. bench/ has the measurements. */
 #include "tools/bench/bench.h"
+#include "tools/catalogue/catalogue.h"
 #include "tools/page/page.h"
 
 #include <math.h>
@@ -98,6 +99,17 @@ static bool shape_case(const Bench *b, Case *c)
     return c->shape ? place_case(c) : (cli_error("out of memory"), false);
 }
 
+/* What takes the time of a step: "products" of matrices, "reductions" (more than one pass) or "elementwise" passes. */
+static const char *plan_kind(const Plan *p)
+{
+    const PlanEntry *e = &p->entry[spec_entry(p, "step")];
+    for (const Phase *ph = e->phase; ph < e->phase + e->nphase; ph++)
+        for (const Stage *st = ph->stage; st < ph->stage + ph->nstage; st++)
+            if (st->nfold || st->nfin)
+                return plan_calls(p) ? "products" : "reductions";
+    return plan_calls(p) ? "products" : "elementwise";
+}
+
 /* Reads from the plan what the timing needs. A bad spec is reported here, before anything large is allocated. */
 static bool inspect_case(Bench *b, Case *c)
 {
@@ -118,6 +130,7 @@ static bool inspect_case(Bench *b, Case *c)
         c->graph = c->graph && c->period == 1;             /* a graph replays one and the same step */
         c->matrix = p->rule->nvariant > 1 || rule_view(p->rule);
         c->calls = plan_calls(p);
+        c->kind = plan_kind(p);
         c->precision = p->precision;
         b->type = s.types.p;
         b->grad = s.types.g;
@@ -144,11 +157,43 @@ static bool add_case(Bench *b, const char *arg, const Bar *bar)
     return inspect_case(b, c);
 }
 
+static int by_kind(const void *x, const void *y)
+{
+    const Case *a = x, *b = y;
+    int d = a->calls - b->calls;               /* products last: they take longest */
+    d = d ? d : strcmp(a->kind, b->kind);
+    return d ? d : strcmp(a->label, b->label);
+}
+
+/* --all: every rule of the library. A row of its own in the table of bars goes before that of its kind. */
+static bool add_library(Bench *b)
+{
+    b->cases = calloc((size_t)optc_library_size(), sizeof *b->cases);
+    if (!b->cases)
+        return cli_error("out of memory"), false;
+    for (int i = 0; i < optc_library_size(); i++) {
+        if (catalogue_wrapper(optc_library_name(i)))
+            continue;
+        if (!add_case(b, optc_library_name(i), NULL))
+            return false;
+        Case *c = &b->cases[b->ncase - 1];
+        char kind[32];
+        snprintf(kind, sizeof kind, "*%s", c->kind);
+        if (!c->bar && b->work)
+            c->bar = bars_find(b->bars, work_name(b->work), kind);
+    }
+    qsort(b->cases, (size_t)b->ncase, sizeof *b->cases, by_kind);
+    return true;
+}
+
 static bool add_cases(Bench *b, char **arg, int n)
 {
     static char *usual[] = {"adamw", "lamb", "adafactor", "adamw+clip(1)"};
     bool ok = true;
-    if (!n) {
+    if (b->all) {
+        ok = add_library(b);
+        n = 0;
+    } else if (!n) {
         arg = usual;
         n = 4;
     }
@@ -156,7 +201,7 @@ static bool add_cases(Bench *b, char **arg, int n)
     if (b->suite && bars == end)
         return cli_error("bench: --suite runs the rows of a table of bars, and tests/bench/bars.txt was not found: run "
                          "optc from its source tree, or name a table with --bars"), false;
-    b->cases = calloc((size_t)(b->suite ? end - bars : n), sizeof *b->cases);
+    b->cases = b->all ? b->cases : calloc((size_t)(b->suite ? end - bars : n), sizeof *b->cases);
     if (!b->cases)
         return cli_error("out of memory"), false;
     for (const Bar *x = bars; ok && x < end; x++)
@@ -193,29 +238,29 @@ static bool write_page(const Bench *b, bool quiet)
     return ok;
 }
 
-/* On the CPU every round runs all rules. On a GPU, where measurements vary little, and in the suite, each rule runs
- * alone and has all the memory. */
+/* On the CPU every round runs all rules. On a GPU, where measurements vary little, in the suite and with --all, each
+ * rule runs alone and has all the memory. The last two go on after a rule that fails. */
 static bool run_all(Bench *b)
 {
-    int each = b->suite || b->device.ops->async ? 1 : b->ncase;
-    bool ok = true;
+    bool ok = true, many = b->suite || b->all;
+    int each = many || b->device.ops->async ? 1 : b->ncase;
     bool quiet = b->json || (b->out && !strcmp(b->out, "-"));
-    for (int i = 0; i < b->ncase && (ok || b->suite) && !bench_stopped; i += each) {
+    for (int i = 0; i < b->ncase && (ok || many) && !bench_stopped; i += each) {
         ok = bench_batch(b, i, each) && ok;
-        if (quiet || (!ok && !b->suite))
+        if (quiet || (!ok && !many))
             continue;
         if (i == 0)
             bench_report_head(b);
         bench_report_cases(b, i, each);
     }
     b->interrupted = bench_stopped;
-    if (b->out && (ok || b->suite) && !b->interrupted)
+    if (b->out && (ok || many) && !b->interrupted)
         bench_roofs(b);
-    if (b->json && (ok || b->suite))
+    if (b->json && (ok || many))
         bench_json(b);
-    else if (!quiet && (ok || b->suite))
+    else if (!quiet && (ok || many))
         bench_report_foot(b);
-    return (!b->out || !(ok || b->suite) || write_page(b, quiet)) && ok;
+    return (!b->out || !(ok || many) || write_page(b, quiet)) && ok;
 }
 
 static int check_args(const Command *self, Bench *b, const char *work, int n)
@@ -226,6 +271,8 @@ static int check_args(const Command *self, Bench *b, const char *work, int n)
         return cli_misuse(self,
                           "%s has its own tensors: --shape and --tensors do not apply (--size scales it down)",
                           work ? "--work" : "--suite");
+    if (b->all && (b->suite || n))
+        return cli_misuse(self, "--all runs every rule of the library: --suite and SPEC do not apply");
     if (b->suite && (work || n))
         return cli_misuse(self, "--suite has its own workloads and rules ('--work list' shows them)");
     if (b->against && strcmp(b->against, "torch") && strcmp(b->against, "numpy") && !bench_rivals(b))
@@ -259,6 +306,8 @@ int cmd_bench(const Command *self, int argc, char **argv)
          "cpu, cuda, cuda:N, or best (default): a GPU if there is one"},
         {"work", 0, OPT_TEXT, &work, "NAME", "the tensors of a workload, such as gpt2-124m; 'list' shows them"},
         {"suite", 0, OPT_FLAG, &b.suite, NULL, "every workload and rule that has a bar, one after another"},
+        {"all", 0, OPT_FLAG, &b.all, NULL,
+         "every rule of the library, one after another, sorted by kind: elementwise, reductions, products of matrices"},
         {"bars", 0, OPT_TEXT, &bars_path, "FILE",
          "the table of bars (default: tests/bench/bars.txt of the source tree)"},
         {"size", 0, OPT_SIZE, &b.size, "N",

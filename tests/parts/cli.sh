@@ -499,7 +499,16 @@ fi
 OPTC_CC=/no/such/cc
 export OPTC_CC
 expect 1 "reference evaluator" bench adamw --device cpu --size 2M --with 'ema(0.5)' --rounds 1
+expect 0 '"rule": "soap", "kind": "products"' bench --all --device cpu --shape 6x4 --rounds 1 --steps 1 --json
+for k in '"adamw", "kind": "elementwise"' '"lamb", "kind": "reductions"'; do
+    case $out in
+    *"$k"*) passed=$((passed + 1)) ;;
+    *) failed=$((failed + 1)) && echo "bench --all: no $k" ;;
+    esac
+done
 unset OPTC_CC
+expect 2 "every rule of the library" bench --all adamw
+expect 2 "every rule of the library" bench --all --suite
 expect 0 "mine.lua" new mine
 expect 0 "ok" check mine.lua
 expect 1 "exists" new mine

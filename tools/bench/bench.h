@@ -105,6 +105,7 @@ typedef struct Case {
     double *lap;                   /* seconds of the last sample, by step of the period; NULL if period is 1 */
     bool matrix;                   /* the rule works on rows and columns */
     bool calls;                    /* the rule has products */
+    const char *kind;              /* "elementwise", "reductions" or "products" */
     Product precision;             /* of these */
     StageOps *ops; int nops;
     BenchStage *stage; int nstage; /* n = 0: not measured */
@@ -157,7 +158,7 @@ typedef struct Bench {
     int tensors, rounds, threads;
     int steps;                     /* steps of a period to run; 0: all */
     int64_t workspace;             /* 0: the default */
-    bool json, progress, suite, queued;
+    bool json, progress, suite, all, queued;
     const char *out, *command;     /* -o, and the command that was typed */
     bool interrupted;
     double roof[NPRODUCT];         /* -o: operations per second of products; 0: not measured */

@@ -75,7 +75,8 @@ static void put_case(const Bench *b, const Case *c)
         printf(", \"work\": ");
         cli_json(c->work);
     }
-    printf(", \"elements\": %lld, \"tensors\": %d, \"shape\": ", (long long)c->n, c->ntensor);
+    printf(", \"kind\": \"%s\", \"elements\": %lld, \"tensors\": %d, \"shape\": ", c->kind, (long long)c->n,
+           c->ntensor);
     cli_json(bench_shape(text, c));
     if (c->failed || !c->rounds) {
         printf(", \"failed\": true}");

@@ -197,6 +197,8 @@ static void gpu_bar(const Bench *b, const Case *c, const Medians *m, const Width
     fputs(cli_paint(PAINT_DIM), stdout);
     if (c->bar->cold > 0)
         printf("%6.1f%% %4.0fus %5.0fms %4.0fms", c->bar->share * 100, c->bar->host, c->bar->cold, c->bar->warm);
+    else if (c->bar->share > 0)
+        printf("%6.1f%% %20s", c->bar->share * 100, "");
     else
         printf("%27s", "");
     if (b->peer_name && c->peer)
