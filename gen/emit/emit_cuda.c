@@ -464,7 +464,7 @@ static Walking walking(CudaStage *c, int64_t pieces)
     if (c->form == FORM_MAP)
         w.all = arena_printf(a, "optc_work_rounds<%d, %d>(a)", c->knob[KNOB_THREADS], (int)pieces);
     w.nth = w.round || fold ? "nth" : w.first;
-    bool back = c->e.st->time % 2;
+    bool back = c->e.st->back;
     w.back = back ? arena_printf(a, "%s - 1 - %s", w.all, w.nth) : w.nth;
     if (c->form == FORM_MAP)
         w.back = back ? "true" : "false";

@@ -179,21 +179,6 @@ static bool calls_any(const Phase *ph)
 }
 
 /* Stages are numbered through all entries and phases, in order. */
-/* 1 + the entry whose values of all tensors this one computes (pass_share); 0: none. */
-static int shares(const Plan *p, const char *name)
-{
-    size_t n = strlen(SHARE_ENTRY);
-    if (strncmp(name, SHARE_ENTRY, n) || rule_shared(p->rule) < 0)
-        return 0;
-    for (int e = 0; e < p->nentry; e++) {
-        size_t of = strlen(p->entry[e].name);
-        if (!strncmp(name + n, p->entry[e].name, of) && name[n + of] == '_' && strspn(name + n + of + 1, "0123456789")
-            == strlen(name + n + of + 1))
-            return e + 1;
-    }
-    return 0;
-}
-
 /* The stage uses the numbers of elements. */
 static bool numbers_elements(const Plan *p, const Graph *g, const Stage *s)
 {
@@ -254,7 +239,7 @@ static void make_entries(Arena *a, const Plan *p, const char *prefix, Program *o
         const PlanEntry *en = &p->entry[e];
         ProgPhase *phase = NEWS(a, ProgPhase, en->nphase + 1);
         bool advance_t = !strcmp(en->name, "step");
-        entry[e] = (ProgEntry){en->name, phase, shares(p, en->name)};
+        entry[e] = (ProgEntry){en->name, phase, rule_shares(p->rule, e)};
         for (int m = 0; m < en->nphase; m++) {
             ProgAction *act = NEWS(a, ProgAction, en->phase[m].nstage + 2);
             phase[m].action = act;

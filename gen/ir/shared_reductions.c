@@ -122,6 +122,21 @@ int rule_shared(const Rule *r)
     return -1;
 }
 
+int rule_shares(const Rule *r, int entry)
+{
+    const char *name = r->entry[entry].name;
+    size_t n = strlen(SHARE_ENTRY);
+    if (strncmp(name, SHARE_ENTRY, n) || rule_shared(r) < 0)
+        return 0;
+    for (int e = 0; e < r->nentry; e++) {
+        size_t of = strlen(r->entry[e].name);
+        if (!strncmp(name + n, r->entry[e].name, of) && name[n + of] == '_' && strspn(name + n + of + 1, "0123456789")
+            == strlen(name + n + of + 1))
+            return e + 1;
+    }
+    return 0;
+}
+
 static bool name_taken(const Rule *r, int entries, Diag *d)
 {
     for (int e = 0; e < entries; e++)

@@ -129,10 +129,9 @@ static bool same_body(Sharing *s)
     return true;
 }
 
-/* time: every second pass walks backwards, so its code differs. */
 static bool same_form(const Stage *a, const Stage *b)
 {
-    return a->kind == b->kind && a->time % 2 == b->time % 2 && a->nbody == b->nbody && a->nload == b->nload &&
+    return a->kind == b->kind && a->back == b->back && a->nbody == b->nbody && a->nload == b->nload &&
            a->nstore == b->nstore && a->nfold == b->nfold && a->nfin == b->nfin && a->uses_rows == b->uses_rows &&
            a->folds_arrays == b->folds_arrays && a->half == b->half;
 }
@@ -178,7 +177,7 @@ int merged_unequal(const Plan *p, const Phase *ph, Arena *scratch)
 /* A hash that equal stages share, independent of the order of operations: only stages of one hash are compared. */
 static uint64_t looks(const Graph *g, const Stage *s)
 {
-    int form[] = {(int)s->kind, s->time % 2, s->nbody, s->nload, s->nstore, s->nfold, s->nfin, s->half};
+    int form[] = {(int)s->kind, s->back, s->nbody, s->nload, s->nstore, s->nfold, s->nfin, s->half};
     uint64_t h = hash64(17, form, sizeof form);
     for (int i = 0; i < s->nbody; i++) {
         const Node *n = &g->n[s->body[i]];

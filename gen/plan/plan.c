@@ -292,6 +292,36 @@ static void note_stages(Plan *pl, const Phase *ph)
     }
 }
 
+/* Element passes that the other entries of a call run before this one: those that share values with other bindings
+ * (shared_reductions.c). */
+static int passes_before(const Plan *pl, int entry, int phase)
+{
+    int shares = rule_shares(pl->rule, entry), n = 0;
+    for (int i = 0; i < pl->nentry; i++) {
+        if (rule_shares(pl->rule, i) != (shares ? shares : entry + 1) || (shares && i >= entry))
+            continue;
+        const Phase *ph = &pl->entry[i].phase[phase];
+        int most = 0;
+        for (int k = 0; k < ph->nstage; k++)
+            if (is_elem(ph->stage[k].kind) && ph->stage[k].time >= most)
+                most = ph->stage[k].time + 1;
+        n += most;
+    }
+    return n;
+}
+
+/* Every second pass walks backwards. */
+static void alternate_passes(Plan *pl)
+{
+    for (int e = 0; e < pl->nentry; e++)
+        for (int m = 0; m < pl->entry[e].nphase; m++) {
+            Phase *ph = &pl->entry[e].phase[m];
+            int before = passes_before(pl, e, m);
+            for (int i = 0; i < ph->nstage; i++)
+                ph->stage[i].back = (before + ph->stage[i].time) % 2;
+        }
+}
+
 static void plan_all(void *ctx, Arena *scratch)
 {
     Plan *pl = ctx;
@@ -307,6 +337,7 @@ static void plan_all(void *ctx, Arena *scratch)
             note_stages(pl, make.ph);
         }
     pl->nstage = pl->nfn;
+    alternate_passes(pl);
     merge_equal_stages(pl, scratch);
 }
 

@@ -70,6 +70,7 @@ typedef struct Stage {
     StageKind kind;
     int variant;           /* of the rule; 0 for group stages, which serve all variants */
     int time, level;
+    bool back;             /* walks backwards: begins with what the pass before left in the GPU's cache */
     Ref *body; int nbody;                  /* operations in order */
     Access *load; int nload;               /* values read from memory, of any domain */
     Access *store; int nstore;
