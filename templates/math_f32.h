@@ -198,16 +198,25 @@ OPTC_FN float optc_exp2_f2(float h, float l)
     return optc_scalef(1.0f + p * r, n);
 }
 
-/* |x|^y = 2^(y log2 |x|). For x next to 1, |log2 x| >= 2^-24.5, so y held to 2^40 overflows as y itself would. */
+/* a^y = 2^(y log2 a) for a > 0. For a next to 1, |log2 a| >= 2^-24.5, so y held to 2^40 overflows as y itself would. */
+OPTC_FN float optc_exp2log2f(float a, float y)
+{
+    float yc = y > 0x1p40f ? 0x1p40f : y < -0x1p40f ? -0x1p40f : y, r;
+    optc_f2 l = optc_log2_f2(((a > 0.0f) & (a < OPTC_INFF)) ? a : 1.0f), p = optc_twoprodf(yc, l.h);
+    r = optc_exp2_f2(p.h, p.l + yc * l.l);
+    r = p.h > 129.0f ? OPTC_INFF : r;
+    return p.h < -151.0f ? 0.0f : r;
+}
+
+/* Rules whose power is a hyperparameter have 1/2 as its default. The root is many times faster, and y is the same for
+   all elements there. */
 OPTC_FN float optc_powf(float x, float y)
 {
     float ax = optc_absf(x), h = y * 0.5f, r;
-    float yc = y > 0x1p40f ? 0x1p40f : y < -0x1p40f ? -0x1p40f : y;
     float whole = optc_rintf(y), side = optc_withsignf(1.0f, x);
-    optc_f2 l = optc_log2_f2(((ax > 0.0f) & (ax < OPTC_INFF)) ? ax : 1.0f), p = optc_twoprodf(yc, l.h);
-    r = optc_exp2_f2(p.h, p.l + yc * l.l);
-    r = p.h > 129.0f ? OPTC_INFF : r;
-    r = p.h < -151.0f ? 0.0f : r;
+    if (y == 0.5f)
+        return optc_plain_nanf(optc_sqrtf(x == -OPTC_INFF ? OPTC_INFF : x + 0.0f));    /* of -0: 0 */
+    r = optc_exp2log2f(ax, y);
     r = ax == 0.0f ? (y < 0.0f ? OPTC_INFF : 0.0f) : r;
     r = ax == OPTC_INFF ? (y < 0.0f ? 0.0f : OPTC_INFF) : r;
     r = ((whole == y) & (optc_rintf(h) != h)) ? r * side : r;   /* y odd */

@@ -191,16 +191,24 @@ OPTC_FN double optc_exp2_d2(double h, double l)
     return optc_scale(1.0 + p * r, optc_bits(t) - optc_bits(OPTC_MAGIC));
 }
 
-/* for x next to 1, |log2 x| >= 2^-53.5, so y held to 2^70 overflows as y itself would */
+/* a^y = 2^(y log2 a) for a > 0. For a next to 1, |log2 a| >= 2^-53.5, so y held to 2^70 overflows as y itself would. */
+OPTC_FN double optc_exp2log2(double a, double y)
+{
+    double yc = y > 0x1p70 ? 0x1p70 : y < -0x1p70 ? -0x1p70 : y, r;
+    optc_d2 l = optc_log2_d2(((a > 0.0) & (a < OPTC_INF)) ? a : 1.0), p = optc_twoprod(yc, l.h);
+    r = optc_exp2_d2(p.h, p.l + yc * l.l);
+    r = p.h > 1025.0 ? OPTC_INF : r;
+    return p.h < -1076.0 ? 0.0 : r;
+}
+
+/* 1/2: as in optc_powf */
 OPTC_FN double optc_pow(double x, double y)
 {
     double ax = optc_abs(x), h = y * 0.5, r;
-    double yc = y > 0x1p70 ? 0x1p70 : y < -0x1p70 ? -0x1p70 : y;
     double whole = optc_rint(y), side = optc_withsign(1.0, x);
-    optc_d2 l = optc_log2_d2(((ax > 0.0) & (ax < OPTC_INF)) ? ax : 1.0), p = optc_twoprod(yc, l.h);
-    r = optc_exp2_d2(p.h, p.l + yc * l.l);
-    r = p.h > 1025.0 ? OPTC_INF : r;
-    r = p.h < -1076.0 ? 0.0 : r;
+    if (y == 0.5)
+        return optc_plain_nan(optc_sqrt(x == -OPTC_INF ? OPTC_INF : x + 0.0));
+    r = optc_exp2log2(ax, y);
     r = ax == 0.0 ? (y < 0.0 ? OPTC_INF : 0.0) : r;
     r = ax == OPTC_INF ? (y < 0.0 ? 0.0 : OPTC_INF) : r;
     r = ((whole == y) & (optc_rint(h) != h)) ? r * side : r;   /* y odd */
