@@ -413,24 +413,19 @@ static const char *absent_text(CudaStage *c)
                    : emit_filled(&c->e, "absent", NULL, 0);
 }
 
-/* Chooses between loops with and without bounds checks. Plain maps reach the memory bandwidth either way. Only stages
- * that fold, that read row or column values, or that convert what they load are compiled twice. */
+/* Chooses between loops with and without bounds checks. In a loop with checks every load is in a branch of its own, and
+ * the compiler may copy its registers at the end of the branch: the next load then waits for it. */
 static const char *choose_even(CudaStage *c, bool placed, Hole coded)
 {
     Arena *a = c->e.arena;
     Dom own = stage_info[c->e.st->kind].dom;
     const char *all = squares(c) ? emit_length(&c->e, own) : "self->n";
     const char *sizes = is_tiled(c->e.st->kind) ? "" : arena_printf(a, " && %s %% %d == 0", all, c->vec);
-    bool packed = false;
-    for (int i = 0; i < c->e.st->nload; i++)
-        packed = packed || *type_info[c->e.plan->mem[c->e.st->load[i].mem].type].load;
-    if (c->form == FORM_MAP && !placed && (packed || c->staged))
+    if (c->form == FORM_MAP && !placed)
         return emit_filled(
             &c->e, "walk_full",
             (Hole[]){{"full", number(c, c->knob[KNOB_THREADS] * c->vec * c->knob[KNOB_ITEMS])}, coded,
                      {"near", draws_near(c) ? " && optc_draws_near(self->first + start)" : ""}}, 3);
-    if (c->form == FORM_MAP && !placed)
-        return emit_filled(&c->e, "walk_any", &coded, 1);
     if (placed) {
         /* the loop without checks does no division: a tensor of several matrices takes the other one */
         const char *alone = squares(c) || c->by_matrix ? "" : " && self->slices == 1";

@@ -188,6 +188,22 @@ START_TEST(readable_names)
 }
 END_TEST
 
+/* A map loads complete vectors without conditions. In branches the compiler may make each load wait for the one before
+ * (ScheduleFree reached 83 % of the copy rate). */
+START_TEST(complete_vectors)
+{
+    Gen g = {0};
+    Source spec;
+    GenOptions o = {.types = {.p = T_F32, .g = T_F32, .state = T_F32}, .find = find_wrapper};
+    ck_assert_msg(find_spec(NULL, "schedulefree_sgd", &g.arena, &spec, &g.diag) && gen_compile(&g, spec, &o), "%s",
+                  g.diag.text);
+    char *text = gen_emit(&g, &(EmitOptions){.target = &target_cuda}, &g.diag);
+    ck_assert(text != NULL && strstr(text, "walk(optc_full());") != NULL);
+    free(text);
+    gen_free(&g);
+}
+END_TEST
+
 /* With 16-bit types, full vectors are rounded two values at a time, and all loads come before the unpacking: unpacking
  * between loads made each load wait for the one before. */
 START_TEST(sixteen_bits)
@@ -219,7 +235,7 @@ START_TEST(only_what_is_called)
     int lines = 0;
     for (const char *s = text, *end = strstr(text, "---- the stages"); s < end; s++)
         lines += *s == '\n';
-    ck_assert_int_lt(lines, 210);              /* lines of at most 120 columns */
+    ck_assert_int_lt(lines, 240);              /* lines of at most 120 columns */
     for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
         ck_assert_msg(!strstr(text, foreign[i]), "%s is of no use to adamw", foreign[i]);
     free(text);
@@ -316,6 +332,7 @@ Suite *emit_suite(void)
     tcase_add_loop_test(t, memory_ends, 0, 6);
     tcase_add_test(t, keys_fail);
     tcase_add_loop_test(t, readable_names, 0, 6);
+    tcase_add_test(t, complete_vectors);
     tcase_add_test(t, sixteen_bits);
     tcase_add_loop_test(t, only_what_is_called, 0, 2);
     tcase_add_test(t, side_by_side);
