@@ -303,6 +303,9 @@ static const Model models[] = {
     {FORM_TILE, WIDTH_16, 0, {{0}}, {{256, 4, 1, 2, 2, 0, 0}}},
     {FORM_TILE, 0, 1 << 25, {{256, 4, 8, 2, 2, 0, 0}}, {{256, 4, 8, 3, 0, 0, 0}}},
     {FORM_ROWS, WIDTH_64, 1 << 27, {{512, 4, 1, 0, 1, 1, 0}}, {{128, 4, 1, 0, 0, 0, 0}}},
+    {FORM_ROWS, HEAVY | WRITES, 1 << 25, {{512, 4, 1, 0, 1, 1, 0}}, {{256, 4, 2, 3, 0, 0, 0}}},
+    {FORM_ROWS, HEAVY, 1 << 25, {{512, 4, 1, 0, 1, 1, 0}}, {{256, 4, 1, 3, 1, 0, 0}}},
+    {FORM_ROWS, THREE, 1 << 25, {{512, 4, 1, 0, 1, 1, 0}}, {{256, 4, 2, 4, 2, 0, 0}}},
     {FORM_ROWS, 0, 1 << 27, {{512, 4, 1, 0, 1, 1, 0}}, {{256, 4, 2, 3, 0, 0, 0}}},
     {FORM_LIST, 0, 0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}},
     {FORM_LANES, 0, 0, {{0}}, {{1024, 1, 1, 0, 0, 0, 0}}},
@@ -324,6 +327,53 @@ static const Model *model_of(const Plan *p, const Stage *s)
     return m;
 }
 
+/* Registers that a thread holds while its loads are under way: the values of each vector, those of columns (a thread of
+ * a tile keeps its columns for all rows) and rows, and sums of folds. */
+static int held_registers(const Plan *p, const Stage *s, const Launch *l)
+{
+    int vector = l->v[KNOB_VECTOR], deep = l->v[KNOB_ITEMS], walked = 0, cols = 0, rows = 0;
+    for (int i = 0; i < s->nload; i++) {
+        const Mem *m = &p->mem[s->load[i].mem];
+        int width = type_info[type_info[m->type].compute].bytes / 4;
+        walked += is_walked(p, s, &s->load[i]) ? width : 0;
+        cols += m->dom == COL ? width : 0;
+        rows += m->dom == ROW ? width : 0;
+    }
+    return vector * (deep * walked + (stage_form(s) == FORM_TILE ? 1 : deep) * cols) + deep * rows +
+           2 * vector * s->nfold;
+}
+
+/* Registers that the launch allows a thread. */
+static int allowed_registers(const Launch *l)
+{
+    int blocks = l->v[KNOB_BLOCKS], most = 255;
+    return blocks ? 65536 / (l->v[KNOB_THREADS] * blocks) / 8 * 8 : most;      /* allocated eight at a time */
+}
+
+/* A stage that holds more values than those the table was measured with would spill registers. It gets some more of
+ * them, then takes fewer or shorter vectors at a time, then gets more again. Measured on SinkGD, Mano and TAM: their
+ * slow stages take half of the time. Stages that hold just what fits are fastest as they are. */
+static void fit_registers(const Plan *p, const Stage *s, Launch *l)
+{
+    LaunchForm f = stage_form(s);
+    bool map = f == FORM_MAP;
+    /* registers for addresses and intermediate values; blocks per multiprocessor */
+    int *v = l->v, least = map ? 8 : 0, usual = map ? 20 : 32, enough = map ? 8 : 2;
+    if (held_registers(p, s, l) + least <= allowed_registers(l))
+        return;
+    while (v[KNOB_BLOCKS] && held_registers(p, s, l) + usual > allowed_registers(l)) {
+        const short *at = choices[f][KNOB_BLOCKS];
+        while (*at >= 0 && *at != v[KNOB_BLOCKS])
+            at++;
+        if (v[KNOB_BLOCKS] <= enough && v[KNOB_ITEMS] > 1)
+            v[KNOB_ITEMS] /= 2;
+        else if (v[KNOB_BLOCKS] <= enough && map && v[KNOB_VECTOR] > 4)
+            v[KNOB_VECTOR] /= 2;
+        else
+            v[KNOB_BLOCKS] = *at > 0 ? at[-1] : 0;             /* the list begins with 0: no limit */
+    }
+}
+
 /* Fits a row to the stage. Removes the hints for loads or stores that the stage does not have. Vectors wait in shared
  * memory only where there is room for them: the thread then takes fewer, or the launch is the one that was fastest
  * without shared memory. */
@@ -337,6 +387,8 @@ static Launch fitted(const Plan *p, const Stage *s, Launch l)
         v[KNOB_ITEMS] /= 2;
     if (v[KNOB_LOAD] == 3 && !may_stage(p, s, &l))
         l = (Launch){{128, 8, traits_of(p, s) & BLOCK_CODE ? 2 : 1, 0, 0, 0, 0}};
+    if ((stage_form(s) == FORM_MAP || stage_form(s) == FORM_TILE) && v[KNOB_LOAD] != 3)
+        fit_registers(p, s, &l);
     return l;
 }
 

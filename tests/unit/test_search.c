@@ -555,6 +555,30 @@ START_TEST(model_is_valid)
 }
 END_TEST
 
+/* Stages that hold more values than the table was measured with get launches that do not spill registers. */
+START_TEST(registers_fit)
+{
+    static const struct { const char *rule; LaunchForm form; int vector, items, blocks; } each[] = {
+        {"tam", FORM_MAP, 4, 1, 8}, {"mano", FORM_TILE, 4, 4, 2}, {"came", FORM_TILE, 4, 8, 0}};
+    Gen g = {0};
+    Source s;
+    GenOptions o = {.types = {.p = T_F32, .g = T_F32, .state = T_F32}, .find = find_wrapper};
+    ck_assert(find_spec(NULL, each[_i].rule, &g.arena, &s, &g.diag) && gen_compile(&g, s, &o));
+    const Stage *last = NULL;
+    for (int f = 0; f < g.plan->nfn; f++) {
+        const Stage *st = plan_at(g.plan, f).stage;
+        if (st && st->variant && stage_form(st) == each[_i].form)
+            last = st;
+    }
+    ck_assert(last != NULL);
+    Launch l = launch_model(g.plan, last, 0);
+    ck_assert_int_eq(l.v[KNOB_VECTOR], each[_i].vector);
+    ck_assert_int_eq(l.v[KNOB_ITEMS], each[_i].items);
+    ck_assert_int_eq(l.v[KNOB_BLOCKS], each[_i].blocks);
+    gen_free(&g);
+}
+END_TEST
+
 Suite *search_suite(void)
 {
     Suite *s = suite_create("search");
@@ -576,6 +600,7 @@ Suite *search_suite(void)
     tcase_add_test(t, goes_on_from_before);
     tcase_add_test(t, stands_to_what_is_used);
     tcase_add_loop_test(t, model_is_valid, 0, 9);
+    tcase_add_loop_test(t, registers_fit, 0, 3);
     suite_add_tcase(s, t);
     return s;
 }
