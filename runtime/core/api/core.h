@@ -342,6 +342,7 @@ CORE optc_status check_hyper(const Program *p, const char *call, const char *nam
 CORE void memory_account(optc_engine *e, int64_t bytes);    /* adds to optc_engine.ours; negative: freed */
 CORE void warn_stacks(optc_binding *b);                     /* after tensors are filled; sets optc_binding.warning */
 CORE optc_status layout_measure(optc_binding *b);           /* computes storage_bytes and offsets */
+CORE bool temporaries_overlap(const optc_binding *b, int x, int y);     /* two temporaries share memory */
 CORE optc_status layout_place(optc_binding *b);             /* after allocation: pointers, views, units of work */
 
 /* ---- matrix_blocks.c ---- */
