@@ -449,6 +449,29 @@ START_TEST(phases)
 }
 END_TEST
 
+/* Every second pass walks backwards, also if clip's norm is an entry of its own because bindings share it. */
+START_TEST(directions)
+{
+    Arena arena = {0};
+    Gen g = {0};
+    Source src;
+    GenOptions o = {.with = "clip(1)", .find = find_wrapper, .bindings = 1 + _i};
+    ck_assert_msg(find_spec(NULL, "adamw", &arena, &src, &g.diag) && gen_compile(&g, src, &o), "%s", g.diag.text);
+    int forward = 0, back = 0;
+    for (int e = 0; e < g.plan->nentry; e++)
+        for (int i = 0; i < g.plan->entry[e].phase[0].nstage; i++) {
+            const Stage *s = &g.plan->entry[e].phase[0].stage[i];
+            if (!is_elem(s->kind))
+                continue;
+            ck_assert_int_eq(s->back, s->nstore > 0);        /* the norm writes only partials */
+            *(s->back ? &back : &forward) += 1;
+        }
+    ck_assert(forward == 1 && back == 1);
+    gen_free(&g);
+    arena_free(&arena);
+}
+END_TEST
+
 Suite *plan_suite(void)
 {
     Suite *s = suite_create("plan");
@@ -468,6 +491,7 @@ Suite *plan_suite(void)
     suite_add_tcase(s, c);
     TCase *f = tcase_create("figures");
     tcase_add_loop_test(f, bytes_and_passes, 0, COUNT(facts));
+    tcase_add_loop_test(f, directions, 0, 2);
     tcase_add_test(f, phases);
     suite_add_tcase(s, f);
     TCase *v = tcase_create("search");
