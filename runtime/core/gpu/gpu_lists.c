@@ -42,8 +42,8 @@ CORE KernelNode item_node(const LaunchItem *x)
 static bool need_order(const optc_binding *b, const LaunchItem *x, const LaunchItem *y)
 {
     const ProgStage *s = x->stage, *t = y->stage;
-    if (b->shards || !s || !t || s->kind == S_GROUP || t->kind == S_GROUP || s->variant == t->variant || x->batch >= 0 ||
-        y->batch >= 0)
+    if (b->shards || !s || !t || s->kind == S_GROUP || t->kind == S_GROUP || s->variant == t->variant ||
+        x->batch >= 0 || y->batch >= 0)
         return true;
     for (int i = 0; i < s->nreads + s->nwrites; i++)
         for (int k = 0; k < t->nreads + t->nwrites; k++) {
