@@ -66,6 +66,7 @@ TOOLS_SRC   := $(wildcard tools/*.c tools/*/*.c)
 TEST_SRC    := $(wildcard tests/unit/*.c tests/harness/*.c)
 SPECS       := $(wildcard specs/*.lua)
 WRAPPERS    := $(wildcard specs/wrappers/*.lua)
+SHARED      := $(wildcard specs/shared/*.lua)
 TEMPLATES   := $(wildcard templates/*.h templates/*.txt)
 ABI         := $(wildcard gen/abi/*.h)
 TUNED       := $(sort $(wildcard runtime/tuned/*.txt))
@@ -74,7 +75,7 @@ BUILT_IN    := $(shell sed -n '/ library_[a-z]*\[\]/,/};/p' \
 RULES       := $(or $(ONLY),$(BUILT_IN))
 
 GEN_OBJ     := $(GEN_SRC:%.c=$(BUILD)/obj/%.o) $(addprefix $(BUILD)/obj/,embedded_templates.o embedded_core.o \
-                                                                          embedded_specs.o)
+                                                                          embedded_specs.o embedded_shared.o)
 RUNTIME_OBJ := $(RUNTIME_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/obj/builtin_table.o $(BUILD)/obj/embedded_tuned.o
 RULES_FROM  ?= $(BUILD)/rules
 RULE_OBJ    := $(foreach i,$(ISAS),$(RULES:%=$(RULES_FROM)/%.$(i).o))
@@ -140,6 +141,9 @@ $(BUILD)/embedded_core.c: $(BUILD)/embed $(CORE)
 
 $(BUILD)/embedded_specs.c: $(BUILD)/embed $(SPECS) $(WRAPPERS)
 	$(call say,EMBED,$@)$(BUILD)/embed embedded_specs specs/ $(SPECS) $(WRAPPERS) > $@
+
+$(BUILD)/embedded_shared.c: $(BUILD)/embed $(SHARED)
+	$(call say,EMBED,$@)$(BUILD)/embed embedded_shared specs/ $(SHARED) > $@
 
 $(BUILD)/embedded_tuned.c: $(BUILD)/embed $(TUNED)
 	$(call say,EMBED,$@)$(BUILD)/embed embedded_tuned runtime/tuned/ $(TUNED) > $@
@@ -337,7 +341,7 @@ VERSION := $(shell sed -n 's/.*OPTC_VERSION "\(.*\)"/\1/p' runtime/optc.h)
 FILL_IN := sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' -e 's|@LIBS@|$(LDLIBS)|'
 install: all
 	install -d "$(DEST)/bin" "$(DEST)/lib/pkgconfig" "$(DEST)/lib/cmake/optc" "$(DEST)/include" \
-	    "$(DEST)/share/optc/specs/wrappers" "$(DEST)/share/optc/templates"
+	    "$(DEST)/share/optc/specs/wrappers" "$(DEST)/share/optc/specs/shared" "$(DEST)/share/optc/templates"
 	install -m 755 $(BUILD)/optc "$(DEST)/bin/optc"
 	install -m 644 $(BUILD)/liboptc.a "$(DEST)/lib/liboptc.a"
 	install -m 755 $(BUILD)/liboptc.so "$(DEST)/lib/liboptc.so.0"
@@ -345,6 +349,7 @@ install: all
 	install -m 644 runtime/*.h "$(DEST)/include"
 	install -m 644 $(SPECS) $(wildcard specs/*.md) "$(DEST)/share/optc/specs"
 	install -m 644 $(WRAPPERS) "$(DEST)/share/optc/specs/wrappers"
+	install -m 644 $(SHARED) "$(DEST)/share/optc/specs/shared"
 	install -m 644 $(TEMPLATES) "$(DEST)/share/optc/templates"
 	install -m 644 LICENSE "$(DEST)/share/optc/LICENSE"
 	$(FILL_IN) tools/optc.pc.in > "$(DEST)/lib/pkgconfig/optc.pc"

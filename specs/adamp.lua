@@ -1,3 +1,5 @@
+local radial_part = include "radial_part"
+
 -- Adam's update, before the step size.
 local function direction()
   m = lerp(m, g, 1 - beta1)
@@ -7,11 +9,9 @@ local function direction()
   return n / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(v) + eps)
 end
 
--- A weight that is nearly orthogonal to its gradient, in each row or as a whole, is treated as scale-invariant. The
--- component of the update along such a weight would only lengthen it, and is removed.
+-- The component of the update along a scale-invariant weight would only lengthen it, and is removed.
 -- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))), as in torch: the element stands still
--- from then on. |g| under 1e-21 adds 0 to v; eps outweighs sqrt(v) long before that. Cosines are divided by one norm
--- after the other, since their product may overflow; if the sum of p * g does, the weight counts as not orthogonal.
+-- from then on. |g| under 1e-21 adds 0 to v; eps outweighs sqrt(v) long before that.
 return optimizer {
   name  = "adamp",
   cite  = "Heo et al. 2021, arXiv:2006.08217",
@@ -31,13 +31,7 @@ return optimizer {
   end,
   matrix = function()
     local u = direction()
-    local pr, pn = rownorm(p), norm(p)
-    local cos_row = rowdot(p, g) / max(pr, eps) / max(rownorm(g), eps)
-    local cos_all = dot(p, g) / max(pn, eps) / max(norm(g), eps)
-    local by_row = lt(max(abs(cos_row)), delta / sqrt(ncols))
-    local by_all = lt(abs(cos_all), delta / sqrt(numel))
-    local radial = where(by_row, rowdot(p, u) / (pr + eps) / (pr + eps),
-                   where(by_all, dot(p, u) / (pn + eps) / (pn + eps), 0))
+    local radial, by_row, by_all = radial_part(u)
     local decay = weight_decay * where(either(by_row, by_all), wd_ratio, 1)
     p = (1 - lr * decay) * p - (lr / (1 - beta1 ^ t)) * (u - radial * p)
   end,

@@ -1,9 +1,7 @@
--- As GPAAdamW of the authors' code (facebookresearch/optimizers f606606) with its type GPA. p holds the paper's y,
--- where gradients are taken; z is the base iterate. Entry to_eval puts the average x = p + (1 - 1/mu_y) (z - p) into
--- p, to_train puts y back; mu_y is train_interp_coeff. Running one of them twice changes nothing. A step in evaluation
--- mode returns to y first (the authors raise an error); its gradient must belong to y.
+-- As GPAAdamW of the authors' code (facebookresearch/optimizers f606606) with its type GPA; shared/schedulefree.lua has
+-- the entries to_eval and to_train. train_interp_coeff is the paper's mu_y, eval_interp_coeff its mu_x.
 -- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))): the element's z stands still then.
-local function to_y(if_it_is) p = where(if_it_is, lerp(p, z, 1 - train_interp_coeff), p) end
+local average = include "schedulefree"
 
 return optimizer {
   name  = "gpa_adamw",
@@ -19,8 +17,7 @@ return optimizer {
   options = { use_wd_on_y = false },
   state = { z = copy(p), m = zeros, v = zeros, evaluated = zeros "tensor" },
   step = function()
-    to_y(gt(evaluated, 0))
-    evaluated = 0
+    average.to_train(train_interp_coeff)
     m = lerp(m, g, 1 - beta1)
     v = beta2 * v + (1 - beta2) * g * g
     local d = (1 / (1 - beta1 ^ t)) * m / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(v) + eps)
@@ -28,12 +25,6 @@ return optimizer {
     p = lerp(p, z, 1 - eval_interp_coeff) - (lr * (1 - train_interp_coeff * eval_interp_coeff)) * d
     z = z - lr * d
   end,
-  to_eval = function()
-    p = where(eq(evaluated, 0), lerp(p, z, 1 - 1 / train_interp_coeff), p)
-    evaluated = 1
-  end,
-  to_train = function()
-    to_y(gt(evaluated, 0))
-    evaluated = 0
-  end,
+  to_eval = function() average.to_eval(train_interp_coeff) end,
+  to_train = function() average.to_train(train_interp_coeff) end,
 }

@@ -1,9 +1,6 @@
--- As AdamWScheduleFree of the authors' package schedulefree 1.4.1. p holds the paper's y, where gradients are taken;
--- z is the base iterate. The average x is p + (1 - 1/beta1) (z - p): entry to_eval puts x into p, to_train puts y
--- back. Running one of them twice changes nothing. A step in evaluation mode returns to y first (the authors raise an
--- error); its gradient must belong to y.
+-- As AdamWScheduleFree of the authors' package schedulefree 1.4.1; shared/schedulefree.lua has the average.
 -- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))): weight decay alone moves z from then on.
-local function to_y(if_it_is) p = where(if_it_is, lerp(p, z, 1 - beta1), p) end
+local average = include "schedulefree"
 
 return optimizer {
   name  = "schedulefree_adamw",
@@ -19,25 +16,14 @@ return optimizer {
   state = { z = copy(p), v = zeros, k = zeros "group", weight_sum = zeros "group", lr_max = zeros "group",
             evaluated = zeros "tensor" },
   step = function()
-    to_y(gt(evaluated, 0))
-    evaluated = 0
+    average.to_train(beta1)
     k = k + 1
     local rate = lr * min(1, k / max(warmup_steps, 1))
-    lr_max = max(lr_max, rate)
-    local weight = k ^ r * lr_max ^ weight_lr_power
-    weight_sum = weight_sum + weight
-    local c = where(gt(weight_sum, 0), weight / weight_sum, 0)
+    local c = average.weight(rate)
     v = beta2 * v + (1 - beta2) * g * g
     local d = g / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(v) + eps) + weight_decay * p
-    p = lerp(p, z, c) - (rate * (1 - beta1 * (1 - c))) * d
-    z = z - rate * d
+    average.step(beta1, rate, c, d)
   end,
-  to_eval = function()
-    p = where(eq(evaluated, 0), lerp(p, z, 1 - 1 / beta1), p)
-    evaluated = 1
-  end,
-  to_train = function()
-    to_y(gt(evaluated, 0))
-    evaluated = 0
-  end,
+  to_eval = function() average.to_eval(beta1) end,
+  to_train = function() average.to_train(beta1) end,
 }

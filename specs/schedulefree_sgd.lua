@@ -1,8 +1,5 @@
--- As SGDScheduleFree of the authors' package schedulefree 1.4.1. p holds the paper's y, where gradients are taken; z
--- is the base iterate. Entry to_eval puts the average x = p + (1 - 1/momentum) (z - p) into p, to_train puts y back.
--- Running one of them twice changes nothing. A step in evaluation mode returns to y first (the authors raise an
--- error); its gradient must belong to y.
-local function to_y(if_it_is) p = where(if_it_is, lerp(p, z, 1 - momentum), p) end
+-- As SGDScheduleFree of the authors' package schedulefree 1.4.1; shared/schedulefree.lua has the average.
+local average = include "schedulefree"
 
 return optimizer {
   name  = "schedulefree_sgd",
@@ -17,24 +14,13 @@ return optimizer {
   state = { z = copy(p), k = zeros "group", weight_sum = zeros "group", lr_max = zeros "group",
             evaluated = zeros "tensor" },
   step = function()
-    to_y(gt(evaluated, 0))
-    evaluated = 0
+    average.to_train(momentum)
     k = k + 1
     local rate = lr * min(1, k / max(warmup_steps, 1))
-    lr_max = max(lr_max, rate)
-    local weight = k ^ r * lr_max ^ weight_lr_power
-    weight_sum = weight_sum + weight
-    local c = where(gt(weight_sum, 0), weight / weight_sum, 0)
+    local c = average.weight(rate)
     local d = g + weight_decay * p
-    p = lerp(p, z, c) - (rate * (1 - momentum * (1 - c))) * d
-    z = z - rate * d
+    average.step(momentum, rate, c, d)
   end,
-  to_eval = function()
-    p = where(eq(evaluated, 0), lerp(p, z, 1 - 1 / momentum), p)
-    evaluated = 1
-  end,
-  to_train = function()
-    to_y(gt(evaluated, 0))
-    evaluated = 0
-  end,
+  to_eval = function() average.to_eval(momentum) end,
+  to_train = function() average.to_train(momentum) end,
 }

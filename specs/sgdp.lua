@@ -1,3 +1,5 @@
+local radial_part = include "radial_part"
+
 -- Momentum, before the rate.
 local function direction()
   b = momentum * b + (1 - dampening) * g
@@ -5,10 +7,9 @@ local function direction()
   return b
 end
 
--- As the authors' code (clovaai/AdamP 7f6f038). A weight that is nearly orthogonal to its gradient, in each row or as a
--- whole, is treated as scale-invariant: the component of the update along it is removed. Weight decay is divided by
--- 1 - momentum. Their lr has no default and their momentum is 0; 0.1 and 0.9 are the values of their ImageNet runs.
--- As in their code the buffer itself is projected, unless nesterov.
+-- As the authors' code (clovaai/AdamP 7f6f038). The component of the update along a scale-invariant weight is removed.
+-- Weight decay is divided by 1 - momentum. Their lr has no default and their momentum is 0; 0.1 and 0.9 are the values
+-- of their ImageNet runs. As in their code the buffer itself is projected, unless nesterov.
 return optimizer {
   name  = "sgdp",
   cite  = "Heo et al. 2021, arXiv:2006.08217",
@@ -28,13 +29,7 @@ return optimizer {
   end,
   matrix = function()
     local u = direction()
-    local pr, pn = rownorm(p), norm(p)
-    local cos_row = rowdot(p, g) / max(pr, eps) / max(rownorm(g), eps)
-    local cos_all = dot(p, g) / max(pn, eps) / max(norm(g), eps)
-    local by_row = lt(max(abs(cos_row)), delta / sqrt(ncols))
-    local by_all = lt(abs(cos_all), delta / sqrt(numel))
-    local radial = where(by_row, rowdot(p, u) / (pr + eps) / (pr + eps),
-                   where(by_all, dot(p, u) / (pn + eps) / (pn + eps), 0))
+    local radial, by_row, by_all = radial_part(u)
     local decay = weight_decay * where(either(by_row, by_all), wd_ratio, 1) / (1 - momentum)
     u = u - radial * p
     if not nesterov then b = u end

@@ -311,6 +311,22 @@ static void put_rules(Arena *a, const char *wrapper, const CompileOpts *c)
     put_text("it accepts", accepted_text(a, &yes, nyes, &no, n));
 }
 
+/* The code of every text that the spec includes, also through another one. */
+static void put_shared(Arena *a, const Spec *s, const char *arg)
+{
+    const Rule *r = s->gen.rule;
+    Buf seen = {.arena = a};
+    buf_add(&seen, s->src.text, s->src.len);
+    for (int i = 0; i < r->ntext && i < r->nfile; i++) {
+        int name = (int)strcspn(r->file[i], ".");
+        if (!strstr(buf_text(&seen), arena_printf(a, "include \"%.*s\"", name, r->file[i])))
+            continue;
+        cli_heading(arena_printf(a, "\ncode of shared/%s", r->file[i]));
+        put_code(a, code_text(a, &(Source){r->file[i], r->text[i], strlen(r->text[i])}, &(Fields){0}), arg);
+        buf_puts(&seen, r->text[i]);
+    }
+}
+
 /* ---- the command ---- */
 static void put_head(Arena *a, const Spec *s, const Fields *f)
 {
@@ -342,6 +358,7 @@ static int show(Spec *s, const char *arg, const CompileOpts *c)
     if (!s->is_ir) {
         cli_heading("\ncode");
         put_code(a, code_text(a, &s->src, &f), arg);
+        put_shared(a, s, arg);
     }
     put_states(a, s->gen.plan, s->wrapper);
     put_cost(a, s, c);

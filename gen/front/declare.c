@@ -67,6 +67,7 @@ void declare_open(lua_State *L)
 {
     state_init_open(L);
     fallback_open(L);
+    shared_open(L);
     static const char *const kinds[] = {"optimizer", "wrapper"};
     for (int i = 0; i < 2; i++) {
         lua_pushstring(L, kinds[i]);

@@ -6,9 +6,10 @@
 
 struct PlanLimits;
 
-/* Finds the text of a wrapper named in `with`, or of a rule: then the name begins with RULE_NAMED. Returns false with
- * the Diag set. */
+/* Finds the text of a wrapper named in `with`, of a rule, or of a shared text: then the name begins with RULE_NAMED or
+ * SHARED_NAMED. Returns false with the Diag set. */
 #define RULE_NAMED "rule:"
+#define SHARED_NAMED "shared:"
 typedef bool (*FindSpec)(void *ctx, const char *name, Arena *arena, Source *out, Diag *d);
 
 /* The user's choice: "param=bf16,state=q8,ema.avg=bf16,master=low16,copy=bf16,lost=count". Keys that the text does not

@@ -193,9 +193,9 @@ int lint_local(Trace *t, const SpecFile *s, const char *name)
     return 0;
 }
 
-void lint_spec(Trace *t, const SpecFile *s)
+void lint_spec(Trace *t, const SpecFile *s, const SpecFile *in)
 {
-    Lint l = {.v = s->tok, .n = s->ntok, .t = t};
+    Lint l = {.v = in->tok, .n = in->ntok, .t = t};
     size_t skip = strlen(s->prefix);
     static const char *const always[] = {"p", "g", "t", "numel", "nrows", "ncols"};
     for (size_t i = 0; i < sizeof always / sizeof *always; i++)
@@ -206,5 +206,5 @@ void lint_spec(Trace *t, const SpecFile *s)
         taint(&l, t->rule->state[s->state[i]].name + skip, strlen(t->rule->state[s->state[i]].name + skip));
     for (int i = 0; i < s->ninput; i++)
         taint(&l, t->rule->input[s->input[i]].name + skip, strlen(t->rule->input[s->input[i]].name + skip));
-    check(&l, s);
+    check(&l, in);
 }

@@ -193,7 +193,8 @@ static int l_env_read(lua_State *L)
         const char *path;
         int line;
         sandbox_where(L, &path, &line);
-        if (declare_named(L, s, name, line))
+        int in = spec_of_source(t, path);
+        if (declare_named(L, in < 0 ? s : &t->spec[in], name, line))
             return 1;
         return undeclared(L, t, s, name, false);
     }

@@ -94,9 +94,14 @@ static void load_spec(lua_State *L, Trace *t, int i, const char *options)
         lua_error(L);
     make_env(L, s);
     lua_setupvalue(L, -2, 1);
+    t->declaring = i;
+    t->nopen = 0;
     lua_call(L, 0, 1);
     declare_spec(t, s, options);
-    lint_spec(t, s);
+    lint_spec(t, s, s);
+    for (int k = 0; k < t->nall; k++)
+        if (s->includes >> k & 1)
+            lint_spec(t, s, &t->spec[k]);
     if (s->fallback_name) {
         fallback_find(t, s);
         load_spec(L, t, s->fallback, NULL);
@@ -308,8 +313,8 @@ Rule *pass_trace(Arena *a, Source spec, const GenOptions *o, Diag *d)
     int nwrap;
     if (!check_text(spec, d) || !compose_parse(a, o->with, &wrap, &nwrap, d))
         return NULL;
-    if (nwrap >= MAX_SPECS) {
-        diag_set(d, NULL, 0, NULL, "--with names over %d wrappers", MAX_SPECS - 1);
+    if (nwrap >= MAX_WRAPPED) {
+        diag_set(d, NULL, 0, NULL, "--with names over %d wrappers", MAX_WRAPPED - 1);
         return NULL;
     }
     /* spec[0] is the outermost wrapper: the last one in `with`. */

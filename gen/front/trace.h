@@ -18,7 +18,7 @@ typedef struct Wrap {
     Arg *arg; int narg;
 } Wrap;
 
-typedef struct SpecFile {             /* one loaded spec: the rule or a wrapper */
+typedef struct SpecFile {             /* one loaded spec: the rule, a wrapper, a fallback rule or a shared text */
     const char *name, *prefix;        /* prefix: "" for the rule, "ema." for a wrapper once it is declared */
     Wrap *wrap;                       /* the request in `with`; NULL: the rule */
     const char *path, *text;
@@ -29,6 +29,8 @@ typedef struct SpecFile {             /* one loaded spec: the rule or a wrapper 
     const char *fallback_name;
     Arg *fallback_arg; int nfallback_arg;
     bool is_fallback;                 /* this is a fallback rule: its names have its own name as prefix */
+    bool is_shared;                   /* a text that others include: it declares nothing */
+    uint32_t includes;                /* bit k: this spec runs the text of Trace.spec[k] by include */
     int table, env, opts;             /* registry references: the spec's table, its environment, its options by name */
     int *hyper, nhyper;               /* indices in the rule of this spec's hyperparameters, states, inputs */
     int *state, nstate;
@@ -40,7 +42,7 @@ typedef struct SpecFile {             /* one loaded spec: the rule or a wrapper 
     NameSet failed;                   /* names whose declaration was an error: reading one gives UNKNOWN */
 } SpecFile;
 
-enum { MAX_SPECS = 16, MAX_STATES = 256, MAX_HYPERS = 128, MAX_EVERY = 3, MAX_TEXT = 1000 };
+enum { MAX_SPECS = 24, MAX_WRAPPED = 16, MAX_INCLUDED = 4, MAX_STATES = 256, MAX_HYPERS = 128, MAX_EVERY = 3, MAX_TEXT = 1000 };
 
 /* A reduction over all tensors. It is a node without operands until all variants are traced; variants_join then fills
  * them in. */
@@ -75,10 +77,11 @@ typedef struct Trace {
     bool spent, no_memory;
     SpecError *error; int nerror, error_cap;
     int tries, before;                /* errors met, also unreported ones; nerror before the running entry */
-    SpecFile spec[MAX_SPECS];         /* [0] outermost … [nspec-1] the rule; then, up to nall, its fallback rule */
+    SpecFile spec[MAX_SPECS];         /* [0] outermost … [nspec-1] the rule; then, up to nall, other texts */
     int nspec, nall;
     FindSpec find; void *find_ctx;
-    int declaring;                    /* index of the spec whose file runs, or -1 */
+    int declaring;                    /* index of the spec whose file runs */
+    int open[MAX_INCLUDED], nopen;    /* shared texts whose include() is running, the innermost last */
     int at;                           /* index of the spec whose entry runs, or -1 */
     int entry, variant;
     bool matrix;                      /* the variant steps matrices: `matrix` in place of `step` */
@@ -134,6 +137,9 @@ void add_spec(Trace *t, int i, Source s, Wrap *w);
 bool check_text(Source s, Diag *d);
 void call_body(lua_State *L, Trace *t, int i, const char *name);       /* calls the function on top, of spec i */
 bool push_body(lua_State *L, Trace *t, int i, const char *name);       /* false: spec i has no such entry */
+
+/* shared_text.c */
+void shared_open(lua_State *L);                    /* adds include to the table on top */
 
 /* errors.c */
 #define UNKNOWN ((Ref)-2)                          /* a value that could not be computed because of an error */
@@ -239,7 +245,7 @@ const char *compose_text(Arena *a, const Wrap *w, int n);
 bool args_parse(Arena *a, const char *text, Arg **out, int *n, Diag *d, const char *what);
 
 /* lint.c */
-void lint_spec(Trace *t, const SpecFile *s);
+void lint_spec(Trace *t, const SpecFile *s, const SpecFile *in);    /* the text of `in`, with the names of s */
 /* The line of `local x = … x …`; 0: there is none. */
 int lint_local(Trace *t, const SpecFile *s, const char *name);
 

@@ -1,6 +1,8 @@
 -- As sam, but the point uphill leaves out the mean of earlier gradients: what is left is the noise of the batch.
 -- Follows pytorch_optimizer 4.1: the first step perturbs by the gradient itself. A tensor may miss either entry, as
 -- with sam.
+local uphill = include "uphill"
+
 return wrapper {
   name  = "friendlysam",
   cite  = "Li et al. 2024, arXiv:2403.12350",
@@ -15,11 +17,7 @@ return wrapper {
   state = { saved = copy(p), mean_g = zeros, seen = zeros "tensor", up = zeros "tensor" },
   gradients = { "perturb", "step" },
   perturb = function()
-    saved = where(gt(up, 0), saved, p)
-    local uphill = g - sigma * mean_g
-    local size = global.norm(uphill)
-    if adaptive then size, uphill = global.norm(saved * uphill), saved * saved * uphill end
-    p = where(isfinite(size), saved + (rho / (size + eps)) * uphill, saved)
+    local size = uphill.climb(g - sigma * mean_g)
     when(isfinite(size), function()                  -- a gradient that is not finite is not used
       mean_g = where(gt(seen, 0), lerp(mean_g, g, 1 - lmbda), g)
       seen = 1
@@ -27,7 +25,7 @@ return wrapper {
     up = 1
   end,
   step  = function()
-    p = where(gt(up, 0), saved, p)
+    uphill.return_to_saved()
     up = 0
     inner()
   end,

@@ -1,5 +1,7 @@
 -- As sam, but the step leaves out a part of the first gradient: what is orthogonal to the second one grows the gap
 -- between the loss uphill and the loss here. rho and alpha are fixed here; the paper lowers rho with lr, by the caller.
+local uphill = include "uphill"
+
 return wrapper {
   name  = "gsam",
   cite  = "Zhuang et al. 2022, arXiv:2203.08065",
@@ -11,15 +13,9 @@ return wrapper {
   options = { adaptive = false },
   state = { saved = copy(p), first = zeros { type = "f32" }, up = zeros "tensor" },
   gradients = { "perturb", "step" },
-  perturb = function()
-    saved = where(gt(up, 0), saved, p)
-    local size, uphill = global.norm(g), g
-    if adaptive then size, uphill = global.norm(saved * g), saved * saved * g end
-    p = where(isfinite(size), saved + (rho / (size + eps)) * uphill, saved)
-    first, up = g, where(isfinite(size), 1, 0)       -- a gradient that is not finite is not used
-  end,
+  perturb = function() uphill.climb_and_keep() end,
   step  = function()
-    p = where(gt(up, 0), saved, p)
+    uphill.return_to_saved()
     local f = where(gt(up, 0), first, 0)
     local n, nf = global.norm(g), global.norm(f)
     local cosine = global.sum(f * g) / (n * nf + eps)

@@ -1,6 +1,8 @@
 -- One step in k computes the gradient uphill, as sam does, and keeps v: its part orthogonal to the gradient at the
 -- weights. The other steps take one gradient and add v, scaled to its norm. k = 1 is sam. Follows pytorch_optimizer
 -- 4.1: norms are per tensor, the first step is one with two gradients. A tensor may miss either entry, as with sam.
+local uphill = include "uphill"
+
 return wrapper {
   name  = "looksam",
   cite  = "Liu et al. 2022, arXiv:2203.02714",
@@ -12,13 +14,7 @@ return wrapper {
   options = { k = 10, adaptive = false },
   state = { saved = copy(p), first = zeros { type = "f32" }, v = zeros { type = "f32" }, up = zeros "tensor" },
   gradients = { { "perturb", every = "k", offset = 1 }, "step" },
-  perturb = function()
-    saved = where(gt(up, 0), saved, p)
-    local size, uphill = global.norm(g), g
-    if adaptive then size, uphill = global.norm(saved * g), saved * saved * g end
-    p = where(isfinite(size), saved + (rho / (size + eps)) * uphill, saved)
-    first, up = g, where(isfinite(size), 1, 0)       -- a gradient that is not finite is not used
-  end,
+  perturb = function() uphill.climb_and_keep() end,
   step  = function()
     local here, size = g, norm(g)
     g = g + alpha * (size / (norm(v) + 1e-8)) * v
@@ -27,7 +23,7 @@ return wrapper {
       v = where(gt(up, 0), here - (size * sum(a * b)) * a, v)
       g = here
     end)
-    p = where(gt(up, 0), saved, p)
+    uphill.return_to_saved()
     up = 0
     inner()
   end,

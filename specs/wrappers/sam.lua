@@ -5,6 +5,8 @@
 -- not finite, no tensor is perturbed. With skip, put sam outside (skip,sam): a skipped step then ends at
 -- `saved`. With sam,skip p stays perturbed after a skipped step, until the next entry.
 -- adaptive: ASAM as in davda54/sam 3c3afdb: gradients are scaled by |p| for the norm and by p^2 for the perturbation.
+local uphill = include "uphill"
+
 return wrapper {
   name  = "sam",
   cite  = "Foret et al. 2021, arXiv:2010.01412; adaptive: Kwon et al. 2021, arXiv:2102.11600",
@@ -17,14 +19,11 @@ return wrapper {
   state = { saved = copy(p), up = zeros "tensor" },
   gradients = { "perturb", "step" },
   perturb = function()
-    saved = where(gt(up, 0), saved, p)
-    local size, uphill = global.norm(g), g
-    if adaptive then size, uphill = global.norm(saved * g), saved * saved * g end
-    p = where(isfinite(size), saved + (rho / (size + eps)) * uphill, saved)
+    uphill.climb(g)
     up = 1
   end,
   step  = function()
-    p = where(gt(up, 0), saved, p)
+    uphill.return_to_saved()
     up = 0
     inner()
   end,

@@ -8,7 +8,7 @@
     X(math) X(ops) X(master) X(range) \
     X(ir) X(domains) X(variants) X(lang) X(wrappers) X(matrix) X(product_precision) X(polar) \
     X(plan) X(plan_verify) X(merge_stages) X(golden) X(emit) X(large) \
-    X(bad) X(warnings) X(hints) X(sandbox) X(manual) X(spec_words) X(state_words) \
+    X(bad) X(shared_text) X(warnings) X(hints) X(sandbox) X(manual) X(spec_words) X(state_words) \
     X(storage_types) X(type_grid) X(connect) X(lost_updates) \
     X(refs) X(authors) X(descent) X(api) X(engines) X(rule_info) X(binding) \
     X(cohorts) X(core) X(pieces) X(calls) X(batches) X(thread_barrier) \

@@ -110,9 +110,9 @@ bool spec_embedded(const char *text)
     return false;
 }
 
-static bool embedded(const char *key, Arena *arena, Source *out)
+static bool embedded(const Embedded *e, const char *key, Arena *arena, Source *out)
 {
-    for (const Embedded *e = embedded_specs; e->name; e++)
+    for (; e->name; e++)
         if (!strcmp(e->name, key)) {
             *out = (Source){arena_printf(arena, "specs/%s.lua", key), e->text, strlen(e->text)};
             return true;
@@ -134,25 +134,32 @@ static bool in_folders(const char *path, const char *file, Arena *arena, Source 
     return false;
 }
 
-static bool find(const char *spec_path, const char *name, const char *folder, Arena *arena, Source *out, Diag *d)
+/* What a name refers to. flat: files directly in a folder of the path count too. */
+typedef struct Kind { const char *what, *folder; bool flat; const Embedded *library; const char *own; } Kind;
+static const char own_path[] = "a file of your own is named by its path: ./mine.lua";
+static const Kind a_rule = {"optimizer", "", false, embedded_specs, own_path};
+static const Kind a_wrapper = {"wrapper", "wrappers/", true, embedded_specs, own_path};
+static const Kind a_shared = {"shared text", "shared/", false, embedded_shared,
+                              "a file of your own is shared/NAME.lua in a folder of --path or $OPTC_PATH"};
+
+static bool find(const char *spec_path, const char *name, const Kind *k, Arena *arena, Source *out, Diag *d)
 {
     bool failed = false;
-    const char *path = spec_path ? spec_path : getenv("OPTC_PATH");
+    const char *path = spec_path ? spec_path : getenv("OPTC_PATH"), *folder = k->folder;
     const char *key = arena_printf(arena, "%s%s.lua", folder, name), *flat = arena_printf(arena, "%s.lua", name);
-    if (in_folders(path, key, arena, out, d, &failed) || (*folder && in_folders(path, flat, arena, out, d, &failed)))
+    if (in_folders(path, key, arena, out, d, &failed) || (k->flat && in_folders(path, flat, arena, out, d, &failed)))
         return !failed;
-    if (embedded(arena_printf(arena, "%s%s", folder, name), arena, out))
+    if (embedded(k->library, arena_printf(arena, "%s%s", folder, name), arena, out))
         return true;
     Near near = {.want = name};
     size_t skip = strlen(folder);
-    for (const Embedded *e = embedded_specs; e->name; e++) {
+    for (const Embedded *e = k->library; e->name; e++) {
         bool same = *folder ? !strncmp(e->name, folder, skip) : !strchr(e->name, '/');
         if (same)
             near_try(&near, e->name + skip);
     }
-    diag_set(d, NULL, 0, NULL,
-             "there is no %s '%s' in the library%s (a file of your own is named by its path: ./mine.lua)",
-             *folder ? "wrapper" : "optimizer", name, near_text(&near, arena));
+    diag_set(d, NULL, 0, NULL, "there is no %s '%s' in the library%s (%s)", k->what, name, near_text(&near, arena),
+             k->own);
     return false;
 }
 
@@ -186,15 +193,17 @@ bool find_wrapper(void *spec_path, const char *name, Arena *arena, Source *out, 
 {
     if (!strncmp(name, RULE_NAMED, strlen(RULE_NAMED)))
         return find_spec(spec_path, name + strlen(RULE_NAMED), arena, out, d);
-    return is_path(name) ? read_text(name, arena, out, d) : find(spec_path, name, "wrappers/", arena, out, d);
+    if (!strncmp(name, SHARED_NAMED, strlen(SHARED_NAMED)))
+        return find(spec_path, name + strlen(SHARED_NAMED), &a_shared, arena, out, d);
+    return is_path(name) ? read_text(name, arena, out, d) : find(spec_path, name, &a_wrapper, arena, out, d);
 }
 
 bool find_spec(const char *spec_path, const char *name, Arena *arena, Source *out, Diag *d)
 {
     if (is_path(name)) {
         if (!strncmp(name, "wrappers/", 9) && access(name, F_OK) != 0)
-            return find(spec_path, name + 9, "wrappers/", arena, out, d);
+            return find(spec_path, name + 9, &a_wrapper, arena, out, d);
         return read_text(name, arena, out, d);
     }
-    return find(spec_path, name, "", arena, out, d);
+    return find(spec_path, name, &a_rule, arena, out, d);
 }
