@@ -35,6 +35,13 @@ static void summary(const Spec *s, const char *label, int width)
     for (int i = 0; i < r->ninput; i++)
         printf("    note: the caller sets the input '%s' (one value per %s)\n", r->input[i].name,
                dom_info[r->input[i].dom].name);
+    for (int i = 0; i < r->noption; i++) {
+        size_t n = strlen(r->option[i].name);
+        if (n > 6 && !strcmp(r->option[i].name + n - 6, ".apart"))
+            printf("    note: %.*s %s\n", (int)n - 6, r->option[i].name,
+                   strcmp(r->option[i].value, "true") ? "sees the change of p alone, not the step, lr and decay"
+                                                      : "takes the step apart: it sees the step, lr and decay");
+    }
 }
 
 int cmd_check(const Command *self, int argc, char **argv)

@@ -69,10 +69,11 @@ static const char *code_text(Arena *a, const Source *src, const Fields *f)
     return out.len ? buf_text(&out) : "";
 }
 
-/* Prints the lines of code, at most MOST_CODE rows. Long lines continue on the next row, indented by four more. */
-static void put_code(Arena *a, const char *code, const char *arg)
+/* Prints the lines of code, up to row MOST_CODE; rows: those printed before. Long lines continue on the next row,
+ * indented by four more. rest: where the other lines are. Returns the number of rows. */
+static int put_code(Arena *a, const char *code, int rows, const char *rest)
 {
-    int rows = 0, left = 0;
+    int left = 0;
     for (const char *line = code; *line; line += strcspn(line, "\n") + 1) {
         const char *s = line, *end = line + strcspn(line, "\n");
         size_t indent = strspn(line, " ");
@@ -100,7 +101,8 @@ static void put_code(Arena *a, const char *code, const char *arg)
         }
     }
     if (left)
-        cli_print("  … and %d more lines: optc show %s --code\n", left, arg);
+        cli_print("  … and %d more lines: %s\n", left, rest);
+    return rows;
 }
 
 /* ---- states and cost ---- */
@@ -282,7 +284,7 @@ static void put_wrappers(Arena *a, const char *spec, const CompileOpts *c)
         nyes += ok;
         add_name(ok ? &yes : &no, name);
         refused = ok ? refused : name;
-        if (strstr(optc_library_text(library), "apart = false") &&
+        if (strstr(optc_library_text(library), "apart = { \"auto\"") &&
             compiles(a, spec, arena_printf(a, "%s(apart=true)", name), c))
             add_name(&apart, name);
     }
@@ -312,7 +314,7 @@ static void put_rules(Arena *a, const char *wrapper, const CompileOpts *c)
 }
 
 /* The code of every text that the spec includes, also through another one. */
-static void put_shared(Arena *a, const Spec *s, const char *arg)
+static void put_shared(Arena *a, const Spec *s, int rows)
 {
     const Rule *r = s->gen.rule;
     Buf seen = {.arena = a};
@@ -321,8 +323,9 @@ static void put_shared(Arena *a, const Spec *s, const char *arg)
         int name = (int)strcspn(r->file[i], ".");
         if (!strstr(buf_text(&seen), arena_printf(a, "include \"%.*s\"", name, r->file[i])))
             continue;
-        cli_heading(arena_printf(a, "\ncode of shared/%s", r->file[i]));
-        put_code(a, code_text(a, &(Source){r->file[i], r->text[i], strlen(r->text[i])}, &(Fields){0}), arg);
+        const char *path = arena_printf(a, "specs/shared/%s", r->file[i]);
+        cli_heading(arena_printf(a, "code of %s", path));
+        rows = put_code(a, code_text(a, &(Source){path, r->text[i], strlen(r->text[i])}, &(Fields){0}), rows, path);
         buf_puts(&seen, r->text[i]);
     }
 }
@@ -357,8 +360,7 @@ static int show(Spec *s, const char *arg, const CompileOpts *c)
     put_head(a, s, &f);
     if (!s->is_ir) {
         cli_heading("\ncode");
-        put_code(a, code_text(a, &s->src, &f), arg);
-        put_shared(a, s, arg);
+        put_shared(a, s, put_code(a, code_text(a, &s->src, &f), 0, arena_printf(a, "optc show %s --code", arg)));
     }
     put_states(a, s->gen.plan, s->wrapper);
     put_cost(a, s, c);

@@ -1,4 +1,4 @@
-/* include "NAME": code that several specs share. The text specs/shared/NAME.lua runs in the environment of the spec that
+/* include "NAME": code that several specs share. The text shared/NAME.lua runs in the environment of the spec that
  * includes it, so its functions read and assign that spec's names. It returns a function or a table of functions. Every
  * spec runs the text once and gets its own result: one spec cannot change the code of another. */
 #include "gen/front/trace.h"

@@ -48,7 +48,7 @@ static int undeclared(lua_State *L, Trace *t, const SpecFile *s, const char *nam
     Near near = {.want = name};
     size_t skip = strlen(s->prefix);
     static const char *const fixed[] = {"p", "g", "t", "numel", "nrows", "ncols", "every", "when", "inner", "stored",
-                                        "shrink", "descend"};
+                                        "shrink", "descend", "separable"};
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
         near_try(&near, fixed[i]);
     for (int i = 0; i < s->nhyper; i++)
@@ -168,6 +168,8 @@ static bool push_fixed(lua_State *L, Trace *t, const char *name)
         lua_pushcfunction(L, l_shrink), errors_guard(L, NULL, false);
     else if (!strcmp(name, "descend"))
         lua_pushcfunction(L, l_descend), errors_guard(L, NULL, false);
+    else if (!strcmp(name, "separable"))
+        lua_pushcfunction(L, l_separable), errors_guard(L, NULL, false);
     else if (!strcmp(name, "inner"))
         lua_pushcfunction(L, l_inner), errors_guard(L, NULL, false);
     else if (!strcmp(name, "step") && t->matrix)

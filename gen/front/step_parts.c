@@ -116,6 +116,30 @@ int l_descend(lua_State *L)
     return 1;
 }
 
+/* separable(): a plain truth value. The first trace answers true. If that trace fails, pass_trace traces once more with
+ * false: only a complete trace shows whether p changes in another way. */
+int l_separable(lua_State *L)
+{
+    Trace *t = trace_of(L);
+    lang_count(L, "separable", 0, 0);
+    if (t->at < 0 || !t->spec[t->at].is_wrapper)
+        return spec_error(L, "separable() is for entries of wrappers: whether the rule inside can be taken apart");
+    t->asked_separable = true;
+    lua_pushboolean(L, t->separable);
+    return 1;
+}
+
+/* An option `apart` that is "auto" gets the answer as its value, so that `optc explain` and the IR show it. */
+void parts_answer(Trace *t)
+{
+    for (int i = 0; t->asked_separable && i < t->rule->noption; i++) {
+        Option *o = &t->rule->option[i];
+        const char *dot = strrchr(o->name, '.');
+        if (dot && !strcmp(dot, ".apart") && !strcmp(o->value, "auto"))
+            o->value = t->separable ? "true" : "false";
+    }
+}
+
 void parts_open(Trace *t)
 {
     Ref zero = node_const(&t->rule->g, 0);

@@ -301,14 +301,14 @@ static bool trace_in_lua(Trace *t, Job *job)
     return rc == LUA_OK && !t->nerror;
 }
 
-Rule *pass_trace(Arena *a, Source spec, const GenOptions *o, Diag *d)
+static Rule *trace_once(Arena *a, Source spec, const GenOptions *o, Diag *d, bool separable, bool *again)
 {
     Rule *r = NEW(a, Rule);
     *r = (Rule){.arena = a, .name = "", .cite = "", .doc = "", .with = "", .product = -1};
     r->g.arena = a;
     Trace *t = NEW(a, Trace);
     *t = (Trace){.arena = a, .rule = r, .diag = d, .at = -1, .seed = -1, .product = o->product,
-                 .params = o->types.p, .shared = o->bindings > 1};
+                 .params = o->types.p, .shared = o->bindings > 1, .separable = separable};
     Wrap *wrap;
     int nwrap;
     if (!check_text(spec, d) || !compose_parse(a, o->with, &wrap, &nwrap, d))
@@ -333,8 +333,21 @@ Rule *pass_trace(Arena *a, Source spec, const GenOptions *o, Diag *d)
         add_spec(t, nwrap - 1 - i, s, &wrap[i]);
     }
     Job job = {.t = t, .options = o->options};
-    if (!trace_in_lua(t, &job))
+    if (!trace_in_lua(t, &job)) {
+        *again = t->asked_separable && !t->spent && !t->no_memory;
         return NULL;
+    }
+    parts_answer(t);
     r->with = compose_text(a, wrap, nwrap);
     return r;
+}
+
+Rule *pass_trace(Arena *a, Source spec, const GenOptions *o, Diag *d)
+{
+    bool again = false;
+    Rule *r = trace_once(a, spec, o, d, true, &again);
+    if (r || !again)
+        return r;
+    diag_free(d);
+    return trace_once(a, spec, o, d, false, &again);
 }

@@ -42,7 +42,8 @@ typedef struct SpecFile {             /* one loaded spec: the rule, a wrapper, a
     NameSet failed;                   /* names whose declaration was an error: reading one gives UNKNOWN */
 } SpecFile;
 
-enum { MAX_SPECS = 24, MAX_WRAPPED = 16, MAX_INCLUDED = 4, MAX_STATES = 256, MAX_HYPERS = 128, MAX_EVERY = 3, MAX_TEXT = 1000 };
+enum { MAX_SPECS = 24, MAX_WRAPPED = 16, MAX_INCLUDED = 4 };
+enum { MAX_STATES = 256, MAX_HYPERS = 128, MAX_EVERY = 3, MAX_TEXT = 1000 };
 
 /* A reduction over all tensors. It is a node without operands until all variants are traced; variants_join then fills
  * them in. */
@@ -102,6 +103,7 @@ typedef struct Trace {
     int stream, seed;                 /* number of random draws; hyperparameter number of the seed, or -1 */
     Ref every[MAX_EVERY]; int nevery;
     int product; Type params;                              /* GenOptions.product, and the type of parameters */
+    bool separable, asked_separable;  /* the answer of separable(); whether a wrapper called it */
     bool shared;                                           /* reductions over all tensors span several bindings */
     bool *symmetric; int nsymmetric, symmetric_cap;        /* by node, computed on demand */
     Ref *sizes; int nsizes, sizes_cap;                     /* by node, on demand: its value for blocks (trace_sizes) */
@@ -174,6 +176,8 @@ void locals_choose(lua_State *L, int list, const char *block, ChooseLocal choose
 /* step_parts.c: the step, the rate and the decay of a rule, apart */
 int l_shrink(lua_State *L);                        /* shrink(p, amount) */
 int l_descend(lua_State *L);                       /* descend(p, x, rate), descend(p, x, rate, decay) */
+int l_separable(lua_State *L);                     /* separable(): the rule inside can be taken apart */
+void parts_answer(Trace *t);                       /* records the answer in the options of wrappers that asked */
 void parts_open(Trace *t);                         /* begins inner { apart = true } */
 void parts_close(lua_State *L, StepParts was);     /* ends it and pushes x, rate and amount. was: t->parts before */
 void parts_read_p(lua_State *L);                   /* error: a wrapper inside of it reads p after its inner() */

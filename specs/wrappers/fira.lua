@@ -1,60 +1,52 @@
 -- GaLore that also steps the rest of the gradient, scaled as the rule scales its directions, column by column
 -- (row by row for tall matrices).
--- apart=true: as the authors' code, for rules whose weight decay is decoupled (by shrink). The growth limiter sees the
+-- apart: as the authors' code, for rules whose weight decay is decoupled (by shrink). The growth limiter sees the
 -- rest without lr, then the step is made, then the rule's own decay. Two differences remain: with AdamW the limiter
 -- also sees the corrections of bias, and after a zero rest growth is free. Rules that add decay to the gradient see no
--- weights there: their weight_decay must be 0.
--- Without it the limiter measures the step with lr in it: during a warm-up the rest moves by less than a tenth of
--- theirs. For scale other than 1 the authors subtract scale times the projected part from the gradient, and so does
--- apart=true; without it all of that part is subtracted. The inner rule's weight_decay must be 0, and `decay` is lr
--- times weight decay.
--- A multiple of g whose squares stay in range; the directions are the same.
-local function unit() return g / max(slice.norm(g), 1e-37) end
+-- weights there: their weight_decay must be 0. "auto" takes a rule apart if it steps by shrink and descend alone.
+-- Of any other rule the limiter measures the step with lr in it: during a warm-up the rest moves by less than a tenth
+-- of theirs. For scale other than 1 the authors subtract scale times the projected part from the gradient, and so does
+-- a rule taken apart; of any other all of that part is subtracted, and its weight_decay must be 0. `decay` is lr times
+-- weight decay, for rules without their own.
+local low = include "directions"
 
 return wrapper {
   name  = "fira",
   cite  = "Chen et al. 2024, arXiv:2410.01623",
   use   = "In place of galore when quality matters more than the cost of a full gradient pass",
-  family = "low rank", follows = "xichen-fy/Fira 5c28b13; without apart=true also arXiv:2410.01623, transcribed",
+  family = "low rank", follows = "xichen-fy/Fira 5c28b13; with apart=false also arXiv:2410.01623, transcribed",
   doc   = "GaLore that also steps what the directions leave of the gradient, " ..
-          "with its growth from step to step limited; apart=true is as the authors have it",
+          "with its growth from step to step limited",
   args  = { "directions", "interval", "scale" },
   hyper = {
     scale = { 1, min = 0 }, growth = { 1.01, min = 1 }, eps = { 1e-8, min = 0 },
     decay = { 0, min = 0, max = 1 },            -- lr times weight decay
   },
-  options = { directions = 128, interval = 200, apart = false },
+  options = { directions = 128, interval = 200, apart = { "auto", "true", "false" } },
   rank  = "directions",
   state = { P = zeros "rows rank", Q = zeros "cols rank", last = zeros "slice" },
-  step  = function()
-    if apart then
-      local x, rate, amount = inner { apart = true }
-      p = shrink(descend(p, x, rate), amount)
-    else
-      inner()
-      p = p - decay * p
-    end
-  end,
+  step  = function() low.whole() end,
   matrix = function()
-    local x, d, u, rest, rate, amount, _
-    local function kept(y) if apart then return scale * y else return y end end
+    local x, d, u, rest, rate, amount
+    local split = low.apart()
+    local function kept(y) if split then return scale * y else return y end end
     if nrows < ncols then
-      every(interval, { offset = 1 }, function() _, P = eigh(gram(unit()), "rank", { last = P }) end)
+      low.of_rows()
       x = mm(P.T, g)
-      d, rate, amount = inner { g = x, apart = apart }
+      d, rate, amount = inner { g = x, apart = split }
       u, rest = mm(P, d), (colnorm(d) / (colnorm(x) + eps)) * (g - kept(mm(P, x)))
     else
-      every(interval, { offset = 1 }, function() _, Q = eigh(gram(unit().T), "rank", { last = Q }) end)
+      low.of_cols()
       x = mm(g, Q)
-      d, rate, amount = inner { g = x, apart = apart }
+      d, rate, amount = inner { g = x, apart = split }
       u, rest = mm(d, Q.T), (rownorm(d) / (rownorm(x) + eps)) * (g - kept(mm(x, Q.T)))
     end
     local n, before = slice.norm(rest), last
-    if apart then before = last + eps end
+    if split then before = last + eps end
     local over = where(gt(last, 0), max(n / before, growth) / growth, 1)
     last = n / over
-    if apart then
-      p = shrink(descend(p, scale * u + rest / over, rate), amount)
+    if split then
+      p = shrink(descend(p, scale * u + rest / over, rate), amount + decay)
     else
       p = p + scale * u - rest / over
       p = p - decay * p

@@ -423,9 +423,10 @@ class Loop(Case):
         self.assertEqual(ob.state[q]["ema.avg"].shape, q.shape)
 
     def test_projection_decays(self):
-        """Under galore the rule sees no weights: its weight_decay is 0, and another is refused by name."""
-        for kind in (lambda **k: optc.torch.AdamW(lists(), with_="galore(2,1)", **k),
-                     lambda **k: optc.torch.Optimizer(lists(), "lion", with_="galore(2,1)", **k)):
+        """Under galore the rule sees no weights. A decay that is not decoupled is 0; another is refused by name."""
+        for kind in (lambda **k: optc.torch.AdamW(lists(), with_="galore(2,1,apart=false)", **k),
+                     lambda **k: optc.torch.Adam(lists(), with_="galore(2,1)", **k),
+                     lambda **k: optc.torch.Optimizer(lists(), "nadam", with_="galore(2,1)", **k)):
             opt = kind(lr=0.1)
             self.assertEqual(opt.param_groups[0]["weight_decay"], 0)
             grads(opt.param_groups[0]["params"], 0)
@@ -434,6 +435,14 @@ class Loop(Case):
                 opt = kind(lr=0.1, weight_decay=0.1)
                 grads(opt.param_groups[0]["params"], 0)
                 opt.step()
+        opt = optc.torch.AdamW(lists(), with_="galore(2,1)", lr=0.1)
+        self.assertEqual(opt.param_groups[0]["weight_decay"], 0.01)
+        for p in opt.param_groups[0]["params"]:            # a zero gradient: the decay alone moves the weights
+            p.grad = torch.zeros_like(p)
+        before = [p.detach().clone() for p in opt.param_groups[0]["params"]]
+        opt.step()
+        for p, was in zip(opt.param_groups[0]["params"], before):
+            torch.testing.assert_close(p.detach(), was * (1 - 0.1 * 0.01))
 
     def test_sam(self):
         calls, b = [], model()

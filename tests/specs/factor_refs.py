@@ -440,15 +440,14 @@ def configs(api, clones):
             galore__scale=0.5, galore__decay=0.0, **RMS)
     wrapped("rmsprop_fira", "rmsprop", "xichen-fy/Fira 5c28b13; the signs of singular vectors ours",
             projected(clones, "Fira", "optimizer_torch/fira_rmsprop.py", 4, 6, lambda h: dict(alpha=1.0), as_rms),
-            "fira(4,6)",
+            "fira(4,6,apart=false)",
             fira__scale=1.0, fira__growth=1.01, fira__eps=1e-8, fira__decay=0.0, **RMS)
     wrapped("rmsprop_fira_each", "rmsprop", "xichen-fy/Fira 5c28b13; the signs of singular vectors ours",
             projected(clones, "Fira", "optimizer_torch/fira_rmsprop.py", 4, 1, lambda h: dict(alpha=1.0), as_rms),
-            "fira(4,1)",
+            "fira(4,1,apart=false)",
             fira__scale=1.0, fira__growth=1.01, fira__eps=1e-8, fira__decay=0.0, **RMS)
-    wrapped("adamw_fira", "adamw", "arXiv:2410.01623 transcribed", fira_adamw(4, 6), "fira(4,6)", fira__scale=0.5,
-            fira__growth=1.01, fira__eps=1e-8,
-            fira__decay=0.005, **{**ADAM, "eps": 1e-3})
+    wrapped("adamw_fira", "adamw", "arXiv:2410.01623 transcribed", fira_adamw(4, 6), "fira(4,6,apart=false)",
+            fira__scale=0.5, fira__growth=1.01, fira__eps=1e-8, fira__decay=0.005, **{**ADAM, "eps": 1e-3})
 
     # the same with the rule's own rate and decay, under a schedule; RMSprop of Fira has no decay
     def apart(name, spec, source, repository, file, wrap, scale, settings, **hyper):
@@ -457,8 +456,8 @@ def configs(api, clones):
                    shapes=SHAPES, native=False, schedule=True, steps=api.LONG, **hyper)
     decayed = lambda h: dict(lr=h.lr, betas=(h.beta1, h.beta2), eps=h.eps, weight_decay=h.weight_decay)
     apart("adamw_galore_apart", "adamw", "jiaweizzhao/GaLore 2cc66f8", "GaLore", "galore_torch/adamw.py",
-          "galore(4,6,apart=true)", lambda h: dict(scale=h["galore.scale"]), decayed, galore__scale=0.5,
+          "galore(4,6)", lambda h: dict(scale=h["galore.scale"]), decayed, galore__scale=0.5,
           **{**ADAM, "weight_decay": 0.1})
     apart("rmsprop_fira_apart", "rmsprop", "xichen-fy/Fira 5c28b13", "Fira", "optimizer_torch/fira_rmsprop.py",
-          "fira(4,6,apart=true)", lambda h: dict(alpha=h["fira.scale"]), as_rms, fira__scale=0.7, fira__growth=1.01,
+          "fira(4,6)", lambda h: dict(alpha=h["fira.scale"]), as_rms, fira__scale=0.7, fira__growth=1.01,
           fira__eps=1e-8, **RMS)

@@ -73,8 +73,8 @@ CORE optc_status check_hyper(const Program *p, const char *call, const char *nam
     return fail(OPTC_ERROR_RANGE, "%s: %s = %g is outside its range %c%g, %g%c%s", call, name, value,
                 h->lo_open ? '(' : '[', h->lo, h->hi, h->hi_open ? ')' : ']',
                 h->lo == 0 && h->hi == 0 ? "; a wrapper decays the weights in place of the rule, which does not see "
-                                           "them: set galore.decay or fira.decay to lr * weight decay; with "
-                                           "apart=true, use a rule with decoupled decay"
+                                           "them: set galore.decay or fira.decay to lr * weight decay, or use "
+                                           "a rule with decoupled decay"
                                          : "");
 }
 
