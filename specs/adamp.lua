@@ -27,12 +27,12 @@ return optimizer {
   state = { m = zeros, v = zeros },
   step = function()
     local u = direction()
-    p = (1 - lr * weight_decay) * p - (lr / (1 - beta1 ^ t)) * u
+    p = descend(shrink(p, lr * weight_decay, "factor"), u, lr / (1 - beta1 ^ t))
   end,
   matrix = function()
     local u = direction()
     local radial, by_row, by_all = radial_part(u)
     local decay = weight_decay * where(either(by_row, by_all), wd_ratio, 1)
-    p = (1 - lr * decay) * p - (lr / (1 - beta1 ^ t)) * (u - radial * p)
+    p = descend(shrink(p, lr * decay, "factor"), u - radial * p, lr / (1 - beta1 ^ t))
   end,
 }

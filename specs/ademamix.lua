@@ -24,11 +24,11 @@ return optimizer {
       a = where(lt(t, alpha_warmup), t / alpha_warmup, 1) * alpha
       b3 = where(lt(t, beta3_warmup), exp(from * to / ((1 - x) * to + x * from)), beta3)    -- half-life grows evenly
     end
-    p = p - (lr * weight_decay) * p
+    p = shrink(p, lr * weight_decay)
     m = lerp(m, g, 1 - beta1)
     slow = lerp(slow, g, 1 - b3)
     v = beta2 * v + (1 - beta2) * g * g
-    local u = (lr / (1 - beta1 ^ t)) * m + (lr * a) * slow
-    p = p - u / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(v) + eps)
+    local root = (1 / sqrt(1 - beta2 ^ t)) * sqrt(v) + eps
+    p = descend(p, { m, plus = slow, rate = lr * a, over = root }, lr / (1 - beta1 ^ t))
   end,
 }

@@ -13,11 +13,11 @@ return optimizer {
   options = { correct_bias = true },
   state = { m = zeros, v = zeros },
   step = function()
-    p = p - (lr * weight_decay) * p
+    p = shrink(p, lr * weight_decay)
     m = lerp(m, g, 1 - beta1)
     v = beta2 * v + (1 - beta2) * g * g
     local rate = lr
     if correct_bias then rate = lr * sqrt(1 - beta2 ^ t) / (1 - beta1 ^ t) end
-    p = p - rate * sign(g) * abs(m) / (sqrt(v) + eps)
+    p = descend(p, { sign(g), times = abs(m), over = sqrt(v) + eps }, rate)
   end,
 }

@@ -43,7 +43,7 @@ return optimizer {
       m = lerp(m, g, 1 - beta1_1d)
       v = beta2_1d * v + (1 - beta2_1d) * g * g
       local u = (1 / (1 - beta1_1d ^ t)) * m / ((1 / sqrt(1 - beta2_1d ^ t)) * sqrt(v) + eps)
-      p = p - lr_1d * (u + weight_decay_1d * p)
+      p = descend(p, u, lr_1d, weight_decay_1d)
     end
   end,
   matrix = function() mars(true) end,

@@ -14,13 +14,14 @@ return optimizer {
   state = { m = zeros, v = zeros, mu_product = fill(1, "tensor") },
   step = function()
     local d = g
-    if decoupled then p = p - (lr * weight_decay) * p else d = g + weight_decay * p end
+    if decoupled then p = shrink(p, lr * weight_decay) else d = g + weight_decay * p end
     local mu = beta1 * (1 - 0.5 * 0.96 ^ (t * momentum_decay))
     local mu_next = beta1 * (1 - 0.5 * 0.96 ^ ((t + 1) * momentum_decay))
     mu_product = mu_product * mu
     m = lerp(m, d, 1 - beta1)
     v = beta2 * v + (1 - beta2) * d * d
-    local ahead = (lr * mu_next / (1 - mu_product * mu_next)) * m + (lr * (1 - mu) / (1 - mu_product)) * d
-    p = p - ahead / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(v) + eps)
+    local root = (1 / sqrt(1 - beta2 ^ t)) * sqrt(v) + eps
+    p = descend(p, { m, plus = d, rate = lr * (1 - mu) / (1 - mu_product), over = root },
+                lr * mu_next / (1 - mu_product * mu_next))
   end,
 }

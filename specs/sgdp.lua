@@ -25,7 +25,7 @@ return optimizer {
   state = { b = zeros },
   step = function()
     local u = direction()
-    p = (1 - lr * weight_decay / (1 - momentum)) * p - lr * u
+    p = descend(shrink(p, lr * weight_decay / (1 - momentum), "factor"), u, lr)
   end,
   matrix = function()
     local u = direction()
@@ -33,6 +33,6 @@ return optimizer {
     local decay = weight_decay * where(either(by_row, by_all), wd_ratio, 1) / (1 - momentum)
     u = u - radial * p
     if not nesterov then b = u end
-    p = (1 - lr * decay) * p - lr * u
+    p = descend(shrink(p, lr * decay, "factor"), u, lr)
   end,
 }

@@ -7,57 +7,85 @@
 
 enum { FACTORS_MOST = 100 };
 
-/* rate over lr; NONE: it is 1. */
-static Ref without_lr(lua_State *L, Ref rate, Ref lr, int depth)
+/* rate is lr, or lr times or over other values. */
+static bool has_factor(const Graph *g, Ref rate, Ref lr, int depth)
 {
-    const Node n = trace_of(L)->rule->g.n[rate];
-    if (rate == lr)
-        return NONE;
-    if (depth < FACTORS_MOST && n.op == OP_DIV) {
-        Ref top = without_lr(L, n.arg[0], lr, depth + 1);
-        return trace_op(L, OP_DIV, top == NONE ? node_const(&trace_of(L)->rule->g, 1) : top, n.arg[1]);
-    }
-    for (int i = 0; i < 2 && depth < FACTORS_MOST && n.op == OP_MUL; i++) {
-        const Node *a = &trace_of(L)->rule->g.n[n.arg[i]];
-        if (n.arg[i] != lr && a->op != OP_MUL && a->op != OP_DIV)
-            continue;
-        Ref rest = without_lr(L, n.arg[i], lr, depth + 1), other = n.arg[1 - i];
-        return rest == NONE ? other : trace_op(L, OP_MUL, rest, other);
-    }
-    return spec_error(L, "descend: a wrapper takes this step apart, so its rate is lr, or lr times or over other "
-                         "values: p = descend(p, x, lr / (1 - beta1 ^ t))");
+    const Node *n = &g->n[rate];
+    if (rate == lr || depth == FACTORS_MOST)
+        return rate == lr;
+    return (n->op == OP_DIV || n->op == OP_MUL) &&
+           (has_factor(g, n->arg[0], lr, depth + 1) || (n->op == OP_MUL && has_factor(g, n->arg[1], lr, depth + 1)));
 }
 
-/* The second argument of descend: x, or { x, over = y } and { x, times = y }, which multiply x by the rate first. */
-typedef struct StepValue { Ref x, y; Op op; } StepValue;
+/* rate over lr, which is a factor of it; NONE: it is 1. */
+static Ref without_lr(lua_State *L, Ref rate, Ref lr)
+{
+    Graph *g = &trace_of(L)->rule->g;
+    const Node n = g->n[rate];
+    if (rate == lr)
+        return NONE;
+    int i = n.op == OP_MUL && !has_factor(g, n.arg[0], lr, 0);
+    Ref rest = without_lr(L, n.arg[i], lr);
+    if (n.op == OP_DIV)
+        return trace_op(L, OP_DIV, rest == NONE ? node_const(g, 1) : rest, n.arg[1]);
+    return rest == NONE ? n.arg[1 - i] : trace_op(L, OP_MUL, rest, n.arg[1 - i]);
+}
+
+/* The hyperparameter that is the factor of this rate: lr, or another of the spec whose name starts with lr_. */
+static Ref rate_hyper(lua_State *L, const SpecFile *s, Ref rate)
+{
+    Trace *t = trace_of(L);
+    const Graph *g = &t->rule->g;
+    Ref lr = s->is_wrapper ? t->parts.rate : trace_hyper(t, s, "lr");
+    if (lr == NONE)
+        return (Ref)spec_error(L, "descend: a wrapper takes this step apart, and '%s' has no hyperparameter lr",
+                               s->name);
+    for (int k = -1; k < s->nhyper; k++) {
+        const char *name = k < 0 ? "" : t->rule->hyper[s->hyper[k]].name + strlen(s->prefix);
+        Ref r = k < 0 ? lr : !strncmp(name, "lr_", 3) ? trace_hyper(t, s, name) : NONE;
+        if (r != NONE && has_factor(g, rate, r, 0))
+            return r;
+    }
+    return (Ref)spec_error(L, "descend: a wrapper takes this step apart, so its rate is lr, or lr times or over other "
+                              "values: p = descend(p, x, lr / (1 - beta1 ^ t))");
+}
+
+/* The second argument of descend: x, or { x, plus = y, rate = s, times = z, over = d }. With the rate r the step is
+ * (r * x + s * y) * z / d, in this order. Absent fields are NONE. */
+typedef struct StepValue { Ref x, plus, rate, times, over; } StepValue;
 
 static StepValue read_step(lua_State *L)
 {
-    StepValue v = {NONE, NONE, OP_MUL};
+    StepValue v = {NONE, NONE, NONE, NONE, NONE};
+    const struct { const char *key; Ref *to; } field[] = {
+        {"plus", &v.plus}, {"rate", &v.rate}, {"times", &v.times}, {"over", &v.over}};
     bool known = true;
     if (lua_type(L, 2) != LUA_TTABLE)
         return v.x = lang_num(L, 2, "descend", 2), v;
     for (lua_pushnil(L); lua_next(L, 2); lua_pop(L, 1)) {
         const char *k = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
-        bool over = !strcmp(k, "over"), second = (over || !strcmp(k, "times")) && v.y == NONE;
-        if (lua_type(L, -2) == LUA_TNUMBER && lua_tonumber(L, -2) == 1)
-            v.x = lang_num(L, lua_gettop(L), "descend", 2);
-        else if (second)
-            v.y = lang_num(L, lua_gettop(L), k, 1), v.op = over ? OP_DIV : OP_MUL;
-        else
-            known = false;
+        Ref *to = lua_type(L, -2) == LUA_TNUMBER && lua_tonumber(L, -2) == 1 ? &v.x : NULL;
+        for (size_t i = 0; i < sizeof field / sizeof *field; i++)
+            to = strcmp(k, field[i].key) ? to : field[i].to;
+        known = known && to;
+        if (to)
+            *to = lang_num(L, lua_gettop(L), to == &v.x ? "descend" : k, to == &v.x ? 2 : 1);
     }
-    if (!known || v.x == NONE || v.y == NONE)
-        spec_error(L, "descend's second argument is x, { x, over = y } or { x, times = y }: p = descend(p, { m, over = "
-                      "sqrt(v) + eps }, lr)");
+    if (!known || v.x == NONE || (v.plus == NONE) != (v.rate == NONE) ||
+        (v.plus == NONE && v.times == NONE && v.over == NONE))
+        spec_error(L, "descend's second argument is x, or { x, plus = y, rate = s, times = z, over = d } for "
+                      "(rate * x + s * y) * z / d: p = descend(p, { m, over = sqrt(v) + eps }, lr)");
     return v;
 }
 
-/* by * x / y; by NONE: 1 */
-static Ref scaled(lua_State *L, Ref by, StepValue v)
+/* The step for this rate of x, and `rate` of plus; NONE: 1 */
+static Ref scaled(lua_State *L, Ref by, Ref rate, StepValue v)
 {
     Ref x = by == NONE ? v.x : trace_op(L, OP_MUL, by, v.x);
-    return v.y == NONE ? x : trace_op(L, v.op, x, v.y);
+    if (v.plus != NONE)
+        x = trace_op(L, OP_ADD, x, rate == NONE ? v.plus : trace_op(L, OP_MUL, rate, v.plus));
+    x = v.times == NONE ? x : trace_op(L, OP_MUL, x, v.times);
+    return v.over == NONE ? x : trace_op(L, OP_DIV, x, v.over);
 }
 
 static void check_p(lua_State *L, Ref p, const char *word, const char *example)
@@ -78,11 +106,17 @@ static void add_amount(lua_State *L, Ref amount)
 int l_shrink(lua_State *L)
 {
     Trace *t = trace_of(L);
-    lang_count(L, "shrink", 2, 2);
+    lang_count(L, "shrink", 2, 3);
     Ref p = lang_num(L, 1, "shrink", 1), amount = lang_num(L, 2, "shrink", 2);
+    bool factor = lua_gettop(L) == 3;
+    if (factor && (lua_type(L, 3) != LUA_TSTRING || strcmp(lua_tostring(L, 3), "factor")))
+        return spec_error(L, "shrink takes p, an amount and perhaps the word \"factor\": shrink(p, a) is p - a * p, "
+                             "shrink(p, a, \"factor\") is (1 - a) * p");
     check_p(L, p, "shrink", "shrink(p, lr * weight_decay)");
     if (t->parts.by)
         add_amount(L, amount);
+    else if (factor)
+        p = trace_op(L, OP_MUL, trace_op(L, OP_SUB, node_const(&t->rule->g, 1), amount), p);
     else
         p = trace_op(L, OP_SUB, p, trace_op(L, OP_MUL, amount, p));
     push_value(L, p);
@@ -97,18 +131,19 @@ int l_descend(lua_State *L)
     StepValue v = read_step(L);
     Ref p = lang_num(L, 1, "descend", 1), rate = lang_num(L, 3, "descend", 3);
     Ref decay = lua_gettop(L) > 3 ? lang_num(L, 4, "descend", 4) : NONE;
-    if (decay != NONE && v.y != NONE)
+    bool plain = v.plus == NONE && v.times == NONE && v.over == NONE;
+    if (decay != NONE && !plain)
         return spec_error(L, "descend takes a decay with a plain x: p = descend(p, x, lr, weight_decay)");
     check_p(L, p, "descend", "descend(p, x, lr)");
     if (!t->parts.by) {
         v.x = decay == NONE ? v.x : trace_op(L, OP_ADD, v.x, trace_op(L, OP_MUL, decay, p));
-        push_value(L, trace_op(L, OP_SUB, p, scaled(L, rate, v)));
+        push_value(L, trace_op(L, OP_SUB, p, scaled(L, rate, v.rate, v)));
         return 1;
     }
-    Ref lr = s->is_wrapper ? t->parts.rate : trace_hyper(t, s, "lr");
-    if (lr == NONE)
-        return spec_error(L, "descend: a wrapper takes this step apart, and '%s' has no hyperparameter lr", s->name);
-    t->parts.x = scaled(L, without_lr(L, rate, lr, 0), v);
+    Ref lr = rate_hyper(L, s, rate);
+    if (v.rate != NONE && !has_factor(&t->rule->g, v.rate, lr, 0))
+        return spec_error(L, "descend: a wrapper takes this step apart, so both rates of it have the same factor lr");
+    t->parts.x = scaled(L, without_lr(L, rate, lr), v.rate == NONE ? NONE : without_lr(L, v.rate, lr), v);
     t->parts.rate = lr;
     if (decay != NONE)
         add_amount(L, trace_op(L, OP_MUL, rate, decay));

@@ -426,7 +426,7 @@ class Loop(Case):
         """Under galore the rule sees no weights. A decay that is not decoupled is 0; another is refused by name."""
         for kind in (lambda **k: optc.torch.AdamW(lists(), with_="galore(2,1,apart=false)", **k),
                      lambda **k: optc.torch.Adam(lists(), with_="galore(2,1)", **k),
-                     lambda **k: optc.torch.Optimizer(lists(), "nadam", with_="galore(2,1)", **k)):
+                     lambda **k: optc.torch.Optimizer(lists(), "adan", with_="galore(2,1)", **k)):
             opt = kind(lr=0.1)
             self.assertEqual(opt.param_groups[0]["weight_decay"], 0)
             grads(opt.param_groups[0]["params"], 0)

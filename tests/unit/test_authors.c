@@ -122,10 +122,10 @@ START_TEST(kernels_are_refused)
 END_TEST
 
 /* The rule inside a projection sees no weights: its own weight decay has an effect on matrices only if it is decoupled
- * and the wrapper takes the step apart. nadam cannot be taken apart. */
+ * and the wrapper takes the step apart. adan cannot be taken apart. */
 START_TEST(decay_under_a_projection)
 {
-    static const char *const rules[] = {"nadam", "adam", "sgd"},
+    static const char *const rules[] = {"adan", "adam", "sgd"},
         *const with[] = {"galore(2,2)", "fira(2,2)", "galore(2,2),clip(1)", "galore(2,2,apart=false)"};
     static const int64_t dim[] = {4, 6};
     double p[24] = {0}, g[24] = {0};
@@ -150,7 +150,7 @@ START_TEST(decay_under_a_projection)
     static const struct { const char *rule, *with; bool decoupled; } apart[] = {
         {"adamw", "galore(2,2)", true}, {"lion", "galore(2,2)", true}, {"adamw", "fira(2,2)", true},
         {"adamw", "galore(2,2,apart=true)", true}, {"sgd", "galore(2,2,apart=true)", false},
-        {"adamw", "galore(2,2,apart=false)", false}, {"sgd", "galore(2,2)", false}, {"nadam", "galore(2,2)", false}};
+        {"adamw", "galore(2,2,apart=false)", false}, {"sgd", "galore(2,2)", false}, {"adan", "galore(2,2)", false}};
     for (int i = 0; i < COUNT(apart); i++) {
         optc_rule *r = compiled(e, apart[i].rule, apart[i].with, "");
         optc_tensor x = {.param = p, .grad = g, .rank = 2, .shape = dim};
