@@ -7,8 +7,8 @@ end
 
 -- momentum: 1 minus the authors' value (theirs is 1 by default: no momentum). Their recipe for language models:
 -- lr 2^-12, momentum 0.9, scale 50 for matrices and 3000 for the head.
--- Convolution kernels are refused (view = "plain"): the authors scale them by sqrt(out / in) / k^2, and a spec
--- has no k.
+-- Kernels of convolutions are scaled by sqrt(out / in) / k^2, as in their code. k^2 is the number of positions here,
+-- also of kernels that are not square.
 -- steps = 0: the number of steps that the coefficients were published with (jordan: 5).
 -- products: f16. The paper's analysis allows an oracle that is inexact by a factor; 11 bits give an
 -- error of 1 %.
@@ -18,7 +18,6 @@ return optimizer {
   use   = "In place of Muon when one rate should transfer between model sizes",
   family = "muon", follows = "LIONS-EPFL/scion f58a393",
   doc   = "Conditional gradients: spectral norm for matrices, signs for those tagged head, RMS for the rest",
-  view  = "plain",
   hyper = {
     lr = { 1e-3, min = 0, max = 1 }, momentum = { 0, min = 0, below = 1 }, scale = { 1, above = 0 },
     eps = { 1e-8, min = 0 },
@@ -38,7 +37,8 @@ return optimizer {
     if tagged "head" then
       move(sign(m) / ncols)
     else
-      move(sqrt(nrows / ncols) * polar(m, { steps = steps, coefficients = coefficients, form = form }))
+      local size = sqrt(nrows / (ncols / nkernel)) / nkernel
+      move(size * polar(m, { steps = steps, coefficients = coefficients, form = form }))
     end
   end,
 }

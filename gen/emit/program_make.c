@@ -59,6 +59,7 @@ static void make_arrays(Arena *a, const Plan *p, Program *out)
                            s && s->eye,
                            s ? s->slots : (Stagger){0, 0, 0, 0},
                            s && s->rotates ? s->age + 1 : 0,
+                           s && s->init == INIT_KERNEL,
                            s && s->init == INIT_NORMAL ? x->sym + 1 : 0};
         for (int v = 0; s && v < r->nvariant; v++)
             m[k].held_by |= (unsigned)p->state_used[v * r->nstate + x->sym] << v;
@@ -347,9 +348,9 @@ static void put_arrays(Buf *b, const Program *p, const char *id)
         buf_printf(b, "    {(MemKind)%d, (Dom)%d, (Dom)%d, (StageKind)%d, %d, \"%s\", %s, ", m->kind, m->dom, m->from,
                    m->by, m->type, m->name, flag(m->copies_p));
         put_double(b, m->value);
-        buf_printf(b, ", %d, %s, %s, %uu, %s, {%d, %d, %d, %d}, %d, %d},\n", m->hyper, flag(m->report),
+        buf_printf(b, ", %d, %s, %s, %uu, %s, {%d, %d, %d, %d}, %d, %s, %d},\n", m->hyper, flag(m->report),
                    flag(m->follows_p), m->held_by, flag(m->eye), m->slots.every, m->slots.of, m->slots.ahead,
-                   m->slots.first, m->ring, m->normal);
+                   m->slots.first, m->ring, flag(m->kernel), m->normal);
     }
     buf_puts(b, "};\n");
 }

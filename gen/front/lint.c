@@ -197,7 +197,7 @@ void lint_spec(Trace *t, const SpecFile *s, const SpecFile *in)
 {
     Lint l = {.v = in->tok, .n = in->ntok, .t = t};
     size_t skip = strlen(s->prefix);
-    static const char *const always[] = {"p", "g", "t", "numel", "nrows", "ncols"};
+    static const char *const always[] = {"p", "g", "t", "numel", "nrows", "ncols", "nkernel"};
     for (size_t i = 0; i < sizeof always / sizeof *always; i++)
         taint(&l, always[i], strlen(always[i]));
     for (int i = 0; i < s->nhyper; i++)

@@ -47,7 +47,7 @@ static int undeclared(lua_State *L, Trace *t, const SpecFile *s, const char *nam
 {
     Near near = {.want = name};
     size_t skip = strlen(s->prefix);
-    static const char *const fixed[] = {"p", "g", "t", "numel", "nrows", "ncols", "every", "when", "inner", "stored",
+    static const char *const fixed[] = {"p", "g", "t", "numel", "nrows", "ncols", "nkernel", "every", "when", "inner", "stored",
                                         "shrink", "descend", "separable"};
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
         near_try(&near, fixed[i]);
@@ -143,6 +143,29 @@ static int l_stored(lua_State *L)
     return 1;
 }
 
+/* nkernel: the product of a tensor's dimensions after the second, which no stage has. It is a state that binding fills
+ * and that nothing writes. */
+static Ref kernel_size(lua_State *L)
+{
+    Trace *t = trace_of(L);
+    Rule *r = t->rule;
+    int i = 0;
+    if (t->elem != ELEM)
+        spec_error(L, "nkernel: a rule that steps a projection has no convolution kernels");
+    while (i < r->nstate && r->state[i].init != INIT_KERNEL)
+        i++;
+    if (i == MAX_STATES)
+        spec_error(L, "over %d states, with the sizes of kernels", MAX_STATES);
+    if (i == r->nstate) {
+        const Graph *g = trace_here(t);
+        PUSH(t->arena, r->state, r->nstate, r->state_cap) = (State){.name = "nkernel", .dom = TENSOR, .type = T_F64,
+            .hyper = -1, .file = g->file, .line = g->line, .init = INIT_KERNEL};
+        t->state[i] = leaf(t, OP_STATE, TENSOR, i);
+        t->read[i] = t->written[i] = true;
+    }
+    return t->state[i];
+}
+
 static bool push_fixed(lua_State *L, Trace *t, const char *name)
 {
     Graph *g = &t->rule->g;
@@ -158,6 +181,8 @@ static bool push_fixed(lua_State *L, Trace *t, const char *name)
         push_value(L, node_count(g, dom_product(dom_info[t->elem].axis[0], AXIS_ONE), SLICE));
     else if (!strcmp(name, "ncols"))
         push_value(L, node_count(g, dom_product(dom_info[t->elem].axis[1], AXIS_ONE), SLICE));
+    else if (!strcmp(name, "nkernel"))
+        push_value(L, kernel_size(L));
     else if (!strcmp(name, "every"))
         lua_pushcfunction(L, l_every), errors_guard(L, NULL, false);
     else if (!strcmp(name, "stored"))

@@ -62,12 +62,14 @@ static bool unknown_name(const Storage *x, const char *name)
     for (int i = 0; i < 6; i++)
         near_try(&near, classes[i]);
     Buf all = {.arena = x->r->arena};
-    for (int i = 0; i < x->r->nstate; i++)
-        if (!x->r->state[i].slots.every && !x->r->state[i].age) {          /* a ring has one type, under its name */
-            const char *known = ring_name(x->r->arena, &x->r->state[i]);
+    for (int i = 0; i < x->r->nstate; i++) {
+        const State *s = &x->r->state[i];
+        if (!s->slots.every && s->init != INIT_KERNEL && !s->age) {    /* a ring has one type, under its name */
+            const char *known = ring_name(x->r->arena, s);
             near_try(&near, known);
             buf_printf(&all, "%s%s", all.len ? ", " : "", known);
         }
+    }
     diag_set(x->d, NULL, 0, NULL, "types: the rule '%s' has no state '%s'%s (its states: %s)", x->r->name, name,
              near_text(&near, x->r->arena), all.len ? buf_text(&all) : "none");
     return false;

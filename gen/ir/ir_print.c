@@ -99,11 +99,11 @@ static void print_variant(Buf *b, const Variant *v)
 }
 
 /* The oldest version that has all words of the rule. Version 3 adds the precision of single products, rings and states
- * that start as normal. */
+ * that start as normal or as the size of a kernel. */
 static int version_of(const Rule *r)
 {
     for (int i = 0; i < r->nstate; i++)
-        if (r->state[i].rotates || r->state[i].init == INIT_NORMAL)
+        if (r->state[i].rotates || r->state[i].init == INIT_NORMAL || r->state[i].init == INIT_KERNEL)
             return 3;
     for (Ref i = 0; i < r->g.len; i++)
         if (r->g.n[i].op == OP_MM && r->g.n[i].sym & (IN_F32 | IN_TF32))
@@ -173,6 +173,8 @@ void rule_print(Buf *b, const Rule *r)
             buf_printf(b, "=%s", r->hyper[s->hyper].name);
         else if (s->init == INIT_NORMAL)
             buf_puts(b, "normal");
+        else if (s->init == INIT_KERNEL)
+            buf_puts(b, "kernel");
         else
             buf_double(b, s->value);
         buf_printf(b, "%s%s%s", s->eye ? " eye" : "", s->nonneg ? " nonneg" : "", s->follows_p ? " follows" : "");

@@ -170,6 +170,8 @@ static void read_state(Reader *p, Rule *r)
     } else if (!strcmp(p->tok, "normal")) {
         s.init = INIT_NORMAL;
         s.hyper = one_of(p, rule_seed(r), "the hyperparameter seed before a state that starts as normal");
+    } else if (!strcmp(p->tok, "kernel")) {
+        s.init = INIT_KERNEL;
     } else if (*p->tok == '=') {
         s.init = INIT_HYPER;
         s.hyper = one_of(p, find_hyper(r, p->tok + 1), "a hyperparameter behind =");
@@ -177,7 +179,7 @@ static void read_state(Reader *p, Rule *r)
         char *e;
         s.value = strtod(p->tok, &e);
         if (e == p->tok || *e)
-            complain(p, "copy, normal or a number");
+            complain(p, "copy, normal, kernel or a number");
     }
     word(p);
     s.eye = !strcmp(p->tok, "eye");
@@ -195,8 +197,8 @@ static void read_state(Reader *p, Rule *r)
         s.age = read_count(p, "the number in a ring");
         word(p);
     }
-    if ((s.rotates || s.init == INIT_NORMAL) && p->version < 3)
-        complain(p, "no ring and no 'normal', which need 'optc-ir 3' on the first line");
+    if ((s.rotates || s.init == INIT_NORMAL || s.init == INIT_KERNEL) && p->version < 3)
+        complain(p, "no ring, 'normal' and 'kernel', which need 'optc-ir 3' on the first line");
     if (*p->tok)
         read_place(p, &s.file, &s.line, r->nfile);
     PUSH(p->a, r->state, r->nstate, r->state_cap) = s;

@@ -249,6 +249,9 @@ static const char *bad_declaration(const Rule *r)
         if (r->state[i].init == INIT_NORMAL && (r->state[i].hyper != rule_seed(r) || r->state[i].hyper < 0 ||
                                                 r->state[i].eye || r->state[i].nonneg || r->state[i].dom == GROUP))
             return "'normal' needs the hyperparameter seed and a state of tensors without 'eye' and 'nonneg'";
+        if (r->state[i].init == INIT_KERNEL && (r->state[i].dom != TENSOR || r->state[i].type != T_F64 ||
+                                                r->state[i].rotates))
+            return "'kernel' needs a state in f64 with one value per tensor";
         if (r->state[i].init == INIT_HYPER && (r->state[i].hyper < 0 || r->state[i].hyper >= r->nhyper))
             return "a state that starts as a hyperparameter that does not exist";
         if (bad_slots(&r->state[i], r->block > 0))
@@ -413,7 +416,8 @@ bool pass_verify(Rule *r, Diag *d)
                 Write w = r->entry[e].body[v].w[k];
                 bool known = w.val >= 0 && w.val < r->g.len && w.state >= TO_P && w.state < r->nstate;
                 Dom dom = !known || w.state == TO_P ? ELEM : r->state[w.state].dom;
-                bool fixed = known && w.state != TO_P && r->state[w.state].slots.every;
+                bool fixed = known && w.state != TO_P &&
+                             (r->state[w.state].slots.every || r->state[w.state].init == INIT_KERNEL);
                 if (!known || fixed || !dom_spreads((Dom)r->g.n[w.val].dom, dom) || r->g.n[w.val].ty != NUM) {
                     diag_set(d, NULL, 0, NULL, "rule %s: entry %s: write %d does not fit its target", r->name,
                              r->entry[e].name, k);

@@ -177,6 +177,8 @@ static bool starts_nonneg(const Rule *r, const State *s)
 {
     if (s->rotates)                                        /* what other steps pushed */
         return false;
+    if (s->init == INIT_KERNEL)
+        return true;
     return s->init == INIT_FILL ? s->value >= 0 : s->init == INIT_HYPER && r->hyper[s->hyper].lo >= 0;
 }
 

@@ -78,6 +78,16 @@ static const char *rule_name(int i, char buf[64])
     return NULL;
 }
 
+/* nkernel is set at bind, on the device too. */
+START_TEST(kernel_sizes)
+{
+    SHARED();
+    both((optc_rule_options){.spec = "kernels", .with = "", .options = "",
+                             .text = "return optimizer { name = 'kernels', hyper = { lr = 0.1 }, step = function() p = "
+                                     "p - lr * g / nkernel end }"}, 0);
+}
+END_TEST
+
 START_TEST(library)
 {
     SHARED();
@@ -208,6 +218,7 @@ int main(void)
             suite_add_tcase(s, t[i]);
     }
     tcase_add_loop_test(t[0], library, 0, n);
+    tcase_add_test(t[0], kernel_sizes);
     tcase_add_loop_test(t[1], compositions, 0, (int)(sizeof composed / sizeof *composed));
     tcase_add_loop_test(t[1], types, 0, (int)(sizeof stored / sizeof *stored));
     tcase_add_loop_test(t[1], many_folds, 0, 4);

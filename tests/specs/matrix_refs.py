@@ -11,7 +11,8 @@ folder with these repositories:
     https://github.com/microsoft/dion            0a059a4
     https://github.com/lixilinx/psgd_torch       a8616f1
 
-Tensors of three and four dimensions are handed to them as the matrix that our view "first" makes: dim 0 x the rest."""
+Tensors of three and four dimensions are handed to them as the matrix that our view "first" makes: dim 0 x the rest.
+Scion gets them as they are."""
 import importlib.util
 import math
 import os
@@ -21,7 +22,7 @@ import numpy as np
 import torch
 
 SHAPES = [(), (7,), (1, 9), (9, 1), (24, 10), (10, 24), (12, 12), (2, 3, 5), (4, 3, 2, 2)]
-PLAIN = [s for s in SHAPES if len(s) < 3] + [(6, 5, 1, 1)]       # for rules that refuse other kernels of convolutions
+KERNELS = SHAPES + [(6, 5, 1, 1), (3, 2, 3, 3)]                  # for rules that see the kernels of convolutions
 
 # Jordan et al. 2024, the same polynomial at each step.
 JORDAN = [(3.4445, -4.7750, 2.0315)]
@@ -94,13 +95,13 @@ def load(clones, path):
     return module
 
 
-def run_matrix(api, matrices, others=None, before=None, unused=None):
+def run_matrix(api, matrices, others=None, before=None, unused=None, as_is=False):
     """matrices(params, h) and others(params, h) give something with step(); without others all tensors go to the first.
     before(params, h) may change gradients."""
     def run(h):
         shapes = api.RUN["shapes"]
         n = range(len(shapes))
-        seen = [s if len(s) < 2 else (s[0], int(np.prod(s[1:]))) for s in shapes]
+        seen = [s if len(s) < 2 or as_is else (s[0], int(np.prod(s[1:]))) for s in shapes]
         params = [torch.nn.Parameter(torch.tensor(api.first_weights(k, shapes).reshape(seen[k]))) for k in n]
         mine = params if others is None else [p for p in params if p.dim() >= 2]
         saved, first = [], dict(h)
@@ -256,11 +257,12 @@ def configs(api, clones):
     ADAMW = dict(adamw__lr=0.02, adamw__beta1=0.8, adamw__beta2=0.95, adamw__eps=1e-3, adamw__weight_decay=0.1)
     MUON = dict(lr=0.05, momentum=0.9, weight_decay=0.1)
 
-    def config(name, spec, source, matrices, options="", rest=True, wrap="", before=None, shapes=SHAPES, **hyper):
+    def config(name, spec, source, matrices, options="", rest=True, wrap="", before=None, shapes=SHAPES, as_is=False,
+               **hyper):
         """Without options it runs as it was compiled into the library; with some the evaluator says all there is to
         say."""
-        api.config(name, spec, source, run_matrix(api, matrices, adamw if rest else None, before, shapes), options,
-                   wrap=wrap, shapes=shapes,
+        api.config(name, spec, source, run_matrix(api, matrices, adamw if rest else None, before, shapes, as_is),
+                   options, wrap=wrap, shapes=shapes,
                    native=not options and not wrap, **hyper, **(ADAMW if rest else {}))
 
     f64 = "; its iteration in float64"
@@ -283,10 +285,10 @@ def configs(api, clones):
            eps=1e-8)
     for name, unconstrained in (("scion", False), ("scion_unconstrained", True)):
         config(name, "scion", "LIONS-EPFL/scion f58a393" + f64, own_scion(clones, unconstrained), rest=False,
-               shapes=PLAIN,
+               shapes=KERNELS, as_is=True,
                options="constrained=false" if unconstrained else "", lr=0.05, momentum=0.8, scale=2.0)
     config("scion_clip_skip", "scion", "torch.nn.utils.clip_grad_norm_ and LIONS-EPFL/scion f58a393" + f64,
-           own_scion(clones, False), rest=False, shapes=PLAIN,
+           own_scion(clones, False), rest=False, shapes=KERNELS, as_is=True,
            wrap="clip(2),skip", before=lambda ps, h: torch.nn.utils.clip_grad_norm_(ps, h["clip.max_norm"]),
            clip__max_norm=2.0, clip__eps=1e-6,
            lr=0.05, momentum=0.8, scale=2.0)

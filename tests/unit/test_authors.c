@@ -92,16 +92,21 @@ START_TEST(steps_of_coefficients)
 }
 END_TEST
 
-/* Scion's authors scale a k x k kernel by 1 / k^2, which a spec cannot express. Kernels of one element are matrices. */
+/* view = "plain": kernels of one element are matrices, others are refused. */
 START_TEST(kernels_are_refused)
 {
+    static const char text[] = "return optimizer { name = 'plain', view = 'plain', hyper = { lr = 1 },\n"
+                               "  step = function() p = p - lr * g end,\n"
+                               "  matrix = function() p = p - lr * polar(g) end }";
     static const struct { int rank; int64_t dim[4]; int flags; bool ok; } t[] = {
         {2, {4, 3}, 0, true}, {4, {4, 3, 1, 1}, 0, true}, {4, {4, 3, 2, 2}, 0, false}, {3, {4, 3, 2}, 0, false},
         {3, {0, 3, 2}, 0, true},
         {4, {4, 3, 2, 2}, OPTC_AS_VECTOR, true}, {4, {4, 3, 2, 2}, OPTC_USE_STEP, true}, {1, {48}, 0, true}};
     double p[48] = {0}, g[48] = {0};
     optc_engine *e = evaluator();
-    optc_rule *r[2] = {compiled(e, "scion", "", ""), compiled(e, "scion", "clip(1)", "")};
+    optc_rule *r[2];
+    for (int i = 0; i < 2; i++)
+        OK(optc_compile(e, &(optc_rule_options){.text = text, .with = i ? "clip(1)" : "", .param = OPTC_F64}, &r[i]));
     for (int i = 0; i < 2 * COUNT(t); i++) {
         optc_tensor x = {.name = "conv", .param = p, .grad = g, .rank = t[i / 2].rank, .shape = t[i / 2].dim,
                          .flags = t[i / 2].flags};

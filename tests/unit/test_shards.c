@@ -44,7 +44,7 @@ static const RuleCase more[] = {
     /* draws of every domain; sizes */
     {.text = "return optimizer { name = 'draws', hyper = { lr = 0.01 }, view = 'last', state = { m = zeros },\n"
              "  step = function() m = 0.5 * m + g + random() p = p - lr * m + lr * normal 'row' + lr * random 'slice' "
-             "+ lr * normal 'col' + lr * random 'tensor' + lr / (numel + nrows * ncols) end }"},
+             "+ lr * normal 'col' + lr * random 'tensor' + lr / (numel + nrows * ncols + 100 * nkernel) end }"},
     /* reductions of every kind; the last uses the result of an earlier one */
     {.text = "return optimizer { name = 'folds', hyper = { lr = 0.1 }, state = { r = zeros 'row', c = zeros 'col' },\n"
              "  step = function() r = 0.5 * r + rowsum(g) c = 0.5 * c + colsum(abs(g))\n"

@@ -388,7 +388,7 @@ CORE int64_t stagger_matrix(const ProgStage *s, const Tensor *y, int64_t unit);
 /* a state that callers see, or (report) a report */
 OPTC_COUNT bool array_visible(const ProgArray *m, bool report)
 {
-    return m->kind == MEM_STATE && m->report == report && !m->slots.every;
+    return m->kind == MEM_STATE && m->report == report && !m->slots.every && !m->kernel;
 }
 
 /* ---- runtime/core/shard; for bindings that are not sharded these do nothing ---- */

@@ -144,11 +144,21 @@ static void fill_normal(const Program *p, const ProgArray *m, double seed, void 
     }
 }
 
+/* Positions of a convolution's kernel: the product of the dimensions after the second, of the whole tensor. */
+static double kernel_positions(const optc_binding *b, const Tensor *t)
+{
+    const Tensor *whole = &b->tensor[t->source];
+    double n = 1;
+    for (int k = 2; k < whole->rank; k++)
+        n *= (double)whole->whole_dim[k];
+    return n;
+}
+
 /* Writes the initial values of a state, or of a part of it. */
 CORE void state_fill(const optc_binding *b, const ProgArray *m, int group, void *dst, const void *param, StateSpan x)
 {
     const Program *p = b->program;
-    double value = state_start(b, m, group);
+    double value = m->kernel ? kernel_positions(b, x.of) : state_start(b, m, group);
     if (!dst || !x.n)
         return;
     if (m->normal)

@@ -311,9 +311,8 @@ CORE optc_status check_tensor(const optc_binding *b, const optc_tensor *t, int i
                                               : "that does not divide its rows");
     if (view & VIEW_PLAIN && t->rank > 2 && !facts.flat && facts.dim[0] * facts.dim[1] != all.n)
         return fail(OPTC_ERROR_ARGUMENT,
-                    "optc_bind: %s has %d dimensions, and rule '%s' takes only matrices of rank 2 (its scale depends "
-                    "on a convolution's kernel size, which it cannot see); step it with another rule, or bind it "
-                    "with its shape as rows x cols",
+                    "optc_bind: %s has %d dimensions, and rule '%s' takes only matrices of rank 2 (view = \"plain\"); "
+                    "step it with another rule, or bind it with its shape as rows x cols",
                     label, t->rank, p->name);
     if ((view & (VIEW_FIRST | VIEW_LAST)) == (VIEW_FIRST | VIEW_LAST) && t->rank > 2 && !facts.flat)
         return fail(OPTC_ERROR_ARGUMENT,

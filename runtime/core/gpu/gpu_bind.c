@@ -244,7 +244,10 @@ CORE optc_status gpu_send_views(optc_binding *b)
 }
 
 /* ---- states ---- */
-static bool is_zero(const ProgArray *m) { return !m->copies_p && !m->hyper && m->value == 0 && !signbit(m->value); }
+static bool is_zero(const ProgArray *m)
+{
+    return !m->copies_p && !m->hyper && !m->kernel && m->value == 0 && !signbit(m->value);
+}
 
 /* A copy of p of the same type is a device copy. Other initial values are made on the host, in parts. A copy without p
  * belongs to a ghost of a sharded binding: an exchange fills it. */
