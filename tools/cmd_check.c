@@ -55,6 +55,7 @@ int cmd_check(const Command *self, int argc, char **argv)
         return cli_one_spec(self, n);
     for (int i = 0; i < n; i++)
         width = cli_width(argv[i]) > width ? cli_width(argv[i]) : width;
+    bool is_ir = false;
     rc = CLI_OK;
     for (int i = 0; i < n; i++) {
         Spec s;
@@ -62,13 +63,14 @@ int cmd_check(const Command *self, int argc, char **argv)
             summary(&s, argv[i], width);
             spec_warnings(&s);
             warn_unread(argv[i], s.gen.rule);
+            is_ir = s.is_ir;
         } else {
             rc = spec_fail(&s);
         }
         spec_close(&s);
     }
-    /* Only for a file of the user, which is probably being written. */
-    if (rc == CLI_OK && n == 1 && (strchr(argv[0], '/') || strstr(argv[0], ".lua")))
+    /* Only for a spec of the user, which is probably being written; IR text cannot be tried. */
+    if (rc == CLI_OK && n == 1 && !is_ir && (strchr(argv[0], '/') || strstr(argv[0], ".lua")))
         cli_print("%snext: optc try %s steps it on small tensors%s\n", cli_paint(PAINT_DIM), argv[0],
                   cli_paint(PAINT_NONE));
     return rc;

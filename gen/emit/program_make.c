@@ -259,13 +259,29 @@ static void make_entries(Arena *a, const Plan *p, const char *prefix, Program *o
     out->nentry = p->nentry;
 }
 
+/* Every choice of the option is the name of a precision. IR text has only the value. */
+static bool chooses_product(const Option *o)
+{
+    bool all = o->choices != NULL;
+    if (!o->def)
+        return product_by_name(o->value) >= 0;
+    for (const char *s = o->choices; all && *s; s += strcspn(s, "\n"), s += *s == '\n') {
+        bool known = false;
+        for (int i = 0; i < NPRODUCT; i++)
+            known = known || (strlen(product_info[i].name) == strcspn(s, "\n") &&
+                              !strncmp(s, product_info[i].name, strcspn(s, "\n")));
+        all = known;
+    }
+    return all;
+}
+
 /* The options that identify a rule in checkpoints. Those that choose the precision of products do not: a run may go on
  * in another one, as with --products. */
 static const char *options_text(Arena *a, const Rule *r)
 {
     Buf b = {.arena = a};
     for (int i = 0; i < r->noption; i++)
-        if (product_by_name(r->option[i].value) < 0)
+        if (!chooses_product(&r->option[i]))
             buf_printf(&b, "%s%s=%s", b.len ? "," : "", r->option[i].name, r->option[i].value);
     return arena_strdup(a, buf_text(&b));
 }

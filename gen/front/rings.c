@@ -131,6 +131,9 @@ static int l_ring_index(lua_State *L)
         push_value(L, trace_op(L, OP_MIN, n, node_const(&t->rule->g, s->ring)));
         return 1;
     }
+    const Graph *at = trace_here(t);
+    t->peeked[first].file = at->file;
+    t->peeked[first].line = at->line;
     double j = lua_tonumber(L, 2);
     if (lua_type(L, 2) != LUA_TNUMBER || j != floor(j) || j < 1 || j > s->ring)
         return spec_error(L, "%s[…] takes a whole number from 1, the newest, to %d; a ring also has %s:push(x) and "
@@ -160,4 +163,15 @@ void rings_open(lua_State *L)
 void ring_start(Trace *t)
 {
     memset(t->pushed, 0, sizeof *t->pushed * MAX_STATES);
+    memset(t->peeked, 0, sizeof *t->peeked * MAX_STATES);
+}
+
+void ring_end(Trace *t)
+{
+    for (int i = 0; i < t->rule->nstate; i++)
+        for (int k = 0; k < t->nall && t->peeked[i].line && !t->pushed[i]; k++)
+            if (t->spec[k].file == t->peeked[i].file)
+                warn_at(t, &t->spec[k], t->peeked[i].line, "this reads the ring '%s', and %s: its tensors read zeros at "
+                        "every step", ring_name(t->arena, &t->rule->state[i]),
+                        t->matrix ? "'matrix' has no push for these matrices" : "'step' has no push for these tensors");
 }

@@ -6,6 +6,7 @@
 enum { MAX_RING = 128 };                               /* values of one ring */
 
 void rings_open(lua_State *L);
+void ring_end(Trace *t);                           /* at the end of an entry: warns of rings that it reads only */
 void ring_start(Trace *t);                             /* a new entry: nothing is pushed */
 int ring_find(const Trace *t, const SpecFile *s, const char *name);    /* its first state; -1: no such ring */
 void ring_push_value(lua_State *L, int first);         /* pushes the Lua value that stands for the ring */

@@ -181,6 +181,7 @@ void trace_entry(lua_State *L, Trace *t, int e, int variant)
     t->inner_calls = 0;
     if (!ok || t->nerror)
         return;
+    ring_end(t);
     if (t->p != leaf(t, OP_P, ELEM, 0))
         PUSH(t->arena, b->w, b->n, b->cap) = (Write){TO_P, t->p};
     for (int i = 0; i < r->nstate; i++)
@@ -209,6 +210,7 @@ static int run_all(lua_State *L)
     t->read = NEWS(t->arena, bool, MAX_STATES + 1);
     t->written = NEWS(t->arena, bool, MAX_STATES + 1);
     t->pushed = NEWS(t->arena, bool, MAX_STATES + 1);
+    t->peeked = arena_alloc(t->arena, sizeof *t->peeked * (MAX_STATES + 1));
     t->twin_of = NEWS(t->arena, int, MAX_STATES + 1);
     collect_entries(L, t);
     bool has_matrix = false;

@@ -101,7 +101,8 @@ typedef struct Graph {
 } Graph;
 
 typedef struct { const char *name; double def, lo, hi; bool lo_open, hi_open; } Hyper;
-/* INIT_KERNEL: the number of positions of the tensor's convolution kernel (nkernel); never written, not seen by callers */
+/* INIT_KERNEL: the number of positions of the tensor's convolution kernel (nkernel); never written, hidden from
+ * callers */
 typedef enum { INIT_FILL, INIT_COPY_P, INIT_HYPER, INIT_NORMAL, INIT_KERNEL } Init;
 /* type -1: the type chosen for states at compile time. report: written for the caller and never read by the rule, so it
  * is not needed to resume a run. follows_p: made by pass_master from p, so it is stale once the caller writes p. */

@@ -46,6 +46,8 @@ check page curves one.json one.jsonl
 # only the picture: the same curves
 expect 0 "wrote one.svg" --from one.json -o one.svg
 check page picture one.json one.svg
+expect 0 "wrote two.SVG" --from one.json -o two.SVG
+check cmp one.svg two.SVG
 # the catalogue's page, with the curves that are kept in the repository; they fit in 100 KB
 "$OPTC" list --html --curves "$root/specs/curves.jsonl" -o list.html
 check page catalogue list.html "$root/specs/curves.jsonl" $("$OPTC" list --names)

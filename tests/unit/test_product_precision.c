@@ -120,6 +120,18 @@ START_TEST(command_has_choice)
 }
 END_TEST
 
+/* Checkpoints name all options but those that choose a precision: those whose choices are all precisions. */
+START_TEST(identity)
+{
+    static const char text[] = "return optimizer { name = 'x', options = { apply = { 'f32', 'tf32' }, kind = { 'f32', "
+                               "'other' }, word = 'bf16' },\n  step = function() p = p - g end }";
+    Gen g = {0};
+    compile_text(&g, text, (GenOptions){.types = {.p = T_F32, .g = T_F32, .state = T_F32}});
+    ck_assert_str_eq(program_make(&g.arena, g.plan, NULL)->options, "kind=f32,word=bf16");
+    gen_free(&g);
+}
+END_TEST
+
 /* Only the tf32 product reads a copy of the gradient: the caller's array may be misaligned for tensor cores. A plan in
  * which it reads the gradient itself is refused. */
 START_TEST(alignment)
@@ -286,6 +298,7 @@ Suite *product_precision_suite(void)
     tcase_add_test(t, version_stays);
     tcase_add_test(t, user_decides);
     tcase_add_test(t, command_has_choice);
+    tcase_add_test(t, identity);
     tcase_add_test(t, alignment);
     tcase_add_test(t, new_parameters_are_copied);
     tcase_add_test(t, programs);

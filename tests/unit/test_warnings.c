@@ -105,6 +105,14 @@ static const Warned specs[] = {
     /* another entry assigns p: neither `step` nor `matrix` has to */
     {"return optimizer { name = 'x', state = { m = zeros },\n step = function() m = m + g end,\n"
      " matrix = function() m = m + 2 * g end,\n apply = function() p = p - m end }", 0, NULL},
+    /* a ring that one variant reads and does not push */
+    {"return optimizer { name = 'x', state = { s = ring(2) },\n step = function() s:push(g) p = p - s[2] end,\n"
+     " matrix = function()\n p = p - g - s[1] end }", 4, "this reads the ring 's', and 'matrix' has no push"},
+    {"return optimizer { name = 'x', state = { s = ring(2) },\n step = function()\n"
+     "  if nrows > 5 then s:push(g) end\n p = p - g - s[1] end }", 4,
+     "this reads the ring 's', and 'step' has no push"},
+    {"return optimizer { name = 'x', state = { s = ring(2) },\n step = function() p = p - s[1] s:push(g) end,\n"
+     " matrix = function()\n p = p - g end }", 0, NULL},
 };
 
 START_TEST(whole_specs)

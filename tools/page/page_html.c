@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <strings.h>
 
 void html_text(Buf *b, const char *s)
 {
@@ -107,5 +108,5 @@ void svg_end(Buf *b) { buf_puts(b, "</svg>\n"); }
 bool page_is_svg(const char *path)
 {
     size_t n = path ? strlen(path) : 0;
-    return n >= 4 && !strcmp(path + n - 4, ".svg");
+    return n >= 4 && !strcasecmp(path + n - 4, ".svg");
 }
