@@ -79,7 +79,7 @@ typedef struct ProgArray {
     bool eye;                      /* states over two equal axes: the initial value on the diagonal, 0 elsewhere */
     Stagger slots;                 /* every != 0: holds the slots of tensors or blocks, set at bind; not in the spec */
     int ring;                      /* states: 0, or 1 + its number in a ring of adjacent arrays; stages select by t */
-    bool kernel;                   /* states of tensors: nkernel, set at bind and never written; callers do not see it */
+    bool kernel;                   /* states of tensors: nkernel, set at bind and never written; hidden from callers */
     int normal;                    /* states: 0, or 1 + the stream of the draws that are the initial values (step 0) */
 } ProgArray;
 

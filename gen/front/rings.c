@@ -171,7 +171,7 @@ void ring_end(Trace *t)
     for (int i = 0; i < t->rule->nstate; i++)
         for (int k = 0; k < t->nall && t->peeked[i].line && !t->pushed[i]; k++)
             if (t->spec[k].file == t->peeked[i].file)
-                warn_at(t, &t->spec[k], t->peeked[i].line, "this reads the ring '%s', and %s: its tensors read zeros at "
-                        "every step", ring_name(t->arena, &t->rule->state[i]),
+                warn_at(t, &t->spec[k], t->peeked[i].line, "this reads the ring '%s', and %s: its tensors read zeros "
+                        "at every step", ring_name(t->arena, &t->rule->state[i]),
                         t->matrix ? "'matrix' has no push for these matrices" : "'step' has no push for these tensors");
 }

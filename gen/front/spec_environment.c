@@ -47,8 +47,8 @@ static int undeclared(lua_State *L, Trace *t, const SpecFile *s, const char *nam
 {
     Near near = {.want = name};
     size_t skip = strlen(s->prefix);
-    static const char *const fixed[] = {"p", "g", "t", "numel", "nrows", "ncols", "nkernel", "every", "when", "inner", "stored",
-                                        "shrink", "descend", "separable"};
+    static const char *const fixed[] = {"p", "g", "t", "numel", "nrows", "ncols", "nkernel", "every", "when", "inner",
+                                        "stored", "shrink", "descend", "separable"};
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
         near_try(&near, fixed[i]);
     for (int i = 0; i < s->nhyper; i++)

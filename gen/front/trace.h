@@ -96,7 +96,7 @@ typedef struct Trace {
     int *twin_of;                     /* by state: 1 + the state whose twin in a projection it is; 0: no twin */
     bool *read, *written;             /* by state, over all entries */
     bool *pushed;                     /* by first state of a ring: the running entry has pushed a value */
-    struct { int file, line; } *peeked;        /* by first state of a ring: where the running entry reads it; line 0: not */
+    struct { int file, line; } *peeked;        /* by first state of a ring: where the entry reads it; 0: nowhere */
     GlobalRed *gred; int ngred, gred_cap;      /* in order of appearance, matched between variants */
     Test path[MAX_TESTS]; int npath, asked;    /* the answers of the traced variant; how many were queried so far */
     struct { int file, line; } question;       /* position of the last new query */
