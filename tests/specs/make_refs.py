@@ -161,12 +161,30 @@ def schedule(s, h, first, opts):
             group["lr"] = group["first_lr"] * rate(s)
 
 
-def in_groups(params, h, first=0):
-    """The parameters, or two groups of them, the second with its own rate. first: the tensor's number of params[0]."""
+class Two:
+    """Two optimizers of one class in place of one with two groups. The second reads its own hyperparameters."""
+    def __init__(self, make, params, n, h):
+        self.first, self.h, self.second = dict(h), h, {**h, **RUN["group"][1]}
+        self.own = Hypers(self.second)
+        self.opts = [make(params[:n], h), make(params[n:], self.own)]
+        self.param_groups = [g for opt in self.opts for g in getattr(opt, "param_groups", ())]
+
+    def step(self):
+        for k in scheduled(self.h):
+            self.own[k] = self.second[k] * (self.h[k] / self.first[k])
+        for opt in self.opts:
+            opt.step()
+
+
+def in_groups(make, params, h, first=0):
+    """make(params, h), of all parameters or of two groups of them, the second with its own rate. first: the tensor's
+    number of params[0]."""
     if not RUN["group"]:
-        return params
+        return make(params, h)
     n = RUN["group"][0] - first
-    return [dict(params=params[:n]), dict(params=params[n:], lr=RUN["group"][1]["lr"])]
+    if RUN["spec"] in SPLIT:
+        return Two(make, params, n, h)
+    return make([dict(params=params[:n]), dict(params=params[n:], lr=RUN["group"][1]["lr"])], h)
 
 
 def run_torch(make, before=None, after=None):
@@ -179,7 +197,7 @@ def run_torch(make, before=None, after=None):
         with WatchPrecision() as watch:
             for k, p in enumerate(params):
                 p.grad = torch.tensor(gradient(k, 1, shapes))
-            opt = make(in_groups(params, h), h)
+            opt = in_groups(make, params, h)
             look = after(params, h) if after else lambda: params
             for s in range(1, RUN["steps"] + 1):
                 for k, p in enumerate(params):
@@ -563,11 +581,13 @@ config("lamb_centralize_lookahead", "lamb", "po.centralize_gradient, timm.optim.
 
 # ------------------------------------------------------------------------------------------------------------- writing
 
-# Rules whose reference takes no groups (a transcription, a function, a class for one list of parameters), or means
-# something else by them: estimates over each group, which are over all tensors here.
-UNGROUPED = {"adago", "adam_mini", "adalomo", "adamuon", "apollo", "apollo_mini", "aurora", "cocob", "conda",
-             "dadapt_adagrad", "dadapt_adam", "dadapt_lion", "dadapt_sgd", "dion", "dog", "dowg", "lomo", "mano",
-             "muoneq", "muonh", "muonsq", "prodigy", "psgd", "psgd_kron", "scale", "shampoo", "sinkgd", "soap", "yogi"}
+# Rules whose reference means something else by groups, estimates over each of them, which are over all tensors here; or
+# whose draws or slots depend on the number of the tensor.
+UNGROUPED = {"apollo", "apollo_mini", "cocob", "dadapt_adagrad", "dadapt_adam", "dadapt_lion", "dadapt_sgd", "dion",
+             "dog", "dowg", "prodigy", "psgd", "psgd_kron", "shampoo"}
+# Rules whose reference takes no groups (a transcription, a function, a class for one list of parameters): one for each.
+SPLIT = {"adago", "adam_mini", "adalomo", "adamuon", "adashift", "aurora", "conda", "dion2", "dion3", "lomo", "mano",
+         "muoneq", "muonh", "muonsq", "scale", "sinkgd", "soap", "yogi"}
 # Configurations to start from in place of a rule's first one: those that a schedule fits.
 BASE = {"adabound": "adabound_schedule", "adafactor": "adafactor_fixed", "lars": "lars_outside"}
 OTHERS = dict(lr=0.7, beta=0.5, beta1=0.6, beta2=0.7, momentum=0.5, weight_decay=0.04, eps=2e-3)
@@ -590,7 +610,8 @@ def add_groups():
                                      "saved": (LONG,), "native": False, "state": "", "look": "",
                                      "group": (len(shapes) - 1, {k: 0.5 * hyper[k] for k in ("lr", "base_lr")
                                                                  if k in hyper})}
-    CONFIGS["normuon_groups"]["hyper"]["eps"] = 1e-10               # a constant of the authors' code
+    CONFIGS["normuon_groups"]["hyper"]["eps"] = 1e-10               # constants of the authors' code
+    CONFIGS["dion3_groups"]["hyper"]["eps"] = 1e-8
     CONFIGS["rprop_groups"]["schedule"] = False                     # its lr is the first step size and stays
     CONFIGS["spel_groups"].update(steps=STEPS, saved=(STEPS,))      # it doubles rounding errors at every step
 

@@ -106,7 +106,7 @@ def run_matrix(api, matrices, others=None, before=None, unused=None, as_is=False
         mine = params if others is None else [p for p in params if p.dim() >= 2]
         saved, first = [], dict(h)
         with api.WatchPrecision() as watch:
-            opts = [matrices(api.in_groups(mine, h, len(params) - len(mine)), h)]
+            opts = [api.in_groups(matrices, mine, h, len(params) - len(mine))]
             opts += [others([p for p in params if p.dim() < 2], h)] if others else []
             for s in range(1, api.RUN["steps"] + 1):
                 for k, p in enumerate(params):
