@@ -413,6 +413,10 @@ def configs(api, clones):
     config("dion", "dion", "microsoft/dion 0a059a4 in float64, its first Q our draws, and torch.optim.AdamW",
            own_dion(clones, 4, 7, SHAPES), options="directions=4", lr=0.05, momentum=0.8, eps=1e-6, weight_decay=0.1,
            seed=7.0)
+    few = [s for s in SHAPES if np.prod(s) <= 50] + [(10, 24)]
+    config("dion_other", "dion", "microsoft/dion 0a059a4 in float64, its first Q our draws, and torch.optim.AdamW",
+           own_dion(clones, 3, 5, few), options="directions=3", shapes=few, schedule=True, steps=api.LONG, lr=0.02,
+           momentum=0.6, eps=1e-6, weight_decay=0.02, seed=5.0)
     KRON = dict(lr=0.02, momentum=0.8, precond_lr=0.4, beta=0.8, damping=0.01, clip_rms=0.9, weight_decay=0.1, seed=7.0)
     for name, options, limit in (("psgd_kron", "balance=8", 2048), ("psgd_kron_sides", "balance=8,limit=11", 11)):
         config(name, "psgd_kron",

@@ -78,6 +78,7 @@ def configs(api, clones):
                         adam_mini="adam-mini", qhoptim="qhoptim")
     config, run, ADAM = api.config, api.run_torch, api.ADAM
     SCHEDULED = dict(api.SCHEDULED, native=False)
+    LONG = dict(SCHEDULED, schedule=False)
 
     def quiet(make):
         def made(ps, h):
@@ -224,6 +225,13 @@ def configs(api, clones):
     both("dadapt_adagrad", "dadapt_adagrad", source + "AdaGrad", dadapt(dadaptation.DAdaptAdaGrad), **growing,
          momentum=0.7, eps=1e-3)
 
+    other = dict(growing, lr=0.5, weight_decay=0.02, d0=1e-2)
+    for kind, own in (("SGD", dict(momentum=0.3)), ("Lion", dict(beta1=0.6, beta2=0.7)),
+                      ("AdaGrad", dict(momentum=0.3, eps=1e-2))):
+        name = "dadapt_" + kind.lower()
+        config(name + "_other", name, source + kind, run(dadapt(getattr(dadaptation, "DAdapt" + kind))), **SCHEDULED,
+               **other, **own)
+
     # ---- distance over gradients ----
     dog = dict(lr=0.8, reps_rel=0.02, eps=1e-3, weight_decay=0.1, pull=4.0)
     source = "formll/dog 8d45cf5"
@@ -236,6 +244,8 @@ def configs(api, clones):
         import optax
         return optax.contrib.dowg(h.lr, h.get("init_estim_sq_dist"), h.eps, h.weight_decay)
     config("dowg", "dowg", "optax.contrib.dowg", optax_run(dowg), lr=0.8, eps=1e-2, weight_decay=0.1, pull=4.0)
+    config("dowg_long", "dowg", "optax.contrib.dowg", optax_run(dowg), **LONG, lr=0.4, eps=1e-3, weight_decay=0.02,
+           pull=4.0)
     config("dowg_start", "dowg", "optax.contrib.dowg", optax_run(dowg), native=False, lr=0.8, eps=1e-2,
            weight_decay=0.1, init_estim_sq_dist=0.3)
 
@@ -257,8 +267,10 @@ def configs(api, clones):
                     p.grad = g
             self.opt.step(bs=self.bs)
     sophia = dict(lr=0.02, beta1=0.8, beta2=0.9, rho=0.3, weight_decay=0.1, bs=20.0)
-    for name, how in (("sophia", {}), ("sophia_schedule", SCHEDULED)):
-        config(name, "sophia", "Liuhong99/Sophia a7e1572", run(Sophia), entry="update_hessian 3", **how, **sophia)
+    other = dict(lr=0.05, beta1=0.5, beta2=0.7, rho=0.1, weight_decay=0.0, bs=5.0)
+    for name, how in (("sophia", sophia), ("sophia_schedule", {**SCHEDULED, **sophia}),
+                      ("sophia_other", {**SCHEDULED, **other})):
+        config(name, "sophia", "Liuhong99/Sophia a7e1572", run(Sophia), entry="update_hessian 3", **how)
 
     # ---- Adam-mini: matrices by rows, others by tensor; its count of elements alone passes through float32 ----
     def mini(h):
@@ -383,6 +395,8 @@ def configs(api, clones):
         import optax
         return optax.contrib.cocob(h.lr, h.alpha, h.eps, h.weight_decay)
     config("cocob", "cocob", "optax.contrib.cocob", optax_run(cocob), lr=0.9, alpha=20.0, eps=1e-2, weight_decay=0.1)
+    config("cocob_long", "cocob", "optax.contrib.cocob", optax_run(cocob), **LONG, lr=0.5, alpha=50.0, eps=1e-3,
+           weight_decay=0.02)
     two = [(7,), (33, 65), (9, 1), (1, 9)]
     sm3 = lambda ps, h: po.SM3(ps, lr=h.lr, momentum=h.get("momentum", 0.0), beta=h.beta, eps=h.eps, foreach=False)
     config("sm3", "sm3", "po.SM3", run(sm3), shapes=[()] + two, lr=0.1, beta=0.0, eps=1e-3)
