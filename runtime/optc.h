@@ -520,7 +520,8 @@ optc_status optc_memory_info(optc_engine *e, optc_memory *out);
 int optc_library_size(void);
 const char *optc_library_name(int i);                  /* "adamw", "wrappers/ema", … */
 /* library: */
-const char *optc_library_text(const char *name);       /* NULL: no such spec */
+/* of a spec, or of a text that specs include: "shared/uphill"; NULL: no such text */
+const char *optc_library_text(const char *name);
 
 /* :library */
 /* functions: */

@@ -61,7 +61,7 @@ class Create(unittest.TestCase):
 
     def test_modes(self):
         """eval and train, as the authors of schedule-free rules call them; twice changes nothing."""
-        for name in ("schedulefree_adamw", "splus", "adamw+ema(0.5)"):
+        for name in ("schedulefree_adamw", "schedulefree_sgd", "gpa_adamw", "splus", "adamw+ema(0.5)"):
             net = model()
             opt = optc.torch.create(name, net, lr=0.1)
             opt.train()

@@ -36,6 +36,10 @@ class Named(Evaluated):
                 opt = getattr(optc.torch, name)(p)
                 grads(p), opt.step()
             self.assertIn("arXiv" if "arXiv" in optc.library_text(spec) else "", type(opt).__doc__)
+            update = type(opt).__doc__.split("The update, in the language of specs:\n")[1]
+            self.assertRegex(update, r"\bp\b.* = ", name)
+            self.assertRegex(update, r"(step|matrix) *= *(function|rule)", name)
+            self.assertNotIn("\n    --", update, name)
             self.assertTrue(all(q.isfinite().all() for q in p), name)
         self.assertIs(pickle.loads(pickle.dumps(optc.torch.Lion)), optc.torch.Lion)
         self.assertEqual(optc.torch.Lion([torch.ones(1, requires_grad=True)], 0.5).param_groups[0]["lr"], 0.5)

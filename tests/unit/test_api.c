@@ -485,6 +485,7 @@ START_TEST(queries)
     ck_assert(strstr(optc_device_name(engine), "cpu: "));
     ck_assert_ptr_nonnull(optc_library_text("wrappers/ema"));
     ck_assert_ptr_null(optc_library_text("wrappers/emu"));
+    ck_assert_ptr_nonnull(optc_library_text("shared/uphill"));
     optc_binding *b = bind_two();
     optc_bytes bytes;
     OK(optc_plan_bytes(b, "step", 1, &bytes));

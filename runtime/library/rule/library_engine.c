@@ -145,8 +145,10 @@ const Target *device_target(const char *device)
 
 const char *optc_library_text(const char *name)
 {
-    for (const Embedded *e = embedded_specs; name && e->name; e++)
-        if (!strcmp(e->name, name))
-            return e->text;
+    const Embedded *const tables[] = {embedded_specs, embedded_shared};
+    for (int k = 0; k < 2; k++)
+        for (const Embedded *e = tables[k]; name && e->name; e++)
+            if (!strcmp(e->name, name))
+                return e->text;
     return NULL;
 }

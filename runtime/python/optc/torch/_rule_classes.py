@@ -1,9 +1,11 @@
 """optc.torch.AdamW and others: a class for each rule of the library, made from its spec at the first access, and the
 stubs for editors and type checkers (python -m optc.torch._rule_classes > __init__.pyi)."""
 import inspect
+import re
 import textwrap
 from math import inf
 
+from .. import library_text
 from . import _rules
 from ._group_keys import GroupKeys, range_text
 from ._engines import asked
@@ -79,6 +81,16 @@ def signature(spec):
     return inspect.Signature(params)
 
 
+def formula(spec):
+    """The code of the spec's entries, and of the functions that they call: the update, as in the paper."""
+    text = re.sub(r"(?m)^ *--.*\n", "", library_text(spec))
+    head, body = re.split(r"(?m)^return (?:optimizer|wrapper) \{\n", text)
+    entries = body[re.search(r"(?m)^  \w+ *= *(?:function|rule)\b", body).start():body.rindex("}")]
+    shared = [re.sub(r"(?m)^ *--.*\n", "", library_text("shared/" + name)).strip()
+              for name in re.findall(r'include "(\w+)"', head)]
+    return "\n".join(shared + [head.strip(), textwrap.dedent(entries).strip()]).strip()
+
+
 def doc(spec):
     rule = asked(spec=spec)
     lines = [rule.field("doc") + ".", "", rule.field("cite"), ""]
@@ -92,7 +104,7 @@ def doc(spec):
         lines.append("%s: %s%s" % (p.name, p.default, " (%s)" % "; ".join(limits) if limits else ""))
     if spec in _rules.TORCH:
         lines.append("Keys, defaults and states are those of torch.optim.%s." % _rules.CLASSES[spec])
-    return "\n".join(lines)
+    return "\n".join(lines + ["", "The update, in the language of specs:", "", textwrap.indent(formula(spec), "    ")])
 
 
 def make(name):
