@@ -1,10 +1,9 @@
 /* For optc.torch: whether the parameters and gradients of a binding are where they were at the last step. One call
  * compares all of them. In Python every attribute of a tensor takes about 80 ns.
  *
- * Needs no header of Python. The caller passes functions of Python's stable ABI, and two functions of torch:
- * - describe: dltensor_from_py_object_no_sync of DLPack's exchange table (dlpack.h 1.3), 40 ns for a gradient;
- * - data_ptr: the address of a tensor's first element, 20 ns. describe takes 80 ns for a tensor that only Python holds.
- * The caller holds the GIL. A failed function leaves an exception, which ctypes raises. */
+ * Needs no header of Python. The caller passes functions of Python's stable ABI, and the function of DLPack's exchange
+ * table that describes a tensor without owning it (dltensor_from_py_object_no_sync of dlpack.h 1.3). The caller holds
+ * the GIL. A failed function leaves an exception, which ctypes raises. */
 #include <stdint.h>
 #include <string.h>
 
@@ -22,33 +21,41 @@ typedef struct PythonCalls {
     void *(*get_attr)(void *object, void *name);
     void *(*get_item)(void *list, intptr_t i);             /* borrowed */
     void *(*get_type)(void *object);
+    int (*append)(void *list, void *object);
     void (*drop)(void *object);
     int (*describe)(void *object, DLTensor *out);
-    void *(*data_ptr)(void *tensor);                       /* throws if the object is no tensor: check its class */
     void *grad, *local, *spec, *tensor, *none;
 } PythonCalls;
 
-/* By tensor: the addresses of the parameter and of the gradient (0: it has none), the number of elements, the object
- * and the class of the stepped tensor, and the object `spec` of a DTensor (0: it is a plain tensor) */
-typedef struct Seen { const uint64_t *param, *grad, *count, *stepped, *type, *spec; } Seen;
+/* By tensor: the addresses of the parameter and of the gradient (0: it has none), the numbers of dimensions and of
+ * elements, the object of the stepped tensor, and the object `spec` of a DTensor (0: it is a plain tensor); and the
+ * sizes of all tensors, one after another. like_param, like_grad: tensors with the type and device of all of them */
+typedef struct Seen {
+    const uint64_t *param, *grad, *dims, *count, *stepped, *spec;
+    const int64_t *sizes;
+    void *like_param, *like_grad;
+} Seen;
+
+/* The gradients of this step: their addresses, and a list of those that moved */
+typedef struct Now { uint64_t *grad; void *moved; } Now;
+
+enum { OPTC_OBJECTS_DIFFER, OPTC_OBJECTS_MOVED, OPTC_OBJECTS_STAY };
 
 #pragma GCC visibility push(default)
-int optc_objects_stay(const PythonCalls *py, void *params, int n, void *like, const Seen *seen);
+int optc_objects_compare(const PythonCalls *py, void *params, int n, const Seen *seen, const Now *now);
 int optc_objects_same(const PythonCalls *py, void *list, void *other, int n);
 #pragma GCC visibility pop
 
-static uint64_t address(const void *p) { return (uint64_t)(uintptr_t)p; }
+typedef struct Comparison {
+    const PythonCalls *py;
+    const Seen *seen;
+    const Now *now;
+    const int64_t *sizes;                                  /* of the current tensor */
+    DLTensor like_param, like_grad;
+} Comparison;
 
-static int is_row_major(const DLTensor *t, uint64_t count)
-{
-    int64_t next = 1;
-    int dense = 1;
-    for (int i = t->ndim - 1; i >= 0; i--) {
-        dense = dense && (!t->strides || t->shape[i] == 1 || t->strides[i] == next);
-        next *= t->shape[i];
-    }
-    return (uint64_t)next == count && (dense || !count);
-}
+static uint64_t address(const void *p) { return (uint64_t)(uintptr_t)p; }
+static uint64_t first_element(const DLTensor *t) { return address(t->data) + t->byte_offset; }
 
 static void drop(const PythonCalls *py, void *object)
 {
@@ -56,26 +63,26 @@ static void drop(const PythonCalls *py, void *object)
         py->drop(object);
 }
 
-static int has_type(const PythonCalls *py, void *object, uint64_t type)
+/* Whether a tensor has the bound sizes in row-major order, and the type and device of `like`. */
+static int has_layout(const Comparison *c, int i, const DLTensor *t, const DLTensor *like)
 {
-    void *found = py->get_type(object);
-    drop(py, found);                                       /* its objects hold it */
-    return address(found) == type;
+    uint64_t dims = c->seen->dims[i];
+    int64_t next = 1;
+    if ((uint64_t)t->ndim != dims || memcmp(&t->dtype, &like->dtype, sizeof t->dtype) ||
+        memcmp(&t->device, &like->device, sizeof t->device))
+        return 0;
+    for (uint64_t d = dims; d-- > 0; next *= t->shape[d])
+        if (t->shape[d] != c->sizes[d] ||
+            (t->strides && t->shape[d] != 1 && t->strides[d] != next && c->seen->count[i]))
+            return 0;
+    return 1;
 }
 
-static int grad_stays(const PythonCalls *py, void *grad, int i, const DLTensor *like, const Seen *seen)
+static int param_stays(const Comparison *c, int i, void *stepped)
 {
-    DLTensor g;
-    return has_type(py, grad, address(py->tensor)) && !py->describe(grad, &g) &&
-           (!seen->count[i] || address(g.data) + g.byte_offset == seen->grad[i]) &&
-           !memcmp(&g.dtype, &like->dtype, sizeof g.dtype) && !memcmp(&g.device, &like->device, sizeof g.device) &&
-           is_row_major(&g, seen->count[i]);
-}
-
-static int param_stays(const PythonCalls *py, void *stepped, int i, const Seen *seen)
-{
-    return address(stepped) == seen->stepped[i] && has_type(py, stepped, seen->type[i]) &&
-           address(py->data_ptr(stepped)) == seen->param[i];
+    DLTensor p;
+    return address(stepped) == c->seen->stepped[i] && !c->py->describe(stepped, &p) &&
+           first_element(&p) == c->seen->param[i] && has_layout(c, i, &p, &c->like_param);
 }
 
 /* Compares an attribute with an object that the caller holds. */
@@ -86,40 +93,59 @@ static int attr_is(const PythonCalls *py, void *object, void *name, uint64_t wan
     return found && address(found) == want;
 }
 
-static int local_grad_stays(const PythonCalls *py, void *grad, int i, const DLTensor *like, const Seen *seen)
+/* Notes the address of a plain gradient. Tensors without elements have no address of their own. */
+static int note_grad(const Comparison *c, int i, void *grad)
 {
-    void *local = attr_is(py, grad, py->spec, seen->spec[i]) ? py->get_attr(grad, py->local) : NULL;
-    int same = local && grad_stays(py, local, i, like, seen);
-    drop(py, local);
-    return same;
-}
-
-static int one_stays(const PythonCalls *py, void *param, int i, const DLTensor *like, const Seen *seen)
-{
-    void *local = seen->spec[i] ? py->get_attr(param, py->local) : NULL, *grad;
-    int same = seen->spec[i] ? local && attr_is(py, param, py->spec, seen->spec[i]) && param_stays(py, local, i, seen)
-                             : param_stays(py, param, i, seen);
-    drop(py, local);
-    if (!same || !(grad = py->get_attr(param, py->grad)))
+    DLTensor g;
+    void *type = c->py->get_type(grad);
+    uint64_t was = c->seen->grad[i], *now = &c->now->grad[i];
+    drop(c->py, type);                                     /* its objects hold it */
+    if (type != c->py->tensor || c->py->describe(grad, &g) || !has_layout(c, i, &g, &c->like_grad))
         return 0;
-    if (!seen->grad[i] || grad == py->none)
-        same = !seen->grad[i] && grad == py->none;
-    else
-        same = (seen->spec[i] ? local_grad_stays : grad_stays)(py, grad, i, like, seen);
-    drop(py, grad);
-    return same;
+    *now = c->seen->count[i] ? first_element(&g) : was;
+    return *now && (*now == was || !c->py->append(c->now->moved, grad));
 }
 
-/* 1: nothing moved, and all gradients are row-major tensors with the type and the device of `like`. params: a list */
-int optc_objects_stay(const PythonCalls *py, void *params, int n, void *like, const Seen *seen)
+static int note_local_grad(const Comparison *c, int i, void *grad)
 {
-    DLTensor want;
-    int same = !py->describe(like, &want);
-    for (int i = 0; i < n && same; i++) {
+    const PythonCalls *py = c->py;
+    void *local = attr_is(py, grad, py->spec, c->seen->spec[i]) ? py->get_attr(grad, py->local) : NULL;
+    int fits = local && note_grad(c, i, local);
+    drop(py, local);
+    return fits;
+}
+
+static int compare_one(const Comparison *c, int i, void *param)
+{
+    const PythonCalls *py = c->py;
+    uint64_t spec = c->seen->spec[i];
+    void *local = spec ? py->get_attr(param, py->local) : NULL, *grad;
+    int fits = spec ? local && attr_is(py, param, py->spec, spec) && param_stays(c, i, local)
+                    : param_stays(c, i, param);
+    drop(py, local);
+    if (!fits || !(grad = py->get_attr(param, py->grad)))
+        return 0;
+    c->now->grad[i] = 0;
+    if (grad != py->none)
+        fits = (spec ? note_local_grad : note_grad)(c, i, grad);
+    drop(py, grad);
+    return fits;
+}
+
+/* OPTC_OBJECTS_STAY: nothing moved, and all gradients are row-major tensors of the bound sizes, type and device, or None.
+ * OPTC_OBJECTS_MOVED: the same, but some gradients are at other addresses, or are there and were not, or are gone.
+ * params: a list */
+int optc_objects_compare(const PythonCalls *py, void *params, int n, const Seen *seen, const Now *now)
+{
+    Comparison c = {.py = py, .seen = seen, .now = now, .sizes = seen->sizes};
+    if (py->describe(seen->like_param, &c.like_param) || py->describe(seen->like_grad, &c.like_grad))
+        return OPTC_OBJECTS_DIFFER;
+    for (int i = 0; i < n; c.sizes += seen->dims[i++]) {
         void *param = py->get_item(params, i);
-        same = param && one_stays(py, param, i, &want, seen);
+        if (!param || !compare_one(&c, i, param))
+            return OPTC_OBJECTS_DIFFER;
     }
-    return same;
+    return memcmp(now->grad, seen->grad, (size_t)n * sizeof *now->grad) ? OPTC_OBJECTS_MOVED : OPTC_OBJECTS_STAY;
 }
 
 /* Whether the first n objects of two lists are the same objects. */

@@ -1,4 +1,5 @@
 """Checks of parameters and gradients before a step; a failed step changes nothing."""
+import sys
 import unittest
 import unittest.mock
 
@@ -9,6 +10,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 
 import optc
 import optc.torch
+from optc.torch._address_check import AVAILABLE, DIFFER, MOVED, STAY
 from case import X, Y, Case, grads, lists, model
 
 
@@ -444,8 +446,12 @@ CHANGES = {
     "a gradient of another class": lambda p: setattr(p, "grad", p.grad.as_subclass(Sub)),
     "a moved parameter": lambda p: setattr(p, "data", p.data.clone()),
     "a swapped parameter": swap,
-    "a parameter of another class": lambda p: setattr(p, "__class__", torch.nn.Parameter),
+    "a transposed parameter": lambda p: setattr(p, "data", p.data.t()),
+    "a parameter of another shape": lambda p: setattr(p, "data", p.data.view(2, 8)),
+    "a parameter with fewer elements": lambda p: setattr(p, "data", p.data[:2]),
 }
+RESULTS = dict.fromkeys(["a new gradient", "no gradient", "another address", "another local part of the gradient",
+                         "a swapped parameter"], MOVED)     # the others: DIFFER
 
 
 def other_spec(x):
@@ -478,15 +484,21 @@ class AddressChecks(Case):
             opt.step()
         return opt, ps, opt._bounds[0]
 
+    def compared(self, b):
+        """Asserts that one call compares the tensors of a binding, and that they stay where they are."""
+        self.assertEqual(b.seen is not None, AVAILABLE)
+        if AVAILABLE:
+            self.assertEqual(b.seen.compare(), STAY)
+
     def each(self, changes, make):
-        if not optc.torch._address_check.AVAILABLE:
-            self.skipTest("this torch has no table of DLPack, or no function for addresses")
+        if not AVAILABLE:
+            self.skipTest("this torch has no DLPack exchange table")
         for name, change in changes.items():
             with self.subTest(name):
                 opt, ps, b = self.stepped(make)
-                self.assertTrue(b.stays and b.seen.stays())
+                self.compared(b)
                 change(ps[1])
-                self.assertFalse(b.seen.stays())
+                self.assertEqual(b.seen.compare(), RESULTS.get(name, DIFFER))
 
     def test_plain(self):
         def make():
@@ -517,16 +529,57 @@ class AddressChecks(Case):
         self.assertEqual(ps[7].tolist(), [[-4, -9], [-11, -16]])
         self.assertEqual(ps[8].tolist(), [[-4, -8], [-12, -16]])
 
-    def test_another_address_twice(self):
-        """Gradients alternate between two addresses, and stay at each for some steps."""
-        p = torch.zeros(4, requires_grad=True)
-        one, two = torch.ones(4), torch.full((4,), 10.0)
-        opt, total = optc.torch.SGD([p], lr=1.0), 0
-        for t in range(24):
-            p.grad = (one, two)[t // 4 % 2]
+    def test_two_addresses(self):
+        """Gradients alternate between two addresses."""
+        for stay in (1, 2, 3):                         # steps
+            p = torch.zeros(4, requires_grad=True)
+            one, two = torch.ones(4), torch.full((4,), 10.0)
+            opt, total = optc.torch.SGD([p], lr=1.0), 0
+            for t in range(12):
+                p.grad = (one, two)[t // stay % 2]
+                opt.step()
+                total -= (1, 10)[t // stay % 2]
+                self.assertEqual(p.tolist(), [total] * 4)
+            self.compared(opt._bounds[0])
+            self.assertEqual(sys.getrefcount(one), sys.getrefcount(two) + (p.grad is one) - (p.grad is two))
+
+    def test_layout_of_parameters(self):
+        """Another order of the elements at the same address: torch.optim gives the same values."""
+        def changed(opt, p, change):
+            p.grad = torch.ones(2, 2)
+            for _ in range(3):
+                opt.step()
+            with torch.no_grad():
+                change(p)
+            p.grad = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
             opt.step()
-            total -= (1, 10)[t // 4 % 2]
-            self.assertEqual(p.tolist(), [total] * 4)
+            return p.tolist()
+        for change in (lambda p: setattr(p, "data", p.data.t()), torch.Tensor.t_):
+            p, q = (torch.arange(4.0).view(2, 2).requires_grad_() for _ in range(2))
+            want = changed(torch.optim.SGD([q], lr=1.0, momentum=0.5), q, change)
+            self.assertEqual(changed(optc.torch.SGD([p], lr=1.0, momentum=0.5), p, change), want)
+
+    def test_type_of_parameters(self):
+        def make():
+            p = torch.ones(2, 2, dtype=torch.bfloat16).requires_grad_()
+            p.grad = torch.ones(2, 2, dtype=torch.bfloat16)
+            return p
+        self.each({"another type": lambda p: setattr(p, "data", p.data.view(torch.float16))}, make)
+
+    def test_freed_gradient(self):
+        """A gradient moves, and its storage is smaller than its elements."""
+        p = torch.zeros(8, requires_grad=True)
+        p.grad = torch.ones(8)
+        opt = optc.torch.SGD([p], lr=1.0)
+        for _ in range(3):
+            opt.step()
+        p.grad = torch.ones(16)[8:]
+        p.grad.untyped_storage().resize_(48)
+        with self.assertRaisesRegex(RuntimeError, "resized or freed"):
+            opt.step()
+        p.grad = torch.ones(8)
+        opt.step()
+        self.assertEqual(p.tolist(), [-4] * 8)
 
     def test_without_gradient(self):
         """A tensor without a gradient stays without one, until it has one."""
@@ -535,7 +588,7 @@ class AddressChecks(Case):
         opt = optc.torch.SGD(ps, lr=1.0)
         for _ in range(4):
             opt.step()
-        self.assertEqual(opt._bounds[0].stays, optc.torch._address_check.AVAILABLE)
+        self.compared(opt._bounds[0])
         ps[1].grad = torch.ones(2)
         opt.step()
         ps[0].grad = None
@@ -550,7 +603,7 @@ class AddressChecks(Case):
         opt = optc.torch.SGD(ps, lr=1.0)
         for _ in range(4):
             opt.step()
-        self.assertEqual(opt._bounds[0].stays, optc.torch._address_check.AVAILABLE)
+        self.compared(opt._bounds[0])
         self.assertEqual(ps[1].tolist(), [-4] * 3)
 
     def test_negated(self):

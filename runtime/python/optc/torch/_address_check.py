@@ -1,27 +1,32 @@
 """Compares the addresses of a binding's parameters and gradients with those of the last step, in one call of the
-library (runtime/library/tensor_objects.c). Needs functions of torch 2.10 or later; with an older torch
-_tensor_binding.py compares in Python at every step."""
+library (runtime/library/tensor_objects.c). It reads tensors by torch's DLPack exchange table. Before torch 2.10 there is
+none: _tensor_binding.py then compares in Python at every step."""
 import ctypes
 import sys
 from array import array
+from itertools import chain
 from operator import is_
 
 import torch
 
 from .. import _lib
 
+DIFFER, MOVED, STAY = range(3)                         # results of optc_objects_compare
 _P = ctypes.c_void_p
 _NAMES = tuple(map(sys.intern, ("grad", "_local_tensor", "_spec")))
 _DESCRIBE = 5                                          # dltensor_from_py_object_no_sync: a word of the table
 
 
 class _Calls(ctypes.Structure):                        # PythonCalls of tensor_objects.c
-    _fields_ = [(n, _P) for n in
-                "get_attr get_item get_type drop describe data_ptr grad local spec tensor none".split()]
+    _fields_ = [(n, _P) for n in "get_attr get_item get_type append drop describe grad local spec tensor none".split()]
 
 
 class _Seen(ctypes.Structure):
-    _fields_ = [(n, _P) for n in "param grad count stepped type spec".split()]
+    _fields_ = [(n, _P) for n in "param grad dims count stepped spec sizes like_param like_grad".split()]
+
+
+class _Now(ctypes.Structure):
+    _fields_ = [("grad", _P), ("moved", _P)]
 
 
 def _describe():
@@ -34,26 +39,19 @@ def _describe():
     return words[_DESCRIBE] if words[0] & 0xffffffff == 1 else None        # the major version
 
 
-def _data_ptr():
-    """The address of the function by which code of torch.compile finds a tensor's memory; None: there is none."""
-    found = getattr(getattr(torch._C._dynamo, "guards", None), "_torchinductor_pyobject_tensor_data_ptr", None)
-    return found if isinstance(found, int) else None
-
-
 def _calls():
     c = ctypes.pythonapi
-    functions = (c.PyObject_GetAttr, c.PyList_GetItem, c.PyObject_Type, c.Py_DecRef)
-    return _Calls(*(ctypes.cast(f, _P) for f in functions), _describe(), _data_ptr(), *map(id, _NAMES),
-                  id(torch.Tensor), id(None))
+    functions = (c.PyObject_GetAttr, c.PyList_GetItem, c.PyObject_Type, c.PyList_Append, c.Py_DecRef)
+    return _Calls(*(ctypes.cast(f, _P) for f in functions), _describe(), *map(id, _NAMES), id(torch.Tensor), id(None))
 
 
 # These functions hold the GIL.
-_stay = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Calls), ctypes.py_object, ctypes.c_int, ctypes.py_object,
-                          ctypes.POINTER(_Seen))(("optc_objects_stay", _lib.lib))
+_compare = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Calls), ctypes.py_object, ctypes.c_int,
+                             ctypes.POINTER(_Seen), ctypes.POINTER(_Now))(("optc_objects_compare", _lib.lib))
 _same = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Calls), ctypes.py_object, ctypes.py_object,
                           ctypes.c_int)(("optc_objects_same", _lib.lib))
 CALLS = _calls()
-AVAILABLE = bool(CALLS.describe and CALLS.data_ptr)
+AVAILABLE = bool(CALLS.describe)
 
 
 def same(objects, others):
@@ -63,33 +61,43 @@ def same(objects, others):
     return len(objects) == len(others) and bool(_same(CALLS, objects, others, len(objects)))
 
 
+def _first(column):
+    return column.buffer_info()[0]
+
+
 class AddressCheck:
-    """The addresses of a binding: its gradients are row-major tensors of one type, or None. specs: by tensor, the _spec
-    of a DTensor, or None."""
+    """The addresses of a binding: its parameters are row-major, and so are its gradients, or they are None. specs: by
+    tensor, the _spec of a DTensor, or None."""
 
     def __init__(self, b, specs):
-        self.owners, self.params, self.specs, self.single = b.owners, b.params, specs, b.single
-        self.like = torch.empty(0, dtype=b.dtype, device=b.device)
-        self.types = list(map(type, b.params))         # held, as params and specs are: their ids are compared
-        specs = [0 if s is None else id(s) for s in specs]
-        self.columns = {"param": b.where, "count": b.sizes, "stepped": map(id, b.params), "type": map(id, self.types),
-                        "spec": specs, "grad": b.ptrs}
-        self.columns = {name: array("Q", column) for name, column in self.columns.items()}
-        self.seen = _Seen(**{name: column.buffer_info()[0] for name, column in self.columns.items()})
+        self.owners, self.params, self.single = b.owners, b.params, b.single
+        self.held = b.params, specs                    # objects whose ids are compared
+        self.like = [torch.empty(0, dtype=dtype, device=b.device) for dtype in (b.params[0].dtype, b.dtype)]
+        shapes = list(map(tuple, b.shapes))
+        rows = {"param": b.where, "grad": b.ptrs, "dims": map(len, shapes), "count": b.sizes,
+                "stepped": map(id, b.params), "spec": [0 if s is None else id(s) for s in specs],
+                "sizes": chain.from_iterable(shapes)}
+        self.columns = {name: array("Q", row) for name, row in rows.items()}
+        self.seen = _Seen(*map(_first, self.columns.values()), *map(id, self.like))
+        self.grads = array("Q", bytes(8 * len(b.ptrs)))        # addresses of the gradients of this step
+        self.now, self.moved = _Now(), []
 
-    def take_grads(self, ptrs):
-        """The gradients are at other addresses."""
-        self.columns["grad"] = array("Q", ptrs)
-        self.seen.grad = self.columns["grad"].buffer_info()[0]
-
-    def stays(self):
-        """Whether nothing moved, and all gradients have the same type, size and order as before."""
+    def compare(self):
+        """STAY, MOVED or DIFFER. STAY: nothing moved, and all gradients have the same type, size and order as before.
+        MOVED: only addresses of gradients changed; `grads` has them, and `moved` the tensors."""
+        self.moved = []
+        self.now.grad, self.now.moved = _first(self.grads), id(self.moved)
         try:
-            with torch._C.DisableTorchFunction():      # classes and modes that change the attributes of DTensors: none
-                return bool(_stay(CALLS, self.owners, len(self.owners), self.like, self.seen)) and \
-                    not any(self._is_negated(i) for i in self.single)
+            with torch._C.DisableTorchFunction():      # half the time of reading .grad of a DTensor
+                found = _compare(CALLS, self.owners, len(self.owners), self.seen, self.now)
+                return DIFFER if found and any(map(self._is_negated, self.single)) else found
         except (AttributeError, RuntimeError):         # a gradient of another kind
-            return False
+            return DIFFER
+
+    def take(self):
+        """The gradients of this step are those that the next one is compared with."""
+        self.columns["grad"], self.grads, self.moved = self.grads, self.columns["grad"], []
+        self.seen.grad = _first(self.columns["grad"])
 
     def _is_negated(self, i):
         g = self.owners[i].grad

@@ -161,7 +161,10 @@ class Sharded(TensorBinding):
         return found if set(map(type, found)) == PLAIN else [local(p) for p in self.owners]
 
     def _specs(self):
-        return [getattr(p, "_spec", None) for p in self.owners]
+        try:
+            return list(map(_spec, self.owners))
+        except AttributeError:                         # some are plain tensors
+            return [getattr(p, "_spec", None) for p in self.owners]
 
     def _piece(self, i):
         return piece(self.owners[i], self.params[i])

@@ -7,7 +7,7 @@ import torch
 
 from .. import _lib
 from .._api import Binding
-from ._address_check import AVAILABLE, AddressCheck, same
+from ._address_check import AVAILABLE, DIFFER, STAY, AddressCheck, same
 from ._codes import BLOCK, CODE, CODES, SCALE, blocks
 from ._engines import capturing
 from ._scaling import HIDDEN, OWN, Guard, Loss
@@ -57,7 +57,7 @@ class TensorBinding:
         self.recorded = []                             # those of grad_copies that graphs write to
         self.single = [i for i, p in enumerate(self.params) if p.numel() == 1]     # autograd may hand these out as -x
         self.ptrs = None                               # addresses of gradients that the library has
-        self.seen, self.stays = None, False            # an AddressCheck; whether it has the current addresses
+        self.seen = None                               # an AddressCheck that has these addresses
         self.sizes = list(map(T.numel, self.params))
         self.dtype = None
         self.versioned = [p for p in self.params if not p.is_inference()]      # inference tensors have no versions
@@ -89,6 +89,7 @@ class TensorBinding:
             self._bind(hypers)
             self._order_after()
         self.where = list(map(T.data_ptr, self.params))
+        self.shapes, self.strides = (list(map(f, self.params)) for f in (T.size, T.stride))
         self.alias = [p.detach() for p in self.params]     # keeps the memory of a moved parameter until that is noticed
         for i, p in enumerate(self.owners):            # what continues may be stale already
             before, k = self._old.get(id(p), (None, 0))
@@ -188,12 +189,12 @@ class TensorBinding:
         if self.static and self.ptrs is not None and not self.grad_copies:
             return
         if self.capturing:
-            self.ptrs, self.stays = None, False       # always passed: a captured step keeps the addresses it gets
+            self.ptrs = self.seen = None              # always passed: a captured step keeps the addresses it gets
         if not all(same(m.whole, m.was) for m in self.members):
             raise Changed
-        if self.stays and self.seen.stays():
+        if self.seen is not None and self._compare():
             return
-        self.stays = False
+        self.seen = None
         grads = self._read()
         self._params_stay()
         self._look(grads)
@@ -205,18 +206,30 @@ class TensorBinding:
         """By tensor: the _spec of a DTensor, or None."""
         return [None] * len(self.params)
 
-    def _note(self):
-        """The gradients of two steps were at the same addresses: the next step compares them in one call."""
-        if self.seen is None or self.seen.params is not self.params:
-            self.seen = AddressCheck(self, self._specs())
-        else:
-            self.seen.take_grads(self.ptrs)
-        self.stays = True
+    def _compare(self):
+        """Compares all tensors with the last step in one call, and passes gradients that moved. False: other things
+        changed, or a gradient must be refused."""
+        seen, self.seen = self.seen, None              # none if set_grads fails
+        found = seen.compare()
+        if found == DIFFER:
+            return False
+        if found != STAY:
+            ptrs = seen.grads.tolist()
+            differ = map(ne, ptrs, self.ptrs)
+            lengths = [n for n, moved, a in zip(self.sizes, differ, ptrs) if moved and a]
+            if not inside(seen.moved, lengths, self.dtype):
+                return False
+            self._set(ptrs, 0 not in ptrs)
+            seen.take()
+        self.seen = seen
+        return True
 
     def _params_stay(self):
         where = list(map(T.data_ptr, self.params))
         if where != self.where:
             self._move(where)
+        if list(map(T.size, self.params)) != self.shapes or list(map(T.stride, self.params)) != self.strides:
+            raise Changed                              # p.data = p.data.t(): the same address
 
     def _move(self, where):
         """Rebinds parameters that moved to other addresses with the same layout; the states stay."""
@@ -262,16 +275,15 @@ class TensorBinding:
         if nowhere:
             self._refuse_grads(grads)
             ptrs = [a if a or g is None else self.memory.empty() for a, g in zip(ptrs, grads)]
-        if ptrs == self.ptrs:
-            if plain and not self.grad_copies and AVAILABLE:
-                self._note()
-            return
-        if everyone and self.ptrs is not None:
-            differ = list(map(ne, ptrs, self.ptrs))
-            there, sizes = list(compress(grads, differ)), compress(sizes, differ)
-        if not inside(there, sizes, self.dtype):
-            self._refuse_grads(grads)
-        self._set(ptrs, everyone)
+        if ptrs != self.ptrs:
+            if everyone and self.ptrs is not None:
+                differ = list(map(ne, ptrs, self.ptrs))
+                there, sizes = list(compress(grads, differ)), compress(sizes, differ)
+            if not inside(there, sizes, self.dtype):
+                self._refuse_grads(grads)
+            self._set(ptrs, everyone)
+        if plain and AVAILABLE and not self.grad_copies and not self.capturing:
+            self.seen = AddressCheck(self, self._specs())
 
     def _refuse_grads(self, grads):
         for g, p, name in zip(grads, self.params, self.names):
