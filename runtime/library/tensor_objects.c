@@ -16,9 +16,11 @@ typedef struct DLTensor {
     uint64_t byte_offset;
 } DLTensor;
 
-/* grad, local, spec: names of attributes. tensor: the class of gradients */
+/* get_grad, get_slot: read an attribute by its descriptor (tp_descr_get), 15 ns faster than by its name. grad,
+ * local, spec: descriptors; local and spec are slots of DTensor. tensor: the class of gradients */
 typedef struct PythonCalls {
-    void *(*get_attr)(void *object, void *name);
+    void *(*get_grad)(void *descriptor, void *object, void *type);
+    void *(*get_slot)(void *descriptor, void *object, void *type);
     void *(*get_item)(void *list, intptr_t i);             /* borrowed */
     void *(*get_type)(void *object);
     int (*append)(void *list, void *object);
@@ -85,10 +87,10 @@ static int param_stays(const Comparison *c, int i, void *stepped)
            first_element(&p) == c->seen->param[i] && has_layout(c, i, &p, &c->like_param);
 }
 
-/* Compares an attribute with an object that the caller holds. */
-static int attr_is(const PythonCalls *py, void *object, void *name, uint64_t want)
+/* Compares a DTensor's slot `spec` with an object that the caller holds. */
+static int spec_is(const PythonCalls *py, void *object, uint64_t want)
 {
-    void *found = py->get_attr(object, name);
+    void *found = py->get_slot(py->spec, object, NULL);
     drop(py, found);
     return found && address(found) == want;
 }
@@ -109,7 +111,7 @@ static int note_grad(const Comparison *c, int i, void *grad)
 static int note_local_grad(const Comparison *c, int i, void *grad)
 {
     const PythonCalls *py = c->py;
-    void *local = attr_is(py, grad, py->spec, c->seen->spec[i]) ? py->get_attr(grad, py->local) : NULL;
+    void *local = spec_is(py, grad, c->seen->spec[i]) ? py->get_slot(py->local, grad, NULL) : NULL;
     int fits = local && note_grad(c, i, local);
     drop(py, local);
     return fits;
@@ -119,11 +121,11 @@ static int compare_one(const Comparison *c, int i, void *param)
 {
     const PythonCalls *py = c->py;
     uint64_t spec = c->seen->spec[i];
-    void *local = spec ? py->get_attr(param, py->local) : NULL, *grad;
-    int fits = spec ? local && attr_is(py, param, py->spec, spec) && param_stays(c, i, local)
+    void *local = spec ? py->get_slot(py->local, param, NULL) : NULL, *grad;
+    int fits = spec ? local && spec_is(py, param, spec) && param_stays(c, i, local)
                     : param_stays(c, i, param);
     drop(py, local);
-    if (!fits || !(grad = py->get_attr(param, py->grad)))
+    if (!fits || !(grad = py->get_grad(py->grad, param, NULL)))
         return 0;
     c->now->grad[i] = 0;
     if (grad != py->none)
@@ -132,9 +134,9 @@ static int compare_one(const Comparison *c, int i, void *param)
     return fits;
 }
 
-/* OPTC_OBJECTS_STAY: nothing moved, and all gradients are row-major tensors of the bound sizes, type and device, or None.
- * OPTC_OBJECTS_MOVED: the same, but some gradients are at other addresses, or are there and were not, or are gone.
- * params: a list */
+/* params: a list.
+ * OPTC_OBJECTS_STAY: nothing moved, and all gradients are row-major tensors of the bound sizes, type and device, or
+ * None. OPTC_OBJECTS_MOVED: the same, but some gradients are at other addresses, or are new, or are gone. */
 int optc_objects_compare(const PythonCalls *py, void *params, int n, const Seen *seen, const Now *now)
 {
     Comparison c = {.py = py, .seen = seen, .now = now, .sizes = seen->sizes};

@@ -614,6 +614,19 @@ class AddressChecks(Case):
             return p
         self.each({"negated": lambda p: setattr(p, "grad", torch._neg_view(p.grad))}, make)
 
+    def test_own_grad(self):
+        """A class with an attribute `grad` of its own is read by that."""
+        twos = torch.full((2,), 2.0)
+
+        class Own(torch.nn.Parameter):
+            grad = property(lambda self: twos)
+        p = Own(torch.zeros(2))
+        opt = optc.torch.SGD([p], lr=1.0)
+        for _ in range(3):
+            opt.step()
+        self.assertEqual(p.tolist(), [-6, -6])
+        self.assertIsNone(opt._bounds[0].seen)
+
     def test_groups(self):
         """A parameter of a group is replaced by another one."""
         ps = [torch.zeros(2, requires_grad=True) for _ in range(3)]

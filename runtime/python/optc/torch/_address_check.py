@@ -1,11 +1,11 @@
 """Compares the addresses of a binding's parameters and gradients with those of the last step, in one call of the
-library (runtime/library/tensor_objects.c). It reads tensors by torch's DLPack exchange table. Before torch 2.10 there is
-none: _tensor_binding.py then compares in Python at every step."""
+library (runtime/library/tensor_objects.c). It reads tensors by torch's DLPack exchange table. Before torch 2.10 there
+is none: _tensor_binding.py then compares in Python at every step."""
 import ctypes
-import sys
 from array import array
 from itertools import chain
 from operator import is_
+from types import MemberDescriptorType
 
 import torch
 
@@ -13,12 +13,14 @@ from .. import _lib
 
 DIFFER, MOVED, STAY = range(3)                         # results of optc_objects_compare
 _P = ctypes.c_void_p
-_NAMES = tuple(map(sys.intern, ("grad", "_local_tensor", "_spec")))
+GRAD = torch.Tensor.grad
+_DESCR_GET = 54                                        # Py_tp_descr_get of typeslots.h
 _DESCRIBE = 5                                          # dltensor_from_py_object_no_sync: a word of the table
 
 
 class _Calls(ctypes.Structure):                        # PythonCalls of tensor_objects.c
-    _fields_ = [(n, _P) for n in "get_attr get_item get_type append drop describe grad local spec tensor none".split()]
+    _fields_ = [(n, _P) for n in
+                "get_grad get_slot get_item get_type append drop describe grad local spec tensor none".split()]
 
 
 class _Seen(ctypes.Structure):
@@ -39,10 +41,17 @@ def _describe():
     return words[_DESCRIBE] if words[0] & 0xffffffff == 1 else None        # the major version
 
 
+def _reader(descriptor):
+    """The address of the function that reads an attribute by its descriptor."""
+    slot = ctypes.PYFUNCTYPE(_P, ctypes.py_object, ctypes.c_int)(("PyType_GetSlot", ctypes.pythonapi))
+    return slot(type(descriptor), _DESCR_GET)
+
+
 def _calls():
     c = ctypes.pythonapi
-    functions = (c.PyObject_GetAttr, c.PyList_GetItem, c.PyObject_Type, c.PyList_Append, c.Py_DecRef)
-    return _Calls(*(ctypes.cast(f, _P) for f in functions), _describe(), *map(id, _NAMES), id(torch.Tensor), id(None))
+    functions = (c.PyList_GetItem, c.PyObject_Type, c.PyList_Append, c.Py_DecRef)
+    return _Calls(_reader(GRAD), None, *(ctypes.cast(f, _P) for f in functions), _describe(), id(GRAD), None, None,
+                  id(torch.Tensor), id(None))
 
 
 # These functions hold the GIL.
@@ -52,6 +61,21 @@ _same = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Calls), ctypes.py_object
                           ctypes.c_int)(("optc_objects_same", _lib.lib))
 CALLS = _calls()
 AVAILABLE = bool(CALLS.describe)
+
+
+def _has_slots(specs):
+    """Whether the library can read the DTensors among these parameters."""
+    if not any(specs):
+        return True
+    from torch.distributed.tensor import DTensor
+    if not CALLS.get_slot and type(DTensor._spec) is type(DTensor._local_tensor) is MemberDescriptorType:
+        CALLS.get_slot, CALLS.local, CALLS.spec = _reader(DTensor._spec), id(DTensor._local_tensor), id(DTensor._spec)
+    return bool(CALLS.get_slot)
+
+
+def readable(params, specs):
+    """Whether the library can compare these parameters. It reads attributes as torch's own classes have them."""
+    return AVAILABLE and all(c.grad is GRAD for c in set(map(type, params))) and _has_slots(specs)
 
 
 def same(objects, others):
@@ -91,7 +115,7 @@ class AddressCheck:
             with torch._C.DisableTorchFunction():      # half the time of reading .grad of a DTensor
                 found = _compare(CALLS, self.owners, len(self.owners), self.seen, self.now)
                 return DIFFER if found and any(map(self._is_negated, self.single)) else found
-        except (AttributeError, RuntimeError):         # a gradient of another kind
+        except (AttributeError, RuntimeError, TypeError):      # a gradient of another kind
             return DIFFER
 
     def take(self):

@@ -7,7 +7,7 @@ import torch
 
 from .. import _lib
 from .._api import Binding
-from ._address_check import AVAILABLE, DIFFER, STAY, AddressCheck, same
+from ._address_check import DIFFER, STAY, AddressCheck, readable, same
 from ._codes import BLOCK, CODE, CODES, SCALE, blocks
 from ._engines import capturing
 from ._scaling import HIDDEN, OWN, Guard, Loss
@@ -90,7 +90,7 @@ class TensorBinding:
             self._order_after()
         self.where = list(map(T.data_ptr, self.params))
         self.shapes, self.strides = (list(map(f, self.params)) for f in (T.size, T.stride))
-        self.alias = [p.detach() for p in self.params]     # keeps the memory of a moved parameter until that is noticed
+        self.alias = self._aliases()                   # keep the memory of a moved parameter until that is noticed
         for i, p in enumerate(self.owners):            # what continues may be stale already
             before, k = self._old.get(id(p), (None, 0))
             if self.follows and before is not None and before.follows:
@@ -102,6 +102,9 @@ class TensorBinding:
 
     def _locals(self):
         return self.owners
+
+    def _aliases(self):
+        return [p.detach() for p in self.params]
 
     def _piece(self, _number):
         """global_shape and offset of a piece, for optc_bind."""
@@ -246,7 +249,7 @@ class TensorBinding:
             self.binding.set_params([self._address(p) for p in self.params])
         except _lib.Error:
             raise Changed from None
-        self.where, self.alias = where, [p.detach() for p in self.params]
+        self.where, self.alias = where, self._aliases()
 
     def _look(self, grads):
         everyone, there = True, grads
@@ -282,8 +285,9 @@ class TensorBinding:
             if not inside(there, sizes, self.dtype):
                 self._refuse_grads(grads)
             self._set(ptrs, everyone)
-        if plain and AVAILABLE and not self.grad_copies and not self.capturing:
-            self.seen = AddressCheck(self, self._specs())
+        specs = self._specs()
+        if plain and not self.grad_copies and not self.capturing and readable(self.owners, specs):
+            self.seen = AddressCheck(self, specs)
 
     def _refuse_grads(self, grads):
         for g, p, name in zip(grads, self.params, self.names):
