@@ -96,7 +96,8 @@ class AddressCheck:
     def __init__(self, b, specs):
         self.owners, self.params, self.single = b.owners, b.params, b.single
         self.held = b.params, specs                    # objects whose ids are compared
-        self.like = [torch.empty(0, dtype=dtype, device=b.device) for dtype in (b.params[0].dtype, b.dtype)]
+        first = b.params[0]
+        self.like = [torch.empty(0, dtype=dtype, device=first.device) for dtype in (first.dtype, b.dtype)]
         shapes = list(map(tuple, b.shapes))
         rows = {"param": b.where, "grad": b.ptrs, "dims": map(len, shapes), "count": b.sizes,
                 "stepped": map(id, b.params), "spec": [0 if s is None else id(s) for s in specs],
