@@ -628,6 +628,16 @@ class AddressChecks(Case):
         self.assertEqual(p.tolist(), [-6, -6])
         self.assertIsNone(opt._bounds[0].seen)
 
+    def test_other_class(self):
+        """Gradients of another class are compared in Python, without a new comparison by the library at every step."""
+        p = torch.zeros(2, requires_grad=True)
+        p.grad = torch.ones(2).as_subclass(Sub)
+        opt = optc.torch.SGD([p], lr=1.0)
+        for _ in range(8):
+            opt.step()
+        self.assertEqual(p.tolist(), [-8, -8])
+        self.assertIsNone(opt._bounds[0].seen)
+
     def test_groups(self):
         """A parameter of a group is replaced by another one."""
         ps = [torch.zeros(2, requires_grad=True) for _ in range(3)]

@@ -165,7 +165,7 @@ class Sharded(TensorBinding):
         """Views, which hold their local parts in C++. torch takes the GIL at every use of a tensor that only Python
         holds: two uses by each step, 50 ns each. The garbage collector cannot see such a reference, so parameters
         themselves, whose hooks may refer to the optimizer, are not held like that."""
-        return [p.view(p.shape) for p in self.params]
+        return [p.detach() if p is owner else p.view(p.shape) for p, owner in zip(self.params, self.owners)]
 
     def _specs(self):
         try:

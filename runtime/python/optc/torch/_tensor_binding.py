@@ -15,6 +15,7 @@ from ._tensor_checks import dense, fitting, inside, refuse_freed, refuse_grad, r
 
 T = torch.Tensor
 _dtype = attrgetter("dtype")
+TRIES = 4        # steps in a row whose AddressCheck was of no use, such as with gradients of another class
 ON_HOST = {"dtype": torch.float32, "device": "cpu"}       # independent of torch's defaults
 ONE = torch.ones((), **ON_HOST)
 
@@ -58,6 +59,7 @@ class TensorBinding:
         self.single = [i for i, p in enumerate(self.params) if p.numel() == 1]     # autograd may hand these out as -x
         self.ptrs = None                               # addresses of gradients that the library has
         self.seen = None                               # an AddressCheck that has these addresses
+        self.differed = 0                              # steps in a row for which it was of no use
         self.sizes = list(map(T.numel, self.params))
         self.dtype = None
         self.versioned = [p for p in self.params if not p.is_inference()]      # inference tensors have no versions
@@ -188,7 +190,7 @@ class TensorBinding:
     # ---- gradients ----
     def find_grads(self):
         """Passes changed gradients to the library. Every step compares addresses, sizes, types and strides of all
-        gradients, and the addresses of all parameters."""
+        parameters and gradients."""
         if self.static and self.ptrs is not None and not self.grad_copies:
             return
         if self.capturing:
@@ -215,6 +217,7 @@ class TensorBinding:
         seen, self.seen = self.seen, None              # none if set_grads fails
         found = seen.compare()
         if found == DIFFER:
+            self.differed += 1
             return False
         if found != STAY:
             ptrs = seen.grads.tolist()
@@ -224,7 +227,7 @@ class TensorBinding:
                 return False
             self._set(ptrs, 0 not in ptrs)
             seen.take()
-        self.seen = seen
+        self.seen, self.differed = seen, 0
         return True
 
     def _params_stay(self):
@@ -285,9 +288,9 @@ class TensorBinding:
             if not inside(there, sizes, self.dtype):
                 self._refuse_grads(grads)
             self._set(ptrs, everyone)
-        specs = self._specs()
-        if plain and not self.grad_copies and not self.capturing and readable(self.owners, specs):
-            self.seen = AddressCheck(self, specs)
+        if plain and not self.grad_copies and not self.capturing and self.differed < TRIES:
+            specs = self._specs()
+            self.seen = AddressCheck(self, specs) if readable(self.owners, specs) else None
 
     def _refuse_grads(self, grads):
         for g, p, name in zip(grads, self.params, self.names):
