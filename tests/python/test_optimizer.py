@@ -175,21 +175,19 @@ class Loop(Case):
         self.assertEqual(p.tolist(), [1, 0.5, 0.5, 0.5, 0.5])
 
     def test_many(self):
-        """Of more tensors than are looked at one by one."""
+        """Steps in which nothing moved compare addresses in one call."""
         shapes = [(3,)] * 1200
         a, b = lists(shapes=shapes), lists(shapes=shapes)
         oa, ob = torch.optim.SGD(a, lr=0.1, foreach=True), optc.torch.SGD(b, lr=0.1)
         grads(a), grads(b)
         for t in range(5):
             if t == 3:
-                self.assertTrue(ob._bounds[0].held)
+                self.assertEqual(ob._bounds[0].seen is not None, optc.torch._address_check.AVAILABLE)
                 a[700].grad, b[700].grad = torch.ones(3), torch.ones(3)
                 a[7].grad = b[7].grad = None
             oa.step(), ob.step()
         for p, q in zip(a, b):
             torch.testing.assert_close(p, q)
-        ob.zero_grad()
-        self.assertIsNone(ob._bounds[0].held)
 
     def test_closure_and_hooks(self):
         b, seen = model(), []

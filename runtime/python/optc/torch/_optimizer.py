@@ -445,13 +445,6 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
                 left = left or b.marks[i] is None
         b.unseen = left
 
-    @torch._disable_dynamo
-    def zero_grad(self, set_to_none=True):
-        if set_to_none:
-            for b in self._bounds or ():
-                b.let_go()
-        super().zero_grad(set_to_none)
-
     # ---- saving, loading, copying ----
     def _count_replays(self):
         for b in self._bounds or ():

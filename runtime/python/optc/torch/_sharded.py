@@ -2,10 +2,11 @@
 every element by itself each process steps its piece and nothing is communicated; _collective.py has the other rules.
 States of elements are DTensors with the placement of their parameters."""
 import sys
-from operator import attrgetter, is_
+from operator import attrgetter
 
 import torch
 
+from ._address_check import same
 from ._codes import blocks
 from ._tensor_binding import TensorBinding, Changed
 from ._tensor_checks import tensor_name
@@ -148,6 +149,10 @@ def fill(view, value):
 
 
 class Sharded(TensorBinding):
+    def __init__(self, *given):
+        super().__init__(*given)
+        self.specs = self._specs()                     # mesh, placement, shape and type of the bound parameters
+
     def _locals(self):
         try:
             found = list(map(_here, self.owners))
@@ -155,22 +160,39 @@ class Sharded(TensorBinding):
             found = [getattr(p, "_local_tensor", p) for p in self.owners]
         return found if set(map(type, found)) == PLAIN else [local(p) for p in self.owners]
 
+    @torch.no_grad()
+    def _aliases(self):
+        """Views, which hold their local parts in C++. torch takes the GIL at every use of a tensor that only Python
+        holds: two uses by each step, 50 ns each. The garbage collector cannot see such a reference, so parameters
+        themselves, whose hooks may refer to the optimizer, are not held like that."""
+        return [p.detach() if p is owner else p.view(p.shape) for p, owner in zip(self.params, self.owners)]
+
+    def _specs(self):
+        try:
+            return list(map(_spec, self.owners))
+        except AttributeError:                         # some are plain tensors
+            return [getattr(p, "_spec", None) for p in self.owners]
+
     def _piece(self, i):
         return piece(self.owners[i], self.params[i])
 
     def _read(self):
         self.params = self._locals()
+        specs = self._specs()
+        if specs != self.specs:                        # a list compares identities first
+            raise Changed
+        self.specs = specs
         with torch._C.DisableTorchFunctionSubclass():  # DTensor has no function of its own: half the time of a read
             grads = list(map(_grad, self.owners))
         try:                               # gradients of FSDP2 have the same _spec object as their parameters
             here = list(map(_here, grads))
-            if all(map(is_, map(_spec, grads), map(_spec, self.owners))) and set(map(type, here)) == PLAIN:
+            if same(list(map(_spec, grads)), specs) and set(map(type, here)) == PLAIN:
                 return here
         except AttributeError:                         # plain tensors, or no gradient
             pass
         return [None if g is None else
-                g._local_tensor if getattr(g, "_spec", self) is getattr(p, "_spec", 0) and type(g._local_tensor) is T
-                else self._local_grad(p, g, name) for p, g, name in zip(self.owners, grads, self.names)]
+                g._local_tensor if getattr(g, "_spec", None) is spec is not None and type(g._local_tensor) is T
+                else self._local_grad(p, g, name) for p, g, spec, name in zip(self.owners, grads, specs, self.names)]
 
     def _local_grad(self, p, g, name):
         """The local part of a gradient that has not the _spec object of its parameter."""
@@ -181,9 +203,6 @@ class Sharded(TensorBinding):
             raise RuntimeError("the gradient of %s is placed as %s, and it as %s: redistribute the gradient first" % (
                 tensor_name(p, name), getattr(g, "placements", "a plain tensor"), p.placements))
         return local(g)
-
-    def _hold(self, grads):
-        """Holds nothing: local tensors may be new objects at every step."""
 
     def _move(self, where):
         if [tuple(p.shape) for p in self.params] != [tuple(a.shape) for a in self.alias]:

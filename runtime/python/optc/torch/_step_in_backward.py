@@ -36,7 +36,6 @@ def step_one(opt, p):
     b.run("step")
     if b.unseen:
         opt._appear(b)
-    b.let_go()
     p.grad = None
 
 

@@ -1,12 +1,13 @@
 """One binding of a rule to torch's parameters of one device, type and set of options."""
 import math
-from itertools import compress, repeat
-from operator import attrgetter, is_, ne
+from itertools import compress
+from operator import attrgetter, ne
 
 import torch
 
 from .. import _lib
 from .._api import Binding
+from ._address_check import DIFFER, STAY, AddressCheck, readable, same
 from ._codes import BLOCK, CODE, CODES, SCALE, blocks
 from ._engines import capturing
 from ._scaling import HIDDEN, OWN, Guard, Loss
@@ -14,7 +15,7 @@ from ._tensor_checks import dense, fitting, inside, refuse_freed, refuse_grad, r
 
 T = torch.Tensor
 _dtype = attrgetter("dtype")
-FEW = 1000       # with more gradients, types and strides are not read again while all are the same objects
+TRIES = 4        # steps in a row whose AddressCheck was of no use, such as with gradients of another class
 ON_HOST = {"dtype": torch.float32, "device": "cpu"}       # independent of torch's defaults
 ONE = torch.ones((), **ON_HOST)
 
@@ -56,15 +57,18 @@ class TensorBinding:
         self.grad_copies = {}                          # number: memory for a gradient with another layout
         self.recorded = []                             # those of grad_copies that graphs write to
         self.single = [i for i, p in enumerate(self.params) if p.numel() == 1]     # autograd may hand these out as -x
-        self.held = self.last_ids = self.ptrs = None
+        self.ptrs = None                               # addresses of gradients that the library has
+        self.seen = None                               # an AddressCheck that has these addresses
+        self.differed = 0                              # steps in a row for which it was of no use
         self.sizes = list(map(T.numel, self.params))
         self.dtype = None
         self.versioned = [p for p in self.params if not p.is_inference()]      # inference tensors have no versions
         self.views = [None] * len(self.params)         # {name: live state} of each
         self.marks = [None] * len(self.params)         # {name: signature} of the entry in opt.state of each
         self._codes = [None] * len(self.params)        # {name: optc_type} of states in block codes
-        self.steps = torch.zeros(len(self.params), **ON_HOST)     # t of each, in torch's form; opt.state has views
-        self.counted = torch.zeros(len(self.params), **ON_HOST)   # a copy that users cannot edit
+        self._counts = torch.zeros(2, len(self.params), **ON_HOST)
+        # t of each, in torch's form; opt.state has views of it, and `counted` is a copy that users cannot edit
+        self.steps, self.counted = self._counts.unbind()
         self.step_views = list(self.steps.unbind())
         self.took = None                               # participation: None: all tensors, or ones and zeros
         self.unseen = True                             # some have no states in the optimizer yet
@@ -87,7 +91,8 @@ class TensorBinding:
             self._bind(hypers)
             self._order_after()
         self.where = list(map(T.data_ptr, self.params))
-        self.alias = [p.detach() for p in self.params]     # keeps the memory of a moved parameter until that is noticed
+        self.shapes, self.strides = (list(map(f, self.params)) for f in (T.size, T.stride))
+        self.alias = self._aliases()                   # keep the memory of a moved parameter until that is noticed
         for i, p in enumerate(self.owners):            # what continues may be stale already
             before, k = self._old.get(id(p), (None, 0))
             if self.follows and before is not None and before.follows:
@@ -99,6 +104,9 @@ class TensorBinding:
 
     def _locals(self):
         return self.owners
+
+    def _aliases(self):
+        return [p.detach() for p in self.params]
 
     def _piece(self, _number):
         """global_shape and offset of a piece, for optc_bind."""
@@ -181,42 +189,53 @@ class TensorBinding:
 
     # ---- gradients ----
     def find_grads(self):
-        """Passes changed gradients to the library. Every step reads p.grad and the addresses and sizes of all
-        parameters and gradients. Types and strides are read too, except for many gradients that are all the same
-        objects as before."""
+        """Passes changed gradients to the library. Every step compares addresses, sizes, types and strides of all
+        parameters and gradients."""
         if self.static and self.ptrs is not None and not self.grad_copies:
             return
         if self.capturing:
-            self.let_go()
-            self.ptrs = None                          # always passed: a captured step keeps the addresses it gets
+            self.ptrs = self.seen = None              # always passed: a captured step keeps the addresses it gets
+        if not all(same(m.whole, m.was) for m in self.members):
+            raise Changed
+        if self.seen is not None and self._compare():
+            return
+        self.seen = None
         grads = self._read()
         self._params_stay()
-        if self.held is not None and all(map(is_, grads, self.held)) and \
-                list(map(T.data_ptr, grads)) == self.ptrs and list(map(T.numel, grads)) == self.sizes:
-            return
         self._look(grads)
-        if len(grads) > FEW:
-            self._hold(grads)
 
     def _read(self):
         return [p.grad for p in self.params]
 
-    def _hold(self, grads):
-        """Holds gradients that were the same objects in two steps, so that their ids are not reused."""
-        ids = list(map(id, grads))
-        same = ids == self.last_ids and self.took is None and not self.grad_copies
-        self.held, self.last_ids = grads if same else None, ids
+    def _specs(self):
+        """By tensor: the _spec of a DTensor, or None."""
+        return [None] * len(self.params)
 
-    def let_go(self):
-        """Releases the gradients before they are set to None."""
-        self.held = self.last_ids = None
+    def _compare(self):
+        """Compares all tensors with the last step in one call, and passes gradients that moved. False: other things
+        changed, or a gradient must be refused."""
+        seen, self.seen = self.seen, None              # none if set_grads fails
+        found = seen.compare()
+        if found == DIFFER:
+            self.differed += 1
+            return False
+        if found != STAY:
+            ptrs = seen.grads.tolist()
+            differ = map(ne, ptrs, self.ptrs)
+            lengths = [n for n, moved, a in zip(self.sizes, differ, ptrs) if moved and a]
+            if not inside(seen.moved, lengths, self.dtype):
+                return False
+            self._set(ptrs, 0 not in ptrs)
+            seen.take()
+        self.seen, self.differed = seen, 0
+        return True
 
     def _params_stay(self):
-        if not all(all(map(is_, m.whole, m.was)) for m in self.members):
-            raise Changed
         where = list(map(T.data_ptr, self.params))
         if where != self.where:
             self._move(where)
+        if list(map(T.size, self.params)) != self.shapes or list(map(T.stride, self.params)) != self.strides:
+            raise Changed                              # p.data = p.data.t(): the same address
 
     def _move(self, where):
         """Rebinds parameters that moved to other addresses with the same layout; the states stay."""
@@ -227,19 +246,22 @@ class TensorBinding:
         for p, name, was, now in zip(self.params, self.names, self.where, where):
             if was != now:
                 refuse_freed(p, "", name)
-        self.held = self.ptrs = None                   # a parameter may now be at the address of an old gradient
+        self.ptrs = self.seen = None                   # a parameter may now be at the address of an old gradient
         try:
             self.binding.set_grads([0] * len(where))
             self.binding.set_params([self._address(p) for p in self.params])
         except _lib.Error:
             raise Changed from None
-        self.where, self.alias = where, [p.detach() for p in self.params]
+        self.where, self.alias = where, self._aliases()
 
     def _look(self, grads):
-        everyone = not any(map(is_, grads, repeat(None)))      # `in` would compare tensors
-        there = grads if everyone else [g for g in grads if g is not None]
+        everyone, there = True, grads
         try:
-            ptrs = list(map(T.data_ptr, there))
+            try:
+                ptrs = list(map(T.data_ptr, there))
+            except TypeError:                          # some are None
+                everyone, there = False, [g for g in grads if g is not None]
+                ptrs = list(map(T.data_ptr, there))
             plain = all(map(T.is_contiguous, there)) and not self.staged and self.contiguous() and not any(
                 grads[i] is not None and grads[i].is_neg() for i in self.single)
             nowhere, sizes = 0 in ptrs, list(map(T.numel, there))
@@ -256,16 +278,19 @@ class TensorBinding:
         elif not everyone:
             found = iter(ptrs)
             ptrs = [0 if g is None else next(found) for g in grads]
-        if ptrs == self.ptrs:
-            return
-        if everyone and self.ptrs is not None:
-            differ = list(map(ne, ptrs, self.ptrs))
-            there, sizes = list(compress(grads, differ)), compress(sizes, differ)
-        if nowhere or not inside(there, sizes, self.dtype):
+        if nowhere:
             self._refuse_grads(grads)
             ptrs = [a if a or g is None else self.memory.empty() for a, g in zip(ptrs, grads)]
         if ptrs != self.ptrs:
+            if everyone and self.ptrs is not None:
+                differ = list(map(ne, ptrs, self.ptrs))
+                there, sizes = list(compress(grads, differ)), compress(sizes, differ)
+            if not inside(there, sizes, self.dtype):
+                self._refuse_grads(grads)
             self._set(ptrs, everyone)
+        if plain and not self.grad_copies and not self.capturing and self.differed < TRIES:
+            specs = self._specs()
+            self.seen = AddressCheck(self, specs) if readable(self.owners, specs) else None
 
     def _refuse_grads(self, grads):
         for g, p, name in zip(grads, self.params, self.names):
@@ -364,8 +389,7 @@ class TensorBinding:
             self.read_steps()
         else:
             more = ONE if self.took is None else self.took         # a tensor: torch would convert a number first
-            self.steps.add_(more)
-            self.counted.add_(more)
+            self._counts.add_(more)                    # steps and counted
 
     def guarded(self, found, scale, scaled):
         """Sets the guard and the scale of the next step from a scaler's values, if there are any."""

@@ -1,0 +1,129 @@
+"""Compares the addresses of a binding's parameters and gradients with those of the last step, in one call of the
+library (runtime/library/tensor_objects.c). It reads tensors by torch's DLPack exchange table. Before torch 2.10 there
+is none: _tensor_binding.py then compares in Python at every step."""
+import ctypes
+from array import array
+from itertools import chain
+from operator import is_
+from types import MemberDescriptorType
+
+import torch
+
+from .. import _lib
+
+DIFFER, MOVED, STAY = range(3)                         # results of optc_objects_compare
+_P = ctypes.c_void_p
+GRAD = torch.Tensor.grad
+_DESCR_GET = 54                                        # Py_tp_descr_get of typeslots.h
+_DESCRIBE = 5                                          # dltensor_from_py_object_no_sync: a word of the table
+
+
+class _Calls(ctypes.Structure):                        # PythonCalls of tensor_objects.c
+    _fields_ = [(n, _P) for n in
+                "get_grad get_slot get_item get_type append drop describe grad local spec tensor none".split()]
+
+
+class _Seen(ctypes.Structure):
+    _fields_ = [(n, _P) for n in "param grad dims count stepped spec sizes like_param like_grad".split()]
+
+
+class _Now(ctypes.Structure):
+    _fields_ = [("grad", _P), ("moved", _P)]
+
+
+def _describe():
+    """The address of DLPack's function that describes a tensor; None: this torch has none."""
+    table = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    if table is None:
+        return None
+    get = ctypes.PYFUNCTYPE(_P, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
+    words = (ctypes.c_size_t * (_DESCRIBE + 1)).from_address(get(table, b"dlpack_exchange_api"))
+    return words[_DESCRIBE] if words[0] & 0xffffffff == 1 else None        # the major version
+
+
+def _reader(descriptor):
+    """The address of the function that reads an attribute by its descriptor."""
+    slot = ctypes.PYFUNCTYPE(_P, ctypes.py_object, ctypes.c_int)(("PyType_GetSlot", ctypes.pythonapi))
+    return slot(type(descriptor), _DESCR_GET)
+
+
+def _calls():
+    c = ctypes.pythonapi
+    functions = (c.PyList_GetItem, c.PyObject_Type, c.PyList_Append, c.Py_DecRef)
+    return _Calls(_reader(GRAD), None, *(ctypes.cast(f, _P) for f in functions), _describe(), id(GRAD), None, None,
+                  id(torch.Tensor), id(None))
+
+
+# These functions hold the GIL.
+_compare = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Calls), ctypes.py_object, ctypes.c_int,
+                             ctypes.POINTER(_Seen), ctypes.POINTER(_Now))(("optc_objects_compare", _lib.lib))
+_same = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Calls), ctypes.py_object, ctypes.py_object,
+                          ctypes.c_int)(("optc_objects_same", _lib.lib))
+CALLS = _calls()
+AVAILABLE = bool(CALLS.describe)
+
+
+def _has_slots(specs):
+    """Whether the library can read the DTensors among these parameters."""
+    if not any(specs):
+        return True
+    from torch.distributed.tensor import DTensor
+    if not CALLS.get_slot and type(DTensor._spec) is type(DTensor._local_tensor) is MemberDescriptorType:
+        CALLS.get_slot, CALLS.local, CALLS.spec = _reader(DTensor._spec), id(DTensor._local_tensor), id(DTensor._spec)
+    return bool(CALLS.get_slot)
+
+
+def readable(params, specs):
+    """Whether the library can compare these parameters. It reads attributes as torch's own classes have them."""
+    return AVAILABLE and all(c.grad is GRAD for c in set(map(type, params))) and _has_slots(specs)
+
+
+def same(objects, others):
+    """Whether two lists contain the same objects. Tensors are not compared by their elements."""
+    if type(objects) is not list or type(others) is not list:
+        return len(objects) == len(others) and all(map(is_, objects, others))
+    return len(objects) == len(others) and bool(_same(CALLS, objects, others, len(objects)))
+
+
+def _first(column):
+    return column.buffer_info()[0]
+
+
+class AddressCheck:
+    """The addresses of a binding: its parameters are row-major, and so are its gradients, or they are None. specs: by
+    tensor, the _spec of a DTensor, or None."""
+
+    def __init__(self, b, specs):
+        self.owners, self.params, self.single = b.owners, b.params, b.single
+        self.held = b.params, specs                    # objects whose ids are compared
+        first = b.params[0]
+        self.like = [torch.empty(0, dtype=dtype, device=first.device) for dtype in (first.dtype, b.dtype)]
+        shapes = list(map(tuple, b.shapes))
+        rows = {"param": b.where, "grad": b.ptrs, "dims": map(len, shapes), "count": b.sizes,
+                "stepped": map(id, b.params), "spec": [0 if s is None else id(s) for s in specs],
+                "sizes": chain.from_iterable(shapes)}
+        self.columns = {name: array("Q", row) for name, row in rows.items()}
+        self.seen = _Seen(*map(_first, self.columns.values()), *map(id, self.like))
+        self.grads = array("Q", bytes(8 * len(b.ptrs)))        # addresses of the gradients of this step
+        self.now, self.moved = _Now(), []
+
+    def compare(self):
+        """STAY, MOVED or DIFFER. STAY: nothing moved, and all gradients have the same type, size and order as before.
+        MOVED: only addresses of gradients changed; `grads` has them, and `moved` the tensors."""
+        self.moved = []
+        self.now.grad, self.now.moved = _first(self.grads), id(self.moved)
+        try:
+            with torch._C.DisableTorchFunction():      # half the time of reading .grad of a DTensor
+                found = _compare(CALLS, self.owners, len(self.owners), self.seen, self.now)
+                return DIFFER if found and any(map(self._is_negated, self.single)) else found
+        except Exception:                              # a gradient of another kind: the checks in Python tell which
+            return DIFFER
+
+    def take(self):
+        """The gradients of this step are those that the next one is compared with."""
+        self.columns["grad"], self.grads, self.moved = self.grads, self.columns["grad"], []
+        self.seen.grad = _first(self.columns["grad"])
+
+    def _is_negated(self, i):
+        g = self.owners[i].grad
+        return g is not None and getattr(g, "_local_tensor", g).is_neg()
