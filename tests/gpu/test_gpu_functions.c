@@ -210,6 +210,52 @@ START_TEST(refused)
 }
 END_TEST
 
+static int product_calls(void)
+{
+    int (*count)(void) = NULL;
+    void *library = dlopen("libcublas.so.13", RTLD_NOW | RTLD_NOLOAD);
+    *(void **)&count = library ? dlsym(library, "emu_calls") : NULL;
+    return count ? count() : 0;
+}
+
+/* With `relative` a root takes the steps that this bound needs, not those for a condition of 1e10: 6 instead of 9. An
+ * eigenvalue below the bound, of a matrix that is not positive semidefinite, is refused. */
+START_TEST(relative_bounds_the_steps)
+{
+    SHARED();
+    enum { N = 4 };
+    const float from[N] = {1, 0.25f, 1e-3f, 0};
+    const double lift[2][2] = {{1e-6, 0}, {0, 1e-6}};      /* ridge, relative: the same here, as the largest sum is 1 */
+    float a[N * N] = {0}, x[N * N];
+    int calls[2];
+    optc_engine *e = open_gpu();
+    void *at = device_take(sizeof a), *xt = device_take(sizeof x);
+    optc_function f = {.a = {at, 0, 0}, .x = {xt, 0, 0}, .n = N, .exponent = -0.25};
+    for (int i = 0; i < N; i++)
+        a[i * (N + 1)] = from[i];
+    for (int k = 0; k < 2; k++) {
+        device_put(at, a, sizeof a);
+        f.ridge = lift[k][0], f.relative = lift[k][1];
+        OK(optc_matrix_power(e, &f));
+        calls[k] = product_calls();
+        OK(optc_matrix_power(e, &f));
+        calls[k] = product_calls() - calls[k];
+        device_get(x, xt, sizeof x);
+        for (int i = 0; i < N; i++) {
+            double want = pow((double)from[i] + 1e-6, -0.25);
+            ck_assert_msg(fabs(x[i * (N + 1)] - want) < 3e-7 * want, "%d %d: %g, not %g", k, i, x[i * (N + 1)], want);
+        }
+    }
+    if (getenv("EMU_DIR"))
+        ck_assert_msg(calls[1] > 0 && 3 * calls[1] < 2 * calls[0] + 6, "%d and %d calls", calls[0], calls[1]);
+    a[N * N - 1] = -5e-7f;
+    device_put(at, a, sizeof a);
+    FAILS(optc_matrix_power(e, &f), OPTC_ERROR_RANGE, "no result for matrix 0 of 1");
+    device_give(at), device_give(xt);
+    OK(optc_close(e));
+}
+END_TEST
+
 /* Norms, clipped sums and factors of a linear layer, and an implicit Kronecker product, as on the CPU. */
 START_TEST(linear_layer)
 {
@@ -365,6 +411,7 @@ void add_functions(TCase *t)
     tcase_add_test(t, stream_is_not_kept);
     tcase_add_loop_test(t, both_results_or_none, 0, 4);
     tcase_add_test(t, refused);
+    tcase_add_test(t, relative_bounds_the_steps);
     tcase_add_test(t, linear_layer);
     tcase_add_test(t, linear_layer_in_a_graph);
     tcase_add_test(t, inverse_times);
