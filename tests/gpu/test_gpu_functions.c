@@ -210,6 +210,35 @@ START_TEST(refused)
 }
 END_TEST
 
+/* Copies of rows with more values than a block has threads, from matrices with gaps, in several blocks. _i: columns */
+START_TEST(copies_of_long_rows)
+{
+    SHARED();
+    enum { BATCH = 30, ROWS = 2, GAP = 3 };
+    int64_t cols = 255 + _i, ld = cols + GAP, next = ROWS * ld + GAP, all = BATCH * next;
+    double *b = calloc((size_t)all, sizeof *b), *x = calloc((size_t)all, sizeof *x);
+    double t[BATCH][ROWS * ROWS];
+    optc_engine *e = open_gpu();
+    size_t bytes = (size_t)all * sizeof *b;
+    void *tt = device_take(sizeof t), *bt = device_take(bytes), *xt = device_take(bytes);
+    for (int64_t i = 0; i < all; i++)
+        b[i] = (double)(i % 1021), x[i] = -1;
+    for (int i = 0; i < BATCH; i++)
+        t[i][0] = t[i][3] = 2, t[i][1] = t[i][2] = 0;
+    device_put(tt, t, sizeof t), device_put(bt, b, bytes), device_put(xt, x, bytes);
+    OK(optc_solve(e, &(optc_function){.a = {tt, 0, 0}, .b = {bt, ld, next}, .x = {xt, ld, next}, .type = OPTC_F64,
+                                      .n = ROWS, .m = cols, .batch = BATCH}));
+    device_get(x, xt, bytes);
+    for (int64_t i = 0; i < all; i++) {
+        bool gap = i % next / ld >= ROWS || i % next % ld >= cols;
+        ck_assert_msg(x[i] == (gap ? -1 : b[i] / 2), "value %d of %d columns: %g", (int)i, (int)cols, x[i]);
+    }
+    free(b), free(x);
+    device_give(tt), device_give(bt), device_give(xt);
+    OK(optc_close(e));
+}
+END_TEST
+
 static int product_calls(void)
 {
     int (*count)(void) = NULL;
@@ -412,6 +441,7 @@ void add_functions(TCase *t)
     tcase_add_loop_test(t, both_results_or_none, 0, 4);
     tcase_add_test(t, refused);
     tcase_add_test(t, relative_bounds_the_steps);
+    tcase_add_loop_test(t, copies_of_long_rows, 0, 3);
     tcase_add_test(t, linear_layer);
     tcase_add_test(t, linear_layer_in_a_graph);
     tcase_add_test(t, inverse_times);
