@@ -247,6 +247,27 @@ static int product_calls(void)
     return count ? count() : 0;
 }
 
+/* The message of a launch that cuBLAS refuses has the memory that is left. */
+START_TEST(failed_launch_is_explained)
+{
+    SHARED();
+    char text[80];
+    if (!getenv("EMU_DIR"))
+        return;
+    optc_engine *e = open_gpu();
+    float *a = device_take(sizeof(float) * 3 * SQUARE);
+    const optc_product p = {.a = a, .b = a + SQUARE, .c = a + 2 * SQUARE, .m = SIDE, .n = SIDE, .k = SIDE};
+    OK(optc_multiply(e, &p));
+    snprintf(text, sizeof text, "libcublas.so.13 %d", product_calls() + 3);    /* after stream and workspace */
+    setenv("EMU_FAIL", text, 1);
+    FAILS(optc_multiply(e, &p), OPTC_ERROR_DEVICE, "MB of the GPU's memory are free");
+    setenv("EMU_FAIL", "- 0", 1);
+    OK(optc_multiply(e, &p));
+    device_give(a);
+    OK(optc_close(e));
+}
+END_TEST
+
 /* With `relative` a root takes the steps that this bound needs, not those for a condition of 1e10: 6 instead of 9. An
  * eigenvalue below the bound, of a matrix that is not positive semidefinite, is refused. */
 START_TEST(relative_bounds_the_steps)
@@ -440,6 +461,7 @@ void add_functions(TCase *t)
     tcase_add_test(t, stream_is_not_kept);
     tcase_add_loop_test(t, both_results_or_none, 0, 4);
     tcase_add_test(t, refused);
+    tcase_add_test(t, failed_launch_is_explained);
     tcase_add_test(t, relative_bounds_the_steps);
     tcase_add_loop_test(t, copies_of_long_rows, 0, 3);
     tcase_add_test(t, linear_layer);
