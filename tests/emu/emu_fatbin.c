@@ -16,7 +16,11 @@ struct _nvFatbinHandle { char *data; size_t size; };
 int nvFatbinCreate(nvFatbinHandle *h, const char **options, size_t n)
 {
     CALL;
-    (void)options, (void)n;
+    bool small = false;
+    for (size_t i = 0; i < n; i++)
+        small = small || !strcmp(options[i], "-compress-mode=size");
+    if (!small)                                /* wheels would be a quarter larger */
+        return 4;
     *h = calloc(1, sizeof **h);
     (*h)->size = sizeof(Head);
     (*h)->data = calloc(1, sizeof(Head));

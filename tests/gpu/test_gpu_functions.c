@@ -210,6 +210,102 @@ START_TEST(refused)
 }
 END_TEST
 
+/* Copies of rows with more values than a block has threads, from matrices with gaps, in several blocks. _i: columns */
+START_TEST(copies_of_long_rows)
+{
+    SHARED();
+    enum { BATCH = 30, ROWS = 2, GAP = 3 };
+    int64_t cols = 255 + _i, ld = cols + GAP, next = ROWS * ld + GAP, all = BATCH * next;
+    double *b = calloc((size_t)all, sizeof *b), *x = calloc((size_t)all, sizeof *x);
+    double t[BATCH][ROWS * ROWS];
+    optc_engine *e = open_gpu();
+    size_t bytes = (size_t)all * sizeof *b;
+    void *tt = device_take(sizeof t), *bt = device_take(bytes), *xt = device_take(bytes);
+    for (int64_t i = 0; i < all; i++)
+        b[i] = (double)(i % 1021), x[i] = -1;
+    for (int i = 0; i < BATCH; i++)
+        t[i][0] = t[i][3] = 2, t[i][1] = t[i][2] = 0;
+    device_put(tt, t, sizeof t), device_put(bt, b, bytes), device_put(xt, x, bytes);
+    OK(optc_solve(e, &(optc_function){.a = {tt, 0, 0}, .b = {bt, ld, next}, .x = {xt, ld, next}, .type = OPTC_F64,
+                                      .n = ROWS, .m = cols, .batch = BATCH}));
+    device_get(x, xt, bytes);
+    for (int64_t i = 0; i < all; i++) {
+        bool gap = i % next / ld >= ROWS || i % next % ld >= cols;
+        ck_assert_msg(x[i] == (gap ? -1 : b[i] / 2), "value %d of %d columns: %g", (int)i, (int)cols, x[i]);
+    }
+    free(b), free(x);
+    device_give(tt), device_give(bt), device_give(xt);
+    OK(optc_close(e));
+}
+END_TEST
+
+static int product_calls(void)
+{
+    int (*count)(void) = NULL;
+    void *library = dlopen("libcublas.so.13", RTLD_NOW | RTLD_NOLOAD);
+    *(void **)&count = library ? dlsym(library, "emu_calls") : NULL;
+    return count ? count() : 0;
+}
+
+/* The message of a launch that cuBLAS refuses has the memory that is left. */
+START_TEST(failed_launch_is_explained)
+{
+    SHARED();
+    char text[80];
+    if (!getenv("EMU_DIR"))
+        return;
+    optc_engine *e = open_gpu();
+    float *a = device_take(sizeof(float) * 3 * SQUARE);
+    const optc_product p = {.a = a, .b = a + SQUARE, .c = a + 2 * SQUARE, .m = SIDE, .n = SIDE, .k = SIDE};
+    OK(optc_multiply(e, &p));
+    snprintf(text, sizeof text, "libcublas.so.13 %d", product_calls() + 3);    /* after stream and workspace */
+    setenv("EMU_FAIL", text, 1);
+    FAILS(optc_multiply(e, &p), OPTC_ERROR_DEVICE, "MB of the GPU's memory are free");
+    setenv("EMU_FAIL", "- 0", 1);
+    OK(optc_multiply(e, &p));
+    device_give(a);
+    OK(optc_close(e));
+}
+END_TEST
+
+/* With `relative` a root takes the steps that this bound needs, not those for a condition of 1e10: 6 instead of 9. An
+ * eigenvalue below the bound, of a matrix that is not positive semidefinite, is refused. */
+START_TEST(relative_bounds_the_steps)
+{
+    SHARED();
+    enum { N = 4 };
+    const float from[N] = {1, 0.25f, 1e-3f, 0};
+    const double lift[2][2] = {{1e-6, 0}, {0, 1e-6}};      /* ridge, relative: the same here, as the largest sum is 1 */
+    float a[N * N] = {0}, x[N * N];
+    int calls[2];
+    optc_engine *e = open_gpu();
+    void *at = device_take(sizeof a), *xt = device_take(sizeof x);
+    optc_function f = {.a = {at, 0, 0}, .x = {xt, 0, 0}, .n = N, .exponent = -0.25};
+    for (int i = 0; i < N; i++)
+        a[i * (N + 1)] = from[i];
+    for (int k = 0; k < 2; k++) {
+        device_put(at, a, sizeof a);
+        f.ridge = lift[k][0], f.relative = lift[k][1];
+        OK(optc_matrix_power(e, &f));
+        calls[k] = product_calls();
+        OK(optc_matrix_power(e, &f));
+        calls[k] = product_calls() - calls[k];
+        device_get(x, xt, sizeof x);
+        for (int i = 0; i < N; i++) {
+            double want = pow((double)from[i] + 1e-6, -0.25);
+            ck_assert_msg(fabs(x[i * (N + 1)] - want) < 3e-7 * want, "%d %d: %g, not %g", k, i, x[i * (N + 1)], want);
+        }
+    }
+    if (getenv("EMU_DIR"))
+        ck_assert_msg(calls[1] > 0 && 3 * calls[1] < 2 * calls[0] + 6, "%d and %d calls", calls[0], calls[1]);
+    a[N * N - 1] = -5e-7f;
+    device_put(at, a, sizeof a);
+    FAILS(optc_matrix_power(e, &f), OPTC_ERROR_RANGE, "no result for matrix 0 of 1");
+    device_give(at), device_give(xt);
+    OK(optc_close(e));
+}
+END_TEST
+
 /* Norms, clipped sums and factors of a linear layer, and an implicit Kronecker product, as on the CPU. */
 START_TEST(linear_layer)
 {
@@ -365,6 +461,9 @@ void add_functions(TCase *t)
     tcase_add_test(t, stream_is_not_kept);
     tcase_add_loop_test(t, both_results_or_none, 0, 4);
     tcase_add_test(t, refused);
+    tcase_add_test(t, failed_launch_is_explained);
+    tcase_add_test(t, relative_bounds_the_steps);
+    tcase_add_loop_test(t, copies_of_long_rows, 0, 3);
     tcase_add_test(t, linear_layer);
     tcase_add_test(t, linear_layer_in_a_graph);
     tcase_add_test(t, inverse_times);

@@ -45,6 +45,10 @@ expect 0 "3 rules" "$optc" ship 'adamw+clip(1)' adafactor ./cut.lua -o two/rules
 expect 0 "" diff -r rules two/rules
 check "files of a package without GPU code: $(ls rules)" \
     '[ "$(ls rules | tr "\n" " ")" = "CMakeLists.txt LICENSE Makefile example.c manifest rules.c rules.h " ]'
+# passes over elements are compiled for several vector levels, stages with few values for one
+check "vector levels of stages: $(grep -o 'OPTC_CLONES adafactor_.*(' rules/rules.c)" \
+    'grep -q "OPTC_CLONES adafactor_.*_tile" rules/rules.c && grep -q "static void adafactor_.*_row_" rules/rules.c &&
+     ! grep -qE "OPTC_CLONES [a-z_0-9]*_(row|col|slice|group|tensor)_?[a-z]*(_[0-9]+)?\(" rules/rules.c'
 expect 0 "rules, made by optc 0.1.0: 3 rules" "$optc" ship --check rules
 expect 0 "for the CPU alone" "$optc" ship --check rules
 expect 0 "here: it has no GPU code, so it takes its CPU path" "$optc" ship --check rules

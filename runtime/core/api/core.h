@@ -63,6 +63,7 @@ struct optc_rule {
     const Program *program;
     const optc_stage_fn *fn;           /* CPU code by ProgStage.fn; NULL: no CPU code */
     int bindings;                      /* atomic */
+    double root_low;                   /* > 0: replaces call_low for roots by products (FunctionForm.low) */
     struct LibraryRule *library;       /* for the host only */
 };
 

@@ -42,13 +42,14 @@ typedef struct FunctionSlot {
 
 /* shape: of the spec's parameter. scratch: bytes of an entry without a spec, which is memory only. group: entries of
  * the same group other than 0 belong to one call, and none of them replaces another. why: more reasons for a result
- * that does not exist. exponent: of a power in a package, whose spec then has PACKED_EXPONENT; else 0. after: what is
- * done between the spec's step and the copies of results; NULL: nothing. */
+ * that does not exist. exponent: of a power in a package, whose spec then has PACKED_EXPONENT; else 0. low: a lower
+ * bound of eigenvalue / norm, which follows from `relative` (call_low); 0: that of the spec. after: what is done
+ * between the spec's step and the copies of results; NULL: nothing. */
 typedef struct FunctionForm {
     const char *call, *why;
     char spec[MOST_SPEC];
     int64_t scratch, group;
-    double exponent;
+    double exponent, low;
     Type type, compute;
     int64_t shape[3], batch;
     FunctionSlot in[2], out[2];

@@ -114,7 +114,7 @@ static optc_status take_rule(optc_engine *e, const FunctionForm *f, FunctionRule
 {
     MatrixFunctions *m = e->functions;
     char all[MOST_SPEC + 80], key[FUNCTION_KEY];
-    int n = snprintf(all, sizeof all, "%s|%s|%a", f->spec, number_type[f->compute].name, f->exponent);
+    int n = snprintf(all, sizeof all, "%s|%s|%a|%a", f->spec, number_type[f->compute].name, f->exponent, f->low);
     text_key(all, (size_t)n, key);
     if ((*out = find_rule(e, key)))
         return OPTC_OK;
@@ -127,6 +127,7 @@ static optc_status take_rule(optc_engine *e, const FunctionForm *f, FunctionRule
         return s;
     }
     __atomic_sub_fetch(&e->rules, 1, __ATOMIC_SEQ_CST);
+    r->rule->root_low = f->low;
     memcpy(r->key, key, sizeof key);
     r->users = 1;
     pthread_mutex_lock(&m->lock);
@@ -223,9 +224,9 @@ static optc_status make_event(optc_engine *e, const FunctionForm *f, FunctionEnt
 static void entry_key(const FunctionForm *f, char key[FUNCTION_KEY])
 {
     char all[MOST_SPEC + 240];
-    int n = snprintf(all, sizeof all, "%s|%s|%a|%lld,%lld,%lld,%lld,%lld,%d,%lld", f->spec,
-                     number_type[f->compute].name, f->exponent, (long long)f->batch, (long long)f->shape[1],
-                     (long long)f->shape[2], (long long)f->in[0].rows,
+    int n = snprintf(all, sizeof all, "%s|%s|%a|%a|%lld,%lld,%lld,%lld,%lld,%d,%lld", f->spec,
+                     number_type[f->compute].name, f->exponent, f->low, (long long)f->batch,
+                     (long long)f->shape[1], (long long)f->shape[2], (long long)f->in[0].rows,
                      (long long)(f->nin ? f->in[f->nin - 1].cols : 0), f->nout, (long long)f->scratch);
     text_key(all, (size_t)n, key);
 }

@@ -46,6 +46,18 @@ static void add_word(char *buf, size_t n, const char *fmt, const char *a, const 
     snprintf(buf + at, n - at, fmt, a, b);
 }
 
+/* A lower bound of eigenvalue / norm: `relative` times the largest row sum was added. Rounded down to two digits, so
+ * that few values of relative need an entry of their own. */
+static double power_low(double relative)
+{
+    static const double least = USUAL_LOW, most = 0.1;
+    double x = relative / (1 + relative), unit = pow(10, floor(log10(x)) - 1);
+    if (!(x > least))
+        return 0;
+    x = floor(x / unit * (1 + 2e-6)) * unit;               /* 1e-6 stays 1e-6 */
+    return x < most ? x : most;
+}
+
 /* Zeros are left out of the spec: only a floor needs eigenvectors. */
 static optc_status power_spec(const optc_function *x, bool packed, FunctionForm *f)
 {
@@ -63,6 +75,7 @@ static optc_status power_spec(const optc_function *x, bool packed, FunctionForm 
         add_word(hyper, sizeof hyper, "%s = 0%s", lift[i].hyper, "");
         add_word(options, sizeof options, "%s = %s", lift[i].name, lift[i].hyper);
     }
+    f->low = s == OPTC_OK && x->relative > 0 ? power_low(x->relative) : 0;
     exponent_text(x->exponent, exponent, sizeof exponent);
     if (packed)
         snprintf(exponent, sizeof exponent, "%s", PACKED_EXPONENT);

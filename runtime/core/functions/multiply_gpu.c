@@ -272,6 +272,22 @@ static optc_status multiply_inside(optc_engine *e, MatrixKit *k, const Multiply 
     return s;
 }
 
+/* cuBLAS reports one error for every launch that fails. The stream, and the memory that is left, tell more. */
+static optc_status explain_refusal(const optc_engine *e, const Multiply *x, optc_status s)
+{
+    enum { INVALIDATED = 2 };                  /* CU_STREAM_CAPTURE_STATUS_INVALIDATED */
+    char why[MOST_MESSAGE];
+    CUstreamCaptureStatus capturing = (CUstreamCaptureStatus)0;
+    size_t left = 0, all = 0;
+    snprintf(why, sizeof why, "%s", optc_message());
+    if (e->gpu->d->cuStreamIsCapturing((CUstream)x->stream, &capturing) == 0 && (int)capturing == INVALIDATED)
+        return fail(s, "%.1800s; another call ended the capture of the stream", why);
+    if (e->gpu->d->cuMemGetInfo_v2(&left, &all) == 0)
+        return fail(s, "%.1800s; %zu of %zu MB of the GPU's memory are free, and loading a kernel takes some", why,
+                    left >> 20, all >> 20);
+    return s;
+}
+
 CORE optc_status multiply_gpu(optc_engine *e, MatrixKit *k, const Multiply *x)
 {
     optc_status s = gpu_alive(e->gpu);
@@ -280,7 +296,8 @@ CORE optc_status multiply_gpu(optc_engine *e, MatrixKit *k, const Multiply *x)
     if (s != OPTC_OK)
         return s;
     gpu_enter_aside(e->gpu);
-    return gpu_leave(e->gpu, multiply_inside(e, k, x, "optc_multiply"));
+    s = multiply_inside(e, k, x, "optc_multiply");
+    return gpu_leave(e->gpu, s == OPTC_ERROR_DEVICE ? explain_refusal(e, x, s) : s);
 }
 
 /* ---- Kronecker products ---- */

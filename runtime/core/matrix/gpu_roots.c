@@ -16,7 +16,10 @@
 #include <limits.h>
 #include <string.h>
 
-static const double root_off = 0.05;
+/* The largest distance of M from 1, in the Frobenius norm: of a root of a rule, and of a function with a bound of its
+ * own (root_low), where eigenvalues below the bound must not pass for exact. X is off by at most 1 / p of that. If all
+ * eigenvalues are inside the bound, M ends within 1e-7 sqrt(n). */
+static const double root_off = 0.05, function_off = 1e-4;
 
 static int64_t root_room(int64_t n) { return (dom_times(n, n) + 31) / 32 * 32; }
 
@@ -230,7 +233,8 @@ CORE optc_status add_root(const optc_binding *b, GpuCalls *x, const ProgStage *s
     Root r = {b, x, stage, in_f32 ? call_type_f32() : call_type_f64(), group, rows, true};
     RootStep q[MOST_ROOT_STEPS];
     int root = call_root(stage->call), first = x->nstep;
-    int n = root_steps(root, call_low(stage->call), p->array[stage->call->out].type == (int)T_F64, q);
+    double low = b->rule->root_low > 0 ? b->rule->root_low : call_low(stage->call);
+    int n = root_steps(root, low, p->array[stage->call->out].type == (int)T_F64, q);
     if (!n)                                                /* cannot happen: call_root checks it */
         return bad_call(p, stage, "the bounds of its eigenvalues are too far apart for a root by products");
     if (!r.n || !g->shape.slices)
@@ -241,7 +245,7 @@ CORE optc_status add_root(const optc_binding *b, GpuCalls *x, const ProgStage *s
         x->area[i] = i * root_room(r.n);
         x->area_ld[i] = 0;
     }
-    root_all(&r, root, q, n, root_off);
+    root_all(&r, root, q, n, b->rule->root_low > 0 && !in_f32 ? function_off : root_off);
     for (int i = first; i < x->nstep; i++)
         x->step[i].at_once = x->room_bytes / x->record;
     x->record = 0;

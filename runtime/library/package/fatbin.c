@@ -88,9 +88,12 @@ static int add_image(const NvFatbin *f, nvFatbinHandle h, const FatImage *m, con
 static char *by_library(const NvFatbin *f, const FatImage *image, int n, const char *name, size_t *size, char *why,
                         size_t nwhy)
 {
-    const char *options[] = {"-64", "-compress-all"};
+    /* The mode "size" is zstd, which drivers of CUDA 13 read, and not all of CUDA 12; older versions lack it. */
+    const char *options[] = {"-64", "-compress-all", "-compress-mode=size"};
     nvFatbinHandle h = NULL;
-    int rc = f->nvFatbinCreate(&h, options, 2);
+    unsigned major = 0, minor = 0;
+    int rc = f->nvFatbinVersion(&major, &minor);
+    rc = rc ? rc : f->nvFatbinCreate(&h, options, major < 13 ? 2 : 3);
     for (int i = 0; i < n && !rc; i++)
         rc = add_image(f, h, &image[i], name);
     char *out = !rc && !(rc = f->nvFatbinSize(h, size)) ? malloc(*size + 8) : NULL;

@@ -87,7 +87,8 @@ def matrix_power(A: torch.Tensor, exponent: float, *, ridge: float = 0.0, relati
 
     exponent  any real number; -1/4 is the inverse fourth root
     ridge     is added to the eigenvalues
-    relative  times the largest row sum of magnitudes is added to the eigenvalues
+    relative  times the largest row sum of magnitudes is added to the eigenvalues; on a GPU it also makes roots faster:
+              see FUNCTIONS.md
     floor     the least eigenvalue; smaller ones are raised to it
     check     raises an error that names matrices without a power, and waits for the device
 
