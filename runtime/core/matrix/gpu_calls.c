@@ -474,7 +474,9 @@ CORE optc_status calls_bind(optc_binding *b)
         s = make_calls(b, x);
     if (s != OPTC_OK)
         return s;
-    s = eigen_bind(b, x);
+    s = calls_choose_algorithms(x);
+    if (s == OPTC_OK)
+        s = eigen_bind(b, x);
     if (s != OPTC_OK)
         return s;
     TRY(g, cuStreamCreate(&x->own, 1), "a stream to capture products in");
