@@ -148,6 +148,7 @@ typedef struct GpuTables {
     struct Live *live;
     LaunchList *(*begin)(optc_binding *b, LaunchList *p);      /* the launch list that this step runs */
     void (*end)(optc_binding *b);                  /* after its launch */
+    void (*forget)(optc_binding *b);               /* after graphs were dropped; inside gpu_enter */
     void (*close)(optc_binding *b);                /* inside gpu_enter */
 } GpuTables;
 

@@ -397,17 +397,15 @@ static bool arranged_otherwise(const optc_binding *b, const GpuCalls *x)
     return !x->sent;
 }
 
-/* Captured graphs contain the old numbers of matrices, and so does the library's tuning of launches. */
+/* Graphs contain the old numbers of matrices, and so does the candidate of the library's tuning. */
 static void forget_graphs(optc_binding *b)
 {
     GpuTables *t = b->gpu;
     gpu_drop_lists(b);
     for (int i = 0; t->launch_list && i < b->program->nentry * t->nphase; i++)
         t->launch_list[i].runs = 0;
-    if (t->close) {
-        t->close(b);
-        t->begin = NULL, t->end = NULL, t->close = NULL;
-    }
+    if (t->forget)
+        t->forget(b);
 }
 
 CORE optc_status calls_rebuild(optc_binding *b)
