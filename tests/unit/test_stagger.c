@@ -272,8 +272,8 @@ END_TEST
 START_TEST(balanced_eigenvectors)
 {
     enum { N = 9, SLOTS = 4 };
-    static const char text[] = "return optimizer { name = 'bases', state = { X = eye(1, 'rows') }, step = function() p = "
-                               "p - g end, matrix = function() every(4, { stagger = true }, function() X = select(2, "
+    static const char text[] = "return optimizer { name = 'bases', state = { X = eye(1, 'rows') }, step = function() p "
+                               "= p - g end, matrix = function() every(4, { stagger = true }, function() X = select(2, "
                                "eigh(gram(g), { last = X })) end)  p = p - mm(X, g) end }";
     TestShape s[N];
     int have[SLOTS] = {0};
