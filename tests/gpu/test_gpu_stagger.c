@@ -219,8 +219,8 @@ START_TEST(captured_rarely)
 {
     SHARED();
     static const char text[] =
-        "return optimizer { name = 'rarely', hyper = { lr = 0.125 }, state = { L = eye(0.5, 'rows'), X = eye(1, 'rows'), "
-        "n = zeros 'tensor' },\n"
+        "return optimizer { name = 'rarely', hyper = { lr = 0.125 }, state = { L = eye(0.5, 'rows'), X = eye(1, "
+        "'rows'), n = zeros 'tensor' },\n"
         " step = function() p = p - lr * g end,\n"
         " matrix = function() L = 0.5 * L + gram(g) / ncols\n"
         "  every(3, { stagger = true }, function() X = (mm(L, L) + eye(1, 'rows')) / (1 + slice.norm(L)) end)\n"
@@ -265,7 +265,7 @@ END_TEST
 
 /* ---- lists and graphs that are kept ---- */
 static const Driver *real;
-static int graphs, uploads, launches;
+static int graphs, uploads, launches, waits;
 static int count_graph(CUgraphExec e, CUstream s) { return graphs++, real->cuGraphLaunch(e, s); }
 static int count_upload(CUdeviceptr to, const void *from, size_t n, CUstream s)
 {
@@ -277,6 +277,12 @@ static int count_launch(CUfunction f, unsigned gx, unsigned gy, unsigned gz, uns
     return launches++, real->cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, s, args, more);
 }
 
+static int count_wait(CUstream s) { return waits++, real->cuStreamSynchronize(s); }
+static int count_read(void *to, CUdeviceptr from, size_t n, CUstream s)
+{
+    return waits++, real->cuMemcpyDtoHAsync_v2(to, from, n, s);
+}
+
 /* One step, with its calls of the driver counted. */
 static void counted_step(Side *g)
 {
@@ -284,7 +290,9 @@ static void counted_step(Side *g)
     counting.cuGraphLaunch = count_graph;
     counting.cuMemcpyHtoDAsync_v2 = count_upload;
     counting.cuLaunchKernel = count_launch;
-    graphs = uploads = launches = 0;
+    counting.cuStreamSynchronize = count_wait;
+    counting.cuMemcpyDtoHAsync_v2 = count_read;
+    graphs = uploads = launches = waits = 0;
     g->e->gpu->d = &counting;
     optc_status s = optc_step(g->b);
     g->e->gpu->d = real;
@@ -369,6 +377,36 @@ START_TEST(kept_lists)
     }
     close_side(&a, 0);
     close_side(&b, 0);
+}
+END_TEST
+
+/* A guard (such as a GradScaler's found_inf) is read on the device: the host launches the kernel that reads it and one
+ * graph, and waits for nothing. The graph selects the slots of the steps that were not skipped. */
+START_TEST(guarded_lists)
+{
+    SHARED();
+    Side a, b;
+    CUdeviceptr guard;
+    open_kept(&a, &b, rules[2]);
+    ck_assert(!d->cuMemAlloc_v2(&guard, sizeof(float)));
+    OK(optc_set_guard(a.b, (void *)(uintptr_t)guard, OPTC_F32));
+    for (int step = 1; step <= 9; step++) {
+        float skips = step % 4 == 3;
+        ck_assert(!d->cuMemcpyHtoDAsync_v2(guard, &skips, sizeof skips, NULL) && !d->cuStreamSynchronize(NULL));
+        set_grads(&a, step);
+        set_grads(&b, step);
+        counted_step(&a);
+        if (!(step % 4 == 3))
+            step_without_lists(&b);
+        same_params(&a, &b, format("step %d", step));
+        ck_assert_msg(step == 1 || (graphs == 1 && !uploads && launches == 1 && !waits),
+                      "step %d: %d graphs, %d uploads, %d launches, %d waits", step, graphs, uploads, launches, waits);
+    }
+    int64_t x = factors_of(&a).computed, y = factors_of(&b).computed;
+    ck_assert_msg(x == y, "%d factors, not %d", (int)x, (int)y);
+    close_side(&a, 0);
+    close_side(&b, 0);
+    ck_assert(!d->cuMemFree_v2(guard));
 }
 END_TEST
 
@@ -551,6 +589,7 @@ void add_stagger(TCase *t)
     tcase_add_test(t, captured_failure);
     tcase_add_test(t, captured_after_lists);
     tcase_add_loop_test(t, kept_lists, 0, 2);
+    tcase_add_test(t, guarded_lists);
     tcase_add_test(t, bounded_lists);
     tcase_add_test(t, split_lists);
 }
