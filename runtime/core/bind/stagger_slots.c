@@ -10,7 +10,7 @@
  * Arrays of the binding hold the slots, and stages compare them with the step. Stages with ProgStage.stagger
  * (gen/plan/stagger_plan.c) run only for the tensors or blocks scheduled for this step; they would change nothing for
  * others. */
-#include "runtime/core/matrix/cpu_calls.h"
+#include "runtime/core/api/core.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -81,11 +81,9 @@ static double eigen_cost(double n)
 
 static double call_cost(const Program *p, const ProgStage *s, Shape shape)
 {
-    int64_t m, n;
-    if (!stage_takes(s, FOR_EIGEN))
-        return callee_info(s->call)->flops(p, s->call, shape);
-    factor_sides(p, s->call, shape, &m, &n);
-    return (double)shape.slices * eigen_cost((double)m);
+    int64_t rows = axis_len(dom_matrix(p->array[s->call->a].dom, false).down, shape);
+    return stage_takes(s, FOR_EIGEN) ? (double)shape.slices * eigen_cost((double)rows)
+                                     : callee_info(s->call)->flops(p, s->call, shape);
 }
 
 static double tensor_cost(const optc_binding *b, const ProgStage *s, const Tensor *t)
