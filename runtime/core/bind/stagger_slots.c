@@ -71,12 +71,11 @@ CORE int64_t stagger_matrix(const ProgStage *s, const Tensor *y, int64_t unit)
 /* Eigenvectors of n rows take a GPU far longer than their operations would: 768 rows 7.6 ms, 2304 rows 42 ms, 3072 rows
  * 66 ms (one cuSOLVER call each, f64, H200), about n^1.5. Up to 512 rows a call has several matrices: 256 rows 0.11 ms,
  * 128 rows 0.012 ms each. The factor converts to operations of products at 50 TFLOP/s. */
-enum { EIGEN_BATCHED_ROWS = 512, EIGEN_BATCHED_VALUES = 1 << 20, EIGEN_BATCHED_MOST = 64 };
+static const double BATCHED_ROWS = 512, BATCHED_VALUES = 1 << 20, BATCHED_MOST = 64;
 static double eigen_cost(double n)
 {
-    double fit = EIGEN_BATCHED_VALUES / (n * n + 1);
-    double together = n > EIGEN_BATCHED_ROWS || fit < 1 ? 1 : fit < EIGEN_BATCHED_MOST ? fit : EIGEN_BATCHED_MOST;
-    return 2e7 * n * sqrt(n) / together;
+    double fit = BATCHED_VALUES / (n * n + 1), together = fit < BATCHED_MOST ? fit : BATCHED_MOST;
+    return 2e7 * n * sqrt(n) / (n > BATCHED_ROWS ? 1 : together);
 }
 
 static double call_cost(const Program *p, const ProgStage *s, Shape shape)
