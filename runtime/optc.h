@@ -438,8 +438,8 @@ static inline optc_status optc_tensor_about(const optc_binding *b, int tensor, o
 
 /* Bytes that the binding holds: for states, for temporaries, and for the batches of rules with products
  * (optc_engine_options.workspace). batches: the number of batches in a step; 0 if the rule has no products. graphs:
- * bytes of the work lists and CUDA graphs that are kept for staggered steps (runtime/CAPTURE.md), at most a quarter of
- * the workspace. The driver's part of a graph is estimated. */
+ * bytes of the work lists and CUDA graphs of staggered steps (runtime/CAPTURE.md): at most a quarter of the workspace,
+ * and one list. The driver's part of a graph is estimated. */
 typedef struct optc_held { int64_t states, temporaries, workspace; int batches; int64_t graphs; } optc_held;
 optc_status optc_binding_held_sized(const optc_binding *b, optc_held *out, size_t size);
 static inline optc_status optc_binding_held(const optc_binding *b, optc_held *out)

@@ -144,11 +144,9 @@ static void launches(Arena *a, const Plan *p)
         for (int m = 0; m < p->entry[e].nphase; m++) {
             const Phase *ph = &p->entry[e].phase[m];
             const char *more = "";
-            int calls = 0, alone = 0;
-            for (int i = 0; i < ph->nstage; i++) {
+            int calls = 0;
+            for (int i = 0; i < ph->nstage; i++)
                 calls += is_called(ph->stage[i].kind);
-                alone += explain_tf32(p, ph, &ph->stage[i]);
-            }
             int n[MAX_VARIANTS] = {0}, nvariant = p->rule->nvariant;
             for (int i = 0; i < ph->nstage; i++)
                 for (int v = 0; v < nvariant; v++)
@@ -160,10 +158,10 @@ static void launches(Arena *a, const Plan *p)
             cli_line(e || m ? "" : "launches", arena_printf(a, "%d for %s, for any number of tensors%s",
                                                             ph->nstage - calls, explain_phase(a, p, e, m), more));
             if (calls)
-                cli_line("", arena_printf(a, "and %d product%s, each one call per %s%s", calls, calls == 1 ? "" : "s",
-                                          alone == calls ? "matrix" : "shape and batch",
-                                          alone && alone < calls
-                                              ? arena_printf(a, "; %d in tf32: one call per matrix", alone) : ""));
+                cli_line("", arena_printf(a, "and %d product%s, each one call per shape and batch%s", calls,
+                                          calls == 1 ? "" : "s",
+                                          p->target->gpu ? "; with cuBLAS 12 some are one per matrix (SHARDING.md)"
+                                                         : ""));
         }
 }
 

@@ -13,6 +13,11 @@
 #include <cublas_v2.h>
 #endif
 
+#if __has_include(<cublasLt.h>)        // likewise
+#include <cublasLt.h>
+#define HAS_CUBLASLT
+#endif
+
 #if __has_include(<cusolverDn.h>)      // likewise
 #include <cusolverDn.h>
 #endif
@@ -70,6 +75,19 @@ CUBLAS_CONSTANTS(CUBLAS_CONSTANT_OF)
 #define CUBLAS_AN_INT(name) static_assert(sizeof(::name) == sizeof(int) && std::is_enum<::name>::value, #name " is no int");
 CUBLAS_INTS(CUBLAS_AN_INT)
 static_assert(std::is_pointer<::cublasHandle_t>::value && std::is_pointer<::cudaStream_t>::value && std::is_same<::cudaStream_t, CUstream>::value, "cuBLAS's handle or stream is another type");
+#endif
+
+#ifdef HAS_CUBLASLT
+#define CUBLASLT(name, suffix, args) static_assert(SAME_FUNCTION(decltype(&name##suffix), cublasStatus_t, args), #name ": its arguments are others");
+CUBLASLT_FUNCTIONS(CUBLASLT)
+#define CUBLASLT_CONSTANT_OF(name, value) static_assert(static_cast<int>(::name) == (value), #name " is another number");
+CUBLASLT_CONSTANTS(CUBLASLT_CONSTANT_OF)
+#if CUBLAS_VERSION >= 130000
+CUBLASLT_LATER_CONSTANTS(CUBLASLT_CONSTANT_OF)
+#endif
+#define CUBLASLT_AN_INT(name) static_assert(sizeof(::name) == sizeof(int) && std::is_enum<::name>::value, #name " is no int");
+CUBLASLT_INTS(CUBLASLT_AN_INT)
+static_assert(sizeof(::cublasLtMatmulAlgo_t) == sizeof(ours::cublasLtMatmulAlgo_t) && sizeof(::cublasLtMatmulHeuristicResult_t) == sizeof(ours::cublasLtMatmulHeuristicResult_t) && offsetof(::cublasLtMatmulHeuristicResult_t, state) == offsetof(ours::cublasLtMatmulHeuristicResult_t, state), "structs of cuBLASLt are laid out otherwise");
 #endif
 
 #ifdef CUSOLVERDN_H_

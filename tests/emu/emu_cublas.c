@@ -2,6 +2,8 @@
  * during a capture. It refuses what the real library refuses or might refuse: sizes and leading dimensions that do not
  * fit, memory outside of the device, overlapping results of a batch, a stream or workspace that was not set again.
  * Where the real library's roundings depend on the number of matrices, sums of several matrices run backwards.
+ * EMU_LT=none: cuBLASLt without arrays of pointers, as in old versions. Its algorithms sum forwards or backwards by the
+ * number of matrices that they are selected for, never by that of a call.
  * EMU_FAIL: the call that fails (emu_fail.h). emu_products: number of products, and of matrices, so far. */
 #define _GNU_SOURCE
 #include "runtime/library/rule/nvrtc.h"
@@ -28,6 +30,7 @@ typedef struct Product {
     cublasComputeType_t compute;
     double alpha, beta;
     Handle *h;
+    int algorithm, aligned;                            /* of cuBLASLt: 1 forwards, 2 backwards; bytes, or 0 */
 } Product;
 
 static long long products, matrices, broken;
@@ -125,6 +128,8 @@ static bool on_tensor_cores(const Product *p)
 static bool sums_backwards(const Product *p)
 {
     bool odd = (p->m | p->n | p->k | p->lda | p->ldb | p->ldc) * width(p->type) % 16 != 0;
+    if (p->algorithm)
+        return p->algorithm == 2;
     bool selects = p->compute == CUBLAS_COMPUTE_32F_FAST_TF32 || (on_tensor_cores(p) ? odd : p->n <= 16);
     return p->count > 1 && (p->strided || selects);
 }
@@ -174,6 +179,8 @@ static size_t extent(const Product *p, int64_t rows, int64_t cols, int64_t ld)
 static bool lies_ill(const Product *p, const void *x)
 {
     unsigned by = p->k % 8 == 0 ? 16 : p->k % 2 == 0 ? 4 : 1;
+    if (p->aligned)
+        return (uintptr_t)x % (unsigned)p->aligned;
     return on_tensor_cores(p) && !p->strided && p->k && (uintptr_t)x % by;
 }
 
@@ -272,6 +279,111 @@ BATCHED(cublasGemmBatchedEx_64, int64_t)
     }
 STRIDED(cublasGemmStridedBatchedEx, int)
 STRIDED(cublasGemmStridedBatchedEx_64, int64_t)
+
+/* ---- cuBLASLt ---- */
+typedef struct Layout { cudaDataType type; uint64_t rows, cols; int64_t ld; int mode, count; } Layout;
+typedef struct Desc { cublasComputeType_t compute; cudaDataType scale; int trans[2]; } Desc;
+typedef struct Preference { uint64_t bytes; uint32_t reduction, aligned[4]; } Preference;
+#define DECLARED(name, suffix, args) int name args;
+CUBLASLT_FUNCTIONS(DECLARED)
+
+int cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType t, uint64_t rows, uint64_t cols, int64_t ld)
+{
+    CALL;
+    Layout *x = malloc(sizeof *x);
+    *x = (Layout){t, rows, cols, ld, 0, 1};
+    return *out = x, 0;
+}
+int cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t x) { return free(x), 0; }
+int cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t to, cublasLtMatrixLayoutAttribute_t what, const void *from,
+                                     size_t n)
+{
+    CALL;
+    Layout *x = to;
+    const char *lt = getenv("EMU_LT");
+    bool mode = what == CUBLASLT_MATRIX_LAYOUT_BATCH_MODE;
+    bool known = mode ? !lt || strcmp(lt, "none") : what == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT;
+    if (n != sizeof(int) || !known)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    return memcpy(mode ? &x->mode : &x->count, from, n), 0;
+}
+int cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute, cudaDataType scale)
+{
+    CALL;
+    Desc *x = malloc(sizeof *x);
+    *x = (Desc){compute, scale, {0, 0}};
+    return *out = x, 0;
+}
+int cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t x) { return free(x), 0; }
+int cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t to, cublasLtMatmulDescAttributes_t what, const void *from,
+                                   size_t n)
+{
+    CALL;
+    Desc *x = to;
+    bool b = what == CUBLASLT_MATMUL_DESC_TRANSB;
+    if (n != sizeof(int) || (!b && what != CUBLASLT_MATMUL_DESC_TRANSA))
+        return refuse("an attribute of a product that it does not know");
+    return memcpy(&x->trans[b], from, n), 0;
+}
+int cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
+{
+    CALL; return *out = calloc(1, sizeof(Preference)), 0;
+}
+int cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t x) { return free(x), 0; }
+int cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t to, cublasLtMatmulPreferenceAttributes_t what,
+                                         const void *from, size_t n)
+{
+    CALL;
+    Preference *x = to;
+    int side = what - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES;
+    void *at = what == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES     ? (void *)&x->bytes
+               : what == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK ? &x->reduction
+               : side >= 0 && side < 4                              ? &x->aligned[side] : NULL;
+    if (!at || n != (at == (void *)&x->bytes ? 8 : 4))
+        return refuse("a preference that it does not know");
+    return memcpy(at, from, n), 0;
+}
+
+/* data: the algorithm, the alignment, and the shape that it is for */
+static cublasLtMatmulAlgo_t algorithm_for(const Desc *d, const Layout *a, const Layout *c, int algorithm, int aligned)
+{
+    uint64_t k = d->trans[0] ? a->rows : a->cols;
+    return (cublasLtMatmulAlgo_t){{(uint64_t)algorithm, (uint64_t)aligned, c->rows, c->cols, k,
+                                   (uint64_t)d->compute, (uint64_t)c->type, 0}};
+}
+int cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t al,
+                                   cublasLtMatrixLayout_t bl, cublasLtMatrixLayout_t cl, cublasLtMatrixLayout_t dl,
+                                   cublasLtMatmulPreference_t preference, int wanted,
+                                   cublasLtMatmulHeuristicResult_t *out, int *n)
+{
+    CALL;
+    const Layout *a = al, *b = bl, *c = cl;
+    const Preference *x = preference;
+    if (!h || cl != dl || wanted != 1 || a->mode != 1 || b->mode != 1 || c->mode != 1 || x->bytes || x->reduction)
+        return refuse("a preference or an array that is not as our products need it");
+    *out = (cublasLtMatmulHeuristicResult_t){.algo = algorithm_for(desc, a, c, c->count > 1 ? 2 : 1,
+                                                                   (int)x->aligned[0])};
+    return *n = 1, 0;
+}
+int cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, const void *alpha, const void *a,
+                   cublasLtMatrixLayout_t al, const void *b, cublasLtMatrixLayout_t bl, const void *beta,
+                   const void *c, cublasLtMatrixLayout_t cl, void *to, cublasLtMatrixLayout_t dl,
+                   const cublasLtMatmulAlgo_t *algo, void *space, size_t bytes, cudaStream_t stream)
+{
+    CALL;
+    const Layout *x = al, *y = bl, *z = cl;
+    const Desc *d = desc;
+    cublasLtMatmulAlgo_t own = algorithm_for(d, x, z, (int)algo->data[0], (int)algo->data[1]);
+    Handle on = {stream, true, (void *)&on, 0};
+    if (!h || cl != dl || c != to || x->count != y->count || x->count != z->count || space || bytes ||
+        memcmp(&own, algo, sizeof own) || x->mode != 1 || y->mode != 1 || z->mode != 1)
+        return refuse("an algorithm of another product, or arrays that do not go together");
+    Product p = {.ta = d->trans[0], .tb = d->trans[1], .m = (int64_t)z->rows, .n = (int64_t)z->cols,
+                 .k = (int64_t)(d->trans[0] ? x->rows : x->cols), .lda = x->ld, .ldb = y->ld, .ldc = z->ld,
+                 .count = z->count, .a = a, .b = b, .c = to, .type = x->type, .compute = d->compute, .h = &on,
+                 .algorithm = (int)algo->data[0], .aligned = (int)algo->data[1]};
+    return enqueue(&p, alpha, beta, y->type, z->type, CUBLAS_GEMM_DEFAULT);
+}
 
 /* ---- handles ---- */
 int cublasCreate_v2(cublasHandle_t *h);

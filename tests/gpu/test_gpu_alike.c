@@ -2,6 +2,7 @@
  * caller's gradient or an array of the rule. Sharded models need both: an owner steps some of the matrices. */
 #include "tests/gpu/device_side.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,4 +118,59 @@ START_TEST(any_number_of_matrices)
 }
 END_TEST
 
-void add_alike(TCase *t) { tcase_add_loop_test(t, any_number_of_matrices, 0, NRULES * NSIZES); }
+/* Products whose bits could depend on the number of matrices: tf32, 16 bits with odd lengths, 16 rows or fewer. */
+static const struct { const char *products; int64_t shape[2]; } sensitive[] = {
+    {"tf32", {24, 40}}, {"bf16", {21, 19}}, {"f32", {6, 40}}, {"f64", {6, 40}}};
+enum { NSENSITIVE = sizeof sensitive / sizeof *sensitive };
+
+/* The emulated library's number of products; -1: a real GPU. */
+static long long count_products(void)
+{
+    void (*counts)(long long out[3]);
+    long long n[3] = {0};
+    void *library = dlopen("libcublas.so.13", RTLD_NOW | RTLD_NOLOAD);
+    *(void **)&counts = library ? dlsym(library, "emu_products") : NULL;
+    if (!counts)
+        return -1;
+    counts(n);
+    ck_assert_msg(!n[2], "the emulated cuBLAS refused %lld products", n[2]);
+    return n[0];
+}
+
+/* cuBLASLt multiplies all matrices in one call, with the bits of a call for one. A library without arrays of pointers
+ * (EMU_LT) takes one call per matrix. */
+START_TEST(one_call_for_all)
+{
+    SHARED();
+    static const char text[] = "return optimizer { name = 'once', state = { m = zeros }, step = function() p = p - g "
+                               "end, matrix = function() m = mm(gram(g), g)  p = p - 0.125 * m end }";
+    int which = _i / 2;
+    bool old = _i % 2;
+    optc_engine *e;
+    optc_rule *r;
+    optc_rule_options o = {.text = text, .products = sensitive[which].products};
+    if (old)
+        setenv("EMU_LT", "none", 1);
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+    OK(optc_compile(e, &o, &r));
+    Stepped one = step_some(r, sensitive[which].shape, 4, 1, 1);
+    long long before = count_products();
+    Stepped all = step_some(r, sensitive[which].shape, 0, ALL, 1);
+    long long calls = (count_products() - before) / RUNS, each = 2 * (old ? ALL : 1);
+    compare_some(sensitive[which].products, &all, &one);
+    /* each list is tried once before it runs: those calls count too */
+    ck_assert_msg(before < 0 || (calls >= each && calls <= 2 * each),
+                  "%s: %lld calls of the library per step, wanted %lld", sensitive[which].products, calls, each);
+    free(all.out);
+    free(one.out);
+    OK(optc_release(r));
+    OK(optc_close(e));
+    unsetenv("EMU_LT");
+}
+END_TEST
+
+void add_alike(TCase *t)
+{
+    tcase_add_loop_test(t, any_number_of_matrices, 0, NRULES * NSIZES);
+    tcase_add_loop_test(t, one_call_for_all, 0, 2 * NSENSITIVE);
+}

@@ -213,9 +213,59 @@ START_TEST(captured_factors)
 }
 END_TEST
 
+/* Two periods above 4096 whose common steps are far apart: those at multiples of 175000 have all slots in turn. The
+ * captured step has a body for each of them. */
+START_TEST(captured_rarely)
+{
+    SHARED();
+    static const char text[] =
+        "return optimizer { name = 'rarely', hyper = { lr = 0.125 }, state = { L = eye(0.5, 'rows'), X = eye(1, "
+        "'rows'), n = zeros 'tensor' },\n"
+        " step = function() p = p - lr * g end,\n"
+        " matrix = function() L = 0.5 * L + gram(g) / ncols\n"
+        "  every(3, { stagger = true }, function() X = (mm(L, L) + eye(1, 'rows')) / (1 + slice.norm(L)) end)\n"
+        "  every(25000, function() L = L + eye(0.125, 'rows') end)  every(35000, function() n = n + 1 end)\n"
+        "  p = p - lr * mm(X, g) / (1 + n) end }";
+    Side a, b;
+    CUstream st;
+    CUgraph graph;
+    CUgraphExec exec;
+    optc_rule_options o = {.text = text, .param = OPTC_F64, .products = "f64"};
+    use_shapes(few);
+    open_side(&a, "cuda", o, 0);
+    open_side(&b, "cuda", o, 0);
+    ck_assert(!d->cuStreamCreate(&st, 1));
+    const int64_t at = 175000 * (int64_t)(1 + _i);
+    for (int64_t t = at - 1; t <= at + 1; t++) {
+        set_grads(&a, (int)(t - at + 2));
+        set_grads(&b, (int)(t - at + 2));
+        if (t == at - 1) {                                 /* the step before runs outside of the capture */
+            OK(optc_set_t(a.b, -1, t - 1));
+            OK(optc_set_t(b.b, -1, t - 1));
+            OK(optc_step(a.b));
+            OK(optc_sync(a.b));
+            OK(optc_set_stream(a.b, st));
+            ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
+            OK(optc_step(a.b));
+            ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+        } else {
+            ck_assert(!d->cuGraphLaunch(exec, st) && !d->cuStreamSynchronize(st));
+        }
+        OK(optc_step(b.b));
+        same_params(&a, &b, format("step %d", (int)t));
+    }
+    OK(optc_set_stream(a.b, NULL));
+    d->cuGraphExecDestroy(exec);
+    d->cuGraphDestroy(graph);
+    close_side(&a, 0);
+    close_side(&b, 0);
+    d->cuStreamDestroy_v2(st);
+}
+END_TEST
+
 /* ---- lists and graphs that are kept ---- */
 static const Driver *real;
-static int graphs, uploads, launches;
+static int graphs, uploads, launches, waits;
 static int count_graph(CUgraphExec e, CUstream s) { return graphs++, real->cuGraphLaunch(e, s); }
 static int count_upload(CUdeviceptr to, const void *from, size_t n, CUstream s)
 {
@@ -227,6 +277,12 @@ static int count_launch(CUfunction f, unsigned gx, unsigned gy, unsigned gz, uns
     return launches++, real->cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, s, args, more);
 }
 
+static int count_wait(CUstream s) { return waits++, real->cuStreamSynchronize(s); }
+static int count_read(void *to, CUdeviceptr from, size_t n, CUstream s)
+{
+    return waits++, real->cuMemcpyDtoHAsync_v2(to, from, n, s);
+}
+
 /* One step, with its calls of the driver counted. */
 static void counted_step(Side *g)
 {
@@ -234,7 +290,9 @@ static void counted_step(Side *g)
     counting.cuGraphLaunch = count_graph;
     counting.cuMemcpyHtoDAsync_v2 = count_upload;
     counting.cuLaunchKernel = count_launch;
-    graphs = uploads = launches = 0;
+    counting.cuStreamSynchronize = count_wait;
+    counting.cuMemcpyDtoHAsync_v2 = count_read;
+    graphs = uploads = launches = waits = 0;
     g->e->gpu->d = &counting;
     optc_status s = optc_step(g->b);
     g->e->gpu->d = real;
@@ -283,12 +341,13 @@ START_TEST(kept_lists)
     Side a, b;
     open_kept(&a, &b, rules[of[_i].rule]);
     step_kept(&a, &b, step);
-    ck_assert_msg(!graphs && launches && !held_graphs(&a), "the first step runs a graph, or keeps its list");
+    ck_assert_msg(!graphs && launches && !a.b->gpu->slot_lists, "the first step runs a graph, or keeps its list");
+    ck_assert_msg(held_graphs(&a) > (int64_t)a.b->gpu->passing->bytes, "the first step's list is not counted");
     for (step = 2; step <= cycle + 1; step++) {
-        int64_t before = held_graphs(&a);
+        int64_t before = held_graphs(&a) - (step == 2 ? a.b->gpu->passing->held : 0);
         step_kept(&a, &b, step);
-        ck_assert_msg(graphs == 1 && held_graphs(&a) > before, "step %d: %d graphs, %d bytes", step, graphs,
-                      (int)held_graphs(&a));
+        ck_assert_msg(graphs == 1 && held_graphs(&a) > before && !a.b->gpu->passing,
+                      "step %d: %d graphs, %d bytes", step, graphs, (int)held_graphs(&a));
     }
     int64_t all = held_graphs(&a);
     for (; step <= 2 * cycle + 1; step++) {
@@ -310,7 +369,7 @@ START_TEST(kept_lists)
         OK(optc_set_grad(a.b, 6, k ? (void *)(uintptr_t)a.g[6] : NULL, 0));
         OK(optc_set_grad(b.b, 6, k ? (void *)(uintptr_t)b.g[6] : NULL, 0));
         step_kept(&a, &b, step++);
-        ck_assert_msg(!graphs && !held_graphs(&a), "a list of other tensors is kept");
+        ck_assert_msg(!graphs && !a.b->gpu->slot_lists, "a list of other tensors is kept");
         for (int i = 0; i < cycle; i++)
             step_kept(&a, &b, step++);
         step_kept(&a, &b, step++);
@@ -318,6 +377,36 @@ START_TEST(kept_lists)
     }
     close_side(&a, 0);
     close_side(&b, 0);
+}
+END_TEST
+
+/* A guard (such as a GradScaler's found_inf) is read on the device: the host launches the kernel that reads it and one
+ * graph, and waits for nothing. The graph selects the slots of the steps that were not skipped. */
+START_TEST(guarded_lists)
+{
+    SHARED();
+    Side a, b;
+    CUdeviceptr guard;
+    open_kept(&a, &b, rules[2]);
+    ck_assert(!d->cuMemAlloc_v2(&guard, sizeof(float)));
+    OK(optc_set_guard(a.b, (void *)(uintptr_t)guard, OPTC_F32));
+    for (int step = 1; step <= 9; step++) {
+        float skips = step % 4 == 3;
+        ck_assert(!d->cuMemcpyHtoDAsync_v2(guard, &skips, sizeof skips, NULL) && !d->cuStreamSynchronize(NULL));
+        set_grads(&a, step);
+        set_grads(&b, step);
+        counted_step(&a);
+        if (!(step % 4 == 3))
+            step_without_lists(&b);
+        same_params(&a, &b, format("step %d", step));
+        ck_assert_msg(step == 1 || (graphs == 1 && !uploads && launches == 1 && !waits),
+                      "step %d: %d graphs, %d uploads, %d launches, %d waits", step, graphs, uploads, launches, waits);
+    }
+    int64_t x = factors_of(&a).computed, y = factors_of(&b).computed;
+    ck_assert_msg(x == y, "%d factors, not %d", (int)x, (int)y);
+    close_side(&a, 0);
+    close_side(&b, 0);
+    ck_assert(!d->cuMemFree_v2(guard));
 }
 END_TEST
 
@@ -335,7 +424,8 @@ START_TEST(bounded_lists)
     a.e->workspace = 4 * (one + one / 2);
     for (int step = 3; step <= 18; step++) {
         step_kept(&a, &b, step);
-        ck_assert_msg(held_graphs(&a) == one && graphs == (step == 17) && (step == 17 ? !uploads : uploads == 1),
+        int64_t last = a.b->gpu->passing ? a.b->gpu->passing->held : 0;
+        ck_assert_msg(held_graphs(&a) == one + last && graphs == (step == 17) && (step == 17 ? !uploads : uploads == 1),
                       "step %d: %d graphs, %d uploads, %d bytes", step, graphs, uploads, (int)held_graphs(&a));
     }
     ck_assert(a.b->gpu->slot_lists == first && !first->next);
@@ -468,8 +558,13 @@ START_TEST(captured_after_lists)
     for (int step = 1; step <= 4; step++)
         step_kept(&a, &b, step);
     capture_step(&b);
-    int64_t usual = a.e->workspace, kept = held_graphs(&a), needed = held_graphs(&b);
-    ck_assert(kept && b.b->gpu->calls->slot_switch->n);
+    int64_t usual = a.e->workspace, kept = held_graphs(&a), needed = held_graphs(&b) - b.b->gpu->passing->held;
+    const SlotSwitch *w = b.b->gpu->calls->slot_switch;
+    ck_assert(kept && w->n);
+    int64_t memory = (int64_t)w->bytes + w->bodies;
+    for (int i = 0; i < w->n; i++)
+        memory += (int64_t)w->list[i]->bytes;
+    ck_assert_msg(w->bytes && needed > memory, "%d bytes are counted, %d are held", (int)needed, (int)memory);
     a.e->workspace = 4 * needed;
     capture_step(&a);
     ck_assert_msg(a.b->gpu->calls->slot_switch->n && held_graphs(&a) == kept + needed,
@@ -490,9 +585,11 @@ void add_stagger(TCase *t)
     tcase_add_test(t, only_scheduled_tensors);
     tcase_add_loop_test(t, captured, 0, NRULES);
     tcase_add_test(t, captured_factors);
+    tcase_add_loop_test(t, captured_rarely, 1, 3);
     tcase_add_test(t, captured_failure);
     tcase_add_test(t, captured_after_lists);
     tcase_add_loop_test(t, kept_lists, 0, 2);
+    tcase_add_test(t, guarded_lists);
     tcase_add_test(t, bounded_lists);
     tcase_add_test(t, split_lists);
 }

@@ -267,6 +267,29 @@ START_TEST(balanced)
 }
 END_TEST
 
+/* The time of eigenvectors grows more slowly than their operations: by those, four matrices of 520 rows would cost half
+ * of one of 1040 rows, and share a slot. */
+START_TEST(balanced_eigenvectors)
+{
+    enum { N = 9, SLOTS = 4 };
+    static const char text[] = "return optimizer { name = 'bases', state = { X = eye(1, 'rows') }, step = function() p "
+                               "= p - g end, matrix = function() every(4, { stagger = true }, function() X = select(2, "
+                               "eigh(gram(g), { last = X })) end)  p = p - mm(X, g) end }";
+    TestShape s[N];
+    int have[SLOTS] = {0};
+    for (int i = 0; i < N; i++)
+        s[i] = (TestShape){2, {i ? 520 : 1040, 1}};
+    Fixture f;
+    open_rule(&f, text, 1, "", s, N);
+    for (int i = 0; i < N; i++)
+        have[slot_of(f.binding, i, SLOTS)]++;
+    ck_assert_msg(have[slot_of(f.binding, 0, SLOTS)] == 1, "the largest matrix shares its slot");
+    for (int i = 0; i < SLOTS; i++)
+        ck_assert_msg(have[i] >= 1 && have[i] <= 3, "slot %d has %d matrices", i, have[i]);
+    fix_close(&f);
+}
+END_TEST
+
 START_TEST(of_nothing)
 {
     Fixture f;
@@ -424,6 +447,7 @@ Suite *stagger_suite(void)
     tcase_add_loop_test(t, as_alone, 0, NRULES * NPERIODS);
     tcase_add_loop_test(t, in_bounds, 0, NWHOLE);
     tcase_add_test(t, only_in_slot);
+    tcase_add_test(t, balanced_eigenvectors);
     tcase_add_loop_test(t, balanced, 0, 4);
     tcase_add_test(t, of_nothing);
     tcase_add_loop_test(t, resumed, 0, NWHOLE);

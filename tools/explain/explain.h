@@ -27,7 +27,6 @@ typedef struct Bandwidth {
  * time with all threads. */
 typedef struct CallCost { double flops, one, all; bool factor; } CallCost;
 CallCost explain_call_cost(const Phase *ph, const Stage *st, Shape s, const Bandwidth *f);
-bool explain_tf32(const Plan *p, const Phase *ph, const Stage *st);            /* a GPU computes the product in tf32 */
 void plan_callees(const Plan *p, bool any[NCALLEE]);                           /* the callees of a plan */
 /* "product, rows x rows over cols …, in tf32" */
 const char *explain_call(Arena *a, const Plan *p, const Phase *ph, const Stage *st);

@@ -116,16 +116,6 @@ const char *explain_own_rates(Arena *a, const Plan *p, const Bandwidth *f, const
     return text;
 }
 
-/* cuBLAS may select another algorithm for another number of matrices, so these products are one call per matrix
- * (gpu_products.c). */
-bool explain_tf32(const Plan *p, const Phase *ph, const Stage *st)
-{
-    if (!p->target->gpu || !is_called(st->kind))
-        return false;
-    const Node *n = &ph->g->n[st->body[0]];
-    return n->op == OP_MM && product_of_call(p, n) == PRODUCT_TF32;
-}
-
 const char *explain_call(Arena *a, const Plan *p, const Phase *ph, const Stage *st)
 {
     CallAxes c = call_axes(ph, st);

@@ -172,9 +172,8 @@ static void put_table(const Plan *p, Arena *a, const DimsList *shapes, int64_t s
         : f->whence;
     put_text("predicted with", *flops ? arena_printf(a, "%s, %s", at, flops) : at);
     const char *products = !plan_calls(p) ? ""
-        : p->target->gpu && plan_needs(p).products >> PRODUCT_TF32 & 1
-            ? "; products: one call per shape, in tf32 one call per matrix"
-            : "; products: one call per shape";
+        : p->target->gpu ? "; products: one call per shape (with cuBLAS 12 some are one per matrix: SHARDING.md)"
+                         : "; products: one call per shape";
     put_text("launches", arena_printf(a, "shared by all tensors, for any number of them%s", products));
 }
 

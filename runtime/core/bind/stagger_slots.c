@@ -3,14 +3,16 @@
  * Binding assigns slots: in descending order of cost, to the slot with the least cost so far (the lowest slot of equal
  * ones), so that all steps cost about the same. Matrices of one shape go to a slot together, as far as it does not get
  * more than FULL times its share: a library's call over several matrices takes little longer than over one. The cost is
- * the operations of the staggered calls plus the number of elements. Slots depend only on the program and the shapes,
- * so a run that continues from saved states has the same slots.
+ * the operations of the staggered calls plus the number of elements; eigenvectors cost what their time is worth in
+ * operations. Slots depend only on the program and the shapes, so a run that continues from saved states has the same
+ * slots.
  *
  * Arrays of the binding hold the slots, and stages compare them with the step. Stages with ProgStage.stagger
  * (gen/plan/stagger_plan.c) run only for the tensors or blocks scheduled for this step; they would change nothing for
  * others. */
 #include "runtime/core/api/core.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,9 +68,21 @@ CORE int64_t stagger_matrix(const ProgStage *s, const Tensor *y, int64_t unit)
 }
 
 /* ---- cost ---- */
+/* Eigenvectors of n rows take a GPU far longer than their operations would: 768 rows 7.6 ms, 2304 rows 42 ms, 3072 rows
+ * 66 ms (one cuSOLVER call each, f64, H200), about n^1.5. Up to 512 rows a call has several matrices: 256 rows 0.11 ms,
+ * 128 rows 0.012 ms each. The factor converts to operations of products at 50 TFLOP/s. */
+static const double BATCHED_ROWS = 512, BATCHED_VALUES = 1 << 20, BATCHED_MOST = 64;
+static double eigen_cost(double n)
+{
+    double fit = BATCHED_VALUES / (n * n + 1), together = fit < BATCHED_MOST ? fit : BATCHED_MOST;
+    return 2e7 * n * sqrt(n) / (n > BATCHED_ROWS ? 1 : together);
+}
+
 static double call_cost(const Program *p, const ProgStage *s, Shape shape)
 {
-    return callee_info(s->call)->flops(p, s->call, shape);
+    int64_t rows = axis_len(dom_matrix(p->array[s->call->a].dom, false).down, shape);
+    return stage_takes(s, FOR_EIGEN) ? (double)shape.slices * eigen_cost((double)rows)
+                                     : callee_info(s->call)->flops(p, s->call, shape);
 }
 
 static double tensor_cost(const optc_binding *b, const ProgStage *s, const Tensor *t)

@@ -105,8 +105,8 @@ typedef struct CallSlots { int64_t npointer, *at, *now; CUdeviceptr addresses, p
 /* NODE_BYTES: of a graph's node, which CUDA does not report: 2 KB on the device and 5 KB on the host (H200, CUDA 13,
  * graphs of 1000 to 20000 kernels) */
 enum { NODE_BYTES = 7168 };
-/* list: with own items. memory: work lists, then the pointers of calls. held: bytes of memory and graphs that count
- * for the limit; 0: it is not kept. used: the binding's step count at its last use */
+/* list: with own items. memory: work lists, then the pointers of calls. held: bytes of memory and graphs, as counted in
+ * optc_held.graphs. used: the binding's step count at its last use */
 typedef struct SlotList {
     LaunchList list;
     StaggerNow now;
@@ -148,6 +148,7 @@ typedef struct GpuTables {
     struct Live *live;
     LaunchList *(*begin)(optc_binding *b, LaunchList *p);      /* the launch list that this step runs */
     void (*end)(optc_binding *b);                  /* after its launch */
+    void (*forget)(optc_binding *b);               /* after graphs were dropped; inside gpu_enter */
     void (*close)(optc_binding *b);                /* inside gpu_enter */
 } GpuTables;
 
@@ -238,6 +239,7 @@ CORE optc_status gpu_slots_choose(optc_binding *b, const LaunchList *p);   /* be
 CORE void gpu_slots_drop(optc_binding *b);                 /* all of them; inside gpu_enter */
 /* A list for b->stagger that is not kept. Its uploads are in the binding's stream. */
 CORE optc_status gpu_slots_make(optc_binding *b, const LaunchList *p, SlotList **out);
+CORE void gpu_slots_counted(optc_binding *b, SlotList *x);  /* counts it in optc_held.graphs, until it is freed */
 CORE void gpu_slots_free(optc_binding *b, SlotList *x);
 CORE int64_t gpu_slots_limit(const optc_binding *b);       /* bytes */
 CORE int64_t gpu_slots_kept(const optc_binding *b);        /* bytes of all kept lists and their graphs */

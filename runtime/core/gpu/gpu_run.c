@@ -257,7 +257,7 @@ static optc_status prepare(optc_binding *b, int entry, LaunchList *p, bool captu
     if (s == OPTC_OK)
         s = cohorts_copy_states(b, follow_group);
     t->slots = NULL;
-    if (by_device && !capturing && t->slot_lists)
+    if (by_device && !capturing && (t->slot_lists || t->passing))
         gpu_slots_drop(b);                         /* no later step uses them; a capture must not free memory */
     if (s == OPTC_OK)
         s = by_device ? may_capture(b, entry) : roots_f32_check(b, p);

@@ -228,6 +228,12 @@ static int64_t slots_held(const optc_binding *b, const SlotList *x)
     return (int64_t)(x->bytes + host) + NODE_BYTES * x->list.nodes;
 }
 
+CORE void gpu_slots_counted(optc_binding *b, SlotList *x)
+{
+    x->held = slots_held(b, x);
+    b->graph_bytes += x->held;
+}
+
 /* Makes the graph, and keeps the list if both fit. */
 static void slots_keep(optc_binding *b, SlotList *x)
 {
@@ -241,12 +247,11 @@ static void slots_keep(optc_binding *b, SlotList *x)
         t->slots_full = true;
         fits = false;
     }
+    gpu_slots_counted(b, x);
     if (!fits) {
         t->passing = x;
         return;
     }
-    x->held = slots_held(b, x);
-    b->graph_bytes += x->held;
     x->next = t->slot_lists;
     t->slot_lists = x;
 }
@@ -286,10 +291,12 @@ static optc_status slots_build(optc_binding *b, const LaunchList *p)
     calls_slots_select(b, &x->calls);
     x->used = b->steps;
     b->gpu->slots = x;
-    if (p->runs)
+    if (p->runs) {
         slots_keep(b, x);
-    else
+    } else {
+        gpu_slots_counted(b, x);
         b->gpu->passing = x;
+    }
     return OPTC_OK;
 }
 

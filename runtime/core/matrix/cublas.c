@@ -11,6 +11,7 @@ typedef struct CublasWanted { const char *symbol; size_t at; } CublasWanted;
 static const CublasWanted cublas_wants[] = {CUBLAS_FUNCTIONS(CUBLAS_WANT)
                                             {"cublasGetStatusString", offsetof(Cublas, cublasGetStatusString)}};
 static const CublasWanted cublas_long[] = {CUBLAS_LONG_FUNCTIONS(CUBLAS_WANT)};
+static const CublasWanted cublas_lt[] = {CUBLASLT_FUNCTIONS(CUBLAS_WANT)};
 #undef CUBLAS_WANT
 
 static bool cublas_take(Cublas *c, void *library, const CublasWanted *w)
@@ -32,6 +33,9 @@ static bool cublas_use(Cublas *c, void *library, bool *again, char *why, size_t 
         }
     for (size_t i = 0; i < sizeof cublas_long / sizeof *cublas_long; i++)
         (void)cublas_take(c, library, &cublas_long[i]);
+    c->lt = true;                      /* libcublas needs libcublasLt: dlsym finds its functions through libcublas */
+    for (size_t i = 0; i < sizeof cublas_lt / sizeof *cublas_lt; i++)
+        c->lt = cublas_take(c, library, &cublas_lt[i]) && c->lt;
     if (c->cublasGetProperty(MAJOR_VERSION, &major) || c->cublasGetProperty(MINOR_VERSION, &minor)) {
         snprintf(why, n, "cuBLAS was found, but its version cannot be read");
         *again = true;

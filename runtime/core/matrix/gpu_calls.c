@@ -397,17 +397,15 @@ static bool arranged_otherwise(const optc_binding *b, const GpuCalls *x)
     return !x->sent;
 }
 
-/* Captured graphs contain the old numbers of matrices, and so does the library's tuning of launches. */
+/* Graphs contain the old numbers of matrices, and so does the candidate of the library's tuning. */
 static void forget_graphs(optc_binding *b)
 {
     GpuTables *t = b->gpu;
     gpu_drop_lists(b);
     for (int i = 0; t->launch_list && i < b->program->nentry * t->nphase; i++)
         t->launch_list[i].runs = 0;
-    if (t->close) {
-        t->close(b);
-        t->begin = NULL, t->end = NULL, t->close = NULL;
-    }
+    if (t->forget)
+        t->forget(b);
 }
 
 CORE optc_status calls_rebuild(optc_binding *b)
@@ -474,7 +472,9 @@ CORE optc_status calls_bind(optc_binding *b)
         s = make_calls(b, x);
     if (s != OPTC_OK)
         return s;
-    s = eigen_bind(b, x);
+    s = calls_choose_algorithms(x);
+    if (s == OPTC_OK)
+        s = eigen_bind(b, x);
     if (s != OPTC_OK)
         return s;
     TRY(g, cuStreamCreate(&x->own, 1), "a stream to capture products in");

@@ -62,6 +62,7 @@ typedef struct CallStep {
     double alpha, beta;
     bool own;                              /* our kernel, though there is a library */
     unsigned blocks;                       /* our kernels: thread blocks per matrix */
+    GemmAlgorithm algorithm;               /* of products whose bits would depend on the number of matrices */
     int64_t at_once;  /* matrices per round; steps of a group that have it form a round. 0: all matrices at once */
     /* Eigenvectors. per_call: matrices of each call of the library. work_at, work, host: the library's workspace:
      * offset and bytes on the device, bytes on the host. solver: the step that calls the library, -1: none. captured:
@@ -201,6 +202,7 @@ CORE optc_status eigen_launch(optc_binding *b, const GpuCall *c, const CallStep 
 CORE optc_status eigen_skips(const optc_binding *b, const CallStep *s, bool *skips);
 
 /* ---- gpu_calls.c, gpu_products.c ---- */
+CORE optc_status calls_choose_algorithms(GpuCalls *x);      /* after all steps are added */
 /* The tensor takes part, and the matrix is scheduled for this step. */
 CORE bool calls_participate(const optc_binding *b, const CallGroup *g, int tensor, int64_t matrix);
 CORE int launch_own_kernel(const optc_binding *b, const CallStep *s, Matrices of);  /* returns the driver's status */

@@ -34,11 +34,18 @@ typedef struct GpuGemm {
     double alpha, beta;
     GemmMatrices a, b, c;
 } GpuGemm;
+/* An algorithm of cuBLASLt for one shape and type; not known: there is none */
+typedef struct GemmAlgorithm { cublasLtMatmulAlgo_t algo; bool known; } GemmAlgorithm;
 /* Side of the blocks of a symmetric product, n x n with sums of k terms; n: the whole matrix is one block. */
 CORE int64_t gram_block(const CallType *t, int64_t n, int64_t k);
 /* ---- cublas.c; these return cuBLAS's status ---- */
 CORE int cublas_gemm(const Cublas *f, cublasHandle_t h, const GpuGemm *x);
 CORE bool gemm_is_long(const GpuGemm *x);                  /* a length exceeds 32 bits: needs the _64 functions */
+/* ---- cublas_lt.c: arrays of pointers only; these return cuBLAS's status ---- */
+/* The algorithm for any number of matrices of a shape. An error is no reason to do without one: bits would change. */
+CORE int cublas_lt_choose(const Cublas *f, cublasHandle_t h, const GpuGemm *x, GemmAlgorithm *out);
+CORE int cublas_lt_gemm(const Cublas *f, cublasHandle_t h, const GpuGemm *x, const GemmAlgorithm *algorithm,
+                        CUstream stream);
 /* A handle for our products: a spare one of the engine, or a new one. After an error *out is NULL, or a handle for
  * spare_keep. */
 CORE int cublas_handle_take(const Cublas *c, GpuEngine *g, cublasHandle_t *out);

@@ -78,9 +78,10 @@ static int use_stream(const optc_binding *b, GpuCalls *x)
  *   tf32                                         3178 of 4960
  *   f32 and f64, 16 rows or fewer                 446 of  942
  *   f32 and f64, more rows                          0 of 9113
- * The products that can differ are one call per matrix. */
+ * For those that can differ, cuBLASLt runs one algorithm for any number of matrices (cublas_lt.c). If the library has
+ * none, they are one call per matrix. */
 enum { FEW_ROWS = 16 };
-static bool alone_in_call(const CallStep *s)
+static bool count_changes_bits(const CallStep *s)
 {
     if (s->type->compute == CUBLAS_COMPUTE_32F_FAST_TF32)
         return true;
@@ -89,24 +90,40 @@ static bool alone_in_call(const CallStep *s)
     return s->m <= FEW_ROWS;
 }
 
+CORE optc_status calls_choose_algorithms(GpuCalls *x)
+{
+    for (int i = 0; i < x->nstep && x->library; i++) {
+        CallStep *s = &x->step[i];
+        if (s->own || eigen_launches(s) || !count_changes_bits(s))
+            continue;
+        GpuGemm y = step_gemm(s);
+        int rc = cublas_lt_choose(&x->blas, x->handle, &y, &s->algorithm);
+        if (rc)
+            return cublas_refused(&x->blas, "cublasLtMatmulAlgoGetHeuristic", rc, "optc_bind");
+    }
+    return OPTC_OK;
+}
+
 /* Products per call: some kernels of cuBLAS count them in 16 bits. */
 enum { LIBRARY_CALL_MOST = 65535 };
 
 static int library_step(const optc_binding *b, GpuCalls *x, const CallStep *s, Matrices of, const char **call)
 {
     int64_t each = x->set[s->c].each, most = LIBRARY_CALL_MOST / each;
-    most = most < 1 || alone_in_call(s) ? 1 : most;
+    bool lt = s->algorithm.known;
+    most = most < 1 || (count_changes_bits(s) && !lt) ? 1 : most;
     GpuGemm y = step_gemm(s);
     *call = "cublasSetStream";
-    int rc = use_stream(b, x);
+    int rc = lt ? 0 : use_stream(b, x);
     if (!rc)
-        *call = "cublasGemmBatchedEx";
+        *call = lt ? "cublasLtMatmul" : "cublasGemmBatchedEx";
     for (int64_t i = 0; i < of.n && !rc; i += most) {
         y.count = (most < of.n - i ? most : of.n - i) * each;
         y.a.at = step_pointers(x, s->a, of, i);
         y.b.at = step_pointers(x, s->b, of, i);
         y.c.at = step_pointers(x, s->c, of, i);
-        rc = cublas_gemm(&x->blas, x->handle, &y);
+        rc = lt ? cublas_lt_gemm(&x->blas, x->handle, &y, &s->algorithm, b->gpu->stream)
+                : cublas_gemm(&x->blas, x->handle, &y);
     }
     return rc;
 }

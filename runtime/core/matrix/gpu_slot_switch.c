@@ -40,19 +40,46 @@ static int64_t steps_repeat(const optc_binding *b)
     return n > LONGEST_SEARCH || rare > MOST_RARE ? 0 : n;
 }
 
+/* The inverse of x modulo m; both are coprime. */
+static int64_t inverse(int64_t x, int64_t m)
+{
+    int64_t r = x % m, next = m, u = 1, v = 0;
+    while (r) {
+        int64_t q = next / r, rest = next % r, w = v - q * u;
+        next = r, r = rest;
+        v = u, u = w;
+    }
+    return (v % m + m) % m;
+}
+
+/* Steps that belong to all rare periods of a phase: from, from + by, … Two periods have common steps once in their
+ * least common multiple, which may be far beyond a cycle. false: there are none, or they are too far apart to try. */
+static bool rare_steps(const Program *p, int phase, int64_t *from, int64_t *by)
+{
+    *from = *by = 1;
+    for (int i = 0; i < p->nperiod; i++) {
+        int64_t every = p->period[i].every, offset = p->period[i].offset;
+        if (!(phase >> i & 1) || every <= LONGEST_SEARCH)
+            continue;
+        int64_t g = divisor(*by, every), part = every / g, ahead = (offset - *from % every + every) % every;
+        if (ahead % g)
+            return false;
+        *from += *by * (ahead / g * inverse(*by / g, part) % part);
+        *by *= part;
+    }
+    return *by < INT64_MAX / 2 / ((MOST_RARE + 2) * LONGEST_SEARCH);
+}
+
 /* The combinations of slots that steps of a phase can have: each step of some cycles is tried, one more than there are
- * rare periods, which could exclude the same combination in each. Of a phase with a rare period its own steps are
+ * rare periods, which could exclude the same combination in each. Of a phase with rare periods its own steps are
  * tried. Returns their number; 0: too many, or none. */
 static int list_combinations(const optc_binding *b, int phase, StaggerNow *to)
 {
     const Program *p = b->program;
-    int64_t cycle = steps_repeat(b), from = 1, by = 1;
+    int64_t cycle = steps_repeat(b), from, by;
     int n = 0;
-    for (int i = 0; i < p->nperiod; i++)
-        if (phase >> i & 1 && p->period[i].every > LONGEST_SEARCH) {
-            by = p->period[i].every;
-            from = p->period[i].offset ? p->period[i].offset : by;
-        }
+    if (!rare_steps(p, phase, &from, &by))
+        return 0;
     for (int64_t k = 0, t = from; k < (MOST_RARE + 2) * cycle && n <= MOST_COMBINATIONS; k++, t += by) {
         StaggerNow now = stagger_now(b, t);
         bool known = program_phase(p, t) != phase;
@@ -75,12 +102,11 @@ static void switch_free(optc_binding *b, SlotSwitch *x)
     b->graph_bytes -= x->bodies;
     x->bodies = 0;
     for (int i = 0; i < x->n; i++)
-        if (x->list[i]) {
-            b->graph_bytes -= (int64_t)x->list[i]->bytes;
-            gpu_slots_free(b, x->list[i]);
-        }
-    if (x->table)
+        gpu_slots_free(b, x->list[i]);
+    if (x->table) {
+        b->graph_bytes -= (int64_t)x->bytes;
         gpu_give(b->rule->engine, x->table, x->bytes, b->gpu->stream);
+    }
     x->table = 0;
     x->n = 0;
 }
@@ -125,6 +151,7 @@ static optc_status send_table(optc_binding *b, SlotSwitch *x)
             *to++ = (int)x->list[k]->now.now[i];
     x->bytes = sizeof *host * n;
     optc_status s = gpu_alloc(b->rule->engine, x->bytes, b->gpu->stream, "combinations of slots", &x->table);
+    b->graph_bytes += x->table ? (int64_t)x->bytes : 0;
     int rc = s == OPTC_OK ? b->rule->engine->gpu->d->cuMemcpyHtoDAsync_v2(x->table, host, x->bytes, b->gpu->stream) : 0;
     free(host);
     return rc ? gpu_error(b->rule->engine->gpu, "cuMemcpyHtoDAsync", rc, "combinations of slots") : s;
@@ -149,8 +176,8 @@ static optc_status fill_switch(optc_binding *b, SlotSwitch *x, const StaggerNow 
     for (int i = 0; i < n && s == OPTC_OK; i++) {
         b->stagger = now[i];
         s = gpu_slots_make(b, x->of, &x->list[i]);
-        x->n += s == OPTC_OK;
-        b->graph_bytes += s == OPTC_OK ? (int64_t)x->list[i]->bytes : 0;
+        if (s == OPTC_OK)
+            gpu_slots_counted(b, x->list[x->n++]);
     }
     x->bodies = s == OPTC_OK && n ? bodies_bytes(b, x) : 0;
     b->graph_bytes += x->bodies;
@@ -170,8 +197,10 @@ static optc_status fill_apart(optc_binding *b, SlotSwitch *x, const StaggerNow *
     CUstream was = t->stream, own = NULL;
     TRY(g, cuStreamCreate(&own, 1), "combinations of slots");
     t->stream = own;
-    t->passing = NULL;                         /* its memory belongs to the other stream */
+    t->passing = NULL;                         /* its memory belongs to the other stream, and is freed later */
+    b->graph_bytes -= passing ? passing->held : 0;
     optc_status s = fill_switch(b, x, now, n);
+    b->graph_bytes += passing ? passing->held : 0;
     int rc = g->d->cuStreamSynchronize(own);
     if (s == OPTC_OK && rc)
         s = gpu_error(g, "cuStreamSynchronize", rc, "combinations of slots");

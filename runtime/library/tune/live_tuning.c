@@ -124,9 +124,8 @@ static void start(optc_binding *b, Live *v)
  * unloading would wait for that. */
 static void drop(optc_binding *b, Live *v)
 {
-    const Driver *d = b->rule->engine->gpu->d;
-    if (v->launch_list.exec)
-        d->cuGraphExecDestroy(v->launch_list.exec);
+    Segment *segment = v->launch_list.segment;             /* the binding's memory: the next candidate uses it */
+    list_drop_graphs(b->rule->engine->gpu->d, &v->launch_list);
     CUmodule *more = v->module ? realloc(v->owned, sizeof *more * (size_t)(v->nowned + 1)) : NULL;
     if (more) {
         v->owned = more;
@@ -134,7 +133,7 @@ static void drop(optc_binding *b, Live *v)
     }
     v->module = NULL;
     free(v->launch_list.item);
-    v->launch_list = (LaunchList){0};
+    v->launch_list = (LaunchList){.segment = segment};
     for (int i = 0; i < RING; i++) {           /* steps still in flight are assumed to lose as much as the others */
         if (v->ring[i].used && v->ring[i].side && v->n[0] && v->n[1])
             v->lost += fmax(0, median(v->t[1], v->n[1]) - median(v->t[0], v->n[0]));
@@ -163,6 +162,7 @@ static void take(optc_binding *b, Live *v, const LaunchList *p)
     }
     v->launch_list.n = p->n;
     v->launch_list.calls = p->calls;
+    v->launch_list.copies = p->copies;
     for (int i = 0; i < p->n; i++) {
         v->launch_list.item[i] = p->item[i];
         if (!p->item[i].stage || p->item[i].stage->fn != v->fn)
@@ -176,7 +176,7 @@ static void take(optc_binding *b, Live *v, const LaunchList *p)
         drop(b, v);
         return;
     }
-    if (p->exec)                               /* a list of one launch has no graph */
+    if (p->exec || p->nsegment)                /* a list of one launch has no graph */
         list_graph(b, &v->launch_list);
 }
 
@@ -187,7 +187,12 @@ static void adopt(optc_binding *b, Live *v, LaunchList *p, double gain)
     LaunchList old = *p;
     memcpy(p->item, v->launch_list.item, sizeof *p->item * (size_t)p->n);
     p->exec = v->launch_list.exec;
+    p->segment = v->launch_list.segment;
+    p->nsegment = v->launch_list.nsegment;
+    p->nodes = v->launch_list.nodes;
     v->launch_list.exec = old.exec;
+    v->launch_list.segment = old.segment;
+    v->launch_list.nsegment = old.nsegment;
     v->launch_now[v->fn] = v->launch;
     pthread_mutex_lock(&b->rule->library->gpu->lock);
     gpu_tuned_key(b->rule, v->fn, b->elems, &v->result.key);
@@ -260,6 +265,14 @@ static void live_close(optc_binding *b)
     free(v->owned);
     free(v);
     b->gpu->live = NULL;
+}
+
+/* The numbers of matrices changed: the candidate's list and graph have the old ones. Adopted launches stay, with their
+ * modules: the binding's lists contain their kernels. */
+static void live_forget(optc_binding *b)
+{
+    if (b->gpu->live)
+        drop(b, b->gpu->live);
 }
 
 /* Returns the launch list of this step, and starts its timing if there is a candidate; live_end ends it. */
@@ -337,6 +350,7 @@ void live_open(optc_binding *b)
             v->done = true;
     b->gpu->begin = live_begin;
     b->gpu->end = live_end;
+    b->gpu->forget = live_forget;
     b->gpu->close = live_close;
     v->done = v->done || !v->nstage;
     if (!v->done)

@@ -1,0 +1,135 @@
+/* Products of any number of matrices by one algorithm, which depends on their shape and type only. cuBLAS selects its
+ * kernel by the number of matrices too, and kernels sum in different orders. cuBLASLt runs the algorithm that it is
+ * given: the same one, and the same bits, for one matrix and for thousands.
+ *
+ * Measured on an H200 (cuBLAS 13.1): 0 of 2900 random shapes in tf32, f32, f64, f16 and bf16 differ for 1 to 180
+ * matrices. TFLOP/s in tf32, 12 matrices, one call each and all in one call:
+ *   768 x 768 x 768     65, 248      768 x 2304 x 2304   266, 352      768 x 3072 x 3072   230, 350 */
+#include "runtime/core/matrix/gpu_gemm.h"
+
+#include <string.h>
+
+/* The number of matrices that the algorithm is selected for. With 1 instead, tf32 products of 12 matrices reach 147 to
+ * 314 TFLOP/s where they reach 195 to 350 with this. */
+enum { LT_COUNT = 12 };
+
+/* What is multiplied, in cuBLAS's order: C^T = B^T A^T. */
+typedef struct LtProduct {
+    cublasLtMatmulDesc_t desc;
+    cublasLtMatrixLayout_t left, right, result;
+} LtProduct;
+
+static int lt_layout(const Cublas *f, const GpuGemm *x, int64_t rows, int64_t cols, int64_t ld,
+                     cublasLtMatrixLayout_t *out)
+{
+    int32_t mode = CUBLASLT_BATCH_MODE_POINTER_ARRAY, count = (int32_t)x->count;
+    int rc = f->cublasLtMatrixLayoutCreate(out, x->type->cuda, (uint64_t)rows, (uint64_t)cols, ld);
+    if (rc)
+        return *out = NULL, rc;
+    rc = f->cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_BATCH_MODE, &mode, sizeof mode);
+    if (!rc)
+        rc = f->cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count);
+    return rc;
+}
+
+static int lt_open(const Cublas *f, const GpuGemm *x, LtProduct *y)
+{
+    int32_t ta = x->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N, tb = x->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    memset(y, 0, sizeof *y);
+    int rc = f->cublasLtMatmulDescCreate(&y->desc, x->type->compute, x->type->bytes == 8 ? CUDA_R_64F : CUDA_R_32F);
+    if (rc)
+        return y->desc = NULL, rc;
+    rc = f->cublasLtMatmulDescSetAttribute(y->desc, CUBLASLT_MATMUL_DESC_TRANSA, &tb, sizeof tb);
+    if (!rc)
+        rc = f->cublasLtMatmulDescSetAttribute(y->desc, CUBLASLT_MATMUL_DESC_TRANSB, &ta, sizeof ta);
+    if (!rc)
+        rc = lt_layout(f, x, x->trans_b ? x->k : x->n, x->trans_b ? x->n : x->k, x->ldb, &y->left);
+    if (!rc)
+        rc = lt_layout(f, x, x->trans_a ? x->m : x->k, x->trans_a ? x->k : x->m, x->lda, &y->right);
+    return rc ? rc : lt_layout(f, x, x->n, x->m, x->ldc, &y->result);
+}
+
+static void lt_close(const Cublas *f, LtProduct *y)
+{
+    if (y->desc)
+        f->cublasLtMatmulDescDestroy(y->desc);
+    if (y->left)
+        f->cublasLtMatrixLayoutDestroy(y->left);
+    if (y->right)
+        f->cublasLtMatrixLayoutDestroy(y->right);
+    if (y->result)
+        f->cublasLtMatrixLayoutDestroy(y->result);
+}
+
+/* Products on tensor cores read only arrays of ours, whose matrices are aligned if all lengths are. Others may read
+ * the caller's arrays. */
+static int32_t lt_alignment(const GpuGemm *x)
+{
+    bool cores = x->type->bytes == 2 || x->type->compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+    bool even = (x->m | x->n | x->k | x->lda | x->ldb | x->ldc) * x->type->bytes % 16 == 0;
+    return cores && even ? 16 : x->type->bytes;
+}
+
+/* No workspace, and no sums that several blocks share: their number may depend on the number of matrices. */
+static int lt_preference(const Cublas *f, const GpuGemm *x, cublasLtMatmulPreference_t *out)
+{
+    uint64_t bytes = 0;
+    uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_NONE;
+    uint32_t aligned = (uint32_t)lt_alignment(x);
+    int rc = f->cublasLtMatmulPreferenceCreate(out);
+    if (rc)
+        return *out = NULL, rc;
+    rc = f->cublasLtMatmulPreferenceSetAttribute(*out, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes);
+    if (!rc)
+        rc = f->cublasLtMatmulPreferenceSetAttribute(*out, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reduction,
+                                                     sizeof reduction);
+    const int first = CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, last = CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES;
+    for (int i = first; i <= last && !rc; i++)
+        rc = f->cublasLtMatmulPreferenceSetAttribute(*out, i, &aligned, sizeof aligned);
+    return rc;
+}
+
+CORE int cublas_lt_choose(const Cublas *f, cublasHandle_t h, const GpuGemm *x, GemmAlgorithm *out)
+{
+    GpuGemm twelve = *x;
+    LtProduct y;
+    cublasLtMatmulPreference_t preference = NULL;
+    cublasLtMatmulHeuristicResult_t result;
+    int n = 0;
+    memset(out, 0, sizeof *out);
+    memset(&result, 0, sizeof result);
+    if (!f->lt)
+        return 0;
+    twelve.count = LT_COUNT;
+    int rc = lt_open(f, &twelve, &y);
+    if (!rc)
+        rc = lt_preference(f, x, &preference);
+    if (!rc)
+        rc = f->cublasLtMatmulAlgoGetHeuristic(h, y.desc, y.left, y.right, y.result, y.result, preference, 1, &result,
+                                               &n);
+    if (preference)
+        f->cublasLtMatmulPreferenceDestroy(preference);
+    lt_close(f, &y);
+    if (rc == CUBLAS_STATUS_NOT_SUPPORTED || rc == CUBLAS_STATUS_INVALID_VALUE)
+        return 0;                                          /* an older library, or sizes that it cannot multiply */
+    out->known = !rc && n > 0 && !result.state;
+    out->algo = result.algo;
+    return rc;
+}
+
+CORE int cublas_lt_gemm(const Cublas *f, cublasHandle_t h, const GpuGemm *x, const GemmAlgorithm *algorithm,
+                        CUstream stream)
+{
+    float small[2] = {(float)x->alpha, (float)x->beta};
+    bool f64 = x->type->bytes == 8;
+    const void *a = (const void *)(uintptr_t)x->a.at, *b = (const void *)(uintptr_t)x->b.at;
+    void *c = (void *)(uintptr_t)x->c.at;
+    LtProduct y;
+    int rc = lt_open(f, x, &y);
+    if (!rc)
+        rc = f->cublasLtMatmul(h, y.desc, f64 ? (const void *)&x->alpha : (const void *)&small[0], b, y.left, a,
+                               y.right, f64 ? (const void *)&x->beta : (const void *)&small[1], c, y.result, c,
+                               y.result, &algorithm->algo, NULL, 0, stream);
+    lt_close(f, &y);
+    return rc;
+}
