@@ -3,7 +3,7 @@
 -- first gradient); no noise is added to the gradient; limit (the class has none and uses diagonals for a side
 -- longer than the other one).
 -- fitted: moves one factor of the preconditioner towards whitening by a quadratic form that keeps it symmetric
--- and positive.
+-- and positive: E q E with E = (1 + w n) I - w a.
 -- a: the Gram matrix of the preconditioned gradient; n: its value for a white gradient. The largest row sum is
 -- used as a bound on the spectral norm.
 local function fitted(q, l, a, n)
@@ -11,6 +11,20 @@ local function fitted(q, l, a, n)
   local half = q - w * (mm(a, q) - n * q)
   local whole = half - w * (mm(half, a) - n * half)
   return 0.5 * (whole + whole.T)
+end
+
+-- fitted_long: the same for a side that is at least twice as long as the other one. Products have the shape of x, the
+-- preconditioned gradient, so nothing costs the cube of the long side. Differences do not cancel: each row sum of
+-- w a is below precond_lr / 2. down: the rows are longer. w is inside of products, which would overflow otherwise.
+local function fitted_long(q, l, x, n, down)
+  local w = 0.5 * precond_lr / l
+  local c, y, z, half = 1 + w * n
+  if down then
+    y = mm(q, x)  z = c * y - mm(x, 0.5 * w * mm(x.T, y))  half = mm(z, x.T)
+  else
+    y = mm(x, q)  z = c * y - mm(0.5 * w * mm(y, x.T), x)  half = mm(x.T, z)
+  end
+  return c * c * q - w * (half + half.T)
 end
 
 -- products: f32. A step changes the factors by a small relative amount, which 11 bits would lose.
@@ -39,16 +53,24 @@ return optimizer {
   matrix = function()
     if nrows > limit or ncols > limit then return step() end
     m = lerp(m, g, max(1 / t, 1 - momentum))
-    local w = mm(mm(gram(Ql), g), gram(Qr))
-    local A, B = gram(w), gram(w.T)
+    local flat = 2 * nrows <= ncols
+    local tall = not flat and 2 * ncols <= nrows
+    local function whitened(v)                  -- twice by a long side's factor costs less than its square
+      if tall then return mm(Ql, mm(Ql, mm(v, gram(Qr)))) end
+      if flat then return mm(mm(mm(gram(Ql), v), Qr), Qr) end
+      return mm(mm(gram(Ql), v), gram(Qr))
+    end
+    local x = whitened(g)
+    local A, B = gram(x), gram(x.T)
     local a, b = slice.max(rowsum(abs(A))) + ncols, slice.max(colsum(abs(B))) + nrows
     Ll, Lr = max(lerp(a, Ll, beta), a), max(lerp(b, Lr, beta), b)
-    Ql, Qr = fitted(Ql, Ll, A, ncols), fitted(Qr, Lr, B, nrows)
+    if tall then Ql = fitted_long(Ql, Ll, x, ncols, true) else Ql = fitted(Ql, Ll, A, ncols) end
+    if flat then Qr = fitted_long(Qr, Lr, x, nrows, false) else Qr = fitted(Qr, Lr, B, nrows) end
     every(balance, function()
       local l, r = slice.max(abs(Ql)), slice.max(abs(Qr))
       Ql, Qr = sqrt(r / l) * Ql, sqrt(l / r) * Qr
     end)
-    local u = mm(mm(gram(Ql), m), gram(Qr))
+    local u = whitened(m)
     out_of_range = min(numel, where(isfinite(rms(u)), 0, 1))      -- 0 without elements
     u = min(1, clip_rms / rms(u)) * u
     p = descend(shrink(p, lr * weight_decay), clamp(u, -clip, clip), lr)
