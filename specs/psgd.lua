@@ -28,6 +28,8 @@ local function fitted_long(q, l, x, n, down)
 end
 
 -- products: f32. A step changes the factors by a small relative amount, which 11 bits would lose.
+-- apply: precision of the products of the factors and the momentum. Their errors are not carried on, so a GPU may
+-- compute them in tf32, with operands of 11 bits.
 -- f32 range: factors start at 1, so the Gram matrix of the first gradients must stay under 3.4e38: |g| under 1.8e19 /
 -- sqrt(elements). Beyond it the factors and the matrix become NaN in that step. Gram matrices of tiny gradients may
 -- be 0: the factors grow as they should.
@@ -45,7 +47,8 @@ return optimizer {
     beta = { 0.9, min = 0, below = 1 }, clip_rms = { 2, above = 0 }, clip = { 10, above = 0 },
     weight_decay = { 0, min = 0 },
   },
-  options = { limit = 4096, balance = 100 },    -- balance: steps between two that make both factors equally large
+  options = { limit = 4096, balance = 100,      -- balance: steps between two that make both factors equally large
+              apply = { "f32", "tf32" } },
   products = "f32",
   state = { m = zeros, Ql = eye(1, "rows"), Qr = eye(1, "cols"), Ll = zeros "slice", Lr = zeros "slice" },
   values = { out_of_range = "tensor" },
@@ -55,10 +58,10 @@ return optimizer {
     m = lerp(m, g, max(1 / t, 1 - momentum))
     local flat = 2 * nrows <= ncols
     local tall = not flat and 2 * ncols <= nrows
-    local function whitened(v)                  -- twice by a long side's factor costs less than its square
-      if tall then return mm(Ql, mm(Ql, mm(v, gram(Qr)))) end
-      if flat then return mm(mm(mm(gram(Ql), v), Qr), Qr) end
-      return mm(mm(gram(Ql), v), gram(Qr))
+    local function whitened(v, how)             -- twice by a long side's factor costs less than its square
+      if tall then return mm(Ql, mm(Ql, mm(v, gram(Qr), how), how), how) end
+      if flat then return mm(mm(mm(gram(Ql), v, how), Qr, how), Qr, how) end
+      return mm(mm(gram(Ql), v, how), gram(Qr), how)
     end
     local x = whitened(g)
     local A, B = gram(x), gram(x.T)
@@ -70,7 +73,7 @@ return optimizer {
       local l, r = slice.max(abs(Ql)), slice.max(abs(Qr))
       Ql, Qr = sqrt(r / l) * Ql, sqrt(l / r) * Qr
     end)
-    local u = whitened(m)
+    local u = whitened(m, { products = apply })
     out_of_range = min(numel, where(isfinite(rms(u)), 0, 1))      -- 0 without elements
     u = min(1, clip_rms / rms(u)) * u
     p = descend(shrink(p, lr * weight_decay), clamp(u, -clip, clip), lr)
