@@ -191,8 +191,8 @@ START_TEST(every_form)
 }
 END_TEST
 
-/* Gram matrices of rows, and of a transposed array with an addend, over n tensors. Returns how many pointers the largest
- * set of the first product has for a matrix. */
+/* Gram matrices of rows, and of a transposed array with an addend, over n tensors. Returns how many pointers the
+ * largest set has for a matrix. */
 static int64_t check_triangles(int kind, const int64_t (*large)[3], int n, int64_t workspace)
 {
     Bound x;

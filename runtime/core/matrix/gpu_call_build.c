@@ -13,7 +13,8 @@ CORE int add_set(GpuCalls *x, const PointerSet *want)
         const PointerSet *s = &x->set[i];
         if (s->array == want->array && s->blocks == want->blocks && s->offset == want->offset &&
             s->down == want->down && s->across == want->across && s->record == want->record &&
-            s->parts == want->parts && s->apart == want->apart && s->base == want->base && s->most == want->most && (s->array >= 0 || s->row_stride == want->row_stride))
+            s->parts == want->parts && s->apart == want->apart && s->base == want->base && s->most == want->most &&
+            (s->array >= 0 || s->row_stride == want->row_stride))
             return i;
     }
     x->set[x->nset] = *want;
