@@ -185,7 +185,8 @@ int list_chunk(const Plan *p, const Stage *s)
 }
 
 /* A symmetric half whose parts may have 64 rows: two tiles of 64 x 64 values of 16 bits fit into shared memory. The
- * mirrored rows are then 128 bytes long, a whole line of the cache; parts of 32 rows write 64. */
+ * mirrored rows are then 128 bytes long, a whole line of the cache; parts of 32 rows write 64. Not timed: Muon's stage
+ * with 32 rows ran at 2.4 of 4.2 TB/s. */
 static bool half_is_narrow(const Plan *p, const Stage *s)
 {
     int bytes = 0;
