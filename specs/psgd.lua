@@ -3,7 +3,7 @@
 -- first gradient); no noise is added to the gradient; limit (the class has none and uses diagonals for a side
 -- longer than the other one).
 -- fitted: moves one factor of the preconditioner towards whitening by a quadratic form that keeps it symmetric
--- and positive.
+-- and positive: E q E with E = (1 + w n) I - w a.
 -- a: the Gram matrix of the preconditioned gradient; n: its value for a white gradient. The largest row sum is
 -- used as a bound on the spectral norm.
 local function fitted(q, l, a, n)
@@ -13,7 +13,23 @@ local function fitted(q, l, a, n)
   return 0.5 * (whole + whole.T)
 end
 
+-- fitted_long: the same for a side that is at least twice as long as the other one. Products have the shape of x, the
+-- preconditioned gradient, so nothing costs the cube of the long side. Differences do not cancel: each row sum of
+-- w a is below precond_lr / 2. down: the rows are longer. w is inside of products, which would overflow otherwise.
+local function fitted_long(q, l, x, n, down)
+  local w = 0.5 * precond_lr / l
+  local c, y, z, half = 1 + w * n
+  if down then
+    y = mm(q, x)  z = c * y - mm(x, 0.5 * w * mm(x.T, y))  half = mm(z, x.T)
+  else
+    y = mm(x, q)  z = c * y - mm(0.5 * w * mm(y, x.T), x)  half = mm(x.T, z)
+  end
+  return c * c * q - w * (half + half.T)
+end
+
 -- products: f32. A step changes the factors by a small relative amount, which 11 bits would lose.
+-- apply: precision of the products of the factors and the momentum. Their errors are not carried on, so a GPU may
+-- compute them in tf32, with operands of 11 bits.
 -- f32 range: factors start at 1, so the Gram matrix of the first gradients must stay under 3.4e38: |g| under 1.8e19 /
 -- sqrt(elements). Beyond it the factors and the matrix become NaN in that step. Gram matrices of tiny gradients may
 -- be 0: the factors grow as they should.
@@ -31,7 +47,8 @@ return optimizer {
     beta = { 0.9, min = 0, below = 1 }, clip_rms = { 2, above = 0 }, clip = { 10, above = 0 },
     weight_decay = { 0, min = 0 },
   },
-  options = { limit = 4096, balance = 100 },    -- balance: steps between two that make both factors equally large
+  options = { limit = 4096, balance = 100,      -- balance: steps between two that make both factors equally large
+              apply = { "f32", "tf32" } },
   products = "f32",
   state = { m = zeros, Ql = eye(1, "rows"), Qr = eye(1, "cols"), Ll = zeros "slice", Lr = zeros "slice" },
   values = { out_of_range = "tensor" },
@@ -39,16 +56,24 @@ return optimizer {
   matrix = function()
     if nrows > limit or ncols > limit then return step() end
     m = lerp(m, g, max(1 / t, 1 - momentum))
-    local w = mm(mm(gram(Ql), g), gram(Qr))
-    local A, B = gram(w), gram(w.T)
+    local flat = 2 * nrows <= ncols
+    local tall = not flat and 2 * ncols <= nrows
+    local function whitened(v, how)             -- twice by a long side's factor costs less than its square
+      if tall then return mm(Ql, mm(Ql, mm(v, gram(Qr), how), how), how) end
+      if flat then return mm(mm(mm(gram(Ql), v, how), Qr, how), Qr, how) end
+      return mm(mm(gram(Ql), v, how), gram(Qr), how)
+    end
+    local x = whitened(g)
+    local A, B = gram(x), gram(x.T)
     local a, b = slice.max(rowsum(abs(A))) + ncols, slice.max(colsum(abs(B))) + nrows
     Ll, Lr = max(lerp(a, Ll, beta), a), max(lerp(b, Lr, beta), b)
-    Ql, Qr = fitted(Ql, Ll, A, ncols), fitted(Qr, Lr, B, nrows)
+    if tall then Ql = fitted_long(Ql, Ll, x, ncols, true) else Ql = fitted(Ql, Ll, A, ncols) end
+    if flat then Qr = fitted_long(Qr, Lr, x, nrows, false) else Qr = fitted(Qr, Lr, B, nrows) end
     every(balance, function()
       local l, r = slice.max(abs(Ql)), slice.max(abs(Qr))
       Ql, Qr = sqrt(r / l) * Ql, sqrt(l / r) * Qr
     end)
-    local u = mm(mm(gram(Ql), m), gram(Qr))
+    local u = whitened(m, { products = apply })
     out_of_range = min(numel, where(isfinite(rms(u)), 0, 1))      -- 0 without elements
     u = min(1, clip_rms / rms(u)) * u
     p = descend(shrink(p, lr * weight_decay), clamp(u, -clip, clip), lr)

@@ -14,6 +14,8 @@ local function diagonal(c, l, s, n)
 end
 
 -- products: f32. A step changes the factors by a small relative amount, which 11 bits would lose.
+-- apply: precision of the products of the factors' squares and the momentum. Their errors are not carried on, so a GPU
+-- may compute them in tf32, with operands of 11 bits.
 -- f32 range: factors start at 1, so the Gram matrix of the first gradients must stay under 3.4e38: |g| under 1.8e19 /
 -- sqrt(elements). Beyond it the factors and the matrix become NaN in that step. Gram matrices of tiny gradients may
 -- be 0: the factors grow as they should.
@@ -31,7 +33,8 @@ return optimizer {
     beta = { 0.9, min = 0, below = 1 }, damping = { 1e-9, min = 0 }, clip_rms = { 1.1, above = 0 },
     weight_decay = { 0, min = 0 },
   },
-  options = { limit = 2048, balance = 100 },    -- balance: steps between two balancings of the factors' sizes
+  options = { limit = 2048, balance = 100,      -- balance: steps between two balancings of the factors' sizes
+              apply = { "f32", "tf32" } },
   products = "f32",
   state = { m = zeros, C = eye(1, "rows"), D = eye(1, "cols"), c = fill(1, "row"), d = fill(1, "col"),
             l = zeros "slice", r = zeros "slice" },
@@ -54,8 +57,8 @@ return optimizer {
       if down then C = sqrt(y / x) * C else c = sqrt(y / x) * c end
       if across then D = sqrt(x / y) * D else d = sqrt(x / y) * d end
     end)
-    if down then u = mm(gram(C), u) else u = c * c * u end
-    if across then u = mm(u, gram(D)) else u = d * d * u end
+    if down then u = mm(gram(C), u, { products = apply }) else u = c * c * u end
+    if across then u = mm(u, gram(D), { products = apply }) else u = d * d * u end
     out_of_range = min(numel, where(isfinite(rms(u)), 0, 1))      -- 0 without elements
     p = descend(shrink(p, lr * weight_decay), u, lr * min(1, clip_rms / rms(u)))
   end,

@@ -21,10 +21,11 @@ local function taken(x, u, norm)                -- x, scaled to the length of th
 end
 
 -- products: f32. At condition 1e6 the inverse fourth root of f32 sums has an error of 2e-4; of tf32 sums, over 100 %.
--- apply: precision of the products of roots and momentum. A GPU computes them faster in tf32, with operands of 11
--- bits. A root's condition is at most relative_eps^-1/4, 32, so a side adds an error of 2^-11 to 2^-6 of the step.
--- Five seeds of a small transformer (tests/gpu/precision_loss.py, H200): losses differ by 4e-5 at most, as they do
--- from weights that differ by 1e-6. A step over GPT-2 124M takes 18 instead of 23 ms.
+-- apply: precision of the products of roots and momentum. tf32, because a root is applied once and its errors are not
+-- carried on. Operands have 11 bits on a GPU. A root's condition is at most relative_eps^-1/4, 32, so a side adds an
+-- error of 2^-11 to 2^-6 of the step. Five seeds of a small transformer (tests/gpu/precision_loss.py, H200): losses
+-- differ by 4e-5 at most, as they do from weights that differ by 1e-6. apply=f32 and products=f32 compute all in f32; a
+-- step over GPT-2 124M then takes 5 ms more.
 -- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond it no root can be
 -- made, and the last one stays. Grafting stands still where v is infinite. Gram matrices under 1e-45 are 0: eps
 -- decides there.
@@ -43,7 +44,7 @@ return optimizer {
   },
   options = {
     graft = { "adam", "rmsprop", "adagrad", "sgd", "none" }, accumulate = { "ema", "sum" }, heavy_ball = false,
-    stagger = true, interval = 50, start = 1, apply = { "f32", "tf32" },
+    stagger = true, interval = 50, start = 1, apply = { "tf32", "f32" },
     side = 1024, limit = 8192,                  -- side: of a block; sides over limit have a diagonal
   },
   products = "f32",  block = "side",

@@ -41,6 +41,14 @@ static void make_with_users(Planner *p)
     }
 }
 
+/* A fold of sums over whole arrays, as in slice.max(rowsum(abs(A))). In the stage of these sums it would give all rows
+ * of a matrix to one thread block. */
+static bool folds_sums(const Planner *p, Ref r, Ref a)
+{
+    const Node *n = &p->g->n[a];
+    return is_red(&p->g->n[r]) && !array_fold(&p->g->n[r]) && is_red(n) && array_fold(n);
+}
+
 void find_levels(Planner *p)
 {
     p->lev = NEWS(p->arena, int, p->g->len + 1);
@@ -51,7 +59,7 @@ void find_levels(Planner *p)
             Ref a = n->arg[k];
             if (p->time[a] < p->time[r] || (!computed(&p->g->n[a]) && !is_red(n)))
                 continue;
-            int la = p->lev[a] + (is_red(n) || n->op == OP_TRANSPOSE || pdom(p, a) != pdom(p, r));
+            int la = p->lev[a] + (is_red(n) || n->op == OP_TRANSPOSE || pdom(p, a) != pdom(p, r)) + folds_sums(p, r, a);
             if (la > l)
                 l = la;
         }
@@ -84,7 +92,7 @@ static void ask(Lists *l, Ref r, int v)
 static Ref fold_operand(const Node *n, int v) { return is_global(n) ? n->arg[v] : n->arg[0]; }
 
 /* ---- values that must be computed ---- */
-/* Folds of small values run in the home of their operand. */
+/* Folds of small values run in the home of their operand; of sums over whole arrays, one level later. */
 static void seed_folds(Lists *l)
 {
     Planner *p = l->p;
@@ -98,6 +106,10 @@ static void seed_folds(Lists *l)
             Ref a = fold_operand(n, v);
             l->here[v][a] = l->here[v][a] || computed(&p->g->n[a]);
             int at = home(p, a, v);
+            if (folds_sums(p, r, a)) {
+                at = stage_at(p, p->time[a], p->lev[a] + 1, stage_of(pdom(p, a)), v);
+                ask(l, a, v);
+            }
             list_add(p->arena, &p->draft[at].fold, r, UNPLACED);
         }
     }

@@ -1,7 +1,8 @@
-"""Losses of a byte-level transformer on this repository's text over five seeds: SOAP and Shampoo with apply=f32, with
-apply=tf32, and with f32 again from weights that differ by 1e-6, which shows the noise of f32. From the top of the tree,
-on a GPU; about six minutes for 300 steps.
-    PYTHONPATH=runtime/python python3 tests/gpu/precision_loss.py [STEPS [DEVICE]]"""
+"""Losses of a byte-level transformer on this repository's text over five seeds: rules with apply=f32, with apply=tf32,
+and with f32 again from weights that differ by 1e-6, which shows the noise of f32. From the top of the tree, on a GPU;
+about three minutes per rule for 300 steps. Seeds may run in processes of their own: each prints its losses.
+    PYTHONPATH=runtime/python python3 tests/gpu/precision_loss.py [STEPS [DEVICE [RULES [SEEDS]]]]
+RULES and SEEDS are separated by commas."""
 import glob
 import sys
 import time
@@ -93,10 +94,15 @@ def run(make, seed, shake):
 makes = {
     "soap": lambda a: lambda p: optc.torch.SOAP(p, lr=3e-3, apply=a),
     "shampoo": lambda a: lambda p: optc.torch.Shampoo(p, lr=2e-3, interval=10, apply=a),
+    "psgd": lambda a: lambda p: optc.torch.PSGD(p, lr=1e-3, apply=a),
+    "psgd_kron": lambda a: lambda p: optc.torch.PSGDKron(p, lr=1e-3, apply=a),
 }
-for rule, make in makes.items():
+RULES = sys.argv[3].split(",") if len(sys.argv) > 3 else makes
+SEEDS = [int(k) for k in sys.argv[4].split(",")] if len(sys.argv) > 4 else range(5)
+for rule in RULES:
+    make = makes[rule]
     got = {"f32": [], "f32 shaken": [], "tf32": []}
-    for seed in range(5):
+    for seed in SEEDS:
         for kind in got:
             t = time.time()
             got[kind].append(run(make(kind.split()[0]), seed, kind == "f32 shaken"))

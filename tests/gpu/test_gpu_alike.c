@@ -11,7 +11,7 @@ enum { ALL = 12, RUNS = 3 };
 /* Shampoo staggers its roots, and slots depend on the other tensors, so it computes them in every step. most: rows. */
 static const struct { const char *spec, *options; int64_t most; } rules[] = {
     {"muon", "", 1600}, {"shampoo", "interval=1", 520}, {"soap", "interval=2", 330}, {"splus", "interval=2", 330},
-    {"soap", "interval=2,apply=tf32", 330}};
+    {"soap", "interval=2,apply=f32", 330}};
 static const int64_t shapes[][2] = {{18, 6},    {20, 36},    {64, 64},     {100, 300}, {96, 130}, {256, 256},
                                     {520, 200}, {768, 3072}, {1024, 1024}, {1600, 400}, {330, 77}};
 static const int counts[] = {1, 2, 3, 6, ALL};

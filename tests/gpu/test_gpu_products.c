@@ -191,6 +191,40 @@ START_TEST(every_form)
 }
 END_TEST
 
+/* Gram matrices of rows, and of a transposed array with an addend, over n tensors. Returns how many pointers the
+ * largest set has for a matrix. */
+static int64_t check_triangles(int kind, const int64_t (*large)[3], int n, int64_t workspace)
+{
+    Bound x;
+    int64_t most = 0;
+    open_rule(&x, T_F32, workspace);
+    int e = add_array(&x.m, MEM_STATE, ELEM, kinds[kind].type, "e"),
+        r = add_array(&x.m, MEM_STATE, ROWS2, kinds[kind].type, "r");
+    int t = add_array(&x.m, MEM_STATE, ELEM_T, kinds[kind].type, "t"),
+        q = add_array(&x.m, MEM_STATE, ROWS2, kinds[kind].type, "q");
+    add_mm(&x.m, e, e, r, TRANS_B | SYMMETRIC, 1, 0);
+    add_mm(&x.m, t, t, q, TRANS_A | SYMMETRIC, 2, -1);
+    end_program(&x.m, kinds[kind].product);
+    bind_program(&x, large, n, 4);
+    fill_forms(&x, n);
+    for (int k = 0; k < n; k++) {                  /* the addend must be symmetric */
+        int64_t rows = large[k][1], all = large[k][0] * rows * rows;
+        double *v = malloc(sizeof *v * (size_t)all);
+        for (int64_t at = 0; at < all; at++) {
+            int64_t i = at / rows % rows, j = at % rows;
+            v[at] = ref_value(k, 9, i < j ? i * rows + j : j * rows + i);
+        }
+        OK(optc_state_write(x.b, k, "q", v, all));
+        free(v);
+    }
+    for (int s = 0; s < n; s++)
+        step_forms(&x, kind, n, "triangle");
+    for (int i = 0; i < x.b->gpu->calls->nset; i++)
+        most = x.b->gpu->calls->set[i].each > most ? x.b->gpu->calls->set[i].each : most;
+    close_program(&x);
+    return most;
+}
+
 /* Symmetric products that are large enough for several blocks, with rows left over. */
 START_TEST(triangles)
 {
@@ -198,31 +232,21 @@ START_TEST(triangles)
     static const int64_t all[3][3] = {{1, 600, 5}, {1, 600, 5}, {1, 256, 3}}, few[1][3] = {{1, 300, 2}},
         two[1][3] = {{1, 520, 2}};
     bool small = getenv("OPTC_TEST_SMALL") != NULL;            /* mirroring takes long on the emulated GPU */
-    const int64_t (*large)[3] = !small ? all : _i ? two : few;
-    int n = small ? 1 : 3;
-    Bound x;
-    open_rule(&x, T_F32, 1 << 20);
-    int e = add_array(&x.m, MEM_STATE, ELEM, kinds[_i].type, "e"),
-        r = add_array(&x.m, MEM_STATE, ROWS2, kinds[_i].type, "r");
-    int t = add_array(&x.m, MEM_STATE, ELEM_T, kinds[_i].type, "t"),
-        q = add_array(&x.m, MEM_STATE, ROWS2, kinds[_i].type, "q");
-    add_mm(&x.m, e, e, r, TRANS_B | SYMMETRIC, 1, 0);
-    add_mm(&x.m, t, t, q, TRANS_A | SYMMETRIC, 2, -1);
-    end_program(&x.m, kinds[_i].product);
-    bind_program(&x, large, n, 4);
-    fill_forms(&x, n);
-    for (int k = 0; k < n; k++) {                  /* the addend must be symmetric */
-        int64_t rows = large[k][1];
-        double *v = malloc(sizeof *v * (size_t)(rows * rows));
-        for (int64_t i = 0; i < rows; i++)
-            for (int64_t j = 0; j < rows; j++)
-                v[i * rows + j] = ref_value(k, 9, i < j ? i * rows + j : j * rows + i);
-        OK(optc_state_write(x.b, k, "q", v, rows * rows));
-        free(v);
-    }
-    for (int s = 0; s < n; s++)
-        step_forms(&x, _i, n, "triangle");
-    close_program(&x);
+    check_triangles(_i, !small ? all : _i ? two : few, small ? 1 : 3, 1 << 20);
+}
+END_TEST
+
+/* Sums of 16384 and more terms are computed in parts of 4096, here four of them and some terms more. Two matrices of a
+ * tensor, and a workspace that holds the parts of one matrix at a time. */
+START_TEST(long_sums)
+{
+    SHARED();
+    static const int64_t shape[2][3] = {{2, 9, 16390}, {1, 9, 16390}}, several[1][3] = {{1, 320, 16390}};
+    static const int64_t shorter[1][3] = {{1, 9, 16383}};
+    ck_assert_int_eq(check_triangles(_i, shape, 2, 1 << 20), 4);
+    ck_assert_int_eq(check_triangles(_i, shorter, 1, 1 << 20), 1);
+    if (!getenv("OPTC_TEST_SMALL"))
+        ck_assert_int_eq(check_triangles(_i, several, 1, 64 << 20), 4 * 15);
 }
 END_TEST
 
@@ -584,6 +608,7 @@ void add_products(TCase *t)
     tcase_add_loop_test(t, every_form, 0, 10);
     for (int i = 0; i < 5; i += getenv("OPTC_TEST_SMALL") ? 3 : 1)
         tcase_add_loop_test(t, triangles, i, i + 1);
+    tcase_add_loop_test(t, long_sums, 0, 2);
     tcase_add_test(t, gradients_move);
     tcase_add_test(t, absent);
     tcase_add_test(t, batches);

@@ -522,7 +522,7 @@ case $("$OPTC" check ./a.ir) in *"optc try"*) failed=$((failed + 1)) && echo "ch
 esac
 "$OPTC" dump a.ir --pass fold | cmp -s - a.ir && passed=$((passed + 1)) ||
     { failed=$((failed + 1)); echo "IR does not read back as it was"; }
-"$OPTC" dump soap --options apply=tf32 --pass fold > b.ir && expect 0 "optc-ir 3" dump b.ir --pass fold
+"$OPTC" dump soap --pass fold > b.ir && expect 0 "optc-ir 3" dump b.ir --pass fold
 "$OPTC" dump adashift --pass fold > b.ir && expect 0 "optc-ir 3" dump b.ir --pass fold
 printf 'return optimizer { name = "x", step = function()\n  p = p - lrr * g\nend, hyper = { lr = 1 } }\n' > bad.lua
 expect 1 "bad.lua:2: 'lrr' is not declared; did you mean 'lr'" check bad.lua

@@ -370,6 +370,26 @@ START_TEST(small_values_wait_for_users)
 }
 END_TEST
 
+/* The largest of the row sums of a square has a stage of its own: with the sums it would run in one thread block. */
+START_TEST(sums_are_folded_later)
+{
+    Gen g = {0};
+    int sums = 0, folds = 0;
+    ck_assert(compile(&g, "return optimizer { name = \"x\", step = function() p = p - g end, matrix = function() "
+                          "p = p - g / slice.max(rowsum(abs(gram(g)))) end }"));
+    const Phase *ph = &g.plan->entry[0].phase[0];
+    for (int k = 0; k < ph->nstage; k++) {
+        const Stage *s = &ph->stage[k];
+        ck_assert_msg(!s->folds_arrays || !s->nfold, "stage %d sums whole rows and folds the sums", k);
+        sums += s->folds_arrays;
+        folds += s->kind == S_ROW && s->nfold;
+    }
+    ck_assert_int_eq(sums, 1);
+    ck_assert_int_eq(folds, 1);
+    gen_free(&g);
+}
+END_TEST
+
 /* ---- bytes, passes and phases of plans ---- */
 typedef struct { const char *spec, *with, *options; int phases, phase, vec, mat, passes; } Fact;
 static const Fact facts[] = {
@@ -478,6 +498,7 @@ Suite *plan_suite(void)
     TCase *t = tcase_create("price");
     tcase_set_timeout(t, 60);
     tcase_add_test(t, small_values_wait_for_users);
+    tcase_add_test(t, sums_are_folded_later);
     tcase_add_test(t, stages_have_a_limit);
     tcase_add_loop_test(t, price, 0, COUNT(worst));
     tcase_add_loop_test(t, library_price, 0, optc_library_size());

@@ -192,7 +192,7 @@ END_TEST
  * identity: a checkpoint goes on in another one. */
 START_TEST(programs)
 {
-    static const char *const options[] = {"", "apply=tf32"};
+    static const char *const options[] = {"apply=f32", ""};
     char *identity[2];
     for (int i = 0; i < 2; i++) {
         Gen g = {0};
@@ -266,7 +266,7 @@ END_TEST
 START_TEST(cpu_has_the_bits_of_f32)
 {
     static const struct { const char *spec, *options[2]; } c[] = {
-        {"soap", {"interval=2", "interval=2,apply=tf32"}}, {"shampoo", {"interval=1", "interval=1,apply=tf32"}}};
+        {"soap", {"interval=2,apply=f32", "interval=2"}}, {"shampoo", {"interval=1,apply=f32", "interval=1"}}};
     static const TestShape shapes[] = {{2, {9, 7}}, {2, {5, 12}}, {1, {8}}};
     for (int i = 0; i < COUNT(c); i++) {
         uint64_t hash[2];
@@ -284,7 +284,7 @@ START_TEST(cpu_has_the_bits_of_f32)
             hash[k] = fix_hash(&f);
             fix_close(&f);
         }
-        ck_assert_msg(hash[0] == hash[1], "%s: other bits with apply=tf32", c[i].spec);
+        ck_assert_msg(hash[0] == hash[1], "%s: other bits with apply=f32", c[i].spec);
     }
 }
 END_TEST

@@ -336,6 +336,7 @@ static const struct { const char *rule, *options; int rows, cols; double size; i
     {"novograd", "", 16, 24, 1, {0, 0}},      {"novograd", "", 16, 24, 1e37, {0, 0}},
     {"novograd", "", 16, 24, INFINITY, {1, 1}},
     {"psgd", "", 16, 24, 1, {0, 0}},          {"psgd", "", 16, 24, 1e15, {0, 0}},  {"psgd", "", 16, 24, 1e20, {1, 1}},
+    {"psgd", "", 8, 48, 1e15, {0, 0}},        {"psgd", "", 48, 8, 1e15, {0, 0}},   {"psgd", "", 8, 48, 1e20, {1, 1}},
     {"psgd", "", 4, 0, 1, {0, 0}},            {"psgd_kron", "", 4, 0, 1, {0, 0}},
     {"novograd", "", 4, 0, 1, {0, 0}},
     {"psgd_kron", "", 16, 24, 1, {0, 0}},     {"psgd_kron", "", 16, 24, 1e20, {1, 1}}};

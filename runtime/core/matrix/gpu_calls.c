@@ -205,7 +205,7 @@ CORE const GpuCall *calls_of(const optc_binding *b, const ProgStage *s, int batc
 /* ---- sizes of the tables ---- */
 /* Per group, upper bounds: copy, blocks, remaining rows, mirror, and their sets; sets of a root's five squares, and
  * four more arrays. */
-enum { STEPS_A_PRODUCT = 4, SETS_A_PRODUCT = 8, SETS_A_ROOT = 30 };
+enum { STEPS_A_PRODUCT = 4, SETS_A_PRODUCT = 10, SETS_A_ROOT = 30 };
 
 static bool is_call_task(const optc_binding *b, const Task *t)
 {
@@ -312,9 +312,10 @@ static void put_tensor(const optc_binding *b, const GpuCalls *x, const PointerSe
             continue;
         if (!s->blocks)
             put_address(l, slot, at + s->offset);
-        for (int64_t i = 0; i < s->blocks; i++)
-            for (int64_t j = 0; j <= i; j++)
-                put_address(l, slot, at + i * s->down + j * s->across);
+        for (int64_t part = 0; part < (s->parts ? s->parts : 1); part++)
+            for (int64_t i = 0; i < s->blocks; i++)
+                for (int64_t j = 0; j <= i; j++)
+                    put_address(l, slot, at + s->offset + part * s->apart + i * s->down + j * s->across);
     }
 }
 

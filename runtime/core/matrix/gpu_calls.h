@@ -21,6 +21,9 @@ enum { AREAS = 5, RECORD_NUMBERS = 32 };
 enum { OWN_STATS = -6, OWN_EIGEN = -7 };
 OPTC_COUNT bool is_area(int array) { return array < 0 && array > OWN_STATS; }
 
+/* Flag of a mirror: it first adds the parts of a long sum. Beyond ProductFlags and row strides. */
+enum { SUM_OF_PARTS = 64 };
+
 /* Must match optc_call and optc_matrix_address of templates/products_cuda.txt. */
 typedef struct CallArgs { CUdeviceptr a, b, c; int m, n, k, flags; double alpha, beta; } CallArgs;
 typedef struct MatrixAddress { long long slot, offset; } MatrixAddress;
@@ -39,9 +42,9 @@ typedef struct CallGroup {
 
 typedef struct PointerSet {
     /* blocks 0: one pointer per matrix, `offset` values into it. Else one pointer per block (i, j), j <= i < blocks, at
-     * i * down + j * across values. */
-    int array, group, blocks;
-    int64_t offset, down, across;
+     * offset + i * down + j * across values; these once for each of `parts`, which are `apart` values apart. */
+    int array, group, blocks, parts;
+    int64_t offset, down, across, apart;
     int next;                              /* next set of the group; -1: none */
     int bytes;                             /* bytes of a value */
     int64_t each, at;                      /* pointers per matrix; index of the first pointer among those of all sets */
@@ -153,6 +156,7 @@ CORE CallStep *add_step(GpuCalls *x, CallKernel kernel, const CallType *t, int g
 CORE bool product_steps(const optc_binding *b, GpuCalls *x, const CallType *t, const ProgCall *c, int group,
                         ProductShape z, bool own);
 CORE optc_status add_product(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
+CORE int64_t product_record(const optc_binding *b, const ProgStage *s, Shape shape);      /* scratch bytes per matrix */
 CORE optc_status too_long(const optc_binding *b, const ProgStage *s, const CallGroup *g, const char *why);
 CORE GpuGemm step_gemm(const CallStep *s);                 /* its sizes, transposes and factors; no matrices */
 /* ---- gpu_roots.c ---- */

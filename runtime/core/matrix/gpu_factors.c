@@ -233,6 +233,7 @@ static void add_load(Factor *f, int array, int area, int64_t m, int64_t n, unsig
 {
     CallStep *s = own_of(f, KERNEL_FACTOR_LOAD, whole_set(f->x, array, f->group, 0), part_set(f, at(area, 0, 0)), m, n);
     s->flags = flags;
+    s->k = flags & 512 ? to_numbers(f, at(area, 0, 0)) : 0;
 }
 
 static void add_store(Factor *f, int area, int64_t m, int64_t n, unsigned flags)
@@ -262,18 +263,9 @@ static void solve_steps(Factor *f)
     bool right = (f->call->flags & FROM_RIGHT) != 0;
     int64_t down = right ? f->n : f->m, across = right ? f->m : f->n;
     Solved z = {0, 1, 2, right, (f->call->flags & TRANS_A) != 0, f->m, f->n};
-    CallStep *s;
-    add_load(f, f->call->a, 0, f->m, f->m, 64);
-    s = on_area(f, KERNEL_FACTOR_CHECK, at(0, 0, 0), f->m, f->m);
-    s->alpha = DBL_MAX;
-    add_load(f, f->call->b, 1, down, across, 0);
-    s = on_area(f, KERNEL_FACTOR_CHECK, at(1, 0, 0), down, across);
-    s->alpha = DBL_MAX;
-    for (int64_t k = 0; k < f->m; k += FACTOR_PANEL) {
-        s = on_area(f, KERNEL_FACTOR_TILE, at(0, k, k), f->m, panel_at(f->m, k));
-        s->b = part_set(f, at(4, k, 0));
-        s->flags = 1;
-    }
+    add_load(f, f->call->a, 0, f->m, f->m, 64 | 512);
+    add_load(f, f->call->b, 1, down, across, 512);
+    on_area(f, KERNEL_FACTOR_TILES, at(0, 0, 0), f->m, f->m)->b = part_set(f, at(4, 0, 0));
     add_solve(f, z);
     add_store(f, 2, down, across, 0);
 }

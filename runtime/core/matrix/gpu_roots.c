@@ -47,10 +47,12 @@ CORE int64_t roots_bytes(const optc_binding *b)
     for (int i = 0; i < p->nstage; i++) {
         const Range r = call_range(b, &p->stage[i]);
         int64_t sum = 0;
-        for (int t = r.from; (is_root(&p->stage[i]) || is_factor(&p->stage[i])) && t < r.to; t++)
+        bool product = stage_of_kind(&p->stage[i], CALLEE_PRODUCT);
+        for (int t = r.from; (product || is_root(&p->stage[i]) || is_factor(&p->stage[i])) && t < r.to; t++)
             if (b->tensor[t].variant == p->stage[i].variant) {
                 Shape s = b->tensor[t].shape;
                 int64_t bytes = !s.slices               ? 0
+                                : product               ? product_record(b, &p->stage[i], s)
                                 : is_root(&p->stage[i]) ? record_bytes(root_side(p, p->stage[i].call, s), 8)
                                                         : factor_record(b, &p->stage[i], s);
                 int64_t more = dom_times(bytes, s.slices);
@@ -109,11 +111,13 @@ CORE void root_addresses(const optc_binding *b, const GpuCalls *x, PointerSet *s
     CUdeviceptr first = x->scratch + (CUdeviceptr)(s->bytes * s->base);
     for (int64_t i = 0, at = 0; i < n; i++) {
         CUdeviceptr here = first + (CUdeviceptr)(i * s->record);
-        for (int64_t r = 0; r < (s->blocks ? s->blocks : 1); r++)
-            for (int64_t k = 0; k <= r; k++, at++) {
-                to[at].slot = -1;
-                to[at].offset = (long long)here + s->bytes * (s->offset + r * s->down + k * s->across);
-            }
+        for (int64_t part = 0; part < (s->parts ? s->parts : 1); part++)
+            for (int64_t r = 0; r < (s->blocks ? s->blocks : 1); r++)
+                for (int64_t k = 0; k <= r; k++, at++) {
+                    int64_t values = s->offset + part * s->apart + r * s->down + k * s->across;
+                    to[at].slot = -1;
+                    to[at].offset = (long long)here + s->bytes * values;
+                }
     }
 }
 
