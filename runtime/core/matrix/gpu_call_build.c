@@ -176,10 +176,9 @@ static bool add_ours(GpuCalls *x, CallKernel kernel, const CallType *t, const Pr
 
 /* ---- long sums ---- */
 /* Gram matrices of few blocks and sums of very many terms, such as those of an embedding's columns, would occupy few
- * multiprocessors: 78 blocks of 768 columns took 1.4 ms for 50257 terms on an H200; at the rate of other Gram matrices it
- * would be 0.56 (not measured in parts). They are
- * computed as sums of SUM_PART terms each in the workspace, all in one call, and the mirror adds them up. The number of
- * parts changes bits, so it follows from the shape alone. */
+ * multiprocessors: 78 blocks of 768 columns took 1.4 ms for 50257 terms on an H200. At the rate of other Gram matrices
+ * it would be 0.56 ms (not timed in parts). They are computed as sums of SUM_PART terms each in the workspace, in one
+ * call, and the mirror adds them up. The number of parts changes bits, so it follows from the shape alone. */
 enum { LONG_SUM = 16384, SUM_PART = 4096, LONG_SUM_ROWS = 1024 };
 
 static int sum_parts(const CallType *t, const ProgCall *c, ProductShape z)
