@@ -175,37 +175,36 @@ static size_t kernel_length(const char *s)
     return end == line ? (size_t)(line - s) : end ? (size_t)(end + 2 - s) : strlen(s);
 }
 
+static bool name_is(const char *name, const char *s, size_t n) { return strlen(name) == n && !strncmp(name, s, n); }
+
 /* Whether the kernel whose definition begins at s is one of the program's. */
 static bool kernel_chosen(const char *s, int program, bool f64)
 {
     const char *end = s + strcspn(s, "\n"), *open = strstr(s, " optc_");
-    size_t n = open && open < end ? strcspn(open + 1, "(") : 0;
-    for (int k = 0; k < NCALLKERNEL && n; k++) {
-        const char *name = kernel_info[k].name[f64 && kernel_info[k].name[1]];
-        if ((int)kernel_info[k].program == program && strlen(name) == n && !strncmp(name, open + 1, n))
+    size_t n = open && open < end ? strcspn(++open, "(") : 0;
+    bool shards = n && (name_is("optc_move", open, n) || name_is("optc_agree", open, n));
+    if (program < FIXED_CALLS)
+        return shards == (program == FIXED_SHARDS);
+    for (int k = 0; k < NCALLKERNEL && n; k++)
+        if ((int)kernel_info[k].program == program - FIXED_CALLS &&
+            name_is(kernel_info[k].name[f64 && kernel_info[k].name[1]], open, n))
             return true;
-    }
     return false;
 }
 
-/* The sections that the program's kernels need, without the sections' other kernels. */
-static bool fixed_calls(Buf *b, int program, bool f64)
+/* The sections that the program's kernels need. */
+static bool fixed_sections(Buf *b, int program, bool f64)
 {
     bool need[NSECTION] = {false}, ok = true;
-    Buf all = {.arena = b->arena};
+    if (program < FIXED_CALLS)
+        return template_fill(b, target_cuda.templates, "advance_t", NULL, 0) &&
+               (program == FIXED_STEP || template_fill(b, target_cuda.templates, "shards", NULL, 0));
     for (int k = 0; k < NCALLKERNEL; k++)
-        if ((int)kernel_info[k].program == program)
+        if ((int)kernel_info[k].program == program - FIXED_CALLS)
             need[kernel_info[k].section[f64 && kernel_info[k].name[1]]] = true;
     close_sections(need);
     for (int s = 0; s < NSECTION && ok; s++)
-        ok = !need[s] || put_section(&all, (KernelSection)s);
-    for (const char *s = buf_text(&all), *end; ok && *s; s = end) {
-        bool kernel = !strncmp(s, kernel_start, sizeof kernel_start - 1);
-        end = s + (kernel ? kernel_length(s) : strcspn(s, "\n"));
-        end += *end == '\n';
-        if (!kernel || kernel_chosen(s, program, f64))
-            buf_add(b, s, (size_t)(end - s));
-    }
+        ok = !need[s] || put_section(b, (KernelSection)s);
     return ok;
 }
 
@@ -215,11 +214,15 @@ char *emit_cuda_fixed(int program, bool f64)
     Arena scratch = {.out = &out};
     char *volatile text = NULL;
     if (!setjmp(out)) {
-        Buf code = {.arena = &scratch}, b = {.arena = &scratch};
-        bool ok = program < FIXED_CALLS
-                      ? template_fill(&code, target_cuda.templates, program == FIXED_STEP ? "advance_t" : "shards",
-                                      NULL, 0)
-                      : fixed_calls(&code, program - FIXED_CALLS, f64);
+        Buf all = {.arena = &scratch}, code = {.arena = &scratch}, b = {.arena = &scratch};
+        bool ok = fixed_sections(&all, program, f64);
+        for (const char *s = buf_text(&all), *end; ok && *s; s = end) {            /* without other kernels */
+            bool kernel = !strncmp(s, kernel_start, sizeof kernel_start - 1);
+            end = s + (kernel ? kernel_length(s) : strcspn(s, "\n"));
+            end += *end == '\n';
+            if (!kernel || kernel_chosen(s, program, f64))
+                buf_add(&code, s, (size_t)(end - s));
+        }
         if (ok && emit_cuda_file(&b, &scratch, "Kernels that all rules share.", " * runtime/core launches these.",
                                  "liboptc", "no rule", buf_text(&code)))
             text = buf_take(&b);

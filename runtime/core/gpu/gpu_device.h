@@ -60,8 +60,8 @@ typedef struct KnownMethod { int roots, f64, power, bucket, method; } KnownMetho
 enum { METHOD_LEAST = 3, METHOD_MOST = 12, METHOD_ROOTS = 256, METHOD_VECTORS = 1, METHOD_REACH = 2 };
 
 /* fn: by ProgStage.fn. call: by CallKernel, for rules with calls; KERNEL_PHASE is NULL where conditional nodes are not
- * available. Other kernels, except advance_t and read_ahead, are NULL until Host.load has loaded them. read_ahead, move,
- * agree: the kernels GUARD_KERNEL, MOVE_KERNEL and AGREE_KERNEL; NULL in packages from before they existed. */
+ * available. Other kernels, except advance_t and read_ahead, are NULL until Host.load has loaded them.
+ * read_ahead, move, agree: GUARD_KERNEL, MOVE_KERNEL and AGREE_KERNEL; NULL in packages from before they existed. */
 typedef struct GpuCode {
     Launch *launch;
     CUfunction *fn, advance_t, read_ahead, move, agree, call[NCALLKERNEL];

@@ -1,4 +1,5 @@
-/* Programs of a rule's kernels: emitted, found in the engine or in the cache or compiled by NVRTC in parallel, loaded. */
+/* Programs of a rule's kernels: emits them, finds them in the engine or the cache, or compiles them by NVRTC in
+ * parallel, and loads them. */
 #include "runtime/library/rule/gpu_modules.h"
 
 #include "gen/gen.h"
