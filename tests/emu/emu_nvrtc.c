@@ -115,10 +115,10 @@ int nvrtcCompileProgram(nvrtcProgram p, int n, const char *const *options)
     put_source(f, p->source);
     fprintf(f, "%s%s%s%s%s#include \"%s/emu_tail.h\"\n",
             strstr(p->source, "struct optc_numbers") ? "#define EMU_NUMBERS\n" : "",
-            strstr(p->source, "struct optc_guard_args") ? "#define EMU_GUARD\n" : "",
-            strstr(p->source, "struct optc_move_args") ? "#define EMU_MOVE\n" : "",
+            strstr(p->source, " optc_guard(const") ? "#define EMU_GUARD\n" : "",
+            strstr(p->source, " optc_move(const") ? "#define EMU_MOVE\n" : "",
             strstr(p->source, "struct optc_copies") ? "#define EMU_COPIES\n" : "",
-            strstr(p->source, "struct optc_agree_args") ? "#define EMU_AGREE\n" : "", here);
+            strstr(p->source, " optc_agree(const") ? "#define EMU_AGREE\n" : "", here);
     fclose(f);
     snprintf(command, sizeof command,
              "${CXX:-g++} -std=c++17 -nostdinc++ ${EMU_OPT:--O0} -fPIC -shared -nostdlib -fno-exceptions "

@@ -40,7 +40,7 @@ START_TEST(other_sizes)
     memset(all, true, (size_t)r->library->plan->nfn);
     int n[2];
     for (int i = 0; i < 2; i++) {
-        OK(gpu_code_load(r, code[i], &(KernelNeeds){.fn = all}, "optc_bind"));
+        OK(gpu_code_load(r, code[i], &(KernelNeeds){.fn = all, .nfn = r->library->plan->nfn}, "optc_bind"));
         n[i] = loaded(e);
         for (int f = 0; f < r->library->plan->nfn; f++)
             ck_assert(!plan_at(r->library->plan, f).stage || code[i]->fn[f]);

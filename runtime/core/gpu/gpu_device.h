@@ -66,8 +66,8 @@ typedef struct GpuCode {
     Launch *launch;
     CUfunction *fn, advance_t, read_ahead, move, agree, call[NCALLKERNEL];
 } GpuCode;
-/* Kernels that a binding launches. fn: by ProgStage.fn; NULL: none. shards: move and agree */
-typedef struct KernelNeeds { const bool *fn; bool call[NCALLKERNEL], shards; } KernelNeeds;
+/* Kernels that a binding launches. fn: by ProgStage.fn, nfn of them. shards: move and agree */
+typedef struct KernelNeeds { const bool *fn; int nfn; bool call[NCALLKERNEL], shards; } KernelNeeds;
 #define GUARD_KERNEL "optc_guard"
 #define MOVE_KERNEL "optc_move"
 #define AGREE_KERNEL "optc_agree"

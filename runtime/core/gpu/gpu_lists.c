@@ -336,11 +336,16 @@ CORE optc_status gpu_load_kernels(optc_binding *b)
     bool *fn = TAKE(b, bool, nfn + 1);
     if (!fn)
         return no_memory("optc_bind");
-    for (int i = 0; i < p->nstage; i++)
-        if (p->stage[i].fn >= 0 && (p->stage[i].kind == S_GROUP || stage_tensors(b, &p->stage[i], -1)->n))
-            fn[p->stage[i].fn] = true;
+    for (int i = 0; i < p->nentry * program_phases(p); i++)
+        for (int k = 0; k < b->tasks[i].n; k++) {
+            const Task *t = &b->tasks[i].task[k];
+            const ProgStage *s = t->action->kind == ACT_LAUNCH ? &p->stage[t->action->stage] : NULL;
+            if (s && s->fn >= 0 && (s->kind == S_GROUP || stage_tensors(b, s, t->batch)->n))
+                fn[s->fn] = true;
+        }
     memset(&need, 0, sizeof need);
     need.fn = fn;
+    need.nfn = nfn;
     need.shards = b->shards != NULL;
     calls_need(b, false, need.call);
     return HOST()->load(b->rule, b->gpu->code, &need, "optc_bind");

@@ -259,7 +259,7 @@ optc_status gpu_code_load(optc_rule *r, const GpuCode *code, const KernelNeeds *
     BuiltKernels *c = g->codes;
     while (&c->code != code)
         c = c->next;
-    for (int f = 0; want && need->fn && f < r->library->plan->nfn; f++)
+    for (int f = 0; want && f < need->nfn; f++)
         if (need->fn[f] && g->program_of[f] >= 0)
             want[g->program_of[f]] = true;
     for (int k = 0; want && k < NCALLKERNEL; k++)
