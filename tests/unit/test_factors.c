@@ -446,7 +446,8 @@ START_TEST(shared_programs)
         for (int k = 0; k < NCALLKERNEL; k++) {
             if ((int)kernel_info[k].program != i % NFIXED - FIXED_CALLS)
                 continue;
-            snprintf(called, sizeof called, " %s(const optc_call x)", kernel_info[k].name[f64 && kernel_info[k].name[1]]);
+            snprintf(called, sizeof called, " %s(const optc_call x)",
+                     kernel_info[k].name[f64 && kernel_info[k].name[1]]);
             const char *at = strstr(text, called);
             ck_assert_msg(at != NULL, "program %d lacks%s", i, called);
             wanted += 1 + (strstr(at + 1, called) != NULL);        /* some have a form for older architectures */
