@@ -90,6 +90,11 @@ typedef enum {
     NSECTION
 } KernelSection;
 typedef enum {
+#define PROGRAM(ID) PROGRAM_##ID,
+#include "gen/abi/kernels.def"
+    NKERNELPROGRAM
+} KernelProgram;
+typedef enum {
 #define KERNEL(ID, ...) KERNEL_##ID,
 #include "gen/abi/kernels.def"
     NCALLKERNEL
@@ -101,6 +106,7 @@ typedef enum { GRID_ONE, GRID_VALUES, GRID_ROWS, GRID_COLS, GRID_TILES, GRID_TRI
 typedef enum { FAILED_SKIP, FAILED_RUN, FAILED_FLAG, FAILED_LIMIT } KernelFailed;
 /* name, section: [0] for calls with f32 operands, [1] for f64 */
 typedef struct KernelInfo {
+    KernelProgram program;
     unsigned sets;
     KernelGrid grid;
     int tile;
@@ -109,8 +115,8 @@ typedef struct KernelInfo {
     KernelSection section[2];
 } KernelInfo;
 static const KernelInfo kernel_info[NCALLKERNEL] __attribute__((unused)) = {
-#define KERNEL(ID, sets, grid, tile, failed, f32, f32_in, f64, f64_in) \
-    {sets, GRID_##grid, tile, FAILED_##failed, {f32, f64}, {SECTION_##f32_in, SECTION_##f64_in}},
+#define KERNEL(ID, program, sets, grid, tile, failed, f32, f32_in, f64, f64_in) \
+    {PROGRAM_##program, sets, GRID_##grid, tile, FAILED_##failed, {f32, f64}, {SECTION_##f32_in, SECTION_##f64_in}},
 #include "gen/abi/kernels.def"
 };
 

@@ -399,7 +399,7 @@ void emit_array_numbers(Buf *b, const Plan *p, const EmitOptions *o)
 bool emit_selects(const Plan *p, const EmitOptions *o, int fn)
 {
     const Stage *s = plan_at(p, fn).stage;
-    return s && (!o->only || s == o->only) && (!o->nparts || emit_part_of(p, fn, o->nparts) == o->part);
+    return s && (!o->only || s == o->only) && (!o->select || o->select[fn]);
 }
 
 const char *emit_red_kind(const Node *n)

@@ -161,9 +161,8 @@ void emit_c_shared(Buf *b, const char *code);                  /* the prelude of
 typedef struct CudaKernel { const Launch *launch; const char *prefix, *fn; bool cites, runs; } CudaKernel;
 bool emit_cuda_kernel(Buf *out, Arena *a, const Plan *p, StageAt at, CudaKernel k);
 bool emit_cuda_stages(const Gen *g, const EmitOptions *o, Arena *a, Buf *code);
-typedef enum { CALLS_NONE = 0, CALLS_PRODUCTS = 1, CALLS_OTHER = 2, CALLS_ALL = 3 } CallKernels;       /* bits */
-/* The kernels that the calls of these rules need, each once, without KERNEL_PHASE. CALLS_PRODUCTS: multiplications. */
-bool emit_cuda_calls(Buf *b, const Plan *const *p, int n, CallKernels which);
+/* The kernels that the calls of these rules need, each once, without KERNEL_PHASE. */
+bool emit_cuda_calls(Buf *b, const Plan *const *p, int n);
 bool emit_cuda_matrices(Buf *b, const char *section);       /* kernels that belong to no rule, for all types */
 bool emit_cuda_common(Buf *b, const Plan *const *p, int n);        /* kernels that no stage has; for all of the plans */
 bool plan_exchanges(const Plan *p);                    /* a sharded binding of it may exchange arrays */

@@ -14,18 +14,13 @@ typedef struct Gen {
     Diag diag;
 } Gen;
 
-/* PART_CALLS: the kernels of calls except products. PART_PRODUCTS: products where no library computes them; they take
- * longest to compile, and most bindings launch none. */
-enum EmitPart { PART_CALLS = -1, PART_PRODUCTS = -2 };
 typedef struct EmitOptions {
     const Target *target;       /* NULL: the target of the plan */
     const char *command;        /* printed in the head of the file, to generate it again; NULL: `optc emit` … */
     const char *prefix;         /* of the names of stages, if several rules share a file; NULL: none */
     const Launch *launch;       /* by Stage.fn, for targets that have launches; NULL: the model's */
     const Stage *only;          /* CUDA: only this kernel; NULL: all */
-    /* CUDA: only this part of the kernels: part below nparts of the stages, or one of EmitPart; nparts 0: all */
-    int part, nparts;
-    bool conditions;            /* CUDA: adds KERNEL_PHASE, which finds the phase of a step on the device */
+    const bool *select;         /* CUDA: by Stage.fn, only these stages and no other kernels; NULL: all */
     /* Random draws, stochastic rounding and dithers follow pieces that consist of runs (templates/runs.h). Other code
      * is the same. */
     bool runs;
@@ -41,10 +36,14 @@ bool emit_cuda_stage_hash(const Gen *g, int fn, char hex[33]);
 /* Kernels that belong to no rule: section NAME of templates/NAME_cuda.txt. The caller frees the text; NULL: out of
  * memory. */
 char *emit_cuda_alone(const char *section);
-/* emit_parts: the number of programs that a rule's stages may be divided into, to compile them in parallel.
- * emit_part_of: the program that contains a stage. The kernel that advances t is in program 0. */
-int emit_parts(const Plan *p);
-int emit_part_of(const Plan *p, int fn, int nparts);
+/* Divides a rule's stages into programs that are compiled when a binding needs them. of: by Stage.fn, the program of
+ * each stage, or -1; returns their number. */
+int emit_divide(const Plan *p, int *of);
+/* Programs that all rules share. FIXED_STEP: the kernels before a step. FIXED_SHARDS: exchanges between ranks.
+ * FIXED_CALLS + a KernelProgram: kernels of calls, for operands in f32 or f64. The caller frees the text; NULL: out of
+ * memory. */
+enum { FIXED_STEP, FIXED_SHARDS, FIXED_CALLS, NFIXED = FIXED_CALLS + NKERNELPROGRAM };
+char *emit_cuda_fixed(int program, bool f64);
 enum { MOST_STAGE_NAME = 128 };
 const char *emit_stage_name(char buf[MOST_STAGE_NAME], const Plan *p, const char *entry, int mask, const Stage *s);
 #endif

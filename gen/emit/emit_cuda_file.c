@@ -110,7 +110,6 @@ static const struct { const char *file, *name; KernelSection after; } sections[N
 #define SECTION(ID, file, name, after) {file, name, SECTION_##after},
 #include "gen/abi/kernels.def"
 };
-/* One walk from the last section to the first finds all needed sections, because a section uses only earlier ones. */
 #define SECTION(ID, file, name, after) \
     _Static_assert(SECTION_##after <= SECTION_##ID, "a section comes before the section that it uses");
 #include "gen/abi/kernels.def"
@@ -120,18 +119,24 @@ static bool put_section(Buf *b, KernelSection s)
     return template_fill(b, sections[s].file, sections[s].name, NULL, 0);
 }
 
-bool emit_cuda_calls(Buf *b, const Plan *const *p, int n, CallKernels which)
+/* Adds the sections that needed ones use. One walk from the last section to the first finds all, because a section uses
+ * only earlier ones. */
+static void close_sections(bool need[NSECTION])
+{
+    for (int s = NSECTION - 1; s >= 0; s--)
+        need[sections[s].after] = need[sections[s].after] || need[s];
+}
+
+bool emit_cuda_calls(Buf *b, const Plan *const *p, int n)
 {
     bool need[NSECTION] = {false}, ok = true;
     for (int i = 0; i < n; i++) {
         CallNeeds x = plan_needs(p[i]);
         for (int k = 0; k < NCALLKERNEL; k++)
-            if (k != KERNEL_PHASE && which & (kernel_multiplies((CallKernel)k) ? CALLS_PRODUCTS : CALLS_OTHER) &&
-                call_kernel_name((CallKernel)k, x))
+            if (k != KERNEL_PHASE && call_kernel_name((CallKernel)k, x))
                 need[kernel_info[k].section[!kernel_of_products((CallKernel)k, x) && x.f64]] = true;
     }
-    for (int s = NSECTION - 1; s >= 0; s--)
-        need[sections[s].after] = need[sections[s].after] || need[s];
+    close_sections(need);
     for (int s = 0; s < NSECTION && ok; s++)
         ok = !need[s] || put_section(b, (KernelSection)s);
     return ok;
@@ -149,20 +154,81 @@ bool emit_cuda_common(Buf *b, const Plan *const *p, int n)
 bool emit_cuda(const Gen *g, const EmitOptions *o, Arena *a, Buf *out)
 {
     Buf code = {.arena = a}, text = {.arena = a}, *whole = o->cite ? &text : out;
-    bool first = o->part == 0 && !o->only;
-    CallKernels calls = o->part == PART_PRODUCTS    ? CALLS_PRODUCTS
-                        : o->part == PART_CALLS     ? CALLS_OTHER
-                        : first && !o->nparts       ? CALLS_ALL
-                                                    : CALLS_NONE;
+    const Plan *const plan[] = {g->plan};
+    bool all = !o->only && !o->select;
     bool ok =
-        (!first || emit_cuda_common(&code, (const Plan *const[]){g->plan}, 1)) &&
-        emit_cuda_calls(&code, (const Plan *const[]){g->plan}, 1, calls) &&
-        (!(calls & CALLS_OTHER) || !o->conditions || put_section(&code, kernel_info[KERNEL_PHASE].section[0])) &&
+        (!all || (emit_cuda_common(&code, plan, 1) && emit_cuda_calls(&code, plan, 1))) &&
         emit_cuda_stages(g, o, a, &code) &&
         emit_cuda_file(whole, a, emit_title(a, g->rule), emit_about(a, g), o->command, g->rule->name, buf_text(&code));
     if (o->cite)
         number_lines(out, buf_text(&text), g->rule->name);
     return ok;
+}
+
+/* ---- programs that all rules share ---- */
+static const char kernel_start[] = "extern \"C\" __global__ ";
+
+/* The length of a kernel's definition, whose body ends with its line or with a line that is a brace. */
+static size_t kernel_length(const char *s)
+{
+    const char *line = s + strcspn(s, "\n"), *end = line > s && line[-1] == '}' ? line : strstr(s, "\n}\n");
+    return end == line ? (size_t)(line - s) : end ? (size_t)(end + 2 - s) : strlen(s);
+}
+
+static bool name_is(const char *name, const char *s, size_t n) { return strlen(name) == n && !strncmp(name, s, n); }
+
+/* Whether the kernel whose definition begins at s is one of the program's. */
+static bool kernel_chosen(const char *s, int program, bool f64)
+{
+    const char *end = s + strcspn(s, "\n"), *open = strstr(s, " optc_");
+    size_t n = open && open < end ? strcspn(++open, "(") : 0;
+    bool shards = n && (name_is("optc_move", open, n) || name_is("optc_agree", open, n));
+    if (program < FIXED_CALLS)
+        return shards == (program == FIXED_SHARDS);
+    for (int k = 0; k < NCALLKERNEL && n; k++)
+        if ((int)kernel_info[k].program == program - FIXED_CALLS &&
+            name_is(kernel_info[k].name[f64 && kernel_info[k].name[1]], open, n))
+            return true;
+    return false;
+}
+
+/* The sections that the program's kernels need. */
+static bool fixed_sections(Buf *b, int program, bool f64)
+{
+    bool need[NSECTION] = {false}, ok = true;
+    if (program < FIXED_CALLS)
+        return template_fill(b, target_cuda.templates, "advance_t", NULL, 0) &&
+               (program == FIXED_STEP || template_fill(b, target_cuda.templates, "shards", NULL, 0));
+    for (int k = 0; k < NCALLKERNEL; k++)
+        if ((int)kernel_info[k].program == program - FIXED_CALLS)
+            need[kernel_info[k].section[f64 && kernel_info[k].name[1]]] = true;
+    close_sections(need);
+    for (int s = 0; s < NSECTION && ok; s++)
+        ok = !need[s] || put_section(b, (KernelSection)s);
+    return ok;
+}
+
+char *emit_cuda_fixed(int program, bool f64)
+{
+    jmp_buf out;
+    Arena scratch = {.out = &out};
+    char *volatile text = NULL;
+    if (!setjmp(out)) {
+        Buf all = {.arena = &scratch}, code = {.arena = &scratch}, b = {.arena = &scratch};
+        bool ok = fixed_sections(&all, program, f64);
+        for (const char *s = buf_text(&all), *end; ok && *s; s = end) {            /* without other kernels */
+            bool kernel = !strncmp(s, kernel_start, sizeof kernel_start - 1);
+            end = s + (kernel ? kernel_length(s) : strcspn(s, "\n"));
+            end += *end == '\n';
+            if (!kernel || kernel_chosen(s, program, f64))
+                buf_add(&code, s, (size_t)(end - s));
+        }
+        if (ok && emit_cuda_file(&b, &scratch, "Kernels that all rules share.", " * runtime/core launches these.",
+                                 "liboptc", "no rule", buf_text(&code)))
+            text = buf_take(&b);
+    }
+    arena_free(&scratch);
+    return text;
 }
 
 bool emit_cuda_matrices(Buf *b, const char *section)

@@ -88,25 +88,23 @@ static const char *own_command(Arena *a, const Gen *g, const char *target)
 /* Stages that walk along arrays take longest to compile. */
 static bool walks(const Stage *s) { return is_elem(s->kind) || dom_square(stage_info[s->kind].dom); }
 
-int emit_parts(const Plan *p)
+/* Each stage that walks along arrays is a program. The others are quick to compile: those of a variant are one. A
+ * binding without tensors of a variant does not need its programs. */
+int emit_divide(const Plan *p, int *of)
 {
     int n = 0;
     for (int f = 0; f < p->nfn; f++) {
-        StageAt at = plan_at(p, f);
-        n += at.stage && walks(at.stage);
+        const Stage *s = plan_at(p, f).stage;
+        of[f] = -1;
+        for (int k = 0; k < f && s && !walks(s) && of[f] < 0; k++) {
+            const Stage *x = plan_at(p, k).stage;
+            if (x && !walks(x) && x->variant == s->variant && (x->kind == S_GROUP) == (s->kind == S_GROUP))
+                of[f] = of[k];
+        }
+        if (s && of[f] < 0)
+            of[f] = n++;
     }
-    return n ? n : 1;
-}
-
-int emit_part_of(const Plan *p, int fn, int nparts)
-{
-    bool pass = walks(plan_at(p, fn).stage);
-    int before = 0;     /* these and the other stages are distributed evenly */
-    for (int f = 0; f < fn; f++) {
-        StageAt at = plan_at(p, f);
-        before += at.stage && walks(at.stage) == pass;
-    }
-    return before % (nparts > 0 ? nparts : 1);
+    return n;
 }
 
 bool emit_key(const char *source, char hex[DIGEST_HEX])

@@ -381,7 +381,7 @@ static bool fill_cuda(Pack *p, int arch, Buf *out)
     for (int i = 0; i < p->ndonor; i++)
         plan[p->nrule + i] = p->donor[i]->plan;
     bool ok = emit_cuda_common(&code, plan, p->nrule) &&
-              emit_cuda_calls(&code, plan, p->nrule + p->ndonor, CALLS_ALL);
+              emit_cuda_calls(&code, plan, p->nrule + p->ndonor);
     for (int i = 0; i < 3 && ok && p->functions; i++)
         ok = emit_cuda_matrices(&code, matrices[i]);
     for (int i = 0; i < p->nrule && ok; i++) {

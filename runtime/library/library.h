@@ -54,8 +54,16 @@ typedef struct LibraryEngine {
     char *spec_path;
     Cache cache;
     TunedSet tuned;
-    pthread_mutex_t lock;              /* protects writes to tuned.shared */
+    pthread_mutex_t lock;              /* protects programs, and writes to tuned.shared */
+    struct LoadedProgram *programs;    /* on the GPU */
 } LibraryEngine;
+/* A program of kernels, loaded. All rules of the engine that have the same program share it. */
+typedef struct LoadedProgram {
+    char key[DIGEST_HEX];
+    struct CUmod_st *module;
+    int uses;
+    struct LoadedProgram *next;
+} LoadedProgram;
 
 typedef struct LibraryRule {
     Gen gen;

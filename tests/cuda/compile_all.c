@@ -43,8 +43,8 @@ static const char every_call[] =
     "  step = function() p = p - g end }\n";
 
 /* ---- what is compiled ---- */
-/* part, nparts: as in EmitOptions */
-typedef struct Case { char label[96]; Gen gen; char *source; const char **kernel; int nkernel, part, nparts; } Case;
+/* fixed: a program that all rules share */
+typedef struct Case { char label[96]; Gen gen; char *source; const char **kernel; int nkernel; bool fixed; } Case;
 
 static bool planned(const Case *k, const char *name)
 {
@@ -77,21 +77,18 @@ static bool list_kernels(Case *c)
     c->kernel = calloc((size_t)p->nfn + NCALLKERNEL + 4, sizeof *c->kernel);
     if (!c->kernel)
         return false;
-    if (c->part == 0) {
-        c->kernel[c->nkernel++] = "optc_advance_t";
-        c->kernel[c->nkernel++] = "optc_guard";
-    }
-    if (c->part == 0 && plan_exchanges(p)) {
+    c->kernel[c->nkernel++] = "optc_advance_t";
+    c->kernel[c->nkernel++] = "optc_guard";
+    if (plan_exchanges(p)) {
         c->kernel[c->nkernel++] = "optc_move";
         c->kernel[c->nkernel++] = "optc_agree";
     }
     for (int k = 0; k < NCALLKERNEL; k++) {
         const char *name = k == KERNEL_PHASE ? NULL : call_kernel(program, k);
-        bool in = !c->nparts || c->part == (kernel_multiplies((CallKernel)k) ? PART_PRODUCTS : PART_CALLS);
-        if (name && in && !planned(c, name))
+        if (name && !planned(c, name))
             c->kernel[c->nkernel++] = name;
     }
-    for (int f = 0; f < p->nfn && c->part == 0; f++) {
+    for (int f = 0; f < p->nfn; f++) {
         StageAt at = plan_at(p, f);
         c->kernel[c->nkernel++] = emit_prefixed(&c->gen.arena, "", p, at.entry->name, at.phase, at.stage);
     }
@@ -108,8 +105,7 @@ static bool make_case(Case *c, const char *spec, const char *with, const char *o
     bool found = spec == every_call ? (s = (Source){"every_call", every_call, strlen(every_call)}, true)
         : find_spec(NULL, spec, &c->gen.arena, &s, &c->gen.diag);
     if (found && gen_compile(&c->gen, s, &o))
-        c->source = gen_emit(&c->gen, &(EmitOptions){.target = &target_cuda, .command = "compile-all", .part = c->part,
-                                                     .nparts = c->nparts}, &c->gen.diag);
+        c->source = gen_emit(&c->gen, &(EmitOptions){.target = &target_cuda, .command = "compile-all"}, &c->gen.diag);
     if (!c->source)
         fprintf(stderr, "%s: %s\n", c->label, c->gen.diag.text ? c->gen.diag.text : "out of memory");
     return c->source && list_kernels(c);
@@ -129,6 +125,22 @@ static bool make_alone(Case *c, const char *name)
         snprintf(names[used], sizeof *names, "optc_%s_of_%s", name, type_info[t].name);
         c->kernel[c->nkernel++] = names[used++];
     }
+    return c->source && c->kernel && c->nkernel;
+}
+
+/* A program that all rules share: exactly its kernels. */
+static bool make_fixed(Case *c, int program, bool f64)
+{
+    static const char *const step[] = {"optc_advance_t", "optc_guard"}, *const shards[] = {"optc_move", "optc_agree"};
+    snprintf(c->label, sizeof c->label, "shared program %d of %s", program, f64 ? "f64" : "f32");
+    c->fixed = true;
+    c->source = emit_cuda_fixed(program, f64);
+    c->kernel = calloc(NCALLKERNEL + 2, sizeof *c->kernel);
+    for (int i = 0; c->kernel && program < FIXED_CALLS && i < 2; i++)
+        c->kernel[c->nkernel++] = program == FIXED_STEP ? step[i] : shards[i];
+    for (int k = 0; c->kernel && k < NCALLKERNEL; k++)
+        if ((int)kernel_info[k].program == program - FIXED_CALLS)
+            c->kernel[c->nkernel++] = kernel_info[k].name[f64 && kernel_info[k].name[1]];
     return c->source && c->kernel && c->nkernel;
 }
 
@@ -154,12 +166,9 @@ static int make_cases(Case *c)
     for (int m = MASTER_F32; m < NMASTER; m++)
         ok = make_case(&c[n++], "adamw", "", "",
                        (Types){.p = T_BF16, .g = T_BF16, .master = (Master)m, .copy = 1 + T_F16}) && ok;
-    static const int parts[] = {0, PART_CALLS, PART_PRODUCTS};         /* the programs that the runtime compiles */
-    for (int i = 0; i < COUNT(parts); i++) {
-        c[n].part = parts[i];
-        c[n].nparts = 1;
-        ok = make_case(&c[n++], every_call, "", "", f32) && ok;
-    }
+    ok = make_case(&c[n++], every_call, "", "", f32) && ok;
+    for (int i = 0; i < 2 * NFIXED; i++)
+        ok = make_fixed(&c[n++], i % NFIXED, i >= NFIXED) && ok;
     ok = make_alone(&c[n++], "kron") && ok;
     ok = make_alone(&c[n++], "copy") && ok;
     if (ok)
@@ -212,7 +221,7 @@ static bool check_kernels(const Cubin *c, const Case *k, int arch, int *all)
     *all = 0;
     for (size_t i = 0; i < c->nsym; i++) {
         const char *name = kernel_name(c, i);
-        if (name && !planned(k, name) && !beside(k, name)) {
+        if (name && !planned(k, name) && (k->fixed || !beside(k, name))) {
             fprintf(stderr, "%s, sm_%d: kernel %s is not in the plan\n", k->label, arch, name);
             return false;
         }
@@ -324,6 +333,8 @@ static bool chosen(const Work *w, int i)
     int rule = i / w->narch, a = i % w->narch;
     const Gen *g = &w->c[rule].gen;
     const char *name = g->rule ? g->rule->name : "";
+    if (w->thin && w->c[rule].fixed)                /* the emulated GPU compiles these too */
+        return rule % 16 == 0 && a == 0;
     if (w->thin && g->rule && plan_calls(g->plan))
         return !strcmp(name, "every_call") && a == 0;
     return !w->thin || (a == rule % w->narch && (rule < w->narch || rule % 8 == 1));
@@ -374,7 +385,7 @@ static Work *share_work(void)
     pthread_mutexattr_t a;
     if (w == MAP_FAILED || pthread_mutexattr_init(&a) || pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED) ||
         pthread_mutex_init(&w->spills.lock, &a)) return NULL;
-    w->c = calloc((size_t)optc_library_size() + COUNT(extra) + NMASTER + 5, sizeof *w->c);
+    w->c = calloc((size_t)optc_library_size() + COUNT(extra) + NMASTER + 2 * NFIXED + 5, sizeof *w->c);
     return w->c ? w : NULL;
 }
 

@@ -283,6 +283,44 @@ START_TEST(captured)
 }
 END_TEST
 
+/* The probe before a first step leaves out rotations, which only captures use: 20 sweeps of 99 rounds here. */
+static int launches;
+static int (*launch_kernel)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream,
+                            void **, void **);
+static int count_launch(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                        unsigned shared, CUstream s, void **args, void **extra)
+{
+    launches++;
+    return launch_kernel(f, gx, gy, gz, bx, by, bz, shared, s, args, extra);
+}
+
+START_TEST(probed)
+{
+    SHARED();
+    enum { SIDE = 100, ALL = SIDE * SIDE };
+    static double a[ALL], v[ALL], value[SIDE];
+    Driver counts = *d;
+    One o;
+    launch_kernel = d->cuLaunchKernel;
+    counts.cuLaunchKernel = count_launch;
+    spread(value, SIDE, 1e-2);
+    make_matrix(a, SIDE, value, 1, 5);
+    open_one(&o, vectors_rule, 1, SIDE, (How){EIGEN_F64, true, 0, 0});
+    GpuCalls *x = o.b->gpu->calls;
+    for (int i = 0; i < x->nstep; i++)
+        x->step[i].captured = false;
+    OK(optc_state_write(o.b, 0, "A", a, ALL));
+    const Driver *own = o.e->gpu->d;
+    o.e->gpu->d = &counts;
+    OK(optc_step(o.b));
+    o.e->gpu->d = own;
+    ck_assert_msg(launches > 5 && launches < 100, "%d launches in the first step", launches);
+    OK(optc_state_read(o.b, 0, "V", v, ALL));
+    are_vectors(a, v, SIDE, SIDE, 1e-14 * (double)(SIDE + 20), "after a probe");
+    close_one(&o);
+}
+END_TEST
+
 /* The same for powers of several matrices, by products and by eigenvectors, in a capture that allows nothing but
  * launches. */
 START_TEST(captured_power)
@@ -340,4 +378,5 @@ void add_eigen_fails(TCase *t)
     tcase_add_test(t, memory_runs_out);
     tcase_add_loop_test(t, small_workspace, 0, 2);
     tcase_add_loop_test(t, captured, 0, 2);
+    tcase_add_test(t, probed);
 }

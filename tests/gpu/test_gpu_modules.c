@@ -1,11 +1,26 @@
-/* Which kernels are compiled when: choices of launches share programs, and products wait for a binding that needs
- * them. */
+/* Which programs are compiled when: bindings load the kernels that they launch, choices of launches and rules share
+ * programs, and products wait for a binding that needs them. */
 #include "tests/gpu/device_side.h"
+
+#include "gen/gen.h"
+#include "runtime/library/cache/cache.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static int count_bits(unsigned x) { return __builtin_popcount(x); }
+static int loaded(const optc_engine *e)
+{
+    int n = 0;
+    for (const LoadedProgram *p = e->library->programs; p; p = p->next)
+        n++;
+    return n;
+}
+
+static bool has_variant(const optc_rule *r, int fn, const char *name)
+{
+    const Stage *s = plan_at(r->library->plan, fn).stage;
+    return s && s->kind != S_GROUP && !strcmp(r->library->rule->variant[s->variant].name, name);
+}
 
 /* Muon's launches for 2^28 elements and for GPT-2's layers differ in one stage: only its program is built again. */
 START_TEST(other_sizes)
@@ -16,20 +31,97 @@ START_TEST(other_sizes)
     optc_rule *r;
     OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
     OK(optc_compile(e, &(optc_rule_options){.spec = "muon"}, &r));
+    ck_assert_int_eq(loaded(e), 2);                    /* the kernels before a step, and the first stage */
     OK(gpu_code_for(r, (int64_t)1 << 28, &code[0]));
     OK(gpu_code_for(r, 85054464, &code[1]));
     OK(gpu_code_for(r, 85054464, &code[2]));
-    const BuiltKernels *first = (const BuiltKernels *)code[0], *second = (const BuiltKernels *)code[1];
-    ck_assert(first != second && code[1] == code[2]);
-    ck_assert_int_eq(first->nmodule, first->nparts + 1);
-    ck_assert_int_eq(count_bits(first->own), first->nmodule);
-    ck_assert_int_eq(count_bits(second->own), 1);
-    ck_assert_int_eq(second->nmodule, first->nmodule);
-    for (int i = 0; i < first->nmodule; i++)
-        ck_assert((first->module[i] != second->module[i]) == (second->own >> i & 1));
-    ck_assert(first->module[first->nparts] == second->module[first->nparts]);      /* the kernels of calls */
+    ck_assert(code[0] != code[1] && code[1] == code[2]);
+    bool *all = malloc((size_t)r->library->plan->nfn);
+    memset(all, true, (size_t)r->library->plan->nfn);
+    int n[2];
+    for (int i = 0; i < 2; i++) {
+        OK(gpu_code_load(r, code[i], &(KernelNeeds){.fn = all, .nfn = r->library->plan->nfn}, "optc_bind"));
+        n[i] = loaded(e);
+        for (int f = 0; f < r->library->plan->nfn; f++)
+            ck_assert(!plan_at(r->library->plan, f).stage || code[i]->fn[f]);
+    }
+    ck_assert_int_eq(n[0], r->library->gpu->nprogram + 1);
+    ck_assert_int_eq(n[1], n[0] + 1);
+    free(all);
     OK(optc_release(r));
+    ck_assert_int_eq(loaded(e), 0);
     OK(optc_close(e));
+}
+END_TEST
+
+/* A rule with products and roots, and another one that computes the same way. */
+static const char root_rule[] =
+    "return optimizer { name = '%s', products = 'f32', state = { L = zeros 'rows' }, hyper = { lr = 0.1 },\n"
+    "  matrix = function() L = L + gram(g)  if nrows > 30 then p = p - %s * lr * g else p = p - %s * lr * mm(power(L, "
+    "-1/4, { ridge = 1e-6 }), g) end end,\n"
+    "  step = function() p = p - %s * lr * g end }\n";
+
+/* Steps a matrix of 8 x 12. Returns the number of programs in the cache. */
+static int step_alone(optc_engine *e, const char *name, const char *factor, const char *cache, optc_rule **r,
+                      optc_binding **b)
+{
+    char text[1000];
+    CacheList list;
+    static const int64_t dim[] = {8, 12};
+    void *p = device_take(8 * 12 * 4), *g = device_take(8 * 12 * 4);
+    float host[8 * 12];
+    for (int i = 0; i < 8 * 12; i++)
+        host[i] = (float)(i % 7) - 3;
+    device_put(p, host, sizeof host);
+    device_put(g, host, sizeof host);
+    snprintf(text, sizeof text, root_rule, name, factor, factor, factor);
+    OK(optc_compile(e, &(optc_rule_options){.spec = name, .text = text}, r));
+    optc_tensor t = {.param = p, .grad = g, .rank = 2, .shape = dim};
+    OK(optc_bind(*r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, b));
+    OK(optc_step(*b));
+    OK(optc_sync(*b));
+    ck_assert(cache_list(cache, &list));
+    int n = list.entries;
+    free(list.entry);
+    return n;
+}
+
+/* Kernels of variants without tensors are not compiled. A second rule compiles its stages only. */
+START_TEST(first_step)
+{
+    SHARED();
+    char dir[] = "/tmp/optc-programs-XXXXXX", command[100];
+    optc_engine *e;
+    optc_rule *r[2];
+    optc_binding *b[2];
+    ck_assert(mkdtemp(dir));
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = dir}, &e));
+    int first = step_alone(e, "one", "2", dir, &r[0], &b[0]), stages[2] = {0, 0};
+    for (int i = 0; i < 2; i++) {
+        int second = i ? step_alone(e, "two", "3", dir, &r[1], &b[1]) : 0;
+        const GpuRule *g = r[i]->library->gpu;
+        const BuiltKernels *c = (const BuiltKernels *)b[i]->gpu->code;
+        for (int k = 0; k < g->nprogram; k++)
+            stages[i] += c->program[k] != NULL;
+        for (int f = 0; f < r[i]->library->plan->nfn; f++)
+            ck_assert(!has_variant(r[i], f, "vector") || !c->code.fn[f]);
+        ck_assert_int_lt(stages[i], g->nprogram);
+        for (int k = 0; k < NFIXED && i; k++)
+            ck_assert(c->program[g->nprogram + k] ==
+                      ((const BuiltKernels *)b[0]->gpu->code)->program[r[0]->library->gpu->nprogram + k]);
+        ck_assert(!c->code.call[KERNEL_EIGEN_ROTATE] && !c->code.call[KERNEL_FACTOR_TILE]);
+        ck_assert_int_eq(i ? second - first : 0, i ? stages[1] : 0);
+    }
+    ck_assert_int_gt(first, stages[0] + 1);
+    ck_assert_int_eq(loaded(e), first + stages[1]);
+    for (int i = 0; i < 2; i++) {
+        OK(optc_unbind(b[i]));
+        OK(optc_release(r[i]));
+    }
+    ck_assert_int_eq(loaded(e), 0);
+    OK(optc_close(e));
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    ck_assert_int_eq(system(command), 0);
 }
 END_TEST
 
@@ -45,12 +137,18 @@ START_TEST(products_on_demand)
     Side a, b;
     use_shapes(even);
     open_side(&a, "cuda", (optc_rule_options){.spec = "muon"}, 0);
-    ck_assert(!a.r->library->gpu->products && !a.b->gpu->code->call[KERNEL_MM_F16]);
+    ck_assert(!a.b->gpu->code->call[KERNEL_MM_F16]);
     use_cublas(false);
     open_side(&b, "cuda", (optc_rule_options){.spec = "muon"}, 0);
-    ck_assert(b.r->library->gpu->products && b.b->gpu->code->call[KERNEL_MM_F16]);
+    ck_assert(b.b->gpu->code->call[KERNEL_MM_F16]);
     OK(gpu_code_for(b.r, 85054464, &code));
-    ck_assert(code != b.b->gpu->code && code->call[KERNEL_MM_F16]);
+    ck_assert(code != b.b->gpu->code);
+    int n = loaded(b.e);
+    KernelNeeds need = {.fn = NULL};
+    need.call[KERNEL_MM_F16] = true;
+    OK(gpu_code_load(b.r, code, &need, "optc_bind"));
+    ck_assert(code->call[KERNEL_MM_F16]);
+    ck_assert_int_eq(loaded(b.e), n);
     for (int s = 1; s <= 2; s++) {
         set_grads(&a, s);
         set_grads(&b, s);
@@ -68,5 +166,6 @@ END_TEST
 void add_modules(TCase *t)
 {
     tcase_add_test(t, other_sizes);
+    tcase_add_test(t, first_step);
     tcase_add_test(t, products_on_demand);
 }

@@ -410,21 +410,51 @@ START_TEST(kernels_there)
     ck_assert_msg(gen_compile(&g, source_of(buf_text(&b)),
                   &(GenOptions){.types = {.p = t, .g = t, .state = state}, .target = &target_cuda,
             .product = 1 + kept[_i % n].product}), "%s\n%s", g.diag.text, buf_text(&b));
-    char *text = gen_emit(&g, &(EmitOptions){.target = &target_cuda, .conditions = true}, &g.diag), called[80];
+    char *text = gen_emit(&g, &(EmitOptions){.target = &target_cuda}, &g.diag), called[80];
     const Program *p = program_make(&g.arena, g.plan, NULL);
     ck_assert(text != NULL);
     int asked = 0;
     for (int i = 0; i < NCALLKERNEL; i++) {
         const char *name = call_kernel(p, i);
         snprintf(called, sizeof called, " %s(const optc_call x)", name ? name : "");
-        ck_assert_msg(!name || strstr(text, called), "%s, case %d: %s is missing", made[k] ? made[k] : no_product[k],
-                      _i % n, name);
+        ck_assert_msg(!name || i == KERNEL_PHASE || strstr(text, called), "%s, case %d: %s is missing",
+                      made[k] ? made[k] : no_product[k], _i % n, name);
         asked += name != NULL;
+        if (!name)
+            continue;
+        char *fixed = emit_cuda_fixed(FIXED_CALLS + (int)kernel_info[i].program, plan_needs(g.plan).f64);
+        ck_assert_msg(fixed && strstr(fixed, called), "%s is not in its program", name);
+        free(fixed);
     }
     ck_assert_int_ge(asked, k == 7 ? 7 : k ? 9 : 5);       /* a product's five, and the factor's own */
     free(text);
     buf_free(&b);
     gen_free(&g);
+}
+END_TEST
+
+/* A program that all rules share has its kernels once and no others, and does not depend on a rule. */
+START_TEST(shared_programs)
+{
+    for (int i = 0; i < 2 * NFIXED; i++) {
+        bool f64 = i >= NFIXED;
+        char *text = emit_cuda_fixed(i % NFIXED, f64), called[80];
+        int kernels = 0, wanted = i % NFIXED < FIXED_CALLS ? 2 : 0;
+        ck_assert(text != NULL);
+        for (const char *s = text; (s = strstr(s, "extern \"C\" __global__ ")); s++)
+            kernels++;
+        for (int k = 0; k < NCALLKERNEL; k++) {
+            if ((int)kernel_info[k].program != i % NFIXED - FIXED_CALLS)
+                continue;
+            snprintf(called, sizeof called, " %s(const optc_call x)",
+                     kernel_info[k].name[f64 && kernel_info[k].name[1]]);
+            const char *at = strstr(text, called);
+            ck_assert_msg(at != NULL, "program %d lacks%s", i, called);
+            wanted += 1 + (strstr(at + 1, called) != NULL);        /* some have a form for older architectures */
+        }
+        ck_assert_msg(kernels == wanted, "program %d has %d kernels, not %d", i, kernels, wanted);
+        free(text);
+    }
 }
 END_TEST
 
@@ -499,6 +529,7 @@ Suite *factors_suite(void)
     tcase_add_test(t, written_in_place);
     tcase_add_test(t, random_plans);
     tcase_add_loop_test(t, kernels_there, 0, 10 * 7);
+    tcase_add_test(t, shared_programs);
     tcase_add_test(t, least_share);
     tcase_add_test(t, as_text);
     suite_add_tcase(s, t);

@@ -269,6 +269,7 @@ CORE const Device *cpu_device(void);
 CORE const Device *gpu_device(void);
 
 struct GpuCode;
+struct KernelNeeds;
 struct FunctionForm;
 struct MatrixKit;
 struct Host {
@@ -288,8 +289,8 @@ struct Host {
     optc_status (*code)(optc_rule *r, int64_t elements, const struct GpuCode **out);
     /* Code for a binding with runs: of a CPU rule in fn, of a GPU rule in code. NULL: the host has none */
     optc_status (*runs)(optc_binding *b, const struct GpuCode **code, const optc_stage_fn **fn);
-    /* loads the kernels of products into code->call, if `code` left them out; NULL: it never does */
-    optc_status (*products)(optc_rule *r, const struct GpuCode *code);
+    /* loads these kernels into `code`, which may leave kernels out; NULL: it never does. call: in messages */
+    optc_status (*load)(optc_rule *r, const struct GpuCode *code, const struct KernelNeeds *need, const char *call);
     /* sharded bindings of several ranks on GPUs: passes what rank 0 measured to all ranks; NULL: nothing is passed */
     optc_status (*share)(optc_binding *b);
     void (*bound)(optc_binding *b);                                         /* called after binding; may be NULL */

@@ -29,6 +29,8 @@ CORE const struct GpuCall *calls_of(const optc_binding *b, const ProgStage *s, i
     return (void)b, (void)s, (void)batch, (const struct GpuCall *)NULL;
 }
 CORE optc_status calls_launch(optc_binding *b, const struct GpuCall *c) { return (void)b, (void)c, OPTC_OK; }
+CORE void calls_need(const optc_binding *b, bool captured, bool *need) { (void)b, (void)captured, (void)need; }
+CORE optc_status calls_load_captured(optc_binding *b) { return (void)b, OPTC_OK; }
 CORE optc_status calls_probe(optc_binding *b, LaunchList *p) { return (void)b, (void)p, OPTC_OK; }
 CORE bool calls_capture(const optc_binding *b, const struct GpuCall *c) { return (void)b, (void)c, true; }
 CORE CUstream calls_stream(const optc_binding *b) { return (void)b, (CUstream)NULL; }

@@ -60,12 +60,14 @@ typedef struct KnownMethod { int roots, f64, power, bucket, method; } KnownMetho
 enum { METHOD_LEAST = 3, METHOD_MOST = 12, METHOD_ROOTS = 256, METHOD_VECTORS = 1, METHOD_REACH = 2 };
 
 /* fn: by ProgStage.fn. call: by CallKernel, for rules with calls; KERNEL_PHASE is NULL where conditional nodes are not
- * available, kernels of products until Host.products has loaded them. read_ahead, move, agree: the kernels
- * GUARD_KERNEL, MOVE_KERNEL and AGREE_KERNEL; NULL in packages from before they existed. */
+ * available. Other kernels, except advance_t and read_ahead, are NULL until Host.load has loaded them.
+ * read_ahead, move, agree: GUARD_KERNEL, MOVE_KERNEL and AGREE_KERNEL; NULL in packages from before they existed. */
 typedef struct GpuCode {
     Launch *launch;
     CUfunction *fn, advance_t, read_ahead, move, agree, call[NCALLKERNEL];
 } GpuCode;
+/* Kernels that a binding launches. fn: by ProgStage.fn, nfn of them. shards: move and agree */
+typedef struct KernelNeeds { const bool *fn; int nfn; bool call[NCALLKERNEL], shards; } KernelNeeds;
 #define GUARD_KERNEL "optc_guard"
 #define MOVE_KERNEL "optc_move"
 #define AGREE_KERNEL "optc_agree"
@@ -217,6 +219,10 @@ CORE optc_status calls_update(optc_binding *b);            /* after pointers or 
 /* NULL: nothing to do */
 CORE const struct GpuCall *calls_of(const optc_binding *b, const ProgStage *s, int batch);
 CORE optc_status calls_launch(optc_binding *b, const struct GpuCall *c);
+/* Marks our kernels that the binding's calls launch; captured: those that only captures launch. */
+CORE void calls_need(const optc_binding *b, bool captured, bool *need);
+/* Before a capture: loads the kernels that replace library calls there. */
+CORE optc_status calls_load_captured(optc_binding *b);
 CORE optc_status calls_probe(optc_binding *b, LaunchList *p);              /* before a run: memory is available */
 CORE bool calls_capture(const optc_binding *b, const struct GpuCall *c);   /* captures use the same method as runs */
 CORE CUstream calls_stream(const optc_binding *b);         /* private stream, to capture in */
@@ -320,6 +326,7 @@ CORE void slot_switch_drop(optc_binding *b, bool unbinds);
 /* builds the launch lists, or replaces them; on failure the old ones stay */
 CORE optc_status gpu_build_lists(optc_binding *b);
 CORE void gpu_drop_lists(optc_binding *b);
+CORE optc_status gpu_load_kernels(optc_binding *b);        /* after calls are made; gpu_build_lists calls it too */
 CORE bool advances_t_inside(const Program *p, const ProgPhase *ph);     /* the first stage increments t */
 CORE LaunchItem gpu_launch_item(const optc_binding *b, const ProgStage *s, int batch, const Launch *l, CUfunction fn);
 CORE int item_launch(const Driver *d, const LaunchItem *x, int guard, CUstream stream);

@@ -323,15 +323,43 @@ CORE void gpu_drop_lists(optc_binding *b)
     slot_switch_drop(b, false);
 }
 
+/* Loads the kernels of stages that have tensors, of calls, and of exchanges. */
+CORE optc_status gpu_load_kernels(optc_binding *b)
+{
+    const Program *p = b->program;
+    KernelNeeds need;
+    int nfn = 0;
+    if (!HOST()->load)
+        return OPTC_OK;
+    for (int i = 0; i < p->nstage; i++)
+        nfn = p->stage[i].fn >= nfn ? p->stage[i].fn + 1 : nfn;
+    bool *fn = TAKE(b, bool, nfn + 1);
+    if (!fn)
+        return no_memory("optc_bind");
+    for (int i = 0; i < p->nentry * program_phases(p); i++)
+        for (int k = 0; k < b->tasks[i].n; k++) {
+            const Task *t = &b->tasks[i].task[k];
+            const ProgStage *s = t->action->kind == ACT_LAUNCH ? &p->stage[t->action->stage] : NULL;
+            if (s && s->fn >= 0 && (s->kind == S_GROUP || stage_tensors(b, s, t->batch)->n))
+                fn[s->fn] = true;
+        }
+    memset(&need, 0, sizeof need);
+    need.fn = fn;
+    need.nfn = nfn;
+    need.shards = b->shards != NULL;
+    calls_need(b, false, need.call);
+    return HOST()->load(b->rule, b->gpu->code, &need, "optc_bind");
+}
+
 CORE optc_status gpu_build_lists(optc_binding *b)
 {
     const Program *p = b->program;
     GpuTables *t = b->gpu;
-    optc_status s = OPTC_OK;
+    optc_status s = gpu_load_kernels(b);
     int nphase = program_phases(p);
     LaunchList *launch_list = TAKE(b, LaunchList, p->nentry * nphase);
-    if (!launch_list)
-        return no_memory("optc_bind");
+    if (s != OPTC_OK || !launch_list)
+        return s != OPTC_OK ? s : no_memory("optc_bind");
     for (int i = 0; i < p->nentry * nphase && s == OPTC_OK; i++)
         s = make_list(b, &launch_list[i], &p->entry[i / nphase].phase[i % nphase], &b->tasks[i]);
     if (s != OPTC_OK)

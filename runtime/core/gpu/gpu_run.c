@@ -262,6 +262,8 @@ static optc_status prepare(optc_binding *b, int entry, LaunchList *p, bool captu
     if (s == OPTC_OK)
         s = by_device ? may_capture(b, entry) : roots_f32_check(b, p);
     if (s == OPTC_OK && by_device)
+        s = calls_load_captured(b);
+    if (s == OPTC_OK && by_device)
         s = slot_switch_make(b, entry);
     if (s == OPTC_OK && p->stagger && !by_device)
         s = gpu_slots_choose(b, p);

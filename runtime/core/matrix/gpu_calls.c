@@ -438,14 +438,32 @@ static optc_status open_library(optc_binding *b, GpuCalls *x)
               : OPTC_OK;
 }
 
-/* Products that cuBLAS computes need no kernel of ours, and these take longest to compile: the host loads them for the
- * first binding that launches one. */
-static optc_status load_products(optc_binding *b, const GpuCalls *x)
+/* Products that cuBLAS computes need no kernel of ours. eigen_rounds launches APPLY after ANGLES. */
+CORE void calls_need(const optc_binding *b, bool captured, bool *need)
 {
-    for (int i = 0; i < x->nstep; i++)
-        if (x->step[i].own && kernel_multiplies(x->step[i].kernel) && HOST()->products)
-            return HOST()->products(b->rule, b->gpu->code);
-    return OPTC_OK;
+    const GpuCalls *x = b->gpu->calls;
+    for (int i = 0; x && i < x->nstep; i++) {
+        const CallStep *s = &x->step[i];
+        if (!s->own || s->instead != captured || (captured && x->step[s->solver].captured))
+            continue;
+        need[s->kernel] = true;
+        need[KERNEL_EIGEN_APPLY] = need[KERNEL_EIGEN_APPLY] || s->kernel == KERNEL_EIGEN_ANGLES;
+    }
+    if (x && !captured)
+        need[KERNEL_GATHER] = need[KERNEL_PHASE] = true;
+}
+
+CORE optc_status calls_load_captured(optc_binding *b)
+{
+    GpuCalls *x = b->gpu->calls;
+    KernelNeeds need;
+    if (!HOST()->load || !x || x->captured_loaded)
+        return OPTC_OK;
+    memset(&need, 0, sizeof need);
+    calls_need(b, true, need.call);
+    optc_status s = HOST()->load(b->rule, b->gpu->code, &need, "optc_run");
+    x->captured_loaded = s == OPTC_OK;
+    return s;
 }
 
 CORE optc_status calls_bind(optc_binding *b)
@@ -496,7 +514,7 @@ CORE optc_status calls_bind(optc_binding *b)
     if (s == OPTC_OK)
         s = roots_f32_bind(b);
     if (s == OPTC_OK)
-        s = load_products(b, x);
+        s = gpu_load_kernels(b);
     if (s == OPTC_OK)
         s = send_addresses(b, x);
     if (s == OPTC_OK)

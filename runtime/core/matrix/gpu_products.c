@@ -270,7 +270,9 @@ CORE optc_status calls_probe(optc_binding *b, LaunchList *p)
     if (d->cuStreamBeginCapture_v2(x->own, CU_STREAM_CAPTURE_MODE_RELAXED))
         return OPTC_OK;                                    /* no probe is possible */
     b->gpu->stream = x->own;
+    x->probing = true;
     optc_status s = try_all(b, p);
+    x->probing = false;
     b->gpu->stream = was;
     d->cuStreamEndCapture(x->own, &graph);
     if (graph)

@@ -1,5 +1,5 @@
-/* Turns a plan into loaded kernels: chooses launches, emits the source, compiles it or finds it in the cache or a
- * package, and looks up its kernels. */
+/* Turns a plan into loaded kernels: chooses launches, loads a package or the programs that are needed (gpu_modules.c),
+ * and looks up their kernels. */
 #include "runtime/library/rule/gpu_code.h"
 
 #include "gen/gen.h"
@@ -76,127 +76,77 @@ char *gpu_stage_source(const optc_rule *r, const Stage *s, const Launch *l)
     return source;
 }
 
-/* ---- programs that other choices of launches have too ---- */
-static bool same_part(const Plan *p, const BuiltKernels *a, const BuiltKernels *b, int part)
+/* ---- kernels of loaded programs ---- */
+static bool has_program(const BuiltKernels *c, int program) { return c->package || c->program[program]; }
+
+static CUmodule module_of(const BuiltKernels *c, int program)
 {
-    for (int f = 0; f < p->nfn; f++)
-        if (plan_at(p, f).stage && emit_part_of(p, f, a->nparts) == part &&
-            memcmp(&a->code.launch[f], &b->code.launch[f], sizeof *a->code.launch))
-            return false;
-    return true;
+    return c->package ? c->package : c->program[program]->module;
 }
 
-/* Takes the modules that c has in common with the rule's other choices. Returns the others as bits; all are set and
- * c->nparts is 0 if no other choice was compiled. */
-static unsigned share_modules(const optc_rule *r, BuiltKernels *c)
-{
-    const BuiltKernels *like = r->library->gpu->codes;
-    unsigned need = ~0u;
-    while (like && (like->package || like->runs != c->runs))
-        like = like->next;
-    for (const BuiltKernels *d = like; d; d = d->next) {
-        if (d->package || d->runs != c->runs || d->nparts != like->nparts)
-            continue;
-        c->nparts = d->nparts;
-        c->nmodule = d->nmodule;
-        need &= (1u << c->nmodule) - 1;
-        for (int i = 0; i < c->nmodule; i++)
-            if (need >> i & 1 && (i >= c->nparts || same_part(r->library->plan, c, d, i))) {
-                c->module[i] = d->module[i];
-                need &= ~(1u << i);
-            }
-    }
-    return need;
-}
-
-static void code_unload(optc_rule *r, BuiltKernels *c)
-{
-    for (int i = 0; i < MOST_MODULES; i++)
-        if (c->own >> i & 1)
-            r->engine->gpu->d->cuModuleUnload(c->module[i]);
-    c->own = 0;
-}
-
-/* An entry with all programs of a rule may be from a machine with more or fewer cores, which divided it otherwise. */
-static optc_status load_parts(optc_rule *r, BuiltKernels *c, unsigned need, bool whole, const char *all, size_t size)
-{
-    GpuEngine *g = r->engine->gpu;
-    size_t at = 0;
-    int rc = 0;
-    for (int i = 0; i < MOST_MODULES && need >> i; i++)
-        if (need >> i & 1) {
-            if (!modules_load_next(g, all, size, &at, &c->module[i], &rc))
-                break;
-            c->own |= 1u << i;
-        }
-    if (rc)
-        return gpu_error(g, "cuModuleLoadData", rc, r->library->rule->name);
-    if (whole) {
-        int calls = program_calls(r->program) ? 1 : 0;
-        for (c->nmodule = 0; c->own >> c->nmodule & 1;)
-            c->nmodule++;
-        c->nparts = c->nmodule - calls;
-    }
-    return c->nparts < 1 || (!whole && c->own != need)
-               ? fail(OPTC_ERROR_IO, "optc_compile: the cache's kernels of rule '%s' are incomplete",
-                      r->library->rule->name)
-               : OPTC_OK;
-}
-
-/* prefix: of the kernels' names in a package; "" otherwise. */
-static optc_status find_kernels(optc_rule *r, BuiltKernels *c, const char *prefix)
+static optc_status find_calls(optc_rule *r, BuiltKernels *c)
 {
     const Program *p = r->program;
     GpuEngine *g = r->engine->gpu;
-    CUmodule calls = c->module[c->nmodule > c->nparts ? c->nparts : 0];
-    TRY(g, cuModuleGetFunction(&c->code.advance_t, c->module[0], p->advance_t), p->advance_t);
     for (int k = 0; k < NCALLKERNEL; k++) {
-        CUmodule in = c->package || !kernel_multiplies((CallKernel)k) ? calls : r->library->gpu->products;
-        if (k != KERNEL_PHASE && call_kernel(p, k) && in)
-            TRY(g, cuModuleGetFunction(&c->code.call[k], in, call_kernel(p, k)), call_kernel(p, k));
-    }
-    CUfunction phase = NULL, read_ahead = NULL, move = NULL, agree = NULL;
-    if (!g->d->cuModuleGetFunction(&read_ahead, c->module[0], GUARD_KERNEL))
-        c->code.read_ahead = read_ahead;                       /* a package may lack these kernels */
-    if (!g->d->cuModuleGetFunction(&move, c->module[0], MOVE_KERNEL))
-        c->code.move = move;
-    if (!g->d->cuModuleGetFunction(&agree, c->module[0], AGREE_KERNEL))
-        c->code.agree = agree;
-    if (modules_conditions(r) && !g->d->cuModuleGetFunction(&phase, calls, call_kernel(p, KERNEL_PHASE)))
-        c->code.call[KERNEL_PHASE] = phase;
-    for (int i = 0; i < p->nstage; i++) {
-        char name[400];
-        if (p->stage[i].fn < 0)                                /* a call */
+        int program = r->library->gpu->nprogram + FIXED_CALLS + (int)kernel_info[k].program;
+        CUfunction phase = NULL;
+        if (!call_kernel(p, k) || c->code.call[k] || !has_program(c, program))
             continue;
-        snprintf(name, sizeof name, "%s%s", prefix, p->stage[i].kernel);
-        TRY(g,
-            cuModuleGetFunction(&c->code.fn[p->stage[i].fn],
-                                c->module[emit_part_of(r->library->plan, p->stage[i].fn, c->nparts)], name),
-            name);
+        if (k != KERNEL_PHASE)
+            TRY(g, cuModuleGetFunction(&c->code.call[k], module_of(c, program), call_kernel(p, k)), call_kernel(p, k));
+        else if (modules_conditions(r) &&
+                 !g->d->cuModuleGetFunction(&phase, module_of(c, program), call_kernel(p, k)))
+            c->code.call[k] = phase;
     }
     return OPTC_OK;
+}
+
+/* A package may lack these kernels. */
+static void find_optional(const GpuEngine *g, CUmodule in, const char *name, CUfunction *out)
+{
+    CUfunction f = NULL;
+    if (!*out && !g->d->cuModuleGetFunction(&f, in, name))
+        *out = f;
+}
+
+/* Looks up the kernels of all programs that are loaded. prefix: of the kernels' names in a package; "" otherwise. */
+static optc_status find_kernels(optc_rule *r, BuiltKernels *c, const char *prefix)
+{
+    const Program *p = r->program;
+    const GpuRule *x = r->library->gpu;
+    GpuEngine *g = r->engine->gpu;
+    CUmodule step = module_of(c, x->nprogram + FIXED_STEP);
+    if (!c->code.advance_t)
+        TRY(g, cuModuleGetFunction(&c->code.advance_t, step, p->advance_t), p->advance_t);
+    find_optional(g, step, GUARD_KERNEL, &c->code.read_ahead);
+    if (has_program(c, x->nprogram + FIXED_SHARDS)) {
+        find_optional(g, module_of(c, x->nprogram + FIXED_SHARDS), MOVE_KERNEL, &c->code.move);
+        find_optional(g, module_of(c, x->nprogram + FIXED_SHARDS), AGREE_KERNEL, &c->code.agree);
+    }
+    for (int i = 0; i < p->nstage; i++) {
+        int fn = p->stage[i].fn;
+        char name[400];
+        if (fn < 0 || c->code.fn[fn] || !has_program(c, x->program_of[fn]))    /* a call, or not loaded */
+            continue;
+        snprintf(name, sizeof name, "%s%s", prefix, p->stage[i].kernel);
+        TRY(g, cuModuleGetFunction(&c->code.fn[fn], module_of(c, x->program_of[fn]), name), name);
+    }
+    return find_calls(r, c);
 }
 
 static void code_free(optc_rule *r, BuiltKernels *c)
 {
     if (!c)
         return;
-    code_unload(r, c);
+    modules_drop(r, c);
+    if (c->package)
+        r->engine->gpu->d->cuModuleUnload(c->package);
+    free(c->program);
     free(c->asked);
     free(c->code.launch);
     free(c->code.fn);
     free(c);
-}
-
-static optc_status load_code(optc_rule *r, BuiltKernels *c, unsigned need, bool whole, const char *cubins, size_t size)
-{
-    gpu_enter_aside(r->engine->gpu);
-    optc_status s = load_parts(r, c, need, whole, cubins, size);
-    if (s == OPTC_OK)
-        s = find_kernels(r, c, "");
-    if (s != OPTC_OK)
-        code_unload(r, c);
-    return gpu_leave(r->engine->gpu, s);
 }
 
 /* ---- from a shipped package ---- */
@@ -225,11 +175,18 @@ static optc_status load_package(optc_rule *r, BuiltKernels *c, const Package *p)
             return fail(OPTC_ERROR_IO, "optc_compile: the package '%s' has no usable launch for rule '%s'; make the "
                                        "package again", p->m.name,
                         r->library->rule->name);
-    TRY(g, cuModuleLoadData(&c->module[0], p->fatbin), p->m.name);
-    c->nmodule = c->nparts = 1;
-    c->own = 1;
-    c->package = true;
+    TRY(g, cuModuleLoadData(&c->package, p->fatbin), p->m.name);
     return find_kernels(r, c, p->rule->prefix);
+}
+
+static void forget_kernels(const optc_rule *r, BuiltKernels *c)
+{
+    CUfunction *fn = c->code.fn;
+    Launch *launch = c->code.launch;
+    memset(fn, 0, sizeof *fn * (size_t)(r->library->plan->nfn + 1));
+    memset(&c->code, 0, sizeof c->code);
+    c->code.fn = fn;
+    c->code.launch = launch;
 }
 
 /* Loads the kernels from a package. false: no package has the rule, or it does not load; c is unchanged, and why says
@@ -244,9 +201,10 @@ static bool use_package(optc_rule *r, BuiltKernels *c, char *why, size_t nwhy)
     optc_status s = load_package(r, c, &p);
     if (s != OPTC_OK) {
         snprintf(why, nwhy, "the package '%.60s': %s", p.m.name, optc_message());
-        code_unload(r, c);
-        c->nmodule = c->nparts = 0;
-        c->package = false;
+        if (c->package)
+            r->engine->gpu->d->cuModuleUnload(c->package);
+        c->package = NULL;
+        forget_kernels(r, c);
         memcpy(c->code.launch, c->asked, sizeof *c->code.launch * (size_t)(r->library->plan->nfn + 1));
     }
     gpu_leave(r->engine->gpu, s);
@@ -261,187 +219,58 @@ static bool use_package(optc_rule *r, BuiltKernels *c, char *why, size_t nwhy)
 
 static optc_status out_of_memory(void) { return fail(OPTC_ERROR_MEMORY, "optc_compile: out of memory"); }
 
-/* The key contains everything that determines the machine code: source with its launches, options, architecture,
- * NVRTC's version, ABI. what: which of the kernels. */
-static bool code_key(const optc_rule *r, const EmitOptions *o, const char *what, const Nvrtc *n, char key[DIGEST_HEX])
+/* ---- programs ---- */
+static optc_status load_programs(optc_rule *r, BuiltKernels *c, const bool *want, const char *call)
 {
-    char all[1024], code[DIGEST_HEX];
-    char *source = gen_emit(&r->library->gen, o, NULL);
-    bool known = source && emit_key(source, code);
-    free(source);
-    if (!known)
-        return false;
-    int len = snprintf(all, sizeof all, "%s|%s|sm_%d|nvrtc %d|abi %d|%s", code, nvrtc_options(), r->engine->gpu->arch,
-                       n ? n->version : 0, OPTC_ABI, what);
-    digest_hex(all, (size_t)len, key);
-    return true;
-}
-
-/* what: the function that failed. */
-static optc_status refused_by_nvrtc(const optc_rule *r, const char *what, const char *log)
-{
-    const char *name = r->library->rule->name;
-    int arch = r->engine->gpu->arch;
-    if (!log)
-        return fail(OPTC_ERROR_MEMORY, "%s: out of memory", what);
-    return !strncmp(log, NVRTC_FAILED, strlen(NVRTC_FAILED))
-               ? fail(OPTC_ERROR_UNAVAILABLE, "%s: rule '%s' for sm_%d: %s", what, name, arch, log)
-               : fail(OPTC_ERROR_SPEC, "%s: NVRTC refused rule '%s' for sm_%d: %s", what, name, arch, log);
-}
-
-static void end_slot(const optc_rule *r, const Nvrtc *n, CacheSlot *slot, const char *cubins, size_t size)
-{
-    CacheNote note;
-    char target[32], compiler[32];
-    snprintf(target, sizeof target, "sm_%d", r->engine->gpu->arch);
-    snprintf(compiler, sizeof compiler, "NVRTC %d.%d", n->version / 1000, n->version % 1000 / 10);
-    rule_note(r, target, compiler, &note);
-    cache_end(slot, cubins, size, &note);
-}
-
-/* A rule may be compiled in several builds; the path names the time of all. */
-static void note_time(optc_rule *r, const Nvrtc *n, double ms)
-{
-    r->library->gpu->compile_ms += ms;
-    snprintf(r->library->path, sizeof r->library->path, "compiled by NVRTC %d.%d in %.0f ms (sm_%d)", n->version / 1000,
-             n->version % 1000 / 10, r->library->gpu->compile_ms, r->engine->gpu->arch);
-}
-
-static optc_status compile_code(optc_rule *r, BuiltKernels *c, const Nvrtc *n, unsigned need, CacheSlot *slot)
-{
-    size_t size = 0;
-    char *log = NULL;
-    double t0 = now_ms();
-    char *cubins = modules_compile(r, c, n, need, &size, &log);
-    end_slot(r, n, slot, cubins, size);
-    optc_status s =
-        cubins ? load_code(r, c, need, false, cubins, size) : refused_by_nvrtc(r, "optc_compile", log);
-    note_time(r, n, now_ms() - t0);
-    free(log);
-    free(cubins);
-    return s;
-}
-
-static optc_status no_nvrtc(const optc_rule *r, const char *what, const char *unfit, const char *why)
-{
-    return fail(OPTC_ERROR_UNAVAILABLE, "%s: rule '%s' on %s: %s%s%s", what, r->library->rule->name, r->engine->name,
-                unfit, *unfit ? "; and " : "", why);
-}
-
-/* Builds the modules that are bits of `need`; whole: all of the rule, nothing is compiled yet. A cache entry that the
- * driver refuses is compiled again, like a damaged one. */
-static optc_status build_modules(optc_rule *r, BuiltKernels *c, unsigned need, bool whole)
-{
-    const char *why = "";
-    const Nvrtc *n = nvrtc_get(&why);
-    char key[DIGEST_HEX], unfit[1024] = "", what[64] = "modules";
-    size_t size = 0;
-    CacheSlot slot;
-    EmitOptions o = {
-        .command = "", .launch = c->code.launch, .conditions = modules_conditions(r), .runs = c->runs};
-    if (!whole)
-        snprintf(what, sizeof what, "modules %x of %d", need, c->nmodule);
-    if (!code_key(r, &o, what, n, key))
-        return out_of_memory();
-    char *cubins = cache_begin(&slot, &r->engine->library->cache, key, "cubin", n != NULL, &size);
-    if (cubins && load_code(r, c, need, whole, cubins, size) == OPTC_OK) {
-        if (!r->library->gpu->compile_ms)
-            snprintf(r->library->path, sizeof r->library->path, "cubin from the cache (sm_%d)", r->engine->gpu->arch);
-        free(cubins);
-        return OPTC_OK;
-    }
-    free(cubins);
-    optc_status s = gpu_alive(r->engine->gpu);
-    if (s == OPTC_OK && whole && !c->runs && use_package(r, c, unfit, sizeof unfit)) {
-        cache_end(&slot, NULL, 0, NULL);
-        return OPTC_OK;
-    }
-    if (s != OPTC_OK) {
-        cache_end(&slot, NULL, 0, NULL);
+    optc_status s = modules_load(r, c, want, call);
+    if (s != OPTC_OK)
         return s;
-    }
-    if (!n)
-        return no_nvrtc(r, "optc_compile", unfit, why);
-    return compile_code(r, c, n, whole ? modules_divide(r, c) : need, &slot);
-}
-
-static optc_status build_code(optc_rule *r, BuiltKernels *c)
-{
-    unsigned need = share_modules(r, c);
-    if (!c->nparts)
-        return build_modules(r, c, (1u << MOST_MODULES) - 1, true);
-    if (need)
-        return build_modules(r, c, need, false);
     gpu_enter_aside(r->engine->gpu);
     return gpu_leave(r->engine->gpu, find_kernels(r, c, ""));
 }
 
-/* ---- products without a library ---- */
-static optc_status load_products(optc_rule *r, const char *cubin, size_t size)
+/* Loads the kernels before a step and the program of the first stage: they show whether the rule can be compiled. A
+ * rule of a package needs no other program. */
+static optc_status build_code(optc_rule *r, BuiltKernels *c)
 {
-    GpuEngine *g = r->engine->gpu;
-    size_t at = 0;
-    int rc = 0;
-    gpu_enter_aside(g);
-    bool ok = modules_load_next(g, cubin, size, &at, &r->library->gpu->products, &rc);
-    return gpu_leave(g, ok ? OPTC_OK
-                        : rc ? gpu_error(g, "cuModuleLoadData", rc, r->library->rule->name)
-                             : fail(OPTC_ERROR_IO, "optc_bind: the cache's kernels of products are incomplete"));
-}
-
-static optc_status build_products(optc_rule *r, const Launch *launch)
-{
+    const GpuRule *g = r->library->gpu;
     const char *why = "";
-    const Nvrtc *n = nvrtc_get(&why);
-    char key[DIGEST_HEX];
-    size_t size = 0;
-    CacheSlot slot;
-    EmitOptions o = {.command = "", .launch = launch, .part = PART_PRODUCTS, .nparts = 1};
-    if (!code_key(r, &o, "products", n, key))
-        return no_memory("optc_bind");
-    char *cubin = cache_begin(&slot, &r->engine->library->cache, key, "cubin", n != NULL, &size);
-    optc_status s = cubin ? load_products(r, cubin, size) : OPTC_ERROR_IO;
-    free(cubin);
-    if (s == OPTC_OK)
-        return s;
-    if (!n)
-        return no_nvrtc(r, "optc_bind", "", why);
-    double t0 = now_ms();
-    char *log = NULL;
-    cubin = modules_compile_one(r, n, &o, &size, &log);
-    end_slot(r, n, &slot, cubin, size);
-    s = cubin ? load_products(r, cubin, size) : refused_by_nvrtc(r, "optc_bind", log);
-    note_time(r, n, now_ms() - t0);
-    free(cubin);
-    free(log);
-    return s;
+    char unfit[1024] = "";
+    if (!c->runs && use_package(r, c, unfit, sizeof unfit))
+        return OPTC_OK;
+    bool *want = calloc((size_t)modules_count(r), sizeof *want);
+    if (!want)
+        return out_of_memory();
+    want[g->nprogram + FIXED_STEP] = true;
+    if (g->nprogram)
+        want[0] = true;
+    optc_status s = load_programs(r, c, want, "optc_compile");
+    free(want);
+    return s == OPTC_ERROR_UNAVAILABLE && *unfit && !nvrtc_get(&why) ? modules_no_nvrtc(r, "optc_compile", unfit, why)
+                                                                     : s;
 }
 
-static optc_status find_products(optc_rule *r, BuiltKernels *c)
-{
-    GpuEngine *g = r->engine->gpu;
-    for (int k = 0; k < NCALLKERNEL; k++)
-        if (kernel_multiplies((CallKernel)k) && call_kernel(r->program, k))
-            TRY(g, cuModuleGetFunction(&c->code.call[k], r->library->gpu->products, call_kernel(r->program, k)),
-                call_kernel(r->program, k));
-    return OPTC_OK;
-}
-
-optc_status gpu_code_products(optc_rule *r, const GpuCode *code)
+optc_status gpu_code_load(optc_rule *r, const GpuCode *code, const KernelNeeds *need, const char *call)
 {
     GpuRule *g = r->library->gpu;
-    optc_status s = OPTC_OK;
-    bool missing = false;
+    bool *want = calloc((size_t)modules_count(r), sizeof *want);
+    optc_status s = want ? OPTC_OK : no_memory(call);
     pthread_mutex_lock(&g->lock);
-    for (int k = 0; k < NCALLKERNEL; k++)
-        missing = missing || (kernel_multiplies((CallKernel)k) && call_kernel(r->program, k) && !code->call[k]);
-    if (missing && !g->products)
-        s = build_products(r, code->launch);
-    gpu_enter_aside(r->engine->gpu);
-    for (BuiltKernels *c = g->codes; c && s == OPTC_OK && missing; c = c->next)
-        s = c->package ? s : find_products(r, c);
-    s = gpu_leave(r->engine->gpu, s);
+    BuiltKernels *c = g->codes;
+    while (&c->code != code)
+        c = c->next;
+    for (int f = 0; want && f < need->nfn; f++)
+        if (need->fn[f] && g->program_of[f] >= 0)
+            want[g->program_of[f]] = true;
+    for (int k = 0; want && k < NCALLKERNEL; k++)
+        if (need->call[k] && call_kernel(r->program, k) && (k != KERNEL_PHASE || modules_conditions(r)))
+            want[g->nprogram + FIXED_CALLS + (int)kernel_info[k].program] = true;
+    if (want)
+        want[g->nprogram + FIXED_SHARDS] = need->shards;
+    if (s == OPTC_OK && !c->package)
+        s = load_programs(r, c, want, call);
     pthread_mutex_unlock(&g->lock);
+    free(want);
     return s;
 }
 
@@ -465,7 +294,8 @@ static optc_status built_with(optc_rule *r, const Launch *launch, bool runs, con
         c = calloc(1, sizeof *c);
         bool ok = c && (c->code.launch = malloc(sizeof *c->code.launch * (size_t)n)) &&
                   (c->asked = malloc(sizeof *c->asked * (size_t)n)) &&
-                  (c->code.fn = calloc((size_t)n, sizeof *c->code.fn));
+                  (c->code.fn = calloc((size_t)n, sizeof *c->code.fn)) &&
+                  (c->program = calloc((size_t)modules_count(r), sizeof *c->program));
         if (ok) {
             c->runs = runs;
             memcpy(c->code.launch, launch, sizeof *launch * (size_t)n);
@@ -523,8 +353,10 @@ optc_status gpu_compile(optc_rule *r)
         return out_of_memory();
     pthread_mutex_init(&r->library->gpu->lock, NULL);
     r->library->gpu->hash = calloc((size_t)r->library->plan->nfn + 1, sizeof *r->library->gpu->hash);
-    if (!r->library->gpu->hash)
+    r->library->gpu->program_of = calloc((size_t)r->library->plan->nfn + 1, sizeof *r->library->gpu->program_of);
+    if (!r->library->gpu->hash || !r->library->gpu->program_of)
         return out_of_memory();
+    r->library->gpu->nprogram = emit_divide(r->library->plan, r->library->gpu->program_of);
     for (int f = 0; f < r->library->plan->nfn; f++) {
         StageAt at = plan_at(r->library->plan, f);
         if (at.stage && stage_tunes(at.stage) &&
@@ -544,11 +376,10 @@ void gpu_drop(optc_rule *r)
         next = c->next;
         code_free(r, c);
     }
-    if (r->library->gpu->products)
-        r->engine->gpu->d->cuModuleUnload(r->library->gpu->products);
     gpu_leave(r->engine->gpu, OPTC_OK);
     pthread_mutex_destroy(&r->library->gpu->lock);
     free(r->library->gpu->hash);
+    free(r->library->gpu->program_of);
     free(r->library->gpu);
     r->library->gpu = NULL;
 }

@@ -1,8 +1,9 @@
 /* Rules on an NVIDIA GPU, the library's part: it turns a plan into loaded kernels, and tries other launches in real
  * steps. runtime/core/gpu/gpu_device.h runs the kernels.
  *
- * BuiltKernels: a rule's kernels for one choice of launches, with the modules that contain them. A rule holds one for
- * every choice that its bindings requested. */
+ * BuiltKernels: a rule's kernels for one choice of launches, with the programs that contain them. A rule holds one for
+ * every choice that its bindings requested. optc_compile loads two programs; bindings load the others when they need
+ * them. */
 #ifndef OPTC_GPU_H
 #define OPTC_GPU_H
 #include "runtime/library/library.h"
@@ -12,24 +13,21 @@
 
 #include <pthread.h>
 
-enum { MOST_PARTS = 8, MOST_MODULES = MOST_PARTS + 1 };
 typedef struct BuiltKernels {
     /* The first member: the core sees only this. Its launches are those of the package if the code is from one, and may
      * then differ from `asked`. */
     GpuCode code;
     Launch *asked;                         /* by Stage.fn: the launches that were requested */
-    /* nparts modules of stages (emit_part_of), then one of calls if the rule has any; a package is one module. own:
-     * bits, the modules that this choice loaded; it shares the others with another choice of the rule. */
-    CUmodule module[MOST_MODULES]; int nmodule, nparts; unsigned own;
-    bool package;
+    LoadedProgram **program;               /* GpuRule.nprogram of stages, then NFIXED; NULL: not loaded yet */
+    CUmodule package;                      /* not NULL: it has all kernels */
     bool runs;                             /* for bindings with runs (EmitOptions.runs) */
     struct BuiltKernels *next;
 } BuiltKernels;
 typedef struct GpuRule {
     BuiltKernels *codes;
-    CUmodule products;                     /* PART_PRODUCTS; NULL until a binding needs it */
+    int *program_of, nprogram;             /* emit_divide */
     double compile_ms;                     /* of NVRTC for this rule, in all builds */
-    pthread_mutex_t lock;                  /* protects codes, products and LibraryRule.path */
+    pthread_mutex_t lock;                  /* protects codes and LibraryRule.path */
     /* by Stage.fn: the stage's hash in tuned results; "" if the stage has nothing to tune */
     char (*hash)[33];
 } GpuRule;
@@ -40,8 +38,8 @@ optc_status gpu_compile(optc_rule *r);
 optc_status gpu_code_for(optc_rule *r, int64_t elements, const GpuCode **out);
 /* The same for bindings with runs. */
 optc_status gpu_code_runs(optc_rule *r, int64_t elements, const GpuCode **out);
-/* Host.products: compiles or loads the kernels of products, and enters them into code->call. */
-optc_status gpu_code_products(optc_rule *r, const GpuCode *code);
+/* Host.load: compiles or loads kernels, and enters them into the code. */
+optc_status gpu_code_load(optc_rule *r, const GpuCode *code, const KernelNeeds *need, const char *call);
 optc_status gpu_code_with(optc_rule *r, const Launch *launch, const GpuCode **out);    /* launch: by Stage.fn */
 /* The source of one stage's kernel with this launch, malloc'ed. NULL: out of memory. */
 char *gpu_stage_source(const optc_rule *r, const Stage *s, const Launch *l);

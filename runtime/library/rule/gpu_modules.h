@@ -1,18 +1,17 @@
-/* Programs of a rule's kernels. A rule's stages are divided into programs that NVRTC compiles in parallel; the kernels
- * of its calls are one more. The cubins of one build are stored together, with a length ahead of each. */
+/* Programs of a rule's kernels: those of its stages (emit_divide), and those that all rules share (emit_cuda_fixed).
+ * Each has its own entry in the cache, and is loaded once per engine. */
 #ifndef OPTC_GPU_MODULES_H
 #define OPTC_GPU_MODULES_H
 #include "runtime/library/rule/gpu_code.h"
 
 /* Whether kernels set conditions of conditional graph nodes. A driver without such nodes would not load that code. */
 bool modules_conditions(const optc_rule *r);
-/* Divides a rule of which nothing is compiled yet: sets nparts and nmodule, and returns all modules as bits. */
-unsigned modules_divide(const optc_rule *r, BuiltKernels *c);
-/* Compiles the modules that are bits of `need`. NULL: *why has NVRTC's log, or is NULL if memory ran out. */
-char *modules_compile(const optc_rule *r, const BuiltKernels *c, const Nvrtc *n, unsigned need, size_t *size,
-                      char **why);
-/* Compiles one program. */
-char *modules_compile_one(const optc_rule *r, const Nvrtc *n, const EmitOptions *o, size_t *size, char **why);
-/* Loads the next cubin; *at is then behind it. false: there is none, or *rc is the driver's error. */
-bool modules_load_next(const GpuEngine *g, const char *all, size_t size, size_t *at, CUmodule *out, int *rc);
+/* The number of programs: nprogram of stages, then NFIXED. */
+int modules_count(const optc_rule *r);
+/* Loads the programs that `want` marks and c does not have yet. call: in messages. The caller holds the rule's lock. */
+optc_status modules_load(optc_rule *r, BuiltKernels *c, const bool *want, const char *call);
+void modules_drop(optc_rule *r, BuiltKernels *c);
+/* A rule may be compiled in several builds; the path names the time of all. */
+void modules_note_time(optc_rule *r, const Nvrtc *n, double ms);
+optc_status modules_no_nvrtc(const optc_rule *r, const char *call, const char *unfit, const char *why);
 #endif

@@ -122,7 +122,7 @@ const Host *library_host(void)
                               .path = rule_path,
                               .code = gpu_code_for,
                               .runs = rule_runs,
-                              .products = gpu_code_products,
+                              .load = gpu_code_load,
                               .share = tuning_share,
                               .bound = rule_bound,
                               .rule_name = spec_name,
