@@ -540,27 +540,12 @@ static const char *inside_text(CudaStage *c, int mask)
     int n = stage_holes(c, h, &w, pieces, mask);
     if (c->form != FORM_MAP && c->form != FORM_FOLD)
         return emit_filled(e, form_name[c->form], h, n);
-    const char *section = c->ahead               ? "fold_writes_each"
-                          : c->form != FORM_MAP ? "fold_each"
-                          : c->group            ? "map_turns_each"
-                                                : "map_each";
-    const char *each = emit_filled(e, section, h, n);
+    const char *each = emit_filled(e, c->form != FORM_MAP ? "fold_each" : c->group ? "map_turns_each" : "map_each", h,
+                                   n);
     const Hole around[] = {{"first", w.first}, {"all", w.all}, {"stride", w.stride}, {"each", each}};
     if (w.round || c->form == FORM_FOLD)
         each = emit_filled(e, w.round ? "round" : "once", around, 4);
     return emit_filled(e, form_name[c->form], (Hole[]){{"each", each}}, 1);
-}
-
-/* The compiler does not move a load ahead of a store: it cannot know that the arrays are distinct. So a fold that also
- * writes elements loads two vectors of each array at a time. */
-static bool loads_ahead(const CudaStage *c)
-{
-    const Stage *s = c->e.st;
-    bool writes = false;
-    for (int i = 0; i < s->nstore; i++)
-        writes = writes || c->e.plan->mem[s->store[i].mem].dom == ELEM;
-    return c->form == FORM_FOLD && writes && !s->uses_rows && !squares(c) && !cuda_walks_coded(c) &&
-           c->knob[KNOB_ITEMS] > 1;
 }
 
 bool emit_cuda_kernel(Buf *out, Arena *a, const Plan *p, StageAt at, CudaKernel k)
@@ -573,7 +558,6 @@ bool emit_cuda_kernel(Buf *out, Arena *a, const Plan *p, StageAt at, CudaKernel 
     c.rowfold = NEWS(a, const char *, (c.e.g->len + 1) * NCLASS);
     c.by_matrix = cuda_by_matrix(&c);
     choose_turns(&c);
-    c.ahead = loads_ahead(&c);
     if (squares(&c))                                            /* the first value of a matrix must be aligned */
         buf_printf(&c.wide, "slice * %s %% %d == 0", emit_length(&c.e, stage_info[at.stage->kind].dom), c.vec);
     work(&c);

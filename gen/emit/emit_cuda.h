@@ -11,7 +11,6 @@ typedef struct CudaStage {
     Buf wide;                      /* the condition under which all vectors are aligned */
     const char **rowfold;          /* by folded node and class: the name of its rows' results; NULL: not folded yet */
     bool by_matrix;                /* a flat pass that reads values of slices, but none of rows or columns */
-    bool ahead;                    /* folds that write elements: two vectors are loaded before storing any */
     int group;                     /* maps that take turns: vectors of a thread per turn; otherwise 0 */
     bool staged;                   /* vectors wait in shared memory (templates/staged_cuda.h) */
     const char *strip;             /* the strip that all column folds share, if shared memory is short; else NULL */

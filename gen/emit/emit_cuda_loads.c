@@ -22,11 +22,9 @@ static const char *vector_in(CudaStage *c, const char *label, Type t, const char
 {
     Emit *e = &c->e;
     const char *name = emit_joined(e, label, "in"), *type = type_coded(t) ? "float" : type_info[t].c;
-    bool items = c->form == FORM_MAP || c->form == FORM_HALF, ahead = items || c->form == FORM_TILE || c->ahead;
+    bool items = c->form == FORM_MAP || c->form == FORM_HALF, ahead = items || c->form == FORM_TILE;
     if (items)
         emit_put(e, AT_BUFFERS, "%s %s[%d][%d];\n", type, name, c->group ? c->group : c->knob[KNOB_ITEMS], c->vec);
-    else if (c->ahead)
-        emit_put(e, AT_COLSTART, "%s %s[ahead][%d];\n", type, name, c->vec);
     else if (ahead)
         emit_put(e, AT_COLSTART, "%s %s[OPTC_TILE_ROWS / 8][%d];\n", type, name, c->vec);
     else
