@@ -68,9 +68,11 @@ CORE int64_t stagger_matrix(const ProgStage *s, const Tensor *y, int64_t unit)
 }
 
 /* ---- cost ---- */
-/* Eigenvectors of n rows take a GPU far longer than their operations would: 768 rows 7.6 ms, 2304 rows 42 ms, 3072 rows
- * 66 ms (one cuSOLVER call each, f64, H200), about n^1.5. Up to 512 rows a call has several matrices: 256 rows 0.11 ms,
- * 128 rows 0.012 ms each. The factor converts to operations of products at 50 TFLOP/s. */
+/* Eigenvectors of n rows take a GPU far longer than their operations would. Steps of SPlus on an H200 with one matrix
+ * of 3072 or 2304 rows take 66 or 42 ms more than steps with none; 768 rows take about 5.6 ms, as the mean of all steps
+ * implies (one cuSOLVER call each, f64). The time grows with n^1.6 to n^1.8; 1.5 is a round number below. Up to 512
+ * rows a call has several matrices: 256 rows 0.11 ms, 128 rows 0.012 ms each (gpu_eigen.c). The factor converts to
+ * operations of products at 50 TFLOP/s. */
 static const double BATCHED_ROWS = 512, BATCHED_VALUES = 1 << 20, BATCHED_MOST = 64;
 static double eigen_cost(double n)
 {
