@@ -13,21 +13,17 @@ OPTC_FN void optc_lower(long long nth, long long *down, long long *across)
     *across = nth - d * (d + 1LL) / 2;
 }
 
-/* The lower triangle of a symmetric matrix in parts of HIGH x 64: every tile of 64 x 64 on and below the diagonal has
- * two of 32 rows, or one of 64. crossed: the diagonal crosses the part, and the mirrored part writes the entries above
- * it. */
+/* The lower triangle of a symmetric matrix in parts of 32 x 64: every tile of 64 x 64 on and below the diagonal has
+ * two. crossed: the diagonal crosses the part, and the mirrored part writes the entries above it. */
 struct optc_part { long long top, left; bool crossed; };
-template <int HIGH> OPTC_FN optc_part optc_part_of(long long nth)
+OPTC_FN optc_part optc_part_of(long long nth)
 {
     long long down, across;
-    optc_lower(nth / (64 / HIGH), &down, &across);
-    return optc_part{down * 64 + nth % (64 / HIGH) * HIGH, across * 64, down == across};
+    optc_lower(nth / 2, &down, &across);
+    return optc_part{down * 64 + nth % 2 * 32, across * 64, down == across};
 }
 
-template <int HIGH> OPTC_FN bool optc_inside_of(const optc_part &x, long long n)
-{
-    return x.top + HIGH <= n && x.left + 64 <= n;
-}
+OPTC_FN bool optc_inside_of(const optc_part &x, long long n) { return x.top + 32 <= n && x.left + 64 <= n; }
 
 /* Row stride of a tile in shared memory for which reads of columns have no bank conflicts. */
 template <typename T> struct optc_stride { enum { value = 64 + (sizeof(T) < 4 ? 4 / sizeof(T) : 1) }; };

@@ -263,12 +263,6 @@ static bool draws_near(const CudaStage *c)
     return c->group && emit_codes(&c->e) && emit_draws(&c->e) && !c->e.runs;
 }
 
-/* Rows of a part of a symmetric half, which has 64 columns. */
-static const char *half_high(CudaStage *c)
-{
-    return number(c, c->knob[KNOB_THREADS] * c->knob[KNOB_VECTOR] * c->knob[KNOB_ITEMS] / 64);
-}
-
 /* The name of a section, or of its variant for pieces that consist of runs. */
 static const char *by_runs(const CudaStage *c, const char *plain, const char *runs) { return c->e.runs ? runs : plain; }
 
@@ -321,11 +315,10 @@ static void store_one(CudaStage *c, Access a)
                           {"from", stored},
                           {"type", t->c},
                           {"tile", emit_joined(e, ptr, "tile")},
-                          {"vector", number(c, c->vec)},
-                          {"high", half_high(c)}};
-        emit_section(e, AT_COLSTART, "half_room", h, 6);
-        emit_section(e, AT_STORES, "half_keep", h, 6);
-        emit_section(e, AT_FINISH, "half_put", h, 6);
+                          {"vector", number(c, c->vec)}};
+        emit_section(e, AT_COLSTART, "half_room", h, 5);
+        emit_section(e, AT_STORES, "half_keep", h, 5);
+        emit_section(e, AT_FINISH, "half_put", h, 5);
         return;
     }
     emit_section(e, AT_STORES, "put", (Hole[]){{"hint", number(c, c->knob[KNOB_STORE])}, {"x", ptr}, {"from", stored}},
@@ -502,7 +495,6 @@ static int stage_holes(CudaStage *c, Hole *h, const Walking *w, int64_t pieces, 
                          {"vector", vector},
                          {"threads", number(c, c->knob[KNOB_THREADS])},
                          {"items", number(c, c->knob[KNOB_ITEMS])},
-                         {"high", half_high(c)},
                          {"chunk", number(c, list_chunk(e->plan, s))},
                          {"tile", stage_info[s->kind].id},
                          length,

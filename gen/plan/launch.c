@@ -184,17 +184,6 @@ int list_chunk(const Plan *p, const Stage *s)
     return chunk;
 }
 
-/* A symmetric half whose parts may have 64 rows: two tiles of 64 x 64 values of 16 bits fit into shared memory. The
- * mirrored rows are then 128 bytes long, a whole line of the cache; parts of 32 rows write 64. Not timed: Muon's stage
- * with 32 rows ran at 2.4 of 4.2 TB/s. */
-static bool half_is_narrow(const Plan *p, const Stage *s)
-{
-    int bytes = 0;
-    for (int i = 0; i < s->nstore; i++)
-        bytes += type_info[p->mem[s->store[i].mem].type].bytes;
-    return bytes <= 4;
-}
-
 /* Shared memory of a map whose vectors wait there, with the scales of block codes. */
 static int64_t staged_bytes(const Plan *p, const Stage *s, const Launch *l)
 {
@@ -251,8 +240,7 @@ bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
         return false;
     if (f == FORM_MAP && v[KNOB_ITEMS] == 8 && !(traits_of(p, s) & BLOCK_CODE))
         return false;
-    if (f == FORM_HALF && v[KNOB_THREADS] * values != 32 * 64 &&
-        (v[KNOB_THREADS] * values != 64 * 64 || !half_is_narrow(p, s)))
+    if (f == FORM_HALF && v[KNOB_THREADS] * values != 32 * 64)
         return false;
     if (f == FORM_ROWS && v[KNOB_THREADS] > 512)           /* a band has 16 rows: more warps would be idle */
         return false;
@@ -325,7 +313,7 @@ static const Model models[] = {
     {FORM_SLICES, 0, 0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}},
     {FORM_WARPS, 0, 0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}},
     {FORM_HALF, WIDTH_64, 0, {{0}}, {{128, 2, 8, 0, 0, 0, 0}}},
-    {FORM_HALF, ALL_16, 0, {{0}}, {{128, 8, 4, 8, 0, 0, 0}}},
+    {FORM_HALF, ALL_16, 0, {{0}}, {{128, 8, 2, 8, 0, 0, 0}}},
     {FORM_HALF, 0, 0, {{0}}, {{128, 4, 4, 0, 0, 0, 0}}},
     {FORM_SINGLE, 0, 0, {{0}}, {{128, 1, 1, 0, 0, 0, 0}}}};
 
@@ -397,8 +385,6 @@ static Launch fitted(const Plan *p, const Stage *s, Launch l)
     while (v[KNOB_LOAD] == 3 && v[KNOB_ITEMS] > 1 &&
            (!may_stage(p, s, &l) || v[KNOB_VECTOR] * v[KNOB_ITEMS] > most_values(p, s)))
         v[KNOB_ITEMS] /= 2;
-    if (stage_form(s) == FORM_HALF && !half_is_narrow(p, s))
-        v[KNOB_ITEMS] = 32 * 64 / (v[KNOB_THREADS] * v[KNOB_VECTOR]);
     if (v[KNOB_LOAD] == 3 && !may_stage(p, s, &l))
         l = (Launch){{128, 8, traits_of(p, s) & BLOCK_CODE ? 2 : 1, 0, 0, 0, 0}};
     if ((stage_form(s) == FORM_MAP || stage_form(s) == FORM_TILE) && v[KNOB_LOAD] != 3)

@@ -103,7 +103,7 @@ typedef struct Phase {
 typedef struct { const char *name; Phase *phase; int nphase; } PlanEntry;
 
 /* Limit on the bytes per value that a symmetric-half stage writes, over all its arrays: it holds a tile of 32 x 64 of
- * each in shared memory (of 16 bits, two at most: 64 x 64). */
+ * each in shared memory. */
 enum { HALF_BYTES = 16 };
 
 /* Limits of planning. Beyond work and reach the planner uses a cheaper search and sets Phase.cheaper. A plan with more
