@@ -1,5 +1,7 @@
 #include "tests/gpu/device_side.h"
 
+#include "runtime/core/matrix/gpu_calls.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -227,3 +229,10 @@ void device_get(void *to, const void *from, size_t bytes)
     ck_assert(!d->cuMemcpyDtoHAsync_v2(to, (CUdeviceptr)(uintptr_t)from, bytes, NULL) && !d->cuStreamSynchronize(NULL));
 }
 const Where device_where = {device_take, device_give, device_put, device_get};
+
+void use_cublas_alone(optc_binding *b)
+{
+    GpuCalls *x = b->gpu->calls;
+    for (int i = 0; i < x->nstep; i++)
+        x->step[i].algorithm.known = false;
+}

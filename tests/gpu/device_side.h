@@ -43,6 +43,7 @@ void close_side(Side *s, int off);
 void free_arrays(Side *s, int off);            /* of a closed side */
 void set_grads(Side *s, int step);
 void fetch_params(Side *s);                    /* copies parameters from the GPU to hp */
+void use_cublas_alone(optc_binding *b);        /* also for products that cuBLASLt would compute; other bits */
 /* Compares hp and all states of c with those of g, which is on the GPU, bit for bit. */
 void compare(const char *rule, Side *c, Side *g);
 /* For rules with products, whose summation order differs: differences are at most bound * (1 + |value|). */

@@ -416,6 +416,7 @@ START_TEST(a_call_fails)
     set_grads(&g, 1);
     Cublas *f = &g.b->gpu->calls->blas, was = *f;
     f->cublasGemmBatchedEx = fails_batched;
+    use_cublas_alone(g.b);
     FAILS(optc_step(g.b), OPTC_ERROR_DEVICE, "cublasGemmBatchedEx: ");
     FAILS(optc_step(g.b), OPTC_ERROR_DEVICE, c[_i].says);
     OK(optc_state_read(g.b, 0, "X", x, 25));
