@@ -11,12 +11,12 @@ end
 -- and most GPUs: binding would be refused. limit=10000 with enough workspace is the authors' rule. Longer sides
 -- have no basis.
 -- products: f32. Rounding errors in the Gram matrices rotate the basis; 11 bits lose their small eigenvalues.
--- apply: precision of the products that rotate g, m and the update into and out of the basis. tf32, because a basis is
--- applied once and its errors are not carried on; Gram matrices, the power iteration and QR stay in f32. Operands have
--- 11 bits on a GPU: a direction in which gradients are under 2^-11 of the largest ones has noise for a gradient, which
--- Adam scales up. Training does not notice. Five seeds of a small transformer (tests/gpu/precision_loss.py, H200): loss
+-- apply: precision of the products that rotate g, m and the update into and out of the basis. tf32: m and v carry
+-- errors of 2^-11, the basis does not: Gram matrices, the power iteration and QR stay in f32. Operands have 11 bits on a
+-- GPU: a direction in which gradients are under 2^-11 of the largest ones has noise for a gradient, which Adam scales
+-- up. Training does not notice. Five seeds of a small transformer (tests/gpu/precision_loss.py, H200): loss
 -- 1.3315 in f32, 0.0010 more in tf32, 0.0025 more in f32 from weights that differ by 1e-6. apply=f32 and products=f32
--- give the authors' precision; a step over GPT-2 124M then takes 21 ms more.
+-- give the authors' precision; a step over GPT-2 124M then takes 20 ms more.
 -- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond it no basis can be
 -- made, and the last one stays; at step 1 there is none, and the matrix becomes NaN. Squares under 1e-45 are 0: eps
 -- decides there.

@@ -20,7 +20,7 @@ return wrapper {
   args  = { "directions", "interval", "scale" },
   hyper = {
     scale = { 1, min = 0 }, growth = { 1.01, min = 1 }, eps = { 1e-8, min = 0 },
-    decay = { 0, min = 0, max = 1 },            -- lr times weight decay
+    decay = { 0, min = 0, max = 1 },            -- added to the rule's own decay, times lr
   },
   options = { directions = 128, interval = 200, apart = { "auto", "true", "false" } },
   rank  = "directions",

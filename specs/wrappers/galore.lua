@@ -12,7 +12,7 @@ return wrapper {
   doc   = "Steps the largest directions of each gradient matrix, found anew every few hundred steps, " ..
           "in place of the matrix",
   args  = { "directions", "interval", "scale" },
-  hyper = { scale = { 0.25, min = 0 }, decay = { 0, min = 0, max = 1 } },     -- decay: lr times weight decay
+  hyper = { scale = { 0.25, min = 0 }, decay = { 0, min = 0, max = 1 } },     -- decay: added to the rule's, times lr
   options = { directions = 128, interval = 200, apart = { "auto", "true", "false" } },
   rank  = "directions",
   state = { P = zeros "rows rank", Q = zeros "cols rank" },

@@ -566,6 +566,15 @@ class AddressChecks(Case):
             p.grad = torch.ones(2, 2, dtype=torch.bfloat16)
             return p
         self.each({"another type": lambda p: setattr(p, "data", p.data.view(torch.float16))}, make)
+        p = make()
+        opt = optc.torch.SGD([p], lr=0.5)
+        for _ in range(3):
+            opt.step()
+        p.data = p.data.view(torch.float16)            # the same bytes, read as another type
+        p.data.fill_(1)
+        p.grad = torch.ones(2, 2, dtype=torch.float16)
+        opt.step()
+        self.assertEqual(p.tolist(), [[0.5, 0.5], [0.5, 0.5]])
 
     def test_freed_gradient(self):
         """A gradient moves, and its storage is smaller than its elements."""

@@ -869,25 +869,26 @@ class PSGD(Optimizer):
     limit. Li 2015, arXiv:1512.04202; Pooladzandi and Li 2024, arXiv:2402.04553; its form QUAD"""
     def __init__(self, params: Any, lr: Number = 0.001, momentum: Number = 0.9, precond_lr: Number = 0.1, beta: Number
                  = 0.9, clip_rms: Number = 2, clip: Number = 10, weight_decay: Number = 0, *, limit: Number = 4096,
-                 balance: Number = 100, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number =
-                 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False,
-                 maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
-                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
+                 balance: Number = 100, apply: str = 'f32', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
+                 adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01,
+                 adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
+                 str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class PSGDKron(Optimizer):
     """Momentum between triangles that were fitted to whiten gradients, diagonals for sides over the limit; AdamW for
     what is no matrix. Li 2015, arXiv:1512.04202; Pooladzandi and Li 2024, arXiv:2402.04553; its form EQ"""
     def __init__(self, params: Any, lr: Number = 0.001, momentum: Number = 0.9, precond_lr: Number = 0.1, beta: Number
                  = 0.9, damping: Number = 1e-09, clip_rms: Number = 1.1, weight_decay: Number = 0, seed: Number = 0,
-                 *, limit: Number = 2048, balance: Number = 100, adamw_beta1: Number = 0.9, adamw_beta2: Number =
-                 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01,
-                 adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
-                 str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
-                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
-                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
-                 True) -> None: ...
+                 *, limit: Number = 2048, balance: Number = 100, apply: str = 'f32', adamw_beta1: Number = 0.9,
+                 adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay:
+                 Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
+                 Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
+                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
 
 class Padam(Optimizer):
     """AMSGrad whose second moment is raised to the power partial instead of 1/2. Chen et al. 2020,
@@ -1093,7 +1094,7 @@ class SOAP(Optimizer):
     arXiv:2409.11321"""
     def __init__(self, params: Any, lr: Number = 0.003, betas: Tuple[float, float] = (0.95, 0.95), beta3: Number =
                  0.95, eps: Number = 1e-08, weight_decay: Number = 0.01, *, interval: Number = 10, limit: Number =
-                 4096, sides: str = 'both', start: str = 'eigh', stagger: bool = False, apply: str = 'f32',
+                 4096, sides: str = 'both', start: str = 'eigh', stagger: bool = False, apply: str = 'tf32',
                  adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number =
                  0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_:
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
@@ -1152,7 +1153,7 @@ class Shampoo(Optimizer):
     def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
                  1e-12, relative_eps: Number = 1e-06, graft_eps: Number = 1e-08, momentum: Number = 0.9, weight_decay:
                  Number = 0, *, graft: str = 'adam', accumulate: str = 'ema', heavy_ball: bool = False, stagger: bool
-                 = True, interval: Number = 50, start: Number = 1, apply: str = 'f32', side: Number = 1024, limit:
+                 = True, interval: Number = 50, start: Number = 1, apply: str = 'tf32', side: Number = 1024, limit:
                  Number = 8192, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
                  Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
                  bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =

@@ -50,7 +50,9 @@ def _reader(descriptor):
 def _calls():
     c = ctypes.pythonapi
     functions = (c.PyList_GetItem, c.PyObject_Type, c.PyList_Append, c.Py_DecRef)
-    return _Calls(_reader(GRAD), None, *(ctypes.cast(f, _P) for f in functions), _describe(), id(GRAD), None, None,
+    describe = _describe()
+    grad = _reader(GRAD) if describe else None         # Python 3.9, which fails here, has no torch that describes
+    return _Calls(grad, None, *(ctypes.cast(f, _P) for f in functions), describe, id(GRAD), None, None,
                   id(torch.Tensor), id(None))
 
 

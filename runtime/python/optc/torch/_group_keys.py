@@ -124,7 +124,7 @@ class GroupKeys:
         row = _rules.TORCH[self.row]
         base = {**_rules.torch_defaults(self.row, {}), **row["own"]}
         base.setdefault("maximize", False)
-        # a wrapper may fix a hyperparameter: galore decays the weights itself, so weight_decay is 0
+        # a wrapper may fix a hyperparameter: galore sets weight_decay of rules that it cannot take apart to 0
         base.update({n: h[0] for n, h in self.ranges.items() if h[1] == h[2] and n in base})
         self.names = row["states"]
         self.keys = [(k, row["keys"].get(k, (k,))) for k in base if k in row["keys"] or k in self.ranges]

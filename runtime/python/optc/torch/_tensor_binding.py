@@ -91,7 +91,7 @@ class TensorBinding:
             self._bind(hypers)
             self._order_after()
         self.where = list(map(T.data_ptr, self.params))
-        self.shapes, self.strides = (list(map(f, self.params)) for f in (T.size, T.stride))
+        self.shapes, self.strides, self.dtypes = (list(map(f, self.params)) for f in (T.size, T.stride, _dtype))
         self.alias = self._aliases()                   # keep the memory of a moved parameter until that is noticed
         for i, p in enumerate(self.owners):            # what continues may be stale already
             before, k = self._old.get(id(p), (None, 0))
@@ -234,8 +234,9 @@ class TensorBinding:
         where = list(map(T.data_ptr, self.params))
         if where != self.where:
             self._move(where)
-        if list(map(T.size, self.params)) != self.shapes or list(map(T.stride, self.params)) != self.strides:
-            raise Changed                              # p.data = p.data.t(): the same address
+        if (list(map(T.size, self.params)) != self.shapes or list(map(T.stride, self.params)) != self.strides or
+                list(map(_dtype, self.params)) != self.dtypes):
+            raise Changed                              # p.data = p.data.t(), or a view as another type: the same address
 
     def _move(self, where):
         """Rebinds parameters that moved to other addresses with the same layout; the states stay."""
