@@ -5,16 +5,24 @@
 
 #include <string.h>
 
-enum { FACTORS_MOST = 100 };
+enum { FACTORS_MOST = 100, VISITS_MOST = 1000 };
 
-/* rate is lr, or lr times or over other values. */
-static bool has_factor(const Graph *g, Ref rate, Ref lr, int depth)
+/* Values share operands, so a search without a limit could take as long as 2 to the number of products. */
+static bool find_factor(const Graph *g, Ref rate, Ref lr, int depth, int *visits)
 {
     const Node *n = &g->n[rate];
-    if (rate == lr || depth == FACTORS_MOST)
+    if (rate == lr || depth == FACTORS_MOST || ++*visits > VISITS_MOST)
         return rate == lr;
     return (n->op == OP_DIV || n->op == OP_MUL) &&
-           (has_factor(g, n->arg[0], lr, depth + 1) || (n->op == OP_MUL && has_factor(g, n->arg[1], lr, depth + 1)));
+           (find_factor(g, n->arg[0], lr, depth + 1, visits) ||
+            (n->op == OP_MUL && find_factor(g, n->arg[1], lr, depth + 1, visits)));
+}
+
+/* rate is lr, or lr times or over other values. */
+static bool has_factor(const Graph *g, Ref rate, Ref lr)
+{
+    int visits = 0;
+    return find_factor(g, rate, lr, 0, &visits);
 }
 
 /* rate over lr, which is a factor of it; NONE: it is 1. */
@@ -24,7 +32,7 @@ static Ref without_lr(lua_State *L, Ref rate, Ref lr)
     const Node n = g->n[rate];
     if (rate == lr)
         return NONE;
-    int i = n.op == OP_MUL && !has_factor(g, n.arg[0], lr, 0);
+    int i = n.op == OP_MUL && !has_factor(g, n.arg[0], lr);
     Ref rest = without_lr(L, n.arg[i], lr);
     if (n.op == OP_DIV)
         return trace_op(L, OP_DIV, rest == NONE ? node_const(g, 1) : rest, n.arg[1]);
@@ -43,7 +51,7 @@ static Ref rate_hyper(lua_State *L, const SpecFile *s, Ref rate)
     for (int k = -1; k < s->nhyper; k++) {
         const char *name = k < 0 ? "" : t->rule->hyper[s->hyper[k]].name + strlen(s->prefix);
         Ref r = k < 0 ? lr : !strncmp(name, "lr_", 3) ? trace_hyper(t, s, name) : NONE;
-        if (r != NONE && has_factor(g, rate, r, 0))
+        if (r != NONE && has_factor(g, rate, r))
             return r;
     }
     return (Ref)spec_error(L, "descend: a wrapper takes this step apart, so its rate is lr, or lr times or over other "
@@ -141,7 +149,7 @@ int l_descend(lua_State *L)
         return 1;
     }
     Ref lr = rate_hyper(L, s, rate);
-    if (v.rate != NONE && !has_factor(&t->rule->g, v.rate, lr, 0))
+    if (v.rate != NONE && !has_factor(&t->rule->g, v.rate, lr))
         return spec_error(L, "descend: a wrapper takes this step apart, so both rates of it have the same factor lr");
     t->parts.x = scaled(L, without_lr(L, rate, lr), v.rate == NONE ? NONE : without_lr(L, v.rate, lr), v);
     t->parts.rate = lr;

@@ -169,7 +169,8 @@ MAYBE int cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsig
     return shared || more || s == (void *)-1;
 }
 
-/* A graph is a chain of kernels; instantiating it turns it into the exec. FAKE_GRAPHS=no: there are no graphs. */
+/* A graph runs its kernels in the order in which they were added; a kernel follows earlier ones. Instantiating it turns
+ * it into the exec. FAKE_GRAPHS=no: there are no graphs. */
 typedef struct Chain { int n; struct { const char *kernel; unsigned blocks, threads; FakeArgs args; } v[64]; } Chain;
 
 MAYBE int cuGraphCreate(CUgraph *g, unsigned flags)
@@ -181,7 +182,10 @@ MAYBE int cuGraphAddKernelNode_v2(CUgraphNode *out, CUgraph g, const CUgraphNode
                                   const CUDA_KERNEL_NODE_PARAMS *p)
 {
     Chain *c = g;
-    if (c->n == 64 || n != (c->n > 0) || (n && *after != &c->v[c->n - 1]) || p->gridDimY != 1 || p->gridDimZ != 1 ||
+    for (size_t i = 0; i < n; i++)
+        if ((void *)after[i] < (void *)c->v || (void *)after[i] >= (void *)(c->v + c->n))
+            return UNKNOWN;
+    if (c->n == 64 || p->gridDimY != 1 || p->gridDimZ != 1 ||
         p->blockDimY != 1 || p->blockDimZ != 1 || p->sharedMemBytes || p->extra || p->kern || p->ctx) return UNKNOWN;
     c->v[c->n].kernel = p->func;
     c->v[c->n].blocks = p->gridDimX;

@@ -179,13 +179,15 @@ static bool add_ours(GpuCalls *x, CallKernel kernel, const CallType *t, const Pr
  * multiprocessors: 78 blocks of 768 columns took 1.4 ms for 50257 terms on an H200. At the rate of other Gram matrices
  * it would be 0.56 ms (not timed in parts). They are computed as sums of SUM_PART terms each in the workspace, in one
  * call, and the mirror adds them up. The number of parts changes bits, so it follows from the shape alone. */
-enum { LONG_SUM = 16384, SUM_PART = 4096, LONG_SUM_ROWS = 1024 };
+enum { LONG_SUM = 16384, SUM_PART = 4096, LONG_SUM_ROWS = 1024, LONG_SUM_BYTES = 32 << 20 };
 
+/* 0: not in parts. Parts of more than LONG_SUM_BYTES would take the workspace of other products. */
 static int sum_parts(const CallType *t, const ProgCall *c, ProductShape z)
 {
     bool own_type = t && t->bytes > 2 && t->compute != CUBLAS_COMPUTE_32F_FAST_TF32;
     return c->flags & SYMMETRIC && own_type && z.k >= LONG_SUM && z.n <= LONG_SUM_ROWS &&
-           z.n % gram_block(t, z.n, z.k) == 0 ? (int)(z.k / SUM_PART) : 0;
+           z.n % gram_block(t, z.n, z.k) == 0 && z.k / SUM_PART * z.n * z.n * t->bytes <= LONG_SUM_BYTES ?
+               (int)(z.k / SUM_PART) : 0;
 }
 
 CORE int64_t product_record(const optc_binding *b, const ProgStage *s, Shape shape)

@@ -123,7 +123,7 @@ typedef struct GpuCalls {
     /* calls_probe: hashes of launch lists and their numbers of matrices */
     unsigned long long tried[TRIED_MOST]; unsigned ntried;
     bool probing;                          /* the capture that calls_probe makes and drops */
-    bool captured_loaded;                  /* gpu_load_captured has run */
+    bool captured_loaded;                  /* calls_load_captured has run */
     CUgraphExec *whole;                    /* by entry: a graph of all phases, each the body of a conditional node */
     /* switches: the device can select among slot lists in captured and guarded steps */
     bool switches;

@@ -58,8 +58,9 @@ static int64_t array_bytes(const optc_binding *b, int array, bool all)
 CORE bool temporaries_overlap(const optc_binding *b, int x, int y)
 {
     const ProgArray *m = b->program->array;
-    int64_t end_x = b->at[x] + array_bytes(b, x, false), end_y = b->at[y] + array_bytes(b, y, false);
-    return array_temporary(&m[x]) && array_temporary(&m[y]) && b->at[x] < end_y && b->at[y] < end_x;
+    int first = b->at[x] < b->at[y] ? x : y, last = first == x ? y : x;
+    return array_temporary(&m[x]) && array_temporary(&m[y]) &&
+           b->at[last] < b->at[first] + array_bytes(b, first, false);
 }
 
 /* ---- offsets ---- */
