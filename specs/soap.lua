@@ -12,7 +12,7 @@ end
 -- have no basis.
 -- products: f32. Rounding errors in the Gram matrices rotate the basis; 11 bits lose their small eigenvalues.
 -- apply: precision of the products that rotate g, m and the update into and out of the basis. tf32: m and v carry
--- errors of 2^-11, the basis does not: Gram matrices, the power iteration and QR stay in f32. Operands have 11 bits on a
+-- errors of 2^-11, the basis does not: Gram matrices, power iteration and QR stay in f32. Operands have 11 bits on a
 -- GPU: a direction in which gradients are under 2^-11 of the largest ones has noise for a gradient, which Adam scales
 -- up. Training does not notice. Five seeds of a small transformer (tests/gpu/precision_loss.py, H200): loss
 -- 1.3315 in f32, 0.0010 more in tf32, 0.0025 more in f32 from weights that differ by 1e-6. apply=f32 and products=f32

@@ -160,7 +160,7 @@ static void launches(Arena *a, const Plan *p)
             if (calls)
                 cli_line("", arena_printf(a, "and %d product%s, each one call per shape and batch%s", calls,
                                           calls == 1 ? "" : "s",
-                                          p->target->gpu ? "; with cuBLAS before 13 some are one per matrix (SHARDING.md)"
+                                          p->target->gpu ? "; before cuBLAS 13 some are one per matrix (SHARDING.md)"
                                                          : ""));
         }
 }

@@ -4,8 +4,9 @@
 #   sh tests/gpu/factors.sh [BUILD]        after `make`, and after `sh tests/bench/peers.sh` if pip has a network
 #   FACTORS_ARGS='--size 60K --rounds 1' FACTORS_DEVICE=cpu        other shapes, for testing this script
 # Both SOAPs precondition sides up to 4096, so the long side of the 50257 x 768 embedding has no basis. Both compute
-# products in f32 (--products f32; torch's "highest", no TF32) and refresh the basis every ten steps. The first basis is the identity:
-# the first step is not part of the mean, and the other package's first eigenvectors should not be timed.
+# products in f32 (--products f32 here, torch's "highest" there, no TF32) and refresh the basis every ten steps. The
+# first basis is the identity: the first step is not part of the mean, and the other package's first eigenvectors should
+# not be timed.
 build=${1:-build}
 export OPTC_CACHE=${OPTC_CACHE:-$PWD/$build/cache} OPTC_TUNE= OPTC_TUNE_SITE=
 failed=0

@@ -373,8 +373,8 @@ START_TEST(labels)
 }
 END_TEST
 
-/* sam's perturb and the rule inside both square the gradient: each stage names the file of its entry, or the shared text
- * that this includes. */
+/* sam's perturb and the rule inside both square the gradient: each stage names the file of its entry, or the shared
+ * text that this includes. */
 START_TEST(labels_of_entries)
 {
     static const char *const with[] = {"sam", "clip(1),sam"};      /* clip computes the same norm */

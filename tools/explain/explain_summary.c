@@ -172,7 +172,7 @@ static void put_table(const Plan *p, Arena *a, const DimsList *shapes, int64_t s
         : f->whence;
     put_text("predicted with", *flops ? arena_printf(a, "%s, %s", at, flops) : at);
     const char *products = !plan_calls(p) ? ""
-        : p->target->gpu ? "; products: one call per shape (with cuBLAS before 13 some are one per matrix: SHARDING.md)"
+        : p->target->gpu ? "; products: one call per shape (before cuBLAS 13 some are one per matrix: SHARDING.md)"
                          : "; products: one call per shape";
     put_text("launches", arena_printf(a, "shared by all tensors, for any number of them%s", products));
 }

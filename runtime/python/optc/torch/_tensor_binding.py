@@ -236,7 +236,7 @@ class TensorBinding:
             self._move(where)
         if (list(map(T.size, self.params)) != self.shapes or list(map(T.stride, self.params)) != self.strides or
                 list(map(_dtype, self.params)) != self.dtypes):
-            raise Changed                              # p.data = p.data.t(), or a view as another type: the same address
+            raise Changed                              # p.data = p.data.t(), or read as another type: no other address
 
     def _move(self, where):
         """Rebinds parameters that moved to other addresses with the same layout; the states stay."""
