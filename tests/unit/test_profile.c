@@ -81,8 +81,9 @@ START_TEST(adds_up)
     }
     ck_assert_int_eq(steps, N);
     qsort(share, N, sizeof *share, by_value);
-    ck_assert_msg(share[N / 2] >= 0.95 && share[N - 1] <= 1, "%s, %d threads: stages are %.3f of the step", c[_i].spec,
-                  c[_i].threads, share[N / 2]);
+    /* the sanitizers slow what is between the stages, and not the rule's own code */
+    ck_assert_msg(share[N / 2] >= (sanitized() ? 0.8 : 0.95) && share[N - 1] <= 1,
+                  "%s, %d threads: stages are %.3f of the step", c[_i].spec, c[_i].threads, share[N / 2]);
     ck_assert_int_eq(find_row(" step")->count, N);
     fix_close(&f);
 }
