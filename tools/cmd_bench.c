@@ -99,7 +99,7 @@ static bool shape_case(const Bench *b, Case *c)
     return c->shape ? place_case(c) : (cli_error("out of memory"), false);
 }
 
-/* What takes the time of a step: "products" of matrices, "reductions" (more than one pass) or "elementwise" passes. */
+/* Names the work that dominates a step: "products" of matrices, "reductions" or "elementwise" passes. */
 static const char *plan_kind(const Plan *p)
 {
     const PlanEntry *e = &p->entry[spec_entry(p, "step")];

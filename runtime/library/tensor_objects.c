@@ -29,9 +29,10 @@ typedef struct PythonCalls {
     void *grad, *local, *spec, *tensor, *none;
 } PythonCalls;
 
-/* By tensor: the addresses of the parameter and of the gradient (0: it has none), the numbers of dimensions and of
- * elements, the object of the stepped tensor, and the object `spec` of a DTensor (0: it is a plain tensor); and the
- * sizes of all tensors, one after another. like_param, like_grad: tensors with the type and device of all of them */
+/* Arrays with one entry per tensor: the addresses of the parameter and of the gradient (0: it has none), the numbers of
+ * dimensions and of elements, the object of the stepped tensor, and the object `spec` of a DTensor (0: it is a plain
+ * tensor); and the sizes of all tensors, one after another. like_param, like_grad: tensors with the type and device of
+ * all of them */
 typedef struct Seen {
     const uint64_t *param, *grad, *dims, *count, *stepped, *spec;
     const int64_t *sizes;

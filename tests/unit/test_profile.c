@@ -54,7 +54,8 @@ START_TEST(adds_up)
     Fixture f;
     double share[N];
     int steps = 0;
-    open_rule(&f, c[_i].spec, c[_i].threads, 256, 256);
+    int side = sanitized() ? 512 : 256;            /* the sanitizers slow the code between stages, not the rule's own */
+    open_rule(&f, c[_i].spec, c[_i].threads, side, side);
     take_steps(&f, 2);
     OK(optc_profile_start());
     take_steps(&f, N);
@@ -81,8 +82,7 @@ START_TEST(adds_up)
     }
     ck_assert_int_eq(steps, N);
     qsort(share, N, sizeof *share, by_value);
-    /* the sanitizers slow what is between the stages, and not the rule's own code */
-    ck_assert_msg(share[N / 2] >= (sanitized() ? 0.8 : 0.95) && share[N - 1] <= 1,
+    ck_assert_msg(share[N / 2] >= 0.95 && share[N - 1] <= 1,
                   "%s, %d threads: stages are %.3f of the step", c[_i].spec, c[_i].threads, share[N / 2]);
     ck_assert_int_eq(find_row(" step")->count, N);
     fix_close(&f);

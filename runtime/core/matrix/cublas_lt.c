@@ -15,7 +15,7 @@
  * third slower with 12. */
 enum { LT_COUNT = 12 };
 
-/* What is multiplied, in cuBLAS's order: C^T = B^T A^T. */
+/* The operands of a product, in cuBLAS's order: C^T = B^T A^T. */
 typedef struct LtProduct {
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t left, right, result;

@@ -134,7 +134,7 @@ static bool in_folders(const char *path, const char *file, Arena *arena, Source 
     return false;
 }
 
-/* What a name refers to. flat: files directly in a folder of the path count too. */
+/* A kind of text that a name can refer to. flat: the search includes files directly in a folder of the path. */
 typedef struct Kind { const char *what, *folder; bool flat; const Embedded *library; const char *own; } Kind;
 static const char own_path[] = "a file of your own is named by its path: ./mine.lua";
 static const Kind a_rule = {"optimizer", "", false, embedded_specs, own_path};
