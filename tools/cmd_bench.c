@@ -165,7 +165,8 @@ static int by_kind(const void *x, const void *y)
     return d ? d : strcmp(a->label, b->label);
 }
 
-/* --all: every rule of the library. A row of its own in the table of bars goes before that of its kind. */
+/* --all: every rule of the library; rules that these options do not fit are named and left out. A row of its own in the
+ * table of bars goes before that of its kind. */
 static bool add_library(Bench *b)
 {
     b->cases = calloc((size_t)optc_library_size(), sizeof *b->cases);
@@ -174,8 +175,11 @@ static bool add_library(Bench *b)
     for (int i = 0; i < optc_library_size(); i++) {
         if (catalogue_wrapper(optc_library_name(i)))
             continue;
-        if (!add_case(b, optc_library_name(i), NULL))
-            return false;
+        if (!add_case(b, optc_library_name(i), NULL)) {
+            bench_drop_case(b);
+            fprintf(stderr, "bench: %s is left out, for the reason above\n", optc_library_name(i));
+            continue;
+        }
         Case *c = &b->cases[b->ncase - 1];
         char kind[32];
         snprintf(kind, sizeof kind, "*%s", c->kind);
@@ -183,7 +187,7 @@ static bool add_library(Bench *b)
             c->bar = bars_find(b->bars, work_name(b->work), kind);
     }
     qsort(b->cases, (size_t)b->ncase, sizeof *b->cases, by_kind);
-    return true;
+    return b->ncase > 0;
 }
 
 static bool add_cases(Bench *b, char **arg, int n)

@@ -36,11 +36,12 @@ static void summary(const Spec *s, const char *label, int width)
         printf("    note: the caller sets the input '%s' (one value per %s)\n", r->input[i].name,
                dom_info[r->input[i].dom].name);
     for (int i = 0; i < r->noption; i++) {
-        size_t n = strlen(r->option[i].name);
-        if (n > 6 && !strcmp(r->option[i].name + n - 6, ".apart"))
-            printf("    note: %.*s %s\n", (int)n - 6, r->option[i].name,
-                   strcmp(r->option[i].value, "true") ? "sees the change of p alone, not the step, lr and decay"
-                                                      : "takes the step apart: it sees the step, lr and decay");
+        const char *dot = strrchr(r->option[i].name, '.'), *value = r->option[i].value;
+        bool taken = !strcmp(value, "true");
+        if (dot && !strcmp(dot, ".apart") && (taken || !strcmp(value, "false")))
+            printf("    note: %.*s %s\n", (int)(dot - r->option[i].name), r->option[i].name,
+                   taken ? "takes the step apart: it sees the step, lr and decay"
+                         : "sees the change of p alone, not the step, lr and decay");
     }
 }
 

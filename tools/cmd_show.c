@@ -313,20 +313,41 @@ static void put_rules(Arena *a, const char *wrapper, const CompileOpts *c)
     put_text("it accepts", accepted_text(a, &yes, nyes, &no, n));
 }
 
-/* The code of every text that the spec includes, also through another one. */
-static void put_shared(Arena *a, const Spec *s, int rows)
+/* The index of the next text from i on that the spec includes, also through another one; -1: there is none. seen holds
+ * the texts read so far. */
+static int next_shared(Arena *a, const Rule *r, int i, Buf *seen)
+{
+    for (; i < r->ntext && i < r->nfile; i++)
+        if (strstr(buf_text(seen), arena_printf(a, "include \"%.*s\"", (int)strcspn(r->file[i], "."), r->file[i]))) {
+            buf_puts(seen, r->text[i]);
+            return i;
+        }
+    return -1;
+}
+
+static void put_shared(Arena *a, const Spec *s, int rows, const char *rest)
 {
     const Rule *r = s->gen.rule;
     Buf seen = {.arena = a};
     buf_add(&seen, s->src.text, s->src.len);
-    for (int i = 0; i < r->ntext && i < r->nfile; i++) {
-        int name = (int)strcspn(r->file[i], ".");
-        if (!strstr(buf_text(&seen), arena_printf(a, "include \"%.*s\"", name, r->file[i])))
-            continue;
-        const char *path = arena_printf(a, "specs/shared/%s", r->file[i]);
-        cli_heading(arena_printf(a, "code of %s", path));
-        rows = put_code(a, code_text(a, &(Source){path, r->text[i], strlen(r->text[i])}, &(Fields){0}), rows, path);
-        buf_puts(&seen, r->text[i]);
+    for (int i = -1; (i = next_shared(a, r, i + 1, &seen)) >= 0;) {
+        cli_heading(arena_printf(a, "code of the shared %s", r->file[i]));
+        const Source src = {r->file[i], r->text[i], strlen(r->text[i])};
+        rows = put_code(a, code_text(a, &src, &(Fields){0}), rows, rest);
+    }
+}
+
+/* The spec's text, complete. The texts that it includes follow in comments: what is printed is still a spec. */
+static void put_texts(Arena *a, const Spec *s)
+{
+    const Rule *r = s->gen.rule;
+    Buf seen = {.arena = a};
+    buf_add(&seen, s->src.text, s->src.len);
+    cli_put_clean(stdout, s->src.text, true);
+    for (int i = -1; !s->is_ir && (i = next_shared(a, r, i + 1, &seen)) >= 0;) {
+        printf("\n--[==[ the shared %s:\n", r->file[i]);
+        cli_put_clean(stdout, r->text[i], true);
+        printf("]==]\n");
     }
 }
 
@@ -360,7 +381,8 @@ static int show(Spec *s, const char *arg, const CompileOpts *c)
     put_head(a, s, &f);
     if (!s->is_ir) {
         cli_heading("\ncode");
-        put_shared(a, s, put_code(a, code_text(a, &s->src, &f), 0, arena_printf(a, "optc show %s --code", arg)));
+        const char *rest = arena_printf(a, "optc show %s --code", arg);
+        put_shared(a, s, put_code(a, code_text(a, &s->src, &f), 0, rest), rest);
     }
     put_states(a, s->gen.plan, s->wrapper);
     put_cost(a, s, c);
@@ -399,7 +421,7 @@ int cmd_show(const Command *self, int argc, char **argv)
 {
     bool code = false;
     CompileOpts c = COMPILE_OPTS_INIT;
-    const Opt opts[] = {{"code", 0, OPT_FLAG, &code, NULL, "only the spec's text, complete"},
+    const Opt opts[] = {{"code", 0, OPT_FLAG, &code, NULL, "only the spec's text, complete, with those it includes"},
                         COMPILE_OPTS(c),
                         {NULL, 0, OPT_FLAG, NULL, NULL, NULL}};
     int n, rc = cli_parse(self, opts, argc, argv, &n);
@@ -417,7 +439,7 @@ int cmd_show(const Command *self, int argc, char **argv)
     else if (setjmp(out))
         rc = cli_fail("show: out of memory");
     else if (code)
-        cli_put_clean(stdout, s.src.text, true);
+        put_texts(&s.gen.arena, &s);
     else
         rc = show(&s, argv[0], &c);
     spec_close(&s);

@@ -38,6 +38,23 @@ static void refuse_cycle(lua_State *L, Trace *t, int i, const char *name)
         spec_error(L, "include \"%s\": over %d texts include each other", name, MAX_INCLUDED);
 }
 
+/* The top of the stack is what a shared text returned. Values other than functions would be computed once, in the head,
+ * and not in the entry that reads them. */
+static void check_result(lua_State *L, const char *name, const char *path)
+{
+    if (lua_type(L, -1) != LUA_TTABLE && lua_type(L, -1) != LUA_TFUNCTION)
+        spec_error(L, "include \"%s\": %s must return a function or a table of functions, not a %s", name, path,
+                   luaL_typename(L, -1));
+    if (lua_type(L, -1) != LUA_TTABLE)
+        return;
+    for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1)) {
+        bool is_name = lua_type(L, -2) == LUA_TSTRING;
+        if (!is_name || lua_type(L, -1) != LUA_TFUNCTION)
+            spec_error(L, "include \"%s\": %s must return a table of functions with names, and %s is a %s", name, path,
+                       is_name ? lua_tostring(L, -2) : "one of its keys", luaL_typename(L, is_name ? -1 : -2));
+    }
+}
+
 static int l_include(lua_State *L)
 {
     Trace *t = trace_of(L);
@@ -59,9 +76,7 @@ static int l_include(lua_State *L)
     t->open[t->nopen++] = i;
     lua_call(L, 0, 1);
     t->nopen--;
-    if (lua_type(L, -1) != LUA_TTABLE && lua_type(L, -1) != LUA_TFUNCTION)
-        return spec_error(L, "include \"%s\": %s must return a function or a table of functions, not a %s", name,
-                          t->spec[i].path, luaL_typename(L, -1));
+    check_result(L, name, t->spec[i].path);
     lua_pushvalue(L, -1);
     lua_setfield(L, LUA_REGISTRYINDEX, result);
     return 1;

@@ -1,5 +1,5 @@
 -- The largest directions of a gradient matrix, found anew at steps 1, interval + 1, … The spec declares the options
--- directions, interval and apart ("auto", "true", "false"), and the states P ("rows rank") and Q ("cols rank").
+-- interval and apart ("auto", "true", "false"), rank, the states P ("rows rank") and Q ("cols rank"), and hyper decay.
 local low = {}
 
 -- A multiple of g whose squares stay in range; the directions are the same.

@@ -90,6 +90,12 @@ has '^  sgd alone +1 +20 '
 has '^  it accepts +all [0-9]+$'
 show soap --code
 cmp -s "$work/said" specs/soap.lua && ok || bad "show --code: not the spec"
+show galore --code
+head -n "$(wc -l < specs/wrappers/galore.lua)" "$work/said" | cmp -s - specs/wrappers/galore.lua &&
+    grep -q '^--\[==\[ the shared directions.lua:$' "$work/said" && grep -q '^function low.of_rows' "$work/said" &&
+    ok || bad "show --code: the text that galore includes is missing"
+cp "$work/said" "$work/galore_copy.lua"
+"$OPTC" check sgd --with "$work/galore_copy.lua" > "$work/said" 2>&1 && ok || bad "not a spec: $(cat "$work/said")"
 ! show cauttious && ok || bad "show of an unknown name succeeds"
 has "unknown rule or wrapper 'cauttious'; did you mean 'cautious'"
 

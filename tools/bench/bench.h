@@ -179,6 +179,7 @@ typedef struct Bench {
 extern volatile sig_atomic_t bench_stopped;    /* set by Ctrl-C if there is a report to write */
 bool bench_open(Bench *b);                     /* functions that return false have printed the reason */
 bool bench_batch(Bench *b, int from, int n);   /* times n cases in the same rounds, then frees their memory */
+void bench_drop_case(Bench *b);            /* frees the last case */
 void bench_free(Bench *b);
 bool bench_start(Bench *b, Case *c, optc_engine *e);       /* compiles and binds */
 void bench_stop(Case *c);                                  /* unbinds and releases */

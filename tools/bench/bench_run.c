@@ -533,17 +533,22 @@ bool bench_open(Bench *b)
     return true;
 }
 
+void bench_drop_case(Bench *b)
+{
+    Case *c = &b->cases[--b->ncase];
+    void *each[] = {c->label,      c->spec,     c->with, c->shape, c->seconds, c->runs, c->peer,
+                    c->peer_graph, c->peer_why, c->lap,  c->ops,   c->stage};
+    for (size_t k = 0; k < sizeof each / sizeof *each; k++)
+        free(each[k]);
+    *c = (Case){0};
+}
+
 void bench_free(Bench *b)
 {
     peer_stop(b->peer);
     free(b->peer_name);
-    for (int i = 0; i < b->ncase; i++) {
-        Case *c = &b->cases[i];
-        void *each[] = {c->label,      c->spec,     c->with, c->shape, c->seconds, c->runs, c->peer,
-                        c->peer_graph, c->peer_why, c->lap,  c->ops,   c->stage};
-        for (size_t k = 0; k < sizeof each / sizeof *each; k++)
-            free(each[k]);
-    }
+    while (b->ncase)
+        bench_drop_case(b);
     bench_device_close(&b->device);
     (void)optc_close(b->engine);
     free(b->cases);
