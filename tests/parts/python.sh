@@ -6,7 +6,7 @@ set -eu
 torch=2.13.0
 python=${OPTC_PYTHON:-python3}
 export OPTC_CACHE="${OPTC_TEST_CACHE:-$PWD/$BUILD/test-cache}" OPTC_LIBRARY="$PWD/$BUILD/liboptc.so"
-export OPTC_CFLAGS=-O1                 # rules run for a few steps here, and their results do not depend on it
+export OPTC_CFLAGS=-O0                 # rules run for a few steps here, and their results do not depend on it
 unset OPTC_BLAS 2>/dev/null || true
 
 has_torch() { "$1" -c 'import importlib.util as u, sys; sys.exit(not (u.find_spec("torch") and u.find_spec("numpy")))' \
