@@ -63,7 +63,8 @@ const Command cli_commands[] = {
      "optc ship --all-specs --arch all -o optc-rules\noptc ship --check myopt",
      cmd_ship},
     {"dump", "SPEC", "the rule as text after a pass",
-     "Prints the rule's IR after a pass (default: the last one), or the plan. IR text is accepted wherever a SPEC is.",
+     "Prints the rule's IR after a pass (default: the last one), or the plan. check, explain, "
+     "emit, compile, ship, show and dump read IR text in place of a SPEC.",
      "optc dump adamw\noptc dump adamw --pass all --time\noptc dump adamw > a.ir && optc dump a.ir --pass plan\noptc "
      "dump lion | optc explain -",
      cmd_dump},

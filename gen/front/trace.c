@@ -244,6 +244,9 @@ bool check_text(Source s, Diag *d)
         diag_set(d, s.path, 0, NULL, "the spec is over 256 KiB");
     else if (s.len && s.text[0] == '\033')
         diag_set(d, s.path, 0, NULL, "this is Lua bytecode: specs are text");
+    else if (s.len > 8 && !memcmp(s.text, "optc-ir ", 8))
+        diag_set(d, s.path, 0, NULL, "this is IR text, which only check, explain, emit, compile, ship, show and dump "
+                                     "read; a spec is needed here");
     else if (memchr(s.text, 0, s.len))
         diag_set(d, s.path, 0, NULL, "the spec holds a zero byte: specs are text");
     else if (is_name_or_path(s.text, s.len))

@@ -161,6 +161,8 @@ expect 0 "share_of_best" bench sgd --device cpu --size 64K --rounds 2 --json
 expect 0 "yogi is left out, for the reason above" bench --all --options amsgrad=true --device cpu --size 4K --rounds 1
 expect 1 "yogi is left out" bench --all --options nosuch=1 --device cpu --size 4K --rounds 1
 expect 2 "--size" bench adamw --size lots
+"$OPTC" dump sgd > "$work/sgd.ir"
+expect 1 "this is IR text" bench "$work/sgd.ir" --device cpu --size 4K
 expect 2 "--device knows cpu, cuda, cuda:N and best, not 'foo'" bench adamw --device foo
 expect 2 "not 'cuda:1x'" bench adamw --device cuda:1x
 expect 2 "did you mean 'gpt2-124m'" bench adamw --work gpt2-124
