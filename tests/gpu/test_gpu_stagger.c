@@ -126,18 +126,43 @@ START_TEST(only_scheduled_tensors)
 }
 END_TEST
 
+/* A step of side g, captured in a stream of its own. */
+typedef struct Captured { CUstream stream; CUgraph graph; CUgraphExec exec; } Captured;
+
+static void capture_step(Side *g, Captured *c)
+{
+    ck_assert(!d->cuStreamCreate(&c->stream, 1));
+    OK(optc_sync(g->b));
+    OK(optc_set_stream(g->b, c->stream));
+    ck_assert(!d->cuStreamBeginCapture_v2(c->stream, 0));
+    OK(optc_step(g->b));
+    ck_assert(!d->cuStreamEndCapture(c->stream, &c->graph));
+    ck_assert(!d->cuGraphInstantiateWithFlags(&c->exec, c->graph, 0));
+}
+
+static void replay(const Captured *c)
+{
+    ck_assert(!d->cuGraphLaunch(c->exec, c->stream) && !d->cuStreamSynchronize(c->stream));
+}
+
+static void drop_captured(Side *g, const Captured *c)
+{
+    OK(optc_sync(g->b));
+    OK(optc_set_stream(g->b, NULL));
+    d->cuGraphExecDestroy(c->exec);
+    d->cuGraphDestroy(c->graph);
+    d->cuStreamDestroy_v2(c->stream);
+}
+
 START_TEST(captured)
 {
     SHARED();
     Side c, g;
-    CUstream st;
-    CUgraph graph;
-    CUgraphExec exec;
+    Captured x;
     int last = getenv("OPTC_TEST_SMALL") ? 6 : LONG;       /* the last replay */
     if (last < LONG && _i == 2)
         return;
     open_both(&c, &g, _i);
-    ck_assert(!d->cuStreamCreate(&st, 1));
     for (int step = 1; step <= last + 1; step++) {
         set_grads(&c, step);
         set_grads(&g, step);
@@ -146,22 +171,16 @@ START_TEST(captured)
             OK(optc_step(g.b));
             OK(optc_sync(g.b));
         } else if (step == 3) {
-            OK(optc_set_stream(g.b, st));
-            ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
-            OK(optc_step(g.b));
-            ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+            capture_step(&g, &x);
         }
         if (step >= 3 && step <= last)
-            ck_assert(!d->cuGraphLaunch(exec, st) && !d->cuStreamSynchronize(st));
+            replay(&x);
         OK(optc_sync(g.b));
         fetch_params(&g);
         compare_within(rules[_i], &c, &g, _i < NRULES - 1 ? 1e-7 : 0);
     }
-    OK(optc_set_stream(g.b, NULL));
-    d->cuGraphExecDestroy(exec);
-    d->cuGraphDestroy(graph);
+    drop_captured(&g, &x);
     close_both(&c, &g);
-    d->cuStreamDestroy_v2(st);
 }
 END_TEST
 
@@ -178,14 +197,11 @@ START_TEST(captured_factors)
 {
     SHARED();
     Side a, b;
-    CUstream st;
-    CUgraph graph;
-    CUgraphExec exec;
+    Captured c;
     optc_rule_options o = {.text = rules[2], .param = OPTC_F64, .products = "f64"};
     use_shapes(few);
     open_side(&a, "cuda", o, 0);
     open_side(&b, "cuda", o, 0);
-    ck_assert(!d->cuStreamCreate(&st, 1));
     for (int step = 1; step <= 9; step++) {
         set_grads(&a, step);
         set_grads(&b, step);
@@ -193,23 +209,17 @@ START_TEST(captured_factors)
         if (step < 2 || step > 7) {                        /* before and after the replays */
             OK(optc_step(a.b));
         } else if (step == 2) {
-            OK(optc_set_stream(a.b, st));
-            ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
-            OK(optc_step(a.b));
-            ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+            capture_step(&a, &c);
         }
         if (step >= 2 && step <= 7)
-            ck_assert(!d->cuGraphLaunch(exec, st) && !d->cuStreamSynchronize(st));
+            replay(&c);
         same_params(&a, &b, format("step %d", step));
         int64_t x = factors_of(&a).computed, y = factors_of(&b).computed;
         ck_assert_msg(x == y, "step %d: %d factors, not %d", step, (int)x, (int)y);
     }
-    OK(optc_set_stream(a.b, NULL));
-    d->cuGraphExecDestroy(exec);
-    d->cuGraphDestroy(graph);
+    drop_captured(&a, &c);
     close_side(&a, 0);
     close_side(&b, 0);
-    d->cuStreamDestroy_v2(st);
 }
 END_TEST
 
@@ -227,14 +237,11 @@ START_TEST(captured_rarely)
         "  every(25000, function() L = L + eye(0.125, 'rows') end)  every(35000, function() n = n + 1 end)\n"
         "  p = p - lr * mm(X, g) / (1 + n) end }";
     Side a, b;
-    CUstream st;
-    CUgraph graph;
-    CUgraphExec exec;
+    Captured c;
     optc_rule_options o = {.text = text, .param = OPTC_F64, .products = "f64"};
     use_shapes(few);
     open_side(&a, "cuda", o, 0);
     open_side(&b, "cuda", o, 0);
-    ck_assert(!d->cuStreamCreate(&st, 1));
     const int64_t at = 175000 * (int64_t)(1 + _i);
     for (int64_t t = at - 1; t <= at + 1; t++) {
         set_grads(&a, (int)(t - at + 2));
@@ -243,23 +250,16 @@ START_TEST(captured_rarely)
             OK(optc_set_t(a.b, -1, t - 1));
             OK(optc_set_t(b.b, -1, t - 1));
             OK(optc_step(a.b));
-            OK(optc_sync(a.b));
-            OK(optc_set_stream(a.b, st));
-            ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
-            OK(optc_step(a.b));
-            ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
+            capture_step(&a, &c);
         } else {
-            ck_assert(!d->cuGraphLaunch(exec, st) && !d->cuStreamSynchronize(st));
+            replay(&c);
         }
         OK(optc_step(b.b));
         same_params(&a, &b, format("step %d", (int)t));
     }
-    OK(optc_set_stream(a.b, NULL));
-    d->cuGraphExecDestroy(exec);
-    d->cuGraphDestroy(graph);
+    drop_captured(&a, &c);
     close_side(&a, 0);
     close_side(&b, 0);
-    d->cuStreamDestroy_v2(st);
 }
 END_TEST
 
@@ -535,18 +535,11 @@ START_TEST(captured_failure)
 }
 END_TEST
 
-static void capture_step(Side *g)
+static void capture_only(Side *g)
 {
-    CUgraph graph;
-    CUstream st;
-    ck_assert(!d->cuStreamCreate(&st, 1));
-    OK(optc_sync(g->b));
-    OK(optc_set_stream(g->b, st));
-    ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
-    OK(optc_step(g->b));
-    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphDestroy(graph));
-    OK(optc_set_stream(g->b, NULL));
-    d->cuStreamDestroy_v2(st);
+    Captured c;
+    capture_step(g, &c);
+    drop_captured(g, &c);
 }
 
 /* Steps before a capture keep lists. They do not use up the limit of the captured step, and are freed after it. */
@@ -557,7 +550,7 @@ START_TEST(captured_after_lists)
     open_kept(&a, &b, rules[2]);
     for (int step = 1; step <= 4; step++)
         step_kept(&a, &b, step);
-    capture_step(&b);
+    capture_only(&b);
     int64_t usual = a.e->workspace, kept = held_graphs(&a), needed = held_graphs(&b) - b.b->gpu->passing->held;
     const SlotSwitch *w = b.b->gpu->calls->slot_switch;
     ck_assert(kept && w->n);
@@ -566,7 +559,7 @@ START_TEST(captured_after_lists)
         memory += (int64_t)w->list[i]->bytes;
     ck_assert_msg(w->bytes && needed > memory, "%d bytes are counted, %d are held", (int)needed, (int)memory);
     a.e->workspace = 4 * needed;
-    capture_step(&a);
+    capture_only(&a);
     ck_assert_msg(a.b->gpu->calls->slot_switch->n && held_graphs(&a) == kept + needed,
                   "the kept lists leave no room: %d of %d bytes", (int)held_graphs(&a), (int)(kept + needed));
     OK(optc_step(a.b));
