@@ -193,25 +193,62 @@ static optc_factors factors_of(const Side *g)
     return x;
 }
 
+/* Captures a step with a driver of this version, and counts its conditional nodes and their bodies. */
+static const Driver *real;
+static int conditions, bodies;
+static int count_condition(CUgraphNode *out, CUgraph g, const CUgraphNode *after, const CUgraphEdgeData *edge, size_t n,
+                           CUgraphNodeParams *p)
+{
+    conditions++;
+    bodies += (int)p->of.conditional.size;
+    return real->cuGraphAddNode_v2(out, g, after, edge, n, p);
+}
+
+static void capture_counted(Side *g, Captured *c, int version)
+{
+    Driver counting = *(real = g->e->gpu->d);
+    counting.cuGraphAddNode_v2 = count_condition;
+    counting.version = version ? version : real->version;
+    conditions = bodies = 0;
+    g->e->gpu->d = &counting;
+    capture_step(g, c);
+    g->e->gpu->d = real;
+}
+
+/* Drivers from CUDA 12.8 on select the body by one switch node, older ones by an IF node for each. The steps of a rule
+ * with slots, with slots and periods, and with periods alone have the bits of steps one by one. */
+static const char periods[] =
+    "return optimizer { name = 'periods', hyper = { lr = 0.125 }, state = { L = eye(0.5, 'rows') },\n"
+    " step = function() p = p - lr * g end,\n"
+    " matrix = function() L = 0.5 * L + gram(g)  every(2, function() L = L + mm(L, L) / (1 + slice.norm(L)) end)\n"
+    "  every(3, function() p = p - lr * g end)  p = p - lr * mm(L, g) / (1 + slice.norm(L)) end }";
+
 START_TEST(captured_factors)
 {
     SHARED();
+    const struct { const char *text; int bodies; } of[] = {{rules[2], 4}, {rules[0], 7}, {periods, 4}};
     Side a, b;
     Captured c;
-    optc_rule_options o = {.text = rules[2], .param = OPTC_F64, .products = "f64"};
+    int rule = _i / 2, older = _i % 2 ? SWITCH_NEEDED - 10 : 0, most = getenv("OPTC_TEST_SMALL") && rule ? 5 : 9;
+    optc_rule_options o = {.text = of[rule].text, .param = OPTC_F64, .products = "f64"};
+    if (thinned(_i))
+        return;
     use_shapes(few);
     open_side(&a, "cuda", o, 0);
     open_side(&b, "cuda", o, 0);
-    for (int step = 1; step <= 9; step++) {
+    for (int step = 1; step <= most; step++) {
         set_grads(&a, step);
         set_grads(&b, step);
         OK(optc_step(b.b));
-        if (step < 2 || step > 7) {                        /* before and after the replays */
+        if (step < 2 || step > most - 2) {                 /* before and after the replays */
             OK(optc_step(a.b));
         } else if (step == 2) {
-            capture_step(&a, &c);
+            capture_counted(&a, &c, older);
+            bool one = a.e->gpu->d->version >= SWITCH_NEEDED && !older;
+            ck_assert_msg(bodies == of[rule].bodies && conditions == (one ? 1 : bodies), "%d bodies in %d nodes",
+                          bodies, conditions);
         }
-        if (step >= 2 && step <= 7)
+        if (step >= 2 && step <= most - 2)
             replay(&c);
         same_params(&a, &b, format("step %d", step));
         int64_t x = factors_of(&a).computed, y = factors_of(&b).computed;
@@ -264,7 +301,6 @@ START_TEST(captured_rarely)
 END_TEST
 
 /* ---- lists and graphs that are kept ---- */
-static const Driver *real;
 static int graphs, uploads, launches, waits;
 static int count_graph(CUgraphExec e, CUstream s) { return graphs++, real->cuGraphLaunch(e, s); }
 static int count_upload(CUdeviceptr to, const void *from, size_t n, CUstream s)
@@ -554,10 +590,11 @@ START_TEST(captured_after_lists)
     int64_t usual = a.e->workspace, kept = held_graphs(&a), needed = held_graphs(&b) - b.b->gpu->passing->held;
     const SlotSwitch *w = b.b->gpu->calls->slot_switch;
     ck_assert(kept && w->n);
-    int64_t memory = (int64_t)w->bytes + w->bodies;
+    const BodyTable *table = b.b->gpu->calls->bodies;
+    int64_t memory = (int64_t)table->bytes + w->bodies;
     for (int i = 0; i < w->n; i++)
         memory += (int64_t)w->list[i]->bytes;
-    ck_assert_msg(w->bytes && needed > memory, "%d bytes are counted, %d are held", (int)needed, (int)memory);
+    ck_assert_msg(table->bytes && needed > memory, "%d bytes are counted, %d are held", (int)needed, (int)memory);
     a.e->workspace = 4 * needed;
     capture_only(&a);
     ck_assert_msg(a.b->gpu->calls->slot_switch->n && held_graphs(&a) == kept + needed,
@@ -577,7 +614,7 @@ void add_stagger(TCase *t)
     tcase_add_loop_test(t, staggered_steps, 0, 2 * NRULES - 1);
     tcase_add_test(t, only_scheduled_tensors);
     tcase_add_loop_test(t, captured, 0, NRULES);
-    tcase_add_test(t, captured_factors);
+    tcase_add_loop_test(t, captured_factors, 0, 6);
     tcase_add_loop_test(t, captured_rarely, 1, 3);
     tcase_add_test(t, captured_failure);
     tcase_add_test(t, captured_after_lists);

@@ -316,7 +316,7 @@ CORE optc_status phases_capture(optc_binding *b, int entry);       /* while the 
 CORE optc_status phases_run(optc_binding *b, int entry);           /* outside of a capture, after one */
 CORE void phases_drop(optc_binding *b);
 
-/* ---- gpu_slot_switch.c: captured and guarded steps of staggered rules with calls ---- */
+/* ---- gpu_slot_switch.c: the bodies of captured and guarded steps of rules with calls ---- */
 CORE void slot_switch_bind(optc_binding *b);               /* sets GpuCalls.switches */
 CORE bool slot_switch_used(const optc_binding *b, int entry);
 CORE optc_status slot_switch_make(optc_binding *b, int entry);     /* before such a step; in a capture too */
