@@ -243,6 +243,23 @@ class AddressChecks(Case):
         self.assertEqual(p.tolist(), [-8, -8])
         self.assertIsNone(opt._bounds[0].seen)
 
+    def test_tried_again(self):
+        """After some steps the library compares again. As long as that fails, the steps in between double."""
+        p = torch.zeros(2, requires_grad=True)
+        p.grad = torch.ones(2).as_subclass(Sub)
+        opt, tried = optc.torch.SGD([p], lr=1.0), []
+        for t in range(1, 120):
+            opt.step()
+            tried += [t] if opt._bounds[0].seen is not None else []
+        want = [1, 2, 3, 4, 4 + 32, 4 + 32 + 64] if _address_check.AVAILABLE else []
+        self.assertEqual(tried, want)
+        p.grad = torch.ones(2)
+        for t in range(120, 240):
+            opt.step()
+        self.compared(opt._bounds[0])
+        self.assertEqual(opt._bounds[0].differed, 0)
+        self.assertEqual(p.tolist(), [-239, -239])
+
     def test_groups(self):
         """A parameter of a group is replaced by another one."""
         ps = [torch.zeros(2, requires_grad=True) for _ in range(3)]
