@@ -519,6 +519,90 @@ START_TEST(split_lists)
 }
 END_TEST
 
+/* Eigenvectors of step 1 only, as in SOAP, that a capture would replace by rotations. */
+static const char starts[] =
+    "return optimizer { name = 'starts', hyper = { lr = 0.125 }, state = { L = zeros 'rows', X = eye(1, 'rows') },\n"
+    " step = function() p = p - lr * g end,\n"
+    " matrix = function() L = 0.5 * L + gram(g)\n"
+    "  every(2, { stagger = true }, function() L = L + mm(L, L) / (1 + slice.norm(L)) end)\n"
+    "  every(1e9, { offset = 1 }, function() X = select(2, eigh(L, { last = X })) end)\n"
+    "  p = p - lr * mm(X.T, g) / (1 + slice.norm(L)) end }";
+
+static void open_starts(Side *a, Side *b)
+{
+    side_method = EIGEN_F64;
+    open_kept(a, b, starts);
+    no_captures(a);
+    no_captures(b);
+    for (int k = 0; k < 2; k++)
+        phases_bind((k ? b : a)->b);                       /* as for matrices that cannot be captured */
+    ck_assert(!a->b->conditional);
+    side_method = EIGEN_BY_SIZE;
+}
+
+/* The host reads the guard until step 1 was taken, and not after it. If t is set back, it reads again. */
+START_TEST(guarded_start)
+{
+    SHARED();
+    static const struct { bool skips, waits; } of[] = {{1, 1}, {0, 1}, {0, 0}, {1, 0}, {0, 0}, {1, 0},
+        {1, 1}, {0, 1}, {0, 0}, {0, 0}};
+    Side a, b;
+    CUdeviceptr guard;
+    open_starts(&a, &b);
+    ck_assert(!d->cuMemAlloc_v2(&guard, sizeof(float)));
+    OK(optc_set_guard(a.b, (void *)(uintptr_t)guard, OPTC_F32));
+    for (int step = 1; step <= 10; step++) {
+        float skips = of[step - 1].skips;
+        ck_assert(!d->cuMemcpyHtoDAsync_v2(guard, &skips, sizeof skips, NULL) && !d->cuStreamSynchronize(NULL));
+        if (step == 7) {                                   /* the run before was skipped */
+            OK(optc_set_t(a.b, -1, 0));
+            OK(optc_set_t(b.b, -1, 0));
+        }
+        set_grads(&a, step);
+        set_grads(&b, step);
+        counted_step(&a);
+        if (skips == 0)
+            step_without_lists(&b);
+        same_params(&a, &b, format("step %d", step));
+        bool built = step == 3 || step == 9;               /* these build the graph, in a stream of its own */
+        ck_assert_msg(built ? graphs == 1 : (waits > 0) == of[step - 1].waits, "step %d: %d waits, %d graphs", step,
+                      waits, graphs);
+    }
+    close_side(&a, 0);
+    close_side(&b, 0);
+    ck_assert(!d->cuMemFree_v2(guard));
+}
+END_TEST
+
+/* A captured step has bodies for the slots of later steps, and none for step 1. */
+START_TEST(captured_start)
+{
+    SHARED();
+    Side a, b;
+    Captured c;
+    open_starts(&a, &b);
+    for (int step = 1; step <= 5; step++) {
+        set_grads(&a, step);
+        set_grads(&b, step);
+        OK(optc_step(b.b));
+        if (step == 1)
+            OK(optc_step(a.b));
+        if (step == 2) {
+            capture_counted(&a, &c, 0);
+            ck_assert_msg(bodies == 2, "%d bodies", bodies);
+        }
+        if (step > 1)
+            replay(&c);
+        same_params(&a, &b, format("step %d", step));
+    }
+    FAILS(optc_set_t(a.b, -1, 0), OPTC_ERROR_ARGUMENT, "the captured graph does not contain; bind again");
+    OK(optc_set_t(a.b, -1, 1));
+    drop_captured(&a, &c);
+    close_side(&a, 0);
+    close_side(&b, 0);
+}
+END_TEST
+
 /* If the lists of a captured step cannot be made, nothing is freed in the stream that is captured: the driver would
  * refuse it, or add it to the caller's graph. */
 static CUstream captured_stream;
@@ -622,4 +706,6 @@ void add_stagger(TCase *t)
     tcase_add_test(t, guarded_lists);
     tcase_add_test(t, bounded_lists);
     tcase_add_test(t, split_lists);
+    tcase_add_test(t, guarded_start);
+    tcase_add_test(t, captured_start);
 }

@@ -126,6 +126,7 @@ typedef struct GpuCalls {
     bool captured_loaded;                  /* calls_load_captured has run */
     CUgraphExec *whole;                    /* by entry: a graph of all phases, which are bodies of conditional nodes */
     struct BodyTable *bodies;              /* by entry */
+    unsigned passed;                       /* periods that never begin again, and have no bodies (phases_pass) */
     /* switches: the device can select among slot lists in captured and guarded steps */
     bool switches;
     struct SlotSwitch *slot_switch;

@@ -218,10 +218,15 @@ static const SlotSwitch *slot_switch_of(const optc_binding *b, const LaunchList 
 }
 
 /* ---- bodies ---- */
+static bool has_passed(const optc_binding *b, const LaunchList *p)
+{
+    return ((p - b->gpu->launch_list) % b->gpu->nphase & b->gpu->calls->passed) != 0;
+}
+
 CORE int bodies_count(const optc_binding *b, const LaunchList *p)
 {
     const SlotSwitch *w = slot_switch_of(b, p);
-    return w && w->n ? w->n : p->n > 0;
+    return has_passed(b, p) ? 0 : w && w->n ? w->n : p->n > 0;
 }
 
 CORE SlotList *body_slots(const optc_binding *b, const LaunchList *p, int i)
@@ -235,8 +240,8 @@ CORE SlotList *body_slots(const optc_binding *b, const LaunchList *p, int i)
 static void fill_bodies(const optc_binding *b, const LaunchList *first, int bodies, int *to)
 {
     const Program *p = b->program;
-    for (int i = 0; i < p->nperiod; i++)
-        *to++ = p->period[i].every, *to++ = p->period[i].offset;
+    for (int i = 0; i < p->nperiod; i++)       /* offset -1: at no step */
+        *to++ = p->period[i].every, *to++ = b->gpu->calls->passed >> i & 1 ? -1 : p->period[i].offset;
     *to++ = b->nslots;
     *to++ = bodies;
     for (int i = 0; i < b->nslots; i++) {
@@ -295,9 +300,10 @@ CORE optc_status slot_switch_make(optc_binding *b, int entry)
     optc_status s = OPTC_OK;
     if (!phases_conditional(b, entry))
         return OPTC_OK;
+    phases_pass(b);
     for (int m = 0; m < b->gpu->nphase && s == OPTC_OK && slot_switch_used(b, entry); m++) {
         const LaunchList *p = &b->gpu->launch_list[entry * b->gpu->nphase + m];
-        if (!switched(p) || slot_switch_of(b, p))
+        if (!switched(p) || slot_switch_of(b, p) || has_passed(b, p))
             continue;
         gpu_enter_aside(g);
         s = gpu_leave(g, make_switch(b, p, m));
