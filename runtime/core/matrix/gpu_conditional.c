@@ -114,13 +114,18 @@ static bool never_again(Period p, int64_t t)
     return (ahead < 0 ? ahead + p.every : ahead) >= NEVER;
 }
 
-/* Only the host's own count of steps is exact: replays and guards change the device's. */
+/* Only the host's own count of steps is exact: replays and guards change the device's. A table of bodies, as a capture
+ * that failed leaves it, keeps the bodies it has. */
 CORE void phases_pass(optc_binding *b)
 {
     GpuCalls *x = b->gpu->calls;
     unsigned passed = 0;
-    bool any;
+    bool any = false;
     if (!x || x->passed || b->shards || b->gpu->captured || b->gpu->guarded)
+        return;
+    for (int e = 0; e < b->program->nentry; e++)
+        any = any || x->bodies[e].at;
+    if (any)
         return;
     for (int i = 0; i < b->program->nperiod; i++)
         passed |= never_again(b->program->period[i], b->steps) ? 1u << i : 0;
