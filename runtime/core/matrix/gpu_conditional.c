@@ -241,8 +241,9 @@ static optc_status fill_body(optc_binding *b, const LaunchList *p, SlotList *slo
     return s == OPTC_OK && rc ? gpu_error(g, "cuStreamEndCapture", rc, b->program->name) : s;
 }
 
-/* One switch node selects among all bodies. A node that is not taken costs the GPU about as much as a kernel, so older
- * drivers, which need an IF node and a kernel for each body, are slower with many combinations of slots. */
+/* One switch node selects among all bodies. Older drivers need an IF node and a kernel for each body, which take 7 us
+ * if the body does not run: a replay of Shampoo with 8 matrices of 128 rows and 101 combinations of slots takes 0.78
+ * ms, with a switch node 0.10 (H200). */
 static bool one_switch(const optc_binding *b, int n)
 {
     return n > 1 && b->rule->engine->gpu->d->version >= SWITCH_NEEDED;
