@@ -50,6 +50,9 @@ DRIVER_FUNCTIONS(FUNCTION)
 #if CUDA_VERSION >= 12030
 DRIVER_LATER(LATER)
 static_assert(CU_GRAPH_COND_ASSIGN_DEFAULT == ours::CONDITION_ASSIGN_DEFAULT, "CU_GRAPH_COND_ASSIGN_DEFAULT is another number");
+#if CUDA_VERSION >= 12080
+static_assert(int(CU_GRAPH_COND_TYPE_SWITCH) == int(ours::CONDITION_SWITCH), "CU_GRAPH_COND_TYPE_SWITCH is another number");
+#endif
 static_assert(sizeof(::CUgraphNodeParams) == sizeof(ours::CUgraphNodeParams) && offsetof(::CUgraphNodeParams, conditional) == offsetof(ours::CUgraphNodeParams, of), "CUgraphNodeParams is laid out otherwise");
 #define CONDITION_FIELD(name) && offsetof(::CUDA_CONDITIONAL_NODE_PARAMS, name) == offsetof(ours::CUDA_CONDITIONAL_NODE_PARAMS, name)
 static_assert(sizeof(::CUgraphConditionalHandle) == 8 CONDITION_FIELD(handle) CONDITION_FIELD(type) CONDITION_FIELD(size) CONDITION_FIELD(phGraph_out), "CUDA_CONDITIONAL_NODE_PARAMS is laid out otherwise");

@@ -2,10 +2,13 @@
  * list of nodes that run at once, or later (emu_late); a graph is such a list that is launched again. */
 /* ---- launches, streams, graphs ---- */
 /* k NULL: a copy from its recorded source; call: a library function with a copy of its arguments, which is never
- * freed. alone: it depends on the nodes `after` (by number) only; otherwise, captured, on the node before it */
+ * freed. body: of a conditional node, n graphs; picks: it is a switch node. alone: it depends on the nodes `after` (by
+ * number) only; otherwise, captured, on the node before it */
 typedef struct Node { Kernel *k; unsigned grid, threads; char args[MOST_ARGS], numbers[NUMBERS]; void *to;
-    const void *from; size_t n; void (*call)(const void *); struct Graph *body; unsigned *wanted; struct Stream *of;
-    bool alone; int *after, nafter; } Node;
+    const void *from; size_t n; void (*call)(const void *); struct Graph **body; struct Handle *wanted;
+    struct Stream *of; bool alone, picks; int *after, nafter; } Node;
+/* Of a conditional node: its value, and the value that each launch of its graph begins with. */
+typedef struct Handle { unsigned value, usual; } Handle;
 /* fork: streams that became part of the capture, which began in another one */
 typedef struct Graph { Node *v; int n; struct Stream *fork[MOST]; int forks; } Graph;
 /* into: the captured graph is the body of another; forked: the capture began in another stream; added, joined: the
@@ -29,8 +32,9 @@ static double clock_ms;
 static int run(const Node *x)
 {
     if (x->body) {
-        for (int i = 0; *x->wanted && i < x->body->n; i++)
-            run(&x->body->v[i]);
+        size_t k = x->picks ? x->wanted->value : !x->wanted->value;
+        for (int i = 0; k < x->n && i < x->body[k]->n; i++)
+            run(&x->body[k]->v[i]);
     } else if (x->call) {
         x->call(x->to);
     } else if (x->k) {
@@ -219,10 +223,14 @@ int cuStreamEndCapture(CUstream s, CUgraph *g)
     *g = NULL;
     return told ? told : 901;
 }
-/* Conditional nodes: a handle is the address that a kernel writes. Graphs are in order, so a stream always waits for
- * its last node. */
+/* Conditional nodes: a handle is the address of a Handle, which a kernel writes. Graphs are in order, so a stream
+ * always waits for its last node. A switch runs the body whose number is its value, an IF node its body unless that
+ * is 0. */
 void cudaGraphSetConditional(unsigned long long handle, unsigned value);
-void cudaGraphSetConditional(unsigned long long handle, unsigned value) { *(unsigned *)(uintptr_t)handle = value; }
+void cudaGraphSetConditional(unsigned long long handle, unsigned value)
+{
+    ((Handle *)(uintptr_t)handle)->value = value;
+}
 int cuStreamGetCaptureInfo_v3(CUstream s, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *g,
                               const CUgraphNode **after, const CUgraphEdgeData **edge, size_t *n)
 {
@@ -251,19 +259,25 @@ int cuStreamBeginCaptureToGraph(CUstream s, CUgraph g, const CUgraphNode *after,
 int cuGraphConditionalHandleCreate(CUgraphConditionalHandle *h, CUgraph g, CUcontext c, unsigned value, unsigned flags)
 {
     CALL;
-    *h = (uintptr_t)calloc(1, sizeof(unsigned));
-    return !g || gpu_of(c) < 0 || value || flags != CONDITION_ASSIGN_DEFAULT;
+    Handle *x = malloc(sizeof *x);
+    *x = (Handle){value, value};
+    *h = (uintptr_t)x;
+    return !g || gpu_of(c) < 0 || flags != CONDITION_ASSIGN_DEFAULT;
 }
 int cuGraphAddNode_v2(CUgraphNode *out, CUgraph g, const CUgraphNode *after, const CUgraphEdgeData *edge, size_t n,
                       CUgraphNodeParams *p)
 {
     CALL;
-    if (p->type != CU_GRAPH_NODE_TYPE_CONDITIONAL || p->of.conditional.type != CU_GRAPH_COND_TYPE_IF ||
-        p->of.conditional.size != 1 || after || edge || n) return INVALID;
-    CUgraph *body = malloc(sizeof *body);
-    *body = calloc(1, sizeof(Graph));
-    add(g, (Node){.body = *body, .wanted = (unsigned *)(uintptr_t)p->of.conditional.handle});
-    p->of.conditional.phGraph_out = body;
+    int kind = p->of.conditional.type;
+    unsigned size = p->of.conditional.size;
+    if (p->type != CU_GRAPH_NODE_TYPE_CONDITIONAL || (kind != CU_GRAPH_COND_TYPE_IF && kind != CONDITION_SWITCH) ||
+        !size || (kind == CU_GRAPH_COND_TYPE_IF && size != 1) || after || edge || n) return INVALID;
+    Graph **body = malloc(sizeof *body * size);
+    for (unsigned i = 0; i < size; i++)
+        body[i] = calloc(1, sizeof **body);
+    add(g, (Node){.body = body, .n = size, .picks = kind == CONDITION_SWITCH,
+                  .wanted = (Handle *)(uintptr_t)p->of.conditional.handle});
+    p->of.conditional.phGraph_out = (CUgraph *)body;
     *out = g;
     return 0;
 }
@@ -334,7 +348,7 @@ int cuGraphLaunch(CUgraphExec e, CUstream s)
     finish_all();
     for (int i = 0; i < g->n; i++) {
         if (g->v[i].wanted)
-            *g->v[i].wanted = 0;               /* the default unless a kernel sets it */
+            g->v[i].wanted->value = g->v[i].wanted->usual;     /* unless a kernel sets it */
     }
     for (int i = 0; i < g->n; i++)
         run(&g->v[i]);

@@ -94,6 +94,7 @@ void add_shards(TCase *t);
 void add_small(TCase *t);
 void add_squares(TCase *t);
 void add_stagger(TCase *t);
+void add_stagger_graphs(TCase *t);
 void add_types(TCase *t);
 void add_sticky(TCase *t);                     /* destroys its context, so it runs in its own process */
 #endif

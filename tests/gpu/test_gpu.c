@@ -243,6 +243,7 @@ int main(void)
     add_matrices(t[9]);
     add_blocks(t[11]);
     add_stagger(t[11]);
+    add_stagger_graphs(t[11]);
     add_factors(t[12]);
     add_roots_f32(t[12]);
     add_eigenvectors(t[14]);

@@ -1,67 +1,10 @@
 /* every(k, { stagger = true }, …) on the GPU against the CPU, with cuBLAS and with optc's products: single steps,
- * tensors that are excluded and come back, and a captured graph. */
-#include "tests/gpu/device_side.h"
+ * tensors that are excluded and come back, and lists and graphs that are kept. */
+#include "tests/gpu/stagger_side.h"
 
 #include "runtime/core/matrix/gpu_calls.h"
 
 #include <stdlib.h>
-#include <string.h>
-
-static const char *const rules[] = {
-    "return optimizer { name = 'turns', hyper = { lr = 0.125, b = 0.5 }, state = { L = eye(0.5, 'rows'), X = eye(1, "
-    "'rows'), m = zeros, n = zeros 'tensor', all = zeros 'group' },\n"
-    " step = function() every(2, { stagger = true }, function() m = m + g  n = n + 1 end)  all = all + global.max(n)  "
-    "p = p - lr * m / (1 + n) end,\n"
-    " matrix = function()\n"
-    "  L = lerp(gram(g) / ncols, L, b)\n"
-    "  every(3, { stagger = true, first = true }, function() X = (mm(L, L) + eye(1, 'rows')) / (1 + slice.norm(L))  n "
-    "= n + max(abs(X)) end)\n"
-    "  every(2, { stagger = true }, function() m = m + mm(X, g)  p = p - lr * rowmean(m) end)\n"
-    "  every(2, function() L = L + eye(0.125, 'rows') end)\n"
-    "  all = all + global.max(n)  p = p - lr * mm(X, g) / (1 + n + all) - 1e-3 * m end }",
-    "return optimizer { name = 'cuts', block = 8, hyper = { lr = 0.125 }, state = { L = zeros 'rows', X = eye(1, "
-    "'rows'), R = zeros 'cols', d = zeros 'block', s = zeros 'tensor' },\n"
-    " step = function() p = p - lr * g end,\n"
-    " matrix = function()\n"
-    "  L = 0.5 * L + gram(g) / ncols  R = lerp(R, gram(g.T) / nrows, 0.5)\n"
-    "  every(4, { stagger = true, first = true }, function() X = (mm(L, L) + L) / (1 + slice.norm(L))  d = d + "
-    "trace(X) / nrows end)  s = 0.5 * s + sum(d)\n"
-    "  every(3, { stagger = true }, function() R = R + mm(R, R) / (1 + sum(R * R)) end)\n"
-    "  p = p - lr * mm(mm(X, g), R) / (1 + abs(s)) end }",
-    "return optimizer { name = 'roots', hyper = { lr = 0.125 }, state = { L = eye(0.125, 'rows'), X = eye(1, 'rows'), "
-    "Y = eye(1, 'rows') },\n"
-    " step = function() p = p - lr * g end,\n"
-    " matrix = function() L = 0.5 * L + gram(g)  every(3, { stagger = true, first = true }, function() X = power(L, "
-    "-1/2, { relative = 0.01 })  Y = chol(L + eye(1, 'rows')) end)\n"
-    "  p = p - lr * mm(X, g) - lr * mm(Y, p) / (1 + slice.norm(Y)) end }",
-    /* no products: a captured step launches all stages, and each kernel finds the slots of its tensors */
-    "return optimizer { name = 'plain', hyper = { lr = 0.125 }, state = { m = zeros, v = zeros 'row', n = zeros "
-    "'tensor' },\n"
-    " step = function() every(3, { stagger = true, first = true }, function() v = v + rowmax(abs(g))  n = n + 1  m = m "
-    "+ v * g end)\n"
-    "  every(5, { stagger = true }, function() p = p - lr * m end)  p = p - lr * g / (1 + n) end }",
-};
-enum { NRULES = sizeof rules / sizeof *rules, LONG = 9 };
-static const TestShape some[NSHAPES] = {{2, {19, 21}}, {1, {7}}, {3, {3, 9, 7}}, {2, {8, 8}}, {2, {1, 40}},
-        {2, {30, 1}}, {2, {24, 16}}, {2, {8, 8}}, {2, {0, 5}}, {2, {5, 3}}, {1, {5000}}, {2, {21, 19}}};
-/* as few matrices as show it: the emulated GPU takes a second for each step of all of them */
-static const TestShape few[NSHAPES] = {{2, {5, 4}}, {1, {7}}, {2, {3, 4}}, {2, {4, 4}}, {2, {1, 3}},
-        {1, {3}}, {2, {6, 3}}, {2, {4, 4}}, {2, {0, 5}}, {1, {5}}, {1, {50}}, {1, {9}}};
-
-static void open_both(Side *c, Side *g, int rule)
-{
-    optc_rule_options o = {.text = rules[rule], .param = OPTC_F64, .products = rule < NRULES - 1 ? "f64" : NULL};
-    use_shapes(some);
-    open_side(c, "cpu", o, 0);
-    open_side(g, "cuda", o, 0);
-}
-
-static void close_both(Side *c, Side *g)
-{
-    close_side(c, 0);
-    close_side(g, 0);
-    use_cublas(true);
-}
 
 START_TEST(staggered_steps)
 {
@@ -72,7 +15,7 @@ START_TEST(staggered_steps)
         return;                                            /* the emulated GPU takes seconds for each */
     use_cublas(_i % 2 == 0);
     open_both(&c, &g, rule);
-    for (int step = 1; step <= (small ? 6 : LONG); step++) {
+    for (int step = 1; step <= (small ? 6 : 9); step++) {
         set_grads(&c, step);
         set_grads(&g, step);
         if (step == 3 || step == 5) {
@@ -82,7 +25,7 @@ START_TEST(staggered_steps)
         OK(optc_step(c.b));
         OK(optc_step(g.b));
         fetch_params(&g);
-        compare_within(rules[rule], &c, &g, rule < NRULES - 1 ? 1e-7 : 0);
+        compare_within(stagger_rules[rule], &c, &g, rule < STAGGER_RULES - 1 ? 1e-7 : 0);
     }
     close_both(&c, &g);
 }
@@ -113,8 +56,8 @@ START_TEST(only_scheduled_tensors)
 {
     SHARED();
     Side g;
-    use_shapes(some);
-    open_side(&g, "cuda", (optc_rule_options){.text = rules[1], .param = OPTC_F64, .products = "f64"}, 0);
+    use_shapes(stagger_shapes);
+    open_side(&g, "cuda", (optc_rule_options){.text = stagger_rules[1], .param = OPTC_F64, .products = "f64"}, 0);
     for (int t = 1; t <= 6; t++) {
         set_grads(&g, t);
         OK(optc_step(g.b));
@@ -126,211 +69,7 @@ START_TEST(only_scheduled_tensors)
 }
 END_TEST
 
-START_TEST(captured)
-{
-    SHARED();
-    Side c, g;
-    CUstream st;
-    CUgraph graph;
-    CUgraphExec exec;
-    int last = getenv("OPTC_TEST_SMALL") ? 6 : LONG;       /* the last replay */
-    if (last < LONG && _i == 2)
-        return;
-    open_both(&c, &g, _i);
-    ck_assert(!d->cuStreamCreate(&st, 1));
-    for (int step = 1; step <= last + 1; step++) {
-        set_grads(&c, step);
-        set_grads(&g, step);
-        OK(optc_step(c.b));
-        if (step < 3 || step > last) {
-            OK(optc_step(g.b));
-            OK(optc_sync(g.b));
-        } else if (step == 3) {
-            OK(optc_set_stream(g.b, st));
-            ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
-            OK(optc_step(g.b));
-            ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
-        }
-        if (step >= 3 && step <= last)
-            ck_assert(!d->cuGraphLaunch(exec, st) && !d->cuStreamSynchronize(st));
-        OK(optc_sync(g.b));
-        fetch_params(&g);
-        compare_within(rules[_i], &c, &g, _i < NRULES - 1 ? 1e-7 : 0);
-    }
-    OK(optc_set_stream(g.b, NULL));
-    d->cuGraphExecDestroy(exec);
-    d->cuGraphDestroy(graph);
-    close_both(&c, &g);
-    d->cuStreamDestroy_v2(st);
-}
-END_TEST
-
-/* A captured step computes the factors of the scheduled matrices, and of no others. */
-static optc_factors factors_of(const Side *g)
-{
-    optc_factors x;
-    OK(optc_sync(g->b));
-    OK(optc_factors_about(g->b, -1, &x));
-    return x;
-}
-
-START_TEST(captured_factors)
-{
-    SHARED();
-    Side a, b;
-    CUstream st;
-    CUgraph graph;
-    CUgraphExec exec;
-    optc_rule_options o = {.text = rules[2], .param = OPTC_F64, .products = "f64"};
-    use_shapes(few);
-    open_side(&a, "cuda", o, 0);
-    open_side(&b, "cuda", o, 0);
-    ck_assert(!d->cuStreamCreate(&st, 1));
-    for (int step = 1; step <= 9; step++) {
-        set_grads(&a, step);
-        set_grads(&b, step);
-        OK(optc_step(b.b));
-        if (step < 2 || step > 7) {                        /* before and after the replays */
-            OK(optc_step(a.b));
-        } else if (step == 2) {
-            OK(optc_set_stream(a.b, st));
-            ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
-            OK(optc_step(a.b));
-            ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
-        }
-        if (step >= 2 && step <= 7)
-            ck_assert(!d->cuGraphLaunch(exec, st) && !d->cuStreamSynchronize(st));
-        same_params(&a, &b, format("step %d", step));
-        int64_t x = factors_of(&a).computed, y = factors_of(&b).computed;
-        ck_assert_msg(x == y, "step %d: %d factors, not %d", step, (int)x, (int)y);
-    }
-    OK(optc_set_stream(a.b, NULL));
-    d->cuGraphExecDestroy(exec);
-    d->cuGraphDestroy(graph);
-    close_side(&a, 0);
-    close_side(&b, 0);
-    d->cuStreamDestroy_v2(st);
-}
-END_TEST
-
-/* Two periods above 4096 whose common steps are far apart: those at multiples of 175000 have all slots in turn. The
- * captured step has a body for each of them. */
-START_TEST(captured_rarely)
-{
-    SHARED();
-    static const char text[] =
-        "return optimizer { name = 'rarely', hyper = { lr = 0.125 }, state = { L = eye(0.5, 'rows'), X = eye(1, "
-        "'rows'), n = zeros 'tensor' },\n"
-        " step = function() p = p - lr * g end,\n"
-        " matrix = function() L = 0.5 * L + gram(g) / ncols\n"
-        "  every(3, { stagger = true }, function() X = (mm(L, L) + eye(1, 'rows')) / (1 + slice.norm(L)) end)\n"
-        "  every(25000, function() L = L + eye(0.125, 'rows') end)  every(35000, function() n = n + 1 end)\n"
-        "  p = p - lr * mm(X, g) / (1 + n) end }";
-    Side a, b;
-    CUstream st;
-    CUgraph graph;
-    CUgraphExec exec;
-    optc_rule_options o = {.text = text, .param = OPTC_F64, .products = "f64"};
-    use_shapes(few);
-    open_side(&a, "cuda", o, 0);
-    open_side(&b, "cuda", o, 0);
-    ck_assert(!d->cuStreamCreate(&st, 1));
-    const int64_t at = 175000 * (int64_t)(1 + _i);
-    for (int64_t t = at - 1; t <= at + 1; t++) {
-        set_grads(&a, (int)(t - at + 2));
-        set_grads(&b, (int)(t - at + 2));
-        if (t == at - 1) {                                 /* the step before runs outside of the capture */
-            OK(optc_set_t(a.b, -1, t - 1));
-            OK(optc_set_t(b.b, -1, t - 1));
-            OK(optc_step(a.b));
-            OK(optc_sync(a.b));
-            OK(optc_set_stream(a.b, st));
-            ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
-            OK(optc_step(a.b));
-            ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphInstantiateWithFlags(&exec, graph, 0));
-        } else {
-            ck_assert(!d->cuGraphLaunch(exec, st) && !d->cuStreamSynchronize(st));
-        }
-        OK(optc_step(b.b));
-        same_params(&a, &b, format("step %d", (int)t));
-    }
-    OK(optc_set_stream(a.b, NULL));
-    d->cuGraphExecDestroy(exec);
-    d->cuGraphDestroy(graph);
-    close_side(&a, 0);
-    close_side(&b, 0);
-    d->cuStreamDestroy_v2(st);
-}
-END_TEST
-
 /* ---- lists and graphs that are kept ---- */
-static const Driver *real;
-static int graphs, uploads, launches, waits;
-static int count_graph(CUgraphExec e, CUstream s) { return graphs++, real->cuGraphLaunch(e, s); }
-static int count_upload(CUdeviceptr to, const void *from, size_t n, CUstream s)
-{
-    return uploads++, real->cuMemcpyHtoDAsync_v2(to, from, n, s);
-}
-static int count_launch(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                        unsigned shared, CUstream s, void **args, void **more)
-{
-    return launches++, real->cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, s, args, more);
-}
-
-static int count_wait(CUstream s) { return waits++, real->cuStreamSynchronize(s); }
-static int count_read(void *to, CUdeviceptr from, size_t n, CUstream s)
-{
-    return waits++, real->cuMemcpyDtoHAsync_v2(to, from, n, s);
-}
-
-/* One step, with its calls of the driver counted. */
-static void counted_step(Side *g)
-{
-    Driver counting = *(real = g->e->gpu->d);
-    counting.cuGraphLaunch = count_graph;
-    counting.cuMemcpyHtoDAsync_v2 = count_upload;
-    counting.cuLaunchKernel = count_launch;
-    counting.cuStreamSynchronize = count_wait;
-    counting.cuMemcpyDtoHAsync_v2 = count_read;
-    graphs = uploads = launches = waits = 0;
-    g->e->gpu->d = &counting;
-    optc_status s = optc_step(g->b);
-    g->e->gpu->d = real;
-    ck_assert_msg(s == OPTC_OK, "%s", optc_message());
-}
-
-/* The same step with lists that are built for it alone, launch by launch. */
-static void step_without_lists(Side *g)
-{
-    gpu_slots_drop(g->b);
-    OK(optc_step(g->b));
-}
-
-static int64_t held_graphs(const Side *g)
-{
-    optc_held held;
-    OK(optc_binding_held(g->b, &held));
-    return held.graphs;
-}
-
-/* sides a and b have one rule: a keeps its lists, b does not */
-static void open_kept(Side *a, Side *b, const char *text)
-{
-    optc_rule_options o = {.text = text, .param = OPTC_F64, .products = strstr(text, "matrix") ? "f64" : NULL};
-    use_shapes(few);
-    open_side(a, "cuda", o, 0);
-    open_side(b, "cuda", o, 0);
-}
-
-static void step_kept(Side *a, Side *b, int step)
-{
-    set_grads(a, step);
-    set_grads(b, step);
-    counted_step(a);
-    step_without_lists(b);
-    same_params(a, b, format("step %d", step));
-}
-
 /* From the second cycle of slots on a step is one graph. It sends no lists, and keeps doing so if a gradient moves. A
  * change of participation drops all lists, and they are built again. */
 START_TEST(kept_lists)
@@ -339,7 +78,7 @@ START_TEST(kept_lists)
     static const struct { int rule, cycle; } of[] = {{2, 3}, {3, 15}};
     int cycle = of[_i].cycle, step = 1;
     Side a, b;
-    open_kept(&a, &b, rules[of[_i].rule]);
+    open_kept(&a, &b, stagger_rules[of[_i].rule]);
     step_kept(&a, &b, step);
     ck_assert_msg(!graphs && launches && !a.b->gpu->slot_lists, "the first step runs a graph, or keeps its list");
     ck_assert_msg(held_graphs(&a) > (int64_t)a.b->gpu->passing->bytes, "the first step's list is not counted");
@@ -380,42 +119,12 @@ START_TEST(kept_lists)
 }
 END_TEST
 
-/* A guard (such as a GradScaler's found_inf) is read on the device: the host launches the kernel that reads it and one
- * graph, and waits for nothing. The graph selects the slots of the steps that were not skipped. */
-START_TEST(guarded_lists)
-{
-    SHARED();
-    Side a, b;
-    CUdeviceptr guard;
-    open_kept(&a, &b, rules[2]);
-    ck_assert(!d->cuMemAlloc_v2(&guard, sizeof(float)));
-    OK(optc_set_guard(a.b, (void *)(uintptr_t)guard, OPTC_F32));
-    for (int step = 1; step <= 9; step++) {
-        float skips = step % 4 == 3;
-        ck_assert(!d->cuMemcpyHtoDAsync_v2(guard, &skips, sizeof skips, NULL) && !d->cuStreamSynchronize(NULL));
-        set_grads(&a, step);
-        set_grads(&b, step);
-        counted_step(&a);
-        if (!(step % 4 == 3))
-            step_without_lists(&b);
-        same_params(&a, &b, format("step %d", step));
-        ck_assert_msg(step == 1 || (graphs == 1 && !uploads && launches == 1 && !waits),
-                      "step %d: %d graphs, %d uploads, %d launches, %d waits", step, graphs, uploads, launches, waits);
-    }
-    int64_t x = factors_of(&a).computed, y = factors_of(&b).computed;
-    ck_assert_msg(x == y, "%d factors, not %d", (int)x, (int)y);
-    close_side(&a, 0);
-    close_side(&b, 0);
-    ck_assert(!d->cuMemFree_v2(guard));
-}
-END_TEST
-
 /* No more is kept than the limit allows. A list in use stays, one that a whole cycle did not use makes room. */
 START_TEST(bounded_lists)
 {
     SHARED();
     Side a, b;
-    open_kept(&a, &b, rules[3]);
+    open_kept(&a, &b, stagger_rules[3]);
     int64_t usual = a.e->workspace;
     step_kept(&a, &b, 1);
     step_kept(&a, &b, 2);
@@ -448,13 +157,6 @@ static const char bases[] =
     " X })) end)\n"
     "  p = p - lr * mm(X.T, g) end }";
 
-static void no_captures(const Side *g)
-{
-    GpuCalls *x = g->b->gpu->calls;
-    for (int i = 0; i < x->nstep; i++)
-        x->step[i].captured = false;
-}
-
 START_TEST(split_lists)
 {
     SHARED();
@@ -483,113 +185,11 @@ START_TEST(split_lists)
 }
 END_TEST
 
-/* If the lists of a captured step cannot be made, nothing is freed in the stream that is captured: the driver would
- * refuse it, or add it to the caller's graph. */
-static CUstream captured_stream;
-static int uploads_left, frees_inside;
-static int fail_upload(CUdeviceptr to, const void *from, size_t n, CUstream s)
-{
-    return uploads_left-- > 0 ? real->cuMemcpyHtoDAsync_v2(to, from, n, s) : CUDA_ERROR_OUT_OF_MEMORY;
-}
-static int watch_free(CUdeviceptr p, CUstream s)
-{
-    frees_inside += s == captured_stream;
-    return real->cuMemFreeAsync(p, s);
-}
-
-START_TEST(captured_failure)
-{
-    SHARED();
-    Side a, b;
-    CUgraph graph = NULL;
-    optc_memory before, after;
-    open_kept(&a, &b, rules[2]);
-    step_kept(&a, &b, 1);
-    step_kept(&a, &b, 2);
-    ck_assert(!d->cuStreamCreate(&captured_stream, 1));
-    OK(optc_sync(a.b));
-    OK(optc_set_stream(a.b, captured_stream));
-    OK(optc_memory_info(a.e, &before));
-    Driver failing = *(real = a.e->gpu->d);
-    failing.cuMemcpyHtoDAsync_v2 = fail_upload;
-    failing.cuMemFreeAsync = watch_free;
-    a.e->gpu->d = &failing;
-    for (int n = 0; n < 4; n++) {                          /* the first list, or a later one */
-        uploads_left = n;
-        frees_inside = 0;
-        ck_assert(!d->cuStreamBeginCapture_v2(captured_stream, 0));
-        FAILS(optc_step(a.b), OPTC_ERROR_MEMORY, "cuMemcpyHtoDAsync");
-        d->cuStreamEndCapture(captured_stream, &graph);
-        if (graph)
-            d->cuGraphDestroy(graph);
-        OK(optc_memory_info(a.e, &after));
-        ck_assert_msg(!frees_inside && after.ours == before.ours, "%d uploads: %d frees in the capture, %d bytes left",
-                      n, frees_inside, (int)(after.ours - before.ours));
-    }
-    a.e->gpu->d = real;
-    step_kept(&a, &b, 3);
-    OK(optc_set_stream(a.b, NULL));
-    close_side(&a, 0);
-    close_side(&b, 0);
-    d->cuStreamDestroy_v2(captured_stream);
-}
-END_TEST
-
-static void capture_step(Side *g)
-{
-    CUgraph graph;
-    CUstream st;
-    ck_assert(!d->cuStreamCreate(&st, 1));
-    OK(optc_sync(g->b));
-    OK(optc_set_stream(g->b, st));
-    ck_assert(!d->cuStreamBeginCapture_v2(st, 0));
-    OK(optc_step(g->b));
-    ck_assert(!d->cuStreamEndCapture(st, &graph) && !d->cuGraphDestroy(graph));
-    OK(optc_set_stream(g->b, NULL));
-    d->cuStreamDestroy_v2(st);
-}
-
-/* Steps before a capture keep lists. They do not use up the limit of the captured step, and are freed after it. */
-START_TEST(captured_after_lists)
-{
-    SHARED();
-    Side a, b;
-    open_kept(&a, &b, rules[2]);
-    for (int step = 1; step <= 4; step++)
-        step_kept(&a, &b, step);
-    capture_step(&b);
-    int64_t usual = a.e->workspace, kept = held_graphs(&a), needed = held_graphs(&b) - b.b->gpu->passing->held;
-    const SlotSwitch *w = b.b->gpu->calls->slot_switch;
-    ck_assert(kept && w->n);
-    int64_t memory = (int64_t)w->bytes + w->bodies;
-    for (int i = 0; i < w->n; i++)
-        memory += (int64_t)w->list[i]->bytes;
-    ck_assert_msg(w->bytes && needed > memory, "%d bytes are counted, %d are held", (int)needed, (int)memory);
-    a.e->workspace = 4 * needed;
-    capture_step(&a);
-    ck_assert_msg(a.b->gpu->calls->slot_switch->n && held_graphs(&a) == kept + needed,
-                  "the kept lists leave no room: %d of %d bytes", (int)held_graphs(&a), (int)(kept + needed));
-    OK(optc_step(a.b));
-    OK(optc_step(b.b));
-    same_params(&a, &b, "after the capture");
-    ck_assert_msg(held_graphs(&a) == needed, "%d bytes are held, %d are used", (int)held_graphs(&a), (int)needed);
-    a.e->workspace = usual;
-    close_side(&a, 0);
-    close_side(&b, 0);
-}
-END_TEST
-
 void add_stagger(TCase *t)
 {
-    tcase_add_loop_test(t, staggered_steps, 0, 2 * NRULES - 1);
+    tcase_add_loop_test(t, staggered_steps, 0, 2 * STAGGER_RULES - 1);
     tcase_add_test(t, only_scheduled_tensors);
-    tcase_add_loop_test(t, captured, 0, NRULES);
-    tcase_add_test(t, captured_factors);
-    tcase_add_loop_test(t, captured_rarely, 1, 3);
-    tcase_add_test(t, captured_failure);
-    tcase_add_test(t, captured_after_lists);
     tcase_add_loop_test(t, kept_lists, 0, 2);
-    tcase_add_test(t, guarded_lists);
     tcase_add_test(t, bounded_lists);
     tcase_add_test(t, split_lists);
 }

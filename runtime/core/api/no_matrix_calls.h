@@ -37,6 +37,9 @@ CORE CUstream calls_stream(const optc_binding *b) { return (void)b, (CUstream)NU
 CORE optc_status roots_f32_check(optc_binding *b, const LaunchList *p) { return (void)b, (void)p, OPTC_OK; }
 CORE optc_status roots_f32_save(optc_binding *b, const LaunchList *p) { return (void)b, (void)p, OPTC_OK; }
 CORE void phases_bind(optc_binding *b) { (void)b; }
+CORE void phases_pass(optc_binding *b) { (void)b; }
+CORE bool phases_return(const optc_binding *b, int64_t t) { return (void)b, (void)t, false; }
+CORE void phases_unpass(optc_binding *b) { (void)b; }
 CORE bool phases_guarded(const optc_binding *b, int entry) { return (void)b, (void)entry, false; }
 CORE bool phases_conditional(const optc_binding *b, int entry) { return (void)b, (void)entry, false; }
 CORE optc_status phases_capture(optc_binding *b, int entry) { return (void)b, (void)entry, OPTC_OK; }

@@ -191,7 +191,12 @@ CORE bool host_guards(const optc_binding *b)
 CORE optc_status device_scalars_read(optc_binding *b, bool *skip)
 {
     double x = 0;
-    optc_status s = b->guard.from && host_guards(b) ? device_scalar_now(b, &b->guard, "optc_run", &x) : OPTC_OK;
+    bool reads = b->guard.from && host_guards(b);
+    /* later steps of a rule with periods may have no calls that the device cannot skip */
+    optc_status s = reads && b->program->nperiod ? read_ahead(b, b->guard.from, true, "optc_run") : OPTC_OK;
+    if (s != OPTC_OK)
+        return s;
+    s = reads && host_guards(b) ? device_scalar_now(b, &b->guard, "optc_run", &x) : OPTC_OK;
     if (s == OPTC_ERROR_ARGUMENT)
         return fail(s,
                     "optc_run: rule '%s' has products or copies that the device cannot skip by itself; the host must "

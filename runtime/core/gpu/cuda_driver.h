@@ -151,9 +151,10 @@ enum { DRIVER_NEEDED = 12000 };        /* CUDA 12.0: older drivers may not load 
     F(cuStreamWaitEvent, , 3020, (CUstream, CUevent, unsigned))
 
 /* Optional functions, NULL if the driver lacks them: conditional graph nodes, which run if a kernel before them sets
- * their handle. (Introduced by 12.3; bodies with more than kernels by 12.4.) CONDITION_ASSIGN_DEFAULT is the macro
- * CU_GRAPH_COND_ASSIGN_DEFAULT of CUDA's header. */
-enum { CONDITIONS_NEEDED = 12040, CONDITION_ASSIGN_DEFAULT = 1 };
+ * their handle. (Introduced by 12.3; bodies with more than kernels by 12.4; switch nodes by 12.8.)
+ * CONDITION_ASSIGN_DEFAULT is the macro CU_GRAPH_COND_ASSIGN_DEFAULT, and CONDITION_SWITCH the enumerator
+ * CU_GRAPH_COND_TYPE_SWITCH, of CUDA's header: older headers lack the latter. */
+enum { CONDITIONS_NEEDED = 12040, CONDITION_ASSIGN_DEFAULT = 1, SWITCH_NEEDED = 12080, CONDITION_SWITCH = 2 };
 #define DRIVER_LATER(F)                                                                                                \
     F(cuStreamGetCaptureInfo, _v3, 12030, (CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *,                 \
                                            const CUgraphNode **, const CUgraphEdgeData **, size_t *))                  \

@@ -310,13 +310,18 @@ CORE bool entry_counts(const optc_binding *b, int entry);  /* a skipped run stil
 
 /* ---- gpu_conditional.c: rules with calls in which the device chooses the phase ---- */
 CORE void phases_bind(optc_binding *b);                    /* sets optc_binding.conditional */
+/* Leaves phases that never occur again out of later graphs. phases_return: after step t one of them does occur;
+ * phases_unpass: undoes it. */
+CORE void phases_pass(optc_binding *b);
+CORE bool phases_return(const optc_binding *b, int64_t t);
+CORE void phases_unpass(optc_binding *b);
 CORE bool phases_guarded(const optc_binding *b, int entry);        /* a guard decides whether the entry runs */
 CORE bool phases_conditional(const optc_binding *b, int entry);
 CORE optc_status phases_capture(optc_binding *b, int entry);       /* while the binding's stream is captured */
 CORE optc_status phases_run(optc_binding *b, int entry);           /* outside of a capture, after one */
 CORE void phases_drop(optc_binding *b);
 
-/* ---- gpu_slot_switch.c: captured and guarded steps of staggered rules with calls ---- */
+/* ---- gpu_slot_switch.c: the bodies of captured and guarded steps of rules with calls ---- */
 CORE void slot_switch_bind(optc_binding *b);               /* sets GpuCalls.switches */
 CORE bool slot_switch_used(const optc_binding *b, int entry);
 CORE optc_status slot_switch_make(optc_binding *b, int entry);     /* before such a step; in a capture too */

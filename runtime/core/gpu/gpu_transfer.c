@@ -100,6 +100,11 @@ CORE optc_status gpu_set_t(optc_binding *b, int64_t steps)
 {
     int each = b->program->nhyper + 2;
     size_t bytes = gpu_hyper_bytes(b);
+    bool returns = phases_return(b, steps);
+    if (returns && b->gpu->captured)
+        return fail(OPTC_ERROR_ARGUMENT,
+                    "optc_set_t: rule '%s' has eigenvectors at a step after %lld, which the captured graph does not "
+                    "contain; bind again", b->program->name, (long long)steps);
     double *all = (double *)malloc(bytes * (size_t)b->ncohort);
     if (!all)
         return no_memory("optc_set_t");
@@ -113,5 +118,10 @@ CORE optc_status gpu_set_t(optc_binding *b, int64_t steps)
     for (int i = 0; i < b->ncohort && s == OPTC_OK; i++)
         memcpy(b->group[i].hyper, all + (size_t)each * (size_t)i, bytes);
     free(all);
+    if (s == OPTC_OK && returns) {
+        gpu_enter(b->rule->engine->gpu);
+        phases_unpass(b);
+        gpu_leave(b->rule->engine->gpu, OPTC_OK);
+    }
     return s;
 }

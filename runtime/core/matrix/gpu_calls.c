@@ -280,7 +280,8 @@ static optc_status make_calls(optc_binding *b, GpuCalls *x)
     x->present = TAKE(b, bool, b->nall);
     x->wide = TAKE(b, bool, factor_stats_count(b));
     x->whole = TAKE(b, CUgraphExec, p->nentry);
-    if (!x->call || !x->group || !x->step || !x->set || !x->present || !x->wide || !x->whole)
+    x->bodies = TAKE(b, BodyTable, p->nentry);
+    if (!x->call || !x->group || !x->step || !x->set || !x->present || !x->wide || !x->whole || !x->bodies)
         return no_memory("optc_bind");
     optc_status s = OPTC_OK;
     for (int m = 0; m < phases; m++)
@@ -498,19 +499,15 @@ CORE optc_status calls_bind(optc_binding *b)
         return s;
     TRY(g, cuStreamCreate(&x->own, 1), "a stream to capture products in");
     TRY(g, cuStreamCreate(&x->inner, 1), "a stream to capture products in");
-    size_t n = (size_t)x->npointer, periods = sizeof *p->period * (size_t)p->nperiod;
-    size_t stats = sizeof(FactorStats) * (size_t)factor_stats_count(b);
-    x->bytes = n * (sizeof(MatrixAddress) + sizeof(void *)) + stats + periods;
+    size_t n = (size_t)x->npointer, stats = sizeof(FactorStats) * (size_t)factor_stats_count(b);
+    x->bytes = n * (sizeof(MatrixAddress) + sizeof(void *)) + stats;
     s = gpu_alloc(b->rule->engine, x->bytes, b->gpu->stream, "addresses of matrices", &x->memory);
     x->addresses = x->memory;
     x->pointers = x->memory + n * sizeof(MatrixAddress);
     CUdeviceptr stats_at = x->pointers + n * sizeof(void *);
     b->stats = (void *)(uintptr_t)stats_at;
-    x->periods = stats_at + stats;
     if (s == OPTC_OK && stats)
         TRY(g, cuMemsetD8Async(stats_at, 0, stats, b->gpu->stream), "factor statistics");
-    if (s == OPTC_OK && periods)
-        s = gpu_write(b, (void *)(uintptr_t)x->periods, p->period, periods, true, "optc_bind");
     if (s == OPTC_OK)
         s = roots_f32_bind(b);
     if (s == OPTC_OK)

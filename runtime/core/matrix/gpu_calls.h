@@ -116,7 +116,7 @@ typedef struct GpuCalls {
     bool *wide;                            /* by index of the statistics: computed in f64, since f32 was refused */
     struct RootsF32 *roots_f32;            /* NULL: no root is computed in f32 */
     int64_t npointer;                      /* of groups that are not staggered */
-    CUdeviceptr memory, addresses, pointers, periods; size_t bytes;
+    CUdeviceptr memory, addresses, pointers; size_t bytes;
     CUdeviceptr slot_pointers;             /* of staggered groups: those of the current combination of slots */
     unsigned nmoved;                       /* how often pointers were gathered again */
     Eigen eigen;
@@ -124,22 +124,28 @@ typedef struct GpuCalls {
     unsigned long long tried[TRIED_MOST]; unsigned ntried;
     bool probing;                          /* the capture that calls_probe makes and drops */
     bool captured_loaded;                  /* calls_load_captured has run */
-    CUgraphExec *whole;                    /* by entry: a graph of all phases, each the body of a conditional node */
+    CUgraphExec *whole;                    /* by entry: a graph of all phases, which are bodies of conditional nodes */
+    struct BodyTable *bodies;              /* by entry */
+    unsigned passed;                       /* periods that never begin again, and have no bodies (phases_pass) */
     /* switches: the device can select among slot lists in captured and guarded steps */
     bool switches;
     struct SlotSwitch *slot_switch;
 } GpuCalls;
 
-/* The slot lists of a launch list, one for each combination of slots that its steps can have. table: for the kernel
- * that selects one (optc_phase). n 0: there are too many, one body covers all units. bodies: bytes of their graphs */
+/* The slot lists of a launch list, one for each combination of slots that its steps can have. n 0: there are too many,
+ * one body covers all units. bodies: bytes of their graphs */
 typedef struct SlotSwitch {
     struct SlotSwitch *next;
     const LaunchList *of;
     SlotList **list; int n;
-    CUdeviceptr table; size_t bytes;
     int64_t bodies;
 } SlotSwitch;
-CORE const SlotSwitch *slot_switch_of(const optc_binding *b, const LaunchList *p);         /* NULL: none */
+/* The bodies of an entry's conditional nodes, by phase and combination of slots, for the kernel that selects one
+ * (optc_phase). at 0: not made yet */
+typedef struct BodyTable { CUdeviceptr at; size_t bytes; int n; } BodyTable;
+/* The i-th body of a launch list: its slot list, or NULL for all units. */
+CORE int bodies_count(const optc_binding *b, const LaunchList *p);
+CORE SlotList *body_slots(const optc_binding *b, const LaunchList *p, int i);
 
 CORE const CallType *call_type_f64(void);
 CORE const CallType *call_type_f32(void);

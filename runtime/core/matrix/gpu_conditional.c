@@ -3,11 +3,13 @@
  *
  * Our kernels return at once if the step belongs to another phase, or if a guard skips it. A library's kernels and
  * copies do not. So each phase is the body of a conditional graph node, and a kernel (optc_phase) evaluates on the
- * device whether the step belongs to the phase and has to run. Steps that run one by one after a capture, or under a
- * guard, also launch such a graph of ours, since the host does not know the phase. */
+ * device which phase the step belongs to, and whether it has to run. Steps that run one by one after a capture, or
+ * under a guard, also launch such a graph of ours, since the host does not know the phase. */
 #include "runtime/core/matrix/gpu_calls.h"
 
 #include <string.h>
+
+enum { PHASE_THREADS = 128 };              /* of optc_phase */
 
 /* ---- conditions ---- */
 static bool entry_calls(const optc_binding *b, int entry)
@@ -57,19 +59,100 @@ static optc_status may_condition(const optc_binding *b)
     return OPTC_OK;
 }
 
+/* Whether a launch list has calls that a capture replaces by slower ones, over any of their matrices. */
+static bool has_replaced(optc_binding *b, const LaunchList *p)
+{
+    SlotList *slots = b->gpu->slots;
+    bool any = false;
+    b->gpu->slots = NULL;
+    for (int i = 0; i < p->n && !any; i++)
+        any = p->item[i].call && !calls_capture(b, p->item[i].call);
+    b->gpu->slots = slots;
+    return any;
+}
+
+/* The bits of all phases with such calls. any: there are some. passed: periods whose phases do not count. */
+static unsigned phases_replaced(optc_binding *b, unsigned passed, bool *any)
+{
+    unsigned bits = 0;
+    *any = false;
+    for (int i = 0; i < b->program->nentry * b->gpu->nphase; i++) {
+        unsigned phase = (unsigned)(i % b->gpu->nphase);
+        if (phase & passed || !has_replaced(b, &b->gpu->launch_list[i]))
+            continue;
+        bits |= phase;
+        *any = true;
+    }
+    return bits;
+}
+
 /* Decides whether guarded steps use conditional nodes. They do not where waiting for the guard on the host is faster:
  * calls that cannot be captured as they are, slots with too many combinations, and roots whose type the host selects.
  * Nor where ranks exchange arrays: a conditional node cannot contain the caller's collectives. */
 CORE void phases_bind(optc_binding *b)
 {
     const GpuCalls *x = b->gpu->calls;
-    bool can = x && !b->shards && may_condition(b) == OPTC_OK;
+    bool can = x && !b->shards && may_condition(b) == OPTC_OK, replaced = false;
     if (can)
         slot_switch_bind(b);
-    b->conditional = can && (!b->nslots || x->switches) && !x->roots_f32;
-    for (int i = 0; x && i < x->ncall && b->conditional; i++)
-        b->conditional = calls_capture(b, &x->call[i]);
+    can = can && (!b->nslots || x->switches) && !x->roots_f32;
+    if (can)
+        phases_replaced(b, x->passed, &replaced);
+    b->conditional = can && !replaced;
     message_clear();
+}
+
+/* ---- periods that have passed ---- */
+/* SOAP computes eigenvectors by every(1e9, { offset = 1 }, …): at step 1, and then never again. A capture would have to
+ * compute those above 512 rows by rotations, 123,000 launches for one matrix of 3072 rows. So graphs that are made
+ * after such a step have no body for it. If a run should ever have so many steps, that step is one like the others. */
+enum { NEVER = 500000000 };
+
+static bool never_again(Period p, int64_t t)
+{
+    int64_t ahead = (p.offset - t - 1) % p.every;
+    return (ahead < 0 ? ahead + p.every : ahead) >= NEVER;
+}
+
+/* Only the host's own count of steps is exact: replays and guards change the device's. A table of bodies, as a capture
+ * that failed leaves it, keeps the bodies it has. */
+CORE void phases_pass(optc_binding *b)
+{
+    GpuCalls *x = b->gpu->calls;
+    unsigned passed = 0;
+    bool any = false;
+    if (!x || x->passed || b->shards || b->gpu->captured || b->gpu->guarded)
+        return;
+    for (int e = 0; e < b->program->nentry; e++)
+        any = any || x->bodies[e].at;
+    if (any)
+        return;
+    for (int i = 0; i < b->program->nperiod; i++)
+        passed |= never_again(b->program->period[i], b->steps) ? 1u << i : 0;
+    if (!passed || !(x->passed = passed & phases_replaced(b, 0, &any)))
+        return;
+    phases_bind(b);
+}
+
+CORE bool phases_return(const optc_binding *b, int64_t t)
+{
+    const GpuCalls *x = b->gpu->calls;
+    bool any = false;
+    for (int i = 0; x && i < b->program->nperiod; i++)
+        any = any || (x->passed >> i & 1 && !never_again(b->program->period[i], t));
+    return any;
+}
+
+/* The host reads the guard again: it knows t. A skipped run has marked the device's views, so they are sent again. */
+CORE void phases_unpass(optc_binding *b)
+{
+    GpuTables *t = b->gpu;
+    phases_drop(b);
+    slot_switch_drop(b, false);
+    t->calls->passed = 0;
+    phases_bind(b);
+    t->dirty = t->dirty || t->guarded;
+    t->guarded = t->guarded && b->conditional;
 }
 
 /* ---- a phase as the body of a node ---- */
@@ -85,9 +168,9 @@ static optc_status capture_info(const optc_binding *b, CUstream stream, Capture 
     return OPTC_OK;
 }
 
-/* Adds a kernel to the captured stream that evaluates whether the step belongs to this phase, and (w not NULL) has this
- * combination of slots. */
-static optc_status add_phase_kernel(optc_binding *b, int phase, const SlotSwitch *w, int combination,
+/* Adds a kernel to the captured stream that evaluates whether the step runs this body (an IF node), or (body -1) which
+ * one of all (a switch node). usual: the node's value if the kernel does not set it. */
+static optc_status add_phase_kernel(optc_binding *b, int entry, int body, unsigned usual,
                                     CUgraphConditionalHandle *handle)
 {
     GpuEngine *g = b->rule->engine->gpu;
@@ -96,24 +179,24 @@ static optc_status add_phase_kernel(optc_binding *b, int phase, const SlotSwitch
     optc_status s = capture_info(b, b->gpu->stream, &c);
     if (s != OPTC_OK)
         return s;
-    TRY(g, cuGraphConditionalHandleCreate(handle, c.graph, g->ctx, 0, CONDITION_ASSIGN_DEFAULT), p->name);
+    TRY(g, cuGraphConditionalHandleCreate(handle, c.graph, g->ctx, usual, CONDITION_ASSIGN_DEFAULT), p->name);
     CallArgs a;
     memset(&a, 0, sizeof a);
     a.a = b->gpu->groups;
-    a.b = w ? w->table : b->gpu->calls->periods;
-    a.alpha = w ? 1 + combination : 0;
+    a.b = b->gpu->calls->bodies[entry].at;
     a.c = *handle;
     a.m = p->nperiod;
-    a.n = phase;
+    a.n = body;
     a.k = p->nhyper + 1;
     a.flags = b->ncohort;
     void *args[] = {&a};
-    TRY(g, cuLaunchKernel(b->gpu->code->call[KERNEL_PHASE], 1, 1, 1, 1, 1, 1, 0, b->gpu->stream, args, NULL), p->name);
+    TRY(g, cuLaunchKernel(b->gpu->code->call[KERNEL_PHASE], 1, 1, 1, body < 0 ? PHASE_THREADS : 1, 1, 1, 0,
+                          b->gpu->stream, args, NULL), p->name);
     return OPTC_OK;
 }
 
-/* Adds the conditional node; the captured stream continues behind it. */
-static optc_status add_condition(optc_binding *b, CUgraphConditionalHandle handle, CUgraph *body)
+/* Adds the conditional node; the captured stream continues behind it. bodies: one graph (IF) or several (switch). */
+static optc_status add_condition(optc_binding *b, CUgraphConditionalHandle handle, int type, int n, CUgraph **bodies)
 {
     GpuEngine *g = b->rule->engine->gpu;
     CUgraphNodeParams x;
@@ -125,11 +208,11 @@ static optc_status add_condition(optc_binding *b, CUgraphConditionalHandle handl
     memset(&x, 0, sizeof x);
     x.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
     x.of.conditional.handle = handle;
-    x.of.conditional.type = CU_GRAPH_COND_TYPE_IF;
-    x.of.conditional.size = 1;
+    x.of.conditional.type = type;
+    x.of.conditional.size = (unsigned)n;
     x.of.conditional.ctx = g->ctx;
     TRY(g, cuGraphAddNode_v2(&node, c.graph, c.after, c.edge, c.n, &x), b->program->name);
-    *body = x.of.conditional.phGraph_out[0];
+    *bodies = x.of.conditional.phGraph_out;
     TRY(g, cuStreamUpdateCaptureDependencies_v2(b->gpu->stream, &node, NULL, 1, CU_STREAM_SET_CAPTURE_DEPENDENCIES),
         b->program->name);
     return OPTC_OK;
@@ -158,33 +241,49 @@ static optc_status fill_body(optc_binding *b, const LaunchList *p, SlotList *slo
     return s == OPTC_OK && rc ? gpu_error(g, "cuStreamEndCapture", rc, b->program->name) : s;
 }
 
-/* One node of a phase, or (w not NULL) of one of its combinations of slots. */
-static optc_status add_body(optc_binding *b, const LaunchList *p, int phase, const SlotSwitch *w, int i)
+/* One switch node selects among all bodies. Older drivers need an IF node and a kernel for each body, which take 7 us
+ * if the body does not run: a replay of Shampoo with 8 matrices of 128 rows and 101 combinations of slots takes 0.78
+ * ms, with a switch node 0.10 (H200). */
+static bool one_switch(const optc_binding *b, int n)
 {
-    CUgraphConditionalHandle handle = 0;
-    CUgraph body = NULL;
-    optc_status s = add_phase_kernel(b, phase, w, i, &handle);
-    if (s == OPTC_OK)
-        s = add_condition(b, handle, &body);
-    if (s == OPTC_OK)
-        s = fill_body(b, w ? &w->list[i]->list : p, w ? w->list[i] : NULL, body);
-    return s;
+    return n > 1 && b->rule->engine->gpu->d->version >= SWITCH_NEEDED;
 }
 
-/* Captures the launches that advance t, then one node per phase and combination of slots. */
+static optc_status add_if(optc_binding *b, int entry, int body, CUgraph **to)
+{
+    CUgraphConditionalHandle handle = 0;
+    optc_status s = add_phase_kernel(b, entry, body, 0, &handle);
+    return s == OPTC_OK ? add_condition(b, handle, CU_GRAPH_COND_TYPE_IF, 1, to) : s;
+}
+
+static optc_status add_switch(optc_binding *b, int entry, int n, CUgraph **to)
+{
+    CUgraphConditionalHandle handle = 0;
+    optc_status s = add_phase_kernel(b, entry, -1, (unsigned)n, &handle);
+    return s == OPTC_OK ? add_condition(b, handle, CONDITION_SWITCH, n, to) : s;
+}
+
+/* Captures the launches that advance t, then a body for each phase and combination of slots. */
 CORE optc_status phases_capture(optc_binding *b, int entry)
 {
     const LaunchList *first = &b->gpu->launch_list[entry * b->gpu->nphase];
+    int n = b->gpu->calls->bodies[entry].n, body = 0;
+    bool all = one_switch(b, n);
+    CUgraph *to = NULL;
     optc_status s = may_condition(b);
     for (int i = 0; i < first->n && s == OPTC_OK; i++)
         if (!first->item[i].stage && !first->item[i].copy)
             s = gpu_launch(b, &first->item[i], 0);
-    for (int m = 0; m < b->gpu->nphase && s == OPTC_OK; m++) {
-        const SlotSwitch *w = slot_switch_of(b, &first[m]);
-        bool each = w && w->n;
-        for (int i = 0; i < (each ? w->n : first[m].n > 0) && s == OPTC_OK; i++)
-            s = add_body(b, &first[m], m, each ? w : NULL, i);
-    }
+    if (s == OPTC_OK && all)
+        s = add_switch(b, entry, n, &to);
+    for (int m = 0; m < b->gpu->nphase && s == OPTC_OK; m++)
+        for (int i = 0; i < bodies_count(b, &first[m]) && s == OPTC_OK; i++, body++) {
+            SlotList *slots = body_slots(b, &first[m], i);
+            if (!all)
+                s = add_if(b, entry, body, &to);
+            if (s == OPTC_OK)
+                s = fill_body(b, slots ? &slots->list : &first[m], slots, to[all ? body : 0]);
+        }
     return s;
 }
 

@@ -1,6 +1,6 @@
-/* Captured and guarded steps of staggered rules with calls. The host does not know the slots of such a step, so the
- * graph has a body for each combination of slots, with the launches of its slot list, and a kernel (optc_phase) finds
- * on the device which one runs.
+/* The bodies of captured and guarded steps of rules with calls. The host does not know the phase and the slots of such
+ * a step, so the graph has a body for each phase and combination of slots, with the launches of its slot list, and a
+ * kernel (optc_phase) finds on the device which one runs.
  *
  * A caller's graph uses the lists, and CUDA does not report when it is destroyed: after a capture they live as long as
  * the binding. If there are too many combinations, or their graphs would exceed the limit of slot lists, the one body
@@ -11,6 +11,7 @@
 #include <string.h>
 
 enum { MOST_COMBINATIONS = 128, LONGEST_SEARCH = 4096, MOST_RARE = 2 };
+enum { ANY_SLOT = -2 };                    /* in the table of bodies: the body is for all slots */
 
 static bool switched(const LaunchList *p) { return p->stagger && p->calls; }
 
@@ -103,11 +104,6 @@ static void switch_free(optc_binding *b, SlotSwitch *x)
     x->bodies = 0;
     for (int i = 0; i < x->n; i++)
         gpu_slots_free(b, x->list[i]);
-    if (x->table) {
-        b->graph_bytes -= (int64_t)x->bytes;
-        gpu_give(b->rule->engine, x->table, x->bytes, b->gpu->stream);
-    }
-    x->table = 0;
     x->n = 0;
 }
 
@@ -120,6 +116,14 @@ static void drop_all(optc_binding *b, SlotSwitch *x)
     }
 }
 
+static void table_free(optc_binding *b, BodyTable *x)
+{
+    b->graph_bytes -= (int64_t)x->bytes;
+    if (x->at)
+        gpu_give(b->rule->engine, x->at, x->bytes, b->gpu->stream);
+    memset(x, 0, sizeof *x);
+}
+
 CORE void slot_switch_drop(optc_binding *b, bool unbinds)
 {
     GpuCalls *c = b->gpu->calls;
@@ -127,34 +131,8 @@ CORE void slot_switch_drop(optc_binding *b, bool unbinds)
         return;
     drop_all(b, c->slot_switch);
     c->slot_switch = NULL;
-}
-
-/* Periods, then the numbers of slots and combinations, the slots' periods, and by combination its slots: as optc_phase
- * reads them. */
-static optc_status send_table(optc_binding *b, SlotSwitch *x)
-{
-    const Program *p = b->program;
-    size_t n = (size_t)(2 * p->nperiod + 2 + (4 + x->n) * b->nslots);
-    int *host = (int *)malloc(sizeof *host * n), *to = host;
-    if (!host)
-        return no_memory("optc_run");
-    for (int i = 0; i < p->nperiod; i++)
-        *to++ = p->period[i].every, *to++ = p->period[i].offset;
-    *to++ = b->nslots;
-    *to++ = x->n;
-    for (int i = 0; i < b->nslots; i++) {
-        Stagger s = p->array[b->slots[i].array].slots;
-        *to++ = s.every, *to++ = s.of, *to++ = s.ahead, *to++ = s.first;
-    }
-    for (int k = 0; k < x->n; k++)
-        for (int i = 0; i < b->nslots; i++)
-            *to++ = (int)x->list[k]->now.now[i];
-    x->bytes = sizeof *host * n;
-    optc_status s = gpu_alloc(b->rule->engine, x->bytes, b->gpu->stream, "combinations of slots", &x->table);
-    b->graph_bytes += x->table ? (int64_t)x->bytes : 0;
-    int rc = s == OPTC_OK ? b->rule->engine->gpu->d->cuMemcpyHtoDAsync_v2(x->table, host, x->bytes, b->gpu->stream) : 0;
-    free(host);
-    return rc ? gpu_error(b->rule->engine->gpu, "cuMemcpyHtoDAsync", rc, "combinations of slots") : s;
+    for (int e = 0; c->bodies && e < b->program->nentry; e++)
+        table_free(b, &c->bodies[e]);
 }
 
 /* Bytes of all bodies, from the nodes of the first one. */
@@ -183,7 +161,7 @@ static optc_status fill_switch(optc_binding *b, SlotSwitch *x, const StaggerNow 
     b->graph_bytes += x->bodies;
     if (s == OPTC_OK && b->graph_bytes - gpu_slots_kept(b) > gpu_slots_limit(b))
         switch_free(b, x);
-    return s == OPTC_OK && x->n ? send_table(b, x) : s;
+    return s;
 }
 
 /* Uses a stream that is not captured, and waits for it. A failure leaves no list: freeing one in the caller's stream
@@ -231,7 +209,7 @@ static optc_status make_switch(optc_binding *b, const LaunchList *p, int phase)
     return s;
 }
 
-CORE const SlotSwitch *slot_switch_of(const optc_binding *b, const LaunchList *p)
+static const SlotSwitch *slot_switch_of(const optc_binding *b, const LaunchList *p)
 {
     const SlotSwitch *x = b->gpu->calls->slot_switch;
     while (x && x->of != p)
@@ -239,16 +217,99 @@ CORE const SlotSwitch *slot_switch_of(const optc_binding *b, const LaunchList *p
     return x;
 }
 
+/* ---- bodies ---- */
+static bool has_passed(const optc_binding *b, const LaunchList *p)
+{
+    return ((p - b->gpu->launch_list) % b->gpu->nphase & b->gpu->calls->passed) != 0;
+}
+
+CORE int bodies_count(const optc_binding *b, const LaunchList *p)
+{
+    const SlotSwitch *w = slot_switch_of(b, p);
+    return has_passed(b, p) ? 0 : w && w->n ? w->n : p->n > 0;
+}
+
+CORE SlotList *body_slots(const optc_binding *b, const LaunchList *p, int i)
+{
+    const SlotSwitch *w = slot_switch_of(b, p);
+    return w && w->n ? w->list[i] : NULL;
+}
+
+/* As optc_phase reads it: periods, the numbers of slots and bodies, the slots' periods, then for each body its phase
+ * and its slots. */
+static void fill_bodies(const optc_binding *b, const LaunchList *first, int bodies, int *to)
+{
+    const Program *p = b->program;
+    for (int i = 0; i < p->nperiod; i++)       /* offset -1: at no step */
+        *to++ = p->period[i].every, *to++ = b->gpu->calls->passed >> i & 1 ? -1 : p->period[i].offset;
+    *to++ = b->nslots;
+    *to++ = bodies;
+    for (int i = 0; i < b->nslots; i++) {
+        Stagger s = p->array[b->slots[i].array].slots;
+        *to++ = s.every, *to++ = s.of, *to++ = s.ahead, *to++ = s.first;
+    }
+    for (int m = 0; m < b->gpu->nphase; m++)
+        for (int k = 0; k < bodies_count(b, &first[m]); k++) {
+            const SlotList *x = body_slots(b, &first[m], k);
+            *to++ = m;
+            for (int i = 0; i < b->nslots; i++)
+                *to++ = x ? (int)x->now.now[i] : ANY_SLOT;
+        }
+}
+
+static optc_status send_table(optc_binding *b, BodyTable *x, const int *host)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    CUstream own = NULL;
+    TRY(g, cuStreamCreate(&own, 1), "the phases of a captured step");
+    optc_status s = gpu_alloc(b->rule->engine, x->bytes, own, "the phases of a captured step", &x->at);
+    int rc = s == OPTC_OK ? g->d->cuMemcpyHtoDAsync_v2(x->at, host, x->bytes, own) : 0;
+    rc = s == OPTC_OK && !rc ? g->d->cuStreamSynchronize(own) : rc;
+    if (rc) {
+        s = gpu_error(g, "cuMemcpyHtoDAsync", rc, "the phases of a captured step");
+        gpu_give(b->rule->engine, x->at, x->bytes, own);
+    }
+    g->d->cuStreamDestroy_v2(own);
+    return s;
+}
+
+static optc_status make_table(optc_binding *b, int entry)
+{
+    const LaunchList *first = &b->gpu->launch_list[entry * b->gpu->nphase];
+    BodyTable x = {0, 0, 0};
+    for (int m = 0; m < b->gpu->nphase; m++)
+        x.n += bodies_count(b, &first[m]);
+    size_t n = (size_t)(2 * b->program->nperiod + 2 + 4 * b->nslots + x.n * (1 + b->nslots));
+    int *host = (int *)malloc(sizeof *host * n);
+    if (!host)
+        return no_memory("optc_run");
+    x.bytes = sizeof *host * n;
+    fill_bodies(b, first, x.n, host);
+    optc_status s = send_table(b, &x, host);
+    free(host);
+    if (s != OPTC_OK)
+        return s;
+    b->graph_bytes += (int64_t)x.bytes;
+    b->gpu->calls->bodies[entry] = x;
+    return OPTC_OK;
+}
+
 CORE optc_status slot_switch_make(optc_binding *b, int entry)
 {
     GpuEngine *g = b->rule->engine->gpu;
     optc_status s = OPTC_OK;
+    if (!phases_conditional(b, entry))
+        return OPTC_OK;
+    phases_pass(b);
     for (int m = 0; m < b->gpu->nphase && s == OPTC_OK && slot_switch_used(b, entry); m++) {
         const LaunchList *p = &b->gpu->launch_list[entry * b->gpu->nphase + m];
-        if (!switched(p) || slot_switch_of(b, p))
+        if (!switched(p) || slot_switch_of(b, p) || has_passed(b, p))
             continue;
         gpu_enter_aside(g);
         s = gpu_leave(g, make_switch(b, p, m));
     }
-    return s;
+    if (s != OPTC_OK || b->gpu->calls->bodies[entry].at)
+        return s;
+    gpu_enter_aside(g);
+    return gpu_leave(g, make_table(b, entry));
 }

@@ -16,6 +16,9 @@ from ._tensor_checks import dense, fitting, inside, refuse_freed, refuse_grad, r
 T = torch.Tensor
 _dtype = attrgetter("dtype")
 TRIES = 4        # steps in a row whose AddressCheck was of no use, such as with gradients of another class
+# Steps until it is tried again; each failure doubles them, up to 2^MOST_WAIT times. Making one takes about as long as a
+# comparison in Python, so tries add 3 % to the steps of gradients that never fit.
+WAIT, MOST_WAIT = 32, 5
 ON_HOST = {"dtype": torch.float32, "device": "cpu"}       # independent of torch's defaults
 ONE = torch.ones((), **ON_HOST)
 
@@ -60,6 +63,7 @@ class TensorBinding:
         self.ptrs = None                               # addresses of gradients that the library has
         self.seen = None                               # an AddressCheck that has these addresses
         self.differed = 0                              # steps in a row for which it was of no use
+        self.waited = 0                                # steps without one since then
         self.sizes = list(map(T.numel, self.params))
         self.dtype = None
         self.versioned = [p for p in self.params if not p.is_inference()]      # inference tensors have no versions
@@ -289,9 +293,19 @@ class TensorBinding:
             if not inside(there, sizes, self.dtype):
                 self._refuse_grads(grads)
             self._set(ptrs, everyone)
-        if plain and not self.grad_copies and not self.capturing and self.differed < TRIES:
+        if plain and not self.grad_copies and not self.capturing and self._tries():
             specs = self._specs()
             self.seen = AddressCheck(self, specs) if readable(self.owners, specs) else None
+
+    def _tries(self):
+        """Whether the next step is compared by an AddressCheck."""
+        if self.differed < TRIES:
+            return True
+        self.waited += 1
+        if self.waited < WAIT << min(self.differed - TRIES, MOST_WAIT):
+            return False
+        self.waited = 0
+        return True
 
     def _refuse_grads(self, grads):
         for g, p, name in zip(grads, self.params, self.names):

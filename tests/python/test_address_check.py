@@ -1,0 +1,311 @@
+"""One call of the library compares the addresses and layouts of all tensors with those of the last step."""
+import sys
+import unittest
+import unittest.mock
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard
+
+import optc.torch
+from optc.torch import _address_check
+from optc.torch._address_check import DIFFER, MOVED, STAY
+from case import Case
+
+
+class Sub(torch.Tensor):
+    pass
+
+
+def grad_data(of):
+    """A change of the gradient's memory or layout that torch's checks of p.grad = g do not see."""
+    return lambda p: setattr(p.grad, "data", of(p.grad.data))
+
+
+def swap(p):
+    """p becomes another tensor with the same memory, and with a gradient of its own."""
+    q = p.detach().requires_grad_()
+    q.grad = torch.ones_like(q)
+    torch.utils.swap_tensors(p, q)
+
+
+CHANGES = {
+    "a new gradient": lambda p: setattr(p, "grad", torch.ones_like(p)),
+    "no gradient": lambda p: setattr(p, "grad", None),
+    "another address": grad_data(torch.clone),
+    "other strides": grad_data(torch.t),
+    "other strides in place": lambda p: p.grad.t_(),
+    "another type": grad_data(lambda g: g.view(torch.int32)),
+    "fewer elements": grad_data(lambda g: g[:2]),
+    "fewer elements in place": lambda p: p.grad.resize_(2, 4),
+    "more elements": grad_data(lambda g: g.as_strided((5, 4), (4, 1))),
+    "a gradient of another class": lambda p: setattr(p, "grad", p.grad.as_subclass(Sub)),
+    "a moved parameter": lambda p: setattr(p, "data", p.data.clone()),
+    "a swapped parameter": swap,
+    "a transposed parameter": lambda p: setattr(p, "data", p.data.t()),
+    "a parameter of another shape": lambda p: setattr(p, "data", p.data.view(2, 8)),
+    "a parameter with fewer elements": lambda p: setattr(p, "data", p.data[:2]),
+}
+RESULTS = dict.fromkeys(["a new gradient", "no gradient", "another address", "another local part of the gradient",
+                         "a swapped parameter"], MOVED)     # the others: DIFFER
+
+
+def other_spec(x):
+    x._spec = DTensor.from_local(x._local_tensor, x.device_mesh, [Replicate()])._spec
+
+
+CHANGES_OF_PIECES = {
+    "a new gradient": lambda p: setattr(p, "grad", DTensor(torch.ones(4, 4), p._spec, requires_grad=False)),
+    "another local part of the gradient": lambda p: setattr(p.grad, "_local_tensor", p.grad._local_tensor.clone()),
+    "other strides": lambda p: setattr(p.grad, "_local_tensor", p.grad._local_tensor.t()),
+    "a local gradient of another class": lambda p: setattr(p.grad, "_local_tensor",
+                                                           p.grad._local_tensor.as_subclass(Sub)),
+    "another placement of the gradient": lambda p: other_spec(p.grad),
+    "a gradient without a placement": lambda p: setattr(p.grad, "_spec", None),
+    "another placement of the parameter": other_spec,
+    "a moved parameter": lambda p: setattr(p, "_local_tensor", p._local_tensor.clone()),
+    "another local part at the same address": lambda p: setattr(p, "_local_tensor", p._local_tensor.detach()),
+    "a local part with other memory": lambda p: setattr(p._local_tensor, "data", p._local_tensor.data.clone()),
+    "no gradient": lambda p: setattr(p, "grad", None),
+}
+
+
+class AddressChecks(Case):
+    """One call of the library compares all tensors with those of the last step. Every change ends that."""
+    def stepped(self, make, count=3):
+        """An optimizer whose last steps moved nothing, its parameters, and its binding"""
+        ps = [make() for _ in range(count)]
+        opt = optc.torch.SGD(ps, lr=0.5)
+        for _ in range(3):
+            opt.step()
+        return opt, ps, opt._bounds[0]
+
+    def compared(self, b):
+        """Asserts that one call compares the tensors of a binding, and that they stay where they are."""
+        self.assertEqual(b.seen is not None, _address_check.AVAILABLE)
+        if _address_check.AVAILABLE:
+            self.assertEqual(b.seen.compare(), STAY)
+
+    def each(self, changes, make):
+        if not _address_check.AVAILABLE:
+            return                                     # this torch has no DLPack exchange table
+        for name, change in changes.items():
+            with self.subTest(name):
+                opt, ps, b = self.stepped(make)
+                self.compared(b)
+                change(ps[1])
+                self.assertEqual(b.seen.compare(), RESULTS.get(name, DIFFER))
+
+    def test_plain(self):
+        def make():
+            p = torch.ones(4, 4).requires_grad_()
+            p.grad = torch.ones(8, 4)[:4]              # its storage has room for more elements
+            return p
+        self.each(CHANGES, make)
+        opt, ps, b = self.stepped(make, 4)
+        CHANGES["a moved parameter"](ps[0])
+        CHANGES["a new gradient"](ps[1])
+        with torch.no_grad():
+            ps[2].grad += 1                            # the same address
+        swap(ps[3])
+        ps[3].grad *= 3
+        opt.step()
+        self.assertEqual([p.sum().item() for p in ps], [-16, -16, -24, -32])
+
+    def test_transposed_in_place(self):
+        """Of many gradients that are the same objects as before, one is transposed in place: its address stays."""
+        ps = [torch.zeros(2, 2, requires_grad=True) for _ in range(1001)]
+        for p in ps:
+            p.grad = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+        opt = optc.torch.SGD(ps, lr=1.0)
+        for _ in range(3):
+            opt.step()
+        ps[7].grad.t_()
+        opt.step()
+        self.assertEqual(ps[7].tolist(), [[-4, -9], [-11, -16]])
+        self.assertEqual(ps[8].tolist(), [[-4, -8], [-12, -16]])
+
+    def test_two_addresses(self):
+        """Gradients alternate between two addresses."""
+        for stay in (1, 2, 3):                         # steps
+            p = torch.zeros(4, requires_grad=True)
+            one, two = torch.ones(4), torch.full((4,), 10.0)
+            opt, total = optc.torch.SGD([p], lr=1.0), 0
+            for t in range(12):
+                p.grad = (one, two)[t // stay % 2]
+                opt.step()
+                total -= (1, 10)[t // stay % 2]
+                self.assertEqual(p.tolist(), [total] * 4)
+            self.compared(opt._bounds[0])
+            self.assertEqual(sys.getrefcount(one), sys.getrefcount(two) + (p.grad is one) - (p.grad is two))
+
+    def test_layout_of_parameters(self):
+        """Another order of the elements at the same address: torch.optim gives the same values."""
+        def changed(opt, p, change):
+            p.grad = torch.ones(2, 2)
+            for _ in range(3):
+                opt.step()
+            with torch.no_grad():
+                change(p)
+            p.grad = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+            opt.step()
+            return p.tolist()
+        for change in (lambda p: setattr(p, "data", p.data.t()), torch.Tensor.t_):
+            p, q = (torch.arange(4.0).view(2, 2).requires_grad_() for _ in range(2))
+            want = changed(torch.optim.SGD([q], lr=1.0, momentum=0.5), q, change)
+            self.assertEqual(changed(optc.torch.SGD([p], lr=1.0, momentum=0.5), p, change), want)
+
+    def test_type_of_parameters(self):
+        def make():
+            p = torch.ones(2, 2, dtype=torch.bfloat16).requires_grad_()
+            p.grad = torch.ones(2, 2, dtype=torch.bfloat16)
+            return p
+        self.each({"another type": lambda p: setattr(p, "data", p.data.view(torch.float16))}, make)
+        p = make()
+        opt = optc.torch.SGD([p], lr=0.5)
+        for _ in range(3):
+            opt.step()
+        p.data = p.data.view(torch.float16)            # the same bytes, read as another type
+        p.data.fill_(1)
+        p.grad = torch.ones(2, 2, dtype=torch.float16)
+        opt.step()
+        self.assertEqual(p.tolist(), [[0.5, 0.5], [0.5, 0.5]])
+
+    def test_freed_gradient(self):
+        """A gradient moves, and its storage is smaller than its elements."""
+        p = torch.zeros(8, requires_grad=True)
+        p.grad = torch.ones(8)
+        opt = optc.torch.SGD([p], lr=1.0)
+        for _ in range(3):
+            opt.step()
+        p.grad = torch.ones(16)[8:]
+        p.grad.untyped_storage().resize_(48)
+        with self.assertRaisesRegex(RuntimeError, "resized or freed"):
+            opt.step()
+        p.grad = torch.ones(8)
+        opt.step()
+        self.assertEqual(p.tolist(), [-4] * 8)
+
+    def test_without_gradient(self):
+        """A tensor without a gradient stays without one, until it has one."""
+        ps = [torch.zeros(2, requires_grad=True) for _ in range(3)]
+        ps[0].grad, ps[2].grad = torch.ones(2), torch.ones(2)
+        opt = optc.torch.SGD(ps, lr=1.0)
+        for _ in range(4):
+            opt.step()
+        self.compared(opt._bounds[0])
+        ps[1].grad = torch.ones(2)
+        opt.step()
+        ps[0].grad = None
+        opt.step()
+        self.assertEqual([p.tolist() for p in ps], [[-5, -5], [-2, -2], [-6, -6]])
+
+    def test_no_elements(self):
+        """torch has no address for a tensor without elements, such as an empty piece."""
+        ps = [torch.zeros(n, requires_grad=True) for n in (0, 3)]
+        for p in ps:
+            p.grad = torch.ones_like(p)
+        opt = optc.torch.SGD(ps, lr=1.0)
+        for _ in range(4):
+            opt.step()
+        self.compared(opt._bounds[0])
+        self.assertEqual(ps[1].tolist(), [-4] * 3)
+
+    def test_negated(self):
+        """A gradient of one element can be -x of autograd: the same address, another value."""
+        def make():
+            p = torch.ones(1).requires_grad_()
+            p.grad = torch.ones(1)
+            return p
+        self.each({"negated": lambda p: setattr(p, "grad", torch._neg_view(p.grad))}, make)
+
+    def test_own_grad(self):
+        """A class with an attribute `grad` of its own is read by that."""
+        twos = torch.full((2,), 2.0)
+
+        class Own(torch.nn.Parameter):
+            grad = property(lambda self: twos)
+        p = Own(torch.zeros(2))
+        opt = optc.torch.SGD([p], lr=1.0)
+        for _ in range(3):
+            opt.step()
+        self.assertEqual(p.tolist(), [-6, -6])
+        self.assertIsNone(opt._bounds[0].seen)
+
+    def test_other_class(self):
+        """Gradients of another class are compared in Python, without a new comparison by the library at every step."""
+        p = torch.zeros(2, requires_grad=True)
+        p.grad = torch.ones(2).as_subclass(Sub)
+        opt = optc.torch.SGD([p], lr=1.0)
+        for _ in range(8):
+            opt.step()
+        self.assertEqual(p.tolist(), [-8, -8])
+        self.assertIsNone(opt._bounds[0].seen)
+
+    def test_tried_again(self):
+        """After some steps the library compares again. As long as that fails, the steps in between double."""
+        p = torch.zeros(2, requires_grad=True)
+        p.grad = torch.ones(2).as_subclass(Sub)
+        opt, tried = optc.torch.SGD([p], lr=1.0), []
+        for t in range(1, 120):
+            opt.step()
+            tried += [t] if opt._bounds[0].seen is not None else []
+        want = [1, 2, 3, 4, 4 + 32, 4 + 32 + 64] if _address_check.AVAILABLE else []
+        self.assertEqual(tried, want)
+        p.grad = torch.ones(2)
+        for t in range(120, 240):
+            opt.step()
+        self.compared(opt._bounds[0])
+        self.assertEqual(opt._bounds[0].differed, 0)
+        self.assertEqual(p.tolist(), [-239, -239])
+
+    def test_groups(self):
+        """A parameter of a group is replaced by another one."""
+        ps = [torch.zeros(2, requires_grad=True) for _ in range(3)]
+        for p in ps:
+            p.grad = torch.ones(2)
+        opt = optc.torch.SGD(ps[:2], lr=1.0)
+        for _ in range(3):
+            opt.step()
+        opt.param_groups[0]["params"][1] = ps[2]
+        opt.step()
+        self.assertEqual([p.tolist() for p in ps], [[-4, -4], [-3, -3], [-1, -1]])
+
+    def test_sharded(self):
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+        dist.init_process_group("fake", rank=0, world_size=1, store=FakeStore())
+        self.addCleanup(dist.destroy_process_group)
+        mesh = init_device_mesh("cpu", (1,))
+
+        def make():
+            p = DTensor.from_local(torch.ones(4, 4), mesh, [Shard(0)]).requires_grad_()
+            p.grad = DTensor(torch.ones(4, 4), p._spec, requires_grad=False)
+            return p
+        self.each(CHANGES_OF_PIECES, make)
+        opt, ps, b = self.stepped(make, 4)
+        CHANGES_OF_PIECES["a moved parameter"](ps[0])  # memory before, which FSDP2's lazy_init may free, is not stepped
+        CHANGES_OF_PIECES["a local part with other memory"](ps[1])
+        CHANGES_OF_PIECES["a new gradient"](ps[2])
+        opt.step()
+        self.assertEqual([p._local_tensor.sum().item() for p in ps], [-16] * 4)
+        CHANGES_OF_PIECES["another placement of the gradient"](ps[1])
+        with self.assertRaisesRegex(RuntimeError, "redistribute"):
+            opt.step()
+        other_spec(ps[1])                              # the parameter has that placement too: it is bound again
+        opt.step()
+        self.assertIsNot(opt._bounds[0], b)
+        self.assertEqual([p._local_tensor.sum().item() for p in ps], [-24] * 4)
+
+
+class AddressChecksInPython(AddressChecks):
+    """The same as with torch before 2.10."""
+    def setUp(self):
+        super().setUp()
+        patch = unittest.mock.patch.object(_address_check, "AVAILABLE", False)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+
+if __name__ == "__main__":
+    unittest.main()
