@@ -33,6 +33,7 @@ STRIDE, … So an error of any one element still shows. The lines:
     pull 4.0                   4 p is added to each gradient, if present: gradients of successive steps agree
     tag head                   all tensors have this tag, if present
     group 2 lr=0.01            tensors from the third on are a second group with these hyperparameters, if present
+    frozen 9                   up to this step the second group's rates are 0, if present
     source torch.optim.AdamW 2.13.0
 
 Tensors, first weights and gradients come from `value`, which a few lines of C repeat exactly. A gradient is fresh at
@@ -53,7 +54,7 @@ import matrix_refs
 import more_refs
 import rule_refs
 import select_refs
-from ref_runs import CLONES, CONFIGS, LONG, RUN, SHAPES, STEPS, VERSIONS, Hypers, scheduled
+from ref_runs import CLONES, CONFIGS, LONG, RUN, SHAPES, VERSIONS, Hypers, scheduled
 
 WHOLE, STRIDE = 128, 31                                             # test_refs.c has them too
 REFS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "refs")
@@ -61,12 +62,10 @@ REFS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "refs")
 
 # ------------------------------------------------------------------------------------------------------------- writing
 
-# Rules whose reference means something else by groups, estimates over each of them, which are over all tensors here; or
-# whose draws or slots depend on the number of the tensor.
-UNGROUPED = {"apollo", "apollo_mini", "cocob", "dadapt_adagrad", "dadapt_adam", "dadapt_lion", "dadapt_sgd", "dion",
-             "dog", "dowg", "prodigy", "psgd", "psgd_kron", "shampoo"}
-# Configurations to start from in place of a rule's first one: those that a schedule fits.
-BASE = {"adabound": "adabound_schedule", "adafactor": "adafactor_fixed", "lars": "lars_outside"}
+# Configurations to start from in place of a rule's first one: those that a schedule or groups fit. The estimates of
+# DoG's authors are over each group, ours over all; L-DoG's are over each tensor.
+BASE = {"adabound": "adabound_schedule", "adafactor": "adafactor_fixed", "dog": "dog_layerwise", "lamb": "lamb",
+        "lars": "lars_outside", "psgd": "psgd_balance", "spel": "spel_exact"}
 OTHERS = dict(lr=0.7, beta=0.5, beta1=0.6, beta2=0.7, momentum=0.5, weight_decay=0.04, eps=2e-3)
 
 
@@ -75,12 +74,12 @@ def add_groups():
     for spec in dict.fromkeys(c["spec"] for c in CONFIGS.values() if not c["wrap"]):
         c = CONFIGS[BASE[spec]] if spec in BASE else next(c for c in CONFIGS.values()
                                                           if c["spec"] == spec and not c["wrap"])
-        if spec in UNGROUPED or any(c["spec"] == spec and c["group"] for c in CONFIGS.values()) or c["entry"]:
+        if any(c["spec"] == spec and c["group"] for c in CONFIGS.values()):
             continue
         hyper = Hypers({k: v * OTHERS["lr"] if k.endswith("lr") else OTHERS.get(k.rsplit(".", 1)[-1], v) if v else v
                         for k, v in c["hyper"].items()})
         shapes = [(), (7,), (9, 5), (5, 9)]
-        if c["shapes"] is not SHAPES:                               # those that the rule's reference takes
+        if c["shapes"] is not SHAPES and not spec.startswith("apollo"):     # those that the rule's reference takes
             small = [s for s in c["shapes"] if np.prod(s) <= 50 or s == (12, 12)]
             shapes = [s for s in small if len(s) < 2] + [s for s in small if len(s) > 1][-3:]
         CONFIGS[spec + "_groups"] = {**c, "hyper": hyper, "shapes": shapes, "schedule": True, "steps": LONG,
@@ -89,8 +88,6 @@ def add_groups():
                                                                  if k in hyper})}
     CONFIGS["normuon_groups"]["hyper"]["eps"] = 1e-10               # constants of the authors' code
     CONFIGS["dion3_groups"]["hyper"]["eps"] = 1e-8
-    CONFIGS["rprop_groups"]["schedule"] = False                     # its lr is the first step size and stays
-    CONFIGS["spel_groups"].update(steps=STEPS, saved=(STEPS,))      # it doubles rounding errors at every step
 
 
 def full_source(text):
@@ -127,7 +124,7 @@ def make(name):
     lines += [] if c["native"] else ["native no"]
     lines += ["schedule " + " ".join(scheduled(c["hyper"]))] if c["schedule"] else []
     lines += [f"steps {c['steps']}", "saved " + " ".join(map(str, c["saved"])), f"exact {exact}"]
-    lines += [f"{k} {c[k]}" for k in ("state", "entry", "look", "pull", "tag") if c[k]]
+    lines += [f"{k} {c[k]}" for k in ("state", "entry", "look", "pull", "tag", "frozen") if c[k]]
     if c["group"]:
         lines += [f"group {c['group'][0]} " + ",".join(f"{k}={v!r}" for k, v in c["group"][1].items())]
     lines += ["source " + full_source(c["source"])]

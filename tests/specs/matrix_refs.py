@@ -100,9 +100,8 @@ def run_matrix(api, matrices, others=None, before=None, unused=None, as_is=False
     before(params, h) may change gradients."""
     def run(h):
         shapes = api.RUN["shapes"]
-        n = range(len(shapes))
         seen = [s if len(s) < 2 or as_is else (s[0], int(np.prod(s[1:]))) for s in shapes]
-        params = [torch.nn.Parameter(torch.tensor(api.first_weights(k, shapes).reshape(seen[k]))) for k in n]
+        params = api.numbered(shapes, seen)
         mine = params if others is None else [p for p in params if p.dim() >= 2]
         saved, first = [], dict(h)
         with api.WatchPrecision() as watch:

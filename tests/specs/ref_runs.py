@@ -12,7 +12,7 @@ torch.set_default_dtype(torch.float64)                              # scalar sta
 torch.set_num_threads(1)
 # Rules whose reference takes no groups (a transcription, a function, a class for one list of parameters): one for each.
 SPLIT = {"adago", "adam_mini", "adalomo", "adamuon", "adashift", "aurora", "conda", "dion2", "dion3", "lomo", "mano",
-         "muoneq", "muonh", "muonsq", "scale", "sinkgd", "soap", "yogi"}
+         "muoneq", "muonh", "muonsq", "psgd", "psgd_kron", "scale", "sinkgd", "soap", "yogi"}
 
 
 # ---------------------------------------------------------------------------------------------------------------- data
@@ -79,9 +79,9 @@ def schedule(s, h, first, opts):
     for k in scheduled(h) if RUN["schedule"] else ():
         h[k] = first[k] * rate(s)
     for opt in opts if RUN["schedule"] else ():
-        for group in [g for g in getattr(opt, "param_groups", ()) if g["lr"] is not None]:
+        for k, group in enumerate(g for g in getattr(opt, "param_groups", ()) if g["lr"] is not None):
             group.setdefault("first_lr", group["lr"])
-            group["lr"] = group["first_lr"] * rate(s)
+            group["lr"] = 0.0 if k and s <= RUN["frozen"] else group["first_lr"] * rate(s)
 
 
 class Two:
@@ -107,7 +107,21 @@ def in_groups(make, params, h, first=0):
     n = RUN["group"][0] - first
     if RUN["spec"] in SPLIT:
         return Two(make, params, n, h)
-    return make([dict(params=params[:n]), dict(params=params[n:], lr=RUN["group"][1]["lr"])], h)
+    return make([dict(params=params[:n]), dict(params=params[n:], **RUN["group"][1])], h)
+
+
+def each_param(params):
+    """The parameters of a list of parameters or of groups."""
+    return [p for g in params for p in (g["params"] if isinstance(g, dict) else [g])]
+
+
+def numbered(shapes, seen=None):
+    """The first weights as parameters; each has its tensor's number."""
+    params = [torch.nn.Parameter(torch.tensor(first_weights(k, shapes).reshape((seen or shapes)[k])))
+              for k in range(len(shapes))]
+    for k, p in enumerate(params):
+        p.number = k
+    return params
 
 
 def run_torch(make, before=None, after=None):
@@ -115,7 +129,7 @@ def run_torch(make, before=None, after=None):
     function called after each step that returns the tensors to save."""
     def run(h):
         shapes = RUN["shapes"]
-        params = [torch.nn.Parameter(torch.tensor(first_weights(k, shapes))) for k in range(len(shapes))]
+        params = numbered(shapes)
         saved, first = [], dict(h)
         with WatchPrecision() as watch:
             for k, p in enumerate(params):
@@ -170,11 +184,11 @@ RUN = {}                                                            # the config
 
 
 def config(name, spec, source, run, options="", wrap="", state="", shapes=SHAPES, native=True, schedule=False,
-           steps=STEPS, entry="", look="", pull=0.0, tag="", group=None, **hyper):
+           steps=STEPS, entry="", look="", pull=0.0, tag="", group=None, frozen=0, **hyper):
     hyper = {k.replace("__", "."): v for k, v in hyper.items()}
     CONFIGS[name] = dict(spec=spec, source=source, run=run, options=options, wrap=wrap, state=state, shapes=shapes,
                          native=native, entry=entry, look=look, pull=pull, schedule=schedule, steps=steps, tag=tag,
-                         group=group,
+                         group=group, frozen=frozen,
                          saved=SAVED if steps == STEPS else (steps,), hyper=Hypers(hyper))
 
 
