@@ -10,6 +10,7 @@ these repositories beside those of matrix_refs.py:
     https://github.com/infinity-stars/ASGO            d3ef14b
     https://github.com/jiaweizzhao/GaLore             2cc66f8
     https://github.com/xichen-fy/Fira                 5c28b13
+    https://github.com/tensorflow/tensorflow          0771f37, contrib/opt/python/training/shampoo.py alone
 
 A basis is only determined where the matrix it comes from has no eigenvalue twice, which of one gradient's two Gram
 matrices the larger one has, 0: rules that rest on bases take square matrices, and others with a basis of their smaller
@@ -171,6 +172,81 @@ def shampoo(clones, graft="adam", interval=50, total=False, momentum=False, limi
                 fb_shampoo(clones, graft, h, [p for p in params if p.dim() > 1 and 1 not in p.shape], interval,
                            momentum, start, total, side)]
         return types.SimpleNamespace(step=lambda: [x.step() for x in both], param_groups=both[1].param_groups)
+    return make
+
+
+class Array(np.ndarray):
+    """What the authors' file asks of a variable of TensorFlow."""
+    def get_shape(self):
+        return self.shape
+
+    def assign_add(self, x):
+        self += x
+        return self
+
+
+def tensorflow_stub():
+    """The functions of TensorFlow 1 that the authors' file calls, by NumPy: each runs at once."""
+    new = lambda x: np.array(x, dtype=np.float64).view(Array)
+    names = {
+        "framework.ops": dict(colocate_with=lambda x: contextlib.nullcontext(), convert_to_tensor=lambda x: x,
+                              name_scope=lambda x: contextlib.nullcontext()),
+        "ops.array_ops": dict(zeros=lambda shape: new(np.zeros(shape)), zeros_like=lambda x: new(np.zeros(x.shape)),
+                              transpose=lambda x, perm=None: np.transpose(x, perm)),
+        "ops.control_flow_ops": dict(cond=lambda c, yes, no: yes() if c else no()),
+        "ops.linalg_ops": dict(eye=lambda n: new(np.eye(int(n))), svd=lambda x, full_matrices: (
+            lambda u, d, v: (d, u, v.T))(*np.linalg.svd(x, full_matrices))),
+        "ops.math_ops": dict(to_float=float, to_int32=int, pow=np.power, mod=np.mod, maximum=np.maximum,
+                             matmul=np.matmul, reduce_sum=lambda x, axis: x.sum(axis=tuple(axis)),
+                             tensordot=lambda x, y, axes, name: np.tensordot(x, y, axes)),
+        "ops.state_ops": dict(assign_add=lambda v, x: v.assign_add(x), assign_sub=lambda v, x: v.assign_add(-x)),
+        "platform.tf_logging": {}, "training.optimizer": {}}
+    for name, functions in names.items():
+        module = sys.modules["tensorflow.python." + name] = types.ModuleType(name)
+        module.__dict__.update(functions)
+        folder = sys.modules.setdefault("tensorflow.python." + name.split(".")[0], types.ModuleType(name))
+        setattr(folder, name.split(".")[1], module)
+    for name in ("tensorflow", "tensorflow.python"):
+        sys.modules.setdefault(name, types.ModuleType(name))
+
+    class Optimizer:
+        def __init__(self, use_locking, name):
+            self.slots = {}
+
+        def get_slot(self, var, name):
+            return self.slots[id(var), name]
+
+        def _get_or_make_slot(self, var, value, name, unused):
+            return self.slots.setdefault((id(var), name), value)
+
+        def _zeros_slot(self, var, name, unused):
+            return self._get_or_make_slot(var, new(np.zeros(var.shape)), name, unused)
+    sys.modules["tensorflow.python.training.optimizer"].Optimizer = Optimizer
+    return new
+
+
+def own_shampoo(clones, limit):
+    """The authors' first code: sums, and a diagonal for a side over max_matrix_size. No grafting, no blocks."""
+    def make(params, h):
+        kept = dict(sys.modules)
+        new = tensorflow_stub()
+        module = load(clones, "tensorflow/tensorflow/contrib/opt/python/training/shampoo.py")
+        for name in set(sys.modules) - set(kept):
+            del sys.modules[name]
+        t, lr = [0.0], lambda k: h.lr / (1 - h.beta1 ** k)
+        opt = module.ShampooOptimizer(
+            max_matrix_size=limit, gbar_decay=h.beta1, gbar_weight=1 - h.beta1, learning_rate=lr, epsilon=h.eps)
+        held = [new(p.detach().numpy()) for p in params]
+        opt._create_slots(held)
+
+        @torch.no_grad()
+        def step():
+            opt._global_step = t[0]
+            t[0] += 1
+            for p, x in zip(params, held):
+                opt._apply_dense(p.grad.numpy(), x)
+                p.copy_(torch.tensor(np.array(x)))
+        return types.SimpleNamespace(step=step)
     return make
 
 
@@ -398,6 +474,10 @@ def configs(api, clones):
            group=(3, dict(lr=0.007)), native=False, **{**low, "eps": 0.0})
     config("shampoo_sides", "shampoo", papers, shampoo(clones, "adam", 4, side=5, limit=11), rest=False,
            options="interval=4,side=5,limit=11,stagger=false", **SHAMPOO)
+    config("shampoo_diagonals", "shampoo", "tensorflow/tensorflow 0771f37 (contrib/opt), by NumPy",
+           own_shampoo(clones, 11), rest=False, shapes=[(13,), (24, 10), (10, 24), (13, 12), (9, 9)], native=False,
+           schedule=True, steps=api.LONG, options="graft=none,interval=1,accumulate=sum,limit=11,stagger=false",
+           lr=0.05, beta1=0.7, eps=0.02, relative_eps=0.0, weight_decay=0.0)
     config("asgo", "asgo", "infinity-stars/ASGO d3ef14b and torch.optim.AdamW; its root by eigenvectors",
            own_asgo(clones), lr=0.05, momentum=0.8,
            beta2=0.9, eps=1e-2, relative_eps=1e-3, weight_decay=0.1)
