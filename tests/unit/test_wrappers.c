@@ -326,8 +326,8 @@ START_TEST(put_together)
     for (int i = 0; i < f[0].n; i++)
         for (int64_t x = 0; x < f[0].count[i]; x++) {
             double a = ((double *)f[0].p[i])[x], b = ((double *)f[1].p[i])[x];
-            ck_assert_msg(fabs(a - b) <= 1e-12, "%s, tensor %d, element %d: %.17g and %.17g", sums[_i].rule, i, (int)x, a,
-                          b);
+            ck_assert_msg(fabs(a - b) <= 1e-12, "%s, tensor %d, element %d: %.17g and %.17g", sums[_i].rule, i, (int)x,
+                          a, b);
         }
     fix_close(&f[0]);
     fix_close(&f[1]);
