@@ -160,7 +160,8 @@ def main():
         if args.compare:
             with open(path, "rb") as f:
                 old_text, old = f.read().split(b"\n\n", 1)
-            off = np.abs(np.frombuffer(old, "<f8") - data).max()
+            old = np.frombuffer(old, "<f8")
+            off = np.abs(old - data).max() if old.size == data.size else np.inf
             head = "" if old_text + b"\n\n" == text else ", header differs"
             print(f"{name}: {'same' if off == 0 else f'off by {off:.2g}'}{head}")
         else:
