@@ -19,13 +19,11 @@ return optimizer {
     m = lerp(m, g, 1 - beta1)
     d = lerp(d, diff, 1 - beta2)
     n = beta3 * n + (1 - beta3) * z * z
-    local u = (lr / (1 - beta1 ^ t)) * m + (lr * beta2 / (1 - beta2 ^ t)) * d
-    u = u / ((1 / sqrt(1 - beta3 ^ t)) * sqrt(n) + eps)
-    if proximal then
-      p = (1 / (1 + lr * weight_decay)) * (p - u)
-    else
-      p = (1 - lr * weight_decay) * p - u
-    end
+    local step = { m, plus = d, rate = lr * beta2 / (1 - beta2 ^ t),
+                   over = (1 / sqrt(1 - beta3 ^ t)) * sqrt(n) + eps }
+    if not proximal then p = shrink(p, lr * weight_decay, "factor") end
+    p = descend(p, step, lr / (1 - beta1 ^ t))
+    if proximal then p = (1 / (1 + lr * weight_decay)) * p end
     g_old = g
   end,
 }

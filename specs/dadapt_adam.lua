@@ -1,5 +1,6 @@
 -- As DAdaptAdam of the authors' package dadaptation 3.2. d is one number for all tensors and groups; the step uses the
--- d of the step before it. layer_scale scales the steps of a group. A step with lr = 0 changes nothing.
+-- d of the step before it. layer_scale scales the steps of a group. A group with lr = 0 does not change; theirs still
+-- applies decoupled decay to it. Theirs refuses groups of two other rates; here each steps with its own.
 -- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))): weight decay alone moves the element.
 return optimizer {
   name  = "dadapt_adam",
@@ -18,18 +19,18 @@ return optimizer {
     local rate, root, x = d * lr, sqrt(beta2), g
     if use_bias_correction then rate = rate * sqrt(1 - beta2 ^ t) / (1 - beta1 ^ t) end
     if not decouple then x = g + weight_decay * p end
+    local gain = global.sum(where(gt(lr, 0), layer_scale * rate * dot(x, s / (sqrt(v) + eps)), 0))
     when(gt(lr, 0), function()
-      local gain = global.sum(layer_scale * rate * dot(x, s / (sqrt(v) + eps)))
       m = beta1 * m + (layer_scale * rate * (1 - beta1)) * x
       v = beta2 * v + (1 - beta2) * x * x
       s = root * s + (rate * (1 - root)) * x
-      local total = global.sum(layer_scale * sum(abs(s)))
-      when(gt(total, 0), function()
-        numerator = root * numerator + (1 - root) * gain
-        d = max(d, min(numerator / ((1 - root) * total), d * growth_rate))
-      end)
       if decouple then p = p - (rate * weight_decay) * p end
       p = p - m / (sqrt(v) + eps)
+    end)
+    local total = global.sum(where(gt(lr, 0), layer_scale * sum(abs(s)), 0))
+    when(gt(total, 0), function()
+      numerator = root * numerator + (1 - root) * gain
+      d = max(d, min(numerator / ((1 - root) * total), d * growth_rate))
     end)
   end,
 }

@@ -1,6 +1,7 @@
 -- As DAdaptLion of the authors' package dadaptation 3.2; no paper has it. d is one number for all tensors and groups;
 -- the step uses the d of the step before it. As in their code, gradients enter m times d lr, but the sign's
--- interpolation takes them whole: m counts little until d has grown.
+-- interpolation takes them whole: m counts little until d has grown. A group with lr = 0 stands still here; theirs
+-- steps all groups with the largest lr.
 return optimizer {
   name  = "dadapt_lion",
   cite  = "Defazio and Mishchenko 2023, arXiv:2301.07733; Lion: Chen et al. 2023, arXiv:2302.06675",
@@ -20,10 +21,10 @@ return optimizer {
     p = descend(p, u, rate)
     m = beta2 * m + ((1 - beta2) * rate) * g
     s = root * s + ((1 - root) * rate) * u
-    local total = global.sum(abs(s))
+    local total, moving = global.sum(abs(s)), global.sum(where(gt(lr, 0), sum(abs(s)), 0))
     when(gt(total, 0), function()
       numerator = root * numerator + (1 - root) * gain
-      d = where(gt(lr, 0), max(d, numerator / ((1 - root) * total)), d)
+      d = where(gt(moving, 0), max(d, numerator / ((1 - root) * total)), d)
     end)
   end,
 }

@@ -1,6 +1,7 @@
 -- As DAdaptSGD of the authors' package dadaptation 3.2. d is one number for all tensors and groups; the step uses the d
 -- of the step before it. The norm of the first gradient excludes weight decay, as in their code (its add is not in
--- place). The first gradient that is not zero sets it; theirs divides by 0 if the first one is zero.
+-- place). The first gradient that is not zero sets it; theirs divides by 0 if the first one is zero. Estimates exclude
+-- groups with lr = 0. Theirs takes weight_decay and momentum of the first group for all; here each has its own.
 return optimizer {
   name  = "dadapt_sgd",
   cite  = "Defazio and Mishchenko 2023, arXiv:2301.07733",
@@ -15,12 +16,16 @@ return optimizer {
     x0 = copy(p), s = zeros, d = fill(d0, "group"), numerator = zeros "group", g0_norm = zeros "group",
   },
   step = function()
-    g0_norm = where(gt(g0_norm, 0), g0_norm, global.norm(g))
-    local rate, x = where(gt(g0_norm, 0), d * lr / g0_norm, 0), g + weight_decay * p
-    numerator = numerator + rate * global.sum(dot(x, s))
-    s = s + rate * x
-    local size = global.norm(s)
-    d = where(both(gt(size, 0), gt(lr, 0)), max(d, min(2 * numerator / size, d * growth_rate)), d)
+    local on = gt(lr, 0)
+    g0_norm = where(gt(g0_norm, 0), g0_norm, global.norm(where(on, g, 0)))
+    local function scaled(lr) return where(gt(g0_norm, 0), d * lr / g0_norm, 0) end
+    local x = g + weight_decay * p
+    local gain = where(on, dot(x, s), 0)
+    local top = global.max(where(ne(gain, 0), lr, 0))   -- of tensors that count: one launch for it and the sum
+    numerator = numerator + scaled(top) * global.sum(gain)
+    s = s + scaled(lr) * x
+    local size = global.norm(where(on, s, 0))
+    d = where(gt(size, 0), max(d, min(2 * numerator / size, d * growth_rate)), d)
     p = lerp(p, x0 - s, 1 - momentum)
   end,
 }

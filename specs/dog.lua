@@ -1,6 +1,7 @@
--- As the authors' package (formll/dog 1.0.3). Distances and gradients are taken over all tensors of all groups; theirs
--- are taken over each group. layerwise: L-DoG, for each tensor alone. init_eta = 0: the first rate comes from reps_rel.
--- The authors advise to evaluate an average of the weights: dog+ema.
+-- As the authors' package (formll/dog 1.0.3). Distances and gradients are taken over all tensors of all groups, as in
+-- the paper; theirs are taken over each group, for which the language has no sums. layerwise: L-DoG, for each tensor
+-- alone. init_eta = 0: the first rate comes from reps_rel. The authors advise to evaluate an average of the weights:
+-- dog+ema.
 return optimizer {
   name  = "dog",
   cite  = "Ivgi, Hinder and Carmon 2023, arXiv:2302.12022",

@@ -17,7 +17,7 @@ return optimizer {
     v = beta2 * v + (1 - beta2) * g * g
     lr_mean = beta1 * lr_mean + (1 - beta1) * lr
     m = beta1 * m + (lr * (1 - beta1)) * (g / ((1 / sqrt(1 - beta2 ^ t)) * sqrt(v) + eps))
-    p = p - where(gt(lr_mean, 0), lr / lr_mean, 0) * m
-    p = p - (lr * weight_decay) * p
+    p = descend(p, m, where(gt(lr_mean, 0), lr / lr_mean, 0))
+    p = shrink(p, lr * weight_decay)
   end,
 }

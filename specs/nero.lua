@@ -9,7 +9,7 @@ end
 
 -- second: the second moment of a row or element; s: the size of the weights at the start
 local function move(second, s)
-  p = p - (lr * s) * where(gt(second, 0), g * rsqrt(second / (1 - beta ^ t)), 0)
+  p = descend(p, where(gt(second, 0), g * rsqrt(second / (1 - beta ^ t)), 0), lr * s)
 end
 
 return optimizer {

@@ -1,5 +1,6 @@
 -- As the authors' package prodigyopt 1.1.2 without slice_p. d is one number for all tensors and groups. The step uses
--- the d of the step before it, and its eps the new d. A step with lr = 0 changes nothing.
+-- the d of the step before it, and its eps the new d. A group with lr = 0 does not change; theirs still applies
+-- decoupled decay to it. Theirs refuses groups of two other rates; here each steps with its own.
 -- beta3 = 0: the square root of beta2 (the authors' None).
 -- f32 range: v is infinite from |d g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))): weight decay alone moves the element.
 return optimizer {
@@ -29,12 +30,15 @@ return optimizer {
       m = beta1 * m + (d * (1 - beta1)) * x
       v = beta2 * v + (d * d * (1 - beta2)) * x * x
       s = b3 * s + share * x
-      local total, gain = global.sum(abs(s)), global.sum(d / d0 * rate * dot(x, p0 - p))
-      when(gt(total, 0), function()
-        d_numerator = b3 * d_numerator + gain
-        local d_hat = d_coef * d_numerator / total
-        d_max = max(d_max, d_hat)
-        d = min(d_max, where(eq(d, d0), max(d, d_hat), d) * growth_rate)
+    end)
+    local total = global.sum(where(gt(lr, 0), sum(abs(s)), 0))
+    local gain = global.sum(where(gt(lr, 0), d / d0 * rate * dot(x, p0 - p), 0))
+    when(gt(total, 0), function()
+      d_numerator = b3 * d_numerator + gain
+      local d_hat = d_coef * d_numerator / total
+      d_max = max(d_max, d_hat)
+      d = min(d_max, where(eq(d, d0), max(d, d_hat), d) * growth_rate)
+      when(gt(lr, 0), function()
         if decouple then p = shrink(p, rate * weight_decay) end
         p = descend(p, { m, over = sqrt(v) + d * eps }, rate)
       end)

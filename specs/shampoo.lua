@@ -2,7 +2,8 @@
 -- those of Anil et al. Ours: roots every 50 steps (a root per step costs ten times the rest), Adam's lr (its
 -- steps are grafted), relative_eps and limit. start: earlier steps are those of the grafted rule, as in
 -- facebookresearch/optimizers (there start is the interval). Here the first root is computed at step 1 and used
--- at once.
+-- at once. One graft scales all blocks of a matrix (there one each), as in Anil et al. stagger, relative_eps and
+-- this graft are compared with a transcription alone.
 local function gathered(how, s, x)              -- second result: the weight of the mean
   if how == "sum" or how == "adagrad" then return s + x, 1 end
   return beta2 * s + (1 - beta2) * x, how == "rmsprop" and 1 or 1 - beta2 ^ t
@@ -34,7 +35,7 @@ return optimizer {
   cite  = "Gupta et al. 2018, arXiv:1802.09568; grafting, blocks: Anil et al. 2020, arXiv:2002.09018; " ..
           "Shi et al. 2023, arXiv:2309.06497",
   use   = "When steps are few and expensive, so that better directions pay for matrix roots",
-  family = "shampoo", follows = "facebookresearch/optimizers f606606; other choices: arXiv:2002.09018, transcribed",
+  family = "shampoo", follows = "facebookresearch/optimizers f606606; diagonals: tensorflow/tensorflow 0771f37",
   doc   = "Gradients between inverse fourth roots of their Gram matrices, as long as another rule's steps; " ..
           "diagonals for vectors and long sides",
   hyper = {

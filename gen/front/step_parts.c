@@ -7,18 +7,26 @@
 
 enum { FACTORS_MOST = 100, VISITS_MOST = 1000 };
 
+/* where(c, x, 0): each factor of x is one of this value too. */
+static bool is_masked(const Graph *g, const Node *n)
+{
+    return n->op == OP_WHERE && g->n[n->arg[2]].op == OP_CONST && g->n[n->arg[2]].imm == 0;
+}
+
 /* Values share operands, so a search without a limit could take as long as 2 to the number of products. */
 static bool find_factor(const Graph *g, Ref rate, Ref lr, int depth, int *visits)
 {
     const Node *n = &g->n[rate];
     if (rate == lr || depth == FACTORS_MOST || ++*visits > VISITS_MOST)
         return rate == lr;
+    if (is_masked(g, n))
+        return find_factor(g, n->arg[1], lr, depth + 1, visits);
     return (n->op == OP_DIV || n->op == OP_MUL) &&
            (find_factor(g, n->arg[0], lr, depth + 1, visits) ||
             (n->op == OP_MUL && find_factor(g, n->arg[1], lr, depth + 1, visits)));
 }
 
-/* rate is lr, or lr times or over other values. */
+/* rate is lr, or lr times or over other values, or where(c, such a value, 0). */
 static bool has_factor(const Graph *g, Ref rate, Ref lr)
 {
     int visits = 0;
@@ -32,6 +40,10 @@ static Ref without_lr(lua_State *L, Ref rate, Ref lr)
     const Node n = g->n[rate];
     if (rate == lr)
         return NONE;
+    if (is_masked(g, &n)) {
+        Ref x = without_lr(L, n.arg[1], lr);
+        return trace_op3(L, OP_WHERE, n.arg[0], x == NONE ? node_const(g, 1) : x, n.arg[2]);
+    }
     int i = n.op == OP_MUL && !has_factor(g, n.arg[0], lr);
     Ref rest = without_lr(L, n.arg[i], lr);
     if (n.op == OP_DIV)

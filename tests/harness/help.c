@@ -93,14 +93,19 @@ void fix_open_groups(Fixture *f, const optc_engine_options *eo, const optc_rule_
     without_kernels(f->rule, t, n);
     int first = groups->second ? groups->second : n;
     optc_setting other[64];
+    int nother = groups->nset;
     ck_assert_int_le(nset + groups->nset, 64);
+    for (int i = 0; i < nother; i++)
+        other[i] = groups->set[i];
     for (int k = 0; k < nset; k++) {
-        other[k] = set[k];
+        bool own = false;
         for (int i = 0; i < groups->nset; i++)
-            other[k].value = strcmp(groups->set[i].name, set[k].name) ? other[k].value : groups->set[i].value;
+            own = own || !strcmp(groups->set[i].name, set[k].name);
+        if (!own)
+            other[nother++] = set[k];
     }
     optc_group g[2] = {{.tensors = t, .ntensors = first, .hyper = set, .nhyper = nset},
-                       {.tensors = t + first, .ntensors = n - first, .hyper = other, .nhyper = nset}};
+                       {.tensors = t + first, .ntensors = n - first, .hyper = other, .nhyper = nother}};
     OK(optc_bind(f->rule, g, first < n ? 2 : 1, &f->binding));
 }
 

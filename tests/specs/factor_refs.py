@@ -10,6 +10,7 @@ these repositories beside those of matrix_refs.py:
     https://github.com/infinity-stars/ASGO            d3ef14b
     https://github.com/jiaweizzhao/GaLore             2cc66f8
     https://github.com/xichen-fy/Fira                 5c28b13
+    https://github.com/tensorflow/tensorflow          0771f37, contrib/opt/python/training/shampoo.py alone
 
 A basis is only determined where the matrix it comes from has no eigenvalue twice, which of one gradient's two Gram
 matrices the larger one has, 0: rules that rest on bases take square matrices, and others with a basis of their smaller
@@ -24,6 +25,7 @@ import numpy as np
 import torch
 
 from matrix_refs import SHAPES, Stepper, adamw, load, run_matrix
+from ref_runs import each_param
 
 SQUARE = [(), (7,), (1, 1), (12, 12), (5, 5), (3, 1, 3), (6, 2, 3)]
 ONE_SIDE = [(), (7,), (1, 24), (24, 1), (24, 10), (10, 24), (12, 12), (2, 3, 7)]
@@ -81,7 +83,7 @@ def normal(seed, t, tensor, stream, n):
 
 # ------------------------------------------------------------------------------------------------------------- Shampoo
 
-def fb_shampoo(clones, graft, h, params, interval, momentum, start):
+def fb_shampoo(clones, graft, h, params, interval, momentum, start, total=False, side=1024, diagonal=False):
     sys.path.insert(0, os.path.join(clones, "optimizers"))
     import distributed_shampoo as ds
     from distributed_shampoo import shampoo_types
@@ -90,19 +92,23 @@ def fb_shampoo(clones, graft, h, params, interval, momentum, start):
               "rmsprop": lambda: ds.RMSpropPreconditionerConfig(**beta2),
               "adagrad": lambda: ds.AdaGradPreconditionerConfig(epsilon=h.graft_eps), "sgd": ds.SGDPreconditionerConfig,
               "none": lambda: None}
+    roots = shampoo_types.RootInvShampooPreconditionerConfig(factor_matrix_dtype=torch.float64,
+                                                             inv_factor_matrix_dtype=torch.float64)
+    eps = h.eps or 1e-300                                         # it refuses 0
+    diagonals = ds.AdamPreconditionerConfig(beta2=h.beta2, epsilon=eps)
     kept, torch.float = torch.float, torch.float64                # of which it makes its learning rate
     opt = ds.DistributedShampoo(
-        params, lr=h.lr, betas=(h.beta1, h.beta2), epsilon=h.eps, weight_decay=h.weight_decay,
+        params, lr=h.lr, betas=(h.beta1, 1.0 if total else h.beta2), epsilon=eps, weight_decay=h.weight_decay,
         precondition_frequency=interval,
-        max_preconditioner_dim=1024,
+        max_preconditioner_dim=side,
         distributed_config=shampoo_types.SingleDeviceDistributedConfig(target_parameter_dimensionality=2),
-        preconditioner_config=shampoo_types.RootInvShampooPreconditionerConfig(
-            factor_matrix_dtype=torch.float64, inv_factor_matrix_dtype=torch.float64), grafting_config=grafts[graft](),
+        preconditioner_config=diagonals if diagonal else roots, grafting_config=grafts[graft](),
         iterate_averaging_config=shampoo_types.ClassicMomentumConfig(momentum=h.momentum) if momentum else None)
     torch.float = kept
     if start == 1:
         # roots at the first step too, which it would not be told
-        opt.param_groups[0]["start_preconditioning_step"] = 1
+        for group in opt.param_groups:
+            group["start_preconditioning_step"] = 1
     return opt
 
 
@@ -160,10 +166,87 @@ def shampoo(clones, graft="adam", interval=50, total=False, momentum=False, limi
 
         if not package:
             return Stepper(params, update)
+        if isinstance(params[0], dict):                 # groups of matrices alone
+            return fb_shampoo(clones, graft, h, params, interval, momentum, start)
         both = [Stepper([p for p in params if p.dim() < 2 or 1 in p.shape], update),
                 fb_shampoo(clones, graft, h, [p for p in params if p.dim() > 1 and 1 not in p.shape], interval,
-                           momentum, start)]
+                           momentum, start, total, side)]
         return types.SimpleNamespace(step=lambda: [x.step() for x in both], param_groups=both[1].param_groups)
+    return make
+
+
+class Array(np.ndarray):
+    """What the authors' file asks of a variable of TensorFlow."""
+    def get_shape(self):
+        return self.shape
+
+    def assign_add(self, x):
+        self += x
+        return self
+
+
+def tensorflow_stub():
+    """The functions of TensorFlow 1 that the authors' file calls, by NumPy: each runs at once."""
+    new = lambda x: np.array(x, dtype=np.float64).view(Array)
+    names = {
+        "framework.ops": dict(colocate_with=lambda x: contextlib.nullcontext(), convert_to_tensor=lambda x: x,
+                              name_scope=lambda x: contextlib.nullcontext()),
+        "ops.array_ops": dict(zeros=lambda shape: new(np.zeros(shape)), zeros_like=lambda x: new(np.zeros(x.shape)),
+                              transpose=lambda x, perm=None: np.transpose(x, perm)),
+        "ops.control_flow_ops": dict(cond=lambda c, yes, no: yes() if c else no()),
+        "ops.linalg_ops": dict(eye=lambda n: new(np.eye(int(n))), svd=lambda x, full_matrices: (
+            lambda u, d, v: (d, u, v.T))(*np.linalg.svd(x, full_matrices))),
+        "ops.math_ops": dict(to_float=float, to_int32=int, pow=np.power, mod=np.mod, maximum=np.maximum,
+                             matmul=np.matmul, reduce_sum=lambda x, axis: x.sum(axis=tuple(axis)),
+                             tensordot=lambda x, y, axes, name: np.tensordot(x, y, axes)),
+        "ops.state_ops": dict(assign_add=lambda v, x: v.assign_add(x), assign_sub=lambda v, x: v.assign_add(-x)),
+        "platform.tf_logging": {}, "training.optimizer": {}}
+    for name, functions in names.items():
+        module = sys.modules["tensorflow.python." + name] = types.ModuleType(name)
+        module.__dict__.update(functions)
+        folder = sys.modules.setdefault("tensorflow.python." + name.split(".")[0], types.ModuleType(name))
+        setattr(folder, name.split(".")[1], module)
+    for name in ("tensorflow", "tensorflow.python"):
+        sys.modules.setdefault(name, types.ModuleType(name))
+
+    class Optimizer:
+        def __init__(self, use_locking, name):
+            self.slots = {}
+
+        def get_slot(self, var, name):
+            return self.slots[id(var), name]
+
+        def _get_or_make_slot(self, var, value, name, unused):
+            return self.slots.setdefault((id(var), name), value)
+
+        def _zeros_slot(self, var, name, unused):
+            return self._get_or_make_slot(var, new(np.zeros(var.shape)), name, unused)
+    sys.modules["tensorflow.python.training.optimizer"].Optimizer = Optimizer
+    return new
+
+
+def own_shampoo(clones, limit):
+    """The authors' first code: sums, and a diagonal for a side over max_matrix_size. No grafting, no blocks."""
+    def make(params, h):
+        kept = dict(sys.modules)
+        new = tensorflow_stub()
+        module = load(clones, "tensorflow/tensorflow/contrib/opt/python/training/shampoo.py")
+        for name in set(sys.modules) - set(kept):
+            del sys.modules[name]
+        t, lr = [0.0], lambda k: h.lr / (1 - h.beta1 ** k)
+        opt = module.ShampooOptimizer(
+            max_matrix_size=limit, gbar_decay=h.beta1, gbar_weight=1 - h.beta1, learning_rate=lr, epsilon=h.eps)
+        held = [new(p.detach().numpy()) for p in params]
+        opt._create_slots(held)
+
+        @torch.no_grad()
+        def step():
+            opt._global_step = t[0]
+            t[0] += 1
+            for p, x in zip(params, held):
+                opt._apply_dense(p.grad.numpy(), x)
+                p.copy_(torch.tensor(np.array(x)))
+        return types.SimpleNamespace(step=step)
     return make
 
 
@@ -233,20 +316,18 @@ def own_asgo(clones):
     return make
 
 
-def own_psgd_kron(clones, balance, limit, shapes, seed):
+def own_psgd_kron(clones, balance, limit, seed):
     """Its norm estimate is replaced by the largest row sum, its draws by ours."""
     def make(params, h):
         module = load(clones, "psgd_torch/psgd.py")
         module.norm_lower_bound_spd = lambda a: torch.tensor(np.abs(a.numpy()).sum(1).max())
-        index = iter([k for k, s in enumerate(shapes) if len(s) > 1])
 
         def update(p, g, kept):
             t = kept["t"] = kept.get("t", 0) + 1
-            k = kept["k"] = kept["k"] if "k" in kept else next(index)
             kept["m"] = torch.lerp(kept.get("m", torch.zeros_like(g)), g, max(1 / t, 1 - h.momentum))
             ql, exprs = kept.setdefault("q", module.init_kron(p, 1.0, max_size=limit, max_skew=float("inf"), dQ="EQ"))
             randn, rand = torch.randn_like, torch.rand
-            torch.randn_like = lambda x: torch.tensor(normal(seed, t, k, 0, x.numel()).reshape(x.shape))
+            torch.randn_like = lambda x: torch.tensor(normal(seed, t, p.number, 0, x.numel()).reshape(x.shape))
             torch.rand = lambda size: 1.0 - (t % balance == 0)
             module.update_precond_kron_whiten_eq(ql, exprs, g, lr=h.precond_lr, betaL=h.beta, damping=h.damping)
             torch.randn_like, torch.rand = randn, rand
@@ -257,7 +338,7 @@ def own_psgd_kron(clones, balance, limit, shapes, seed):
     return make
 
 
-def own_dion(clones, rank, seed, shapes):
+def own_dion(clones, rank, seed):
     def make(params, h):
         import importlib
         compiled, torch.compile = torch.compile, lambda f=None, **unused: f if callable(f) else lambda f: f
@@ -265,11 +346,10 @@ def own_dion(clones, rank, seed, shapes):
         module = importlib.import_module("dion.dion_simple")
         torch.compile = compiled
         opt = module.Dion(params, lr=h.lr, mu=h.momentum, weight_decay=h.weight_decay, rank=rank, epsilon=h.eps)
-        index = [k for k, s in enumerate(shapes) if len(s) > 1]
-        for k, p in zip(index, params):
+        for p in each_param(params):
             opt._init_opt_state_dion(p, opt.state[p])
             n = opt.state[p]["Q"].shape
-            opt.state[p]["Q"] = torch.tensor(normal(seed, 1, k, 0, n[0] * n[1]).reshape(n))
+            opt.state[p]["Q"] = torch.tensor(normal(seed, 1, p.number, 0, n[0] * n[1]).reshape(n))
         return Uncast(opt)
     return make
 
@@ -379,12 +459,25 @@ def configs(api, clones):
                **(dict(momentum=0.7) if graft == "sgd" else {}))
     config("shampoo_start", "shampoo", facebook, shampoo(clones, "adam", 6, package=True, start=6), rest=False,
            options="interval=6,start=6,stagger=false", **ROOTS, relative_eps=0.0)
-    config("shampoo_sum", "shampoo", papers, shampoo(clones, "none", 1, total=True), rest=False,
-           options="graft=none,interval=1,accumulate=sum,stagger=false", **SHAMPOO)
-    config("shampoo_blocks", "shampoo", papers, shampoo(clones, "adam", 4, side=5), rest=False,
-           options="interval=4,side=5,stagger=false", **SHAMPOO)
+    config("shampoo_sum", "shampoo", facebook, shampoo(clones, "none", 1, total=True, package=True), rest=False,
+           options="graft=none,interval=1,accumulate=sum,stagger=false", **ROOTS, relative_eps=0.0)
+    config("shampoo_blocks", "shampoo", facebook, shampoo(clones, "none", 4, side=5, package=True), rest=False,
+           options="graft=none,interval=4,side=5,stagger=false", **ROOTS, relative_eps=0.0)
+    low = dict(ROOTS, lr=0.014, beta1=0.6, beta2=0.7, graft_eps=2e-3, weight_decay=0.04, relative_eps=0.0)
+    plain = "facebookresearch/optimizers f606606"
+    config("shampoo_groups", "shampoo", plain, shampoo(clones, "adam", 6, package=True), rest=False,
+           options="interval=6,stagger=false", shapes=[(9, 5), (5, 9), (6, 6)], schedule=True, steps=api.LONG,
+           group=(2, dict(lr=0.007)), native=False, **low)
+    config("shampoo_vectors", "shampoo", plain + "; diagonals alone",
+           lambda params, h: fb_shampoo(clones, "rmsprop", h, params, 1, False, 1, diagonal=True), rest=False,
+           options="graft=rmsprop", shapes=[(), (1,), (7,), (9,)], schedule=True, steps=api.LONG,
+           group=(3, dict(lr=0.007)), native=False, **{**low, "eps": 0.0})
     config("shampoo_sides", "shampoo", papers, shampoo(clones, "adam", 4, side=5, limit=11), rest=False,
            options="interval=4,side=5,limit=11,stagger=false", **SHAMPOO)
+    config("shampoo_diagonals", "shampoo", "tensorflow/tensorflow 0771f37 (contrib/opt), by NumPy",
+           own_shampoo(clones, 11), rest=False, shapes=[(13,), (24, 10), (10, 24), (13, 12), (9, 9)], native=False,
+           schedule=True, steps=api.LONG, options="graft=none,interval=1,accumulate=sum,limit=11,stagger=false",
+           lr=0.05, beta1=0.7, eps=0.02, relative_eps=0.0, weight_decay=0.0)
     config("asgo", "asgo", "infinity-stars/ASGO d3ef14b and torch.optim.AdamW; its root by eigenvectors",
            own_asgo(clones), lr=0.05, momentum=0.8,
            beta2=0.9, eps=1e-2, relative_eps=1e-3, weight_decay=0.1)
@@ -411,17 +504,17 @@ def configs(api, clones):
                own_klshampoo(clones, interval), options=options,
                shapes=[s for s in SQUARE if s != (1, 1)], lr=0.02, beta1=0.8, beta2=0.9, eps=1e-3, weight_decay=0.1)
     config("dion", "dion", "microsoft/dion 0a059a4 in float64, its first Q our draws, and torch.optim.AdamW",
-           own_dion(clones, 4, 7, SHAPES), options="directions=4", lr=0.05, momentum=0.8, eps=1e-6, weight_decay=0.1,
+           own_dion(clones, 4, 7), options="directions=4", lr=0.05, momentum=0.8, eps=1e-6, weight_decay=0.1,
            seed=7.0)
     few = [s for s in SHAPES if np.prod(s) <= 50] + [(10, 24)]
     config("dion_other", "dion", "microsoft/dion 0a059a4 in float64, its first Q our draws, and torch.optim.AdamW",
-           own_dion(clones, 3, 5, few), options="directions=3", shapes=few, schedule=True, steps=api.LONG, lr=0.02,
+           own_dion(clones, 3, 5), options="directions=3", shapes=few, schedule=True, steps=api.LONG, lr=0.02,
            momentum=0.6, eps=1e-6, weight_decay=0.02, seed=5.0)
     KRON = dict(lr=0.02, momentum=0.8, precond_lr=0.4, beta=0.8, damping=0.01, clip_rms=0.9, weight_decay=0.1, seed=7.0)
     for name, options, limit in (("psgd_kron", "balance=8", 2048), ("psgd_kron_sides", "balance=8,limit=11", 11)):
         config(name, "psgd_kron",
                "lixilinx/psgd_torch a8616f1 and torch.optim.AdamW; its norm the largest row sum, its draws ours",
-               own_psgd_kron(clones, 8, limit, SHAPES, 7), options=options, **KRON)
+               own_psgd_kron(clones, 8, limit, 7), options=options, **KRON)
     ADAM = dict(lr=0.05, beta1=0.8, beta2=0.9, eps=0.0, weight_decay=0.0)
     RMS = dict(lr=0.02, alpha=0.8, eps=1e-3, weight_decay=0.0)
 

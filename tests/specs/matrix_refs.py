@@ -10,6 +10,7 @@ folder with these repositories:
     https://github.com/timlautk/polargrad        79f3c6f
     https://github.com/microsoft/dion            0a059a4
     https://github.com/lixilinx/psgd_torch       a8616f1
+    https://github.com/tinker495/optax           5e1bbd4
 
 Tensors of three and four dimensions are handed to them as the matrix that our view "first" makes: dim 0 x the rest.
 Scion gets them as they are."""
@@ -100,9 +101,8 @@ def run_matrix(api, matrices, others=None, before=None, unused=None, as_is=False
     before(params, h) may change gradients."""
     def run(h):
         shapes = api.RUN["shapes"]
-        n = range(len(shapes))
         seen = [s if len(s) < 2 or as_is else (s[0], int(np.prod(s[1:]))) for s in shapes]
-        params = [torch.nn.Parameter(torch.tensor(api.first_weights(k, shapes).reshape(seen[k]))) for k in n]
+        params = api.numbered(shapes, seen)
         mine = params if others is None else [p for p in params if p.dim() >= 2]
         saved, first = [], dict(h)
         with api.WatchPrecision() as watch:
@@ -220,15 +220,33 @@ def own_polargrad(clones, find, polar_first):
     return make
 
 
-def adago(params, h):
-    """Transcribed from the algorithm of arXiv:2509.02981: pytorch_optimizer's divides by the square of v."""
-    def update(p, g, kept):
-        m = kept["m"] = h.momentum * kept.get("m", 0) + (1 - h.momentum) * g
-        size = float(np.linalg.norm(g.numpy()))
-        kept["v2"] = kept.get("v2", h.v0 ** 2) + min(size ** 2, h.gamma ** 2)
-        rate = max(h.eps, h.lr * min(size, h.gamma) / math.sqrt(kept["v2"]))
-        p.sub_(h.lr * h.weight_decay * p + rate * polar(m))
-    return Stepper(params, update)
+def optax_adago(clones):
+    """A file that was written for optax, with its own iteration. Its factor for the shape of a matrix is left out, and
+    the 1e-8 in its norm: the algorithm of arXiv:2509.02981 has neither. pytorch_optimizer's divides by the square of
+    v."""
+    class AdaGO:
+        def __init__(self, params, h):
+            import jax
+            import jax.numpy as jnp
+            jax.config.update("jax_enable_x64", True)
+            module = load(clones, "optax/optax/contrib/_adago.py")
+            module._scale_update_for_width_transfer = lambda update, unused: update
+            self.params, self.array = params, jnp.asarray
+            self.rule = module.adago(lambda unused: h.lr, beta=h.momentum, gamma=h.gamma, min_step_size=h.eps,
+                                     initial_accumulator_value=h.v0, weight_decay=h.weight_decay,
+                                     orthogonalization_eps=0.0)
+            self.state = self.rule.init(self.weights())
+
+        def weights(self):
+            return [self.array(p.detach().numpy().copy()) for p in self.params]
+
+        @torch.no_grad()
+        def step(self):
+            grads = [self.array(p.grad.numpy()) for p in self.params]
+            changes, self.state = self.rule.update(grads, self.state, self.weights())
+            for p, x in zip(self.params, changes):
+                p.add_(torch.tensor(np.array(x)))
+    return AdaGO
 
 
 def own_psgd(clones, balance):
@@ -299,8 +317,8 @@ def configs(api, clones):
                ("NumPy's SVD" if options else "eight steps of Polar Express in float64"),
                own_polargrad(clones, find, "first" in name),
                options=options, **{**MUON, "lr": 0.01})
-    config("adago", "adago", "arXiv:2509.02981 transcribed, and torch.optim.AdamW" + f64, adago, **MUON, gamma=1.5,
-           eps=0.004, v0=0.5)
+    config("adago", "adago", "tinker495/optax 5e1bbd4 without its factor of shapes, and torch.optim.AdamW",
+           optax_adago(clones), **MUON, gamma=1.5, eps=0.004, v0=0.5)
     psgd = "lixilinx/psgd_torch a8616f1 and torch.optim.AdamW; its norm the largest row sum, nothing random"
     PSGD = dict(**MUON, precond_lr=0.4, beta=0.8, clip_rms=0.9, clip=1.5)
     config("psgd", "psgd", psgd, own_psgd(clones, 100), **PSGD)

@@ -22,6 +22,7 @@ import torch
 
 from factor_refs import SQUARE, normal
 from matrix_refs import SHAPES as MATRICES, adamw, load, polar, polar_exact, run_matrix
+from ref_runs import each_param
 from rule_refs import nvidia
 
 TRACK_3 = "modded-nanogpt/records/track_3_optimization/results/"
@@ -96,19 +97,20 @@ def lomo(clones, name, **fixed):
     return make
 
 
-def apollo(clones, shapes, rank, gap, kind, seed, **more):
+def apollo(clones, rank, gap, kind, seed, **more):
     """Its projections are our draws, at the steps at which it makes them."""
     def make(ps, h):
         for stub in ("transformers", "transformers.utils", "transformers.utils.versions"):
             sys.modules[stub] = types.ModuleType(stub)
         sys.modules["transformers.utils.versions"].require_version = lambda *unused: None
         projector = in_float64(clones, "APOLLO/apollo_torch/random_projector.py")
-        steps, index = [0], [k for k, s in enumerate(shapes) if len(s) > 1]
+        steps, all_of_them = [0], each_param(ps)
 
         def matrix(self, weights, rank, type, seed):
             rows, cols = weights.shape
             n = (rows if type == "left" else cols) * rank
-            draws = torch.tensor(normal(SEED, steps[0], index[self.seed_of - 1], 0, n).reshape(-1, rank)) / rank ** 0.5
+            number = all_of_them[self.seed_of - 1].number
+            draws = torch.tensor(normal(SEED, steps[0], number, 0, n).reshape(-1, rank)) / rank ** 0.5
             return draws if type == "left" else draws.T
         SEED = seed
         projector.GradientProjector.get_orthogonal_matrix = matrix
@@ -123,8 +125,9 @@ def apollo(clones, shapes, rank, gap, kind, seed, **more):
             first(self, *args, seed=seed, **given)
             self.seed_of = seed
         projector.GradientProjector.__init__ = remember
-        opt = module.AdamW([dict(params=ps, rank=rank, update_proj_gap=gap, scale=h.scale, proj="random",
-                                 proj_type="std", scale_type=kind)],
+        groups = ps if isinstance(ps[0], dict) else [dict(params=ps)]
+        opt = module.AdamW([dict(g, rank=rank, update_proj_gap=gap, scale=h.scale, proj="random", proj_type="std",
+                                 scale_type=kind) for g in groups],
                            lr=h.lr, betas=(h.beta1, h.beta2), eps=h.eps, weight_decay=h.weight_decay, **more)
 
         def step():
@@ -362,7 +365,7 @@ def configs(api, clones):
             ("apollo_mini_front", "update_proj_gap=6,scale_front=true", "tensor", dict(scale_front=True))):
         spec = "apollo_mini" if kind == "tensor" else "apollo"
         front = bool(more)
-        matrices(name, spec, source, apollo(clones, WIDE, 1 if kind == "tensor" else 4, 6, kind, 7, **more), options,
+        matrices(name, spec, source, apollo(clones, 1 if kind == "tensor" else 4, 6, kind, 7, **more), options,
                  WIDE, native=False, schedule=front, steps=api.LONG if front else api.STEPS, **low)
 
     def cosmos(rank):

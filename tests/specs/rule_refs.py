@@ -35,6 +35,7 @@ import numpy as np
 import torch
 
 from matrix_refs import SHAPES as MATRICES, load, polar, run_matrix
+from ref_runs import each_param, rate
 
 
 def load_f64(clones, path):
@@ -170,6 +171,17 @@ def configs(api, clones):
         return run_it
     api.optax_run = optax_run                               # for more_refs.py
 
+    def parted(make, h):
+        """make(lr) for each group: its rate is a schedule of optax if the configuration has one."""
+        import optax
+        def rated(lr):
+            return make((lambda count: lr * rate(int(count) + 1)) if api.RUN["schedule"] else lr)
+        if not api.RUN["group"]:
+            return rated(h.lr)
+        n, own = api.RUN["group"]
+        labels = ["first" if k < n else "second" for k in range(len(api.RUN["shapes"]))]
+        return optax.partition(dict(first=rated(h.lr), second=rated(own["lr"])), labels)
+
     # ---- step sizes that are estimated ----
     def prodigy(**more):
         return quiet(lambda ps, h: prodigyopt.Prodigy(ps, **betas(h), beta3=h.get("beta3"), d0=h.d0, d_coef=h.d_coef,
@@ -225,7 +237,23 @@ def configs(api, clones):
     both("dadapt_adagrad", "dadapt_adagrad", source + "AdaGrad", dadapt(dadaptation.DAdaptAdaGrad), **growing,
          momentum=0.7, eps=1e-3)
 
+    # d is one number for all groups. A group differs in what the package lets differ, and joins at step 21 where the
+    # package lets it wait: with lr 0. It decays weights of waiting groups if that is decoupled.
+    groups = dict(SCHEDULED, shapes=[(), (7,), (9, 5), (5, 9)])
     other = dict(growing, lr=0.5, weight_decay=0.02, d0=1e-2)
+    late = dict(groups, frozen=20)
+    config("dadapt_adam_groups", "dadapt_adam", source + "Adam", run(dadapt(dadaptation.DAdaptAdam)), **late,
+           **{**adam, **other}, group=(3, dict(weight_decay=0.1, layer_scale=0.6, eps=1e-2)), growth_rate=1.5,
+           layer_scale=0.9)
+    config("dadapt_sgd_groups", "dadapt_sgd", source + "SGD", run(dadapt(dadaptation.DAdaptSGD)), **late, **other,
+           momentum=0.5, group=(3, dict(lr=0.5)))
+    config("dadapt_lion_groups", "dadapt_lion", source + "Lion", run(dadapt(dadaptation.DAdaptLion)), **groups,
+           **other, beta1=0.7, beta2=0.8, group=(3, dict(weight_decay=0.1)))
+    config("dadapt_adagrad_groups", "dadapt_adagrad", source + "AdaGrad", run(dadapt(dadaptation.DAdaptAdaGrad)),
+           **groups, **other, momentum=0.5, eps=2e-3, group=(3, dict(weight_decay=0.1, eps=1e-2)))
+    config("prodigy_groups", "prodigy", "prodigyopt.Prodigy", run(prodigy(decouple=False)), options="decouple=false",
+           **late, **{**grows, "beta1": 0.6, "beta2": 0.7, "lr": 0.5}, group=(3, dict(weight_decay=0.2, eps=1e-2)))
+
     for kind, own in (("SGD", dict(momentum=0.3)), ("Lion", dict(beta1=0.6, beta2=0.7)),
                       ("AdaGrad", dict(momentum=0.3, eps=1e-2))):
         name = "dadapt_" + kind.lower()
@@ -242,6 +270,10 @@ def configs(api, clones):
 
     def dowg(h):
         import optax
+        if api.RUN["group"]:                                # the estimates are over all groups, the rates are not
+            scaled = optax.contrib._dog.scale_by_dowg(h.get("init_estim_sq_dist"), h.eps)
+            return optax.chain(optax.add_decayed_weights(h.weight_decay), scaled,
+                               parted(optax.scale_by_learning_rate, h))
         return optax.contrib.dowg(h.lr, h.get("init_estim_sq_dist"), h.eps, h.weight_decay)
     config("dowg", "dowg", "optax.contrib.dowg", optax_run(dowg), lr=0.8, eps=1e-2, weight_decay=0.1, pull=4.0)
     config("dowg_long", "dowg", "optax.contrib.dowg", optax_run(dowg), **LONG, lr=0.4, eps=1e-3, weight_decay=0.02,
@@ -254,7 +286,7 @@ def configs(api, clones):
         def __init__(self, params, h):
             given = {k: v for k, v in h.items() if k not in ("beta1", "beta2", "bs")}
             self.opt = load(clones, "Sophia/sophia.py").SophiaG(params, betas=(h.beta1, h.beta2), **given)
-            self.params, self.bs, self.steps, self.param_groups = params, h.bs, 0, self.opt.param_groups
+            self.params, self.bs, self.steps, self.param_groups = each_param(params), h.bs, 0, self.opt.param_groups
 
         def step(self):
             self.steps += 1
@@ -393,7 +425,7 @@ def configs(api, clones):
 
     def cocob(h):
         import optax
-        return optax.contrib.cocob(h.lr, h.alpha, h.eps, h.weight_decay)
+        return parted(lambda lr: optax.contrib.cocob(lr, h.alpha, h.eps, h.weight_decay), h)
     config("cocob", "cocob", "optax.contrib.cocob", optax_run(cocob), lr=0.9, alpha=20.0, eps=1e-2, weight_decay=0.1)
     config("cocob_long", "cocob", "optax.contrib.cocob", optax_run(cocob), **LONG, lr=0.5, alpha=50.0, eps=1e-3,
            weight_decay=0.02)
@@ -424,7 +456,7 @@ def configs(api, clones):
 
         def set_hessian():
             steps[0] += 1
-            for k, p in enumerate(ps):
+            for k, p in enumerate(each_param(ps)):
                 if steps[0] % 3 == 1:
                     p.hess = torch.tensor(api.second_gradient(k, steps[0], p.detach().numpy(), api.RUN["shapes"]))
         opt.zero_hessian, opt.set_hessian = lambda: None, set_hessian
@@ -492,6 +524,12 @@ def configs(api, clones):
                run=run_matrix(api, lambda ps, h, nesterov=nesterov: nvidia(clones, "Spel")(
                    ps, h.lr, h.momentum, h.weight_decay, nesterov=nesterov,
                    coefficient_type="simple" if nesterov else "quintic"), make_rest))
+
+    # 16 steps converge: errors then stay small for 60 steps. With five they double at every step of the rule.
+    config("spel_exact", "spel", "NVIDIA-NeMo/Emerging-Optimizers fd77292; iteration in float64", shapes=MATRICES,
+           options="steps=16,coefficients=polar_express", native=False, **muon, **adamw,
+           run=run_matrix(api, lambda ps, h: nvidia(clones, "Spel")(
+               ps, h.lr, h.momentum, h.weight_decay, coefficient_type="polar_express", num_ns_steps=16), make_rest))
 
     class Hyperballs:
         """One optimizer for each matrix, since each has its own radius."""

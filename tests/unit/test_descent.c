@@ -29,6 +29,16 @@ static void scale_rates(Model *m, double by)
     }
 }
 
+/* Sets eps, adamw.eps, …; rules whose eps must be positive keep it. */
+static void set_eps(Model *m, double value)
+{
+    for (int k = 0; k < m->rule->program->nhyper; k++) {
+        const char *name = m->rule->program->hyper[k].name, *dot = strrchr(name, '.');
+        if (!strcmp(dot ? dot + 1 : name, "eps"))
+            (void)optc_set_hyper(m->binding, 0, name, value);
+    }
+}
+
 /* Returns the loss and writes the gradient. The minimum of the quadratic is not at 0, where weight decay leads. */
 static double quadratic(Model *m)
 {
@@ -128,10 +138,11 @@ START_TEST(properties)
 }
 END_TEST
 
-/* Gradients times 2^10 give the same bits. All but the first COMPILED run on the evaluator, which takes no compiler. */
+/* Gradients times 2^10 give the same bits. All but the first COMPILED run on the evaluator, which takes no compiler. An
+ * eps beside a norm of gradients changes their bits by chance, so it is 0 where the rule allows that. */
 enum { COMPILED = 4 };
 static const char *const invariant[] = {"lion", "signum", "rprop", "adam_atan2", "tiger", "fromage", "nero", "muon",
-                                        "muonh", "spel", "rmnp", "sinkgd", "mano", "scale", "dog",
+                                        "muonh", "spel", "rmnp", "sinkgd", "mano", "scale", "dion", "dog",
                                         "dadapt_sgd"};
 
 START_TEST(scale_of_gradients)
@@ -146,6 +157,7 @@ START_TEST(scale_of_gradients)
         for (int i = 0; i < ALL; i++)
             m.p[i] = (float)ref_value(0, 0, i);
         bind_model(&m);
+        set_eps(&m, 0);
         for (int s = 1; s <= 10; s++) {
             for (int i = 0; i < ALL; i++)
                 m.g[i] = (float)(ref_value(0, s, i) * (k ? 1024 : 1));
@@ -160,6 +172,30 @@ START_TEST(scale_of_gradients)
 }
 END_TEST
 
+/* Rules that estimate a step size d have one d for all groups, also while a group waits with lr = 0. */
+static const char *const estimated[] = {"dadapt_adagrad", "dadapt_adam", "dadapt_lion", "dadapt_sgd", "prodigy"};
+
+START_TEST(one_estimate)
+{
+    static const optc_setting waits[] = {{"lr", 0}};
+    Fixture f;
+    fix_open_groups(&f, &(optc_engine_options){.compiler = "", .no_builtin = true},
+                    &(optc_rule_options){.spec = estimated[_i], .param = OPTC_F64}, odd_shapes, 3, NULL, 0,
+                    &(FixtureGroups){.second = 2, .set = waits, .nset = 1});
+    double d[2];
+    for (int s = 1; s <= 40; s++) {
+        for (int k = 0; k < f.n; k++)
+            for (int64_t i = 0; i < f.count[k]; i++)
+                ((double *)f.g[k])[i] = ref_value(k, 1, i);        /* the same at each step: d grows */
+        OK(optc_step(f.binding));
+    }
+    OK(optc_state_read(f.binding, 0, "d", &d[0], 1));
+    OK(optc_state_read(f.binding, 1, "d", &d[1], 1));           /* group 1 */
+    ck_assert_msg(d[0] > 1e-6 && d[0] == d[1], "%s: %g and %g", estimated[_i], d[0], d[1]);
+    fix_close(&f);
+}
+END_TEST
+
 Suite *descent_suite(void)
 {
     Suite *s = suite_create("descent");
@@ -167,6 +203,7 @@ Suite *descent_suite(void)
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, properties, 0, optc_library_size());
     tcase_add_loop_test(t, scale_of_gradients, 0, (int)(sizeof invariant / sizeof *invariant));
+    tcase_add_loop_test(t, one_estimate, 0, (int)(sizeof estimated / sizeof *estimated));
     suite_add_tcase(s, t);
     return s;
 }

@@ -21,7 +21,7 @@ typedef struct {
     char entry[32], look[2][32];         /* runs at every `period`-th step; entries around a look at the weights */
     int period;
     double pull;                         /* this multiple of the weights is added to gradients */
-    int nhyper, nother, second, steps, saved[8], nsaved, nshape;
+    int nhyper, nother, second, frozen, steps, saved[8], nsaved, nshape;
     TestShape shape[16];                 /* odd_shapes, unless the file has others */
     double *data;                        /* [saved][tensor][value] */
     bool exact32, evaluator_only;
@@ -104,6 +104,8 @@ static void parse_line(RefFile *r, char *line)
         snprintf(r->tag, sizeof r->tag, "%s", v);
     else if (!strcmp(line, "group"))
         parse_group(r, v);
+    else if (!strcmp(line, "frozen"))
+        r->frozen = atoi(v);
     else if (!strcmp(line, "hyper"))
         r->nhyper = parse_hyper(r, r->hyper_text = strdup(v), r->hyper, 32);
     else if (!strcmp(line, "shapes"))
@@ -204,7 +206,7 @@ static void set_rates(Fixture *f, const RefFile *r, int step)
             continue;
         OK(optc_set_hyper(f->binding, 0, r->hyper[i].name, r->hyper[i].value * rate));
         if (r->second)
-            OK(optc_set_hyper(f->binding, 1, r->hyper[i].name, other * rate));
+            OK(optc_set_hyper(f->binding, 1, r->hyper[i].name, step <= r->frozen ? 0 : other * rate));
     }
 }
 

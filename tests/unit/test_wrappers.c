@@ -254,8 +254,8 @@ static bool compiles_with(const char *rule, const char *options, const char *wit
  * that is no multiple of lr: writing them with the words would change their bits. */
 static const char *const not_apart[] = {
     "adabound", "adafactor", "adago", "adamod", "adan", "amos", "asgd", "cocob", "dadapt_adagrad", "dadapt_adam",
-    "dadapt_sgd", "dog", "fromage", "ftrl", "gpa_adamw", "laprop", "lars", "madgrad", "muonh", "muown", "nero",
-    "rprop", "schedulefree_adamw", "schedulefree_radam", "schedulefree_sgd", "spel", "splus", NULL};
+    "dadapt_sgd", "dog", "fromage", "ftrl", "gpa_adamw", "lars", "madgrad", "muonh", "muown", "nero", "rprop",
+    "schedulefree_adamw", "schedulefree_radam", "schedulefree_sgd", "spel", "splus", NULL};
 
 START_TEST(taken_apart)
 {
@@ -270,23 +270,51 @@ START_TEST(taken_apart)
     }
     ck_assert(compiles_with("adafactor", "relative_step=false", "cautious_decay"));
     ck_assert(compiles_with("lars", "rate=outside", "cautious_decay"));
+    ck_assert(compiles_with("adan", "proximal=false", "cautious_decay"));
+    ck_assert(compiles_with("nero", "constraints=false", "cautious_decay"));
+}
+END_TEST
+
+/* The page of the language lists these rules with the reasons, and no others. */
+START_TEST(listed_on_the_page)
+{
+    static char page[1 << 17];
+    FILE *f = fopen("specs/README.md", "rb");
+    ck_assert_msg(f != NULL, "specs/README.md: run from the repository's root");
+    page[fread(page, 1, sizeof page - 1, f)] = 0;
+    fclose(f);
+    char *from = strstr(page, "| cannot be taken apart |"), *to = from ? strstr(from, "\n\n") : NULL;
+    ck_assert_msg(to != NULL, "specs/README.md has no table of rules that cannot be taken apart");
+    *to = 0;
+    for (int i = 0; i < optc_library_size(); i++) {
+        char name[80];
+        bool refused = false;
+        for (const char *const *n = not_apart; *n; n++)
+            refused = refused || !strcmp(*n, optc_library_name(i));
+        snprintf(name, sizeof name, "`%s`", optc_library_name(i));
+        ck_assert_msg((strstr(from, name) != NULL) == refused, "%s: the table of specs/README.md is not current", name);
+    }
 }
 END_TEST
 
 /* A rule that is taken apart and put together again steps as before, up to rounding. */
-static const char *const sums[] = {"ademamix", "nadam", "grams", "mars", "adamp", "sgdp", "sgdp", "adamw"};
+static const struct { const char *rule, *options; double decay; } sums[] = {
+    {"ademamix", NULL, 0.1}, {"nadam", NULL, 0.1}, {"grams", NULL, 0.1}, {"mars", NULL, 0.1}, {"adamp", NULL, 0.1},
+    {"sgdp", NULL, 0.1}, {"sgdp", "nesterov=true", 0.1}, {"adamw", NULL, 0.1}, {"adan", "proximal=false", 0.1},
+    {"laprop", NULL, 0},                                   /* it decays after the step, wrappers before it */
+};
 
 START_TEST(put_together)
 {
     static const optc_text again = {"again", "return wrapper { name = 'again', step = function()\n"
                                              "  local x, rate, amount = inner { apart = true }\n"
                                              "  p = shrink(p, amount)  p = descend(p, x, rate) end }"};
-    static const optc_setting set[] = {{"weight_decay", 0.1}};
+    const optc_setting set[] = {{"weight_decay", sums[_i].decay}};
     Fixture f[2];
     optc_engine_options eo = {.compiler = ""};
     for (int k = 0; k < 2; k++)
-        fix_open(&f[k], &eo, &(optc_rule_options){.spec = sums[_i], .param = OPTC_F64, .with = k ? "again" : NULL,
-                                                  .options = _i == 6 ? "nesterov=true" : NULL,
+        fix_open(&f[k], &eo, &(optc_rule_options){.spec = sums[_i].rule, .param = OPTC_F64, .with = k ? "again" : NULL,
+                                                  .options = sums[_i].options,
                                                   .wrappers = &again, .nwrappers = 1}, odd_shapes, NODD, set, 1);
     for (int t = 1; t <= 4; t++)
         for (int k = 0; k < 2; k++) {
@@ -298,8 +326,8 @@ START_TEST(put_together)
     for (int i = 0; i < f[0].n; i++)
         for (int64_t x = 0; x < f[0].count[i]; x++) {
             double a = ((double *)f[0].p[i])[x], b = ((double *)f[1].p[i])[x];
-            ck_assert_msg(fabs(a - b) <= 1e-12, "%s, tensor %d, element %d: %.17g and %.17g", sums[_i], i, (int)x, a,
-                          b);
+            ck_assert_msg(fabs(a - b) <= 1e-12, "%s, tensor %d, element %d: %.17g and %.17g", sums[_i].rule, i, (int)x,
+                          a, b);
         }
     fix_close(&f[0]);
     fix_close(&f[1]);
@@ -318,6 +346,7 @@ Suite *wrappers_suite(void)
     tcase_add_loop_test(t, logged_norms, 0, 3);
     tcase_add_test(t, scales_losses);
     tcase_add_test(t, taken_apart);
+    tcase_add_test(t, listed_on_the_page);
     tcase_add_loop_test(t, put_together, 0, (int)(sizeof sums / sizeof *sums));
     suite_add_tcase(s, t);
     return s;
