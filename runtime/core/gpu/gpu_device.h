@@ -226,6 +226,7 @@ CORE optc_status calls_load_captured(optc_binding *b);
 CORE optc_status calls_probe(optc_binding *b, LaunchList *p);              /* before a run: memory is available */
 CORE bool calls_capture(const optc_binding *b, const struct GpuCall *c);   /* captures use the same method as runs */
 CORE CUstream calls_stream(const optc_binding *b);         /* private stream, to capture in */
+CORE int64_t calls_body_nodes(const optc_binding *b);      /* nodes of the conditional bodies that calls have made */
 
 /* ---- gpu_call_slots.c: calls over the scheduled matrices only ---- */
 CORE size_t calls_slots_bytes(optc_binding *b, CallSlots *s);          /* for b->stagger; fills at and now */
