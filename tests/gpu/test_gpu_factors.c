@@ -224,6 +224,54 @@ START_TEST(root_errors)
 }
 END_TEST
 
+/* Random vectors instead of the last product check a root: X has the same bits, the same roots are refused, and the
+ * residual is that of the product within a factor of two. The second matrix has an eigenvalue below the rule's bound,
+ * the third one negative eigenvalues. */
+START_TEST(probed_roots)
+{
+    static const char text[] =
+        "return optimizer { name = 'probed', state = { A = zeros 'rows', X = eye(3, 'rows') },\n"
+        "  matrix = function() X = power(A, -1/4, { relative = 1e-3, last = X })  A = A + 0 * sum(g)  p = p + 0 * g "
+        "end, step = function() p = p + 0 * g end }";
+    enum { N = 64, K = 3 };
+    static const TestShape some[NSHAPES] = {{2, {N, 1}}, {2, {N, 1}}, {2, {N, 1}}};
+    static double a[N * N], x[2][K][N * N];
+    optc_factors said[2][K];
+    use_shapes(some);
+    for (int probed = 0; probed < 2; probed++) {
+        Side g;
+        side_probed = probed ? 16 : 1000;
+        open_side(&g, "cuda", (optc_rule_options){.text = text, .products = "f32"}, 0);
+        side_probed = 0;
+        for (int k = 0; k < K; k++) {
+            Basis m = make_basis(N, 0.1, 7 + (unsigned)k);
+            for (int i = 0; i < N; i++)
+                m.value[i] = k == 1 && i == N / 2 ? -3e-3 : k == 2 && i % 3 == 0 ? -m.value[i] : m.value[i];
+            of_values(&m, 1, a);
+            OK(optc_state_write(g.b, k, "A", a, N * N));
+            free(m.q), free(m.value);
+        }
+        set_grads(&g, 1);
+        OK(optc_step(g.b));
+        for (int k = 0; k < K; k++) {
+            OK(optc_factors_about(g.b, k, &said[probed][k]));
+            OK(optc_state_read(g.b, k, "X", x[probed][k], N * N));
+        }
+        close_side(&g, 0);
+    }
+    for (int k = 0; k < K; k++) {
+        double exact = said[0][k].residual, near = said[1][k].residual;
+        ck_assert_msg(!memcmp(x[0][k], x[1][k], sizeof x[0][k]), "matrix %d: other bits", k);
+        ck_assert_msg(said[0][k].refused == (k > 0) && said[1][k].refused == (k > 0), "matrix %d: residuals %g, %g", k,
+                      exact, near);
+        ck_assert_msg(exact < 1e-6   ? near < 1e-6
+                      : exact > 1e300 ? near > 1e300
+                                      : near > exact / 2 && near < exact * 2,
+                      "matrix %d: residuals %g, %g", k, exact, near);
+    }
+}
+END_TEST
+
 /* Beyond the range of the storage type there is no root on either device: X keeps its last value or becomes NaN, and
  * other matrices are unaffected. */
 START_TEST(beyond_range)
@@ -507,6 +555,7 @@ void add_factors(TCase *t)
     tcase_add_loop_test(t, root_errors, 0, 6);
     tcase_add_loop_test(t, orthonormal_columns, 0, 3);
     tcase_add_test(t, two_rounds);
+    tcase_add_test(t, probed_roots);
     tcase_add_test(t, refused);
     tcase_add_test(t, beyond_range);
 }

@@ -37,6 +37,7 @@ typedef struct GpuEngine {
     char why[400];
     bool no_graphs;
     int block;                             /* rows of blocks of symmetric products, for measurements; 0: from a table */
+    int probed_rows;                       /* see gpu_roots.c, for tests; 0: the default */
     EigenMethod eigen;
     /* The tuned method for matrices of 2^power rows, stored in f64 or less, in a bucket of the number of matrices
      * (size_bucket); EIGEN_BY_SIZE: not measured. NULL: no tuned results */

@@ -203,9 +203,9 @@ CORE const GpuCall *calls_of(const optc_binding *b, const ProgStage *s, int batc
 }
 
 /* ---- sizes of the tables ---- */
-/* Per group, upper bounds: copy, blocks, remaining rows, mirror, and their sets; sets of a root's five squares, and
- * four more arrays. */
-enum { STEPS_A_PRODUCT = 4, SETS_A_PRODUCT = 10, SETS_A_ROOT = 30 };
+/* Per group, upper bounds: copy, blocks, remaining rows, mirror, and their sets; sets of a root's five squares and of
+ * its probes, and four more arrays. */
+enum { STEPS_A_PRODUCT = 4, SETS_A_PRODUCT = 10, SETS_A_ROOT = 32 };
 
 static bool is_call_task(const optc_binding *b, const Task *t)
 {
