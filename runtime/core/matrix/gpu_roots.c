@@ -11,8 +11,9 @@
  * Square 2: Q, and sums of tiles before and after it. Squares 3 and 4: X, its next value, and powers of Q.
  *
  * Nothing but the check needs the last M, whose p / 2 + 1 products (3 of 29 for p = 4 and eigenvalues down to 1e-6)
- * would be a tenth of the time. So the check of large matrices multiplies PROBES random vectors v of signs instead: the
- * mean of |Q^p M v - v|^2 estimates the squared Frobenius norm with a relative deviation of at most sqrt(2 / PROBES). */
+ * would be a tenth of the time. So the check of large matrices multiplies PROBES random vectors v of signs instead:
+ * the mean of |Q^p M v - v|^2 estimates the squared Frobenius norm, with a relative deviation of sqrt(2 / PROBES) or
+ * less. */
 #include "runtime/core/matrix/gpu_calls.h"
 #include "runtime/core/matrix/inverse_root.h"
 
