@@ -66,8 +66,9 @@ typedef struct CallStep {
     bool own;                              /* our kernel, though there is a library */
     unsigned blocks;                       /* our kernels: thread blocks per matrix */
     GemmAlgorithm algorithm;               /* of products whose bits would depend on the number of matrices */
-    /* Unless 0: this step and those behind it, so many in all, change nothing unless a matrix is not settled. */
-    int body;
+    /* Unless 0: this step and those behind it, so many in all, change nothing unless a matrix is not settled. judge:
+     * the step that settles, whose a and k lead to the matrices' numbers */
+    int body, judge;
     int64_t at_once;  /* matrices per round; steps of a group that have it form a round. 0: all matrices at once */
     /* Eigenvectors. per_call: matrices of each call of the library. work_at, work, host: the library's workspace:
      * offset and bytes on the device, bytes on the host. solver: the step that calls the library, -1: none. captured:
@@ -172,6 +173,10 @@ CORE int64_t product_record(const optc_binding *b, const ProgStage *s, Shape sha
 CORE optc_status too_long(const optc_binding *b, const ProgStage *s, const CallGroup *g, const char *why);
 CORE GpuGemm step_gemm(const CallStep *s);                 /* its sizes, transposes and factors; no matrices */
 /* ---- gpu_roots.c ---- */
+/* Large matrices are checked with PROBES random vectors of signs instead of a whole product. A product with so many
+ * vectors takes a tenth of one with 4096 x 4096 values, or less. */
+enum { PROBES = 32 };
+CORE int64_t probed_rows(const optc_binding *b);           /* rows from which matrices are checked so */
 CORE bool is_root(const ProgStage *s);
 CORE int64_t root_side(const Program *p, const ProgCall *c, Shape s);
 CORE int64_t roots_bytes(const optc_binding *b);

@@ -17,11 +17,12 @@
  * depends on earlier ones, or is zero, shows in the second round: only rounding errors are left of it. Its row of the
  * triangle is zero, so any column may replace it; one of random numbers does, which the third round makes orthogonal to
  * the others. A matrix stored in f32 whose columns are orthonormal within settled_off after two rounds is settled:
- * their result is stored. The third round then is for the other matrices, and a graph runs it only if there are any
- * (gpu_conditional.c). If it fails (huge and tiny values, nothing but zeros), one thread block computes Householder
- * reflections from the original matrix; blocks of other matrices return at once. That block reads the matrix as often
- * as it has columns, by its bytes a tenth of a second at 1024 and minutes at 3000, so larger matrices keep the previous
- * result if the call names one. If reflections fail too, the result is NaN, or the previous one. */
+ * their result is stored. Large matrices are checked with random vectors for that. The third round is for the others,
+ * and a graph runs it only if there are any (gpu_conditional.c). If it fails (huge and tiny values, nothing but zeros),
+ * one thread block computes Householder reflections from the original matrix; blocks of other matrices return at once.
+ * That block reads the matrix as often as it has columns, by its bytes a tenth of a second at 1024 and minutes at 3000,
+ * so larger matrices keep the previous result if the call names one. If reflections fail too, the result is NaN, or the
+ * previous one. */
 #include "runtime/core/matrix/gpu_calls.h"
 
 #include <float.h>
@@ -322,32 +323,74 @@ static void inverse_steps(Factor *f)
     add_store(f, 2, f->m, f->m, 0);
 }
 
-/* Settles matrices whose columns in area x are orthonormal, by their Gram matrix in area 2, and stores them. */
-static void add_settle(Factor *f, int x)
+/* Area 3 = sums of squares of Q.T Q - 1, Q in area x, by the Gram matrix in area 2 */
+static void add_gram_error(Factor *f)
 {
     CallStep *s = on_area(f, KERNEL_FACTOR_ONE, at(2, 0, 0), f->n, f->n);
     s->c = part_set(f, at(3, 0, 0));
     s->flags = 64;
-    s = on_area(f, KERNEL_FACTOR_JUDGE, at(3, 0, 0), f->n, f->n);
+}
+
+/* The same by random vectors v, with v, Q v and Q.T Q v in area 2. Our own product would need row strides for them. */
+static bool qr_probed(const Factor *f)
+{
+    return f->x->library && f->n >= probed_rows(f->b) && dom_times(2 * f->n + f->m, PROBES) <= dom_times(f->n, f->n);
+}
+
+static void add_probe_error(Factor *f, int x)
+{
+    const int64_t at_q = f->n * PROBES, at_out = at_q + f->m * PROBES;
+    const int q = part_set(f, at(x, 0, 0)), v = whole_set(f->x, AREA(2), f->group, 0),
+              qv = whole_set(f->x, AREA(2), f->group, at_q), out = whole_set(f->x, AREA(2), f->group, at_out);
+    own_of(f, KERNEL_FACTOR_SIGNS, v, v, f->n, PROBES);
+    for (int i = 0; i < 2; i++) {
+        CallStep *s = add_step(f->x, KERNEL_MM_F64, call_type_f64(), f->group);
+        s->a = q;
+        s->b = i ? qv : v;
+        s->c = i ? out : qv;
+        s->m = i ? f->n : f->m;
+        s->k = i ? f->m : f->n;
+        s->n = s->ldb = s->ldc = PROBES;
+        s->lda = f->ld[x];
+        s->flags = i ? TRANS_A : 0;
+        s->alpha = 1;
+    }
+    CallStep *s = own_of(f, KERNEL_FACTOR_ONE, out, part_set(f, at(3, 0, 0)), f->n, PROBES);
+    s->flags = 256;
+}
+
+/* Settles matrices whose columns in area x are orthonormal, and stores them. The Gram matrix goes to area 2, for the
+ * third round. judge: the step that settles; body: the first step that only the other matrices need. */
+static void add_settle(Factor *f, int x, int *judge, int *body)
+{
+    bool probed = qr_probed(f);
+    if (probed)
+        add_probe_error(f, x);
+    else
+        add_gram(f, x, false), add_gram_error(f);
+    CallStep *s = on_area(f, KERNEL_FACTOR_JUDGE, at(3, 0, 0), f->n, probed ? (int64_t)PROBES : f->n);
+    *judge = f->x->nstep - 1;
     s->alpha = settled_off;
     s->flags = 64;
     add_result(f, x, f->m, f->n, for_settled);
+    *body = f->x->nstep;
+    if (probed)
+        add_gram(f, x, false);
 }
 
 static void qr_steps(Factor *f)
 {
     double hair = 11 * ((double)f->m * (double)f->n + (double)f->n * (double)(f->n + 1)) * DBL_EPSILON / 2;
     bool settles = !stores_f64(f);
-    int x = 0, body = 0;
+    int x = 0, judge = 0, body = 0;
     CallStep *s;
     add_load(f, f->call->a, 0, f->m, f->n, 0);
     for (int i = 0; i < ROUNDS; i++, x = 1 - x) {
         Solved z = {3, x, 1 - x, true, true, f->n, f->m};
-        add_gram(f, x, false);
-        if (i == ROUNDS - 1 && settles) {
-            add_settle(f, x);
-            body = f->x->nstep;
-        }
+        if (i == ROUNDS - 1 && settles)
+            add_settle(f, x, &judge, &body);
+        else
+            add_gram(f, x, false);
         s = on_area(f, KERNEL_FACTOR_LIFT, at(2, 0, 0), f->n, f->n);
         s->b = part_set(f, at(4, 0, 0));
         s->alpha = i ? 0 : hair;
@@ -371,8 +414,10 @@ static void qr_steps(Factor *f)
         s->alpha = columns_off;
     }
     add_store(f, x, f->m, f->n, settles ? for_open : 0);
-    if (settles)
+    if (settles) {
         f->x->step[body].body = f->x->nstep - body;
+        f->x->step[body].judge = judge;
+    }
 }
 
 CORE optc_status add_factor(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group)

@@ -175,12 +175,13 @@ static optc_status keep_previous(optc_binding *b, const GpuCall *c, int from, in
 /* The steps of a body, so that they run only if one of these matrices is not settled. */
 static optc_status launch_body(optc_binding *b, const GpuCall *c, const CallStep *first, Matrices of)
 {
+    const CallStep *judge = &b->gpu->calls->step[first->judge];
     CallArgs a;
     ConditionBody body;
     memset(&a, 0, sizeof a);
-    a.a = set_pointers(b->gpu->calls, first->a, of.from);
+    a.a = set_pointers(b->gpu->calls, judge->a, of.from);
     a.m = (int)of.n;
-    a.k = (int)first->k;
+    a.k = (int)judge->k;
     a.flags = -1;
     optc_status s = condition_begin(b, &a, &body);
     for (int i = 0; i < first->body && s == OPTC_OK; i++)

@@ -26,9 +26,12 @@
  * eigenvalues are inside the bound, M ends within 1e-7 sqrt(n). */
 static const double root_off = 0.05, function_off = 1e-4;
 
-/* The number of random vectors, and the rows from which they are used. A product with 32 vectors takes a tenth of one
- * with 4096 x 4096 values or less. */
-enum { PROBES = 32, PROBED_ROWS = 512 };
+CORE int64_t probed_rows(const optc_binding *b)
+{
+    enum { PROBED_ROWS = 512 };
+    int rows = b->rule->engine->gpu->probed_rows;
+    return rows ? rows : (int)PROBED_ROWS;
+}
 
 static int64_t root_room(int64_t n) { return (dom_times(n, n) + 31) / 32 * 32; }
 
@@ -189,8 +192,7 @@ static int root_onward(Root *r, int p, int q, int m, int spare, bool last)
 
 static bool root_probed(const Root *r)
 {
-    int rows = r->b->rule->engine->gpu->probed_rows;
-    return !root_of_f32(r) && r->n >= (rows ? rows : (int)PROBED_ROWS) && r->n >= 2 * PROBES;    /* root_probe */
+    return !root_of_f32(r) && r->n >= probed_rows(r->b) && r->n >= 2 * PROBES;       /* root_probe needs the room */
 }
 
 /* Of two arrays of n x PROBES values in square `in`: array `to` = square a times the other one. */
