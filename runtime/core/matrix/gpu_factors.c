@@ -32,7 +32,8 @@
 
 enum { FACTOR_PANEL = 64, FACTOR_WIDE = 8 * FACTOR_PANEL, ROUNDS = 3 };
 static const double columns_off = 1e-6, reflected_most = 0x1p30, inverse_off = 0.05;      /* as roots: root_off */
-/* Rounding a result of n columns to f32 moves its Gram matrix by about 2^-25 sqrt(n): 1e-6 at 1024. */
+/* Rounding a result of n columns to f32 moves its Gram matrix by about 2^-25 sqrt(n): 1e-6 at 1024. Of 200 bases of a
+ * small transformer under SOAP (ten matrices, every tenth of 200 steps, emulated) 197 were settled, most at 1e-14. */
 static const double settled_off = 1e-7;
 /* flags of the last steps: for settled matrices only, and for the others */
 static const unsigned for_settled = 1024, for_open = 2048;
