@@ -102,7 +102,7 @@ RULES = sys.argv[3].split(",") if len(sys.argv) > 3 else makes
 SEEDS = [int(k) for k in sys.argv[4].split(",")] if len(sys.argv) > 4 else range(5)
 for rule in RULES:
     make = makes[rule]
-    got = {"f32": [], "f32 shaken": [], "tf32": []}
+    got = {"f32": [], "tf32": [], "f32 shaken": []}
     for seed in SEEDS:
         for kind in got:
             t = time.time()
