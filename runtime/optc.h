@@ -453,8 +453,9 @@ static inline optc_status optc_binding_held(const optc_binding *b, optc_held *ou
  *   refused    how many of those were refused, because there was no factor or it was not accurate enough. The previous
  *              factor is kept if the rule names one; otherwise the result is NaN.
  *   residual   how far the last factor of each matrix was from its definition, the largest of them: X^p A - 1 of a p-th
- *              inverse root, Q.T Q - 1 of orthonormal columns, in the Frobenius norm (on the CPU estimated with one
- *              vector). INFINITY: of a matrix that is not finite. 0: other factors, or none computed yet.
+ *              inverse root, Q.T Q - 1 of orthonormal columns, in the Frobenius norm. It is estimated with random
+ *              vectors on the CPU, and for 512 and more rows on a GPU. INFINITY: of a matrix that is not finite. 0:
+ *              other factors, or none computed yet.
  * On a GPU this call waits for the work that was started; a step never waits. Not available when the rule runs on the
  * reference evaluator; the counts are then 0. */
 typedef struct optc_factors { int64_t computed, refused; double residual; } optc_factors;

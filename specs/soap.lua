@@ -60,7 +60,7 @@ return optimizer {
       m = into(u)
     end
     local function basis() if down then _, X = eigh(L) end  if across then _, Y = eigh(R) end end
-    every(interval, stagger and { stagger = true } or { offset = 1 }, function()
+    every(interval, stagger and { stagger = true } or { offset = 1, first = start ~= "eigh" }, function()
       if start == "eigh" then turn() else when(late, turn) end
     end)
     if start == "eigh" then every(1e9, { offset = 1 }, basis) end

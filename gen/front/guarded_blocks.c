@@ -148,7 +148,8 @@ static Steps steps_of(Steps of, Steps in)
     return s;
 }
 
-typedef struct EveryOptions { double offset; bool first, stagger, says_offset; } EveryOptions;
+/* first: step 1 is added. but_first: step 1, the first of offset 1, is left out. */
+typedef struct EveryOptions { double offset; bool first, but_first, stagger, says_offset; } EveryOptions;
 
 static bool read_flag(lua_State *L, const char *key, const char *what)
 {
@@ -161,6 +162,7 @@ static void read_option(lua_State *L, const char *key, double k, EveryOptions *o
 {
     if (!strcmp(key, "first")) {
         o->first = read_flag(L, key, "whether step 1 is one of them too");
+        o->but_first = !o->first;
     } else if (!strcmp(key, "stagger")) {
         o->stagger = read_flag(L, key, "whether each tensor has its own of k steps");
     } else if (!strcmp(key, "offset")) {
@@ -186,6 +188,7 @@ static EveryOptions read_every(lua_State *L, int i, double k)
     if (o.stagger && k > MAX_STAGGER)
         spec_error(L, "every: with stagger = true the period is at most %d", MAX_STAGGER);
     o.first = o.first && o.offset != 1;                    /* offset 1 includes the first step */
+    o.but_first = o.but_first && o.offset == 1;            /* others do not */
     return o;
 }
 
@@ -223,6 +226,8 @@ static Guard holds_at(lua_State *L, Trace *t, double k, const EveryOptions *o)
     if (k == MAX_PERIOD && at.offset < MAX_PERIOD)         /* it means once, also inside of a wrapper's every() */
         at.every = MAX_PERIOD;
     Ref cond = condition(L, t, at);
+    if (o->but_first)
+        return (Guard){.cond = trace_op(L, OP_BOTH, cond, trace_op(L, OP_ISNT, first_step(L, t), NONE))};
     return (Guard){.cond = o->first ? trace_op(L, OP_EITHER, cond, first_step(L, t)) : cond};
 }
 
@@ -241,7 +246,8 @@ int l_every(lua_State *L)
     EveryOptions o = f == 3 ? read_every(L, 2, k) : (EveryOptions){.offset = 0};
     Guard h = holds_at(L, t, k, &o);
     if (k > 1)
-        t->block = (GuardedBlock){{k, o.offset}, was.depth + 1, o.first, was.stagger || o.stagger, was.whens};
+        t->block = (GuardedBlock){{k, o.offset}, was.depth + 1, o.first || o.but_first, was.stagger || o.stagger,
+                                  was.whens};
     run_block(L, f, &h, "every()", false);
     t->block = was;
     return push_nothing(L);
@@ -309,7 +315,7 @@ static Clock inner_clock(lua_State *L, Trace *t)
                       "for each tensor");
     if ((t->block.depth > 1 || t->block.first) && own == NONE)
         spec_error(L, "inner() inside %s: say what its t is: inner { t = … }",
-                   t->block.first ? "every(k, { first = true }, …)" : "two blocks of every()");
+                   t->block.first ? "every(k, { first = … }, …)" : "two blocks of every()");
     c.at = steps_of(c.at, t->block.at);
     /* the first step of the block is the inner rule's step 1, for any offset */
     if (own != NONE)

@@ -57,6 +57,7 @@ void use_cublas(bool library)
 int untuned;
 int64_t side_workspace;
 EigenMethod side_method;
+int side_probed;
 
 void open_side(Side *s, const char *device, optc_rule_options rule, int off)
 {
@@ -65,7 +66,7 @@ void open_side(Side *s, const char *device, optc_rule_options rule, int off)
     OK(optc_open(&(optc_engine_options){.device = device, .threads = 4, .cache_dir = getenv("OPTC_TEST_CACHE"),
                                         .untuned = untuned, .workspace = side_workspace}, &s->e));
     if (gpu)
-        s->e->gpu->eigen = side_method;
+        s->e->gpu->eigen = side_method, s->e->gpu->probed_rows = side_probed;
     optc_status compiled = optc_compile(s->e, &rule, &s->r);
     ck_assert_msg(compiled == OPTC_OK, "%s --with '%s' on %s: %s", rule.text ? rule.text : rule.spec, rule.with, device,
                   optc_message());

@@ -23,6 +23,8 @@ extern int untuned;                            /* option of the next side that i
 extern int64_t side_workspace;                 /* the next side's workspace in bytes */
 /* the next side's method for eigenvectors, overriding model and results */
 extern EigenMethod side_method;
+/* rows from which the next side checks roots by probes; 0: the default */
+extern int side_probed;
 
 /* Memory of the GPU for tests without a side. Copies wait. */
 void *device_take(size_t bytes);

@@ -1,8 +1,8 @@
 """Losses of a byte-level transformer on this repository's text over five seeds: rules with apply=f32, with apply=tf32,
 and with f32 again from weights that differ by 1e-6, which shows the noise of f32. From the top of the tree, on a GPU;
 about three minutes per rule for 300 steps. Seeds may run in processes of their own: each prints its losses.
-    PYTHONPATH=runtime/python python3 tests/gpu/precision_loss.py [STEPS [DEVICE [RULES [SEEDS]]]]
-RULES and SEEDS are separated by commas."""
+    PYTHONPATH=runtime/python python3 tests/gpu/precision_loss.py [STEPS [DEVICE [RULES [SEEDS [small]]]]]
+RULES and SEEDS are separated by commas. small: four layers of width 256 and 128 bytes, about a seventh of the work."""
 import glob
 import sys
 import time
@@ -13,7 +13,8 @@ import optc.torch
 
 STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 400
 DEV = sys.argv[2] if len(sys.argv) > 2 else "cuda"
-D, LAYERS, HEADS, LENGTH, BATCH = (384, 6, 6, 256, 32) if DEV == "cuda" else (32, 2, 4, 32, 4)
+SIZES = (256, 4, 4, 128, 32) if sys.argv[5:] == ["small"] else (384, 6, 6, 256, 32)
+D, LAYERS, HEADS, LENGTH, BATCH = SIZES if DEV == "cuda" else (32, 2, 4, 32, 4)
 torch.backends.cuda.matmul.allow_tf32 = False
 FILES = ("gen/**/*.[ch]", "runtime/**/*.[ch]", "specs/*.*", "tests/**/*.c")
 
@@ -101,7 +102,7 @@ RULES = sys.argv[3].split(",") if len(sys.argv) > 3 else makes
 SEEDS = [int(k) for k in sys.argv[4].split(",")] if len(sys.argv) > 4 else range(5)
 for rule in RULES:
     make = makes[rule]
-    got = {"f32": [], "f32 shaken": [], "tf32": []}
+    got = {"f32": [], "tf32": [], "f32 shaken": []}
     for seed in SEEDS:
         for kind in got:
             t = time.time()

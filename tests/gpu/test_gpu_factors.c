@@ -224,6 +224,54 @@ START_TEST(root_errors)
 }
 END_TEST
 
+/* Random vectors instead of the last product check a root: X has the same bits, the same roots are refused, and the
+ * residual is that of the product within a factor of two. The second matrix has an eigenvalue below the rule's bound,
+ * the third one negative eigenvalues. */
+START_TEST(probed_roots)
+{
+    static const char text[] =
+        "return optimizer { name = 'probed', state = { A = zeros 'rows', X = eye(3, 'rows') },\n"
+        "  matrix = function() X = power(A, -1/4, { relative = 1e-3, last = X })  A = A + 0 * sum(g)  p = p + 0 * g "
+        "end, step = function() p = p + 0 * g end }";
+    enum { N = 64, K = 3 };
+    static const TestShape some[NSHAPES] = {{2, {N, 1}}, {2, {N, 1}}, {2, {N, 1}}};
+    static double a[N * N], x[2][K][N * N];
+    optc_factors said[2][K];
+    use_shapes(some);
+    for (int probed = 0; probed < 2; probed++) {
+        Side g;
+        side_probed = probed ? 16 : 1000;
+        open_side(&g, "cuda", (optc_rule_options){.text = text, .products = "f32"}, 0);
+        side_probed = 0;
+        for (int k = 0; k < K; k++) {
+            Basis m = make_basis(N, 0.1, 7 + (unsigned)k);
+            for (int i = 0; i < N; i++)
+                m.value[i] = k == 1 && i == N / 2 ? -3e-3 : k == 2 && i % 3 == 0 ? -m.value[i] : m.value[i];
+            of_values(&m, 1, a);
+            OK(optc_state_write(g.b, k, "A", a, N * N));
+            free(m.q), free(m.value);
+        }
+        set_grads(&g, 1);
+        OK(optc_step(g.b));
+        for (int k = 0; k < K; k++) {
+            OK(optc_factors_about(g.b, k, &said[probed][k]));
+            OK(optc_state_read(g.b, k, "X", x[probed][k], N * N));
+        }
+        close_side(&g, 0);
+    }
+    for (int k = 0; k < K; k++) {
+        double exact = said[0][k].residual, near = said[1][k].residual;
+        ck_assert_msg(!memcmp(x[0][k], x[1][k], sizeof x[0][k]), "matrix %d: other bits", k);
+        ck_assert_msg(said[0][k].refused == (k > 0) && said[1][k].refused == (k > 0), "matrix %d: residuals %g, %g", k,
+                      exact, near);
+        ck_assert_msg(exact < 1e-6   ? near < 1e-6
+                      : exact > 1e300 ? near > 1e300
+                                      : near > exact / 2 && near < exact * 2,
+                      "matrix %d: residuals %g, %g", k, exact, near);
+    }
+}
+END_TEST
+
 /* Beyond the range of the storage type there is no root on either device: X keeps its last value or becomes NaN, and
  * other matrices are unaffected. */
 START_TEST(beyond_range)
@@ -385,6 +433,84 @@ START_TEST(orthonormal_columns)
 }
 END_TEST
 
+/* The part of a record that holds a QR's odd rounds: of matrix i, n x n. */
+static void read_odd_round(const Side *g, int i, int n, double *to)
+{
+    const GpuCalls *x = g->b->gpu->calls;
+    const PointerSet *s = NULL;
+    for (int k = 0; k < x->nset; k++)
+        s = x->set[k].array == AREA(1) && !x->set[k].offset && !x->set[k].blocks ? &x->set[k] : s;
+    ck_assert(s != NULL);
+    CUdeviceptr at = x->scratch + (CUdeviceptr)(s->base * 8 + i * s->record);
+    OK(optc_sync(g->b));
+    device_get(to, (const void *)(uintptr_t)at, 8 * (size_t)(n * n));
+}
+
+static double gram_error(int n, const double *q)
+{
+    double most = 0;
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++) {
+            double sum = 0;
+            for (int k = 0; k < n; k++)
+                sum += q[k * n + i] * q[k * n + j];
+            most = fmax(most, fabs(sum - (i == j)));
+        }
+    return most;
+}
+
+/* Two rounds settle matrices of condition 1e6, whose first round is not orthonormal. The graph of later steps then
+ * leaves the third round out, and runs it if one matrix has a column of zeros. Results do not depend on whether it ran:
+ * the first step has no graph, and a binding without that column has the same bits. _i: 1 with random vectors, 2 with a
+ * guard, 3 with both. A guarded step is a conditional body, so that the third round is a body inside of it. */
+START_TEST(two_rounds)
+{
+    static const char text[] =
+        "return optimizer { name = 'qr', view = 'last', state = { A = zeros 'rows', Q = eye(3, 'rows') },\n"
+        "  matrix = function() Q = qr(A, { last = Q })  A = A + 0 * sum(g)  p = p + 0 * g end, "
+        "step = function() p = p + 0 * g end }";
+    enum { M = 96 };
+    static double a[M * M], first[2][2][M * M], q[M * M];
+    static const int columns[2][2] = {{1, 0}, {1, 5}};
+    bool guarded = _i / 2;
+    float *guard = device_take(sizeof *guard);
+    device_put(guard, &(float){0}, sizeof *guard);
+    for (int dependent = 0; dependent < 2; dependent++) {
+        TestShape some[NSHAPES] = {{2, {M, 3}}, {2, {M, 3}}};
+        Side g;
+        use_shapes(some);
+        side_probed = _i % 2 ? M : 1000;
+        open_side(&g, "cuda", (optc_rule_options){.text = text, .products = "f32"}, 0);
+        side_probed = 0;
+        if (guarded)
+            OK(optc_set_guard(g.b, guard, OPTC_F32));
+        for (int k = 0; k < 2; k++) {
+            make_columns(columns[dependent][k], M, M, a);
+            OK(optc_state_write(g.b, k, "A", a, M * M));
+        }
+        for (int step = 1; step <= 3; step++) {
+            set_grads(&g, step);
+            OK(optc_step(g.b));
+            for (int k = 0; k < 2; k++) {
+                OK(optc_state_read(g.b, k, "Q", q, M * M));
+                ck_assert_msg(gram_error(M, q) < 1e-6, "matrix %d, step %d: off by %g", k, step, gram_error(M, q));
+                if (step == 1)
+                    memcpy(first[dependent][k], q, sizeof q);
+                ck_assert_msg(!memcmp(first[dependent][k], q, sizeof q), "matrix %d: other bits in step %d", k, step);
+            }
+            read_odd_round(&g, 0, M, q);
+            bool ran = (step == 1 && !guarded) || dependent || !g.b->gpu->code->call[KERNEL_PHASE];
+            ck_assert_msg((gram_error(M, q) < 1e-9) == ran, "step %d, %s: %g", step, ran ? "has no third round"
+                          : "has a third round", gram_error(M, q));
+        }
+        ck_assert(calls_body_nodes(g.b) > 0 || !g.b->gpu->code->call[KERNEL_PHASE]);
+        close_side(&g, 0);
+    }
+    device_give(guard);
+    ck_assert(!memcmp(first[0][0], first[1][0], sizeof q));
+}
+END_TEST
+
 /* A failing library call names the operation, its line, the shape and the tensor. States do not change, and the next
  * step is right. */
 static int fails_batched(cublasHandle_t h, cublasOperation_t ta, cublasOperation_t tb, int m, int n, int k,
@@ -437,6 +563,8 @@ void add_factors(TCase *t)
     tcase_add_loop_test(t, any_workspace, 0, 4);
     tcase_add_loop_test(t, root_errors, 0, 6);
     tcase_add_loop_test(t, orthonormal_columns, 0, 3);
+    tcase_add_loop_test(t, two_rounds, 0, 4);
+    tcase_add_test(t, probed_roots);
     tcase_add_test(t, refused);
     tcase_add_test(t, beyond_range);
 }

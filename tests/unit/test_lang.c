@@ -178,29 +178,35 @@ START_TEST(every_with_an_offset)
 }
 END_TEST
 
-/* `first`: step 1 as well, alone and with other periods, and in a rule whose own first step comes later. */
+/* `first`: step 1 as well, or (c) not step 1; alone and with other periods, and in a rule whose own first step comes
+ * later. */
 START_TEST(every_first)
 {
     static const char *const rule[] = {
-        "return optimizer { name = 'x', state = { a = zeros 'group', b = zeros 'group' }, step = function()\n"
-        "every(4, { first = true }, function() a = a + t end) every(3, { first = true, offset = 1 }, function() b = b "
-        "+ t end) p = p - g end }",
-        "return optimizer { name = 'x', state = { a = zeros 'group', b = zeros 'group' }, step = function()\n"
-        "every(4, { first = true }, function() a = a + t end) b = b + 1 p = p - g end }"};
+        "return optimizer { name = 'x', state = { a = zeros 'group', b = zeros 'group', c = zeros 'group' }, step = "
+        "function()\nevery(4, { first = true }, function() a = a + t end) every(3, { first = true, offset = 1 }, "
+        "function() b = b + t end) every(3, { first = false, offset = 1 }, function() c = c + t end) p = p - g end }",
+        "return optimizer { name = 'x', state = { a = zeros 'group', b = zeros 'group', c = zeros 'group' }, step = "
+        "function()\nevery(4, { first = true }, function() a = a + t end) b = b + 1 c = c + 0 * t p = p - g end }",
+        "return optimizer { name = 'x', state = { a = zeros 'group', b = zeros 'group', c = zeros 'group' }, step = "
+        "function()\nevery(3, { first = false, offset = 1 }, function() c = c + t end) b = b + 1 a = a + 0 * t p = p - "
+        "g end }"};
     static const char outer[] = "return wrapper { name = 'w', step = function() every(3, function() inner() end) end }";
     optc_engine *e = engine_of(_i % 2);
-    bool inside = _i / 2;
+    int inside = _i / 2;
     One o;
-    double a = 0, b = 0;
+    double a = 0, b = 0, c = 0;
     one_open(&o, e, &(optc_rule_options){.spec = "made.lua", .text = rule[inside], .with = inside ? "w" : "",
                                          .wrappers = &(optc_text){"w", outer}, .nwrappers = 1});
     for (int step = 1; step <= 40; step++) {
         int t = inside ? step / 3 : step;
         OK(optc_step(o.b));
         if (!inside || step % 3 == 0)
-            a += t == 1 || t % 4 == 0 ? t : 0, b += inside ? 1 : t % 3 == 1 ? t : 0;
-        ck_assert_msg(read_one(&o, "a") == a && read_one(&o, "b") == b, "step %d: %g %g, not %g %g", step,
-                      read_one(&o, "a"), read_one(&o, "b"), a, b);
+            a += inside != 2 && (t == 1 || t % 4 == 0) ? t : 0, b += inside ? 1 : t % 3 == 1 ? t : 0,
+                c += inside != 1 && t > 1 && t % 3 == 1 ? t : 0;
+        ck_assert_msg(read_one(&o, "a") == a && read_one(&o, "b") == b && read_one(&o, "c") == c,
+                      "step %d: %g %g %g, not %g %g %g", step, read_one(&o, "a"), read_one(&o, "b"),
+                      read_one(&o, "c"), a, b, c);
     }
     one_close(&o);
     OK(optc_close(e));
@@ -583,7 +589,7 @@ Suite *lang_suite(void)
     tcase_add_test(t, without_the_prefix);
     tcase_add_loop_test(t, every_with_an_offset, 0, 2);
     tcase_add_loop_test(t, inner_counts_its_own, 0, 8);
-    tcase_add_loop_test(t, every_first, 0, 4);
+    tcase_add_loop_test(t, every_first, 0, 6);
     tcase_add_loop_test(t, inner_of_a_tensor_left_out, 0, 4);
     tcase_add_test(t, accumulation);
     tcase_add_loop_test(t, nonfinite_steps_are_skipped, 0, 2);

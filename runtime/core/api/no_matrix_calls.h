@@ -34,6 +34,7 @@ CORE optc_status calls_load_captured(optc_binding *b) { return (void)b, OPTC_OK;
 CORE optc_status calls_probe(optc_binding *b, LaunchList *p) { return (void)b, (void)p, OPTC_OK; }
 CORE bool calls_capture(const optc_binding *b, const struct GpuCall *c) { return (void)b, (void)c, true; }
 CORE CUstream calls_stream(const optc_binding *b) { return (void)b, (CUstream)NULL; }
+CORE int64_t calls_body_nodes(const optc_binding *b) { return (void)b, 0; }
 CORE optc_status roots_f32_check(optc_binding *b, const LaunchList *p) { return (void)b, (void)p, OPTC_OK; }
 CORE optc_status roots_f32_save(optc_binding *b, const LaunchList *p) { return (void)b, (void)p, OPTC_OK; }
 CORE void phases_bind(optc_binding *b) { (void)b; }

@@ -37,6 +37,7 @@ typedef struct GpuEngine {
     char why[400];
     bool no_graphs;
     int block;                             /* rows of blocks of symmetric products, for measurements; 0: from a table */
+    int probed_rows;                       /* see gpu_roots.c, for tests; 0: the default */
     EigenMethod eigen;
     /* The tuned method for matrices of 2^power rows, stored in f64 or less, in a bucket of the number of matrices
      * (size_bucket); EIGEN_BY_SIZE: not measured. NULL: no tuned results */
@@ -226,6 +227,7 @@ CORE optc_status calls_load_captured(optc_binding *b);
 CORE optc_status calls_probe(optc_binding *b, LaunchList *p);              /* before a run: memory is available */
 CORE bool calls_capture(const optc_binding *b, const struct GpuCall *c);   /* captures use the same method as runs */
 CORE CUstream calls_stream(const optc_binding *b);         /* private stream, to capture in */
+CORE int64_t calls_body_nodes(const optc_binding *b);      /* nodes of the conditional bodies that calls have made */
 
 /* ---- gpu_call_slots.c: calls over the scheduled matrices only ---- */
 CORE size_t calls_slots_bytes(optc_binding *b, CallSlots *s);          /* for b->stagger; fills at and now */

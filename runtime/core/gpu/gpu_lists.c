@@ -124,6 +124,7 @@ static int64_t make_exec(optc_binding *b, const LaunchList *p, CUgraphExec *exec
     const Driver *d = b->rule->engine->gpu->d;
     CUgraph graph = NULL;
     size_t nodes = 0;
+    int64_t bodies = calls_body_nodes(b);
     bool ok = p->calls ? capture_graph(b, p, &graph) : build_graph(b, p, &graph);
     if (ok && d->cuGraphInstantiateWithFlags(exec, graph, 0) != 0)
         *exec = NULL;
@@ -131,7 +132,7 @@ static int64_t make_exec(optc_binding *b, const LaunchList *p, CUgraphExec *exec
         nodes = 0;
     if (graph)
         d->cuGraphDestroy(graph);
-    return (int64_t)nodes;
+    return (int64_t)nodes + calls_body_nodes(b) - bodies;
 }
 
 CORE bool launched_apart(const LaunchItem *x) { return x->copy || x->exchange || x->sync; }

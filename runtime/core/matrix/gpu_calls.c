@@ -203,9 +203,9 @@ CORE const GpuCall *calls_of(const optc_binding *b, const ProgStage *s, int batc
 }
 
 /* ---- sizes of the tables ---- */
-/* Per group, upper bounds: copy, blocks, remaining rows, mirror, and their sets; sets of a root's five squares, and
- * four more arrays. */
-enum { STEPS_A_PRODUCT = 4, SETS_A_PRODUCT = 10, SETS_A_ROOT = 30 };
+/* Per group, upper bounds: copy, blocks, remaining rows, mirror, and their sets; sets of a root's five squares and of
+ * its probes, and four more arrays. */
+enum { STEPS_A_PRODUCT = 4, SETS_A_PRODUCT = 10, SETS_A_ROOT = 32 };
 
 static bool is_call_task(const optc_binding *b, const Task *t)
 {
@@ -499,6 +499,7 @@ CORE optc_status calls_bind(optc_binding *b)
         return s;
     TRY(g, cuStreamCreate(&x->own, 1), "a stream to capture products in");
     TRY(g, cuStreamCreate(&x->inner, 1), "a stream to capture products in");
+    TRY(g, cuStreamCreate(&x->innermost, 1), "a stream to capture products in");
     size_t n = (size_t)x->npointer, stats = sizeof(FactorStats) * (size_t)factor_stats_count(b);
     x->bytes = n * (sizeof(MatrixAddress) + sizeof(void *)) + stats;
     s = gpu_alloc(b->rule->engine, x->bytes, b->gpu->stream, "addresses of matrices", &x->memory);
@@ -534,7 +535,11 @@ CORE void calls_unbind(optc_binding *b)
         b->rule->engine->gpu->d->cuStreamDestroy_v2(x->own);
     if (x->inner)
         b->rule->engine->gpu->d->cuStreamDestroy_v2(x->inner);
+    if (x->innermost)
+        b->rule->engine->gpu->d->cuStreamDestroy_v2(x->innermost);
     b->gpu->calls = NULL;
 }
 
 CORE CUstream calls_stream(const optc_binding *b) { return b->gpu->calls->own; }
+
+CORE int64_t calls_body_nodes(const optc_binding *b) { return b->gpu->calls ? b->gpu->calls->body_nodes : 0; }

@@ -66,6 +66,9 @@ typedef struct CallStep {
     bool own;                              /* our kernel, though there is a library */
     unsigned blocks;                       /* our kernels: thread blocks per matrix */
     GemmAlgorithm algorithm;               /* of products whose bits would depend on the number of matrices */
+    /* Unless 0: this step and those behind it, so many in all, change nothing unless a matrix is not settled. judge:
+     * the step that settles, whose a and k lead to the matrices' numbers */
+    int body, judge;
     int64_t at_once;  /* matrices per round; steps of a group that have it form a round. 0: all matrices at once */
     /* Eigenvectors. per_call: matrices of each call of the library. work_at, work, host: the library's workspace:
      * offset and bytes on the device, bytes on the host. solver: the step that calls the library, -1: none. captured:
@@ -99,8 +102,10 @@ typedef struct GpuCalls {
     Cublas blas;
     char why[400];                         /* why there is no library */
     cublasHandle_t handle;
-    /* own, inner: for captures. on: the handle's stream, with its workspace set, if is_on */
-    CUstream own, inner, on; bool is_on;
+    /* own, inner, innermost: for captures, of bodies, and of bodies inside of them. on: the handle's stream, with its
+     * workspace set, if is_on */
+    CUstream own, inner, innermost, on; bool is_on;
+    int64_t body_nodes;                    /* of all bodies that were captured for steps (CallStep.body) */
     GpuCall *call; int ncall;
     CallGroup *group; int ngroup, near;    /* near: where the next search starts */
     PointerSet *set; int nset;
@@ -168,6 +173,10 @@ CORE int64_t product_record(const optc_binding *b, const ProgStage *s, Shape sha
 CORE optc_status too_long(const optc_binding *b, const ProgStage *s, const CallGroup *g, const char *why);
 CORE GpuGemm step_gemm(const CallStep *s);                 /* its sizes, transposes and factors; no matrices */
 /* ---- gpu_roots.c ---- */
+/* Large matrices are checked with PROBES random vectors of signs instead of a whole product. A product with so many
+ * vectors takes a tenth of one with 4096 x 4096 values, or less. */
+enum { PROBES = 32 };
+CORE int64_t probed_rows(const optc_binding *b);           /* rows from which matrices are checked so */
 CORE bool is_root(const ProgStage *s);
 CORE int64_t root_side(const Program *p, const ProgCall *c, Shape s);
 CORE int64_t roots_bytes(const optc_binding *b);
@@ -212,6 +221,14 @@ CORE void eigen_addresses(const GpuCalls *x, const PointerSet *s, MatrixAddress 
 CORE bool eigen_launches(const CallStep *s);                          /* eigen_launch launches it */
 CORE optc_status eigen_launch(optc_binding *b, const GpuCall *c, const CallStep *s, Matrices of);
 CORE optc_status eigen_skips(const optc_binding *b, const CallStep *s, bool *skips);
+
+/* ---- gpu_conditional.c ---- */
+/* A body that the device runs only if a matrix is not settled. condition_begin sends b's launches into it, and
+ * condition_end sends them behind it. s: the status of the launches. */
+typedef struct ConditionBody { CUstream was, inner; CUgraph graph; } ConditionBody;
+CORE bool condition_possible(const optc_binding *b);       /* the stream captures a graph of ours */
+CORE optc_status condition_begin(optc_binding *b, const CallArgs *args, ConditionBody *x);
+CORE optc_status condition_end(optc_binding *b, const ConditionBody *x, optc_status s);
 
 /* ---- gpu_calls.c, gpu_products.c ---- */
 CORE optc_status calls_choose_algorithms(GpuCalls *x);      /* after all steps are added */

@@ -4,7 +4,10 @@
  * Our kernels return at once if the step belongs to another phase, or if a guard skips it. A library's kernels and
  * copies do not. So each phase is the body of a conditional graph node, and a kernel (optc_phase) evaluates on the
  * device which phase the step belongs to, and whether it has to run. Steps that run one by one after a capture, or
- * under a guard, also launch such a graph of ours, since the host does not know the phase. */
+ * under a guard, also launch such a graph of ours, since the host does not know the phase.
+ *
+ * Factors use conditional nodes too, in graphs of ours only: the third round of a QR is the body of a node that runs if
+ * a matrix needs it. Without such nodes the round always runs, and its results are used for the same matrices. */
 #include "runtime/core/matrix/gpu_calls.h"
 
 #include <string.h>
@@ -40,13 +43,17 @@ CORE bool phases_guarded(const optc_binding *b, int entry)
     return b->gpu->calls && b->gpu->guarded && (entry_calls(b, entry) || entry_copies(b, entry));
 }
 
+static bool driver_conditions(const Driver *d)
+{
+    return d->version >= CONDITIONS_NEEDED && d->cuStreamGetCaptureInfo_v3 && d->cuStreamUpdateCaptureDependencies_v2 &&
+           d->cuStreamBeginCaptureToGraph && d->cuGraphConditionalHandleCreate && d->cuGraphAddNode_v2;
+}
+
 static optc_status may_condition(const optc_binding *b)
 {
     const Driver *d = b->rule->engine->gpu->d;
     const char *name = b->program->name;
-    bool there = d->cuStreamGetCaptureInfo_v3 && d->cuStreamUpdateCaptureDependencies_v2 &&
-                 d->cuStreamBeginCaptureToGraph && d->cuGraphConditionalHandleCreate && d->cuGraphAddNode_v2;
-    if (d->version < CONDITIONS_NEEDED || !there)
+    if (!driver_conditions(d))
         return fail(OPTC_ERROR_UNAVAILABLE,
                     "optc_run: rule '%s' has products at some steps only; capturing it needs conditional graph nodes "
                     "(CUDA 12.4), and the driver is for CUDA %d.%d",
@@ -168,31 +175,39 @@ static optc_status capture_info(const optc_binding *b, CUstream stream, Capture 
     return OPTC_OK;
 }
 
-/* Adds a kernel to the captured stream that evaluates whether the step runs this body (an IF node), or (body -1) which
- * one of all (a switch node). usual: the node's value if the kernel does not set it. */
-static optc_status add_phase_kernel(optc_binding *b, int entry, int body, unsigned usual,
-                                    CUgraphConditionalHandle *handle)
+/* Adds a kernel to the captured stream that sets a new condition: optc_phase with these arguments. usual: the node's
+ * value if the kernel does not set it. */
+static optc_status add_condition_kernel(optc_binding *b, CallArgs a, unsigned usual, unsigned threads,
+                                        CUgraphConditionalHandle *handle)
 {
     GpuEngine *g = b->rule->engine->gpu;
-    const Program *p = b->program;
+    const char *name = b->program->name;
     Capture c;
     optc_status s = capture_info(b, b->gpu->stream, &c);
     if (s != OPTC_OK)
         return s;
-    TRY(g, cuGraphConditionalHandleCreate(handle, c.graph, g->ctx, usual, CONDITION_ASSIGN_DEFAULT), p->name);
+    TRY(g, cuGraphConditionalHandleCreate(handle, c.graph, g->ctx, usual, CONDITION_ASSIGN_DEFAULT), name);
+    a.c = *handle;
+    void *args[] = {&a};
+    TRY(g, cuLaunchKernel(b->gpu->code->call[KERNEL_PHASE], 1, 1, 1, threads, 1, 1, 0, b->gpu->stream, args, NULL),
+        name);
+    return OPTC_OK;
+}
+
+/* The condition: whether the step runs this body (an IF node), or (body -1) which one of all (a switch node). */
+static optc_status add_phase_kernel(optc_binding *b, int entry, int body, unsigned usual,
+                                    CUgraphConditionalHandle *handle)
+{
+    const Program *p = b->program;
     CallArgs a;
     memset(&a, 0, sizeof a);
     a.a = b->gpu->groups;
     a.b = b->gpu->calls->bodies[entry].at;
-    a.c = *handle;
     a.m = p->nperiod;
     a.n = body;
     a.k = p->nhyper + 1;
     a.flags = b->ncohort;
-    void *args[] = {&a};
-    TRY(g, cuLaunchKernel(b->gpu->code->call[KERNEL_PHASE], 1, 1, 1, body < 0 ? PHASE_THREADS : 1, 1, 1, 0,
-                          b->gpu->stream, args, NULL), p->name);
-    return OPTC_OK;
+    return add_condition_kernel(b, a, usual, body < 0 ? PHASE_THREADS : 1, handle);
 }
 
 /* Adds the conditional node; the captured stream continues behind it. bodies: one graph (IF) or several (switch). */
@@ -216,6 +231,51 @@ static optc_status add_condition(optc_binding *b, CUgraphConditionalHandle handl
     TRY(g, cuStreamUpdateCaptureDependencies_v2(b->gpu->stream, &node, NULL, 1, CU_STREAM_SET_CAPTURE_DEPENDENCIES),
         b->program->name);
     return OPTC_OK;
+}
+
+/* ---- some steps of a call as the body of a node ---- */
+/* Not in a caller's graph: one that contains conditional nodes cannot be part of another graph. */
+CORE bool condition_possible(const optc_binding *b)
+{
+    const GpuCalls *x = b->gpu->calls;
+    bool ours = b->gpu->stream == x->own || b->gpu->stream == x->inner;
+    return ours && !x->probing && b->gpu->code->call[KERNEL_PHASE] && driver_conditions(b->rule->engine->gpu->d);
+}
+
+CORE optc_status condition_begin(optc_binding *b, const CallArgs *args, ConditionBody *x)
+{
+    const GpuCalls *c = b->gpu->calls;
+    CUgraphConditionalHandle handle = 0;
+    x->was = b->gpu->stream;
+    x->inner = x->was == c->inner ? c->innermost : c->inner;
+    x->graph = NULL;
+    CUgraph *body = NULL;
+    optc_status s = add_condition_kernel(b, *args, 0, 1, &handle);
+    if (s == OPTC_OK)
+        s = add_condition(b, handle, CU_GRAPH_COND_TYPE_IF, 1, &body);
+    if (s != OPTC_OK)
+        return s;
+    x->graph = *body;
+    int rc = b->rule->engine->gpu->d->cuStreamBeginCaptureToGraph(x->inner, x->graph, NULL, NULL, 0,
+                                                                   CU_STREAM_CAPTURE_MODE_RELAXED);
+    if (rc)
+        return x->graph = NULL, gpu_error(b->rule->engine->gpu, "cuStreamBeginCaptureToGraph", rc, b->program->name);
+    b->gpu->stream = x->inner;
+    return OPTC_OK;
+}
+
+CORE optc_status condition_end(optc_binding *b, const ConditionBody *x, optc_status s)
+{
+    const Driver *d = b->rule->engine->gpu->d;
+    CUgraph graph = x->graph;
+    size_t nodes = 0;
+    if (!graph)
+        return s;
+    b->gpu->stream = x->was;
+    int rc = d->cuStreamEndCapture(x->inner, &graph);
+    if (!rc && !d->cuGraphGetNodes(x->graph, NULL, &nodes))
+        b->gpu->calls->body_nodes += (int64_t)nodes;
+    return s == OPTC_OK && rc ? gpu_error(b->rule->engine->gpu, "cuStreamEndCapture", rc, b->program->name) : s;
 }
 
 /* slots: not NULL, the body is of this combination. It fetches its pointers itself: no other step does. */

@@ -16,10 +16,13 @@
  * slightly raised, the others as it is. The Gram matrix of the result decides whether it is accepted. A column that
  * depends on earlier ones, or is zero, shows in the second round: only rounding errors are left of it. Its row of the
  * triangle is zero, so any column may replace it; one of random numbers does, which the third round makes orthogonal to
- * the others. If that fails (huge and tiny values, nothing but zeros), one thread block computes Householder
- * reflections from the original matrix; blocks of other matrices return at once. That block reads the matrix as often
- * as it has columns, by its bytes a tenth of a second at 1024 and minutes at 3000, so larger matrices keep the previous
- * result if the call names one. If reflections fail too, the result is NaN, or the previous one. */
+ * the others. A matrix stored in f32 whose columns are orthonormal within settled_off after two rounds is settled:
+ * their result is stored. Large matrices are checked with random vectors for that. The third round is for the others,
+ * and a graph runs it only if there are any (gpu_conditional.c). If it fails (huge and tiny values, nothing but zeros),
+ * one thread block computes Householder reflections from the original matrix; blocks of other matrices return at once.
+ * That block reads the matrix as often as it has columns, by its bytes a tenth of a second at 1024 and minutes at 3000,
+ * so larger matrices keep the previous result if the call names one. If reflections fail too, the result is NaN, or the
+ * previous one. */
 #include "runtime/core/matrix/gpu_calls.h"
 
 #include <float.h>
@@ -29,6 +32,11 @@
 
 enum { FACTOR_PANEL = 64, FACTOR_WIDE = 8 * FACTOR_PANEL, ROUNDS = 3 };
 static const double columns_off = 1e-6, reflected_most = 0x1p30, inverse_off = 0.05;      /* as roots: root_off */
+/* Rounding a result of n columns to f32 moves its Gram matrix by about 2^-25 sqrt(n): 1e-6 at 1024. Of 200 bases of a
+ * small transformer under SOAP (ten matrices, every tenth of 200 steps, emulated) 197 were settled, most at 1e-14. */
+static const double settled_off = 1e-7;
+/* flags of the last steps: for settled matrices only, and for the others */
+static const unsigned for_settled = 1024, for_open = 2048;
 
 typedef struct Factor {
     const optc_binding *b;
@@ -236,19 +244,27 @@ static void add_load(Factor *f, int array, int area, int64_t m, int64_t n, unsig
     s->k = flags & 512 ? to_numbers(f, at(area, 0, 0)) : 0;
 }
 
-static void add_store(Factor *f, int area, int64_t m, int64_t n, unsigned flags)
+/* Counts and stores; flags: of the kernels, and for_settled or for_open */
+static void add_result(Factor *f, int area, int64_t m, int64_t n, unsigned flags)
 {
     const ProgCall *c = f->call;
-    double most = f->b->program->array[c->out].type == (int)T_F64 ? DBL_MAX : FLT_MAX;
-    CallStep *s = on_area(f, KERNEL_FACTOR_CHECK, at(area, 0, 0), m, n);
-    s->alpha = most;
-    s->flags = flags;
-    s = on_area(f, KERNEL_FACTOR_STATS, at(area, 0, 0), m, n);
+    CallStep *s = on_area(f, KERNEL_FACTOR_STATS, at(area, 0, 0), m, n);
     s->b = factor_stats_set(f->x, f->b, f->stage, f->group);
+    s->flags = flags & (for_settled | for_open);
     s = on_area(f, KERNEL_FACTOR_STORE, at(area, 0, 0), m, n);
     s->c = whole_set(f->x, c->out, f->group, 0);
     s->b = c->c >= 0 ? whole_set(f->x, c->c, f->group, 0) : s->c;
     s->flags = flags | (c->c < 0 ? 0u : c->c == c->out ? 3u : 1u);
+}
+
+static bool stores_f64(const Factor *f) { return f->b->program->array[f->call->out].type == (int)T_F64; }
+
+static void add_store(Factor *f, int area, int64_t m, int64_t n, unsigned flags)
+{
+    CallStep *s = on_area(f, KERNEL_FACTOR_CHECK, at(area, 0, 0), m, n);
+    s->alpha = stores_f64(f) ? DBL_MAX : FLT_MAX;
+    s->flags = flags;
+    add_result(f, area, m, n, flags);
 }
 
 static void chol_steps(Factor *f)
@@ -308,15 +324,74 @@ static void inverse_steps(Factor *f)
     add_store(f, 2, f->m, f->m, 0);
 }
 
+/* Area 3 = sums of squares of Q.T Q - 1, Q in area x, by the Gram matrix in area 2 */
+static void add_gram_error(Factor *f)
+{
+    CallStep *s = on_area(f, KERNEL_FACTOR_ONE, at(2, 0, 0), f->n, f->n);
+    s->c = part_set(f, at(3, 0, 0));
+    s->flags = 64;
+}
+
+/* The same by random vectors v, with v, Q v and Q.T Q v in area 2. Our own product would need row strides for them. */
+static bool qr_probed(const Factor *f)
+{
+    return f->x->library && f->n >= probed_rows(f->b) && dom_times(2 * f->n + f->m, PROBES) <= dom_times(f->n, f->n);
+}
+
+static void add_probe_error(Factor *f, int x)
+{
+    const int64_t at_q = f->n * PROBES, at_out = at_q + f->m * PROBES;
+    const int q = part_set(f, at(x, 0, 0)), v = whole_set(f->x, AREA(2), f->group, 0),
+              qv = whole_set(f->x, AREA(2), f->group, at_q), out = whole_set(f->x, AREA(2), f->group, at_out);
+    own_of(f, KERNEL_FACTOR_SIGNS, v, v, f->n, PROBES);
+    for (int i = 0; i < 2; i++) {
+        CallStep *s = add_step(f->x, KERNEL_MM_F64, call_type_f64(), f->group);
+        s->a = q;
+        s->b = i ? qv : v;
+        s->c = i ? out : qv;
+        s->m = i ? f->n : f->m;
+        s->k = i ? f->m : f->n;
+        s->n = s->ldb = s->ldc = PROBES;
+        s->lda = f->ld[x];
+        s->flags = i ? TRANS_A : 0;
+        s->alpha = 1;
+    }
+    CallStep *s = own_of(f, KERNEL_FACTOR_ONE, out, part_set(f, at(3, 0, 0)), f->n, PROBES);
+    s->flags = 256;
+}
+
+/* Settles matrices whose columns in area x are orthonormal, and stores them. The Gram matrix goes to area 2, for the
+ * third round. judge: the step that settles; body: the first step that only the other matrices need. */
+static void add_settle(Factor *f, int x, int *judge, int *body)
+{
+    bool probed = qr_probed(f);
+    if (probed)
+        add_probe_error(f, x);
+    else
+        add_gram(f, x, false), add_gram_error(f);
+    CallStep *s = on_area(f, KERNEL_FACTOR_JUDGE, at(3, 0, 0), f->n, probed ? (int64_t)PROBES : f->n);
+    *judge = f->x->nstep - 1;
+    s->alpha = settled_off;
+    s->flags = 64;
+    add_result(f, x, f->m, f->n, for_settled);
+    *body = f->x->nstep;
+    if (probed)
+        add_gram(f, x, false);
+}
+
 static void qr_steps(Factor *f)
 {
     double hair = 11 * ((double)f->m * (double)f->n + (double)f->n * (double)(f->n + 1)) * DBL_EPSILON / 2;
-    int x = 0;
+    bool settles = !stores_f64(f);
+    int x = 0, judge = 0, body = 0;
     CallStep *s;
     add_load(f, f->call->a, 0, f->m, f->n, 0);
     for (int i = 0; i < ROUNDS; i++, x = 1 - x) {
         Solved z = {3, x, 1 - x, true, true, f->n, f->m};
-        add_gram(f, x, false);
+        if (i == ROUNDS - 1 && settles)
+            add_settle(f, x, &judge, &body);
+        else
+            add_gram(f, x, false);
         s = on_area(f, KERNEL_FACTOR_LIFT, at(2, 0, 0), f->n, f->n);
         s->b = part_set(f, at(4, 0, 0));
         s->alpha = i ? 0 : hair;
@@ -339,7 +414,11 @@ static void qr_steps(Factor *f)
         s->b = part_set(f, at(x, 0, 0));
         s->alpha = columns_off;
     }
-    add_store(f, x, f->m, f->n, 0);
+    add_store(f, x, f->m, f->n, settles ? for_open : 0);
+    if (settles) {
+        f->x->step[body].body = f->x->nstep - body;
+        f->x->step[body].judge = judge;
+    }
 }
 
 CORE optc_status add_factor(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group)

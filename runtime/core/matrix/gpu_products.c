@@ -172,11 +172,32 @@ static optc_status keep_previous(optc_binding *b, const GpuCall *c, int from, in
     return s;
 }
 
+/* The steps of a body, so that they run only if one of these matrices is not settled. */
+static optc_status launch_body(optc_binding *b, const GpuCall *c, const CallStep *first, Matrices of)
+{
+    const CallStep *judge = &b->gpu->calls->step[first->judge];
+    CallArgs a;
+    ConditionBody body;
+    memset(&a, 0, sizeof a);
+    a.a = set_pointers(b->gpu->calls, judge->a, of.from);
+    a.m = (int)of.n;
+    a.k = (int)judge->k;
+    a.flags = -1;
+    optc_status s = condition_begin(b, &a, &body);
+    for (int i = 0; i < first->body && s == OPTC_OK; i++)
+        s = launch_step(b, c, first + i, of);
+    return condition_end(b, &body, s);
+}
+
 static optc_status launch_round(optc_binding *b, const GpuCall *c, int from, int to, Matrices of)
 {
     optc_status s = OPTC_OK;
-    for (int i = from; i < to && s == OPTC_OK; i++)
-        s = launch_step(b, c, &b->gpu->calls->step[i], of);
+    for (int i = from, n; i < to && s == OPTC_OK; i += n) {
+        const CallStep *step = &b->gpu->calls->step[i];
+        bool body = step->body && condition_possible(b);
+        n = body ? step->body : 1;
+        s = body ? launch_body(b, c, step, of) : launch_step(b, c, step, of);
+    }
     if (s != OPTC_ERROR_MEMORY || !may_keep_previous(b, c))
         return s;
     message_clear();

@@ -8,7 +8,12 @@
  *
  * Each matrix has a record of five squares and some numbers. Records are behind the library's workspace, for as many
  * matrices at a time as half of the engine's workspace holds. Squares 0 and 1: M and its next value, or its square.
- * Square 2: Q, and sums of tiles before and after it. Squares 3 and 4: X, its next value, and powers of Q. */
+ * Square 2: Q, and sums of tiles before and after it. Squares 3 and 4: X, its next value, and powers of Q.
+ *
+ * Nothing but the check needs the last M, whose p / 2 + 1 products (3 of 29 for p = 4 and eigenvalues down to 1e-6)
+ * would be a tenth of the time. So the check of large matrices multiplies PROBES random vectors v of signs instead:
+ * the mean of |Q^p M v - v|^2 estimates the squared Frobenius norm, with a relative deviation of sqrt(2 / PROBES) or
+ * less. */
 #include "runtime/core/matrix/gpu_calls.h"
 #include "runtime/core/matrix/inverse_root.h"
 
@@ -20,6 +25,13 @@
  * own (root_low), where eigenvalues below the bound must not pass for exact. X is off by at most 1 / p of that. If all
  * eigenvalues are inside the bound, M ends within 1e-7 sqrt(n). */
 static const double root_off = 0.05, function_off = 1e-4;
+
+CORE int64_t probed_rows(const optc_binding *b)
+{
+    enum { PROBED_ROWS = 512 };
+    int rows = b->rule->engine->gpu->probed_rows;
+    return rows ? rows : (int)PROBED_ROWS;
+}
 
 static int64_t root_room(int64_t n) { return (dom_times(n, n) + 31) / 32 * 32; }
 
@@ -178,9 +190,46 @@ static int root_onward(Root *r, int p, int q, int m, int spare, bool last)
     return m;
 }
 
-/* The first Q is X. m, x: the squares that hold M and X, updated. */
-static void root_iterate(Root *r, int p, const RootStep *q, int n, int *m, int *x)
+static bool root_probed(const Root *r)
 {
+    return !root_of_f32(r) && r->n >= probed_rows(r->b) && r->n >= 2 * PROBES;       /* root_probe needs the room */
+}
+
+/* Of two arrays of n x PROBES values in square `in`: array `to` = square a times the other one. */
+static void probe_product(Root *r, int a, int in, int to)
+{
+    CallStep *s = add_step(r->x, r->type->mm, r->type, r->group);
+    const CallGroup *g = &r->x->group[r->group];
+    int64_t blocks = kernel_blocks(s->kernel, r->n, PROBES, false);
+    s->a = whole_set(r->x, AREA(a), r->group, 0);
+    s->b = whole_set(r->x, AREA(in), r->group, to ? 0 : r->n * PROBES);
+    s->c = whole_set(r->x, AREA(in), r->group, to ? r->n * PROBES : 0);
+    s->m = s->k = s->lda = r->n;
+    s->n = s->ldb = s->ldc = PROBES;
+    s->alpha = 1;
+    s->own = !r->x->library;
+    s->blocks = (unsigned)blocks;
+    r->fits = r->fits && dom_times(blocks, dom_times(g->n, g->shape.slices)) <= MOST_BLOCKS;
+}
+
+/* Q^p M times random vectors, in square `in`, which has room for two arrays of them. Returns the result's set. */
+static int root_probe(Root *r, int p, int q, int m, int in)
+{
+    CallStep *s = root_step(r, KERNEL_ROOT_SIGNS, AREA(in), AREA(in));
+    int to = 1;
+    s->m = PROBES;
+    s->blocks = (unsigned)kernel_blocks(KERNEL_ROOT_SIGNS, r->n, PROBES, false);
+    probe_product(r, m, in, to);
+    for (int i = 0; i < p; i++)
+        probe_product(r, q, in, to = 1 - to);
+    return whole_set(r->x, AREA(in), r->group, to ? r->n * PROBES : 0);
+}
+
+/* The first Q is X. m, x: the squares that hold M and X, updated. Returns the set of the last M, or of its products
+ * with random vectors. */
+static int root_iterate(Root *r, int p, const RootStep *q, int n, int *m, int *x)
+{
+    int set = -1;
     for (int i = 0; i < n; i++) {
         bool last = i == n - 1;
         int spare = 7 - *x, at = i ? 2 : *x;
@@ -189,12 +238,17 @@ static void root_iterate(Root *r, int p, const RootStep *q, int n, int *m, int *
         s->b = whole_set(r->x, AREA(1 - *m), r->group, 0);
         s->alpha = q[i].a;
         s->beta = q[i].b;
-        *m = root_onward(r, p, at, *m, spare, last);
+        bool probed = last && root_probed(r);
+        if (probed)
+            set = root_probe(r, p, at, *m, 1 - *m);
+        else
+            *m = root_onward(r, p, at, *m, spare, last);
         if (i) {
             root_product(r, *x, 2, spare, 1, last);
             *x = spare;
         }
     }
+    return set >= 0 ? set : whole_set(r->x, AREA(*m), r->group, 0);
 }
 
 static void root_all(Root *r, int p, const RootStep *q, int n, double off)
@@ -206,8 +260,11 @@ static void root_all(Root *r, int p, const RootStep *q, int n, double off)
     s->k = 2;
     s->alpha = c->alpha;
     root_step(r, root_of_f32(r) ? KERNEL_ROOT32_BEGIN : KERNEL_ROOT_BEGIN, c->a, AREA(0));
-    root_iterate(r, p, q, n, &m, &x);
+    int off_by = root_iterate(r, p, q, n, &m, &x);
     s = root_step(r, root_of_f32(r) ? KERNEL_ROOT32_OFF : KERNEL_ROOT_OFF, AREA(m), AREA(2));
+    s->a = off_by;
+    s->m = root_probed(r) ? PROBES : 0;
+    s->flags |= root_probed(r) ? 256 : 0;
     s->b = whole_set(r->x, AREA(x), r->group, 0);
     s->k = 2;
     s->alpha = r->b->program->array[c->out].type == (int)T_F64 ? DBL_MAX : FLT_MAX;
