@@ -15,6 +15,12 @@ static unsigned symmetric_bits(Type t) { return (unsigned)number_type[t].digits 
 /* ---- the CPU ---- */
 typedef struct CpuCopy { const FunctionSlot *s; Type t; unsigned flags; char *flat; unsigned *bad; } CpuCopy;
 
+/* Whether x is finite when it is stored as y. Types without infinities store their largest value instead. */
+static bool value_fits(double x, double y, int digits)
+{
+    return isfinite(y) && !(fabs(y) > 1 && fabs(x) > fabs(y) * (1 + 1.0 / (double)((int64_t)1 << digits)));
+}
+
 #define COPY_OF(ID, C, LOAD, STORE, COMPUTE)                                                                          \
     static double value_##ID(const C *m, const FunctionSlot *s, int64_t i, int64_t j)                                 \
     {                                                                                                                 \
@@ -32,7 +38,10 @@ typedef struct CpuCopy { const FunctionSlot *s; Type t; unsigned flags; char *fl
         const FunctionSlot *s = x->s;                                                                                 \
         int64_t outside = 0;                                                                                          \
         for (int64_t i = 0; i < s->rows; i++, m += s->ld, f += s->cols)                                               \
-            if (x->flags & COPY_STORE) {                                                                              \
+            if ((x->flags & COPY_FITS) == COPY_FITS) {                                                                \
+                for (int64_t j = 0; j < s->cols; j++)                                                                 \
+                    outside += !value_fits((double)f[j], (double)LOAD(STORE(f[j])), number_type[T_##ID].digits);      \
+            } else if (x->flags & COPY_STORE) {                                                                       \
                 int64_t from = !(x->flags & COPY_UPPER) ? 0 : i < s->cols ? i : s->cols;                              \
                 for (int64_t j = 0; j < from; j++)                                                                    \
                     m[j] = STORE(0);                                                                                  \
@@ -123,7 +132,8 @@ static optc_status copy_args(const FunctionForm *f, const CpuCopy *x, CopyArgs *
                     s->label, (long long)s->rows, (long long)s->cols, (long long)f->batch);
     out->at = s->at, out->flat = x->flat, out->bad = x->bad, out->next = s->next, out->all = all;
     out->rows = (int)s->rows, out->cols = (int)s->cols, out->ld = (int)s->ld;
-    out->flags = (int)(x->flags | symmetric_bits(x->t) << 16);
+    bool fits = (x->flags & COPY_FITS) == COPY_FITS;
+    out->flags = (int)(x->flags | (fits ? (unsigned)number_type[x->t].digits : symmetric_bits(x->t)) << 16);
     return OPTC_OK;
 }
 
