@@ -183,7 +183,8 @@ typedef struct optc_linear {
     int64_t workspace;         /* as in optc_product */
     void *stream;
 } optc_linear;
-/* norm[s] = the Frobenius norm of the gradient of sample s. */
+/* norm[s] = the Frobenius norm of the gradient of sample s. Products of rows are computed in f32 (f64 if type is f64):
+ * values below 1e-19 count as 0, and norms above 1e19 are refused. */
 optc_status optc_sample_norms_sized(optc_engine *e, const optc_linear *x, size_t size);
 /* sum = the sum over s of min(1, clip / norm[s]) times the gradient of sample s. norm is not read; NULL: it is not
  * stored. The engine keeps as much memory as `out` and `sum` take, and what the norms need, for the next call. */

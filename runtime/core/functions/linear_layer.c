@@ -221,6 +221,17 @@ static optc_status store_results(optc_engine *e, const Linear *l, const Function
     return gpu_leave(e->gpu, function_store(e, &f, s, made, 2));
 }
 
+/* Refuses a result that is not finite in its type. made: in the engine's memory, whose start holds the marks. */
+static optc_status check_made(optc_engine *e, const Linear *l, const char *name, char *made, int64_t rows, int64_t cols)
+{
+    FunctionForm f = form_of(l, 1, 1, 1);
+    FunctionSlot s = dense_slot(NULL, name, made, rows, cols, false);
+    optc_status st = l->x.unchecked ? OPTC_OK : function_finite(e, &f, &s, l->scratch);
+    return st == OPTC_ERROR_RANGE ? fail(st, "%s: a value of %s exceeds the range of %s", l->call, name,
+                                         number_type[l->type].name)
+                                  : st;
+}
+
 static FunctionSlot result_slot(const char *label, void *at, int64_t rows, int64_t cols, bool wide)
 {
     FunctionSlot s = dense_slot(NULL, label, (char *)at, rows, cols, false);
@@ -263,6 +274,7 @@ static optc_status run_norms(optc_engine *e, Linear *l, bool sum)
         p.a = l->scaled, p.b = x->act, p.c = l->made[0], p.type = x->type, p.m = x->outs, p.n = x->in;
         p.k = x->batch * x->rows, p.turn_a = 1, p.stream = x->stream;
         s = multiply_named(e, &p, &names);
+        s = s == OPTC_OK ? check_made(e, l, "sum", l->made[0], x->outs, x->in) : s;
     }
     if (s == OPTC_OK)
         s = store_sum(e, l);
@@ -358,8 +370,10 @@ static optc_status run_factors(optc_engine *e, Linear *l)
     if (s == OPTC_OK && !x->unchecked)
         s = check_finite(e, l);
     for (int side = 0; side < 2 && s == OPTC_OK; side++)
-        if (factor_at(x, side))
+        if (factor_at(x, side)) {
             s = make_factor(e, l, side);
+            s = s == OPTC_OK ? check_made(e, l, to[side].label, l->made[side], to[side].rows, to[side].cols) : s;
+        }
     if (s == OPTC_OK)
         s = store_results(e, l, to, l->made);
     give_scratch(e, l);
