@@ -116,7 +116,8 @@ optc_status optc_cholesky_sized(optc_engine *e, const optc_function *f, size_t s
  * and x are n x m. right: solves x a = b, with b and x of m x n; not with positive. */
 optc_status optc_solve_sized(optc_engine *e, const optc_function *f, size_t size);
 /* x = u v.T where a = u s v.T is the singular value decomposition, of m x n, by `steps` iterations of products. With
- * the default coefficients singular values below about 1e-5 of the largest do not reach 1. */
+ * the default coefficients singular values below about 1e-5 of the largest do not reach 1. The coefficients "turbo", as
+ * published, give the opposite sign if the rows or columns of a are orthogonal already. */
 optc_status optc_polar_sized(optc_engine *e, const optc_function *f, size_t size);
 /* a = x y: a is m x n, x has min(m, n) orthonormal columns of m values, y is upper triangular, of min(m, n) x n, with
  * a diagonal that is not negative. y.data NULL: y is not computed. */

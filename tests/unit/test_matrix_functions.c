@@ -213,8 +213,9 @@ START_TEST(coefficient_sets)
         double a[] = {3, 0, 0, 2}, x[4];
         OK(optc_polar(e, &(optc_function){.a = {a, 0, 0}, .x = {x, 0, 0}, .type = OPTC_F64, .m = 2, .n = 2,
                                           .coefficients = sets[i]}));
-        ck_assert_msg(fabs(fabs(x[0]) - 1) < 0.4 && fabs(fabs(x[3]) - 1) < 0.4 && fabs(x[1]) < 1e-12, "%s: %g %g",
-                      sets[i], x[0], x[3]);
+        double one = strcmp(sets[i], "turbo") ? 1 : -1;    /* its first polynomial is -0.6 at 1 */
+        ck_assert_msg(fabs(x[0] - one) < 0.4 && fabs(x[3] - one) < 0.4 && fabs(x[1]) < 1e-12, "%s: %g %g", sets[i],
+                      x[0], x[3]);
     }
     OK(optc_close(e));
 }
