@@ -116,7 +116,8 @@ optc_status optc_cholesky_sized(optc_engine *e, const optc_function *f, size_t s
  * and x are n x m. right: solves x a = b, with b and x of m x n; not with positive. */
 optc_status optc_solve_sized(optc_engine *e, const optc_function *f, size_t size);
 /* x = u v.T where a = u s v.T is the singular value decomposition, of m x n, by `steps` iterations of products. With
- * the default coefficients singular values below about 1e-5 of the largest do not reach 1. */
+ * the default coefficients singular values below about 1e-5 of the largest do not reach 1. The coefficients "turbo", as
+ * published, give the opposite sign if the rows or columns of a are orthogonal already. */
 optc_status optc_polar_sized(optc_engine *e, const optc_function *f, size_t size);
 /* a = x y: a is m x n, x has min(m, n) orthonormal columns of m values, y is upper triangular, of min(m, n) x n, with
  * a diagonal that is not negative. y.data NULL: y is not computed. */
@@ -183,7 +184,8 @@ typedef struct optc_linear {
     int64_t workspace;         /* as in optc_product */
     void *stream;
 } optc_linear;
-/* norm[s] = the Frobenius norm of the gradient of sample s. */
+/* norm[s] = the Frobenius norm of the gradient of sample s. Products of rows are computed in f32 (f64 if type is f64):
+ * values below 1e-19 count as 0, and norms above 1e19 are refused. */
 optc_status optc_sample_norms_sized(optc_engine *e, const optc_linear *x, size_t size);
 /* sum = the sum over s of min(1, clip / norm[s]) times the gradient of sample s. norm is not read; NULL: it is not
  * stored. The engine keeps as much memory as `out` and `sum` take, and what the norms need, for the next call. */

@@ -1,15 +1,17 @@
 /* Times of optc_multiply on one CPU thread against OpenBLAS: products, Gram matrices and chains, f32 and f64.
  *
  *   cc -O2 tests/bench/blas_peer.c -Iruntime -Lbuild -loptc -ldl -Wl,-rpath,"$PWD/build" -o build/blas-peer
- *   build/blas-peer [libopenblas.so.0]
+ *   build/blas-peer [f32 | f64 | both [SECONDS [SIZE…]]]          $OPENBLAS names the library
  *
  * Prints milliseconds and ratios. A Gram matrix is compared with cblas_xsyrk, which leaves the upper triangle as it is,
- * and with cblas_xgemm, which computes both. CPU time is measured, the least of some runs. */
+ * and with cblas_xgemm, which computes both. Rounds alternate between all of them, for SECONDS per size (default 4).
+ * CPU time is measured; a ratio is the median of the ratios of the rounds. */
 #include "optc.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 enum { ROWS = 101, PLAIN = 111, LOWER = 122, MOST = 2048 };
@@ -60,25 +62,48 @@ static void our_product(void) { multiply(b, NULL); }
 static void our_chain(void) { multiply(b, d); }
 static void our_gram(void) { multiply(NULL, NULL); }
 
-static double seconds(void (*f)(void))
+enum { PRODUCT, GEMM, GRAM, SYRK, CHAIN, TWO, KINDS, MOST_ROUNDS = 501 };
+static void (*const kinds[KINDS])(void) = {our_product, blas_product, our_gram, blas_gram, our_chain, blas_chain};
+static double took[KINDS][MOST_ROUNDS];
+
+static int ascending(const void *x, const void *y)
 {
-    int times = 1;
-    double best = 0;
-    f();
-    for (double s = 0; s < 0.01; times *= 2) {
-        s = now();
-        for (int i = 0; i < times; i++)
-            f();
-        s = now() - s;
+    double p = *(const double *)x, q = *(const double *)y;
+    return (p > q) - (p < q);
+}
+
+/* The median over the rounds of the time of x, divided by that of y (y == KINDS: not divided). */
+static double median(int x, int y, int rounds)
+{
+    double v[MOST_ROUNDS];
+    for (int i = 0; i < rounds; i++)
+        v[i] = y == KINDS ? took[x][i] : took[x][i] / took[y][i];
+    qsort(v, (size_t)rounds, sizeof *v, ascending);
+    return v[rounds / 2];
+}
+
+/* Fills `took` and returns the number of rounds. A measurement takes at least 2 ms. */
+static int measure(double seconds)
+{
+    int times[KINDS], round = 0;
+    for (int k = 0; k < KINDS; k++) {
+        double s = 0;
+        kinds[k]();
+        for (times[k] = 1; s < 2e-3; times[k] *= 2) {
+            s = now();
+            for (int i = 0; i < times[k]; i++)
+                kinds[k]();
+            s = now() - s;
+        }
     }
-    for (int k = 0; k < 7; k++) {
-        double s = now();
-        for (int i = 0; i < times; i++)
-            f();
-        s = (now() - s) / times;
-        best = !k || s < best ? s : best;
-    }
-    return best;
+    for (double start = now(); round < MOST_ROUNDS && (round < 3 || now() - start < seconds); round++)
+        for (int k = 0; k < KINDS; k++) {
+            double s = now();
+            for (int i = 0; i < times[k]; i++)
+                kinds[k]();
+            took[k][round] = (now() - s) / times[k];
+        }
+    return round;
 }
 
 static void *symbol(void *library, const char *name)
@@ -89,23 +114,40 @@ static void *symbol(void *library, const char *name)
     return f;
 }
 
-int main(int argc, char **argv)
+static void compare(double seconds)
 {
-    static const int sizes[] = {128, 192, 256, 384, 512, 768, 1024, 1536, 2048};
-    void *library = dlopen(argc > 1 ? argv[1] : "libopenblas.so.0", RTLD_NOW | RTLD_GLOBAL);
+    int r = measure(seconds);
+    printf("%s %4d  product %8.3f ms, %.2f of gemm; gram %8.3f ms, %.2f of syrk, %.2f of gemm; chain %8.3f ms, "
+           "%.2f of two gemm (%d rounds)\n", f64 ? "f64" : "f32", n, 1e3 * median(PRODUCT, KINDS, r),
+           median(PRODUCT, GEMM, r), 1e3 * median(GRAM, KINDS, r), median(GRAM, SYRK, r), median(GRAM, GEMM, r),
+           1e3 * median(CHAIN, KINDS, r), median(CHAIN, TWO, r), r);
+    fflush(stdout);
+}
+
+static void open_blas(void)
+{
+    void *library = dlopen(getenv("OPENBLAS") ? getenv("OPENBLAS") : "libopenblas.so.0", RTLD_NOW | RTLD_GLOBAL);
     if (!library)
-        return fprintf(stderr, "%s\n", dlerror()), 1;
+        fprintf(stderr, "%s\n", dlerror()), exit(1);
     *(void **)&sgemm = symbol(library, "cblas_sgemm"), *(void **)&dgemm = symbol(library, "cblas_dgemm");
     *(void **)&ssyrk = symbol(library, "cblas_ssyrk"), *(void **)&dsyrk = symbol(library, "cblas_dsyrk");
     void (*threads)(int);
     *(void **)&threads = symbol(library, "openblas_set_num_threads");
     threads(1);
+}
+
+int main(int argc, char **argv)
+{
+    static const int sizes[] = {128, 192, 256, 384, 512, 640, 768, 1024, 1536, 2048};
+    const char *type = argc > 1 ? argv[1] : "both";
+    double seconds = argc > 2 ? atof(argv[2]) : 4;
+    open_blas();
     if (optc_open(&(optc_engine_options){.threads = 1}, &engine))
         return fprintf(stderr, "%s\n", optc_message()), 1;
     void **all[] = {&a, &b, &c, &d, &t};
     for (int i = 0; i < 5; i++)
         *all[i] = calloc((size_t)MOST * MOST, sizeof(double));
-    for (f64 = 0; f64 < 2; f64++) {
+    for (f64 = !strcmp(type, "f64"); f64 < (strcmp(type, "f32") ? 2 : 1); f64++) {
         for (int i = 0; i < MOST * MOST; i++)
             for (int k = 0; k < 5; k++) {
                 double v = rand() / (double)RAND_MAX - 0.5;
@@ -114,13 +156,12 @@ int main(int argc, char **argv)
                 else
                     ((float *)*all[k])[i] = (float)v;
             }
-        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        for (int i = 3; i < argc; i++)
+            if ((n = atoi(argv[i])) > 0 && n <= MOST)
+                compare(seconds);
+        for (size_t i = 0; argc <= 3 && i < sizeof sizes / sizeof *sizes; i++) {
             n = sizes[i];
-            double product = seconds(our_product), blas = seconds(blas_product), gram = seconds(our_gram),
-                   syrk = seconds(blas_gram), chain = seconds(our_chain), two = seconds(blas_chain);
-            printf("%s %4d  product %8.3f ms, %.2f of gemm; gram %8.3f ms, %.2f of syrk, %.2f of gemm; chain %8.3f ms, "
-                   "%.2f of two gemm\n", f64 ? "f64" : "f32", n, 1e3 * product, product / blas, 1e3 * gram, gram / syrk,
-                   gram / blas, 1e3 * chain, chain / two);
+            compare(seconds);
         }
     }
     return optc_close(engine) != OPTC_OK;

@@ -287,14 +287,28 @@ typedef struct Preference { uint64_t bytes; uint32_t reduction, aligned[4]; } Pr
 #define DECLARED(name, suffix, args) int name args;
 CUBLASLT_FUNCTIONS(DECLARED)
 
-int cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType t, uint64_t rows, uint64_t cols, int64_t ld)
+/* Descriptors are structs in memory of their own. */
+static int describe(void **out, const void *from, size_t n)
 {
     CALL;
-    Layout *x = malloc(sizeof *x);
-    *x = (Layout){t, rows, cols, ld, 0, 1};
-    return *out = x, 0;
+    void *x = malloc(n);
+    return *out = memcpy(x, from, n), 0;
+}
+int cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType t, uint64_t rows, uint64_t cols, int64_t ld)
+{
+    return describe(out, &(Layout){t, rows, cols, ld, 0, 1}, sizeof(Layout));
+}
+int cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute, cudaDataType scale)
+{
+    return describe(out, &(Desc){compute, scale, {0, 0}}, sizeof(Desc));
+}
+int cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
+{
+    return describe(out, &(Preference){0}, sizeof(Preference));
 }
 int cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t x) { return free(x), 0; }
+int cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t x) { return free(x), 0; }
+int cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t x) { return free(x), 0; }
 int cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t to, cublasLtMatrixLayoutAttribute_t what, const void *from,
                                      size_t n)
 {
@@ -307,14 +321,6 @@ int cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t to, cublasLtMatrixLa
         return CUBLAS_STATUS_INVALID_VALUE;
     return memcpy(mode ? &x->mode : &x->count, from, n), 0;
 }
-int cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute, cudaDataType scale)
-{
-    CALL;
-    Desc *x = malloc(sizeof *x);
-    *x = (Desc){compute, scale, {0, 0}};
-    return *out = x, 0;
-}
-int cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t x) { return free(x), 0; }
 int cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t to, cublasLtMatmulDescAttributes_t what, const void *from,
                                    size_t n)
 {
@@ -325,11 +331,6 @@ int cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t to, cublasLtMatmulDescAt
         return refuse("an attribute of a product that it does not know");
     return memcpy(&x->trans[b], from, n), 0;
 }
-int cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
-{
-    CALL; return *out = calloc(1, sizeof(Preference)), 0;
-}
-int cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t x) { return free(x), 0; }
 int cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t to, cublasLtMatmulPreferenceAttributes_t what,
                                          const void *from, size_t n)
 {

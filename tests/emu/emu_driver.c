@@ -21,7 +21,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { INVALID = 1, INVALID_HANDLE = 400, CUDA_ERROR_EMULATED = 999, ARGS = 56, MOST_ARGS = 1024,
+enum { INVALID = 1, NO_CONTEXT = 201, INVALID_HANDLE = 400, CUDA_ERROR_EMULATED = 999, ARGS = 56, MOST_ARGS = 1024,
     NUMBERS = 25 * sizeof(int), MOST = 8 };
 static pthread_mutex_t one_call = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static void unlock(int *locked) { (void)locked, pthread_mutex_unlock(&one_call); }
@@ -215,6 +215,10 @@ int cuMemAllocManaged(CUdeviceptr *p, size_t n, unsigned flags)
 }
 
 /* ---- modules: shared objects, as long as their headers say; of a fatbin (emu_fatbin.c) its first image ---- */
+static int modules;
+int emu_modules(void);
+int emu_modules(void) { LOCKED; return modules; }              /* loaded ones */
+
 int cuModuleLoadData(CUmodule *m, const void *image)
 {
     CALL;
@@ -231,12 +235,16 @@ int cuModuleLoadData(CUmodule *m, const void *image)
     *m = ok ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;      /* the file stays open, so that its name is not reused */
     if (!*m)
         fprintf(stderr, "emulated driver: %s\n", dlerror());
+    modules += *m != NULL;
     return !*m;
 }
-int cuModuleUnload(CUmodule m)
+int cuModuleUnload(CUmodule m)                 /* only in a context that was pushed, as our code always does */
 {
     LOCKED;
     int told = TOLD, ends = unsafe();
+    if (!depth)
+        return NO_CONTEXT;
+    modules--;
     return dlclose(m) ? INVALID : ends ? ends : told;
 }
 

@@ -195,7 +195,7 @@ START_TEST(refused)
     FAILS(optc_cholesky(e, &f), OPTC_ERROR_RANGE, "no result for matrix 1 of 2");
     a[7] = NAN;
     device_put(at, a, sizeof a);
-    FAILS(optc_cholesky(e, &f), OPTC_ERROR_RANGE, "matrix 1 of 2 contains a NaN");
+    FAILS(optc_cholesky(e, &f), OPTC_ERROR_RANGE, "matrix 1 of 2 of a contains a NaN");
     a[7] = 3, a[5] = 1;
     device_put(at, a, sizeof a);
     FAILS(optc_cholesky(e, &f), OPTC_ERROR_RANGE, "matrix 1 of 2 of a is not symmetric");
@@ -205,6 +205,16 @@ START_TEST(refused)
     ck_assert(!memcmp(x, was, sizeof x));
     f.a.data = at, f.lower = 1;
     OK(optc_cholesky(e, &f));
+    /* results that the type cannot hold: f16 2^-10 and 2^10, e4m3 2^-6 and 2^6 */
+    static const uint16_t half[] = {0x3c00, 0x1400, 0x3c00, 0x6400}, byte[] = {0x0838, 0x6838};
+    for (int k = 0; k < 4; k++) {
+        optc_function p = {.a = {at, 0, 0}, .x = {xt, 0, 0}, .type = k < 2 ? OPTC_F16 : OPTC_E4M3, .n = 1, .batch = 2,
+                           .exponent = k % 2 ? 2 : -2};
+        device_put(at, k < 2 ? &half[2 * (k % 2)] : &byte[k % 2], k < 2 ? 4 : 2);
+        FAILS(optc_matrix_power(e, &p), OPTC_ERROR_RANGE, "no result for matrix 1 of 2");
+        p.unchecked = 1;
+        OK(optc_matrix_power(e, &p));
+    }
     device_give(at), device_give(xt);
     OK(optc_close(e));
 }

@@ -5,6 +5,9 @@
 #include "gen/gen.h"
 #include "runtime/library/cache/cache.h"
 
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -163,8 +166,51 @@ START_TEST(products_on_demand)
 }
 END_TEST
 
+/* Lets each call of the driver in a compilation fail. The thread has no context. Returns how many compilations failed,
+ * or -1 if a failed one left a module loaded. */
+static int (*driver_calls)(void), (*driver_modules)(void);
+
+static void *fail_builds(void *engine)
+{
+    intptr_t failed = 0;
+    char text[40];
+    int was = driver_modules(), before = driver_calls();
+    optc_rule *r;
+    if (optc_compile(engine, &(optc_rule_options){.spec = "adamw"}, &r) || optc_release(r))
+        return NULL;
+    for (int n = 1, most = driver_calls() - before; n <= most; n++) {
+        snprintf(text, sizeof text, "libcuda.so.1 %d", driver_calls() + n);
+        setenv("EMU_FAIL", text, 1);
+        optc_status s = optc_compile(engine, &(optc_rule_options){.spec = "adamw"}, &r);
+        setenv("EMU_FAIL", "- 0", 1);
+        failed += s != OPTC_OK;
+        if ((s == OPTC_OK && optc_release(r)) || driver_modules() != was)
+            return (void *)(intptr_t)-1;
+    }
+    return (void *)failed;
+}
+
+/* A compilation that fails after it loaded modules unloads them. Only the emulated driver can fail this way. */
+START_TEST(failed_build)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), *failed;
+    *(void **)&driver_calls = library ? dlsym(library, "emu_calls") : NULL;
+    *(void **)&driver_modules = library ? dlsym(library, "emu_modules") : NULL;
+    if (!driver_calls || !driver_modules)
+        return;
+    optc_engine *e;
+    pthread_t thread;
+    OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+    ck_assert(!pthread_create(&thread, NULL, fail_builds, e) && !pthread_join(thread, &failed));
+    unsetenv("EMU_FAIL");
+    ck_assert_int_gt((int)(intptr_t)failed, 0);
+    OK(optc_close(e));
+}
+END_TEST
+
 void add_modules(TCase *t)
 {
+    tcase_add_test(t, failed_build);
     tcase_add_test(t, other_sizes);
     tcase_add_test(t, first_step);
     tcase_add_test(t, products_on_demand);

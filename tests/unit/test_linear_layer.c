@@ -183,14 +183,25 @@ START_TEST(refused)
     BAD(optc_kfac_factors, ARG, "g overlaps out", y.g = out.at);
     BAD(optc_kfac_factors, ARG, "g overlaps a", y.g = y.a = sum);
     BAD(optc_clipped_sum, ARG, "sum overlaps norm", y.norm = (double *)(void *)(sum + 2));
+    BAD(optc_clipped_sum, ARG, "norm overlaps act", y.norm = (double *)(void *)act.at);
+    BAD(optc_sample_norms, ARG, "norm overlaps out", y.norm = (double *)(void *)out.at);
     float a[IN * IN], g[OUTS * OUTS], old[IN * IN];
     for (int i = 0; i < IN * IN; i++)
         a[i] = old[i] = 1;
     a[5] = old[5] = NAN;
     BAD(optc_kfac_factors, RANGE, "matrix 0 of 1 of a contains a NaN", y.a = a; y.g = g; y.decay = 0.5);
+    const float before = ((float *)(void *)act.at)[3 * IN];
+    for (int i = 0; i < IN * IN; i++)
+        a[i] = old[i] = 1;
+    ((float *)(void *)act.at)[3 * IN] = 3e38f;
+    BAD(optc_kfac_factors, RANGE, "a value of a exceeds the range of f32", y.a = a; y.g = g);
+    ck_assert(!memcmp(a, old, sizeof a));
+    ((float *)(void *)act.at)[3 * IN] = before;
+    a[5] = old[5] = NAN;
     ((float *)(void *)act.at)[3 * IN] = INFINITY;
-    BAD(optc_sample_norms, RANGE, "matrix 1 of 2 contains a NaN or an infinity", (void)0);
-    BAD(optc_clipped_sum, RANGE, "matrix 1 of 2 contains a NaN or an infinity", (void)0);
+    BAD(optc_sample_norms, RANGE, "matrix 1 of 2 of act contains a NaN or an infinity", (void)0);
+    BAD(optc_sample_norms, RANGE, "matrix 1 of 2 of act contains a NaN or an infinity", y.workspace = 1);
+    BAD(optc_clipped_sum, RANGE, "matrix 1 of 2 of act contains a NaN or an infinity", (void)0);
     BAD(optc_kfac_factors, RANGE, "matrix 1 of 2 of act contains a NaN or an infinity", y.a = a; y.g = g);
     ck_assert(!memcmp(a, old, sizeof a));
     optc_linear y = good;

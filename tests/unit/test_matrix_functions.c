@@ -136,7 +136,7 @@ START_TEST(refused)
     BAD(optc_matrix_power, ARG, "floor is inf", y.floor = INFINITY);
     BAD(optc_polar, ARG, "steps is -2", y.steps = -2);
     BAD(optc_polar, ARG, "there are no coefficients", y.coefficients = "a b");
-    BAD(optc_polar, OPTC_ERROR_SPEC, "none_such", y.coefficients = "none_such");
+    BAD(optc_polar, ARG, "there are no coefficients 'none_such'", y.coefficients = "none_such");
     BAD(optc_polar, ARG, "ntriples is 9", y.ntriples = 9; y.triples = b);
     BAD(optc_polar, ARG, "triples is NULL", y.ntriples = 1);
     BAD(optc_polar, ARG, "a coefficient is nan", y.ntriples = 1; y.triples = (double[]){1, NAN, 1});
@@ -154,11 +154,11 @@ START_TEST(refused)
     BAD(optc_matrix_power, RANGE, "no result for matrix 1 of 2", y.a.data = bad);
     BAD(optc_solve, RANGE, "0 on its diagonal", y.a.data = bad);
     bad[7] = NAN;
-    BAD(optc_cholesky, RANGE, "matrix 1 of 2 contains a NaN", y.a.data = bad);
-    BAD(optc_eigh, RANGE, "matrix 1 of 2 contains a NaN", y.a.data = bad; y.y.data = w);
+    BAD(optc_cholesky, RANGE, "matrix 1 of 2 of a contains a NaN", y.a.data = bad);
+    BAD(optc_eigh, RANGE, "matrix 1 of 2 of a contains a NaN", y.a.data = bad; y.y.data = w);
     BAD(optc_polar, RANGE, "contains a NaN", y.a.data = bad);
     BAD(optc_qr, RANGE, "contains a NaN", y.a.data = bad);
-    BAD(optc_solve, RANGE, "contains a NaN", y.b.data = bad);
+    BAD(optc_solve, RANGE, "matrix 1 of 2 of a or b contains a NaN", y.b.data = bad);
     bad[7] = 3, bad[1] = NAN;                              /* above the diagonal */
     BAD(optc_cholesky, RANGE, "NaN", y.a.data = bad);
     optc_function f = good;
@@ -170,6 +170,53 @@ START_TEST(refused)
     bad[7] = -3, f.unchecked = 1;
     OK(optc_cholesky(e, &f));
     ck_assert(!memcmp(first, x, sizeof first) && isnan(x[7]));
+    OK(optc_close(e));
+}
+END_TEST
+
+/* A result that the storage type cannot hold is refused; unchecked, it is stored as the type rounds it. */
+START_TEST(beyond_type)
+{
+    static const struct { optc_type type; uint16_t small, large, most; const char *name; } of[] = {
+        {OPTC_F16, 0x1400, 0x5c00, 0x7c00, "f16"},         /* 2^-10, 2^8; stored: infinity */
+        {OPTC_E5M2, 0x14, 0x5c, 0x7c, "e5m2"},             /* 2^-10, 2^8 */
+        {OPTC_E4M3, 0x08, 0x68, 0x7e, "e4m3"}};            /* 2^-6, 2^6; stored: 448 */
+    optc_engine *e = open_with(1);
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        for (int k = 0; k < 2; k++) {                      /* powers of -2 and 2 */
+            size_t size = of[i].type < OPTC_Q8 ? 2 : 1;
+            uint16_t v = k ? of[i].large : of[i].small, got = 0;
+            unsigned char a[2], x[2] = {0x55, 0x55};
+            memcpy(a, &v, sizeof a);
+            optc_function f = {.a = {a, 0, 0}, .x = {x, 0, 0}, .type = of[i].type, .n = 1, .exponent = k ? 2 : -2};
+            FAILS(optc_matrix_power(e, &f), OPTC_ERROR_RANGE, of[i].name);
+            ck_assert_int_eq(x[0], 0x55);
+            f.unchecked = 1;
+            OK(optc_matrix_power(e, &f));
+            memcpy(&got, x, size);
+            ck_assert_uint_eq(got, of[i].most);
+        }
+    double a = 4, x = 0;
+    optc_function f = {.a = {&a, 0, 0}, .x = {&x, 0, 0}, .type = OPTC_F64, .n = 1, .exponent = 1e300};
+    FAILS(optc_matrix_power(e, &f), OPTC_ERROR_RANGE, "a value of it exceeds the range of f64");
+    OK(optc_close(e));
+}
+END_TEST
+
+/* Every set of coefficients that the spec language has. */
+START_TEST(coefficient_sets)
+{
+    static const char *const sets[] = {"polar_express", "polar_express_5", "jordan", "cans", "turbo", "quintic",
+                                       "deepseekv4", "cubic5"};
+    optc_engine *e = open_with(1);
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+        double a[] = {3, 0, 0, 2}, x[4];
+        OK(optc_polar(e, &(optc_function){.a = {a, 0, 0}, .x = {x, 0, 0}, .type = OPTC_F64, .m = 2, .n = 2,
+                                          .coefficients = sets[i]}));
+        double one = strcmp(sets[i], "turbo") ? 1 : -1;    /* its first polynomial is -0.6 at 1 */
+        ck_assert_msg(fabs(x[0] - one) < 0.4 && fabs(x[3] - one) < 0.4 && fabs(x[1]) < 1e-12, "%s: %g %g", sets[i],
+                      x[0], x[3]);
+    }
     OK(optc_close(e));
 }
 END_TEST
@@ -248,6 +295,8 @@ Suite *matrix_functions_suite(void)
     tcase_add_test(t, limits);
     tcase_add_test(t, refused);
     tcase_add_test(t, lower_triangle);
+    tcase_add_test(t, beyond_type);
+    tcase_add_test(t, coefficient_sets);
     tcase_add_test(t, empty);
     tcase_add_test(t, triples);
     suite_add_tcase(s, t);

@@ -57,19 +57,41 @@ START_TEST(kronecker)
 }
 END_TEST
 
-/* Both triangles of a Gram matrix have the same bits. */
+static double value_at(const void *p, int f64, int64_t i)
+{
+    return f64 ? ((const double *)p)[i] : (double)((const float *)p)[i];
+}
+
+/* Both triangles of a Gram matrix are exact for small integers, and gaps between rows are not written. Sizes have whole
+ * and partial tiles, one and two panels. _i: f64 */
 START_TEST(gram)
 {
-    enum { M = 300, K = 41 };
+    enum { K = 3, MOST = 660, GAP = 5 };
+    static const int sizes[] = {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 24, 31, 33, 49, 64, 100, 300, 530, 642};
     optc_engine *e = open_with(2);
-    float *a = calloc(M * K, 4), *c = calloc(M * M, 4);
-    for (int i = 0; i < M * K; i++)
-        a[i] = (float)ref_value(1, 1, i);
-    OK(optc_multiply(e, &(optc_product){.a = a, .c = c, .m = M, .k = K}));
-    bool same = true;
-    for (int i = 0; i < M * M; i++)
-        same = same && c[i] == c[i % M * M + i / M];
-    ck_assert(same);
+    size_t size = _i ? 8 : 4;
+    char *a = calloc(MOST * K, size), *c = malloc(MOST * (MOST + GAP) * size);
+    for (int i = 0; i < MOST * K; i++) {
+        double v = (double)(i * 7 % 11 - 5);
+        if (_i)
+            ((double *)(void *)a)[i] = v;
+        else
+            ((float *)(void *)a)[i] = (float)v;
+    }
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        int n = sizes[k], wrong = 0;
+        memset(c, 255, (size_t)n * (size_t)(n + GAP) * size);            /* NaN */
+        OK(optc_multiply(e, &(optc_product){.a = a, .c = c, .m = n, .k = K, .ldc = n + GAP,
+                                            .type = _i ? OPTC_F64 : OPTC_F32}));
+        for (int i = 0; i < n; i++)
+            for (int j = 0; j < n + (i < n - 1 ? GAP : 0); j++) {
+                double x = value_at(c, _i, i * (n + GAP) + j), y = 0;
+                for (int l = 0; l < K && j < n; l++)
+                    y += value_at(a, _i, i * K + l) * value_at(a, _i, j * K + l);
+                wrong += j < n ? x != y : x == x;
+            }
+        ck_assert_msg(!wrong, "%d x %d: %d values are wrong", n, n, wrong);
+    }
     free(a), free(c);
     OK(optc_close(e));
 }
@@ -148,7 +170,7 @@ Suite *multiply_suite(void)
     TCase *t = tcase_create("multiply");
     tcase_add_loop_test(t, products, 0, 2);
     tcase_add_test(t, kronecker);
-    tcase_add_test(t, gram);
+    tcase_add_loop_test(t, gram, 0, 2);
     tcase_add_test(t, refused);
     tcase_add_test(t, forked);
     suite_add_tcase(s, t);

@@ -15,7 +15,8 @@
 enum { MOST_FUNCTIONS = 16, MOST_FUNCTION_BYTES = 256 << 20, MOST_SPEC = 1024, MOST_FUNCTION_RULES = 64,
        FUNCTION_KEY = 40 };
 
-/* templates/copy_cuda.txt has these numbers too. The tolerance of COPY_SYMMETRIC is in the bits from 16 on. */
+/* templates/copy_cuda.txt has these numbers too. The tolerance of COPY_SYMMETRIC, and the digits of the type for
+ * COPY_FITS, are in the bits from 16 on. */
 typedef enum CopyFlag {
     COPY_STORE = 1,            /* from flat to the caller's matrix */
     COPY_REVERSED = 2,         /* its columns are in the opposite order */
@@ -25,6 +26,7 @@ typedef enum CopyFlag {
     COPY_SYMMETRIC = 32,       /* look for values that differ from their mirror image */
     COPY_UPPER = 64,           /* store zeros below the diagonal */
     COPY_LOOK = 128,           /* do not copy */
+    COPY_FITS = 129,           /* both: look for values of flat that are not finite in the caller's type */
     COPY_RAW = 256,            /* with COPY_STORE: flat has the caller's type */
     COPY_WIDE = 512            /* with COPY_STORE: both have f64, without gaps */
 } CopyFlag;
@@ -44,14 +46,15 @@ typedef struct FunctionSlot {
  * the same group other than 0 belong to one call, and none of them replaces another. why: more reasons for a result
  * that does not exist. exponent: of a power in a package, whose spec then has PACKED_EXPONENT; else 0. low: a lower
  * bound of eigenvalue / norm, which follows from `relative` (call_low); 0: that of the spec. after: what is done
- * between the spec's step and the copies of results; NULL: nothing. */
+ * between the spec's step and the copies of results; NULL: nothing. first, of: the matrices are a part of the caller's
+ * `of` ones, from `first` on; of 0: they are all of them. */
 typedef struct FunctionForm {
     const char *call, *why;
     char spec[MOST_SPEC];
     int64_t scratch, group;
     double exponent, low;
     Type type, compute;
-    int64_t shape[3], batch;
+    int64_t shape[3], batch, first, of;
     FunctionSlot in[2], out[2];
     int nin, nout;
     optc_setting hyper[3]; int nhyper;

@@ -84,7 +84,7 @@ static optc_status power_spec(const optc_function *x, bool packed, FunctionForm 
              hyper);
     snprintf(body, sizeof body, "X = power(A, %s, { %s })", exponent, options);
     function_spec(f, "matrix_power", declares, body);
-    f->why = ": its eigenvalues are not positive where they have to be; ridge, relative or floor lifts them";
+    f->why = "its eigenvalues are not positive where they have to be (ridge, relative or floor lifts them)";
     return s;
 }
 
@@ -108,7 +108,7 @@ static void eigen_slots(const optc_function *x, FunctionForm *f)
 static void cholesky_spec(FunctionForm *f)
 {
     function_spec(f, "cholesky", "inputs = { A = \"rows\" }, state = { X = zeros \"rows\" },", "X = chol(A)");
-    f->why = ": it is not positive definite; add something to its diagonal";
+    f->why = "it is not positive definite; add something to its diagonal";
 }
 
 static void eigen_spec(FunctionForm *f)
@@ -135,7 +135,7 @@ static optc_status solve_form(const optc_function *x, FunctionForm *f)
     f->in[1] = slot("p", "b", x->b, rows, cols, COPY_FINITE);
     f->out[0] = slot("p", "x", x->x, rows, cols, 0);
     f->nin = 2, f->nout = 1;
-    f->why = x->positive ? ": a is not positive definite; add something to its diagonal"
+    f->why = x->positive ? "a is not positive definite; add something to its diagonal"
                        : ": a has a 0 on its diagonal, or the solution is not finite";
     return OPTC_OK;
 }
@@ -144,10 +144,16 @@ static optc_status solve_form(const optc_function *x, FunctionForm *f)
 static optc_status coefficients_text(const optc_function *x, char *buf, size_t n, size_t *at)
 {
     enum { MOST_TRIPLES = 8 };                             /* of the spec language */
-    const char *set = x->coefficients ? x->coefficients : "polar_express";
-    if (strlen(set) > 40 || set[strspn(set, "abcdefghijklmnopqrstuvwxyz_0123456789")])
+    /* as gen/front/polar.c has them */
+    static const char *const sets[] = {"polar_express", "polar_express_5", "jordan", "cans", "turbo", "quintic",
+                                       "deepseekv4", "cubic5"};
+    const char *set = x->coefficients ? x->coefficients : sets[0];
+    bool known = false;
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
+        known = known || !strcmp(set, sets[i]);
+    if (!known)
         return fail(OPTC_ERROR_ARGUMENT, "optc_polar: there are no coefficients '%.40s'; known are polar_express, "
-                                         "jordan, cans and turbo", set);
+                                         "polar_express_5, jordan, cans, turbo, quintic, deepseekv4 and cubic5", set);
     if (x->ntriples < 0 || x->ntriples > MOST_TRIPLES || (x->ntriples && !x->triples))
         return fail(OPTC_ERROR_ARGUMENT, "optc_polar: ntriples is %d%s; it must be 0 (named coefficients) to %d",
                     x->ntriples, x->triples ? "" : " and triples is NULL", MOST_TRIPLES);

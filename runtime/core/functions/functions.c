@@ -75,6 +75,10 @@ static optc_status copy_in(optc_engine *e, const FunctionForm *f, FunctionEntry 
     return s;
 }
 
+/* Numbers of messages: of a matrix, and of how many there are. */
+static long long nth_of_all(const FunctionForm *f, int64_t which) { return (long long)(f->first + which); }
+static long long all_of(const FunctionForm *f) { return (long long)(f->of ? f->of : f->batch); }
+
 static optc_status check_operands(optc_engine *e, const FunctionForm *f, const FunctionEntry *x)
 {
     int64_t which;
@@ -82,9 +86,14 @@ static optc_status check_operands(optc_engine *e, const FunctionForm *f, const F
     optc_status s = read_bad(e, f, x, &which, &mark);
     if (s != OPTC_OK || which < 0)
         return s;
-    return fail(OPTC_ERROR_RANGE, "%s: matrix %lld of %lld %s", f->call, (long long)which, (long long)f->batch,
-                mark ? "of a is not symmetric; set lower = 1 if only its lower triangle is meant"
-                     : "contains a NaN or an infinity");
+    if (mark)
+        return fail(OPTC_ERROR_RANGE, "%s: matrix %lld of %lld of %s is not symmetric; set lower = 1 if only its lower "
+                                      "triangle is meant", f->call, nth_of_all(f, which), all_of(f),
+                    f->in[0].label);
+    bool either = f->nin > 1 && strcmp(f->in[0].label, f->in[1].label);
+    return fail(OPTC_ERROR_RANGE, "%s: matrix %lld of %lld of %s%s%s contains a NaN or an infinity", f->call,
+                nth_of_all(f, which), all_of(f), f->in[0].label, either ? " or " : "",
+                either ? f->in[1].label : "");
 }
 
 static optc_status check_results(optc_engine *e, const FunctionForm *f, FunctionEntry *x)
@@ -96,14 +105,16 @@ static optc_status check_results(optc_engine *e, const FunctionForm *f, Function
         FunctionSlot own;
         memset(&own, 0, sizeof own);
         own.label = "the result", own.at = x->result[i], own.rows = f->out[i].rows, own.cols = f->out[i].cols;
-        own.ld = own.cols, own.next = own.rows * own.cols, own.computed = true, own.wide = f->out[i].wide;
-        s = function_copy(e, f, &own, COPY_LOOK | COPY_FINITE, x->result[i], x->bad);
+        own.ld = own.cols, own.next = own.rows * own.cols;
+        own.computed = f->out[i].computed, own.wide = f->out[i].wide;
+        s = function_copy(e, f, &own, COPY_FITS, x->result[i], x->bad);
     }
     if (s == OPTC_OK)
         s = read_bad(e, f, x, &which, &mark);
     return s == OPTC_OK && which >= 0
-               ? fail(OPTC_ERROR_RANGE, "%s: there is no result for matrix %lld of %lld%s", f->call, (long long)which,
-                      (long long)f->batch, f->why)
+               ? fail(OPTC_ERROR_RANGE, "%s: there is no result for matrix %lld of %lld: %s%sa value of it exceeds the "
+                                        "range of %s", f->call, nth_of_all(f, which), all_of(f), f->why,
+                      *f->why ? ", or " : "", number_type[f->type].name)
                : s;
 }
 

@@ -33,20 +33,6 @@ static optc_status check_array(optc_engine *e, const Linear *l, const char *name
     return s == OPTC_OK ? operand_here(e, l->call, name, &x, 1, size) : s;
 }
 
-static optc_status check_apart(const Linear *l, const char *name, const void *at, int64_t rows, int64_t cols)
-{
-    const optc_linear *x = &l->x;
-    int64_t size = number_type[l->type].bytes, lines = x->batch * x->rows;
-    Operand y = operand_of(at, rows, cols, cols, 0, false);
-    const Operand in[] = {operand_of(x->act, lines, x->in, x->in, 0, false),
-                          operand_of(x->out, lines, x->outs, x->outs, 0, false)};
-    for (int i = 0; i < 2; i++)
-        if (operands_meet(&in[i], &y, 1, size))
-            return fail(OPTC_ERROR_ARGUMENT, "%s: %s overlaps %s in memory; give it its own memory", l->call, name,
-                        i ? "out" : "act");
-    return OPTC_OK;
-}
-
 static optc_status check_apart_of(const Linear *l, const char *name, const void *at, int64_t bytes, const char *other,
                                   const void *from, int64_t more)
 {
@@ -57,10 +43,14 @@ static optc_status check_apart_of(const Linear *l, const char *name, const void 
 }
 
 static optc_status check_result(optc_engine *e, const Linear *l, const char *name, const void *at, int64_t rows,
-                                int64_t cols)
+                                int64_t cols, int64_t size)
 {
-    optc_status s = check_array(e, l, name, at, rows, cols, number_type[l->type].bytes);
-    return s == OPTC_OK ? check_apart(l, name, at, rows, cols) : s;
+    const optc_linear *x = &l->x;
+    int64_t lines = x->batch * x->rows * number_type[l->type].bytes;
+    optc_status s = check_array(e, l, name, at, rows, cols, size);
+    if (s == OPTC_OK)
+        s = check_apart_of(l, name, at, rows * cols * size, "act", x->act, lines * x->in);
+    return s == OPTC_OK ? check_apart_of(l, name, at, rows * cols * size, "out", x->out, lines * x->outs) : s;
 }
 
 static optc_status read_linear(optc_engine *e, const char *call, const optc_linear *from, size_t size, Linear *l)
@@ -166,6 +156,7 @@ static optc_status side_grams(optc_engine *e, const Linear *l, int side, int64_t
     const optc_linear *x = &l->x;
     int64_t wide = side ? x->outs : x->in, at = first * x->rows * wide * number_type[l->type].bytes;
     FunctionForm f = form_of(l, n, x->rows, wide);
+    f.first = first, f.of = x->batch;
     linear_spec(LINEAR_GRAM, &f);
     f.in[0] = dense_slot("p", side ? "out" : "act", (char *)(uintptr_t)(side ? x->out : x->act) + at, x->rows, wide,
                          false);
@@ -181,6 +172,7 @@ static optc_status weights(optc_engine *e, const Linear *l, int64_t first, int64
     const optc_linear *x = &l->x;
     int64_t size = number_type[l->compute].bytes;
     FunctionForm f = form_of(l, n, x->rows, 1);
+    f.first = first, f.of = x->batch;
     linear_spec(LINEAR_WEIGHTS, &f);
     f.in[0] = dense_slot("K", "act", l->gram[0], x->rows, x->rows, true);
     f.in[1] = dense_slot("L", "out", l->gram[1], x->rows, x->rows, true);
@@ -189,7 +181,7 @@ static optc_status weights(optc_engine *e, const Linear *l, int64_t first, int64
     f.out[1] = dense_slot("w", "weight", l->weight + first * x->rows * size, 1, x->rows, true);
     f.nin = f.nout = 2;
     f.hyper[f.nhyper].name = "clip", f.hyper[f.nhyper++].value = x->clip;
-    f.why = ": its gradient is too large for the type";
+    f.why = "its gradient is too large for the type";
     return function_run(e, &f);
 }
 
@@ -229,6 +221,17 @@ static optc_status store_results(optc_engine *e, const Linear *l, const Function
     return gpu_leave(e->gpu, function_store(e, &f, s, made, 2));
 }
 
+/* Refuses a result that is not finite in its type. made: in the engine's memory, whose start holds the marks. */
+static optc_status check_made(optc_engine *e, const Linear *l, const char *name, char *made, int64_t rows, int64_t cols)
+{
+    FunctionForm f = form_of(l, 1, 1, 1);
+    FunctionSlot s = dense_slot(NULL, name, made, rows, cols, false);
+    optc_status st = l->x.unchecked ? OPTC_OK : function_finite(e, &f, &s, l->scratch);
+    return st == OPTC_ERROR_RANGE ? fail(st, "%s: a value of %s exceeds the range of %s", l->call, name,
+                                         number_type[l->type].name)
+                                  : st;
+}
+
 static FunctionSlot result_slot(const char *label, void *at, int64_t rows, int64_t cols, bool wide)
 {
     FunctionSlot s = dense_slot(NULL, label, (char *)at, rows, cols, false);
@@ -250,9 +253,9 @@ static optc_status store_sum(optc_engine *e, const Linear *l)
 static optc_status run_norms(optc_engine *e, Linear *l, bool sum)
 {
     const optc_linear *x = &l->x;
-    optc_status s = x->norm || !sum ? check_array(e, l, "norm", x->norm, 1, x->batch, sizeof(double)) : OPTC_OK;
+    optc_status s = x->norm || !sum ? check_result(e, l, "norm", x->norm, 1, x->batch, sizeof(double)) : OPTC_OK;
     if (s == OPTC_OK && sum)
-        s = check_result(e, l, "sum", x->sum, x->outs, x->in);
+        s = check_result(e, l, "sum", x->sum, x->outs, x->in, number_type[l->type].bytes);
     if (s == OPTC_OK && sum && x->norm)
         s = check_apart_of(l, "sum", x->sum, x->outs * x->in * number_type[l->type].bytes, "norm", x->norm,
                            x->batch * (int64_t)sizeof(double));
@@ -271,6 +274,7 @@ static optc_status run_norms(optc_engine *e, Linear *l, bool sum)
         p.a = l->scaled, p.b = x->act, p.c = l->made[0], p.type = x->type, p.m = x->outs, p.n = x->in;
         p.k = x->batch * x->rows, p.turn_a = 1, p.stream = x->stream;
         s = multiply_named(e, &p, &names);
+        s = s == OPTC_OK ? check_made(e, l, "sum", l->made[0], x->outs, x->in) : s;
     }
     if (s == OPTC_OK)
         s = store_sum(e, l);
@@ -366,8 +370,10 @@ static optc_status run_factors(optc_engine *e, Linear *l)
     if (s == OPTC_OK && !x->unchecked)
         s = check_finite(e, l);
     for (int side = 0; side < 2 && s == OPTC_OK; side++)
-        if (factor_at(x, side))
+        if (factor_at(x, side)) {
             s = make_factor(e, l, side);
+            s = s == OPTC_OK ? check_made(e, l, to[side].label, l->made[side], to[side].rows, to[side].cols) : s;
+        }
     if (s == OPTC_OK)
         s = store_results(e, l, to, l->made);
     give_scratch(e, l);
@@ -384,9 +390,9 @@ optc_status optc_kfac_factors_sized(optc_engine *e, const optc_linear *from, siz
     if (s == OPTC_OK && !x->a && !x->g)
         s = fail(OPTC_ERROR_ARGUMENT, "%s: a and g are NULL", l.call);
     if (s == OPTC_OK && x->a)
-        s = check_result(e, &l, "a", x->a, x->in, x->in);
+        s = check_result(e, &l, "a", x->a, x->in, x->in, number_type[l.type].bytes);
     if (s == OPTC_OK && x->g)
-        s = check_result(e, &l, "g", x->g, x->outs, x->outs);
+        s = check_result(e, &l, "g", x->g, x->outs, x->outs, number_type[l.type].bytes);
     if (s == OPTC_OK && x->a && x->g)
         s = check_apart_of(&l, "g", x->g, x->outs * x->outs * number_type[l.type].bytes, "a", x->a,
                            x->in * x->in * number_type[l.type].bytes);

@@ -164,11 +164,11 @@ static int64_t room_of(const Multiply *x)
            count_up(dom_times(t.rows * x->size, t.cols), 64) * 64;
 }
 
+/* One call for all of it: a thread computes it alone, and each further panel would pack b again. */
 static void whole_product(const Blas *blas, const MatrixProduct *x)
 {
-    Panels cut = product_cut(x);
-    for (int64_t i = 0; i < cut.count; i++)
-        product_panel(blas, x, cut, i);
+    Panels all = {x->m, x->n, 1, 1, 1};
+    product_panel(blas, x, all, 0);
 }
 
 /* Rows [row, row + rows) of c = scale (a b) d + add c, over the columns of a b in order. */

@@ -135,13 +135,16 @@ static optc_status find_kernels(optc_rule *r, BuiltKernels *c, const char *prefi
     return find_calls(r, c);
 }
 
+/* Unloading needs a current context: without one the driver refuses, and the modules stay in the GPU's memory. */
 static void code_free(optc_rule *r, BuiltKernels *c)
 {
     if (!c)
         return;
+    gpu_enter_aside(r->engine->gpu);
     modules_drop(r, c);
     if (c->package)
         r->engine->gpu->d->cuModuleUnload(c->package);
+    gpu_leave(r->engine->gpu, OPTC_OK);
     free(c->program);
     free(c->asked);
     free(c->code.launch);
@@ -371,12 +374,10 @@ void gpu_drop(optc_rule *r)
 {
     if (!r->library->gpu)
         return;
-    gpu_enter_aside(r->engine->gpu);
     for (BuiltKernels *c = r->library->gpu->codes, *next; c; c = next) {
         next = c->next;
         code_free(r, c);
     }
-    gpu_leave(r->engine->gpu, OPTC_OK);
     pthread_mutex_destroy(&r->library->gpu->lock);
     free(r->library->gpu->hash);
     free(r->library->gpu->program_of);
