@@ -101,13 +101,24 @@ static bool has_element_loops(const char *path)
     return false;
 }
 
+/* Sources that only a GPU needs: a third of the runtime. */
+static bool is_for_gpu(const char *path)
+{
+    static const char *const folders[] = {"gpu/", "matrix/gpu_", "matrix/cublas", "matrix/cuda_", "matrix/cusolver",
+                                          "functions/multiply_gpu"};
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+        if (begins_with(path + strlen("runtime/core/"), folders[i]))
+            return true;
+    return false;
+}
+
 /* Lists the sources of runtime/core, from the list that the build embedded. runtime/core/matrix contains what only
- * calls need: without calls it is left out, and stubs replace it. false: an include names a file that is not
- * embedded. */
+ * calls need: without calls it is left out, and stubs replace it. A package without GPU code leaves out what only a GPU
+ * needs in the same way. false: an include names a file that is not embedded. */
 bool pack_sources(Pack *p, PackSources *s)
 {
-    static const char stubs[] = "runtime/core/api/no_matrix_calls.h";
-    bool products = has_products(p);
+    static const char no_calls[] = "runtime/core/api/no_matrix_calls.h", no_gpu[] = "runtime/core/api/no_gpu.h";
+    bool products = has_products(p), gpu = p->narch > 0;
     *s = (PackSources){0};
     if (!add_header(p, s, "gen/abi/hash.h"))               /* package_host.txt calls it */
         return false;
@@ -116,7 +127,7 @@ bool pack_sources(Pack *p, PackSources *s)
         for (const Embedded *e = embedded_core; e->name; e++) {
             if (!begins_with(e->name, "runtime/core/") || !ends_with(e->name, strlen(e->name), ".c") ||
                 (!p->functions && begins_with(e->name, "runtime/core/functions/")) ||
-                (!products && begins_with(e->name, "runtime/core/matrix/")))
+                (!products && begins_with(e->name, "runtime/core/matrix/")) || (!gpu && is_for_gpu(e->name)))
                 continue;
             if (pass == HEADERS && !add_headers_of(p, s, e->text))
                 return false;
@@ -129,7 +140,9 @@ bool pack_sources(Pack *p, PackSources *s)
             s->nloops = s->n;
     }
     if (!products)
-        PUSH(&p->arena, s->path, s->n, s->cap) = stubs;
+        PUSH(&p->arena, s->path, s->n, s->cap) = no_calls;
+    if (!gpu)
+        PUSH(&p->arena, s->path, s->n, s->cap) = no_gpu;
     return true;
 }
 

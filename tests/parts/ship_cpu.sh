@@ -126,6 +126,8 @@ expect 0 "cpu: " rules/example best 3
 export LD_LIBRARY_PATH="$top/$BUILD/fake/versioned" FAKE_CUDA=works
 expect 0 "cpu: " rules/example best 3
 expect 1 "has no GPU code: it was made without --arch" rules/example cuda 3
+check "a package without GPU code contains the runtime of GPUs" \
+    '! grep -E "==== runtime/core/(gpu/|matrix/(gpu_|cu[a-z])).*\.c ====" rules/rules.c'
 unset LD_LIBRARY_PATH FAKE_CUDA
 expect 1 "rules_open: " rules/example cuda 3           # no driver here, or no code for its GPU
 
