@@ -270,8 +270,8 @@ static bool fill_tables(Pack *p, Buf *out)
     return template_fill(out, "package_files.txt", "tables", h, 5);
 }
 
-/* The headers of the runtime. Without GPU code they declare functions that are not in the package. gcc decides about this
- * warning at the end of the file, so the pragma holds until there. */
+/* The headers of the runtime. Without GPU code they declare functions that are not in the package. gcc decides about
+ * this warning at the end of the file, so the pragma holds until there. */
 static bool paste_headers(Pack *p, Buf *out, const char *header, const PackSources *s)
 {
     if (!p->narch)
