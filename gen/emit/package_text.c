@@ -276,7 +276,7 @@ static bool paste_headers(Pack *p, Buf *out, const char *header, const PackSourc
 {
     if (!p->narch)
         buf_puts(out, "#pragma GCC diagnostic ignored \"-Wunused-function\"\n");
-    return pack_paste(p, out, header, s, 0, s->ntypes);
+    return pack_paste(p, out, header, s, 0, s->end[0]);
 }
 
 static bool fill_source(Pack *p, Buf *out, const Hole *common, int n)
@@ -296,9 +296,11 @@ static bool fill_source(Pack *p, Buf *out, const Hole *common, int n)
         !template_fill(out, "package_host.txt", "head", common, n) || !paste_headers(p, out, header, &s) ||
         !template_fill(out, "package_host.txt", "types", common, n) || !fill_tables(p, out) ||
         !template_fill(out, "package_host.txt", "loops", common, n) ||
-        !pack_paste(p, out, header, &s, s.ntypes, s.nloops) ||
-        !template_fill(out, "package_host.txt", "others", common, n) ||
-        !pack_paste(p, out, header, &s, s.nloops, s.n) ||
+        !pack_paste(p, out, header, &s, s.end[0], s.end[1]) ||
+        !template_fill(out, "package_host.txt", "steps", common, n) ||
+        !pack_paste(p, out, header, &s, s.end[1], s.end[2]) ||
+        !template_fill(out, "package_host.txt", "binds", common, n) ||
+        !pack_paste(p, out, header, &s, s.end[2], s.n) ||
         !template_fill(&host, "package_host.txt", "host", common, n) ||
         (p->functions && !template_fill(&host, "package_host.txt", "functions", common, n)))
         return false;

@@ -136,8 +136,8 @@ check "a package wants linux/futex.h" '! ${CC:-cc} -fopenmp -DRULES_NO_CLONES -M
 check "a package wants syscall.h" '! ${CC:-cc} -DRULES_NO_CLONES -M rules/rules.c | grep syscall'
 
 # two packages and the library in one program share OpenMP's threads and the state of its team
-expect 0 "" ${CC:-cc} -O1 -fopenmp -DRULES2_NO_CLONES -Irules -Irules2 -I"$top/runtime" "$top/tests/ship/forked.c" \
-    rules/rules.o rules2/rules2.c \
+expect 0 "" ${CC:-cc} -O1 -D_FORTIFY_SOURCE=2 -Wall -Werror -fopenmp -DRULES2_NO_CLONES -Irules -Irules2 \
+    -I"$top/runtime" "$top/tests/ship/forked.c" rules/rules.o rules2/rules2.c \
     -Wl,-rpath,"$work" "$lib" -lm -ldl -o forked
 expect 0 "all step in a child" ./forked
 
