@@ -4,6 +4,7 @@
 #   LUA_CFLAGS LUA_LIBS CHECK_CFLAGS CHECK_LIBS BLAS_CFLAGS BLAS_LIBS
 # Other settings:
 #   CC, HOSTCC     compilers: of the library, and of programs that run during the build
+#   EMULATOR       runs programs of CC on this machine if CC is a cross compiler (tools/RELEASING.md)
 #   BUILD          the build folder (default build)
 #   PREFIX         for make install (default /usr/local)
 #   SAN=1          address and undefined-behaviour sanitizers
@@ -155,18 +156,18 @@ $(BUILD)/prebuild: $(PREBUILD_OBJ)
 
 $(BUILD)/rules/builtin_table.c: $(BUILD)/prebuild
 	@mkdir -p $(@D)
-	$(call say,RULES,$(@D))$(BUILD)/prebuild $(@D) $(ONLY)
+	$(call say,RULES,$(@D))$(EMULATOR) $(BUILD)/prebuild $(@D) $(ONLY)
 
 $(BUILD)/demo/builtin_table.c: $(BUILD)/prebuild
 	@mkdir -p $(@D)
-	$(call say,RULES,$(@D))$(BUILD)/prebuild $(@D) $(DEMO_RULES)
+	$(call say,RULES,$(@D))$(EMULATOR) $(BUILD)/prebuild $(@D) $(DEMO_RULES)
 
 $(RULES:%=$(BUILD)/rules/%.c): $(BUILD)/rules/builtin_table.c ;
 $(DEMO_RULES:%=$(BUILD)/demo/%.c): $(BUILD)/demo/builtin_table.c ;
 
 define rule_template
 $(BUILD)/%.$(1).o: $(BUILD)/%.c
-	$$(call say,CC,$$< level $(1))$(CC) $$$$($(BUILD)/prebuild --flags $(1)) -fvisibility=hidden \
+	$$(call say,CC,$$< level $(1))$(CC) $$$$($(EMULATOR) $(BUILD)/prebuild --flags $(1)) -fvisibility=hidden \
 	    -DOPTC_MODULE=optc_builtin_$$(*F)_$(1) -c -o $$@ $$<
 endef
 $(foreach i,$(ISAS),$(eval $(call rule_template,$(i))))

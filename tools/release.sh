@@ -1,12 +1,17 @@
 #!/bin/sh
 # Makes the wheel of a release for this machine's architecture: sh tools/release.sh [FOLDER]   (default dist)
-# Run it in a clean checkout on the oldest distribution to support, once on x86-64 and once on aarch64: the wheel's tag
-# names the glibc that it needs. The wheel contains GPU code of every rule and of the functions of matrices.
+# Run it in a clean checkout on the oldest distribution to support, for x86-64 and for aarch64: the wheel's tag names
+# the glibc that it needs. The wheel contains GPU code of every rule and of the functions of matrices.
 #   BUILD     the build folder (default build)
 #   PYTHON    the Python that installs the wheel for a test (default python3)
 #   GPUS      architectures of the GPU code (default: those below; empty: none)
 #   GPU_CODE  a folder of packages from another machine's BUILD/python/gpu: GPU code does not depend on the CPU
 #   LIMIT     most bytes of a wheel (default 30,000,000)
+# For another architecture, without a machine of it (tools/RELEASING.md has an example):
+#   CC, HOSTCC    the cross compiler, and this machine's
+#   EMULATOR      runs programs of that architecture, as in 'qemu-aarch64-static -L FOLDER'
+#   ROOT          that FOLDER: libraries of the other system, and its Python
+#   PYTHON_THERE  that Python (default: the newest ROOT/usr/bin/python3.*); GPUS is empty or GPU_CODE is given
 set -eu
 cd "$(dirname "$0")/.."
 top=$PWD
@@ -14,6 +19,12 @@ out=${1:-dist} build=${BUILD:-build} python=${PYTHON:-python3} limit=${LIMIT:-30
 gpus=${GPUS-sm_80,sm_90,sm_100,sm_120}   # sm_86 and sm_89 run the code of sm_80
 case $out in /*) ;; *) out=$PWD/$out ;; esac
 case $build in /*) whole=$build ;; *) whole=$PWD/$build ;; esac      # for commands in another folder
+emulator=${EMULATOR:-} root=${ROOT:-}
+if [ -n "$emulator" ]; then
+    there=${PYTHON_THERE:-$(ls "$root"/usr/bin/python3.* 2> /dev/null | sort -V | tail -1)}
+    [ -x "$there" ] || { echo "no Python in '$root/usr/bin': see tools/RELEASING.md"; exit 1; }
+    [ -z "$gpus" ] || [ -n "${GPU_CODE:-}" ] || { echo "GPUS= or GPU_CODE= is needed: see tools/RELEASING.md"; exit 1; }
+fi
 say() { printf '== %s\n' "$1"; }
 
 # ship_code NAME ARGUMENT…: makes the package $gpu/NAME. No pipe: its exit code would hide that of ship
@@ -57,22 +68,36 @@ echo "$out/$wheel: $bytes bytes"
 say "test in an empty environment"
 try=$(mktemp -d)
 trap 'rm -rf "$try"' EXIT
-"$python" -m venv "$try/venv"
-"$try/venv/bin/python" -m pip install -q --no-index --disable-pip-version-check "$out/$wheel"
+if [ -n "$emulator" ]; then                # pip unpacks a wheel of another architecture only into a folder
+    platform=${wheel#*-none-}
+    "$python" -m pip install -q --no-index --disable-pip-version-check --only-binary :all: \
+        --platform "${platform%.whl}" --target "$try/site" "$out/$wheel"
+    run() { PYTHONPATH="$try/site" $emulator "$there" "$@"; }
+else
+    "$python" -m venv "$try/venv"
+    "$try/venv/bin/python" -m pip install -q --no-index --disable-pip-version-check "$out/$wheel"
+    run() { "$try/venv/bin/python" "$@"; }
+fi
 cd "$try"
-venv/bin/optc check adamw
-venv/bin/python -c '
-import ctypes, optc
+site=$(run -c 'import optc; print(optc.__path__[0])')
+command=$site/_bundled/optc
+[ -n "$emulator" ] || command=$try/venv/bin/optc
+$emulator "$command" check adamw
+run -c '
+import ctypes, optc, platform
 p, g = ((ctypes.c_float * 3)(1, 2, 3) for _ in range(2))
 rule = optc.Engine().compile("adamw")
 rule.bind([([{"param": p, "grad": g, "shape": (3,)}], {})]).step()
-print(optc.__version__, "steps:", p[0] != 1)'
-for package in venv/lib/python*/site-packages/optc/_bundled/gpu/*/; do
-    [ ! -d "$package" ] || venv/bin/optc ship --check "$package" > check.log || { cat check.log; exit 1; }
+print(optc.__version__, platform.machine(), "steps:", p[0] != 1)
+assert p[0] != 1'
+for package in "$site"/_bundled/gpu/*/; do
+    [ ! -d "$package" ] || $emulator "$command" ship --check "$package" > check.log || { cat check.log; exit 1; }
 done
 # every rule and function without NVRTC, on a driver that loads code and computes nothing
 for arch in $(cat "$whole/python/gpu/functions/manifest" 2> /dev/null | sed -n 's/^arch sm_\([0-9]*\) .*/\1/p'); do
-    LD_LIBRARY_PATH="$whole/fake/versioned" FAKE_CUDA=works FAKE_ARCH=$arch \
-        venv/bin/python "$top/tests/python/wheel_gpu.py"
+    (
+        export LD_LIBRARY_PATH="$whole/fake/versioned" FAKE_CUDA=works FAKE_ARCH="$arch"
+        run "$top/tests/python/wheel_gpu.py"
+    )
 done
 (cd "$out" && sha256sum "$wheel")

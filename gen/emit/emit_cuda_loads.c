@@ -214,10 +214,11 @@ void cuda_indices(CudaStage *c)
         emit_indices(&c->e, (EmitIndex){"row", ""}, (EmitIndex){"col", " + i"});
     else if (c->form == FORM_ROWS)
         emit_indices(&c->e, (EmitIndex){"row - slice * self->rows", ""}, (EmitIndex){"col", " + i"});
-    else if (in_vectors(c))
-        emit_indices(&c->e, (EmitIndex){down ? index_vector(c, "down") : "", ""},
-                     (EmitIndex){across ? index_vector(c, "across") : "", ""});
-    else
+    else if (in_vectors(c)) {
+        /* one call after the other: both print code, and code must not depend on the compiler of the library */
+        const char *col = across ? index_vector(c, "across") : "", *row = down ? index_vector(c, "down") : "";
+        emit_indices(&c->e, (EmitIndex){row, ""}, (EmitIndex){col, ""});
+    } else
         emit_indices(&c->e, (EmitIndex){"start", " + i"}, (EmitIndex){"start", " + i"});
 }
 

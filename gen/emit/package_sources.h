@@ -3,9 +3,9 @@
 #define OPTC_PACKAGE_SOURCES_H
 #include "gen/emit/package_text.h"
 
-/* The files that a package contains: ntypes headers first, each after the headers that it includes; then code, in any
- * order: nloops files in all before the code that is not in a loop over elements. */
-typedef struct PackSources { const char **path; int n, cap, ntypes, nloops; } PackSources;
+/* The files that a package contains: headers first, each after the headers that it includes; then code, in any order,
+ * by how its compiler optimizes it. end: where headers end, loops, code of steps, code of bindings */
+typedef struct PackSources { const char **path; int n, cap, end[4]; } PackSources;
 bool pack_sources(Pack *p, PackSources *s);
 const char *pack_source(const char *path);                 /* its text; NULL: it is not embedded */
 /* Pastes sources number from..to - 1, with the names of `header` renamed. */

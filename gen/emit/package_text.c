@@ -270,6 +270,15 @@ static bool fill_tables(Pack *p, Buf *out)
     return template_fill(out, "package_files.txt", "tables", h, 5);
 }
 
+/* The headers of the runtime. Without GPU code they declare functions that are not in the package. gcc decides about
+ * this warning at the end of the file, so the pragma holds until there. */
+static bool paste_headers(Pack *p, Buf *out, const char *header, const PackSources *s)
+{
+    if (!p->narch)
+        buf_puts(out, "#pragma GCC diagnostic ignored \"-Wunused-function\"\n");
+    return pack_paste(p, out, header, s, 0, s->end[0]);
+}
+
 static bool fill_source(Pack *p, Buf *out, const Hole *common, int n)
 {
     /* environment variables are renamed too */
@@ -284,12 +293,14 @@ static bool fill_source(Pack *p, Buf *out, const Hole *common, int n)
     if (p->functions && !template_fill(&host, "package_host.txt", "functions_ahead", common, n))
         return false;
     if (!pack_sources(p, &s) || !fill_stages(p, out, &s, common, n) ||
-        !template_fill(out, "package_host.txt", "head", common, n) || !pack_paste(p, out, header, &s, 0, s.ntypes) ||
+        !template_fill(out, "package_host.txt", "head", common, n) || !paste_headers(p, out, header, &s) ||
         !template_fill(out, "package_host.txt", "types", common, n) || !fill_tables(p, out) ||
         !template_fill(out, "package_host.txt", "loops", common, n) ||
-        !pack_paste(p, out, header, &s, s.ntypes, s.nloops) ||
-        !template_fill(out, "package_host.txt", "others", common, n) ||
-        !pack_paste(p, out, header, &s, s.nloops, s.n) ||
+        !pack_paste(p, out, header, &s, s.end[0], s.end[1]) ||
+        !template_fill(out, "package_host.txt", "steps", common, n) ||
+        !pack_paste(p, out, header, &s, s.end[1], s.end[2]) ||
+        !template_fill(out, "package_host.txt", "binds", common, n) ||
+        !pack_paste(p, out, header, &s, s.end[2], s.n) ||
         !template_fill(&host, "package_host.txt", "host", common, n) ||
         (p->functions && !template_fill(&host, "package_host.txt", "functions", common, n)))
         return false;

@@ -1,15 +1,18 @@
 """The backend that `pip install ./runtime/python` calls (PEP 517, 660): make builds the library and the command in the
 source tree, and both go into a wheel with the shared libraries they need except libc. It needs only Python.
 
-$BUILD names the build folder (default build), $MAKE the program; MAKEFLAGS and CC are make's own. The build's lines are
-shown on the terminal, and by `pip install -v`. Packages of `optc ship --code-only` in BUILD/python/gpu go into the
-wheel too: tools/release.sh makes them, and GPUs then need no NVRTC for their rules.
+$BUILD names the build folder (default build), $MAKE the program; MAKEFLAGS and CC are make's own. With a cross
+compiler, $EMULATOR runs its programs and $ROOT is the folder of that machine's libraries (tools/release.sh). The
+build's lines are shown on the terminal, and by `pip install -v`. Packages of `optc ship --code-only` in
+BUILD/python/gpu go into the wheel too: tools/release.sh makes them, and GPUs then need no NVRTC for their rules.
 """
 import base64
+import glob
 import hashlib
 import os
 import re
 import subprocess
+import struct
 import sysconfig
 import zipfile
 
@@ -17,6 +20,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TREE = os.path.normpath(os.path.join(HERE, "..", ".."))
 # Libraries that every Linux with glibc has.
 SYSTEM = re.compile(r"(linux-vdso|linux-gate|ld-linux.*|lib(c|m|dl|rt|pthread|gcc_s))\.so")
+MACHINES = {62: "x86_64", 183: "aarch64"}                          # e_machine of ELF files
 EXTRAS = {"torch": "torch>=2.6", "blas": "scipy-openblas32"}       # as pyproject.toml has them
 
 
@@ -31,9 +35,23 @@ def glibc_needed(data):
     return max(found, default=None)
 
 
+def machine(binary):
+    """The CPU that a library or program is for, as wheels name it; None: another than these."""
+    header = struct.unpack_from("<4sBB12xH", binary) if len(binary) >= 20 else None
+    return MACHINES.get(header[3]) if header and header[:3] == (b"\x7fELF", 2, 1) else None
+
+
 def tag(binaries):
-    """manylinux_2_34_x86_64 (PEP 600) if the symbols tell the oldest glibc that suffices, else linux_x86_64."""
+    """manylinux_2_34_x86_64 (PEP 600) if the symbols tell the oldest glibc that suffices, else linux_x86_64. The CPU is
+    that of the binaries: a cross compiler makes other ones than this Python's."""
+    binaries = list(binaries)
+    found = {machine(b) for b in binaries}
+    if len(found) > 1:
+        raise SystemExit("libraries of different CPUs: %s. Set ROOT to the folder of the target's libraries."
+                         % ", ".join(sorted(map(str, found))))
     platform = re.sub(r"[-.]", "_", sysconfig.get_platform())
+    if found and platform.startswith("linux_") and None not in found:
+        platform = "linux_" + found.pop()
     versions = [v for v in map(glibc_needed, binaries) if v]
     if versions and platform.startswith("linux_"):
         platform = "manylinux_%d_%d" % max(versions) + platform[len("linux"):]
@@ -88,11 +106,18 @@ def built(target="python"):
 
 def needed(library):
     """Shared libraries that it needs and that not every Linux has: {name: path}."""
+    emulator, root = os.environ.get("EMULATOR", "").split(), os.environ.get("ROOT") or ""
+    loaders = glob.glob(os.path.join(root, "lib", "ld-linux-*.so.*"))
+    if emulator and not loaders:
+        raise SystemExit("no ROOT/lib/ld-linux-*.so.*: set ROOT to a folder with the libraries that EMULATOR uses")
+    command = emulator + [loaders[0], "--list"] if emulator else ["ldd"]         # what ldd of that machine would run
     found = {}
-    for line in subprocess.run(["ldd", library], check=True, stdout=subprocess.PIPE, text=True).stdout.split("\n"):
+    for line in subprocess.run(command + [library], check=True, stdout=subprocess.PIPE, text=True).stdout.split("\n"):
         name, _, where = line.strip().partition(" => ")
         if where and not SYSTEM.match(name):
             path = where.split(" (")[0]
+            if emulator and not path.startswith(root):
+                path = root + path
             if not os.path.isfile(path):
                 raise RuntimeError("%s needs %s, which is not here" % (library, name))
             found[name] = os.path.realpath(path)

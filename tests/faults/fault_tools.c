@@ -164,6 +164,33 @@ static void with_cache(const Scene *s, Outcome *out)
     tool(s, out);
 }
 
+static optc_status save_checkpoint(const char *path)
+{
+    float p[6] = {1, 2, 3, 4, 5, 6}, g[6] = {1, 1, 1, 1, 1, 1};
+    int64_t shape[2] = {2, 3};
+    optc_engine *e = NULL;
+    optc_rule *r = NULL;
+    optc_binding *b = NULL;
+    optc_tensor w = {.name = "w", .param = p, .grad = g, .rank = 2, .shape = shape};
+    optc_status s = optc_open(NULL, &e);
+    s = s == OPTC_OK ? optc_compile(e, &(optc_rule_options){.spec = "adamw"}, &r) : s;
+    s = s == OPTC_OK ? optc_bind(r, &(optc_group){.tensors = &w, .ntensors = 1}, 1, &b) : s;
+    s = s == OPTC_OK ? optc_save(&b, 1, &(optc_checkpoint){.path = path}) : s;
+    optc_unbind(b);
+    optc_release(r);
+    optc_close(e);
+    return s;
+}
+
+static void with_checkpoint(const Scene *s, Outcome *out)
+{
+    inject_rest(true);
+    if (save_checkpoint(below("saved")) != OPTC_OK)
+        fprintf(stderr, "a scene could not be prepared: %s\n", optc_message());
+    inject_rest(false);
+    tool(s, out);
+}
+
 #define ARGS(...) (const char *const[]){__VA_ARGS__, NULL}
 enum { HOST = 1 << ALLOCATIONS | 1 << MEMORY_ENDS | 1 << FILES, SHIP = HOST | 1 << NVRTC | 1 << FATBIN };
 const Scene tool_scenes[] = {
@@ -194,6 +221,8 @@ const Scene tool_scenes[] = {
     {.name = "cache ls", .run = with_cache, .kinds = HOST, .argv = ARGS("cache", "ls", "--dir", "@/entries"),
      .samples = 12},
     {.name = "cache clear", .run = with_cache, .kinds = HOST, .argv = ARGS("cache", "clear", "--dir", "@/entries"),
+     .samples = 12},
+    {.name = "checkpoint show", .run = with_checkpoint, .kinds = HOST, .argv = ARGS("checkpoint", "show", "@/saved"),
      .samples = 12},
     {.name = "new", .run = tool, .kinds = HOST, .argv = ARGS("new", "mine", "-o", "@/made/mine.lua"), .samples = 12},
     {.name = NULL},

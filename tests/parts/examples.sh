@@ -39,7 +39,17 @@ built gpt_package -DOPTC="$prefix/bin/optc" -DCMAKE_C_COMPILER="$work/quick-cc"
 for rule in adamw_clip muon; do
     gpt_package/gpt_package "$top/README.md" cpu $rule 20 > said
     awk '/^step    0/ { a = $NF } /^step   20/ { b = $NF } END { exit !(b < a) }' said || { cat said; exit 1; }
+    gpt_package/gpt_package "$top/README.md" cpu $rule 9 $rule.safetensors > first
+    gpt_package/gpt_package "$top/README.md" cpu $rule 20 $rule.safetensors > second
+    grep -q 'continues at step 10' second
+    [ "$(grep '^step   20' said)" = "$(grep '^step   20' second)" ] || { cat said second; exit 1; }
 done
+# the library continues from the file of a package, and the package from the library's
+gpt/gpt "$top/README.md" --device cpu --rule muon --steps 22 --resume muon.safetensors --save more.safetensors > said
+grep -q 'steps 22 to 22' said
+gpt_package/gpt_package "$top/README.md" cpu muon 22 more.safetensors | grep -q 'continues at step 22'
+if gpt_package/gpt_package "$top/README.md" cpu adamw_clip 22 more.safetensors > /dev/null 2> said; then exit 1; fi
+grep -q muon said
 if command -v g++ >/dev/null 2>&1; then
     built cpp
     cpp/circle cpu 'adamw+clip(1)' | grep -q ': 0.866 -0.[45]'

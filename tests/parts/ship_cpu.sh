@@ -126,6 +126,8 @@ expect 0 "cpu: " rules/example best 3
 export LD_LIBRARY_PATH="$top/$BUILD/fake/versioned" FAKE_CUDA=works
 expect 0 "cpu: " rules/example best 3
 expect 1 "has no GPU code: it was made without --arch" rules/example cuda 3
+check "a package without GPU code contains the runtime of GPUs" \
+    '! grep -E "==== runtime/core/(gpu/|matrix/(gpu_|cu[a-z])).*\.c ====" rules/rules.c'
 unset LD_LIBRARY_PATH FAKE_CUDA
 expect 1 "rules_open: " rules/example cuda 3           # no driver here, or no code for its GPU
 
@@ -134,8 +136,8 @@ check "a package wants linux/futex.h" '! ${CC:-cc} -fopenmp -DRULES_NO_CLONES -M
 check "a package wants syscall.h" '! ${CC:-cc} -DRULES_NO_CLONES -M rules/rules.c | grep syscall'
 
 # two packages and the library in one program share OpenMP's threads and the state of its team
-expect 0 "" ${CC:-cc} -O1 -fopenmp -DRULES2_NO_CLONES -Irules -Irules2 -I"$top/runtime" "$top/tests/ship/forked.c" \
-    rules/rules.o rules2/rules2.c \
+expect 0 "" ${CC:-cc} -O1 -D_FORTIFY_SOURCE=2 -Wall -Werror -fopenmp -DRULES2_NO_CLONES -Irules -Irules2 \
+    -I"$top/runtime" "$top/tests/ship/forked.c" rules/rules.o rules2/rules2.c \
     -Wl,-rpath,"$work" "$lib" -lm -ldl -o forked
 expect 0 "all step in a child" ./forked
 

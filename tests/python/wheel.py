@@ -28,6 +28,15 @@ with tempfile.TemporaryDirectory() as folder:
     for name in ("METADATA", "entry_points.txt", "licenses/LICENSE"):
         with open(os.path.join(folder, info, name)) as f, open(os.path.join(site, info, name)) as g:
             assert f.read() == g.read(), name
+# The tag is that of the binaries, not of this machine: a cross compiler makes wheels for another one.
+arm, intel = (b"\x7fELF\2\1" + bytes(12) + n + b"\0\0GLIBC_2.17\0" for n in (b"\xb7", b"\x3e"))
+assert build_wheel.tag([arm]) == "py3-none-manylinux_2_17_aarch64", build_wheel.tag([arm])
+assert build_wheel.tag([intel, intel]) == "py3-none-manylinux_2_17_x86_64", build_wheel.tag([intel])
+try:
+    build_wheel.tag([arm, intel])
+    raise AssertionError("a wheel contains libraries of two CPUs")
+except SystemExit as e:
+    assert "aarch64, x86_64" in str(e), e
 with tempfile.TemporaryDirectory() as folder:
     os.makedirs(os.path.join(folder, "gpu", "rules"))
     for name in ("manifest", "rules.fatbin"):

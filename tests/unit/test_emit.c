@@ -204,6 +204,23 @@ START_TEST(complete_vectors)
 }
 END_TEST
 
+/* Code does not depend on the order in which the library's compiler evaluates arguments: gcc on aarch64 and clang take
+ * the first one first. With other code the GPU code of a wheel is not found. */
+START_TEST(order_of_indices)
+{
+    Gen g = {0};
+    Source spec;
+    GenOptions o = {.types = {.p = T_F32, .g = T_F32, .state = T_F32}, .find = find_wrapper};
+    ck_assert_msg(find_spec(NULL, "shampoo", &g.arena, &spec, &g.diag) && gen_compile(&g, spec, &o), "%s", g.diag.text);
+    char *text = gen_emit(&g, &(EmitOptions){.target = &target_cuda}, &g.diag);
+    ck_assert(text != NULL);
+    const char *across = strstr(text, "int across_in["), *down = strstr(text, "int down_in[");
+    ck_assert(across && down && across < down);
+    free(text);
+    gen_free(&g);
+}
+END_TEST
+
 /* With 16-bit types, full vectors are rounded two values at a time, and all loads come before the unpacking: unpacking
  * between loads made each load wait for the one before. */
 START_TEST(sixteen_bits)
@@ -333,6 +350,7 @@ Suite *emit_suite(void)
     tcase_add_test(t, keys_fail);
     tcase_add_loop_test(t, readable_names, 0, 6);
     tcase_add_test(t, complete_vectors);
+    tcase_add_test(t, order_of_indices);
     tcase_add_test(t, sixteen_bits);
     tcase_add_loop_test(t, only_what_is_called, 0, 2);
     tcase_add_test(t, side_by_side);

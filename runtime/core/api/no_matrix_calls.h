@@ -1,5 +1,6 @@
 /* Replaces the sources of runtime/core/matrix in packages of rules without products. The rest of the core calls these
  * functions only where the right answer is that there is nothing to do. */
+#define NO_MATRIX_CALLS
 CORE optc_status cpu_calls(optc_binding *b) { return (void)b, OPTC_OK; }
 CORE void cpu_calls_load(const optc_rule *r) { (void)r; }
 CORE void cpu_call_path(const optc_rule *r, char *text, size_t n) { (void)r, (void)text, (void)n; }

@@ -1,11 +1,13 @@
 /* The GPT of ../gpt with a package of `optc ship`: the program needs no liboptc, Lua or compiler where it runs.
- *     gpt_package FILE [DEVICE] [adamw_clip|muon] [STEPS] */
+ *     gpt_package FILE [DEVICE] [adamw_clip|muon] [STEPS] [CHECKPOINT]
+ * With CHECKPOINT, the run is saved there at its end, and continues from there if the file exists. */
 #include "rules.h"
 
 #include "../gpt/gpt_model.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static void check(rules_status s)
 {
@@ -23,8 +25,8 @@ static size_t read_text(const char *path, unsigned char *text, size_t most)
         fclose(f);
     if (n > TIME + 1)
         return n;
-    fprintf(stderr, "usage: gpt_package FILE [best|cpu|cuda] [adamw_clip|muon] [STEPS]\nFILE must have %d characters "
-                    "or more\n", TIME + 2);
+    fprintf(stderr, "usage: gpt_package FILE [best|cpu|cuda] [adamw_clip|muon] [STEPS] [CHECKPOINT]\nFILE must have "
+                    "%d characters or more\n", TIME + 2);
     exit(2);
 }
 
@@ -36,6 +38,8 @@ int main(int argc, char **argv)
     rules_tensor tensor[WEIGHTS] = {{0}};
     size_t size = read_text(argc > 1 ? argv[1] : NULL, text, sizeof text);
     int steps = argc > 4 ? atoi(argv[4]) : 100;
+    rules_checkpoint file = {.path = argc > 5 ? argv[5] : NULL, .params = 1};
+    int64_t step = 0;
     uint64_t seed = 1;
     rules_engine *e;
     rules_rule *r;
@@ -63,18 +67,25 @@ int main(int argc, char **argv)
     }
     check(rules_bind(r, &(rules_group){.tensors = tensor, .ntensors = WEIGHTS}, 1, &b));
     printf("%s\n", rules_device_name(e));
-    for (int step = 0; step <= steps; step++) {
+    if (file.path && !access(file.path, F_OK)) {
+        check(rules_load(&b, 1, &file));
+        check(rules_get_t(b, 0, &step));
+        printf("continues at step %d\n", (int)step);
+    }
+    for (; step <= steps; step++) {
         for (int k = 0; k < WEIGHTS; k++) {
             check(rules_copy(e, p[k], tensor[k].param, tensor[k].grad_count * (int64_t)sizeof(float), NULL));
             memset(g[k], 0, (size_t)tensor[k].grad_count * sizeof(float));
         }
         double loss = gpt_loss(p, g, text + (size_t)step * 7919 % (size - TIME - 1));
         if (step % 20 == 0)
-            printf("step %4d: loss %.6f\n", step, loss);
+            printf("step %4d: loss %.6f\n", (int)step, loss);
         for (int k = 0; k < WEIGHTS; k++)
             check(rules_copy(e, (void *)tensor[k].grad, g[k], tensor[k].grad_count * (int64_t)sizeof(float), NULL));
         check(rules_step(b));
     }
+    if (file.path)
+        check(rules_save(&b, 1, &file));
     check(rules_unbind(b));
     check(rules_release(r));
     for (int k = 0; k < WEIGHTS; k++) {
