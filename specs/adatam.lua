@@ -1,6 +1,6 @@
 -- As AdaTAM of pytorch_optimizer 4.1: TAM's momentum over the root of a second moment, without bias corrections.
 -- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta2))): weight decay alone moves the element.
-local function unit(x, n) return x / max(n, 1e-12) end
+local function unit(x, n) return x * (1 / max(n, 1e-12)) end
 
 local function move(aligned)
   p = shrink(p, lr * weight_decay)

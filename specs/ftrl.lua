@@ -14,9 +14,10 @@ return optimizer {
   },
   state = { z = zeros, n = zeros },
   step = function()
-    local old = where(gt(n, 0), n ^ -lr_power, 0)
+    local root, old = eq(lr_power, -0.5), n
+    local function power(x) return where(root, sqrt(x), where(gt(x, 0), x ^ -lr_power, 0)) end
     n = n + g * g
-    z = z + g - (1 / lr) * (where(gt(n, 0), n ^ -lr_power, 0) - old) * p
+    z = z + g - (1 / lr) * (power(n) - power(old)) * p
     local denominator = (1 / lr) * (sqrt(n) + beta) + lambda_2
     p = where(either(le(abs(z), lambda_1), eq(n, 0)), 0, (lambda_1 * sign(z) - z) / denominator)
   end,

@@ -1,5 +1,5 @@
--- As the authors' code (xie-lab-ml/Mano b78b952). Odd steps take columns, even steps take rows. The part of the
--- momentum along the weights is removed, and the rest is brought to unit norm.
+-- As the authors' code (xie-lab-ml/Mano b78b952). Odd steps of the binding take columns, even steps take rows. The part
+-- of the momentum along the weights is removed, and the rest is brought to unit norm.
 return optimizer {
   name  = "mano",
   cite  = "Gu and Xie 2026, arXiv:2601.23000",
@@ -18,10 +18,14 @@ return optimizer {
     m = momentum * m + g
     local u = m
     if nesterov then u = g + momentum * m end
-    local c, r = p / max(colnorm(p), eps), p / max(rownorm(p), eps)
-    local x, y = u - coldot(u, c) * c, u - rowdot(u, r) * r
-    local odd = eq(t - 2 * floor(t / 2), 1)
-    local z = where(odd, x / max(colnorm(x), eps), y / max(rownorm(y), eps))
-    p = descend(shrink(p, lr * weight_decay), z, lr * (0.2 * sqrt(where(odd, nrows, ncols))))
+    local function moved(norms, along, length)
+      local function inverse(x) return 1 / max(norms(x), eps) end
+      local n = inverse(p)
+      local x = u - (n * n * along(u, p)) * p
+      return descend(shrink(p, lr * weight_decay), inverse(x) * x, lr * (0.2 * sqrt(length)))
+    end
+    local new = moved(rownorm, rowdot, ncols)
+    every(2, { offset = 1 }, function() new = moved(colnorm, coldot, nrows) end)
+    p = new
   end,
 }

@@ -1,10 +1,11 @@
 -- As the authors' code (jxbz/nero 32436c0). They centre and normalise the rows of matrices when the optimizer is
 -- made; here that happens at the start of the first step, whose gradient is that of the weights before it.
+-- A row of norm up to 1e-30 counts as 0 and stays as it is.
 -- f32 range: v is infinite from |g| = 5.8e20 on (sqrt(3.4e38 / (1 - beta))): the row or element stands still then.
 local function balanced(x)
   x = x - rowmean(x)
   local n = rownorm(x)
-  return x / where(gt(n, 0), n, 1)
+  return x * where(gt(n, 1e-30), 1 / n, 1)
 end
 
 -- second: the second moment of a row or element; s: the size of the weights at the start

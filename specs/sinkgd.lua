@@ -1,6 +1,7 @@
 -- As SinkGD of axolotl 067b021 without its spectral options. Rows are brought to norm sqrt(columns), then columns to
 -- sqrt(rows), sinkhorn_iters times. lr_scale multiplies lr for matrices, also in weight decay. AdamW steps the rest:
 -- give it embeddings and heads too (tag "embed" or "head").
+-- f32 range: factors end at 1e30. A row or column of norm under sqrt(length) * 1e-30 stays below its norm.
 return optimizer {
   name  = "sinkgd",
   cite  = "Scetbon et al. 2025, arXiv:2502.06742",
@@ -15,10 +16,12 @@ return optimizer {
   step = rule "adamw",
   matrix = function()
     if tagged "embed" or tagged "head" then return step() end
-    local x = g
+    local row, col, x = 1, 1, g                 -- products of the factors of all iterations: x is g * row * col
     for _ = 1, sinkhorn_iters do
-      x = x * (sqrt(ncols) / max(rownorm(x), eps))
-      x = x * (sqrt(nrows) / max(colnorm(x), eps))
+      row = min(row * (sqrt(ncols) / max(rownorm(x), eps)), 1e30)
+      x = g * row * col
+      col = min(col * (sqrt(nrows) / max(colnorm(x), eps)), 1e30)
+      x = g * row * col
     end
     p = descend(shrink(p, lr * lr_scale * weight_decay), x, lr * lr_scale)
   end,

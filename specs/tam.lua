@@ -1,6 +1,6 @@
 -- As TAM of pytorch_optimizer 4.1. Momentum and gradient are divided by the norm of their column (of a vector: its
 -- norm); s is the mean of their products.
-local function unit(x, n) return x / max(n, 1e-12) end
+local function unit(x, n) return x * (1 / max(n, 1e-12)) end
 
 local function move(aligned)
   s = lerp(s, aligned, 1 - decay_rate)

@@ -1,6 +1,17 @@
 /* Start of every generated CUDA program: the launch arguments, vector loads and stores, and loads of values per row,
  * column and matrix. reductions_cuda.h follows it. */
 
+/* Powers that are not inlined (emit.c, form_of). */
+static __device__ __noinline__ float optc_call_powf(float x, float y)
+{
+    return optc_powf(x, y);
+}
+
+static __device__ __noinline__ double optc_call_pow(double x, double y)
+{
+    return optc_pow(x, y);
+}
+
 struct optc_unit { int tensor, unit; };         /* a unit of work: its tensor, its number in the tensor */
 
 struct optc_launch {
@@ -145,6 +156,8 @@ struct optc_full { };
 template <typename W> struct optc_is_full { static const bool value = false; };
 template <> struct optc_is_full<optc_full> { static const bool value = true; };
 template <> struct optc_is_full<const optc_full> { static const bool value = true; };
+template <> struct optc_is_even<optc_full> { static const bool value = true; };
+template <> struct optc_is_even<const optc_full> { static const bool value = true; };
 
 //@ if optc_full
 template <int V> OPTC_FN int optc_left(optc_full, long long) { return V; }
@@ -309,8 +322,14 @@ OPTC_FN optc_place optc_find(const optc_view *self, long long offset)
     return optc_place{row, offset - row * self->cols};
 }
 
-OPTC_FN void optc_ahead(optc_place &at, const optc_view *self, int by)
+template <typename W> OPTC_FN void optc_ahead(optc_place &at, const optc_view *self, int by, W)
 {
+    if (optc_is_full<W>::value) {               /* rows have at least `by` values: no division, no branch */
+        const bool next = (at.col += by) >= self->cols;
+        at.row += next;
+        at.col -= next ? self->cols : 0;
+        return;
+    }
     at.col += by;
     if (at.col < self->cols)
         return;

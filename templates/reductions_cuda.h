@@ -58,6 +58,28 @@ template <typename K, typename T> OPTC_FN T optc_block_tree(T x, T *shared)
     return shared[0];
 }
 
+/* Shared memory of a fold by a block: N values of a round, and the lanes at the end. */
+template <typename X, typename T, int N> struct optc_lanes_room {
+    alignas(16) X value[N];
+    T lane[OPTC_LANES];
+};
+
+/* The 128 threads of a group hold one lane each. The group's first thread gets the result. The caller has synchronised
+ * the block. */
+template <typename K, typename T> OPTC_FN T optc_lane_tree(T x, T *shared, int group)
+{
+    const int l = threadIdx.x % 32;
+    if (threadIdx.x / OPTC_LANES == group)
+        shared[threadIdx.x % OPTC_LANES] = x;
+    __syncthreads();
+    if (threadIdx.x / 32 != group * (OPTC_LANES / 32))
+        return x;
+    x = K::with(K::with(shared[l], shared[l + 64]), K::with(shared[l + 32], shared[l + 96]));
+    for (int h = 16; h > 0; h /= 2)
+        x = K::with(x, __shfl_down_sync(0xffffffffu, x, h));
+    return x;
+}
+
 /* Adds values that the threads of a block left in shared memory to the lanes. */
 template <typename K, typename T> OPTC_FN T optc_lanes(T lane, const T *values, int n)
 {
@@ -66,18 +88,31 @@ template <typename K, typename T> OPTC_FN T optc_lanes(T lane, const T *values, 
     return lane;
 }
 
+/* Adds up to N values of a lane, which are loaded together: one by one each would wait for memory. */
+template <typename K, int N, bool ALL, typename T> OPTC_FN double optc_lane_add(double acc, const T *x, long long left)
+{
+    T part[N];
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        part[k] = ALL || k * OPTC_LANES < left ? x[k * OPTC_LANES] : T(0);
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        if (ALL || k * OPTC_LANES < left)
+            acc = K::with(acc, (double)part[k]);
+    return acc;
+}
+
 template <typename K, typename T> OPTC_FN double optc_finish(const T *x, long long n, double *shared)
 {
     double acc = K::template first<double>();
-    for (long long i = threadIdx.x; i < n; i += 32 * OPTC_LANES) {
-        T part[32];                             /* loaded together: one by one each would wait for memory */
-#pragma unroll
-        for (int k = 0; k < 32; k++)
-            part[k] = i + k * OPTC_LANES < n ? x[i + k * OPTC_LANES] : T(0);
-#pragma unroll
-        for (int k = 0; k < 32; k++)
-            acc = i + k * OPTC_LANES < n ? K::with(acc, (double)part[k]) : acc;
-    }
+    long long left = n - threadIdx.x;
+    x += threadIdx.x;
+#pragma unroll 1
+    for (; left > 31 * OPTC_LANES; left -= 32 * OPTC_LANES, x += 32 * OPTC_LANES)
+        acc = optc_lane_add<K, 32, true>(acc, x, left);
+#pragma unroll 1
+    for (; left > 0; left -= 8 * OPTC_LANES, x += 8 * OPTC_LANES)
+        acc = optc_lane_add<K, 8, false>(acc, x, left);
     return optc_block_tree<K, double>(acc, shared);
 }
 
@@ -87,8 +122,19 @@ template <typename K, typename T> OPTC_FN double optc_finish_warp(const T *x, lo
     double acc[4];
     for (int k = 0; k < 4; k++)
         acc[k] = K::template first<double>();
+    long long j = threadIdx.x % 32;
+#pragma unroll 1
+    for (; j + 15 * 32 < n; j += 4 * OPTC_LANES) {         /* 16 loads under way */
+        T part[16];
+#pragma unroll
+        for (int k = 0; k < 16; k++)
+            part[k] = x[j + 32 * k];
+#pragma unroll
+        for (int k = 0; k < 16; k++)
+            acc[k % 4] = K::with(acc[k % 4], (double)part[k]);
+    }
 #pragma unroll 2
-    for (long long j = threadIdx.x % 32; j < n; j += OPTC_LANES)
+    for (; j < n; j += OPTC_LANES)
 #pragma unroll
         for (int k = 0; k < 4; k++)
             if (j + 32 * k < n)
@@ -119,18 +165,53 @@ template <typename K, typename T> OPTC_FN T optc_row(const T *x, long long segs)
     return (T)a;
 }
 
+/* Reduces the tiles of a column, at most OPTC_COL_LANES, by one thread: one lane per tile. */
+template <typename K, typename T, typename X> OPTC_FN double optc_column(X x, int tiles, long long cols)
+{
+    double acc[8];
+#pragma unroll
+    for (int q = 0; q < 8; q++) {
+        double lane[4];
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            lane[k] = K::template first<double>();
+            if (q + 8 * k < tiles)
+                lane[k] = K::with(lane[k], (double)(T)x[(q + 8 * k) * cols]);
+        }
+        acc[q] = K::with(K::with(lane[0], lane[2]), K::with(lane[1], lane[3]));
+    }
+#pragma unroll
+    for (int h = 4; h > 0; h /= 2)
+        for (int q = 0; q < h; q++)
+            acc[q] = K::with(acc[q], acc[q + h]);
+    return acc[0];
+}
+
 /* Reduces the tiles of a column by eight threads: thread q holds lanes q, q + 8, q + 16 and q + 24. The first warp gets
- * the results of the block's 32 columns. */
+ * the results of the block's 32 columns. alone: each thread has a column of its own. */
 template <typename K, typename T, typename X>
-OPTC_FN T optc_columns(X x, long long tiles, long long cols, bool in, double (*shared)[32])
+OPTC_FN T optc_columns(X x, long long tiles, long long cols, bool in, bool alone, double (*shared)[32])
 {
     const int q = threadIdx.x / 32, l = threadIdx.x % 32;
+    if (alone)
+        return in ? (T)optc_column<K, T>(x, (int)tiles, cols) : T(0);
     double acc[4];
     for (int k = 0; k < 4; k++)
         acc[k] = K::template first<double>();
     if (in) {
+        long long j = q;
+#pragma unroll 1
+        for (; j + 4 * OPTC_COL_LANES <= tiles; j += 4 * OPTC_COL_LANES) {     /* 16 loads under way */
+            T part[4][4];
+#pragma unroll
+            for (int n = 0; n < 16; n++)
+                part[n / 4][n % 4] = (T)x[(j + 8 * n) * cols];
+#pragma unroll
+            for (int n = 0; n < 16; n++)
+                acc[n % 4] = K::with(acc[n % 4], (double)part[n / 4][n % 4]);
+        }
 #pragma unroll 2
-        for (long long j = q; j < tiles; j += OPTC_COL_LANES)
+        for (; j < tiles; j += OPTC_COL_LANES)
 #pragma unroll
             for (int k = 0; k < 4; k++)
                 if (j + 8 * k < tiles)
@@ -172,6 +253,13 @@ template <typename K, typename T, int LANES, typename X> OPTC_FN double optc_alo
     for (int r = groups / 2; r > 0; r /= 2)
         top++;
     return part[top];
+}
+
+/* The tiles of a column by one thread. */
+template <typename K, typename T, typename X> OPTC_FN double optc_column_alone(X x, long long tiles, long long cols)
+{
+    return tiles <= OPTC_COL_LANES ? optc_column<K, T>(x, (int)tiles, cols)
+                                   : optc_alone<K, T, OPTC_COL_LANES>(x, tiles, cols);
 }
 
 /* Reduces up to 64 values in shared memory by one warp: the rows of a tile. */

@@ -146,7 +146,8 @@ OPTC_COUNT int64_t count_unit_blocks(LaunchForm f, const Launch *l, int64_t long
     int64_t each = f == FORM_LIST ? OPTC_LANES : f == FORM_COLS ? 32 : 4, pieces = count_up(n, each);
     switch (f) {
     case FORM_MAP: return OPTC_SEG / (l->v[KNOB_THREADS] * l->v[KNOB_VECTOR] * l->v[KNOB_ITEMS]);
-    case FORM_LIST: case FORM_COLS: case FORM_WARPS: return pieces < 1 ? 1 : pieces;
+    case FORM_LIST: case FORM_WARPS: return pieces < 1 ? 1 : pieces;
+    case FORM_COLS: return pieces < 1 ? 1 : pieces > 32 ? 32 : pieces;
     case FORM_SLICES: return pieces < 1 ? 1 : pieces > 8 ? 8 : pieces;
     default: return 1;
     }
@@ -179,7 +180,8 @@ OPTC_COUNT int64_t count_blocks(LaunchForm f, const Launch *l, int64_t units, Br
 {
     int warps = l->v[KNOB_THREADS] / 32;
     /* apart: units that take one warp each; single: units that take one block each */
-    int64_t apart = f == FORM_FOLD ? units : brief.warp, single = f == FORM_FOLD ? 0 : brief.block - apart;
+    bool fold = f == FORM_FOLD, by_block = fold && l->v[KNOB_VECTOR] == 8;
+    int64_t apart = by_block ? 0 : fold ? units : brief.warp, single = fold ? 0 : brief.block - apart;
     int64_t blocks = count_up(apart, warps) + single + (units - apart - single) * count_unit_blocks(f, l, longest);
     int64_t round = (int64_t)l->v[KNOB_GRID] * multiprocessors;
     return round && round < blocks ? round : blocks;

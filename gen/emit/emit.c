@@ -297,6 +297,16 @@ static bool reaches_quotient(const Emit *e, Ref r)
     return found;
 }
 
+/* The form of an operation. Kernels with several powers call a function for them: the code of each has some 200
+ * instructions, and with copies for every element of a vector the kernel exceeds the instruction cache. */
+static const char *form_of(const Emit *e, Op op)
+{
+    int powers = 0;
+    for (int i = 0; i < e->st->nbody && op == OP_POW && e->target->gpu; i++)
+        powers += e->g->n[e->st->body[i]].op == OP_POW;
+    return powers > 1 && is_elem(e->st->kind) ? "optc_call_pow~(%a, %b)" : op_info[op].form;
+}
+
 const char *emit_expr(Emit *e, Ref r)
 {
     const Node *n = &e->g->n[r];
@@ -315,7 +325,7 @@ const char *emit_expr(Emit *e, Ref r)
         return arena_printf(e->arena, "optc_quotient(%s, %s, odd, exact)", operand(e, n->arg[0], 0),
                             operand(e, n->arg[1], 0));
     Buf b = {.arena = e->arena};
-    const char *form = op_info[n->op].form;
+    const char *form = form_of(e, n->op);
     int mine = binding(e, r), tight = mine == 1 || mine == 5 ? 9 : mine;
     for (const char *f = form; *f; f++) {
         /* The right operand of an infix form must bind tighter than the form: a - (b - c). An argument may be anything.

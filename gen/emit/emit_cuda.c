@@ -12,7 +12,8 @@ static const char *const reserved[] = {
     "batch",  "i",     "k",       "l",     "made",      "pair",     "shared",   "place",   "nth",      "piece",
     "pieces", "walk",  "aligned", "steps", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize", "work",
     "strip",  "room",  "inside",  "end",   "coded",     "dither",   "exact",    "odd",     "values",
-    "tiles",  "tile",  "at",      "both",  "turn",     "outside",  "base",   "slot",  NULL};
+    "tiles",  "tile",  "at",      "both",  "turn",     "outside",  "base",   "slot",  "ahead",
+    "alone",  "each",  NULL};
 static const char *const prelude[] = {"gen/abi/stage_abi.h", "math.h", "math_f32.h", "math_f64.h", "random.h",
                                       "types.h", "gen/abi/reduction_sizes.h", "codes.h", "rounding.h", "cuda_helpers.h",
                                       "reductions_cuda.h", "codes_cuda.h", "staged_cuda.h", "rounding_cuda.h",
@@ -92,6 +93,20 @@ static void finish_one(CudaStage *c, Access f)
                                                    : emit_finish(m);
     emit_section(e, shared ? AT_FINS : AT_BODY, section, h, sizeof h / sizeof *h);
     emit_finished(e, shared ? AT_FINS : AT_BODY, f.val, name);
+}
+
+/* FORM_COLS: whether a column has at most a value per lane, in everything that the stage finishes. */
+static const char *columns_alone(CudaStage *c)
+{
+    Emit *e = &c->e;
+    Buf b = {.arena = e->arena};
+    for (int i = 0; i < e->st->nfin; i++) {
+        Access f = e->st->fin[i];
+        const Mem *m = &e->plan->mem[f.mem];
+        buf_printf(&b, "%s%s <= OPTC_COL_LANES", i ? " && " : "",
+                   m->kind != MEM_PART ? emit_folded_count(e, f) : emit_parts_per_col(e->arena, m));
+    }
+    return buf_text(&b);
 }
 
 /* ---- folds ---- */
@@ -209,9 +224,9 @@ static void fold_one(CudaStage *c, Access f)
         (n->dom == COL ? fold_columns : fold_rows)(c, f, e->text[r]);
         return;
     }
-    bool list = c->form == FORM_LANES;
+    bool list = c->form == FORM_LANES, block = folds_by_block(c);
     const char *label = emit_value_name(e, f.val), *acc = emit_joined(e, label, "lanes"),
-               *all = emit_joined(e, acc, "all");
+               *all = emit_joined(e, acc, "all"), *four = block ? emit_joined(e, label, "four") : "";
     const Hole h[] = {{"real", emit_fold_real(e, n)},
                       {"class", fold_class(n)},
                       {"add", add_class(n)},
@@ -220,9 +235,22 @@ static void fold_one(CudaStage *c, Access f)
                       {"x", list && is_norm(n) ? emit_square(e, e->text[r]) : e->text[r]},
                       {"array", emit_array(e, f, true)},
                       {"at", emit_slot(e, f, "u.unit")},
-                      {"shared", list ? emit_joined(e, label, "values") : ""},
-                      {"chunk", list ? number(c, list_chunk(e->plan, s)) : ""}};
+                      {"shared", list || block ? emit_joined(e, label, "values") : ""},
+                      {"chunk", list ? number(c, list_chunk(e->plan, s)) : ""},
+                      {"value", emit_real(e)},
+                      {"threads", number(c, c->knob[KNOB_THREADS])},
+                      {"group", number(c, block ? c->nfold++ % (c->knob[KNOB_THREADS] / LANES) : 0)},
+                      {"four", four}};
     int nh = sizeof h / sizeof *h;
+    if (block) {
+        emit_section(e, AT_BUFFERS, "lane_start", h, nh);
+        emit_put(e, AT_OUTS, "%s %s[4];\n", emit_real(e), four);
+        emit_put(e, AT_BODY, "%s[i] = %s;\n", four, e->text[r]);
+        emit_section(e, AT_STORES, "lane_keep", h, nh);
+        emit_section(e, AT_ROWEND, "lane_add", h, nh);
+        emit_section(e, AT_FINISH, "lane_end", h, nh);
+        return;
+    }
     emit_section(e, AT_BUFFERS, list ? "list_start" : "four_start", h, nh);
     emit_section(e, AT_BODY, list ? "list_add" : "four_add", h, nh);
     if (list)
@@ -432,6 +460,12 @@ static const char *choose_even(CudaStage *c, bool placed, Hole coded)
         sizes = arena_printf(a, "%s && %s %% %d == 0%s", sizes,
                              c->by_matrix ? "self->rows * self->cols" : emit_axis(&c->e, own, 1), c->vec, alone);
     }
+    /* Where a fold writes arrays, loads ahead of the stores before them made it slower. */
+    if (c->form == FORM_FOLD && !c->e.st->nstore && !emit_codes(&c->e)) {
+        sizes = placed ? arena_printf(a, "%s && self->cols >= OPTC_LANES", sizes) : "";     /* optc_ahead */
+        const Hole h[] = {{"sizes", sizes}, coded, {"end", squares(c) ? "end" : "self->n"}};
+        return emit_filled(&c->e, "walk_unit", h, 3);
+    }
     return emit_filled(&c->e, "walk_even", (Hole[]){{"sizes", sizes}, coded}, 2);
 }
 
@@ -452,7 +486,7 @@ static Walking walking(CudaStage *c, int64_t pieces)
     int warps = c->knob[KNOB_THREADS] / 32;
     bool fold = c->form == FORM_FOLD;
     Walking w = {.first = "blockIdx.x", .all = "a.count", .stride = "", .round = c->knob[KNOB_GRID]};
-    if (fold) {
+    if (fold && !folds_by_block(c)) {
         w.first = arena_printf(a, "(long long)blockIdx.x * %d + threadIdx.x / 32", warps);
         w.stride = arena_printf(a, " * %d", warps);
     }
@@ -508,6 +542,7 @@ static int stage_holes(CudaStage *c, Hole *h, const Walking *w, int64_t pieces, 
                          {"place", placed ? emit_filled(e, at, place, 3) : ""},
                          {"ahead", placed ? emit_filled(e, spot ? "ahead_list" : "ahead", place + 2, 2) : ""},
                          {"scratch", scratch_text(c)},
+                         {"alone", c->form == FORM_COLS ? columns_alone(c) : ""},
                          {"moves_t", first ? emit_filled(e, "moves_t", NULL, 0) : ""},
                          {"which", s->kind == S_GROUP ? "blockIdx.x" : "a.units[blockIdx.x].tensor"}};
     int n = emit_holes(e, h);
@@ -532,17 +567,22 @@ static const char *inside_text(CudaStage *c, int mask)
     int n = stage_holes(c, h, &w, pieces, mask);
     if (c->form != FORM_MAP && c->form != FORM_FOLD)
         return emit_filled(e, form_name[c->form], h, n);
-    const char *each = emit_filled(e, c->form != FORM_MAP ? "fold_each" : c->group ? "map_turns_each" : "map_each", h,
-                                   n);
+    const char *section = folds_by_block(c)      ? "fold_block"
+                          : c->form != FORM_MAP ? "fold_each"
+                          : c->group            ? "map_turns_each"
+                                                : "map_each";
+    const char *each = emit_filled(e, section, h, n);
     const Hole around[] = {{"first", w.first}, {"all", w.all}, {"stride", w.stride}, {"each", each}};
     if (w.round || c->form == FORM_FOLD)
         each = emit_filled(e, w.round ? "round" : "once", around, 4);
-    return emit_filled(e, form_name[c->form], (Hole[]){{"each", each}}, 1);
+    const char *lanes = folds_by_block(c) ? "OPTC_LANES" : "32";
+    return emit_filled(e, form_name[c->form], (Hole[]){{"each", each}, {"lanes", lanes}}, 2);
 }
 
 bool emit_cuda_kernel(Buf *out, Arena *a, const Plan *p, StageAt at, CudaKernel k)
 {
     CudaStage c = {.form = stage_form(at.stage), .knob = k.launch->v, .vec = k.launch->v[KNOB_VECTOR], .wide.arena = a};
+    c.vec = folds_by_block(&c) ? 4 : c.vec;
     emit_begin(&c.e, &target_cuda, p, at, a, k.prefix);
     c.e.cites = k.cites;
     c.e.runs = k.runs;

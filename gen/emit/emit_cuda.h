@@ -13,6 +13,7 @@ typedef struct CudaStage {
     bool by_matrix;                /* a flat pass that reads values of slices, but none of rows or columns */
     int group;                     /* maps that take turns: vectors of a thread per turn; otherwise 0 */
     bool staged;                   /* vectors wait in shared memory (templates/staged_cuda.h) */
+    int nfold;                     /* folds by a block: their number so far */
     const char *strip;             /* the strip that all column folds share, if shared memory is short; else NULL */
 } CudaStage;
 
@@ -21,6 +22,10 @@ static inline const char *number(CudaStage *c, int64_t x) { return arena_printf(
 /* Element passes and lists over two axes are walked in vectors. squares: such a list. */
 static inline bool in_vectors(const CudaStage *c) { return c->form <= FORM_ROWS || c->form == FORM_HALF; }
 static inline bool squares(const CudaStage *c) { return is_list(c->e.st->kind) && in_vectors(c); }
+
+/* A flat fold whose units take a block each: a thread takes two vectors at a time, and the lanes are added in shared
+ * memory. */
+static inline bool folds_by_block(const CudaStage *c) { return c->form == FORM_FOLD && c->knob[KNOB_VECTOR] == 8; }
 
 /* ---- emit_cuda_loads.c ---- */
 const char *cuda_pointer(CudaStage *c, Access a);

@@ -22,11 +22,13 @@ static const char *vector_in(CudaStage *c, const char *label, Type t, const char
 {
     Emit *e = &c->e;
     const char *name = emit_joined(e, label, "in"), *type = type_coded(t) ? "float" : type_info[t].c;
-    bool items = c->form == FORM_MAP || c->form == FORM_HALF, ahead = items || c->form == FORM_TILE;
+    bool items = c->form == FORM_MAP || c->form == FORM_HALF, block = folds_by_block(c),
+         ahead = items || block || is_tiled(c->e.st->kind);
     if (items)
         emit_put(e, AT_BUFFERS, "%s %s[%d][%d];\n", type, name, c->group ? c->group : c->knob[KNOB_ITEMS], c->vec);
     else if (ahead)
-        emit_put(e, AT_COLSTART, "%s %s[OPTC_TILE_ROWS / 8][%d];\n", type, name, c->vec);
+        emit_put(e, AT_COLSTART, "%s %s[%s][%d];\n", type, name,
+                 c->form == FORM_TILE ? "OPTC_TILE_ROWS / 8" : block ? "2" : "batch", c->vec);
     else
         emit_put(e, AT_LOADS, "%s %s[%d];\n", type, name, c->vec);
     const char *vector = ahead ? arena_printf(e->arena, "%s[k]", name) : name;
@@ -138,9 +140,11 @@ static void load_columns(CudaStage *c, Access a)
     Emit *e = &c->e;
     const Mem *m = &e->plan->mem[a.mem];
     bool tile = c->form == FORM_TILE;
-    const char *ptr = cuda_pointer(c, a), *four = emit_joined(e, ptr, "in");
-    const Hole h[] = {{"type", type_info[m->type].c}, {"to", four}, {"x", ptr}, {"left", tile ? "across" : "left"}};
-    emit_section(e, tile ? AT_COLSTART : AT_LOADS, "get_columns", h, 4);
+    const char *ptr = cuda_pointer(c, a), *four = emit_joined(e, ptr, "in"), *type = type_info[m->type].c;
+    emit_put(e, AT_COLSTART, "%s %s%s[4];\n", type, four, tile ? "" : "[batch]");
+    four = tile ? four : arena_printf(e->arena, "%s[k]", four);
+    const Hole h[] = {{"to", four}, {"x", ptr}, {"left", tile ? "across" : "left"}};
+    emit_section(e, tile ? AT_COLSTART : AT_LOADS, "get_columns", h, 3);
     if (m->kind == MEM_INPUT)                          /* the caller's array may have any alignment */
         must_align(c, ptr);
     emit_define(e, AT_BODY, a.val, emit_joined(e, ptr, "i"), emit_loaded(e, a, arena_printf(e->arena, "%s[i]", four)));

@@ -12,6 +12,7 @@
 #define __global__
 #define __device__
 #define __forceinline__ inline
+#define __noinline__
 #define __launch_bounds__(...)
 #define __shared__ static
 #define __syncthreads() emu_wait(EMU_BLOCK)

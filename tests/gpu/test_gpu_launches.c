@@ -37,6 +37,51 @@ START_TEST(launches)
 }
 END_TEST
 
+/* Every fold gets a block per unit, where that is possible. */
+static void fold_by_blocks(Side *g)
+{
+    const Plan *p = g->r->library->plan;
+    const GpuCode *code;
+    Launch *l = calloc((size_t)p->nfn + 1, sizeof *l), by_block = {{256, 8, 1, 0, 0, 0, 0}};
+    for (int f = 0; f < p->nfn; f++) {
+        const Stage *s = plan_at(p, f).stage;
+        if (s)
+            l[f] = stage_form(s) == FORM_FOLD && launch_valid(p, s, &by_block) ? by_block : launch_model(p, s, 0);
+    }
+    OK(gpu_code_with(g->r, l, &code));
+    gpu_enter(g->e->gpu);
+    g->b->gpu->code = code;
+    OK(gpu_leave(g->e->gpu, gpu_build_lists(g->b)));
+    free(l);
+}
+
+/* Columns of more than 128 tiles, which eight threads fold 16 loads at a time; columns of 32 tiles and fewer; complete
+ * and incomplete segments, of rows of 128 values and more. */
+START_TEST(long_columns)
+{
+    static const TestShape tall[NSHAPES] = {
+        {2, {8300, 3}}, {2, {8192, 4}}, {2, {2048, 33}}, {2, {2049, 5}}, {2, {40, 256}}, {2, {33, 132}}, {2, {9, 1030}},
+        {1, {8192}},    {1, {9001}},    {1, {4096}},     {1, {5}},       {3, {2, 20, 128}}};
+    static const char *const rule[] = {"tam", "came", "dadapt_lion"};
+    Side c, g;
+    if (thinned(_i))
+        return;
+    use_shapes(tall);
+    open_side(&c, "cpu", (optc_rule_options){.spec = rule[_i]}, 0);
+    open_side(&g, "cuda", (optc_rule_options){.spec = rule[_i]}, _i == 1);
+    fold_by_blocks(&g);
+    for (int s = 1; s <= 2; s++) {
+        set_grads(&c, s);
+        set_grads(&g, s);
+        OK(optc_step(c.b));
+        OK(optc_step(g.b));
+        compare(rule[_i], &c, &g);
+    }
+    close_side(&g, _i == 1);
+    close_side(&c, 0);
+}
+END_TEST
+
 /* Live tuning during real steps gives the same bits, and the winner is in the user's file. */
 START_TEST(live)
 {
@@ -337,6 +382,7 @@ END_TEST
 void add_launches(TCase *t)
 {
     tcase_add_loop_test(t, launches, 0, 7);
+    tcase_add_loop_test(t, long_columns, 0, 3);
 }
 
 void add_live(TCase *t)

@@ -188,19 +188,36 @@ START_TEST(readable_names)
 }
 END_TEST
 
-/* A map loads complete vectors without conditions. In branches the compiler may make each load wait for the one before
- * (ScheduleFree reached 83 % of the copy rate). */
-START_TEST(complete_vectors)
+/* Whether the CUDA of a rule in f32 contains a text. */
+static bool cuda_has(const char *rule, const char *part)
 {
     Gen g = {0};
     Source spec;
     GenOptions o = {.types = {.p = T_F32, .g = T_F32, .state = T_F32}, .find = find_wrapper};
-    ck_assert_msg(find_spec(NULL, "schedulefree_sgd", &g.arena, &spec, &g.diag) && gen_compile(&g, spec, &o), "%s",
-                  g.diag.text);
+    ck_assert_msg(find_spec(NULL, rule, &g.arena, &spec, &g.diag) && gen_compile(&g, spec, &o), "%s", g.diag.text);
     char *text = gen_emit(&g, &(EmitOptions){.target = &target_cuda}, &g.diag);
-    ck_assert(text != NULL && strstr(text, "walk(optc_full());") != NULL);
+    ck_assert(text != NULL);
+    bool has = strstr(text, part) != NULL;
     free(text);
     gen_free(&g);
+    return has;
+}
+
+/* A map loads complete vectors without conditions. In branches the compiler may make each load wait for the one before
+ * (ScheduleFree reached 83 % of the copy rate). Folds that write nothing load complete segments the same way; bands
+ * load several vectors before they use one. */
+START_TEST(complete_vectors)
+{
+    ck_assert(cuda_has("schedulefree_sgd", "walk(optc_full());"));
+    ck_assert(cuda_has("novograd", "if (aligned && start + OPTC_SEG <= self->n)"));
+    ck_assert(cuda_has("sinkgd", "optc_get<0>(g_in[k], g + offset, left, wide);"));
+}
+END_TEST
+
+/* A kernel with two powers (FTRL) calls a function for them; with one it is inlined. */
+START_TEST(powers)
+{
+    ck_assert(cuda_has("ftrl", "optc_call_powf(") && !cuda_has("padam", "optc_call_pow"));
 }
 END_TEST
 
@@ -351,6 +368,7 @@ Suite *emit_suite(void)
     tcase_add_loop_test(t, readable_names, 0, 6);
     tcase_add_test(t, complete_vectors);
     tcase_add_test(t, order_of_indices);
+    tcase_add_test(t, powers);
     tcase_add_test(t, sixteen_bits);
     tcase_add_loop_test(t, only_what_is_called, 0, 2);
     tcase_add_test(t, side_by_side);

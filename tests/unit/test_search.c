@@ -559,7 +559,7 @@ END_TEST
 START_TEST(registers_fit)
 {
     static const struct { const char *rule; LaunchForm form; int vector, items, blocks; } each[] = {
-        {"tam", FORM_MAP, 4, 1, 8}, {"mano", FORM_TILE, 4, 4, 2}, {"came", FORM_TILE, 4, 8, 0}};
+        {"tam", FORM_MAP, 4, 1, 8}, {"apollo_mini", FORM_TILE, 4, 4, 2}, {"came", FORM_TILE, 4, 8, 0}};
     Gen g = {0};
     Source s;
     GenOptions o = {.types = {.p = T_F32, .g = T_F32, .state = T_F32}, .find = find_wrapper};
@@ -575,6 +575,31 @@ START_TEST(registers_fit)
     ck_assert_int_eq(l.v[KNOB_VECTOR], each[_i].vector);
     ck_assert_int_eq(l.v[KNOB_ITEMS], each[_i].items);
     ck_assert_int_eq(l.v[KNOB_BLOCKS], each[_i].blocks);
+    gen_free(&g);
+}
+END_TEST
+
+/* Folds that write arrays take a block per unit, unless they look up rows or hold block codes. A launch that needs more
+ * shared memory than a block may have is refused. */
+START_TEST(folds_by_block)
+{
+    static const struct { const char *rule; Type state; bool valid, most; int vector; } each[] = {
+        {"lamb", T_F32, true, true, 8},        {"dadapt_adagrad", T_F32, true, false, 8},
+        {"dadapt_lion", T_BF16, true, true, 4}, {"lamb", T_Q8, false, false, 4}, {"adafactor", T_F32, false, false, 4}};
+    Gen g = {0};
+    Source s;
+    GenOptions o = {.types = {.p = T_F32, .g = T_F32, .state = each[_i].state}, .find = find_wrapper};
+    ck_assert(find_spec(NULL, each[_i].rule, &g.arena, &s, &g.diag) && gen_compile(&g, s, &o));
+    const Stage *fold = NULL;
+    for (int f = 0; f < g.plan->nfn; f++) {
+        const Stage *st = plan_at(g.plan, f).stage;
+        if (st && stage_form(st) == FORM_FOLD)
+            fold = st;
+    }
+    ck_assert(fold != NULL);
+    ck_assert_int_eq(launch_valid(g.plan, fold, &(Launch){{128, 8, 1, 0, 0, 0, 0}}), each[_i].valid);
+    ck_assert_int_eq(launch_valid(g.plan, fold, &(Launch){{512, 8, 1, 0, 0, 0, 0}}), each[_i].most);
+    ck_assert_int_eq(launch_model(g.plan, fold, 0).v[KNOB_VECTOR], each[_i].vector);
     gen_free(&g);
 }
 END_TEST
@@ -601,6 +626,7 @@ Suite *search_suite(void)
     tcase_add_test(t, stands_to_what_is_used);
     tcase_add_loop_test(t, model_is_valid, 0, 9);
     tcase_add_loop_test(t, registers_fit, 0, 3);
+    tcase_add_loop_test(t, folds_by_block, 0, 5);
     suite_add_tcase(s, t);
     return s;
 }
