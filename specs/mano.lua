@@ -18,14 +18,14 @@ return optimizer {
     m = momentum * m + g
     local u = m
     if nesterov then u = g + momentum * m end
-    local function moved(norms, along, length)
+    local function direction(norms, along)
       local function inverse(x) return 1 / max(norms(x), eps) end
       local n = inverse(p)
       local x = u - (n * n * along(u, p)) * p
-      return descend(shrink(p, lr * weight_decay), inverse(x) * x, lr * (0.2 * sqrt(length)))
+      return inverse(x) * x
     end
-    local new = moved(rownorm, rowdot, ncols)
-    every(2, { offset = 1 }, function() new = moved(colnorm, coldot, nrows) end)
-    p = new
+    local x, length = direction(rownorm, rowdot), ncols
+    every(2, { offset = 1 }, function() x, length = direction(colnorm, coldot), nrows end)
+    p = descend(shrink(p, lr * weight_decay), x, lr * (0.2 * sqrt(length)))
   end,
 }
