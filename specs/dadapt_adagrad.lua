@@ -1,6 +1,6 @@
 -- As DAdaptAdaGrad of the authors' package dadaptation 3.2 for dense gradients. d is one number for all tensors and
 -- groups; the step uses the d of the step before it. Their running sums of s are plain sums here. They take lr and
--- momentum of the first group for all; here each group has its own, and d grows with the largest lr.
+-- momentum of the first group for all; here each group has its own. A group with lr = 0 adds nothing to d.
 -- f32 range: a is infinite from |g| = 1.8e19 on: the element then moves back to where it began.
 return optimizer {
   name  = "dadapt_adagrad",
@@ -20,7 +20,7 @@ return optimizer {
     s = s + (d * lr) * x
     local total, gain = global.sum(abs(s)), global.sum(s * (s / root))
     local top = global.max(where(gt(sum(abs(s)), 0), lr, 0))    -- of tensors that count: one launch with the sums
-    squares = squares + (d * top) * (d * top) * global.sum(x * (x / root))
+    squares = squares + global.sum((d * lr) * (d * lr) * sum(x * (x / root)))
     d = where(both(gt(total, 0), gt(top, 0)), max(d, min((gain - squares) / total, d * growth_rate)), d)
     p = lerp(p, x0 - s / root, 1 - momentum)
   end,

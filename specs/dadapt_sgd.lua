@@ -20,9 +20,7 @@ return optimizer {
     g0_norm = where(gt(g0_norm, 0), g0_norm, global.norm(where(on, g, 0)))
     local function scaled(lr) return where(gt(g0_norm, 0), d * lr / g0_norm, 0) end
     local x = g + weight_decay * p
-    local gain = where(on, dot(x, s), 0)
-    local top = global.max(where(ne(gain, 0), lr, 0))   -- of tensors that count: one launch for it and the sum
-    numerator = numerator + scaled(top) * global.sum(gain)
+    numerator = numerator + global.sum(scaled(lr) * dot(x, s))
     s = s + scaled(lr) * x
     local size = global.norm(where(on, s, 0))
     d = where(gt(size, 0), max(d, min(2 * numerator / size, d * growth_rate)), d)

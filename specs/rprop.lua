@@ -13,7 +13,7 @@ return optimizer {
   step = function()
     local turn = sign(g) * sign(prev)
     local factor = where(gt(turn, 0), etaplus, where(lt(turn, 0), etaminus, 1))
-    step_size = clamp(where(eq(t, 1), lr, step_size) * factor, step_size_min, step_size_max)
+    step_size = clamp(where(eq(step_size, 0), lr, step_size) * factor, step_size_min, step_size_max)
     prev = where(lt(turn, 0), 0, g)
     p = p - sign(prev) * step_size
   end,

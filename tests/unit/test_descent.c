@@ -175,6 +175,16 @@ END_TEST
 /* Rules that estimate a step size d have one d for all groups, also while a group waits with lr = 0. */
 static const char *const estimated[] = {"dadapt_adagrad", "dadapt_adam", "dadapt_lion", "dadapt_sgd", "prodigy"};
 
+static void step_often(Fixture *f)
+{
+    for (int s = 1; s <= 40; s++) {
+        for (int k = 0; k < f->n; k++)
+            for (int64_t i = 0; i < f->count[k]; i++)
+                ((double *)f->g[k])[i] = ref_value(k, 1, i);       /* the same at each step: d grows */
+        OK(optc_step(f->binding));
+    }
+}
+
 START_TEST(one_estimate)
 {
     static const optc_setting waits[] = {{"lr", 0}};
@@ -182,16 +192,18 @@ START_TEST(one_estimate)
     fix_open_groups(&f, &(optc_engine_options){.compiler = "", .no_builtin = true},
                     &(optc_rule_options){.spec = estimated[_i], .param = OPTC_F64}, odd_shapes, 3, NULL, 0,
                     &(FixtureGroups){.second = 2, .set = waits, .nset = 1});
-    double d[2];
-    for (int s = 1; s <= 40; s++) {
-        for (int k = 0; k < f.n; k++)
-            for (int64_t i = 0; i < f.count[k]; i++)
-                ((double *)f.g[k])[i] = ref_value(k, 1, i);        /* the same at each step: d grows */
-        OK(optc_step(f.binding));
-    }
+    double d[2], alone;
+    step_often(&f);
     OK(optc_state_read(f.binding, 0, "d", &d[0], 1));
     OK(optc_state_read(f.binding, 1, "d", &d[1], 1));           /* group 1 */
     ck_assert_msg(d[0] > 1e-6 && d[0] == d[1], "%s: %g and %g", estimated[_i], d[0], d[1]);
+    fix_close(&f);
+    fix_open(&f, &(optc_engine_options){.compiler = "", .no_builtin = true},
+             &(optc_rule_options){.spec = estimated[_i], .param = OPTC_F64}, odd_shapes, 2, NULL, 0);
+    step_often(&f);
+    OK(optc_state_read(f.binding, 0, "d", &alone, 1));
+    ck_assert_msg(fabs(alone - d[0]) <= 1e-12 * alone, "%s: %g beside a group that waits, %g without it", estimated[_i],
+                  d[0], alone);
     fix_close(&f);
 }
 END_TEST
