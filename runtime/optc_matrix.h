@@ -89,7 +89,8 @@ typedef struct optc_function {
      * magnitudes of a row */
     double exponent, ridge, relative, floor;
     int steps;                 /* optc_polar: 0: 12, or ntriples */
-    const char *coefficients;  /* optc_polar: NULL: "polar_express"; "jordan", "cans", "turbo" */
+    const char *coefficients;  /* optc_polar: NULL: "polar_express"; "polar_express_5", "jordan", "cans", "turbo",
+                                  "quintic", "deepseekv4", "cubic5" */
     int lower;                 /* symmetric a: 1: the upper triangle is not read, and need not equal the lower one */
     int upper, right;          /* optc_solve: a is upper triangular; solves x a = b instead of a x = b */
     int positive;              /* optc_solve: a is symmetric positive definite, not triangular */

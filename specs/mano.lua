@@ -1,5 +1,6 @@
--- As the authors' code (xie-lab-ml/Mano b78b952). Odd steps of the binding take columns, even steps take rows. The part
--- of the momentum along the weights is removed, and the rest is brought to unit norm.
+-- As the authors' code (xie-lab-ml/Mano b78b952). Odd steps of the binding take columns, even steps take rows; a step
+-- that wrapper `skip` skips counts too. The part of the momentum along the weights is removed, and the rest is brought
+-- to unit norm.
 return optimizer {
   name  = "mano",
   cite  = "Gu and Xie 2026, arXiv:2601.23000",
@@ -21,7 +22,7 @@ return optimizer {
     local function direction(norms, along)
       local function inverse(x) return 1 / max(norms(x), eps) end
       local n = inverse(p)
-      local x = u - (n * n * along(u, p)) * p
+      local x = u - (n * along(u, p) * n) * p
       return inverse(x) * x
     end
     local x, length = direction(rownorm, rowdot), ncols

@@ -1,7 +1,7 @@
 -- As SinkGD of axolotl 067b021 without its spectral options. Rows are brought to norm sqrt(columns), then columns to
 -- sqrt(rows), sinkhorn_iters times. lr_scale multiplies lr for matrices, also in weight decay. AdamW steps the rest:
 -- give it embeddings and heads too (tag "embed" or "head").
--- f32 range: factors end at 1e30. A row or column of norm under sqrt(length) * 1e-30 stays below its norm.
+-- f32 range: factors end at 1e30. A row or column of norm under sqrt(length) * 1e-30 is not brought to full norm.
 return optimizer {
   name  = "sinkgd",
   cite  = "Scetbon et al. 2025, arXiv:2502.06742",

@@ -172,12 +172,14 @@ static bool add_library(Bench *b)
     b->cases = calloc((size_t)optc_library_size(), sizeof *b->cases);
     if (!b->cases)
         return cli_error("out of memory"), false;
+    int left_out = 0;
     for (int i = 0; i < optc_library_size(); i++) {
         if (catalogue_wrapper(optc_library_name(i)))
             continue;
         if (!add_case(b, optc_library_name(i), NULL)) {
             bench_drop_case(b);
             fprintf(stderr, "bench: %s is left out, for the reason above\n", optc_library_name(i));
+            left_out++;
             continue;
         }
         Case *c = &b->cases[b->ncase - 1];
@@ -187,6 +189,8 @@ static bool add_library(Bench *b)
             c->bar = bars_find(b->bars, work_name(b->work), kind);
     }
     qsort(b->cases, (size_t)b->ncase, sizeof *b->cases, by_kind);
+    if (left_out)
+        fprintf(stderr, "bench: %d rules are left out, %d are timed\n", left_out, b->ncase);
     return b->ncase > 0;
 }
 

@@ -313,12 +313,25 @@ static void put_rules(Arena *a, const char *wrapper, const CompileOpts *c)
     put_text("it accepts", accepted_text(a, &yes, nyes, &no, n));
 }
 
+/* Whether a text includes the shared text of a file: include "NAME", include 'NAME' or include("NAME"). */
+static bool includes(const char *text, const char *file)
+{
+    size_t n = strcspn(file, ".");
+    for (const char *s = text; (s = strstr(s, "include")) != NULL;) {
+        s += strlen("include");
+        s += strspn(s, " (");
+        if ((*s == '"' || *s == '\'') && !strncmp(s + 1, file, n) && s[1 + n] == *s)
+            return true;
+    }
+    return false;
+}
+
 /* The index of the next text from i on that the spec includes, also through another one; -1: there is none. seen holds
  * the texts read so far. */
-static int next_shared(Arena *a, const Rule *r, int i, Buf *seen)
+static int next_shared(const Rule *r, int i, Buf *seen)
 {
     for (; i < r->ntext && i < r->nfile; i++)
-        if (strstr(buf_text(seen), arena_printf(a, "include \"%.*s\"", (int)strcspn(r->file[i], "."), r->file[i]))) {
+        if (includes(buf_text(seen), r->file[i])) {
             buf_puts(seen, r->text[i]);
             return i;
         }
@@ -330,7 +343,7 @@ static void put_shared(Arena *a, const Spec *s, int rows, const char *rest)
     const Rule *r = s->gen.rule;
     Buf seen = {.arena = a};
     buf_add(&seen, s->src.text, s->src.len);
-    for (int i = -1; (i = next_shared(a, r, i + 1, &seen)) >= 0;) {
+    for (int i = -1; (i = next_shared(r, i + 1, &seen)) >= 0;) {
         cli_heading(arena_printf(a, "code of the shared %s", r->file[i]));
         const Source src = {r->file[i], r->text[i], strlen(r->text[i])};
         rows = put_code(a, code_text(a, &src, &(Fields){0}), rows, rest);
@@ -344,7 +357,7 @@ static void put_texts(Arena *a, const Spec *s)
     Buf seen = {.arena = a};
     buf_add(&seen, s->src.text, s->src.len);
     cli_put_clean(stdout, s->src.text, true);
-    for (int i = -1; !s->is_ir && (i = next_shared(a, r, i + 1, &seen)) >= 0;) {
+    for (int i = -1; !s->is_ir && (i = next_shared(r, i + 1, &seen)) >= 0;) {
         printf("\n--[==[ the shared %s:\n", r->file[i]);
         cli_put_clean(stdout, r->text[i], true);
         printf("]==]\n");

@@ -21,7 +21,9 @@ case $out in /*) ;; *) out=$PWD/$out ;; esac
 case $build in /*) whole=$build ;; *) whole=$PWD/$build ;; esac      # for commands in another folder
 emulator=${EMULATOR:-} root=${ROOT:-}
 if [ -n "$emulator" ]; then
-    there=${PYTHON_THERE:-$(ls "$root"/usr/bin/python3.* 2> /dev/null | sort -V | tail -1)}
+    [ -n "$root" ] || { echo "EMULATOR needs ROOT: see tools/RELEASING.md"; exit 1; }
+    there=${PYTHON_THERE:-$(ls "$root"/usr/bin/ 2> /dev/null | grep -x 'python3\.[0-9]*' | sort -V | tail -1)}
+    case $there in */*) ;; *) there=$root/usr/bin/$there ;; esac
     [ -x "$there" ] || { echo "no Python in '$root/usr/bin': see tools/RELEASING.md"; exit 1; }
     [ -z "$gpus" ] || [ -n "${GPU_CODE:-}" ] || { echo "GPUS= or GPU_CODE= is needed: see tools/RELEASING.md"; exit 1; }
 fi
@@ -40,6 +42,7 @@ say "library and command"
 make --no-print-directory BUILD="$build" python "$build/fake/versioned/libcuda.so.1"
 gpu=$build/python/gpu
 if [ -n "${GPU_CODE:-}" ]; then
+    [ ! "$GPU_CODE" -ef "$gpu" ] || { echo "GPU_CODE is the folder that is made: set BUILD to another one"; exit 1; }
     rm -rf "$gpu"
     cp -r "$GPU_CODE" "$gpu"
 elif [ -n "$gpus" ]; then
@@ -68,6 +71,7 @@ echo "$out/$wheel: $bytes bytes"
 say "test in an empty environment"
 try=$(mktemp -d)
 trap 'rm -rf "$try"' EXIT
+trap 'exit 130' INT TERM
 if [ -n "$emulator" ]; then                # pip unpacks a wheel of another architecture only into a folder
     platform=${wheel#*-none-}
     "$python" -m pip install -q --no-index --disable-pip-version-check --only-binary :all: \

@@ -188,7 +188,7 @@ static EveryOptions read_every(lua_State *L, int i, double k)
     if (o.stagger && k > MAX_STAGGER)
         spec_error(L, "every: with stagger = true the period is at most %d", MAX_STAGGER);
     o.first = o.first && o.offset != 1;                    /* offset 1 includes the first step */
-    o.but_first = o.but_first && o.offset == 1;            /* others do not */
+    o.but_first = o.but_first && (o.offset == 1 || (k == 1 && o.says_offset));     /* others do not */
     return o;
 }
 

@@ -243,9 +243,11 @@ bool launch_valid(const Plan *p, const Stage *s, const Launch *l)
         return false;
     if (f == FORM_MAP && v[KNOB_ITEMS] == 8 && !(traits_of(p, s) & BLOCK_CODE))
         return false;
-    /* By a block: rows are looked up by vectors of a warp, and block codes belong to a warp too. */
+    /* By a block: rows are looked up by vectors of a warp, and block codes belong to a warp too. Lanes are in shared
+     * memory, so a block takes one unit. */
     if (f == FORM_FOLD && v[KNOB_VECTOR] == 8 &&
-        (v[KNOB_THREADS] < LANES || v[KNOB_ITEMS] != 1 || s->uses_rows || traits_of(p, s) & (BLOCK_CODE | DRAWS) ||
+        (v[KNOB_THREADS] < LANES || v[KNOB_ITEMS] != 1 || v[KNOB_GRID] || s->uses_rows ||
+         traits_of(p, s) & (BLOCK_CODE | DRAWS) ||
          shared_bytes(p, s, 0, 8 * v[KNOB_THREADS]) > SHARED))
         return false;
     if (f == FORM_FOLD && v[KNOB_VECTOR] == 4 && v[KNOB_THREADS] > 256)

@@ -37,22 +37,26 @@ START_TEST(launches)
 }
 END_TEST
 
-/* Every fold gets a block per unit, where that is possible. */
-static void fold_by_blocks(Side *g)
+/* Every fold gets a block per unit, where that is possible. Returns the number of such folds. */
+static int fold_by_blocks(Side *g)
 {
+    int n = 0;
     const Plan *p = g->r->library->plan;
     const GpuCode *code;
     Launch *l = calloc((size_t)p->nfn + 1, sizeof *l), by_block = {{256, 8, 1, 0, 0, 0, 0}};
     for (int f = 0; f < p->nfn; f++) {
         const Stage *s = plan_at(p, f).stage;
+        bool may = s && stage_form(s) == FORM_FOLD && launch_valid(p, s, &by_block);
         if (s)
-            l[f] = stage_form(s) == FORM_FOLD && launch_valid(p, s, &by_block) ? by_block : launch_model(p, s, 0);
+            l[f] = may ? by_block : launch_model(p, s, 0);
+        n += may;
     }
     OK(gpu_code_with(g->r, l, &code));
     gpu_enter(g->e->gpu);
     g->b->gpu->code = code;
     OK(gpu_leave(g->e->gpu, gpu_build_lists(g->b)));
     free(l);
+    return n;
 }
 
 /* Columns of more than 128 tiles, which eight threads fold 16 loads at a time; columns of 32 tiles and fewer; complete
@@ -69,7 +73,8 @@ START_TEST(long_columns)
     use_shapes(tall);
     open_side(&c, "cpu", (optc_rule_options){.spec = rule[_i]}, 0);
     open_side(&g, "cuda", (optc_rule_options){.spec = rule[_i]}, _i == 1);
-    fold_by_blocks(&g);
+    int by_block = fold_by_blocks(&g);
+    ck_assert_msg(by_block > 0 || strcmp(rule[_i], "dadapt_lion"), "no fold of %s is by a block", rule[_i]);
     for (int s = 1; s <= 2; s++) {
         set_grads(&c, s);
         set_grads(&g, s);

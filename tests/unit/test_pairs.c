@@ -1,6 +1,6 @@
-/* Every rule of the library with every wrapper. All pairs are planned, and gen_compile verifies each plan. A cover is
- * compiled and stepped: every wrapper with two rules, which rotate over the library. OPTC_ALL plans and steps all
- * pairs. Only wrappers that take a step apart, or step a projection, refuse rules. */
+/* Every rule of the library with every wrapper. One pair in 16 is planned, and gen_compile verifies each plan. A cover
+ * is stepped: every wrapper with two rules, which rotate over the library. OPTC_ALL plans and steps all pairs. Only
+ * wrappers that take a step apart, or step a projection, refuse rules. */
 #include "runtime/library/rule/spec_find.h"
 #include "gen/gen.h"
 #include "tests/harness/help.h"
@@ -39,7 +39,7 @@ static bool plans(const char *name, const char *with, char *why, size_t room)
 
 /* Returns what the message of a refusal contains, or NULL if the pair is planned. Wrappers that take the step apart
  * refuse the rules that cautious_decay refuses. Those that step a projection refuse the rules that galore refuses, for
- * several reasons: states by row or slice, questions about sizes, another rank. */
+ * several reasons: states by row or slice, questions about sizes, another rank; most_refused limits their number. */
 static const char *refusal(const char *name, const char *with)
 {
     static const struct { const char *wrapper, *like, *message; } refusing[] = {
@@ -107,8 +107,8 @@ static void step_pair(const char *name, const char *with, bool native)
 static const char *covering(int w, int number)
 {
     int r = (w * EACH + number) * (nrule / EACH + 1) % nrule;
-    while (refusal(rule[r], wrapper[w]))
-        r = (r + 1) % nrule;
+    for (int n = 0; refusal(rule[r], wrapper[w]); n++, r = (r + 1) % nrule)
+        ck_assert_msg(n < nrule, "%s refuses all rules", wrapper[w]);
     return rule[r];
 }
 
@@ -118,6 +118,18 @@ START_TEST(cover)
     if (sanitized() && _i % 8)
         return;
     step_pair(covering(w, _i % EACH), wrapper[w], getenv("OPTC_ALL") || _i % 14 == 0);
+}
+END_TEST
+
+/* A wrapper that refused more rules than it has to would not fail the tests above. */
+START_TEST(most_refused)
+{
+    static const struct { const char *wrapper; int most; } limit[] = {{"galore", 44}, {"cautious_decay", 26}};
+    char why[512];
+    int refused = 0;
+    for (int r = 0; r < nrule && !sanitized(); r++)
+        refused += !plans(rule[r], limit[_i].wrapper, why, sizeof why);
+    ck_assert_msg(refused <= limit[_i].most, "%s refuses %d rules", limit[_i].wrapper, refused);
 }
 END_TEST
 
@@ -137,6 +149,7 @@ Suite *pairs_suite(void)
     tcase_set_timeout(t, 300);
     tcase_add_loop_test(t, planned, 0, nrule);
     tcase_add_loop_test(t, cover, 0, nwrapper * EACH);
+    tcase_add_loop_test(t, most_refused, 0, 2);
     tcase_add_loop_test(t, whole, 0, nrule);
     suite_add_tcase(s, t);
     return s;

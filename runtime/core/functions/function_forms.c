@@ -136,7 +136,7 @@ static optc_status solve_form(const optc_function *x, FunctionForm *f)
     f->out[0] = slot("p", "x", x->x, rows, cols, 0);
     f->nin = 2, f->nout = 1;
     f->why = x->positive ? "a is not positive definite; add something to its diagonal"
-                       : ": a has a 0 on its diagonal, or the solution is not finite";
+                       : "a has a 0 on its diagonal, or the solution is not finite";
     return OPTC_OK;
 }
 

@@ -132,7 +132,7 @@ static int64_t make_exec(optc_binding *b, const LaunchList *p, CUgraphExec *exec
         nodes = 0;
     if (graph)
         d->cuGraphDestroy(graph);
-    return (int64_t)nodes + calls_body_nodes(b) - bodies;
+    return *exec ? (int64_t)nodes + calls_body_nodes(b) - bodies : 0;
 }
 
 CORE bool launched_apart(const LaunchItem *x) { return x->copy || x->exchange || x->sync; }

@@ -66,7 +66,7 @@ typedef struct CallStep {
     bool own;                              /* our kernel, though there is a library */
     unsigned blocks;                       /* our kernels: thread blocks per matrix */
     GemmAlgorithm algorithm;               /* of products whose bits would depend on the number of matrices */
-    /* Unless 0: this step and those behind it, so many in all, change nothing unless a matrix is not settled. judge:
+    /* Unless 0: the number of steps, from this one on, that only unsettled matrices need. judge:
      * the step that settles, whose a and k lead to the matrices' numbers */
     int body, judge;
     int64_t at_once;  /* matrices per round; steps of a group that have it form a round. 0: all matrices at once */

@@ -6,8 +6,9 @@
  * device which phase the step belongs to, and whether it has to run. Steps that run one by one after a capture, or
  * under a guard, also launch such a graph of ours, since the host does not know the phase.
  *
- * Factors use conditional nodes too, in graphs of ours only: the third round of a QR is the body of a node that runs if
- * a matrix needs it. Without such nodes the round always runs, and its results are used for the same matrices. */
+ * Factors use conditional nodes too, in graphs of ours and in bodies of phases: the third round of a QR is the body of
+ * a node that runs if a matrix needs it. Without such nodes the round always runs, and its results are used for the
+ * same matrices. */
 #include "runtime/core/matrix/gpu_calls.h"
 
 #include <string.h>
@@ -234,7 +235,8 @@ static optc_status add_condition(optc_binding *b, CUgraphConditionalHandle handl
 }
 
 /* ---- some steps of a call as the body of a node ---- */
-/* Not in a caller's graph: one that contains conditional nodes cannot be part of another graph. */
+/* Not in a caller's graph, except in bodies of phases: a graph that contains conditional nodes cannot be part of
+ * another one, and a graph with phases contains them anyway. */
 CORE bool condition_possible(const optc_binding *b)
 {
     const GpuCalls *x = b->gpu->calls;
