@@ -4,10 +4,12 @@
 -- random. Their powers are brought to norm sqrt(n), which polar cancels.
 -- limit: they have none, but a square of the size of a vocabulary fits on no GPU; AdamW steps such matrices.
 -- products: f32. Rounding errors in the factors rotate the basis.
--- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side).
+-- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond it all powers
+-- count as 1, and steps are Muon's.
 local function turned(A, Q)
   local q = qr(mm(A, Q), { last = Q })
-  return colsum(q * mm(A, q)), q
+  local w = colsum(q * mm(A, q))
+  return where(isfinite(w), max(w, eps), 1) ^ -gamma, q
 end
 
 return optimizer {
@@ -32,7 +34,7 @@ return optimizer {
     L, R = beta * L + A, beta * R + B
     l, X = turned(A + beta * L + eye(eps, "rows"), X)
     r, Y = turned(B + beta * R + eye(eps, "cols"), Y)
-    local x = mm(X, max(l.T, eps) ^ -gamma * mm(mm(X.T, u), Y) * max(r, eps) ^ -gamma)
+    local x = mm(X, l.T * mm(mm(X.T, u), Y) * r)
     local o = polar(mm(x, Y.T), { steps = 12, coefficients = { { 2, -1.5, 0.5 } } })
     p = descend(shrink(p, lr * weight_decay), o, lr * sqrt(max(1, nrows / ncols)))
   end,

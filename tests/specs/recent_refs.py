@@ -1,4 +1,5 @@
-"""The part of make_refs.py for Nora, SRON, Mousse and PMuon. --clones names a folder with these repositories:
+"""The part of make_refs.py for Nora, SRON, Mousse, PMuon and SOAP-Muon. --clones names a folder with these
+repositories:
 
     https://github.com/Yuan-Jinghui/Nora                        925df95
     https://github.com/Anti-Entrophic/Mousse                    d00c1bf
@@ -11,10 +12,12 @@ import typing
 
 import torch
 
+from factor_refs import SQUARE
 from matrix_refs import SHAPES as MATRICES, adamw, polar, run_matrix
 from more_refs import TRACK_3, Each, between, in_float64, text_of
 from select_refs import coefficient_sets
 
+SOAP_MUON = TRACK_3 + "20260504_contra_muon_mlp_soapish/train_gpt_contra_normuon_soapish_mlp.py"
 PMUON = TRACK_3 + "20260507_pmuon/54fc0541-7a62-4772-a8f8-d3a46ad10dba.txt"
 
 
@@ -86,6 +89,29 @@ def pmuon(clones):
     return make
 
 
+def soap_muon(clones, frequency):
+    """Its functions for one matrix; Contra-Muon, NorMuon and the floor of its class are left out."""
+    def make(ps, h):
+        module = in_float64(clones, "soap_muon.py", text=between(text_of(clones, SOAP_MUON), "def soap_eigenbasis(",
+                                                                 "# NorMuon-lite (port"),
+                            torch=torch, Tensor=torch.Tensor, SOAP_BETA2=0.9)
+
+        def update(p, g, kept):
+            if not kept:
+                kept.update(m=torch.zeros_like(p), exp_avg_sq=torch.zeros_like(p), row_gg=torch.zeros(len(p), len(p)),
+                            col_gg=torch.zeros(p.size(1), p.size(1)), q_row=None, q_col=None, soap_step=0)
+            lr = each.param_groups[0]["lr"]
+            kept["m"].lerp_(g, 1 - h.mu)
+            u = module.soap_precondition_momentum(g.lerp(kept["m"], h.mu), kept, h.beta2, h.eps)
+            u = polar(u, 12, [(2, -1.5, 0.5)]) * max(1, p.size(0) / p.size(1)) ** 0.5
+            p.mul_(1 - lr * h.weight_decay)
+            p.add_(u, alpha=-lr)
+            module.soap_update_preconditioner(g, kept, h.shampoo_beta, frequency)
+        each = Each(ps, h, update)
+        return each
+    return make
+
+
 def configs(api, clones):
     rest = {("adamw__" + k): v for k, v in api.ADAM.items()}
 
@@ -120,3 +146,8 @@ def configs(api, clones):
     matrices("pmuon", "pmuon", source, pmuon(clones), **hyper)
     matrices("pmuon_schedule", "pmuon", source, pmuon(clones),
              other=dict(mu=0.5, beta=0.6, gamma=0.5, eps=0.1, weight_decay=0.0), **hyper)
+    source = "KellerJordan/modded-nanogpt f411b3d"
+    hyper = dict(lr=0.05, mu=0.8, beta2=0.9, shampoo_beta=0.85, eps=1e-3, weight_decay=0.1)
+    matrices("soap_muon", "soap_muon", source, soap_muon(clones, 1), shapes=SQUARE, **hyper)
+    matrices("soap_muon_schedule", "soap_muon", source, soap_muon(clones, 4), "precondition_frequency=4", SQUARE,
+             dict(mu=0.5, beta2=0.6, shampoo_beta=0.7, eps=0.1, weight_decay=0.0), **hyper)

@@ -12,7 +12,8 @@ torch.set_default_dtype(torch.float64)                              # scalar sta
 torch.set_num_threads(1)
 # Rules whose reference takes no groups (a transcription, a function, a class for one list of parameters): one for each.
 SPLIT = {"adago", "adam_mini", "adalomo", "adamuon", "adashift", "aurora", "conda", "dion2", "dion3", "lomo", "mano",
-         "mousse", "muoneq", "muonh", "muonsq", "pmuon", "psgd", "psgd_kron", "scale", "sinkgd", "soap", "sron", "yogi"}
+         "mousse", "muoneq", "muonh", "muonsq", "pmuon", "psgd", "psgd_kron", "scale", "sinkgd", "soap",
+         "soap_muon", "sron", "yogi"}
 
 
 # ---------------------------------------------------------------------------------------------------------------- data
