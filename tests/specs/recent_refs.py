@@ -1,11 +1,13 @@
-"""The part of make_refs.py for Nora, SRON, Mousse, PMuon and SOAP-Muon. --clones names a folder with these
-repositories:
+"""The part of make_refs.py for Nora, SRON, Mousse, PMuon, SOAP-Muon, ARO and FISMO. --clones names a folder with
+these repositories:
 
     https://github.com/Yuan-Jinghui/Nora                        925df95
     https://github.com/Anti-Entrophic/Mousse                    d00c1bf
     https://github.com/KellerJordan/modded-nanogpt              f411b3d
+    https://github.com/microsoft/dion                           9c6b30d (branch dev/aro), as dion_aro
 
-SRON's authors have published no code: it is a transcription of the formulas. Iterations of polar() are in float64.
+SRON's and FISMO's authors have published no code: these are transcriptions of the formulas. Iterations of polar() are
+in float64.
 """
 import math
 import typing
@@ -15,9 +17,10 @@ import torch
 from factor_refs import SQUARE
 from matrix_refs import SHAPES as MATRICES, adamw, polar, run_matrix
 from more_refs import TRACK_3, Each, between, in_float64, text_of
-from select_refs import coefficient_sets
+from select_refs import coefficient_sets, functions
 
 SOAP_MUON = TRACK_3 + "20260504_contra_muon_mlp_soapish/train_gpt_contra_normuon_soapish_mlp.py"
+TYPES = {n: getattr(typing, n) for n in ("Callable", "Dict", "Generator", "List", "Optional")}
 PMUON = TRACK_3 + "20260507_pmuon/54fc0541-7a62-4772-a8f8-d3a46ad10dba.txt"
 
 
@@ -47,8 +50,7 @@ def mousse(clones, nesterov=False, freq=10, graft=True, adjust="spectral_norm"):
         text = text_of(clones, "Mousse/dion/dion/mousse.py")
         module = in_float64(clones, "mousse.py", ("G[0],\n            state,", "G[0],\n            states[0],"),
                             text=text[text.index("def clean_eigenvalues("):], torch=torch, math=math,
-                            Tensor=torch.Tensor, to_local=lambda x: x, ProcessGroup=None, DTensor=(),
-                            **{n: getattr(typing, n) for n in ("Callable", "Dict", "Generator", "List", "Optional")})
+                            Tensor=torch.Tensor, to_local=lambda x: x, ProcessGroup=None, DTensor=(), **TYPES)
         sets = coefficient_sets(clones)["quintic"]
 
         def update(p, g, kept):
@@ -112,6 +114,62 @@ def soap_muon(clones, frequency):
     return make
 
 
+def aro(clones, base="sinkhorn", adjust="rms_norm"):
+    """Their update of one matrix; a tall one is given as its transpose."""
+    def together(u, newton_schulz_func, epsilon, **unused):
+        return list(newton_schulz_func(torch.stack(u), epsilon=epsilon))
+        yield
+
+    def make(ps, h):
+        text = text_of(clones, "dion_aro/dion/aro.py")
+        scales = functions(clones, "megabatch_base.py", ["adjust_lr_spectral_norm", "adjust_lr_rms_norm"])
+        module = in_float64(clones, "aro.py", ("1e-8", repr(h.eps)),
+                            ('torch.autocast("cuda", enabled=False)', "torch.no_grad()"),
+                            text=text[text.index("def aro_update_megabatch_async("):], torch=torch, math=math,
+                            Tensor=torch.Tensor, to_local=lambda x: x, ProcessGroup=None,
+                            megabatch_orthogonalize_async=together, adjust_lr_spectral_norm=scales[0],
+                            adjust_lr_rms_norm=scales[1], **TYPES)
+
+        def update(p, g, kept):
+            if p.size(0) > p.size(1):
+                p, g = p.T, g.T
+            if not kept:
+                kept.update(m=torch.zeros_like(p), r=torch.eye(len(p)))
+            list(module.aro_update_megabatch_async(
+                [p], [g], [kept["m"]], [kept["r"]], torch.tensor(each.param_groups[0]["lr"]), torch.tensor(h.mu),
+                torch.tensor(h.weight_decay), torch.tensor(0.0), base, False, adjust, 0, 1))
+        each = Each(ps, h, update)
+        return each
+    return make
+
+
+def fismo(ps, h):
+    def root(a):
+        w, v = torch.linalg.eigh(a)
+        return (v * w.clamp_min(h.eps) ** -0.5) @ v.T
+
+    def normalised(a, n):
+        a = a * (n / a.trace())
+        return 0.5 * (a + a.T)
+
+    def update(p, g, kept):
+        rows, cols = p.shape
+        if not kept:
+            kept.update(m=torch.zeros_like(p), p=torch.eye(rows), q=torch.eye(cols))
+        inverse = root(kept["q"]) @ root(kept["q"])
+        left = g @ inverse @ g.T / cols + h.mu * kept["p"].trace() / rows * torch.eye(rows)
+        kept["p"] = normalised(h.gamma * kept["p"] + (1 - h.gamma) * left, rows)
+        inverse = root(kept["p"]) @ root(kept["p"])
+        right = g.T @ inverse @ g / rows + h.mu * kept["q"].trace() / cols * torch.eye(cols)
+        kept["q"] = normalised(h.gamma * kept["q"] + (1 - h.gamma) * right, cols)
+        kept["m"] = h.beta * kept["m"] + (1 - h.beta) * root(kept["p"]) @ g @ root(kept["q"])
+        lr = each.param_groups[0]["lr"]
+        p.mul_(1 - lr * h.weight_decay)
+        p.sub_(lr * root(kept["p"]) @ polar(kept["m"]) @ root(kept["q"]))
+    each = Each(ps, h, update)
+    return each
+
+
 def configs(api, clones):
     rest = {("adamw__" + k): v for k, v in api.ADAM.items()}
 
@@ -151,3 +209,18 @@ def configs(api, clones):
     matrices("soap_muon", "soap_muon", source, soap_muon(clones, 1), shapes=SQUARE, **hyper)
     matrices("soap_muon_schedule", "soap_muon", source, soap_muon(clones, 4), "precondition_frequency=4", SQUARE,
              dict(mu=0.5, beta2=0.6, shampoo_beta=0.7, eps=0.1, weight_decay=0.0), **hyper)
+    source = "microsoft/dion 9c6b30d"
+    hyper = dict(lr=0.05, mu=0.8, eps=1e-3, weight_decay=0.1)
+    sides = [s for s in MATRICES if len(s) < 2 or s[0] > 1 and s != (9, 1)]
+    wide = [s for s in sides if len(s) < 2 or s[0] <= math.prod(s[1:])]
+    matrices("aro", "aro", source, aro(clones), shapes=sides, **hyper)
+    matrices("aro_rows", "aro", source, aro(clones, "row_norm", "spectral_norm"),
+             "base_opt=row_norm,adjust_lr=spectral_norm", wide, dict(mu=0.5, eps=0.1, weight_decay=0.0), **hyper)
+    long = [(), (7,), (24, 10), (10, 24)]                  # signs of smaller matrices may be singular, and QR arbitrary
+    matrices("aro_sign", "aro", source, aro(clones, "sign", None), "base_opt=sign,adjust_lr=none", long, dict(mu=0.3),
+             **hyper)
+    source = "the algorithm of arXiv:2601.21750 transcribed"
+    hyper = dict(lr=0.05, beta=0.8, gamma=0.85, mu=1e-2, eps=1e-4, weight_decay=0.1)
+    matrices("fismo", "fismo", source, fismo, **hyper)
+    matrices("fismo_schedule", "fismo", source, fismo,
+             other=dict(beta=0.5, gamma=0.6, mu=0.2, eps=0.3, weight_decay=0.0), **hyper)

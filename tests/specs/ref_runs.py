@@ -11,8 +11,8 @@ LONG = 60
 torch.set_default_dtype(torch.float64)                              # scalar state of torch and timm follows this
 torch.set_num_threads(1)
 # Rules whose reference takes no groups (a transcription, a function, a class for one list of parameters): one for each.
-SPLIT = {"adago", "adam_mini", "adalomo", "adamuon", "adashift", "aurora", "conda", "dion2", "dion3", "lomo", "mano",
-         "mousse", "muoneq", "muonh", "muonsq", "pmuon", "psgd", "psgd_kron", "scale", "sinkgd", "soap",
+SPLIT = {"adago", "adam_mini", "adalomo", "adamuon", "adashift", "aro", "aurora", "conda", "dion2", "dion3", "fismo",
+         "lomo", "mano", "mousse", "muoneq", "muonh", "muonsq", "pmuon", "psgd", "psgd_kron", "scale", "sinkgd", "soap",
          "soap_muon", "sron", "yogi"}
 
 
