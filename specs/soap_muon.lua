@@ -31,9 +31,11 @@ return optimizer {
     m = lerp(m, g, 1 - mu)
     local u, late, order, _ = lerp(g, m, mu), gt(t, 1)                 -- the first gradient only starts the basis
     local h = mm(mm(X.T, u), Y)
-    when(late, function() v = beta2 * v + (1 - beta2) * h * h end)
-    local x = where(late, mm(mm(X, h / (sqrt(v) + eps)), Y.T), u)
-    local o = polar(x, { steps = 12, coefficients = { { 2, -1.5, 0.5 } } })
+    local square = beta2 * v + (1 - beta2) * h * h
+    local scaled = h / (sqrt(square) + eps)
+    local back = mm(mm(X, scaled), Y.T)
+    when(late, function() v = square end)
+    local o = polar(where(late, back, u), { steps = 12, coefficients = { { 2, -1.5, 0.5 } } })
     p = descend(shrink(p, lr * weight_decay), o, lr * sqrt(max(1, nrows / ncols)))
     L, R = lerp(L, gram(g), 1 - shampoo_beta), lerp(R, gram(g.T), 1 - shampoo_beta)
     every(precondition_frequency, { offset = 1 }, function()           -- v is permuted as its directions

@@ -23,12 +23,12 @@ SPELLED = {"adabelief": "AdaBelief", "adabound": "AdaBound", "adagc": "AdaGC", "
            "lars": "LARS", "lomo": "Lomo", "madgrad": "MADGRAD", "mars": "MARS", "mop": "MOP", "moso": "MOSO",
            "muoneq": "MuonEq", "muonh": "MuonH", "muonsq": "MuonSq", "namo": "NAMO", "normuon": "NorMuon",
            "novograd": "NovoGrad", "pmuon": "PMuon", "pnm": "PNM", "polargrad": "PolarGrad", "psgd": "PSGD",
-           "psgd_kron": "PSGDKron", "qhadam": "QHAdam", "qhm": "QHM", "rekls": "REKLS", "rmnp": "RMNP", "rmsprop_tf": "RMSpropTF", "scale": "SCALE",
-           "schedulefree_adamw": "AdamWScheduleFree", "schedulefree_radam": "RAdamScheduleFree",
-           "schedulefree_sgd": "SGDScheduleFree", "sgd_sai": "SGDSaI", "sgdp": "SGDP", "sgdw": "SGDW",
-           "simplified_ademamix": "SimplifiedAdEMAMix", "sinkgd": "SinkGD", "sm3": "SM3", "soap": "SOAP",
-           "soap_muon": "SOAPMuon", "spel": "SPEL", "splus": "SPlus", "sron": "SRON", "stable_spam": "StableSPAM",
-           "stableadamw": "StableAdamW", "swan": "SWAN", "tam": "TAM", **_rules.CLASSES}
+           "psgd_kron": "PSGDKron", "qhadam": "QHAdam", "qhm": "QHM", "rekls": "REKLS", "rmnp": "RMNP",
+           "rmsprop_tf": "RMSpropTF", "scale": "SCALE", "schedulefree_adamw": "AdamWScheduleFree",
+           "schedulefree_radam": "RAdamScheduleFree", "schedulefree_sgd": "SGDScheduleFree", "sgd_sai": "SGDSaI",
+           "sgdp": "SGDP", "sgdw": "SGDW", "simplified_ademamix": "SimplifiedAdEMAMix", "sinkgd": "SinkGD",
+           "sm3": "SM3", "soap": "SOAP", "soap_muon": "SOAPMuon", "spel": "SPEL", "splus": "SPlus", "sron": "SRON",
+           "stable_spam": "StableSPAM", "stableadamw": "StableAdamW", "swan": "SWAN", "tam": "TAM", **_rules.CLASSES}
 AROUND = (("with_", "Sequence[str]", ()), ("types", "Union[None, str, Mapping[str, str]]", None),
           ("products", "Optional[str]", None), ("static_grads", "bool", False), ("release_grads", "bool", False),
           ("sort", "Optional[Callable]", None),
