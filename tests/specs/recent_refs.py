@@ -20,6 +20,7 @@ from more_refs import TRACK_3, Each, between, in_float64, text_of
 from select_refs import coefficient_sets, functions
 
 SOAP_MUON = TRACK_3 + "20260504_contra_muon_mlp_soapish/train_gpt_contra_normuon_soapish_mlp.py"
+SMALL = [(), (7,), (1, 9), (9, 5), (5, 9), (6, 6), (4, 3, 2, 2)]
 TYPES = {n: getattr(typing, n) for n in ("Callable", "Dict", "Generator", "List", "Optional")}
 PMUON = TRACK_3 + "20260507_pmuon/54fc0541-7a62-4772-a8f8-d3a46ad10dba.txt"
 
@@ -173,8 +174,9 @@ def fismo(ps, h):
 def configs(api, clones):
     rest = {("adamw__" + k): v for k, v in api.ADAM.items()}
 
-    def matrices(name, spec, source, make, options="", shapes=MATRICES, other=None, note="", **hyper):
-        """20 steps; or with other settings 60 under a schedule."""
+    def matrices(name, spec, source, make, options="", shapes=None, other=None, note="", **hyper):
+        """20 steps; or with other settings 60 under a schedule, over fewer elements."""
+        shapes = shapes or (MATRICES if other is None else SMALL)
         how = dict(native=False, schedule=True, steps=api.LONG) if other is not None else {}
         api.config(name, spec, source + " and torch.optim.AdamW; in float64" + note, run_matrix(api, make, adamw),
                    options=options, shapes=shapes, **how, **{**hyper, **(other or {})}, **rest)
