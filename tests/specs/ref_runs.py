@@ -11,8 +11,9 @@ LONG = 60
 torch.set_default_dtype(torch.float64)                              # scalar state of torch and timm follows this
 torch.set_num_threads(1)
 # Rules whose reference takes no groups (a transcription, a function, a class for one list of parameters): one for each.
-SPLIT = {"adago", "adam_mini", "adalomo", "adamuon", "adashift", "aurora", "conda", "dion2", "dion3", "lomo", "mano",
-         "muoneq", "muonh", "muonsq", "psgd", "psgd_kron", "scale", "sinkgd", "soap", "yogi"}
+SPLIT = {"adago", "adam_mini", "adalomo", "adamuon", "adashift", "aro", "aurora", "conda", "dion2", "dion3", "fismo",
+         "lomo", "mano", "mousse", "muoneq", "muonh", "muonsq", "pmuon", "psgd", "psgd_kron", "scale", "sinkgd", "soap",
+         "soap_muon", "sron", "yogi"}
 
 
 # ---------------------------------------------------------------------------------------------------------------- data

@@ -113,6 +113,18 @@ class APOLLOMini(Optimizer):
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
                  None, group: Any = None, follow_lr: bool = True) -> None: ...
 
+class ARO(Optimizer):
+    """Momentum whose rows and columns are normalised in a rotated basis; AdamW for the rest. Gong et al. 2026,
+    arXiv:2602.09006"""
+    def __init__(self, params: Any, lr: Number = 0.01, mu: Number = 0.95, eps: Number = 1e-08, weight_decay: Number =
+                 0.01, *, base_opt: str = 'sinkhorn', sinkhorn_iters: Number = 5, limit: Number = 4096, adjust_lr: str
+                 = 'rms_norm', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08,
+                 adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize:
+                 bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
+                 Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
+
 class ASGD(Optimizer):
     """SGD with a decaying rate that keeps the average of its weights in ax. Polyak and Juditsky 1992, SIAM J. Control
     Optim. 30(4)"""
@@ -566,6 +578,18 @@ class DoWG(Optimizer):
                  Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
                  True) -> None: ...
 
+class FISMO(Optimizer):
+    """Muon of gradients whitened by factors of the Fisher matrix; AdamW for the rest and for sides over the limit. Xu
+    et al. 2026, arXiv:2601.21750"""
+    def __init__(self, params: Any, lr: Number = 0.02, beta: Number = 0.95, gamma: Number = 0.95, mu: Number = 0.0001,
+                 eps: Number = 0.001, weight_decay: Number = 0, *, limit: Number = 4096, adamw_beta1: Number = 0.9,
+                 adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay:
+                 Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
+                 Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
+                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
+                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
+                 bool = True) -> None: ...
+
 class FTRL(Optimizer):
     """Follow the regularised leader: AdaGrad's rates with an L1 penalty that makes weights exactly 0. McMahan et al.
     2013, KDD"""
@@ -735,6 +759,19 @@ class Mano(Optimizer):
                  Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
                  True) -> None: ...
 
+class Mousse(Optimizer):
+    """Muon between weak powers of Shampoo's factors; AdamW for the rest and for sides over the limit. Zhang et al.
+    2026, arXiv:2603.09697"""
+    def __init__(self, params: Any, lr: Number = 0.01, mu: Number = 0.95, shampoo_beta: Number = 0.95, shampoo_alpha:
+                 Number = 0.125, shampoo_epsilon: Number = 1e-10, weight_decay: Number = 0.01, *, nesterov: bool =
+                 False, shampoo_update_freq: Number = 10, apply_norm: bool = True, limit: Number = 4096, adjust_lr:
+                 str = 'spectral_norm', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number =
+                 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False,
+                 maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
+                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
+
 class Muon(Optimizer):
     """Momentum whose matrices are replaced by their orthogonal factor; AdamW for what is no matrix. Jordan et al.
     2024, kellerjordan.github.io/posts/muon; scale rms: Liu et al. 2025, arXiv:2502.16982"""
@@ -844,11 +881,35 @@ class NorMuon(Optimizer):
                  Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
                  True) -> None: ...
 
+class Nora(Optimizer):
+    """Momentum without its part along the rows of weights, with rows of norm 1; AdamW for what is no matrix. Yuan et
+    al. 2026, arXiv:2605.03769"""
+    def __init__(self, params: Any, lr: Number = 0.005, momentum: Number = 0.95, beta: Number = 0.95, eps: Number =
+                 1e-10, weight_decay: Number = 0.1, *, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
+                 adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01,
+                 adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
+                 str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
+
 class NovoGrad(Optimizer):
     """Momentum of gradients normalised by one second moment a tensor, with weight decay inside the momentum. Ginsburg
     et al. 2019, arXiv:1905.11286"""
     def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.95, 0.98), eps: Number =
                  1e-08, weight_decay: Number = 0, *, grad_averaging: bool = False, maximize: bool = False, with_:
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
+
+class PMuon(Optimizer):
+    """Muon after powers of the gradients' Gram matrices; AdamW for the rest and for sides over the limit. zzp1012
+    2026, github.com/KellerJordan/modded-nanogpt/pull/285"""
+    def __init__(self, params: Any, lr: Number = 0.035, mu: Number = 0.95, beta: Number = 0.95, gamma: Number = 0.3,
+                 eps: Number = 1e-06, weight_decay: Number = 0.025, *, limit: Number = 4096, adamw_beta1: Number =
+                 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001,
+                 adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_:
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
@@ -1102,6 +1163,18 @@ class SOAP(Optimizer):
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
                  None, group: Any = None, follow_lr: bool = True) -> None: ...
 
+class SOAPMuon(Optimizer):
+    """Muon of the momentum that SOAP preconditions; AdamW for the rest and for sides over the limit. Vyas 2025,
+    nikhilvyas.github.io/SOAP_Muon.pdf"""
+    def __init__(self, params: Any, lr: Number = 0.02, mu: Number = 0.95, beta2: Number = 0.9, shampoo_beta: Number =
+                 0.9, eps: Number = 1e-08, weight_decay: Number = 0, *, precondition_frequency: Number = 1, limit:
+                 Number = 4096, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08,
+                 adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize:
+                 bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
+                 Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
+
 class SPEL(Optimizer):
     """Muon for matrices that stay orthogonal; AdamW for what is no matrix. Manifold constrained steepest descent,
     2026, arXiv:2601.21487"""
@@ -1124,6 +1197,17 @@ class SPlus(Optimizer):
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
                  int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
                  bool = True) -> None: ...
+
+class SRON(Optimizer):
+    """SGD with rows of gradients divided by their root mean squares; no state. AdamW for what is no matrix. Wen et
+    al. 2025, openreview.net/forum?id=BtQLBWr6zI"""
+    def __init__(self, params: Any, lr: Number = 0.001, alpha: Number = 0.05, eps: Number = 1e-08, weight_decay:
+                 Number = 0, *, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08,
+                 adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize:
+                 bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
+                 Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class SWAN(Optimizer):
     """SGD with rows of gradients standardised and the matrix whitened; no state. AdamW for what is no matrix. Ma et

@@ -1,0 +1,37 @@
+-- A transcription of the paper's algorithm; the authors have published no code. Defaults are ours: lr, beta and the
+-- iteration of muon, gamma 0.95, mu 1e-4. eps, the least eigenvalue of a factor, and weight decay are ours too. With an
+-- eps of 1e-4, steps along flat directions are so long that the function of Rosenbrock does not fall.
+-- limit: AdamW steps matrices with longer sides; a square of the size of a vocabulary fits on no GPU.
+-- products: f32. Rounding errors in the factors rotate the basis.
+-- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond it the last factors
+-- stay, at step 1 the identity.
+local function smoothed(P, L, n)                -- traces are n, so that the damping mu * trace / n is mu
+  local S = gamma * P + (1 - gamma) * L
+  local s = trace(S)
+  return where(isfinite(s), S * (n / s), P)
+end
+
+return optimizer {
+  name  = "fismo",
+  cite  = "Xu et al. 2026, arXiv:2601.21750",
+  use   = "In place of Muon when steps should keep curvature as KL-Shampoo's factors see it",
+  family = "muon", follows = "the paper's algorithm, transcribed",
+  doc   = "Muon of gradients whitened by factors of the Fisher matrix; AdamW for the rest and for sides over the limit",
+  hyper = {
+    lr = { 0.02, min = 0 }, beta = { 0.95, min = 0, below = 1 }, gamma = { 0.95, min = 0, below = 1 },
+    mu = { 1e-4, min = 0 }, eps = { 1e-3, above = 0 }, weight_decay = { 0, min = 0 },
+  },
+  options = { limit = 4096 },
+  products = "f32",
+  state = { m = zeros, P = eye(1, "rows"), Q = eye(1, "cols"), X = eye(1, "rows"), Y = eye(1, "cols") },
+  step  = rule "adamw",
+  matrix = function()
+    if nrows > limit or ncols > limit then return step() end
+    P = smoothed(P, gram(mm(g, Y)) / ncols + eye(mu, "rows"), nrows)
+    X = power(P, -1/2, { floor = eps, last = X })
+    Q = smoothed(Q, gram(mm(g.T, X)) / nrows + eye(mu, "cols"), ncols)
+    Y = power(Q, -1/2, { floor = eps, last = Y })
+    m = lerp(m, mm(mm(X, g), Y), 1 - beta)
+    p = descend(shrink(p, lr * weight_decay), mm(mm(X, polar(m)), Y), lr)
+  end,
+}
