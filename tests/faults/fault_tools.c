@@ -185,7 +185,7 @@ static optc_status save_checkpoint(const char *path)
 static void with_checkpoint(const Scene *s, Outcome *out)
 {
     inject_rest(true);
-    if (save_checkpoint(below("saved")) != OPTC_OK)
+    if (save_checkpoint(below("shown")) != OPTC_OK)
         fprintf(stderr, "a scene could not be prepared: %s\n", optc_message());
     inject_rest(false);
     tool(s, out);
@@ -222,7 +222,7 @@ const Scene tool_scenes[] = {
      .samples = 12},
     {.name = "cache clear", .run = with_cache, .kinds = HOST, .argv = ARGS("cache", "clear", "--dir", "@/entries"),
      .samples = 12},
-    {.name = "checkpoint show", .run = with_checkpoint, .kinds = HOST, .argv = ARGS("checkpoint", "show", "@/saved"),
+    {.name = "checkpoint show", .run = with_checkpoint, .kinds = HOST, .argv = ARGS("checkpoint", "show", "@/shown"),
      .samples = 12},
     {.name = "new", .run = tool, .kinds = HOST, .argv = ARGS("new", "mine", "-o", "@/made/mine.lua"), .samples = 12},
     {.name = NULL},
