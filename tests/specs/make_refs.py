@@ -52,6 +52,7 @@ import factor_refs
 import gradient_refs
 import matrix_refs
 import more_refs
+import outer_refs
 import rule_refs
 import select_refs
 from ref_runs import CLONES, CONFIGS, LONG, RUN, SHAPES, VERSIONS, Hypers, scheduled
@@ -146,6 +147,7 @@ def main():
     gradient_refs.configs(torch_refs)
     select_refs.configs(torch_refs, args.clones)
     more_refs.configs(torch_refs, args.clones)
+    outer_refs.configs(torch_refs, args.clones)
     add_groups()
     unknown = [n for n in args.names if n not in CONFIGS]
     if unknown:
