@@ -1,7 +1,8 @@
-"""The part of make_refs.py for wrappers around a rule's steps: outer momentum, look-ahead points, floors of steps.
+"""The part of make_refs.py for wrappers around a rule's steps: outer momentum, look-ahead points, floors of steps; and
+for AMUSE. --clones names a folder with these repositories, of which nothing is changed but types:
 
---clones names a folder with https://github.com/KellerJordan/modded-nanogpt f411b3d, whose records hold the authors'
-code. Nothing of it is changed but its types.
+    https://github.com/KellerJordan/modded-nanogpt              f411b3d, whose records hold the authors' code
+    https://github.com/kjeiun/amuse                             4c6383f
 """
 import types
 
@@ -9,7 +10,7 @@ import torch
 
 from matrix_refs import SHAPES as MATRICES, adamw, polar, run_matrix
 from more_refs import TRACK_3, Each, between, in_float64, text_of
-from ref_runs import each_param
+from ref_runs import RUN, each_param
 
 SNOO = "modded-nanogpt/records/track_2_medium/2025-09-16_Snoo/000_01db7a67-f715-4114-a7b5-6bfe23bac1b1.txt"
 MULOCO = TRACK_3 + "20260504_muloco_normuonh/train_gpt_simple_muloco_normuonh.py"
@@ -91,6 +92,39 @@ def floored(clones, rows):
     return make
 
 
+class Amuse:
+    """The authors' class, a group of matrices and one of vectors; rates of a schedule are their base_lr."""
+    last = None
+
+    def __init__(self, clones, ps, h):
+        module = in_float64(clones, "amuse/src/optim/AMUSE.py")
+        module.zeropower_via_newtonschulz5 = polar
+        given = {k: h[k] for k in ("weight_decay_at_y", "beta1", "weight_lr_power", "warmup_steps", "rho", "r")}
+        groups = []
+        for group in ps if isinstance(ps[0], dict) else [dict(params=ps)]:
+            matrices = [p for p in group["params"] if p.dim() > 1]
+            vectors = [p for p in group["params"] if p.dim() < 2]
+            groups += [dict(params=matrices, use_muon=True, lr=group.get("lr", h.lr), momentum=h.momentum,
+                            weight_decay=h.weight_decay)] * bool(matrices)
+            groups += [dict(params=vectors, lr=h.lr_1d, beta2=h.beta2, eps=h.eps,
+                            weight_decay=h.weight_decay)] * bool(vectors)
+        self.params, self.opt = each_param(ps), module.AMUSE(groups, **given)
+        self.param_groups = self.opt.param_groups
+        self.opt.train()
+        Amuse.last = self
+
+    def step(self):
+        for group in self.param_groups if RUN["schedule"] else ():
+            group["base_lr"] = group["lr"]
+        self.opt.step()
+
+    def evaluated(self):
+        self.opt.eval()
+        x = [p.detach().clone() for p in self.params]
+        self.opt.train()
+        return x
+
+
 def configs(api, clones):
     config, run, SGD, ADAM = api.config, api.run_torch, api.SGD, api.ADAM
     record = "KellerJordan/modded-nanogpt f411b3d"
@@ -121,3 +155,14 @@ def configs(api, clones):
                run_matrix(api, floored(clones, rows), adamw, None, MATRICES),
                wrap=f"uw_floor({target}{',rows=true' if rows else ''})", shapes=MATRICES, schedule=True,
                steps=api.LONG, native=False, lr=0.05, momentum=0.8, weight_decay=0.0, uw_floor__target=target, **rest)
+
+    rule = lambda ps, h: Amuse(clones, ps, h)
+    hyper = dict(lr=0.05, momentum=0.8, weight_decay=0.1, weight_decay_at_y=0.0, lr_1d=0.02, beta1=0.7, beta2=0.9,
+                 eps=1e-3, warmup_steps=4.0, rho=1.0, r=0.0, weight_lr_power=2.0)
+    other = {**hyper, "weight_decay_at_y": 0.2, "warmup_steps": 9.0, "rho": 0.8, "r": 0.5, "weight_lr_power": 1.5}
+    source = "kjeiun/amuse 4c6383f; iteration in float64"
+    config("amuse", "amuse", source, run_matrix(api, rule), shapes=MATRICES, **hyper)
+    config("amuse_groups", "amuse", source, run_matrix(api, rule), shapes=[(), (7,), (9, 5), (5, 9)], schedule=True,
+           steps=api.LONG, native=False, group=(3, dict(lr=0.02)), **other)
+    config("amuse_eval", "amuse", source, run(rule, after=lambda ps, h: lambda: Amuse.last.evaluated()),
+           shapes=[(), (7,), (24, 10), (10, 24)], look="to_eval to_train", native=False, **{**hyper, "rho": 0.6})

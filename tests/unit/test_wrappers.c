@@ -255,9 +255,9 @@ static bool compiles_with(const char *rule, const char *options, const char *wit
 /* Rules that change p by shrink and descend alone can be taken apart. These change it in another way, or have a rate
  * that is no multiple of lr: writing them with the words would change their bits. */
 static const char *const not_apart[] = {
-    "adabound", "adafactor", "adago", "adamod", "adan", "amos", "asgd", "cocob", "dadapt_adagrad", "dadapt_adam",
-    "dadapt_sgd", "dog", "fromage", "ftrl", "gpa_adamw", "lars", "madgrad", "muonh", "muown", "nero", "rprop",
-    "schedulefree_adamw", "schedulefree_radam", "schedulefree_sgd", "spel", "splus", NULL};
+    "adabound", "adafactor", "adago", "adamod", "adan", "amos", "amuse", "asgd", "cocob", "dadapt_adagrad",
+    "dadapt_adam", "dadapt_sgd", "dog", "fromage", "ftrl", "gpa_adamw", "lars", "madgrad", "muonh", "muown", "nero",
+    "rprop", "schedulefree_adamw", "schedulefree_radam", "schedulefree_sgd", "spel", "splus", NULL};
 
 START_TEST(taken_apart)
 {
