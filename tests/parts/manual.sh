@@ -77,7 +77,7 @@ has() { grep -qE -- "$1" "$work/said" && ok || bad "show: no line '$1' in $(cat 
 show fromage
 has '^  when to use it  For GANs'
 has '^  compared with   jxbz/fromage 4a6593b$'
-has '^  accept it       22 of 28: all but cautious_decay, corrected_decay, hyperball, radial_brake,$'
+has '^  accept it       24 of 31: all but cautious_decay, corrected_decay, hyperball, radial_brake,$'
 has '^  with apart=true none'
 ! grep -qE '^ *(name|cite|doc|use|family|follows|hyper) *=|-- ' "$work/said" && ok ||
     bad "show: texts or comments as code"

@@ -61,7 +61,8 @@ class Create(unittest.TestCase):
 
     def test_modes(self):
         """eval and train, as the authors of schedule-free rules call them; twice changes nothing."""
-        for name in ("schedulefree_adamw", "schedulefree_sgd", "gpa_adamw", "splus", "adamw+ema(0.5)"):
+        for name in ("schedulefree_adamw", "schedulefree_sgd", "gpa_adamw", "splus", "amuse",
+                     "adamw+ema(0.5)", "adamw+ema_nesterov"):
             net = model()
             opt = optc.torch.create(name, net, lr=0.1)
             opt.train()

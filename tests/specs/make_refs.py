@@ -52,6 +52,7 @@ import factor_refs
 import gradient_refs
 import matrix_refs
 import more_refs
+import outer_refs
 import recent_refs
 import rule_refs
 import select_refs
@@ -148,6 +149,7 @@ def main():
     select_refs.configs(torch_refs, args.clones)
     more_refs.configs(torch_refs, args.clones)
     recent_refs.configs(torch_refs, args.clones)
+    outer_refs.configs(torch_refs, args.clones)
     add_groups()
     unknown = [n for n in args.names if n not in CONFIGS]
     if unknown:

@@ -71,8 +71,9 @@ def rate(s):
 
 
 def scheduled(h):
-    """The hyperparameters that a schedule multiplies. A wrapper's `decay` is lr times weight decay."""
-    return [k for k in h if re.search(r"(^|\.)lr$|^lr_1d$|^(galore|fira)\.decay$", k)]
+    """The hyperparameters that a schedule multiplies. A wrapper's `decay` is lr times weight decay. EMA-Nesterov's
+    authors schedule its step size with lr."""
+    return [k for k in h if re.search(r"(^|\.)lr$|^lr_1d$|^(galore|fira)\.decay$|\.lookahead_stepsize$", k)]
 
 
 def schedule(s, h, first, opts):

@@ -45,8 +45,9 @@ static const char *refusal(const char *name, const char *with)
     static const struct { const char *wrapper, *like, *message; } refusing[] = {
         {"cautious_decay", "cautious_decay", "apart"}, {"corrected_decay", "cautious_decay", "apart"},
         {"hyperball", "cautious_decay", "apart"},      {"radial_brake", "cautious_decay", "apart"},
-        {"relative_update", "cautious_decay", "apart"}, {"wsam", "cautious_decay", "apart"},
-        {"galore", "galore", ""},                      {"fira", "galore", ""},
+        {"relative_update", "cautious_decay", "apart"}, {"uw_floor", "cautious_decay", "apart"},
+        {"wsam", "cautious_decay", "apart"},           {"galore", "galore", ""},
+        {"fira", "galore", ""},
     };
     char why[512];
     for (size_t i = 0; i < sizeof refusing / sizeof *refusing; i++)

@@ -128,13 +128,15 @@ START_TEST(sums_stay_wide)
 END_TEST
 
 /* to_eval shows the average and to_train brings back the bits; twice changes nothing; tensors without gradient take
- * part; a step continues from the weights. */
+ * part; a step continues from the weights. ema_nesterov: from the look-ahead point; to_eval shows the weights. */
 START_TEST(average_for_evaluation)
 {
+    const char *rule = _i ? "adamw+ema_nesterov(0.5,0.9)" : "adamw+ema(0.9)";
+    const char *state = _i ? "ema_nesterov.weights" : "ema.avg";
     Fixture a, b;
     double avg[33 * 65];
-    open_rule(&a, "adamw+ema(0.9)");
-    open_rule(&b, "adamw+ema(0.9)");
+    open_rule(&a, rule);
+    open_rule(&b, rule);
     for (int t = 1; t <= 9; t++) {
         fill_grads(&a, t, 1);
         fill_grads(&b, t, 1);
@@ -142,7 +144,7 @@ START_TEST(average_for_evaluation)
         OK(optc_step(b.binding));
         for (int k = 0; k < NT; k++) {
             OK(optc_set_grad(a.binding, k, t % 3 == 0 ? NULL : a.g[k], 0));
-            OK(optc_state_read(a.binding, 0, "ema.avg", avg, a.count[0]));
+            OK(optc_state_read(a.binding, 0, state, avg, a.count[0]));
         }
         for (int twice = 0; twice <= t % 2; twice++)
             OK(optc_run(a.binding, "to_eval"));
@@ -253,9 +255,9 @@ static bool compiles_with(const char *rule, const char *options, const char *wit
 /* Rules that change p by shrink and descend alone can be taken apart. These change it in another way, or have a rate
  * that is no multiple of lr: writing them with the words would change their bits. */
 static const char *const not_apart[] = {
-    "adabound", "adafactor", "adago", "adamod", "adan", "amos", "asgd", "cocob", "dadapt_adagrad", "dadapt_adam",
-    "dadapt_sgd", "dog", "fromage", "ftrl", "gpa_adamw", "lars", "madgrad", "muonh", "muown", "nero", "rprop",
-    "schedulefree_adamw", "schedulefree_radam", "schedulefree_sgd", "spel", "splus", NULL};
+    "adabound", "adafactor", "adago", "adamod", "adan", "amos", "amuse", "asgd", "cocob", "dadapt_adagrad",
+    "dadapt_adam", "dadapt_sgd", "dog", "fromage", "ftrl", "gpa_adamw", "lars", "madgrad", "muonh", "muown", "nero",
+    "rprop", "schedulefree_adamw", "schedulefree_radam", "schedulefree_sgd", "spel", "splus", NULL};
 
 START_TEST(taken_apart)
 {
@@ -342,7 +344,7 @@ Suite *wrappers_suite(void)
     tcase_add_loop_test(t, accumulates, 0, 2);
     tcase_add_loop_test(t, skipped_gradients, 0, 2);
     tcase_add_loop_test(t, sums_stay_wide, 0, 3);
-    tcase_add_test(t, average_for_evaluation);
+    tcase_add_loop_test(t, average_for_evaluation, 0, 2);
     tcase_add_loop_test(t, logged_norms, 0, 3);
     tcase_add_test(t, scales_losses);
     tcase_add_test(t, taken_apart);

@@ -87,6 +87,18 @@ class ADOPT(Optimizer):
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
                  int = 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
+class AMUSE(Optimizer):
+    """Muon without a schedule: gradients move towards the average of iterates; entries to_eval and to_train. Kim et
+    al. 2026, arXiv:2605.22432"""
+    def __init__(self, params: Any, lr: Number = 0.02, momentum: Number = 0.95, weight_decay: Number = 0,
+                 weight_decay_at_y: Number = 0, lr_1d: Number = 0.0003, betas: Tuple[float, float] = (0.9, 0.999),
+                 eps: Number = 1e-10, warmup_steps: Number = 1000, rho: Number = 1, r: Number = 0, weight_lr_power:
+                 Number = 2, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
+                 Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
+                 bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
+                 None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
+
 class APOLLO(Optimizer):
     """Gradients scaled column by column as Adam would scale a random projection of them; AdamW for the rest. Zhu et
     al. 2024, arXiv:2412.05270"""
