@@ -126,7 +126,7 @@ go() {
     emulated-library) echo "the GPU's suite on an emulated GPU: library"; sh tests/parts/emu.sh library ;;
     emulated-rest)
         echo "the GPU's suite on an emulated GPU: the rest$(of_them)"
-        thin 20
+        thin 24
         few 1
         sh tests/parts/emu.sh $(share products blocks factors compositions eigen launches square-matrices memory \
             codes rounding master random live-tuning graphs types alike shards nccl functions) ;;

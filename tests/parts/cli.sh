@@ -37,7 +37,7 @@ expect 2 "--wiht" check adamw --wiht clip
 expect 0 "adafactor" list
 expect 0 "lookahead" list --wrappers
 expect 0 "Loshchilov" list adamw
-expect 0 "step to step limited" list
+expect 0 "step limited" list
 check_width() { "$OPTC" list | awk "{ gsub(/[\200-\277]/, \"\") } length > 100" | grep . &&
     { failed=$((failed + 1)); echo "list: more than 100 columns"; } || passed=$((passed + 1)); }
 check_width
