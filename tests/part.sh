@@ -82,7 +82,7 @@ sanitizers() {
     export OPTC_FUZZ_SPECS=2
     options=detect_stack_use_after_return=0
     [ -n "${OPTC_ALL:-}" ] || options=$options:intercept_strstr=0
-    thin 32
+    thin 64
     quick_rules
     # These mostly run the rules' or the tests' own code, which is not instrumented here. api, core and others step
     # rules too, and code_states has states in codes. math allocates no memory.
@@ -104,7 +104,7 @@ sanitizers() {
 go() {
     run="$BUILD/run-tests"
     case ${part%%:*} in
-    suites) echo "suites$(of_them)"; quick_rules; thin 3; suites $(share $(without fuzz)) ;;
+    suites) echo "suites$(of_them)"; quick_rules; thin 6; suites $(share $(without fuzz)) ;;
     random) echo "random specs"; few 9; suites fuzz ;;
     command-line)
         echo "command line"
