@@ -7,7 +7,7 @@
 typedef struct Node { Kernel *k; unsigned grid, threads; char args[MOST_ARGS], numbers[NUMBERS]; void *to;
     const void *from; size_t n; void (*call)(const void *); struct Graph **body; struct Handle *wanted;
     struct Stream *of; bool alone, picks; int *after, nafter; } Node;
-/* Of a conditional node: its value, and the value that each launch of its graph begins with. */
+/* The value of a conditional node, and the value that it has at the start of each launch of its graph. */
 typedef struct Handle { unsigned value, usual; } Handle;
 /* fork: streams that became part of the capture, which began in another one */
 typedef struct Graph { Node *v; int n; struct Stream *fork[MOST]; int forks; } Graph;

@@ -1,4 +1,4 @@
-/* What the tests of staggered rules on the GPU share. */
+/* Helpers for the tests of staggered rules on a GPU. */
 #ifndef OPTC_STAGGER_SIDE_H
 #define OPTC_STAGGER_SIDE_H
 #include "tests/gpu/device_side.h"

@@ -195,7 +195,7 @@ static bool root_probed(const Root *r)
     return !root_of_f32(r) && r->n >= probed_rows(r->b) && r->n >= 2 * PROBES;       /* root_probe needs the room */
 }
 
-/* Of two arrays of n x PROBES values in square `in`: array `to` = square a times the other one. */
+/* Square `in` holds two arrays of n x PROBES values. Sets array `to` to square a times the other array. */
 static void probe_product(Root *r, int a, int in, int to)
 {
     CallStep *s = add_step(r->x, r->type->mm, r->type, r->group);
