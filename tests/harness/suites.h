@@ -12,7 +12,7 @@
     X(storage_types) X(type_grid) X(connect) X(lost_updates) \
     X(refs) X(authors) X(descent) X(api) X(engines) X(rule_info) X(binding) \
     X(cohorts) X(core) X(pieces) X(calls) X(batches) X(thread_barrier) \
-    X(rounding) X(search) X(tune_cpu) X(tuned) X(tuned_files) \
+    X(rounding) X(launch_model) X(search) X(tune_cpu) X(tuned) X(tuned_files) \
     X(memory) X(device_memory) X(checkpoint) X(checkpoint_files) X(safetensors) \
     X(cache) X(cache_many) \
     X(bits) X(squares) X(blocks) X(lapack_fallback) X(inverse_root) \
