@@ -87,8 +87,8 @@ sanitizers() {
     # These mostly run the rules' or the tests' own code, which is not instrumented here. api, core and others step
     # rules too, and code_states has states in codes. math allocates no memory.
     skip="bits refs ops math"
-    [ -n "${OPTC_ALL:-}" ] || skip="$skip codes code_quality range squares type_grid launch_model search compile_workers fuzz
-        authors factor_rules shard_traffic storage_types merge_stages tuned"
+    [ -n "${OPTC_ALL:-}" ] || skip="$skip codes code_quality range squares type_grid launch_model search compile_workers
+        fuzz authors factor_rules shard_traffic storage_types merge_stages tuned"
     # A fork takes 9 ms under the address sanitizer, and the leak check runs at every exit. So a suite is one process
     # (CK_FORK=no), except those whose tests need a process of their own. Tests of the suites in `leaky` do not free all
     # they allocate themselves.

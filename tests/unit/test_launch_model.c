@@ -95,6 +95,9 @@ START_TEST(folds_by_block)
     ck_assert_int_eq(launch_valid(g.plan, fold, &(Launch){{128, 8, 1, 0, 0, 0, 0}}), each[_i].valid);
     ck_assert_int_eq(launch_valid(g.plan, fold, &(Launch){{512, 8, 1, 0, 0, 0, 0}}), each[_i].most);
     ck_assert_int_eq(launch_model(g.plan, fold, 0).v[KNOB_VECTOR], each[_i].vector);
+    Launch several = {{128, 8, 1, 0, 0, 0, 0}};
+    several.v[KNOB_GRID] = 8;                              /* a block with several units would share their lanes */
+    ck_assert(!launch_valid(g.plan, fold, &several));
     gen_free(&g);
 }
 END_TEST
