@@ -150,7 +150,8 @@ $(BUILD)/embedded_tuned.c: $(BUILD)/embed $(TUNED)
 	$(call say,EMBED,$@)$(BUILD)/embed embedded_tuned runtime/tuned/ $(TUNED) > $@
 
 # Emits the C code of the library's rules. It links the compiler and the search for specs, not the rules themselves.
-PREBUILD_OBJ := $(GEN_OBJ) $(addprefix $(BUILD)/obj/runtime/library/rule/,spec_find.o cpu_isa.o prebuild.o)
+PREBUILD_OBJ := $(GEN_OBJ) \
+    $(addprefix $(BUILD)/obj/runtime/library/rule/,spec_find.o other_names.o cpu_isa.o prebuild.o)
 $(BUILD)/prebuild: $(PREBUILD_OBJ)
 	$(call say,LINK,$@)$(CC) -o $@ $(PREBUILD_OBJ) $(LDLIBS)
 

@@ -3,8 +3,10 @@
 
 #include "optc.h"
 
+#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct Row { const char *name, *bytes, *states, *doc; } Row;
 
@@ -38,31 +40,41 @@ static void print_rows(const Row *v, int n)
     }
 }
 
-static int list_rules(Arena *a, const CompileOpts *c)
+/* Whether a list has this name: all have, or those that fit a pattern such as *muon*. */
+static bool listed(const char *name, const char *pattern)
+{
+    return !pattern || !fnmatch(pattern, name, 0);
+}
+
+/* Returns how many are listed, or -1: one has failed. */
+static int list_rules(Arena *a, const CompileOpts *c, const char *pattern)
 {
     Row *v = NEWS(a, Row, optc_library_size() + 1);
-    int n = 0, rc = CLI_OK;
+    int n = 0;
+    bool failed = false;
     for (int i = 0; i < optc_library_size(); i++)
-        if (!catalogue_wrapper(optc_library_name(i))) {
+        if (!catalogue_wrapper(optc_library_name(i)) && listed(optc_library_name(i), pattern)) {
             CatalogueEntry e;
             if (catalogue_entry(a, optc_library_name(i), c, &e))
                 v[n++] = (Row){e.fields.name, e.moved, e.states, e.fields.doc};
             else
-                rc = CLI_FAILED;
+                failed = true;
         }
     char head[64];
     snprintf(head, sizeof head, "rules (%d)", n);
-    cli_heading(head);
-    print_rows(v, n);
-    return rc;
+    if (n) {
+        cli_heading(head);
+        print_rows(v, n);
+    }
+    return failed ? -1 : n;
 }
 
-static void list_wrappers(Arena *a)
+static int list_wrappers(Arena *a, const char *pattern)
 {
     Row *v = NEWS(a, Row, optc_library_size() + 1);
     int n = 0;
     for (int i = 0; i < optc_library_size(); i++)
-        if (catalogue_wrapper(optc_library_name(i))) {
+        if (catalogue_wrapper(optc_library_name(i)) && listed(catalogue_wrapper(optc_library_name(i)), pattern)) {
             Fields f;
             const char *text = optc_library_text(optc_library_name(i));
             fields_read(a, text, strlen(text), &f);
@@ -70,7 +82,8 @@ static void list_wrappers(Arena *a)
         }
     char head[64];
     snprintf(head, sizeof head, "wrappers (%d), for --with", n);
-    cli_heading(head);
+    if (n)
+        cli_heading(head);
     int name = longest(v, n, offsetof(Row, name));
     for (int i = 0; i < n; i++) {
         printf("  %s", cli_paint(PAINT_HEAD));
@@ -78,6 +91,19 @@ static void list_wrappers(Arena *a)
         fputs(cli_paint(PAINT_NONE), stdout);
         cli_wrapped(v[i].doc, name + 4);
     }
+    return n;
+}
+
+/* pattern: NULL lists all. */
+static int list_all(const CompileOpts *c, bool wrappers, const char *pattern)
+{
+    Arena a = {0};
+    int rules = wrappers ? 0 : list_rules(&a, c, pattern);
+    if (rules)
+        puts("");
+    bool none = !list_wrappers(&a, pattern) && !rules;
+    arena_free(&a);
+    return none ? cli_fail("list: no name fits '%s'", pattern) : rules < 0 ? CLI_FAILED : CLI_OK;
 }
 
 /* ---- one spec ---- */
@@ -242,7 +268,8 @@ int cmd_list(const Command *self, int argc, char **argv)
     for (int i = 0; i < n; i++) {
         if (i)
             puts("");
-        int one = detail(argv[i], &c);
+        bool pattern = strpbrk(argv[i], "*?") && access(argv[i], F_OK) != 0;
+        int one = pattern ? list_all(&c, false, argv[i]) : detail(argv[i], &c);
         rc = one > rc ? one : rc;
     }
     if (n)
@@ -253,12 +280,5 @@ int cmd_list(const Command *self, int argc, char **argv)
                 puts(wrappers ? catalogue_wrapper(optc_library_name(i)) : optc_library_name(i));
         return CLI_OK;
     }
-    Arena a = {0};
-    if (!wrappers) {
-        rc = list_rules(&a, &c);
-        puts("");
-    }
-    list_wrappers(&a);
-    arena_free(&a);
-    return rc;
+    return list_all(&c, wrappers, NULL);
 }

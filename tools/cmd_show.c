@@ -423,9 +423,14 @@ static int not_found(const Spec *s, const char *arg)
         return spec_fail(s);
     }
     Buf b = {.arena = &a};
-    cli_near("rule or wrapper", arg, name, &b);
-    int rc = cli_fail("show: %s (a file of your own is named by its path: ./mine.lua)",
-                      buf_text(&b));
+    const char *here = other_name(arg, &a);
+    if (here)
+        buf_printf(&b, "unknown rule or wrapper '%s'; %s", arg, here);
+    else {
+        cli_near("rule or wrapper", arg, name, &b);
+        buf_puts(&b, " (a file of your own is named by its path: ./mine.lua)");
+    }
+    int rc = cli_fail("show: %s", buf_text(&b));
     arena_free(&a);
     return rc;
 }

@@ -13,8 +13,10 @@ static int cmd_version(const Command *self, int argc, char **argv);
 const Command cli_commands[] = {
     {"list", "[NAME]", "the optimizers and wrappers of the library",
      "Without NAME: every rule with the bytes per element that a step moves (vectors/matrices if they differ) and its\n"
-     "states, then every wrapper. With NAME (or a path): everything that this spec declares.",
-     "optc list\noptc list adamw\noptc list ema\noptc list --names | wc -l\noptc list --markdown -o catalogue.md",
+     "states, then every wrapper. With NAME (or a path): everything that this spec declares. With a pattern\n"
+     "such as '*muon*': the rules and wrappers whose names fit.",
+     "optc list\noptc list adamw\noptc list '*muon*'\n"
+     "optc list ema\noptc list --names | wc -l\noptc list --markdown -o catalogue.md",
      cmd_list},
     {"show", "NAME", "one rule or wrapper: code, paper, states, cost, when to use it",
      "Prints on two screens what the spec's fields and its plan say: what it does, when to use it, which\n"

@@ -15,6 +15,7 @@
 #include "runtime/library/profile/profile.h"
 #include "runtime/library/rule/gpu_code.h"
 #include "runtime/library/rule/nvrtc.h"
+#include "runtime/library/rule/other_names.h"
 #include "runtime/library/rule/spec_find.h"
 #include "runtime/library/tune/compile_workers.h"
 #include "runtime/library/tune/launch_search.h"

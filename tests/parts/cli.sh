@@ -38,6 +38,10 @@ expect 0 "adafactor" list
 expect 0 "lookahead" list --wrappers
 expect 0 "Loshchilov" list adamw
 expect 0 "step limited" list
+expect 0 "rules (8)" list '*muon*'
+expect 1 "no name fits 'zz*'" list 'zz*'
+expect 1 "no optimizer 'AdamW8bit' in the library; write 'adamw' with the storage types state=q8" check AdamW8bit
+expect 1 "unknown rule or wrapper 'Lookahead_Adam'; write 'adam+lookahead'" show Lookahead_Adam
 check_width() { "$OPTC" list | awk "{ gsub(/[\200-\277]/, \"\") } length > 100" | grep . &&
     { failed=$((failed + 1)); echo "list: more than 100 columns"; } || passed=$((passed + 1)); }
 check_width

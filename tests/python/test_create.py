@@ -81,8 +81,43 @@ class Create(unittest.TestCase):
             optc.torch.create("adamw", model()).eval()
 
     def test_unknown(self):
-        with self.assertRaisesRegex(ValueError, "there is no optimizer 'mouon': did you mean 'muon'"):
-            optc.torch.create("mouon", model())
+        for name, said in (("mouon", "there is no optimizer 'mouon' in the library; did you mean 'muon'"),
+                           ("AdamW8bit", "'adamw' with the storage types state=q8"), ("C-AdamW", "'adamw.cautious'"),
+                           ("sam", "'adamw.sam'"), ("NorDion2", "'dion3'"), ("LBFGS", "leaves it out")):
+            with self.assertRaisesRegex(ValueError, said):
+                optc.torch.create(name, model())
+
+    def test_spellings(self):
+        for name, spec in (("ScheduleFreeAdamW", "schedulefree_adamw"), ("AdamWScheduleFree", "schedulefree_adamw"),
+                           ("kl-soap", "klsoap"), ("DAdaptAdam", "dadapt_adam"), ("Adam_Mini", "adam_mini")):
+            self.assertEqual(optc.torch._create._rule_named(name + "+clip(1)"), spec + "+clip(1)")
+
+    def test_keys_that_switch_options_on(self):
+        """The authors have no option beside these keys: a value that is given takes effect."""
+        for rule, key, value, option in (
+                ("amos", "momentum", 0.5, "momentum_buffer"), ("sm3", "momentum", 0.5, "momentum_buffer"),
+                ("rmsprop_tf", "momentum", 0.5, "momentum_buffer"), ("fromage", "p_bound", 0.5, "bounded"),
+                ("ademamix", "alpha_warmup", 2, "warmup")):
+            def found(**given):
+                keys = optc.torch._group_keys.GroupKeys(rule, None, (), None, None, None, None)
+                group = keys.defaults(given)
+                return keys.rule(group)[1][option], keys.values(group, torch.float32, 0)
+            ours = found()[1]
+            self.assertFalse(found()[0], rule)
+            self.assertFalse(found(**{key: 0})[0], rule)
+            on, values = found(**{key: value})
+            self.assertTrue(on, rule)
+            self.assertEqual(values, {**ours, key: value, **({"beta3_warmup": 0} if rule == "ademamix" else {})})
+            self.assertFalse(found(**{key: value, option: False})[0], rule)
+            self.assertEqual(found(**{option: True}), (True, ours))
+
+    def test_keys_of_the_authors(self):
+        for rule, key, value in (("adai", "betas", (0.2, 0.9)), ("qhadam", "nus", (0.7, 0.9)),
+                                 ("mars", "betas_1d", (0.8, 0.9))):
+            opt = optc.torch.create(rule, [torch.nn.Parameter(torch.ones(2))], **{key: value})
+            self.assertEqual(opt.param_groups[0][key], value)
+            with self.assertRaisesRegex(ValueError, "2 numbers"):
+                optc.torch.create(rule, [torch.nn.Parameter(torch.ones(2))], **{key: 0.5})
 
 
 if __name__ == "__main__":

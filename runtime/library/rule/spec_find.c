@@ -2,6 +2,7 @@
 #include "runtime/library/rule/spec_find.h"
 
 #include "gen/abi/embedded.h"
+#include "runtime/library/rule/other_names.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -158,8 +159,10 @@ static bool find(const char *spec_path, const char *name, const Kind *k, Arena *
         if (same)
             near_try(&near, e->name + skip);
     }
-    diag_set(d, NULL, 0, NULL, "there is no %s '%s' in the library%s (%s)", k->what, name, near_text(&near, arena),
-             k->own);
+    const char *here = k == &a_rule ? other_name(name, arena) : NULL;
+    const char *ends = here ? arena_printf(arena, "; %s", here)
+                            : arena_printf(arena, "%s (%s)", near_text(&near, arena), k->own);
+    diag_set(d, NULL, 0, NULL, "there is no %s '%s' in the library%s", k->what, name, ends);
     return false;
 }
 

@@ -1,9 +1,9 @@
 """Optimizers by name: list_optimizers and create, with the arguments that timm's functions have."""
-import difflib
 import fnmatch
 
 import torch
 
+from .._lib import SpecError
 from ._engines import asked
 from ._optimizer import Optimizer
 
@@ -27,10 +27,10 @@ def list_optimizers(filter="", exclude_filters=(), with_description=False):
 def create(opt, model_or_params, *, filter_bias_and_bn=True, **given):
     """An optimizer by its name.
 
-    opt: a rule's name, as list_optimizers has it or as its class is written ("AdamW"), also with wrappers
-    ("adamw+clip(1)"). model_or_params: a module, or what torch's optimizers take. given: the optimizer's arguments.
-    filter_bias_and_bn: of a module, weight decay leaves out parameters with fewer than two dimensions and those of the
-    module's no_weight_decay(), as in timm; they are a group with weight_decay 0."""
+    opt: a rule's name, as list_optimizers has it or as its class is written ("AdamW"; case, _ and - do not matter),
+    also with wrappers ("adamw+clip(1)"). model_or_params: a module, or what torch's optimizers take. given: the
+    optimizer's arguments. filter_bias_and_bn: of a module, weight decay leaves out parameters with fewer than two
+    dimensions and those of the module's no_weight_decay(), as in timm; they are a group with weight_decay 0."""
     rule = _rule_named(opt)
     if not isinstance(model_or_params, torch.nn.Module):
         return Optimizer(model_or_params, rule, **given)
@@ -55,10 +55,14 @@ def _decays(rule, given):
 def _rule_named(opt):
     known = _names()
     name, plus, rest = opt.partition("+")
-    spec = {**{n.lower(): n for n in known.values()}, **{c.lower(): n for c, n in known.items()}}.get(
-        name.strip().lower().replace("-", "_"))
+    spec = {_squeezed(x): n for pair in known.items() for x, n in zip(pair, pair[1:] * 2)}.get(_squeezed(name))
     if spec is None and not ("/" in name or name.endswith(".lua")):
-        near = difflib.get_close_matches(name.lower(), known.values(), 3)
-        raise ValueError("there is no optimizer '%s'%s; list_optimizers() has all names" % (
-            name, ": did you mean %s?" % " or ".join("'%s'" % n for n in near) if near else ""))
+        try:
+            asked(spec=name)                           # a rule of your own, in a folder of $OPTC_PATH
+        except SpecError as e:
+            raise ValueError("%s; list_optimizers() has all names" % e) from None
     return (spec or name) + plus + rest
+
+
+def _squeezed(name):
+    return name.strip().lower().replace("-", "").replace("_", "")

@@ -51,10 +51,12 @@ class GroupKeys:
             options = {k: _rules.literal(v) for k, v in (part.split("=", 1) for part in options.split(",") if part)}
         self.options = dict(options or {})
         self.told = set()                              # warnings of types that were issued
+        self.switches = {}                             # {an option: the keys that switch it on}
 
     def __setstate__(self, state):
         """Older pickles have one type for all states, and do not list gradients."""
         state = dict(state)
+        state.setdefault("switches", {})
         state.setdefault("gradients", ["perturb", "step"] if "perturb" in state.get("entries", ()) else ["step"])
         if "types" not in state:
             kind = state.pop("state_type", None)
@@ -147,6 +149,10 @@ class GroupKeys:
         if "base_lr" in base:
             base["base_lr"] = None                     # filled from each group's first lr: complete()
         self._with_choices(base, list(self.declared))
+        self.switches = {o: keys for o, keys in _rules.SWITCHES.get(self.spec, {}).items()
+                         if o in self.choices and all(k in base for k in keys)}
+        for option, keys in self.switches.items():
+            base.update(dict.fromkeys((option, *keys)))
         return {**base, "maximize": False, "differentiable": False}
 
     def _with_choices(self, base, names):
@@ -165,7 +171,8 @@ class GroupKeys:
             names = tuple(n for n in ("%s%d" % (stem, i + 1) for i in range(most)) if n in self.ranges)
             if len(names) > 1 and key not in self.ranges and key not in self.declared:
                 found.append((key, names))
-        return found
+        return found + [(key, names) for key, names in _rules.SERIES.get(self.spec, {}).items()
+                        if all(n in self.ranges for n in names)]
 
     def _aliases(self, base):
         found = {}
@@ -308,13 +315,23 @@ class GroupKeys:
             for name, x in zip(names, self._parts(key, names, group[key], where)):
                 if x is None and name == "eps1":       # torch's Adafactor
                     x = torch.finfo(dtype).eps
+                elif x is None:
+                    x = self._without(key, group)
                 found[name] = x if stays(x) else self._within(name, number(x), group, where, key)
         return found
+
+    def _without(self, key, group):
+        """The value of a key that is None: 0 if another key switches their option on, otherwise the spec's."""
+        on = [o for o, keys in self.switches.items() if key in keys and group.get(o) is None and _any(group, keys)]
+        return 0 if on else self.ranges[key][0]
 
     def rule(self, group, where=None):
         """(spec, options, maximize) of a group; options of the spec are keys of groups."""
         up = bool(group.get("maximize"))
         options = {name: self._choice(key, group, where) for key, name in self.choices.items()}
+        for option, keys in self.switches.items():
+            if options[option] is None:
+                options[option] = _any(group, keys)
         spec = self.spec
         if self.row:
             row = _rules.TORCH[self.row]
@@ -351,6 +368,10 @@ def has_global(rule):
 
 def number(x):
     return float(x)
+
+
+def _any(group, keys):
+    return any(group.get(k) is not None and number(group[k]) != 0 for k in keys)
 
 
 def _replaced(value, place, x):

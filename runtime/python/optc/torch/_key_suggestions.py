@@ -18,6 +18,14 @@ OTHER_NAMES = {
     "adjust_lr_fn": ("scale",), "ns_coefficients": ("coefficients",), "rms_scale": ("scale",), "final_lr": ("lr",),
     "clip_threshold": ("d",), "rho": ("momentum", "alpha"), "alpha": ("rho", "beta2"), "ams_bound": ("amsbound",),
     "clip_grad_norm": ("clip.max_norm",), "max_grad_norm": ("clip.max_norm",), "max_norm": ("clip.max_norm",),
+    "clip_exp": ("clip_power",), "clip_lambda": ("clip_power",), "decay_rate": ("beta2_decay",),
+    "muon_beta2": ("beta2",), "adjust_lr": ("scale",), "scale_mode": ("scale",), "coefficient_type": ("coefficients",),
+    "lr_params": ("lr",), "lr_preconditioner": ("precond_lr",), "preconditioner_lr": ("precond_lr",),
+    "betal": ("beta",), "preconditioner_max_size": ("limit",), "grad_clip_max_amps": ("clip_rms",),
+    "start_preconditioning_step": ("start",), "init_factor": ("first",), "nonstandard_constant": ("other_scale",),
+    "hyperball_radius": ("radius",), "hyperball_eps": ("eps",), "unconstrained": ("constrained",),
+    "reduce_func": ("reduce",), "sinkgd_lr_scale": ("lr_scale",), "sinkgd_eps": ("eps",), "lr_nora": ("lr",),
+    "lr_adam": ("adamw.lr",), "adam_lr": ("adamw.lr",), "initial_accumulator_value": ("v0",),
     "normalize_grads": (), "rectify": (), "degenerated_to_sgd": (),
 }
 DECAY = ("decouple", "weight_decouple", "decoupled_decay", "decoupled_weight_decay", "decoupled_wd")
@@ -33,6 +41,8 @@ def unknown(spec, keys, known):
 
 
 def _hint(spec, key, known):
+    if key == "betas" and "adamw.beta1" in known:
+        return "betas of the tensors that AdamW steps are adamw_betas here"
     for name in OTHER_NAMES.get(key.lower(), ()):
         if name in known:
             return "%s is called %s here" % (key, name)

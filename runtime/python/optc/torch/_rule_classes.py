@@ -102,6 +102,8 @@ def doc(spec):
         limits = [range_text(ranges[n]) for n in names if n in ranges] if not keys.row else []
         limits = ["one of " + ", ".join(c)] if isinstance(c := keys.declared.get(p.name), tuple) else limits
         lines.append("%s: %s%s" % (p.name, p.default, " (%s)" % "; ".join(limits) if limits else ""))
+    for option, others in keys.switches.items():
+        lines.append("%s: None means on if %s is given and is not 0" % (option, " or ".join(others)))
     if spec in _rules.TORCH:
         lines.append("Keys, defaults and states are those of torch.optim.%s." % _rules.CLASSES[spec])
     return "\n".join(lines + ["", "The update, in the language of specs:", "", textwrap.indent(formula(spec), "    ")])
@@ -187,7 +189,9 @@ def _kind(p):
     if isinstance(d, str):
         return "str"
     if d is None:
-        return "Optional[%s]" % ("Number" if p.name == "base_lr" else "str")
+        switches = [pair for row in _rules.SWITCHES.values() for pair in row.items()]
+        number = p.name == "base_lr" or any(p.name in keys for _, keys in switches)
+        return "Optional[%s]" % ("Number" if number else "bool" if p.name in dict(switches) else "str")
     return "Number"
 
 

@@ -91,6 +91,14 @@ CLASSES = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "adamax": "Adamax", "
 # Rules of the library whose `betas` are fewer than their spec's beta1, beta2, …: SOAP's third is its shampoo_beta; the
 # authors of Prodigy and AdaMod pass the third as beta3.
 FEWER_BETAS = {"adamod": 2, "prodigy": 2, "soap": 2}
+# {rule: {the authors' key: the hyperparameters that it holds}}, beside beta1, beta2, … and eps1, eps2
+SERIES = {"adai": {"betas": ("beta0", "beta2")}, "mars": {"betas_1d": ("beta1_1d", "beta2_1d")},
+          "qhadam": {"nus": ("nu1", "nu2")}}
+# {rule: {an option: keys without which it is off}}. The authors have the keys alone. If the option is None, a key that
+# is neither None nor 0 switches it on.
+_MOMENTUM = {"momentum_buffer": ("momentum",)}
+SWITCHES = {"ademamix": {"warmup": ("alpha_warmup", "beta3_warmup")}, "amos": _MOMENTUM,
+            "fromage": {"bounded": ("p_bound",)}, "rmsprop_tf": _MOMENTUM, "sm3": _MOMENTUM}
 
 
 def torch_class(spec):
