@@ -9,9 +9,9 @@ return optimizer {
   family = "adam", follows = "adabound.AdaBound 0.0.5",
   doc   = "Adam's rate for each coordinate, clipped to bounds that close in on final_lr, so that it ends as SGD",
   hyper = {
-    lr = { 1e-3, min = 0 }, base_lr = { 0, min = 0 }, final_lr = { 0.1, min = 0 }, gamma = { 1e-3, above = 0 },
-    beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
-    eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 },
+    lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
+    final_lr = { 0.1, min = 0 }, gamma = { 1e-3, above = 0 }, eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 },
+    base_lr = { 0, min = 0 },
   },
   options = { amsbound = false },
   state = { m = zeros, v = zeros, vmax = zeros },

@@ -10,7 +10,7 @@ return optimizer {
   hyper = {
     lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
     beta = { 0.98, min = 0, below = 1 }, lambda_abs = { 1, above = 0 }, lambda_rel = { 1.05, above = 0 },
-    warmup_steps = { 100, min = 0 }, eps = { 1e-8, above = 0 }, weight_decay = { 0.1, min = 0 },
+    warmup_steps = { 100, min = 0 }, weight_decay = { 0.1, min = 0 }, eps = { 1e-8, above = 0 },
   },
   state = { m = zeros, v = zeros, gamma = zeros "tensor" },
   step = function()

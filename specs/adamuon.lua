@@ -8,8 +8,8 @@ return optimizer {
   family = "muon", follows = "Chongjie-Si/AdaMuon 369f0b3",
   doc   = "Muon of the momentum's signs, divided by its own second moment; AdamW for what is no matrix",
   hyper = {
-    lr = { 0.02, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, eps = { 1e-8, min = 0 },
-    weight_decay = { 1e-2, min = 0 },
+    lr = { 0.02, min = 0 }, weight_decay = { 1e-2, min = 0 }, momentum = { 0.95, min = 0, below = 1 },
+    eps = { 1e-8, min = 0 },
   },
   options = {
     nesterov = true, steps = 0, form = { "plain", "gram", "auto" },

@@ -18,7 +18,7 @@ return optimizer {
   doc   = "Adam to whose momentum a gradient adds more, the better it agrees with it",
   hyper = {
     lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
-    decay_rate = { 0.9, min = 0, below = 1 }, eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 },
+    decay_rate = { 0.9, min = 0, below = 1 }, weight_decay = { 0, min = 0 }, eps = { 1e-8, min = 0 },
   },
   state = { s = zeros, m = zeros, v = zeros },
   step = function() move(unit(m, norm(m)) * unit(g, norm(g))) end,

@@ -11,9 +11,8 @@ return optimizer {
           "the warmup option ramps alpha and beta3 over alpha_warmup and beta3_warmup steps",
   hyper = {
     lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
-    beta3 = { 0.9999, above = 0, below = 1 }, alpha = { 2, min = 0 },
-    alpha_warmup = { 10000, min = 0 }, beta3_warmup = { 10000, min = 0 },
-    eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 },
+    beta3 = { 0.9999, above = 0, below = 1 }, alpha = { 2, min = 0 }, beta3_warmup = { 10000, min = 0 },
+    alpha_warmup = { 10000, min = 0 }, eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 },
   },
   options = { warmup = false },
   state = { m = zeros, slow = zeros, v = zeros },

@@ -1,3 +1,4 @@
+-- clip_power: 0.25, as in the authors' code (iShohei220/adopt). timm has 1/3, as clip_exp.
 -- f32 range: v is infinite from |g| = 1.8e21 on (sqrt(3.4e38 / (1 - beta2)); 1.8e19 at step 1): the element's update
 -- is 0 from then on. |g| under 1e-20 adds 0 to v; sqrt(v) counts as eps long before that.
 return optimizer {

@@ -9,8 +9,8 @@ return optimizer {
   family = "shampoo", follows = "infinity-stars/ASGO d3ef14b",
   doc   = "Momentum times the inverse root of one Gram matrix, that of the smaller side; AdamW for what is no matrix",
   hyper = {
-    lr = { 0.01, min = 0 }, momentum = { 0.9, min = 0, below = 1 }, beta2 = { 0.8, min = 0, below = 1 },
-    eps = { 1e-10, min = 0 }, relative_eps = { 1e-6, min = 0 }, weight_decay = { 0.1, min = 0 },
+    lr = { 0.01, min = 0 }, momentum = { 0.9, min = 0, below = 1 }, weight_decay = { 0.1, min = 0 },
+    beta2 = { 0.8, min = 0, below = 1 }, eps = { 1e-10, min = 0 }, relative_eps = { 1e-6, min = 0 },
   },
   options = { interval = 1, scale = { "rms", "none" } },      -- steps between roots; rms: 0.2 per element, as AdamW
   products = "f32",

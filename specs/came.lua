@@ -13,9 +13,9 @@ return optimizer {
   doc   = "Adafactor with momentum, whose update is divided by a factored measure of its own instability",
   view  = "last",
   hyper = {
-    lr = { 2e-4, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
-    beta3 = { 0.9999, min = 0, below = 1 }, eps1 = { 1e-30, min = 0 }, eps2 = { 1e-16, min = 0 },
-    clip_threshold = { 1, above = 0 }, weight_decay = { 0, min = 0 },
+    lr = { 2e-4, min = 0 }, eps1 = { 1e-30, min = 0 }, eps2 = { 1e-16, min = 0 }, clip_threshold = { 1, above = 0 },
+    beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
+    beta3 = { 0.9999, min = 0, below = 1 }, weight_decay = { 0, min = 0 },
   },
   state = { m = zeros, v = zeros, r = zeros "row", c = zeros "col", ri = zeros "row", ci = zeros "col" },
   step = function()

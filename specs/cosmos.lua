@@ -13,7 +13,7 @@ return optimizer {
   doc   = "SOAP's step in the leading directions of the gradient and Muon's in the others; AdamW for the rest",
   hyper = {
     lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
-    eps = { 1e-8, above = 0 }, weight_decay = { 0, min = 0 }, lr_ratio = { 0.1, min = 0 }, gamma = { 0.2, min = 0 },
+    eps = { 1e-8, above = 0 }, lr_ratio = { 0.1, min = 0 }, weight_decay = { 0, min = 0 }, gamma = { 0.2, min = 0 },
   },
   options = { directions = 64, limit = 10000 },
   rank  = "directions",

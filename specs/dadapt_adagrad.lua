@@ -9,8 +9,8 @@ return optimizer {
   family = "no rate", follows = "dadaptation.DAdaptAdaGrad 3.2",
   doc   = "AdaGrad by dual averaging whose step size d bounds the distance to the solution; lr stays 1",
   hyper = {
-    lr = { 1, min = 0 }, momentum = { 0, min = 0, below = 1 }, eps = { 1e-6, above = 0 },
-    weight_decay = { 0, min = 0 }, d0 = { 1e-6, above = 0 }, growth_rate = { inf, above = 1, max = inf },
+    lr = { 1, min = 0 }, momentum = { 0, min = 0, below = 1 }, weight_decay = { 0, min = 0 },
+    eps = { 1e-6, above = 0 }, d0 = { 1e-6, above = 0 }, growth_rate = { inf, above = 1, max = inf },
   },
   state = { x0 = copy(p), s = zeros, a = fill(1e-6), d = fill(d0, "group"), squares = zeros "group" },
   step = function()

@@ -1,3 +1,4 @@
+-- The authors call momentum mu and directions rank.
 -- products: f32. The part outside of the low rank stays in m; rounding to 11 bits would lose it.
 return optimizer {
   name  = "dion",

@@ -9,7 +9,7 @@ return optimizer {
   family = "no rate", follows = "formll/dog 8d45cf5",
   doc   = "SGD whose rate is the distance from the first weights over the root of summed squared gradients; lr stays 1",
   hyper = {
-    lr = { 1, min = 0 }, reps_rel = { 1e-6, above = 0 }, eps = { 1e-8, above = 0 }, weight_decay = { 0, min = 0 },
+    reps_rel = { 1e-6, above = 0 }, lr = { 1, min = 0 }, weight_decay = { 0, min = 0 }, eps = { 1e-8, above = 0 },
     init_eta = { 0, min = 0 },
   },
   options = { layerwise = false },

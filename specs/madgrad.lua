@@ -8,8 +8,8 @@ return optimizer {
   family = "adagrad", follows = "timm.optim.MADGRAD 1.0.30",
   doc   = "Dual averaging from the first weights, over a cube root of summed squared gradients; L2 weight decay",
   hyper = {
-    lr = { 1e-2, min = 0 }, momentum = { 0.9, min = 0, below = 1 }, eps = { 1e-6, min = 0 },
-    weight_decay = { 0, min = 0 },
+    lr = { 1e-2, min = 0 }, momentum = { 0.9, min = 0, below = 1 }, weight_decay = { 0, min = 0 },
+    eps = { 1e-6, min = 0 },
   },
   state = { x0 = copy(p), s = zeros, v = zeros },
   step = function()

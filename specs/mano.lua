@@ -9,8 +9,8 @@ return optimizer {
   doc   = "Momentum without its part along the weights, with columns and rows of norm 1 in turn; " ..
           "AdamW for what is no matrix",
   hyper = {
-    lr = { 1e-3, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, eps = { 1e-8, above = 0 },
-    weight_decay = { 0.1, min = 0 },
+    lr = { 1e-3, min = 0 }, weight_decay = { 0.1, min = 0 }, eps = { 1e-8, above = 0 },
+    momentum = { 0.95, min = 0, below = 1 },
   },
   options = { nesterov = false },
   state = { m = zeros },

@@ -18,8 +18,9 @@ return optimizer {
   family = "muon", follows = "Anti-Entrophic/Mousse d00c1bf",
   doc   = "Muon between weak powers of Shampoo's factors; AdamW for the rest and for sides over the limit",
   hyper = {
-    lr = { 0.01, min = 0 }, mu = { 0.95, min = 0, below = 1 }, shampoo_beta = { 0.95, min = 0, below = 1 },
-    shampoo_alpha = { 0.125, min = 0 }, shampoo_epsilon = { 1e-10, above = 0 }, weight_decay = { 0.01, min = 0 },
+    lr = { 0.01, min = 0 }, mu = { 0.95, min = 0, below = 1 }, weight_decay = { 0.01, min = 0 },
+    shampoo_epsilon = { 1e-10, above = 0 }, shampoo_beta = { 0.95, min = 0, below = 1 },
+    shampoo_alpha = { 0.125, min = 0 },
   },
   options = { nesterov = false, shampoo_update_freq = 10, apply_norm = true, limit = 4096,
               adjust_lr = { "spectral_norm", "rms_norm", "none" } },

@@ -8,8 +8,8 @@ return optimizer {
   family = "muon", follows = "KellerJordan/modded-nanogpt f411b3d",
   doc   = "Muon of the momentum over the root of an elementwise second moment; AdamW for what is no matrix",
   hyper = {
-    lr = { 0.02, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, beta2 = { 0.95, min = 0, below = 1 },
-    eps = { 1e-10, min = 0 }, weight_decay = { 0, min = 0 },
+    lr = { 0.02, min = 0 }, weight_decay = { 0, min = 0 }, momentum = { 0.95, min = 0, below = 1 },
+    beta2 = { 0.95, min = 0, below = 1 }, eps = { 1e-10, min = 0 },
   },
   options = { nesterov = true, steps = 0, coefficients = { "exact", "jordan", "polar_express", "cans", "turbo" } },
   products = "f16",

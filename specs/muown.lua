@@ -9,8 +9,8 @@ return optimizer {
   family = "muon", follows = "NVIDIA-NeMo/Emerging-Optimizers fd77292",
   doc   = "Muon on the directions of rows and Adam on their norms; AdamW for what is no matrix",
   hyper = {
-    lr = { 3e-4, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, beta1 = { 0.9, min = 0, below = 1 },
-    beta2 = { 0.95, min = 0, below = 1 }, eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 },
+    lr = { 3e-4, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, weight_decay = { 0, min = 0 },
+    beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.95, min = 0, below = 1 }, eps = { 1e-8, min = 0 },
     extra_scale_factor = { 1, min = 0 },
   },
   options = { steps = 0, coefficients = { "quintic", "jordan", "polar_express", "cans", "turbo" } },

@@ -9,7 +9,7 @@ return optimizer {
   doc   = "Momentum without its part along the rows of weights, with rows of norm 1; AdamW for what is no matrix",
   hyper = {
     lr = { 5e-3, min = 0 }, momentum = { 0.95, min = 0, max = 1 }, beta = { 0.95, min = 0, below = 1 },
-    eps = { 1e-10, above = 0 }, weight_decay = { 0.1, min = 0 },
+    weight_decay = { 0.1, min = 0 }, eps = { 1e-10, above = 0 },
   },
   state = { m = zeros },
   step  = rule "adamw",

@@ -7,8 +7,8 @@ return optimizer {
   family = "muon", follows = "zichongli5/NorMuon d45c9a4 and pytorch_optimizer.NorMuon 4.1.0",
   doc   = "Muon whose rows are brought to equal size by a second moment each; AdamW for what is no matrix",
   hyper = {
-    lr = { 0.02, min = 0 }, momentum = { 0.95, min = 0, below = 1 }, beta2 = { 0.95, min = 0, below = 1 },
-    eps = { 1e-10, min = 0 }, weight_decay = { 0, min = 0 },
+    lr = { 0.02, min = 0 }, weight_decay = { 0, min = 0 }, momentum = { 0.95, min = 0, below = 1 },
+    beta2 = { 0.95, min = 0, below = 1 }, eps = { 1e-10, min = 0 },
   },
   options = {
     nesterov = true, steps = 0, form = { "plain", "gram", "auto" },

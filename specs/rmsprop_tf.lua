@@ -8,8 +8,8 @@ return optimizer {
   family = "adagrad", follows = "timm.optim.RMSpropTF 1.0.31",
   doc   = "TensorFlow's RMSprop: v starts at 1, eps inside of the root, lr inside of the momentum",
   hyper = {
-    lr = { 1e-2, min = 0 }, alpha = { 0.9, min = 0, max = 1 }, momentum = { 0.9, min = 0, max = 1 },
-    eps = { 1e-10, min = 0 }, weight_decay = { 0, min = 0 },
+    lr = { 1e-2, min = 0 }, alpha = { 0.9, min = 0, max = 1 }, eps = { 1e-10, min = 0 },
+    weight_decay = { 0, min = 0 }, momentum = { 0.9, min = 0, max = 1 },
   },
   options = { centered = false, momentum_buffer = false, decoupled_decay = false, lr_in_momentum = true },
   state = { v = fill(1), a = zeros, b = zeros },

@@ -5,8 +5,8 @@ local function move(direction)
   p = descend(p, direction, lr * scale)
 end
 
--- momentum: 1 minus the authors' value (theirs is 1 by default: no momentum). Their recipe for language models:
--- lr 2^-12, momentum 0.9, scale 50 for matrices and 3000 for the head.
+-- momentum: the share of the new gradient, as in the authors' code: 1 is no momentum. Their recipe for language models:
+-- lr 2^-12, momentum 0.1, scale 50 for matrices and 3000 for the head.
 -- Kernels of convolutions are scaled by sqrt(out / in) / k^2, as in their code. k^2 is the number of positions here,
 -- also of kernels that are not square.
 -- steps = 0: the number of steps that the coefficients were published with (jordan: 5).
@@ -19,7 +19,7 @@ return optimizer {
   family = "muon", follows = "LIONS-EPFL/scion f58a393",
   doc   = "Conditional gradients: spectral norm for matrices, signs for those tagged head, RMS for the rest",
   hyper = {
-    lr = { 1e-3, min = 0, max = 1 }, momentum = { 0, min = 0, below = 1 }, scale = { 1, above = 0 },
+    lr = { 1e-3, min = 0, max = 1 }, momentum = { 1, above = 0, max = 1 }, scale = { 1, above = 0 },
     eps = { 1e-8, min = 0 },
   },
   options = {
@@ -29,11 +29,11 @@ return optimizer {
   products = "f16",
   state = { m = zeros },
   step = function()
-    m = lerp(m, g, 1 - momentum)
+    m = lerp(m, g, momentum)
     move(m / (rms(m) + eps))
   end,
   matrix = function()
-    m = lerp(m, g, 1 - momentum)
+    m = lerp(m, g, momentum)
     if tagged "head" then
       move(sign(m) / ncols)
     else

@@ -9,8 +9,8 @@ return optimizer {
   doc   = "AdamW of a summed momentum plus alpha times the gradient: AdEMAMix with one momentum",
   hyper = {
     lr = { 1e-4, min = 0 }, beta1 = { 0.99, above = 0, below = 1 }, beta2 = { 0.95, min = 0, below = 1 },
-    alpha = { 0, min = 0 }, beta1_warmup = { 0, min = 0 }, min_beta1 = { 0.9, above = 0, below = 1 },
-    eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 },
+    alpha = { 0, min = 0 }, beta1_warmup = { 0, min = 0 }, eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 },
+    min_beta1 = { 0.9, above = 0, below = 1 },
   },
   options = { bias_correction1 = false, bias_correction2 = true },
   state = { m = zeros, v = zeros, num_sum = zeros "tensor" },

@@ -9,8 +9,8 @@ return optimizer {
   doc   = "Adam on gradients whose spikes and norms are clipped to running means, with moments that start again",
   hyper = {
     lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
-    gamma1 = { 0.7, min = 0, below = 1 }, gamma2 = { 0.9, min = 0, below = 1 }, theta = { 0.999, min = 0, below = 1 },
-    eps = { 1e-8, above = 0 }, weight_decay = { 0, min = 0 },
+    gamma1 = { 0.7, min = 0, below = 1 }, gamma2 = { 0.9, min = 0, below = 1 },
+    theta = { 0.999, min = 0, below = 1 }, weight_decay = { 0, min = 0 }, eps = { 1e-8, above = 0 },
   },
   options = { update_proj_gap = 1000 },
   state = {

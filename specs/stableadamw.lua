@@ -9,7 +9,7 @@ return optimizer {
   doc   = "AdamW with Adafactor's update clipping",
   hyper = {
     lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.99, min = 0, below = 1 },
-    eps = { 1e-8, above = 0 }, weight_decay = { 1e-2, min = 0 },
+    weight_decay = { 1e-2, min = 0 }, eps = { 1e-8, above = 0 },
   },
   state = { m = zeros, v = zeros { min = 0 } },
   step = function()

@@ -17,7 +17,7 @@ return optimizer {
   doc   = "Momentum to which a gradient adds more, the better it agrees with the momentum",
   hyper = {
     lr = { 1e-3, min = 0 }, momentum = { 0.9, min = 0, below = 1 }, decay_rate = { 0.9, min = 0, below = 1 },
-    eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 },
+    weight_decay = { 0, min = 0 }, eps = { 1e-8, min = 0 },
   },
   state = { s = zeros, b = zeros },
   step = function()

@@ -8,7 +8,7 @@ return optimizer {
   doc   = "Adam whose second moment moves by at most a share of g^2; bias-corrected, decoupled weight decay",
   hyper = {
     lr = { 1e-2, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
-    eps = { 1e-3, min = 0 }, initial_accumulator = { 1e-6, min = 0 }, weight_decay = { 0, min = 0 },
+    initial_accumulator = { 1e-6, min = 0 }, weight_decay = { 0, min = 0 }, eps = { 1e-3, min = 0 },
   },
   state = { m = zeros, v = zeros { min = 0 } },   -- g^2 is subtracted only where v is larger
   step = function()

@@ -205,7 +205,7 @@ def own_scion(clones, unconstrained):
     def make(params, h):
         module = load(clones, "scion/scion.py")
         module.zeropower_via_newtonschulz5 = lambda g, steps: polar(g, steps)
-        opt = module.Scion(params, lr=h.lr, momentum=1 - h.momentum, scale=h.scale, unconstrained=unconstrained)
+        opt = module.Scion(params, lr=h.lr, momentum=h.momentum, scale=h.scale, unconstrained=unconstrained)
         opt.step = torch.no_grad()(opt.step)
         return opt
     return make
@@ -304,12 +304,12 @@ def configs(api, clones):
     for name, unconstrained in (("scion", False), ("scion_unconstrained", True)):
         config(name, "scion", "LIONS-EPFL/scion f58a393" + f64, own_scion(clones, unconstrained), rest=False,
                shapes=KERNELS, as_is=True,
-               options="constrained=false" if unconstrained else "", lr=0.05, momentum=0.8, scale=2.0)
+               options="constrained=false" if unconstrained else "", lr=0.05, momentum=0.2, scale=2.0)
     config("scion_clip_skip", "scion", "torch.nn.utils.clip_grad_norm_ and LIONS-EPFL/scion f58a393" + f64,
            own_scion(clones, False), rest=False, shapes=KERNELS, as_is=True,
            wrap="clip(2),skip", before=lambda ps, h: torch.nn.utils.clip_grad_norm_(ps, h["clip.max_norm"]),
            clip__max_norm=2.0, clip__eps=1e-6,
-           lr=0.05, momentum=0.8, scale=2.0)
+           lr=0.05, momentum=0.2, scale=2.0)
     for name, options, find in (("polargrad", "", lambda g: polar(g, 8, EXPRESS, 1.01)),
                                 ("polargrad_exact", "steps=16", polar_exact),
                                 ("polargrad_first", "steps=16,polar_first=true", polar_exact)):

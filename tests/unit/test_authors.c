@@ -10,12 +10,13 @@
 static const struct { const char *rule, *name; double value; } hypers[] = {
     {"polargrad", "lr", 0.02}, {"klshampoo", "lr", 1e-4}, {"klshampoo", "beta2", 0.98}, {"asgo", "lr", 0.01},
     {"asgo", "weight_decay", 0.1},
-    {"scion", "lr", 1e-3}, {"scion", "momentum", 0}, {"scion", "scale", 1}, {"ademamix", "alpha", 2},
+    {"scion", "lr", 1e-3}, {"scion", "momentum", 1}, {"scion", "scale", 1}, {"ademamix", "alpha", 2},
     {"novograd", "lr", 1e-3}, {"novograd", "beta1", 0.95},
     {"sgdw", "lr", 1e-3}, {"normuon", "lr", 0.02}, {"normuon", "eps", 1e-10}, {"psgd", "lr", 1e-3},
     {"psgd", "precond_lr", 0.1}, {"psgd", "clip_rms", 2},
     {"soap", "lr", 3e-3}, {"splus", "lr", 0.1}, {"adabelief", "eps", 1e-16}, {"adabound", "base_lr", 0},
-    {"lion", "lr", 1e-4}, {"madgrad", "lr", 1e-2},
+    {"lion", "lr", 1e-4}, {"madgrad", "lr", 1e-2}, {"adopt", "clip_power", 0.25}, {"adai", "beta0", 0.1},
+    {"mars", "gamma", 0.025}, {"prodigy", "d0", 1e-6}, {"came", "eps2", 1e-16}, {"schedulefree_adamw", "lr", 0.0025},
 };
 static const struct { const char *rule, *name, *value; } options[] = {
     {"soap", "interval", "10"}, {"splus", "interval", "100"}, {"klshampoo", "interval", "10"},

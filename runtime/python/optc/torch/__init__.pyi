@@ -151,8 +151,8 @@ class ASGD(Optimizer):
 class ASGO(Optimizer):
     """Momentum times the inverse root of one Gram matrix, that of the smaller side; AdamW for what is no matrix. An
     et al. 2025, arXiv:2503.20762, its authors' code; Xie et al. 2025, arXiv:2503.10537 (one-sided Shampoo)"""
-    def __init__(self, params: Any, lr: Number = 0.01, momentum: Number = 0.9, beta2: Number = 0.8, eps: Number =
-                 1e-10, relative_eps: Number = 1e-06, weight_decay: Number = 0.1, *, interval: Number = 1, scale: str
+    def __init__(self, params: Any, lr: Number = 0.01, momentum: Number = 0.9, weight_decay: Number = 0.1, beta2:
+                 Number = 0.8, eps: Number = 1e-10, relative_eps: Number = 1e-06, *, interval: Number = 1, scale: str
                  = 'rms', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr:
                  Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool =
                  False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
@@ -164,12 +164,12 @@ class AdEMAMix(Optimizer):
     """AdamW with a second, slow momentum mixed in; the warmup option ramps alpha and beta3 over alpha_warmup and
     beta3_warmup steps. Pagliardini, Ablin and Grangier 2024, arXiv:2409.03137"""
     def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float, float] = (0.9, 0.999, 0.9999),
-                 alpha: Number = 2, alpha_warmup: Number = 10000, beta3_warmup: Number = 10000, eps: Number = 1e-08,
-                 weight_decay: Number = 0, *, warmup: bool = False, maximize: bool = False, with_: Sequence[str] = (),
-                 types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool
-                 = False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None,
-                 Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any =
-                 None, follow_lr: bool = True) -> None: ...
+                 alpha: Number = 2, beta3_warmup: Optional[Number] = None, alpha_warmup: Optional[Number] = None, eps:
+                 Number = 1e-08, weight_decay: Number = 0, *, warmup: Optional[bool] = None, maximize: bool = False,
+                 with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str]
+                 = None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class AdaBelief(Optimizer):
     """Adam that divides by how far the gradient strays from its mean; decoupled weight decay. Zhuang et al. 2020,
@@ -184,9 +184,9 @@ class AdaBelief(Optimizer):
 class AdaBound(Optimizer):
     """Adam's rate for each coordinate, clipped to bounds that close in on final_lr, so that it ends as SGD. Luo et
     al. 2019, arXiv:1902.09843"""
-    def __init__(self, params: Any, lr: Number = 0.001, base_lr: Optional[Number] = None, final_lr: Number = 0.1,
-                 gamma: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number = 1e-08, weight_decay:
-                 Number = 0, *, amsbound: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
+    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), final_lr: Number =
+                 0.1, gamma: Number = 0.001, eps: Number = 1e-08, weight_decay: Number = 0, base_lr: Optional[Number]
+                 = None, *, amsbound: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
                  int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
@@ -196,8 +196,8 @@ class AdaGC(Optimizer):
     """AdamW whose gradients are clipped tensor by tensor to a running mean of their norms. Wang et al. 2025,
     arXiv:2502.11034"""
     def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), beta: Number =
-                 0.98, lambda_abs: Number = 1, lambda_rel: Number = 1.05, warmup_steps: Number = 100, eps: Number =
-                 1e-08, weight_decay: Number = 0.1, *, maximize: bool = False, with_: Sequence[str] = (), types:
+                 0.98, lambda_abs: Number = 1, lambda_rel: Number = 1.05, warmup_steps: Number = 100, weight_decay:
+                 Number = 0.1, eps: Number = 1e-08, *, maximize: bool = False, with_: Sequence[str] = (), types:
                  Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
                  False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
                  int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
@@ -248,8 +248,8 @@ class AdaMod(Optimizer):
 class AdaMuon(Optimizer):
     """Muon of the momentum's signs, divided by its own second moment; AdamW for what is no matrix. Si et al. 2025,
     arXiv:2507.11005"""
-    def __init__(self, params: Any, lr: Number = 0.02, momentum: Number = 0.95, eps: Number = 1e-08, weight_decay:
-                 Number = 0.01, *, nesterov: bool = True, steps: Number = 0, form: str = 'plain', coefficients: str =
+    def __init__(self, params: Any, lr: Number = 0.02, weight_decay: Number = 0.01, momentum: Number = 0.95, eps:
+                 Number = 1e-08, *, nesterov: bool = True, steps: Number = 0, form: str = 'plain', coefficients: str =
                  'jordan', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08,
                  adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize:
                  bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
@@ -270,7 +270,7 @@ class AdaTAM(Optimizer):
     """Adam to whose momentum a gradient adds more, the better it agrees with it. Malviya et al. 2024,
     arXiv:2412.18790"""
     def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), decay_rate: Number
-                 = 0.9, eps: Number = 1e-08, weight_decay: Number = 0, *, maximize: bool = False, with_: Sequence[str]
+                 = 0.9, weight_decay: Number = 0, eps: Number = 1e-08, *, maximize: bool = False, with_: Sequence[str]
                  = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None,
                  static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
                  Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None,
@@ -310,7 +310,7 @@ class Adagrad(Optimizer):
 class Adai(Optimizer):
     """Momentum whose inertia, element by element, shrinks as the gradient's variance grows. Xie et al. 2022,
     arXiv:2006.15815"""
-    def __init__(self, params: Any, lr: Number = 1, beta0: Number = 0.1, beta2: Number = 0.99, eps: Number = 0.001,
+    def __init__(self, params: Any, lr: Number = 1, betas: Tuple[float, float] = (0.1, 0.99), eps: Number = 0.001,
                  weight_decay: Number = 0, *, decoupled: bool = False, maximize: bool = False, with_: Sequence[str] =
                  (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads:
                  bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None,
@@ -421,12 +421,12 @@ class AggMo(Optimizer):
 class Amos(Optimizer):
     """Adam-like with one second moment a tensor, and weight decay and rate that decay on their own. Tian and Parikh
     2022, arXiv:2210.11693"""
-    def __init__(self, params: Any, lr: Number = 0.001, beta: Number = 0.999, momentum: Number = 0.9, extra_l2: Number
-                 = 0, eps: Number = 1e-18, *, momentum_buffer: bool = False, maximize: bool = False, with_:
-                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
-                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
-                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None, follow_lr: bool = True) -> None: ...
+    def __init__(self, params: Any, lr: Number = 0.001, beta: Number = 0.999, momentum: Optional[Number] = None,
+                 extra_l2: Number = 0, eps: Number = 1e-18, *, momentum_buffer: Optional[bool] = None, maximize: bool
+                 = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
+                 Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
+                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class Aurora(Optimizer):
     """Muon with rows (or columns) of the polar factor at equal norms; AdamW for what is no matrix. Aurora, 2026,
@@ -443,8 +443,8 @@ class Aurora(Optimizer):
 class CAME(Optimizer):
     """Adafactor with momentum, whose update is divided by a factored measure of its own instability. Luo et al. 2023,
     arXiv:2307.02047"""
-    def __init__(self, params: Any, lr: Number = 0.0002, betas: Tuple[float, float, float] = (0.9, 0.999, 0.9999),
-                 eps: Tuple[float, float] = (1e-30, 1e-16), clip_threshold: Number = 1, weight_decay: Number = 0, *,
+    def __init__(self, params: Any, lr: Number = 0.0002, eps: Tuple[float, float] = (1e-30, 1e-16), clip_threshold:
+                 Number = 1, betas: Tuple[float, float, float] = (0.9, 0.999, 0.9999), weight_decay: Number = 0, *,
                  maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
@@ -463,7 +463,7 @@ class COSMOS(Optimizer):
     """SOAP's step in the leading directions of the gradient and Muon's in the others; AdamW for the rest. Liu et al.
     2025, arXiv:2502.17410"""
     def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), eps: Number =
-                 1e-08, weight_decay: Number = 0, lr_ratio: Number = 0.1, gamma: Number = 0.2, *, directions: Number =
+                 1e-08, lr_ratio: Number = 0.1, weight_decay: Number = 0, gamma: Number = 0.2, *, directions: Number =
                  64, limit: Number = 10000, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number
                  = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False,
                  maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
@@ -486,12 +486,12 @@ class Conda(Optimizer):
 class DAdaptAdaGrad(Optimizer):
     """AdaGrad by dual averaging whose step size d bounds the distance to the solution; lr stays 1. Defazio and
     Mishchenko 2023, arXiv:2301.07733"""
-    def __init__(self, params: Any, lr: Number = 1, momentum: Number = 0, eps: Number = 1e-06, weight_decay: Number =
-                 0, d0: Number = 1e-06, growth_rate: Number = ..., *, maximize: bool = False, with_: Sequence[str] =
-                 (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads:
-                 bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None,
-                 Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any =
-                 None, follow_lr: bool = True) -> None: ...
+    def __init__(self, params: Any, lr: Number = 1, momentum: Number = 0, weight_decay: Number = 0, eps: Number =
+                 1e-06, d0: Number = 1e-06, growth_rate: Number = ..., *, maximize: bool = False, with_: Sequence[str]
+                 = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None,
+                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
+                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None,
+                 group: Any = None, follow_lr: bool = True) -> None: ...
 
 class DAdaptAdam(Optimizer):
     """Adam whose step size d is a growing lower bound of the distance to the solution; lr stays 1. Defazio and
@@ -573,12 +573,12 @@ class Dion3(Optimizer):
 class DoG(Optimizer):
     """SGD whose rate is the distance from the first weights over the root of summed squared gradients; lr stays 1.
     Ivgi, Hinder and Carmon 2023, arXiv:2302.12022"""
-    def __init__(self, params: Any, lr: Number = 1, reps_rel: Number = 1e-06, eps: Number = 1e-08, weight_decay:
-                 Number = 0, init_eta: Number = 0, *, layerwise: bool = False, maximize: bool = False, with_:
-                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
-                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
-                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
-                 None, group: Any = None, follow_lr: bool = True) -> None: ...
+    def __init__(self, params: Any, reps_rel: Number = 1e-06, lr: Number = 1, weight_decay: Number = 0, eps: Number =
+                 1e-08, init_eta: Number = 0, *, layerwise: bool = False, maximize: bool = False, with_: Sequence[str]
+                 = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None,
+                 static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split:
+                 Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None,
+                 group: Any = None, follow_lr: bool = True) -> None: ...
 
 class DoWG(Optimizer):
     """SGD whose rate is the squared distance from the first weights over weighted gradients; lr stays 1. Khaled,
@@ -615,9 +615,9 @@ class FTRL(Optimizer):
 class Fromage(Optimizer):
     """Gradients scaled to the norm of their weights, which are then divided by sqrt(1 + lr^2). Bernstein et al. 2020,
     arXiv:2002.03432"""
-    def __init__(self, params: Any, lr: Number = 0.01, p_bound: Number = 2, *, bounded: bool = False, maximize: bool =
-                 False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
-                 Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
+    def __init__(self, params: Any, lr: Number = 0.01, p_bound: Optional[Number] = None, *, bounded: Optional[bool] =
+                 None, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] =
+                 None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
                  0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
@@ -678,8 +678,8 @@ class LAMB(Optimizer):
 class LARS(Optimizer):
     """SGD with momentum whose rate for each tensor follows the ratio of its weight and gradient norms. You, Gitman
     and Ginsburg 2017, arXiv:1708.03888"""
-    def __init__(self, params: Any, lr: Number = 1, momentum: Number = 0.9, trust: Number = 0.001, eps: Number =
-                 1e-08, weight_decay: Number = 0, *, rate: str = 'inside', trust_clip: bool = False, maximize: bool =
+    def __init__(self, params: Any, lr: Number = 1, momentum: Number = 0.9, weight_decay: Number = 0, trust: Number =
+                 0.001, eps: Number = 1e-08, *, rate: str = 'inside', trust_clip: bool = False, maximize: bool =
                  False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
                  Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
                  Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
@@ -716,24 +716,23 @@ class Lomo(Optimizer):
 class MADGRAD(Optimizer):
     """Dual averaging from the first weights, over a cube root of summed squared gradients; L2 weight decay. Defazio
     and Jelassi 2021, arXiv:2101.11075"""
-    def __init__(self, params: Any, lr: Number = 0.01, momentum: Number = 0.9, eps: Number = 1e-06, weight_decay:
-                 Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
-                 Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
-                 bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
-                 None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
-                 True) -> None: ...
+    def __init__(self, params: Any, lr: Number = 0.01, momentum: Number = 0.9, weight_decay: Number = 0, eps: Number =
+                 1e-06, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str,
+                 str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool =
+                 False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None,
+                 workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None:
+                 ...
 
 class MARS(Optimizer):
     """AdamW, Lion or Shampoo on gradients with reduced variance; AdamW for what is no matrix. Yuan et al. 2024,
     arXiv:2411.10438"""
     def __init__(self, params: Any, lr: Number = 0.003, betas: Tuple[float, float] = (0.95, 0.99), eps: Number =
-                 1e-08, weight_decay: Number = 0, gamma: Number = 0.025, lr_1d: Number = 0.003, beta1_1d: Number =
-                 0.9, beta2_1d: Number = 0.95, weight_decay_1d: Number = 0.1, *, mars_type: str = 'adamw',
-                 optimize_1d: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
-                 Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
-                 bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
-                 None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
-                 True) -> None: ...
+                 1e-08, weight_decay: Number = 0, gamma: Number = 0.025, lr_1d: Number = 0.003, betas_1d: Tuple[float,
+                 float] = (0.9, 0.95), weight_decay_1d: Number = 0.1, *, mars_type: str = 'adamw', optimize_1d: bool =
+                 False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
+                 = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
+                 sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
+                 int = 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class MOP(Optimizer):
     """The exact polar factor of the momentum, times its nuclear norm; AdamW for what is no matrix. NVIDIA 2025,
@@ -762,8 +761,8 @@ class MOSO(Optimizer):
 class Mano(Optimizer):
     """Momentum without its part along the weights, with columns and rows of norm 1 in turn; AdamW for what is no
     matrix. Gu and Xie 2026, arXiv:2601.23000"""
-    def __init__(self, params: Any, lr: Number = 0.001, momentum: Number = 0.95, eps: Number = 1e-08, weight_decay:
-                 Number = 0.1, *, nesterov: bool = False, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
+    def __init__(self, params: Any, lr: Number = 0.001, weight_decay: Number = 0.1, eps: Number = 1e-08, momentum:
+                 Number = 0.95, *, nesterov: bool = False, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
                  adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01,
                  adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
@@ -774,15 +773,16 @@ class Mano(Optimizer):
 class Mousse(Optimizer):
     """Muon between weak powers of Shampoo's factors; AdamW for the rest and for sides over the limit. Zhang et al.
     2026, arXiv:2603.09697"""
-    def __init__(self, params: Any, lr: Number = 0.01, mu: Number = 0.95, shampoo_beta: Number = 0.95, shampoo_alpha:
-                 Number = 0.125, shampoo_epsilon: Number = 1e-10, weight_decay: Number = 0.01, *, nesterov: bool =
-                 False, shampoo_update_freq: Number = 10, apply_norm: bool = True, limit: Number = 4096, adjust_lr:
-                 str = 'spectral_norm', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number =
-                 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False,
-                 maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
-                 products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
-                 Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace: int =
-                 0, process_group: Any = None, group: Any = None, follow_lr: bool = True) -> None: ...
+    def __init__(self, params: Any, lr: Number = 0.01, mu: Number = 0.95, weight_decay: Number = 0.01,
+                 shampoo_epsilon: Number = 1e-10, shampoo_beta: Number = 0.95, shampoo_alpha: Number = 0.125, *,
+                 nesterov: bool = False, shampoo_update_freq: Number = 10, apply_norm: bool = True, limit: Number =
+                 4096, adjust_lr: str = 'spectral_norm', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
+                 adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01,
+                 adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
+                 str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
+                 release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
+                 Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
 
 class Muon(Optimizer):
     """Momentum whose matrices are replaced by their orthogonal factor; AdamW for what is no matrix. Jordan et al.
@@ -825,8 +825,8 @@ class MuonH(Optimizer):
 class MuonSq(Optimizer):
     """Muon of the momentum over the root of an elementwise second moment; AdamW for what is no matrix. Muon^2, 2026,
     arXiv:2604.09967"""
-    def __init__(self, params: Any, lr: Number = 0.02, momentum: Number = 0.95, beta2: Number = 0.95, eps: Number =
-                 1e-10, weight_decay: Number = 0, *, nesterov: bool = True, steps: Number = 0, coefficients: str =
+    def __init__(self, params: Any, lr: Number = 0.02, weight_decay: Number = 0, momentum: Number = 0.95, beta2:
+                 Number = 0.95, eps: Number = 1e-10, *, nesterov: bool = True, steps: Number = 0, coefficients: str =
                  'exact', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr:
                  Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool =
                  False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products:
@@ -837,8 +837,8 @@ class MuonSq(Optimizer):
 class Muown(Optimizer):
     """Muon on the directions of rows and Adam on their norms; AdamW for what is no matrix. Lion et al. 2026,
     arXiv:2605.10797"""
-    def __init__(self, params: Any, lr: Number = 0.0003, momentum: Number = 0.95, betas: Tuple[float, float] = (0.9,
-                 0.95), eps: Number = 1e-08, weight_decay: Number = 0, extra_scale_factor: Number = 1, *, steps:
+    def __init__(self, params: Any, lr: Number = 0.0003, momentum: Number = 0.95, weight_decay: Number = 0, betas:
+                 Tuple[float, float] = (0.9, 0.95), eps: Number = 1e-08, extra_scale_factor: Number = 1, *, steps:
                  Number = 0, coefficients: str = 'quintic', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
                  adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01,
                  adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
@@ -850,10 +850,10 @@ class Muown(Optimizer):
 class NAMO(Optimizer):
     """Muon scaled by the norm of the momentum over the root mean square of gradient norms; AdamW for the rest. NAMO,
     2026, arXiv:2602.17080"""
-    def __init__(self, params: Any, lr: Number = 0.0003, momentum: Number = 0.95, beta2: Number = 0.95, eps: Number =
-                 1e-08, weight_decay: Number = 0.01, extra_scale_factor: Number = 1, *, nesterov: bool = False, steps:
-                 Number = 0, coefficients: str = 'quintic', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
-                 adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01,
+    def __init__(self, params: Any, lr: Number = 0.0003, momentum: Number = 0.95, weight_decay: Number = 0.01,
+                 extra_scale_factor: Number = 1, beta2: Number = 0.95, eps: Number = 1e-08, *, nesterov: bool = False,
+                 steps: Number = 0, coefficients: str = 'quintic', adamw_beta1: Number = 0.9, adamw_beta2: Number =
+                 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01,
                  adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
@@ -883,8 +883,8 @@ class Nero(Optimizer):
 class NorMuon(Optimizer):
     """Muon whose rows are brought to equal size by a second moment each; AdamW for what is no matrix. Li et al. 2025,
     arXiv:2510.05491"""
-    def __init__(self, params: Any, lr: Number = 0.02, momentum: Number = 0.95, beta2: Number = 0.95, eps: Number =
-                 1e-10, weight_decay: Number = 0, *, nesterov: bool = True, steps: Number = 0, form: str = 'plain',
+    def __init__(self, params: Any, lr: Number = 0.02, weight_decay: Number = 0, momentum: Number = 0.95, beta2:
+                 Number = 0.95, eps: Number = 1e-10, *, nesterov: bool = True, steps: Number = 0, form: str = 'plain',
                  coefficients: str = 'jordan', scale: str = 'keep', adamw_beta1: Number = 0.9, adamw_beta2: Number =
                  0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01,
                  adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
@@ -896,8 +896,8 @@ class NorMuon(Optimizer):
 class Nora(Optimizer):
     """Momentum without its part along the rows of weights, with rows of norm 1; AdamW for what is no matrix. Yuan et
     al. 2026, arXiv:2605.03769"""
-    def __init__(self, params: Any, lr: Number = 0.005, momentum: Number = 0.95, beta: Number = 0.95, eps: Number =
-                 1e-10, weight_decay: Number = 0.1, *, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
+    def __init__(self, params: Any, lr: Number = 0.005, momentum: Number = 0.95, beta: Number = 0.95, weight_decay:
+                 Number = 0.1, eps: Number = 1e-10, *, adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999,
                  adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01,
                  adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
@@ -976,7 +976,7 @@ class Padam(Optimizer):
 class PolarGrad(Optimizer):
     """The polar factor of the momentum times its nuclear norm: a step that shrinks with the gradient; AdamW for the
     rest. Lau, Long and Su 2025, arXiv:2505.21799"""
-    def __init__(self, params: Any, lr: Number = 0.02, momentum: Number = 0.95, weight_decay: Number = 0, *,
+    def __init__(self, params: Any, lr: Number = 0.02, weight_decay: Number = 0, momentum: Number = 0.95, *,
                  polar_first: bool = False, steps: Number = 0, form: str = 'plain', coefficients: str =
                  'polar_express', adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08,
                  adamw_lr: Number = 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize:
@@ -998,8 +998,8 @@ class Prodigy(Optimizer):
 
 class QHAdam(Optimizer):
     """Adam whose moments are mixed with the current gradient by nu1 and nu2. Ma and Yarats 2019, arXiv:1810.06801"""
-    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), nu1: Number = 1,
-                 nu2: Number = 1, eps: Number = 1e-08, weight_decay: Number = 0, *, decouple_weight_decay: bool =
+    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), nus: Tuple[float,
+                 float] = (1, 1), weight_decay: Number = 0, eps: Number = 1e-08, *, decouple_weight_decay: bool =
                  False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]]
                  = None, products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False,
                  sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] = None, workspace:
@@ -1072,9 +1072,9 @@ class RMSprop(Optimizer):
 class RMSpropTF(Optimizer):
     """TensorFlow's RMSprop: v starts at 1, eps inside of the root, lr inside of the momentum. Tieleman and Hinton
     2012, Coursera lecture 6.5; as in TensorFlow"""
-    def __init__(self, params: Any, lr: Number = 0.01, alpha: Number = 0.9, momentum: Number = 0.9, eps: Number =
-                 1e-10, weight_decay: Number = 0, *, centered: bool = False, momentum_buffer: bool = False,
-                 decoupled_decay: bool = False, lr_in_momentum: bool = True, maximize: bool = False, with_:
+    def __init__(self, params: Any, lr: Number = 0.01, alpha: Number = 0.9, eps: Number = 1e-10, weight_decay: Number
+                 = 0, momentum: Optional[Number] = None, *, centered: bool = False, momentum_buffer: Optional[bool] =
+                 None, decoupled_decay: bool = False, lr_in_momentum: bool = True, maximize: bool = False, with_:
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
@@ -1155,12 +1155,12 @@ class SGDW(Optimizer):
 
 class SM3(Optimizer):
     """AdaGrad with one second moment for each row and each column of a matrix. Anil et al. 2019, arXiv:1901.11150"""
-    def __init__(self, params: Any, lr: Number = 0.1, momentum: Number = 0.9, beta: Number = 0, eps: Number = 1e-30,
-                 *, momentum_buffer: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
-                 Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
-                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
-                 bool = True) -> None: ...
+    def __init__(self, params: Any, lr: Number = 0.1, momentum: Optional[Number] = None, beta: Number = 0, eps: Number
+                 = 1e-30, *, momentum_buffer: Optional[bool] = None, maximize: bool = False, with_: Sequence[str] =
+                 (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads:
+                 bool = False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None,
+                 Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any =
+                 None, follow_lr: bool = True) -> None: ...
 
 class SOAP(Optimizer):
     """Adam in the eigenvectors of gradients' Gram matrices; AdamW for what is no matrix. Vyas et al. 2024,
@@ -1235,7 +1235,7 @@ class SWAN(Optimizer):
 class Scion(Optimizer):
     """Conditional gradients: spectral norm for matrices, signs for those tagged head, RMS for the rest. Pethick et
     al. 2025, arXiv:2502.07529"""
-    def __init__(self, params: Any, lr: Number = 0.001, momentum: Number = 0, scale: Number = 1, eps: Number = 1e-08,
+    def __init__(self, params: Any, lr: Number = 0.001, momentum: Number = 1, scale: Number = 1, eps: Number = 1e-08,
                  *, constrained: bool = True, steps: Number = 0, form: str = 'plain', coefficients: str = 'jordan',
                  maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None,
                  products: Optional[str] = None, static_grads: bool = False, release_grads: bool = False, sort:
@@ -1268,7 +1268,7 @@ class SimplifiedAdEMAMix(Optimizer):
     """AdamW of a summed momentum plus alpha times the gradient: AdEMAMix with one momentum. Morwani et al. 2025,
     arXiv:2502.02431"""
     def __init__(self, params: Any, lr: Number = 0.0001, betas: Tuple[float, float] = (0.99, 0.95), alpha: Number = 0,
-                 beta1_warmup: Number = 0, min_beta1: Number = 0.9, eps: Number = 1e-08, weight_decay: Number = 0, *,
+                 beta1_warmup: Number = 0, eps: Number = 1e-08, weight_decay: Number = 0, min_beta1: Number = 0.9, *,
                  bias_correction1: bool = False, bias_correction2: bool = True, maximize: bool = False, with_:
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
@@ -1299,8 +1299,8 @@ class Sophia(Optimizer):
 
 class StableAdamW(Optimizer):
     """AdamW with Adafactor's update clipping. Wortsman et al. 2023, arXiv:2304.13013"""
-    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.99), eps: Number = 1e-08,
-                 weight_decay: Number = 0.01, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
+    def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.99), weight_decay: Number
+                 = 0.01, eps: Number = 1e-08, *, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
                  Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
@@ -1310,7 +1310,7 @@ class StableSPAM(Optimizer):
     """Adam on gradients whose spikes and norms are clipped to running means, with moments that start again. Huang et
     al. 2025, arXiv:2502.17055"""
     def __init__(self, params: Any, lr: Number = 0.001, betas: Tuple[float, float] = (0.9, 0.999), gamma1: Number =
-                 0.7, gamma2: Number = 0.9, theta: Number = 0.999, eps: Number = 1e-08, weight_decay: Number = 0, *,
+                 0.7, gamma2: Number = 0.9, theta: Number = 0.999, weight_decay: Number = 0, eps: Number = 1e-08, *,
                  update_proj_gap: Number = 1000, maximize: bool = False, with_: Sequence[str] = (), types: Union[None,
                  str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False,
                  release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int],
@@ -1320,12 +1320,12 @@ class StableSPAM(Optimizer):
 class TAM(Optimizer):
     """Momentum to which a gradient adds more, the better it agrees with the momentum. Malviya et al. 2024,
     arXiv:2412.18790"""
-    def __init__(self, params: Any, lr: Number = 0.001, momentum: Number = 0.9, decay_rate: Number = 0.9, eps: Number
-                 = 1e-08, weight_decay: Number = 0, *, maximize: bool = False, with_: Sequence[str] = (), types:
-                 Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
-                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
-                 bool = True) -> None: ...
+    def __init__(self, params: Any, lr: Number = 0.001, momentum: Number = 0.9, decay_rate: Number = 0.9,
+                 weight_decay: Number = 0, eps: Number = 1e-08, *, maximize: bool = False, with_: Sequence[str] = (),
+                 types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool
+                 = False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None,
+                 Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any =
+                 None, follow_lr: bool = True) -> None: ...
 
 class Tiger(Optimizer):
     """The sign of the momentum, with decoupled weight decay. Su 2023, kexue.fm/archives/9512,
@@ -1340,8 +1340,8 @@ class Tiger(Optimizer):
 class Yogi(Optimizer):
     """Adam whose second moment moves by at most a share of g^2; bias-corrected, decoupled weight decay. Zaheer et al.
     2018, NeurIPS, Adaptive Methods for Nonconvex Optimization"""
-    def __init__(self, params: Any, lr: Number = 0.01, betas: Tuple[float, float] = (0.9, 0.999), eps: Number = 0.001,
-                 initial_accumulator: Number = 1e-06, weight_decay: Number = 0, *, maximize: bool = False, with_:
+    def __init__(self, params: Any, lr: Number = 0.01, betas: Tuple[float, float] = (0.9, 0.999), initial_accumulator:
+                 Number = 1e-06, weight_decay: Number = 0, eps: Number = 0.001, *, maximize: bool = False, with_:
                  Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
                  None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
