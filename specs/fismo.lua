@@ -1,6 +1,8 @@
--- A transcription of the paper's algorithm; the authors have published no code. Defaults are ours: lr, beta and the
--- iteration of muon, gamma 0.95, mu 1e-4. eps, the least eigenvalue of a factor, and weight decay are ours too. With an
--- eps of 1e-4, steps along flat directions are so long that the function of Rosenbrock does not fall.
+-- A transcription of the paper's algorithm; the authors have published no code. A third party's class FISMO (a fork of
+-- epfml/llm-optimizer-benchmark), retyped in float64, gives the references to 3e-15. Defaults are ours: lr, beta and
+-- the iteration of muon; gamma 0.95 and mu 1e-4 are those of that class. So are decoupled weight decay and eps, the
+-- least eigenvalue of a factor: 1e-6 there. With 1e-4 steps along flat directions are so long that the function of
+-- Rosenbrock does not fall.
 -- limit: AdamW steps matrices with longer sides; a square of the size of a vocabulary fits on no GPU.
 -- products: f32. Rounding errors in the factors rotate the basis.
 -- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond it the last factors
@@ -15,7 +17,7 @@ return optimizer {
   name  = "fismo",
   cite  = "Xu et al. 2026, arXiv:2601.21750",
   use   = "In place of Muon when steps should keep curvature as KL-Shampoo's factors see it",
-  family = "muon", follows = "the paper's algorithm, transcribed",
+  family = "muon", follows = "the paper's algorithm, transcribed; agrees with a third party's",
   doc   = "Muon of gradients whitened by factors of the Fisher matrix; AdamW for the rest and for sides over the limit",
   hyper = {
     lr = { 0.02, min = 0 }, beta = { 0.95, min = 0, below = 1 }, gamma = { 0.95, min = 0, below = 1 },

@@ -20,9 +20,13 @@ int project_state(lua_State *L, int i)
     for (int k = 0; k < t->rule->nstate; k++)
         if (t->twin_of[k] == i + 1 && t->rule->state[k].dom == t->elem)
             return k;
+    const char *rule = t->spec[t->at].name;
+    if (s->init == INIT_COPY_P)
+        return spec_error(L, "'%s' starts as p, which a projection does not have ('%s' inside of '%s'): leave out the "
+                             "wrapper", s->name, rule, t->projects);
     return spec_error(L, "'%s' has one value per %s: a rule that steps a projection keeps values by element, tensor "
-                         "and group, and none that start as p",
-                      s->name, dom_info[s->dom].name);
+                         "and group ('%s' inside of '%s'); leave out the wrapper",
+                      s->name, dom_info[s->dom].name, rule, t->projects);
 }
 
 static void add_twin(lua_State *L, Trace *t, int i)
@@ -73,6 +77,7 @@ void project_open(lua_State *L, Ref g, bool apart)
     if (!apart)
         forbid_decay(t);
     t->elem = d;
+    t->projects = t->spec[t->at].name;
     t->g = g;
     t->p = trace_copy(t, node_const(&t->rule->g, 0), d);
     for (int i = t->at + 1; i < t->nall; i++)

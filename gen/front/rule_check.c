@@ -27,7 +27,13 @@ static void check_states(Trace *t)
         const State *x = &r->state[i];
         if (t->written[i] || x->age || (t->read[i] ? x->init == INIT_COPY_P || x->init == INIT_NORMAL : r->noption > 0))
             continue;
-        int local = hidden_by_local(t, i);
+        int twin = t->twin_of[i] - 1, local = hidden_by_local(t, i);
+        if (twin >= 0 && t->written[twin]) {
+            const char *who = arena_printf(t->arena, "'%s' inside of '%s'", t->spec[t->nspec - 1].name, t->projects);
+            tell_at(t, x->file, x->line, "only entries beside step write the state '%s', and they see no projection of "
+                                         "the gradient (%s): leave out the wrapper", r->state[twin].name, who);
+            continue;
+        }
         tell_at(t, x->file, x->line,
                 x->report    ? "value '%s' is never assigned%s"
                 : local      ? "state '%s' is never written: line %s assigns a local of that name; leave out 'local'"

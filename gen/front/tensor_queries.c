@@ -45,6 +45,13 @@ static bool made_of_sizes(lua_State *L, int i)
     return n && n->nargs == 2 && g->n[n->arg[0]].op == OP_COUNT && g->n[n->arg[1]].op == OP_COUNT;
 }
 
+static int projection_sizes(lua_State *L)
+{
+    const Trace *t = trace_of(L);
+    return spec_error(L, "a rule that asks for sizes cannot step a projection, which does not have the sizes of a "
+                         "tensor ('%s' inside of '%s'): leave out the wrapper", t->spec[t->at].name, t->projects);
+}
+
 /* Lua's comparison operators. A comparison of sizes is a query; any other is an error, because values are not known
  * yet. */
 int l_query_sizes(lua_State *L)
@@ -52,8 +59,7 @@ int l_query_sizes(lua_State *L)
     Trace *t = trace_of(L);
     Test q = {.kind = TEST_SIZES, .relation = (Relation)lua_tointeger(L, lua_upvalueindex(2))};
     if (t->at >= 0 && t->elem != ELEM && (is_count(L, 1) || is_count(L, 2)))
-        return spec_error(L, "a rule that asks for sizes cannot step a projection (inner { g = … }): a projection "
-                             "does not have the sizes of a tensor");
+        return projection_sizes(L);
     if (t->at < 0 || !size_side(L, 1, &q, 0) || !size_side(L, 2, &q, 1))
         return spec_error(L, "%s%s", lua_tostring(L, lua_upvalueindex(1)),
                           made_of_sizes(L, 1) || made_of_sizes(L, 2)
@@ -83,7 +89,7 @@ int l_query_divisible(lua_State *L)
     Test q = {.kind = TEST_SIZES, .relation = IS_MULTIPLE};
     inside_entry(L, "divisible");
     if (t->elem != ELEM)
-        return spec_error(L, "a rule that asks for sizes cannot step a projection (inner { g = … })");
+        return projection_sizes(L);
     if (lua_gettop(L) != 2 || !size_side(L, 1, &q, 0) || q.size[0] == SIZE_ONE || q.factor[0] != 1)
         return spec_error(L, "%s", says);
     q.factor[1] = whole_number(L, 2, MOST_DIVISOR, says);

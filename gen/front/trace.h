@@ -93,6 +93,7 @@ typedef struct Trace {
     Ref p, g, *state;                 /* current values */
     StepParts parts;                  /* of the innermost open inner { apart = true } */
     Dom elem;                         /* domain of g and p in the running spec: ELEM, or a projection's domain */
+    const char *projects;             /* name of the wrapper that lets the rule step a projection; NULL: none */
     int *twin_of;                     /* by state: 1 + the state whose twin in a projection it is; 0: no twin */
     bool *read, *written;             /* by state, over all entries */
     bool *pushed;                     /* by first state of a ring: the running entry has pushed a value */

@@ -235,7 +235,7 @@ def configs(api, clones):
         def make(ps, h):
             path = "Minimalist_LLM_Pretraining/mem_eff_pt/pt_scale/scale_optimizer.py"
             opt = load(clones, path).SCALE(h.lr, h.weight_decay, ps if role != "head" else [],
-                                           ps if role == "head" else [], momentum=h.momentum,
+                                           ps if role == "head" else [], momentum=h.get("momentum", 0.9),
                                            id_to_name={id(p): role and role + "_tokens" or "w" for p in ps})
             opt.step = torch.no_grad()(opt.step)
             return opt
@@ -244,6 +244,8 @@ def configs(api, clones):
     for name, role in (("scale", ""), ("scale_head", "head"), ("scale_embed", "embed")):
         matrices(name, "scale", source, scale(role), native=not role, tag=role, schedule=bool(role),
                  steps=api.LONG if role else api.STEPS, **muon)
+    matrices("sron_scale", "sron", source + "; matrices without momentum are those of SRON", scale(""), native=False,
+             schedule=True, steps=api.LONG, lr=0.05, alpha=1.0, eps=1e-30, weight_decay=0.1)
 
     # ---- orthogonal factors ----
     def swan(**more):

@@ -6,8 +6,8 @@ these repositories:
     https://github.com/KellerJordan/modded-nanogpt              f411b3d
     https://github.com/microsoft/dion                           9c6b30d (branch dev/aro), as dion_aro
 
-SRON's and FISMO's authors have published no code: these are transcriptions of the formulas. Iterations of polar() are
-in float64.
+SRON's and FISMO's authors have published no code: these are transcriptions of the formulas (more_refs.py has SRON with
+the code of SCALE's authors). Iterations of polar() are in float64.
 """
 import math
 import typing
