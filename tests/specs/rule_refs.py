@@ -218,9 +218,9 @@ def configs(api, clones):
 
     def dadapt(cls, **more):
         def make(ps, h):
-            given = {k: v for k, v in h.items() if k not in ("beta1", "beta2", "layer_scale")}
+            given = {k: v for k, v in h.items() if k not in ("beta1", "beta2", "beta3", "layer_scale")}
             if "beta1" in h:
-                given["betas"] = (h.beta1, h.beta2)
+                given["betas"] = tuple(h[k] for k in ("beta1", "beta2", "beta3") if k in h)
             opt = cls(ps, **given, **more)
             if "layer_scale" in h:
                 opt.param_groups[0]["layer_scale"] = h.layer_scale
@@ -234,6 +234,10 @@ def configs(api, clones):
            run=run(dadapt(dadaptation.DAdaptAdam, decouple=True, use_bias_correction=True)))
     both("dadapt_sgd", "dadapt_sgd", source + "SGD", dadapt(dadaptation.DAdaptSGD), **growing, momentum=0.7)
     both("dadapt_lion", "dadapt_lion", source + "Lion", dadapt(dadaptation.DAdaptLion), **growing, beta1=0.8, beta2=0.9)
+    adan = dict(beta1=0.8, beta2=0.7, beta3=0.9, eps=1e-3)
+    both("dadapt_adan", "dadapt_adan", source + "Adan", dadapt(dadaptation.DAdaptAdan), **growing, **adan)
+    config("dadapt_adan_no_prox", "dadapt_adan", source + "Adan", run(dadapt(dadaptation.DAdaptAdan, no_prox=True)),
+           **SCHEDULED, **growing, **adan, options="no_prox=true", growth_rate=1.1)
     both("dadapt_adagrad", "dadapt_adagrad", source + "AdaGrad", dadapt(dadaptation.DAdaptAdaGrad), **growing,
          momentum=0.7, eps=1e-3)
 
@@ -251,6 +255,8 @@ def configs(api, clones):
            **other, beta1=0.7, beta2=0.8, group=(3, dict(weight_decay=0.1)))
     config("dadapt_adagrad_groups", "dadapt_adagrad", source + "AdaGrad", run(dadapt(dadaptation.DAdaptAdaGrad)),
            **groups, **other, momentum=0.5, eps=2e-3, group=(3, dict(weight_decay=0.1, eps=1e-2)))
+    config("dadapt_adan_groups", "dadapt_adan", source + "Adan", run(dadapt(dadaptation.DAdaptAdan)), **groups, **other,
+           **adan, group=(3, dict(weight_decay=0.1, eps=1e-2)), growth_rate=1.5)
     config("prodigy_groups", "prodigy", "prodigyopt.Prodigy", run(prodigy(decouple=False)), options="decouple=false",
            **late, **{**grows, "beta1": 0.6, "beta2": 0.7, "lr": 0.5}, group=(3, dict(weight_decay=0.2, eps=1e-2)))
 

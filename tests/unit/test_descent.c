@@ -173,7 +173,8 @@ START_TEST(scale_of_gradients)
 END_TEST
 
 /* Rules that estimate a step size d have one d for all groups, also while a group waits with lr = 0. */
-static const char *const estimated[] = {"dadapt_adagrad", "dadapt_adam", "dadapt_lion", "dadapt_sgd", "prodigy"};
+static const char *const estimated[] = {"dadapt_adagrad", "dadapt_adam", "dadapt_adan", "dadapt_lion", "dadapt_sgd",
+                                        "prodigy"};
 
 static void step_often(Fixture *f)
 {

@@ -504,6 +504,17 @@ class DAdaptAdam(Optimizer):
                  split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
                  None, group: Any = None, follow_lr: bool = True) -> None: ...
 
+class DAdaptAdan(Optimizer):
+    """Adan whose step size d is a growing lower bound of the distance to the solution; lr stays 1. Defazio and
+    Mishchenko 2023, arXiv:2301.07733; Adan: Xie et al. 2022, arXiv:2208.06677"""
+    def __init__(self, params: Any, lr: Number = 1, betas: Tuple[float, float, float] = (0.98, 0.92, 0.99), eps:
+                 Number = 1e-08, weight_decay: Number = 0.02, d0: Number = 1e-06, growth_rate: Number = ..., *,
+                 no_prox: bool = False, maximize: bool = False, with_: Sequence[str] = (), types: Union[None, str,
+                 Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool = False, release_grads:
+                 bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str, int], Callable] =
+                 None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr: bool =
+                 True) -> None: ...
+
 class DAdaptLion(Optimizer):
     """Lion whose step size d is a growing lower bound of the distance to the solution; lr stays 1. Defazio and
     Mishchenko 2023, arXiv:2301.07733; Lion: Chen et al. 2023, arXiv:2302.06675"""
