@@ -88,6 +88,23 @@ START_TEST(threads_and_levels)
 }
 END_TEST
 
+/* A built-in rule costs a second of build time; a user without a compiler looks for the names on this page. */
+START_TEST(built_in_names)
+{
+    char page[8192], word[80];
+    FILE *f = fopen("runtime/CACHE.md", "r");
+    ck_assert_ptr_nonnull(f);
+    page[fread(page, 1, sizeof page - 1, f)] = 0;
+    fclose(f);
+    int n = 0;
+    for (const BuiltinName *b = library_builtin; b->rule; b++, n++) {
+        snprintf(word, sizeof word, "`%s`", b->rule);
+        ck_assert_msg(strstr(page, word), "runtime/CACHE.md does not name %s", word);
+    }
+    ck_assert_int_eq(n, 25);
+}
+END_TEST
+
 /* Compiles the library's rules with each compiler that is available: the same bits as at build time. */
 START_TEST(compilers)
 {
@@ -218,6 +235,7 @@ Suite *bits_suite(void)
     tcase_set_timeout(c, 240);
     tcase_add_loop_test(c, storage_types, 0, 7);
     tcase_add_test(c, compilers);
+    tcase_add_test(c, built_in_names);
     suite_add_tcase(s, c);
     return s;
 }
