@@ -6,10 +6,8 @@ return optimizer {
   family = "adam", follows = "pytorch_optimizer 4.1",
   doc   = "Adam whose second moment takes the gradient of keep_num steps ago, reduced over the tensor, and whose " ..
           "first moment is the weighted mean of the gradients since",
-  hyper = {
-    lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
-    eps = { 1e-10, min = 0 },
-  },
+  hyper = { lr = { 1e-3, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
+            eps = { 1e-10, min = 0 } },
   options = { keep_num = 10, reduce = { "max", "mean", "none" } },
   state = { grads = ring(keep_num), squares = ring(keep_num, "tensor"), m = zeros, v = zeros, w = zeros "tensor" },
   step = function()

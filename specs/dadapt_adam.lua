@@ -8,11 +8,9 @@ return optimizer {
   use   = "In place of Adam when the rate is unknown; prodigy adapts faster",
   family = "no rate", follows = "dadaptation.DAdaptAdam 3.2",
   doc   = "Adam whose step size d is a growing lower bound of the distance to the solution; lr stays 1",
-  hyper = {
-    lr = { 1, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, above = 0, below = 1 },
-    eps = { 1e-8, above = 0 }, weight_decay = { 0, min = 0 }, d0 = { 1e-6, above = 0 },
-    growth_rate = { inf, above = 1, max = inf }, layer_scale = { 1, min = 0 },
-  },
+  hyper = { lr = { 1, min = 0 }, beta1 = { 0.9, min = 0, below = 1 }, beta2 = { 0.999, above = 0, below = 1 },
+            eps = { 1e-8, above = 0 }, weight_decay = { 0, min = 0 }, d0 = { 1e-6, above = 0 },
+            growth_rate = { inf, above = 1, max = inf }, layer_scale = { 1, min = 0 } },
   options = { decouple = false, use_bias_correction = false },
   state = { m = zeros, v = zeros, s = zeros, d = fill(d0, "group"), numerator = zeros "group" },
   step = function()

@@ -8,9 +8,7 @@ return optimizer {
   family = "muon", follows = "microsoft/dion 0a059a4",
   doc   = "Muon of the rows or columns with the largest momentum, a share of them at each step; " ..
           "AdamW for what is no matrix",
-  hyper = {
-    lr = { 0.01, min = 0 }, ef_decay = { 0.95, min = 0 }, weight_decay = { 0.01, min = 0 },
-  },
+  hyper = { lr = { 0.01, min = 0 }, ef_decay = { 0.95, min = 0 }, weight_decay = { 0.01, min = 0 } },
   options = {
     fraction = 0.25, scale = { "spectral", "rms", "none" },
     coefficients = { "polar_express_5", "jordan", "quintic", "polar_express", "cans" },
@@ -23,17 +21,11 @@ return optimizer {
     local size, u = 1, m + g
     if scale == "spectral" then size = sqrt(nrows / ncols) end
     if scale == "rms" then size = 0.2 * sqrt(max(nrows, ncols)) end
-    p = shrink(p, lr * weight_decay)
-    if nrows <= ncols then
-      local i = topk(rowsum(abs(u)))
-      local o = polar(take(u, i), { coefficients = coefficients })
-      m = put(u, i, ef_decay * take(u, i))
-      p = descend(p, put(0, i, o), lr * size)
-    else
-      local i = topk(colsum(abs(u)))
-      local o = polar(take(u, i, "cols"), { coefficients = coefficients })
-      m = put(u, i, ef_decay * take(u, i, "cols"), "cols")
-      p = descend(p, put(0, i, o, "cols"), lr * size)
-    end
+    local side, sums = "cols", colsum
+    if nrows <= ncols then side, sums = "rows", rowsum end
+    local i = topk(sums(abs(u)))
+    local o = polar(take(u, i, side), { coefficients = coefficients })
+    m = put(u, i, ef_decay * take(u, i, side), side)
+    p = descend(shrink(p, lr * weight_decay), put(0, i, o, side), lr * size)
   end,
 }

@@ -27,8 +27,7 @@ return optimizer {
     local o = polar(take(u, i), { coefficients = coefficients })
     local r = lerp(take(v, i), rowmean(o * o), 1 - beta2)
     local d = o / (sqrt(r) + eps)
-    m = put(u, i, mu * take(u, i))
-    v = put(v, i, r)
+    m, v = put(u, i, mu * take(u, i)), put(v, i, r)
     p = descend(shrink(p, lr * weight_decay), put(0, i, d), lr * size * slice.norm(o) / max(slice.norm(d), eps))
   end,
 }

@@ -13,10 +13,8 @@ return optimizer {
     init_eta = { 0, min = 0 },
   },
   options = { layerwise = false },
-  state = {
-    x0 = copy(p), rbar = zeros "group", G = fill(eps, "group"), rbar_layer = zeros "tensor",
-    G_layer = fill(eps, "tensor"),
-  },
+  state = { x0 = copy(p), rbar = zeros "group", G = fill(eps, "group"),
+            rbar_layer = zeros "tensor", G_layer = fill(eps, "tensor") },
   step = function()
     local x, first, eta = g + weight_decay * p
     if layerwise then

@@ -28,8 +28,7 @@ return optimizer {
     m_size = lerp(m_size, along, 1 - beta1)
     v_size = beta2 * v_size + (1 - beta2) * along * along
     s = s - lr * (m_size / (1 - beta1 ^ t)) / (sqrt(v_size / (1 - beta2 ^ t)) + eps)
-    size = s - lr * weight_decay * s
-    v_norm = rownorm(v)
+    size, v_norm = s - lr * weight_decay * s, rownorm(v)
     p = size * (v / v_norm)
   end,
 }

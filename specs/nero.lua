@@ -9,8 +9,9 @@ local function balanced(x)
 end
 
 -- second: the second moment of a row or element; s: the size of the weights at the start
-local function move(second, s)
-  p = descend(p, where(gt(second, 0), g * rsqrt(second / (1 - beta ^ t)), 0), lr * s)
+local function move(second, size)
+  scale = where(eq(t, 1), where(gt(size, 0), size, 0.01), scale)
+  p = descend(p, where(gt(second, 0), g * rsqrt(second / (1 - beta ^ t)), 0), lr * scale)
 end
 
 return optimizer {
@@ -23,17 +24,13 @@ return optimizer {
   options = { constraints = true },
   state = { v = zeros, v_row = zeros "row", scale = zeros "tensor" },
   step = function()
-    local size = mean(abs(p))
-    scale = where(eq(t, 1), where(gt(size, 0), size, 0.01), scale)
     v = beta * v + (1 - beta) * g * g
-    move(v, scale)
+    move(v, mean(abs(p)))
   end,
   matrix = function()
     if constraints then p = where(eq(t, 1), balanced(p), p) end
-    local size = mean(rownorm(p))
-    scale = where(eq(t, 1), where(gt(size, 0), size, 0.01), scale)
     v_row = beta * v_row + (1 - beta) * rownorm(g) ^ 2
-    move(v_row, scale)
+    move(v_row, mean(rownorm(p)))
     if constraints then p = balanced(p) end
   end,
 }

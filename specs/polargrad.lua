@@ -10,10 +10,8 @@ return optimizer {
   doc   = "The polar factor of the momentum times its nuclear norm: " ..
           "a step that shrinks with the gradient; AdamW for the rest",
   hyper = { lr = { 0.02, min = 0 }, weight_decay = { 0, min = 0 }, momentum = { 0.95, min = 0, below = 1 } },
-  options = {
-    polar_first = false, steps = 0, form = { "plain", "gram", "auto" },
-    coefficients = { "polar_express", "jordan", "cans", "turbo" },
-  },
+  options = { polar_first = false, steps = 0, form = { "plain", "gram", "auto" },
+              coefficients = { "polar_express", "jordan", "cans", "turbo" } },
   products = "f16",
   state = { m = zeros },
   step  = rule "adamw",

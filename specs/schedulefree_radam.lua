@@ -9,10 +9,9 @@ return optimizer {
   use   = "In place of schedulefree_adamw when a warm-up is not wanted",
   family = "averaging", follows = "schedulefree.RAdamScheduleFree 1.4.1",
   doc   = "RAdam without a schedule or warm-up: a weighted average of the iterates; entries to_eval and to_train",
-  hyper = {
-    lr = { 2.5e-3, min = 0 }, beta1 = { 0.9, above = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
-    eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 }, r = { 0, min = 0 }, weight_lr_power = { 2, min = 0 },
-  },
+  hyper = { lr = { 2.5e-3, min = 0 }, beta1 = { 0.9, above = 0, below = 1 }, beta2 = { 0.999, min = 0, below = 1 },
+            eps = { 1e-8, min = 0 }, weight_decay = { 0, min = 0 }, r = { 0, min = 0 },
+            weight_lr_power = { 2, min = 0 } },
   options = { silent_sgd_phase = true },
   state = { z = copy(p), v = zeros, k = zeros "group", weight_sum = zeros "group", lr_max = zeros "group",
             evaluated = zeros "tensor" },
