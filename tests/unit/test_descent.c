@@ -143,7 +143,7 @@ END_TEST
 enum { COMPILED = 4 };
 static const char *const invariant[] = {"lion", "signum", "rprop", "adam_atan2", "tiger", "fromage", "nero", "muon",
                                         "muonh", "spel", "rmnp", "sinkgd", "mano", "scale", "dion", "dog",
-                                        "dadapt_sgd", "nora", "aro"};
+                                        "dadapt_sgd", "nora", "aro", "amuse"};
 
 START_TEST(scale_of_gradients)
 {
