@@ -62,6 +62,7 @@ static const OtherName others[] = {
     {"spam", "'stable_spam'"},
     {"sparseadam", NULL},
     {"spectralsphere", NULL},
+    {"sso", NULL},
     {"teon", NULL},
     {NULL, NULL},
 };
