@@ -56,12 +56,23 @@ static const char *refusal(const char *name, const char *with)
     return NULL;
 }
 
+/* OPTC_PAIRS="nora,snoo": only pairs with one of these rules or wrappers. */
+static bool chosen(const char *name)
+{
+    const char *list = getenv("OPTC_PAIRS");
+    size_t n = strlen(name);
+    for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (!strncmp(at, name, n) && (!at[n] || at[n] == ','))
+            return true;
+    return !list;
+}
+
 START_TEST(planned)
 {
     bool all = getenv("OPTC_ALL") != NULL;
     for (int w = 0; w < nwrapper; w++) {
         char why[512];
-        if (!all && (w + _i) % (sanitized() ? 128 : 16))
+        if (all ? !chosen(rule[_i]) && !chosen(wrapper[w]) : (w + _i) % (sanitized() ? 128 : 16))
             continue;
         bool ok = plans(rule[_i], wrapper[w], why, sizeof why);
         const char *message = refusal(rule[_i], wrapper[w]);
@@ -137,7 +148,7 @@ END_TEST
 START_TEST(whole)
 {
     for (int w = 0; w < nwrapper && getenv("OPTC_ALL"); w++)
-        if (!refusal(rule[_i], wrapper[w]))
+        if (!refusal(rule[_i], wrapper[w]) && (chosen(rule[_i]) || chosen(wrapper[w])))
             step_pair(rule[_i], wrapper[w], false);
 }
 END_TEST
