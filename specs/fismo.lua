@@ -1,7 +1,7 @@
--- A transcription of the paper's algorithm; the authors have published no code. A third party's class FISMO (a fork of
--- epfml/llm-optimizer-benchmark), retyped in float64, gives the references to 3e-15. Defaults are ours: lr, beta and
--- the iteration of muon; gamma 0.95 and mu 1e-4 are those of that class. So are decoupled weight decay and eps, the
--- least eigenvalue of a factor: 1e-6 there. With 1e-4 steps along flat directions are so long that the function of
+-- A transcription of the paper's algorithm; the authors have published no code. A third party's class FISMO (public
+-- code whose repository we could not name), retyped in float64, gives the references to 3e-15. Defaults are ours: lr,
+-- beta and the iteration of muon, gamma 0.95 and mu 1e-4 as in that class. It has weight decay and eps, the least
+-- eigenvalue of a factor, too: 1e-6 there. With 1e-4 steps along flat directions are so long that the function of
 -- Rosenbrock does not fall.
 -- limit: AdamW steps matrices with longer sides; a square of the size of a vocabulary fits on no GPU.
 -- products: f32. Rounding errors in the factors rotate the basis.

@@ -57,6 +57,7 @@ static const OtherName others[] = {
     {"sgdnesterov", "'sgd' with nesterov=true"},
     {"signsgd", "'signum' with momentum 0"},
     {"simademamix", "'simplified_ademamix'"},
+    {"solp", NULL},
     {"sophiag", "'sophia'"},
     {"sophiah", "'sophia'"},
     {"spam", "'stable_spam'"},
