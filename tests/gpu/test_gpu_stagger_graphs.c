@@ -4,6 +4,7 @@
 #include "runtime/core/matrix/gpu_calls.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* A step of side g, captured in a stream of its own. */
 typedef struct Captured { CUstream stream; CUgraph graph; CUgraphExec exec; } Captured;
@@ -258,13 +259,26 @@ START_TEST(guarded_start)
 }
 END_TEST
 
-/* A captured step has bodies for the slots of later steps, and none for step 1. */
+/* States and parameters of a side, in memory that the caller frees. */
+static optc_checkpoint saved(Side *s)
+{
+    optc_checkpoint to = {.params = 1};
+    OK(optc_save_bytes(&s->b, 1, &to, &to.size));
+    to.memory = malloc((size_t)to.size);
+    ck_assert(to.memory != NULL);
+    OK(optc_save(&s->b, 1, &to));
+    return to;
+}
+
+/* A captured step has bodies for the slots of later steps, and none for step 1. A file of before step 1 is refused
+ * before anything changes; one of a later step is loaded, and replays continue from it. */
 START_TEST(captured_start)
 {
     SHARED();
     Side a, b;
     Captured c;
     open_starts(&a, &b);
+    optc_checkpoint first = saved(&a), later = first, before, after;
     for (int step = 1; step <= 5; step++) {
         set_grads(&a, step);
         set_grads(&b, step);
@@ -278,9 +292,28 @@ START_TEST(captured_start)
         if (step > 1)
             replay(&c);
         same_params(&a, &b, format("step %d", step));
+        later = step == 3 ? saved(&b) : later;
     }
+    before = saved(&a);
     FAILS(optc_set_t(a.b, -1, 0), OPTC_ERROR_ARGUMENT, "the captured graph does not contain; bind again");
+    FAILS(optc_load(&a.b, 1, &first), OPTC_ERROR_ARGUMENT,
+          "optc_load: rule 'starts' has eigenvectors at a step after 0");
+    after = saved(&a);
+    ck_assert(before.size == after.size && !memcmp(before.memory, after.memory, (size_t)after.size));
+    OK(optc_load(&a.b, 1, &later));
+    OK(optc_load(&b.b, 1, &later));
+    for (int step = 4; step <= 6; step++) {
+        set_grads(&a, step);
+        set_grads(&b, step);
+        OK(optc_step(b.b));
+        replay(&c);
+        same_params(&a, &b, format("step %d after a load", step));
+    }
     OK(optc_set_t(a.b, -1, 1));
+    free(first.memory);
+    free(later.memory);
+    free(before.memory);
+    free(after.memory);
     drop_captured(&a, &c);
     close_side(&a, 0);
     close_side(&b, 0);

@@ -264,6 +264,8 @@ struct Device {
      * (shards_begin) */
     optc_status (*refuse)(optc_binding *b, int entry, int phase, optc_status why);
     bool overlaps;                     /* exchanges can run beside stages (shard_overlap.c) */
+    /* whether set_t would accept this count; changes nothing. NULL: always */
+    optc_status (*may_set_t)(const optc_binding *b, int64_t steps, const char *call);
 };
 CORE const Device *cpu_device(void);
 CORE const Device *gpu_device(void);

@@ -364,5 +364,6 @@ CORE optc_status gpu_spread(const optc_binding *b, void *to, size_t pitch, int n
 CORE optc_status gpu_send_hyper(const optc_binding *b, int first, int n, int at, double value, const char *call);
 CORE optc_status gpu_get_t(const optc_binding *b, int64_t *steps);
 CORE optc_status gpu_set_t(optc_binding *b, int64_t steps);
+CORE optc_status gpu_may_set_t(const optc_binding *b, int64_t steps, const char *call);
 CORE size_t gpu_hyper_bytes(const optc_binding *b);        /* of one cohort */
 #endif
