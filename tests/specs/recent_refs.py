@@ -144,10 +144,11 @@ def aro(clones, base="sinkhorn", adjust="rms_norm"):
     return make
 
 
-def fismo(ps, h):
+def fismo(ps, h, added=True):
     def root(a):
         w, v = torch.linalg.eigh(a)
-        return (v * w.clamp_min(h.eps) ** -0.5) @ v.T
+        w = w + h.eps + 1e-6 * a.abs().sum(1).max() if added else w.clamp_min(h.eps)
+        return (v * w ** -0.5) @ v.T
 
     def normalised(a, n):
         a = a * (n / a.trace())
@@ -156,19 +157,23 @@ def fismo(ps, h):
     def update(p, g, kept):
         rows, cols = p.shape
         if not kept:
-            kept.update(m=torch.zeros_like(p), p=torch.eye(rows), q=torch.eye(cols))
-        inverse = root(kept["q"]) @ root(kept["q"])
-        left = g @ inverse @ g.T / cols + h.mu * kept["p"].trace() / rows * torch.eye(rows)
+            kept.update(m=torch.zeros_like(p), p=torch.eye(rows), q=torch.eye(cols), y=torch.eye(cols))
+        left = g @ kept["y"] @ kept["y"] @ g.T / cols + h.mu * kept["p"].trace() / rows * torch.eye(rows)
         kept["p"] = normalised(h.gamma * kept["p"] + (1 - h.gamma) * left, rows)
-        inverse = root(kept["p"]) @ root(kept["p"])
-        right = g.T @ inverse @ g / rows + h.mu * kept["q"].trace() / cols * torch.eye(cols)
+        x = root(kept["p"])
+        right = g.T @ x @ x @ g / rows + h.mu * kept["q"].trace() / cols * torch.eye(cols)
         kept["q"] = normalised(h.gamma * kept["q"] + (1 - h.gamma) * right, cols)
-        kept["m"] = h.beta * kept["m"] + (1 - h.beta) * root(kept["p"]) @ g @ root(kept["q"])
+        y = kept["y"] = root(kept["q"])
+        kept["m"] = h.beta * kept["m"] + (1 - h.beta) * x @ g @ y
         lr = each.param_groups[0]["lr"]
         p.mul_(1 - lr * h.weight_decay)
-        p.sub_(lr * root(kept["p"]) @ polar(kept["m"]) @ root(kept["q"]))
+        p.sub_(lr * x @ polar(kept["m"]) @ y)
     each = Each(ps, h, update)
     return each
+
+
+def fismo_floor(ps, h):
+    return fismo(ps, h, False)
 
 
 def configs(api, clones):
@@ -224,5 +229,7 @@ def configs(api, clones):
     source = "the algorithm of arXiv:2601.21750 transcribed"
     hyper = dict(lr=0.05, beta=0.8, gamma=0.85, mu=1e-2, eps=1e-4, weight_decay=0.1)
     matrices("fismo", "fismo", source, fismo, **hyper)
-    matrices("fismo_schedule", "fismo", source, fismo,
-             other=dict(beta=0.5, gamma=0.6, mu=0.2, eps=0.3, weight_decay=0.0), **hyper)
+    other = dict(beta=0.5, gamma=0.6, mu=0.2, eps=0.3, weight_decay=0.0)
+    matrices("fismo_schedule", "fismo", source, fismo, other=other, **hyper)
+    matrices("fismo_eigenvectors", "fismo", source, fismo_floor, "root=eigenvectors", **hyper)
+    matrices("fismo_eigenvectors_schedule", "fismo", source, fismo_floor, "root=eigenvectors", other=other, **hyper)
