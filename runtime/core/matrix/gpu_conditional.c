@@ -252,7 +252,7 @@ CORE optc_status condition_begin(optc_binding *b, const CallArgs *args, Conditio
     x->inner = x->was == c->inner ? c->innermost : c->inner;
     x->graph = NULL;
     CUgraph *body = NULL;
-    optc_status s = add_condition_kernel(b, *args, 0, 1, &handle);
+    optc_status s = add_condition_kernel(b, *args, 0, PHASE_THREADS, &handle);
     if (s == OPTC_OK)
         s = add_condition(b, handle, CU_GRAPH_COND_TYPE_IF, 1, &body);
     if (s != OPTC_OK)
