@@ -88,6 +88,9 @@ void add_product_precision(TCase *t);
 void add_product_times(TCase *t);
 void add_random(TCase *t);
 void add_rounding(TCase *t);
+/* emu_late of the emulated GPU (tests/emu): work of streams runs later, in one of two orders; 0: at once. NULL: a real
+ * GPU */
+int (*find_late(void))(int order);
 void add_polar(TCase *t);
 void add_network(TCase *t);
 void add_roots_f32(TCase *t);

@@ -369,8 +369,86 @@ START_TEST(captured_power)
 }
 END_TEST
 
+/* ---- several calls at a time ---- */
+static cusolverDnHandle_t used[EIGEN_LANES];
+static int by_lane[EIGEN_LANES];
+
+/* Counts calls by handle. Each handle is used by one thread. fails_call's status of the lane `bad_matrix`. */
+static int counts_call(cusolverDnHandle_t h, cusolverDnParams_t p, cusolverEigMode_t j, cublasFillMode_t u, int64_t n,
+                       cudaDataType ta, void *a, int64_t lda, cudaDataType tw, void *w, cudaDataType tc,
+                       void *work, size_t bytes, void *host, size_t host_bytes, int *info, int64_t count)
+{
+    int k = 0;
+    while (k < EIGEN_LANES - 1 && used[k] != h)
+        k++;
+    by_lane[k]++;
+    return status && k == bad_matrix ? status
+        : kept.cusolverDnXsyevBatched(h, p, j, u, n, ta, a, lda, tw, w, tc, work, bytes, host, host_bytes, info, count);
+}
+
+static void one_per_call(optc_engine *e) { e->gpu->call_rows = 8; }
+
+/* Matrices of which each needs a call of its own, as those above 512 rows: calls run in lanes, with the bits of one
+ * lane, in whatever order the GPU runs its streams. An error of one lane is reported. */
+START_TEST(lanes)
+{
+    SHARED();
+    enum { COUNT = 10, N = 12, ALL = N * N };
+    static double a[COUNT * ALL], v[2][COUNT * ALL], value[N];
+    int (*late)(int) = find_late();
+    CUstream st;
+    spread(value, N, 1e-3);
+    for (int k = 0; k < COUNT; k++)
+        make_matrix(a + k * ALL, N, value, 1, 50 + (uint64_t)k);
+    for (int round = 0; round < (late ? 4 : 2); round++) {
+        One o;
+        between = one_per_call;
+        open_one(&o, vectors_rule, COUNT, N, (How){EIGEN_F64, true, 0, 0});
+        between = NULL;
+        Eigen *e = &o.b->gpu->calls->eigen;
+        ck_assert_msg(e->library && e->lanes == EIGEN_LANES, "%d lanes: %s", e->lanes, e->why);
+        for (int i = 0; i < o.b->gpu->calls->nstep; i++)
+            o.b->gpu->calls->step[i].captured = false;
+        e->lanes = round ? EIGEN_LANES : 1;
+        ck_assert(!d->cuStreamCreate(&st, 1));
+        OK(optc_state_write(o.b, 0, "A", a, COUNT * ALL));
+        OK(optc_sync(o.b));
+        OK(optc_set_stream(o.b, st));
+        kept = e->f;
+        status = 0;
+        e->f.cusolverDnXsyevBatched = counts_call;
+        for (int k = 0; k < EIGEN_LANES; k++)
+            used[k] = e->lane[k].handle, by_lane[k] = 0;
+        if (late)
+            late(round > 1 ? round - 1 : 0);
+        OK(optc_step(o.b));
+        OK(optc_state_read(o.b, 0, "V", v[round > 0], COUNT * ALL));
+        if (late)
+            late(0);
+        for (int k = 0; k < COUNT; k++)
+            are_vectors(a + k * ALL, v[round > 0] + k * ALL, N, N, 1e-12, "in lanes");
+        ck_assert_msg(!round || !memcmp(v[0], v[1], sizeof v[0]), "round %d: other bits", round);
+        for (int k = 0; k < EIGEN_LANES && threads_allowed(EIGEN_LANES) > 1; k++)
+            ck_assert_msg(by_lane[k] == (round ? COUNT / EIGEN_LANES + (k < COUNT % EIGEN_LANES) : k ? 0 : COUNT),
+                          "round %d: lane %d has %d calls", round, k, by_lane[k]);
+        status = CUSOLVER_STATUS_INTERNAL_ERROR;
+        bad_matrix = round ? 2 : 0;
+        FAILS(optc_step(o.b), OPTC_ERROR_DEVICE, "cusolverDnXsyevBatched: CUSOLVER_STATUS_INTERNAL_ERROR: ");
+        status = bad_matrix = 0;
+        OK(optc_step(o.b));
+        e->f = kept;
+        e->lanes = EIGEN_LANES;
+        OK(optc_sync(o.b));
+        OK(optc_set_stream(o.b, NULL));
+        close_one(&o);
+        d->cuStreamDestroy_v2(st);
+    }
+}
+END_TEST
+
 void add_eigen_fails(TCase *t)
 {
+    tcase_add_test(t, lanes);
     tcase_add_loop_test(t, captured_power, 0, 2);
     tcase_add_loop_test(t, refused, 0, 2);
     tcase_add_loop_test(t, a_solver_fails, 0, 3);

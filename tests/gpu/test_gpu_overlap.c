@@ -3,7 +3,6 @@
 #include "tests/gpu/device_side.h"
 #include "tests/harness/shard_world.h"
 
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,17 +72,6 @@ static int gather_passed(void *context, const void *send, void *recv, size_t byt
 {
     const optc_comm *c = context;
     return c->all_gather(c->context, send, recv, bytes, stream);
-}
-
-/* ---- streams that are late ---- */
-/* NULL: the GPU is a real one. */
-static int (*find_late(void))(int)
-{
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    int (*f)(int) = NULL;
-    if (library)
-        *(void **)&f = dlsym(library, "emu_late");
-    return f;
 }
 
 /* ---- one rank, all of whose tensors it owns ---- */

@@ -31,6 +31,7 @@ CORE const struct GpuCall *calls_of(const optc_binding *b, const ProgStage *s, i
 }
 CORE optc_status calls_launch(optc_binding *b, const struct GpuCall *c) { return (void)b, (void)c, OPTC_OK; }
 CORE void calls_need(const optc_binding *b, bool captured, bool *need) { (void)b, (void)captured, (void)need; }
+CORE void calls_warm(optc_binding *b) { (void)b; }
 CORE optc_status calls_load_captured(optc_binding *b) { return (void)b, OPTC_OK; }
 CORE optc_status calls_probe(optc_binding *b, LaunchList *p) { return (void)b, (void)p, OPTC_OK; }
 CORE bool calls_capture(const optc_binding *b, const struct GpuCall *c) { return (void)b, (void)c, true; }

@@ -38,6 +38,7 @@ typedef struct GpuEngine {
     bool no_graphs;
     int block;                             /* rows of blocks of symmetric products, for measurements; 0: from a table */
     int probed_rows;                       /* see gpu_roots.c, for tests; 0: the default */
+    int call_rows;                         /* see eigen_one_by_one, for tests; 0: the default */
     EigenMethod eigen;
     /* The tuned method for matrices of 2^power rows, stored in f64 or less, in a bucket of the number of matrices
      * (size_bucket); EIGEN_BY_SIZE: not measured. NULL: no tuned results */
@@ -67,8 +68,14 @@ typedef struct GpuCode {
     Launch *launch;
     CUfunction *fn, advance_t, read_ahead, move, agree, call[NCALLKERNEL];
 } GpuCode;
-/* Kernels that a binding launches. fn: by ProgStage.fn, nfn of them. shards: move and agree */
-typedef struct KernelNeeds { const bool *fn; int nfn; bool call[NCALLKERNEL], shards; } KernelNeeds;
+/* Kernels that a binding launches. fn: by ProgStage.fn, nfn of them. shards: move and agree. meanwhile: unless NULL,
+ * the host calls it with `b` while other threads load or compile kernels. */
+typedef struct KernelNeeds {
+    const bool *fn; int nfn;
+    bool call[NCALLKERNEL], shards;
+    void (*meanwhile)(optc_binding *b);
+    optc_binding *b;
+} KernelNeeds;
 #define GUARD_KERNEL "optc_guard"
 #define MOVE_KERNEL "optc_move"
 #define AGREE_KERNEL "optc_agree"
@@ -222,6 +229,7 @@ CORE const struct GpuCall *calls_of(const optc_binding *b, const ProgStage *s, i
 CORE optc_status calls_launch(optc_binding *b, const struct GpuCall *c);
 /* Marks our kernels that the binding's calls launch; captured: those that only captures launch. */
 CORE void calls_need(const optc_binding *b, bool captured, bool *need);
+CORE void calls_warm(optc_binding *b);                     /* lets libraries load the code of their first call */
 /* Before a capture: loads the kernels that replace library calls there. */
 CORE optc_status calls_load_captured(optc_binding *b);
 CORE optc_status calls_probe(optc_binding *b, LaunchList *p);              /* before a run: memory is available */

@@ -349,6 +349,8 @@ CORE optc_status gpu_load_kernels(optc_binding *b)
     need.nfn = nfn;
     need.shards = b->shards != NULL;
     calls_need(b, false, need.call);
+    need.meanwhile = calls_warm;
+    need.b = b;
     return HOST()->load(b->rule, b->gpu->code, &need, "optc_bind");
 }
 

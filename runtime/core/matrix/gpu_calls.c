@@ -454,6 +454,12 @@ CORE void calls_need(const optc_binding *b, bool captured, bool *need)
         need[KERNEL_GATHER] = need[KERNEL_PHASE] = true;
 }
 
+CORE void calls_warm(optc_binding *b)
+{
+    if (b->gpu->calls)
+        eigen_warm(b, b->gpu->calls);
+}
+
 CORE optc_status calls_load_captured(optc_binding *b)
 {
     GpuCalls *x = b->gpu->calls;

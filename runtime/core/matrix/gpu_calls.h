@@ -71,29 +71,42 @@ typedef struct CallStep {
     int body, judge;
     int64_t at_once;  /* matrices per round; steps of a group that have it form a round. 0: all matrices at once */
     /* Eigenvectors. per_call: matrices of each call of the library. work_at, work, host: the library's workspace:
-     * offset and bytes on the device, bytes on the host. solver: the step that calls the library, -1: none. captured:
+     * offset and bytes on the device, bytes on the host. lanes: calls that may run at a time; their workspaces are
+     * work_apart bytes apart. in_f32: the library's type. solver: the step that calls the library, -1: none. captured:
      * that call works in a capture. instead: this step replaces the library's steps in captures where it does not. */
-    int64_t per_call, work_at;
+    int64_t per_call, work_at, work_apart;
     size_t work, host;
-    int solver;
-    bool captured, instead;
+    int lanes, solver;
+    bool captured, instead, in_f32;
 } CallStep;
 /* The matrices of a group that a step works on. */
 typedef struct Matrices { int64_t from, n; } Matrices;
 /* stagger_first, stagger_n: the steps over only those matrices that are scheduled for this step */
 typedef struct GpuCall { const ProgStage *stage; int batch, first, n, stagger_first, stagger_n; } GpuCall;
 
-/* cuSOLVER and the memory that eigenvectors are computed in. asked: cusolver_open was called. why: its reason, if there
- * is no library. largest: description of the call that needs the most memory. */
-typedef struct Eigen {
-    bool asked, library;
-    Cusolver f;
-    char why[400], largest[400];
+/* One call of cuSOLVER at a time (gpu_eigen_lanes.c). on: the handle's stream, if is_on. host: its workspace there.
+ * own, ended: the lane's stream, and an event behind its calls; lane 0 uses the binding's stream and has none. */
+enum { EIGEN_LANES = 4 };
+typedef struct EigenLane {
     cusolverDnHandle_t handle;
     cusolverDnParams_t params;
     CUstream on; bool is_on;
+    CUstream own; CUevent ended;
+    void *host;
+} EigenLane;
+
+/* cuSOLVER and the memory that eigenvectors are computed in. asked: cusolver_open was called. warm: eigen_warm was
+ * called. why: its reason, if there
+ * is no library. largest: description of the call that needs the most memory. lanes: the open ones; most_lanes: of all
+ * steps. begins: an event in the binding's stream, ahead of the calls in lanes. */
+typedef struct Eigen {
+    bool asked, library, warm;
+    Cusolver f;
+    char why[400], largest[400];
+    EigenLane lane[EIGEN_LANES]; int lanes, most_lanes;
+    CUevent begins;
     CUdeviceptr scratch; int64_t bytes;
-    void *host; size_t host_bytes;
+    size_t host_bytes;
 } Eigen;
 
 enum { TRIED_MOST = 128 };
@@ -215,12 +228,23 @@ CORE EigenMethod eigen_model(const GpuEngine *g, bool f64, int64_t n);
 CORE EigenMethod eigen_rotation_method(const GpuEngine *g, int64_t n);                         /* without a library */
 CORE optc_status add_eigen(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
 CORE optc_status eigen_bind(optc_binding *b, GpuCalls *x);         /* after all steps are added */
+CORE void eigen_warm(optc_binding *b, GpuCalls *x);
 CORE void eigen_probe(optc_binding *b, GpuCalls *x);                 /* after all addresses are known */
 CORE void eigen_unbind(optc_binding *b, GpuCalls *x);
 CORE void eigen_addresses(const GpuCalls *x, const PointerSet *s, MatrixAddress *to);
+CORE CUdeviceptr eigen_at(const GpuCalls *x, int set, int64_t i);     /* matrix i of a round in one of its arrays */
 CORE bool eigen_launches(const CallStep *s);                          /* eigen_launch launches it */
 CORE optc_status eigen_launch(optc_binding *b, const GpuCall *c, const CallStep *s, Matrices of);
 CORE optc_status eigen_skips(const optc_binding *b, const CallStep *s, bool *skips);
+
+/* ---- gpu_eigen_lanes.c ---- */
+CORE int lane_open(const optc_binding *b, Eigen *e, EigenLane *l);     /* returns the library's status */
+CORE optc_status lanes_bind(const optc_binding *b, Eigen *e);
+CORE void lanes_unbind(const optc_binding *b, Eigen *e);
+/* Computes s->per_call matrices of a round, from matrix `from` on. Returns the library's status; call: which failed. */
+CORE int lane_call(GpuCalls *x, const CallStep *s, int64_t from, int lane, CUstream stream, const char **call);
+/* n matrices of a round, in lanes. Returns the library's status; failed: the driver's. */
+CORE int lanes_call(optc_binding *b, const CallStep *s, int64_t n, const char **call, int *failed);
 
 /* ---- gpu_conditional.c ---- */
 /* A body that the device runs only if a matrix is not settled. condition_begin sends b's launches into it, and

@@ -127,11 +127,7 @@ static optc_status eigen_open(const optc_binding *b, Eigen *e)
     e->library = cusolver_open(&e->f, b->rule->engine->gpu->d->version, &again, e->why, sizeof e->why);
     if (!e->library)                               /* a lack of memory must not change results */
         return again ? fail(OPTC_ERROR_MEMORY, "optc_bind: %s", e->why) : OPTC_OK;
-    e->handle = (cusolverDnHandle_t)spare_take(b->rule->engine->gpu, e->f.cusolverDnDestroy);
-    int rc = e->handle ? 0 : e->f.cusolverDnCreate(&e->handle);
-    e->handle = rc ? NULL : e->handle;
-    if (!rc && (rc = e->f.cusolverDnCreateParams(&e->params)))
-        e->params = NULL;
+    int rc = lane_open(b, e, &e->lane[0]);
     return rc ? fail(rc == CUSOLVER_STATUS_ALLOC_FAILED ? OPTC_ERROR_MEMORY : OPTC_ERROR_DEVICE,
                      "optc_bind: cusolverDnCreate of %.300s: %s (OPTC_CUSOLVER=none uses our own kernels)", e->f.path,
                      cusolver_status(rc))
@@ -149,8 +145,9 @@ typedef struct EigenRound {
     int64_t count;                                         /* matrices of a round: a multiple of per_call */
     int64_t per_call;                                      /* matrices of a call of the library */
     int64_t each[EIGEN_ARRAYS], at[EIGEN_ARRAYS], bytes;   /* bytes per matrix; offsets of the arrays; bytes of all */
-    int64_t work_at;
+    int64_t work_at, work_apart;
     size_t work, host;                                     /* the library's workspace */
+    int lanes;                                             /* calls at a time, each with such a workspace */
     int solver;                                            /* the step that calls it; -1: none */
     bool fits;
 } EigenRound;
@@ -195,11 +192,12 @@ static optc_status eigen_lay_out(EigenRound *r, int64_t count)
     r->work_at = r->bytes;
     r->work = r->host = 0;
     if (eigen_by_library(r))
-        rc = e->f.cusolverDnXsyevBatched_bufferSize(e->handle, e->params, CUSOLVER_EIG_MODE_VECTOR,
+        rc = e->f.cusolverDnXsyevBatched_bufferSize(e->lane[0].handle, e->lane[0].params, CUSOLVER_EIG_MODE_VECTOR,
                                                     CUBLAS_FILL_MODE_UPPER, r->n, eigen_type(r), any, r->n,
                                                     eigen_type(r), any, eigen_type(r), &r->work, &r->host,
                                                     r->per_call);
-    r->bytes = eigen_past(r->bytes, r->work > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)r->work);
+    r->work_apart = eigen_past(0, r->work > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)r->work);
+    r->bytes = eigen_past(r->bytes, r->work_apart);
     return rc ? eigen_failed(r, "cusolverDnXsyevBatched_bufferSize", rc) : OPTC_OK;
 }
 
@@ -208,13 +206,34 @@ static optc_status eigen_lay_out(EigenRound *r, int64_t count)
  * time of a call, by the table above. Beyond 512 rows the library computes one matrix after another. */
 enum { EIGEN_CALL_VALUES = 1 << 20, EIGEN_CALL_MOST = 64, EIGEN_CALL_ROWS = 512 };
 
+static bool eigen_one_by_one(const EigenRound *r)
+{
+    int rows = r->b->rule->engine->gpu->call_rows;
+    return eigen_by_library(r) && r->n > (rows ? rows : (int)EIGEN_CALL_ROWS);
+}
+
 static int64_t eigen_per_call(const EigenRound *r)
 {
     int64_t n = 1;
-    if (!eigen_by_library(r) || r->n > EIGEN_CALL_ROWS)
+    if (!eigen_by_library(r) || eigen_one_by_one(r))
         return 1;
     while (n < EIGEN_CALL_MOST && 2 * n * r->n * r->n <= EIGEN_CALL_VALUES)
         n *= 2;
+    return n;
+}
+
+/* Calls at a time, as far as their workspaces fit. 32 matrices of 768 rows take 259 ms with one thread, 201 with two,
+ * 179 with 4, 175 with 8; 8 of 3072 rows 476, 449, 433, 431, with 291 MB of workspace for each (H200, f64). So one lane
+ * is enough for large matrices. */
+enum { EIGEN_LANE_ROWS = 1024 };
+
+static int eigen_lanes(const EigenRound *r, int64_t calls, int64_t room)
+{
+    int n = 1;
+    if (!eigen_one_by_one(r) || r->n > EIGEN_LANE_ROWS)
+        return 1;
+    while (n < EIGEN_LANES && n < calls && r->bytes + n * r->work_apart <= room)
+        n++;
     return n;
 }
 
@@ -231,6 +250,8 @@ static optc_status eigen_cut(EigenRound *r)
         calls = fewer < 1 ? 1 : fewer < calls ? fewer : calls - 1;
         s = eigen_lay_out(r, dom_times(calls, r->per_call));
     }
+    r->lanes = s == OPTC_OK ? eigen_lanes(r, calls, half) : 1;
+    r->bytes = eigen_past(r->bytes, (r->lanes - 1) * r->work_apart);
     return s;
 }
 
@@ -305,6 +326,9 @@ static void eigen_solver(EigenRound *r)
     s->c = eigen_array(r, EIGEN_VALUES);
     s->per_call = r->per_call;
     s->work_at = r->work_at;
+    s->work_apart = r->work_apart;
+    s->lanes = r->lanes;
+    s->in_f32 = r->method == EIGEN_F32;
     s->work = r->work;
     s->host = r->host;
     r->solver = eigen_by_library(r) ? r->x->nstep - 1 : r->solver;
@@ -378,6 +402,7 @@ static optc_status eigen_round(EigenRound *r, bool instead)
         call_label(r->b, r->stage, &x->group[r->group], x->eigen.largest, sizeof x->eigen.largest);
     }
     x->eigen.host_bytes = r->host > x->eigen.host_bytes ? r->host : x->eigen.host_bytes;
+    x->eigen.most_lanes = r->lanes > x->eigen.most_lanes ? r->lanes : x->eigen.most_lanes;
     return OPTC_OK;
 }
 
@@ -419,33 +444,9 @@ CORE void eigen_addresses(const GpuCalls *x, const PointerSet *s, MatrixAddress 
 }
 
 /* ---- the library's call ---- */
-static CUdeviceptr eigen_at(const GpuCalls *x, int set, int64_t i)
+CORE CUdeviceptr eigen_at(const GpuCalls *x, int set, int64_t i)
 {
     return x->eigen.scratch + (CUdeviceptr)(x->set[set].base + i * x->set[set].record);
-}
-
-static void *eigen_matrix(const GpuCalls *x, int set, int64_t i) { return (void *)(uintptr_t)eigen_at(x, set, i); }
-
-/* s->per_call matrices of a round, from matrix `from` on. */
-static int eigen_call_library(GpuCalls *x, const CallStep *s, int64_t from, CUstream stream, const char **call)
-{
-    Eigen *e = &x->eigen;
-    cudaDataType t = s->flags & eigen_in_f32 ? CUDA_R_32F : CUDA_R_64F;
-    void *work = (void *)(uintptr_t)(e->scratch + (CUdeviceptr)s->work_at);
-    if (!e->is_on || e->on != stream) {
-        *call = "cusolverDnSetStream";
-        e->is_on = false;
-        int rc = e->f.cusolverDnSetStream(e->handle, stream);
-        if (rc)
-            return rc;
-        e->on = stream;
-        e->is_on = true;
-    }
-    /* a row-major lower triangle is a column-major upper one */
-    *call = "cusolverDnXsyevBatched";
-    return e->f.cusolverDnXsyevBatched(e->handle, e->params, CUSOLVER_EIG_MODE_VECTOR, CUBLAS_FILL_MODE_UPPER, s->n, t,
-                                       eigen_matrix(x, s->a, from), s->n, t, eigen_matrix(x, s->c, from), t, work,
-                                       s->work, e->host, s->host, (int *)eigen_matrix(x, s->b, from), s->per_call);
 }
 
 /* Fills the last call of n matrices with zeros, for which the library converges at once. */
@@ -486,13 +487,16 @@ CORE optc_status eigen_launch(optc_binding *b, const GpuCall *c, const CallStep 
     char what[400];
     if (x->probing && !s->own && !s->captured)
         return OPTC_OK;
-    int rc = s->own ? eigen_rounds(b, s, of) : eigen_pad(b, s, of.n);
-    if (rc) {
-        call_label(b, c->stage, &x->group[s->group], what, sizeof what);
-        return gpu_error(b->rule->engine->gpu, s->own ? "cuLaunchKernel" : "cuMemsetD8Async", rc, what);
+    int rc = 0, failed = s->own ? eigen_rounds(b, s, of) : eigen_pad(b, s, of.n);
+    const char *driver = s->own ? "cuLaunchKernel" : "cuMemsetD8Async";
+    if (!failed && !s->own) {
+        driver = "cuEventRecord";
+        rc = lanes_call(b, s, of.n, &call, &failed);
     }
-    for (int64_t i = 0; i < of.n && !s->own && !rc; i += s->per_call)
-        rc = eigen_call_library(x, s, i, b->gpu->stream, &call);
+    if (failed) {
+        call_label(b, c->stage, &x->group[s->group], what, sizeof what);
+        return gpu_error(b->rule->engine->gpu, driver, failed, what);
+    }
     EigenRound r;
     memset(&r, 0, sizeof r);
     r.b = b;
@@ -514,10 +518,10 @@ static bool eigen_captures(optc_binding *b, GpuCalls *x, const CallStep *s)
     CUgraph graph = NULL;
     if (s->n > EIGEN_CAPTURED_MOST ||
         d->cuMemsetD8Async(eigen_at(x, s->a, 0), 0, (size_t)(s->per_call * x->set[s->a].record), b->gpu->stream) ||
-        eigen_call_library(x, s, 0, b->gpu->stream, &call) ||
+        lane_call(x, s, 0, 0, b->gpu->stream, &call) ||
         d->cuStreamBeginCapture_v2(x->own, CU_STREAM_CAPTURE_MODE_RELAXED))
         return false;
-    bool ok = eigen_call_library(x, s, 0, x->own, &call) == 0;
+    bool ok = lane_call(x, s, 0, 0, x->own, &call) == 0;
     ok = d->cuStreamEndCapture(x->own, &graph) == 0 && ok;
     if (graph)
         d->cuGraphDestroy(graph);
@@ -561,8 +565,26 @@ CORE optc_status eigen_bind(optc_binding *b, GpuCalls *x)
     if (s != OPTC_OK)
         return workspace_fails(b, s, e->bytes);
     b->call_more = e->bytes;
-    e->host = e->host_bytes ? malloc(e->host_bytes) : NULL;
-    return e->host_bytes && !e->host ? no_memory("optc_bind") : OPTC_OK;
+    return lanes_bind(b, e);
+}
+
+/* The library's first call loads its code, 0.13 s (H200, CUDA 13.0). So the smallest matrix is computed, of zeros,
+ * while other threads compile our kernels. Smaller ones are computed by eigen_probe. */
+CORE void eigen_warm(optc_binding *b, GpuCalls *x)
+{
+    const CallStep *least = NULL;
+    const char *call;
+    for (int i = 0; i < x->nstep; i++) {
+        const CallStep *s = &x->step[i];
+        if (eigen_uses_library(s) && s->n > EIGEN_CAPTURED_MOST && (!least || s->n < least->n))
+            least = s;
+    }
+    if (!least || x->eigen.warm)
+        return;
+    int64_t bytes = least->per_call * x->set[least->a].record;
+    x->eigen.warm = true;
+    if (!b->rule->engine->gpu->d->cuMemsetD8Async(eigen_at(x, least->a, 0), 0, (size_t)bytes, b->gpu->stream))
+        (void)lane_call(x, least, 0, 0, b->gpu->stream, &call);
 }
 
 CORE void eigen_probe(optc_binding *b, GpuCalls *x)
@@ -581,11 +603,7 @@ CORE void eigen_probe(optc_binding *b, GpuCalls *x)
 CORE void eigen_unbind(optc_binding *b, GpuCalls *x)
 {
     Eigen *e = &x->eigen;
-    if (e->params)
-        e->f.cusolverDnDestroyParams(e->params);
-    if (e->handle)
-        spare_keep(b->rule->engine->gpu, e->handle, e->f.cusolverDnDestroy);
+    lanes_unbind(b, e);
     if (e->scratch)
         gpu_give(b->rule->engine, e->scratch, (size_t)e->bytes, b->gpu->stream);
-    free(e->host);
 }

@@ -223,9 +223,10 @@ static bool use_package(optc_rule *r, BuiltKernels *c, char *why, size_t nwhy)
 static optc_status out_of_memory(void) { return fail(OPTC_ERROR_MEMORY, "optc_compile: out of memory"); }
 
 /* ---- programs ---- */
-static optc_status load_programs(optc_rule *r, BuiltKernels *c, const bool *want, const char *call)
+static optc_status load_programs(optc_rule *r, BuiltKernels *c, const bool *want, const KernelNeeds *need,
+                                 const char *call)
 {
-    optc_status s = modules_load(r, c, want, call);
+    optc_status s = modules_load(r, c, want, need, call);
     if (s != OPTC_OK)
         return s;
     gpu_enter_aside(r->engine->gpu);
@@ -247,7 +248,7 @@ static optc_status build_code(optc_rule *r, BuiltKernels *c)
     want[g->nprogram + FIXED_STEP] = true;
     if (g->nprogram)
         want[0] = true;
-    optc_status s = load_programs(r, c, want, "optc_compile");
+    optc_status s = load_programs(r, c, want, NULL, "optc_compile");
     free(want);
     return s == OPTC_ERROR_UNAVAILABLE && *unfit && !nvrtc_get(&why) ? modules_no_nvrtc(r, "optc_compile", unfit, why)
                                                                      : s;
@@ -271,7 +272,7 @@ optc_status gpu_code_load(optc_rule *r, const GpuCode *code, const KernelNeeds *
     if (want)
         want[g->nprogram + FIXED_SHARDS] = need->shards;
     if (s == OPTC_OK && !c->package)
-        s = load_programs(r, c, want, call);
+        s = load_programs(r, c, want, need, call);
     pthread_mutex_unlock(&g->lock);
     free(want);
     return s;

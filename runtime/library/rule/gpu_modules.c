@@ -32,6 +32,7 @@ typedef struct ProgramJob {
 typedef struct ProgramJobs {
     const optc_rule *r;
     const Nvrtc *n;
+    const KernelNeeds *need;               /* of a binding; NULL: none */
     ProgramJob *job; int count;
     atomic_int next, compiled;
 } ProgramJobs;
@@ -144,12 +145,19 @@ static void *do_jobs(void *arg)
 }
 
 /* ---- all of them ---- */
-/* Bindings open cuBLAS. It stays loaded, and loading takes as long as some programs: here other threads compile. */
-static void open_cublas(const optc_rule *r)
+/* Bindings open cuBLAS, and cuSOLVER for eigenvectors. They stay loaded, and loading takes as long as some programs:
+ * here other threads compile. */
+static void open_libraries(const optc_rule *r)
 {
     Cublas blas;
+    Cusolver solver;
     char why[400];
+    bool eigen = false;
     (void)cublas_open(&blas, r->engine->gpu->d->version, NULL, why, sizeof why);
+    for (int i = 0; i < r->program->nstage; i++)
+        eigen = eigen || stage_takes(&r->program->stage[i], FOR_EIGEN);
+    if (eigen)
+        (void)cusolver_open(&solver, r->engine->gpu->d->version, NULL, why, sizeof why);
 }
 
 static int longest_first(const void *a, const void *b)
@@ -170,7 +178,9 @@ static void run_jobs(ProgramJobs *x)
     while (n + 1 < x->count && n + 1 < most && pthread_create(&thread[n], NULL, do_jobs, x) == 0)
         n++;
     if (n && program_calls(x->r->program) && !x->r->library->gpu->codes)
-        open_cublas(x->r);
+        open_libraries(x->r);
+    if (n && x->need && x->need->meanwhile)
+        x->need->meanwhile(x->need->b);
     do_jobs(x);
     for (int i = 0; i < n; i++)
         pthread_join(thread[i], NULL);
@@ -270,9 +280,10 @@ static optc_status load_jobs(ProgramJobs *x, BuiltKernels *c, const char *call)
     return gpu_leave(x->r->engine->gpu, s);
 }
 
-optc_status modules_load(optc_rule *r, BuiltKernels *c, const bool *want, const char *call)
+optc_status modules_load(optc_rule *r, BuiltKernels *c, const bool *want, const KernelNeeds *need, const char *call)
 {
-    ProgramJobs x = {.r = r, .n = nvrtc_get(NULL), .job = calloc((size_t)modules_count(r), sizeof *x.job)};
+    ProgramJobs x = {.r = r, .n = nvrtc_get(NULL), .need = need,
+                     .job = calloc((size_t)modules_count(r), sizeof *x.job)};
     double t0 = now_ms();
     if (!x.job)
         return no_memory(call);

@@ -8,8 +8,9 @@
 bool modules_conditions(const optc_rule *r);
 /* The number of programs: nprogram of stages, then NFIXED. */
 int modules_count(const optc_rule *r);
-/* Loads the programs that `want` marks and c does not have yet. call: in messages. The caller holds the rule's lock. */
-optc_status modules_load(optc_rule *r, BuiltKernels *c, const bool *want, const char *call);
+/* Loads the programs that `want` marks and c does not have yet. need: of a binding, or NULL. call: in messages. The
+ * caller holds the rule's lock. */
+optc_status modules_load(optc_rule *r, BuiltKernels *c, const bool *want, const KernelNeeds *need, const char *call);
 void modules_drop(optc_rule *r, BuiltKernels *c);
 /* A rule may be compiled in several builds; the path names the time of all. */
 void modules_note_time(optc_rule *r, const Nvrtc *n, double ms);
