@@ -6,9 +6,9 @@
 -- products: f32. Rounding errors in the factors rotate the basis.
 -- f32 range: Gram matrices must stay under 3.4e38, so |g| under 1.8e19 / sqrt(longer side). Beyond it all powers
 -- count as 1, and steps are Muon's.
+local measured = include("power_iteration").measured
 local function turned(A, Q)
-  local q = qr(mm(A, Q), { last = Q })
-  local w = colsum(q * mm(A, q))
+  local w, q = measured(A, Q)
   return where(isfinite(w), max(w, eps), 1) ^ -gamma, q
 end
 

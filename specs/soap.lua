@@ -1,9 +1,4 @@
--- One power iteration. Returns the directions, sorted by how much of the gradients each sees, and that order.
-local function turned(A, Q)
-  local B = mm(A, Q)
-  local order = sort(colsum(Q * B))
-  return qr(take(B, order, "cols"), { last = Q }), order
-end
+local turned = include("power_iteration").sorted
 
 -- Tensors of three and more dimensions are viewed as dim 0 x the rest, with two bases; the authors have one for
 -- each axis.

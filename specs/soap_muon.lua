@@ -1,9 +1,4 @@
--- One power iteration. Returns the directions, sorted by how much of the gradients each sees, and that order.
-local function turned(A, Q)
-  local B = mm(A, Q)
-  local order = sort(colsum(Q * B))
-  return qr(take(B, order, "cols"), { last = Q }), order
-end
+local turned = include("power_iteration").sorted
 
 -- As the MLP matrices of record 14 of modded-nanogpt's track 3 (KellerJordan/modded-nanogpt f411b3d), without its
 -- Contra-Muon, NorMuon and u/w floor. precondition_frequency: 1 as in record 44; record 14 has 10. lr and weight_decay

@@ -88,8 +88,8 @@ show ema
 has '^  all tensors +4 bytes per element: ema.avg; ema.exchanged: 8 per tensor$'
 has '^  sgd alone +1 +20 '
 has '^  it accepts +all [0-9]+$'
-show soap --code
-cmp -s "$work/said" specs/soap.lua && ok || bad "show --code: not the spec"
+show shampoo --code
+cmp -s "$work/said" specs/shampoo.lua && ok || bad "show --code: not the spec"
 show galore --code
 head -n "$(wc -l < specs/wrappers/galore.lua)" "$work/said" | cmp -s - specs/wrappers/galore.lua &&
     grep -q '^--\[==\[ the shared directions.lua:$' "$work/said" && grep -q '^function low.of_rows' "$work/said" &&
