@@ -364,6 +364,26 @@ START_TEST(long_lines_break)
 }
 END_TEST
 
+/* The longest program bounds the time of a first step: none has more than four stages, and each stage has one. */
+START_TEST(short_programs)
+{
+    Gen g = {0};
+    open_rule(&g, "mousse", NULL);
+    int of[200], stages[200] = {0}, most = 0, all = 0, present = 0;
+    ck_assert(g.plan->nfn <= 200);
+    int n = emit_divide(g.plan, of);
+    for (int f = 0; f < g.plan->nfn; f++) {
+        ck_assert(of[f] < n);
+        all += of[f] >= 0;
+        present += plan_at(g.plan, f).stage != NULL;
+        most = of[f] >= 0 && ++stages[of[f]] > most ? stages[of[f]] : most;
+    }
+    ck_assert_msg(most == 4 && n < all && all == present, "%d programs of up to %d stages, %d of %d", n, most, all,
+                  present);
+    gen_free(&g);
+}
+END_TEST
+
 Suite *emit_suite(void)
 {
     Suite *s = suite_create("emit");
@@ -381,6 +401,7 @@ Suite *emit_suite(void)
     tcase_add_loop_test(t, readable, 0, 2);
     tcase_add_loop_test(t, names_and_numbers, 0, 2);
     tcase_add_test(t, long_lines_break);
+    tcase_add_test(t, short_programs);
     suite_add_tcase(s, t);
     return s;
 }
