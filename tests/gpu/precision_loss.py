@@ -2,7 +2,9 @@
 and with f32 again from weights that differ by 1e-6, which shows the noise of f32. From the top of the tree, on a GPU;
 about three minutes per rule for 300 steps. Seeds may run in processes of their own: each prints its losses.
     PYTHONPATH=runtime/python python3 tests/gpu/precision_loss.py [STEPS [DEVICE [RULES [SEEDS [small]]]]]
-RULES and SEEDS are separated by commas. small: four layers of width 256 and 128 bytes, about a seventh of the work."""
+RULES and SEEDS are separated by commas. small: four layers of width 256 and 128 bytes, about a seventh of the work.
+The loss is multiplied by LOSS_SCALE: PSGD-Kron's factors start at 1 and need hundreds of steps to fit gradients of
+1e-4, during which weights hardly move."""
 import glob
 import sys
 import time
@@ -72,7 +74,10 @@ def loss_of(net, g, lo, hi):
     return torch.nn.functional.cross_entropy(net(x).flatten(0, 1), y.flatten())
 
 
-def run(make, seed, shake):
+LOSS_SCALE = {"psgd_kron": 1e3}
+
+
+def run(make, seed, shake, scale=1):
     torch.manual_seed(seed)
     net = GPT().to(DEV)
     if shake:
@@ -84,7 +89,7 @@ def run(make, seed, shake):
     g = torch.Generator().manual_seed(1000 + seed)
     for _ in range(STEPS):
         opt.zero_grad(set_to_none=False)
-        loss_of(net, g, 0, cut).backward()
+        (scale * loss_of(net, g, 0, cut)).backward()
         opt.step()
         sched.step()
     with torch.no_grad():
@@ -96,7 +101,7 @@ makes = {
     "soap": lambda a: lambda p: optc.torch.SOAP(p, lr=3e-3, apply=a),
     "shampoo": lambda a: lambda p: optc.torch.Shampoo(p, lr=2e-3, interval=10, apply=a),
     "psgd": lambda a: lambda p: optc.torch.PSGD(p, lr=1e-3, apply=a),
-    "psgd_kron": lambda a: lambda p: optc.torch.PSGDKron(p, lr=1e-3, apply=a),
+    "psgd_kron": lambda a: lambda p: optc.torch.PSGDKron(p, lr=3e-3, apply=a),
 }
 RULES = sys.argv[3].split(",") if len(sys.argv) > 3 else makes
 SEEDS = [int(k) for k in sys.argv[4].split(",")] if len(sys.argv) > 4 else range(5)
@@ -106,7 +111,8 @@ for rule in RULES:
     for seed in SEEDS:
         for kind in got:
             t = time.time()
-            got[kind].append(run(make(kind.split()[0]), seed, kind == "f32 shaken"))
+            shake, scale = kind == "f32 shaken", LOSS_SCALE.get(rule, 1)
+            got[kind].append(run(make(kind.split()[0]), seed, shake, scale))
             print(rule, kind, "seed", seed, "%.5f" % got[kind][-1], "%.1f s" % (time.time() - t), flush=True)
     for kind, v in got.items():
         t = torch.tensor(v, dtype=torch.float64)
