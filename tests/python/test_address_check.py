@@ -1,4 +1,5 @@
 """One call of the library compares the addresses and layouts of all tensors with those of the last step."""
+import contextlib
 import sys
 import unittest
 import unittest.mock
@@ -51,6 +52,25 @@ RESULTS = dict.fromkeys(["a new gradient", "no gradient", "another address", "an
                          "a swapped parameter"], MOVED)     # the others: DIFFER
 
 
+def result(name):
+    """What the comparison returns after a change. torch's functions read the storage of a gradient of any class."""
+    if name == "a gradient of another class" and _address_check.CALLS.torch.slot:
+        return STAY
+    return RESULTS.get(name, DIFFER)
+
+
+@contextlib.contextmanager
+def path(way):
+    """Compares tensors by torch's functions, by DLPack or in Python, with a torch that has them."""
+    slot, torch_calls = _address_check.CALLS.torch.slot, _address_check.CALLS.torch
+    with unittest.mock.patch.object(_address_check, "AVAILABLE", way != "Python" and _address_check.AVAILABLE):
+        torch_calls.slot = slot if way == "torch" else 0
+        try:
+            yield
+        finally:
+            torch_calls.slot = slot
+
+
 def other_spec(x):
     x._spec = DTensor.from_local(x._local_tensor, x.device_mesh, [Replicate()])._spec
 
@@ -73,6 +93,14 @@ CHANGES_OF_PIECES = {
 
 class AddressChecks(Case):
     """One call of the library compares all tensors with those of the last step. Every change ends that."""
+    way = "torch"
+
+    def setUp(self):
+        super().setUp()
+        there = contextlib.ExitStack()
+        there.enter_context(path(self.way))
+        self.addCleanup(there.close)
+
     def stepped(self, make, count=3):
         """An optimizer whose last steps moved nothing, its parameters, and its binding"""
         ps = [make() for _ in range(count)]
@@ -95,7 +123,7 @@ class AddressChecks(Case):
                 opt, ps, b = self.stepped(make)
                 self.compared(b)
                 change(ps[1])
-                self.assertEqual(b.seen.compare(), RESULTS.get(name, DIFFER))
+                self.assertEqual(b.seen.compare(), result(name))
 
     def test_plain(self):
         def make():
@@ -214,11 +242,17 @@ class AddressChecks(Case):
 
     def test_negated(self):
         """A gradient of one element can be -x of autograd: the same address, another value."""
-        def make():
-            p = torch.ones(1).requires_grad_()
-            p.grad = torch.ones(1)
-            return p
-        self.each({"negated": lambda p: setattr(p, "grad", torch._neg_view(p.grad))}, make)
+        for n in (1, 4):
+            def make():
+                p = torch.ones(n).requires_grad_()
+                p.grad = torch.ones(n)
+                return p
+            negate = {"negated": lambda p: setattr(p, "grad", torch._neg_view(p.grad))}
+            self.each(negate, make)
+            opt, ps, b = self.stepped(make, 1)
+            negate["negated"](ps[0])
+            opt.step()
+            self.assertEqual(ps[0].tolist(), [0] * n)
 
     def test_own_grad(self):
         """A class with an attribute `grad` of its own is read by that."""
@@ -241,19 +275,20 @@ class AddressChecks(Case):
         for _ in range(8):
             opt.step()
         self.assertEqual(p.tolist(), [-8, -8])
-        self.assertIsNone(opt._bounds[0].seen)
+        if not _address_check.CALLS.torch.slot:
+            self.assertIsNone(opt._bounds[0].seen)
 
     def test_tried_again(self):
         """After some steps the library compares again. As long as that fails, the steps in between double."""
         p = torch.zeros(2, requires_grad=True)
-        p.grad = torch.ones(2).as_subclass(Sub)
+        p.grad = torch.ones(2)
         opt, tried = optc.torch.SGD([p], lr=1.0), []
-        for t in range(1, 120):
-            opt.step()
-            tried += [t] if opt._bounds[0].seen is not None else []
+        with unittest.mock.patch.object(_address_check.AddressCheck, "compare", lambda self: DIFFER):
+            for t in range(1, 120):
+                opt.step()
+                tried += [t] if opt._bounds[0].seen is not None else []
         want = [1, 2, 3, 4, 4 + 32, 4 + 32 + 64] if _address_check.AVAILABLE else []
         self.assertEqual(tried, want)
-        p.grad = torch.ones(2)
         for t in range(120, 240):
             opt.step()
         self.compared(opt._bounds[0])
@@ -298,13 +333,102 @@ class AddressChecks(Case):
         self.assertEqual([p._local_tensor.sum().item() for p in ps], [-24] * 4)
 
 
+class AddressChecksByDLPack(AddressChecks):
+    """The same if torch's libraries lack a function."""
+    way = "DLPack"
+
+
 class AddressChecksInPython(AddressChecks):
     """The same as with torch before 2.10."""
-    def setUp(self):
-        super().setUp()
-        patch = unittest.mock.patch.object(_address_check, "AVAILABLE", False)
-        patch.start()
-        self.addCleanup(patch.stop)
+    way = "Python"
+
+
+class Wrapper(torch.Tensor):
+    """A tensor without memory of its own."""
+    @staticmethod
+    def __new__(cls, x):
+        return torch.Tensor._make_wrapper_subclass(cls, x.shape, dtype=x.dtype, device=x.device)
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        raise NotImplementedError("Wrapper")
+
+
+def new_grad(of):
+    def change(p):
+        g, p.grad = p.grad, None
+        p.grad = of(g)
+    return change
+
+
+def to_meta(p):
+    q = torch.ones(4, 4, device="meta", requires_grad=True)
+    q.grad = torch.ones(4, 4, device="meta")
+    torch.utils.swap_tensors(p, q)
+
+
+def to_module(p):
+    """Module.to with torch.utils.swap_tensors."""
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        module = torch.nn.Module()
+        module.p = torch.nn.Parameter(p.detach())
+        torch.utils.swap_tensors(module.p, p)
+        module.to(torch.float64).to(torch.float32)
+        torch.utils.swap_tensors(module.p, p)
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+    p.grad = torch.full_like(p, 2.0)
+
+
+UNUSUAL = {
+    "a sparse gradient": new_grad(torch.Tensor.to_sparse),
+    "a gradient without memory": new_grad(Wrapper),
+    "a gradient of zeros without memory": new_grad(lambda g: torch._efficientzerotensor(g.shape)),
+    "a negated gradient": new_grad(torch._neg_view),
+    "an expanded gradient": grad_data(lambda g: g[:1, :1].expand(4, 4)),
+    "a gradient whose elements overlap": grad_data(lambda g: g.as_strided((4, 4), (1, 1))),
+    "a gradient with gaps": grad_data(lambda g: torch.ones(4, 8)[:, :4]),
+    "a freed gradient": lambda p: p.grad.untyped_storage().resize_(0),
+    "a new gradient that is freed": lambda p: (setattr(p, "grad", torch.ones(8, 4)[4:]),
+                                               p.grad.untyped_storage().resize_(64)),
+    "a parameter of another device": to_meta,
+    "a swapped parameter and a new gradient": lambda p: (swap(p), setattr(p, "grad", p.grad.clone() * 3)),
+    "a module that was converted": to_module,
+}
+
+
+class SameDecisions(Case):
+    """torch's functions and Python find the same changes. AddressChecksByDLPack has the changes for DLPack."""
+    def outcome(self, change, way):
+        """The parameters after two steps with a change, or the error."""
+        ps = [torch.ones(4, 4).requires_grad_() for _ in range(3)]
+        for p in ps:
+            p.grad = torch.arange(32.0).view(8, 4)[:4]
+        opt = optc.torch.SGD(ps, lr=0.5, momentum=0.5)
+        for _ in range(3):
+            opt.step()
+        if way == "torch" and _address_check.CALLS.torch.slot:
+            self.assertEqual(opt._bounds[0].seen.compare(), STAY)
+        try:
+            change(ps[1])
+        except RuntimeError as e:
+            return "torch: %s" % e                     # this torch refuses the change
+        try:
+            opt.step()
+            opt.step()
+        except (RuntimeError, ValueError, TypeError, NotImplementedError) as e:
+            return type(e), str(e).split("\n")[0]
+        return [[p.tolist(), p._version] for p in ps]
+
+    def test_changes(self):
+        for name, change in {**CHANGES, **UNUSUAL}.items():
+            found = {}
+            for way in ("torch", "Python"):
+                with path(way):
+                    found[way] = self.outcome(change, way)
+            with self.subTest(name):
+                self.assertEqual(found["torch"], found["Python"])
 
 
 if __name__ == "__main__":
