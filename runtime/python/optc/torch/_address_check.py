@@ -23,8 +23,8 @@ _DESCRIBE = 5                                          # dltensor_from_py_object
 _AOTI = ["aoti_torch_" + n for n in
          "get_data_ptr get_dtype get_device_type get_device_index get_layout get_dim get_sizes get_strides "
          "get_storage_offset get_storage_size is_defined".split()]
-_CXX = ["_ZNK3c1010TensorImpl4gradEv", "_ZN2at6native6is_negERKNS_6TensorE", "_ZN2at6native12is_inferenceERKNS_6TensorE",
-        "_ZN5torch8autograd4impl15version_counterERKN2at6TensorE",
+_CXX = ["_ZNK3c1010TensorImpl4gradEv", "_ZN2at6native6is_negERKNS_6TensorE",
+        "_ZN2at6native12is_inferenceERKNS_6TensorE", "_ZN5torch8autograd4impl15version_counterERKN2at6TensorE",
         "_ZN5torch8autograd4impl12bump_versionERKN2at6TensorE"]
 
 
