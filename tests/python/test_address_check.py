@@ -1,5 +1,7 @@
 """One call of the library compares the addresses and layouts of all tensors with those of the last step."""
 import contextlib
+import copy
+import pickle
 import sys
 import unittest
 import unittest.mock
@@ -396,6 +398,79 @@ UNUSUAL = {
     "a swapped parameter and a new gradient": lambda p: (swap(p), setattr(p, "grad", p.grad.clone() * 3)),
     "a module that was converted": to_module,
 }
+
+
+class Lifetimes(Case):
+    """Tensors are freed, replaced and copied between steps."""
+    def setUp(self):
+        super().setUp()
+        self.ps = [torch.zeros(4, requires_grad=True) for _ in range(3)]
+        for p in self.ps:
+            p.grad = torch.ones(4)
+        self.opt = optc.torch.SGD(self.ps, lr=1.0)
+        for _ in range(3):
+            self.opt.step()
+
+    def test_swapped_and_freed(self):
+        """The tensor that a parameter was before a swap is freed, and its memory is used again."""
+        for k in range(20):
+            for p in self.ps[:2]:
+                q = p.detach().requires_grad_()
+                q.grad = torch.full((4,), 2.0)
+                torch.utils.swap_tensors(p, q)
+                del q
+            other = [torch.full((4,), 99.0, requires_grad=True) for _ in range(8)]
+            for p in other:
+                p.grad = torch.full((4,), 99.0)
+            self.opt.step()
+            del other
+        self.assertEqual([p.tolist() for p in self.ps], [[-43] * 4, [-43] * 4, [-23] * 4])
+
+    def test_other_owners(self):
+        """A swap is not refused: the binding holds no reference to the tensor in C++."""
+        self.assertEqual([p._use_count() for p in self.ps], [1] * 3)
+
+    def test_copies(self):
+        """Copies of the optimizer step their own parameters, and the original keeps its comparison."""
+        ps, opt = copy.deepcopy((self.ps, self.opt))
+        for p in ps:
+            p.grad = torch.full((4,), 5.0)
+        opt.step()
+        self.opt.step()
+        loaded = pickle.loads(pickle.dumps(self.opt))
+        for p in loaded.param_groups[0]["params"]:
+            p.grad = torch.full((4,), 7.0)
+        loaded.step()
+        self.assertEqual(ps[0].tolist(), [-8] * 4)
+        self.assertEqual(loaded.param_groups[0]["params"][0].tolist(), [-11] * 4)
+        self.assertEqual(self.ps[0].tolist(), [-4] * 4)
+
+    def test_backward_threads(self):
+        """Gradients that autograd made on its own threads, and that have no Python object, are found."""
+        for k in range(4):
+            self.opt.zero_grad()
+            sum((k + 1) * p.sum() for p in self.ps).backward()
+            self.opt.step()
+        self.assertEqual([p.tolist() for p in self.ps], [[-13] * 4] * 3)
+
+    def test_versions(self):
+        """Versions are counted as torch counts them; tensors of inference mode have none."""
+        with torch.inference_mode():
+            inference, other = torch.zeros(4), torch.zeros(4)
+        other.data = torch.zeros(4)                    # no inference tensor any more, but it has no counter either
+        self.assertFalse(other.is_inference())
+        params = [*self.ps, torch.zeros(0), torch.ones(3, 3).t(), inference]
+        before = [x._version for x in params[:-1]]
+        for way, count in (("torch", 1), ("Python", 2)):
+            with path(way):
+                _address_check.increment_versions(params)
+            self.assertEqual([x._version for x in params[:-1]], [n + count for n in before])
+        if _address_check.CALLS.torch.slot:
+            _address_check.increment_versions([other])         # torch's own function raises an error
+        saved = self.ps[0] * self.ps[1]
+        self.opt.step()
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            saved.sum().backward()
 
 
 class SameDecisions(Case):
