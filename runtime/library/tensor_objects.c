@@ -107,7 +107,7 @@ static void drop(const PythonCalls *py, void *object)
         py->drop(object);
 }
 
-/* Functions that other layouts than strided fail in are called after the layout was read. */
+/* Layout 0 is strided. The others are left to Python, before functions that fail for them. */
 static int describe_handle(const TorchCalls *t, void *handle, Described *out)
 {
     void *data;
@@ -212,7 +212,8 @@ static int note_local_grad(const Comparison *c, int i, void *grad)
     return fits;
 }
 
-/* A parameter that is no DTensor, with TorchCalls: no reference is counted. */
+/* A parameter that is no DTensor, with TorchCalls: no reference is counted. The gradient may be of any Python class: one
+ * without memory of its own has the address 0, and is refused in Python. */
 static int compare_handle(const Comparison *c, int i, void *param)
 {
     const TorchCalls *t = &c->py->torch;

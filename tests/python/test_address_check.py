@@ -473,6 +473,18 @@ class Lifetimes(Case):
             saved.sum().backward()
 
 
+class Imports(Case):
+    def test_inference_mode(self):
+        """torch's functions are found wherever the module is imported first, and not without one of them."""
+        names = _address_check._AOTI
+        for mode in (torch.inference_mode, torch.no_grad):
+            with mode():
+                self.assertEqual(_address_check._calls().torch.slot, _address_check.CALLS.torch.slot)
+                self.assertTrue(_address_check._counts_versions() or not _address_check.CALLS.torch.slot)
+        with unittest.mock.patch.object(_address_check, "_AOTI", [*names[:-1], "aoti_torch_no_such_function"]):
+            self.assertEqual(_address_check._calls().torch.slot, 0)
+
+
 class SameDecisions(Case):
     """torch's functions and Python find the same changes. AddressChecksByDLPack has the changes for DLPack."""
     def outcome(self, change, way):

@@ -19,7 +19,7 @@ GRAD = torch.Tensor.grad
 _DESCR_GET = 54                                        # Py_tp_descr_get of typeslots.h
 _DESCRIBE = 5                                          # dltensor_from_py_object_no_sync: a word of the table
 
-
+# Functions of TorchCalls, in its order: of torch's stable C interface, and of C++ by their mangled names
 _AOTI = ["aoti_torch_" + n for n in
          "get_data_ptr get_dtype get_device_type get_device_index get_layout get_dim get_sizes get_strides "
          "get_storage_offset get_storage_size is_defined".split()]
@@ -85,7 +85,9 @@ def _torch_calls():
         return _TorchCalls()
     try:
         library = ctypes.CDLL(torch._C.__file__)       # a name is also looked up in the libraries that this one needs
-        return _TorchCalls(*(ctypes.cast(getattr(library, n), _P) for n in _AOTI + _CXX), _slot())
+        functions = [ctypes.cast(getattr(library, n), _P) for n in _AOTI + _CXX]
+        with torch.inference_mode(False):
+            return _TorchCalls(*functions, _slot())
     except (AttributeError, OSError):
         return _TorchCalls()
 
@@ -96,7 +98,7 @@ def _calls():
     describe = _describe()
     grad = _reader(GRAD) if describe else None         # Python 3.9, which fails here, has no torch that describes
     return _Calls(grad, None, *(ctypes.cast(f, _P) for f in functions), describe, id(GRAD), None, None,
-                  id(torch.Tensor), id(None), _torch_calls())
+                  id(torch.Tensor), id(None), _torch_calls() if describe else _TorchCalls())
 
 
 # These functions hold the GIL.
@@ -110,7 +112,8 @@ _bump = ctypes.PYFUNCTYPE(None, ctypes.POINTER(_Calls), ctypes.py_object, ctypes
 
 def _counts_versions():
     """Whether optc_objects_bump increments the version of a tensor."""
-    x = torch.empty(0, device="cpu")
+    with torch.inference_mode(False):
+        x = torch.empty(0, device="cpu")
     was = x._version
     _bump(CALLS, [x], 1)
     return x._version == was + 1
