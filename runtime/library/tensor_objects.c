@@ -79,8 +79,9 @@ typedef struct Seen {
 } Seen;
 
 /* The gradients of this step: their addresses, and a list of those that moved. With TorchCalls the list stays empty:
- * moved gradients that leave their storage were found already. */
-typedef struct Now { uint64_t *grad; void *moved; } Now;
+ * moved gradients that leave their storage were found already. hint: addresses of the gradients' TensorImpl at the last
+ * step. They may be freed, and are only prefetched. */
+typedef struct Now { uint64_t *grad, *hint; void *moved; } Now;
 
 enum { OPTC_OBJECTS_DIFFER, OPTC_OBJECTS_MOVED, OPTC_OBJECTS_STAY };
 
@@ -212,8 +213,8 @@ static int note_local_grad(const Comparison *c, int i, void *grad)
     return fits;
 }
 
-/* A parameter that is no DTensor, with TorchCalls: no reference is counted. The gradient may be of any Python class: one
- * without memory of its own has the address 0, and is refused in Python. */
+/* A parameter that is no DTensor, with TorchCalls: no reference is counted. The gradient may be of any Python class:
+ * one without memory of its own has the address 0, and is refused in Python. */
 static int compare_handle(const Comparison *c, int i, void *param)
 {
     const TorchCalls *t = &c->py->torch;
@@ -222,6 +223,7 @@ static int compare_handle(const Comparison *c, int i, void *param)
         return 0;
     void *grad = t->grad(*(void **)handle_of(c->py, param));
     c->now->grad[i] = 0;
+    c->now->hint[i] = address(*(void **)grad);
     return !t->is_defined(grad, &defined) && (!defined || note_handle(c, i, grad));
 }
 
@@ -244,6 +246,26 @@ static int compare_one(const Comparison *c, int i, void *param)
     return fits;
 }
 
+/* Prefetches four cache lines. A TensorImpl has about 200 bytes. */
+static void prefetch_tensor(const char *tensor_impl)
+{
+    for (int at = 0; at < 256; at += 64)
+        __builtin_prefetch(tensor_impl + at);
+}
+
+/* Prefetches the object of a later parameter, and both tensors of a nearer one. 5000 tensors that are in no cache: 0.80
+ * instead of 1.01 ms; in L2: 0.45 instead of 0.47. Distances of 8 and 3, or 24 and 12, take the same time. */
+static void prefetch(const Comparison *c, void *params, int i, int n)
+{
+    enum { FAR = 16, NEAR = 6 };
+    if (i + FAR < n)
+        __builtin_prefetch(handle_of(c->py, c->py->get_item(params, i + FAR)));
+    if (i + NEAR < n) {
+        prefetch_tensor(*(char **)handle_of(c->py, c->py->get_item(params, i + NEAR)));
+        prefetch_tensor((const char *)(uintptr_t)c->now->hint[i + NEAR]);
+    }
+}
+
 /* params: a list.
  * OPTC_OBJECTS_STAY: nothing moved, and all gradients are row-major tensors of the bound sizes, type and device, or
  * None. OPTC_OBJECTS_MOVED: the same, but some gradients are at other addresses, or are new, or are gone. */
@@ -254,6 +276,8 @@ int optc_objects_compare(const PythonCalls *py, void *params, int n, const Seen 
         return OPTC_OBJECTS_DIFFER;
     for (int i = 0; i < n; c.sizes += seen->dims[i++]) {
         void *param = py->get_item(params, i);
+        if (py->torch.slot)
+            prefetch(&c, params, i, n);
         if (!param || !compare_one(&c, i, param))
             return OPTC_OBJECTS_DIFFER;
     }

@@ -46,7 +46,7 @@ class _Seen(ctypes.Structure):
 
 
 class _Now(ctypes.Structure):
-    _fields_ = [("grad", _P), ("moved", _P)]
+    _fields_ = [("grad", _P), ("hint", _P), ("moved", _P)]
 
 
 def _describe():
@@ -180,7 +180,8 @@ class AddressCheck:
         self.columns = {name: array("Q", row) for name, row in rows.items()}
         self.seen = _Seen(*map(_first, self.columns.values()), *map(id, self.like), b.dtype.itemsize)
         self.grads = array("Q", bytes(8 * len(b.ptrs)))        # addresses of the gradients of this step
-        self.now, self.moved = _Now(), []
+        self.hints = array("Q", bytes(8 * len(b.ptrs)))
+        self.now, self.moved = _Now(hint=_first(self.hints)), []
 
     def compare(self):
         """STAY, MOVED or DIFFER. STAY: nothing moved, and all gradients have the same type, size and order as before.
