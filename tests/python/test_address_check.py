@@ -1,6 +1,7 @@
 """One call of the library compares the addresses and layouts of all tensors with those of the last step."""
 import contextlib
 import copy
+import os
 import pickle
 import sys
 import unittest
@@ -12,6 +13,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 import optc.torch
+import test_tensor_binding
 from optc.torch import _address_check
 from optc.torch._address_check import DIFFER, MOVED, STAY
 from case import Case
@@ -93,8 +95,8 @@ CHANGES_OF_PIECES = {
 }
 
 
-class AddressChecks(Case):
-    """One call of the library compares all tensors with those of the last step. Every change ends that."""
+class OneWay:
+    """Tests that compare tensors by `way`."""
     way = "torch"
 
     def setUp(self):
@@ -103,6 +105,9 @@ class AddressChecks(Case):
         there.enter_context(path(self.way))
         self.addCleanup(there.close)
 
+
+class AddressChecks(OneWay, Case):
+    """One call of the library compares all tensors with those of the last step. Every change ends that."""
     def stepped(self, make, count=3):
         """An optimizer whose last steps moved nothing, its parameters, and its binding"""
         ps = [make() for _ in range(count)]
@@ -342,6 +347,17 @@ class AddressChecksByDLPack(AddressChecks):
 
 class AddressChecksInPython(AddressChecks):
     """The same as with torch before 2.10."""
+    way = "Python"
+
+
+@unittest.skipUnless(os.environ.get("OPTC_ALL"), "OPTC_ALL=1: 0.8 CPU seconds each")
+class AddressesByDLPack(OneWay, test_tensor_binding.Addresses):
+    """test_tensor_binding has these tests with torch's functions."""
+    way = "DLPack"
+
+
+@unittest.skipUnless(os.environ.get("OPTC_ALL"), "OPTC_ALL=1: 0.8 CPU seconds each")
+class AddressesInPython(OneWay, test_tensor_binding.Addresses):
     way = "Python"
 
 
