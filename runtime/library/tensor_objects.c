@@ -246,22 +246,27 @@ static int compare_one(const Comparison *c, int i, void *param)
     return fits;
 }
 
+/* gcc drops calls of a function that only prefetches: it has no other effect. */
+#define INLINED static inline __attribute__((always_inline)) void
+
 /* Prefetches four cache lines. A TensorImpl has about 200 bytes. */
-static void prefetch_tensor(const char *tensor_impl)
+INLINED prefetch_tensor(const char *tensor_impl)
 {
     for (int at = 0; at < 256; at += 64)
         __builtin_prefetch(tensor_impl + at);
 }
 
-/* Prefetches the object of a later parameter, and both tensors of a nearer one. 5000 tensors that are in no cache: 0.80
- * instead of 1.01 ms; in L2: 0.45 instead of 0.47. Distances of 8 and 3, or 24 and 12, take the same time. */
-static void prefetch(const Comparison *c, void *params, int i, int n)
+/* Prefetches the object of a later tensor, and of a nearer one the tensor and its gradient. The caller holds the objects
+ * `stepped`. 5000 tensors that are in no cache: 0.80 instead of 1.01 ms; in L2: 0.45 instead of 0.47. Distances of 8
+ * and 3, or 24 and 12, take the same time. */
+INLINED prefetch(const Comparison *c, int i, int n)
 {
     enum { FAR = 16, NEAR = 6 };
+    const uint64_t *objects = c->seen->stepped;
     if (i + FAR < n)
-        __builtin_prefetch(handle_of(c->py, c->py->get_item(params, i + FAR)));
+        __builtin_prefetch(handle_of(c->py, (void *)(uintptr_t)objects[i + FAR]));
     if (i + NEAR < n) {
-        prefetch_tensor(*(char **)handle_of(c->py, c->py->get_item(params, i + NEAR)));
+        prefetch_tensor(*(char **)handle_of(c->py, (void *)(uintptr_t)objects[i + NEAR]));
         prefetch_tensor((const char *)(uintptr_t)c->now->hint[i + NEAR]);
     }
 }
@@ -277,7 +282,7 @@ int optc_objects_compare(const PythonCalls *py, void *params, int n, const Seen 
     for (int i = 0; i < n; c.sizes += seen->dims[i++]) {
         void *param = py->get_item(params, i);
         if (py->torch.slot)
-            prefetch(&c, params, i, n);
+            prefetch(&c, i, n);
         if (!param || !compare_one(&c, i, param))
             return OPTC_OBJECTS_DIFFER;
     }
