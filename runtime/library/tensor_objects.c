@@ -249,11 +249,11 @@ static int compare_one(const Comparison *c, int i, void *param)
 /* gcc drops calls of a function that only prefetches: it has no other effect. */
 #define INLINED static inline __attribute__((always_inline)) void
 
-/* Prefetches four cache lines. A TensorImpl has about 200 bytes. */
-INLINED prefetch_tensor(const char *tensor_impl)
+/* Prefetches four cache lines. A TensorImpl has about 200 bytes. The address may be 0 or that of freed memory. */
+INLINED prefetch_tensor(uint64_t tensor_impl)
 {
     for (int at = 0; at < 256; at += 64)
-        __builtin_prefetch(tensor_impl + at);
+        __builtin_prefetch((const void *)(uintptr_t)(tensor_impl + at));
 }
 
 /* Prefetches the object of a later tensor, and of a nearer one the tensor and its gradient. The caller holds the
@@ -266,8 +266,8 @@ INLINED prefetch(const Comparison *c, int i, int n)
     if (i + FAR < n)
         __builtin_prefetch(handle_of(c->py, (void *)(uintptr_t)objects[i + FAR]));
     if (i + NEAR < n) {
-        prefetch_tensor(*(char **)handle_of(c->py, (void *)(uintptr_t)objects[i + NEAR]));
-        prefetch_tensor((const char *)(uintptr_t)c->now->hint[i + NEAR]);
+        prefetch_tensor(address(*(void **)handle_of(c->py, (void *)(uintptr_t)objects[i + NEAR])));
+        prefetch_tensor(c->now->hint[i + NEAR]);
     }
 }
 
