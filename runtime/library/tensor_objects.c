@@ -1,9 +1,13 @@
 /* For optc.torch: whether the parameters and gradients of a binding are where they were at the last step. One call
  * compares all of them. In Python every attribute of a tensor takes about 80 ns.
  *
- * Needs no header of Python. The caller passes functions of Python's stable ABI, and the function of DLPack's exchange
- * table that describes a tensor without owning it (dltensor_from_py_object_no_sync of dlpack.h 1.3). The caller holds
- * the GIL. A failed function leaves an exception, which ctypes raises. */
+ * Needs no header of Python or torch. The caller passes functions of Python's stable ABI, and functions that read a
+ * tensor, of one of two kinds:
+ * - TorchCalls, functions that torch's libraries export. They read a tensor and its gradient without reference counts,
+ *   which take torch most of the time of the other kind.
+ * - `describe`, of DLPack's exchange table (dltensor_from_py_object_no_sync of dlpack.h 1.3).
+ * The caller holds the GIL. A failed function of Python or DLPack leaves an exception, which ctypes raises. */
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -16,6 +20,31 @@ typedef struct DLTensor {
     uint64_t byte_offset;
 } DLTensor;
 
+/* A handle is the address of an at::Tensor, which is one word: the address of a TensorImpl. torch's stable C interface
+ * (aoti_torch/c/shim.h) calls it AtenTensorHandle; its functions return 0 or an error. The others, below, are C++: a
+ * reference is an address. They throw nothing, because bump_version is called only where a counter exists.
+ * slot: the offset of the at::Tensor in a tensor's Python object; 0: the caller found no such offset, or not all
+ * functions. Reading the object every time finds the tensor of torch.utils.swap_tensors, and never a freed one. */
+typedef struct TorchCalls {
+    int (*data)(void *handle, void **out);
+    int (*dtype)(void *handle, int32_t *out);
+    int (*device_type)(void *handle, int32_t *out);
+    int (*device_index)(void *handle, int32_t *out);
+    int (*layout)(void *handle, int32_t *out);
+    int (*dims)(void *handle, int64_t *out);
+    int (*sizes)(void *handle, int64_t **out);
+    int (*strides)(void *handle, int64_t **out);
+    int (*offset)(void *handle, int64_t *out);
+    int (*storage_bytes)(void *handle, int64_t *out);
+    int (*is_defined)(void *handle, bool *out);
+    void *(*grad)(const void *tensor_impl);                /* a handle */
+    bool (*is_neg)(const void *handle);
+    bool (*is_inference)(const void *handle);
+    void **(*version_counter)(const void *handle);         /* the word is 0 if there is none */
+    void (*bump_version)(const void *handle);
+    intptr_t slot;
+} TorchCalls;
+
 /* get_grad, get_slot: read an attribute by its descriptor (tp_descr_get), 15 ns faster than by its name. grad,
  * local, spec: descriptors; local and spec are slots of DTensor. tensor: the class of gradients */
 typedef struct PythonCalls {
@@ -27,26 +56,39 @@ typedef struct PythonCalls {
     void (*drop)(void *object);
     int (*describe)(void *object, DLTensor *out);
     void *grad, *local, *spec, *tensor, *none;
+    TorchCalls torch;
 } PythonCalls;
+
+/* What is compared of a tensor. type, device, index: numbers of torch or of DLPack, always of the same one. */
+typedef struct Described {
+    uint64_t data;
+    int32_t type, device, index, layout, negated;
+    int64_t dims;
+    const int64_t *sizes, *strides;
+} Described;
 
 /* Arrays with one entry per tensor: the addresses of the parameter and of the gradient (0: it has none), the numbers of
  * dimensions and of elements, the object of the stepped tensor, and the object `spec` of a DTensor (0: it is a plain
  * tensor); and the sizes of all tensors, one after another. like_param, like_grad: tensors with the type and device of
- * all of them */
+ * all of them. item: bytes of an element of a gradient */
 typedef struct Seen {
     const uint64_t *param, *grad, *dims, *count, *stepped, *spec;
     const int64_t *sizes;
     void *like_param, *like_grad;
+    uint64_t item;
 } Seen;
 
-/* The gradients of this step: their addresses, and a list of those that moved */
-typedef struct Now { uint64_t *grad; void *moved; } Now;
+/* The gradients of this step: their addresses, and a list of those that moved. With TorchCalls the list stays empty:
+ * moved gradients that leave their storage were found already. hint: addresses of the gradients' TensorImpl at the last
+ * step. They may be freed, and are only prefetched. */
+typedef struct Now { uint64_t *grad, *hint; void *moved; } Now;
 
 enum { OPTC_OBJECTS_DIFFER, OPTC_OBJECTS_MOVED, OPTC_OBJECTS_STAY };
 
 #pragma GCC visibility push(default)
 int optc_objects_compare(const PythonCalls *py, void *params, int n, const Seen *seen, const Now *now);
 int optc_objects_same(const PythonCalls *py, void *list, void *other, int n);
+void optc_objects_bump(const PythonCalls *py, void *list, int n);
 #pragma GCC visibility pop
 
 typedef struct Comparison {
@@ -54,11 +96,11 @@ typedef struct Comparison {
     const Seen *seen;
     const Now *now;
     const int64_t *sizes;                                  /* of the current tensor */
-    DLTensor like_param, like_grad;
+    Described like_param, like_grad;
 } Comparison;
 
 static uint64_t address(const void *p) { return (uint64_t)(uintptr_t)p; }
-static uint64_t first_element(const DLTensor *t) { return address(t->data) + t->byte_offset; }
+static void *handle_of(const PythonCalls *py, void *object) { return (char *)object + py->torch.slot; }
 
 static void drop(const PythonCalls *py, void *object)
 {
@@ -66,26 +108,55 @@ static void drop(const PythonCalls *py, void *object)
         py->drop(object);
 }
 
+/* Layout 0 is strided. The others are left to Python, before functions that fail for them. */
+static int describe_handle(const TorchCalls *t, void *handle, Described *out)
+{
+    void *data;
+    int64_t *sizes, *strides;
+    if (t->layout(handle, &out->layout) || out->layout || t->dtype(handle, &out->type) ||
+        t->device_type(handle, &out->device) || t->device_index(handle, &out->index) || t->dims(handle, &out->dims) ||
+        t->sizes(handle, &sizes) || t->strides(handle, &strides) || t->data(handle, &data))
+        return 0;
+    out->data = address(data);
+    out->negated = t->is_neg(handle);
+    out->sizes = sizes;
+    out->strides = strides;
+    return 1;
+}
+
+static int describe(const PythonCalls *py, void *object, Described *out)
+{
+    DLTensor d;
+    if (py->torch.slot)
+        return describe_handle(&py->torch, handle_of(py, object), out);
+    if (py->describe(object, &d))
+        return 0;
+    *out = (Described){.data = address(d.data) + d.byte_offset, .device = d.device.type, .index = d.device.id,
+                       .dims = d.ndim, .sizes = d.shape, .strides = d.strides};
+    memcpy(&out->type, &d.dtype, sizeof out->type);
+    return 1;
+}
+
 /* Whether a tensor has the bound sizes in row-major order, and the type and device of `like`. */
-static int has_layout(const Comparison *c, int i, const DLTensor *t, const DLTensor *like)
+static int has_layout(const Comparison *c, int i, const Described *t, const Described *like)
 {
     uint64_t dims = c->seen->dims[i];
     int64_t next = 1;
-    if ((uint64_t)t->ndim != dims || memcmp(&t->dtype, &like->dtype, sizeof t->dtype) ||
-        memcmp(&t->device, &like->device, sizeof t->device))
+    if ((uint64_t)t->dims != dims || t->type != like->type || t->device != like->device || t->index != like->index ||
+        t->negated)
         return 0;
-    for (uint64_t d = dims; d-- > 0; next *= t->shape[d])
-        if (t->shape[d] != c->sizes[d] ||
-            (t->strides && t->shape[d] != 1 && t->strides[d] != next && c->seen->count[i]))
+    for (uint64_t d = dims; d-- > 0; next *= t->sizes[d])
+        if (t->sizes[d] != c->sizes[d] ||
+            (t->strides && t->sizes[d] != 1 && t->strides[d] != next && c->seen->count[i]))
             return 0;
     return 1;
 }
 
 static int param_stays(const Comparison *c, int i, void *stepped)
 {
-    DLTensor p;
-    return address(stepped) == c->seen->stepped[i] && !c->py->describe(stepped, &p) &&
-           first_element(&p) == c->seen->param[i] && has_layout(c, i, &p, &c->like_param);
+    Described p;
+    return address(stepped) == c->seen->stepped[i] && describe(c->py, stepped, &p) &&
+           p.data == c->seen->param[i] && has_layout(c, i, &p, &c->like_param);
 }
 
 /* Compares a DTensor's slot `spec` with an object that the caller holds. */
@@ -97,16 +168,40 @@ static int spec_is(const PythonCalls *py, void *object, uint64_t want)
 }
 
 /* Notes the address of a plain gradient. Tensors without elements have no address of their own. */
+static int note_described(const Comparison *c, int i, const Described *g)
+{
+    if (!has_layout(c, i, g, &c->like_grad))
+        return 0;
+    c->now->grad[i] = c->seen->count[i] ? g->data : c->seen->grad[i];
+    return c->now->grad[i] != 0;
+}
+
+/* Whether the elements of a contiguous gradient end within its storage. */
+static int is_inside(const Comparison *c, int i, void *handle)
+{
+    int64_t offset, bytes;
+    return !c->py->torch.offset(handle, &offset) && !c->py->torch.storage_bytes(handle, &bytes) &&
+           ((uint64_t)offset + c->seen->count[i]) * c->seen->item <= (uint64_t)bytes;
+}
+
+static int note_handle(const Comparison *c, int i, void *handle)
+{
+    Described g;
+    return describe_handle(&c->py->torch, handle, &g) && note_described(c, i, &g) &&
+           (c->now->grad[i] == c->seen->grad[i] || is_inside(c, i, handle));
+}
+
 static int note_grad(const Comparison *c, int i, void *grad)
 {
-    DLTensor g;
+    Described g;
     void *type = c->py->get_type(grad);
-    uint64_t was = c->seen->grad[i], *now = &c->now->grad[i];
     drop(c->py, type);                                     /* its objects hold it */
-    if (type != c->py->tensor || c->py->describe(grad, &g) || !has_layout(c, i, &g, &c->like_grad))
+    if (type != c->py->tensor)
         return 0;
-    *now = c->seen->count[i] ? first_element(&g) : was;
-    return *now && (*now == was || !c->py->append(c->now->moved, grad));
+    if (c->py->torch.slot)
+        return note_handle(c, i, handle_of(c->py, grad));
+    return describe(c->py, grad, &g) && note_described(c, i, &g) &&
+           (c->now->grad[i] == c->seen->grad[i] || !c->py->append(c->now->moved, grad));
 }
 
 static int note_local_grad(const Comparison *c, int i, void *grad)
@@ -118,9 +213,25 @@ static int note_local_grad(const Comparison *c, int i, void *grad)
     return fits;
 }
 
+/* A parameter that is no DTensor, with TorchCalls: no reference is counted. The gradient may be of any Python class:
+ * one without memory of its own has the address 0, and is refused in Python. */
+static int compare_handle(const Comparison *c, int i, void *param)
+{
+    const TorchCalls *t = &c->py->torch;
+    bool defined;
+    if (!param_stays(c, i, param))
+        return 0;
+    void *grad = t->grad(*(void **)handle_of(c->py, param));
+    c->now->grad[i] = 0;
+    c->now->hint[i] = address(*(void **)grad);
+    return !t->is_defined(grad, &defined) && (!defined || note_handle(c, i, grad));
+}
+
 static int compare_one(const Comparison *c, int i, void *param)
 {
     const PythonCalls *py = c->py;
+    if (py->torch.slot && !c->seen->spec[i])
+        return compare_handle(c, i, param);
     uint64_t spec = c->seen->spec[i];
     void *local = spec ? py->get_slot(py->local, param, NULL) : NULL, *grad;
     int fits = spec ? local && spec_is(py, param, spec) && param_stays(c, i, local)
@@ -135,16 +246,43 @@ static int compare_one(const Comparison *c, int i, void *param)
     return fits;
 }
 
+/* gcc drops calls of a function that only prefetches: it has no other effect. */
+#define INLINED static inline __attribute__((always_inline)) void
+
+/* Prefetches four cache lines. A TensorImpl has about 200 bytes. The address may be 0 or that of freed memory. */
+INLINED prefetch_tensor(uint64_t tensor_impl)
+{
+    for (int at = 0; at < 256; at += 64)
+        __builtin_prefetch((const void *)(uintptr_t)(tensor_impl + at));
+}
+
+/* Prefetches the object of a later tensor, and of a nearer one the tensor and its gradient. The caller holds the
+ * objects `stepped`. 5000 tensors that are in no cache: 0.80 instead of 1.01 ms; in L2: 0.45 instead of 0.47. Distances
+ * of 8 and 3, or 24 and 12, take the same time. */
+INLINED prefetch(const Comparison *c, int i, int n)
+{
+    enum { FAR = 16, NEAR = 6 };
+    const uint64_t *objects = c->seen->stepped;
+    if (i + FAR < n)
+        __builtin_prefetch(handle_of(c->py, (void *)(uintptr_t)objects[i + FAR]));
+    if (i + NEAR < n) {
+        prefetch_tensor(address(*(void **)handle_of(c->py, (void *)(uintptr_t)objects[i + NEAR])));
+        prefetch_tensor(c->now->hint[i + NEAR]);
+    }
+}
+
 /* params: a list.
  * OPTC_OBJECTS_STAY: nothing moved, and all gradients are row-major tensors of the bound sizes, type and device, or
  * None. OPTC_OBJECTS_MOVED: the same, but some gradients are at other addresses, or are new, or are gone. */
 int optc_objects_compare(const PythonCalls *py, void *params, int n, const Seen *seen, const Now *now)
 {
     Comparison c = {.py = py, .seen = seen, .now = now, .sizes = seen->sizes};
-    if (py->describe(seen->like_param, &c.like_param) || py->describe(seen->like_grad, &c.like_grad))
+    if (!describe(py, seen->like_param, &c.like_param) || !describe(py, seen->like_grad, &c.like_grad))
         return OPTC_OBJECTS_DIFFER;
     for (int i = 0; i < n; c.sizes += seen->dims[i++]) {
         void *param = py->get_item(params, i);
+        if (py->torch.slot)
+            prefetch(&c, i, n);
         if (!param || !compare_one(&c, i, param))
             return OPTC_OBJECTS_DIFFER;
     }
@@ -160,4 +298,15 @@ int optc_objects_same(const PythonCalls *py, void *list, void *other, int n)
         same = object && object == py->get_item(other, i);
     }
     return same;
+}
+
+/* Increments the version counters of the first n tensors of a list. Needs TorchCalls. */
+void optc_objects_bump(const PythonCalls *py, void *list, int n)
+{
+    const TorchCalls *t = &py->torch;
+    for (int i = 0; i < n; i++) {
+        void *object = py->get_item(list, i), *handle = object ? handle_of(py, object) : NULL;
+        if (handle && !t->is_inference(handle) && *t->version_counter(handle))
+            t->bump_version(handle);
+    }
 }

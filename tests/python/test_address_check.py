@@ -1,4 +1,8 @@
 """One call of the library compares the addresses and layouts of all tensors with those of the last step."""
+import contextlib
+import copy
+import os
+import pickle
 import sys
 import unittest
 import unittest.mock
@@ -9,6 +13,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 import optc.torch
+import test_tensor_binding
 from optc.torch import _address_check
 from optc.torch._address_check import DIFFER, MOVED, STAY
 from case import Case
@@ -51,6 +56,25 @@ RESULTS = dict.fromkeys(["a new gradient", "no gradient", "another address", "an
                          "a swapped parameter"], MOVED)     # the others: DIFFER
 
 
+def result(name):
+    """What the comparison returns after a change. torch's functions read the storage of a gradient of any class."""
+    if name == "a gradient of another class" and _address_check.CALLS.torch.slot:
+        return STAY
+    return RESULTS.get(name, DIFFER)
+
+
+@contextlib.contextmanager
+def path(way):
+    """Compares tensors by torch's functions, by DLPack or in Python, with a torch that has them."""
+    slot, torch_calls = _address_check.CALLS.torch.slot, _address_check.CALLS.torch
+    with unittest.mock.patch.object(_address_check, "AVAILABLE", way != "Python" and _address_check.AVAILABLE):
+        torch_calls.slot = slot if way == "torch" else 0
+        try:
+            yield
+        finally:
+            torch_calls.slot = slot
+
+
 def other_spec(x):
     x._spec = DTensor.from_local(x._local_tensor, x.device_mesh, [Replicate()])._spec
 
@@ -71,7 +95,18 @@ CHANGES_OF_PIECES = {
 }
 
 
-class AddressChecks(Case):
+class OneWay:
+    """Tests that compare tensors by `way`."""
+    way = "torch"
+
+    def setUp(self):
+        super().setUp()
+        there = contextlib.ExitStack()
+        there.enter_context(path(self.way))
+        self.addCleanup(there.close)
+
+
+class AddressChecks(OneWay, Case):
     """One call of the library compares all tensors with those of the last step. Every change ends that."""
     def stepped(self, make, count=3):
         """An optimizer whose last steps moved nothing, its parameters, and its binding"""
@@ -95,7 +130,7 @@ class AddressChecks(Case):
                 opt, ps, b = self.stepped(make)
                 self.compared(b)
                 change(ps[1])
-                self.assertEqual(b.seen.compare(), RESULTS.get(name, DIFFER))
+                self.assertEqual(b.seen.compare(), result(name))
 
     def test_plain(self):
         def make():
@@ -214,11 +249,17 @@ class AddressChecks(Case):
 
     def test_negated(self):
         """A gradient of one element can be -x of autograd: the same address, another value."""
-        def make():
-            p = torch.ones(1).requires_grad_()
-            p.grad = torch.ones(1)
-            return p
-        self.each({"negated": lambda p: setattr(p, "grad", torch._neg_view(p.grad))}, make)
+        for n in (1, 4):
+            def make():
+                p = torch.ones(n).requires_grad_()
+                p.grad = torch.ones(n)
+                return p
+            negate = {"negated": lambda p: setattr(p, "grad", torch._neg_view(p.grad))}
+            self.each(negate, make)
+            opt, ps, b = self.stepped(make, 1)
+            negate["negated"](ps[0])
+            opt.step()
+            self.assertEqual(ps[0].tolist(), [0] * n)
 
     def test_own_grad(self):
         """A class with an attribute `grad` of its own is read by that."""
@@ -241,19 +282,20 @@ class AddressChecks(Case):
         for _ in range(8):
             opt.step()
         self.assertEqual(p.tolist(), [-8, -8])
-        self.assertIsNone(opt._bounds[0].seen)
+        if not _address_check.CALLS.torch.slot:
+            self.assertIsNone(opt._bounds[0].seen)
 
     def test_tried_again(self):
         """After some steps the library compares again. As long as that fails, the steps in between double."""
         p = torch.zeros(2, requires_grad=True)
-        p.grad = torch.ones(2).as_subclass(Sub)
+        p.grad = torch.ones(2)
         opt, tried = optc.torch.SGD([p], lr=1.0), []
-        for t in range(1, 120):
-            opt.step()
-            tried += [t] if opt._bounds[0].seen is not None else []
+        with unittest.mock.patch.object(_address_check.AddressCheck, "compare", lambda self: DIFFER):
+            for t in range(1, 120):
+                opt.step()
+                tried += [t] if opt._bounds[0].seen is not None else []
         want = [1, 2, 3, 4, 4 + 32, 4 + 32 + 64] if _address_check.AVAILABLE else []
         self.assertEqual(tried, want)
-        p.grad = torch.ones(2)
         for t in range(120, 240):
             opt.step()
         self.compared(opt._bounds[0])
@@ -298,13 +340,198 @@ class AddressChecks(Case):
         self.assertEqual([p._local_tensor.sum().item() for p in ps], [-24] * 4)
 
 
+class AddressChecksByDLPack(AddressChecks):
+    """The same if torch's libraries lack a function."""
+    way = "DLPack"
+
+
 class AddressChecksInPython(AddressChecks):
     """The same as with torch before 2.10."""
+    way = "Python"
+
+
+@unittest.skipUnless(os.environ.get("OPTC_ALL"), "OPTC_ALL=1: 0.8 CPU seconds each")
+class AddressesByDLPack(OneWay, test_tensor_binding.Addresses):
+    """test_tensor_binding has these tests with torch's functions."""
+    way = "DLPack"
+
+
+@unittest.skipUnless(os.environ.get("OPTC_ALL"), "OPTC_ALL=1: 0.8 CPU seconds each")
+class AddressesInPython(OneWay, test_tensor_binding.Addresses):
+    way = "Python"
+
+
+class Wrapper(torch.Tensor):
+    """A tensor without memory of its own."""
+    @staticmethod
+    def __new__(cls, x):
+        return torch.Tensor._make_wrapper_subclass(cls, x.shape, dtype=x.dtype, device=x.device)
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        raise NotImplementedError("Wrapper")
+
+
+def new_grad(of):
+    def change(p):
+        g, p.grad = p.grad, None
+        p.grad = of(g)
+    return change
+
+
+def to_meta(p):
+    q = torch.ones(4, 4, device="meta", requires_grad=True)
+    q.grad = torch.ones(4, 4, device="meta")
+    torch.utils.swap_tensors(p, q)
+
+
+def to_module(p):
+    """Module.to with torch.utils.swap_tensors."""
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        module = torch.nn.Module()
+        module.p = torch.nn.Parameter(p.detach())
+        torch.utils.swap_tensors(module.p, p)
+        module.to(torch.float64).to(torch.float32)
+        torch.utils.swap_tensors(module.p, p)
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+    p.grad = torch.full_like(p, 2.0)
+
+
+UNUSUAL = {
+    "a sparse gradient": new_grad(torch.Tensor.to_sparse),
+    "a gradient without memory": new_grad(Wrapper),
+    "a gradient of zeros without memory": new_grad(lambda g: torch._efficientzerotensor(g.shape)),
+    "a negated gradient": new_grad(torch._neg_view),
+    "an expanded gradient": grad_data(lambda g: g[:1, :1].expand(4, 4)),
+    "a gradient whose elements overlap": grad_data(lambda g: g.as_strided((4, 4), (1, 1))),
+    "a gradient with gaps": grad_data(lambda g: torch.ones(4, 8)[:, :4]),
+    "a freed gradient": lambda p: p.grad.untyped_storage().resize_(0),
+    "a new gradient that is freed": lambda p: (setattr(p, "grad", torch.ones(8, 4)[4:]),
+                                               p.grad.untyped_storage().resize_(64)),
+    "a parameter of another device": to_meta,
+    "a swapped parameter and a new gradient": lambda p: (swap(p), setattr(p, "grad", p.grad.clone() * 3)),
+    "a module that was converted": to_module,
+}
+
+
+class Lifetimes(Case):
+    """Tensors are freed, replaced and copied between steps."""
     def setUp(self):
         super().setUp()
-        patch = unittest.mock.patch.object(_address_check, "AVAILABLE", False)
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.ps = [torch.zeros(4, requires_grad=True) for _ in range(3)]
+        for p in self.ps:
+            p.grad = torch.ones(4)
+        self.opt = optc.torch.SGD(self.ps, lr=1.0)
+        for _ in range(3):
+            self.opt.step()
+
+    def test_swapped_and_freed(self):
+        """The tensor that a parameter was before a swap is freed, and its memory is used again."""
+        for k in range(20):
+            for p in self.ps[:2]:
+                q = p.detach().requires_grad_()
+                q.grad = torch.full((4,), 2.0)
+                torch.utils.swap_tensors(p, q)
+                del q
+            other = [torch.full((4,), 99.0, requires_grad=True) for _ in range(8)]
+            for p in other:
+                p.grad = torch.full((4,), 99.0)
+            self.opt.step()
+            del other
+        self.assertEqual([p.tolist() for p in self.ps], [[-43] * 4, [-43] * 4, [-23] * 4])
+
+    def test_other_owners(self):
+        """A swap is not refused: the binding holds no reference to the tensor in C++."""
+        self.assertEqual([p._use_count() for p in self.ps], [1] * 3)
+
+    def test_copies(self):
+        """Copies of the optimizer step their own parameters, and the original keeps its comparison."""
+        ps, opt = copy.deepcopy((self.ps, self.opt))
+        for p in ps:
+            p.grad = torch.full((4,), 5.0)
+        opt.step()
+        self.opt.step()
+        loaded = pickle.loads(pickle.dumps(self.opt))
+        for p in loaded.param_groups[0]["params"]:
+            p.grad = torch.full((4,), 7.0)
+        loaded.step()
+        self.assertEqual(ps[0].tolist(), [-8] * 4)
+        self.assertEqual(loaded.param_groups[0]["params"][0].tolist(), [-11] * 4)
+        self.assertEqual(self.ps[0].tolist(), [-4] * 4)
+
+    def test_backward_threads(self):
+        """Gradients that autograd made on its own threads, and that have no Python object, are found."""
+        for k in range(4):
+            self.opt.zero_grad()
+            sum((k + 1) * p.sum() for p in self.ps).backward()
+            self.opt.step()
+        self.assertEqual([p.tolist() for p in self.ps], [[-13] * 4] * 3)
+
+    def test_versions(self):
+        """Versions are counted as torch counts them; tensors of inference mode have none."""
+        with torch.inference_mode():
+            inference, other = torch.zeros(4), torch.zeros(4)
+        other.data = torch.zeros(4)                    # no inference tensor any more, but it has no counter either
+        self.assertFalse(other.is_inference())
+        params = [*self.ps, torch.zeros(0), torch.ones(3, 3).t(), inference]
+        before = [x._version for x in params[:-1]]
+        for way, count in (("torch", 1), ("Python", 2)):
+            with path(way):
+                _address_check.increment_versions(params)
+            self.assertEqual([x._version for x in params[:-1]], [n + count for n in before])
+        if _address_check.CALLS.torch.slot:
+            _address_check.increment_versions([other])         # torch's own function raises an error
+        saved = self.ps[0] * self.ps[1]
+        self.opt.step()
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            saved.sum().backward()
+
+
+class Imports(Case):
+    def test_inference_mode(self):
+        """torch's functions are found wherever the module is imported first, and not without one of them."""
+        names = _address_check._AOTI
+        for mode in (torch.inference_mode, torch.no_grad):
+            with mode():
+                self.assertEqual(_address_check._calls().torch.slot, _address_check.CALLS.torch.slot)
+                self.assertTrue(_address_check._counts_versions() or not _address_check.CALLS.torch.slot)
+        with unittest.mock.patch.object(_address_check, "_AOTI", [*names[:-1], "aoti_torch_no_such_function"]):
+            self.assertEqual(_address_check._calls().torch.slot, 0)
+
+
+class SameDecisions(Case):
+    """torch's functions and Python find the same changes. AddressChecksByDLPack has the changes for DLPack."""
+    def outcome(self, change, way):
+        """The parameters after two steps with a change, or the error."""
+        ps = [torch.ones(4, 4).requires_grad_() for _ in range(3)]
+        for p in ps:
+            p.grad = torch.arange(32.0).view(8, 4)[:4]
+        opt = optc.torch.SGD(ps, lr=0.5, momentum=0.5)
+        for _ in range(3):
+            opt.step()
+        if way == "torch" and _address_check.CALLS.torch.slot:
+            self.assertEqual(opt._bounds[0].seen.compare(), STAY)
+        try:
+            change(ps[1])
+        except RuntimeError as e:
+            return "torch: %s" % e                     # this torch refuses the change
+        try:
+            opt.step()
+            opt.step()
+        except (RuntimeError, ValueError, TypeError, NotImplementedError) as e:
+            return type(e), str(e).split("\n")[0]
+        return [[p.tolist(), p._version] for p in ps]
+
+    def test_changes(self):
+        for name, change in {**CHANGES, **UNUSUAL}.items():
+            found = {}
+            for way in ("torch", "Python"):
+                with path(way):
+                    found[way] = self.outcome(change, way)
+            with self.subTest(name):
+                self.assertEqual(found["torch"], found["Python"])
 
 
 if __name__ == "__main__":

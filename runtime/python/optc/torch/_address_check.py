@@ -1,7 +1,9 @@
 """Compares the addresses of a binding's parameters and gradients with those of the last step, in one call of the
-library (runtime/library/tensor_objects.c). It reads tensors by torch's DLPack exchange table. Before torch 2.10 there
-is none: _tensor_binding.py then compares in Python at every step."""
+library (runtime/library/tensor_objects.c). It reads tensors by functions that torch's libraries export, and where one
+is missing by torch's DLPack exchange table. Before torch 2.10 there is none: _tensor_binding.py then compares in Python
+at every step."""
 import ctypes
+import sys
 from array import array
 from itertools import chain
 from operator import is_
@@ -17,18 +19,34 @@ GRAD = torch.Tensor.grad
 _DESCR_GET = 54                                        # Py_tp_descr_get of typeslots.h
 _DESCRIBE = 5                                          # dltensor_from_py_object_no_sync: a word of the table
 
+# Functions of TorchCalls, in its order: of torch's stable C interface, and of C++ by their mangled names
+_AOTI = ["aoti_torch_" + n for n in
+         "get_data_ptr get_dtype get_device_type get_device_index get_layout get_dim get_sizes get_strides "
+         "get_storage_offset get_storage_size is_defined".split()]
+_CXX = ["_ZNK3c1010TensorImpl4gradEv", "_ZN2at6native6is_negERKNS_6TensorE",
+        "_ZN2at6native12is_inferenceERKNS_6TensorE", "_ZN5torch8autograd4impl15version_counterERKN2at6TensorE",
+        "_ZN5torch8autograd4impl12bump_versionERKN2at6TensorE"]
 
-class _Calls(ctypes.Structure):                        # PythonCalls of tensor_objects.c
+
+class _TorchCalls(ctypes.Structure):                   # of tensor_objects.c, as _Calls (PythonCalls) and _Seen
+    _fields_ = [(n, _P) for n in
+                "data dtype device_type device_index layout dims sizes strides offset storage_bytes is_defined grad "
+                "is_neg is_inference version_counter bump_version".split()] + [("slot", ctypes.c_ssize_t)]
+
+
+class _Calls(ctypes.Structure):
     _fields_ = [(n, _P) for n in
                 "get_grad get_slot get_item get_type append drop describe grad local spec tensor none".split()]
+    _fields_ += [("torch", _TorchCalls)]
 
 
 class _Seen(ctypes.Structure):
     _fields_ = [(n, _P) for n in "param grad dims count stepped spec sizes like_param like_grad".split()]
+    _fields_ += [("item", ctypes.c_uint64)]
 
 
 class _Now(ctypes.Structure):
-    _fields_ = [("grad", _P), ("moved", _P)]
+    _fields_ = [("grad", _P), ("hint", _P), ("moved", _P)]
 
 
 def _describe():
@@ -47,13 +65,40 @@ def _reader(descriptor):
     return slot(type(descriptor), _DESCR_GET)
 
 
+def _slot():
+    """The offset in a tensor's Python object of the at::Tensor, the address of a TensorImpl. It is found by comparison
+    with `_cdata`, and must follow a swap of two tensors. 0: there is no such word."""
+    def found(x):
+        return {at for at in range(object.__basicsize__, torch.Tensor.__basicsize__, ctypes.sizeof(_P))
+                if _P.from_address(id(x) + at).value == x._cdata}
+    pair = [torch.empty(0, device="cpu") for _ in range(2)]
+    before = found(pair[0]) & found(pair[1])
+    torch._C._swap_tensor_impl(*pair)
+    after = before & found(pair[0]) & found(pair[1])
+    return after.pop() if len(before) == len(after) == 1 else 0
+
+
+def _torch_calls():
+    """torch's functions, from the libraries that it has loaded. None are used if one is missing. Without the GIL
+    another thread could free a gradient while it is read."""
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return _TorchCalls()
+    try:
+        library = ctypes.CDLL(torch._C.__file__)       # a name is also looked up in the libraries that this one needs
+        functions = [ctypes.cast(getattr(library, n), _P) for n in _AOTI + _CXX]
+        with torch.inference_mode(False):
+            return _TorchCalls(*functions, _slot())
+    except (AttributeError, OSError):
+        return _TorchCalls()
+
+
 def _calls():
     c = ctypes.pythonapi
     functions = (c.PyList_GetItem, c.PyObject_Type, c.PyList_Append, c.Py_DecRef)
     describe = _describe()
     grad = _reader(GRAD) if describe else None         # Python 3.9, which fails here, has no torch that describes
     return _Calls(grad, None, *(ctypes.cast(f, _P) for f in functions), describe, id(GRAD), None, None,
-                  id(torch.Tensor), id(None))
+                  id(torch.Tensor), id(None), _torch_calls() if describe else _TorchCalls())
 
 
 # These functions hold the GIL.
@@ -61,7 +106,22 @@ _compare = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Calls), ctypes.py_obj
                              ctypes.POINTER(_Seen), ctypes.POINTER(_Now))(("optc_objects_compare", _lib.lib))
 _same = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Calls), ctypes.py_object, ctypes.py_object,
                           ctypes.c_int)(("optc_objects_same", _lib.lib))
+_bump = ctypes.PYFUNCTYPE(None, ctypes.POINTER(_Calls), ctypes.py_object, ctypes.c_int)(
+    ("optc_objects_bump", _lib.lib))
+
+
+def _counts_versions():
+    """Whether optc_objects_bump increments the version of a tensor."""
+    with torch.inference_mode(False):
+        x = torch.empty(0, device="cpu")
+    was = x._version
+    _bump(CALLS, [x], 1)
+    return x._version == was + 1
+
+
 CALLS = _calls()
+if CALLS.torch.slot and not _counts_versions():
+    CALLS.torch.slot = 0
 AVAILABLE = bool(CALLS.describe)
 
 
@@ -87,8 +147,21 @@ def same(objects, others):
     return len(objects) == len(others) and bool(_same(CALLS, objects, others, len(objects)))
 
 
+def increment_versions(params):
+    """torch.autograd.graph.increment_version for a list."""
+    if CALLS.torch.slot and type(params) is list:
+        _bump(CALLS, params, len(params))
+    else:
+        torch.autograd.graph.increment_version(params)
+
+
 def _first(column):
     return column.buffer_info()[0]
+
+
+def _is_negated(p):
+    g = p.grad
+    return g is not None and getattr(g, "_local_tensor", g).is_neg()
 
 
 class AddressCheck:
@@ -96,7 +169,7 @@ class AddressCheck:
     tensor, the _spec of a DTensor, or None."""
 
     def __init__(self, b, specs):
-        self.owners, self.params, self.single = b.owners, b.params, b.single
+        self.owners, self.params = b.owners, b.params
         self.held = b.params, specs                    # objects whose ids are compared
         first = b.params[0]
         self.like = [torch.empty(0, dtype=dtype, device=first.device) for dtype in (first.dtype, b.dtype)]
@@ -105,9 +178,10 @@ class AddressCheck:
                 "stepped": map(id, b.params), "spec": [0 if s is None else id(s) for s in specs],
                 "sizes": chain.from_iterable(shapes)}
         self.columns = {name: array("Q", row) for name, row in rows.items()}
-        self.seen = _Seen(*map(_first, self.columns.values()), *map(id, self.like))
+        self.seen = _Seen(*map(_first, self.columns.values()), *map(id, self.like), b.dtype.itemsize)
         self.grads = array("Q", bytes(8 * len(b.ptrs)))        # addresses of the gradients of this step
-        self.now, self.moved = _Now(), []
+        self.hints = array("Q", bytes(8 * len(b.ptrs)))
+        self.now, self.moved = _Now(hint=_first(self.hints)), []
 
     def compare(self):
         """STAY, MOVED or DIFFER. STAY: nothing moved, and all gradients have the same type, size and order as before.
@@ -117,7 +191,9 @@ class AddressCheck:
         try:
             with torch._C.DisableTorchFunction():      # half the time of reading .grad of a DTensor
                 found = _compare(CALLS, self.owners, len(self.owners), self.seen, self.now)
-                return DIFFER if found and any(map(self._is_negated, self.single)) else found
+                if found and not CALLS.torch.slot and any(map(_is_negated, self.owners)):
+                    return DIFFER
+                return found
         except Exception:                              # a gradient of another kind: the checks in Python tell which
             return DIFFER
 
@@ -125,7 +201,3 @@ class AddressCheck:
         """The gradients of this step are those that the next one is compared with."""
         self.columns["grad"], self.grads, self.moved = self.grads, self.columns["grad"], []
         self.seen.grad = _first(self.columns["grad"])
-
-    def _is_negated(self, i):
-        g = self.owners[i].grad
-        return g is not None and getattr(g, "_local_tensor", g).is_neg()

@@ -7,7 +7,7 @@ import torch
 
 from .. import _lib
 from .._api import Binding
-from ._address_check import DIFFER, STAY, AddressCheck, readable, same
+from ._address_check import DIFFER, STAY, AddressCheck, increment_versions, readable, same
 from ._codes import BLOCK, CODE, CODES, SCALE, blocks
 from ._engines import capturing
 from ._scaling import HIDDEN, OWN, Guard, Loss
@@ -59,7 +59,6 @@ class TensorBinding:
         self.staged = {}                               # number: a row-major copy that is stepped instead of a parameter
         self.grad_copies = {}                          # number: memory for a gradient with another layout
         self.recorded = []                             # those of grad_copies that graphs write to
-        self.single = [i for i, p in enumerate(self.params) if p.numel() == 1]     # autograd may hand these out as -x
         self.ptrs = None                               # addresses of gradients that the library has
         self.seen = None                               # an AddressCheck that has these addresses
         self.differed = 0                              # steps in a row for which it was of no use
@@ -225,10 +224,11 @@ class TensorBinding:
             return False
         if found != STAY:
             ptrs = seen.grads.tolist()
-            differ = map(ne, ptrs, self.ptrs)
-            lengths = [n for n, moved, a in zip(self.sizes, differ, ptrs) if moved and a]
-            if not inside(seen.moved, lengths, self.dtype):
-                return False
+            if seen.moved:
+                differ = map(ne, ptrs, self.ptrs)
+                lengths = [n for n, moved, a in zip(self.sizes, differ, ptrs) if moved and a]
+                if not inside(seen.moved, lengths, self.dtype):
+                    return False
             self._set(ptrs, 0 not in ptrs)
             seen.take()
         self.seen, self.differed = seen, 0
@@ -267,8 +267,8 @@ class TensorBinding:
             except TypeError:                          # some are None
                 everyone, there = False, [g for g in grads if g is not None]
                 ptrs = list(map(T.data_ptr, there))
-            plain = all(map(T.is_contiguous, there)) and not self.staged and self.contiguous() and not any(
-                grads[i] is not None and grads[i].is_neg() for i in self.single)
+            plain = all(map(T.is_contiguous, there)) and not self.staged and self.contiguous() and \
+                not any(map(T.is_neg, there))          # autograd may hand out one element as -x
             nowhere, sizes = 0 in ptrs, list(map(T.numel, there))
         except (RuntimeError, NotImplementedError):
             self._refuse_grads(grads)
@@ -393,7 +393,7 @@ class TensorBinding:
         if self.staged:
             self._stage(False)
         if not self.static:
-            torch.autograd.graph.increment_version(self._changed())
+            increment_versions(self._changed())
         if self.follows:
             self.versions = self._read_versions()
 
