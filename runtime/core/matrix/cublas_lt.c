@@ -63,21 +63,12 @@ static void lt_close(const Cublas *f, LtProduct *y)
         f->cublasLtMatrixLayoutDestroy(y->result);
 }
 
-/* Products on tensor cores read only arrays of ours, whose matrices are aligned if all lengths are. Others may read
- * the caller's arrays. */
-static int32_t lt_alignment(const GpuGemm *x)
-{
-    bool cores = x->type->bytes == 2 || x->type->compute == CUBLAS_COMPUTE_32F_FAST_TF32;
-    bool even = (x->m | x->n | x->k | x->lda | x->ldb | x->ldc) * x->type->bytes % 16 == 0;
-    return cores && even ? 16 : x->type->bytes;
-}
-
 /* No workspace, and no sums that several blocks share: their number may depend on the number of matrices. */
 static int lt_preference(const Cublas *f, const GpuGemm *x, cublasLtMatmulPreference_t *out)
 {
     uint64_t bytes = 0;
     uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_NONE;
-    uint32_t aligned = (uint32_t)lt_alignment(x);
+    uint32_t aligned = (uint32_t)x->aligned;
     int rc = f->cublasLtMatmulPreferenceCreate(out);
     if (rc)
         return *out = NULL, rc;

@@ -33,6 +33,7 @@ typedef struct GpuGemm {
     int64_t m, n, k, lda, ldb, ldc, count;
     double alpha, beta;
     GemmMatrices a, b, c;
+    int aligned;                           /* cublas_lt_choose: bytes that all addresses are multiples of */
 } GpuGemm;
 /* An algorithm of cuBLASLt for one shape and type; not known: there is none */
 typedef struct GemmAlgorithm { cublasLtMatmulAlgo_t algo; bool known; } GemmAlgorithm;

@@ -90,6 +90,23 @@ static bool count_changes_bits(const CallStep *s)
     return s->m <= FEW_ROWS;
 }
 
+/* All addresses of a set are multiples of 16 bytes. Matrices of a tensor are whole rows apart; those of views start at
+ * multiples of 8 values (misaligned). */
+static bool set_aligned(const GpuCalls *x, const CallStep *s, int set, int64_t ld)
+{
+    const PointerSet *p = &x->set[set];
+    return (ld | p->offset | p->down | p->across | p->apart | p->base) * s->type->bytes % 16 == 0;
+}
+
+/* Tensor cores are fast with addresses and rows of 16 bytes. The number of rows and of terms may be odd. Products on
+ * tensor cores read only arrays of ours, which are aligned; others may read the caller's arrays. */
+static int step_alignment(const GpuCalls *x, const CallStep *s)
+{
+    bool cores = s->type->bytes == 2 || s->type->compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+    return cores && set_aligned(x, s, s->a, s->lda) && set_aligned(x, s, s->b, s->ldb) &&
+           set_aligned(x, s, s->c, s->ldc) ? 16 : s->type->bytes;
+}
+
 CORE optc_status calls_choose_algorithms(GpuCalls *x)
 {
     for (int i = 0; i < x->nstep && x->library; i++) {
@@ -97,6 +114,7 @@ CORE optc_status calls_choose_algorithms(GpuCalls *x)
         if (s->own || eigen_launches(s) || !count_changes_bits(s))
             continue;
         GpuGemm y = step_gemm(s);
+        y.aligned = step_alignment(x, s);
         int rc = cublas_lt_choose(&x->blas, x->handle, &y, &s->algorithm);
         if (rc)
             return cublas_refused(&x->blas, "cublasLtMatmulAlgoGetHeuristic", rc, "optc_bind");
