@@ -147,8 +147,8 @@ START_TEST(sorted_values)
         "    r = sort(sqrt(sign(v)))  s = sort(v / up)  q = sort(-0.0 * sign(v))\n"
         "    p = p - take(g, r) - 0.5 * take(g, s) - 0.25 * take(g, q) end,\n"
         "  step = function() p = p - 0.1 * g end }";
-    static const TestShape tall[NSHAPES] = {{2, {600, 1}}, {2, {257, 2}}, {2, {512, 1}}, {2, {3, 2}}, {1, {0}}, {1, {0}},
-                                            {1, {0}}, {1, {0}}, {1, {0}}, {1, {0}}, {1, {0}}, {1, {0}}};
+    static const TestShape tall[NSHAPES] = {{2, {600, 1}}, {2, {257, 2}}, {2, {512, 1}}, {2, {3, 2}}, {1, {0}},
+                                            {1, {0}}, {1, {0}}, {1, {0}}, {1, {0}}, {1, {0}}, {1, {0}}, {1, {0}}};
     Side c, g;
     optc_rule_options o = {.text = text, .param = _i ? OPTC_F64 : OPTC_F32};
     use_shapes(tall);
