@@ -21,11 +21,11 @@ typedef struct LtProduct {
     cublasLtMatrixLayout_t left, right, result;
 } LtProduct;
 
-static int lt_layout(const Cublas *f, const GpuGemm *x, int64_t rows, int64_t cols, int64_t ld,
+static int lt_layout(const Cublas *f, const GpuGemm *x, cudaDataType type, int64_t rows, int64_t cols, int64_t ld,
                      cublasLtMatrixLayout_t *out)
 {
     int32_t mode = CUBLASLT_BATCH_MODE_POINTER_ARRAY, count = (int32_t)x->count;
-    int rc = f->cublasLtMatrixLayoutCreate(out, x->type->cuda, (uint64_t)rows, (uint64_t)cols, ld);
+    int rc = f->cublasLtMatrixLayoutCreate(out, type, (uint64_t)rows, (uint64_t)cols, ld);
     if (rc)
         return *out = NULL, rc;
     rc = f->cublasLtMatrixLayoutSetAttribute(*out, CUBLASLT_MATRIX_LAYOUT_BATCH_MODE, &mode, sizeof mode);
@@ -37,6 +37,7 @@ static int lt_layout(const Cublas *f, const GpuGemm *x, int64_t rows, int64_t co
 static int lt_open(const Cublas *f, const GpuGemm *x, LtProduct *y)
 {
     int32_t ta = x->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N, tb = x->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cudaDataType t = x->type->cuda;
     memset(y, 0, sizeof *y);
     int rc = f->cublasLtMatmulDescCreate(&y->desc, x->type->compute, x->type->bytes == 8 ? CUDA_R_64F : CUDA_R_32F);
     if (rc)
@@ -45,10 +46,10 @@ static int lt_open(const Cublas *f, const GpuGemm *x, LtProduct *y)
     if (!rc)
         rc = f->cublasLtMatmulDescSetAttribute(y->desc, CUBLASLT_MATMUL_DESC_TRANSB, &ta, sizeof ta);
     if (!rc)
-        rc = lt_layout(f, x, x->trans_b ? x->k : x->n, x->trans_b ? x->n : x->k, x->ldb, &y->left);
+        rc = lt_layout(f, x, t, x->trans_b ? x->k : x->n, x->trans_b ? x->n : x->k, x->ldb, &y->left);
     if (!rc)
-        rc = lt_layout(f, x, x->trans_a ? x->m : x->k, x->trans_a ? x->k : x->m, x->lda, &y->right);
-    return rc ? rc : lt_layout(f, x, x->n, x->m, x->ldc, &y->result);
+        rc = lt_layout(f, x, t, x->trans_a ? x->m : x->k, x->trans_a ? x->k : x->m, x->lda, &y->right);
+    return rc ? rc : lt_layout(f, x, x->f32 ? CUDA_R_32F : t, x->n, x->m, x->ldc, &y->result);
 }
 
 static void lt_close(const Cublas *f, LtProduct *y)

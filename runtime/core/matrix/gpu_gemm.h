@@ -26,10 +26,11 @@ CORE const CallType *call_type_of(Product in);             /* NULL: NPRODUCT */
 
 /* at: the first matrix, and the next ones are `stride` values apart; or an array of their addresses on the device */
 typedef struct GemmMatrices { CUdeviceptr at; long long stride; } GemmMatrices;
-/* c = alpha a b + beta c for `count` matrices; a is m x k and b is k x n after their transposes */
+/* c = alpha a b + beta c for `count` matrices; a is m x k and b is k x n after their transposes. f32: so is c, whatever
+ * the type of a and b */
 typedef struct GpuGemm {
     const CallType *type;
-    bool strided, trans_a, trans_b;
+    bool strided, trans_a, trans_b, f32;
     int64_t m, n, k, lda, ldb, ldc, count;
     double alpha, beta;
     GemmMatrices a, b, c;

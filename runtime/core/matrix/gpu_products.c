@@ -70,26 +70,6 @@ static int use_stream(const optc_binding *b, GpuCalls *x)
     return rc;
 }
 
-/* A matrix' result must not depend on how many others a call computes: ranks of a sharded model and one process have
- * different numbers of alike matrices. cuBLAS selects its kernel by the count, and kernels sum in different orders.
- * Measured on an H200 (cuBLAS 13.1; tests/gpu/batch_counts.py, 1 to 180 matrices with arrays of pointers):
- *   16 bits, all lengths multiples of 16 bytes      0 of 7246 shapes differ
- *   16 bits, other lengths                        833 of 2565
- *   tf32                                         3178 of 4960
- *   f32 and f64, 16 rows or fewer                 446 of  942
- *   f32 and f64, more rows                          0 of 9113
- * For those that can differ, cuBLASLt runs one algorithm for any number of matrices (cublas_lt.c). If the library has
- * none, they are one call per matrix. */
-enum { FEW_ROWS = 16 };
-static bool count_changes_bits(const CallStep *s)
-{
-    if (s->type->compute == CUBLAS_COMPUTE_32F_FAST_TF32)
-        return true;
-    if (s->type->bytes == 2)
-        return (s->m | s->n | s->k | s->lda | s->ldb | s->ldc) * s->type->bytes % 16 != 0;
-    return s->m <= FEW_ROWS;
-}
-
 /* All addresses of a set are multiples of 16 bytes. Matrices of a tensor are whole rows apart; those of views start at
  * multiples of 8 values (misaligned). */
 static bool set_aligned(const GpuCalls *x, const CallStep *s, int set, int64_t ld)
@@ -107,11 +87,35 @@ static int step_alignment(const GpuCalls *x, const CallStep *s)
            set_aligned(x, s, s->c, s->ldc) ? 16 : s->type->bytes;
 }
 
+/* A matrix' result must not depend on how many others a call computes: ranks of a sharded model and one process have
+ * different numbers of alike matrices. cuBLAS selects its kernel by the count, and kernels sum in different orders.
+ * Measured on an H200 (cuBLAS 13.1; tests/gpu/batch_counts.py, 1 to 180 matrices with arrays of pointers):
+ *   16 bits, all lengths multiples of 16 bytes                          0 of 7246 shapes differ
+ *   16 bits, rows of multiples of 16 bytes, odd numbers of rows or terms   0 of  967, a quarter with 2000 to 40000 terms
+ *   16 bits, other lengths                                            833 of 2565
+ *   tf32                                                             3178 of 4960
+ *   f32 and f64, 16 rows or fewer                                     446 of  942
+ *   f32 and f64, more rows                                              0 of 9113
+ * For those that can differ, cuBLASLt runs one algorithm for any number of matrices (cublas_lt.c), which is what makes
+ * their bits equal. If the library has none, they are one call per matrix. 16-bit products with results in f32 were
+ * not measured and use one algorithm too. */
+enum { FEW_ROWS = 16 };
+static bool count_changes_bits(const GpuCalls *x, const CallStep *s)
+{
+    bool few = s->m <= FEW_ROWS || s->n <= FEW_ROWS || s->k <= FEW_ROWS;
+    if (s->type->compute == CUBLAS_COMPUTE_32F_FAST_TF32 || s->f32)
+        return true;
+    if (s->type->bytes == 2)
+        return (s->m | s->n | s->k | s->lda | s->ldb | s->ldc) * s->type->bytes % 16 != 0 &&
+               (few || step_alignment(x, s) < 16);
+    return s->m <= FEW_ROWS;
+}
+
 CORE optc_status calls_choose_algorithms(GpuCalls *x)
 {
     for (int i = 0; i < x->nstep && x->library; i++) {
         CallStep *s = &x->step[i];
-        if (s->own || eigen_launches(s) || !count_changes_bits(s))
+        if (s->own || eigen_launches(s) || !count_changes_bits(x, s))
             continue;
         GpuGemm y = step_gemm(s);
         y.aligned = step_alignment(x, s);
@@ -129,7 +133,7 @@ static int library_step(const optc_binding *b, GpuCalls *x, const CallStep *s, M
 {
     int64_t each = x->set[s->c].each, most = LIBRARY_CALL_MOST / each;
     bool lt = s->algorithm.known;
-    most = most < 1 || (count_changes_bits(s) && !lt) ? 1 : most;
+    most = most < 1 || (count_changes_bits(x, s) && !lt) ? 1 : most;
     GpuGemm y = step_gemm(s);
     *call = "cublasSetStream";
     int rc = lt ? 0 : use_stream(b, x);
