@@ -131,7 +131,8 @@ static bool sums_backwards(const Product *p)
     bool odd = (p->m | p->n | p->k) * width(p->type) % 16 != 0 || !rows;
     if (p->algorithm)
         return p->algorithm == 2;
-    bool selects = p->compute == CUBLAS_COMPUTE_32F_FAST_TF32 || (on_tensor_cores(p) ? odd && (few || !rows) : p->n <= 16);
+    bool selects = p->compute == CUBLAS_COMPUTE_32F_FAST_TF32 ||
+        (on_tensor_cores(p) ? odd && (few || !rows) : p->n <= 16);
     return p->count > 1 && (p->strided || selects);
 }
 
@@ -199,7 +200,8 @@ static void run(const void *data)
         return;
     }
     size_t na = extent(p->type, p->ta ? p->k : p->m, p->ta ? p->m : p->k, p->lda),
-        nb = extent(p->type, p->tb ? p->n : p->k, p->tb ? p->k : p->n, p->ldb), nc = extent(p->result, p->m, p->n, p->ldc);
+        nb = extent(p->type, p->tb ? p->n : p->k, p->tb ? p->k : p->n, p->ldb),
+        nc = extent(p->result, p->m, p->n, p->ldc);
     for (int64_t i = 0; i < p->count; i++) {
         const void *a = nth(p, p->a, p->sa, i), *b = nth(p, p->b, p->sb, i);
         void *c = (void *)(uintptr_t)nth(p, p->c, p->sc, i);

@@ -90,12 +90,12 @@ static int step_alignment(const GpuCalls *x, const CallStep *s)
 /* A matrix' result must not depend on how many others a call computes: ranks of a sharded model and one process have
  * different numbers of alike matrices. cuBLAS selects its kernel by the count, and kernels sum in different orders.
  * Measured on an H200 (cuBLAS 13.1; tests/gpu/batch_counts.py, 1 to 180 matrices with arrays of pointers):
- *   16 bits, all lengths multiples of 16 bytes                          0 of 7246 shapes differ
- *   16 bits, rows of multiples of 16 bytes, odd numbers of rows or terms   0 of  967, a quarter with 2000 to 40000 terms
- *   16 bits, other lengths                                            833 of 2565
- *   tf32                                                             3178 of 4960
- *   f32 and f64, 16 rows or fewer                                     446 of  942
- *   f32 and f64, more rows                                              0 of 9113
+ *   16 bits, all lengths multiples of 16 bytes      0 of 7246 shapes differ
+ *   16 bits, rows of multiples of 16 bytes          0 of  967 (odd numbers of rows or terms; 254 of them 2000 terms on)
+ *   16 bits, other lengths                        833 of 2565
+ *   tf32                                         3178 of 4960
+ *   f32 and f64, 16 rows or fewer                 446 of  942
+ *   f32 and f64, more rows                          0 of 9113
  * For those that can differ, cuBLASLt runs one algorithm for any number of matrices (cublas_lt.c), which is what makes
  * their bits equal. If the library has none, they are one call per matrix. 16-bit products with results in f32 were
  * not measured and use one algorithm too. */
