@@ -44,7 +44,8 @@ CORE int64_t gram_block(const CallType *t, int64_t n, int64_t k);
 CORE int cublas_gemm(const Cublas *f, cublasHandle_t h, const GpuGemm *x);
 CORE bool gemm_is_long(const GpuGemm *x);                  /* a length exceeds 32 bits: needs the _64 functions */
 /* ---- cublas_lt.c: arrays of pointers only; these return cuBLAS's status ---- */
-/* The algorithm for any number of matrices of a shape. An error is no reason to do without one: bits would change. */
+/* The algorithm for any number of matrices of a shape; count: the products of one matrix. An error is no reason to do
+ * without one: bits would change. */
 CORE int cublas_lt_choose(const Cublas *f, cublasHandle_t h, const GpuGemm *x, GemmAlgorithm *out);
 CORE int cublas_lt_gemm(const Cublas *f, cublasHandle_t h, const GpuGemm *x, const GemmAlgorithm *algorithm,
                         CUstream stream);

@@ -119,6 +119,7 @@ CORE optc_status calls_choose_algorithms(GpuCalls *x)
             continue;
         GpuGemm y = step_gemm(s);
         y.aligned = step_alignment(x, s);
+        y.count = s->type->bytes == 2 ? x->set[s->c].each : 1;     /* tf32: not measured with blocks */
         int rc = cublas_lt_choose(&x->blas, x->handle, &y, &s->algorithm);
         if (rc)
             return cublas_refused(&x->blas, "cublasLtMatmulAlgoGetHeuristic", rc, "optc_bind");
