@@ -91,7 +91,7 @@ static int step_alignment(const GpuCalls *x, const CallStep *s)
  * different numbers of alike matrices. cuBLAS selects its kernel by the count, and kernels sum in different orders.
  * Measured on an H200 (cuBLAS 13.1; tests/gpu/batch_counts.py, 1 to 180 matrices with arrays of pointers):
  *   16 bits, all lengths multiples of 16 bytes      0 of 7246 shapes differ
- *   16 bits, rows of multiples of 16 bytes          0 of  967 (odd numbers of rows or terms; 254 of them 2000 terms on)
+ *   16 bits, rows of multiples of 16 bytes          0 of 1114 (odd numbers of rows or terms; 254 of them 2000 terms on)
  *   16 bits, other lengths                        833 of 2565
  *   tf32                                         3178 of 4960
  *   f32 and f64, 16 rows or fewer                 446 of  942
