@@ -270,19 +270,32 @@ static Ref gram_form(lua_State *L, const Polar *o, Ref x, bool wide, Ref r)
     return q == NONE ? x : beside(L, q, x, wide);
 }
 
-/* times * rows <= cols (wide), or times * cols <= rows: a query about the tensor. */
-static bool at_most(lua_State *L, bool wide, int times)
+/* A query about the tensor: times * rows <= cols, or with rows and columns exchanged. */
+static bool at_most(lua_State *L, bool rows, double times)
 {
     Trace *t = trace_of(L);
     Test q = {.kind = TEST_SIZES, .relation = IS_AT_MOST, .factor = {times, 1}, .view = t->spec[t->at].view};
-    q.size[0] = wide ? SIZE_ROWS : SIZE_COLS;
-    q.size[1] = wide ? SIZE_COLS : SIZE_ROWS;
+    q.size[0] = rows ? SIZE_ROWS : SIZE_COLS;
+    q.size[1] = rows ? SIZE_COLS : SIZE_ROWS;
     return trace_query(t, q);
 }
 
 bool matrix_is_wide(lua_State *L, Dom d)
 {
     return d == ELEM ? at_most(L, true, 1) : dom_info[d].axis[1] != AXIS_RANK;
+}
+
+/* Whether x has no more rows than columns. If rank is a share of one side, a query about the tensor compares it with
+ * the other side: a quarter of the rows of an embedding is 16 times its columns, and Gram matrices of the longer side
+ * would take 16^3 times as long. */
+static bool no_more_rows(lua_State *L, Dom d)
+{
+    RankShare r = trace_of(L)->rule->share;
+    const Axis *axis = dom_info[d].axis;
+    bool first = axis[0] == AXIS_RANK;
+    Axis other = axis[first];
+    bool fixed = d == ELEM || first == (axis[1] == AXIS_RANK) || r.share <= 0 || r.of == AXIS_ONE || r.of == other;
+    return fixed ? matrix_is_wide(L, d) : at_most(L, r.of == AXIS_ROWS, r.share) == first;
 }
 
 /* Whether to use the Gram form. Flops in units of n^3, with k = alpha n: plain 15 alpha + 5, Gram with its restart
@@ -310,7 +323,7 @@ int l_polar(lua_State *L)
         return spec_error(L, "polar takes a matrix; it got %s", describe(t, x));
     Polar o = read_options(L);
     t->spec[t->at].uses_view = true;
-    bool wide = matrix_is_wide(L, dom_at(L, x));
+    bool wide = no_more_rows(L, dom_at(L, x));
     Ref square = NONE;
     if (o.set.scaled && t->rule->block && dom_at(L, x) == ELEM)
         return spec_error(L, "polar: coefficients \"turbo\" scale rows by sums of X X^T, which is not possible with "

@@ -26,7 +26,7 @@ typedef struct Product {
     const void *a, *b;
     void *c;
     bool strided;
-    cudaDataType type;
+    cudaDataType type, result;
     cublasComputeType_t compute;
     double alpha, beta;
     Handle *h;
@@ -127,10 +127,12 @@ static bool on_tensor_cores(const Product *p)
 /* Seen on an H200 (gpu_products.c has the figures). p->n are the caller's rows. */
 static bool sums_backwards(const Product *p)
 {
-    bool odd = (p->m | p->n | p->k | p->lda | p->ldb | p->ldc) * width(p->type) % 16 != 0;
+    bool few = p->m <= 16 || p->n <= 16 || p->k <= 16, rows = (p->lda | p->ldb | p->ldc) * width(p->type) % 16 == 0;
+    bool odd = (p->m | p->n | p->k) * width(p->type) % 16 != 0 || !rows;
     if (p->algorithm)
         return p->algorithm == 2;
-    bool selects = p->compute == CUBLAS_COMPUTE_32F_FAST_TF32 || (on_tensor_cores(p) ? odd : p->n <= 16);
+    bool selects = p->compute == CUBLAS_COMPUTE_32F_FAST_TF32 ||
+        (on_tensor_cores(p) ? odd && (few || !rows) : p->n <= 16);
     return p->count > 1 && (p->strided || selects);
 }
 
@@ -153,8 +155,8 @@ static void multiply(const Product *p, const void *a, const void *b, void *c)
                 else
                     sum += (float)x[l] * (float)y[l];
             }
-            double was = p->beta == 0 ? 0 : load(p->type, c, i + j * p->ldc);
-            store(p->type, c, i + j * p->ldc,
+            double was = p->beta == 0 ? 0 : load(p->result, c, i + j * p->ldc);
+            store(p->result, c, i + j * p->ldc,
                   f64 ? p->alpha * wide + p->beta * was : (float)p->alpha * sum + (float)p->beta * (float)was);
         }
     free(rows);
@@ -170,9 +172,9 @@ static const void *nth(const Product *p, const void *base, long long stride, int
     return p->strided ? (const char *)base + i * stride * width(p->type) : ((const void *const *)base)[i];
 }
 
-static size_t extent(const Product *p, int64_t rows, int64_t cols, int64_t ld)
+static size_t extent(cudaDataType t, int64_t rows, int64_t cols, int64_t ld)
 {
-    return rows && cols ? (size_t)((cols - 1) * ld + rows) * (size_t)width(p->type) : 0;
+    return rows && cols ? (size_t)((cols - 1) * ld + rows) * (size_t)width(t) : 0;
 }
 
 /* Alignment for tensor cores with arrays of pointers: cuBLAS requires it and does not check it. */
@@ -197,14 +199,15 @@ static void run(const void *data)
         refuse("an array of pointers does not lie in the device's memory");
         return;
     }
-    size_t na = extent(p, p->ta ? p->k : p->m, p->ta ? p->m : p->k, p->lda),
-        nb = extent(p, p->tb ? p->n : p->k, p->tb ? p->k : p->n, p->ldb), nc = extent(p, p->m, p->n, p->ldc);
+    size_t na = extent(p->type, p->ta ? p->k : p->m, p->ta ? p->m : p->k, p->lda),
+        nb = extent(p->type, p->tb ? p->n : p->k, p->tb ? p->k : p->n, p->ldb),
+        nc = extent(p->result, p->m, p->n, p->ldc);
     for (int64_t i = 0; i < p->count; i++) {
         const void *a = nth(p, p->a, p->sa, i), *b = nth(p, p->b, p->sb, i);
         void *c = (void *)(uintptr_t)nth(p, p->c, p->sc, i);
         bool twice = i && nth(p, p->c, p->sc, i - 1) == c;
         if (!reaches(a, na) || !reaches(b, nb) || !reaches(c, nc) || (uintptr_t)a % (unsigned)width(p->type) ||
-            (uintptr_t)b % (unsigned)width(p->type) || (uintptr_t)c % (unsigned)width(p->type) || twice)
+            (uintptr_t)b % (unsigned)width(p->type) || (uintptr_t)c % (unsigned)width(p->result) || twice)
             refuse(twice ? "two matrices of a batch are written to one place"
                    : "a matrix does not lie in the device's memory, or not by its type");
         else if (lies_ill(p, a) || lies_ill(p, b) || lies_ill(p, c))
@@ -233,7 +236,8 @@ static int enqueue(Product *p, const void *alpha, const void *beta, cudaDataType
         return refuse("a size below 0, or an operation it does not know");
     if (p->lda < 1 || p->ldb < 1 || p->ldc < 1 || p->lda < (p->ta ? p->k : p->m) || p->ldb < (p->tb ? p->n : p->k) ||
         p->ldc < p->m) return refuse("a leading dimension is less than a column is long");
-    if (p->type != b || p->type != c || f64 != (p->compute == CUBLAS_COMPUTE_64F) ||
+    p->result = c;
+    if (p->type != b || (p->type != c && (c != CUDA_R_32F || f64)) || f64 != (p->compute == CUBLAS_COMPUTE_64F) ||
         (p->compute == CUBLAS_COMPUTE_32F_FAST_TF32 && p->type != CUDA_R_32F))
         return refuse("types that do not go together");
     p->alpha = f64 ? *(const double *)alpha : *(const float *)alpha;

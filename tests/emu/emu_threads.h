@@ -39,6 +39,13 @@ static inline unsigned long long atomicMax(unsigned long long *at, unsigned long
     return was;
 }
 
+static inline int atomicAdd(int *at, int x)
+{
+    const int was = *at;
+    *at = was + x;
+    return was;
+}
+
 struct alignas(16) uint4 { unsigned x, y, z, w; };
 struct emu_dim { unsigned x; };
 static emu_dim threadIdx, blockIdx, blockDim, gridDim;

@@ -143,12 +143,15 @@ def open_lt():
     return None
 
 
-def class_of(kind, m, n, k):
+def class_of(kind, m, n, k, transposes):
     if kind == "tf32":
         return "tf32", False
     if kind in ("bf16", "f16"):
         even = all(x % 8 == 0 for x in (m, n, k))
-        return kind + (", lengths are multiples of 16 bytes" if even else ", other lengths"), even
+        strides = (m, k if transposes[0] else m, n if transposes[1] else k)
+        rows = all(x % 8 == 0 for x in strides) and min(m, n, k) > 16
+        return kind + (", lengths are multiples of 16 bytes" if even else ", rows are multiples of 16 bytes" if rows
+                       else ", other lengths"), even or rows
     return kind + (", more than 16 rows" if n > 16 else ", 16 rows or fewer"), n > 16   # n: rows in row-major
 
 
@@ -165,13 +168,18 @@ def main():
     while time.time() < until:
         kind = random.choice(list(TYPES))
         m, n, k = (random.choice(SIZES) if random.random() < 0.7 else random.randint(2, 1200) for _ in range(3))
+        transposes = random.choice([(0, 0), (1, 0), (0, 1)])
+        if random.random() < 0.1:
+            k = random.randint(2000, 40000)
         if kind in ("bf16", "f16") and random.random() < 0.7:
-            m, n, k = (x // 8 * 8 + 8 for x in (m, n, k))
+            odd = random.random() < 0.5                            # the length that is no row stride
+            m = m // 8 * 8 + 8
+            n = n | 1 if odd and transposes != (0, 1) else n // 8 * 8 + 8
+            k = k | 1 if odd and transposes == (0, 1) else k // 8 * 8 + 8
         counts = [c for c in COUNTS if c * (m * k + k * n + m * n) < 1e8 and c * m * n * k < 2e11]
         if len(counts) < 3:
             continue
-        transposes = random.choice([(0, 0), (1, 0), (0, 1)])
-        label, batched = class_of(kind, m, n, k)
+        label, batched = class_of(kind, m, n, k, transposes)
         if lt and not batched and random.random() < 0.75:
             batch = LtBatch(lt, kind, m, n, k, transposes, counts[-1])
             label, batched = "Lt " + label, True

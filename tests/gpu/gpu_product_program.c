@@ -77,8 +77,8 @@ static void add_kernels(Bound *x)
     char *log = NULL;
     if (!cubin) {
         static const char *const sections[] = {
-            "calls", "gather", "over", "over_2", "over_4", "over_8", "mirror", "mirror_2", "mirror_4", "mirror_8",
-            "mm", "mm_f64", "mm_f32", "mm_tf32", "mm_bf16", "mm_f16"};
+            "calls", "gather", "stored", "over", "over_2", "over_4", "over_8", "mirror", "mirror_2", "mirror_4",
+            "mirror_8", "mm", "mm_f64", "mm_f32", "mm_tf32", "mm_bf16", "mm_f16"};
         for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
             ck_assert(template_fill(&code, "products_cuda.txt", sections[i], NULL, 0));
         ck_assert(emit_cuda_file(&all, &a, "calls", "", "", "calls", buf_text(&code)));

@@ -13,7 +13,8 @@ static const struct { const char *spec, *options; int64_t most; } rules[] = {
     {"muon", "", 1600}, {"shampoo", "interval=1", 520}, {"soap", "interval=2", 330}, {"splus", "interval=2", 330},
     {"soap", "interval=2,apply=f32", 330}};
 static const int64_t shapes[][2] = {{18, 6},    {20, 36},    {64, 64},     {100, 300}, {96, 130}, {256, 256},
-                                    {520, 200}, {768, 3072}, {1024, 1024}, {1600, 400}, {330, 77}};
+                                    {520, 200}, {768, 3072}, {1024, 1024}, {1600, 400}, {330, 77},
+                                    {1593, 200}, {16411, 24}};
 static const int counts[] = {1, 2, 3, 6, ALL};
 enum { NRULES = sizeof rules / sizeof *rules, NSIZES = sizeof shapes / sizeof *shapes,
        NCOUNTS = sizeof counts / sizeof *counts };
@@ -102,7 +103,7 @@ START_TEST(any_number_of_matrices)
     int64_t longest = shape[0] > shape[1] ? shape[0] : shape[1];
     if (small && _i % NSIZES != (rule + 1) % 2)            /* the emulated GPU takes seconds for each */
         return;
-    if (longest > (shape[0] == 768 && rule == 0 ? 3072 : rules[rule].most))
+    if (longest > (rule == 0 && (shape[0] == 768 || shape[0] == 16411) ? 16411 : rules[rule].most))
         return;
     optc_engine *e;
     optc_rule *plain, *scaled;

@@ -137,6 +137,30 @@ START_TEST(selected_rows)
 }
 END_TEST
 
+/* Sorts over several thread blocks: many equal values, zeros of both signs, infinities and NaN. */
+START_TEST(sorted_values)
+{
+    SHARED();
+    static const char text[] =
+        "return optimizer { name = 'order', state = { r = zeros 'row', s = zeros 'row', q = zeros 'row' },\n"
+        "  matrix = function() local v = rowsum(g) local up = max(sign(v - 0.2), 0)\n"
+        "    r = sort(sqrt(sign(v)))  s = sort(v / up)  q = sort(-0.0 * sign(v))\n"
+        "    p = p - take(g, r) - 0.5 * take(g, s) - 0.25 * take(g, q) end,\n"
+        "  step = function() p = p - 0.1 * g end }";
+    static const TestShape tall[NSHAPES] = {{2, {600, 1}}, {2, {257, 2}}, {2, {512, 1}}, {2, {3, 2}}, {1, {0}},
+                                            {1, {0}}, {1, {0}}, {1, {0}}, {1, {0}}, {1, {0}}, {1, {0}}, {1, {0}}};
+    Side c, g;
+    optc_rule_options o = {.text = text, .param = _i ? OPTC_F64 : OPTC_F32};
+    use_shapes(tall);
+    open_side(&c, "cpu", o, 0);
+    open_side(&g, "cuda", o, 0);
+    step_both(&c, &g, 1);
+    compare_within(text, &c, &g, 0);
+    close_side(&c, 0);
+    close_side(&g, 0);
+}
+END_TEST
+
 /* Any workspace gives the same bits: in batches and rounds, one matrix or all. This holds where no library chooses an
  * algorithm by its workspace. Of a large workspace only the needed part is allocated. */
 START_TEST(any_workspace)
@@ -560,6 +584,7 @@ void add_factors(TCase *t)
     tcase_add_loop_test(t, a_call_fails, 0, 2);
     tcase_add_loop_test(t, as_on_the_cpu, 0, NRULES * 4);
     tcase_add_loop_test(t, selected_rows, 0, 2);
+    tcase_add_loop_test(t, sorted_values, 0, 2);
     tcase_add_loop_test(t, any_workspace, 0, 4);
     tcase_add_loop_test(t, root_errors, 0, 6);
     tcase_add_loop_test(t, orthonormal_columns, 0, 3);

@@ -242,11 +242,40 @@ START_TEST(long_sums)
 {
     SHARED();
     static const int64_t shape[2][3] = {{2, 9, 16390}, {1, 9, 16390}}, several[1][3] = {{1, 320, 16390}};
+    static const int64_t even[2][3] = {{2, 8, 16390}, {1, 8, 16390}}, halves[1][3] = {{1, 512, 16390}};
     static const int64_t shorter[1][3] = {{1, 9, 16383}};
-    ck_assert_int_eq(check_triangles(_i, shape, 2, 1 << 20), 4);
-    ck_assert_int_eq(check_triangles(_i, shorter, 1, 1 << 20), 1);
+    bool wide = _i < 2;                                    /* f64, f32; bf16 and f16, whose parts are f32 */
+    int kind = wide ? _i : _i + 1;
+    ck_assert_int_eq(check_triangles(kind, wide ? shape : even, 2, 1 << 20), 4);
+    ck_assert_int_eq(check_triangles(kind, shorter, 1, 1 << 20), 1);
     if (!getenv("OPTC_TEST_SMALL"))
-        ck_assert_int_eq(check_triangles(_i, several, 1, 64 << 20), 4 * 15);
+        ck_assert_int_eq(check_triangles(kind, wide ? several : halves, 1, 64 << 20), wide ? 4 * 15 : 4 * 3);
+}
+END_TEST
+
+/* Products that are not symmetric, with and without an addend. */
+START_TEST(long_products)
+{
+    SHARED();
+    static const int64_t shape[2][3] = {{2, 8, 16390}, {1, 8, 16390}};
+    int kind = _i < 2 ? _i : _i + 1;
+    int64_t most = 0;
+    Bound x;
+    open_rule(&x, T_F32, 1 << 20);
+    int e = add_array(&x.m, MEM_STATE, ELEM, kinds[kind].type, "e"),
+        t = add_array(&x.m, MEM_STATE, ELEM_T, kinds[kind].type, "t"),
+        r = add_array(&x.m, MEM_STATE, ROWS2, kinds[kind].type, "r"),
+        q = add_array(&x.m, MEM_STATE, ROWS2, kinds[kind].type, "q");
+    add_mm(&x.m, e, t, r, 0, 1, 0);
+    add_mm_to(&x.m, e, e, add_array(&x.m, MEM_STATE, ROWS2, kinds[kind].type, "s"), q, TRANS_B, 2, -1);
+    end_program(&x.m, kinds[kind].product);
+    bind_program(&x, shape, 2, 4);
+    fill_forms(&x, 2);
+    step_forms(&x, kind, 2, "long sums");
+    for (int i = 0; i < x.b->gpu->calls->nset; i++)
+        most = x.b->gpu->calls->set[i].each > most ? x.b->gpu->calls->set[i].each : most;
+    ck_assert_int_eq(most, 4);
+    close_program(&x);
 }
 END_TEST
 
@@ -608,7 +637,8 @@ void add_products(TCase *t)
     tcase_add_loop_test(t, every_form, 0, 10);
     for (int i = 0; i < 5; i += getenv("OPTC_TEST_SMALL") ? 3 : 1)
         tcase_add_loop_test(t, triangles, i, i + 1);
-    tcase_add_loop_test(t, long_sums, 0, 2);
+    tcase_add_loop_test(t, long_sums, 0, 4);
+    tcase_add_loop_test(t, long_products, 0, 4);
     tcase_add_test(t, gradients_move);
     tcase_add_test(t, absent);
     tcase_add_test(t, batches);

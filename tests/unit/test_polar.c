@@ -212,6 +212,40 @@ START_TEST(polar_of_blocks_with_nan)
 }
 END_TEST
 
+/* A share of the rows may exceed the columns: Gram matrices are those of the columns then. 400 selected rows would have
+ * Gram matrices of 160,000 values. */
+START_TEST(polar_of_the_shorter_side)
+{
+    static const char text[] =
+        "return optimizer { name = 'x', view = 'last', rank = { share = 0.5, of = 'rows' },\n"
+        "  step = function() p = p - g end, matrix = function() local i = topk(rowsum(abs(g)))\n"
+        "    p = put(0, i, polar(take(g, i), { coefficients = 'polar_express', steps = 14 })) end }";
+    static const TestShape shape[2] = {{2, {800, 2}}, {2, {4, 9}}};
+    Fixture f;
+    optc_bytes bytes;
+    optc_engine_options eo = {.compiler = "", .cache_dir = "", .threads = 1};
+    optc_rule_options ro = {.spec = "x.lua", .text = text, .param = OPTC_F64, .grad = OPTC_F64, .state = OPTC_F64};
+    fix_open(&f, &eo, &ro, shape, 2, NULL, 0);
+    for (int t = 0; t < 2; t++)
+        for (int i = 0; i < f.count[t]; i++)
+            ((double *)f.g[t])[i] = grad_at(t, i);
+    OK(optc_plan_bytes(f.binding, "step", 1, &bytes));
+    ck_assert_msg(bytes.read + bytes.written < 1e6, "%g bytes", bytes.read + bytes.written);
+    OK(optc_step(f.binding));
+    for (int t = 0; t < 2; t++) {                          /* orthonormal columns, or rows: two of each */
+        int rows = rows_of(&shape[t]), cols = cols_of(&shape[t]);
+        const double *x = f.p[t];
+        double sum = 0, most = 0;
+        for (int i = 0; i < rows * cols; i++)
+            sum += x[i] * x[i];
+        for (int i = 0; i < rows && t == 0; i++)
+            most += x[2 * i] * x[2 * i + 1];
+        ck_assert_msg(fabs(sum - 2) < 1e-9 && fabs(most) < 1e-9, "squares %g, product %g", sum, most);
+    }
+    fix_close(&f);
+}
+END_TEST
+
 /* A wrong option is reported once, at the option. */
 START_TEST(polar_of_wrong_options)
 {
@@ -305,6 +339,7 @@ Suite *polar_suite(void)
     tcase_add_test(p, polar_is_its_iteration);
     tcase_add_test(p, polar_at_all_scales);
     tcase_add_test(p, polar_of_blocks_with_nan);
+    tcase_add_test(p, polar_of_the_shorter_side);
     tcase_add_test(p, polar_of_wrong_options);
     tcase_add_test(r, states_start_with_a_diagonal);
     tcase_add_test(r, rest_is_the_other_rule);

@@ -101,7 +101,7 @@ CORE int cublas_gemm(const Cublas *f, cublasHandle_t h, const GpuGemm *x)
     const void *alpha = f64 ? (const void *)&x->alpha : (const void *)&small[0];
     const void *beta = f64 ? (const void *)&x->beta : (const void *)&small[1];
     cublasOperation_t ta = x->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N, tb = x->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
-    cudaDataType t = x->type->cuda;
+    cudaDataType t = x->type->cuda, tc = x->f32 ? CUDA_R_32F : t;
     cublasComputeType_t in = x->type->compute;
     int m = (int)x->m, n = (int)x->n, k = (int)x->k, lda = (int)x->lda, ldb = (int)x->ldb, ldc = (int)x->ldc,
         count = (int)x->count;
@@ -109,16 +109,16 @@ CORE int cublas_gemm(const Cublas *f, cublasHandle_t h, const GpuGemm *x)
     void *c = gemm_pointer(x->c.at);
     if (x->strided && !far)
         return f->cublasGemmStridedBatchedEx(h, tb, ta, n, m, k, alpha, b, t, ldb, x->b.stride, a, t, lda, x->a.stride,
-                                             beta, c, t, ldc, x->c.stride, count, in, CUBLAS_GEMM_DEFAULT);
+                                             beta, c, tc, ldc, x->c.stride, count, in, CUBLAS_GEMM_DEFAULT);
     if (x->strided)
         return f->cublasGemmStridedBatchedEx_64(h, tb, ta, x->n, x->m, x->k, alpha, b, t, x->ldb, x->b.stride, a, t,
-                                                x->lda, x->a.stride, beta, c, t, x->ldc, x->c.stride, x->count, in,
+                                                x->lda, x->a.stride, beta, c, tc, x->ldc, x->c.stride, x->count, in,
                                                 CUBLAS_GEMM_DEFAULT);
     const void *const *pa = (const void *const *)a, *const *pb = (const void *const *)b;
     void *const *pc = (void *const *)c;
     if (!far)
-        return f->cublasGemmBatchedEx(h, tb, ta, n, m, k, alpha, pb, t, ldb, pa, t, lda, beta, pc, t, ldc, count, in,
+        return f->cublasGemmBatchedEx(h, tb, ta, n, m, k, alpha, pb, t, ldb, pa, t, lda, beta, pc, tc, ldc, count, in,
                                       CUBLAS_GEMM_DEFAULT);
-    return f->cublasGemmBatchedEx_64(h, tb, ta, x->n, x->m, x->k, alpha, pb, t, x->ldb, pa, t, x->lda, beta, pc, t,
+    return f->cublasGemmBatchedEx_64(h, tb, ta, x->n, x->m, x->k, alpha, pb, t, x->ldb, pa, t, x->lda, beta, pc, tc,
                                      x->ldc, x->count, in, CUBLAS_GEMM_DEFAULT);
 }

@@ -175,19 +175,23 @@ static bool add_ours(GpuCalls *x, CallKernel kernel, const CallType *t, const Pr
 }
 
 /* ---- long sums ---- */
-/* Gram matrices of few blocks and sums of very many terms, such as those of an embedding's columns, would occupy few
- * multiprocessors: 78 blocks of 768 columns took 1.4 ms for 50257 terms on an H200. At the rate of other Gram matrices
- * it would be 0.56 ms (not timed in parts). They are computed as sums of SUM_PART terms each in the workspace, in one
- * call, and the mirror adds them up. The number of parts changes bits, so it follows from the shape alone. */
+/* Results of few tiles and sums of very many terms, such as those over an embedding's rows, would occupy few
+ * multiprocessors. Measured on an H200 for 50257 terms, 768 x 768: 18 tiles of a product in f32 took 7.7 ms, 1.2 ms at
+ * the rate of other products; 21 blocks of a Gram matrix in f16 144 us, 63 us in parts. They are computed as sums of
+ * about SUM_PART terms each in the workspace, in one call, and the mirror adds them up, or the copy. Parts of 16-bit
+ * products are f32. The number of parts changes bits, so it follows from the shape alone. */
 enum { LONG_SUM = 16384, SUM_PART = 4096, LONG_SUM_ROWS = 1024, LONG_SUM_BYTES = 32 << 20 };
+
+static int part_bytes(const CallType *t) { return t->bytes == 2 ? 4 : t->bytes; }      /* of a value of a part */
 
 /* 0: not in parts. Parts of more than LONG_SUM_BYTES would take the workspace of other products. */
 static int sum_parts(const CallType *t, const ProgCall *c, ProductShape z)
 {
-    bool own_type = t && t->bytes > 2 && t->compute != CUBLAS_COMPUTE_32F_FAST_TF32;
-    return c->flags & SYMMETRIC && own_type && z.k >= LONG_SUM && z.n <= LONG_SUM_ROWS &&
-           z.n % gram_block(t, z.n, z.k) == 0 && z.k / SUM_PART * z.n * z.n * t->bytes <= LONG_SUM_BYTES ?
-               (int)(z.k / SUM_PART) : 0;
+    if (!z.m || !z.n || z.k < LONG_SUM || z.m > LONG_SUM_ROWS || z.n > LONG_SUM_ROWS ||
+        t->compute == CUBLAS_COMPUTE_32F_FAST_TF32)
+        return 0;
+    bool whole = c->flags & SYMMETRIC ? z.n % gram_block(t, z.n, z.k) == 0 : z.ld[3] == z.n && !(c->flags & BLOCKED);
+    return whole && z.k / SUM_PART * z.m * z.n * part_bytes(t) <= LONG_SUM_BYTES ? (int)(z.k / SUM_PART) : 0;
 }
 
 CORE int64_t product_record(const optc_binding *b, const ProgStage *s, Shape shape)
@@ -195,54 +199,58 @@ CORE int64_t product_record(const optc_binding *b, const ProgStage *s, Shape sha
     const Program *p = b->program;
     const CallType *t = call_type(p, s->call);
     ProductShape z = product_shape(p, s->call, shape, shape.cols);
-    return shape.slices && t ? (sum_parts(t, s->call, z) * z.n * z.n * t->bytes + 255) / 256 * 256 : 0;
+    return shape.slices && t ? (sum_parts(t, s->call, z) * z.m * z.n * part_bytes(t) + 255) / 256 * 256 : 0;
 }
 
-/* k terms from `from` on, for each of `parts`; beta 1: added to the first part */
+/* k terms from `from` on, for each of `parts`, which are `length` terms apart; from > 0: added to the first part */
 static void add_part(GpuCalls *x, const CallType *t, const ProgCall *c, int group, ProductShape z, int parts,
-                     int64_t from, int64_t k)
+                     int64_t length, int64_t from, int64_t k)
 {
     CallStep *s = product_step(x, t, c, group);
-    int64_t rows = gram_block(t, z.n, z.k), a_term, b_term;
+    bool symmetric = c->flags & SYMMETRIC;
+    int64_t rows = symmetric ? gram_block(t, z.n, z.k) : z.m, a_term, b_term;
     PointerSet a = set_in(x, c->a, group), b = set_in(x, c->b, group), to = set_in(x, AREA(0), group);
     sizes_into(s, z);
-    s->m = s->n = rows;
+    s->m = rows;
+    s->n = symmetric ? rows : z.n;
     s->k = k;
     s->ldc = z.n;
+    s->f32 = t->bytes == 2;
     s->beta = from ? 1 : 0;
     a_term = c->flags & TRANS_A ? s->lda : 1, b_term = c->flags & TRANS_B ? 1 : s->ldb;
-    a.blocks = b.blocks = to.blocks = (int)(z.n / rows);
+    a.blocks = b.blocks = to.blocks = (int)(z.m / rows);
     a.parts = b.parts = to.parts = parts;
     a.down = rows * (c->flags & TRANS_A ? 1 : s->lda);
     b.across = rows * (c->flags & TRANS_B ? s->ldb : 1);
     to.down = rows * z.n, to.across = rows;
     a.offset = from * a_term, b.offset = from * b_term;
-    a.apart = SUM_PART * a_term, b.apart = SUM_PART * b_term, to.apart = z.n * z.n;
+    a.apart = length * a_term, b.apart = length * b_term, to.apart = z.m * z.n;
     s->a = add_set(x, &a);
     s->b = add_set(x, &b);
     s->c = add_set(x, &to);
 }
 
-/* Adds the steps of a long sum: copy the summand, multiply the parts, add them up and mirror. */
+/* Adds the steps of a long sum: copy the summand, multiply the parts, add them up, and mirror a symmetric result. Parts
+ * are multiples of 8 terms, so that they start at aligned addresses; few terms are left. */
 static bool add_long_sum(const optc_binding *b, GpuCalls *x, const CallType *t, const ProgStage *stage, int group,
                          ProductShape z)
 {
     const ProgCall *c = stage->call;
     int parts = sum_parts(t, c, z);
-    int64_t record = product_record(b, stage, x->group[group].shape);
+    int64_t record = product_record(b, stage, x->group[group].shape), length = z.k / parts / 8 * 8;
     bool ok = c->c < 0 || c->c == c->out || add_ours(x, t->over, t, c, group, z);
     int first = x->nstep;
     x->record = record;
-    x->value_bytes = t->bytes;
+    x->value_bytes = part_bytes(t);
     x->area[0] = 0;
     x->area_ld[0] = z.n;
-    add_part(x, t, c, group, z, parts, 0, SUM_PART);
-    if (z.k % SUM_PART)
-        add_part(x, t, c, group, z, 1, (int64_t)parts * SUM_PART, z.k % SUM_PART);
-    CallStep *s = add_step(x, t->mirror, t, group);
+    add_part(x, t, c, group, z, parts, length, 0, length);
+    if (z.k > parts * length)
+        add_part(x, t, c, group, z, 1, length, parts * length, z.k - parts * length);
+    CallStep *s = add_step(x, c->flags & SYMMETRIC ? t->mirror : t->over, t, group);
     sizes_into(s, z);
     s->k = parts;
-    s->flags = SUM_OF_PARTS;
+    s->flags = SUM_OF_PARTS | (t->cuda == CUDA_R_16BF ? SUM_BF16 : 0);
     s->beta = c->c >= 0 ? c->beta : 0;
     s->a = s->b = whole_set(x, AREA(0), group, 0);
     s->c = whole_set(x, c->out, group, 0);
@@ -269,6 +277,7 @@ CORE GpuGemm step_gemm(const CallStep *s)
     GpuGemm x;
     memset(&x, 0, sizeof x);
     x.type = s->type;
+    x.f32 = s->f32;
     x.trans_a = (s->flags & TRANS_A) != 0, x.trans_b = (s->flags & TRANS_B) != 0;
     x.m = s->m, x.n = s->n, x.k = s->k;
     x.lda = s->lda, x.ldb = s->ldb, x.ldc = s->ldc;

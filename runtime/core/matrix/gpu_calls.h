@@ -21,8 +21,9 @@ enum { AREAS = 5, RECORD_NUMBERS = 32 };
 enum { OWN_STATS = -6, OWN_EIGEN = -7 };
 OPTC_COUNT bool is_area(int array) { return array < 0 && array > OWN_STATS; }
 
-/* Flag of a mirror: it first adds the parts of a long sum. Beyond ProductFlags and row strides. */
-enum { SUM_OF_PARTS = 64 };
+/* Flags of a mirror or a copy: it adds the parts of a long sum; the result is bf16. Beyond ProductFlags and row
+ * strides. */
+enum { SUM_OF_PARTS = 64, SUM_BF16 = 128 };
 
 /* Must match optc_call and optc_matrix_address of templates/products_cuda.txt. */
 typedef struct CallArgs { CUdeviceptr a, b, c; int m, n, k, flags; double alpha, beta; } CallArgs;
@@ -64,6 +65,7 @@ typedef struct CallStep {
     unsigned flags;                        /* ProductFlag */
     double alpha, beta;
     bool own;                              /* our kernel, though there is a library */
+    bool f32;                              /* the result is f32, whatever `type` is: a part of a long sum */
     unsigned blocks;                       /* our kernels: thread blocks per matrix */
     GemmAlgorithm algorithm;               /* of products whose bits would depend on the number of matrices */
     /* Unless 0: the number of steps, from this one on, that only unsettled matrices need. judge:

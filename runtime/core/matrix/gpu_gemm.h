@@ -26,13 +26,15 @@ CORE const CallType *call_type_of(Product in);             /* NULL: NPRODUCT */
 
 /* at: the first matrix, and the next ones are `stride` values apart; or an array of their addresses on the device */
 typedef struct GemmMatrices { CUdeviceptr at; long long stride; } GemmMatrices;
-/* c = alpha a b + beta c for `count` matrices; a is m x k and b is k x n after their transposes */
+/* c = alpha a b + beta c for `count` matrices; a is m x k and b is k x n after their transposes. f32: so is c, whatever
+ * the type of a and b */
 typedef struct GpuGemm {
     const CallType *type;
-    bool strided, trans_a, trans_b;
+    bool strided, trans_a, trans_b, f32;
     int64_t m, n, k, lda, ldb, ldc, count;
     double alpha, beta;
     GemmMatrices a, b, c;
+    int aligned;                           /* cublas_lt_choose: bytes that all addresses are multiples of */
 } GpuGemm;
 /* An algorithm of cuBLASLt for one shape and type; not known: there is none */
 typedef struct GemmAlgorithm { cublasLtMatmulAlgo_t algo; bool known; } GemmAlgorithm;
@@ -42,7 +44,8 @@ CORE int64_t gram_block(const CallType *t, int64_t n, int64_t k);
 CORE int cublas_gemm(const Cublas *f, cublasHandle_t h, const GpuGemm *x);
 CORE bool gemm_is_long(const GpuGemm *x);                  /* a length exceeds 32 bits: needs the _64 functions */
 /* ---- cublas_lt.c: arrays of pointers only; these return cuBLAS's status ---- */
-/* The algorithm for any number of matrices of a shape. An error is no reason to do without one: bits would change. */
+/* The algorithm for any number of matrices of a shape; count: the products of one matrix. An error is no reason to do
+ * without one: bits would change. */
 CORE int cublas_lt_choose(const Cublas *f, cublasHandle_t h, const GpuGemm *x, GemmAlgorithm *out);
 CORE int cublas_lt_gemm(const Cublas *f, cublasHandle_t h, const GpuGemm *x, const GemmAlgorithm *algorithm,
                         CUstream stream);

@@ -70,23 +70,44 @@ static int use_stream(const optc_binding *b, GpuCalls *x)
     return rc;
 }
 
+/* All addresses of a set are multiples of 16 bytes. Matrices of a tensor are whole rows apart; those of views start at
+ * multiples of 8 values (misaligned). */
+static bool set_aligned(const GpuCalls *x, const CallStep *s, int set, int64_t ld)
+{
+    const PointerSet *p = &x->set[set];
+    return (ld | p->offset | p->down | p->across | p->apart | p->base) * s->type->bytes % 16 == 0;
+}
+
+/* Tensor cores are fast with addresses and rows of 16 bytes. The number of rows and of terms may be odd. Products on
+ * tensor cores read only arrays of ours, which are aligned; others may read the caller's arrays. */
+static int step_alignment(const GpuCalls *x, const CallStep *s)
+{
+    bool cores = s->type->bytes == 2 || s->type->compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+    return cores && set_aligned(x, s, s->a, s->lda) && set_aligned(x, s, s->b, s->ldb) &&
+           set_aligned(x, s, s->c, s->ldc) ? 16 : s->type->bytes;
+}
+
 /* A matrix' result must not depend on how many others a call computes: ranks of a sharded model and one process have
  * different numbers of alike matrices. cuBLAS selects its kernel by the count, and kernels sum in different orders.
  * Measured on an H200 (cuBLAS 13.1; tests/gpu/batch_counts.py, 1 to 180 matrices with arrays of pointers):
  *   16 bits, all lengths multiples of 16 bytes      0 of 7246 shapes differ
+ *   16 bits, rows of multiples of 16 bytes          0 of 1114 (odd numbers of rows or terms; 254 of them 2000 terms on)
  *   16 bits, other lengths                        833 of 2565
  *   tf32                                         3178 of 4960
  *   f32 and f64, 16 rows or fewer                 446 of  942
  *   f32 and f64, more rows                          0 of 9113
- * For those that can differ, cuBLASLt runs one algorithm for any number of matrices (cublas_lt.c). If the library has
- * none, they are one call per matrix. */
+ * For those that can differ, cuBLASLt runs one algorithm for any number of matrices (cublas_lt.c), which is what makes
+ * their bits equal. If the library has none, they are one call per matrix. 16-bit products with results in f32 were
+ * not measured and use one algorithm too. */
 enum { FEW_ROWS = 16 };
-static bool count_changes_bits(const CallStep *s)
+static bool count_changes_bits(const GpuCalls *x, const CallStep *s)
 {
-    if (s->type->compute == CUBLAS_COMPUTE_32F_FAST_TF32)
+    bool few = s->m <= FEW_ROWS || s->n <= FEW_ROWS || s->k <= FEW_ROWS;
+    if (s->type->compute == CUBLAS_COMPUTE_32F_FAST_TF32 || s->f32)
         return true;
     if (s->type->bytes == 2)
-        return (s->m | s->n | s->k | s->lda | s->ldb | s->ldc) * s->type->bytes % 16 != 0;
+        return (s->m | s->n | s->k | s->lda | s->ldb | s->ldc) * s->type->bytes % 16 != 0 &&
+               (few || step_alignment(x, s) < 16);
     return s->m <= FEW_ROWS;
 }
 
@@ -94,9 +115,11 @@ CORE optc_status calls_choose_algorithms(GpuCalls *x)
 {
     for (int i = 0; i < x->nstep && x->library; i++) {
         CallStep *s = &x->step[i];
-        if (s->own || eigen_launches(s) || !count_changes_bits(s))
+        if (s->own || eigen_launches(s) || !count_changes_bits(x, s))
             continue;
         GpuGemm y = step_gemm(s);
+        y.aligned = step_alignment(x, s);
+        y.count = s->type->bytes == 2 ? x->set[s->c].each : 1;     /* tf32: not measured with blocks */
         int rc = cublas_lt_choose(&x->blas, x->handle, &y, &s->algorithm);
         if (rc)
             return cublas_refused(&x->blas, "cublasLtMatmulAlgoGetHeuristic", rc, "optc_bind");
@@ -111,7 +134,7 @@ static int library_step(const optc_binding *b, GpuCalls *x, const CallStep *s, M
 {
     int64_t each = x->set[s->c].each, most = LIBRARY_CALL_MOST / each;
     bool lt = s->algorithm.known;
-    most = most < 1 || (count_changes_bits(s) && !lt) ? 1 : most;
+    most = most < 1 || (count_changes_bits(x, s) && !lt) ? 1 : most;
     GpuGemm y = step_gemm(s);
     *call = "cublasSetStream";
     int rc = lt ? 0 : use_stream(b, x);
