@@ -97,6 +97,19 @@ static bool value_fits(double x, double y, int digits)
 #define INTEGER(...)
 #include "gen/abi/types.def"
 
+CORE bool type_saturates(Type t)
+{
+    switch (t) {
+#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, ...) \
+    case T_##ID: return isfinite((double)load(store((COMPUTE_##compute)INFINITY)));
+#define CODED(...)
+#define DRAWN(...)
+#define INTEGER(...)
+#include "gen/abi/types.def"
+    default: return false;
+    }
+}
+
 static void copy_nth(void *with, int64_t nth)
 {
     const CpuCopy *x = (const CpuCopy *)with;
