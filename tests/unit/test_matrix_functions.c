@@ -33,6 +33,22 @@ START_TEST(definitions)
 }
 END_TEST
 
+/* Orthonormal columns in blocks (lapack.c): whole blocks, a shorter last one, and fewer columns than blocks need. */
+START_TEST(column_blocks)
+{
+    static const FunctionCase of[] = {{.kind = DO_QR, .type = OPTC_F64, .m = 64, .n = 64, .batch = 1},
+                                      {.kind = DO_QR, .type = OPTC_F64, .m = 90, .n = 71, .batch = 2},
+                                      {.kind = DO_QR, .type = OPTC_F32, .m = 70, .n = 97, .batch = 1},
+                                      {.kind = DO_QR, .type = OPTC_F64, .m = 70, .n = 63, .batch = 1}};
+    optc_engine *e = open_with(1);
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        size_t bytes;
+        free(function_case(e, &host, &of[i], &bytes));
+    }
+    OK(optc_close(e));
+}
+END_TEST
+
 /* The engine keeps entries for the next call, and frees them when it is closed or told to. */
 START_TEST(kept)
 {
@@ -351,6 +367,7 @@ Suite *matrix_functions_suite(void)
     Suite *s = suite_create("matrix_functions");
     TCase *t = tcase_create("matrix_functions");
     tcase_add_test(t, definitions);
+    tcase_add_test(t, column_blocks);
     tcase_add_test(t, kept);
     tcase_add_test(t, limits);
     tcase_add_test(t, refused);
