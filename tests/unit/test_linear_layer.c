@@ -139,7 +139,11 @@ START_TEST(kron_apply)
     bad = good, bad.y = v.at;
     FAILS(optc_kron_apply(e, &bad), OPTC_ERROR_ARGUMENT, "y overlaps x in memory");
     bad = good, bad.q = -1;
-    FAILS(optc_kron_apply(e, &bad), OPTC_ERROR_ARGUMENT, "n = -1");
+    FAILS(optc_kron_apply(e, &bad), OPTC_ERROR_ARGUMENT, "q = -1");
+    bad = good, bad.workspace = 1;
+    FAILS(optc_kron_apply(e, &bad), OPTC_ERROR_ARGUMENT, "optc_kron_apply: the workspace is 1 bytes");
+    bad = good, bad.scale = NAN;
+    FAILS(optc_kron_apply(e, &bad), OPTC_ERROR_ARGUMENT, "scale is nan");
     FAILS(optc_kron_apply(NULL, &good), OPTC_ERROR_ARGUMENT, "the engine is NULL");
     values_free(a), values_free(b), values_free(v);
     OK(optc_close(e));

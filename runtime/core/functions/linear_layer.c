@@ -77,8 +77,9 @@ static optc_status read_linear(optc_engine *e, const char *call, const optc_line
     x->rows = x->rows ? x->rows : 1;
     if (__builtin_mul_overflow(x->batch, x->rows, &all) || all > INT64_MAX / 64 / (x->in > x->outs ? x->in : x->outs) ||
         x->rows > INT32_MAX)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: %lld samples of %lld rows are larger than memory can be", call,
-                    (long long)x->batch, (long long)x->rows);
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %lld samples of %lld rows of %lld and %lld values are larger than memory "
+                                         "can be", call, (long long)x->batch, (long long)x->rows, (long long)x->in,
+                    (long long)x->outs);
     s = matrix_type(call, x->type, &l->type);
     l->compute = s == OPTC_OK ? number_type[l->type].compute : T_F32;
     l->product = s == OPTC_OK && type_saturates(l->type) ? l->compute : l->type;
