@@ -96,9 +96,11 @@ typedef struct optc_function {
     int positive;              /* optc_solve: a is symmetric positive definite, not triangular */
     int unchecked;             /* 1: no checks of values, see above */
     void *stream;              /* a CUstream; NULL on the CPU */
-    /* NULL: not wanted. residual receives how far the result is from its definition, as optc_factors has it, the
-     * largest of the batch; the call then waits for the device. bytes: the call only stores here how many bytes the
-     * engine keeps for calls of this signature, and does nothing else; arrays may then be NULL. */
+    /* NULL: not wanted. residual receives how far the result is from its definition, the largest of the batch, in the
+     * Frobenius norm; the call then waits for the device. FUNCTIONS.md has the definitions. NaN: not computed (powers
+     * with a floor, or whose exponent is no p / q of numbers up to 16). INFINITY: of a matrix without a result. bytes:
+     * the call only stores here how many bytes the engine keeps for calls of this signature, and does nothing else;
+     * arrays may then be NULL. */
     double *residual;
     int64_t *bytes;
     const double *triples;     /* optc_polar: up to 8 triples of coefficients, one per step; the last one repeats */

@@ -290,8 +290,9 @@ enum { SIDE = 4, SQUARE = SIDE * SIDE, SQUARES = 2 * SQUARE };
 static optc_status call_functions(optc_engine *e, float *a, float *x, bool more, Outcome *out)
 {
     static const float before = -7;
+    double residual = before;
     optc_function f = {.a = {a, 0, 0}, .x = {x, 0, 0}, .y = {x + SQUARES, 0, 0}, .m = SIDE, .n = SIDE, .batch = 2,
-                       .exponent = -0.5, .ridge = 0.25};
+                       .exponent = -0.5, .ridge = 0.25, .residual = &residual};
     optc_product p = {.a = a, .c = x, .m = SIDE, .k = SIDE, .batch = 2};
     optc_kron_vector k = {.a = a, .b = a + SQUARE, .x = a, .y = x, .m = SIDE, .n = SIDE, .p = SIDE, .q = SIDE};
     optc_linear l = {.act = a, .out = a, .batch = 2, .rows = SIDE, .in = SIDE, .outs = SIDE,
@@ -303,6 +304,7 @@ static optc_status call_functions(optc_engine *e, float *a, float *x, bool more,
     for (int call = 0; call < (more ? 7 : 5) && s == OPTC_OK; call++) {
         for (int i = 0; i < 2 * SQUARES; i++)
             x[i] = before;
+        residual = before;
         if (more)
             s = call == 0   ? optc_eigh(e, &f)
                 : call == 1 ? optc_solve(e, &f)
@@ -318,7 +320,9 @@ static optc_status call_functions(optc_engine *e, float *a, float *x, bool more,
                 : call == 3 ? optc_multiply(e, &p)
                             : optc_functions_drop(e);
         if (s == OPTC_OK)
-            out->result = mix(out->result, x, sizeof *x * 2 * SQUARES);
+            out->result = mix(mix(out->result, x, sizeof *x * 2 * SQUARES), &residual, sizeof residual);
+        else
+            out->left = out->left || residual != before;
         bool product = call == 3 && s == OPTC_ERROR_DEVICE;            /* optc_multiply, or optc_kron_apply */
         for (int i = 0; i < 2 * SQUARES && s != OPTC_OK && !product; i++)
             out->left = out->left || x[i] != before;

@@ -104,6 +104,10 @@ X
     expect 0 "Build files" cmake -S found -B found/build -DCMAKE_PREFIX_PATH="$work/cmake"
     expect 0 "Built target found" cmake --build found/build
     expect 0 "after   10 steps" found/build/found cpu 10
+    PKG_CONFIG_PATH=$(dirname "$(find cmake -name rules2.pc)")
+    flags=$(PKG_CONFIG_PATH=$PKG_CONFIG_PATH pkg-config --static --cflags --libs rules2)
+    expect 0 "" eval "${CC:-cc} rules2/example.c -o by-pc $flags"
+    expect 0 "after   10 steps" ./by-pc cpu 10
 else
     echo "skipped: packages with CMake (no cmake)"
 fi

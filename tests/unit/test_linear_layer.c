@@ -139,7 +139,11 @@ START_TEST(kron_apply)
     bad = good, bad.y = v.at;
     FAILS(optc_kron_apply(e, &bad), OPTC_ERROR_ARGUMENT, "y overlaps x in memory");
     bad = good, bad.q = -1;
-    FAILS(optc_kron_apply(e, &bad), OPTC_ERROR_ARGUMENT, "n = -1");
+    FAILS(optc_kron_apply(e, &bad), OPTC_ERROR_ARGUMENT, "q = -1");
+    bad = good, bad.workspace = 1;
+    FAILS(optc_kron_apply(e, &bad), OPTC_ERROR_ARGUMENT, "optc_kron_apply: the workspace is 1 bytes");
+    bad = good, bad.scale = NAN;
+    FAILS(optc_kron_apply(e, &bad), OPTC_ERROR_ARGUMENT, "scale is nan");
     FAILS(optc_kron_apply(NULL, &good), OPTC_ERROR_ARGUMENT, "the engine is NULL");
     values_free(a), values_free(b), values_free(v);
     OK(optc_close(e));
@@ -215,6 +219,31 @@ START_TEST(refused)
 }
 END_TEST
 
+/* e4m3 has no infinity: results above 448 are refused, and 448 itself is not. */
+START_TEST(beyond_e4m3)
+{
+    optc_engine *e = open_with(1);
+    unsigned char act = 0x68, out = 0x68, sum = 0x55, a = 0x38, g = 0x38;          /* 64, 64; factors of 1 */
+    double norm = 3;
+    optc_linear x = {.act = &act, .out = &out, .type = OPTC_E4M3, .batch = 1, .in = 1, .outs = 1, .norm = &norm,
+                     .sum = &sum, .clip = 1e6, .a = &a, .g = &g, .decay = 0.5};
+    FAILS(optc_clipped_sum(e, &x), OPTC_ERROR_RANGE, "a value of sum exceeds the range of e4m3");
+    FAILS(optc_kfac_factors(e, &x), OPTC_ERROR_RANGE, "a value of a exceeds the range of e4m3");
+    ck_assert(sum == 0x55 && norm == 3 && a == 0x38 && g == 0x38);
+    x.unchecked = 1;
+    OK(optc_clipped_sum(e, &x));
+    ck_assert_uint_eq(sum, 0x7e);
+    act = 0x60, out = 0x56, x.unchecked = 0, sum = 0;                               /* 32 x 14 = 448 */
+    OK(optc_clipped_sum(e, &x));
+    ck_assert_uint_eq(sum, 0x7e);
+    act = out = 0x48, x.decay = 0.25;                                               /* 0.25 + 0.75 x 16 = 12.25 */
+    OK(optc_kfac_factors(e, &x));
+    ck_assert_uint_eq(a, 0x54);                                                     /* 12 */
+    ck_assert_uint_eq(g, 0x54);
+    OK(optc_close(e));
+}
+END_TEST
+
 Suite *linear_layer_suite(void)
 {
     Suite *s = suite_create("linear_layer");
@@ -223,6 +252,7 @@ Suite *linear_layer_suite(void)
     tcase_add_test(t, factors);
     tcase_add_test(t, kron_apply);
     tcase_add_test(t, refused);
+    tcase_add_test(t, beyond_e4m3);
     suite_add_tcase(s, t);
     return s;
 }

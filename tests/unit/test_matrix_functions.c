@@ -33,6 +33,22 @@ START_TEST(definitions)
 }
 END_TEST
 
+/* Orthonormal columns in blocks (lapack.c): whole blocks, a shorter last one, and fewer columns than blocks need. */
+START_TEST(column_blocks)
+{
+    static const FunctionCase of[] = {{.kind = DO_QR, .type = OPTC_F64, .m = 64, .n = 64, .batch = 1},
+                                      {.kind = DO_QR, .type = OPTC_F64, .m = 90, .n = 71, .batch = 2},
+                                      {.kind = DO_QR, .type = OPTC_F32, .m = 70, .n = 97, .batch = 1},
+                                      {.kind = DO_QR, .type = OPTC_F64, .m = 70, .n = 63, .batch = 1}};
+    optc_engine *e = open_with(1);
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        size_t bytes;
+        free(function_case(e, &host, &of[i], &bytes));
+    }
+    OK(optc_close(e));
+}
+END_TEST
+
 /* The engine keeps entries for the next call, and frees them when it is closed or told to. */
 START_TEST(kept)
 {
@@ -286,11 +302,72 @@ START_TEST(triples)
 }
 END_TEST
 
+/* Residuals of f32 results are not 0, and of the size of roundings. Wrong results would have larger ones. */
+START_TEST(residuals)
+{
+    enum { N = 12, M = 5 };
+    static float a[2 * N * N], b[2 * N * N], x[2 * N * N], y[2 * N];
+    double r;
+    optc_engine *e = open_with(1);
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < N; i++)
+            for (int j = 0; j < N; j++) {
+                a[(k * N + i) * N + j] = (i == j ? 3.0f : 0.0f) + 1.0f / (float)(1 + k + i + j);
+                b[(k * N + i) * N + j] = 1.0f / (float)(3 + i + 2 * j) + (float)((i * j + k) % 5);
+            }
+    optc_function f = {.a = {a, 0, 0}, .b = {b, 0, 0}, .x = {x, 0, 0}, .y = {y, 0, 0}, .n = N, .m = M, .batch = 2,
+                       .residual = &r};
+#define MEASURED(call)                                                   \
+    do {                                                                 \
+        r = -1;                                                          \
+        OK(call);                                                        \
+        ck_assert_msg(r > 0 && r < 1e-5, "%s: %g", #call, r);            \
+    } while (0)
+    MEASURED(optc_eigh(e, &f));
+    MEASURED(optc_cholesky(e, &f));
+    MEASURED(optc_solve(e, &f));
+    f.upper = 1;
+    MEASURED(optc_solve(e, &f));
+    f.right = 1;
+    MEASURED(optc_solve(e, &f));
+    f.upper = 0;
+    MEASURED(optc_solve(e, &f));
+    f.right = 0, f.positive = 1;
+    f.x = f.b;                                             /* in place */
+    MEASURED(optc_solve(e, &f));
+    f.x = (optc_matrix){x, 0, 0};
+    for (int i = 0; i < 6; i++) {
+        static const double exponents[] = {0.5, 2, 0.75, -2, -0.75, -0.25};
+        f.exponent = exponents[i], f.relative = 0.125, f.ridge = 0.5;
+        MEASURED(optc_matrix_power(e, &f));
+    }
+    f.relative = f.ridge = 0, f.floor = 1, f.exponent = 0.5;
+    OK(optc_matrix_power(e, &f));
+    ck_assert_msg(isnan(r), "a floor: %g", r);
+    f.floor = 0, f.exponent = 0.3183;
+    OK(optc_matrix_power(e, &f));
+    ck_assert_msg(isnan(r), "an exponent without p / q: %g", r);
+    f.n = M, f.m = N, f.y.data = NULL, f.a.data = b;
+    MEASURED(optc_qr(e, &f));
+    MEASURED(optc_polar(e, &f));
+    f.n = N, f.m = M;                                      /* wide */
+    MEASURED(optc_polar(e, &f));
+    f.steps = 1;                                           /* has not converged */
+    OK(optc_polar(e, &f));
+    ck_assert_msg(r > 0.1 && r < 10, "%g", r);
+    a[0] = NAN, f.unchecked = 1, f.steps = 0, f.a.data = a, f.n = N;
+    OK(optc_cholesky(e, &f));
+    ck_assert_msg(r == INFINITY, "%g", r);
+    OK(optc_close(e));
+}
+END_TEST
+
 Suite *matrix_functions_suite(void)
 {
     Suite *s = suite_create("matrix_functions");
     TCase *t = tcase_create("matrix_functions");
     tcase_add_test(t, definitions);
+    tcase_add_test(t, column_blocks);
     tcase_add_test(t, kept);
     tcase_add_test(t, limits);
     tcase_add_test(t, refused);
@@ -299,6 +376,7 @@ Suite *matrix_functions_suite(void)
     tcase_add_test(t, coefficient_sets);
     tcase_add_test(t, empty);
     tcase_add_test(t, triples);
+    tcase_add_test(t, residuals);
     suite_add_tcase(s, t);
     return s;
 }

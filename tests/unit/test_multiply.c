@@ -2,6 +2,7 @@
 #include "tests/harness/reference_product.h"
 #include "tests/harness/suites.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -116,6 +117,8 @@ START_TEST(refused)
     BAD("matrices cannot be stored as i16", x.type = OPTC_I16);
     BAD("the sizes m = 3, n = 4, k = 0", x.k = 0);
     BAD("the sizes m = -1, n = 4", x.m = -1);
+    BAD("scale is nan; it must be a finite number", x.scale = NAN);
+    BAD("add is inf; it must be a finite number", x.add = INFINITY);
     BAD("rows of b have 4 values, but its leading dimension is 3", x.ldb = 3);
     BAD("the distance between matrices of a is -2 values", x.next_a = -2; x.batch = 2);
     BAD("the distance between matrices of c is -1 values", x.next_c = OPTC_ONE; x.batch = 2);

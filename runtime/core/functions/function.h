@@ -42,14 +42,21 @@ typedef struct FunctionSlot {
     bool computed, wide;
 } FunctionSlot;
 
+typedef enum FunctionName {
+    FUNCTION_MATRIX_POWER, FUNCTION_EIGH, FUNCTION_CHOLESKY, FUNCTION_SOLVE, FUNCTION_POLAR, FUNCTION_QR, NFUNCTION
+} FunctionName;
+
 /* shape: of the spec's parameter. scratch: bytes of an entry without a spec, which is memory only. group: entries of
  * the same group other than 0 belong to one call, and none of them replaces another. why: more reasons for a result
- * that does not exist. exponent: of a power in a package, whose spec then has PACKED_EXPONENT; else 0. low: a lower
- * bound of eigenvalue / norm, which follows from `relative` (call_low); 0: that of the spec. after: what is done
- * between the spec's step and the copies of results; NULL: nothing. first, of: the matrices are a part of the caller's
- * `of` ones, from `first` on; of 0: they are all of them. */
+ * that does not exist. name, given: the function and the caller's struct; NULL: a step of another call. exponent: of a
+ * power in a package, whose spec then has PACKED_EXPONENT; else 0. low: a lower bound of eigenvalue / norm, which
+ * follows from `relative` (call_low); 0: that of the spec. after: what is done between the spec's step and the copies
+ * of results; NULL: nothing. first, of: the matrices are a part of the caller's `of` ones, from `first` on; of 0: they
+ * are all of them. */
 typedef struct FunctionForm {
     const char *call, *why;
+    FunctionName name;
+    const optc_function *given;
     char spec[MOST_SPEC];
     int64_t scratch, group;
     double exponent, low;
@@ -92,20 +99,22 @@ typedef struct FunctionEntry {
 /* ---- functions.c ---- */
 /* Packages have powers with this exponent alone; the package's host puts others into a copy of the program. */
 #define PACKED_EXPONENT "-1/4"
-typedef enum FunctionName {
-    FUNCTION_MATRIX_POWER, FUNCTION_EIGH, FUNCTION_CHOLESKY, FUNCTION_SOLVE, FUNCTION_POLAR, FUNCTION_QR, NFUNCTION
-} FunctionName;
 CORE optc_status function_run(optc_engine *e, const FunctionForm *f);
 /* Takes an entry of f->scratch bytes, for function_put. *capturing: the call is captured. */
 CORE optc_status function_memory(optc_engine *e, const FunctionForm *f, FunctionEntry **out, bool *capturing);
 /* Fails with OPTC_ERROR_RANGE if a value of the caller's matrices is not finite. x: has two numbers per matrix. */
 CORE optc_status function_finite(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, FunctionEntry *x);
+/* The same for values in the type that functions compute in, which are to be stored in the caller's type. */
+CORE optc_status function_fits(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, FunctionEntry *x);
 /* Fills in the spec: its name, what it declares, and what it computes. */
 CORE void function_spec(FunctionForm *f, const char *name, const char *declares, const char *body);
 /* ---- function_forms.c ---- */
 CORE const char *function_call(FunctionName name);         /* "optc_eigh" */
 /* Fills in the spec, the matrices and the numbers of a call. packed: for a package. f->call is set. */
 CORE optc_status function_form(FunctionName name, const optc_function *x, bool packed, FunctionForm *f);
+/* ---- function_residual.c ---- */
+/* *out: the largest residual of the batch, as optc_function has it. The results are in the entry; inside gpu_enter. */
+CORE optc_status function_residual(optc_engine *e, const FunctionForm *f, const FunctionEntry *x, double *out);
 /* ---- linear_layer.c ---- */
 typedef enum LinearStep { LINEAR_GRAM, LINEAR_WEIGHTS, LINEAR_SCALE, NLINEARSTEP } LinearStep;
 CORE void linear_spec(LinearStep step, FunctionForm *f);
@@ -117,6 +126,7 @@ CORE void function_put(optc_engine *e, FunctionEntry *x, void *stream, bool capt
 CORE void functions_close(optc_engine *e);
 CORE int64_t function_bytes(const FunctionForm *f);        /* of a new entry, without its binding */
 /* ---- function_copy.c ---- */
+CORE bool type_saturates(Type t);      /* it has no infinity: larger values are stored as its largest one */
 /* Copies between the caller's matrices and `flat`, which has no gaps. bad: two numbers per matrix, or NULL. On a GPU in
  * the order of the stream, inside gpu_enter. */
 CORE optc_status function_copy(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, unsigned flags, char *flat,

@@ -39,7 +39,9 @@ static bool value_fits(double x, double y, int digits)
         int64_t outside = 0;                                                                                          \
         for (int64_t i = 0; i < s->rows; i++, m += s->ld, f += s->cols)                                               \
             if ((x->flags & COPY_FITS) == COPY_FITS) {                                                                \
-                for (int64_t j = 0; j < s->cols; j++)                                                                 \
+                for (int64_t j = 0; sizeof(C) == sizeof(COMPUTE) && j < s->cols; j++)                                 \
+                    outside += !isfinite((double)f[j]);                                                               \
+                for (int64_t j = 0; sizeof(C) < sizeof(COMPUTE) && j < s->cols; j++)                                  \
                     outside += !value_fits((double)f[j], (double)LOAD(STORE(f[j])), number_type[T_##ID].digits);      \
             } else if (x->flags & COPY_STORE) {                                                                       \
                 int64_t from = !(x->flags & COPY_UPPER) ? 0 : i < s->cols ? i : s->cols;                              \
@@ -96,6 +98,19 @@ static bool value_fits(double x, double y, int digits)
 #define DRAWN(...)
 #define INTEGER(...)
 #include "gen/abi/types.def"
+
+CORE bool type_saturates(Type t)
+{
+    switch (t) {
+#define TYPE(ID, name, bits, block, planes, draws, c, load, store, compute, ...) \
+    case T_##ID: return isfinite((double)load(store((COMPUTE_##compute)INFINITY)));
+#define CODED(...)
+#define DRAWN(...)
+#define INTEGER(...)
+#include "gen/abi/types.def"
+    default: return false;
+    }
+}
 
 static void copy_nth(void *with, int64_t nth)
 {

@@ -120,7 +120,7 @@ static optc_status check_results(optc_engine *e, const FunctionForm *f, Function
 
 static optc_status run_entry(optc_engine *e, const FunctionForm *f, FunctionEntry *x, bool capturing)
 {
-    optc_factors about = {0, 0, 0};
+    double residual = 0;
     optc_status s = follow_stream(e, f, x, capturing);
     if (s == OPTC_OK)
         s = set_numbers(f, x);
@@ -135,11 +135,11 @@ static optc_status run_entry(optc_engine *e, const FunctionForm *f, FunctionEntr
     if (s == OPTC_OK && !f->unchecked)
         s = check_results(e, f, x);
     if (s == OPTC_OK && f->residual)
-        s = optc_factors_about(x->b, 0, &about);
+        s = function_residual(e, f, x, &residual);
     if (s == OPTC_OK)
         s = function_store(e, f, f->out, x->result, f->nout);
     if (s == OPTC_OK && f->residual)
-        *f->residual = about.residual;
+        *f->residual = residual;
     return s;
 }
 
@@ -211,13 +211,14 @@ CORE optc_status function_memory(optc_engine *e, const FunctionForm *f, Function
     return gpu_leave(e->gpu, memory_inside(e, f, out, capturing));
 }
 
-static optc_status finite_inside(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, FunctionEntry *x)
+static optc_status look_inside(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, unsigned flags,
+                               FunctionEntry *x)
 {
     int64_t which = -1;
     int mark;
     optc_status st = clear_bad(e, f, x);
     if (st == OPTC_OK)
-        st = function_copy(e, f, s, COPY_LOOK | COPY_FINITE, s->at, x->bad);
+        st = function_copy(e, f, s, flags, s->at, x->bad);
     if (st == OPTC_OK)
         st = read_bad(e, f, x, &which, &mark);
     return st == OPTC_OK && which >= 0
@@ -226,12 +227,23 @@ static optc_status finite_inside(optc_engine *e, const FunctionForm *f, const Fu
                : st;
 }
 
-CORE optc_status function_finite(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, FunctionEntry *x)
+static optc_status look_at_slot(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, unsigned flags,
+                                FunctionEntry *x)
 {
     if (!e->gpu)
-        return finite_inside(e, f, s, x);
+        return look_inside(e, f, s, flags, x);
     gpu_enter_aside(e->gpu);
-    return gpu_leave(e->gpu, finite_inside(e, f, s, x));
+    return gpu_leave(e->gpu, look_inside(e, f, s, flags, x));
+}
+
+CORE optc_status function_finite(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, FunctionEntry *x)
+{
+    return look_at_slot(e, f, s, COPY_LOOK | COPY_FINITE, x);
+}
+
+CORE optc_status function_fits(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, FunctionEntry *x)
+{
+    return look_at_slot(e, f, s, COPY_FITS, x);
 }
 
 /* ---- checks of the caller's struct ---- */
@@ -338,6 +350,8 @@ static optc_status check_and_run(optc_engine *e, FunctionForm *f)
         s = check_aliases(f);
     f->shape[0] = f->batch;
     bool nothing = !f->in[0].rows || !f->in[0].cols || !f->shape[1] || !f->shape[2];
+    if (s == OPTC_OK && nothing && f->residual)
+        *f->residual = 0;
     return s != OPTC_OK || nothing ? s : function_run(e, f);
 }
 
@@ -379,6 +393,7 @@ static optc_status run_function(optc_engine *e, FunctionName name, const optc_fu
     optc_status s = read_function(e, function_call(name), from, size, &x, &f);
     if (s == OPTC_OK)
         s = function_form(name, &x, HOST()->packed, &f);
+    f.name = name, f.given = &x;
     f.after = s == OPTC_OK && name == FUNCTION_QR && f.nout == 2 ? make_r : NULL;
     return s == OPTC_OK ? check_and_run(e, &f) : s;
 }

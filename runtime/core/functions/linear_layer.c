@@ -12,13 +12,14 @@
 
 /* A call after the caller's struct was read. In the engine's memory: gram, act act.T and out out.T of the samples of a
  * part, and weight, a number per row, in the type that functions compute in; norm in f64; scaled, out times the
- * weights, and made, results that are stored when all of them exist, in the caller's type. group: of the call's entries
- * (function.h). */
+ * weights, and made, results that are stored when all of them exist, in the type `product`. That is the caller's type.
+ * If it has no infinity, products would end at its largest value unnoticed: product is then the type that functions
+ * compute in, and wide has a copy of an operand in it. group: of the call's entries (function.h). */
 typedef struct Linear {
     const char *call;
     optc_linear x;
-    Type type, compute;
-    char *gram[2], *weight, *scaled, *norm, *made[2];
+    Type type, compute, product;
+    char *gram[2], *weight, *scaled, *norm, *wide, *made[2];
     int64_t part, group;
     FunctionEntry *scratch;
     bool capturing;
@@ -76,10 +77,12 @@ static optc_status read_linear(optc_engine *e, const char *call, const optc_line
     x->rows = x->rows ? x->rows : 1;
     if (__builtin_mul_overflow(x->batch, x->rows, &all) || all > INT64_MAX / 64 / (x->in > x->outs ? x->in : x->outs) ||
         x->rows > INT32_MAX)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: %lld samples of %lld rows are larger than memory can be", call,
-                    (long long)x->batch, (long long)x->rows);
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %lld samples of %lld rows of %lld and %lld values are larger than memory "
+                                         "can be", call, (long long)x->batch, (long long)x->rows, (long long)x->in,
+                    (long long)x->outs);
     s = matrix_type(call, x->type, &l->type);
     l->compute = s == OPTC_OK ? number_type[l->type].compute : T_F32;
+    l->product = s == OPTC_OK && type_saturates(l->type) ? l->compute : l->type;
     if (s == OPTC_OK)
         s = check_array(e, l, "act", x->act, all, x->in, number_type[l->type].bytes);
     return s == OPTC_OK ? check_array(e, l, "out", x->out, all, x->outs, number_type[l->type].bytes) : s;
@@ -117,17 +120,20 @@ static optc_status take_linear_memory(optc_engine *e, Linear *l, bool sum)
     const optc_linear *x = &l->x;
     int64_t size = number_type[l->compute].bytes, limit = x->workspace ? x->workspace : e->workspace;
     int64_t square = dom_times(x->rows, x->rows), each = dom_times(2 * square + x->rows, size);
-    int64_t scaled = sum ? rounded(x->batch * x->rows * x->outs, number_type[l->type].bytes) : 0,
-            made = sum ? rounded(dom_times(x->outs, x->in), number_type[l->type].bytes) : 0;
+    int64_t each_product = number_type[l->product].bytes,
+            scaled = sum ? rounded(x->batch * x->rows * x->outs, each_product) : 0,
+            wide = sum && l->product != l->type ? rounded(x->batch * x->rows * x->in, each_product) : 0,
+            made = sum ? rounded(dom_times(x->outs, x->in), each_product) : 0;
     l->part = each > limit ? 1 : limit / each < x->batch ? limit / each : x->batch;
     int64_t gram = rounded(dom_times(square, l->part), size), lines = rounded(x->batch * x->rows, size),
             numbers = rounded(x->batch, sizeof(double));
-    optc_status s = take_linear_scratch(e, l, 2 * gram + lines + numbers + scaled + made);
+    optc_status s = take_linear_scratch(e, l, 2 * gram + lines + numbers + scaled + wide + made);
     if (s != OPTC_OK)
         return s;
     l->gram[0] = l->scratch->memory, l->gram[1] = l->gram[0] + gram;
     l->weight = l->gram[1] + gram, l->norm = l->weight + lines, l->scaled = l->norm + numbers;
-    l->made[0] = sum ? l->scaled + scaled : NULL;
+    l->wide = wide ? l->scaled + scaled : NULL;
+    l->made[0] = sum ? l->scaled + scaled + wide : NULL;
     return OPTC_OK;
 }
 
@@ -206,7 +212,7 @@ static optc_status scale_out(optc_engine *e, const Linear *l)
     linear_spec(LINEAR_SCALE, &f);
     f.in[0] = dense_slot("p", "out", (char *)(uintptr_t)x->out, x->rows, x->outs, false);
     f.in[1] = dense_slot("w", "weight", l->weight, 1, x->rows, true);
-    f.out[0] = dense_slot("p", "out", l->scaled, x->rows, x->outs, false);
+    f.out[0] = dense_slot("p", "out", l->scaled, x->rows, x->outs, l->product != l->type);
     f.nin = 2, f.nout = 1;
     return function_run(e, &f);
 }
@@ -221,21 +227,46 @@ static optc_status store_results(optc_engine *e, const Linear *l, const Function
     return gpu_leave(e->gpu, function_store(e, &f, s, made, 2));
 }
 
+/* Converts rows x cols of the caller's type to the type that functions compute in. */
+static optc_status widen_matrix(optc_engine *e, const Linear *l, const char *name, const void *from, int64_t rows,
+                                int64_t cols, char *to)
+{
+    FunctionForm f = form_of(l, 1, 1, 1);
+    FunctionSlot s = dense_slot(NULL, name, (char *)(uintptr_t)from, rows, cols, false);
+    if (!e->gpu)
+        return function_copy(e, &f, &s, 0, to, NULL);
+    gpu_enter_aside(e->gpu);
+    return gpu_leave(e->gpu, function_copy(e, &f, &s, 0, to, NULL));
+}
+
+/* *out: one side of the layer in the type of products. */
+static optc_status product_side(optc_engine *e, const Linear *l, int side, const void **out)
+{
+    const optc_linear *x = &l->x;
+    const void *from = side ? x->out : x->act;
+    *out = l->product == l->type ? from : l->wide;
+    return *out == from ? OPTC_OK
+                        : widen_matrix(e, l, side ? "out" : "act", from, x->batch * x->rows, side ? x->outs : x->in,
+                                       l->wide);
+}
+
 /* Refuses a result that is not finite in its type. made: in the engine's memory, whose start holds the marks. */
 static optc_status check_made(optc_engine *e, const Linear *l, const char *name, char *made, int64_t rows, int64_t cols)
 {
     FunctionForm f = form_of(l, 1, 1, 1);
     FunctionSlot s = dense_slot(NULL, name, made, rows, cols, false);
-    optc_status st = l->x.unchecked ? OPTC_OK : function_finite(e, &f, &s, l->scratch);
+    optc_status st = l->x.unchecked              ? OPTC_OK
+                     : l->product == l->type ? function_finite(e, &f, &s, l->scratch)
+                                             : function_fits(e, &f, &s, l->scratch);
     return st == OPTC_ERROR_RANGE ? fail(st, "%s: a value of %s exceeds the range of %s", l->call, name,
                                          number_type[l->type].name)
                                   : st;
 }
 
-static FunctionSlot result_slot(const char *label, void *at, int64_t rows, int64_t cols, bool wide)
+static FunctionSlot result_slot(const Linear *l, const char *label, void *at, int64_t rows, int64_t cols, bool wide)
 {
     FunctionSlot s = dense_slot(NULL, label, (char *)at, rows, cols, false);
-    s.flags = wide ? 0 : COPY_RAW;
+    s.flags = wide || l->product != l->type ? 0 : COPY_RAW;
     s.wide = wide;
     return s;
 }
@@ -243,8 +274,8 @@ static FunctionSlot result_slot(const char *label, void *at, int64_t rows, int64
 static optc_status store_sum(optc_engine *e, const Linear *l)
 {
     const optc_linear *x = &l->x;
-    const FunctionSlot s[2] = {result_slot("sum", l->made[0] ? x->sum : NULL, x->outs, x->in, false),
-                               result_slot("norm", x->norm, 1, x->batch, true)};
+    const FunctionSlot s[2] = {result_slot(l, "sum", l->made[0] ? x->sum : NULL, x->outs, x->in, false),
+                               result_slot(l, "norm", x->norm, 1, x->batch, true)};
     char *const made[2] = {l->made[0], l->norm};
     return store_results(e, l, s, made);
 }
@@ -271,9 +302,10 @@ static optc_status run_norms(optc_engine *e, Linear *l, bool sum)
         static const ProductNames names = {"optc_clipped_sum", "out", "act", "", "sum"};
         optc_product p;
         memset(&p, 0, sizeof p);
-        p.a = l->scaled, p.b = x->act, p.c = l->made[0], p.type = x->type, p.m = x->outs, p.n = x->in;
+        p.a = l->scaled, p.c = l->made[0], p.type = (optc_type)(l->product + 1), p.m = x->outs, p.n = x->in;
         p.k = x->batch * x->rows, p.turn_a = 1, p.stream = x->stream;
-        s = multiply_named(e, &p, &names);
+        s = product_side(e, l, 0, &p.b);
+        s = s == OPTC_OK ? multiply_named(e, &p, &names) : s;
         s = s == OPTC_OK ? check_made(e, l, "sum", l->made[0], x->outs, x->in) : s;
     }
     if (s == OPTC_OK)
@@ -304,12 +336,14 @@ static char *factor_at(const optc_linear *x, int side) { return (char *)(side ? 
 static optc_status take_factors(optc_engine *e, Linear *l)
 {
     const optc_linear *x = &l->x;
-    int64_t marks = rounded(2 * x->batch, sizeof(unsigned)), size = number_type[l->type].bytes, bytes[2];
+    int64_t marks = rounded(2 * x->batch, sizeof(unsigned)), size = number_type[l->product].bytes, bytes[2];
     for (int i = 0; i < 2; i++)
         bytes[i] = factor_at(x, i) ? rounded(dom_times(factor_side(x, i), factor_side(x, i)), size) : 0;
-    optc_status s = take_linear_scratch(e, l, marks + bytes[0] + bytes[1]);
+    int64_t wide = l->product == l->type ? 0 : rounded(x->batch * x->rows * (x->in > x->outs ? x->in : x->outs), size);
+    optc_status s = take_linear_scratch(e, l, marks + bytes[0] + bytes[1] + wide);
     l->made[0] = s == OPTC_OK ? l->scratch->memory + marks : NULL;
     l->made[1] = s == OPTC_OK ? l->made[0] + bytes[0] : NULL;
+    l->wide = s == OPTC_OK ? l->made[1] + bytes[1] : NULL;
     return s;
 }
 
@@ -334,7 +368,10 @@ static optc_status check_finite(optc_engine *e, Linear *l)
 
 static optc_status copy_factor(optc_engine *e, const Linear *l, int side)
 {
-    size_t bytes = (size_t)(factor_side(&l->x, side) * factor_side(&l->x, side) * number_type[l->type].bytes);
+    int64_t n = factor_side(&l->x, side);
+    size_t bytes = (size_t)(n * n * number_type[l->type].bytes);
+    if (l->product != l->type)
+        return widen_matrix(e, l, side ? "g" : "a", factor_at(&l->x, side), n, n, l->made[side]);
     if (!e->gpu) {
         memcpy(l->made[side], factor_at(&l->x, side), bytes);
         return OPTC_OK;
@@ -353,10 +390,12 @@ static optc_status make_factor(optc_engine *e, const Linear *l, int side)
     double per = (double)x->batch * (side ? 1.0 : (double)x->rows);
     optc_product p;
     memset(&p, 0, sizeof p);
-    p.a = side ? x->out : x->act, p.c = l->made[side], p.type = x->type, p.m = factor_side(x, side);
+    p.c = l->made[side], p.type = (optc_type)(l->product + 1), p.m = factor_side(x, side);
     p.k = x->batch * x->rows, p.turn_a = 1, p.scale = (1 - x->decay) / per, p.add = x->decay;
     p.workspace = x->workspace, p.stream = x->stream;
-    optc_status s = x->decay != 0 ? copy_factor(e, l, side) : OPTC_OK;
+    optc_status s = product_side(e, l, side, &p.a);
+    if (s == OPTC_OK && x->decay != 0)
+        s = copy_factor(e, l, side);
     return s == OPTC_OK ? multiply_named(e, &p, &names) : s;
 }
 
@@ -364,8 +403,8 @@ static optc_status make_factor(optc_engine *e, const Linear *l, int side)
 static optc_status run_factors(optc_engine *e, Linear *l)
 {
     const optc_linear *x = &l->x;
-    const FunctionSlot to[2] = {result_slot("a", x->a, x->in, x->in, false),
-                                result_slot("g", x->g, x->outs, x->outs, false)};
+    const FunctionSlot to[2] = {result_slot(l, "a", x->a, x->in, x->in, false),
+                                result_slot(l, "g", x->g, x->outs, x->outs, false)};
     optc_status s = take_factors(e, l);
     if (s == OPTC_OK && !x->unchecked)
         s = check_finite(e, l);

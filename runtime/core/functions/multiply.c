@@ -1,6 +1,7 @@
 /* Products without a rule: reads and checks the caller's struct, then calls the CPU's or the GPU's implementation. */
 #include "runtime/core/functions/multiply.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,10 +16,10 @@ CORE char *operand_at(const Operand *x, int64_t nth, int64_t row, int64_t col, i
     return x->at + (nth * x->next + at) * size;
 }
 
-CORE optc_status too_little(int64_t least, int64_t limit)
+CORE optc_status too_little(const Multiply *x, int64_t least)
 {
-    return fail(OPTC_ERROR_ARGUMENT, "optc_multiply: the workspace is %lld bytes; this product needs at least %lld",
-                (long long)limit, (long long)least);
+    return fail(OPTC_ERROR_ARGUMENT, "%s: the workspace is %lld bytes; this product needs at least %lld", x->call,
+                (long long)x->limit, (long long)least);
 }
 
 /* ---- the engine's kit ---- */
@@ -128,7 +129,7 @@ CORE optc_status operand_check(const char *call, const char *name, Operand *x, i
                     name, (long long)cols, (long long)x->ld);
     if (x->next < (one ? (int64_t)OPTC_ONE : 0))
         return fail(OPTC_ERROR_ARGUMENT, "%s: the distance between matrices of %s is %lld values; it must be 0 or "
-                                         "more, or OPTC_ONE", call, name, (long long)x->next);
+                                         "more%s", call, name, (long long)x->next, one ? ", or OPTC_ONE" : "");
     if (!x->next && __builtin_mul_overflow(rows, x->ld, &x->next))
         return fail(OPTC_ERROR_ARGUMENT, "%s: %s is larger than memory can be", call, name);
     x->next = x->next == OPTC_ONE ? 0 : x->next;
@@ -203,12 +204,16 @@ static optc_status read_product(optc_engine *e, const optc_product *p, const Pro
         return fail(OPTC_ERROR_ARGUMENT, "%s: products = '%.40s' is not possible for %s; only \"tf32\" with f32 "
                                          "is", call,
                     p->products, number_type[type].name);
+    if (!isfinite(p->scale) || !isfinite(p->add))
+        return fail(OPTC_ERROR_ARGUMENT, "%s: %s is %g; it must be a finite number", call,
+                    isfinite(p->scale) ? "add" : "scale", isfinite(p->scale) ? p->add : p->scale);
     if (p->workspace < 0)
         return fail(OPTC_ERROR_ARGUMENT, "%s: workspace is %lld bytes; it must be 0 or more", call,
                     (long long)p->workspace);
     if (p->d && !p->b)
         return fail(OPTC_ERROR_ARGUMENT, "%s: d is set and b is NULL; a Gram matrix cannot be multiplied by a third "
                                          "matrix", call);
+    m->call = call;
     m->type = type;
     m->product = product_of_type(tf32 ? PRODUCT_TF32 : PRODUCT_F32, (int)type);
     m->size = number_type[type].bytes;
@@ -289,6 +294,10 @@ optc_status optc_kron_apply_sized(optc_engine *e, const optc_kron_vector *from, 
         return s;
     if (!x.b || !x.x)
         return fail(OPTC_ERROR_ARGUMENT, "%s: %s is NULL", names.call, !x.b ? "b" : "x");
+    if (x.m < 0 || x.p < 0 || x.n < 1 || x.q < 1 || x.batch < 0)
+        return fail(OPTC_ERROR_ARGUMENT, "%s: the sizes m = %lld, n = %lld, p = %lld, q = %lld, batch = %lld are not "
+                                         "allowed", names.call, (long long)x.m, (long long)x.n, (long long)x.p,
+                    (long long)x.q, (long long)x.batch);
     optc_product p;
     memset(&p, 0, sizeof p);
     p.a = x.a, p.b = x.x, p.d = x.b, p.c = x.y, p.type = x.type;

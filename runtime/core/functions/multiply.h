@@ -33,6 +33,7 @@ static const NumberType number_type[NTYPES] __attribute__((unused)) = {
 /* gram: b is a transposed. chain: a third operand d. limit: bytes of workspace. size: bytes of a value. product: the
  * precision on a GPU (products.def); NPRODUCT: cuBLAS has no products of this type. */
 typedef struct Multiply {
+    const char *call;                                      /* of messages */
     Type type;
     Product product;
     int64_t size, batch, limit;
@@ -87,7 +88,7 @@ CORE void matrices_give(optc_engine *e, void *memory, int64_t bytes, void *strea
 CORE optc_status matrix_type(const char *call, optc_type t, Type *out);
 /* Address of value (row, col) of the nth matrix. */
 CORE char *operand_at(const Operand *x, int64_t nth, int64_t row, int64_t col, int64_t size);
-CORE optc_status too_little(int64_t least, int64_t limit);
+CORE optc_status too_little(const Multiply *x, int64_t least);
 
 CORE optc_status multiply_cpu(optc_engine *e, const Blas *blas, const Multiply *x);
 CORE void kron_cpu(optc_engine *e, const optc_kronecker *x, Type type);

@@ -237,7 +237,7 @@ CORE optc_status multiply_cpu(optc_engine *e, const Blas *blas, const Multiply *
     int64_t each = jobs_of(x), jobs = dom_times(each, x->batch), room = room_of(x);
     double flops = 2.0 * (double)x->batch * (double)x->c.rows * (double)x->b.cols * (double)x->a.cols;
     if (room > x->limit)
-        return too_little(room, x->limit);
+        return too_little(x, room);
     int64_t team = flops < FEW_FLOPS ? 1 : less(e->threads, jobs);
     team = threads_allowed((int)(room ? less(team, x->limit / room) : team));
     int64_t bytes = room * team;

@@ -221,7 +221,7 @@ static optc_status fit_between(const Multiply *x, int64_t bytes, Between *t)
 {
     int64_t line = dom_times(x->b.cols, x->size), rows = bytes / line;
     if (!rows)
-        return too_little(line + 2 * LEAST_SPACE, x->limit);
+        return too_little(x, line + 2 * LEAST_SPACE);
     t->matrices = rows / x->c.rows;
     t->matrices = t->matrices < 1 ? 1 : t->matrices > x->batch ? x->batch : t->matrices;
     t->rows = rows < x->c.rows ? (rows >= 64 ? rows / 64 * 64 : rows) : x->c.rows;
@@ -243,7 +243,7 @@ static optc_status multiply_inside(optc_engine *e, MatrixKit *k, const Multiply 
     Between t = {0, 0, 0};
     CUdeviceptr at = 0;
     if (x->limit < LEAST_SPACE)
-        return too_little(LEAST_SPACE + (x->chain ? line : 0), x->limit);
+        return too_little(x, LEAST_SPACE + (x->chain ? line : 0));
     optc_status s = x->chain ? fit_between(x, x->limit - space, &t) : OPTC_OK;
     if (s == OPTC_OK && x->chain)
         bytes += t.rows * t.matrices * line;

@@ -52,7 +52,7 @@ static void *blas_symbol(void *library, const Affix *a, const char *name)
         memcpy(&(to), &f_, sizeof f_);                                                                               \
     } while (0)
 
-/* All LAPACK functions that we call, or none. */
+/* All LAPACK functions that we need, or none. */
 static void lapack_functions(void *library, const Affix *a, Blas *x)
 {
 #define LAPACK_NAME(ID, name) name,
@@ -60,7 +60,7 @@ static void lapack_functions(void *library, const Affix *a, Blas *x)
     bool all = true;
     for (int i = 0; i < LAPACK_COUNT; i++) {
         x->lapack[i] = blas_symbol(library, a, names[i]);
-        all = all && x->lapack[i];
+        all = all && (x->lapack[i] || i >= LAPACK_GEQRT);
     }
     if (!all)
         memset(x->lapack, 0, sizeof x->lapack);

@@ -50,9 +50,10 @@ CORE int64_t take_jobs(const Program *p, const ProgCall *c, Shape s);
 CORE void take_run(const optc_binding *b, const ProgCall *c, const Tensor *t, int64_t job, int thread);
 
 /* ---- blas.c, gemm_fallback.c ---- */
-/* The LAPACK functions that factors call; names without prefix and suffix. */
+/* The LAPACK functions that factors call; names without prefix and suffix. The last two may be missing. */
 #define LAPACK_FUNCTIONS(X) \
-    X(SYEVD, "dsyevd_") X(POTRF, "dpotrf_") X(GEQRF, "dgeqrf_") X(ORGQR, "dorgqr_") X(TRSM, "cblas_dtrsm")
+    X(SYEVD, "dsyevd_") X(POTRF, "dpotrf_") X(GEQRF, "dgeqrf_") X(ORGQR, "dorgqr_") X(TRSM, "cblas_dtrsm") \
+    X(GEQRT, "dgeqrt_") X(LARFB, "dlarfb_")
 #define LAPACK_ID(ID, name) LAPACK_##ID,
 typedef enum { LAPACK_FUNCTIONS(LAPACK_ID) LAPACK_COUNT } LapackCall;
 /* An opened BLAS:
