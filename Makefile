@@ -174,6 +174,11 @@ endef
 $(foreach i,$(ISAS),$(eval $(call rule_template,$(i))))
 
 # ---- objects ----
+# The flags that every source is compiled with, for tests that only parse sources.
+.PHONY: print-flags
+print-flags:
+	@echo '$(filter-out -MMD -MP,$(ALL_CFLAGS)) $(CHECK_CFLAGS)'
+
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)$(CC) $(ALL_CFLAGS) -c -o $@ $<
