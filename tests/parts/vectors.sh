@@ -93,7 +93,7 @@ fi
 
 # A package sets its own flags by attributes: its user gives only -O2.
 mkdir "$at/package"
-"$BUILD/optc" ship adan adafactor 'adamw+clip(1)' -o "$at/package/rules" > /dev/null
+"$BUILD/optc" ship adafactor $([ -z "${OPTC_ALL:-}" ] || echo adan 'adamw+clip(1)') -o "$at/package/rules" > /dev/null
 sh tests/parts/quick_runtime.sh "$at/package/rules/rules.c" > "$at/package/rules/quick.c"
 files="$at/package/rules/quick.c" flags="-O2 -w"
 case $(${CC:-cc} --version) in *clang*) clang_like ${CC:-cc} ;; *) gcc_like ${CC:-cc} ;; esac
