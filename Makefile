@@ -174,6 +174,11 @@ endef
 $(foreach i,$(ISAS),$(eval $(call rule_template,$(i))))
 
 # ---- objects ----
+# The flags that every source is compiled with, for tests that only parse sources.
+.PHONY: print-flags
+print-flags:
+	@echo '$(filter-out -MMD -MP,$(ALL_CFLAGS)) $(CHECK_CFLAGS)'
+
 $(BUILD)/obj/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC,$<)$(CC) $(ALL_CFLAGS) -c -o $@ $<
@@ -232,10 +237,14 @@ $(HOT:%=$(BUILD)/obj/%.o): ALL_CFLAGS += -Og
 endif
 
 # TEST_OPT: flags of the tests' objects, in addition to OPT. At -O2 the tests' code takes as long to compile as the
-# library. With SAN=1 only the library is instrumented: the heap checks see the tests' blocks anyway. The tests are
-# compiled with -DOPTC_SANITIZED instead.
-TEST_OPT ?= $(if $(filter -O2,$(OPT)),-O1)
+# library, at -O0 a third of that. HOT_TESTS, which compute for long, get TEST_HOT. With SAN=1 only the library is
+# instrumented: the heap checks see the tests' blocks anyway. The tests are compiled with -DOPTC_SANITIZED instead.
+TEST_OPT ?= $(if $(filter -O2,$(OPT)),-O0 -g1)
+TEST_HOT ?= $(if $(filter -O2,$(OPT)),-O1 -g1)
+HOT_TESTS := $(patsubst %.c,%,$(wildcard tests/harness/*.c tests/hashes/*.c)) \
+             $(addprefix tests/unit/test_,codes code_quality descent fuzz math ops refs squares)
 $(BUILD)/obj/tests/%.o: ALL_CFLAGS += $(CHECK_CFLAGS) $(TEST_OPT)
+$(HOT_TESTS:%=$(BUILD)/obj/%.o): ALL_CFLAGS += $(TEST_HOT)
 ifdef SAN
 $(BUILD)/obj/tests/%.o: ALL_CFLAGS := $(filter-out $(SANITIZE),$(ALL_CFLAGS)) $(CHECK_CFLAGS) $(TEST_OPT) \
                                       -DOPTC_SANITIZED

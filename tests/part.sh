@@ -57,25 +57,31 @@ sanitizing_clang() {
         clang -fopenmp -fsanitize=address,undefined -x c -o /dev/null - 2>/dev/null
 }
 
-# The sanitizers' build is also the build by a second compiler, with its warnings as errors. clang compiles this in
-# three quarters of gcc's time. The compiled rules are not instrumented, so they are taken from the plain build; suite
-# bits compiles rules with both compilers. -Wno-pass-failed: clang does not vectorise instrumented loops. OPTC_ALL uses
-# the plain build's compiler: gcc checks pointer overflows too.
-sanitizers() {
-    echo "the address and undefined-behaviour sanitizers, by clang, warnings as errors$(of_them)"
-    sanitize="SAN=1 BUILD=$BUILD/san RULES_FROM=$BUILD/rules OPT=-O0"
-    if [ -n "${OPTC_ALL:-}" ]; then
-        flags=-g1 sanitize="$sanitize TESTS_FROM=$BUILD/obj"
-    elif sanitizing_clang; then
-        flags="-g1 -Werror -Wno-pass-failed" sanitize="$sanitize CC=clang"
-    else
+# clang_warnings: clang parses the command's sources with its warnings as errors (OPTC_ALL: the tests' too). The
+# sanitizers' build compiles the library with clang, but not the command, which no test runs under the sanitizers.
+clang_warnings() {
+    if ! sanitizing_clang; then
         echo "skipped: clang's warnings (no clang with OpenMP and sanitizers; Debian: clang libomp-dev libclang-rt-dev)"
         [ -z "${CI:-}" ]
-        flags=-g1 sanitize="$sanitize TESTS_FROM=$BUILD/obj"
+        return
     fi
+    sources="tools/*.c tools/*/*.c"
+    [ -z "${OPTC_ALL:-}" ] || sources="$sources tests/unit/*.c tests/harness/*.c tests/gpu/*.c tests/faults/*.c"
+    clang $($MAKE --no-print-directory -s print-flags) -Werror -fsyntax-only $sources
+}
+
+# The sanitizers' build of the library is also the build by a second compiler, with its warnings as errors. clang
+# compiles this in three quarters of gcc's time. The compiled rules and the tests are not instrumented, so they are
+# taken from the plain build; suite bits compiles rules with both compilers. -Wno-pass-failed: clang does not vectorise
+# instrumented loops. OPTC_ALL uses the plain build's compiler: gcc checks pointer overflows too.
+sanitizers() {
+    echo "the address and undefined-behaviour sanitizers, by clang, warnings as errors$(of_them)"
+    sanitize="SAN=1 BUILD=$BUILD/san RULES_FROM=$BUILD/rules TESTS_FROM=$BUILD/obj OPT=-O0"
+    flags=-g1
+    [ -n "${OPTC_ALL:-}" ] || ! sanitizing_clang ||
+        flags="-g1 -Werror -Wno-pass-failed" sanitize="$sanitize CC=clang"
     mkdir -p "$BUILD/san"
-    flock "$BUILD/san/lock" $MAKE --no-print-directory -s $sanitize CFLAGS="$flags" "$BUILD/san/run-tests" \
-        "$BUILD/san/optc"
+    flock "$BUILD/san/lock" $MAKE --no-print-directory -s $sanitize CFLAGS="$flags" "$BUILD/san/run-tests"
     run="$BUILD/san/run-tests"
     # detect_stack_use_after_return is off: newer compilers enable it by default, and it takes half as long again.
     # strstr is not intercepted: the interceptor measures the whole text at every call, two thirds of the suite emit.
@@ -142,6 +148,7 @@ go() {
     faults) echo "calls that fail once: a sample"; sh tests/parts/faults.sh quick ;;
     python) echo "the Python package: over the library, as a wheel, in torch's loops"; sh tests/parts/python.sh ;;
     sanitizers) sanitizers ;;
+    clang) echo "clang's warnings"; clang_warnings ;;
     broken) echo "a part that fails in its middle"; false; true ;;
     *) echo "there is no part '$part'"; return 1 ;;
     esac

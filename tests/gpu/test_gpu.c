@@ -237,6 +237,7 @@ int main(void)
     add_live(t[7]);
     add_squares(t[8]);
     add_products(t[9]);
+    add_product_rules(t[9]);
     add_product_precision(t[9]);
     add_product_times(t[10]);
     add_polar(t[9]);

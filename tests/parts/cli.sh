@@ -51,7 +51,7 @@ expect 0 "ok" check adamw lamb 'adafactor'
 expect 1 "adamx" check adamx lamb
 expect 1 "No such file" check ./none.lua
 expect 1 "Is a directory" check ./tests
-expect 0 "3 passes" explain --full adamw --with 'clip(1),cautious,ema(0.999)'
+expect 0 "3 passes" explain --full adamw --with 'clip(1),cautious,ema(0.999)' --bandwidth 100
 mkdir "$work/own" "$work/own/wrappers"
 printf 'return optimizer { name = "ours", hyper = { lr = 0.1 }, step = function() p = p - lr * g end }\n' \
     > "$work/own/ours.lua"
@@ -129,7 +129,8 @@ for c in check list explain emit dump bench tune; do
     expect 1 "no wrapper 'clop'" $c 'sgd+clop(1)' $more
 done
 expect 0 "32 bytes per element" check 'adamw+clip(1)'
-expect 0 "sgd with halve(0.25),clip(1)" explain sgd --with "$work/halve.lua(0.25),clip(1)"
+expect 0 "sgd with halve(0.25),clip(1)" explain sgd --with "$work/halve.lua(0.25),clip(1)" \
+    --bandwidth 100
 expect 1 "none.lua: cannot read" explain sgd --with "$work/none.lua"
 expect 1 "expected wrapper" check 'adamw+'
 expect 1 "true or false" check adamw --options amsgrad=maybe

@@ -26,20 +26,24 @@ class Named(Evaluated):
                              "python -m optc.torch._rule_classes > …/optc/torch/__init__.pyi")
 
     def test_all(self):
-        """Every rule of the library steps, by its class."""
+        """Every rule of the library has a class, and a third of them (OPTC_ALL: each) steps by it."""
         from optc.torch import _rule_classes
         self.assertLess(30, len(_rule_classes.names()))
-        for name, spec in _rule_classes.names().items():
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                p = lists(shapes=((4, 3), (5,)))
-                opt = getattr(optc.torch, name)(p)
-                grads(p), opt.step()
-            self.assertIn("arXiv" if "arXiv" in optc.library_text(spec) else "", type(opt).__doc__)
-            update = type(opt).__doc__.split("The update, in the language of specs:\n")[1]
+        every = 1 if os.environ.get("OPTC_ALL") else 3
+        for i, (name, spec) in enumerate(_rule_classes.names().items()):
+            kind = getattr(optc.torch, name)
+            self.assertIn("arXiv" if "arXiv" in optc.library_text(spec) else "", kind.__doc__)
+            update = kind.__doc__.split("The update, in the language of specs:\n")[1]
             self.assertRegex(update, r"\bp\b.* = ", name)
             self.assertRegex(update, r"(step|matrix) *= *(function|rule)", name)
             self.assertNotIn("\n    --", update, name)
+            if i % every:
+                continue
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                p = lists(shapes=((4, 3), (5,)))
+                opt = kind(p)
+                grads(p), opt.step()
             self.assertTrue(all(q.isfinite().all() for q in p), name)
         self.assertIs(pickle.loads(pickle.dumps(optc.torch.Lion)), optc.torch.Lion)
         self.assertEqual(optc.torch.Lion([torch.ones(1, requires_grad=True)], 0.5).param_groups[0]["lr"], 0.5)

@@ -1,5 +1,6 @@
 """optc.torch.AdamW and others: a class for each rule of the library, made from its spec at the first access, and the
 stubs for editors and type checkers (python -m optc.torch._rule_classes > __init__.pyi)."""
+import functools
 import inspect
 import re
 import textwrap
@@ -47,8 +48,10 @@ def names():
     return {class_name(n): n for n in _rules.rules()}
 
 
+@functools.lru_cache(maxsize=1)                        # a class needs it for its signature and for its documentation
 def _own(spec):
-    """The parameters of a rule's class: torch's for torch's rules, then the keys of groups, in the spec's order."""
+    """The rule's declarations, the keys of its groups and the parameters of its class: torch's for torch's rules, then
+    the keys of groups, in the spec's order."""
     keys = GroupKeys(spec, None, (), None, None, None, None)
     defaults = keys.defaults({})
     torchs = [p.replace(annotation=inspect.Parameter.empty) for p in _rules.torch_parameters(spec)] if keys.row else []
@@ -66,7 +69,7 @@ def _own(spec):
         default=_plain(defaults[k])) for k in rest]
     if "maximize" not in {p.name for p in torchs}:
         found.append(inspect.Parameter("maximize", KEYWORD, default=False))
-    return sorted(found, key=lambda p: p.kind)
+    return rule, keys, tuple(sorted(found, key=lambda p: p.kind))
 
 
 def _plain(x):
@@ -76,7 +79,7 @@ def _plain(x):
 
 
 def signature(spec):
-    params = [inspect.Parameter("params", EITHER)] + _own(spec)
+    params = [inspect.Parameter("params", EITHER), *_own(spec)[2]]
     params += [inspect.Parameter(n, KEYWORD, default=d) for n, _, d in AROUND]
     return inspect.Signature(params)
 
@@ -92,12 +95,11 @@ def formula(spec):
 
 
 def doc(spec):
-    rule = asked(spec=spec)
+    rule, keys, params = _own(spec)
     lines = [rule.field("doc") + ".", "", rule.field("cite"), ""]
-    ranges, keys = rule.hypers(), GroupKeys(spec, None, (), None, None, None, None)
-    keys.defaults({})
+    ranges = rule.hypers()
     held = {key: names for key, names in keys.keys if names != (key,)}
-    for p in _own(spec):
+    for p in params:
         names = held.get(p.name, (p.name,))
         limits = [range_text(ranges[n]) for n in names if n in ranges] if not keys.row else []
         limits = ["one of " + ", ".join(c)] if isinstance(c := keys.declared.get(p.name), tuple) else limits
