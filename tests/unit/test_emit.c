@@ -220,6 +220,14 @@ START_TEST(complete_vectors)
 }
 END_TEST
 
+/* 1 / sqrt(x) of elements is one function without branches (SM3: 82 % of copy with them, 88 % without). */
+START_TEST(reciprocal_roots)
+{
+    ck_assert(cuda_has("sm3", "g_i * optc_rsqrtf(nu + eps)") && !cuda_has("sm3", "1.0f / sqrtf("));
+    ck_assert(!cuda_has("adamw", "optc_rsqrtf"));
+}
+END_TEST
+
 /* A kernel with two powers (FTRL) calls a function for them; with one it is inlined. */
 START_TEST(powers)
 {
@@ -395,6 +403,7 @@ Suite *emit_suite(void)
     tcase_add_test(t, complete_vectors);
     tcase_add_test(t, order_of_indices);
     tcase_add_test(t, powers);
+    tcase_add_test(t, reciprocal_roots);
     tcase_add_test(t, sixteen_bits);
     tcase_add_loop_test(t, only_what_is_called, 0, 2);
     tcase_add_test(t, side_by_side);
