@@ -52,3 +52,24 @@ OPTC_FN float optc_quotient(float a, float b, optc_odd &odd, optc_no)
 
 //@ if optc_quotient
 OPTC_FN float optc_quotient(float a, float b, optc_odd &, optc_yes) { return a / b; }
+
+/* 1 / sqrt(x) with both operations rounded to nearest, for every x. The compiler's own root and reciprocal branch for
+ * each value, and a warp then waits for one value at a time: SM3 reached 82 % of copy with 56 instructions per element,
+ * and 88 % with 40. Small numbers are scaled by a power of 4, which changes no rounding. For zeros, infinity and
+ * negative numbers the last estimate is a NaN, and the first one is the result. */
+OPTC_FN float optc_rsqrtf(float x)
+{
+#ifdef __CUDA_ARCH__
+    const bool small = x < 0x1p-100f;
+    const float s = small ? x * 0x1p64f : x;
+    float r, q;
+    asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(s));
+    const float root = s * r, y = fmaf(fmaf(-root, root, s), r * 0.5f, root);
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(q) : "f"(y));
+    q = fmaf(q, fmaf(-y, q, 1.0f), q);
+    q = small ? q * 0x1p32f : q;
+    return q != q ? r : q;
+#else
+    return 1.0f / optc_sqrtf(x);
+#endif
+}

@@ -3,17 +3,20 @@
 
 /* Reduction operators: the identity, and how two values combine. */
 struct optc_sum {
+    static const bool adds = true;
     template <typename T> static OPTC_FN_MEMBER T first() { return T(0); }
     template <typename T> static OPTC_FN_MEMBER T with(T a, T b) { return a + b; }
 };
 
 struct optc_maxi {
+    static const bool adds = false;
     template <typename T> static OPTC_FN_MEMBER T first() { return T(-OPTC_INF); }
     static OPTC_FN_MEMBER float with(float a, float b) { return optc_maxf(a, b); }
     static OPTC_FN_MEMBER double with(double a, double b) { return optc_max(a, b); }
 };
 
 struct optc_mini {
+    static const bool adds = false;
     template <typename T> static OPTC_FN_MEMBER T first() { return T(OPTC_INF); }
     static OPTC_FN_MEMBER float with(float a, float b) { return optc_minf(a, b); }
     static OPTC_FN_MEMBER double with(double a, double b) { return optc_min(a, b); }
@@ -32,9 +35,25 @@ template <typename X> struct optc_squared {
 
 template <typename X> OPTC_FN optc_squared<X> optc_squares_of(X p) { return optc_squared<X>{p}; }
 
+/* The tree below for sums, with 8 shuffles instead of 20: at the first two levels the threads of a pair take over half
+ * of the lanes each. The sums are the same, because a + b and b + a are equal. */
+template <typename T> OPTC_FN T optc_tree_add(T (&acc)[4])
+{
+    const bool upper = threadIdx.x & 16, odd = threadIdx.x & 8;
+    const T a = (upper ? acc[2] : acc[0]) + __shfl_xor_sync(0xffffffffu, upper ? acc[0] : acc[2], 16);
+    const T b = (upper ? acc[3] : acc[1]) + __shfl_xor_sync(0xffffffffu, upper ? acc[1] : acc[3], 16);
+    T x = (odd ? b : a) + __shfl_xor_sync(0xffffffffu, odd ? a : b, 8);
+    for (int h = 4; h > 0; h /= 2)
+        x += __shfl_down_sync(0xffffffffu, x, h);
+    x += __shfl_down_sync(0xffffffffu, x, 16);             /* threads 0, 8, 16 and 24 hold lanes 0, 1, 2 and 3 */
+    return x + __shfl_down_sync(0xffffffffu, x, 8);
+}
+
 /* A warp holds 128 lanes, four per thread: lane 4 * thread + i. Thread 0 gets the result. */
 template <typename K, typename T> OPTC_FN T optc_tree(T (&acc)[4])
 {
+    if (K::adds)
+        return optc_tree_add(acc);
     for (int h = 16; h > 0; h /= 2)
         for (int i = 0; i < 4; i++)
             acc[i] = K::with(acc[i], __shfl_down_sync(0xffffffffu, acc[i], h));
@@ -122,23 +141,17 @@ template <typename K, typename T> OPTC_FN double optc_finish_warp(const T *x, lo
     double acc[4];
     for (int k = 0; k < 4; k++)
         acc[k] = K::template first<double>();
-    long long j = threadIdx.x % 32;
 #pragma unroll 1
-    for (; j + 15 * 32 < n; j += 4 * OPTC_LANES) {         /* 16 loads under way */
-        T part[16];
+    for (long long j = threadIdx.x % 32; j < n; j += 8 * OPTC_LANES) {         /* 32 loads under way */
+        T part[32];
 #pragma unroll
-        for (int k = 0; k < 16; k++)
-            part[k] = x[j + 32 * k];
+        for (int k = 0; k < 32; k++)
+            part[k] = j + 32 * k < n ? x[j + 32 * k] : T(0);
 #pragma unroll
-        for (int k = 0; k < 16; k++)
-            acc[k % 4] = K::with(acc[k % 4], (double)part[k]);
-    }
-#pragma unroll 2
-    for (; j < n; j += OPTC_LANES)
-#pragma unroll
-        for (int k = 0; k < 4; k++)
+        for (int k = 0; k < 32; k++)
             if (j + 32 * k < n)
-                acc[k] = K::with(acc[k], (double)x[j + 32 * k]);
+                acc[k % 4] = K::with(acc[k % 4], (double)part[k]);
+    }
     double a = K::with(K::with(acc[0], acc[2]), K::with(acc[1], acc[3]));
     for (int h = 16; h > 0; h /= 2)
         a = K::with(a, __shfl_down_sync(0xffffffffu, a, h));
@@ -165,26 +178,52 @@ template <typename K, typename T> OPTC_FN T optc_row(const T *x, long long segs)
     return (T)a;
 }
 
-/* Reduces the tiles of a column, at most OPTC_COL_LANES, by one thread: one lane per tile. */
-template <typename K, typename T, typename X> OPTC_FN double optc_column(X x, int tiles, long long cols)
+/* Reduces the tiles of a column, at most 8 D, by one thread: one lane per tile. */
+template <typename K, typename T, int D, typename X> OPTC_FN double optc_column_of(X x, int tiles, long long cols)
 {
     double acc[8];
 #pragma unroll
     for (int q = 0; q < 8; q++) {
-        double lane[4];
+        double lane[D];
 #pragma unroll
-        for (int k = 0; k < 4; k++) {
+        for (int k = 0; k < D; k++) {
             lane[k] = K::template first<double>();
             if (q + 8 * k < tiles)
                 lane[k] = K::with(lane[k], (double)(T)x[(q + 8 * k) * cols]);
         }
-        acc[q] = K::with(K::with(lane[0], lane[2]), K::with(lane[1], lane[3]));
+        for (int h = D / 2; h > 0; h /= 2)
+            for (int k = 0; k < h; k++)
+                lane[k] = K::with(lane[k], lane[k + h]);
+        acc[q] = lane[0];
     }
 #pragma unroll
     for (int h = 4; h > 0; h /= 2)
         for (int q = 0; q < h; q++)
             acc[q] = K::with(acc[q], acc[q + h]);
     return acc[0];
+}
+
+/* At most OPTC_COL_LANES tiles. Up to 16 need half of the lanes: an empty lane changes no other. */
+template <typename K, typename T, typename X> OPTC_FN double optc_column(X x, int tiles, long long cols)
+{
+    return tiles <= 16 ? optc_column_of<K, T, 2>(x, tiles, cols) : optc_column_of<K, T, 4>(x, tiles, cols);
+}
+
+/* Adds tiles j, j + 8, … to the lanes of one of a column's eight threads, as long as there are 8 N; N loads are under
+ * way. j - q is a multiple of 32. */
+template <typename K, typename T, int N, typename X>
+OPTC_FN void optc_column_run(double (&acc)[4], X x, long long &j, long long tiles, long long cols)
+{
+#pragma unroll 1
+    for (; j + 8 * N <= tiles; j += 8 * N) {
+        T part[N];
+#pragma unroll
+        for (int n = 0; n < N; n++)
+            part[n] = (T)x[(j + 8 * n) * cols];
+#pragma unroll
+        for (int n = 0; n < N; n++)
+            acc[n % 4] = K::with(acc[n % 4], (double)part[n]);
+    }
 }
 
 /* Reduces the tiles of a column by eight threads: thread q holds lanes q, q + 8, q + 16 and q + 24. The first warp gets
@@ -200,16 +239,9 @@ OPTC_FN T optc_columns(X x, long long tiles, long long cols, bool in, bool alone
         acc[k] = K::template first<double>();
     if (in) {
         long long j = q;
-#pragma unroll 1
-        for (; j + 4 * OPTC_COL_LANES <= tiles; j += 4 * OPTC_COL_LANES) {     /* 16 loads under way */
-            T part[4][4];
-#pragma unroll
-            for (int n = 0; n < 16; n++)
-                part[n / 4][n % 4] = (T)x[(j + 8 * n) * cols];
-#pragma unroll
-            for (int n = 0; n < 16; n++)
-                acc[n % 4] = K::with(acc[n % 4], (double)part[n / 4][n % 4]);
-        }
+        if (sizeof(T) == 4)                         /* more values of f64 would spill */
+            optc_column_run<K, T, 32>(acc, x, j, tiles, cols);
+        optc_column_run<K, T, 16>(acc, x, j, tiles, cols);
 #pragma unroll 2
         for (; j < tiles; j += OPTC_COL_LANES)
 #pragma unroll

@@ -235,10 +235,18 @@ bool emit_inlined(const Emit *e, Ref r)
     return e->uses[r] == 1 && !n->name && !is_leaf(n) && !is_red(n) && e->weight[r] && e->weight[r] <= LONGEST;
 }
 
+/* 1 / sqrt(x) of elements on a GPU, in f32; no other value has the root. */
+static bool is_rsqrt(const Emit *e, const Node *n)
+{
+    const Node *g = e->g->n;
+    return n->op == OP_DIV && g[n->arg[1]].op == OP_SQRT && !e->text[n->arg[1]] && g[n->arg[0]].op == OP_CONST &&
+           g[n->arg[0]].imm == 1 && e->target->gpu && is_elem(e->st->kind) && emit_suffix(e)[0] == 'f';
+}
+
 /* Binding strength of an expression, from ops.def; names bind tightest. */
 static int binding(const Emit *e, Ref r)
 {
-    int binds = e->text[r] ? 9 : op_info[e->g->n[r].op].binds;
+    int binds = e->text[r] || is_rsqrt(e, &e->g->n[r]) ? 9 : op_info[e->g->n[r].op].binds;
     return binds ? binds : binding(e, e->g->n[r].arg[0]);
 }
 
@@ -324,6 +332,8 @@ const char *emit_expr(Emit *e, Ref r)
     if (e->quick && n->op == OP_DIV)
         return arena_printf(e->arena, "optc_quotient(%s, %s, odd, exact)", operand(e, n->arg[0], 0),
                             operand(e, n->arg[1], 0));
+    if (is_rsqrt(e, n))
+        return arena_printf(e->arena, "optc_rsqrtf(%s)", operand(e, e->g->n[n->arg[1]].arg[0], 0));
     Buf b = {.arena = e->arena};
     const char *form = form_of(e, n->op);
     int mine = binding(e, r), tight = mine == 1 || mine == 5 ? 9 : mine;

@@ -110,8 +110,8 @@ static const char *columns_alone(CudaStage *c)
 }
 
 /* ---- folds ---- */
-/* The lanes of a row. If columns are folded too, a warp processes eight rows at once; otherwise it walks one row to its
- * end. */
+/* The lanes of a row. If columns are folded too, a warp processes eight rows at once; otherwise it walks one or two
+ * rows to their end. */
 static void row_lanes(CudaStage *c, Access f, const char *x)
 {
     Emit *e = &c->e;
@@ -120,10 +120,10 @@ static void row_lanes(CudaStage *c, Access f, const char *x)
     const char *acc = emit_joined(e, emit_value_name(e, f.val), "row"), *all = emit_joined(e, acc, "all");
     const Hole h[] = {{"real", emit_fold_real(e, n)}, {"class", fold_class(n)}, {"add", add_class(n)},
                       {"acc", acc},                   {"all", all},             {"x", x}};
-    emit_section(e, one ? AT_ROWSTART : AT_BUFFERS, one ? "four_start" : "eight_start", h, 6);
-    emit_section(e, AT_BODY, one ? "four_add" : "eight_add", h, 6);
-    emit_section(e, one ? AT_ROWEND : AT_FINISH, one ? "four_end" : "eight_end", h, 6);
-    c->rowfold[n->arg[0] * NCLASS + class_of(n)] = one ? all : arena_printf(e->arena, "%s[k]", all);
+    emit_section(e, one ? AT_ROWSTART : AT_BUFFERS, one ? "lines_start" : "eight_start", h, 6);
+    emit_section(e, AT_BODY, one ? "lines_add" : "eight_add", h, 6);
+    emit_section(e, one ? AT_ROWEND : AT_FINISH, one ? "lines_end" : "eight_end", h, 6);
+    c->rowfold[n->arg[0] * NCLASS + class_of(n)] = arena_printf(e->arena, "%s[k]", all);
 }
 
 /* Stores the results of a tile's rows as partials of the rows, or folds them to one value of the tile. */
@@ -141,14 +141,15 @@ static void fold_rows(CudaStage *c, Access f, const char *x)
                                    : arena_printf(e->arena, "%s[line]", shared);
     const Hole h[] = {{"real", emit_fold_real(e, n)}, {"class", fold_class(n)}, {"shared", shared},
                       {"tile", tile},         {"part", part},           {"to", to},
-                      {"all", c->rowfold[at]}, {"at", n->dom == ROW ? "" : emit_slot(e, f, "u.unit")}};
+                      {"all", c->rowfold[at]}, {"at", n->dom == ROW ? "" : emit_slot(e, f, "u.unit")},
+                      {"warps", number(c, c->knob[KNOB_THREADS] / 32)}};
     int nh = sizeof h / sizeof *h;
     if (n->dom != ROW) {
         emit_section(e, AT_BUFFERS, "rows_shared", h, nh);
         emit_section(e, AT_LAST, "rows_end", h, nh);
     }
-    emit_section(e, c->form == FORM_ROWS ? AT_ROWEND : AT_FINISH, c->form == FORM_ROWS ? "row_of_one" : "row_of_eight",
-                 h, nh);
+    bool band = c->form == FORM_ROWS;
+    emit_section(e, band ? AT_ROWEND : AT_FINISH, band ? "row_of_lines" : "row_of_eight", h, nh);
 }
 
 /* Column folds of eight warps: stores their lanes in shared memory, and folds them each time `strips` strips are
@@ -507,7 +508,7 @@ static const char *scratch_text(CudaStage *c)
     return c->e.st->nfin ? emit_filled(&c->e, "scratch", (Hole[]){{"size", size}}, 1) : "";
 }
 
-enum { MOST_HOLES = NEMITHOLE + 32 };
+enum { MOST_HOLES = NEMITHOLE + 40 };
 static int stage_holes(CudaStage *c, Hole *h, const Walking *w, int64_t pieces, int mask)
 {
     Emit *e = &c->e;
@@ -529,6 +530,8 @@ static int stage_holes(CudaStage *c, Hole *h, const Walking *w, int64_t pieces, 
                          {"vector", vector},
                          {"threads", number(c, c->knob[KNOB_THREADS])},
                          {"items", number(c, c->knob[KNOB_ITEMS])},
+                         {"lines", number(c, band_lines(e->plan, s, &(Launch){{c->knob[0], c->knob[1], c->knob[2]}}))},
+                         {"warps", number(c, c->knob[KNOB_THREADS] / 32)},
                          {"chunk", number(c, list_chunk(e->plan, s))},
                          {"tile", stage_info[s->kind].id},
                          length,

@@ -28,7 +28,7 @@ static const char *vector_in(CudaStage *c, const char *label, Type t, const char
         emit_put(e, AT_BUFFERS, "%s %s[%d][%d];\n", type, name, c->group ? c->group : c->knob[KNOB_ITEMS], c->vec);
     else if (ahead)
         emit_put(e, AT_COLSTART, "%s %s[%s][%d];\n", type, name,
-                 c->form == FORM_TILE ? "OPTC_TILE_ROWS / 8" : block ? "2" : "batch", c->vec);
+                 c->form == FORM_TILE ? "OPTC_TILE_ROWS / 8" : block ? "2" : "lines * batch", c->vec);
     else
         emit_put(e, AT_LOADS, "%s %s[%d];\n", type, name, c->vec);
     const char *vector = ahead ? arena_printf(e->arena, "%s[k]", name) : name;
@@ -134,7 +134,7 @@ static void load_placed(CudaStage *c, Access a, DomIndex at)
     emit_define(e, AT_BODY, a.val, emit_array_name(e, a), emit_loaded(e, a, value));
 }
 
-/* The values of four columns of a tile; in FORM_TILE they are loaded once for all rows of a warp. */
+/* The values of four columns, loaded once for all rows that a warp processes at once. */
 static void load_columns(CudaStage *c, Access a)
 {
     Emit *e = &c->e;
@@ -142,23 +142,28 @@ static void load_columns(CudaStage *c, Access a)
     bool tile = c->form == FORM_TILE;
     const char *ptr = cuda_pointer(c, a), *four = emit_joined(e, ptr, "in"), *type = type_info[m->type].c;
     emit_put(e, AT_COLSTART, "%s %s%s[4];\n", type, four, tile ? "" : "[batch]");
-    four = tile ? four : arena_printf(e->arena, "%s[k]", four);
+    four = tile ? four : arena_printf(e->arena, "%s[k / lines]", four);
     const Hole h[] = {{"to", four}, {"x", ptr}, {"left", tile ? "across" : "left"}};
+    emit_put(e, AT_LOADS, "%s", tile ? "" : "if (k % lines == 0)\n    ");
     emit_section(e, tile ? AT_COLSTART : AT_LOADS, "get_columns", h, 3);
     if (m->kind == MEM_INPUT)                          /* the caller's array may have any alignment */
         must_align(c, ptr);
     emit_define(e, AT_BODY, a.val, emit_joined(e, ptr, "i"), emit_loaded(e, a, arena_printf(e->arena, "%s[i]", four)));
 }
 
-/* A value for each of the eight rows of a tile that a warp processes at once. */
+/* A value for each of the rows that a warp processes at once: eight of a tile, one or two of a band. */
 static void load_row(CudaStage *c, Access a)
 {
     Emit *e = &c->e;
+    bool band = c->form == FORM_ROWS;
     const char *ptr = cuda_pointer(c, a), *type = type_info[e->plan->mem[a.mem].type].c;
     const char *eight = emit_joined(e, ptr, "in");
-    emit_put(e, AT_COLSTART, "%s %s[OPTC_TILE_ROWS / 8];\n", type, eight);
-    emit_section(e, AT_LOADS, "get_row", (Hole[]){{"to", eight}, {"x", ptr}, {"type", type}}, 3);
-    emit_define(e, AT_BODY, a.val, emit_joined(e, ptr, "i"), emit_loaded(e, a, arena_printf(e->arena, "%s[k]", eight)));
+    const Hole h[] = {{"to", eight}, {"x", ptr}, {"type", type}, {"warps", number(c, c->knob[KNOB_THREADS] / 32)}};
+    if (!band)
+        emit_put(e, AT_COLSTART, "%s %s[OPTC_TILE_ROWS / 8];\n", type, eight);
+    emit_section(e, band ? AT_ROWSTART : AT_LOADS, band ? "get_lines" : "get_row", h, 4);
+    emit_define(e, AT_BODY, a.val, emit_joined(e, ptr, "i"),
+                emit_loaded(e, a, arena_printf(e->arena, "%s[%s]", eight, band ? "k % lines" : "k")));
 }
 
 void cuda_load(CudaStage *c, Access a)
@@ -176,8 +181,6 @@ void cuda_load(CudaStage *c, Access a)
         load_vector(c, a);
     else if (tiled && at == INDEX_ACROSS)
         load_columns(c, a);
-    else if (tiled && at == INDEX_DOWN && c->form == FORM_ROWS)
-        emit_load_scalar(&c->e, AT_ROWSTART, a, "row");
     else if (tiled && at == INDEX_DOWN)
         load_row(c, a);
     else if (tiled || list)

@@ -111,6 +111,34 @@ START_TEST(few_blocks)
 }
 END_TEST
 
+/* One step with n gradients x on the CPU and on the GPU; out has the parameters of both, `each` bytes per element. */
+static void step_on_both(const optc_rule_options *rule, const float *x, int64_t n, void *const out[2], size_t each)
+{
+    for (int k = 0; k < 2; k++) {
+        optc_engine *e;
+        optc_rule *r;
+        optc_binding *b;
+        CUdeviceptr p = 0, g = 0;
+        size_t bytes = (size_t)n * each, given = (size_t)n * sizeof *x;
+        OK(optc_open(&(optc_engine_options){.device = k ? "cuda" : "cpu", .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
+        OK(optc_compile(e, rule, &r));
+        if (k)
+            ck_assert(!d->cuMemAlloc_v2(&p, bytes) && !d->cuMemAlloc_v2(&g, given) &&
+                      !d->cuMemcpyHtoDAsync_v2(g, x, given, NULL) && !d->cuStreamSynchronize(NULL));
+        optc_tensor t = {.param = k ? (void *)(uintptr_t)p : out[0], .rank = 1, .shape = &n,
+                         .grad = k ? (void *)(uintptr_t)g : (void *)(uintptr_t)x};
+        OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
+        OK(optc_step(b));
+        OK(optc_sync(b));
+        if (k)
+            ck_assert(!d->cuMemcpyDtoHAsync_v2(out[1], p, bytes, NULL) && !d->cuStreamSynchronize(NULL) &&
+                      !d->cuMemFree_v2(p) && !d->cuMemFree_v2(g));
+        OK(optc_unbind(b));
+        OK(optc_release(r));
+        OK(optc_close(e));
+    }
+}
+
 /* Every 16-bit pattern is stored as it was loaded. f32 values around each of them, and between two, are rounded alike
  * on both devices. Every NaN becomes 0x7fff. */
 START_TEST(narrow)
@@ -130,29 +158,7 @@ START_TEST(narrow)
             {a, nextafterf(a, INFINITY), half, nextafterf(half, INFINITY), nextafterf(half, -INFINITY)};
         memcpy(x + i * EACH, v, sizeof v);
     }
-    for (int k = 0; k < 2; k++) {
-        optc_engine *e;
-        optc_rule *r;
-        optc_binding *b;
-        int64_t shape = N * EACH;
-        CUdeviceptr p = 0, g = 0;
-        OK(optc_open(&(optc_engine_options){.device = k ? "cuda" : "cpu", .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
-        OK(optc_compile(e, &rule, &r));
-        if (k)
-            ck_assert(!d->cuMemAlloc_v2(&p, sizeof out[1]) && !d->cuMemAlloc_v2(&g, sizeof x) &&
-                      !d->cuMemcpyHtoDAsync_v2(g, x, sizeof x, NULL) && !d->cuStreamSynchronize(NULL));
-        optc_tensor t = {.param = k ? (void *)(uintptr_t)p : out[0], .grad = k ? (void *)(uintptr_t)g : x, .rank = 1,
-                         .shape = &shape};
-        OK(optc_bind(r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &b));
-        OK(optc_step(b));
-        OK(optc_sync(b));
-        if (k)
-            ck_assert(!d->cuMemcpyDtoHAsync_v2(out[1], p, sizeof out[1], NULL) && !d->cuStreamSynchronize(NULL) &&
-                      !d->cuMemFree_v2(p) && !d->cuMemFree_v2(g));
-        OK(optc_unbind(b));
-        OK(optc_release(r));
-        OK(optc_close(e));
-    }
+    step_on_both(&rule, x, N * EACH, (void *const[]){out[0], out[1]}, sizeof *out[0]);
     for (int i = 0; i < N * EACH; i++) {
         ck_assert_msg(out[0][i] == out[1][i], "%a: %04x on the CPU, %04x on the GPU", (double)x[i], out[0][i],
                       out[1][i]);
@@ -162,8 +168,29 @@ START_TEST(narrow)
 }
 END_TEST
 
+/* 1 / sqrt(x) of numbers of every sign and exponent, of zeros, infinities and NaNs. The GPU has a function for it
+ * (templates/exact_cuda.h); the CPU divides by the root. */
+START_TEST(reciprocal_roots)
+{
+    enum { N = 1 << 16 };
+    const optc_rule_options rule =
+        {.text = "return optimizer { name = 'x', hyper = { lr = 1 }, step = function() p = lr * rsqrt(g) end }"};
+    static float x[N], out[2][N];
+    for (unsigned i = 0; i < N; i++) {
+        unsigned bits = i << 16 | (i % 3 ? i * 40503u % 65536 : i % 2 ? 65535 : 0);
+        memcpy(&x[i], &bits, sizeof bits);
+    }
+    step_on_both(&rule, x, N, (void *const[]){out[0], out[1]}, sizeof *out[0]);
+    for (int i = 0; i < N; i++)
+        ck_assert_msg(!memcmp(&out[0][i], &out[1][i], 4) || (isnan(out[0][i]) && isnan(out[1][i])),
+                      "1 / sqrt(%a): %a on the CPU, %a on the GPU", (double)x[i], (double)out[0][i],
+                      (double)out[1][i]);
+}
+END_TEST
+
 void add_small(TCase *t)
 {
+    tcase_add_test(t, reciprocal_roots);
     tcase_add_loop_test(t, few_elements, 0, 4);
     tcase_add_test(t, few_blocks);
     tcase_add_loop_test(t, narrow, 0, 2);

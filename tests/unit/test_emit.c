@@ -216,7 +216,23 @@ START_TEST(complete_vectors)
 {
     ck_assert(cuda_has("schedulefree_sgd", "walk(optc_full());"));
     ck_assert(cuda_has("novograd", "if (aligned && start + OPTC_SEG <= self->n)"));
-    ck_assert(cuda_has_from("sinkgd", "_band_matrix_3(", "optc_get<0>(g_in[k], g + offset, left, wide);"));
+    ck_assert(cuda_has_from("sinkgd", "_band_matrix_3(", "optc_get<1>(g_in[k], g + offset, left, wide);"));
+}
+END_TEST
+
+/* 1 / sqrt(x) of elements is one function without branches (SM3: 82 % of copy with them, 88 % without). */
+START_TEST(reciprocal_roots)
+{
+    ck_assert(cuda_has("sm3", "g_i * optc_rsqrtf(nu + eps)") && !cuda_has("sm3", "1.0f / sqrtf("));
+    ck_assert(!cuda_has("adamw", "optc_rsqrtf"));
+}
+END_TEST
+
+/* A warp walks two rows of a band at once, unless the sums of a second row would take too many registers. */
+START_TEST(rows_of_bands)
+{
+    ck_assert(cuda_has("sinkgd", "constexpr int lines = optc_steps<decltype(wide)>(2), "));
+    ck_assert(cuda_has("adamp", "constexpr int lines = optc_steps<decltype(wide)>(1), "));
 }
 END_TEST
 
@@ -395,6 +411,8 @@ Suite *emit_suite(void)
     tcase_add_test(t, complete_vectors);
     tcase_add_test(t, order_of_indices);
     tcase_add_test(t, powers);
+    tcase_add_test(t, reciprocal_roots);
+    tcase_add_test(t, rows_of_bands);
     tcase_add_test(t, sixteen_bits);
     tcase_add_loop_test(t, only_what_is_called, 0, 2);
     tcase_add_test(t, side_by_side);

@@ -37,19 +37,21 @@ CORE KernelNode item_node(const LaunchItem *x)
 }
 
 /* ---- graphs ---- */
-/* Stages of different variants step different tensors. They need an order only where temporaries share memory, and
- * around stages of the group, which serve all variants. Of sharded bindings the exchanges' memory is shared too. */
+/* Two stages need an order if one of them writes an array of the other, if their temporaries share memory, or if one
+ * of them belongs to the group, which serves all variants. Stages of different variants step different tensors, so a
+ * common array orders only stages of one variant. Stages of sharded bindings are always ordered: they share the memory
+ * of exchanges. */
 static bool need_order(const optc_binding *b, const LaunchItem *x, const LaunchItem *y)
 {
     const ProgStage *s = x->stage, *t = y->stage;
-    if (b->shards || !s || !t || s->kind == S_GROUP || t->kind == S_GROUP || s->variant == t->variant ||
-        x->batch >= 0 || y->batch >= 0)
+    if (b->shards || !s || !t || s->kind == S_GROUP || t->kind == S_GROUP || x->batch >= 0 || y->batch >= 0)
         return true;
+    bool same = s->variant == t->variant;
     for (int i = 0; i < s->nreads + s->nwrites; i++)
         for (int k = 0; k < t->nreads + t->nwrites; k++) {
             int u = i < s->nreads ? s->reads[i] : s->writes[i - s->nreads];
             int v = k < t->nreads ? t->reads[k] : t->writes[k - t->nreads];
-            if (u != v && temporaries_overlap(b, u, v))
+            if (u == v ? same && (i >= s->nreads || k >= t->nreads) : temporaries_overlap(b, u, v))
                 return true;
         }
     return false;
