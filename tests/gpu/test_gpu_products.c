@@ -59,11 +59,12 @@ static void check_product(const Bound *x, int kind, int tensor, const ProgCall *
                 /* only the lower triangle is computed */
                 int64_t r = c->flags & SYMMETRIC && j > i ? j : i, q = c->flags & SYMMETRIC && j > i ? i : j;
                 double sum = 0, size = 0;
-                for (int64_t k = 0; k < z.k; k++) {
-                    double t = pa[c->flags & TRANS_A ? k * z.m + r : r * z.k + k] * pb[c->flags & TRANS_B ? q * z.k + k
-                                                                                       : k * z.n + q];
-                    sum += t;
-                    size += fabs(t);
+                const double *u = c->flags & TRANS_A ? pa + r : pa + r * z.k;
+                const double *v = c->flags & TRANS_B ? pb + q * z.k : pb + q;
+                int64_t du = c->flags & TRANS_A ? z.m : 1, dv = c->flags & TRANS_B ? 1 : z.n;
+                for (int64_t k = 0; k < z.k; k++, u += du, v += dv) {
+                    sum += *u * *v;
+                    size += fabs(*u * *v);
                 }
                 double want = c->alpha * sum + c->beta * pw[r * z.n + q],
                     mag = fabs(c->alpha) * size + fabs(c->beta * pw[r * z.n + q]);
