@@ -493,6 +493,28 @@ START_TEST(failing)
 }
 END_TEST
 
+/* Parts have a multiple of 8 terms, for which cuBLAS's arrays of pointers need addresses at multiples of 16 bytes. Here
+ * parts of a result would be 100 bytes, or the second matrix starts at an odd address. The whole product, whose number
+ * of terms is odd, needs no alignment. */
+START_TEST(long_sums_of_odd_sizes)
+{
+    SHARED();
+    static const int64_t shape[2][3] = {{1, 5, 16385}, {2, 6, 16387}};
+    Bound x;
+    open_rule(&x, T_F32, 1 << 20);
+    int e = add_array(&x.m, MEM_STATE, ELEM, T_BF16, "e"), r = add_array(&x.m, MEM_STATE, ROWS2, T_BF16, "r"),
+        q = add_array(&x.m, MEM_STATE, ROWS2, T_BF16, "q");
+    add_mm(&x.m, e, e, r, TRANS_B, 1, 0);
+    add_mm(&x.m, e, e, q, TRANS_B | SYMMETRIC, 1, 0);
+    end_program(&x.m, PRODUCT_BF16);
+    bind_program(&x, &shape[_i], 1, 4);
+    use_cublas_alone(x.b);                         /* as a library without cuBLASLt's arrays of pointers */
+    fill_forms(&x, 1);
+    step_forms(&x, 3, 1, "odd sizes");
+    close_program(&x);
+}
+END_TEST
+
 void add_products(TCase *t)
 {
     tcase_add_loop_test(t, every_form, 0, 10);
@@ -500,6 +522,7 @@ void add_products(TCase *t)
         tcase_add_loop_test(t, triangles, i, i + 1);
     tcase_add_loop_test(t, long_sums, 0, 4);
     tcase_add_loop_test(t, long_products, 0, 4);
+    tcase_add_loop_test(t, long_sums_of_odd_sizes, 0, 2);
     tcase_add_test(t, gradients_move);
     tcase_add_test(t, absent);
     tcase_add_test(t, batches);

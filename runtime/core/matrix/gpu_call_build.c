@@ -184,11 +184,18 @@ enum { LONG_SUM = 16384, SUM_PART = 4096, LONG_SUM_ROWS = 1024, LONG_SUM_BYTES =
 
 static int part_bytes(const CallType *t) { return t->bytes == 2 ? 4 : t->bytes; }      /* of a value of a part */
 
+/* Parts have a multiple of 8 terms, for which tensor cores need addresses at multiples of 16 bytes (misaligned). This
+ * holds if each matrix of a tensor, and each part of a result, is such a multiple long. Depends on the shape alone. */
+static bool parts_aligned(const CallType *t, ProductShape z)
+{
+    return t->bytes > 2 || ((z.m * z.k | z.k * z.n) % 8 == 0 && z.m * z.n % 4 == 0);
+}
+
 /* 0: not in parts. Parts of more than LONG_SUM_BYTES would take the workspace of other products. */
 static int sum_parts(const CallType *t, const ProgCall *c, ProductShape z)
 {
     if (!z.m || !z.n || z.k < LONG_SUM || z.m > LONG_SUM_ROWS || z.n > LONG_SUM_ROWS ||
-        t->compute == CUBLAS_COMPUTE_32F_FAST_TF32)
+        t->compute == CUBLAS_COMPUTE_32F_FAST_TF32 || !parts_aligned(t, z))
         return 0;
     bool whole = c->flags & SYMMETRIC ? z.n % gram_block(t, z.n, z.k) == 0 : z.ld[3] == z.n && !(c->flags & BLOCKED);
     return whole && z.k / SUM_PART * z.m * z.n * part_bytes(t) <= LONG_SUM_BYTES ? (int)(z.k / SUM_PART) : 0;
