@@ -386,7 +386,12 @@ static int counts_call(cusolverDnHandle_t h, cusolverDnParams_t p, cusolverEigMo
         : kept.cusolverDnXsyevBatched(h, p, j, u, n, ta, a, lda, tw, w, tc, work, bytes, host, host_bytes, info, count);
 }
 
-static void one_per_call(optc_engine *e) { e->gpu->call_rows = 8; }
+static int engine_threads;
+static void one_per_call(optc_engine *e)
+{
+    e->gpu->call_rows = 8;
+    e->threads = engine_threads;
+}
 
 /* Matrices of which each needs a call of its own, as those above 512 rows: calls run in lanes, with the bits of one
  * lane, in whatever order the GPU runs its streams. An error of one lane is reported. */
@@ -400,6 +405,14 @@ START_TEST(lanes)
     spread(value, N, 1e-3);
     for (int k = 0; k < COUNT; k++)
         make_matrix(a + k * ALL, N, value, 1, 50 + (uint64_t)k);
+    for (engine_threads = 1; engine_threads <= EIGEN_LANES; engine_threads += EIGEN_LANES - 2) {
+        One o;                                             /* no more lanes than the engine has threads */
+        between = one_per_call;
+        open_one(&o, vectors_rule, COUNT, N, (How){EIGEN_F64, true, 0, 0});
+        ck_assert_int_eq(o.b->gpu->calls->eigen.lanes, engine_threads);
+        close_one(&o);
+    }
+    engine_threads = EIGEN_LANES;
     for (int round = 0; round < (late ? 4 : 2); round++) {
         One o;
         between = one_per_call;

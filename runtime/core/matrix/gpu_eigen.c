@@ -224,15 +224,15 @@ static int64_t eigen_per_call(const EigenRound *r)
 
 /* Calls at a time, as far as their workspaces fit. 32 matrices of 768 rows take 259 ms with one thread, 201 with two,
  * 179 with 4, 175 with 8; 8 of 3072 rows 476, 449, 433, 431, with 291 MB of workspace for each (H200, f64). So one lane
- * is enough for large matrices. */
+ * is enough for large matrices. Not more than the engine's threads: an engine with one never uses OpenMP (optc.h). */
 enum { EIGEN_LANE_ROWS = 1024 };
 
 static int eigen_lanes(const EigenRound *r, int64_t calls, int64_t room)
 {
-    int n = 1;
+    int n = 1, threads = r->b->rule->engine->threads, most = threads < EIGEN_LANES ? threads : (int)EIGEN_LANES;
     if (!eigen_one_by_one(r) || r->n > EIGEN_LANE_ROWS)
         return 1;
-    while (n < EIGEN_LANES && n < calls && r->bytes + n * r->work_apart <= room)
+    while (n < most && n < calls && r->bytes + n * r->work_apart <= room)
         n++;
     return n;
 }
