@@ -1,6 +1,7 @@
 -- A transcription of the paper's algorithm; the authors have published no code. A third party's class FISMO (public
--- code whose repository we could not name), retyped in float64, gives the references to 3e-15. Defaults are ours: lr,
--- beta and the iteration of muon, gamma 0.95 and mu 1e-4 as in that class. It has weight decay and eps too: 1e-6 there.
+-- code whose repository we could not name), retyped in float64, gives the references of root = "eigenvectors" to 3e-15.
+-- Defaults are ours: lr, beta and the iteration of muon, gamma 0.95 and mu 1e-4 as in that class. It has weight decay
+-- and eps too: 1e-6 there.
 -- With 1e-4, or 1e-3 added, steps along flat directions are so long that Rosenbrock's function hardly falls.
 -- root: with "eigenvectors" eps is the least eigenvalue of a factor, as in that class: 2415 ms a step over GPT-2 124M
 -- on an H200, all of them host time. With "products" eps and 1e-6 of the largest row sum are added to eigenvalues
@@ -24,7 +25,7 @@ return optimizer {
   name  = "fismo",
   cite  = "Xu et al. 2026, arXiv:2601.21750",
   use   = "In place of Muon when steps should keep curvature as KL-Shampoo's factors see it",
-  family = "muon", follows = "the paper's algorithm, transcribed; agrees with a third party's",
+  family = "muon", follows = "the paper's algorithm, transcribed; with root = eigenvectors as a third party's",
   doc   = "Muon of gradients whitened by factors of the Fisher matrix; AdamW for the rest and for sides over the limit",
   hyper = {
     lr = { 0.02, min = 0 }, beta = { 0.95, min = 0, below = 1 }, gamma = { 0.95, min = 0, below = 1 },

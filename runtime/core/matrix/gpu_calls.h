@@ -98,9 +98,9 @@ typedef struct EigenLane {
 } EigenLane;
 
 /* cuSOLVER and the memory that eigenvectors are computed in. asked: cusolver_open was called. warm: eigen_warm was
- * called. why: its reason, if there
- * is no library. largest: description of the call that needs the most memory. lanes: the open ones; most_lanes: of all
- * steps. begins: an event in the binding's stream, ahead of the calls in lanes. */
+ * called. why: the reason if there is no library. largest: description of the call that needs the most memory.
+ * lanes: how many are open; most_lanes: the most that a step uses. begins: an event in the binding's stream, ahead of
+ * the calls in lanes. */
 typedef struct Eigen {
     bool asked, library, warm;
     Cusolver f;
