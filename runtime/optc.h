@@ -545,9 +545,9 @@ const char *optc_isa_name(int i);
 int optc_isa_usable(int i);                            /* 1: this CPU can run it */
 
 /* ---- notes ----
- * fork(): if the parent stepped on the CPU with several threads, a child steps with one thread, to the same bits. A
- * GPU's engine cannot be used in the child: calls on it fail. Packages and this library in one program share that
- * knowledge, but not those in libraries that were opened with RTLD_LOCAL.
+ * fork(): if the parent used several threads, in steps on the CPU or for eigenvectors on a GPU, a child steps with one
+ * thread, to the same bits. A GPU's engine cannot be used in the child: calls on it fail. Packages and this library in
+ * one program share that knowledge, but not those in libraries that were opened with RTLD_LOCAL.
  *
  * Stack: a step on the CPU uses up to 128 KB of a thread's stack, and up to 64 KB more for every sum over rows or
  * columns that a single pass computes or needs. Only a rule with dozens of them needs more than OMP_STACKSIZE=1M.

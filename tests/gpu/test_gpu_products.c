@@ -495,11 +495,11 @@ END_TEST
 
 /* Parts have a multiple of 8 terms, for which cuBLAS's arrays of pointers need addresses at multiples of 16 bytes. Here
  * parts of a result would be 100 bytes, or the second matrix starts at an odd address. The whole product, whose number
- * of terms is odd, needs no alignment. */
+ * of terms is odd, needs no alignment. The last shape has aligned parts. */
 START_TEST(long_sums_of_odd_sizes)
 {
     SHARED();
-    static const int64_t shape[2][3] = {{1, 5, 16385}, {2, 6, 16387}};
+    static const int64_t shape[3][3] = {{1, 5, 16385}, {2, 6, 16387}, {2, 4, 16390}};
     Bound x;
     open_rule(&x, T_F32, 1 << 20);
     int e = add_array(&x.m, MEM_STATE, ELEM, T_BF16, "e"), r = add_array(&x.m, MEM_STATE, ROWS2, T_BF16, "r"),
@@ -511,6 +511,10 @@ START_TEST(long_sums_of_odd_sizes)
     use_cublas_alone(x.b);                         /* as a library without cuBLASLt's arrays of pointers */
     fill_forms(&x, 1);
     step_forms(&x, 3, 1, "odd sizes");
+    bool parts = false;
+    for (int i = 0; i < x.b->gpu->calls->nset; i++)
+        parts = parts || x.b->gpu->calls->set[i].parts > 1;
+    ck_assert_int_eq(parts, _i == 2);
     close_program(&x);
 }
 END_TEST
@@ -522,7 +526,7 @@ void add_products(TCase *t)
         tcase_add_loop_test(t, triangles, i, i + 1);
     tcase_add_loop_test(t, long_sums, 0, 4);
     tcase_add_loop_test(t, long_products, 0, 4);
-    tcase_add_loop_test(t, long_sums_of_odd_sizes, 0, 2);
+    tcase_add_loop_test(t, long_sums_of_odd_sizes, 0, 3);
     tcase_add_test(t, gradients_move);
     tcase_add_test(t, absent);
     tcase_add_test(t, batches);
