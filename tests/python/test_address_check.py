@@ -261,6 +261,21 @@ class AddressChecks(OneWay, Case):
             opt.step()
             self.assertEqual(ps[0].tolist(), [0] * n)
 
+    def test_negated_param(self):
+        """A parameter whose memory has the negated values is refused, also at the same address."""
+        opt, ps, b = self.stepped(lambda: torch.ones(2).requires_grad_(), 1)
+        ps[0].grad = torch.ones(2)
+        opt.step(), opt.step()
+        was = ps[0].tolist()
+        ps[0].data = torch._neg_view(ps[0].data)
+        for _ in range(2):
+            with self.assertRaisesRegex(ValueError, "negated views"):
+                opt.step()
+            self.assertEqual(ps[0].tolist(), [-x for x in was])
+        ps[0].data = torch._neg_view(ps[0].data)
+        opt.step()
+        self.assertEqual(ps[0].tolist(), [x - 0.5 for x in was])
+
     def test_own_grad(self):
         """A class with an attribute `grad` of its own is read by that."""
         twos = torch.full((2,), 2.0)

@@ -327,6 +327,9 @@ class Loop(Case):
             optc.torch.AdamW([torch.ones(2, dtype=torch.complex64, requires_grad=True)])
         with self.assertRaisesRegex(ValueError, "sparse"):
             optc.torch.AdamW([torch.eye(2).to_sparse().requires_grad_()])
+        negated = torch.nn.Parameter(torch._neg_view(torch.ones(2)))
+        with self.assertRaisesRegex(ValueError, r"negated views .*: w; pass resolve_neg\(\)"):
+            optc.torch.AdamW([("w", negated)])
         e = torch.nn.Embedding(5, 2, sparse=True)
         e(torch.tensor([1])).sum().backward()
         with self.assertRaisesRegex(RuntimeError, "sparse gradients.*weight"):

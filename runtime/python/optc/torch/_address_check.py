@@ -160,8 +160,8 @@ def _first(column):
 
 
 def _is_negated(p):
-    g = p.grad
-    return g is not None and getattr(g, "_local_tensor", g).is_neg()
+    """Whether torch negates the elements of a parameter or of its gradient when it reads them."""
+    return any(x is not None and getattr(x, "_local_tensor", x).is_neg() for x in (p, p.grad))
 
 
 class AddressCheck:

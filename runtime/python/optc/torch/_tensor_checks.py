@@ -1,5 +1,5 @@
-"""Memory layout of tensors, and refusals of tensors that optc cannot step: other classes, sparse or complex ones, freed
-storage, shared elements."""
+"""Memory layout of tensors, and refusals of tensors that optc cannot step: other classes, sparse, complex or negated
+ones, freed storage, shared elements."""
 from itertools import repeat
 from operator import add, le, mul
 
@@ -48,6 +48,15 @@ def refuse(p, name):
                          % tensor_name(p, name))
     if p.layout != torch.strided:
         raise ValueError("optc does not step sparse parameters: %s" % tensor_name(p, name))
+    refuse_negated(p, name)
+
+
+def refuse_negated(p, name):
+    """Refuses a parameter whose memory has the negated values (torch's negative bit): a step would have the wrong
+    sign."""
+    if getattr(p, "_local_tensor", p).is_neg():
+        raise ValueError("optc does not step negated views (torch.Tensor.is_neg): %s; pass resolve_neg() of it"
+                         % tensor_name(p, name))
 
 
 def refuse_grad(g, p, name):
