@@ -1,5 +1,8 @@
 """Optimizers by name: optc.torch.create and list_optimizers."""
+import os
+import tempfile
 import unittest
+import unittest.mock
 
 import torch
 
@@ -91,6 +94,22 @@ class Create(unittest.TestCase):
         for name, spec in (("ScheduleFreeAdamW", "schedulefree_adamw"), ("AdamWScheduleFree", "schedulefree_adamw"),
                            ("kl-soap", "klsoap"), ("DAdaptAdam", "dadapt_adam"), ("Adam_Mini", "adam_mini")):
             self.assertEqual(optc.torch._create._rule_named(name + "+clip(1)"), spec + "+clip(1)")
+
+    def test_own_rules(self):
+        """A file of $OPTC_PATH is found by its name, also if the library has that name without _."""
+        text = 'return optimizer { name = "%s", hyper = { lr = { 0.1, min = 0 } }, step = function() p = %s end }'
+        patched = unittest.mock.patch.dict
+        with tempfile.TemporaryDirectory() as folder, patched(os.environ, OPTC_PATH=folder), \
+                patched(optc.torch._engines._open, clear=True):            # a new engine reads the variable
+            for name, value in (("adam_w", "p - lr * g"), ("own_broken", "q - lr * g")):
+                with open(os.path.join(folder, name + ".lua"), "w") as f:
+                    f.write(text % (name, value))
+            p = torch.nn.Parameter(torch.ones(2))
+            self.assertNotIn("betas", optc.torch.create("adam_w", [p]).param_groups[0])
+            self.assertIn("betas", optc.torch.create("Adam-W", [p]).param_groups[0])
+            with self.assertRaisesRegex(ValueError, "'q' is not declared") as found:
+                optc.torch.create("own_broken", [p])
+            self.assertNotIn("list_optimizers", str(found.exception))
 
     def test_keys_that_switch_options_on(self):
         """The authors have no option beside these keys: a value that is given takes effect."""
