@@ -86,6 +86,9 @@ class Create(unittest.TestCase):
     def test_unknown(self):
         for name, said in (("mouon", "there is no optimizer 'mouon' in the library; did you mean 'muon'"),
                            ("AdamW8bit", "'adamw' with the storage types state=q8"), ("C-AdamW", "'adamw.cautious'"),
+                           ("PagedAdamW8bit", r"'adamw' with .*Python: types=.\"state\": \"q8\"."),
+                           ("adamw_torch_fused", "write 'adamw'"), ("GaLoreAdamW8bit", "'adamw.galore' with"),
+                           ("cautious_lion", "'lion.cautious'"), ("Kate", "leaves it out"),
                            ("sam", "'adamw.sam'"), ("NorDion2", "'dion3'"), ("LBFGS", "leaves it out")):
             with self.assertRaisesRegex(ValueError, said):
                 optc.torch.create(name, model())
