@@ -31,7 +31,7 @@ class Training(unittest.TestCase):
 
 
 def dadapt_adan(p, grads, rates, d=1e-2, betas=(0.98, 0.92, 0.99), eps=1e-8, decay=0.02):
-    """The weights after the steps of DAdaptAdan of dadaptation 3.2, transcribed. Its steps with s = 0 change v alone."""
+    """The weights after steps of DAdaptAdan of dadaptation 3.2, transcribed. A step with s = 0 changes v alone."""
     m, diff, v, s, seen, old = *(torch.zeros_like(p) for _ in range(4)), 0, None
     b1, b2, b3 = betas
     for g, lr in zip(grads, rates):

@@ -69,9 +69,15 @@ def refuse_grad(g, p, name):
 
 
 def refuse_freed(x, what, name):
-    """Refuses a tensor whose storage was resized below its elements: the step would leave it."""
+    """Refuses a tensor without memory, or whose storage was resized below its elements: the step would leave it."""
     storage = x.untyped_storage()
-    if x.numel() and (not x.data_ptr() or x.storage_offset() * x.element_size() + _extent(x) > storage.nbytes()):
+    if not x.numel():
+        return
+    fits = x.storage_offset() * x.element_size() + _extent(x) <= storage.nbytes()
+    if fits and not x.data_ptr():
+        raise RuntimeError("%s%s has no memory (its class is %s): pass a tensor with memory" % (
+            what, name, type(x).__name__))
+    if not fits:
         raise RuntimeError("the storage of %s%s has %d bytes, too few for its %d elements: it was resized or freed" % (
             what, name, storage.nbytes(), x.numel()))
 
