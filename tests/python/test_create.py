@@ -133,6 +133,20 @@ class Create(unittest.TestCase):
             self.assertFalse(found(**{key: value, option: False})[0], rule)
             self.assertEqual(found(**{option: True}), (True, ours))
 
+    def test_none_and_opposites(self):
+        """None is a value only of keys that switch an option on; a hint does not turn a meaning round."""
+        for rule, given, kind, said in (
+                ("adamw+clip(1)", {"clip_max_norm": None}, TypeError, "max_norm.* is None, and must be a number"),
+                ("muon", {"adamw_lr": None}, TypeError, "adamw.lr.* is None, and must be a number"),
+                ("lion", {"betas": (None, 0.9)}, TypeError, "betas.* is None, and must be a number"),
+                ("ademamix", {"warmup": "x"}, ValueError, "warmup is bool, not 'x'"),
+                ("scion", {"unconstrained": True}, TypeError, "unconstrained=True is called constrained=False here"),
+                ("adan", {"no_prox": True}, TypeError, "no_prox=True is called proximal=False here")):
+            p = torch.nn.Parameter(torch.ones(2, 2))
+            p.grad = torch.ones(2, 2)
+            with self.subTest(rule), self.assertRaisesRegex(kind, said):
+                optc.torch.create(rule, [p], **given).step()
+
     def test_keys_of_the_authors(self):
         for rule, key, value in (("adai", "betas", (0.2, 0.9)), ("qhadam", "nus", (0.7, 0.9)),
                                  ("mars", "betas_1d", (0.8, 0.9))):
