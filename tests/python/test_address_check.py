@@ -515,6 +515,13 @@ class Imports(Case):
         with unittest.mock.patch.object(_address_check, "_AOTI", [*names[:-1], "aoti_torch_no_such_function"]):
             self.assertEqual(_address_check._calls().torch.slot, 0)
 
+    def test_other_torch(self):
+        """A torch whose table is no capsule, or that refuses to swap tensors, is read in another way."""
+        with unittest.mock.patch.object(torch.Tensor, "__dlpack_c_exchange_api__", 5, create=True):
+            self.assertIsNone(_address_check._calls().describe)
+        with unittest.mock.patch.object(torch._C, "_swap_tensor_impl", side_effect=RuntimeError("no"), create=True):
+            self.assertEqual(_address_check._calls().torch.slot, 0)
+
 
 class SameDecisions(Case):
     """torch's functions and Python find the same changes. AddressChecksByDLPack has the changes for DLPack."""
