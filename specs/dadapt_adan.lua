@@ -1,5 +1,6 @@
 -- As DAdaptAdan of the authors' package dadaptation 3.2. d is one number for all tensors and groups; the step uses the
--- d of the step before it. A group with lr = 0 stands still here; theirs steps all groups with the lr of the first.
+-- d of the step before it. Weights of a group with lr = 0 stand still here, and its v is updated; theirs steps all
+-- groups with the lr of the first. Until the first step with lr > 0 the change of gradients is 0, as theirs is.
 -- f32 range: v is infinite once |x| exceeds 1.8e20 (sqrt(3.4e38 / (1 - beta3))): the element stands still from then on.
 return optimizer {
   name  = "dadapt_adan",
@@ -15,12 +16,12 @@ return optimizer {
   options = { no_prox = false },                -- true: weight decay as in AdamW
   state = { m = zeros, diff = zeros, v = zeros, s = zeros, g_old = zeros, d = fill(d0, "group"), seen = zeros "group" },
   step = function()
-    local rate, change = d * lr, where(eq(t, 1), 0, g - g_old)
+    local rate, change = d * lr, where(both(gt(t, 1), gt(seen, 0)), g - g_old, 0)
     local x = g + beta2 * change
+    v = beta3 * v + (1 - beta3) * x * x
     when(gt(lr, 0), function()
       m = beta1 * m + (rate * (1 - beta1)) * g
       diff = beta2 * diff + (rate * (1 - beta2)) * change
-      v = beta3 * v + (1 - beta3) * x * x
       s = beta3 * s + (rate * (1 - beta3)) * g
       if no_prox then p = p - (rate * weight_decay) * p end
       p = p - (m + beta2 * diff) / (sqrt(v) + eps)

@@ -8,7 +8,7 @@ local function balanced(x)
   return x * where(gt(n, 1e-30), 1 / n, 1)
 end
 
--- second: the second moment of a row or element; s: the size of the weights at the start
+-- second: the second moment of a row or element; size: that of the weights, kept from the first step on
 local function move(second, size)
   scale = where(eq(t, 1), where(gt(size, 0), size, 0.01), scale)
   p = descend(p, where(gt(second, 0), g * rsqrt(second / (1 - beta ^ t)), 0), lr * scale)

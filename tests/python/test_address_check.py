@@ -261,6 +261,21 @@ class AddressChecks(OneWay, Case):
             opt.step()
             self.assertEqual(ps[0].tolist(), [0] * n)
 
+    def test_negated_param(self):
+        """A parameter whose memory has the negated values is refused, also at the same address."""
+        opt, ps, b = self.stepped(lambda: torch.ones(2).requires_grad_(), 1)
+        ps[0].grad = torch.ones(2)
+        opt.step(), opt.step()
+        was = ps[0].tolist()
+        ps[0].data = torch._neg_view(ps[0].data)
+        for _ in range(2):
+            with self.assertRaisesRegex(ValueError, "negated views"):
+                opt.step()
+            self.assertEqual(ps[0].tolist(), [-x for x in was])
+        ps[0].data = torch._neg_view(ps[0].data)
+        opt.step()
+        self.assertEqual(ps[0].tolist(), [x - 0.5 for x in was])
+
     def test_own_grad(self):
         """A class with an attribute `grad` of its own is read by that."""
         twos = torch.full((2,), 2.0)
@@ -498,6 +513,13 @@ class Imports(Case):
                 self.assertEqual(_address_check._calls().torch.slot, _address_check.CALLS.torch.slot)
                 self.assertTrue(_address_check._counts_versions() or not _address_check.CALLS.torch.slot)
         with unittest.mock.patch.object(_address_check, "_AOTI", [*names[:-1], "aoti_torch_no_such_function"]):
+            self.assertEqual(_address_check._calls().torch.slot, 0)
+
+    def test_other_torch(self):
+        """A torch whose table is no capsule, or that refuses to swap tensors, is read in another way."""
+        with unittest.mock.patch.object(torch.Tensor, "__dlpack_c_exchange_api__", 5, create=True):
+            self.assertIsNone(_address_check._calls().describe)
+        with unittest.mock.patch.object(torch._C, "_swap_tensor_impl", side_effect=RuntimeError("no"), create=True):
             self.assertEqual(_address_check._calls().torch.slot, 0)
 
 

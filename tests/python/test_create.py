@@ -1,5 +1,8 @@
 """Optimizers by name: optc.torch.create and list_optimizers."""
+import os
+import tempfile
 import unittest
+import unittest.mock
 
 import torch
 
@@ -83,6 +86,9 @@ class Create(unittest.TestCase):
     def test_unknown(self):
         for name, said in (("mouon", "there is no optimizer 'mouon' in the library; did you mean 'muon'"),
                            ("AdamW8bit", "'adamw' with the storage types state=q8"), ("C-AdamW", "'adamw.cautious'"),
+                           ("PagedAdamW8bit", r"'adamw' with .*Python: types=.\"state\": \"q8\"."),
+                           ("adamw_torch_fused", "write 'adamw'"), ("GaLoreAdamW8bit", "'adamw.galore' with"),
+                           ("cautious_lion", "'lion.cautious'"), ("Kate", "leaves it out"),
                            ("sam", "'adamw.sam'"), ("NorDion2", "'dion3'"), ("LBFGS", "leaves it out")):
             with self.assertRaisesRegex(ValueError, said):
                 optc.torch.create(name, model())
@@ -91,6 +97,22 @@ class Create(unittest.TestCase):
         for name, spec in (("ScheduleFreeAdamW", "schedulefree_adamw"), ("AdamWScheduleFree", "schedulefree_adamw"),
                            ("kl-soap", "klsoap"), ("DAdaptAdam", "dadapt_adam"), ("Adam_Mini", "adam_mini")):
             self.assertEqual(optc.torch._create._rule_named(name + "+clip(1)"), spec + "+clip(1)")
+
+    def test_own_rules(self):
+        """A file of $OPTC_PATH is found by its name, also if the library has that name without _."""
+        text = 'return optimizer { name = "%s", hyper = { lr = { 0.1, min = 0 } }, step = function() p = %s end }'
+        patched = unittest.mock.patch.dict
+        with tempfile.TemporaryDirectory() as folder, patched(os.environ, OPTC_PATH=folder), \
+                patched(optc.torch._engines._open, clear=True):            # a new engine reads the variable
+            for name, value in (("adam_w", "p - lr * g"), ("own_broken", "q - lr * g")):
+                with open(os.path.join(folder, name + ".lua"), "w") as f:
+                    f.write(text % (name, value))
+            p = torch.nn.Parameter(torch.ones(2))
+            self.assertNotIn("betas", optc.torch.create("adam_w", [p]).param_groups[0])
+            self.assertIn("betas", optc.torch.create("Adam-W", [p]).param_groups[0])
+            with self.assertRaisesRegex(ValueError, "'q' is not declared") as found:
+                optc.torch.create("own_broken", [p])
+            self.assertNotIn("list_optimizers", str(found.exception))
 
     def test_keys_that_switch_options_on(self):
         """The authors have no option beside these keys: a value that is given takes effect."""
@@ -110,6 +132,20 @@ class Create(unittest.TestCase):
             self.assertEqual(values, {**ours, key: value, **({"beta3_warmup": 0} if rule == "ademamix" else {})})
             self.assertFalse(found(**{key: value, option: False})[0], rule)
             self.assertEqual(found(**{option: True}), (True, ours))
+
+    def test_none_and_opposites(self):
+        """None is a value only of keys that switch an option on; a hint does not turn a meaning round."""
+        for rule, given, kind, said in (
+                ("adamw+clip(1)", {"clip_max_norm": None}, TypeError, "max_norm.* is None, and must be a number"),
+                ("muon", {"adamw_lr": None}, TypeError, "adamw.lr.* is None, and must be a number"),
+                ("lion", {"betas": (None, 0.9)}, TypeError, "betas.* is None, and must be a number"),
+                ("ademamix", {"warmup": "x"}, ValueError, "warmup is bool, not 'x'"),
+                ("scion", {"unconstrained": True}, TypeError, "unconstrained=True is called constrained=False here"),
+                ("adan", {"no_prox": True}, TypeError, "no_prox=True is called proximal=False here")):
+            p = torch.nn.Parameter(torch.ones(2, 2))
+            p.grad = torch.ones(2, 2)
+            with self.subTest(rule), self.assertRaisesRegex(kind, said):
+                optc.torch.create(rule, [p], **given).step()
 
     def test_keys_of_the_authors(self):
         for rule, key, value in (("adai", "betas", (0.2, 0.9)), ("qhadam", "nus", (0.7, 0.9)),

@@ -6,6 +6,7 @@ import warnings
 from unittest import mock
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.optim import lr_scheduler as lrs
 
 import optc
@@ -327,6 +328,14 @@ class Loop(Case):
             optc.torch.AdamW([torch.ones(2, dtype=torch.complex64, requires_grad=True)])
         with self.assertRaisesRegex(ValueError, "sparse"):
             optc.torch.AdamW([torch.eye(2).to_sparse().requires_grad_()])
+        negated = torch.nn.Parameter(torch._neg_view(torch.ones(2)))
+        with self.assertRaisesRegex(ValueError, r"negated views .*: w; pass resolve_neg\(\)"):
+            optc.torch.AdamW([("w", negated)])
+        with FakeTensorMode():
+            fake = torch.nn.Parameter(torch.ones(2))
+            fake.grad = torch.ones(2)
+        with self.assertRaisesRegex(RuntimeError, r"fake has no memory \(its class is FakeTensor\)"):
+            optc.torch.AdamW([("fake", fake)]).step()
         e = torch.nn.Embedding(5, 2, sparse=True)
         e(torch.tensor([1])).sum().backward()
         with self.assertRaisesRegex(RuntimeError, "sparse gradients.*weight"):

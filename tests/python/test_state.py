@@ -2,6 +2,7 @@
 import copy
 import io
 import pickle
+import unittest.mock
 from collections import defaultdict
 from operator import is_
 
@@ -299,6 +300,25 @@ class Files(Case):
         del saved["param_groups"][0]["param_names"], saved["state"][1]["exp_avg"]
         with self.assertRaisesRegex(ValueError, r"param_groups\[0\]\[1\] \(number 1 of the file\)"):
             optc.torch.AdamW(lists()).load_state_dict(saved)
+
+    def test_refused_steps(self):
+        """A binding that refuses a count of steps, as a captured one may, leaves states and counts of all bindings."""
+        ps = [torch.ones(3, requires_grad=True), torch.ones(3, dtype=torch.float64, requires_grad=True)]
+        opt = optc.torch.AdamW(ps)
+        grads(ps), opt.step(), opt.step()
+        held, t = [opt.state[p]["exp_avg"] for p in ps], [b.binding.get_t(0) for b in opt._bounds]
+        was = copy.deepcopy(held)
+        for p in ps:
+            opt.state[p].update(exp_avg=torch.full_like(p, 7.0), step=torch.tensor(5.0))
+        with unittest.mock.patch.object(opt._bounds[1].binding, "set_t", side_effect=optc.Error("refused")):
+            for _ in range(2):                         # the edit stays, and is refused again
+                with self.assertRaisesRegex(optc.Error, "refused"):
+                    opt.step()
+                self.assertEqual([x.tolist() for x in held], [x.tolist() for x in was])
+                self.assertEqual([b.binding.get_t(0) for b in opt._bounds], t)
+        opt.step()
+        self.assertEqual([opt.state[p]["step"].item() for p in ps], [6, 6])
+        self.assertTrue(all((opt.state[p]["exp_avg"] > 5).all() for p in ps))
 
     def test_refused_groups(self):
         """A group's values under other names, too: the optimizer is as it was, and steps on."""

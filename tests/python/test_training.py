@@ -30,6 +30,36 @@ class Training(unittest.TestCase):
         self.assertLess(a[-1], a[0] - 0.5)
 
 
+def dadapt_adan(p, grads, rates, d=1e-2, betas=(0.98, 0.92, 0.99), eps=1e-8, decay=0.02):
+    """The weights after steps of DAdaptAdan of dadaptation 3.2, transcribed. A step with s = 0 changes v alone."""
+    m, diff, v, s, seen, old = *(torch.zeros_like(p) for _ in range(4)), 0, None
+    b1, b2, b3 = betas
+    for g, lr in zip(grads, rates):
+        rate, change = d * lr, torch.zeros_like(g) if old is None else g - old
+        v = b3 * v + (1 - b3) * (g + b2 * change) ** 2
+        m, diff, s = (b * x + rate * (1 - b) * y for b, x, y in ((b1, m, g), (b2, diff, change), (b3, s, g)))
+        scale, total = v.sqrt() + eps, s.abs().sum()
+        if total == 0:
+            continue
+        seen = b3 * seen + (1 - b3) * rate ** 2 * (g * g / scale).sum()
+        d = max(d, (s * s / scale).sum() / (1 - b3) / total - seen / total)
+        p, old = (p - (m + b2 * diff) / scale) / (1 + rate * decay), g
+    return p
+
+
+class Warmup(unittest.TestCase):
+    def test_dadapt_adan(self):
+        """Of a schedule that starts at 0 the steps are those of the authors."""
+        torch.manual_seed(5)
+        rates, p, grads = (0.0, 0.0, 0.25, 0.5, 1.0, 1.0), torch.randn(12).double(), torch.randn(6, 12).double()
+        q = torch.nn.Parameter(p.clone())
+        opt = optc.torch.DAdaptAdan([q], d0=1e-2)
+        for lr, g in zip(rates, grads):
+            opt.param_groups[0]["lr"], q.grad = lr, g.clone()
+            opt.step()
+        torch.testing.assert_close(q.detach(), dadapt_adan(p, grads, rates), rtol=1e-6, atol=1e-7)
+
+
 class Cost(unittest.TestCase):
     """One call finds the gradients of many tensors, also those that moved: a count of calls, not of seconds."""
 

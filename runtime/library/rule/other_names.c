@@ -13,8 +13,11 @@ typedef struct OtherName { const char *name, *here; } OtherName;
 
 /* Lower case, without _ and -. here: what to write; NULL: specs/README.md says why the library has no such rule. */
 static const OtherName others[] = {
+    {"a2grad", NULL},
+    {"accsgd", NULL},
     {"adamc", "'adamw+corrected_decay'"},
     {"adamwatan2", "'adam_atan2'"},
+    {"adanorm", NULL},
     {"adaptivemuon", "'adamuon', 'normuon' or 'namo'"},
     {"alice", NULL},
     {"alig", NULL},
@@ -26,7 +29,10 @@ static const OtherName others[] = {
     {"demo", NULL},
     {"dpadam", "a wrapper of yours: specs/COOKBOOK.md"},
     {"dpsgd", "a wrapper of yours: specs/COOKBOOK.md"},
+    {"fadam", NULL},
+    {"gravity", NULL},
     {"heavyball", "'sgd' with momentum"},
+    {"kate", NULL},
     {"kron", "'psgd_kron'"},
     {"kronwhiten", "'psgd' or 'psgd_kron'"},
     {"lambc", "'lamb' with trust_clip=true"},
@@ -64,17 +70,24 @@ static const OtherName others[] = {
     {"sparseadam", NULL},
     {"spectralsphere", NULL},
     {"sso", NULL},
+    {"swats", NULL},
     {"teon", NULL},
     {NULL, NULL},
 };
 
-/* Parts around the name of a rule; here: what follows that name in the message. */
-static const OtherName befores[] = {{"lookahead", "+lookahead'"}, {"galore", "+galore'"}, {"fused", "'"},
-                                    {"paged", "'"}, {"distributed", "'"}, {"dist", "'"},
-                                    {"singledevice", "'"}, {"c", "+cautious'"}, {NULL, NULL}};
-static const OtherName afters[] = {{"8bit", "' with the storage types state=q8"},
-                                   {"4bit", "' with the storage types state=q8, the smallest"},
-                                   {"h", "+hyperball'"}, {"cautious", "+cautious'"}, {NULL, NULL}};
+/* Parts before and after the name of a rule. wrapper: what is written after that name; types: what follows the name. */
+typedef struct NamePart { const char *part, *wrapper, *types; } NamePart;
+
+#define IN_PYTHON " (Python: types={\"state\": \"q8\"})"
+#define Q8 " with the storage types state=q8" IN_PYTHON
+#define Q8_SMALLEST " with the storage types state=q8, the smallest" IN_PYTHON
+static const NamePart befores[] = {{"", "", ""}, {"lookahead", "+lookahead", ""}, {"galore", "+galore", ""},
+                                   {"fused", "", ""}, {"paged", "", ""}, {"distributed", "", ""}, {"dist", "", ""},
+                                   {"singledevice", "", ""}, {"cautious", "+cautious", ""}, {"c", "+cautious", ""}};
+static const NamePart afters[] = {{"", "", ""}, {"8bit", "", Q8}, {"bnb8bit", "", Q8},
+                                  {"4bit", "", Q8_SMALLEST}, {"32bit", "", ""}, {"torch", "", ""},
+                                  {"torchfused", "", ""}, {"h", "+hyperball", ""}, {"cautious", "+cautious", ""},
+                                  {"withauxadam", "", ""}};
 
 /* Writes a name in lower case, without _ and -. False: it is too long. */
 static bool squeezed(const char *name, char out[LONGEST])
@@ -100,26 +113,27 @@ static const char *library_name(const char *squeezed_name, const char *folder)
     return NULL;
 }
 
-/* What a name says of the rule inside it: 'fused' + adam, adamw + '8bit'. */
+/* The rule between two parts of a name; NULL: the name has not these parts, or the library no such rule. */
+static const char *rule_between(const char *name, const char *before, const char *after)
+{
+    size_t n = strlen(name), b = strlen(before), a = strlen(after);
+    char part[LONGEST];
+    if (n <= b + a || strncmp(name, before, b) || strcmp(name + n - a, after))
+        return NULL;
+    memcpy(part, name + b, n - b - a);
+    part[n - b - a] = 0;
+    return library_name(part, "");
+}
+
+/* What to write for a name with a rule inside it: 'fused' + adam, adamw + '8bit', 'paged' + adamw + '8bit'. */
 static const char *around_rule(const char *name, Arena *arena)
 {
-    size_t n = strlen(name);
-    const char *rule = library_name(name, "");
-    if (rule)
-        return arena_printf(arena, "'%s'", rule);
-    for (const OtherName *o = afters; o->name; o++) {
-        size_t k = strlen(o->name);
-        char part[LONGEST];
-        if (n <= k || strcmp(name + n - k, o->name))
-            continue;
-        memcpy(part, name, n - k);
-        part[n - k] = 0;
-        if ((rule = library_name(part, "")))
-            return arena_printf(arena, "'%s%s", rule, o->here);
-    }
-    for (const OtherName *o = befores; o->name; o++)
-        if (!strncmp(name, o->name, strlen(o->name)) && (rule = library_name(name + strlen(o->name), "")))
-            return arena_printf(arena, "'%s%s", rule, o->here);
+    for (size_t b = 0; b < sizeof befores / sizeof *befores; b++)
+        for (size_t a = 0; a < sizeof afters / sizeof *afters; a++) {
+            const char *rule = rule_between(name, befores[b].part, afters[a].part);
+            if (rule)
+                return arena_printf(arena, "'%s%s%s'%s", rule, befores[b].wrapper, afters[a].wrapper, afters[a].types);
+        }
     return NULL;
 }
 

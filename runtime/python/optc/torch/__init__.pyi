@@ -605,13 +605,13 @@ class FISMO(Optimizer):
     """Muon of gradients whitened by factors of the Fisher matrix; AdamW for the rest and for sides over the limit. Xu
     et al. 2026, arXiv:2601.21750"""
     def __init__(self, params: Any, lr: Number = 0.02, beta: Number = 0.95, gamma: Number = 0.95, mu: Number = 0.0001,
-                 eps: Number = 0.001, weight_decay: Number = 0, *, limit: Number = 4096, adamw_beta1: Number = 0.9,
-                 adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number = 0.001, adamw_weight_decay:
-                 Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_: Sequence[str] = (), types:
-                 Union[None, str, Mapping[str, str]] = None, products: Optional[str] = None, static_grads: bool =
-                 False, release_grads: bool = False, sort: Optional[Callable] = None, split: Union[None, Mapping[str,
-                 int], Callable] = None, workspace: int = 0, process_group: Any = None, group: Any = None, follow_lr:
-                 bool = True) -> None: ...
+                 eps: Number = 0.01, weight_decay: Number = 0, *, limit: Number = 4096, root: str = 'products',
+                 adamw_beta1: Number = 0.9, adamw_beta2: Number = 0.999, adamw_eps: Number = 1e-08, adamw_lr: Number =
+                 0.001, adamw_weight_decay: Number = 0.01, adamw_amsgrad: bool = False, maximize: bool = False, with_:
+                 Sequence[str] = (), types: Union[None, str, Mapping[str, str]] = None, products: Optional[str] =
+                 None, static_grads: bool = False, release_grads: bool = False, sort: Optional[Callable] = None,
+                 split: Union[None, Mapping[str, int], Callable] = None, workspace: int = 0, process_group: Any =
+                 None, group: Any = None, follow_lr: bool = True) -> None: ...
 
 class FTRL(Optimizer):
     """Follow the regularised leader: AdaGrad's rates with an L1 penalty that makes weights exactly 0. McMahan et al.

@@ -55,7 +55,10 @@ def _describe():
     if table is None:
         return None
     get = ctypes.PYFUNCTYPE(_P, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
-    words = (ctypes.c_size_t * (_DESCRIBE + 1)).from_address(get(table, b"dlpack_exchange_api"))
+    try:
+        words = (ctypes.c_size_t * (_DESCRIBE + 1)).from_address(get(table, b"dlpack_exchange_api"))
+    except ValueError:                                 # no capsule, or one of another name
+        return None
     return words[_DESCRIBE] if words[0] & 0xffffffff == 1 else None        # the major version
 
 
@@ -88,7 +91,7 @@ def _torch_calls():
         functions = [ctypes.cast(getattr(library, n), _P) for n in _AOTI + _CXX]
         with torch.inference_mode(False):
             return _TorchCalls(*functions, _slot())
-    except (AttributeError, OSError):
+    except Exception:                                  # no such function or library, or a torch that swaps otherwise
         return _TorchCalls()
 
 
@@ -160,8 +163,8 @@ def _first(column):
 
 
 def _is_negated(p):
-    g = p.grad
-    return g is not None and getattr(g, "_local_tensor", g).is_neg()
+    """Whether torch negates the elements of a parameter or of its gradient when it reads them."""
+    return any(x is not None and getattr(x, "_local_tensor", x).is_neg() for x in (p, p.grad))
 
 
 class AddressCheck:

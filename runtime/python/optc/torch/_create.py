@@ -55,13 +55,17 @@ def _decays(rule, given):
 def _rule_named(opt):
     known = _names()
     name, plus, rest = opt.partition("+")
-    spec = {_squeezed(x): n for pair in known.items() for x, n in zip(pair, pair[1:] * 2)}.get(_squeezed(name))
-    if spec is None and not ("/" in name or name.endswith(".lua")):
+    spec = name.strip()
+    if spec not in known.values() and not ("/" in spec or spec.endswith(".lua")):
         try:
-            asked(spec=name)                           # a rule of your own, in a folder of $OPTC_PATH
+            asked(spec=spec)                           # a rule of your own, in a folder of $OPTC_PATH
         except SpecError as e:
-            raise ValueError("%s; list_optimizers() has all names" % e) from None
-    return (spec or name) + plus + rest
+            spec = {_squeezed(x): n for pair in known.items() for x, n in zip(pair, pair[1:] * 2)}.get(_squeezed(spec))
+            if spec is None and "there is no optimizer" in str(e):
+                raise ValueError("%s; list_optimizers() has all names" % e) from None
+            if spec is None:
+                raise                                  # an error in the file
+    return spec + plus + rest
 
 
 def _squeezed(name):

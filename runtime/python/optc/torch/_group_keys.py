@@ -291,7 +291,7 @@ class GroupKeys:
             ok = value in kinds
         elif isinstance(kinds, bool):
             ok = value in (True, False)
-            value = bool(value)
+            value = bool(value) if ok else value
         elif isinstance(kinds, (int, float)):
             ok = isinstance(value, (int, float)) and not isinstance(value, bool)
         else:
@@ -316,13 +316,17 @@ class GroupKeys:
                 if x is None and name == "eps1":       # torch's Adafactor
                     x = torch.finfo(dtype).eps
                 elif x is None:
-                    x = self._without(key, group)
+                    x = self._without(key, group, where)
                 found[name] = x if stays(x) else self._within(name, number(x), group, where, key)
         return found
 
-    def _without(self, key, group):
-        """The value of a key that is None: 0 if another key switches their option on, otherwise the spec's."""
-        on = [o for o, keys in self.switches.items() if key in keys and group.get(o) is None and _any(group, keys)]
+    def _without(self, key, group, where):
+        """The value of a key that is None: 0 if another key switches their option on, otherwise the spec's. Keys that
+        switch no option must be numbers."""
+        options = [o for o, keys in self.switches.items() if key in keys]
+        if not options:
+            raise TypeError("%s is None, and must be a number" % _said(self.spec, key, where))
+        on = [o for o in options if group.get(o) is None and _any(group, self.switches[o])]
         return 0 if on else self.ranges[key][0]
 
     def rule(self, group, where=None):

@@ -14,7 +14,7 @@ OTHER_NAMES = {
     "trust_coeff": ("trust",), "trust_coefficient": ("trust",), "eta": ("trust", "scale"), "tau": ("trust",),
     "decouple": ("decoupled",), "weight_decouple": ("decoupled",), "decoupled_decay": ("decoupled",),
     "decoupled_weight_decay": ("decoupled",), "decoupled_wd": ("decoupled",), "weight_decay_type": ("decoupled",),
-    "no_prox": ("proximal",), "ns_steps": ("steps",), "num_ns_steps": ("steps",), "rank": ("directions",),
+    "ns_steps": ("steps",), "num_ns_steps": ("steps",), "rank": ("directions",),
     "adjust_lr_fn": ("scale",), "ns_coefficients": ("coefficients",), "rms_scale": ("scale",), "final_lr": ("lr",),
     "clip_threshold": ("d",), "rho": ("momentum", "alpha"), "alpha": ("rho", "beta2"), "ams_bound": ("amsbound",),
     "clip_grad_norm": ("clip.max_norm",), "max_grad_norm": ("clip.max_norm",), "max_norm": ("clip.max_norm",),
@@ -23,11 +23,12 @@ OTHER_NAMES = {
     "lr_params": ("lr",), "lr_preconditioner": ("precond_lr",), "preconditioner_lr": ("precond_lr",),
     "betal": ("beta",), "preconditioner_max_size": ("limit",), "grad_clip_max_amps": ("clip_rms",),
     "start_preconditioning_step": ("start",), "init_factor": ("first",), "nonstandard_constant": ("other_scale",),
-    "hyperball_radius": ("radius",), "hyperball_eps": ("eps",), "unconstrained": ("constrained",),
+    "hyperball_radius": ("radius",), "hyperball_eps": ("eps",),
     "reduce_func": ("reduce",), "sinkgd_lr_scale": ("lr_scale",), "sinkgd_eps": ("eps",), "lr_nora": ("lr",),
     "lr_adam": ("adamw.lr",), "adam_lr": ("adamw.lr",), "initial_accumulator_value": ("v0",),
     "normalize_grads": (), "rectify": (), "degenerated_to_sgd": (),
 }
+OPPOSITES = {"unconstrained": "constrained", "no_prox": "proximal"}
 DECAY = ("decouple", "weight_decouple", "decoupled_decay", "decoupled_weight_decay", "decoupled_wd")
 CLIP = ("clip_grad_norm", "max_grad_norm", "max_norm")
 
@@ -43,6 +44,8 @@ def unknown(spec, keys, known):
 def _hint(spec, key, known):
     if key == "betas" and "adamw.beta1" in known:
         return "betas of the tensors that AdamW steps are adamw_betas here"
+    if OPPOSITES.get(key) in known:
+        return "%s=True is called %s=False here" % (key, OPPOSITES[key])
     for name in OTHER_NAMES.get(key.lower(), ()):
         if name in known:
             return "%s is called %s here" % (key, name)

@@ -227,9 +227,7 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
         with _state.owned_shown(self, stay=True):
             bounds = [self._bound(key, *what, several, old) for key, what in wanted.items()]
             self._refuse_apart(bounds)
-            plans = [_state.plan(self, b, range(len(b.owners)), old) for b in bounds]
-            for b, plan in zip(bounds, plans):
-                _state.take(self, b, plan)
+            _state.take(self, [(b, _state.plan(self, b, range(len(b.owners)), old)) for b in bounds])
         shared = Shared(bounds, self._rule.spec, stages) if several else None
         self._give_inputs(bounds)                      # all that may fail comes before the old bindings are replaced
         self._bounds, self._shared, self._out, self._shape = bounds, shared, out, self._layout()

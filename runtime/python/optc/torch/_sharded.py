@@ -9,7 +9,7 @@ import torch
 from ._address_check import same
 from ._codes import blocks
 from ._tensor_binding import TensorBinding, Changed
-from ._tensor_checks import tensor_name
+from ._tensor_checks import refuse_negated, tensor_name
 
 T = torch.Tensor
 PLAIN = {T}
@@ -32,6 +32,7 @@ def refuse_placed(p, name):
         if cut_dim(x) is None and not x.is_replicate():
             raise TypeError("optc steps DTensors that are cut by Shard or whole by Replicate: %s is placed as %s" % (
                 tensor_name(p, name), x))
+    refuse_negated(p, name)
 
 
 def local(x):

@@ -90,9 +90,7 @@ def reread(opt):
     if edited:
         opt._refuse_capture()
         opt._count_replays()                           # a GPU's counts may be ahead of the last read
-        plans = [(b, plan(opt, b, numbers)) for b, numbers in edited.items()]
-        for b, found in plans:
-            take(opt, b, found)
+        take(opt, [(b, plan(opt, b, numbers)) for b, numbers in edited.items()])
     if type(state) is States:
         state.used, state.all = _retained(state, places), False
     return False
@@ -226,18 +224,43 @@ def _warn_of_others(opt, own, keys, count, name):
         opt._warned_of_states = True
 
 
-def take(opt, b, found):
-    """Copies the values of a plan into a binding. opt.state then shows the binding's memory."""
+def take(opt, plans):
+    """Copies the values of plans, [(binding, plan)], into their bindings. opt.state then shows the bindings' memory.
+    Steps are set first: if a binding refuses them, no binding has changed."""
+    done = []
+    try:
+        for b, found in plans:
+            was = b.counted.tolist()
+            with b.guard():
+                b._order_before()
+                b.set_steps(_steps(was, found))
+            done.append((b, was, found))
+    except Exception:
+        for b, was, found in done:
+            with b.guard():
+                b.set_steps([int(n) for n in was])
+                for i, count, _ in found:              # edits stay in opt.state
+                    b.steps[i] = count
+        raise
+    for b, found in plans:
+        _fill(opt, b, found)
+
+
+def _steps(counted, found):
+    counts = [int(n) for n in counted]
+    for i, count, _ in found:
+        counts[i] = count
+    return counts
+
+
+def _fill(opt, b, found):
     with torch.no_grad(), b.guard():
-        counts = [int(n) for n in b.counted.tolist()]
-        for i, count, fills in found:
-            counts[i] = count
+        for i, _, fills in found:
             live = {**b.renew(i), **b.owned(i)}
             for n, value in fills:
                 fill(live[n], value)
         b.put_owned()
         b._order_before()
-        b.set_steps(counts)
         for i, _, _ in found:
             show(opt, b, i)
 

@@ -235,6 +235,8 @@ class TensorBinding:
         return True
 
     def _params_stay(self):
+        if any(map(T.is_neg, self.params)):
+            raise Changed                              # binding them again refuses them by name
         where = list(map(T.data_ptr, self.params))
         if where != self.where:
             self._move(where)

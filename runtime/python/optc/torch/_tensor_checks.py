@@ -1,5 +1,5 @@
-"""Memory layout of tensors, and refusals of tensors that optc cannot step: other classes, sparse or complex ones, freed
-storage, shared elements."""
+"""Memory layout of tensors, and refusals of tensors that optc cannot step: other classes, sparse, complex or negated
+ones, freed storage, shared elements."""
 from itertools import repeat
 from operator import add, le, mul
 
@@ -48,6 +48,15 @@ def refuse(p, name):
                          % tensor_name(p, name))
     if p.layout != torch.strided:
         raise ValueError("optc does not step sparse parameters: %s" % tensor_name(p, name))
+    refuse_negated(p, name)
+
+
+def refuse_negated(p, name):
+    """Refuses a parameter whose memory has the negated values (torch's negative bit): a step would have the wrong
+    sign."""
+    if getattr(p, "_local_tensor", p).is_neg():
+        raise ValueError("optc does not step negated views (torch.Tensor.is_neg): %s; pass resolve_neg() of it"
+                         % tensor_name(p, name))
 
 
 def refuse_grad(g, p, name):
@@ -60,9 +69,15 @@ def refuse_grad(g, p, name):
 
 
 def refuse_freed(x, what, name):
-    """Refuses a tensor whose storage was resized below its elements: the step would leave it."""
+    """Refuses a tensor without memory, or whose storage was resized below its elements: the step would leave it."""
     storage = x.untyped_storage()
-    if x.numel() and (not x.data_ptr() or x.storage_offset() * x.element_size() + _extent(x) > storage.nbytes()):
+    if not x.numel():
+        return
+    fits = x.storage_offset() * x.element_size() + _extent(x) <= storage.nbytes()
+    if fits and not x.data_ptr():
+        raise RuntimeError("%s%s has no memory (its class is %s): pass a tensor with memory" % (
+            what, name, type(x).__name__))
+    if not fits:
         raise RuntimeError("the storage of %s%s has %d bytes, too few for its %d elements: it was resized or freed" % (
             what, name, storage.nbytes(), x.numel()))
 
