@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PROBES = 2, MOST_PROBE_POWER = 16 };
+enum { RESIDUAL_VECTORS = 2, MOST_PROBE_POWER = 16 };
 
 /* A matrix of the batch on the host, of f64 or f32. lower: the values above the diagonal are not part of it. */
 typedef struct ProbeMatrix { char *at; int64_t rows, cols; bool f64, lower; } ProbeMatrix;
@@ -113,8 +113,8 @@ static double probe_orthogonal(const Probe *x, int nth, double *size)      /* x.
     probe_signs(x->v, n, nth);
     probe_apply(&x->x, wide, x->v, x->w);
     probe_apply(&x->x, !wide, x->w, x->more);
-    *size = 1.0 / PROBES;
-    return squares_between(x->more, x->v, n) / PROBES;
+    *size = 1.0 / RESIDUAL_VECTORS;
+    return squares_between(x->more, x->v, n) / RESIDUAL_VECTORS;
 }
 
 /* Positive exponents: x^q - a^p, to a^p; negative ones: x^q a^-p - 1. */
@@ -126,8 +126,8 @@ static double probe_matrix_power(const Probe *x, int nth, double *size)
     probe_power(&x->a, x->shift, x->p < 0 ? -x->p : x->p, x->v, x->w);
     if (x->p < 0) {
         probe_power(&x->x, 0, x->q, x->v, x->w);
-        *size = 1.0 / PROBES;
-        return squares_between(x->v, x->more, n) / PROBES;
+        *size = 1.0 / RESIDUAL_VECTORS;
+        return squares_between(x->v, x->more, n) / RESIDUAL_VECTORS;
     }
     probe_power(&x->x, 0, x->q, x->more, x->w);
     *size = squares_between(x->v, NULL, n);
@@ -137,7 +137,7 @@ static double probe_matrix_power(const Probe *x, int nth, double *size)
 static double probe_residual(const Probe *x, FunctionName name)
 {
     double off = 0, size = 0, one;
-    for (int i = 0; i < PROBES; i++) {
+    for (int i = 0; i < RESIDUAL_VECTORS; i++) {
         switch (name) {
         case FUNCTION_EIGH: off += probe_eigh(x, i, &one); break;
         case FUNCTION_CHOLESKY: off += probe_cholesky(x, i, &one); break;
