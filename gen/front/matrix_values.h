@@ -24,7 +24,7 @@ void matrix_keys(lua_State *L, int table, const char *says, const char *const *k
 
 /* polar.c */
 int l_polar(lua_State *L);
-bool matrix_is_wide(lua_State *L, Dom d);          /* no more rows than columns; of elements a query about the tensor */
+bool matrix_is_wide(lua_State *L, Dom d);          /* no more rows than columns; may ask about the tensor */
 /* matrix_factors.c */
 void factors_open(lua_State *L);
 Ref matrix_call(lua_State *L, Factor f);           /* of each block, if the rule has blocks */

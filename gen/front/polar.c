@@ -280,22 +280,19 @@ static bool at_most(lua_State *L, bool rows, double times)
     return trace_query(t, q);
 }
 
-bool matrix_is_wide(lua_State *L, Dom d)
-{
-    return d == ELEM ? at_most(L, true, 1) : dom_info[d].axis[1] != AXIS_RANK;
-}
-
 /* Whether x has no more rows than columns. If rank is a share of one side, a query about the tensor compares it with
  * the other side: a quarter of the rows of an embedding is 16 times its columns, and Gram matrices of the longer side
  * would take 16^3 times as long. */
-static bool no_more_rows(lua_State *L, Dom d)
+bool matrix_is_wide(lua_State *L, Dom d)
 {
     RankShare r = trace_of(L)->rule->share;
     const Axis *axis = dom_info[d].axis;
     bool first = axis[0] == AXIS_RANK;
     Axis other = axis[first];
     bool fixed = d == ELEM || first == (axis[1] == AXIS_RANK) || r.share <= 0 || r.of == AXIS_ONE || r.of == other;
-    return fixed ? matrix_is_wide(L, d) : at_most(L, r.of == AXIS_ROWS, r.share) == first;
+    if (!fixed)
+        return at_most(L, r.of == AXIS_ROWS, r.share) == first;
+    return d == ELEM ? at_most(L, true, 1) : axis[1] != AXIS_RANK;
 }
 
 /* Whether to use the Gram form. Flops in units of n^3, with k = alpha n: plain 15 alpha + 5, Gram with its restart
@@ -323,7 +320,7 @@ int l_polar(lua_State *L)
         return spec_error(L, "polar takes a matrix; it got %s", describe(t, x));
     Polar o = read_options(L);
     t->spec[t->at].uses_view = true;
-    bool wide = no_more_rows(L, dom_at(L, x));
+    bool wide = matrix_is_wide(L, dom_at(L, x));
     Ref square = NONE;
     if (o.set.scaled && t->rule->block && dom_at(L, x) == ELEM)
         return spec_error(L, "polar: coefficients \"turbo\" scale rows by sums of X X^T, which is not possible with "

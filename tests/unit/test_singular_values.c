@@ -137,6 +137,36 @@ START_TEST(of_low_rank)
 }
 END_TEST
 
+/* Half of the rows of a long matrix: Gram matrices have the size of the two columns. The other rows are 0. */
+START_TEST(of_selected_rows)
+{
+    static const char text[] =
+        "return optimizer { name = 'x', view = 'last', rank = { share = 0.5, of = 'rows' }, products = 'f64',\n"
+        "  state = { top = zeros 'slice', all = zeros 'slice' }, step = function() p = p - g end,\n"
+        "  matrix = function() local x = take(g, topk(rowsum(abs(g))))\n"
+        "    top, all = spectral_norm(x), nuclear_norm(x.T)  p = p - g end }";
+    static const TestShape shape[1] = {{2, {800, 2}}};
+    Fixture f;
+    optc_bytes bytes;
+    double aa = 0, ab = 0, bb = 0, top, all;
+    optc_engine_options eo = {.compiler = "", .cache_dir = "", .threads = 1};
+    optc_rule_options ro = {.spec = "x.lua", .text = text, .param = OPTC_F64, .grad = OPTC_F64, .state = OPTC_F64};
+    fix_open(&f, &eo, &ro, shape, 1, NULL, 0);
+    double *g = f.g[0];
+    for (int i = 0; i < 800; i++) {
+        double a = g[2 * i] = i < 400 ? sin(i + 1) : 0, b = g[2 * i + 1] = i < 400 ? cos(3 * i) : 0;
+        aa += a * a, ab += a * b, bb += b * b;
+    }
+    OK(optc_plan_bytes(f.binding, "step", 1, &bytes));
+    ck_assert_msg(bytes.read + bytes.written < 1e6, "%g bytes", bytes.read + bytes.written);
+    OK(optc_step(f.binding));
+    read_state(&f, 0, "top", &top, 1), read_state(&f, 0, "all", &all, 1);
+    near("nuclear norm", 0, all, sqrt(aa + bb + 2 * sqrt(aa * bb - ab * ab)), 1e-10);
+    near("spectral norm", 0, top, sqrt((aa + bb + sqrt((aa - bb) * (aa - bb) + 4 * ab * ab)) / 2), 1e-10);
+    fix_close(&f);
+}
+END_TEST
+
 Suite *singular_values_suite(void)
 {
     Suite *s = suite_create("singular_values");
@@ -144,6 +174,7 @@ Suite *singular_values_suite(void)
     tcase_set_timeout(t, 60);
     tcase_add_loop_test(t, singular, 0, 2);
     tcase_add_test(t, of_zero);
+    tcase_add_test(t, of_selected_rows);
     tcase_add_loop_test(t, of_low_rank, 0, 4);
     suite_add_tcase(s, t);
     return s;
