@@ -222,20 +222,6 @@ $(BUILD)/python/optc: $(TOOLS_SRC:%.c=$(BUILD)/obj/%.o) $(BUILD)/liboptc.a
 	$(call say,LINK,$@)$(CC) $(BESIDE) -o $@ $^ $(LDLIBS)
 
 # ---- tests ----
-# Under the sanitizers, optimizing costs more compile time than it saves at run time, except in these files, where the
-# tests spend their time. -Og runs a tenth slower than -O1 and compiles in a third of the time.
-HOT := $(addprefix gen/,base/util front/lex front/reduce ir/ir ir/ir_verify ir/constant_fold) \
-       $(addprefix gen/eval/,eval eval_matrix eval_factors) \
-       $(addprefix gen/plan/,plan plan_verify stagger_verify min_cut segments) \
-       $(addprefix runtime/core/,api/state_access bind/bind cpu/cpu_device) \
-       $(addprefix runtime/core/memory/,lifetime_alloc layout batches) \
-       $(addprefix runtime/core/matrix/,gemm_fallback lapack_fallback cpu_factors cpu_calls) \
-       $(addprefix runtime/library/,tune/launch_search rule/evaluator_device matrix/multiply matrix/multiply_cpu) \
-       tests/harness/reference_product
-ifdef SAN
-$(HOT:%=$(BUILD)/obj/%.o): ALL_CFLAGS += -Og
-endif
-
 # TEST_OPT: flags of the tests' objects, in addition to OPT. At -O2 the tests' code takes as long to compile as the
 # library, at -O0 a third of that. HOT_TESTS, which compute for long, get TEST_HOT. With SAN=1 only the library is
 # instrumented: the heap checks see the tests' blocks anyway. The tests are compiled with -DOPTC_SANITIZED instead.
