@@ -1,7 +1,9 @@
-/* Internal interface of the CUDA target: what emit_cuda.c and emit_cuda_loads.c share. */
+/* Internal interface of the CUDA target: what emit_cuda.c, emit_cuda_loads.c and emit_cuda_folds.c share. */
 #ifndef OPTC_EMIT_CUDA_H
 #define OPTC_EMIT_CUDA_H
 #include "gen/emit/emit.h"
+
+enum { CLASS_SUM, CLASS_MAX, CLASS_MIN, CLASS_NORM, NCLASS };          /* of a fold: what it computes */
 
 typedef struct CudaStage {
     Emit e;
@@ -33,4 +35,9 @@ bool cuda_walks_coded(const CudaStage *c);      /* its walk is compiled for code
 void cuda_load(CudaStage *c, Access a);
 void cuda_indices(CudaStage *c);                               /* DOWN and ACROSS */
 bool cuda_by_matrix(const CudaStage *c);
+/* ---- emit_cuda_folds.c ---- */
+void cuda_finish(CudaStage *c, Access f);
+const char *cuda_columns_alone(CudaStage *c);
+const char *cuda_column_finish(CudaStage *c);
+void cuda_fold(CudaStage *c, Access f);
 #endif
