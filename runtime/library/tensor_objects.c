@@ -59,7 +59,8 @@ typedef struct PythonCalls {
     TorchCalls torch;
 } PythonCalls;
 
-/* What is compared of a tensor. type, device, index: numbers of torch or of DLPack, always of the same one. */
+/* The properties of a tensor that are compared. type, device, index: torch's numbers, or DLPack's; a comparison never
+ * mixes the two. */
 typedef struct Described {
     uint64_t data;
     int32_t type, device, index, layout, negated;

@@ -125,7 +125,8 @@ static const char *rule_between(const char *name, const char *before, const char
     return library_name(part, "");
 }
 
-/* What to write for a name with a rule inside it: 'fused' + adam, adamw + '8bit', 'paged' + adamw + '8bit'. */
+/* Finds a rule inside a name, as in 'fused' + adam or 'paged' + adamw + '8bit', and returns what the user should write.
+ * NULL: the name contains no rule. */
 static const char *around_rule(const char *name, Arena *arena)
 {
     for (size_t b = 0; b < sizeof befores / sizeof *befores; b++)

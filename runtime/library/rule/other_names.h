@@ -1,4 +1,4 @@
-/* What to write for a name that other packages and papers use. */
+/* Hints for names that other packages and papers use. */
 #ifndef OPTC_OTHER_NAMES_H
 #define OPTC_OTHER_NAMES_H
 #include "gen/gen.h"
