@@ -229,14 +229,16 @@ CORE EigenMethod method_packed(const KnownMethod *w, int n, bool roots, bool f64
 CORE EigenMethod eigen_model(const GpuEngine *g, bool f64, int64_t n);
 CORE EigenMethod eigen_rotation_method(const GpuEngine *g, int64_t n);                         /* without a library */
 CORE optc_status add_eigen(const optc_binding *b, GpuCalls *x, const ProgStage *stage, int group);
-CORE optc_status eigen_bind(optc_binding *b, GpuCalls *x);         /* after all steps are added */
-CORE void eigen_warm(optc_binding *b, GpuCalls *x);
-CORE void eigen_probe(optc_binding *b, GpuCalls *x);                 /* after all addresses are known */
-CORE void eigen_unbind(optc_binding *b, GpuCalls *x);
 CORE void eigen_addresses(const GpuCalls *x, const PointerSet *s, MatrixAddress *to);
 CORE CUdeviceptr eigen_at(const GpuCalls *x, int set, int64_t i);     /* matrix i of a round in one of its arrays */
 CORE bool eigen_launches(const CallStep *s);                          /* eigen_launch launches it */
 CORE optc_status eigen_launch(optc_binding *b, const GpuCall *c, const CallStep *s, Matrices of);
+
+/* ---- gpu_eigen_bind.c ---- */
+CORE optc_status eigen_bind(optc_binding *b, GpuCalls *x);         /* after all steps are added */
+CORE void eigen_warm(optc_binding *b, GpuCalls *x);
+CORE void eigen_probe(optc_binding *b, GpuCalls *x);                 /* after all addresses are known */
+CORE void eigen_unbind(optc_binding *b, GpuCalls *x);
 CORE optc_status eigen_skips(const optc_binding *b, const CallStep *s, bool *skips);
 
 /* ---- gpu_eigen_lanes.c ---- */
