@@ -264,9 +264,9 @@ OPTC_COUNT bool take_fits(unsigned flags, Dom a, Dom out)
     return !both || x->axis[same] == y->axis[same];
 }
 
-/* One call, computed for each matrix of the stage's tensors. alpha and beta are constants: what depends on a
- * hyperparameter is computed in an element pass or read from an array.
- *   MM     out = alpha * a b + beta * c
+/* One call, computed for each matrix of the stage's tensors. alpha, beta and diagonal are constants: what depends on
+ * a hyperparameter is computed in an element pass or read from an array.
+ *   MM     out = alpha * a b + beta * c + diagonal * I; diagonal: 0 unless the product is SYMMETRIC
  *   factors  out = f(a). If the factor fails: out = c, or NaN if there is no c
  *   POWER  out = a^alpha
  *   EIGH   the columns of out are eigenvectors of a, as many as out has columns, largest eigenvalue first. The first of
@@ -281,6 +281,7 @@ typedef struct ProgCall {
     unsigned flags;
     int a, b, c, out;              /* arrays; b, c: -1, none; c: may be `out` itself */
     double alpha, beta;            /* POWER: the exponent, call_low */
+    double diagonal;
 } ProgCall;
 
 typedef struct ProgStage {

@@ -112,7 +112,8 @@ static const ProgCall *make_call(Arena *a, const Plan *p, const Graph *g, const 
                     call_operand(n, 2) > 0 ? s->load[call_operand(n, 2)].mem : -1,
                     s->store[0].mem,
                     n->imm,
-                    n->beta};
+                    n->beta,
+                    n->diagonal};
     return c;
 }
 
@@ -396,6 +397,8 @@ static void put_call(Buf *b, const ProgCall *c, const char *id, int number)
     put_double(b, c->alpha);
     buf_puts(b, ", ");
     put_double(b, c->beta);
+    buf_puts(b, ", ");
+    put_double(b, c->diagonal);
     buf_puts(b, "};\n");
 }
 

@@ -84,11 +84,12 @@ static Dot dot_of(const Vals *a, int64_t at, int64_t astep, const Vals *b, int64
     return d;
 }
 
-static Iv dot_bounds(const Ev *e, const Node *n, Dot d, const Iv *c, int64_t k)
+/* diagonal: what is added to this value; it may be rounded before and after */
+static Iv dot_bounds(const Ev *e, const Node *n, Dot d, const Iv *c, double diagonal, int64_t k)
 {
     const TypeInfo *sums = &type_info[type_info[product_info[precision_of(e, n)].gpu].compute];
     double u = ldexp(1, -sums->digits), most = sums->most;
-    double v = n->imm * d.v + (c ? n->beta * c->v : 0), own = (double)(k + 2) * (u + 0x1p-53);
+    double v = n->imm * d.v + (c ? n->beta * c->v : 0) + diagonal, own = (double)(k + 2) * (u + 0x1p-53);
     double lo = n->imm * (n->imm < 0 ? d.hi : d.lo), hi = n->imm * (n->imm < 0 ? d.lo : d.hi),
            mag = fabs(n->imm) * d.mag;
     if (c) {
@@ -99,6 +100,10 @@ static Iv dot_bounds(const Ev *e, const Node *n, Dot d, const Iv *c, int64_t k)
     Iv b = {lo - own * mag - least(e, ELEM), v, hi + own * mag + least(e, ELEM)};
     if (isnan(v) || isnan(b.lo) || isnan(b.hi) || !(d.mag <= most))
         return anything(v);
+    b = widen(e, eval_rounded(e, b, n), (Dom)n->dom, 0.5);
+    if (diagonal == 0)
+        return b;
+    b.lo += diagonal, b.hi += diagonal;
     return widen(e, eval_rounded(e, b, n), (Dom)n->dom, 0.5);
 }
 
@@ -124,8 +129,9 @@ static void eval_one(const Ev *e, const Node *n, const Vals *in, Vals *out, Matr
         Dot d = dot_of(&in[0], a.first + row * a.step[0], a.step[1], &in[1], b.first + col * b.step[1], b.step[0],
                        a.across);
         Iv z = n->nargs > 2 ? val_at(&in[2], at) : (Iv){0};
-        Iv y = out->lo ? dot_bounds(e, n, d, n->nargs > 2 ? &z : NULL, a.across)
-                       : (Iv){0, n->imm * d.v + (n->nargs > 2 ? n->beta * z.v : 0), 0};
+        double diagonal = row == col ? n->diagonal : 0;
+        Iv y = out->lo ? dot_bounds(e, n, d, n->nargs > 2 ? &z : NULL, diagonal, a.across)
+                       : (Iv){0, n->imm * d.v + (n->nargs > 2 ? n->beta * z.v : 0) + diagonal, 0};
         val_put(out, at, y);
         if (n->sym & SYMMETRIC)
             val_put(out, c.first + col * c.step[0] + row * c.step[1], y);

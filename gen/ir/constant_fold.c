@@ -145,6 +145,7 @@ static uint64_t graph_sum(const Rule *r)
         h = hash64(h, n->arg, sizeof *n->arg * n->nargs);
         h = hash64(h, &n->imm, sizeof n->imm);
         h = hash64(h, &n->beta, sizeof n->beta);
+        h = hash64(h, &n->diagonal, sizeof n->diagonal);
     }
     return h;
 }

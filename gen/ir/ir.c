@@ -123,7 +123,7 @@ static bool node_same(const Node *x, const Node *y)
         return false;
     return x->op == y->op && x->dom == y->dom && x->ty == y->ty && x->from == y->from && x->sym == y->sym &&
            x->nargs == y->nargs && !memcmp(&x->imm, &y->imm, sizeof x->imm) &&
-           !memcmp(&x->beta, &y->beta, sizeof x->beta) &&
+           !memcmp(&x->beta, &y->beta, sizeof x->beta) && !memcmp(&x->diagonal, &y->diagonal, sizeof x->diagonal) &&
            (!x->nargs || !memcmp(x->arg, y->arg, sizeof *x->arg * x->nargs));
 }
 
@@ -328,6 +328,15 @@ static bool is_transpose_of(const Graph *g, Ref a, Ref b) { return g->n[a].op ==
 static bool on_diagonal(const Graph *g, const Node *n)
 {
     return n->op == OP_EQ && n->nargs == 2 && g->n[n->arg[0]].op == OP_DOWN && g->n[n->arg[1]].op == OP_ACROSS;
+}
+
+bool graph_unit(const Graph *g, Ref r, double *k)
+{
+    const Node *n = &g->n[r];
+    if (n->op != OP_WHERE || !on_diagonal(g, &g->n[n->arg[0]]) || g->n[n->arg[1]].op != OP_CONST)
+        return false;
+    *k = g->n[n->arg[1]].imm;
+    return g->n[n->arg[2]].op == OP_CONST && g->n[n->arg[2]].imm == 0;
 }
 
 bool graph_symmetric(const Graph *g, const bool *known, Ref r)

@@ -84,6 +84,7 @@ typedef struct Node {
     /* CONST: the value; EVERY: k; RANDOM, NORMAL: the stream; MM: the product's factor; POWER: r; other calls: 1 */
     double imm;
     double beta;           /* MM: the factor of the third operand; POWER: call_low; else 0 */
+    double diagonal;       /* MM, SYMMETRIC: added to each value on the diagonal; else 0 */
     int32_t file, line;    /* where the spec made it (Rule.files); not part of its identity */
     const char *name;      /* the spec's local name for it, or NULL; not part of its identity */
 } Node;
@@ -183,6 +184,8 @@ int call_operand(const Node *n, int k);
 Dom call_operand_dom(const Node *n, int k);
 /* Node r provably equals its transpose. known: the answers for the nodes before it. */
 bool graph_symmetric(const Graph *g, const bool *known, Ref r);
+/* Node r is a constant on the diagonal and 0 elsewhere; *k receives the constant. */
+bool graph_unit(const Graph *g, Ref r, double *k);
 Ref graph_add(Graph *g, Node n);                           /* finds an equal node or appends; operands are copied */
 void graph_name(Graph *g, Ref r, const char *name);        /* sets the spec's name unless the node has one */
 int graph_calls(const Graph *g);                           /* number of calls */

@@ -35,7 +35,7 @@ const ProductWord product_words[NPRODUCT_WORDS] = {
     {"floor", FLOORED}, {"last", KEEP_LAST}, {"right", FROM_RIGHT}, {"cols", OF_COLS},
     {"f32", IN_F32}, {"tf32", IN_TF32}};
 
-/* "trans_b symmetric alpha 2 beta 0.5": flags and numbers that differ from the defaults. */
+/* "trans_b symmetric alpha 2 beta 0.5 diagonal 3": flags and numbers that differ from the defaults. */
 static void print_product(Buf *b, const Node *n)
 {
     for (int i = 0; i < NPRODUCT_WORDS; i++)
@@ -48,6 +48,10 @@ static void print_product(Buf *b, const Node *n)
     if (n->op == OP_MM ? n->nargs > 2 : facts_of(n)->traits & EXPONENT && n->beta != USUAL_LOW) {
         buf_puts(b, n->op == OP_MM ? " beta " : " low ");
         buf_double(b, n->beta);
+    }
+    if (n->diagonal != 0) {
+        buf_puts(b, " diagonal ");
+        buf_double(b, n->diagonal);
     }
 }
 
@@ -98,15 +102,15 @@ static void print_variant(Buf *b, const Variant *v)
     buf_puts(b, "\n");
 }
 
-/* The oldest version that has all words of the rule. Version 3 adds the precision of single products, rings and states
- * that start as normal or as the size of a kernel. */
+/* The oldest version that has all words of the rule. Version 3 adds the precision of single products, their diagonal,
+ * rings and states that start as normal or as the size of a kernel. */
 static int version_of(const Rule *r)
 {
     for (int i = 0; i < r->nstate; i++)
         if (r->state[i].rotates || r->state[i].init == INIT_NORMAL || r->state[i].init == INIT_KERNEL)
             return 3;
     for (Ref i = 0; i < r->g.len; i++)
-        if (r->g.n[i].op == OP_MM && r->g.n[i].sym & (IN_F32 | IN_TF32))
+        if (r->g.n[i].op == OP_MM && (r->g.n[i].sym & (IN_F32 | IN_TF32) || r->g.n[i].diagonal != 0))
             return 3;
     return 2;
 }

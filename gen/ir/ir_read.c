@@ -239,10 +239,13 @@ static bool read_product_word(Reader *p, Node *n)
             n->sym |= product_words[i].flag;
             return true;
         }
-    bool alpha = !strcmp(p->tok, "alpha");
-    if (!alpha && strcmp(p->tok, n->op == OP_MM ? "beta" : "low"))
+    double *to = !strcmp(p->tok, "alpha") ? &n->imm : !strcmp(p->tok, n->op == OP_MM ? "beta" : "low") ? &n->beta
+                 : n->op == OP_MM && !strcmp(p->tok, "diagonal") ? &n->diagonal : NULL;
+    if (!to)
         return false;
-    *(alpha ? &n->imm : &n->beta) = number(p);
+    if (to == &n->diagonal && p->version < 3)
+        complain(p, "no diagonal of a product, which needs 'optc-ir 3' on the first line");
+    *to = number(p);
     return true;
 }
 

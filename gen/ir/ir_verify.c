@@ -69,6 +69,8 @@ static const char *bad_product(const Graph *g, const Node *n)
         return "a third operand that is not of the product's domain";
     if (!isfinite(n->imm) || !isfinite(n->beta) || (n->nargs == 2 && n->beta != 0))
         return "alpha or beta is not finite, or beta has no third operand";
+    if (!isfinite(n->diagonal) || (n->diagonal != 0 && !(n->sym & SYMMETRIC)))
+        return "the diagonal is not finite, or the product is not symmetric";
     return NULL;
 }
 

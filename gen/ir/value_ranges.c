@@ -138,8 +138,8 @@ static Interval operation(const Graph *g, const Interval *of, Ref r)
     case OP_NORM: case OP_RMS: return not_negative;
     case OP_SUM: return a.lo >= 0 ? not_negative : any_number;
     case OP_MM:
-        return a.lo >= 0 && b.lo >= 0 && n->imm >= 0 && (n->nargs < 3 || (n->beta >= 0 && c.lo >= 0)) ? not_negative
-                                                                                                      : any_number;
+        return a.lo >= 0 && b.lo >= 0 && n->imm >= 0 && n->diagonal >= 0 &&
+               (n->nargs < 3 || (n->beta >= 0 && c.lo >= 0)) ? not_negative : any_number;
     default: return any_number;
     }
 }

@@ -150,29 +150,28 @@ static void put_transposed(Writer *w, Ref v, bool transposed, int depth)
     buf_puts(w->b, transposed ? ".T" : "");
 }
 
-/* factor * mm(a, b) + factor * c. Factors of 1 and a missing c are left out. */
+/* factor * mm(a, b) + factor * c + diagonal * I. Factors of 1, a missing c and a diagonal of 0 are left out. Six digits
+ * suffice here: coefficients of polar have up to 17. */
 static void put_product(Writer *w, const Node *n, int depth, int binds)
 {
-    bool sum = n->nargs > 2 && n->arg[2] != NONE;
+    bool add = n->nargs > 2 && n->arg[2] != NONE, sum = add || n->diagonal != 0;
     if (sum && binds > 0)
         buf_puts(w->b, "(");
-    if (n->imm != 1) {
-        buf_double(w->b, n->imm);
-        buf_puts(w->b, " * ");
-    }
+    if (n->imm != 1)
+        buf_printf(w->b, "%.6g * ", n->imm);
     buf_puts(w->b, "mm(");
     put_transposed(w, n->arg[0], n->sym & TRANS_A, depth);
     buf_puts(w->b, ", ");
     put_transposed(w, n->arg[1], n->sym & TRANS_B, depth);
     buf_puts(w->b, ")");
-    if (sum) {
+    if (add) {
         buf_puts(w->b, " + ");
-        if (n->beta != 1) {
-            buf_double(w->b, n->beta);
-            buf_puts(w->b, " * ");
-        }
+        if (n->beta != 1)
+            buf_printf(w->b, "%.6g * ", n->beta);
         put_value(w, n->arg[2], depth - 1, CALL);
     }
+    if (n->diagonal != 0)
+        buf_printf(w->b, " + %.6g * I", n->diagonal);
     if (sum && binds > 0)
         buf_puts(w->b, ")");
 }

@@ -59,7 +59,8 @@ static bool same_array(Sharing *s, Access x, Access y)
 static bool same_node(const Node *x, const Node *y)
 {
     return x->op == y->op && x->dom == y->dom && x->ty == y->ty && x->from == y->from && x->nargs == y->nargs &&
-           x->sym == y->sym && !memcmp(&x->imm, &y->imm, sizeof x->imm) && !memcmp(&x->beta, &y->beta, sizeof x->beta);
+           x->sym == y->sym && !memcmp(&x->imm, &y->imm, sizeof x->imm) &&
+           !memcmp(&x->beta, &y->beta, sizeof x->beta) && !memcmp(&x->diagonal, &y->diagonal, sizeof x->diagonal);
 }
 
 /* Leaves that are in no array must be the same node. Values that the stages compute are compared by same_body. */

@@ -51,6 +51,11 @@ static void put_call(Buf *b, const Plan *p, const Graph *g, const Stage *s)
         buf_double(b, n->beta);
         buf_printf(b, " * %s", s->load[2].name);
     }
+    if (n->diagonal != 0) {
+        buf_puts(b, " + ");
+        buf_double(b, n->diagonal);
+        buf_puts(b, " * I");
+    }
     bool tf32 = p->target->gpu && product_of_call(p, n) == PRODUCT_TF32;           /* stored in f32 */
     buf_printf(b, ", %s x %s x %s in %s%s", axis_name(x.down), axis_name(x.across), axis_name(y.across),
                tf32 ? product_info[PRODUCT_TF32].name : type_info[p->product].name,

@@ -134,12 +134,13 @@ void check_product(const Hand *h, int tensor, const ProgCall *c, const double *w
             sum += x[k] * y[k * n];
             size += fabs(x[k] * y[k * n]);
         }
-        double add = c->c >= 0 ? c->beta * was[at] : 0,
-            bound = unit * 1.01 * (double)(a.across + 3) * (fabs(c->alpha) * size + fabs(add));
-        if (!(fabs(got - (c->alpha * sum + add)) <= bound))
+        double add = c->c >= 0 ? c->beta * was[at] : 0, diagonal = i == j ? c->diagonal : 0,
+            want = c->alpha * sum + add + diagonal, roundings = (double)(a.across + 3 + (diagonal != 0)),
+            bound = unit * 1.01 * roundings * (fabs(c->alpha) * size + fabs(add) + fabs(diagonal));
+        if (!(fabs(got - want) <= bound))
             ck_abort_msg("%s %s, flags %u: slice %lld (%lld, %lld): %.17g, wanted %.17g within %g",
                          dom_info[h->array[c->a].dom].name, dom_info[h->array[c->b].dom].name, c->flags,
-                         (long long)slice, (long long)i, (long long)j, got, c->alpha * sum + add, bound);
+                         (long long)slice, (long long)i, (long long)j, got, want, bound);
     }
     free(a.v);
     free(b.v);

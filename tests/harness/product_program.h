@@ -1,5 +1,5 @@
 /* Hand-made programs that contain only products, independent of the compiler. The reference is a plain loop in f64. The
- * bound holds for any order of summation: (k + 3) roundings of the sum of magnitudes. */
+ * bound holds for any order of summation: (k + 3) roundings of the sum of magnitudes, and one for a diagonal. */
 #ifndef OPTC_TEST_HAND_H
 #define OPTC_TEST_HAND_H
 #include "tests/harness/help.h"

@@ -14,9 +14,9 @@ static void chain(Hand *h, int from)
     hand_array(h, B, MEM_TEMP, ROWS2, T_F32, "b");
     hand_array(h, C, MEM_TEMP, ROWS2, T_F32, "c");
     hand_array(h, OUT, MEM_STATE, ELEM, T_F32, "out");
-    hand_call(h, (ProgCall){CALL_MM, TRANS_B | SYMMETRIC, from, from, -1, B, 1, 0});
-    hand_call(h, (ProgCall){CALL_MM, 0, B, B, -1, C, 1e-3, 0});
-    hand_call(h, (ProgCall){CALL_MM, 0, C, from, -1, OUT, 1, 0});
+    hand_call(h, (ProgCall){CALL_MM, TRANS_B | SYMMETRIC, from, from, -1, B, 1, 0, 0});
+    hand_call(h, (ProgCall){CALL_MM, 0, B, B, -1, C, 1e-3, 0, 0});
+    hand_call(h, (ProgCall){CALL_MM, 0, C, from, -1, OUT, 1, 0, 0});
 }
 
 static uint64_t hash_array(const Hand *h, int tensor, int k)
@@ -125,8 +125,8 @@ START_TEST(across_stretches)
     hand_array(&h, B, MEM_TEMP, ROWS2, T_F32, "b");
     hand_array(&h, C, MEM_STATE, ELEM, T_F32, "c");
     hand_array(&h, OUT, MEM_STATE, ELEM, T_F32, "out");
-    hand_call(&h, (ProgCall){CALL_MM, TRANS_B, A, A, -1, B, 1, 0});
-    hand_call(&h, (ProgCall){CALL_MM, 0, B, A, -1, OUT, 1, 0});
+    hand_call(&h, (ProgCall){CALL_MM, TRANS_B, A, A, -1, B, 1, 0, 0});
+    hand_call(&h, (ProgCall){CALL_MM, 0, B, A, -1, OUT, 1, 0, 0});
     h.action[2] = h.action[1];
     h.action[1] = (ProgAction){ACT_COPY, 0, C, A};
     h.phase.naction = 3;
@@ -162,10 +162,10 @@ START_TEST(ends_and_begins)
         hand_array(&h, SQUARE, MEM_STATE, ROWS2, T_F32, "square");
         hand_array(&h, LARGE, MEM_TEMP, ROWS2, T_F32, "large");
         hand_array(&h, COPY, MEM_STATE, ELEM, T_F32, "copy");
-        hand_call(&h, (ProgCall){CALL_MM, 0, SQUARE, A, -1, B, 1, 0});
-        hand_call(&h, (ProgCall){CALL_MM, 0, SQUARE, B, -1, C, 1e-2, 0});
-        hand_call(&h, (ProgCall){CALL_MM, TRANS_B, C, A, -1, LARGE, 1e-2, 0});
-        hand_call(&h, (ProgCall){CALL_MM, 0, LARGE, A, -1, OUT, 1e-2, 0});
+        hand_call(&h, (ProgCall){CALL_MM, 0, SQUARE, A, -1, B, 1, 0, 0});
+        hand_call(&h, (ProgCall){CALL_MM, 0, SQUARE, B, -1, C, 1e-2, 0, 0});
+        hand_call(&h, (ProgCall){CALL_MM, TRANS_B, C, A, -1, LARGE, 1e-2, 0, 0});
+        hand_call(&h, (ProgCall){CALL_MM, 0, LARGE, A, -1, OUT, 1e-2, 0, 0});
         const ProgAction copy = {ACT_COPY, 0, COPY, A}, call[] = {h.action[0], h.action[1], h.action[2], h.action[3]};
         const ProgAction order[] = {call[0], copy, call[1], call[2], copy, call[3]};
         memcpy(h.action, order, sizeof order);

@@ -35,7 +35,7 @@ static void one_product(Hand *h, const int64_t (*shape)[3], Dom a, Dom b, unsign
     hand_array(h, OUT, MEM_STATE, out, t, "out");
     /* alone; added to another array; added to the output's old contents */
     hand_call(h, (ProgCall){CALL_MM, flags, A, B, how == 0 ? -1 : how == 1 ? C : OUT, OUT, how ? -0.75 : 1,
-                            how ? 2.5 : 0});
+                            how ? 2.5 : 0, 0});
     OK(hand_bind(h, shape, 2));
     for (int i = 0; i < 2; i++) {
         hand_fill(h, i, A, 1);
@@ -99,10 +99,10 @@ START_TEST(all_sizes)
     hand_array(&h, C, MEM_STATE, ROW, t, "c");
     for (int i = 0; i < 4; i++)
         hand_array(&h, OUT + i, MEM_STATE, out[i], t, "out");
-    hand_call(&h, (ProgCall){CALL_MM, TRANS_B, A, A, -1, OUT, 1, 0});
-    hand_call(&h, (ProgCall){CALL_MM, TRANS_A | SYMMETRIC, A, A, -1, OUT + 1, 0.5, 0});
-    hand_call(&h, (ProgCall){CALL_MM, 0, A, B, -1, OUT + 2, 1, 0});
-    hand_call(&h, (ProgCall){CALL_MM, TRANS_A, C, A, -1, OUT + 3, 1, 0});
+    hand_call(&h, (ProgCall){CALL_MM, TRANS_B, A, A, -1, OUT, 1, 0, 0});
+    hand_call(&h, (ProgCall){CALL_MM, TRANS_A | SYMMETRIC, A, A, -1, OUT + 1, 0.5, 0, 0});
+    hand_call(&h, (ProgCall){CALL_MM, 0, A, B, -1, OUT + 2, 1, 0, 0});
+    hand_call(&h, (ProgCall){CALL_MM, TRANS_A, C, A, -1, OUT + 3, 1, 0, 0});
     OK(hand_bind(&h, sizes, NSIZES));
     for (int i = 0; i < NSIZES; i++)
         for (int k = A; k < OUT; k++)
@@ -121,7 +121,7 @@ END_TEST
 static int64_t mirrored(int64_t x, int64_t n) { return x / n / n * n * n + x % n * n + x / n % n; }
 
 /* Symmetric products: both triangles have the same bits; x x.T, products of two commuting matrices, and sums with a
- * symmetric matrix. */
+ * symmetric matrix and with the unit matrix. */
 START_TEST(symmetric)
 {
     static const int64_t shape[][3] = {{2, 130, 20}, {1, 7, 9}, {1, 1, 4}, {1, 270, 3}};
@@ -133,9 +133,9 @@ START_TEST(symmetric)
     hand_array(&h, B, MEM_STATE, ROWS2, t, "b");
     hand_array(&h, C, MEM_STATE, ROWS2, t, "c");
     hand_array(&h, OUT, MEM_STATE, ROWS2, t, "out");
-    hand_call(&h, (ProgCall){CALL_MM, TRANS_B | SYMMETRIC, A, A, -1, B, 1, 0});
-    hand_call(&h, (ProgCall){CALL_MM, TRANS_B | SYMMETRIC, A, A, B, C, 0.25, -3});
-    hand_call(&h, (ProgCall){CALL_MM, SYMMETRIC, B, B, -1, OUT, 1, 0});
+    hand_call(&h, (ProgCall){CALL_MM, TRANS_B | SYMMETRIC, A, A, -1, B, 1, 0, 0});
+    hand_call(&h, (ProgCall){CALL_MM, TRANS_B | SYMMETRIC, A, A, B, C, 0.25, -3, 2.5});
+    hand_call(&h, (ProgCall){CALL_MM, SYMMETRIC, B, B, -1, OUT, 1, 0, -70});
     OK(hand_bind(&h, shape, 4));
     for (int i = 0; i < 4; i++) {
         hand_fill(&h, i, A, i);
@@ -166,18 +166,19 @@ END_TEST
 START_TEST(refused)
 {
     static const struct { Dom a, b, c, out; unsigned flags; ProgCall call; const char *says; } bad[] = {
-        {ELEM, ELEM, ELEM, ROWS2, 0, {CALL_MM, 0, A, B, -1, OUT, 1, 0}, "operands of a product do not fit"},
-        {ELEM, ELEM, ELEM, COLS2, 0, {CALL_MM, TRANS_B, A, B, -1, OUT, 1, 0}, "operands of a product do not fit"},
-        {ELEM, ELEM, ELEM, ROWS2, 0, {CALL_MM, TRANS_B, A, B, C, OUT, 1, 1},
+        {ELEM, ELEM, ELEM, ROWS2, 0, {CALL_MM, 0, A, B, -1, OUT, 1, 0, 0}, "operands of a product do not fit"},
+        {ELEM, ELEM, ELEM, COLS2, 0, {CALL_MM, TRANS_B, A, B, -1, OUT, 1, 0, 0}, "operands of a product do not fit"},
+        {ELEM, ELEM, ELEM, ROWS2, 0, {CALL_MM, TRANS_B, A, B, C, OUT, 1, 1, 0},
          "the matrix that is added to a product does not have its shape"},
-        {ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, SYMMETRIC, A, B, -1, OUT, 1, 0}, "cannot be symmetric"},
-        {ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, 0, A, B, -1, B, 1, 0}, "over its own operand"},
-        {BLOCK_ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, 0, A, B, -1, OUT, 1, 0}, "mixes blocks and whole matrices"},
-        {ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, BLOCKED, A, B, -1, OUT, 1, 0}, "mixes blocks and whole matrices"},
-        {BLOCK_ROWS2, ROW, ROW, BLOCK_ROW, 0, {CALL_MM, BLOCKED, A, B, -1, OUT, 1, 0},
+        {ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, SYMMETRIC, A, B, -1, OUT, 1, 0, 0}, "cannot be symmetric"},
+        {ROWS2, ROWS2, ELEM, ROWS2, 0, {CALL_MM, 0, A, B, -1, OUT, 1, 0, 2}, "not symmetric has a diagonal"},
+        {ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, 0, A, B, -1, B, 1, 0, 0}, "over its own operand"},
+        {BLOCK_ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, 0, A, B, -1, OUT, 1, 0, 0}, "mixes blocks and whole matrices"},
+        {ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, BLOCKED, A, B, -1, OUT, 1, 0, 0}, "mixes blocks and whole matrices"},
+        {BLOCK_ROWS2, ROW, ROW, BLOCK_ROW, 0, {CALL_MM, BLOCKED, A, B, -1, OUT, 1, 0, 0},
          "mixes blocks and whole matrices"},
-        {ROWS2, ELEM, ELEM, ELEM, 0, {(Callee)NCALLEE, 0, A, B, -1, OUT, 1, 0}, "no such callee"},
-        {ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, 0, A, B, -1, -1, 1, 0}, "lacks an operand"},
+        {ROWS2, ELEM, ELEM, ELEM, 0, {(Callee)NCALLEE, 0, A, B, -1, OUT, 1, 0, 0}, "no such callee"},
+        {ROWS2, ELEM, ELEM, ELEM, 0, {CALL_MM, 0, A, B, -1, -1, 1, 0, 0}, "lacks an operand"},
     };
     static const int64_t shape[][3] = {{1, 4, 3}};
     Hand h;
@@ -214,7 +215,7 @@ START_TEST(sizes_and_libraries)
     hand_open(&h, NULL);
     hand_array(&h, OUT, MEM_STATE, ROWS2, T_F32, "out");
     h.array[A] = h.array[B] = h.array[C] = h.array[OUT];
-    hand_call(&h, (ProgCall){CALL_MM, TRANS_B, 1, 1, -1, OUT, 1, 0});
+    hand_call(&h, (ProgCall){CALL_MM, TRANS_B, 1, 1, -1, OUT, 1, 0, 0});
     h.rule->program = &h.program;
     if (x.gemm[0] && !x.wide) {
         FAILS(optc_bind(h.rule, &g, 1, &h.binding), OPTC_ERROR_ARGUMENT, "tensor 'w' (number 0) is too large for");

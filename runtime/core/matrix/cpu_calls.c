@@ -63,6 +63,8 @@ static optc_status mm_check(const Program *p, const ProgStage *s)
         return bad_call(p, s, "the matrix that is added to a product does not have its shape");
     if ((c->flags & SYMMETRIC) && a.down != b.across)
         return bad_call(p, s, "a product that is not square cannot be symmetric");
+    if (c->diagonal != 0 && !(c->flags & SYMMETRIC))
+        return bad_call(p, s, "a product that is not symmetric has a diagonal");
     bool blocks = dom_of_block(m[c->a].dom) || dom_of_block(m[c->b].dom) || dom_of_block(m[c->out].dom);
     for (int i = 0; i < 3; i++) {
         Dom d = m[i == 0 ? c->a : i == 1 ? c->b : c->out].dom;
@@ -87,7 +89,7 @@ static MatrixProduct call_product(const Program *p, const ProgCall *c, const Pro
     y.gram = c->a == c->b && y.a.transposed != y.b.transposed;
     y.m = x->m, y.n = x->n, y.k = x->k;
     y.a.ld = x->ld[0], y.b.ld = x->ld[1], y.ld_add = x->ld[2], y.ldc = x->ld[3];
-    y.alpha = c->alpha, y.beta = c->c >= 0 ? c->beta : 0;
+    y.alpha = c->alpha, y.beta = c->c >= 0 ? c->beta : 0, y.diagonal = c->diagonal;
     return y;
 }
 

@@ -256,6 +256,17 @@ static void mirror_inside(const MatrixProduct *x, int64_t row, int64_t rows)
         MIRROR_FAST(mirror_f32_diagonal, mirror_f32_avx_diagonal)((float *)(void *)x->c + at, rows, x->ldc);
 }
 
+static void add_diagonal(const MatrixProduct *x, int64_t row, int64_t rows)
+{
+    double *f64 = (double *)(void *)x->c;
+    float *f32 = (float *)(void *)x->c;
+    for (int64_t i = row; x->diagonal != 0 && i < row + rows; i++)
+        if (x->f64)
+            f64[i * x->ldc + i] += x->diagonal;
+        else
+            f32[i * x->ldc + i] += (float)x->diagonal;
+}
+
 /* ---- blocks ---- */
 /* Whether the integers of the BLAS hold all lengths. */
 static bool block_fits(const Blas *blas, const Gemm *g)
@@ -314,6 +325,7 @@ static void symmetric_panel(const Blas *blas, const MatrixProduct *x, int64_t ro
     }
     if (end > row) {
         product_block(blas, x, row, rows, row, rows, x->gram);
+        add_diagonal(x, row, rows);
         mirror_inside(x, row, rows);
     }
 }

@@ -14,9 +14,9 @@
 
 /* ld: values from row to row, as stored */
 typedef struct ProductOperand { const char *at; int64_t ld; bool transposed; } ProductOperand;
-/* c = alpha a b + beta add, row-major; a is m x k and b is k x n after their transposes.
+/* c = alpha a b + beta add + diagonal I, row-major; a is m x k and b is k x n after their transposes.
  *   add        the summand, with its row stride; NULL: c itself. Not read if beta is 0
- *   symmetric  the result is: only its lower triangle is computed, and mirrored
+ *   symmetric  the result is: only its lower triangle is computed, and mirrored. Other products have no diagonal
  *   gram       b is a transposed, in the same memory
  *   single     the caller has no other product to share the threads with: panels are as wide as possible */
 typedef struct MatrixProduct {
@@ -27,7 +27,7 @@ typedef struct MatrixProduct {
     int64_t ld_add;
     char *c;
     int64_t ldc;
-    double alpha, beta;
+    double alpha, beta, diagonal;
 } MatrixProduct;
 /* Rows and columns of a panel, how many there are along each axis, and in total. */
 typedef struct Panels { int64_t rows, cols, down, across, count; } Panels;
