@@ -23,7 +23,7 @@ typedef struct Product {
     cublasOperation_t ta, tb;
     int64_t m, n, k, lda, ldb, ldc, count;
     long long sa, sb, sc;                              /* strides; otherwise arrays of pointers */
-    const void *a, *b;
+    const void *a, *b, *add;                           /* add: cuBLASLt's addend, pointers; NULL: c */
     void *c;
     bool strided;
     cudaDataType type, result;
@@ -137,7 +137,7 @@ static bool sums_backwards(const Product *p)
 }
 
 /* Column-major, as in cuBLAS. */
-static void multiply(const Product *p, const void *a, const void *b, void *c)
+static void multiply(const Product *p, const void *a, const void *b, const void *add, void *c)
 {
     bool f64 = p->compute == CUBLAS_COMPUTE_64F, backwards = sums_backwards(p);
     double *rows = unpack(p, a, p->m, p->lda, p->ta), *cols = unpack(p, b, p->n, p->ldb, !p->tb);
@@ -155,7 +155,7 @@ static void multiply(const Product *p, const void *a, const void *b, void *c)
                 else
                     sum += (float)x[l] * (float)y[l];
             }
-            double was = p->beta == 0 ? 0 : load(p->result, c, i + j * p->ldc);
+            double was = p->beta == 0 ? 0 : load(p->result, add, i + j * p->ldc);
             store(p->result, c, i + j * p->ldc,
                   f64 ? p->alpha * wide + p->beta * was : (float)p->alpha * sum + (float)p->beta * (float)was);
         }
@@ -195,7 +195,7 @@ static void run(const void *data)
 {
     const Product *p = data;
     if (!p->strided && !(reaches(p->a, (size_t)p->count * 8) && reaches(p->b, (size_t)p->count * 8) &&
-                         reaches(p->c, (size_t)p->count * 8))) {
+                         reaches(p->c, (size_t)p->count * 8) && (!p->add || reaches(p->add, (size_t)p->count * 8)))) {
         refuse("an array of pointers does not lie in the device's memory");
         return;
     }
@@ -205,17 +205,19 @@ static void run(const void *data)
     for (int64_t i = 0; i < p->count; i++) {
         const void *a = nth(p, p->a, p->sa, i), *b = nth(p, p->b, p->sb, i);
         void *c = (void *)(uintptr_t)nth(p, p->c, p->sc, i);
+        const void *add = p->add ? nth(p, p->add, 0, i) : c;
         bool twice = i && nth(p, p->c, p->sc, i - 1) == c;
-        if (!reaches(a, na) || !reaches(b, nb) || !reaches(c, nc) || (uintptr_t)a % (unsigned)width(p->type) ||
-            (uintptr_t)b % (unsigned)width(p->type) || (uintptr_t)c % (unsigned)width(p->result) || twice)
+        if (!reaches(a, na) || !reaches(b, nb) || !reaches(c, nc) || !reaches(add, nc) ||
+            (uintptr_t)a % (unsigned)width(p->type) || (uintptr_t)b % (unsigned)width(p->type) ||
+            (uintptr_t)c % (unsigned)width(p->result) || twice)
             refuse(twice ? "two matrices of a batch are written to one place"
                    : "a matrix does not lie in the device's memory, or not by its type");
-        else if (lies_ill(p, a) || lies_ill(p, b) || lies_ill(p, c))
+        else if (lies_ill(p, a) || lies_ill(p, b) || lies_ill(p, c) || lies_ill(p, add))
             refuse("a matrix of a batch that tensor cores take is not aligned to 16 bytes, or by odd lengths to 4");
-        else if (overlap(a, na, c, nc) || overlap(b, nb, c, nc))
+        else if (overlap(a, na, c, nc) || overlap(b, nb, c, nc) || (add != c && overlap(add, nc, c, nc)))
             refuse("a result is written over an operand");
         else
-            multiply(p, a, b, c);
+            multiply(p, a, b, add, c);
     }
 }
 
@@ -380,12 +382,12 @@ int cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, const void *al
     const Desc *d = desc;
     cublasLtMatmulAlgo_t own = algorithm_for(d, x, z, (int)algo->data[0], (int)algo->data[1]);
     Handle on = {stream, true, (void *)&on, 0};
-    if (!h || cl != dl || c != to || x->count != y->count || x->count != z->count || space || bytes ||
+    if (!h || cl != dl || x->count != y->count || x->count != z->count || space || bytes ||
         memcmp(&own, algo, sizeof own) || x->mode != 1 || y->mode != 1 || z->mode != 1)
         return refuse("an algorithm of another product, or arrays that do not go together");
     Product p = {.ta = d->trans[0], .tb = d->trans[1], .m = (int64_t)z->rows, .n = (int64_t)z->cols,
                  .k = (int64_t)(d->trans[0] ? x->rows : x->cols), .lda = x->ld, .ldb = y->ld, .ldc = z->ld,
-                 .count = z->count, .a = a, .b = b, .c = to, .type = x->type, .compute = d->compute, .h = &on,
+                 .count = z->count, .a = a, .b = b, .add = c, .c = to, .type = x->type, .compute = d->compute, .h = &on,
                  .algorithm = (int)algo->data[0], .aligned = (int)algo->data[1]};
     return enqueue(&p, alpha, beta, y->type, z->type, CUBLAS_GEMM_DEFAULT);
 }

@@ -22,7 +22,7 @@ void add_mm(ProductProgram *m, int a, int b, int out, unsigned flags, double alp
 void add_mm_to(ProductProgram *m, int a, int b, int c, int out, unsigned flags, double alpha, double beta)
 {
     int n = m->ncall++;
-    m->call[n] = (ProgCall){CALL_MM, flags, a, b, c, out, alpha, beta};
+    m->call[n] = (ProgCall){CALL_MM, flags, a, b, c, out, alpha, beta, 0};
     memcpy(m->reads[n], (int[]){a, b, c}, sizeof m->reads[n]);
     m->writes[n][0] = out;
     m->stage[n] = (ProgStage){.kind = S_CALL, .fn = -1, .form = FORM_SINGLE, .reads = m->reads[n],

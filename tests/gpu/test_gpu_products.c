@@ -39,8 +39,19 @@ static void put(Bound *x, int tensor, int array, int seed)
     free(v);
 }
 
+/* The rows of a, or the columns of b, one after another: n of k terms. apart: they are columns as stored. */
+static double *lines_of(const double *p, int64_t n, int64_t k, bool apart)
+{
+    double *v = malloc(sizeof *v * (size_t)(n * k + 1));
+    for (int64_t t = 0; t < k; t++)
+        for (int64_t i = 0; i < n; i++)
+            v[i * k + t] = apart ? p[t * n + i] : p[i * k + t];
+    return v;
+}
+
 /* Checks one product of one tensor against plain loops. Bounds: k units of the accumulator's type for a sum of k
- * values, half a unit of the storage type for the result, half a unit for each tf32 operand. */
+ * values, half a unit of the storage type for the result, which is rounded again where the diagonal is added, half a
+ * unit for each tf32 operand. */
 static void check_product(const Bound *x, int kind, int tensor, const ProgCall *c, const double *a, const double *b,
                           const double *was, const double *got, const char *what)
 {
@@ -51,62 +62,78 @@ static void check_product(const Bound *x, int kind, int tensor, const ProgCall *
         kept = kinds[kind].type == T_F32 ? FLT_EPSILON : kinds[kind].unit;
     double operands = kinds[kind].product == PRODUCT_TF32 ? 2 * kinds[kind].unit : 0;
     for (int64_t l = 0; l < s.slices; l++) {
-        const double *pa = a + l * dom_len_inside(m[c->a].dom, s), *pb = b + l * dom_len_inside(m[c->b].dom, s),
-            *pw = was + l * dom_len_inside(m[c->out].dom, s);
+        double *rows = lines_of(a + l * dom_len_inside(m[c->a].dom, s), z.m, z.k, c->flags & TRANS_A),
+            *cols = lines_of(b + l * dom_len_inside(m[c->b].dom, s), z.n, z.k, !(c->flags & TRANS_B));
+        const double *pw = was + l * dom_len_inside(m[c->out].dom, s);
         const double *pg = got + l * dom_len_inside(m[c->out].dom, s);
         for (int64_t i = 0; i < z.m; i++)
             for (int64_t j = 0; j < z.n; j++) {
-                /* only the lower triangle is computed */
-                int64_t r = c->flags & SYMMETRIC && j > i ? j : i, q = c->flags & SYMMETRIC && j > i ? i : j;
-                double sum = 0, size = 0;
-                const double *u = c->flags & TRANS_A ? pa + r : pa + r * z.k;
-                const double *v = c->flags & TRANS_B ? pb + q * z.k : pb + q;
-                int64_t du = c->flags & TRANS_A ? z.m : 1, dv = c->flags & TRANS_B ? 1 : z.n;
-                for (int64_t k = 0; k < z.k; k++, u += du, v += dv) {
-                    sum += *u * *v;
-                    size += fabs(*u * *v);
+                if (c->flags & SYMMETRIC && j > i) {       /* only the lower triangle is computed */
+                    ck_assert_msg(pg[i * z.n + j] == pg[j * z.n + i], "%s %s: not mirrored", kinds[kind].name, what);
+                    continue;
                 }
-                double want = c->alpha * sum + c->beta * pw[r * z.n + q],
-                    mag = fabs(c->alpha) * size + fabs(c->beta * pw[r * z.n + q]);
-                double off = fabs(want - pg[i * z.n + j]),
-                    most = ((double)(z.k + 4) * carried + operands + kept) * mag + 1e-7 * (kinds[kind].type == T_F16);
+                double sum = 0, size = 0;
+                for (int64_t k = 0; k < z.k; k++) {
+                    sum += rows[i * z.k + k] * cols[j * z.k + k];
+                    size += fabs(rows[i * z.k + k] * cols[j * z.k + k]);
+                }
+                double diagonal = i == j ? c->diagonal : 0;
+                double want = c->alpha * sum + c->beta * pw[i * z.n + j] + diagonal,
+                    mag = fabs(c->alpha) * size + fabs(c->beta * pw[i * z.n + j]) + fabs(diagonal);
+                double off = fabs(want - pg[i * z.n + j]), rounded = diagonal != 0 ? 2 * kept : kept,
+                    most = ((double)(z.k + 4) * carried + operands + rounded) * mag +
+                           1e-7 * (kinds[kind].type == T_F16);
                 ck_assert_msg(off <= most,
                         "%s %s: tensor %d, matrix %lld, (%lld, %lld): %.17g, not %.17g: off by %g, at most %g",
                         kinds[kind].name, what, tensor, (long long)l, (long long)i, (long long)j,
                               pg[i * z.n + j], want, off, most);
             }
+        free(rows), free(cols);
     }
 }
 
 /* ---- every form ---- */
-static const struct { Dom a, b, out; unsigned flags; double alpha, beta; } forms[] = {
+static const struct { Dom a, b, out; unsigned flags; double alpha, beta, diagonal; } forms[] = {
     /* the output of this one becomes elem_t below */
-    {ELEM, COLS2, ELEM, 0, 1, 0},             {ROWS2, ELEM, ELEM, TRANS_A, -0.5, 2},
-    {COLS2, ELEM, RANK, TRANS_B, 1, 0},
-    {ELEM, ELEM, ROWS2, TRANS_B, 1, 0},        {ELEM, ELEM, COLS2, TRANS_A, 0.25, -1},
-    {ELEM, ELEM, ROWS2, TRANS_B | SYMMETRIC, 1, 0},
-    {ELEM, ELEM, COLS2, TRANS_A | SYMMETRIC, 3, 0.5}, {ELEM, COL, ROW, 0, 1, 0},
-    {ELEM, ROW, COL, TRANS_A, 1, 1},              {ROW, COL, ELEM, TRANS_B, 1, 0},
-    {ROWS2, ROWS2, ROWS2, TRANS_A | TRANS_B, 1, 0}, {ROW, ROW, ROWS2, TRANS_B | SYMMETRIC, 1, 0},
-    {ROW, ROW, SLICE, TRANS_A, 1, 0}};
+    {ELEM, COLS2, ELEM, 0, 1, 0, 0},             {ROWS2, ELEM, ELEM, TRANS_A, -0.5, 2, 0},
+    {COLS2, ELEM, RANK, TRANS_B, 1, 0, 0},
+    {ELEM, ELEM, ROWS2, TRANS_B, 1, 0, 0},        {ELEM, ELEM, COLS2, TRANS_A, 0.25, -1, 0},
+    {ELEM, ELEM, ROWS2, TRANS_B | SYMMETRIC, 1, 0, 0},
+    {ELEM, ELEM, COLS2, TRANS_A | SYMMETRIC, 3, 0.5, 2}, {ELEM, COL, ROW, 0, 1, 0, 0},
+    {ELEM, ROW, COL, TRANS_A, 1, 1, 0},              {ROW, COL, ELEM, TRANS_B, 1, 0, 0},
+    {ROWS2, ROWS2, ROWS2, TRANS_A | TRANS_B, 1, 0, 0}, {ROW, ROW, ROWS2, TRANS_B | SYMMETRIC, 1, 0, 0},
+    {ROW, ROW, SLICE, TRANS_A, 1, 0, 0},
+    /* with a diagonal it is mirrored all the same */
+    {ELEM, ELEM, ROWS2, TRANS_B | SYMMETRIC | LOWER, 0.5, 0, -3}};
 enum { NFORMS = sizeof forms / sizeof *forms };
+
+/* 2.5 I - 1.5 s + 0.5 a a.T, with the addend s in an array of its own */
+static void add_polynomial(ProductProgram *m, int a, Type t)
+{
+    int s = add_array(m, MEM_STATE, ROWS2, t, "s");
+    add_mm_to(m, a, a, s, add_array(m, MEM_STATE, ROWS2, t, "z"), TRANS_B | SYMMETRIC, 0.5, -1.5);
+    m->call[m->ncall - 1].diagonal = 2.5;
+}
 
 static void make_forms(ProductProgram *m, int kind)
 {
     static const char *const names[NFORMS][3] = {{"a0", "b0", "c0"}, {"a1", "b1", "c1"}, {"a2", "b2", "c2"},
             {"a3", "b3", "c3"}, {"a4", "b4", "c4"}, {"a5", "b5", "c5"}, {"a6", "b6", "c6"},
                                                  {"a7", "b7", "c7"}, {"a8", "b8", "c8"}, {"a9", "b9", "c9"},
-                                                 {"a10", "b10", "c10"}, {"a11", "b11", "c11"}, {"a12", "b12", "c12"}};
+                                                 {"a10", "b10", "c10"}, {"a11", "b11", "c11"}, {"a12", "b12", "c12"},
+                                                 {"a14", "b14", "c14"}};
     for (int i = 0; i < NFORMS; i++) {
         bool same = forms[i].flags & SYMMETRIC;
         int a = add_array(m, MEM_STATE, forms[i].a, kinds[kind].type, names[i][0]);
         int b = same ? a : add_array(m, MEM_STATE, forms[i].b, kinds[kind].type, names[i][1]);
         int c = add_array(m, MEM_STATE, forms[i].out == RANK ? ELEM_T : forms[i].out, kinds[kind].type, names[i][2]);
         add_mm(m, a, b, c, forms[i].flags, forms[i].alpha, forms[i].beta);
+        m->call[m->ncall - 1].diagonal = forms[i].diagonal;
     }
     int a = add_array(m, MEM_STATE, ELEM, kinds[kind].type, "a13"), b = add_array(m, MEM_STATE, COLS2, kinds[kind].type,
             "b13"), c = add_array(m, MEM_STATE, ELEM, kinds[kind].type, "c13");
     add_mm_to(m, a, b, c, add_array(m, MEM_STATE, ELEM, kinds[kind].type, "d13"), 0, 1, 0.5);
+    add_polynomial(m, a, kinds[kind].type);
     end_program(m, kinds[kind].product);
 }
 
@@ -192,8 +219,9 @@ START_TEST(every_form)
 }
 END_TEST
 
-/* Gram matrices of rows, and of a transposed array with an addend, over n tensors. Returns how many pointers the
- * largest set has for a matrix. */
+/* Gram matrices of rows, of a transposed array with an addend, and with an addend and a diagonal, over n tensors. The
+ * last needs no copy of its addend where cuBLASLt computes it. Returns how many pointers the largest set has for a
+ * matrix. */
 static int64_t check_triangles(int kind, const int64_t (*large)[3], int n, int64_t workspace)
 {
     Bound x;
@@ -204,9 +232,16 @@ static int64_t check_triangles(int kind, const int64_t (*large)[3], int n, int64
     int t = add_array(&x.m, MEM_STATE, ELEM_T, kinds[kind].type, "t"),
         q = add_array(&x.m, MEM_STATE, ROWS2, kinds[kind].type, "q");
     add_mm(&x.m, e, e, r, TRANS_B | SYMMETRIC, 1, 0);
+    x.m.call[0].diagonal = -500;                           /* beyond the bounds of long sums */
     add_mm(&x.m, t, t, q, TRANS_A | SYMMETRIC, 2, -1);
+    add_polynomial(&x.m, e, kinds[kind].type);
     end_program(&x.m, kinds[kind].product);
     bind_program(&x, large, n, 4);
+    bool lt = kind >= 2 || large[0][1] <= 16;              /* gpu_products.c */
+    for (int i = 0; i < x.b->gpu->calls->nstep; i++) {
+        const CallStep *s = &x.b->gpu->calls->step[i];
+        ck_assert_msg(s->reader < 0 || x.b->gpu->calls->step[s->reader].algorithm.known == lt, "step %d", i);
+    }
     fill_forms(&x, n);
     for (int k = 0; k < n; k++) {                  /* the addend must be symmetric */
         int64_t rows = large[k][1], all = large[k][0] * rows * rows;
@@ -216,6 +251,7 @@ static int64_t check_triangles(int kind, const int64_t (*large)[3], int n, int64
             v[at] = ref_value(k, 9, i < j ? i * rows + j : j * rows + i);
         }
         OK(optc_state_write(x.b, k, "q", v, all));
+        OK(optc_state_write(x.b, k, "s", v, all));
         free(v);
     }
     for (int s = 0; s < n; s++)
@@ -506,6 +542,7 @@ START_TEST(long_sums_of_odd_sizes)
         q = add_array(&x.m, MEM_STATE, ROWS2, T_BF16, "q");
     add_mm(&x.m, e, e, r, TRANS_B, 1, 0);
     add_mm(&x.m, e, e, q, TRANS_B | SYMMETRIC, 1, 0);
+    add_polynomial(&x.m, e, T_BF16);
     end_program(&x.m, PRODUCT_BF16);
     bind_program(&x, &shape[_i], 1, 4);
     use_cublas_alone(x.b);                         /* as a library without cuBLASLt's arrays of pointers */

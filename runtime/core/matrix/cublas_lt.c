@@ -118,12 +118,13 @@ CORE int cublas_lt_gemm(const Cublas *f, cublasHandle_t h, const GpuGemm *x, con
     float small[2] = {(float)x->alpha, (float)x->beta};
     bool f64 = x->type->bytes == 8;
     const void *a = (const void *)(uintptr_t)x->a.at, *b = (const void *)(uintptr_t)x->b.at;
+    const void *d = (const void *)(uintptr_t)x->d.at;
     void *c = (void *)(uintptr_t)x->c.at;
     LtProduct y;
     int rc = lt_open(f, x, &y);
     if (!rc)
         rc = f->cublasLtMatmul(h, y.desc, f64 ? (const void *)&x->alpha : (const void *)&small[0], b, y.left, a,
-                               y.right, f64 ? (const void *)&x->beta : (const void *)&small[1], c, y.result, c,
+                               y.right, f64 ? (const void *)&x->beta : (const void *)&small[1], d, y.result, c,
                                y.result, &algorithm->algo, NULL, 0, stream);
     lt_close(f, &y);
     return rc;

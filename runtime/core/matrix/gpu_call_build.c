@@ -105,7 +105,7 @@ CORE CallStep *add_step(GpuCalls *x, CallKernel kernel, const CallType *t, int g
     s->kernel = kernel;
     s->type = t;
     s->group = group;
-    s->solver = -1;
+    s->solver = s->d = s->reader = -1;
     return s;
 }
 
@@ -143,6 +143,8 @@ static void sizes_into(CallStep *s, ProductShape z)
     s->ldc = at_least_1(z.ld[3]);
 }
 
+static bool is_apart(const ProgCall *c) { return c->c >= 0 && c->c != c->out; }   /* the addend is another array */
+
 /* The blocks on and below the diagonal, then the rows below the last whole block. */
 static void add_triangle(GpuCalls *x, const CallType *t, const ProgCall *c, int group, ProductShape z, int64_t rows)
 {
@@ -155,6 +157,7 @@ static void add_triangle(GpuCalls *x, const CallType *t, const ProgCall *c, int 
     s->a = block_set(x, c->a, group, blocks, down, 0);
     s->b = block_set(x, c->b, group, blocks, 0, across);
     s->c = block_set(x, c->out, group, blocks, rows * s->ldc, rows);
+    s->d = is_apart(c) ? block_set(x, c->c, group, blocks, rows * s->ldc, rows) : -1;
     if (!left)
         return;
     s = product_step(x, t, c, group);
@@ -163,6 +166,7 @@ static void add_triangle(GpuCalls *x, const CallType *t, const ProgCall *c, int 
     s->a = whole_set(x, c->a, group, top * (c->flags & TRANS_A ? 1 : s->lda));
     s->b = whole_set(x, c->b, group, 0);
     s->c = whole_set(x, c->out, group, top * s->ldc);
+    s->d = is_apart(c) ? whole_set(x, c->c, group, top * s->ldc) : -1;
 }
 
 static bool add_ours(GpuCalls *x, CallKernel kernel, const CallType *t, const ProgCall *c, int group, ProductShape z)
@@ -171,6 +175,8 @@ static bool add_ours(GpuCalls *x, CallKernel kernel, const CallType *t, const Pr
     sizes_into(s, z);
     s->c = whole_set(x, c->out, group, 0);
     s->a = s->b = kernel == t->over ? whole_set(x, c->c, group, 0) : s->c;
+    s->flags = t->cuda == CUDA_R_16BF ? VALUES_BF16 : 0;
+    s->diagonal = kernel == t->mirror ? c->diagonal : 0;
     return add_own(x, s, false);
 }
 
@@ -245,7 +251,7 @@ static bool add_long_sum(const optc_binding *b, GpuCalls *x, const CallType *t, 
     const ProgCall *c = stage->call;
     int parts = sum_parts(t, c, z);
     int64_t record = product_record(b, stage, x->group[group].shape), length = z.k / parts / 8 * 8;
-    bool ok = c->c < 0 || c->c == c->out || add_ours(x, t->over, t, c, group, z);
+    bool ok = !is_apart(c) || add_ours(x, t->over, t, c, group, z);
     int first = x->nstep;
     x->record = record;
     x->value_bytes = part_bytes(t);
@@ -257,7 +263,8 @@ static bool add_long_sum(const optc_binding *b, GpuCalls *x, const CallType *t, 
     CallStep *s = add_step(x, c->flags & SYMMETRIC ? t->mirror : t->over, t, group);
     sizes_into(s, z);
     s->k = parts;
-    s->flags = SUM_OF_PARTS | (t->cuda == CUDA_R_16BF ? SUM_BF16 : 0);
+    s->flags = SUM_OF_PARTS | (t->cuda == CUDA_R_16BF ? VALUES_BF16 : 0);
+    s->diagonal = c->diagonal;
     s->beta = c->c >= 0 ? c->beta : 0;
     s->a = s->b = whole_set(x, AREA(0), group, 0);
     s->c = whole_set(x, c->out, group, 0);
@@ -276,6 +283,7 @@ static bool add_whole(GpuCalls *x, const CallType *t, const ProgCall *c, int gro
     s->a = whole_set(x, c->a, group, 0);
     s->b = whole_set(x, c->b, group, 0);
     s->c = whole_set(x, c->out, group, 0);
+    s->d = !own && is_apart(c) ? whole_set(x, c->c, group, 0) : -1;
     return !own || add_own(x, s, c->flags & SYMMETRIC);
 }
 
@@ -316,21 +324,23 @@ static bool misaligned(const optc_binding *b, const CallGroup *g, const ProgCall
     return !even && (t->bytes == 2 || t->compute == CUBLAS_COMPUTE_32F_FAST_TF32);
 }
 
-/* Adds the steps: copy the summand, multiply, mirror. own: by our kernels. false: a launch would have too many
- * blocks. */
+/* Adds the steps: copy the summand, multiply, mirror and add the diagonal. own: by our kernels. false: a launch would
+ * have too many blocks. */
 CORE bool product_steps(const optc_binding *b, GpuCalls *x, const CallType *t, const ProgCall *c, int group,
                         ProductShape z, bool own)
 {
     bool symmetric = c->flags & SYMMETRIC, ok = true;
     int block = b->rule->engine->gpu->block;
     int64_t rows = !symmetric ? z.n : block && block < z.n ? block : gram_block(t, z.n, z.k);
-    if (c->c >= 0 && c->c != c->out)
+    if (is_apart(c)) {
         ok = add_ours(x, t->over, t, c, group, z);
+        x->step[x->nstep - 1].reader = x->nstep;
+    }
     if (symmetric && !own && rows < z.n)
         add_triangle(x, t, c, group, z, rows);
     else
         ok = add_whole(x, t, c, group, z, own) && ok;
-    if (symmetric && !(c->flags & LOWER))
+    if (symmetric && (!(c->flags & LOWER) || c->diagonal != 0))
         ok = add_ours(x, t->mirror, t, c, group, z) && ok;
     return ok;
 }

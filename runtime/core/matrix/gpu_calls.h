@@ -21,9 +21,9 @@ enum { AREAS = 5, RECORD_NUMBERS = 32 };
 enum { OWN_STATS = -6, OWN_EIGEN = -7 };
 OPTC_COUNT bool is_area(int array) { return array < 0 && array > OWN_STATS; }
 
-/* Flags of a mirror or a copy: it adds the parts of a long sum; the result is bf16. Beyond ProductFlags and row
+/* Flags of a mirror or a copy: it adds the parts of a long sum; 16-bit values are bf16. Beyond ProductFlags and row
  * strides. */
-enum { SUM_OF_PARTS = 64, SUM_BF16 = 128 };
+enum { SUM_OF_PARTS = 64, VALUES_BF16 = 128 };
 
 /* Must match optc_call and optc_matrix_address of templates/products_cuda.txt. */
 typedef struct CallArgs { CUdeviceptr a, b, c; int m, n, k, flags; double alpha, beta; } CallArgs;
@@ -61,6 +61,11 @@ typedef struct CallStep {
     CallKernel kernel;                     /* for products and EIGEN_ROTATE a library may be called instead (own) */
     const CallType *type;
     int group, a, b, c;                    /* indices of sets */
+    /* Products of a library: the set of the addend, which cuBLASLt reads where it is, or -1. Without an algorithm of
+     * cuBLASLt the addend is in c: a step before has copied it. */
+    int d;
+    int reader;                            /* of a copy: the product that needs none if it has an algorithm, or -1 */
+    double diagonal;                       /* mirrors: added to the diagonal */
     int64_t m, n, k, lda, ldb, ldc;
     unsigned flags;                        /* ProductFlag */
     double alpha, beta;

@@ -26,14 +26,14 @@ CORE const CallType *call_type_of(Product in);             /* NULL: NPRODUCT */
 
 /* at: the first matrix, and the next ones are `stride` values apart; or an array of their addresses on the device */
 typedef struct GemmMatrices { CUdeviceptr at; long long stride; } GemmMatrices;
-/* c = alpha a b + beta c for `count` matrices; a is m x k and b is k x n after their transposes. f32: so is c, whatever
- * the type of a and b */
+/* c = alpha a b + beta d for `count` matrices; a is m x k and b is k x n after their transposes. f32: so is c, whatever
+ * the type of a and b. d: of c's layout; only cuBLASLt reads it, elsewhere it is c itself */
 typedef struct GpuGemm {
     const CallType *type;
     bool strided, trans_a, trans_b, f32;
     int64_t m, n, k, lda, ldb, ldc, count;
     double alpha, beta;
-    GemmMatrices a, b, c;
+    GemmMatrices a, b, c, d;
     int aligned;                           /* cublas_lt_choose: bytes that all addresses are multiples of */
 } GpuGemm;
 /* An algorithm of cuBLASLt for one shape and type; not known: there is none */
