@@ -6,9 +6,9 @@
  *
  * The Gram form works on the small square matrices: with R = X X^T and Q = I, Z = a I + b R + c R R, Q <- Q Z,
  * R <- Z (R Z); all are polynomials of R, so symmetric. X <- Q X ends it. It also restarts the iteration after the
- * second step: without the restart low precision diverges. a is added on the diagonal, where the element pass that
- * computes the polynomial adds it for free; a X beside the product would load X once more. This rounds by 2^-11 of a in
- * f16, as much as X itself is rounded. */
+ * second step: without the restart low precision diverges. a is added on the diagonal, so that a I + b R + c R R is one
+ * call (product_fuse.c); a X beside the product would load X once more. This rounds by 2^-11 of a in f16, as much as X
+ * itself is rounded. */
 #include "gen/front/matrix_values.h"
 
 #include <math.h>
@@ -295,8 +295,9 @@ bool matrix_is_wide(lua_State *L, Dom d)
     return d == ELEM ? at_most(L, true, 1) : axis[1] != AXIS_RANK;
 }
 
-/* Whether to use the Gram form. Flops in units of n^3, with k = alpha n: plain 15 alpha + 5, Gram with its restart
- * 9 alpha + 14; symmetric products count half. From alpha = 2 on the Gram form always has fewer flops. It squares the
+/* Whether to use the Gram form. Flops of five steps in units of n^3, with k = alpha n: plain 15 alpha + 5; Gram with
+ * its restart 6 alpha + 14: two Gram matrices, two products with X, 14 small ones. Symmetric products count half. For
+ * alpha = 1 both are equal. From alpha = 2 on the Gram form is used: it then has 26 instead of 35. It squares the
  * condition number, which is too much for the 8 bits of bf16. */
 static bool by_gram(lua_State *L, const Polar *o, Dom d, bool wide)
 {

@@ -1,11 +1,12 @@
-/* Fuses products with the operations on their results: alpha a b + beta c becomes one call if alpha and beta are
- * constants.
+/* Fuses products with the operations on their results: alpha a b + beta c + diagonal I becomes one call if alpha, beta
+ * and diagonal are constants. c or the diagonal may be missing.
  *
- * Needs: a folded rule. Keeps: the values, except that the sum is rounded once instead of twice. Conditions:
+ * Needs: a folded rule. Keeps: the values, except that the sum is rounded once instead of twice; on the diagonal it may
+ * be rounded twice. Conditions:
  *   - the sum is the only user of the bare product, and all users of the sum are calls
  *   - c is in memory for calls anyway (a call's result, or a computed operand). A state that a low precision would
  *     round is added by the element pass instead
- *   - c of a symmetric product is symmetric
+ *   - c of a symmetric product is symmetric, and only symmetric products have a diagonal
  *   - the product is not of elements block by block: these are not contiguous */
 #include "gen/ir/rule_passes.h"
 
@@ -50,60 +51,74 @@ static Term term(const Calls *c, Term t, bool alone)
     return t;
 }
 
-static bool bare(const Calls *c, Ref r) { return c->g->n[r].op == OP_MM && c->g->n[r].nargs == 2 && c->users[r] == 1; }
-
-/* n is product + other and can become one call: product is k times a bare product, other is k times the third
- * operand. */
-static bool fits(const Calls *c, const Node *n, Term product, Term other)
+static bool bare(const Calls *c, Ref r)
 {
-    const Node *m = &c->g->n[product.of], *x = &c->g->n[other.of];
-    return bare(c, product.of) && m->dom == n->dom && !(m->sym & BLOCKED && m->dom == ELEM) && x->dom == n->dom &&
-           (c->beside[other.of] || c->call[other.of]) &&
-           isfinite(product.k * m->imm) && isfinite(other.k) && (!(m->sym & SYMMETRIC) || c->symmetric[other.of]);
+    const Node *n = &c->g->n[r];
+    return n->op == OP_MM && n->nargs == 2 && n->diagonal == 0 && c->users[r] == 1;
+}
+
+/* A sum of one or two terms, and a diagonal. product: the term as a product that has no other user; other: as the third
+ * operand, which may have some. A missing term is NONE. */
+typedef struct { Term product[2], other[2]; int n; double diagonal; } Sum;
+
+static bool is_sum(const Node *n) { return n->op == OP_ADD || n->op == OP_SUB; }
+
+/* Adds k times a value to s. Sums that have no other user are split; first: this one is, whatever uses it. false: there
+ * are more terms. */
+static bool split(const Calls *c, Term t, bool first, Sum *s)
+{
+    Term inner = term(c, t, true), any = term(c, t, false);
+    const Node *n = &c->g->n[inner.of];
+    double unit;
+    if (is_sum(n) && (first || c->users[inner.of] == 1))
+        return split(c, (Term){inner.k, n->arg[0]}, false, s) &&
+               split(c, (Term){n->op == OP_SUB ? -inner.k : inner.k, n->arg[1]}, false, s);
+    if (graph_unit(c->g, any.of, &unit))
+        return s->diagonal += any.k * unit, true;
+    if (s->n == 2)
+        return false;
+    s->product[s->n] = inner, s->other[s->n++] = any;
+    return true;
+}
+
+/* The sum n can become one call, whose product is term i. */
+static bool fits(const Calls *c, const Node *n, const Sum *s, int i)
+{
+    Term product = s->product[i], other = s->other[!i];
+    if (product.of == NONE || !bare(c, product.of))
+        return false;
+    const Node *m = &c->g->n[product.of];
+    bool symmetric = m->sym & SYMMETRIC;
+    if (m->dom != n->dom || !isfinite(product.k * m->imm) || !isfinite(s->diagonal) ||
+        (s->diagonal != 0 && !symmetric))
+        return false;
+    return other.of == NONE || (!(m->sym & BLOCKED && m->dom == ELEM) && c->g->n[other.of].dom == n->dom &&
+                                (c->beside[other.of] || c->call[other.of]) && isfinite(other.k) &&
+                                (!symmetric || c->symmetric[other.of]));
 }
 
 /* The product that replaces a node, with operands numbered as in the old graph; nargs 0: the node stays. */
 typedef struct { Node n; Ref arg[3]; } Fused;
 
-/* A product times a constant, if all users are calls. Otherwise an element pass reads it and scales it for free. */
-static Fused scaled(const Calls *c, Ref r)
-{
-    Fused f = {.n = {0}};
-    Term t = {1, r};
-    if (!c->only_calls[r] || !peel(c->g, &t))
-        return f;
-    t = term(c, t, true);
-    const Node *m = &c->g->n[t.of];
-    if (m->op != OP_MM || c->users[t.of] != 1 || m->dom != c->g->n[r].dom || !isfinite(t.k * m->imm) ||
-        !isfinite(t.k * m->beta))
-        return f;
-    f.n = *m;
-    f.n.imm *= t.k;
-    f.n.beta *= t.k;
-    for (int i = 0; i < m->nargs; i++)
-        f.arg[i] = m->arg[i];
-    return f;
-}
-
 static Fused fused(const Calls *c, Ref r)
 {
     const Node *n = &c->g->n[r];
     Fused f = {.n = {0}};
-    if (n->op != OP_ADD && n->op != OP_SUB)
-        return scaled(c, r);
-    if (!c->only_calls[r])                                 /* an element pass reads the product and adds for free */
+    Sum s = {{{0, NONE}, {0, NONE}}, {{0, NONE}, {0, NONE}}, 0, 0};
+    Term all = {1, r};
+    /* an element pass that reads the product scales it and adds to it for free */
+    if (!c->only_calls[r] || !(is_sum(n) || peel(c->g, &all)) || !split(c, all, is_sum(n), &s))
         return f;
-    Term at[2] = {{1, n->arg[0]}, {n->op == OP_SUB ? -1 : 1, n->arg[1]}};
-    Term p[2] = {term(c, at[0], true), term(c, at[1], true)}, x[2] = {term(c, at[0], false), term(c, at[1], false)};
-    int first = fits(c, n, p[1], x[0]) && (p[1].of > p[0].of || !fits(c, n, p[0], x[1])) ? 1 : 0;
-    if (!fits(c, n, p[first], x[!first]))
+    int i = fits(c, n, &s, 1) && (s.product[1].of > s.product[0].of || !fits(c, n, &s, 0)) ? 1 : 0;
+    if (!fits(c, n, &s, i))
         return f;
-    const Node *m = &c->g->n[p[first].of];
+    const Node *m = &c->g->n[s.product[i].of];
     f.n = *m;
-    f.n.imm *= p[first].k;
-    f.n.beta = x[!first].k;
-    f.n.nargs = 3;
-    f.arg[0] = m->arg[0], f.arg[1] = m->arg[1], f.arg[2] = x[!first].of;
+    f.n.imm *= s.product[i].k;
+    f.n.beta = s.other[!i].k;
+    f.n.diagonal = s.diagonal;
+    f.n.nargs = (uint8_t)(s.n + 1);
+    f.arg[0] = m->arg[0], f.arg[1] = m->arg[1], f.arg[2] = s.other[!i].of;
     return f;
 }
 

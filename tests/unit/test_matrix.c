@@ -386,36 +386,45 @@ START_TEST(text_reads_back)
 END_TEST
 
 /* How many products, symmetric products, transposes and sums remain of an expression of L (rows), M (rows) and g. */
-static const struct { const char *y, *lua; int mm, symmetric, turn, beta; } forms[] = {
-    {"L", "mm(g, g.T)", 1, 1, 0, 0},
-    {"L", "gram(g).T", 1, 1, 0, 0},
-    {"L", "mm(2 * g, 2 * g.T)", 1, 1, 0, 0},
-    {"L", "mm((3 * g.T - g.T / 7).T, g.T)", 1, 0, 0, 0},
-    {"L", "(L.T).T + M", 0, 0, 0, 0},
-    {"L", "(L.T + M.T).T", 0, 0, 0, 0},
-    {"L", "sqrt(L.T * 2).T", 0, 0, 0, 0},
-    {"L", "L + M.T", 0, 0, 1, 0},
-    {"L", "(L + L.T).T", 0, 0, 1, 0},
-    {"L", "mm(L + L.T, L + L.T)", 1, 1, 1, 0},
-    {"L", "(eye(2, 'rows') - gram(g)).T", 1, 1, 0, 0},
-    {"L", "mm(L.T, M.T)", 1, 0, 0, 0},
-    {"L", "mm(L, L)", 1, 0, 0, 0},
-    {"L", "mm(L.T, L)", 1, 1, 0, 0},
-    {"L", "where(lt(L.T, 0), L.T, 1).T", 0, 0, 2, 0},
-    {"L", "mm(where(lt(g.T, 0), 0, g.T).T, g.T)", 1, 0, 0, 0},
-    {"r", "rowsum(L.T)", 0, 0, 1, 0},
-    {"r", "colsum(L.T).T", 0, 0, 0, 0},
-    {"r", "r + sum(g.T) + slice.max(L.T)", 0, 0, 0, 0},
-    {"L", "mm(2 * mm(M, gram(g)) - 3 * gram(g), M)", 3, 1, 0, 1},
-    {"L", "2 * mm(M, gram(g)) - 3 * gram(g)", 2, 1, 0, 0},   /* a pass reads it: the pass does the addition */
+static const struct { const char *y, *lua; int mm, symmetric, turn, beta, diagonal; } forms[] = {
+    {"L", "mm(g, g.T)", 1, 1, 0, 0, 0},
+    {"L", "gram(g).T", 1, 1, 0, 0, 0},
+    {"L", "mm(2 * g, 2 * g.T)", 1, 1, 0, 0, 0},
+    {"L", "mm((3 * g.T - g.T / 7).T, g.T)", 1, 0, 0, 0, 0},
+    {"L", "(L.T).T + M", 0, 0, 0, 0, 0},
+    {"L", "(L.T + M.T).T", 0, 0, 0, 0, 0},
+    {"L", "sqrt(L.T * 2).T", 0, 0, 0, 0, 0},
+    {"L", "L + M.T", 0, 0, 1, 0, 0},
+    {"L", "(L + L.T).T", 0, 0, 1, 0, 0},
+    {"L", "mm(L + L.T, L + L.T)", 1, 1, 1, 0, 0},
+    {"L", "(eye(2, 'rows') - gram(g)).T", 1, 1, 0, 0, 0},
+    {"L", "mm(L.T, M.T)", 1, 0, 0, 0, 0},
+    {"L", "mm(L, L)", 1, 0, 0, 0, 0},
+    {"L", "mm(L.T, L)", 1, 1, 0, 0, 0},
+    {"L", "where(lt(L.T, 0), L.T, 1).T", 0, 0, 2, 0, 0},
+    {"L", "mm(where(lt(g.T, 0), 0, g.T).T, g.T)", 1, 0, 0, 0, 0},
+    {"r", "rowsum(L.T)", 0, 0, 1, 0, 0},
+    {"r", "colsum(L.T).T", 0, 0, 0, 0, 0},
+    {"r", "r + sum(g.T) + slice.max(L.T)", 0, 0, 0, 0, 0},
+    {"L", "mm(2 * mm(M, gram(g)) - 3 * gram(g), M)", 3, 1, 0, 1, 0},
+    {"L", "2 * mm(M, gram(g)) - 3 * gram(g)", 2, 1, 0, 0, 0},   /* a pass reads it: the pass does the addition */
     /* a pass adds a state that a lower precision would round */
-    {"L", "mm(0.9 * L + gram(g), M)", 2, 1, 0, 0},
-    {"L", "mm(M, gram(g) - mm(L, M))", 3, 1, 0, 1},
-    {"L", "mm(gram(g) + lr * mm(L, M), M)", 3, 1, 0, 0},     /* only constants */
-    {"L", "mm(M, mm(gram(g), gram(g)) + mm(L, M))", 4, 2, 0, 1},
-    {"L", "mm(M, gram(g) + mm(gram(g), gram(g)) * (gram(g) + 1))", 3, 2, 0, 0},
-    {"L", "mm(M, 2 * -mm(L, M))", 2, 0, 0, 0},
-    {"L", "2 * mm(L, M)", 1, 0, 0, 0},
+    {"L", "mm(0.9 * L + gram(g), M)", 2, 1, 0, 0, 0},
+    {"L", "mm(M, gram(g) - mm(L, M))", 3, 1, 0, 1, 0},
+    {"L", "mm(gram(g) + lr * mm(L, M), M)", 3, 1, 0, 0, 0},     /* only constants */
+    {"L", "mm(M, mm(gram(g), gram(g)) + mm(L, M))", 4, 2, 0, 1, 0},
+    {"L", "mm(M, gram(g) + mm(gram(g), gram(g)) * (gram(g) + 1))", 3, 2, 0, 0, 0},
+    {"L", "mm(M, 2 * -mm(L, M))", 2, 0, 0, 0, 0},
+    {"L", "2 * mm(L, M)", 1, 0, 0, 0, 0},
+    {"L", "mm(M, eye(3, 'rows') - 2 * gram(g))", 2, 1, 0, 0, 1},
+    {"L", "mm(M, 4 * (mm(gram(g), gram(g)) - gram(g) / 2 - 2 * eye 'rows'))", 3, 2, 0, 1, 1},
+    {"L", "mm(M, mm(gram(g), gram(g)) + eye(1, 'rows') + eye(2, 'rows') + gram(g))", 3, 2, 0, 1, 1},
+    {"L", "mm(M, -(gram(g) + eye(2, 'rows')))", 2, 1, 0, 0, 1},
+    {"L", "mm(M, mm(gram(g), gram(g)) + gram(g) + 2 * mm(L, M))", 4, 2, 0, 0, 0},      /* three terms */
+    {"L", "mm(M, mm(L, M) + eye 'rows')", 2, 0, 0, 0, 0},                              /* not symmetric */
+    {"L", "gram(g) + eye 'rows'", 1, 1, 0, 0, 0},                                      /* a pass reads it */
+    {"L", "mm(M, gram(g) + eye(lr, 'rows'))", 2, 1, 0, 0, 0},                          /* only constants */
+    {"L", "mm(M, gram(g) + L + eye 'rows')", 2, 1, 0, 0, 0},                           /* a pass adds a state */
 };
 
 START_TEST(normal_forms)
@@ -428,11 +437,13 @@ START_TEST(normal_forms)
              forms[_i].y, forms[_i].lua, *forms[_i].y == 'L' ? "r = r + 1" : "L = L + 1");
     char *ir = dumped(text, false, "calls");
     int got[] =
-        {count_of(ir, " = mm "), count_of(ir, " symmetric"), count_of(ir, " = transpose "), count_of(ir, " beta ")};
-    const int want[] = {forms[_i].mm, forms[_i].symmetric, forms[_i].turn, forms[_i].beta};
+        {count_of(ir, " = mm "), count_of(ir, " symmetric"), count_of(ir, " = transpose "), count_of(ir, " beta "),
+         count_of(ir, " diagonal ")};
+    const int want[] = {forms[_i].mm, forms[_i].symmetric, forms[_i].turn, forms[_i].beta, forms[_i].diagonal};
     ck_assert_msg(!memcmp(got, want, sizeof want),
-            "%s: %d products, %d symmetric, %d turns, %d sums taken in, not %d, %d, %d, %d:\n%s", forms[_i].lua, got[0],
-                  got[1], got[2], got[3], want[0], want[1], want[2], want[3], ir);
+            "%s: %d products, %d symmetric, %d turns, %d sums and %d diagonals taken in, not %d, %d, %d, %d, %d:\n%s",
+                  forms[_i].lua, got[0], got[1], got[2], got[3], got[4], want[0], want[1], want[2], want[3], want[4],
+                  ir);
     free(ir);
 }
 END_TEST
@@ -457,6 +468,7 @@ static const struct { const char *from, *to, *says; } broken[] = {
     {"symmetric", "symmetrical", "expected"},
     {"symmetric", "alpha inf", "alpha or beta is not finite"},
     {"symmetric", "beta 2", "beta has no third operand"},
+    {"symmetric", "diagonal 2", "no diagonal of a product, which needs 'optc-ir 3'"},
     {"transpose row_t", "transpose row", "a transpose of a value that has no transpose, or with a wrong domain"},
     {"transpose row_t", "transpose elem_t", "transposed elements may occur only as a flag"},
     {"down rows", "down row", "a leaf outside its own domain"},

@@ -124,7 +124,7 @@ START_TEST(library_shares)
         else
             ck_assert_int_eq(g.plan->nfn, g.plan->nstage);
         if (!strcmp(name, "muon"))
-            ck_assert_msg(g.plan->nstage > 40 && g.plan->nfn < 10, "%d functions for %d stages", g.plan->nfn,
+            ck_assert_msg(g.plan->nstage > 20 && g.plan->nfn < 10, "%d functions for %d stages", g.plan->nfn,
                           g.plan->nstage);
         gen_free(&g);
         arena_free(&arena);

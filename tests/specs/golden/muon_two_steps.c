@@ -180,63 +180,10 @@ static void step_5_map_matrix(const optc_view *self, long long unit, const int *
     }
 }
 
-/* Once a pair of rows: reads u_over_norm_where_ne_mm_u_over_norm_where_ne div_mm_div_mm_div_mm_div; writes
- * mul_plus_mul_plus_3p4445_where_eq. 8 + 4 bytes. Several stages share this function, each with its own arrays. */
-static void step_6_rows_matrix(const optc_view *self, long long unit, const int *arrays)
-{
-    const long long segs = optc_up((self->rows * self->rows), OPTC_SEG), slice = unit / segs,
-            start = unit % segs * OPTC_SEG;
-    const int count = optc_least((self->rows * self->rows) - start, OPTC_SEG);
-    long long row = start / self->rows, col = start - row * self->rows;
-    for (int from = 0, len; from < count; from += len) {               /* values of one row */
-        const long long offset = slice * (self->rows * self->rows) + start + from;
-        len = optc_least(self->rows - col, count - from);
-        const float *restrict u_over_norm_where_ne_mm_u_over_norm_where_ne =
-                (const float *)self->mem[arrays[0]] + offset;
-        const float *restrict div_mm_div_mm_div_mm_div = (const float *)self->mem[arrays[1]] + offset;
-        float *restrict mul_plus_mul_plus_3p4445_where_eq = (float *)self->mem[arrays[2]] + offset;
-        OPTC_EACH
-        for (int i = 0; i < len; i++) {
-            const float down = (float)((int)(optc_rows_inside(self) + row));
-            const float across = (float)((int)(optc_rows_inside(self) + col) + i);
-            mul_plus_mul_plus_3p4445_where_eq[i] = 2.0315f * div_mm_div_mm_div_mm_div[i] +
-                    (-4.775f) * u_over_norm_where_ne_mm_u_over_norm_where_ne[i] + ((down == across) ? 3.4445f : 0.0f);
-        }
-        col = 0;
-        row++;
-    }
-}
-
-/* Once a pair of columns: reads u_over_norm_where_ne_mm_u_over_norm_where_ne_2 div_mm_div_mm_div_mm_div_2; writes
- * mul_plus_mul_plus_3p4445_where_eq_2. 8 + 4 bytes. Several stages share this function, each with its own arrays. */
-static void step_7_cols_matrix_2(const optc_view *self, long long unit, const int *arrays)
-{
-    const long long segs = optc_up((self->cols * self->cols), OPTC_SEG), slice = unit / segs,
-            start = unit % segs * OPTC_SEG;
-    const int count = optc_least((self->cols * self->cols) - start, OPTC_SEG);
-    long long row = start / self->cols, col = start - row * self->cols;
-    for (int from = 0, len; from < count; from += len) {               /* values of one row */
-        const long long offset = slice * (self->cols * self->cols) + start + from;
-        len = optc_least(self->cols - col, count - from);
-        const float *restrict u_over_norm_where_ne_mm_u_over_norm_where_ne_2 =
-                (const float *)self->mem[arrays[0]] + offset;
-        const float *restrict div_mm_div_mm_div_mm_div_2 = (const float *)self->mem[arrays[1]] + offset;
-        float *restrict mul_plus_mul_plus_3p4445_where_eq_2 = (float *)self->mem[arrays[2]] + offset;
-        OPTC_EACH
-        for (int i = 0; i < len; i++) {
-            const float down = (float)((int)(optc_cols_inside(self) + row));
-            const float across = (float)((int)(optc_cols_inside(self) + col) + i);
-            mul_plus_mul_plus_3p4445_where_eq_2[i] = 2.0315f * div_mm_div_mm_div_mm_div_2[i] +
-                    (-4.775f) * u_over_norm_where_ne_mm_u_over_norm_where_ne_2[i] + ((down == across) ? 3.4445f : 0.0f);
-        }
-        col = 0;
-        row++;
-    }
-}
-
-/* One pass over the elements: reads p lr_times_weight_decay lr_times_size add_plus_where_mm_add_mm_div; writes p. 8 + 4
- * bytes. Several stages share this function, each with its own arrays. */
-static void step_8_map_matrix(const optc_view *self, long long unit, const int *arrays)
+/* One pass over the elements: reads p lr_times_weight_decay lr_times_size
+ * mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_u_over_where; writes p. 8 + 4 bytes. Several stages share this function, each
+ * with its own arrays. */
+static void step_6_map_matrix(const optc_view *self, long long unit, const int *arrays)
 {
     const long long start = unit * OPTC_SEG;
     const int count = optc_least(self->n - start, OPTC_SEG);
@@ -249,12 +196,15 @@ static void step_8_map_matrix(const optc_view *self, long long unit, const int *
         float *restrict p = (float *)self->mem[arrays[0]] + offset;
         optc_fetch(p + OPTC_AHEAD, OPTC_CHUNK * sizeof *p);
         const float lr_times_size = (float)((const double *)self->mem[arrays[2]])[slice];
-        const float *restrict add_plus_where_mm_add_mm_div = (const float *)self->mem[arrays[3]] + offset;
-        optc_fetch(add_plus_where_mm_add_mm_div + OPTC_AHEAD, OPTC_CHUNK * sizeof *add_plus_where_mm_add_mm_div);
+        const float *restrict mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_u_over_where =
+                (const float *)self->mem[arrays[3]] + offset;
+        optc_fetch(mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_u_over_where + OPTC_AHEAD,
+                OPTC_CHUNK * sizeof *mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_u_over_where);
         OPTC_EACH
         for (int i = 0; i < len; i++) {
             const float p_i = p[i];
-            p[i] = p_i - lr_times_weight_decay * p_i - lr_times_size * add_plus_where_mm_add_mm_div[i];
+            p[i] = p_i - lr_times_weight_decay * p_i -
+                    lr_times_size * mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_mm_u_over_where[i];
         }
         col = col + len < self->cols ? col + len : 0;
         row += !col;
@@ -269,6 +219,5 @@ extern const optc_module OPTC_MODULE;
 static const optc_stage_fn stages[] = { step_0_group, (optc_stage_fn)(void (*)(void))step_1_slice_matrix,
         (optc_stage_fn)(void (*)(void))step_2_band_matrix, (optc_stage_fn)(void (*)(void))step_3_slice_matrix,
         step_4_map, (optc_stage_fn)(void (*)(void))step_5_map_matrix,
-        (optc_stage_fn)(void (*)(void))step_6_rows_matrix, (optc_stage_fn)(void (*)(void))step_7_cols_matrix_2,
-        (optc_stage_fn)(void (*)(void))step_8_map_matrix };
+        (optc_stage_fn)(void (*)(void))step_6_map_matrix };
 const optc_module OPTC_MODULE = { OPTC_ABI, sizeof stages / sizeof *stages, stages };
