@@ -129,12 +129,12 @@ typedef enum {
 typedef struct ProductInfo {
     const char *name;
     Type gpu, cpu;
-    CallKernel mm, over, mirror;
+    CallKernel mm, over, mirror, symmetric;
     const char *what;
 } ProductInfo;
 static const ProductInfo product_info[NPRODUCT] __attribute__((unused)) = {
-#define PRODUCT(ID, name, gpu, cpu, cuda, compute, mm, over, mirror, what) \
-    {name, gpu, cpu, KERNEL_##mm, KERNEL_##over, KERNEL_##mirror, what},
+#define PRODUCT(ID, name, gpu, cpu, cuda, compute, mm, over, mirror, symmetric, what) \
+    {name, gpu, cpu, KERNEL_##mm, KERNEL_##over, KERNEL_##mirror, KERNEL_##symmetric, what},
 #include "gen/abi/products.def"
 };
 
@@ -165,7 +165,7 @@ OPTC_COUNT bool kernel_of_products(CallKernel k, CallNeeds n)      /* products.d
 {
     for (int i = 0; i < NPRODUCT && n.sets; i++) {
         const ProductInfo *p = &product_info[i];
-        if (n.products >> i & 1 && (k == p->mm || k == p->over || k == p->mirror))
+        if (n.products >> i & 1 && (k == p->mm || k == p->over || k == p->mirror || k == p->symmetric))
             return true;
     }
     return false;

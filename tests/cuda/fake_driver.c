@@ -113,6 +113,15 @@ MAYBE int cuMemsetD32Async(CUdeviceptr to, unsigned x, size_t n, CUstream s)
         memcpy((char *)(size_t)to + 4 * i, &x, 4);
     return s == (void *)-1;
 }
+MAYBE int cuFuncSetAttribute(CUfunction f, CUfunction_attribute a, int x) { return (void)f, (void)a, (void)x, 0; }
+MAYBE int cuTensorMapEncodeTiled(CUtensorMap *m, CUtensorMapDataType type, cuuint32_t rank, void *at,
+                                 const cuuint64_t *size, const cuuint64_t *apart, const cuuint32_t *box,
+                                 const cuuint32_t *step, CUtensorMapInterleave order, CUtensorMapSwizzle swizzle,
+                                 CUtensorMapL2promotion l2, CUtensorMapFloatOOBfill fill)
+{
+    (void)m, (void)type, (void)rank, (void)at, (void)size, (void)apart, (void)box, (void)step;
+    return (void)order, (void)swizzle, (void)l2, (void)fill, 0;
+}
 MAYBE int cuMemsetD8Async(CUdeviceptr to, unsigned char x, size_t n, CUstream s)
 {
     return memset((void *)(size_t)to, x, n), s == (void *)-1;

@@ -139,6 +139,24 @@ int cuMemsetD8Async(CUdeviceptr to, unsigned char x, size_t n, CUstream s)
 {
     CALL; finish_all(); return (void)s, memset((void *)(uintptr_t)to, x, n), 0;
 }
+int cuFuncSetAttribute(CUfunction f, CUfunction_attribute a, int x)
+{
+    CALL;
+    return !f || a != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES || x > 227 << 10 ? INVALID : 0;
+}
+/* Emulated kernels read memory without maps. */
+int cuTensorMapEncodeTiled(CUtensorMap *m, CUtensorMapDataType type, cuuint32_t rank, void *at, const cuuint64_t *size,
+                           const cuuint64_t *apart, const cuuint32_t *box, const cuuint32_t *step,
+                           CUtensorMapInterleave order, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2,
+                           CUtensorMapFloatOOBfill fill)
+{
+    CALL;
+    (void)type, (void)order, (void)swizzle, (void)l2, (void)fill;
+    for (cuuint32_t i = 0; i < rank; i++)
+        if (!size[i] || !box[i] || box[i] > 256 || !step[i] || (i && apart[i - 1] % 16))
+            return INVALID;
+    return (uintptr_t)m % 64 || (uintptr_t)at % 16 ? INVALID : 0;
+}
 int cuMemsetD32Async(CUdeviceptr to, unsigned x, size_t n, CUstream s)
 {
     CALL;

@@ -5,7 +5,8 @@
 /* Types by their names in the driver's header. Enumerations are ints; handles are opaque pointers. */
 #define CUDA_INTS(F)                                                                                                   \
     F(CUresult) F(CUdevice) F(CUdevice_attribute) F(CUpointer_attribute) F(CUstreamCaptureMode)                        \
-    F(CUstreamCaptureStatus) F(CUmemorytype)
+    F(CUstreamCaptureStatus) F(CUmemorytype) F(CUfunction_attribute) F(CUtensorMapDataType)                            \
+    F(CUtensorMapInterleave) F(CUtensorMapSwizzle) F(CUtensorMapL2promotion) F(CUtensorMapFloatOOBfill)
 #define CUDA_HANDLES(F)                                                                                                \
     F(CUcontext) F(CUmodule) F(CUfunction) F(CUstream) F(CUgraph) F(CUgraphNode) F(CUgraphExec) F(CUevent) F(CUarray)
 #define INT(name) typedef int name;
@@ -15,6 +16,8 @@ CUDA_HANDLES(HANDLE)
 #undef INT
 #undef HANDLE
 typedef unsigned long long CUdeviceptr, CUgraphConditionalHandle, cuuint64_t;
+typedef unsigned cuuint32_t;
+typedef struct CUtensorMap { cuuint64_t opaque[16]; } CUtensorMap;     /* at multiples of 64 bytes */
 typedef void CUgraphEdgeData;                          /* opaque */
 
 #define CUDA_CONSTANTS(F)                                                                                              \
@@ -49,7 +52,13 @@ typedef void CUgraphEdgeData;                          /* opaque */
     F(CU_GRAPH_NODE_TYPE_CONDITIONAL, 13)                                                                              \
     F(CU_GRAPH_COND_TYPE_IF, 0)                                                                                        \
     F(CU_STREAM_SET_CAPTURE_DEPENDENCIES, 1)                                                                           \
-    F(CU_GET_PROC_ADDRESS_LEGACY_STREAM, 1)
+    F(CU_GET_PROC_ADDRESS_LEGACY_STREAM, 1)                                                                            \
+    F(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 8)                                                              \
+    F(CU_TENSOR_MAP_DATA_TYPE_UINT16, 1)                                                                               \
+    F(CU_TENSOR_MAP_INTERLEAVE_NONE, 0)                                                                                \
+    F(CU_TENSOR_MAP_SWIZZLE_128B, 3)                                                                                   \
+    F(CU_TENSOR_MAP_L2_PROMOTION_L2_128B, 2)                                                                           \
+    F(CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE, 0)
 #define CONSTANT(name, value) name = value,
 enum { CUDA_CONSTANTS(CONSTANT) };
 #undef CONSTANT
@@ -148,7 +157,12 @@ enum { DRIVER_NEEDED = 12000 };        /* CUDA 12.0: older drivers may not load 
     F(cuEventQuery, , 2000, (CUevent))                                                                                 \
     F(cuEventElapsedTime, , 2000, (float *, CUevent, CUevent))                                                         \
     F(cuEventDestroy, _v2, 4000, (CUevent))                                                                            \
-    F(cuStreamWaitEvent, , 3020, (CUstream, CUevent, unsigned))
+    F(cuStreamWaitEvent, , 3020, (CUstream, CUevent, unsigned))                                                        \
+    F(cuFuncSetAttribute, , 9000, (CUfunction, CUfunction_attribute, int))                                             \
+    F(cuTensorMapEncodeTiled, , 12000, (CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,    \
+                                        const cuuint64_t *, const cuuint32_t *, const cuuint32_t *,                    \
+                                        CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,             \
+                                        CUtensorMapFloatOOBfill))
 
 /* Optional functions, NULL if the driver lacks them: conditional graph nodes, which run if a kernel before them sets
  * their handle. (Introduced by 12.3; bodies with more than kernels by 12.4; switch nodes by 12.8.)

@@ -37,6 +37,7 @@ typedef struct GpuEngine {
     char why[400];
     bool no_graphs;
     int block;                             /* rows of blocks of symmetric products, for measurements; 0: from a table */
+    int symmetric_rows;                    /* see gpu_symmetric.c, for tests; 0: the default */
     int probed_rows;                       /* see gpu_roots.c, for tests; 0: the default */
     int call_rows;                         /* see eigen_one_by_one, for tests; 0: the default */
     EigenMethod eigen;

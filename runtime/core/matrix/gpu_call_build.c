@@ -105,7 +105,7 @@ CORE CallStep *add_step(GpuCalls *x, CallKernel kernel, const CallType *t, int g
     s->kernel = kernel;
     s->type = t;
     s->group = group;
-    s->solver = s->d = s->reader = -1;
+    s->solver = s->d = s->reader = s->task = -1;
     return s;
 }
 
@@ -355,6 +355,8 @@ CORE optc_status add_product(const optc_binding *b, GpuCalls *x, const ProgStage
     if (!z.m || !z.n || !g->shape.slices)
         return OPTC_OK;
     const CallType *t = call_type(p, c);
+    if (!sum_parts(t, c, z) && symmetric_fits(b, g, t, c, z))
+        return add_symmetric(x, t, c, group, z), OPTC_OK;
     bool own = !x->library || !z.k || misaligned(b, g, c, z.k), parts = !own && sum_parts(t, c, z);
     bool ok = parts ? add_long_sum(b, x, t, stage, group, z) : product_steps(b, x, t, c, group, z, own);
     for (int i = first; i < x->nstep && x->library; i++) {

@@ -8,9 +8,9 @@
 
 /* ---- facts about a program ---- */
 static const CallType call_types[NPRODUCT] = {
-#define PRODUCT(ID, name, gpu, cpu, cuda, compute, mm, over, mirror, what) \
+#define PRODUCT(ID, name, gpu, cpu, cuda, compute, mm, over, mirror, symmetric, what) \
     {PRODUCT_##ID, gpu, CUDA_R_##cuda, CUBLAS_COMPUTE_##compute, gpu##_BYTES, KERNEL_##mm, KERNEL_##over, \
-     KERNEL_##mirror, name},
+     KERNEL_##mirror, KERNEL_##symmetric, name},
 #include "gen/abi/products.def"
 };
 
@@ -507,14 +507,18 @@ CORE optc_status calls_bind(optc_binding *b)
     TRY(g, cuStreamCreate(&x->inner, 1), "a stream to capture products in");
     TRY(g, cuStreamCreate(&x->innermost, 1), "a stream to capture products in");
     size_t n = (size_t)x->npointer, stats = sizeof(FactorStats) * (size_t)factor_stats_count(b);
-    x->bytes = n * (sizeof(MatrixAddress) + sizeof(void *)) + stats;
+    size_t before = (n * (sizeof(MatrixAddress) + sizeof(void *)) + stats + 63) / 64 * 64;
+    x->bytes = before + SYMMETRIC_TASK_BYTES * (size_t)x->ntask;
     s = gpu_alloc(b->rule->engine, x->bytes, b->gpu->stream, "addresses of matrices", &x->memory);
     x->addresses = x->memory;
     x->pointers = x->memory + n * sizeof(MatrixAddress);
     CUdeviceptr stats_at = x->pointers + n * sizeof(void *);
+    x->tasks = x->memory + before;
     b->stats = (void *)(uintptr_t)stats_at;
     if (s == OPTC_OK && stats)
         TRY(g, cuMemsetD8Async(stats_at, 0, stats, b->gpu->stream), "factor statistics");
+    if (s == OPTC_OK)
+        s = symmetric_bind(b, x);
     if (s == OPTC_OK)
         s = roots_f32_bind(b);
     if (s == OPTC_OK)

@@ -65,7 +65,8 @@ typedef struct CallStep {
      * cuBLASLt the addend is in c: a step before has copied it. */
     int d;
     int reader;                            /* of a copy: the product that needs none if it has an algorithm, or -1 */
-    double diagonal;                       /* mirrors: added to the diagonal */
+    double diagonal;                       /* mirrors and gpu_symmetric.c: added to the diagonal */
+    int task;                              /* gpu_symmetric.c: its number; -1: another step */
     int64_t m, n, k, lda, ldb, ldc;
     unsigned flags;                        /* ProductFlag */
     double alpha, beta;
@@ -143,6 +144,7 @@ typedef struct GpuCalls {
     int64_t npointer;                      /* of groups that are not staggered */
     CUdeviceptr memory, addresses, pointers; size_t bytes;
     CUdeviceptr slot_pointers;             /* of staggered groups: those of the current combination of slots */
+    CUdeviceptr tasks; int ntask;          /* of gpu_symmetric.c */
     unsigned nmoved;                       /* how often pointers were gathered again */
     Eigen eigen;
     /* calls_probe: hashes of launch lists and their numbers of matrices */
@@ -192,6 +194,13 @@ CORE optc_status add_product(const optc_binding *b, GpuCalls *x, const ProgStage
 CORE int64_t product_record(const optc_binding *b, const ProgStage *s, Shape shape);      /* scratch bytes per matrix */
 CORE optc_status too_long(const optc_binding *b, const ProgStage *s, const CallGroup *g, const char *why);
 CORE GpuGemm step_gemm(const CallStep *s);                 /* its sizes, transposes and factors; no matrices */
+/* ---- gpu_symmetric.c ---- */
+enum { SYMMETRIC_TASK_BYTES = 448 };
+CORE bool symmetric_fits(const optc_binding *b, const CallGroup *g, const CallType *t, const ProgCall *c,
+                         ProductShape z);
+CORE void add_symmetric(GpuCalls *x, const CallType *t, const ProgCall *c, int group, ProductShape z);
+CORE optc_status symmetric_bind(optc_binding *b, const GpuCalls *x);       /* sends the tasks of all steps */
+CORE int symmetric_launch(const optc_binding *b, const CallStep *s, Matrices of);  /* returns the driver's status */
 /* ---- gpu_roots.c ---- */
 /* Large matrices are checked with PROBES random vectors of signs instead of a whole product. A product with so many
  * vectors takes a tenth of one with 4096 x 4096 values, or less. */

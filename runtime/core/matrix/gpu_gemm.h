@@ -19,7 +19,7 @@ typedef struct CallType {
     cudaDataType cuda;
     cublasComputeType_t compute;
     int bytes;
-    CallKernel mm, over, mirror;
+    CallKernel mm, over, mirror, symmetric;        /* symmetric: mm if there is none */
     const char *name;
 } CallType;
 CORE const CallType *call_type_of(Product in);             /* NULL: NPRODUCT */

@@ -1,0 +1,166 @@
+/* Symmetric products of 16 bits on Hopper, by a kernel of ours (templates/symmetric_cuda.txt): it computes the lower
+ * triangle, adds a matrix and a diagonal, and writes both halves. One launch replaces the blocks of a product, its
+ * mirror and its copy.
+ *
+ * Measured on an H200, f16, us: the full product by cuBLAS; its blocks and the mirror; those with an addend and a
+ * diagonal; this kernel; this kernel with both
+ *   32 x 2048 x 2048    720, 523, 671, 450, 470
+ *   48 x 2048 x 2048   1090, 785, 1006, 735, 760
+ * and shares of the full product's time with 12 to 48 matrices: 0.6 for 2048 rows, 0.8 for 1024, 0.9 for 768, 1.0 to
+ * 1.4 for 512, where blocks of cuBLAS need 0.8 to 1.0. */
+#include "runtime/core/matrix/gpu_calls.h"
+
+#include <assert.h>
+#include <limits.h>
+#include <string.h>
+
+enum { HOPPER = 90, SYMMETRIC_ROWS = 1024, SYMMETRIC_THREADS = 384 };
+/* Of shared memory: the ring, the results, and up to 1023 bytes before them. */
+enum { SYMMETRIC_SHARED = 3 * (48 << 10) + 2 * (32 << 10) + 1024 };
+
+/* Must match optc_symmetric_task and optc_symmetric of templates/symmetric_cuda.txt. */
+typedef struct SymmetricTask {
+    CUtensorMap map[3];
+    unsigned long long base[3];
+    int n, k;
+    unsigned flags, next;
+    char unused[24];
+} SymmetricTask;
+typedef struct SymmetricArgs {
+    CUdeviceptr a, b, c, d, task;
+    int count;
+    float alpha, beta, diagonal;
+} SymmetricArgs;
+static_assert(sizeof(SymmetricTask) == SYMMETRIC_TASK_BYTES, "tasks follow each other at multiples of 64 bytes");
+static_assert(sizeof(SymmetricArgs) == sizeof(Args), "all launches are of one size");
+
+/* ---- which products ---- */
+/* The first address of an array over the tensors of a group. A map reaches 2^31 times 16 bytes; false: a matrix
+ * is farther away than half of that. */
+static bool within_reach(const optc_binding *b, const CallGroup *g, int array, unsigned long long *base)
+{
+    unsigned long long first = ULLONG_MAX, last = 0;
+    for (int i = 0; i < g->n; i++) {
+        unsigned long long at = (unsigned long long)(uintptr_t)b->tensor[g->tensor[i]].mem[array];
+        first = at < first ? at : first;
+        last = at > last ? at : last;
+    }
+    *base = first;
+    return last - first + 2 * (unsigned long long)dom_len(b->program->array[array].dom, g->shape) < 1ull << 34;
+}
+
+/* The first address of each map's matrices: a, b, and the result with its addend d, which may be -1. */
+static bool all_bases(const optc_binding *b, const CallGroup *g, int a, int second, int c, int d,
+                      unsigned long long base[3])
+{
+    unsigned long long addend;
+    if (!within_reach(b, g, a, &base[0]) || !within_reach(b, g, second, &base[1]) || !within_reach(b, g, c, &base[2]))
+        return false;
+    if (d < 0)
+        return true;
+    bool near = within_reach(b, g, d, &addend);
+    unsigned long long apart = addend > base[2] ? addend - base[2] : base[2] - addend;
+    base[2] = addend < base[2] ? addend : base[2];
+    return near && apart < 1ull << 34;
+}
+
+/* The choice changes bits, so it follows from the shape and the device alone, except where memory is too far apart:
+ * temporaries of more than 16 GB. */
+CORE bool symmetric_fits(const optc_binding *b, const CallGroup *g, const CallType *t, const ProgCall *c,
+                         ProductShape z)
+{
+    const GpuEngine *e = b->rule->engine->gpu;
+    const ProgArray *m = b->program->array;
+    bool ta = c->flags & TRANS_A, tb = c->flags & TRANS_B;
+    int64_t rows = e->symmetric_rows ? e->symmetric_rows : SYMMETRIC_ROWS, tiles = count_up(z.n, 128) * count_up(z.n, 256);
+    unsigned long long base[3];
+    if (e->arch != HOPPER || t->symmetric == t->mm || e->block || !(c->flags & SYMMETRIC) || c->flags & BLOCKED ||
+        (ta && tb) || z.n < rows || z.k < 1 || z.k > INT_MAX || (z.n | z.k) % 8 ||
+        dom_times(dom_times(tiles, g->shape.slices), g->n) > MOST_BLOCKS)
+        return false;
+    if (z.ld[0] != (ta ? z.n : z.k) || z.ld[1] != (tb ? z.k : z.n) || z.ld[3] != z.n || (c->c >= 0 && z.ld[2] != z.n))
+        return false;
+    return m[c->a].kind == MEM_TEMP && m[c->b].kind == MEM_TEMP && m[c->out].kind == MEM_TEMP &&
+           (c->c < 0 || m[c->c].kind == MEM_TEMP) && all_bases(b, g, c->a, c->b, c->out, c->c, base);
+}
+
+CORE void add_symmetric(GpuCalls *x, const CallType *t, const ProgCall *c, int group, ProductShape z)
+{
+    CallStep *s = add_step(x, t->symmetric, t, group);
+    s->own = true;
+    s->n = z.n, s->k = z.k;
+    s->flags = c->flags & (TRANS_A | TRANS_B);
+    s->alpha = c->alpha, s->beta = c->beta, s->diagonal = c->diagonal;
+    s->a = whole_set(x, c->a, group, 0);
+    s->b = whole_set(x, c->b, group, 0);
+    s->c = whole_set(x, c->out, group, 0);
+    s->d = c->c >= 0 ? whole_set(x, c->c, group, 0) : -1;
+    s->task = x->ntask++;
+}
+
+/* ---- tasks ---- */
+/* A map of matrices with `lines` rows of `width` values, in boxes of 64 values in each of `rows` rows. */
+static int encode(const Driver *d, CUtensorMap *out, unsigned long long base, int64_t width, int64_t lines, unsigned rows)
+{
+    const cuuint64_t size[] = {(cuuint64_t)width, 1ull << 31, (cuuint64_t)lines}, apart[] = {16, 2 * (cuuint64_t)width};
+    const cuuint32_t box[] = {64, 1, rows}, step[] = {1, 1, 1};
+    return d->cuTensorMapEncodeTiled(out, CU_TENSOR_MAP_DATA_TYPE_UINT16, 3, (void *)(uintptr_t)base, size, apart, box,
+                                     step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                     CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+}
+
+static int make_task(const optc_binding *b, const CallStep *s, SymmetricTask *t)
+{
+    const Driver *d = b->rule->engine->gpu->d;
+    const GpuCalls *x = b->gpu->calls;
+    bool ta = s->flags & TRANS_A, tb = s->flags & TRANS_B;
+    memset(t, 0, sizeof *t);
+    all_bases(b, &x->group[s->group], x->set[s->a].array, x->set[s->b].array, x->set[s->c].array,
+              s->d < 0 ? -1 : x->set[s->d].array, t->base);
+    t->n = (int)s->n, t->k = (int)s->k;
+    t->flags = s->flags;
+    int rc = encode(d, &t->map[0], t->base[0], ta ? s->n : s->k, ta ? s->k : s->n, ta ? 64 : 128);
+    if (!rc)
+        rc = encode(d, &t->map[1], t->base[1], tb ? s->k : s->n, tb ? s->n : s->k, tb ? 128 : 64);
+    return rc ? rc : encode(d, &t->map[2], t->base[2], s->n, s->n, 64);
+}
+
+CORE optc_status symmetric_bind(optc_binding *b, const GpuCalls *x)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    char room[sizeof(SymmetricTask) + 63];         /* the driver writes maps at multiples of 64 bytes */
+    SymmetricTask *t = (SymmetricTask *)(void *)(((uintptr_t)room + 63) / 64 * 64);
+    for (int i = 0; i < x->nstep; i++) {
+        const CallStep *s = &x->step[i];
+        if (s->task < 0)
+            continue;
+        int rc = make_task(b, s, t);
+        if (rc)
+            return gpu_error(g, "cuTensorMapEncodeTiled", rc, "optc_bind");
+        /* pageable memory: the driver has copied it when the call returns */
+        TRY(g, cuMemcpyHtoDAsync_v2(x->tasks + SYMMETRIC_TASK_BYTES * (CUdeviceptr)s->task, t, sizeof *t,
+                                    b->gpu->stream), "symmetric products");
+    }
+    return OPTC_OK;
+}
+
+CORE int symmetric_launch(const optc_binding *b, const CallStep *s, Matrices of)
+{
+    const GpuEngine *g = b->rule->engine->gpu;
+    const GpuCalls *x = b->gpu->calls;
+    CUfunction fn = b->gpu->code->call[s->kernel];
+    SymmetricArgs a = {set_pointers(x, s->a, of.from),
+                       set_pointers(x, s->b, of.from),
+                       set_pointers(x, s->c, of.from),
+                       s->d < 0 ? 0 : set_pointers(x, s->d, of.from),
+                       x->tasks + SYMMETRIC_TASK_BYTES * (CUdeviceptr)s->task,
+                       (int)of.n,
+                       (float)s->alpha,
+                       (float)s->beta,
+                       (float)s->diagonal};
+    void *args[] = {&a};
+    int64_t rows = count_up(s->n, 128), tiles = rows / 2 * (rows / 2 + 1) + rows % 2 * (rows / 2 + 1), all = tiles * of.n;
+    int rc = g->d->cuFuncSetAttribute(fn, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, SYMMETRIC_SHARED);
+    return rc ? rc : g->d->cuLaunchKernel(fn, (unsigned)(all < g->sms ? all : g->sms), 1, 1, SYMMETRIC_THREADS, 1, 1,
+                                          SYMMETRIC_SHARED, b->gpu->stream, args, NULL);
+}
