@@ -161,11 +161,15 @@ OPTC_COUNT bool kernel_multiplies(CallKernel k)                    /* the mm of 
             return true;
     return false;
 }
+OPTC_COUNT bool kernel_of_halves(const ProductInfo *p, CallKernel k)       /* one of `symmetric` and the two after it */
+{
+    return p->symmetric != p->mm && (int)k >= (int)p->symmetric && (int)k < (int)p->symmetric + 3;
+}
 OPTC_COUNT bool kernel_of_products(CallKernel k, CallNeeds n)      /* products.def names it for the rule's products */
 {
     for (int i = 0; i < NPRODUCT && n.sets; i++) {
         const ProductInfo *p = &product_info[i];
-        if (n.products >> i & 1 && (k == p->mm || k == p->over || k == p->mirror || k == p->symmetric))
+        if (n.products >> i & 1 && (k == p->mm || k == p->over || k == p->mirror || kernel_of_halves(p, k)))
             return true;
     }
     return false;

@@ -139,11 +139,6 @@ int cuMemsetD8Async(CUdeviceptr to, unsigned char x, size_t n, CUstream s)
 {
     CALL; finish_all(); return (void)s, memset((void *)(uintptr_t)to, x, n), 0;
 }
-int cuFuncSetAttribute(CUfunction f, CUfunction_attribute a, int x)
-{
-    CALL;
-    return !f || a != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES || x > 227 << 10 ? INVALID : 0;
-}
 /* Emulated kernels read memory without maps. */
 int cuTensorMapEncodeTiled(CUtensorMap *m, CUtensorMapDataType type, cuuint32_t rank, void *at, const cuuint64_t *size,
                            const cuuint64_t *apart, const cuuint32_t *box, const cuuint32_t *step,
@@ -266,13 +261,14 @@ int cuModuleUnload(CUmodule m)                 /* only in a context that was pus
     return dlclose(m) ? INVALID : ends ? ends : told;
 }
 
-/* numbers: the kernel has a second parameter, array numbers; bytes: size of the first parameter */
+/* numbers: the kernel has a second parameter, array numbers; bytes: size of the first parameter; shared: memory that a
+ * launch may ask for */
 typedef struct Kernel { void *fn; void (*launch)(void *, const void *, const void *, unsigned, unsigned); bool numbers;
-    unsigned bytes; } Kernel;
+    unsigned bytes, shared; } Kernel;
 int cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
 {
     CALL;
-    Kernel *k = malloc(sizeof *k);
+    Kernel *k = calloc(1, sizeof *k);
     char mark[300];
     snprintf(mark, sizeof mark, "emu_numbers_%s", name);
     k->fn = dlsym(m, name);
@@ -286,6 +282,14 @@ int cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
     *(void **)&k->launch = dlsym(m, bytes ? mark : "emu_launch");
     *f = k;
     return k->fn && k->launch ? 0 : CUDA_ERROR_NOT_FOUND;
+}
+int cuFuncSetAttribute(CUfunction f, CUfunction_attribute a, int x)
+{
+    CALL;
+    if (a != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES || x < 0 || x > 227 << 10)
+        return INVALID;
+    ((Kernel *)f)->shared = (unsigned)x;
+    return 0;
 }
 
 #include "tests/emu/emu_streams.h"

@@ -133,7 +133,7 @@ int cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx
     CALL;
     Node n = {.k = f, .grid = x * y * z, .threads = bx * by * bz};
     take(&n, args);
-    if (!x || shared || more || n.threads > 1024)
+    if (!x || shared > n.k->shared || more || n.threads > 1024)
         return INVALID;
     return run_in(s, n);
 }

@@ -67,28 +67,36 @@ void open_rule(Bound *x, Type g, int64_t workspace)
     begin_made(&x->m, x->r->program, g);
 }
 
-/* The rule's code has no kernels for calls; this adds them. */
+static const char *const sections[] = {
+    "calls", "gather", "stored", "over", "over_2", "over_4", "over_8", "mirror", "mirror_2", "mirror_4", "mirror_8",
+    "mm", "mm_f64", "mm_f32", "mm_tf32", "mm_bf16", "mm_f16"};
+static const char *const halves[] = {"symmetric", "symmetric_f16", "symmetric_bf16"};
+
+/* The rule's code has no kernels for calls; this adds them. Those for Hopper take long to compile: only the test of
+ * them has them. */
 static void add_kernels(Bound *x)
 {
     static Arena a;
-    static char *cubin;                            /* compiled once for all tests */
+    static char *compiled[2];                      /* once for all tests */
+    bool hopper = x->e->gpu->symmetric_rows != 0;
     Buf code = {.arena = &a}, all = {.arena = &a};
     size_t size;
     char *log = NULL;
-    if (!cubin) {
-        static const char *const sections[] = {
-            "calls", "gather", "stored", "over", "over_2", "over_4", "over_8", "mirror", "mirror_2", "mirror_4",
-            "mirror_8", "mm", "mm_f64", "mm_f32", "mm_tf32", "mm_bf16", "mm_f16"};
+    if (!compiled[hopper]) {
         for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
             ck_assert(template_fill(&code, "products_cuda.txt", sections[i], NULL, 0));
+        for (size_t i = 0; i < sizeof halves / sizeof *halves && hopper; i++)
+            ck_assert(template_fill(&code, "symmetric_cuda.txt", halves[i], NULL, 0));
         ck_assert(emit_cuda_file(&all, &a, "calls", "", "", "calls", buf_text(&code)));
-        cubin = nvrtc_build(nvrtc_get(NULL), buf_text(&all), "calls", x->e->gpu->arch, false, &size, &log);
+        compiled[hopper] = nvrtc_build(nvrtc_get(NULL), buf_text(&all), "calls", x->e->gpu->arch, false, &size, &log);
     }
+    const char *cubin = compiled[hopper];
     ck_assert_msg(cubin != NULL, "%s", log);
     ck_assert(!d->cuModuleLoadData(&x->module, cubin));
     for (BuiltKernels *c = x->r->library->gpu->codes; c; c = c->next)
         for (int k = 0; k < NCALLKERNEL; k++) {
-            const char *name = k == KERNEL_PHASE ? NULL : call_kernel(&x->m.p, k);
+            bool left_out = k == KERNEL_PHASE || (!hopper && kernel_of_halves(&product_info[x->m.p.product], k));
+            const char *name = left_out ? NULL : call_kernel(&x->m.p, k);
             ck_assert(!name || !d->cuModuleGetFunction(&c->code.call[k], x->module, name));
         }
 }

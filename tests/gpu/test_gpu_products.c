@@ -219,14 +219,15 @@ START_TEST(every_form)
 }
 END_TEST
 
-/* Gram matrices of rows, of a transposed array with an addend, and with an addend and a diagonal, over n tensors. The
- * last needs no copy of its addend where cuBLASLt computes it. Returns how many pointers the largest set has for a
- * matrix. */
-static int64_t check_triangles(int kind, const int64_t (*large)[3], int n, int64_t workspace)
+/* Gram matrices of rows, of a transposed array with an addend, and with an addend and a diagonal, and the square of the
+ * addend, over n tensors. The third needs no copy of its addend where cuBLASLt computes it. hopper: the least rows of
+ * matrices that are computed by gpu_symmetric.c, 0: none. Returns how many pointers the largest set has for a matrix. */
+static int64_t check_triangles(int kind, const int64_t (*large)[3], int n, int64_t workspace, int hopper)
 {
     Bound x;
     int64_t most = 0;
     open_rule(&x, T_F32, workspace);
+    x.e->gpu->symmetric_rows = hopper;
     int e = add_array(&x.m, MEM_STATE, ELEM, kinds[kind].type, "e"),
         r = add_array(&x.m, MEM_STATE, ROWS2, kinds[kind].type, "r");
     int t = add_array(&x.m, MEM_STATE, ELEM_T, kinds[kind].type, "t"),
@@ -235,8 +236,11 @@ static int64_t check_triangles(int kind, const int64_t (*large)[3], int n, int64
     x.m.call[0].diagonal = -500;                           /* beyond the bounds of long sums */
     add_mm(&x.m, t, t, q, TRANS_A | SYMMETRIC, 2, -1);
     add_polynomial(&x.m, e, kinds[kind].type);
+    int s = x.m.call[2].c;
+    add_mm(&x.m, s, s, add_array(&x.m, MEM_STATE, ROWS2, kinds[kind].type, "w"), SYMMETRIC, 0.25, 0);
     end_program(&x.m, kinds[kind].product);
     bind_program(&x, large, n, 4);
+    ck_assert_int_eq(x.b->gpu->calls->ntask, hopper && x.e->gpu->arch == 90 ? x.b->gpu->calls->nstep : 0);
     bool lt = kind >= 2 || large[0][1] <= 16;              /* gpu_products.c */
     for (int i = 0; i < x.b->gpu->calls->nstep; i++) {
         const CallStep *s = &x.b->gpu->calls->step[i];
@@ -269,7 +273,19 @@ START_TEST(triangles)
     static const int64_t all[3][3] = {{1, 600, 5}, {1, 600, 5}, {1, 256, 3}}, few[1][3] = {{1, 300, 2}},
         two[1][3] = {{1, 520, 2}};
     bool small = getenv("OPTC_TEST_SMALL") != NULL;            /* mirroring takes long on the emulated GPU */
-    check_triangles(_i, !small ? all : _i ? two : few, small ? 1 : 3, 1 << 20);
+    check_triangles(_i, !small ? all : _i ? two : few, small ? 1 : 3, 1 << 20, 0);
+}
+END_TEST
+
+/* The kernel for Hopper, with tiles on, below and beside the diagonal, and rows and terms left over. Steps are graphs
+ * from the second on. */
+START_TEST(hopper_halves)
+{
+    SHARED();
+    static const int64_t small[1][3] = {{1, 136, 24}},
+        all[3][3] = {{2, 392, 200}, {1, 392, 200}, {1, 1032, 72}};
+    bool few = getenv("OPTC_TEST_SMALL") != NULL;
+    check_triangles(3 + _i, few ? small : all, few ? 1 : 3, 1 << 20, 8);
 }
 END_TEST
 
@@ -283,10 +299,10 @@ START_TEST(long_sums)
     static const int64_t shorter[1][3] = {{1, 9, 16383}};
     bool wide = _i < 2;                                    /* f64, f32; bf16 and f16, whose parts are f32 */
     int kind = wide ? _i : _i + 1;
-    ck_assert_int_eq(check_triangles(kind, wide ? shape : even, 2, 1 << 20), 4);
-    ck_assert_int_eq(check_triangles(kind, shorter, 1, 1 << 20), 1);
+    ck_assert_int_eq(check_triangles(kind, wide ? shape : even, 2, 1 << 20, 0), 4);
+    ck_assert_int_eq(check_triangles(kind, shorter, 1, 1 << 20, 0), 1);
     if (!getenv("OPTC_TEST_SMALL"))
-        ck_assert_int_eq(check_triangles(kind, wide ? several : halves, 1, 64 << 20), wide ? 4 * 15 : 4 * 3);
+        ck_assert_int_eq(check_triangles(kind, wide ? several : halves, 1, 64 << 20, 0), wide ? 4 * 15 : 4 * 3);
 }
 END_TEST
 
@@ -561,6 +577,7 @@ void add_products(TCase *t)
     tcase_add_loop_test(t, every_form, 0, 10);
     for (int i = 0; i < 5; i += getenv("OPTC_TEST_SMALL") ? 3 : 1)
         tcase_add_loop_test(t, triangles, i, i + 1);
+    tcase_add_loop_test(t, hopper_halves, 0, 2);
     tcase_add_loop_test(t, long_sums, 0, 4);
     tcase_add_loop_test(t, long_products, 0, 4);
     tcase_add_loop_test(t, long_sums_of_odd_sizes, 0, 3);

@@ -23,8 +23,8 @@ typedef struct SymmetricTask {
     CUtensorMap map[3];
     unsigned long long base[3];
     int n, k;
-    unsigned flags, next;
-    char unused[24];
+    unsigned next;
+    char unused[28];
 } SymmetricTask;
 typedef struct SymmetricArgs {
     CUdeviceptr a, b, c, d, task;
@@ -42,6 +42,8 @@ static bool within_reach(const optc_binding *b, const CallGroup *g, int array, u
     unsigned long long first = ULLONG_MAX, last = 0;
     for (int i = 0; i < g->n; i++) {
         unsigned long long at = (unsigned long long)(uintptr_t)b->tensor[g->tensor[i]].mem[array];
+        if (state_caller_owned(b, g->tensor[i], array))            /* its address may be odd, or change */
+            return false;
         first = at < first ? at : first;
         last = at > last ? at : last;
     }
@@ -64,6 +66,8 @@ static bool all_bases(const optc_binding *b, const CallGroup *g, int a, int seco
     return near && apart < 1ull << 34;
 }
 
+static bool ours(const ProgArray *m, int array) { return m[array].kind == MEM_TEMP || m[array].kind == MEM_STATE; }
+
 /* The choice changes bits, so it follows from the shape and the device alone, except where memory is too far apart:
  * temporaries of more than 16 GB. */
 CORE bool symmetric_fits(const optc_binding *b, const CallGroup *g, const CallType *t, const ProgCall *c,
@@ -80,13 +84,14 @@ CORE bool symmetric_fits(const optc_binding *b, const CallGroup *g, const CallTy
         return false;
     if (z.ld[0] != (ta ? z.n : z.k) || z.ld[1] != (tb ? z.k : z.n) || z.ld[3] != z.n || (c->c >= 0 && z.ld[2] != z.n))
         return false;
-    return m[c->a].kind == MEM_TEMP && m[c->b].kind == MEM_TEMP && m[c->out].kind == MEM_TEMP &&
-           (c->c < 0 || m[c->c].kind == MEM_TEMP) && all_bases(b, g, c->a, c->b, c->out, c->c, base);
+    return ours(m, c->a) && ours(m, c->b) && ours(m, c->out) && (c->c < 0 || ours(m, c->c)) &&
+           all_bases(b, g, c->a, c->b, c->out, c->c, base);
 }
 
 CORE void add_symmetric(GpuCalls *x, const CallType *t, const ProgCall *c, int group, ProductShape z)
 {
-    CallStep *s = add_step(x, t->symmetric, t, group);
+    int form = c->flags & TRANS_A ? 2 : c->flags & TRANS_B ? 1 : 0;
+    CallStep *s = add_step(x, (CallKernel)(t->symmetric + form), t, group);
     s->own = true;
     s->n = z.n, s->k = z.k;
     s->flags = c->flags & (TRANS_A | TRANS_B);
@@ -118,7 +123,6 @@ static int make_task(const optc_binding *b, const CallStep *s, SymmetricTask *t)
     all_bases(b, &x->group[s->group], x->set[s->a].array, x->set[s->b].array, x->set[s->c].array,
               s->d < 0 ? -1 : x->set[s->d].array, t->base);
     t->n = (int)s->n, t->k = (int)s->k;
-    t->flags = s->flags;
     int rc = encode(d, &t->map[0], t->base[0], ta ? s->n : s->k, ta ? s->k : s->n, ta ? 64 : 128);
     if (!rc)
         rc = encode(d, &t->map[1], t->base[1], tb ? s->k : s->n, tb ? s->n : s->k, tb ? 128 : 64);
