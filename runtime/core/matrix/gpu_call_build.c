@@ -46,6 +46,16 @@ CORE int whole_set(GpuCalls *x, int array, int group, int64_t offset)
     return add_set(x, &s);
 }
 
+CORE int parts_set(GpuCalls *x, int array, int group, int64_t offset, int parts, int64_t apart)
+{
+    PointerSet s = set_in(x, array, group);
+    s.offset = offset;
+    s.blocks = 1;
+    s.parts = parts;
+    s.apart = apart;
+    return add_set(x, &s);
+}
+
 static int block_set(GpuCalls *x, int array, int group, int blocks, int64_t down, int64_t across)
 {
     PointerSet s = set_in(x, array, group);

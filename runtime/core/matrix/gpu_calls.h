@@ -178,6 +178,8 @@ CORE void call_label(const optc_binding *b, const ProgStage *s, const CallGroup 
 /* No choice that changes bits may depend on the number of matrices: workspaces and ranks divide them differently. */
 CORE int add_set(GpuCalls *x, const PointerSet *want);     /* or returns an equal one */
 CORE int whole_set(GpuCalls *x, int array, int group, int64_t offset);
+/* `parts` pointers per matrix, `apart` values apart */
+CORE int parts_set(GpuCalls *x, int array, int group, int64_t offset, int parts, int64_t apart);
 /* Thread blocks of a launch over one m x n matrix (KernelGrid). lower: of a symmetric product. */
 CORE int64_t kernel_blocks(CallKernel k, int64_t m, int64_t n, bool lower);
 CORE CallStep *add_step(GpuCalls *x, CallKernel kernel, const CallType *t, int group);

@@ -7,7 +7,7 @@
  *   area 0   SOLVE: the triangle, QR: x, POWER: 1, then a
  *   area 1   QR: q, SOLVE: the right-hand sides, POWER: the triangle's inverse
  *   area 2   the matrix to factor: CHOL's and POWER's copy of a, QR's Gram matrix; SOLVE, POWER: the result
- *   area 3   the triangle; POWER: at the end the result times a
+ *   area 3   the triangle; POWER: at the end the result times a; SOLVE by inverses: the triangle's inverse
  *   area 4   inverses of its tiles, 64 columns of them
  * POWER is the inverse of a matrix with positive eigenvalues (inverse_by_triangle): L L.T = a, X = L^-T L^-1. It is
  * refused if there is no L, or if X a differs from 1 by more than inverse_off. Eigenvectors would take about ten times
@@ -69,6 +69,17 @@ static Factor factor_in(const optc_binding *b, GpuCalls *x, const ProgStage *s, 
     return f;
 }
 
+/* A solve of at least as many right-hand sides as the triangle has rows multiplies them by its inverse, as far as memory
+ * of its size is negligible. A substitution moves 110 bytes per value, mostly for products of 64 columns, and this 50.
+ * Errors grow with the condition number of the whole triangle instead of its tiles', so results in f64, which would show
+ * it, are not computed this way. Depends on the shape alone. */
+enum { INVERTED_MOST = 2048, INVERSE_PANEL = 256 };
+static bool solves_by_inverse(const Factor *f)
+{
+    return f->call->callee == CALL_SOLVE && f->m > FACTOR_PANEL && f->m <= INVERTED_MOST && f->n >= f->m &&
+           f->b->program->array[f->call->out].type != (int)T_F64;
+}
+
 /* Values of each area, and its row stride. */
 static void areas_of(const Factor *f, int64_t *values, int64_t *ld)
 {
@@ -79,7 +90,7 @@ static void areas_of(const Factor *f, int64_t *values, int64_t *ld)
     const int64_t square = dom_times(side, side), all = dom_times(down, across);
     bool qr = c == CALL_QR, solve = c == CALL_SOLVE;
     const int64_t length[AREAS] = {qr ? all : c == CALL_CHOL ? 0 : square, all, solve ? all : square,
-                                   solve ? 0 : square,
+                                   solve && !solves_by_inverse(f) ? 0 : square,
                                    dom_times(side, FACTOR_PANEL)};
     const int64_t row[AREAS] = {qr ? across : side, qr ? across : wide, solve ? wide : side, side, FACTOR_PANEL};
     for (int i = 0; i < AREAS; i++) {
@@ -149,7 +160,8 @@ static CallStep *on_area(Factor *f, CallKernel kernel, Part p, int64_t m, int64_
 typedef struct Shaped { int64_t m, n, k; } Shaped;
 
 /* c = alpha a b + beta c; transpose: ProductFlag that transposes an operand */
-static void part_product(Factor *f, Part a, Part b, Part c, Shaped z, unsigned transpose, double alpha, double beta)
+static CallStep *part_product(Factor *f, Part a, Part b, Part c, Shaped z, unsigned transpose, double alpha,
+                              double beta)
 {
     CallStep *s = add_step(f->x, KERNEL_MM_F64, call_type_f64(), f->group);
     const CallGroup *g = &f->x->group[f->group];
@@ -169,6 +181,7 @@ static void part_product(Factor *f, Part a, Part b, Part c, Shaped z, unsigned t
     s->own = !f->x->library;
     s->blocks = (unsigned)blocks;
     f->fits = f->fits && dom_times(blocks, dom_times(g->n, g->shape.slices)) <= MOST_BLOCKS;
+    return s;
 }
 
 static Part at(int area, int64_t row, int64_t col)
@@ -274,6 +287,59 @@ static void chol_steps(Factor *f)
     add_store(f, 3, f->m, f->m, 64);
 }
 
+/* The same part of each of `pairs` pairs, which are `length` rows and columns apart. */
+static int pairs_set(const Factor *f, Part p, int64_t pairs, int64_t length)
+{
+    return parts_set(f->x, AREA(p.area), f->group, p.row * f->ld[p.area] + p.col, (int)pairs,
+                     length * (f->ld[p.area] + 1));
+}
+
+/* Pairs of triangles A, w rows, and D, v rows, follow one another on the diagonal from `first` on. Area 3 holds their
+ * inverses, and gets -D^-1 C A^-1 for the block C below A in area 0. No operand is in the rows of a result. */
+static void add_pairs(Factor *f, int64_t first, int64_t w, int64_t v, int64_t pairs)
+{
+    Part a = at(3, first, first), c = at(0, first + w, first), d = at(3, first + w, first + w),
+         between = at(2, first + w, first), below = at(3, first + w, first);
+    for (int i = 0; i < 2 && pairs; i++) {
+        Part left = i ? between : d, right = i ? a : c, to = i ? below : between;
+        Shaped z = {v, w, i ? w : v};
+        CallStep *s = part_product(f, left, right, to, z, 0, i ? -1 : 1, 0);
+        s->a = pairs_set(f, left, pairs, 2 * w);
+        s->b = pairs_set(f, right, pairs, 2 * w);
+        s->c = pairs_set(f, to, pairs, 2 * w);
+    }
+}
+
+/* Area 3 = the inverse of the triangle in area 0: of its tiles, then of triangles of 128 rows, 256 and so on. */
+static void add_inverse(Factor *f)
+{
+    int64_t n = f->m;
+    add_load(f, f->call->a, 3, n, n, 64);                  /* for the zeros above the diagonal */
+    on_area(f, KERNEL_FACTOR_TILES, at(0, 0, 0), n, n)->b = part_set(f, at(3, 0, 0));
+    for (int64_t w = FACTOR_PANEL; w < n; w *= 2) {
+        int64_t pairs = n / (2 * w), left = n - pairs * 2 * w;
+        add_pairs(f, 0, w, w, pairs);
+        if (left > w)
+            add_pairs(f, pairs * 2 * w, w, left - w, 1);
+    }
+}
+
+/* Area 2 = the right-hand sides in area 1 multiplied by the inverse in area 3, without the zeros in it. */
+static void add_times_inverse(Factor *f, Solved z)
+{
+    bool forward = z.right == z.transposed;
+    for (int64_t k = 0, w; k < z.n; k += w) {
+        w = z.n - k < INVERSE_PANEL ? z.n - k : (int64_t)INVERSE_PANEL;
+        int64_t from = forward ? 0 : k, terms = forward ? k + w : z.n - k;
+        Part tri = at(3, k, from);
+        Shaped right = {z.other, w, terms}, left = {w, z.other, terms};
+        if (z.right)
+            part_product(f, at(1, 0, from), tri, at(2, 0, k), right, z.transposed ? TRANS_B : 0, 1, 0);
+        else
+            part_product(f, tri, at(1, from, 0), at(2, k, 0), left, z.transposed ? TRANS_A : 0, 1, 0);
+    }
+}
+
 static void solve_steps(Factor *f)
 {
     bool right = (f->call->flags & FROM_RIGHT) != 0;
@@ -281,8 +347,13 @@ static void solve_steps(Factor *f)
     Solved z = {0, 1, 2, right, (f->call->flags & TRANS_A) != 0, f->m, f->n};
     add_load(f, f->call->a, 0, f->m, f->m, 64 | 512);
     add_load(f, f->call->b, 1, down, across, 512);
-    on_area(f, KERNEL_FACTOR_TILES, at(0, 0, 0), f->m, f->m)->b = part_set(f, at(4, 0, 0));
-    add_solve(f, z);
+    if (solves_by_inverse(f) && f->x->library) {           /* our own product takes no pairs */
+        add_inverse(f);
+        add_times_inverse(f, z);
+    } else {
+        on_area(f, KERNEL_FACTOR_TILES, at(0, 0, 0), FACTOR_PANEL, f->m)->b = part_set(f, at(4, 0, 0));
+        add_solve(f, z);
+    }
     add_store(f, 2, down, across, 0);
 }
 
