@@ -347,7 +347,7 @@ CORE bool product_steps(const optc_binding *b, GpuCalls *x, const CallType *t, c
         ok = add_ours(x, t->over, t, c, group, z);
     if (symmetric && !own && rows < z.n)
         add_triangle(x, t, c, group, z, rows);
-    else
+    else if (own || symmetric || !add_lower_product(b, x, t, c, group, z))
         ok = add_whole(x, t, c, group, z, own) && ok;
     if (symmetric && !(c->flags & LOWER))
         ok = add_ours(x, t->mirror, t, c, group, z) && ok;

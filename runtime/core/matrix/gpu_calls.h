@@ -189,6 +189,11 @@ CORE optc_status add_product(const optc_binding *b, GpuCalls *x, const ProgStage
 CORE int64_t product_record(const optc_binding *b, const ProgStage *s, Shape shape);      /* scratch bytes per matrix */
 CORE optc_status too_long(const optc_binding *b, const ProgStage *s, const CallGroup *g, const char *why);
 CORE GpuGemm step_gemm(const CallStep *s);                 /* its sizes, transposes and factors; no matrices */
+/* ---- gpu_lower_product.c ---- */
+enum { STEPS_LOWER = 10, SETS_LOWER = 30 };                /* upper bounds, with the copy of a summand */
+/* Adds the steps of a product with a triangle, in panels; false: it is one product. */
+CORE bool add_lower_product(const optc_binding *b, GpuCalls *x, const CallType *t, const ProgCall *c, int group,
+                            ProductShape z);
 /* ---- gpu_roots.c ---- */
 /* Large matrices are checked with PROBES random vectors of signs instead of a whole product. A product with so many
  * vectors takes a tenth of one with 4096 x 4096 values, or less. */
