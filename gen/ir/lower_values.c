@@ -1,7 +1,8 @@
 /* Finds values that are lower triangles: all their entries above the diagonal are 0. The planner marks them as operands
  * of products (LOWER_A, LOWER_B), so that a product need not read the zeros.
  *
- * A state is one if it starts as a multiple of the identity or as zeros, and every value that is written to it is one. */
+ * A state is one if it starts as a multiple of the identity or as zeros, and every value that is written to it is a
+ * lower triangle. */
 #include "gen/ir/lower_values.h"
 
 static bool is_zero(const Node *n) { return n->op == OP_CONST && n->ty == NUM && n->imm == 0; }

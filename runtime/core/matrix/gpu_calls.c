@@ -248,7 +248,8 @@ static void count_steps(const optc_binding *b, const ProgStage *s, const Units *
 {
     for (int i = 0; i < u->n; i += alike(b, u, i)) {
         bool lower = s->call->callee == CALL_MM && s->call->flags & (LOWER_A | LOWER_B);
-        int step = lower ? STEPS_LOWER : STEPS_A_PRODUCT, set = lower ? SETS_LOWER : SETS_A_PRODUCT, times = (s->stagger ? 2 : 1) * (root_in_f32(b, s, 0) ? 2 : 1);
+        int step = lower ? STEPS_LOWER : STEPS_A_PRODUCT, set = lower ? SETS_LOWER : SETS_A_PRODUCT,
+            times = (s->stagger ? 2 : 1) * (root_in_f32(b, s, 0) ? 2 : 1);
         if (is_root(s))
             step = root_step_count(s), set = SETS_A_ROOT;
         else if (is_eigen(s))

@@ -69,10 +69,10 @@ static Factor factor_in(const optc_binding *b, GpuCalls *x, const ProgStage *s, 
     return f;
 }
 
-/* A solve of at least as many right-hand sides as the triangle has rows multiplies them by its inverse, as far as memory
- * of its size is negligible. A substitution moves 110 bytes per value, mostly for products of 64 columns, and this 50.
- * Errors grow with the condition number of the whole triangle instead of its tiles', so results in f64, which would show
- * it, are not computed this way. Depends on the shape alone. */
+/* A solve of at least as many right-hand sides as the triangle has rows multiplies them by the triangle's inverse. A
+ * substitution moves about 110 bytes per value, mostly for products over 64 terms, and this about 50. Errors grow with
+ * the condition number of the whole triangle instead of that of its tiles. Results in f64 would show this, so they are
+ * computed by substitution. The choice depends on the shape and the type alone. */
 enum { INVERTED_MOST = 2048, INVERSE_PANEL = 256 };
 static bool solves_by_inverse(const Factor *f)
 {
@@ -270,6 +270,19 @@ static void add_result(Factor *f, int area, int64_t m, int64_t n, unsigned flags
     s->flags = flags | (c->c < 0 ? 0u : c->c == c->out ? 3u : 1u);
 }
 
+/* Stores a result that has no previous one, and checks it in the same pass. */
+static void add_checked_store(Factor *f, int area, int64_t m, int64_t n)
+{
+    for (unsigned flags = 128; flags <= 256; flags *= 2) {
+        CallStep *s = on_area(f, KERNEL_FACTOR_STORE, at(area, 0, 0), m, n);
+        s->b = s->c = whole_set(f->x, f->call->out, f->group, 0);
+        s->alpha = FLT_MAX;
+        s->flags = flags;
+        if (flags == 128)
+            on_area(f, KERNEL_FACTOR_STATS, at(area, 0, 0), m, n)->b = factor_stats_set(f->x, f->b, f->stage, f->group);
+    }
+}
+
 static bool stores_f64(const Factor *f) { return f->b->program->array[f->call->out].type == (int)T_F64; }
 
 static void add_store(Factor *f, int area, int64_t m, int64_t n, unsigned flags)
@@ -354,7 +367,10 @@ static void solve_steps(Factor *f)
         on_area(f, KERNEL_FACTOR_TILES, at(0, 0, 0), FACTOR_PANEL, f->m)->b = part_set(f, at(4, 0, 0));
         add_solve(f, z);
     }
-    add_store(f, 2, down, across, 0);
+    if (f->call->c < 0 && !stores_f64(f))
+        add_checked_store(f, 2, down, across);
+    else
+        add_store(f, 2, down, across, 0);
 }
 
 /* area 2 = x.T x: the lower triangle, or the whole matrix (POWER: m and n are equal) */
