@@ -4,10 +4,10 @@
  * panel's tile and inverts it, and everything else is products. Products with all earlier panels are subtracted for
  * eight panels at a time, since 64 columns of one large matrix do not keep a GPU busy. Each matrix has a record, in the
  * same memory as the records of roots:
- *   area 0   SOLVE: the triangle, QR: x, POWER: 1, then a
+ *   area 0   SOLVE: the triangle, or its inverse, QR: x, POWER: 1, then a
  *   area 1   QR: q, SOLVE: the right-hand sides, POWER: the triangle's inverse
  *   area 2   the matrix to factor: CHOL's and POWER's copy of a, QR's Gram matrix; SOLVE, POWER: the result
- *   area 3   the triangle; POWER: at the end the result times a; SOLVE by inverses: the triangle's inverse
+ *   area 3   the triangle; POWER: at the end the result times a
  *   area 4   inverses of its tiles, 64 columns of them
  * POWER is the inverse of a matrix with positive eigenvalues (inverse_by_triangle): L L.T = a, X = L^-T L^-1. It is
  * refused if there is no L, or if X a differs from 1 by more than inverse_off. Eigenvectors would take about ten times
@@ -90,7 +90,7 @@ static void areas_of(const Factor *f, int64_t *values, int64_t *ld)
     const int64_t square = dom_times(side, side), all = dom_times(down, across);
     bool qr = c == CALL_QR, solve = c == CALL_SOLVE;
     const int64_t length[AREAS] = {qr ? all : c == CALL_CHOL ? 0 : square, all, solve ? all : square,
-                                   solve && !solves_by_inverse(f) ? 0 : square,
+                                   solve ? 0 : square,
                                    dom_times(side, FACTOR_PANEL)};
     const int64_t row[AREAS] = {qr ? across : side, qr ? across : wide, solve ? wide : side, side, FACTOR_PANEL};
     for (int i = 0; i < AREAS; i++) {
@@ -307,14 +307,14 @@ static int pairs_set(const Factor *f, Part p, int64_t pairs, int64_t length)
                      length * (f->ld[p.area] + 1));
 }
 
-/* Pairs of triangles A, w rows, and D, v rows, follow one another on the diagonal from `first` on. Area 3 holds their
- * inverses, and gets -D^-1 C A^-1 for the block C below A in area 0. No operand is in the rows of a result. */
+/* Pairs of triangles A, w rows, and D, v rows, follow one another on the diagonal from `first` on. Area 0 holds their
+ * inverses, and gets -D^-1 C A^-1 in place of the block C below A. No operand is in the rows of a result. */
 static void add_pairs(Factor *f, int64_t first, int64_t w, int64_t v, int64_t pairs)
 {
-    Part a = at(3, first, first), c = at(0, first + w, first), d = at(3, first + w, first + w),
-         between = at(2, first + w, first), below = at(3, first + w, first);
+    Part a = at(0, first, first), below = at(0, first + w, first), d = at(0, first + w, first + w),
+         between = at(2, first + w, first);
     for (int i = 0; i < 2 && pairs; i++) {
-        Part left = i ? between : d, right = i ? a : c, to = i ? below : between;
+        Part left = i ? between : d, right = i ? a : below, to = i ? below : between;
         Shaped z = {v, w, i ? w : v};
         CallStep *s = part_product(f, left, right, to, z, 0, i ? -1 : 1, 0);
         s->a = pairs_set(f, left, pairs, 2 * w);
@@ -323,12 +323,11 @@ static void add_pairs(Factor *f, int64_t first, int64_t w, int64_t v, int64_t pa
     }
 }
 
-/* Area 3 = the inverse of the triangle in area 0: of its tiles, then of triangles of 128 rows, 256 and so on. */
+/* Inverts the triangle in area 0: its tiles, then triangles of 128 rows, 256 and so on. */
 static void add_inverse(Factor *f)
 {
     int64_t n = f->m;
-    add_load(f, f->call->a, 3, n, n, 64);                  /* for the zeros above the diagonal */
-    on_area(f, KERNEL_FACTOR_TILES, at(0, 0, 0), n, n)->b = part_set(f, at(3, 0, 0));
+    on_area(f, KERNEL_FACTOR_TILES, at(0, 0, 0), n, n);
     for (int64_t w = FACTOR_PANEL; w < n; w *= 2) {
         int64_t pairs = n / (2 * w), left = n - pairs * 2 * w;
         add_pairs(f, 0, w, w, pairs);
@@ -337,14 +336,14 @@ static void add_inverse(Factor *f)
     }
 }
 
-/* Area 2 = the right-hand sides in area 1 multiplied by the inverse in area 3, without the zeros in it. */
+/* Area 2 = the right-hand sides in area 1 multiplied by the inverse in area 0, without the zeros in it. */
 static void add_times_inverse(Factor *f, Solved z)
 {
     bool forward = z.right == z.transposed;
     for (int64_t k = 0, w; k < z.n; k += w) {
         w = z.n - k < INVERSE_PANEL ? z.n - k : (int64_t)INVERSE_PANEL;
         int64_t from = forward ? 0 : k, terms = forward ? k + w : z.n - k;
-        Part tri = at(3, k, from);
+        Part tri = at(0, k, from);
         Shaped right = {z.other, w, terms}, left = {w, z.other, terms};
         if (z.right)
             part_product(f, at(1, 0, from), tri, at(2, 0, k), right, z.transposed ? TRANS_B : 0, 1, 0);
