@@ -193,7 +193,9 @@ typedef enum {
     OF_COLS = 256,         /* TAKE: columns instead of rows */
     EXACT = 512,           /* the result is stored in f64 */
     IN_F32 = 1024,         /* MM: computed in f32, and not in the rule's precision */
-    IN_TF32 = 2048         /* MM: computed in tf32 */
+    IN_TF32 = 2048,        /* MM: computed in tf32 */
+    LOWER_A = 4096,        /* MM: the first operand, before it is transposed, is 0 above its diagonal */
+    LOWER_B = 8192         /* MM: the second operand is */
 } ProductFlag;
 
 /* The precision of one product: its own, else the rule's. */

@@ -3,6 +3,7 @@
 #include "gen/plan/planner.h"
 
 #include "gen/base/digest.h"
+#include "gen/ir/lower_values.h"
 #include "gen/plan/value_names.h"
 
 #include <math.h>
@@ -379,6 +380,7 @@ Plan *plan_make(Arena *a, Rule *r, const Phases *phases, PlanTypes t, const Plan
     pl->entry = NEWS(a, PlanEntry, r->nentry);
     pl->nentry = r->nentry;
     pl->state_used = NEWS(a, bool, r->nvariant * r->nstate + 1);
+    pl->lower_state = rule_lower_states(a, r);
     fixed_mems(pl);
     for (int e = 0; e < r->nentry; e++) {
         PlanEntry *pe = &pl->entry[e];
@@ -412,11 +414,22 @@ bool plan_calls(const Plan *p)
     return false;
 }
 
+/* Operands of a product that are lower triangles. Symmetric products already compute half of their blocks, and leaving
+ * out zeros too gained nothing (H200, 768 x 768); matrices block by block are small. */
+static unsigned lower_operands(const Plan *p, const Graph *g, const Node *n)
+{
+    if (n->op != OP_MM || n->sym & (SYMMETRIC | BLOCKED))
+        return 0;
+    bool *lower = NEWS(p->arena, bool, g->len + 1);
+    graph_lower(g, p->lower_state, lower);
+    return (lower[n->arg[0]] ? LOWER_A : 0) | (lower[n->arg[1]] ? LOWER_B : 0);
+}
+
 unsigned plan_call_flags(const Plan *p, const Graph *g, const Stage *s)
 {
     const Node *n = &g->n[s->body[0]];
     bool exact = facts_of(n)->traits & EXPONENT && p->mem[s->store[0].mem].type == T_F64;
-    return (unsigned)n->sym | (s->half ? LOWER : 0) | (exact ? EXACT : 0);
+    return (unsigned)n->sym | (s->half ? LOWER : 0) | (exact ? EXACT : 0) | lower_operands(p, g, n);
 }
 
 static unsigned stage_kernels(const Plan *p, const Graph *g, const Stage *s)

@@ -126,6 +126,7 @@ typedef struct Plan {
     Period period[MAX_PERIODS]; int nperiod;        /* bit i of a phase number: period i is due */
     PlanEntry *entry; int nentry;
     bool *state_used;              /* [variant * nstate + state] */
+    bool *lower_state;             /* by state: a lower triangle (gen/ir/lower_values.c) */
     int nstage;                    /* stages that have a function, of all entries and phases */
     int nfn;                       /* functions: equal stages share one */
     struct StageAt *at;            /* by Stage.fn: the first stage of each function */

@@ -161,6 +161,41 @@ START_TEST(sorted_values)
 }
 END_TEST
 
+/* Solves of as many right-hand sides as rows or more, in f32, multiply by the triangle's inverse, for both sides and
+ * transposed. Sizes: pairs of tiles of 64 and 128 rows, a shorter second one, and panels of 256. Both devices compute
+ * in f64 and round once; p is a difference. */
+START_TEST(solves_by_inverses)
+{
+    SHARED();
+    static const char text[] =
+        "return optimizer { name = 'many', state = { a = zeros, b = zeros, c = zeros, d = zeros },\n"
+        "  matrix = function()\n"
+        "    local A = eye(1, 'rows') + 0.02 * outer(rowmax(g), rowmin(g))\n"
+        "    local B = eye(1, 'cols') + 0.02 * outer(colmax(g), colmin(g))\n"
+        "    a = solve(A, g)  b = solve(A.T, g)\n"
+        "    c = solve(B, g, { right = true })  d = solve(B.T, g, { right = true })\n"
+        "    p = p - a - b - c - d end,\n"
+        "  step = function() p = p - 0.1 * g end }";
+    static const TestShape sides[NSHAPES] = {{2, {70, 80}}, {2, {80, 70}}, {2, {70, 80}}, {2, {201, 201}},
+        {2, {65, 65}}, {2, {128, 130}}, {2, {64, 64}}, {2, {300, 270}}, {1, {0}}, {1, {0}}, {1, {0}}, {1, {0}}};
+    Side c, g;
+    int pairs = 0;
+    optc_rule_options o = {.text = text, .products = "f32"};
+    use_shapes(sides);
+    open_side(&c, "cpu", o, 0);
+    open_side(&g, "cuda", o, 0);
+    for (int step = 1; step <= 2; step++)
+        step_both(&c, &g, step);
+    for (int i = 0; i < g.b->gpu->calls->nset; i++)
+        pairs += is_area(g.b->gpu->calls->set[i].array) && g.b->gpu->calls->set[i].parts > 0;
+    ck_assert(pairs > 0);
+    compare_within(text, &c, &g, 1e-5);
+    compare_stats(&c, &g);
+    close_side(&c, 0);
+    close_side(&g, 0);
+}
+END_TEST
+
 /* Any workspace gives the same bits: in batches and rounds, one matrix or all. This holds where no library chooses an
  * algorithm by its workspace. Of a large workspace only the needed part is allocated. */
 START_TEST(any_workspace)
@@ -364,6 +399,45 @@ START_TEST(refused)
                   (good ? said.residual < 1e-6 : said.residual > 0.05));
     }
     close_side(&g, 0);
+}
+END_TEST
+
+/* Solves in f32 whose triangle has a bad diagonal entry, or whose result f32 cannot hold, are NaN as a whole: by the
+ * triangle's inverse (70 rows) and by substitution. */
+START_TEST(refused_solves)
+{
+    SHARED();
+    static const char text[] =
+        "return optimizer { name = 'some', state = { A = zeros 'rows', X = zeros },\n"
+        "  matrix = function() X = solve(A, g)  A = A + 0 * t  p = p + 0 * g end, step = function() p = p + 0 * g end "
+        "}";
+    static const double diagonal[] = {4, NAN, 0, -1, INFINITY, 1e-42};
+    int rows = _i ? 70 : 20, cols = 75;
+    TestShape some[NSHAPES] = {{0}};
+    double *a = malloc(sizeof *a * 70 * 75);
+    Side g;
+    for (int k = 0; k < 6; k++)
+        some[k] = (TestShape){2, {rows, cols}};
+    use_shapes(some);
+    open_side(&g, "cuda", (optc_rule_options){.text = text, .products = "f32"}, 0);
+    for (int k = 0; k < 6; k++) {
+        for (int i = 0; i < rows * rows; i++)
+            a[i] = i % (rows + 1) ? 0 : i / rows == 3 ? diagonal[k] : 4;
+        OK(optc_state_write(g.b, k, "A", a, rows * rows));
+    }
+    set_grads(&g, 1);
+    OK(optc_step(g.b));
+    for (int k = 0; k < 6; k++) {
+        bool good = k == 0 || k == 3;
+        optc_factors said;
+        OK(optc_state_read(g.b, k, "X", a, rows * cols));
+        for (int i = 0; i < rows * cols; i++)
+            ck_assert_msg(good ? fabs(a[i]) < 10 : a[i] != a[i], "matrix %d, %d: %g", k, i, a[i]);
+        OK(optc_factors_about(g.b, k, &said));
+        ck_assert(said.computed == 1 && said.refused == (good ? 0 : 1));
+    }
+    close_side(&g, 0);
+    free(a);
 }
 END_TEST
 
@@ -583,6 +657,7 @@ void add_factors(TCase *t)
 {
     tcase_add_loop_test(t, a_call_fails, 0, 2);
     tcase_add_loop_test(t, as_on_the_cpu, 0, NRULES * 4);
+    tcase_add_test(t, solves_by_inverses);
     tcase_add_loop_test(t, selected_rows, 0, 2);
     tcase_add_loop_test(t, sorted_values, 0, 2);
     tcase_add_loop_test(t, any_workspace, 0, 4);
@@ -591,5 +666,6 @@ void add_factors(TCase *t)
     tcase_add_loop_test(t, two_rounds, 0, 4);
     tcase_add_test(t, probed_roots);
     tcase_add_test(t, refused);
+    tcase_add_loop_test(t, refused_solves, 0, 2);
     tcase_add_test(t, beyond_range);
 }

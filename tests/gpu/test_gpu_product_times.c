@@ -22,6 +22,8 @@ static const struct { Type type; Product product; const char *name; int64_t shap
     {T_F16, PRODUCT_F16, "f16", {{8, 1024, 4096}}, 0},       {T_F16, PRODUCT_F16, "f16", {{1, 4096, 4096}}, 0},
     {T_F16, PRODUCT_F16, "f16", {{8, 1600, 1600}}, 0},
     {T_F32, PRODUCT_F32, "f32", {{64, 256, 256}}, 0},        {T_F32, PRODUCT_F32, "f32", {{8, 1024, 1024}}, 0},
+    {T_F32, PRODUCT_F32, "f32", {{12, 768, 768}}, 0},        {T_F32, PRODUCT_F32, "f32", {{12, 768, 3072}}, 0},
+    {T_F32, PRODUCT_F32, "f32", {{12, 2304, 768}}, 0},       {T_F32, PRODUCT_F32, "f32", {{12, 384, 1536}}, 0},
     {T_F64, PRODUCT_F64, "f64", {{64, 256, 256}}, 0},
     {T_F64, PRODUCT_F64, "f64", {{1, 4096, 4096}}, 0},       {T_F64, PRODUCT_F64, "f64", {{24, 768, 768}}, 0}};
 

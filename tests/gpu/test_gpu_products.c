@@ -332,6 +332,77 @@ START_TEST(long_products)
 }
 END_TEST
 
+/* Writes a lower triangle; values above its diagonal are 0, and `beyond` right of the diagonal's block. */
+static void put_lower(Bound *x, int tensor, int array, int64_t block, double beyond)
+{
+    Shape s = x->b->tensor[tensor].shape;
+    int64_t n = length_of(x, tensor, array), side = x->m.array[array].dom == ROWS2 ? s.rows : s.cols;
+    double *v = malloc(sizeof *v * (size_t)(n + 1));
+    for (int64_t at = 0; at < n; at++) {
+        int64_t i = at / side % side, j = at % side;
+        v[at] = j / block > i / block ? beyond : j > i ? 0 : ref_value(tensor, array, at);
+    }
+    OK(optc_state_write(x->b, tensor, x->m.array[array].name, v, n));
+    free(v);
+}
+
+/* Triangles as operands, from both sides and transposed: products in panels do not read the zeros right of the blocks
+ * on the diagonal. 13 and 29 rows have short last panels. */
+START_TEST(lower_operands)
+{
+    SHARED();
+    enum { BLOCK = 4 };
+    static const int64_t sides[3][3] = {{2, 13, 29}, {1, 13, 29}, {1, 8, 13}};
+    static const char *const names[] = {"o0", "o1", "o2", "o3", "o4", "o5", "o6", "o7"};
+    const Type type = kinds[_i].type;
+    Bound x;
+    open_rule(&x, T_F32, 1 << 20);
+    x.e->gpu->block = BLOCK;
+    int e = add_array(&x.m, MEM_STATE, ELEM, type, "e"), l = add_array(&x.m, MEM_STATE, ROWS2, type, "l"),
+        r = add_array(&x.m, MEM_STATE, COLS2, type, "r"), q = add_array(&x.m, MEM_STATE, COLS2, type, "q"),
+        t = add_array(&x.m, MEM_STATE, ELEM_T, type, "t"), o[8];
+    for (int i = 0; i < 8; i++)
+        o[i] = add_array(&x.m, MEM_STATE, i < 5 ? ELEM : COLS2, type, names[i]);
+    add_mm(&x.m, l, e, o[0], LOWER_A, 1, 0);
+    add_mm(&x.m, l, e, o[1], LOWER_A | TRANS_A, -2, 0.5);
+    add_mm(&x.m, e, r, o[2], LOWER_B, 1, 0);
+    add_mm(&x.m, e, r, o[3], LOWER_B | TRANS_B, 1, 0);
+    add_mm_to(&x.m, t, r, e, o[4], LOWER_B | TRANS_A, 1, -1);
+    add_mm(&x.m, r, q, o[5], LOWER_A | LOWER_B, 1, 0);
+    add_mm(&x.m, r, q, o[6], LOWER_A | LOWER_B | TRANS_A, 1, 0);
+    add_mm(&x.m, r, q, o[7], LOWER_A | LOWER_B | TRANS_B, 1, 1);
+    end_program(&x.m, kinds[_i].product);
+    bind_program(&x, sides, 3, 4);
+    fill_forms(&x, 3);
+    ck_assert_int_gt(x.b->gpu->calls->nstep, 8 * 3 * 3);
+    for (int again = 0; again < 2; again++) {
+        double *zeros[3][3];
+        for (int k = 0; k < 3; k++)
+            for (int i = 0; i < 3; i++) {
+                put_lower(&x, k, i == 0 ? l : i == 1 ? r : q, BLOCK, 0);
+                zeros[k][i] = NULL;
+            }
+        step_forms(&x, _i, 3, "triangles as operands");
+        for (int k = 0; k < 3; k++) {
+            put_lower(&x, k, l, BLOCK, NAN);
+            put_lower(&x, k, r, BLOCK, NAN);
+            for (int i = 0; i < 3; i++)
+                zeros[k][i] = get(&x, k, o[i == 0 ? 0 : i + 1]);
+        }
+        OK(optc_step(x.b));
+        for (int k = 0; k < 3; k++)
+            for (int i = 0; i < 3; i++) {
+                double *got = get(&x, k, o[i == 0 ? 0 : i + 1]);
+                ck_assert_msg(!memcmp(got, zeros[k][i], sizeof *got * (size_t)length_of(&x, k, e)),
+                              "product %d of tensor %d reads zeros", i, k);
+                free(got);
+                free(zeros[k][i]);
+            }
+    }
+    close_program(&x);
+}
+END_TEST
+
 /* ---- gradients that move, tensors without one, small workspaces ---- */
 /* t = g g^T, u = t t, w = u g, with t and u in the workspace. */
 static void open_chain(Bound *x, int64_t workspace, int n)
@@ -578,6 +649,7 @@ void add_products(TCase *t)
     for (int i = 0; i < 5; i += getenv("OPTC_TEST_SMALL") ? 3 : 1)
         tcase_add_loop_test(t, triangles, i, i + 1);
     tcase_add_loop_test(t, hopper_halves, 0, 2);
+    tcase_add_loop_test(t, lower_operands, 0, 2);
     tcase_add_loop_test(t, long_sums, 0, 4);
     tcase_add_loop_test(t, long_products, 0, 4);
     tcase_add_loop_test(t, long_sums_of_odd_sizes, 0, 3);

@@ -46,6 +46,16 @@ CORE int whole_set(GpuCalls *x, int array, int group, int64_t offset)
     return add_set(x, &s);
 }
 
+CORE int parts_set(GpuCalls *x, int array, int group, int64_t offset, int parts, int64_t apart)
+{
+    PointerSet s = set_in(x, array, group);
+    s.offset = offset;
+    s.blocks = 1;
+    s.parts = parts;
+    s.apart = apart;
+    return add_set(x, &s);
+}
+
 static int block_set(GpuCalls *x, int array, int group, int blocks, int64_t down, int64_t across)
 {
     PointerSet s = set_in(x, array, group);
@@ -67,12 +77,21 @@ static int block_set(GpuCalls *x, int array, int group, int blocks, int64_t down
  *   tf32       8 x 2048 x 2048   1.33 / 1.33 / 0.71       8 x 1024 x 1024   1.25 / 1.02 / 0.98
  *   f64        8 x 1024 x 1024   0.72 / 0.73 / 0.80      24 x  768 x  768   0.78 / 0.83 / 0.91
  *   f32        8 x 1024 x 1024   0.77 / 0.77 / 0.88      64 x  256 x  256   1.01 / 1.15 / 1.16
+ *     without mirroring:
+ *             12 x  768 x 2304   0.67 / 0.51 / 0.75      12 x  768 x  768   0.58 / 0.45 / 0.66
+ *             12 x  768 x 3072   0.67 / 0.50 / 0.75      60 x  768 x  768   0.65 / 0.56 / 0.67
+ *             12 x 2304 x  768   0.65 / 0.54 / 0.60      12 x 3072 x  768   0.64 / 0.52 / 0.56
+ *              8 x 2048 x 2048   0.65 / 0.62 / 0.62      16 x  512 x 2048   0.85 / 0.85 / 0.99
+ *              8 x 1600 x 1600   0.55 / 0.57 / 0.57      12 x  384 x 1536   0.68 / 0.94 / 1.16
+ *     Full products in f32 reach 43 to 51 TFLOP/s; cuBLASLt's first eight algorithms are no faster for blocks.
  * For two thousand blocks of 128 cuBLAS uses smaller tiles than for three thousand, so the best block depends on the
  * number of matrices too; a choice by shape costs 3 % at 48 x 2048 x 2048. Long sums are faster with large blocks. */
 CORE int64_t gram_block(const CallType *t, int64_t n, int64_t k)
 {
     if (t->compute == CUBLAS_COMPUTE_32F_FAST_TF32)
         return n > 256 ? 256 : n;
+    if (t->bytes == 4 && n >= 640 && n % 128 == 0)
+        return 128;
     if (t->bytes > 2)
         return n >= 256 ? 64 : n;
     if (n < 640)
@@ -338,7 +357,7 @@ CORE bool product_steps(const optc_binding *b, GpuCalls *x, const CallType *t, c
     }
     if (symmetric && !own && rows < z.n)
         add_triangle(x, t, c, group, z, rows);
-    else
+    else if (own || symmetric || !add_lower_product(b, x, t, c, group, z))
         ok = add_whole(x, t, c, group, z, own) && ok;
     if (symmetric && (!(c->flags & LOWER) || c->diagonal != 0))
         ok = add_ours(x, t->mirror, t, c, group, z) && ok;

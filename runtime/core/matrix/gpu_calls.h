@@ -185,6 +185,8 @@ CORE void call_label(const optc_binding *b, const ProgStage *s, const CallGroup 
 /* No choice that changes bits may depend on the number of matrices: workspaces and ranks divide them differently. */
 CORE int add_set(GpuCalls *x, const PointerSet *want);     /* or returns an equal one */
 CORE int whole_set(GpuCalls *x, int array, int group, int64_t offset);
+/* `parts` pointers per matrix, `apart` values apart */
+CORE int parts_set(GpuCalls *x, int array, int group, int64_t offset, int parts, int64_t apart);
 /* Thread blocks of a launch over one m x n matrix (KernelGrid). lower: of a symmetric product. */
 CORE int64_t kernel_blocks(CallKernel k, int64_t m, int64_t n, bool lower);
 CORE CallStep *add_step(GpuCalls *x, CallKernel kernel, const CallType *t, int group);
@@ -201,6 +203,11 @@ CORE bool symmetric_fits(const optc_binding *b, const CallGroup *g, const CallTy
 CORE void add_symmetric(GpuCalls *x, const CallType *t, const ProgCall *c, int group, ProductShape z);
 CORE optc_status symmetric_bind(optc_binding *b, const GpuCalls *x);       /* sends the tasks of all steps */
 CORE int symmetric_launch(const optc_binding *b, const CallStep *s, Matrices of);  /* returns the driver's status */
+/* ---- gpu_lower_product.c ---- */
+enum { STEPS_LOWER = 10, SETS_LOWER = 30 };                /* upper bounds, with the copy of a summand */
+/* Adds the steps of a product with a triangle, in panels; false: it is one product. */
+CORE bool add_lower_product(const optc_binding *b, GpuCalls *x, const CallType *t, const ProgCall *c, int group,
+                            ProductShape z);
 /* ---- gpu_roots.c ---- */
 /* Large matrices are checked with PROBES random vectors of signs instead of a whole product. A product with so many
  * vectors takes a tenth of one with 4096 x 4096 values, or less. */

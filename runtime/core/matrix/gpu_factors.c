@@ -4,7 +4,7 @@
  * panel's tile and inverts it, and everything else is products. Products with all earlier panels are subtracted for
  * eight panels at a time, since 64 columns of one large matrix do not keep a GPU busy. Each matrix has a record, in the
  * same memory as the records of roots:
- *   area 0   SOLVE: the triangle, QR: x, POWER: 1, then a
+ *   area 0   SOLVE: the triangle, or its inverse, QR: x, POWER: 1, then a
  *   area 1   QR: q, SOLVE: the right-hand sides, POWER: the triangle's inverse
  *   area 2   the matrix to factor: CHOL's and POWER's copy of a, QR's Gram matrix; SOLVE, POWER: the result
  *   area 3   the triangle; POWER: at the end the result times a
@@ -67,6 +67,17 @@ static Factor factor_in(const optc_binding *b, GpuCalls *x, const ProgStage *s, 
     f.fits = true;
     factor_sides(b->program, s->call, shape, &f.m, &f.n);
     return f;
+}
+
+/* A solve of at least as many right-hand sides as the triangle has rows multiplies them by the triangle's inverse. A
+ * substitution moves about 110 bytes per value, mostly for products over 64 terms, and this about 50. Errors grow with
+ * the condition number of the whole triangle instead of that of its tiles. Results in f64 would show this, so they are
+ * computed by substitution. The choice depends on the shape and the type alone. */
+enum { INVERTED_MOST = 2048, INVERSE_PANEL = 256 };
+static bool solves_by_inverse(const Factor *f)
+{
+    return f->call->callee == CALL_SOLVE && f->m > FACTOR_PANEL && f->m <= INVERTED_MOST && f->n >= f->m &&
+           f->b->program->array[f->call->out].type != (int)T_F64;
 }
 
 /* Values of each area, and its row stride. */
@@ -149,7 +160,8 @@ static CallStep *on_area(Factor *f, CallKernel kernel, Part p, int64_t m, int64_
 typedef struct Shaped { int64_t m, n, k; } Shaped;
 
 /* c = alpha a b + beta c; transpose: ProductFlag that transposes an operand */
-static void part_product(Factor *f, Part a, Part b, Part c, Shaped z, unsigned transpose, double alpha, double beta)
+static CallStep *part_product(Factor *f, Part a, Part b, Part c, Shaped z, unsigned transpose, double alpha,
+                              double beta)
 {
     CallStep *s = add_step(f->x, KERNEL_MM_F64, call_type_f64(), f->group);
     const CallGroup *g = &f->x->group[f->group];
@@ -169,6 +181,7 @@ static void part_product(Factor *f, Part a, Part b, Part c, Shaped z, unsigned t
     s->own = !f->x->library;
     s->blocks = (unsigned)blocks;
     f->fits = f->fits && dom_times(blocks, dom_times(g->n, g->shape.slices)) <= MOST_BLOCKS;
+    return s;
 }
 
 static Part at(int area, int64_t row, int64_t col)
@@ -257,6 +270,19 @@ static void add_result(Factor *f, int area, int64_t m, int64_t n, unsigned flags
     s->flags = flags | (c->c < 0 ? 0u : c->c == c->out ? 3u : 1u);
 }
 
+/* Stores a result that has no previous one, and checks it in the same pass. */
+static void add_checked_store(Factor *f, int area, int64_t m, int64_t n)
+{
+    for (unsigned flags = 128; flags <= 256; flags *= 2) {
+        CallStep *s = on_area(f, KERNEL_FACTOR_STORE, at(area, 0, 0), m, n);
+        s->b = s->c = whole_set(f->x, f->call->out, f->group, 0);
+        s->alpha = FLT_MAX;
+        s->flags = flags;
+        if (flags == 128)
+            on_area(f, KERNEL_FACTOR_STATS, at(area, 0, 0), m, n)->b = factor_stats_set(f->x, f->b, f->stage, f->group);
+    }
+}
+
 static bool stores_f64(const Factor *f) { return f->b->program->array[f->call->out].type == (int)T_F64; }
 
 static void add_store(Factor *f, int area, int64_t m, int64_t n, unsigned flags)
@@ -274,6 +300,58 @@ static void chol_steps(Factor *f)
     add_store(f, 3, f->m, f->m, 64);
 }
 
+/* The same part of each of `pairs` pairs, which are `length` rows and columns apart. */
+static int pairs_set(const Factor *f, Part p, int64_t pairs, int64_t length)
+{
+    return parts_set(f->x, AREA(p.area), f->group, p.row * f->ld[p.area] + p.col, (int)pairs,
+                     length * (f->ld[p.area] + 1));
+}
+
+/* Pairs of triangles A, w rows, and D, v rows, follow one another on the diagonal from `first` on. Area 0 holds their
+ * inverses, and gets -D^-1 C A^-1 in place of the block C below A. No operand is in the rows of a result. */
+static void add_pairs(Factor *f, int64_t first, int64_t w, int64_t v, int64_t pairs)
+{
+    Part a = at(0, first, first), below = at(0, first + w, first), d = at(0, first + w, first + w),
+         between = at(2, first + w, first);
+    for (int i = 0; i < 2 && pairs; i++) {
+        Part left = i ? between : d, right = i ? a : below, to = i ? below : between;
+        Shaped z = {v, w, i ? w : v};
+        CallStep *s = part_product(f, left, right, to, z, 0, i ? -1 : 1, 0);
+        s->a = pairs_set(f, left, pairs, 2 * w);
+        s->b = pairs_set(f, right, pairs, 2 * w);
+        s->c = pairs_set(f, to, pairs, 2 * w);
+    }
+}
+
+/* Inverts the triangle in area 0: its tiles, then triangles of 128 rows, 256 and so on. */
+static void add_inverse(Factor *f)
+{
+    int64_t n = f->m;
+    on_area(f, KERNEL_FACTOR_TILES, at(0, 0, 0), n, n);
+    for (int64_t w = FACTOR_PANEL; w < n; w *= 2) {
+        int64_t pairs = n / (2 * w), left = n - pairs * 2 * w;
+        add_pairs(f, 0, w, w, pairs);
+        if (left > w)
+            add_pairs(f, pairs * 2 * w, w, left - w, 1);
+    }
+}
+
+/* Area 2 = the right-hand sides in area 1 multiplied by the inverse in area 0, without the zeros in it. */
+static void add_times_inverse(Factor *f, Solved z)
+{
+    bool forward = z.right == z.transposed;
+    for (int64_t k = 0, w; k < z.n; k += w) {
+        w = z.n - k < INVERSE_PANEL ? z.n - k : (int64_t)INVERSE_PANEL;
+        int64_t from = forward ? 0 : k, terms = forward ? k + w : z.n - k;
+        Part tri = at(0, k, from);
+        Shaped right = {z.other, w, terms}, left = {w, z.other, terms};
+        if (z.right)
+            part_product(f, at(1, 0, from), tri, at(2, 0, k), right, z.transposed ? TRANS_B : 0, 1, 0);
+        else
+            part_product(f, tri, at(1, from, 0), at(2, k, 0), left, z.transposed ? TRANS_A : 0, 1, 0);
+    }
+}
+
 static void solve_steps(Factor *f)
 {
     bool right = (f->call->flags & FROM_RIGHT) != 0;
@@ -281,9 +359,17 @@ static void solve_steps(Factor *f)
     Solved z = {0, 1, 2, right, (f->call->flags & TRANS_A) != 0, f->m, f->n};
     add_load(f, f->call->a, 0, f->m, f->m, 64 | 512);
     add_load(f, f->call->b, 1, down, across, 512);
-    on_area(f, KERNEL_FACTOR_TILES, at(0, 0, 0), f->m, f->m)->b = part_set(f, at(4, 0, 0));
-    add_solve(f, z);
-    add_store(f, 2, down, across, 0);
+    if (solves_by_inverse(f) && f->x->library) {           /* our own product takes no pairs */
+        add_inverse(f);
+        add_times_inverse(f, z);
+    } else {
+        on_area(f, KERNEL_FACTOR_TILES, at(0, 0, 0), FACTOR_PANEL, f->m)->b = part_set(f, at(4, 0, 0));
+        add_solve(f, z);
+    }
+    if (f->call->c < 0 && !stores_f64(f))
+        add_checked_store(f, 2, down, across);
+    else
+        add_store(f, 2, down, across, 0);
 }
 
 /* area 2 = x.T x: the lower triangle, or the whole matrix (POWER: m and n are equal) */
