@@ -46,6 +46,7 @@ CORE void phases_unpass(optc_binding *b) { (void)b; }
 CORE bool phases_guarded(const optc_binding *b, int entry) { return (void)b, (void)entry, false; }
 CORE bool phases_conditional(const optc_binding *b, int entry) { return (void)b, (void)entry, false; }
 CORE optc_status phases_capture(optc_binding *b, int entry) { return (void)b, (void)entry, OPTC_OK; }
+CORE optc_status phases_graph(optc_binding *b, int entry) { return (void)b, (void)entry, OPTC_OK; }
 CORE optc_status phases_run(optc_binding *b, int entry) { return (void)b, (void)entry, OPTC_OK; }
 CORE void phases_drop(optc_binding *b) { (void)b; }
 CORE void slot_switch_bind(optc_binding *b) { (void)b; }

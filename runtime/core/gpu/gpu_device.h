@@ -328,7 +328,9 @@ CORE void phases_unpass(optc_binding *b);
 CORE bool phases_guarded(const optc_binding *b, int entry);        /* a guard decides whether the entry runs */
 CORE bool phases_conditional(const optc_binding *b, int entry);
 CORE optc_status phases_capture(optc_binding *b, int entry);       /* while the binding's stream is captured */
-CORE optc_status phases_run(optc_binding *b, int entry);           /* outside of a capture, after one */
+/* Outside of a capture, after one or with a guard. phases_graph: makes the graph, before anything is launched. */
+CORE optc_status phases_graph(optc_binding *b, int entry);
+CORE optc_status phases_run(optc_binding *b, int entry);
 CORE void phases_drop(optc_binding *b);
 
 /* ---- gpu_slot_switch.c: the bodies of captured and guarded steps of rules with calls ---- */

@@ -265,6 +265,8 @@ static optc_status prepare(optc_binding *b, int entry, LaunchList *p, bool captu
         s = calls_load_captured(b);
     if (s == OPTC_OK && by_device)
         s = slot_switch_make(b, entry);
+    if (s == OPTC_OK && by_device && !capturing)
+        s = phases_graph(b, entry);
     if (s == OPTC_OK && p->stagger && !by_device)
         s = gpu_slots_choose(b, p);
     if (s == OPTC_OK && p->calls && !by_device)

@@ -367,13 +367,18 @@ static optc_status make_whole(optc_binding *b, int entry, CUgraphExec *exec)
     return s == OPTC_OK && rc ? gpu_error(g, "cuGraphInstantiate", rc, b->program->name) : s;
 }
 
+CORE optc_status phases_graph(optc_binding *b, int entry)
+{
+    GpuCalls *x = b->gpu->calls;
+    if (!phases_conditional(b, entry) || x->whole[entry])
+        return OPTC_OK;
+    gpu_enter_aside(b->rule->engine->gpu);                 /* library calls may need the relaxed capture mode */
+    return gpu_leave(b->rule->engine->gpu, make_whole(b, entry, &x->whole[entry]));
+}
+
 CORE optc_status phases_run(optc_binding *b, int entry)
 {
-    CUgraphExec *exec = &b->gpu->calls->whole[entry];
-    optc_status s = *exec ? OPTC_OK : make_whole(b, entry, exec);
-    if (s != OPTC_OK)
-        return s;
-    TRY(b->rule->engine->gpu, cuGraphLaunch(*exec, b->gpu->stream), b->program->name);
+    TRY(b->rule->engine->gpu, cuGraphLaunch(b->gpu->calls->whole[entry], b->gpu->stream), b->program->name);
     return OPTC_OK;
 }
 
