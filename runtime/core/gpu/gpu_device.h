@@ -337,7 +337,13 @@ CORE void phases_drop(optc_binding *b);
 CORE void slot_switch_bind(optc_binding *b);               /* sets GpuCalls.switches */
 CORE bool slot_switch_used(const optc_binding *b, int entry);
 CORE optc_status slot_switch_make(optc_binding *b, int entry);     /* before such a step; in a capture too */
+CORE bool slot_switch_lacks(const optc_binding *b, int entry);     /* combinations without calls that no graph
+                                                                    * can contain have no body */
 CORE void slot_switch_drop(optc_binding *b, bool unbinds);
+
+/* ---- gpu_hybrid_guard.c: guards of rules with calls that no graph can contain ---- */
+CORE optc_status gpu_reads_guard(optc_binding *b, int entry, bool *device);    /* Device.reads_guard */
+CORE bool guarded_by_host(const optc_binding *b);          /* the host has read the guard of this run, and t */
 
 /* ---- gpu_lists.c ---- */
 /* builds the launch lists, or replaces them; on failure the old ones stay */
