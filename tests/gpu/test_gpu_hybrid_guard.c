@@ -226,7 +226,7 @@ START_TEST(hybrid_events)
             capture_refused(&a, "the guard was removed");
             break;
         case 53: OK(optc_set_guard(a.b, guard, OPTC_F32)); break;
-        case 56: set_both(&a, &b, -1, 11); break;
+        case 56: set_both(&a, &b, -1, 0); break;
         default: break;
         }
         guarded_step(&a, &b, step, a.b->guard.from ? skips : 0);
