@@ -206,7 +206,8 @@ START_TEST(hybrid_events)
     guard = device_take(sizeof *guard);
     OK(optc_set_guard(a.b, guard, OPTC_F32));
     for (int step = 1; step <= 60; step++) {
-        float skips = skip_at[step * 7 % (sizeof skip_at / sizeof *skip_at)];
+        bool marks = step == 43 || step == 49;             /* the last step before the guard is removed */
+        float skips = marks ? 1 : skip_at[step * 7 % (sizeof skip_at / sizeof *skip_at)];
         switch (step) {
         case 6: rate_both(&a, &b, 1, 0.03); break;
         case 9: later = save_side(&b); break;
@@ -230,11 +231,51 @@ START_TEST(hybrid_events)
         default: break;
         }
         guarded_step(&a, &b, step, a.b->guard.from ? skips : 0);
-        if (step == 14 || step == 28 || step == 43 || step == 49)
+        if (step == 14 || step == 28)
             ck_assert_msg(a.b->hybrid, "step %d: the host reads all guards", step);
+        if (marks)
+            ck_assert_msg(a.b->hybrid && a.b->gpu->calls->guard.by_device, "step %d: read by the host", step);
         ck_assert(step != 44 || !a.b->hybrid);
     }
     free(later.memory);
+    close_side(&a, 0);
+    close_side(&b, 0);
+    device_give(guard);
+}
+END_TEST
+
+/* The next step computes the tensor's eigenvectors. */
+static bool is_due(const Side *s, int tensor)
+{
+    const optc_binding *b = s->b;
+    const StaggerNow now = stagger_now(b, b->steps + 1);
+    bool due = false;
+    for (int i = 0; i < b->nslots; i++)
+        due = due || (b->program->array[b->slots[i].array].slots.every == 12 && b->slots[i].slot[tensor] == now.now[i]);
+    return due;
+}
+
+/* A gradient that comes or goes changes which steps the host must run. It comes when its tensor is due: the graph has a
+ * body for that step, which is not valid any more. */
+START_TEST(hybrid_returns)
+{
+    SHARED();
+    static const int of[] = {0, 2, 6};
+    Side a, b;
+    int step = 1;
+    open_bases(&a, &b, bases[1]);
+    guard = device_take(sizeof *guard);
+    OK(optc_set_guard(a.b, guard, OPTC_F32));
+    guarded_step(&a, &b, step++, 0);
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        give_both(&a, &b, of[i], false);
+        for (int k = 0; k < 2 || !is_due(&b, of[i]); k++)
+            guarded_step(&a, &b, step++, k == 1);
+        give_both(&a, &b, of[i], true);
+        ck_assert(a.b->hybrid);
+        for (int k = 0; k < 3; k++)
+            guarded_step(&a, &b, step++, k == 1);
+    }
     close_side(&a, 0);
     close_side(&b, 0);
     device_give(guard);
@@ -351,6 +392,7 @@ void add_hybrid_guard(TCase *t)
 {
     tcase_add_loop_test(t, hybrid_waits, 0, 2 * BASES_RULES);
     tcase_add_loop_test(t, hybrid_events, 0, BASES_RULES);
+    tcase_add_test(t, hybrid_returns);
     tcase_add_loop_test(t, hybrid_late, 0, 2 * BASES_RULES);
     tcase_add_loop_test(t, hybrid_memory, 0, 3 * BASES_RULES);
 }
