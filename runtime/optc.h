@@ -499,7 +499,7 @@ optc_status optc_set_scalar_from(optc_binding *b, int group, const char *name, c
  * count skipped steps too. Rules with products need conditional graph nodes (CUDA 12.4). The host waits for the guard,
  * and the run cannot be captured, in these cases: an older driver, a rule that copies whole arrays, a rule with stagger
  * of very long periods, and a rule with factors of a library that cannot be captured at steps that are still to come.
- * runtime/CAPTURE.md has the details. */
+ * In the last case it waits at those steps only. runtime/CAPTURE.md has the details. */
 optc_status optc_set_guard(optc_binding *b, const void *at, optc_type type);
 
 /* ---- GPUs ---- */

@@ -178,6 +178,10 @@ int cusolverDnXsyevBatched_bufferSize(cusolverDnHandle_t h, cusolverDnParams_t p
 {
     CALL("size");
     (void)a, (void)w;
+    int yes = 0;
+    *(void **)&captures = dlsym(RTLD_DEFAULT, "cuStreamIsCapturing");
+    if (h && captures && captures(((Handle *)h)->stream, &yes))
+        return refuse("the handle's stream was destroyed");
     *device = workspace(n, count, ta == CUDA_R_64F);
     *host = 100;
     return h && p ? known(job, fill, n, ta, lda, tw, tc, count) : CUSOLVER_STATUS_NOT_INITIALIZED;

@@ -245,6 +245,7 @@ int main(void)
     add_blocks(t[11]);
     add_stagger(t[11]);
     add_stagger_graphs(t[11]);
+    add_hybrid_guard(t[11]);
     add_factors(t[12]);
     add_roots_f32(t[12]);
     add_eigenvectors(t[14]);

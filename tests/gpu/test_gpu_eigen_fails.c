@@ -459,9 +459,39 @@ START_TEST(lanes)
 }
 END_TEST
 
+/* A handle that the next binding reuses has none of the streams of the last one: the caller and optc destroy them. */
+START_TEST(spare_streams)
+{
+    SHARED();
+    enum { COUNT = 5, N = 12 };
+    One o;
+    CUstream st;
+    int64_t dim[3] = {COUNT, N, 1};
+    between = one_per_call;
+    engine_threads = EIGEN_LANES;
+    open_one(&o, vectors_rule, COUNT, N, (How){EIGEN_F64, true, 0, 0});
+    between = NULL;
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < o.b->gpu->calls->nstep; i++)
+            o.b->gpu->calls->step[i].captured = false;
+        ck_assert(!d->cuStreamCreate(&st, 1));
+        OK(optc_set_stream(o.b, st));
+        OK(optc_step(o.b));
+        OK(optc_sync(o.b));
+        OK(optc_unbind(o.b));
+        o.b = NULL;
+        ck_assert(!d->cuStreamDestroy_v2(st));
+        optc_tensor t = {.param = (void *)(uintptr_t)o.p, .grad = (void *)(uintptr_t)o.g, .rank = 3, .shape = dim};
+        OK(optc_bind(o.r, &(optc_group){.tensors = &t, .ntensors = 1}, 1, &o.b));
+    }
+    close_one(&o);
+}
+END_TEST
+
 void add_eigen_fails(TCase *t)
 {
     tcase_add_test(t, lanes);
+    tcase_add_test(t, spare_streams);
     tcase_add_loop_test(t, captured_power, 0, 2);
     tcase_add_loop_test(t, refused, 0, 2);
     tcase_add_loop_test(t, a_solver_fails, 0, 3);

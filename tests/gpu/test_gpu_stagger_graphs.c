@@ -372,6 +372,47 @@ START_TEST(captured_failure)
 }
 END_TEST
 
+/* A graph that cannot be made is found before the guard is read on the device, which decrements t of a skipped step. */
+static bool graphs_fail;
+static int fail_instantiate(CUgraphExec *e, CUgraph g, unsigned long long flags)
+{
+    return graphs_fail ? CUDA_ERROR_OUT_OF_MEMORY : real->cuGraphInstantiateWithFlags(e, g, flags);
+}
+
+START_TEST(guarded_failure)
+{
+    SHARED();
+    Side a, b;
+    float *guard = device_take(sizeof *guard);
+    int64_t t;
+    open_kept(&a, &b, stagger_rules[2]);
+    OK(optc_set_guard(a.b, guard, OPTC_F32));
+    Driver failing = *(real = a.e->gpu->d);
+    failing.cuGraphInstantiateWithFlags = fail_instantiate;
+    a.e->gpu->d = &failing;
+    for (int step = 1; step <= 4; step++) {
+        float skips = step % 2;
+        device_put(guard, &skips, sizeof skips);
+        set_grads(&a, step);
+        set_grads(&b, step);
+        graphs_fail = step == 1;
+        if (graphs_fail)
+            FAILS(optc_step(a.b), OPTC_ERROR_MEMORY, "cuGraphInstantiate");
+        else
+            OK(optc_step(a.b));
+        if (skips == 0)
+            OK(optc_step(b.b));
+        same_params(&a, &b, format("step %d", step));
+        OK(optc_get_t(a.b, -1, &t));
+        ck_assert_msg(t == step / 2, "t is %d after step %d", (int)t, step);
+    }
+    a.e->gpu->d = real;
+    close_side(&a, 0);
+    close_side(&b, 0);
+    device_give(guard);
+}
+END_TEST
+
 static void capture_only(Side *g)
 {
     Captured c;
@@ -420,4 +461,5 @@ void add_stagger_graphs(TCase *t)
     tcase_add_test(t, captured_after_lists);
     tcase_add_test(t, guarded_lists);
     tcase_add_test(t, guarded_start);
+    tcase_add_test(t, guarded_failure);
 }

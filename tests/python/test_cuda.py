@@ -297,6 +297,7 @@ class Cuda(unittest.TestCase):
         """A rule with products: nobody waits there either, as far as the driver has conditional nodes."""
         for kind in (torch.amp.GradScaler, optc.torch.GradScaler):
             self.scaled(kind("cuda", init_scale=4.0), float("inf"), "muon")
+        self.scaled(torch.amp.GradScaler("cuda", init_scale=4.0), float("nan"), "splus")
 
     def test_own_scaler_of_several(self):
         for spec in ("adamw", "adamw+clip(1)"):

@@ -1,7 +1,10 @@
 """The use of an optimizer in a training loop."""
 import copy
 import gc
+import os
 import pickle
+import subprocess
+import sys
 import warnings
 from unittest import mock
 
@@ -322,6 +325,25 @@ class Loop(Case):
         opt = optc.torch.AdamW([q], types={"state": "e4m3"})
         opt.step()
         self.assertEqual(opt.state[q]["exp_avg"].dtype, torch.float8_e4m3fn)
+
+    def test_imported_among_fakes(self):
+        """No tensor of the package's modules is fake after an import inside of a FakeTensorMode, as torch.export's."""
+        text = """import sys, torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+with FakeTensorMode():
+    import optc.torch
+    optc.torch.AdamW, optc.torch.GradScaler
+p = torch.nn.Parameter(torch.ones(3))
+p.grad = torch.ones(3)
+opt = optc.torch.AdamW([p])
+opt.step(), opt.step()
+assert opt.state[p]["step"].item() == 2
+fakes = [(n, k) for n, m in sys.modules.items() if n.startswith("optc")
+         for k, x in vars(m).items() if type(x).__name__ == "FakeTensor"]
+assert not fakes, fakes"""
+        ran = subprocess.run([sys.executable, "-W", "ignore", "-c", text], stderr=subprocess.PIPE, text=True,
+                             env=dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, sys.path))))
+        self.assertEqual(ran.returncode, 0, ran.stderr)
 
     def test_refused(self):
         with self.assertRaisesRegex(ValueError, "complex"):

@@ -86,6 +86,39 @@ class Scaling(Case):
         grads(b.parameters()), ob.step()               # by itself again
         self.assertEqual(ob.state[q]["step"].item(), 7)
 
+    def test_scaler_and_modes(self):
+        """Entries that read no gradient do not make the scaler wait, and run although the last step was skipped."""
+        from optc.torch import _scaling
+        for spec, options in (("splus", {"interval": 3, "stagger": True}), ("adamw+ema(0.9)", {}),
+                              ("schedulefree_adamw", {})):
+            a, b = model(), model()
+            oa, ob = (optc.torch.Optimizer(m.parameters(), spec, lr=0.02, **options) for m in (a, b))
+            scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+            with mock.patch.object(_scaling, "DEVICES", ("cpu",)):
+                self.assertTrue(ob._step_supports_amp_scaling)
+                for t in range(10):
+                    oa.zero_grad(), ob.zero_grad()
+                    bad = float("nan") if t in (2, 5, 6) else 1.0
+                    ((a(X) - Y) ** 2).mean().backward()
+                    scaler.scale(((b(X) - Y) ** 2).mean() * bad).backward()
+                    with mock.patch.object(torch.Tensor, "item", side_effect=AssertionError("torch's own check")):
+                        scaler.step(ob), scaler.update()
+                    if bad == 1:
+                        oa.step()
+                    if t in (3, 6):
+                        for o in (oa, ob):
+                            o.eval()
+                        for p, q in zip(a.parameters(), b.parameters()):
+                            self.assertTrue(torch.equal(p, q), (spec, t))
+                        for o in (oa, ob):
+                            o.train()
+            for p, q in zip(a.parameters(), b.parameters()):
+                self.assertTrue(torch.equal(p, q), spec)
+                self.assertEqual(ob.state[q]["step"].item(), 7)
+        sam = optc.torch.Optimizer(lists(), "adamw+sam")
+        with mock.patch.object(_scaling, "DEVICES", ("cpu",)):
+            self.assertFalse(sam._step_supports_amp_scaling)           # perturb reads gradients
+
     def test_own_scaler(self):
         """Check and unscaling in the step."""
         for spec in ("adamw+clip(0.5)", "nadam"):

@@ -167,6 +167,7 @@ struct optc_binding {
     bool complete;                     /* all inputs were set at the last check, and none was removed since */
     bool grads_set;                    /* gradients were set after the last run that executed */
     bool conditional;                  /* the device can skip calls and copies too when the guard is set */
+    bool hybrid;                       /* likewise, except at some steps, which the host skips (gpu_hybrid_guard.c) */
     bool recorded;                     /* the last run was captured in the caller's graph and did not execute */
     void *block; size_t storage_bytes; /* states, temporaries and partials, in the device's memory */
     size_t unshared_bytes;             /* storage_bytes if no two temporaries shared memory */
@@ -266,6 +267,9 @@ struct Device {
     bool overlaps;                     /* exchanges can run beside stages (shard_overlap.c) */
     /* whether set_t would accept this count; changes nothing. NULL: always */
     optc_status (*may_set_t)(const optc_binding *b, int64_t steps, const char *call);
+    /* device: the device reads the guard before this run, although it cannot do so before all of them; else the host
+     * must. Called with a guard that the host would read, and while optc_binding.hybrid is set. NULL: it cannot */
+    optc_status (*reads_guard)(optc_binding *b, int entry, bool *device);
 };
 CORE const Device *cpu_device(void);
 CORE const Device *gpu_device(void);
@@ -459,7 +463,7 @@ CORE int memory_blocks(const optc_engine *e, int64_t *bytes);      /* number and
 /* ---- device_scalars.c ---- */
 /* before a run: the host reads the guard and the scalars that are its task to read; it waits for a device whose memory
  * it cannot access. skip: the guard is set, the run must do nothing */
-CORE optc_status device_scalars_read(optc_binding *b, bool *skip);
+CORE optc_status device_scalars_read(optc_binding *b, int entry, bool *skip);
 CORE optc_status device_scalar_now(const optc_binding *b, const DeviceScalar *s, const char *call, double *out);
 CORE bool host_guards(const optc_binding *b);               /* the host reads the guard, and waits for its value */
 CORE const DeviceScalar *hyper_device_scalar(const optc_binding *b, int group, int at);         /* NULL: none */

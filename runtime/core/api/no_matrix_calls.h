@@ -46,9 +46,15 @@ CORE void phases_unpass(optc_binding *b) { (void)b; }
 CORE bool phases_guarded(const optc_binding *b, int entry) { return (void)b, (void)entry, false; }
 CORE bool phases_conditional(const optc_binding *b, int entry) { return (void)b, (void)entry, false; }
 CORE optc_status phases_capture(optc_binding *b, int entry) { return (void)b, (void)entry, OPTC_OK; }
+CORE optc_status phases_graph(optc_binding *b, int entry) { return (void)b, (void)entry, OPTC_OK; }
 CORE optc_status phases_run(optc_binding *b, int entry) { return (void)b, (void)entry, OPTC_OK; }
 CORE void phases_drop(optc_binding *b) { (void)b; }
 CORE void slot_switch_bind(optc_binding *b) { (void)b; }
 CORE bool slot_switch_used(const optc_binding *b, int entry) { return (void)b, (void)entry, false; }
 CORE optc_status slot_switch_make(optc_binding *b, int entry) { return (void)b, (void)entry, OPTC_OK; }
 CORE void slot_switch_drop(optc_binding *b, bool unbinds) { (void)b, (void)unbinds; }
+CORE optc_status gpu_reads_guard(optc_binding *b, int entry, bool *device)
+{
+    return (void)b, (void)entry, *device = false, OPTC_OK;
+}
+CORE bool guarded_by_host(const optc_binding *b) { return (void)b, false; }

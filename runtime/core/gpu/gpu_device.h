@@ -329,14 +329,22 @@ CORE void phases_unpass(optc_binding *b);
 CORE bool phases_guarded(const optc_binding *b, int entry);        /* a guard decides whether the entry runs */
 CORE bool phases_conditional(const optc_binding *b, int entry);
 CORE optc_status phases_capture(optc_binding *b, int entry);       /* while the binding's stream is captured */
-CORE optc_status phases_run(optc_binding *b, int entry);           /* outside of a capture, after one */
+/* Outside of a capture, after one or with a guard. phases_graph: makes the graph, before anything is launched. */
+CORE optc_status phases_graph(optc_binding *b, int entry);
+CORE optc_status phases_run(optc_binding *b, int entry);
 CORE void phases_drop(optc_binding *b);
 
 /* ---- gpu_slot_switch.c: the bodies of captured and guarded steps of rules with calls ---- */
 CORE void slot_switch_bind(optc_binding *b);               /* sets GpuCalls.switches */
 CORE bool slot_switch_used(const optc_binding *b, int entry);
 CORE optc_status slot_switch_make(optc_binding *b, int entry);     /* before such a step; in a capture too */
+CORE bool slot_switch_lacks(const optc_binding *b, int entry);     /* combinations without calls that no graph
+                                                                    * can contain have no body */
 CORE void slot_switch_drop(optc_binding *b, bool unbinds);
+
+/* ---- gpu_hybrid_guard.c: guards of rules with calls that no graph can contain ---- */
+CORE optc_status gpu_reads_guard(optc_binding *b, int entry, bool *device);    /* Device.reads_guard */
+CORE bool guarded_by_host(const optc_binding *b);          /* the host has read the guard of this run, and t */
 
 /* ---- gpu_lists.c ---- */
 /* builds the launch lists, or replaces them; on failure the old ones stay */

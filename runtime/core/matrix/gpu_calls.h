@@ -117,6 +117,11 @@ typedef struct Eigen {
     size_t host_bytes;
 } Eigen;
 
+/* A guard that the host reads at some steps only (gpu_hybrid_guard.c). possible: the rule and the driver allow it.
+ * refused: there is no memory for the graph, until participation changes. by_device: the device reads the guard of the
+ * current run. exact: optc_binding.steps is the device's count */
+typedef struct HybridGuard { bool possible, refused, by_device, exact; } HybridGuard;
+
 enum { TRIED_MOST = 128 };
 typedef struct GpuCalls {
     bool library;
@@ -157,14 +162,17 @@ typedef struct GpuCalls {
     /* switches: the device can select among slot lists in captured and guarded steps */
     bool switches;
     struct SlotSwitch *slot_switch;
+    HybridGuard guard;
 } GpuCalls;
 
 /* The slot lists of a launch list, one for each combination of slots that its steps can have. n 0: there are too many,
- * one body covers all units. bodies: bytes of their graphs */
+ * one body covers all units. With a hybrid guard: without the combinations that the host runs. lacks: there are more,
+ * or others are not known. bodies: bytes of their graphs */
 typedef struct SlotSwitch {
     struct SlotSwitch *next;
     const LaunchList *of;
     SlotList **list; int n;
+    bool lacks;
     int64_t bodies;
 } SlotSwitch;
 /* The bodies of an entry's conditional nodes, by phase and combination of slots, for the kernel that selects one
@@ -261,6 +269,8 @@ CORE void eigen_warm(optc_binding *b, GpuCalls *x);
 CORE void eigen_probe(optc_binding *b, GpuCalls *x);                 /* after all addresses are known */
 CORE void eigen_unbind(optc_binding *b, GpuCalls *x);
 CORE optc_status eigen_skips(const optc_binding *b, const CallStep *s, bool *skips);
+/* Captures use the same methods as runs for all calls of a list, over the matrices of these slots; NULL: over all. */
+CORE bool list_captures(const optc_binding *b, const LaunchList *p, const StaggerNow *now);
 
 /* ---- gpu_eigen_lanes.c ---- */
 CORE int lane_open(const optc_binding *b, Eigen *e, EigenLane *l);     /* returns the library's status */
@@ -270,6 +280,9 @@ CORE void lanes_unbind(const optc_binding *b, Eigen *e);
 CORE int lane_call(GpuCalls *x, const CallStep *s, int64_t from, int lane, CUstream stream, const char **call);
 /* n matrices of a round, in lanes. Returns the library's status; failed: the driver's. */
 CORE int lanes_call(optc_binding *b, const CallStep *s, int64_t n, const char **call, int *failed);
+
+/* ---- gpu_hybrid_guard.c ---- */
+CORE void hybrid_bind(optc_binding *b, bool conditions);   /* conditions: the device can skip calls that a graph has */
 
 /* ---- gpu_conditional.c ---- */
 /* A body that the device runs only if a matrix is not settled. condition_begin sends b's launches into it, and

@@ -67,26 +67,15 @@ static optc_status may_condition(const optc_binding *b)
     return OPTC_OK;
 }
 
-/* Whether a launch list has calls that a capture replaces by slower ones, over any of their matrices. */
-static bool has_replaced(optc_binding *b, const LaunchList *p)
-{
-    SlotList *slots = b->gpu->slots;
-    bool any = false;
-    b->gpu->slots = NULL;
-    for (int i = 0; i < p->n && !any; i++)
-        any = p->item[i].call && !calls_capture(b, p->item[i].call);
-    b->gpu->slots = slots;
-    return any;
-}
-
-/* The bits of all phases with such calls. any: there are some. passed: periods whose phases do not count. */
-static unsigned phases_replaced(optc_binding *b, unsigned passed, bool *any)
+/* The bits of all phases with calls that a capture replaces by slower ones. any: there are some. passed: periods whose
+ * phases do not count. */
+static unsigned phases_replaced(const optc_binding *b, unsigned passed, bool *any)
 {
     unsigned bits = 0;
     *any = false;
     for (int i = 0; i < b->program->nentry * b->gpu->nphase; i++) {
         unsigned phase = (unsigned)(i % b->gpu->nphase);
-        if (phase & passed || !has_replaced(b, &b->gpu->launch_list[i]))
+        if (phase & passed || list_captures(b, &b->gpu->launch_list[i], NULL))
             continue;
         bits |= phase;
         *any = true;
@@ -107,6 +96,8 @@ CORE void phases_bind(optc_binding *b)
     if (can)
         phases_replaced(b, x->passed, &replaced);
     b->conditional = can && !replaced;
+    if (x)
+        hybrid_bind(b, can && replaced);
     message_clear();
 }
 
@@ -161,6 +152,7 @@ CORE void phases_unpass(optc_binding *b)
     phases_bind(b);
     t->dirty = t->dirty || t->guarded;
     t->guarded = t->guarded && b->conditional;
+    b->hybrid = false;
 }
 
 /* ---- a phase as the body of a node ---- */
@@ -367,13 +359,18 @@ static optc_status make_whole(optc_binding *b, int entry, CUgraphExec *exec)
     return s == OPTC_OK && rc ? gpu_error(g, "cuGraphInstantiate", rc, b->program->name) : s;
 }
 
+CORE optc_status phases_graph(optc_binding *b, int entry)
+{
+    GpuCalls *x = b->gpu->calls;
+    if (!phases_conditional(b, entry) || x->whole[entry])
+        return OPTC_OK;
+    gpu_enter_aside(b->rule->engine->gpu);                 /* library calls may need the relaxed capture mode */
+    return gpu_leave(b->rule->engine->gpu, make_whole(b, entry, &x->whole[entry]));
+}
+
 CORE optc_status phases_run(optc_binding *b, int entry)
 {
-    CUgraphExec *exec = &b->gpu->calls->whole[entry];
-    optc_status s = *exec ? OPTC_OK : make_whole(b, entry, exec);
-    if (s != OPTC_OK)
-        return s;
-    TRY(b->rule->engine->gpu, cuGraphLaunch(*exec, b->gpu->stream), b->program->name);
+    TRY(b->rule->engine->gpu, cuGraphLaunch(b->gpu->calls->whole[entry], b->gpu->stream), b->program->name);
     return OPTC_OK;
 }
 

@@ -37,6 +37,30 @@ CORE bool calls_capture(const optc_binding *b, const GpuCall *c)
     return true;
 }
 
+static bool some_scheduled(const optc_binding *b, const CallGroup *g, const StaggerNow *now)
+{
+    bool any = false;
+    for (int k = 0; k < g->n && !any; k++)
+        for (int64_t q = 0; q < g->shape.slices && b->gpu->calls->present[g->tensor[k]] && !any; q++)
+            any = stagger_active(b, now, g->stagger, &b->tensor[g->tensor[k]], q);
+    return any;
+}
+
+CORE bool list_captures(const optc_binding *b, const LaunchList *p, const StaggerNow *now)
+{
+    const GpuCalls *x = b->gpu->calls;
+    bool all = true;
+    for (int k = 0; k < p->n && all; k++) {
+        const GpuCall *c = p->item[k].call;
+        bool slots = c && now && c->stage->stagger;
+        int first = !c ? 0 : slots ? c->stagger_first : c->first, n = !c ? 0 : slots ? c->stagger_n : c->n;
+        for (int i = first; i < first + n && all; i++)
+            all = !eigen_uses_library(&x->step[i]) || x->step[i].captured ||
+                  (slots && !some_scheduled(b, &x->group[x->step[i].group], now));
+    }
+    return all;
+}
+
 /* Whether a step must be skipped: library steps in a capture that cannot contain them, and their replacements
  * elsewhere. Also in calls_probe: the rotations of one matrix of 3072 rows are 123,000 launches, and those of SOAP's
  * first step over GPT-2 124M took 1.8 s (H200). */

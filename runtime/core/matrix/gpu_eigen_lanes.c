@@ -25,8 +25,12 @@ static void lane_close(const optc_binding *b, const Eigen *e, EigenLane *l)
     GpuEngine *g = b->rule->engine->gpu;
     if (l->params)
         e->f.cusolverDnDestroyParams(l->params);
-    if (l->handle)
+    /* The lane's stream is destroyed here, and the caller may destroy the binding's. NVIDIA's documentation does not say
+     * which functions use the handle's stream, and the next binding calls bufferSize before it sets another one. */
+    if (l->handle) {
+        (void)e->f.cusolverDnSetStream(l->handle, NULL);
         spare_keep(g, l->handle, e->f.cusolverDnDestroy);
+    }
     if (l->ended)
         g->d->cuEventDestroy_v2(l->ended);
     if (l->own)

@@ -73,23 +73,23 @@ static bool rare_steps(const Program *p, int phase, int64_t *from, int64_t *by)
 
 /* The combinations of slots that steps of a phase can have: each step of some cycles is tried, one more than there are
  * rare periods, which could exclude the same combination in each. Of a phase with rare periods its own steps are
- * tried. Returns their number; 0: too many, or none. */
-static int list_combinations(const optc_binding *b, int phase, StaggerNow *to)
+ * tried. With a hybrid guard: of steps that the device can run. Returns their number; -1: too many, or not known. */
+static int list_combinations(const optc_binding *b, const LaunchList *list, int phase, StaggerNow *to)
 {
     const Program *p = b->program;
     int64_t cycle = steps_repeat(b), from, by;
     int n = 0;
     if (!rare_steps(p, phase, &from, &by))
-        return 0;
+        return -1;
     for (int64_t k = 0, t = from; k < (MOST_RARE + 2) * cycle && n <= MOST_COMBINATIONS; k++, t += by) {
         StaggerNow now = stagger_now(b, t);
         bool known = program_phase(p, t) != phase;
         for (int i = 0; i < n && !known; i++)
             known = !memcmp(&to[i], &now, sizeof now);
-        if (!known && n++ < MOST_COMBINATIONS)
+        if (!known && (!b->hybrid || list_captures(b, list, &now)) && n++ < MOST_COMBINATIONS)
             to[n - 1] = now;
     }
-    return n > MOST_COMBINATIONS ? 0 : n;
+    return n > MOST_COMBINATIONS ? -1 : n;
 }
 
 CORE void slot_switch_bind(optc_binding *b)
@@ -124,11 +124,21 @@ static void table_free(optc_binding *b, BodyTable *x)
     memset(x, 0, sizeof *x);
 }
 
+CORE bool slot_switch_lacks(const optc_binding *b, int entry)
+{
+    const LaunchList *first = &b->gpu->launch_list[entry * b->gpu->nphase];
+    bool any = false;
+    for (const SlotSwitch *x = b->gpu->calls->slot_switch; x && !any; x = x->next)
+        any = x->lacks && x->of >= first && x->of < first + b->gpu->nphase && !list_captures(b, x->of, NULL);
+    return any;
+}
+
 CORE void slot_switch_drop(optc_binding *b, bool unbinds)
 {
     GpuCalls *c = b->gpu->calls;
     if (!c || (b->gpu->captured && !unbinds))
         return;
+    c->guard.refused = false;
     drop_all(b, c->slot_switch);
     c->slot_switch = NULL;
     for (int e = 0; c->bodies && e < b->program->nentry; e++)
@@ -159,8 +169,11 @@ static optc_status fill_switch(optc_binding *b, SlotSwitch *x, const StaggerNow 
     }
     x->bodies = s == OPTC_OK && n ? bodies_bytes(b, x) : 0;
     b->graph_bytes += x->bodies;
-    if (s == OPTC_OK && b->graph_bytes - gpu_slots_kept(b) > gpu_slots_limit(b))
+    /* kept lists are not used any more, except with a hybrid guard */
+    if (s == OPTC_OK && b->graph_bytes - (b->hybrid ? 0 : gpu_slots_kept(b)) > gpu_slots_limit(b)) {
         switch_free(b, x);
+        x->lacks = true;
+    }
     return s;
 }
 
@@ -195,12 +208,13 @@ static optc_status make_switch(optc_binding *b, const LaunchList *p, int phase)
 {
     GpuCalls *c = b->gpu->calls;
     StaggerNow now[MOST_COMBINATIONS];
-    int n = list_combinations(b, phase, now);
+    int found = list_combinations(b, p, phase, now), n = found < 0 ? 0 : found;
     SlotSwitch *x = (SlotSwitch *)calloc(1, sizeof *x + sizeof(SlotList *) * (size_t)n);
     if (!x)
         return no_memory("optc_run");
     x->of = p;
     x->list = (SlotList **)(x + 1);
+    x->lacks = found < 0;
     optc_status s = fill_apart(b, x, now, n);
     if (s != OPTC_OK)
         return free(x), s;
@@ -226,7 +240,10 @@ static bool has_passed(const optc_binding *b, const LaunchList *p)
 CORE int bodies_count(const optc_binding *b, const LaunchList *p)
 {
     const SlotSwitch *w = slot_switch_of(b, p);
-    return has_passed(b, p) ? 0 : w && w->n ? w->n : p->n > 0;
+    bool listed = w && w->n;
+    if (has_passed(b, p) || (b->hybrid && !listed && !list_captures(b, p, NULL)))
+        return 0;
+    return listed ? w->n : p->n > 0;
 }
 
 CORE SlotList *body_slots(const optc_binding *b, const LaunchList *p, int i)

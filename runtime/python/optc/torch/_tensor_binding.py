@@ -20,7 +20,6 @@ TRIES = 4        # steps in a row whose AddressCheck was of no use, such as with
 # comparison in Python, so tries add 3 % to the steps of gradients that never fit.
 WAIT, MOST_WAIT = 32, 5
 ON_HOST = {"dtype": torch.float32, "device": "cpu"}       # independent of torch's defaults
-ONE = torch.ones((), **ON_HOST)
 
 
 class Changed(Exception):
@@ -70,6 +69,7 @@ class TensorBinding:
         self.marks = [None] * len(self.params)         # {name: signature} of the entry in opt.state of each
         self._codes = [None] * len(self.params)        # {name: optc_type} of states in block codes
         self._counts = torch.zeros(2, len(self.params), **ON_HOST)
+        self._one = torch.ones((), **ON_HOST)          # not of the module: a FakeTensorMode may be on at its import
         # t of each, in torch's form; opt.state has views of it, and `counted` is a copy that users cannot edit
         self.steps, self.counted = self._counts.unbind()
         self.step_views = list(self.steps.unbind())
@@ -405,7 +405,7 @@ class TensorBinding:
         if self.scaling:
             self.read_steps()
         else:
-            more = ONE if self.took is None else self.took         # a tensor: torch would convert a number first
+            more = self._one if self.took is None else self.took   # a tensor: torch would convert a number first
             self._counts.add_(more)                    # steps and counted
 
     def guarded(self, found, scale, scaled):
