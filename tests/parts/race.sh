@@ -137,6 +137,8 @@ plain, rest, _ = json.load(open("rest.json"))["results"]
 assert plain["runs"][0]["loss"] != rest["runs"][0]["loss"], plain'
 expect 1 "beta2 = 2 is outside its range" 'adamw(beta2=2)' --tasks matrix
 expect 1 "unknown hyperparameter or option 'beta'; did you mean 'beta1'" 'adamw(beta=0.9)' --tasks matrix
+expect 1 "nothing reads the hyperparameter 'momentum' with momentum_buffer=false" \
+    'sgd(momentum_buffer=false,momentum=0.5)' --tasks matrix
 expect 1 "settings are NAME=VALUE" 'adamw(0.9)' --tasks matrix
 expect 1 "end with ')'" 'adamw(beta2=0.9' --tasks matrix
 expect 1 "beta2 must be a number, not 'x'" 'adamw(beta2=x)' --tasks matrix
