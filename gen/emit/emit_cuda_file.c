@@ -171,7 +171,7 @@ bool emit_cuda(const Gen *g, const EmitOptions *o, Arena *a, Buf *out)
 /* ---- programs that all rules share ---- */
 static const char kernel_start[] = "extern \"C\" __global__ ";
 
-/* The length of a kernel's definition, whose body ends with its line or with a line that is a brace. */
+/* The length of a kernel's definition: one line, or up to the first line that is only a closing brace. */
 static size_t kernel_length(const char *s)
 {
     const char *line = s + strcspn(s, "\n"), *end = line > s && line[-1] == '}' ? line : strstr(s, "\n}\n");

@@ -128,7 +128,7 @@ assert (rate["trials"][0]["rate"], rate["trials"][0]["decay"]) == (0.1, 0.5), ra
 END
 expect 0 "wrote again.html" --from own.json -o again.html
 check cmp own.html again.html
-# decays of rest rules stay as set; a file may have parentheses in its name
+# decays of fallback rules stay as set; a file may have parentheses in its name
 cp "$root/specs/sgd.lua" 'own(1).lua'
 expect 0 "wrote rest.html" muon 'muon(adamw.weight_decay=9)' './own(1).lua+clip(1)' --tasks spirals --steps 8 \
     --trials 1 --seeds 6 -o rest.html --json rest.json

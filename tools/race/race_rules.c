@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The hyperparameter `name` of the rule itself, of its rest rule or of a wrapper: "lr", "adamw.lr". */
+/* The hyperparameter `name` of the rule itself, of its fallback rule or of a wrapper: "lr", "adamw.lr". */
 static bool has_name(const char *hyper, const char *name)
 {
     const char *dot = strrchr(hyper, '.');
