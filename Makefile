@@ -248,8 +248,8 @@ endif
 FAKES := $(foreach k,versioned versioned11 symbols,$(BUILD)/fake/$(k)/libcuda.so.1) \
          $(foreach k,nvrtc nvrtc_old,$(BUILD)/fake/$(k)/libnvrtc.so.13) $(BUILD)/fake/crowd.so
 # Functions that tests replace: allocations (test_emit.c counts them and lets them fail), the runtime's clocks
-# (test_tune_cpu.c), barriers and parallel regions (test_thread_barrier.c counts them), Check's messages about assertions
-# that hold (assert_points.c).
+# (test_tune_cpu.c), barriers and parallel regions (test_thread_barrier.c counts them), Check's messages about
+# assertions that hold (assert_points.c).
 WRAPPED := $(foreach f,malloc calloc realloc free now_ms waited_ms barrier_wait GOMP_parallel _mark_point,\
                        -Wl,--wrap=$(f))
 $(BUILD)/run-tests: $(TEST_OBJ) $(BUILD)/liboptc.a | $(FAKES)

@@ -1,6 +1,6 @@
 -- The sharpness term is the gradient uphill minus the gradient at the weights, times gamma / (1 - gamma). With
--- `decouple` the rule steps by the gradient at the weights, and the term is a step of its own. Without it the rule steps
--- by the weighted sum of both gradients.
+-- `decouple` the rule steps by the gradient at the weights, and the term is a step of its own. Without it the rule
+-- steps by the weighted sum of both gradients.
 local uphill = include "uphill"
 
 return wrapper {
