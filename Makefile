@@ -248,8 +248,10 @@ endif
 FAKES := $(foreach k,versioned versioned11 symbols,$(BUILD)/fake/$(k)/libcuda.so.1) \
          $(foreach k,nvrtc nvrtc_old,$(BUILD)/fake/$(k)/libnvrtc.so.13) $(BUILD)/fake/crowd.so
 # Functions that tests replace: allocations (test_emit.c counts them and lets them fail), the runtime's clocks
-# (test_tune_cpu.c), barriers and parallel regions (test_thread_barrier.c counts them).
-WRAPPED := $(foreach f,malloc calloc realloc free now_ms waited_ms barrier_wait GOMP_parallel,-Wl,--wrap=$(f))
+# (test_tune_cpu.c), barriers and parallel regions (test_thread_barrier.c counts them), Check's messages about
+# assertions that hold (assert_points.c).
+WRAPPED := $(foreach f,malloc calloc realloc free now_ms waited_ms barrier_wait GOMP_parallel _mark_point,\
+                       -Wl,--wrap=$(f))
 $(BUILD)/run-tests: $(TEST_OBJ) $(BUILD)/liboptc.a | $(FAKES)
 	$(call say,LINK,$@)$(CC) -o $@ $^ $(WRAPPED) $(CHECK_LIBS) $(LDLIBS)
 
@@ -359,12 +361,13 @@ clean:
 
 # ---- GPU tests: run by hand on a machine with an NVIDIA GPU ----
 $(BUILD)/obj/tests/gpu/%.o: ALL_CFLAGS += $(CHECK_CFLAGS)
-GPU_HARNESS := $(addprefix $(BUILD)/obj/tests/harness/,reference_product.o basis.o code_blocks.o function_cases.o \
+GPU_HARNESS := $(addprefix $(BUILD)/obj/tests/harness/,assert_points.o reference_product.o basis.o code_blocks.o \
+                                                       function_cases.o \
                                                        help.o network.o random_spec.o random_squares.o rank_threads.o \
                                                        shard_rank.o shard_world.o type_grid.o forget_states.o \
                                                        pipeline_world.o)
 $(BUILD)/gpu-test: $(patsubst %.c,$(BUILD)/obj/%.o,$(wildcard tests/gpu/*.c)) $(GPU_HARNESS) $(BUILD)/liboptc.a
-	$(call say,LINK,$@)$(CC) -o $@ $^ $(CHECK_LIBS) $(LDLIBS)
+	$(call say,LINK,$@)$(CC) -o $@ $^ -Wl,--wrap=_mark_point $(CHECK_LIBS) $(LDLIBS)
 
 # The same suite on an emulated GPU (tests/emu). The first prerequisite is the source.
 EMU_HEADERS := runtime/library/rule/nvrtc.h runtime/core/gpu/cuda_driver.h tests/emu/emu_fail.h

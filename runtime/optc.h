@@ -410,6 +410,10 @@ int optc_rule_changes_grad(const optc_rule *r);
  * hyperparameters that nothing reads with the chosen options. The strings are valid until optc_release. */
 int optc_rule_warnings(const optc_rule *r);
 const char *optc_rule_warning(const optc_rule *r, int i);              /* NULL: there is no number i */
+/* Why a value of this hyperparameter has no effect: nothing reads it with the rule's options. NULL: it is read, or the
+ * rule has no hyperparameter of that name. optc_bind and optc_set_hyper accept values that nothing reads. The string is
+ * valid until optc_release. */
+const char *optc_rule_unread(const optc_rule *r, const char *hyper);
 /* Warnings about storage types that cannot work with these hyperparameters: an average that freezes, a decay or update
  * that rounds away. optc_rule_warning has those for the defaults. hyper: values that differ from the defaults. buf:
  * receives the text, with an empty line between two warnings; "" if there are none. */

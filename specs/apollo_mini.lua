@@ -1,6 +1,6 @@
 -- As the authors' code (zhuhanqing/APOLLO 76b3472) with their settings for APOLLO-Mini: one direction, and one scale
 -- for the whole matrix. Its states are two values for each element of the longer side. growth: as in apollo.
--- products: f32. A norm of the projection is all that is used of it.
+-- products: f32. The step uses the projection only through its norm.
 return optimizer {
   name  = "apollo_mini",
   cite  = "Zhu et al. 2024, arXiv:2412.05270",

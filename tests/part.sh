@@ -123,12 +123,13 @@ go() {
     architectures) echo "every rule and every architecture"; sh tests/parts/cuda.sh architectures ;;
     packages)
         echo "packages: made, checked, built by every compiler, compared with the library"
-        sh tests/parts/ship.sh ;;
+        sh tests/parts/ship.sh
+        sh tests/parts/ship_tuned.sh ;;
     packages-cpu)
         echo "packages for the CPU alone; functions of matrices in packages"
         sh tests/parts/ship_cpu.sh
         sh tests/parts/ship_functions.sh ;;
-    packages-all) echo "the whole library in a package"; sh tests/parts/ship.sh all ;;
+    packages-all) echo "the whole library in a package"; sh tests/parts/ship_library.sh ;;
     emulated-library) echo "the GPU's suite on an emulated GPU: library"; sh tests/parts/emu.sh library ;;
     emulated-rest)
         echo "the GPU's suite on an emulated GPU: the rest$(of_them)"

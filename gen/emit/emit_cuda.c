@@ -1,5 +1,6 @@
-/* The CUDA target: emits one kernel per stage, from the templates of stage_cuda.txt. A thread computes a few
- * consecutive elements. The order of every reduction is the same as on the CPU, for every launch (launch.h). */
+/* The CUDA target: emits one kernel per stage, from the templates of stage_cuda.txt and statements_cuda.txt. A thread
+ * computes a few consecutive elements. The order of every reduction is the same as on the CPU, for every launch
+ * (launch.h). */
 #include "gen/emit/emit_cuda.h"
 #include "gen/emit/prelude.h"
 
@@ -19,7 +20,8 @@ static const char *const prelude[] = {"gen/abi/stage_abi.h", "math.h", "math_f32
                                       "reductions_cuda.h", "codes_cuda.h", "staged_cuda.h", "rounding_cuda.h",
                                       "exact_cuda.h", "runs.h",
                                       "half_tiles_cuda.h", "partials.h", "ring_arrays.h", NULL};
-const Target target_cuda = {.name = "cuda", .gpu = true, .templates = "stage_cuda.txt", .restricted = "__restrict__",
+const Target target_cuda = {.name = "cuda", .gpu = true, .templates = "stage_cuda.txt",
+                            .statements = "statements_cuda.txt", .restricted = "__restrict__",
                             .array_slot = "arrays.at", .prelude = prelude, .reserved = reserved, .emit = emit_cuda};
 
 static bool stage_has(const CudaStage *c, Op op)

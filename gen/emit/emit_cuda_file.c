@@ -106,6 +106,9 @@ bool emit_cuda_file(Buf *out, Arena *a, const char *title, const char *about, co
     return true;
 }
 
+/* Kernels around the stages of a step. */
+static const char step_file[] = "step_cuda.txt";
+
 static const struct { const char *file, *name; KernelSection after; } sections[NSECTION] = {
 #define SECTION(ID, file, name, after) {file, name, SECTION_##after},
 #include "gen/abi/kernels.def"
@@ -147,8 +150,8 @@ bool emit_cuda_common(Buf *b, const Plan *const *p, int n)
     bool exchanges = false;
     for (int i = 0; i < n; i++)
         exchanges = exchanges || plan_exchanges(p[i]);
-    return template_fill(b, target_cuda.templates, "advance_t", NULL, 0) &&
-           (!exchanges || template_fill(b, target_cuda.templates, "shards", NULL, 0));
+    return template_fill(b, step_file, "advance_t", NULL, 0) &&
+           (!exchanges || template_fill(b, step_file, "shards", NULL, 0));
 }
 
 bool emit_cuda(const Gen *g, const EmitOptions *o, Arena *a, Buf *out)
@@ -168,7 +171,7 @@ bool emit_cuda(const Gen *g, const EmitOptions *o, Arena *a, Buf *out)
 /* ---- programs that all rules share ---- */
 static const char kernel_start[] = "extern \"C\" __global__ ";
 
-/* The length of a kernel's definition, whose body ends with its line or with a line that is a brace. */
+/* The length of a kernel's definition: one line, or up to the first line that is only a closing brace. */
 static size_t kernel_length(const char *s)
 {
     const char *line = s + strcspn(s, "\n"), *end = line > s && line[-1] == '}' ? line : strstr(s, "\n}\n");
@@ -197,8 +200,8 @@ static bool fixed_sections(Buf *b, int program, bool f64)
 {
     bool need[NSECTION] = {false}, ok = true;
     if (program < FIXED_CALLS)
-        return template_fill(b, target_cuda.templates, "advance_t", NULL, 0) &&
-               (program == FIXED_STEP || template_fill(b, target_cuda.templates, "shards", NULL, 0));
+        return template_fill(b, step_file, "advance_t", NULL, 0) &&
+               (program == FIXED_STEP || template_fill(b, step_file, "shards", NULL, 0));
     for (int k = 0; k < NCALLKERNEL; k++)
         if ((int)kernel_info[k].program == program - FIXED_CALLS)
             need[kernel_info[k].section[f64 && kernel_info[k].name[1]]] = true;

@@ -15,17 +15,23 @@ void emit_put(Emit *e, EmitHole to, const char *fmt, ...)
     va_end(ap);
 }
 
+static void fill_section(Emit *e, Buf *to, const char *section, const Hole *h, int n)
+{
+    const Target *t = e->target;
+    const char *file = t->statements && template_has(t->statements, section) ? t->statements : t->templates;
+    if (!template_fill(to, file, section, h, n))
+        e->broken = true;
+}
+
 void emit_section(Emit *e, EmitHole to, const char *section, const Hole *h, int n)
 {
-    if (!template_fill(&e->at[to], e->target->templates, section, h, n))
-        e->broken = true;
+    fill_section(e, &e->at[to], section, h, n);
 }
 
 const char *emit_filled(Emit *e, const char *section, const Hole *h, int n)
 {
     Buf b = {.arena = e->arena};
-    if (!template_fill(&b, e->target->templates, section, h, n))
-        e->broken = true;
+    fill_section(e, &b, section, h, n);
     return buf_text(&b);
 }
 

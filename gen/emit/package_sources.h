@@ -3,8 +3,9 @@
 #define OPTC_PACKAGE_SOURCES_H
 #include "gen/emit/package_text.h"
 
-/* The files that a package contains: headers first, each after the headers that it includes; then code, in any order,
- * by how its compiler optimizes it. end: where headers end, loops, code of steps, code of bindings */
+/* The files that a package contains, in four sections: headers (each after the headers that it includes), loops over
+ * elements, code of steps, code of bindings. The last three have different levels of optimization. end: the number of
+ * the first file after each section. */
 typedef struct PackSources { const char **path; int n, cap, end[4]; } PackSources;
 bool pack_sources(Pack *p, PackSources *s);
 const char *pack_source(const char *path);                 /* its text; NULL: it is not embedded */

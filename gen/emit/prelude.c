@@ -20,11 +20,13 @@
 typedef struct { const char *s; size_t n; } Part;
 typedef struct Snippet { Part text, mark; Part *name; int nname, cap; bool line, taken; } Snippet;
 
+typedef struct Names { Part *name; int n, cap; } Names;        /* a hash table */
+
 typedef struct Prelude {
     Arena *arena;
     const char *target;
     Snippet *snippet; int nsnippet, cap;
-    Part *name; int nname, name_cap;           /* wanted: a hash table */
+    Names wanted, defined;                     /* defined: by the snippets so far */
 } Prelude;
 
 static bool is_word(char c) { return isalnum((unsigned char)c) || c == '_'; }
@@ -51,27 +53,28 @@ static Part next_name(const char *s, const char *end)
     return (Part){end, 0};
 }
 
-static Part *find_name(Prelude *p, Part name)
+static Part *find_name(const Names *t, Part name)
 {
-    uint64_t h = hash64(5, name.s, name.n), mask = (uint64_t)(p->name_cap - 1);
-    while (p->name[h & mask].n && (p->name[h & mask].n != name.n || memcmp(p->name[h & mask].s, name.s, name.n)))
+    uint64_t h = hash64(5, name.s, name.n), mask = (uint64_t)(t->cap - 1);
+    while (t->name[h & mask].n && (t->name[h & mask].n != name.n || memcmp(t->name[h & mask].s, name.s, name.n)))
         h++;
-    return &p->name[h & mask];
+    return &t->name[h & mask];
 }
 
-static void want(Prelude *p, Part name)
+static bool has_name(const Names *t, Part name) { return t->cap && find_name(t, name)->n; }
+
+static void add_name(Names *t, Arena *a, Part name)
 {
-    if (p->nname * 2 >= p->name_cap) {
-        Part *old = p->name;
-        int n = p->name_cap;
-        p->name_cap = n ? n * 2 : 256;
-        p->name = NEWS(p->arena, Part, p->name_cap);
-        for (int i = 0; i < n; i++)
-            if (old[i].n)
-                *find_name(p, old[i]) = old[i];
+    if (t->n * 2 >= t->cap) {
+        Names old = *t;
+        t->cap = old.cap ? old.cap * 2 : 256;
+        t->name = NEWS(a, Part, t->cap);
+        for (int i = 0; i < old.cap; i++)
+            if (old.name[i].n)
+                *find_name(t, old.name[i]) = old.name[i];
     }
-    Part *at = find_name(p, name);
-    p->nname += !at->n;
+    Part *at = find_name(t, name);
+    t->n += !at->n;
     *at = name;
 }
 
@@ -79,10 +82,8 @@ static void want_all(Prelude *p, Part text)
 {
     const char *end = text.s + text.n;
     for (Part n = next_name(text.s, end); n.n; n = next_name(n.s + n.n, end))
-        want(p, n);
+        add_name(&p->wanted, p->arena, n);
 }
-
-static bool is_wanted(Prelude *p, Part name) { return p->name_cap && find_name(p, name)->n; }
 
 /* ---- snippets ---- */
 static const char *line_end(const char *s) { return s + strcspn(s, "\n") + (s[strcspn(s, "\n")] == '\n'); }
@@ -116,6 +117,13 @@ static void name_snippet(Prelude *p, Snippet *x)
     }
 }
 
+static void push_snippet(Prelude *p, const Snippet *x)
+{
+    for (int i = 0; i < x->nname; i++)
+        add_name(&p->defined, p->arena, x->name[i]);
+    PUSH(p->arena, p->snippet, p->nsnippet, p->cap) = *x;
+}
+
 static void add_snippet(Prelude *p, Part mark, const char *from, const char *to)
 {
     bool lines = same(mark, "lines");
@@ -123,7 +131,7 @@ static void add_snippet(Prelude *p, Part mark, const char *from, const char *to)
         end = lines ? line_end(s) : to;
         Snippet x = {.text = {s, (size_t)(end - s)}, .mark = lines ? (Part){"", 0} : mark, .line = lines};
         name_snippet(p, &x);
-        PUSH(p->arena, p->snippet, p->nsnippet, p->cap) = x;
+        push_snippet(p, &x);
     }
 }
 
@@ -136,12 +144,9 @@ void type_holes(Type t, Hole h[NTYPEHOLE])
 
 static bool defined_before(const Prelude *p, const Snippet *x)
 {
-    for (int i = 0; i < p->nsnippet; i++)
-        for (int k = 0; k < p->snippet[i].nname; k++)
-            for (int j = 0; j < x->nname; j++)
-                if (p->snippet[i].name[k].n == x->name[j].n &&
-                    !memcmp(p->snippet[i].name[k].s, x->name[j].s, x->name[j].n))
-                    return true;
+    for (int i = 0; i < x->nname; i++)
+        if (has_name(&p->defined, x->name[i]))
+            return true;
     return false;
 }
 
@@ -158,7 +163,7 @@ static void add_per_type(Prelude *p, Part mark, const char *from, const char *to
         Snippet x = {.text = {buf_text(&text), text.len}, .mark = {named, named ? strlen(named) : 0}};
         name_snippet(p, &x);
         if (ok && !defined_before(p, &x))
-            PUSH(p->arena, p->snippet, p->nsnippet, p->cap) = x;
+            push_snippet(p, &x);
     }
 }
 
@@ -179,20 +184,20 @@ static void add_file(Prelude *p, const char *text)
     }
 }
 
-static bool knows(Prelude *p, const Snippet *x)
+static bool knows(const Prelude *p, const Snippet *x)
 {
     for (int i = 0; i < x->nname; i++)
-        if (is_wanted(p, x->name[i]))
+        if (has_name(&p->wanted, x->name[i]))
             return true;
     return false;
 }
 
-static bool fits(Prelude *p, const Snippet *x)
+static bool fits(const Prelude *p, const Snippet *x)
 {
     if (!x->mark.n || *x->mark.s == '=')
         return true;
     if (x->mark.n > 3 && !memcmp(x->mark.s, "if ", 3))
-        return is_wanted(p, (Part){x->mark.s + 3, x->mark.n - 3});
+        return has_name(&p->wanted, (Part){x->mark.s + 3, x->mark.n - 3});
     return same(x->mark, p->target);
 }
 

@@ -84,6 +84,12 @@ bool template_fill_text(Buf *b, const char *s, const char *end, const Hole *hole
     return ok;
 }
 
+bool template_has(const char *file, const char *section)
+{
+    const char *end;
+    return find_section(file, section, &end) != NULL;
+}
+
 bool template_fill(Buf *b, const char *file, const char *section, const Hole *holes, int n)
 {
     const char *end, *s = find_section(file, section, &end);

@@ -11,5 +11,6 @@ const char *template_text(const char *name);                       /* a whole fi
  * among `holes`, which may be in any order. If a hole is alone on a line, all lines of its text get its indentation.
  * false: the template has an unknown hole, or there is no such section. */
 bool template_fill_text(Buf *b, const char *s, const char *end, const Hole *holes, int n);
+bool template_has(const char *file, const char *section);
 bool template_fill(Buf *b, const char *file, const char *section, const Hole *holes, int n);
 #endif

@@ -148,7 +148,7 @@ static bool has_master(const Rule *r)
     return false;
 }
 
-/* A narrow state that keeps the parameters for a while: they come back rounded. */
+/* Warns of a narrow state from which an entry restores the parameters: they are rounded then. */
 static void warn_kept_params(Rule *r, const Types *t, int state)
 {
     const State *s = &r->state[state];

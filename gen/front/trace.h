@@ -172,7 +172,8 @@ int l_inner(lua_State *L);
 /* block_locals.c */
 typedef Ref (*ChooseLocal)(lua_State *L, const void *guard, const char *name, Ref now, Ref was);
 void locals_save(lua_State *L, int f);             /* pushes a list of the values that the function at f may assign */
-/* list: of locals_save. Replaces each value that changed since; block: "every()" or "when()", for messages */
+/* Calls choose for each local that changed since locals_save pushed the list at `list`, and assigns its result. block:
+ * "every()" or "when()", for messages. */
 void locals_choose(lua_State *L, int list, const char *block, ChooseLocal choose, const void *guard);
 
 /* step_parts.c: the step, the rate and the decay of a rule, apart */

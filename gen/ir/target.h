@@ -13,7 +13,8 @@ typedef struct Target {
     bool gpu;                                  /* products use the GPU's types (product_info) and tensor cores where
                                                 * possible; stages may compute half of a symmetric result */
     /* emission */
-    const char *templates;                     /* the file with its template sections */
+    const char *templates;                     /* a file with its template sections */
+    const char *statements;                    /* a second file with sections of single statements; or NULL */
     const char *restricted;                    /* the restrict qualifier of pointers */
     const char *array_slot;                    /* the table of array numbers that a shared kernel takes */
     const char *const *prelude;                /* shared sources that its code may call, in order */

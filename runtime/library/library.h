@@ -79,6 +79,7 @@ typedef struct LibraryRule {
     char path[640], tuned[96];         /* optc_rule_path; which tuned results it uses, or "" */
     char *plan_text;
     const char **warning; int nwarning;    /* optc_rule_warning */
+    const char **unread;                   /* optc_rule_unread of each hyperparameter; NULL: it is read */
 } LibraryRule;
 
 void rule_make_free(optc_rule *r);

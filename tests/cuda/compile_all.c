@@ -327,7 +327,7 @@ static bool compile_one(Work *w, const Nvrtc *n, const Case *c, int arch)
 /* Whether pair i is compiled. Thinned, the longest rules (one for each architecture) take one architecture in rotation,
  * and so does every eighth one of the others. Rules with products have hundreds of kernels that are alike: thinned, one
  * spec with every kind of call replaces them, for the oldest architecture. A package of the whole library covers sm_90
- * (tests/parts/ship.sh). */
+ * (tests/parts/ship_library.sh). */
 static bool chosen(const Work *w, int i)
 {
     int rule = i / w->narch, a = i % w->narch;

@@ -128,7 +128,7 @@ assert (rate["trials"][0]["rate"], rate["trials"][0]["decay"]) == (0.1, 0.5), ra
 END
 expect 0 "wrote again.html" --from own.json -o again.html
 check cmp own.html again.html
-# decays of rest rules stay as set; a file may have parentheses in its name
+# decays of fallback rules stay as set; a file may have parentheses in its name
 cp "$root/specs/sgd.lua" 'own(1).lua'
 expect 0 "wrote rest.html" muon 'muon(adamw.weight_decay=9)' './own(1).lua+clip(1)' --tasks spirals --steps 8 \
     --trials 1 --seeds 6 -o rest.html --json rest.json
@@ -137,6 +137,8 @@ plain, rest, _ = json.load(open("rest.json"))["results"]
 assert plain["runs"][0]["loss"] != rest["runs"][0]["loss"], plain'
 expect 1 "beta2 = 2 is outside its range" 'adamw(beta2=2)' --tasks matrix
 expect 1 "unknown hyperparameter or option 'beta'; did you mean 'beta1'" 'adamw(beta=0.9)' --tasks matrix
+expect 1 "nothing reads the hyperparameter 'momentum' with momentum_buffer=false" \
+    'sgd(momentum_buffer=false,momentum=0.5)' --tasks matrix
 expect 1 "settings are NAME=VALUE" 'adamw(0.9)' --tasks matrix
 expect 1 "end with ')'" 'adamw(beta2=0.9' --tasks matrix
 expect 1 "beta2 must be a number, not 'x'" 'adamw(beta2=x)' --tasks matrix

@@ -133,6 +133,25 @@ class Create(unittest.TestCase):
             self.assertFalse(found(**{key: value, option: False})[0], rule)
             self.assertEqual(found(**{option: True}), (True, ours))
 
+    def test_values_without_effect(self):
+        """A value that nothing reads with the options gives a warning, unless it is the default."""
+        import warnings
+        for rule, given, said in (
+                ("sgd", {"momentum": 0.5, "options": {"momentum_buffer": False}}, "momentum"),
+                ("SGD", {"dampening": 0.5}, "dampening"), ("SGD", {"dampening": 0.5, "momentum": 0.9}, ""),
+                ("SGD", {"momentum": 0, "dampening": 0}, ""), ("RMSprop", {"momentum": 0.0}, ""),
+                ("sm3", {"momentum": 0.5}, ""), ("sm3", {"momentum": 0}, ""),
+                ("sm3", {"momentum": 0.5, "momentum_buffer": False}, "momentum"),
+                ("adafactor", {"beta1": 0.5}, "beta1"), ("adafactor", {"beta1": 0.5, "momentum": True}, ""),
+                ("adamw", {"betas": [0.5, 0.9], "lr": torch.tensor(0.1)}, "")):
+            with self.subTest(rule, **given), warnings.catch_warnings(record=True) as found:
+                warnings.simplefilter("always")
+                optc.torch.create(rule, [torch.nn.Parameter(torch.ones(2))], **given)
+                texts = [str(w.message) for w in found]
+                self.assertEqual(len(texts), 1 if said else 0, texts)
+                for text in texts:
+                    self.assertRegex(text, "nothing reads the hyperparameter '%s' with .*; leave %s out" % (said, said))
+
     def test_none_and_opposites(self):
         """None is a value only of keys that switch an option on; a hint does not turn a meaning round."""
         for rule, given, kind, said in (

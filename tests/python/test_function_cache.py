@@ -12,7 +12,7 @@ from case import Case, grads, lists, model, train
 
 class Kept(Case):
     def test_both_ways(self):
-        """Begun with torch's and gone on with ours, and back: every rule that both have."""
+        """A run that torch's optimizer began continues with ours, and the other way round: every rule of both."""
         from optc.torch import _rules
         for spec in _rules.TORCH.keys() - {"muon"}:    # test_contracts: torch's takes matrices alone, in bf16
             kwargs = {"momentum": 0.9} if spec in ("sgd", "rmsprop") else {}

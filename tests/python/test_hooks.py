@@ -242,7 +242,7 @@ class Hooks(Singles):
         self.assertFalse(any(k._forward_hooks or k._forward_pre_hooks for k in m.modules()))
 
     def test_memory(self):
-        """What a graph that is dropped had, and what is used up, is let go; of vectors no activation is kept."""
+        """Activations are freed with their graph, or when their gradients were used. Those of vectors are not kept."""
         m = nn.Sequential(nn.LayerNorm(64), nn.Linear(64, 64), nn.Linear(64, 2))
         with optc.torch.per_sample(m, loss="sum") as samples:
             x = torch.randn(4, 256, 64)

@@ -134,7 +134,8 @@ START_TEST(refused)
     BAD("needs at least 64", x.d = b + 8; x.p = 1; x.k = 1; x.workspace = 63);
     FAILS(optc_multiply(NULL, &good), OPTC_ERROR_ARGUMENT, "the engine is NULL");
     FAILS(optc_multiply_sized(e, &good, 1), OPTC_ERROR_ARGUMENT, "pass sizeof(optc_product)");
-    FAILS(optc_kron(e, &(optc_kronecker){.a = a, .b = b, .c = c, .m = -1}), OPTC_ERROR_ARGUMENT, "the sizes -1 x 0");
+    FAILS(optc_kron(e, &(optc_kronecker){.a = a, .b = b, .c = c, .m = -1}), OPTC_ERROR_ARGUMENT,
+          "-1 x 0 and 0 x 0, batch = 0; a size is negative");
     FAILS(optc_kron(e, &(optc_kronecker){.a = a, .b = b, .c = a, .m = 1, .n = 2, .p = 2, .q = 1}), OPTC_ERROR_ARGUMENT,
           "c overlaps a in memory");
     setenv("OPTC_BLAS", "/nowhere/libnone.so", 1);

@@ -101,7 +101,8 @@ static void step_pair(const char *name, const char *with, bool native)
                     type_store(f.type, f.g[k], i, ref_value(k, s + 100 * e, i));
             OK(optc_run(f.binding, entry ? entry : "step"));
         }
-    /* four gradients make a step; a first scale of 1e-8; a window of ten steps; no step while beta2 is young */
+    /* These move no parameter in the first steps: accumulate steps every fourth gradient, mechanic starts at a scale of
+     * 1e-8, adashift waits for ten gradients, schedulefree_radam until its variance is bounded. */
     bool late = !strcmp(with, "accumulate") || !strcmp(with, "mechanic") || !strcmp(name, "adashift") ||
         !strcmp(name, "schedulefree_radam");
     int moved = 0;

@@ -69,6 +69,15 @@ START_TEST(warnings_of_a_text)
     OK(optc_compile(e, &(optc_rule_options){.spec = "adafactor"}, &r));        /* reads beta1 with some options only */
     ck_assert_int_eq(optc_rule_warnings(r), 0);
     OK(optc_release(r));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "sgd", .options = "momentum_buffer=false"}, &r));
+    ck_assert_str_eq(optc_rule_unread(r, "momentum"),
+                     "nothing reads the hyperparameter 'momentum' with momentum_buffer=false, nesterov=false");
+    ck_assert(!optc_rule_unread(r, "lr") && !optc_rule_unread(r, "none") && !optc_rule_unread(r, NULL) &&
+              !optc_rule_unread(NULL, "lr"));
+    OK(optc_release(r));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "sgd"}, &r));
+    ck_assert(!optc_rule_unread(r, "momentum"));
+    OK(optc_release(r));
     OK(optc_close(e));
 }
 END_TEST

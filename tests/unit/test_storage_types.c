@@ -435,8 +435,8 @@ START_TEST(bytes_of_states)
 }
 END_TEST
 
-/* `stored` rounds what it reads: a gradient, a constant or a hyperparameter that p or a state was set to. It gave them
- * unrounded. Both paths: compiled, and the evaluator. */
+/* After p or a state was set to a gradient, a constant or a hyperparameter, `stored` has the rounded value; it had the
+ * unrounded one. Even numbers: compiled; odd ones: the evaluator. */
 static const struct { const char *step; double p, m; } assigned[] = {
     {"p = g  a = stored 'p'  m = 0 * m", 0x1.02p0, 0},    {"p = 1.005  a = stored 'p'  m = 0 * m", 0x1.02p0, 0},
     {"p = lr  a = stored 'p'  m = 0 * m", 0x1.02p0, 0},   {"m = g  a = stored 'm'  p = 0 * p", 0, 0x1.014p0},

@@ -14,11 +14,11 @@ typedef struct VariantPlan {
     int variant;
     Arena *arena;
     bool again, handed;            /* the text needs the legend of "computed again", of "->" */
-    /* by value: the first element pass that computes it, the one that folds it (-1: none), how many of them must have
-     * ended before it is known, whether a stage reads it, marks of a search */
+    /* Arrays with an entry per value. made, folded: the first element pass that computes or reduces it; -1: none.
+     * early: how many element passes must end before the value is known. */
     int *made, *folded, *early;
-    bool *read;
-    int *mark, marks;
+    bool *read;                    /* a stage reads it */
+    int *mark, marks;              /* values that a search has visited; the number of the search */
 } VariantPlan;
 
 enum { MOST_NOTES = 12 };

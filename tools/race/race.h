@@ -90,7 +90,7 @@ typedef struct RaceRule {
     const char *rate[RACE_HYPERS], *decay[RACE_HYPERS];                /* names; matrix rules also have adamw.lr */
     double rate_default[RACE_HYPERS], rate_lo[RACE_HYPERS], rate_hi[RACE_HYPERS], decay_default;
     int nrate, ndecay;
-    bool fallback, averages, hessian;                  /* a rest rule; entries to_eval, set_hessian */
+    bool fallback, averages, hessian;                  /* a fallback rule; entries to_eval, set_hessian */
     bool scales;                                       /* wrapper loss_scale: gradients are multiplied by its state */
 } RaceRule;
 /* Compiles a rule and fills in its row of the report. Prints the reason of a failure. label: a spec with its own

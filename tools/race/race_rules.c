@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The hyperparameter `name` of the rule itself, of its rest rule or of a wrapper: "lr", "adamw.lr". */
+/* The hyperparameter `name` of the rule itself, of its fallback rule or of a wrapper: "lr", "adamw.lr". */
 static bool has_name(const char *hyper, const char *name)
 {
     const char *dot = strrchr(hyper, '.');
@@ -18,7 +18,7 @@ static void find_hypers(RaceRule *r, const char *rate)
 {
     for (int i = 0; i < optc_rule_hypers(r->rule); i++) {
         optc_hyper h;
-        if (optc_rule_hyper(r->rule, i, &h) != OPTC_OK)
+        if (optc_rule_hyper(r->rule, i, &h) != OPTC_OK || optc_rule_unread(r->rule, h.name))
             continue;
         if (has_name(h.name, rate) && r->nrate < RACE_HYPERS) {
             r->rate[r->nrate] = h.name;
@@ -31,6 +31,17 @@ static void find_hypers(RaceRule *r, const char *rate)
             r->decay[r->ndecay++] = h.name;
         }
     }
+}
+
+/* A setting that nothing reads is refused: the report would show it as if it had an effect. */
+static bool read_settings(const RaceRule *r, const char *label)
+{
+    for (int i = 0; i < r->nfixed; i++) {
+        const char *why = optc_rule_unread(r->rule, r->fixed[i].name);
+        if (why)
+            return cli_error("race: '%s': %s; leave it out, or choose other options", label, why), false;
+    }
+    return true;
 }
 
 /* Rates have one of these names; a rate of 0 cannot be scaled. */
@@ -219,7 +230,7 @@ bool race_rule_open(RaceRule *r, RaceRuleInfo *info, Arena *a, optc_engine *e, c
         return cli_error("%s", optc_message()), false;
     info->compile_seconds = cli_now() - began;
     info->path = arena_strdup(a, optc_rule_path(r->rule));
-    if (!find_entries(r, label))
+    if (!read_settings(r, label) || !find_entries(r, label))
         return false;
     find_rate(r);
     start_search(r);

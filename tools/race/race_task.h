@@ -15,7 +15,7 @@ typedef struct TaskTensor {
     const char *name;
     int rank;
     int64_t dim[2];
-    TensorRole role;           /* embeddings and heads take the rest rule of matrix rules, as their authors do */
+    TensorRole role;           /* matrix rules step embeddings and heads by their fallback rule, as their authors do */
 } TaskTensor;
 
 typedef struct TaskData TaskData;

@@ -104,7 +104,8 @@ CORE optc_status function_run(optc_engine *e, const FunctionForm *f);
 CORE optc_status function_memory(optc_engine *e, const FunctionForm *f, FunctionEntry **out, bool *capturing);
 /* Fails with OPTC_ERROR_RANGE if a value of the caller's matrices is not finite. x: has two numbers per matrix. */
 CORE optc_status function_finite(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, FunctionEntry *x);
-/* The same for values in the type that functions compute in, which are to be stored in the caller's type. */
+/* The same for results, which have the type that functions compute in: fails if one would not be finite in the
+ * caller's type. */
 CORE optc_status function_fits(optc_engine *e, const FunctionForm *f, const FunctionSlot *s, FunctionEntry *x);
 /* Fills in the spec: its name, what it declares, and what it computes. */
 CORE void function_spec(FunctionForm *f, const char *name, const char *declares, const char *body);

@@ -300,7 +300,7 @@ static optc_status read_function(optc_engine *e, const char *call, const optc_fu
     if (s != OPTC_OK)
         return s;
     if (x->m < 0 || x->n < 0 || x->batch < 0)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: the sizes m = %lld, n = %lld, batch = %lld are not allowed", call,
+        return fail(OPTC_ERROR_ARGUMENT, "%s: m = %lld, n = %lld, batch = %lld; none may be negative", call,
                     (long long)x->m, (long long)x->n, (long long)x->batch);
     f->call = call;
     f->why = "";

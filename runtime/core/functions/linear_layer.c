@@ -71,9 +71,10 @@ static optc_status read_linear(optc_engine *e, const char *call, const optc_line
     if (s != OPTC_OK)
         return s;
     if (x->batch < 1 || x->rows < 0 || x->in < 1 || x->outs < 1 || x->workspace < 0)
-        return fail(OPTC_ERROR_ARGUMENT, "%s: the sizes batch = %lld, rows = %lld, in = %lld, outs = %lld, workspace = "
-                                         "%lld are not allowed", call, (long long)x->batch, (long long)x->rows,
-                    (long long)x->in, (long long)x->outs, (long long)x->workspace);
+        return fail(OPTC_ERROR_ARGUMENT, "%s: batch = %lld, rows = %lld, in = %lld, outs = %lld, workspace = %lld; "
+                                         "batch, in and outs must be 1 or more, rows and workspace 0 or more", call,
+                    (long long)x->batch, (long long)x->rows, (long long)x->in, (long long)x->outs,
+                    (long long)x->workspace);
     x->rows = x->rows ? x->rows : 1;
     if (__builtin_mul_overflow(x->batch, x->rows, &all) || all > INT64_MAX / 64 / (x->in > x->outs ? x->in : x->outs) ||
         x->rows > INT32_MAX)

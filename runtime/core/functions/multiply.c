@@ -318,8 +318,8 @@ static optc_status read_kron(optc_engine *e, optc_kronecker *x, Multiply *m)
     if (x->m < 0 || x->n < 0 || x->p < 0 || x->q < 0 || x->batch < 0 || __builtin_mul_overflow(x->m, x->p, &rows) ||
         __builtin_mul_overflow(x->n, x->q, &cols))
         return fail(OPTC_ERROR_ARGUMENT,
-                    "%s: the sizes %lld x %lld and %lld x %lld, batch = %lld are not allowed", kron_call,
-                    (long long)x->m, (long long)x->n, (long long)x->p, (long long)x->q, (long long)x->batch);
+                    "%s: %lld x %lld and %lld x %lld, batch = %lld; a size is negative, or the result too large",
+                    kron_call, (long long)x->m, (long long)x->n, (long long)x->p, (long long)x->q, (long long)x->batch);
     x->batch = x->batch ? x->batch : 1;
     m->type = type;
     m->size = number_type[type].bytes;

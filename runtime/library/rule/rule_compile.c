@@ -217,7 +217,7 @@ static bool lower(optc_rule *r)
     return r->program != NULL;
 }
 
-/* Library specs declare hyperparameters for some options only, so unread ones are reported for other specs. */
+/* Library specs declare hyperparameters for some options only, so unread ones are warnings for other specs alone. */
 static bool collect_warnings(optc_rule *r, const char *text)
 {
     jmp_buf oom;
@@ -228,12 +228,14 @@ static bool collect_warnings(optc_rule *r, const char *text)
     a->out = &oom;
     if (!setjmp(oom)) {
         m->warning = NEWS(a, const char *, x->nwarning + x->nhyper + 1);
+        m->unread = NEWS(a, const char *, x->nhyper + 1);
         for (int i = 0; i < x->nwarning; i++)
             m->warning[m->nwarning++] = x->warning[i].text;
-        for (int h = 0; h < x->nhyper && !spec_embedded(text); h++) {
+        for (int h = 0; h < x->nhyper; h++) {
             Buf b = {.arena = a};
-            if (rule_unread(&b, x, h))
-                m->warning[m->nwarning++] = arena_printf(a, "%s: %s", x->name, buf_text(&b));
+            m->unread[h] = rule_unread(&b, x, h) ? buf_text(&b) : NULL;
+            if (m->unread[h] && !spec_embedded(text))
+                m->warning[m->nwarning++] = arena_printf(a, "%s: %s", x->name, m->unread[h]);
         }
         ok = true;
     }
@@ -492,4 +494,12 @@ optc_status optc_type_warnings(const optc_rule *r, const optc_setting *hyper, in
 const char *optc_rule_warning(const optc_rule *r, int i)
 {
     return i >= 0 && i < optc_rule_warnings(r) ? r->library->warning[i] : NULL;
+}
+
+const char *optc_rule_unread(const optc_rule *r, const char *hyper)
+{
+    for (int i = 0; r && hyper && i < r->library->rule->nhyper; i++)
+        if (!strcmp(r->library->rule->hyper[i].name, hyper))
+            return r->library->unread[i];
+    return NULL;
 }

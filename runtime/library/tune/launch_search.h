@@ -48,7 +48,7 @@ typedef struct Meter {
     void *ctx;
     /* Layouts of the work that is timed: races use all in turn, duels each alone. */
     int layouts;
-    /* A sample contains so many runs that one sample shows which launches are far behind, and is short nevertheless. */
+    /* One sample is enough to find launches that are far behind: it contains many runs, and they are short. */
     bool steady;
     /* Prepares the neighbouring sizes and returns the number of layouts with them; may be NULL. */
     int (*widen)(void *ctx);

@@ -273,6 +273,11 @@ class Rule:
         lib.optc_type_warnings(self.handle, array(_lib.Setting, values), len(values), buf, len(buf))
         return [text for text in decoded(buf.value).split("\n\n") if text]
 
+    def unread(self, name):
+        """Why a value of this hyperparameter has no effect: nothing reads it with the rule's options. None: it is
+        read, or the rule has no hyperparameter of that name."""
+        return decoded(lib.optc_rule_unread(self.handle, encoded(name)))
+
     def field(self, name):
         """A text field of the spec's head: "doc", "cite" or "fallback" (the rule for tensors that are not matrices).
         "" if the spec has none."""

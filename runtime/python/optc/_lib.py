@@ -168,6 +168,7 @@ optc_rule_position: int ptr str
 optc_rule_changes_grad: int ptr
 optc_rule_warnings: int ptr
 optc_rule_warning: str ptr int
+optc_rule_unread: str ptr str
 optc_type_warnings: status ptr optc_setting* int ptr size
 optc_bind_sized: status ptr optc_group* int size size ptr*
 optc_bind_sharded_sized: status ptr optc_group* int size size optc_comm* ptr*

@@ -90,6 +90,7 @@ class GroupKeys:
         self.base = found
         self.entries, self.gradients, self.is_global, self.seen = [], [], False, set()
         self.consider(found)
+        self._warn_of_unread(given, base, found)
         if found.get("maximize"):
             self._may_go_up()
         return dict(found)
@@ -104,6 +105,21 @@ class GroupKeys:
             for text in rule.warnings():
                 if text not in by_default:
                     warnings.warn("optc: " + text, stacklevel=4)
+
+    def _warn_of_unread(self, given, base, found):
+        """Warns of given values that nothing reads with the options, unless they are the defaults."""
+        changed = []
+        for key, names in self.keys:
+            if given.get(key) is not None:
+                usual = (0,) * len(names) if base[key] is None else self._parts(key, names, base[key], None)
+                changed += [(key, name) for name, x, default in
+                            zip(names, self._parts(key, names, given[key], None), usual)
+                            if isinstance(x, torch.Tensor) or x != default]
+        rule = asked(**self.compiled(*self.rule(found)[:2])) if changed else None
+        for key, name in changed:
+            if why := rule.unread(name):
+                warnings.warn("optc: %s: %s; leave %s out, or choose other options" % (self.spec, why, key),
+                              stacklevel=4)
 
     def warn_of_types(self, rule, hyper):
         """Warns once of types that cannot work with a group's hyperparameters."""
