@@ -25,8 +25,8 @@ static void lane_close(const optc_binding *b, const Eigen *e, EigenLane *l)
     GpuEngine *g = b->rule->engine->gpu;
     if (l->params)
         e->f.cusolverDnDestroyParams(l->params);
-    /* The lane's stream is destroyed here, and the caller may destroy the binding's. NVIDIA's documentation does not say
-     * which functions use the handle's stream, and the next binding calls bufferSize before it sets another one. */
+    /* The lane's stream is destroyed here, and the caller may destroy the binding's. NVIDIA's documentation does not
+     * tell which functions use the handle's stream. The next binding calls bufferSize before it sets another one. */
     if (l->handle) {
         (void)e->f.cusolverDnSetStream(l->handle, NULL);
         spare_keep(g, l->handle, e->f.cusolverDnDestroy);
