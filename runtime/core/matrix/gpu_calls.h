@@ -190,8 +190,9 @@ CORE int64_t product_record(const optc_binding *b, const ProgStage *s, Shape sha
 CORE optc_status too_long(const optc_binding *b, const ProgStage *s, const CallGroup *g, const char *why);
 CORE GpuGemm step_gemm(const CallStep *s);                 /* its sizes, transposes and factors; no matrices */
 /* ---- gpu_lower_product.c ---- */
-enum { STEPS_LOWER = 10, SETS_LOWER = 30 };                /* upper bounds, with the copy of a summand */
-/* Adds the steps of a product with a triangle, in panels; false: it is one product. */
+enum { STEPS_LOWER = 16, SETS_LOWER = 48 };                /* upper bounds */
+/* Adds the steps of a product with a triangle, in panels; false: it is one product, as are those with an addend in
+ * another array. */
 CORE bool add_lower_product(const optc_binding *b, GpuCalls *x, const CallType *t, const ProgCall *c, int group,
                             ProductShape z);
 /* ---- gpu_roots.c ---- */
