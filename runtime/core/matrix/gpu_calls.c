@@ -247,10 +247,10 @@ static optc_status count_pointers(const optc_binding *b, GpuCalls *x, bool stagg
 static void count_steps(const optc_binding *b, const ProgStage *s, const Units *u, int *steps, int *sets)
 {
     for (int i = 0; i < u->n; i += alike(b, u, i)) {
-        bool lower = s->call->callee == CALL_MM && s->call->flags & (LOWER_A | LOWER_B);
-        int step = lower ? STEPS_LOWER : STEPS_A_PRODUCT, set = lower ? SETS_LOWER : SETS_A_PRODUCT,
-            times = (s->stagger ? 2 : 1) * (root_in_f32(b, s, 0) ? 2 : 1);
-        if (is_root(s))
+        int step = STEPS_A_PRODUCT, set = SETS_A_PRODUCT, times = (s->stagger ? 2 : 1) * (root_in_f32(b, s, 0) ? 2 : 1);
+        if (s->call->callee == CALL_MM && s->call->flags & (LOWER_A | LOWER_B))
+            step = STEPS_LOWER, set = SETS_LOWER;
+        else if (is_root(s))
             step = root_step_count(s), set = SETS_A_ROOT;
         else if (is_eigen(s))
             step = STEPS_EIGEN, set = SETS_EIGEN;

@@ -212,8 +212,9 @@ CORE void add_symmetric(GpuCalls *x, const CallType *t, const ProgCall *c, int g
 CORE optc_status symmetric_bind(optc_binding *b, const GpuCalls *x);       /* sends the tasks of all steps */
 CORE int symmetric_launch(const optc_binding *b, const CallStep *s, Matrices of);  /* returns the driver's status */
 /* ---- gpu_lower_product.c ---- */
-enum { STEPS_LOWER = 10, SETS_LOWER = 30 };                /* upper bounds, with the copy of a summand */
-/* Adds the steps of a product with a triangle, in panels; false: it is one product. */
+enum { STEPS_LOWER = 16, SETS_LOWER = 48 };                /* upper bounds */
+/* Adds the steps of a product with a triangle, in panels; false: it is one product, as are those with an addend in
+ * another array. */
 CORE bool add_lower_product(const optc_binding *b, GpuCalls *x, const CallType *t, const ProgCall *c, int group,
                             ProductShape z);
 /* ---- gpu_roots.c ---- */

@@ -8,7 +8,7 @@
  * Panels of few tiles leave multiprocessors idle, so the number of matrices decides too. This is possible since panels
  * have the bits of the whole product: cuBLAS adds up the terms of a sum in order, and zeros change nothing. Of 3783
  * random products in f32 and f64 with panels of 128 to 384, 123 had other bits, as far as they were looked at those
- * whose last panel had 16 rows or fewer. So a last panel has at least PANEL_LEAST. */
+ * whose last panel had 16 rows or fewer. So panels have at least PANEL_LEAST rows. */
 #include "runtime/core/matrix/gpu_calls.h"
 
 #include <string.h>
@@ -63,7 +63,7 @@ CORE bool add_lower_product(const optc_binding *b, GpuCalls *x, const CallType *
     bool plain = t->bytes >= 4 && t->compute != CUBLAS_COMPUTE_32F_FAST_TF32;
     const CallGroup *g = &x->group[group];
     int64_t side = left ? z.m : z.n, w, least = b->rule->engine->gpu->block ? 1 : PANEL_LEAST;
-    if (!(left || right) || !plain || z.k != side)
+    if (!(left || right) || !plain || z.k != side || z.m < least || (c->c >= 0 && c->c != c->out))
         return false;
     w = lower_panel(b, side, left ? z.n : z.m, dom_times(g->n, g->shape.slices), both);
     for (int64_t k = 0, rows; w && k < side; k += rows) {
