@@ -9,20 +9,23 @@ at=$(mktemp -d)
 trap 'rm -rf "$at"' EXIT
 emit() { "$BUILD/optc" emit "$@" --target c > "$at/$file.c"; }
 # The rules that are built in, and of the others without products every twelfth (OPTC_ALL: all). Rules with products
-# have loops like those of muon, psgd and shampoo; of the built-in types AdamW has all loops. Two are left out, which
-# gcc vectorises only with AVX: dadapt_adam (a choice by a value of the group in a sum) and padam (a power).
+# have loops like those of muon, psgd and shampoo; of the built-in types AdamW has all loops. Two with a power are left
+# out: gcc vectorises padam only with AVX, and ftrl not on aarch64. dadapt_adam, with choices by a value of the group,
+# is tried on aarch64 alone: on x86-64 it needed AVX before threading of jumps was off.
 has_products() { grep -q '^  products = ' "specs/$1.lua"; }
 n=0
 for file in $("$BUILD/optc" list --names | grep -v /); do
     case $file in
     muon | psgd | shampoo) emit "$file"; continue ;;
-    dadapt_adam | padam) continue ;;
+    dadapt_adam) [ "$(uname -m)" != aarch64 ] || emit "$file"; continue ;;
+    padam) continue ;;
     esac
     ! has_products "$file" || continue
     if ! grep -q "\"$file\"}" runtime/library/rule/spec_find.c; then
         n=$((n + 1))
         [ -n "${OPTC_ALL:-}" ] || [ $((n % 12)) = 1 ] || continue
     fi
+    [ $file != ftrl ] || continue
     emit "$file"
 done
 for types in bf16 all_bf16 q8 bf16_q8; do cp "$BUILD/rules/adamw_$types.c" "$at"; done
