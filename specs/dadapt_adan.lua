@@ -29,7 +29,7 @@ return optimizer {
     end)
     g_old = g
     local scale, total = sqrt(v) + eps, global.sum(abs(s))
-    local far, gain = global.sum(s * s / scale), global.sum(rate * rate * sum(g * g / scale))
+    local far, gain = global.sum(s * (s / scale)), global.sum(rate * rate * sum(g * (g / scale)))   -- squares overflow
     when(gt(total, 0), function()
       seen = beta3 * seen + (1 - beta3) * gain
       d = max(d, min((far / (1 - beta3) - seen) / total, d * growth_rate))

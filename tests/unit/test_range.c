@@ -299,7 +299,8 @@ START_TEST(all_rules)
     OK(optc_open(&(optc_engine_options){.threads = 1, .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
     for (int i = 0; i < optc_library_size(); i++) {
         const char *rule = optc_library_name(i);
-        if (!strchr(rule, '/') && (is_in_table(rule) || sampled_rule(rule, 3)))
+        bool was_nan = !strcmp(rule, "dadapt_adan");               /* by squares that overflowed */
+        if (!strchr(rule, '/') && (is_in_table(rule) || was_nan || sampled_rule(rule, 3)))
             check_sizes(e, rule);
     }
     check_sizes(e, "adafactor:torch=true");
