@@ -236,6 +236,7 @@ int main(void)
     add_random(t[6]);
     add_live(t[7]);
     add_squares(t[8]);
+    add_halves(t[8]);
     add_products(t[9]);
     add_product_rules(t[9]);
     add_product_precision(t[9]);

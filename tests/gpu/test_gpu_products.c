@@ -648,8 +648,6 @@ void add_products(TCase *t)
     tcase_add_loop_test(t, every_form, 0, 10);
     for (int i = 0; i < 5; i += getenv("OPTC_TEST_SMALL") ? 3 : 1)
         tcase_add_loop_test(t, triangles, i, i + 1);
-    tcase_add_loop_test(t, hopper_halves, 0, 2);
-    tcase_add_loop_test(t, lower_operands, 0, 2);
     tcase_add_loop_test(t, long_sums, 0, 4);
     tcase_add_loop_test(t, long_products, 0, 4);
     tcase_add_loop_test(t, long_sums_of_odd_sizes, 0, 3);
@@ -658,4 +656,10 @@ void add_products(TCase *t)
     tcase_add_test(t, batches);
     tcase_add_test(t, captured);
     tcase_add_test(t, failing);
+}
+
+void add_halves(TCase *t)
+{
+    tcase_add_loop_test(t, hopper_halves, 0, 2);
+    tcase_add_loop_test(t, lower_operands, 0, 2);
 }
