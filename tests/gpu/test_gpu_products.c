@@ -221,7 +221,7 @@ END_TEST
 
 /* Gram matrices of rows, of a transposed array with an addend, and with an addend and a diagonal, and the square of the
  * addend, over n tensors. The third needs no copy of its addend where cuBLASLt computes it. hopper: the least rows of
- * matrices that are computed by gpu_symmetric.c, 0: none. Returns how many pointers the largest set has for a matrix. */
+ * matrices that gpu_symmetric.c computes, 0: none. Returns how many pointers the largest set has for a matrix. */
 static int64_t check_triangles(int kind, const int64_t (*large)[3], int n, int64_t workspace, int hopper)
 {
     Bound x;

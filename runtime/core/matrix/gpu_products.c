@@ -190,7 +190,9 @@ static optc_status launch_step(optc_binding *b, const GpuCall *c, const CallStep
         return eigen_launch(b, c, s, of);
     if (s->reader >= 0 && b->gpu->calls->step[s->reader].algorithm.known)
         return OPTC_OK;
-    int rc = s->task >= 0 ? symmetric_launch(b, s, of) : s->own ? launch_own_kernel(b, s, of) : library_step(b, b->gpu->calls, s, of, &call);
+    int rc = s->task >= 0 ? symmetric_launch(b, s, of)
+             : s->own     ? launch_own_kernel(b, s, of)
+                          : library_step(b, b->gpu->calls, s, of, &call);
     return rc ? refused(b, c, s, call, rc) : OPTC_OK;
 }
 

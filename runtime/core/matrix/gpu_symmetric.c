@@ -66,7 +66,10 @@ static bool all_bases(const optc_binding *b, const CallGroup *g, int a, int seco
     return near && apart < 1ull << 34;
 }
 
-static bool ours(const ProgArray *m, int array) { return m[array].kind == MEM_TEMP || m[array].kind == MEM_STATE; }
+static bool in_our_memory(const ProgArray *m, int array)
+{
+    return m[array].kind == MEM_TEMP || m[array].kind == MEM_STATE;
+}
 
 /* The choice changes bits, so it follows from the shape and the device alone, except where memory is too far apart:
  * temporaries of more than 16 GB. */
@@ -76,7 +79,8 @@ CORE bool symmetric_fits(const optc_binding *b, const CallGroup *g, const CallTy
     const GpuEngine *e = b->rule->engine->gpu;
     const ProgArray *m = b->program->array;
     bool ta = c->flags & TRANS_A, tb = c->flags & TRANS_B;
-    int64_t rows = e->symmetric_rows ? e->symmetric_rows : SYMMETRIC_ROWS, tiles = count_up(z.n, 128) * count_up(z.n, 256);
+    int64_t rows = e->symmetric_rows ? e->symmetric_rows : SYMMETRIC_ROWS;
+    int64_t tiles = count_up(z.n, 128) * count_up(z.n, 256);
     unsigned long long base[3];
     if (e->arch != HOPPER || t->symmetric == t->mm || e->block || !(c->flags & SYMMETRIC) || c->flags & BLOCKED ||
         (ta && tb) || z.n < rows || z.k < 1 || z.k > INT_MAX || (z.n | z.k) % 8 ||
@@ -84,8 +88,8 @@ CORE bool symmetric_fits(const optc_binding *b, const CallGroup *g, const CallTy
         return false;
     if (z.ld[0] != (ta ? z.n : z.k) || z.ld[1] != (tb ? z.k : z.n) || z.ld[3] != z.n || (c->c >= 0 && z.ld[2] != z.n))
         return false;
-    return ours(m, c->a) && ours(m, c->b) && ours(m, c->out) && (c->c < 0 || ours(m, c->c)) &&
-           all_bases(b, g, c->a, c->b, c->out, c->c, base);
+    return in_our_memory(m, c->a) && in_our_memory(m, c->b) && in_our_memory(m, c->out) &&
+           (c->c < 0 || in_our_memory(m, c->c)) && all_bases(b, g, c->a, c->b, c->out, c->c, base);
 }
 
 CORE void add_symmetric(GpuCalls *x, const CallType *t, const ProgCall *c, int group, ProductShape z)
@@ -105,7 +109,8 @@ CORE void add_symmetric(GpuCalls *x, const CallType *t, const ProgCall *c, int g
 
 /* ---- tasks ---- */
 /* A map of matrices with `lines` rows of `width` values, in boxes of 64 values in each of `rows` rows. */
-static int encode(const Driver *d, CUtensorMap *out, unsigned long long base, int64_t width, int64_t lines, unsigned rows)
+static int encode(const Driver *d, CUtensorMap *out, unsigned long long base, int64_t width, int64_t lines,
+                  unsigned rows)
 {
     const cuuint64_t size[] = {(cuuint64_t)width, 1ull << 31, (cuuint64_t)lines}, apart[] = {16, 2 * (cuuint64_t)width};
     const cuuint32_t box[] = {64, 1, rows}, step[] = {1, 1, 1};
@@ -163,7 +168,7 @@ CORE int symmetric_launch(const optc_binding *b, const CallStep *s, Matrices of)
                        (float)s->beta,
                        (float)s->diagonal};
     void *args[] = {&a};
-    int64_t rows = count_up(s->n, 128), tiles = rows / 2 * (rows / 2 + 1) + rows % 2 * (rows / 2 + 1), all = tiles * of.n;
+    int64_t rows = count_up(s->n, 128), all = (rows / 2 + rows % 2) * (rows / 2 + 1) * of.n;
     int rc = g->d->cuFuncSetAttribute(fn, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, SYMMETRIC_SHARED);
     return rc ? rc : g->d->cuLaunchKernel(fn, (unsigned)(all < g->sms ? all : g->sms), 1, 1, SYMMETRIC_THREADS, 1, 1,
                                           SYMMETRIC_SHARED, b->gpu->stream, args, NULL);
