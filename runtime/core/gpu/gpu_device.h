@@ -338,8 +338,6 @@ CORE void phases_drop(optc_binding *b);
 CORE void slot_switch_bind(optc_binding *b);               /* sets GpuCalls.switches */
 CORE bool slot_switch_used(const optc_binding *b, int entry);
 CORE optc_status slot_switch_make(optc_binding *b, int entry);     /* before such a step; in a capture too */
-CORE bool slot_switch_lacks(const optc_binding *b, int entry);     /* combinations without calls that no graph
-                                                                    * can contain have no body */
 CORE void slot_switch_drop(optc_binding *b, bool unbinds);
 
 /* ---- gpu_hybrid_guard.c: guards of rules with calls that no graph can contain ---- */

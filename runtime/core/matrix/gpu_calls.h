@@ -272,6 +272,8 @@ CORE void eigen_unbind(optc_binding *b, GpuCalls *x);
 CORE optc_status eigen_skips(const optc_binding *b, const CallStep *s, bool *skips);
 /* Captures use the same methods as runs for all calls of a list, over the matrices of these slots; NULL: over all. */
 CORE bool list_captures(const optc_binding *b, const LaunchList *p, const StaggerNow *now);
+CORE bool slot_switch_lacks(const optc_binding *b, int entry);     /* combinations without calls that no graph
+                                                                    * can contain have no body */
 
 /* ---- gpu_eigen_lanes.c ---- */
 CORE int lane_open(const optc_binding *b, Eigen *e, EigenLane *l);     /* returns the library's status */
