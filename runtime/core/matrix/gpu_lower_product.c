@@ -5,27 +5,26 @@
  *   12 x 768 x 768 by 2304    639, 520 / 554         3072 x 768 by 768 x 768, 12    948, 662 / 713
  *   12 x 768 x 768 by 3072    892, 656 / 710        50257 x 768 by 768 x 768, 1    1226, 786 / 836
  *   12 x 768 x 768 by  768    273, 233 / 223          768 x 1024 by 1024, 1          52, 576 / 312
- * Panels of few tiles leave multiprocessors idle, so the number of matrices decides too. This is possible since panels
- * have the bits of the whole product: cuBLAS adds up the terms of a sum in order, and zeros change nothing. Of 3783
- * random products in f32 and f64 with panels of 128 to 384, 123 had other bits, as far as they were looked at those
- * whose last panel had 16 rows or fewer. So panels have at least PANEL_LEAST rows. */
+ * Panels of few tiles leave multiprocessors idle. Panels may change bits, so the choice follows from the shape alone,
+ * as if there were one matrix: of 3783 random products in f32 and f64 with panels of 128 to 384, 123 had other bits than
+ * the whole product, as far as they were looked at those whose last panel had 16 rows or fewer. So panels have at least
+ * PANEL_LEAST rows. */
 #include "runtime/core/matrix/gpu_calls.h"
 
 #include <string.h>
 
-enum { PANEL_TILE = 128, PANEL_TILES = 192, PANEL_TILES_FEW = 64, PANELS_MOST = 8, PANELS_FEW = 3, PANEL_SIDE = 512,
-       PANEL_LEAST = 17, ZERO_TERMS = 32 };
+enum { PANEL_TILE = 128, PANEL_TILES = 16, PANELS_MOST = 8, PANELS_FEW = 3, PANEL_SIDE = 512, PANEL_LEAST = 17,
+       ZERO_TERMS = 32 };
 
 /* Rows (columns) of a panel; 0: one product. other: columns (rows) of the result. */
-static int64_t lower_panel(const optc_binding *b, int64_t side, int64_t other, int64_t matrices, bool both)
+static int64_t lower_panel(const optc_binding *b, int64_t side, int64_t other, bool both)
 {
     int block = b->rule->engine->gpu->block;
-    int64_t tiles = dom_times(matrices, count_up(other, PANEL_TILE));
     if (block)
         return block < side && side <= PANELS_MOST * (int64_t)block ? block : 0;
-    if (side < PANEL_SIDE || tiles < PANEL_TILES_FEW)
+    if (side < PANEL_SIDE || count_up(other, PANEL_TILE) < PANEL_TILES)
         return 0;
-    return count_up(side, PANEL_TILE * (both || tiles < PANEL_TILES ? PANELS_FEW : PANELS_MOST)) * PANEL_TILE;
+    return count_up(side, PANEL_TILE * (both ? PANELS_FEW : PANELS_MOST)) * PANEL_TILE;
 }
 
 /* The corner of a step's operands and result: its first row and column, and its first term. */
@@ -61,11 +60,10 @@ CORE bool add_lower_product(const optc_binding *b, GpuCalls *x, const CallType *
     bool left = c->flags & LOWER_A, right = c->flags & LOWER_B, ta = c->flags & TRANS_A, tb = c->flags & TRANS_B;
     bool both = left && right && !ta && !tb, forward = left ? !ta : tb;      /* forward: terms from 0 to the diagonal */
     bool plain = t->bytes >= 4 && t->compute != CUBLAS_COMPUTE_32F_FAST_TF32;
-    const CallGroup *g = &x->group[group];
     int64_t side = left ? z.m : z.n, w, least = b->rule->engine->gpu->block ? 1 : PANEL_LEAST;
     if (!(left || right) || !plain || z.k != side || z.m < least || (c->c >= 0 && c->c != c->out))
         return false;
-    w = lower_panel(b, side, left ? z.n : z.m, dom_times(g->n, g->shape.slices), both);
+    w = lower_panel(b, side, left ? z.n : z.m, both);
     for (int64_t k = 0, rows; w && k < side; k += rows) {
         rows = side - k < w + least ? side - k : w;
         PanelCorner at = {left ? k : 0, left ? 0 : k, forward ? 0 : k};
