@@ -380,6 +380,8 @@ int optc_rule_values(const optc_rule *r);
 optc_status optc_rule_value(const optc_rule *r, int i, optc_state_info *out);
 int optc_rule_entries(const optc_rule *r);
 const char *optc_rule_entry(const optc_rule *r, int i);
+/* Whether entry i reads gradients. An entry that does not can run while they are scaled, or have been freed. */
+int optc_rule_reads_gradient(const optc_rule *r, int i);
 /* The i-th entry, from 0, of a training step: 1, 2, … (one more than the binding's optc_get_t). NULL: it has no more.
  * step 0: of those that any step has. The caller computes new gradients before each entry and runs it with optc_run.
  * For most rules this is "step" alone. With the wrapper sam it is "perturb", then "step"; looksam has "perturb" only at
@@ -503,7 +505,7 @@ optc_status optc_set_scalar_from(optc_binding *b, int group, const char *name, c
  * count skipped steps too. Rules with products need conditional graph nodes (CUDA 12.4). The host waits for the guard,
  * and the run cannot be captured, in these cases: an older driver, a rule that copies whole arrays, a rule with stagger
  * of very long periods, and a rule with factors of a library that cannot be captured at steps that are still to come.
- * In the last case it waits at those steps only. runtime/CAPTURE.md has the details. */
+ * In the last case it waits at those steps, and seldom at others. runtime/CAPTURE.md has the details. */
 optc_status optc_set_guard(optc_binding *b, const void *at, optc_type type);
 
 /* ---- GPUs ---- */

@@ -18,6 +18,13 @@ static bool keeps_lower(const Graph *g, const Node *n)
            (c->op == OP_EQ && first == OP_DOWN && second == OP_ACROSS);
 }
 
+/* A divisor that varies inside the matrix may be 0 above the diagonal, and 0 / 0 is no 0. */
+static bool one_value(const Graph *g, Ref r)
+{
+    const Axis *axis = dom_info[g->n[r].dom].axis;
+    return axis[0] == AXIS_ONE && axis[1] == AXIS_ONE;
+}
+
 static bool is_lower(const Graph *g, const bool *state, const bool *known, Ref r)
 {
     const Node *n = &g->n[r];
@@ -32,7 +39,8 @@ static bool is_lower(const Graph *g, const bool *state, const bool *known, Ref r
     case OP_MM: return !(n->sym & (TRANS_A | TRANS_B)) && known[a[0]] && known[a[1]] && (n->nargs < 3 || known[a[2]]);
     case OP_ADD: case OP_SUB: return known[a[0]] && known[a[1]];
     case OP_MUL: return known[a[0]] || known[a[1]];
-    case OP_DIV: case OP_NEG: case OP_COPY: case OP_STORED: return known[a[0]];
+    case OP_DIV: return known[a[0]] && one_value(g, a[1]);
+    case OP_NEG: case OP_COPY: case OP_STORED: return known[a[0]];
     case OP_WHERE: return keeps_lower(g, n) || (known[a[1]] && known[a[2]]);
     default: return false;
     }

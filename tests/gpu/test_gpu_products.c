@@ -283,7 +283,7 @@ START_TEST(hopper_halves)
 {
     SHARED();
     static const int64_t small[1][3] = {{1, 136, 24}},
-        all[3][3] = {{2, 392, 200}, {1, 392, 200}, {1, 1032, 72}};
+        all[3][3] = {{48, 392, 72}, {1, 392, 72}, {1, 1032, 200}};         /* 294 tiles: more than multiprocessors */
     bool few = getenv("OPTC_TEST_SMALL") != NULL;
     check_triangles(3 + _i, few ? small : all, few ? 1 : 3, 1 << 20, 8);
 }

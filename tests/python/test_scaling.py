@@ -86,6 +86,16 @@ class Scaling(Case):
         grads(b.parameters()), ob.step()               # by itself again
         self.assertEqual(ob.state[q]["step"].item(), 7)
 
+    def test_modes_that_read_gradients(self):
+        """They would read scaled gradients: torch unscales."""
+        text = ("return optimizer { name = 'reads', hyper = { lr = 0.1 }, step = function() p = p - lr * g end, "
+                "to_eval = function() p = p - %s end, to_train = function() p = p + lr end }")
+        from optc.torch import _scaling
+        with mock.patch.object(_scaling, "DEVICES", ("cpu",)):
+            for reads, leaves in (("lr * g", False), ("lr", True)):
+                o = optc.torch.Optimizer(model().parameters(), spec=text % reads)
+                self.assertEqual(o._step_supports_amp_scaling, leaves)
+
     def test_scaler_and_modes(self):
         """Entries that read no gradient do not make the scaler wait, and run although the last step was skipped."""
         from optc.torch import _scaling

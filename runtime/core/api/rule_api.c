@@ -85,6 +85,20 @@ const char *optc_rule_entry(const optc_rule *r, int i)
     return r && i >= 0 && i < r->program->nentry ? r->program->entry[i].name : NULL;
 }
 
+int optc_rule_reads_gradient(const optc_rule *r, int i)
+{
+    const Program *p = r ? r->program : NULL;
+    for (int m = 0; optc_rule_entry(r, i) && m < program_phases(p); m++)
+        for (int k = 0; k < p->entry[i].phase[m].naction; k++) {
+            const ProgAction *a = &p->entry[i].phase[m].action[k];
+            const ProgStage *s = a->kind == ACT_LAUNCH ? &p->stage[a->stage] : NULL;
+            for (int q = 0; s && q < s->nreads; q++)
+                if (p->array[s->reads[q]].kind == MEM_G)
+                    return 1;
+        }
+    return 0;
+}
+
 const char *optc_rule_gradient(const optc_rule *r, int64_t step, int i)
 {
     return r && step >= 0 && i >= 0 ? program_gradient(r->program, step, i) : NULL;

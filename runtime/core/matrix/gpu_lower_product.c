@@ -6,9 +6,10 @@
  *   12 x 768 x 768 by 3072    892, 656 / 710        50257 x 768 by 768 x 768, 1    1226, 786 / 836
  *   12 x 768 x 768 by  768    273, 233 / 223          768 x 1024 by 1024, 1          52, 576 / 312
  * Panels of few tiles leave multiprocessors idle. Panels may change bits, so the choice follows from the shape alone,
- * as if there were one matrix: of 3783 random products in f32 and f64 with panels of 128 to 384, 123 had other bits than
- * the whole product, as far as they were looked at those whose last panel had 16 rows or fewer. So panels have at least
- * PANEL_LEAST rows. */
+ * as if there were one matrix: of 3783 random products in f32 and f64 with panels of 128 to 384, 123 had other bits
+ * than the whole product, as far as they were looked at those whose last panel had 16 rows or fewer. So panels have at
+ * least PANEL_LEAST rows. Operands are finite: a whole product gives NaN where infinity meets a zero of the
+ * triangle. */
 #include "runtime/core/matrix/gpu_calls.h"
 
 #include <string.h>
@@ -61,7 +62,7 @@ CORE bool add_lower_product(const optc_binding *b, GpuCalls *x, const CallType *
     bool both = left && right && !ta && !tb, forward = left ? !ta : tb;      /* forward: terms from 0 to the diagonal */
     bool plain = t->bytes >= 4 && t->compute != CUBLAS_COMPUTE_32F_FAST_TF32;
     int64_t side = left ? z.m : z.n, w, least = b->rule->engine->gpu->block ? 1 : PANEL_LEAST;
-    if (!(left || right) || !plain || z.k != side || z.m < least || (c->c >= 0 && c->c != c->out))
+    if (!(left || right) || !plain || z.k != side || z.m < least || z.n < least || (c->c >= 0 && c->c != c->out))
         return false;
     w = lower_panel(b, side, left ? z.n : z.m, both);
     for (int64_t k = 0, rows; w && k < side; k += rows) {

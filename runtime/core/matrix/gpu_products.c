@@ -124,7 +124,7 @@ static void agree_on_copy(GpuCalls *x, int copy)
 {
     int first = x->step[copy].reader, end = first;
     bool all = true;
-    for (; end < x->nstep && x->step[end].d >= 0; end++)
+    for (; end < x->nstep && x->step[end].d >= 0 && !x->step[end].own; end++)
         all = all && x->step[end].algorithm.known;
     for (int i = first; i < end; i++)
         x->step[i].algorithm.known = all;

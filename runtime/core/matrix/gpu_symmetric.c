@@ -42,7 +42,7 @@ static bool within_reach(const optc_binding *b, const CallGroup *g, int array, u
     unsigned long long first = ULLONG_MAX, last = 0;
     for (int i = 0; i < g->n; i++) {
         unsigned long long at = (unsigned long long)(uintptr_t)b->tensor[g->tensor[i]].mem[array];
-        if (state_caller_owned(b, g->tensor[i], array))            /* its address may be odd, or change */
+        if (at % 16 || state_caller_owned(b, g->tensor[i], array))     /* the caller's may change */
             return false;
         first = at < first ? at : first;
         last = at > last ? at : last;
@@ -71,8 +71,8 @@ static bool in_our_memory(const ProgArray *m, int array)
     return m[array].kind == MEM_TEMP || m[array].kind == MEM_STATE;
 }
 
-/* The choice changes bits, so it follows from the shape and the device alone, except where memory is too far apart:
- * temporaries of more than 16 GB. */
+/* The choice changes bits, so it follows from the shape, the device and its code alone, except for states of the caller
+ * and where memory is too far apart: a binding's arrays of more than 16 GB. */
 CORE bool symmetric_fits(const optc_binding *b, const CallGroup *g, const CallType *t, const ProgCall *c,
                          ProductShape z)
 {
@@ -82,7 +82,9 @@ CORE bool symmetric_fits(const optc_binding *b, const CallGroup *g, const CallTy
     int64_t rows = e->symmetric_rows ? e->symmetric_rows : SYMMETRIC_ROWS;
     int64_t tiles = count_up(z.n, 128) * count_up(z.n, 256);
     unsigned long long base[3];
-    if (e->arch != HOPPER || t->symmetric == t->mm || e->block || !(c->flags & SYMMETRIC) || c->flags & BLOCKED ||
+    if (e->arch != HOPPER || b->gpu->code->plain_halves || t->symmetric == t->mm || e->block)
+        return false;
+    if (!(c->flags & SYMMETRIC) || c->flags & BLOCKED ||
         (ta && tb) || z.n < rows || z.k < 1 || z.k > INT_MAX || (z.n | z.k) % 8 ||
         dom_times(dom_times(tiles, g->shape.slices), g->n) > MOST_BLOCKS)
         return false;
@@ -99,7 +101,7 @@ CORE void add_symmetric(GpuCalls *x, const CallType *t, const ProgCall *c, int g
     s->own = true;
     s->n = z.n, s->k = z.k;
     s->flags = c->flags & (TRANS_A | TRANS_B);
-    s->alpha = c->alpha, s->beta = c->beta, s->diagonal = c->diagonal;
+    s->alpha = c->alpha, s->beta = c->c >= 0 ? c->beta : 0, s->diagonal = c->diagonal;
     s->a = whole_set(x, c->a, group, 0);
     s->b = whole_set(x, c->b, group, 0);
     s->c = whole_set(x, c->out, group, 0);

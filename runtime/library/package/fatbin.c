@@ -68,10 +68,13 @@ static bool nvfatbin_find(NvFatbin *f)
     return library != NULL;
 }
 
+/* Machine code for sm_90 is compiled for sm_90a (nvrtc.c). */
+static const char *arch_suffix(const FatImage *m) { return m->arch == 90 && !m->ptx ? "a" : ""; }
+
 static int add_image(const NvFatbin *f, nvFatbinHandle h, const FatImage *m, const char *name)
 {
     char arch[16];
-    snprintf(arch, sizeof arch, "%d", m->arch);
+    snprintf(arch, sizeof arch, "%d%s", m->arch, arch_suffix(m));
     if (!m->ptx)
         return f->nvFatbinAddCubin(h, m->code, m->size, arch, name);
     char *text = malloc(m->size + 1);              /* nvFatbin expects PTX with its closing 0 */
@@ -162,8 +165,8 @@ static char *by_tool(const char *tool, const FatImage *image, int n, const char 
     Path p;
     for (int i = 0; i < n && i < MOST_IMAGES; i++) {
         snprintf(file, sizeof file, "image%d", i);
-        snprintf(word[argc++], sizeof *word, "--image3=kind=%s,sm=%d,file=%s", image[i].ptx ? "ptx" : "elf",
-                 image[i].arch, file);
+        snprintf(word[argc++], sizeof *word, "--image3=kind=%s,sm=%d%s,file=%s", image[i].ptx ? "ptx" : "elf",
+                 image[i].arch, arch_suffix(&image[i]), file);
         ok = ok && path_print(p, "%s/%s", dir, file) && file_write(p, image[i].code, image[i].size);
     }
     for (int i = 0; i < argc; i++)

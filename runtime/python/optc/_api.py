@@ -245,6 +245,10 @@ class Rule:
     def entries(self):
         return [decoded(lib.optc_rule_entry(self.handle, i)) for i in range(lib.optc_rule_entries(self.handle))]
 
+    def reads_gradient(self, entry):
+        """Whether this entry, "step" or another, reads gradients"""
+        return bool(lib.optc_rule_reads_gradient(self.handle, self.entries().index(entry)))
+
     def gradients(self, step=0):
         """The entries of a training step (1, 2, …) in order; each needs fresh gradients: ["perturb", "step"]. Step 0:
         those of any step"""

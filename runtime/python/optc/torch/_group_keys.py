@@ -57,6 +57,7 @@ class GroupKeys:
         """Older pickles have one type for all states, and do not list gradients."""
         state = dict(state)
         state.setdefault("switches", {})
+        state.setdefault("beside", set(state.get("entries", ())) - {"step"})       # entries that read gradients
         state.setdefault("gradients", ["perturb", "step"] if "perturb" in state.get("entries", ()) else ["step"])
         if "types" not in state:
             kind = state.pop("state_type", None)
@@ -66,7 +67,7 @@ class GroupKeys:
 
     def defaults(self, given):
         """The defaults of groups: the given values, and the rule's for the others."""
-        self.entries, self.gradients, self.is_global, self.seen = [], [], False, set()
+        self.entries, self.gradients, self.beside, self.is_global, self.seen = [], [], set(), False, set()
         rule = self._consider(self.spec, self.options)
         self.ranges, self.rest = rule.hypers(), rule.field("fallback") or None
         self.declared = {n: v for n, v in rule.options().items()      # without the options of wrappers
@@ -88,7 +89,7 @@ class GroupKeys:
             raise ValueError("differentiable=True: a step of optc is not differentiable")
         self.check(found)
         self.base = found
-        self.entries, self.gradients, self.is_global, self.seen = [], [], False, set()
+        self.entries, self.gradients, self.beside, self.is_global, self.seen = [], [], set(), False, set()
         self.consider(found)
         self._warn_of_unread(given, base, found)
         if found.get("maximize"):
@@ -133,6 +134,7 @@ class GroupKeys:
         rule = asked(**self.compiled(spec, options))
         self.entries = self.entries + [e for e in rule.entries() if e not in self.entries]
         self.gradients = max(self.gradients, rule.gradients(), key=len)
+        self.beside = self.beside | {e for e in rule.entries() if e != "step" and rule.reads_gradient(e)}
         self.is_global = self.is_global or has_global(rule)
         self.seen.add((spec, option_text(options)))
         return rule

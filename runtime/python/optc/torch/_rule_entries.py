@@ -14,9 +14,9 @@ class RuleEntries:
     # ---- for scalers ----
     @property
     def _step_supports_amp_scaling(self):
-        """Whether a GradScaler leaves the check and the unscaling to the step. Entries beside it would read scaled
-        gradients, except to_eval and to_train, which read none."""
-        return {"step", *MODES.values()}.issuperset(self._rule.entries) and not self._release and all(
+        """Whether a GradScaler leaves the check and the unscaling to the step. Entries beside it that read gradients
+        would read scaled ones."""
+        return not self._rule.beside and not self._release and all(
             p.device.type in _scaling.DEVICES and not is_sharded(p) for g in self.param_groups for p in g["params"])
 
     @property
