@@ -17,7 +17,7 @@ end
 -- apply: precision of the products of the factors' squares and the momentum. tf32: operands have 11 bits on a GPU. Not
 -- the default, although these errors are not carried on. Five seeds of a small transformer (tests/gpu/precision_loss.py
 -- 300 cuda psgd_kron 0,1,2,3,4 small, H200): loss 2.94 in f32; in tf32 0.14 more, at most 0.46; in f32 from weights
--- that differ by 1e-6 0.05 more, at most 0.08. GPT-2 124M in f32: 22.6 ms a step (27 before, when tf32 took 23).
+-- that differ by 1e-6 0.05 more, at most 0.08. GPT-2 124M in f32: 22.6 ms a step.
 -- f32 range: factors start at 1, so the Gram matrix of the first gradients must stay under 3.4e38: |g| under 1.8e19 /
 -- sqrt(elements). Beyond it the factors and the matrix become NaN in that step. Gram matrices of tiny gradients may
 -- be 0: the factors grow as they should.

@@ -479,6 +479,8 @@ START_TEST(queries)
     ck_assert_str_eq(s.domain, "elem");
     ck_assert_str_eq(optc_rule_entry(adamw, 0), "step");
     ck_assert_ptr_null(optc_rule_entry(adamw, 1));
+    ck_assert(optc_rule_reads_gradient(adamw, 0) && !optc_rule_reads_gradient(adamw, 1));
+    ck_assert(!optc_rule_reads_gradient(adamw, -1) && !optc_rule_reads_gradient(NULL, 0));
     ck_assert_str_eq(optc_rule_gradient(adamw, 1, 0), "step");
     ck_assert_ptr_null(optc_rule_gradient(adamw, 1, 1));
     ck_assert(strstr(optc_rule_plan(adamw), "28 bytes per element"));
