@@ -148,7 +148,7 @@ END_TEST
 
 /* A rule on the fake GPU: errors of NVRTC and the driver are reported with their own messages. */
 static const struct { int arch; const char *nvrtc; optc_status status; const char *part; } compiles[] = {
-    {90, "12.8", OPTC_ERROR_SPEC, "[--gpu-architecture=sm_90]"},        /* the fake NVRTC's log */
+    {90, "12.8", OPTC_ERROR_SPEC, "[--gpu-architecture=sm_90a]"},        /* the fake NVRTC's log */
     {90, NULL, OPTC_ERROR_UNAVAILABLE, "NVRTC was not found"},
     {75, "13.0", OPTC_ERROR_UNAVAILABLE, "compiles for sm_80 to sm_90, and not for sm_75; an older version does: "
                                          "'python3 -m pip install nvidia-cuda-nvrtc-cu12'"},
@@ -331,7 +331,7 @@ START_TEST(options_by_version)
     const Nvrtc *n = nvrtc_get(NULL);
     ck_assert(n && !nvrtc_build(n, "int x;", "x", 90, false, &size, &log) && log);
     ck_assert_int_eq(strstr(log, "[-no-cache]") != NULL, givens[_i].cache_off);
-    ck_assert(strstr(log, "[--gpu-architecture=sm_90]") && strstr(log, "[--fmad=false]") &&
+    ck_assert(strstr(log, "[--gpu-architecture=sm_90a]") && strstr(log, "[--fmad=false]") &&
               strstr(log, "[-modify-stack-limit=false]"));
     /* each option except the target is part of the text that keys are made of */
     for (char *s = strstr(log, "][") + 1, *end; s && (end = strchr(s, ']')); s = strchr(end, '[')) {
