@@ -15,7 +15,7 @@
 #include <string.h>
 
 enum { HOPPER = 90, SYMMETRIC_ROWS = 1024, SYMMETRIC_THREADS = 384 };
-/* Of shared memory: the ring, the results, and up to 1023 bytes before them. */
+/* Shared memory contains the ring and the results; up to 1023 bytes before them align the ring. */
 enum { SYMMETRIC_SHARED = 3 * (48 << 10) + 2 * (32 << 10) + 1024 };
 
 /* Must match optc_symmetric_task and optc_symmetric of templates/symmetric_cuda.txt. */
@@ -42,7 +42,7 @@ static bool within_reach(const optc_binding *b, const CallGroup *g, int array, u
     unsigned long long first = ULLONG_MAX, last = 0;
     for (int i = 0; i < g->n; i++) {
         unsigned long long at = (unsigned long long)(uintptr_t)b->tensor[g->tensor[i]].mem[array];
-        if (at % 16 || state_caller_owned(b, g->tensor[i], array))     /* the caller's may change */
+        if (at % 16 || state_caller_owned(b, g->tensor[i], array))     /* a state of the caller may move */
             return false;
         first = at < first ? at : first;
         last = at > last ? at : last;
