@@ -70,6 +70,7 @@ void add_eigenvectors(TCase *t);
 void add_eigen_fails(TCase *t);
 void add_eigen_times(TCase *t);
 void add_factors(TCase *t);
+void add_columns(TCase *t);
 void add_functions(TCase *t);
 void add_root_times(TCase *t);
 void add_guard(TCase *t);

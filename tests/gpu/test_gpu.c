@@ -248,6 +248,7 @@ int main(void)
     add_stagger_graphs(t[11]);
     add_hybrid_guard(t[11]);
     add_factors(t[12]);
+    add_columns(t[12]);
     add_roots_f32(t[12]);
     add_eigenvectors(t[14]);
     add_eigen_fails(t[14]);

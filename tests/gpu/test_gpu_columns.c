@@ -1,0 +1,184 @@
+/* Orthonormal columns (qr) on the GPU, against their definition. */
+#include "tests/harness/basis.h"
+#include "tests/gpu/device_side.h"
+
+#include "runtime/core/matrix/gpu_calls.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Columns that are linearly dependent, zero, or nearly dependent; huge and tiny ones. The result is orthonormal even
+ * so, and the triangular factor has no negative diagonal entry. A NaN has no result, and the last columns stay. */
+enum { NCOLUMNS = 11 };
+
+static void make_columns(int k, int m, int n, double *a)
+{
+    Basis x = make_basis(m, 1, 11), y = make_basis(n, 1, 5);
+    double low = k == 1 ? 1e-6 : k == 2 ? 1e-12 : 0.1;
+    memset(a, 0, 8 * (size_t)m * (size_t)n);
+    for (int r = 0; r < (k == 3 ? 1 : k == 4 ? n / 2 : n); r++)
+        for (int i = 0; i < m; i++)
+            for (int j = 0; j < n; j++)
+                a[i * n + j] += pow(low, n > 1 ? (double)r / (n - 1) : 0) * x.q[i * m + r] * y.q[j * n + r];
+    for (int i = 0; i < m * n; i++) {
+        a[i] = (k == 5 && i % n == n / 2) || (k == 6 && i % n % 3 == 0) || k == 7 ? 0 : a[i];
+        a[i] *= k == 8 ? 1e-300 : k == 9 ? 1e300 : 1;
+    }
+    a[0] = k == 10 ? NAN : a[0];
+    free(x.q), free(x.value), free(y.q), free(y.value);
+}
+
+static void check_columns(int k, int m, int n, const double *a, const double *q)
+{
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++) {
+            double one = 0, r = 0, most = 0;
+            for (int l = 0; l < m; l++) {
+                one += q[l * n + i] * q[l * n + j];
+                r += q[l * n + i] * a[l * n + j];
+                most = fmax(most, fabs(a[l * n + j]));
+            }
+            ck_assert_msg(fabs(one - (i == j)) <= 1e-9, "%d: Q.T Q (%d, %d) is %g", k, i, j, one);
+            ck_assert_msg(i < j || (i == j ? r >= -1e-12 * most : fabs(r) <= 1e-9 * most), "%d: R (%d, %d) is %g", k, i,
+                          j, r);
+            ck_assert_msg(k != 7 || q[i * n + j] == (i == j), "of zeros (%d, %d) is %g", i, j, q[i * n + j]);
+        }
+}
+
+START_TEST(orthonormal_columns)
+{
+    SHARED();
+    static const char text[] =
+        "return optimizer { name = 'qr', view = 'last', rank = 7, state = { A = zeros 'rows', Q = eye(3, 'rows'), B = "
+        "zeros 'cols rank', P = zeros 'cols rank' },\n"
+        "  matrix = function() Q = qr(A, { last = Q })  P = qr(B, { last = P })  A = A + 0 * "
+        "sum(g)  B = B + 0 * sum(g)  p = p + 0 * g end, step = function() p = p + 0 * g end }";
+    int m = getenv("OPTC_TEST_SMALL") ? 20 : 200, c = getenv("OPTC_TEST_SMALL") ? 33 : 300;
+    /* if everything else fails, one block computes reflections */
+    bool alone = _i < 2;
+    double *a = malloc(8 * (size_t)(m * m + c * 7)), *q = malloc(8 * (size_t)(m * m + c * 7));
+    TestShape some[NSHAPES] = {{0, {0}}};
+    Side g;
+    for (int k = 0; k < NCOLUMNS; k++)
+        some[k] = (TestShape){2, {m, c}};
+    if (getenv("OPTC_TEST_SMALL") && _i == 0)
+        return;
+    use_shapes(some);
+    use_cublas(_i);
+    side_method = alone ? EIGEN_BY_SIZE : EIGEN_SPREAD;
+    open_side(&g, "cuda", (optc_rule_options){.text = text, .param = OPTC_F64, .products = "f64"}, 0);
+    side_method = EIGEN_BY_SIZE;
+    for (int k = 0; k < NCOLUMNS; k++) {
+        make_columns(k, m, m, a);
+        OK(optc_state_write(g.b, k, "A", a, m * m));
+        make_columns(k, c, 7, a);
+        OK(optc_state_write(g.b, k, "B", a, c * 7));
+    }
+    set_grads(&g, 1);
+    OK(optc_step(g.b));
+    for (int k = 0; k < NCOLUMNS; k++) {
+        optc_factors said;
+        OK(optc_factors_about(g.b, k, &said));
+        bool lost = k == 10 || (!alone && k >= 7);
+        ck_assert_msg(said.computed == 2 && said.refused == (lost ? 2 : 0), "%d: %d refused", k, (int)said.refused);
+        OK(optc_state_read(g.b, k, "Q", q, m * m));
+        ck_assert(!lost || (q[0] == 3 && q[1] == 0));
+        make_columns(k, m, m, a);
+        if (!lost)
+            check_columns(k, m, m, a, q);
+        OK(optc_state_read(g.b, k, "P", q, c * 7));
+        make_columns(k, c, 7, a);
+        if (!lost)
+            check_columns(k, c, 7, a, q);
+    }
+    close_side(&g, 0);
+    use_cublas(true);
+    free(a), free(q);
+}
+END_TEST
+
+/* The part of a record that holds a QR's odd rounds: of matrix i, n x n. */
+static void read_odd_round(const Side *g, int i, int n, double *to)
+{
+    const GpuCalls *x = g->b->gpu->calls;
+    const PointerSet *s = NULL;
+    for (int k = 0; k < x->nset; k++)
+        s = x->set[k].array == AREA(1) && !x->set[k].offset && !x->set[k].blocks ? &x->set[k] : s;
+    ck_assert(s != NULL);
+    CUdeviceptr at = x->scratch + (CUdeviceptr)(s->base * 8 + i * s->record);
+    OK(optc_sync(g->b));
+    device_get(to, (const void *)(uintptr_t)at, 8 * (size_t)(n * n));
+}
+
+static double gram_error(int n, const double *q)
+{
+    double most = 0;
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++) {
+            double sum = 0;
+            for (int k = 0; k < n; k++)
+                sum += q[k * n + i] * q[k * n + j];
+            most = fmax(most, fabs(sum - (i == j)));
+        }
+    return most;
+}
+
+/* Two rounds settle matrices of condition 1e6, whose first round is not orthonormal. The graph of later steps then
+ * leaves the third round out, and runs it if one matrix has a column of zeros. Results do not depend on whether it ran:
+ * the first step has no graph, and a binding without that column has the same bits. _i: 1 with random vectors, 2 with a
+ * guard, 3 with both. A guarded step is a conditional body, so that the third round is a body inside of it. */
+START_TEST(two_rounds)
+{
+    static const char text[] =
+        "return optimizer { name = 'qr', view = 'last', state = { A = zeros 'rows', Q = eye(3, 'rows') },\n"
+        "  matrix = function() Q = qr(A, { last = Q })  A = A + 0 * sum(g)  p = p + 0 * g end, "
+        "step = function() p = p + 0 * g end }";
+    enum { M = 96 };
+    static double a[M * M], first[2][2][M * M], q[M * M];
+    static const int columns[2][2] = {{1, 0}, {1, 5}};
+    bool guarded = _i / 2;
+    float *guard = device_take(sizeof *guard);
+    device_put(guard, &(float){0}, sizeof *guard);
+    for (int dependent = 0; dependent < 2; dependent++) {
+        TestShape some[NSHAPES] = {{2, {M, 3}}, {2, {M, 3}}};
+        Side g;
+        use_shapes(some);
+        side_probed = _i % 2 ? M : 1000;
+        open_side(&g, "cuda", (optc_rule_options){.text = text, .products = "f32"}, 0);
+        side_probed = 0;
+        if (guarded)
+            OK(optc_set_guard(g.b, guard, OPTC_F32));
+        for (int k = 0; k < 2; k++) {
+            make_columns(columns[dependent][k], M, M, a);
+            OK(optc_state_write(g.b, k, "A", a, M * M));
+        }
+        for (int step = 1; step <= 3; step++) {
+            set_grads(&g, step);
+            OK(optc_step(g.b));
+            for (int k = 0; k < 2; k++) {
+                OK(optc_state_read(g.b, k, "Q", q, M * M));
+                ck_assert_msg(gram_error(M, q) < 1e-6, "matrix %d, step %d: off by %g", k, step, gram_error(M, q));
+                if (step == 1)
+                    memcpy(first[dependent][k], q, sizeof q);
+                ck_assert_msg(!memcmp(first[dependent][k], q, sizeof q), "matrix %d: other bits in step %d", k, step);
+            }
+            read_odd_round(&g, 0, M, q);
+            bool ran = (step == 1 && !guarded) || dependent || !g.b->gpu->code->call[KERNEL_PHASE];
+            ck_assert_msg((gram_error(M, q) < 1e-9) == ran, "step %d, %s: %g", step, ran ? "has no third round"
+                          : "has a third round", gram_error(M, q));
+        }
+        ck_assert(calls_body_nodes(g.b) > 0 || !g.b->gpu->code->call[KERNEL_PHASE]);
+        close_side(&g, 0);
+    }
+    device_give(guard);
+    ck_assert(!memcmp(first[0][0], first[1][0], sizeof q));
+}
+END_TEST
+
+void add_columns(TCase *t)
+{
+    tcase_add_loop_test(t, orthonormal_columns, 0, 3);
+    tcase_add_loop_test(t, two_rounds, 0, 4);
+}
