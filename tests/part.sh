@@ -137,6 +137,7 @@ go() {
         few 1
         sh tests/parts/emu.sh $(share products blocks factors compositions eigen launches square-matrices memory \
             codes rounding master random live-tuning graphs types alike shards nccl functions) ;;
+    mutations) echo "broken kernels that the emulated GPU must find"; sh tests/parts/mutations.sh ;;
     emulated-tools) echo "tuning and packages on an emulated GPU"; sh tests/parts/emu.sh tools ;;
     layout) echo "the shape of the source tree"; sh tests/parts/layout.sh ;;
     vectors) echo "every loop over elements is vectorised"; sh tests/parts/vectors.sh ;;

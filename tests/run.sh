@@ -30,7 +30,7 @@ parts="sanitizers:1:4 packages emulated-library sanitizers:2:4 emulated-rest:1:4
        emulated-tools suites:4:4 packages-cpu emulated-rest:4:4 faults random vectors command-line cuda install clang
        layout columns"
 # domains builds the library once more, for a change of one table
-[ -z "${OPTC_ALL:-}" ] || parts="packages-all $parts domains"
+[ -z "${OPTC_ALL:-}" ] || parts="packages-all $parts domains mutations"
 [ -z "${OPTC_QUICK:-}" ] || parts=$(printf '%s\n' $parts | grep -v '^sanitizers\|^random')
 [ $# = 0 ] || parts=$*
 lanes=${LANES:-$(nproc 2>/dev/null || echo 2)}

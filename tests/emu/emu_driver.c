@@ -6,6 +6,7 @@
 #include "runtime/library/rule/nvrtc.h"
 
 #include "tests/emu/emu_fail.h"
+#include "tests/emu/emu_map.h"
 #define TOLD (told_to_fail("libcuda.so.1") ? CUDA_ERROR_EMULATED : 0)
 /* One call runs at a time: kernels of emu_threads.h and the tables below are for one thread. */
 #define LOCKED __attribute__((cleanup(unlock), unused)) int locked = pthread_mutex_lock(&one_call)
@@ -139,18 +140,25 @@ int cuMemsetD8Async(CUdeviceptr to, unsigned char x, size_t n, CUstream s)
 {
     CALL; finish_all(); return (void)s, memset((void *)(uintptr_t)to, x, n), 0;
 }
-/* Emulated kernels read memory without maps. */
+/* Maps of 16-bit values, whose matrices start at any multiple of 16 bytes (emu_map.h). */
 int cuTensorMapEncodeTiled(CUtensorMap *m, CUtensorMapDataType type, cuuint32_t rank, void *at, const cuuint64_t *size,
                            const cuuint64_t *apart, const cuuint32_t *box, const cuuint32_t *step,
                            CUtensorMapInterleave order, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2,
                            CUtensorMapFloatOOBfill fill)
 {
     CALL;
-    (void)type, (void)order, (void)swizzle, (void)l2, (void)fill;
+    (void)l2;
     for (cuuint32_t i = 0; i < rank; i++)
-        if (!size[i] || !box[i] || box[i] > 256 || !step[i] || (i && apart[i - 1] % 16))
+        if (!size[i] || size[i] > 1ull << 32 || !box[i] || box[i] > 256 || step[i] != 1 ||
+            (i && (apart[i - 1] % 16 || apart[i - 1] >> 40)))
             return INVALID;
-    return (uintptr_t)m % 64 || (uintptr_t)at % 16 ? INVALID : 0;
+    if ((uintptr_t)m % 64 || (uintptr_t)at % 16 || rank != 3 || type != CU_TENSOR_MAP_DATA_TYPE_UINT16 || order ||
+        swizzle != CU_TENSOR_MAP_SWIZZLE_128B || fill || box[0] != 64 || box[1] != 1 || apart[0] != 16)
+        return INVALID;
+    emu_map x = {at, (long long)size[0], (long long)size[2], (long long)apart[1], box[2], EMU_MAP};
+    memset(m, 0, sizeof *m);
+    memcpy(m, &x, sizeof x);
+    return 0;
 }
 int cuMemsetD32Async(CUdeviceptr to, unsigned x, size_t n, CUstream s)
 {
@@ -262,9 +270,9 @@ int cuModuleUnload(CUmodule m)                 /* only in a context that was pus
 }
 
 /* numbers: the kernel has a second parameter, array numbers; bytes: size of the first parameter; shared: memory that a
- * launch may ask for */
+ * launch may ask for; asked: where its program reads how much that was */
 typedef struct Kernel { void *fn; void (*launch)(void *, const void *, const void *, unsigned, unsigned); bool numbers;
-    unsigned bytes, shared; } Kernel;
+    unsigned bytes, shared, *asked; } Kernel;
 int cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
 {
     CALL;
@@ -272,6 +280,7 @@ int cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name)
     char mark[300];
     snprintf(mark, sizeof mark, "emu_numbers_%s", name);
     k->fn = dlsym(m, name);
+    k->asked = dlsym(m, "emu_shared_bytes");
     k->numbers = dlsym(m, mark) != NULL;
     snprintf(mark, sizeof mark, "emu_bytes_%s", name);         /* a kernel whose parameter is not an optc_launch */
     const unsigned *bytes = dlsym(m, mark);

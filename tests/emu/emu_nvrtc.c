@@ -111,7 +111,8 @@ int nvrtcCompileProgram(nvrtcProgram p, int n, const char *const *options)
     snprintf(path, sizeof path, "%s/k.cc", dir);
     FILE *f = fopen(path, "w");
     const char *wrong = getenv("EMU_WRONG");
-    fprintf(f, "#include \"emu_threads.h\"\n#define EMU_FIRST %d\n", wrong && strstr(p->source, wrong));
+    fprintf(f, "#include \"emu_threads.h\"\n%s#define EMU_FIRST %d\n",
+            strstr(p->source, "OPTC_HOPPER") ? "#include \"emu_hopper.h\"\n" : "", wrong && strstr(p->source, wrong));
     put_source(f, p->source);
     /* emu_tail.h names this type; the program of exchanges has no kernel that takes it */
     fprintf(f, "%s%s%s%s%s%s#include \"%s/emu_tail.h\"\n",

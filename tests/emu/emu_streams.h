@@ -4,7 +4,7 @@
 /* k NULL: a copy from its recorded source; call: a library function with a copy of its arguments, which is never
  * freed. body: of a conditional node, n graphs; picks: it is a switch node. alone: it depends on the nodes `after` (by
  * number) only; otherwise, captured, on the node before it */
-typedef struct Node { Kernel *k; unsigned grid, threads; char args[MOST_ARGS], numbers[NUMBERS]; void *to;
+typedef struct Node { Kernel *k; unsigned grid, threads, shared; char args[MOST_ARGS], numbers[NUMBERS]; void *to;
     const void *from; size_t n; void (*call)(const void *); struct Graph **body; struct Handle *wanted;
     struct Stream *of; bool alone, picks; int *after, nafter; } Node;
 /* The value of a conditional node, and the value that it has at the start of each launch of its graph. */
@@ -38,6 +38,8 @@ static int run(const Node *x)
     } else if (x->call) {
         x->call(x->to);
     } else if (x->k) {
+        if (x->k->asked)
+            *x->k->asked = x->shared;
         x->k->launch(x->k->fn, x->args, x->k->numbers ? x->numbers : NULL, x->grid, x->threads);
         clock_ms += x->threads > 512 ? x->threads / 1024. : 256. / x->threads;
     } else {
@@ -131,7 +133,7 @@ int cuLaunchKernel(CUfunction f, unsigned x, unsigned y, unsigned z, unsigned bx
                    unsigned shared, CUstream s, void **args, void **more)
 {
     CALL;
-    Node n = {.k = f, .grid = x * y * z, .threads = bx * by * bz};
+    Node n = {.k = f, .grid = x * y * z, .threads = bx * by * bz, .shared = shared};
     take(&n, args);
     if (!x || shared > n.k->shared || more || n.threads > 1024)
         return INVALID;

@@ -39,6 +39,13 @@ static inline unsigned long long atomicMax(unsigned long long *at, unsigned long
     return was;
 }
 
+static inline unsigned atomicInc(unsigned *at, unsigned last)
+{
+    const unsigned was = *at;
+    *at = was >= last ? 0 : was + 1;
+    return was;
+}
+
 static inline int atomicAdd(int *at, int x)
 {
     const int was = *at;
@@ -51,14 +58,19 @@ struct emu_dim { unsigned x; };
 static emu_dim threadIdx, blockIdx, blockDim, gridDim;
 
 enum { EMU_MOST = 1024, EMU_STACK = 128 * 1024, EMU_WAITED = 1 << 20 };
-enum emu_state { EMU_RUNS, EMU_BLOCK, EMU_WARP, EMU_DONE };
-struct emu_thread { jmp_buf at; emu_state state; unsigned long long word[2]; int turn; };
+enum emu_state { EMU_RUNS, EMU_BLOCK, EMU_WARP, EMU_UNTIL, EMU_DONE };
+// ready: what a thread in the state EMU_UNTIL waits for
+struct emu_thread { jmp_buf at; emu_state state; unsigned long long word[2]; int turn; bool (*ready)(const emu_thread &); };
 static emu_thread emu_thread_of[EMU_MOST];
 static jmp_buf emu_home;
 static void (*emu_body)(void);
 struct emu_stack { char *memory; jmp_buf idle; };
 static emu_stack emu_stack_of[EMU_MOST];
 static int emu_stacks, emu_starting, emu_next, emu_count;
+// Before and after each block, and when no thread can continue (true: one may now); emu_hopper.h sets them.
+static void (*emu_begins)(), (*emu_ends)();
+static bool (*emu_idle)();
+static bool (*emu_skips)();             // a warp that could continue does not yet
 
 static void emu_wait(emu_state why)
 {
@@ -69,6 +81,13 @@ static void emu_wait(emu_state why)
         _longjmp(emu_home, 1);
     threadIdx.x = me;
 }
+
+static inline void emu_wait_until(bool (*ready)(const emu_thread &))
+{
+    emu_thread_of[threadIdx.x].ready = ready;
+    emu_wait(EMU_UNTIL);
+}
+#define __syncwarp() emu_wait(EMU_WARP)
 
 template <typename T> static T emu_shuffle(T x, unsigned from)
 {
@@ -136,25 +155,35 @@ static void emu_block(void)
     for (int i = 0; i < emu_count; i++)
         emu_thread_of[i].state = EMU_RUNS, emu_thread_of[i].turn = 0;
     emu_next = 0;
+    if (emu_begins)
+        emu_begins();
     for (emu_stacks = 0; emu_next < emu_count; emu_stacks++)
         emu_start(emu_stacks);
-    for (bool moved = true; moved;) {
+    for (bool moved = true, skips = false; moved || skips;) {
+        skips = emu_skips && moved;
         moved = false;
         bool barrier = emu_all(0, emu_count, EMU_BLOCK);
         for (int w = 0; w < emu_count; w += 32) {
             int end = w + 32 < emu_count ? w + 32 : emu_count;
             bool warp = emu_all(w, end, EMU_WARP);
-            for (int i = w; i < end; i++)
-                if (emu_thread_of[i].state != EMU_DONE && (barrier || warp)) {
+            if (skips && !barrier && emu_skips())
+                continue;
+            for (int i = w; i < end; i++) {
+                emu_thread &t = emu_thread_of[i];
+                if (t.state == EMU_UNTIL ? t.ready(t) : t.state != EMU_DONE && (barrier || warp)) {
                     moved = true;
-                    emu_thread_of[i].state = EMU_RUNS;
+                    t.state = EMU_RUNS;
                     if (!_setjmp(emu_home))
                         _longjmp(emu_thread_of[i].at, 1);
                 }
+            }
         }
+        moved = moved || (!skips && emu_idle && emu_idle());
     }
     if (!emu_all(0, emu_count, EMU_DONE)) {
         fprintf(stderr, "emulated GPU: threads wait for others that never come\n");
         abort();
     }
+    if (emu_ends)
+        emu_ends();
 }

@@ -70,7 +70,9 @@ void open_rule(Bound *x, Type g, int64_t workspace)
 static const char *const sections[] = {
     "calls", "gather", "stored", "over", "over_2", "over_4", "over_8", "mirror", "mirror_2", "mirror_4", "mirror_8",
     "mm", "mm_f64", "mm_f32", "mm_tf32", "mm_bf16", "mm_f16"};
-static const char *const halves[] = {"symmetric", "symmetric_f16", "symmetric_bf16"};
+static const struct { const char *file, *section; } halves[] = {
+    {"hopper_cuda.txt", "hopper"}, {"symmetric_cuda.txt", "symmetric"}, {"symmetric_cuda.txt", "symmetric_f16"},
+    {"symmetric_cuda.txt", "symmetric_bf16"}};
 
 /* The rule's code has no kernels for calls; this adds them. Those for Hopper take long to compile: only the test of
  * them has them. */
@@ -86,7 +88,7 @@ static void add_kernels(Bound *x)
         for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
             ck_assert(template_fill(&code, "products_cuda.txt", sections[i], NULL, 0));
         for (size_t i = 0; i < sizeof halves / sizeof *halves && hopper; i++)
-            ck_assert(template_fill(&code, "symmetric_cuda.txt", halves[i], NULL, 0));
+            ck_assert(template_fill(&code, halves[i].file, halves[i].section, NULL, 0));
         ck_assert(emit_cuda_file(&all, &a, "calls", "", "", "calls", buf_text(&code)));
         compiled[hopper] = nvrtc_build(nvrtc_get(NULL), buf_text(&all), "calls", x->e->gpu->arch, false, &size, &log);
     }

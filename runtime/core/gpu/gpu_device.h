@@ -64,12 +64,12 @@ enum { METHOD_LEAST = 3, METHOD_MOST = 12, METHOD_ROOTS = 256, METHOD_VECTORS = 
 
 /* fn: by ProgStage.fn. call: by CallKernel, for rules with calls; KERNEL_PHASE is NULL where conditional nodes are not
  * available. Other kernels, except advance_t and read_ahead, are NULL until Host.load has loaded them.
- * plain_halves: the kernels of gpu_symmetric.c are plain loops in it: it is PTX, or of an NVRTC before HALVES_NEEDED.
+ * empty_symmetric: the kernels of gpu_symmetric.c do nothing: the code is PTX, or of an NVRTC before HALVES_NEEDED.
  * read_ahead, move, agree: GUARD_KERNEL, MOVE_KERNEL and AGREE_KERNEL; NULL in packages from before they existed. */
 typedef struct GpuCode {
     Launch *launch;
     CUfunction *fn, advance_t, read_ahead, move, agree, call[NCALLKERNEL];
-    bool plain_halves;
+    bool empty_symmetric;
 } GpuCode;
 enum { HALVES_NEEDED = 12030 };            /* for fence.proxy.tensormap */
 /* Kernels that a binding launches. fn: by ProgStage.fn, nfn of them. shards: move and agree. meanwhile: unless NULL,

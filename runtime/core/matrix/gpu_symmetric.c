@@ -82,7 +82,7 @@ CORE bool symmetric_fits(const optc_binding *b, const CallGroup *g, const CallTy
     int64_t rows = e->symmetric_rows ? e->symmetric_rows : SYMMETRIC_ROWS;
     int64_t tiles = count_up(z.n, 128) * count_up(z.n, 256);
     unsigned long long base[3];
-    if (e->arch != HOPPER || b->gpu->code->plain_halves || t->symmetric == t->mm || e->block)
+    if (e->arch != HOPPER || b->gpu->code->empty_symmetric || t->symmetric == t->mm || e->block)
         return false;
     if (!(c->flags & SYMMETRIC) || c->flags & BLOCKED ||
         (ta && tb) || z.n < rows || z.k < 1 || z.k > INT_MAX || (z.n | z.k) % 8 ||

@@ -215,7 +215,7 @@ static bool use_package(optc_rule *r, BuiltKernels *c, char *why, size_t nwhy)
         snprintf(r->library->path, sizeof r->library->path, "from the package %.60s (%s_%d)", p.m.name,
                  p.m.image[p.image].ptx ? "compute" : "sm", p.m.image[p.image].arch);
         r->library->tuned[0] = 0;
-        c->code.plain_halves = p.m.image[p.image].ptx;
+        c->code.empty_symmetric = p.m.image[p.image].ptx;
     }
     package_free(&p);
     return s == OPTC_OK;
@@ -250,7 +250,7 @@ static optc_status build_code(optc_rule *r, BuiltKernels *c)
     if (g->nprogram)
         want[0] = true;
     const Nvrtc *n = nvrtc_get(NULL);
-    c->code.plain_halves = n && n->version < HALVES_NEEDED;
+    c->code.empty_symmetric = n && n->version < HALVES_NEEDED;
     optc_status s = load_programs(r, c, want, NULL, "optc_compile");
     free(want);
     return s == OPTC_ERROR_UNAVAILABLE && *unfit && !nvrtc_get(&why) ? modules_no_nvrtc(r, "optc_compile", unfit, why)

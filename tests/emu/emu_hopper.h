@@ -1,0 +1,345 @@
+// The functions of templates/hopper_cuda.txt for an emulated GPU; emu_nvrtc.c puts this before programs that call them.
+// The memory unit and the tensor cores work either at once or as late as possible, which differs from launch to launch.
+// Wrong results in one of these orders show that a wait is missing. What is wrong in every order aborts: missing fences,
+// accesses outside of shared memory, barriers with other sizes, work that nothing waits for.
+#include "emu_map.h"
+
+#define OPTC_HOPPER
+#define EMU_FAST __attribute__((optimize("O2")))
+
+enum { EMU_DYNAMIC = 1024 + 16, EMU_SHARED = 256 << 10, EMU_QUEUED = 64, EMU_PRODUCTS = 16, EMU_STORES = 8 };
+alignas(1024) static unsigned char emu_memory[EMU_SHARED];
+// dynamic shared memory of the launch; emu_driver.c sets it
+extern "C" __attribute__((visibility("default"))) unsigned emu_shared_bytes;
+unsigned emu_shared_bytes;
+
+static void emu_stop(const char *why)
+{
+    fprintf(stderr, "emulated GPU: thread %u of block %u: %s\n", threadIdx.x, blockIdx.x, why);
+    abort();
+}
+
+// ---- shared memory ----
+// Dynamic memory begins at EMU_DYNAMIC. Other variables have distances from emu_memory, too.
+static unsigned optc_shared_at(const void *p) { return (unsigned)((const unsigned char *)p - emu_memory); }
+static unsigned optc_dynamic_at() { return EMU_DYNAMIC; }
+static unsigned emu_changes;                               // of what it contains
+static unsigned char *emu_at(unsigned at, unsigned bytes)
+{
+    if (at < EMU_DYNAMIC || at + bytes > EMU_DYNAMIC + emu_shared_bytes || at & (bytes - 1))
+        emu_stop("an address outside of shared memory, or not aligned to its access");
+    return emu_memory + at;
+}
+// The place of 16 bytes in rows of 128 bytes, as the memory unit and the tensor cores permute them.
+static unsigned emu_permuted(unsigned at) { return at ^ (at >> 7 & 7) << 4; }
+
+// A thread has written or read shared memory after its last fence; it has a fence before its next multiplication.
+static bool emu_written[EMU_MOST], emu_read[EMU_MOST], emu_fenced[EMU_MOST];
+static void optc_box_fence() { emu_written[threadIdx.x] = emu_read[threadIdx.x] = false; }
+
+static void optc_load_16(unsigned (&y)[4], unsigned at) { memcpy(y, emu_at(at, 16), 16); }
+// The addresses of a warp's threads.
+static const unsigned *emu_addresses(unsigned at)
+{
+    static unsigned of[2][EMU_MOST];
+    const int turn = emu_thread_of[threadIdx.x].turn++ & 1;
+    of[turn][threadIdx.x] = at;
+    emu_wait(EMU_WARP);
+    return of[turn] + threadIdx.x / 32 * 32;
+}
+static void optc_fragments(unsigned (&r)[4], unsigned at)
+{
+    const unsigned *const of = emu_addresses(at), lane = threadIdx.x % 32;
+    for (int i = 0; i < 4; i++)
+        memcpy(&r[i], emu_at(of[i * 8 + lane / 4], 16) + lane % 4 * 4, 4);
+    emu_read[threadIdx.x] = true;
+}
+static void optc_put_fragments(unsigned at, const unsigned (&p)[4])
+{
+    const unsigned *const of = emu_addresses(at), lane = threadIdx.x % 32;
+    for (int i = 0; i < 4; i++)
+        memcpy(emu_at(of[i * 8 + lane / 4], 16) + lane % 4 * 4, &p[i], 4);
+    emu_written[threadIdx.x] = true;
+    emu_changes++;
+}
+static void optc_put_transposed(unsigned at, const unsigned (&p)[4])
+{
+    const unsigned *const of = emu_addresses(at), lane = threadIdx.x % 32;
+    for (int i = 0; i < 8; i++)
+        memcpy(emu_at(of[i / 2 * 8 + lane % 4 * 2 + i % 2], 16) + lane / 4 * 2, (const char *)&p[i / 2] + i % 2 * 2, 2);
+    emu_written[threadIdx.x] = true;
+    emu_changes++;
+}
+
+static void optc_registers_40() {}
+static void optc_registers_232() {}
+
+// ---- what is late: changes from launch to launch ----
+enum { EMU_LATE_LOADS = 1, EMU_LATE_SUMS = 2, EMU_LATE_STORES = 4 };
+static unsigned emu_mode;
+static bool emu_late(unsigned what) { return emu_mode & what; }
+static unsigned emu_random()
+{
+    static unsigned x = 1;
+    x = x * 1664525 + 1013904223;
+    return x >> 16;
+}
+static bool emu_at_once(const emu_thread &) { return true; }
+
+static bool emu_one_in_two() { return emu_random() % 2; }
+
+// ---- barriers ----
+struct emu_bar { unsigned char phase, count, missing, made; int bytes; };
+static emu_bar *emu_bar_at(unsigned at)
+{
+    emu_bar *b = (emu_bar *)(emu_memory + (int)at);
+    if (b->made != 0x5a)
+        emu_stop("a barrier that was not initialised");
+    return b;
+}
+static void emu_bar_count(emu_bar *b, int arrivals, int bytes)
+{
+    if (b->missing < arrivals)
+        emu_stop("more arrivals than a barrier expects");
+    b->missing -= arrivals;
+    b->bytes += bytes;
+    if (!b->missing && !b->bytes)
+        b->phase ^= 1, b->missing = b->count;
+}
+static void optc_bar_init(unsigned at, int arrivals)
+{
+    *(emu_bar *)(emu_memory + (int)at) = emu_bar{0, (unsigned char)arrivals, (unsigned char)arrivals, 0x5a, 0};
+}
+static void optc_bars_ready() {}
+static void optc_bar_expect(unsigned at, int bytes) { emu_bar_count(emu_bar_at(at), 1, bytes); }
+static void optc_bar_arrive(unsigned at)
+{
+    for (unsigned i = threadIdx.x / 32 * 32, end = i + 32; i < end; i++)
+        if (emu_read[i])
+            emu_stop("no fence between reads of a slot and its release");
+    emu_bar_count(emu_bar_at(at), 1, 0);
+    emu_wait_until(emu_at_once);                           // other threads continue first
+}
+static bool emu_bar_passed(const emu_thread &t) { return emu_bar_at((unsigned)t.word[0])->phase != t.word[1]; }
+static void optc_bar_wait(unsigned at, unsigned phase)
+{
+    emu_thread &t = emu_thread_of[threadIdx.x];
+    t.word[0] = at, t.word[1] = phase;
+    if (!emu_bar_passed(t))
+        emu_wait_until(emu_bar_passed);
+}
+
+static struct { int there; unsigned long long ended; } emu_group[16];
+static bool emu_group_ended(const emu_thread &t) { return emu_group[t.word[0]].ended != t.word[1]; }
+static void optc_group_sync(int group)
+{
+    emu_thread &t = emu_thread_of[threadIdx.x];
+    t.word[0] = group, t.word[1] = emu_group[group].ended;
+    if (++emu_group[group].there < 128)
+        emu_wait_until(emu_group_ended);
+    else
+        emu_group[group].there = 0, emu_group[group].ended++;
+}
+
+// ---- the memory unit ----
+struct emu_box { const emu_map *map; unsigned shared, bar; int at, matrix, row, group; };
+static emu_box emu_loads[EMU_QUEUED], emu_stores[EMU_MOST][EMU_STORES];
+static int emu_nloads, emu_nstores[EMU_MOST], emu_store_group[EMU_MOST];
+
+// Copies a box. Values outside of the matrix are zeros, or are not stored.
+static void emu_copy(const emu_box &x, bool store)
+{
+    if (x.map->mark != EMU_MAP)
+        emu_stop("a map that the driver has not encoded");
+    for (unsigned i = 0; i < x.map->rows; i++)
+        for (int j = 0; j < 64; j += 8) {
+            const long long row = x.row + (long long)i, col = x.at + (long long)j;
+            const bool inside = row >= 0 && col >= 0 && row < x.map->lines;
+            const long long left = inside ? x.map->width - col : 0;
+            const size_t bytes = left < 0 ? 0 : left < 8 ? (size_t)left * 2 : 16;
+            unsigned char *const here = emu_at(emu_permuted(x.shared + i * 128 + j * 2), 16);
+            char *const there = x.map->base + x.matrix * 16ll + row * x.map->stride + col * 2;
+            if (store) {
+                memcpy(there, here, bytes);
+            } else {
+                memset(here, 0, 16);
+                memcpy(here, there, bytes);
+            }
+        }
+    emu_changes++;
+    if (!store)
+        emu_bar_count(emu_bar_at(x.bar), 0, -(int)(x.map->rows * 128));
+}
+static void optc_map_new(const void *) {}
+static void optc_box_load(unsigned to, const void *m, unsigned bar, int at, int matrix, int row)
+{
+    const emu_box x = {(const emu_map *)m, to, bar, at, matrix, row, 0};
+    if (to % 128)
+        emu_stop("a box that is not aligned to 128 bytes");
+    if (!emu_late(EMU_LATE_LOADS))
+        return emu_copy(x, false);
+    if (emu_nloads == EMU_QUEUED)
+        emu_stop("too many loads at a time for the emulation");
+    emu_loads[emu_nloads++] = x;
+}
+// No thread can continue: one of the loads arrives.
+static bool emu_load_arrives()
+{
+    if (!emu_nloads)
+        return false;
+    const int i = (int)(emu_random() % (unsigned)emu_nloads);
+    const emu_box x = emu_loads[i];
+    emu_loads[i] = emu_loads[--emu_nloads];
+    emu_copy(x, false);
+    return true;
+}
+static void optc_box_store(const void *m, unsigned from, int at, int matrix, int row)
+{
+    const unsigned me = threadIdx.x;
+    for (unsigned i = me / 128 * 128, end = i + 128; i < end; i++)
+        if (emu_written[i])
+            emu_stop("no fence between writes to shared memory and the memory unit's store");
+    if (emu_nstores[me] == EMU_STORES)
+        emu_stop("too many stores at a time for the emulation");
+    const emu_box x = {(const emu_map *)m, from, 0, at, matrix, row, emu_store_group[me]};
+    if (emu_late(EMU_LATE_STORES))
+        emu_stores[me][emu_nstores[me]++] = x;
+    else
+        emu_copy(x, true);
+}
+static void optc_box_commit() { emu_store_group[threadIdx.x]++; }
+static void optc_box_wait_read()
+{
+    const unsigned me = threadIdx.x;
+    int kept = 0;
+    for (int i = 0; i < emu_nstores[me]; i++)
+        if (emu_stores[me][i].group < emu_store_group[me])
+            emu_copy(emu_stores[me][i], true);
+        else
+            emu_stores[me][kept++] = emu_stores[me][i];
+    emu_nstores[me] = kept;
+}
+static void optc_box_wait() { optc_box_wait_read(); }
+
+// ---- tensor cores ----
+struct emu_product { void (*run)(const emu_product &); float *sum; unsigned long long a, b; int add, group; };
+static emu_product emu_products[EMU_MOST][EMU_PRODUCTS];
+static int emu_nproducts[EMU_MOST], emu_product_group[EMU_MOST];
+
+// The numbers of all 16-bit values; the last one is NaN.
+template <typename K> static const float *emu_values()
+{
+    static float value[65536];
+    for (unsigned i = 0; !value[0xffff] && i < 65536; i++)
+        value[i] = K::get((unsigned short)i);
+    return value;
+}
+// An operand's 16 terms of each row. along 0: rows of terms in groups of 8. along 1: rows of 64 values that share a term.
+// Threads share the numbers until shared memory changes.
+struct emu_numbers { unsigned long long d; unsigned change; float x[256][16]; };
+EMU_FAST static const emu_numbers &emu_operand(unsigned long long d, const float *value, bool along, int rows)
+{
+    static emu_numbers cache[8];
+    static unsigned oldest;
+    const unsigned first = (unsigned)(d & 0x3fff) << 4, lead = (unsigned)(d >> 16 & 0x3fff) << 4,
+        stride = (unsigned)(d >> 32 & 0x3fff) << 4;
+    for (const emu_numbers &x : cache)
+        if (x.d == d && x.change == emu_changes)
+            return x;
+    emu_numbers &n = cache[oldest++ % 8];
+    n.d = d, n.change = emu_changes;
+    for (int row = 0; row < rows; row += along ? 8 : 1)
+        for (int k = 0; k < 16; k += along ? 1 : 8) {
+            unsigned short x[8];
+            const unsigned at = along ? row / 64 * lead + k / 8 * stride + k % 8 * 128 + row % 64 * 2
+                                      : row / 8 * stride + row % 8 * 128 + k * 2;
+            memcpy(x, emu_at(emu_permuted(first + at), 16), 16);
+            for (int i = 0; i < 8; i++)
+                n.x[along ? row + i : row][along ? k : k + i] = value[x[i]];
+        }
+    return n;
+}
+EMU_FAST static float emu_sum(float sum, const float *a, const float *b)
+{
+    for (int k = 0; k < 16; k++)
+        sum += a[k] * b[k];
+    return sum;
+}
+// This thread's sums: two neighbours in each 8 columns of two rows.
+template <typename K, int TA, int TB, int COLS> static void emu_multiply(const emu_product &p)
+{
+    const int lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane / 4;
+    const float *const value = emu_values<K>();
+    const emu_numbers &a = emu_operand(p.a, value, TA, 64), &b = emu_operand(p.b, value, TB, COLS);
+    for (int i = 0; i < COLS / 2; i++) {
+        const int down = row + i / 2 % 2 * 8, across = i / 4 * 8 + lane % 4 * 2 + i % 2;
+        p.sum[i] = emu_sum(p.add ? p.sum[i] : 0, a.x[down], b.x[across]);
+    }
+}
+static void emu_enqueue(const emu_product &p)
+{
+    const unsigned me = threadIdx.x;
+    if ((p.a | p.b) >> 62 != 1 || !emu_fenced[me])
+        emu_stop("an operand that is not permuted by 128 bytes, or no fence before a multiplication");
+    if (!emu_late(EMU_LATE_SUMS))
+        return p.run(p);
+    if (emu_nproducts[me] == EMU_PRODUCTS)
+        emu_stop("too many multiplications at a time for the emulation");
+    emu_products[me][emu_nproducts[me]++] = p;
+}
+template <int TA, int TB, typename K>
+static void optc_wgmma_256(K, float (&d)[128], unsigned long long a, unsigned long long b, int add)
+{
+    emu_enqueue(emu_product{emu_multiply<K, TA, TB, 256>, d, a, b, add, emu_product_group[threadIdx.x]});
+}
+template <int TA, int TB, typename K>
+static void optc_wgmma_128(K, float (&d)[128], unsigned long long a, unsigned long long b, int add)
+{
+    emu_enqueue(emu_product{emu_multiply<K, TA, TB, 128>, d, a, b, add, emu_product_group[threadIdx.x]});
+}
+static void optc_wgmma_fence() { emu_fenced[threadIdx.x] = true; }
+static void optc_wgmma_commit() { emu_product_group[threadIdx.x]++; }
+// The last `left` groups may remain.
+static void emu_wait_sums(int left)
+{
+    const unsigned me = threadIdx.x;
+    int kept = 0;
+    for (int i = 0; i < emu_nproducts[me]; i++)
+        if (emu_products[me][i].group < emu_product_group[me] - left)
+            emu_products[me][i].run(emu_products[me][i]);
+        else
+            emu_products[me][kept++] = emu_products[me][i];
+    emu_nproducts[me] = kept;
+}
+static void optc_wgmma_wait_before() { emu_wait_sums(1); }
+template <int N> static void optc_wgmma_wait(float (&)[128])
+{
+    emu_wait_sums(0);
+    emu_fenced[threadIdx.x] = false;
+}
+template <typename K> static unsigned optc_pair(K, float low, float high)
+{
+    return K::put(low) | (unsigned)K::put(high) << 16;
+}
+
+// ---- blocks ----
+static void emu_block_begins()
+{
+    if (!blockIdx.x)
+        emu_mode = emu_random() % 8;
+    memset(emu_memory, 0xff, sizeof emu_memory);           // NaN
+    emu_changes++;
+    memset(emu_written, 0, sizeof emu_written);
+    memset(emu_read, 0, sizeof emu_read);
+    memset(emu_fenced, 0, sizeof emu_fenced);
+}
+static void emu_block_ends()
+{
+    int left = emu_nloads;
+    for (int i = 0; i < emu_count; i++)
+        left += emu_nstores[i] + emu_nproducts[i];
+    if (left)
+        emu_stop("the block ended before its loads, stores or multiplications");
+}
+static const bool emu_units = (emu_begins = emu_block_begins, emu_ends = emu_block_ends, emu_idle = emu_load_arrives,
+                              emu_skips = emu_one_in_two);
