@@ -1,7 +1,7 @@
 // The functions of templates/hopper_cuda.txt for an emulated GPU; emu_nvrtc.c puts this before programs that call them.
 // The memory unit and the tensor cores work either at once or as late as possible, which differs from launch to launch.
-// Wrong results in one of these orders show that a wait is missing. What is wrong in every order aborts: missing fences,
-// accesses outside of shared memory, barriers with other sizes, work that nothing waits for.
+// Wrong results in one of these orders show that a wait is missing. What is wrong in every order aborts: missing
+// fences, accesses outside of shared memory, barriers with other sizes, work that nothing waits for.
 #include "emu_map.h"
 
 #define OPTC_HOPPER
@@ -234,8 +234,8 @@ template <typename K> static const float *emu_values()
         value[i] = K::get((unsigned short)i);
     return value;
 }
-// An operand's 16 terms of each row. along 0: rows of terms in groups of 8. along 1: rows of 64 values that share a term.
-// Threads share the numbers until shared memory changes.
+// An operand's 16 terms of each row. along 0: rows of terms in groups of 8. along 1: rows of 64 values that share a
+// term. Threads share the numbers until shared memory changes.
 struct emu_numbers { unsigned long long d; unsigned change; float x[256][16]; };
 EMU_FAST static const emu_numbers &emu_operand(unsigned long long d, const float *value, bool along, int rows)
 {

@@ -60,7 +60,8 @@ static emu_dim threadIdx, blockIdx, blockDim, gridDim;
 enum { EMU_MOST = 1024, EMU_STACK = 128 * 1024, EMU_WAITED = 1 << 20 };
 enum emu_state { EMU_RUNS, EMU_BLOCK, EMU_WARP, EMU_UNTIL, EMU_DONE };
 // ready: what a thread in the state EMU_UNTIL waits for
-struct emu_thread { jmp_buf at; emu_state state; unsigned long long word[2]; int turn; bool (*ready)(const emu_thread &); };
+struct emu_thread { jmp_buf at; emu_state state; unsigned long long word[2]; int turn;
+    bool (*ready)(const emu_thread &); };
 static emu_thread emu_thread_of[EMU_MOST];
 static jmp_buf emu_home;
 static void (*emu_body)(void);
