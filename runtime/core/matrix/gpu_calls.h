@@ -138,7 +138,7 @@ typedef struct GpuCalls {
     CallStep *step; int nstep;
     bool *present;                         /* by tensor: takes part according to the pointers on the device */
     bool sent;                             /* the pointers on the device are current */
-    bool moves;                            /* a gradient or input is an operand: its address may change */
+    bool moves;                            /* a parameter, gradient or input is an operand: its address may change */
     CUdeviceptr scratch; int64_t room_bytes;  /* for records of roots and factors */
     /* Of the root or factor whose steps are being added: bytes of a record; offsets of its areas and of its numbers, in
      * values; row strides of areas that are not square. */
