@@ -166,8 +166,8 @@ typedef struct GpuCalls {
 } GpuCalls;
 
 /* The slot lists of a launch list, one for each combination of slots that its steps can have. n 0: there are too many,
- * one body covers all units. With a hybrid guard: without the combinations that the host runs. lacks: there are more,
- * or others are not known. bodies: bytes of their graphs */
+ * one body covers all units. With a hybrid guard: without the combinations that the host runs. lacks: some are missing,
+ * since they are too many or exceed the limit. bodies: bytes of their graphs */
 typedef struct SlotSwitch {
     struct SlotSwitch *next;
     const LaunchList *of;
