@@ -433,6 +433,8 @@ CORE int shards_state_entry(const optc_binding *b, int tensor, int array);
 CORE optc_status shards_check_restart(const optc_binding *b, int tensor, int array);
 
 /* ---- step_cohorts.c ---- */
+/* The participation mask of an entry: variants whose stages read a gradient in any phase. */
+CORE unsigned gradient_variants(const Program *p, int entry);
 CORE optc_status cohort_make(optc_binding *b, Group *g, int of, bool idle);
 CORE optc_status cohorts_prepare(optc_binding *b);
 CORE void cohorts_place(optc_binding *b);                      /* fills their views */
