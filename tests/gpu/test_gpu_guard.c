@@ -239,13 +239,16 @@ END_TEST
 START_TEST(params_move)
 {
     SHARED();
-    static const struct { const char *spec, *options; } of[] = {{"adamw", ""}, {"shampoo", "side=8"}};
+    static const char product[] = "return optimizer { name = 'moved', hyper = { lr = 0.125 }, step = function() p = p "
+                                  "- lr * g end, matrix = function() p = p - lr * (g + mm(gram(p), p)) end }";
+    static const struct { const char *spec, *options, *text; } of[] = {
+        {"adamw", "", NULL}, {"shampoo", "side=8", NULL}, {"moved", "", product}};
     Side a, b;
     CUstream st;
     CUdeviceptr was[NSHAPES];
     void *graph, *exec, *to[NSHAPES];
-    optc_rule_options o = {.spec = of[_i].spec, .options = of[_i].options};
-    if (_i && getenv("OPTC_TEST_SMALL") && !getenv("OPTC_ALL"))
+    optc_rule_options o = {.spec = of[_i].spec, .options = of[_i].options, .text = of[_i].text};
+    if (_i == 1 && getenv("OPTC_TEST_SMALL") && !getenv("OPTC_ALL"))
         return;
     if (_i)
         use_tiny_shapes();
@@ -289,7 +292,7 @@ END_TEST
 
 void add_guard(TCase *t)
 {
-    tcase_add_loop_test(t, params_move, 0, 2);
+    tcase_add_loop_test(t, params_move, 0, 3);
     tcase_add_loop_test(t, guarded_steps, 0, NRULES);
     tcase_add_test(t, many_scalars);
     tcase_add_test(t, set_values_return);

@@ -8,17 +8,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* X: as SPlus. M: a product at other steps. The entry `turn` has neither products nor a step count. */
-#define BASES(how)                                                                                                     \
+/* X: as SPlus. M: a product at other steps. Y, in the last rule: as SOAP. The entry `turn` has neither products nor a
+ * step count. */
+#define BASES(how, state, also)                                                                                        \
     "return optimizer { name = 'bases', hyper = { lr = 0.125 }, state = { L = zeros 'rows', X = eye(1, 'rows'), "      \
-    "M = zeros 'rows', n = zeros 'tensor' },\n"                                                                        \
+    "M = zeros 'rows', n = zeros 'tensor'" state " },\n"                                                               \
     " step = function() n = n + 1  p = p - lr * g / t end,\n"                                                          \
     " matrix = function() L = 0.5 * L + gram(g)\n"                                                                     \
     "  every(12, { first = true" how " }, function() X = select(2, eigh(L, { last = X })) end)\n"                      \
     "  every(2, { first = false" how " }, function() M = M + mm(L, L) / (1 + slice.norm(L)) end)\n"                    \
+    also                                                                                                               \
     "  p = p - lr * mm(X.T, g) / (1 + slice.norm(M)) - 1e-3 * lr * p / t end,\n"                                       \
     " turn = function() p = -p end }"
-static const char *const bases[] = {BASES(""), BASES(", stagger = true")};
+#define ONCE                                                                                                           \
+    "  every(1000000000, { offset = 1 }, function() Y = select(2, eigh(L, { last = Y })) end)  M = M + 1e-3 * Y\n"
+static const char *const bases[] = {BASES("", "", ""), BASES(", stagger = true", "", ""),
+                                    BASES("", ", Y = eye(1, 'rows')", ONCE)};
 enum { BASES_RULES = sizeof bases / sizeof *bases };
 
 /* Binds the tensors again, in two groups. */
@@ -125,6 +130,8 @@ START_TEST(hybrid_waits)
         waited += waits && !builds;                        /* making the graph waits for a stream of its own */
         built = built || builds;
         ck_assert_msg(skips || builds || (waits > 0) == has, "step %d: %d waits, %d factors", step, waits, has);
+        ck_assert_msg(skips || !has || step <= 26 || !uploads, "step %d: %d uploads; lists are not kept", step,
+                      uploads);
         ck_assert_msg(has || builds || waits || (graphs == 1 && launches == 1 && !uploads),
                       "step %d: %d graphs, %d launches, %d uploads", step, graphs, launches, uploads);
     }
@@ -205,7 +212,7 @@ START_TEST(hybrid_events)
     open_bases(&a, &b, bases[_i]);
     guard = device_take(sizeof *guard);
     OK(optc_set_guard(a.b, guard, OPTC_F32));
-    for (int step = 1; step <= 60; step++) {
+    for (int step = 1; step <= 64; step++) {
         bool marks = step == 43 || step == 49;             /* the last step before the guard is removed */
         float skips = marks ? 1 : skip_at[step * 7 % (sizeof skip_at / sizeof *skip_at)];
         switch (step) {
@@ -255,8 +262,17 @@ static bool is_due(const Side *s, int tensor)
     return due;
 }
 
+static const Driver *real;
+static bool fails_once;
+static int fail_upload(CUdeviceptr to, const void *from, size_t n, CUstream s)
+{
+    bool fails = fails_once;
+    fails_once = false;
+    return fails ? CUDA_ERROR_OUT_OF_MEMORY : real->cuMemcpyHtoDAsync_v2(to, from, n, s);
+}
+
 /* A gradient that comes or goes changes which steps the host must run. It comes when its tensor is due: the graph has a
- * body for that step, which is not valid any more. */
+ * body for that step, which is not valid any more, also if the step is tried again after a failure. */
 START_TEST(hybrid_returns)
 {
     SHARED();
@@ -266,6 +282,8 @@ START_TEST(hybrid_returns)
     open_bases(&a, &b, bases[1]);
     guard = device_take(sizeof *guard);
     OK(optc_set_guard(a.b, guard, OPTC_F32));
+    Driver failing = *(real = a.e->gpu->d);
+    failing.cuMemcpyHtoDAsync_v2 = fail_upload;
     guarded_step(&a, &b, step++, 0);
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         give_both(&a, &b, of[i], false);
@@ -273,6 +291,11 @@ START_TEST(hybrid_returns)
             guarded_step(&a, &b, step++, k == 1);
         give_both(&a, &b, of[i], true);
         ck_assert(a.b->hybrid);
+        put_guard(0);
+        fails_once = true;
+        a.e->gpu->d = &failing;
+        FAILS(optc_step(a.b), OPTC_ERROR_MEMORY, "views of the tensors");
+        a.e->gpu->d = real;
         for (int k = 0; k < 3; k++)
             guarded_step(&a, &b, step++, k == 1);
     }
@@ -323,17 +346,10 @@ START_TEST(hybrid_late)
 END_TEST
 
 /* ---- memory ---- */
-static const Driver *real;
-static bool fails_always, fails_once;
+static bool fails_always;
 static int fail_instantiate(CUgraphExec *e, CUgraph g, unsigned long long flags)
 {
     return fails_always ? CUDA_ERROR_OUT_OF_MEMORY : real->cuGraphInstantiateWithFlags(e, g, flags);
-}
-static int fail_upload(CUdeviceptr to, const void *from, size_t n, CUstream s)
-{
-    bool fails = fails_once;
-    fails_once = false;
-    return fails ? CUDA_ERROR_OUT_OF_MEMORY : real->cuMemcpyHtoDAsync_v2(to, from, n, s);
 }
 
 /* The next step has no eigenvectors that the host must run. */
@@ -345,13 +361,38 @@ static bool is_free(const Side *s)
     return list_captures(s->b, &t->launch_list[t->step * t->nphase + phase], &now);
 }
 
+/* Drivers before CUDA 12.8 have no switch nodes: with stagger the host reads the guard at each step. */
+START_TEST(hybrid_drivers)
+{
+    SHARED();
+    Side a, b;
+    int by_device = 0;
+    open_bases(&a, &b, bases[_i]);
+    Driver older = *(real = a.e->gpu->d);
+    older.version = 12040;
+    a.e->gpu->d = &older;
+    phases_bind(a.b);
+    guard = device_take(sizeof *guard);
+    OK(optc_set_guard(a.b, guard, OPTC_F32));
+    for (int step = 1; step <= 14; step++) {
+        guarded_step(&a, &b, step, step % 5 == 3);
+        by_device += a.b->gpu->calls->guard.by_device;
+    }
+    ck_assert_msg(_i == 1 ? !by_device : by_device > 8, "the device read %d guards", by_device);
+    a.e->gpu->d = real;
+    close_side(&a, 0);
+    close_side(&b, 0);
+    device_give(guard);
+}
+END_TEST
+
 /* Without memory for the graph the host reads the guard at each step. Another participation is another try. */
 START_TEST(hybrid_memory)
 {
     SHARED();
     Side a, b;
     int how = _i / BASES_RULES;                            /* a graph, its lists, or (2) the limit of lists */
-    bool tried = false, limited = how == 2 && _i % BASES_RULES;
+    bool tried = false, limited = how == 2 && _i % BASES_RULES == 1;
     open_bases(&a, &b, bases[_i % BASES_RULES]);
     guard = device_take(sizeof *guard);
     OK(optc_set_guard(a.b, guard, OPTC_F32));
@@ -394,5 +435,6 @@ void add_hybrid_guard(TCase *t)
     tcase_add_loop_test(t, hybrid_events, 0, BASES_RULES);
     tcase_add_test(t, hybrid_returns);
     tcase_add_loop_test(t, hybrid_late, 0, 2 * BASES_RULES);
+    tcase_add_loop_test(t, hybrid_drivers, 0, BASES_RULES);
     tcase_add_loop_test(t, hybrid_memory, 0, 3 * BASES_RULES);
 }

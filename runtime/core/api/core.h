@@ -167,7 +167,7 @@ struct optc_binding {
     bool complete;                     /* all inputs were set at the last check, and none was removed since */
     bool grads_set;                    /* gradients were set after the last run that executed */
     bool conditional;                  /* the device can skip calls and copies too when the guard is set */
-    bool hybrid;                       /* likewise, except at some steps, which the host skips (gpu_hybrid_guard.c) */
+    bool hybrid;                       /* likewise, except at steps whose guard the host reads (gpu_hybrid_guard.c) */
     bool recorded;                     /* the last run was captured in the caller's graph and did not execute */
     void *block; size_t storage_bytes; /* states, temporaries and partials, in the device's memory */
     size_t unshared_bytes;             /* storage_bytes if no two temporaries shared memory */
@@ -267,8 +267,8 @@ struct Device {
     bool overlaps;                     /* exchanges can run beside stages (shard_overlap.c) */
     /* whether set_t would accept this count; changes nothing. NULL: always */
     optc_status (*may_set_t)(const optc_binding *b, int64_t steps, const char *call);
-    /* device: the device reads the guard before this run, although it cannot do so before all of them; else the host
-     * must. Called with a guard that the host would read, and while optc_binding.hybrid is set. NULL: it cannot */
+    /* Called before a run if host_guards, and while optc_binding.hybrid is set. device: the device reads the guard of
+     * this run, so the host need not. NULL: never */
     optc_status (*reads_guard)(optc_binding *b, int entry, bool *device);
 };
 CORE const Device *cpu_device(void);
@@ -433,6 +433,8 @@ CORE int shards_state_entry(const optc_binding *b, int tensor, int array);
 CORE optc_status shards_check_restart(const optc_binding *b, int tensor, int array);
 
 /* ---- step_cohorts.c ---- */
+/* The participation mask of an entry: variants whose stages read a gradient in any phase. */
+CORE unsigned gradient_variants(const Program *p, int entry);
 CORE optc_status cohort_make(optc_binding *b, Group *g, int of, bool idle);
 CORE optc_status cohorts_prepare(optc_binding *b);
 CORE void cohorts_place(optc_binding *b);                      /* fills their views */

@@ -231,7 +231,7 @@ static optc_status count_pointers(const optc_binding *b, GpuCalls *x, bool stagg
         if (s->array >= 0) {
             s->bytes = p->type[p->array[s->array].type].bytes;
             MemKind kind = p->array[s->array].kind;
-            x->moves = x->moves || kind == MEM_G || kind == MEM_INPUT;
+            x->moves = x->moves || kind == MEM_P || kind == MEM_G || kind == MEM_INPUT;
             s->row_stride = p->array[s->array].dom == ELEM && g->row_stride != g->shape.cols ? g->row_stride : 0;
         }
         n += s->row_stride ? 1 : 0;

@@ -138,7 +138,7 @@ typedef struct GpuCalls {
     CallStep *step; int nstep;
     bool *present;                         /* by tensor: takes part according to the pointers on the device */
     bool sent;                             /* the pointers on the device are current */
-    bool moves;                            /* a gradient or input is an operand: its address may change */
+    bool moves;                            /* a parameter, gradient or input is an operand: its address may change */
     CUdeviceptr scratch; int64_t room_bytes;  /* for records of roots and factors */
     /* Of the root or factor whose steps are being added: bytes of a record; offsets of its areas and of its numbers, in
      * values; row strides of areas that are not square. */
@@ -166,8 +166,8 @@ typedef struct GpuCalls {
 } GpuCalls;
 
 /* The slot lists of a launch list, one for each combination of slots that its steps can have. n 0: there are too many,
- * one body covers all units. With a hybrid guard: without the combinations that the host runs. lacks: there are more,
- * or others are not known. bodies: bytes of their graphs */
+ * one body covers all units. With a hybrid guard: without the combinations that the host runs. lacks: some are missing,
+ * since they are too many or exceed the limit. bodies: bytes of their graphs */
 typedef struct SlotSwitch {
     struct SlotSwitch *next;
     const LaunchList *of;

@@ -12,19 +12,11 @@
 #include <string.h>
 
 /* ---- entries ---- */
+/* Of one entry only: step. */
 static bool entry_advances(const optc_binding *b, int entry)
 {
     const ProgPhase *ph = &b->program->entry[entry].phase[0];
     return ph->naction && ph->action[0].kind == ACT_ADVANCE_T;
-}
-
-/* Some rules count steps in several entries. The device's count would not tell which of them was skipped. */
-static bool advances_once(const optc_binding *b)
-{
-    int n = 0;
-    for (int e = 0; e < b->program->nentry; e++)
-        n += entry_advances(b, e);
-    return n == 1;
 }
 
 /* Called after slot_switch_bind. Without a switch node each body would take the device 7 us, at each step. */
@@ -32,7 +24,7 @@ CORE void hybrid_bind(optc_binding *b, bool conditions)
 {
     const Driver *d = b->rule->engine->gpu->d;
     b->gpu->calls->guard.possible = conditions && (b->program->nperiod || b->nslots) && b->program->needs_t &&
-                                    (!b->nslots || d->version >= SWITCH_NEEDED) && advances_once(b);
+                                    (!b->nslots || d->version >= SWITCH_NEEDED);
 }
 
 /* ---- bodies ---- */
@@ -83,8 +75,8 @@ static bool is_steady(const optc_binding *b, int entry)
     return cohorts_settled(b, entry) && !b->gpu->dirty && !b->gpu->calls_behind;
 }
 
-/* The device can run the next step, whether or not it skipped earlier ones. Entries that do not count steps have no
- * calls or copies then. */
+/* The device can run the entry, whether or not it skipped earlier steps. An entry that does not count steps needs no
+ * graph, but must have no calls or copies. */
 static bool runs_by_device(optc_binding *b, int entry)
 {
     if (!is_steady(b, entry))
@@ -94,8 +86,8 @@ static bool runs_by_device(optc_binding *b, int entry)
     return make_bodies(b, entry) && has_body(b, entry, b->steps + 1);
 }
 
-/* From here on the device reads the guard. Lists of steps before are not used any more, except for steps without a
- * body. */
+/* From here on the device reads the guard. Most slot lists of earlier steps are not used any more, and would count for
+ * the limit of the graph's. Steps without a body build theirs again. */
 static void hybrid_begin(optc_binding *b, int entry)
 {
     GpuTables *t = b->gpu;
