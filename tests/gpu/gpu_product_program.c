@@ -72,8 +72,8 @@ static const char *const sections[] = {
     "mm", "mm_f64", "mm_f32", "mm_tf32", "mm_bf16", "mm_f16"};
 static const char *const halves[] = {"symmetric", "symmetric_f16", "symmetric_bf16"};
 
-/* The rule's code has no kernels for calls; this adds them. Those for Hopper take long to compile: only the test of
- * them has them. */
+/* The rule's code has no kernels for calls; this adds them. Kernels for Hopper take long to compile, so they are added
+ * only for their own test. */
 static void add_kernels(Bound *x)
 {
     static Arena a;

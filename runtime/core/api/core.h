@@ -167,7 +167,7 @@ struct optc_binding {
     bool complete;                     /* all inputs were set at the last check, and none was removed since */
     bool grads_set;                    /* gradients were set after the last run that executed */
     bool conditional;                  /* the device can skip calls and copies too when the guard is set */
-    bool hybrid;                       /* likewise, except at some steps, which the host skips (gpu_hybrid_guard.c) */
+    bool hybrid;                       /* the host reads the guard at some steps, the device at the others (gpu_hybrid_guard.c) */
     bool recorded;                     /* the last run was captured in the caller's graph and did not execute */
     void *block; size_t storage_bytes; /* states, temporaries and partials, in the device's memory */
     size_t unshared_bytes;             /* storage_bytes if no two temporaries shared memory */
@@ -267,8 +267,9 @@ struct Device {
     bool overlaps;                     /* exchanges can run beside stages (shard_overlap.c) */
     /* whether set_t would accept this count; changes nothing. NULL: always */
     optc_status (*may_set_t)(const optc_binding *b, int64_t steps, const char *call);
-    /* device: the device reads the guard before this run, although it cannot do so before all of them; else the host
-     * must. Called with a guard that the host would read, and while optc_binding.hybrid is set. NULL: it cannot */
+    /* For a guard that the device cannot read before every run. *device: whether it reads the guard before this run;
+     * otherwise the host must. Called if the host would read the guard, or if hybrid is set. NULL: the host reads it
+     * before every run */
     optc_status (*reads_guard)(optc_binding *b, int entry, bool *device);
 };
 CORE const Device *cpu_device(void);
