@@ -2,6 +2,7 @@
 otherwise the rule's hyperparameters by their names."""
 import os
 import re
+import sys
 import warnings
 
 import torch
@@ -25,6 +26,16 @@ WHOLE = ("rule", "spec", "with_", "options", "types", "wrappers", "products", "s
 # beyond a bound by less than this share of the first value counts as the bound: 9000 such roundings, too small to be
 # intended.
 ROUNDING = 1e-12
+# Folders whose frames are not the user's: a user's optimizer is made through both of them.
+FOLDERS = tuple(os.path.dirname(os.path.abspath(x)) + os.sep for x in (torch.__file__, os.path.dirname(__file__)))
+
+
+def user_level():
+    """The stacklevel at which warnings.warn names the user's line, for the caller of this function."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and os.path.abspath(frame.f_code.co_filename).startswith(FOLDERS):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 class GroupKeys:
@@ -67,7 +78,7 @@ class GroupKeys:
 
     def defaults(self, given):
         """The defaults of groups: the given values, and the rule's for the others."""
-        self.entries, self.gradients, self.beside, self.is_global, self.seen = [], [], set(), False, set()
+        self._consider_nothing()
         rule = self._consider(self.spec, self.options)
         self.ranges, self.rest = rule.hypers(), rule.field("fallback") or None
         self.declared = {n: v for n, v in rule.options().items()      # without the options of wrappers
@@ -89,9 +100,9 @@ class GroupKeys:
             raise ValueError("differentiable=True: a step of optc is not differentiable")
         self.check(found)
         self.base = found
-        self.entries, self.gradients, self.beside, self.is_global, self.seen = [], [], set(), False, set()
+        self._consider_nothing()
         self.consider(found)
-        self._warn_of_unread(given, base, found)
+        self.given = given, base
         if found.get("maximize"):
             self._may_go_up()
         return dict(found)
@@ -105,10 +116,16 @@ class GroupKeys:
             by_default = rule.type_warnings()          # types are known when tensors are bound
             for text in rule.warnings():
                 if text not in by_default:
-                    warnings.warn("optc: " + text, stacklevel=4)
+                    warnings.warn("optc: " + text, stacklevel=user_level())
 
-    def _warn_of_unread(self, given, base, found):
-        """Warns of given values that nothing reads with the options, unless they are the defaults."""
+    def warn_of_defaults(self, groups):
+        """Warns of the constructor's values, unless the options of one of the groups read them."""
+        (given, base), self.given = self.given, ({}, {})
+        self.warn_of_unread(given, base, groups)
+
+    def warn_of_unread(self, given, base, groups):
+        """Warns of given values that nothing reads with the options of any group, unless they are the defaults.
+        base: the defaults."""
         changed = []
         for key, names in self.keys:
             if given.get(key) is not None:
@@ -116,11 +133,12 @@ class GroupKeys:
                 changed += [(key, name) for name, x, default in
                             zip(names, self._parts(key, names, given[key], None), usual)
                             if isinstance(x, torch.Tensor) or x != default]
-        rule = asked(**self.compiled(*self.rule(found)[:2])) if changed else None
+        rules = [asked(**self.compiled(*self.rule(group)[:2])) for group in groups] if changed else []
         for key, name in changed:
-            if why := rule.unread(name):
-                warnings.warn("optc: %s: %s; leave %s out, or choose other options" % (self.spec, why, key),
-                              stacklevel=4)
+            why = [rule.unread(name) for rule in rules]
+            if why and all(why):
+                warnings.warn("optc: %s: %s; leave %s out, or choose other options" % (self.spec, why[0], key),
+                              stacklevel=user_level())
 
     def warn_of_types(self, rule, hyper):
         """Warns once of types that cannot work with a group's hyperparameters."""
@@ -129,6 +147,10 @@ class GroupKeys:
             if text not in self.told:
                 self.told.add(text)
                 warnings.warn("optc: " + text, stacklevel=5)
+
+    def _consider_nothing(self):
+        self.entries, self.gradients, self.beside, self.seen = [], [], set(), set()
+        self.is_global = False
 
     def _consider(self, spec, options):
         rule = asked(**self.compiled(spec, options))
