@@ -16,6 +16,7 @@ from ._key_suggestions import unknown
 # The wrapper of maximize=True: it negates the gradient. It is outermost, because torch negates first.
 NEGATE = 'return wrapper { name = "maximize", step = function() g = -g inner() end }'
 GLOBAL = r"\bglobal_"                                 # in a plan: a reduction over all tensors
+PERIODS = r"(?m)^\w+, t |, of one in "                # in a plan: work of `every`, at some steps or staggered
 FASTER = ("foreach", "fused", "capturable")            # torch's keys for speed: accepted, without effect here
 
 
@@ -69,6 +70,7 @@ class GroupKeys:
         state = dict(state)
         state.setdefault("switches", {})
         state.setdefault("beside", set(state.get("entries", ())) - {"step"})       # entries that read gradients
+        state.setdefault("is_periodic", True)
         state.setdefault("gradients", ["perturb", "step"] if "perturb" in state.get("entries", ()) else ["step"])
         if "types" not in state:
             kind = state.pop("state_type", None)
@@ -150,7 +152,7 @@ class GroupKeys:
 
     def _consider_nothing(self):
         self.entries, self.gradients, self.beside, self.seen = [], [], set(), set()
-        self.is_global = False
+        self.is_global = self.is_periodic = False
 
     def _consider(self, spec, options):
         rule = asked(**self.compiled(spec, options))
@@ -158,6 +160,7 @@ class GroupKeys:
         self.gradients = max(self.gradients, rule.gradients(), key=len)
         self.beside = self.beside | {e for e in rule.entries() if e != "step" and rule.reads_gradient(e)}
         self.is_global = self.is_global or has_global(rule)
+        self.is_periodic = self.is_periodic or bool(re.search(PERIODS, rule.plan))
         self.seen.add((spec, option_text(options)))
         return rule
 

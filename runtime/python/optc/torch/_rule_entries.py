@@ -21,10 +21,11 @@ class RuleEntries:
 
     @property
     def _checks_itself(self):
-        """Whether optc.torch.GradScaler leaves the check to the step as well."""
+        """Whether optc.torch.GradScaler leaves the check to the step as well. It would count skipped steps for `every`:
+        work that is due at a skipped step would wait for a whole period."""
         if self._checking:
             return True
-        return self._rule.entries == ["step"] and not self._release
+        return self._rule.entries == ["step"] and not self._rule.is_periodic and not self._release
 
     def _found(self):
         return {b.device: b.found() for b in self._bounds}
