@@ -167,7 +167,7 @@ struct optc_binding {
     bool complete;                     /* all inputs were set at the last check, and none was removed since */
     bool grads_set;                    /* gradients were set after the last run that executed */
     bool conditional;                  /* the device can skip calls and copies too when the guard is set */
-    bool hybrid;                       /* the host reads the guard at some steps, the device at the others (gpu_hybrid_guard.c) */
+    bool hybrid;                       /* gpu_hybrid_guard.c: the host reads the guard at some steps, else the device */
     bool recorded;                     /* the last run was captured in the caller's graph and did not execute */
     void *block; size_t storage_bytes; /* states, temporaries and partials, in the device's memory */
     size_t unshared_bytes;             /* storage_bytes if no two temporaries shared memory */
