@@ -46,7 +46,7 @@ class GroupKeys:
 
     def __init__(self, rule, spec, with_, options, types, wrappers, products):
         rule = os.fspath(rule) if isinstance(rule, os.PathLike) else rule
-        for what, x in (("a rule's name or path", rule), ("spec=, the text of a spec,", spec)):
+        for what, x in (("a rule's name or path", rule), ("spec=, the text of a spec,", spec), ("products=", products)):
             if not isinstance(x, (str, type(None))):
                 raise TypeError("%s is a str, not %s" % (what, type(x).__name__))
         with_ = [with_] if isinstance(with_, (str, int, float)) else list(with_ or ())
