@@ -168,6 +168,11 @@ class Create(unittest.TestCase):
                     warnings.simplefilter("always")
                     make(groups(*first), **given)
                     self.assertEqual([w.filename for w in found], [__file__] * wrong)
+        text = "return optimizer { name = 'x', hyper = { lr = 1, unused = 2 }, step = function() p = p - lr * g end }"
+        with warnings.catch_warnings(record=True) as found:        # a warning about the spec itself, once
+            warnings.simplefilter("always")
+            optc.torch.Optimizer(groups({"unused": 5}, {}), spec=text, unused=3)
+            self.assertEqual([str(w.message) for w in found], ["optc: x: nothing reads the hyperparameter 'unused'"])
         o = optc.torch.SGD(groups({"momentum": 0.9}))
         with self.assertWarnsRegex(UserWarning, "nothing reads the hyperparameter 'dampening'") as said:
             o.add_param_group(groups({"momentum": 0, "dampening": 0.5})[0])

@@ -126,8 +126,8 @@ class GroupKeys:
         self.warn_of_unread(given, base, groups)
 
     def warn_of_unread(self, given, base, groups):
-        """Warns of given values that nothing reads with the options of any group, unless they are the defaults.
-        base: the defaults."""
+        """Warns of given values that nothing reads with the options of any group, unless they are the defaults, or
+        the spec has a warning about that hyperparameter anyway. base: the defaults."""
         changed = []
         for key, names in self.keys:
             if given.get(key) is not None:
@@ -138,7 +138,7 @@ class GroupKeys:
         rules = [asked(**self.compiled(*self.rule(group)[:2])) for group in groups] if changed else []
         for key, name in changed:
             why = [rule.unread(name) for rule in rules]
-            if why and all(why):
+            if why and all(why) and not any(text.endswith(why[0]) for text in rules[0].warnings()):
                 warnings.warn("optc: %s: %s; leave %s out, or choose other options" % (self.spec, why[0], key),
                               stacklevel=user_level())
 
