@@ -435,6 +435,7 @@ CORE optc_status shards_check_restart(const optc_binding *b, int tensor, int arr
 
 /* ---- step_cohorts.c ---- */
 CORE optc_status cohort_make(optc_binding *b, Group *g, int of, bool idle);
+CORE unsigned gradient_readers(const Program *p, int entry);   /* variants with stages that read a gradient: bits */
 CORE optc_status cohorts_prepare(optc_binding *b);
 CORE void cohorts_place(optc_binding *b);                      /* fills their views */
 /* cohorts and participation are right for the entry. If not, call cohorts_catch_up, then cohorts_arrange, before a

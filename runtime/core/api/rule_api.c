@@ -87,16 +87,7 @@ const char *optc_rule_entry(const optc_rule *r, int i)
 
 int optc_rule_reads_gradient(const optc_rule *r, int i)
 {
-    const Program *p = r ? r->program : NULL;
-    for (int m = 0; optc_rule_entry(r, i) && m < program_phases(p); m++)
-        for (int k = 0; k < p->entry[i].phase[m].naction; k++) {
-            const ProgAction *a = &p->entry[i].phase[m].action[k];
-            const ProgStage *s = a->kind == ACT_LAUNCH ? &p->stage[a->stage] : NULL;
-            for (int q = 0; s && q < s->nreads; q++)
-                if (p->array[s->reads[q]].kind == MEM_G)
-                    return 1;
-        }
-    return 0;
+    return optc_rule_entry(r, i) && gradient_readers(r->program, i) != 0;
 }
 
 const char *optc_rule_gradient(const optc_rule *r, int64_t step, int i)

@@ -57,8 +57,8 @@ CORE void cohorts_place(optc_binding *b)
         fill_cohort_view(b, &b->group[i]);
 }
 
-/* The participation mask of an entry: variants whose stages read a gradient in any phase. */
-static unsigned reads_gradient(const Program *p, int entry)
+/* The participation mask of an entry: in any of its phases. */
+CORE unsigned gradient_readers(const Program *p, int entry)
 {
     unsigned mask = 0;
     for (int m = 0; m < program_phases(p); m++) {
@@ -80,7 +80,7 @@ CORE optc_status cohorts_prepare(optc_binding *b)
     if (!b->leaves_out || !b->absent)
         return no_memory("optc_bind");
     for (int e = 0; e < p->nentry; e++)
-        b->leaves_out[e] = shards_roles(b, reads_gradient(b->rule->program, program_base(b->rule->program, e)));
+        b->leaves_out[e] = shards_roles(b, gradient_readers(b->rule->program, program_base(b->rule->program, e)));
     for (int k = 0; k < p->narray; k++)
         b->group_states = b->group_states || (own_array(&p->array[k]) && p->array[k].kind == MEM_STATE &&
                                               !p->array[k].report);
