@@ -380,7 +380,8 @@ int optc_rule_values(const optc_rule *r);
 optc_status optc_rule_value(const optc_rule *r, int i, optc_state_info *out);
 int optc_rule_entries(const optc_rule *r);
 const char *optc_rule_entry(const optc_rule *r, int i);
-/* Whether entry i reads gradients. An entry that does not can run while they are scaled, or have been freed. */
+/* Whether entry i reads gradients. An entry that reads none can run while gradients are scaled, or after they were
+ * freed. */
 int optc_rule_reads_gradient(const optc_rule *r, int i);
 /* The i-th entry, from 0, of a training step: 1, 2, … (one more than the binding's optc_get_t). NULL: it has no more.
  * step 0: of those that any step has. The caller computes new gradients before each entry and runs it with optc_run.

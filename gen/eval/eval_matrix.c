@@ -84,7 +84,7 @@ static Dot dot_of(const Vals *a, int64_t at, int64_t astep, const Vals *b, int64
     return d;
 }
 
-/* diagonal: what is added to this value; it may be rounded before and after */
+/* diagonal: added to this value, which may be rounded before and after the addition */
 static Iv dot_bounds(const Ev *e, const Node *n, Dot d, const Iv *c, double diagonal, int64_t k)
 {
     const TypeInfo *sums = &type_info[type_info[product_info[precision_of(e, n)].gpu].compute];

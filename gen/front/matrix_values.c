@@ -159,8 +159,10 @@ Ref matrix_product(lua_State *L, const char *what, Ref a, Ref b, unsigned with)
 void matrix_keys(lua_State *L, int table, const char *says, const char *const *known)
 {
     for (lua_pushnil(L); lua_next(L, table); lua_pop(L, 1)) {
-        const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
+        const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : NULL;
         Near near = {.want = key};
+        if (!key)
+            spec_error(L, "%s, but an option has no name; write NAME = VALUE", says);
         bool found = false;
         for (int i = 0; known[i]; i++) {
             near_try(&near, known[i]);
@@ -183,14 +185,17 @@ static unsigned own_precision(lua_State *L, int i, const char *what, const char 
         spec_error(L, "%s's options are a table: %s", what, example);
     matrix_keys(L, i, arena_printf(t->arena, "%s knows products", what), known);
     int type = lua_getfield(L, i, "products");
+    if (is_value(L, -1) && *value_at(L, -1) == UNKNOWN)                /* the error of its option was reported */
+        return lua_pop(L, 1), 0;
     const char *word = type == LUA_TSTRING ? lua_tostring(L, -1) : NULL;
     unsigned flag = !word ? 0u : !strcmp(word, "f32") ? IN_F32 : !strcmp(word, "tf32") ? IN_TF32 : 0u;
     int head = t->spec[t->at].product, of_rule = t->rule->product;
+    const char *hint = word && product_by_name(word) >= 0
+                           ? "; only a whole rule can have that precision, by the field products at its head"
+                       : is_value(L, -1) ? "; an option may choose it" : "";
     if (type != LUA_TNIL && !flag)
         spec_error(L, "%s: products is \"f32\" or \"tf32\", not %s%.40s%s%s", what, word ? "\"" : "a ",
-                   word ? word : is_value(L, -1) ? "value" : luaL_typename(L, -1), word ? "\"" : "",
-                   word && product_by_name(word) >= 0 ? "; only a whole rule can have that precision, by the field "
-                                                        "products at its head" : "");
+                   word ? word : is_value(L, -1) ? "value that varies" : luaL_typename(L, -1), word ? "\"" : "", hint);
     if (flag && head >= 0 && !product_mixes((Product)head))
         spec_error(L, "%s: products = \"%s\" is not possible in a rule whose products are \"%s\": it stores their "
                       "operands in another type than f32", what, word, product_info[head].name);

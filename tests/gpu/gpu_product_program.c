@@ -74,8 +74,8 @@ static const struct { const char *file, *section; } halves[] = {
     {"hopper_cuda.txt", "hopper"}, {"symmetric_cuda.txt", "symmetric"}, {"symmetric_cuda.txt", "symmetric_f16"},
     {"symmetric_cuda.txt", "symmetric_bf16"}};
 
-/* The rule's code has no kernels for calls; this adds them. Those for Hopper take long to compile: only the test of
- * them has them. */
+/* The rule's code has no kernels for calls; this adds them. Kernels for Hopper take long to compile, so they are added
+ * only for their own test. */
 static void add_kernels(Bound *x)
 {
     static Arena a;

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Checks the source tree: no file name occurs twice, includes follow the allowed directions and have no cycles, static
-# functions of runtime/core have unique names (a package pastes them into one file), and pages name existing files. Run
-# in the root of the tree. Prints what is wrong and then exits with 1.
+# functions of runtime/core have unique names (a package pastes them into one file), pages name existing files, and all
+# Python tests are methods. Run in the root of the tree. Prints what is wrong and then exits with 1.
 set -u
 export LC_ALL=C
 work=$(mktemp -d)
@@ -20,6 +20,12 @@ found "$work/twice" "file names that occur twice"
 [ ! -e .git ] || git ls-files | sed 's|/.*||' | sort -u |
     grep -vxE '\..*|Makefile|README.md|LICENSE|gen|runtime|specs|templates|tests|tools' > "$work/top"
 [ ! -e "$work/top" ] || found "$work/top" "tracked files and folders that do not belong to the top level"
+
+# ---- Python runs no test that stands below the call of unittest.main
+for file in tests/python/test_*.py; do
+    awk '/^if __name__ == / { main = 1 } main && /^ *def test/ { print FILENAME ": " $0 }' "$file"
+done > "$work/below"
+found "$work/below" "Python tests below the call of unittest.main, which never run"
 
 # ---- includes: FILE INCLUDED
 sources \( -name '*.c' -o -name '*.h' -o -name '*.cc' -o -name '*.def' \) | xargs awk '

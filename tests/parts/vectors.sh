@@ -10,14 +10,13 @@ trap 'rm -rf "$at"' EXIT
 emit() { "$BUILD/optc" emit "$@" --target c > "$at/$file.c"; }
 # The rules that are built in, and of the others without products every twelfth (OPTC_ALL: all). Rules with products
 # have loops like those of muon, psgd and shampoo; of the built-in types AdamW has all loops. Two with a power are left
-# out: gcc vectorises padam only with AVX, and ftrl not on aarch64. dadapt_adam, with choices by a value of the group,
-# is tried on aarch64 alone: on x86-64 it needed AVX before threading of jumps was off.
+# out: gcc vectorises padam only with AVX, and ftrl not on aarch64. dadapt_adam has choices by a value of the group,
+# which gcc vectorises only without threading of jumps.
 has_products() { grep -q '^  products = ' "specs/$1.lua"; }
 n=0
 for file in $("$BUILD/optc" list --names | grep -v /); do
     case $file in
-    muon | psgd | shampoo) emit "$file"; continue ;;
-    dadapt_adam) [ "$(uname -m)" != aarch64 ] || emit "$file"; continue ;;
+    muon | psgd | shampoo | dadapt_adam) emit "$file"; continue ;;
     padam) continue ;;
     esac
     ! has_products "$file" || continue

@@ -152,6 +152,32 @@ class Create(unittest.TestCase):
                 for text in texts:
                     self.assertRegex(text, "nothing reads the hyperparameter '%s' with .*; leave %s out" % (said, said))
 
+    def test_values_that_one_group_reads(self):
+        """A default has an effect if one group's options read it, and a group's own value if that group's do. The
+        warning names the caller's line."""
+        import warnings
+        def groups(*each):
+            return [{"params": [torch.nn.Parameter(torch.ones(2))], **g} for g in each]
+        for first, given, wrong in (
+                (({"momentum": 0.9},), {"dampening": 0.5}, 0), (({"momentum": 0.9}, {}), {"dampening": 0.5}, 0),
+                (({}, {}), {"dampening": 0.5}, 1), (({"dampening": 0.5},), {}, 1),
+                (({"dampening": 0.5, "momentum": 0.9}, {"dampening": 0.0}), {}, 0)):
+            for make in (optc.torch.SGD, lambda p, **k: optc.torch.create("sgd", p, **k),
+                         lambda p, **k: optc.torch.Optimizer(p, "sgd", **k)):
+                with self.subTest(first, **given), warnings.catch_warnings(record=True) as found:
+                    warnings.simplefilter("always")
+                    make(groups(*first), **given)
+                    self.assertEqual([w.filename for w in found], [__file__] * wrong)
+        text = "return optimizer { name = 'x', hyper = { lr = 1, unused = 2 }, step = function() p = p - lr * g end }"
+        with warnings.catch_warnings(record=True) as found:        # a warning about the spec itself, once
+            warnings.simplefilter("always")
+            optc.torch.Optimizer(groups({"unused": 5}, {}), spec=text, unused=3)
+            self.assertEqual([str(w.message) for w in found], ["optc: x: nothing reads the hyperparameter 'unused'"])
+        o = optc.torch.SGD(groups({"momentum": 0.9}))
+        with self.assertWarnsRegex(UserWarning, "nothing reads the hyperparameter 'dampening'") as said:
+            o.add_param_group(groups({"momentum": 0, "dampening": 0.5})[0])
+        self.assertEqual(said.filename, __file__)
+
     def test_none_and_opposites(self):
         """None is a value only of keys that switch an option on; a hint does not turn a meaning round."""
         for rule, given, kind, said in (

@@ -287,14 +287,14 @@ class Cuda(unittest.TestCase):
         self.assertEqual(opt.state_dict()["state"][0]["step"].item(), 5)
 
     def test_scaler(self):
-        """By its own protocol: the step looks at found_inf and takes the scale out, and nobody waits."""
+        """torch's protocol: the step reads found_inf and divides by the scale, and the host does not wait."""
         self.scaled(torch.amp.GradScaler("cuda", init_scale=4.0), float("inf"))
 
     def test_own_scaler(self):
         self.scaled(optc.torch.GradScaler("cuda", init_scale=4.0), float("nan"))
 
     def test_scaler_of_products(self):
-        """A rule with products: nobody waits there either, as far as the driver has conditional nodes."""
+        """A rule with products: the host does not wait either, if the driver has conditional nodes."""
         for kind in (torch.amp.GradScaler, optc.torch.GradScaler):
             self.scaled(kind("cuda", init_scale=4.0), float("inf"), "muon")
         self.scaled(torch.amp.GradScaler("cuda", init_scale=4.0), float("nan"), "splus")

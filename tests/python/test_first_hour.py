@@ -254,6 +254,7 @@ class Arguments(Case):
         self.assertEqual(optc.torch.Optimizer(p, spec=text, with_=None).entries(), ["step"])
         for given, said in (({"rule": 3}, "name or path is a str, not int"),
                             ({"spec": text.encode()}, "text of a spec, is a str, not bytes"),
+                            ({"rule": "muon", "products": 16}, "products= is a str, not int"),
                             ({"spec": text, "with_": 3}, r"with_=\["),
                             ({"spec": text, "with_": ["clip(1)", None]}, r"with_=\[")):
             with self.assertRaisesRegex(TypeError, said):

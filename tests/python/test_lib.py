@@ -140,6 +140,17 @@ class Library(unittest.TestCase):
             self.assertEqual(e.compile(spec="x", text=text, warn=False).native, rule.native)
         self.assertEqual([str(w.message) for w in found if "runs on the" not in str(w.message)], [])
 
+    def test_entries(self):
+        e = optc.Engine(cache_dir="")
+        rule = e.compile("splus", warn=False)
+        self.assertEqual({n: rule.reads_gradient(n) for n in rule.entries()},
+                         {"step": True, "to_eval": False, "to_train": False})
+        with self.assertRaisesRegex(ValueError, r"splus has no entry 'perturb' \(it has: step, to_eval, to_train\)"):
+            rule.reads_gradient("perturb")
+        rule = e.compile("sgd", options={"momentum_buffer": False}, warn=False)
+        self.assertRegex(rule.unread("momentum"), "nothing reads the hyperparameter 'momentum' with momentum_buffer=f")
+        self.assertEqual([rule.unread(n) for n in ("lr", "none", None)], [None] * 3)
+
     def test_types(self):
         """A text and a dict are the same choice; states by name."""
         p = floats(*[1.0] * 4096)

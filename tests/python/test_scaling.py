@@ -87,7 +87,7 @@ class Scaling(Case):
         self.assertEqual(ob.state[q]["step"].item(), 7)
 
     def test_modes_that_read_gradients(self):
-        """They would read scaled gradients: torch unscales."""
+        """torch unscales for rules whose other entries read gradients: they would read scaled ones."""
         text = ("return optimizer { name = 'reads', hyper = { lr = 0.1 }, step = function() p = p - lr * g end, "
                 "to_eval = function() p = p - %s end, to_train = function() p = p + lr end }")
         from optc.torch import _scaling
@@ -156,6 +156,23 @@ class Scaling(Case):
             ob.step(), oc.step()
             for p, q in zip(b.parameters(), c.parameters()):
                 torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
+
+    def test_own_scaler_and_periods(self):
+        """A skipped step does not count for `every`: the next one computes the roots that were due."""
+        for spec, options in (("soap", {"interval": 3}), ("shampoo", {"interval": 2}), ("sgd+lookahead(3)", {})):
+            a, b = model(), model()
+            oa, ob = (optc.torch.Optimizer(m.parameters(), spec, lr=0.02, sort=lambda n, p: True, **options)
+                      for m in (a, b))
+            scaler = optc.torch.GradScaler("cpu", init_scale=256.0)
+            for t in range(8):
+                oa.zero_grad(), ob.zero_grad()
+                ((a(X) - Y) ** 2).mean().backward()
+                scaler.scale(((b(X) - Y) ** 2).mean() * (float("inf") if t in (0, 4) else 1.0)).backward()
+                scaler.step(ob), scaler.update()
+                if t not in (0, 4):
+                    oa.step()
+            for p, q in zip(a.parameters(), b.parameters()):
+                self.assertTrue(torch.equal(p, q), spec)
 
     def test_own_scaler_of_several(self):
         """One gradient of one type that is not finite: no parameter of any type is stepped, nor counted."""

@@ -229,7 +229,7 @@ def scaled():
     mesh = init_device_mesh("cpu", (2,))
     found = []
     for scaler in (optc.torch.GradScaler("cpu", init_scale=8.0), torch.amp.GradScaler("cpu", init_scale=8.0)):
-        for rule in ("muon", "adamw"):
+        for rule in ("muon", "adamw", "adamw+lookahead(2)"):
             torch.manual_seed(0)
             w = torch.randn(8, 4).requires_grad_()
             p = distribute_tensor(w.detach().clone(), mesh, [Shard(0)]).requires_grad_()
@@ -255,7 +255,8 @@ def pipelined():
     from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
     grid = init_device_mesh("cpu", (2, 2), mesh_dim_names=("pp", "dp"))
     mine, found = slice(0, 4) if dist.get_rank() < 2 else slice(4, 7), {}
-    for rule, kind in (("adamw", "cut"), ("muon", "cut"), ("adamw", "plain"), ("adamw", "scaled")):
+    for rule, kind in (("adamw", "cut"), ("muon", "cut"), ("adamw", "plain"), ("adamw", "scaled"),
+                       ("adamw+lookahead(7)", "scaled")):
         whole, group = whole_tensors(), dist.group.WORLD
         if kind == "plain":
             cuts, group = [w.detach().clone().requires_grad_() for w in whole[mine]], grid["pp"].get_group()
@@ -345,8 +346,8 @@ class ShardedRules(Case):
                 for a, b, c in zip(p, r, (-3, -4)):    # each step has the length 1 over both ranks
                     self.assertAlmostEqual(a, c / 50 ** 0.5, places=5)
                     self.assertAlmostEqual(b, 2 * c / 50 ** 0.5, places=5)
-            self.assertEqual([x for _, _, x, _ in scaled], [[]] * 12)
-            self.assertEqual([x for _, _, _, x in scaled], [8, 4, 4, 4, 2, 2] * 2)
+            self.assertEqual([x for _, _, x, _ in scaled], [[]] * 18)
+            self.assertEqual([x for _, _, _, x in scaled], [8, 4, 4, 4, 2, 2, 2, 1, 1] * 2)
 
     def test_four_ranks(self):
         for rules, stacks, (strided, parallel), pipelined in in_ranks(4, four_ranks):

@@ -389,11 +389,6 @@ class Files(Case):
             for p, q in zip(a, b):
                 torch.testing.assert_close(p, q)
 
-
-if __name__ == "__main__":
-    import unittest
-    unittest.main()
-
     def test_momentum_beside_a_wrapper(self):
         """A momentum buffer that is not there begins anew; what a wrapper keeps stays as it is."""
         saved = self.file(lambda ps: torch.optim.SGD(ps, lr=0.1, momentum=0.9))
@@ -416,3 +411,28 @@ if __name__ == "__main__":
             optc.torch.AdamW(ps).load_state_dict(saved)
         finally:
             torch.set_default_dtype(before)
+
+    def test_states_by_shape(self):
+        """A rule without a fallback rule whose matrices and vectors have other states: both are loaded, and a missing
+        one is refused at the first step."""
+        shapes = ((6, 8), (5,))
+        ps, qs = lists(shapes=shapes), lists(shapes=shapes)
+        a, b = (optc.torch.Optimizer(x, "amuse") for x in (ps, qs))
+        grads(ps), a.step()
+        saved = copy.deepcopy(a.state_dict())
+        with torch.no_grad():
+            for p, q in zip(ps, qs):
+                q.copy_(p)
+        b.load_state_dict(saved)
+        for o, x in ((a, ps), (b, qs)):
+            grads(x, 1), o.step()
+        self.assertTrue(all(map(torch.equal, ps, qs)))
+        del saved["state"][1]["v"]
+        b.load_state_dict(saved)
+        with self.assertRaisesRegex(ValueError, "has no 'v', which amuse keeps"):
+            b.step()
+
+
+if __name__ == "__main__":
+    import unittest
+    unittest.main()

@@ -2,6 +2,8 @@
 #include "tests/harness/help.h"
 #include "tests/harness/suites.h"
 
+#include <stdlib.h>
+
 /* The library reports everything that a spec declares, so that no caller has to parse Lua. */
 START_TEST(rule_tells_its_spec)
 {
@@ -82,12 +84,37 @@ START_TEST(warnings_of_a_text)
 }
 END_TEST
 
+/* An entry reads gradients by a copy, a sum, a product or at some steps only; or not at all. */
+START_TEST(entries_that_read_gradients)
+{
+    static const struct { const char *look; int reads; } c[] = {
+        {"m = g", 1}, {"m = m + mean(g)", 1}, {"m = m + global.sum(g)", 1}, {"m = m + mm(gram(g), m)", 1},
+        {"every(7, function() m = m + g end)", 1}, {"m = 2 * m", 0}, {"m, p = p, m", 0}};
+    optc_engine *e;
+    OK(optc_open(&(optc_engine_options){.device = "cpu", .cache_dir = "", .compiler = ""}, &e));
+    for (int i = 0; i < (int)(sizeof c / sizeof *c); i++) {
+        optc_rule *r;
+        char *text = format("return optimizer { name = 'x', hyper = { lr = 1 }, state = { m = zeros }, "
+                            "step = rule 'sgd', matrix = function() p = p - lr * m end, look = function() %s end }",
+                            c[i].look);
+        OK(optc_compile(e, &(optc_rule_options){.spec = "x", .text = text}, &r));
+        ck_assert_str_eq(optc_rule_entry(r, 1), "look");
+        ck_assert_msg(optc_rule_reads_gradient(r, 0) == 1 && optc_rule_reads_gradient(r, 1) == c[i].reads, "%s",
+                      c[i].look);
+        OK(optc_release(r));
+        free(text);
+    }
+    OK(optc_close(e));
+}
+END_TEST
+
 Suite *rule_info_suite(void)
 {
     Suite *s = suite_create("rule_info");
     TCase *t = tcase_create("rule_info");
     tcase_add_test(t, rule_tells_its_spec);
     tcase_add_test(t, warnings_of_a_text);
+    tcase_add_test(t, entries_that_read_gradients);
     suite_add_tcase(s, t);
     return s;
 }

@@ -4,9 +4,9 @@
  * calls has no body in that graph. The host runs it, and reads the guard and t before it. The library would wait for
  * the device there anyway.
  *
- * After steps that the device may have skipped, optc_binding.steps is the largest possible count of steps. The host
- * looks at the step after that one only, since it has looked at the smaller ones before: if it has no body, the host
- * reads t. So each step that was skipped costs one more wait at most. */
+ * After steps that the device may have skipped, optc_binding.steps is the largest possible count of steps. Before a run
+ * the host tests one step, the one after that count: if it has no body, the host reads t. Earlier runs have tested all
+ * smaller counts. So each step that was skipped costs one more wait at most. */
 #include "runtime/core/matrix/gpu_calls.h"
 
 #include <string.h>

@@ -6,10 +6,9 @@
  *   12 x 768 x 768 by 3072    892, 656 / 710        50257 x 768 by 768 x 768, 1    1226, 786 / 836
  *   12 x 768 x 768 by  768    273, 233 / 223          768 x 1024 by 1024, 1          52, 576 / 312
  * Panels of few tiles leave multiprocessors idle. Panels may change bits, so the choice follows from the shape alone,
- * as if there were one matrix: of 3783 random products in f32 and f64 with panels of 128 to 384, 123 had other bits
- * than the whole product, as far as they were looked at those whose last panel had 16 rows or fewer. So panels have at
- * least PANEL_LEAST rows. Operands are finite: a whole product gives NaN where infinity meets a zero of the
- * triangle. */
+ * as if there were one matrix. Of 3783 random products in f32 and f64 with panels of 128 to 384, 123 had other bits
+ * than the whole product. All of those that were examined had a last panel of at most 16 rows, so panels have at least
+ * PANEL_LEAST rows. Operands must be finite: a whole product gives NaN where infinity meets a zero of the triangle. */
 #include "runtime/core/matrix/gpu_calls.h"
 
 #include <string.h>

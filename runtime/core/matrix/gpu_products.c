@@ -119,7 +119,7 @@ static bool use_lt(const GpuCalls *x, const CallStep *s)
     return count_changes_bits(x, s) || (s->d >= 0 && s->flags & SYMMETRIC && s->type->bytes == 2);
 }
 
-/* Only if all products of a call have an algorithm, the copy of the addend is left out. */
+/* The copy of the addend is left out only if all products of a call have an algorithm. */
 static void agree_on_copy(GpuCalls *x, int copy)
 {
     int first = x->step[copy].reader, end = first;

@@ -247,7 +247,10 @@ class Rule:
 
     def reads_gradient(self, entry):
         """Whether this entry, "step" or another, reads gradients"""
-        return bool(lib.optc_rule_reads_gradient(self.handle, self.entries().index(entry)))
+        known = self.entries()
+        if entry not in known:
+            raise ValueError("%s has no entry %r (it has: %s)" % (self.name, entry, ", ".join(known)))
+        return bool(lib.optc_rule_reads_gradient(self.handle, known.index(entry)))
 
     def gradients(self, step=0):
         """The entries of a training step (1, 2, …) in order; each needs fresh gradients: ["perturb", "step"]. Step 0:

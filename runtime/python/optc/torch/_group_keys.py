@@ -2,6 +2,7 @@
 otherwise the rule's hyperparameters by their names."""
 import os
 import re
+import sys
 import warnings
 
 import torch
@@ -15,6 +16,7 @@ from ._key_suggestions import unknown
 # The wrapper of maximize=True: it negates the gradient. It is outermost, because torch negates first.
 NEGATE = 'return wrapper { name = "maximize", step = function() g = -g inner() end }'
 GLOBAL = r"\bglobal_"                                 # in a plan: a reduction over all tensors
+PERIODS = r"(?m)^\w+, t |, of one in "                # in a plan: work of `every`, at some steps or staggered
 FASTER = ("foreach", "fused", "capturable")            # torch's keys for speed: accepted, without effect here
 
 
@@ -25,6 +27,16 @@ WHOLE = ("rule", "spec", "with_", "options", "types", "wrappers", "products", "s
 # beyond a bound by less than this share of the first value counts as the bound: 9000 such roundings, too small to be
 # intended.
 ROUNDING = 1e-12
+# Folders whose frames are not the user's: a user's optimizer is made through both of them.
+FOLDERS = tuple(os.path.dirname(os.path.abspath(x)) + os.sep for x in (torch.__file__, os.path.dirname(__file__)))
+
+
+def user_level():
+    """The stacklevel at which warnings.warn names the user's line, for the caller of this function."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and os.path.abspath(frame.f_code.co_filename).startswith(FOLDERS):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 class GroupKeys:
@@ -34,7 +46,7 @@ class GroupKeys:
 
     def __init__(self, rule, spec, with_, options, types, wrappers, products):
         rule = os.fspath(rule) if isinstance(rule, os.PathLike) else rule
-        for what, x in (("a rule's name or path", rule), ("spec=, the text of a spec,", spec)):
+        for what, x in (("a rule's name or path", rule), ("spec=, the text of a spec,", spec), ("products=", products)):
             if not isinstance(x, (str, type(None))):
                 raise TypeError("%s is a str, not %s" % (what, type(x).__name__))
         with_ = [with_] if isinstance(with_, (str, int, float)) else list(with_ or ())
@@ -58,6 +70,7 @@ class GroupKeys:
         state = dict(state)
         state.setdefault("switches", {})
         state.setdefault("beside", set(state.get("entries", ())) - {"step"})       # entries that read gradients
+        state.setdefault("is_periodic", True)
         state.setdefault("gradients", ["perturb", "step"] if "perturb" in state.get("entries", ()) else ["step"])
         if "types" not in state:
             kind = state.pop("state_type", None)
@@ -67,7 +80,7 @@ class GroupKeys:
 
     def defaults(self, given):
         """The defaults of groups: the given values, and the rule's for the others."""
-        self.entries, self.gradients, self.beside, self.is_global, self.seen = [], [], set(), False, set()
+        self._consider_nothing()
         rule = self._consider(self.spec, self.options)
         self.ranges, self.rest = rule.hypers(), rule.field("fallback") or None
         self.declared = {n: v for n, v in rule.options().items()      # without the options of wrappers
@@ -89,9 +102,9 @@ class GroupKeys:
             raise ValueError("differentiable=True: a step of optc is not differentiable")
         self.check(found)
         self.base = found
-        self.entries, self.gradients, self.beside, self.is_global, self.seen = [], [], set(), False, set()
+        self._consider_nothing()
         self.consider(found)
-        self._warn_of_unread(given, base, found)
+        self.given = given, base
         if found.get("maximize"):
             self._may_go_up()
         return dict(found)
@@ -105,10 +118,16 @@ class GroupKeys:
             by_default = rule.type_warnings()          # types are known when tensors are bound
             for text in rule.warnings():
                 if text not in by_default:
-                    warnings.warn("optc: " + text, stacklevel=4)
+                    warnings.warn("optc: " + text, stacklevel=user_level())
 
-    def _warn_of_unread(self, given, base, found):
-        """Warns of given values that nothing reads with the options, unless they are the defaults."""
+    def warn_of_defaults(self, groups):
+        """Warns of the constructor's values, unless the options of one of the groups read them."""
+        (given, base), self.given = self.given, ({}, {})
+        self.warn_of_unread(given, base, groups)
+
+    def warn_of_unread(self, given, base, groups):
+        """Warns of given values that nothing reads with the options of any group, unless they are the defaults, or
+        the spec has a warning about that hyperparameter anyway. base: the defaults."""
         changed = []
         for key, names in self.keys:
             if given.get(key) is not None:
@@ -116,11 +135,12 @@ class GroupKeys:
                 changed += [(key, name) for name, x, default in
                             zip(names, self._parts(key, names, given[key], None), usual)
                             if isinstance(x, torch.Tensor) or x != default]
-        rule = asked(**self.compiled(*self.rule(found)[:2])) if changed else None
+        rules = [asked(**self.compiled(*self.rule(group)[:2])) for group in groups] if changed else []
         for key, name in changed:
-            if why := rule.unread(name):
-                warnings.warn("optc: %s: %s; leave %s out, or choose other options" % (self.spec, why, key),
-                              stacklevel=4)
+            why = [rule.unread(name) for rule in rules]
+            if why and all(why) and not any(text.endswith(why[0]) for text in rules[0].warnings()):
+                warnings.warn("optc: %s: %s; leave %s out, or choose other options" % (self.spec, why[0], key),
+                              stacklevel=user_level())
 
     def warn_of_types(self, rule, hyper):
         """Warns once of types that cannot work with a group's hyperparameters."""
@@ -130,12 +150,17 @@ class GroupKeys:
                 self.told.add(text)
                 warnings.warn("optc: " + text, stacklevel=5)
 
+    def _consider_nothing(self):
+        self.entries, self.gradients, self.beside, self.seen = [], [], set(), set()
+        self.is_global = self.is_periodic = False
+
     def _consider(self, spec, options):
         rule = asked(**self.compiled(spec, options))
         self.entries = self.entries + [e for e in rule.entries() if e not in self.entries]
         self.gradients = max(self.gradients, rule.gradients(), key=len)
         self.beside = self.beside | {e for e in rule.entries() if e != "step" and rule.reads_gradient(e)}
         self.is_global = self.is_global or has_global(rule)
+        self.is_periodic = self.is_periodic or bool(re.search(PERIODS, rule.plan))
         self.seen.add((spec, option_text(options)))
         return rule
 

@@ -97,6 +97,7 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
         super().__init__(params, defaults)
         for group in self.param_groups:
             self._check_group(group)
+        self._rule.warn_of_defaults(self.param_groups)
         self._rates = Rates(self, follow_lr)
         self._sort_all()
 
@@ -148,6 +149,7 @@ class Optimizer(RuleInputs, RuleEntries, torch.optim.Optimizer):
                 _rules.torch_defaults(self._rule.row, {k: both[k] for k in known})
         self._rule.check({**found, "initial_lr": both.get("initial_lr", both.get("lr", 0))}, where)
         self._rule.consider(both, where)
+        self._rule.warn_of_unread(found, self.defaults, [both])
         for key in group.keys() - found.keys():
             del group[key]
         group.update(found)

@@ -21,10 +21,13 @@ class RuleEntries:
 
     @property
     def _checks_itself(self):
-        """Whether optc.torch.GradScaler leaves the check to the step as well."""
+        """Whether optc.torch.GradScaler leaves the check to the step as well. It counts skipped steps for `every`: work
+        that is due at a skipped step waits for a whole period. torch's check does not know the stages of a
+        pipeline (group=), which must skip together."""
         if self._checking:
             return True
-        return self._rule.entries == ["step"] and not self._release
+        return self._rule.entries == ["step"] and not self._release and not (
+            self._rule.is_periodic and self._group is None)
 
     def _found(self):
         return {b.device: b.found() for b in self._bounds}

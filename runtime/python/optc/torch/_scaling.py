@@ -113,7 +113,8 @@ class Guard:
 class GradScaler(torch.amp.GradScaler):
     """torch's GradScaler, with the check and the unscaling inside the step of an optc optimizer: no separate pass over
     the gradients, and the host does not wait. p.grad stays scaled. An optimizer that it has stepped keeps skipping
-    steps whose gradients are not finite. Other optimizers, and gradients after unscale_, are handled as in torch."""
+    steps whose gradients are not finite. Other optimizers, rules with `every` or with entries beside step, and
+    gradients after unscale_ are handled as by torch's scaler."""
 
     def step(self, optimizer, *args, **kwargs):
         if not self._enabled:                          # torch's scaler has no states then

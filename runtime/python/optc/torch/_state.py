@@ -351,6 +351,9 @@ def _kept(opt, rule):
     names, domains = opt._rule.names, {n: d for n, d in rule.states().items() if d != "group"}
     whole = not opt._rule.rest and set(domains.values()) <= {"elem", "tensor"}
     if whole:
-        one = Binding(rule, [([{"param": torch.zeros(1, dtype=torch.float32, device="cpu")}], {})])
-        domains = {n: d for n, d in domains.items() if one.has_state(0, n)}
+        each = [{"param": torch.zeros(shape, dtype=torch.float32, device="cpu")} for shape in (1, (2, 2))]
+        b = Binding(rule, [(each, {})])
+        of_vector, of_matrix = ({n for n in domains if b.has_state(i, n)} for i in range(2))
+        whole = of_vector == of_matrix                 # a spec's matrix part may have other states than its step
+        domains = {n: d for n, d in domains.items() if n in of_vector | of_matrix}
     return {names.get(n, n): d for n, d in domains.items()}, whole
