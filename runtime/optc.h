@@ -342,7 +342,8 @@ optc_status optc_state(optc_binding *b, int tensor, const char *name, optc_state
 optc_status optc_state_bytes(const optc_binding *b, int tensor, const char *name, size_t *out);
 /* has: receives 1 if this tensor (or group) has the state, and 0 if options or its variant leave it out. */
 optc_status optc_has_state(const optc_binding *b, int tensor, const char *name, int *has);
-/* Copies a state as doubles. count must be the state's number of values. */
+/* Copies a state as doubles. count must be the state's number of values. A state that the rule keeps a lower triangle
+ * must remain one: a GPU leaves its zeros out of products (specs/MATRICES.md). */
 optc_status optc_state_read(const optc_binding *b, int tensor, const char *name, double *out, int64_t count);
 optc_status optc_state_write(optc_binding *b, int tensor, const char *name, const double *in, int64_t count);
 /* Copies the bytes of a state in its own type, without conversion. optc_state tells type and count, optc_state_bytes

@@ -25,6 +25,14 @@ static bool one_value(const Graph *g, Ref r)
     return axis[0] == AXIS_ONE && axis[1] == AXIS_ONE;
 }
 
+/* The product of the lower triangle r and a factor is one. Infinity times 0 above the diagonal is NaN. So a factor that
+ * varies along both axes must be a triangle too. Any other shows on the diagonal, which no product leaves out. */
+static bool keeps_zeros(const Graph *g, const bool *known, Ref r, Ref factor)
+{
+    const Axis *axis = dom_info[g->n[factor].dom].axis;
+    return known[r] && (known[factor] || axis[0] == AXIS_ONE || axis[1] == AXIS_ONE);
+}
+
 static bool is_lower(const Graph *g, const bool *state, const bool *known, Ref r)
 {
     const Node *n = &g->n[r];
@@ -38,7 +46,7 @@ static bool is_lower(const Graph *g, const bool *state, const bool *known, Ref r
     case OP_CHOL: return !(n->sym & KEEP_LAST) || known[a[n->nargs - 1]];
     case OP_MM: return !(n->sym & (TRANS_A | TRANS_B)) && known[a[0]] && known[a[1]] && (n->nargs < 3 || known[a[2]]);
     case OP_ADD: case OP_SUB: return known[a[0]] && known[a[1]];
-    case OP_MUL: return known[a[0]] || known[a[1]];
+    case OP_MUL: return keeps_zeros(g, known, a[0], a[1]) || keeps_zeros(g, known, a[1], a[0]);
     case OP_DIV: return known[a[0]] && one_value(g, a[1]);
     case OP_NEG: case OP_COPY: case OP_STORED: return known[a[0]];
     case OP_WHERE: return keeps_lower(g, n) || (known[a[1]] && known[a[2]]);

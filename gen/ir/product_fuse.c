@@ -7,6 +7,8 @@
  *   - c is in memory for calls anyway (a call's result, or a computed operand). A state that a low precision would
  *     round is added by the element pass instead
  *   - c of a symmetric product is symmetric, and only symmetric products have a diagonal
+ *   - all users of a sum with a diagonal are products: a factor reads it in a type that may have more bits, and a small
+ *     ridge of a Gram matrix would be lost in the type of products
  *   - the product is not of elements block by block: these are not contiguous */
 #include "gen/ir/rule_passes.h"
 
@@ -17,7 +19,7 @@ typedef struct {
     int *users;                    /* number of users: nodes and writes */
     bool *symmetric;
     bool *beside;                  /* in memory for calls: a call's result, or a computed operand of a call */
-    bool *only_calls;              /* all users are calls */
+    bool *only_calls, *only_products;      /* all users are calls; all are products */
     bool *call;                    /* it becomes a product */
 } Calls;
 
@@ -90,7 +92,7 @@ static bool fits(const Calls *c, const Node *n, const Sum *s, int i)
     const Node *m = &c->g->n[product.of];
     bool symmetric = m->sym & SYMMETRIC;
     if (m->dom != n->dom || !isfinite(product.k * m->imm) || !isfinite(s->diagonal) ||
-        (s->diagonal != 0 && !symmetric))
+        (s->diagonal != 0 && !(symmetric && c->only_products[n - c->g->n])))
         return false;
     return other.of == NONE || (!(m->sym & BLOCKED && m->dom == ELEM) && c->g->n[other.of].dom == n->dom &&
                                 (c->beside[other.of] || c->call[other.of]) && isfinite(other.k) &&
@@ -125,10 +127,11 @@ static Fused fused(const Calls *c, Ref r)
 static void learn(Calls *c, const Rule *r, Arena *a)
 {
     const Graph *g = &r->g;
-    bool *b = NEWS(a, bool, 4 * (g->len + 1));
-    *c = (Calls){g, NEWS(a, int, g->len + 1), b, b + g->len + 1, b + 2 * (g->len + 1), b + 3 * (g->len + 1)};
+    size_t n = (size_t)g->len + 1;
+    bool *b = NEWS(a, bool, 5 * n);
+    *c = (Calls){g, NEWS(a, int, n), b, b + n, b + 2 * n, b + 3 * n, b + 4 * n};
     for (Ref i = 0; i < g->len; i++)
-        c->only_calls[i] = true;
+        c->only_calls[i] = c->only_products[i] = true;
     for (Ref i = 0; i < g->len; i++) {
         c->symmetric[i] = graph_symmetric(g, c->symmetric, i);
         c->beside[i] = c->beside[i] || is_call(&g->n[i]);
@@ -136,6 +139,7 @@ static void learn(Calls *c, const Rule *r, Arena *a)
             Ref x = g->n[i].arg[k];
             c->users[x]++;
             c->only_calls[x] = c->only_calls[x] && is_call(&g->n[i]);
+            c->only_products[x] = c->only_products[x] && g->n[i].op == OP_MM;
             c->beside[x] = c->beside[x] || (is_call(&g->n[i]) && !is_leaf(&g->n[x]));
         }
     }

@@ -22,6 +22,11 @@ static const struct { const char *states, *body; int want[5]; } cases[] = {
     {"C = eye(1, 'rows')", "C = C + 1 p = p - mm(C, g)", {0, -1}},
     {"C = eye(1, 'rows')", "C = where(gt(slice.max(g), 0), C, 2 * C) / 3 p = p - mm(C, g)", {A, -1}},
     {"C = eye(1, 'rows')", "C = -chol(gram(g) + eye(1, 'rows')) p = p - mm(C, g)", {0, 0, A, -1}},
+    /* 0 times infinity above the diagonal is NaN, unless the factor is one value, or a triangle too */
+    {"C = eye(1, 'rows')", "C = C * (1 / tril(gram(g))) p = p - mm(C, g)", {0, 0, -1}},
+    {"C = eye(1, 'rows')", "C = rsqrt(tril(gram(g))) * C p = p - mm(C, g)", {0, 0, -1}},
+    {"C = eye(1, 'rows')", "C = tril(gram(g)) * C / slice.max(g) p = p - mm(C, g)", {0, A, -1}},
+    {"C = eye(1, 'rows')", "C = C * slice.max(g) * rowsum(g) p = p - mm(C, g)", {A, -1}},
     /* each is a triangle as long as the other is */
     {"C = eye(1, 'rows'), E = zeros 'rows'", "C, E = C + E, 0.5 * C p = p - mm(C, g) - mm(E.T, g)", {A, A, -1}},
     {"C = eye(1, 'rows'), E = zeros 'rows'", "C, E = C + E, gram(g) p = p - mm(C, g) - mm(E.T, g)", {0, 0, 0, -1}},

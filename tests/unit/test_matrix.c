@@ -425,6 +425,9 @@ static const struct { const char *y, *lua; int mm, symmetric, turn, beta, diagon
     {"L", "gram(g) + eye 'rows'", 1, 1, 0, 0, 0},                                      /* a pass reads it */
     {"L", "mm(M, gram(g) + eye(lr, 'rows'))", 2, 1, 0, 0, 0},                          /* only constants */
     {"L", "mm(M, gram(g) + L + eye 'rows')", 2, 1, 0, 0, 0},                           /* a pass adds a state */
+    /* the product's type may have fewer bits than what a factor reads: it would lose the ridge */
+    {"L", "chol(gram(g) + eye(1e-6, 'rows'))", 1, 1, 0, 0, 0},
+    {"L", "power(2 * mm(gram(g), gram(g)) - 3 * gram(g) + eye(9, 'rows'), -1)", 2, 2, 0, 0, 0},
 };
 
 START_TEST(normal_forms)
