@@ -91,8 +91,9 @@ static bool check_images(const char *dir, const Manifest *m, bool *starved)
             seen[at] = true;
             snprintf(text, sizeof text, "%s: %llu bytes, %llu in the fatbin; runs on %s", arch,
                      (unsigned long long)x->bytes, (unsigned long long)e[at].stored,
-                     x->ptx ? "every GPU from there on, once its driver has compiled it"
-                            : "GPUs of this major version from there on");
+                     x->ptx          ? "every GPU from there on, once its driver has compiled it"
+                     : x->arch == 90 ? "GPUs of compute capability 9.0 (compiled for sm_90a)"
+                                     : "GPUs of this major version from there on");
             good(text);
         } else {
             snprintf(text, sizeof text,

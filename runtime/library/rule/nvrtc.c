@@ -241,7 +241,7 @@ char *nvrtc_build(const Nvrtc *n, const char *source, const char *name, int arch
         *log = strdup(NVRTC_FAILED ": a program could not be created");
         return NULL;
     }
-    /* sm_90a runs where sm_90 does, and has the instructions of templates/symmetric_cuda.txt */
+    /* sm_90a runs where sm_90 does, and has the instructions of templates/hopper_cuda.txt */
     snprintf(target, sizeof target, "--gpu-architecture=%s_%d%s", ptx ? "compute" : "sm", arch,
              arch == 90 && !ptx ? "a" : "");
     for (size_t i = 0; i < COUNT(options); i++)
