@@ -147,6 +147,8 @@ class Library(unittest.TestCase):
                          {"step": True, "to_eval": False, "to_train": False})
         with self.assertRaisesRegex(ValueError, r"splus has no entry 'perturb' \(it has: step, to_eval, to_train\)"):
             rule.reads_gradient("perturb")
+        self.assertEqual([e.compile(n, options=o, warn=False).has_periods() for n, o in
+                          (("splus", {}), ("splus", {"stagger": True}), ("adamw", {}))], [True, True, False])
         rule = e.compile("sgd", options={"momentum_buffer": False}, warn=False)
         self.assertRegex(rule.unread("momentum"), "nothing reads the hyperparameter 'momentum' with momentum_buffer=f")
         self.assertEqual([rule.unread(n) for n in ("lr", "none", None)], [None] * 3)

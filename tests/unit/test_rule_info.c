@@ -84,6 +84,28 @@ START_TEST(warnings_of_a_text)
 }
 END_TEST
 
+/* Work at some steps only, also of tensors at different steps, in an entry or in a wrapper. */
+START_TEST(periods)
+{
+    static const struct { const char *name, *text, *with, *options; int has; } c[] = {
+        {"adamw", NULL, NULL, NULL, 0}, {"sgd", NULL, "lookahead(3)", NULL, 1}, {"sgd", NULL, "lookahead(1)", NULL, 0},
+        {"shampoo", NULL, NULL, "stagger=true", 1}, {"shampoo", NULL, NULL, "stagger=false", 1},
+        {"x", "return optimizer { name = 'x', hyper = { lr = 1 }, step = function() p = p - lr * g end, "
+              "look = function() every(2, function() p = 2 * p end) end }", NULL, NULL, 1}};
+    optc_engine *e;
+    OK(optc_open(&(optc_engine_options){.device = "cpu", .cache_dir = "", .compiler = ""}, &e));
+    for (int i = 0; i < (int)(sizeof c / sizeof *c); i++) {
+        optc_rule *r;
+        OK(optc_compile(e, &(optc_rule_options){.spec = c[i].name, .text = c[i].text, .with = c[i].with,
+                                                .options = c[i].options}, &r));
+        ck_assert_msg(optc_rule_has_periods(r) == c[i].has, "%s, case %d", c[i].name, i);
+        OK(optc_release(r));
+    }
+    ck_assert(!optc_rule_has_periods(NULL));
+    OK(optc_close(e));
+}
+END_TEST
+
 /* An entry reads gradients by a copy, a sum, a product or at some steps only; or not at all. */
 START_TEST(entries_that_read_gradients)
 {
@@ -114,6 +136,7 @@ Suite *rule_info_suite(void)
     TCase *t = tcase_create("rule_info");
     tcase_add_test(t, rule_tells_its_spec);
     tcase_add_test(t, warnings_of_a_text);
+    tcase_add_test(t, periods);
     tcase_add_test(t, entries_that_read_gradients);
     suite_add_tcase(s, t);
     return s;

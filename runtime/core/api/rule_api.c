@@ -90,6 +90,15 @@ int optc_rule_reads_gradient(const optc_rule *r, int i)
     return optc_rule_entry(r, i) && gradient_variants(r->program, i);
 }
 
+int optc_rule_has_periods(const optc_rule *r)
+{
+    const Program *p = r ? r->program : NULL;
+    bool found = p && p->nperiod;
+    for (int k = 0; p && k < p->narray && !found; k++)
+        found = p->array[k].slots.every != 0;
+    return found;
+}
+
 const char *optc_rule_gradient(const optc_rule *r, int64_t step, int i)
 {
     return r && step >= 0 && i >= 0 ? program_gradient(r->program, step, i) : NULL;

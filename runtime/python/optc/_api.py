@@ -252,6 +252,10 @@ class Rule:
             raise ValueError("%s has no entry %r (it has: %s)" % (self.name, entry, ", ".join(known)))
         return bool(lib.optc_rule_reads_gradient(self.handle, known.index(entry)))
 
+    def has_periods(self):
+        """Whether some work is done at some steps only: every(k, …) in a spec, staggered or not"""
+        return bool(lib.optc_rule_has_periods(self.handle))
+
     def gradients(self, step=0):
         """The entries of a training step (1, 2, …) in order; each needs fresh gradients: ["perturb", "step"]. Step 0:
         those of any step"""

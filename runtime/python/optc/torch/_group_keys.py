@@ -16,7 +16,6 @@ from ._key_suggestions import unknown
 # The wrapper of maximize=True: it negates the gradient. It is outermost, because torch negates first.
 NEGATE = 'return wrapper { name = "maximize", step = function() g = -g inner() end }'
 GLOBAL = r"\bglobal_"                                 # in a plan: a reduction over all tensors
-PERIODS = r"(?m)^\w+, t |, of one in "                # in a plan: work of `every`, at some steps or staggered
 FASTER = ("foreach", "fused", "capturable")            # torch's keys for speed: accepted, without effect here
 
 
@@ -160,7 +159,7 @@ class GroupKeys:
         self.gradients = max(self.gradients, rule.gradients(), key=len)
         self.beside = self.beside | {e for e in rule.entries() if e != "step" and rule.reads_gradient(e)}
         self.is_global = self.is_global or has_global(rule)
-        self.is_periodic = self.is_periodic or bool(re.search(PERIODS, rule.plan))
+        self.is_periodic = self.is_periodic or rule.has_periods()
         self.seen.add((spec, option_text(options)))
         return rule
 
