@@ -8,6 +8,8 @@ tests/bench/lines.py describes the protocol. Rules that are open at the same tim
 gradients, as in optc; each rule has its own states. On the CPU torch's fused implementation is used if there is one,
 otherwise foreach. On a GPU both are tried and the faster one is used; `graph` also captures it in a CUDA graph. `close`
 frees everything, so that optc can use the memory.
+
+    OPTC_PEER_PRECISION: "highest" (default), "high" or "medium" for torch.set_float32_matmul_precision
 """
 import gc
 import math
@@ -305,6 +307,7 @@ def main():
     try:
         if device.startswith("cuda") and not torch.cuda.is_available():
             raise RuntimeError(f"torch {torch.__version__} finds no CUDA device")
+        torch.set_float32_matmul_precision(os.environ.get("OPTC_PEER_PRECISION") or "highest")
         peer = Peer(device, int(sys.argv[2]), TYPES[sys.argv[3]], sys.argv[4] == "alone")
     except Exception as e:
         say(f"none {reason(e)}")

@@ -2,10 +2,10 @@
 # Runs everything that needs a GPU: the suite (its cases in parallel), packages, compute-sanitizer, the benchmark
 # against torch, and the benchmark of Shampoo and SOAP. compute-sanitizer and torch are used if they are installed.
 #   sh tests/gpu/all.sh [BUILD [PART…]]        after `make BUILD/gpu-test all`
-#   PART: suite ship bench types factors
+#   PART: suite ship bench types matrix
 build=${1:-build}
 [ $# = 0 ] || shift
-parts=${*:-suite ship bench types factors}
+parts=${*:-suite ship bench types matrix}
 export OPTC_TEST_CACHE=$build/test-cache OPTC_CACHE=${OPTC_CACHE:-$PWD/$build/cache} OPTC_TUNE= OPTC_TUNE_SITE=
 mkdir -p "$OPTC_TEST_CACHE" && chmod 700 "$OPTC_TEST_CACHE"
 failed=0 began=$(date +%s)
@@ -71,8 +71,9 @@ types() {
     say "16 bits and tiny tensors done"
 }
 
-factors() {
-    sh tests/gpu/factors.sh "$build" || { failed=$((failed + 1)); echo "FAILED: Shampoo or SOAP"; }
+matrix() {
+    sh tests/gpu/matrix_rules.sh "$build" shampoo-f32 soap-f32 ||
+        { failed=$((failed + 1)); echo "FAILED: Shampoo or SOAP"; }
     say "Shampoo and SOAP done"
 }
 
@@ -82,7 +83,7 @@ for part in $parts; do
     ship) packages ;;
     bench) bench ;;
     types) types ;;
-    factors) factors ;;
+    matrix) matrix ;;
     *) echo "there is no part '$part'"; exit 2 ;;
     esac
 done

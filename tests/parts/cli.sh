@@ -234,6 +234,44 @@ expect 0 "the mean of a period of 10 steps; the slowest step takes" bench soap -
 expect 0 "the mean of 2 steps of a period of 50" bench shampoo --device cpu --shape 12x8 --rounds 1 --steps 2
 expect 0 '"period": 4, "steps": 2,' bench soap --device cpu --shape 12x8 --rounds 1 --options interval=4 --steps 2 \
     --json
+# tests/gpu/matrix_rules.sh: a real row on the CPU; made-up rows that miss or fail, without torch; ncu's output
+matrix_rules() {
+    OPTC_PYTHON=none MATRIX_RULES_ARGS='--size 4K --rounds 1 --threads 1 --steps 1' PATH="$work/fake:$PATH" \
+        sh tests/gpu/matrix_rules.sh "$@" > "$work/said" 2>&1
+    printf '%s %s' $? "$(tr -s ' \n' ' ' < "$work/said")"
+}
+# holds TEXT PATTERN
+holds() {
+    case $1 in $2) passed=$((passed + 1)) ;; *) failed=$((failed + 1)); echo "wanted $2 in: $1" ;; esac
+}
+mkdir "$work/real" "$work/fake"
+ln -s "$OPTC" "$work/real/optc"
+cat > "$work/fake/optc" <<'END'
+#!/bin/sh
+case " $* " in *" psgd "*) echo "no memory" >&2; exit 1 ;; *" splus "*) echo '"ms": 3'; exit ;; esac
+cat <<'X'
+    {"rule": "shampoo",
+     "ms": 18.5, "spread": 0,
+     "period": 50, "steps": 50, "slowest_over_mean": 1.25, "slowest_over_mean_first": 2,
+     "copy_gb_per_s": 4200, "host_us": 499, "host_us_least": 1, "first_ms_cold": 2400, "first_ms_warm": 900,
+     "bar": {"slowest_over_mean": 9, "ratio": 0, "host_us": 0, "first_ms_cold": 0, "first_ms_warm": 80, "missed": ""}}
+X
+END
+cat > "$work/fake/ncu" <<'END'
+#!/bin/sh
+[ "$1" != --query-metrics ] || exec echo "sm__pipe_tensor_cycles_active Counter"
+echo '"ID","Kernel Name","dram__throughput.pct","gpu__time_duration.sum","sm__pipe_tensor_cycles_active.pct"'
+printf '"%s","%s","%s","%s","%s"\n' '' '' % ns % 0 'a<int, float>' 30 '1,000' 80 1 b 90 500 0 \
+    2 'a<int, float>' 40 500 50
+END
+chmod +x "$work/fake/optc" "$work/fake/ncu"
+holds "$(MATRIX_RULES_DEVICE=cpu matrix_rules "$work/real" ncu mousse)" "0 *mousse ms *\
+optc bench * mousse --work gpt2-124m* gaps between launches: * mm (mousse.lua:*0 rows failed*"
+holds "$(matrix_rules "$work/fake" ncu psgd soap-f32 shampoo splus-stagger)" "1 *\
+shampoo ms 18.5 18 misses slowest 1.25 2 reached host_us 499 500 reached cold_ms 2400 2500 reached warm_ms 900 80 \
+misses *optc bench * 75.0 2 70 33 a<int, float> 25.0 1 0 90 b *psgd: FAILED with 1 no memory*\
+splus-stagger ms 3 slowest - 1.3 FAILED: not measured*soap-f32: left out, no torch*3 rows failed*"
+holds "$(matrix_rules "$work/real" nosuch)" "2 there is no row 'nosuch'; rows: muon soap *"
 # bars come from the table of the source tree or from a file that --bars names
 bars() { printf "$1" > "$work/bars"; }
 bars 'optc-bars 1\n# note\n\nsmall5000 sgd share=0.5 host_us=10\n2^28 lion torch=2 suite=0\n'

@@ -1,10 +1,13 @@
 """Times a step through Python against torch's fused optimizer, alternating in one run, on one GPU, or on the CPU with
 the argument `cpu`. Prints one row per case; the exit code is the number of rows that miss their bars.
 
+    bench.py [cpu] [tensors5000 | roots]       only these figures, for tests/gpu/matrix_rules.sh: lines NAME VALUE
+
 queued: many steps in a row, the device's time per step. alone: a step and a wait, the wall time of one.
 beside C: the same binding stepped by optc_step, without Python code around the call.
 """
 import ctypes
+import math
 import sys
 import time
 
@@ -182,6 +185,42 @@ def sharded(n=580, rounds=200):
     return int(median > 1)
 
 
+def tensors5000():
+    """A step of 5000 tensors of 4096 elements, queued on a GPU and synchronised."""
+    opt = optc.torch.AdamW(tensors([(4096 if DEVICE == "cuda" else 16,)] * 5000), lr=1e-6)
+    for measure, name in ((queued, "queued_ms"), (alone, "synchronised_ms")):
+        if DEVICE == "cuda" or measure is alone:
+            for _ in range(4):
+                opt.step()
+            print(name, "%.4g" % min(measure(opt.step, 20) for _ in range(5)))
+
+
+def conditioned(count, side, least=1e-6):
+    """Symmetric matrices with eigenvalues from 1 to `least`, and a different reflection for each."""
+    v = torch.randn(count, side, 1, dtype=torch.float64)
+    reflect = torch.eye(side, dtype=torch.float64) - 2 / (v * v).sum(1, keepdim=True) * v @ v.mT
+    w = torch.logspace(0, math.log10(least), side, dtype=torch.float64)
+    return ((reflect * w) @ reflect.mT).float().to(DEVICE)
+
+
+def roots():
+    """The inverse fourth root of one large matrix and of a batch, with the ridge that Shampoo adds."""
+    for count, side, name in ((1, 4096, "root_4096_ms"), (8, 1024, "root_8x1024_ms")):
+        side = side if DEVICE == "cuda" else side // 32
+        A = conditioned(count, side)
+        A = A[0] if count == 1 else A
+
+        def step():
+            optc.torch.matrix_power(A, -1 / 4, relative=1e-6)
+
+        for _ in range(3):
+            step()
+        print(name, "%.4g" % min((queued if DEVICE == "cuda" else alone)(step, 5) for _ in range(5)))
+
+
+FIGURES = {"tensors5000": tensors5000, "roots": roots}
+
+
 def cpu():
     print("torch %s, %d threads" % (torch.__version__, torch.get_num_threads()))
     missed = reading() + sharded()
@@ -194,6 +233,11 @@ def cpu():
 
 
 if __name__ == "__main__":
+    asked = [a for a in sys.argv[1:] if a != "cpu"]
+    if asked:
+        for figure in asked:
+            FIGURES[figure]()
+        sys.exit()
     if DEVICE == "cpu":
         sys.exit(cpu())
     print("torch %s, %s" % (torch.__version__, torch.cuda.get_device_name()))

@@ -29,6 +29,8 @@ typedef struct BenchDeviceOps {                /* functions that return false ha
     bool (*lap)(BenchDevice *d, int k);
     bool (*laps)(BenchDevice *d, int n, double *seconds);       /* waits; the n times between n + 1 time stamps */
     bool (*sync)(BenchDevice *d);
+    /* starts or stops profilers that wait for it, such as `ncu --profile-from-start off`; NULL: the device has none */
+    void (*record)(BenchDevice *d, bool on);
     bool (*yard_open)(BenchDevice *d, int64_t n);   /* two arrays of about n floats to copy between */
     bool (*yard_time)(BenchDevice *d, Rates *out);
     void (*yard_close)(BenchDevice *d);

@@ -1,7 +1,11 @@
 /* An NVIDIA GPU as a device of the benchmark: memory from the driver, times from events, device-to-device copies as the
  * reference rate. Everything uses the default stream, like the library. No other file of the tools calls the driver. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #include "tools/bench/bench.h"
 
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,6 +39,17 @@ static void cuda_free(BenchDevice *d, void *p)
 }
 
 static bool cuda_sync(BenchDevice *d) { return done(d, d->cuda->d->cuStreamSynchronize(NULL), "cuStreamSynchronize"); }
+
+/* driver_get opened the driver with RTLD_GLOBAL. A driver without these functions, such as an emulated one, has no
+ * profiler. */
+static void cuda_record(BenchDevice *d, bool on)
+{
+    int (*call)(void);
+    void *found = dlsym(RTLD_DEFAULT, on ? "cuProfilerStart" : "cuProfilerStop");
+    memcpy((void *)&call, &found, sizeof found);
+    if (found && cuda_sync(d))
+        (void)call();
+}
 
 /* Copies a block from the host, then doubles it on the device until the array is full. */
 static bool cuda_fill(BenchDevice *d, void *p, Type t, int64_t n, float scale)
@@ -211,6 +226,7 @@ const BenchDeviceOps bench_device_cuda = {
     .async = true, .least_sample = 10e-3, .least_steps = 5,
     .alloc = cuda_alloc, .free = cuda_free, .fill = cuda_fill, .set = cuda_set, .room = cuda_room,
     .forget = cuda_forget, .begin = cuda_begin, .end = cuda_end, .lap = cuda_lap, .laps = cuda_laps, .sync = cuda_sync,
+    .record = cuda_record,
     .yard_open = cuda_yard_open, .yard_time = cuda_yard_time, .yard_close = cuda_yard_close, .close = cuda_close,
 };
 

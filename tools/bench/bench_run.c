@@ -488,6 +488,8 @@ bool bench_batch(Bench *b, int from, int n)
     bool ok = (b->copy || make_series(b)) && prepare(b, from, n);
     if (ok)
         open_peers(b, from, n);
+    if (ok && b->device.ops->record)
+        b->device.ops->record(&b->device, true);
     double began = cli_now(), waited = waited_ms();
     for (int round = 0; ok && round < b->rounds; round++)
         for (int i = 0; ok && i < n && !bench_stopped; i++) {
@@ -498,6 +500,8 @@ bool bench_batch(Bench *b, int from, int n)
         }
     b->timed += cli_now() - began;
     b->waited += (waited_ms() - waited) * 1e-3;
+    if (ok && b->device.ops->record)
+        b->device.ops->record(&b->device, false);
     for (int i = from; ok && b->out && !bench_stopped && i < from + n; i++) {
         progress(b, &b->cases[i], "stages", i - from, n);
         ok = bench_stages(b, &b->cases[i]);
