@@ -320,6 +320,8 @@ CORE optc_status gpu_read_ahead(optc_binding *b, const void *from, bool guard, c
  * only if there are more than OPTC_SOURCES scalars. */
 CORE bool guard_item(const optc_binding *b, int entry, int i, GuardLaunch *x);
 CORE optc_status guard_launch(optc_binding *b, int entry); /* inside gpu_enter; launches nothing if there are none */
+/* After guard_launch, if the run's first launch fails: t is what it was before, also if the guard skips the run. */
+CORE void guard_undo(optc_binding *b, int entry);
 CORE bool entry_counts(const optc_binding *b, int entry);  /* a skipped run still increments t */
 
 /* ---- gpu_conditional.c: rules with calls in which the device chooses the phase ---- */
