@@ -161,6 +161,13 @@ static void set_both(Side *a, Side *b, int tensor, int64_t t)
     OK(optc_set_t(b->b, tensor, t));
 }
 
+/* More step counts than a binding has room for at first: memory is allocated, and all lists are built again. */
+static void more_counts(Side *a, Side *b)
+{
+    for (int k = 0; k < NSHAPES; k++)
+        set_both(a, b, k, 2 + k);
+}
+
 static void give_both(Side *a, Side *b, int k, bool has)
 {
     Side *s[] = {a, b};
@@ -361,6 +368,38 @@ static bool is_free(const Side *s)
     return list_captures(s->b, &t->launch_list[t->step * t->nphase + phase], &now);
 }
 
+/* New launch lists need a new graph. Slot lists that steps of the host have kept by then are freed: they would take
+ * memory beside the bodies of the same combinations. */
+START_TEST(hybrid_rebuilt)
+{
+    SHARED();
+    Side a, b;
+    int step = 1;
+    open_bases(&a, &b, bases[1]);
+    guard = device_take(sizeof *guard);
+    OK(optc_set_guard(a.b, guard, OPTC_F32));
+    const GpuTables *t = a.b->gpu;
+    while (step < 20 && !t->calls->whole[t->step])
+        guarded_step(&a, &b, step++, 0);
+    ck_assert(a.b->hybrid && t->calls->whole[t->step]);
+    more_counts(&a, &b);
+    for (int k = 0; k < 4 || !is_free(&b); k++) {
+        guarded_step(&a, &b, step++, 0);
+        set_both(&a, &b, -1, b.b->steps);                  /* the host runs the next step too */
+    }
+    guarded_step(&a, &b, step++, 0);
+    ck_assert(!t->calls->whole[t->step] && t->slot_lists);
+    while (!is_free(&b))
+        guarded_step(&a, &b, step++, 0);
+    guarded_step(&a, &b, step++, 0);
+    ck_assert(a.b->hybrid && t->calls->whole[t->step] && !t->slot_lists);
+    guarded_step(&a, &b, step++, 1);
+    close_side(&a, 0);
+    close_side(&b, 0);
+    device_give(guard);
+}
+END_TEST
+
 /* Drivers before CUDA 12.8 have no switch nodes: with stagger the host reads the guard at each step. */
 START_TEST(hybrid_drivers)
 {
@@ -434,6 +473,7 @@ void add_hybrid_guard(TCase *t)
     tcase_add_loop_test(t, hybrid_waits, 0, 2 * BASES_RULES);
     tcase_add_loop_test(t, hybrid_events, 0, BASES_RULES);
     tcase_add_test(t, hybrid_returns);
+    tcase_add_test(t, hybrid_rebuilt);
     tcase_add_loop_test(t, hybrid_late, 0, 2 * BASES_RULES);
     tcase_add_loop_test(t, hybrid_drivers, 0, BASES_RULES);
     tcase_add_loop_test(t, hybrid_memory, 0, 3 * BASES_RULES);
