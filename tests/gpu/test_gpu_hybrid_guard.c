@@ -352,6 +352,42 @@ START_TEST(hybrid_late)
 }
 END_TEST
 
+/* Another stream of the program is captured during each call, in the mode that ends its capture if memory is freed. */
+START_TEST(hybrid_beside)
+{
+    SHARED();
+    enum { STEPS_OF = 24 };
+    CUstream other;
+    CUgraph graph;
+    Side a, b;
+    ck_assert(!d->cuStreamCreate(&other, 1));
+    open_bases(&a, &b, bases[_i]);
+    guard = device_take(sizeof *guard);
+    for (int step = 1; step <= STEPS_OF; step++) {
+        const bool guarded = step > 3 && step != 12, changes = step == 15 || step == 18;
+        put_guard(guarded && step % 5 == 0);
+        set_grads(&a, step);
+        set_grads(&b, step);
+        if (changes)
+            give_both(&a, &b, 2, step == 18);
+        if (step == 21)
+            more_counts(&a, &b);
+        ck_assert(!d->cuStreamBeginCapture_v2(other, 0));
+        OK(optc_set_guard(a.b, guarded ? guard : NULL, OPTC_F32));
+        OK(optc_step(a.b));
+        ck_assert_msg(!d->cuStreamEndCapture(other, &graph), "step %d ended the capture of another stream", step);
+        d->cuGraphDestroy(graph);
+        if (!guarded || step % 5)
+            OK(optc_step(b.b));
+        same_sides(&a, &b, step);
+    }
+    close_side(&a, 0);
+    close_side(&b, 0);
+    d->cuStreamDestroy_v2(other);
+    device_give(guard);
+}
+END_TEST
+
 /* ---- memory ---- */
 static bool fails_always;
 static int fail_instantiate(CUgraphExec *e, CUgraph g, unsigned long long flags)
@@ -474,6 +510,7 @@ void add_hybrid_guard(TCase *t)
     tcase_add_loop_test(t, hybrid_events, 0, BASES_RULES);
     tcase_add_test(t, hybrid_returns);
     tcase_add_test(t, hybrid_rebuilt);
+    tcase_add_loop_test(t, hybrid_beside, 0, BASES_RULES);
     tcase_add_loop_test(t, hybrid_late, 0, 2 * BASES_RULES);
     tcase_add_loop_test(t, hybrid_drivers, 0, BASES_RULES);
     tcase_add_loop_test(t, hybrid_memory, 0, 3 * BASES_RULES);
