@@ -388,6 +388,43 @@ START_TEST(hybrid_beside)
 }
 END_TEST
 
+/* ---- questions to the driver ---- */
+static bool began;                                         /* the run has launched something */
+static int begin_launch(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                        unsigned shared, CUstream s, void **args, void **more)
+{
+    return began = true, real->cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, s, args, more);
+}
+static int begin_graph(CUgraphExec e, CUstream s) { return began = true, real->cuGraphLaunch(e, s); }
+static int fail_later(CUstream s, CUstreamCaptureStatus *x) { return began ? 1 : real->cuStreamIsCapturing(s, x); }
+
+/* A step with such eigenvectors asks whether its stream is captured ahead of its first launch only: an error in the
+ * middle would leave the step half done. */
+START_TEST(asks_first)
+{
+    SHARED();
+    Side a, b;
+    open_bases(&a, &b, bases[_i]);
+    Driver failing = *(real = a.e->gpu->d);
+    failing.cuLaunchKernel = begin_launch;
+    failing.cuGraphLaunch = begin_graph;
+    failing.cuStreamIsCapturing = fail_later;
+    for (int step = 1; step <= 13; step++) {
+        set_grads(&a, step);
+        set_grads(&b, step);
+        began = false;
+        a.e->gpu->d = &failing;
+        optc_status s = optc_step(a.b);
+        a.e->gpu->d = real;
+        ck_assert_msg(s == OPTC_OK && began, "step %d: %s", step, optc_message());
+        OK(optc_step(b.b));
+        same_sides(&a, &b, step);
+    }
+    close_side(&a, 0);
+    close_side(&b, 0);
+}
+END_TEST
+
 /* ---- memory ---- */
 static bool fails_always;
 static int fail_instantiate(CUgraphExec *e, CUgraph g, unsigned long long flags)
@@ -510,6 +547,7 @@ void add_hybrid_guard(TCase *t)
     tcase_add_loop_test(t, hybrid_events, 0, BASES_RULES);
     tcase_add_test(t, hybrid_returns);
     tcase_add_test(t, hybrid_rebuilt);
+    tcase_add_loop_test(t, asks_first, 0, BASES_RULES);
     tcase_add_loop_test(t, hybrid_beside, 0, BASES_RULES);
     tcase_add_loop_test(t, hybrid_late, 0, 2 * BASES_RULES);
     tcase_add_loop_test(t, hybrid_drivers, 0, BASES_RULES);

@@ -326,6 +326,7 @@ static optc_status run_inside(optc_binding *b, int entry, int phase, bool *begun
     LaunchList *p = &t->launch_list[entry * t->nphase + phase];
     int capturing = 0;
     TRY(g, cuStreamIsCapturing(t->stream, &capturing), "");
+    t->capturing = capturing != 0;
     /* After a capture (steps may have been replayed) or with a guard (steps may have been skipped) the host does not
      * know the phase or the stagger slot, unless it has read them: the device decides, as in a graph. */
     bool unknown = ((t->captured || t->guarded) && (b->program->nperiod || b->nslots)) || phases_guarded(b, entry);
