@@ -231,6 +231,10 @@ START_TEST(hybrid_events)
         case 29: load_both(&a, &b, &later); break;
         case 33: set_both(&a, &b, 3, 2); break;
         case 37: capture_refused(&a, "the host must read the guard"); break;
+        case 39:
+            set_both(&a, &b, 2, 5);
+            capture_refused(&a, "remove the guard and run one step before capturing");
+            break;
         case 40: turn_both(&a, &b, skips); break;
         case 41: turn_both(&a, &b, 1); break;
         case 44: OK(optc_set_guard(a.b, NULL, OPTC_F32)); break;
