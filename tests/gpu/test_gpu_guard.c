@@ -124,7 +124,82 @@ START_TEST(guarded_steps)
 }
 END_TEST
 
-/* More scalars than one launch takes; memory that the device cannot access. */
+/* ---- launches that fail ---- */
+static const Driver *real;
+static CUfunction reads_guard;
+static int until;                              /* this many launches after the guard's, one fails; -1: none does */
+static bool fails_now(bool guards)
+{
+    bool fails = until == 1;
+    until = until > 1 ? until - 1 : fails ? -1 : until == 0 && guards ? 1 : until;
+    return fails;
+}
+static int fail_launch(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                       unsigned shared, CUstream s, void **args, void **more)
+{
+    return fails_now(f == reads_guard) ? 1 : real->cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, s, args, more);
+}
+static int fail_graph(CUgraphExec e, CUstream s) { return fails_now(false) ? 1 : real->cuGraphLaunch(e, s); }
+
+/* The launch after the guard's fails. */
+static void failing_step(optc_binding *b, const char *call)
+{
+    GpuEngine *g = b->rule->engine->gpu;
+    Driver failing = *(real = g->d);
+    failing.cuLaunchKernel = fail_launch;
+    failing.cuGraphLaunch = fail_graph;
+    reads_guard = b->gpu->code->read_ahead;
+    until = 0;
+    g->d = &failing;
+    optc_status s = optc_step(b);
+    g->d = real;
+    ck_assert_msg(s == OPTC_ERROR_DEVICE && until < 0, "status %d", (int)s);
+    ck_assert_msg(!strncmp(optc_message(), call, strlen(call)), "%s", optc_message());
+}
+
+/* A step whose first launch fails changes nothing, also if its guard would have skipped it: b counts steps as a does,
+ * which takes only those that are not skipped. */
+START_TEST(failing_launches)
+{
+    SHARED();
+    static const int of[] = {0, 1, 5, 6, 7};               /* of `rules` */
+    const int at_rule = of[_i];
+    optc_rule_options o = {.spec = rules[at_rule].text ? NULL : rules[at_rule].spec, .with = rules[at_rule].with,
+                           .text = rules[at_rule].text};
+    Side a, b;
+    int64_t ta, tb;
+    use_tiny_shapes();
+    open_side(&a, "cuda", o, 0);
+    open_side(&b, "cuda", o, 0);
+    float *guard = device_take(sizeof *guard);
+    OK(optc_set_guard(b.b, guard, OPTC_F32));
+    for (int step = 1; step <= 7; step++) {
+        float skips = step % 3 != 1;
+        device_put(guard, &skips, sizeof skips);
+        set_grads(&a, step);
+        set_grads(&b, step);
+        for (int k = 0; k < 2; k++) {
+            /* a graph from the second run on, or at once for rules with products */
+            failing_step(b.b, step > 1 || k || b.b->gpu->calls ? "cuGraphLaunch" : "cuLaunchKernel");
+            OK(optc_get_t(a.b, 0, &ta));
+            OK(optc_get_t(b.b, 0, &tb));
+            ck_assert_msg(ta == tb || !b.r->program->needs_t, "%s, step %d: t is %d, not %d", rules[at_rule].spec, step,
+                          (int)tb, (int)ta);
+            same_params(&a, &b, format("%s, step %d failed", rules[at_rule].spec, step));
+        }
+        OK(optc_step(b.b));
+        if (!skips)
+            OK(optc_step(a.b));
+        same_params(&a, &b, format("%s, step %d", rules[at_rule].spec, step));
+    }
+    same_states(&a, &b, rules[at_rule].spec);
+    close_side(&a, 0);
+    close_side(&b, 0);
+    device_give(guard);
+}
+END_TEST
+
+/* More scalars than one launch takes, of which the second may fail; memory that the device cannot access. */
 START_TEST(many_scalars)
 {
     SHARED();
@@ -133,11 +208,13 @@ START_TEST(many_scalars)
     optc_rule *r;
     optc_binding *b[2];
     CUdeviceptr p[2], g, at_device;
-    static float rate[GROUPS], start[GROUPS * N], out[2][GROUPS * N];
+    static float rate[GROUPS + 1], start[GROUPS * N], out[2][GROUPS * N];
     int64_t n[1] = {N};
+    int64_t t_now;
     float here = 0;
     OK(optc_open(&(optc_engine_options){.device = "cuda", .cache_dir = getenv("OPTC_TEST_CACHE")}, &e));
-    OK(optc_compile(e, &(optc_rule_options){.spec = "sgd"}, &r));
+    OK(optc_compile(e, &(optc_rule_options){.spec = "adamw"}, &r));
+    rate[GROUPS] = 1;                              /* the guard */
     for (int i = 0; i < GROUPS; i++)
         rate[i] = 0.001f * (float)(i + 1);
     for (int i = 0; i < GROUPS * N; i++)
@@ -164,6 +241,10 @@ START_TEST(many_scalars)
         ck_assert(!d->cuMemcpyDtoHAsync_v2(out[side], p[side], sizeof start, NULL) && !d->cuStreamSynchronize(NULL));
     }
     ck_assert(!memcmp(out[0], out[1], sizeof start) && memcmp(out[0], start, sizeof start) != 0);
+    OK(optc_set_guard(b[1], at(at_device, GROUPS * 4), OPTC_F32));
+    failing_step(b[1], "cuLaunchKernel");
+    OK(optc_get_t(b[1], GROUPS - 1, &t_now));
+    ck_assert_msg(t_now == 2, "t is %d, not 2", (int)t_now);
     if (!getenv("OPTC_TEST_SMALL"))                /* the emulated GPU can access all memory */
         FAILS(optc_set_guard(b[1], &here, OPTC_F32), OPTC_ERROR_ARGUMENT, "is not readable by");
     for (int side = 0; side < 2; side++) {
@@ -294,6 +375,7 @@ void add_guard(TCase *t)
 {
     tcase_add_loop_test(t, params_move, 0, 3);
     tcase_add_loop_test(t, guarded_steps, 0, NRULES);
+    tcase_add_loop_test(t, failing_launches, 0, 5);
     tcase_add_test(t, many_scalars);
     tcase_add_test(t, set_values_return);
 }

@@ -161,6 +161,13 @@ static void set_both(Side *a, Side *b, int tensor, int64_t t)
     OK(optc_set_t(b->b, tensor, t));
 }
 
+/* More step counts than a binding has room for at first: memory is allocated, and all lists are built again. */
+static void more_counts(Side *a, Side *b)
+{
+    for (int k = 0; k < NSHAPES; k++)
+        set_both(a, b, k, 2 + k);
+}
+
 static void give_both(Side *a, Side *b, int k, bool has)
 {
     Side *s[] = {a, b};
@@ -224,6 +231,10 @@ START_TEST(hybrid_events)
         case 29: load_both(&a, &b, &later); break;
         case 33: set_both(&a, &b, 3, 2); break;
         case 37: capture_refused(&a, "the host must read the guard"); break;
+        case 39:
+            set_both(&a, &b, 2, 5);
+            capture_refused(&a, "remove the guard and run one step before capturing");
+            break;
         case 40: turn_both(&a, &b, skips); break;
         case 41: turn_both(&a, &b, 1); break;
         case 44: OK(optc_set_guard(a.b, NULL, OPTC_F32)); break;
@@ -345,6 +356,79 @@ START_TEST(hybrid_late)
 }
 END_TEST
 
+/* Another stream of the program is captured during each call, in the mode that ends its capture if memory is freed. */
+START_TEST(hybrid_beside)
+{
+    SHARED();
+    enum { STEPS_OF = 24 };
+    CUstream other;
+    CUgraph graph;
+    Side a, b;
+    ck_assert(!d->cuStreamCreate(&other, 1));
+    open_bases(&a, &b, bases[_i]);
+    guard = device_take(sizeof *guard);
+    for (int step = 1; step <= STEPS_OF; step++) {
+        const bool guarded = step > 3 && step != 12, changes = step == 15 || step == 18;
+        put_guard(guarded && step % 5 == 0);
+        set_grads(&a, step);
+        set_grads(&b, step);
+        if (changes)
+            give_both(&a, &b, 2, step == 18);
+        if (step == 21)
+            more_counts(&a, &b);
+        ck_assert(!d->cuStreamBeginCapture_v2(other, 0));
+        OK(optc_set_guard(a.b, guarded ? guard : NULL, OPTC_F32));
+        OK(optc_step(a.b));
+        ck_assert_msg(!d->cuStreamEndCapture(other, &graph), "step %d ended the capture of another stream", step);
+        d->cuGraphDestroy(graph);
+        if (!guarded || step % 5)
+            OK(optc_step(b.b));
+        same_sides(&a, &b, step);
+    }
+    close_side(&a, 0);
+    close_side(&b, 0);
+    d->cuStreamDestroy_v2(other);
+    device_give(guard);
+}
+END_TEST
+
+/* ---- questions to the driver ---- */
+static bool began;                                         /* the run has launched something */
+static int begin_launch(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                        unsigned shared, CUstream s, void **args, void **more)
+{
+    return began = true, real->cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, s, args, more);
+}
+static int begin_graph(CUgraphExec e, CUstream s) { return began = true, real->cuGraphLaunch(e, s); }
+static int fail_later(CUstream s, CUstreamCaptureStatus *x) { return began ? 1 : real->cuStreamIsCapturing(s, x); }
+
+/* A step with such eigenvectors asks whether its stream is captured ahead of its first launch only: an error in the
+ * middle would leave the step half done. */
+START_TEST(asks_first)
+{
+    SHARED();
+    Side a, b;
+    open_bases(&a, &b, bases[_i]);
+    Driver failing = *(real = a.e->gpu->d);
+    failing.cuLaunchKernel = begin_launch;
+    failing.cuGraphLaunch = begin_graph;
+    failing.cuStreamIsCapturing = fail_later;
+    for (int step = 1; step <= 13; step++) {
+        set_grads(&a, step);
+        set_grads(&b, step);
+        began = false;
+        a.e->gpu->d = &failing;
+        optc_status s = optc_step(a.b);
+        a.e->gpu->d = real;
+        ck_assert_msg(s == OPTC_OK && began, "step %d: %s", step, optc_message());
+        OK(optc_step(b.b));
+        same_sides(&a, &b, step);
+    }
+    close_side(&a, 0);
+    close_side(&b, 0);
+}
+END_TEST
+
 /* ---- memory ---- */
 static bool fails_always;
 static int fail_instantiate(CUgraphExec *e, CUgraph g, unsigned long long flags)
@@ -360,6 +444,38 @@ static bool is_free(const Side *s)
     int phase = program_phase(s->b->program, s->b->steps + 1);
     return list_captures(s->b, &t->launch_list[t->step * t->nphase + phase], &now);
 }
+
+/* New launch lists need a new graph. Slot lists that steps of the host have kept by then are freed: they would take
+ * memory beside the bodies of the same combinations. */
+START_TEST(hybrid_rebuilt)
+{
+    SHARED();
+    Side a, b;
+    int step = 1;
+    open_bases(&a, &b, bases[1]);
+    guard = device_take(sizeof *guard);
+    OK(optc_set_guard(a.b, guard, OPTC_F32));
+    const GpuTables *t = a.b->gpu;
+    while (step < 20 && !t->calls->whole[t->step])
+        guarded_step(&a, &b, step++, 0);
+    ck_assert(a.b->hybrid && t->calls->whole[t->step]);
+    more_counts(&a, &b);
+    for (int k = 0; k < 4 || !is_free(&b); k++) {
+        guarded_step(&a, &b, step++, 0);
+        set_both(&a, &b, -1, b.b->steps);                  /* the host runs the next step too */
+    }
+    guarded_step(&a, &b, step++, 0);
+    ck_assert(!t->calls->whole[t->step] && t->slot_lists);
+    while (!is_free(&b))
+        guarded_step(&a, &b, step++, 0);
+    guarded_step(&a, &b, step++, 0);
+    ck_assert(a.b->hybrid && t->calls->whole[t->step] && !t->slot_lists);
+    guarded_step(&a, &b, step++, 1);
+    close_side(&a, 0);
+    close_side(&b, 0);
+    device_give(guard);
+}
+END_TEST
 
 /* Drivers before CUDA 12.8 have no switch nodes: with stagger the host reads the guard at each step. */
 START_TEST(hybrid_drivers)
@@ -434,6 +550,9 @@ void add_hybrid_guard(TCase *t)
     tcase_add_loop_test(t, hybrid_waits, 0, 2 * BASES_RULES);
     tcase_add_loop_test(t, hybrid_events, 0, BASES_RULES);
     tcase_add_test(t, hybrid_returns);
+    tcase_add_test(t, hybrid_rebuilt);
+    tcase_add_loop_test(t, asks_first, 0, BASES_RULES);
+    tcase_add_loop_test(t, hybrid_beside, 0, BASES_RULES);
     tcase_add_loop_test(t, hybrid_late, 0, 2 * BASES_RULES);
     tcase_add_loop_test(t, hybrid_drivers, 0, BASES_RULES);
     tcase_add_loop_test(t, hybrid_memory, 0, 3 * BASES_RULES);

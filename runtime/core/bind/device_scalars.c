@@ -204,7 +204,8 @@ CORE optc_status device_scalars_read(optc_binding *b, int entry, bool *skip)
     if (s == OPTC_ERROR_ARGUMENT)
         return fail(s,
                     "optc_run: rule '%s' has products or copies that the device cannot skip by itself; the host must "
-                    "read the guard, which is not possible in a capture: run it outside, or remove the guard",
+                    "read the guard, which is not possible in a capture: run it outside, or remove the guard and run "
+                    "one step before capturing",
                     b->program->name);
     *skip = !(x == 0);
     for (int i = 0; i < b->nsource && s == OPTC_OK && !*skip && b->rule->device->reaches; i++) {

@@ -168,8 +168,9 @@ CORE optc_status gpu_agree_begin(optc_binding *b, int entry, int phase, bool cap
     s = gather_apart(b);
     if (s != OPTC_OK || mode != AGREE_WAITS)
         return s;
-    TRY(g, cuStreamSynchronize(b->gpu->stream), "the ranks' comparison");
-    return gpu_agree_check(b);
+    int rc = gpu_enter_aside(g)->cuStreamSynchronize(b->gpu->stream);
+    s = gpu_leave(g, rc ? gpu_error(g, "cuStreamSynchronize", rc, "the ranks' comparison") : OPTC_OK);
+    return s == OPTC_OK ? gpu_agree_check(b) : s;
 }
 
 static optc_status write_mark(const optc_binding *b, unsigned long long mark)

@@ -264,17 +264,17 @@ CORE bool image_suits(Image x, Image best, int arch, bool compiles)
 /* ---- memory: the caller's allocator, or the device's stream-ordered pool; both inside gpu_enter ----
  * Large blocks do not come from the pool: mapping 25 GB takes it 25 ms on an H200, and cuMemAlloc 1 ms. If cuMemAlloc
  * fails, the pool is tried, which may hold memory that others freed. cuMemFree frees either kind, after the stream has
- * finished. */
+ * finished.
+ *
+ * All of these, and perhaps the caller's allocator, would end captures of other streams in the default capture mode. */
 enum { LARGE = 256 << 20 };
 
 static bool from_pool(const GpuEngine *g, size_t bytes) { return g->pools && bytes < LARGE; }
 
-CORE optc_status gpu_alloc(optc_engine *e, size_t bytes, CUstream stream, const char *what, CUdeviceptr *out)
+static optc_status alloc_aside(optc_engine *e, size_t bytes, CUstream stream, const char *what, CUdeviceptr *out)
 {
     GpuEngine *g = e->gpu;
     char text[160];
-    bytes = bytes ? bytes : 256;
-    *out = 0;
     if (e->memory.alloc) {
         *out = (CUdeviceptr)(uintptr_t)e->memory.alloc(e->memory.context, bytes, stream);
         if (!*out)
@@ -296,12 +296,20 @@ CORE optc_status gpu_alloc(optc_engine *e, size_t bytes, CUstream stream, const 
     return OPTC_OK;
 }
 
+CORE optc_status gpu_alloc(optc_engine *e, size_t bytes, CUstream stream, const char *what, CUdeviceptr *out)
+{
+    *out = 0;
+    gpu_enter_aside(e->gpu);
+    return gpu_leave(e->gpu, alloc_aside(e, bytes ? bytes : 256, stream, what, out));
+}
+
 CORE void gpu_give(optc_engine *e, CUdeviceptr p, size_t bytes, CUstream stream)
 {
     GpuEngine *g = e->gpu;
     bytes = bytes ? bytes : 256;
     if (!p)
         return;
+    gpu_enter_aside(g);
     if (e->memory.alloc) {
         e->memory.release(e->memory.context, (void *)(uintptr_t)p, bytes, stream);
     } else if (from_pool(g, bytes)) {
@@ -310,6 +318,7 @@ CORE void gpu_give(optc_engine *e, CUdeviceptr p, size_t bytes, CUstream stream)
         g->d->cuStreamSynchronize(stream);
         g->d->cuMemFree_v2(p);
     }
+    gpu_leave(g, OPTC_OK);
     memory_account(e, -(int64_t)bytes);
 }
 

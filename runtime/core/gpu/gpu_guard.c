@@ -78,16 +78,32 @@ CORE bool guard_item(const optc_binding *b, int entry, int i, GuardLaunch *x)
     return true;
 }
 
+static int launch_item(const optc_binding *b, GuardLaunch *x)
+{
+    void *args[] = {&x->args};
+    return b->rule->engine->gpu->d->cuLaunchKernel(b->gpu->code->read_ahead, x->blocks, 1, 1, GUARD_THREADS, 1, 1, 0,
+                                                   b->gpu->stream, args, NULL);
+}
+
 CORE optc_status guard_launch(optc_binding *b, int entry)
 {
-    GpuEngine *g = b->rule->engine->gpu;
     GuardLaunch x;
-    for (int i = 0; guard_item(b, entry, i, &x); i++) {
-        void *args[] = {&x.args};
-        TRY(g,
-            cuLaunchKernel(b->gpu->code->read_ahead, x.blocks, 1, 1, GUARD_THREADS, 1, 1, 0, b->gpu->stream, args,
-                           NULL),
-            b->program->name);
-    }
+    for (int i = 0, rc; guard_item(b, entry, i, &x); i++)
+        if ((rc = launch_item(b, &x))) {
+            if (i)
+                guard_undo(b, entry);
+            return gpu_error(b->rule->engine->gpu, "cuLaunchKernel", rc, b->program->name);
+        }
     return OPTC_OK;
+}
+
+/* If this launch fails too, so does every later one: the error of the run is enough. */
+CORE void guard_undo(optc_binding *b, int entry)
+{
+    GuardLaunch x;
+    if (!guard_item(b, entry, 0, &x) || !x.args.counts)
+        return;
+    x.args.counts = -1;
+    x.args.nsource = 0;
+    (void)launch_item(b, &x);
 }

@@ -107,18 +107,24 @@ static optc_status may_capture(const optc_binding *b, int entry)
 }
 
 /* Launches all phases into the caller's graph: at each replay the stages of the current phase work and the others
- * return at once. If a phase has calls, each phase is a conditional node. */
-static optc_status capture(optc_binding *b, int entry, bool capturing)
+ * return at once. If a phase has calls, each phase is a conditional node. launched: the first launch, which increments
+ * t, did not fail. */
+static optc_status capture(optc_binding *b, int entry, bool capturing, bool *launched)
 {
     const Program *p = b->program;
     optc_status s = OPTC_OK;
-    if (phases_conditional(b, entry))
-        return capturing ? phases_capture(b, entry) : phases_run(b, entry);
+    if (phases_conditional(b, entry)) {
+        s = capturing ? phases_capture(b, entry) : phases_run(b, entry);
+        *launched = *launched || s == OPTC_OK;
+        return s;
+    }
     for (int m = 0; m < b->gpu->nphase && s == OPTC_OK; m++) {
         const LaunchList *launch_list = &b->gpu->launch_list[entry * b->gpu->nphase + m];
         for (int i = 0; i < launch_list->n && s == OPTC_OK; i++)
-            if (launch_list->item[i].stage || launched_apart(&launch_list->item[i]) || m == 0)
+            if (launch_list->item[i].stage || launched_apart(&launch_list->item[i]) || m == 0) {
                 s = gpu_launch(b, &launch_list->item[i], launch_list->item[i].stage && p->nperiod > 0);
+                *launched = *launched || s == OPTC_OK;
+            }
     }
     return s;
 }
@@ -130,13 +136,15 @@ static void note_launched(optc_binding *b, const LaunchList *p, int first, int n
         b->profile->launched(b, p, first, n);
 }
 
-static optc_status run_list(optc_binding *b, const LaunchList *p)
+/* launched: as in capture. */
+static optc_status run_list(optc_binding *b, const LaunchList *p, bool *launched)
 {
     GpuEngine *g = b->rule->engine->gpu;
     optc_status s = OPTC_OK;
     note_launched(b, p, 0, 0);
     if (p->exec) {
         TRY(g, cuGraphLaunch(p->exec, b->gpu->stream), b->program->name);
+        *launched = true;
         note_launched(b, p, 0, p->n);
         return OPTC_OK;
     }
@@ -148,6 +156,7 @@ static optc_status run_list(optc_binding *b, const LaunchList *p)
             note_launched(b, p, i, x->n);
         for (int end = i + (x ? x->n : 1); i < end && s == OPTC_OK; i++) {
             s = x && x->exec ? OPTC_OK : gpu_launch(b, &p->item[i], 0);
+            *launched = *launched || s == OPTC_OK;
             if (!x || !x->exec)
                 note_launched(b, p, i, 1);
         }
@@ -274,14 +283,14 @@ static optc_status prepare(optc_binding *b, int entry, LaunchList *p, bool captu
     return s == OPTC_OK ? guard_launch(b, entry) : s;
 }
 
-static optc_status run_by_device(optc_binding *b, int entry, bool capturing)
+static optc_status run_by_device(optc_binding *b, int entry, bool capturing, bool *launched)
 {
     GpuEngine *g = b->rule->engine->gpu;
     GpuTables *t = b->gpu;
     gpu_enter_aside(g);                           /* library calls may need the relaxed capture mode */
     if (!capturing)
         note_launched(b, NULL, 0, 0);
-    optc_status s = gpu_overlap_end(b, capture(b, entry, capturing));
+    optc_status s = gpu_overlap_end(b, capture(b, entry, capturing, launched));
     if (!capturing)
         note_launched(b, NULL, 0, -1);
     gpu_leave(g, s);
@@ -293,7 +302,23 @@ static optc_status run_by_device(optc_binding *b, int entry, bool capturing)
     return s;
 }
 
-/* begun: other ranks may have this rank's answer. */
+static optc_status run_by_host(optc_binding *b, LaunchList *p, bool *launched)
+{
+    GpuTables *t = b->gpu;
+    b->recorded = false;
+    if (p->runs < 2 && ++p->runs == 2 && p->n > 1 && !b->rule->engine->gpu->no_graphs && !p->stagger)
+        list_graph(b, p);
+    bool tuned = t->begin && p->runs == 2 && p == &t->launch_list[t->step * t->nphase] && !p->stagger &&
+                 !t->guarded;                       /* a skipped step would be measured as fast */
+    const LaunchList *now = tuned ? t->begin(b, p) : t->slots ? &t->slots->list : p;
+    optc_status s = gpu_overlap_end(b, run_list(b, now, launched));
+    if (tuned && s == OPTC_OK)
+        t->end(b);
+    return s == OPTC_OK ? roots_f32_save(b, p) : s;
+}
+
+/* begun: other ranks may have this rank's answer. The caller must discard a graph whose capture failed: nothing of it
+ * is undone. */
 static optc_status run_inside(optc_binding *b, int entry, int phase, bool *begun)
 {
     GpuEngine *g = b->rule->engine->gpu;
@@ -301,27 +326,22 @@ static optc_status run_inside(optc_binding *b, int entry, int phase, bool *begun
     LaunchList *p = &t->launch_list[entry * t->nphase + phase];
     int capturing = 0;
     TRY(g, cuStreamIsCapturing(t->stream, &capturing), "");
+    t->capturing = capturing != 0;
     /* After a capture (steps may have been replayed) or with a guard (steps may have been skipped) the host does not
      * know the phase or the stagger slot, unless it has read them: the device decides, as in a graph. */
     bool unknown = ((t->captured || t->guarded) && (b->program->nperiod || b->nslots)) || phases_guarded(b, entry);
     bool by_device = capturing || (unknown && !guarded_by_host(b));
     optc_status s = prepare(b, entry, p, capturing != 0, by_device);
     *begun = s == OPTC_OK || capturing;
-    if (s == OPTC_OK)
-        s = gpu_agree_begin(b, entry, phase, capturing != 0);
     if (s != OPTC_OK)
         return s;
-    if (by_device)
-        return run_by_device(b, entry, capturing != 0);
-    b->recorded = false;
-    if (p->runs < 2 && ++p->runs == 2 && p->n > 1 && !g->no_graphs && !p->stagger)
-        list_graph(b, p);
-    bool tuned = t->begin && p->runs == 2 && p == &t->launch_list[t->step * t->nphase] && !p->stagger &&
-                 !t->guarded;                       /* a skipped step would be measured as fast */
-    s = gpu_overlap_end(b, run_list(b, tuned ? t->begin(b, p) : t->slots ? &t->slots->list : p));
-    if (tuned && s == OPTC_OK)
-        t->end(b);
-    return s == OPTC_OK ? roots_f32_save(b, p) : s;
+    bool launched = capturing != 0;
+    s = gpu_agree_begin(b, entry, phase, capturing != 0);
+    if (s == OPTC_OK)
+        s = by_device ? run_by_device(b, entry, capturing != 0, &launched) : run_by_host(b, p, &launched);
+    if (s != OPTC_OK && !launched)
+        guard_undo(b, entry);
+    return s;
 }
 
 CORE optc_status gpu_run(optc_binding *b, int entry, int phase)

@@ -269,7 +269,8 @@ CORE optc_status eigen_bind(optc_binding *b, GpuCalls *x);         /* after all 
 CORE void eigen_warm(optc_binding *b, GpuCalls *x);
 CORE void eigen_probe(optc_binding *b, GpuCalls *x);                 /* after all addresses are known */
 CORE void eigen_unbind(optc_binding *b, GpuCalls *x);
-CORE optc_status eigen_skips(const optc_binding *b, const CallStep *s, bool *skips);
+/* no driver call, which could fail in the middle of a step */
+CORE bool eigen_skips(const optc_binding *b, const CallStep *s);
 /* Captures use the same methods as runs for all calls of a list, over the matrices of these slots; NULL: over all. */
 CORE bool list_captures(const optc_binding *b, const LaunchList *p, const StaggerNow *now);
 CORE bool slot_switch_lacks(const optc_binding *b, int entry);     /* combinations without calls that no graph

@@ -349,7 +349,9 @@ static optc_status make_whole(optc_binding *b, int entry, CUgraphExec *exec)
     CUgraph graph = NULL;
     TRY(g, cuStreamBeginCapture_v2(own, CU_STREAM_CAPTURE_MODE_RELAXED), b->program->name);
     b->gpu->stream = own;
+    b->gpu->capturing = true;
     optc_status s = phases_capture(b, entry);
+    b->gpu->capturing = false;
     b->gpu->stream = was;
     int rc = g->d->cuStreamEndCapture(own, &graph);
     if (s == OPTC_OK && !rc)

@@ -64,16 +64,11 @@ CORE bool list_captures(const optc_binding *b, const LaunchList *p, const Stagge
 /* Whether a step must be skipped: library steps in a capture that cannot contain them, and their replacements
  * elsewhere. Also in calls_probe: the rotations of one matrix of 3072 rows are 123,000 launches, and those of SOAP's
  * first step over GPT-2 124M took 1.8 s (H200). */
-CORE optc_status eigen_skips(const optc_binding *b, const CallStep *s, bool *skips)
+CORE bool eigen_skips(const optc_binding *b, const CallStep *s)
 {
     const GpuCalls *x = b->gpu->calls;
-    int capturing = 0;
-    *skips = s->instead;
-    if (s->solver < 0 || x->step[s->solver].captured || x->probing)
-        return OPTC_OK;
-    TRY(b->rule->engine->gpu, cuStreamIsCapturing(b->gpu->stream, &capturing), "");
-    *skips = s->instead != (capturing != 0);
-    return OPTC_OK;
+    bool replaced = s->solver >= 0 && !x->step[s->solver].captured && !x->probing && b->gpu->capturing;
+    return s->instead != replaced;
 }
 
 /* ---- binding ---- */

@@ -47,7 +47,8 @@ static bool has_body(const optc_binding *b, int entry, int64_t t)
     return any;
 }
 
-/* Makes the graph, unless it exists. A lack of memory is no error: the host runs all steps then. */
+/* Makes the graph, unless it exists. A lack of memory is no error: the host runs all steps then. Most slot lists of
+ * earlier steps are not used any more. Steps without a body build theirs again. */
 static bool make_bodies(optc_binding *b, int entry)
 {
     GpuEngine *g = b->rule->engine->gpu;
@@ -55,6 +56,7 @@ static bool make_bodies(optc_binding *b, int entry)
     if (x->refused || b->gpu->calls->whole[entry])
         return !x->refused;
     gpu_enter_aside(g);
+    gpu_slots_drop(b);
     optc_status s = slot_switch_make(b, entry);
     if (s == OPTC_OK && !slot_switch_lacks(b, entry))
         s = phases_graph(b, entry);
@@ -86,19 +88,14 @@ static bool runs_by_device(optc_binding *b, int entry)
     return make_bodies(b, entry) && has_body(b, entry, b->steps + 1);
 }
 
-/* From here on the device reads the guard. Most slot lists of earlier steps are not used any more, and would count for
- * the limit of the graph's. Steps without a body build theirs again. */
+/* From here on the device reads the guard. */
 static void hybrid_begin(optc_binding *b, int entry)
 {
     GpuTables *t = b->gpu;
-    GpuEngine *g = b->rule->engine->gpu;
     const StaggerNow now = stagger_now(b, b->steps + 1);
     if (t->calls->guard.refused || !entry_advances(b, entry) || !is_steady(b, entry) ||
         !list_captures(b, list_at(b, entry, b->steps + 1), &now))
         return;
-    gpu_enter(g);
-    gpu_slots_drop(b);
-    gpu_leave(g, OPTC_OK);
     b->hybrid = t->guarded = t->calls->guard.exact = true;
     if (!make_bodies(b, entry))
         b->hybrid = t->guarded = false;

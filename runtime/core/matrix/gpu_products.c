@@ -275,11 +275,8 @@ CORE optc_status calls_launch(optc_binding *b, const GpuCall *call)
         own.first = call->stagger_first, own.n = call->stagger_n;
     for (int i = c->first, to; i < c->first + c->n; i = to) {
         int64_t all = x->group[x->step[i].group].now, most = x->step[i].at_once;      /* all 0: no tensor takes part */
-        bool skips = false;
         to = end_of_round(x, c, i);
-        if (s == OPTC_OK)
-            s = eigen_skips(b, &x->step[i], &skips);
-        if (skips)
+        if (eigen_skips(b, &x->step[i]))
             continue;
         Matrices of = {0, 0};
         for (; of.from < all && s == OPTC_OK; of.from += of.n) {

@@ -169,8 +169,8 @@ static optc_status fill_switch(optc_binding *b, SlotSwitch *x, const StaggerNow 
     }
     x->bodies = s == OPTC_OK && n ? bodies_bytes(b, x) : 0;
     b->graph_bytes += x->bodies;
-    /* kept lists are not used any more, except with a hybrid guard */
-    if (s == OPTC_OK && b->graph_bytes - (b->hybrid ? 0 : gpu_slots_kept(b)) > gpu_slots_limit(b)) {
+    /* kept lists are not used any more: the next step outside of a capture frees them, a hybrid guard has done so */
+    if (s == OPTC_OK && b->graph_bytes - gpu_slots_kept(b) > gpu_slots_limit(b)) {
         switch_free(b, x);
         x->lacks = true;
     }
