@@ -343,7 +343,9 @@ optc_status optc_state_bytes(const optc_binding *b, int tensor, const char *name
 /* has: receives 1 if this tensor (or group) has the state, and 0 if options or its variant leave it out. */
 optc_status optc_has_state(const optc_binding *b, int tensor, const char *name, int *has);
 /* Copies a state as doubles. count must be the state's number of values. A state that the rule keeps a lower triangle
- * must remain one: a GPU leaves its zeros out of products (specs/MATRICES.md). */
+ * (optc_rule_lower_triangle) must remain one: optc_state_write, optc_state_put and optc_load refuse values right of the
+ * diagonal that are not 0. Values that the caller writes through the pointer of optc_state, or passes in
+ * optc_tensor.states, are not checked: use optc_rule_check_state. */
 optc_status optc_state_read(const optc_binding *b, int tensor, const char *name, double *out, int64_t count);
 optc_status optc_state_write(optc_binding *b, int tensor, const char *name, const double *in, int64_t count);
 /* Copies the bytes of a state in its own type, without conversion. optc_state tells type and count, optc_state_bytes
@@ -362,6 +364,19 @@ optc_status optc_read_value(const optc_binding *b, int tensor, const char *name,
 optc_status optc_params_changed(optc_binding *b, int tensor);
 /* 1 if optc_params_changed sets the state or value of this name; NULL: if it sets any. */
 int optc_rule_follows_params(const optc_rule *r, const char *name);
+/* 1 if the rule keeps the state of this name a lower triangle. Products on a GPU leave out its zeros
+ * (specs/MATRICES.md). */
+int optc_rule_lower_triangle(const optc_rule *r, const char *name);
+/* Checks values of such a state, without a binding: fails if one right of the diagonal is not 0. values: `count` values
+ * in host memory, from index `at` of the whole tensor's state on, of a type other than block codes. t: name, rank,
+ * shape, global_shape, flags, tags and split are read. Other states pass. */
+optc_status optc_rule_check_state_sized(const optc_rule *r, const char *name, const optc_tensor *t, optc_type type,
+                                        const void *values, int64_t at, int64_t count, size_t size);
+static inline optc_status optc_rule_check_state(const optc_rule *r, const char *name, const optc_tensor *t,
+                                                optc_type type, const void *values, int64_t at, int64_t count)
+{
+    return optc_rule_check_state_sized(r, name, t, type, values, at, count, sizeof *t);
+}
 
 /* ---- checkpoints, and sharded bindings ---- */
 #include "optc_checkpoint.h"

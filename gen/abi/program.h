@@ -77,6 +77,7 @@ typedef struct ProgArray {
     bool follows_p;                /* states: optc_params_changed sets it to its initial value again */
     unsigned held_by;              /* states, temporaries, partials: bits, the variants whose tensors have it */
     bool eye;                      /* states over two equal axes: the initial value on the diagonal, 0 elsewhere */
+    bool lower;                    /* states over two equal axes: all values right of the diagonal are 0, and must be */
     Stagger slots;                 /* every != 0: holds the slots of tensors or blocks, set at bind; not in the spec */
     int ring;                      /* states: 0, or 1 + its number in a ring of adjacent arrays; stages select by t */
     bool kernel;                   /* states of tensors: nkernel, set at bind and never written; hidden from callers */

@@ -57,6 +57,7 @@ static void make_arrays(Arena *a, const Plan *p, Program *out)
                            s && s->follows_p,
                            0,
                            s && s->eye,
+                           s && p->lower_state[x->sym],
                            s ? s->slots : (Stagger){0, 0, 0, 0},
                            s && s->rotates ? s->age + 1 : 0,
                            s && s->init == INIT_KERNEL,
@@ -365,9 +366,9 @@ static void put_arrays(Buf *b, const Program *p, const char *id)
         buf_printf(b, "    {(MemKind)%d, (Dom)%d, (Dom)%d, (StageKind)%d, %d, \"%s\", %s, ", m->kind, m->dom, m->from,
                    m->by, m->type, m->name, flag(m->copies_p));
         put_double(b, m->value);
-        buf_printf(b, ", %d, %s, %s, %uu, %s, {%d, %d, %d, %d}, %d, %s, %d},\n", m->hyper, flag(m->report),
-                   flag(m->follows_p), m->held_by, flag(m->eye), m->slots.every, m->slots.of, m->slots.ahead,
-                   m->slots.first, m->ring, flag(m->kernel), m->normal);
+        buf_printf(b, ", %d, %s, %s, %uu, %s, %s, {%d, %d, %d, %d}, %d, %s, %d},\n", m->hyper, flag(m->report),
+                   flag(m->follows_p), m->held_by, flag(m->eye), flag(m->lower), m->slots.every, m->slots.of,
+                   m->slots.ahead, m->slots.first, m->ring, flag(m->kernel), m->normal);
     }
     buf_puts(b, "};\n");
 }

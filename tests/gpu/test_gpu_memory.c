@@ -418,6 +418,41 @@ START_TEST(checkpoints)
 }
 END_TEST
 
+/* Values above the diagonal of a state that is a lower triangle are refused, and nothing is written on the GPU. */
+START_TEST(lower_triangles)
+{
+    SHARED();
+    Side c, g;
+    optc_checkpoint file = {.path = NULL};
+    optc_state_view v;
+    int k = 0;
+    open_side(&c, "cpu", (optc_rule_options){.spec = "psgd_kron"}, 0);
+    open_side(&g, "cuda", (optc_rule_options){.spec = "psgd_kron"}, 0);
+    while (optc_state(c.b, k, "C", &v) != OPTC_OK || v.count < 4)
+        ck_assert(++k < NSHAPES);
+    double *x = calloc((size_t)v.count, sizeof *x);
+    float *raw = calloc((size_t)v.count, sizeof *raw);
+    x[1] = raw[1] = 0.5f;
+    FAILS(optc_state_write(g.b, k, "C", x, v.count), OPTC_ERROR_ARGUMENT, "row 0, column 1 is 0.5;");
+    FAILS(optc_state_put(g.b, k, "C", raw, (size_t)v.count * 4), OPTC_ERROR_ARGUMENT, "row 0, column 1 is 0.5;");
+    ((float *)v.data)[1] = 0.5f;
+    OK(optc_save_bytes(&c.b, 1, &file, &file.size));
+    file.memory = malloc((size_t)file.size);
+    OK(optc_save(&c.b, 1, &file));
+    FAILS(optc_load(&g.b, 1, &file), OPTC_ERROR_ARGUMENT, "row 0, column 1 is 0.5;");
+    ((float *)v.data)[1] = 0;
+    compare("refused", &c, &g);
+    x[1] = raw[1] = 0;
+    OK(optc_state_write(g.b, k, "C", x, v.count));
+    OK(optc_state_put(g.b, k, "C", raw, (size_t)v.count * 4));
+    free(file.memory);
+    free(raw);
+    free(x);
+    close_side(&c, 0);
+    close_side(&g, 0);
+}
+END_TEST
+
 /* A binding whose stream is captured is not saved, and the capture goes on. */
 START_TEST(checkpoint_in_capture)
 {
@@ -441,6 +476,7 @@ END_TEST
 void add_memory(TCase *t)
 {
     tcase_add_loop_test(t, checkpoints, 0, sizeof saved_rules / sizeof *saved_rules);
+    tcase_add_test(t, lower_triangles);
     tcase_add_test(t, checkpoint_in_capture);
     tcase_add_test(t, device_memory);
     tcase_add_test(t, memory_in_captures);

@@ -29,15 +29,17 @@ quick="${CC:-cc} -O1 -fopenmp"
 [ -n "${OPTC_ALL:-}" ] || ! command -v clang >/dev/null 2>&1 || quick="clang -O0"
 cd "$work" || exit 1
 
-# one of the rules has matrices in blocks
+# one of the rules has matrices in blocks, and a lower triangle
 cat > cut.lua <<'X'
 return optimizer {
   name = "cut", block = 24, hyper = { lr = 0.02, least = 0.1 },
-  state = { L = eye(0.5, "rows"), X = eye(1, "rows"), d = zeros "block row" },
+  state = { L = eye(0.5, "rows"), X = eye(1, "rows"), T = zeros "rows", d = zeros "block row" },
   step = function() p = p - lr * g end,
   matrix = function()
     L = lerp(L, gram(g), 0.25)
     d = rowsum(L)
+    T = lerp(T, tril(L), 0.5)
+    p = p - 0.001 * lr * mm(T, g)
     p = p - lr * mm(L / (1 + trace(L)) + diag(d / nrows), g) / (1 + max(L))
     X = power(L, -1/4, { relative = 1e-3, floor = least, last = X })
     p = p - lr * take(solve(L + eye(1, "rows"), mm(X, g), { spd = true }), sort(d))

@@ -13,6 +13,8 @@ from ranks import in_ranks
 
 RULES = {"clip": ("adamw", ["clip(0.5)"], {}), "muon": ("muon", [], {"lr": 0.02}), "soap": ("soap", [], {}),
          "lamb": ("lamb", ["ema(0.9)"], {})}
+TRIANGLE = "state 'C' of tensor '0.weight' is a lower triangle: row 1, column 17 is 0.25; set values right of the " \
+           "diagonal to 0, or transpose the matrix"
 TORCH = {"lr": 0.05, "betas": (0.8, 0.9), "weight_decay": 0.1}
 
 
@@ -144,8 +146,30 @@ def whole_files():
     return {k: v for k, v in found.items() if v}
 
 
+def triangles():
+    """Values right of the diagonal of psgd_kron's C, which one rank holds: given whole, and in the rows of one rank.
+    The errors, whether parameters stayed, and whether the file without them is loaded."""
+    m, found = model(extra=False), []
+    opt = optc.torch.Optimizer(m.named_parameters(), "psgd_kron", lr=0.01)
+    give_grads(list(model(False, False).parameters()), list(m.parameters()), 0)
+    opt.step()
+    saved, was = opt.state_dict(), [local(p).clone() for p in m.parameters()]
+    bad, good = saved["state"][0]["C"].full_tensor(), saved["state"][0]["C"]
+    bad.view(18, 18)[1, 17] = 0.25
+    for value in (bad, cut(bad, good)):
+        try:
+            opt.load_state_dict({**saved, "state": {**saved["state"], 0: {**saved["state"][0], "C": value}}})
+            opt.step()
+        except ValueError as e:
+            found.append(str(e))
+    found.append(all(torch.equal(local(p), x) for p, x in zip(m.parameters(), was)))
+    opt.load_state_dict(saved)
+    opt.step()
+    return found
+
+
 def two(folder):
-    return load(folder), of_torch(folder), whole_files()
+    return load(folder), of_torch(folder), whole_files(), triangles()
 
 
 class ShardedFiles(Case):
@@ -155,5 +179,5 @@ class ShardedFiles(Case):
             self.assertEqual([found for found, _ in said], [{k: [] for k in RULES}] * 4)
             self.assertEqual([keys for _, keys in said], [said[0][1]] * 4)
             self.assertEqual(len(said[0][1]["soap"]), 5)
-            self.assertEqual(in_ranks(2, two, folder), [({}, [True] * 8, {})] * 2)
+            self.assertEqual(in_ranks(2, two, folder), [({}, [True] * 8, {}, 2 * [TRIANGLE] + [True])] * 2)
             self.assertEqual(in_ranks(1, on_one, folder), [({}, {})])

@@ -432,6 +432,37 @@ class Files(Case):
         with self.assertRaisesRegex(ValueError, "has no 'v', which amuse keeps"):
             b.step()
 
+    def test_lower_triangles(self):
+        """C and D of psgd_kron: other values are refused by name, and nothing changes."""
+        def made(shapes=((6, 4), (5,))):
+            ps = lists(shapes=shapes)
+            return ps, optc.torch.Optimizer(ps, "psgd_kron", lr=0.01)
+        (ps, a), (qs, b), (_, fresh) = made(), made(), made()
+        for t in range(2):
+            grads(ps, t), a.step()
+            grads(qs, t), b.step()
+        bad = copy.deepcopy(a.state_dict())
+        bad["state"][0]["C"].view(6, 6)[2, 5] = 0.25
+        says = (r"state 'C' of tensor 'param_groups\[0\]\[0\]' is a lower triangle: row 2, column 5 is 0.25; set "
+                "values right of the diagonal to 0, or transpose the matrix")
+        for opt in (b, fresh):
+            with self.assertRaisesRegex(ValueError, says):
+                opt.load_state_dict(bad)
+        b.load_state_dict(copy.deepcopy(a.state_dict()))
+        grads(ps, 3), a.step()
+        grads(qs, 3), b.step()
+        self.assertTrue(all(map(torch.equal, ps, qs)))
+        own = b.state[qs[0]]
+        kept, own["D"] = own["D"], torch.full((16,), float("nan"), dtype=torch.float64)
+        with self.assertRaisesRegex(ValueError, "row 0, column 1 is nan"):
+            b.step()
+        own["D"] = kept
+        grads(ps, 4), a.step()
+        grads(qs, 4), b.step()
+        self.assertTrue(all(map(torch.equal, ps, qs)))
+        a.add_param_group({"params": lists(7, ((3, 3),))})             # binds again, with the same values
+        grads(ps, 5), a.step()
+
 
 if __name__ == "__main__":
     import unittest

@@ -152,6 +152,15 @@ static void compare_states(const Both *b, double scale)
             PKG(rules_state_read(b->pb, k, info.name, y, v.count));
             if (memcmp(x, y, sizeof *x * (size_t)v.count))
                 stop(b->id, "a state differs");
+            if (optc_rule_lower_triangle(b->lr, info.name) != rules_rule_lower_triangle(b->pr, info.name))
+                stop(b->id, "a state is a lower triangle in one only");
+            if (optc_rule_lower_triangle(b->lr, info.name) && v.count > 1) {
+                y[1] = 0.5;                               /* in the first row */
+                if (optc_state_write(b->lb, k, info.name, y, v.count) == OPTC_OK ||
+                    rules_state_write(b->pb, k, info.name, y, v.count) == RULES_OK ||
+                    !strstr(rules_message(), "is a lower triangle"))
+                    stop(b->id, "a value above the diagonal is written");
+            }
             for (int64_t j = 0; j < v.count; j++)
                 x[j] *= scale;
             if (scale != 1) {

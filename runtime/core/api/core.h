@@ -509,6 +509,12 @@ OPTC_COUNT StateSpan state_span(const Tensor *of, int64_t at, int64_t n, int64_t
 }
 CORE void state_fill(const optc_binding *b, const ProgArray *m, int group, void *dst, const void *param, StateSpan x);
 
+/* ---- lower_states.c ---- */
+/* n values of a state from index `at` on, of a plain type with so many bytes; maybe unaligned. label: the tensor */
+typedef struct NewValues { const char *call, *label; int type, bytes; const void *data; int64_t at, n; } NewValues;
+/* Refuses values right of the diagonal of a state that is a lower triangle. s: the shape of the tensor that holds it */
+CORE optc_status check_lower(const ProgArray *m, Shape s, const NewValues *x);
+
 /* ---- thread_barrier.c ---- */
 typedef struct Barrier { int arrived, asleep; unsigned generation; } Barrier;          /* begins as zeros */
 #ifdef _OPENMP

@@ -198,6 +198,17 @@ static optc_status no_state(const Program *p, const StateQuery *w)
                 near_print(&near, text, sizeof text));
 }
 
+static int find_state_array(const Program *p, const StateQuery *w)       /* p->narray: there is none */
+{
+    int k = 0;
+    for (; k < p->narray; k++) {           /* the copy of p is no state of the rule, and its address is wanted */
+        const ProgArray *m = &p->array[k];
+        if ((array_visible(m, w->report) || m->follows_p) && !strcmp(m->name, w->name))
+            break;
+    }
+    return k;
+}
+
 /* has: the owner has this state, possibly with 0 values */
 static optc_status look_up(const optc_binding *b, const StateQuery *w, optc_state_view *out, bool *has)
 {
@@ -207,12 +218,7 @@ static optc_status look_up(const optc_binding *b, const StateQuery *w, optc_stat
                     : !w->name ? "the name"
                                : "the result pointer");
     const Program *p = b->program;
-    int k = 0;
-    for (; k < p->narray; k++) {           /* the copy of p is no state of the rule, and its address is wanted */
-        const ProgArray *m = &p->array[k];
-        if ((array_visible(m, w->report) || m->follows_p) && !strcmp(m->name, w->name))
-            break;
-    }
+    int k = find_state_array(p, w);
     if (k == p->narray)
         return no_state(p, w);
     const ProgArray *m = &p->array[k];
@@ -323,6 +329,19 @@ optc_status optc_read_value(const optc_binding *b, int tensor, const char *name,
     return read_doubles(b, &w, out, count);
 }
 
+/* Checks n values that a call writes to a state. */
+static optc_status check_lower_write(const optc_binding *b, const StateQuery *w, int type, const void *data, int64_t n)
+{
+    const int k = find_state_array(b->program, w);
+    const ProgArray *m = &b->program->array[k];
+    char label[96];
+    if (!m->lower || !n)
+        return OPTC_OK;
+    const NewValues x = {w->call, tensor_label(b, w->owner, label), type,
+                         b->program->type[type].bytes, data, 0, n};
+    return check_lower(m, b->tensor[shards_state_entry(b, w->owner, k)].shape, &x);
+}
+
 optc_status optc_state_write(optc_binding *b, int tensor, const char *name, const double *in, int64_t count)
 {
     const StateQuery w = {"optc_state_write", tensor, name, false};
@@ -334,6 +353,8 @@ optc_status optc_state_write(optc_binding *b, int tensor, const char *name, cons
             s = fail(OPTC_ERROR_ARGUMENT,
                      "%s: state '%s' is stored as %s, for values that are never negative: value %lld is %g",
                      w.call, name, b->program->type[v.type - 1].name, (long long)i, in[i]);
+    if (s == OPTC_OK)
+        s = check_lower_write(b, &w, T_F64, in, count);
     if (s == OPTC_OK)
         values_store((int)v.type - 1, host, count, in, NULL);
     if (s == OPTC_OK && room)
@@ -366,6 +387,8 @@ optc_status optc_state_put(optc_binding *b, int tensor, const char *name, const 
     const StateQuery w = {"optc_state_put", tensor, name, false};
     optc_state_view v;
     optc_status s = find_raw(b, &w, in, bytes, &v);
+    if (s == OPTC_OK)
+        s = check_lower_write(b, &w, (int)v.type - 1, in, v.count);
     return s == OPTC_OK && bytes ? b->rule->device->write(b, v.data, in, bytes, true, w.call) : s;
 }
 

@@ -17,15 +17,15 @@ CORE uint64_t checkpoint_hash(uint64_t h, const void *data, size_t bytes);     /
 /* ---- checkpoint_list.c ---- */
 enum { PARAM_ARRAY = 0 };                  /* Program.array[0], Tensor.mem[0]: the parameter */
 
-/* A tensor of the file. host: its bytes; NULL: they are in device memory `at` of a binding. scales: of the block codes
- * in the item before it */
+/* A tensor of the file. host: its bytes; NULL: they are in device memory `at` of a binding. tensor: of the binding, -1:
+ * it is a table or a state of a group. scales: of the block codes in the item before it */
 typedef struct SavedItem {
     size_t name;                           /* its offset in SavedList.names */
     const SafeType *type;
     int rank; const int64_t *dim;          /* dim NULL: one dimension of `count` */
     int64_t count;
     const void *host; char *at;
-    int binding, array, stored;            /* array -1: a table; stored: a Type */
+    int tensor, binding, array, stored;    /* array -1: a table; stored: a Type */
     bool scales;
 } SavedItem;
 /* steps: the binding's count, then those of its tensors; hyper: by group, then hyperparameter */

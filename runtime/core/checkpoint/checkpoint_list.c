@@ -87,6 +87,7 @@ static bool add_state(SavedList *l, int binding, int array, const Tensor *t, con
     x.type = saved_dtype(stored);
     x.count = count;
     x.at = (char *)at;
+    x.tensor = t ? (int)(t - b->tensor) : -1;
     x.binding = binding, x.array = array, x.stored = stored;
     if (t && m->dom == ELEM && !t->permuted) {
         const int64_t *dim = dims_fit(t->dim, t->rank, count) ? t->dim : t->whole_dim;
@@ -176,7 +177,7 @@ static bool add_table(SavedList *l, int binding, const char *name, const char *d
         x.count *= dim[k];
     x.host = host;
     x.dim = dim, x.rank = rank;
-    x.binding = binding, x.array = -1;
+    x.tensor = -1, x.binding = binding, x.array = -1;
     return add_item(l, x, "", name, "");
 }
 

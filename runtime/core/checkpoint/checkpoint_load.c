@@ -333,6 +333,29 @@ static optc_status check_negative(const CheckpointLoad *x, const LoadState *l, i
     return OPTC_OK;
 }
 
+static const ProgArray *array_of(const CheckpointLoad *x, const LoadState *l)
+{
+    return &x->list.binding[l->to->binding].b->program->array[l->to->array];
+}
+
+/* The state's values must be read to know whether they can be stored. */
+static bool has_limits(const CheckpointLoad *x, const LoadState *l)
+{
+    return array_of(x, l)->lower || (l->from != l->to->stored && type_is_unsigned(l->to->stored));
+}
+
+static optc_status check_triangle(const CheckpointLoad *x, const LoadState *l, int64_t at, int64_t n)
+{
+    const optc_binding *b = x->list.binding[l->to->binding].b;
+    char label[96], call[300];
+    if (!array_of(x, l)->lower)
+        return OPTC_OK;
+    snprintf(call, sizeof call, "%s: %.250s", load_call, source_name(&x->source));
+    const NewValues v = {call, tensor_label(b, l->to->tensor, label), T_F64, sizeof *x->value, x->value, at,
+                         n};
+    return check_lower(array_of(x, l), b->tensor[shards_state_entry(b, l->to->tensor, l->to->array)].shape, &v);
+}
+
 /* Converts values through double, some blocks at a time. dry: only checks that they can be stored. */
 static optc_status convert_state(CheckpointLoad *x, const LoadState *l, bool dry)
 {
@@ -352,6 +375,8 @@ static optc_status convert_state(CheckpointLoad *x, const LoadState *l, bool dry
             break;
         values_load(l->from, x->buffer, n, x->value);
         s = check_negative(x, l, at, n);
+        if (s == OPTC_OK && dry)
+            s = check_triangle(x, l, at, n);
         if (s != OPTC_OK || dry)
             continue;
         values_store(l->to->stored, x->buffer, n, x->value, NULL);
@@ -460,7 +485,7 @@ static optc_status check_data_of(CheckpointLoad *x, bool *hashed)
 {
     optc_status s = source_verify(&x->source, &x->file, hashed);
     for (int64_t i = 0; i < x->nstate && s == OPTC_OK; i++)
-        if (x->state[i].from != x->state[i].to->stored && type_is_unsigned(x->state[i].to->stored))
+        if (has_limits(x, &x->state[i]))
             s = convert_state(x, &x->state[i], true);
     return s;
 }

@@ -320,5 +320,17 @@ class Rule:
         """Values that are copies of the parameters (types copy=)."""
         return [n for n in self.values() if lib.optc_rule_follows_params(self.handle, encoded(n))]
 
+    def lower_triangles(self):
+        """States that the rule keeps lower triangles. Values right of their diagonals must be 0."""
+        return [n for n in self.states() if lib.optc_rule_lower_triangle(self.handle, encoded(n))]
+
+    def check_state(self, name, tensor, address, kind, at, count):
+        """Checks values for such a state of a tensor, {shape, name, flags, split}: `count` values in host memory, of
+        type number `kind`, from index `at` of the state on."""
+        shape = array(ctypes.c_int64, tensor["shape"])
+        row = _lib.Tensor(name=encoded(tensor["name"]), rank=len(tensor["shape"]), shape=shape, flags=tensor["flags"],
+                          split=tensor["split"])
+        lib.optc_rule_check_state_sized(self.handle, encoded(name), row, kind, address, at, count, ctypes.sizeof(row))
+
     def bind(self, groups, comm=None):
         return Binding(self, groups, comm)

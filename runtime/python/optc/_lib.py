@@ -210,6 +210,8 @@ optc_state_write: status ptr int str double* i64
 optc_read_value: status ptr int str double* i64
 optc_params_changed: status ptr int
 optc_rule_follows_params: int ptr str
+optc_rule_lower_triangle: int ptr str
+optc_rule_check_state_sized: status ptr str optc_tensor* type ptr i64 i64 size
 optc_save_sized: status ptr* int optc_checkpoint* size
 optc_load_sized: status ptr* int optc_checkpoint* size
 optc_plan_bytes: status ptr str i64 optc_bytes*

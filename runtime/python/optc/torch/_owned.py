@@ -54,6 +54,12 @@ class Owned:
             value = value.full_tensor()
         self.given = value
 
+    def part_of(self, value):
+        """(values, index of the first) of a new value that is a DTensor: this rank's rows, or all of it."""
+        if self._cut_alike(value):
+            return local(value), self.shows(self.comm.rank)[0]
+        return value.full_tensor(), 0
+
     def _cut_alike(self, value):
         from torch.distributed.tensor import Shard
         return tuple(value.placements) == (Shard(0),) and value.shape == self.shape and \

@@ -9,11 +9,12 @@ from collections import defaultdict
 import torch
 from torch.utils import _pytree
 
+from .. import _lib
 from .._api import Binding
 from . import _codes
 from ._group_keys import number, split_wrappers
 from ._engines import asked
-from ._sharded import fill, local, refuse_placed_value
+from ._sharded import fill, is_sharded, local, refuse_placed_value
 
 MOST_STEPS = 1 << 52                                   # optc_set_t takes no more
 STEPLESS = ("sgd", "muon")                             # torch's files of these rules have no 'step'
@@ -155,6 +156,37 @@ def check_value(value, shape, key, name, view=None, coded=False):
     return given
 
 
+def refuse_upper(rule, state, tensor, value, at=0):
+    """Refuses values right of the diagonal in a state that the rule keeps a lower triangle. tensor: its shape, name,
+    flags and split; at: the index of the first value in the state."""
+    wide = value.dtype == torch.float64
+    flat = value.detach().to("cpu", torch.float64 if wide else torch.float32).contiguous()
+    try:
+        rule.check_state(state, tensor, flat.data_ptr(), _lib.F64 if wide else _lib.F32, at, flat.numel())
+    except _lib.ArgumentError as e:                    # without the name of the call
+        raise ValueError(str(e).partition(": ")[2]) from None
+
+
+def _check_triangles(b, rows):
+    """Refuses such values of a binding's tensors, [(number, state, value)]. If ranks have parts of a value, all of them
+    raise the error of one."""
+    problem, parts = None, False
+    for i, n, value in rows:
+        parts, at = parts or is_sharded(value), 0
+        if is_sharded(value):
+            value, at = b.owned(i)[n].part_of(value)
+        flags, split = b.asked[i]
+        try:
+            refuse_upper(b.rule, b.lower[n], {"shape": tuple(b.owners[i].shape), "name": b.names[i], "flags": flags,
+                                              "split": split}, value, at)
+        except ValueError as e:
+            problem = problem or str(e)
+    if parts:
+        problem = next(filter(None, b.comm.gathered(problem)), None)
+    if problem:
+        raise ValueError(problem)
+
+
 ADDED = ("ema.exchanged",)                             # states that files of earlier versions lack; they start at 0
 
 
@@ -188,7 +220,7 @@ def plan(opt, b, numbers, before=None):
     """[(number, steps, [(state, new value)])] of the tensors with an entry in opt.state. Refuses values that do not
     fit, and changes nothing. before: {id of a parameter: (binding, number)} of the bindings that are replaced: a state
     that the rule did not have there may be missing."""
-    found = []
+    found, triangles = [], []
     for i in numbers:
         p, name = b.owners[i], b.names[i]
         own = entry(opt, p)
@@ -212,7 +244,10 @@ def plan(opt, b, numbers, before=None):
         fills = [(n, check_value(own[n], b.marks[i][n][0] if n in (b.marks[i] or ()) else view.shape, n, name, view,
                                  view.dtype == torch.uint8))
                  for n, view in views.items() if own.get(n) is not None and b.edited(i, n, own[n])]
+        triangles += [(i, n, value) for n, value in fills if n in b.lower and (
+            old is None or n not in old.live(k) or old.edited(k, n, own[n]))]
         found.append((i, count, fills))
+    _check_triangles(b, triangles)
     return found
 
 
@@ -327,14 +362,14 @@ def check_file(opt, saved, groups):
     known, groups = {}, [opt._rule.loaded(g, mine, k) for k, (g, mine) in enumerate(zip(groups, opt.param_groups))]
     for k, (mine, given) in enumerate(zip(opt.param_groups, groups)):
         rule = opt._rule.rule({**mine, **given})
-        kept, whole = known.get(repr(rule)) or known.setdefault(repr(rule), _kept(opt, rule))
+        kept, whole, lower, rule = known.get(repr(rule)) or known.setdefault(repr(rule), _kept(opt, rule))
         names = mine.get("param_names") or ["param_groups[%d][%d]" % (k, i) for i in range(len(mine["params"]))]
         for key, p, name in zip(given["params"], mine["params"], names):
             own = saved.get(key)
             if not own:
                 continue
             own = saved[key] = _codes.translated(own, kept)
-            name = "%s (number %s of the file)" % (name, key)
+            given_as, name = name, "%s (number %s of the file)" % (name, key)
             count = step_of(own, name, opt._rule.spec in STEPLESS)
             own = saved[key] = completed(opt, own, kept, count, {**mine, **given})
             if count and whole and opt._rule.row != "sgd":
@@ -342,11 +377,16 @@ def check_file(opt, saved, groups):
             for n, domain in kept.items():
                 if own.get(n) is not None and (domain == "elem" or whole):
                     check_value(own[n], p.shape if domain == "elem" else (), n, name, None, _codes.is_coded(own, n))
+            for n in lower:
+                if isinstance(own.get(n), torch.Tensor) and not is_sharded(own[n]):    # parts: when they are bound
+                    refuse_upper(rule, lower[n], {"shape": tuple(p.shape), "name": given_as, "split":
+                                                  opt._splits.get(id(p), 0), "flags": opt._flags.get(id(p), 0)}, own[n])
     return groups
 
 
 def _kept(opt, rule):
-    """({state: domain} of a rule, whether every tensor has all of them)"""
+    """({state: domain} of a rule, whether every tensor has all of them, {lower triangle: its name in the rule}, the
+    compiled rule)"""
     rule = asked(**opt._rule.compiled(*rule))
     names, domains = opt._rule.names, {n: d for n, d in rule.states().items() if d != "group"}
     whole = not opt._rule.rest and set(domains.values()) <= {"elem", "tensor"}
@@ -356,4 +396,5 @@ def _kept(opt, rule):
         of_vector, of_matrix = ({n for n in domains if b.has_state(i, n)} for i in range(2))
         whole = of_vector == of_matrix                 # a spec's matrix part may have other states than its step
         domains = {n: d for n, d in domains.items() if n in of_vector | of_matrix}
-    return {names.get(n, n): d for n, d in domains.items()}, whole
+    return ({names.get(n, n): d for n, d in domains.items()}, whole,
+            {names.get(n, n): n for n in rule.lower_triangles()}, rule)

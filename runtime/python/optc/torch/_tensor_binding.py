@@ -85,6 +85,7 @@ class TensorBinding:
         self.firsts = {sum(sizes[:k]): k for k in range(len(sizes))} if self.grouped else {}   # they show group states
         self.bases = {}                                # memory of earlier bindings that still contains states
         self._old, self._outer = old or {}, names or {}
+        self.lower = {self._outer.get(n, n): n for n in rule.lower_triangles()}
         self.follows = {self._outer.get(n, n) for n in (*rule.follows_params(), *copies)}
         self.versions = self._read_versions()          # of parameters when the states in `follows` were set
         for p, name in zip(self.params, self.names):
