@@ -1,7 +1,8 @@
 // The functions of templates/hopper_cuda.txt for an emulated GPU; emu_nvrtc.c puts this before programs that call them.
 // The memory unit and the tensor cores work either at once or as late as possible, which differs from launch to launch.
 // Wrong results in one of these orders show that a wait is missing. What is wrong in every order aborts: missing
-// fences, accesses outside of shared memory, barriers with other sizes, work that nothing waits for.
+// fences, accesses outside of shared memory, barriers with other sizes, work that nothing waits for. Not shown: missing
+// fences of maps and of barriers that were just initialised.
 #include "emu_map.h"
 
 #define OPTC_HOPPER

@@ -188,7 +188,7 @@ while IFS='|' read -r name limit bars command; do
     kind=$1
     shift
     case $kind:$torch:$name in
-    python:: | *::*-f32 | *::*-tf32) echo "$name: left out, no torch"; continue ;;
+    python::* | *::*-f32 | *::*-tf32) echo "$name: left out, no torch"; continue ;;
     *::*) set -- $(echo "$*" | sed 's/ --against torch//') ;;
     esac
     case $kind in

@@ -174,6 +174,18 @@ class Scaling(Case):
             for p, q in zip(a.parameters(), b.parameters()):
                 self.assertTrue(torch.equal(p, q), spec)
 
+    def test_own_scaler_and_f16(self):
+        """torch unscales no f16: the step checks, also for rules with every."""
+        for spec in ("adamw", "adamw+lookahead(3)"):
+            p = torch.nn.Parameter(torch.ones(4, 4, dtype=torch.float16))
+            opt = optc.torch.Optimizer([p], spec, lr=0.01, sort=lambda n, p: True)
+            scaler = optc.torch.GradScaler("cpu", init_scale=8.0)
+            for bad in (True, False):
+                p.grad = torch.full_like(p, float("inf") if bad else 8.0)
+                scaler.scale(torch.ones(()))
+                scaler.step(opt), scaler.update()
+                self.assertEqual(bool((p == 1).all()), bad, spec)
+
     def test_own_scaler_of_several(self):
         """One gradient of one type that is not finite: no parameter of any type is stepped, nor counted."""
         for spec in ("adamw", "sgd+clip(0.5)"):

@@ -468,6 +468,7 @@ CORE int memory_blocks(const optc_engine *e, int64_t *bytes);      /* number and
 CORE optc_status device_scalars_read(optc_binding *b, int entry, bool *skip);
 CORE optc_status device_scalar_now(const optc_binding *b, const DeviceScalar *s, const char *call, double *out);
 CORE bool host_guards(const optc_binding *b);               /* the host reads the guard, and waits for its value */
+CORE optc_status guard_refused(const optc_binding *b);      /* the error of a capture that cannot contain the guard */
 CORE const DeviceScalar *hyper_device_scalar(const optc_binding *b, int group, int at);         /* NULL: none */
 CORE void drop_device_scalars(optc_binding *b, int group, int at, int input);             /* group -1: all */
 CORE bool scalar_known(const optc_binding *b, int group, int input);       /* was set, or is read from memory */

@@ -12,17 +12,20 @@ static double value_at(const NewValues *x, int64_t i)
     return type_load(x->type, &room, 0);
 }
 
-/* The index of the first value right of a diagonal that is not 0, in matrices of side x side that begin at index `from`
- * of the state and end at `end`; -1: there is none. */
+/* The index of the first value right of a diagonal that is neither 0 nor NaN, in matrices of side x side that begin at
+ * index `from` of the state and end at `end`; -1: none. NaN passes: 0 times infinity is NaN there in a run that
+ * is not finite any more; its states must load again. */
 static int64_t find_above_diagonal(const NewValues *x, int64_t from, int64_t end, int64_t side)
 {
     int64_t last = x->at + x->n < end ? x->at + x->n : end;
     for (int64_t i = x->at > from ? x->at : from, line; i < last; i = line + side) {
         line = i - (i - from) % side;                  /* the beginning of the row */
         int64_t k = line + (line - from) / side % side + 1;
-        for (k = k > i ? k : i; k < line + side && k < last; k++)
-            if (value_at(x, k) != 0)
+        for (k = k > i ? k : i; k < line + side && k < last; k++) {
+            const double v = value_at(x, k);
+            if (v != 0 && v == v)
                 return k;
+        }
     }
     return -1;
 }
@@ -92,10 +95,12 @@ optc_status optc_rule_check_state_sized(const optc_rule *r, const char *name, co
     for (int k = 0; fits && k < t.rank; k++)
         fits = whole_dim(&t, k) >= 0 && !__builtin_mul_overflow(n, whole_dim(&t, k), &n);
     if (s == OPTC_OK && (!fits || at < 0 || count < 0 || count > INT64_MAX - at))
-        s = fail(OPTC_ERROR_ARGUMENT, "%s: %s", call,
-                 !fits ? "the tensor has no valid shape" : "at or count is negative");
+        s = !fits ? fail(OPTC_ERROR_ARGUMENT, "%s: the tensor's rank or shape is negative, missing or too large", call)
+                  : fail(OPTC_ERROR_ARGUMENT, "%s: at is %lld and count %lld: they must be a range of the state", call,
+                         (long long)at, (long long)count);
     if (s == OPTC_OK && ((int)type < 1 || (int)type > r->program->ntype || type_is_coded((int)type - 1)))
-        s = fail(OPTC_ERROR_ARGUMENT, "%s: type %d is no type of single values", call, (int)type);
+        s = fail(OPTC_ERROR_ARGUMENT, "%s: type %d is not a type of single values: give optc_type of the values", call,
+                 (int)type);
     if (s != OPTC_OK)
         return s;
     snprintf(label, sizeof label, "tensor '%.60s'", t.name ? t.name : "");

@@ -89,12 +89,11 @@ static bool all_set(const optc_binding *b)
 
 /* In a capture t cannot be read from the device. A guard that the host must read is refused there too: its message says
  * more, since the capture would fail again after one step. */
-static optc_status catch_up(optc_binding *b, int entry)
+static optc_status catch_up(optc_binding *b)
 {
-    bool skip = false;
     optc_status s = cohorts_catch_up(b);
-    if (s == OPTC_ERROR_ARGUMENT && b->guard.from && device_scalars_read(b, entry, &skip) == OPTC_ERROR_ARGUMENT)
-        return s;
+    if (s == OPTC_ERROR_ARGUMENT && b->guard.from && host_guards(b))
+        return guard_refused(b);
     if (s == OPTC_ERROR_ARGUMENT)
         return fail(s, "optc_run: a gradient was added or removed, or optc_set_t was called, since the last step; "
                        "run one step before capturing");
@@ -141,7 +140,7 @@ optc_status optc_run(optc_binding *b, const char *entry)
         return fail(OPTC_ERROR_ARGUMENT, "optc_run: rule '%s' has no entry '%s'", b->program->name, entry);
     const Program *p = b->program;
     bool settled = cohorts_settled(b, e), skip = false;
-    optc_status s = settled ? OPTC_OK : catch_up(b, e);
+    optc_status s = settled ? OPTC_OK : catch_up(b);
     if (s == OPTC_OK)
         s = device_scalars_read(b, e, &skip);
     int phase = program_phase(p, b->steps + 1);

@@ -188,6 +188,15 @@ CORE bool host_guards(const optc_binding *b)
     return other || b->rule->device->reaches;
 }
 
+CORE optc_status guard_refused(const optc_binding *b)
+{
+    return fail(OPTC_ERROR_ARGUMENT,
+                "optc_run: rule '%s' has products or copies that the device cannot skip by itself; the host must read "
+                "the guard, which is not possible in a capture: run it outside, or remove the guard and run one step "
+                "before capturing",
+                b->program->name);
+}
+
 CORE optc_status device_scalars_read(optc_binding *b, int entry, bool *skip)
 {
     const Device *d = b->rule->device;
@@ -202,11 +211,7 @@ CORE optc_status device_scalars_read(optc_binding *b, int entry, bool *skip)
         return s;
     s = reads && !device ? device_scalar_now(b, &b->guard, "optc_run", &x) : OPTC_OK;
     if (s == OPTC_ERROR_ARGUMENT)
-        return fail(s,
-                    "optc_run: rule '%s' has products or copies that the device cannot skip by itself; the host must "
-                    "read the guard, which is not possible in a capture: run it outside, or remove the guard and run "
-                    "one step before capturing",
-                    b->program->name);
+        return guard_refused(b);
     *skip = !(x == 0);
     for (int i = 0; i < b->nsource && s == OPTC_OK && !*skip && b->rule->device->reaches; i++) {
         const DeviceScalar *from = &b->source[i];

@@ -139,7 +139,7 @@ typedef struct GpuTables {
     struct GpuCalls *calls;                /* NULL: the rule has none */
     bool calls_behind;                     /* the calls' addresses are older than the device's tables */
     bool captured;                         /* a step was captured: from then on only the device knows t */
-    bool capturing;                        /* the current launches go into a caller's graph, or into that of phases */
+    bool capturing;                        /* set for each run: it goes into a caller's graph, or that of phases */
     bool guarded;                          /* a guard was set: likewise; the device's views may mark a skipped run */
     unsigned captured_out;                 /* participation masks of the captured steps (optc_binding.leaves_out) */
     bool dirty;                            /* participation or cohorts differ from the device's views */

@@ -97,7 +97,8 @@ CORE optc_status guard_launch(optc_binding *b, int entry)
     return OPTC_OK;
 }
 
-/* If this launch fails too, so does every later one: the error of the run is enough. */
+/* If this launch fails too, t stays one too small; launches fail for good after an error of the device. What optc_agree
+ * took from t is not undone: later runs are refused then. */
 CORE void guard_undo(optc_binding *b, int entry)
 {
     GuardLaunch x;

@@ -69,7 +69,7 @@ class GroupKeys:
         state = dict(state)
         state.setdefault("switches", {})
         state.setdefault("beside", set(state.get("entries", ())) - {"step"})       # entries that read gradients
-        state.setdefault("is_periodic", True)
+        state.setdefault("is_periodic", False)
         state.setdefault("gradients", ["perturb", "step"] if "perturb" in state.get("entries", ()) else ["step"])
         if "types" not in state:
             kind = state.pop("state_type", None)
@@ -134,7 +134,10 @@ class GroupKeys:
                 changed += [(key, name) for name, x, default in
                             zip(names, self._parts(key, names, given[key], None), usual)
                             if isinstance(x, torch.Tensor) or x != default]
-        rules = [asked(**self.compiled(*self.rule(group)[:2])) for group in groups] if changed else []
+        wanted = {}                                    # one rule per combination of options
+        for spec, options in (self.rule(group)[:2] for group in groups if changed):
+            wanted.setdefault((spec, option_text(options)), (spec, options))
+        rules = [asked(**self.compiled(*x)) for x in wanted.values()]
         for key, name in changed:
             why = [rule.unread(name) for rule in rules]
             if why and all(why) and not any(text.endswith(why[0]) for text in rules[0].warnings()):

@@ -1,6 +1,8 @@
 """Entries and values of a rule, what GradScalers ask for, and what the bindings hold."""
 from contextlib import suppress
 
+import torch
+
 from .._lib import Absent
 from . import _scaling
 from ._sharded import is_sharded
@@ -22,12 +24,18 @@ class RuleEntries:
     @property
     def _checks_itself(self):
         """Whether optc.torch.GradScaler leaves the check to the step as well. It counts skipped steps for `every`: work
-        that is due at a skipped step waits for a whole period. torch's check does not know the stages of a
+        that is due at a skipped step waits for a whole period. So torch checks rules with `every`, unless it
+        cannot: it unscales no f16 and no mixture of plain tensors and DTensors, and does not know the stages of a
         pipeline (group=), which must skip together."""
         if self._checking:
             return True
-        return self._rule.entries == ["step"] and not self._release and not (
-            self._rule.is_periodic and self._group is None)
+        if self._rule.entries != ["step"] or self._release:
+            return False
+        if not self._rule.is_periodic or self._group is not None:
+            return True
+        ps = [p for g in self.param_groups for p in g["params"]]
+        unscaled = not any(p.dtype == torch.float16 for p in ps) and len({is_sharded(p) for p in ps}) < 2
+        return not (unscaled or self._step_supports_amp_scaling)
 
     def _found(self):
         return {b.device: b.found() for b in self._bounds}
