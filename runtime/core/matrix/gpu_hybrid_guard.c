@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* ---- entries ---- */
-/* Of one entry only: step. */
+/* True for the entry `step` alone. */
 static bool entry_advances(const optc_binding *b, int entry)
 {
     const ProgPhase *ph = &b->program->entry[entry].phase[0];
