@@ -2,10 +2,15 @@
 // The memory unit and the tensor cores work either at once or as late as possible, which differs from launch to launch.
 // Wrong results in one of these orders show that a wait is missing. What is wrong in every order aborts: missing
 // fences, accesses outside of shared memory, barriers with other sizes, work that nothing waits for. Not shown: missing
-// fences of maps and of barriers that were just initialised.
+// fences of maps and of barriers that were just initialised. Blocks run one after another, so a pair of blocks is one
+// block here: it loads all for itself, and waits for no other.
 #include "emu_map.h"
 
 #define OPTC_HOPPER
+#define OPTC_IN_PAIRS
+enum { OPTC_PAIR = 1 };
+static void optc_pair_begin() { __syncthreads(); }
+static void optc_pair_end() {}
 #define EMU_FAST __attribute__((optimize("O2")))
 
 enum { EMU_DYNAMIC = 1024 + 16, EMU_SHARED = 256 << 10, EMU_QUEUED = 64, EMU_PRODUCTS = 16, EMU_STORES = 8 };
@@ -39,6 +44,12 @@ static bool emu_written[EMU_MOST], emu_read[EMU_MOST], emu_fenced[EMU_MOST];
 static void optc_box_fence() { emu_written[threadIdx.x] = emu_read[threadIdx.x] = false; }
 
 static void optc_load_16(unsigned (&y)[4], unsigned at) { memcpy(y, emu_at(at, 16), 16); }
+static void optc_store_16(unsigned at, const unsigned (&y)[4])
+{
+    memcpy(emu_at(at, 16), y, 16);
+    emu_written[threadIdx.x] = true;
+    emu_changes++;
+}
 // The addresses of a warp's threads.
 static const unsigned *emu_addresses(unsigned at)
 {
@@ -72,6 +83,7 @@ static void optc_put_transposed(unsigned at, const unsigned (&p)[4])
     emu_changes++;
 }
 
+static int optc_uniform(int x) { return x; }
 static void optc_registers_40() {}
 static void optc_registers_232() {}
 
@@ -121,6 +133,7 @@ static void optc_bar_arrive(unsigned at)
     emu_bar_count(emu_bar_at(at), 1, 0);
     emu_wait_until(emu_at_once);                           // other threads continue first
 }
+static void optc_bar_arrive_pair(unsigned at) { optc_bar_arrive(at); }
 static bool emu_bar_passed(const emu_thread &t) { return emu_bar_at((unsigned)t.word[0])->phase != t.word[1]; }
 static void optc_bar_wait(unsigned at, unsigned phase)
 {
@@ -183,6 +196,10 @@ static void optc_box_load(unsigned to, const void *m, unsigned bar, int at, int 
         emu_stop("too many loads at a time for the emulation");
     emu_loads[emu_nloads++] = x;
 }
+static void optc_box_load_pair(unsigned to, const void *m, unsigned bar, int at, int matrix, int row)
+{
+    optc_box_load(to, m, bar, at, matrix, row);
+}
 // No thread can continue: one of the loads arrives.
 static bool emu_load_arrives()
 {
@@ -209,18 +226,20 @@ static void optc_box_store(const void *m, unsigned from, int at, int matrix, int
         emu_copy(x, true);
 }
 static void optc_box_commit() { emu_store_group[threadIdx.x]++; }
-static void optc_box_wait_read()
+// The last `left` groups may remain.
+static void emu_wait_stores(int left)
 {
     const unsigned me = threadIdx.x;
     int kept = 0;
     for (int i = 0; i < emu_nstores[me]; i++)
-        if (emu_stores[me][i].group < emu_store_group[me])
+        if (emu_stores[me][i].group < emu_store_group[me] - left)
             emu_copy(emu_stores[me][i], true);
         else
             emu_stores[me][kept++] = emu_stores[me][i];
     emu_nstores[me] = kept;
 }
-static void optc_box_wait() { optc_box_wait_read(); }
+static void optc_box_wait_read_before() { emu_wait_stores(1); }
+static void optc_box_wait() { emu_wait_stores(0); }
 
 // ---- tensor cores ----
 struct emu_product { void (*run)(const emu_product &); float *sum; unsigned long long a, b; int add, group; };
@@ -237,7 +256,7 @@ template <typename K> static const float *emu_values()
 }
 // An operand's 16 terms of each row. along 0: rows of terms in groups of 8. along 1: rows of 64 values that share a
 // term. Threads share the numbers until shared memory changes.
-struct emu_numbers { unsigned long long d; unsigned change; float x[256][16]; };
+struct emu_numbers { unsigned long long d; unsigned change; int rows; float x[256][16]; };
 EMU_FAST static const emu_numbers &emu_operand(unsigned long long d, const float *value, bool along, int rows)
 {
     static emu_numbers cache[8];
@@ -245,10 +264,10 @@ EMU_FAST static const emu_numbers &emu_operand(unsigned long long d, const float
     const unsigned first = (unsigned)(d & 0x3fff) << 4, lead = (unsigned)(d >> 16 & 0x3fff) << 4,
         stride = (unsigned)(d >> 32 & 0x3fff) << 4;
     for (const emu_numbers &x : cache)
-        if (x.d == d && x.change == emu_changes)
+        if (x.d == d && x.change == emu_changes && x.rows >= rows)
             return x;
     emu_numbers &n = cache[oldest++ % 8];
-    n.d = d, n.change = emu_changes;
+    n.d = d, n.change = emu_changes, n.rows = rows;
     for (int row = 0; row < rows; row += along ? 8 : 1)
         for (int k = 0; k < 16; k += along ? 1 : 8) {
             unsigned short x[8];
@@ -288,15 +307,11 @@ static void emu_enqueue(const emu_product &p)
         emu_stop("too many multiplications at a time for the emulation");
     emu_products[me][emu_nproducts[me]++] = p;
 }
-template <int TA, int TB, typename K>
-static void optc_wgmma_256(K, float (&d)[128], unsigned long long a, unsigned long long b, int add)
+template <int N> struct optc_width {};
+template <int TA, int TB, typename K, int N>
+static void optc_wgmma(K, optc_width<N>, float (&d)[128], unsigned long long a, unsigned long long b, int add)
 {
-    emu_enqueue(emu_product{emu_multiply<K, TA, TB, 256>, d, a, b, add, emu_product_group[threadIdx.x]});
-}
-template <int TA, int TB, typename K>
-static void optc_wgmma_128(K, float (&d)[128], unsigned long long a, unsigned long long b, int add)
-{
-    emu_enqueue(emu_product{emu_multiply<K, TA, TB, 128>, d, a, b, add, emu_product_group[threadIdx.x]});
+    emu_enqueue(emu_product{emu_multiply<K, TA, TB, N>, d, a, b, add, emu_product_group[threadIdx.x]});
 }
 static void optc_wgmma_fence() { emu_fenced[threadIdx.x] = true; }
 static void optc_wgmma_commit() { emu_product_group[threadIdx.x]++; }

@@ -219,9 +219,10 @@ START_TEST(every_form)
 }
 END_TEST
 
-/* Gram matrices of rows, of a transposed array with an addend, and with an addend and a diagonal, and the square of the
- * addend, over n tensors. The third needs no copy of its addend where cuBLASLt computes it. hopper: the least rows of
- * matrices that gpu_symmetric.c computes, 0: none. Returns how many pointers the largest set has for a matrix. */
+/* Gram matrices of rows, of a transposed array with an addend, and with an addend and a diagonal, and the addend times
+ * another matrix, whose upper half differs from the mirrored one, over n tensors. The third needs no copy of its addend
+ * where cuBLASLt computes it. hopper: the least rows of matrices that gpu_symmetric.c computes, 0: none. Returns how
+ * many pointers the largest set has for a matrix. */
 static int64_t check_triangles(int kind, const int64_t (*large)[3], int n, int64_t workspace, int hopper)
 {
     Bound x;
@@ -237,7 +238,8 @@ static int64_t check_triangles(int kind, const int64_t (*large)[3], int n, int64
     add_mm(&x.m, t, t, q, TRANS_A | SYMMETRIC, 2, -1);
     add_polynomial(&x.m, e, kinds[kind].type);
     int s = x.m.call[2].c;
-    add_mm(&x.m, s, s, add_array(&x.m, MEM_STATE, ROWS2, kinds[kind].type, "w"), SYMMETRIC, 0.25, 0);
+    int u = add_array(&x.m, MEM_STATE, ROWS2, kinds[kind].type, "u");
+    add_mm(&x.m, s, u, add_array(&x.m, MEM_STATE, ROWS2, kinds[kind].type, "w"), SYMMETRIC, 0.25, 0);
     end_program(&x.m, kinds[kind].product);
     bind_program(&x, large, n, 4);
     ck_assert_int_eq(x.b->gpu->calls->ntask, hopper && x.e->gpu->arch == 90 ? x.b->gpu->calls->nstep : 0);

@@ -12,25 +12,28 @@ export OPTC_TEST_SMALL=1 OPTC_TEST_CACHE="$work" OPTC_CFLAGS=-O0 work real="${CX
 
 # NAME, what is replaced and by what, as a sed command
 cat > "$work/mutations" <<'X'
-release_too_early    s/arrive(r.empty + 8 \* last)/arrive(r.empty + 8 * r.slot)/
-stores_not_awaited   s/optc_box_wait_read();/;/
-no_sync_before_put   /optc_box_wait_read/{n;s/optc_group_sync(1 + group);//}
-no_sync_after_put    /optc_symmetric_put(at, pair)/{n;n;s/optc_group_sync(1 + group);//}
-no_fence_of_results  /optc_symmetric_put(at, pair)/{n;s/optc_box_fence();//}
-no_fence_of_slot     /the memory unit writes there next/{n;s/optc_box_fence();//}
-no_syncwarp          s/__syncwarp();//
+release_too_early    s/arrive_pair(r.empty + 8 \* last)/arrive_pair(r.empty + 8 * r.slot)/
+stores_not_awaited   s/optc_box_wait_read_before();/;/
+no_sync_before_put   /optc_box_wait_read_before/{n;s/optc_group_sync(1 + group);//}
+no_sync_after_put    /^ *optc_box_fence();/{n;s/optc_group_sync(1 + group);//}
+no_sync_before_blend /if (col == row) {/{n;s/optc_group_sync(1 + group);//}
+no_fence             s/^ *optc_box_fence();//
 sums_not_awaited     s/optc_wgmma_wait_before();//
-last_not_awaited     s/optc_wgmma_wait<NARROW ? 64 : 128>(sum);//
+last_not_awaited     s/optc_wgmma_wait<COLS \/ 2>(sum);//
 no_fence_of_sums     s/optc_wgmma_fence();//
 stores_uncommitted   s/optc_box_commit();/;/
-wrong_bytes          s/OPTC_SLOT_B + boxes \* 8192)/OPTC_SLOT_B + 4 * 8192)/
-wrong_arrivals       s/(r.empty + 8 \* i, 8)/(r.empty + 8 * i, 7)/
+wrong_bytes          s/optc_bar_expect(bar, OPTC_SLOT_BYTES)/optc_bar_expect(bar, OPTC_SLOT_BYTES - 8192)/
+wrong_arrivals       s/8 \* OPTC_PAIR)/4 * OPTC_PAIR)/
 wrong_phase          s/slot = 0, phase ^= 1/slot = 0/
 slot_not_awaited     s/optc_bar_wait(r.empty + 8 \* r.slot, r.phase);//
 addend_not_awaited   /if (x.d)/{n;s/optc_bar_wait(r.full + 8 \* r.slot, r.phase)//}
-tile_in_one_slot     s/number\[r.slot\] = nth/number[0] = nth/
-counter_not_reset    s/(unsigned)all + gridDim.x - 1/(unsigned)all + gridDim.x/
-odd_row_of_tiles     s/(rows % 2) \* (pairs + 1)/(rows % 2) * pairs/
+half_of_columns      s/4 \/ OPTC_PAIR/2 \/ OPTC_PAIR/
+too_few_columns      s/cols == 192/cols > 192/
+first_place_only     s/at + i \* 2 \* OPTC_BOX_BYTES/at/
+addend_of_one_half   s/(i \* 2 + group) \* OPTC_BOX_BYTES/group * OPTC_BOX_BYTES/
+above_not_mirrored   s/ | (other\[j\] & mask)//
+other_half_mirrored  s/optc_symmetric_blend(to);//
+odd_row_of_tiles     s/((unsigned)n + 255)/((unsigned)n + 127)/
 wrong_diagonal       s/at == 1 ?/at == 0 ?/
 wrong_permutation    s/(piece ^ (row & 7))/(piece ^ (row \& 3))/
 wrong_operand        s/ALONG ? 8192 >> 4/ALONG ? 4096 >> 4/
